@@ -1,0 +1,132 @@
+package stint
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sort"
+	"sync/atomic"
+	"time"
+)
+
+type calendarUnit uint8
+
+const (
+	calendarNone calendarUnit = iota
+	calendarDay
+	calendarMonth
+)
+
+// String returns "", "day" or "month".
+func (u calendarUnit) String() string {
+	return [...]string{"", "day", "month"}[u]
+}
+
+// loadZone returns the zone of that name in the IANA database: the machine's,
+// or the copy that a program embeds by importing time/tzdata.
+func loadZone(name string) (*time.Location, error) {
+	if name == "" || name == "Local" {
+		return nil, errors.New(`a calendar needs a zone such as "Europe/Paris" or "UTC"`)
+	}
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		return nil, fmt.Errorf("unknown zone %q", name)
+	}
+	return zone, nil
+}
+
+// A calendar divides time into the days or months of a zone. Window number i
+// is a day counted from 1 January of the year 1, or a month counted likewise.
+// A window begins at the first instant whose local date lies in it or later,
+// so each begins once, whatever daylight saving does at midnight.
+//
+// It remembers the window it was last asked for, since nearly every decision
+// falls into that one; it may be used from many goroutines at once.
+type calendar struct {
+	zone *time.Location
+	unit calendarUnit
+	last atomic.Pointer[calendarWindow]
+}
+
+type calendarWindow struct {
+	index      uint64
+	begin, end int64 // nanoseconds since the Unix epoch; [begin, end)
+}
+
+// window returns the window that holds now.
+func (c *calendar) window(now int64) calendarWindow {
+	if w := c.last.Load(); w != nil && w.begin <= now && now < w.end {
+		return *w
+	}
+	w := c.find(now)
+	c.last.Store(&w)
+	return w
+}
+
+func (c *calendar) find(now int64) calendarWindow {
+	index := c.number(time.Unix(0, now).In(c.zone))
+	for c.begin(index+1) <= now { // the date went back over midnight
+		index++
+	}
+	return calendarWindow{index, c.begin(index), c.begin(index + 1)}
+}
+
+// number returns the number of the window that a local date lies in.
+func (c *calendar) number(local time.Time) uint64 {
+	y, m, d := local.Date()
+	if c.unit == calendarMonth {
+		return uint64(y*12 + int(m) - 1)
+	}
+	return uint64(time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix()/86400 + daysBefore1970)
+}
+
+const daysBefore1970 = 719162
+
+// first returns midnight of a window's first local date, as if in UTC.
+func (c *calendar) first(index uint64) time.Time {
+	if c.unit == calendarMonth {
+		return time.Date(int(index/12), time.Month(index%12+1), 1, 0, 0, 0, 0, time.UTC)
+	}
+	return time.Unix((int64(index)-daysBefore1970)*86400, 0).UTC()
+}
+
+// begin returns the first instant whose local date lies in window index or
+// later. It walks through the hours in which any zone could have midnight, and
+// looks for the moments at which the offset changes (time.Time.ZoneBounds does
+// not serve: in some years its end is not after the time asked for).
+func (c *calendar) begin(index uint64) int64 {
+	midnight := c.first(index).Unix()
+	at, last := midnight-26*3600, midnight+26*3600
+	offset := c.offset(at)
+	for at < last {
+		until := at + 3600
+		next := c.offset(until)
+		if next != offset {
+			until = at + int64(sort.Search(3600, func(i int) bool { return c.offset(at+int64(i)) != offset }))
+			next = c.offset(until)
+		}
+		if begin := midnight - offset; begin < until {
+			return unixNano(max(begin, at))
+		}
+		at, offset = until, next
+	}
+	return unixNano(midnight - offset)
+}
+
+// offset returns how far local time is ahead of UTC, in seconds.
+func (c *calendar) offset(unix int64) int64 {
+	_, offset := time.Unix(unix, 0).In(c.zone).Zone()
+	return int64(offset)
+}
+
+// unixNano returns seconds as nanoseconds, held at the ends of int64.
+func unixNano(s int64) int64 {
+	const most = math.MaxInt64 / int64(time.Second)
+	switch {
+	case s >= most:
+		return math.MaxInt64
+	case s <= -most:
+		return math.MinInt64
+	}
+	return s * int64(time.Second)
+}

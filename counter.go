@@ -1,0 +1,119 @@
+package stint
+
+import "time"
+
+// The sliding counter. The state is the index of the window that was counted
+// in, its count and that of the window before. At e into the current window
+// the one before weighs (W − e)/W:
+//
+//	cur + prev·(W − e)/W + c ≤ L          strict
+//	cur + prev·(W − e)/W + c − 1 < L      relaxed
+//
+// compared over whole numbers of count × nanoseconds.
+
+// pair is what a sliding counter decides on: two counts and the window they
+// are in; at is the time of the decision, in that window.
+type pair struct{ index, cur, prev, at uint64 }
+
+func (m *Meter) counts(s []uint64, t uint64) pair {
+	p := pair{index: m.byPeriods.quo(t), at: t}
+	switch {
+	case s[0] == p.index:
+		p.cur, p.prev = s[1], s[2]
+	case s[0] > p.index: // the clock stepped back: decide as the newer window begins
+		p = pair{p.index + 1, s[1], s[2], (p.index + 1) * m.period}
+	case s[0]+1 == p.index:
+		p.prev = s[1]
+	}
+	return p
+}
+
+// left returns how much of the window before still overlaps: W − e.
+func (m *Meter) left(p pair) uint64 { return (p.index+1)*m.period - p.at }
+
+// most returns the largest cost that passes with so many units counted in the
+// current window and this much of prev overlapping.
+func (m *Meter) most(cur, prev, left uint64) uint64 {
+	weight := mul(prev, left)
+	weighed := weight.ceil(m.period)
+	if m.relaxed {
+		weighed = weight.floor(m.period)
+	}
+	return less(less(m.count, cur), weighed)
+}
+
+func (m *Meter) counterAdmits(s []uint64, t, c uint64) bool {
+	p := m.counts(s, t)
+	room := less(m.count, p.cur)
+	if m.relaxed {
+		// c − 1 < room − weight, both sides × W
+		return room >= c && mul(p.prev, m.left(p)).less(mul(room-c+1, m.period))
+	}
+	return room >= c && !mul(room-c, m.period).less(mul(p.prev, m.left(p)))
+}
+
+func (m *Meter) counterCharge(s []uint64, t, c uint64) Mark {
+	p := m.counts(s, t)
+	if c > 0 {
+		s[0], s[1], s[2] = p.index, plus(p.cur, c), p.prev
+	}
+	return Mark{p.index}
+}
+
+func (m *Meter) counterLevel(s []uint64, t uint64) (remaining int64, reset time.Duration) {
+	p := m.counts(s, t)
+	remaining = int64(m.most(p.cur, p.prev, m.left(p)))
+	end := p.at + m.left(p)
+	switch {
+	case p.cur > 0:
+		return remaining, duration(sum(end, m.period) - t)
+	case p.prev > 0:
+		return remaining, duration(end - t)
+	}
+	return remaining, 0
+}
+
+// counterWait finds how little of the older window may overlap for c to pass:
+// in this window, or else in the next, where cur has become prev.
+func (m *Meter) counterWait(s []uint64, t, c uint64) Wait {
+	p := m.counts(s, t)
+	end := p.at + m.left(p)
+	if room := less(m.count, p.cur); room >= c {
+		return Wait(duration(end - m.overlap(room-c, p.prev) - t))
+	}
+	return Wait(duration(sum(end, m.period) - m.overlap(m.count-c, p.cur) - t))
+}
+
+// overlap returns the largest W − e, at most W, at which a window of n units
+// weighs no more than room; relaxed, less than room + 1.
+func (m *Meter) overlap(room, n uint64) uint64 {
+	if n == 0 {
+		return m.period
+	}
+	if m.relaxed {
+		return min(mul(room+1, m.period).ceil(n)-1, m.period)
+	}
+	return min(mul(room, m.period).floor(n), m.period)
+}
+
+func (m *Meter) counterGiveBack(s []uint64, t uint64, mark Mark, amount uint64) {
+	p := m.counts(s, t)
+	switch mark[0] {
+	case p.index:
+		p.cur = less(p.cur, amount)
+	case p.index - 1:
+		p.prev = less(p.prev, amount)
+	}
+	s[0], s[1], s[2] = p.index, p.cur, p.prev
+}
+
+func (m *Meter) counterRefund(s []uint64, t, amount uint64) {
+	p := m.counts(s, t)
+	fromCur := min(amount, p.cur)
+	s[0], s[1], s[2] = p.index, p.cur-fromCur, less(p.prev, amount-fromCur)
+}
+
+func (m *Meter) counterIdle(s []uint64, t uint64) bool {
+	p := m.counts(s, t)
+	return p.cur == 0 && p.prev == 0
+}

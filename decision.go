@@ -1,0 +1,108 @@
+package stint
+
+import (
+	"iter"
+	"math/bits"
+	"time"
+)
+
+// A Decision answers whether a request may pass now. A denial is a Decision,
+// not an error.
+type Decision struct {
+	// Limit is the most that could ever pass at one instant, in units.
+	Limit int64
+	// Remaining is how many requests of cost 1 would pass at this instant,
+	// after this decision.
+	Remaining int64
+	// Taken is how many units were charged.
+	Taken int64
+	// RetryAfter is 0 when allowed; else the least wait after which the same
+	// cost passes if nothing else arrives, or [Never].
+	RetryAfter Wait
+	// ResetAfter is the wait until the key is as if never seen.
+	ResetAfter time.Duration
+	// Delay is how long the caller must wait before it starts; 0 unless a
+	// [LeakyQueue] is among the limits.
+	Delay time.Duration
+	// Denied says which layers denied.
+	Denied Mask
+	// Allowed reports whether the whole cost may pass now.
+	Allowed bool
+}
+
+// A Wait is a stretch of time in nanoseconds, or [Never]. It is a type of its
+// own so that an impossible request is not mistaken for a long wait.
+type Wait int64
+
+// Never is the wait for what can never pass: a cost above the limit.
+const Never Wait = -1
+
+// Duration returns the wait and true, or 0 and false for [Never].
+func (w Wait) Duration() (time.Duration, bool) {
+	if w == Never {
+		return 0, false
+	}
+	return time.Duration(w), true
+}
+
+// Seconds returns the wait in whole seconds, rounded up, as Retry-After wants
+// it; -1 for [Never].
+func (w Wait) Seconds() int64 {
+	if w == Never {
+		return -1
+	}
+	s := int64(w) / int64(time.Second)
+	if int64(w)%int64(time.Second) != 0 {
+		s++
+	}
+	return s
+}
+
+// String returns "never" or the duration.
+func (w Wait) String() string {
+	if w == Never {
+		return "never"
+	}
+	return time.Duration(w).String()
+}
+
+// longer reports whether w is a longer wait than v; nothing is longer than
+// [Never].
+func (w Wait) longer(v Wait) bool {
+	return v != Never && (w == Never || w > v)
+}
+
+// A Mask is a set of layers of one request: bit i stands for layer i.
+type Mask uint64
+
+// MaxLayers is how many layers one request may have.
+const MaxLayers = 64
+
+// Has reports whether the layer is in the set.
+func (m Mask) Has(layer int) bool { return m>>uint(layer)&1 == 1 }
+
+// Layers returns the layers of the set in order.
+func (m Mask) Layers() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for rest := uint64(m); rest != 0; rest &= rest - 1 {
+			if !yield(bits.TrailingZeros64(rest)) {
+				return
+			}
+		}
+	}
+}
+
+// Join adds the answer of a further layer to d, the answer of those before it:
+// the longest waits, and the limit and remaining of the layer with the least
+// remaining (the first of equals). Allowed, Taken and Denied stay those of d:
+// they belong to the request. Stores use it.
+func (d *Decision) Join(layer Decision) {
+	if layer.Remaining < d.Remaining {
+		d.Remaining, d.Limit = layer.Remaining, layer.Limit
+	}
+	if layer.RetryAfter.longer(d.RetryAfter) {
+		d.RetryAfter = layer.RetryAfter
+	}
+	d.ResetAfter = max(d.ResetAfter, layer.ResetAfter)
+	d.Delay = max(d.Delay, layer.Delay)
+}

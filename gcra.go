@@ -1,0 +1,173 @@
+package stint
+
+import "time"
+
+// The generic cell rate algorithm, for buckets and the queue. The state is the
+// theoretical arrival time (TAT): the moment at which the bucket is full again
+// or the queue empty. A request of cost c passes at t when
+//
+//	max(tat, t) + c·T − t ≤ capacity·T
+//
+// and then tat becomes max(tat, t) + c·T (ITU-T I.371, the virtual scheduling
+// form). T = period/count is rational, step/div in lowest terms, so times are
+// kept in units of 1/div ns: one word where div is 1 and the drain is short
+// (narrow), else tat·div in two words, high word first.
+//
+// backlog = max(tat − t, 0) is what has been used and not yet forgiven; it is
+// never more than two drains: one, and one of debt.
+
+func (m *Meter) backlog(s []uint64, t uint64) uint128 {
+	if m.narrow {
+		return uint128{0, min(less(s[0], t), m.debt.lo)}
+	}
+	return smaller(uint128{s[0], s[1]}.sub(mul(t, m.div)), m.debt)
+}
+
+func (m *Meter) setBacklog(s []uint64, t uint64, b uint128) {
+	if m.narrow {
+		s[0] = t + b.lo
+		return
+	}
+	tat := mul(t, m.div).add(b)
+	s[0], s[1] = tat.hi, tat.lo
+}
+
+// TakeWord is [Meter.Allow] on a state of one word, by value, for callers that
+// keep it in an atomic. [Meter.Words] must be 1.
+func (m *Meter) TakeWord(tat uint64, now, cost int64) (uint64, bool) {
+	t := since(now)
+	if cost <= 0 {
+		return tat, true
+	}
+	if cost > m.capacity {
+		return tat, false
+	}
+	used := min(less(tat, t), m.debt.lo) + uint64(cost)*m.step
+	if used > m.full.lo {
+		return tat, false
+	}
+	return t + used, true
+}
+
+// narrowAnswer is [Meter.Take] on a state of one word.
+func (m *Meter) narrowAnswer(d *Decision, s []uint64, t uint64, cost int64) {
+	*d = Decision{Limit: m.capacity}
+	before := min(less(s[0], t), m.debt.lo)
+	used := before
+	if cost > m.capacity {
+		d.RetryAfter, d.Denied = Never, 1
+	} else if after := before + uint64(max(cost, 0))*m.step; after > m.full.lo && cost > 0 {
+		d.RetryAfter, d.Denied = Wait(after-m.full.lo), 1
+	} else {
+		d.Allowed = true
+		if cost > 0 {
+			used, d.Taken, s[0] = after, cost, t+after
+			if m.kind == LeakyQueue {
+				d.Delay = time.Duration(before)
+			}
+		}
+	}
+	d.Remaining = int64(m.bySteps.quo(less(m.full.lo, used)))
+	d.ResetAfter = time.Duration(used)
+}
+
+// wideTake is a take on a state of two words. It returns the backlog before it
+// and after it.
+func (m *Meter) wideTake(s []uint64, t uint64, cost int64) (before, after uint128, ok bool) {
+	before = m.backlog(s, t)
+	if cost <= 0 {
+		return before, before, true
+	}
+	if cost > m.capacity {
+		return before, before, false
+	}
+	after = before.add(mul(uint64(cost), m.step))
+	if m.full.less(after) {
+		return before, before, false
+	}
+	m.setBacklog(s, t, after)
+	return before, after, true
+}
+
+// wideAnswer is [Meter.Take] on a state of two words.
+func (m *Meter) wideAnswer(d *Decision, s []uint64, t uint64, cost int64) {
+	before, after, ok := m.wideTake(s, t, cost)
+	*d = Decision{Limit: m.capacity, Allowed: ok}
+	switch {
+	case ok:
+		d.Taken = max(cost, 0)
+		if m.kind == LeakyQueue && cost > 0 {
+			d.Delay = m.nanoseconds(before)
+		}
+	case cost > m.capacity:
+		d.RetryAfter, d.Denied = Never, 1
+	default:
+		d.RetryAfter, d.Denied = m.bucketWait(s, t, uint64(cost)), 1
+	}
+	d.Remaining = int64(m.bySteps.floor(m.full.sub(after)))
+	d.ResetAfter = m.nanoseconds(after)
+}
+
+func (m *Meter) bucketAdmits(s []uint64, t, c uint64) bool {
+	used := m.backlog(s, t).add(mul(c, m.step))
+	return !m.full.less(used)
+}
+
+func (m *Meter) bucketCharge(s []uint64, t, c uint64) Mark {
+	used := m.debt
+	if c <= 2*uint64(m.capacity) {
+		used = smaller(m.backlog(s, t).add(mul(c, m.step)), m.debt)
+	}
+	if c > 0 {
+		m.setBacklog(s, t, used)
+	}
+	if m.narrow {
+		return Mark{0, s[0]}
+	}
+	return Mark{s[0], s[1]}
+}
+
+func (m *Meter) bucketLevel(s []uint64, t uint64) (remaining int64, reset time.Duration) {
+	b := m.backlog(s, t)
+	return int64(m.bySteps.floor(m.full.sub(b))), m.nanoseconds(b)
+}
+
+// nanoseconds rounds a stretch in units of 1/div ns up to whole ones.
+func (m *Meter) nanoseconds(b uint128) time.Duration { return duration(m.byNs.ceil(b)) }
+
+func (m *Meter) bucketWait(s []uint64, t, c uint64) Wait {
+	over := m.backlog(s, t).add(mul(c, m.step)).sub(m.full)
+	return Wait(m.nanoseconds(over))
+}
+
+// bucketGiveBack returns amount·T, at most the part of the charge's stretch,
+// which ended at the mark, that still lies ahead.
+func (m *Meter) bucketGiveBack(s []uint64, t uint64, mark Mark, amount uint64) {
+	end := uint128{mark[0], mark[1]}
+	m.bucketLower(s, t, smaller(m.units(amount), end.sub(mul(t, m.div))))
+}
+
+func (m *Meter) bucketRefund(s []uint64, t uint64, amount uint64) {
+	m.bucketLower(s, t, m.units(amount))
+}
+
+// units returns amount·T, held at the greatest backlog.
+func (m *Meter) units(amount uint64) uint128 {
+	if amount > 2*uint64(m.capacity) {
+		return m.debt
+	}
+	return mul(amount, m.step)
+}
+
+func (m *Meter) bucketLower(s []uint64, t uint64, by uint128) {
+	if b := m.backlog(s, t); !b.zero() {
+		m.setBacklog(s, t, b.sub(by))
+	}
+}
+
+func (m *Meter) bucketIdle(s []uint64, t uint64) bool {
+	if m.narrow {
+		return s[0] <= t
+	}
+	return m.backlog(s, t).zero()
+}

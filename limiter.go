@@ -1,0 +1,115 @@
+package stint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// A Limiter holds keys to limits: each key to all of them at once. It is bound
+// to its store once; a decision then costs no allocation.
+//
+// A Limiter may be used from many goroutines at once.
+type Limiter struct {
+	store Store
+	bound Bound
+	lines lines
+}
+
+// NewLimiter binds limits to a store. The error says which limit cannot be
+// held, and why.
+func NewLimiter(store Store, limits ...Limit) (*Limiter, error) {
+	if store == nil {
+		return nil, errors.New("stint: NewLimiter without a store: memstore.New makes one")
+	}
+	bound, err := store.Bind(limits...)
+	if err != nil {
+		return nil, err
+	}
+	return &Limiter{store: store, bound: bound}, nil
+}
+
+// Allow takes one unit from key and reports whether it passed.
+func (l *Limiter) Allow(ctx context.Context, key string) (bool, error) {
+	return l.bound.Allow(ctx, key, 1)
+}
+
+// AllowN takes cost units from key, all or none, and reports whether they
+// passed.
+func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (bool, error) {
+	return l.bound.Allow(ctx, key, cost)
+}
+
+// Take takes cost units from key, all or none, and gives the whole answer.
+func (l *Limiter) Take(ctx context.Context, key string, cost int64) (Decision, error) {
+	return l.bound.Decide(ctx, OpTake, key, cost)
+}
+
+// Peek says whether a Take of cost would pass, and changes nothing.
+func (l *Limiter) Peek(ctx context.Context, key string, cost int64) (Decision, error) {
+	return l.bound.Decide(ctx, OpPeek, key, cost)
+}
+
+// TakeUpTo takes the most that passes now, at most cost; Decision.Taken says
+// how many. When none passes it is denied, with the answer for one unit.
+func (l *Limiter) TakeUpTo(ctx context.Context, key string, cost int64) (Decision, error) {
+	return l.bound.Decide(ctx, OpTakeUpTo, key, cost)
+}
+
+// Reserve takes cost units now, to be settled at their true cost within ttl;
+// the token is empty when denied.
+func (l *Limiter) Reserve(ctx context.Context, key string, cost int64, ttl time.Duration) (Decision, Token, error) {
+	return l.store.Reserve(ctx, l.layers(key), cost, ttl)
+}
+
+// Settle replaces a reservation's cost by the true one, once.
+func (l *Limiter) Settle(ctx context.Context, token Token, cost int64) (Decision, error) {
+	return l.store.Settle(ctx, token, cost)
+}
+
+// Cancel settles a reservation at 0.
+func (l *Limiter) Cancel(ctx context.Context, token Token) (Decision, error) {
+	return l.store.Settle(ctx, token, 0)
+}
+
+// Refund gives up to cost units back to key: an operator's act, which lets
+// through more than the limit by what it returns.
+func (l *Limiter) Refund(ctx context.Context, key string, cost int64) (Decision, error) {
+	return l.store.Refund(ctx, l.layers(key), cost)
+}
+
+// Reset forgets key.
+func (l *Limiter) Reset(ctx context.Context, key string) error {
+	return l.store.Reset(ctx, l.layers(key))
+}
+
+// Limits returns the limits in order.
+func (l *Limiter) Limits() []Limit { return l.bound.Limits() }
+
+func (l *Limiter) layers(key string) []Layer { return []Layer{{l.bound, key}} }
+
+// A WaitError says why Wait gave up before it waited: the context's deadline
+// comes before the request could pass, which matches context.DeadlineExceeded,
+// or the cost is above the limit and can never pass. Nothing was charged.
+type WaitError struct {
+	// Decision is the answer to the request.
+	Decision Decision
+}
+
+// Error says how long the wait would have been.
+func (e *WaitError) Error() string {
+	if e.Decision.RetryAfter == Never {
+		return fmt.Sprintf("stint: the cost is above the limit of %d and can never pass", e.Decision.Limit)
+	}
+	return fmt.Sprintf("stint: the deadline comes before the request could pass, in %v",
+		max(time.Duration(e.Decision.RetryAfter), e.Decision.Delay))
+}
+
+// Unwrap returns context.DeadlineExceeded, but not for what can never pass.
+func (e *WaitError) Unwrap() error {
+	if e.Decision.RetryAfter == Never {
+		return nil
+	}
+	return context.DeadlineExceeded
+}

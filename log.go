@@ -1,0 +1,275 @@
+package stint
+
+import "time"
+
+// The sliding log. The state is every charge of the last period, oldest first,
+// in a ring of words, behind two words of header: the ring's head and length
+// in words, and the sum of units. A charge of one unit is its time, one word;
+// a larger one is followed by its units, flagged with the top bit, which no
+// time has. Charges at the same time are one entry. A log keeps no more than
+// its newest count units: older ones could not matter.
+
+const (
+	logHead  = 2
+	logWords = logHead + 2
+	unitFlag = 1 << 63
+)
+
+type ring []uint64
+
+func (r ring) size() int { return len(r) - logHead }
+func (r ring) head() int { return int(r[0] >> 32) }
+func (r ring) used() int { return int(uint32(r[0])) }
+
+func (r ring) set(head, used int) {
+	if used == 0 {
+		head = 0
+	}
+	r[0] = uint64(head)<<32 | uint64(used)
+}
+
+// word returns the address of the i-th word of the log.
+func (r ring) word(i int) *uint64 {
+	j := r.head() + i
+	if j >= r.size() {
+		j -= r.size()
+	}
+	return &r[logHead+j]
+}
+
+// entry is one charge: when, how much, and how many words that takes.
+type entry struct {
+	at, units uint64
+	words     int
+}
+
+// entryAt returns the entry whose time is the i-th word.
+func (r ring) entryAt(i int) entry {
+	e := entry{*r.word(i), 1, 1}
+	if i+1 < r.used() {
+		if next := *r.word(i + 1); next&unitFlag != 0 {
+			e.units, e.words = next&^unitFlag, 2
+		}
+	}
+	return e
+}
+
+// newest returns the last entry of a log that is not empty.
+func (r ring) newest() entry {
+	i := r.used() - 1
+	if *r.word(i)&unitFlag != 0 {
+		i--
+	}
+	return r.entryAt(i)
+}
+
+func (r ring) dropOldest(e entry) {
+	head := r.head() + e.words
+	if head >= r.size() {
+		head -= r.size()
+	}
+	r.set(head, r.used()-e.words)
+	r[1] -= e.units
+}
+
+func (r ring) dropNewest(e entry) {
+	r.set(r.head(), r.used()-e.words)
+	r[1] -= e.units
+}
+
+// push appends a charge. Without room it first merges the newest entries into
+// it, which then count for longer than they should.
+func (r ring) push(at, units uint64) {
+	for r.used() > 0 {
+		last := r.newest()
+		words := 1
+		if units > 1 {
+			words = 2
+		}
+		if last.at != at && r.used()+words <= r.size() {
+			break
+		}
+		r.dropNewest(last)
+		units += last.units
+	}
+	used := r.used()
+	r.set(r.head(), used+1)
+	*r.word(used) = at
+	if units > 1 {
+		r.set(r.head(), used+2)
+		*r.word(used + 1) = units | unitFlag
+	}
+	r[1] += units
+}
+
+// forget drops what no longer counts at t and returns the time to decide at:
+// t, or the newest entry's where the clock stepped back.
+func (m *Meter) forget(r ring, t uint64) uint64 {
+	if r.used() == 0 {
+		return t
+	}
+	for r.used() > 0 {
+		e := r.entryAt(0)
+		if e.at+m.period > t {
+			break
+		}
+		r.dropOldest(e)
+	}
+	if r.used() == 0 {
+		return t
+	}
+	last := r.newest().at
+	if ahead := t + m.period; last > ahead {
+		m.pull(r, ahead)
+		last = ahead
+	}
+	return max(t, last)
+}
+
+// pull moves every entry that lies ahead of a time to that time.
+func (m *Meter) pull(r ring, latest uint64) {
+	all := r.entries()
+	r.set(0, 0)
+	r[1] = 0
+	for _, e := range all {
+		r.push(min(e.at, latest), e.units)
+	}
+}
+
+func (r ring) entries() []entry {
+	var all []entry
+	for i := 0; i < r.used(); {
+		e := r.entryAt(i)
+		all = append(all, e)
+		i += e.words
+	}
+	return all
+}
+
+func (m *Meter) logAdmits(s []uint64, t, c uint64) bool {
+	m.forget(s, t)
+	return s[1] <= m.count-c
+}
+
+func (m *Meter) logRoom(s []uint64, t uint64, cost int64) int {
+	r := ring(s)
+	m.forget(r, t)
+	words := 2 // the charge, or its units and those of an entry that it joins
+	if cost == 1 && (r.used() == 0 || r.newest().at < t) {
+		words = 1
+	}
+	return logHead + r.used() + words
+}
+
+// keep drops all but the newest units.
+func (r ring) keep(units uint64) {
+	for r[1] > units {
+		e := r.entryAt(0)
+		excess := r[1] - units
+		if e.units > excess {
+			*r.word(1) = (e.units - excess) | unitFlag
+			r[1] -= excess
+			return
+		}
+		r.dropOldest(e)
+	}
+}
+
+func (m *Meter) logCharge(s []uint64, t, c uint64) Mark {
+	r := ring(s)
+	at := m.forget(r, t)
+	c = min(c, m.count)
+	if c > 0 {
+		r.keep(m.count - c)
+	}
+	if c > 0 {
+		r.push(at, c)
+	}
+	return Mark{at}
+}
+
+func (m *Meter) logLevel(s []uint64, t uint64) (remaining int64, reset time.Duration) {
+	r := ring(s)
+	m.forget(r, t)
+	if r.used() == 0 {
+		return int64(m.count), 0
+	}
+	return int64(less(m.count, r[1])), duration(r.newest().at + m.period - t)
+}
+
+// logWait walks from the oldest entry until enough would be forgotten: for a
+// cost of 1 that is the oldest.
+func (m *Meter) logWait(s []uint64, t, c uint64) Wait {
+	r := ring(s)
+	m.forget(r, t)
+	excess := less(r[1], m.count-c)
+	for i := 0; ; {
+		e := r.entryAt(i)
+		i += e.words
+		if e.units >= excess || i >= r.used() {
+			return Wait(duration(e.at + m.period - t))
+		}
+		excess -= e.units
+	}
+}
+
+func (m *Meter) logGiveBack(s []uint64, t uint64, mark Mark, amount uint64) {
+	m.forget(s, t)
+	m.logTake(s, amount, func(e entry) bool { return e.at == mark[0] })
+}
+
+func (m *Meter) logRefund(s []uint64, t, amount uint64) {
+	m.forget(s, t)
+	m.logTake(s, amount, func(entry) bool { return true })
+}
+
+// logTake takes up to amount units out of the entries that match, newest first.
+func (m *Meter) logTake(r ring, amount uint64, match func(entry) bool) {
+	all := r.entries()
+	for i := len(all) - 1; i >= 0 && amount > 0; i-- {
+		if match(all[i]) {
+			back := min(all[i].units, amount)
+			all[i].units -= back
+			amount -= back
+		}
+	}
+	r.set(0, 0)
+	r[1] = 0
+	for _, e := range all {
+		if e.units > 0 {
+			r.push(e.at, e.units)
+		}
+	}
+}
+
+func (m *Meter) logIdle(s []uint64, t uint64) bool {
+	r := ring(s)
+	return r.used() == 0 || r.newest().at+m.period <= t
+}
+
+// moveLog writes a log into a ring of another size, from its beginning.
+func moveLog(to, from ring) {
+	for i := range from.used() {
+		to[logHead+i] = *from.word(i)
+	}
+	to.set(0, from.used())
+	to[1] = from[1]
+}
+
+// logSound reports whether the ring is one that pushes could have made: within
+// its bounds, in order of time, and adding up.
+func (m *Meter) logSound(r ring) bool {
+	if r.head() >= r.size() || r.used() > r.size() {
+		return false
+	}
+	units, last := uint64(0), uint64(0)
+	for i := 0; i < r.used(); {
+		e := r.entryAt(i)
+		if e.at&unitFlag != 0 || e.at < last || e.units == 0 || e.units > m.count {
+			return false
+		}
+		units, last = sum(units, e.units), e.at
+		i += e.words
+	}
+	return units == r[1] && units <= m.count
+}

@@ -1,0 +1,51 @@
+package memstore
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// resample is how often the offset of wall time is looked at for windows that
+// follow the time of day: rare enough to cost nothing, and no window is off by
+// a clock change for longer.
+const resample = int64(time.Second)
+
+// A clock tells the time in nanoseconds since the Unix epoch and never steps:
+// it is the wall clock of the start, carried on by the monotonic clock. Limits
+// that go by the time of day add how far wall time has drifted from it since.
+//
+// The monotonic clock of most systems stands still while the machine is
+// suspended; buckets and logs then take the suspended time as not having
+// passed, which is strict, and windows notice within a second of waking.
+type clock struct {
+	start   time.Time
+	base    int64
+	custom  func() int64
+	drift   atomic.Int64
+	sampled atomic.Int64
+}
+
+func (c *clock) init(custom func() int64) {
+	c.start, c.custom = time.Now(), custom
+	c.base = c.start.UnixNano()
+	c.sampled.Store(c.base)
+}
+
+func (c *clock) now() int64 {
+	if c.custom != nil {
+		return c.custom()
+	}
+	return c.base + int64(time.Since(c.start))
+}
+
+// aligned returns the wall time that belongs to a moment of the clock.
+func (c *clock) aligned(now int64) int64 {
+	if c.custom != nil {
+		return now
+	}
+	if last := c.sampled.Load(); now-last >= resample && c.sampled.CompareAndSwap(last, now) {
+		t := time.Now()
+		c.drift.Store(t.UnixNano() - c.base - int64(t.Sub(c.start)))
+	}
+	return now + c.drift.Load()
+}

@@ -1,0 +1,373 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/stint-dev/stint"
+)
+
+// bound implements [stint.Bound].
+type bound struct {
+	store  *Store
+	limits []*limit
+}
+
+// Limits implements [stint.Bound].
+func (b *bound) Limits() []stint.Limit {
+	out := make([]stint.Limit, len(b.limits))
+	for i, l := range b.limits {
+		out[i] = l.meter.Load().Limit()
+	}
+	return out
+}
+
+// Allow implements [stint.Bound].
+func (b *bound) Allow(_ context.Context, key string, cost int64) (bool, error) {
+	if len(b.limits) > 1 || cost <= 0 {
+		if cost > 0 && len(b.limits) <= quickLayers {
+			if _, ok := b.quick(b.store.seed.hash(key), cost, false); ok {
+				return true, nil
+			}
+		}
+		d, err := b.several(stint.OpTake, key, cost)
+		return d.Allowed, err
+	}
+	s, l := b.store, b.limits[0]
+	if s.closed.Load() {
+		return false, stint.ErrClosed
+	}
+	h := s.seed.hash(key)
+	i := s.shard(h)
+	sh, t := &s.shards[i], &l.tables[i]
+	now := s.clock.now()
+	sh.mu.Lock()
+	slot, at := sh.ready(s, t, h, now, cost)
+	ok := t.meter.Allow(slot, at, cost)
+	if !ok {
+		sh.denial(l, h, key)
+	}
+	sh.mu.Unlock()
+	return ok, nil
+}
+
+// Decide implements [stint.Bound].
+func (b *bound) Decide(_ context.Context, op stint.Op, key string, cost int64) (d stint.Decision, err error) {
+	if len(b.limits) > 1 || op != stint.OpTake || cost <= 0 {
+		return b.several(op, key, cost)
+	}
+	s, l := b.store, b.limits[0]
+	if s.closed.Load() {
+		return d, stint.ErrClosed
+	}
+	h := s.seed.hash(key)
+	i := s.shard(h)
+	sh, t := &s.shards[i], &l.tables[i]
+	now := s.clock.now()
+	sh.mu.Lock()
+	slot, at := sh.ready(s, t, h, now, cost)
+	t.meter.TakeInto(&d, slot, at, cost)
+	if !d.Allowed {
+		sh.denial(l, h, key)
+	}
+	sh.mu.Unlock()
+	return d, nil
+}
+
+// ready returns the state of a key for one take, and the time to decide at. A
+// key that has no place gets one, unless the take is sure to leave nothing.
+func (sh *shard) ready(s *Store, t *table, h uint64, now, cost int64) (state []uint64, at int64) {
+	now = sh.tick(now)
+	at = s.at(t, now)
+	slot := t.find(h)
+	if slot == nil {
+		if cost > t.meter.Limit().Capacity() && !t.meter.CountsDenied() && t.cells == nil {
+			return sh.unseen(t), at
+		}
+		slot = sh.place(s, t, h, now, at)
+	}
+	if !t.indirect {
+		return slot, at
+	}
+	if t.log {
+		sh.grow(t, slot, at, cost)
+	}
+	return sh.slab.get(slot[0]), at
+}
+
+// several decides for one key under several limits, or with the rarer verbs.
+func (b *bound) several(op stint.Op, key string, cost int64) (stint.Decision, error) {
+	h := b.store.seed.hash(key)
+	if op == stint.OpTake && cost > 0 && len(b.limits) <= quickLayers {
+		if d, ok := b.quick(h, cost, true); ok {
+			return d, nil
+		}
+	}
+	var few [4]request
+	rs := few[:0]
+	for _, l := range b.limits {
+		rs = append(rs, b.store.request(l, h, key))
+	}
+	return b.store.decide(op, rs, cost, nil)
+}
+
+// quickLayers is how many limits the quick way holds.
+const quickLayers = 8
+
+// quick takes from a key that has its place under every limit and passes all of
+// them, which is what nearly every request of several limits does. If it is
+// not so, quick changes nothing and says so.
+func (b *bound) quick(h uint64, cost int64, whole bool) (d stint.Decision, ok bool) {
+	s := b.store
+	if s.closed.Load() {
+		return d, false
+	}
+	var states [quickLayers][]uint64
+	sh := &s.shards[s.shard(h)]
+	now := s.clock.now()
+	sh.mu.Lock()
+	now = sh.tick(now)
+	for i, l := range b.limits {
+		t := &l.tables[sh.index]
+		slot := t.find(h)
+		if slot == nil || t.log {
+			sh.mu.Unlock()
+			return d, false
+		}
+		states[i] = t.state(sh, slot)
+		if !t.meter.Admits(states[i], s.at(t, now), cost) {
+			sh.mu.Unlock()
+			return d, false
+		}
+	}
+	for i, l := range b.limits {
+		t := &l.tables[sh.index]
+		switch at := s.at(t, now); {
+		case !whole:
+			t.meter.Allow(states[i], at, cost)
+		case i == 0:
+			t.meter.TakeInto(&d, states[0], at, cost)
+		default:
+			var layer stint.Decision
+			t.meter.TakeInto(&layer, states[i], at, cost)
+			d.Join(layer)
+		}
+	}
+	sh.mu.Unlock()
+	return d, true
+}
+
+// Decide implements [stint.Store].
+func (s *Store) Decide(_ context.Context, op stint.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
+	var few [4]request
+	rs, err := s.requests(few[:0], layers)
+	if err != nil {
+		return stint.Decision{}, err
+	}
+	return s.decide(op, rs, cost, nil)
+}
+
+// A request is one layer on its way through a decision.
+type request struct {
+	limit  *limit
+	sh     *shard
+	hash   uint64
+	key    string
+	slot   []uint64     // the key's, or its overflow cell's; nil if unseen
+	meter  *stint.Meter // that charged
+	moves  uint32       // the shard's when slot was sought
+	sought bool
+}
+
+func (s *Store) request(l *limit, h uint64, key string) request {
+	return request{limit: l, sh: &s.shards[s.shard(h)], hash: h, key: key}
+}
+
+func (r *request) table() *table { return &r.limit.tables[r.sh.index] }
+
+// requests appends the layers, flattened.
+func (s *Store) requests(rs []request, layers []stint.Layer) ([]request, error) {
+	for i, layer := range layers {
+		b, ok := layer.Bound.(*bound)
+		if !ok || b.store != s {
+			return nil, fmt.Errorf("%w: layer %d is not bound to this store", stint.ErrLayers, i)
+		}
+		h := s.seed.hash(layer.Key)
+		for _, l := range b.limits {
+			for j := range rs {
+				if rs[j].limit == l && rs[j].hash == h {
+					return nil, fmt.Errorf("%w: the same key under limit %q twice", stint.ErrLayers, l.name)
+				}
+			}
+			rs = append(rs, s.request(l, h, layer.Key))
+		}
+	}
+	if len(rs) == 0 || len(rs) > stint.MaxLayers {
+		return nil, fmt.Errorf("%w: %d of them: from 1 to %d", stint.ErrLayers, len(rs), stint.MaxLayers)
+	}
+	return rs, nil
+}
+
+// lock takes the locks of all shards that the requests are in, in the order of
+// the shards, and returns the time to decide at.
+func (s *Store) lock(rs []request) (now int64) {
+	now = s.clock.now()
+	if alone(rs) {
+		rs[0].sh.mu.Lock()
+		return rs[0].sh.tick(now)
+	}
+	var few [8]int
+	order := indexes(rs, few[:0])
+	for _, i := range order {
+		s.shards[i].mu.Lock()
+	}
+	for _, i := range order {
+		now = max(now, s.shards[i].last)
+	}
+	for _, i := range order {
+		s.shards[i].tick(now)
+	}
+	return now
+}
+
+func (s *Store) unlock(rs []request) {
+	if alone(rs) {
+		rs[0].sh.mu.Unlock()
+		return
+	}
+	var few [8]int
+	for _, i := range indexes(rs, few[:0]) {
+		s.shards[i].mu.Unlock()
+	}
+}
+
+// alone reports whether all requests are in one shard.
+func alone(rs []request) bool {
+	for i := range rs[1:] {
+		if rs[i+1].sh != rs[0].sh {
+			return false
+		}
+	}
+	return true
+}
+
+// indexes appends the shards that the requests are in, sorted, each once.
+func indexes(rs []request, order []int) []int {
+	for i := range rs {
+		order = append(order, rs[i].sh.index)
+	}
+	slices.Sort(order)
+	return slices.Compact(order)
+}
+
+// seek finds the request's state, whatever has moved since it was last found.
+func (r *request) seek(s *Store, now int64) {
+	if r.sought && r.moves == r.sh.moves {
+		return
+	}
+	t := r.table()
+	if r.slot = t.find(r.hash); r.slot == nil && !r.sh.roomFor(s, t, now) {
+		r.slot = r.sh.cell(s, t, r.hash)
+	}
+	r.sought, r.moves = true, r.sh.moves
+}
+
+// state returns the state to look at: for an unseen key, all zero.
+func (r *request) state(s *Store) []uint64 {
+	t := r.table()
+	if r.slot != nil {
+		return t.state(r.sh, r.slot)
+	}
+	if cell := t.shared(s, r.hash); cell != nil {
+		return t.state(r.sh, cell) // what a place would inherit
+	}
+	return r.sh.unseen(t)
+}
+
+// charge charges the request's layer, room or not.
+func (r *request) charge(s *Store, now, cost int64) stint.Mark {
+	t := r.table()
+	at := s.at(t, now)
+	r.seek(s, now)
+	if r.slot == nil {
+		r.slot = r.sh.place(s, t, r.hash, now, at)
+		r.moves = r.sh.moves
+	}
+	r.meter = t.meter
+	if t.log {
+		r.sh.grow(t, r.slot, at, cost)
+	}
+	return t.meter.Charge(t.state(r.sh, r.slot), at, cost)
+}
+
+// decide answers op over all requests: read, decide, write all or nothing. If
+// marks is not nil and the cost is charged, it holds where to.
+func (s *Store) decide(op stint.Op, rs []request, cost int64, marks []stint.Mark) (stint.Decision, error) {
+	if cost < 0 {
+		return stint.Decision{}, stint.ErrCost
+	}
+	if s.closed.Load() {
+		return stint.Decision{}, stint.ErrClosed
+	}
+	now := s.lock(rs)
+	defer s.unlock(rs)
+	if op == stint.OpTakeUpTo {
+		cost = s.upTo(rs, now, cost)
+	}
+	var denied stint.Mask
+	for i := range rs {
+		r := &rs[i]
+		r.seek(s, now)
+		if t := r.table(); !t.meter.Admits(r.state(s), s.at(t, now), cost) {
+			denied |= 1 << uint(i)
+		}
+	}
+	var d stint.Decision
+	for i := range rs {
+		r := &rs[i]
+		t := r.table()
+		at := s.at(t, now)
+		r.seek(s, now)
+		delay := t.meter.Delay(r.state(s), at, cost)
+		if op != stint.OpPeek && cost > 0 && (denied == 0 || t.meter.CountsDenied()) {
+			mark := r.charge(s, now, cost)
+			if marks != nil {
+				marks[i] = mark
+			}
+		}
+		answer := t.meter.Answer(r.state(s), at, cost, denied == 0)
+		if denied == 0 {
+			answer.Delay = delay
+		}
+		if i == 0 {
+			d = answer
+		} else {
+			d.Join(answer)
+		}
+		if denied.Has(i) && op != stint.OpPeek {
+			r.sh.denial(r.limit, r.hash, r.key)
+		}
+	}
+	d.Denied = denied
+	if denied == 0 && op != stint.OpPeek {
+		d.Taken = cost
+	}
+	return d, nil
+}
+
+// upTo returns the most that passes now, at most cost; 1 where none does, so
+// that it is denied with the answer for one unit.
+func (s *Store) upTo(rs []request, now, cost int64) int64 {
+	most := cost
+	for i := range rs {
+		r := &rs[i]
+		r.seek(s, now)
+		t := r.table()
+		most = min(most, t.meter.Answer(r.state(s), s.at(t, now), 0, true).Remaining)
+	}
+	if most == 0 {
+		return min(cost, 1)
+	}
+	return most
+}

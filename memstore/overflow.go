@@ -1,0 +1,76 @@
+package memstore
+
+// Where a shard is full of keys that still matter, new keys share cells: a key
+// decides on the state of the cell that its hash picks. So newcomers together
+// get at most cells × the limit, established keys decide as before, and no
+// flood frees a key that is exhausted. When there is room again, a key takes a
+// place of its own with its cell's state.
+
+// cell returns the slot of the cell that a hash shares.
+func (sh *shard) cell(s *Store, t *table, h uint64) []uint64 {
+	if t.cells == nil {
+		t.cells = make([]uint64, s.cells*t.words)
+	}
+	sh.overflowed++
+	at := int(h>>32%uint64(s.cells)) * t.words
+	slot := t.cells[at : at+t.words : at+t.words]
+	if t.indirect && slot[0] == 0 {
+		slot[0], _ = sh.slab.alloc(roomy(t.meter.Words()))
+	}
+	return slot
+}
+
+// shared returns the slot of a cell that is in use, or nil.
+func (t *table) shared(s *Store, h uint64) []uint64 {
+	if t.cells == nil {
+		return nil
+	}
+	at := int(h>>32%uint64(s.cells)) * t.words
+	if slot := t.cells[at : at+t.words : at+t.words]; !t.indirect || slot[0] != 0 {
+		return slot
+	}
+	return nil
+}
+
+// inherit copies the state of a key's cell to the key's own slot, and lets the
+// cells go once all of them are as if never seen.
+func (sh *shard) inherit(s *Store, t *table, h uint64, slot []uint64, now int64) {
+	if cell := t.shared(s, h); cell != nil {
+		sh.copyState(t, slot, cell)
+	}
+	for at := 0; at < len(t.cells); at += t.words {
+		cell := t.cells[at : at+t.words]
+		if t.indirect && cell[0] == 0 {
+			continue
+		}
+		if !t.idle(sh, cell, now) {
+			return
+		}
+	}
+	sh.dropCells(t)
+}
+
+func (sh *shard) copyState(t *table, to, from []uint64) {
+	if !t.indirect {
+		copy(to, from)
+		return
+	}
+	state := sh.slab.get(from[0])
+	if have := sh.slab.get(to[0]); len(have) < len(state) {
+		sh.slab.release(to[0])
+		to[0], _ = sh.slab.alloc(len(state))
+	}
+	t.meter.Move(sh.slab.get(to[0]), state)
+}
+
+func (sh *shard) dropCells(t *table) {
+	if t.indirect {
+		for _, ref := range t.cells {
+			if ref != 0 {
+				sh.slab.release(ref)
+			}
+		}
+	}
+	t.cells = nil
+	sh.moves++
+}

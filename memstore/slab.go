@@ -1,0 +1,133 @@
+package memstore
+
+import "slices"
+
+// A slab holds states that are too large or too various for a table's slots:
+// logs and parts. It hands out blocks of words by reference, from pages without
+// pointers, so that the garbage collector has nothing to follow; a page whose
+// blocks are all free goes back to the collector. The zero slab is empty. The
+// shard's lock guards it.
+type slab struct {
+	classes []class
+	bytes   int64 // of all pages
+}
+
+const (
+	pageWords  = 512 // a page of blocks; a larger block is a page of its own
+	pageBits   = 8   // a page has at most 2^pageBits blocks
+	classShift = 48  // a reference: class, page, block
+)
+
+// class is the blocks of one size.
+type class struct {
+	words   int
+	blocks  int // in a page
+	pages   []page
+	partial []uint32 // pages that may have a free block
+	empty   []uint32 // places in pages that hold no page
+}
+
+type page struct {
+	words []uint64
+	free  uint16 // one more than the first free block, which holds the next one's
+	fresh uint16 // blocks from here on were never used
+	live  uint16
+}
+
+// alloc returns a block of at least so many words, all zero, and its
+// reference, which is never 0.
+func (s *slab) alloc(words int) (ref uint64, block []uint64) {
+	ci := s.class(words)
+	c := &s.classes[ci]
+	pi := c.open(s)
+	p := &c.pages[pi]
+	var b int
+	if p.free > 0 {
+		b = int(p.free) - 1
+		p.free = uint16(p.words[b*c.words])
+	} else {
+		b = int(p.fresh)
+		p.fresh++
+	}
+	p.live++
+	block = p.block(b, c.words)
+	clear(block)
+	return uint64(ci+1)<<classShift | uint64(pi)<<pageBits | uint64(b), block
+}
+
+func (p *page) block(b, words int) []uint64 {
+	return p.words[b*words : (b+1)*words : (b+1)*words]
+}
+
+func (s *slab) class(words int) int {
+	for i := range s.classes {
+		if s.classes[i].words == words {
+			return i
+		}
+	}
+	blocks := min(max(pageWords/words, 1), 1<<pageBits)
+	s.classes = append(s.classes, class{words: words, blocks: blocks})
+	return len(s.classes) - 1
+}
+
+// open returns a page with a free block.
+func (c *class) open(s *slab) uint32 {
+	for len(c.partial) > 0 {
+		pi := c.partial[len(c.partial)-1]
+		if p := &c.pages[pi]; p.words != nil && (p.free > 0 || int(p.fresh) < c.blocks) {
+			return pi
+		}
+		c.partial = c.partial[:len(c.partial)-1]
+	}
+	p := page{words: make([]uint64, c.blocks*c.words)}
+	s.bytes += int64(8 * len(p.words))
+	pi := uint32(len(c.pages))
+	if n := len(c.empty); n > 0 {
+		pi, c.empty = c.empty[n-1], c.empty[:n-1]
+		c.pages[pi] = p
+	} else {
+		c.pages = append(c.pages, p)
+	}
+	c.partial = append(c.partial, pi)
+	return pi
+}
+
+func split(ref uint64) (ci int, pi uint32, b int) {
+	return int(ref>>classShift) - 1, uint32(ref >> pageBits), int(ref & (1<<pageBits - 1))
+}
+
+// get returns the block of a reference.
+func (s *slab) get(ref uint64) []uint64 {
+	ci, pi, b := split(ref)
+	c := &s.classes[ci]
+	return c.pages[pi].block(b, c.words)
+}
+
+// release frees the block of a reference.
+func (s *slab) release(ref uint64) {
+	ci, pi, b := split(ref)
+	c := &s.classes[ci]
+	p := &c.pages[pi]
+	if p.live--; p.live == 0 {
+		s.bytes -= int64(8 * len(p.words))
+		*p = page{}
+		c.partial = slices.DeleteFunc(c.partial, func(i uint32) bool { return i == pi })
+		c.empty = append(c.empty, pi)
+		return
+	}
+	if p.free == 0 && int(p.fresh) == c.blocks {
+		c.partial = append(c.partial, pi)
+	}
+	p.words[b*c.words] = uint64(p.free)
+	p.free = uint16(b + 1)
+}
+
+// roomy rounds a length in words up to one of four sizes per doubling, so that
+// states that grow a word at a time move rarely and share sizes.
+func roomy(words int) int {
+	step := 2
+	for step*8 <= words {
+		step *= 2
+	}
+	return (words + step - 1) / step * step
+}

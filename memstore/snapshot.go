@@ -1,0 +1,316 @@
+package memstore
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/stint-dev/stint"
+)
+
+// A snapshot is, in little-endian order:
+//
+//	magic    8 bytes, "stintsnp"
+//	version  uint32, 1
+//	seed     4 × uint64
+//	limits   uint32, and for each:
+//	  name, text    uint32 and so many bytes, twice
+//	  keys          until a hash of 0: hash uint64, words uint32, words × uint64
+//	sum      uint32, CRC-32C of all before it
+const (
+	snapshotMagic   = "stintsnp"
+	snapshotVersion = 1
+	mostText        = 1 << 10
+	mostWords       = 1 << 22
+)
+
+// ErrSnapshot is for a snapshot that is torn, damaged or of another version.
+var ErrSnapshot = errors.New("memstore: unusable snapshot")
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// A savedLimit is what a snapshot holds of a limit, until it is bound.
+type savedLimit struct {
+	meter *stint.Meter
+	keys  []savedKey
+	words []uint64 // of all keys, one after the other
+}
+
+type savedKey struct {
+	hash  uint64
+	words uint32
+}
+
+// Save writes what all keys have used. Each key is written as it stands at some
+// moment while Save runs; a shard is locked only while it is copied. Keys on
+// overflow cells, and reservations, are not part of a snapshot. It holds no
+// keys, only their hashes, and the secret that they are hashed with.
+func (s *Store) Save(w io.Writer) error {
+	out := &writer{w: bufio.NewWriterSize(w, 1<<16), sum: crc32.New(castagnoli)}
+	out.bytes([]byte(snapshotMagic))
+	out.uint32(snapshotVersion)
+	for _, k := range s.seed {
+		out.uint64(k)
+	}
+	limits := s.all()
+	out.uint32(uint32(len(limits)))
+	for _, l := range limits {
+		text := l.meter.Load().Limit().String()
+		out.text(l.name)
+		out.text(text)
+		for i := range s.shards {
+			s.copyShard(out, l, i, text)
+		}
+		out.uint64(0)
+	}
+	out.uint32(out.sum.Sum32())
+	if out.err == nil {
+		out.err = out.w.Flush()
+	}
+	return out.err
+}
+
+// copyShard writes the keys of a limit in one shard, unless the limit has
+// changed since its text was written: its next snapshot will hold them.
+func (s *Store) copyShard(out *writer, l *limit, i int, text string) {
+	sh, t := &s.shards[i], &l.tables[i]
+	sh.mu.Lock()
+	var words []uint64
+	if t.meter.Limit().String() == text {
+		at := s.at(t, sh.tick(s.clock.now()))
+		for j := range t.segments {
+			for h, slot := range t.slots(t.segments[j]) {
+				if !t.idle(sh, slot, at) {
+					state := t.state(sh, slot)
+					words = append(append(words, h, uint64(len(state))), state...)
+				}
+			}
+		}
+	}
+	sh.mu.Unlock()
+	for len(words) > 0 {
+		n := words[1]
+		out.uint64(words[0])
+		out.uint32(uint32(n))
+		for _, word := range words[2 : 2+n] {
+			out.uint64(word)
+		}
+		words = words[2+n:]
+	}
+}
+
+// Load reads a snapshot into a store that has bound no limits yet. What it
+// holds of a limit becomes that limit's once its name is bound, carried over
+// as [stint.Meter.Adopt] says if the limit has changed. On an error, which
+// matches [ErrSnapshot] if the snapshot is to blame, the store is as empty as
+// before.
+func (s *Store) Load(r io.Reader) error {
+	in := &reader{r: bufio.NewReaderSize(r, 1<<16), sum: crc32.New(castagnoli)}
+	saved, seed, keys := in.snapshot()
+	if in.err != nil {
+		return fmt.Errorf("%w: %w", ErrSnapshot, in.err)
+	}
+	if most := len(s.shards) * s.shards[0].maxKeys; keys > most {
+		return fmt.Errorf("memstore: the snapshot has %d keys, this store holds %d (Options.MaxKeys)", keys, most)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.byName) > 0 {
+		return errors.New("memstore: Load comes before limits are bound")
+	}
+	s.seed, s.pending = seed, saved
+	return nil
+}
+
+// adoptSaved gives a limit that is bound for the first time the keys that a
+// snapshot holds under its name.
+func (s *Store) adoptSaved(l *limit) {
+	saved := s.pending[l.name]
+	if saved == nil {
+		return
+	}
+	delete(s.pending, l.name)
+	words, now := saved.words, s.clock.now()
+	for _, k := range saved.keys {
+		state := words[:k.words]
+		words = words[k.words:]
+		i := s.shard(k.hash)
+		sh, t := &s.shards[i], &l.tables[i]
+		sh.mu.Lock()
+		at := s.at(t, sh.tick(now))
+		if !saved.meter.Idle(state, at) && t.find(k.hash) == nil {
+			from := table{meter: saved.meter, log: t.log}
+			sh.carry(t, t.insert(sh, k.hash, at), &from, state, at)
+		}
+		sh.mu.Unlock()
+	}
+}
+
+// SaveFile writes a snapshot to a file, whole or not at all: it is written
+// beside it, synced, and renamed. The file is readable by its owner alone,
+// because it holds the store's secret.
+func (s *Store) SaveFile(path string) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+			os.Remove(f.Name())
+		}
+	}()
+	if err = s.Save(f); err != nil {
+		return err
+	}
+	if err = f.Sync(); err != nil {
+		return err
+	}
+	if err = f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// LoadFile is [Store.Load] from a file. A file that is not there matches
+// fs.ErrNotExist.
+func (s *Store) LoadFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := s.Load(f); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// writer writes numbers and keeps their checksum and the first error.
+type writer struct {
+	w   *bufio.Writer
+	sum hash.Hash32
+	err error
+	buf [8]byte
+}
+
+func (w *writer) bytes(b []byte) {
+	w.sum.Write(b)
+	if w.err == nil {
+		_, w.err = w.w.Write(b)
+	}
+}
+
+func (w *writer) uint32(n uint32) { w.bytes(binary.LittleEndian.AppendUint32(w.buf[:0], n)) }
+func (w *writer) uint64(n uint64) { w.bytes(binary.LittleEndian.AppendUint64(w.buf[:0], n)) }
+
+func (w *writer) text(s string) {
+	w.uint32(uint32(len(s)))
+	w.bytes([]byte(s))
+}
+
+// reader reads what writer wrote; after the first error it reads zeros.
+type reader struct {
+	r   *bufio.Reader
+	sum hash.Hash32
+	err error
+	buf [8]byte
+}
+
+func (r *reader) bytes(b []byte) []byte {
+	if r.err == nil {
+		if _, r.err = io.ReadFull(r.r, b); r.err == nil {
+			r.sum.Write(b)
+			return b
+		}
+	}
+	clear(b)
+	return b
+}
+
+func (r *reader) uint32() uint32 { return binary.LittleEndian.Uint32(r.bytes(r.buf[:4])) }
+func (r *reader) uint64() uint64 { return binary.LittleEndian.Uint64(r.bytes(r.buf[:8])) }
+
+func (r *reader) text() string {
+	n := r.uint32()
+	if n > mostText {
+		r.fail("a text of %d bytes", n)
+		return ""
+	}
+	return string(r.bytes(make([]byte, n)))
+}
+
+func (r *reader) fail(format string, args ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf(format, args...)
+	}
+}
+
+func (r *reader) snapshot() (saved map[string]*savedLimit, k seed, keys int) {
+	if magic := string(r.bytes(make([]byte, len(snapshotMagic)))); r.err == nil && magic != snapshotMagic {
+		r.fail("not a snapshot: it begins with %q", magic)
+	}
+	if v := r.uint32(); v != snapshotVersion {
+		r.fail("version %d: this program reads %d", v, snapshotVersion)
+	}
+	for i := range k {
+		k[i] = r.uint64()
+	}
+	saved = make(map[string]*savedLimit)
+	for n := r.uint32(); n > 0 && r.err == nil; n-- {
+		name := r.text()
+		l := r.limit()
+		if l != nil {
+			saved[name] = l
+			keys += len(l.keys)
+		}
+	}
+	want := r.sum.Sum32()
+	if sum := r.uint32(); r.err == nil && sum != want {
+		r.fail("the checksum is %08x, not %08x: torn or damaged", sum, want)
+	}
+	return saved, k, keys
+}
+
+// limit reads one limit and its keys, and checks that the states are sound.
+func (r *reader) limit() *savedLimit {
+	text := r.text()
+	if r.err != nil {
+		return nil
+	}
+	limit, err := stint.Parse(text)
+	if err != nil {
+		r.fail("%w", err)
+		return nil
+	}
+	l := &savedLimit{}
+	if l.meter, err = stint.NewMeter(limit); err != nil {
+		r.fail("%w", err)
+		return nil
+	}
+	for h := r.uint64(); h != 0; h = r.uint64() {
+		n := r.uint32()
+		if n > mostWords {
+			r.fail("a state of %d words", n)
+			return nil
+		}
+		begin := len(l.words)
+		for range n {
+			if l.words = append(l.words, r.uint64()); r.err != nil {
+				return nil
+			}
+		}
+		if !l.meter.Check(l.words[begin:]) {
+			r.fail("a state that limit %q cannot have", text)
+			return nil
+		}
+		l.keys = append(l.keys, savedKey{h, n})
+	}
+	return l
+}

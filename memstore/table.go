@@ -1,0 +1,265 @@
+package memstore
+
+import (
+	"iter"
+	"math/bits"
+	"time"
+	"unsafe"
+
+	"github.com/stint-dev/stint"
+)
+
+// A table is the keys of one limit in one shard: open addressing with linear
+// probing over words without pointers. A slot is the key's hash and the state,
+// or, where the state is not small (indirect), its reference into the slab.
+//
+// It grows by segments, as linear hashing has it: when keys outnumber what the
+// segments should hold, one more segment is split, and a segment that fills up
+// is rebuilt a little larger. Either moves some hundred slots, never more, and
+// forgets the keys that are as if never seen.
+//
+// The shard's lock guards it.
+type table struct {
+	meter    *stint.Meter
+	segments []segment
+	cells    []uint64 // overflow: states shared by keys without a place
+	keys     int
+	words    int // of state in a slot
+	indirect bool
+	log      bool // states grow
+	aligned  bool
+}
+
+type segment struct {
+	slots []uint64
+	size  int // slots there are
+	used  int // slots taken
+}
+
+const (
+	segmentKeys = 256 // on average, right after a round of splits
+	maxSlotted  = 3   // words of state that live in a slot
+	leastSlots  = 8
+
+	// linger is how long a key keeps its slot after it has become idle, while
+	// there is room: a busy key of a fast limit is idle between any two of its
+	// requests, and would else be forgotten and made again over and over.
+	linger = int64(10 * time.Second)
+)
+
+// full says when to rebuild: the load stays between 0.76 and 0.84, and each
+// insert pays for moving about ten slots.
+func (g *segment) full() bool { return g.used*32 >= g.size*27 }
+
+func newTable(m *stint.Meter) table {
+	t := table{meter: m, words: m.Words(), aligned: m.Aligned()}
+	if t.words > maxSlotted || m.Limit().Kind() == stint.SlidingLog {
+		t.words, t.indirect = 1, true
+	}
+	t.log = m.Limit().Kind() == stint.SlidingLog
+	t.segments = make([]segment, 1)
+	return t
+}
+
+func (t *table) stride() int { return 1 + t.words }
+
+// segment returns the segment that a hash belongs to.
+func (t *table) segment(h uint64) *segment {
+	n := uint64(len(t.segments))
+	mask := uint64(1)<<t.depth() - 1
+	i := h & (mask<<1 | 1)
+	if i >= n {
+		i = h & mask
+	}
+	return &t.segments[i]
+}
+
+// depth returns the number of whole doublings of the segments.
+func (t *table) depth() int { return bits.Len(uint(len(t.segments))) - 1 }
+
+// home returns where the probing for a hash begins.
+func (g *segment) home(h uint64) int { return int(uint64(uint32(h>>20)) * uint64(g.size) >> 32) }
+
+// find returns the state words of a key's slot, or nil.
+func (t *table) find(h uint64) []uint64 {
+	g := t.segment(h)
+	if g.used == 0 {
+		return nil
+	}
+	i := g.home(h)
+	for {
+		at := i * (1 + t.words)
+		switch g.slots[at] {
+		case h:
+			return g.slots[at+1 : at+1+t.words : at+1+t.words]
+		case 0:
+			return nil
+		}
+		if i++; i == g.size {
+			i = 0
+		}
+	}
+}
+
+// insert makes a slot for a key that has none and returns its state words, all
+// zero. Slots found before may have moved.
+func (t *table) insert(sh *shard, h uint64, now int64) []uint64 {
+	if g := t.segment(h); g.full() {
+		t.rebuild(sh, g, now)
+	}
+	if t.keys >= len(t.segments)*segmentKeys {
+		t.split(sh, now)
+	}
+	t.keys++
+	sh.keys++
+	return t.segment(h).put(h, t.words)
+}
+
+// put takes the first free slot for a hash.
+func (g *segment) put(h uint64, words int) []uint64 {
+	i := g.home(h)
+	for g.slots[i*(1+words)] != 0 {
+		if i++; i == g.size {
+			i = 0
+		}
+	}
+	g.used++
+	at := i * (1 + words)
+	g.slots[at] = h
+	return g.slots[at+1 : at+1+words : at+1+words]
+}
+
+// newSegment returns a segment with slots for so many keys and one more.
+func newSegment(keys, words int) segment {
+	stride := 1 + words
+	least := max((keys+1)*32/27*11/10+2, leastSlots) * stride
+	slots := append([]uint64(nil), make([]uint64, least)...) // rounded up to what is allocated anyway
+	size := cap(slots) / stride
+	return segment{slots: slots[:size*stride], size: size}
+}
+
+// rebuild moves the keys of a segment that are not idle to a new one.
+func (t *table) rebuild(sh *shard, g *segment, now int64) {
+	old := *g
+	*g = newSegment(t.sweep(sh, old, now), t.words)
+	for h, state := range t.slots(old) {
+		copy(g.put(h, t.words), state)
+	}
+}
+
+// split divides the next segment in turn in two.
+func (t *table) split(sh *shard, now int64) {
+	n := len(t.segments)
+	bit := uint64(1) << t.depth()
+	from := n - int(bit)
+	old := t.segments[from]
+	live, high := t.sweep(sh, old, now), 0
+	for h := range t.slots(old) {
+		if h&bit != 0 {
+			high++
+		}
+	}
+	t.segments[from] = newSegment(live-high, t.words)
+	t.segments = append(t.segments, newSegment(high, t.words))
+	for h, state := range t.slots(old) {
+		copy(t.segment(h).put(h, t.words), state)
+	}
+}
+
+// sweep empties the slots of idle keys and returns how many are left. It
+// breaks probing: the segment can then only be read slot by slot.
+func (t *table) sweep(sh *shard, g segment, now int64) (live int) {
+	sh.moves++
+	stride := t.stride()
+	for at := 0; at < len(g.slots); at += stride {
+		switch {
+		case g.slots[at] == 0:
+		case t.idle(sh, g.slots[at+1:at+stride], now-linger):
+			t.forget(sh, g.slots[at+1:at+stride])
+			g.slots[at] = 0
+			sh.evicted++
+		default:
+			live++
+		}
+	}
+	return live
+}
+
+// idle reports whether a slot's key is as if never seen.
+func (t *table) idle(sh *shard, slot []uint64, now int64) bool {
+	return t.meter.Idle(t.state(sh, slot), now)
+}
+
+// forget gives back what a slot refers to, and counts the key off.
+func (t *table) forget(sh *shard, slot []uint64) {
+	if t.indirect && slot[0] != 0 {
+		sh.slab.release(slot[0])
+	}
+	t.keys--
+	sh.keys--
+}
+
+// state returns the state that a slot holds or refers to.
+func (t *table) state(sh *shard, slot []uint64) []uint64 {
+	if !t.indirect {
+		return slot
+	}
+	return sh.slab.get(slot[0])
+}
+
+// slots ranges over the slots that are taken.
+func (t *table) slots(g segment) iter.Seq2[uint64, []uint64] {
+	stride := t.stride()
+	return func(yield func(uint64, []uint64) bool) {
+		for at := 0; at < len(g.slots); at += stride {
+			if h := g.slots[at]; h != 0 && !yield(h, g.slots[at+1:at+stride:at+stride]) {
+				return
+			}
+		}
+	}
+}
+
+// remove takes the key in slot i out of a segment, and closes the gap that it
+// leaves in the probing of others.
+func (t *table) remove(sh *shard, g *segment, i int) {
+	stride := t.stride()
+	t.forget(sh, g.slots[i*stride+1:(i+1)*stride])
+	sh.moves++
+	g.used--
+	gap := i
+	for {
+		if i++; i == g.size {
+			i = 0
+		}
+		h := g.slots[i*stride]
+		if h == 0 {
+			break
+		}
+		// h may move to the gap unless its home lies behind the gap, cyclically
+		if home := g.home(h); (i-home+g.size)%g.size >= (i-gap+g.size)%g.size {
+			copy(g.slots[gap*stride:(gap+1)*stride], g.slots[i*stride:(i+1)*stride])
+			gap = i
+		}
+	}
+	clear(g.slots[gap*stride : (gap+1)*stride])
+}
+
+// delete forgets a key, if it has a slot.
+func (t *table) delete(sh *shard, h uint64) {
+	g := t.segment(h)
+	for i := range g.size {
+		if g.slots[i*t.stride()] == h {
+			t.remove(sh, g, i)
+			return
+		}
+	}
+}
+
+// bytes returns what the segments and cells take.
+func (t *table) bytes() int64 {
+	words := cap(t.cells)
+	for i := range t.segments {
+		words += cap(t.segments[i].slots)
+	}
+	return int64(8*words) + int64(cap(t.segments))*int64(unsafe.Sizeof(segment{}))
+}

@@ -1,0 +1,411 @@
+package stint
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"time"
+)
+
+// A Meter is a limit made ready to decide: validated, with its constants
+// computed. It is the arithmetic that every store shares, and it is pure: time
+// is an argument, state is a slice of words that the caller keeps and locks.
+// Most programs want a [Limiter] instead.
+//
+// A state whose words are all zero is that of an unseen key. Times are
+// nanoseconds since the Unix epoch; before the epoch counts as the epoch.
+// Every method is total: no int64 makes it wrap or panic, as long as the state
+// has at least [Meter.Words] words. A Meter may be used from many goroutines
+// at once; a state may not.
+//
+// State that lies further ahead than time can explain is a clock fault, and is
+// taken as exactly as far ahead as could be explained, so that a clock that
+// jumps and comes back locks nobody out for longer than a drain.
+type Meter struct {
+	limit    Limit
+	kind     Kind
+	narrow   bool  // a bucket whose state is one word
+	relaxed  bool  // sliding_counter
+	small    bool  // sliding_buckets: counts of 32 bits
+	capacity int64 // the most that could ever pass at one instant
+
+	// Bucket and queue: one unit of cost is step/div nanoseconds, in lowest
+	// terms; state and sums are kept in 1/div ns.
+	step, div     uint64
+	full, debt    uint128 // capacity·step and twice that
+	bySteps, byNs divisor // step and div
+
+	// What counts in windows.
+	count, period uint64
+	byPeriods     divisor
+	cuts          uint64  // sliding_buckets: the parts of a window
+	byParts       divisor // nanoseconds to parts, where a part is whole
+	bySlots       divisor // cuts + 1, the length of the ring
+	calendar      *calendar
+}
+
+// NewMeter returns the arithmetic of a limit, or what [Limit.Validate] says.
+func NewMeter(limit Limit) (*Meter, error) {
+	if err := limit.Validate(); err != nil {
+		return nil, err
+	}
+	m := &Meter{
+		limit:    limit,
+		kind:     limit.kind,
+		relaxed:  limit.relaxed,
+		capacity: limit.Capacity(),
+		count:    uint64(limit.count),
+		period:   uint64(limit.period),
+		small:    limit.count < 1<<31,
+	}
+	if limit.calendar != calendarNone {
+		zone, err := loadZone(limit.zone)
+		if err != nil {
+			return nil, fmt.Errorf("stint: limit %q: %w", limit.Name(), err)
+		}
+		m.calendar = &calendar{zone: zone, unit: limit.calendar}
+	}
+	if m.calendar == nil {
+		m.byPeriods = newDivisor(m.period)
+	}
+	if m.kind == SlidingBuckets {
+		m.cuts = min(uint64(limit.Parts()), m.period)
+		m.byParts, m.bySlots = newDivisor(m.period/m.cuts), newDivisor(m.cuts+1)
+	}
+	if m.isBucket() {
+		g := gcd(m.count, m.period)
+		m.step, m.div = m.period/g, m.count/g
+		m.bySteps, m.byNs = newDivisor(m.step), newDivisor(m.div)
+		m.full = mul(uint64(m.capacity), m.step)
+		m.debt = m.full.shl1()
+		m.narrow = m.div == 1 && m.debt.hi == 0 && m.debt.lo <= 1<<61
+	}
+	return m, nil
+}
+
+// Limit returns the limit.
+func (m *Meter) Limit() Limit { return m.limit }
+
+// Aligned reports whether the limit goes by the time of day: its windows begin
+// at multiples of the period, or with a calendar's days or months.
+func (m *Meter) Aligned() bool { return m.kind.aligned() }
+
+func (m *Meter) isBucket() bool { return m.kind == GCRA || m.kind == LeakyQueue }
+
+// Words returns how many words a state has, at the least. Only a [SlidingLog]
+// may need more: see [Meter.Room].
+func (m *Meter) Words() int {
+	switch m.kind {
+	case GCRA, LeakyQueue:
+		if m.narrow {
+			return 1
+		}
+		return 2
+	case TokenBucketInterval, FixedWindow:
+		return 2
+	case SlidingCounter:
+		return 3
+	case SlidingBuckets:
+		return m.partWords()
+	default:
+		return logWords
+	}
+}
+
+// Room returns how many words a state needs for a charge of cost to be
+// recorded exactly. With fewer, a log merges its newest entries: they then
+// count longer than they should, never shorter.
+func (m *Meter) Room(state []uint64, now, cost int64) int {
+	if m.kind != SlidingLog {
+		return m.Words()
+	}
+	return m.logRoom(state, since(now), cost)
+}
+
+// Move copies a state into one with more room.
+func (m *Meter) Move(to, from []uint64) {
+	if m.kind == SlidingLog {
+		moveLog(to, from)
+		return
+	}
+	copy(to, from)
+}
+
+// since returns the time as an unsigned word.
+func since(now int64) uint64 { return uint64(max(now, 0)) }
+
+// Allow is [Meter.Take] with the short answer.
+func (m *Meter) Allow(state []uint64, now, cost int64) bool {
+	if m.narrow {
+		tat, ok := m.TakeWord(state[0], now, cost)
+		state[0] = tat
+		return ok
+	}
+	if m.isBucket() {
+		_, _, ok := m.wideTake(state, since(now), cost)
+		return ok
+	}
+	if m.Admits(state, now, cost) {
+		m.Charge(state, now, cost)
+		return true
+	}
+	if m.limit.countDenied {
+		m.Charge(state, now, cost)
+	}
+	return false
+}
+
+// Take decides one request of cost units and charges it if it passes. A denial
+// changes nothing, unless the limit counts what it denies. A cost of 0 or less
+// passes and changes nothing.
+func (m *Meter) Take(state []uint64, now, cost int64) (d Decision) {
+	m.TakeInto(&d, state, now, cost)
+	return d
+}
+
+// TakeInto is [Meter.Take] that writes its answer where the caller wants it,
+// which saves copying it from call to call.
+func (m *Meter) TakeInto(d *Decision, state []uint64, now, cost int64) {
+	if m.narrow {
+		m.narrowAnswer(d, state, since(now), cost)
+		return
+	}
+	if m.isBucket() {
+		m.wideAnswer(d, state, since(now), cost)
+		return
+	}
+	ok := m.Admits(state, now, cost)
+	if ok || m.limit.countDenied {
+		m.Charge(state, now, cost)
+	}
+	m.answer(d, state, now, cost, ok)
+	if ok {
+		d.Taken = max(cost, 0)
+	}
+}
+
+// Admits reports whether a request of cost units would pass. It forgets from
+// the state what no longer counts, and changes nothing else.
+func (m *Meter) Admits(state []uint64, now, cost int64) bool {
+	if cost <= 0 {
+		return true
+	}
+	if cost > m.capacity {
+		return false
+	}
+	t, c := since(now), uint64(cost)
+	if m.narrow {
+		return min(less(state[0], t), m.debt.lo)+c*m.step <= m.full.lo
+	}
+	switch m.kind {
+	case GCRA, LeakyQueue:
+		return m.bucketAdmits(state, t, c)
+	case TokenBucketInterval:
+		return m.intervalAdmits(state, t, c)
+	case FixedWindow:
+		return m.windowAdmits(state, t, c)
+	case SlidingCounter:
+		return m.counterAdmits(state, t, c)
+	case SlidingBuckets:
+		return m.partsAdmit(state, t, c)
+	default:
+		return m.logAdmits(state, t, c)
+	}
+}
+
+// A Mark is where a charge went, for [Meter.GiveBack].
+type Mark [2]uint64
+
+// Charge adds cost units, room or not: what is more than fits is debt. In a
+// bucket a debt is at most one more drain; elsewhere it ages out with the rest.
+func (m *Meter) Charge(state []uint64, now, cost int64) Mark {
+	t, c := since(now), uint64(max(cost, 0))
+	switch m.kind {
+	case GCRA, LeakyQueue:
+		return m.bucketCharge(state, t, c)
+	case TokenBucketInterval:
+		return m.intervalCharge(state, t, c)
+	case FixedWindow:
+		return m.windowCharge(state, t, c)
+	case SlidingCounter:
+		return m.counterCharge(state, t, c)
+	case SlidingBuckets:
+		return m.partsCharge(state, t, c)
+	default:
+		return m.logCharge(state, t, c)
+	}
+}
+
+// Answer describes the state as it stands to a request of cost units: when
+// allowed is false, RetryAfter is the least wait after which it passes.
+func (m *Meter) Answer(state []uint64, now, cost int64, allowed bool) (d Decision) {
+	m.answer(&d, state, now, cost, allowed)
+	return d
+}
+
+func (m *Meter) answer(d *Decision, state []uint64, now, cost int64, allowed bool) {
+	t := since(now)
+	*d = Decision{Allowed: allowed, Limit: m.capacity}
+	switch m.kind {
+	case GCRA, LeakyQueue:
+		d.Remaining, d.ResetAfter = m.bucketLevel(state, t)
+	case TokenBucketInterval:
+		d.Remaining, d.ResetAfter = m.intervalLevel(state, t)
+	case FixedWindow:
+		d.Remaining, d.ResetAfter = m.windowLevel(state, t)
+	case SlidingCounter:
+		d.Remaining, d.ResetAfter = m.counterLevel(state, t)
+	case SlidingBuckets:
+		d.Remaining, d.ResetAfter = m.partsLevel(state, t)
+	default:
+		d.Remaining, d.ResetAfter = m.logLevel(state, t)
+	}
+	if !allowed {
+		d.Denied = 1
+		d.RetryAfter = m.Wait(state, now, cost)
+	}
+}
+
+// Wait returns the least wait after which cost units pass if nothing else
+// arrives: 0 if they pass now, [Never] if they never can.
+func (m *Meter) Wait(state []uint64, now, cost int64) Wait {
+	if cost > m.capacity {
+		return Never
+	}
+	if m.Admits(state, now, cost) {
+		return 0
+	}
+	t, c := since(now), uint64(cost)
+	switch m.kind {
+	case GCRA, LeakyQueue:
+		return m.bucketWait(state, t, c)
+	case TokenBucketInterval:
+		return m.intervalWait(state, t, c)
+	case FixedWindow:
+		return m.windowWait(state, t)
+	case SlidingCounter:
+		return m.counterWait(state, t, c)
+	case SlidingBuckets:
+		return m.partsWait(state, t, c)
+	default:
+		return m.logWait(state, t, c)
+	}
+}
+
+// Delay returns how long a request that passes now waits before it starts: 0
+// but for a [LeakyQueue].
+func (m *Meter) Delay(state []uint64, now, cost int64) time.Duration {
+	if m.kind != LeakyQueue || cost <= 0 {
+		return 0
+	}
+	return m.nanoseconds(m.backlog(state, since(now)))
+}
+
+// GiveBack returns up to amount units of an earlier charge, but no more than
+// time has not yet forgiven, so that it never mints.
+func (m *Meter) GiveBack(state []uint64, now int64, mark Mark, amount int64) {
+	if amount <= 0 {
+		return
+	}
+	t, n := since(now), uint64(amount)
+	switch m.kind {
+	case GCRA, LeakyQueue:
+		m.bucketGiveBack(state, t, mark, n)
+	case TokenBucketInterval:
+		m.intervalGiveBack(state, t, mark, n)
+	case FixedWindow:
+		m.windowGiveBack(state, t, mark, n)
+	case SlidingCounter:
+		m.counterGiveBack(state, t, mark, n)
+	case SlidingBuckets:
+		m.partsGiveBack(state, t, mark, n)
+	default:
+		m.logGiveBack(state, t, mark, n)
+	}
+}
+
+// Refund removes up to amount units from what still counts, newest first. It
+// widens the envelope by what it returns.
+func (m *Meter) Refund(state []uint64, now, amount int64) {
+	if amount <= 0 {
+		return
+	}
+	t, n := since(now), uint64(amount)
+	switch m.kind {
+	case GCRA, LeakyQueue:
+		m.bucketRefund(state, t, n)
+	case TokenBucketInterval:
+		m.intervalRefund(state, t, n)
+	case FixedWindow:
+		m.windowRefund(state, t, n)
+	case SlidingCounter:
+		m.counterRefund(state, t, n)
+	case SlidingBuckets:
+		m.partsRefund(state, t, n)
+	default:
+		m.logRefund(state, t, n)
+	}
+}
+
+// Idle reports whether the state equals that of an unseen key, so that a store
+// may forget it without anybody noticing.
+func (m *Meter) Idle(state []uint64, now int64) bool {
+	t := since(now)
+	switch m.kind {
+	case GCRA, LeakyQueue:
+		return m.bucketIdle(state, t)
+	case TokenBucketInterval:
+		return m.intervalIdle(state, t)
+	case FixedWindow:
+		return m.windowIdle(state, t)
+	case SlidingCounter:
+		return m.counterIdle(state, t)
+	case SlidingBuckets:
+		return m.partsIdle(state, t)
+	default:
+		return m.logIdle(state, t)
+	}
+}
+
+// Check reports whether words that came from outside, a file say, are a state
+// of this limit that the other methods can work on.
+func (m *Meter) Check(state []uint64) bool {
+	switch m.kind {
+	case SlidingLog:
+		return len(state) >= logWords && m.logSound(state)
+	case SlidingBuckets:
+		return len(state) >= m.Words() && m.partsSound(state)
+	}
+	return len(state) >= m.Words()
+}
+
+// CountsDenied reports whether a denied request is charged too.
+func (m *Meter) CountsDenied() bool { return m.limit.countDenied }
+
+func gcd(a, b uint64) uint64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// less returns a − b, or 0 where b is larger.
+func less(a, b uint64) uint64 {
+	if a <= b {
+		return 0
+	}
+	return a - b
+}
+
+// plus returns a + b, held at the greatest int64.
+func plus(a, b uint64) uint64 {
+	if s, carry := bits.Add64(a, b, 0); carry == 0 && s <= math.MaxInt64 {
+		return s
+	}
+	return math.MaxInt64
+}
+
+// duration returns ns as a duration, held at the longest there is.
+func duration(ns uint64) time.Duration {
+	return time.Duration(min(ns, math.MaxInt64))
+}

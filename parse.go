@@ -1,0 +1,351 @@
+package stint
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+)
+
+// A ParseError says what is wrong in a limit's text, where, and what would be
+// right.
+type ParseError struct {
+	Text   string // the whole text
+	Offset int    // where it is wrong, in bytes from the start
+	Reason string // what is wrong
+	Hint   string // what would be right; may be empty
+}
+
+// Error returns one line: the text, the place, the reason and the hint.
+func (e *ParseError) Error() string {
+	s := fmt.Sprintf("stint: limit %q, column %d: %s", e.Text, e.Offset+1, e.Reason)
+	if e.Hint != "" {
+		s += "; " + e.Hint
+	}
+	return s
+}
+
+// Parse reads a limit as people write it:
+//
+//	100 per minute
+//	10/s burst 20
+//	500/h sliding_log count_denied
+//	every 2s
+//	1_000_000 per month in UTC
+//
+// The kind is gcra unless named, and fixed_window with "in". Options come in
+// any order, each at most once. The error is a [*ParseError], or what
+// [Limit.Validate] says.
+func Parse(text string) (Limit, error) {
+	p := &parser{text: text}
+	p.split()
+	l, err := p.limit()
+	if err != nil {
+		return Limit{}, err
+	}
+	if err := l.Validate(); err != nil {
+		return Limit{}, err
+	}
+	return l, nil
+}
+
+// word is a stretch of text without blanks, and where it begins.
+type word struct {
+	s  string
+	at int
+}
+
+type parser struct {
+	text  string
+	words []word
+	seen  map[string]bool // options met so far
+}
+
+func (p *parser) split() {
+	start := -1
+	for i := 0; i <= len(p.text); i++ {
+		blank := i == len(p.text) || p.text[i] == ' ' || p.text[i] == '\t'
+		switch {
+		case blank && start >= 0:
+			p.words = append(p.words, word{p.text[start:i], start})
+			start = -1
+		case !blank && start < 0:
+			start = i
+		}
+	}
+}
+
+// next takes the next word; at the end it is empty and stands behind the text.
+func (p *parser) next() word {
+	if len(p.words) == 0 {
+		return word{at: len(p.text)}
+	}
+	w := p.words[0]
+	p.words = p.words[1:]
+	return w
+}
+
+func (p *parser) peek() string {
+	if len(p.words) == 0 {
+		return ""
+	}
+	return p.words[0].s
+}
+
+func (p *parser) fail(at int, hint, reason string, args ...any) error {
+	return &ParseError{Text: p.text, Offset: at, Reason: fmt.Sprintf(reason, args...), Hint: hint}
+}
+
+const shapes = `write "100 per minute", "10/s burst 20" or "every 2s"`
+
+func (p *parser) limit() (Limit, error) {
+	first := p.next()
+	switch {
+	case first.s == "":
+		return Limit{}, p.fail(0, shapes, "nothing there")
+	case first.s == "every":
+		return p.every()
+	}
+	count, period, slash := strings.Cut(first.s, "/")
+	n, err := p.number(word{count, first.at}, "count", 1)
+	if err != nil {
+		return Limit{}, err
+	}
+	w := word{period, first.at + len(count) + 1}
+	if !slash {
+		if per := p.next(); per.s != "per" {
+			return Limit{}, p.fail(per.at, shapes, `want "per" or "/" after the count, not %q`, per.s)
+		}
+		w = p.next()
+	}
+	l := Limit{count: n}
+	if err := p.period(&l, w); err != nil {
+		return Limit{}, err
+	}
+	return l, p.options(&l, w)
+}
+
+func (p *parser) every() (Limit, error) {
+	l := Limit{count: 1}
+	w := p.next()
+	if err := p.period(&l, w); err != nil {
+		return Limit{}, err
+	}
+	if l.calendar != calendarNone {
+		return Limit{}, p.fail(w.at, `write "1 per month in UTC"`, `"every" takes a duration, not a calendar month`)
+	}
+	if more := p.next(); more.s != "" {
+		return Limit{}, p.fail(more.at, `write "1 per …" to add options`, `"every" takes no options, and here is %q`, more.s)
+	}
+	return l, nil
+}
+
+// number reads a whole number of at least least, "_" between digits allowed.
+func (p *parser) number(w word, what string, least int64) (int64, error) {
+	hint := fmt.Sprintf("write a whole number from %d to 9_223_372_036_854_775_807", least)
+	if w.s == "" {
+		return 0, p.fail(w.at, hint, "%s is missing", what)
+	}
+	var n int64
+	for i := 0; i < len(w.s); i++ {
+		c := w.s[i]
+		if c == '_' && i > 0 && i+1 < len(w.s) && w.s[i-1] != '_' {
+			continue
+		}
+		if c < '0' || c > '9' {
+			return 0, p.fail(w.at+i, hint, "%s %q is not a whole number", what, w.s)
+		}
+		d := int64(c - '0')
+		if n > (math.MaxInt64-d)/10 {
+			return 0, p.fail(w.at, hint, "%s %s is too large", what, w.s)
+		}
+		n = n*10 + d
+	}
+	if n < least {
+		return 0, p.fail(w.at, hint, "%s is %d", what, n)
+	}
+	return n, nil
+}
+
+var units = map[string]time.Duration{
+	"s": time.Second, "second": time.Second, "seconds": time.Second,
+	"m": time.Minute, "minute": time.Minute, "minutes": time.Minute,
+	"h": time.Hour, "hour": time.Hour, "hours": time.Hour,
+	"d": 24 * time.Hour, "day": 24 * time.Hour, "days": 24 * time.Hour,
+	"w": 7 * 24 * time.Hour, "week": 7 * 24 * time.Hour, "weeks": 7 * 24 * time.Hour,
+}
+
+const periods = `write s, m, h, d, w, a number of them such as "2 hours", or a duration such as 90s or 1h30m`
+
+// period reads the period that begins with w into l; "day" becomes a calendar
+// day later, if "in" follows.
+func (p *parser) period(l *Limit, w word) error {
+	if w.s == "" {
+		return p.fail(w.at, periods, "the period is missing")
+	}
+	if w.s == "month" {
+		l.calendar = calendarMonth
+		return nil
+	}
+	digits := 0
+	for digits < len(w.s) && (w.s[digits] >= '0' && w.s[digits] <= '9' || w.s[digits] == '_') {
+		digits++
+	}
+	name, n := word{w.s[digits:], w.at + digits}, int64(1)
+	if digits > 0 {
+		var err error
+		if n, err = p.number(word{w.s[:digits], w.at}, "the period", 1); err != nil {
+			return err
+		}
+		if name.s == "" {
+			name = p.next()
+		}
+	}
+	if unit, ok := units[name.s]; ok {
+		if n > math.MaxInt64/int64(unit) {
+			return p.fail(w.at, "the longest is 292 years", "the period is too long")
+		}
+		l.period = n * int64(unit)
+		return nil
+	}
+	if name.s == "month" || name.s == "months" {
+		return p.fail(name.at, `write "per month in UTC", or a number of days`, "months cannot be counted")
+	}
+	if digits > 0 && name.at == w.at+digits || w.s[0] == '.' {
+		return p.duration(l, w)
+	}
+	return p.fail(name.at, p.suggest(name.s, keys(units), periods), "unknown period %q", name.s)
+}
+
+// duration reads w as a Go duration of whole nanoseconds.
+func (p *parser) duration(l *Limit, w word) error {
+	ns, err := parseDuration(w.s)
+	if err != nil {
+		return p.fail(w.at, periods, "period %q: %v", w.s, err)
+	}
+	if ns < 1 {
+		return p.fail(w.at, periods, "the period is zero")
+	}
+	l.period = ns
+	return nil
+}
+
+func (p *parser) options(l *Limit, period word) error {
+	p.seen = make(map[string]bool)
+	for w := p.next(); w.s != ""; w = p.next() {
+		if err := p.option(l, w, period); err != nil {
+			return err
+		}
+	}
+	if l.calendar == calendarMonth && l.zone == "" {
+		return p.fail(period.at, `write "per month in UTC", or a number of days`, "a month needs a zone")
+	}
+	if l.calendar != calendarNone && p.seen["kind"] && l.kind != FixedWindow {
+		return p.fail(period.at, "leave the kind out", `"in" makes a fixed_window, not %v`, l.kind)
+	}
+	if l.calendar != calendarNone {
+		l.kind = FixedWindow
+	}
+	return nil
+}
+
+func (p *parser) option(l *Limit, w, period word) error {
+	name := w.s
+	kind, isKind := parseKind(name)
+	if isKind {
+		name = "kind"
+	}
+	if p.seen[name] {
+		return p.fail(w.at, "give it once", "a second %s", name)
+	}
+	p.seen[name] = true
+	switch name {
+	case "kind":
+		l.kind = kind
+	case "relaxed":
+		l.relaxed = true
+	case "count_denied":
+		l.countDenied = true
+	case "burst":
+		n, err := p.number(p.next(), "burst", 0)
+		if err != nil {
+			return err
+		}
+		*l = l.WithBurst(n)
+	case "parts":
+		n, err := p.number(p.next(), "parts", 1)
+		if err != nil {
+			return err
+		}
+		*l = l.WithParts(n)
+	case "in":
+		return p.zone(l, p.next(), period)
+	default:
+		options := append(kindNames[:], "burst", "parts", "relaxed", "count_denied", "in", "token_bucket", "leaky_bucket")
+		return p.fail(w.at, p.suggest(name, options, "options are a kind, burst N, parts N, relaxed, count_denied and in ZONE"),
+			"unknown option %q", name)
+	}
+	return nil
+}
+
+func (p *parser) zone(l *Limit, zone, period word) error {
+	if l.calendar == calendarNone {
+		if period.s != "day" {
+			return p.fail(period.at, `write "per day in ZONE" or "per month in ZONE"`,
+				`"in" goes with "day" or "month", not %q`, period.s)
+		}
+		l.calendar, l.period = calendarDay, 0
+	}
+	if _, err := loadZone(zone.s); err != nil {
+		return p.fail(zone.at, "write a name of the IANA database such as Europe/Paris or UTC", "%v", err)
+	}
+	l.zone = zone.s
+	return nil
+}
+
+// suggest returns a hint with the nearest of the known words, or the general
+// hint when none is near.
+func (p *parser) suggest(got string, known []string, hint string) string {
+	best, least := "", 3
+	for _, k := range known {
+		if d := editDistance(got, k); d < least || d == least && k < best {
+			best, least = k, d
+		}
+	}
+	if best == "" || least >= len(got) {
+		return hint
+	}
+	return fmt.Sprintf("did you mean %q? %s", best, hint)
+}
+
+func keys(m map[string]time.Duration) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	return out
+}
+
+// editDistance is Levenshtein's, for words short enough to be typed; longer
+// ones are near nothing.
+func editDistance(a, b string) int {
+	if len(a) > 32 {
+		return len(a)
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		diagonal := row[0]
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := diagonal
+			if a[i-1] != b[j-1] {
+				cost = 1 + min(diagonal, row[j], row[j-1])
+			}
+			diagonal, row[j] = row[j], cost
+		}
+	}
+	return row[len(b)]
+}

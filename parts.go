@@ -1,0 +1,204 @@
+package stint
+
+import (
+	"math"
+	"math/bits"
+	"time"
+)
+
+// Sub-windows: the window is cut into n equal parts aligned to the epoch, part
+// i being [i·W/n, (i+1)·W/n), and everything counted in a part that still
+// overlaps (t − W, t] counts: the part of t and the n before it.
+//
+// The state is the index of the newest part, the sum of all counts, and a ring
+// of n + 1 counts, two to a word where counts fit 32 bits (small). Such a
+// count stops at 2^32 − 1, which is more than any limit that it serves.
+//
+// Parts shorter than a nanosecond are indistinguishable from parts of one,
+// because all times are whole: there are never more cuts than nanoseconds.
+
+const partHead = 2
+
+func (m *Meter) partWords() int {
+	counts := int(m.cuts) + 1
+	if m.small {
+		counts = (counts + 1) / 2
+	}
+	return partHead + counts
+}
+
+func (m *Meter) partOf(t uint64) uint64 {
+	if m.byParts.d*m.cuts == m.period {
+		return m.byParts.quo(t)
+	}
+	return mul(t, m.cuts).floor(m.period)
+}
+
+// partBegin returns the first moment of a part.
+func (m *Meter) partBegin(part uint64) uint64 { return mul(part, m.period).ceil(m.cuts) }
+
+// forgotten returns the wait from t until a part stops counting.
+func (m *Meter) forgotten(part, t uint64) uint64 {
+	return less(m.partBegin(part+m.cuts+1), t)
+}
+
+// slot returns where in the ring a part is counted: part mod (n + 1).
+func (m *Meter) slot(part uint64) uint64 { return part - m.bySlots.quo(part)*m.bySlots.d }
+
+func (m *Meter) partCount(s []uint64, part uint64) uint64 {
+	i := m.slot(part)
+	if m.small {
+		return s[partHead+i/2] >> (i % 2 * 32) & math.MaxUint32
+	}
+	return s[partHead+i]
+}
+
+// setPart sets the count of a part and keeps the sum.
+func (m *Meter) setPart(s []uint64, part, n uint64) {
+	before, saturated := m.partCount(s, part), s[1] == math.MaxUint64
+	i := m.slot(part)
+	if m.small {
+		n = min(n, math.MaxUint32)
+		shift := i % 2 * 32
+		w := &s[partHead+i/2]
+		*w = *w&^(math.MaxUint32<<shift) | n<<shift
+	} else {
+		n = min(n, math.MaxInt64)
+		s[partHead+i] = n
+	}
+	s[1] = sum(s[1]-before, n)
+	if saturated {
+		m.recount(s)
+	}
+}
+
+// recount adds the counts up again, where the sum had lost what was above the
+// greatest word.
+func (m *Meter) recount(s []uint64) {
+	s[1] = 0
+	for part := range m.cuts + 1 {
+		s[1] = sum(s[1], m.partCount(s, part))
+	}
+}
+
+// slide forgets the parts that no longer count at t and returns the newest
+// part: that of t, or a later one where the clock stepped back.
+func (m *Meter) slide(s []uint64, t uint64) uint64 {
+	now, newest := m.partOf(t), s[0]
+	if newest > now {
+		if ahead := now + m.cuts; newest > ahead {
+			m.relabel(s, ahead)
+		}
+		return s[0]
+	}
+	if s[1] > 0 {
+		for part := newest + 1; part <= min(now, newest+m.cuts+1); part++ {
+			m.setPart(s, part, 0)
+		}
+	}
+	s[0] = now
+	return now
+}
+
+// relabel moves every count to an earlier part, the newest to part newest.
+func (m *Meter) relabel(s []uint64, newest uint64) {
+	counts := make([]uint64, m.cuts+1)
+	for i := range counts {
+		counts[i] = m.partCount(s, less(s[0], uint64(i)))
+	}
+	clear(s)
+	s[0] = newest
+	for i, n := range counts {
+		if part := newest - uint64(i); part <= newest {
+			m.setPart(s, part, n)
+		}
+	}
+}
+
+func (m *Meter) partsAdmit(s []uint64, t, c uint64) bool {
+	m.slide(s, t)
+	return s[1] <= m.count-c
+}
+
+func (m *Meter) partsCharge(s []uint64, t, c uint64) Mark {
+	part := m.slide(s, t)
+	if c > 0 {
+		m.setPart(s, part, plus(m.partCount(s, part), c))
+	}
+	return Mark{part}
+}
+
+func (m *Meter) partsLevel(s []uint64, t uint64) (remaining int64, reset time.Duration) {
+	part := m.slide(s, t)
+	if s[1] == 0 {
+		return int64(m.count), 0
+	}
+	for m.partCount(s, part) == 0 {
+		part--
+	}
+	return int64(less(m.count, s[1])), duration(m.forgotten(part, t))
+}
+
+// partsWait looks for the newest part that must be forgotten: the one with
+// which those after it leave no room. It adds up from the newest, since the sum
+// of all may be held at its greatest.
+func (m *Meter) partsWait(s []uint64, t, c uint64) Wait {
+	room, counted := m.count-c, uint64(0)
+	for part := m.slide(s, t); ; part-- {
+		counted = sum(counted, m.partCount(s, part))
+		if counted > room || part == 0 {
+			return Wait(duration(m.forgotten(part, t)))
+		}
+	}
+}
+
+func (m *Meter) partsGiveBack(s []uint64, t uint64, mark Mark, amount uint64) {
+	newest := m.slide(s, t)
+	if part := mark[0]; part <= newest && newest-part <= m.cuts {
+		m.setPart(s, part, less(m.partCount(s, part), amount))
+	}
+}
+
+func (m *Meter) partsRefund(s []uint64, t, amount uint64) {
+	newest := m.slide(s, t)
+	for part := newest; amount > 0 && s[1] > 0 && part <= newest; part-- {
+		n := m.partCount(s, part)
+		back := min(n, amount)
+		m.setPart(s, part, n-back)
+		amount -= back
+	}
+}
+
+func (m *Meter) partsIdle(s []uint64, t uint64) bool {
+	if s[1] == 0 {
+		return true
+	}
+	part := s[0]
+	for m.partCount(s, part) == 0 {
+		part--
+	}
+	return part+m.cuts < m.partOf(t)
+}
+
+// partsSound reports whether the sum is that of the counts, and no part lies
+// outside time.
+func (m *Meter) partsSound(s []uint64) bool {
+	total := uint64(0)
+	for i := range m.cuts + 1 {
+		n := m.partCount(s, i)
+		if n > 0 && i > s[0] { // before the epoch
+			return false
+		}
+		total = sum(total, n)
+	}
+	return s[1] == total && s[0] <= math.MaxInt64
+}
+
+// sum returns a + b, held at the greatest uint64.
+func sum(a, b uint64) uint64 {
+	s, carry := bits.Add64(a, b, 0)
+	if carry != 0 {
+		return math.MaxUint64
+	}
+	return s
+}

@@ -1,0 +1,9 @@
+module github.com/stint-dev/stint/proof
+
+go 1.25
+
+require (
+	github.com/stint-dev/stint v0.1.0
+	go.uber.org/goleak v1.3.0
+	pgregory.net/rapid v1.2.0
+)

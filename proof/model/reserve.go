@@ -1,0 +1,113 @@
+package model
+
+import (
+	"fmt"
+	"math/big"
+)
+
+// reservation is a charge whose true cost is still to be told.
+type reservation struct {
+	layers   []Layer
+	receipts []receipt // one for each layer
+	changed  []bool    // layers whose limit was changed since: nothing is given back to them
+	cost     int64
+	expires  *big.Int // from this instant on it stands as charged
+	dead     bool     // one of its keys was reset
+	settled  *Answer  // what the first settle answered
+}
+
+// Reserve is Take with an id by which the true cost can be told within ttl
+// nanoseconds. Ids count from 1; a denied one has id 0.
+func (m *Model) Reserve(t int64, layers []Layer, cost, ttl int64) (Answer, int) {
+	now, states := m.begin(t, layers, cost)
+	a, receipts := take(now, states, cost)
+	if !a.Allowed {
+		return a, 0
+	}
+	id := len(m.held) + 1
+	m.held[id] = &reservation{
+		layers:   append([]Layer(nil), layers...),
+		receipts: receipts,
+		changed:  make([]bool, len(layers)),
+		cost:     cost,
+		expires:  add(now, big.NewInt(ttl)),
+	}
+	return a, id
+}
+
+// Settle tells the true cost of a reservation. What is more than was reserved
+// is charged now, room or not; what is less is given back, as far as time has
+// not forgiven it. An expired reservation, or one of a key that was reset,
+// changes nothing and answers with the state now. One that was settled before
+// answers what it answered then. It panics when Reserve never gave the id.
+func (m *Model) Settle(t int64, id int, actual int64) Answer {
+	r := m.held[id]
+	if r == nil {
+		panic(fmt.Sprintf("model: no reservation %d", id))
+	}
+	now, states := m.begin(t, r.layers, actual)
+	switch {
+	case r.dead || now.Cmp(r.expires) >= 0:
+		return standing(now, states)
+	case r.settled != nil:
+		return *r.settled
+	}
+	for i, s := range states {
+		switch {
+		case actual > r.cost:
+			s.charge(now, actual-r.cost)
+		case actual < r.cost && !r.changed[i]:
+			s.giveBack(now, r.receipts[i], r.cost-actual)
+		}
+	}
+	a := standing(now, states)
+	r.settled = &a
+	return a
+}
+
+// Cancel is Settle with a true cost of 0.
+func (m *Model) Cancel(t int64, id int) Answer { return m.Settle(t, id, 0) }
+
+// killReservations ends every reservation that charged a place.
+func (m *Model) killReservations(p place) {
+	for _, r := range m.held {
+		for _, l := range r.layers {
+			if (place{l.Name, l.Key}) == p {
+				r.dead = true
+			}
+		}
+	}
+}
+
+// Change gives the limit that is called name other parameters, from t on, for
+// all of its keys. A change of kind, or of a window's period, calendar or zone,
+// starts every key fresh; any other keeps what was used. Reservations made
+// before it give nothing back to that limit; their debts are charged to it as
+// it is now. Nothing happens when the two are the same.
+func (m *Model) Change(t int64, name string, old, new Spec) {
+	now := m.clock(t)
+	if old == new {
+		return
+	}
+	for p, s := range m.states {
+		if p.name != name {
+			continue
+		}
+		var changed state
+		if s.limitOf().Kind == new.Kind {
+			changed = s.become(now, new)
+		}
+		if changed == nil {
+			changed = fresh(new)
+		}
+		m.states[p] = changed
+	}
+	for _, r := range m.held {
+		for i := range r.layers {
+			if r.layers[i].Name == name {
+				r.layers[i].Spec = new
+				r.changed[i] = true
+			}
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package model
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+)
+
+// state is one key under one limit. Instants and durations are nanoseconds.
+// They are big integers, for a wait may end after the last int64 instant.
+type state interface {
+	limitOf() Spec
+	// most is the greatest cost that could ever pass at one instant.
+	most() int64
+	// admits says whether cost c, at least 1, has room at t.
+	admits(t *big.Int, c int64) bool
+	// charge adds c at t, room or not.
+	charge(t *big.Int, c int64) receipt
+	// resetAfter is the wait from t until the key is as if never seen.
+	resetAfter(t *big.Int) *big.Int
+	// delay is the wait from t until a request admitted at t starts.
+	delay(t *big.Int) *big.Int
+	// giveBack returns up to g of an earlier charge, as far as time has not
+	// forgiven it already.
+	giveBack(t *big.Int, r receipt, g int64)
+	// refund removes up to c of what still counts, newest first.
+	refund(t *big.Int, c int64)
+	// become is the state under another limit of the same kind, from t on;
+	// nil when the change starts fresh.
+	become(t *big.Int, to Spec) state
+}
+
+// receipt is what must be known of a charge to give some of it back.
+type receipt struct {
+	at      *big.Int // when it was made
+	end     *big.Rat // gcra, leaky_queue: the tat right after it
+	missing *big.Int // token_bucket_interval: the tokens missing right after it
+}
+
+// fresh returns the state of a key that was never seen.
+func fresh(spec Spec) state {
+	switch spec.Kind {
+	case GCRA:
+		return &bucket{spec: spec, tat: new(big.Rat)}
+	case Queue:
+		return &queue{bucket{spec: spec, tat: new(big.Rat)}}
+	case Interval:
+		return &interval{spec: spec, missing: new(big.Int), index: new(big.Int)}
+	case Fixed:
+		return &fixed{spec: spec, windows: windowsOf(spec), used: new(big.Int), index: new(big.Int)}
+	case Log:
+		return &log{spec: spec}
+	case Counter:
+		return &counter{spec: spec, index: new(big.Int), cur: new(big.Int), prev: new(big.Int)}
+	case Parts:
+		return &parts{spec: spec}
+	}
+	panic(fmt.Sprintf("model: no kind %q", spec.Kind))
+}
+
+// remaining is the greatest n, at most most(), that s admits at t.
+func remaining(s state, t *big.Int) int64 {
+	if !s.admits(t, 1) {
+		return 0
+	}
+	yes, no := int64(1), s.most() // admits yes; admits nothing above no
+	for yes < no {
+		mid := no - (no-yes)/2
+		if s.admits(t, mid) {
+			yes = mid
+		} else {
+			no = mid - 1
+		}
+	}
+	return yes
+}
+
+// leastWait is the least whole number of nanoseconds w such that s, if nothing
+// else arrives, admits c at t + w; nil when it never does. No kind takes back
+// by waiting what it admits, so the search may halve.
+func leastWait(s state, t *big.Int, c int64) *big.Int {
+	if s.admits(t, c) {
+		return new(big.Int)
+	}
+	if c > s.most() {
+		return nil
+	}
+	no, yes := new(big.Int), s.resetAfter(t)
+	if !s.admits(add(t, yes), c) {
+		panic("model: a fresh key denies a cost within the limit")
+	}
+	one := big.NewInt(1)
+	for add(no, one).Cmp(yes) < 0 {
+		mid := add(no, yes)
+		mid.Rsh(mid, 1)
+		if s.admits(add(t, mid), c) {
+			yes = mid
+		} else {
+			no = mid
+		}
+	}
+	return yes
+}
+
+// Tight says whether retryAfter (ns; nil means never) is the least wait after
+// which cost passes in every layer, from t on, if nothing else arrives: at
+// t + retryAfter it passes, a nanosecond earlier it does not. It changes
+// nothing but the clock. The error says what does not hold.
+func (m *Model) Tight(t int64, layers []Layer, cost int64, retryAfter *big.Int) error {
+	now, states := m.begin(t, layers, cost)
+	if retryAfter == nil {
+		for _, s := range states {
+			if cost > s.most() {
+				return nil
+			}
+		}
+		return fmt.Errorf("cost %d can pass, but retry_after is never", cost)
+	}
+	if retryAfter.Sign() < 0 {
+		return fmt.Errorf("retry_after is %v ns", retryAfter)
+	}
+	at := add(now, retryAfter)
+	if denied := deniers(at, states, cost); len(denied) > 0 {
+		return fmt.Errorf("cost %d does not pass after %v ns: layers %v deny", cost, retryAfter, denied)
+	}
+	before := sub(at, big.NewInt(1))
+	if retryAfter.Sign() > 0 && len(deniers(before, states, cost)) == 0 {
+		return fmt.Errorf("cost %d passes before %v ns have gone by", cost, retryAfter)
+	}
+	return nil
+}
+
+// The arithmetic below allocates its results and leaves its arguments alone.
+
+var maxInt64 = big.NewInt(math.MaxInt64)
+
+func add(a, b *big.Int) *big.Int { return new(big.Int).Add(a, b) }
+func sub(a, b *big.Int) *big.Int { return new(big.Int).Sub(a, b) }
+func mul(a, b *big.Int) *big.Int { return new(big.Int).Mul(a, b) }
+
+// least is the smaller of a and b.
+func least(a, b *big.Int) *big.Int {
+	if a.Cmp(b) <= 0 {
+		return new(big.Int).Set(a)
+	}
+	return new(big.Int).Set(b)
+}
+
+// lessUpTo is a − b, or 0 when that is below 0.
+func lessUpTo(a, b *big.Int) *big.Int {
+	d := sub(a, b)
+	if d.Sign() < 0 {
+		return new(big.Int)
+	}
+	return d
+}
+
+// floorDiv is a / b rounded down, for b above 0.
+func floorDiv(a, b *big.Int) *big.Int {
+	return new(big.Int).Div(a, b) // Euclidean: rounds down for a positive divisor
+}
+
+// ceilDiv is a / b rounded up, for b above 0.
+func ceilDiv(a, b *big.Int) *big.Int {
+	q := floorDiv(new(big.Int).Neg(a), b)
+	return q.Neg(q)
+}
+
+// ceil is r rounded up to a whole number.
+func ceil(r *big.Rat) *big.Int { return ceilDiv(r.Num(), r.Denom()) }
+
+// whole is n as a rational.
+func whole(n *big.Int) *big.Rat { return new(big.Rat).SetInt(n) }
+
+// ratio is a / b.
+func ratio(a, b int64) *big.Rat { return big.NewRat(a, b) }
+
+// times is n·r.
+func times(n int64, r *big.Rat) *big.Rat { return new(big.Rat).Mul(ratio(n, 1), r) }

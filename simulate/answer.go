@@ -1,0 +1,107 @@
+package simulate
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stint-dev/stint"
+)
+
+// An Answer is what comes back for an [Op].
+type Answer struct {
+	// T and Key repeat what was given; NoKey leaves the key out.
+	T, Key string
+	NoKey  bool
+	// Verb is that of the operation. A reset is answered with T and Key alone;
+	// only take_up_to says how many were taken.
+	Verb Verb
+	// Decision is the store's answer.
+	Decision stint.Decision
+	// DeniedBy is the limits that denied, as they were given, in order.
+	DeniedBy []string
+	// Reservation names what was reserved; empty when nothing was.
+	Reservation string
+}
+
+// AppendJSON appends the answer as a line, without its end. Fields have a fixed
+// order; delay is left out when it is 0.
+func (a Answer) AppendJSON(b []byte) []byte {
+	b = appendString(append(b, `{"t":`...), a.T)
+	if !a.NoKey {
+		b = appendString(append(b, `,"key":`...), a.Key)
+	}
+	if a.Verb == Reset {
+		return append(b, '}')
+	}
+	d := &a.Decision
+	b = strconv.AppendBool(append(b, `,"allowed":`...), d.Allowed)
+	if a.Verb == TakeUpTo {
+		b = strconv.AppendInt(append(b, `,"taken":`...), d.Taken, 10)
+	}
+	b = strconv.AppendInt(append(b, `,"limit":`...), d.Limit, 10)
+	b = strconv.AppendInt(append(b, `,"remaining":`...), d.Remaining, 10)
+	if d.RetryAfter == stint.Never {
+		b = append(b, `,"retry_after":"never"`...)
+	} else {
+		b = appendDuration(append(b, `,"retry_after":`...), time.Duration(d.RetryAfter))
+	}
+	b = appendDuration(append(b, `,"reset_after":`...), d.ResetAfter)
+	if d.Delay != 0 {
+		b = appendDuration(append(b, `,"delay":`...), d.Delay)
+	}
+	for i, text := range a.DeniedBy {
+		if i == 0 {
+			b = append(b, `,"denied_by":[`...)
+		} else {
+			b = append(b, ',')
+		}
+		b = appendString(b, text)
+		if i == len(a.DeniedBy)-1 {
+			b = append(b, ']')
+		}
+	}
+	if a.Reservation != "" {
+		b = appendString(append(b, `,"reservation":`...), a.Reservation)
+	}
+	return append(b, '}')
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (a Answer) MarshalJSON() ([]byte, error) { return a.AppendJSON(nil), nil }
+
+var _ json.Marshaler = Answer{}
+
+func appendDuration(b []byte, d time.Duration) []byte {
+	b = append(b, '"')
+	b = append(b, d.String()...)
+	return append(b, '"')
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendString appends a JSON string. What is not UTF-8 becomes U+FFFD; lines
+// that were read have none.
+func appendString(b []byte, s string) []byte {
+	b = append(b, '"')
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c >= utf8.RuneSelf {
+			r, size := utf8.DecodeRuneInString(s[i:])
+			b = utf8.AppendRune(b, r)
+			i += size
+			continue
+		}
+		switch {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c < 0x20:
+			b = append(b, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+		default:
+			b = append(b, c)
+		}
+		i++
+	}
+	return append(b, '"')
+}

@@ -1,0 +1,289 @@
+package simulate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+)
+
+// A Verb is what an operation does.
+type Verb string
+
+// The verbs. Empty stands for take.
+const (
+	Take     Verb = "take"
+	Peek     Verb = "peek"
+	TakeUpTo Verb = "take_up_to"
+	Reserve  Verb = "reserve"
+	Settle   Verb = "settle"
+	Cancel   Verb = "cancel"
+	Refund   Verb = "refund"
+	Reset    Verb = "reset"
+)
+
+const verbs = "write take, peek, take_up_to, reserve, settle, cancel, refund or reset"
+
+// An Op is one operation: a line that was read.
+type Op struct {
+	// T is the time as it was given; it is repeated in the answer.
+	T string
+	// At is the same in nanoseconds since the Unix epoch.
+	At int64
+	// Key is the key under the limits that all lines share, and the key of
+	// those in Limits that name none.
+	Key string
+	// NoKey says that the line gave no key, and the answer has none.
+	NoKey bool
+	// Verb is what to do.
+	Verb Verb
+	// Cost is in units: what to take at once or at most, to return, or the
+	// true cost. A line that gives none means 1.
+	Cost int64
+	// TTL is the time to live of a reservation. The default value is 1m.
+	TTL time.Duration
+	// Reservation names what to settle or cancel: "r1" is the first that was
+	// granted.
+	Reservation string
+	// Limits are the line's own layers, instead of those that all lines share.
+	Limits []OpLimit
+}
+
+// An OpLimit is one layer that a line brings: a limit as text, and the key
+// under it.
+type OpLimit struct {
+	Limit, Key string
+
+	noKey bool // while reading: on the line's key
+}
+
+// The fields of a line, as a set.
+const (
+	hasT = 1 << iota
+	hasKey
+	hasOp
+	hasCost
+	hasTTL
+	hasReservation
+	hasLimits
+	hasLimit
+)
+
+// ParseOp reads one line. What an op has no use for, such as the cost of a
+// cancel, must be well formed and is not looked at further.
+func ParseOp(line []byte) (Op, error) {
+	op := Op{Cost: 1}
+	s := scanner{data: line}
+	var seen int
+	err := s.object(func(name []byte) error {
+		field, err := op.field(&s, name)
+		if err == nil && seen&field != 0 {
+			err = fmt.Errorf("%q is given twice", name)
+		}
+		seen |= field
+		return err
+	})
+	if err == nil {
+		err = s.end()
+	}
+	if err != nil {
+		return Op{}, err
+	}
+	op.NoKey = seen&hasKey == 0
+	return op, op.check(seen)
+}
+
+// check looks for what is missing, and completes the line's own limits.
+func (op *Op) check(seen int) error {
+	switch settles := op.Verb == Settle || op.Verb == Cancel; {
+	case seen&hasT == 0:
+		return errors.New(`"t" is missing`)
+	case settles && seen&hasReservation == 0:
+		return fmt.Errorf(`%s needs a "reservation"`, op.Verb)
+	case op.Verb == Settle && seen&hasCost == 0:
+		return errors.New(`settle needs a "cost", the true one`)
+	case settles:
+		return nil
+	case op.NoKey && seen&hasLimits == 0:
+		return errNoKey
+	}
+	for i := range op.Limits {
+		if l := &op.Limits[i]; l.noKey {
+			if op.NoKey {
+				return fmt.Errorf(`"limits": %w`, errNoKey)
+			}
+			l.Key, l.noKey = op.Key, false
+		}
+	}
+	return nil
+}
+
+var errNoKey = errors.New(`"key" is missing`)
+
+// field reads the value of one field and returns which it was.
+func (op *Op) field(s *scanner, name []byte) (field int, err error) {
+	switch string(name) {
+	case "t":
+		field = hasT
+		if err = s.string(&op.T); err == nil {
+			op.At, err = parseTime(op.T)
+		}
+	case "key":
+		field, err = hasKey, s.string(&op.Key)
+	case "op":
+		field, err = hasOp, op.verb(s)
+	case "cost":
+		field = hasCost
+		op.Cost, err = s.cost()
+	case "ttl":
+		field = hasTTL
+		op.TTL, err = s.ttl()
+	case "reservation":
+		field, err = hasReservation, s.string(&op.Reservation)
+	case "limits":
+		field, err = hasLimits, op.limits(s)
+	default:
+		return 0, fmt.Errorf("unknown field %q", name)
+	}
+	if err != nil {
+		err = fmt.Errorf("%q: %w", name, err)
+	}
+	return field, err
+}
+
+func (op *Op) verb(s *scanner) error {
+	name, err := s.text()
+	if err != nil {
+		return err
+	}
+	for _, v := range [...]Verb{Take, Peek, TakeUpTo, Reserve, Settle, Cancel, Refund, Reset} {
+		if string(name) == string(v) {
+			op.Verb = v
+			return nil
+		}
+	}
+	return fmt.Errorf("unknown op %q: %s", name, verbs)
+}
+
+// limits reads the line's own layers. One that names no key is on the line's
+// key, which may stand behind it.
+func (op *Op) limits(s *scanner) error {
+	err := s.array(func() error {
+		l, err := s.limit()
+		op.Limits = append(op.Limits, l)
+		return err
+	})
+	if err == nil && len(op.Limits) == 0 {
+		err = errors.New("none there")
+	}
+	return err
+}
+
+func (s *scanner) limit() (l OpLimit, err error) {
+	var seen int
+	err = s.object(func(name []byte) (err error) {
+		var field int
+		switch string(name) {
+		case "limit":
+			field, err = hasLimit, s.string(&l.Limit)
+		case "key":
+			field, err = hasKey, s.string(&l.Key)
+		default:
+			err = fmt.Errorf("unknown field %q", name)
+		}
+		if err == nil && seen&field != 0 {
+			err = fmt.Errorf("%q is given twice", name)
+		}
+		seen |= field
+		return err
+	})
+	if err == nil && seen&hasLimit == 0 {
+		err = errors.New(`"limit" is missing`)
+	}
+	l.noKey = seen&hasKey == 0
+	return l, err
+}
+
+// cost reads a whole number from 0 to the greatest int64.
+func (s *scanner) cost() (int64, error) {
+	text, err := s.number()
+	if err != nil {
+		return 0, err
+	}
+	n := int64(0)
+	for _, c := range text {
+		switch {
+		case c == '-':
+			return 0, fmt.Errorf("%s is below zero: refund gives back", text)
+		case c < '0' || c > '9':
+			return 0, fmt.Errorf("%s: write a whole number in digits", text)
+		case n > (math.MaxInt64-int64(c-'0'))/10:
+			return 0, fmt.Errorf("%s is above the greatest int64", text)
+		}
+		n = n*10 + int64(c-'0')
+	}
+	return n, nil
+}
+
+func (s *scanner) ttl() (time.Duration, error) {
+	text, err := s.text()
+	if err != nil {
+		return 0, err
+	}
+	ns, err := parseDuration(string(text))
+	if err != nil {
+		return 0, err
+	}
+	if ns <= 0 {
+		return 0, fmt.Errorf("%s is not above zero", text)
+	}
+	return time.Duration(ns), nil
+}
+
+// AppendJSON appends the operation as a line that [ParseOp] reads back, without
+// the line's end.
+func (op Op) AppendJSON(b []byte) []byte {
+	b = appendString(append(b, `{"t":`...), op.T)
+	if !op.NoKey {
+		b = appendString(append(b, `,"key":`...), op.Key)
+	}
+	if op.Verb != "" {
+		b = appendString(append(b, `,"op":`...), string(op.Verb))
+	}
+	b = strconv.AppendInt(append(b, `,"cost":`...), op.Cost, 10)
+	if op.TTL != 0 {
+		b = appendString(append(b, `,"ttl":`...), op.TTL.String())
+	}
+	if op.Reservation != "" || op.Verb == Settle || op.Verb == Cancel {
+		b = appendString(append(b, `,"reservation":`...), op.Reservation)
+	}
+	for i, l := range op.Limits {
+		if i == 0 {
+			b = append(b, `,"limits":[`...)
+		} else {
+			b = append(b, ',')
+		}
+		b = appendString(append(b, `{"limit":`...), l.Limit)
+		b = append(appendString(append(b, `,"key":`...), l.Key), '}')
+		if i == len(op.Limits)-1 {
+			b = append(b, ']')
+		}
+	}
+	return append(b, '}')
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (op Op) MarshalJSON() ([]byte, error) { return op.AppendJSON(nil), nil }
+
+// UnmarshalJSON implements [json.Unmarshaler] by [ParseOp].
+func (op *Op) UnmarshalJSON(line []byte) (err error) {
+	*op, err = ParseOp(line)
+	return err
+}
+
+var (
+	_ json.Marshaler   = Op{}
+	_ json.Unmarshaler = (*Op)(nil)
+)

@@ -1,0 +1,313 @@
+// Package simulate runs decisions as lines: one JSON object in, one out, on a
+// virtual clock. It is how a test in any language holds a store to
+// docs/SEMANTICS.md, and how the vectors of package storetest are run.
+//
+//	in:  {"t":"0s","key":"a","cost":1}
+//	out: {"t":"0s","key":"a","allowed":true,"limit":5,"remaining":4,"retry_after":"0s","reset_after":"200ms"}
+//
+// Make a [Clock], open a store on it, and give both to [New]; most callers
+// then want [Runner.Run], and those that have no lines [Runner.Do]. Every line
+// is decided at the greatest time of any line so far, so that the same lines
+// always give the same answers.
+//
+// It reads strictly: an unknown field, a field given twice, a cost that is no
+// whole number or text that is not UTF-8 is a [LineError], never a guess. A
+// line costs about a microsecond beside the decision itself.
+package simulate
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/stint-dev/stint"
+)
+
+// MaxLine is the longest line that is read, in bytes without its end.
+const MaxLine = 16 << 20
+
+// A Clock is virtual: it begins at the Unix epoch, is moved by lines, and never
+// goes back. Its zero value is ready, and may be used from many goroutines.
+type Clock struct{ now atomic.Int64 }
+
+// Now returns the time in nanoseconds since the Unix epoch.
+func (c *Clock) Now() int64 { return c.now.Load() }
+
+// Advance moves the clock to a time, unless it is there or later already.
+func (c *Clock) Advance(to int64) {
+	for {
+		now := c.now.Load()
+		if to <= now || c.now.CompareAndSwap(now, to) {
+			return
+		}
+	}
+}
+
+// A Runner carries out operations on a store. It may be used from one
+// goroutine at a time.
+type Runner struct {
+	store        stint.Store
+	clock        *Clock
+	bound        stint.Bound // the limits of lines that bring none; nil without
+	texts        []string    // of these limits, as they were given
+	own          map[string]stint.Bound
+	reservations map[string]*reservation
+	layers       []stint.Layer // of the operation at hand
+}
+
+// A reservation is kept for as long as the Runner, so that settling it again
+// gives the same answer even when the store has forgotten it.
+type reservation struct {
+	token   stint.Token
+	layers  []stint.Layer
+	settled bool
+	answer  stint.Decision
+}
+
+// New returns a Runner for a store that was opened on the clock. The limits, as
+// text, are the layers of every line that does not bring its own; there may be
+// none.
+func New(store stint.Store, clock *Clock, limits []string) (*Runner, error) {
+	r := &Runner{
+		store: store, clock: clock, texts: limits,
+		own:          make(map[string]stint.Bound),
+		reservations: make(map[string]*reservation),
+	}
+	if len(limits) == 0 {
+		return r, nil
+	}
+	parsed := make([]stint.Limit, len(limits))
+	for i, text := range limits {
+		var err error
+		if parsed[i], err = stint.Parse(text); err != nil {
+			return nil, err
+		}
+	}
+	bound, err := store.Bind(parsed...)
+	if err != nil {
+		return nil, err
+	}
+	r.bound = bound
+	return r, nil
+}
+
+// A LineError says which line could not be answered, and why.
+type LineError struct {
+	Line int // from 1; blank lines count
+	Err  error
+}
+
+// Error returns "line 3: " and the reason.
+func (e *LineError) Error() string { return fmt.Sprintf("line %d: %v", e.Line, e.Err) }
+
+// Unwrap returns the reason.
+func (e *LineError) Unwrap() error { return e.Err }
+
+// Run answers every line of in on out. At a line that it cannot answer it
+// stops with a [*LineError], after the answers before it; blank lines are
+// skipped. Answers are written out whenever in has nothing more at hand, so a
+// caller may wait for each.
+func (r *Runner) Run(in io.Reader, out io.Writer) error {
+	w := bufio.NewWriterSize(out, 64<<10)
+	lines := newLines(flushing{in, w})
+	var buf []byte
+	for lines.next() {
+		op, err := ParseOp(lines.text)
+		if err == nil {
+			var a Answer
+			a, err = r.Do(op)
+			buf = append(a.AppendJSON(buf[:0]), '\n')
+		}
+		if err != nil {
+			return errors.Join(w.Flush(), &LineError{lines.number, err})
+		}
+		if _, err := w.Write(buf); err != nil {
+			return err
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return lines.err
+}
+
+// flushing writes out what is buffered before it may have to wait for input.
+type flushing struct {
+	in  io.Reader
+	out *bufio.Writer
+}
+
+func (f flushing) Read(p []byte) (int, error) {
+	if err := f.out.Flush(); err != nil {
+		return 0, err
+	}
+	return f.in.Read(p)
+}
+
+// lines reads lines that are not blank, and counts them all.
+type lines struct {
+	scanner *bufio.Scanner
+	text    []byte
+	number  int
+	err     error
+}
+
+func newLines(in io.Reader) *lines {
+	s := bufio.NewScanner(in)
+	s.Buffer(make([]byte, 64<<10), MaxLine+len("\r\n")+1)
+	return &lines{scanner: s}
+}
+
+func (l *lines) next() bool {
+	for l.scanner.Scan() {
+		l.number++
+		l.text = l.scanner.Bytes()
+		if len(l.text) > MaxLine {
+			l.err = l.tooLong(l.number)
+			return false
+		}
+		if len(bytes.TrimLeft(l.text, " \t\r")) > 0 {
+			return true
+		}
+	}
+	if l.err = l.scanner.Err(); errors.Is(l.err, bufio.ErrTooLong) {
+		l.err = l.tooLong(l.number + 1)
+	}
+	return false
+}
+
+func (l *lines) tooLong(number int) error {
+	return &LineError{number, fmt.Errorf("longer than %d MiB", MaxLine>>20)}
+}
+
+// Do carries out one operation at its time, or at the greatest time so far if
+// that is later.
+func (r *Runner) Do(op Op) (Answer, error) {
+	r.clock.Advance(op.At)
+	a := Answer{T: op.T, Key: op.Key, NoKey: op.NoKey, Verb: op.Verb}
+	var err error
+	switch op.Verb {
+	case Settle, Cancel:
+		a.Decision, err = r.settle(op)
+		return a, err
+	}
+	if err := r.arrange(op); err != nil {
+		return Answer{}, err
+	}
+	ctx := context.Background()
+	switch op.Verb {
+	case "", Take:
+		a.Decision, err = r.decide(op, stint.OpTake)
+	case Peek:
+		a.Decision, err = r.decide(op, stint.OpPeek)
+	case TakeUpTo:
+		a.Decision, err = r.decide(op, stint.OpTakeUpTo)
+	case Reserve:
+		a.Decision, a.Reservation, err = r.reserve(op)
+	case Refund:
+		a.Decision, err = r.store.Refund(ctx, r.layers, op.Cost)
+	case Reset:
+		err = r.store.Reset(ctx, r.layers)
+	default:
+		err = fmt.Errorf("unknown op %q: %s", op.Verb, verbs)
+	}
+	if err != nil {
+		return Answer{}, err
+	}
+	for layer := range a.Decision.Denied.Layers() {
+		a.DeniedBy = append(a.DeniedBy, r.text(op, layer))
+	}
+	return a, nil
+}
+
+// arrange sets the layers of an operation.
+func (r *Runner) arrange(op Op) error {
+	clear(r.layers)
+	r.layers = r.layers[:0]
+	if len(op.Limits) == 0 {
+		switch {
+		case r.bound == nil:
+			return errors.New(`no limits: give some to all lines, or "limits" to this one`)
+		case op.NoKey:
+			return errNoKey
+		}
+		r.layers = append(r.layers, stint.Layer{Bound: r.bound, Key: op.Key})
+		return nil
+	}
+	for _, l := range op.Limits {
+		bound := r.own[l.Limit]
+		if bound == nil {
+			limit, err := stint.Parse(l.Limit)
+			if err != nil {
+				return err
+			}
+			if bound, err = r.store.Bind(limit); err != nil {
+				return err
+			}
+			r.own[l.Limit] = bound
+		}
+		r.layers = append(r.layers, stint.Layer{Bound: bound, Key: l.Key})
+	}
+	return nil
+}
+
+// text returns the limit of a layer as it was given.
+func (r *Runner) text(op Op, layer int) string {
+	if len(op.Limits) > 0 {
+		return op.Limits[layer].Limit
+	}
+	return r.texts[layer]
+}
+
+func (r *Runner) decide(op Op, what stint.Op) (stint.Decision, error) {
+	if len(r.layers) == 1 {
+		return r.layers[0].Bound.Decide(context.Background(), what, r.layers[0].Key, op.Cost)
+	}
+	return r.store.Decide(context.Background(), what, r.layers, op.Cost)
+}
+
+const defaultTTL = time.Minute
+
+func (r *Runner) reserve(op Op) (d stint.Decision, name string, err error) {
+	ttl := op.TTL
+	if ttl == 0 {
+		ttl = defaultTTL
+	}
+	d, token, err := r.store.Reserve(context.Background(), r.layers, op.Cost, ttl)
+	if err != nil || !d.Allowed {
+		return d, "", err
+	}
+	name = "r" + strconv.Itoa(len(r.reservations)+1)
+	r.reservations[name] = &reservation{token: token, layers: append([]stint.Layer(nil), r.layers...)}
+	return d, name, nil
+}
+
+// settle answers for a reservation that is over with the state as it stands,
+// or, when it was settled, with the answer of then.
+func (r *Runner) settle(op Op) (stint.Decision, error) {
+	res := r.reservations[op.Reservation]
+	if res == nil {
+		return stint.Decision{}, fmt.Errorf("unknown reservation %q", op.Reservation)
+	}
+	cost := op.Cost
+	if op.Verb == Cancel {
+		cost = 0
+	}
+	d, err := r.store.Settle(context.Background(), res.token, cost)
+	switch {
+	case err == nil:
+		res.settled, res.answer = true, d
+	case !errors.Is(err, stint.ErrReservation):
+	case res.settled:
+		return res.answer, nil
+	default:
+		return r.store.Decide(context.Background(), stint.OpPeek, res.layers, 0)
+	}
+	return d, err
+}

@@ -1,0 +1,91 @@
+package stint
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// An Op is what a request asks of a store.
+type Op uint8
+
+const (
+	// OpTake charges the whole cost if all of it may pass.
+	OpTake Op = iota
+	// OpPeek says whether a take would pass, and changes nothing.
+	OpPeek
+	// OpTakeUpTo charges the most that may pass now, at most the cost.
+	OpTakeUpTo
+)
+
+// A Store keeps what keys have used under limits, and is the clock. Every
+// store answers as docs/SEMANTICS.md says, and passes the suite of package
+// storetest.
+//
+// A request may have several layers: it passes when all of them pass, at one
+// instant, and then every layer is charged; else none is, but those that count
+// what they deny. A denial is a [Decision]; an error means that no decision
+// could be made, and that nothing was charged unless the error says so.
+//
+// All methods may be called from many goroutines at once.
+type Store interface {
+	// Bind makes limits known under their names and returns them as the
+	// layers of one key, in order. A name that is bound again with other
+	// parameters changes the limit for every holder of the name, and what
+	// keys have used is carried over as [Meter.Adopt] says. The error says
+	// which limit cannot be held, and why.
+	Bind(limits ...Limit) (Bound, error)
+	// Decide answers op for layers that may be on different keys.
+	Decide(ctx context.Context, op Op, layers []Layer, cost int64) (Decision, error)
+	// Reserve takes cost and, when allowed, returns a token that settles it
+	// within ttl. Unsettled at its end, the cost stands as charged.
+	Reserve(ctx context.Context, layers []Layer, cost int64, ttl time.Duration) (Decision, Token, error)
+	// Settle replaces a reservation's cost by the true one, once; again gives
+	// the same answer. What is more is charged room or not, what is less is
+	// given back as far as time has not forgiven it.
+	Settle(ctx context.Context, token Token, cost int64) (Decision, error)
+	// Refund removes up to cost units from what still counts in every layer,
+	// newest first.
+	Refund(ctx context.Context, layers []Layer, cost int64) (Decision, error)
+	// Reset forgets the keys.
+	Reset(ctx context.Context, layers []Layer) error
+	// Close lets go of what the store holds. Later calls fail with [ErrClosed].
+	Close() error
+}
+
+// Bound is limits that a store knows, as the layers of one key. It belongs to
+// that store.
+type Bound interface {
+	// Decide answers op for one key.
+	Decide(ctx context.Context, op Op, key string, cost int64) (Decision, error)
+	// Allow is Decide of [OpTake] with the short answer.
+	Allow(ctx context.Context, key string, cost int64) (bool, error)
+	// Limits returns the limits in order, as they stand now.
+	Limits() []Limit
+}
+
+// A Layer is a key under bound limits.
+type Layer struct {
+	Bound Bound
+	Key   string
+}
+
+// A Token names a reservation. It cannot be guessed.
+type Token string
+
+// Errors of stores and limiters, for errors.Is.
+var (
+	// ErrCost is for a cost below zero: giving back is a verb of its own.
+	ErrCost = errors.New("stint: cost below zero")
+	// ErrLayers is for a request with no layers, with more than [MaxLayers],
+	// with the same key under the same limit twice, or with limits that were
+	// bound to another store.
+	ErrLayers = errors.New("stint: layers")
+	// ErrReservation is for a token that is unknown, expired or forgotten.
+	ErrReservation = errors.New("stint: no such reservation")
+	// ErrFull is for a store that has no room for another reservation, and for
+	// a queue in which no more may wait.
+	ErrFull = errors.New("stint: full")
+	// ErrClosed is for a store or queue that has been closed.
+	ErrClosed = errors.New("stint: closed")
+)
