@@ -15,9 +15,10 @@ import (
 // a mutex. Nothing is allocated, but for a growing log. A Single may be used
 // from many goroutines at once.
 type Single struct {
-	meter *stint.Meter
-	clock clock
-	word  atomic.Uint64 // the state, if it is one word
+	meter    *stint.Meter
+	clock    clock
+	lockFree bool
+	word     atomic.Uint64 // the state, if lockFree
 
 	mu    sync.Mutex
 	state []uint64 // else
@@ -30,11 +31,8 @@ func NewSingle(limit stint.Limit) (*Single, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Single{meter: m}
+	s := &Single{meter: m, lockFree: m.Words() == 1, state: make([]uint64, m.Words())}
 	s.clock.init(nil)
-	if m.Words() > 1 {
-		s.state = make([]uint64, m.Words())
-	}
 	return s, nil
 }
 
@@ -44,7 +42,7 @@ func (s *Single) Allow() bool { return s.AllowN(1) }
 // AllowN takes cost units, all or none, and reports whether they passed. A cost
 // below zero never passes.
 func (s *Single) AllowN(cost int64) bool {
-	if s.state != nil || cost < 0 {
+	if !s.lockFree || cost < 0 {
 		d, err := s.Take(cost)
 		return err == nil && d.Allowed
 	}
@@ -68,7 +66,7 @@ func (s *Single) Take(cost int64) (d stint.Decision, err error) {
 		return d, stint.ErrCost
 	}
 	now := s.clock.now()
-	if s.state != nil {
+	if !s.lockFree {
 		s.locked(&d, now, cost)
 		return d, nil
 	}

@@ -1,0 +1,126 @@
+package memstore_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
+)
+
+// used returns a store in which every kind has been used, and its clock.
+func used(t *testing.T) (*memstore.Store, *clock) {
+	c := new(clock)
+	c.advance(1_000_000*time.Hour + time.Minute)
+	s := memstore.New(memstore.Options{Now: c.now})
+	for _, text := range everyKind {
+		l := limiter(t, s, text)
+		for i := range 50 {
+			for range i % 4 {
+				allow(t, l, fmt.Sprint(i))
+			}
+			c.advance(time.Millisecond)
+		}
+	}
+	return s, c
+}
+
+// TestSnapshot carries every kind over to another store.
+func TestSnapshot(t *testing.T) {
+	s, c := used(t)
+	path := filepath.Join(t.TempDir(), "stint.snapshot")
+	if err := s.SaveFile(path); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatal(info.Mode(), err)
+	}
+	next := memstore.New(memstore.Options{MaxKeys: 4096, Now: c.now}) // with fewer shards
+	if err := next.LoadFile(path); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range everyKind {
+		a, b := limiter(t, s, text), limiter(t, next, text)
+		for i := range 50 {
+			want, _ := a.Take(ctx, fmt.Sprint(i), 1)
+			if got, err := b.Take(ctx, fmt.Sprint(i), 1); err != nil || got != want {
+				t.Fatalf("%s, key %d:\n got %+v, %v\nwant %+v", text, i, got, err, want)
+			}
+		}
+	}
+}
+
+// TestSnapshotChanged binds a limit that has changed since it was saved.
+func TestSnapshotChanged(t *testing.T) {
+	var c clock
+	c.advance(time.Hour)
+	s := memstore.New(memstore.Options{Now: c.now})
+	l, _ := stint.NewLimiter(s, limit(t, "100/1h").WithName("api"))
+	l.Take(ctx, "a", 100)
+	var file bytes.Buffer
+	if err := s.Save(&file); err != nil {
+		t.Fatal(err)
+	}
+	next := memstore.New(memstore.Options{Now: c.now})
+	if err := next.Load(&file); err != nil {
+		t.Fatal(err)
+	}
+	l, _ = stint.NewLimiter(next, limit(t, "10/1h").WithName("api"))
+	if d, _ := l.Peek(ctx, "a", 1); d.Remaining != 0 || d.ResetAfter != time.Hour {
+		t.Errorf("%+v, want none remaining for an hour", d)
+	}
+}
+
+// TestSnapshotTorn cuts and bends a snapshot everywhere: each is refused with
+// a word, and the store is empty and works.
+func TestSnapshotTorn(t *testing.T) {
+	s, c := used(t)
+	var file bytes.Buffer
+	if err := s.Save(&file); err != nil {
+		t.Fatal(err)
+	}
+	whole := file.Bytes()
+	refuse := func(what string, b []byte) {
+		t.Helper()
+		next := memstore.New(memstore.Options{Now: c.now})
+		if err := next.Load(bytes.NewReader(b)); !errors.Is(err, memstore.ErrSnapshot) {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if l := limiter(t, next, "3/1h"); !allow(t, l, "3") {
+			t.Fatalf("%s: the store is not empty", what)
+		}
+	}
+	for n := 0; n < len(whole); n += 1 + n/20 {
+		refuse(fmt.Sprintf("cut at %d", n), whole[:n])
+		bent := bytes.Clone(whole)
+		bent[n] ^= 0x10
+		refuse(fmt.Sprintf("bent at %d", n), bent)
+	}
+	refuse("another file", []byte("%PDF-1.7 and so on, long enough to be read"))
+}
+
+func TestSnapshotRefused(t *testing.T) {
+	s, _ := used(t)
+	var file bytes.Buffer
+	if err := s.Save(&file); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Load(bytes.NewReader(file.Bytes())); err == nil || errors.Is(err, memstore.ErrSnapshot) {
+		t.Errorf("into a store in use: %v", err)
+	}
+	if err := memstore.New(memstore.Options{MaxKeys: 3}).Load(&file); err == nil || errors.Is(err, memstore.ErrSnapshot) {
+		t.Errorf("into a store too small: %v", err)
+	}
+	if err := s.LoadFile(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without a file: %v", err)
+	}
+	if err := s.SaveFile(filepath.Join(t.TempDir(), "none", "file")); err == nil {
+		t.Error("saved into a folder that is not there")
+	}
+}
