@@ -1,0 +1,4 @@
+package proxy
+
+// Redact is for the tests, which are outside of the package.
+var Redact = redact

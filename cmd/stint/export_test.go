@@ -1,0 +1,7 @@
+package main
+
+// For the tests, which are outside of the package.
+var (
+	Run      = run
+	Describe = describe
+)

@@ -1,0 +1,132 @@
+// Command stint is an exact rate limiter: it tries limits on a virtual clock
+// and holds the clients of a server to them. Run stint --help.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	_ "time/tzdata" // limits by calendar day work without a zone database
+
+	"github.com/alecthomas/kong"
+
+	"github.com/stint-dev/stint"
+)
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// Exit statuses: what was asked for failed, or it was asked for wrongly.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// cli is the command line: a field a subcommand, each in a file of its own.
+type cli struct {
+	Simulate simulateCmd `cmd:"" help:"Try limits on a virtual clock: what passes, what is denied, how long it waits."`
+	Proxy    proxyCmd    `cmd:"" help:"Stand in front of an HTTP server and hold its clients to limits."`
+	Version  versionCmd  `cmd:"" help:"Print the version."`
+}
+
+// Help is what "stint --help" says below the summary.
+func (cli) Help() string {
+	return `A limit is text:
+
+    100 per minute               100 at once, then one each 600 ms
+    10/s burst 20                20 at once, then ten a second
+    1/s burst 5 leaky_queue      one a second; five more wait for their turn
+    500/h sliding_log            never more than 500 in any hour
+    5_000 per day in Europe/Paris
+
+To begin:
+
+    stint proxy --demo
+    stint simulate --arrivals '20@once +2s 40@10/s' --compare 5/s 5/m
+    stint <command> --help`
+}
+
+// env is what a subcommand may touch of the world.
+type env struct {
+	ctx      context.Context
+	in       io.Reader
+	out, err io.Writer
+}
+
+// A usageError is a wrong command line: it names the flag.
+type usageError struct {
+	flag string
+	err  error
+}
+
+func (e *usageError) Error() string {
+	return e.flag + ": " + strings.TrimPrefix(e.err.Error(), "stint: ")
+}
+
+func (e *usageError) Unwrap() error { return e.err }
+
+// usage returns the error of a flag.
+func usage(flag, format string, args ...any) error {
+	return &usageError{flag, fmt.Errorf(format, args...)}
+}
+
+// exited unwinds from kong, which ends the process after --help.
+type exited int
+
+// run is main with its world as arguments; it returns the exit status.
+func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) (status int) {
+	defer func() {
+		switch e := recover().(type) {
+		case nil:
+		case exited:
+			status = int(e)
+		default:
+			panic(e)
+		}
+	}()
+	var c cli
+	parser, err := kong.New(&c,
+		kong.Name("stint"),
+		kong.Description("An exact rate limiter."),
+		kong.Writers(out, errs),
+		kong.Exit(func(code int) { panic(exited(code)) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 80}),
+	)
+	if err != nil {
+		fmt.Fprintf(errs, "stint: %v\n", err)
+		return exitFailed
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	k, err := parser.Parse(args)
+	if err != nil {
+		fmt.Fprintf(errs, "stint: %v (stint --help says what there is)\n", err)
+		return exitUsage
+	}
+	err = k.Run(&env{ctx, in, out, errs})
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(errs, "stint %s: %s\n", k.Selected().Name, strings.TrimPrefix(err.Error(), "stint: "))
+	if _, ok := errors.AsType[*usageError](err); ok {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// parseLimits reads the values of a flag.
+func parseLimits(flag string, texts []string) ([]stint.Limit, error) {
+	limits := make([]stint.Limit, len(texts))
+	for i, text := range texts {
+		var err error
+		if limits[i], err = stint.Parse(text); err != nil {
+			return nil, &usageError{flag, err}
+		}
+	}
+	return limits, nil
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+)
+
+type versionCmd struct{}
+
+// Help is what "stint version --help" says.
+func (versionCmd) Help() string {
+	return `For example:
+
+    stint version`
+}
+
+// Run prints the version, and the commit when the build knew it.
+func (versionCmd) Run(e *env) error {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		info = &debug.BuildInfo{}
+	}
+	_, err := fmt.Fprintln(e.out, describe(info))
+	return err
+}
+
+// describe writes what a build knows about itself as one line.
+func describe(info *debug.BuildInfo) string {
+	version, commit, changed := info.Main.Version, "", ""
+	if version == "" || version == "(devel)" {
+		version = "development"
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			commit = ", commit " + s.Value[:min(len(s.Value), 12)]
+		case "vcs.modified":
+			if s.Value == "true" {
+				changed = " with changes"
+			}
+		}
+	}
+	if commit == "" {
+		changed = ""
+	}
+	return fmt.Sprintf("stint %s%s%s, %s, %s/%s", version, commit, changed, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
