@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"sort"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -25,12 +26,15 @@ func (u calendarUnit) String() string {
 // loadZone returns the zone of that name in the IANA database: the machine's,
 // or the copy that a program embeds by importing time/tzdata.
 func loadZone(name string) (*time.Location, error) {
-	if name == "" || name == "Local" {
-		return nil, errors.New(`a calendar needs a zone such as "Europe/Paris" or "UTC"`)
+	switch name {
+	case "":
+		return nil, errors.New("the zone is missing")
+	case "Local":
+		return nil, errors.New("zone Local differs from machine to machine")
 	}
 	zone, err := time.LoadLocation(name)
-	if err != nil {
-		return nil, fmt.Errorf("unknown zone %q", name)
+	if err != nil || strings.Contains(name, "//") || strings.Contains(name, "./") {
+		return nil, fmt.Errorf("unknown zone %q", clip(name))
 	}
 	return zone, nil
 }
@@ -65,10 +69,12 @@ func (c *calendar) window(now int64) calendarWindow {
 
 func (c *calendar) find(now int64) calendarWindow {
 	index := c.number(time.Unix(0, now).In(c.zone))
-	for c.begin(index+1) <= now { // the date went back over midnight
+	end := c.begin(index + 1)
+	for end <= now && end < math.MaxInt64 { // the date went back over midnight
 		index++
+		end = c.begin(index + 1)
 	}
-	return calendarWindow{index, c.begin(index), c.begin(index + 1)}
+	return calendarWindow{index, c.begin(index), end}
 }
 
 // number returns the number of the window that a local date lies in.

@@ -20,7 +20,8 @@ func (m *Meter) counts(s []uint64, t uint64) pair {
 	switch {
 	case s[0] == p.index:
 		p.cur, p.prev = s[1], s[2]
-	case s[0] > p.index: // the clock stepped back: decide as the newer window begins
+	case s[0] > p.index: // the clock stepped back: decide as the next window begins
+		s[0] = p.index + 1
 		p = pair{p.index + 1, s[1], s[2], (p.index + 1) * m.period}
 	case s[0]+1 == p.index:
 		p.prev = s[1]
@@ -114,6 +115,6 @@ func (m *Meter) counterRefund(s []uint64, t, amount uint64) {
 }
 
 func (m *Meter) counterIdle(s []uint64, t uint64) bool {
-	p := m.counts(s, t)
-	return p.cur == 0 && p.prev == 0
+	index := m.byPeriods.quo(t)
+	return s[1]|s[2] == 0 || s[0]+1 < index || s[0]+1 == index && s[1] == 0
 }

@@ -16,6 +16,15 @@ var durationUnits = []struct {
 	{"s", int64(time.Second)}, {"m", int64(time.Minute)}, {"h", int64(time.Hour)},
 }
 
+func isDurationUnit(name string) bool {
+	for _, u := range durationUnits {
+		if u.name == name {
+			return true
+		}
+	}
+	return false
+}
+
 var (
 	errDurationShape = errors.New("not a duration")
 	errDurationRange = errors.New("longer than 292 years")

@@ -16,11 +16,28 @@ import "time"
 // backlog = max(tat − t, 0) is what has been used and not yet forgiven; it is
 // never more than two drains: one, and one of debt.
 
+// backlog returns what has been used and not yet forgiven. A state that lies
+// further ahead than can be is brought back to there: else each later look
+// would find it as far ahead again.
 func (m *Meter) backlog(s []uint64, t uint64) uint128 {
 	if m.narrow {
-		return uint128{0, min(less(s[0], t), m.debt.lo)}
+		s[0] = m.mend(s[0], t)
+		return uint128{0, less(s[0], t)}
 	}
-	return smaller(uint128{s[0], s[1]}.sub(mul(t, m.div)), m.debt)
+	b := uint128{s[0], s[1]}.sub(mul(t, m.div))
+	if m.debt.less(b) {
+		m.setBacklog(s, t, m.debt)
+		return m.debt
+	}
+	return b
+}
+
+// mend brings a state of one word back to where it can be.
+func (m *Meter) mend(tat, t uint64) uint64 {
+	if less(tat, t) > m.debt.lo {
+		return t + m.debt.lo
+	}
+	return tat
 }
 
 func (m *Meter) setBacklog(s []uint64, t uint64, b uint128) {
@@ -42,7 +59,8 @@ func (m *Meter) TakeWord(tat uint64, now, cost int64) (uint64, bool) {
 	if cost > m.capacity {
 		return tat, false
 	}
-	used := min(less(tat, t), m.debt.lo) + uint64(cost)*m.step
+	tat = m.mend(tat, t)
+	used := less(tat, t) + uint64(cost)*m.step
 	if used > m.full.lo {
 		return tat, false
 	}
@@ -52,7 +70,8 @@ func (m *Meter) TakeWord(tat uint64, now, cost int64) (uint64, bool) {
 // narrowAnswer is [Meter.Take] on a state of one word.
 func (m *Meter) narrowAnswer(d *Decision, s []uint64, t uint64, cost int64) {
 	*d = Decision{Limit: m.capacity}
-	before := min(less(s[0], t), m.debt.lo)
+	s[0] = m.mend(s[0], t)
+	before := less(s[0], t)
 	used := before
 	if cost > m.capacity {
 		d.RetryAfter, d.Denied = Never, 1
@@ -169,5 +188,5 @@ func (m *Meter) bucketIdle(s []uint64, t uint64) bool {
 	if m.narrow {
 		return s[0] <= t
 	}
-	return m.backlog(s, t).zero()
+	return !mul(t, m.div).less(uint128{s[0], s[1]})
 }

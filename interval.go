@@ -11,10 +11,12 @@ import (
 // below zero as debt, at most one burst.
 
 // missing returns the tokens that are missing at t and the period that is so
-// of: that of t, or the one after where the clock stepped back.
+// of: that of t, or the one after where the clock stepped back. A state of a
+// later one is brought back to that.
 func (m *Meter) missing(s []uint64, t uint64) (missing, index uint64) {
 	missing, index = min(s[0], 2*uint64(m.capacity)), m.byPeriods.quo(t)
 	if s[1] > index {
+		s[1] = index + 1
 		return missing, index + 1
 	}
 	lumps := mul(index-s[1], m.count)
@@ -83,6 +85,10 @@ func (m *Meter) intervalRefund(s []uint64, t, amount uint64) {
 }
 
 func (m *Meter) intervalIdle(s []uint64, t uint64) bool {
-	missing, _ := m.missing(s, t)
-	return missing == 0
+	index := m.byPeriods.quo(t)
+	if s[0] == 0 || s[1] >= index {
+		return s[0] == 0
+	}
+	lumps := mul(index-s[1], m.count)
+	return lumps.hi != 0 || lumps.lo >= s[0]
 }

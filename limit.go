@@ -78,27 +78,31 @@ func PerMonthIn(count int64, zone string) Limit {
 func (l Limit) WithName(name string) Limit { l.name = name; return l }
 
 // WithKind returns the limit as another kind.
-func (l Limit) WithKind(kind Kind) Limit { l.kind = kind; return l }
+func (l Limit) WithKind(kind Kind) Limit { l.kind = kind; return l.plain() }
 
 // WithBurst returns the limit with another burst, in units: for buckets the
 // most that passes at one instant, for the queue the most that waits.
 func (l Limit) WithBurst(burst int64) Limit {
-	l.burst, l.burstSet = burst, burst != l.count
-	if !l.burstSet {
-		l.burst = 0
-	}
-	return l
+	l.burst, l.burstSet = burst, true
+	return l.plain()
 }
 
 // WithParts returns the limit with its window cut into another number of
 // parts, at most 3,600; for [SlidingBuckets]. The default value is 60.
 func (l Limit) WithParts(parts int64) Limit {
-	l.parts = parts
-	switch parts {
-	case defaultParts:
-		l.parts = 0
-	case 0:
+	if l.parts = parts; parts == 0 {
 		l.parts = -1 // asked for, and refused by Validate
+	}
+	return l.plain()
+}
+
+// plain drops what the kind has anyway, so that equal limits are equal values.
+func (l Limit) plain() Limit {
+	if l.burst == l.count && l.kind.hasBurst() {
+		l.burst, l.burstSet = 0, false
+	}
+	if l.parts == defaultParts && l.kind == SlidingBuckets {
+		l.parts = 0
 	}
 	return l
 }
@@ -200,11 +204,18 @@ func (l Limit) Validate() error {
 	if l.kind >= kinds {
 		return fmt.Errorf("stint: limit of unknown %v", l.kind)
 	}
+	if err := l.check(); err != nil {
+		return fmt.Errorf("stint: limit %q: %w", clip(l.Name()), err)
+	}
+	return nil
+}
+
+func (l Limit) check() error {
 	for _, check := range []func(Limit) error{
 		Limit.checkName, Limit.checkNumbers, Limit.checkOptions, Limit.checkRange,
 	} {
 		if err := check(l); err != nil {
-			return fmt.Errorf("stint: limit %q: %w", l.Name(), err)
+			return err
 		}
 	}
 	return nil
@@ -241,9 +252,9 @@ func (l Limit) checkNumbers() error {
 func (l Limit) checkOptions() error {
 	switch {
 	case l.burstSet && !l.kind.hasBurst():
-		return fmt.Errorf("%v has no burst: buckets and leaky_queue do", l.kind)
+		return fmt.Errorf("%v has no burst: buckets and leaky_queue have one", l.kind)
 	case l.parts != 0 && l.kind != SlidingBuckets:
-		return fmt.Errorf("%v has no parts: sliding_buckets does", l.kind)
+		return fmt.Errorf("%v has no parts: sliding_buckets has them", l.kind)
 	case l.relaxed && l.kind != SlidingCounter:
 		return fmt.Errorf("%v cannot be relaxed: sliding_counter can", l.kind)
 	case l.countDenied && !l.kind.countsDenied():

@@ -195,7 +195,8 @@ func (m *Meter) Admits(state []uint64, now, cost int64) bool {
 	}
 	t, c := since(now), uint64(cost)
 	if m.narrow {
-		return min(less(state[0], t), m.debt.lo)+c*m.step <= m.full.lo
+		state[0] = m.mend(state[0], t)
+		return less(state[0], t)+c*m.step <= m.full.lo
 	}
 	switch m.kind {
 	case GCRA, LeakyQueue:

@@ -3,6 +3,7 @@ package stint
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 )
@@ -18,11 +19,20 @@ type ParseError struct {
 
 // Error returns one line: the text, the place, the reason and the hint.
 func (e *ParseError) Error() string {
-	s := fmt.Sprintf("stint: limit %q, column %d: %s", e.Text, e.Offset+1, e.Reason)
+	s := fmt.Sprintf("stint: limit %q, column %d: %s", clip(e.Text), e.Offset+1, e.Reason)
 	if e.Hint != "" {
 		s += "; " + e.Hint
 	}
 	return s
+}
+
+// clip shortens what is quoted in an error.
+func clip(s string) string {
+	const most = 80
+	if len(s) <= most {
+		return s
+	}
+	return s[:most] + "…"
 }
 
 // Parse reads a limit as people write it:
@@ -43,8 +53,8 @@ func Parse(text string) (Limit, error) {
 	if err != nil {
 		return Limit{}, err
 	}
-	if err := l.Validate(); err != nil {
-		return Limit{}, err
+	if err := l.check(); err != nil {
+		return Limit{}, p.fail(p.period0, "", "%v", err)
 	}
 	return l, nil
 }
@@ -58,7 +68,11 @@ type word struct {
 type parser struct {
 	text  string
 	words []word
-	seen  map[string]bool // options met so far
+	end   int             // of the word last taken
+	seen  map[string]word // options met so far
+
+	period0, period1 int  // where the period begins and ends
+	noBurst          bool // burst 0
 }
 
 func (p *parser) split() {
@@ -82,6 +96,7 @@ func (p *parser) next() word {
 	}
 	w := p.words[0]
 	p.words = p.words[1:]
+	p.end = w.at + len(w.s)
 	return w
 }
 
@@ -106,6 +121,9 @@ func (p *parser) limit() (Limit, error) {
 	case first.s == "every":
 		return p.every()
 	}
+	if len(p.words) > 0 && first.s[0] > '9' && editDistance(strings.ToLower(clip(first.s)), "every") < 3 {
+		return Limit{}, p.fail(0, `did you mean "every"?`, "unknown word %q", first.s)
+	}
 	count, period, slash := strings.Cut(first.s, "/")
 	n, err := p.number(word{count, first.at}, "count", 1)
 	if err != nil {
@@ -113,8 +131,12 @@ func (p *parser) limit() (Limit, error) {
 	}
 	w := word{period, first.at + len(count) + 1}
 	if !slash {
-		if per := p.next(); per.s != "per" {
-			return Limit{}, p.fail(per.at, shapes, `want "per" or "/" after the count, not %q`, per.s)
+		switch per := p.next(); per.s {
+		case "per":
+		case "":
+			return Limit{}, p.fail(per.at, shapes, "the period is missing")
+		default:
+			return Limit{}, p.fail(per.at, shapes, `want "per" or "/" after the count, not %q`, clip(per.s))
 		}
 		w = p.next()
 	}
@@ -134,8 +156,10 @@ func (p *parser) every() (Limit, error) {
 	if l.calendar != calendarNone {
 		return Limit{}, p.fail(w.at, `write "1 per month in UTC"`, `"every" takes a duration, not a calendar month`)
 	}
+	period1 := p.end
 	if more := p.next(); more.s != "" {
-		return Limit{}, p.fail(more.at, `write "1 per …" to add options`, `"every" takes no options, and here is %q`, more.s)
+		hint := fmt.Sprintf("write \"1/%s %s\"", clip(p.text[w.at:period1]), clip(p.text[more.at:]))
+		return Limit{}, p.fail(more.at, hint, `"every" takes no options, and here is %q`, clip(more.s))
 	}
 	return l, nil
 }
@@ -153,11 +177,11 @@ func (p *parser) number(w word, what string, least int64) (int64, error) {
 			continue
 		}
 		if c < '0' || c > '9' {
-			return 0, p.fail(w.at+i, hint, "%s %q is not a whole number", what, w.s)
+			return 0, p.fail(w.at+i, hint, "%s %q is not a whole number", what, clip(w.s))
 		}
 		d := int64(c - '0')
 		if n > (math.MaxInt64-d)/10 {
-			return 0, p.fail(w.at, hint, "%s %s is too large", what, w.s)
+			return 0, p.fail(w.at, hint, "%s %q is too large", what, clip(w.s))
 		}
 		n = n*10 + d
 	}
@@ -180,6 +204,7 @@ const periods = `write s, m, h, d, w, a number of them such as "2 hours", or a d
 // period reads the period that begins with w into l; "day" becomes a calendar
 // day later, if "in" follows.
 func (p *parser) period(l *Limit, w word) error {
+	p.period0 = w.at
 	if w.s == "" {
 		return p.fail(w.at, periods, "the period is missing")
 	}
@@ -187,41 +212,50 @@ func (p *parser) period(l *Limit, w word) error {
 		l.calendar = calendarMonth
 		return nil
 	}
-	digits := 0
-	for digits < len(w.s) && (w.s[digits] >= '0' && w.s[digits] <= '9' || w.s[digits] == '_') {
-		digits++
+	digits := len(w.s) - len(strings.TrimLeft(w.s, "0123456789_"))
+	name := word{w.s[digits:], w.at + digits}
+	if digits > 0 && name.s == "" {
+		if name = p.next(); name.s == "" || isOption(name.s) {
+			return p.fail(w.at, periods, "the period %q has no unit", clip(w.s))
+		}
 	}
-	name, n := word{w.s[digits:], w.at + digits}, int64(1)
-	if digits > 0 {
-		var err error
-		if n, err = p.number(word{w.s[:digits], w.at}, "the period", 1); err != nil {
+	switch unit, known := units[name.s]; {
+	case known && digits > 0:
+		n, err := p.number(word{w.s[:digits], w.at}, "the period", 1)
+		if err != nil {
 			return err
 		}
-		if name.s == "" {
-			name = p.next()
-		}
-	}
-	if unit, ok := units[name.s]; ok {
 		if n > math.MaxInt64/int64(unit) {
 			return p.fail(w.at, "the longest is 292 years", "the period is too long")
 		}
 		l.period = n * int64(unit)
-		return nil
-	}
-	if name.s == "month" || name.s == "months" {
+	case known:
+		l.period = int64(unit)
+	case name.s == "month" || name.s == "months":
 		return p.fail(name.at, `write "per month in UTC", or a number of days`, "months cannot be counted")
-	}
-	if digits > 0 && name.at == w.at+digits || w.s[0] == '.' {
+	case name.at == w.at+digits && (digits > 0 || w.s[0] == '.'):
 		return p.duration(l, w)
+	case isDurationUnit(name.s):
+		return p.fail(name.at, fmt.Sprintf("write \"1%s\"", name.s), "%q needs a number right before it", name.s)
+	default:
+		return p.fail(name.at, p.suggest(name.s, keys(units), periods), "unknown period %q", clip(name.s))
 	}
-	return p.fail(name.at, p.suggest(name.s, keys(units), periods), "unknown period %q", name.s)
+	return nil
 }
+
+// isOption reports whether a word begins an option.
+func isOption(word string) bool {
+	_, kind := parseKind(word)
+	return kind || slices.Contains(optionNames, word)
+}
+
+var optionNames = []string{"burst", "parts", "relaxed", "count_denied", "in"}
 
 // duration reads w as a Go duration of whole nanoseconds.
 func (p *parser) duration(l *Limit, w word) error {
 	ns, err := parseDuration(w.s)
 	if err != nil {
-		return p.fail(w.at, periods, "period %q: %v", w.s, err)
+		return p.fail(w.at, periods, "period %q: %v", clip(w.s), err)
 	}
 	if ns < 1 {
 		return p.fail(w.at, periods, "the period is zero")
@@ -231,7 +265,8 @@ func (p *parser) duration(l *Limit, w word) error {
 }
 
 func (p *parser) options(l *Limit, period word) error {
-	p.seen = make(map[string]bool)
+	p.period1 = p.end
+	p.seen = make(map[string]word)
 	for w := p.next(); w.s != ""; w = p.next() {
 		if err := p.option(l, w, period); err != nil {
 			return err
@@ -240,11 +275,37 @@ func (p *parser) options(l *Limit, period word) error {
 	if l.calendar == calendarMonth && l.zone == "" {
 		return p.fail(period.at, `write "per month in UTC", or a number of days`, "a month needs a zone")
 	}
-	if l.calendar != calendarNone && p.seen["kind"] && l.kind != FixedWindow {
-		return p.fail(period.at, "leave the kind out", `"in" makes a fixed_window, not %v`, l.kind)
+	if kind, ok := p.seen["kind"]; ok && l.calendar != calendarNone && l.kind != FixedWindow {
+		return p.fail(kind.at, "leave the kind out", `"in" makes a fixed_window, not %v`, l.kind)
 	}
 	if l.calendar != calendarNone {
 		l.kind = FixedWindow
+	}
+	return p.fitting(l)
+}
+
+// owners says which kinds have an option that not all have, and how to say so.
+var owners = []struct {
+	option string
+	has    func(Kind) bool
+	hint   string
+}{
+	{"burst", Kind.hasBurst, "buckets and leaky_queue have one"},
+	{"parts", func(k Kind) bool { return k == SlidingBuckets }, "sliding_buckets has them"},
+	{"relaxed", func(k Kind) bool { return k == SlidingCounter }, "sliding_counter has it"},
+	{"count_denied", Kind.countsDenied, "fixed_window, sliding_log, sliding_counter and sliding_buckets have it"},
+}
+
+// fitting refuses options that the kind does not have, also where their value
+// is the default.
+func (p *parser) fitting(l *Limit) error {
+	for _, o := range owners {
+		if w, given := p.seen[o.option]; given && !o.has(l.kind) {
+			return p.fail(w.at, o.hint, "%v has no %s", l.kind, o.option)
+		}
+	}
+	if p.noBurst && l.kind != LeakyQueue {
+		return p.fail(p.seen["burst"].at, "at least 1; leaky_queue alone takes 0", "burst is 0")
 	}
 	return nil
 }
@@ -255,10 +316,13 @@ func (p *parser) option(l *Limit, w, period word) error {
 	if isKind {
 		name = "kind"
 	}
-	if p.seen[name] {
-		return p.fail(w.at, "give it once", "a second %s", name)
+	if _, again := p.seen[name]; again {
+		if isKind {
+			return p.fail(w.at, "a limit has one", "a second kind, %q", w.s)
+		}
+		return p.fail(w.at, "give it once", "a second %q", name)
 	}
-	p.seen[name] = true
+	p.seen[name] = w
 	switch name {
 	case "kind":
 		l.kind = kind
@@ -271,19 +335,23 @@ func (p *parser) option(l *Limit, w, period word) error {
 		if err != nil {
 			return err
 		}
+		p.noBurst = n == 0
 		*l = l.WithBurst(n)
 	case "parts":
 		n, err := p.number(p.next(), "parts", 1)
 		if err != nil {
 			return err
 		}
+		if n > maxParts {
+			return p.fail(w.at, fmt.Sprintf("from 1 to %d", maxParts), "parts is %d", n)
+		}
 		*l = l.WithParts(n)
 	case "in":
 		return p.zone(l, p.next(), period)
 	default:
-		options := append(kindNames[:], "burst", "parts", "relaxed", "count_denied", "in", "token_bucket", "leaky_bucket")
+		options := append(append([]string{"token_bucket", "leaky_bucket"}, kindNames[:]...), optionNames...)
 		return p.fail(w.at, p.suggest(name, options, "options are a kind, burst N, parts N, relaxed, count_denied and in ZONE"),
-			"unknown option %q", name)
+			"unknown option %q", clip(name))
 	}
 	return nil
 }
@@ -292,7 +360,7 @@ func (p *parser) zone(l *Limit, zone, period word) error {
 	if l.calendar == calendarNone {
 		if period.s != "day" {
 			return p.fail(period.at, `write "per day in ZONE" or "per month in ZONE"`,
-				`"in" goes with "day" or "month", not %q`, period.s)
+				`"in" goes with "day" or "month", not %q`, clip(p.text[p.period0:p.period1]))
 		}
 		l.calendar, l.period = calendarDay, 0
 	}
@@ -308,7 +376,7 @@ func (p *parser) zone(l *Limit, zone, period word) error {
 func (p *parser) suggest(got string, known []string, hint string) string {
 	best, least := "", 3
 	for _, k := range known {
-		if d := editDistance(got, k); d < least || d == least && k < best {
+		if d := editDistance(strings.ToLower(clip(got)), k); d < least || d == least && k < best {
 			best, least = k, d
 		}
 	}

@@ -21,7 +21,8 @@ func (m *Meter) window(t uint64) span {
 }
 
 // counted returns the window that decides at t and what it has counted: the
-// window of t, or the one after where the clock stepped back over its edge.
+// window of t, or the one after where the clock stepped back over its edge. A
+// state of a later one is brought back to that.
 func (m *Meter) counted(s []uint64, t uint64) (used uint64, w span) {
 	w = m.window(t)
 	switch {
@@ -29,6 +30,7 @@ func (m *Meter) counted(s []uint64, t uint64) (used uint64, w span) {
 		return s[1], w
 	case s[0] > w.index && s[1] > 0:
 		w = m.window(w.end)
+		s[0] = w.index
 		return s[1], w
 	}
 	return 0, w
@@ -57,7 +59,7 @@ func (m *Meter) windowLevel(s []uint64, t uint64) (remaining int64, reset time.D
 
 func (m *Meter) windowWait(s []uint64, t uint64) Wait {
 	_, w := m.counted(s, t)
-	return Wait(duration(w.end - t))
+	return Wait(max(duration(w.end-t), 1)) // the last window there is has no end
 }
 
 func (m *Meter) windowGiveBack(s []uint64, t uint64, mark Mark, amount uint64) {
@@ -72,6 +74,5 @@ func (m *Meter) windowRefund(s []uint64, t, amount uint64) {
 }
 
 func (m *Meter) windowIdle(s []uint64, t uint64) bool {
-	used, _ := m.counted(s, t)
-	return used == 0
+	return s[1] == 0 || s[0] < m.window(t).index
 }

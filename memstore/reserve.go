@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -103,7 +104,7 @@ func (s *Store) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl
 	if err != nil || !d.Allowed {
 		return d, "", err
 	}
-	r := &reservation{cost: cost, expires: now + min(int64(ttl), 1<<62), layers: make([]reservedLayer, len(rs))}
+	r := &reservation{cost: cost, expires: now + min(int64(ttl), math.MaxInt64-max(now, 0)), layers: make([]reservedLayer, len(rs))}
 	for i := range rs {
 		r.layers[i] = reservedLayer{rs[i].limit, rs[i].meter, rs[i].hash, rs[i].key, marks[i]}
 	}

@@ -50,11 +50,8 @@ func (s *Single) AllowN(cost int64) bool {
 	for {
 		old := s.word.Load()
 		next, ok := s.meter.TakeWord(old, now, cost)
-		if !ok {
-			return false
-		}
-		if s.word.CompareAndSwap(old, next) {
-			return true
+		if next == old || s.word.CompareAndSwap(old, next) {
+			return ok
 		}
 	}
 }

@@ -46,6 +46,11 @@ func (c calendar) end(t *big.Int) *big.Int {
 	for period := at; ; {
 		// Within one period of the zone local time runs straight on.
 		start, end := period.ZoneBounds()
+		if !end.IsZero() && !end.After(period) {
+			// Go has this end too early on the last day of leap years from 2038
+			// on. No zone changes its offset there.
+			end = period.Add(time.Hour)
+		}
 		_, offset := period.Zone()
 		first := time.Unix(midnight-int64(offset), 0)
 		if !start.IsZero() && first.Before(start) {

@@ -1,169 +1,150 @@
 package model_test
 
 import (
-	"encoding/json"
-	"fmt"
+	"context"
+	"math"
 	"math/big"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/proof/model"
+	"github.com/stint-dev/stint/simulate"
 )
 
-// line is a line of a vector file: the limits of the file, or an operation and
-// what it must answer.
-type line struct {
-	Limits  []string
-	T       string
-	Key, Op string
-	Cost    *int64
-	Want    *struct {
-		Allowed    bool
-		Remaining  int64
-		Limit      int64
-		RetryAfter string `json:"retry_after"`
-		ResetAfter string `json:"reset_after"`
-		Delay      string
-		Taken      int64
-		DeniedBy   []string `json:"denied_by"`
-	}
-}
-
+// TestVectors runs the vectors that every store is held to against the model
+// itself: what it is compared with must be right first.
 func TestVectors(t *testing.T) {
 	files, err := filepath.Glob("../../storetest/vectors/*.jsonl")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no vectors: %v", err)
 	}
 	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".jsonl"), func(t *testing.T) { runVectors(t, file) })
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".jsonl"), func(t *testing.T) {
+			f, err := os.Open(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			clock := new(simulate.Clock)
+			found, err := simulate.RunVectors(store{model.New(), clock}, clock, time.Nanosecond, f)
+			for _, m := range found {
+				t.Error(m)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
-func runVectors(t *testing.T, file string) {
-	data, err := os.ReadFile(file)
+// store is the model as a store, for the runner of the vectors.
+type store struct {
+	*model.Model
+	clock *simulate.Clock
+}
+
+// bound is limits that a store knows.
+type bound struct {
+	store  store
+	limits []stint.Limit
+}
+
+func (s store) Bind(limits ...stint.Limit) (stint.Bound, error) { return bound{s, limits}, nil }
+func (s store) Close() error                                    { return nil }
+func (b bound) Limits() []stint.Limit                           { return b.limits }
+
+func (b bound) Decide(ctx context.Context, op stint.Op, key string, cost int64) (stint.Decision, error) {
+	return b.store.Decide(ctx, op, []stint.Layer{{Bound: b, Key: key}}, cost)
+}
+
+func (b bound) Allow(ctx context.Context, key string, cost int64) (bool, error) {
+	d, err := b.Decide(ctx, stint.OpTake, key, cost)
+	return d.Allowed, err
+}
+
+func (s store) Decide(_ context.Context, op stint.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
+	if cost < 0 {
+		return stint.Decision{}, stint.ErrCost
+	}
+	decide := s.Take
+	switch op {
+	case stint.OpPeek:
+		decide = s.Peek
+	case stint.OpTakeUpTo:
+		decide = s.TakeUpTo
+	}
+	return decision(decide(s.clock.Now(), flat(layers), cost)), nil
+}
+
+func (s store) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.Token, error) {
+	a, id := s.Model.Reserve(s.clock.Now(), flat(layers), cost, int64(ttl))
+	return decision(a), stint.Token(strconv.Itoa(id)), nil
+}
+
+func (s store) Settle(_ context.Context, token stint.Token, cost int64) (stint.Decision, error) {
+	id, err := strconv.Atoi(string(token))
 	if err != nil {
-		t.Fatal(err)
+		return stint.Decision{}, stint.ErrReservation
 	}
-	m := model.New()
-	var limits []string
-	for n, text := range strings.Split(strings.TrimSpace(string(data)), "\n") {
-		var l line
-		if err := json.Unmarshal([]byte(text), &l); err != nil {
-			t.Fatalf("line %d: %v", n+1, err)
-		}
-		if n == 0 {
-			limits = l.Limits
-			continue
-		}
-		var layers []model.Layer
-		for _, text := range limits {
-			layers = append(layers, model.Layer{Name: text, Spec: parse(t, text), Key: l.Key})
-		}
-		cost := int64(1)
-		if l.Cost != nil {
-			cost = *l.Cost
-		}
-		now := duration(t, l.T)
-		var a model.Answer
-		switch l.Op {
-		case "", "take":
-			a = m.Take(now, layers, cost)
-		case "peek":
-			a = m.Peek(now, layers, cost)
-		case "take_up_to":
-			a = m.TakeUpTo(now, layers, cost)
-		default:
-			t.Fatalf("line %d: op %q", n+1, l.Op)
-		}
-		if err := compare(t, l, a, limits); err != nil {
-			t.Errorf("line %d: %s: %v", n+1, text, err)
-		}
-	}
+	return decision(s.Model.Settle(s.clock.Now(), id, cost)), nil
 }
 
-func compare(t *testing.T, l line, a model.Answer, limits []string) error {
-	w := l.Want
-	var deniedBy []string
-	for _, i := range a.DeniedBy {
-		deniedBy = append(deniedBy, limits[i])
-	}
-	retry := big.NewInt(0)
-	if w.RetryAfter == "never" {
-		retry = nil
-	} else {
-		retry.SetInt64(duration(t, w.RetryAfter))
-	}
-	delay := int64(0)
-	if w.Delay != "" {
-		delay = duration(t, w.Delay)
-	}
-	switch {
-	case a.Allowed != w.Allowed, a.Limit != w.Limit, a.Remaining != w.Remaining, a.Taken != w.Taken,
-		(a.RetryAfter == nil) != (retry == nil),
-		retry != nil && a.RetryAfter.Cmp(retry) != 0,
-		a.ResetAfter.Int64() != duration(t, w.ResetAfter),
-		a.Delay.Int64() != delay,
-		w.DeniedBy != nil && !slices.Equal(w.DeniedBy, deniedBy):
-		return fmt.Errorf("got %+v", a)
-	}
+func (s store) Refund(_ context.Context, layers []stint.Layer, cost int64) (stint.Decision, error) {
+	return decision(s.Model.Refund(s.clock.Now(), flat(layers), cost)), nil
+}
+
+func (s store) Reset(_ context.Context, layers []stint.Layer) error {
+	s.Model.Reset(s.clock.Now(), flat(layers))
 	return nil
 }
 
-func duration(t *testing.T, s string) int64 {
-	t.Helper()
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return int64(d)
-}
-
-// parse reads the texts that the vectors use: COUNT/PERIOD or every D, then
-// options.
-func parse(t *testing.T, text string) model.Spec {
-	t.Helper()
-	words := strings.Fields(text)
-	if words[0] == "every" {
-		return model.Spec{Kind: model.GCRA, Count: 1, Period: duration(t, words[1]), Burst: 1}
-	}
-	count, period, _ := strings.Cut(words[0], "/")
-	if period[0] < '0' || period[0] > '9' {
-		period = "1" + period
-	}
-	s := model.Spec{Kind: model.GCRA, Count: number(t, count), Period: duration(t, period)}
-	s.Burst = s.Count
-	for i := 1; i < len(words); i++ {
-		switch words[i] {
-		case "burst":
-			i++
-			s.Burst = number(t, words[i])
-		case "parts":
-			i++
-			s.Parts = number(t, words[i])
-		case "relaxed":
-			s.Relaxed = true
-		case "count_denied":
-			s.CountDenied = true
-		default:
-			s.Kind = words[i]
+// flat lists the layers of the model.
+func flat(layers []stint.Layer) []model.Layer {
+	var all []model.Layer
+	for _, layer := range layers {
+		for _, l := range layer.Bound.Limits() {
+			all = append(all, model.Layer{Name: l.Name(), Spec: specOf(l), Key: layer.Key})
 		}
 	}
-	if s.Kind == model.Parts && s.Parts == 0 {
-		s.Parts = 60
+	return all
+}
+
+func specOf(l stint.Limit) model.Spec {
+	unit, zone := l.Calendar()
+	s := model.Spec{
+		Kind: l.Kind().String(), Count: l.Count(), Period: int64(l.Period()), Burst: l.Burst(),
+		Parts: l.Parts(), Relaxed: l.Relaxed(), CountDenied: l.CountDenied(), Calendar: unit, Zone: zone,
+	}
+	if unit != "" {
+		s.Period = 0
 	}
 	return s
 }
 
-func number(t *testing.T, s string) int64 {
-	t.Helper()
-	n, err := strconv.ParseInt(strings.ReplaceAll(s, "_", ""), 10, 64)
-	if err != nil {
-		t.Fatal(err)
+// decision is the model's answer as a store would give it.
+func decision(a model.Answer) stint.Decision {
+	d := stint.Decision{
+		Allowed: a.Allowed, Limit: a.Limit, Remaining: a.Remaining, Taken: a.Taken, RetryAfter: stint.Never,
+		ResetAfter: time.Duration(held(a.ResetAfter)), Delay: time.Duration(held(a.Delay)),
 	}
-	return n
+	if a.RetryAfter != nil {
+		d.RetryAfter = stint.Wait(held(a.RetryAfter))
+	}
+	for _, i := range a.DeniedBy {
+		d.Denied |= 1 << i
+	}
+	return d
+}
+
+// held is a wait at most as long as a duration can be.
+func held(n *big.Int) int64 {
+	if !n.IsInt64() {
+		return math.MaxInt64
+	}
+	return n.Int64()
 }

@@ -1,0 +1,60 @@
+# What this repository can do for you. `make help` lists it.
+
+GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+MODULE   := github.com/stint-dev/stint
+BELOW     = $(filter-out $(CURDIR),$(shell go list -m -f '{{.Dir}}')) # the modules beside the root
+FUZZTIME ?= 1m
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test check short fuzz mutants errors bench docs lint tidy clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## build the binary into bin/stint
+	go build -o bin/stint ./cmd/stint
+
+demo: ## run the proxy in front of its own small server
+	go run ./cmd/stint proxy --demo
+
+test: check ## check, then test every module with the race detector
+	go test -race work
+
+check: ## gofmt and go vet, every module
+	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "not formatted (gofmt -w):"; echo "$$files"; exit 1; fi
+	go vet work
+
+short: ## test without the race detector: a first look
+	go test work
+
+fuzz: ## run every fuzz target for FUZZTIME (1m) each
+	@for d in $$(go list -f '{{.Dir}}' work); do \
+	  for f in $$(grep -ohE '^func Fuzz[A-Za-z0-9_]*' $$d/*_test.go 2>/dev/null | cut -c6-); do \
+	    echo "== $$d $$f"; (cd $$d && go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) .) || exit 1; \
+	  done; \
+	done
+
+mutants: ## plant each bug of proof/mutants in turn and print which test killed it
+	cd proof && go run ./cmd/mutants
+
+errors: ## measure how far the sliding counter and the parts are from the exact log
+	cd proof && go run ./cmd/errors
+
+bench: ## the figures of README.md, beside other libraries; leave the machine alone meanwhile
+	go run ./benchmarks
+
+docs: ## write the plots and the picture of the documents anew
+	cd cmd && go test ./stint -run TestDocs -update
+	go test -run TestDocs .
+
+lint: check ## gofmt, go vet and golangci-lint, a pinned version (fetched on first use)
+	@for d in . $(BELOW); do (cd $$d && go run $(GOLANGCI) run ./...) || exit 1; done
+
+tidy: ## tidy every go.mod (go mod tidy ignores go.work, so give it a replace for as long as it runs)
+	go mod tidy
+	@for d in $(BELOW); do (cd $$d && go mod edit -replace $(MODULE)=$(CURDIR) && go mod tidy; \
+	  status=$$?; go mod edit -dropreplace $(MODULE); exit $$status) || exit 1; done
+
+clean: ## remove what builds and tests leave behind
+	rm -rf bin
+	find . -path '*/testdata/rapid' -prune -exec rm -rf {} +

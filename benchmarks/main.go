@@ -1,0 +1,164 @@
+// Command benchmarks measures stint beside other rate limiters for Go, beside
+// a mutex and a map, and beside what no limiter can go below: one read of the
+// clock, one hash of a key, one compare-and-swap. It prints Markdown tables,
+// and for every figure that the project promises the promise, the measured
+// value and whether it was kept.
+//
+//	go run ./benchmarks          # from the root of the repository
+//	go run ./benchmarks -quick   # a smoke test: the numbers mean nothing
+//	go run ./benchmarks -only keyed,kinds -rounds 15
+//
+// What is compared is timed in turns (A B C A B C …), and a ratio is the
+// median of the ratios within each turn, so that a machine that slows down for
+// a while slows both sides. Run it on a machine that does nothing else: on two
+// cores, whatever else runs is part of the figure.
+package main
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+)
+
+func main() {
+	f := figures{out: os.Stdout}
+	flag.IntVar(&f.rounds, "rounds", 7, "how often each contender is timed; figures are medians")
+	flag.DurationVar(&f.slice, "time", 40*time.Millisecond, "how long each contender runs in a round")
+	flag.BoolVar(&f.quick, "quick", false, "run everything once on small numbers, as a smoke test")
+	only := flag.String("only", "", "comma-separated chapters to run: "+strings.Join(chapterNames(), ", "))
+	flag.Parse()
+	if err := f.run(*only); err != nil {
+		fmt.Fprintln(os.Stderr, "benchmarks:", err)
+		os.Exit(1)
+	}
+}
+
+// figures is one run of the chapters.
+type figures struct {
+	out    io.Writer
+	rounds int
+	slice  time.Duration
+	quick  bool
+	checks []check
+}
+
+// A chapter is a group of figures that is measured together.
+type chapter struct {
+	name, title string
+	run         func(*figures) error
+}
+
+var chapters = []chapter{
+	{"single", "One limiter without keys, and the floors", (*figures).single},
+	{"keyed", "Keys", (*figures).keyed},
+	{"ways", "Denied, whole answers, layers, one hot key", (*figures).ways},
+	{"kinds", "The comparison that people quote", (*figures).kinds},
+	{"memory", "Memory and the garbage collector", (*figures).memory},
+	{"insert", "The longest insert", (*figures).insert},
+	{"flood", "A flood of new keys", (*figures).flood},
+}
+
+func chapterNames() []string {
+	var names []string
+	for _, c := range chapters {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+// run prints the chapters that are asked for, all unless only names some, and
+// then all promises in one table.
+func (f *figures) run(only string) error {
+	f.rounds = max(f.rounds, 1)
+	if f.quick {
+		f.rounds, f.slice = 1, time.Millisecond
+	}
+	wanted := chapterNames()
+	if only != "" {
+		wanted = strings.Split(only, ",")
+	}
+	for _, name := range wanted {
+		if !slices.Contains(chapterNames(), name) {
+			return fmt.Errorf("no chapter %q: there are %s", name, strings.Join(chapterNames(), ", "))
+		}
+	}
+	begun := time.Now()
+	f.preface()
+	for _, c := range chapters {
+		if !slices.Contains(wanted, c.name) {
+			continue
+		}
+		fmt.Fprintf(f.out, "\n## %s\n", c.title)
+		if err := c.run(f); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+	}
+	fmt.Fprintf(f.out, "\n## Promises\n")
+	f.promises(f.checks)
+	fmt.Fprintf(f.out, "\nThe run took %v; load average at its end %s.\n", time.Since(begun).Round(time.Second), load())
+	return nil
+}
+
+// preface says on what and how everything was measured.
+func (f *figures) preface() {
+	fmt.Fprintf(f.out, "# Figures\n\n%s, %d cores, %s/%s, %s; load average at the start %s.\n",
+		cpu(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), load())
+	if f.quick {
+		fmt.Fprint(f.out, "\n**A quick run: everything ran, the numbers mean nothing.**\n")
+	}
+	fmt.Fprintf(f.out, "\nMedians of %d rounds in turns, %v for each contender in a round; "+
+		"the collector is off while decisions are timed, which spares those who allocate. "+
+		"Time in which a thread was ready and other processes had its processor is left out (Linux tells). "+
+		"On two cores, ns is the time per decision of both together: 1 s over decisions in a second; "+
+		"a ? says that other processes had the cores, so that the two did not run side by side and the figure means nothing.\n", f.rounds, f.slice)
+	fmt.Fprintf(f.out, "\nBeside: %s.\n", strings.Join(versions(), ", "))
+}
+
+// versions returns the libraries that stint is measured beside.
+func versions() []string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return nil
+	}
+	var list []string
+	for _, m := range info.Deps {
+		for _, lib := range []string{"/x/time", "/go-limiter", "/throttled/", "/limiter/v3", "/httprate"} {
+			if strings.Contains(m.Path, lib) {
+				list = append(list, m.Path+" "+m.Version)
+			}
+		}
+	}
+	return list
+}
+
+// cpu returns the processor's name, where the system tells.
+func cpu() string {
+	file, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return "an unnamed processor"
+	}
+	defer file.Close()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if name, ok := strings.CutPrefix(lines.Text(), "model name"); ok {
+			return strings.TrimSpace(strings.TrimLeft(name, "\t :"))
+		}
+	}
+	return "an unnamed processor"
+}
+
+// load returns the load averages, where the system tells: on a machine that is
+// not idle, figures are to be doubted.
+func load() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if fields := strings.Fields(string(text)); err == nil && len(fields) >= 3 {
+		return strings.Join(fields[:3], " ")
+	}
+	return "unknown"
+}

@@ -1,0 +1,51 @@
+// Package stint decides whether a request may pass now: an exact rate limiter.
+//
+// Most programs parse a [Limit], make a [Limiter] on a store once, and ask it
+// for each request:
+//
+//	limit, err := stint.Parse("100 per minute burst 20")
+//	…
+//	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), limit)
+//	…
+//	d, err := limiter.Take(ctx, clientID, 1)
+//
+// A denial is a [Decision] that says when to come back; an error means that
+// nothing could be decided. [Limiter.Allow] is the short answer,
+// [Limiter.Wait] waits for its turn, and a [Queue] runs work at the pace of a
+// limit. Several limits given to one Limiter hold each key at once. A limit
+// without keys is memstore.Single. A [Meter] is the arithmetic alone, for those
+// who write a [Store].
+//
+// # Guarantees
+//
+// Every decision is what rational arithmetic gives: a limit holds whole
+// numbers, and no rate is rounded into a state. No interleaving of callers
+// admits more than the kind's envelope, which docs/SEMANTICS.md states for each
+// [Kind]. A request of several layers is charged in all of them or in none, and
+// a denial changes nothing, unless the limit counts what it denies. RetryAfter
+// is the least wait: at its end the same cost passes, and a nanosecond earlier
+// it does not, if nothing else arrives. No int64 makes a decision wrap or
+// panic.
+//
+// # Price
+//
+// State is one word for a bucket whose period divides evenly by its count, two
+// or three for most others, a count for each part of [SlidingBuckets], and a
+// word for each unit or charge of a [SlidingLog]. Allow and Take of a Limiter
+// allocate nothing, but for room for new keys and growing logs. The package imports the standard library alone. Calendar
+// limits look for their zone in the machine's zone database; import
+// time/tzdata to bring one along.
+//
+// # Concurrency
+//
+// Limit, Decision and the other plain values may be copied. A Limiter, a Queue,
+// a Meter and every Store may be used from many goroutines at once; the state
+// that a Meter works on may not.
+//
+// # Compatibility
+//
+// Before version 1.0 a minor version may change what is exported; CHANGELOG.md
+// says how. The text of limits, the meaning of each kind and the lines of
+// stint simulate are the contract of docs/SEMANTICS.md, and do not change
+// without a word there.
+package stint

@@ -1,0 +1,117 @@
+package stint_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
+)
+
+// The example of README.md, which docs_test.go holds to this one.
+func Example() {
+	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), stint.PerMinute(1).WithBurst(3))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 4 {
+		d, err := limiter.Take(context.Background(), "client 7", 1)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(d.Allowed, d.Remaining, d.RetryAfter.Seconds())
+	}
+	// Output:
+	// true 2 0
+	// true 1 0
+	// true 0 0
+	// false 0 60
+}
+
+// A limit that cannot be read says what is wrong, where, and what would be
+// right.
+func ExampleParse() {
+	_, err := stint.Parse("10 per fortnight")
+	fmt.Println(err)
+	limit, _ := stint.Parse("10 per minute burst 20")
+	fmt.Println(limit)
+	// Output:
+	// stint: limit "10 per fortnight", column 8: unknown period "fortnight"; write s, m, h, d, w, a number of them such as "2 hours", or a duration such as 90s or 1h30m
+	// 10/1m burst 20
+}
+
+// Several limits hold each key at once: all are charged, or none.
+func ExampleNewLimiter_layers() {
+	store := memstore.New(memstore.Options{})
+	defer store.Close()
+	limiter, err := stint.NewLimiter(store,
+		stint.PerMinute(1).WithBurst(2), stint.PerDayIn(1000, "UTC"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 3 {
+		d, err := limiter.Take(context.Background(), "client 7", 1)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Print(d.Allowed, d.Limit, d.Remaining)
+		for layer := range d.Denied.Layers() {
+			fmt.Print(" denied by ", limiter.Limits()[layer])
+		}
+		fmt.Println()
+	}
+	// Output:
+	// true 2 1
+	// true 2 0
+	// false 2 0 denied by 1/1m burst 2
+}
+
+// A reservation takes what a request may cost, and gives back what it did not.
+func ExampleLimiter_Reserve() {
+	store := memstore.New(memstore.Options{})
+	defer store.Close()
+	ctx := context.Background()
+	limiter, err := stint.NewLimiter(store, stint.PerHour(1000).WithKind(stint.SlidingLog))
+	if err != nil {
+		log.Fatal(err)
+	}
+	d, token, err := limiter.Reserve(ctx, "client 7", 400, time.Minute)
+	if err != nil || !d.Allowed {
+		log.Fatal(d, err)
+	}
+	d, err = limiter.Settle(ctx, token, 150) // it cost less
+	fmt.Println(d.Remaining, err)
+	// Output:
+	// 850 <nil>
+}
+
+// A queue runs work at an even pace, and refuses what finds no room.
+func ExampleQueue() {
+	store := memstore.New(memstore.Options{})
+	defer store.Close()
+	limit, err := stint.Parse("100/s burst 10 leaky_queue")
+	if err != nil {
+		log.Fatal(err)
+	}
+	limiter, err := stint.NewLimiter(store, limit)
+	if err != nil {
+		log.Fatal(err)
+	}
+	queue := stint.NewQueue(limiter, "upstream", stint.QueueOptions{MaxAge: time.Second})
+	defer queue.Close()
+	for i := range 3 {
+		err := queue.Do(context.Background(), func(context.Context) error {
+			fmt.Println("call", i)
+			return nil
+		})
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// call 0
+	// call 1
+	// call 2
+}

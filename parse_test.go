@@ -1,0 +1,377 @@
+package stint_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+)
+
+var update = flag.Bool("update", false, "write what the golden transcripts should say from what the code says")
+
+// parse is Parse of a text that has to be right.
+func parse(t testing.TB, text string) stint.Limit {
+	t.Helper()
+	l, err := stint.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// fields is what a limit's accessors say, for comparing at a glance.
+type fields struct {
+	kind    stint.Kind
+	count   int64
+	period  time.Duration
+	burst   int64
+	parts   int64
+	relaxed bool
+	denied  bool
+	unit    string
+	zone    string
+}
+
+func fieldsOf(l stint.Limit) fields {
+	unit, zone := l.Calendar()
+	return fields{l.Kind(), l.Count(), l.Period(), l.Burst(), l.Parts(), l.Relaxed(), l.CountDenied(), unit, zone}
+}
+
+const (
+	day  = 24 * time.Hour
+	week = 7 * day
+)
+
+// Every form of the grammar of docs/SEMANTICS.md, the canonical text that it
+// prints as, and what it holds.
+var accepted = []struct {
+	text, canonical string
+	want            fields
+}{
+	// COUNT "/" PERIOD and COUNT " per " PERIOD, every unit by every name.
+	{"10/s", "10/1s", fields{count: 10, period: time.Second, burst: 10}},
+	{"10/second", "10/1s", fields{count: 10, period: time.Second, burst: 10}},
+	{"10/seconds", "10/1s", fields{count: 10, period: time.Second, burst: 10}},
+	{"10/m", "10/1m", fields{count: 10, period: time.Minute, burst: 10}},
+	{"10 per minute", "10/1m", fields{count: 10, period: time.Minute, burst: 10}},
+	{"10 per minutes", "10/1m", fields{count: 10, period: time.Minute, burst: 10}},
+	{"10/h", "10/1h", fields{count: 10, period: time.Hour, burst: 10}},
+	{"10 per hour", "10/1h", fields{count: 10, period: time.Hour, burst: 10}},
+	{"10/hours", "10/1h", fields{count: 10, period: time.Hour, burst: 10}},
+	{"10/d", "10/24h", fields{count: 10, period: day, burst: 10}},
+	{"10 per day", "10/24h", fields{count: 10, period: day, burst: 10}},
+	{"10/days", "10/24h", fields{count: 10, period: day, burst: 10}},
+	{"10/w", "10/168h", fields{count: 10, period: week, burst: 10}},
+	{"10 per week", "10/168h", fields{count: 10, period: week, burst: 10}},
+	{"10/weeks", "10/168h", fields{count: 10, period: week, burst: 10}},
+	// [N [" "]] before the unit.
+	{"10 per 2 hours", "10/2h", fields{count: 10, period: 2 * time.Hour, burst: 10}},
+	{"10 per 2hours", "10/2h", fields{count: 10, period: 2 * time.Hour, burst: 10}},
+	{"10/2 hours", "10/2h", fields{count: 10, period: 2 * time.Hour, burst: 10}},
+	{"10/1_000s", "10/16m40s", fields{count: 10, period: 1000 * time.Second, burst: 10}},
+	{"10/1 days", "10/24h", fields{count: 10, period: day, burst: 10}},
+	{"10 per 90 s", "10/1m30s", fields{count: 10, period: 90 * time.Second, burst: 10}},
+	{"1/7625 weeks", "1/1281000h", fields{count: 1, period: 7625 * week, burst: 1}},
+	// Go durations of whole nanoseconds.
+	{"10/1h30m", "10/1h30m", fields{count: 10, period: 90 * time.Minute, burst: 10}},
+	{"10/90s", "10/1m30s", fields{count: 10, period: 90 * time.Second, burst: 10}},
+	{"10/100ms", "10/100ms", fields{count: 10, period: 100 * time.Millisecond, burst: 10}},
+	{"10/1ns", "10/1ns", fields{count: 10, period: 1, burst: 10}},
+	{"10/3us", "10/3µs", fields{count: 10, period: 3000, burst: 10}},
+	{"10/3µs", "10/3µs", fields{count: 10, period: 3000, burst: 10}}, // U+00B5
+	{"10/3μs", "10/3µs", fields{count: 10, period: 3000, burst: 10}}, // U+03BC
+	{"10/1.5s", "10/1.5s", fields{count: 10, period: 1500 * time.Millisecond, burst: 10}},
+	{"10/.5s", "10/500ms", fields{count: 10, period: 500 * time.Millisecond, burst: 10}},
+	{"10/0.000000001s", "10/1ns", fields{count: 10, period: 1, burst: 10}},
+	{"10/1.0000000000000000000000s", "10/1s", fields{count: 10, period: time.Second, burst: 10}},
+	{"1/0.0000000000025h", "1/9ns", fields{count: 1, period: 9, burst: 1}},
+	{"10/0.5s", "10/500ms", fields{count: 10, period: 500 * time.Millisecond, burst: 10}},
+	{"10/0h5m", "10/5m", fields{count: 10, period: 5 * time.Minute, burst: 10}},
+	{"1/4611686018427387903ns", "1/1281023h53m38.427387903s", fields{count: 1, period: math.MaxInt64 / 2, burst: 1}},
+	// every.
+	{"every 2s", "1/2s", fields{count: 1, period: 2 * time.Second, burst: 1}},
+	{"every 1h30m", "1/1h30m", fields{count: 1, period: 90 * time.Minute, burst: 1}},
+	// Counts.
+	{"1_000_000/h", "1000000/1h", fields{count: 1_000_000, period: time.Hour, burst: 1_000_000}},
+	{"007/s", "7/1s", fields{count: 7, period: time.Second, burst: 7}},
+	{"9223372036854775807/s", "9223372036854775807/1s", fields{count: math.MaxInt64, period: time.Second, burst: math.MaxInt64}},
+	// Kinds by all their names.
+	{"10/s gcra", "10/1s", fields{count: 10, period: time.Second, burst: 10}},
+	{"10/s token_bucket", "10/1s", fields{count: 10, period: time.Second, burst: 10}},
+	{"10/s leaky_bucket", "10/1s", fields{count: 10, period: time.Second, burst: 10}},
+	{"10/s token_bucket_interval", "10/1s token_bucket_interval", fields{kind: stint.TokenBucketInterval, count: 10, period: time.Second, burst: 10}},
+	{"10/s leaky_queue", "10/1s leaky_queue", fields{kind: stint.LeakyQueue, count: 10, period: time.Second, burst: 10}},
+	{"10/s fixed_window", "10/1s fixed_window", fields{kind: stint.FixedWindow, count: 10, period: time.Second}},
+	{"10/s sliding_log", "10/1s sliding_log", fields{kind: stint.SlidingLog, count: 10, period: time.Second}},
+	{"10/s sliding_counter", "10/1s sliding_counter", fields{kind: stint.SlidingCounter, count: 10, period: time.Second}},
+	{"10/s sliding_buckets", "10/1s sliding_buckets", fields{kind: stint.SlidingBuckets, count: 10, period: time.Second, parts: 60}},
+	{"10 per day fixed_window", "10/24h fixed_window", fields{kind: stint.FixedWindow, count: 10, period: day}},
+	// Options, in any order.
+	{"10/s burst 20", "10/1s burst 20", fields{count: 10, period: time.Second, burst: 20}},
+	{"10/s burst 1_000", "10/1s burst 1000", fields{count: 10, period: time.Second, burst: 1000}},
+	{"10/s burst 10", "10/1s", fields{count: 10, period: time.Second, burst: 10}},
+	{"10/s burst 20 gcra", "10/1s burst 20", fields{count: 10, period: time.Second, burst: 20}},
+	{"10/s leaky_queue burst 0", "10/1s burst 0 leaky_queue", fields{kind: stint.LeakyQueue, count: 10, period: time.Second}},
+	{"10/s burst 5 token_bucket_interval", "10/1s burst 5 token_bucket_interval", fields{kind: stint.TokenBucketInterval, count: 10, period: time.Second, burst: 5}},
+	{"10/m sliding_buckets parts 6", "10/1m sliding_buckets parts 6", fields{kind: stint.SlidingBuckets, count: 10, period: time.Minute, parts: 6}},
+	{"10/m parts 3_600 sliding_buckets", "10/1m sliding_buckets parts 3600", fields{kind: stint.SlidingBuckets, count: 10, period: time.Minute, parts: 3600}},
+	{"10/m sliding_buckets parts 60", "10/1m sliding_buckets", fields{kind: stint.SlidingBuckets, count: 10, period: time.Minute, parts: 60}},
+	{"10/1m sliding_counter relaxed", "10/1m sliding_counter relaxed", fields{kind: stint.SlidingCounter, count: 10, period: time.Minute, relaxed: true}},
+	{"10/m count_denied relaxed sliding_counter", "10/1m sliding_counter relaxed count_denied", fields{kind: stint.SlidingCounter, count: 10, period: time.Minute, relaxed: true, denied: true}},
+	{"500/h sliding_log count_denied", "500/1h sliding_log count_denied", fields{kind: stint.SlidingLog, count: 500, period: time.Hour, denied: true}},
+	{"5/s count_denied fixed_window", "5/1s fixed_window count_denied", fields{kind: stint.FixedWindow, count: 5, period: time.Second, denied: true}},
+	{"5/s parts 3 count_denied sliding_buckets", "5/1s sliding_buckets parts 3 count_denied", fields{kind: stint.SlidingBuckets, count: 5, period: time.Second, parts: 3, denied: true}},
+	// Calendars.
+	{"100 per day in Europe/Paris", "100/day in Europe/Paris", fields{kind: stint.FixedWindow, count: 100, period: day, unit: "day", zone: "Europe/Paris"}},
+	{"1_000_000 per month in UTC", "1000000/month in UTC", fields{kind: stint.FixedWindow, count: 1_000_000, period: 30 * day, unit: "month", zone: "UTC"}},
+	{"5/day count_denied in UTC", "5/day count_denied in UTC", fields{kind: stint.FixedWindow, count: 5, period: day, denied: true, unit: "day", zone: "UTC"}},
+	{"5/month in UTC fixed_window", "5/month in UTC", fields{kind: stint.FixedWindow, count: 5, period: 30 * day, unit: "month", zone: "UTC"}},
+	{"5/day in America/Argentina/ComodRivadavia", "5/day in America/Argentina/ComodRivadavia", fields{kind: stint.FixedWindow, count: 5, period: day, unit: "day", zone: "America/Argentina/ComodRivadavia"}},
+	{"5/day in Etc/GMT+12", "5/day in Etc/GMT+12", fields{kind: stint.FixedWindow, count: 5, period: day, unit: "day", zone: "Etc/GMT+12"}},
+	// Blanks do not matter.
+	{"  10/s\t burst   20 ", "10/1s burst 20", fields{count: 10, period: time.Second, burst: 20}},
+	{"\t10\tper\tminute", "10/1m", fields{count: 10, period: time.Minute, burst: 10}},
+}
+
+func TestParse(t *testing.T) {
+	for _, c := range accepted {
+		l, err := stint.Parse(c.text)
+		if err != nil {
+			t.Errorf("%q: %v", c.text, err)
+			continue
+		}
+		if got := l.String(); got != c.canonical {
+			t.Errorf("%q prints as %q, want %q", c.text, got, c.canonical)
+		}
+		if got := fieldsOf(l); got != c.want {
+			t.Errorf("%q holds\n%+v, want\n%+v", c.text, got, c.want)
+		}
+		if l.Name() != c.canonical {
+			t.Errorf("%q is named %q, not by its text", c.text, l.Name())
+		}
+		if again, err := stint.Parse(c.canonical); err != nil || again != l {
+			t.Errorf("%q parses to %+v, %v, want %+v", c.canonical, again, err, l)
+		}
+	}
+}
+
+// A limit that is built is the value that its text is.
+func TestParseEqualsBuilt(t *testing.T) {
+	for text, built := range map[string]stint.Limit{
+		"100/s burst 200":                        stint.PerSecond(100).WithBurst(200),
+		"100/s":                                  stint.PerSecond(100),
+		"100/s burst 100":                        stint.PerSecond(100).WithBurst(100),
+		"100/s token_bucket":                     stint.PerSecond(100).WithKind(stint.GCRA),
+		"6 per minute":                           stint.PerMinute(6),
+		"6 per hour":                             stint.PerHour(6),
+		"6/90ms":                                 stint.New(6, 90*time.Millisecond),
+		"every 2s":                               stint.Every(2 * time.Second),
+		"10/s leaky_queue burst 0":               stint.PerSecond(10).WithKind(stint.LeakyQueue).WithBurst(0),
+		"10/m sliding_buckets":                   stint.PerMinute(10).WithKind(stint.SlidingBuckets),
+		"10/m sliding_buckets parts 60":          stint.PerMinute(10).WithParts(60).WithKind(stint.SlidingBuckets),
+		"10/m sliding_buckets parts 6":           stint.PerMinute(10).WithParts(6).WithKind(stint.SlidingBuckets),
+		"10/m sliding_counter relaxed":           stint.PerMinute(10).WithKind(stint.SlidingCounter).WithRelaxed(),
+		"500/h sliding_log count_denied":         stint.PerHour(500).WithKind(stint.SlidingLog).WithCountDenied(),
+		"100/day in Europe/Paris":                stint.PerDayIn(100, "Europe/Paris"),
+		"100/month in UTC":                       stint.PerMonthIn(100, "UTC"),
+		"100/day in UTC count_denied":            stint.PerDayIn(100, "UTC").WithCountDenied(),
+		"10/s token_bucket_interval burst 3":     stint.PerSecond(10).WithBurst(3).WithKind(stint.TokenBucketInterval),
+		"9223372036854775807/9223372036854775ns": stint.New(math.MaxInt64, 9223372036854775),
+	} {
+		l, err := stint.Parse(text)
+		if err != nil || l != built {
+			t.Errorf("%q: %+v, %v, want %+v", text, l, err, built)
+		}
+	}
+}
+
+// Whatever can be built and held prints as text that parses to the same limit.
+func TestPrintParse(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	held := 0
+	for range 20_000 {
+		l := randomLimit(rnd)
+		if l.Validate() != nil {
+			continue
+		}
+		held++
+		text := l.String()
+		back, err := stint.Parse(text)
+		if err != nil || back != l || back.String() != text {
+			t.Fatalf("%q parses to %+v, %v, want %+v", text, back, err, l)
+		}
+	}
+	if held < 2000 {
+		t.Errorf("only %d of 20,000 could be held", held)
+	}
+}
+
+// randomLimit returns a limit that may or may not be one that can be held.
+func randomLimit(rnd *rand.Rand) stint.Limit {
+	number := func() int64 { return rnd.Int64() >> rnd.IntN(63) }
+	if rnd.IntN(10) == 0 {
+		zone := []string{"UTC", "Europe/Paris", "Etc/GMT-14"}[rnd.IntN(3)]
+		l := stint.PerDayIn(number(), zone)
+		if rnd.IntN(2) == 0 {
+			l = stint.PerMonthIn(number(), zone)
+		}
+		if rnd.IntN(2) == 0 {
+			l = l.WithCountDenied()
+		}
+		return l
+	}
+	l := stint.New(number(), time.Duration(number())).WithKind(stint.Kind(rnd.IntN(7)))
+	if rnd.IntN(3) == 0 {
+		l = l.WithBurst(number())
+	}
+	if l.Kind() == stint.SlidingBuckets && rnd.IntN(2) == 0 {
+		l = l.WithParts(number() % 4000)
+	}
+	if l.Kind() == stint.SlidingCounter && rnd.IntN(2) == 0 {
+		l = l.WithRelaxed()
+	}
+	if l.Kind() >= stint.FixedWindow && rnd.IntN(2) == 0 {
+		l = l.WithCountDenied()
+	}
+	return l
+}
+
+// testdata/parse_errors.txt holds what is said about texts that are wrong:
+// the text (quoted as in Go where it would not be readable), "----", the
+// error. "go test -run TestParseErrors -update ." writes it anew.
+func TestParseErrors(t *testing.T) {
+	const file = "testdata/parse_errors.txt"
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	for i, block := range strings.Split(strings.TrimSuffix(string(data), "\n"), "\n\n") {
+		text, want, ok := strings.Cut(block, "\n----")
+		if !ok {
+			t.Fatalf("block %d has no ----: %q", i+1, block)
+		}
+		want = strings.TrimPrefix(want, "\n")
+		raw := text
+		if strings.HasPrefix(text, `"`) {
+			if raw, err = strconv.Unquote(text); err != nil {
+				t.Fatalf("%s: %v", text, err)
+			}
+		}
+		got := wrong(t, raw)
+		if got != want && !*update {
+			t.Errorf("%s\n got: %s\nwant: %s", text, got, want)
+		}
+		if i > 0 {
+			out.WriteString("\n")
+		}
+		fmt.Fprintf(&out, "%s\n----\n%s\n", text, got)
+	}
+	if *update {
+		if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// wrong returns what is said about a text that is wrong, having checked what
+// every such error must be.
+func wrong(t testing.TB, text string) string {
+	t.Helper()
+	l, err := stint.Parse(text)
+	if err == nil {
+		t.Errorf("%.100q is accepted, as %v", text, l)
+		return ""
+	}
+	if l != (stint.Limit{}) {
+		t.Errorf("%.100q: %v comes with a limit, %v", text, err, l)
+	}
+	var pe *stint.ParseError
+	if errors.As(err, &pe) {
+		switch {
+		case pe.Text != text:
+			t.Errorf("%.100q: the error is about %.100q", text, pe.Text)
+		case pe.Offset < 0 || pe.Offset > len(text):
+			t.Errorf("%.100q: offset %d is not in the text", text, pe.Offset)
+		case pe.Reason == "":
+			t.Errorf("%.100q: no reason", text)
+		}
+	}
+	if msg := err.Error(); strings.ContainsAny(msg, "\n\x00") || !strings.HasPrefix(msg, "stint: ") {
+		t.Errorf("%.100q: %q is not one line of stint's", text, msg)
+	}
+	return err.Error()
+}
+
+// An error about a megabyte says so without repeating it, and soon.
+func TestParseMegabytes(t *testing.T) {
+	const mega = 1 << 20
+	for name, text := range map[string]string{
+		"one word":       strings.Repeat("x", mega),
+		"digits":         strings.Repeat("9", mega),
+		"zeros":          strings.Repeat("0", mega) + "/s",
+		"blanks":         strings.Repeat(" ", mega),
+		"period":         "10/" + strings.Repeat("1", mega),
+		"fraction":       "10/1." + strings.Repeat("3", mega) + "s",
+		"option":         "10/s " + strings.Repeat("o", mega),
+		"options":        "10/s " + strings.Repeat("gcra ", mega/5),
+		"zone":           "10/day in " + strings.Repeat("z", mega),
+		"zone of dots":   "10/day in " + strings.Repeat("./", 1500) + "UTC",
+		"zone of slashs": "10/day in Europe" + strings.Repeat("/", 3000) + "Paris",
+		"binary":         strings.Repeat("\xff\x00", mega/2),
+	} {
+		begin := time.Now()
+		if msg := wrong(t, text); len(msg) > 1000 {
+			t.Errorf("%s: the message has %d bytes", name, len(msg))
+		}
+		if took := time.Since(begin); took > time.Second {
+			t.Errorf("%s: takes %v", name, took)
+		}
+	}
+}
+
+func TestParseErrorText(t *testing.T) {
+	for _, c := range []struct {
+		err  stint.ParseError
+		want string
+	}{
+		{stint.ParseError{Text: "10/x", Offset: 3, Reason: "bad", Hint: "write s"}, `stint: limit "10/x", column 4: bad; write s`},
+		{stint.ParseError{Text: "a\tb", Offset: 0, Reason: "bad"}, `stint: limit "a\tb", column 1: bad`},
+	} {
+		if got := c.err.Error(); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
+// FuzzParse holds that no text panics, that what is accepted prints as text
+// that parses to the same limit and makes a meter, and that an error says
+// where. The seeds are under testdata/fuzz.
+func FuzzParse(f *testing.F) {
+	for _, c := range accepted {
+		f.Add(c.text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		l, err := stint.Parse(text)
+		if err != nil {
+			wrong(t, text)
+			return
+		}
+		printed := l.String()
+		back, err := stint.Parse(printed)
+		if err != nil || back != l || back.String() != printed {
+			t.Fatalf("%q prints as %q, which is %+v, %v, not %+v", text, printed, back, err, l)
+		}
+		if _, err := stint.NewMeter(l); err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+	})
+}

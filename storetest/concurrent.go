@@ -1,0 +1,210 @@
+package storetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stint-dev/stint"
+)
+
+// So many goroutines at once try the laws about concurrency, on a clock that
+// stands still: then exactly the capacity passes, whatever the interleaving.
+const goroutines = 8
+
+// together runs do in many goroutines that begin at one moment.
+func together(do func(g int, rnd *rand.Rand)) {
+	begin := make(chan struct{})
+	var wg sync.WaitGroup
+	for g := range goroutines {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			rnd := rand.New(rand.NewPCG(uint64(g), 7))
+			<-begin
+			do(g, rnd)
+		}()
+	}
+	close(begin)
+	wg.Wait()
+}
+
+func concurrentTakes(e *env, l limit) {
+	capacity := l.Capacity()
+	for name, try := range map[string]func(key string, rnd *rand.Rand) (taken int64, err error){
+		"Allow": func(key string, _ *rand.Rand) (int64, error) {
+			ok, err := l.bound.Allow(e.ctx, key, 1)
+			return map[bool]int64{true: 1}[ok], err
+		},
+		"take": func(key string, _ *rand.Rand) (int64, error) {
+			d, err := l.bound.Decide(e.ctx, stint.OpTake, key, 1)
+			return d.Taken, err
+		},
+		"take up to": func(key string, rnd *rand.Rand) (int64, error) {
+			d, err := l.bound.Decide(e.ctx, stint.OpTakeUpTo, key, 1+rnd.Int64N(3))
+			return d.Taken, err
+		},
+		"layers": func(key string, _ *rand.Rand) (int64, error) {
+			d, err := e.store.Decide(e.ctx, stint.OpTake, one(l, key), 1)
+			return d.Taken, err
+		},
+	} {
+		for range 4 {
+			key := e.key(name)
+			if total := e.race(key, capacity, try); total != capacity {
+				e.Errorf("%s: %d units passed at one instant, want %d", name, total, capacity)
+			}
+		}
+	}
+	key := e.key("mixed")
+	total := e.race(key, capacity, func(key string, rnd *rand.Rand) (int64, error) {
+		d, err := l.bound.Decide(e.ctx, stint.OpTake, key, rnd.Int64N(4))
+		return d.Taken, err
+	})
+	if d := e.peek(l, key, 0); total > capacity || !l.CountDenied() && d.Remaining != capacity-total {
+		e.Errorf("mixed costs: %d units passed of %d, and there remain %+v", total, capacity, d)
+	}
+}
+
+// race tries on one key from many goroutines, more often than can pass, and
+// returns how many units were taken.
+func (e *env) race(key string, capacity int64, try func(string, *rand.Rand) (int64, error)) int64 {
+	var total atomic.Int64
+	together(func(_ int, rnd *rand.Rand) {
+		for range capacity/goroutines + 3 {
+			taken, err := try(key, rnd)
+			if err != nil {
+				e.Error(err)
+			}
+			total.Add(taken)
+		}
+	})
+	for { // what the goroutines were too few to take
+		taken, err := try(key, e.rnd)
+		if err != nil {
+			e.Fatal(err)
+		}
+		if total.Add(taken); taken == 0 {
+			return total.Load()
+		}
+	}
+}
+
+// What is reserved, settled, cancelled and settled twice at one instant leaves
+// the true costs.
+func concurrentReservations(e *env, l limit) {
+	if l.CountDenied() {
+		return // where what is denied counts, the order matters
+	}
+	key, capacity := e.key("a"), l.Capacity()
+	var total atomic.Int64
+	together(func(_ int, rnd *rand.Rand) {
+		for range 30 {
+			cost := 1 + rnd.Int64N(min(3, capacity))
+			d, token, err := e.store.Reserve(e.ctx, one(l, key), cost, time.Minute)
+			if err != nil {
+				e.Error(err)
+				return
+			}
+			if !d.Allowed {
+				continue
+			}
+			actual := rnd.Int64N(cost+1) * rnd.Int64N(2)
+			var twice sync.WaitGroup
+			for range 2 {
+				twice.Add(1)
+				go func() {
+					defer twice.Done()
+					if _, err := e.store.Settle(e.ctx, token, actual); err != nil {
+						e.Error(err)
+					}
+				}()
+			}
+			twice.Wait()
+			total.Add(actual)
+		}
+	})
+	if d := e.peek(l, key, 0); d.Remaining != capacity-total.Load() {
+		e.Errorf("%d units were settled, and there remain %+v", total.Load(), d)
+	}
+}
+
+// Requests with the same layers in any order neither wait for each other
+// forever nor charge a layer without the others.
+func concurrentLayers(e *env) {
+	for trial := range 10 {
+		address, user := e.limit("40/1h fixed_window"), e.limit("15/1h")
+		burst := e.limit("30/1h sliding_log")
+		ip := fmt.Sprint("ip ", trial)
+		var taken [3]atomic.Int64
+		together(func(g int, rnd *rand.Rand) {
+			name := fmt.Sprint("user ", trial, g%len(taken))
+			for range 20 {
+				layers := []stint.Layer{{Bound: address.bound, Key: ip}, {Bound: user.bound, Key: name}, {Bound: burst.bound, Key: name}}
+				rnd.Shuffle(len(layers), func(i, j int) { layers[i], layers[j] = layers[j], layers[i] })
+				d, err := e.store.Decide(e.ctx, stint.OpTake, layers, 1+rnd.Int64N(2))
+				if err != nil {
+					e.Error(err)
+				}
+				taken[g%len(taken)].Add(d.Taken)
+			}
+		})
+		total := int64(0)
+		for i := range taken {
+			n := taken[i].Load()
+			total += n
+			name := fmt.Sprint("user ", trial, i)
+			if a, b := e.peek(user, name, 0), e.peek(burst, name, 0); a.Remaining != 15-n || b.Remaining != 30-n {
+				e.Errorf("%d units passed for %s, and there remain %+v and %+v", n, name, a, b)
+			}
+		}
+		if d := e.peek(address, ip, 0); d.Remaining != 40-total {
+			e.Errorf("%d units passed for all, and there remain %+v", total, d)
+		}
+	}
+}
+
+// A limit that is changed to and fro while it decides never admits more than
+// the larger.
+func concurrentChanges(e *env) {
+	for _, pair := range [][2]string{
+		{"100/1h fixed_window", "200/1h fixed_window"},
+		{"100/1h sliding_log", "200/1h sliding_log"},
+		{"100/1h sliding_counter", "200/1h sliding_counter"},
+		{"100/1h sliding_buckets parts 5", "200/1h sliding_buckets parts 50"},
+		{"100/1h", "200/1h"},
+	} {
+		var both [2]stint.Limit
+		for i, text := range pair {
+			l, err := stint.Parse(text)
+			if err != nil {
+				e.Fatal(err)
+			}
+			both[i] = l.WithName("to and fro " + pair[0])
+		}
+		l := limit{both[1], e.bind(both[1])}
+		var total atomic.Int64
+		together(func(g int, _ *rand.Rand) {
+			for i := range 60 {
+				if g == 0 && i%4 == 0 {
+					if _, err := e.store.Bind(both[i/4%2]); err != nil {
+						e.Error(err)
+					}
+				}
+				d, err := l.bound.Decide(e.ctx, stint.OpTake, "key", 1)
+				if err != nil {
+					e.Error(err)
+				}
+				total.Add(d.Taken)
+			}
+		})
+		if l.Kind() == stint.SlidingLog {
+			continue // a smaller log keeps its newest units alone, and cannot know more when it grows
+		}
+		if total.Load() > 200 {
+			e.Errorf("%v: %d passed", pair, total.Load())
+		}
+	}
+}

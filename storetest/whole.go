@@ -1,0 +1,485 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint"
+)
+
+// A request with layers is held against a twin of each layer that is asked and
+// charged alone.
+func layersAllOrNone(e *env) {
+	for range 60 {
+		ls := newLayered(e)
+		for range 40 {
+			e.advance(e.gap(ls.limits[e.rnd.IntN(len(ls.limits))].Limit))
+			ls.step(e)
+		}
+	}
+}
+
+// layered is some limits, flattened, under the keys of a request and under
+// those of its twin.
+type layered struct {
+	layers       []stint.Layer
+	limits       []limit
+	keys, alone  []string
+	leastOfCosts int64
+}
+
+func newLayered(e *env) *layered {
+	ls := &layered{leastOfCosts: math.MaxInt64}
+	order := e.rnd.Perm(len(limits))
+	for range 1 + e.rnd.IntN(3) {
+		key := e.key("layer")
+		var together []stint.Limit
+		for range 1 + e.rnd.IntN(2) {
+			l := e.limit(limits[order[0]])
+			if slices.Contains(together, l.Limit) {
+				break
+			}
+			if e.rnd.IntN(4) > 0 { // else the same limit again, on another key
+				order = order[1:]
+			}
+			together = append(together, l.Limit)
+			ls.limits = append(ls.limits, l)
+			ls.keys, ls.alone = append(ls.keys, key), append(ls.alone, "twin of "+key)
+			ls.leastOfCosts = min(ls.leastOfCosts, l.Capacity())
+		}
+		ls.layers = append(ls.layers, stint.Layer{Bound: e.bind(together...), Key: key})
+	}
+	return ls
+}
+
+func (ls *layered) step(e *env) {
+	cost := e.rnd.Int64N(ls.leastOfCosts + 2)
+	op := stint.Op(e.rnd.IntN(3))
+	got, err := e.store.Decide(e.ctx, op, ls.layers, cost)
+	if err != nil {
+		e.Fatal(err)
+	}
+	effective := cost
+	if op == stint.OpTakeUpTo {
+		for i, l := range ls.limits {
+			effective = min(effective, e.peek(l, ls.alone[i], 0).Remaining)
+		}
+		effective = max(effective, min(cost, 1))
+	}
+	e.equal(fmt.Sprintf("op %d, cost %d, layers %v", op, cost, ls.limits), got, ls.want(e, op, effective))
+	for i, l := range ls.limits {
+		e.twins(fmt.Sprintf("layer %d, %v", i, l), l, ls.keys[i], ls.alone[i])
+	}
+}
+
+// want carries the operation out on the twins, and joins their answers.
+func (ls *layered) want(e *env, op stint.Op, cost int64) stint.Decision {
+	var want stint.Decision
+	for i, l := range ls.limits {
+		if !e.peek(l, ls.alone[i], cost).Allowed {
+			want.Denied |= 1 << i
+		}
+	}
+	want.Allowed = want.Denied == 0
+	if want.Allowed && op != stint.OpPeek {
+		want.Taken = cost
+	}
+	for i, l := range ls.limits {
+		delay := e.peek(l, ls.alone[i], cost).Delay
+		if op != stint.OpPeek && (want.Allowed || l.CountDenied()) {
+			e.take(l, ls.alone[i], cost)
+		}
+		state := e.peek(l, ls.alone[i], 0)
+		if i == 0 || state.Remaining < want.Remaining {
+			want.Remaining, want.Limit = state.Remaining, state.Limit
+		}
+		want.ResetAfter = max(want.ResetAfter, state.ResetAfter)
+		if want.Allowed {
+			want.Delay = max(want.Delay, delay)
+			continue
+		}
+		wait := e.peek(l, ls.alone[i], cost).RetryAfter
+		if wait == stint.Never || want.RetryAfter != stint.Never && wait > want.RetryAfter {
+			want.RetryAfter = wait
+		}
+	}
+	return want
+}
+
+// oddKeys are keys that something could take for one another.
+func oddKeys() []string {
+	long := strings.Repeat("k", 1<<20)
+	return []string{
+		"", " ", "\x00", "\x00\x00", "\n", "\x7f", "\x80", "\xff", "\xff\xfe", "\xed\xa0\x80", "\ufffd",
+		"a", "A", "a ", " a", "a\x00", "\x00a", "a:b", "a_b", "a/b", "a b", "{a}", "{a}b", "*", "?", "%s", "%00",
+		"é", "e\u0301", "0", "00", "-1", "1e3", "nil", "null", "r1",
+		long, long + "k", long[1:], "x" + long[1:], long[:1<<20-1] + "x",
+	}
+}
+
+func keysAreApart(e *env) {
+	for _, text := range []string{"2/1h", "7/2h burst 2", "2/1h sliding_log", "2/1h sliding_buckets"} {
+		l := e.limit(text)
+		for i, key := range oddKeys() {
+			if d := e.take(l, key, 2); !d.Allowed || d.Remaining != 0 {
+				e.Errorf("%s: key %d, %.20q: %+v", text, i, key, d)
+			}
+		}
+		for i, key := range oddKeys() {
+			if d := e.take(l, key, 1); d.Allowed {
+				e.Errorf("%s: key %d, %.20q, was forgotten: %+v", text, i, key, d)
+			}
+			if i%2 == 0 {
+				e.reset(l, key)
+			}
+		}
+		for i, key := range oddKeys() {
+			if d := e.peek(l, key, 2); d.Allowed != (i%2 == 0) {
+				e.Errorf("%s: key %d, %.20q, after resets: %+v", text, i, key, d)
+			}
+		}
+	}
+}
+
+// One key under all limits of the table at once is many states, and a limit
+// under a name is another than the same limit without.
+func limitsAreApart(e *env) {
+	var all []limit
+	for _, text := range limits {
+		l := e.limit(text)
+		named := l.WithName("name of " + text)
+		all = append(all, l, limit{named, e.bind(named)})
+	}
+	for i, l := range all {
+		if d := e.take(l, "key", l.Capacity()); !d.Allowed {
+			e.Errorf("%v: %+v", l.Name(), d)
+		}
+		for _, later := range all[i+1:] {
+			if d := e.peek(later, "key", later.Capacity()); !d.Allowed {
+				e.Fatalf("%v took from %v: %+v", l.Name(), later.Name(), d)
+			}
+		}
+	}
+	again := e.limit(limits[0])
+	if d := e.peek(again, "key", 1); d.Allowed {
+		e.Errorf("%v bound again does not share its state: %+v", again.Name(), d)
+	}
+}
+
+// A flood of keys that come and go frees no key that still counts, and one that
+// is as if never seen answers so whether it was forgotten or not.
+func forgettingIsLossless(e *env) {
+	var all []limit
+	for _, text := range limits {
+		all = append(all, e.limit(text))
+	}
+	for _, l := range all {
+		e.take(l, "held", l.Capacity())
+		e.advance(e.gap(l.Limit) / 1000)
+	}
+	before := make([]stint.Decision, len(all))
+	for i, l := range all {
+		before[i] = e.peek(l, "held", l.Capacity())
+	}
+	for i := range 500 {
+		for _, l := range all {
+			e.take(l, fmt.Sprint("flood ", i), 1)
+		}
+	}
+	for i, l := range all {
+		e.equal(fmt.Sprintf("%v after a flood", l), e.peek(l, "held", l.Capacity()), before[i])
+	}
+	e.advance(70 * 24 * int64(time.Hour)) // all are as if never seen
+	for i := range 500 {
+		for _, l := range all {
+			e.take(l, fmt.Sprint("later flood ", i), 1)
+		}
+	}
+	for _, l := range all {
+		for _, key := range []string{"held", "flood 7", "flood 499"} {
+			e.twins(fmt.Sprintf("%v long after", l), l, key, "never seen")
+		}
+	}
+}
+
+// changes are pairs of limits, and whether the second keeps what was used under
+// the first.
+var changes = []struct {
+	from, to string
+	keeps    bool
+}{
+	{"10/s", "5/s", true},
+	{"5/s", "10/s", true},
+	{"10/s burst 20", "10/s burst 5", true},
+	{"7/1m", "3/10s burst 9", true},
+	{"3/1us", "7/1m burst 100", true},
+	{"5/s burst 10 leaky_queue", "7/s burst 2 leaky_queue", true},
+	{"5/s burst 10 token_bucket_interval", "8/s burst 4 token_bucket_interval", true},
+	{"5/s burst 10 token_bucket_interval", "5/10s burst 30 token_bucket_interval", true},
+	{"10/1m fixed_window", "4/1m fixed_window", true},
+	{"4/1m fixed_window", "10/1m fixed_window count_denied", true},
+	{"10/1m sliding_log", "4/1m sliding_log", true},
+	{"4/1m sliding_log", "10/1m sliding_log", true},
+	{"10/1m sliding_counter", "4/1m sliding_counter", true},
+	{"4/1m sliding_counter", "10/1m sliding_counter relaxed", true},
+	{"10/1m sliding_buckets", "4/1m sliding_buckets parts 7", true},
+	{"4/1m sliding_buckets parts 3", "10/1m sliding_buckets parts 100", true},
+	{"6 per day in Europe/Paris", "9 per day in Europe/Paris", true},
+	{"10/s", "10/s sliding_log", false},
+	{"10/s sliding_log", "10/s", false},
+	{"10/s", "10/s leaky_queue", false},
+	{"10/1m fixed_window", "10/1h fixed_window", false},
+	{"10/1m fixed_window", "10 per day in UTC", false},
+	{"6 per day in Europe/Paris", "6 per day in UTC", false},
+	{"10/1m sliding_log", "10/1h sliding_log", false},
+	{"10/1m sliding_counter", "10/59s sliding_counter", false},
+	{"10/1m sliding_buckets", "10/1h sliding_buckets", false},
+}
+
+func changingALimit(e *env) {
+	for i, c := range changes {
+		name := fmt.Sprint("changing ", i)
+		parse := func(text string) stint.Limit {
+			l, err := stint.Parse(text)
+			if err != nil {
+				e.Fatal(err)
+			}
+			return l.WithName(name)
+		}
+		from := limit{parse(c.from), nil}
+		from.bound = e.bind(from.Limit)
+		used := make([]int64, from.Capacity()+1)
+		before := make([]stint.Decision, len(used))
+		for n := range used {
+			before[n] = e.take(from, fmt.Sprint(n), int64(n))
+		}
+		again := limit{from.Limit, e.bind(from.Limit)} // changes nothing
+		to := limit{parse(c.to), nil}
+		for n := range used {
+			e.equal(c.from+" bound again", e.peek(again, fmt.Sprint(n), 0), e.peek(from, fmt.Sprint(n), 0))
+		}
+		to.bound = e.bind(to.Limit)
+		if got := from.bound.Limits(); len(got) != 1 || got[0] != to.Limit {
+			e.Errorf("%s to %s: who was bound before holds %v", c.from, c.to, got)
+		}
+		for n := range used {
+			key := fmt.Sprint(n)
+			d := e.peek(to, key, 0)
+			e.equal("the layer bound before", e.peek(from, key, 0), d)
+			if reason := badChange(e, from, to, int64(n), c.keeps, before[n], d); reason != "" {
+				e.Errorf("%s to %s, %d used: %s: %+v, was %+v", c.from, c.to, n, reason, d, before[n])
+			}
+		}
+	}
+}
+
+// badChange says what is wrong with the state after a change, if anything.
+func badChange(e *env, from, to limit, used int64, keeps bool, before, after stint.Decision) string {
+	if after.Limit != to.Capacity() || after.Remaining > to.Capacity() {
+		return "not the new limit"
+	}
+	unseen := e.peek(to, e.key("unseen"), 0)
+	switch {
+	case !keeps || used == 0:
+		if after != unseen {
+			return "does not start fresh"
+		}
+	case to.Kind() == stint.TokenBucketInterval:
+		if after.Remaining >= to.Capacity() || after.ResetAfter == 0 {
+			return "mints"
+		}
+	case to.Burst() > 0 || to.Kind() == stint.LeakyQueue:
+		full := e.peek(to, e.filled(to), 0).ResetAfter
+		want := min(before.ResetAfter, full)
+		if after.ResetAfter < want || int64(after.ResetAfter-want) > e.quantum {
+			return fmt.Sprintf("the time until full is not kept: want %v", want)
+		}
+	default:
+		if want := max(to.Capacity()-used, 0); after.Remaining != want {
+			return fmt.Sprintf("the count is not kept: want %d to remain", want)
+		}
+	}
+	return ""
+}
+
+// filled returns a key that has used all there is.
+func (e *env) filled(l limit) string {
+	key := e.key("filled")
+	e.take(l, key, l.Capacity())
+	return key
+}
+
+func errorsAreTold(e *env) {
+	l := e.limit("5/s")
+	other := e.suite.Open(e.TB, e.now.Load)
+	defer other.Close()
+	foreign, err := other.Bind(l.Limit)
+	if err != nil {
+		e.Fatal(err)
+	}
+	many := make([]stint.Layer, stint.MaxLayers+1)
+	for i := range many {
+		many[i] = stint.Layer{Bound: l.bound, Key: fmt.Sprint(i)}
+	}
+	named := e.bind(l.WithName("another name"))
+	for _, c := range []struct {
+		what   string
+		layers []stint.Layer
+		cost   int64
+		want   error
+	}{
+		{"good", one(l, "a"), 0, nil},
+		{"as many layers as there may be", many[1:], 0, nil},
+		{"one key under two names", []stint.Layer{{Bound: l.bound, Key: "a"}, {Bound: named, Key: "a"}}, 0, nil},
+		{"below zero", one(l, "a"), -1, stint.ErrCost},
+		{"far below zero", one(l, "a"), math.MinInt64, stint.ErrCost},
+		{"no layers", nil, 1, stint.ErrLayers},
+		{"too many layers", many, 1, stint.ErrLayers},
+		{"a layer twice", []stint.Layer{{Bound: l.bound, Key: "a"}, {Bound: l.bound, Key: "b"}, {Bound: l.bound, Key: "a"}}, 1, stint.ErrLayers},
+		{"another store's", []stint.Layer{{Bound: l.bound, Key: "a"}, {Bound: foreign, Key: "b"}}, 1, stint.ErrLayers},
+		{"nobody's", []stint.Layer{{Key: "a"}}, 1, stint.ErrLayers},
+	} {
+		for verb, err := range e.verbs(c.layers, c.cost) {
+			if verb == "Reset" && c.cost < 0 {
+				continue
+			}
+			if !errors.Is(err, c.want) {
+				e.Errorf("%s, %s: %v; want %v", verb, c.what, err, c.want)
+			}
+		}
+	}
+	if _, err := l.bound.Decide(e.ctx, stint.OpTake, "a", -1); !errors.Is(err, stint.ErrCost) {
+		e.Errorf("Bound.Decide: %v; want ErrCost", err)
+	}
+	if ok, err := l.bound.Allow(e.ctx, "a", -1); ok || !errors.Is(err, stint.ErrCost) {
+		e.Errorf("Bound.Allow: %v, %v; want ErrCost", ok, err)
+	}
+	if _, err := e.store.Settle(e.ctx, "x", -1); !errors.Is(err, stint.ErrCost) {
+		e.Errorf("Settle: %v; want ErrCost", err)
+	}
+	e.bindErrors()
+	e.twins("after all errors", l, "a", "unseen")
+	e.twins("after all errors", l, "b", "unseen")
+}
+
+func (e *env) bindErrors() {
+	for what, bad := range map[string][]stint.Limit{
+		"none":         nil,
+		"zero":         {{}},
+		"one bad":      {stint.PerSecond(1), stint.PerSecond(-1)},
+		"one twice":    {stint.PerSecond(1), stint.New(1, time.Second)},
+		"a name twice": {stint.PerSecond(1).WithName("x"), stint.PerSecond(2).WithName("x")},
+		"too many":     make([]stint.Limit, stint.MaxLayers+1),
+	} {
+		for i := range bad {
+			if what == "too many" {
+				bad[i] = stint.PerSecond(int64(i) + 1)
+			}
+		}
+		if b, err := e.store.Bind(bad...); err == nil {
+			e.Errorf("Bind of %s: %v", what, b.Limits())
+		}
+	}
+	_, _, err := e.store.Reserve(e.ctx, one(e.limit("5/s"), "a"), 0, -time.Second)
+	if err == nil {
+		e.Errorf("Reserve with a time to live below zero: no error")
+	}
+}
+
+// verbs tries every verb that has layers, and returns the errors.
+func (e *env) verbs(layers []stint.Layer, cost int64) map[string]error {
+	all := make(map[string]error)
+	_, all["take"] = e.store.Decide(e.ctx, stint.OpTake, layers, cost)
+	_, all["peek"] = e.store.Decide(e.ctx, stint.OpPeek, layers, cost)
+	_, all["take up to"] = e.store.Decide(e.ctx, stint.OpTakeUpTo, layers, cost)
+	_, _, all["Reserve"] = e.store.Reserve(e.ctx, layers, cost, time.Second)
+	_, all["Refund"] = e.store.Refund(e.ctx, layers, cost)
+	all["Reset"] = e.store.Reset(e.ctx, layers)
+	return all
+}
+
+func closedIsClosed(e *env) {
+	open := e.store
+	store := e.suite.Open(e.TB, e.now.Load)
+	e.store = store
+	defer func() { e.store = open }()
+	l := e.limit("5/s")
+	_, token := e.reserve(l, "a", 1, time.Minute)
+	if err := store.Close(); err != nil {
+		e.Fatal(err)
+	}
+	all := e.verbs(one(l, "a"), 1)
+	_, all["Settle"] = store.Settle(e.ctx, token, 1)
+	_, all["Bind"] = store.Bind(l.Limit)
+	_, all["Bound.Decide"] = l.bound.Decide(e.ctx, stint.OpTake, "a", 1)
+	_, all["Bound.Allow"] = l.bound.Allow(e.ctx, "a", 1)
+	for verb, err := range all {
+		if !errors.Is(err, stint.ErrClosed) {
+			e.Errorf("%s: %v; want ErrClosed", verb, err)
+		}
+	}
+}
+
+// A limit may be as large as an int64 holds. A store that cannot be exact with
+// it refuses it; one that accepts it is.
+func greatestValues(e *env) {
+	for _, text := range []string{
+		"9_223_372_036_854_775_807/1s",
+		"9_223_372_036_854_775_807/1h leaky_queue burst 9_223_372_036_854_775_806",
+		"9_223_372_036_854_775_807/1h token_bucket_interval",
+		"9_223_372_036_854_775_807/1h fixed_window",
+		"9_223_372_036_854_775_807/1h sliding_counter",
+		"9_223_372_036_854_775_807/1h sliding_counter relaxed",
+		"9_223_372_036_854_775_807/1h sliding_buckets",
+		"9_223_372_036_854_775_807 per month in UTC",
+		"1/100000h",
+		"1/1000000h fixed_window",
+		"5/1000000h sliding_counter",
+		"5/1000000h sliding_buckets parts 3600",
+	} {
+		e.suite.with(e.TB, func(e *env) { greatest(e, text) })
+	}
+}
+
+func greatest(e *env, text string) {
+	parsed, err := stint.Parse(text)
+	if err != nil {
+		e.Fatal(err)
+	}
+	b, err := e.store.Bind(parsed)
+	if err != nil {
+		e.Logf("refused: %v", err)
+		return
+	}
+	l, all := limit{parsed, b}, parsed.Capacity()
+	for _, before := range []time.Duration{200 * 365 * 24 * time.Hour, 100 * 365 * 24 * time.Hour, time.Hour, 0} {
+		if unit, _ := l.Calendar(); unit != "" && before == 0 {
+			return // the last window ends when time does
+		}
+		now := math.MaxInt64 - int64(before)
+		e.now.Store(now - now%e.quantum)
+		a := e.key("a")
+		if d := e.take(l, a, all); !d.Allowed || d.Remaining != 0 || d.Taken != all || d.ResetAfter <= 0 {
+			e.Errorf("%s, all of it at %d: %+v", text, now, d)
+		}
+		for _, cost := range []int64{1, all, math.MaxInt64} {
+			if d := e.take(l, a, cost); d.Allowed || d.Remaining != 0 || d.RetryAfter == 0 {
+				e.Errorf("%s, %d more at %d: %+v", text, cost, now, d)
+			}
+		}
+		if d := e.refund(l, a, math.MaxInt64); d.Remaining != all {
+			e.Errorf("%s, all refunded at %d: %+v", text, now, d)
+		}
+		if before == 0 {
+			return // a reservation would end after time does
+		}
+		d, token := e.reserve(l, a, all, math.MaxInt64)
+		if s := e.settle(token, math.MaxInt64); s.Remaining != 0 || !d.Allowed {
+			e.Errorf("%s, in debt at %d: %+v after %+v", text, now, s, d)
+		}
+	}
+}

@@ -1,0 +1,132 @@
+package stint_test
+
+import (
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stint-dev/stint"
+)
+
+// edges are the words at which arithmetic goes wrong: 0, powers of two and
+// their neighbours, the greatest ones, and periods that limits have.
+func edges() []uint64 {
+	words := []uint64{0, 3, 5, 7, 60, 1e9, 60e9, 3600e9, 86400e9, math.MaxInt64 / 2, math.MaxInt64/2 + 1}
+	for shift := range 64 {
+		p := uint64(1) << shift
+		words = append(words, p-1, p, p+1)
+	}
+	return append(words, math.MaxUint64, math.MaxUint64-1)
+}
+
+func whole(n uint64) *big.Int { return new(big.Int).SetUint64(n) }
+
+// held returns n as a word, held at the greatest.
+func held(n *big.Int) uint64 {
+	if !n.IsUint64() {
+		return math.MaxUint64
+	}
+	return n.Uint64()
+}
+
+func TestQuotientsOfWords(t *testing.T) {
+	words := edges()
+	for _, d := range words {
+		if d == 0 {
+			continue
+		}
+		for _, x := range words {
+			for _, x := range []uint64{x, x * d, x*d - 1, x*d + 1} { // around multiples
+				if got := stint.Quo(x, d); got != x/d {
+					t.Fatalf("%d/%d: %d, want %d", x, d, got, x/d)
+				}
+			}
+		}
+	}
+	rnd := rand.New(rand.NewPCG(3, 4))
+	for range 1_000_000 {
+		x, d := rnd.Uint64()>>rnd.IntN(64), rnd.Uint64()>>rnd.IntN(64)|1
+		if got := stint.Quo(x, d); got != x/d {
+			t.Fatalf("%d/%d: %d, want %d", x, d, got, x/d)
+		}
+	}
+}
+
+func TestWideEqualsBig(t *testing.T) {
+	words := edges()
+	rnd := rand.New(rand.NewPCG(5, 6))
+	word := func() uint64 {
+		if rnd.IntN(2) == 0 {
+			return words[rnd.IntN(len(words))]
+		}
+		return rnd.Uint64() >> rnd.IntN(64)
+	}
+	for range 100_000 {
+		a, b, d := stint.Wide{Hi: word() >> 1, Lo: word()}, stint.Wide{Hi: word() >> 1, Lo: word()}, word()|1
+		if rnd.IntN(3) == 0 {
+			a.Hi = 0
+		}
+		checkWide(t, a, b, d)
+		if t.Failed() {
+			t.Fatalf("a = %v, b = %v, d = %d", a, b, d)
+		}
+	}
+}
+
+// checkWide compares every operation on a, b and d with math/big.
+func checkWide(t *testing.T, a, b stint.Wide, d uint64) {
+	x, y := a.Big(), b.Big()
+	equal := func(what string, got stint.Wide, want *big.Int) {
+		t.Helper()
+		if got.Big().Cmp(want) != 0 {
+			t.Errorf("%s: %v, want %v", what, got.Big(), want)
+		}
+	}
+	equal("mul", stint.Mul(a.Lo, b.Lo), new(big.Int).Mul(whole(a.Lo), whole(b.Lo)))
+	equal("add", a.Add(b), new(big.Int).Add(x, y))
+	equal("back", a.Back(), x)
+	equal("shl1", a.Shl1(), new(big.Int).Lsh(x, 1))
+	difference, least := new(big.Int).Sub(x, y), x
+	if difference.Sign() < 0 {
+		difference.SetInt64(0)
+	}
+	if y.Cmp(x) < 0 {
+		least = y
+	}
+	equal("sub", a.Sub(b), difference)
+	equal("smaller", a.Smaller(b), least)
+	if a.Less(b) != (x.Cmp(y) < 0) || a.Zero() != (x.Sign() == 0) {
+		t.Errorf("less %v, zero %v", a.Less(b), a.Zero())
+	}
+	down, rest := new(big.Int).QuoRem(x, whole(d), new(big.Int))
+	up := new(big.Int).Set(down)
+	if rest.Sign() > 0 {
+		up.Add(up, big.NewInt(1))
+	}
+	floor, ceil, byFloor, byCeil := a.Quotients(d)
+	if floor != held(down) || byFloor != floor || ceil != held(up) || byCeil != ceil {
+		t.Errorf("quotients %d %d, by the inverse %d %d, want %v and %v", floor, ceil, byFloor, byCeil, down, up)
+	}
+}
+
+func TestWordHelpers(t *testing.T) {
+	for _, c := range []struct{ a, b, plus, sum uint64 }{
+		{0, 0, 0, 0},
+		{1, 2, 3, 3},
+		{math.MaxInt64, 0, math.MaxInt64, math.MaxInt64},
+		{math.MaxInt64, 1, math.MaxInt64, 1 << 63},
+		{math.MaxUint64, 0, math.MaxInt64, math.MaxUint64},
+		{math.MaxUint64, 1, math.MaxInt64, math.MaxUint64},
+		{math.MaxUint64, math.MaxUint64, math.MaxInt64, math.MaxUint64},
+	} {
+		if plus, sum := stint.Plus(c.a, c.b), stint.Sum(c.a, c.b); plus != c.plus || sum != c.sum {
+			t.Errorf("%d and %d: %d and %d, want %d and %d", c.a, c.b, plus, sum, c.plus, c.sum)
+		}
+	}
+	for _, c := range [][3]uint64{{1, 1, 1}, {12, 18, 6}, {7, 60e9, 1}, {1e9, 1e9, 1e9}, {math.MaxInt64, 7, 7}, {math.MaxInt64, math.MaxInt64 - 1, 1}} {
+		if got := stint.GCD(c[0], c[1]); got != c[2] {
+			t.Errorf("gcd of %d and %d: %d, want %d", c[0], c[1], got, c[2])
+		}
+	}
+}

@@ -1,0 +1,341 @@
+package stint_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// The walls of the house, file by file: docs/DESIGN.md draws them, this test
+// holds them. A new file must be given its place here, a new package its floor.
+
+const module = "github.com/stint-dev/stint"
+
+// A place is what one file may reach beyond the standard library's pure parts
+// (pureImports), and why. What it may is a list of import paths, of functions
+// that read a clock, start a timer or touch the machine (see powers), and "go"
+// for starting goroutines. A file that no longer needs what it may fails too.
+type place struct {
+	may string
+	why string
+}
+
+const pureMath = "arithmetic over words and an argument for time: the same answer from the same arguments, always"
+
+var places = map[string]place{
+	// The limits: pure.
+	"doc.go":      {"", "says what the package is"},
+	"limit.go":    {"", "a limit is a value; making one asks nobody"},
+	"kind.go":     {"", "names of kinds"},
+	"parse.go":    {"", "text to value and back"},
+	"duration.go": {"", "exact durations: text to value"},
+	"uint128.go":  {"", pureMath},
+	"gcra.go":     {"", pureMath + "; the queue's arithmetic is here too"},
+	"interval.go": {"", pureMath},
+	"window.go":   {"", pureMath},
+	"counter.go":  {"", pureMath},
+	"parts.go":    {"", pureMath},
+	"log.go":      {"", pureMath},
+	"meter.go":    {"", pureMath},
+	"change.go":   {"", pureMath + "; changes are rare, so math/big will do"},
+	"decision.go": {"", "answers are values"},
+	"calendar.go": {"sync/atomic time.LoadLocation", "zones come from the zone database; the last window is kept for all callers, and is the same whoever computes it"},
+
+	// Asking a store: a context passes through, nothing waits.
+	"store.go":   {"context", "the contract: contexts go to stores that reach over a network"},
+	"limiter.go": {"context", "hands requests to the store, in the caller's goroutine"},
+
+	// Waiting: the only files of the package with locks and timers.
+	"wait.go":  {"context time.Now time.Until time.NewTimer context.WithTimeout", "waits until a deadline or a turn, in the caller's goroutine; giving a place back is bounded in time"},
+	"line.go":  {"sync time.Now", "the line of waiters and its lock; asks whether a start is due"},
+	"queue.go": {"container/list context sync go time.Now time.Since time.Until context.WithDeadline", "runs submitted work: the one file of the package that starts goroutines"},
+
+	// The embedded store.
+	"memstore/memstore.go": {"sync sync/atomic " + module, "the store and its locks"},
+	"memstore/decide.go":   {"context " + module, "the contract's methods take a context, which memory does not need"},
+	"memstore/shard.go":    {"sync", "a shard's lock"},
+	"memstore/table.go":    {"unsafe " + module, "unsafe.Sizeof, to say how many bytes a table takes"},
+	"memstore/slab.go":     {"", "blocks of words"},
+	"memstore/overflow.go": {"", "cells that newcomers share"},
+	"memstore/denied.go":   {"", "top-k in bounded memory"},
+	"memstore/hash.go":     {"crypto/rand encoding/binary", "the seed is drawn once for each store"},
+	"memstore/reserve.go":  {"container/heap context crypto/rand sync " + module, "tokens cannot be guessed; what is open has a lock of its own"},
+	"memstore/clock.go":    {"sync/atomic time.Now time.Since", "the store is the clock: the one file that reads it"},
+	"memstore/single.go":   {"sync sync/atomic " + module, "a state in an atomic word, or under a mutex"},
+	"memstore/snapshot.go": {"bufio encoding/binary hash hash/crc32 io os path/filepath " + module, "the one file of the store that touches files"},
+
+	// Decisions as lines.
+	"simulate/simulate.go": {"bufio bytes context io sync/atomic " + module, "reads and writes lines; its clock is virtual and may be read by a store's goroutines"},
+	"simulate/op.go":       {"encoding/json", "a line to an operation"},
+	"simulate/scan.go":     {"", "strict JSON"},
+	"simulate/answer.go":   {"encoding/json " + module, "an answer to a line"},
+	"simulate/when.go":     {"", "times of lines: exact, never the clock's"},
+	"simulate/vectors.go":  {"encoding/json io " + module, "vectors compare answers as JSON"},
+}
+
+// pureImports do not reach outside of a function's arguments.
+var pureImports = []string{
+	"cmp", "errors", "fmt", "iter", "maps", "math", "math/big", "math/bits", "slices", "sort",
+	"strconv", "strings", "time", "unicode", "unicode/utf16", "unicode/utf8",
+}
+
+// powers are functions of packages that are else harmless: clocks, timers and
+// the zone database.
+var powers = map[string][]string{
+	"time":    {"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker", "LoadLocation"},
+	"context": {"WithTimeout", "WithTimeoutCause", "WithDeadline", "WithDeadlineCause", "AfterFunc"},
+}
+
+// floors is which packages of the house each directory may import: arrows
+// point down only. A directory that is not named has no floor yet.
+var floors = map[string]string{
+	".":                  "",
+	"memstore":           ".",
+	"simulate":           ".",
+	"storetest":          ". simulate",
+	"policy":             ". memstore",
+	"httplimit":          ". memstore policy",
+	"cmd/stint":          ". memstore simulate cmd/internal/proxy cmd/internal/trial",
+	"cmd/internal/proxy": ".",
+	"cmd/internal/trial": ". memstore simulate",
+	"proof/model":        "", // written apart from the engine, or it proves nothing
+	"proof/oracle":       "proof/model",
+}
+
+// placed are the directories whose files have a place each. Floor 1 is held by
+// its floors alone: it may do what tests and servers do.
+var placed = []string{".", "memstore", "simulate"}
+
+// besides are modules of tests, which may look at the whole house but for cmd.
+var besides = []string{"proof", "benchmarks"}
+
+type source struct {
+	path string // from the root, with slashes
+	file *ast.File
+	set  *token.FileSet
+}
+
+func (s source) dir() string  { return path.Dir(s.path) }
+func (s source) test() bool   { return strings.HasSuffix(s.path, "_test.go") }
+func (s source) nested() bool { return slices.Contains(modulesBelow, strings.Split(s.path, "/")[0]) }
+
+// modulesBelow are the directories of this repository that are modules of
+// their own.
+var modulesBelow = []string{"cmd", "proof", "benchmarks"}
+
+// imports returns the import paths, with the names that they go by.
+func (s source) imports(t *testing.T) map[string]string {
+	all := make(map[string]string)
+	for _, spec := range s.file.Imports {
+		p, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[p] = path.Base(p)
+		if spec.Name != nil {
+			all[p] = spec.Name.Name
+		}
+	}
+	return all
+}
+
+// needs returns what of the powers and imports a file uses.
+func (s source) needs(t *testing.T) map[string]bool {
+	needs := make(map[string]bool)
+	watched := make(map[string]string) // the name in this file of each package with powers
+	for p, name := range s.imports(t) {
+		if !slices.Contains(pureImports, p) {
+			needs[p] = true
+		}
+		if powers[p] != nil {
+			watched[name] = p
+		}
+	}
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			needs["go"] = true
+		case *ast.SelectorExpr:
+			if x, ok := n.X.(*ast.Ident); ok && slices.Contains(powers[watched[x.Name]], n.Sel.Name) {
+				needs[watched[x.Name]+"."+n.Sel.Name] = true
+			}
+		}
+		return true
+	})
+	return needs
+}
+
+// sources parses every Go file of the repository. Where the nested modules are
+// not there, as in a module cache, their walls are not looked at.
+func sources(t *testing.T) (all []source) {
+	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "testdata" || p != "." && strings.HasPrefix(d.Name(), ".")):
+			return filepath.SkipDir
+		case d.IsDir() || !strings.HasSuffix(p, ".go"):
+			return nil
+		}
+		set := token.NewFileSet()
+		f, err := parser.ParseFile(set, p, nil, parser.SkipObjectResolution)
+		all = append(all, source{filepath.ToSlash(p), f, set})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestWallsFiles holds each file of the root module to what it may.
+func TestWallsFiles(t *testing.T) {
+	met := make(map[string]bool)
+	for _, s := range sources(t) {
+		if s.test() || !slices.Contains(placed, s.dir()) {
+			continue
+		}
+		met[s.path] = true
+		p, ok := places[s.path]
+		if !ok {
+			t.Errorf("%s: give the file its place in walls_test.go: what it may reach, and why", s.path)
+			continue
+		}
+		may, needs := strings.Fields(p.may), s.needs(t)
+		for need := range needs {
+			if !slices.Contains(may, need) {
+				t.Errorf("%s: %s is behind a wall; this file %s", s.path, need, p.why)
+			}
+		}
+		for _, m := range may {
+			if !needs[m] {
+				t.Errorf("%s: no longer needs %s: take it out of its place in walls_test.go", s.path, m)
+			}
+		}
+	}
+	for file := range places {
+		if !met[file] {
+			t.Errorf("%s: has a place in walls_test.go but is not there", file)
+		}
+	}
+}
+
+// TestWallsFloors holds directories to the floors below them, and the root
+// module to the standard library.
+func TestWallsFloors(t *testing.T) {
+	for _, s := range sources(t) {
+		for p := range s.imports(t) {
+			inside, ours := strings.CutPrefix(p, module)
+			inside = path.Clean("./" + inside)
+			switch {
+			case !ours:
+				if !s.nested() && strings.Contains(strings.Split(p, "/")[0], ".") {
+					t.Errorf("%s: imports %s: the root module, tests included, has the standard library alone", s.path, p)
+				}
+			case strings.HasPrefix(inside, "cmd") && !strings.HasPrefix(s.path, "cmd/"):
+				t.Errorf("%s: imports %s: nothing stands on cmd", s.path, inside)
+			case s.test() || inside == s.dir():
+			default:
+				s.checkFloor(t, inside)
+			}
+		}
+	}
+}
+
+func (s source) checkFloor(t *testing.T, inside string) {
+	below, ok := floors[s.dir()]
+	switch {
+	case ok && !slices.Contains(strings.Fields(below), inside):
+		t.Errorf("%s: imports %s: from %s arrows point to %q", s.path, inside, s.dir(), below)
+	case !ok && !slices.Contains(besides, strings.Split(s.path, "/")[0]):
+		t.Errorf("%s: give %s its floor in walls_test.go", s.path, s.dir())
+	}
+}
+
+// mostExported bounds the names of package stint. It is what there is now: a
+// name more should replace one, or come with a reason to raise this.
+const mostExported = 48
+
+func TestWallsExported(t *testing.T) {
+	var names []string
+	for _, s := range sources(t) {
+		if s.dir() != "." || s.test() {
+			continue
+		}
+		for _, d := range s.file.Decls {
+			names = append(names, exported(d)...)
+		}
+	}
+	slices.Sort(names)
+	if len(names) > mostExported {
+		t.Errorf("package stint exports %d names, more than %d:\n%s", len(names), mostExported, strings.Join(names, "\n"))
+	}
+}
+
+// exported returns the names that a declaration adds to its package.
+func exported(d ast.Decl) (names []string) {
+	add := func(id *ast.Ident) {
+		if id.IsExported() {
+			names = append(names, id.Name)
+		}
+	}
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		if d.Recv == nil {
+			add(d.Name)
+		}
+	case *ast.GenDecl:
+		for _, spec := range d.Specs {
+			switch spec := spec.(type) {
+			case *ast.TypeSpec:
+				add(spec.Name)
+			case *ast.ValueSpec:
+				for _, id := range spec.Names {
+					add(id)
+				}
+			}
+		}
+	}
+	return names
+}
+
+// mostLines is how long a function may be: what is longer wants splitting.
+const mostLines = 70
+
+func TestWallsFunctions(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test() {
+			continue
+		}
+		for _, d := range s.file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			first, last := s.set.Position(f.Pos()), s.set.Position(f.End())
+			if n := last.Line - first.Line + 1; n > mostLines {
+				t.Errorf("%s:%d: %s has %d lines: at most %d", s.path, first.Line, f.Name.Name, n, mostLines)
+			}
+		}
+	}
+}
+
+// TestWallsModule holds the go.mod of the root to requiring nothing.
+func TestWallsModule(t *testing.T) {
+	text, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("module %s\n\ngo 1.25\n", module); string(text) != want {
+		t.Errorf("go.mod is\n%s\nwant\n%s", text, want)
+	}
+}
