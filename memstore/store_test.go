@@ -1,4 +1,4 @@
-package storetest_test
+package memstore_test
 
 import (
 	"testing"
@@ -8,7 +8,8 @@ import (
 	"github.com/stint-dev/stint/storetest"
 )
 
-func TestMemstore(t *testing.T) {
+// TestStore runs the suite that any store must pass.
+func TestStore(t *testing.T) {
 	storetest.Run(t, func(_ testing.TB, now func() int64) stint.Store {
 		return memstore.New(memstore.Options{Now: now})
 	})
