@@ -116,5 +116,5 @@ func (m *Meter) counterRefund(s []uint64, t, amount uint64) {
 
 func (m *Meter) counterIdle(s []uint64, t uint64) bool {
 	index := m.byPeriods.quo(t)
-	return s[1]|s[2] == 0 || s[0]+1 < index || s[0]+1 == index && s[1] == 0
+	return s[1]|s[2] == 0 || s[0] < less(index, 1) || s[0] < index && s[1] == 0
 }

@@ -285,7 +285,7 @@ func (l Limit) checkRange() error {
 	hi, lo := bits.Mul64(uint64(l.Burst())+1, uint64(l.period))
 	maxHi, maxLo := bits.Mul64(math.MaxInt64, uint64(l.count))
 	if hi > maxHi || hi == maxHi && lo > maxLo {
-		return fmt.Errorf("burst %d at one unit each %v takes more than 292 years to drain: burst × period ÷ count must stay below",
+		return fmt.Errorf("burst %d at one unit each %v: (burst + 1) × period ÷ count must stay below 292 years",
 			l.Burst(), time.Duration(max(l.period/l.count, 1)))
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // A ParseError says what is wrong in a limit's text, where, and what would be
@@ -19,11 +20,16 @@ type ParseError struct {
 
 // Error returns one line: the text, the place, the reason and the hint.
 func (e *ParseError) Error() string {
-	s := fmt.Sprintf("stint: limit %q, column %d: %s", clip(e.Text), e.Offset+1, e.Reason)
+	s := fmt.Sprintf("stint: limit %q, column %d: %s", clip(e.Text), e.column(), e.Reason)
 	if e.Hint != "" {
 		s += "; " + e.Hint
 	}
 	return s
+}
+
+// column returns the place in characters, from 1.
+func (e *ParseError) column() int {
+	return utf8.RuneCountInString(e.Text[:min(max(e.Offset, 0), len(e.Text))]) + 1
 }
 
 // clip shortens what is quoted in an error.
@@ -44,8 +50,7 @@ func clip(s string) string {
 //	1_000_000 per month in UTC
 //
 // The kind is gcra unless named, and fixed_window with "in". Options come in
-// any order, each at most once. The error is a [*ParseError], or what
-// [Limit.Validate] says.
+// any order, each at most once. The error is a [*ParseError].
 func Parse(text string) (Limit, error) {
 	p := &parser{text: text}
 	p.split()
@@ -100,13 +105,6 @@ func (p *parser) next() word {
 	return w
 }
 
-func (p *parser) peek() string {
-	if len(p.words) == 0 {
-		return ""
-	}
-	return p.words[0].s
-}
-
 func (p *parser) fail(at int, hint, reason string, args ...any) error {
 	return &ParseError{Text: p.text, Offset: at, Reason: fmt.Sprintf(reason, args...), Hint: hint}
 }
@@ -122,7 +120,7 @@ func (p *parser) limit() (Limit, error) {
 		return p.every()
 	}
 	if len(p.words) > 0 && first.s[0] > '9' && editDistance(strings.ToLower(clip(first.s)), "every") < 3 {
-		return Limit{}, p.fail(0, `did you mean "every"?`, "unknown word %q", first.s)
+		return Limit{}, p.fail(first.at, `did you mean "every"?`, "unknown word %q", first.s)
 	}
 	count, period, slash := strings.Cut(first.s, "/")
 	n, err := p.number(word{count, first.at}, "count", 1)
@@ -158,7 +156,7 @@ func (p *parser) every() (Limit, error) {
 	}
 	period1 := p.end
 	if more := p.next(); more.s != "" {
-		hint := fmt.Sprintf("write \"1/%s %s\"", clip(p.text[w.at:period1]), clip(p.text[more.at:]))
+		hint := fmt.Sprintf("write %q", "1/"+clip(p.text[w.at:period1])+" "+clip(p.text[more.at:]))
 		return Limit{}, p.fail(more.at, hint, `"every" takes no options, and here is %q`, clip(more.s))
 	}
 	return l, nil

@@ -1,0 +1,187 @@
+package httplimit
+
+import (
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/stint-dev/stint"
+)
+
+// The problem types of draft-ietf-httpapi-ratelimit-headers.
+const problemQuota = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+
+// A refusal is an answer without the handler.
+type refusal struct {
+	status   int
+	grpc     string   // the status of a gRPC call
+	problem  string   // the type
+	title    string   // does not vary from one occurrence to the next
+	violated []string // names of limits, quoted
+	retry    int64    // in seconds; 0 is not said
+}
+
+var (
+	refuseRequest = refusal{status: http.StatusBadRequest, grpc: "3", problem: "about:blank", title: "Bad Request"}
+	refuseMissing = refusal{status: http.StatusForbidden, grpc: "7", problem: "about:blank", title: "Forbidden"}
+	refuseQuota   = refusal{status: http.StatusTooManyRequests, grpc: "8", problem: problemQuota, title: "Quota Exceeded"}
+	refuseError   = refusal{status: http.StatusServiceUnavailable, grpc: "14", problem: "about:blank", title: "Service Unavailable"}
+)
+
+// refuseDenied returns the answer to a denial.
+func (e *encoder) refuseDenied(d *stint.Decision) refusal {
+	f := refuseQuota
+	if d.RetryAfter != stint.Never {
+		f.retry = max(d.RetryAfter.Seconds(), 1)
+	}
+	for i := range e.layers {
+		if d.Denied.Has(i) {
+			f.violated = append(f.violated, e.layers[i].name)
+		}
+	}
+	return f
+}
+
+func (f *refusal) setRetry(h http.Header) {
+	if f.retry > 0 {
+		h.Set(fieldRetryAfter, strconv.FormatInt(f.retry, 10))
+	}
+}
+
+// write answers with the refusal, in the form that the request accepts.
+func (f *refusal) write(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	f.setRetry(h)
+	for _, name := range []string{"Content-Encoding", "Content-Language", "Etag", "Last-Modified"} {
+		h.Del(name) // of the answer that this one replaces
+	}
+	h.Set("Cache-Control", "no-store")
+	if isGRPC(r.Header.Get("Content-Type")) {
+		// Clients take a bare 429 for UNAVAILABLE, which they retry at once.
+		h.Set("Content-Type", "application/grpc")
+		h.Set("Grpc-Status", f.grpc)
+		h.Set("Grpc-Message", f.title)
+		h.Del("Content-Length")
+		w.WriteHeader(http.StatusOK)
+		return
+	}
+	form := negotiate(r.Header["Accept"])
+	body := f.body(form)
+	h.Set("Content-Type", forms[form].contentType)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(f.status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // a client that has gone needs no answer
+	}
+}
+
+func (f *refusal) body(form int) []byte {
+	if form == formText {
+		b := append([]byte(f.title), '.')
+		if f.retry > 0 {
+			b = append(b, " Retry after "...)
+			b = strconv.AppendInt(b, f.retry, 10)
+			b = append(b, " s."...)
+		}
+		return append(b, '\n')
+	}
+	b := append([]byte(`{"type":"`), f.problem...)
+	b = append(append(b, `","title":"`...), f.title...)
+	b = strconv.AppendInt(append(b, `","status":`...), int64(f.status), 10)
+	if f.violated != nil {
+		b = append(b, `,"violated-policies":[`...)
+		b = append(b, strings.Join(f.violated, ",")...)
+		b = append(b, ']')
+	}
+	return append(b, "}\n"...)
+}
+
+// isGRPC reports whether a request's Content-Type is that of a gRPC call;
+// gRPC-Web is not, since its status is in the body.
+func isGRPC(contentType string) bool {
+	rest, ok := strings.CutPrefix(contentType, "application/grpc")
+	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
+}
+
+// The forms of a body, the best first.
+const (
+	formProblem = iota
+	formJSON
+	formText
+)
+
+var forms = [...]struct{ contentType, kind, subtype string }{
+	formProblem: {"application/problem+json", "application", "problem+json"},
+	formJSON:    {"application/json", "application", "json"},
+	formText:    {"text/plain; charset=utf-8", "text", "plain"},
+}
+
+// negotiate returns the form that Accept likes best, the first of equals. The
+// most specific range that matches a form decides about it (RFC 9110, 12.5.1);
+// who wants HTML, as browsers do, is served text. What accepts none of them
+// gets a problem, as an answer that is not asked for is better than none.
+func negotiate(accept []string) int {
+	best, bestQ := formProblem, 0
+	var quality, rank [len(forms)]int
+	for _, line := range accept {
+		for rest, more := line, true; more; {
+			var item string
+			item, rest, more = strings.Cut(rest, ",")
+			kind, subtype, q, ok := mediaRange(item)
+			if !ok {
+				continue
+			}
+			for i, f := range forms {
+				if specific := matches(f.kind, f.subtype, kind, subtype); specific > rank[i] {
+					rank[i], quality[i] = specific, q
+				}
+			}
+		}
+	}
+	for i, q := range quality {
+		if q > bestQ {
+			best, bestQ = i, q
+		}
+	}
+	return best
+}
+
+// matches returns how specific a range is for a form; 0 if it does not match.
+func matches(kind, subtype, rangeKind, rangeSubtype string) int {
+	switch {
+	case rangeKind == kind && rangeSubtype == subtype:
+		return 4
+	case kind == "text" && rangeKind == "text" && rangeSubtype == "html":
+		return 3
+	case rangeKind == kind && rangeSubtype == "*":
+		return 2
+	case rangeKind == "*" && rangeSubtype == "*":
+		return 1
+	}
+	return 0
+}
+
+// mediaRange reads "type/subtype;q=0.5", with q in thousandths.
+func mediaRange(item string) (kind, subtype string, q int, ok bool) {
+	media, params, _ := strings.Cut(item, ";")
+	kind, subtype, ok = strings.Cut(strings.ToLower(trimSpace(media)), "/")
+	if !ok || kind == "" || subtype == "" {
+		return "", "", 0, false
+	}
+	q = 1000
+	for params != "" {
+		var param string
+		param, params, _ = strings.Cut(params, ";")
+		name, value, _ := strings.Cut(param, "=")
+		if strings.EqualFold(trimSpace(name), "q") {
+			f, err := strconv.ParseFloat(trimSpace(value), 64)
+			if err != nil || math.IsNaN(f) || f < 0 || f > 1 {
+				return "", "", 0, false
+			}
+			return kind, subtype, int(f * 1000), true
+		}
+	}
+	return kind, subtype, q, true
+}

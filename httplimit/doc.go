@@ -1,0 +1,37 @@
+// Package httplimit holds HTTP requests to limits: those that come in, as
+// middleware for net/http, and those that go out, as an [http.RoundTripper].
+//
+// Most programs guard a handler with a limiter and a key:
+//
+//	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), stint.PerMinute(100))
+//	…
+//	guard, err := httplimit.New(limiter, httplimit.ByIP(httplimit.ClientIP{}), httplimit.Options{})
+//	…
+//	http.ListenAndServe(":8080", guard(handler))
+//
+// A request that may not pass is answered 429 with Retry-After and a body of
+// the kind it accepts; every answer says how much is left, in the fields of
+// one [Dialect]. [NewPolicy] takes the limits from a file's rules instead. For
+// requests that a program makes itself, [Transport] keeps to limits of its own
+// and to what servers ask for.
+//
+// # Guarantees
+//
+// Whom a request is counted for is always said: there is no default key.
+// [ClientIP] believes no header unless the peer is a proxy that it was told to
+// trust. A denied request never reaches the handler, and an allowed one is
+// charged before it does. The handler gets the [http.ResponseWriter] that came
+// in, so that it can flush, hijack and stream; with Options.Refund alone it
+// gets one that counts, and unwraps. No text of a client, nor the name of a
+// limit, can put a line break into a header.
+//
+// # Price
+//
+// By address and with fields, a request costs the limiter's decision and two
+// allocations; without fields none. docs/HTTP.md has the figures.
+//
+// # Concurrency
+//
+// Middleware and Transport may be used from many goroutines at once. They
+// start none.
+package httplimit

@@ -1,0 +1,547 @@
+package httplimit_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/memstore"
+)
+
+func limiter(t testing.TB, store stint.Store, texts ...string) *stint.Limiter {
+	t.Helper()
+	if store == nil {
+		store = memstore.New(memstore.Options{})
+	}
+	var limits []stint.Limit
+	for _, text := range texts {
+		l, err := stint.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		limits = append(limits, l)
+	}
+	l, err := stint.NewLimiter(store, limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func guard(t testing.TB, l *stint.Limiter, o httplimit.Options) func(http.Handler) http.Handler {
+	t.Helper()
+	g, err := httplimit.New(l, httplimit.ByIP(httplimit.ClientIP{}), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// status answers with the status that the path says.
+var status = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	var code int
+	if _, err := fmt.Sscanf(r.URL.Path, "/%d", &code); err == nil {
+		w.WriteHeader(code)
+	}
+})
+
+func serve(h http.Handler, path string) *httptest.ResponseRecorder {
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, nil))
+	return rec
+}
+
+func TestNewErrors(t *testing.T) {
+	l := limiter(t, nil, "1/s")
+	key := httplimit.ByIP(httplimit.ClientIP{})
+	refund := func(int) bool { return true }
+	for name, make := range map[string]func() (func(http.Handler) http.Handler, error){
+		"limiter": func() (func(http.Handler) http.Handler, error) { return httplimit.New(nil, key, httplimit.Options{}) },
+		"key":     func() (func(http.Handler) http.Handler, error) { return httplimit.New(l, nil, httplimit.Options{}) },
+		"dialect": func() (func(http.Handler) http.Handler, error) {
+			return httplimit.New(l, key, httplimit.Options{Dialect: 99})
+		},
+		"missing": func() (func(http.Handler) http.Handler, error) {
+			return httplimit.New(l, key, httplimit.Options{Missing: 99})
+		},
+		"refund and wait": func() (func(http.Handler) http.Handler, error) {
+			return httplimit.New(l, key, httplimit.Options{Refund: refund, MaxWait: time.Second})
+		},
+		"refund and queue": func() (func(http.Handler) http.Handler, error) {
+			return httplimit.New(limiter(t, nil, "1/s burst 3 leaky_queue"), key, httplimit.Options{Refund: refund})
+		},
+		"policy": func() (func(http.Handler) http.Handler, error) {
+			return httplimit.NewPolicy(nil, httplimit.ClientIP{}, httplimit.Options{})
+		},
+		"policy func": func() (func(http.Handler) http.Handler, error) {
+			return httplimit.NewPolicyFunc(nil, httplimit.ClientIP{}, httplimit.Options{})
+		},
+	} {
+		if g, err := make(); err == nil || g != nil || !strings.HasPrefix(err.Error(), "httplimit: ") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestHooks(t *testing.T) {
+	var seen []string
+	h := guard(t, limiter(t, nil, "1/h"), httplimit.Options{
+		Skip: func(r *http.Request) bool { return r.URL.Path == "/skip" },
+		Cost: func(r *http.Request) int64 { return int64(len(r.URL.Path) - 1) },
+		OnDecision: func(r *http.Request, o httplimit.Outcome) {
+			seen = append(seen, fmt.Sprint(r.URL.Path, " ", o.Key, " ", o.Decision.Allowed, " ", o.Violated, " ", o.Shadow))
+		},
+		Denied: func(w http.ResponseWriter, r *http.Request, o httplimit.Outcome) {
+			http.Error(w, "slow down: "+o.Decision.RetryAfter.String(), http.StatusTeapot)
+		},
+	})(status)
+	for _, test := range []struct {
+		path, retry string
+		status      int
+	}{
+		{"/skip", "", 200}, {"/a", "", 200}, {"/", "", 200}, {"/bb", "", http.StatusTeapot},
+	} {
+		rec := serve(h, test.path)
+		if rec.Code != test.status || rec.Header().Get("Retry-After") != test.retry {
+			t.Errorf("%s: %d, %v", test.path, rec.Code, rec.Header())
+		}
+	}
+	rec := serve(h, "/c")
+	if rec.Code != http.StatusTeapot || rec.Header().Get("Retry-After") != "3600" || rec.Header().Get("RateLimit") != `"1/1h";r=0;t=3600` {
+		t.Errorf("%d, %v", rec.Code, rec.Header())
+	}
+	want := []string{
+		"/a 192.0.2.1 true [] false", "/ 192.0.2.1 true [] false",
+		"/bb 192.0.2.1 false [1/1h] false", "/c 192.0.2.1 false [1/1h] false",
+	}
+	if fmt.Sprint(seen) != fmt.Sprint(want) {
+		t.Errorf("hooks saw %q, want %q", seen, want)
+	}
+}
+
+func TestShadow(t *testing.T) {
+	denied := 0
+	h := guard(t, limiter(t, nil, "1/h"), httplimit.Options{
+		Shadow: true, Missing: httplimit.MissingDeny,
+		OnDecision: func(_ *http.Request, o httplimit.Outcome) {
+			if !o.Decision.Allowed && o.Shadow {
+				denied++
+			}
+		},
+	})(status)
+	for range 3 {
+		if rec := serve(h, "/204"); rec.Code != 204 || len(rec.Header()) != 0 {
+			t.Errorf("%d, %v: a client sees the shadow", rec.Code, rec.Header())
+		}
+	}
+	if denied != 2 {
+		t.Errorf("%d denied in shadow, want 2", denied)
+	}
+}
+
+// failing is a store whose decisions fail.
+type failing struct {
+	stint.Store
+	err error
+}
+
+type failingBound struct {
+	stint.Bound
+	err error
+}
+
+func (f failing) Bind(limits ...stint.Limit) (stint.Bound, error) {
+	b, err := f.Store.Bind(limits...)
+	return failingBound{b, f.err}, err
+}
+
+func (f failingBound) Decide(context.Context, stint.Op, string, int64) (stint.Decision, error) {
+	return stint.Decision{}, f.err
+}
+
+func TestFailingStore(t *testing.T) {
+	broken := errors.New("the store is broken")
+	for _, open := range []bool{false, true} {
+		for _, wait := range []time.Duration{0, time.Second} {
+			var told error
+			h := guard(t, limiter(t, failing{memstore.New(memstore.Options{}), broken}, "1/s"), httplimit.Options{
+				FailOpen: open, MaxWait: wait,
+				OnError: func(_ *http.Request, err error) { told = err },
+			})(status)
+			rec := serve(h, "/204")
+			want := http.StatusServiceUnavailable
+			if open {
+				want = 204
+			}
+			if rec.Code != want || !errors.Is(told, broken) || rec.Header().Get("RateLimit") != "" {
+				t.Errorf("open %v: %d, %v, told %v", open, rec.Code, rec.Header(), told)
+			}
+		}
+	}
+	store := memstore.New(memstore.Options{})
+	h := guard(t, limiter(t, store, "1/s"), httplimit.Options{})(status)
+	store.Close()
+	if rec := serve(h, "/204"); rec.Code != http.StatusServiceUnavailable {
+		t.Errorf("with the store closed: %d", rec.Code)
+	}
+	h = guard(t, limiter(t, nil, "1/s"), httplimit.Options{Cost: func(*http.Request) int64 { return -1 }})(status)
+	if rec := serve(h, "/204"); rec.Code != http.StatusServiceUnavailable {
+		t.Errorf("with a cost below zero: %d", rec.Code)
+	}
+}
+
+// TestGone leaves while the store decides: that opens no guard, FailOpen or not.
+func TestGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reached := false
+		h := guard(t, limiter(t, nil, "1/h"), httplimit.Options{FailOpen: true, MaxWait: 2 * time.Hour})(
+			http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }))
+		serve(h, "/")
+		reached = false
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		for _, ctx := range []context.Context{ctx, ctx} {
+			rec := httptest.NewRecorder()
+			h.ServeHTTP(rec, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
+			if reached || rec.Code == 200 {
+				t.Errorf("%d, reached %v", rec.Code, reached)
+			}
+		}
+	})
+}
+
+// TestRefund counts failures only.
+func TestRefund(t *testing.T) {
+	l := limiter(t, nil, "2/h")
+	h := guard(t, l, httplimit.Options{Refund: func(status int) bool { return status < 400 }})(status)
+	for i, test := range []struct {
+		path string
+		want int
+	}{
+		{"/200", 200}, {"/none", 200}, {"/302", 302}, {"/401", 401}, {"/200", 200}, {"/200", 200},
+		{"/500", 500}, {"/200", 429}, {"/200", 429},
+	} {
+		if rec := serve(h, test.path); rec.Code != test.want {
+			t.Errorf("request %d, %s: %d, want %d", i, test.path, rec.Code, test.want)
+		}
+	}
+}
+
+func TestRefundPanic(t *testing.T) {
+	l := limiter(t, nil, "1/h")
+	saw := 0
+	h := guard(t, l, httplimit.Options{Refund: func(status int) bool { saw = status; return true }})(
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	for range 2 {
+		func() {
+			defer func() {
+				if recover() != http.ErrAbortHandler {
+					t.Error("the panic is lost")
+				}
+			}()
+			serve(h, "/")
+		}()
+		if saw != http.StatusInternalServerError {
+			t.Errorf("a panic counts as %d", saw)
+		}
+	}
+}
+
+// TestRefundFull falls back to what cannot be given back.
+func TestRefundFull(t *testing.T) {
+	var told error
+	l := limiter(t, memstore.New(memstore.Options{MaxReservations: 1}), "3/h")
+	h := guard(t, l, httplimit.Options{
+		Refund:  func(int) bool { return true },
+		OnError: func(_ *http.Request, err error) { told = err },
+	})(status)
+	for i, want := range []int{200, 200, 200, 200, 429} { // the first is given back
+		if rec := serve(h, "/200"); rec.Code != want {
+			t.Errorf("request %d: %d, want %d", i, rec.Code, want)
+		}
+	}
+	if !errors.Is(told, stint.ErrFull) {
+		t.Errorf("told %v", told)
+	}
+}
+
+// TestQueue sends a burst of requests to a slow endpoint at once: they start at
+// an even pace, and what the queue has no room for is denied at once.
+func TestQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := guard(t, limiter(t, nil, "1/s burst 2 leaky_queue"), httplimit.Options{})(status)
+		began := time.Now()
+		var mu sync.Mutex
+		got := make(map[string]int)
+		var all sync.WaitGroup
+		for range 5 {
+			all.Go(func() {
+				rec := serve(h, "/200")
+				mu.Lock()
+				defer mu.Unlock()
+				got[fmt.Sprint(rec.Code, " ", time.Since(began), " ", rec.Header().Get("Retry-After"))]++
+			})
+			time.Sleep(time.Millisecond)
+		}
+		all.Wait()
+		want := map[string]int{"200 0s ": 1, "200 1s ": 1, "200 2s ": 1, "429 3ms 1": 1, "429 4ms 1": 1}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	})
+}
+
+// TestQueueLeaves lets a client give up, whose place the next one takes.
+func TestQueueLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := guard(t, limiter(t, nil, "1/s burst 2 leaky_queue"), httplimit.Options{})(status)
+		began := time.Now()
+		serve(h, "/200")
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() {
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/200", nil))
+		})
+		time.Sleep(time.Millisecond)
+		all.Go(func() {
+			if rec := serve(h, "/200"); rec.Code != 200 || time.Since(began) != time.Second {
+				t.Errorf("%d after %v: the place was not freed", rec.Code, time.Since(began))
+			}
+		})
+		time.Sleep(time.Millisecond)
+		cancel()
+		all.Wait()
+	})
+}
+
+// TestQueueMaxWait denies at once what would wait longer, with the wait until
+// it would not.
+func TestQueueMaxWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := guard(t, limiter(t, nil, "1/s burst 9 leaky_queue"), httplimit.Options{MaxWait: 1500 * time.Millisecond})(status)
+		began := time.Now()
+		var all sync.WaitGroup
+		all.Go(func() { serve(h, "/200") })
+		synctest.Wait()
+		all.Go(func() { serve(h, "/200") })
+		synctest.Wait()
+		rec := serve(h, "/200")
+		if rec.Code != 429 || rec.Header().Get("Retry-After") != "1" || time.Since(began) != 0 {
+			t.Errorf("%d, %v after %v", rec.Code, rec.Header(), time.Since(began))
+		}
+		all.Wait()
+	})
+}
+
+// TestWriter looks at the powers of the writer that a handler gets: with a
+// plain guard it is the server's own.
+func TestWriter(t *testing.T) {
+	for _, refund := range []func(int) bool{nil, func(int) bool { return false }} {
+		var first http.ResponseWriter
+		inner := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if refund == nil && w != first {
+				t.Error("the writer was wrapped")
+			}
+			switch r.URL.Path {
+			case "/flush":
+				for range 3 {
+					fmt.Fprint(w, "tick ")
+					w.(http.Flusher).Flush()
+					if err := http.NewResponseController(w).Flush(); err != nil {
+						t.Error(err)
+					}
+				}
+			case "/deadline":
+				if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
+					t.Error(err)
+				}
+				if _, err := w.(io.ReaderFrom).ReadFrom(strings.NewReader("read")); err != nil {
+					t.Error(err)
+				}
+			case "/hijack":
+				conn, rw, err := w.(http.Hijacker).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				fmt.Fprint(rw, "HTTP/1.1 101 Switching Protocols\r\n\r\nraw")
+				rw.Flush()
+				conn.Close()
+			}
+		})
+		guarded := guard(t, limiter(t, nil, "100/s"), httplimit.Options{Refund: refund})(inner)
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			first = w
+			guarded.ServeHTTP(w, r)
+		}))
+		for path, want := range map[string]string{"/flush": "tick tick tick ", "/deadline": "read"} {
+			resp, err := server.Client().Get(server.URL + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if string(body) != want {
+				t.Errorf("%s: %q", path, body)
+			}
+		}
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprint(conn, "GET /hijack HTTP/1.1\r\nHost: x\r\n\r\n")
+		text, _ := io.ReadAll(conn)
+		if !strings.HasSuffix(string(text), "\r\n\r\nraw") {
+			t.Errorf("hijacked: %q", text)
+		}
+		conn.Close()
+		server.Close()
+	}
+}
+
+// TestRefundInformational takes the status that counts, not that of hints.
+func TestRefundInformational(t *testing.T) {
+	var saw []int
+	h := guard(t, limiter(t, nil, "100/s"), httplimit.Options{Refund: func(s int) bool { saw = append(saw, s); return false }})(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusEarlyHints)
+			w.WriteHeader(http.StatusAccepted)
+			w.WriteHeader(http.StatusTeapot) // superfluous
+		}))
+	server := httptest.NewUnstartedServer(h)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.Start()
+	resp, err := server.Client().Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	server.Close()
+	if fmt.Sprint(saw) != "[202]" || resp.StatusCode != 202 {
+		t.Errorf("saw %v, client %d", saw, resp.StatusCode)
+	}
+}
+
+// TestHTTP2 looks at the fields and at a denied gRPC call over HTTP/2.
+func TestHTTP2(t *testing.T) {
+	server := httptest.NewUnstartedServer(guard(t, limiter(t, nil, "1/h"), httplimit.Options{})(status))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	for i, want := range []int{200, 429} {
+		resp, err := server.Client().Get(server.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.ProtoMajor != 2 || resp.StatusCode != want || resp.Header.Get("RateLimit") != `"1/1h";r=0;t=3600` {
+			t.Errorf("request %d: %s %d, %v", i, resp.Proto, resp.StatusCode, resp.Header)
+		}
+	}
+	resp, err := server.Client().Post(server.URL+"/pkg.S/M", "application/grpc", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	if resp.StatusCode != 200 || resp.Header.Get("Grpc-Status") != "8" || len(body) != 0 {
+		t.Errorf("gRPC: %d, %v, %q", resp.StatusCode, resp.Header, body)
+	}
+}
+
+// TestConcurrent lets as many through as the limit says, whoever else asks.
+func TestConcurrent(t *testing.T) {
+	const limit, clients, each = 50, 8, 100
+	h := guard(t, limiter(t, nil, fmt.Sprint(limit, "/h")), httplimit.Options{})(status)
+	var passed [clients]atomic.Int64
+	var all sync.WaitGroup
+	for c := range clients {
+		for range 2 {
+			all.Go(func() {
+				for range each {
+					r := httptest.NewRequest(http.MethodGet, "/200", nil)
+					r.RemoteAddr = fmt.Sprintf("[2001:db8:0:%x::%d]:1", c, each)
+					rec := httptest.NewRecorder()
+					if h.ServeHTTP(rec, r); rec.Code == 200 {
+						passed[c].Add(1)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	for c := range passed {
+		if n := passed[c].Load(); n != limit {
+			t.Errorf("client %d: %d passed, want %d", c, n, limit)
+		}
+	}
+}
+
+// TestSharedFields appends to the fields that all answers share.
+func TestSharedFields(t *testing.T) {
+	h := guard(t, limiter(t, nil, "100/s"), httplimit.Options{})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Add("RateLimit-Policy", `"mine";q=1;w=1`)
+	}))
+	for range 3 {
+		if got := serve(h, "/").Header()["Ratelimit-Policy"]; len(got) != 2 {
+			t.Errorf("%q", got)
+		}
+	}
+}
+
+// TestBodyIsJSON reads the body of a name with everything in it.
+func TestBodyIsJSON(t *testing.T) {
+	l, err := stint.NewLimiter(memstore.New(memstore.Options{}), stint.PerHour(1).WithName("a\"b\\c<>&é\u2028 %"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := guard(t, l, httplimit.Options{})(status)
+	serve(h, "/")
+	rec := serve(h, "/")
+	var body struct {
+		Type, Title string
+		Status      int
+		Violated    []string `json:"violated-policies"`
+	}
+	if err := json.Unmarshal(rec.Body.Bytes(), &body); err != nil {
+		t.Fatal(err)
+	}
+	if len(body.Violated) != 1 || body.Violated[0] != `a"b\c<>&%C3%A9%E2%80%A8 %` || body.Status != 429 || body.Title != "Quota Exceeded" ||
+		body.Type != "https://iana.org/assignments/http-problem-types#quota-exceeded" {
+		t.Errorf("%+v", body)
+	}
+}
+
+// TestStaleHeaders drops what an outer handler said of the answer that a
+// denial replaces.
+func TestStaleHeaders(t *testing.T) {
+	h := guard(t, limiter(t, nil, "1/h"), httplimit.Options{})(status)
+	serve(h, "/")
+	rec := httptest.NewRecorder()
+	rec.Header().Set("Content-Encoding", "gzip")
+	rec.Header().Set("Content-Length", "7")
+	rec.Header().Set("Etag", `"x"`)
+	h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/", nil))
+	resp, err := http.ReadResponse(bufio.NewReader(strings.NewReader("HTTP/1.1 429 x\r\nContent-Length: "+rec.Header().Get("Content-Length")+"\r\n\r\n"+rec.Body.String())), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, err := io.ReadAll(resp.Body); err != nil || len(body) != rec.Body.Len() || rec.Header().Get("Content-Encoding") != "" || rec.Header().Get("Etag") != "" {
+		t.Errorf("%v, %v", rec.Header(), err)
+	}
+}

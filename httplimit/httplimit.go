@@ -1,0 +1,328 @@
+package httplimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/policy"
+)
+
+// Missing says what becomes of requests that have no key.
+type Missing uint8
+
+const (
+	// MissingShared counts all of them under one key of their own.
+	MissingShared Missing = iota
+	// MissingDeny answers them with 403.
+	MissingDeny
+	// MissingSkip lets them pass, uncounted.
+	MissingSkip
+
+	missings = iota
+)
+
+// missingKey is the key of all requests without one. No text of a header can
+// hold a NUL, so that no client's key meets it.
+const missingKey = "\x00"
+
+// Options say how a guard behaves. The zero value is good for most. The
+// functions are called from many goroutines at once.
+type Options struct {
+	// Cost returns how many units a request takes. A cost of 0 passes
+	// without being counted, one above the limit never passes. The default
+	// is 1.
+	Cost func(*http.Request) int64
+	// Skip reports whether a request passes without being looked at. The
+	// default is that none does.
+	Skip func(*http.Request) bool
+	// Attribute returns further attributes that a policy's rules speak of,
+	// such as jwt.sub. The default is that there are none.
+	Attribute func(r *http.Request, name string) (value string, ok bool)
+	// Missing is for requests without a key. The default value is
+	// MissingShared.
+	Missing Missing
+	// Shadow decides, counts and reports, but lets everything pass and tells
+	// clients nothing. The default value is false.
+	Shadow bool
+	// FailOpen lets requests pass that could not be decided about, because
+	// the store failed. The default value is false: they are answered with
+	// 503, since a guard that a broken store opens guards nothing. A store
+	// that has a fallback of its own gives no error while that works.
+	FailOpen bool
+	// OnError is told why a request could not be decided about, or a refund
+	// not be made. The default is that nobody is.
+	OnError func(*http.Request, error)
+	// OnDecision is told what was decided, before the answer is written. The
+	// default is that nobody is.
+	OnDecision func(*http.Request, Outcome)
+	// Denied answers a denied request in place of the usual 429; fields and
+	// Retry-After are set already. The default is an answer of the kind that
+	// the request accepts: application/problem+json, application/json or
+	// text/plain.
+	Denied func(http.ResponseWriter, *http.Request, Outcome)
+	// Dialect is the header fields to send. The default value is Draft11.
+	Dialect Dialect
+	// MaxWait is how long a request may wait for its turn; what would wait
+	// longer is denied at once. The default value, 0, is as long as a
+	// leaky_queue holds, and no time under limits of other kinds. A negative
+	// value is no time under any, and then a leaky_queue lets pass what it
+	// has room for without spacing it.
+	MaxWait time.Duration
+	// Refund reports whether a response of that status gives back what its
+	// request took, so that only failures count, say. A handler that panics
+	// counts as 500. The handler's ResponseWriter is wrapped for it, and the
+	// cost is a reservation: what time has forgiven meanwhile is not given
+	// back. Refund does not go with waiting. The default is that none is
+	// given back.
+	Refund func(status int) bool
+	// RefundWithin is how long after a request its refund may come; later it
+	// stands as charged. Each refundable request takes room in the store for
+	// as long. The default value is 1 minute.
+	RefundWithin time.Duration
+}
+
+// An Outcome is what was decided about one request.
+type Outcome struct {
+	// Decision is the limiter's answer.
+	Decision stint.Decision
+	// Key is whom the request was counted for. It is what a client sent, or
+	// its address: keep it out of logs and metric labels.
+	Key string
+	// Violated is the names of the limits that denied it, or would have. Under
+	// a policy they are the labels of its layers.
+	Violated []string
+	// Rules is the policy's whole answer, valid until the function returns
+	// that was given it; nil without a policy.
+	Rules *policy.Result
+	// Shadow says that the request passes whatever Decision says.
+	Shadow bool
+	// Waited is how long the request waited for its turn.
+	Waited time.Duration
+}
+
+// New returns middleware that holds each key to the limits of l. The error
+// says what is missing or does not go together.
+func New(l *stint.Limiter, key Key, o Options) (func(http.Handler) http.Handler, error) {
+	if l == nil {
+		return nil, errors.New("httplimit: no limiter: stint.NewLimiter makes one")
+	}
+	if key == nil {
+		return nil, errors.New("httplimit: no key: say whom requests are counted for, such as ByIP(ClientIP{})")
+	}
+	limits := l.Limits()
+	g := &guard{limiter: l, key: key, fields: newEncoder(o.Dialect, limits), o: o}
+	g.wait = o.longestWait(limits)
+	if err := g.o.check(); err != nil {
+		return nil, err
+	}
+	if o.Refund != nil && g.wait > 0 {
+		return nil, errors.New("httplimit: Refund does not go with waiting: set MaxWait to -1, or use a limit that is no leaky_queue")
+	}
+	return func(next http.Handler) http.Handler { return &guarded{g, next} }, nil
+}
+
+// check fills in defaults, or says what is wrong.
+func (o *Options) check() error {
+	switch {
+	case o.Dialect >= dialects:
+		return fmt.Errorf("httplimit: unknown dialect %d", o.Dialect)
+	case o.Missing >= missings:
+		return fmt.Errorf("httplimit: unknown word %d for requests without a key", o.Missing)
+	}
+	if o.RefundWithin <= 0 {
+		o.RefundWithin = time.Minute
+	}
+	return nil
+}
+
+// longestWait returns how long requests may wait under limits; 0 if they do
+// not.
+func (o *Options) longestWait(limits []stint.Limit) time.Duration {
+	switch {
+	case o.Shadow:
+		return 0
+	case o.MaxWait != 0:
+		return max(o.MaxWait, 0)
+	}
+	var wait time.Duration
+	for _, l := range limits {
+		if l.Kind() == stint.LeakyQueue {
+			wait = max(wait, time.Duration(mulDiv(l.Burst(), int64(l.Period()), l.Count())), 1)
+		}
+	}
+	return wait
+}
+
+// A guard is what all handlers of one middleware share.
+type guard struct {
+	limiter *stint.Limiter
+	key     Key
+	fields  *encoder
+	wait    time.Duration // the longest; 0 for no waiting
+	o       Options
+}
+
+// guarded is one handler behind a guard.
+type guarded struct {
+	*guard
+	next http.Handler
+}
+
+// ServeHTTP decides, then hands the request on or answers it.
+func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if g.o.Skip != nil && g.o.Skip(r) {
+		g.next.ServeHTTP(w, r)
+		return
+	}
+	key, ok := g.key(r)
+	if !ok {
+		switch key = missingKey; g.o.Missing {
+		case MissingSkip:
+			g.next.ServeHTTP(w, r)
+			return
+		case MissingDeny:
+			if !g.o.Shadow {
+				refuseMissing.write(w, r)
+				return
+			}
+		}
+	}
+	cost := int64(1)
+	if g.o.Cost != nil {
+		cost = g.o.Cost(r)
+	}
+	switch {
+	case g.wait > 0:
+		g.serveInTurn(w, r, key, cost)
+	case g.o.Refund != nil:
+		g.serveRefundable(w, r, key, cost)
+	default:
+		d, err := g.limiter.Take(r.Context(), key, cost)
+		if g.admit(w, r, key, 0, &d, err) {
+			g.next.ServeHTTP(w, r)
+		}
+	}
+}
+
+// serveRefundable is ServeHTTP for requests whose response may give back what
+// they took.
+func (g *guarded) serveRefundable(w http.ResponseWriter, r *http.Request, key string, cost int64) {
+	d, token, err := g.limiter.Reserve(r.Context(), key, cost, g.o.RefundWithin)
+	if errors.Is(err, stint.ErrFull) { // strict: it counts, whatever becomes of it
+		g.o.tell(r, fmt.Errorf("httplimit: no refund: %w", err))
+		d, err = g.limiter.Take(r.Context(), key, cost)
+	}
+	if !g.admit(w, r, key, 0, &d, err) {
+		return
+	}
+	if token == "" || cost == 0 {
+		g.next.ServeHTTP(w, r)
+		return
+	}
+	g.o.serveCounting(w, r, g.next, func(ctx context.Context) error {
+		_, err := g.limiter.Cancel(ctx, token)
+		return err
+	})
+}
+
+// admit reports a decision to whom it concerns. It says whether the request
+// may go on; if not, it has been answered.
+func (g *guard) admit(w http.ResponseWriter, r *http.Request, key string, waited time.Duration, d *stint.Decision, err error) bool {
+	if err != nil {
+		return g.o.failed(w, r, err)
+	}
+	if g.o.OnDecision != nil {
+		g.o.OnDecision(r, g.outcome(key, waited, d))
+	}
+	if g.o.Shadow {
+		return true
+	}
+	g.fields.set(w.Header(), d)
+	if d.Allowed {
+		return true
+	}
+	f := g.fields.refuseDenied(d)
+	if g.o.Denied == nil {
+		f.write(w, r)
+		return false
+	}
+	f.setRetry(w.Header())
+	g.o.Denied(w, r, g.outcome(key, waited, d))
+	return false
+}
+
+func (g *guard) outcome(key string, waited time.Duration, d *stint.Decision) Outcome {
+	o := Outcome{Decision: *d, Key: key, Shadow: g.o.Shadow, Waited: waited}
+	for layer := range d.Denied.Layers() {
+		if layer < len(g.fields.layers) {
+			o.Violated = append(o.Violated, g.fields.layers[layer].plain)
+		}
+	}
+	return o
+}
+
+// failed tells of an error and says whether the request may go on; if not, it
+// has been answered.
+func (o *Options) failed(w http.ResponseWriter, r *http.Request, err error) bool {
+	gone := r.Context().Err() != nil // or clients would open the guard by leaving
+	if !gone {
+		o.tell(r, err)
+	}
+	if o.FailOpen && !gone || o.Shadow {
+		return true
+	}
+	refuseError.write(w, r)
+	return false
+}
+
+func (o *Options) tell(r *http.Request, err error) {
+	if o.OnError != nil {
+		o.OnError(r, err)
+	}
+}
+
+// serveInTurn is ServeHTTP for requests that may wait.
+func (g *guarded) serveInTurn(w http.ResponseWriter, r *http.Request, key string, cost int64) {
+	began := time.Now()
+	ctx, stop := context.WithDeadline(r.Context(), began.Add(g.wait))
+	err := g.limiter.Wait(ctx, key, cost)
+	stop()
+	waited := time.Since(began)
+	var d stint.Decision
+	var early *stint.WaitError
+	switch {
+	case err == nil:
+		if d, err = g.limiter.Peek(r.Context(), key, 0); err != nil {
+			g.o.tell(r, err) // it has had its turn: only the fields are missing
+			g.next.ServeHTTP(w, r)
+			return
+		}
+		d.Taken = cost
+	case errors.As(err, &early):
+		d, err = tooLong(early.Decision, g.wait), nil
+	case r.Context().Err() == nil && errors.Is(err, context.DeadlineExceeded):
+		// Others came before it on the same store: it waited in vain.
+		if d, err = g.limiter.Peek(r.Context(), key, cost); err == nil {
+			d = tooLong(d, g.wait)
+		}
+	}
+	if g.admit(w, r, key, waited, &d, err) {
+		g.next.ServeHTTP(w, r)
+	}
+}
+
+// tooLong makes a denial of an answer whose wait is longer than may be.
+func tooLong(d stint.Decision, most time.Duration) stint.Decision {
+	if d.RetryAfter != stint.Never && d.Allowed {
+		d.RetryAfter = stint.Wait(max(d.Delay-most, 1))
+	}
+	d.Allowed, d.Taken, d.Delay = false, 0, 0
+	if d.Denied == 0 {
+		d.Denied = 1 // of one limit, which is nearly always
+	}
+	return d
+}

@@ -1,0 +1,134 @@
+package httplimit
+
+import (
+	"hash/maphash"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync/atomic"
+)
+
+// A Key says whom a request is counted for: requests with the same key share
+// what the limits allow. It reports false when the request has no key, which
+// Options.Missing decides about; an empty key is a key.
+//
+// A Key is called from many goroutines at once.
+type Key func(*http.Request) (key string, ok bool)
+
+// ByIP keys requests by the client's address, or by the network that it is in;
+// see [ClientIP]. Keys read "192.0.2.7" and "2001:db8:1:2::/64".
+//
+// Price: no allocation for an IPv4 client, and none for an IPv6 client that is
+// among the last few thousand.
+func ByIP(c ClientIP) Key {
+	cache := &prefixTexts{seed: maphash.MakeSeed()}
+	return func(r *http.Request) (string, bool) {
+		addr, ok := c.Addr(r)
+		if !ok {
+			return "", false
+		}
+		bits := c.bits(addr)
+		if addr.Is4() && bits == 32 {
+			if host, same := peerText(r.RemoteAddr, addr); same {
+				return host, true
+			}
+		}
+		prefix, err := addr.Prefix(bits)
+		if err != nil {
+			return "", false
+		}
+		return cache.text(prefix), true
+	}
+}
+
+// peerText returns the address part of a peer's text when it is that IPv4
+// address: a dotted quad has one spelling only.
+func peerText(remote string, addr netip.Addr) (string, bool) {
+	colon := strings.IndexByte(remote, ':')
+	if colon < 7 || colon > 15 {
+		return "", false
+	}
+	var buf [15]byte
+	text := addr.AppendTo(buf[:0])
+	return remote[:colon], string(text) == remote[:colon]
+}
+
+// prefixTexts remembers the texts of networks, so that a client that comes
+// again costs no allocation. What it holds is bounded: a network takes the
+// place of another with the same hash.
+type prefixTexts struct {
+	seed  maphash.Seed
+	slots [4096]atomic.Pointer[prefixText]
+}
+
+type prefixText struct {
+	prefix netip.Prefix
+	text   string
+}
+
+func (t *prefixTexts) text(p netip.Prefix) string {
+	slot := &t.slots[maphash.Comparable(t.seed, p)%uint64(len(t.slots))]
+	if known := slot.Load(); known != nil && known.prefix == p {
+		return known.text
+	}
+	text := p.String()
+	if p.IsSingleIP() {
+		text = p.Addr().String()
+	}
+	slot.Store(&prefixText{p, text})
+	return text
+}
+
+// ByHeader keys requests by the first line of a header, such as an API key. An
+// empty one counts as none.
+//
+// A client can send what it likes: put this behind what checks the key, or add
+// a limit by address in front.
+func ByHeader(name string) Key {
+	name = http.CanonicalHeaderKey(name)
+	return func(r *http.Request) (string, bool) {
+		if lines := r.Header[name]; len(lines) > 0 && lines[0] != "" {
+			return lines[0], true
+		}
+		return "", false
+	}
+}
+
+// ByCookie keys requests by the value of a cookie, the first of that name. An
+// empty one counts as none. What was said of [ByHeader] holds here too.
+func ByCookie(name string) Key {
+	return func(r *http.Request) (string, bool) {
+		c, err := r.Cookie(name)
+		if err != nil || c.Value == "" {
+			return "", false
+		}
+		return c.Value, true
+	}
+}
+
+// ByRoute keys requests by the pattern of [http.ServeMux] that matched, such as
+// "POST /users/{id}"; it has a key inside of a mux only, so wrap the handlers
+// and not the mux. Use it in [Join] to give each route its own count.
+func ByRoute() Key {
+	return func(r *http.Request) (string, bool) { return r.Pattern, r.Pattern != "" }
+}
+
+// Join keys requests by several keys together. Each is written with its
+// length, so that ("ab", "c") and ("a", "bc") never meet. A request that lacks
+// one has no key.
+func Join(keys ...Key) Key {
+	return func(r *http.Request) (string, bool) {
+		var b []byte
+		for _, key := range keys {
+			part, ok := key(r)
+			if !ok {
+				return "", false
+			}
+			b = strconv.AppendInt(b, int64(len(part)), 10)
+			b = append(b, ':')
+			b = append(b, part...)
+		}
+		return string(b), true
+	}
+}

@@ -1,0 +1,120 @@
+package httplimit
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+// settleWithin is how long a refund may take: it is made after the response,
+// when nobody waits for it but the connection's goroutine.
+const settleWithin = time.Second
+
+// serveCounting runs the handler, and refunds what its status says. It refunds
+// in the same goroutine, after the handler, also when the client has gone.
+func (o *Options) serveCounting(w http.ResponseWriter, r *http.Request, next http.Handler, refund func(context.Context) error) {
+	s := &statusWriter{ResponseWriter: w}
+	status := http.StatusInternalServerError // of a panic
+	defer func() {
+		if !o.Refund(status) {
+			return
+		}
+		ctx, stop := context.WithTimeout(context.WithoutCancel(r.Context()), settleWithin)
+		defer stop()
+		if err := refund(ctx); err != nil {
+			o.tell(r, err)
+		}
+	}()
+	next.ServeHTTP(s.withPowers(), r)
+	if status = s.status; status == 0 {
+		status = http.StatusOK
+	}
+}
+
+// A statusWriter remembers the status of a response. It unwraps for
+// [http.ResponseController], and has the powers of the writer in it.
+type statusWriter struct {
+	http.ResponseWriter
+	status int // 0 until it is known
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (s *statusWriter) WriteHeader(status int) {
+	if s.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
+		s.status = status
+	}
+	s.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements [http.ResponseWriter].
+func (s *statusWriter) Write(b []byte) (int, error) {
+	s.ok()
+	return s.ResponseWriter.Write(b)
+}
+
+// WriteString implements [io.StringWriter].
+func (s *statusWriter) WriteString(text string) (int, error) {
+	s.ok()
+	return io.WriteString(s.ResponseWriter, text)
+}
+
+// ReadFrom implements [io.ReaderFrom], so that files are still sent by the
+// system where they can be.
+func (s *statusWriter) ReadFrom(from io.Reader) (int64, error) {
+	s.ok()
+	return io.Copy(s.ResponseWriter, from)
+}
+
+// Unwrap is for [http.ResponseController].
+func (s *statusWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+func (s *statusWriter) ok() {
+	if s.status == 0 {
+		s.status = http.StatusOK
+	}
+}
+
+// withPowers returns s as a writer that is an [http.Flusher] and an
+// [http.Hijacker] where the writer in it is, for handlers that ask for those
+// and not for an http.ResponseController.
+func (s *statusWriter) withPowers() http.ResponseWriter {
+	_, flush := s.ResponseWriter.(http.Flusher)
+	_, hijack := s.ResponseWriter.(http.Hijacker)
+	switch {
+	case flush && hijack:
+		return struct {
+			*statusWriter
+			flusher
+			hijacker
+		}{s, flusher{s}, hijacker{s}}
+	case flush:
+		return struct {
+			*statusWriter
+			flusher
+		}{s, flusher{s}}
+	case hijack:
+		return struct {
+			*statusWriter
+			hijacker
+		}{s, hijacker{s}}
+	}
+	return s
+}
+
+type flusher struct{ s *statusWriter }
+
+// Flush implements [http.Flusher].
+func (f flusher) Flush() {
+	f.s.ok()
+	f.s.ResponseWriter.(http.Flusher).Flush()
+}
+
+type hijacker struct{ s *statusWriter }
+
+// Hijack implements [http.Hijacker].
+func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return h.s.ResponseWriter.(http.Hijacker).Hijack()
+}

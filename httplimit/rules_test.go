@@ -1,0 +1,218 @@
+package httplimit_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+)
+
+func rules(t testing.TB, text string) *policy.Rules {
+	t.Helper()
+	r, err := policy.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func policyOf(t testing.TB, store stint.Store, text string) *policy.Policy {
+	t.Helper()
+	p, err := policy.New(store, rules(t, text), policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func ruled(t testing.TB, p *policy.Policy, o httplimit.Options) http.Handler {
+	t.Helper()
+	g, err := httplimit.NewPolicy(p, behind(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g(status)
+}
+
+const someRules = `{"rules": [
+	{"name": "ban", "match": {"ip": "203.0.113.0/24"}, "block": true},
+	{"name": "login", "match": {"method": "POST", "path": "/login"}, "key": ["ip"], "limits": ["2/1m"]},
+	{"name": "api", "match": {"path": "/api/**"}, "key": ["header.x-api-key"], "limits": ["3/1h", "5/day in UTC"], "on_missing": "deny"},
+	{"name": "trial", "match": {"path": "/login"}, "key": ["ip"], "limits": ["1/1h"], "shadow": true},
+	{"name": "mine", "match": {"my.attr": "7"}, "key": ["cookie.s", "query.q"], "limits": ["1/1h"]}
+]}`
+
+// TestPolicy plays requests against rules.
+func TestPolicy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := ruled(t, policyOf(t, memstore.New(memstore.Options{}), someRules), httplimit.Options{
+			Attribute: func(r *http.Request, name string) (string, bool) {
+				return r.URL.Query().Get("attr"), name == "my.attr"
+			},
+		})
+		api := []string{"X-Api-Key: k1"}
+		for i, test := range []struct {
+			method, path, peer string
+			headers            []string
+			want               int
+			policy, rateLimit  string
+			retry              string
+		}{
+			{"GET", "/", "192.0.2.7:1", nil, 200, "", "", ""},
+			{"GET", "/", "203.0.113.9:1", nil, 403, "", "", ""},
+			{"GET", "/", "10.0.0.1:1", []string{"X-Forwarded-For: 203.0.113.9"}, 403, "", "", ""},
+			{"GET", "/", "192.0.2.7:1", []string{"X-Forwarded-For: 203.0.113.9"}, 200, "", "", ""},
+			{"GET", "/login", "192.0.2.7:1", nil, 200, "", "", ""},
+			{"POST", "/login", "192.0.2.7:1", nil, 200, `"login";q=2;w=60`, `"login";r=1;t=30`, ""},
+			{"POST", "/x/../login", "192.0.2.7:1", nil, 200, `"login";q=2;w=60`, `"login";r=0;t=60`, ""},
+			{"POST", "/%6cogin", "192.0.2.7:1", nil, 429, `"login";q=2;w=60`, `"login";r=0;t=30`, "30"},
+			{"POST", "/login?x", "[2001:db8::1]:1", nil, 200, `"login";q=2;w=60`, `"login";r=1;t=30`, ""},
+			{"POST", "/login", "[2001:db8::2]:1", nil, 200, `"login";q=2;w=60`, `"login";r=0;t=60`, ""},
+			{"GET", "/api%2flogin", "192.0.2.7:1", nil, 400, "", "", ""},
+			{"GET", "/api/x", "192.0.2.7:1", nil, 403, "", "", ""},
+			{"GET", "/api/x", "192.0.2.7:1", api, 200, `q=3;w=3600`, `"api/gcra";r=2;t=3600`, ""},
+			{"GET", "/api/x", "192.0.2.8:1", api, 200, `q=5;w=86400`, `"api/gcra";r=1;t=3600`, ""},
+			{"GET", "/other?attr=7&q=a", "192.0.2.8:1", []string{"Cookie: s=b"}, 200, `"mine";q=1;w=3600`, `"mine";r=0`, ""},
+			{"GET", "/other?attr=7&q=a", "192.0.2.8:1", []string{"Cookie: s=b"}, 429, `"mine";q=1;w=3600`, `"mine";r=0`, "3600"},
+			{"GET", "/other?attr=7&q=b", "192.0.2.8:1", []string{"Cookie: s=a"}, 200, `"mine";q=1;w=3600`, `"mine";r=0`, ""},
+		} {
+			r := httptest.NewRequest(test.method, test.path, nil)
+			r.RemoteAddr = test.peer
+			for _, line := range test.headers {
+				name, value, _ := strings.Cut(line, ": ")
+				r.Header.Add(name, value)
+			}
+			rec := httptest.NewRecorder()
+			h.ServeHTTP(rec, r)
+			got := rec.Header()
+			if rec.Code != test.want || !strings.Contains(got.Get("RateLimit-Policy"), test.policy) || !strings.Contains(got.Get("RateLimit"), test.rateLimit) ||
+				got.Get("Retry-After") != test.retry || test.policy == "" && got.Get("RateLimit") != "" {
+				t.Errorf("request %d, %s %s: %d, %v, %s", i, test.method, test.path, rec.Code, got, rec.Body)
+			}
+		}
+	})
+}
+
+// TestPolicyHooks looks at what hooks are told, shadows included.
+func TestPolicyHooks(t *testing.T) {
+	var seen []string
+	p := policyOf(t, memstore.New(memstore.Options{}), someRules)
+	h := ruled(t, p, httplimit.Options{OnDecision: func(_ *http.Request, o httplimit.Outcome) {
+		seen = append(seen, fmt.Sprint(o.Decision.Allowed, o.Violated, o.Rules.ShadowDenied, len(o.Rules.Rules)))
+	}})
+	for range 3 {
+		r := httptest.NewRequest(http.MethodPost, "/login", nil)
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	want := []string{"true [] false 2", "true [] true 2", "false [login] true 2"}
+	if fmt.Sprint(seen) != fmt.Sprint(want) {
+		t.Errorf("hooks saw %q, want %q", seen, want)
+	}
+}
+
+// TestPolicyReload swaps the rules under load: no request fails.
+func TestPolicyReload(t *testing.T) {
+	var current atomic.Pointer[policy.Policy]
+	current.Store(policyOf(t, memstore.New(memstore.Options{}), `{"rules": [{"name": "a", "key": ["ip"], "limits": ["1000000/s"]}]}`))
+	g, err := httplimit.NewPolicyFunc(current.Load, httplimit.ClientIP{}, httplimit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := g(status)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 300 {
+				if rec := serve(h, "/200"); rec.Code != 200 {
+					t.Error(rec.Code, rec.Body)
+				}
+			}
+		})
+	}
+	for i := range 20 {
+		next, err := current.Load().Reload(rules(t, fmt.Sprintf(`{"rules": [{"name": "a", "key": ["ip"], "limits": ["%d/s"]}]}`, 1000000+i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		current.Store(next)
+	}
+	all.Wait()
+	if rec := serve(h, "/"); rec.Header().Get("RateLimit-Policy") != `"a";q=1000019;w=1` {
+		t.Error(rec.Header())
+	}
+}
+
+// TestPolicyRefund gives back under a policy.
+func TestPolicyRefund(t *testing.T) {
+	h := ruled(t, policyOf(t, memstore.New(memstore.Options{}), `{"rules": [{"name": "a", "key": ["ip"], "limits": ["2/h"]}]}`),
+		httplimit.Options{Refund: func(status int) bool { return status < 400 }})
+	for i, test := range []struct {
+		path string
+		want int
+	}{{"/200", 200}, {"/200", 200}, {"/200", 200}, {"/401", 401}, {"/200", 200}, {"/401", 401}, {"/200", 429}} {
+		if rec := serve(h, test.path); rec.Code != test.want {
+			t.Errorf("request %d: %d, want %d", i, rec.Code, test.want)
+		}
+	}
+}
+
+// TestPolicyQueue waits for as long as a queue says, and no longer.
+func TestPolicyQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := ruled(t, policyOf(t, memstore.New(memstore.Options{}), `{"rules": [{"name": "slow", "key": ["ip"], "limits": ["1/s burst 9 leaky_queue"]}]}`),
+			httplimit.Options{MaxWait: 1500 * time.Millisecond})
+		began := time.Now()
+		for i, want := range []string{"200 0s ", "200 1s ", "429 0s 1", "429 0s 1"} {
+			var all sync.WaitGroup
+			all.Go(func() {
+				rec := serve(h, "/200")
+				if got := fmt.Sprint(rec.Code, " ", time.Since(began), " ", rec.Header().Get("Retry-After")); got != want {
+					t.Errorf("request %d: %s, want %s", i, got, want)
+				}
+			})
+			synctest.Wait()
+			if i == 3 {
+				all.Wait()
+			}
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// TestPolicyFailure answers by the rules' words when the store fails.
+func TestPolicyFailure(t *testing.T) {
+	for word, want := range map[string]int{"open": 200, "closed": 503, "local": 200} {
+		var told error
+		p := policyOf(t, failingPolicy(errors.New("broken")), `{"rules": [{"name": "a", "key": ["ip"], "limits": ["2/h"], "on_store_failure": "`+word+`"}]}`)
+		h := ruled(t, p, httplimit.Options{OnError: func(_ *http.Request, err error) { told = err }})
+		rec := serve(h, "/200")
+		if rec.Code != want || told == nil {
+			t.Errorf("%s: %d, %v, told %v", word, rec.Code, rec.Header(), told)
+		}
+	}
+}
+
+func failingPolicy(err error) stint.Store { return failing{memstore.New(memstore.Options{}), err} }
+
+func BenchmarkPolicy(b *testing.B) {
+	for name, dialect := range dialectNames {
+		g, err := httplimit.NewPolicy(policyOf(b, memstore.New(memstore.Options{}),
+			`{"rules": [{"name": "a", "match": {"path": "/**"}, "key": ["ip"], "limits": ["1000000/s"]}]}`),
+			httplimit.ClientIP{}, httplimit.Options{Dialect: dialect})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run("fields="+name, func(b *testing.B) { benchmark(b, g(plain), []string{"192.0.2.7:1", "192.0.2.8:1"}) })
+	}
+}

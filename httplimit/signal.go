@@ -1,0 +1,256 @@
+package httplimit
+
+import (
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A signal is what a response says about the limits of its server.
+type signal struct {
+	retry     time.Duration // Retry-After
+	hasRetry  bool
+	remaining int64         // requests, or whatever the server counts
+	reset     time.Duration // how long that is all there is
+	hasQuota  bool
+}
+
+// readSignal reads the fields of a response that arrived now. A field that is
+// malformed is as good as none. Waits may be absurd: who uses them caps them.
+func readSignal(h http.Header, now time.Time) (s signal) {
+	if age, err := strconv.Atoi(trimSpace(h.Get("Age"))); err == nil && age > 0 {
+		return s // a cache speaks for the server's past
+	}
+	sent := now
+	if date, err := http.ParseTime(h.Get("Date")); err == nil {
+		sent = date // times of that server are by its clock
+	}
+	for _, line := range h[fieldRetryAfter] {
+		if wait, ok := parseRetryAfter(line, sent); ok {
+			s.retry, s.hasRetry = max(s.retry, wait), true
+		}
+	}
+	if s.readRateLimit(h[fieldRateLimit]) {
+		return s
+	}
+	for _, names := range quotaFields {
+		remaining, ok := parseCount(h.Get(names[0]))
+		if !ok {
+			continue
+		}
+		reset, ok := parseReset(h.Get(names[1]), sent)
+		s.tighten(remaining, reset, ok)
+	}
+	return s
+}
+
+// quotaFields are the fields, older than draft 07 or a vendor's own, that tell
+// what remains and when it resets.
+var quotaFields = [...][2]string{
+	{fieldRemaining, fieldReset},
+	{fieldXRemaining, fieldXReset},
+	{"X-Rate-Limit-Remaining", "X-Rate-Limit-Reset"},
+	{"X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests"},
+	{"X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens"},
+	{"Anthropic-Ratelimit-Requests-Remaining", "Anthropic-Ratelimit-Requests-Reset"},
+	{"Anthropic-Ratelimit-Tokens-Remaining", "Anthropic-Ratelimit-Tokens-Reset"},
+}
+
+// tighten keeps the quota with the least remaining, for the longest. Without a
+// time, what remains says nothing about when to come back.
+func (s *signal) tighten(remaining int64, reset time.Duration, known bool) {
+	switch {
+	case !known:
+	case !s.hasQuota, remaining < s.remaining:
+		s.remaining, s.reset, s.hasQuota = remaining, reset, true
+	case remaining == s.remaining:
+		s.reset = max(s.reset, reset)
+	}
+}
+
+// readRateLimit reads RateLimit: a list of policies as in drafts 08 to 11, with
+// the names of parameters that later ones may have; or draft 07's dictionary.
+func (s *signal) readRateLimit(lines []string) bool {
+	if len(lines) == 0 {
+		return false
+	}
+	text := strings.Join(lines, ", ")
+	if items, ok := parseRateLimit(text); ok {
+		for _, item := range items {
+			s.tighten(item.remaining, seconds(item.reset), item.reset >= 0)
+		}
+		return true
+	}
+	remaining, reset := int64(-1), int64(-1)
+	for part := range strings.SplitSeq(text, ",") {
+		name, value, _ := strings.Cut(trimSpace(part), "=")
+		n, ok := parseCount(value)
+		switch {
+		case !ok:
+			return false
+		case name == "remaining":
+			remaining = n
+		case name == "reset":
+			reset = n
+		}
+	}
+	if remaining < 0 {
+		return false
+	}
+	s.tighten(remaining, seconds(reset), reset >= 0)
+	return true
+}
+
+// A rateItem is one policy's word in RateLimit.
+type rateItem struct {
+	name      string
+	remaining int64
+	reset     int64 // in seconds; -1 if not said
+}
+
+// parseRateLimit reads a structured-field list of policies (RFC 9651, 4.2). It
+// reports false for what is malformed, and for a policy that does not say what
+// remains.
+func parseRateLimit(text string) (items []rateItem, ok bool) {
+	p := fieldParser{rest: strings.Trim(text, " ")}
+	if p.rest == "" {
+		return nil, false
+	}
+	for {
+		item := rateItem{remaining: -1, reset: -1}
+		var v bare
+		if v, ok = p.bare(); !ok || v.kind != bareString && v.kind != bareToken {
+			return nil, false
+		}
+		item.name = v.text
+		next := false // r and t are a and w in the draft to come
+		for strings.HasPrefix(p.rest, ";") {
+			name, v, ok := p.param()
+			if !ok {
+				return nil, false
+			}
+			switch to := &item.remaining; name {
+			case "w", "t":
+				if name == "w" && !next {
+					continue
+				}
+				to = &item.reset
+				fallthrough
+			case "r", "a":
+				next = next || name == "a"
+				if v.kind != bareInteger || v.number < 0 {
+					return nil, false
+				}
+				*to = v.number
+			}
+		}
+		if item.remaining < 0 {
+			return nil, false
+		}
+		items = append(items, item)
+		if p.rest = strings.TrimLeft(p.rest, " \t"); p.rest == "" {
+			return items, true
+		}
+		if p.rest[0] != ',' {
+			return nil, false
+		}
+		if p.rest = strings.TrimLeft(p.rest[1:], " \t"); p.rest == "" {
+			return nil, false
+		}
+	}
+}
+
+// parseRetryAfter reads a number of seconds or a date; sent is the time on the
+// server's clock. Fractions are rounded up, and "UTC" passes for "GMT", since
+// servers write both.
+func parseRetryAfter(text string, sent time.Time) (time.Duration, bool) {
+	text = trimSpace(text)
+	if wait, ok := parseSeconds(text); ok {
+		return wait, true
+	}
+	if gmt, ok := strings.CutSuffix(text, "UTC"); ok {
+		text = gmt + "GMT"
+	}
+	date, err := http.ParseTime(text)
+	if err != nil {
+		return 0, false
+	}
+	return max(date.Sub(sent), 0), true
+}
+
+// Numbers above these are times since the Unix epoch, in seconds and in
+// milliseconds: 15 years are no wait, and no server means 1985.
+const (
+	leastEpochSeconds = 500_000_000
+	leastEpochMillis  = 500_000_000_000
+)
+
+// parseReset reads when a quota resets, in any of the ways that servers have:
+// seconds from now, Unix seconds or milliseconds, a duration such as 6m0s, or
+// a date.
+func parseReset(text string, sent time.Time) (time.Duration, bool) {
+	text = trimSpace(text)
+	if f, ok := parseNumber(text); ok {
+		switch {
+		case f >= leastEpochMillis*1000:
+			return 0, false
+		case f >= leastEpochMillis:
+			return max(time.UnixMilli(int64(f)).Sub(sent), 0), true
+		case f >= leastEpochSeconds:
+			return max(time.Unix(int64(math.Ceil(f)), 0).Sub(sent), 0), true
+		}
+		return seconds(int64(math.Ceil(f))), true
+	}
+	if d, err := time.ParseDuration(text); err == nil {
+		return max(d, 0), d >= 0
+	}
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return max(at.Sub(sent), 0), true
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return max(at.Sub(sent), 0), true
+	}
+	return 0, false
+}
+
+// parseCount reads a whole number, the first of a list: old drafts put the
+// policies behind it.
+func parseCount(text string) (int64, bool) {
+	text, _, _ = strings.Cut(text, ",")
+	if text = trimSpace(text); text == "" || text[0] < '0' || text[0] > '9' {
+		return 0, false
+	}
+	f, ok := parseNumber(text)
+	if !ok || f > maxInteger {
+		return 0, false
+	}
+	return int64(f), true // rounded down: half a request is none
+}
+
+func parseSeconds(text string) (time.Duration, bool) {
+	f, ok := parseNumber(text)
+	if !ok {
+		return 0, false
+	}
+	return seconds(int64(min(math.Ceil(f), maxInteger))), true
+}
+
+// parseNumber reads digits with or without a fraction, and nothing else that
+// strconv takes for a number.
+func parseNumber(text string) (float64, bool) {
+	if text == "" || len(text) > 32 || strings.Trim(text, "0123456789.") != "" || text[0] == '.' {
+		return 0, false
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	return f, err == nil
+}
+
+// seconds returns a duration, or the longest.
+func seconds(n int64) time.Duration {
+	if n > int64(math.MaxInt64/time.Second) {
+		return math.MaxInt64
+	}
+	return time.Duration(n) * time.Second
+}

@@ -1,0 +1,154 @@
+package policy_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+)
+
+// manyRules returns n rules, each for a path and host of its own, and the last
+// with as many overrides.
+func manyRules(n, overrides int) []byte {
+	var b strings.Builder
+	b.WriteString(`{"rules": [`)
+	for i := range n {
+		if i > 0 {
+			b.WriteString(",\n")
+		}
+		fmt.Fprintf(&b, `{"name": "rule%d", "match": {"method": ["GET", "POST"], "path": "/service%d/v1/**"}, "key": ["header.x-api-key"], "limits": ["1000000/s"]`, i, i)
+		if i == n-1 && overrides > 0 {
+			b.WriteString(`, "overrides": [`)
+			for k := range overrides {
+				if k > 0 {
+					b.WriteString(",\n")
+				}
+				fmt.Fprintf(&b, `{"when": {"header.x-api-key": "customer-%d"}, "limits": ["%d00000/s"]}`, k, k%7+1)
+			}
+			b.WriteString(`]`)
+		}
+		b.WriteString(`}`)
+	}
+	b.WriteString(`]}`)
+	return []byte(b.String())
+}
+
+func BenchmarkDecide(b *testing.B) {
+	for _, c := range []struct{ rules, overrides int }{
+		{1, 0}, {1000, 0}, {5000, 0}, {1, 100_000}, {5000, 100_000},
+	} {
+		b.Run(fmt.Sprintf("rules=%d/overrides=%d", c.rules, c.overrides), func(b *testing.B) {
+			rules, err := policy.Parse(manyRules(c.rules, c.overrides))
+			if err != nil {
+				b.Fatal(err)
+			}
+			p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			attrs := request{
+				method: "POST", host: "api.example.com", ip: "192.0.2.7",
+				path: fmt.Sprintf("/service%d/v1/items/7", c.rules-1), key: "customer-77",
+			}
+			benchmark(b, p, &attrs)
+		})
+	}
+}
+
+// BenchmarkSpread asks a different rule of 5,000 each time, none of which the
+// processor's cache still holds.
+func BenchmarkSpread(b *testing.B) {
+	const rules = 5000
+	all, err := policy.Parse(manyRules(rules, 0))
+	if err != nil {
+		b.Fatal(err)
+	}
+	p, err := policy.New(memstore.New(memstore.Options{}), all, policy.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	attrs := request{method: "POST", host: "api.example.com", ip: "192.0.2.7", key: "customer-77"}
+	paths := make([]string, rules)
+	for i := range paths {
+		paths[i] = fmt.Sprintf("/service%d/v1/items/7", i*7919%rules)
+	}
+	var r policy.Result
+	i := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		i++
+		attrs.path = paths[i%rules]
+		if err := p.Decide(context.Background(), &attrs, 1, &r); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// request is attributes without a map, as a server would have them.
+type request struct{ method, host, path, ip, key string }
+
+func (r *request) Attribute(name string) (string, bool) {
+	switch name {
+	case "method":
+		return r.method, true
+	case "host":
+		return r.host, true
+	case "path":
+		return r.path, true
+	case "ip":
+		return r.ip, r.ip != ""
+	case "header.x-api-key":
+		return r.key, r.key != ""
+	}
+	return "", false
+}
+
+func benchmark(b *testing.B, p *policy.Policy, attrs policy.Attributes) {
+	ctx := context.Background()
+	var r policy.Result
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := p.Decide(ctx, attrs, 1, &r); err != nil || len(r.Rules) == 0 && r.Matched {
+			b.Fatal(err, r.Rules)
+		}
+	}
+	b.ReportMetric(float64(len(r.Rules)), "layers")
+}
+
+func BenchmarkKinds(b *testing.B) {
+	for name, text := range map[string]string{
+		"none":     `{"name": "a", "match": {"path": "/other"}, "key": ["ip"], "limits": ["1000000/s"]}`,
+		"by ip":    `{"name": "a", "match": {"path": "/login"}, "key": ["ip"], "limits": ["1000000/s"]}`,
+		"two":      `{"name": "a", "key": ["ip"], "limits": ["1000000/s"]}, {"name": "b", "key": ["header.x-api-key"], "limits": ["1000000/s"]}`,
+		"shadow":   `{"name": "a", "key": ["ip"], "limits": ["1000000/s"]}, {"name": "b", "shadow": true, "key": ["ip"], "limits": ["1000000/s"]}`,
+		"joined":   `{"name": "a", "key": ["ip", "header.x-api-key"], "limits": ["1000000/s"]}`,
+		"costs":    `{"name": "a", "key": ["ip"], "limits": ["1000000/s"]}, {"name": "b", "cost": 2, "key": ["header.x-api-key"], "limits": ["1000000/s"]}`,
+		"5 layers": `{"name": "a", "key": ["ip"], "limits": ["1000000/s", "9000000/m fixed_window", "90000000/h fixed_window", "900000000/d fixed_window", "1000000/s sliding_counter"]}`,
+	} {
+		b.Run(strings.ReplaceAll(name, " ", "_"), func(b *testing.B) {
+			rules, err := policy.Parse([]byte(`{"rules": [` + text + `]}`))
+			if err != nil {
+				b.Fatal(err)
+			}
+			p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			benchmark(b, p, &request{method: "POST", host: "api.example.com", ip: "192.0.2.7", path: "/login", key: "k1"})
+		})
+	}
+}
+
+func BenchmarkParse(b *testing.B) {
+	data := manyRules(1000, 100_000)
+	b.SetBytes(int64(len(data)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := policy.Parse(data); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,355 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Decode reads rules from a tree, whatever it was written in. Fields at the top
+// that belong to the caller are named by also, and passed over. The error is
+// [Errors].
+func Decode(root *Node, also ...string) (*Rules, error) {
+	d := &decoder{names: make(map[string]*Node)}
+	rules := d.document(root, also)
+	if len(d.errs) > 0 {
+		slices.SortStableFunc(d.errs, func(a, b *Error) int {
+			return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+		})
+		return nil, d.errs
+	}
+	return rules, nil
+}
+
+// What a rules file may hold. The numbers are bounds on what one request may
+// cost to decide, far above what people write.
+const (
+	maxErrors    = 100
+	maxRules     = 100_000
+	maxName      = 64  // bytes; names are labels of metrics and in header fields
+	maxLimits    = 16  // of one plan
+	maxKey       = 16  // attributes of one key
+	maxAttribute = 256 // bytes of a name
+)
+
+// The fields that a rules file may have; schema.json has the same.
+var (
+	documentFields = []string{"rules"}
+	ruleFields     = []string{
+		"name", "description", "match", "unless", "key", "limits", "cost", "overrides", "tiers",
+		"unlimited", "block", "on_missing", "on_store_failure", "shadow", "final",
+		"ipv4_prefix", "ipv6_prefix", "hash_key",
+	}
+	limitFields    = []string{"limit", "name"}
+	costFields     = []string{"attribute", "header", "default", "min", "max"}
+	overrideFields = []string{"name", "when", "limits", "unlimited", "block"}
+	tiersFields    = []string{"by", "default", "plans"}
+	planFields     = []string{"limits", "unlimited", "block"}
+)
+
+// A decoder turns nodes into rules and collects what is wrong.
+type decoder struct {
+	errs  Errors
+	more  bool // than maxErrors
+	nodes int
+	names map[string]*Node // of rules
+	texts map[string]string
+	plans []*plan
+}
+
+// intern returns equal texts as one, so that thousands of rules look at the
+// same few bytes. Past some thousand they are not the same few.
+func (d *decoder) intern(s string) string {
+	if known, ok := d.texts[s]; ok {
+		return known
+	}
+	if d.texts == nil {
+		d.texts = make(map[string]string)
+	}
+	if len(d.texts) < 10_000 {
+		d.texts[s] = s
+	}
+	return s
+}
+
+// A trail says where in the tree we are, for errors.
+type trail struct {
+	up    *trail
+	field string // or
+	item  int
+}
+
+func (t *trail) in(field string) *trail { return &trail{t, field, 0} }
+func (t *trail) at(item int) *trail     { return &trail{t, "", item} }
+
+func (t *trail) String() string {
+	switch {
+	case t == nil:
+		return ""
+	case t.field == "":
+		return fmt.Sprintf("%s[%d]", t.up, t.item)
+	case t.up == nil:
+		return t.field
+	}
+	return t.up.String() + "." + t.field
+}
+
+func (d *decoder) fail(n *Node, t *trail, hint, format string, args ...any) {
+	d.failAt(n.Line, n.Column, t, hint, format, args...)
+}
+
+func (d *decoder) failAt(line, column int, t *trail, hint, format string, args ...any) {
+	if len(d.errs) >= maxErrors {
+		if !d.more {
+			d.more = true
+			d.errs = append(d.errs, &Error{Line: line, Column: column, Reason: "more errors follow"})
+		}
+		return
+	}
+	d.errs = append(d.errs, &Error{line, column, t.String(), fmt.Sprintf(format, args...), hint})
+}
+
+// visit counts a value, so that a small file of aliases cannot become a large
+// tree.
+func (d *decoder) visit(n *Node, t *trail) bool {
+	if d.nodes++; d.nodes == maxNodes+1 {
+		d.fail(n, t, "aliases count each time they are used", "more than %d values", maxNodes)
+	}
+	return d.nodes <= maxNodes
+}
+
+func (d *decoder) want(n *Node, t *trail, kind Kind, hint string) bool {
+	if !d.visit(n, t) {
+		return false
+	}
+	if n.Kind != kind {
+		d.fail(n, t, hint, "want %v, not %v", kind, n.Kind)
+	}
+	return n.Kind == kind
+}
+
+// fields returns the fields of a map, those that are known and come once.
+func (d *decoder) fields(n *Node, t *trail, hint string, known ...string) []Field {
+	if !d.want(n, t, MapKind, hint) {
+		return nil
+	}
+	seen := make(map[string]int, len(n.Fields))
+	var good []Field
+	for _, f := range n.Fields {
+		line, twice := seen[f.Name]
+		switch {
+		case twice:
+			d.failAt(f.Line, f.Column, t, "", "field %q twice: it is in line %d already", f.Name, line)
+		case len(known) > 0 && !slices.Contains(known, f.Name):
+			d.failAt(f.Line, f.Column, t, suggest(f.Name, known), "unknown field %q", f.Name)
+		case f.Value == nil:
+			d.failAt(f.Line, f.Column, t.in(f.Name), "", "no value")
+		default:
+			good = append(good, f)
+		}
+		if !twice {
+			seen[f.Name] = f.Line
+		}
+	}
+	return good
+}
+
+// suggest returns the known word that is like the one written, or all of them.
+func suggest(word string, known []string) string {
+	best, least := "", min(3, len(word)/2)
+	for _, k := range known {
+		if n := distance(strings.ToLower(word), k); n < least {
+			best, least = k, n
+		}
+	}
+	if best != "" {
+		return fmt.Sprintf("did you mean %q?", best)
+	}
+	if len(known) == 0 {
+		return ""
+	}
+	return "known are " + strings.Join(known, ", ")
+}
+
+// distance is how many letters must change (Levenshtein), given up above 3.
+func distance(a, b string) int {
+	if len(a) > 64 || len(a)-len(b) > 3 || len(b)-len(a) > 3 {
+		return 4
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			step := diagonal
+			if a[i] != b[j] {
+				step++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(step, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}
+
+func (d *decoder) text(n *Node, t *trail, hint string) (string, bool) {
+	if !d.want(n, t, String, hint) {
+		return "", false
+	}
+	return n.Value, true
+}
+
+func (d *decoder) boolean(n *Node, t *trail) bool {
+	return d.want(n, t, Bool, "") && n.Value == "true"
+}
+
+func (d *decoder) number(n *Node, t *trail, least, most int64) int64 {
+	if !d.want(n, t, Number, "") {
+		return least
+	}
+	v, ok := wholeNumber(strings.ReplaceAll(n.Value, "_", ""))
+	if !ok || v < least || v > most {
+		d.fail(n, t, "", "want a whole number from %d to %d, not %s", least, most, n.Value)
+		return least
+	}
+	return v
+}
+
+// list returns the items of a list, or a single value as a list of one.
+func (d *decoder) list(n *Node, t *trail) []*Node {
+	if n.Kind != List {
+		return []*Node{n}
+	}
+	if !d.visit(n, t) {
+		return nil
+	}
+	return n.Items
+}
+
+// each calls do with every item of a list, or with a single value.
+func (d *decoder) each(n *Node, t *trail, do func(n *Node, t *trail)) {
+	for i, item := range d.list(n, t) {
+		at := t
+		if n.Kind == List {
+			at = t.at(i)
+		}
+		if item == nil {
+			d.fail(n, at, "", "no value")
+			continue
+		}
+		do(item, at)
+	}
+}
+
+func word[T any](d *decoder, n *Node, t *trail, words map[string]T) (v T) {
+	known := make([]string, 0, len(words))
+	for w := range words {
+		known = append(known, w)
+	}
+	slices.Sort(known)
+	s, ok := d.text(n, t, "one of "+strings.Join(known, ", "))
+	if !ok {
+		return v
+	}
+	v, ok = words[s]
+	if !ok {
+		d.fail(n, t, suggest(s, known), "unknown word %q", s)
+	}
+	return v
+}
+
+// name reads a name, which becomes a label of metrics and a word in header
+// fields.
+func (d *decoder) name(n *Node, t *trail) string {
+	const hint = "letters, digits, dots, underscores and hyphens, at most 64"
+	s, ok := d.text(n, t, hint)
+	if ok && !goodName(s) {
+		d.fail(n, t, hint, "%q is no name", shorten(s))
+		return ""
+	}
+	return s
+}
+
+func goodName(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_'
+		if !letter && (i == 0 || c != '-' && c != '.') {
+			return false
+		}
+	}
+	return s != "" && len(s) <= maxName
+}
+
+// shorten keeps messages readable.
+func shorten(s string) string {
+	if len(s) > 80 {
+		return strings.ToValidUTF8(s[:77], "") + "…"
+	}
+	return s
+}
+
+func (d *decoder) document(root *Node, also []string) *Rules {
+	if root == nil || root.Kind == Null {
+		d.failAt(1, 1, nil, `want {"rules": […]}`, "the file is empty")
+		return nil
+	}
+	r := &Rules{}
+	have := false
+	for _, f := range d.fields(root, nil, `want {"rules": […]}`, append(also[:len(also):len(also)], documentFields...)...) {
+		if f.Name != "rules" || slices.Contains(also, "rules") {
+			continue
+		}
+		have = true
+		t := (*trail)(nil).in("rules")
+		if !d.want(f.Value, t, List, "each rule is an item of the list") {
+			continue
+		}
+		if len(f.Value.Items) > maxRules {
+			d.fail(f.Value, t, "", "%d rules: at most %d", len(f.Value.Items), maxRules)
+			continue
+		}
+		for i, item := range f.Value.Items {
+			if item == nil {
+				d.fail(f.Value, t.at(i), "", "no value")
+				continue
+			}
+			r.rules = append(r.rules, d.rule(item, t.at(i)))
+		}
+	}
+	if !have && len(d.errs) == 0 {
+		d.fail(root, nil, `want {"rules": […]}; for no rules an empty list`, "no field \"rules\"")
+	}
+	if len(d.errs) == 0 {
+		r.plans = d.plans
+		r.finish()
+	}
+	return r
+}
+
+// finish makes the indexes.
+func (r *Rules) finish() {
+	var all []conjunction
+	var item []int32
+	for i, one := range r.rules {
+		r.path = r.path || one.reads("path")
+		match := one.match
+		if match == nil {
+			match = []conjunction{nil}
+		}
+		for _, conj := range match {
+			all, item = append(all, conj), append(item, int32(i))
+		}
+		whens := make([]conjunction, len(one.overrides))
+		items := make([]int32, len(one.overrides))
+		for k := range one.overrides {
+			whens[k], items[k] = one.overrides[k].when, int32(k)
+		}
+		one.overrideIndex = newIndex(whens, items)
+	}
+	r.index = newIndex(all, item)
+}

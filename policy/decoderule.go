@@ -1,0 +1,603 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/stint-dev/stint"
+)
+
+// rule reads one rule. What is wrong in it is in d.errs; the rule is then of no
+// use.
+func (d *decoder) rule(n *Node, t *trail) *rule {
+	r := &rule{
+		line: n.Line, column: n.Column, ipv4: 32, ipv6: 64, failure: FailLocal,
+		cost: cost{fixed: 1}, groups: make(map[string]*plan),
+	}
+	fs := d.fields(n, t, "a rule is a map", ruleFields...)
+	if n.Kind != MapKind {
+		return r
+	}
+	for _, f := range fs { // what the rest needs
+		switch at := t.in(f.Name); f.Name {
+		case "name":
+			d.ruleName(r, f.Value, at)
+		case "shadow":
+			r.shadow = d.boolean(f.Value, at)
+		}
+	}
+	var base planNodes
+	hasKey := false
+	for _, f := range fs {
+		switch at := t.in(f.Name); f.Name {
+		case "description":
+			d.text(f.Value, at, "")
+		case "match":
+			r.match = d.conjunctions(f.Value, at)
+		case "unless":
+			r.unless = d.conjunctions(f.Value, at)
+		case "key":
+			hasKey = true
+			d.key(r, f.Value, at)
+		case "limits", "unlimited", "block":
+			base.add(f)
+		case "cost":
+			r.cost = d.cost(f.Value, at)
+		case "on_missing":
+			r.missing = word(d, f.Value, at, missingWords)
+		case "on_store_failure":
+			r.failure = word(d, f.Value, at, failureWords)
+		case "final":
+			r.final = d.boolean(f.Value, at)
+		case "hash_key":
+			r.hashKey = d.boolean(f.Value, at)
+		case "ipv4_prefix":
+			r.ipv4 = int(d.number(f.Value, at, 1, 32))
+		case "ipv6_prefix":
+			r.ipv6 = int(d.number(f.Value, at, 1, 128))
+		}
+	}
+	if r.name == "" {
+		if !has(fs, "name") {
+			d.fail(n, t, "metrics, answers and what keys have used go by it", "a rule without a name")
+		}
+		r.name = "?"
+	}
+	d.plansOf(r, n, t, fs, base)
+	d.checkKey(r, n, t, hasKey)
+	r.missingLayer = &Layer{Rule: r.name, Label: r.name, Text: "missing", Action: "missing", Shadow: r.shadow}
+	r.groups = nil
+	return r
+}
+
+func has(fs []Field, name string) bool {
+	for _, f := range fs {
+		if f.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *decoder) ruleName(r *rule, n *Node, t *trail) {
+	r.name = d.name(n, t)
+	if first := d.names[r.name]; first != nil && r.name != "" {
+		d.fail(n, t, "what keys have used belongs to the name", "a second rule %q: the first is in line %d", r.name, first.Line)
+	}
+	d.names[r.name] = n
+}
+
+// plansOf reads the limits of a rule, its tiers and its overrides.
+func (d *decoder) plansOf(r *rule, n *Node, t *trail, fs []Field, base planNodes) {
+	if base.any() {
+		r.own = d.plan(r, n, t, base, "", "/")
+	}
+	for _, f := range fs {
+		switch at := t.in(f.Name); f.Name {
+		case "tiers":
+			r.tiers = d.tiers(r, f.Value, at)
+			if r.tiers != nil && r.tiers.def == nil && r.own == nil {
+				d.fail(f.Value, at, "say default: NAME, or give the rule limits of its own", "no limits for requests of no tier")
+			}
+			if r.tiers != nil && r.tiers.def != nil && r.own != nil {
+				d.fail(f.Value, at, "drop one of them", "the rule has limits of its own and tiers a default")
+			}
+		case "overrides":
+			if d.want(f.Value, at, List, "each override is an item of the list") {
+				d.each(f.Value, at, func(n *Node, t *trail) { d.override(r, n, t) })
+			}
+		}
+	}
+	unread := len(fs) < len(n.Fields) // an error has been told, and limits may be what was meant
+	if !base.any() && !has(fs, "tiers") && !unread {
+		d.fail(n, t, `such as limits: ["100 per minute"]; or unlimited: true, or block: true`, "a rule without limits")
+	}
+}
+
+func (d *decoder) checkKey(r *rule, n *Node, t *trail, hasKey bool) {
+	limited := false
+	for _, p := range r.allPlans() {
+		limited = limited || p.action == ""
+	}
+	if limited && !hasKey {
+		d.fail(n, t, "such as key: [ip]; key: [] is one key for all requests of the rule", "limits without a key")
+	}
+}
+
+// key reads the attributes that a rule's keys are made of.
+func (d *decoder) key(r *rule, n *Node, t *trail) {
+	d.each(n, t, func(n *Node, t *trail) {
+		name, ok := d.text(n, t, "the name of an attribute, such as ip or header.x-api-key")
+		if !ok {
+			return
+		}
+		a, ok := d.attribute(n.Line, n.Column, t, name)
+		if !ok {
+			return
+		}
+		for _, b := range r.key {
+			if a == b {
+				d.fail(n, t, "", "attribute %q twice", a.name)
+			}
+		}
+		r.key = append(r.key, a)
+	})
+	if len(r.key) > maxKey {
+		d.fail(n, t, "", "a key of %d attributes: at most %d", len(r.key), maxKey)
+	}
+}
+
+// attribute checks an attribute's name.
+func (d *decoder) attribute(line, column int, t *trail, name string) (attribute, bool) {
+	const known = "known are method, host, path, ip, header.NAME, query.NAME, cookie.NAME; any other must be given by the caller"
+	fail := func(hint, format string, args ...any) (attribute, bool) {
+		d.failAt(line, column, t, hint, format, args...)
+		return attribute{}, false
+	}
+	if name == "" || len(name) > maxAttribute || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == 0x7f || c == 0xfffd }) {
+		return fail(known, "%q is no name of an attribute", shorten(name))
+	}
+	kind, rest, dotted := strings.Cut(name, ".")
+	switch kind {
+	case "header", "query", "cookie":
+		if !dotted || rest == "" {
+			return fail("such as "+kind+".NAME", "%q lacks the name of the %s", name, kind)
+		}
+		if kind == "header" {
+			if strings.ContainsAny(rest, "()<>@,;:\\\"/[]?={}") {
+				return fail("", "%q is no name of a header", rest)
+			}
+			name = strings.ToLower(name)
+		}
+	case "headers", "cookies":
+		return fail("did you mean "+strings.TrimSuffix(kind, "s")+"."+rest+"?", "unknown attribute %q", name)
+	case "method", "host", "path", "ip":
+		if dotted {
+			return fail("did you mean "+kind+"?", "unknown attribute %q", name)
+		}
+	default:
+		switch low := strings.ToLower(kind); low {
+		case "method", "host", "path", "ip", "header", "query", "cookie":
+			return fail("did you mean "+low+name[len(kind):]+"?", "unknown attribute %q", name)
+		}
+	}
+	return attributeOf(d.intern(name)), true
+}
+
+// planNodes are the fields that make a plan.
+type planNodes struct{ limits, unlimited, block *Field }
+
+func (p *planNodes) add(f Field) {
+	switch f.Name {
+	case "limits":
+		p.limits = &f
+	case "unlimited":
+		p.unlimited = &f
+	case "block":
+		p.block = &f
+	}
+}
+
+func (p *planNodes) any() bool { return p.limits != nil || p.unlimited != nil || p.block != nil }
+
+// plan reads limits or an action. The names of its limits begin with the rule's
+// and what sets the plan apart.
+func (d *decoder) plan(r *rule, n *Node, t *trail, nodes planNodes, variant, mark string) *plan {
+	action := ""
+	for _, f := range []*Field{nodes.unlimited, nodes.block} {
+		switch {
+		case f == nil:
+		case !d.boolean(f.Value, t.in(f.Name)):
+			if f.Value.Kind == Bool && nodes.limits == nil {
+				d.fail(f.Value, t.in(f.Name), "drop the field, or say true", "%s: false says nothing", f.Name)
+			}
+		case action != "":
+			d.failAt(f.Line, f.Column, t, "drop one of them", "both unlimited and block")
+		default:
+			action = f.Name
+		}
+	}
+	if action != "" && nodes.limits != nil {
+		d.failAt(nodes.limits.Line, nodes.limits.Column, t, "drop one of them", "both limits and %s", action)
+		return nil
+	}
+	if action != "" {
+		return &plan{id: -1, action: action, variant: variant, layers: []*Layer{{
+			Rule: r.name, Label: r.name, Variant: variant, Text: action, Action: action, Shadow: r.shadow,
+		}}}
+	}
+	if nodes.limits == nil {
+		return nil
+	}
+	limits, names := d.limits(nodes.limits.Value, t.in("limits"))
+	if len(limits) == 0 {
+		return nil
+	}
+	return d.bindable(r, limits, names, variant, mark)
+}
+
+// bindable makes the plan of limits.
+func (d *decoder) bindable(r *rule, limits []stint.Limit, names []string, variant, mark string) *plan {
+	shared := ""
+	if mark == "=" { // an override without a name: state belongs to the text
+		for i, l := range limits {
+			shared += l.String() + "\n" + names[i] + "\n"
+		}
+		if p := r.groups[shared]; p != nil {
+			return p
+		}
+	}
+	p := &plan{id: len(d.plans), variant: variant}
+	taken := make(map[string]int)
+	for i, l := range limits {
+		name := names[i]
+		if name == "" && mark == "=" {
+			name = l.String()
+		} else if name == "" {
+			name = stateName(l)
+		}
+		if taken[name]++; taken[name] > 1 {
+			name += "~" + strconv.Itoa(taken[name])
+		}
+		l = l.WithName(r.name + mark + name)
+		label := r.name
+		if len(limits) > 1 {
+			label += "/" + name
+		}
+		p.limits = append(p.limits, l)
+		p.layers = append(p.layers, &Layer{
+			Rule: r.name, Label: label, Variant: variant, Limit: l, Text: l.String(), Shadow: r.shadow,
+		})
+	}
+	d.plans = append(d.plans, p)
+	if shared != "" {
+		r.groups[shared] = p
+	}
+	return p
+}
+
+// limits reads a list of limits, with the names that some have.
+func (d *decoder) limits(n *Node, t *trail) (limits []stint.Limit, names []string) {
+	d.each(n, t, func(n *Node, t *trail) {
+		text, name := n, ""
+		if n.Kind == MapKind {
+			text = nil
+			for _, f := range d.fields(n, t, "", limitFields...) {
+				switch f.Name {
+				case "limit":
+					text = f.Value
+				case "name":
+					name = d.name(f.Value, t.in("name"))
+				}
+			}
+			if text == nil {
+				d.fail(n, t, `such as {"limit": "10/s", "name": "burst"}`, "no field \"limit\"")
+				return
+			}
+		}
+		s, ok := d.text(text, t, `such as "100 per minute", "10/s burst 20" or "every 2s"`)
+		if !ok {
+			return
+		}
+		l, err := stint.Parse(s)
+		if err != nil {
+			d.fail(text, t, "", "%s", strings.TrimPrefix(err.Error(), "stint: "))
+			return
+		}
+		for i := range limits {
+			if limits[i] == l || name != "" && names[i] == name {
+				d.fail(text, t, "", "the same limit twice")
+				return
+			}
+		}
+		limits, names = append(limits, l), append(names, name)
+	})
+	switch {
+	case n.Kind == List && len(n.Items) == 0:
+		d.fail(n, t, `such as ["100 per minute"]; for none say unlimited: true`, "no limits")
+	case len(limits) > maxLimits:
+		d.fail(n, t, "", "%d limits: at most %d", len(limits), maxLimits)
+	}
+	return limits, names
+}
+
+// cost reads what a request costs.
+func (d *decoder) cost(n *Node, t *trail) cost {
+	if n.Kind == Number {
+		return cost{fixed: d.number(n, t, 1, math.MaxInt64)}
+	}
+	c := cost{def: 1, min: 1, max: math.MaxInt64}
+	by := 0
+	for _, f := range d.fields(n, t, `a number, or a map such as {"header": "x-cost", "max": 100}`, costFields...) {
+		at := t.in(f.Name)
+		switch f.Name {
+		case "attribute", "header":
+			by++
+			name, ok := d.text(f.Value, at, "")
+			if f.Name == "header" {
+				name = "header." + name
+			}
+			if ok {
+				c.by, _ = d.attribute(f.Value.Line, f.Value.Column, at, name)
+			}
+		case "default":
+			c.def = d.number(f.Value, at, 0, math.MaxInt64)
+		case "min":
+			c.min = d.number(f.Value, at, 0, math.MaxInt64)
+		case "max":
+			c.max = d.number(f.Value, at, 1, math.MaxInt64)
+		}
+	}
+	switch {
+	case n.Kind != MapKind:
+	case by != 1:
+		d.fail(n, t, "", "a cost needs one of attribute and header")
+	case c.min > c.max:
+		d.fail(n, t, "", "min %d is above max %d", c.min, c.max)
+	}
+	return c
+}
+
+// tiers reads plans by the value of an attribute.
+func (d *decoder) tiers(r *rule, n *Node, t *trail) *tiers {
+	ts := &tiers{plans: make(map[string]*plan)}
+	var def *Node
+	fs := d.fields(n, t, `such as {"by": "jwt.plan", "default": "free", "plans": {"free": "1/s", "pro": "10/s"}}`, tiersFields...)
+	if n.Kind != MapKind {
+		return nil
+	}
+	for _, f := range fs {
+		at := t.in(f.Name)
+		switch f.Name {
+		case "by":
+			if name, ok := d.text(f.Value, at, "the name of an attribute"); ok {
+				ts.by, _ = d.attribute(f.Value.Line, f.Value.Column, at, name)
+			}
+		case "default":
+			if _, ok := d.text(f.Value, at, "the name of a plan"); ok {
+				def = f.Value
+			}
+		case "plans":
+			for _, p := range d.fields(f.Value, at, "limits by the value of the attribute") {
+				d.tier(r, ts, p, at.in(p.Name))
+			}
+		}
+	}
+	for _, field := range []string{"by", "plans"} {
+		if !has(fs, field) {
+			d.fail(n, t, "", "tiers without %q", field)
+		}
+	}
+	if def != nil {
+		if ts.def = ts.plans[def.Value]; ts.def == nil {
+			d.fail(def, t.in("default"), suggest(def.Value, ts.names), "no plan %q", shorten(def.Value))
+			ts.def = &plan{id: -1}
+		}
+	}
+	return ts
+}
+
+func (d *decoder) tier(r *rule, ts *tiers, f Field, t *trail) {
+	if !goodName(f.Name) {
+		d.failAt(f.Line, f.Column, t, "letters, digits, dots, underscores and hyphens, at most 64", "%q is no name", shorten(f.Name))
+		return
+	}
+	nodes := planNodes{limits: &f}
+	if f.Value.Kind == MapKind {
+		nodes = planNodes{}
+		for _, sub := range d.fields(f.Value, t, "", planFields...) {
+			nodes.add(sub)
+		}
+		if !nodes.any() {
+			d.fail(f.Value, t, "", "a plan needs one of %s", strings.Join(planFields, ", "))
+		}
+	}
+	ts.names = append(ts.names, f.Name)
+	if p := d.plan(r, f.Value, t, nodes, "tier "+f.Name, "@"+f.Name+"/"); p != nil {
+		ts.plans[f.Name] = p
+	} else {
+		ts.plans[f.Name] = &plan{id: -1} // an error has been told
+	}
+}
+
+// override reads limits for some requests.
+func (d *decoder) override(r *rule, n *Node, t *trail) {
+	o := override{line: n.Line, column: n.Column}
+	var nodes planNodes
+	name := ""
+	var when *Field
+	fs := d.fields(n, t, `such as {"when": {"header.x-api-key": "partner-1"}, "limits": ["100/s"]}`, overrideFields...)
+	if n.Kind != MapKind {
+		return
+	}
+	for _, f := range fs {
+		switch f.Name {
+		case "name":
+			name = d.name(f.Value, t.in("name"))
+		case "when":
+			when = &f
+		default:
+			nodes.add(f)
+		}
+	}
+	if when == nil {
+		d.fail(n, t, "the attributes it is for", "an override without %q", "when")
+		return
+	}
+	o.when = d.conjunction(when.Value, t.in("when"))
+	if !nodes.any() {
+		d.fail(n, t, "", "an override needs one of limits, unlimited, block")
+		return
+	}
+	variant, mark := "override", "="
+	if name != "" {
+		variant, mark = "override "+name, "!"+name+"/"
+		if r.groups[mark] != nil {
+			d.fail(n, t, "what keys have used belongs to the name", "a second override %q", name)
+			return
+		}
+		defer func() { r.groups[mark] = o.plan }()
+	}
+	if o.plan = d.plan(r, n, t, nodes, variant, mark); o.plan != nil {
+		r.overrides = append(r.overrides, o)
+	}
+}
+
+// conjunctions reads a map of conditions, or a list of such: any of them.
+func (d *decoder) conjunctions(n *Node, t *trail) []conjunction {
+	var all []conjunction
+	d.each(n, t, func(n *Node, t *trail) { all = append(all, d.conjunction(n, t)) })
+	if len(all) == 0 {
+		d.fail(n, t, "drop the field to match every request", "no conditions")
+	}
+	return all
+}
+
+func (d *decoder) conjunction(n *Node, t *trail) conjunction {
+	fs := d.fields(n, t, `attributes and what they must be, such as {"method": "POST", "path": "/login"}`)
+	if n.Kind == MapKind && len(n.Fields) == 0 {
+		d.fail(n, t, "drop the field to match every request", "no conditions")
+	}
+	conj := make(conjunction, 0, len(fs))
+	for _, f := range fs {
+		a, ok := d.attribute(f.Line, f.Column, t, f.Name)
+		if !ok {
+			continue
+		}
+		if conj.reads(a.name) {
+			d.failAt(f.Line, f.Column, t, "names of headers are the same in any case", "attribute %q twice", a.name)
+			continue
+		}
+		conj = append(conj, d.condition(a, f.Value, t.in(f.Name)))
+	}
+	return conj
+}
+
+// condition reads what one attribute must be.
+func (d *decoder) condition(a attribute, n *Node, t *trail) condition {
+	c := condition{attribute: a}
+	if n.Kind == Bool && d.visit(n, t) {
+		c.text = n.Value
+		c.present, c.absent = n.Value == "true", n.Value != "true"
+		return c
+	}
+	if n.Kind == List && len(n.Items) == 0 {
+		d.fail(n, t, "true is any value, false none", "no values")
+	}
+	var texts []string
+	d.each(n, t, func(n *Node, t *trail) {
+		if n.Kind != Number {
+			d.want(n, t, String, "a value, a list of values, or true for any and false for none")
+		} else {
+			d.visit(n, t)
+		}
+		if n.Kind != Number && n.Kind != String {
+			return
+		}
+		if reason, hint := c.add(d.intern(n.Value)); reason != "" {
+			d.fail(n, t, hint, "%q: %s", shorten(n.Value), reason)
+		}
+		if len(texts) < 8 {
+			texts = append(texts, n.Value)
+		} else if len(texts) == 8 {
+			texts = append(texts, "…")
+		}
+	})
+	c.text = strings.Join(texts, ", ")
+	return c
+}
+
+// add adds a value as written; reason and hint are empty if it is good.
+func (c *condition) add(text string) (reason, hint string) {
+	switch c.field {
+	case pathField:
+		p, reason, hint := parsePath(text)
+		if reason == "" {
+			c.paths = append(c.paths, p)
+		}
+		return reason, hint
+	case ipField:
+		p, reason, hint := parseNet(text)
+		if reason == "" {
+			if c.nets == nil {
+				c.nets = &netSet{}
+			}
+			c.nets.add(p)
+		}
+		return reason, hint
+	case methodField:
+		text = strings.ToUpper(text)
+		if strings.ContainsFunc(text, func(c rune) bool { return c != '-' && c != '*' && (c < 'A' || c > 'Z') }) || text == "" {
+			return "no method", "such as GET or POST"
+		}
+	case hostField:
+		if text != cleanHost(text) && !strings.EqualFold(text, cleanHost(text)) || strings.ContainsAny(text, "/ ") || text == "" {
+			return "no host", "a name without port or scheme, such as api.example.com or *.example.com"
+		}
+		text = strings.ToLower(text)
+	}
+	g := parseGlob(text)
+	if !g.literal() {
+		c.globs = append(c.globs, g)
+		return "", ""
+	}
+	c.addExact(g[0])
+	if c.field == methodField && text == "GET" {
+		c.addExact("HEAD") // which servers answer by the same work
+	}
+	return "", ""
+}
+
+// wholeNumber reads digits alone; what is above int64 is the most there is.
+func wholeNumber(s string) (int64, bool) {
+	if s == "" || strings.ContainsFunc(s, func(c rune) bool { return c < '0' || c > '9' }) {
+		return 0, false
+	}
+	v, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return math.MaxInt64, true
+	}
+	return v, true
+}
+
+// conditions returns the conjunction as text, for people.
+func (c conjunction) String() string {
+	var parts []string
+	for i := range c {
+		parts = append(parts, fmt.Sprintf("%s %s", c[i].name, c[i].want()))
+	}
+	return strings.Join(parts, " and ")
+}
+
+// want returns what a condition asks for.
+func (c *condition) want() string {
+	switch {
+	case c.present:
+		return "present"
+	case c.absent:
+		return "absent"
+	}
+	return "is " + c.text
+}

@@ -1,0 +1,47 @@
+// Package policy says who may do how much: rules that match requests by their
+// attributes, hold each to its limits, and are read from a file.
+//
+// A request is a set of named attributes. Most programs read rules once, bind
+// them to a store and ask for each request:
+//
+//	rules, err := policy.Parse(data) // docs/RULES.md says what a file holds
+//	…
+//	p, err := policy.New(store, rules, policy.Options{})
+//	…
+//	var r policy.Result
+//	err = p.Decide(ctx, policy.Map{"method": "POST", "path": "/login", "ip": ip}, 1, &r)
+//	if err == nil && !r.Decision.Allowed { … }
+//
+// Rules are tried in order. Every rule that matches holds the request to its
+// limits, all of them in one decision; a rule that is final, unlimited or a
+// block ends the matching. A request that no rule matches passes.
+//
+// # Guarantees
+//
+// Two requests share a key only if the attributes of the rule's key are equal:
+// no value that a client chooses meets another's. Paths are compared decoded
+// and cleaned; one that servers read in different ways is refused with a
+// [RequestError], never guessed at. A rule in shadow charges its own layers and
+// changes nothing else. What keys have used outlives [Policy.Reload], and a
+// reload that fails leaves the policy before as it was.
+//
+// All layers of a request are charged in one step of the store, or none is.
+// Rules that weigh one request by different costs, or more than
+// [stint.MaxLayers] layers, take several steps: all are asked first, then each
+// is reserved, and given back if a later one has meanwhile been used up. No
+// limit is exceeded by it, but for that moment another request may be denied.
+//
+// # Price
+//
+// Rules are found through an index over paths, hosts, addresses and any other
+// attribute, overrides through one of their own: a decision costs about the
+// same with five thousand rules as with one. Deciding with a used [Result]
+// allocates nothing for a key of one attribute, and the key's text for keys of
+// several. Each limit of the rules is a limit of the store, with what that
+// costs there.
+//
+// # Concurrency
+//
+// Rules and a Policy do not change and may be used from many goroutines at
+// once; a Result belongs to one.
+package policy

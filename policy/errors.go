@@ -1,0 +1,67 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+)
+
+// An Error says what is wrong in a rules file, where, and what would be right.
+type Error struct {
+	Line   int    // from 1; 0 if not known
+	Column int    // from 1, in characters
+	Path   string // such as rules[2].limits[0]
+	Reason string // what is wrong
+	Hint   string // what would be right; may be empty
+}
+
+// Error returns one line: place, path, reason and hint.
+func (e *Error) Error() string {
+	var b strings.Builder
+	if e.Line > 0 {
+		fmt.Fprintf(&b, "%d:%d: ", e.Line, e.Column)
+	}
+	if e.Path != "" {
+		b.WriteString(e.Path + ": ")
+	}
+	b.WriteString(e.Reason)
+	if e.Hint != "" {
+		b.WriteString("; " + e.Hint)
+	}
+	return b.String()
+}
+
+// Errors is all that is wrong in a rules file, in the order of the file.
+type Errors []*Error
+
+// Error returns one line for each.
+func (e Errors) Error() string {
+	lines := make([]string, len(e))
+	for i, one := range e {
+		lines[i] = one.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap returns each, for errors.As.
+func (e Errors) Unwrap() []error {
+	all := make([]error, len(e))
+	for i, one := range e {
+		all[i] = one
+	}
+	return all
+}
+
+// A Warning is something in the rules that is allowed, and likely not meant.
+type Warning struct {
+	Line   int    // from 1; 0 if not known
+	Column int    // from 1, in characters
+	Rule   string // the rule's name
+	Reason string
+	Hint   string // what would be better; may be empty
+}
+
+// String returns one line.
+func (w Warning) String() string {
+	e := Error{Line: w.Line, Column: w.Column, Path: "rule " + w.Rule, Reason: w.Reason, Hint: w.Hint}
+	return e.Error()
+}

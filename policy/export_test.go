@@ -1,0 +1,16 @@
+package policy
+
+// KnownFields is what the decoder takes, by the names of the schema's
+// definitions.
+var KnownFields = map[string][]string{
+	"document": documentFields,
+	"rule":     ruleFields,
+	"limit":    limitFields,
+	"cost":     costFields,
+	"override": overrideFields,
+	"tiers":    tiersFields,
+	"plan":     planFields,
+}
+
+// MaxBytes is the most that a file may hold.
+const MaxBytes = maxBytes

@@ -1,0 +1,171 @@
+package policy
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/stint-dev/stint"
+)
+
+// scratch is what a Result keeps beside the answer: which rules matched, and
+// room for the next request.
+type scratch struct {
+	policy  *Policy
+	hits    []hit
+	found   []int32 // candidates of the rules
+	others  []int32 // candidates of a rule's overrides
+	layers  []stint.Layer
+	buf     []byte
+	parts   []tokenPart
+	blocked int // index in Rules of what denies for good, or -1
+}
+
+// A hit is a rule that matched.
+type hit struct {
+	rule    *rule
+	plan    *plan
+	key     string
+	weight  int64 // what one unit of the request costs
+	cost    int64
+	first   int // of its entries in Result.Rules
+	out     bool
+	missing bool
+	took    bool // charged
+	onLocal bool // and there
+}
+
+// limited reports whether the hit has limits to decide by.
+func (h *hit) limited() bool { return h.plan.id >= 0 && !h.out }
+
+// enforced reports whether the hit takes part in the decision.
+func (h *hit) enforced() bool { return h.limited() && !h.rule.shadow }
+
+// match fills r with the rules that hold for the request.
+func (p *Policy) match(attrs Attributes, cost int64, r *Result) error {
+	*r = Result{Tightest: -1, Rules: r.Rules[:0], scratch: scratch{
+		policy: p, hits: r.hits[:0], found: r.found[:0], others: r.others, layers: r.layers[:0],
+		buf: r.buf, parts: r.parts[:0], blocked: -1,
+	}}
+	if cost < 0 {
+		return stint.ErrCost
+	}
+	q := request{attrs: attrs}
+	if err := p.rules.ready(&q); err != nil {
+		return err
+	}
+	r.found = p.rules.index.find(&q, r.found)
+	for _, i := range r.found {
+		one := p.rules.rules[i]
+		if one.match != nil && !anyOf(one.match, &q) || one.unless != nil && anyOf(one.unless, &q) {
+			continue
+		}
+		ends, err := p.hold(r, &q, one, cost)
+		if ends || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ready cleans the path, if any rule looks at it.
+func (r *Rules) ready(q *request) (err error) {
+	if !r.path {
+		return nil
+	}
+	if q.path, q.hasPath = q.attrs.Attribute("path"); q.hasPath {
+		q.path, err = CleanPath(q.path)
+	}
+	return err
+}
+
+// hold adds a rule that matches to the result, and reports whether it ends the
+// matching.
+func (p *Policy) hold(r *Result, q *request, one *rule, cost int64) (ends bool, err error) {
+	h := hit{rule: one, first: len(r.Rules)}
+	h.plan, r.others = one.planFor(q, r.others)
+	if h.plan.id >= 0 {
+		h.key, r.buf, h.missing = p.key(one, q, r.buf)
+		if h.missing && one.missing == missingSkip {
+			return false, nil
+		}
+		if h.weight, err = one.cost.of(q, one.shadow); err != nil {
+			return false, err
+		}
+		h.cost = times(h.weight, cost)
+	}
+	denies := h.missing && one.missing == missingDeny || h.plan.action == "block"
+	layers := h.plan.layers
+	if h.missing && one.missing == missingDeny {
+		h.out = true
+		layers = []*Layer{one.missingLayer}
+	}
+	for _, l := range layers {
+		e := RuleResult{Layer: l, Cost: h.cost, Remaining: -1, Missing: h.missing, hit: len(r.hits)}
+		if denies {
+			e.Denied, e.Remaining, e.RetryAfter = true, 0, stint.Never
+		}
+		r.Rules = append(r.Rules, e)
+	}
+	r.hits = append(r.hits, h)
+	if one.shadow {
+		r.ShadowDenied = r.ShadowDenied || denies
+		return false, nil
+	}
+	r.Matched = true
+	if denies {
+		r.blocked = h.first
+	}
+	return denies || one.final || h.plan == one.own && h.plan.action != "", nil
+}
+
+// planFor returns what a request is held to: by the first override that fits,
+// else by its tier, else by the rule itself.
+func (r *rule) planFor(q *request, others []int32) (*plan, []int32) {
+	if len(r.overrides) > 0 {
+		others = r.overrideIndex.find(q, others[:0])
+		for _, i := range others {
+			if o := &r.overrides[i]; o.when.miss(q) == nil {
+				return o.plan, others
+			}
+		}
+	}
+	if r.tiers != nil {
+		v, _ := q.value(r.tiers.by)
+		if p := r.tiers.plans[v]; p != nil {
+			return p, others
+		}
+		if r.tiers.def != nil {
+			return r.tiers.def, others
+		}
+	}
+	return r.own, others
+}
+
+// of returns what one unit of a request costs. A value that is no whole number
+// is the request's fault, but not where the rule is in shadow.
+func (c *cost) of(q *request, shadow bool) (int64, error) {
+	if c.fixed > 0 {
+		return c.fixed, nil
+	}
+	v, ok := q.value(c.by)
+	if !ok || v == "" {
+		return c.def, nil
+	}
+	n, ok := wholeNumber(v)
+	if !ok && !shadow {
+		return 0, &RequestError{Attribute: c.by.name, Reason: "the cost is not a whole number"}
+	}
+	if !ok {
+		return c.def, nil
+	}
+	return min(max(n, c.min), c.max), nil
+}
+
+// times multiplies; what is above int64 is the most there is, and never passes.
+func times(a, b int64) int64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	if hi != 0 || lo > math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return int64(lo)
+}

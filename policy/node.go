@@ -1,0 +1,43 @@
+package policy
+
+// A Node is a value of a rules file, whatever syntax it is written in.
+type Node struct {
+	Kind Kind
+	// Value is the text of a string, or of a number or boolean as written.
+	Value string
+	// Line and Column are where it begins, from 1; a column counts characters.
+	Line, Column int
+	// Fields are a map's, in the order of the file, with those that come twice.
+	Fields []Field
+	// Items are a list's.
+	Items []*Node
+}
+
+// A Field is one field of a map.
+type Field struct {
+	Name         string
+	Line, Column int // of the name
+	Value        *Node
+}
+
+// A Kind is what a [Node] holds.
+type Kind uint8
+
+// The kinds of nodes.
+const (
+	Null Kind = iota
+	Bool
+	Number
+	String
+	List
+	MapKind
+)
+
+// String returns the kind in words: "a list".
+func (k Kind) String() string {
+	words := [...]string{"nothing", "true or false", "a number", "text", "a list", "a map"}
+	if int(k) < len(words) {
+		return words[k]
+	}
+	return "an unknown kind"
+}

@@ -1,0 +1,229 @@
+package policy_test
+
+import (
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stint-dev/stint/policy"
+)
+
+func TestCleanPath(t *testing.T) {
+	for _, c := range []struct{ raw, want string }{
+		{"", "/"},
+		{"/", "/"},
+		{"*", "/"},
+		{"/login", "/login"},
+		{"/login/", "/login"},
+		{"//login", "/login"},
+		{"/login//", "/login"},
+		{"/./login/.", "/login"},
+		{"/a/../login", "/login"},
+		{"/../../login", "/login"},
+		{"/a/b/..", "/a"},
+		{"/..", "/"},
+		{"/...", "/..."},
+		{"/.well-known/x", "/.well-known/x"},
+		{"/login?next=/a;b%2F", "/login"},
+		{"?x", "/"},
+		{"/%6Cogin", "/login"},
+		{"/%6cogin", "/login"},
+		{"/a%20b", "/a b"},
+		{"/100%25", "/100%"},
+		{"/100%25/x", "/100%/x"},
+		{"/caf%C3%A9", "/café"},
+		{"/café", "/café"},
+		{"/a%2eb", "/a.b"},
+		{"/a:b@c", "/a:b@c"},
+		{"/pkg.Service/Method", "/pkg.Service/Method"},
+
+		{"login", "!must begin with a slash"},
+		{"http://a/login", "!must begin with a slash"},
+		{"/a%2Flogin", "!encoded slash"},
+		{"/a%2flogin", "!encoded slash"},
+		{"/a%5Clogin", "!encoded slash or backslash"},
+		{`/a\login`, "!backslash"},
+		{"/login%00", "!control"},
+		{"/login%0a", "!control"},
+		{"/login\x00", "!control"},
+		{"/login\r\nX: y", "!control"},
+		{"/login%7f", "!control"},
+		{"/login%C2%85", "!control"},
+		{"/login;x=1", "!semicolon"},
+		{"/login%3Bx", "!semicolon"},
+		{"/login#x", "!#"},
+		{"/%2e%2e/login", "!dot segment"},
+		{"/.%2E/login", "!dot segment"},
+		{"/%2e/login", "!dot segment"},
+		{"/a/%2e%2e", "!dot segment"},
+		{"/%252e%252e/login", "!twice"},
+		{"/a%252Fb", "!twice"},
+		{"/a%25%32%66b", "!twice"},
+		{"/%", "!hexadecimal"},
+		{"/%4", "!hexadecimal"},
+		{"/%zz", "!hexadecimal"},
+		{"/%u002f", "!hexadecimal"},
+		{"/a%C0%AFb", "!UTF-8"},
+		{"/a%ff", "!UTF-8"},
+		{"/a\xff", "!UTF-8"},
+		{"/" + strings.Repeat("a", 9000), "!longer"},
+	} {
+		got, err := policy.CleanPath(c.raw)
+		if reason, bad := strings.CutPrefix(c.want, "!"); bad {
+			var re *policy.RequestError
+			if !errors.As(err, &re) || !errors.Is(err, policy.ErrRequest) || re.Attribute != "path" || !strings.Contains(re.Reason, reason) {
+				t.Errorf("%q: %q, %v; want an error about %q", c.raw, got, err, reason)
+			}
+			continue
+		}
+		if err != nil || got != c.want {
+			t.Errorf("%q: %q, %v; want %q", c.raw, got, err, c.want)
+		}
+	}
+}
+
+// FuzzCleanPath holds that cleaning once is enough: what comes out says the
+// same however it is written and read again.
+func FuzzCleanPath(f *testing.F) {
+	for _, s := range []string{"/", "/a/../b", "/%6Cogin//x/.", "/a%252f", "/caf%C3%A9", "*", "/a?b"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		clean, err := policy.CleanPath(raw)
+		if err != nil {
+			if !errors.Is(err, policy.ErrRequest) {
+				t.Fatal(err)
+			}
+			return
+		}
+		again, err := policy.CleanPath((&url.URL{Path: clean}).EscapedPath())
+		if err != nil || again != clean {
+			t.Fatalf("%q: %q, then %q, %v", raw, clean, again, err)
+		}
+		if clean[0] != '/' || clean != "/" && strings.HasSuffix(clean, "/") || strings.Contains(clean, "//") ||
+			strings.ContainsAny(clean, "\\;\x00") {
+			t.Fatalf("%q: %q", raw, clean)
+		}
+		for _, seg := range strings.Split(clean, "/") {
+			if seg == "." || seg == ".." {
+				t.Fatalf("%q: %q", raw, clean)
+			}
+		}
+	})
+}
+
+// TestMatch asks for one condition at a time: attribute, what the rule says,
+// what the request says.
+func TestMatch(t *testing.T) {
+	for _, c := range []struct {
+		match string
+		attrs policy.Map
+		want  bool
+	}{
+		{`{"path": "/login"}`, policy.Map{"path": "/login"}, true},
+		{`{"path": "/login"}`, policy.Map{"path": "/login/"}, true},
+		{`{"path": "/login/"}`, policy.Map{"path": "/login"}, true},
+		{`{"path": "/login"}`, policy.Map{"path": "//x/..//%6Cogin?a"}, true},
+		{`{"path": "/login"}`, policy.Map{"path": "/Login"}, false},
+		{`{"path": "/login"}`, policy.Map{"path": "/login/x"}, false},
+		{`{"path": "/login"}`, policy.Map{}, false},
+		{`{"path": "/"}`, policy.Map{"path": "/"}, true},
+		{`{"path": "/"}`, policy.Map{"path": "/a"}, false},
+		{`{"path": "/**"}`, policy.Map{"path": "/"}, true},
+		{`{"path": "/**"}`, policy.Map{"path": "/a/b"}, true},
+		{`{"path": "/api/**"}`, policy.Map{"path": "/api"}, true},
+		{`{"path": "/api/**"}`, policy.Map{"path": "/api/a/b"}, true},
+		{`{"path": "/api/**"}`, policy.Map{"path": "/apis"}, false},
+		{`{"path": "/api/*"}`, policy.Map{"path": "/api/a"}, true},
+		{`{"path": "/api/*"}`, policy.Map{"path": "/api"}, false},
+		{`{"path": "/api/*"}`, policy.Map{"path": "/api/a/b"}, false},
+		{`{"path": "/users/{id}"}`, policy.Map{"path": "/users/7"}, true},
+		{`{"path": "/users/{id}/posts"}`, policy.Map{"path": "/users/7/posts"}, true},
+		{`{"path": "/users/{id}/posts"}`, policy.Map{"path": "/users/7/likes"}, false},
+		{`{"path": "/{rest...}"}`, policy.Map{"path": "/a/b/c"}, true},
+		{`{"path": "/**/edit"}`, policy.Map{"path": "/a/b/edit"}, true},
+		{`{"path": "/**/edit"}`, policy.Map{"path": "/edit"}, true},
+		{`{"path": "/**/edit"}`, policy.Map{"path": "/edit/a"}, false},
+		{`{"path": "/**/a/**/b"}`, policy.Map{"path": "/x/a/a/y/b/b"}, true},
+		{`{"path": "/files/*.png"}`, policy.Map{"path": "/files/a.png"}, true},
+		{`{"path": "/files/*.png"}`, policy.Map{"path": "/files/a.jpg"}, false},
+		{`{"path": "/v*/x"}`, policy.Map{"path": "/v2/x"}, true},
+		{`{"path": ["/a", "/b/*"]}`, policy.Map{"path": "/b/c"}, true},
+		{`{"path": true}`, policy.Map{"path": "/b/c"}, true},
+
+		{`{"method": "POST"}`, policy.Map{"method": "POST"}, true},
+		{`{"method": "post"}`, policy.Map{"method": "POST"}, true},
+		{`{"method": "POST"}`, policy.Map{"method": "post"}, true},
+		{`{"method": "GET"}`, policy.Map{"method": "HEAD"}, true},
+		{`{"method": "HEAD"}`, policy.Map{"method": "GET"}, false},
+		{`{"method": ["PUT", "PATCH"]}`, policy.Map{"method": "POST"}, false},
+		{`{"method": "*"}`, policy.Map{"method": "BREW"}, true},
+
+		{`{"host": "api.example.com"}`, policy.Map{"host": "API.Example.com.:8080"}, true},
+		{`{"host": "*.example.com"}`, policy.Map{"host": "a.b.example.com"}, true},
+		{`{"host": "*.example.com"}`, policy.Map{"host": "example.com"}, false},
+		{`{"host": "*.example.com"}`, policy.Map{"host": "evilexample.com"}, false},
+		{`{"host": "::1"}`, policy.Map{"host": "[::1]:80"}, true},
+
+		{`{"ip": "10.0.0.0/8"}`, policy.Map{"ip": "10.1.2.3"}, true},
+		{`{"ip": "10.0.0.0/8"}`, policy.Map{"ip": "::ffff:10.1.2.3"}, true},
+		{`{"ip": "10.0.0.0/8"}`, policy.Map{"ip": "::ffff:a01:203"}, true},
+		{`{"ip": "10.0.0.0/8"}`, policy.Map{"ip": "11.1.2.3"}, false},
+		{`{"ip": "10.0.0.0/8"}`, policy.Map{"ip": "10.1.2.3:80"}, false},
+		{`{"ip": "10.0.0.0/8"}`, policy.Map{"ip": "010.1.2.3"}, false},
+		{`{"ip": "2001:db8::/32"}`, policy.Map{"ip": "2001:db8::7%eth0"}, true},
+		{`{"ip": ["192.0.2.7", "2001:db8::1"]}`, policy.Map{"ip": "2001:DB8:0::1"}, true},
+		{`{"ip": false}`, policy.Map{"ip": "nonsense"}, true},
+		{`{"ip": "0.0.0.0/0"}`, policy.Map{"ip": "2001:db8::1"}, false},
+
+		{`{"header.X-Plan": "pro"}`, policy.Map{"header.x-plan": "pro"}, true},
+		{`{"header.x-plan": "pro"}`, policy.Map{"header.x-plan": "Pro"}, false},
+		{`{"header.x-plan": "pro-*"}`, policy.Map{"header.x-plan": "pro-1"}, true},
+		{`{"header.x-plan": "*-pro"}`, policy.Map{"header.x-plan": "a-pro"}, true},
+		{`{"header.x-plan": "a*b*c"}`, policy.Map{"header.x-plan": "a--b--c"}, true},
+		{`{"header.x-plan": "a*b*c"}`, policy.Map{"header.x-plan": "a--c--b"}, false},
+		{`{"header.x-plan": "aa*aa"}`, policy.Map{"header.x-plan": "aaa"}, false},
+		{`{"header.x-plan": "\\*"}`, policy.Map{"header.x-plan": "*"}, true},
+		{`{"header.x-plan": "\\*"}`, policy.Map{"header.x-plan": "x"}, false},
+		{`{"header.x-plan": "*"}`, policy.Map{"header.x-plan": ""}, true},
+		{`{"header.x-plan": "*"}`, policy.Map{}, false},
+		{`{"header.x-plan": true}`, policy.Map{"header.x-plan": "x"}, true},
+		{`{"header.x-plan": true}`, policy.Map{"header.x-plan": ""}, false},
+		{`{"header.x-plan": false}`, policy.Map{}, true},
+		{`{"header.x-version": 2}`, policy.Map{"header.x-version": "2"}, true},
+		{`{"query.Page": "1", "cookie.S": "x"}`, policy.Map{"query.Page": "1", "cookie.S": "x"}, true},
+		{`{"query.Page": "1", "cookie.S": "x"}`, policy.Map{"query.Page": "1"}, false},
+		{`[{"query.a": "1"}, {"query.b": "1"}]`, policy.Map{"query.b": "1"}, true},
+		{`[{"query.a": "1"}, {"query.b": "1"}]`, policy.Map{"query.c": "1"}, false},
+		{`{"jwt.sub": "user-7"}`, policy.Map{"jwt.sub": "user-7"}, true},
+	} {
+		// By the index, by trying every rule, and as an exception.
+		for _, field := range []string{"match", "unless"} {
+			p := newPolicy(t, `{"name": "r", "`+field+`": `+c.match+`, "key": [], "limits": ["1/s"]}`)
+			want := c.want == (field == "match")
+			if got := decide(t, p, c.attrs).Matched; got != want {
+				t.Errorf("%s %s, %v: %v", field, c.match, c.attrs, got)
+			}
+			e, err := p.Explain(c.attrs)
+			if err != nil || e.Rules[0].Applies != want {
+				t.Errorf("explain %s %s, %v: %v %v", field, c.match, c.attrs, e, err)
+			}
+		}
+	}
+}
+
+// TestAmbiguousPath refuses such a request where a rule looks at paths, and
+// charges nothing.
+func TestAmbiguousPath(t *testing.T) {
+	p := newPolicy(t, `{"name": "r", "match": {"path": "/login"}, "key": ["ip"], "limits": ["1/s"]}`)
+	var r policy.Result
+	err := p.Decide(t.Context(), policy.Map{"path": "/x%2f..%2flogin", "ip": "192.0.2.7"}, 1, &r)
+	if !errors.Is(err, policy.ErrRequest) {
+		t.Errorf("%v", err)
+	}
+	p = newPolicy(t, `{"name": "r", "key": ["ip"], "limits": ["1/s"]}`)
+	if err := p.Decide(t.Context(), policy.Map{"path": "/x%2fy", "ip": "192.0.2.7"}, 1, &r); err != nil {
+		t.Errorf("no rule looks at the path: %v", err)
+	}
+}

@@ -1,0 +1,909 @@
+package policy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+)
+
+func parse(t testing.TB, rules ...string) *policy.Rules {
+	t.Helper()
+	r, err := policy.Parse([]byte(`{"rules": [` + strings.Join(rules, ",\n") + `]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// newPolicy returns a policy on a store whose clock stands still.
+func newPolicy(t testing.TB, rules ...string) *policy.Policy {
+	t.Helper()
+	p, err := policy.New(memstore.New(memstore.Options{Now: func() int64 { return 0 }}), parse(t, rules...), policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func decide(t testing.TB, p *policy.Policy, attrs policy.Attributes) *policy.Result {
+	t.Helper()
+	return decideN(t, p, attrs, 1)
+}
+
+func decideN(t testing.TB, p *policy.Policy, attrs policy.Attributes, cost int64) *policy.Result {
+	t.Helper()
+	var r policy.Result
+	if err := p.Decide(t.Context(), attrs, cost, &r); err != nil {
+		t.Fatal(err)
+	}
+	return &r
+}
+
+// passes counts how many requests of cost 1 pass in a row.
+func passes(t testing.TB, p *policy.Policy, attrs policy.Attributes) (n int) {
+	t.Helper()
+	for decide(t, p, attrs).Decision.Allowed {
+		if n++; n > 1000 {
+			t.Fatal("no end")
+		}
+	}
+	return n
+}
+
+func TestOneRule(t *testing.T) {
+	p := newPolicy(t, `{"name": "login", "match": {"method": "POST", "path": "/login"}, "key": ["ip"], "limits": ["5/m"]}`)
+	attrs := policy.Map{"method": "POST", "path": "/login", "ip": "192.0.2.7"}
+	r := decide(t, p, attrs)
+	if d := r.Decision; !d.Allowed || d.Limit != 5 || d.Remaining != 4 || d.ResetAfter != 12*time.Second {
+		t.Errorf("%+v", d)
+	}
+	if len(r.Rules) != 1 || r.Tightest != 0 || !r.Matched || r.Rules[0].Rule != "login" || r.Rules[0].Label != "login" ||
+		r.Rules[0].Text != "5/1m" || r.Rules[0].Remaining != 4 || r.Rules[0].Limit.Name() != "login/gcra" {
+		t.Errorf("%+v", r)
+	}
+	if n := passes(t, p, attrs); n != 4 {
+		t.Errorf("%d more", n)
+	}
+	r = decide(t, p, attrs)
+	if e := r.Rules[0]; !e.Denied || e.RetryAfter != stint.Wait(12*time.Second) || e.Remaining != 0 {
+		t.Errorf("%+v", e)
+	}
+	attrs["ip"] = "192.0.2.8"
+	if !decide(t, p, attrs).Decision.Allowed {
+		t.Error("another address is denied")
+	}
+	attrs["path"] = "/other"
+	if r := decide(t, p, attrs); r.Matched || !r.Decision.Allowed || len(r.Rules) != 0 || r.Tightest != -1 {
+		t.Errorf("no rule: %+v", r)
+	}
+}
+
+// TestLayersOfRules: the limits of all rules that match are one decision.
+func TestLayersOfRules(t *testing.T) {
+	p := newPolicy(t,
+		`{"name": "address", "key": ["ip"], "limits": ["10/m"]}`,
+		`{"name": "account", "key": ["jwt.sub"], "limits": ["3/m", "100/h fixed_window"]}`)
+	a := policy.Map{"ip": "192.0.2.7", "jwt.sub": "a"}
+	if n := passes(t, p, a); n != 3 {
+		t.Errorf("%d passed", n)
+	}
+	r := decide(t, p, a)
+	if r.Rules[0].Denied || !r.Rules[1].Denied || r.Rules[2].Denied || r.Tightest != 1 || r.Decision.Denied != 2 {
+		t.Errorf("%+v", r)
+	}
+	// The denials have charged no address: seven of ten are left to another.
+	if n := passes(t, p, policy.Map{"ip": "192.0.2.7", "jwt.sub": "b"}); n != 3 {
+		t.Errorf("%d passed", n)
+	}
+	if err := p.Inspect(t.Context(), r); err != nil || r.Rules[0].Remaining != 4 || r.Rules[1].Remaining != 0 || r.Rules[2].Remaining != 97 {
+		t.Errorf("%v %+v", err, r.Rules)
+	}
+	if r.Rules[0].Label != "address" || r.Rules[1].Label != "account/gcra" || r.Rules[2].Label != "account/fixed_window:1h" {
+		t.Errorf("%q %q %q", r.Rules[0].Label, r.Rules[1].Label, r.Rules[2].Label)
+	}
+}
+
+// TestCosts: rules that weigh a request differently are still all or nothing.
+func TestCosts(t *testing.T) {
+	p := newPolicy(t,
+		`{"name": "requests", "key": ["ip"], "limits": ["10/m"]}`,
+		`{"name": "tokens", "key": ["ip"], "cost": {"attribute": "tokens", "default": 7, "min": 2, "max": 50}, "limits": ["100/m"]}`,
+		`{"name": "hammer", "key": ["ip"], "limits": ["1000/m sliding_log count_denied"]}`)
+	left := func() [3]int64 {
+		var r policy.Result
+		if err := p.Peek(t.Context(), policy.Map{"ip": "a.b"}, 0, &r); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Inspect(t.Context(), &r); err != nil {
+			t.Fatal(err)
+		}
+		return [3]int64{r.Rules[0].Remaining, r.Rules[1].Remaining, r.Rules[2].Remaining}
+	}
+	ip := "a.b" // no address: missing, and shared
+	for _, c := range []struct {
+		tokens string
+		pass   bool
+		left   [3]int64
+	}{
+		{"40", true, [3]int64{9, 60, 999}},
+		{"", true, [3]int64{8, 53, 998}},
+		{"1", true, [3]int64{7, 51, 997}},
+		{"99999999999999999999", true, [3]int64{6, 1, 996}},
+		{"2", false, [3]int64{6, 1, 995}}, // counted where denials are
+	} {
+		r := decide(t, p, policy.Map{"ip": ip, "tokens": c.tokens})
+		if got := left(); r.Decision.Allowed != c.pass || got != c.left {
+			t.Errorf("%s: %+v, left %v, want %v", c.tokens, r.Decision, got, c.left)
+		}
+		if !c.pass && (!r.Rules[1].Denied || r.Rules[0].Denied || r.Tightest != 1) {
+			t.Errorf("%+v", r)
+		}
+	}
+	for _, bad := range []string{"-1", "+1", "1.5", "x", " 1", "0x1"} {
+		var r policy.Result
+		err := p.Decide(t.Context(), policy.Map{"ip": ip, "tokens": bad}, 1, &r)
+		var re *policy.RequestError
+		if !errors.As(err, &re) || re.Attribute != "tokens" || len(bad) > 1 && strings.Contains(err.Error(), bad) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	var r policy.Result
+	if err := p.Decide(t.Context(), policy.Map{"ip": ip}, -1, &r); !errors.Is(err, stint.ErrCost) {
+		t.Error(err)
+	}
+	if got := left(); got != [3]int64{6, 1, 995} {
+		t.Errorf("errors have charged: %v", got)
+	}
+	if d := decideN(t, p, policy.Map{"ip": ip, "tokens": "50"}, 1<<62).Decision; d.Allowed || d.RetryAfter != stint.Never {
+		t.Errorf("a cost that wraps: %+v", d)
+	}
+}
+
+// TestCostsTogether: several callers race on rules of several costs; nothing is
+// exceeded and what is denied is given back.
+func TestCostsTogether(t *testing.T) {
+	p := newPolicy(t,
+		`{"name": "a", "key": ["ip"], "limits": ["100/h fixed_window"]}`,
+		`{"name": "b", "key": ["jwt.sub"], "cost": 3, "limits": ["60/h fixed_window"]}`)
+	var passed [2]atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			var r policy.Result
+			sub := i % 2
+			for range 100 {
+				if err := p.Decide(context.Background(), policy.Map{"ip": "192.0.2.7", "jwt.sub": fmt.Sprint(sub)}, 1, &r); err != nil {
+					t.Error(err)
+				} else if r.Decision.Allowed {
+					passed[sub].Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	// 40 in all use up both accounts of 20, and leave 60 of the address.
+	if a, b := passed[0].Load(), passed[1].Load(); a != 20 || b != 20 {
+		t.Errorf("%d and %d passed", a, b)
+	}
+	if n := passes(t, p, policy.Map{"ip": "192.0.2.7", "jwt.sub": "2"}); n != 20 {
+		t.Errorf("%d more", n)
+	}
+}
+
+// TestCostsFull: a store without room for reservations still decides.
+func TestCostsFull(t *testing.T) {
+	store := memstore.New(memstore.Options{MaxReservations: 1, Now: func() int64 { return 0 }})
+	p, err := policy.New(store, parse(t,
+		`{"name": "a", "key": ["ip"], "limits": ["10/h fixed_window"]}`,
+		`{"name": "b", "key": ["ip"], "cost": 3, "limits": ["60/h fixed_window"]}`), policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := passes(t, p, policy.Map{"ip": "192.0.2.7"}); n != 10 {
+		t.Errorf("%d passed", n)
+	}
+}
+
+func TestManyLayers(t *testing.T) {
+	var rules []string
+	for i := range 40 {
+		rules = append(rules, fmt.Sprintf(`{"name": "r%d", "key": ["ip"], "limits": ["%d/m", "%d/h fixed_window"]}`, i, 10+i, 5+i))
+	}
+	p := newPolicy(t, rules...)
+	if n := passes(t, p, policy.Map{"ip": "192.0.2.7"}); n != 5 {
+		t.Errorf("%d passed", n)
+	}
+	r := decide(t, p, policy.Map{"ip": "192.0.2.7"})
+	if len(r.Rules) != 80 || !r.Rules[1].Denied || r.Rules[79].Denied {
+		t.Errorf("%+v", r.Rules[1])
+	}
+}
+
+func TestShadow(t *testing.T) {
+	p := newPolicy(t,
+		`{"name": "trial", "shadow": true, "final": true, "key": ["ip"], "limits": ["2/m"]}`,
+		`{"name": "real", "key": ["ip"], "limits": ["4/m"]}`,
+		`{"name": "ban", "shadow": true, "match": {"header.x": "bad"}, "block": true}`,
+		`{"name": "must", "shadow": true, "key": ["jwt.sub"], "on_missing": "deny", "limits": ["9/m"]}`,
+		`{"name": "dear", "shadow": true, "key": ["jwt.sub"], "cost": {"header": "x"}, "limits": ["9/m"]}`)
+	attrs := policy.Map{"ip": "192.0.2.7", "jwt.sub": "a"}
+	want := []struct{ allowed, shadow bool }{{true, false}, {true, false}, {true, true}, {true, true}, {false, true}}
+	for i, w := range want {
+		r := decide(t, p, attrs)
+		if r.Decision.Allowed != w.allowed || r.ShadowDenied != w.shadow || r.Rules[0].Denied != w.shadow || !r.Rules[0].Shadow {
+			t.Errorf("%d: %+v", i, r)
+		}
+		if r.Decision.Limit != 4 || r.Tightest != 1 || !r.Matched {
+			t.Errorf("%d: the shadow shows in the decision: %+v", i, r)
+		}
+	}
+	// The four that passed were charged to the shadows that let them, the
+	// denied one to none.
+	r := decide(t, p, attrs)
+	if r.Rules[2].Remaining != 5 || r.Rules[3].Remaining != 5 {
+		t.Errorf("%+v", r.Rules)
+	}
+	r = decide(t, p, policy.Map{"ip": "192.0.2.8", "header.x": "bad"})
+	if !r.Decision.Allowed || !r.ShadowDenied || !r.Rules[2].Denied || r.Rules[2].Action != "block" ||
+		!r.Rules[3].Denied || r.Rules[3].Action != "missing" {
+		t.Errorf("%+v", r)
+	}
+	p = newPolicy(t, `{"name": "trial", "shadow": true, "key": ["ip"], "limits": ["1/m"]}`)
+	decide(t, p, attrs)
+	if r := decide(t, p, attrs); r.Matched || !r.Decision.Allowed || !r.ShadowDenied || r.Tightest != -1 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestOnMissing(t *testing.T) {
+	for _, c := range []struct {
+		word  string
+		attrs policy.Map
+		pass  int // of three
+		match bool
+	}{
+		{"shared", policy.Map{"header.k": "a"}, 2, true},
+		{"shared", policy.Map{}, 2, true},
+		{"shared", policy.Map{"header.k": ""}, 2, true},
+		{"deny", policy.Map{"header.k": "a"}, 2, true},
+		{"deny", policy.Map{}, 0, true},
+		{"deny", policy.Map{"header.k": ""}, 0, true},
+		{"skip", policy.Map{"header.k": "a"}, 2, true},
+		{"skip", policy.Map{}, 3, false},
+		{"skip", policy.Map{"header.k": ""}, 3, false},
+	} {
+		p := newPolicy(t, `{"name": "r", "key": ["header.k"], "on_missing": "`+c.word+`", "final": true, "limits": ["2/m"]}`)
+		n := 0
+		var r *policy.Result
+		for range 3 {
+			if r = decide(t, p, c.attrs); r.Decision.Allowed {
+				n++
+			}
+		}
+		if n != c.pass || r.Matched != c.match {
+			t.Errorf("%s %v: %d passed, matched %v", c.word, c.attrs, n, r.Matched)
+		}
+		if c.word == "deny" && c.pass == 0 && (r.Decision.RetryAfter != stint.Never || !r.Rules[0].Missing || r.Tightest != 0) {
+			t.Errorf("%+v", r)
+		}
+	}
+	// An empty value and a missing one share a key, and no other.
+	p := newPolicy(t, `{"name": "r", "key": ["header.k"], "limits": ["2/m"]}`)
+	decide(t, p, policy.Map{"header.k": ""})
+	decide(t, p, policy.Map{})
+	if decide(t, p, policy.Map{}).Decision.Allowed || !decide(t, p, policy.Map{"header.k": "-"}).Decision.Allowed {
+		t.Error("the shared key is not one")
+	}
+}
+
+func TestOverridesAndTiers(t *testing.T) {
+	p := newPolicy(t, `{
+		"name": "api", "key": ["header.k"],
+		"tiers": {"by": "jwt.plan", "default": "free", "plans": {"free": "2/m", "pro": ["5/m"], "gone": {"block": true}, "all": {"unlimited": true}}},
+		"overrides": [
+			{"when": {"header.k": "partner-1"}, "limits": ["7/m"]},
+			{"when": {"header.k": "partner-*"}, "limits": ["6/m"]},
+			{"when": {"header.k": ["x", "y"], "jwt.plan": "pro"}, "limits": ["4/m"]},
+			{"when": {"header.k": "*-test"}, "unlimited": true},
+			{"when": {"header.k": "thief"}, "block": true},
+			{"name": "vip", "when": {"header.k": "vip"}, "limits": ["9/m", "3/s"]}
+		]}`,
+		`{"name": "all", "key": [], "limits": ["1000/m"]}`)
+	for _, c := range []struct {
+		key, plan string
+		want      int
+		variant   string
+	}{
+		{"a", "", 2, "tier free"},
+		{"b", "unheard of", 2, "tier free"},
+		{"c", "pro", 5, "tier pro"},
+		{"d", "gone", 0, "tier gone"},
+		{"partner-1", "gone", 7, "override"},
+		{"partner-2", "", 6, "override"},
+		{"x", "pro", 4, "override"},
+		{"x", "", 2, "tier free"},
+		{"thief", "pro", 0, "override"},
+		{"vip", "", 3, "override vip"},
+	} {
+		attrs := policy.Map{"header.k": c.key, "jwt.plan": c.plan}
+		if r := decide(t, p, attrs); r.Rules[0].Variant != c.variant {
+			t.Errorf("%v: %q", attrs, r.Rules[0].Variant)
+		} else if n := passes(t, p, attrs); n != max(c.want-1, 0) {
+			t.Errorf("%v: %d more", attrs, n)
+		}
+	}
+	// Without limits of its own, the rule lets the others decide.
+	for _, attrs := range []policy.Map{{"header.k": "a-test"}, {"header.k": "q", "jwt.plan": "all"}} {
+		if r := decide(t, p, attrs); len(r.Rules) != 2 || r.Rules[0].Action != "unlimited" || r.Decision.Limit != 1000 || r.Tightest != 1 {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+func TestEnds(t *testing.T) {
+	p := newPolicy(t,
+		`{"name": "health", "match": {"path": "/livez"}, "unlimited": true}`,
+		`{"name": "banned", "match": {"ip": "203.0.113.0/24"}, "unless": {"path": "/appeal"}, "block": true}`,
+		`{"name": "login", "match": {"path": "/login"}, "final": true, "key": ["ip"], "limits": ["2/m"]}`,
+		`{"name": "rest", "key": ["ip"], "limits": ["1/m"]}`)
+	for _, c := range []struct {
+		path, ip string
+		rules    string
+		pass     int
+	}{
+		{"/livez", "203.0.113.1", "health", 1000},
+		{"/login", "203.0.113.1", "banned", 0},
+		{"/appeal", "203.0.113.1", "rest", 1},
+		{"/login", "192.0.2.1", "login", 2},
+		{"/other", "192.0.2.1", "rest", 1},
+	} {
+		attrs := policy.Map{"path": c.path, "ip": c.ip}
+		r := decide(t, p, attrs)
+		var names []string
+		for _, e := range r.Rules {
+			names = append(names, e.Rule)
+		}
+		if strings.Join(names, " ") != c.rules || r.Decision.Allowed != (c.pass > 0) || !r.Matched {
+			t.Errorf("%s %s: %v %+v", c.path, c.ip, names, r.Decision)
+		}
+		if c.pass < 1000 {
+			if n := passes(t, p, attrs); n != max(c.pass-1, 0) {
+				t.Errorf("%s %s: %d more", c.path, c.ip, n)
+			}
+		}
+	}
+}
+
+func TestReserve(t *testing.T) {
+	p := newPolicy(t,
+		`{"name": "requests", "key": ["ip"], "limits": ["10/h fixed_window"]}`,
+		`{"name": "tokens", "key": ["ip"], "cost": 10, "limits": ["1000/h fixed_window"]}`,
+		`{"name": "trial", "shadow": true, "key": ["ip"], "limits": ["5/h fixed_window"]}`)
+	attrs := policy.Map{"ip": "192.0.2.7"}
+	left := func() string {
+		var r policy.Result
+		if err := p.Peek(t.Context(), attrs, 0, &r); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Inspect(t.Context(), &r); err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(r.Rules[0].Remaining, r.Rules[1].Remaining, r.Rules[2].Remaining)
+	}
+	var r policy.Result
+	token, err := p.Reserve(t.Context(), attrs, 4, time.Minute, &r)
+	if err != nil || token == "" || !r.Decision.Allowed || left() != "6 960 1" {
+		t.Fatalf("%v %q %+v %s", err, token, r.Decision, left())
+	}
+	if d, err := p.Settle(t.Context(), token, 1); err != nil || !d.Allowed || left() != "9 990 4" {
+		t.Errorf("%v %+v %s", err, d, left())
+	}
+	if _, err := p.Settle(t.Context(), token, 3); err != nil || left() != "9 990 4" {
+		t.Errorf("settled twice: %v %s", err, left())
+	}
+	for i := range len(token) {
+		bad := []byte(token)
+		bad[i] ^= 1
+		if _, err := p.Settle(t.Context(), stint.Token(bad), 0); !errors.Is(err, stint.ErrReservation) {
+			t.Fatalf("byte %d: %v", i, err)
+		}
+	}
+	if token, err = p.Reserve(t.Context(), attrs, 2, time.Minute, &r); err != nil || left() != "7 970 2" {
+		t.Fatalf("%v %s", err, left())
+	}
+	if p, err = p.Reload(p.Rules()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Cancel(t.Context(), token); err != nil || left() != "9 990 4" {
+		t.Errorf("%v %s", err, left())
+	}
+	if token, err = p.Reserve(t.Context(), attrs, 10, time.Minute, &r); err != nil || token != "" || r.Decision.Allowed || left() != "9 990 4" {
+		t.Errorf("%v %q %+v %s", err, token, r.Decision, left())
+	}
+	if err := p.Decide(t.Context(), attrs, 2, &r); err != nil || left() != "7 970 2" {
+		t.Errorf("%v %s", err, left())
+	}
+	for range 2 {
+		if err := p.GiveBack(t.Context(), &r); err != nil || left() != "9 990 4" {
+			t.Errorf("%v %s", err, left())
+		}
+	}
+	if err := p.Refund(t.Context(), attrs, 1, &r); err != nil || left() != "10 1000 5" || !r.Decision.Allowed {
+		t.Errorf("%v %s %+v", err, left(), r.Decision)
+	}
+	decideN(t, p, attrs, 5)
+	if err := p.Reset(t.Context(), attrs, &r); err != nil || left() != "10 1000 5" {
+		t.Errorf("%v %s", err, left())
+	}
+	if _, err := p.Settle(t.Context(), "", 0); !errors.Is(err, stint.ErrReservation) {
+		t.Error(err)
+	}
+}
+
+// TestReload keeps what keys have used, under the rules as they become.
+func TestReload(t *testing.T) {
+	p := newPolicy(t, `{"name": "a", "key": ["ip"], "limits": ["10/m", "20/h fixed_window"],
+		"overrides": [{"name": "vip", "when": {"ip": "192.0.2.9"}, "limits": ["30/m"]}]}`)
+	a, vip := policy.Map{"ip": "192.0.2.7"}, policy.Map{"ip": "192.0.2.9"}
+	decideN(t, p, a, 8)
+	decideN(t, p, vip, 30)
+	before := p
+	next := parse(t, `{"name": "new", "key": [], "limits": ["1000/m"]}`,
+		`{"name": "a", "key": ["ip"], "limits": ["12/h fixed_window", "10/m"],
+		"overrides": [{"name": "vip", "when": {"ip": "192.0.2.9"}, "limits": ["60/m"]}]}`)
+	p, err := p.Reload(next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := passes(t, p, a); n != 2 {
+		t.Errorf("%d passed after the reload", n)
+	}
+	if n := passes(t, p, vip); n != 0 { // a drained bucket stays drained
+		t.Errorf("vip: %d passed", n)
+	}
+	if r := decide(t, before, a); r.Decision.Allowed {
+		t.Error("the policy before has forgotten")
+	}
+	for _, c := range next.Compare(before.Rules()) {
+		if c.Fresh {
+			t.Errorf("%v", c)
+		}
+	}
+	// A limit that the store cannot hold leaves all as it was.
+	bad := parse(t, `{"name": "a", "key": ["ip"], "limits": ["500/m"]}`,
+		`{"name": "z", "key": ["ip"], "limits": ["2_000_000/h sliding_log"]}`)
+	if q, err := p.Reload(bad); err == nil || q != nil || !strings.Contains(err.Error(), `"z"`) {
+		t.Errorf("%v", err)
+	}
+	if r := decide(t, p, a); r.Decision.Allowed || r.Decision.Limit != 10 {
+		t.Errorf("the failed reload has changed limits: %+v", r.Decision)
+	}
+}
+
+func TestCompare(t *testing.T) {
+	base := `"name": "a", "key": ["ip"]`
+	for _, c := range []struct {
+		old, new string
+		want     string // substring; "!" when fresh
+	}{
+		{base + `, "limits": ["10/m"]`, base + `, "limits": ["10/m"]`, ""},
+		{base + `, "limits": ["10/m"]`, base + `, "limits": ["20/h"]`, "keeps what was used"},
+		{base + `, "limits": ["10/m"]`, base + `, "limits": ["10/m", "100/h"]`, "limit 100/1h is new"},
+		{base + `, "limits": ["10/m", "100/h"]`, base + `, "limits": ["10/m"]`, "limit 100/1h is gone"},
+		{base + `, "limits": ["10/m"]`, base + `, "limits": ["10/m sliding_log"]`, "!starts fresh"},
+		{base + `, "limits": ["10/m fixed_window"]`, base + `, "limits": ["10/h fixed_window"]`, "!starts fresh"},
+		{base + `, "limits": ["10/m fixed_window"]`, base + `, "limits": ["20/m fixed_window"]`, "keeps"},
+		{base + `, "limits": ["10/m"]`, `"name": "a", "key": ["jwt.sub"], "limits": ["10/m"]`, "!all keys start fresh"},
+		{base + `, "limits": ["10/m"]`, `"name": "b", "key": ["ip"], "limits": ["10/m"]`, "is gone"},
+		{base + `, "limits": ["10/m"]`, base + `, "shadow": true, "limits": ["10/m"]`, "shadow becomes true"},
+		{base + `, "limits": ["10/m"]`, base + `, "tiers": {"by": "t", "default": "x", "plans": {"x": "10/m"}}`, "!(tier x)"},
+	} {
+		changes := parse(t, "{"+c.new+"}").Compare(parse(t, "{"+c.old+"}"))
+		want, fresh := strings.CutPrefix(c.want, "!")
+		found := want == "" && len(changes) == 0
+		for _, ch := range changes {
+			found = found || want != "" && strings.Contains(ch.String(), want) && ch.Fresh == fresh
+			if ch.Fresh && !fresh {
+				t.Errorf("%s: fresh: %v", c.new, ch)
+			}
+		}
+		if !found {
+			t.Errorf("%s -> %s: %v, want %q", c.old, c.new, changes, c.want)
+		}
+	}
+}
+
+// TestIndex compares decisions by the index with the explanation, which tries
+// every rule.
+func TestIndex(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	pick := func(of ...string) string { return of[random.IntN(len(of))] }
+	paths := []string{"/a", "/a/**", "/{x}/b", "/a/*/c", "/**/c", "/b*", "/**", "/a/b/c", "/"}
+	hosts := []string{"a.test", "*.a.test", "b.*", "*", "*a*"}
+	ips := []string{"10.0.0.0/8", "10.1.0.0/16", "2001:db8::/32", "0.0.0.0/0"}
+	keys := []string{"k", "k*", "*1", "k*1", "x", "kk"}
+	var rules []string
+	for i := range 300 {
+		conj := func() string {
+			var c []string
+			for _, a := range [][2]string{
+				{"path", pick(paths...)}, {"host", pick(hosts...)}, {"ip", pick(ips...)}, {"header.k", pick(keys...)}, {"method", pick("GET", "POST")},
+			} {
+				if random.IntN(3) == 0 {
+					c = append(c, fmt.Sprintf("%q: %q", a[0], a[1]))
+				}
+			}
+			if len(c) == 0 {
+				return `{"header.none": false}`
+			}
+			return "{" + strings.Join(c, ", ") + "}"
+		}
+		field := `"match": ` + conj()
+		switch random.IntN(3) {
+		case 0:
+			field = `"match": [` + conj() + "," + conj() + `]`
+		case 1:
+			field += `, "unless": ` + conj()
+		}
+		rules = append(rules, fmt.Sprintf(`{"name": "r%d", %s, "shadow": true, "key": [], "limits": ["1/s"],
+			"overrides": [{"when": %s, "limits": ["2/s"]}, {"when": %s, "unlimited": true}]}`, i, field, conj(), conj()))
+	}
+	p := newPolicy(t, rules...)
+	for range 500 {
+		attrs := policy.Map{
+			"path": pick("/", "/a", "/a/b", "/a/x/c", "/a/b/c", "/bb", "/x/b", "/c"), "host": pick("a.test", "x.a.test", "b.test", "c"),
+			"ip": pick("10.1.2.3", "10.2.2.3", "192.0.2.1", "2001:db8::1", "-"), "method": pick("GET", "POST", "HEAD"),
+		}
+		if random.IntN(4) > 0 {
+			attrs["header.k"] = pick("k", "k1", "kk", "x1", "")
+		}
+		e, err := p.Explain(attrs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want, got []string
+		for _, x := range e.Rules {
+			if x.Applies {
+				want = append(want, x.Rule+x.Layers[0].Variant+x.Layers[0].Text)
+			}
+		}
+		for _, x := range decide(t, p, attrs).Rules {
+			got = append(got, x.Rule+x.Variant+x.Text)
+		}
+		if strings.Join(got, " ") != strings.Join(want, " ") {
+			t.Fatalf("%v: by index %v, one by one %v", attrs, got, want)
+		}
+	}
+}
+
+// broken is a store that fails while it is told to.
+type broken struct {
+	stint.Store
+	down atomic.Bool
+}
+
+var errDown = errors.New("the store is down")
+
+type brokenBound struct {
+	stint.Bound
+	s *broken
+}
+
+func (s *broken) Bind(limits ...stint.Limit) (stint.Bound, error) {
+	b, err := s.Store.Bind(limits...)
+	return &brokenBound{b, s}, err
+}
+
+func (b *brokenBound) Decide(ctx context.Context, op stint.Op, key string, cost int64) (stint.Decision, error) {
+	if b.s.down.Load() {
+		return stint.Decision{}, errDown
+	}
+	return b.Bound.Decide(ctx, op, key, cost)
+}
+
+func (s *broken) inner(layers []stint.Layer) []stint.Layer {
+	var all []stint.Layer
+	for _, l := range layers {
+		all = append(all, stint.Layer{Bound: l.Bound.(*brokenBound).Bound, Key: l.Key})
+	}
+	return all
+}
+
+func (s *broken) Decide(ctx context.Context, op stint.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
+	if s.down.Load() {
+		return stint.Decision{}, errDown
+	}
+	return s.Store.Decide(ctx, op, s.inner(layers), cost)
+}
+
+func (s *broken) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.Token, error) {
+	if s.down.Load() {
+		return stint.Decision{}, "", errDown
+	}
+	return s.Store.Reserve(ctx, s.inner(layers), cost, ttl)
+}
+
+func newBroken() *broken {
+	return &broken{Store: memstore.New(memstore.Options{Now: func() int64 { return 0 }})}
+}
+
+func TestOnStoreFailure(t *testing.T) {
+	local := `{"name": "local", "key": ["ip"], "limits": ["6/h fixed_window"]}`
+	open := `{"name": "open", "key": ["ip"], "on_store_failure": "open", "limits": ["5/h fixed_window"]}`
+	closed := `{"name": "closed", "match": {"path": "/login"}, "key": ["ip"], "on_store_failure": "closed", "limits": ["100/h fixed_window"]}`
+	store := newBroken()
+	p, err := policy.New(store, parse(t, local, open, closed), policy.Options{
+		Local: memstore.New(memstore.Options{Now: func() int64 { return 0 }}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	attrs := policy.Map{"ip": "192.0.2.7", "path": "/"}
+	decideN(t, p, attrs, 4)
+	store.down.Store(true)
+	// Warm: two of six are left; open does not count.
+	for i, want := range []bool{true, true, false} {
+		r := decide(t, p, attrs)
+		if r.Decision.Allowed != want || !errors.Is(r.StoreError, errDown) || r.Rules[0].Failed != policy.FailLocal ||
+			r.Rules[1].Failed != policy.FailOpen || r.Tightest != 0 {
+			t.Errorf("%d: %+v", i, r)
+		}
+	}
+	attrs["path"] = "/login"
+	r := decide(t, p, attrs)
+	if r.Decision.Allowed || r.Decision.RetryAfter != stint.Wait(time.Second) || r.Tightest != 2 || r.Rules[2].Failed != policy.FailClosed {
+		t.Errorf("%+v", r)
+	}
+	store.down.Store(false)
+	if r := decide(t, p, attrs); !r.Decision.Allowed || r.StoreError != nil || r.Rules[0].Failed != policy.NotFailed {
+		t.Errorf("%+v", r)
+	}
+	store.down.Store(true)
+	var res policy.Result
+	attrs = policy.Map{"ip": "192.0.2.8", "path": "/"}
+	token, err := p.Reserve(t.Context(), attrs, 6, time.Minute, &res)
+	if err != nil || token == "" || decide(t, p, attrs).Decision.Allowed {
+		t.Fatalf("%v %q", err, token)
+	}
+	if _, err := p.Settle(t.Context(), token, 5); err != nil || !decide(t, p, attrs).Decision.Allowed {
+		t.Errorf("a reservation of the local store: %v", err)
+	}
+
+	// Only open rules.
+	if p, err = policy.New(store, parse(t, open), policy.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		if r := decide(t, p, attrs); !r.Decision.Allowed || r.Decision.Denied != 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+	// No store to fall back on.
+	mem := memstore.New(memstore.Options{})
+	if p, err = policy.New(mem, parse(t, local), policy.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := mem.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Decide(t.Context(), attrs, 1, &res); !errors.Is(err, stint.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+func TestNodes(t *testing.T) {
+	for _, c := range []struct {
+		limit string
+		want  int
+	}{
+		{"10/s", 3}, {"10/s burst 30", 10}, {"2/s", 1}, {"9/m fixed_window", 3}, {"9/m sliding_log", 3}, {"9/d in UTC", 3},
+		{"9 per month in UTC", 3}, {"9/m sliding_counter relaxed", 3}, {"9/m sliding_buckets parts 7 count_denied", 3},
+		{"9/m token_bucket_interval", 3}, {"9/m leaky_queue burst 3", 2}, {"every 1s", 1}, {"1/h fixed_window", 1},
+	} {
+		if strings.Contains(c.limit, "/d in") {
+			c.limit = "9 per day in UTC"
+		}
+		store := newBroken()
+		p, err := policy.New(store, parse(t, `{"name": "a", "key": ["ip"], "limits": ["`+c.limit+`"]}`), policy.Options{
+			Nodes: 3, Local: memstore.New(memstore.Options{Now: func() int64 { return 0 }}),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store.down.Store(true)
+		if n := passes(t, p, policy.Map{"ip": "192.0.2.7"}); n != c.want {
+			t.Errorf("%s: %d passed on one of three nodes, want %d", c.limit, n, c.want)
+		}
+	}
+}
+
+func TestAddressKeys(t *testing.T) {
+	p := newPolicy(t, `{"name": "a", "key": ["ip"], "limits": ["2/m"]}`)
+	wide := newPolicy(t, `{"name": "a", "key": ["ip"], "ipv4_prefix": 24, "ipv6_prefix": 48, "limits": ["2/m"]}`)
+	for _, c := range []struct {
+		a, b          string
+		same, sameLax bool
+	}{
+		{"192.0.2.7", "192.0.2.7", true, true},
+		{"192.0.2.7", "::ffff:192.0.2.7", true, true},
+		{"192.0.2.7", "::ffff:c000:207", true, true},
+		{"192.0.2.7", "192.0.2.8", false, true},
+		{"192.0.2.7", "192.0.3.7", false, false},
+		{"2001:db8::1", "2001:DB8:0:0:ffff::1%eth0", true, true},
+		{"2001:db8::1", "2001:db8:0:1::1", false, true},
+		{"2001:db8::1", "2001:db8:1::1", false, false},
+		{"junk", "other junk", true, true},
+		{"junk", "", true, true},
+	} {
+		for _, q := range []struct {
+			p    *policy.Policy
+			same bool
+		}{{p, c.same}, {wide, c.sameLax}} {
+			a, b := decide(t, q.p, policy.Map{"ip": c.a}), decide(t, q.p, policy.Map{"ip": c.b})
+			if same := a.Key(0) == b.Key(0); same != q.same || same != (a.KeyHash(0) == b.KeyHash(0)) || len(a.KeyHash(0)) != 16 {
+				t.Errorf("%s and %s: keys %q and %q", c.a, c.b, a.Key(0), b.Key(0))
+			}
+		}
+	}
+}
+
+// FuzzKeys holds that keys are the same only where all attributes are.
+func FuzzKeys(f *testing.F) {
+	f.Add("a_b", "c", "a", "b_c")
+	f.Add("", "1:a", "1:a", "")
+	f.Add("-", "", "", "-")
+	f.Add("~", "x", "~x", "")
+	f.Add(strings.Repeat("a", 257), "b", strings.Repeat("a", 256), "ab")
+	one := `{"name": "one", "key": ["x"], "limits": ["1/s"]}`
+	two := `{"name": "two", "key": ["x", "y"], "limits": ["1/s"]}`
+	p := newPolicy(f, one, two)
+	hashed, err := policy.New(memstore.New(memstore.Options{}), parse(f, strings.ReplaceAll(one, `"limits"`, `"hash_key": true, "limits"`),
+		strings.ReplaceAll(two, `"limits"`, `"hash_key": true, "limits"`)), policy.Options{Secret: []byte("0123456789abcdef")})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, ax, ay, bx, by string) {
+		for _, p := range []*policy.Policy{p, hashed} {
+			a, b := decide(t, p, policy.Map{"x": ax, "y": ay}), decide(t, p, policy.Map{"x": bx, "y": by})
+			if (a.Key(0) == b.Key(0)) != (ax == bx) {
+				t.Errorf("%q and %q: %q and %q", ax, bx, a.Key(0), b.Key(0))
+			}
+			if (a.Key(1) == b.Key(1)) != (ax == bx && ay == by) {
+				t.Errorf("%q %q and %q %q: %q and %q", ax, ay, bx, by, a.Key(1), b.Key(1))
+			}
+			// What looks like a hash cannot be sent in its place.
+			if c := decide(t, p, policy.Map{"x": a.Key(0)}); ax != a.Key(0) && ax != "" && c.Key(0) == a.Key(0) {
+				t.Errorf("%q is taken for the key of %q", a.Key(0), ax)
+			}
+			if len(a.Key(0)) > 256 || len(a.Key(1)) > 256 {
+				t.Errorf("a key of %d bytes", len(a.Key(1)))
+			}
+			if p == hashed && len(ax) > 4 && strings.Contains(a.Key(0)+a.Key(1), ax) {
+				t.Errorf("%q shows in %q", ax, a.Key(0))
+			}
+		}
+	})
+}
+
+func TestWarnings(t *testing.T) {
+	for _, c := range []struct {
+		want  string
+		rules []string
+	}{
+		{"", []string{`{"name": "a", "key": ["ip"], "limits": ["1/s"]}`}},
+		{"values of header.k", []string{`{"name": "a", "key": ["header.k"], "limits": ["1/s"]}`}},
+		{"values of header.k", []string{`{"name": "a", "key": ["ip", "header.k"], "limits": ["1/s"]}`}},
+		{"values of path", []string{`{"name": "a", "match": {"path": "/x/**"}, "key": ["path"], "limits": ["1/s"]}`}},
+		{"", []string{`{"name": "a", "match": {"path": ["/x", "/y"]}, "key": ["path"], "limits": ["1/s"]}`}},
+		{"", []string{`{"name": "a", "match": {"path": "/x/y"}, "key": ["header.k"], "limits": ["1/s"]}`, `{"name": "b", "match": {"path": "/x/**"}, "key": ["ip"], "limits": ["9/s"]}`}},
+		{"values of header.k", []string{`{"name": "a", "match": {"path": "/x/y"}, "key": ["header.k"], "limits": ["1/s"]}`, `{"name": "b", "match": {"path": "/z/**"}, "key": ["ip"], "limits": ["9/s"]}`}},
+		{"", []string{`{"name": "a", "key": ["jwt.sub"], "limits": ["1/s"]}`}},
+		{"never reached: rule a", []string{`{"name": "a", "match": {"path": "/x/**"}, "unlimited": true}`, `{"name": "b", "match": {"path": "/x/{id}", "method": "GET"}, "key": ["ip"], "limits": ["9/s"]}`}},
+		{"never reached: rule a", []string{`{"name": "a", "final": true, "key": ["ip"], "limits": ["9/s"]}`, `{"name": "b", "block": true}`}},
+		{"", []string{`{"name": "a", "final": true, "unless": {"ip": "10.0.0.0/8"}, "key": ["ip"], "limits": ["9/s"]}`, `{"name": "b", "block": true}`}},
+		{"never reached: rule a", []string{`{"name": "a", "match": {"ip": "10.0.0.0/8"}, "block": true}`, `{"name": "b", "match": {"ip": ["10.1.0.0/16", "10.2.3.4"]}, "key": ["ip"], "limits": ["9/s"]}`}},
+		{"", []string{`{"name": "a", "match": {"host": "a.*"}, "block": true}`, `{"name": "b", "match": {"host": "*.b"}, "key": ["ip"], "limits": ["9/s"]}`}},
+		{"override ip is 10.0.0.1 is never reached", []string{`{"name": "a", "key": ["ip"], "limits": ["1/s"], "overrides": [{"when": {"ip": "10.0.0.0/8"}, "limits": ["2/s"]}, {"when": {"ip": "10.0.0.1"}, "limits": ["3/s"]}]}`}},
+		{"never reached: the one in line 1", []string{`{"name": "a", "key": ["jwt.k"], "limits": ["1/s"], "overrides": [{"when": {"jwt.k": "p-*"}, "limits": ["2/s"]}, {"when": {"jwt.k": "p-1"}, "limits": ["3/s"]}]}`}},
+		{"never fits", []string{`{"name": "a", "match": {"method": "POST"}, "key": ["ip"], "limits": ["1/s"], "overrides": [{"when": {"method": "PUT"}, "limits": ["2/s"]}]}`}},
+		{"pays nothing", []string{`{"name": "a", "key": ["ip"], "cost": {"header": "c", "min": 0}, "limits": ["1/s"]}`}},
+		{"chooses its tier", []string{`{"name": "a", "key": ["ip"], "limits": ["1/s"], "tiers": {"by": "header.plan", "plans": {"pro": "9/s"}}}`}},
+		{"none can ever pass", []string{`{"name": "a", "key": ["ip"], "cost": 5, "limits": ["1/s"]}`}},
+		{"no effect in shadow", []string{`{"name": "a", "key": ["ip"], "final": true, "shadow": true, "limits": ["1/s"]}`}},
+	} {
+		var all []string
+		for _, w := range parse(t, c.rules...).Warnings() {
+			if w.Line == 0 || w.Rule == "" {
+				t.Errorf("%+v", w)
+			}
+			all = append(all, w.String())
+		}
+		if got := strings.Join(all, "\n"); c.want == "" && got != "" || !strings.Contains(got, c.want) {
+			t.Errorf("%v:\n%s\nwant %q", c.rules, got, c.want)
+		}
+	}
+}
+
+func TestNewErrors(t *testing.T) {
+	mem := memstore.New(memstore.Options{})
+	rules := parse(t, `{"name": "a", "key": ["ip"], "hash_key": true, "limits": ["1/s"]}`)
+	for _, f := range []func() (*policy.Policy, error){
+		func() (*policy.Policy, error) { return policy.New(nil, rules, policy.Options{}) },
+		func() (*policy.Policy, error) { return policy.New(mem, nil, policy.Options{}) },
+		func() (*policy.Policy, error) { return policy.New(mem, rules, policy.Options{}) },
+		func() (*policy.Policy, error) { return policy.New(mem, rules, policy.Options{Secret: []byte("short")}) },
+	} {
+		if p, err := f(); p != nil || err == nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestAllocations: a decision on one rule costs the garbage collector nothing.
+func TestAllocations(t *testing.T) {
+	attrs := &request{method: "POST", path: "/login", ip: "192.0.2.7", key: "k"}
+	for _, c := range []struct {
+		most float64
+		rule string
+	}{
+		{0, `{"name": "a", "match": {"path": "/other"}, "key": ["ip"], "limits": ["1000000/s"]}`},
+		{0, `{"name": "a", "match": {"path": "/login", "method": "POST"}, "key": ["ip"], "limits": ["1000000/s"]}`},
+		{0, `{"name": "a", "key": ["header.x-api-key"], "limits": ["1000000/s", "90000000/h fixed_window"]}`},
+		{1, `{"name": "a", "key": ["ip", "header.x-api-key"], "limits": ["1000000/s"]}`},
+		{0, `{"name": "a", "match": {"ip": "192.0.2.0/24"}, "block": true}`},
+	} {
+		p := newPolicy(t, c.rule)
+		var r policy.Result
+		if n := testing.AllocsPerRun(100, func() {
+			if err := p.Decide(context.Background(), attrs, 1, &r); err != nil {
+				t.Fatal(err)
+			}
+		}); n > c.most {
+			t.Errorf("%s: %v allocations", c.rule, n)
+		}
+	}
+}
+
+// TestReloadUnderLoad: requests and reloads at once; no limit is exceeded.
+func TestReloadUnderLoad(t *testing.T) {
+	rule := func(n int) string {
+		return fmt.Sprintf(`{"name": "a", "key": ["ip"], "limits": ["%d/h fixed_window"]}`, n)
+	}
+	var current atomic.Pointer[policy.Policy]
+	current.Store(newPolicy(t, rule(500)))
+	var passed atomic.Int64
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			var r policy.Result
+			for range 500 {
+				if err := current.Load().Decide(context.Background(), policy.Map{"ip": "192.0.2.7"}, 1, &r); err != nil {
+					t.Error(err)
+				} else if r.Decision.Allowed {
+					passed.Add(1)
+				}
+			}
+		})
+	}
+	for i := range 50 {
+		next, err := current.Load().Reload(parse(t, rule(500+i%2)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		current.Store(next)
+	}
+	wg.Wait()
+	if n := passed.Load(); n < 500 || n > 501 {
+		t.Errorf("%d passed", n)
+	}
+}

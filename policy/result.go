@@ -1,0 +1,100 @@
+package policy
+
+import (
+	"time"
+
+	"github.com/stint-dev/stint"
+)
+
+// A Result is the answer to one request. It may be used again and again, for
+// one request at a time, and then saves the allocations; what an earlier answer
+// held is lost. The zero Result is ready for use.
+type Result struct {
+	// Decision is the answer of all rules that are not in shadow. When none
+	// matched, or only such as set no limit, it is allowed with a Limit of 0.
+	// A block, and a key that may not be missing, deny for good: RetryAfter is
+	// [stint.Never]. Denied counts the entries of Rules that are not in shadow
+	// and have a limit, in order, as far as it can hold them.
+	Decision stint.Decision
+	// Matched reports whether a rule that is not in shadow matched.
+	Matched bool
+	// ShadowDenied reports whether a rule in shadow would have denied.
+	ShadowDenied bool
+	// Tightest is the index in Rules of what the answer is about: the layer
+	// whose limit and remaining Decision holds or, when denied, the one that
+	// denied for longest as far as is known. It is -1 when there is none.
+	Tightest int
+	// StoreError is why the store could not decide, when the rules' words for
+	// that case made the decision instead.
+	StoreError error
+	// Rules has an entry for each limit of each rule that matched, in the
+	// order of the rules; a rule that sets no limit has one. It is valid until
+	// the Result is used again.
+	Rules []RuleResult
+
+	scratch
+}
+
+// A RuleResult is what one limit of a matching rule said.
+type RuleResult struct {
+	*Layer
+	// Cost is what the request costs under this rule.
+	Cost int64
+	// Remaining is what the layer has left, or -1 if it is not known: a store
+	// answers for several layers at once, with the least. [Policy.Inspect]
+	// finds out.
+	Remaining int64
+	// ResetAfter is the wait until the layer is as if never used, for several
+	// layers the longest of them.
+	ResetAfter time.Duration
+	// RetryAfter is 0 unless the layer denied; for several layers the longest.
+	RetryAfter stint.Wait
+	// Denied reports whether this layer denied, or would have if in shadow.
+	Denied bool
+	// Missing reports whether an attribute of the key was missing.
+	Missing bool
+	// Failed is how the layer was decided without its store.
+	Failed Failure
+
+	hit int // index of the rule's hit in the scratch
+}
+
+// A Layer describes one limit of a rule. It does not change.
+type Layer struct {
+	// Rule is the name of the rule.
+	Rule string
+	// Label names the layer in answers: the rule's name, and for a rule of
+	// several limits a slash and what tells them apart. It is ASCII without
+	// quotes.
+	Label string
+	// Variant says which limits of the rule these are: "" for the rule's own,
+	// "tier NAME" or "override NAME".
+	Variant string
+	// Limit is the limit, under the name that state belongs to. It is the zero
+	// Limit where Action says that the rule has none.
+	Limit stint.Limit
+	// Text is the limit as canonical text, or the action.
+	Text string
+	// Action is "" for a limit, else "unlimited", "block" or "missing": the
+	// key was missing and the rule says deny.
+	Action string
+	// Shadow reports whether the rule is in shadow.
+	Shadow bool
+}
+
+// A Failure is what a rule does when its store cannot decide.
+type Failure uint8
+
+// The words of on_store_failure. NotFailed is for what the store decided.
+const (
+	NotFailed   Failure = iota
+	FailLocal           // decide by Options.Local
+	FailOpen            // pass
+	FailClosed          // deny, for a second
+	failureEnds = iota
+)
+
+// String returns the word of the rules file, and "" for NotFailed.
+func (f Failure) String() string {
+	return [failureEnds]string{"", "local", "open", "closed"}[f]
+}

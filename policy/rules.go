@@ -1,0 +1,196 @@
+package policy
+
+import (
+	"strings"
+
+	"github.com/stint-dev/stint"
+)
+
+// Rules are a rules file that has been read and found good. Make them with
+// [Parse] or [Decode].
+type Rules struct {
+	rules []*rule
+	index *index
+	plans []*plan // of all rules, by id
+	path  bool    // whether any rule looks at the path
+}
+
+// A rule is one entry of the file. What every request looks at comes first, so
+// that it lies together.
+type rule struct {
+	match, unless []conjunction // nil match: every request
+	overrides     []override
+	tiers         *tiers
+	own           *plan // nil if tiers have a default
+	key           []attribute
+	cost          cost
+	shadow, final bool
+	hashKey       bool
+	missing       missing
+	failure       Failure
+	ipv4, ipv6    int // how much of an address is a key
+
+	name          string
+	line, column  int
+	overrideIndex *index
+	missingLayer  *Layer
+	groups        map[string]*plan // of overrides, by their limits or name; while decoding
+}
+
+// A plan is what a request is held to: limits, or an action.
+type plan struct {
+	id      int // in Rules.plans; -1 for an action
+	action  string
+	layers  []*Layer // one for an action
+	limits  []stint.Limit
+	variant string
+}
+
+// An override gives requests another plan.
+type override struct {
+	when         conjunction
+	plan         *plan
+	line, column int
+}
+
+// tiers give plans by the value of an attribute.
+type tiers struct {
+	by    attribute
+	plans map[string]*plan
+	names []string // in order
+	def   *plan    // nil: the rule's own
+}
+
+// A cost is what a request costs: a number or an attribute.
+type cost struct {
+	fixed int64 // 0 if by attribute
+	by    attribute
+	def   int64 // when the request has none
+	min   int64
+	max   int64
+}
+
+// missing is what a rule does when an attribute of its key is missing.
+type missing uint8
+
+const (
+	missingShared missing = iota
+	missingDeny
+	missingSkip
+)
+
+var missingWords = map[string]missing{"shared": missingShared, "deny": missingDeny, "skip": missingSkip}
+
+var failureWords = map[string]Failure{"local": FailLocal, "open": FailOpen, "closed": FailClosed}
+
+// Parse reads rules from JSON. The error is [Errors].
+func Parse(data []byte) (*Rules, error) {
+	root, err := readJSON(data)
+	if err != nil {
+		return nil, Errors{err}
+	}
+	return Decode(root)
+}
+
+// Names returns the names of the rules in order.
+func (r *Rules) Names() []string {
+	names := make([]string, len(r.rules))
+	for i, one := range r.rules {
+		names[i] = one.name
+	}
+	return names
+}
+
+// Layers returns what the rule of a name may hold requests to: its own limits,
+// then those of its tiers and overrides; nil if there is no such rule.
+func (r *Rules) Layers(name string) []*Layer {
+	var all []*Layer
+	for _, one := range r.rules {
+		if one.name == name {
+			for _, p := range one.allPlans() {
+				all = append(all, p.layers...)
+			}
+		}
+	}
+	return all
+}
+
+// Reads reports whether a rule looks at the attribute of this name.
+func (r *Rules) Reads(name string) bool {
+	for _, one := range r.rules {
+		if one.reads(name) {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *rule) reads(name string) bool {
+	for _, all := range [][]conjunction{r.match, r.unless} {
+		for _, conj := range all {
+			if conj.reads(name) {
+				return true
+			}
+		}
+	}
+	for i := range r.overrides {
+		if r.overrides[i].when.reads(name) {
+			return true
+		}
+	}
+	for _, a := range r.key {
+		if a.name == name {
+			return true
+		}
+	}
+	return r.cost.by.name == name || r.tiers != nil && r.tiers.by.name == name
+}
+
+func (c conjunction) reads(name string) bool {
+	for i := range c {
+		if c[i].name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// allPlans returns every plan of a rule, each once, the rule's own first.
+func (r *rule) allPlans() []*plan {
+	var all []*plan
+	seen := make(map[*plan]bool)
+	add := func(p *plan) {
+		if p != nil && !seen[p] {
+			seen[p] = true
+			all = append(all, p)
+		}
+	}
+	add(r.own)
+	if r.tiers != nil {
+		for _, name := range r.tiers.names {
+			add(r.tiers.plans[name])
+		}
+	}
+	for i := range r.overrides {
+		add(r.overrides[i].plan)
+	}
+	return all
+}
+
+// stateName is what state of a limit belongs to within a plan: for windows the
+// kind and the period, since a change of either starts fresh in any case; for
+// buckets and queues the kind, since they keep what was used whatever the rate.
+// So a reload may change numbers, and reorder limits of different kinds, and
+// keep what was used.
+func stateName(l stint.Limit) string {
+	switch l.Kind() {
+	case stint.GCRA, stint.TokenBucketInterval, stint.LeakyQueue:
+		return l.Kind().String()
+	}
+	if unit, zone := l.Calendar(); unit != "" {
+		return unit + ":" + zone
+	}
+	_, period, _ := strings.Cut(l.String(), "/")
+	period, _, _ = strings.Cut(period, " ")
+	return l.Kind().String() + ":" + period
+}
