@@ -96,7 +96,7 @@ func (m Mask) Layers() iter.Seq[int] {
 // the longest waits, and the limit and remaining of the layer with the least
 // remaining (the first of equals). Allowed, Taken and Denied stay those of d:
 // they belong to the request. Stores use it.
-func (d *Decision) Join(layer Decision) {
+func (d *Decision) Join(layer *Decision) {
 	if layer.Remaining < d.Remaining {
 		d.Remaining, d.Limit = layer.Remaining, layer.Limit
 	}

@@ -106,7 +106,7 @@ func TestDecisionJoin(t *testing.T) {
 			stint.Decision{Delay: 1, ResetAfter: 1},
 			stint.Decision{Delay: 2, ResetAfter: 2}},
 	} {
-		if c.d.Join(c.layer); c.d != c.w {
+		if c.d.Join(&c.layer); c.d != c.w {
 			t.Errorf("%s:\n%+v, want\n%+v", c.name, c.d, c.w)
 		}
 	}

@@ -43,15 +43,23 @@ type result struct {
 	cores         int
 	ours          bool
 	rounds        []float64 // ns per decision
-	sure          int       // rounds in which the workers ran side by side
+	sure          []bool    // whether the workers ran side by side in the round
 	allocs, bytes float64   // per decision
 }
 
 // doubtful reports whether in most rounds the workers never ran side by side.
-func (r result) doubtful() bool { return 2*r.sure < len(r.rounds) }
+func (r result) doubtful() bool {
+	sure := 0
+	for _, ok := range r.sure {
+		if ok {
+			sure++
+		}
+	}
+	return 2*sure < len(r.sure)
+}
 
-func (r result) median() float64 { return median(r.rounds) }
-func (r result) least() float64  { return slices.Min(r.rounds) }
+func (r result) median() float64 { return median(r.good(r.rounds, r)) }
+func (r result) least() float64  { return slices.Min(r.good(r.rounds, r)) }
 
 // ratio returns how many times as long r takes as other, round by round.
 func (r result) ratio(other result) float64 {
@@ -59,7 +67,22 @@ func (r result) ratio(other result) float64 {
 	for i := range ratios {
 		ratios[i] = r.rounds[i] / other.rounds[i]
 	}
-	return median(ratios)
+	return median(r.good(ratios, other))
+}
+
+// good returns the values of the rounds that are sure for r and other, or all
+// values where no round is.
+func (r result) good(values []float64, other result) []float64 {
+	var sure []float64
+	for i, v := range values {
+		if r.sure[i] && other.sure[i] {
+			sure = append(sure, v)
+		}
+	}
+	if len(sure) == 0 {
+		return values
+	}
+	return sure
 }
 
 func median(values []float64) float64 {
@@ -88,10 +111,7 @@ func (f *figures) race(contenders []contender) (results, error) {
 			if err != nil {
 				return nil, err
 			}
-			if sure {
-				rs[i].sure++
-			}
-			rs[i].rounds = append(rs[i].rounds, ns)
+			rs[i].rounds, rs[i].sure = append(rs[i].rounds, ns), append(rs[i].sure, sure)
 		}
 	}
 	return rs, nil

@@ -151,7 +151,7 @@ func (b *bound) quick(h uint64, cost int64, whole bool) (d stint.Decision, ok bo
 		default:
 			var layer stint.Decision
 			t.meter.TakeInto(&layer, states[i], at, cost)
-			d.Join(layer)
+			d.Join(&layer)
 		}
 	}
 	sh.mu.Unlock()
@@ -343,7 +343,7 @@ func (s *Store) decide(op stint.Op, rs []request, cost int64, marks []stint.Mark
 		if i == 0 {
 			d = answer
 		} else {
-			d.Join(answer)
+			d.Join(&answer)
 		}
 		if denied.Has(i) && op != stint.OpPeek {
 			r.sh.denial(r.limit, r.hash, r.key)

@@ -27,7 +27,7 @@ type deniedKey struct {
 	key    [topPrefix]byte
 }
 
-// denial counts a denial of key. Only one in eight or so, at random, is looked
+// denial counts a denial of key. Only one in 32 or so, at random, is looked
 // at, and stands for those before it: else a flood of denials would cost more
 // than what it is denied.
 func (sh *shard) denial(l *limit, h uint64, key string) {
@@ -39,7 +39,7 @@ func (sh *shard) denial(l *limit, h uint64, key string) {
 		sh.denied = &topDenied{random: h | 1}
 	}
 	sh.denied.count(l, h, key, sh.unlooked)
-	sh.unlooked, sh.skip = 0, int32(1+sh.denied.next()%15)
+	sh.unlooked, sh.skip = 0, int32(1+sh.denied.next()%63)
 }
 
 // next is xorshift64 (Marsaglia).
@@ -75,7 +75,7 @@ type Denied struct {
 	Limit string
 	// Key is the key, or its first 55 bytes.
 	Key string
-	// Count estimates how often it was denied, from a sample of one in eight.
+	// Count estimates how often it was denied, from a sample of one in 32.
 	Count uint64
 	// Over is how much of Count may belong to keys that had its place before.
 	Over uint64

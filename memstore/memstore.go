@@ -231,7 +231,7 @@ func (sh *shard) carry(next *table, to []uint64, old *table, from []uint64, now 
 		words = len(state)
 	}
 	if next.indirect {
-		to[0], _ = sh.slab.alloc(roomy(words))
+		to[0], _ = sh.slab.alloc(next.block(words))
 	}
 	next.meter.Adopt(next.state(sh, to), state, old.meter, now)
 }

@@ -15,7 +15,7 @@ func (sh *shard) cell(s *Store, t *table, h uint64) []uint64 {
 	at := int(h>>32%uint64(s.cells)) * t.words
 	slot := t.cells[at : at+t.words : at+t.words]
 	if t.indirect && slot[0] == 0 {
-		slot[0], _ = sh.slab.alloc(roomy(t.meter.Words()))
+		slot[0], _ = sh.slab.alloc(t.block(t.meter.Words()))
 	}
 	return slot
 }

@@ -169,7 +169,7 @@ func (s *Store) adjust(rs []request, do func(i int, now int64)) stint.Decision {
 		if i == 0 {
 			d = answer
 		} else {
-			d.Join(answer)
+			d.Join(&answer)
 		}
 	}
 	return d

@@ -50,7 +50,7 @@ func (sh *shard) unseen(t *table) []uint64 {
 type cursor struct{ limit, segment, slot int }
 
 // evictions is how many slots a request without a place looks through.
-const evictions = 64
+const evictions = 16
 
 // roomFor reports whether one more key may have a place of its own: under the
 // bound, or by evicting keys that are as if never seen.
@@ -98,7 +98,7 @@ func (sh *shard) place(s *Store, t *table, h uint64, now, at int64) []uint64 {
 	}
 	slot := t.insert(sh, h, at)
 	if t.indirect {
-		slot[0], _ = sh.slab.alloc(roomy(t.meter.Words()))
+		slot[0], _ = sh.slab.alloc(t.block(t.meter.Words()))
 	}
 	if t.cells != nil {
 		sh.inherit(s, t, h, slot, at)

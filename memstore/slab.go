@@ -12,26 +12,31 @@ type slab struct {
 	bytes   int64 // of all pages
 }
 
+// A page holds as many blocks as fit; a larger block is a page of its own. The
+// first pages of a size are small, so that few keys take little; the others
+// large, so that many keys are few objects for the garbage collector.
 const (
-	pageWords  = 512 // a page of blocks; a larger block is a page of its own
-	pageBits   = 8   // a page has at most 2^pageBits blocks
-	classShift = 48  // a reference: class, page, block
+	smallPage  = 1 << 10 // words
+	largePage  = 1 << 13
+	smallPages = 16 // so many of them
+	pageBits   = 8  // a page has at most 2^pageBits blocks
+	classShift = 48 // a reference: class, page, block
 )
 
 // class is the blocks of one size.
 type class struct {
 	words   int
-	blocks  int // in a page
 	pages   []page
 	partial []uint32 // pages that may have a free block
 	empty   []uint32 // places in pages that hold no page
 }
 
 type page struct {
-	words []uint64
-	free  uint16 // one more than the first free block, which holds the next one's
-	fresh uint16 // blocks from here on were never used
-	live  uint16
+	words  []uint64
+	blocks uint16
+	free   uint16 // one more than the first free block, which holds the next one's
+	fresh  uint16 // blocks from here on were never used
+	live   uint16
 }
 
 // alloc returns a block of at least so many words, all zero, and its
@@ -65,8 +70,7 @@ func (s *slab) class(words int) int {
 			return i
 		}
 	}
-	blocks := min(max(pageWords/words, 1), 1<<pageBits)
-	s.classes = append(s.classes, class{words: words, blocks: blocks})
+	s.classes = append(s.classes, class{words: words})
 	return len(s.classes) - 1
 }
 
@@ -74,12 +78,17 @@ func (s *slab) class(words int) int {
 func (c *class) open(s *slab) uint32 {
 	for len(c.partial) > 0 {
 		pi := c.partial[len(c.partial)-1]
-		if p := &c.pages[pi]; p.words != nil && (p.free > 0 || int(p.fresh) < c.blocks) {
+		if p := &c.pages[pi]; p.words != nil && (p.free > 0 || p.fresh < p.blocks) {
 			return pi
 		}
 		c.partial = c.partial[:len(c.partial)-1]
 	}
-	p := page{words: make([]uint64, c.blocks*c.words)}
+	size := smallPage
+	if len(c.pages) >= smallPages {
+		size = largePage
+	}
+	blocks := min(max(size/c.words, 1), 1<<pageBits)
+	p := page{words: make([]uint64, blocks*c.words), blocks: uint16(blocks)}
 	s.bytes += int64(8 * len(p.words))
 	pi := uint32(len(c.pages))
 	if n := len(c.empty); n > 0 {
@@ -115,7 +124,7 @@ func (s *slab) release(ref uint64) {
 		c.empty = append(c.empty, pi)
 		return
 	}
-	if p.free == 0 && int(p.fresh) == c.blocks {
+	if p.free == 0 && p.fresh == p.blocks {
 		c.partial = append(c.partial, pi)
 	}
 	p.words[b*c.words] = uint64(p.free)

@@ -61,6 +61,15 @@ func newTable(m *stint.Meter) table {
 	return t
 }
 
+// block returns how many words to allocate for a state of at least so many: a
+// log, which grows, gets some more.
+func (t *table) block(words int) int {
+	if t.log {
+		return roomy(words)
+	}
+	return words
+}
+
 func (t *table) stride() int { return 1 + t.words }
 
 // segment returns the segment that a hash belongs to.

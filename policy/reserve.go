@@ -65,7 +65,7 @@ func (p *Policy) Settle(ctx context.Context, token stint.Token, cost int64) (sti
 		case !answered:
 			d, answered = one, true
 		default:
-			d.Join(one)
+			d.Join(&one)
 		}
 	}
 	return d, failed
@@ -166,7 +166,7 @@ func (p *Policy) Refund(ctx context.Context, attrs Attributes, cost int64, r *Re
 		case !answered:
 			r.Decision, answered = d, true
 		default:
-			r.Decision.Join(d)
+			r.Decision.Join(&d)
 		}
 	}
 	r.seekTightest()

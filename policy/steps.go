@@ -150,7 +150,7 @@ func (r *Result) join(all []step, answers []stint.Decision) stint.Decision {
 			d = one
 			continue
 		}
-		d.Join(one)
+		d.Join(&one)
 		d.Allowed = d.Allowed && one.Allowed
 		d.Taken = max(d.Taken, one.Taken)
 	}

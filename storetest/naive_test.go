@@ -231,7 +231,7 @@ func (s *naive) decide(op stint.Op, layers []stint.Layer, cost int64) (d stint.D
 		if i == 0 {
 			d = layer
 		} else {
-			d.Join(layer)
+			d.Join(&layer)
 		}
 	}
 	d.Denied = denied
@@ -331,7 +331,7 @@ func (s *naive) adjust(cells []cell, do func(i int, m *stint.Meter, c cell)) (d 
 		if i == 0 {
 			d = layer
 		} else {
-			d.Join(layer)
+			d.Join(&layer)
 		}
 	}
 	return d
