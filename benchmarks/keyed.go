@@ -122,9 +122,10 @@ func oneSlot(n int) batch {
 		for _, key := range keys {
 			h := maphash.String(seed, key)
 			now := uint64(time.Since(begin))
-			lock := &locks[h>>58]
+			i := uint64(uint32(h)) * uint64(len(slots)/2) >> 32
+			lock := &locks[i%64]
 			lock.Lock()
-			slot := slots[uint64(uint32(h))*uint64(len(slots)/2)>>32*2:][:2]
+			slot := slots[2*i:][:2]
 			slot[0], slot[1] = h, max(slot[1], now)+1
 			lock.Unlock()
 		}

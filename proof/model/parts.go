@@ -126,12 +126,20 @@ func (p *parts) become(t *big.Int, to Spec) state {
 		return nil
 	}
 	changed := &parts{spec: to}
-	present := changed.indexOf(t)
+	period := big.NewInt(to.Period)
+	n, m := least(big.NewInt(p.spec.Parts), period), least(big.NewInt(to.Parts), period)
 	p.trim(t)
 	for _, e := range p.counts {
-		ends := mul(add(e.index, big.NewInt(1)), big.NewInt(to.Parts))
-		i := sub(ceilDiv(ends, big.NewInt(p.spec.Parts)), big.NewInt(1))
-		changed.put(least(i, present), e.units)
+		i := e.index
+		if p.spec.Parts > to.Period { // the one instant that lies in it
+			i = ceilDiv(mul(i, period), big.NewInt(p.spec.Parts))
+		}
+		i = sub(ceilDiv(mul(add(i, big.NewInt(1)), m), n), big.NewInt(1))
+		i = least(i, floorDiv(mul(t, m), period))
+		if to.Parts > to.Period {
+			i = changed.indexOf(i)
+		}
+		changed.put(i, e.units)
 	}
 	changed.trim(t)
 	return changed

@@ -2,10 +2,8 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,20 +12,16 @@ import (
 	"time"
 )
 
-// copied is what of the root module goes into the lab, beside its own sources
-// and the module proof.
-var copied = []string{"memstore", "simulate", "storetest", "proof"}
-
 // stages are the tests that a bug has to survive, those that are quick and see
 // most first.
 var stages = []struct {
 	dir  string
 	args []string
 }{
-	{"proof", []string{".", "-short", "-rapid.checks=400"}},
+	{"proof", []string{".", "-short", "-rapid.checks=4000", "-rapid.nofailfile"}},
 	{".", []string{".", "./memstore", "./simulate", "-short"}},
 	{".", []string{"./storetest", "-short"}},
-	{"proof", []string{".", "-run", "TestDifferential", "-rapid.checks=20000"}},
+	{"proof", []string{".", "-run", "TestDifferential", "-rapid.checks=20000", "-rapid.nofailfile"}},
 }
 
 // workspace makes the two modules of the lab one.
@@ -62,24 +56,23 @@ func newLab(root string, limit time.Duration) (*lab, error) {
 
 func (l *lab) close() { os.RemoveAll(l.dir) }
 
-// fill copies the sources.
+// fill copies the sources, all but what begins with a dot.
 func (l *lab) fill(root string) error {
-	own, err := os.ReadDir(root)
+	entries, err := os.ReadDir(root)
 	if err != nil {
 		return err
 	}
-	for _, entry := range own {
-		switch name := entry.Name(); {
+	for _, entry := range entries {
+		name := entry.Name()
+		switch {
+		case strings.HasPrefix(name, "."):
+			continue
 		case entry.IsDir():
-		case strings.HasSuffix(name, "docs_test.go"): // reads the documentation
-		case strings.HasSuffix(name, ".go"), strings.HasPrefix(name, "go."):
-			if err := copyFile(root, l.dir, name); err != nil {
-				return err
-			}
+			err = os.CopyFS(filepath.Join(l.dir, name), os.DirFS(filepath.Join(root, name)))
+		default:
+			err = copyFile(root, l.dir, name)
 		}
-	}
-	for _, name := range copied {
-		if err := os.CopyFS(filepath.Join(l.dir, name), os.DirFS(filepath.Join(root, name))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err != nil {
 			return err
 		}
 	}
@@ -100,19 +93,18 @@ func (l *lab) plant(b bug) (v verdict, err error) {
 	if err != nil {
 		return v, err
 	}
-	ctx := context.Background()
-	if out, err := l.command(ctx, ".", "git", "apply", "-p1", patch); err != nil {
+	if out, err := l.command(".", "git", "apply", "-p1", patch); err != nil {
 		return v, fmt.Errorf("the patch no longer applies: %s", out)
 	}
 	defer func() {
-		if out, undo := l.command(ctx, ".", "git", "apply", "-p1", "-R", patch); undo != nil {
+		if out, undo := l.command(".", "git", "apply", "-p1", "-R", patch); undo != nil {
 			err = fmt.Errorf("the patch cannot be taken out: %s", out)
 		}
 	}()
-	if out, err := l.command(ctx, ".", "go", "build", ".", "./memstore"); err != nil {
+	if out, err := l.command(".", "go", "build", ".", "./memstore"); err != nil {
 		return v, fmt.Errorf("does not compile: %s", out)
 	}
-	return l.test(ctx)
+	return l.test()
 }
 
 // A verdict says whether a test failed, and which.
@@ -123,11 +115,10 @@ type verdict struct {
 }
 
 // test runs the stages until one fails.
-func (l *lab) test(ctx context.Context) (verdict, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.limit)
-	defer cancel()
+func (l *lab) test() (verdict, error) {
 	for _, stage := range stages {
-		out, err := l.command(ctx, stage.dir, "go", append([]string{"test", "-count=1", "-failfast"}, stage.args...)...)
+		args := []string{"test", "-count=1", "-failfast", "-timeout=" + l.limit.String()}
+		out, err := l.command(stage.dir, "go", append(args, stage.args...)...)
 		if err == nil {
 			continue
 		}
@@ -136,8 +127,8 @@ func (l *lab) test(ctx context.Context) (verdict, error) {
 			return verdict{}, err
 		}
 		v := verdict{failed: true, killer: killer(out), output: out}
-		if ctx.Err() != nil {
-			v.killer = "hangs"
+		if strings.Contains(out, "panic: test timed out") {
+			v.killer += ", which hangs"
 		}
 		if v.killer == "" {
 			return v, fmt.Errorf("%s: the tests do not run: %s", stage.dir, out)
@@ -149,13 +140,12 @@ func (l *lab) test(ctx context.Context) (verdict, error) {
 
 // command runs a program in a directory of the lab, which is no repository: git
 // must not look for one above it.
-func (l *lab) command(ctx context.Context, dir, name string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, name, args...)
+func (l *lab) command(dir, name string, args ...string) (string, error) {
+	cmd := exec.Command(name, args...)
 	cmd.Dir = filepath.Join(l.dir, dir)
 	cmd.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(l.dir), "STINT_MUTANT=1", "GOFLAGS=")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.WaitDelay = time.Second
 	err := cmd.Run()
 	return out.String(), err
 }

@@ -12,7 +12,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -25,7 +24,7 @@ import (
 
 func main() {
 	root := flag.String("root", "..", "the `directory` of stint's root module")
-	limit := flag.Duration("timeout", 3*time.Minute, "how long the tests may take for one bug")
+	limit := flag.Duration("timeout", time.Minute, "how long the tests of a package may take")
 	flag.Parse()
 	if err := run(*root, *limit, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
@@ -44,7 +43,7 @@ func run(root string, limit time.Duration, names []string) error {
 	}
 	defer lab.close()
 	start := time.Now()
-	if v, err := lab.test(context.Background()); err != nil {
+	if v, err := lab.test(); err != nil {
 		return err
 	} else if v.failed {
 		return fmt.Errorf("the tests fail without any bug:\n%s", v.output)

@@ -1,0 +1,35 @@
+package main
+
+import "testing"
+
+func TestKiller(t *testing.T) {
+	for _, c := range []struct{ out, want string }{
+		{"--- FAIL: TestA (0.01s)\n    --- FAIL: TestA/b (0.00s)\nFAIL\nFAIL\tgithub.com/stint-dev/stint/proof\t0.1s\n", "proof TestA/b"},
+		{"ok  \tgithub.com/stint-dev/stint/memstore\t1s\n--- FAIL: TestC (0.01s)\nFAIL\nFAIL\tgithub.com/stint-dev/stint\t0.1s\n", "stint TestC"},
+		{"panic: test timed out after 1m\n\trunning tests:\n\t\tTestD (60s)\nFAIL\tgithub.com/stint-dev/stint/memstore\t60s\n", "memstore TestD"},
+		{"panic: boom\n\ngoroutine 1\nFAIL\tgithub.com/stint-dev/stint/memstore\t60s\n", "memstore: panic: boom"},
+		{"x.go:1: undefined: y\nFAIL\tgithub.com/stint-dev/stint/memstore [build failed]\n", ""},
+	} {
+		if got := killer(c.out); got != c.want {
+			t.Errorf("%q: killed by %q, want %q", c.out, got, c.want)
+		}
+	}
+}
+
+func TestPlanted(t *testing.T) {
+	all, err := planted("../../mutants", nil)
+	if err != nil || len(all) < 18 {
+		t.Fatalf("%d bugs, %v", len(all), err)
+	}
+	for _, b := range all {
+		if b.what == "" || b.breaks == "" {
+			t.Errorf("%s: what it is or what it breaks is not said", b.name)
+		}
+	}
+	if some, err := planted("../../mutants", []string{"float_tat"}); err != nil || len(some) != 1 {
+		t.Errorf("float_tat alone: %v, %v", some, err)
+	}
+	if _, err := planted("../../mutants", []string{"no such"}); err == nil {
+		t.Error("an unknown bug is not refused")
+	}
+}
