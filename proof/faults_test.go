@@ -141,6 +141,9 @@ func longestLock(l stint.Limit) time.Duration {
 	case stint.SlidingCounter:
 		return 3 * w
 	}
+	if unit, _ := l.Calendar(); unit != "" {
+		return 2*w + 2*time.Hour // a day may have 25 hours
+	}
 	return 2 * w
 }
 

@@ -42,6 +42,7 @@ const (
 	roomForKeys = 48  // MaxKeys of the store
 	longestIdle = 60 * 24 * time.Hour
 	eraSteps    = 1500
+	lastYear    = 1 << 62 // 2116: times are int64 nanoseconds
 )
 
 // TestYears runs every kind through years of bursts, floods of newcomers, edges
@@ -52,7 +53,7 @@ const (
 // model does.
 func TestYears(t *testing.T) {
 	var all struct {
-		span      time.Duration
+		years     float64
 		decisions int
 	}
 	start, enough := time.Now(), scaled(12_000, 200_000, 5_000_000)
@@ -61,17 +62,20 @@ func TestYears(t *testing.T) {
 	}
 	for i, text := range yearly {
 		t.Run(text, func(t *testing.T) {
-			y := newYears(t, text, uint64(i))
-			for y.decisions < enough {
-				y.era()
+			for done, seed := 0, uint64(i); done < enough; seed += 100 {
+				y := newYears(t, text, seed)
+				for done+y.decisions < enough && y.now < lastYear {
+					y.era()
+				}
+				y.judge()
+				done += y.decisions
+				all.years += float64(y.now-y.begun) / float64(365*24*time.Hour)
 			}
-			y.judge()
-			all.span += time.Duration(y.now - y.begun)
-			all.decisions += y.decisions
+			all.decisions += enough
 		})
 	}
 	t.Logf("%.1f years of virtual time, %d decisions, in %v",
-		all.span.Hours()/24/365, all.decisions, time.Since(start).Round(time.Millisecond))
+		all.years, all.decisions, time.Since(start).Round(time.Millisecond))
 }
 
 // years is one limit on its way through time.
@@ -268,7 +272,7 @@ func (y *years) judge() {
 	if st.Keys > st.MaxKeys {
 		y.t.Errorf("%d keys, more than %d", st.Keys, st.MaxKeys)
 	}
-	if st.Evicted == 0 || st.Overflowed == 0 {
+	if y.eras > 2 && (st.Evicted == 0 || st.Overflowed == 0) {
 		y.t.Errorf("%d evicted, %d on cells: the bound was never felt", st.Evicted, st.Overflowed)
 	}
 }
