@@ -6,7 +6,7 @@ BELOW     = $(filter-out $(CURDIR),$(shell go list -m -f '{{.Dir}}')) # the modu
 FUZZTIME ?= 1m
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check short fuzz mutants errors bench docs lint tidy clean
+.PHONY: help build demo test check short soak fuzz mutants errors bench docs lint tidy clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,9 +30,12 @@ short: ## test without the race detector: a first look
 fuzz: ## run every fuzz target for FUZZTIME (1m) each
 	@for d in $$(go list -f '{{.Dir}}' work); do \
 	  for f in $$(grep -ohE '^func Fuzz[A-Za-z0-9_]*' $$d/*_test.go 2>/dev/null | cut -c6-); do \
-	    echo "== $$d $$f"; (cd $$d && go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) .) || exit 1; \
+	    echo "== $$d $$f"; (cd $$d && go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x .) || exit 1; \
 	  done; \
 	done
+
+soak: ## the long forms of the tests of proof: thousands of years of virtual time, minutes of yours
+	cd proof && STINT_SOAK=1 go test -count=1 -timeout 30m .
 
 mutants: ## plant each bug of proof/mutants in turn and print which test killed it
 	cd proof && go run ./cmd/mutants
