@@ -15,7 +15,7 @@ import (
 //
 // It grows by segments, as linear hashing has it: when keys outnumber what the
 // segments should hold, one more segment is split, and a segment that fills up
-// is rebuilt a little larger. Either moves some hundred slots, never more, and
+// is rebuilt a little larger. Either moves about a thousand slots at most, and
 // forgets the keys that are as if never seen.
 //
 // The shard's lock guards it.
@@ -37,7 +37,7 @@ type segment struct {
 }
 
 const (
-	segmentKeys = 256 // on average, right after a round of splits
+	segmentKeys = 512 // on average, right after a round of splits
 	maxSlotted  = 3   // words of state that live in a slot
 	leastSlots  = 8
 
