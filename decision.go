@@ -28,6 +28,10 @@ type Decision struct {
 	Denied Mask
 	// Allowed reports whether the whole cost may pass now.
 	Allowed bool
+
+	// With more fields than registers carry, answers are written where they
+	// are wanted, instead of being taken apart and put together by each call.
+	_ [2]bool
 }
 
 // A Wait is a stretch of time in nanoseconds, or [Never]. It is a type of its

@@ -141,6 +141,7 @@ func (b *bound) quick(h uint64, cost int64, whole bool) (d stint.Decision, ok bo
 			return d, false
 		}
 	}
+	var layer stint.Decision
 	for i, l := range b.limits {
 		t := &l.tables[sh.index]
 		switch at := s.at(t, now); {
@@ -149,7 +150,6 @@ func (b *bound) quick(h uint64, cost int64, whole bool) (d stint.Decision, ok bo
 		case i == 0:
 			t.meter.TakeInto(&d, states[0], at, cost)
 		default:
-			var layer stint.Decision
 			t.meter.TakeInto(&layer, states[i], at, cost)
 			d.Join(&layer)
 		}

@@ -43,8 +43,7 @@ func (s *Single) Allow() bool { return s.AllowN(1) }
 // below zero never passes.
 func (s *Single) AllowN(cost int64) bool {
 	if !s.lockFree || cost < 0 {
-		d, err := s.Take(cost)
-		return err == nil && d.Allowed
+		return cost >= 0 && s.allowLocked(cost)
 	}
 	now := s.clock.now()
 	for {
@@ -77,9 +76,23 @@ func (s *Single) Take(cost int64) (d stint.Decision, err error) {
 	}
 }
 
+func (s *Single) allowLocked(cost int64) bool {
+	now := s.clock.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now = s.ready(now, cost)
+	return s.meter.Allow(s.state, now, cost)
+}
+
 func (s *Single) locked(d *stint.Decision, now, cost int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now = s.ready(now, cost)
+	s.meter.TakeInto(d, s.state, now, cost)
+}
+
+// ready makes room for a charge and returns the time to decide at.
+func (s *Single) ready(now, cost int64) int64 {
 	if s.meter.Aligned() {
 		now = s.clock.aligned(now)
 	}
@@ -88,5 +101,5 @@ func (s *Single) locked(d *stint.Decision, now, cost int64) {
 		s.meter.Move(state, s.state)
 		s.state = state
 	}
-	s.meter.TakeInto(d, s.state, now, cost)
+	return now
 }
