@@ -29,7 +29,7 @@ func (c clients) requests() (n int) {
 // openLog reads the access log. Where it is not, the error matches
 // fs.ErrNotExist.
 func openLog() (clients, error) {
-	for _, path := range []string{os.Getenv("STINT_LOG"), "../shared/data/apache_access.log.gz", "../../../../shared/data/apache_access.log.gz"} {
+	for _, path := range []string{os.Getenv("STINT_LOG"), "../shared/data/apache_access.log.gz", "../../shared/data/apache_access.log.gz", "../../../../shared/data/apache_access.log.gz"} {
 		if path == "" {
 			continue
 		}
