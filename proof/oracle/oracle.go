@@ -51,6 +51,7 @@ type Violation struct {
 	What     string // what happened, and what may
 }
 
+// String says whose, when and what, in one line.
 func (v Violation) String() string {
 	return fmt.Sprintf("key %q, from %d to %d ns: %s", v.Key, v.From, v.To, v.What)
 }
