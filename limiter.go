@@ -87,7 +87,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 // Limits returns the limits in order.
 func (l *Limiter) Limits() []Limit { return l.bound.Limits() }
 
-func (l *Limiter) layers(key string) []Layer { return []Layer{{l.bound, key}} }
+func (l *Limiter) layers(key string) []Layer { return []Layer{{Bound: l.bound, Key: key}} }
 
 // A WaitError says why Wait gave up before it waited: the context's deadline
 // comes before the request could pass, which matches context.DeadlineExceeded,

@@ -64,10 +64,21 @@ type Bound interface {
 	Limits() []Limit
 }
 
-// A Layer is a key under bound limits.
+// A Layer is a key under bound limits, as one part of a request.
 type Layer struct {
 	Bound Bound
 	Key   string
+	// Weight is how many units one unit of the request's cost takes in this
+	// layer. The default value, 0, is 1; below zero is [ErrCost]. What is more
+	// than an int64 holds never passes. The joined answer is in units of the
+	// request; a reservation keeps its weights.
+	Weight int64
+	// Answers, if it is not nil, takes what each limit of Bound answers by
+	// itself, in its own units; it is [ErrLayers] if there is no room for each.
+	// Allowed says whether that limit alone would let the request pass, Taken
+	// what it was charged because all did, Denied has layer 0 if it denied.
+	// Settle and Reset do not write it, nor does what fails.
+	Answers []Decision
 }
 
 // A Token names a reservation. It cannot be guessed.
@@ -75,17 +86,21 @@ type Token string
 
 // Errors of stores and limiters, for errors.Is.
 var (
-	// ErrCost is for a cost below zero: giving back is a verb of its own.
+	// ErrCost is for a cost or a weight below zero: giving back is a verb of
+	// its own.
 	ErrCost = errors.New("stint: cost below zero")
 	// ErrLayers is for a request with no layers, with more than [MaxLayers],
-	// with the same key under the same limit twice, or with limits that were
-	// bound to another store.
+	// with the same key under the same limit twice, with limits that were bound
+	// to another store, or with too little room for answers.
 	ErrLayers = errors.New("stint: layers")
 	// ErrReservation is for a token that is unknown, expired or forgotten.
 	ErrReservation = errors.New("stint: no such reservation")
 	// ErrFull is for a store that has no room for another reservation, and for
 	// a queue in which no more may wait.
 	ErrFull = errors.New("stint: full")
+	// ErrAmbiguous is for a call whose answer was lost on the way: what it
+	// asked for may have been done.
+	ErrAmbiguous = errors.New("stint: the answer was lost")
 	// ErrClosed is for a store or queue that has been closed.
 	ErrClosed = errors.New("stint: closed")
 )

@@ -3,6 +3,8 @@ package memstore
 import (
 	"context"
 	"fmt"
+	"math"
+	"math/bits"
 	"slices"
 
 	"github.com/stint-dev/stint"
@@ -27,7 +29,7 @@ func (b *bound) Limits() []stint.Limit {
 func (b *bound) Allow(_ context.Context, key string, cost int64) (bool, error) {
 	if len(b.limits) > 1 || cost <= 0 {
 		if cost > 0 && len(b.limits) <= quickLayers {
-			if _, ok := b.quick(b.store.seed.hash(key), cost, false); ok {
+			if _, ok := b.quick(b.store.seed.hash(key), cost, 1, false, nil); ok {
 				return true, nil
 			}
 		}
@@ -100,7 +102,7 @@ func (sh *shard) ready(s *Store, t *table, h uint64, now, cost int64) (state []u
 func (b *bound) several(op stint.Op, key string, cost int64) (stint.Decision, error) {
 	h := b.store.seed.hash(key)
 	if op == stint.OpTake && cost > 0 && len(b.limits) <= quickLayers {
-		if d, ok := b.quick(h, cost, true); ok {
+		if d, ok := b.quick(h, cost, 1, true, nil); ok {
 			return d, nil
 		}
 	}
@@ -118,9 +120,10 @@ const quickLayers = 8
 // quick takes from a key that has its place under every limit and passes all of
 // them, which is what nearly every request of several limits does. If it is
 // not so, quick changes nothing and says so.
-func (b *bound) quick(h uint64, cost int64, whole bool) (d stint.Decision, ok bool) {
+func (b *bound) quick(h uint64, cost, weight int64, whole bool, answers []stint.Decision) (d stint.Decision, ok bool) {
 	s := b.store
-	if s.closed.Load() {
+	units, fits := times(cost, weight)
+	if !fits || s.closed.Load() {
 		return d, false
 	}
 	var states [quickLayers][]uint64
@@ -136,7 +139,7 @@ func (b *bound) quick(h uint64, cost int64, whole bool) (d stint.Decision, ok bo
 			return d, false
 		}
 		states[i] = t.state(sh, slot)
-		if !t.meter.Admits(states[i], s.at(t, now), cost) {
+		if !t.meter.Admits(states[i], s.at(t, now), units) {
 			sh.mu.Unlock()
 			return d, false
 		}
@@ -144,22 +147,33 @@ func (b *bound) quick(h uint64, cost int64, whole bool) (d stint.Decision, ok bo
 	var layer stint.Decision
 	for i, l := range b.limits {
 		t := &l.tables[sh.index]
-		switch at := s.at(t, now); {
-		case !whole:
-			t.meter.Allow(states[i], at, cost)
-		case i == 0:
-			t.meter.TakeInto(&d, states[0], at, cost)
-		default:
-			t.meter.TakeInto(&layer, states[i], at, cost)
-			d.Join(&layer)
+		at := s.at(t, now)
+		if !whole {
+			t.meter.Allow(states[i], at, units)
+			continue
 		}
+		t.meter.TakeInto(&layer, states[i], at, units)
+		if answers != nil {
+			answers[i] = layer
+		}
+		join(&d, &layer, weight, i == 0)
 	}
+	d.Taken = cost
 	sh.mu.Unlock()
 	return d, true
 }
 
 // Decide implements [stint.Store].
 func (s *Store) Decide(_ context.Context, op stint.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
+	if op == stint.OpTake && cost > 0 && len(layers) == 1 {
+		l := &layers[0]
+		b, ok := l.Bound.(*bound)
+		if ok && b.store == s && len(b.limits) <= quickLayers && checkLayer(l, len(b.limits)) == nil {
+			if d, ok := b.quick(s.seed.hash(l.Key), cost, max(l.Weight, 1), true, l.Answers); ok {
+				return d, nil
+			}
+		}
+	}
 	var few [4]request
 	rs, err := s.requests(few[:0], layers)
 	if err != nil {
@@ -174,14 +188,16 @@ type request struct {
 	sh     *shard
 	hash   uint64
 	key    string
-	slot   []uint64     // the key's, or its overflow cell's; nil if unseen
-	meter  *stint.Meter // that charged
-	moves  uint32       // the shard's when slot was sought
+	weight int64           // units of this layer to one of the request
+	answer *stint.Decision // where this layer's own goes, or nil
+	slot   []uint64        // the key's, or its overflow cell's; nil if unseen
+	meter  *stint.Meter    // that charged
+	moves  uint32          // the shard's when slot was sought
 	sought bool
 }
 
 func (s *Store) request(l *limit, h uint64, key string) request {
-	return request{limit: l, sh: &s.shards[s.shard(h)], hash: h, key: key}
+	return request{limit: l, sh: &s.shards[s.shard(h)], hash: h, key: key, weight: 1}
 }
 
 func (r *request) table() *table { return &r.limit.tables[r.sh.index] }
@@ -193,20 +209,38 @@ func (s *Store) requests(rs []request, layers []stint.Layer) ([]request, error) 
 		if !ok || b.store != s {
 			return nil, fmt.Errorf("%w: layer %d is not bound to this store", stint.ErrLayers, i)
 		}
+		if err := checkLayer(&layer, len(b.limits)); err != nil {
+			return nil, err
+		}
 		h := s.seed.hash(layer.Key)
-		for _, l := range b.limits {
+		for k, l := range b.limits {
 			for j := range rs {
 				if rs[j].limit == l && rs[j].hash == h {
 					return nil, fmt.Errorf("%w: the same key under limit %q twice", stint.ErrLayers, l.name)
 				}
 			}
-			rs = append(rs, s.request(l, h, layer.Key))
+			r := s.request(l, h, layer.Key)
+			r.weight = max(layer.Weight, 1)
+			if layer.Answers != nil {
+				r.answer = &layer.Answers[k]
+			}
+			rs = append(rs, r)
 		}
 	}
 	if len(rs) == 0 || len(rs) > stint.MaxLayers {
 		return nil, fmt.Errorf("%w: %d of them: from 1 to %d", stint.ErrLayers, len(rs), stint.MaxLayers)
 	}
 	return rs, nil
+}
+
+func checkLayer(layer *stint.Layer, limits int) error {
+	switch {
+	case layer.Weight < 0:
+		return fmt.Errorf("%w: a weight of %d", stint.ErrCost, layer.Weight)
+	case layer.Answers != nil && len(layer.Answers) < limits:
+		return fmt.Errorf("%w: room for %d answers of %d limits", stint.ErrLayers, len(layer.Answers), limits)
+	}
+	return nil
 }
 
 // lock takes the locks of all shards that the requests are in, in the order of
@@ -286,9 +320,16 @@ func (r *request) state(s *Store) []uint64 {
 }
 
 // charge charges the request's layer, room or not.
-func (r *request) charge(s *Store, now, cost int64) stint.Mark {
+func (r *request) charge(s *Store, now, units int64) stint.Mark {
+	state, at := r.room(s, now, units)
+	return r.meter.Charge(state, at, units)
+}
+
+// room returns the state to charge, with a place of its own if there is one,
+// and the time to decide at.
+func (r *request) room(s *Store, now, units int64) (state []uint64, at int64) {
 	t := r.table()
-	at := s.at(t, now)
+	at = s.at(t, now)
 	r.seek(s, now)
 	if r.slot == nil {
 		r.slot = r.sh.place(s, t, r.hash, now, at)
@@ -296,9 +337,9 @@ func (r *request) charge(s *Store, now, cost int64) stint.Mark {
 	}
 	r.meter = t.meter
 	if t.log {
-		r.sh.grow(t, r.slot, at, cost)
+		r.sh.grow(t, r.slot, at, units)
 	}
-	return t.meter.Charge(t.state(r.sh, r.slot), at, cost)
+	return t.state(r.sh, r.slot), at
 }
 
 // decide answers op over all requests: read, decide, write all or nothing. If
@@ -317,43 +358,115 @@ func (s *Store) decide(op stint.Op, rs []request, cost int64, marks []stint.Mark
 	}
 	var denied stint.Mask
 	for i := range rs {
-		r := &rs[i]
-		r.seek(s, now)
-		if t := r.table(); !t.meter.Admits(r.state(s), s.at(t, now), cost) {
+		if !rs[i].admits(s, now, cost) {
 			denied |= 1 << uint(i)
 		}
 	}
-	var d stint.Decision
+	var d, layer stint.Decision
 	for i := range rs {
 		r := &rs[i]
-		t := r.table()
-		at := s.at(t, now)
-		r.seek(s, now)
-		delay := t.meter.Delay(r.state(s), at, cost)
-		if op != stint.OpPeek && cost > 0 && (denied == 0 || t.meter.CountsDenied()) {
-			mark := r.charge(s, now, cost)
-			if marks != nil {
-				marks[i] = mark
-			}
+		if denied == 0 && op != stint.OpPeek && marks == nil && r.table().cells == nil {
+			r.take(s, now, cost, &layer)
+		} else if mark := r.carryOut(s, now, op, cost, denied, i, &layer); marks != nil {
+			marks[i] = mark
 		}
-		answer := t.meter.Answer(r.state(s), at, cost, denied == 0)
-		if denied == 0 {
-			answer.Delay = delay
-		}
-		if i == 0 {
-			d = answer
-		} else {
-			d.Join(&answer)
-		}
-		if denied.Has(i) && op != stint.OpPeek {
-			r.sh.denial(r.limit, r.hash, r.key)
-		}
+		join(&d, &layer, r.weight, i == 0)
 	}
-	d.Denied = denied
+	d.Denied, d.Taken = denied, 0
 	if denied == 0 && op != stint.OpPeek {
 		d.Taken = cost
 	}
 	return d, nil
+}
+
+// take takes a cost that all layers let pass, from a state that no other of
+// them shares: layers in one overflow cell let it pass each by itself, and are
+// charged together, room or not.
+func (r *request) take(s *Store, now, cost int64, layer *stint.Decision) {
+	units, _ := times(cost, r.weight)
+	if units == 0 {
+		r.seek(s, now) // what costs nothing gets no place
+		t := r.table()
+		*layer = t.meter.Answer(r.state(s), s.at(t, now), 0, true)
+	} else {
+		state, at := r.room(s, now, units)
+		r.meter.TakeInto(layer, state, at, units)
+	}
+	if r.answer != nil {
+		*r.answer = *layer
+	}
+}
+
+// carryOut does to one layer what op asks for, when it is known which layers
+// have denied, and gives its part of the answer.
+func (r *request) carryOut(s *Store, now int64, op stint.Op, cost int64, denied stint.Mask, i int, layer *stint.Decision) (mark stint.Mark) {
+	t := r.table()
+	at := s.at(t, now)
+	r.seek(s, now)
+	units, fits := times(cost, r.weight)
+	delay := t.meter.Delay(r.state(s), at, units)
+	if op != stint.OpPeek && cost > 0 && (denied == 0 || t.meter.CountsDenied()) {
+		mark = r.charge(s, now, units)
+	}
+	*layer = t.meter.Answer(r.state(s), at, units, denied == 0)
+	if denied == 0 {
+		layer.Delay = delay
+	} else if !fits {
+		layer.RetryAfter = stint.Never
+	}
+	if r.answer != nil {
+		r.tell(*layer, denied.Has(i), op != stint.OpPeek, units)
+	}
+	if denied.Has(i) && op != stint.OpPeek {
+		r.sh.denial(r.limit, r.hash, r.key)
+	}
+	return mark
+}
+
+// admits reports whether the request's layer lets a cost pass.
+func (r *request) admits(s *Store, now, cost int64) bool {
+	r.seek(s, now)
+	units, fits := times(cost, r.weight)
+	t := r.table()
+	return fits && t.meter.Admits(r.state(s), s.at(t, now), units)
+}
+
+// times returns what a cost of the request is in units of a layer, and whether
+// an int64 holds it; if not, it is the most that one does.
+func times(cost, weight int64) (units int64, fits bool) {
+	if weight == 1 {
+		return cost, true
+	}
+	hi, lo := bits.Mul64(uint64(cost), uint64(weight))
+	if hi != 0 || lo > math.MaxInt64 {
+		return math.MaxInt64, false
+	}
+	return int64(lo), true
+}
+
+// tell writes the layer's own answer where the caller wants it.
+func (r *request) tell(answer stint.Decision, denied, charges bool, units int64) {
+	if answer.Allowed && charges {
+		answer.Taken = units
+	}
+	answer.Allowed, answer.Denied = !denied, 1
+	if !denied {
+		answer.RetryAfter, answer.Denied = 0, 0
+	}
+	*r.answer = answer
+}
+
+// join adds a layer's answer, in units of the request, to d.
+func join(d, layer *stint.Decision, weight int64, first bool) {
+	if weight > 1 {
+		layer.Limit /= weight
+		layer.Remaining /= weight
+	}
+	if first {
+		*d = *layer
+		return
+	}
+	d.Join(layer)
 }
 
 // upTo returns the most that passes now, at most cost; 1 where none does, so
@@ -364,7 +477,7 @@ func (s *Store) upTo(rs []request, now, cost int64) int64 {
 		r := &rs[i]
 		r.seek(s, now)
 		t := r.table()
-		most = min(most, t.meter.Answer(r.state(s), s.at(t, now), 0, true).Remaining)
+		most = min(most, t.meter.Answer(r.state(s), s.at(t, now), 0, true).Remaining/r.weight)
 	}
 	if most == 0 {
 		return min(cost, 1)

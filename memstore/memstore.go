@@ -208,15 +208,15 @@ func (s *Store) change(sh *shard, l *limit, m *stint.Meter) {
 			old.forget(sh, slot)
 		}
 	}
-	for i := 0; i < len(old.cells); i += old.words {
+	for i := 0; i < len(old.cells); i += old.words() {
 		if old.indirect && old.cells[i] == 0 {
 			continue
 		}
 		if next.cells == nil {
-			next.cells = make([]uint64, s.cells*next.words)
+			next.cells = make([]uint64, s.cells*next.words())
 		}
-		cell := i / old.words * next.words
-		sh.carry(&next, next.cells[cell:cell+next.words], old, old.cells[i:i+old.words], at)
+		cell := i / old.words() * next.words()
+		sh.carry(&next, next.cells[cell:cell+next.words()], old, old.cells[i:i+old.words()], at)
 	}
 	sh.dropCells(old)
 	*old = next

@@ -406,3 +406,34 @@ func TestNoAllocation(t *testing.T) {
 		}
 	}
 }
+
+// TestSharedCells: layers that share an overflow cell pass or are denied
+// together, and say so alike.
+func TestSharedCells(t *testing.T) {
+	s := memstore.New(memstore.Options{MaxKeys: 1, Now: func() int64 { return 0 }})
+	b, err := s.Bind(limit(t, "1/1h fixed_window"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Decide(t.Context(), stint.OpTake, "the only place", 1); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		layers := make([]stint.Layer, 60) // of 1,024 cells: some are shared
+		for k := range layers {
+			layers[k] = stint.Layer{Bound: b, Key: fmt.Sprint(i, k), Answers: make([]stint.Decision, 1)}
+		}
+		d, err := s.Decide(t.Context(), stint.OpTake, layers, 1)
+		if err != nil || d.Allowed != (i == 0) || d.Allowed != (d.RetryAfter == 0) {
+			t.Fatalf("%d: %+v, %v", i, d, err)
+		}
+		for _, l := range layers {
+			if one := l.Answers[0]; d.Allowed && (!one.Allowed || one.Taken != 1 || one.RetryAfter != 0 || one.Remaining != 0) {
+				t.Errorf("%d: %+v", i, one)
+			}
+		}
+		if err := s.Reset(t.Context(), layers); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -9,11 +9,11 @@ package memstore
 // cell returns the slot of the cell that a hash shares.
 func (sh *shard) cell(s *Store, t *table, h uint64) []uint64 {
 	if t.cells == nil {
-		t.cells = make([]uint64, s.cells*t.words)
+		t.cells = make([]uint64, s.cells*t.words())
 	}
 	sh.overflowed++
-	at := int(h>>32%uint64(s.cells)) * t.words
-	slot := t.cells[at : at+t.words : at+t.words]
+	at := int(h>>32%uint64(s.cells)) * t.words()
+	slot := t.cells[at : at+t.words() : at+t.words()]
 	if t.indirect && slot[0] == 0 {
 		slot[0], _ = sh.slab.alloc(t.block(t.meter.Words()))
 	}
@@ -25,8 +25,8 @@ func (t *table) shared(s *Store, h uint64) []uint64 {
 	if t.cells == nil {
 		return nil
 	}
-	at := int(h>>32%uint64(s.cells)) * t.words
-	if slot := t.cells[at : at+t.words : at+t.words]; !t.indirect || slot[0] != 0 {
+	at := int(h>>32%uint64(s.cells)) * t.words()
+	if slot := t.cells[at : at+t.words() : at+t.words()]; !t.indirect || slot[0] != 0 {
 		return slot
 	}
 	return nil
@@ -38,8 +38,8 @@ func (sh *shard) inherit(s *Store, t *table, h uint64, slot []uint64, now int64)
 	if cell := t.shared(s, h); cell != nil {
 		sh.copyState(t, slot, cell)
 	}
-	for at := 0; at < len(t.cells); at += t.words {
-		cell := t.cells[at : at+t.words]
+	for at := 0; at < len(t.cells); at += t.words() {
+		cell := t.cells[at : at+t.words()]
 		if t.indirect && cell[0] == 0 {
 			continue
 		}

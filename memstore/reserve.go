@@ -55,6 +55,8 @@ type reservedLayer struct {
 	hash  uint64
 	key   string
 	mark  stint.Mark
+
+	weight int64
 }
 
 func (rs *reservations) init(most int) {
@@ -106,7 +108,7 @@ func (s *Store) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl
 	}
 	r := &reservation{cost: cost, expires: now + min(int64(ttl), math.MaxInt64-max(now, 0)), layers: make([]reservedLayer, len(rs))}
 	for i := range rs {
-		r.layers[i] = reservedLayer{rs[i].limit, rs[i].meter, rs[i].hash, rs[i].key, marks[i]}
+		r.layers[i] = reservedLayer{rs[i].limit, rs[i].meter, rs[i].hash, rs[i].key, marks[i], rs[i].weight}
 	}
 	token := stint.Token(rand.Text())
 	all.add(token, r)
@@ -134,12 +136,15 @@ func (s *Store) Settle(_ context.Context, token stint.Token, cost int64) (stint.
 	rs := make([]request, len(r.layers))
 	for i, l := range r.layers {
 		rs[i] = s.request(l.limit, l.hash, l.key)
+		rs[i].weight = l.weight
 	}
 	r.answer = s.adjust(rs, func(i int, now int64) {
-		if cost > r.cost {
-			rs[i].charge(s, now, cost-r.cost)
+		reserved, _ := times(r.cost, rs[i].weight)
+		actual, _ := times(cost, rs[i].weight)
+		if actual > reserved {
+			rs[i].charge(s, now, actual-reserved)
 		} else {
-			r.layers[i].giveBack(s, &rs[i], now, r.cost-cost)
+			r.layers[i].giveBack(s, &rs[i], now, reserved-actual)
 		}
 	})
 	r.settled = true
@@ -166,11 +171,10 @@ func (s *Store) adjust(rs []request, do func(i int, now int64)) stint.Decision {
 		rs[i].seek(s, now)
 		t := rs[i].table()
 		answer := t.meter.Answer(rs[i].state(s), s.at(t, now), 0, true)
-		if i == 0 {
-			d = answer
-		} else {
-			d.Join(&answer)
+		if rs[i].answer != nil {
+			*rs[i].answer = answer
 		}
+		join(&d, &answer, rs[i].weight, i == 0)
 	}
 	return d
 }
@@ -191,7 +195,8 @@ func (s *Store) Refund(_ context.Context, layers []stint.Layer, cost int64) (sti
 		r := &rs[i]
 		if r.seek(s, now); r.slot != nil {
 			t := r.table()
-			t.meter.Refund(t.state(r.sh, r.slot), s.at(t, now), cost)
+			units, _ := times(cost, r.weight)
+			t.meter.Refund(t.state(r.sh, r.slot), s.at(t, now), units)
 		}
 	}), nil
 }

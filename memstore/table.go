@@ -18,13 +18,14 @@ import (
 // is rebuilt a little larger. Either moves about a thousand slots at most, and
 // forgets the keys that are as if never seen.
 //
-// The shard's lock guards it.
+// The shard's lock guards it. There is one for each limit in each shard, so it
+// is kept to 64 bytes, and has no segment of its own before it has a key.
 type table struct {
 	meter    *stint.Meter
 	segments []segment
 	cells    []uint64 // overflow: states shared by keys without a place
-	keys     int
-	words    int // of state in a slot
+	keys     uint32
+	width    uint8 // words of state in a slot
 	indirect bool
 	log      bool // states grow
 	aligned  bool
@@ -52,14 +53,16 @@ const (
 func (g *segment) full() bool { return g.used*32 >= g.size*27 }
 
 func newTable(m *stint.Meter) table {
-	t := table{meter: m, words: m.Words(), aligned: m.Aligned()}
-	if t.words > maxSlotted || m.Limit().Kind() == stint.SlidingLog {
-		t.words, t.indirect = 1, true
-	}
+	t := table{meter: m, segments: noSegments, width: 1, aligned: m.Aligned()}
 	t.log = m.Limit().Kind() == stint.SlidingLog
-	t.segments = make([]segment, 1)
+	if t.indirect = t.log || m.Words() > maxSlotted; !t.indirect {
+		t.width = uint8(m.Words())
+	}
 	return t
 }
+
+// noSegments are those of every table that has had no key: one without slots.
+var noSegments = make([]segment, 1)
 
 // block returns how many words to allocate for a state of at least so many: a
 // log, which grows, gets some more.
@@ -70,7 +73,9 @@ func (t *table) block(words int) int {
 	return words
 }
 
-func (t *table) stride() int { return 1 + t.words }
+func (t *table) words() int { return int(t.width) }
+
+func (t *table) stride() int { return 1 + t.words() }
 
 // segment returns the segment that a hash belongs to.
 func (t *table) segment(h uint64) *segment {
@@ -95,12 +100,12 @@ func (t *table) find(h uint64) []uint64 {
 	if g.used == 0 {
 		return nil
 	}
-	i := g.home(h)
+	i, stride := g.home(h), t.stride()
 	for {
-		at := i * (1 + t.words)
+		at := i * stride
 		switch g.slots[at] {
 		case h:
-			return g.slots[at+1 : at+1+t.words : at+1+t.words]
+			return g.slots[at+1 : at+stride : at+stride]
 		case 0:
 			return nil
 		}
@@ -113,15 +118,18 @@ func (t *table) find(h uint64) []uint64 {
 // insert makes a slot for a key that has none and returns its state words, all
 // zero. Slots found before may have moved.
 func (t *table) insert(sh *shard, h uint64, now int64) []uint64 {
+	if t.segments[0].size == 0 {
+		t.segments = make([]segment, 1)
+	}
 	if g := t.segment(h); g.full() {
 		t.rebuild(sh, g, now)
 	}
-	if t.keys >= len(t.segments)*segmentKeys {
+	if int(t.keys) >= len(t.segments)*segmentKeys {
 		t.split(sh, now)
 	}
 	t.keys++
 	sh.keys++
-	return t.segment(h).put(h, t.words)
+	return t.segment(h).put(h, t.words())
 }
 
 // put takes the first free slot for a hash.
@@ -150,9 +158,9 @@ func newSegment(keys, words int) segment {
 // rebuild moves the keys of a segment that are not idle to a new one.
 func (t *table) rebuild(sh *shard, g *segment, now int64) {
 	old := *g
-	*g = newSegment(t.sweep(sh, old, now), t.words)
+	*g = newSegment(t.sweep(sh, old, now), t.words())
 	for h, state := range t.slots(old) {
-		copy(g.put(h, t.words), state)
+		copy(g.put(h, t.words()), state)
 	}
 }
 
@@ -168,10 +176,10 @@ func (t *table) split(sh *shard, now int64) {
 			high++
 		}
 	}
-	t.segments[from] = newSegment(live-high, t.words)
-	t.segments = append(t.segments, newSegment(high, t.words))
+	t.segments[from] = newSegment(live-high, t.words())
+	t.segments = append(t.segments, newSegment(high, t.words()))
 	for h, state := range t.slots(old) {
-		copy(t.segment(h).put(h, t.words), state)
+		copy(t.segment(h).put(h, t.words()), state)
 	}
 }
 
@@ -269,6 +277,9 @@ func (t *table) bytes() int64 {
 	words := cap(t.cells)
 	for i := range t.segments {
 		words += cap(t.segments[i].slots)
+	}
+	if t.segments[0].size == 0 {
+		return int64(8 * words)
 	}
 	return int64(8*words) + int64(cap(t.segments))*int64(unsafe.Sizeof(segment{}))
 }

@@ -3,24 +3,29 @@ package policy
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/stint-dev/stint"
 )
 
-// An act is what is asked of the stores: an operation, and for a reservation
-// its time to live.
+// An act is what is asked of the stores: an operation, for a reservation its
+// time to live, or a refund.
 type act struct {
-	op  stint.Op
-	ttl time.Duration // above 0: reserve
+	op     stint.Op
+	ttl    time.Duration // above 0: reserve
+	refund bool
 }
 
-func (a act) charges() bool { return a.op != stint.OpPeek }
+func (a act) charges() bool { return a.op != stint.OpPeek && !a.refund }
 
 // Decide answers whether the request may pass now, and charges it: cost times
 // what each rule says it costs. The answer is in r. The error is a
-// [RequestError], [stint.ErrCost], or the store's where the rules do not say
-// what to do then.
+// [RequestError], [stint.ErrCost], [stint.ErrLayers] for a request that is held
+// to more than [stint.MaxLayers] limits, or the store's where the rules do not
+// say what to do then.
 func (p *Policy) Decide(ctx context.Context, attrs Attributes, cost int64, r *Result) error {
 	if err := p.match(attrs, cost, r); err != nil {
 		return err
@@ -50,74 +55,134 @@ func (p *Policy) decide(ctx context.Context, a act, r *Result) error {
 	} else if a.charges() && r.Decision.Allowed && p.local.store != nil {
 		p.warm(ctx, r)
 	}
-	for i := range r.hits {
-		if h := &r.hits[i]; h.limited() && h.rule.shadow {
-			p.shadow(ctx, a, r, h)
-		}
-	}
+	p.shadows(ctx, a, r)
 	return nil
 }
 
 // run decides for all enforced hits on one side.
 func (p *Policy) run(ctx context.Context, s *side, a act, r *Result) error {
-	first, layers, alike := -1, 0, true
+	var first *hit
+	limits, free := 0, false
 	for i := range r.hits {
-		h := &r.hits[i]
-		if !h.enforced() {
-			continue
-		}
-		if first < 0 {
-			first = i
-		}
-		layers += len(h.plan.layers)
-		alike = alike && h.weight == r.hits[first].weight
-	}
-	if first < 0 {
-		return nil
-	}
-	d, err := stint.Decision{}, error(nil)
-	h := &r.hits[first]
-	switch {
-	case !alike || layers > stint.MaxLayers:
-		return p.steps(ctx, s, a, r)
-	case a.ttl == 0 && layers == len(h.plan.layers):
-		d, err = s.plans[h.plan.id].all.Decide(ctx, a.op, h.key, h.cost)
-	default:
-		r.layers = r.layers[:0]
-		for i := range r.hits {
-			if r.hits[i].enforced() {
-				r.layers = append(r.layers, s.layer(&r.hits[i]))
+		if h := &r.hits[i]; h.enforced() {
+			if first == nil {
+				first = h
 			}
+			limits += len(h.plan.layers)
+			free = free || h.weight == 0
 		}
-		d, err = p.charge(ctx, s, a, r, r.layers, h)
+	}
+	switch {
+	case first == nil:
+		return nil
+	case limits == 1 && first.plain(a):
+		return p.one(ctx, s, a, r, first)
+	case limits > stint.MaxLayers:
+		return fmt.Errorf("policy: %w: the request is held to %d limits, by rule %q first: at most %d", stint.ErrLayers, limits, first.rule.name, stint.MaxLayers)
+	}
+	r.layers = r.layers[:0]
+	for i := range r.hits {
+		if h := &r.hits[i]; h.enforced() && h.weight > 0 {
+			r.layers = append(r.layers, r.layer(s, h))
+		}
+	}
+	d, err := stint.Decision{Allowed: true}, error(nil)
+	if len(r.layers) > 0 {
+		d, err = p.ask(ctx, s, a, r, r.cost, false)
+	}
+	if free && err == nil {
+		err = p.look(ctx, s, r, &d)
 	}
 	if err != nil {
 		return err
 	}
-	r.answer(d, layers)
-	r.charged(s == &p.local, a, d)
+	for i := range r.hits {
+		if h := &r.hits[i]; h.enforced() {
+			r.told(h)
+			h.charged(s == &p.local, a, &d)
+		}
+	}
+	r.conclude(d)
 	return nil
 }
 
-func (s *side) layer(h *hit) stint.Layer {
-	return stint.Layer{Bound: s.plans[h.plan.id].all, Key: h.key}
+// plain reports whether one limit can be decided by its handle.
+func (h *hit) plain(a act) bool {
+	return a.ttl == 0 && !a.refund && h.weight > 0 && h.cost < math.MaxInt64
 }
 
-// charge takes or reserves what h costs from layers.
-func (p *Policy) charge(ctx context.Context, s *side, a act, r *Result, layers []stint.Layer, h *hit) (stint.Decision, error) {
-	if a.ttl == 0 {
-		return s.store.Decide(ctx, a.op, layers, h.cost)
+// one decides for the one limit that the request is held to.
+func (p *Policy) one(ctx context.Context, s *side, a act, r *Result, h *hit) (err error) {
+	if r.Decision, err = s.plans[h.plan.id].Decide(ctx, a.op, h.key, h.cost); err != nil {
+		return err
 	}
-	d, token, err := s.store.Reserve(ctx, layers, h.cost, a.ttl)
+	r.Rules[h.first].set(&r.Decision)
+	r.Tightest = h.first
+	h.charged(s == &p.local, a, &r.Decision)
+	return nil
+}
+
+// layer returns a hit's part of a request, with room for its answers.
+func (r *Result) layer(s *side, h *hit) stint.Layer {
+	if missing := len(r.Rules) - len(r.answers); missing > 0 {
+		r.answers = slices.Grow(r.answers, missing)[:len(r.Rules)]
+	}
+	return stint.Layer{
+		Bound: s.plans[h.plan.id], Key: h.key, Weight: h.weight,
+		Answers: r.answers[h.first : h.first+len(h.plan.layers)],
+	}
+}
+
+// ask puts the layers that were gathered to a store.
+func (p *Policy) ask(ctx context.Context, s *side, a act, r *Result, cost int64, shadow bool) (stint.Decision, error) {
+	switch {
+	case a.refund:
+		return s.store.Refund(ctx, r.layers, cost)
+	case a.ttl == 0:
+		return s.store.Decide(ctx, a.op, r.layers, cost)
+	}
+	d, token, err := s.store.Reserve(ctx, r.layers, cost, a.ttl)
 	if err == nil && d.Allowed {
-		r.parts = append(r.parts, tokenPart{token: token, weight: h.weight, local: s == &p.local, shadow: h.rule.shadow})
+		r.parts = append(r.parts, tokenPart{token: token, local: s == &p.local, shadow: shadow})
 	}
 	return d, err
 }
 
-// answer writes the decision over layers into the result.
-func (r *Result) answer(d stint.Decision, layers int) {
-	r.Decision = d
+// look asks for the state of the enforced hits that cost this request nothing,
+// and joins what it adds to the answer of the others.
+func (p *Policy) look(ctx context.Context, s *side, r *Result, d *stint.Decision) error {
+	r.layers = r.layers[:0]
+	for i := range r.hits {
+		if h := &r.hits[i]; h.enforced() && h.weight == 0 {
+			r.layers = append(r.layers, r.layer(s, h))
+		}
+	}
+	state, err := p.ask(ctx, s, act{op: stint.OpPeek}, r, 0, false)
+	d.ResetAfter = max(d.ResetAfter, state.ResetAfter)
+	return err
+}
+
+// told writes the answers of a hit's layers into its entries.
+func (r *Result) told(h *hit) {
+	for k := range h.plan.layers {
+		r.Rules[h.first+k].set(&r.answers[h.first+k])
+	}
+}
+
+// set writes what a limit answers by itself.
+func (e *RuleResult) set(d *stint.Decision) {
+	e.Denied, e.Remaining, e.ResetAfter, e.RetryAfter = !d.Allowed, d.Remaining, d.ResetAfter, d.RetryAfter
+}
+
+// charged notes what was charged and where, so that it can be given back. What
+// was reserved is given back by its token alone.
+func (h *hit) charged(local bool, a act, d *stint.Decision) {
+	h.took, h.onLocal = a.charges() && a.ttl == 0 && d.Allowed && h.cost > 0, local
+}
+
+// conclude makes the joined answer one about the tightest layer.
+func (r *Result) conclude(d stint.Decision) {
+	d.Denied, r.Tightest = 0, -1
 	layer := 0
 	for i := range r.hits {
 		h := &r.hits[i]
@@ -125,85 +190,84 @@ func (r *Result) answer(d stint.Decision, layers int) {
 			continue
 		}
 		for k := range h.plan.layers {
-			e := &r.Rules[h.first+k]
-			e.set(d, layer < stint.MaxLayers && d.Denied.Has(layer), layers == 1)
-			layer++
-		}
-		if layers == 1 {
-			r.Tightest = h.first
-			return
-		}
-	}
-	r.seekTightest()
-}
-
-// set writes what a decision says of one of its layers.
-func (e *RuleResult) set(d stint.Decision, denied, alone bool) {
-	e.Denied, e.ResetAfter, e.RetryAfter = denied, d.ResetAfter, 0
-	if denied {
-		e.RetryAfter = d.RetryAfter
-	}
-	if e.Remaining = -1; alone {
-		e.Remaining = d.Remaining
-	}
-}
-
-// seekTightest finds the layer that the decision is about: when denied the
-// first that denied, else the first whose limit the decision has.
-func (r *Result) seekTightest() {
-	r.Tightest = -1
-	for i := range r.Rules {
-		e := &r.Rules[i]
-		if e.Shadow || e.Action != "" || r.hits[e.hit].out {
-			continue
-		}
-		about := r.Decision.Allowed && e.Limit.Capacity() == r.Decision.Limit || !r.Decision.Allowed && e.Denied
-		if about {
-			r.Tightest = i
-			if e.Limit.Capacity() == r.Decision.Limit {
-				e.Remaining = r.Decision.Remaining
+			if r.Rules[h.first+k].Denied && layer < stint.MaxLayers {
+				d.Denied |= 1 << uint(layer)
 			}
-			return
+			layer++
+			if r.Tightest < 0 || r.tighter(h.first+k, r.Tightest) {
+				r.Tightest = h.first + k
+			}
 		}
 	}
-}
-
-// charged notes what was charged and where, so that it can be given back. What
-// was reserved is given back by its token alone.
-func (r *Result) charged(local bool, a act, d stint.Decision) {
-	for i := range r.hits {
-		if h := &r.hits[i]; h.enforced() {
-			h.took, h.onLocal = a.charges() && a.ttl == 0 && d.Allowed, local
-		}
+	if r.Tightest >= 0 {
+		about := &r.answers[r.Tightest]
+		d.Limit, d.Remaining, d.Taken = about.Limit, about.Remaining, about.Taken
 	}
+	r.Decision = d
 }
 
-// shadow decides for a rule in shadow, by itself. What the others have denied
-// will not happen, and so is not charged here either.
-func (p *Policy) shadow(ctx context.Context, a act, r *Result, h *hit) {
+// tighter reports whether Rules[i] holds the request more than Rules[j]: by the
+// longest denial, else by letting fewer such requests pass.
+func (r *Result) tighter(i, j int) bool {
+	a, b := &r.Rules[i], &r.Rules[j]
+	switch {
+	case a.Denied != b.Denied:
+		return a.Denied
+	case a.Denied:
+		return b.RetryAfter != stint.Never && (a.RetryAfter == stint.Never || a.RetryAfter > b.RetryAfter)
+	}
+	return r.requests(a) < r.requests(b)
+}
+
+// requests is how many more requests of cost 1 an entry lets pass.
+func (r *Result) requests(e *RuleResult) int64 {
+	if w := r.hits[e.hit].weight; w > 0 {
+		return e.Remaining / w
+	}
+	return math.MaxInt64
+}
+
+// shadows decides for the rules in shadow, each by itself. What the others
+// have denied will not happen, and so is not charged here either.
+func (p *Policy) shadows(ctx context.Context, a act, r *Result) {
 	if !r.Decision.Allowed {
 		a = act{op: stint.OpPeek}
 	}
+	for i := range r.hits {
+		if h := &r.hits[i]; h.limited() && h.rule.shadow {
+			p.shadow(ctx, a, r, h)
+		}
+	}
+}
+
+func (p *Policy) shadow(ctx context.Context, a act, r *Result, h *hit) {
+	cost := r.cost
+	if h.weight == 0 {
+		a, cost = act{op: stint.OpPeek}, 0
+	}
 	var d stint.Decision
 	var err error
-	if a.ttl == 0 {
-		d, err = p.main.plans[h.plan.id].all.Decide(ctx, a.op, h.key, h.cost)
+	if len(h.plan.layers) == 1 && h.plain(a) {
+		if d, err = p.main.plans[h.plan.id].Decide(ctx, a.op, h.key, h.cost); err == nil {
+			r.Rules[h.first].set(&d)
+		}
 	} else {
-		d, err = p.charge(ctx, &p.main, a, r, []stint.Layer{p.main.layer(h)}, h)
+		r.layers = append(r.layers[:0], r.layer(&p.main, h))
+		if d, err = p.ask(ctx, &p.main, a, r, cost, true); err == nil {
+			r.told(h)
+		}
 	}
+	h.charged(false, a, &d)
 	for k := range h.plan.layers {
 		e := &r.Rules[h.first+k]
 		if err != nil {
 			e.Failed = FailOpen
-			continue
 		}
-		e.set(d, d.Denied.Has(k), len(h.plan.layers) == 1)
 		r.ShadowDenied = r.ShadowDenied || e.Denied
 	}
 	if err != nil && r.StoreError == nil {
 		r.StoreError = err
 	}
-	h.took = err == nil && a.charges() && a.ttl == 0 && d.Allowed
 }
 
 // warm charges the local store with what the main one has let through.
@@ -211,7 +275,7 @@ func (p *Policy) warm(ctx context.Context, r *Result) {
 	for i := range r.hits {
 		if h := &r.hits[i]; h.enforced() && h.rule.failure == FailLocal && h.cost > 0 {
 			// An error leaves it colder, which is no reason to deny.
-			_, _ = p.local.plans[h.plan.id].all.Decide(ctx, stint.OpTakeUpTo, h.key, h.cost)
+			_, _ = p.local.plans[h.plan.id].Decide(ctx, stint.OpTakeUpTo, h.key, h.cost)
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/stint-dev/stint"
 )
 
 // Decode reads rules from a tree, whatever it was written in. Fields at the top
@@ -327,8 +329,32 @@ func (d *decoder) document(root *Node, also []string) *Rules {
 	if len(d.errs) == 0 {
 		r.plans = d.plans
 		r.finish()
+		d.together(r.rules)
 	}
 	return r
+}
+
+// together refuses rules that hold every request to more limits than are
+// decided at once. Those that may or may not meet are left to the requests.
+func (d *decoder) together(rules []*rule) {
+	limits := 0
+	for i, r := range rules {
+		if r.match != nil || r.unless != nil || r.shadow || r.missing != missingShared {
+			continue
+		}
+		fewest := maxLimits
+		for _, p := range r.allPlans() {
+			fewest = min(fewest, len(p.limits))
+		}
+		if limits += fewest; limits > stint.MaxLayers {
+			d.failAt(r.line, r.column, (*trail)(nil).in("rules").at(i), "a rule that is final, or one with match, spares requests the others",
+				"every request is held to %d limits by here: at most %d", limits, stint.MaxLayers)
+			return
+		}
+		if r.final || r.own != nil && r.own.action != "" {
+			return
+		}
+	}
 }
 
 // finish makes the indexes.

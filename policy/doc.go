@@ -25,11 +25,15 @@
 // changes nothing else. What keys have used outlives [Policy.Reload], and a
 // reload that fails leaves the policy before as it was.
 //
-// All layers of a request are charged in one step of the store, or none is.
-// Rules that weigh one request by different costs, or more than
-// [stint.MaxLayers] layers, take several steps: all are asked first, then each
-// is reserved, and given back if a later one has meanwhile been used up. No
-// limit is exceeded by it, but for that moment another request may be denied.
+// All layers of a request are charged in one step of the store, or none is,
+// whatever each rule says that it costs; and the store says of each layer how
+// it stands. Two things are asked of it beside: each rule in shadow decides by
+// itself, and a layer that costs this request nothing is looked at.
+//
+// A request is held to [stint.MaxLayers] limits at most, those in shadow not
+// counted. [Parse] refuses rules that hold every request to more; where more
+// meet for some request alone, its decision is [stint.ErrLayers], and charges
+// nothing.
 //
 // # Price
 //

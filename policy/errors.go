@@ -55,13 +55,16 @@ func (e Errors) Unwrap() []error {
 type Warning struct {
 	Line   int    // from 1; 0 if not known
 	Column int    // from 1, in characters
-	Rule   string // the rule's name
+	Rule   string // the rule's name; empty for what is beside the rules
 	Reason string
 	Hint   string // what would be better; may be empty
 }
 
 // String returns one line.
 func (w Warning) String() string {
-	e := Error{Line: w.Line, Column: w.Column, Path: "rule " + w.Rule, Reason: w.Reason, Hint: w.Hint}
+	e := Error{Line: w.Line, Column: w.Column, Reason: w.Reason, Hint: w.Hint}
+	if w.Rule != "" {
+		e.Path = "rule " + w.Rule
+	}
 	return e.Error()
 }

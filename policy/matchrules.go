@@ -15,6 +15,8 @@ type scratch struct {
 	found   []int32 // candidates of the rules
 	others  []int32 // candidates of a rule's overrides
 	layers  []stint.Layer
+	answers []stint.Decision // by index in Rules
+	cost    int64            // of the request
 	buf     []byte
 	parts   []tokenPart
 	blocked int // index in Rules of what denies for good, or -1
@@ -25,13 +27,13 @@ type hit struct {
 	rule    *rule
 	plan    *plan
 	key     string
-	weight  int64 // what one unit of the request costs
-	cost    int64
-	first   int // of its entries in Result.Rules
+	weight  int64 // what one unit of the request costs; 0 for nothing
+	cost    int64 // that times what the request does, at most an int64
+	first   int   // of its entries in Result.Rules
 	out     bool
 	missing bool
-	took    bool // charged
-	onLocal bool // and there
+	took    bool // charged, and not yet given back
+	onLocal bool // there
 }
 
 // limited reports whether the hit has limits to decide by.
@@ -44,7 +46,7 @@ func (h *hit) enforced() bool { return h.limited() && !h.rule.shadow }
 func (p *Policy) match(attrs Attributes, cost int64, r *Result) error {
 	*r = Result{Tightest: -1, Rules: r.Rules[:0], scratch: scratch{
 		policy: p, hits: r.hits[:0], found: r.found[:0], others: r.others, layers: r.layers[:0],
-		buf: r.buf, parts: r.parts[:0], blocked: -1,
+		answers: r.answers, cost: cost, buf: r.buf, parts: r.parts[:0], blocked: -1,
 	}}
 	if cost < 0 {
 		return stint.ErrCost

@@ -41,20 +41,7 @@ type Policy struct {
 // A side is a store and the plans of the rules bound to it.
 type side struct {
 	store stint.Store
-	plans []boundPlan // by plan.id
-}
-
-type boundPlan struct {
-	all   stint.Bound
-	alone []stint.Bound // each limit by itself, if there are several
-}
-
-// one returns the bound of one limit of the plan.
-func (b *boundPlan) one(i int) stint.Bound {
-	if b.alone == nil {
-		return b.all
-	}
-	return b.alone[i]
+	plans []stint.Bound // by plan.id
 }
 
 // New binds rules to a store. The error says which limit the store cannot
@@ -92,25 +79,15 @@ func New(store stint.Store, rules *Rules, o Options) (*Policy, error) {
 
 // bind makes the limits of all plans known to the store.
 func (s *side) bind(rules *Rules, nodes int64) error {
-	s.plans = make([]boundPlan, len(rules.plans))
+	s.plans = make([]stint.Bound, len(rules.plans))
 	for i, plan := range rules.plans {
 		limits := make([]stint.Limit, len(plan.limits))
 		for k, l := range plan.limits {
 			limits[k] = share(l, nodes)
 		}
 		var err error
-		if s.plans[i].all, err = s.store.Bind(limits...); err != nil {
+		if s.plans[i], err = s.store.Bind(limits...); err != nil {
 			return fmt.Errorf("policy: rule %q: %w", plan.layers[0].Rule, err)
-		}
-		if len(limits) == 1 {
-			continue
-		}
-		for _, l := range limits {
-			b, err := s.store.Bind(l)
-			if err != nil {
-				return fmt.Errorf("policy: rule %q: %w", plan.layers[0].Rule, err)
-			}
-			s.plans[i].alone = append(s.plans[i].alone, b)
 		}
 	}
 	return nil

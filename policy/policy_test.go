@@ -105,8 +105,8 @@ func TestLayersOfRules(t *testing.T) {
 	if n := passes(t, p, policy.Map{"ip": "192.0.2.7", "jwt.sub": "b"}); n != 3 {
 		t.Errorf("%d passed", n)
 	}
-	if err := p.Inspect(t.Context(), r); err != nil || r.Rules[0].Remaining != 4 || r.Rules[1].Remaining != 0 || r.Rules[2].Remaining != 97 {
-		t.Errorf("%v %+v", err, r.Rules)
+	if r := decide(t, p, a); r.Rules[0].Remaining != 4 || r.Rules[1].Remaining != 0 || r.Rules[2].Remaining != 97 {
+		t.Errorf("%+v", r.Rules)
 	}
 	if r.Rules[0].Label != "address" || r.Rules[1].Label != "account/gcra" || r.Rules[2].Label != "account/fixed_window:1h" {
 		t.Errorf("%q %q %q", r.Rules[0].Label, r.Rules[1].Label, r.Rules[2].Label)
@@ -122,9 +122,6 @@ func TestCosts(t *testing.T) {
 	left := func() [3]int64 {
 		var r policy.Result
 		if err := p.Peek(t.Context(), policy.Map{"ip": "a.b"}, 0, &r); err != nil {
-			t.Fatal(err)
-		}
-		if err := p.Inspect(t.Context(), &r); err != nil {
 			t.Fatal(err)
 		}
 		return [3]int64{r.Rules[0].Remaining, r.Rules[1].Remaining, r.Rules[2].Remaining}
@@ -167,6 +164,12 @@ func TestCosts(t *testing.T) {
 	if d := decideN(t, p, policy.Map{"ip": ip, "tokens": "50"}, 1<<62).Decision; d.Allowed || d.RetryAfter != stint.Never {
 		t.Errorf("a cost that wraps: %+v", d)
 	}
+	for _, more := range []string{"", `, {"name": "b", "key": ["ip"], "limits": ["10/s"]}`, `, {"name": "b", "shadow": true, "key": ["ip"], "cost": 4, "limits": ["9223372036854775807/s"]}`} {
+		p := newPolicy(t, `{"name": "most", "key": ["ip"], "cost": 4, "limits": ["9223372036854775807/s"]}`+more)
+		if r := decideN(t, p, policy.Map{"ip": ip}, 1<<62); r.Decision.Allowed || r.Rules[0].RetryAfter != stint.Never || r.Rules[0].Remaining != 1<<63-1 {
+			t.Errorf("a cost that wraps, under the greatest limit: %+v", r)
+		}
+	}
 }
 
 // TestCostsTogether: several callers race on rules of several costs; nothing is
@@ -200,32 +203,173 @@ func TestCostsTogether(t *testing.T) {
 	}
 }
 
-// TestCostsFull: a store without room for reservations still decides.
-func TestCostsFull(t *testing.T) {
-	store := memstore.New(memstore.Options{MaxReservations: 1, Now: func() int64 { return 0 }})
+// counting is a store that counts what is asked of it.
+type counting struct {
+	stint.Store
+	asked atomic.Int64
+}
+
+func (s *counting) Decide(ctx context.Context, op stint.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
+	s.asked.Add(1)
+	return s.Store.Decide(ctx, op, layers, cost)
+}
+
+func (s *counting) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.Token, error) {
+	s.asked.Add(1)
+	return s.Store.Reserve(ctx, layers, cost, ttl)
+}
+
+func (s *counting) Settle(ctx context.Context, token stint.Token, cost int64) (stint.Decision, error) {
+	s.asked.Add(1)
+	return s.Store.Settle(ctx, token, cost)
+}
+
+func (s *counting) Refund(ctx context.Context, layers []stint.Layer, cost int64) (stint.Decision, error) {
+	s.asked.Add(1)
+	return s.Store.Refund(ctx, layers, cost)
+}
+
+// TestOneCall: whatever rules cost, the store is asked once, and says how each
+// of their limits stands.
+func TestOneCall(t *testing.T) {
+	store := &counting{Store: memstore.New(memstore.Options{Now: func() int64 { return 0 }})}
 	p, err := policy.New(store, parse(t,
-		`{"name": "a", "key": ["ip"], "limits": ["10/h fixed_window"]}`,
-		`{"name": "b", "key": ["ip"], "cost": 3, "limits": ["60/h fixed_window"]}`), policy.Options{})
+		`{"name": "requests", "key": ["ip"], "limits": ["10/s", "30/h fixed_window"]}`,
+		`{"name": "bytes", "key": ["jwt.sub"], "cost": 5, "limits": ["100/h fixed_window"]}`,
+		`{"name": "tokens", "key": ["ip"], "cost": {"attribute": "tokens", "min": 0}, "limits": ["1000/h fixed_window"]}`), policy.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := passes(t, p, policy.Map{"ip": "192.0.2.7"}); n != 10 {
-		t.Errorf("%d passed", n)
+	attrs := policy.Map{"ip": "192.0.2.7", "jwt.sub": "a", "tokens": "300"}
+	var r policy.Result
+	left := func() string {
+		var all []string
+		for _, e := range r.Rules {
+			all = append(all, fmt.Sprint(e.Remaining))
+		}
+		return strings.Join(all, " ")
+	}
+	var token stint.Token
+	for _, c := range []struct {
+		what     string
+		do       func() error
+		asked    int64
+		allowed  bool
+		left     string
+		tightest int
+		d        stint.Decision // of which limit, remaining, taken and the waits count
+	}{
+		{"decide", func() error { return p.Decide(t.Context(), attrs, 1, &r) }, 1, true, "9 29 95 700", 3,
+			stint.Decision{Limit: 1000, Remaining: 700, Taken: 300, ResetAfter: time.Hour}},
+		{"decide 2", func() error { return p.Decide(t.Context(), attrs, 2, &r) }, 1, true, "7 27 85 100", 3,
+			stint.Decision{Limit: 1000, Remaining: 100, Taken: 600, ResetAfter: time.Hour}},
+		{"denied", func() error { return p.Decide(t.Context(), attrs, 1, &r) }, 1, false, "7 27 85 100", 3,
+			stint.Decision{Limit: 1000, Remaining: 100, RetryAfter: stint.Wait(time.Hour), ResetAfter: time.Hour}},
+		{"denied by two", func() error { return p.Decide(t.Context(), attrs, 8, &r) }, 1, false, "7 27 85 100", 3,
+			stint.Decision{Limit: 1000, Remaining: 100, RetryAfter: stint.Never, ResetAfter: time.Hour}},
+		{"given back", func() error {
+			if err := p.Decide(t.Context(), policy.Map{"ip": "192.0.2.7", "jwt.sub": "a", "tokens": "50"}, 1, &r); err != nil {
+				return err
+			}
+			return p.GiveBack(t.Context(), &r)
+		}, 2, true, "6 26 80 50", 3, stint.Decision{Limit: 1000, Remaining: 50, Taken: 50, ResetAfter: time.Hour}},
+		{"one that costs nothing", func() error {
+			return p.Decide(t.Context(), policy.Map{"ip": "192.0.2.7", "jwt.sub": "a", "tokens": "0"}, 7, &r)
+		}, 2, true, "0 20 50 100", 0, stint.Decision{Limit: 10, Remaining: 0, Taken: 7, ResetAfter: time.Hour}},
+		{"the denied is the tightest", func() error {
+			return p.Decide(t.Context(), policy.Map{"ip": "192.0.2.8", "jwt.sub": "a", "tokens": "1"}, 11, &r)
+		}, 1, false, "10 30 50 1000", 0, stint.Decision{Limit: 10, Remaining: 10, RetryAfter: stint.Never, ResetAfter: time.Hour}},
+		{"refund", func() error { return p.Refund(t.Context(), attrs, 3, &r) }, 1, true, "3 23 65 1000", 0,
+			stint.Decision{Limit: 10, Remaining: 3, ResetAfter: time.Hour}},
+		{"reserve", func() error {
+			token, err = p.Reserve(t.Context(), attrs, 1, time.Minute, &r)
+			return err
+		}, 1, true, "2 22 60 700", 0, stint.Decision{Limit: 10, Remaining: 2, Taken: 1, ResetAfter: time.Hour}},
+		{"settle", func() error {
+			if d, err := p.Settle(t.Context(), token, 2); err != nil || !d.Allowed || d.Remaining != 1 || d.Limit != 10 {
+				return fmt.Errorf("%+v, %w", d, err)
+			}
+			return p.Peek(t.Context(), attrs, 0, &r)
+		}, 2, true, "1 21 55 400", 0, stint.Decision{Limit: 10, Remaining: 1, ResetAfter: time.Hour}},
+	} {
+		store.asked.Store(0)
+		if err := c.do(); err != nil {
+			t.Fatalf("%s: %v", c.what, err)
+		}
+		d := r.Decision
+		d.Allowed, d.Denied = false, 0
+		if r.Decision.Allowed != c.allowed || left() != c.left || d != c.d || r.Tightest != c.tightest {
+			t.Errorf("%s: left %s, tightest %d, %+v\nwant %s, %d, %+v", c.what, left(), r.Tightest, r.Decision, c.left, c.tightest, c.d)
+		}
+		if got := store.asked.Load(); got != c.asked {
+			t.Errorf("%s: the store was asked %d times, want %d", c.what, got, c.asked)
+		}
 	}
 }
 
-func TestManyLayers(t *testing.T) {
-	var rules []string
-	for i := range 40 {
-		rules = append(rules, fmt.Sprintf(`{"name": "r%d", "key": ["ip"], "limits": ["%d/m", "%d/h fixed_window"]}`, i, 10+i, 5+i))
+// TestDenied: each entry says for itself whether it denied, and until when.
+func TestDenied(t *testing.T) {
+	p := newPolicy(t,
+		`{"name": "a", "key": ["ip"], "limits": ["1/s", "2/m fixed_window"]}`,
+		`{"name": "b", "key": ["ip"], "cost": 3, "limits": ["5/h fixed_window"]}`,
+		`{"name": "wide", "key": ["ip"], "limits": ["1000/d fixed_window"]}`,
+		`{"name": "trial", "shadow": true, "key": ["ip"], "cost": 2, "limits": ["2/m fixed_window", "1/s"]}`)
+	attrs := policy.Map{"ip": "192.0.2.7"}
+	decide(t, p, attrs)
+	r := decide(t, p, attrs)
+	want := []struct {
+		denied    bool
+		remaining int64
+		retry     stint.Wait
+		reset     time.Duration
+	}{
+		{true, 0, stint.Wait(time.Second), time.Second},
+		{false, 1, 0, time.Minute},
+		{true, 2, stint.Wait(time.Hour), time.Hour},
+		{false, 999, 0, 24 * time.Hour},
+		{false, 2, 0, 0}, // its other limit can never pass
+		{true, 1, stint.Never, 0},
 	}
-	p := newPolicy(t, rules...)
-	if n := passes(t, p, policy.Map{"ip": "192.0.2.7"}); n != 5 {
+	for i, w := range want {
+		e := r.Rules[i]
+		if e.Denied != w.denied || e.Remaining != w.remaining || e.RetryAfter != w.retry || e.ResetAfter != w.reset {
+			t.Errorf("%s: %+v", e.Label, e)
+		}
+	}
+	if d := r.Decision; d.Denied != 0b101 || r.Tightest != 2 || d.Limit != 5 || d.Remaining != 2 || d.RetryAfter != stint.Wait(time.Hour) || !r.ShadowDenied {
+		t.Errorf("%d %+v", r.Tightest, d)
+	}
+}
+
+// TestManyLayers: as many limits as a store decides at once, and one more.
+func TestManyLayers(t *testing.T) {
+	rule := func(i int, match string) string {
+		return fmt.Sprintf(`{"name": "r%d", %s "key": ["ip"], "cost": %d, "limits": ["%d/m", "%d/h fixed_window"]}`, i, match, 1+i%3, 100+i, 50+i)
+	}
+	var rules []string
+	for i := range 32 {
+		rules = append(rules, rule(i, ""))
+	}
+	attrs := policy.Map{"ip": "192.0.2.7", "path": "/"}
+	if n := passes(t, newPolicy(t, rules...), attrs); n != 52/3 {
 		t.Errorf("%d passed", n)
 	}
-	r := decide(t, p, policy.Map{"ip": "192.0.2.7"})
-	if len(r.Rules) != 80 || !r.Rules[1].Denied || r.Rules[79].Denied {
-		t.Errorf("%+v", r.Rules[1])
+	_, err := policy.Parse([]byte(`{"rules": [` + strings.Join(append(rules, rule(32, "")), ",\n") + `]}`))
+	if err == nil || !strings.Contains(err.Error(), "33:1: rules[32]") || !strings.Contains(err.Error(), "66 limits") {
+		t.Errorf("every request held to 66 limits: %v", err)
+	}
+	p := newPolicy(t, append(rules, rule(32, `"match": {"path": "/x"},`), `{"name": "trial", "shadow": true, "key": ["ip"], "limits": ["2/m"]}`)...)
+	if r := decide(t, p, attrs); !r.Decision.Allowed || len(r.Rules) != 65 {
+		t.Errorf("%+v", r)
+	}
+	attrs["path"] = "/x"
+	var r policy.Result
+	if err := p.Decide(t.Context(), attrs, 1, &r); !errors.Is(err, stint.ErrLayers) || !strings.Contains(err.Error(), "66 limits") {
+		t.Errorf("%v", err)
+	}
+	attrs["path"] = "/"
+	if r := decide(t, p, attrs); r.Rules[0].Remaining != 98 {
+		t.Errorf("the error has charged: %+v", r.Rules[0])
 	}
 }
 
@@ -393,9 +537,6 @@ func TestReserve(t *testing.T) {
 	left := func() string {
 		var r policy.Result
 		if err := p.Peek(t.Context(), attrs, 0, &r); err != nil {
-			t.Fatal(err)
-		}
-		if err := p.Inspect(t.Context(), &r); err != nil {
 			t.Fatal(err)
 		}
 		return fmt.Sprint(r.Rules[0].Remaining, r.Rules[1].Remaining, r.Rules[2].Remaining)
@@ -614,7 +755,8 @@ func (b *brokenBound) Decide(ctx context.Context, op stint.Op, key string, cost 
 func (s *broken) inner(layers []stint.Layer) []stint.Layer {
 	var all []stint.Layer
 	for _, l := range layers {
-		all = append(all, stint.Layer{Bound: l.Bound.(*brokenBound).Bound, Key: l.Key})
+		l.Bound = l.Bound.(*brokenBound).Bound
+		all = append(all, l)
 	}
 	return all
 }
@@ -813,7 +955,7 @@ func TestWarnings(t *testing.T) {
 		{"", []string{`{"name": "a", "final": true, "unless": {"ip": "10.0.0.0/8"}, "key": ["ip"], "limits": ["9/s"]}`, `{"name": "b", "block": true}`}},
 		{"never reached: rule a", []string{`{"name": "a", "match": {"ip": "10.0.0.0/8"}, "block": true}`, `{"name": "b", "match": {"ip": ["10.1.0.0/16", "10.2.3.4"]}, "key": ["ip"], "limits": ["9/s"]}`}},
 		{"", []string{`{"name": "a", "match": {"host": "a.*"}, "block": true}`, `{"name": "b", "match": {"host": "*.b"}, "key": ["ip"], "limits": ["9/s"]}`}},
-		{"override ip is 10.0.0.1 is never reached", []string{`{"name": "a", "key": ["ip"], "limits": ["1/s"], "overrides": [{"when": {"ip": "10.0.0.0/8"}, "limits": ["2/s"]}, {"when": {"ip": "10.0.0.1"}, "limits": ["3/s"]}]}`}},
+		{"override by ip is never reached", []string{`{"name": "a", "key": ["ip"], "limits": ["1/s"], "overrides": [{"when": {"ip": "10.0.0.0/8"}, "limits": ["2/s"]}, {"when": {"ip": "10.0.0.1"}, "limits": ["3/s"]}]}`}},
 		{"never reached: the one in line 1", []string{`{"name": "a", "key": ["jwt.k"], "limits": ["1/s"], "overrides": [{"when": {"jwt.k": "p-*"}, "limits": ["2/s"]}, {"when": {"jwt.k": "p-1"}, "limits": ["3/s"]}]}`}},
 		{"never fits", []string{`{"name": "a", "match": {"method": "POST"}, "key": ["ip"], "limits": ["1/s"], "overrides": [{"when": {"method": "PUT"}, "limits": ["2/s"]}]}`}},
 		{"pays nothing", []string{`{"name": "a", "key": ["ip"], "cost": {"header": "c", "min": 0}, "limits": ["1/s"]}`}},

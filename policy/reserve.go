@@ -13,7 +13,8 @@ import (
 )
 
 // Reserve is Decide with a token, when allowed, that settles the charge at its
-// true cost within ttl. The token is empty when nothing was charged.
+// true cost within ttl. The token is empty when the request is held to nothing
+// that it could be charged to.
 func (p *Policy) Reserve(ctx context.Context, attrs Attributes, cost int64, ttl time.Duration, r *Result) (stint.Token, error) {
 	if ttl <= 0 {
 		return "", errors.New("policy: a reservation needs a time to live above zero")
@@ -21,7 +22,7 @@ func (p *Policy) Reserve(ctx context.Context, attrs Attributes, cost int64, ttl 
 	if err := p.match(attrs, cost, r); err != nil {
 		return "", err
 	}
-	if err := p.decide(ctx, act{stint.OpTake, ttl}, r); err != nil {
+	if err := p.decide(ctx, act{op: stint.OpTake, ttl: ttl}, r); err != nil {
 		return "", err
 	}
 	if len(r.parts) == 0 || !r.Decision.Allowed {
@@ -30,45 +31,37 @@ func (p *Policy) Reserve(ctx context.Context, attrs Attributes, cost int64, ttl 
 	return p.seal(r.parts), nil
 }
 
-// Settle replaces a reservation's cost by the true one, once, in every rule by
-// what the rule said it costs. The token may come from a policy before a
-// reload. A token that is not ours is [stint.ErrReservation].
-func (p *Policy) Settle(ctx context.Context, token stint.Token, cost int64) (stint.Decision, error) {
+// Settle replaces a reservation's cost by the true one, once, in every rule
+// times what the rule said it costs. The answer is in units of the request:
+// that of the rules which are not in shadow, if any was charged. The token may
+// come from a policy before a reload. One that is not ours is
+// [stint.ErrReservation].
+func (p *Policy) Settle(ctx context.Context, token stint.Token, cost int64) (d stint.Decision, err error) {
 	if cost < 0 {
-		return stint.Decision{}, stint.ErrCost
+		return d, stint.ErrCost
 	}
 	parts, ok := p.open(token)
 	if !ok {
+		return d, stint.ErrReservation
+	}
+	for i, part := range parts {
+		one, failed := p.settle(ctx, part, cost)
+		if i == 0 { // those in shadow come last, and do not count beside others
+			d, err = one, failed
+		}
+	}
+	return d, err
+}
+
+func (p *Policy) settle(ctx context.Context, part tokenPart, cost int64) (stint.Decision, error) {
+	store := p.main.store
+	if part.local {
+		store = p.local.store
+	}
+	if store == nil {
 		return stint.Decision{}, stint.ErrReservation
 	}
-	var d stint.Decision
-	var failed error
-	answered := false
-	for _, part := range parts {
-		store := p.main.store
-		if part.local {
-			store = p.local.store
-		}
-		if store == nil {
-			failed = errors.Join(failed, stint.ErrReservation)
-			continue
-		}
-		one, err := store.Settle(ctx, part.token, times(part.weight, cost))
-		switch {
-		case part.shadow:
-			if len(parts) == 1 {
-				one.Allowed = true
-				return one, err
-			}
-		case err != nil:
-			failed = errors.Join(failed, err)
-		case !answered:
-			d, answered = one, true
-		default:
-			d.Join(&one)
-		}
-	}
-	return d, failed
+	return store.Settle(ctx, part.token, cost)
 }
 
 // Cancel settles a reservation at 0.
@@ -79,7 +72,6 @@ func (p *Policy) Cancel(ctx context.Context, token stint.Token) (stint.Decision,
 // A tokenPart is one reservation of a store within a token.
 type tokenPart struct {
 	token  stint.Token
-	weight int64
 	local  bool
 	shadow bool
 }
@@ -91,8 +83,8 @@ const (
 	sealBytes  = 16
 )
 
-// seal makes a token of parts: flags, weight, length and token of each, and a
-// seal, or a client could settle by a weight of its own.
+// seal makes a token of parts: flags, length and token of each, and a seal, so
+// that nobody takes parts out, or puts others together.
 func (p *Policy) seal(parts []tokenPart) stint.Token {
 	var b []byte
 	for _, part := range parts {
@@ -104,7 +96,6 @@ func (p *Policy) seal(parts []tokenPart) stint.Token {
 			flags |= flagShadow
 		}
 		b = append(b, flags)
-		b = binary.AppendUvarint(b, uint64(part.weight))
 		b = binary.AppendUvarint(b, uint64(len(part.token)))
 		b = append(b, part.token...)
 	}
@@ -124,17 +115,13 @@ func (p *Policy) open(token stint.Token) (parts []tokenPart, ok bool) {
 	}
 	for len(b) > 0 {
 		part := tokenPart{local: b[0]&flagLocal != 0, shadow: b[0]&flagShadow != 0}
-		weight, n := binary.Uvarint(b[1:])
-		if n <= 0 {
+		size, n := binary.Uvarint(b[1:])
+		if n <= 0 || size > uint64(len(b)-1-n) {
 			return nil, false
 		}
 		b = b[1+n:]
-		size, n := binary.Uvarint(b)
-		if n <= 0 || size > uint64(len(b)-n) {
-			return nil, false
-		}
-		part.weight, part.token = int64(weight), stint.Token(b[n:n+int(size)])
-		b = b[n+int(size):]
+		part.token = stint.Token(b[:size])
+		b = b[size:]
 		parts = append(parts, part)
 	}
 	return parts, true
@@ -148,29 +135,11 @@ func (p *Policy) Refund(ctx context.Context, attrs Attributes, cost int64, r *Re
 		return err
 	}
 	r.Decision.Allowed = true
-	answered := false
-	for i := range r.hits {
-		h := &r.hits[i]
-		if !h.limited() {
-			continue
-		}
-		d, err := p.main.store.Refund(ctx, []stint.Layer{p.main.layer(h)}, h.cost)
-		if err != nil {
-			return err
-		}
-		for k := range h.plan.layers {
-			r.Rules[h.first+k].set(d, false, len(h.plan.layers) == 1)
-		}
-		switch {
-		case h.rule.shadow:
-		case !answered:
-			r.Decision, answered = d, true
-		default:
-			r.Decision.Join(&d)
-		}
+	if err := p.run(ctx, &p.main, act{refund: true}, r); err != nil {
+		return err
 	}
-	r.seekTightest()
-	return nil
+	p.shadows(ctx, act{refund: true}, r)
+	return r.StoreError
 }
 
 // GiveBack refunds what the decision in r has charged, for a request that turns
@@ -182,22 +151,37 @@ func (p *Policy) GiveBack(ctx context.Context, r *Result) error {
 	if r.policy == nil {
 		return nil
 	}
+	p = r.policy // that charged, whatever was reloaded since
+	var enforced *side
 	var failed error
+	r.layers = r.layers[:0]
 	for i := range r.hits {
 		h := &r.hits[i]
-		if !h.took || h.cost == 0 {
+		if !h.took {
 			continue
 		}
 		h.took = false
-		s := &r.policy.main // the policy that charged, whatever was reloaded since
+		s := &p.main
 		if h.onLocal {
-			s = &r.policy.local
+			s = &p.local
 		}
-		if _, err := s.store.Refund(ctx, []stint.Layer{s.layer(h)}, h.cost); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("rule %q: %w", h.rule.name, err))
+		one := stint.Layer{Bound: s.plans[h.plan.id], Key: h.key, Weight: h.weight}
+		if h.rule.shadow { // by itself, as it was charged
+			_, err := s.store.Refund(ctx, []stint.Layer{one}, r.cost)
+			failed = errors.Join(failed, err)
+			continue
 		}
+		enforced = s
+		r.layers = append(r.layers, one)
 	}
-	return failed
+	if enforced != nil {
+		_, err := enforced.store.Refund(ctx, r.layers, r.cost)
+		failed = errors.Join(failed, err)
+	}
+	if failed != nil {
+		return fmt.Errorf("policy: giving back: %w", failed)
+	}
+	return nil
 }
 
 // Reset forgets the keys of a request, here and in the local store.
@@ -211,68 +195,14 @@ func (p *Policy) Reset(ctx context.Context, attrs Attributes, r *Result) error {
 		if !h.limited() {
 			continue
 		}
-		if err := p.main.store.Reset(ctx, []stint.Layer{p.main.layer(h)}); err != nil {
-			return err
-		}
-		if p.local.store != nil {
-			if err := p.local.store.Reset(ctx, []stint.Layer{p.local.layer(h)}); err != nil {
+		for _, s := range []*side{&p.main, &p.local} {
+			if s.store == nil {
+				continue
+			}
+			if err := s.store.Reset(ctx, []stint.Layer{{Bound: s.plans[h.plan.id], Key: h.key}}); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
-}
-
-// Inspect asks for what each layer in r has left, and when those that denied
-// would pass, which a decision of several layers does not say: a peek for each,
-// at moments after the decision. Tightest is set by what it finds.
-func (p *Policy) Inspect(ctx context.Context, r *Result) error {
-	if r.policy == nil {
-		return nil
-	}
-	best := -1
-	for i := range r.hits {
-		h := &r.hits[i]
-		if !h.limited() {
-			continue
-		}
-		s := &r.policy.main
-		if h.onLocal {
-			s = &r.policy.local
-		}
-		for k := range h.plan.layers {
-			e := &r.Rules[h.first+k]
-			cost := int64(0)
-			if e.Denied {
-				cost = h.cost
-			}
-			d, err := s.plans[h.plan.id].one(k).Decide(ctx, stint.OpPeek, h.key, cost)
-			if err != nil {
-				return err
-			}
-			e.Remaining, e.ResetAfter = d.Remaining, d.ResetAfter
-			if e.Denied && !d.Allowed {
-				e.RetryAfter = d.RetryAfter
-			}
-			if !e.Shadow && (best < 0 || e.tighter(&r.Rules[best])) {
-				best = h.first + k
-			}
-		}
-	}
-	if best >= 0 && r.blocked < 0 {
-		r.Tightest = best
-	}
-	return nil
-}
-
-// tighter reports whether e holds the request more than o does: the longest
-// denial, else the least remaining.
-func (e *RuleResult) tighter(o *RuleResult) bool {
-	switch {
-	case e.Denied != o.Denied:
-		return e.Denied
-	case e.Denied && e.RetryAfter != o.RetryAfter:
-		return e.RetryAfter == stint.Never || o.RetryAfter != stint.Never && e.RetryAfter > o.RetryAfter
-	}
-	return e.Remaining < o.Remaining
 }

@@ -10,7 +10,8 @@ import (
 // one request at a time, and then saves the allocations; what an earlier answer
 // held is lost. The zero Result is ready for use.
 type Result struct {
-	// Decision is the answer of all rules that are not in shadow. When none
+	// Decision is the answer of all rules that are not in shadow. Limit,
+	// Remaining and Taken are those of Rules[Tightest], in its units. When none
 	// matched, or only such as set no limit, it is allowed with a Limit of 0.
 	// A block, and a key that may not be missing, deny for good: RetryAfter is
 	// [stint.Never]. Denied counts the entries of Rules that are not in shadow
@@ -20,9 +21,9 @@ type Result struct {
 	Matched bool
 	// ShadowDenied reports whether a rule in shadow would have denied.
 	ShadowDenied bool
-	// Tightest is the index in Rules of what the answer is about: the layer
-	// whose limit and remaining Decision holds or, when denied, the one that
-	// denied for longest as far as is known. It is -1 when there is none.
+	// Tightest is the index in Rules of what the answer is about: when denied,
+	// the layer that denied for longest; else the one that lets the fewest more
+	// such requests pass. It is the first of equals, and -1 when there is none.
 	Tightest int
 	// StoreError is why the store could not decide, when the rules' words for
 	// that case made the decision instead.
@@ -38,16 +39,17 @@ type Result struct {
 // A RuleResult is what one limit of a matching rule said.
 type RuleResult struct {
 	*Layer
-	// Cost is what the request costs under this rule.
+	// Cost is what the request costs under this rule. What costs 0 passes and
+	// is not charged.
 	Cost int64
-	// Remaining is what the layer has left, or -1 if it is not known: a store
-	// answers for several layers at once, with the least. [Policy.Inspect]
-	// finds out.
+	// Remaining is what the layer has left after the decision, in units, or -1
+	// if it was not asked: the request is blocked, or the store failed and the
+	// rule is open then.
 	Remaining int64
-	// ResetAfter is the wait until the layer is as if never used, for several
-	// layers the longest of them.
+	// ResetAfter is the wait until the layer is as if never used.
 	ResetAfter time.Duration
-	// RetryAfter is 0 unless the layer denied; for several layers the longest.
+	// RetryAfter is 0 unless the layer denied: then the least wait after which
+	// it would let the same request pass, or [stint.Never].
 	RetryAfter stint.Wait
 	// Denied reports whether this layer denied, or would have if in shadow.
 	Denied bool

@@ -85,11 +85,21 @@ var failureWords = map[string]Failure{"local": FailLocal, "open": FailOpen, "clo
 
 // Parse reads rules from JSON. The error is [Errors].
 func Parse(data []byte) (*Rules, error) {
+	root, err := ReadJSON(data)
+	if err != nil {
+		return nil, err
+	}
+	return Decode(root)
+}
+
+// ReadJSON returns the tree of a JSON document, for callers of [Decode] that
+// have fields of their own. The error is [Errors].
+func ReadJSON(data []byte) (*Node, error) {
 	root, err := readJSON(data)
 	if err != nil {
 		return nil, Errors{err}
 	}
-	return Decode(root)
+	return root, nil
 }
 
 // Names returns the names of the rules in order.

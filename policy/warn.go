@@ -172,16 +172,26 @@ func (w *warner) overrides(r *rule) {
 		o := &r.overrides[k]
 		if by := w.before(r, k); by >= 0 {
 			w.sayAt(r, o.line, o.column, "the first that fits is taken: put the narrower first",
-				"override %s is never reached: the one in line %d takes its requests", o.when, r.overrides[by].line)
+				"override by %s is never reached: the one in line %d takes its requests", o.when.names(), r.overrides[by].line)
 			continue
 		}
 		for i := range o.when {
 			if c := &o.when[i]; r.excludes(c) {
-				w.sayAt(r, o.line, o.column, "", "override %s never fits: the rule does not match such requests", o.when)
+				w.sayAt(r, o.line, o.column, "", "override by %s never fits: the rule does not match such requests", o.when.names())
 				break
 			}
 		}
 	}
+}
+
+// names returns the attributes alone: values may be clients' keys, and warnings
+// go into logs.
+func (c conjunction) names() string {
+	all := make([]string, len(c))
+	for i := range c {
+		all[i] = c[i].name
+	}
+	return strings.Join(all, " and ")
 }
 
 // before returns an earlier override that takes all requests of override k, or

@@ -133,8 +133,13 @@ func (p *pair) layers() (engine []stint.Layer, reference []model.Layer) {
 	n := rapid.IntRange(1, len(p.limits)-first).Draw(p.t, "layers")
 	for i := first; i < first+n; i++ {
 		key := rapid.SampledFrom([]string{"a", "a", "b"}).Draw(p.t, "key")
-		engine = append(engine, stint.Layer{Bound: p.bound[i], Key: key})
-		reference = append(reference, model.Layer{Name: p.limits[i].Name(), Spec: spec(p.limits[i]), Key: key})
+		weight := int64(0)
+		if rapid.IntRange(0, 3).Draw(p.t, "weighted") == 0 {
+			most := p.limits[i].Capacity()
+			weight = rapid.SampledFrom([]int64{1, 2, 3, 4, 5, 7, most/2 + 1, most, math.MaxInt64/2 + 1, math.MaxInt64}).Draw(p.t, "weight")
+		}
+		engine = append(engine, stint.Layer{Bound: p.bound[i], Key: key, Weight: weight, Answers: make([]stint.Decision, 1)})
+		reference = append(reference, model.Layer{Name: p.limits[i].Name(), Spec: spec(p.limits[i]), Key: key, Weight: weight})
 	}
 	return engine, reference
 }
@@ -172,7 +177,9 @@ func (p *pair) step() {
 		layers, ref := p.layers()
 		c := p.cost()
 		got, err := p.store.Decide(ctx, stint.OpPeek, layers, c)
-		p.same("peek", got, err, p.model.Peek(p.now, ref, c))
+		want := p.model.Peek(p.now, ref, c)
+		p.same("peek", got, err, want)
+		p.alone("peek", layers, want)
 	case 8:
 		layers, ref := p.layers()
 		c := p.cost()
@@ -182,6 +189,7 @@ func (p *pair) step() {
 		if got.Taken != want.Taken {
 			p.t.Fatalf("take_up_to %d: took %d, want %d", c, got.Taken, want.Taken)
 		}
+		p.alone("take_up_to", layers, want)
 	case 9:
 		p.reserve()
 	case 10:
@@ -193,17 +201,23 @@ func (p *pair) step() {
 	default:
 		layers, ref := p.layers()
 		c := p.cost()
-		got, err := p.take(layers, c)
-		p.same(fmt.Sprint("take ", c), got, err, p.model.Take(p.now, ref, c))
+		p.take(layers, ref, c)
 	}
 }
 
-// take goes through the handle where there is one layer, as limiters do.
-func (p *pair) take(layers []stint.Layer, c int64) (stint.Decision, error) {
-	if len(layers) == 1 {
-		return layers[0].Bound.Decide(context.Background(), stint.OpTake, layers[0].Key, c)
+// take goes through the handle where there is one layer of no weight, as
+// limiters do.
+func (p *pair) take(layers []stint.Layer, ref []model.Layer, c int64) {
+	what, ctx := fmt.Sprint("take ", c), context.Background()
+	want := p.model.Take(p.now, ref, c)
+	if len(layers) == 1 && layers[0].Weight == 0 {
+		got, err := layers[0].Bound.Decide(ctx, stint.OpTake, layers[0].Key, c)
+		p.same(what, got, err, want)
+		return
 	}
-	return p.store.Decide(context.Background(), stint.OpTake, layers, c)
+	got, err := p.store.Decide(ctx, stint.OpTake, layers, c)
+	p.same(what, got, err, want)
+	p.alone(what, layers, want)
 }
 
 func (p *pair) reserve() {
@@ -213,6 +227,7 @@ func (p *pair) reserve() {
 	got, token, err := p.store.Reserve(context.Background(), layers, c, ttl)
 	want, id := p.model.Reserve(p.now, ref, c, int64(ttl))
 	p.same(fmt.Sprint("reserve ", c), got, err, want)
+	p.alone("reserve", layers, want)
 	if id > 0 {
 		p.held = append(p.held, held{token, id, layers})
 	}
@@ -242,7 +257,9 @@ func (p *pair) operate() {
 	}
 	c := p.cost()
 	got, err := p.store.Refund(context.Background(), layers, c)
-	p.same(fmt.Sprint("refund ", c), got, err, p.model.Refund(p.now, ref, c))
+	want := p.model.Refund(p.now, ref, c)
+	p.same(fmt.Sprint("refund ", c), got, err, want)
+	p.alone("refund", layers, want)
 }
 
 // change gives one limit other parameters.
@@ -261,6 +278,18 @@ func (p *pair) change() {
 	}
 	p.model.Change(p.now, old.Name(), spec(old), spec(next))
 	p.limits[i] = next
+}
+
+// alone compares what each limit says by itself.
+func (p *pair) alone(what string, layers []stint.Layer, want model.Answer) {
+	p.t.Helper()
+	for i, l := range layers {
+		got := l.Answers[0]
+		p.same(fmt.Sprintf("%s, limit %d alone, weight %d", what, i, l.Weight), got, nil, want.Alone[i])
+		if got.Taken != want.Alone[i].Taken {
+			p.t.Fatalf("%s: limit %d took %d, want %d", what, i, got.Taken, want.Alone[i].Taken)
+		}
+	}
 }
 
 // same compares the engine's answer with the model's.

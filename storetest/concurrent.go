@@ -142,7 +142,7 @@ func concurrentLayers(e *env) {
 		together(func(g int, rnd *rand.Rand) {
 			name := fmt.Sprint("user ", trial, g%len(taken))
 			for range 20 {
-				layers := []stint.Layer{{Bound: address.bound, Key: ip}, {Bound: user.bound, Key: name}, {Bound: burst.bound, Key: name}}
+				layers := []stint.Layer{{Bound: address.bound, Key: ip}, {Bound: user.bound, Key: name}, {Bound: burst.bound, Key: name, Weight: 2}}
 				rnd.Shuffle(len(layers), func(i, j int) { layers[i], layers[j] = layers[j], layers[i] })
 				d, err := e.store.Decide(e.ctx, stint.OpTake, layers, 1+rnd.Int64N(2))
 				if err != nil {
@@ -156,7 +156,7 @@ func concurrentLayers(e *env) {
 			n := taken[i].Load()
 			total += n
 			name := fmt.Sprint("user ", trial, i)
-			if a, b := e.peek(user, name, 0), e.peek(burst, name, 0); a.Remaining != 15-n || b.Remaining != 30-n {
+			if a, b := e.peek(user, name, 0), e.peek(burst, name, 0); a.Remaining != 15-n || b.Remaining != 30-2*n {
 				e.Errorf("%d units passed for %s, and there remain %+v and %+v", n, name, a, b)
 			}
 		}

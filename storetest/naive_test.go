@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/big"
 	"runtime"
 	"strings"
 	"sync"
@@ -29,8 +30,24 @@ type naive struct {
 
 type cell struct{ limit, key string }
 
+// A part is one limit of a request.
+type part struct {
+	cell
+	weight int64
+	answer *stint.Decision // or nil
+}
+
+// units is what a cost of the request is here, held at the greatest int64.
+func (p part) units(cost int64) (units int64, fits bool) {
+	product := new(big.Int).Mul(big.NewInt(cost), big.NewInt(p.weight))
+	if !product.IsInt64() {
+		return math.MaxInt64, false
+	}
+	return product.Int64(), true
+}
+
 type held struct {
-	cells   []cell
+	parts   []part
 	marks   []stint.Mark
 	cost    int64
 	expires int64
@@ -56,6 +73,9 @@ type fault struct {
 	starvesFirst   bool // remaining is one too small
 	neverExpires   bool
 	resetsAll      bool
+	settlesUnits   bool // without their weights
+	wrapsWeights   bool
+	sharesAnswers  bool // each limit's is the joined one
 }
 
 func newNaive(now func() int64, plant fault) *naive {
@@ -127,8 +147,8 @@ func (b *naiveBound) Allow(ctx context.Context, key string, cost int64) (bool, e
 	return d.Allowed, err
 }
 
-// cells flattens layers.
-func (s *naive) cells(layers []stint.Layer, cost int64) (all []cell, err error) {
+// parts flattens layers.
+func (s *naive) parts(layers []stint.Layer, cost int64) (all []part, err error) {
 	if s.closed {
 		return nil, stint.ErrClosed
 	}
@@ -141,7 +161,13 @@ func (s *naive) cells(layers []stint.Layer, cost int64) (all []cell, err error) 
 		if !ok || b.store != s {
 			return nil, stint.ErrLayers
 		}
-		for _, name := range b.names {
+		switch {
+		case layer.Weight < 0:
+			return nil, stint.ErrCost
+		case layer.Answers != nil && len(layer.Answers) < len(b.names):
+			return nil, stint.ErrLayers
+		}
+		for i, name := range b.names {
 			c := cell{name, layer.Key}
 			if s.plant.joinsKeys {
 				c = cell{name, strings.TrimSpace(layer.Key)}
@@ -150,7 +176,11 @@ func (s *naive) cells(layers []stint.Layer, cost int64) (all []cell, err error) 
 				return nil, stint.ErrLayers
 			}
 			seen[c] = true
-			all = append(all, c)
+			p := part{cell: c, weight: max(layer.Weight, 1)}
+			if layer.Answers != nil {
+				p.answer = &layer.Answers[i]
+			}
+			all = append(all, p)
 		}
 	}
 	if len(all) == 0 || len(all) > stint.MaxLayers {
@@ -189,26 +219,26 @@ func (s *naive) Decide(_ context.Context, op stint.Op, layers []stint.Layer, cos
 func (s *naive) decide(op stint.Op, layers []stint.Layer, cost int64) (d stint.Decision, h *held, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	cells, err := s.cells(layers, cost)
+	parts, err := s.parts(layers, cost)
 	if err != nil {
 		return d, nil, err
 	}
 	now := s.now()
 	if op == stint.OpTakeUpTo && !s.plant.upToIsTake {
 		most := cost
-		for _, c := range cells {
-			most = min(most, s.meters[c.limit].Answer(s.state(c, 0), now, 0, true).Remaining)
+		for _, p := range parts {
+			most = min(most, s.meters[p.limit].Answer(s.state(p.cell, 0), now, 0, true).Remaining/p.weight)
 		}
 		cost = max(most, min(cost, 1))
 	}
 	var denied stint.Mask
-	for i, c := range cells {
-		m, state := s.meters[c.limit], s.state(c, cost)
-		if m.Admits(state, now, cost) {
-			if s.plant.chargesFirst && op != stint.OpPeek && i+1 < len(cells) {
+	for i, p := range parts {
+		if s.admits(p, now, cost) {
+			if s.plant.chargesFirst && op != stint.OpPeek && i+1 < len(parts) {
 				defer func() {
 					if denied != 0 {
-						m.Charge(state, now, cost)
+						units, _ := p.units(cost)
+						s.meters[p.limit].Charge(s.state(p.cell, units), now, units)
 					}
 				}()
 			}
@@ -224,13 +254,17 @@ func (s *naive) decide(op stint.Op, layers []stint.Layer, cost int64) (d stint.D
 		runtime.Gosched()
 		s.mu.Lock()
 	}
-	h = &held{cells: cells, cost: cost}
-	for i, c := range cells {
-		layer, mark := s.layer(op, c, now, cost, denied == 0)
+	h = &held{parts: parts, cost: cost}
+	for i, p := range parts {
+		layer, mark := s.layer(op, p, now, cost, denied == 0)
 		h.marks = append(h.marks, mark)
-		if i == 0 {
-			d = layer
+		if p.answer != nil {
+			*p.answer = alone(layer, denied.Has(i))
+		}
+		if layer.Taken = 0; i == 0 {
+			d = p.perUnit(layer)
 		} else {
+			layer = p.perUnit(layer)
 			d.Join(&layer)
 		}
 	}
@@ -238,20 +272,54 @@ func (s *naive) decide(op stint.Op, layers []stint.Layer, cost int64) (d stint.D
 	if d.Allowed && op != stint.OpPeek {
 		d.Taken = cost
 	}
+	for _, p := range parts {
+		if p.answer != nil && s.plant.sharesAnswers {
+			*p.answer = d
+		}
+	}
 	return d, h, nil
 }
 
+// admits reports whether a part lets a cost pass.
+func (s *naive) admits(p part, now, cost int64) bool {
+	units, fits := p.units(cost)
+	return (fits || s.plant.wrapsWeights) && s.meters[p.limit].Admits(s.state(p.cell, units), now, units)
+}
+
+// alone is what one limit answers by itself.
+func alone(d stint.Decision, denied bool) stint.Decision {
+	if d.Allowed, d.Denied = !denied, 0; denied {
+		d.Denied = 1
+	} else {
+		d.RetryAfter = 0
+	}
+	return d
+}
+
+// perUnit is an answer in units of the request.
+func (p part) perUnit(d stint.Decision) stint.Decision {
+	d.Limit, d.Remaining = d.Limit/p.weight, d.Remaining/p.weight
+	return d
+}
+
 // layer charges one layer, if it is to be, and gives its answer.
-func (s *naive) layer(op stint.Op, c cell, now, cost int64, allowed bool) (d stint.Decision, mark stint.Mark) {
-	m, state := s.meters[c.limit], s.state(c, cost)
-	delay := m.Delay(state, now, cost)
+func (s *naive) layer(op stint.Op, p part, now, cost int64, allowed bool) (d stint.Decision, mark stint.Mark) {
+	units, fits := p.units(cost)
+	m, state := s.meters[p.limit], s.state(p.cell, units)
+	delay := m.Delay(state, now, units)
 	counts := m.CountsDenied() && !s.plant.ignoresDenied || s.plant.chargesDenials
 	if op != stint.OpPeek && (allowed || counts) || s.plant.peekCharges && allowed {
-		mark = m.Charge(state, now, cost)
+		mark = m.Charge(state, now, units)
 	}
-	d = s.coarse(m.Answer(state, now, cost, allowed))
+	d = s.coarse(m.Answer(state, now, units, allowed))
+	if !allowed && !fits {
+		d.RetryAfter = stint.Never
+	}
 	if allowed {
 		d.Delay = s.up(delay)
+	}
+	if allowed && op != stint.OpPeek {
+		d.Taken = units
 	}
 	switch {
 	case s.plant.starvesFirst && d.Remaining > 0:
@@ -290,6 +358,9 @@ func (s *naive) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl
 	if now := s.now(); int64(ttl) < h.expires-now {
 		h.expires = now + int64(ttl)
 	}
+	for i := range h.parts {
+		h.parts[i].answer = nil // the caller's, for this call alone
+	}
 	token := stint.Token(fmt.Sprint("token ", len(s.tokens)))
 	s.tokens[token] = h
 	return d, token, nil
@@ -309,26 +380,34 @@ func (s *naive) Settle(_ context.Context, token stint.Token, cost int64) (stint.
 	case h.answer != nil && !s.plant.settlesTwice:
 		return *h.answer, nil
 	}
-	d := s.adjust(h.cells, func(i int, m *stint.Meter, c cell) {
+	d := s.adjust(h.parts, func(i int, m *stint.Meter, p part) {
+		reserved, _ := p.units(h.cost)
+		actual, _ := p.units(cost)
+		if s.plant.settlesUnits {
+			reserved, actual = h.cost, cost
+		}
 		switch {
-		case cost > h.cost:
-			m.Charge(s.state(c, cost-h.cost), now, cost-h.cost)
+		case actual > reserved:
+			m.Charge(s.state(p.cell, actual-reserved), now, actual-reserved)
 		case s.plant.mints:
-			m.Refund(s.state(c, 0), now, h.cost-cost)
+			m.Refund(s.state(p.cell, 0), now, reserved-actual)
 		default:
-			m.GiveBack(s.state(c, 0), now, h.marks[i], h.cost-cost)
+			m.GiveBack(s.state(p.cell, 0), now, h.marks[i], reserved-actual)
 		}
 	})
 	h.answer = &d
 	return d, nil
 }
 
-func (s *naive) adjust(cells []cell, do func(i int, m *stint.Meter, c cell)) (d stint.Decision) {
-	for i, c := range cells {
-		m := s.meters[c.limit]
-		do(i, m, c)
-		layer := s.coarse(m.Answer(s.state(c, 0), s.now(), 0, true))
-		if i == 0 {
+func (s *naive) adjust(parts []part, do func(i int, m *stint.Meter, p part)) (d stint.Decision) {
+	for i, p := range parts {
+		m := s.meters[p.limit]
+		do(i, m, p)
+		layer := s.coarse(m.Answer(s.state(p.cell, 0), s.now(), 0, true))
+		if p.answer != nil {
+			*p.answer = layer
+		}
+		if layer = p.perUnit(layer); i == 0 {
 			d = layer
 		} else {
 			d.Join(&layer)
@@ -340,25 +419,28 @@ func (s *naive) adjust(cells []cell, do func(i int, m *stint.Meter, c cell)) (d 
 func (s *naive) Refund(_ context.Context, layers []stint.Layer, cost int64) (stint.Decision, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	cells, err := s.cells(layers, cost)
+	parts, err := s.parts(layers, cost)
 	if err != nil {
 		return stint.Decision{}, err
 	}
-	return s.adjust(cells, func(_ int, m *stint.Meter, c cell) { m.Refund(s.state(c, 0), s.now(), cost) }), nil
+	return s.adjust(parts, func(_ int, m *stint.Meter, p part) {
+		units, _ := p.units(cost)
+		m.Refund(s.state(p.cell, 0), s.now(), units)
+	}), nil
 }
 
 func (s *naive) Reset(_ context.Context, layers []stint.Layer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	cells, err := s.cells(layers, 0)
+	parts, err := s.parts(layers, 0)
 	if err != nil {
 		return err
 	}
-	for _, c := range cells {
-		delete(s.states, c)
+	for _, p := range parts {
+		delete(s.states, p.cell)
 		for token, h := range s.tokens {
-			for _, other := range h.cells {
-				if other == c {
+			for _, other := range h.parts {
+				if other.cell == p.cell {
 					delete(s.tokens, token)
 				}
 			}

@@ -12,11 +12,11 @@
 // articles, from the tests of other limiters, and worked out by hand from
 // docs/SEMANTICS.md (own_…); package simulate says how they are written. Laws
 // hold for every limit and every history: a denial changes nothing, waits are
-// tight, giving back never mints, all layers are charged or none, no
-// interleaving of goroutines admits a unit too many. They run on histories
-// drawn from a fixed seed, so a failure repeats.
+// tight, giving back never mints, all layers are charged by their weights or
+// none is, no interleaving of goroutines admits a unit too many. They run on
+// histories drawn from a fixed seed, so a failure repeats.
 //
-// Run it with -race too. The suite makes some 700,000 decisions, one after the
+// Run it with -race too. The suite makes some 600,000 decisions, one after the
 // other but for those about concurrency.
 package storetest
 

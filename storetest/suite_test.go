@@ -75,6 +75,9 @@ func TestFaultsAreCaught(t *testing.T) {
 		"remaining one too small": {fault{starvesFirst: true}, "remaining is true"},
 		"reservations stay":       {fault{neverExpires: true}, "a reservation ends"},
 		"a reset resets all":      {fault{resetsAll: true}, "reset is unseen"},
+		"settles without weights": {fault{settlesUnits: true}, "layers, all or none"},
+		"weights that wrap":       {fault{wrapsWeights: true}, "greatest values"},
+		"one answer for all":      {fault{sharesAnswers: true}, "layers, all or none"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			suite := Suite{Quantum: 1, Open: func(_ testing.TB, now func() int64) stint.Store {

@@ -4,111 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/stint-dev/stint"
 )
-
-// A request with layers is held against a twin of each layer that is asked and
-// charged alone.
-func layersAllOrNone(e *env) {
-	for range 60 {
-		ls := newLayered(e)
-		for range 40 {
-			e.advance(e.gap(ls.limits[e.rnd.IntN(len(ls.limits))].Limit))
-			ls.step(e)
-		}
-	}
-}
-
-// layered is some limits, flattened, under the keys of a request and under
-// those of its twin.
-type layered struct {
-	layers       []stint.Layer
-	limits       []limit
-	keys, alone  []string
-	leastOfCosts int64
-}
-
-func newLayered(e *env) *layered {
-	ls := &layered{leastOfCosts: math.MaxInt64}
-	order := e.rnd.Perm(len(limits))
-	for range 1 + e.rnd.IntN(3) {
-		key := e.key("layer")
-		var together []stint.Limit
-		for range 1 + e.rnd.IntN(2) {
-			l := e.limit(limits[order[0]])
-			if slices.Contains(together, l.Limit) {
-				break
-			}
-			if e.rnd.IntN(4) > 0 { // else the same limit again, on another key
-				order = order[1:]
-			}
-			together = append(together, l.Limit)
-			ls.limits = append(ls.limits, l)
-			ls.keys, ls.alone = append(ls.keys, key), append(ls.alone, "twin of "+key)
-			ls.leastOfCosts = min(ls.leastOfCosts, l.Capacity())
-		}
-		ls.layers = append(ls.layers, stint.Layer{Bound: e.bind(together...), Key: key})
-	}
-	return ls
-}
-
-func (ls *layered) step(e *env) {
-	cost := e.rnd.Int64N(ls.leastOfCosts + 2)
-	op := stint.Op(e.rnd.IntN(3))
-	got, err := e.store.Decide(e.ctx, op, ls.layers, cost)
-	if err != nil {
-		e.Fatal(err)
-	}
-	effective := cost
-	if op == stint.OpTakeUpTo {
-		for i, l := range ls.limits {
-			effective = min(effective, e.peek(l, ls.alone[i], 0).Remaining)
-		}
-		effective = max(effective, min(cost, 1))
-	}
-	e.equal(fmt.Sprintf("op %d, cost %d, layers %v", op, cost, ls.limits), got, ls.want(e, op, effective))
-	for i, l := range ls.limits {
-		e.twins(fmt.Sprintf("layer %d, %v", i, l), l, ls.keys[i], ls.alone[i])
-	}
-}
-
-// want carries the operation out on the twins, and joins their answers.
-func (ls *layered) want(e *env, op stint.Op, cost int64) stint.Decision {
-	var want stint.Decision
-	for i, l := range ls.limits {
-		if !e.peek(l, ls.alone[i], cost).Allowed {
-			want.Denied |= 1 << i
-		}
-	}
-	want.Allowed = want.Denied == 0
-	if want.Allowed && op != stint.OpPeek {
-		want.Taken = cost
-	}
-	for i, l := range ls.limits {
-		delay := e.peek(l, ls.alone[i], cost).Delay
-		if op != stint.OpPeek && (want.Allowed || l.CountDenied()) {
-			e.take(l, ls.alone[i], cost)
-		}
-		state := e.peek(l, ls.alone[i], 0)
-		if i == 0 || state.Remaining < want.Remaining {
-			want.Remaining, want.Limit = state.Remaining, state.Limit
-		}
-		want.ResetAfter = max(want.ResetAfter, state.ResetAfter)
-		if want.Allowed {
-			want.Delay = max(want.Delay, delay)
-			continue
-		}
-		wait := e.peek(l, ls.alone[i], cost).RetryAfter
-		if wait == stint.Never || want.RetryAfter != stint.Never && wait > want.RetryAfter {
-			want.RetryAfter = wait
-		}
-	}
-	return want
-}
 
 // oddKeys are keys that something could take for one another.
 func oddKeys() []string {
@@ -326,6 +226,7 @@ func errorsAreTold(e *env) {
 		many[i] = stint.Layer{Bound: l.bound, Key: fmt.Sprint(i)}
 	}
 	named := e.bind(l.WithName("another name"))
+	both := e.bind(l.Limit, l.WithName("a third name"))
 	for _, c := range []struct {
 		what   string
 		layers []stint.Layer
@@ -342,6 +243,11 @@ func errorsAreTold(e *env) {
 		{"a layer twice", []stint.Layer{{Bound: l.bound, Key: "a"}, {Bound: l.bound, Key: "b"}, {Bound: l.bound, Key: "a"}}, 1, stint.ErrLayers},
 		{"another store's", []stint.Layer{{Bound: l.bound, Key: "a"}, {Bound: foreign, Key: "b"}}, 1, stint.ErrLayers},
 		{"nobody's", []stint.Layer{{Key: "a"}}, 1, stint.ErrLayers},
+		{"a weight below zero", []stint.Layer{{Bound: l.bound, Key: "a", Weight: -1}}, 1, stint.ErrCost},
+		{"a weight far below zero", []stint.Layer{{Bound: l.bound, Key: "b"}, {Bound: l.bound, Key: "a", Weight: math.MinInt64}}, 0, stint.ErrCost},
+		{"no room for answers", []stint.Layer{{Bound: l.bound, Key: "a", Answers: []stint.Decision{}}}, 1, stint.ErrLayers},
+		{"room for one answer of two", []stint.Layer{{Bound: both, Key: "a", Answers: make([]stint.Decision, 1)}}, 1, stint.ErrLayers},
+		{"more room than answers", []stint.Layer{{Bound: l.bound, Key: "a", Answers: make([]stint.Decision, 3)}}, 0, nil},
 	} {
 		for verb, err := range e.verbs(c.layers, c.cost) {
 			if verb == "Reset" && c.cost < 0 {
@@ -462,6 +368,7 @@ func greatest(e *env, text string) {
 		}
 		now := math.MaxInt64 - int64(before)
 		e.now.Store(now - now%e.quantum)
+		heaviest(e, l)
 		a := e.key("a")
 		if d := e.take(l, a, all); !d.Allowed || d.Remaining != 0 || d.Taken != all || d.ResetAfter <= 0 {
 			e.Errorf("%s, all of it at %d: %+v", text, now, d)

@@ -19,6 +19,7 @@ package model
 import (
 	"fmt"
 	"math/big"
+	"slices"
 )
 
 // The kinds of limit, as they are named in the text of a limit. Token bucket
@@ -52,12 +53,14 @@ type Spec struct {
 // held to it on. State belongs to (Name, Key); Spec must be the one that Name
 // has had since the last Change.
 type Layer struct {
-	Name string
-	Spec Spec
-	Key  string
+	Name   string
+	Spec   Spec
+	Key    string
+	Weight int64 // units of this limit to one of the request; 0 means 1
 }
 
-// Answer is what a decision says. Durations are in nanoseconds, rounded up.
+// Answer is what a decision says, in units of the request. Durations are in
+// nanoseconds, rounded up.
 type Answer struct {
 	Allowed    bool
 	Limit      int64    // the most that could ever pass at one instant
@@ -67,6 +70,7 @@ type Answer struct {
 	Delay      *big.Int // until the caller may start; 0 but for leaky_queue
 	DeniedBy   []int    // indexes of the layers that denied, in order
 	Taken      int64    // TakeUpTo: how many it took; else 0
+	Alone      []Answer // what each limit says by itself, in its own units
 }
 
 // Model holds the state of every key under every limit. The zero value is not
@@ -88,25 +92,21 @@ func New() *Model {
 // Take charges cost to every layer if every layer admits it, else to none of
 // them, those that count denied requests excepted.
 func (m *Model) Take(t int64, layers []Layer, cost int64) Answer {
-	now, states := m.begin(t, layers, cost)
-	a, _ := take(now, states, cost)
+	now, parts := m.begin(t, layers, cost)
+	a, _ := take(now, parts, cost)
 	return a
 }
 
 // Peek tells what Take would decide, and the state as it stands. It changes
 // nothing.
 func (m *Model) Peek(t int64, layers []Layer, cost int64) Answer {
-	now, states := m.begin(t, layers, cost)
-	a := standing(now, states)
-	if cost == 0 {
-		return a
-	}
-	a.DeniedBy = deniers(now, states, cost)
-	a.Allowed = len(a.DeniedBy) == 0
-	if a.Allowed {
-		a.Delay = longestDelay(now, states)
-	} else {
-		a.RetryAfter = longestWait(now, states, cost)
+	now, parts := m.begin(t, layers, cost)
+	denied := deniers(now, parts, cost)
+	a := standing(now, parts)
+	if len(denied) > 0 {
+		a.deny(now, parts, denied, cost)
+	} else if cost > 0 {
+		a.hold(delays(now, parts))
 	}
 	return a
 }
@@ -114,13 +114,13 @@ func (m *Model) Peek(t int64, layers []Layer, cost int64) Answer {
 // TakeUpTo takes the most that passes now, at most max. When nothing passes it
 // is a denied Take of 1. With max 0 it is allowed and takes nothing.
 func (m *Model) TakeUpTo(t int64, layers []Layer, max int64) Answer {
-	now, states := m.begin(t, layers, max)
-	n := min(max, standing(now, states).Remaining)
+	now, parts := m.begin(t, layers, max)
+	n := min(max, standing(now, parts).Remaining)
 	if n == 0 && max > 0 {
-		a, _ := take(now, states, 1)
+		a, _ := take(now, parts, 1)
 		return a
 	}
-	a, _ := take(now, states, n)
+	a, _ := take(now, parts, n)
 	a.Taken = n
 	return a
 }
@@ -128,27 +128,27 @@ func (m *Model) TakeUpTo(t int64, layers []Layer, max int64) Answer {
 // Admits says whether Take would pass, and no more: Peek also searches for the
 // waits.
 func (m *Model) Admits(t int64, layers []Layer, cost int64) bool {
-	now, states := m.begin(t, layers, cost)
-	return len(deniers(now, states, cost)) == 0
+	now, parts := m.begin(t, layers, cost)
+	return len(deniers(now, parts, cost)) == 0
 }
 
 // Charge charges cost to every layer, room or not, as a settled debt does. It
 // replays what was decided elsewhere.
 func (m *Model) Charge(t int64, layers []Layer, cost int64) {
-	now, states := m.begin(t, layers, cost)
-	for _, s := range states {
-		s.charge(now, cost)
+	now, parts := m.begin(t, layers, cost)
+	for _, p := range parts {
+		p.charge(now, p.held(cost))
 	}
 }
 
 // Refund removes up to cost, newest first, from what still counts in every
 // layer.
 func (m *Model) Refund(t int64, layers []Layer, cost int64) Answer {
-	now, states := m.begin(t, layers, cost)
-	for _, s := range states {
-		s.refund(now, cost)
+	now, parts := m.begin(t, layers, cost)
+	for _, p := range parts {
+		p.refund(now, p.held(cost))
 	}
-	return standing(now, states)
+	return standing(now, parts)
 }
 
 // Reset forgets the key of every layer. A reservation that charged one of them
@@ -162,7 +162,7 @@ func (m *Model) Reset(t int64, layers []Layer) {
 }
 
 // begin moves the clock and finds the state of every layer.
-func (m *Model) begin(t int64, layers []Layer, cost int64) (now *big.Int, states []state) {
+func (m *Model) begin(t int64, layers []Layer, cost int64) (now *big.Int, parts []weighted) {
 	if cost < 0 {
 		panic(fmt.Sprintf("model: cost %d below 0", cost))
 	}
@@ -174,9 +174,12 @@ func (m *Model) begin(t int64, layers []Layer, cost int64) (now *big.Int, states
 			panic(fmt.Sprintf("model: %q under %q twice in one request", l.Key, l.Name))
 		}
 		seen[p] = true
-		states = append(states, m.state(l))
+		if l.Weight < 0 {
+			panic(fmt.Sprintf("model: weight %d below 0", l.Weight))
+		}
+		parts = append(parts, weighted{m.state(l), big.NewInt(max(l.Weight, 1))})
 	}
-	return now, states
+	return now, parts
 }
 
 // clock returns the time at which a call that gives t decides.
@@ -199,88 +202,100 @@ func (m *Model) state(l Layer) state {
 	return s
 }
 
-// take is Take over states. The receipts are those of an allowed take.
-func take(now *big.Int, states []state, cost int64) (Answer, []receipt) {
-	denied := deniers(now, states, cost)
+// take is Take over parts. The receipts are those of an allowed take.
+func take(now *big.Int, parts []weighted, cost int64) (Answer, []receipt) {
+	denied := deniers(now, parts, cost)
 	if len(denied) > 0 {
-		for _, s := range states {
-			if s.limitOf().CountDenied {
-				s.charge(now, cost)
+		for _, p := range parts {
+			if p.limitOf().CountDenied {
+				p.charge(now, p.held(cost))
 			}
 		}
-		a := standing(now, states)
-		a.Allowed = false
-		a.DeniedBy = denied
-		a.RetryAfter = longestWait(now, states, cost)
+		a := standing(now, parts)
+		a.deny(now, parts, denied, cost)
 		return a, nil
 	}
-	delay := new(big.Int)
+	waits := make([]*big.Int, len(parts))
 	if cost > 0 {
-		delay = longestDelay(now, states)
+		waits = delays(now, parts)
 	}
 	var receipts []receipt
-	for _, s := range states {
-		receipts = append(receipts, s.charge(now, cost))
+	for _, p := range parts {
+		receipts = append(receipts, p.charge(now, p.held(cost)))
 	}
-	a := standing(now, states)
-	a.Delay = delay
+	a := standing(now, parts)
+	a.hold(waits)
+	for i, p := range parts {
+		a.Alone[i].Taken = p.held(cost)
+	}
 	return a, receipts
 }
 
-// deniers returns the indexes of the states that do not admit cost now.
-func deniers(now *big.Int, states []state, cost int64) []int {
+// deniers returns the indexes of the parts that do not admit cost now.
+func deniers(now *big.Int, parts []weighted, cost int64) []int {
 	if cost == 0 {
 		return nil
 	}
 	var denied []int
-	for i, s := range states {
-		if !s.admits(now, cost) {
+	for i, p := range parts {
+		if !p.passes(now, p.units(cost)) {
 			denied = append(denied, i)
 		}
 	}
 	return denied
 }
 
-// standing is the answer that describes the states as they stand: allowed, with
+// standing is the answer that describes the parts as they stand: allowed, with
 // no wait.
-func standing(now *big.Int, states []state) Answer {
+func standing(now *big.Int, parts []weighted) Answer {
 	a := Answer{Allowed: true, RetryAfter: new(big.Int), ResetAfter: new(big.Int), Delay: new(big.Int)}
-	for i, s := range states {
-		left := remaining(s, now)
-		if i == 0 || left < a.Remaining {
-			a.Remaining, a.Limit = left, s.most()
+	for i, p := range parts {
+		alone := Answer{Allowed: true, Limit: p.most(), Remaining: remaining(p.state, now),
+			RetryAfter: new(big.Int), ResetAfter: p.resetAfter(now), Delay: new(big.Int)}
+		a.Alone = append(a.Alone, alone)
+		if left := p.requests(now, alone.Remaining); i == 0 || left < a.Remaining {
+			a.Remaining = left
+			a.Limit = floorDiv(big.NewInt(p.most()), p.weight).Int64()
 		}
-		if r := s.resetAfter(now); r.Cmp(a.ResetAfter) > 0 {
-			a.ResetAfter = r
-		}
+		a.ResetAfter = most(a.ResetAfter, alone.ResetAfter)
 	}
 	return a
 }
 
-// longestWait is the longest of the states' least waits; nil when one says
-// never.
-func longestWait(now *big.Int, states []state, cost int64) *big.Int {
-	longest := new(big.Int)
-	for _, s := range states {
-		w := leastWait(s, now, cost)
-		if w == nil {
-			return nil
+// deny makes a standing answer that of a denial of cost by some parts: the
+// longest of all least waits, nil when one is never, and for each that denied
+// its own.
+func (a *Answer) deny(now *big.Int, parts []weighted, denied []int, cost int64) {
+	a.Allowed, a.DeniedBy, a.RetryAfter = false, denied, new(big.Int)
+	for i, p := range parts {
+		w := p.leastWait(now, p.units(cost))
+		if slices.Contains(denied, i) {
+			alone := &a.Alone[i]
+			alone.Allowed, alone.DeniedBy, alone.RetryAfter = false, []int{0}, w
 		}
-		if w.Cmp(longest) > 0 {
-			longest = w
+		if w == nil || a.RetryAfter == nil {
+			a.RetryAfter = nil
+			continue
 		}
+		a.RetryAfter = most(a.RetryAfter, w)
 	}
-	return longest
 }
 
-// longestDelay is the longest time that one of the states would hold an
-// admitted request back.
-func longestDelay(now *big.Int, states []state) *big.Int {
-	longest := new(big.Int)
-	for _, s := range states {
-		if d := s.delay(now); d.Cmp(longest) > 0 {
-			longest = d
+// hold makes a standing answer that of a request which passes, and which each
+// part holds back for so long; nil for not at all.
+func (a *Answer) hold(waits []*big.Int) {
+	for i, w := range waits {
+		if w != nil {
+			a.Alone[i].Delay = w
+			a.Delay = most(a.Delay, w)
 		}
 	}
-	return longest
+}
+
+// delays is how long each part would hold an admitted request back.
+func delays(now *big.Int, parts []weighted) (all []*big.Int) {
+	for _, p := range parts {
+		all = append(all, p.delay(now))
+	}
+	return all
 }

@@ -142,6 +142,43 @@ func TestLayers(t *testing.T) {
 	expect(t, "the bucket was left alone", m.Peek(sec, []model.Layer{second}, 10), true, 10, 0, 0)
 }
 
+// Requests of one unit that are five bytes of a bucket and one of a window.
+func TestWeights(t *testing.T) {
+	bytes := model.Layer{Name: "b", Spec: model.Spec{Kind: model.GCRA, Count: 33, Period: sec, Burst: 33}, Key: "a", Weight: 5}
+	requests := model.Layer{Name: "r", Spec: model.Spec{Kind: model.Fixed, Count: 4, Period: 60 * sec, CountDenied: true}, Key: "a"}
+	both := []model.Layer{bytes, requests}
+	m := model.New()
+	a, id := m.Reserve(0, both, 2, 60*sec)
+	expect(t, "two requests", a, true, 2, 0, 60*sec)
+	if a.Limit != 4 {
+		t.Errorf("the window stands with a limit of %d", a.Limit)
+	}
+	expect(t, "their bytes", a.Alone[0], true, 23, 0, 303030304)
+	expect(t, "their count", a.Alone[1], true, 2, 0, 60*sec)
+	if a.Alone[0].Taken != 10 || a.Alone[1].Taken != 2 || a.Alone[0].Limit != 33 {
+		t.Errorf("%+v", a.Alone)
+	}
+	// Settled at five: 25 bytes, and one request more than the window has.
+	a = m.Settle(0, id, 5)
+	expect(t, "settled", a, true, 0, 0, 60*sec)
+	expect(t, "settled bytes", a.Alone[0], true, 8, 0, 757575758)
+	expect(t, "refunded", m.Refund(0, both, 3), true, 2, 0, 60*sec)
+	if a = m.TakeUpTo(0, both, 9); a.Taken != 2 {
+		t.Errorf("took %d, but two are left in the window, and four in the bucket", a.Taken)
+	}
+	// Seven are 35 bytes, more than ever pass; the window counts them too.
+	a = m.Take(60*sec, both, 7)
+	expect(t, "never", a, false, 0, -1, 60*sec)
+	expect(t, "never by bytes", a.Alone[0], false, 33, -1, 0)
+	// What an int64 does not hold passes under no limit, and counts as the most.
+	most := model.Layer{Name: "m", Spec: model.Spec{Kind: model.Fixed, Count: math.MaxInt64, Period: sec, CountDenied: true}, Key: "a", Weight: math.MaxInt64/2 + 1}
+	a = m.Take(120*sec, []model.Layer{most}, 2)
+	expect(t, "beyond", a, false, 0, -1, sec)
+	if a.Limit != 1 || a.Alone[0].Limit != math.MaxInt64 || a.Alone[0].Remaining != 0 {
+		t.Errorf("%+v", a)
+	}
+}
+
 func TestTakeUpTo(t *testing.T) {
 	for _, spec := range everyKind {
 		m := model.New()

@@ -19,8 +19,8 @@ type reservation struct {
 // Reserve is Take with an id by which the true cost can be told within ttl
 // nanoseconds. Ids count from 1; a denied one has id 0.
 func (m *Model) Reserve(t int64, layers []Layer, cost, ttl int64) (Answer, int) {
-	now, states := m.begin(t, layers, cost)
-	a, receipts := take(now, states, cost)
+	now, parts := m.begin(t, layers, cost)
+	a, receipts := take(now, parts, cost)
 	if !a.Allowed {
 		return a, 0
 	}
@@ -37,7 +37,7 @@ func (m *Model) Reserve(t int64, layers []Layer, cost, ttl int64) (Answer, int) 
 
 // Settle tells the true cost of a reservation. What is more than was reserved
 // is charged now, room or not; what is less is given back, as far as time has
-// not forgiven it. An expired reservation, or one of a key that was reset,
+// not forgiven it; each limit in its own units. An expired reservation, or one of a key that was reset,
 // changes nothing and answers with the state now. One that was settled before
 // answers what it answered then. It panics when Reserve never gave the id.
 func (m *Model) Settle(t int64, id int, actual int64) Answer {
@@ -45,22 +45,22 @@ func (m *Model) Settle(t int64, id int, actual int64) Answer {
 	if r == nil {
 		panic(fmt.Sprintf("model: no reservation %d", id))
 	}
-	now, states := m.begin(t, r.layers, actual)
+	now, parts := m.begin(t, r.layers, actual)
 	switch {
 	case r.dead || now.Cmp(r.expires) >= 0:
-		return standing(now, states)
+		return standing(now, parts)
 	case r.settled != nil:
 		return *r.settled
 	}
-	for i, s := range states {
+	for i, p := range parts {
 		switch {
 		case actual > r.cost:
-			s.charge(now, actual-r.cost)
+			p.charge(now, p.held(actual)-p.held(r.cost))
 		case actual < r.cost && !r.changed[i]:
-			s.giveBack(now, r.receipts[i], r.cost-actual)
+			p.giveBack(now, r.receipts[i], p.held(r.cost)-p.held(actual))
 		}
 	}
-	a := standing(now, states)
+	a := standing(now, parts)
 	r.settled = &a
 	return a
 }

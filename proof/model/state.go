@@ -107,10 +107,10 @@ func leastWait(s state, t *big.Int, c int64) *big.Int {
 // t + retryAfter it passes, a nanosecond earlier it does not. It changes
 // nothing but the clock. The error says what does not hold.
 func (m *Model) Tight(t int64, layers []Layer, cost int64, retryAfter *big.Int) error {
-	now, states := m.begin(t, layers, cost)
+	now, parts := m.begin(t, layers, cost)
 	if retryAfter == nil {
-		for _, s := range states {
-			if cost > s.most() {
+		for _, p := range parts {
+			if p.units(cost).Cmp(big.NewInt(p.most())) > 0 {
 				return nil
 			}
 		}
@@ -120,11 +120,11 @@ func (m *Model) Tight(t int64, layers []Layer, cost int64, retryAfter *big.Int) 
 		return fmt.Errorf("retry_after is %v ns", retryAfter)
 	}
 	at := add(now, retryAfter)
-	if denied := deniers(at, states, cost); len(denied) > 0 {
+	if denied := deniers(at, parts, cost); len(denied) > 0 {
 		return fmt.Errorf("cost %d does not pass after %v ns: layers %v deny", cost, retryAfter, denied)
 	}
 	before := sub(at, big.NewInt(1))
-	if retryAfter.Sign() > 0 && len(deniers(before, states, cost)) == 0 {
+	if retryAfter.Sign() > 0 && len(deniers(before, parts, cost)) == 0 {
 		return fmt.Errorf("cost %d passes before %v ns have gone by", cost, retryAfter)
 	}
 	return nil
@@ -144,6 +144,14 @@ func least(a, b *big.Int) *big.Int {
 		return new(big.Int).Set(a)
 	}
 	return new(big.Int).Set(b)
+}
+
+// most is the larger of a and b.
+func most(a, b *big.Int) *big.Int {
+	if a.Cmp(b) >= 0 {
+		return a
+	}
+	return b
 }
 
 // lessUpTo is a − b, or 0 when that is below 0.

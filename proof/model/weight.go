@@ -1,0 +1,45 @@
+package model
+
+import "math/big"
+
+// weighted is one limit of a request: a state, and how many of its units one unit
+// of the request is.
+type weighted struct {
+	state
+	weight *big.Int
+}
+
+// units is what a cost of the request is here, whatever its size.
+func (p weighted) units(cost int64) *big.Int { return mul(big.NewInt(cost), p.weight) }
+
+// held is units as they are counted: no more than an int64 holds.
+func (p weighted) held(cost int64) int64 { return least(p.units(cost), maxInt64).Int64() }
+
+// passes says whether so many units have room at t. More than an int64 holds
+// never has.
+func (p weighted) passes(t, units *big.Int) bool {
+	return units.Sign() == 0 || units.IsInt64() && p.admits(t, units.Int64())
+}
+
+// leastWait is the least wait after which so many units pass; nil for never.
+func (p weighted) leastWait(t, units *big.Int) *big.Int {
+	if !units.IsInt64() {
+		return nil
+	}
+	return leastWait(p.state, t, units.Int64())
+}
+
+// requests is the greatest n of which n·weight units pass at t, found by
+// search below the units that remain.
+func (p weighted) requests(t *big.Int, remaining int64) int64 {
+	yes, no := int64(0), remaining
+	for yes < no {
+		mid := no - (no-yes)/2
+		if p.passes(t, p.units(mid)) {
+			yes = mid
+		} else {
+			no = mid - 1
+		}
+	}
+	return yes
+}
