@@ -1,0 +1,137 @@
+package fallback
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/bits"
+
+	"github.com/stint-dev/stint"
+)
+
+// bound implements [stint.Bound]: the same limits in both stores.
+type bound struct {
+	store       *Store
+	main, local stint.Bound
+	each        []pair
+}
+
+// A pair is one limit in both stores.
+type pair struct{ main, local stint.Bound }
+
+// Bind implements [stint.Store]. The local store holds each limit to this
+// process's share.
+func (s *Store) Bind(limits ...stint.Limit) (stint.Bound, error) {
+	b := &bound{store: s, each: make([]pair, len(limits))}
+	parts := make([]stint.Limit, len(limits))
+	for i, l := range limits {
+		parts[i] = Share(l, s.nodes)
+	}
+	var err error
+	if b.main, err = s.main.Bind(limits...); err != nil {
+		return nil, err
+	}
+	if b.local, err = s.local.Bind(parts...); err != nil {
+		return nil, fmt.Errorf("in the local store: %w", err)
+	}
+	for i := range limits {
+		if b.each[i].main, err = s.main.Bind(limits[i]); err != nil {
+			return nil, err
+		}
+		if b.each[i].local, err = s.local.Bind(parts[i]); err != nil {
+			return nil, fmt.Errorf("in the local store: %w", err)
+		}
+	}
+	return b, nil
+}
+
+// Limits implements [stint.Bound].
+func (b *bound) Limits() []stint.Limit { return b.main.Limits() }
+
+// Allow implements [stint.Bound].
+func (b *bound) Allow(ctx context.Context, key string, cost int64) (bool, error) {
+	d, err := b.Decide(ctx, stint.OpTake, key, cost)
+	return d.Allowed, err
+}
+
+// Decide implements [stint.Bound].
+func (b *bound) Decide(ctx context.Context, op stint.Op, key string, cost int64) (stint.Decision, error) {
+	s := b.store
+	d, err := b.main.Decide(ctx, op, key, cost)
+	if err == nil {
+		s.answered()
+		b.warm(key, d.Taken, 1)
+		return d, nil
+	}
+	if !s.fails(ctx, err) {
+		return d, err
+	}
+	d, err, by := s.instead(err, func() (stint.Decision, error) {
+		return b.local.Decide(context.WithoutCancel(ctx), op, key, cost)
+	})
+	if by {
+		b.owe(key, d.Taken, 1)
+	}
+	return d, err
+}
+
+// split returns the layers as each store knows them. Answers are the caller's:
+// whichever store decides writes them.
+func (s *Store) split(layers []stint.Layer) (main, local []stint.Layer, err error) {
+	both := make([]stint.Layer, 2*len(layers))
+	main, local = both[:len(layers)], both[len(layers):]
+	for i, l := range layers {
+		b, ok := l.Bound.(*bound)
+		if !ok || b.store != s {
+			return nil, nil, fmt.Errorf("%w: layer %d is bound to another store", stint.ErrLayers, i)
+		}
+		main[i], local[i] = l, l
+		main[i].Bound, local[i].Bound = b.main, b.local
+	}
+	return main, local, nil
+}
+
+// warm charges the local store with what the shared one has let through: each
+// limit by itself, as far as its share goes.
+func (s *Store) warm(layers []stint.Layer, taken int64) {
+	for _, l := range layers {
+		l.Bound.(*bound).warm(l.Key, taken, l.Weight)
+	}
+}
+
+func (b *bound) warm(key string, taken, weight int64) {
+	if taken == 0 || b.store.mode != Local {
+		return
+	}
+	units := times(taken, weight)
+	for _, one := range b.each {
+		// An error leaves it colder, which is no reason to deny.
+		_, _ = one.local.Decide(context.Background(), stint.OpTakeUpTo, key, units)
+	}
+}
+
+// owe notes what the local store has let through by itself.
+func (s *Store) owe(layers []stint.Layer, taken int64) {
+	for _, l := range layers {
+		l.Bound.(*bound).owe(l.Key, taken, l.Weight)
+	}
+}
+
+func (b *bound) owe(key string, taken, weight int64) {
+	if taken == 0 {
+		return
+	}
+	units := times(taken, weight)
+	for _, one := range b.each {
+		b.store.debts.Add(one.main, one.local, key, units)
+	}
+}
+
+// times returns the units of a layer, at most what an int64 holds.
+func times(cost, weight int64) int64 {
+	high, low := bits.Mul64(uint64(cost), uint64(max(weight, 1)))
+	if high != 0 || low > math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return int64(low)
+}

@@ -1,0 +1,211 @@
+package fallback
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/stint-dev/stint"
+)
+
+// Debts is what was let through without a shared store, to be charged to it
+// once it answers again. It may be used from many goroutines at once; it has
+// one of its own while something is owed.
+type Debts struct {
+	main, local stint.Store
+	most        int
+	stop        context.CancelFunc
+	done        context.Context
+	wake        chan struct{}
+	running     sync.WaitGroup
+
+	mu               sync.Mutex // held for no call to a store
+	owed             map[debtor]*debt
+	posting          bool
+	closed           bool
+	posted, forgiven uint64
+}
+
+// A debtor is a key under one limit, as the shared store knows it.
+type debtor struct {
+	bound stint.Bound
+	key   string
+}
+
+type debt struct {
+	local stint.Bound
+	units int64
+	token stint.Token // of the reservation that posts the debt, once there is one
+	final int64       // what it is settled at: the same each time
+}
+
+const (
+	postEvery  = 250 * time.Millisecond // how often a store that fails is tried
+	postWithin = time.Minute            // how long a posting's reservation may last
+	mostOwed   = 65_536
+)
+
+// NewDebts returns an empty book of debts to a shared store, for what the
+// local store lets through. It remembers at most so many keys; 0 is 65,536.
+// The bounds that are given to Add must be comparable, as pointers are.
+func NewDebts(shared, local stint.Store, most int) *Debts {
+	if most <= 0 {
+		most = mostOwed
+	}
+	d := &Debts{main: shared, local: local, most: most, owed: map[debtor]*debt{}, wake: make(chan struct{}, 1)}
+	d.done, d.stop = context.WithCancel(context.Background())
+	return d
+}
+
+// Add notes that the key owes units under the one limit that shared and local
+// are bound to.
+func (d *Debts) Add(shared, local stint.Bound, key string, units int64) {
+	if units <= 0 {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	who := debtor{shared, key}
+	one := d.owed[who]
+	switch {
+	case d.closed:
+		return
+	case one == nil && len(d.owed) >= d.most:
+		d.forgiven += uint64(units)
+		return
+	case one == nil:
+		one = &debt{local: local}
+		d.owed[who] = one
+	}
+	one.units += min(units, math.MaxInt64-one.units)
+	if !d.posting {
+		d.posting = true
+		d.running.Go(d.post)
+	}
+}
+
+// Forget drops what a key owes.
+func (d *Debts) Forget(shared stint.Bound, key string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.owed, debtor{shared, key})
+}
+
+// Wake says that the shared store answers again.
+func (d *Debts) Wake() {
+	select {
+	case d.wake <- struct{}{}:
+	default: // it has been said
+	}
+}
+
+// Stats returns how many keys owe something, how many units have been charged,
+// and how many were not remembered.
+func (d *Debts) Stats() (owing int, posted, forgiven uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.owed), d.posted, d.forgiven
+}
+
+// Close forgets everything that is owed and waits for the goroutine.
+func (d *Debts) Close() {
+	d.mu.Lock()
+	d.closed = true
+	clear(d.owed)
+	d.mu.Unlock()
+	d.stop()
+	d.running.Wait()
+}
+
+// post tries to charge what is owed, round after round, until nothing is.
+func (d *Debts) post() {
+	for {
+		d.round()
+		d.mu.Lock()
+		if len(d.owed) == 0 {
+			d.posting = false
+			d.mu.Unlock()
+			return
+		}
+		d.mu.Unlock()
+		// Not all processes at the same moment.
+		pause := time.NewTimer(postEvery/2 + rand.N(postEvery))
+		select {
+		case <-d.wake:
+		case <-pause.C:
+		case <-d.done.Done():
+		}
+		pause.Stop()
+	}
+}
+
+// round goes through everything that is owed now, and gives up where the
+// shared store fails.
+func (d *Debts) round() {
+	d.mu.Lock()
+	all := make([]debtor, 0, len(d.owed))
+	for who := range d.owed {
+		all = append(all, who)
+	}
+	d.mu.Unlock()
+	for _, who := range all {
+		if d.settle(who) != nil {
+			return
+		}
+	}
+}
+
+// settle charges one key with what it owes, as far as that still counts, by a
+// reservation of nothing that is settled at the debt: it can be tried again
+// and counts once.
+func (d *Debts) settle(who debtor) error {
+	d.mu.Lock()
+	one := d.owed[who]
+	if one == nil {
+		d.mu.Unlock()
+		return nil
+	}
+	token, final, units, local := one.token, one.final, one.units, one.local
+	d.mu.Unlock()
+	if token == "" {
+		if final = min(units, d.counting(local, who.key)); final > 0 {
+			var err error
+			if _, token, err = d.main.Reserve(d.done, []stint.Layer{{Bound: who.bound, Key: who.key}}, 0, postWithin); err != nil {
+				return err
+			}
+			d.mu.Lock()
+			one.token, one.final = token, final
+			// What is added from here on is a further debt.
+			one.units -= units
+			d.mu.Unlock()
+			units = 0
+		}
+	} else {
+		units = 0
+	}
+	if final > 0 {
+		if _, err := d.main.Settle(d.done, token, final); err != nil && !CallersFault(err) {
+			return err
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.posted += uint64(final)
+	one.token, one.final = "", 0
+	if one.units -= units; one.units <= 0 && d.owed[who] == one {
+		delete(d.owed, who)
+	}
+	return nil
+}
+
+// counting returns how many units of a key's still count in the local store:
+// what time has forgiven here is not charged there.
+func (d *Debts) counting(local stint.Bound, key string) int64 {
+	state, err := local.Decide(context.Background(), stint.OpPeek, key, 0)
+	if err != nil {
+		return math.MaxInt64
+	}
+	return state.Limit - state.Remaining
+}

@@ -1,0 +1,418 @@
+package fallback_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/fallback"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/storetest"
+)
+
+// shared is a store that several processes share, and that can be cut off.
+type shared struct {
+	stint.Store
+	cut   atomic.Pointer[error] // what calls fail with; nil while it is well
+	after atomic.Bool           // fail once the call has been carried out
+	calls atomic.Int64
+}
+
+func newShared() *shared { return &shared{Store: memstore.New(memstore.Options{})} }
+
+func (s *shared) fail(err error) { s.cut.Store(&err) }
+func (s *shared) heal()          { s.cut.Store(nil) }
+
+// call carries out a call, or fails it.
+func call[T any](s *shared, do func() (T, error)) (out T, err error) {
+	s.calls.Add(1)
+	cut := s.cut.Load()
+	if cut == nil || s.after.Load() {
+		out, err = do()
+	}
+	if cut != nil {
+		var none T
+		return none, *cut
+	}
+	return out, err
+}
+
+type sharedBound struct {
+	stint.Bound
+	of *shared
+}
+
+func (s *shared) Bind(limits ...stint.Limit) (stint.Bound, error) {
+	b, err := s.Store.Bind(limits...)
+	return &sharedBound{b, s}, err
+}
+
+func (b *sharedBound) Decide(ctx context.Context, op stint.Op, key string, cost int64) (stint.Decision, error) {
+	return call(b.of, func() (stint.Decision, error) { return b.Bound.Decide(ctx, op, key, cost) })
+}
+
+func inner(layers []stint.Layer) []stint.Layer {
+	out := append([]stint.Layer(nil), layers...)
+	for i := range out {
+		if b, ok := out[i].Bound.(*sharedBound); ok {
+			out[i].Bound = b.Bound
+		}
+	}
+	return out
+}
+
+func (s *shared) Decide(ctx context.Context, op stint.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
+	return call(s, func() (stint.Decision, error) { return s.Store.Decide(ctx, op, inner(layers), cost) })
+}
+
+func (s *shared) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (d stint.Decision, token stint.Token, err error) {
+	d, err = call(s, func() (stint.Decision, error) {
+		d, t, err := s.Store.Reserve(ctx, inner(layers), cost, ttl)
+		token = t
+		return d, err
+	})
+	if err != nil {
+		token = ""
+	}
+	return d, token, err
+}
+
+func (s *shared) Settle(ctx context.Context, token stint.Token, cost int64) (stint.Decision, error) {
+	return call(s, func() (stint.Decision, error) { return s.Store.Settle(ctx, token, cost) })
+}
+
+func (s *shared) Refund(ctx context.Context, layers []stint.Layer, cost int64) (stint.Decision, error) {
+	return call(s, func() (stint.Decision, error) { return s.Store.Refund(ctx, inner(layers), cost) })
+}
+
+func (s *shared) Reset(ctx context.Context, layers []stint.Layer) error {
+	_, err := call(s, func() (struct{}, error) { return struct{}{}, s.Store.Reset(ctx, inner(layers)) })
+	return err
+}
+
+var errGone = errors.New("connection refused")
+
+// A shared store that is well is answered for word by word.
+func TestStore(t *testing.T) {
+	storetest.Run(t, func(t testing.TB, now func() int64) stint.Store {
+		return fallback.New(memstore.New(memstore.Options{Now: now}),
+			fallback.Options{Local: memstore.New(memstore.Options{Now: now})})
+	})
+}
+
+// node is one process with its limiter.
+type node struct {
+	*stint.Limiter
+	store *fallback.Store
+}
+
+func newNode(t *testing.T, s *shared, o fallback.Options, limits ...stint.Limit) node {
+	t.Helper()
+	store := fallback.New(s, o)
+	l, err := stint.NewLimiter(store, limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return node{l, store}
+}
+
+// pass asks so many times for one unit and returns how many passed.
+func (n node) pass(t *testing.T, key string, times int) (passed int64) {
+	t.Helper()
+	for range times {
+		d, err := n.Take(t.Context(), key, 1)
+		if err != nil {
+			t.Fatalf("a call without an answer: %v", err)
+		}
+		passed += d.Taken
+	}
+	return passed
+}
+
+func remaining(t *testing.T, l *stint.Limiter, key string) int64 {
+	t.Helper()
+	d, err := l.Peek(t.Context(), key, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Remaining
+}
+
+// every kind whose units still count after a moment without time.
+var kinds = []string{
+	"10 per hour", "10 per hour token_bucket_interval", "10 per hour leaky_queue burst 9", "10 per hour fixed_window",
+	"10 per hour sliding_log", "10 per hour sliding_counter", "10 per hour sliding_buckets",
+}
+
+func limit(t *testing.T, text string) stint.Limit {
+	t.Helper()
+	l, err := stint.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// A failure grants no fresh burst, and what passed meanwhile is owed.
+func TestFailureMintsNothing(t *testing.T) {
+	for _, text := range kinds {
+		t.Run(text, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newShared()
+				n := newNode(t, s, fallback.Options{}, limit(t, text))
+				defer n.store.Close()
+				if got := n.pass(t, "a", 6); got != 6 {
+					t.Fatalf("%d of 6 passed", got)
+				}
+				s.fail(errGone)
+				if got := n.pass(t, "a", 6); got != 4 {
+					t.Errorf("%d passed while the store was gone, want the 4 that were left", got)
+				}
+				if st := n.store.Stats(); !st.Degraded || st.Failed != 6 || st.Owing != 1 {
+					t.Errorf("while it is gone: %+v", st)
+				}
+				s.heal()
+				time.Sleep(time.Second) // of the bubble: the debt is posted
+				synctest.Wait()
+				if got := remaining(t, n.Limiter, "a"); got != 0 {
+					t.Errorf("%d remain in the shared store: the debt was not charged", got)
+				}
+				if st := n.store.Stats(); st.Owing != 0 || st.Posted != 4 || st.Degraded {
+					t.Errorf("after it: %+v", st)
+				}
+			})
+		})
+	}
+}
+
+// What time has forgiven meanwhile is not charged any more, nor waited for.
+func TestOldDebtIsForgiven(t *testing.T) {
+	for _, text := range kinds {
+		t.Run(text, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newShared()
+				n := newNode(t, s, fallback.Options{}, limit(t, text))
+				defer n.store.Close()
+				s.fail(errGone)
+				n.pass(t, "a", 10)
+				time.Sleep(3 * time.Hour)
+				s.heal()
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if got := remaining(t, n.Limiter, "a"); got != 10 {
+					t.Errorf("%d of 10 remain", got)
+				}
+				if st := n.store.Stats(); st.Posted != 0 || st.Owing != 0 {
+					t.Errorf("%+v", st)
+				}
+			})
+		})
+	}
+}
+
+// A call whose answer was lost may have been charged: it is not owed as well.
+func TestAmbiguousIsChargedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShared()
+		n := newNode(t, s, fallback.Options{}, limit(t, "10 per hour"))
+		defer n.store.Close()
+		s.after.Store(true)
+		s.fail(fmt.Errorf("%w: deadline", stint.ErrAmbiguous))
+		if got := n.pass(t, "a", 3); got != 3 {
+			t.Errorf("%d of 3 passed", got)
+		}
+		s.heal()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := remaining(t, n.Limiter, "a"); got != 7 {
+			t.Errorf("%d remain, want 7: each call is charged once", got)
+		}
+	})
+}
+
+// A posting whose answers are lost, again and again, counts once.
+func TestPostingCountsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShared()
+		n := newNode(t, s, fallback.Options{}, limit(t, "10 per hour fixed_window"))
+		defer n.store.Close()
+		s.fail(errGone)
+		n.pass(t, "a", 4)
+		s.heal()
+		for range 40 { // cut in and out while the debt is being posted
+			time.Sleep(100 * time.Millisecond)
+			s.after.Store(true)
+			s.fail(fmt.Errorf("%w: reset", stint.ErrAmbiguous))
+			time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond)
+			s.heal()
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := remaining(t, n.Limiter, "a"); got != 6 {
+			t.Errorf("%d remain, want 6", got)
+		}
+	})
+}
+
+func TestModes(t *testing.T) {
+	for _, c := range []struct {
+		mode    fallback.Mode
+		allowed int64
+		retry   stint.Wait
+	}{
+		{fallback.Local, 10, stint.Wait(6 * time.Minute)},
+		{fallback.Open, 20, 0},
+		{fallback.Closed, 0, stint.Wait(time.Second)},
+	} {
+		t.Run(fmt.Sprint(c.mode), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newShared()
+				n := newNode(t, s, fallback.Options{Mode: c.mode}, limit(t, "10 per hour"))
+				defer n.store.Close()
+				s.fail(errGone)
+				passed := int64(0)
+				var last stint.Decision
+				for range 20 {
+					var err error
+					if last, err = n.Take(t.Context(), "a", 1); err != nil {
+						t.Fatal(err)
+					}
+					if last.Allowed {
+						passed++
+					}
+				}
+				if passed != c.allowed || last.RetryAfter != c.retry {
+					t.Errorf("%d passed and the last waits %v, want %d and %v", passed, last.RetryAfter, c.allowed, c.retry)
+				}
+			})
+		})
+	}
+}
+
+// Several processes without their store let through together at most the
+// limit, plus one unit each where shares are rounded up, whatever the kind.
+func TestNodesTogether(t *testing.T) {
+	for _, text := range append(kinds, "10 per hour burst 1", "2 per hour fixed_window") {
+		t.Run(text, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const nodes = 3
+				s := newShared()
+				s.fail(errGone) // from the start
+				l := limit(t, text)
+				total := int64(0)
+				for range nodes {
+					n := newNode(t, s, fallback.Options{Nodes: nodes}, l)
+					defer n.store.Close()
+					got := n.pass(t, "a", 50)
+					if got == 0 {
+						t.Error("a node lets nothing through")
+					}
+					total += got
+				}
+				if most := l.Capacity() + nodes; total > most {
+					t.Errorf("%d passed on %d nodes, at most %d may", total, nodes, most)
+				}
+			})
+		})
+	}
+}
+
+// Local reservations settle locally; the shared store's do when it is back.
+func TestReservations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShared()
+		n := newNode(t, s, fallback.Options{}, limit(t, "10 per hour sliding_log"))
+		defer n.store.Close()
+		_, first, err := n.Reserve(t.Context(), "a", 4, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.fail(errGone)
+		if _, err := n.Settle(t.Context(), first, 1); !errors.Is(err, errGone) {
+			t.Errorf("settled in a store that is gone: %v", err)
+		}
+		d, second, err := n.Reserve(t.Context(), "a", 4, time.Hour)
+		if err != nil || !d.Allowed {
+			t.Fatal(d, err)
+		}
+		if d, err = n.Settle(t.Context(), second, 1); err != nil || d.Remaining != 5 {
+			t.Errorf("settled locally: %+v, %v", d, err)
+		}
+		s.heal()
+		time.Sleep(time.Second)
+		if d, err = n.Settle(t.Context(), first, 1); err != nil || d.Remaining != 5 {
+			t.Errorf("settled: %+v, %v; want 10 − 1 − 4 to remain: what was reserved meanwhile is owed whole", d, err)
+		}
+	})
+}
+
+// The caller's own mistakes and its impatience are no failure of the store.
+func TestCallersFault(t *testing.T) {
+	s := newShared()
+	n := newNode(t, s, fallback.Options{}, limit(t, "10 per hour"))
+	if _, err := n.Take(t.Context(), "a", -1); !errors.Is(err, stint.ErrCost) {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.fail(context.Canceled)
+	if _, err := n.Take(ctx, "a", 1); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if st := n.store.Stats(); st.Failed != 0 || st.Degraded {
+		t.Errorf("%+v", st)
+	}
+	s.heal()
+	if err := n.store.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := n.Take(t.Context(), "a", 1); !errors.Is(err, stint.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+// A flood of keys while the store is gone is remembered up to a bound.
+func TestDebtsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShared()
+		n := newNode(t, s, fallback.Options{MaxOwed: 100}, limit(t, "10 per hour"))
+		defer n.store.Close()
+		s.fail(errGone)
+		for i := range 1000 {
+			n.pass(t, fmt.Sprint(i), 1)
+		}
+		if st := n.store.Stats(); st.Owing != 100 || st.Forgiven != 900 {
+			t.Errorf("%+v", st)
+		}
+		if err := n.Reset(t.Context(), "1"); err == nil {
+			t.Error("reset in a store that is gone")
+		}
+		if st := n.store.Stats(); st.Owing != 99 {
+			t.Errorf("a key that was reset still owes: %+v", st)
+		}
+	})
+}
+
+// OnChange is told of each failure and each recovery, once.
+func TestOnChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []error
+		s := newShared()
+		n := newNode(t, s, fallback.Options{OnChange: func(err error) { told = append(told, err) }}, limit(t, "10 per hour"))
+		defer n.store.Close()
+		n.pass(t, "a", 2)
+		s.fail(errGone)
+		n.pass(t, "a", 2)
+		s.heal()
+		n.pass(t, "a", 2)
+		if len(told) != 2 || !errors.Is(told[0], errGone) || told[1] != nil {
+			t.Errorf("told %v", told)
+		}
+	})
+}

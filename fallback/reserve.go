@@ -1,0 +1,60 @@
+package fallback
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint"
+)
+
+// Tokens of reservations that the local store made, and of those that nobody
+// keeps because the mode is Open.
+const (
+	localToken = "local-"
+	openToken  = stint.Token("open")
+)
+
+// Reserve implements [stint.Store]. What the local store reserves is settled
+// there, by this process alone; what was reserved stays owed at its full cost.
+func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.Token, error) {
+	main, local, err := s.split(layers)
+	if err != nil {
+		return stint.Decision{}, "", err
+	}
+	d, token, err := s.main.Reserve(ctx, main, cost, ttl)
+	if err == nil {
+		s.answered()
+		s.warm(layers, d.Taken)
+		return d, token, nil
+	}
+	if !s.fails(ctx, err) {
+		return d, token, err
+	}
+	d, err, by := s.instead(err, func() (stint.Decision, error) {
+		d, t, err := s.local.Reserve(context.WithoutCancel(ctx), local, cost, ttl)
+		if t != "" {
+			token = localToken + t
+		}
+		return d, err
+	})
+	if by {
+		s.owe(layers, d.Taken)
+	}
+	if s.mode == Open {
+		token = openToken
+	}
+	return d, token, err
+}
+
+// Settle implements [stint.Store]. A reservation of the shared store cannot be
+// settled while that fails: try again, it counts once.
+func (s *Store) Settle(ctx context.Context, token stint.Token, cost int64) (stint.Decision, error) {
+	if token == openToken {
+		return stint.Decision{Allowed: true}, nil
+	}
+	if local, ok := strings.CutPrefix(string(token), localToken); ok {
+		return s.local.Settle(ctx, stint.Token(local), cost)
+	}
+	return s.main.Settle(ctx, token, cost)
+}
