@@ -10,18 +10,6 @@ import (
 	"github.com/stint-dev/stint/httplimit"
 )
 
-func prefixes(t testing.TB, texts ...string) (all []netip.Prefix) {
-	t.Helper()
-	for _, text := range texts {
-		p, err := netip.ParsePrefix(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, p)
-	}
-	return all
-}
-
 // request returns a GET from a peer, with headers as "Name: value".
 func request(peer string, headers ...string) *http.Request {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)

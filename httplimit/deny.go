@@ -15,32 +15,38 @@ const problemQuota = "https://iana.org/assignments/http-problem-types#quota-exce
 // A refusal is an answer without the handler.
 type refusal struct {
 	status   int
-	grpc     string   // the status of a gRPC call
-	problem  string   // the type
-	title    string   // does not vary from one occurrence to the next
-	violated []string // names of limits, quoted
-	retry    int64    // in seconds; 0 is not said
+	grpc     uint8      // the status of a gRPC call
+	problem  string     // the type
+	title    string     // does not vary from one occurrence to the next
+	violated []string   // names of limits, quoted
+	retry    int64      // in seconds, rounded up; 0 is not said
+	wait     stint.Wait // the same, exactly
 }
 
 var (
-	refuseRequest = refusal{status: http.StatusBadRequest, grpc: "3", problem: "about:blank", title: "Bad Request"}
-	refuseMissing = refusal{status: http.StatusForbidden, grpc: "7", problem: "about:blank", title: "Forbidden"}
-	refuseQuota   = refusal{status: http.StatusTooManyRequests, grpc: "8", problem: problemQuota, title: "Quota Exceeded"}
-	refuseError   = refusal{status: http.StatusServiceUnavailable, grpc: "14", problem: "about:blank", title: "Service Unavailable"}
+	refuseRequest = refusal{status: http.StatusBadRequest, grpc: grpcInvalid, problem: "about:blank", title: "Bad Request"}
+	refuseMissing = refusal{status: http.StatusForbidden, grpc: grpcForbidden, problem: "about:blank", title: "Forbidden"}
+	refuseQuota   = refusal{status: http.StatusTooManyRequests, grpc: grpcExhausted, problem: problemQuota, title: "Quota Exceeded"}
+	refuseError   = refusal{status: http.StatusServiceUnavailable, grpc: grpcUnavailable, problem: "about:blank", title: "Service Unavailable"}
 )
 
 // refuseDenied returns the answer to a denial.
 func (e *encoder) refuseDenied(d *stint.Decision) refusal {
 	f := refuseQuota
-	if d.RetryAfter != stint.Never {
-		f.retry = max(d.RetryAfter.Seconds(), 1)
-	}
+	f.setWait(d.RetryAfter)
 	for i := range e.layers {
 		if d.Denied.Has(i) {
 			f.violated = append(f.violated, e.layers[i].name)
 		}
 	}
 	return f
+}
+
+// setWait keeps an answer's RetryAfter.
+func (f *refusal) setWait(retry stint.Wait) {
+	if retry != stint.Never {
+		f.retry, f.wait = max(retry.Seconds(), 1), retry
+	}
 }
 
 func (f *refusal) setRetry(h http.Header) {
@@ -58,12 +64,7 @@ func (f *refusal) write(w http.ResponseWriter, r *http.Request) {
 	}
 	h.Set("Cache-Control", "no-store")
 	if isGRPC(r.Header.Get("Content-Type")) {
-		// Clients take a bare 429 for UNAVAILABLE, which they retry at once.
-		h.Set("Content-Type", "application/grpc")
-		h.Set("Grpc-Status", f.grpc)
-		h.Set("Grpc-Message", f.title)
-		h.Del("Content-Length")
-		w.WriteHeader(http.StatusOK)
+		f.writeGRPC(w)
 		return
 	}
 	form := negotiate(r.Header["Accept"])
@@ -96,13 +97,6 @@ func (f *refusal) body(form int) []byte {
 		b = append(b, ']')
 	}
 	return append(b, "}\n"...)
-}
-
-// isGRPC reports whether a request's Content-Type is that of a gRPC call;
-// gRPC-Web is not, since its status is in the body.
-func isGRPC(contentType string) bool {
-	rest, ok := strings.CutPrefix(contentType, "application/grpc")
-	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
 }
 
 // The forms of a body, the best first.

@@ -3,6 +3,7 @@ package httplimit
 import (
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // A fieldParser reads structured fields (RFC 9651, 4.2). What it has read is
@@ -76,6 +77,8 @@ func (p *fieldParser) bare() (v bare, ok bool) {
 		}
 		p.rest = p.rest[end+1:]
 		return v, true
+	case c == '%':
+		return v, p.display()
 	case c == '*' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z':
 		i := 1
 		for i < len(p.rest) && (isTokenByte(p.rest[i]) || p.rest[i] == ':' || p.rest[i] == '/') {
@@ -85,7 +88,7 @@ func (p *fieldParser) bare() (v bare, ok bool) {
 		p.rest = p.rest[i:]
 		return v, true
 	}
-	return v, false // inner lists and display strings too: no policy's name is one
+	return v, false // inner lists too: no policy's name is one
 }
 
 const base64Bytes = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
@@ -109,6 +112,37 @@ func (p *fieldParser) quoted() (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// display reads a display string, %"…", of UTF-8 with all but printable ASCII
+// percent-encoded in lower case.
+func (p *fieldParser) display() bool {
+	if !strings.HasPrefix(p.rest, `%"`) {
+		return false
+	}
+	var b []byte
+	for i := 2; i < len(p.rest); i++ {
+		switch c := p.rest[i]; {
+		case c == '"':
+			p.rest = p.rest[i+1:]
+			return utf8.Valid(b)
+		case c < ' ' || c > '~':
+			return false
+		case c == '%':
+			if i+2 >= len(p.rest) || strings.Trim(p.rest[i+1:i+3], "0123456789abcdef") != "" {
+				return false
+			}
+			n, err := strconv.ParseUint(p.rest[i+1:i+3], 16, 8)
+			if err != nil {
+				return false
+			}
+			b = append(b, byte(n))
+			i += 2
+		default:
+			b = append(b, c)
+		}
+	}
+	return false
 }
 
 // number reads an integer of at most 15 digits, or a decimal of at most 12 and

@@ -192,6 +192,7 @@ func TestParseRateLimit(t *testing.T) {
 		`"a\"\\b";r=1`:                           {{`a"\b`, 1, -1}},
 		`tok*en/x:y;r=1`:                         {{"tok*en/x:y", 1, -1}},
 		`"a";r=1;pk=:aGk=:;x;y=?1;z=1.5;d=@12`:   {{"a", 1, -1}},
+		`"a";r=1;d=%"f%c3%bc r";t=3`:             {{"a", 1, 3}},
 		`"a";r=1;r=2`:                            {{"a", 2, -1}},
 		`"api";a=99;w=60;c=1;pk=:R0VUH2FsaWNl:`:  {{"api", 99, 60}},
 		`"a";r=1;w=60`:                           {{"a", 1, -1}},
@@ -222,6 +223,11 @@ func TestParseRateLimit(t *testing.T) {
 		`"a";r=1;b=1.2345`:                       nil,
 		`"a";r=1;b=-`:                            nil,
 		`"a";r=1;b=@1.5`:                         nil,
+		`"a";r=1;b=%a`:                           nil,
+		`"a";r=1;b=%"a`:                          nil,
+		`"a";r=1;b=%"%C3%BC"`:                    nil,
+		`"a";r=1;b=%"%fc"`:                       nil,
+		`"a";r=1;b=%"%f`:                         nil,
 		`limit=10, remaining=1, reset=7`:         nil,
 	} {
 		items, ok := parseRateLimit(text)

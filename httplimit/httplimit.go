@@ -54,7 +54,9 @@ type Options struct {
 	// that has a fallback of its own gives no error while that works.
 	FailOpen bool
 	// OnError is told why a request could not be decided about, or a refund
-	// not be made. The default is that nobody is.
+	// not be made. Where a policy's rules decide without their store, the
+	// store's error is in the Outcome if there is OnDecision, else it is told
+	// here. The default is that nobody is.
 	OnError func(*http.Request, error)
 	// OnDecision is told what was decided, before the answer is written. The
 	// default is that nobody is.
@@ -102,6 +104,9 @@ type Outcome struct {
 	Shadow bool
 	// Waited is how long the request waited for its turn.
 	Waited time.Duration
+	// Took is how long the policy took to decide, the wait left out; 0 without
+	// a policy.
+	Took time.Duration
 }
 
 // New returns middleware that holds each key to the limits of l. The error

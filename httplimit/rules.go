@@ -45,7 +45,7 @@ func NewPolicyFunc(current func() *policy.Policy, client ClientIP, o Options) (f
 	if o.Missing != MissingShared {
 		return nil, errors.New("httplimit: Missing has no meaning under a policy: its rules have on_missing")
 	}
-	g := &ruled{current: current, client: client, o: o}
+	g := &ruled{current: current, client: client, o: o, fields: Fields{Dialect: o.Dialect}}
 	g.calls.New = func() any { return &call{guard: g} }
 	g.names.Store(new(map[string]string))
 	return func(next http.Handler) http.Handler {
@@ -60,7 +60,8 @@ type ruled struct {
 	o       Options
 	calls   sync.Pool                         // of *call
 	names   atomic.Pointer[map[string]string] // of attributes, to the header names in them
-	known   atomic.Pointer[knownLayers]
+	fields  Fields
+	lines   lines
 }
 
 // serve decides, then hands the request on or answers it.
@@ -76,15 +77,8 @@ func (g *ruled) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	p := g.current()
 	c := g.calls.Get().(*call)
 	c.request = r
-	var token stint.Token
-	var err error
-	if g.o.Refund == nil {
-		err = p.Decide(r.Context(), c, cost, &c.result)
-	} else if token, err = p.Reserve(r.Context(), c, cost, g.o.RefundWithin, &c.result); errors.Is(err, stint.ErrFull) {
-		g.o.tell(r, fmt.Errorf("httplimit: no refund: %w", err))
-		err = p.Decide(r.Context(), c, cost, &c.result)
-	}
-	waited, err := g.await(p, c, token, err)
+	token, t, err := g.decide(p, c, cost)
+	waited, err := g.await(p, c, token, t, err)
 	pass := g.admit(w, p, c, waited, err)
 	c.release()
 	switch {
@@ -99,19 +93,46 @@ func (g *ruled) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	}
 }
 
-// await waits for as long as a leaky_queue says. What would wait too long, or
-// gives up, gives back what it took.
-func (g *ruled) await(p *policy.Policy, c *call, token stint.Token, err error) (time.Duration, error) {
-	d := &c.result.Decision
-	if err != nil || !d.Allowed || d.Delay <= 0 || g.o.Shadow || g.o.MaxWait < 0 {
-		return 0, err
+// decide asks the policy. The turn is nil for a request that need not wait; the
+// token is of one that may be given back after the response.
+func (g *ruled) decide(p *policy.Policy, c *call, cost int64) (token stint.Token, t *turn, err error) {
+	waits := !g.o.Shadow && g.o.MaxWait >= 0 && g.lines.needed(p)
+	if waits {
+		g.lines.deciding.RLock()
+		defer g.lines.deciding.RUnlock()
+	}
+	var began time.Time
+	if g.o.OnDecision != nil {
+		began = time.Now()
 	}
 	r := c.request
+	if g.o.Refund == nil {
+		err = p.Decide(r.Context(), c, cost, &c.result)
+	} else if token, err = p.Reserve(r.Context(), c, cost, g.o.RefundWithin, &c.result); errors.Is(err, stint.ErrFull) {
+		g.o.tell(r, fmt.Errorf("httplimit: no refund: %w", err))
+		err = p.Decide(r.Context(), c, cost, &c.result)
+	}
+	if g.o.OnDecision != nil {
+		c.took = time.Since(began)
+	}
+	if d := &c.result.Decision; waits && err == nil && d.Allowed && d.Delay > 0 {
+		t = g.lines.join(c, time.Now().Add(d.Delay))
+	}
+	return token, t, err
+}
+
+// await returns when the request's turn has come. What would wait too long, or
+// gives up, gives back what it took.
+func (g *ruled) await(p *policy.Policy, c *call, token stint.Token, t *turn, err error) (time.Duration, error) {
+	if t == nil {
+		return 0, err
+	}
+	d, r := &c.result.Decision, c.request
 	began := time.Now()
 	deadline, bounded := r.Context().Deadline()
 	late := bounded && deadline.Sub(began) < d.Delay
 	if late || g.o.MaxWait > 0 && d.Delay > g.o.MaxWait {
-		g.giveBack(p, c, token)
+		g.giveUp(p, c, token, t)
 		most := g.o.MaxWait
 		if late && (most <= 0 || deadline.Sub(began) < most) {
 			most = max(deadline.Sub(began), 0)
@@ -124,13 +145,29 @@ func (g *ruled) await(p *policy.Policy, c *call, token stint.Token, err error) (
 	}
 	timer := time.NewTimer(d.Delay)
 	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-r.Context().Done():
-		g.giveBack(p, c, token)
-		err = r.Context().Err()
+	for {
+		select {
+		case <-timer.C:
+		case <-t.moved:
+		case <-r.Context().Done():
+			g.giveUp(p, c, token, t)
+			return time.Since(began), r.Context().Err()
+		}
+		wait := g.lines.due(t)
+		if wait <= 0 {
+			return time.Since(began), nil
+		}
+		timer.Reset(wait)
 	}
-	return time.Since(began), err
+}
+
+// giveUp takes a request that waits out of its line.
+func (g *ruled) giveUp(p *policy.Policy, c *call, token stint.Token, t *turn) {
+	g.lines.deciding.Lock()
+	defer g.lines.deciding.Unlock()
+	if g.lines.leave(t) {
+		g.giveBack(p, c, token)
+	}
 }
 
 func (g *ruled) giveBack(p *policy.Policy, c *call, token stint.Token) {
@@ -159,7 +196,7 @@ func (g *ruled) admit(w http.ResponseWriter, p *policy.Policy, c *call, waited t
 		}
 		return g.o.failed(w, r, err)
 	}
-	if c.result.StoreError != nil {
+	if c.result.StoreError != nil && g.o.OnDecision == nil { // else it is in the Outcome
 		g.o.tell(r, c.result.StoreError)
 	}
 	if g.o.OnDecision != nil {
@@ -168,11 +205,11 @@ func (g *ruled) admit(w http.ResponseWriter, p *policy.Policy, c *call, waited t
 	if g.o.Shadow {
 		return true
 	}
-	g.setFields(w.Header(), p, c)
+	g.fields.encode(w.Header(), p, &c.result)
 	if d.Allowed {
 		return true
 	}
-	f := c.refuse()
+	f := refuseResult(&c.result)
 	if g.o.Denied == nil {
 		f.write(w, r)
 		return false
@@ -182,109 +219,15 @@ func (g *ruled) admit(w http.ResponseWriter, p *policy.Policy, c *call, waited t
 	return false
 }
 
-// setFields writes the fields of a decision: of all limits that the request
-// was held to, and where it stands with the tightest.
-func (g *ruled) setFields(h http.Header, p *policy.Policy, c *call) {
-	at := c.result.Tightest
-	if g.o.Dialect == NoFields || at < 0 || c.result.Rules[at].Action != "" {
-		return
-	}
-	known := g.layersOf(p)
-	held, tightest := 0, (*layer)(nil)
-	var policies []string
-	for i := range c.result.Rules {
-		one := &c.result.Rules[i]
-		if one.Shadow || one.Action != "" {
-			continue
-		}
-		y := known.of(g.o.Dialect, one.Layer)
-		if held++; held == 1 {
-			policies = y.policy
-		} else if g.o.Dialect != XRateLimit {
-			policies = []string{policies[0] + ", " + y.policy[0]}
-		}
-		if i == at {
-			tightest = y
-		}
-	}
-	if tightest != nil {
-		tightest.set(h, g.o.Dialect, policies, &c.result.Decision, held == 1)
-	}
-}
-
-// refuse returns the answer to a denial.
-func (c *call) refuse() refusal {
-	f := refuseQuota
-	for i := range c.result.Rules {
-		switch one := &c.result.Rules[i]; {
-		case one.Shadow || !one.Denied:
-			continue
-		case one.Action != "":
-			f = refuseMissing
-		case one.Failed == policy.FailClosed && f.status != http.StatusForbidden:
-			f = refuseError
-		}
-	}
-	for _, name := range c.violated() {
-		f.violated = append(f.violated, quote(name))
-	}
-	if retry := c.result.Decision.RetryAfter; retry != stint.Never {
-		f.retry = max(retry.Seconds(), 1)
-	}
-	return f
-}
-
-// violated returns the labels of what denied.
-func (c *call) violated() (names []string) {
-	for i := range c.result.Rules {
-		if one := &c.result.Rules[i]; one.Denied && !one.Shadow {
-			names = append(names, printable(one.Label))
-		}
-	}
-	return names
-}
-
 func (c *call) outcome(waited time.Duration) Outcome {
 	o := Outcome{
 		Decision: c.result.Decision, Shadow: c.guard.o.Shadow, Waited: waited,
-		Violated: c.violated(), Rules: &c.result,
+		Violated: violated(&c.result), Rules: &c.result, Took: c.took,
 	}
 	if at := c.result.Tightest; at >= 0 {
 		o.Key = c.result.Key(at)
 	}
 	return o
-}
-
-// knownLayers remembers how fields tell of a policy's layers.
-type knownLayers struct {
-	policy *policy.Policy
-	layers sync.Map // *policy.Layer to *layer
-	count  atomic.Int64
-}
-
-// mostKnown bounds what is remembered, at some hundred bytes each; layers
-// beyond it, as a file with very many overrides may have, are told of anew
-// each time.
-const mostKnown = 10_000
-
-func (g *ruled) layersOf(p *policy.Policy) *knownLayers {
-	known := g.known.Load()
-	if known == nil || known.policy != p {
-		known = &knownLayers{policy: p}
-		g.known.Store(known)
-	}
-	return known
-}
-
-func (k *knownLayers) of(dialect Dialect, l *policy.Layer) *layer {
-	if y, ok := k.layers.Load(l); ok {
-		return y.(*layer)
-	}
-	y := newLayer(dialect, l.Label, l.Limit)
-	if k.count.Add(1) <= mostKnown {
-		k.layers.Store(l, &y)
-	}
-	return &y
 }
 
 // A call is one request on its way through a policy: its attributes, and the
@@ -293,6 +236,7 @@ type call struct {
 	guard   *ruled
 	request *http.Request
 	result  policy.Result
+	took    time.Duration
 	ip      string
 	hasIP   bool
 	ipKnown bool

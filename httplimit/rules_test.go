@@ -1,8 +1,10 @@
 package httplimit_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -81,8 +83,8 @@ func TestPolicy(t *testing.T) {
 			{"POST", "/login", "[2001:db8::2]:1", nil, 200, `"login";q=2;w=60`, `"login";r=0;t=60`, ""},
 			{"GET", "/api%2flogin", "192.0.2.7:1", nil, 400, "", "", ""},
 			{"GET", "/api/x", "192.0.2.7:1", nil, 403, "", "", ""},
-			{"GET", "/api/x", "192.0.2.7:1", api, 200, `q=3;w=3600`, `"api/gcra";r=2;t=3600`, ""},
-			{"GET", "/api/x", "192.0.2.8:1", api, 200, `q=5;w=86400`, `"api/gcra";r=1;t=3600`, ""},
+			{"GET", "/api/x", "192.0.2.7:1", api, 200, `q=3;w=3600`, `"api/gcra";r=2;t=2400`, ""},
+			{"GET", "/api/x", "192.0.2.8:1", api, 200, `q=5;w=86400`, `"api/gcra";r=1;t=2400`, ""},
 			{"GET", "/other?attr=7&q=a", "192.0.2.8:1", []string{"Cookie: s=b"}, 200, `"mine";q=1;w=3600`, `"mine";r=0`, ""},
 			{"GET", "/other?attr=7&q=a", "192.0.2.8:1", []string{"Cookie: s=b"}, 429, `"mine";q=1;w=3600`, `"mine";r=0`, "3600"},
 			{"GET", "/other?attr=7&q=b", "192.0.2.8:1", []string{"Cookie: s=a"}, 200, `"mine";q=1;w=3600`, `"mine";r=0`, ""},
@@ -214,5 +216,102 @@ func BenchmarkPolicy(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.Run("fields="+name, func(b *testing.B) { benchmark(b, g(plain), []string{"192.0.2.7:1", "192.0.2.8:1"}) })
+	}
+}
+
+// TestPolicyQueueLeaves lets a client give up: those behind it move up, by one
+// place each, and the place at the end is free.
+func TestPolicyQueueLeaves(t *testing.T) {
+	const (
+		mine  = `{"name": "mine", "key": ["ip"], "limits": ["1/s burst 9 leaky_queue"], "cost": {"header": "x-cost"}}`
+		every = `, {"name": "every", "key": [], "limits": ["1/s burst 9 leaky_queue"], "cost": {"header": "x-cost"}}`
+	)
+	for name, test := range map[string]struct {
+		rules string
+		costs [4]int
+		want  string
+	}{
+		"of one cost":    {mine, [4]int{1, 1, 1, 1}, "0s gave up 1s 2s"},
+		"of its own":     {mine, [4]int{1, 2, 1, 1}, "0s gave up 1s 2s"},
+		"of less cost":   {mine, [4]int{1, 1, 2, 1}, "0s gave up 1s 3s"},
+		"of two queues":  {mine + every, [4]int{1, 1, 1, 1}, "0s gave up 2s 3s"}, // the place stays empty
+		"of one in both": {mine + `, {"name": "odd", "match": {"header.x-cost": "2"}, "key": [], "limits": ["2/s burst 9 leaky_queue"]}`, [4]int{1, 1, 2, 1}, "0s gave up 2s 4s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := ruled(t, policyOf(t, memstore.New(memstore.Options{}), `{"rules": [`+test.rules+`]}`), httplimit.Options{})
+				began, started := time.Now(), make([]string, 4)
+				leaves, leave := context.WithCancel(t.Context())
+				var all sync.WaitGroup
+				ask := func(i int, ctx context.Context) {
+					all.Go(func() {
+						r := request("192.0.2.7:1", fmt.Sprint("X-Cost: ", test.costs[i])).WithContext(ctx)
+						rec := httptest.NewRecorder()
+						h.ServeHTTP(rec, r)
+						started[i] = time.Since(began).Round(time.Millisecond).String()
+						if rec.Code != 200 {
+							started[i] = "gave up"
+						}
+					})
+					synctest.Wait()
+				}
+				ask(0, t.Context())
+				ask(1, leaves)
+				ask(2, t.Context())
+				time.Sleep(500 * time.Millisecond)
+				leave()
+				synctest.Wait()
+				ask(3, t.Context())
+				all.Wait()
+				if got := strings.Join(started, " "); got != test.want {
+					t.Errorf("started at %s, want %s", got, test.want)
+				}
+			})
+		})
+	}
+}
+
+// TestPolicyQueueSpacing has clients come and give up at random: whoever
+// starts does so a second or more after the one before, and nobody waits while
+// nothing is ahead.
+func TestPolicyQueueSpacing(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 1))
+			var mu sync.Mutex
+			var started []time.Time
+			g, err := httplimit.NewPolicy(policyOf(t, memstore.New(memstore.Options{}),
+				`{"rules": [{"name": "slow", "key": [], "limits": ["1/s burst 8 leaky_queue"]}]}`), httplimit.ClientIP{}, httplimit.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := g(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				mu.Lock()
+				defer mu.Unlock()
+				started = append(started, time.Now())
+			}))
+			var all sync.WaitGroup
+			last := time.Now()
+			for range 200 {
+				ctx, leave := context.WithCancel(t.Context())
+				all.Go(func() { h.ServeHTTP(httptest.NewRecorder(), request("192.0.2.7:1").WithContext(ctx)) })
+				all.Go(func() {
+					time.Sleep(time.Duration(random.Int64N(int64(6 * time.Second))))
+					leave()
+				})
+				synctest.Wait()
+				last = time.Now()
+				time.Sleep(time.Duration(random.Int64N(int64(time.Second))))
+			}
+			all.Wait()
+			for i := 1; i < len(started); i++ {
+				if gap := started[i].Sub(started[i-1]); gap < time.Second || gap > 2*time.Second && started[i].Before(last) {
+					t.Fatalf("seed %d: start %d came %v after the one before", seed, i, gap)
+				}
+			}
+			if len(started) < 80 {
+				t.Errorf("seed %d: only %d started", seed, len(started))
+			}
+		})
 	}
 }

@@ -104,7 +104,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		sent, err := t.turn(req, key)
 		if err != nil {
 			if try == 0 && req.Body != nil {
-				req.Body.Close()
+				_ = req.Body.Close() // as RoundTrippers must; it was not read
 			}
 			return nil, err
 		}
@@ -180,7 +180,7 @@ func discard(resp *http.Response) {
 	if resp.ContentLength >= 0 && resp.ContentLength <= mostDrained {
 		_, _ = io.CopyN(io.Discard, resp.Body, mostDrained) // else the connection ends
 	}
-	resp.Body.Close()
+	_ = resp.Body.Close() // nobody reads it
 }
 
 // turn returns when the request may be sent, and counts it as sent. First it

@@ -1,0 +1,96 @@
+package httplimit
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// isGRPC reports whether a request's Content-Type is that of a gRPC call;
+// gRPC-Web is not, since its status is in the body.
+func isGRPC(contentType string) bool {
+	rest, ok := strings.CutPrefix(contentType, "application/grpc")
+	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
+}
+
+// writeGRPC answers a gRPC call with headers alone (Trailers-Only): clients take
+// a bare 429 for UNAVAILABLE, which they retry at once. The details say when to
+// retry and which limits denied, as google/rpc/error_details.proto has them.
+func (f *refusal) writeGRPC(w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Content-Type", "application/grpc")
+	h.Set("Grpc-Status", strconv.Itoa(int(f.grpc)))
+	h.Set("Grpc-Message", f.title) // printable ASCII without %: nothing to encode
+	if details := f.details(); details != nil {
+		h.Set("Grpc-Status-Details-Bin", base64.RawStdEncoding.EncodeToString(details))
+	}
+	h.Del("Content-Length")
+	w.WriteHeader(http.StatusOK)
+}
+
+const typeURL = "type.googleapis.com/google.rpc."
+
+// details returns the refusal as a google.rpc.Status, or nil if that would say
+// no more than the other fields. It is written by hand: these few fields are
+// not worth a dependency.
+func (f *refusal) details() []byte {
+	var retry, quota []byte
+	if f.retry > 0 {
+		wait := max(time.Duration(f.wait), 1)
+		var d []byte // google.protobuf.Duration
+		d = appendInt(d, 1, uint64(wait/time.Second))
+		d = appendInt(d, 2, uint64(wait%time.Second))
+		retry = appendBytes(nil, 1, d) // RetryInfo
+	}
+	if f.grpc == grpcExhausted {
+		for _, quoted := range f.violated {
+			name, err := strconv.Unquote(quoted)
+			if err != nil {
+				name = quoted
+			}
+			one := appendBytes(nil, 1, []byte(name)) // QuotaFailure.Violation
+			one = appendBytes(one, 2, []byte("limit exceeded"))
+			quota = appendBytes(quota, 1, one)
+		}
+	}
+	if retry == nil && quota == nil {
+		return nil
+	}
+	b := appendInt(nil, 1, uint64(f.grpc))
+	b = appendBytes(b, 2, []byte(f.title))
+	for _, d := range []struct {
+		name string
+		body []byte
+	}{{"RetryInfo", retry}, {"QuotaFailure", quota}} {
+		if d.body != nil {
+			wrapped := appendBytes(nil, 1, []byte(typeURL+d.name)) // google.protobuf.Any
+			b = appendBytes(b, 3, appendBytes(wrapped, 2, d.body))
+		}
+	}
+	return b
+}
+
+// appendInt appends a field of a protobuf message that is a number; 0 is left
+// out.
+func appendInt(b []byte, field byte, n uint64) []byte {
+	if n == 0 {
+		return b
+	}
+	return binary.AppendUvarint(append(b, field<<3), n)
+}
+
+// appendBytes appends a field that is text, bytes or a message.
+func appendBytes(b []byte, field byte, value []byte) []byte {
+	return append(binary.AppendUvarint(append(b, field<<3|2), uint64(len(value))), value...)
+}
+
+// The codes of gRPC that refusals have.
+const (
+	grpcInvalid     = 3
+	grpcForbidden   = 7
+	grpcExhausted   = 8
+	grpcUnavailable = 14
+)
