@@ -1,0 +1,164 @@
+package observe
+
+import (
+	"cmp"
+	"hash/maphash"
+	"log/slog"
+	"maps"
+	"math/bits"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stint-dev/stint/policy"
+)
+
+// denials writes the log: the first denial of a key under a rule at once, then
+// how many more there were, once a period. It remembers as many keys as have
+// room; denials of other keys are counted together. A nil one logs nothing.
+//
+// A key's first line and its summary each count as a line, so that keys have
+// half of Options.Lines as room. Those that are denied still at the end of a
+// period keep theirs, the most often denied first, but for half of the room,
+// so that a few stubborn clients do not hide all others.
+type denials struct {
+	log   *slog.Logger
+	clear bool // keys in clear
+	room  int
+	seed  maphash.Seed
+
+	mu    sync.Mutex                          // for whoever replaces known
+	known atomic.Pointer[map[uint64]*culprit] // replaced as a whole
+	rest  atomic.Uint64                       // denials of keys that had no room
+	since atomic.Pointer[time.Time]           // when the period began
+
+	failures atomic.Uint64 // of the store, in this period
+}
+
+// A culprit is one key that a rule has denied.
+type culprit struct {
+	door, rule string
+	shadow     bool
+	key        slog.Attr
+	more       atomic.Uint64 // denials since the last line on it
+	since      time.Time     // when that was
+}
+
+func newDenials(o Options) *denials {
+	d := &denials{log: o.Log, clear: o.LogKeys, room: max(o.Lines/2, 1), seed: maphash.MakeSeed()}
+	d.known.Store(new(map[uint64]*culprit))
+	now := time.Now()
+	d.since.Store(&now)
+	return d
+}
+
+// denied notes that r.Rules[i] denied. Once a key has its line, or there is no
+// room for it, that takes no lock and allocates nothing.
+func (d *denials) denied(door string, r *policy.Result, i int) {
+	if d == nil {
+		return
+	}
+	id := maphash.String(d.seed, r.Key(i)) ^ bits.RotateLeft64(maphash.String(d.seed, r.Rules[i].Rule), 1)
+	known := *d.known.Load()
+	switch c := known[id]; {
+	case c != nil:
+		c.more.Add(1)
+	case len(known) >= d.room || !d.add(id, door, r, i):
+		d.rest.Add(1)
+	}
+}
+
+// longestKey is how many bytes of a key in clear a line shows.
+const longestKey = 256
+
+// add writes the first line on a key, and reports false if it has no room.
+func (d *denials) add(id uint64, door string, r *policy.Result, i int) bool {
+	e := &r.Rules[i]
+	c := &culprit{door: door, rule: e.Rule, shadow: e.Shadow, since: time.Now()}
+	if d.clear {
+		key := r.Key(i)
+		c.key = slog.String("key", key[:min(len(key), longestKey)])
+	} else {
+		c.key = slog.String("key_hash", r.KeyHash(i))
+	}
+	d.mu.Lock()
+	old := *d.known.Load()
+	if was := old[id]; was != nil || len(old) >= d.room {
+		d.mu.Unlock()
+		if was != nil {
+			was.more.Add(1)
+		}
+		return was != nil
+	}
+	known := make(map[uint64]*culprit, len(old)+1)
+	maps.Copy(known, old)
+	known[id] = c
+	d.known.Store(&known)
+	d.mu.Unlock()
+
+	attrs := append(c.attrs(), "limit", e.Text)
+	if e.Action == "" {
+		attrs = append(attrs, "cost", e.Cost, "retry_after", e.RetryAfter.String())
+	}
+	d.log.Info("denied", attrs...)
+	return true
+}
+
+// attrs are what every line on a culprit has.
+func (c *culprit) attrs() []any {
+	attrs := []any{"door", c.door, "rule", c.rule}
+	if c.key.Value.String() != "" { // a block has none
+		attrs = append(attrs, c.key)
+	}
+	if c.shadow {
+		attrs = append(attrs, "shadow", true)
+	}
+	return attrs
+}
+
+// sumUp ends a period: a line for each key that was denied again, the most
+// often denied first, and one for all that had no room. A denial that is being
+// counted meanwhile may be missing from the lines; the metrics have all.
+func (d *denials) sumUp(now time.Time) {
+	type again struct {
+		id    uint64
+		c     *culprit
+		more  uint64
+		since time.Time
+	}
+	d.mu.Lock()
+	var list []again
+	for id, c := range *d.known.Load() {
+		if n := c.more.Swap(0); n > 0 {
+			list = append(list, again{id, c, n, c.since})
+			c.since = now
+		}
+	}
+	slices.SortFunc(list, func(a, b again) int { return cmp.Compare(b.more, a.more) })
+	stay := make(map[uint64]*culprit, d.room)
+	for _, a := range list[:min(len(list), d.room/2)] {
+		stay[a.id] = a.c
+	}
+	d.known.Store(&stay)
+	d.mu.Unlock()
+
+	for _, a := range list {
+		d.log.Info("denied again", append(a.c.attrs(), "times", a.more, "since", a.since)...)
+	}
+	since := d.since.Swap(&now)
+	if n := d.rest.Swap(0); n > 0 {
+		d.log.Info("denied others", "times", n, "since", *since)
+	}
+	if n := d.failures.Swap(0); n > 1 {
+		d.log.Error("store failed again", "times", n-1, "since", *since)
+	}
+}
+
+// storeFailed writes the first failure of the store in a period; the others are
+// counted.
+func (d *denials) storeFailed(door string, err error) {
+	if d != nil && d.failures.Add(1) == 1 {
+		d.log.Error("store failed", "door", door, "error", err)
+	}
+}

@@ -1,0 +1,146 @@
+// Package observe tells operators what was decided: metrics for Prometheus, and
+// a log of denials. docs/METRICS.md lists the metrics and the lines.
+//
+// Every door of the program makes one call for each request, Decided or, when
+// nothing could be decided, Failed:
+//
+//	o := observe.New(observe.Options{Log: log})
+//	defer o.Close()
+//	…
+//	begun := time.Now()
+//	err := source.Policy().Decide(ctx, attrs, 1, &r)
+//	if err != nil {
+//		o.Failed("http", err)
+//	} else {
+//		o.Decided("http", &r, time.Since(begun))
+//	}
+//
+// Labels are the names of doors, of rules and of words that are listed here:
+// nothing that a client sends. The log shows keys as hashes unless it is told
+// otherwise, and has a bounded number of lines however many clients are denied.
+//
+// Price: Decided allocates nothing once a rule has been seen at a door, and
+// takes no lock. An Observer may be used from many goroutines at once, and has
+// one goroutine of its own if it has a log.
+package observe
+
+import (
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/stint-dev/stint/memstore"
+)
+
+// Options say what an Observer writes, and where. The zero value counts and
+// logs nothing.
+type Options struct {
+	// Log gets denials and failures of the store. The default value, nil, is
+	// nobody.
+	Log *slog.Logger
+	// LogKeys shows keys in clear, which may be secrets that clients sent. The
+	// default value is to show their hashes.
+	LogKeys bool
+	// Period is how often repeated denials are summed up. The default value is
+	// 1 minute.
+	Period time.Duration
+	// Lines is the most lines on single keys in a Period; what finds no room
+	// is counted in one line more. The default value is 100.
+	Lines int
+	// Version is what stint_build_info says. The default value is what the
+	// build knows of itself.
+	Version string
+}
+
+// An Observer counts decisions, and logs those that denied. Make one with New.
+type Observer struct {
+	registry *prometheus.Registry
+	took     *prometheus.HistogramVec
+	doors    atomic.Pointer[[]*door] // replaced as a whole, under mu
+	mu       sync.Mutex              // for whoever adds doors and rules
+
+	reload reload
+	store  atomic.Pointer[memstore.Store]
+
+	log    *denials // nil if there is no log
+	closed chan struct{}
+	ended  sync.WaitGroup
+	once   sync.Once
+}
+
+// New returns an Observer. Close it to end its goroutine.
+func New(o Options) *Observer {
+	ob := &Observer{
+		registry: prometheus.NewRegistry(),
+		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "stint_decision_duration_seconds", Help: "How long decisions took, by door.",
+			Buckets: durations,
+		}, []string{"door"}),
+		closed: make(chan struct{}),
+	}
+	ob.doors.Store(new([]*door))
+	ob.registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		ob.took, counters{ob}, &ob.reload, held{ob}, newBuild(o.Version),
+	)
+	if o.Log != nil {
+		if o.Period <= 0 {
+			o.Period = time.Minute
+		}
+		if o.Lines <= 0 {
+			o.Lines = 100
+		}
+		ob.log = newDenials(o)
+		ob.ended.Go(func() { ob.sumUp(o.Period) })
+	}
+	return ob
+}
+
+// durations are bounds of buckets: from the few hundred nanoseconds of a
+// decision in memory to a store across a network that does not answer.
+var durations = []float64{
+	1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 1,
+}
+
+// Metrics serves the metrics as Prometheus text.
+func (o *Observer) Metrics() http.Handler {
+	return promhttp.HandlerFor(o.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+}
+
+// Watch adds what a store holds to the metrics; a second call replaces the
+// store of the first.
+func (o *Observer) Watch(store *memstore.Store) { o.store.Store(store) }
+
+// Reloaded notes an attempt to read the rules, the first one at the start
+// included; err is why they were not taken. Without a call there are no metrics
+// on the configuration.
+func (o *Observer) Reloaded(at time.Time, err error) { o.reload.note(at, err) }
+
+// sumUp writes summaries, one period after another, until the Observer closes.
+func (o *Observer) sumUp(period time.Duration) {
+	ticks := time.NewTicker(period)
+	defer ticks.Stop()
+	for {
+		select {
+		case now := <-ticks.C:
+			o.log.sumUp(now)
+		case <-o.closed:
+			o.log.sumUp(time.Now())
+			return
+		}
+	}
+}
+
+// Close writes the summaries that are due and ends the Observer's goroutine.
+// What is decided later is counted still, and denials of keys that are new are
+// logged still, but nothing is summed up. A second call does nothing.
+func (o *Observer) Close() {
+	o.once.Do(func() { close(o.closed) })
+	o.ended.Wait()
+}

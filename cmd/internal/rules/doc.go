@@ -1,0 +1,29 @@
+// Package rules reads rules files, YAML or JSON, and keeps a policy as its file
+// says while the file changes.
+//
+// Most callers open a source and ask it for the policy of the moment:
+//
+//	source, err := rules.Open(store, "stint.yaml", rules.Options{})
+//	…
+//	go source.Watch(ctx)
+//	guard, err := httplimit.NewPolicyFunc(source.Policy, client, httplimit.Options{})
+//
+// # Guarantees
+//
+// A reload is all or nothing: a file that cannot be read, or that would make
+// keys start afresh without leave, changes nothing, and the last good rules go
+// on. What keys have used is kept. Errors name the file, the line, the column
+// and what would be right. Nothing of a file can stop the process or make it
+// hang: what is too large, not a regular file, or nests without end is refused.
+//
+// # YAML
+//
+// Files are YAML 1.2 with its core schema: true and false are booleans, and
+// yes, no, on and off are text; 1_000 may be written for 1000. Anchors, aliases
+// and merge keys are read, tags but for those of the core schema refused.
+//
+// # Concurrency
+//
+// A Source may be used from many goroutines at once. Policy costs an atomic
+// load.
+package rules

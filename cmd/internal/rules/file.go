@@ -1,0 +1,188 @@
+package rules
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/stint-dev/stint/policy"
+)
+
+// maxBytes is the most that a file may hold: package policy's bound.
+const maxBytes = 32 << 20
+
+// A File is a rules file that has been read and found good.
+type File struct {
+	// Rules are the rules.
+	Rules *policy.Rules
+	// Settings are what the file says beside them.
+	Settings Settings
+	// Warnings are what is allowed and likely not meant.
+	Warnings []policy.Warning
+
+	sum [sha256.Size]byte // of the bytes read
+}
+
+// An Error says what is wrong in which file. It wraps [policy.Errors], or the
+// operating system's error when the file cannot be had.
+type Error struct {
+	Name string // of the file
+	Err  error
+}
+
+// Error returns a line for each thing that is wrong, with file, line and column
+// in front.
+func (e *Error) Error() string {
+	errs, ok := errors.AsType[policy.Errors](e.Err)
+	if !ok {
+		return e.Name + ": " + e.Err.Error()
+	}
+	lines := make([]string, len(errs))
+	for i, one := range errs {
+		sep := ":"
+		if one.Line == 0 {
+			sep = ": "
+		}
+		lines[i] = e.Name + sep + one.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap returns Err.
+func (e *Error) Unwrap() error { return e.Err }
+
+// fault returns the error of a file as a whole.
+func fault(format string, args ...any) error {
+	return policy.Errors{{Reason: fmt.Sprintf(format, args...)}}
+}
+
+// Read reads a rules file. The error is an *[Error].
+func Read(path string) (*File, error) {
+	data, err := readFile(path)
+	if err != nil {
+		return nil, &Error{path, err}
+	}
+	return Decode(path, data)
+}
+
+// readFile reads a regular file of at most maxBytes. It opens nothing else: a
+// pipe would wait for its writer, and a device may do anything.
+func readFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, plain(err)
+	}
+	if err := regular(info); err != nil {
+		return nil, err
+	}
+	// Should a pipe have taken its place meanwhile, O_NONBLOCK does not wait.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, plain(err)
+	}
+	defer f.Close()
+	if info, err = f.Stat(); err != nil {
+		return nil, plain(err)
+	}
+	if err := regular(info); err != nil {
+		return nil, err
+	}
+	return ReadAll(f)
+}
+
+// ReadAll reads what may be a rules file from a stream, and fails once it is
+// too large for one.
+func ReadAll(r io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
+	if err != nil {
+		return nil, plain(err)
+	}
+	if len(data) > maxBytes {
+		return nil, fault("more than %d bytes: a rules file has at most 32 MiB", maxBytes)
+	}
+	return data, nil
+}
+
+func regular(info fs.FileInfo) error {
+	switch {
+	case info.IsDir():
+		return fault("a directory; name the file in it")
+	case !info.Mode().IsRegular():
+		return fault("not a regular file; standard input is read as -, by stint validate")
+	case info.Size() > maxBytes:
+		return fault("%d bytes: a rules file has at most 32 MiB", info.Size())
+	}
+	return nil
+}
+
+// plain takes the path from an error of the operating system, since [Error]
+// names the file.
+func plain(err error) error {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		return p.Err
+	}
+	return err
+}
+
+// Decode reads the bytes of a rules file. They are JSON if the name ends in
+// .json, YAML if it ends in .yaml or .yml, else JSON if they begin as JSON does.
+// The error is an *[Error] of [policy.Errors].
+func Decode(name string, data []byte) (*File, error) {
+	f := &File{sum: sumOf(data)}
+	if len(data) > maxBytes {
+		return nil, &Error{name, fault("%d bytes: a rules file has at most 32 MiB", len(data))}
+	}
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	read := readYAML
+	if isJSON(name, data) {
+		read = policy.ReadJSON
+	}
+	root, err := read(data)
+	if err != nil {
+		return nil, &Error{name, err}
+	}
+	var errs policy.Errors
+	f.Settings, f.Warnings, errs = settings(root)
+	if f.Rules, err = policy.Decode(root, settingNames...); err != nil {
+		more, _ := errors.AsType[policy.Errors](err)
+		errs = append(errs, more...)
+	}
+	if len(errs) > 0 {
+		slices.SortStableFunc(errs, before)
+		return nil, &Error{name, errs}
+	}
+	f.Warnings = append(f.Warnings, f.Rules.Warnings()...)
+	return f, nil
+}
+
+func before(a, b *policy.Error) int {
+	if a.Line != b.Line {
+		return a.Line - b.Line
+	}
+	return a.Column - b.Column
+}
+
+// isJSON reports whether a file is JSON and not YAML.
+func isJSON(name string, data []byte) bool {
+	switch dot := strings.LastIndexByte(name, '.'); {
+	case dot < 0:
+	case strings.EqualFold(name[dot:], ".json"):
+		return true
+	case strings.EqualFold(name[dot:], ".yaml"), strings.EqualFold(name[dot:], ".yml"):
+		return false
+	}
+	const blanks = " \t\r\n"
+	rest, open := strings.CutPrefix(strings.TrimLeft(string(data[:min(len(data), 4096)]), blanks), "{")
+	rest = strings.TrimLeft(rest, blanks)
+	return open && (strings.HasPrefix(rest, `"`) || strings.HasPrefix(rest, "}"))
+}
+
+// sumOf tells contents apart.
+func sumOf(data []byte) [sha256.Size]byte { return sha256.Sum256(data) }

@@ -1,0 +1,32 @@
+package rules
+
+import (
+	"strings"
+
+	"github.com/stint-dev/stint/policy"
+)
+
+// settingSchema is the fields of [Settings], in the words of JSON schema.
+const settingSchema = `    "trusted_proxies": {
+      "description": "Addresses and ranges of the proxies whose word about the client's address is taken. The default is none.",
+      "oneOf": [{"type": "string", "minLength": 2}, {"type": "array", "items": {"type": "string", "minLength": 2}}]
+    },
+    "client_ip_header": {
+      "description": "The one header that trusted proxies speak through: X-Forwarded-For (the default), Forwarded, or one that holds one address, such as X-Real-IP.",
+      "type": "string",
+      "minLength": 1
+    },
+    "store": {
+      "description": "Where what keys have used is kept, as a URL. The default is the memory of the process.",
+      "type": "string",
+      "minLength": 1
+    },
+`
+
+// Schema returns the JSON schema of rules files as the binary takes them:
+// [policy.Schema] with the fields of [Settings].
+func Schema() string {
+	const properties = "  \"properties\": {\n"
+	s := strings.Replace(policy.Schema, properties, properties+settingSchema, 1)
+	return strings.Replace(s, "/policy/schema.json", "/cmd/schema.json", 1)
+}

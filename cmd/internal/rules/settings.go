@@ -1,0 +1,137 @@
+package rules
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/stint-dev/stint/policy"
+)
+
+// Settings are what a rules file says beside its rules. The zero value is a
+// file that says nothing.
+type Settings struct {
+	// TrustedProxies are the addresses of the proxies whose word about the
+	// client's address is taken. The default value is none.
+	TrustedProxies []netip.Prefix
+	// ClientIPHeader is the header that they speak through, in canonical form.
+	// The default value is "", for X-Forwarded-For.
+	ClientIPHeader string
+	// Store says where what keys have used is kept, as a URL, which may hold a
+	// password. The default value is "", for the memory of the process.
+	Store string
+}
+
+// settingNames are the fields of Settings in a file; schema.go has the same.
+var settingNames = []string{"trusted_proxies", "client_ip_header", "store"}
+
+// maxErrors is how many errors in settings are told at once.
+const maxErrors = 100
+
+const addressHint = "write an address or a range, such as 192.0.2.1, 10.0.0.0/8 or 2001:db8::/32"
+
+// settings reads the fields beside the rules. What is there twice, or unknown,
+// is policy.Decode's to tell.
+func settings(root *policy.Node) (s Settings, warnings []policy.Warning, errs policy.Errors) {
+	if root == nil || root.Kind != policy.MapKind {
+		return s, nil, nil
+	}
+	fail := func(n *policy.Node, path, reason, hint string) {
+		if len(errs) == maxErrors {
+			return
+		}
+		errs = append(errs, &policy.Error{Line: n.Line, Column: n.Column, Path: path, Reason: reason, Hint: hint})
+	}
+	var header *policy.Node
+	for _, f := range root.Fields {
+		n := f.Value
+		switch f.Name {
+		case "trusted_proxies":
+			s.TrustedProxies = proxies(n, f.Name, fail)
+			for _, p := range s.TrustedProxies {
+				if p.Bits() == 0 {
+					warnings = append(warnings, policy.Warning{Line: n.Line, Column: n.Column,
+						Reason: fmt.Sprintf("%s: %v is every address, so any client says which it has", f.Name, p),
+						Hint:   "name the proxies alone"})
+				}
+			}
+		case "client_ip_header":
+			header = n
+			if n.Kind != policy.String || !isToken(n.Value) {
+				fail(n, f.Name, "want the name of a header", "write X-Forwarded-For (the default), Forwarded, or one that holds one address, such as X-Real-IP")
+				continue
+			}
+			s.ClientIPHeader = http.CanonicalHeaderKey(n.Value)
+		case "store":
+			if n.Kind != policy.String || n.Value == "" {
+				fail(n, f.Name, "want a URL as text", "such as redis://127.0.0.1:6379; drop the field to keep counts in memory")
+				continue
+			}
+			s.Store = n.Value
+		}
+	}
+	if header != nil && len(s.TrustedProxies) == 0 && len(errs) == 0 {
+		warnings = append(warnings, policy.Warning{Line: header.Line, Column: header.Column,
+			Reason: "client_ip_header has no effect while no proxy is trusted",
+			Hint:   "name the proxies in trusted_proxies, or by --trusted-proxy"})
+	}
+	return s, warnings, errs
+}
+
+// proxies reads one address or range, or a list of them.
+func proxies(n *policy.Node, path string, fail func(n *policy.Node, path, reason, hint string)) (all []netip.Prefix) {
+	items := []*policy.Node{n}
+	if n.Kind == policy.List {
+		items = n.Items
+	}
+	for i, item := range items {
+		at := path
+		if n.Kind == policy.List {
+			at = fmt.Sprintf("%s[%d]", path, i)
+		}
+		if item.Kind != policy.String {
+			fail(item, at, fmt.Sprintf("want text, not %v", item.Kind), addressHint)
+			continue
+		}
+		p, err := ParseProxy(item.Value)
+		if err != nil {
+			reason, hint, _ := strings.Cut(err.Error(), "; ")
+			fail(item, at, reason, hint)
+			continue
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// ParseProxy reads an address or a range of trusted proxies: the flags take the
+// same as the file. The error says what would be right.
+func ParseProxy(text string) (netip.Prefix, error) {
+	if !strings.Contains(text, "/") {
+		a, err := netip.ParseAddr(text)
+		if err != nil || a.Zone() != "" {
+			return netip.Prefix{}, fmt.Errorf("%.80q is no address; %s", text, addressHint)
+		}
+		a = a.Unmap()
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(text)
+	switch {
+	case err != nil:
+		return p, fmt.Errorf("%.80q is no range of addresses; %s", text, addressHint)
+	case p.Addr().Is4In6():
+		return p, fmt.Errorf("%q is an IPv4 range written as IPv6; addresses are unmapped first: write it as IPv4", text)
+	case p != p.Masked():
+		return p, fmt.Errorf("%q has bits behind the length of the range; did you mean %v?", text, p.Masked())
+	}
+	return p, nil
+}
+
+// isToken reports whether s may be the name of a header.
+func isToken(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		return !letter && (c >= 0x80 || !strings.ContainsRune("!#$%&'*+-.^_`|~", c))
+	})
+}

@@ -1,0 +1,226 @@
+package rules
+
+import (
+	"errors"
+	"log/slog"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/policy"
+)
+
+// Options say how a [Source] binds and reloads rules.
+type Options struct {
+	// Policy is what the policy needs beside its store and rules.
+	Policy policy.Options
+	// Force takes reloads that make keys in use start afresh. The default
+	// value is false: such a reload is refused.
+	Force bool
+	// Log is told of reloads, of files that are refused, once for each, and of
+	// warnings. No key of a client is in what it is told. The default is that
+	// nobody is.
+	Log *slog.Logger
+	// OnReload is told of the first reading, of each reload, and of each
+	// refusal. It may not call Reload. The default is that nobody is.
+	OnReload func(at time.Time, err error)
+}
+
+// A Source is a policy whose rules come from a file, which may change.
+type Source struct {
+	path     string // "" if there is no file
+	o        Options
+	settings Settings
+	policy   atomic.Pointer[policy.Policy]
+
+	mu      sync.Mutex // one reload at a time; it guards what follows
+	file    *File      // in force
+	refused *refusal   // the last attempt; nil if it was taken
+}
+
+// A refusal is content that was not taken, and why.
+type refusal struct {
+	sum [32]byte // zero if the file could not be read
+	err error
+}
+
+// Open reads a rules file and binds it to a store.
+func Open(store stint.Store, path string, o Options) (*Source, error) {
+	f, err := Read(path)
+	if err != nil {
+		return nil, err
+	}
+	return newSource(store, path, f, o)
+}
+
+// Fixed returns a source without a file behind: Reload does nothing, and Watch
+// waits for its context's end.
+func Fixed(store stint.Store, f *File, o Options) (*Source, error) {
+	return newSource(store, "", f, o)
+}
+
+func newSource(store stint.Store, path string, f *File, o Options) (*Source, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	p, err := policy.New(store, f.Rules, o.Policy)
+	if err != nil {
+		if path == "" {
+			return nil, err
+		}
+		return nil, &Error{path, err}
+	}
+	s := &Source{path: path, o: o, settings: f.Settings, file: f}
+	s.policy.Store(p)
+	s.warn(f)
+	s.tell(nil)
+	return s, nil
+}
+
+// Policy returns the policy of the moment. It stays good for the request that
+// it was taken for.
+func (s *Source) Policy() *policy.Policy { return s.policy.Load() }
+
+// Settings returns what the file said beside its rules when it was opened:
+// another value takes effect by a restart.
+func (s *Source) Settings() Settings { return s.settings }
+
+// Ready returns nil: a source has had good rules since it was opened, and a
+// reload that fails leaves them. It is for readiness checks.
+func (s *Source) Ready() error {
+	if s.policy.Load() == nil {
+		return errors.New("no rules have been read")
+	}
+	return nil
+}
+
+// Reload reads the file again and takes what it says, all of it or nothing.
+// When it fails, the rules in force stay. The error says what is wrong in the
+// file, or which keys would start afresh.
+func (s *Source) Reload() error { return s.reload(true) }
+
+// reload takes the file. Content that is in force, or was refused before, is
+// passed over unless asked for.
+func (s *Source) reload(asked bool) error {
+	if s.path == "" {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	data, err := readFile(s.path)
+	if err != nil {
+		return s.refuse([32]byte{}, &Error{s.path, err})
+	}
+	sum := sumOf(data)
+	switch was := s.refused; {
+	case was == nil && sum == s.file.sum:
+		if asked {
+			s.tell(nil)
+		}
+		return nil
+	case was != nil && sum == was.sum && !asked:
+		return was.err
+	case sum == s.file.sum:
+		s.refused = nil
+		s.o.Log.Info("rules: the file is again what is in force", "file", s.path)
+		s.tell(nil)
+		return nil
+	}
+	f, err := Decode(s.path, data)
+	if err != nil {
+		return s.refuse(sum, err)
+	}
+	return s.take(f)
+}
+
+// take puts a file in force.
+func (s *Source) take(f *File) error {
+	changes := f.Rules.Compare(s.file.Rules)
+	if err := s.fresh(changes); err != nil {
+		return s.refuse(f.sum, &Error{s.path, err})
+	}
+	p, err := s.policy.Load().Reload(f.Rules)
+	if err != nil {
+		return s.refuse(f.sum, &Error{s.path, err})
+	}
+	s.policy.Store(p)
+	s.file, s.refused = f, nil
+	s.o.Log.Info("rules: reloaded", "file", s.path, "rules", len(f.Rules.Names()), "changes", len(changes))
+	for i, c := range changes {
+		if i == maxTold {
+			s.o.Log.Info("rules: more changes", "file", s.path, "count", len(changes)-i)
+			break
+		}
+		s.o.Log.Info("rules: changed", "rule", c.Rule, "what", c.What)
+	}
+	s.warn(f)
+	s.tell(nil)
+	return nil
+}
+
+// fresh refuses changes that make keys in use start afresh.
+func (s *Source) fresh(changes []policy.Change) error {
+	if s.o.Force {
+		return nil
+	}
+	var lines []string
+	for _, c := range changes {
+		if c.Fresh {
+			lines = append(lines, c.String())
+		}
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	return errors.New("keys in use would start afresh: " + strings.Join(lines, "; ") +
+		". Nothing is reloaded; --force-reload takes it, as does a restart")
+}
+
+// refuse keeps what is in force, and logs why, once.
+func (s *Source) refuse(sum [32]byte, err error) error {
+	if was := s.refused; was == nil || was.sum != sum || was.err.Error() != err.Error() {
+		s.o.Log.Error("rules: not reloaded, the rules before stay in force", "file", s.path, "err", err)
+		s.tell(err)
+	} else if sum != [32]byte{} { // asked for once more; a file that is missing is looked for all the time
+		s.tell(err)
+	}
+	s.refused = &refusal{sum, err}
+	return err
+}
+
+func (s *Source) tell(err error) {
+	if s.o.OnReload != nil {
+		s.o.OnReload(time.Now(), err)
+	}
+}
+
+// maxTold is how many warnings or changes are logged at once.
+const maxTold = 20
+
+// warn logs what is likely not meant, and settings that wait for a restart.
+func (s *Source) warn(f *File) {
+	for i, w := range f.Warnings {
+		if i == maxTold {
+			s.o.Log.Warn("rules: more warnings, stint validate has them", "file", s.path, "count", len(f.Warnings)-i)
+			break
+		}
+		s.o.Log.Warn("rules: "+w.Reason, "file", s.path, "line", w.Line, "column", w.Column, "rule", w.Rule, "hint", w.Hint)
+	}
+	if names := s.settings.differ(f.Settings); len(names) > 0 {
+		s.o.Log.Warn("rules: settings take effect by a restart", "file", s.path, "settings", strings.Join(names, ", "))
+	}
+}
+
+// differ returns the names of the settings that are not the same.
+func (s Settings) differ(o Settings) (names []string) {
+	same := []bool{reflect.DeepEqual(s.TrustedProxies, o.TrustedProxies), s.ClientIPHeader == o.ClientIPHeader, s.Store == o.Store}
+	for i, ok := range same {
+		if !ok {
+			names = append(names, settingNames[i])
+		}
+	}
+	return names
+}

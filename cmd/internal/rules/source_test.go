@@ -1,0 +1,316 @@
+package rules_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+
+	"github.com/stint-dev/stint/cmd/internal/rules"
+)
+
+// A bench is a source on a file of a test, with what it logged and reported.
+type bench struct {
+	*rules.Source
+	t     *testing.T
+	path  string
+	store *memstore.Store
+
+	mu       sync.Mutex
+	log      bytes.Buffer
+	attempts []error
+}
+
+func (b *bench) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.log.Write(p)
+}
+
+// logged returns how often the log has the text.
+func (b *bench) logged(text string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Count(b.log.String(), text)
+}
+
+// told returns how often OnReload was called, and what with last.
+func (b *bench) told() (n int, last error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.attempts), b.attempts[len(b.attempts)-1]
+}
+
+func open(t *testing.T, path string, o rules.Options) *bench {
+	t.Helper()
+	b := &bench{t: t, path: path, store: memstore.New(memstore.Options{})}
+	t.Cleanup(func() { b.store.Close() })
+	o.Log = slog.New(slog.NewTextHandler(b, nil))
+	o.OnReload = func(_ time.Time, err error) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.attempts = append(b.attempts, err)
+	}
+	var err error
+	if b.Source, err = rules.Open(b.store, path, o); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// replace writes elsewhere and renames, as docs/RULES.md asks for.
+func replace(t *testing.T, path, text string) {
+	t.Helper()
+	write(t, path+".new", text)
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// limited returns a file of one rule. Each count is told from others by what is
+// left after one request.
+func limited(count int) string {
+	return fmt.Sprintf("rules:\n  - name: a\n    key: [jwt.sub]\n    limits: %d per day fixed_window\n", count)
+}
+
+// count returns the count in force.
+func (b *bench) count() int64 {
+	return b.Policy().Rules().Layers("a")[0].Limit.Capacity()
+}
+
+// take spends one unit of a key and returns what is left.
+func (b *bench) take(key string) int64 {
+	b.t.Helper()
+	var r policy.Result
+	if err := b.Policy().Decide(b.t.Context(), policy.Map{"jwt.sub": key}, 1, &r); err != nil || !r.Decision.Allowed {
+		b.t.Fatalf("%v, %+v", err, r.Decision)
+	}
+	return r.Decision.Remaining
+}
+
+func TestReload(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "stint.yaml")
+	write(t, path, limited(10))
+	b := open(t, path, rules.Options{})
+	if n, err := b.told(); n != 1 || err != nil || b.Ready() != nil {
+		t.Errorf("%d, %v, %v", n, err, b.Ready())
+	}
+	if left := b.take("x"); left != 9 {
+		t.Errorf("left %d", left)
+	}
+	before := b.Policy()
+	write(t, path, limited(20))
+	if err := b.Reload(); err != nil || b.count() != 20 {
+		t.Fatalf("%v, %d", err, b.count())
+	}
+	if left := b.take("x"); left != 18 {
+		t.Errorf("what was used is lost: left %d", left)
+	}
+	if err := before.Decide(t.Context(), policy.Map{"jwt.sub": "x"}, 1, new(policy.Result)); err != nil {
+		t.Errorf("the policy before: %v", err)
+	}
+
+	// The same bad content is logged once, however often it is tried.
+	for range 3 {
+		write(t, path, "rules: [")
+		if err := b.Reload(); err == nil || b.count() != 20 {
+			t.Fatalf("%v, %d", err, b.count())
+		}
+	}
+	if n, err := b.told(); b.logged("not reloaded") != 1 || n != 5 || err == nil || b.Ready() != nil {
+		t.Errorf("logged %d, told %d of %v, ready %v", b.logged("not reloaded"), n, err, b.Ready())
+	}
+	write(t, path, "rules: {}")
+	b.Reload()
+	os.Remove(path)
+	if err := b.Reload(); !errors.Is(err, os.ErrNotExist) || b.logged("not reloaded") != 3 {
+		t.Errorf("%v, logged %d", err, b.logged("not reloaded"))
+	}
+	// What was in force before, back again, ends the trouble without a reload.
+	p := b.Policy()
+	write(t, path, limited(20))
+	if err := b.Reload(); err != nil || b.Policy() != p {
+		t.Error(err)
+	}
+	if _, err := b.told(); err != nil {
+		t.Errorf("told %v", err)
+	}
+}
+
+// TestFresh refuses a reload that forgets what keys have used, unless forced.
+func TestFresh(t *testing.T) {
+	for _, force := range []bool{false, true} {
+		path := filepath.Join(t.TempDir(), "stint.yaml")
+		write(t, path, limited(10))
+		b := open(t, path, rules.Options{Force: force})
+		b.take("x")
+		write(t, path, strings.Replace(limited(10), "fixed_window", "sliding_log", 1))
+		err := b.Reload()
+		if force {
+			if err != nil || b.take("x") != 9 {
+				t.Errorf("forced: %v", err)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), "rule a: ") || !strings.Contains(err.Error(), "--force-reload") {
+			t.Errorf("%v", err)
+		}
+		if left := b.take("x"); left != 8 {
+			t.Errorf("left %d", left)
+		}
+	}
+}
+
+// TestSettingsStay holds settings to a restart, and the log to saying so.
+func TestSettingsStay(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "stint.yaml")
+	write(t, path, "trusted_proxies: 10.0.0.1\nstore: redis://:planted-secret@127.0.0.1\n"+limited(10))
+	b := open(t, path, rules.Options{})
+	write(t, path, "trusted_proxies: 10.0.0.2\nstore: redis://:planted-secret2@127.0.0.1\n"+limited(10))
+	if err := b.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.Settings().TrustedProxies[0].String(); got != "10.0.0.1/32" {
+		t.Error(got)
+	}
+	if b.logged("trusted_proxies, store") != 1 || b.logged("planted-secret") != 0 {
+		t.Errorf("logged %s", b.log.String())
+	}
+}
+
+// TestNoSecrets keeps keys that rules name out of the log.
+func TestNoSecrets(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "stint.yaml")
+	const text = `rules:
+  - name: a
+    match: {header.x-api-key: "planted-*"}
+    key: [header.x-api-key]
+    limits: 1/s
+    overrides:
+      - {when: {header.x-api-key: "planted-*"}, limits: 2/s}
+      - {when: {header.x-api-key: planted-1}, limits: 3/s}
+      - {when: {header.x-api-key: other-planted}, limits: 3/s}
+`
+	write(t, path, text)
+	b := open(t, path, rules.Options{})
+	write(t, path, strings.Replace(text, "limits: 1/s", "limits: 5/s", 1))
+	if err := b.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, strings.Replace(text, "3/s", "x", 2))
+	if err := b.Reload(); err == nil {
+		t.Fatal("accepted")
+	}
+	if b.logged("level=WARN") < 3 || b.logged("planted") != 0 {
+		t.Errorf("logged %s", b.log.String())
+	}
+}
+
+func TestFixed(t *testing.T) {
+	store := memstore.New(memstore.Options{})
+	defer store.Close()
+	s, err := rules.Fixed(store, decode(t, limited(3)), rules.Options{})
+	if err != nil || s.Reload() != nil || s.Ready() != nil || s.Policy() == nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Watch(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOpenRefuses says which file, and why it cannot begin.
+func TestOpenRefuses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "stint.yaml")
+	store := memstore.New(memstore.Options{})
+	defer store.Close()
+	for _, text := range []string{"rules: [", "rules: [{name: a, key: [ip], limits: 1/s, hash_key: true}]"} {
+		write(t, path, text)
+		if _, err := rules.Open(store, path, rules.Options{}); err == nil || !strings.HasPrefix(err.Error(), path) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// TestReloadUnderLoad flips between two files 200 times while goroutines decide:
+// no decision may fail, and none may be lost.
+func TestReloadUnderLoad(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "stint.yaml")
+	const most = 1_000_000_000
+	texts := []string{
+		limited(most),
+		limited(most+7) + "  - name: b\n    key: []\n    limits: 1000000000/s\n",
+	}
+	write(t, path, texts[0])
+	b := open(t, path, rules.Options{})
+	const workers = 4
+	var counts [workers]atomic.Int64
+	decided := func() (sum int64) {
+		for i := range counts {
+			sum += counts[i].Load()
+		}
+		return sum
+	}
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range workers {
+		wg.Go(func() {
+			var r policy.Result
+			attrs := policy.Map{"jwt.sub": fmt.Sprint("user", i%2)}
+			for {
+				if err := b.Policy().Decide(t.Context(), attrs, 1, &r); err != nil || !r.Decision.Allowed || r.StoreError != nil {
+					t.Errorf("%v, %+v, %v", err, r.Decision, r.StoreError)
+					counts[i].Add(most) // lets the reloads go on
+					return
+				}
+				counts[i].Add(1)
+				select {
+				case <-done:
+					return
+				default:
+				}
+			}
+		})
+	}
+	for i := range 200 {
+		before := decided()
+		write(t, path, texts[(i+1)%2])
+		if err := b.Reload(); err != nil {
+			t.Errorf("reload %d: %v", i, err)
+		}
+		for decided() < before+workers { // all reloads meet decisions
+			runtime.Gosched()
+		}
+	}
+	close(done)
+	wg.Wait()
+	for key := range 2 {
+		var r policy.Result
+		if err := b.Policy().Peek(t.Context(), policy.Map{"jwt.sub": fmt.Sprint("user", key)}, 1, &r); err != nil {
+			t.Fatal(err)
+		}
+		if used, want := b.count()-r.Rules[0].Remaining, counts[key].Load()+counts[key+2].Load(); used != want {
+			t.Errorf("user%d: %d used, %d decided", key, used, want)
+		}
+	}
+}

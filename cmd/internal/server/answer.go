@@ -1,0 +1,82 @@
+package server
+
+import (
+	"strconv"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/policy"
+)
+
+// appendResult writes what a policy decided as the members of an object. The
+// limit's are left out where no limit was looked at: no rule matched, or those
+// that did set none.
+func appendResult(b []byte, r *policy.Result) []byte {
+	d := &r.Decision
+	b = strconv.AppendBool(append(b, `"allowed":`...), d.Allowed)
+	if rule := decider(r); rule != "" {
+		b = appendText(append(b, `,"rule":`...), rule)
+	}
+	if r.Tightest >= 0 && r.Rules[r.Tightest].Action == "" {
+		b = appendState(b, d)
+	} else if !d.Allowed {
+		b = appendWait(append(b, `,"retry_after":`...), d.RetryAfter)
+	}
+	if !d.Allowed {
+		b = appendTexts(append(b, `,"denied_by":`...), labels(r, false))
+	}
+	if r.ShadowDenied {
+		b = appendTexts(append(b, `,"shadow_denied_by":`...), labels(r, true))
+	}
+	return b
+}
+
+// decider returns the rule that the answer is about: the tightest, else the
+// first that matched.
+func decider(r *policy.Result) string {
+	if r.Tightest >= 0 {
+		return r.Rules[r.Tightest].Rule
+	}
+	for i := range r.Rules {
+		if one := &r.Rules[i]; !one.Shadow {
+			return one.Rule
+		}
+	}
+	return ""
+}
+
+// appendState writes where a key stands.
+func appendState(b []byte, d *stint.Decision) []byte {
+	b = strconv.AppendInt(append(b, `,"limit":`...), d.Limit, 10)
+	b = strconv.AppendInt(append(b, `,"remaining":`...), d.Remaining, 10)
+	b = appendWait(append(b, `,"retry_after":`...), d.RetryAfter)
+	b = appendWait(append(b, `,"reset_after":`...), stint.Wait(d.ResetAfter))
+	if d.Delay > 0 {
+		b = appendWait(append(b, `,"delay":`...), stint.Wait(d.Delay))
+	}
+	return b
+}
+
+// labels returns the labels of the layers that denied, of rules in shadow or of
+// those that are not.
+func labels(r *policy.Result, shadow bool) (all []string) {
+	for i := range r.Rules {
+		if one := &r.Rules[i]; one.Denied && one.Shadow == shadow {
+			all = append(all, one.Label)
+		}
+	}
+	return all
+}
+
+// appendWait writes a wait as a Go duration, or "never".
+func appendWait(b []byte, w stint.Wait) []byte {
+	b = append(b, '"')
+	switch d, ok := w.Duration(); {
+	case !ok:
+		b = append(b, "never"...)
+	case d == 0:
+		b = append(b, "0s"...)
+	default:
+		b = append(b, d.String()...)
+	}
+	return append(b, '"')
+}

@@ -1,0 +1,214 @@
+package server
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The fields of a question, as a set.
+type fields uint8
+
+const (
+	fieldAttributes fields = 1 << iota
+	fieldCost
+	fieldTTL
+	fieldReservation
+	fieldRequests
+)
+
+var fieldNames = []string{"attributes", "cost", "ttl", "reservation", "requests"}
+
+// names returns the names of the fields in a set.
+func (f fields) names() (names []string) {
+	for i, name := range fieldNames {
+		if f>>i&1 == 1 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// field returns the field of a name, or none.
+func field(name string) fields {
+	for i, known := range fieldNames {
+		if name == known {
+			return 1 << i
+		}
+	}
+	return 0
+}
+
+// What a question holds at most. Rules look at a handful of attributes.
+const (
+	maxAttributes = 64
+	maxTTL        = 24 * time.Hour
+	defaultTTL    = time.Minute
+)
+
+// An ask is one question: who, how much, and for a reservation how long or
+// which.
+type ask struct {
+	attributes  attributes
+	cost        int64
+	ttl         time.Duration
+	reservation string
+	has         fields
+}
+
+// attributes implements policy.Attributes. There are few, so that searching is
+// as fast as hashing.
+type attributes []attribute
+
+type attribute struct{ name, value string }
+
+// Attribute returns the value of an attribute, and whether there is one.
+func (a *attributes) Attribute(name string) (string, bool) {
+	for i := range *a {
+		if one := &(*a)[i]; one.name == name {
+			return one.value, true
+		}
+	}
+	return "", false
+}
+
+func (a *ask) reset() {
+	clear(a.attributes)
+	*a = ask{attributes: a.attributes[:0], cost: 1, ttl: defaultTTL}
+}
+
+// read reads a question of the fields that it may have and must have. A list of
+// questions is read by more, for fieldRequests.
+func (a *ask) read(s *scanner, may, must fields, more func() *problem) *problem {
+	err := s.object(func(name string) *problem {
+		f := field(name) & may
+		switch {
+		case f == 0:
+			return bad(name, "unknown field: there is %s", strings.Join(may.names(), ", "))
+		case a.has&f != 0:
+			return bad(name, "given twice")
+		}
+		a.has |= f
+		var err *problem
+		switch f {
+		case fieldAttributes:
+			err = a.readAttributes(s)
+		case fieldCost:
+			a.cost, err = s.whole()
+		case fieldTTL:
+			err = a.readTTL(s)
+		case fieldReservation:
+			a.reservation, err = s.text("text in quotes")
+		case fieldRequests:
+			err = more()
+		}
+		return err.in(name)
+	})
+	if err != nil {
+		return err
+	}
+	if a.has&fieldRequests != 0 {
+		if others := a.has &^ fieldRequests; others != 0 {
+			return bad(others.names()[0], "stands beside requests: put it into each of them")
+		}
+		return nil
+	}
+	if missing := must &^ a.has; missing != 0 {
+		return bad(missing.names()[0], "missing")
+	}
+	return nil
+}
+
+// readAttributes reads a map of text. Names of headers have no case, and are
+// brought to lower case as rules have them.
+func (a *ask) readAttributes(s *scanner) *problem {
+	return s.object(func(name string) *problem {
+		if header, ok := strings.CutPrefix(name, "header."); ok && header != strings.ToLower(header) {
+			name = strings.ToLower(name)
+		}
+		if name == "" {
+			return bad("", "an attribute without a name")
+		}
+		if _, twice := a.attributes.Attribute(name); twice {
+			return bad(name, "given twice")
+		}
+		if len(a.attributes) == maxAttributes {
+			return bad("", "more than %d", maxAttributes)
+		}
+		value, err := s.text("text in quotes")
+		a.attributes = append(a.attributes, attribute{name, value})
+		return err.in(name)
+	})
+}
+
+func (a *ask) readTTL(s *scanner) *problem {
+	text, err := s.text("a duration in quotes")
+	if err != nil {
+		return err
+	}
+	d, fail := time.ParseDuration(text)
+	if fail != nil {
+		return bad("", `no duration: write "30s" or "1m30s"`)
+	}
+	if d <= 0 || d > maxTTL {
+		return bad("", "want more than 0s and at most %v", maxTTL)
+	}
+	a.ttl = d
+	return nil
+}
+
+// asks are the questions of one body. They are used again.
+type asks struct {
+	one  ask   // of a body that has no requests
+	list []ask // of one that has
+}
+
+// batch reports whether the body has requests.
+func (q *asks) batch() bool { return q.one.has&fieldRequests != 0 }
+
+// read reads a body. most is for requests; 0 where there may be none.
+func (q *asks) read(body string, may, must fields, most int) *problem {
+	s := scanner{data: body}
+	outer := may
+	if most > 0 {
+		outer |= fieldRequests
+	}
+	q.one.reset()
+	q.list = q.list[:0]
+	err := q.one.read(&s, outer, must, func() *problem { return q.readList(&s, may, must, most) })
+	if err == nil {
+		err = s.end()
+	}
+	return err
+}
+
+func (q *asks) readList(s *scanner, may, must fields, most int) *problem {
+	err := s.list(func() *problem {
+		n := len(q.list)
+		if n == most {
+			return bad("", "more than %d", most)
+		}
+		if n < cap(q.list) {
+			q.list = q.list[:n+1]
+		} else {
+			q.list = append(q.list, ask{})
+		}
+		q.list[n].reset()
+		if err := q.list[n].read(s, may, must, nil); err != nil {
+			return err.in("[" + strconv.Itoa(n) + "]")
+		}
+		return nil
+	})
+	if err == nil && len(q.list) == 0 {
+		err = bad("", "none there")
+	}
+	return err
+}
+
+// release lets go of the body.
+func (q *asks) release() {
+	q.one.reset()
+	for i := range q.list {
+		q.list[i].reset()
+	}
+}

@@ -1,0 +1,215 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/policy"
+)
+
+// maxDelay is how long a request may be held under a leaky_queue, well below
+// the time that an answer may take; what would wait longer is denied.
+const maxDelay = 5 * time.Second
+
+// auth answers a proxy that asks whether it may let a request pass.
+func (h *Handler) auth(w http.ResponseWriter, r *http.Request) {
+	deny, refused := denyStatus(r)
+	var o *original
+	if refused == nil {
+		o, refused = h.original(r)
+	}
+	if refused != nil {
+		h.failed.Add(1)
+		h.o.Observer.Failed(authDoor, refused)
+		refused.write(w)
+		return
+	}
+	c := h.calls.Get().(*call)
+	defer h.release(c)
+	c.policy = h.o.Source.Policy()
+	began := time.Now()
+	err := c.policy.Decide(r.Context(), o, 1, &c.result)
+	took := time.Since(began)
+	if err == nil {
+		err = h.await(r.Context(), c)
+	}
+	head := w.Header()
+	head["Cache-Control"] = noStore
+	if err != nil {
+		h.failed.Add(1)
+		h.fail(authDoor, r, err).deny(w, deny)
+		return
+	}
+	h.count(authDoor, &c.result, took)
+	status := h.fields.Set(head, c.policy, &c.result)
+	if status == http.StatusOK {
+		head["Content-Length"] = zero
+		return
+	}
+	p := problem{status: status, violated: labels(&c.result, false)}
+	p.deny(w, deny)
+}
+
+var (
+	noStore = []string{"no-store"}
+	zero    = []string{"0"}
+)
+
+// deny writes the problem with the status that the proxy wants, and its own in
+// X-RateLimit-Status.
+func (p *problem) deny(w http.ResponseWriter, status int) {
+	w.Header().Set("X-RateLimit-Status", strconv.Itoa(p.status))
+	if status == 0 {
+		status = p.status
+	}
+	p.writeAs(w, status)
+}
+
+// await holds an allowed request until its turn under a leaky_queue. What would
+// wait too long, or gives up, gives back what it took.
+func (h *Handler) await(ctx context.Context, c *call) error {
+	d := &c.result.Decision
+	if !d.Allowed || d.Delay <= 0 {
+		return nil
+	}
+	if d.Delay > maxDelay {
+		if err := c.policy.GiveBack(ctx, &c.result); err != nil {
+			return err
+		}
+		d.Allowed, d.Taken, d.RetryAfter, d.Delay = false, 0, stint.Wait(d.Delay-maxDelay), 0
+		if at := c.result.Tightest; at >= 0 {
+			c.result.Rules[at].Denied, c.result.Rules[at].RetryAfter = true, d.RetryAfter
+		}
+		return nil
+	}
+	turn := time.NewTimer(d.Delay)
+	defer turn.Stop()
+	select {
+	case <-turn.C:
+		return nil
+	case <-ctx.Done():
+		if err := c.policy.GiveBack(context.WithoutCancel(ctx), &c.result); err != nil {
+			return err
+		}
+		return ctx.Err()
+	}
+}
+
+// denyStatus reads ?deny_status=; 0 is the status of the answer itself.
+func denyStatus(r *http.Request) (int, *problem) {
+	if r.URL.RawQuery == "" {
+		return 0, nil
+	}
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	values := query["deny_status"]
+	if err != nil || len(query) != 1 || len(values) != 1 {
+		return 0, bad("", "the query of /auth may have deny_status, once, and nothing else")
+	}
+	switch values[0] {
+	case "401", "403", "429":
+		status, _ := strconv.Atoi(values[0]) // it is one of these
+		return status, nil
+	}
+	return 0, bad("deny_status", "want 401, 403 or 429")
+}
+
+// An original is the request that a proxy asks about. It implements
+// policy.Attributes.
+type original struct {
+	r                 *http.Request
+	method, uri, host string
+	ip                string
+	query             url.Values
+}
+
+var _ policy.Attributes = (*original)(nil)
+
+// The headers in which proxies name the original request. Only one of the two
+// may be there: what a proxy does not set it passes on, and that is the
+// client's word.
+var originalHeaders = [2][3]string{
+	{"X-Original-Method", "X-Original-Uri", "X-Original-Host"},    // by docs/SERVE.md's snippet for nginx
+	{"X-Forwarded-Method", "X-Forwarded-Uri", "X-Forwarded-Host"}, // by Traefik and Caddy
+}
+
+// original reads what a trusted proxy says of the request that it asks about.
+func (h *Handler) original(r *http.Request) (*original, *problem) {
+	if !h.trusts(r.RemoteAddr) {
+		return nil, &problem{status: http.StatusForbidden, detail: "/auth is for proxies that trusted_proxies lists, and the peer of this connection is not listed"}
+	}
+	first, second := originalHeaders[0], originalHeaders[1]
+	names := first
+	if len(r.Header[first[0]])+len(r.Header[first[1]]) == 0 {
+		names = second
+	} else if len(r.Header[second[0]])+len(r.Header[second[1]]) > 0 {
+		return nil, bad("", "both %s and %s are there: the proxy must set one of them and take the other away", first[1], second[1])
+	}
+	o := &original{r: r}
+	for i, to := range []*string{&o.method, &o.uri, &o.host} {
+		lines := r.Header[names[i]]
+		if len(lines) != 1 || lines[0] == "" {
+			return nil, bad("", "want one header %s with what the client asked for", names[i])
+		}
+		*to = lines[0]
+	}
+	if addr, ok := h.o.Client.Addr(r); ok {
+		o.ip = addr.String()
+	}
+	return o, nil
+}
+
+// trusts reports whether the peer of a connection is a proxy that is listed.
+func (h *Handler) trusts(peer string) bool {
+	at, err := netip.ParseAddrPort(peer)
+	if err != nil {
+		return h.o.Client.TrustUnix
+	}
+	addr := at.Addr().Unmap().WithZone("")
+	for _, p := range h.o.Client.Trusted {
+		if p.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// Attribute returns what is known of the original request.
+func (o *original) Attribute(name string) (string, bool) {
+	switch name {
+	case "method":
+		return o.method, true
+	case "host", "header.host":
+		return o.host, true
+	case "path":
+		path, _, _ := strings.Cut(o.uri, "?")
+		return path, true
+	case "ip":
+		return o.ip, o.ip != ""
+	}
+	kind, rest, _ := strings.Cut(name, ".")
+	switch kind {
+	case "header":
+		if lines := o.r.Header.Values(rest); len(lines) > 0 {
+			return lines[0], true
+		}
+	case "query":
+		if o.query == nil {
+			_, raw, _ := strings.Cut(o.uri, "?")
+			o.query, _ = url.ParseQuery(raw) // what can be read of it, as net/http does
+		}
+		if values := o.query[rest]; len(values) > 0 {
+			return values[0], true
+		}
+	case "cookie":
+		if cookie, err := o.r.Cookie(rest); err == nil {
+			return cookie.Value, true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,100 @@
+package server_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stint-dev/stint/cmd/internal/server"
+)
+
+// FuzzAuth asks as a trusted proxy whose client says what it likes: there is an
+// answer, no field has a line break, and of a denial nothing makes a 2xx.
+func FuzzAuth(f *testing.F) {
+	f.Add("POST", "/login?x=1", "example.com", "192.0.2.7", "k", "a=b", "deny_status=403")
+	f.Add("\r\nX: y", "/%2f..;/\r\nSet-Cookie: a=b", "[::1]:80", "unknown, 1.2.3.4:99", "\x00", "user=%zz", "")
+	f.Add("", "*", "", ",,,", "", "&&&", "deny_status=200")
+	rules := strings.ReplaceAll(someRules, `["5 per minute sliding_log"]`, `["1_000_000 per minute"]`) + `
+  - name: all
+    key: []
+    limits: ["every 1000h"]
+`
+	h := server.NewHandler(newOptions(f, rules))
+	send := func(method, uri, host, xff, key, cookie, query string) *httptest.ResponseRecorder {
+		r := httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/auth", nil)
+		r.URL = &url.URL{Path: "/auth", RawQuery: query}
+		r.RemoteAddr = "127.0.0.1:4711"
+		for name, value := range map[string]string{
+			"X-Original-Method": method, "X-Original-Uri": uri, "X-Original-Host": host,
+			"X-Forwarded-For": xff, "X-Api-Key": key, "Cookie": cookie, "Content-Type": key,
+		} {
+			r.Header.Set(name, value)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	if w := send("GET", "/", "h", "192.0.2.1", "", "", ""); w.Code != http.StatusOK {
+		f.Fatalf("the first: %d %s", w.Code, w.Body)
+	}
+	f.Fuzz(func(t *testing.T, method, uri, host, xff, key, cookie, query string) {
+		w := send(method, uri, host, xff, key, cookie, query)
+		if !slices.Contains([]int{400, 401, 403, 429}, w.Code) {
+			t.Errorf("status %d for what is used up: %s", w.Code, w.Body)
+		}
+		for name, values := range w.Header() {
+			for _, v := range append(values, name) {
+				if strings.ContainsAny(v, "\r\n\x00") {
+					t.Errorf("%s: %q", name, v)
+				}
+			}
+		}
+	})
+}
+
+// TestAuthAttributes asks for rules that look at the host, cookies and query of
+// the original request, and not at those of the question.
+func TestAuthAttributes(t *testing.T) {
+	o := newOptions(t, `
+trusted_proxies: [127.0.0.1]
+rules:
+  - {name: host, match: {host: a.example}, block: true}
+  - {name: cookie, match: {cookie.session: bad}, block: true}
+  - {name: query, match: {query.q: bad}, block: true}
+  - {name: method, match: {method: DELETE}, block: true}
+  - {name: net, match: {ip: 198.51.100.0/24}, block: true}
+  - {name: header, match: {header.user-agent: bad}, block: true}
+`)
+	h := server.NewHandler(o)
+	for _, one := range []struct {
+		name    string
+		headers map[string]string
+		want    int
+	}{
+		{"none", nil, 200},
+		{"host", map[string]string{"X-Forwarded-Host": "A.example:443"}, 403},
+		{"cookie", map[string]string{"Cookie": "a=b; session=bad"}, 403},
+		{"query", map[string]string{"X-Forwarded-Uri": "/x?a=b&q=bad"}, 403},
+		{"method", map[string]string{"X-Forwarded-Method": "DELETE"}, 403},
+		{"net", map[string]string{"X-Forwarded-For": "198.51.100.9"}, 403},
+		{"header", map[string]string{"User-Agent": "bad"}, 403},
+	} {
+		r := httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/auth", nil)
+		r.RemoteAddr, r.Host = "127.0.0.1:4711", "a.example"
+		r.Header = http.Header{
+			"X-Forwarded-Method": {"GET"}, "X-Forwarded-Uri": {"/x"}, "X-Forwarded-Host": {"b.example"}, "X-Forwarded-For": {"192.0.2.1"},
+		}
+		for name, value := range one.headers {
+			r.Header.Set(name, value)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != one.want {
+			t.Errorf("%s: status %d, want %d: %s", one.name, w.Code, one.want, w.Body)
+		}
+	}
+}

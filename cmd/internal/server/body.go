@@ -1,0 +1,77 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// readBody reads a body of at most most bytes into b.
+func readBody(b []byte, w http.ResponseWriter, r *http.Request, most int) ([]byte, *problem) {
+	b = b[:0]
+	if p := checkContent(r); p != nil {
+		return b, p
+	}
+	if r.ContentLength > int64(most) {
+		return b, tooLarge(w, most)
+	}
+	for {
+		if len(b) == cap(b) {
+			b = append(b, 0)[:len(b)]
+		}
+		n, err := r.Body.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		switch {
+		case len(b) > most:
+			return b, tooLarge(w, most)
+		case err == io.EOF:
+			return b, nil
+		case err != nil:
+			return b, badRead(w, err)
+		}
+	}
+}
+
+// checkContent refuses what a page in a browser can send to any server without
+// asking it first, forms and plain text, and bodies that are packed.
+func checkContent(r *http.Request) *problem {
+	h := r.Header
+	if len(h["Content-Encoding"]) > 0 {
+		return &problem{status: http.StatusUnsupportedMediaType, detail: "the body is encoded: send it as it is, without Content-Encoding"}
+	}
+	types := h["Content-Type"]
+	if len(types) == 0 || len(types) == 1 && types[0] == "application/json" {
+		return nil
+	}
+	media, _, _ := strings.Cut(types[0], ";")
+	if len(types) > 1 || !strings.EqualFold(strings.TrimSpace(media), "application/json") {
+		return &problem{status: http.StatusUnsupportedMediaType, detail: "want Content-Type: application/json, which curl --json sends"}
+	}
+	return nil
+}
+
+// tooLarge is for a body of which the rest is not read, so the connection ends.
+func tooLarge(w http.ResponseWriter, most int) *problem {
+	w.Header().Set("Connection", "close")
+	return &problem{status: http.StatusRequestEntityTooLarge, detail: "the body is larger than " + sizeText(most)}
+}
+
+func badRead(w http.ResponseWriter, err error) *problem {
+	w.Header().Set("Connection", "close")
+	var late net.Error
+	if errors.As(err, &late) && late.Timeout() {
+		return &problem{status: http.StatusRequestTimeout, detail: "the body took too long"}
+	}
+	return &problem{status: http.StatusBadRequest, detail: "the body ended too early"}
+}
+
+// sizeText says how many bytes, in KiB where that is whole.
+func sizeText(n int) string {
+	if n%1024 == 0 {
+		return strconv.Itoa(n/1024) + " KiB"
+	}
+	return strconv.Itoa(n) + " bytes"
+}

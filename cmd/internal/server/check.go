@@ -1,0 +1,93 @@
+package server
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/policy"
+)
+
+// The doors, as metrics name them.
+const (
+	door     = "http"
+	authDoor = "auth"
+)
+
+// check decides and charges.
+func (h *Handler) check(w http.ResponseWriter, r *http.Request, c *call, a *ask) (int, *problem) {
+	began := time.Now()
+	err := c.policy.Decide(r.Context(), &a.attributes, a.cost, &c.result)
+	return h.decided(w, r, c, time.Since(began), err)
+}
+
+// peek says what check would, and charges nothing. It is no decision, and not
+// counted as one.
+func (h *Handler) peek(w http.ResponseWriter, r *http.Request, c *call, a *ask) (int, *problem) {
+	if err := c.policy.Peek(r.Context(), &a.attributes, a.cost, &c.result); err != nil {
+		return 0, h.fail(door, r, err)
+	}
+	return h.say(w, c), nil
+}
+
+// reserve is check with a token that settles the cost later.
+func (h *Handler) reserve(w http.ResponseWriter, r *http.Request, c *call, a *ask) (int, *problem) {
+	began := time.Now()
+	var err error
+	c.token, err = c.policy.Reserve(r.Context(), &a.attributes, a.cost, a.ttl, &c.result)
+	status, failed := h.decided(w, r, c, time.Since(began), err)
+	if failed == nil && c.token != "" {
+		c.out = appendText(append(c.out, `,"reservation":`...), string(c.token))
+	}
+	return status, failed
+}
+
+// decided counts a decision and answers with it.
+func (h *Handler) decided(w http.ResponseWriter, r *http.Request, c *call, took time.Duration, err error) (int, *problem) {
+	if err != nil {
+		return 0, h.fail(door, r, err)
+	}
+	h.count(door, &c.result, took)
+	return h.say(w, c), nil
+}
+
+func (h *Handler) count(door string, result *policy.Result, took time.Duration) {
+	h.o.Observer.Decided(door, result, took)
+	if result.Decision.Allowed {
+		h.allowed.Add(1)
+	} else {
+		h.denied.Add(1)
+	}
+}
+
+// say writes the answer, and the header fields if it is one by itself.
+func (h *Handler) say(w http.ResponseWriter, c *call) (status int) {
+	c.out = appendResult(c.out, &c.result)
+	if w == nil {
+		return http.StatusOK
+	}
+	return h.fields.Set(w.Header(), c.policy, &c.result)
+}
+
+// fail returns the answer to an error of a policy, and counts it.
+func (h *Handler) fail(door string, r *http.Request, err error) *problem {
+	p := &problem{status: http.StatusServiceUnavailable}
+	var request *policy.RequestError
+	switch {
+	case errors.As(err, &request):
+		p = bad("attributes."+request.Attribute, "%s", request.Reason)
+	case errors.Is(err, stint.ErrCost):
+		p = bad("cost", "below zero")
+	case errors.Is(err, stint.ErrReservation):
+		p = &problem{status: http.StatusNotFound, field: "reservation", detail: "no such reservation: it was never given, or its time is long over"}
+	case errors.Is(err, stint.ErrFull):
+		p.detail = "no room for another reservation: settle or cancel some, or wait until their time is over"
+	case r.Context().Err() != nil:
+		p.detail, err = "given up by who asked", r.Context().Err()
+	default:
+		p.detail = "the store could not decide"
+	}
+	h.o.Observer.Failed(door, err)
+	return p
+}

@@ -1,0 +1,14 @@
+// Package server is the HTTP door of stint serve: it answers checks for
+// programs in any language, and forward-auth for nginx, Traefik and Caddy.
+//
+// A [Handler] answers by the rules of a rules.Source; [Serve] runs it, or any
+// other handler, on a listener with timeouts and bounds until told to stop; an
+// [Admin] says whether the process is alive and ready, and shows its metrics.
+//
+// # Guarantees
+//
+// Whatever is sent is answered: what is no question is a problem
+// (application/problem+json) that names the field at fault, and has charged
+// nothing. No client can make a header or a log line of its own, and no key,
+// token or address is in a log, a metric or an error.
+package server

@@ -1,0 +1,47 @@
+package server
+
+import "time"
+
+// An Ask is a question as it was read, for the tests.
+type Ask struct {
+	Attributes  map[string]string
+	Cost        int64
+	TTL         time.Duration
+	Reservation string
+}
+
+// ReadAsk reads the body of a verb.
+func ReadAsk(path, body string, most int) ([]Ask, error) {
+	v := verbs[path]
+	if !v.batch {
+		most = 0
+	}
+	var q asks
+	if err := q.read(body, v.may, v.must, most); err != nil {
+		return nil, err
+	}
+	list := q.list
+	if !q.batch() {
+		list = []ask{q.one}
+	}
+	var all []Ask
+	for _, a := range list {
+		one := Ask{Attributes: map[string]string{}, Cost: a.cost, TTL: a.ttl, Reservation: a.reservation}
+		for _, attribute := range a.attributes {
+			one.Attributes[attribute.name] = attribute.value
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// Verbs returns the paths that take a body.
+func Verbs() (paths []string) {
+	for path := range verbs {
+		paths = append(paths, path)
+	}
+	return paths
+}
+
+// Redact is what becomes of a line of net/http's log.
+var Redact = redact

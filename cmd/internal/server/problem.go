@@ -1,0 +1,118 @@
+package server
+
+import (
+	"net/http"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/stint-dev/stint/policy"
+)
+
+// quotaExceeded is the problem type of draft-ietf-httpapi-ratelimit-headers.
+const quotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+
+// A problem is an answer that no decision was made for, as RFC 9457 has it. It
+// never holds a value that a client sent, but for the names of fields.
+type problem struct {
+	status   int
+	field    string // the path of the field at fault, such as requests[3].cost
+	detail   string
+	violated []string // labels of what denied, if that is the problem
+}
+
+func (p *problem) Error() string {
+	if p.field != "" {
+		return p.field + ": " + p.detail
+	}
+	return p.detail
+}
+
+// Is makes a problem one of the request, for metrics.
+func (p *problem) Is(target error) bool { return target == policy.ErrRequest }
+
+func (p *problem) write(w http.ResponseWriter) { p.writeAs(w, p.status) }
+
+// writeAs answers with a status that may be another than the problem's.
+func (p *problem) writeAs(w http.ResponseWriter, status int) {
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	body := append(p.append(nil), '\n')
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // a client that has gone needs no answer
+}
+
+// append writes the problem as JSON.
+func (p *problem) append(b []byte) []byte {
+	kind, title := "about:blank", http.StatusText(p.status)
+	if p.status == http.StatusTooManyRequests {
+		kind, title = quotaExceeded, "Quota Exceeded"
+	}
+	b = appendText(append(b, `{"type":`...), kind)
+	b = appendText(append(b, `,"title":`...), title)
+	b = strconv.AppendInt(append(b, `,"status":`...), int64(p.status), 10)
+	if p.detail != "" {
+		b = appendText(append(b, `,"detail":`...), p.detail)
+	}
+	if p.field != "" {
+		b = appendText(append(b, `,"field":`...), p.field)
+	}
+	if p.violated != nil {
+		b = appendTexts(append(b, `,"violated-policies":`...), p.violated)
+	}
+	return append(b, '}')
+}
+
+func notFound(instead string) *problem {
+	return &problem{status: http.StatusNotFound, detail: "no such path: there is " + instead}
+}
+
+// wrongMethod answers 405.
+func wrongMethod(w http.ResponseWriter, allow string) {
+	w.Header().Set("Allow", allow)
+	p := problem{status: http.StatusMethodNotAllowed, detail: "use " + allow}
+	p.write(w)
+}
+
+// appendText writes text as JSON: what is not UTF-8 is replaced.
+func appendText(b []byte, text string) []byte {
+	const hex = "0123456789abcdef"
+	b = append(b, '"')
+	begin := 0
+	for i := 0; i < len(text); {
+		c := text[i]
+		if c >= utf8.RuneSelf {
+			r, size := utf8.DecodeRuneInString(text[i:])
+			if r == utf8.RuneError && size == 1 {
+				b = append(append(b, text[begin:i]...), "\ufffd"...)
+				begin = i + 1
+			}
+			i += size
+			continue
+		}
+		if c < ' ' || c == 0x7f || c == '"' || c == '\\' {
+			b = append(b, text[begin:i]...)
+			if c == '"' || c == '\\' {
+				b = append(b, '\\', c)
+			} else {
+				b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+			}
+			begin = i + 1
+		}
+		i++
+	}
+	return append(append(b, text[begin:]...), '"')
+}
+
+// appendTexts writes a list of texts as JSON.
+func appendTexts(b []byte, texts []string) []byte {
+	b = append(b, '[')
+	for i, text := range texts {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendText(b, text)
+	}
+	return append(b, ']')
+}

@@ -1,0 +1,140 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// ServeOptions say how a handler is served. The zero value is good for most.
+type ServeOptions struct {
+	// TLS is for https. The default is http.
+	TLS *tls.Config
+	// Log gets what goes wrong with connections, without their addresses. The
+	// default is that nobody does.
+	Log *slog.Logger
+	// OnStop is called once, first of all when told to stop: to say that the
+	// server is not ready any more. The default is that nobody is told.
+	OnStop func()
+	// Notice is how long new connections are still taken when told to stop, so
+	// that balancers have seen by then that the server is not ready. The
+	// default value is 0.
+	Notice time.Duration
+	// Drain is how long requests in flight may then finish. The default value
+	// is 10 s.
+	Drain time.Duration
+	// HeaderTimeout is how long a client may take to send its headers. The
+	// default value is 5 s: a slow phone makes it, one that holds connections
+	// open on purpose does not.
+	HeaderTimeout time.Duration
+	// ReadTimeout is how long it may take to send all of a request. The default
+	// value is 10 s.
+	ReadTimeout time.Duration
+	// WriteTimeout is how long an answer may take from the end of the headers
+	// on. The default value is 10 s.
+	WriteTimeout time.Duration
+	// IdleTimeout is how long a connection is kept for a next request. The
+	// default value is 2 minutes, longer than the minute for which nginx and
+	// others keep theirs: the side that asks should be the one that closes.
+	IdleTimeout time.Duration
+	// MaxHeader bounds the headers of a request, in bytes, to which net/http
+	// adds 4 KiB. The default value is 16 KiB.
+	MaxHeader int
+}
+
+func (o *ServeOptions) fill() {
+	for _, d := range []struct {
+		value   *time.Duration
+		instead time.Duration
+	}{
+		{&o.Drain, 10 * time.Second}, {&o.HeaderTimeout, 5 * time.Second}, {&o.ReadTimeout, 10 * time.Second},
+		{&o.WriteTimeout, 10 * time.Second}, {&o.IdleTimeout, 2 * time.Minute},
+	} {
+		if *d.value == 0 {
+			*d.value = d.instead
+		}
+	}
+	if o.MaxHeader == 0 {
+		o.MaxHeader = 16 << 10
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+}
+
+// Serve answers on ln until ctx is done. It then says so, takes new connections
+// for as long as Notice, lets the requests in flight finish for at most Drain,
+// closes what is left, and returns nil if nothing was. It closes ln.
+func Serve(ctx context.Context, ln net.Listener, h http.Handler, o ServeOptions) error {
+	o.fill()
+	server := &http.Server{
+		Handler:           h,
+		TLSConfig:         o.TLS,
+		ReadHeaderTimeout: o.HeaderTimeout,
+		ReadTimeout:       o.ReadTimeout,
+		WriteTimeout:      o.WriteTimeout,
+		IdleTimeout:       o.IdleTimeout,
+		MaxHeaderBytes:    o.MaxHeader,
+		ErrorLog:          ErrorLog(o.Log),
+	}
+	stopped := make(chan error, 1)
+	go func() {
+		if o.TLS != nil {
+			stopped <- server.ServeTLS(ln, "", "")
+		} else {
+			stopped <- server.Serve(ln)
+		}
+	}()
+	select {
+	case err := <-stopped:
+		return err
+	case <-ctx.Done():
+	}
+	if o.OnStop != nil {
+		o.OnStop()
+	}
+	select {
+	case err := <-stopped:
+		return err
+	case <-time.After(o.Notice):
+	}
+	bound, release := context.WithTimeout(context.WithoutCancel(ctx), o.Drain)
+	defer release()
+	err := server.Shutdown(bound)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = errors.New("not all requests had finished when the drain was over")
+	}
+	if closing := server.Close(); err == nil {
+		err = closing
+	}
+	<-stopped
+	return err
+}
+
+// ErrorLog returns a log for net/http, which likes to name its clients: their
+// addresses are taken out.
+func ErrorLog(logger *slog.Logger) *log.Logger {
+	return log.New(lineWriter(func(line string) {
+		logger.Warn("http", "error", redact(strings.TrimSpace(line)))
+	}), "", 0)
+}
+
+type lineWriter func(line string)
+
+func (f lineWriter) Write(p []byte) (int, error) {
+	f(string(p))
+	return len(p), nil
+}
+
+// addresses are IPv4 and IPv6 addresses as Go prints them, ports included.
+var addresses = regexp.MustCompile(`\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[^\]]*)?\](:\d+)?|\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b|\b[0-9A-Fa-f]{0,4}(:[0-9A-Fa-f]{0,4}){3,7}\b`)
+
+// redact takes addresses out of what Go says went wrong.
+func redact(text string) string { return addresses.ReplaceAllString(text, "[address]") }
