@@ -1,4 +1,11 @@
 package proxy
 
-// Redact is for the tests, which are outside of the package.
-var Redact = redact
+import (
+	"net/http"
+	"net/http/httputil"
+)
+
+// For the tests, which are outside of the package.
+
+func NewTransport() http.RoundTripper { return newTransport() }
+func NewBuffers() httputil.BufferPool { return &buffers{} }

@@ -1,93 +1,103 @@
-// Package proxy is a reverse proxy that holds its clients to limits: the
-// engine of stint in front of any HTTP server.
+// Package proxy is a reverse proxy that holds its clients to the rules of a
+// rules file: the engine of stint in front of any HTTP or gRPC server.
 //
-// A [Handler] decides; [Serve] runs it on a listener until told to stop, and
-// then lets the requests in flight finish.
+// A [Handler] decides and passes on; [Serve] runs it on a listener until told
+// to stop, and then lets the requests in flight finish.
+//
+// # Guarantees
+//
+// What a rule denies never reaches the upstream, and what passes was charged
+// before it did. The upstream hears of a client what this connection knows and
+// trusted proxies said, never what the client claims. A header that rules read
+// and that comes twice is refused, since the upstream might go by the other
+// value. Nothing about the upstream is told to clients but that it did not
+// answer, and no key or address of a client is in the log.
 package proxy
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
+	"log"
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"strconv"
+	"strings"
 	"sync/atomic"
 
-	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/policy"
+
+	"github.com/stint-dev/stint/cmd/internal/observe"
+	"github.com/stint-dev/stint/cmd/internal/rules"
+	"github.com/stint-dev/stint/cmd/internal/server"
 )
 
-// Options say what a Handler does.
+// Options say what a Handler does. Upstream, Source, Observer and
+// Log must be given.
 type Options struct {
 	// Upstream is the server behind, http or https; its path is put before
 	// that of each request.
 	Upstream *url.URL
-	// UpstreamHost sends the upstream its own name as Host. The default keeps
-	// the Host that the client asked for.
+	// UpstreamHost sends the upstream its own name as Host. The default value
+	// keeps the Host that the client asked for.
 	UpstreamHost bool
-	// Limiter decides, one unit a request. Requests wait for their turn under
-	// a leaky_queue, and are denied at once under any other kind.
-	Limiter *stint.Limiter
-	// Key names the client of a request.
-	Key KeyFunc
+	// Source has the rules.
+	Source *rules.Source
+	// Client says which proxies in front are trusted, and which header they
+	// name their clients in. The default value is none.
+	Client httplimit.ClientIP
+	// Observer counts and logs decisions.
+	Observer *observe.Observer
 	// Log takes what goes wrong; never a client's key or address.
 	Log *slog.Logger
 	// Transport reaches the upstream. The default goes straight to it,
-	// whatever HTTP_PROXY says.
+	// whatever HTTP_PROXY says, and speaks HTTP/2 to it for gRPC calls.
 	Transport http.RoundTripper
 }
 
 // A Handler limits requests and passes the rest on. It may be used from many
 // goroutines at once.
 type Handler struct {
-	gate  *gate
-	key   KeyFunc
-	log   *slog.Logger
-	proxy *httputil.ReverseProxy
-	own   *http.Transport // when Options had none
+	o     Options
+	log   *log.Logger // takes addresses out
+	guard http.Handler
+	holds atomic.Pointer[holding]
+	own   *transport // when Options had none
 
-	passed, denied, gone atomic.Int64
+	passed, denied atomic.Int64
 }
 
-// NewHandler returns a Handler. Close lets go of its connections.
-func NewHandler(o Options) *Handler {
-	h := &Handler{gate: newGate(o.Limiter), key: o.Key, log: o.Log}
+// door is what decisions are counted under.
+const door = "proxy"
+
+// NewHandler returns a Handler. Close lets go of its connections. The error
+// says what is missing.
+func NewHandler(o Options) (*Handler, error) {
+	h := &Handler{o: o, log: server.ErrorLog(o.Log)}
 	if o.Transport == nil {
 		h.own = newTransport()
-		o.Transport = h.own
+		h.o.Transport = h.own
 	}
-	h.proxy = &httputil.ReverseProxy{
-		Transport:    o.Transport,
-		Rewrite:      func(pr *httputil.ProxyRequest) { rewrite(pr, o.Upstream, o.UpstreamHost) },
+	behind := &httputil.ReverseProxy{
+		Transport:    h.o.Transport,
+		Rewrite:      h.rewrite,
 		ErrorHandler: h.badGateway,
-		ErrorLog:     quietLog(o.Log),
+		ErrorLog:     h.log,
+		BufferPool:   &buffers{},
 	}
-	return h
-}
-
-// newTransport returns the side towards the upstream, with answers passed on
-// as they are encoded, and no limit on how long an answer takes, since it may
-// be a long poll.
-func newTransport() *http.Transport {
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.Proxy = nil
-	t.DisableCompression = true
-	t.MaxIdleConns = 512
-	t.MaxIdleConnsPerHost = 256 // there is one host
-	return t
-}
-
-// rewrite aims a request at the upstream. X-Forwarded-For, -Host and -Proto
-// are those of this connection: what the client claimed was dropped before.
-func rewrite(pr *httputil.ProxyRequest, upstream *url.URL, upstreamHost bool) {
-	pr.Out.URL.RawQuery = pr.In.URL.RawQuery // nothing is decided by the query: pass it on as it is
-	pr.SetURL(upstream)
-	if !upstreamHost {
-		pr.Out.Host = pr.In.Host
+	guard, err := httplimit.NewPolicyFunc(o.Source.Policy, o.Client, httplimit.Options{
+		OnDecision: h.decided,
+		OnError:    h.failed,
+	})
+	if err != nil {
+		return nil, err
 	}
-	pr.SetXForwarded()
+	h.guard = guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.passed.Add(1)
+		behind.ServeHTTP(w, r)
+	}))
+	return h, nil
 }
 
 // Close closes idle connections to the upstream.
@@ -97,89 +107,91 @@ func (h *Handler) Close() {
 	}
 }
 
-// ServeHTTP passes the request on if its client has room.
+// ServeHTTP passes the request on if the rules let it.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	r, d, err := h.gate.pass(r, h.key(r))
-	switch {
-	case errors.Is(err, errBody):
-		h.gone.Add(1)
-		plain(w, http.StatusBadRequest, errBody.Error())
-	case err != nil && r.Context().Err() != nil:
-		h.gone.Add(1)
-		plain(w, http.StatusServiceUnavailable, "the request was given up before its turn")
-	case err != nil:
-		h.log.Error("could not decide", "error", err)
-		plain(w, http.StatusServiceUnavailable, "no decision could be made about this request")
-	case !d.Allowed:
-		h.denied.Add(1)
-		h.deny(w, d)
-	default:
-		h.passed.Add(1)
-		h.proxy.ServeHTTP(w, r)
+	p := h.o.Source.Policy()
+	if name := repeated(p.Rules(), r.Header); name != "" {
+		h.failed(r, &policy.RequestError{Attribute: "header." + name, Reason: "it comes more than once"})
+		answer(w, r, http.StatusBadRequest, "header "+name+" decides about this request: send it once")
+		return
 	}
+	r, err := h.hold(p, r)
+	if err != nil {
+		answer(w, r, http.StatusBadRequest, err.Error())
+		return
+	}
+	h.guard.ServeHTTP(w, r)
 }
 
-// A problem is the body of a denial, by RFC 9457 and
-// draft-ietf-httpapi-ratelimit-headers.
-type problem struct {
-	Type     string   `json:"type"`
-	Title    string   `json:"title"`
-	Status   int      `json:"status"`
-	Policies []string `json:"violated-policies"`
-}
-
-// deny answers 429, with the wait in whole seconds rounded up, so that who
-// waits as long passes; without one when no wait would help.
-func (h *Handler) deny(w http.ResponseWriter, d stint.Decision) {
-	p := problem{
-		Type:     "https://iana.org/assignments/http-problem-types#quota-exceeded",
-		Title:    "Quota Exceeded",
-		Status:   http.StatusTooManyRequests,
-		Policies: []string{},
-	}
-	limits := h.gate.limits
-	for i := range d.Denied.Layers() {
-		if i < len(limits) {
-			p.Policies = append(p.Policies, limits[i].Name())
+// repeated returns the name of a header that rules read and that comes more
+// than once. They would go by the first, and the server behind maybe by the
+// last: a client that varies the first would never be limited.
+func repeated(rules *policy.Rules, header http.Header) string {
+	for name, lines := range header {
+		if len(lines) > 1 {
+			if name = strings.ToLower(name); rules.Reads("header." + name) {
+				return name
+			}
 		}
 	}
-	body, err := json.Marshal(p)
-	if err != nil {
-		h.log.Error("could not write a denial", "error", err)
-	}
-	if s := d.RetryAfter.Seconds(); s >= 0 {
-		w.Header().Set("Retry-After", strconv.FormatInt(max(s, 1), 10))
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(p.Status)
-	_, _ = w.Write(append(body, '\n')) // a client that has gone has no use for it
+	return ""
 }
+
+func (h *Handler) decided(_ *http.Request, o httplimit.Outcome) {
+	if !o.Decision.Allowed {
+		h.denied.Add(1)
+	}
+	h.o.Observer.Decided(door, o.Rules, o.Took)
+}
+
+func (h *Handler) failed(_ *http.Request, err error) { h.o.Observer.Failed(door, err) }
 
 // badGateway answers for an upstream that did not.
 func (h *Handler) badGateway(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
-		plain(w, http.StatusServiceUnavailable, "the request was given up")
+		answer(w, r, http.StatusServiceUnavailable, "the request was given up")
 		return
 	}
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
-		plain(w, http.StatusRequestEntityTooLarge, "the request is too large")
+		answer(w, r, http.StatusRequestEntityTooLarge, "the request is too large")
 		return
 	}
-	h.log.Error("upstream", "error", redact(err.Error()))
-	plain(w, http.StatusBadGateway, "the server behind did not answer")
+	h.log.Printf("upstream: %v", err)
+	answer(w, r, http.StatusBadGateway, "the server behind did not answer")
 }
 
-func plain(w http.ResponseWriter, status int, text string) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("Cache-Control", "no-store")
+// answer answers in place of the upstream: a gRPC call with headers alone, since
+// its clients read no other status.
+func answer(w http.ResponseWriter, r *http.Request, status int, text string) {
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	if isGRPC(r.Header) {
+		code := "14" // UNAVAILABLE
+		if status < http.StatusInternalServerError {
+			code = "3" // INVALID_ARGUMENT
+		}
+		h.Set("Content-Type", "application/grpc")
+		h.Set("Grpc-Status", code)
+		h.Set("Grpc-Message", "stint: "+text)
+		w.WriteHeader(http.StatusOK)
+		return
+	}
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
 	_, _ = w.Write([]byte("stint: " + text + "\n")) // a client that has gone has no use for it
 }
 
-// Counts returns how many requests were passed on, denied, and given up by
-// their clients while they waited.
-func (h *Handler) Counts() (passed, denied, gone int64) {
-	return h.passed.Load(), h.denied.Load(), h.gone.Load()
+// isGRPC reports whether a request is a gRPC call. gRPC-Web is not.
+func isGRPC(h http.Header) bool {
+	lines := h["Content-Type"]
+	if len(lines) == 0 {
+		return false
+	}
+	rest, ok := strings.CutPrefix(lines[0], "application/grpc")
+	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
 }
+
+// Counts returns how many requests were passed on and how many denied.
+func (h *Handler) Counts() (passed, denied int64) { return h.passed.Load(), h.denied.Load() }

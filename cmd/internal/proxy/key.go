@@ -1,65 +1,60 @@
 package proxy
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
-	"net/http"
-	"net/netip"
 	"strings"
+
+	"github.com/stint-dev/stint/policy"
+
+	"github.com/stint-dev/stint/cmd/internal/rules"
 )
 
-// A KeyFunc names the client of a request: requests with equal keys share
-// their limits. The empty key is the one for requests that do not say.
-type KeyFunc func(*http.Request) string
+// ruleName is the name of the one rule that OneRule makes.
+const ruleName = "proxy"
 
-// ParseKey reads what requests are told apart by: "ip", the client's address;
-// "header.NAME", a header's value, with one key for all requests without it; "none", one key for all.
-func ParseKey(text string) (KeyFunc, error) {
+// ErrKey is for a key that is none of those that OneRule knows.
+var ErrKey = errors.New("is no key")
+
+// OneRule returns the rules that flags say: one, for all requests, by a key.
+// The key is "ip", the client's address; "header.NAME", a header's value, with
+// one key for all requests without it; or "none", one key for all.
+func OneRule(key string, limits []string) (*rules.File, error) {
+	attributes, err := keyAttributes(key)
+	if err != nil {
+		return nil, err
+	}
+	type rule struct {
+		Name   string   `json:"name"`
+		Key    []string `json:"key"`
+		Limits []string `json:"limits"`
+	}
+	text, err := json.Marshal(map[string][]rule{"rules": {{ruleName, attributes, limits}}})
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := policy.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	return &rules.File{Rules: parsed, Warnings: parsed.Warnings()}, nil
+}
+
+// keyAttributes reads what requests are told apart by.
+func keyAttributes(text string) ([]string, error) {
 	name, isHeader := strings.CutPrefix(text, "header.")
 	switch {
 	case text == "ip":
-		return ByAddress, nil
+		return []string{text}, nil
 	case text == "none":
-		return func(*http.Request) string { return "" }, nil
+		return []string{}, nil
 	case isHeader && strings.EqualFold(name, "host"):
-		return func(r *http.Request) string { return strings.ToLower(r.Host) }, nil
+		return []string{"host"}, nil // which has one spelling
 	case isHeader && isToken(name):
-		return byHeader(name), nil
+		return []string{text}, nil
 	}
-	return nil, fmt.Errorf("%q is no key: write ip, header.NAME such as header.X-Api-Key, or none", text)
-}
-
-// ByAddress is the key by the address of the peer: the one that holds the
-// connection, whatever X-Forwarded-For claims. An IPv4 address mapped into
-// IPv6 is that IPv4 address, and an IPv6 address stands for its /64, the least
-// that one customer of a provider is given. All requests without an address
-// (from a Unix socket) share the empty key.
-func ByAddress(r *http.Request) string {
-	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return ""
-	}
-	addr := peer.Addr().Unmap().WithZone("")
-	if addr.Is4() {
-		return addr.String()
-	}
-	network, err := addr.Prefix(64)
-	if err != nil {
-		return ""
-	}
-	return network.String()
-}
-
-// byHeader keys by a header's value. A request that has the header twice
-// counts as one without: the server behind might go by the other value, and a
-// client that varies the one would never be limited.
-func byHeader(name string) KeyFunc {
-	name = http.CanonicalHeaderKey(name)
-	return func(r *http.Request) string {
-		if values := r.Header[name]; len(values) == 1 {
-			return values[0]
-		}
-		return ""
-	}
+	return nil, fmt.Errorf("%q %w: write ip, header.NAME such as header.X-Api-Key, or none", text, ErrKey)
 }
 
 // isToken reports whether s can be the name of a header.

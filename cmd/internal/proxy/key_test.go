@@ -2,80 +2,64 @@ package proxy_test
 
 import (
 	"net/http"
-	"strings"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/stint-dev/stint/cmd/internal/proxy"
 )
 
-func TestByAddress(t *testing.T) {
-	for _, test := range []struct{ remote, want string }{
-		{"192.0.2.1:4711", "192.0.2.1"},
-		{"192.0.2.2:4711", "192.0.2.2"},
-		{"[::ffff:192.0.2.1]:4711", "192.0.2.1"},
-		{"[2001:db8:1:2:3:4:5:6]:4711", "2001:db8:1:2::/64"},
-		{"[2001:db8:1:2::1]:80", "2001:db8:1:2::/64"},
-		{"[2001:db8:1:3::1]:80", "2001:db8:1:3::/64"},
-		{"[fe80::1%eth0]:80", "fe80::/64"},
-		{"@", ""},
-		{"", ""},
+// TestOneRule asks twice: the second is denied if both have one key.
+func TestOneRule(t *testing.T) {
+	type peer struct{ remote, host, key string }
+	for _, test := range []struct {
+		key    string
+		a, b   peer
+		shared bool
+	}{
+		{"ip", peer{remote: "192.0.2.1:4711"}, peer{remote: "192.0.2.1:99"}, true},
+		{"ip", peer{remote: "192.0.2.1:4711"}, peer{remote: "192.0.2.2:4711"}, false},
+		{"ip", peer{remote: "192.0.2.1:4711"}, peer{remote: "[::ffff:192.0.2.1]:4711"}, true},
+		{"ip", peer{remote: "[2001:db8:1:2:3:4:5:6]:1"}, peer{remote: "[2001:db8:1:2::1]:80"}, true},
+		{"ip", peer{remote: "[2001:db8:1:2::1]:1"}, peer{remote: "[2001:db8:1:3::1]:80"}, false},
+		{"ip", peer{remote: "[fe80::1%eth0]:80"}, peer{remote: "[fe80::2%eth1]:80"}, true},
+		{"ip", peer{remote: "@"}, peer{remote: ""}, true},
+		{"none", peer{remote: "192.0.2.1:1"}, peer{remote: "192.0.2.2:1", key: "k"}, true},
+		{"header.X-Api-Key", peer{key: "a"}, peer{key: "a"}, true},
+		{"header.x-api-key", peer{key: "a"}, peer{key: "b"}, false},
+		{"header.x-api-key", peer{}, peer{}, true},
+		{"header.host", peer{host: "Example.org"}, peer{host: "example.ORG:8000"}, true},
+		{"header.host", peer{host: "example.org"}, peer{host: "example.net"}, false},
 	} {
-		r := &http.Request{RemoteAddr: test.remote, Header: http.Header{
-			"X-Forwarded-For": {"203.0.113.9"}, "Forwarded": {"for=203.0.113.9"}, "X-Real-Ip": {"203.0.113.9"},
-		}}
-		if got := proxy.ByAddress(r); got != test.want {
-			t.Errorf("%s: key %q, want %q", test.remote, got, test.want)
+		h := handler(t, oneRule(t, test.key, "1/h"), proxy.Options{Transport: roundTrip(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+		})})
+		var codes []int
+		for _, p := range []peer{test.a, test.b} {
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			r.RemoteAddr = p.remote
+			// What a client claims about its address changes nothing.
+			r.Header = http.Header{"X-Forwarded-For": {"203.0.113.9"}, "Forwarded": {"for=203.0.113.9"}, "X-Real-Ip": {"203.0.113.9"}}
+			if p.host != "" {
+				r.Host = p.host
+			}
+			if p.key != "" {
+				r.Header.Set("X-Api-Key", p.key)
+			}
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			codes = append(codes, w.Code)
 		}
-	}
-}
-
-func TestParseKey(t *testing.T) {
-	r := &http.Request{
-		RemoteAddr: "192.0.2.1:80",
-		Host:       "Example.org",
-		Header:     http.Header{"X-Api-Key": {"k1"}, "X-Twice": {"k1", "k2"}},
-	}
-	for _, test := range []struct{ text, want string }{
-		{"ip", "192.0.2.1"},
-		{"none", ""},
-		{"header.X-Api-Key", "k1"},
-		{"header.x-api-key", "k1"},
-		{"header.x-missing", ""},
-		{"header.x-twice", ""},
-		{"header.host", "example.org"},
-	} {
-		key, err := proxy.ParseKey(test.text)
-		if err != nil {
-			t.Errorf("%s: %v", test.text, err)
-		} else if got := key(r); got != test.want {
-			t.Errorf("%s: key %q, want %q", test.text, got, test.want)
+		want := http.StatusOK
+		if test.shared {
+			want = http.StatusTooManyRequests
+		}
+		if codes[0] != http.StatusOK || codes[1] != want {
+			t.Errorf("%s: %+v, %+v: answered %v, want 200 and %d", test.key, test.a, test.b, codes, want)
 		}
 	}
 	for _, text := range []string{"", "IP", "header", "header.", "header.a b", "header.ü", "cookie.sid"} {
-		if _, err := proxy.ParseKey(text); err == nil {
+		if _, err := proxy.OneRule(text, []string{"1/h"}); err == nil {
 			t.Errorf("%q is taken for a key", text)
 		}
-	}
-}
-
-func TestRedact(t *testing.T) {
-	for _, text := range []string{
-		"http: panic serving 192.0.2.1:4711: boom",
-		"http: panic serving [2001:db8::1]:4711: boom",
-		"http: panic serving [fe80::1%eth0]:4711: boom",
-		"http: panic serving [::1]:4711: boom",
-		"http: panic serving 2001:db8::1: boom",
-	} {
-		if got := proxy.Redact(text); got != "http: panic serving [address]: boom" {
-			t.Errorf("%s: %s", text, got)
-		}
-	}
-	for _, text := range []string{"12:30:01 suppressing panic", "EOF", "a[0]: 1.2.3"} {
-		if got := proxy.Redact(text); got != text {
-			t.Errorf("%s: %s", text, got)
-		}
-	}
-	if got := proxy.Redact("read tcp 127.0.0.1:8000->192.0.2.1:99: reset"); strings.Contains(got, "192") {
-		t.Error(got)
 	}
 }

@@ -16,29 +16,68 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
 
+	"github.com/stint-dev/stint/cmd/internal/observe"
 	"github.com/stint-dev/stint/cmd/internal/proxy"
+	"github.com/stint-dev/stint/cmd/internal/rules"
 )
 
-// limiter binds limits to a store of their own.
-func limiter(t *testing.T, limits ...string) *stint.Limiter {
+// source binds rules to a store of their own.
+func source(t testing.TB, f *rules.File) *rules.Source {
 	t.Helper()
 	store := memstore.New(memstore.Options{})
 	t.Cleanup(func() { _ = store.Close() })
-	parsed := make([]stint.Limit, len(limits))
-	for i, text := range limits {
-		var err error
-		if parsed[i], err = stint.Parse(text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	l, err := stint.NewLimiter(store, parsed...)
+	s, err := rules.Fixed(store, f, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l
+	return s
+}
+
+// oneRule is the rules of flags.
+func oneRule(t testing.TB, key string, limits ...string) *rules.File {
+	t.Helper()
+	f, err := proxy.OneRule(key, limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// yaml is the rules of a file.
+func yaml(t testing.TB, text string) *rules.File {
+	t.Helper()
+	f, err := rules.Decode("test.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// observer counts, and logs nothing.
+func observer(t testing.TB) *observe.Observer {
+	o := observe.New(observe.Options{})
+	t.Cleanup(o.Close)
+	return o
+}
+
+// handler returns a Handler with what o leaves out filled in.
+func handler(t testing.TB, f *rules.File, o proxy.Options) *proxy.Handler {
+	t.Helper()
+	if o.Upstream == nil {
+		o.Upstream = &url.URL{Scheme: "http", Host: "upstream"}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	o.Source, o.Observer = source(t, f), observer(t)
+	h, err := proxy.NewHandler(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Close)
+	return h
 }
 
 // An upstream without a network, which notes when each path was asked for.
@@ -67,13 +106,7 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 // package synctest.
 func bubble(t *testing.T, limits ...string) (*proxy.Handler, *upstream) {
 	u := &upstream{begin: time.Now()}
-	return proxy.NewHandler(proxy.Options{
-		Upstream:  &url.URL{Scheme: "http", Host: "upstream"},
-		Limiter:   limiter(t, limits...),
-		Key:       proxy.ByAddress,
-		Log:       slog.New(slog.DiscardHandler),
-		Transport: u,
-	}), u
+	return handler(t, oneRule(t, "ip", limits...), proxy.Options{Transport: u}), u
 }
 
 func get(h http.Handler, path string) *httptest.ResponseRecorder {
@@ -93,7 +126,7 @@ func TestRetryAfterIsTight(t *testing.T) {
 			t.Errorf("denied with %d, Retry-After %q, want 429 and 2: 1.5s rounded up", w.Code, w.Header().Get("Retry-After"))
 		}
 		want := `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",` +
-			`"title":"Quota Exceeded","status":429,"violated-policies":["2/3s burst 1"]}` + "\n"
+			`"title":"Quota Exceeded","status":429,"violated-policies":["proxy/gcra"]}` + "\n"
 		if got := w.Body.String(); got != want || w.Header().Get("Content-Type") != "application/problem+json" {
 			t.Errorf("body %s (%s), want %s", got, w.Header().Get("Content-Type"), want)
 		}
@@ -120,8 +153,8 @@ func TestQueueOrder(t *testing.T) {
 		if !slices.Equal(u.asked, want) {
 			t.Errorf("started %q, want %q", u.asked, want)
 		}
-		if passed, denied, gone := h.Counts(); passed != 3 || denied != 1 || gone != 0 {
-			t.Errorf("%d passed, %d denied, %d gave up", passed, denied, gone)
+		if passed, denied := h.Counts(); passed != 3 || denied != 1 {
+			t.Errorf("%d passed, %d denied", passed, denied)
 		}
 	})
 }
@@ -148,8 +181,8 @@ func TestQueueGivesUp(t *testing.T) {
 		if !slices.Equal(u.asked, want) {
 			t.Errorf("started %q, want %q", u.asked, want)
 		}
-		if passed, denied, gone := h.Counts(); passed != 3 || denied != 0 || gone != 1 {
-			t.Errorf("%d passed, %d denied, %d gave up", passed, denied, gone)
+		if passed, denied := h.Counts(); passed != 3 || denied != 0 {
+			t.Errorf("%d passed, %d denied", passed, denied)
 		}
 	})
 }
@@ -171,15 +204,21 @@ func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 func TestStoreClosed(t *testing.T) {
 	store := memstore.New(memstore.Options{})
-	l, err := stint.NewLimiter(store, stint.PerSecond(1))
+	src, err := rules.Fixed(store, oneRule(t, "ip", "1/s"), rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	h, err := proxy.NewHandler(proxy.Options{
+		Upstream: &url.URL{Scheme: "http", Host: "upstream"}, Source: src,
+		Observer: observer(t), Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
 	if err := store.Close(); err != nil {
 		t.Fatal(err)
 	}
-	h := proxy.NewHandler(proxy.Options{Limiter: l, Key: proxy.ByAddress, Log: slog.New(slog.DiscardHandler)})
-	defer h.Close()
 	if w := get(h, "/"); w.Code != http.StatusServiceUnavailable {
 		t.Errorf("without a decision: %d, want 503", w.Code)
 	}

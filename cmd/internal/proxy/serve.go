@@ -2,14 +2,14 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
-	"log"
 	"log/slog"
 	"net"
 	"net/http"
-	"regexp"
-	"strings"
 	"time"
+
+	"github.com/stint-dev/stint/cmd/internal/server"
 )
 
 const (
@@ -23,59 +23,75 @@ const (
 	maxHeader = 32 << 10
 )
 
-// Serve answers on ln until ctx is done. It then takes no new connections,
-// lets the requests in flight and those that wait finish for at most drain,
-// closes what is left, and returns nil if nothing was.
+// ServeOptions say how a Handler is served.
+type ServeOptions struct {
+	// Drain is how long requests in flight may finish when told to stop.
+	Drain time.Duration
+	// TLS is for https. The default is http.
+	TLS *tls.Config
+	// OnStop is called first of all when told to stop. The default is that
+	// nobody is told.
+	OnStop func()
+	// Log takes what goes wrong with connections, without their addresses.
+	Log *slog.Logger
+}
+
+// Serve answers on ln until ctx is done, over HTTP/1.1 and HTTP/2, the latter
+// in the clear too. It then takes no new connections, lets the requests in
+// flight and those that wait finish for at most Drain, closes what is left, and
+// returns nil if nothing was.
 //
 // There is no bound on how long a request or an answer may take: that would
 // cut streams and upgraded connections.
-func Serve(ctx context.Context, ln net.Listener, h http.Handler, drain time.Duration, logger *slog.Logger) error {
+func Serve(ctx context.Context, ln net.Listener, h http.Handler, o ServeOptions) error {
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	server := &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: headerTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeader,
-		BaseContext:       func(net.Listener) context.Context { return base },
-		ErrorLog:          quietLog(logger),
-	}
+	running := newServer(base, h, o)
 	stopped := make(chan error, 1)
-	go func() { stopped <- server.Serve(ln) }()
+	go func() {
+		if o.TLS != nil {
+			stopped <- running.ServeTLS(ln, "", "")
+		} else {
+			stopped <- running.Serve(ln)
+		}
+	}()
 	select {
 	case err := <-stopped:
 		return err
 	case <-ctx.Done():
 	}
-	logger.Info("stopping", "drain", drain)
-	bound, release := context.WithTimeout(base, drain)
+	if o.OnStop != nil {
+		o.OnStop()
+	}
+	o.Log.Info("stopping", "drain", o.Drain)
+	bound, release := context.WithTimeout(base, o.Drain)
 	defer release()
-	err := server.Shutdown(bound)
+	err := running.Shutdown(bound)
 	cancel() // upgraded connections, and whatever outlived the drain
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = errors.New("not all requests had finished when the drain was over")
 	}
-	if closing := server.Close(); err == nil {
+	if closing := running.Close(); err == nil {
 		err = closing
 	}
 	<-stopped
 	return err
 }
 
-// quietLog is a log for net/http, which likes to name its clients.
-func quietLog(logger *slog.Logger) *log.Logger {
-	return log.New(writerFunc(func(line []byte) (int, error) {
-		logger.Warn("http", "error", redact(strings.TrimSpace(string(line))))
-		return len(line), nil
-	}), "", 0)
+func newServer(base context.Context, h http.Handler, o ServeOptions) *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Server{
+		Handler:           h,
+		TLSConfig:         o.TLS,
+		Protocols:         protocols,
+		HTTP2:             &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		BaseContext:       func(net.Listener) context.Context { return base },
+		ErrorLog:          server.ErrorLog(o.Log),
+	}
 }
-
-type writerFunc func([]byte) (int, error)
-
-func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
-
-// addresses are IPv4 and IPv6 addresses as Go prints them, ports included.
-var addresses = regexp.MustCompile(`\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[^\]]*)?\](:\d+)?|\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b|\b[0-9A-Fa-f]{0,4}(:[0-9A-Fa-f]{0,4}){3,7}\b`)
-
-// redact takes addresses out of what Go says went wrong.
-func redact(text string) string { return addresses.ReplaceAllString(text, "[address]") }

@@ -1,0 +1,57 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/policy"
+)
+
+// maxHeld bounds the body of a request that is read before it queues, in
+// bytes.
+const maxHeld = 64 << 10
+
+// errBody is for a request whose body did not come.
+var errBody = errors.New("the body of the request did not come")
+
+// holding is whether requests may have to wait under a policy.
+type holding struct {
+	policy *policy.Policy
+	queues bool
+}
+
+// hold returns the request, with its body read where it may have to wait and
+// the body is short: net/http notices that a client has gone only once it has
+// read the body to its end. A client with a longer body keeps its place until
+// its turn. HTTP/2 needs none of this.
+func (h *Handler) hold(p *policy.Policy, r *http.Request) (*http.Request, error) {
+	if r.ProtoMajor > 1 || r.ContentLength < 1 || r.ContentLength > maxHeld || !h.queues(p) || r.Header["Expect"] != nil {
+		return r, nil
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return r, errBody
+	}
+	r = r.WithContext(r.Context()) // a copy: a handler leaves its request as it is
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return r, nil
+}
+
+// queues reports whether a leaky_queue is among the limits that rules enforce.
+// It looks through the rules once for each policy.
+func (h *Handler) queues(p *policy.Policy) bool {
+	known := h.holds.Load()
+	if known == nil || known.policy != p {
+		known = &holding{policy: p}
+		for _, name := range p.Rules().Names() {
+			for _, l := range p.Rules().Layers(name) {
+				known.queues = known.queues || !l.Shadow && l.Action == "" && l.Limit.Kind() == stint.LeakyQueue
+			}
+		}
+		h.holds.Store(known)
+	}
+	return known.queues
+}
