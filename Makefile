@@ -6,19 +6,22 @@ BELOW     = $(filter-out $(CURDIR),$(shell go list -m -f '{{.Dir}}')) # the modu
 FUZZTIME ?= 1m
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check short soak fuzz mutants errors bench docs lint tidy clean
+.PHONY: help build demo test needs check short soak fuzz mutants errors bench bench-plan docs lint tidy clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build the binary into bin/stint
 	go build -o bin/stint ./cmd/stint
 
-demo: ## run the proxy in front of its own small server
-	go run ./cmd/stint proxy --demo
+demo: ## run the proxy in front of a small server of its own, and say what to try
+	go run ./cmd/stint serve --demo
 
-test: check ## check, then test every module with the race detector
+test: needs check ## install what is missing, check, then test every module with the race detector
 	go test -race work
+
+needs: ## install the servers and the browser that tests run against (Debian packages)
+	@.ci/needs
 
 check: ## gofmt and go vet, every module
 	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "not formatted (gofmt -w):"; echo "$$files"; exit 1; fi
@@ -45,6 +48,9 @@ errors: ## measure how far the sliding counter and the parts are from the exact 
 
 bench: ## the figures of README.md, beside other libraries; leave the machine alone meanwhile
 	go run ./benchmarks
+
+bench-plan: ## the figures of docs/PLAN.md: lines a second beside mawk on the same file, and memory
+	cd cmd && go run ./internal/plan/bench
 
 docs: ## write the plots and the picture of the documents anew
 	cd cmd && go test ./stint -run TestDocs -update

@@ -2,9 +2,23 @@ package main
 
 import (
 	"bytes"
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 )
+
+// TestMain lets the test's program be the small servers that it starts.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == childWord {
+		if err := beChild(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
 
 // TestQuick runs everything on small numbers. It asserts no timing, only that
 // every chapter comes to its end, that contenders decide what they should, and

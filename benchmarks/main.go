@@ -1,6 +1,7 @@
 // Command benchmarks measures stint beside other rate limiters for Go, beside
 // a mutex and a map, and beside what no limiter can go below: one read of the
-// clock, one hash of a key, one compare-and-swap. It prints Markdown tables,
+// clock, one hash of a key, one compare-and-swap; and its servers beside bare
+// ones, each in a process of its own. It prints Markdown tables,
 // and for every figure that the project promises the promise, the measured
 // value and whether it was kept.
 //
@@ -28,6 +29,13 @@ import (
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == childWord {
+		if err := beChild(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "benchmarks:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	f := figures{out: os.Stdout}
 	flag.IntVar(&f.rounds, "rounds", 7, "how often each contender is timed; figures are medians")
 	flag.DurationVar(&f.slice, "time", 40*time.Millisecond, "how long each contender runs in a round")
@@ -63,6 +71,7 @@ var chapters = []chapter{
 	{"memory", "Memory and the garbage collector", (*figures).memory},
 	{"insert", "The longest insert", (*figures).insert},
 	{"flood", "A flood of new keys", (*figures).flood},
+	{"http", "In front of HTTP", (*figures).http},
 }
 
 func chapterNames() []string {
@@ -117,7 +126,10 @@ func (f *figures) preface() {
 		"the collector is off while decisions are timed, which spares those who allocate. "+
 		"Time in which a thread was ready and other processes had its processor is left out (Linux tells). "+
 		"On two cores, ns is the time per decision of both together: 1 s over decisions in a second; "+
-		"a ? says that other processes had the cores, so that the two did not run side by side and the figure means nothing.\n", f.rounds, f.slice)
+		"a ? says that other processes had the cores, so that the two did not run side by side and the figure means nothing. "+
+		"Servers are processes of their own, asked by this one over %d connections on loopback, %d times a round for %v: "+
+		"flat out for their processor time, as the system counts it; then all at one pace, %.0f %% of what the slowest made flat out, for p50 and p99.\n",
+		f.rounds, f.slice, connections, turns, turnSlices*f.slice, 100*ease)
 	fmt.Fprintf(f.out, "\nBeside: %s.\n", strings.Join(versions(), ", "))
 }
 
@@ -129,7 +141,7 @@ func versions() []string {
 	}
 	var list []string
 	for _, m := range info.Deps {
-		for _, lib := range []string{"/x/time", "/go-limiter", "/throttled/", "/limiter/v3", "/httprate"} {
+		for _, lib := range []string{"/x/time", "/go-limiter", "/throttled/", "/limiter/v3", "/httprate", "/tollbooth/"} {
 			if strings.Contains(m.Path, lib) {
 				list = append(list, m.Path+" "+m.Version)
 			}
@@ -140,12 +152,12 @@ func versions() []string {
 
 // cpu returns the processor's name, where the system tells.
 func cpu() string {
-	file, err := os.Open("/proc/cpuinfo")
+	f, err := os.Open("/proc/cpuinfo")
 	if err != nil {
 		return "an unnamed processor"
 	}
-	defer file.Close()
-	for lines := bufio.NewScanner(file); lines.Scan(); {
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
 		if name, ok := strings.CutPrefix(lines.Text(), "model name"); ok {
 			return strings.TrimSpace(strings.TrimLeft(name, "\t :"))
 		}

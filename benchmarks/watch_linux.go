@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // look returns the thread that the caller is on and for how long that has been
@@ -30,4 +32,14 @@ func processorTime() time.Duration {
 		return 0
 	}
 	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
+}
+
+// processorTimeOf returns what another process has used of all processors.
+func processorTimeOf(pid int) time.Duration {
+	var used unix.Timespec
+	clock := int32(^pid<<3 | 2) // CPUCLOCK_SCHED of the process, see clock_getcpuclockid(3)
+	if unix.ClockGettime(clock, &used) != nil {
+		return 0
+	}
+	return time.Duration(used.Nano())
 }

@@ -10,3 +10,6 @@ func look() turn { return turn{} }
 
 // processorTime returns 0: it is only known on Linux.
 func processorTime() time.Duration { return 0 }
+
+// processorTimeOf returns 0: it is only known on Linux.
+func processorTimeOf(int) time.Duration { return 0 }

@@ -29,7 +29,13 @@ const (
 // cli is the command line: a field a subcommand, each in a file of its own.
 type cli struct {
 	Simulate simulateCmd `cmd:"" help:"Try limits on a virtual clock: what passes, what is denied, how long it waits."`
+	Plan     planCmd     `cmd:"" help:"Say from access logs what a limit would have done, and which to choose."`
+	Serve    serveCmd    `cmd:"" help:"Answer over HTTP whether requests may pass, by a rules file."`
 	Proxy    proxyCmd    `cmd:"" help:"Stand in front of an HTTP server and hold its clients to limits."`
+	Validate validateCmd `cmd:"" help:"Say what is wrong in rules files, and what is likely not meant."`
+	Explain  explainCmd  `cmd:"" help:"Say which rules hold a request, and why."`
+	Schema   schemaCmd   `cmd:"" help:"Print the JSON schema of rules files, for editors."`
+	Lab      labCmd      `cmd:"" help:"Serve a page on which limits are tried: drag, draw, and see why."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 
@@ -45,7 +51,7 @@ func (cli) Help() string {
 
 To begin:
 
-    stint proxy --demo
+    stint serve --demo
     stint simulate --arrivals '20@once +2s 40@10/s' --compare 5/s 5/m
     stint <command> --help`
 }

@@ -6,39 +6,41 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/url"
 	"os/signal"
-	"strings"
+	"sync"
 	"syscall"
 	"time"
 
-	"github.com/stint-dev/stint"
-	"github.com/stint-dev/stint/memstore"
-
 	"github.com/stint-dev/stint/cmd/internal/proxy"
+	"github.com/stint-dev/stint/cmd/internal/server"
 )
 
 type proxyCmd struct {
-	Listen       string        `default:"127.0.0.1:8000" placeholder:"ADDRESS" help:"Where clients connect (${default}). :8000 is every address of this machine."`
-	Upstream     string        `placeholder:"URL" help:"The server behind: http://127.0.0.1:9000."`
-	UpstreamHost string        `enum:"client,upstream" default:"client" help:"The Host that the upstream sees: the one the client asked for (client, the default), or that of the URL (upstream)."`
-	Limit        []string      `sep:"none" placeholder:"LIMIT" help:"How much each client may: '10/s burst 20'. Given several times, all of them hold at once. Under a leaky_queue requests wait for their turn."`
-	Key          string        `default:"ip" help:"What tells clients apart: ip (the peer's address, IPv6 by /64), header.NAME (requests without it share one key) or none (all share one). Default: ${default}."`
-	MaxKeys      int           `default:"1048576" placeholder:"N" help:"The most clients remembered, for each limit (${default}). Beyond it newcomers share limits."`
-	Drain        time.Duration `default:"10s" help:"How long requests in flight may finish after SIGTERM or SIGINT (${default})."`
-	Demo         bool          `help:"Bring a small server of its own to stand in front of, with '5 per 10s' unless --limit is given."`
+	sourceFlags `embed:""`
+
+	Limit        []string      `sep:"none" placeholder:"LIMIT" help:"In place of a rules file: how much each client may, such as '10/s burst 20'. Given several times, all of them hold at once."`
+	Key          string        `default:"ip" help:"With --limit, what tells clients apart: ip (the client's address, IPv6 by /64), header.NAME (requests without it share one key) or none (all share one). Default: ${default}."`
+	Listen       string        `env:"STINT_LISTEN" default:"127.0.0.1:8000" placeholder:"ADDRESS" help:"Where clients connect (${default}). :8000 is every address of this machine."`
+	Upstream     string        `env:"STINT_UPSTREAM" placeholder:"URL" help:"The server behind: http://127.0.0.1:9000."`
+	UpstreamHost string        `env:"STINT_UPSTREAM_HOST" enum:"client,upstream" default:"client" help:"The Host that the upstream sees: the one the client asked for (client, the default), or that of the URL (upstream)."`
+	TLSCert      string        `name:"tls-cert" env:"STINT_TLS_CERT" placeholder:"FILE" help:"Serve https with this certificate, PEM."`
+	TLSKey       string        `name:"tls-key" env:"STINT_TLS_KEY" placeholder:"FILE" help:"The key of --tls-cert."`
+	Admin        string        `env:"STINT_ADMIN" placeholder:"ADDRESS" help:"Where /livez, /readyz and /metrics are, such as 127.0.0.1:9090. Without it, nowhere."`
+	Drain        time.Duration `env:"STINT_DRAIN" default:"10s" help:"How long requests in flight may finish after SIGTERM or SIGINT (${default})."`
 }
 
 // Help is what "stint proxy --help" says below the summary.
 func (proxyCmd) Help() string {
-	return `A denied request is answered 429 with Retry-After. What passes goes on
-unchanged, with X-Forwarded-For, -Host and -Proto of this connection in place of
-any that the client sent; streams and upgraded connections are never cut short.
+	return `What the rules deny is answered 429 with Retry-After, a gRPC call with
+RESOURCE_EXHAUSTED; under a leaky_queue requests wait for their turn. What passes
+goes on unchanged, with X-Forwarded-For, -Host and -Proto of this connection in
+place of any that the client sent; streams and upgraded connections are never
+cut short. docs/PROXY.md has the rest.
 
 For example:
 
-    stint proxy --demo
+    stint proxy -c stint.yaml --upstream http://127.0.0.1:9000
     stint proxy --upstream http://127.0.0.1:9000 --limit '10/s burst 20'
     stint proxy --upstream http://127.0.0.1:9000 --limit 10/s --limit 1000/h \
         --key header.X-Api-Key
@@ -46,170 +48,145 @@ For example:
         --limit '50/s burst 100 leaky_queue'`
 }
 
-const demoLimit = "5 per 10s burst 5"
-
 // Run serves until SIGTERM or SIGINT; a second one ends at once.
 func (c *proxyCmd) Run(e *env) error {
 	ctx, stop := signal.NotifyContext(e.ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	context.AfterFunc(ctx, stop)
-	logger := slog.New(slog.NewTextHandler(e.err, nil))
-	options, store, err := c.options(logger)
+	upstream, err := c.upstream()
 	if err != nil {
 		return err
 	}
-	defer store.Close()
-	ln, err := listen(ctx, c.Listen)
+	d, err := c.door()
+	if err != nil {
+		return err
+	}
+	logger := c.logger(e)
+	s, err := c.sources(logger)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	ln, err := listen(ctx, "--listen", c.Listen)
 	if err != nil {
 		return err
 	}
 	defer ln.Close() // Serve has closed it, unless it was never reached
-	if c.Demo {
-		stopDemo, err := c.startDemo(ctx, e, options, ln)
+	h, err := proxy.NewHandler(proxy.Options{
+		Upstream: upstream, UpstreamHost: c.UpstreamHost == "upstream",
+		Source: s.source, Client: s.client, Observer: s.observer, Log: logger,
+	})
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	return c.serve(ctx, ln, h, s, d, logger)
+}
+
+// serve answers until ctx is done.
+func (c *proxyCmd) serve(ctx context.Context, ln net.Listener, h *proxy.Handler, s *sources, d *door, logger *slog.Logger) error {
+	admin := server.NewAdmin(s.source, s.observer)
+	o := proxy.ServeOptions{Drain: c.Drain, OnStop: admin.Stop, Log: logger}
+	if d.certificate != nil {
+		o.TLS = d.certificate.Config()
+	}
+	var background sync.WaitGroup
+	defer background.Wait()
+	beside, end := context.WithCancel(context.WithoutCancel(ctx)) // until the proxy has drained
+	defer end()
+	if c.Admin != "" {
+		adminLn, err := listen(ctx, "--admin", c.Admin)
 		if err != nil {
 			return err
 		}
-		defer stopDemo()
+		if !server.Local(adminLn.Addr()) {
+			logger.Warn("everyone who reaches this address sees the metrics", "admin", adminLn.Addr().String())
+		}
+		background.Go(func() {
+			if err := server.Serve(beside, adminLn, server.Guard(admin, adminLn.Addr()), server.ServeOptions{Log: logger}); err != nil {
+				logger.Error("--admin", "error", err)
+			}
+		})
+		logger.Info("listening", "admin", adminLn.Addr().String())
 	}
-	h := proxy.NewHandler(*options)
-	defer h.Close()
-	logger.Info("listening", "address", ln.Addr().String(), "upstream", options.Upstream.Redacted(),
-		"limits", fmt.Sprint(options.Limiter.Limits()), "key", c.Key)
-	if strings.HasPrefix(c.Key, "header.") {
-		logger.Warn("clients can choose their key: one that changes the header is a new client", "key", c.Key)
-	}
-	err = proxy.Serve(ctx, ln, h, c.Drain, logger)
-	passed, denied, gone := h.Counts()
-	logger.Info("stopped", "passed", passed, "denied", denied, "gave_up", gone)
+	s.follow(beside, d, &background, logger)
+	logger.Info("listening", "address", ln.Addr().String(), "upstream", c.Upstream,
+		"rules", len(s.source.Policy().Rules().Names()), "tls", d.certificate != nil)
+	err := proxy.Serve(ctx, ln, h, o)
+	passed, denied := h.Counts()
+	logger.Info("stopped", "passed", passed, "denied", denied)
 	return err
 }
 
-// options reads the flags; the store is the caller's to close.
-func (c *proxyCmd) options(logger *slog.Logger) (*proxy.Options, *memstore.Store, error) {
-	upstream, err := c.upstream()
-	if err != nil {
-		return nil, nil, err
-	}
-	texts := c.Limit
-	if len(texts) == 0 && c.Demo {
-		texts = []string{demoLimit}
-	}
-	if len(texts) == 0 {
-		return nil, nil, usage("--limit", "missing: write how much each client may, such as --limit '10/s burst 20'")
-	}
-	limits, err := parseLimits("--limit", texts)
-	if err != nil {
-		return nil, nil, err
-	}
-	key, err := proxy.ParseKey(c.Key)
-	if err != nil {
-		return nil, nil, &usageError{"--key", err}
-	}
+// sources opens the rules, of a file or of flags.
+func (c *proxyCmd) sources(logger *slog.Logger) (*sources, error) {
 	switch {
-	case c.MaxKeys < 1:
-		return nil, nil, usage("--max-keys", "%d: at least 1", c.MaxKeys)
-	case c.Drain < 0:
-		return nil, nil, usage("--drain", "%v: at least 0s", c.Drain)
+	case c.Config != "" && len(c.Limit) > 0:
+		return nil, usage("--limit", "does not go with --config: the limits are the file's")
+	case c.Config != "":
+		return c.open(logger)
+	case len(c.Limit) == 0:
+		return nil, usage("--config", "missing: write the rules file, such as -c stint.yaml, or how much each client may, such as --limit '10/s burst 20'")
 	}
-	store := memstore.New(memstore.Options{MaxKeys: c.MaxKeys})
-	limiter, err := stint.NewLimiter(store, limits...)
+	if _, err := parseLimits("--limit", c.Limit); err != nil {
+		return nil, err
+	}
+	f, err := proxy.OneRule(c.Key, c.Limit)
+	if errors.Is(err, proxy.ErrKey) {
+		return nil, &usageError{"--key", err}
+	}
 	if err != nil {
-		_ = store.Close() // nothing is in it yet
-		return nil, nil, &usageError{"--limit", err}
+		return nil, &usageError{"--limit", err}
 	}
-	return &proxy.Options{
-		Upstream: upstream, UpstreamHost: c.UpstreamHost == "upstream",
-		Limiter: limiter, Key: key, Log: logger,
-	}, store, nil
+	return c.openRules(f, logger)
 }
 
-// upstream reads --upstream; nil for a demo.
+// door reads the certificate.
+func (c *proxyCmd) door() (*door, error) {
+	switch {
+	case c.Drain < 0:
+		return nil, usage("--drain", "%v: at least 0s", c.Drain)
+	case (c.TLSCert == "") != (c.TLSKey == ""):
+		return nil, usage("--tls-cert", "goes with --tls-key: give both, or none")
+	case c.TLSCert == "":
+		return &door{}, nil
+	}
+	certificate, err := server.ReadCertificate(c.TLSCert, c.TLSKey)
+	if err != nil {
+		return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
+	}
+	return &door{certificate: certificate}, nil
+}
+
+// upstream reads --upstream.
 func (c *proxyCmd) upstream() (*url.URL, error) {
 	const example = "write the server behind, such as --upstream http://127.0.0.1:9000"
-	switch {
-	case c.Demo && c.Upstream != "":
-		return nil, usage("--demo", "brings its own server: leave --upstream out")
-	case c.Demo:
-		return nil, nil
-	case c.Upstream == "":
-		return nil, usage("--upstream", "missing: %s, or try --demo", example)
+	if c.Upstream == "" {
+		return nil, usage("--upstream", "missing: %s", example)
 	}
 	u, err := url.Parse(c.Upstream)
 	switch {
 	case err != nil:
-		return nil, usage("--upstream", "%q is no URL: %s", c.Upstream, example)
-	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
-		return nil, usage("--upstream", "%q is no http or https URL: %s", c.Upstream, example)
+		return nil, usage("--upstream", "this is no URL: %s", example) // it may hold a password
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		return nil, usage("--upstream", "only a scheme, a host and a path can be used: %s", example)
+	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
+		return nil, usage("--upstream", "%q is no http or https URL: %s", c.Upstream, example)
 	}
 	return u, nil
 }
 
-// listen opens --listen.
-func listen(ctx context.Context, address string) (net.Listener, error) {
+// listen opens the address of a flag.
+func listen(ctx context.Context, flag, address string) (net.Listener, error) {
 	var config net.ListenConfig
 	ln, err := config.Listen(ctx, "tcp", address)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("--listen %s: something else listens there already; choose another, such as --listen 127.0.0.1:8001, or 127.0.0.1:0 for any free port", address)
+		return nil, fmt.Errorf("%s %s: something else listens there already; choose another, or 127.0.0.1:0 for any free port", flag, address)
 	case errors.Is(err, syscall.EACCES):
-		return nil, fmt.Errorf("--listen %s: not allowed to listen there; ports from 1024 on need no rights", address)
+		return nil, fmt.Errorf("%s %s: not allowed to listen there; ports from 1024 on need no rights", flag, address)
 	case err != nil:
-		return nil, usage("--listen", "%s: %w", address, err)
+		return nil, usage(flag, "%s: %w", address, err)
 	}
 	return ln, nil
-}
-
-// startDemo starts the demo's server on a free port, makes it the upstream and
-// says what to try.
-func (c *proxyCmd) startDemo(ctx context.Context, e *env, o *proxy.Options, front net.Listener) (stop func(), err error) {
-	var config net.ListenConfig
-	ln, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("the demo's server: %w", err)
-	}
-	o.Upstream = &url.URL{Scheme: "http", Host: ln.Addr().String()}
-	server := &http.Server{Handler: proxy.Demo(), ReadHeaderTimeout: time.Second}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = server.Serve(ln) // ends when it is closed
-	}()
-	if _, err = fmt.Fprint(e.out, c.guide(front.Addr().String(), o.Limiter.Limits())); err != nil {
-		_ = server.Close()
-		return nil, err
-	}
-	return func() {
-		_ = server.Close() // the proxy has stopped: nobody is served
-		<-done
-	}, nil
-}
-
-// guide is what a demo prints: lines that work when pasted into a shell.
-func (c *proxyCmd) guide(address string, limits []stint.Limit) string {
-	if host, port, err := net.SplitHostPort(address); err == nil && (host == "::" || host == "0.0.0.0") {
-		address = net.JoinHostPort("127.0.0.1", port)
-	}
-	texts := make([]string, len(limits))
-	for i, l := range limits {
-		texts[i] = l.String()
-	}
-	about := ""
-	if len(c.Limit) == 0 {
-		about = ": five pass, three are told to wait"
-	}
-	return fmt.Sprintf(`http://%[1]s/ now allows %[2]s to each client. Try, in another terminal:
-
-  # an event stream passes as it comes
-  curl -N http://%[1]s/stream
-
-  # eight at once%[3]s
-  for i in $(seq 8); do curl -s -o /dev/null -w '%%{http_code}\n' http://%[1]s/; done
-
-  # what a denied client sees: 429, and Retry-After
-  for i in $(seq 8); do curl -s -o /dev/null http://%[1]s/; done; curl -i http://%[1]s/
-
-Ctrl-C stops it. A queue instead: stint proxy --demo --limit '1/s burst 5 leaky_queue'
-`, address, strings.Join(texts, " and "), about)
 }

@@ -2,121 +2,113 @@ package main_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
-	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 
 	main "github.com/stint-dev/stint/cmd/stint"
 )
 
-// startDemo runs the program as a child process and returns what it says to
-// try, line by line.
-func startDemo(t *testing.T, args ...string) (child *exec.Cmd, guide []string, log *bytes.Buffer) {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
+// TestProxy runs stint proxy with a rules file and an admin address: what is
+// denied, the trusted proxy's client, the metrics, and a stop.
+func TestProxy(t *testing.T) {
+	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, r.Header.Get("X-Real-Ip"))
+	}))
+	defer behind.Close()
+	file := filepath.Join(t.TempDir(), "stint.yaml")
+	if err := os.WriteFile(file, []byte("rules: [{name: pages, key: [ip], limits: 2 per hour}]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	child = exec.CommandContext(t.Context(), self, append([]string{"proxy", "--demo", "--listen", "127.0.0.1:0"}, args...)...)
-	child.Env = append(os.Environ(), "STINT_TEST_MAIN=1")
-	log = new(bytes.Buffer)
-	child.Stderr = log
-	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
-		guide = append(guide, strings.TrimSpace(lines.Text()))
-		if strings.HasPrefix(lines.Text(), "Ctrl-C") {
-			return child, guide, log
-		}
-	}
-	t.Fatalf("the demo ended: %v\n%s", child.Wait(), log)
-	return nil, nil, nil
-}
-
-// Each line that the demo tells to paste works when pasted, and SIGTERM ends
-// it well.
-func TestDemoGuide(t *testing.T) {
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("no curl")
-	}
-	child, guide, log := startDemo(t, "--limit", "5/h")
-	var shell []string
-	for _, line := range guide {
-		if strings.HasPrefix(line, "for ") || strings.HasPrefix(line, "curl ") {
-			shell = append(shell, line)
-		}
-	}
-	if len(shell) != 3 {
-		t.Fatalf("%d lines to try in %q", len(shell), guide)
-	}
-	for i, want := range []string{
-		"data: 1 of 5\n\ndata: 2 of 5\n\ndata: 3 of 5\n\ndata: 4 of 5\n\ndata: 5 of 5\n\n",
-		strings.Repeat("200\n", 4) + strings.Repeat("429\n", 4),
-		"HTTP/1.1 429 Too Many Requests\r\n",
-	} {
-		got, err := exec.CommandContext(t.Context(), "sh", "-c", shell[i]).Output()
-		if err != nil || !strings.HasPrefix(string(got), want) {
-			t.Errorf("%s\nanswers %q (%v), want %q", shell[i], got, err, want)
-		}
-	}
-	if err := child.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Wait(); err != nil {
-		t.Errorf("after SIGTERM: %v\n%s", err, log)
-	}
-	for _, want := range []string{"msg=listening", "msg=stopping", "msg=stopped passed=5 denied=13"} {
-		if !strings.Contains(log.String(), want) {
-			t.Errorf("no %q in the log:\n%s", want, log)
-		}
-	}
-}
-
-// The demo in this process: started, asked, told to stop, nothing left over.
-func TestDemoStops(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	out, in := io.Pipe()
 	status := make(chan int)
 	go func() {
 		defer in.Close()
-		status <- main.Run(ctx, []string{"proxy", "--demo", "--listen", "127.0.0.1:0"}, strings.NewReader(""), in, io.Discard)
+		status <- main.Run(ctx, []string{
+			"proxy", "-c", file, "--upstream", behind.URL, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0",
+			"--trusted-proxy", "127.0.0.0/8",
+		}, strings.NewReader(""), io.Discard, in)
 	}()
-	first, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
+	var admin, front string
+	lines := bufio.NewReader(out)
+	for front == "" {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := regexp.MustCompile(`msg=listening (admin|address)=(\S+)`).FindStringSubmatch(line); m != nil {
+			if m[1] == "admin" {
+				admin = m[2]
+			} else {
+				front = m[2]
+			}
+		}
 	}
-	go func() { _, _ = io.Copy(io.Discard, out) }() // ends with the pipe
-	address, rest, _ := strings.Cut(strings.TrimPrefix(first, "http://"), "/")
-	if !strings.HasPrefix(rest, " now allows 5/10s to each client.") {
-		t.Errorf("the demo says %q", first)
+	log := make(chan string)
+	go func() {
+		rest, _ := io.ReadAll(lines) // ends with the pipe
+		log <- string(rest)
+	}()
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	ask := func(url, forwarded string) (int, string) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if forwarded != "" {
+			r.Header.Set("X-Forwarded-For", forwarded)
+		}
+		answer, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		body, err := io.ReadAll(answer.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.StatusCode, string(body)
 	}
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
+	for i, test := range []struct {
+		forwarded string
+		status    int
+		body      string
+	}{
+		{"192.0.2.7", 200, "192.0.2.7"},
+		{"6.6.6.6, 192.0.2.7", 200, "192.0.2.7"},
+		{"6.6.6.7, 192.0.2.7", 429, ""},
+		{"192.0.2.8", 200, "192.0.2.8"},
+	} {
+		status, body := ask("http://"+front, test.forwarded)
+		if status != test.status || test.body != "" && body != test.body {
+			t.Errorf("request %d: %d %q, want %d %q", i, status, body, test.status, test.body)
+		}
 	}
-	defer conn.Close()
-	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", address)
-	answer, err := io.ReadAll(conn)
-	if err != nil || !strings.Contains(string(answer), "Hello from behind stint.") {
-		t.Errorf("the demo answers %q (%v)", answer, err)
+	for path, want := range map[string]string{
+		"/livez": "ok", "/readyz": "ok",
+		"/metrics": `stint_decisions_total{decision="denied",door="proxy",rule="pages"} 1`,
+	} {
+		if status, body := ask("http://"+admin+path, ""); status != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s, want %s", path, status, body, want)
+		}
 	}
 	stop()
 	if s := <-status; s != 0 {
 		t.Errorf("exit status %d", s)
+	}
+	if rest := <-log; !strings.Contains(rest, "msg=stopped passed=3 denied=1") || strings.Contains(rest, "192.0.2") {
+		t.Errorf("log:\n%s", rest)
 	}
 }
 
@@ -127,7 +119,9 @@ func TestListenBusy(t *testing.T) {
 	}
 	defer ln.Close()
 	var errs strings.Builder
-	status := main.Run(t.Context(), []string{"proxy", "--demo", "--listen", ln.Addr().String()}, strings.NewReader(""), io.Discard, &errs)
+	status := main.Run(t.Context(), []string{
+		"proxy", "--upstream", "http://127.0.0.1:9000", "--limit", "1/s", "--listen", ln.Addr().String(),
+	}, strings.NewReader(""), io.Discard, &errs)
 	want := fmt.Sprintf("stint proxy: --listen %s: something else listens there already", ln.Addr())
 	if status != 1 || !strings.HasPrefix(errs.String(), want) {
 		t.Errorf("exit status %d, %q, want 1, %q", status, &errs, want)

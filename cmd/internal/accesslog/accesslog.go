@@ -1,0 +1,118 @@
+// Package accesslog reads the access logs of web servers: Apache and nginx in
+// their common and combined formats, JSON lines of nginx, Caddy and Envoy or
+// with fields of any name, AWS load balancers, CSV and TSV with named columns,
+// and all of these behind a syslog prefix; plain, gzip or zstd.
+//
+// Open a log with [Open], ask for its format with [File.Detect], and make a
+// [Parser] that fills in a [Record] for each line:
+//
+//	f, err := accesslog.Open("access.log.gz")
+//	…
+//	format, err := f.Detect(accesslog.Options{Attributes: []string{"ip", "path"}})
+//	…
+//	parser := format.Parser()
+//	for block, err := f.Next(nil); err == nil; block, err = f.Next(block) {
+//		for len(block) > 0 {
+//			var line []byte
+//			line, block = accesslog.Line(block)
+//			if err := parser.Parse(line, &record); err != nil { … }
+//		}
+//	}
+//
+// A line costs no allocation in the common and combined formats, and only what
+// was asked for is looked at. Nothing is guessed: a line that cannot be read is
+// an error, and so is a log of which most lines cannot.
+package accesslog
+
+import (
+	"bytes"
+	"errors"
+	"time"
+)
+
+// A Record is what a line says of one request.
+type Record struct {
+	// At is when it was, in nanoseconds since the Unix epoch: in most logs
+	// when the request came, in some when the answer was sent.
+	At int64
+	// Values has an entry for each of Options.Attributes, nil where the line
+	// has none. They are valid until the next line is parsed or its block is
+	// used again.
+	Values [][]byte
+
+	dated bool // At holds what a prefix of the line said
+}
+
+// A Parser reads lines of one format. It may be used from one goroutine.
+type Parser interface {
+	// Parse fills the record, whose Values must have the length of
+	// Options.Attributes. The error is [ErrSkip] for a line that is no
+	// request, such as a heading, and else says why the line is bad.
+	Parse(line []byte, r *Record) error
+}
+
+// Options say what is wanted of each line, and how to read it.
+type Options struct {
+	// Attributes are the names of what is wanted:
+	//
+	//	ip, method, path, host, user, status, bytes, header.NAME
+	//
+	// and any other, which names a field of JSON, dots leading into objects,
+	// or a column. The path has no query.
+	Attributes []string
+	// Fields says in which field of JSON or column an attribute stands, and
+	// the time under the name "time", where that cannot be known by its name.
+	Fields map[string]string
+	// Zone is where times without a zone belong. The default value is UTC.
+	Zone *time.Location
+	// Latest is what times without a year are not much after. The default
+	// value is when the file was last written, for input without a file now.
+	Latest time.Time
+}
+
+// Why a line is bad; and [ErrSkip].
+var (
+	ErrSkip    = errors.New("no request")
+	errShape   = errors.New("not in the format of the log")
+	errTime    = errors.New("a time that cannot be read")
+	errNoTime  = errors.New("no time")
+	errColumns = errors.New("too few columns")
+)
+
+// Line cuts the first line off a block, without its end.
+func Line(block []byte) (line, rest []byte) {
+	i := bytes.IndexByte(block, '\n')
+	if i < 0 {
+		i, rest = len(block), nil
+	} else {
+		rest = block[i+1:]
+	}
+	if line = block[:i]; i > 0 && line[i-1] == '\r' {
+		line = line[:i-1]
+	}
+	return line, rest
+}
+
+// slot returns where the value of an attribute goes, or −1.
+func (o *Options) slot(name string) int {
+	for i, a := range o.Attributes {
+		if a == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// put sets a value, if it is wanted and there.
+func (r *Record) put(slot int, value []byte) {
+	if slot >= 0 && len(value) > 0 && (len(value) > 1 || value[0] != '-') {
+		r.Values[slot] = value
+	}
+}
+
+// clear forgets the line before.
+func (r *Record) clear() {
+	for i := range r.Values {
+		r.Values[i] = nil
+	}
+}

@@ -1,0 +1,173 @@
+package accesslog
+
+import "bytes"
+
+// combined reads the common and the combined log format of Apache and nginx:
+//
+//	1.2.3.4 - ann [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "referer" "agent"
+//
+// What follows the agent is passed over. It looks no further than for the last
+// attribute that is wanted.
+type combined struct {
+	clf clf
+
+	ip, user, method, path, status, bytes, referer, agent int
+
+	request, answer, quoted bool // what must be looked at
+}
+
+func newCombined(o *Options) Parser {
+	p := &combined{
+		ip: o.slot("ip"), user: o.slot("user"),
+		method: o.slot("method"), path: o.slot("path"),
+		status: o.slot("status"), bytes: o.slot("bytes"),
+		referer: o.slot("header.referer"), agent: o.slot("header.user-agent"),
+	}
+	p.quoted = p.referer >= 0 || p.agent >= 0
+	p.answer = p.quoted || p.status >= 0 || p.bytes >= 0
+	p.request = p.answer || p.method >= 0 || p.path >= 0
+	return p
+}
+
+// Parse implements [Parser].
+func (p *combined) Parse(line []byte, r *Record) error {
+	i := bytes.IndexByte(line, ' ')
+	if i <= 0 {
+		return shape(line)
+	}
+	at := i + 5 // the usual: "- - ["
+	if len(line) <= at || string(line[i:at+1]) != " - - [" {
+		if at = bytes.IndexByte(line[i:], '['); at < 0 {
+			return errShape
+		}
+		at += i
+	}
+	rest := line[at+1:]
+	if len(rest) < clfLength+3 || rest[clfLength] != ']' || rest[clfLength+1] != ' ' || rest[clfLength+2] != '"' {
+		return errShape
+	}
+	var ok bool
+	if r.At, ok = p.clf.read(rest[:clfLength]); !ok {
+		return errTime
+	}
+	if p.ip >= 0 {
+		r.Values[p.ip] = line[:i]
+	}
+	if p.user >= 0 {
+		r.Values[p.user] = nil
+		r.put(p.user, user(line[i:at]))
+	}
+	if !p.request {
+		return nil
+	}
+	return p.tail(rest[clfLength+2:], r)
+}
+
+// user returns the name between the identity and the time.
+func user(between []byte) []byte {
+	between = bytes.TrimSpace(between)
+	if i := bytes.IndexByte(between, ' '); i >= 0 {
+		return bytes.TrimSpace(between[i+1:])
+	}
+	return nil
+}
+
+// tail reads what follows the time.
+func (p *combined) tail(rest []byte, r *Record) error {
+	for _, slot := range [...]int{p.method, p.path, p.status, p.bytes, p.referer, p.agent} {
+		if slot >= 0 {
+			r.Values[slot] = nil
+		}
+	}
+	request, rest, ok := quoted(rest)
+	if !ok {
+		return errShape
+	}
+	requestLine(request, p.method, p.path, r)
+	if !p.answer {
+		return nil
+	}
+	status, rest, _ := bytes.Cut(bytes.TrimLeft(rest, " "), blank)
+	size, rest, _ := bytes.Cut(rest, blank)
+	if len(status) != 3 {
+		return errShape
+	}
+	r.put(p.status, status)
+	r.put(p.bytes, size)
+	if !p.quoted {
+		return nil
+	}
+	if value, after, ok := quoted(bytes.TrimLeft(rest, " ")); ok {
+		r.put(p.referer, value)
+		if value, _, ok = quoted(bytes.TrimLeft(after, " ")); ok {
+			r.put(p.agent, value)
+		}
+	}
+	return nil
+}
+
+var blank = []byte{' '}
+
+// quoted cuts off what stands between quotes; a quote behind a backslash does
+// not end it.
+func quoted(b []byte) (value, rest []byte, ok bool) {
+	if len(b) == 0 || b[0] != '"' {
+		return nil, nil, false
+	}
+	for i := 1; ; i++ {
+		j := bytes.IndexByte(b[i:], '"')
+		if j < 0 {
+			return nil, nil, false
+		}
+		i += j
+		escapes := 0
+		for b[i-1-escapes] == '\\' {
+			escapes++
+		}
+		if escapes%2 == 0 {
+			return b[1:i], b[i+1:], true
+		}
+	}
+}
+
+// requestLine takes GET /path?query HTTP/1.1 apart.
+func requestLine(request []byte, method, path int, r *Record) {
+	if method < 0 && path < 0 {
+		return
+	}
+	verb, target, ok := bytes.Cut(request, blank)
+	if !ok {
+		return
+	}
+	if i := bytes.LastIndexByte(target, ' '); i >= 0 {
+		target = target[:i]
+	}
+	r.put(method, verb)
+	r.put(path, pathOf(target))
+}
+
+// pathOf cuts scheme, host and query off a target.
+func pathOf(target []byte) []byte {
+	if i := bytes.IndexByte(target, '?'); i >= 0 {
+		target = target[:i]
+	}
+	if len(target) == 0 || target[0] == '/' {
+		return target
+	}
+	if i := bytes.Index(target, []byte("://")); i >= 0 {
+		rest := target[i+3:]
+		if j := bytes.IndexByte(rest, '/'); j >= 0 {
+			return rest[j:]
+		}
+		return []byte("/")
+	}
+	return target
+}
+
+// shape is the error of a line without a blank: nothing, or no log.
+func shape(line []byte) error {
+	if len(line) == 0 {
+		return ErrSkip
+	}
+	return errShape
+}

@@ -1,0 +1,308 @@
+package accesslog_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/stint-dev/stint/cmd/internal/accesslog"
+)
+
+var all = []string{"ip", "method", "path", "host", "user", "status", "bytes", "header.referer", "header.user-agent"}
+
+// The formats, each with a line and what it says: the time, and the values of
+// all, between bars.
+var formats = []struct {
+	name   string
+	log    string
+	format string
+	at     string
+	want   string
+}{
+	{
+		"combined", `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET /a/b?c=d HTTP/1.1" 200 203023 "http://example.com/" "Mozilla/5.0 (X11)"`,
+		"combined", "2015-05-17T10:05:03Z", "192.0.2.1|GET|/a/b|||200|203023|http://example.com/|Mozilla/5.0 (X11)",
+	}, {
+		"combined with more", `2001:db8::1 - ann lee [01/Jan/2024:00:00:00 -0130] "POST / HTTP/2.0" 201 - "-" "a \"b\" c" "10.0.0.1" rt=0.1`,
+		"combined", "2024-01-01T01:30:00Z", `2001:db8::1|POST|/||ann lee|201||` + `|a \"b\" c`,
+	}, {
+		"a request that is none", `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "\x16\x03\x01" 400 150 "-" "-"`,
+		"combined", "2015-05-17T10:05:03Z", "192.0.2.1|||||400|150||",
+	}, {
+		"common", `host.example.com - bob [29/Feb/2024:23:59:60 +0200] "HEAD http://example.com/x HTTP/1.0" 304 0`,
+		"common", "2024-02-29T22:00:00Z", "host.example.com|HEAD|/x||bob|304|0||",
+	}, {
+		"nginx", `{"time_iso8601":"2024-03-05T12:00:00+01:00","remote_addr":"192.0.2.7","remote_user":"","request":"GET /q?x=1 HTTP/1.1","status":"404","body_bytes_sent":"12","http_user_agent":"curl \"8\" \u00e9","http_host":"example.com"}`,
+		"nginx JSON", "2024-03-05T11:00:00Z", `192.0.2.7|GET|/q|example.com||404|12||curl "8" é`,
+	}, {
+		"nginx with milliseconds", `{ "msec" : 1709640000.125, "remote_addr" : "192.0.2.7", "request_method": "PUT", "request_uri": "/z" , "status":200}`,
+		"nginx JSON", "2024-03-05T12:00:00.125Z", `192.0.2.7|PUT|/z|||200|||`,
+	}, {
+		"caddy", `{"level":"info","ts":1646861401.5241024,"logger":"http.log.access","msg":"handled request","request":{"remote_ip":"127.0.0.1","remote_port":"41342","client_ip":"192.0.2.9","proto":"HTTP/2.0","method":"GET","host":"localhost","uri":"/p?q","headers":{"User-Agent":["curl/7.82.0","x"],"Accept":["*/*"]},"tls":{"resumed":false}},"user_id":"","duration":0.000929675,"size":10900,"status":200}`,
+		"Caddy JSON", "2022-03-09T21:30:01.5241024Z", "192.0.2.9|GET|/p|localhost||200|10900||curl/7.82.0",
+	}, {
+		"envoy", `{"start_time":"2024-03-05T12:00:00.001Z","method":"GET","path":"/rewritten","x-envoy-original-path":"/as/asked?x","protocol":"HTTP/1.1","response_code":503,"bytes_received":0,"bytes_sent":91,"downstream_remote_address":"[2001:db8::5]:443","user_agent":"go","authority":"svc"}`,
+		"Envoy JSON", "2024-03-05T12:00:00.001Z", "2001:db8::5|GET|/as/asked|svc||503|91||go",
+	}, {
+		"AWS", `https 2018-07-02T22:23:00.186641Z app/my-lb/50dc6c495c0c9188 192.0.2.11:2817 10.0.0.1:80 0.086 0.048 0.037 200 201 0 57 "GET https://www.example.com:443/a?b HTTP/1.1" "curl/7.46.0" ECDHE TLSv1.2 arn:aws "Root=1-58" "www.example.com"`,
+		"AWS load balancer", "2018-07-02T22:23:00.186641Z", "192.0.2.11|GET|/a|www.example.com||200|57||curl/7.46.0",
+	}, {
+		"CSV", "Timestamp,Client_IP,Method,\"URL\",status\r\n2024-03-05 12:00:00,192.0.2.13,GET,\"/a,\"\"b\"\"?x\",200\r\n",
+		"CSV", "2024-03-05T12:00:00Z", `192.0.2.13|GET|/a,"b"|||200|||`,
+	}, {
+		"TSV", "#ts\tip\tpath\n1709640000\t192.0.2.15\t/\"x\n",
+		"TSV", "2024-03-05T12:00:00Z", `192.0.2.15||/"x||||||`,
+	}, {
+		"syslog", `<190>May  7 10:05:03 web1 nginx: 192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5`,
+		"common behind syslog", "2015-05-17T10:05:03Z", "192.0.2.1|GET|/|||200|5||",
+	}, {
+		"syslog, JSON without a time", `Feb 29 10:05:03 web1 app[12]: {"ip":"192.0.2.1","path":"/"}`,
+		"JSON behind syslog", "2024-02-29T10:05:03Z", "192.0.2.1||/||||||",
+	}, {
+		"syslog with dates", `2024-03-05T12:00:00.5+00:00 web1 app: {"ip":"192.0.2.1"}`,
+		"JSON behind syslog", "2024-03-05T12:00:00.5Z", "192.0.2.1||||||||",
+	}, {
+		"structured syslog", `<13>1 2024-03-05T12:00:00Z web1 app 12 - [a b="c"] {"ip":"192.0.2.1"}`,
+		"JSON behind syslog", "2024-03-05T12:00:00Z", "192.0.2.1||||||||",
+	},
+}
+
+func TestFormats(t *testing.T) {
+	for _, test := range formats {
+		o := accesslog.Options{Attributes: all, Latest: time.Date(2025, 1, 10, 0, 0, 0, 0, time.UTC)}
+		format, records := read(t, test.name, test.log, o)
+		if format != test.format || len(records) != 1 {
+			t.Errorf("%s: %d records of format %q, want one of %q", test.name, len(records), format, test.format)
+			continue
+		}
+		if got := records[0]; got != test.at+" "+test.want {
+			t.Errorf("%s:\n%s, want\n%s", test.name, got, test.at+" "+test.want)
+		}
+	}
+}
+
+// read returns the records of a log as text; bad lines are left out.
+func read(t *testing.T, name, log string, o accesslog.Options) (format string, records []string) {
+	t.Helper()
+	f, err := accesslog.From(name, strings.NewReader(log), time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	return readFile(t, f, o)
+}
+
+func readFile(t *testing.T, f *accesslog.File, o accesslog.Options) (format string, records []string) {
+	t.Helper()
+	found, err := f.Detect(o)
+	if err != nil {
+		t.Errorf("%v", err)
+		return "", nil
+	}
+	p := found.Parser()
+	r := accesslog.Record{Values: make([][]byte, len(o.Attributes))}
+	for {
+		block, err := f.Next(nil)
+		if errors.Is(err, io.EOF) {
+			return found.Name, records
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for len(block) > 0 {
+			var line []byte
+			line, block = accesslog.Line(block)
+			if p.Parse(line, &r) == nil {
+				at := time.Unix(0, r.At).UTC().Format(time.RFC3339Nano)
+				records = append(records, at+" "+string(bytes.Join(r.Values, []byte("|"))))
+			}
+		}
+	}
+}
+
+// Fields of any name, and dots that lead into objects.
+func TestFields(t *testing.T) {
+	o := accesslog.Options{
+		Attributes: []string{"ip", "header.x-api-key", "a.b"},
+		Fields:     map[string]string{"time": "When", "ip": "who.addr", "header.x-api-key": "token"},
+	}
+	_, got := read(t, "fields", `{"when":1709640000123,"who":{"addr":"192.0.2.1"},"token":"t","a":{"b":true,"c":[{"b":1}]}}`, o)
+	if want := []string{"2024-03-05T12:00:00.123Z 192.0.2.1|t|true"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	o.Fields["ip"] = "addr"
+	_, got = read(t, "table", "when;token;addr\n2024-03-05T12:00:00Z;t;192.0.2.1\n", o)
+	if want := []string{"2024-03-05T12:00:00Z 192.0.2.1|t|"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// Lines that are no requests, and bad ones, are told apart.
+func TestBadLines(t *testing.T) {
+	good := `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5`
+	format, err := accesslog.Detect([]byte(good+"\n"), accesslog.Options{Attributes: all})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := format.Parser()
+	r := accesslog.Record{Values: make([][]byte, len(all))}
+	if err := p.Parse(nil, &r); !errors.Is(err, accesslog.ErrSkip) {
+		t.Errorf("an empty line: %v", err)
+	}
+	for _, line := range []string{
+		"x", " ", "x y", "192.0.2.1 - - [", good[:40], good[:60],
+		strings.Replace(good, "May", "Mai", 1), strings.Replace(good, "17/", "32/", 1),
+		strings.Replace(good, "10:05", "24:05", 1), strings.Replace(good, ":03", ":61", 1),
+		strings.Replace(good, "2015", "1969", 1), strings.Replace(good, "+0000", "+00:0", 1),
+		strings.Replace(good, "+0000", "*0000", 1), strings.Replace(good, "200 5", "20 5", 1),
+		strings.Replace(good, "17/May", "29/Feb", 1), strings.Replace(good, `1.1"`, "1.1", 1),
+	} {
+		if err := p.Parse([]byte(line), &r); err == nil || errors.Is(err, accesslog.ErrSkip) {
+			t.Errorf("%q is read as %s (%v)", line, time.Unix(0, r.At).UTC(), err)
+		}
+	}
+}
+
+func TestDetectRefuses(t *testing.T) {
+	for name, sample := range map[string]string{
+		"binary":       "\x7fELF\x00\x01\n\x02",
+		"text":         "Call me Ishmael.\nSome years ago\n",
+		"a JSON list":  "[1,2]\n[3]\n",
+		"no time":      `{"ip":"192.0.2.1"}` + "\n",
+		"no time here": "ip,path\n192.0.2.1,/\n",
+		"mostly bad":   `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5` + "\nx\ny\nz\n",
+	} {
+		if f, err := accesslog.Detect([]byte(sample), accesslog.Options{Attributes: all}); err == nil {
+			t.Errorf("%s: taken as %s", name, f.Name)
+		}
+	}
+	if f, err := accesslog.Detect([]byte("\n\n"), accesslog.Options{}); err != nil || f.Name != "empty" {
+		t.Errorf("nothing: %q, %v", f.Name, err)
+	}
+}
+
+// Compressed or not, the lines are the same, whatever their length and however
+// they lie in blocks.
+func TestCompressed(t *testing.T) {
+	var text bytes.Buffer
+	line := `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET /` + strings.Repeat("x", 3000) + ` HTTP/1.1" 200 5` + "\n"
+	for i := range 1000 {
+		text.WriteString(line[:60] + line[60+i*3%2900:])
+	}
+	text.WriteString(strings.TrimSuffix(line, "\n"))
+	zipped := func(w io.WriteCloser, b *bytes.Buffer) []byte {
+		if _, err := w.Write(text.Bytes()); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	var gz, zs bytes.Buffer
+	z, err := zstd.NewWriter(&zs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string][]byte{
+		"plain": text.Bytes(), "gzip": zipped(gzip.NewWriter(&gz), &gz), "zstd": zipped(z, &zs),
+	} {
+		path := filepath.Join(t.TempDir(), "log")
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := accesslog.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, got := readFile(t, f, accesslog.Options{Attributes: []string{"status"}})
+		if len(got) != 1001 {
+			t.Errorf("%s: %d lines, want 1001", name, len(got))
+		}
+		if f.Position() != f.Size || f.Size != int64(len(data)) {
+			t.Errorf("%s: read %d of %d bytes", name, f.Position(), f.Size)
+		}
+		f.Close()
+	}
+	// One that is cut off says so, after the lines that are there.
+	for _, data := range [][]byte{gz.Bytes(), zs.Bytes()} {
+		f, err := accesslog.From("cut", bytes.NewReader(data[:len(data)*3/4]), time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got int
+		for {
+			block, err := f.Next(nil)
+			if err != nil {
+				if err == io.EOF {
+					t.Error("a log that is cut off ends as if it were whole")
+				}
+				break
+			}
+			got += bytes.Count(block, []byte("\n"))
+		}
+		f.Close()
+		t.Logf("%d lines of a log that is cut off", got)
+	}
+}
+
+// A file that grows while it is read gives the lines it had when it was opened.
+func TestGrowing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	line := `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5` + "\n"
+	if err := os.WriteFile(path, []byte(strings.Repeat(line, 5000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := accesslog.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	more, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer more.Close()
+	if _, err := more.WriteString(strings.Repeat(line, 5000)); err != nil {
+		t.Fatal(err)
+	}
+	if _, got := readFile(t, f, accesslog.Options{Attributes: []string{"ip"}}); len(got) != 5000 {
+		t.Errorf("%d lines, want those 5000 that there were", len(got))
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	if _, err := accesslog.Open(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+	if _, err := accesslog.Open(t.TempDir()); err == nil {
+		t.Error("a directory is opened")
+	}
+}
+
+// The combined log is read without allocating.
+func TestCombinedAllocates(t *testing.T) {
+	line := []byte(formats[0].log)
+	format, err := accesslog.Detect(line, accesslog.Options{Attributes: all})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := format.Parser()
+	r := accesslog.Record{Values: make([][]byte, len(all))}
+	if n := testing.AllocsPerRun(100, func() {
+		if err := p.Parse(line, &r); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations a line", n)
+	}
+}

@@ -1,0 +1,297 @@
+package accesslog
+
+import (
+	"bytes"
+	"errors"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// object reads lines that are JSON objects. Fields in objects within are named
+// with dots; of a list, the first item counts. Names are compared in lower
+// case.
+type object struct {
+	calendar calendar
+	places   map[string][]place
+	method   int // of a field "request" that is a request line
+	path     int
+
+	text    []byte // what is left of the line
+	name    []byte // of the field at hand
+	scratch []byte // texts with escapes
+	ranks   []int  // by slot, the last being the time: the best place so far
+	err     error
+}
+
+// A place is what a field means. Of several for one attribute, that of the
+// least rank counts.
+type place struct {
+	slot, rank int
+	meaning    meaning
+}
+
+// deepest is how deep objects may be nested: logs are flat.
+const deepest = 16
+
+var errJSON = errors.New("not a JSON object")
+
+func newObject(o *Options) Parser {
+	p := &object{
+		calendar: newCalendar(o), places: make(map[string][]place),
+		method: o.slot("method"), path: o.slot("path"),
+		ranks: make([]int, len(o.Attributes)+1),
+	}
+	add := func(attribute string, slot int) {
+		for rank, field := range o.places(attribute) {
+			p.places[field] = append(p.places[field], place{slot, rank, meaningOf(attribute)})
+		}
+	}
+	for slot, a := range o.Attributes {
+		add(a, slot)
+	}
+	add("time", len(o.Attributes))
+	return p
+}
+
+// Parse implements [Parser].
+func (p *object) Parse(line []byte, r *Record) error {
+	if line = bytes.TrimSpace(line); len(line) == 0 {
+		return ErrSkip
+	}
+	p.text, p.name, p.scratch, p.err = line, p.name[:0], p.scratch[:0], nil
+	r.clear()
+	for i := range p.ranks {
+		p.ranks[i] = 1 << 30
+	}
+	if line[0] != '{' || !p.value(r, deepest) || len(bytes.TrimSpace(p.text)) > 0 {
+		return errJSON
+	}
+	if p.err != nil {
+		return p.err
+	}
+	if p.ranks[len(p.ranks)-1] == 1<<30 && !r.dated {
+		return errNoTime
+	}
+	return nil
+}
+
+// skip passes over blanks and reports whether c comes next, which it takes.
+func (p *object) skip(c byte) bool {
+	for len(p.text) > 0 && (p.text[0] == ' ' || p.text[0] == '\t' || p.text[0] == '\r') {
+		p.text = p.text[1:]
+	}
+	if len(p.text) > 0 && p.text[0] == c {
+		p.text = p.text[1:]
+		return true
+	}
+	return false
+}
+
+// value reads any value and puts what is wanted of it into the record.
+func (p *object) value(r *Record, depth int) bool {
+	switch {
+	case depth == 0:
+		return false
+	case p.skip('{'):
+		return p.fields(r, depth)
+	case p.skip('['):
+		return p.items(r, depth)
+	case p.skip('"'):
+		text, ok := p.str()
+		if ok {
+			p.found(text, r)
+		}
+		return ok
+	}
+	n := 0
+	for n < len(p.text) && p.text[n] != ',' && p.text[n] != '}' && p.text[n] != ']' && p.text[n] > ' ' {
+		n++
+	}
+	word := p.text[:n]
+	p.text = p.text[n:]
+	switch string(word) {
+	case "null":
+		return true
+	case "true", "false":
+	default:
+		if n == 0 || word[0] != '-' && word[0]-'0' > 9 {
+			return false
+		}
+	}
+	p.found(word, r)
+	return true
+}
+
+func (p *object) fields(r *Record, depth int) bool {
+	if p.skip('}') {
+		return true
+	}
+	before := len(p.name)
+	for {
+		if !p.skip('"') {
+			return false
+		}
+		key, ok := p.str()
+		if !ok || !p.skip(':') {
+			return false
+		}
+		if before > 0 {
+			p.name = append(p.name, '.')
+		}
+		for _, c := range key {
+			if c-'A' < 26 {
+				c |= 0x20
+			}
+			p.name = append(p.name, c)
+		}
+		if !p.value(r, depth-1) {
+			return false
+		}
+		p.name = p.name[:before]
+		if p.skip('}') {
+			return true
+		}
+		if !p.skip(',') {
+			return false
+		}
+	}
+}
+
+func (p *object) items(r *Record, depth int) bool {
+	if p.skip(']') {
+		return true
+	}
+	name := p.name
+	defer func() { p.name = name }()
+	for {
+		if !p.value(r, depth-1) {
+			return false
+		}
+		p.name = append(name, '.') // no field has such a name
+		if p.skip(']') {
+			return true
+		}
+		if !p.skip(',') {
+			return false
+		}
+	}
+}
+
+// str reads a string whose opening quote is taken.
+func (p *object) str() ([]byte, bool) {
+	i := bytes.IndexByte(p.text, '"')
+	if i < 0 {
+		return nil, false
+	}
+	if bytes.IndexByte(p.text[:i], '\\') < 0 {
+		text := p.text[:i]
+		p.text = p.text[i+1:]
+		return text, true
+	}
+	start := len(p.scratch)
+	for len(p.text) > 0 {
+		c := p.text[0]
+		p.text = p.text[1:]
+		switch c {
+		case '"':
+			return p.scratch[start:], true
+		case '\\':
+			if !p.escape() {
+				return nil, false
+			}
+		default:
+			p.scratch = append(p.scratch, c)
+		}
+	}
+	return nil, false
+}
+
+// escape reads what follows a backslash.
+func (p *object) escape() bool {
+	if len(p.text) == 0 {
+		return false
+	}
+	c := p.text[0]
+	p.text = p.text[1:]
+	switch c {
+	case '"', '\\', '/':
+	case 'b':
+		c = '\b'
+	case 'f':
+		c = '\f'
+	case 'n':
+		c = '\n'
+	case 'r':
+		c = '\r'
+	case 't':
+		c = '\t'
+	case 'u':
+		r, ok := p.hex()
+		if !ok {
+			return false
+		}
+		if utf16.IsSurrogate(r) && bytes.HasPrefix(p.text, []byte(`\u`)) {
+			p.text = p.text[2:]
+			low, ok := p.hex()
+			if !ok {
+				return false
+			}
+			r = utf16.DecodeRune(r, low)
+		}
+		p.scratch = utf8.AppendRune(p.scratch, r)
+		return true
+	case 'x': // nginx without escape=json
+		if len(p.text) < 2 {
+			return false
+		}
+		n, err := strconv.ParseUint(string(p.text[:2]), 16, 8)
+		p.text, c = p.text[2:], byte(n)
+		if err != nil {
+			return false
+		}
+	default:
+		return false
+	}
+	p.scratch = append(p.scratch, c)
+	return true
+}
+
+func (p *object) hex() (rune, bool) {
+	if len(p.text) < 4 {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(string(p.text[:4]), 16, 16)
+	p.text = p.text[4:]
+	return rune(n), err == nil
+}
+
+// found puts the text of the field p.name where it is wanted.
+func (p *object) found(text []byte, r *Record) {
+	for _, place := range p.places[string(p.name)] {
+		if place.rank >= p.ranks[place.slot] {
+			continue
+		}
+		if place.meaning == asTime {
+			if at, ok := p.calendar.read(text); ok {
+				r.At, p.ranks[place.slot], p.err = at, place.rank, nil
+			} else if p.ranks[place.slot] == 1<<30 {
+				p.err = errTime
+			}
+			continue
+		}
+		if value := place.meaning.of(text); len(value) > 0 && string(value) != "-" {
+			r.Values[place.slot], p.ranks[place.slot] = value, place.rank
+		}
+	}
+	if string(p.name) == "request" { // nginx: the request line
+		var whole Record
+		whole.Values = [][]byte{nil, nil}
+		requestLine(text, 0, 1, &whole)
+		for i, slot := range [...]int{p.method, p.path} {
+			if slot >= 0 && p.ranks[slot] == 1<<30 {
+				r.put(slot, whole.Values[i])
+			}
+		}
+	}
+}

@@ -1,0 +1,225 @@
+package accesslog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+// A File is an open log. It may be used from one goroutine, but for
+// [File.Position].
+type File struct {
+	// Name is what it was opened as.
+	Name string
+	// Size is how many bytes it has, compressed if it is, or 0 if that is not
+	// known.
+	Size int64
+
+	raw    *counted
+	text   io.Reader
+	close  []func()
+	latest time.Time
+	rest   []byte // read, and not yet given to the caller
+	head   []byte // the beginning, for Detect
+	err    error  // what ended the reading
+}
+
+// headLength is how much of a log is looked at to recognise its format.
+const headLength = 64 << 10
+
+// counted counts what is read, for others to see how far it has come.
+type counted struct {
+	r io.Reader
+	n atomic.Int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+// Open opens a log. It is read up to the size that it has now: a file that
+// grows meanwhile gives the same lines each time.
+func Open(name string) (*File, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && info.IsDir() {
+		err = &fs.PathError{Op: "read", Path: name, Err: errors.New("is a directory: name its files")}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	var r io.Reader = f
+	size := int64(0)
+	if info.Mode().IsRegular() {
+		size = info.Size()
+		r = io.LimitReader(f, size)
+	}
+	l, err := From(name, r, info.ModTime())
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	l.Size = size
+	l.close = append(l.close, func() { f.Close() })
+	return l, nil
+}
+
+// From makes a log of a reader; latest is what its times without a year are
+// not much after, now if it is zero.
+func From(name string, r io.Reader, latest time.Time) (*File, error) {
+	f := &File{Name: name, raw: &counted{r: r}, latest: latest}
+	magic := make([]byte, 4)
+	n, err := io.ReadFull(f.raw, magic)
+	if err != nil && !ended(err) {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	f.text = io.MultiReader(bytes.NewReader(magic[:n]), f.raw)
+	if err := f.decompress(magic[:n]); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	f.head = make([]byte, headLength)
+	n, err = io.ReadFull(f.text, f.head)
+	f.head = f.head[:n]
+	if err != nil && !errors.Is(err, io.EOF) {
+		f.end(err)
+	}
+	f.rest = bytes.TrimPrefix(f.head, []byte("\ufeff"))
+	return f, nil
+}
+
+func (f *File) decompress(magic []byte) error {
+	switch {
+	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
+		z, err := gzip.NewReader(f.text)
+		if err != nil {
+			return err
+		}
+		f.text = z
+	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		z, err := zstd.NewReader(f.text, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(1<<30))
+		if err != nil {
+			return err
+		}
+		f.text = z
+		f.close = append(f.close, z.Close)
+	default:
+		f.text = &plain{f.text}
+	}
+	return nil
+}
+
+// plain marks text that is not compressed: where it ends is its end.
+type plain struct{ io.Reader }
+
+func ended(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
+
+// end notes why the reading ended. A short read of plain text is its end, one
+// of compressed text means that some is missing; which of both ReadFull met
+// must be asked of the reader.
+func (f *File) end(err error) {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		if _, ok := f.text.(*plain); ok {
+			err = io.EOF
+		} else if _, again := f.text.Read(make([]byte, 1)); errors.Is(again, io.EOF) && !errors.Is(again, io.ErrUnexpectedEOF) {
+			err = io.EOF
+		}
+	}
+	f.err = err
+}
+
+// Detect recognises the format of the log from its beginning.
+func (f *File) Detect(o Options) (Format, error) {
+	if o.Latest.IsZero() {
+		o.Latest = f.latest
+	}
+	format, err := Detect(bytes.TrimPrefix(f.head, []byte("\ufeff")), o)
+	if err != nil {
+		return Format{}, fmt.Errorf("%s: %w", f.Name, err)
+	}
+	return format, nil
+}
+
+// Position returns how many bytes of the file have been read, compressed if it
+// is. It may be called from any goroutine.
+func (f *File) Position() int64 { return f.raw.n.Load() }
+
+// Close closes what was opened.
+func (f *File) Close() {
+	for _, c := range f.close {
+		c()
+	}
+	f.close = nil
+}
+
+// blockLength is how much is read at a time: it stays in a core's cache until
+// it has been parsed. A line that is longer than longestLine is cut.
+const (
+	blockLength = 256 << 10
+	longestLine = 16 << 20
+)
+
+// Next returns the next block of whole lines, in buf if it has the room. The
+// error is io.EOF at the end, and else says why the log cannot be read on; the
+// last line may be without its end.
+func (f *File) Next(buf []byte) ([]byte, error) {
+	if cap(buf) < blockLength {
+		buf = make([]byte, blockLength)
+	}
+	buf = buf[:cap(buf)]
+	n := copy(buf, f.rest)
+	f.rest = f.rest[n:]
+	for {
+		for n < len(buf) && f.err == nil && len(f.rest) == 0 {
+			m, err := io.ReadFull(f.text, buf[n:])
+			if n += m; err != nil {
+				f.end(err)
+			}
+		}
+		if f.err != nil && len(f.rest) == 0 {
+			if n == 0 {
+				return nil, f.err
+			}
+			return buf[:n], nil
+		}
+		if i := bytes.LastIndexByte(buf[:n], '\n'); i >= 0 {
+			f.rest = append(bytes.Clone(buf[i+1:n]), f.rest...)
+			return buf[:i+1], nil
+		}
+		if n >= longestLine {
+			return buf[:n], nil
+		}
+		buf = append(buf, make([]byte, len(buf))...)
+		m := copy(buf[n:], f.rest)
+		n, f.rest = n+m, f.rest[m:]
+	}
+}
+
+// First returns the time of the first line that can be read, of those that are
+// looked at to recognise the format; 0 if none can. The parser is made for that
+// many attributes.
+func (f *File) First(p Parser, attributes int) int64 {
+	r := Record{Values: make([][]byte, attributes)}
+	for text := bytes.TrimPrefix(f.head, []byte("\ufeff")); len(text) > 0; {
+		var line []byte
+		line, text = Line(text)
+		if p.Parse(line, &r) == nil {
+			return r.At
+		}
+	}
+	return 0
+}

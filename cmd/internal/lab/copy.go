@@ -1,0 +1,105 @@
+package lab
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint"
+)
+
+// mostLines is how many requests are written out for stint simulate where no
+// phases describe them.
+const mostLines = 2_000
+
+// A Copy is a limit in forms to paste elsewhere.
+type Copy struct {
+	Limit int `json:"limit"`
+	// Rule is a rules file, Go a program, and Simulate a command that shows
+	// the same totals.
+	Rule     string `json:"rule"`
+	Go       string `json:"go"`
+	Simulate string `json:"simulate"`
+}
+
+// copy writes the forms of the row's limit.
+func (row *Row) copy(t *traffic) *Copy {
+	return &Copy{Rule: row.rule(), Go: row.program(), Simulate: row.command(t)}
+}
+
+// rule writes a rules file, in shadow: a first guess should not deny anybody.
+func (row *Row) rule() string {
+	return fmt.Sprintf(`rules:
+  - name: lab
+    key: [ip]
+    limits: ["%s"]
+    shadow: true # decides and counts, but lets pass: without this line it denies
+`, row.Limit)
+}
+
+// program writes a program that holds a client to the limit.
+func (row *Row) program() string {
+	ask := `	allowed, err := limiter.Allow(context.Background(), "client")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("allowed:", allowed)
+`
+	if row.limit.Kind() == stint.LeakyQueue {
+		ask = `	if err := limiter.Wait(context.Background(), "client", 1); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("it is this client's turn")
+`
+	}
+	return fmt.Sprintf(`package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
+)
+
+func main() {
+	limit, err := stint.Parse(%q)
+	if err != nil {
+		log.Fatal(err)
+	}
+	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), limit)
+	if err != nil {
+		log.Fatal(err)
+	}
+%s}
+`, row.Limit, ask)
+}
+
+// command writes the line of stint simulate: the phases where they say what
+// was sent, else every request, on standard input.
+func (row *Row) command(t *traffic) string {
+	if t.phases != "" {
+		return fmt.Sprintf("stint simulate --arrivals '%s' \\\n    --compare '%s'\n", strings.Join(strings.Fields(t.phases), " "), row.Limit)
+	}
+	if row.Requests > mostLines {
+		return fmt.Sprintf("# These are %d requests that no phases describe, too many to write out here:\n# at most %d. Take a shorter time or a lower rate.\n", row.Requests, mostLines)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "stint simulate --compare '%s' <<'END'\n", row.Limit)
+	for i, at := range row.sent.At {
+		line, err := json.Marshal(struct {
+			T    string `json:"t"`
+			Key  string `json:"key"`
+			Cost int64  `json:"cost"`
+		}{time.Duration(at).String(), t.clients[row.keys[i]], row.sent.cost[i]})
+		if err != nil {
+			panic(err) // strings and a number
+		}
+		b.Write(line)
+		b.WriteByte('\n')
+	}
+	b.WriteString("END\n")
+	return b.String()
+}

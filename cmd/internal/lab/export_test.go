@@ -1,0 +1,4 @@
+package lab
+
+// Patience is how long a simulation may take.
+const Patience = patience

@@ -1,0 +1,87 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"runtime"
+	"time"
+)
+
+const (
+	// MaxBody bounds a request in bytes.
+	MaxBody = 4 << 20
+	// patience is how long a simulation may take, the wait for its turn
+	// included. 100,000 arrivals take a fraction of a second; only large costs
+	// on long logs come near this.
+	patience = 5 * time.Second
+)
+
+// Simulator returns the handler of POST /v1/simulate: a [Request] in, an
+// [Answer] out, both JSON. What is wrong with a request is said with status 400
+// and {"error": TEXT}. It runs as many simulations at once as there are
+// processors; the others wait for their turn.
+func Simulator() http.Handler {
+	turns := make(chan struct{}, runtime.GOMAXPROCS(0))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, status, err := readBody(w, r)
+		if err != nil {
+			writeError(w, status, err.Error())
+			return
+		}
+		request, err := Decode(body)
+		if err != nil {
+			writeError(w, http.StatusBadRequest, err.Error())
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), patience)
+		defer cancel()
+		select {
+		case turns <- struct{}{}:
+			defer func() { <-turns }()
+		case <-ctx.Done():
+			writeError(w, http.StatusServiceUnavailable, "too many simulations at once: try again")
+			return
+		}
+		answer, err := Simulate(ctx, request)
+		switch {
+		case errors.Is(err, context.DeadlineExceeded):
+			writeError(w, http.StatusServiceUnavailable, "this takes longer than "+patience.String()+": take fewer arrivals or smaller costs")
+		case err != nil:
+			writeError(w, http.StatusBadRequest, err.Error())
+		default:
+			writeJSON(w, http.StatusOK, answer)
+		}
+	})
+}
+
+// readBody returns the body, or why not and the status that says so.
+func readBody(w http.ResponseWriter, r *http.Request) (body []byte, status int, err error) {
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
+		return nil, http.StatusUnsupportedMediaType, errors.New("Content-Type: want application/json")
+	}
+	body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, http.StatusRequestEntityTooLarge, errors.New("the body is over 4 MiB")
+	}
+	if err != nil {
+		return nil, http.StatusBadRequest, errors.New("the body ended early")
+	}
+	return body, 0, nil
+}
+
+func writeError(w http.ResponseWriter, status int, text string) {
+	writeJSON(w, status, struct {
+		Error string `json:"error"`
+	}{text})
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // the client may be gone: nobody is left to tell
+}

@@ -1,0 +1,94 @@
+package lab
+
+import "github.com/stint-dev/stint"
+
+// A Kind is an algorithm, explained: in short what docs/LIMITS.md says at
+// length. [Kinds] is the one place of these texts.
+type Kind struct {
+	Name  string `json:"name"` // as limits as text use it
+	Title string `json:"title"`
+	// Few, Most and Memory are the rows of the table of docs/LIMITS.md: what it
+	// is in a few words, the most that passes in one period, and the memory
+	// for a key.
+	Few    string `json:"few"`
+	Most   string `json:"most"`
+	Memory string `json:"memory"`
+	// How says how it works, Choose when to take it, Wrong how it disappoints.
+	How    string `json:"how"`
+	Choose string `json:"choose"`
+	Wrong  string `json:"wrong"`
+	// Level names what the curve shows.
+	Level string `json:"level"`
+	// Options are what a limit of this kind takes beside count and period:
+	// burst, parts, relaxed, count_denied.
+	Options []string `json:"options"`
+}
+
+var kinds = []Kind{
+	{
+		Name: stint.GCRA.String(), Title: "Bucket",
+		Few: "a bucket that fills all the time", Most: "burst + count", Memory: "1 or 2 words",
+		How:     "A bucket holds burst tokens and gets a new one every period ÷ count. A request takes its cost in tokens or is denied. token_bucket and leaky_bucket are the same arithmetic.",
+		Choose:  "Unless you have a reason not to. It smooths, and allows bursts of a size that you set.",
+		Wrong:   "“10 a second” does not mean at most 10 in any second: a full bucket and a second of refilling are up to 20. Set a burst of 1, or take a log.",
+		Level:   "tokens taken",
+		Options: []string{"burst"},
+	},
+	{
+		Name: stint.TokenBucketInterval.String(), Title: "Bucket, filled in lumps",
+		Few: "a bucket filled once a period", Most: "burst + count", Memory: "2 words",
+		How:     "The same bucket, but count tokens come at once, at each whole multiple of the period: on the full second, minute, hour.",
+		Choose:  "When a quota is handed out by the clock and what is left may be saved up to a burst.",
+		Wrong:   "Clients wait for the full minute and all come then. A burst and the next lump may meet at one edge.",
+		Level:   "tokens taken",
+		Options: []string{"burst"},
+	},
+	{
+		Name: stint.LeakyQueue.String(), Title: "Queue",
+		Few: "starts at an even pace, the rest waits", Most: "count + 1 started", Memory: "1 or 2 words",
+		How:     "Requests start one after another at an even pace. Who comes while others wait gets a place in line and is told the delay; when burst of them wait, the next is denied.",
+		Choose:  "In front of something that breaks under bursts and whose callers rather wait than come again.",
+		Wrong:   "When the queue is long, callers time out and the work is done for nobody. Keep burst × period ÷ count, the longest wait, below their patience.",
+		Level:   "places taken",
+		Options: []string{"burst"},
+	},
+	{
+		Name: stint.FixedWindow.String(), Title: "Fixed window",
+		Few: "a count that starts over", Most: "2 × count", Memory: "2 words",
+		How:     "One count for each period, aligned to the clock: it starts over on the full second, minute, hour; with a zone, at midnight or on the first of the month.",
+		Choose:  "For quotas that people read: 5,000 a day, 1,000,000 a month. When it starts over is on every clock.",
+		Wrong:   "At the edges: a full count just before and another just after. And everybody's window starts over together.",
+		Level:   "counted in the window",
+		Options: []string{"count_denied"},
+	},
+	{
+		Name: stint.SlidingLog.String(), Title: "Sliding log",
+		Few: "remembers every admission", Most: "count", Memory: "up to a word for each unit",
+		How:     "Every admitted request is remembered with its time, for one period. What is remembered and the new cost must not be above the count.",
+		Choose:  "For few and precious things: 5 log-ins a minute, a contract that says “in any 24 hours”.",
+		Wrong:   "Memory, with large counts and many keys. And a client that hammers passes again as soon as its old requests age out, unless count_denied counts its attempts too.",
+		Level:   "remembered from the last period",
+		Options: []string{"count_denied"},
+	},
+	{
+		Name: stint.SlidingCounter.String(), Title: "Sliding counter",
+		Few: "this window, and what overlaps of the last", Most: "below 2 × count", Memory: "3 words",
+		How:     "Two counts: this window's and that of the one before, which weighs as much as still overlaps the last period, as if its requests had come evenly.",
+		Choose:  "For high counts and many keys, when a few percent of error do not matter.",
+		Wrong:   "When requests did not come evenly: late in the window before, too much passes; early, too little.",
+		Level:   "weighed count",
+		Options: []string{"relaxed", "count_denied"},
+	},
+	{
+		Name: stint.SlidingBuckets.String(), Title: "Sliding window in parts",
+		Few: "a log cut into parts", Most: "count", Memory: "parts + 3 words, or half of that",
+		How:     "The period is cut into parts, and each has a count. What is in the parts that still overlap the last period counts in full.",
+		Choose:  "Where a log would be too large and too much must never pass.",
+		Wrong:   "It errs on the strict side: a request may count up to one part too long. More parts, less error, more memory.",
+		Level:   "counted in parts that still count",
+		Options: []string{"parts", "count_denied"},
+	},
+}
+
+// Kinds returns the algorithms, in the order of docs/LIMITS.md.
+func Kinds() []Kind { return kinds }

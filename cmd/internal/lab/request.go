@@ -1,0 +1,215 @@
+package lab
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stint-dev/stint"
+)
+
+// The bounds of a request.
+const (
+	MaxArrivals = 100_000 // requests sent, for each limit
+	MaxLimits   = 8
+	MaxClients  = 200
+	MaxColumns  = 2_000
+	// maxHorizon bounds the time that is simulated: 100 years, far from where
+	// int64 nanoseconds end.
+	maxHorizon = int64(100 * 365 * 24 * time.Hour)
+	// maxDepth is how deep JSON may nest. A request needs three.
+	maxDepth = 8
+)
+
+// A Request says what to simulate: the body of POST /v1/simulate. Durations are
+// text as Go writes it: "1.5s".
+type Request struct {
+	// Limits are tried side by side, each on its own: texts as [stint.Parse]
+	// reads them.
+	Limits []string `json:"limits"`
+	// Arrivals say who sends what.
+	Arrivals Arrivals `json:"arrivals"`
+	// Horizon is how long the simulation runs; what would arrive later does
+	// not. The default value is the end of the arrivals for the shapes text
+	// and list, at least a second; the other shapes need it.
+	Horizon string `json:"horizon"`
+	// Columns is into how many stretches of equal length the time is cut. The
+	// default value is 120.
+	Columns int `json:"columns"`
+	// Watch is the client whose state the columns show. The default value is
+	// the first.
+	Watch string `json:"watch"`
+	// Each asks for what became of each request, beside the columns. The
+	// default value is true.
+	Each *bool `json:"each"`
+	// Why asks to have one verdict explained.
+	Why *Place `json:"why"`
+	// Copy asks for one of the limits, counted from 0, in forms to paste
+	// elsewhere.
+	Copy *int `json:"copy"`
+}
+
+// A Place is one request under one limit, both counted from 0.
+type Place struct {
+	Limit   int `json:"limit"`
+	Request int `json:"request"`
+}
+
+// Decode reads a request strictly: an unknown field, a field given twice or in
+// capitals, text that is not UTF-8 and anything behind the object are errors.
+// What the fields mean is checked by [Simulate].
+func Decode(body []byte) (*Request, error) {
+	if !utf8.Valid(body) {
+		return nil, errors.New("the body is not UTF-8")
+	}
+	if err := checkNames(body); err != nil {
+		return nil, err
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	var r Request
+	if err := d.Decode(&r); err != nil {
+		return nil, plain(err)
+	}
+	return &r, nil
+}
+
+// plain says what is wrong without the words of encoding/json.
+func plain(err error) error {
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		name := wrong.Field
+		if name == "" {
+			name = "the body"
+		}
+		return fmt.Errorf("%s: not a %s", name, wrong.Value)
+	}
+	if wrong, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return fmt.Errorf("no JSON at byte %d: %w", wrong.Offset, wrong)
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("the JSON ends early")
+	}
+	return errors.New(strings.TrimPrefix(err.Error(), "json: "))
+}
+
+// checkNames refuses what encoding/json lets pass: names given twice or in
+// other letters, and more than one value.
+func checkNames(body []byte) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
+	if err := checkValue(d, 0); err != nil {
+		return plain(err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("something stands behind the JSON object")
+	}
+	return nil
+}
+
+func checkValue(d *json.Decoder, depth int) error {
+	token, err := d.Token()
+	if err != nil {
+		return err
+	}
+	if depth == 0 && token != json.Delim('{') {
+		return errors.New("want a JSON object")
+	}
+	if depth > maxDepth {
+		return fmt.Errorf("nested deeper than %d", maxDepth)
+	}
+	switch token {
+	case json.Delim('{'):
+		seen := make(map[string]bool)
+		for d.More() {
+			name, err := d.Token()
+			if err != nil {
+				return err
+			}
+			text, _ := name.(string) // names are strings, or Token has failed
+			if seen[text] {
+				return fmt.Errorf("%q is given twice", text)
+			}
+			if text != strings.ToLower(text) {
+				return fmt.Errorf("unknown field %q", text)
+			}
+			seen[text] = true
+			if err := checkValue(d, depth+1); err != nil {
+				return err
+			}
+		}
+	case json.Delim('['):
+		for d.More() {
+			if err := checkValue(d, depth+1); err != nil {
+				return err
+			}
+		}
+	default:
+		return nil
+	}
+	_, err = d.Token() // the end of it
+	return err
+}
+
+// limits reads the limits of a request.
+func (r *Request) limits() ([]stint.Limit, error) {
+	if len(r.Limits) == 0 || len(r.Limits) > MaxLimits {
+		return nil, fmt.Errorf("limits: %d given, want from 1 to %d", len(r.Limits), MaxLimits)
+	}
+	limits := make([]stint.Limit, len(r.Limits))
+	for i, text := range r.Limits {
+		l, err := stint.Parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("limits[%d]: %s", i, strings.TrimPrefix(err.Error(), "stint: "))
+		}
+		limits[i] = l
+	}
+	return limits, nil
+}
+
+// horizon reads the horizon, 0 if it is not given.
+func (r *Request) horizon() (int64, error) {
+	if r.Horizon == "" {
+		return 0, nil
+	}
+	return length("horizon", r.Horizon, 1)
+}
+
+// columns returns how many columns are asked for.
+func (r *Request) columns() (int64, error) {
+	switch {
+	case r.Columns == 0:
+		return 120, nil
+	case r.Columns < 0 || r.Columns > MaxColumns:
+		return 0, fmt.Errorf("columns: %d, want from 1 to %d", r.Columns, MaxColumns)
+	}
+	return int64(r.Columns), nil
+}
+
+// length reads a duration of at least so many nanoseconds.
+func length(name, text string, least int64) (int64, error) {
+	d, err := time.ParseDuration(text)
+	switch {
+	case text == "":
+		return 0, fmt.Errorf("%s: missing: want a duration such as 1.5s", name)
+	case err != nil:
+		return 0, fmt.Errorf("%s: %s is no duration: want one such as 1.5s", name, strconv.Quote(clip(text)))
+	case int64(d) < least || int64(d) > maxHorizon:
+		return 0, fmt.Errorf("%s: %v, want from %v to %v", name, d, time.Duration(least), time.Duration(maxHorizon))
+	}
+	return int64(d), nil
+}
+
+// clip shortens what is quoted in an error.
+func clip(s string) string {
+	const most = 60
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}

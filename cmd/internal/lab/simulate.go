@@ -1,0 +1,433 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/stint-dev/stint"
+)
+
+// An Answer is what became of the arrivals under each limit. Times and waits
+// are nanoseconds; times count from the start. Requests and columns count from
+// 0.
+type Answer struct {
+	Horizon int64 `json:"horizon"`
+	// Columns is into how many stretches the time is cut: one for each
+	// nanosecond at most. Number i begins at the first nanosecond at or after
+	// i·Horizon/Columns.
+	Columns int64 `json:"columns"`
+	// Requests is how many are sent. Under the shapes hammer and polite that
+	// is how many the client wants to send; each row has its tries.
+	Requests int      `json:"requests"`
+	Clients  []string `json:"clients"`
+	// At, Cost and Who say when each request was sent, at which cost and by
+	// which client. Cost is left out where all are 1, Who where there is one
+	// client, and At where each row has its own.
+	At   []int64 `json:"at,omitempty"`
+	Cost []int64 `json:"cost,omitempty"`
+	Who  []int   `json:"who,omitempty"`
+	Rows []*Row  `json:"rows"`
+	Why  *Why    `json:"why,omitempty"`
+	Copy *Copy   `json:"copy,omitempty"`
+}
+
+// A Row is what one limit did.
+type Row struct {
+	Limit    string `json:"limit"` // canonical text
+	Kind     string `json:"kind"`
+	Capacity int64  `json:"capacity"` // the most that could ever pass at one instant
+	Requests int    `json:"requests"`
+	Passed   int    `json:"passed"` // at once
+	Delayed  int    `json:"delayed"`
+	Denied   int    `json:"denied"`
+	// LongestWait is the longest delay.
+	LongestWait int64 `json:"longest_wait"`
+	// Most is the most units that one client's key started in any stretch of
+	// MostIn, the limit's period.
+	Most    int64   `json:"most"`
+	MostIn  int64   `json:"most_in"`
+	Columns Columns `json:"columns"`
+	// Each is what became of each request.
+	Each *Each `json:"each,omitempty"`
+
+	limit stint.Limit
+	keys  []int // of each request
+	sent  *Each
+}
+
+// Columns are the time cut into stretches of equal length: see [Answer.Columns].
+type Columns struct {
+	// Passed, Delayed and Denied count the requests that arrived in each.
+	Passed  []int64 `json:"passed"`
+	Delayed []int64 `json:"delayed"`
+	Denied  []int64 `json:"denied"`
+	// First is the first request of each, or -1, and FirstDenied the first
+	// that was denied.
+	First       []int `json:"first"`
+	FirstDenied []int `json:"first_denied"`
+	// Low and High are the least and the most units that the watched client
+	// had in use, up to the capacity.
+	Low  []int64 `json:"low"`
+	High []int64 `json:"high"`
+	// Remaining is how many requests of cost 1 would have passed at the last
+	// nanosecond of each, and RetryAfter how long the next would have waited.
+	Remaining  []int64 `json:"remaining"`
+	RetryAfter []int64 `json:"retry_after"`
+}
+
+// Each has a letter or a number for each request.
+type Each struct {
+	// Verdicts has p for passed, w for passed after a wait, d for denied.
+	Verdicts string `json:"verdicts"`
+	// Before is how many units were in use when the request came, and
+	// Remaining how many requests of cost 1 would still have passed after it.
+	Before    []int64 `json:"before"`
+	Remaining []int64 `json:"remaining"`
+	// RetryAfter is 0 for what passed and -1 for never. Delay is left out
+	// where nothing was delayed.
+	RetryAfter []int64 `json:"retry_after"`
+	Delay      []int64 `json:"delay,omitempty"`
+	// At, Cost and Who are those of the row where it has its own.
+	At []int64 `json:"at,omitempty"`
+
+	who  []int
+	cost []int64
+}
+
+// Simulate runs each limit on the arrivals. An error says what is wrong with
+// the request, or is that of the context.
+func Simulate(ctx context.Context, r *Request) (*Answer, error) {
+	limits, err := r.limits()
+	if err != nil {
+		return nil, err
+	}
+	horizon, err := r.horizon()
+	if err != nil {
+		return nil, err
+	}
+	columns, err := r.columns()
+	if err != nil {
+		return nil, err
+	}
+	t, err := r.Arrivals.traffic(horizon)
+	if err != nil {
+		return nil, err
+	}
+	watch := 0
+	if r.Watch != "" {
+		if watch = slices.Index(t.clients, r.Watch); watch < 0 {
+			return nil, fmt.Errorf("watch: there is no client %q", clip(r.Watch))
+		}
+	}
+	a := &Answer{Horizon: t.horizon, Columns: min(columns, t.horizon), Requests: len(t.sends), Clients: t.clients}
+	if a.Rows, err = runAll(ctx, limits, t, watch, a.Columns); err != nil {
+		return nil, err
+	}
+	if r.Each == nil || *r.Each {
+		a.each(t)
+	}
+	return a, a.asked(r, t)
+}
+
+// runAll plays the traffic to each limit, all at once.
+func runAll(ctx context.Context, limits []stint.Limit, t *traffic, watch int, columns int64) ([]*Row, error) {
+	rows, errs := make([]*Row, len(limits)), make([]error, len(limits))
+	var all sync.WaitGroup
+	for i, l := range limits {
+		all.Go(func() { rows[i], errs[i] = run(ctx, l, t, watch, columns) })
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}
+
+// each adds what became of each request.
+func (a *Answer) each(t *traffic) {
+	for _, row := range a.Rows {
+		each := *row.sent
+		if t.retry == 0 {
+			each.At = nil
+		}
+		if row.Delayed == 0 {
+			each.Delay = nil
+		}
+		row.Each = &each
+	}
+	if t.retry != 0 {
+		return
+	}
+	costs, whos := false, false
+	for _, s := range t.sends {
+		a.At, a.Cost, a.Who = append(a.At, s.at), append(a.Cost, s.cost), append(a.Who, s.who)
+		costs, whos = costs || s.cost != 1, whos || s.who != 0
+	}
+	if !costs {
+		a.Cost = nil
+	}
+	if !whos {
+		a.Who = nil
+	}
+}
+
+// asked adds what the request asks about one limit.
+func (a *Answer) asked(r *Request, t *traffic) error {
+	if w := r.Why; w != nil {
+		if w.Limit < 0 || w.Limit >= len(a.Rows) {
+			return fmt.Errorf("why.limit: %d, want from 0 to %d", w.Limit, len(a.Rows)-1)
+		}
+		row := a.Rows[w.Limit]
+		if w.Request < 0 || w.Request >= row.Requests {
+			return fmt.Errorf("why.request: %d, want from 0 to %d", w.Request, row.Requests-1)
+		}
+		a.Why = row.why(*w, t)
+	}
+	if c := r.Copy; c != nil {
+		if *c < 0 || *c >= len(a.Rows) {
+			return fmt.Errorf("copy: %d, want from 0 to %d", *c, len(a.Rows)-1)
+		}
+		a.Copy = a.Rows[*c].copy(t)
+		a.Copy.Limit = *c
+	}
+	return nil
+}
+
+// A table holds the states of keys under one limit.
+type table struct {
+	meter  *stint.Meter
+	states [][]uint64
+}
+
+func newTable(l stint.Limit, keys int) (*table, error) {
+	meter, err := stint.NewMeter(l)
+	if err != nil {
+		return nil, err
+	}
+	return &table{meter, make([][]uint64, keys)}, nil
+}
+
+// state returns the state of a key, with room for a charge.
+func (t *table) state(key int, now, cost int64) []uint64 {
+	s := t.states[key]
+	if s == nil {
+		s = make([]uint64, t.meter.Words())
+		t.states[key] = s
+	}
+	if need := t.meter.Room(s, now, cost); need > len(s) {
+		larger := make([]uint64, max(need, 2*len(s)))
+		t.meter.Move(larger, s)
+		s = larger
+		t.states[key] = s
+	}
+	return s
+}
+
+// peek says how a key stands to a request of cost 1.
+func (t *table) peek(key int, now int64) stint.Decision {
+	s := t.state(key, now, 1)
+	return t.meter.Answer(s, now, 1, t.meter.Admits(s, now, 1))
+}
+
+// take decides one request; before is how its key stood.
+func (t *table) take(key int, now, cost int64) (before, d stint.Decision) {
+	s := t.state(key, now, cost)
+	before = t.meter.Answer(s, now, cost, true)
+	t.meter.TakeInto(&d, s, now, cost)
+	return before, d
+}
+
+// A runner plays traffic to one limit and fills its row.
+type runner struct {
+	ctx              context.Context
+	row              *Row
+	table            *table
+	watch            int // the key whose state the columns show
+	columns, horizon int64
+	next             int64 // where the next column begins
+	letter           []byte
+}
+
+// run plays the traffic to one limit.
+func run(ctx context.Context, l stint.Limit, t *traffic, watch int, columns int64) (*Row, error) {
+	keys := len(t.clients)
+	if t.shared {
+		keys, watch = 1, 0
+	}
+	states, err := newTable(l, keys)
+	if err != nil {
+		return nil, err
+	}
+	row := &Row{Limit: l.String(), Kind: l.Kind().String(), Capacity: l.Capacity(), MostIn: int64(l.Period()), limit: l, sent: newEach(len(t.sends))}
+	row.keys = make([]int, 0, len(t.sends))
+	r := &runner{ctx: ctx, row: row, table: states, watch: watch, columns: columns, horizon: t.horizon}
+	if t.retry == 0 {
+		err = r.open(t)
+	} else {
+		err = r.closed(t)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.columnsUpTo(t.horizon)
+	r.closeColumn(t.horizon - 1)
+	row.sent.Verdicts = string(r.letter)
+	row.Requests = len(r.letter)
+	row.Most = row.most()
+	return row, nil
+}
+
+// newEach has room for so many requests.
+func newEach(n int) *Each {
+	numbers := make([]int64, 6*n)
+	part := func(i int) []int64 { return numbers[i*n : i*n : (i+1)*n] }
+	return &Each{Before: part(0), Remaining: part(1), RetryAfter: part(2), Delay: part(3), At: part(4), cost: part(5), who: make([]int, 0, n)}
+}
+
+// open plays requests that come at their own times.
+func (r *runner) open(t *traffic) error {
+	for _, s := range t.sends {
+		key := s.who
+		if t.shared {
+			key = 0
+		}
+		if _, err := r.step(s, key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// closed plays one client that sends one request after another and waits for
+// what becomes of it.
+func (r *runner) closed(t *traffic) error {
+	now := int64(0)
+	for _, s := range t.sends {
+		for s.at = max(s.at, now); s.at < t.horizon; {
+			d, err := r.step(s, 0)
+			if err != nil {
+				return err
+			}
+			wait, ok := int64(d.Delay), true
+			if !d.Allowed {
+				if wait = t.retry; wait == retryAfter {
+					wait, ok = int64(d.RetryAfter), d.RetryAfter != stint.Never
+				}
+			}
+			if s.at += min(wait, t.horizon); d.Allowed || !ok {
+				break
+			}
+		}
+		now = s.at
+	}
+	return nil
+}
+
+// step decides one request.
+func (r *runner) step(s send, key int) (stint.Decision, error) {
+	each, c := r.row.sent, &r.row.Columns
+	i := len(r.letter)
+	if i == MaxArrivals {
+		return stint.Decision{}, errors.New("arrivals: the client tries more than 100000 times: a longer gap or a shorter horizon")
+	}
+	if i%256 == 0 && r.ctx.Err() != nil {
+		return stint.Decision{}, r.ctx.Err()
+	}
+	r.columnsUpTo(s.at + 1)
+	before, d := r.table.take(key, s.at, s.cost)
+	used := d.Limit - before.Remaining
+	if now := len(c.Low) - 1; key == r.watch {
+		after := d.Limit - d.Remaining
+		c.Low[now], c.High[now] = min(c.Low[now], used, after), max(c.High[now], used, after)
+	}
+	each.At, each.cost, each.who = append(each.At, s.at), append(each.cost, s.cost), append(each.who, s.who)
+	each.Before, each.Remaining = append(each.Before, used), append(each.Remaining, d.Remaining)
+	each.RetryAfter, each.Delay = append(each.RetryAfter, int64(d.RetryAfter)), append(each.Delay, int64(d.Delay))
+	r.row.keys = append(r.row.keys, key)
+	r.letter = append(r.letter, r.row.count(i, d))
+	return d, nil
+}
+
+// count adds a decision to the totals and its column, and returns its letter.
+func (row *Row) count(i int, d stint.Decision) byte {
+	c := &row.Columns
+	now := len(c.Passed) - 1
+	if c.First[now] < 0 {
+		c.First[now] = i
+	}
+	switch {
+	case !d.Allowed:
+		row.Denied++
+		c.Denied[now]++
+		if c.FirstDenied[now] < 0 {
+			c.FirstDenied[now] = i
+		}
+		return 'd'
+	case d.Delay > 0:
+		row.Delayed++
+		row.LongestWait = max(row.LongestWait, int64(d.Delay))
+		c.Delayed[now]++
+		return 'w'
+	}
+	row.Passed++
+	c.Passed[now]++
+	return 'p'
+}
+
+// columnsUpTo closes the columns that end before a time, and opens the one
+// that holds the nanosecond before it.
+func (r *runner) columnsUpTo(end int64) {
+	c := &r.row.Columns
+	for r.next < end {
+		if len(c.Low) > 0 {
+			r.closeColumn(r.next - 1)
+		}
+		used := r.row.Capacity - r.table.peek(r.watch, r.next).Remaining
+		c.Low, c.High = append(c.Low, used), append(c.High, used)
+		c.Passed, c.Delayed, c.Denied = append(c.Passed, 0), append(c.Delayed, 0), append(c.Denied, 0)
+		c.First, c.FirstDenied = append(c.First, -1), append(c.FirstDenied, -1)
+		r.next = quotient(int64(len(c.Low)), r.horizon, r.columns, true)
+	}
+}
+
+// closeColumn notes how the watched key stands at the end of a column.
+func (r *runner) closeColumn(last int64) {
+	c := &r.row.Columns
+	d := r.table.peek(r.watch, last)
+	used, now := d.Limit-d.Remaining, len(c.Low)-1
+	c.Low[now], c.High[now] = min(c.Low[now], used), max(c.High[now], used)
+	c.Remaining, c.RetryAfter = append(c.Remaining, d.Remaining), append(c.RetryAfter, int64(d.RetryAfter))
+}
+
+// most returns the most units that one key started in any stretch as long as
+// the period.
+func (row *Row) most() int64 {
+	each := row.sent
+	starts := make(map[int][]send)
+	for i, letter := range each.Verdicts {
+		if letter != 'd' && each.cost[i] > 0 {
+			key := row.keys[i]
+			at := each.At[i] + min(each.Delay[i], math.MaxInt64-each.At[i])
+			starts[key] = append(starts[key], send{at: at, cost: each.cost[i]})
+		}
+	}
+	most := uint64(0)
+	for _, all := range starts { // a queue starts what it admits in order
+		sum, first := uint64(0), 0 // no kind lets twice the greatest int64 pass in a period
+		for _, s := range all {
+			sum += uint64(s.cost)
+			for all[first].at <= s.at-row.MostIn {
+				sum -= uint64(all[first].cost)
+				first++
+			}
+			most = max(most, sum)
+		}
+	}
+	return int64(min(most, math.MaxInt64))
+}

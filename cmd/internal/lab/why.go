@@ -1,0 +1,216 @@
+package lab
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/stint-dev/stint"
+)
+
+// A Why explains one verdict in words and numbers.
+type Why struct {
+	Place
+	Client     string `json:"client"`
+	At         int64  `json:"at"`
+	Cost       int64  `json:"cost"`
+	Verdict    string `json:"verdict"` // passed, delayed or denied
+	RetryAfter int64  `json:"retry_after"`
+	Delay      int64  `json:"delay"`
+	// Title is the verdict in one line, Words are sentences, Facts the numbers
+	// that it rests on.
+	Title string   `json:"title"`
+	Words []string `json:"words"`
+	Facts []Fact   `json:"facts"`
+	// Counted is what counted against the request, the oldest first, and More
+	// how many later entries of it are left out.
+	Counted []Counted `json:"counted,omitempty"`
+	More    int       `json:"more,omitempty"`
+}
+
+// mostCounted is how many entries of what counted are listed: the oldest are
+// those that leave next.
+const mostCounted = 20
+
+// A Fact is a number that a verdict rests on: units, or nanoseconds (times
+// from the start).
+type Fact struct {
+	Name  string `json:"name"`
+	Label string `json:"label"`
+	Value int64  `json:"value"`
+	Text  string `json:"text"`
+}
+
+// Counted is units that counted: what came in [From, To), or, in a log, what
+// came at From and counts until To.
+type Counted struct {
+	From  int64  `json:"from"`
+	To    int64  `json:"to"`
+	Units int64  `json:"units"`
+	Text  string `json:"text"`
+}
+
+// A charge is units that were counted at a moment.
+type charge struct{ at, units int64 }
+
+// A moment is one decision and what it rests on.
+type moment struct {
+	limit  stint.Limit
+	at     int64
+	cost   int64
+	before stint.Decision // how the key stood
+	d      stint.Decision // what was decided
+	// charges are all on the key before this one, in order.
+	charges []charge
+	why     *Why
+}
+
+// why plays the limit once more, up to one request, and explains it.
+func (row *Row) why(p Place, t *traffic) *Why {
+	states, err := newTable(row.limit, len(t.clients))
+	if err != nil {
+		panic(err) // the row was made by the same limit
+	}
+	each, i := row.sent, p.Request
+	m := moment{limit: row.limit, at: each.At[i], cost: each.cost[i]}
+	for j := range i + 1 {
+		if row.keys[j] != row.keys[i] {
+			continue
+		}
+		m.before, m.d = states.take(row.keys[j], each.At[j], each.cost[j])
+		if j < i && (m.d.Allowed || row.limit.CountDenied()) && each.cost[j] > 0 {
+			m.charges = append(m.charges, charge{each.At[j], each.cost[j]})
+		}
+	}
+	m.why = &Why{
+		Place: p, Client: t.clients[each.who[i]], At: m.at, Cost: m.cost,
+		RetryAfter: int64(m.d.RetryAfter), Delay: int64(m.d.Delay), Facts: []Fact{},
+	}
+	m.explain()
+	return m.why
+}
+
+// explain fills in the words and numbers.
+func (m *moment) explain() {
+	w := m.why
+	switch {
+	case !m.d.Allowed:
+		w.Verdict, w.Title = "denied", "Denied at "+m.clock(m.at)
+	case m.d.Delay > 0:
+		w.Verdict, w.Title = "delayed", fmt.Sprintf("Passed at %s, to start %v later", m.clock(m.at), m.d.Delay)
+	default:
+		w.Verdict, w.Title = "passed", "Passed at "+m.clock(m.at)
+	}
+	m.unit("cost", "this request's cost", m.cost)
+	if m.cost > m.d.Limit {
+		m.unit("capacity", "the most that can ever pass at once", m.d.Limit)
+		m.say("A cost of %d never passes: at one instant at most %d can, however long it waits.", m.cost, m.d.Limit)
+		return
+	}
+	if m.cost == 0 {
+		m.say("A cost of 0 always passes, and takes nothing.")
+		return
+	}
+	switch m.limit.Kind() {
+	case stint.GCRA:
+		m.bucket()
+	case stint.TokenBucketInterval:
+		m.interval()
+	case stint.LeakyQueue:
+		m.queue()
+	case stint.FixedWindow:
+		m.window()
+	case stint.SlidingLog:
+		m.log()
+	case stint.SlidingCounter:
+		m.counter()
+	case stint.SlidingBuckets:
+		m.parts()
+	}
+	if m.d.Allowed {
+		m.say("After it, %s remained.", units(m.d.Remaining))
+		return
+	}
+	m.span("retry_after", "retry after", int64(m.d.RetryAfter))
+	m.say("If nothing else comes, it passes at %s: retry after %v.", m.clock(plus(m.at, int64(m.d.RetryAfter))), m.d.RetryAfter)
+	if m.limit.CountDenied() {
+		m.say("This denial was counted too, as count_denied says.")
+	}
+}
+
+func (m *moment) say(format string, args ...any) {
+	m.why.Words = append(m.why.Words, fmt.Sprintf(format, args...))
+}
+
+func (m *moment) unit(name, label string, n int64) {
+	m.why.Facts = append(m.why.Facts, Fact{name, label, n, fmt.Sprint(n)})
+}
+
+func (m *moment) span(name, label string, ns int64) {
+	m.why.Facts = append(m.why.Facts, Fact{name, label, ns, time.Duration(ns).String()})
+}
+
+func (m *moment) moment(name, label string, at int64) {
+	m.why.Facts = append(m.why.Facts, Fact{name, label, at, m.clock(at)})
+}
+
+// clock writes a time: from the start, or by the calendar that the limit goes
+// by.
+func (m *moment) clock(at int64) string {
+	if _, zone := m.limit.Calendar(); zone != "" {
+		if place, err := time.LoadLocation(zone); err == nil {
+			return time.Unix(0, at).In(place).Format("2006-01-02 15:04:05.999999999 MST")
+		}
+	}
+	return time.Duration(at).String()
+}
+
+// units writes how many requests or units.
+func units(n int64) string {
+	if n == 1 {
+		return "1 unit"
+	}
+	return fmt.Sprintf("%d units", n)
+}
+
+// verb says that a request fits what is there, or that it does not.
+func (m *moment) verb(fits, fitsNot string) string {
+	if m.d.Allowed {
+		return fits
+	}
+	return fitsNot
+}
+
+// stretch returns the time that n units take, n·W/L, rounded up to whole
+// nanoseconds.
+func (m *moment) stretch(n int64) int64 {
+	return quotient(n, int64(m.limit.Period()), m.limit.Count(), true)
+}
+
+// pace writes the time that one unit takes.
+func (m *moment) pace() string {
+	period, count := int64(m.limit.Period()), m.limit.Count()
+	if period%count == 0 {
+		return time.Duration(period / count).String()
+	}
+	return fmt.Sprintf("%v ÷ %d", m.limit.Period(), count)
+}
+
+// tally sums the charges in [from, to).
+func (m *moment) tally(from, to int64) int64 {
+	sum := int64(0)
+	for _, c := range m.charges {
+		if from <= c.at && c.at < to {
+			sum = plus(sum, c.units)
+		}
+	}
+	return sum
+}
+
+// plus returns a + b of two numbers from 0 on, held at the greatest int64.
+func plus(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}

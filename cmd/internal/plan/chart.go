@@ -1,0 +1,133 @@
+package plan
+
+import (
+	"fmt"
+	"html/template"
+	"math"
+	"slices"
+	"strings"
+)
+
+// The size of a drawing, in its own units, and the room for labels around it.
+const (
+	chartWidth  = 720
+	chartHeight = 240
+	chartLeft   = 56
+	chartRight  = 16
+	chartTop    = 12
+	chartBottom = 28
+)
+
+// A chart is a drawing with its axes.
+type chart struct{ strings.Builder }
+
+func newChart(label string) *chart {
+	c := &chart{}
+	fmt.Fprintf(c, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s">`, chartWidth, chartHeight, template.HTMLEscapeString(label))
+	return c
+}
+
+func (c *chart) done() template.HTML { return template.HTML(c.String() + "</svg>") }
+
+func (c *chart) text(x, y float64, class, text string) {
+	fmt.Fprintf(c, `<text x="%.1f" y="%.1f" class="%s">%s</text>`, x, y, class, template.HTMLEscapeString(text))
+}
+
+func (c *chart) line(x1, y1, x2, y2 float64, class string) {
+	fmt.Fprintf(c, `<path class="%s" d="M%.1f %.1fL%.1f %.1f"/>`, class, x1, y1, x2, y2)
+}
+
+// across and up are places in the plane of the drawing, from 0 to 1.
+func across(part float64) float64 {
+	return chartLeft + part*(chartWidth-chartLeft-chartRight)
+}
+
+func up(part float64) float64 {
+	return chartHeight - chartBottom - part*(chartHeight-chartTop-chartBottom)
+}
+
+// ticks are round numbers up to most, four at the most.
+func ticks(most int64) (all []int64) {
+	step := roundUp(max((most+3)/4, 1))
+	for n := step; n <= most; n += step {
+		all = append(all, n)
+	}
+	return all
+}
+
+// timeChart draws the requests over time, and for each limit what it would
+// have denied, one of which is shown at a time.
+func timeChart(t *Traffic, tried []Result) template.HTML {
+	c := newChart("Requests over time, and of these what a limit would have denied")
+	most := slices.Max(t.Bars)
+	width := 1 / float64(len(t.Bars))
+	for _, n := range ticks(most) {
+		y := up(float64(n) / float64(most))
+		c.line(across(0), y, across(1), y, "grid")
+		c.text(chartLeft-6, y+4, "end", number(n))
+	}
+	bars := func(class string, values []int64) {
+		fmt.Fprintf(c, `<path class="%s" d="`, class)
+		for i, n := range values {
+			if n > 0 {
+				x := across(float64(i) * width)
+				fmt.Fprintf(c, "M%.1f %.1fV%.1fH%.1fV%.1fz", x, up(0), up(float64(n)/float64(most)), across(float64(i+1)*width), up(0))
+			}
+		}
+		c.WriteString(`"/>`)
+	}
+	bars("all", t.Bars)
+	for i, r := range tried {
+		class := fmt.Sprintf("denied shown-%d", i)
+		if i > 0 {
+			class += " hidden"
+		}
+		bars(class, r.bars)
+	}
+	c.line(across(0), up(0), across(1), up(0), "axis")
+	const labels = 4
+	for i := range labels {
+		bar := i * len(t.Bars) / labels
+		when := t.Start.Add(timeOf(t.Bar, bar))
+		c.text(across(float64(bar)*width), chartHeight-8, "start", when.Format("2 Jan 15:04"))
+	}
+	return c.done()
+}
+
+// curveChart draws the least burst by rate, for shares of the clients.
+func curveChart(points []Point, choice *Choice) template.HTML {
+	c := newChart("The least burst that lets everything of so many clients through, by rate")
+	most := int64(10)
+	for _, p := range points {
+		most = max(most, p.Max)
+	}
+	height := func(n int64) float64 { return up(math.Log10(float64(max(n, 1))) / math.Log10(float64(most))) }
+	for n := int64(1); n <= most; n *= 10 {
+		c.line(across(0), height(n), across(1), height(n), "grid")
+		c.text(chartLeft-6, height(n)+4, "end", number(n))
+	}
+	place := func(i int) float64 { return across((float64(i) + 0.5) / float64(len(points))) }
+	for i, p := range points {
+		if i%2 == 0 {
+			c.text(place(i), chartHeight-8, "middle", p.Rate)
+		}
+	}
+	for k, of := range []func(Point) int64{
+		func(p Point) int64 { return p.P50 }, func(p Point) int64 { return p.P90 }, func(p Point) int64 { return p.P99 },
+		func(p Point) int64 { return p.P999 }, func(p Point) int64 { return p.Max },
+	} {
+		fmt.Fprintf(c, `<path class="curve curve-%d" d="`, k)
+		for i, p := range points {
+			fmt.Fprintf(c, "%c%.1f %.1f", "ML"[min(i, 1)], place(i), height(of(p)))
+		}
+		c.WriteString(`"/>`)
+	}
+	if choice != nil {
+		for i, k := range choice.Candidates {
+			if k.text() == choice.Tightest {
+				fmt.Fprintf(c, `<circle class="chosen" cx="%.1f" cy="%.1f" r="5"><title>%s</title></circle>`, place(i), height(k.Burst), choice.Tightest)
+			}
+		}
+	}
+	return c.done()
+}

@@ -1,0 +1,367 @@
+package plan
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint"
+)
+
+// A Target is what a limit may deny at most.
+type Target struct {
+	// Share is of the clients, or of the requests.
+	Share    float64
+	Requests bool
+}
+
+// ParseTarget reads "0.1%", "0.1% of clients" or "0.1% of requests".
+func ParseTarget(text string) (Target, error) {
+	number, of, ok := strings.Cut(text, "%")
+	share, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if !ok || err != nil || !(share >= 0 && share <= 100) {
+		return Target{}, fmt.Errorf("%q: write a share such as 0.1%%, 0.1%% of clients or 0.1%% of requests", text)
+	}
+	t := Target{Share: share / 100}
+	switch strings.TrimPrefix(strings.TrimSpace(of), "of ") {
+	case "", "clients":
+	case "requests":
+		t.Requests = true
+	default:
+		return Target{}, fmt.Errorf("%q: a share is of clients or of requests", text)
+	}
+	return t, nil
+}
+
+// String returns the target in words.
+func (t Target) String() string {
+	of := "clients"
+	if t.Requests {
+		of = "requests"
+	}
+	return strconv.FormatFloat(t.Share*100, 'f', -1, 64) + "% of " + of
+}
+
+// most returns how many of n that is, rounded down.
+func (t Target) most(n int64) int64 { return int64(math.Floor(t.Share*float64(n) + 1e-9)) }
+
+// What makes a limit tight is how much it lets pass in tightWithin: burst and
+// rate. And whoever has used it up is as good as new within recoverWithin, or
+// the burst would be as long as the log.
+const (
+	tightWithin   = time.Minute
+	recoverWithin = time.Hour
+)
+
+// A Candidate is the least burst for a rate that keeps to the target.
+type Candidate struct {
+	Rate  string `json:"rate"`
+	Burst int64  `json:"burst"`
+	// Minute is the most that passes in any minute.
+	Minute int64 `json:"most_per_minute"`
+	// Recovers is how long an empty bucket takes to be full.
+	Recovers Duration `json:"recovers"`
+	// Fits reports whether that is soon enough.
+	Fits bool `json:"fits"`
+
+	rate Rate
+}
+
+func candidate(rate Rate, burst int64) Candidate {
+	burst = max(burst, 1)
+	recovers := time.Duration(math.MaxInt64)
+	if burst < math.MaxInt64/rate.unit() {
+		recovers = time.Duration(burst * rate.unit())
+	}
+	return Candidate{
+		Rate: rate.String(), Burst: burst, rate: rate,
+		Minute:   burst + int64(tightWithin)/rate.unit(),
+		Recovers: Duration(recovers), Fits: recovers <= recoverWithin,
+	}
+}
+
+// tightest returns the candidate that lets the least pass in a minute, of
+// those that recover in time if any does.
+func tightest(all []Candidate) Candidate {
+	return slices.MinFunc(all, func(a, b Candidate) int {
+		if a.Fits != b.Fits {
+			if a.Fits {
+				return -1
+			}
+			return 1
+		}
+		if !a.Fits {
+			return cmp.Compare(a.Recovers, b.Recovers)
+		}
+		return cmp.Or(cmp.Compare(a.Minute, b.Minute), cmp.Compare(a.Burst, b.Burst))
+	})
+}
+
+// bursts are round numbers: what is between is rounded up.
+func roundUp(n int64) int64 {
+	for unit := int64(1); ; unit *= 10 {
+		for _, step := range [...]int64{10, 12, 15, 20, 25, 30, 40, 50, 60, 80} {
+			if step*unit%10 == 0 && step*unit/10 >= n {
+				return step * unit / 10
+			}
+		}
+		if n <= 10 {
+			return max(n, 1)
+		}
+		if unit > math.MaxInt64/1000 {
+			return n
+		}
+	}
+}
+
+// A Choice is the limit to try, and how sure that is.
+type Choice struct {
+	Target string `json:"target"`
+	// Tightest is the tightest limit that keeps to the target on this log, and
+	// Limit that with the margin for growth.
+	Tightest   string      `json:"tightest"`
+	Limit      string      `json:"limit"`
+	Margin     float64     `json:"margin"`
+	Candidates []Candidate `json:"candidates"`
+	// Would is what Limit would have done to this log.
+	Would Result `json:"would"`
+	// Halves is how the choice made on the first half of the time held on the
+	// second; nil if a half has no requests.
+	Halves *Halves `json:"halves"`
+	// Doubts say in words how sure this is.
+	Doubts []string `json:"doubts"`
+	// Rule is a rules file to paste, and Check the command that looks at the
+	// limit again later.
+	Rule  string `json:"rule"`
+	Check string `json:"check"`
+}
+
+// Halves is a choice that was made without the second half of the log, and
+// what it would have done to that.
+type Halves struct {
+	Limit         string `json:"limit"`
+	Requests      int64  `json:"requests"`
+	Denied        int64  `json:"denied"`
+	Clients       int64  `json:"clients"`
+	ClientsDenied int64  `json:"clients_denied"`
+	Held          bool   `json:"held"`
+}
+
+// A between passes on the events of a stretch of time: from ≤ at < to.
+type between struct {
+	from, to int64
+	sinks    []sink
+}
+
+func (b *between) add(events []event) {
+	start, _ := slices.BinarySearchFunc(events, b.from, func(e event, at int64) int { return cmp.Compare(e.at, at) })
+	end, _ := slices.BinarySearchFunc(events, b.to, func(e event, at int64) int { return cmp.Compare(e.at, at) })
+	for _, s := range b.sinks {
+		s.add(events[start:end])
+	}
+}
+
+// A chooser finds limits in what is spooled.
+type chooser struct {
+	target Target
+	margin float64
+	spool  *spool
+	skip   []bool
+
+	outliers int // clients that are far from the rest
+}
+
+// candidates returns the least burst for each rate, for a stretch of the log
+// whose curve is known.
+func (c *chooser) candidates(ctx context.Context, from, to int64, demand *curve) ([]Candidate, error) {
+	bursts := make([]int64, len(rates))
+	for i := range rates {
+		needs := demand.needs(i)
+		if len(needs) == 0 {
+			return nil, errNothing
+		}
+		most := needs[0]
+		if !c.target.Requests {
+			most = 1
+			if k := c.target.most(int64(len(needs))); k < int64(len(needs)) {
+				most = needs[k]
+			}
+		}
+		bursts[i] = roundUp(most)
+	}
+	if c.target.Requests {
+		if err := c.search(ctx, from, to, bursts); err != nil {
+			return nil, err
+		}
+	}
+	var all []Candidate
+	for i, r := range rates {
+		all = append(all, candidate(r, bursts[i]))
+	}
+	return all, nil
+}
+
+// search lowers the bursts, with which nothing is denied, as far as the share
+// of requests allows: a pass for each halving of what is left to try.
+func (c *chooser) search(ctx context.Context, from, to int64, bursts []int64) error {
+	low := make([]int64, len(bursts)) // too low
+	for {
+		var tried []*replay
+		var which []int
+		window := &between{from: from, to: to}
+		for i, r := range rates {
+			if try := roundUp((low[i] + bursts[i] + 1) / 2); low[i]+1 < bursts[i] {
+				if try >= bursts[i] { // no round number between
+					if try = (low[i] + bursts[i]) / 2; bursts[i] > 10 {
+						continue
+					}
+				}
+				limit := stint.New(r.Count, r.Period).WithBurst(try)
+				p, err := replayOf("", limit)
+				if err != nil {
+					return err
+				}
+				tried, which = append(tried, p), append(which, i)
+				window.sinks = append(window.sinks, newLedger(p))
+			}
+		}
+		if len(tried) == 0 {
+			return nil
+		}
+		if err := c.spool.replay(ctx, c.skip, window); err != nil {
+			return err
+		}
+		for k, p := range tried {
+			if i, burst := which[k], p.meter.Limit().Burst(); p.sum <= c.target.most(p.total) {
+				bursts[i] = burst
+			} else {
+				low[i] = burst
+			}
+		}
+	}
+}
+
+// withMargin returns the limit of a candidate with room for growth. A count
+// that is too small to grow by a part of itself grows over a longer period.
+func (c *chooser) withMargin(best Candidate) stint.Limit {
+	grow := func(n int64) int64 { return int64(math.Ceil(float64(n)*(1+c.margin) - 1e-9)) }
+	count, period := best.rate.Count, best.rate.Period
+	for period < time.Hour && float64(grow(count)) > float64(count)*(1+c.margin)*1.05 {
+		count, period = count*60, period*60
+	}
+	return stint.New(grow(count), period).WithBurst(roundUp(grow(best.Burst)))
+}
+
+// halves makes the choice on the first half of the time and holds it against
+// the second.
+func (c *chooser) halves(ctx context.Context, first, last int64) (*Halves, error) {
+	middle := first + (last-first)/2 + 1
+	var early curve
+	if err := c.spool.replay(ctx, c.skip, &between{math.MinInt64, middle, []sink{&early}}); err != nil {
+		return nil, err
+	}
+	all, err := c.candidates(ctx, math.MinInt64, middle, &early)
+	if err != nil {
+		return nil, nil //nolint:nilerror // nothing in the first half
+	}
+	limit := c.withMargin(tightest(all))
+	p, err := replayOf("", limit)
+	if err != nil {
+		return nil, err
+	}
+	var sent traffic
+	if err := c.spool.replay(ctx, c.skip, &between{middle, math.MaxInt64, []sink{newLedger(p), &sent}}); err != nil {
+		return nil, err
+	}
+	if p.total == 0 {
+		return nil, nil
+	}
+	h := &Halves{
+		Limit: limit.String(), Requests: p.total, Denied: p.sum,
+		Clients: sent.clients(), ClientsDenied: int64(len(p.denied) - 1),
+	}
+	h.Held = h.ClientsDenied <= c.target.most(h.Clients)
+	if c.target.Requests {
+		h.Held = h.Denied <= c.target.most(h.Requests)
+	}
+	return h, nil
+}
+
+// choose finds the limit.
+func (c *chooser) choose(ctx context.Context, r *reading, demand *curve, who told) (*Choice, error) {
+	all, err := c.candidates(ctx, math.MinInt64, math.MaxInt64, demand)
+	if err != nil {
+		return nil, err
+	}
+	best := tightest(all)
+	limit := c.withMargin(best)
+	p, err := replayOf(limit.String(), limit)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.spool.replay(ctx, c.skip, newLedger(p)); err != nil {
+		return nil, err
+	}
+	choice := &Choice{
+		Target: c.target.String(), Margin: c.margin, Candidates: all,
+		Tightest: limitOf(best.rate, best.Burst),
+		Limit:    limit.String(), Would: p.report(who),
+	}
+	if choice.Halves, err = c.halves(ctx, r.first, r.last); err != nil {
+		return nil, err
+	}
+	choice.Doubts = c.doubts(r, who.clients, choice)
+	choice.Rule = r.options.rule(limit)
+	choice.Check = r.options.command(limit)
+	return choice, nil
+}
+
+// doubts says what this log cannot show.
+func (c *chooser) doubts(r *reading, n int64, choice *Choice) []string {
+	doubts := []string{}
+	say := func(format string, args ...any) { doubts = append(doubts, fmt.Sprintf(format, args...)) }
+	span := time.Duration(r.last - r.first)
+	switch {
+	case span < 24*time.Hour:
+		say("the log is %s long: not a whole day, so its peak may be missing", Duration(span))
+	case span < 7*24*time.Hour:
+		say("the log is %s long: not a whole week, so a busier day may be missing", Duration(span))
+	}
+	switch {
+	case c.target.Requests:
+	case c.target.Share > 0 && c.target.most(n) < 1:
+		say("%s, of %d, is not even one: none may be denied", c.target, n)
+	case n < 1000:
+		say("%d clients are few: one more or less changes the share by %.2g%%", n, 100/float64(n))
+	}
+	if r.tally.subsecond == 0 {
+		say("times are whole seconds: what came spread over a second is taken as at once")
+	}
+	switch h := choice.Halves; {
+	case h == nil:
+		say("one half of the time has no requests: the choice could not be tried on what it was not made from")
+	case !h.Held:
+		say("the choice made on the first half did not hold on the second: take more log, or more margin")
+	}
+	if c.outliers > 0 {
+		say("%s far from the rest shape this, if they are let through: see above, and try --ignore-top or --ignore-key", plural(int64(c.outliers), "client"))
+	}
+	if !candidateFits(choice.Candidates) {
+		say("no limit recovers within %s: some clients send more than any sensible one lets pass", Duration(recoverWithin))
+	}
+	return doubts
+}
+
+func candidateFits(all []Candidate) bool {
+	return slices.ContainsFunc(all, func(c Candidate) bool { return c.Fits })
+}
+
+// limitOf returns a bucket as text.
+func limitOf(r Rate, burst int64) string {
+	return stint.New(r.Count, r.Period).WithBurst(burst).String()
+}

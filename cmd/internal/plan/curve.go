@@ -1,0 +1,132 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// A Rate is a count in a period.
+type Rate struct {
+	Count  int64
+	Period time.Duration
+}
+
+// String returns the rate as limits have it: 5/s.
+func (r Rate) String() string {
+	switch r.Period {
+	case time.Second:
+		return fmt.Sprintf("%d/s", r.Count)
+	case time.Minute:
+		return fmt.Sprintf("%d/m", r.Count)
+	}
+	return fmt.Sprintf("%d/h", r.Count)
+}
+
+// rates are those that are tried. Each divides its period, so that a unit is
+// a whole number of nanoseconds.
+var rates = [...]Rate{
+	{10, time.Hour}, {20, time.Hour},
+	{1, time.Minute}, {2, time.Minute}, {5, time.Minute}, {10, time.Minute}, {20, time.Minute},
+	{1, time.Second}, {2, time.Second}, {5, time.Second}, {10, time.Second}, {20, time.Second},
+	{50, time.Second}, {100, time.Second}, {200, time.Second}, {500, time.Second}, {1000, time.Second},
+}
+
+// unit returns how long one unit takes, in nanoseconds.
+func (r Rate) unit() int64 { return int64(r.Period) / r.Count }
+
+var rateUnits = func() (units [len(rates)]int64) {
+	for i, r := range rates {
+		units[i] = r.unit()
+	}
+	return units
+}()
+
+// A demand is the arrival curve of one client: for each rate, how far a bucket
+// that denies nothing has been ahead at most, in units rounded up. That is the
+// least burst which lets all through; a test holds it to the engine.
+type demand struct {
+	tat  [len(rates)]int64 // when the bucket is full again
+	most [len(rates)]uint32
+}
+
+// curve is the arrival curves of all clients: a sink.
+type curve struct {
+	demands pages[demand]
+	warmed  int64
+}
+
+// longestCost and longestWait keep sums within int64 and uint32; what reaches
+// them is far above any limit that would be proposed.
+const (
+	longestCost = 1 << 20
+	longestWait = 1 << 61
+)
+
+func (c *curve) add(events []event) {
+	for i := range events {
+		if i%ahead == 0 {
+			c.warm(events[i:min(i+ahead, len(events))])
+		}
+		e := &events[i]
+		d := c.demands.at(e.id)
+		cost := min(e.cost, longestCost)
+		for k, unit := range rateUnits {
+			t := min(max(d.tat[k], e.at)+cost*unit, e.at+longestWait)
+			d.tat[k] = t
+			if t-e.at > int64(d.most[k])*unit {
+				d.most[k] = uint32(min((t-e.at+unit-1)/unit, math.MaxUint32))
+			}
+		}
+	}
+}
+
+// warm is that of a ledger.
+func (c *curve) warm(events []event) {
+	sum := int64(0)
+	for i := range events {
+		d := c.demands.at(events[i].id)
+		sum += d.tat[0] + d.tat[8] + d.tat[16] + int64(d.most[8])
+	}
+	c.warmed = sum
+}
+
+// needs returns the least burst of each client at a rate, the greatest first;
+// clients that sent nothing are left out.
+func (c *curve) needs(rate int) []int64 {
+	var all []int64
+	c.demands.each(func(_ uint32, d *demand) {
+		if most := d.most[rate]; most > 0 {
+			all = append(all, int64(most))
+		}
+	})
+	slices.SortFunc(all, func(a, b int64) int { return cmp.Compare(b, a) })
+	return all
+}
+
+// A Point is the arrival curve of all clients at one rate: the least burst that
+// would let through everything of so many of them.
+type Point struct {
+	Rate string `json:"rate"`
+	P50  int64  `json:"p50"`
+	P90  int64  `json:"p90"`
+	P99  int64  `json:"p99"`
+	P999 int64  `json:"p99.9"`
+	Max  int64  `json:"max"`
+}
+
+func (c *curve) report() []Point {
+	points := []Point{}
+	for i, r := range rates {
+		needs := c.needs(i)
+		if len(needs) == 0 {
+			return points
+		}
+		slices.Reverse(needs)
+		at := func(share float64) int64 { return needs[rank(len(needs), share)] }
+		points = append(points, Point{r.String(), at(0.5), at(0.9), at(0.99), at(0.999), needs[len(needs)-1]})
+	}
+	return points
+}

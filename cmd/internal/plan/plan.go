@@ -1,0 +1,440 @@
+// Package plan answers from an access log which limit to set: what clients
+// really send, what a limit would have done to them, and which limit is the
+// tightest that would have denied at most a stated share of them.
+//
+// [Run] reads logs once, in order of time, numbers the clients and lets the
+// engine decide every request on the clock of the log: package stint's own
+// [stint.Meter] on a state for each client and limit, the arithmetic that every
+// store runs. What must be looked at twice is kept in a spool.
+//
+// A request costs about a tenth of a microsecond to read and a few nanoseconds
+// for each limit. Memory grows with the clients: the text of the key and twenty
+// to thirty bytes, sixteen for each limit of the cheapest kind, and with the
+// distribution and the arrival curves some three hundred.
+package plan
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/policy"
+)
+
+// Options say what to look at and what to tell.
+type Options struct {
+	// Files are the logs; "-" is Stdin. Files of different times are read one
+	// after another, whatever their order here, and those of the same time are
+	// merged.
+	Files []string
+	Stdin io.Reader
+
+	// Key is the attributes that tell clients apart. The default value is ip;
+	// IPv6 addresses count by their network of 64 bits.
+	Key []string
+	// Match are conditions ATTRIBUTE=PATTERN, as in rules; requests that do
+	// not meet all of them are left out.
+	Match []string
+	// Cost is the attribute that says what a request costs, such as bytes. The
+	// default value is 1.
+	Cost string
+	// From and To bound the requests that count: From ≤ time < To.
+	From, To time.Time
+	// Fields and Latest are for accesslog.Options.
+	Fields map[string]string
+	Latest time.Time
+	// Zone is that of times without one, and of the report. The default value
+	// is UTC.
+	Zone *time.Location
+	// Reorder is how much later than it belongs a line may stand. The default
+	// value is 2 minutes; less than 0 stands for 0.
+	Reorder time.Duration
+	// IgnoreKeys are clients to leave out, as the report names them, and
+	// IgnoreTop how many of those that sent the most.
+	IgnoreKeys []string
+	IgnoreTop  int
+
+	// Limits are what to try, as text, each by itself.
+	Limits []string
+	// Compare asks for each limit's count and period under every algorithm.
+	Compare bool
+	// Rules are what to try instead of limits.
+	Rules *policy.Rules
+	// Brief leaves out what happened without limits, which costs more than a
+	// limit does.
+	Brief bool
+	// Choose asks for the limit that denies at most so much, with room to grow
+	// by Margin: 0.2 is a fifth.
+	Choose *Target
+	Margin float64
+
+	// Progress is called about ten times a second while logs are read, with
+	// how many bytes of how many; 0 if that is not known. It is called from
+	// another goroutine.
+	Progress func(what string, read, of int64)
+}
+
+func (o *Options) reorder() time.Duration {
+	switch {
+	case o.Reorder < 0:
+		return 0
+	case o.Reorder == 0:
+		return 2 * time.Minute
+	}
+	return o.Reorder
+}
+
+func (o *Options) keyText() string { return strings.Join(o.Key, ",") }
+
+// text returns a time in RFC 3339, in the zone of the report.
+func (o *Options) text(at int64) string { return o.when(at).Format(time.RFC3339Nano) }
+
+// A Report is what Run found.
+type Report struct {
+	Log LogReport `json:"log"`
+	Key string    `json:"key"`
+	// Traffic is what happened; nil if it was left out.
+	Traffic *Traffic `json:"traffic,omitempty"`
+	// Results has what each limit would have done, in order.
+	Results []Result `json:"results"`
+	// Ruled is what rules would have done together; nil without rules.
+	Ruled    *Ruled       `json:"rules,omitempty"`
+	Compared []Comparison `json:"compared,omitempty"`
+	// Choice is the limit to try; nil unless asked for.
+	Choice *Choice `json:"choice,omitempty"`
+
+	spread []Spread // of clients' busiest seconds, minutes and hours
+}
+
+// A LogReport is what was read.
+type LogReport struct {
+	Files []FileReport `json:"files"`
+	Lines int64        `json:"lines"`
+	// Bad lines could not be read; Examples shows the first of them.
+	Bad      int64    `json:"bad"`
+	Examples []string `json:"bad_examples"`
+	// Outside were before From or after To, Unmatched did not meet the
+	// conditions, Ignored were of clients that are left out.
+	Outside   int64 `json:"outside"`
+	Unmatched int64 `json:"unmatched"`
+	Ignored   int64 `json:"ignored"`
+	// Reordered lines were put back in order; Moved were too late for that and
+	// count when they were read.
+	Reordered int64 `json:"reordered"`
+	Moved     int64 `json:"moved"`
+	// Missing is how many requests had not the attribute, for each of the key
+	// that some had not; they share one client.
+	Missing map[string]int64 `json:"missing"`
+	// Costless is how many had no cost that could be read; they count as 1.
+	Costless int64 `json:"costless"`
+	Requests int64 `json:"requests"`
+	Clients  int64 `json:"clients"`
+	// Interrupted reports whether the end was not read.
+	Interrupted bool `json:"interrupted"`
+	// Memory is how many bytes clients take, and States those of the limits.
+	Memory int `json:"memory"`
+	States int `json:"states"`
+}
+
+// A FileReport is what was read of one file.
+type FileReport struct {
+	Name   string `json:"name"`
+	Format string `json:"format"`
+	Lines  int64  `json:"lines"`
+	Bad    int64  `json:"bad"`
+	// Error says why it could not be read to its end.
+	Error string `json:"error,omitempty"`
+}
+
+// Check returns what is wrong with the options; the error names the limit or
+// the condition.
+func (o *Options) Check() error {
+	for _, text := range o.Limits {
+		if _, err := newReplay(text); err != nil {
+			return err
+		}
+		if o.Compare {
+			if _, err := newComparison(text); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// A run is the work of Run.
+type run struct {
+	*reading
+	options     *Options
+	traffic     traffic
+	curve       curve
+	replays     []*replay
+	ledger      *ledger
+	comparisons []*comparison
+	ruling      *ruling
+	spool       spool
+}
+
+// Run reads the logs and reports. When the context ends, the report is of what
+// was read until then, and says so.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	if len(o.Key) == 0 {
+		o.Key = []string{"ip"}
+	}
+	var whole []string
+	if o.Rules != nil {
+		whole = looked(&o)
+	}
+	q, err := newQuestion(&o, whole)
+	if err != nil {
+		return nil, err
+	}
+	w := &run{options: &o}
+	defer w.spool.close()
+	if w.reading, err = newReading(&o, q, nil); err != nil {
+		return nil, err
+	}
+	sinks, err := w.prepare()
+	if err != nil {
+		w.close()
+		return nil, err
+	}
+	twice := o.IgnoreTop > 0
+	if w.sinks = sinks; twice {
+		w.sinks = nil
+	}
+	if twice || o.Choose != nil {
+		w.sinks = append(w.sinks, &w.spool)
+	}
+	err = w.read(ctx, twice, sinks)
+	if err != nil && !interrupted(err) {
+		return nil, err
+	}
+	return w.report(ctx, err != nil)
+}
+
+// prepare makes what counts.
+func (w *run) prepare() ([]sink, error) {
+	o := w.options
+	sinks := []sink{}
+	if o.Brief {
+		sinks = append(sinks, &w.traffic.series)
+	} else {
+		sinks = append(sinks, &w.traffic)
+	}
+	if o.Choose != nil || !o.Brief {
+		sinks = append(sinks, &w.curve)
+	}
+	for _, text := range o.Limits {
+		r, err := newReplay(text)
+		if err != nil {
+			return nil, err
+		}
+		w.replays = append(w.replays, r)
+		if o.Compare {
+			c, err := newComparison(text)
+			if err != nil {
+				return nil, err
+			}
+			w.comparisons, sinks = append(w.comparisons, c), append(sinks, c)
+		}
+	}
+	if len(w.replays) > 0 {
+		w.ledger = newLedger(w.replays...)
+		sinks = append(sinks, w.ledger)
+	}
+	if o.Rules != nil {
+		g, err := newRuling(o, w.reading)
+		if err != nil {
+			return nil, err
+		}
+		w.ruling, w.inline, sinks = g, true, append(sinks, g)
+	}
+	return sinks, nil
+}
+
+// read makes the first pass, and the second if clients are left out by what
+// they sent in the first.
+func (w *run) read(ctx context.Context, twice bool, sinks []sink) error {
+	stop := w.watch("reading")
+	var first traffic
+	if twice {
+		w.sinks = append(w.sinks, &first)
+	}
+	err := w.run(ctx)
+	stop()
+	if err != nil && !interrupted(err) {
+		return err
+	}
+	if err := w.judge(); err != nil {
+		return err
+	}
+	if !twice {
+		return err
+	}
+	for _, id := range first.ranked()[:min(w.options.IgnoreTop, len(first.ranked()))] {
+		w.ignored[id] = true
+		w.excluded += int64(first.senders[id].requests)
+		w.requests -= int64(first.senders[id].requests)
+	}
+	return errors.Join(err, w.spool.replay(context.WithoutCancel(ctx), w.ignored, sinks...))
+}
+
+// report gathers what the sinks have found.
+func (w *run) report(ctx context.Context, cut bool) (*Report, error) {
+	o := w.options
+	report := &Report{Key: o.keyText(), Results: []Result{}}
+	who := told{
+		options: o, series: &w.traffic.series.timeline, weighed: w.question.cost >= 0, name: w.name,
+		clients: w.counted(), sent: w.traffic.sent,
+	}
+	if !o.Brief && w.ruling == nil {
+		report.Traffic = w.traffic.report(w.reading)
+		report.Traffic.Curve = w.curve.report()
+		report.spread = w.traffic.spread()
+	}
+	for _, r := range w.replays {
+		report.Results = append(report.Results, r.report(who))
+	}
+	for _, c := range w.comparisons {
+		report.Compared = append(report.Compared, c.report(w.reading))
+	}
+	if w.ruling != nil {
+		all, total, err := w.ruling.report(who)
+		if err != nil {
+			return nil, err
+		}
+		report.Results, report.Ruled = append(report.Results, all...), &total
+	}
+	if o.Choose != nil && !cut && w.requests > 0 {
+		c := &chooser{target: *o.Choose, margin: o.Margin, spool: &w.spool, skip: w.ignored}
+		if report.Traffic != nil {
+			c.outliers = len(report.Traffic.Outliers)
+		}
+		choice, err := c.choose(ctx, w.reading, &w.curve, who)
+		switch {
+		case interrupted(err):
+			cut = true
+		case err != nil:
+			return nil, err
+		}
+		report.Choice = choice
+	}
+	report.Log = w.logReport(cut)
+	return report, nil
+}
+
+func (w *run) logReport(cut bool) LogReport {
+	l := LogReport{
+		Files: []FileReport{}, Lines: w.tally.lines, Bad: w.tally.bad, Examples: append([]string{}, w.tally.examples...),
+		Outside: w.tally.outside, Unmatched: w.tally.unmatched, Ignored: w.excluded,
+		Reordered: w.reordered, Moved: w.moved, Missing: map[string]int64{},
+		Requests: w.requests, Clients: w.counted(), Interrupted: cut, Memory: w.clients.bytes(),
+	}
+	if w.ruling != nil {
+		l.Clients = 0 // each rule has its own
+	}
+	if w.question.cost >= 0 {
+		l.Costless = w.tally.costless
+	}
+	for _, in := range w.inputs {
+		l.Files = append(l.Files, in.about)
+	}
+	for i, n := range w.missing {
+		if n > 0 && w.ruling == nil {
+			l.Missing[w.question.attributes[w.question.key[i]]] = n
+		}
+	}
+	if w.ledger != nil {
+		l.States = w.ledger.bytes()
+	}
+	return l
+}
+
+// counted returns how many clients are not left out.
+func (r *reading) counted() int64 {
+	n := int64(r.clients.len())
+	for _, out := range r.ignored {
+		if out {
+			n--
+		}
+	}
+	return n
+}
+
+// name returns the name of a client.
+func (r *reading) name(id uint32) string {
+	return strings.ToValidUTF8(r.question.name(r.clients.key(id)), "?")
+}
+
+// rule returns a rules file that has the limit, in shadow first.
+func (o *Options) rule(limit stint.Limit) string {
+	var b strings.Builder
+	b.WriteString("rules:\n  - name: by-" + strings.NewReplacer(".", "-", ",", "-").Replace(o.keyText()) + "\n")
+	b.WriteString(matchYAML(o.Match))
+	b.WriteString("    key: [" + strings.Join(o.Key, ", ") + "]\n")
+	b.WriteString("    limits: [" + quoteYAML(limit.String()) + "]\n")
+	if o.Cost != "" && o.Cost != "1" {
+		b.WriteString("    # each request costs its " + o.Cost + ": say how under cost\n")
+	}
+	b.WriteString("    shadow: true # decides and counts, denies nobody yet\n")
+	return b.String()
+}
+
+// matchYAML returns conditions as a rule has them: of several for one
+// attribute, any holds.
+func matchYAML(conditions []string) string {
+	var names []string
+	wants := make(map[string][]string)
+	for _, c := range conditions {
+		name, want, _ := strings.Cut(c, "=")
+		if wants[name] == nil {
+			names = append(names, name)
+		}
+		wants[name] = append(wants[name], quoteYAML(want))
+	}
+	var b strings.Builder
+	for i, name := range names {
+		if i == 0 {
+			b.WriteString("    match:\n")
+		}
+		b.WriteString("      " + name + ": [" + strings.Join(wants[name], ", ") + "]\n")
+	}
+	return b.String()
+}
+
+// quoteYAML puts text in single quotes.
+func quoteYAML(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+
+// command returns the command that tries the limit on a later log.
+func (o *Options) command(limit stint.Limit) string {
+	var b strings.Builder
+	b.WriteString("stint plan --limit " + quoteShell(limit.String()))
+	if o.keyText() != "ip" {
+		b.WriteString(" --key " + quoteShell(o.keyText()))
+	}
+	for _, m := range o.Match {
+		b.WriteString(" --match " + quoteShell(m))
+	}
+	if o.Cost != "" && o.Cost != "1" {
+		b.WriteString(" --cost " + quoteShell(o.Cost))
+	}
+	for _, f := range o.Files {
+		b.WriteString(" " + quoteShell(f))
+	}
+	return b.String()
+}
+
+// quoteShell puts text in quotes where a shell would read it otherwise.
+func quoteShell(s string) string {
+	plain := func(c rune) bool {
+		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-_./,:=@%+", c))
+	}
+	if s != "" && !strings.ContainsFunc(s, plain) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

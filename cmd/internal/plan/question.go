@@ -1,0 +1,268 @@
+package plan
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+)
+
+// A question is what is asked of each line: whose it is, whether it counts and
+// what it costs. It does not change and serves all workers.
+type question struct {
+	attributes []string // all that must be read of a line
+	key        []int    // among attributes
+	address    []bool   // of each part of the key: an IP address
+	cost       int      // among attributes, or −1 for 1
+	match      *policy.Policy
+	from, to   int64
+}
+
+// newQuestion makes one of the options. In whole form, the key is every
+// attribute that rules may look at, as it stands.
+func newQuestion(o *Options, whole []string) (*question, error) {
+	q := &question{cost: -1, from: math.MinInt64, to: math.MaxInt64}
+	if !o.From.IsZero() {
+		q.from = o.From.UnixNano()
+	}
+	if !o.To.IsZero() {
+		q.to = o.To.UnixNano()
+	}
+	names := o.Key
+	if whole != nil {
+		names = whole
+	}
+	for _, name := range names {
+		q.key = append(q.key, q.attribute(name))
+		q.address = append(q.address, name == "ip" && whole == nil)
+	}
+	if o.Cost != "" && o.Cost != "1" {
+		q.cost = q.attribute(o.Cost)
+	}
+	var err error
+	q.match, err = q.matcher(o.Match)
+	return q, err
+}
+
+// attribute returns the index of an attribute, which is then read.
+func (q *question) attribute(name string) int {
+	if i := slices.Index(q.attributes, name); i >= 0 {
+		return i
+	}
+	q.attributes = append(q.attributes, name)
+	return len(q.attributes) - 1
+}
+
+// matcher makes the rule that says which lines count: it has no limit and is
+// asked for nothing but whether it matches.
+func (q *question) matcher(conditions []string) (*policy.Policy, error) {
+	if len(conditions) == 0 {
+		return nil, nil
+	}
+	match := make(map[string]any)
+	for _, c := range conditions {
+		name, want, ok := strings.Cut(c, "=")
+		if !ok || name == "" {
+			return nil, fmt.Errorf("condition %q: write ATTRIBUTE=PATTERN, such as path=/api/**", c)
+		}
+		q.attribute(name)
+		match[name] = append(words(match[name]), want)
+	}
+	text, err := json.Marshal(map[string]any{"rules": []any{map[string]any{"name": "match", "match": match, "unlimited": true}}})
+	if err != nil {
+		return nil, err
+	}
+	rules, err := policy.Parse(text)
+	if err != nil {
+		var bad policy.Errors
+		if errors.As(err, &bad) && len(bad) > 0 {
+			err = errors.New(strings.TrimSuffix(bad[0].Reason+"; "+bad[0].Hint, "; "))
+		}
+		return nil, fmt.Errorf("condition %q: %w", strings.Join(conditions, " "), err)
+	}
+	return policy.New(memstore.New(memstore.Options{MaxKeys: 1}), rules, policy.Options{})
+}
+
+func words(v any) []string {
+	all, _ := v.([]string)
+	return all
+}
+
+// An asker puts the question to the lines of one worker.
+type asker struct {
+	*question
+	result policy.Result
+	line   attributes
+	nets   map[string]string // IPv6 addresses to their networks
+	text   []byte
+}
+
+// attributes are those of a line, for policy.
+type attributes struct {
+	names  []string
+	values [][]byte
+}
+
+// Attribute implements [policy.Attributes].
+func (a *attributes) Attribute(name string) (string, bool) {
+	i := slices.Index(a.names, name)
+	if i < 0 || a.values[i] == nil {
+		return "", false
+	}
+	return string(a.values[i]), true
+}
+
+func (q *question) asker() *asker {
+	return &asker{question: q, line: attributes{names: q.attributes}, nets: make(map[string]string)}
+}
+
+// counts reports whether the line meets the conditions. An ambiguous path meets
+// none, as in rules, where it is refused.
+func (a *asker) counts(values [][]byte) bool {
+	if a.match == nil {
+		return true
+	}
+	a.line.values = values
+	err := a.match.Decide(context.Background(), &a.line, 1, &a.result)
+	return err == nil && a.result.Matched
+}
+
+// appendKey adds the key of a line: the value itself, or of several each with
+// its length, so that no two meet.
+func (a *asker) appendKey(to []byte, values [][]byte) []byte {
+	if len(a.key) == 1 {
+		return append(to, a.part(0, values)...)
+	}
+	for i := range a.key {
+		if values[a.key[i]] == nil {
+			to = append(to, 0)
+			continue
+		}
+		part := a.part(i, values)
+		to = appendLength(to, len(part)+1)
+		to = append(to, part...)
+	}
+	return to
+}
+
+func appendLength(to []byte, n int) []byte {
+	for ; n >= 0x80; n >>= 7 {
+		to = append(to, byte(n)|0x80)
+	}
+	return append(to, byte(n))
+}
+
+// part returns one part of the key: IPv6 addresses by the network of 64 bits
+// that one client has.
+func (a *asker) part(i int, values [][]byte) []byte {
+	v := values[a.key[i]]
+	if !a.address[i] || !hasColon(v) {
+		return v
+	}
+	net, ok := a.nets[string(v)]
+	if !ok {
+		if len(a.nets) == 1<<16 {
+			clear(a.nets)
+		}
+		net = network(string(v))
+		a.nets[string(v)] = net
+	}
+	a.text = append(a.text[:0], net...)
+	return a.text
+}
+
+func hasColon(b []byte) bool {
+	for _, c := range b[:min(len(b), 5)] {
+		if c == ':' {
+			return true
+		}
+	}
+	return false
+}
+
+func network(text string) string {
+	addr, err := netip.ParseAddr(text)
+	switch {
+	case err != nil:
+		return text
+	case addr.Is4In6():
+		return addr.Unmap().String()
+	}
+	return netip.PrefixFrom(addr.WithZone(""), 64).Masked().String()
+}
+
+// units returns the cost of a line: a field that is missing or no whole number
+// costs 1, and the caller counts it.
+func (a *asker) units(values [][]byte) (n int64, known bool) {
+	if a.cost < 0 {
+		return 1, true
+	}
+	v := values[a.cost]
+	if len(v) == 0 || len(v) > 18 {
+		return 1, false
+	}
+	for _, c := range v {
+		if c -= '0'; c > 9 {
+			return 1, false
+		}
+		n = n*10 + int64(c)
+	}
+	return n, true
+}
+
+// parts takes a key apart again; what was missing is "".
+func (q *question) parts(key []byte) []string {
+	if len(q.key) == 1 {
+		return []string{string(key)}
+	}
+	var all []string
+	for range q.key {
+		n, shift := 0, 0
+		for len(key) > 0 {
+			c := key[0]
+			key = key[1:]
+			n |= int(c&0x7f) << shift
+			if shift += 7; c < 0x80 {
+				break
+			}
+		}
+		if n == 0 {
+			all = append(all, "")
+			continue
+		}
+		all = append(all, string(key[:n-1]))
+		key = key[n-1:]
+	}
+	return all
+}
+
+// name returns a key for people.
+func (q *question) name(key []byte) string {
+	parts := q.parts(key)
+	for i, p := range parts {
+		if p == "" {
+			parts[i] = missing
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+// missing stands for the key of all requests without it.
+const missing = "(none)"
+
+// when is a time in the zone of the report.
+func (o *Options) when(at int64) time.Time {
+	zone := o.Zone
+	if zone == nil {
+		zone = time.UTC
+	}
+	return time.Unix(0, at).In(zone)
+}

@@ -1,0 +1,283 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+	"unsafe"
+
+	"github.com/stint-dev/stint"
+)
+
+// A ledger decides several limits, each by itself: a sink. The states of one
+// client lie together, so that the tenth limit costs less than the first: a
+// word that says by bits which limits have ever denied it anything, and the
+// words of each meter.
+type ledger struct {
+	replays []*replay
+	stride  int
+	states  [][]uint64 // pages of clients' words
+	warmed  uint64
+}
+
+func newLedger(replays ...*replay) *ledger {
+	l := &ledger{replays: replays, stride: 1}
+	for i, r := range replays {
+		r.bit = 1 << (i % 64)
+		if r.logs == nil {
+			r.offset = l.stride
+			l.stride += r.meter.Words()
+		}
+	}
+	return l
+}
+
+// ahead is for how many events states are fetched before they are used, so that
+// the memory is asked for all of them at once.
+const ahead = 16
+
+func (l *ledger) add(events []event) {
+	for _, r := range l.replays {
+		r.total += int64(len(events))
+	}
+	for len(events) > 0 {
+		n := min(ahead, len(events))
+		l.warm(events[:n])
+		for i := range events[:n] {
+			e := &events[i]
+			s := l.state(e.id)
+			for _, r := range l.replays {
+				r.decide(e, s)
+			}
+		}
+		events = events[n:]
+	}
+}
+
+// warm reads a word of each line of the cache that the states are in.
+func (l *ledger) warm(events []event) {
+	sum := uint64(0)
+	for i := range events {
+		s := l.state(events[i].id)
+		for k := 0; k < len(s); k += 8 {
+			sum += s[k]
+		}
+	}
+	l.warmed = sum // or the compiler would leave it out
+}
+
+// state returns the words of a client.
+func (l *ledger) state(id uint32) []uint64 {
+	page := int(id >> pageBits)
+	if page >= len(l.states) || l.states[page] == nil {
+		l.grow(page)
+	}
+	i := int(id%pageSize) * l.stride
+	return l.states[page][i : i+l.stride : i+l.stride]
+}
+
+func (l *ledger) grow(page int) {
+	for page >= len(l.states) {
+		l.states = append(l.states, nil)
+	}
+	l.states[page] = make([]uint64, pageSize*l.stride)
+}
+
+// bytes returns how much memory the states take.
+func (l *ledger) bytes() (n int) {
+	for _, page := range l.states {
+		n += 8 * len(page)
+	}
+	for _, r := range l.replays {
+		n += cap(r.denied)*int(unsafe.Sizeof(refused{})) + 4*r.outs.len()
+		if r.logs != nil {
+			r.logs.each(func(_ uint32, state *[]uint64) { n += 24 + 8*cap(*state) })
+		}
+	}
+	return n
+}
+
+// A replay is one limit, decided by the engine for every request.
+type replay struct {
+	text   string // as it was given
+	meter  *stint.Meter
+	offset int              // of its words in those of a client
+	bit    uint64           // in a client's first word: something was denied
+	logs   *pages[[]uint64] // the states of a log, which grow; else nil
+	outs   pages[uint32]    // where to find what was denied to a client, or 0
+	denied []refused        // from 1 on
+	first  event            // denied
+	units  int64            // denied
+	total  int64            // requests
+	sum    int64            // denied
+	bars   timeline         // what was denied over time
+}
+
+// refused is what was denied to one client.
+type refused struct {
+	id       uint32
+	out      bool  // denied when last seen
+	requests int64 // denied
+	first    int64
+	since    int64 // the first denial of those that follow one another
+	longest  int64 // how long it was denied without a break
+}
+
+func newReplay(text string) (*replay, error) {
+	limit, err := stint.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	return replayOf(text, limit)
+}
+
+func replayOf(text string, limit stint.Limit) (*replay, error) {
+	meter, err := stint.NewMeter(limit)
+	if err != nil {
+		return nil, err
+	}
+	r := &replay{text: text, meter: meter, denied: make([]refused, 1)}
+	if limit.Kind() == stint.SlidingLog {
+		r.logs = new(pages[[]uint64])
+	}
+	return r, nil
+}
+
+// decide is one decision; states are those of the client.
+func (r *replay) decide(e *event, states []uint64) (ok bool) {
+	if r.logs == nil {
+		ok = r.meter.Allow(states[r.offset:], e.at, e.cost)
+	} else {
+		state := r.logs.at(e.id)
+		room(r.meter, state, e.at, e.cost)
+		ok = r.meter.Allow(*state, e.at, e.cost)
+	}
+	if !ok || states[0]&r.bit != 0 {
+		states[0] |= r.bit
+		r.tell(e, ok)
+	}
+	return ok
+}
+
+// tell notes a decision on a client that was denied something, now or before.
+func (r *replay) tell(e *event, ok bool) {
+	if out := r.outs.at(e.id); !ok || *out != 0 {
+		*out = r.note(e, *out, ok)
+	}
+}
+
+// room makes sure that a log can note a charge exactly.
+func room(m *stint.Meter, state *[]uint64, at, cost int64) {
+	if *state == nil {
+		*state = make([]uint64, m.Words())
+	}
+	if need := m.Room(*state, at, cost); need > len(*state) {
+		more := make([]uint64, max(need, 2*len(*state)))
+		m.Move(more, *state)
+		*state = more
+	}
+}
+
+// note keeps what was denied, and returns where.
+func (r *replay) note(e *event, at uint32, ok bool) uint32 {
+	if at == 0 {
+		at = uint32(len(r.denied))
+		r.denied = append(r.denied, refused{id: e.id, first: e.at})
+	}
+	d := &r.denied[at]
+	if d.out {
+		d.longest = max(d.longest, e.at-d.since)
+	}
+	if ok {
+		d.out = false
+		return at
+	}
+	if !d.out {
+		d.out, d.since = true, e.at
+	}
+	d.requests++
+	if r.sum == 0 {
+		r.first = *e
+	}
+	r.sum++
+	r.units += e.cost
+	r.bars.add(e.at)
+	return at
+}
+
+// A Result is what a limit would have done.
+type Result struct {
+	// Limit is as it was given.
+	Limit string `json:"limit"`
+	Key   string `json:"key"`
+	// Rule names the rule that the limit is of, if it is of one.
+	Rule     string `json:"rule,omitempty"`
+	Requests int64  `json:"requests"`
+	Allowed  int64  `json:"allowed"`
+	Denied   int64  `json:"denied"`
+	// UnitsDenied is what was denied weighed by cost, where requests have one.
+	UnitsDenied int64 `json:"units_denied,omitempty"`
+	Clients     int64 `json:"clients"`
+	// ClientsDenied is how many clients were ever denied anything.
+	ClientsDenied int64 `json:"clients_denied"`
+	// FirstDenial is when the first request was denied, in RFC 3339, and
+	// FirstDenied to whom.
+	FirstDenial *string `json:"first_denial"`
+	FirstDenied string  `json:"first_denied,omitempty"`
+	// LongestLockout is the longest stretch in which all that a client sent
+	// was denied: from the first denial to the next request that passed, or to
+	// the last that did not.
+	LongestLockout Duration `json:"longest_lockout"`
+	LockedOut      string   `json:"locked_out,omitempty"`
+	// Top are the clients to which most was denied.
+	Top []Denied `json:"top"`
+
+	bars []int64 // denied over time, by the bars of the traffic
+}
+
+// A Denied is a client that was denied something.
+type Denied struct {
+	Key      string   `json:"key"`
+	Requests int64    `json:"requests,omitempty"`
+	Denied   int64    `json:"denied"`
+	First    string   `json:"first_denial"`
+	Lockout  Duration `json:"longest_lockout"`
+}
+
+// told is what a report needs to know of clients.
+type told struct {
+	options *Options
+	series  *timeline
+	clients int64
+	weighed bool // requests have a cost
+	name    func(id uint32) string
+	sent    func(id uint32) int64
+}
+
+// report says what the limit did.
+func (r *replay) report(t told) Result {
+	res := Result{
+		Limit: r.text, Key: t.options.keyText(), Requests: r.total,
+		Denied: r.sum, Allowed: r.total - r.sum,
+		Clients: t.clients, ClientsDenied: int64(len(r.denied) - 1), Top: []Denied{},
+		bars: r.bars.fit(t.series),
+	}
+	if t.weighed {
+		res.UnitsDenied = r.units
+	}
+	if r.sum == 0 {
+		return res
+	}
+	first := t.options.text(r.first.at)
+	res.FirstDenial, res.FirstDenied = &first, t.name(r.first.id)
+	worst := slices.Clone(r.denied[1:])
+	slices.SortStableFunc(worst, func(a, b refused) int { return cmp.Compare(b.requests, a.requests) })
+	for i, d := range worst {
+		if i < mostHeavy {
+			res.Top = append(res.Top, Denied{t.name(d.id), t.sent(d.id), d.requests, t.options.text(d.first), Duration(d.longest)})
+		}
+		if Duration(d.longest) > res.LongestLockout {
+			res.LongestLockout, res.LockedOut = Duration(d.longest), t.name(d.id)
+		}
+	}
+	return res
+}

@@ -1,0 +1,187 @@
+package plan
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/simulate"
+)
+
+// spoken are attributes that logs may have and rules may look at, beside those
+// that Options.Fields names.
+var spoken = []string{
+	"ip", "method", "path", "host", "user", "status", "bytes",
+	"header.user-agent", "header.referer", "header.x-api-key", "header.authorization", "header.x-forwarded-for",
+}
+
+// looked returns those of the attributes that the rules look at: what tells
+// one request from another is all that they can go by.
+func looked(o *Options) []string {
+	names := append([]string{}, spoken...)
+	for field := range o.Fields {
+		if field != "time" && !slices.Contains(names, field) {
+			names = append(names, field)
+		}
+	}
+	slices.Sort(names[len(spoken):])
+	all := []string{}
+	for _, name := range names {
+		if o.Rules.Reads(name) {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// A ruling is a rules file, decided by its policy on a store whose clock is
+// that of the log: a sink. It is slower than a replay of limits alone.
+type ruling struct {
+	reading *reading
+	policy  *policy.Policy
+	store   *memstore.Store
+	clock   simulate.Clock
+	result  policy.Result
+
+	layers  map[*policy.Layer]*layer
+	order   []*layer
+	all     *replay // what the rules deny together
+	refused int64   // requests that are at fault
+	matched int64
+	err     error
+}
+
+// A layer is one limit of a rule, with keys of its own.
+type layer struct {
+	*replay
+	rule    *policy.Layer
+	clients *clients
+	sent    []int64
+}
+
+func newRuling(o *Options, r *reading) (*ruling, error) {
+	g := &ruling{reading: r, layers: make(map[*policy.Layer]*layer), all: tally("all rules")}
+	g.store = memstore.New(memstore.Options{Now: g.clock.Now, MaxKeys: 1 << 26})
+	var err error
+	if g.policy, err = policy.New(g.store, o.Rules, policy.Options{}); err != nil {
+		return nil, errors.Join(err, g.store.Close())
+	}
+	for _, name := range o.Rules.Names() {
+		for _, l := range o.Rules.Layers(name) {
+			g.layer(l)
+		}
+	}
+	return g, nil
+}
+
+// tally is a replay that others decide.
+func tally(text string) *replay {
+	return &replay{text: text, denied: make([]refused, 1)}
+}
+
+func (g *ruling) layer(l *policy.Layer) *layer {
+	if one, ok := g.layers[l]; ok {
+		return one
+	}
+	one := &layer{tally(l.Text), l, newClients(), nil}
+	g.layers[l] = one
+	g.order = append(g.order, one)
+	return one
+}
+
+// count notes what others decided.
+func (r *replay) count(e *event, ok bool) {
+	r.total++
+	r.tell(e, ok)
+}
+
+func (g *ruling) add(events []event) {
+	line := attributes{names: g.reading.question.attributes}
+	for i := range events {
+		e := &events[i]
+		g.clock.Advance(e.at)
+		line.values = g.reading.question.values(line.values[:0], g.reading.clients.key(e.id))
+		err := g.policy.Decide(context.Background(), &line, e.cost, &g.result)
+		switch {
+		case errors.Is(err, policy.ErrRequest) || errors.Is(err, stint.ErrCost):
+			g.refused++
+			continue
+		case err != nil:
+			g.err = err
+			return
+		}
+		if g.result.Matched || g.result.ShadowDenied || len(g.result.Rules) > 0 {
+			g.matched++
+		}
+		g.all.count(e, g.result.Decision.Allowed)
+		for k := range g.result.Rules {
+			g.hold(e, k)
+		}
+	}
+}
+
+// hold notes what one layer said of a request.
+func (g *ruling) hold(e *event, k int) {
+	one := g.layer(g.result.Rules[k].Layer)
+	key := []byte(g.result.Key(k))
+	id, fresh := one.clients.number(hashKey(key), key)
+	if fresh {
+		one.sent = append(one.sent, 0)
+	}
+	one.sent[id]++
+	one.count(&event{e.at, g.result.Rules[k].Cost, id}, !g.result.Rules[k].Denied)
+}
+
+// values takes a key of all attributes apart, in their order.
+func (q *question) values(to [][]byte, key []byte) [][]byte {
+	to = append(to, make([][]byte, len(q.attributes))...)
+	for i, part := range q.parts(key) {
+		if part != "" {
+			to[q.key[i]] = []byte(part)
+		}
+	}
+	return to
+}
+
+// Ruled is what rules would have done together.
+type Ruled struct {
+	// Matched is how many requests any rule held to a limit.
+	Matched int64 `json:"matched"`
+	// Refused is how many were at fault, such as a path that servers read in
+	// different ways.
+	Refused       int64 `json:"refused"`
+	Denied        int64 `json:"denied"`
+	ClientsDenied int64 `json:"clients_denied"`
+}
+
+// report says what each limit of the rules did, those in shadow as if they
+// were not.
+func (g *ruling) report(who told) (all []Result, total Ruled, err error) {
+	if g.err != nil {
+		return nil, total, g.err
+	}
+	for _, l := range g.order {
+		who.clients = int64(l.clients.len())
+		who.name = func(id uint32) string { return plainKey(l.clients.key(id)) }
+		who.sent = func(id uint32) int64 { return l.sent[id] }
+		res := l.replay.report(who)
+		res.Rule, res.Key = l.rule.Label, "by the rule"
+		all = append(all, res)
+	}
+	total = Ruled{g.matched, g.refused, g.all.sum, int64(len(g.all.denied) - 1)}
+	if n := g.store.Stats().Overflowed; n > 0 {
+		return all, total, errors.New("more keys than fit into memory: the counts are not exact")
+	}
+	return all, total, nil
+}
+
+func plainKey(key []byte) string {
+	if len(key) == 0 {
+		return missing
+	}
+	return strings.ToValidUTF8(string(key), "?")
+}

@@ -1,0 +1,115 @@
+package resp_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint/cmd/internal/resp"
+)
+
+// await waits for a condition; the test's own deadline ends it otherwise.
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for range 2000 {
+		if ok() {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatal("never: ", what)
+}
+
+// A client that sends and never reads is cut off; others go on.
+func TestSlowReader(t *testing.T) {
+	address, server := start(t, resp.Options{Write: 50 * time.Millisecond})
+	c := dial(t, address)
+	go func() {
+		line := strings.Repeat("COMMAND LIST\r\n", 1000)
+		for {
+			if _, err := io.WriteString(c, line); err != nil {
+				return
+			}
+		}
+	}()
+	await(t, "the slow reader cut off", func() bool {
+		if got := talk(t, address, "PING\r\nQUIT\r\n"); got != "+PONG\r\n+OK\r\n" {
+			t.Fatalf("another client: %q", got)
+		}
+		return server.Conns() == 0
+	})
+}
+
+// A connection that says nothing is closed, as is one that begins and stops.
+func TestIdle(t *testing.T) {
+	address, server := start(t, resp.Options{Idle: 30 * time.Millisecond})
+	silent, stopped := dial(t, address), dial(t, address)
+	if _, err := io.WriteString(stopped, "*2\r\n$4\r\nEC"); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []net.Conn{silent, stopped} {
+		if rest, err := io.ReadAll(c); err != nil || len(rest) != 0 {
+			t.Errorf("%q, %v", rest, err)
+		}
+	}
+	await(t, "both gone", func() bool { return server.Conns() == 0 })
+}
+
+func TestMaxConns(t *testing.T) {
+	address, server := start(t, resp.Options{MaxConns: 2})
+	for range 2 {
+		c := dial(t, address)
+		if _, err := io.WriteString(c, "PING\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || line != "+PONG\r\n" {
+			t.Fatalf("%q, %v", line, err)
+		}
+	}
+	if server.Conns() != 2 {
+		t.Errorf("%d connections", server.Conns())
+	}
+	if got, _ := io.ReadAll(dial(t, address)); string(got) != "-ERR max number of clients reached\r\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+// Connections that come and go at once leave nothing behind.
+func TestRapidResets(t *testing.T) {
+	address, server := start(t, resp.Options{})
+	for i := range 500 {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(c, "*5\r\n$11\r\nCL.THROTTLE\r\n$1\r\na"[:i%27])
+		_ = c.(*net.TCPConn).SetLinger(0)
+		_ = c.Close()
+	}
+	await(t, "all gone", func() bool { return server.Conns() == 0 })
+	if got := talk(t, address, "PING\r\nQUIT\r\n"); got != "+PONG\r\n+OK\r\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+// The limits that callers may make up are bounded, and those that are in use
+// go on.
+func TestCallersLimitsAreBounded(t *testing.T) {
+	address, _ := start(t, resp.Options{})
+	var b strings.Builder
+	for i := range 2000 {
+		fmt.Fprintf(&b, "CL.THROTTLE k 5 1 %d\r\n", i+1)
+	}
+	b.WriteString("CL.THROTTLE other 5 1 7\r\nQUIT\r\n")
+	got := talk(t, address, b.String())
+	if n := strings.Count(got, "-ERR 1024 different limits"); n != 2000-1024 {
+		t.Errorf("%d refused", n)
+	}
+	if !strings.HasSuffix(got, "*5\r\n:0\r\n:6\r\n:5\r\n:-1\r\n:7\r\n+OK\r\n") {
+		t.Errorf("%q", got[max(len(got)-80, 0):])
+	}
+}

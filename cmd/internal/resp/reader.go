@@ -1,0 +1,197 @@
+package resp
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+)
+
+const (
+	// MaxArgs is the most arguments of a command, its name included.
+	MaxArgs = 256
+	// MaxCommand is the most bytes of a command as it is sent.
+	MaxCommand = 64 << 10
+	// maxHead is the most bytes of a length as it is sent, with its mark.
+	maxHead = 32
+)
+
+// A ProtocolError says what was sent that is not the protocol. Nothing that
+// comes after it on the connection can be understood.
+type ProtocolError struct{ reason string }
+
+// Error says what is wrong.
+func (e *ProtocolError) Error() string { return "Protocol error: " + e.reason }
+
+func malformed(format string, args ...any) error {
+	return &ProtocolError{fmt.Sprintf(format, args...)}
+}
+
+// errMore says that a command is not there as a whole yet.
+var errMore = errors.New("resp: more bytes are needed")
+
+// A Reader reads commands: arrays of strings or, as people type them, lines of
+// words. It belongs to one goroutine.
+type Reader struct {
+	from       io.Reader
+	buf        []byte
+	begin, end int // what was read and not yet handed out
+	args       [][]byte
+}
+
+// NewReader returns a Reader.
+func NewReader(from io.Reader) *Reader {
+	return &Reader{from: from, buf: make([]byte, 4<<10)}
+}
+
+// Buffered reports whether bytes of a further command are here already.
+func (r *Reader) Buffered() bool { return r.begin < r.end }
+
+// Next returns the next command. Its arguments are valid until the next call.
+// The error is a [*ProtocolError], io.EOF between commands,
+// io.ErrUnexpectedEOF within one, or the connection's.
+func (r *Reader) Next() ([][]byte, error) {
+	for {
+		args, used, err := parse(r.args[:0], r.buf[r.begin:r.end])
+		r.args = args
+		switch {
+		case err == nil:
+			r.begin += used
+			if len(args) > 0 {
+				return args, nil
+			}
+		case !errors.Is(err, errMore):
+			return nil, err
+		default:
+			if err := r.fill(); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// fill reads more behind what is there.
+func (r *Reader) fill() error {
+	have := r.end - r.begin
+	if have >= MaxCommand {
+		return malformed("a command of more than %d bytes", MaxCommand)
+	}
+	switch {
+	case have == 0:
+		r.begin, r.end = 0, 0
+	case r.end == len(r.buf) && r.begin > 0:
+		copy(r.buf, r.buf[r.begin:r.end])
+		r.begin, r.end = 0, have
+	case r.end == len(r.buf):
+		r.buf = append(r.buf, make([]byte, min(len(r.buf), MaxCommand-len(r.buf)))...)
+	}
+	n, err := r.from.Read(r.buf[r.end:])
+	r.end += n
+	switch {
+	case n > 0:
+		return nil
+	case errors.Is(err, io.EOF) && have > 0:
+		return io.ErrUnexpectedEOF
+	case err != nil:
+		return err
+	}
+	return io.ErrNoProgress
+}
+
+// parse reads one command from the front of b and returns its arguments, which
+// lie in b, and how many bytes it took. No arguments are an empty command,
+// which is passed over.
+func parse(args [][]byte, b []byte) ([][]byte, int, error) {
+	if len(b) == 0 {
+		return args, 0, errMore
+	}
+	if b[0] != '*' {
+		return parseLine(args, b)
+	}
+	count, at, err := length(b, 0, "array")
+	if err != nil {
+		return args, 0, err
+	}
+	if count > MaxArgs {
+		return args, 0, malformed("%d arguments, at most %d", count, MaxArgs)
+	}
+	for range count {
+		if at == len(b) {
+			return args, 0, errMore
+		}
+		if b[at] != '$' {
+			return args, 0, malformed("expected '$', got %q", b[at])
+		}
+		size, next, err := length(b, at, "string")
+		if err != nil {
+			return args, 0, err
+		}
+		if size > MaxCommand-next || size < 0 {
+			return args, 0, malformed("a string of %d bytes: at most %d for a command", size, MaxCommand)
+		}
+		if len(b) < next+size+2 {
+			return args, 0, errMore
+		}
+		if b[next+size] != '\r' || b[next+size+1] != '\n' {
+			return args, 0, malformed("a string that is longer than its length says")
+		}
+		args = append(args, b[next:next+size])
+		at = next + size + 2
+	}
+	return args, at, nil
+}
+
+// length reads a mark, a whole number and the end of a line, and returns where
+// what follows begins. A negative length of an array is an empty command.
+func length(b []byte, at int, of string) (n, next int, err error) {
+	i := at + 1
+	negative := i < len(b) && b[i] == '-'
+	if negative {
+		i++
+	}
+	first := i
+	for ; i < len(b) && b[i] != '\r'; i++ {
+		if b[i] < '0' || b[i] > '9' || i-first > 9 {
+			return 0, 0, malformed("invalid length of %s", of)
+		}
+		n = n*10 + int(b[i]-'0')
+	}
+	if i-at > maxHead {
+		return 0, 0, malformed("invalid length of %s", of)
+	}
+	if i+1 >= len(b) {
+		return 0, 0, errMore
+	}
+	if b[i+1] != '\n' || i == first {
+		return 0, 0, malformed("invalid length of %s", of)
+	}
+	if negative {
+		n = -n
+	}
+	return n, i + 2, nil
+}
+
+// parseLine reads a line of words. Quotes are not understood: programs send
+// arrays.
+func parseLine(args [][]byte, b []byte) ([][]byte, int, error) {
+	end := bytes.IndexByte(b, '\n')
+	switch {
+	case end < 0 && len(b) >= MaxCommand:
+		return args, 0, malformed("a line of more than %d bytes", MaxCommand)
+	case end < 0:
+		return args, 0, errMore
+	}
+	line := bytes.TrimSuffix(b[:end], []byte{'\r'})
+	for len(line) > 0 {
+		word, rest, _ := bytes.Cut(line, []byte{' '})
+		line = rest
+		if len(word) == 0 {
+			continue
+		}
+		if len(args) == MaxArgs {
+			return args, 0, malformed("more than %d words", MaxArgs)
+		}
+		args = append(args, word)
+	}
+	return args, end + 1, nil
+}

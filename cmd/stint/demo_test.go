@@ -1,0 +1,160 @@
+package main_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stint-dev/stint/cmd/internal/rules"
+	main "github.com/stint-dev/stint/cmd/stint"
+)
+
+var demoArgs = []string{"serve", "--demo", "--http", "127.0.0.1:0", "--demo-listen", "127.0.0.1:0"}
+
+// readGuide returns what a demo says to try, until it has said all.
+func readGuide(t *testing.T, out io.Reader) string {
+	t.Helper()
+	var guide strings.Builder
+	lines, last := bufio.NewScanner(out), false
+	for !last && lines.Scan() {
+		last = strings.HasPrefix(lines.Text(), "  stint proxy ")
+		guide.WriteString(lines.Text() + "\n")
+		if utf8.RuneCountInString(lines.Text()) > 80 || strings.TrimRight(lines.Text(), " ") != lines.Text() {
+			t.Errorf("longer than 80 columns, or spaces at the end: %q", lines.Text())
+		}
+	}
+	if !last {
+		t.Fatalf("the demo says no more than\n%s", guide.String())
+	}
+	return guide.String()
+}
+
+// commands returns the lines of a guide that are to be pasted.
+func commands(guide string) (all []string) {
+	for _, m := range regexp.MustCompile(`(?m)^  (curl (?:.*\\\n)*.*)$`).FindAllStringSubmatch(guide, -1) {
+		all = append(all, m[1])
+	}
+	return all
+}
+
+// TestDemoGuide pastes each line that the demo tells to paste. SIGTERM ends it
+// well, and its log says who was denied without saying who that is.
+func TestDemoGuide(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("no curl")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := exec.CommandContext(t.Context(), self, demoArgs...)
+	child.Env = append(os.Environ(), "STINT_TEST_MAIN=1")
+	var log bytes.Buffer
+	child.Stderr = &log
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := commands(readGuide(t, out))
+	wants := []string{
+		`^401\n429\n429\n429\n$`,
+		`HTTP/1.1 429 (.*\r\n)*Ratelimit: "login/gcra";r=0;t=[12]\r\n(.*\r\n)*Retry-After: [12]\r\n(.*\r\n)*{"type":.*"violated-policies":\["login/gcra"\]}\n$`,
+		`^(200\n){5}(429\n){2}$`,
+		`^HTTP/1.1 200 (.*\r\n)*Ratelimit: "api";r=99;t=60\r\n(.*\r\n)*{"items":`,
+		`^(begun at .*\n){4}$`,
+		`^{"allowed":true,"rule":"login",.*"remaining":0,`,
+	}
+	if len(lines) != len(wants) {
+		t.Fatalf("%d lines to paste, want %d: %q", len(lines), len(wants), lines)
+	}
+	for i, want := range wants {
+		begun := time.Now()
+		got, err := exec.CommandContext(t.Context(), "sh", "-c", lines[i]).Output()
+		if err != nil || !regexp.MustCompile(want).Match(got) {
+			t.Errorf("%s\nanswers %q (%v), want %s", lines[i], got, err, want)
+		}
+		if took := time.Since(begun); strings.Contains(lines[i], "/report") && took < 3*time.Second {
+			t.Errorf("%s\ntook %v: the fourth report starts three seconds after the first", lines[i], took)
+		}
+	}
+	if err := child.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Wait(); err != nil {
+		t.Errorf("after SIGTERM: %v\n%s", err, &log)
+	}
+	for _, want := range []string{"msg=denied door=proxy rule=login", "msg=stopping"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("no %q in the log:\n%s", want, &log)
+		}
+	}
+	for _, secret := range []string{"anna", "127.0.0.1", "192.0.2.7"} {
+		if strings.Contains(log.String(), secret) {
+			t.Errorf("%q in the log:\n%s", secret, &log)
+		}
+	}
+}
+
+// TestDemoStops runs the demo in this process: started, asked, told to stop,
+// nothing left over.
+func TestDemoStops(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	out, in := io.Pipe()
+	status := make(chan int)
+	go func() {
+		defer in.Close()
+		status <- main.Run(ctx, demoArgs, strings.NewReader(""), in, io.Discard)
+	}()
+	guide := readGuide(t, out)
+	go func() { _, _ = io.Copy(io.Discard, out) }() // ends with the pipe
+	address := regexp.MustCompile(`http://(\S+)   the server`).FindStringSubmatch(guide)
+	if address == nil {
+		t.Fatalf("no address in\n%s", guide)
+	}
+	conn, err := net.Dial("tcp", address[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", address[1])
+	answer, err := io.ReadAll(conn)
+	if err != nil || !strings.Contains(string(answer), "Hello from behind stint.") {
+		t.Errorf("the demo answers %q (%v)", answer, err)
+	}
+	stop()
+	if s := <-status; s != 0 {
+		t.Errorf("exit status %d", s)
+	}
+}
+
+// TestReadmeRules reads the rules that README.md tells to write.
+func TestReadmeRules(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, ok := strings.Cut(string(text), "```yaml\n")
+	block, _, closed := strings.Cut(block, "```")
+	if !ok || !closed {
+		t.Fatal("no rules")
+	}
+	f, err := rules.Decode("README.md", []byte(block))
+	if err != nil || len(f.Warnings) > 0 {
+		t.Errorf("%v, %+v", err, f)
+	}
+}

@@ -1,0 +1,250 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/policy"
+
+	"github.com/stint-dev/stint/cmd/internal/rules"
+)
+
+type explainCmd struct {
+	Config       string   `short:"c" env:"STINT_CONFIG" placeholder:"FILE" help:"The rules file."`
+	Method       string   `placeholder:"POST" help:"The method."`
+	Host         string   `placeholder:"NAME" help:"The host asked for."`
+	Path         string   `placeholder:"/login" help:"The path as on the request line, with its query if it has one."`
+	IP           string   `name:"ip" placeholder:"ADDRESS" help:"The client's address."`
+	Header       []string `sep:"none" placeholder:"'NAME: VALUE'" help:"A header; may be repeated."`
+	Query        []string `sep:"none" placeholder:"NAME=VALUE" help:"A query parameter, not encoded; may be repeated."`
+	Cookie       []string `sep:"none" placeholder:"NAME=VALUE" help:"A cookie; may be repeated."`
+	Attribute    []string `sep:"none" placeholder:"NAME=VALUE" help:"Any other attribute, such as jwt.sub=anna; may be repeated."`
+	Peer         string   `placeholder:"ADDRESS" help:"In place of --ip: who the connection is from; headers say the client's address if this is a trusted proxy."`
+	TrustedProxy []string `sep:"none" placeholder:"RANGE" help:"With --peer: a trusted proxy; may be repeated. Over trusted_proxies of the file."`
+	JSON         bool     `name:"json" help:"Write JSON."`
+}
+
+// Help is what "stint explain --help" says below the summary.
+func (explainCmd) Help() string {
+	return `Says for every rule whether a request is held to it, why or why not, with which
+limits and key, and, with --peer, why the client has the address it has. Nothing
+is counted. What the request holds is shown in clear.
+
+For example:
+
+    stint explain -c stint.yaml --method POST --path /login --ip 192.0.2.7
+    stint explain -c stint.yaml --path /api/a --header 'x-api-key: partner-1'
+    stint explain -c stint.yaml --path / --peer 10.0.0.1 \
+        --header 'x-forwarded-for: 203.0.113.9, 10.0.0.2'
+    stint explain -c stint.yaml --path /v1/chat --attribute jwt.sub=anna --json`
+}
+
+// Run prints the explanation.
+func (c *explainCmd) Run(e *env) error {
+	if c.Config == "" {
+		return usage("--config", "missing: write the rules file, such as -c stint.yaml")
+	}
+	request, err := c.request()
+	if err != nil {
+		return err
+	}
+	file, err := rules.Read(c.Config)
+	if err != nil {
+		return err
+	}
+	address, err := c.address(request, file.Settings)
+	if err != nil {
+		return err
+	}
+	x, err := file.Rules.Explain(request)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		encoder := json.NewEncoder(e.out)
+		encoder.SetEscapeHTML(false)
+		return encoder.Encode(explained(x, address))
+	}
+	if address != "" {
+		text := "address\n"
+		for line := range strings.Lines(address) {
+			text += "      " + line
+		}
+		if err := wrap(e.out, text, "        "); err != nil {
+			return err
+		}
+	}
+	return wrap(e.out, x.String(), "      ")
+}
+
+// described is a request made of flags. It implements [policy.Attributes] as
+// httplimit does for requests that come in.
+type described struct {
+	*http.Request
+	ip    string
+	more  policy.Map
+	query url.Values
+}
+
+// Attribute returns the first value of a name.
+func (d *described) Attribute(name string) (value string, ok bool) {
+	if value, ok = d.more[name]; ok {
+		return value, true
+	}
+	kind, rest, _ := strings.Cut(name, ".")
+	switch {
+	case name == "method":
+		value = d.Method
+	case name == "host" || name == "header.host":
+		value = d.Host
+	case name == "path":
+		value = d.RequestURI
+	case name == "ip":
+		value = d.ip
+	case kind == "header":
+		return first(d.Header.Values(rest))
+	case kind == "query":
+		return first(d.query[rest])
+	case kind == "cookie":
+		if cookie, err := d.Request.Cookie(rest); err == nil {
+			return cookie.Value, true
+		}
+	}
+	return value, value != ""
+}
+
+func first(values []string) (string, bool) {
+	if len(values) == 0 {
+		return "", false
+	}
+	return values[0], true
+}
+
+// request makes the request that the flags describe.
+func (c *explainCmd) request() (*described, error) {
+	d := &described{
+		Request: &http.Request{Method: c.Method, Host: c.Host, RequestURI: c.Path, Header: make(http.Header)},
+		ip:      c.IP, more: make(policy.Map), query: make(url.Values),
+	}
+	if c.IP != "" {
+		if _, err := netip.ParseAddr(c.IP); err != nil {
+			return nil, usage("--ip", "%q is no address: write one without port, such as 192.0.2.7", c.IP)
+		}
+	}
+	for _, text := range c.Header {
+		name, value, ok := strings.Cut(text, ":")
+		if !ok || name == "" || strings.ContainsAny(text, "\r\n\x00") || strings.ContainsAny(name, " \t") {
+			return nil, usage("--header", "%q is no header: write 'NAME: VALUE', such as 'x-api-key: partner-1'", text)
+		}
+		d.Header.Add(name, strings.Trim(value, " \t"))
+	}
+	if d.Host == "" {
+		d.Host = d.Header.Get("Host")
+	}
+	if _, query, ok := strings.Cut(c.Path, "?"); ok {
+		d.query, _ = url.ParseQuery(query) // what is no query is left out, as in a request
+	}
+	for _, flag := range []struct {
+		name   string
+		values []string
+		add    func(name, value string)
+	}{
+		{"--query", c.Query, d.query.Add},
+		{"--cookie", c.Cookie, func(name, value string) { d.AddCookie(&http.Cookie{Name: name, Value: value}) }},
+		{"--attribute", c.Attribute, func(name, value string) { d.more[name] = value }},
+	} {
+		for _, text := range flag.values {
+			name, value, ok := strings.Cut(text, "=")
+			if !ok || name == "" {
+				return nil, usage(flag.name, "%q: write NAME=VALUE", text)
+			}
+			flag.add(name, value)
+		}
+	}
+	return d, nil
+}
+
+// address finds the client's address as a server behind proxies does, and
+// returns how.
+func (c *explainCmd) address(d *described, s rules.Settings) (string, error) {
+	if c.Peer == "" {
+		if len(c.TrustedProxy) > 0 {
+			return "", usage("--trusted-proxy", "goes with --peer")
+		}
+		return "", nil
+	}
+	if c.IP != "" {
+		return "", usage("--peer", "finds the client's address itself: leave --ip out")
+	}
+	_, portErr := netip.ParseAddrPort(c.Peer)
+	if _, err := netip.ParseAddr(c.Peer); err != nil && portErr != nil {
+		return "", usage("--peer", "%q is no address: write one such as 10.0.0.1 or [2001:db8::1]:443", c.Peer)
+	}
+	client := httplimit.ClientIP{Trusted: s.TrustedProxies, Header: s.ClientIPHeader}
+	if len(c.TrustedProxy) > 0 {
+		client.Trusted = nil
+	}
+	for _, text := range c.TrustedProxy {
+		p, err := rules.ParseProxy(text)
+		if err != nil {
+			return "", &usageError{"--trusted-proxy", err}
+		}
+		client.Trusted = append(client.Trusted, p)
+	}
+	d.RemoteAddr = c.Peer
+	if addr, ok := client.Addr(d.Request); ok {
+		d.ip = addr.String()
+	}
+	return client.Explain(d.Request), nil
+}
+
+// An explanation is what --json prints.
+type explanation struct {
+	Path    string          `json:"path,omitzero"`
+	Address []string        `json:"address,omitzero"`
+	Rules   []explainedRule `json:"rules"`
+}
+
+type explainedRule struct {
+	Rule    string         `json:"rule"`
+	Applies bool           `json:"applies"`
+	Why     string         `json:"why"`
+	Limits  []string       `json:"limits,omitzero"`
+	Action  string         `json:"action,omitzero"`
+	Key     []explainedKey `json:"key,omitzero"`
+	Cost    int64          `json:"cost,omitzero"`
+	Shadow  bool           `json:"shadow,omitzero"`
+	Ends    bool           `json:"ends,omitzero"`
+}
+
+type explainedKey struct {
+	Attribute string `json:"attribute"`
+	Value     string `json:"value"`
+	Missing   bool   `json:"missing,omitzero"`
+}
+
+func explained(x policy.Explanation, address string) explanation {
+	e := explanation{Path: x.Path, Rules: []explainedRule{}}
+	for line := range strings.Lines(address) {
+		e.Address = append(e.Address, strings.TrimSpace(line))
+	}
+	for _, r := range x.Rules {
+		one := explainedRule{Rule: r.Rule, Applies: r.Applies, Why: r.Why, Cost: r.Cost, Shadow: r.Shadow, Ends: r.Ends}
+		for _, l := range r.Layers {
+			if l.Action != "" {
+				one.Action = l.Action
+			} else {
+				one.Limits = append(one.Limits, l.Text)
+			}
+		}
+		for _, k := range r.Key {
+			one.Key = append(one.Key, explainedKey{k.Attribute, k.Value, k.Missing})
+		}
+		e.Rules = append(e.Rules, one)
+	}
+	return e
+}

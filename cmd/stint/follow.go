@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+)
+
+// follow reads the rules again when their file changes, and on SIGHUP the
+// rules, the tokens and the certificate, until ctx is done. What cannot be read
+// stays as it was.
+func (s *sources) follow(ctx context.Context, d *door, background *sync.WaitGroup, logger *slog.Logger) {
+	background.Go(func() {
+		if err := s.source.Watch(ctx); err != nil {
+			logger.Error("the rules file is not watched: SIGHUP reads it again", "error", err)
+		}
+	})
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP) // before anybody knows that we run: it would end us
+	background.Go(func() {
+		defer signal.Stop(hangups)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-hangups:
+			}
+			_ = s.source.Reload() // logs what is wrong itself
+			d.reload(logger)
+		}
+	})
+}
+
+// reload reads the files of a door again.
+func (d *door) reload(logger *slog.Logger) {
+	note := func(what string, err error) {
+		if err != nil {
+			logger.Error("not read again, stays as it was", "what", what, "error", err)
+		}
+	}
+	if d.askers != nil {
+		note("--token-file", d.askers.Reload())
+	}
+	if d.operators != nil {
+		note("--operator-token-file", d.operators.Reload())
+	}
+	if d.certificate != nil {
+		note("--tls-cert, --tls-key", d.certificate.Reload())
+	}
+}

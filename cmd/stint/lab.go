@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/signal"
+	"syscall"
+
+	"github.com/stint-dev/stint/cmd/internal/lab"
+)
+
+type labCmd struct {
+	Listen string `default:"127.0.0.1:8090" placeholder:"ADDRESS" help:"Where browsers connect (${default}): an address of this machine's loopback."`
+}
+
+// Help is what "stint lab --help" says below the summary.
+func (labCmd) Help() string {
+	return `Serves a page on which limits are tried: choose algorithms, drag count, burst and
+period, choose or draw arrivals, and see what passes, what is denied, and why.
+Everything the page needs is in the binary, and nothing leaves this machine.
+
+For example:
+
+    stint lab
+    stint lab --listen 127.0.0.1:0`
+}
+
+// Run serves until SIGTERM or SIGINT.
+func (c *labCmd) Run(e *env) error {
+	if !lab.Loopback(c.Listen) {
+		return usage("--listen", "%s: the lab has no password, so it listens on loopback only, such as 127.0.0.1:8090; from another machine: ssh -L 8090:127.0.0.1:8090", c.Listen)
+	}
+	ctx, stop := signal.NotifyContext(e.ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	ln, err := listen(ctx, "--listen", c.Listen)
+	if err != nil {
+		return err
+	}
+	defer ln.Close() // Serve has closed it, unless it was never reached
+	if _, err := fmt.Fprintf(e.out, "The lab is at http://%s/ (Ctrl-C stops it).\n", ln.Addr()); err != nil {
+		return err
+	}
+	return lab.Serve(ctx, ln, lab.Options{})
+}

@@ -1,0 +1,257 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint/cmd/internal/plan"
+	"github.com/stint-dev/stint/cmd/internal/rules"
+)
+
+type planCmd struct {
+	Log []string `arg:"" optional:"" help:"Access logs, also .gz and .zst; - is standard input. The format is recognised."`
+
+	Limit   []string `sep:"none" placeholder:"LIMIT" group:"What to try" help:"What would '10/s burst 20' have done? Several are each tried alone, in one pass."`
+	Rules   string   `placeholder:"FILE" group:"What to try" help:"What would this rules file have done?"`
+	Compare bool     `group:"What to try" help:"Put the count and period of each --limit under every algorithm."`
+	DenyAt  string   `name:"deny-at-most" placeholder:"SHARE" group:"What to try" help:"Propose the tightest limit that denies at most '0.1%' of the clients, or '0.1% of requests'. This is done for 0.1% of the clients when nothing else is asked for."`
+	Margin  string   `default:"20%" placeholder:"20%" group:"What to try" help:"Room for growth in what is proposed."`
+
+	Key       []string `placeholder:"NAME" group:"What counts" help:"What tells clients apart: ip (the default; IPv6 by /64), path, header.NAME, or any field of the log. Several: NAME,NAME."`
+	Match     []string `sep:"none" placeholder:"NAME=PATTERN" group:"What counts" help:"Only requests like these, as in rules: 'path=/api/**', 'method=POST'."`
+	Cost      string   `placeholder:"FIELD" group:"What counts" help:"What a request costs: bytes, or any field with a whole number. The default is 1."`
+	From      string   `placeholder:"TIME" group:"What counts" help:"Leave out what was before: 2015-05-17, or with a time 2015-05-17T10:05:00."`
+	To        string   `placeholder:"TIME" group:"What counts" help:"Leave out what was then or later."`
+	IgnoreTop int      `placeholder:"N" group:"What counts" help:"Leave out the N clients that sent the most."`
+	IgnoreKey []string `sep:"none" placeholder:"KEY" group:"What counts" help:"Leave out a client."`
+
+	Field   map[string]string `mapsep:"none" placeholder:"NAME=FIELD" group:"How to read" help:"Where JSON or a table has an attribute: time=ts, ip=client.address."`
+	TZ      string            `name:"tz" placeholder:"ZONE" group:"How to read" help:"The zone of times without one, and of the report: Europe/Paris. The default is UTC."`
+	Reorder time.Duration     `default:"2m" placeholder:"2m" group:"How to read" help:"How much later than it belongs a line may stand."`
+
+	JSON  bool   `name:"json" group:"What to tell" help:"Write JSON."`
+	HTML  string `name:"html" placeholder:"FILE" group:"What to tell" help:"Write a report with charts to this file as well."`
+	Brief bool   `group:"What to tell" help:"Leave out what happened without limits."`
+	Quiet bool   `group:"What to tell" help:"No progress."`
+}
+
+// Help is what "stint plan --help" says below the summary.
+func (planCmd) Help() string {
+	return `Reads access logs once, decides every request as the engine would have, and
+says what clients really send, what a limit would have done to them, and which
+limit to choose. Combined and common logs of Apache and nginx, JSON lines of
+nginx, Caddy, Envoy or with any fields, AWS load balancers, CSV and TSV with
+named columns, each maybe behind a syslog prefix.
+
+For example:
+
+    stint plan access.log
+    stint plan --limit '10/s burst 20' --limit 100/m access.log*
+    stint plan --limit 100/m --compare --html report.html access.log.gz
+    stint plan --deny-at-most '0.1% of requests' --match 'path=/api/**' \
+        --key header.x-api-key --field header.x-api-key=key api.jsonl
+    ssh web1 cat access.log | stint plan --rules stint.yaml -`
+}
+
+// defaultTarget is what a choice may deny when nothing was said.
+const defaultTarget = "0.1%"
+
+// Run reads the logs and reports.
+func (c *planCmd) Run(e *env) error {
+	o, err := c.options(e)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(e.ctx, os.Interrupt)
+	defer stop()
+	p := newProgress(e.err)
+	if p != nil && !c.Quiet {
+		o.Progress = p.show
+	}
+	report, err := plan.Run(ctx, o)
+	if p != nil {
+		p.clear()
+	}
+	if err != nil {
+		return err
+	}
+	if err := c.write(e.out, report); err != nil {
+		return err
+	}
+	if report.Log.Interrupted {
+		return errors.New("interrupted: the report is of a part of the log")
+	}
+	return nil
+}
+
+// write writes the report, and the page beside it.
+func (c *planCmd) write(out io.Writer, report *plan.Report) error {
+	if c.HTML != "" {
+		if err := writeFile(c.HTML, report.HTML); err != nil {
+			return err
+		}
+	}
+	if c.JSON {
+		enc := json.NewEncoder(out)
+		enc.SetEscapeHTML(false)
+		return enc.Encode(report)
+	}
+	return report.Text(out)
+}
+
+func writeFile(name string, write func(io.Writer) error) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
+}
+
+// options turns flags into what package plan takes.
+func (c *planCmd) options(e *env) (plan.Options, error) {
+	o := plan.Options{
+		Files: c.Log, Stdin: e.in, Match: c.Match, Cost: c.Cost,
+		Fields: c.Field, Reorder: c.Reorder, IgnoreKeys: c.IgnoreKey, IgnoreTop: c.IgnoreTop,
+		Limits: c.Limit, Compare: c.Compare, Brief: c.Brief, Key: c.Key,
+	}
+	if o.Reorder == 0 {
+		o.Reorder = -1
+	}
+	if err := c.check(); err != nil {
+		return o, err
+	}
+	if err := o.Check(); err != nil {
+		return o, &usageError{"--limit", err}
+	}
+	var err error
+	if o.Zone, err = time.LoadLocation(c.TZ); err != nil {
+		return o, &usageError{"--tz", err}
+	}
+	if o.From, err = parseMoment(c.From, o.Zone); err != nil {
+		return o, &usageError{"--from", err}
+	}
+	if o.To, err = parseMoment(c.To, o.Zone); err != nil {
+		return o, &usageError{"--to", err}
+	}
+	if o.Margin, err = parsePercent(c.Margin); err != nil {
+		return o, &usageError{"--margin", err}
+	}
+	if c.Rules != "" {
+		file, err := rules.Read(c.Rules)
+		if err != nil {
+			return o, err
+		}
+		o.Rules = file.Rules
+	}
+	target := c.DenyAt
+	if target == "" && len(c.Limit) == 0 && c.Rules == "" {
+		target = defaultTarget
+	}
+	if target != "" {
+		t, err := plan.ParseTarget(target)
+		if err != nil {
+			return o, &usageError{"--deny-at-most", err}
+		}
+		o.Choose = &t
+	}
+	return o, nil
+}
+
+// check refuses flags that do nothing together.
+func (c *planCmd) check() error {
+	switch {
+	case len(c.Log) == 0:
+		return usage("LOG", "missing: name an access log, or - for standard input")
+	case c.Compare && len(c.Limit) == 0:
+		return usage("--compare", "goes with --limit, whose count and period are compared")
+	case c.Rules != "" && (len(c.Limit) > 0 || c.DenyAt != "" || len(c.Key) > 0 || c.HTML != ""):
+		return usage("--rules", "says itself what the limits and keys are: leave --limit, --deny-at-most, --key and --html out")
+	case c.Rules != "" && (len(c.IgnoreKey) > 0 || c.IgnoreTop > 0):
+		return usage("--rules", "has no one key by which clients could be left out")
+	case c.IgnoreTop < 0:
+		return usage("--ignore-top", "%d: a number of clients", c.IgnoreTop)
+	case c.Reorder < 0:
+		return usage("--reorder", "%v: 0s or longer", c.Reorder)
+	}
+	stdin := 0
+	for _, name := range c.Log {
+		if name == "-" {
+			stdin++
+		}
+	}
+	if stdin > 1 {
+		return usage("LOG", "standard input can be read but once")
+	}
+	return nil
+}
+
+// parseMoment reads a date or a time, in a zone unless it names its own.
+func parseMoment(text string, zone *time.Location) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02 15:04", "2006-01-02"} {
+		if t, err := time.ParseInLocation(layout, text, zone); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("%q: write a date such as 2015-05-17, or with a time 2015-05-17T10:05:00", text)
+}
+
+func parsePercent(text string) (float64, error) {
+	number, ok := strings.CutSuffix(text, "%")
+	n, err := strconv.ParseFloat(number, 64)
+	if !ok || err != nil || !(n >= 0 && n <= 1000) {
+		return 0, fmt.Errorf("%q: write a share such as 20%%", text)
+	}
+	return n / 100, nil
+}
+
+// A progress shows on a terminal how far the reading has come.
+type progress struct {
+	out   io.Writer
+	start time.Time
+}
+
+// newProgress returns nil where there is no terminal.
+func newProgress(out io.Writer) *progress {
+	f, ok := out.(*os.File)
+	if !ok {
+		return nil
+	}
+	info, err := f.Stat()
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return nil
+	}
+	return &progress{f, time.Now()}
+}
+
+func (p *progress) show(what string, read, of int64) {
+	fmt.Fprintf(p.out, "\r\033[K%s", progressLine(what, read, of, time.Since(p.start)))
+}
+
+func (p *progress) clear() { fmt.Fprint(p.out, "\r\033[K") }
+
+// barWidth is how many columns the bar has.
+const barWidth = 30
+
+// progressLine says how much was read, how fast, and how long the rest takes at
+// that pace.
+func progressLine(what string, read, of int64, took time.Duration) string {
+	pace := float64(read) / max(took.Seconds(), 1e-3)
+	if of <= 0 {
+		return fmt.Sprintf("%s %.0f MB, %.0f MB/s", what, float64(read)/1e6, pace/1e6)
+	}
+	part := min(float64(read)/float64(of), 1)
+	full := int(part * barWidth)
+	left := time.Duration(float64(of-min(read, of)) / max(pace, 1) * float64(time.Second)).Round(time.Second)
+	return fmt.Sprintf("%s %s%s %3.0f%%, %.0f MB/s, %s left", what,
+		strings.Repeat("█", full), strings.Repeat("░", barWidth-full), part*100, pace/1e6, left)
+}

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/stint-dev/stint/httplimit"
+
+	"github.com/stint-dev/stint/cmd/internal/server"
+)
+
+type serveCmd struct {
+	sourceFlags `embed:""`
+	demoFlags   `embed:""`
+
+	HTTP              string        `name:"http" env:"STINT_HTTP" default:"127.0.0.1:8080" placeholder:"ADDRESS" help:"Where it is asked (${default}); unix:/run/stint.sock is a Unix socket."`
+	TLSCert           string        `name:"tls-cert" env:"STINT_TLS_CERT" placeholder:"FILE" help:"Serve https with this certificate, PEM."`
+	TLSKey            string        `name:"tls-key" env:"STINT_TLS_KEY" placeholder:"FILE" help:"The key of --tls-cert."`
+	TokenFile         string        `env:"STINT_TOKEN_FILE" placeholder:"FILE" help:"The tokens of those who may ask, one a line. Without it, everyone on this machine may."`
+	OperatorTokenFile string        `env:"STINT_OPERATOR_TOKEN_FILE" placeholder:"FILE" help:"The tokens of those who may refund and reset too."`
+	Dialect           string        `env:"STINT_DIALECT" enum:"draft11,draft06,x-ratelimit,none" default:"draft11" help:"The header fields of answers: draft11 (RateLimit, the default), draft06, x-ratelimit or none."`
+	MaxBatch          int           `env:"STINT_MAX_BATCH" default:"100" placeholder:"N" help:"The most requests in one body (${default})."`
+	Drain             time.Duration `env:"STINT_DRAIN" default:"10s" help:"How long requests in flight may finish after SIGTERM or SIGINT (${default})."`
+	DrainDelay        time.Duration `env:"STINT_DRAIN_DELAY" default:"0s" help:"How long it goes on taking connections before that, with /readyz saying 503 (${default})."`
+}
+
+// Help is what "stint serve --help" says below the summary.
+func (serveCmd) Help() string {
+	return `Programs ask POST /v1/check whether a request may pass; nginx, Traefik and
+Caddy ask GET /auth. The rules are a file's, which is read again when it changes
+and on SIGHUP; docs/SERVE.md has the rest.
+
+For example:
+
+    stint serve -c stint.yaml
+    curl --json '{"attributes":{"path":"/login","ip":"192.0.2.7"}}' \
+        http://127.0.0.1:8080/v1/check
+    stint serve -c stint.yaml --http :8443 --tls-cert cert.pem --tls-key key.pem \
+        --token-file tokens`
+}
+
+// Run serves until SIGTERM or SIGINT; a second one ends at once.
+func (c *serveCmd) Run(e *env) error {
+	ctx, stop := signal.NotifyContext(e.ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	if c.Demo {
+		return c.demo(ctx, e, c.HTTP)
+	}
+	if err := c.check(); err != nil {
+		return err
+	}
+	logger := c.logger(e)
+	door, err := c.door(logger)
+	if err != nil {
+		return err
+	}
+	s, err := c.open(logger)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	ln, err := listenHTTP(ctx, c.HTTP)
+	if err != nil {
+		return err
+	}
+	defer ln.Close() // Serve has closed it, unless it was never reached
+	if err = c.expose(door, ln.Addr(), logger); err != nil {
+		return err
+	}
+	return c.serve(ctx, ln, s, door, logger)
+}
+
+// check refuses flags that make no sense.
+func (c *serveCmd) check() error {
+	switch {
+	case c.MaxBatch < 1:
+		return usage("--max-batch", "%d: at least 1", c.MaxBatch)
+	case c.Drain < 0:
+		return usage("--drain", "%v: at least 0s", c.Drain)
+	case c.DrainDelay < 0:
+		return usage("--drain-delay", "%v: at least 0s", c.DrainDelay)
+	case (c.TLSCert == "") != (c.TLSKey == ""):
+		return usage("--tls-cert", "goes with --tls-key: give both, or none")
+	}
+	return nil
+}
+
+// A door is who may come in, and how.
+type door struct {
+	askers, operators *server.Tokens      // nil without a file
+	certificate       *server.Certificate // nil for http
+	open              bool                // everyone may ask who reaches it
+}
+
+// door reads the files of tokens and of TLS.
+func (c *serveCmd) door(logger *slog.Logger) (*door, error) {
+	d := &door{}
+	for _, one := range []struct {
+		flag, path string
+		to         **server.Tokens
+	}{
+		{"--token-file", c.TokenFile, &d.askers},
+		{"--operator-token-file", c.OperatorTokenFile, &d.operators},
+	} {
+		if one.path == "" {
+			continue
+		}
+		tokens, err := server.ReadTokens(one.path)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", one.flag, err)
+		}
+		if tokens.Readable() {
+			logger.Warn("everyone on this machine can read the tokens: chmod o-r", "file", one.path)
+		}
+		*one.to = tokens
+	}
+	if c.TLSCert != "" {
+		certificate, err := server.ReadCertificate(c.TLSCert, c.TLSKey)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
+		}
+		d.certificate = certificate
+	}
+	return d, nil
+}
+
+// expose decides who may ask at an address, and refuses one that others reach
+// while nothing keeps them out.
+func (c *serveCmd) expose(d *door, addr net.Addr, logger *slog.Logger) error {
+	tokens := d.askers != nil || d.operators != nil
+	switch {
+	case server.Local(addr):
+		d.open = d.askers == nil
+	case !tokens && d.certificate == nil:
+		return usage("--http", "%s can be reached from other machines: give --tls-cert and --tls-key, or --token-file; or listen on 127.0.0.1", c.HTTP)
+	case !tokens:
+		d.open = true
+		logger.Warn("everyone who reaches this address may ask: --token-file says who may", "address", addr.String())
+	case d.certificate == nil:
+		logger.Warn("tokens go over the network in clear: --tls-cert and --tls-key encrypt them", "address", addr.String())
+	}
+	return nil
+}
+
+// serve answers until ctx is done.
+func (c *serveCmd) serve(ctx context.Context, ln net.Listener, s *sources, d *door, logger *slog.Logger) error {
+	admin := server.NewAdmin(s.source, s.observer)
+	client := s.client
+	_, client.TrustUnix = ln.Addr().(*net.UnixAddr)
+	h := server.NewHandler(server.Options{
+		Source: s.source, Observer: s.observer, Admin: admin, Log: logger,
+		Open: d.open, Askers: d.askers, Operators: d.operators,
+		Client: client, Dialect: dialects[c.Dialect], MaxBatch: c.MaxBatch,
+	})
+	o := server.ServeOptions{Log: logger, Drain: max(c.Drain, 1), Notice: c.DrainDelay}
+	o.OnStop = func() {
+		admin.Stop()
+		logger.Info("stopping", "drain_delay", c.DrainDelay, "drain", c.Drain)
+	}
+	if d.certificate != nil {
+		o.TLS = d.certificate.Config()
+	}
+	var background sync.WaitGroup
+	defer background.Wait()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	s.follow(ctx, d, &background, logger)
+	logger.Info("listening", "address", ln.Addr().String(), "rules", len(s.source.Policy().Rules().Names()),
+		"store", "memory", "max_keys", c.MaxKeys, "tls", d.certificate != nil, "tokens", d.askers != nil, "operators", d.operators != nil)
+	handler := server.Guard(h, ln.Addr())
+	err := server.Serve(ctx, ln, handler, o)
+	allowed, denied, failed := h.Counts()
+	logger.Info("stopped", "allowed", allowed, "denied", denied, "failed", failed)
+	return err
+}
+
+var dialects = map[string]httplimit.Dialect{
+	"draft11": httplimit.Draft11, "draft06": httplimit.Draft06, "x-ratelimit": httplimit.XRateLimit, "none": httplimit.NoFields,
+}

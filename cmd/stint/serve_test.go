@@ -1,0 +1,428 @@
+package main_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	main "github.com/stint-dev/stint/cmd/stint"
+)
+
+// writeFile writes a file of the test's directory and returns its path.
+func writeFile(t *testing.T, path, text string) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const (
+	serveRules    = "rules: [{name: pages, key: [ip], limits: 2 per hour}]\n"
+	serveToken    = "ask-0123456789abcdef"
+	operatorToken = "operator-0123456789abcdef"
+)
+
+// TestServeRefuses starts with what cannot be right, and compares the error.
+func TestServeRefuses(t *testing.T) {
+	dir := t.TempDir()
+	writeFile(t, dir+"/good.yaml", serveRules)
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	socket, err := net.Listen("unix", dir+"/busy.sock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	for _, one := range []struct {
+		args   string
+		status int
+		want   string
+	}{
+		{"", 2, "--config: missing: write the rules file, such as -c stint.yaml\n"},
+		{"-c DIR/nowhere.yaml", 1, "DIR/nowhere.yaml: no such file or directory\n"},
+		{"-c " + writeFile(t, dir+"/bad.yaml", "rules: [{name: pages}]\n"), 1, "DIR/bad.yaml:1:9: rules[0]: "},
+		{"-c " + writeFile(t, dir+"/store.yaml", "store: redis://127.0.0.1\n"+serveRules), 1, "DIR/store.yaml: store: what keys have used is kept in memory here, and nowhere else: drop the field\n"},
+		{"-c DIR/good.yaml --http 0.0.0.0:0", 2, "--http: 0.0.0.0:0 can be reached from other machines: give --tls-cert and --tls-key, or --token-file; or listen on 127.0.0.1\n"},
+		{"-c DIR/good.yaml --http :0", 2, "--http: :0 can be reached from other machines: give --tls-cert and --tls-key, or --token-file; or listen on 127.0.0.1\n"},
+		{"-c DIR/good.yaml --http " + busy.Addr().String(), 1, "--http " + busy.Addr().String() + ": something else listens there already; choose another, or 127.0.0.1:0 for any free port\n"},
+		{"-c DIR/good.yaml --http 127.0.0.1", 2, "--http: 127.0.0.1: "},
+		{"-c DIR/good.yaml --http unix:DIR/busy.sock", 1, "--http unix:DIR/busy.sock: something else listens there already\n"},
+		{"-c DIR/good.yaml --http unix:DIR/no/such.sock", 1, "--http unix:DIR/no/such.sock: "},
+		{"-c DIR/good.yaml --tls-cert DIR/cert.pem", 2, "--tls-cert: goes with --tls-key: give both, or none\n"},
+		{"-c DIR/good.yaml --tls-cert DIR/cert.pem --tls-key DIR/key.pem", 1, "--tls-cert, --tls-key: open DIR/cert.pem: no such file or directory\n"},
+		{"-c DIR/good.yaml --token-file DIR/nowhere", 1, "--token-file: open DIR/nowhere: no such file or directory\n"},
+		{"-c DIR/good.yaml --token-file " + writeFile(t, dir+"/short", "\nsecret\n"), 1, "--token-file: DIR/short:2: a token of 6 characters: at least 16, such as openssl rand -hex 32 makes\n"},
+		{"-c DIR/good.yaml --operator-token-file " + writeFile(t, dir+"/empty", "# none\n"), 1, "--operator-token-file: DIR/empty: no token there: write one on a line, such as openssl rand -hex 32 makes\n"},
+		{"-c DIR/good.yaml --max-batch 0", 2, "--max-batch: 0: at least 1\n"},
+		{"-c DIR/good.yaml --max-keys 0", 2, "--max-keys: 0: at least 1\n"},
+		{"-c DIR/good.yaml --drain=-1s", 2, "--drain: -1s: at least 0s\n"},
+		{"-c DIR/good.yaml --drain-delay=-1s", 2, "--drain-delay: -1s: at least 0s\n"},
+		{"-c DIR/good.yaml --trusted-proxy 10.0.0.1/8", 2, "--trusted-proxy: \"10.0.0.1/8\" has bits behind the length of the range; did you mean 10.0.0.0/8?\n"},
+	} {
+		var out, errs bytes.Buffer
+		args := append([]string{"serve"}, strings.Fields(strings.ReplaceAll(one.args, "DIR", dir))...)
+		status := main.Run(t.Context(), args, strings.NewReader(""), &out, &errs)
+		want := "stint serve: " + strings.ReplaceAll(one.want, "DIR", dir)
+		got := errs.String()
+		if status != one.status || !strings.HasPrefix(got, want) || strings.HasSuffix(want, "\n") && got != want || out.Len() > 0 {
+			t.Errorf("%s: exit %d\n%s%s\nwant exit %d\n%s", one.args, status, out.String(), got, one.status, want)
+		}
+	}
+}
+
+// A serving is stint serve in a process of its own.
+type serving struct {
+	t       *testing.T
+	process *exec.Cmd
+	address string
+	lines   *bufio.Scanner
+	said    strings.Builder
+	client  *http.Client
+	scheme  string
+}
+
+// startServe starts stint serve and waits until it listens.
+func startServe(t *testing.T, args ...string) *serving {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &serving{t: t, process: exec.Command(self, append([]string{"serve"}, args...)...), client: &http.Client{Transport: &http.Transport{}}, scheme: "http"}
+	s.process.Env = append(os.Environ(), "STINT_TEST_MAIN=1")
+	errs, err := s.process.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s.lines = bufio.NewScanner(errs)
+	t.Cleanup(func() {
+		s.client.CloseIdleConnections()
+		_ = s.process.Process.Kill() // it has ended, unless the test failed
+		_ = s.process.Wait()
+		if t.Failed() {
+			t.Logf("it said:\n%s", s.said.String())
+		}
+	})
+	s.address = regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(s.waitFor("msg=listening"))[1]
+	return s
+}
+
+// waitFor reads the log up to a line with some text in it.
+func (s *serving) waitFor(text string) string {
+	s.t.Helper()
+	for s.lines.Scan() {
+		s.said.WriteString(s.lines.Text() + "\n")
+		if strings.Contains(s.lines.Text(), text) {
+			return s.lines.Text()
+		}
+	}
+	s.t.Fatalf("the log ends without %q:\n%s", text, s.said.String())
+	return ""
+}
+
+func (s *serving) signal(sig os.Signal) {
+	s.t.Helper()
+	if err := s.process.Process.Signal(sig); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// ask posts a body and returns the status and the answer.
+func (s *serving) ask(path, body, token string) (int, string) {
+	s.t.Helper()
+	ctx, stop := context.WithTimeout(s.t.Context(), 30*time.Second)
+	defer stop()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.scheme+"://"+s.address+path, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := s.client.Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return resp.StatusCode, string(answer)
+}
+
+// want asks for the address 192.0.2.7, and compares status and answer.
+func (s *serving) want(path, token string, status int, text string) {
+	s.t.Helper()
+	body := `{"attributes":{"ip":"192.0.2.7"}}`
+	if path == "/v1/refund" {
+		body = `{"attributes":{"ip":"192.0.2.7"},"cost":1}`
+	}
+	if got, answer := s.ask(path, body, token); got != status || !strings.Contains(answer, text) {
+		s.t.Errorf("%s: %d %s; want %d and %s", path, got, answer, status, text)
+	}
+}
+
+// stop ends it by SIGTERM, and compares what it says at the end.
+func (s *serving) stop(counts string) {
+	s.t.Helper()
+	s.signal(syscall.SIGTERM)
+	s.waitFor("msg=stopping")
+	if line := s.waitFor("msg=stopped"); !strings.HasSuffix(line, counts) {
+		s.t.Errorf("%s; want %s", line, counts)
+	}
+	for s.lines.Scan() {
+		s.said.WriteString(s.lines.Text() + "\n")
+	}
+	if err := s.process.Wait(); err != nil {
+		s.t.Error(err)
+	}
+	for _, secret := range []string{"192.0.2.7", serveToken, operatorToken} {
+		if strings.Contains(s.said.String(), secret) {
+			s.t.Errorf("%s is in the log", secret)
+		}
+	}
+}
+
+// TestServe runs it from its start to its stop: reloads by a change of the file
+// and by SIGHUP, tokens that change, an operator's reset.
+func TestServe(t *testing.T) {
+	dir := t.TempDir()
+	config, tokens := writeFile(t, dir+"/stint.yaml", serveRules), writeFile(t, dir+"/tokens", serveToken)
+	operators := writeFile(t, dir+"/operators", operatorToken)
+	if err := os.Chmod(operators, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s := startServe(t, "-c", config, "--http", "127.0.0.1:0", "--token-file", tokens, "--operator-token-file", operators)
+	if !strings.Contains(s.said.String(), "can read the tokens: chmod o-r") || strings.Count(s.said.String(), "chmod o-r") != 1 {
+		t.Error("no warning of the one file that everyone can read")
+	}
+	s.want("/v1/check", "", 401, "token")
+	s.want("/v1/check", serveToken, 200, `"limit":2,"remaining":1`)
+	s.want("/v1/check", operatorToken, 200, `"remaining":0`)
+	s.want("/v1/check", serveToken, 429, `"denied_by":["pages"]`)
+	s.want("/v1/reset", serveToken, 403, "operators")
+	s.want("/v1/refund", operatorToken, 200, `"remaining":1`)
+	s.want("/v1/reset", operatorToken, 200, `{"rules":["pages"]}`)
+	s.waitFor("msg=refund token_line=1 cost=1 rule=pages key_hash=")
+	s.waitFor("msg=reset token_line=1 rule=pages key_hash=")
+	s.want("/v1/check", serveToken, 200, `"remaining":1`)
+
+	writeFile(t, config, strings.Replace(serveRules, "2 per hour", "5 per hour", 1))
+	s.waitFor("rules: reloaded")
+	s.want("/v1/check", serveToken, 200, `"limit":5`)
+	writeFile(t, config, "rules: [")
+	s.waitFor("rules: not reloaded")
+	writeFile(t, tokens, "another-0123456789abcdef")
+	s.signal(syscall.SIGHUP)
+	for status := 200; status != 401; { // the signal is on its way
+		status, _ = s.ask("/v1/peek", `{"attributes":{}}`, serveToken)
+	}
+	s.want("/v1/peek", "another-0123456789abcdef", 200, `"limit":5`)
+	writeFile(t, tokens, "short")
+	s.signal(syscall.SIGHUP)
+	s.waitFor("stays as it was")
+	s.want("/v1/peek", "another-0123456789abcdef", 200, `"limit":5`)
+	s.stop("allowed=4 denied=1 failed=3")
+}
+
+// TestServeOpen runs it without tokens, where everyone on the machine may ask.
+func TestServeOpen(t *testing.T) {
+	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", serveRules), "--http", "localhost:0", "--dialect", "none", "--log-format", "text")
+	s.want("/v1/check", "", 200, `"remaining":1`)
+	s.want("/v1/reset", "", 403, "--operator-token-file FILE")
+	s.stop("allowed=1 denied=0 failed=1")
+}
+
+// TestServeSecondSignal stops it while a request is held, and stops it again:
+// that ends it at once.
+func TestServeSecondSignal(t *testing.T) {
+	const rules = "trusted_proxies: [127.0.0.1]\nrules: [{name: queue, key: [], limits: 15 per minute burst 5 leaky_queue}]\n"
+	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", rules), "--http", "127.0.0.1:0")
+	held := make(chan error, 1)
+	go func() {
+		for range 2 { // the first starts at once, the second in 4 s
+			r, _ := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://"+s.address+"/auth", nil)
+			r.Header = http.Header{"X-Original-Method": {"GET"}, "X-Original-Uri": {"/"}, "X-Original-Host": {"h"}}
+			resp, err := s.client.Do(r)
+			if err != nil {
+				held <- err
+				return
+			}
+			_ = resp.Body.Close()
+		}
+		held <- nil
+	}()
+	for answer := ""; !strings.Contains(answer, `"remaining":4,`); { // until the second is held
+		_, answer = s.ask("/v1/peek", `{"attributes":{}}`, "")
+	}
+	s.signal(syscall.SIGTERM)
+	s.waitFor("msg=stopping")
+	ended := make(chan error, 1)
+	go func() { ended <- s.process.Wait() }()
+	for {
+		select {
+		case err := <-ended:
+			if err == nil || !strings.Contains(err.Error(), "signal: terminated") {
+				t.Errorf("ended by %v", err)
+			}
+			if err := <-held; err == nil {
+				t.Error("the request that was held was answered")
+			}
+			return
+		case <-time.After(10 * time.Millisecond):
+			_ = s.process.Process.Signal(syscall.SIGTERM) // it may have ended meanwhile
+		}
+	}
+}
+
+// TestServeElsewhere listens on every address, with tokens and without TLS.
+func TestServeElsewhere(t *testing.T) {
+	dir := t.TempDir()
+	s := startServe(t, "-c", writeFile(t, dir+"/stint.yaml", serveRules), "--http", "0.0.0.0:0", "--operator-token-file", writeFile(t, dir+"/tokens", operatorToken))
+	if !strings.Contains(s.said.String(), "tokens go over the network in clear: --tls-cert and --tls-key encrypt them") {
+		t.Error("no warning")
+	}
+	_, port, _ := net.SplitHostPort(s.address)
+	s.address = "127.0.0.1:" + port
+	s.want("/v1/check", "", 401, "token")
+	s.want("/v1/check", operatorToken, 200, `"remaining":1`)
+	s.stop("allowed=1 denied=0 failed=1")
+}
+
+// TestServeUnix listens on a socket in place of one that was left behind.
+func TestServeUnix(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "stint.sock")
+	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.SetUnlinkOnClose(false)
+	_ = left.Close() // as a process that was killed
+	s := startServe(t, "-c", writeFile(t, dir+"/stint.yaml", serveRules), "--http", "unix:"+path)
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o660 {
+		t.Errorf("the socket: %v, %v", info.Mode(), err)
+	}
+	s.client.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", path)
+	}}
+	s.address = "any.example" // no page in a browser reaches a socket
+	s.want("/v1/check", "", 200, `"remaining":1`)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://any.example/auth", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header = http.Header{"X-Original-Method": {"GET"}, "X-Original-Uri": {"/"}, "X-Original-Host": {"h"}, "X-Forwarded-For": {"192.0.2.7"}}
+	resp, err := s.client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != 200 || !strings.HasPrefix(resp.Header.Get("RateLimit"), `"pages";r=0`) {
+		t.Errorf("/auth: %d %v", resp.StatusCode, resp.Header)
+	}
+	s.stop("allowed=2 denied=0 failed=0")
+	if _, err := os.Stat(path); err == nil {
+		t.Error("the socket is left behind")
+	}
+}
+
+// TestServeTLS serves https, and shows another certificate after SIGHUP.
+func TestServeTLS(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := dir+"/cert.pem", dir+"/key.pem"
+	trust := func(serial int64) *tls.Config {
+		pool := x509.NewCertPool()
+		pool.AddCert(writeCertificate(t, cert, key, serial))
+		return &tls.Config{RootCAs: pool}
+	}
+	first := trust(1)
+	s := startServe(t, "-c", writeFile(t, dir+"/stint.yaml", serveRules), "--http", "0.0.0.0:0", "--tls-cert", cert, "--tls-key", key)
+	if !strings.Contains(s.said.String(), "everyone who reaches this address may ask: --token-file says who may") {
+		t.Error("no warning")
+	}
+	_, port, _ := net.SplitHostPort(s.address)
+	s.address, s.scheme = "127.0.0.1:"+port, "https"
+	s.client.Transport = &http.Transport{TLSClientConfig: first, ForceAttemptHTTP2: true}
+	s.want("/v1/check", "", 200, `"remaining":1`)
+	s.want("/v1/refund", "", 403, "--operator-token-file FILE")
+
+	old := first.Clone()
+	old.MaxVersion = tls.VersionTLS11
+	if conn, err := tls.Dial("tcp", s.address, old); err == nil {
+		_ = conn.Close()
+		t.Error("TLS 1.1 is spoken")
+	}
+	second := trust(2)
+	s.signal(syscall.SIGHUP)
+	for { // the signal is on its way
+		conn, err := tls.Dial("tcp", s.address, second)
+		if err == nil {
+			_ = conn.Close()
+			break
+		}
+		if t.Context().Err() != nil {
+			t.Fatal(err)
+		}
+	}
+	s.want("/v1/check", "", 200, `"remaining":0`) // over the connection of before
+	s.client.CloseIdleConnections()
+	s.stop("allowed=2 denied=0 failed=1")
+}
+
+// writeCertificate writes a certificate for 127.0.0.1 that signs itself.
+func writeCertificate(t *testing.T, cert, key string, serial int64) *x509.Certificate {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	privateDER, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, cert, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	writeFile(t, key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: privateDER})))
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed
+}

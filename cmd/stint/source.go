@@ -1,0 +1,115 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/memstore"
+
+	"github.com/stint-dev/stint/cmd/internal/observe"
+	"github.com/stint-dev/stint/cmd/internal/rules"
+)
+
+// sourceFlags say where the rules come from, and what is told of them.
+type sourceFlags struct {
+	Config       string   `short:"c" env:"STINT_CONFIG" placeholder:"FILE" help:"The rules file, YAML or JSON. It is read again when it changes, and on SIGHUP."`
+	MaxKeys      int      `env:"STINT_MAX_KEYS" default:"1048576" placeholder:"N" help:"The most keys remembered, for each limit (${default}). Beyond it newcomers share limits."`
+	ForceReload  bool     `env:"STINT_FORCE_RELOAD" help:"Take changes of the file that make keys in use start afresh."`
+	TrustedProxy []string `env:"STINT_TRUSTED_PROXY" placeholder:"CIDR" help:"A proxy whose word about the client is taken, in place of the file's trusted_proxies. May be given several times."`
+	LogKeys      bool     `env:"STINT_LOG_KEYS" help:"Log keys in clear: addresses, API keys, whatever rules key by. The default is their hashes."`
+	LogFormat    string   `env:"STINT_LOG_FORMAT" enum:"text,json" default:"text" help:"The log's form, text (the default) or json."`
+}
+
+// logger returns the log, on standard error.
+func (c *sourceFlags) logger(e *env) *slog.Logger {
+	if c.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(e.err, nil))
+	}
+	return slog.New(slog.NewTextHandler(e.err, nil))
+}
+
+// sources are rules on a store, and who is told of decisions.
+type sources struct {
+	store    *memstore.Store
+	observer *observe.Observer
+	source   *rules.Source
+	client   httplimit.ClientIP
+}
+
+// open reads the rules and binds them to a store. Close what it returns.
+func (c *sourceFlags) open(logger *slog.Logger) (*sources, error) {
+	if c.Config == "" {
+		return nil, usage("--config", "missing: write the rules file, such as -c stint.yaml")
+	}
+	return c.openRules(nil, logger)
+}
+
+// openRules is open for rules that need no file; nil is those of --config.
+func (c *sourceFlags) openRules(f *rules.File, logger *slog.Logger) (*sources, error) {
+	if c.MaxKeys < 1 {
+		return nil, usage("--max-keys", "%d: at least 1", c.MaxKeys)
+	}
+	var trusted httplimit.ClientIP
+	for _, text := range c.TrustedProxy {
+		p, err := rules.ParseProxy(text)
+		if err != nil {
+			return nil, &usageError{"--trusted-proxy", err}
+		}
+		trusted.Trusted = append(trusted.Trusted, p)
+	}
+	s := &sources{
+		store:    memstore.New(memstore.Options{MaxKeys: c.MaxKeys}),
+		observer: observe.New(observe.Options{Log: logger, LogKeys: c.LogKeys}),
+		client:   trusted,
+	}
+	s.observer.Watch(s.store)
+	if err := s.read(c, f, logger); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// read binds the rules of a file, or of f, to the store.
+func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) error {
+	var opened atomic.Pointer[rules.Source]
+	o := rules.Options{
+		Force: c.ForceReload, Log: logger,
+		OnReload: func(at time.Time, err error) {
+			s.observer.Reloaded(at, err)
+			if now := opened.Load(); err == nil && now != nil {
+				s.observer.Rules(now.Policy().Rules().Names())
+			}
+		},
+	}
+	open := func() (*rules.Source, error) { return rules.Open(s.store, c.Config, o) }
+	if f != nil {
+		open = func() (*rules.Source, error) { return rules.Fixed(s.store, f, o) }
+	}
+	source, err := open()
+	if err != nil {
+		return err
+	}
+	opened.Store(source)
+	s.source = source
+	settings := source.Settings()
+	if settings.Store != "" {
+		return fmt.Errorf("%s: store: %w", c.Config, errNoStore)
+	}
+	if len(c.TrustedProxy) == 0 {
+		s.client.Trusted = settings.TrustedProxies
+	}
+	s.client.Header = settings.ClientIPHeader
+	return nil
+}
+
+var errNoStore = errors.New("what keys have used is kept in memory here, and nowhere else: drop the field")
+
+func (s *sources) close() {
+	s.observer.Close()
+	_ = s.store.Close() // it is in memory: nothing is to be saved
+}

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+
+	"github.com/stint-dev/stint/cmd/internal/rules"
+)
+
+type validateCmd struct {
+	Files  []string `arg:"" name:"file" help:"Rules files, YAML or JSON; - is standard input."`
+	Strict bool     `help:"Warnings fail too."`
+	JSON   bool     `name:"json" help:"Write a line of JSON for each file."`
+}
+
+// Help is what "stint validate --help" says below the summary.
+func (validateCmd) Help() string {
+	return `Says all that is wrong in rules files, with line, column and what would be
+right, and warns of what is allowed and likely not meant. The status is 0 if
+every file is good, else 1.
+
+For example:
+
+    stint validate stint.yaml
+    stint validate --strict --json rules/*.yaml
+    kubectl get configmap stint -o 'jsonpath={.data.stint\.yaml}' |
+        stint validate -`
+}
+
+// A report says what is wrong in one file.
+type report struct {
+	File     string    `json:"file"`
+	Valid    bool      `json:"valid"`
+	Rules    int       `json:"rules"`
+	Errors   []finding `json:"errors"`
+	Warnings []finding `json:"warnings"`
+}
+
+// A finding is an error or a warning. Line and column are 0 for what concerns
+// the file as a whole.
+type finding struct {
+	Line   int    `json:"line,omitzero"`
+	Column int    `json:"column,omitzero"`
+	Path   string `json:"path,omitzero"`
+	Rule   string `json:"rule,omitzero"`
+	Reason string `json:"reason"`
+	Hint   string `json:"hint,omitzero"`
+}
+
+// Run reads the files and reports on each.
+func (c *validateCmd) Run(e *env) error {
+	if i := slices.Index(c.Files, "-"); i >= 0 && slices.Contains(c.Files[i+1:], "-") {
+		return usage("file", "- is standard input, which can be read once")
+	}
+	refused := 0
+	for _, name := range c.Files {
+		r := inspect(name, e.in)
+		if !r.Valid || c.Strict && len(r.Warnings) > 0 {
+			refused++
+		}
+		write := r.text
+		if c.JSON {
+			write = r.json
+		}
+		if err := write(e.out); err != nil {
+			return err
+		}
+	}
+	if refused > 0 {
+		return fmt.Errorf("refused %d of %d", refused, len(c.Files))
+	}
+	return nil
+}
+
+// inspect reads a file, or standard input as -.
+func inspect(name string, in io.Reader) report {
+	r := report{File: name, Errors: []finding{}, Warnings: []finding{}}
+	var f *rules.File
+	var err error
+	if name == "-" {
+		f, err = decode(in)
+	} else {
+		f, err = rules.Read(name)
+	}
+	if err == nil {
+		err = bindable(f)
+	}
+	switch errs, ok := errors.AsType[policy.Errors](err); {
+	case ok:
+		for _, one := range errs {
+			r.Errors = append(r.Errors, finding{one.Line, one.Column, one.Path, "", one.Reason, one.Hint})
+		}
+	case err != nil:
+		if file, ok := errors.AsType[*rules.Error](err); ok {
+			err = file.Err
+		}
+		r.Errors = append(r.Errors, finding{Reason: strings.TrimPrefix(err.Error(), "policy: ")})
+	default:
+		r.Valid, r.Rules = true, len(f.Rules.Names())
+		for _, w := range f.Warnings {
+			r.Warnings = append(r.Warnings, finding{w.Line, w.Column, "", w.Rule, w.Reason, w.Hint})
+		}
+	}
+	return r
+}
+
+// bindable binds rules to a store in memory as stint serve would, since a store
+// may refuse a limit, such as a log of more than it can keep. Other stores have
+// bounds of their own.
+func bindable(f *rules.File) error {
+	if f.Settings.Store != "" {
+		return nil
+	}
+	store := memstore.New(memstore.Options{MaxKeys: 1})
+	defer store.Close()
+	secret := make([]byte, 16) // the file cannot say whether there will be one
+	_, err := policy.New(store, f.Rules, policy.Options{Secret: secret})
+	return err
+}
+
+func decode(in io.Reader) (*rules.File, error) {
+	data, err := rules.ReadAll(in)
+	if err != nil {
+		return nil, err
+	}
+	return rules.Decode("-", data)
+}
+
+func (r report) json(w io.Writer) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(r)
+}
+
+// text writes a line for each finding, as compilers do, and one for the file.
+func (r report) text(w io.Writer) error {
+	lines := ""
+	for _, f := range r.Errors {
+		lines += r.line("error", f)
+	}
+	for _, f := range r.Warnings {
+		lines += r.line("warning", f)
+	}
+	lines += r.File + ": "
+	if r.Valid {
+		lines += count(r.Rules, "rule") + ", " + count(len(r.Warnings), "warning") + "\n"
+	} else {
+		lines += count(len(r.Errors), "error") + "\n"
+	}
+	return wrap(w, lines, "    ")
+}
+
+func (r report) line(word string, f finding) string {
+	place := r.File
+	if f.Line > 0 {
+		place = fmt.Sprintf("%s:%d:%d", r.File, f.Line, f.Column)
+	}
+	what := f.Reason
+	switch {
+	case f.Path != "":
+		what = f.Path + ": " + what
+	case f.Rule != "":
+		what = "rule " + f.Rule + ": " + what
+	}
+	if f.Hint != "" {
+		what += "; " + f.Hint
+	}
+	return fmt.Sprintf("%s: %s: %s\n", place, word, what)
+}
+
+func count(n int, what string) string {
+	switch n {
+	case 0:
+		return "no " + what + "s"
+	case 1:
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

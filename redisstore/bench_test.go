@@ -1,0 +1,199 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/internal/redistest"
+)
+
+// floor is the least that a script that keeps a key does.
+const floor = `local t = redis.call('TIME')
+local v = redis.call('GET', KEYS[1])
+redis.call('SET', KEYS[1], t[1], 'PX', 1000)
+return v`
+
+// BenchmarkCPU says what a decision costs Redis: script-µs/op is what INFO
+// commandstats says of the command, by the clock on the wall, cpu-µs/op the
+// processor time of the whole server.
+func BenchmarkCPU(b *testing.B) {
+	server := redistest.Start(b)
+	c := client(b, server.Addr)
+	ctx := context.Background()
+	measure := func(name, command string, do func(i int) error) {
+		b.Run(name, func(b *testing.B) {
+			reset(b, c)
+			before := cpuOf(b, c)
+			b.ResetTimer()
+			var wg sync.WaitGroup
+			for g := range 16 {
+				wg.Add(1)
+				go func() {
+					defer wg.Done()
+					for i := g; i < b.N; i += 16 {
+						if err := do(i); err != nil {
+							b.Error(err)
+						}
+					}
+				}()
+			}
+			wg.Wait()
+			b.StopTimer()
+			b.ReportMetric(usecPerCall(b, c, command), "script-µs/op")
+			b.ReportMetric((cpuOf(b, c)-before)/float64(b.N)*1e6, "cpu-µs/op")
+		})
+	}
+	measure("floor/GET", "get", func(i int) error {
+		err := c.Do(ctx, c.B().Get().Key("some key").Build()).Error()
+		if rueidis.IsRedisNil(err) {
+			return nil
+		}
+		return err
+	})
+	script := rueidis.NewLuaScript(floor)
+	measure("floor/EVALSHA", "evalsha", func(i int) error {
+		err := script.Exec(ctx, c, []string{"key" + strconv.Itoa(i%100)}, nil).Error()
+		if rueidis.IsRedisNil(err) {
+			return nil
+		}
+		return err
+	})
+	for _, texts := range [][]string{
+		{"1000000/s"}, {"every 1000h"}, {"7000/1m burst 7000"}, {"100000/s", "1000000/1m", "10000000/1h"},
+		{"1000000/s token_bucket_interval"}, {"1000000/s leaky_queue"}, {"1000000/s fixed_window"}, {"1000000 per day in Europe/Paris"},
+		{"1000000/s sliding_counter"}, {"1000000/s sliding_buckets"},
+		{"1000/1h sliding_log"}, {"100/1h sliding_log"},
+	} {
+		store := open(b, server.URL(), redisstore.Options{})
+		bound := bind(b, store, texts...)
+		measure(strings.Join(texts, ","), "evalsha", func(i int) error {
+			_, err := bound.Decide(ctx, stint.OpTake, "key"+strconv.Itoa(i%100), 1)
+			return err
+		})
+		store.Close()
+	}
+}
+
+func bind(t testing.TB, store stint.Store, texts ...string) stint.Bound {
+	t.Helper()
+	var limits []stint.Limit
+	for _, text := range texts {
+		l, err := stint.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		limits = append(limits, l)
+	}
+	b, err := store.Bind(limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func reset(t testing.TB, c rueidis.Client) {
+	t.Helper()
+	if err := c.Do(context.Background(), c.B().ConfigResetstat().Build()).Error(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// usecPerCall returns what the server says of a command.
+func usecPerCall(t testing.TB, c rueidis.Client, command string) float64 {
+	t.Helper()
+	info, err := c.Do(context.Background(), c.B().Info().Section("commandstats").Build()).ToString()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(info, "cmdstat_"+command+":")
+	_, rest, _ = strings.Cut(rest, "usec_per_call=")
+	number, _, _ := strings.Cut(rest, ",")
+	v, err := strconv.ParseFloat(number, 64)
+	if err != nil {
+		t.Fatalf("%s: no usec_per_call: %v", command, err)
+	}
+	return v
+}
+
+// cpuOf returns the processor time that the server has used, in seconds.
+func cpuOf(t testing.TB, c rueidis.Client) (sum float64) {
+	t.Helper()
+	info, err := c.Do(context.Background(), c.B().Info().Section("cpu").Build()).ToString()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"used_cpu_sys:", "used_cpu_user:"} {
+		_, rest, _ := strings.Cut(info, name)
+		number, _, _ := strings.Cut(rest, "\r")
+		v, err := strconv.ParseFloat(number, 64)
+		if err != nil {
+			t.Fatalf("INFO cpu: %s: %v", name, err)
+		}
+		sum += v
+	}
+	return sum
+}
+
+// BenchmarkBytes says what a key takes in Redis, by MEMORY USAGE.
+func BenchmarkBytes(b *testing.B) {
+	server := redistest.Start(b)
+	c := client(b, server.Addr)
+	for _, of := range []struct {
+		text  string
+		takes int
+	}{
+		{"100/s", 1}, {"7/1m", 1}, {"100/s leaky_queue", 1}, {"100/s token_bucket_interval", 1},
+		{"100/1m fixed_window", 1}, {"100 per day in Europe/Paris", 1}, {"100/1m sliding_counter", 1},
+		{"100/1m sliding_buckets", 1}, {"100000/1m sliding_buckets", 60}, {"1000/1h sliding_log", 1}, {"1000/1h sliding_log", 1000},
+	} {
+		b.Run(fmt.Sprint(of.text, " of ", of.takes), func(b *testing.B) {
+			for range b.N {
+			}
+			b.ReportMetric(float64(bytesOf(b, c, server.URL(), of.text, of.takes)), "B/key")
+		})
+	}
+}
+
+// bytesOf returns the bytes of a key of 22 bytes after so many takes spread
+// evenly over a period.
+func bytesOf(t testing.TB, c rueidis.Client, url, text string, takes int) int64 {
+	t.Helper()
+	l, err := stint.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().UnixNano()
+	o := redisstore.Options{Prefix: "s", Now: func() int64 { return now }}
+	store := open(t, url, o)
+	defer store.Close()
+	key := strings.Repeat("k", 22-len("s:{}:l"))
+	limit, err := store.Bind(l.WithName("l"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	for range takes {
+		if _, err := limit.Decide(ctx, stint.OpTake, key, 1); err != nil {
+			t.Fatal(err)
+		}
+		now += int64(l.Period()) / int64(takes)
+	}
+	name := redisstore.State(o, key, "l")
+	n, err := c.Do(ctx, c.B().MemoryUsage().Key(name).Build()).AsInt64()
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	if err := c.Do(ctx, c.B().Del().Key(name).Build()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}

@@ -1,0 +1,357 @@
+package redisstore_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/internal/redistest"
+	"github.com/stint-dev/stint/simulate"
+	"github.com/stint-dev/stint/storetest"
+)
+
+// A pair is a store in Redis and its twin in memory, on one virtual clock of
+// whole microseconds: the same is done to both, and the same must come back.
+type pair struct {
+	testing.TB
+	redis, memory stint.Store
+	now           int64
+	rnd           *rand.Rand
+	limits        []twins
+	tokens        []tokens
+	decisions     int
+}
+
+type twins struct {
+	stint.Limit
+	redis, memory stint.Bound
+}
+
+type tokens struct {
+	redis, memory stint.Token
+	cost          int64
+}
+
+const microsecond = int64(time.Microsecond)
+
+// micros rounds a decision of a clock of nanoseconds up to whole microseconds.
+func micros(d stint.Decision) stint.Decision {
+	if wait, ok := d.RetryAfter.Duration(); ok {
+		d.RetryAfter = stint.Wait(roundUp(wait))
+	}
+	d.ResetAfter, d.Delay = roundUp(d.ResetAfter), roundUp(d.Delay)
+	return d
+}
+
+func roundUp(d time.Duration) time.Duration {
+	switch rest := d % time.Microsecond; {
+	case rest == 0:
+		return d
+	case d > math.MaxInt64-time.Microsecond:
+		return math.MaxInt64
+	default:
+		return d + time.Microsecond - rest
+	}
+}
+
+// texts is every kind, with ratios that do not divide, periods that are no whole
+// number of microseconds, every option and the greatest numbers.
+var texts = []string{
+	"5/s", "10/s burst 20", "1000/s", "7/1m", "3/1us", "13/1m burst 4", "10/100ns", "1_000_000_007/1h burst 50",
+	"every 2s", "every 333333333ns", "3/1001ns burst 2", "9_223_372_036_854_775_807/1s", "1/100000h", "7/1s burst 1",
+	"5/s burst 10 token_bucket_interval", "7/1m token_bucket_interval", "3/10s burst 2 token_bucket_interval",
+	"3/1500ns burst 7 token_bucket_interval", "9_223_372_036_854_775_807/1h token_bucket_interval",
+	"5/s burst 10 leaky_queue", "7/1m burst 3 leaky_queue", "3/s burst 0 leaky_queue",
+	"9_223_372_036_854_775_807/1h leaky_queue burst 9_223_372_036_854_775_806",
+	"5/s fixed_window", "7/1m fixed_window count_denied", "4/3333ns fixed_window",
+	"9_223_372_036_854_775_807/1h fixed_window count_denied",
+	"6 per day in Europe/Paris", "9 per month in UTC", "6 per day in America/St_Johns count_denied",
+	"5/s sliding_log", "7/1m sliding_log", "4/1m sliding_log count_denied", "300/10s sliding_log", "5/2500ns sliding_log",
+	"10/1m sliding_counter", "3/1us sliding_counter", "7/1m sliding_counter relaxed", "7/10s sliding_counter count_denied",
+	"5/s sliding_counter relaxed count_denied", "1_000_000_000_007/24h sliding_counter", "4/3333ns sliding_counter relaxed",
+	"9_223_372_036_854_775_807/1h sliding_counter", "9_223_372_036_854_775_807/1h sliding_counter relaxed count_denied",
+	"10/1m sliding_buckets", "7/1m sliding_buckets parts 7", "5/s sliding_buckets parts 1", "9/10s sliding_buckets parts 3 count_denied",
+	"50/1h sliding_buckets parts 3600", "5/3333ns sliding_buckets parts 7", "4/10us sliding_buckets",
+	"9_223_372_036_854_775_807/1h sliding_buckets count_denied",
+}
+
+func newPair(t testing.TB, url string, seed uint64) *pair {
+	p := &pair{TB: t, now: 1_750_000_000_123_456_000, rnd: rand.New(rand.NewPCG(seed, 99))}
+	clock := func() int64 { return p.now }
+	p.redis = open(t, url, redisstore.Options{Now: clock})
+	p.memory = memstore.New(memstore.Options{Now: clock})
+	for _, text := range texts {
+		l, err := stint.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.bind(l)
+	}
+	return p
+}
+
+func (p *pair) bind(l stint.Limit) {
+	r, err := p.redis.Bind(l)
+	m, err2 := p.memory.Bind(l)
+	if err != nil || err2 != nil {
+		p.Fatalf("Bind(%v): %v, %v", l, err, err2)
+	}
+	p.limits = append(p.limits, twins{l, r, m})
+}
+
+// step does one random thing to both.
+func (p *pair) step() {
+	one := p.limits[p.rnd.IntN(len(p.limits))]
+	p.now += p.gap(one.Limit)
+	var picked []twins
+	for _, i := range p.rnd.Perm(len(p.limits))[:1+p.rnd.IntN(4)*p.rnd.IntN(2)] {
+		picked = append(picked, p.limits[i])
+	}
+	picked[0] = one
+	key := fmt.Sprint("key ", p.rnd.IntN(2))
+	r, m := p.layers(picked, key)
+	cost := p.cost(one.Limit)
+	ctx := context.Background()
+	what := fmt.Sprintf("cost %d of %v", cost, picked)
+	switch verb := p.rnd.IntN(20); verb {
+	case 0:
+		p.same(what, "refund")(p.redis.Refund(ctx, r, cost))(p.memory.Refund(ctx, m, cost))
+	case 1:
+		if err, err2 := p.redis.Reset(ctx, r), p.memory.Reset(ctx, m); !errors.Is(err, err2) {
+			p.Fatalf("reset: %v, %v", err, err2)
+		}
+	case 2, 3, 4:
+		p.reserve(what, r, m, cost)
+	case 5, 6, 7:
+		if n := len(p.tokens); n > 0 {
+			i := p.rnd.IntN(n)
+			p.settle(i)
+		}
+	default:
+		op := []stint.Op{stint.OpTake, stint.OpTake, stint.OpTake, stint.OpPeek, stint.OpTakeUpTo}[p.rnd.IntN(5)]
+		if len(picked) == 1 && p.rnd.IntN(2) == 0 {
+			p.same(what, op)(one.redis.Decide(ctx, op, key, cost))(one.memory.Decide(ctx, op, key, cost))
+		} else {
+			p.same(what, op)(p.redis.Decide(ctx, op, r, cost))(p.memory.Decide(ctx, op, m, cost))
+		}
+	}
+	for i := range r {
+		for k := range r[i].Answers {
+			if got, want := r[i].Answers[k], micros(m[i].Answers[k]); got != want {
+				p.Fatalf("%s at %d: layer %d by itself:\n got %+v\nwant %+v", what, p.now, i, got, want)
+			}
+		}
+	}
+	p.decisions++
+}
+
+func (p *pair) layers(picked []twins, key string) (r, m []stint.Layer) {
+	seen := make(map[string]bool)
+	for _, l := range picked {
+		if seen[l.Name()] {
+			continue
+		}
+		seen[l.Name()] = true
+		weight := int64(0)
+		switch p.rnd.IntN(12) {
+		case 0, 1:
+			weight = 1 + p.rnd.Int64N(4)
+		case 2:
+			weight = math.MaxInt64 >> p.rnd.IntN(63)
+		}
+		r = append(r, stint.Layer{Bound: l.redis, Key: key, Weight: weight, Answers: make([]stint.Decision, 1)})
+		m = append(m, stint.Layer{Bound: l.memory, Key: key, Weight: weight, Answers: make([]stint.Decision, 1)})
+	}
+	return r, m
+}
+
+func (p *pair) same(what string, op any) func(stint.Decision, error) func(stint.Decision, error) {
+	return func(got stint.Decision, err error) func(stint.Decision, error) {
+		return func(want stint.Decision, err2 error) {
+			p.Helper()
+			if got != micros(want) || !errors.Is(err, err2) {
+				p.Fatalf("%v: %s at %d:\n got %+v, %v\nwant %+v, %v", op, what, p.now, got, err, micros(want), err2)
+			}
+		}
+	}
+}
+
+func (p *pair) reserve(what string, r, m []stint.Layer, cost int64) {
+	ctx := context.Background()
+	ttl := time.Duration(1 + p.rnd.Int64N(int64(time.Hour)))
+	if p.rnd.IntN(8) == 0 {
+		ttl = math.MaxInt64
+	}
+	d, token, err := p.redis.Reserve(ctx, r, cost, ttl)
+	want, token2, err2 := p.memory.Reserve(ctx, m, cost, ttl)
+	p.same(what, "reserve")(d, err)(want, err2)
+	if d.Allowed {
+		p.tokens = append(p.tokens, tokens{token, token2, cost})
+	}
+	if n := len(p.tokens); n > 30 {
+		p.tokens = p.tokens[n-30:]
+	}
+}
+
+// settle settles, often at less, sometimes at more, now and then again.
+func (p *pair) settle(i int) {
+	t := p.tokens[i]
+	cost := p.rnd.Int64N(t.cost/2+2) * p.rnd.Int64N(4)
+	switch p.rnd.IntN(8) {
+	case 0:
+		cost = math.MaxInt64
+	case 1:
+		cost = t.cost
+	}
+	if cost < 0 {
+		cost = 0
+	}
+	ctx := context.Background()
+	p.same(fmt.Sprintf("%d for %d", cost, t.cost), "settle")(p.redis.Settle(ctx, t.redis, cost))(p.memory.Settle(ctx, t.memory, cost))
+	if p.rnd.IntN(3) > 0 {
+		p.tokens = append(p.tokens[:i], p.tokens[i+1:]...)
+	}
+}
+
+// gap draws a stretch of time, often none, on the scale of a limit.
+func (p *pair) gap(l stint.Limit) int64 {
+	period := int64(l.Period())
+	unit := max(period/l.Count(), 1)
+	d := int64(0)
+	switch p.rnd.IntN(16) {
+	case 0:
+		d = p.rnd.Int64N(unit + 1)
+	case 1:
+		d = unit
+	case 2:
+		d = p.rnd.Int64N(min(period, int64(48*time.Hour)) + 1)
+	case 3:
+		d = min(period, int64(48*time.Hour))
+	case 4:
+		d = period - p.now%period // to an edge
+	case 5, 6, 7:
+		d = p.rnd.Int64N(3) * microsecond
+	case 8:
+		d = p.rnd.Int64N(int64(time.Second))
+	}
+	if d > int64(90*24*time.Hour) || p.now > math.MaxInt64-d-int64(100*365*24*time.Hour) {
+		return 0
+	}
+	return (d + microsecond - 1) / microsecond * microsecond
+}
+
+// cost draws a cost, mostly small, now and then extreme.
+func (p *pair) cost(l stint.Limit) int64 {
+	switch p.rnd.IntN(24) {
+	case 0:
+		return l.Capacity()
+	case 1:
+		return l.Capacity()/2 + 1
+	case 2:
+		return 0
+	case 3:
+		return math.MaxInt64 >> p.rnd.IntN(63)
+	case 4:
+		return math.MaxInt64
+	}
+	return 1 + p.rnd.Int64N(min(max(l.Capacity()/3, 1), 1<<p.rnd.IntN(40)))
+}
+
+// TestDifferential does hundreds of thousands of random things, of all verbs,
+// kinds, layers and weights, to Redis and to memory. STINT_SOAK=1 makes them
+// millions.
+func TestDifferential(t *testing.T) {
+	server := redistest.Start(t)
+	steps := 15_000
+	if testing.Short() {
+		steps = 1_000
+	}
+	if os.Getenv("STINT_SOAK") != "" {
+		steps = 300_000
+	}
+	var wg sync.WaitGroup
+	for seed := range uint64(16) { // together they fill the client's pipeline
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			t.Run(fmt.Sprint(seed), func(t *testing.T) {
+				p := newPair(t, server.URL(), seed)
+				defer p.redis.Close()
+				for range steps {
+					p.step()
+				}
+			})
+		}()
+	}
+	wg.Wait()
+}
+
+// TestVectorsRounded runs every vector, also those at times that are no whole
+// microseconds, on Redis and on a memory store whose clock is rounded down.
+func TestVectorsRounded(t *testing.T) {
+	server := redistest.Start(t)
+	files, err := fs.Glob(storetest.Vectors, "vectors/*.jsonl")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimPrefix(file, "vectors/"), func(t *testing.T) { roundedVector(t, server.URL(), file) })
+	}
+}
+
+func roundedVector(t *testing.T, url, file string) {
+	text, err := storetest.Vectors.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	var clock simulate.Clock
+	rounded := func() int64 { return clock.Now() / microsecond * microsecond }
+	var runners []*simulate.Runner
+	for _, store := range []stint.Store{
+		open(t, url, redisstore.Options{Now: clock.Now}),
+		memstore.New(memstore.Options{Now: rounded}),
+	} {
+		defer store.Close()
+		r, err := simulate.New(store, &clock, vectorLimits(t, lines[0]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		runners = append(runners, r)
+	}
+	for i, line := range lines[1:] {
+		line, _, _ = strings.Cut(line, `, "want"`)
+		op, err := simulate.ParseOp([]byte(strings.TrimSuffix(line, "}") + "}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := runners[0].Do(op)
+		want, err2 := runners[1].Do(op)
+		if err != nil || err2 != nil || got.Decision != micros(want.Decision) {
+			t.Fatalf("line %d:\n got %+v, %v\nwant %+v, %v", i+2, got, err, want, err2)
+		}
+	}
+}
+
+// vectorLimits returns the limits of a file's first line.
+func vectorLimits(t *testing.T, line string) []string {
+	var head struct {
+		Limits []string `json:"limits"`
+	}
+	if err := json.Unmarshal([]byte(line), &head); err != nil {
+		t.Fatal(err)
+	}
+	return head.Limits
+}

@@ -1,0 +1,42 @@
+// Package redisstore keeps the state of limits in Redis or Valkey, so that any
+// number of processes share them, with the answers that package memstore gives
+// in process.
+//
+// Most programs call [New] with the URL of their server, once, and make a
+// [stint.Limiter] for each thing they limit:
+//
+//	store, err := redisstore.New(redisstore.Options{URL: "redis://localhost:6379"})
+//	limiter, err := stint.NewLimiter(store, stint.PerSecond(100))
+//
+// Guarantees: a request is one script call, whatever its layers: read, decide,
+// write all or nothing. Time is the server's TIME, read once a call, and its
+// quantum is a microsecond: a decision is made at the microsecond that has
+// begun, and waits are rounded up to whole ones. At such times answers are
+// those of docs/SEMANTICS.md, bit for bit: every number in the script is exact,
+// whatever its size. A denial writes nothing, unless the limit counts what it
+// denies. A call that may have run is never sent again, so one call is at most
+// one charge; the errors say what is known ([ErrNotExecuted], [ErrAmbiguous],
+// [ErrConfiguration]).
+//
+// Price: a round trip, and in Redis one integer a key for a bucket whose unit
+// takes whole microseconds, a short string for other kinds, and about 4 bytes
+// an entry for a log, which is read and written whole. Keys expire once they
+// are as if never seen; expiry collects garbage and decides nothing.
+//
+// Frontier: a [stint.SlidingLog] of more than Options.MaxLog units, or of a
+// period of more than 35 years, is refused when it is bound. All else that
+// [stint.Limit.Validate] accepts is held exactly. A log whose period is no whole
+// number of microseconds goes by the next greater one, which no clock of whole
+// microseconds can tell apart.
+//
+// A limit that is bound with other parameters than the state was written under
+// carries over what was used, as [stint.Meter.Adopt] says, when the key is next
+// charged. That a bucket of whole microseconds has changed is told by three
+// digits of a hash: one change in 800 goes unnoticed, and then a burst that
+// became smaller is worked off over up to two drains of the new limit, not one.
+//
+// What replication and eviction forget is forgotten: run Redis with
+// maxmemory-policy noeviction or volatile-ttl.
+//
+// A Store may be used from many goroutines at once.
+package redisstore

@@ -1,0 +1,61 @@
+package redisstore
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/stint-dev/stint"
+)
+
+// What an error of an operation is, for errors.Is. Each error of Redis is one
+// of them.
+var (
+	// ErrNotExecuted is for what surely did not run, and charged nothing.
+	ErrNotExecuted = errors.New("redisstore: not executed")
+	// ErrAmbiguous is for what may have run: no answer came. It is not sent
+	// again, for that could charge twice.
+	ErrAmbiguous = errors.New("redisstore: no answer, it may have run")
+	// ErrConfiguration is for what will not run until somebody changes the
+	// configuration: a password, a permission, a key of another program, keys
+	// of one request in different slots. Nothing was charged.
+	ErrConfiguration = errors.New("redisstore: configuration")
+)
+
+// said is what an error reply means, by the word that it begins with. An error
+// reply means that the script did not write: it writes last, and servers look
+// for memory, role and permission at its first write.
+var said = map[string]error{
+	"NOSCRIPT": ErrNotExecuted, "LOADING": ErrNotExecuted, "BUSY": ErrNotExecuted,
+	"MOVED": ErrNotExecuted, "ASK": ErrNotExecuted, "TRYAGAIN": ErrNotExecuted,
+	"CLUSTERDOWN": ErrNotExecuted, "READONLY": ErrNotExecuted, "MASTERDOWN": ErrNotExecuted,
+	"NOREPLICAS": ErrNotExecuted, "OOM": ErrNotExecuted, "MISCONF": ErrNotExecuted,
+	"NOAUTH": ErrConfiguration, "WRONGPASS": ErrConfiguration, "NOPERM": ErrConfiguration,
+	"WRONGTYPE": ErrConfiguration, "CROSSSLOT": ErrConfiguration, "STINT": ErrConfiguration,
+	"ERR": ErrConfiguration,
+}
+
+// classify wraps an error of a driver in what it means.
+func classify(err error) error {
+	var reply ReplyError
+	var dial *net.OpError
+	switch {
+	case err == nil || errors.Is(err, stint.ErrClosed):
+		return err
+	case errors.As(err, &reply):
+		word, _, _ := strings.Cut(string(reply), " ")
+		if class := said[word]; class != nil {
+			return fmt.Errorf("%w: %w", class, err)
+		}
+	case errors.As(err, &dial) && dial.Op == "dial":
+		return fmt.Errorf("%w: %w", ErrNotExecuted, err)
+	}
+	return fmt.Errorf("%w: %w", ErrAmbiguous, err)
+}
+
+// noScript reports whether the server does not have the script.
+func noScript(err error) bool {
+	var reply ReplyError
+	return errors.As(err, &reply) && strings.HasPrefix(string(reply), "NOSCRIPT")
+}

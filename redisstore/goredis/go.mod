@@ -1,0 +1,17 @@
+module github.com/stint-dev/stint/redisstore/goredis
+
+go 1.26
+
+require (
+	github.com/redis/go-redis/v9 v9.23.0
+	github.com/stint-dev/stint v0.1.0
+	github.com/stint-dev/stint/redisstore v0.1.0
+	go.uber.org/goleak v1.3.0
+)
+
+require (
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/redis/rueidis v1.0.79 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
+	golang.org/x/sys v0.48.0 // indirect
+)

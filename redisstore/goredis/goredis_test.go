@@ -1,0 +1,99 @@
+package goredis_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/goredis"
+	"github.com/stint-dev/stint/redisstore/internal/redistest"
+	"github.com/stint-dev/stint/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestStore(t *testing.T) {
+	server := redistest.Start(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, ReadTimeout: 30 * time.Second})
+	defer client.Close()
+	var prefixes atomic.Int64
+	storetest.Suite{
+		Quantum: time.Microsecond,
+		Open: func(t testing.TB, now func() int64) stint.Store {
+			store, err := redisstore.New(redisstore.Options{
+				Driver: goredis.New(client), Prefix: fmt.Sprint("test", prefixes.Add(1)), Now: now, Timeout: 30 * time.Second,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return store
+		},
+	}.Run(t)
+}
+
+// TestOnce counts how often a call arrives at a server that reads and then
+// hangs up: once, with the retries of go-redis on.
+func TestOnce(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var arrived atomic.Int64
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			answer(c, &arrived)
+		}
+	}()
+	client := redis.NewClient(&redis.Options{Addr: listener.Addr().String(), MaxRetries: 3, Protocol: 2, DisableIdentity: true})
+	store, err := redisstore.New(redisstore.Options{Driver: goredis.New(client), Timeout: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limiter, err := stint.NewLimiter(store, stint.PerSecond(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := limiter.Take(context.Background(), "a", 1)
+	if !errors.Is(err, redisstore.ErrAmbiguous) || arrived.Load() != 1 {
+		t.Errorf("%+v, %v, and the call arrived %d times", d, err, arrived.Load())
+	}
+	client.Close()
+	listener.Close()
+	<-done
+}
+
+// answer answers what begins a connection with an error, as old servers do, and
+// hangs up on the call of a script.
+func answer(c net.Conn, arrived *atomic.Int64) {
+	defer c.Close()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := c.Read(buf)
+		if err != nil {
+			return
+		}
+		if bytes.Contains(buf[:n], []byte("evalsha")) {
+			arrived.Add(1)
+			return
+		}
+		if _, err := c.Write([]byte("-ERR unknown command\r\n")); err != nil {
+			return
+		}
+	}
+}

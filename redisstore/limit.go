@@ -1,0 +1,150 @@
+package redisstore
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/big"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/stint-dev/stint"
+)
+
+// A limit is what one name stands for.
+type limit struct {
+	name    string
+	segment string // the name in keys
+	form    atomic.Pointer[form]
+}
+
+// A form is a limit as the script takes it.
+type form struct {
+	limit    stint.Limit
+	capacity int64
+	args     []string  // letter and numbers, or those of quick
+	calendar *calendar // whose bounds follow args; nil without
+	quick    *quick    // nil if it needs the long way
+}
+
+// quick is a bucket or queue of small numbers: two drains of it, and an hour
+// beside, are well below 2^53.
+type quick struct {
+	step, full, div int64 // step and full in 1/div µs
+	queue           bool
+}
+
+// longestPeriod bounds the gaps between entries of a log: two of it are below
+// 2^51 µs.
+const longestPeriod = 35 * 365 * 24 * time.Hour
+
+// formOf returns the form of a limit, or why it cannot be held.
+func formOf(l stint.Limit, maxLog int64) (*form, error) {
+	meter, err := stint.NewMeter(l)
+	if err != nil {
+		return nil, err
+	}
+	f := &form{limit: l, capacity: l.Capacity()}
+	count, capacity := number(l.Count()), number(f.capacity)
+	switch l.Kind() {
+	case stint.GCRA, stint.LeakyQueue:
+		f.bucket()
+	case stint.TokenBucketInterval:
+		f.args = []string{"i", span(l.Period()), count, capacity}
+	case stint.FixedWindow:
+		if unit, zone := l.Calendar(); unit != "" {
+			f.args = []string{"c", unit + " " + zone, count, flags(l)}
+			f.calendar = &calendar{meter: meter, monthly: unit == "month"}
+		} else {
+			f.args = []string{"w", span(l.Period()), count, flags(l)}
+		}
+	case stint.SlidingCounter:
+		f.args = []string{"s", span(l.Period()), count, flags(l)}
+	case stint.SlidingBuckets:
+		cuts := min(l.Parts(), int64(l.Period()))
+		f.args = []string{"b", span(l.Period()), count, flags(l), number(cuts)}
+	case stint.SlidingLog:
+		if l.Count() > maxLog {
+			return nil, fmt.Errorf("redisstore: limit %q: a log of %d is more than the %d that this store keeps (Options.MaxLog): sliding_buckets needs far less",
+				l.Name(), l.Count(), maxLog)
+		}
+		if l.Period() > longestPeriod {
+			return nil, fmt.Errorf("redisstore: limit %q: a log of %v is longer than the %v that Redis can hold", l.Name(), l.Period(), longestPeriod)
+		}
+		f.args = []string{"l", span(l.Period()), count, flags(l)}
+	default:
+		return nil, fmt.Errorf("redisstore: limit %q: %v is not known here", l.Name(), l.Kind())
+	}
+	return f, nil
+}
+
+// bucket computes T in µs, step/div in lowest terms.
+func (f *form) bucket() {
+	step := big.NewInt(int64(f.limit.Period()))
+	div := new(big.Int).Mul(big.NewInt(f.limit.Count()), big.NewInt(1000))
+	gcd := new(big.Int).GCD(nil, nil, step, div)
+	step.Quo(step, gcd)
+	div.Quo(div, gcd)
+	full := new(big.Int).Mul(step, big.NewInt(f.capacity))
+	queue := f.limit.Kind() == stint.LeakyQueue
+	letter := map[bool]string{false: "g", true: "q"}[queue]
+	if !full.IsInt64() || full.Int64() > 1<<50 || !div.IsInt64() || div.Int64() > 1<<30 {
+		f.args = []string{letter, step.String(), div.String(), number(f.capacity)}
+		return
+	}
+	q := &quick{step.Int64(), full.Int64(), div.Int64(), queue}
+	head := shape(q)
+	if q.div > 1 {
+		head = letter + number(q.step) + ":" + number(q.div) + ":" + number(f.capacity) + ":"
+	}
+	f.quick, f.args = q, []string{head, number(q.step), number(q.full), number(q.div)}
+}
+
+// shape returns three digits of a hash of step and full, in front of which a
+// queue has a minus: with the 16 digits of a time behind them they make an
+// int64, which Redis keeps in the place of a pointer.
+func shape(q *quick) string {
+	h := fnv.New32a()
+	fmt.Fprint(h, q.step, q.full)
+	s := strconv.Itoa(100 + int(h.Sum32()%800))
+	if q.queue {
+		return "-" + s
+	}
+	return s
+}
+
+// span returns a period in µs, or in ns with an n where these are not whole.
+func span(d time.Duration) string {
+	if d%time.Microsecond == 0 {
+		return number(int64(d / time.Microsecond))
+	}
+	return number(int64(d)) + "n"
+}
+
+// flags are d for count_denied, r for relaxed, and m where a part counts up to
+// 2^32 − 1, as floor 0 has it.
+func flags(l stint.Limit) string {
+	s := ""
+	if l.CountDenied() {
+		s += "d"
+	}
+	if l.Relaxed() {
+		s += "r"
+	}
+	if l.Kind() == stint.SlidingBuckets && l.Count() < 1<<31 {
+		s += "m"
+	}
+	return s
+}
+
+func number(n int64) string { return strconv.FormatInt(n, 10) }
+
+// append appends the form's arguments, for a time in ns that is near the
+// server's.
+func (f *form) append(args []string, now int64) []string {
+	args = append(args, f.args...)
+	if f.calendar != nil {
+		args = append(args, f.calendar.at(now)...)
+	}
+	return args
+}

@@ -1,0 +1,93 @@
+-- The call: read, decide every layer, write all or nothing.
+--
+-- KEYS: a state for each layer; for r and s then a generation for each layer,
+-- and the reservation.
+-- ARGV: op, cost; for r then time to live (µs), token, and what settling needs
+-- to know; for each layer its weight, letter and numbers; then, if the time is
+-- not the server's, now (µs).
+-- op: t take, p peek, u take up to, r reserve, s settle, f refund, d reset,
+-- a what settling a reservation needs to know.
+-- Answer: the cost that was decided on, then five integers a layer; "stale <t>"
+-- when a calendar's bounds do not hold the server's time; nil for a reservation
+-- that is not there.
+
+local op = string.lower(argument())
+if op == 'd' then return redis.call('DEL', unpack(KEYS)) end
+if op == 'a' then return redis.call('HGET', KEYS[1], 'about') end
+
+local cost, quick, layers, n = whole(argument()), op ~= ARGV[1], {}, #KEYS
+local ttl, token, about
+if op == 'r' then ttl, token, about = whole(argument()), argument(), argument() end
+if op == 'r' or op == 's' then n = (n - 1) / 2 end
+for i = 1, n do layers[i] = readLayer(quick and 1 or whole(argument())) end
+
+local t = argument()
+if t then
+  t, virtual = whole(t), true
+else
+  local time = redis.call('TIME')
+  t = time[1] * 1000000 + time[2]
+end
+for i = 1, n do
+  local wrong = load(layers[i], KEYS[i], t)
+  if wrong then return wrong end
+end
+for i = 1, n do
+  if layers[i].stale then return 'stale ' .. text(t) end
+end
+
+local out
+if op == 's' or op == 'f' then
+  -- standing answers with the states as they are.
+  local function standing()
+    local all = { integer(cost) }
+    for _, L in ipairs(layers) do answer(all, L, true, 0, 0) end
+    return all
+  end
+  if op == 's' then
+    out = reservations(layers, n, t).settle(cost, standing)
+  else
+    for _, L in ipairs(layers) do
+      L.kind.refund(L, (units(L, cost)))
+      L.changed = cost ~= 0
+    end
+    out = standing()
+  end
+else
+  if op == 'u' and cost ~= 0 then -- the most that passes now; 1 where none does
+    for i = 1, n do
+      cost = least(cost, (quo(layers[i].kind.remaining(layers[i]), layers[i].weight)))
+    end
+    if cost == 0 then cost = 1 end
+  end
+  local allowed, ok = true, {}
+  for i = 1, n do
+    ok[i] = admits(layers[i], cost)
+    allowed = allowed and ok[i]
+  end
+  out = { integer(cost) }
+  for i = 1, n do
+    local L, delay, retry = layers[i], 0, 0
+    if allowed and L.queue and cost ~= 0 then delay = L.kind.delay(L) end
+    if op ~= 'p' and cost ~= 0 and (allowed or L.countDenied) then
+      L.kind.charge(L, (units(L, cost)))
+      L.changed = true
+    end
+    if not allowed then retry = wait(L, cost) end
+    answer(out, L, ok[i], retry, delay)
+  end
+  if allowed and op == 'r' then reservations(layers, n, t).reserve(cost, ttl, token, about) end
+end
+for i = 1, n do
+  if layers[i].changed or layers[i].mended then save(layers[i]) end
+end
+if not quick then return out end
+
+-- as the short way answers
+local backlogs = {}
+for i = 1, n do
+  backlogs[i] = layers[i].used
+  if out[i * 5 - 3] == 0 then backlogs[i] = -1 - layers[i].used end
+end
+if n == 1 then return backlogs[1] end
+return backlogs

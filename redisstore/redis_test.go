@@ -1,0 +1,475 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/internal/redistest"
+)
+
+var ctx = context.Background()
+
+func do(t testing.TB, c rueidis.Client, args ...string) rueidis.RedisResult {
+	t.Helper()
+	r := c.Do(ctx, c.B().Arbitrary(args[0]).Args(args[1:]...).Build())
+	if err := r.Error(); err != nil && !rueidis.IsRedisNil(err) {
+		t.Fatalf("%v: %v", args, err)
+	}
+	return r
+}
+
+func keys(t testing.TB, c rueidis.Client) []string {
+	t.Helper()
+	all, err := do(t, c, "KEYS", "*").AsStrSlice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func take(t testing.TB, b stint.Bound, key string, cost int64) stint.Decision {
+	t.Helper()
+	d, err := b.Decide(ctx, stint.OpTake, key, cost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// TestTime goes by the server's own clock: what was taken comes back, and what
+// is left in Redis expires no earlier than it is as if never seen, and soon
+// after.
+func TestTime(t *testing.T) {
+	server := redistest.Start(t)
+	c := client(t, server.Addr)
+	for _, text := range texts {
+		do(t, c, "FLUSHALL")
+		store := open(t, server.URL(), redisstore.Options{})
+		limit := bind(t, store, text)
+		d := take(t, limit, "a", 1)
+		all := keys(t, c)
+		switch {
+		case !d.Allowed:
+			t.Errorf("%s: %+v", text, d)
+		case len(all) == 0 && d.ResetAfter < time.Second: // gone already
+		case len(all) != 1:
+			t.Errorf("%s: keys %q", text, all)
+		default:
+			ms, err := do(t, c, "PTTL", all[0]).AsInt64()
+			left := time.Duration(ms) * time.Millisecond
+			if err != nil || left > d.ResetAfter+2*time.Millisecond || left < d.ResetAfter-time.Minute || ms == -1 {
+				t.Errorf("%s: expires in %v, as if never seen in %v: %v", text, left, d.ResetAfter, err)
+			}
+		}
+		store.Close()
+	}
+	store := open(t, server.URL(), redisstore.Options{})
+	defer store.Close()
+	limit := bind(t, store, "1/50ms")
+	take(t, limit, "b", 1)
+	for denied := take(t, limit, "b", 1); !denied.Allowed; denied = take(t, limit, "b", 1) {
+		if denied.RetryAfter <= 0 || denied.RetryAfter > stint.Wait(50*time.Millisecond) {
+			t.Fatalf("%+v", denied)
+		}
+		time.Sleep(time.Duration(denied.RetryAfter))
+	}
+}
+
+// TestNoKeyWithoutExpiry looks at every key after all verbs on the server's
+// clock.
+func TestNoKeyWithoutExpiry(t *testing.T) {
+	server := redistest.Start(t)
+	c := client(t, server.Addr)
+	store := open(t, server.URL(), redisstore.Options{})
+	defer store.Close()
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for _, text := range texts {
+		layers := []stint.Layer{{Bound: bind(t, store, text), Key: "a"}}
+		for range 30 {
+			cost := 1 + rnd.Int64N(3)
+			d, token, err := store.Reserve(ctx, layers, cost, time.Hour)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d.Allowed {
+				if _, err := store.Settle(ctx, token, rnd.Int64N(5)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := store.Refund(ctx, layers, rnd.Int64N(2)); err != nil {
+				t.Fatal(err)
+			}
+			take(t, layers[0].Bound, fmt.Sprint(rnd.IntN(3)), cost)
+		}
+	}
+	for _, key := range keys(t, c) {
+		if ms, err := do(t, c, "PTTL", key).AsInt64(); err != nil || ms == -1 {
+			t.Errorf("%q never expires: %d, %v", key, ms, err)
+		}
+	}
+}
+
+// TestDenialWritesNothing counts the server's writes.
+func TestDenialWritesNothing(t *testing.T) {
+	server := redistest.Start(t)
+	c := client(t, server.Addr)
+	store := open(t, server.URL(), redisstore.Options{})
+	defer store.Close()
+	for _, text := range texts {
+		l, err := stint.Parse(text)
+		if err != nil || l.CountDenied() || l.Period() < time.Second {
+			continue
+		}
+		limit := bind(t, store, text)
+		for range 20 {
+			take(t, limit, "a", 1)
+		}
+		before := dirty(t, c)
+		for _, cost := range []int64{l.Capacity() + 1, 0} {
+			if l.Capacity()+1 > 0 {
+				take(t, limit, "a", cost)
+			}
+		}
+		if _, err := limit.Decide(ctx, stint.OpPeek, "a", 1); err != nil {
+			t.Fatal(err)
+		}
+		if after := dirty(t, c); after != before {
+			t.Errorf("%s: writes went from %s to %s", text, before, after)
+		}
+	}
+}
+
+func dirty(t testing.TB, c rueidis.Client) string {
+	t.Helper()
+	info, err := do(t, c, "INFO", "persistence").ToString()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(info, "rdb_changes_since_last_save:")
+	n, _, _ := strings.Cut(rest, "\r")
+	return n
+}
+
+// TestOneCall counts the calls of requests with several layers.
+func TestOneCall(t *testing.T) {
+	server := redistest.Start(t)
+	c := client(t, server.Addr)
+	store := open(t, server.URL(), redisstore.Options{})
+	defer store.Close()
+	take(t, bind(t, store, "1/s"), "loads the script", 1)
+	layers := []stint.Layer{
+		{Bound: bind(t, store, "10/s", "100/1m sliding_log", "7/1h"), Key: "user"},
+		{Bound: bind(t, store, "1000/1h sliding_counter", "9 per day in Europe/Paris"), Key: "address"},
+	}
+	do(t, c, "CONFIG", "RESETSTAT")
+	for range 12 {
+		if _, err := store.Decide(ctx, stint.OpTake, layers, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	info, err := do(t, c, "INFO", "commandstats").ToString()
+	if err != nil || !strings.Contains(info, "cmdstat_evalsha:calls=12,") {
+		t.Errorf("not one call a decision: %v\n%s", err, info)
+	}
+}
+
+// TestScriptFlush takes the script away while many goroutines decide: each
+// unit passes once, and no call fails.
+func TestScriptFlush(t *testing.T) {
+	server := redistest.Start(t)
+	c := client(t, server.Addr)
+	store := open(t, server.URL(), redisstore.Options{})
+	defer store.Close()
+	limit := bind(t, store, "5000/1000h burst 5000")
+	var passed, denied atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for range 1000 {
+				d, err := limit.Decide(ctx, stint.OpTake, "a", 1)
+				switch {
+				case err != nil:
+					t.Error(err)
+				case d.Allowed:
+					passed.Add(1)
+				default:
+					denied.Add(1)
+				}
+			}
+		}()
+	}
+	for range 50 {
+		do(t, c, "SCRIPT", "FLUSH")
+		time.Sleep(time.Millisecond)
+	}
+	wg.Wait()
+	if passed.Load() != 5000 || denied.Load() != 3000 {
+		t.Errorf("%d passed and %d were denied, want 5000 and 3000", passed.Load(), denied.Load())
+	}
+}
+
+// TestTwoProcesses settles in one store what another reserved, also under a
+// name that the second does not know, and twice.
+func TestTwoProcesses(t *testing.T) {
+	server := redistest.Start(t)
+	o := redisstore.Options{Prefix: "both"}
+	one, other := open(t, server.URL(), o), open(t, server.URL(), o)
+	defer one.Close()
+	defer other.Close()
+	l := stint.PerHour(10).WithName("named: {x}")
+	b, err := one.Bind(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, token, err := one.Reserve(ctx, []stint.Layer{{Bound: b, Key: "a", Weight: 2}}, 3, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := other.Settle(ctx, token, 1)
+	if err != nil || first.Remaining != 4 || first.Limit != 5 {
+		t.Errorf("settled elsewhere: %+v, %v", first, err)
+	}
+	if again, err := one.Settle(ctx, token, 3); err != nil || again != first {
+		t.Errorf("settled again: %+v, %v; want %+v", again, err, first)
+	}
+	for _, forged := range []stint.Token{"", "-", token[1:], token + "0", "x" + token[1:], token[:len(token)-1] + "g"} {
+		if d, err := other.Settle(ctx, forged, 0); !errors.Is(err, stint.ErrReservation) {
+			t.Errorf("Settle(%q): %+v, %v", forged, d, err)
+		}
+	}
+}
+
+// TestChangeElsewhere changes a limit in one process while another still has
+// the old form: what was used stays used in both.
+func TestChangeElsewhere(t *testing.T) {
+	server := redistest.Start(t)
+	for _, change := range [][2]string{
+		{"10/1h", "5/1h"}, {"10/1h", "7/1h"}, {"100/1h burst 10", "100/1h burst 3"}, {"10/1h sliding_log", "5/1h sliding_log"},
+		{"10/1h sliding_buckets parts 60", "5/1h sliding_buckets parts 7"}, {"10/1h token_bucket_interval", "5/1h token_bucket_interval"},
+		{"10/1h sliding_counter", "5/1h sliding_counter"}, {"10/1h fixed_window", "5/1h fixed_window"},
+	} {
+		o := redisstore.Options{Prefix: "both" + change[0] + change[1], Now: func() int64 { return 1_750_000_123_000_000_000 }}
+		var bounds [2]stint.Bound
+		for i, text := range change {
+			store := open(t, server.URL(), o)
+			defer store.Close()
+			l, err := stint.Parse(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if bounds[i], err = store.Bind(l.WithName("x")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if d := take(t, bounds[0], "a", 10); !d.Allowed {
+			t.Fatalf("%v: %+v", change, d)
+		}
+		for range 3 {
+			for i, b := range bounds {
+				if d := take(t, b, "a", 1); d.Allowed {
+					t.Errorf("%v: form %d lets one pass after all was used: %+v", change, i, d)
+				}
+			}
+		}
+	}
+}
+
+// TestErrors says what each fault of the server is.
+func TestErrors(t *testing.T) {
+	server := redistest.Start(t)
+	c := client(t, server.Addr)
+	o := redisstore.Options{Prefix: "e", Timeout: 200 * time.Millisecond}
+	store := open(t, server.URL(), o)
+	defer store.Close()
+	limit := bind(t, store, "10/1h")
+	take(t, limit, "b", 1)
+	try := func(what, key string, want error) {
+		t.Helper()
+		if d, err := limit.Decide(ctx, stint.OpTake, key, 1); !errors.Is(err, want) || want == nil && err != nil {
+			t.Errorf("%s: %+v, %v; want %v", what, d, err, want)
+		}
+	}
+	do(t, c, "LPUSH", redisstore.State(o, "list", "10/1h"), "x")
+	try("a list", "list", redisstore.ErrConfiguration)
+	do(t, c, "SET", redisstore.State(o, "text", "10/1h"), "some text")
+	try("another program's text", "text", redisstore.ErrConfiguration)
+	do(t, c, "CONFIG", "SET", "maxmemory", "1")
+	try("full", "b", redisstore.ErrNotExecuted)
+	do(t, c, "CONFIG", "SET", "maxmemory", "0")
+	do(t, c, "REPLICAOF", "127.0.0.1", "1")
+	try("a replica", "b", redisstore.ErrNotExecuted)
+	do(t, c, "REPLICAOF", "NO", "ONE")
+	try("all is well", "b", nil)
+	server.Signal(t, syscall.SIGSTOP)
+	begun := time.Now()
+	try("stalled", "b", redisstore.ErrAmbiguous)
+	server.Signal(t, syscall.SIGCONT)
+	if waited := time.Since(begun); waited < 150*time.Millisecond {
+		t.Errorf("gave up after %v, before its time", waited)
+	}
+	cancelled, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := limit.Decide(cancelled, stint.OpTake, "b", 1); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	if err := store.Close(); err != nil {
+		t.Error(err)
+	}
+	try("closed", "b", stint.ErrClosed)
+}
+
+// TestOptions refuses what cannot work, without telling the password.
+func TestOptions(t *testing.T) {
+	for what, o := range map[string]redisstore.Options{
+		"no server": {}, "a brace": {URL: "redis://127.0.0.1:1", Prefix: "a{b"}, "no URL": {URL: "redis://:secret@%%"}, "nobody there": {URL: "redis://:secret@127.0.0.1:1"},
+	} {
+		if s, err := redisstore.New(o); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v, %v", what, s, err)
+		}
+	}
+	store := open(t, redistest.Start(t).URL(), redisstore.Options{MaxLog: 100})
+	defer store.Close()
+	for _, text := range []string{"101/s sliding_log", "5/1000000h sliding_log"} {
+		l, err := stint.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.Bind(l); err == nil || !strings.Contains(err.Error(), "sliding_log") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// TestKeys says how keys are named, and that what clients choose cannot reach
+// another's.
+func TestKeys(t *testing.T) {
+	tenant := func(key string) string { name, _, _ := strings.Cut(key, "/"); return name }
+	for _, c := range []struct {
+		o                redisstore.Options
+		key, limit, want string
+	}{
+		{redisstore.Options{Prefix: "stint"}, "10.0.0.1", "10/s", "stint:{10.0.0.1}:10/s"},
+		{redisstore.Options{Prefix: "stint"}, "a", "a: b%", "stint:{a}:a%3A b%25"},
+		{redisstore.Options{Prefix: "p", Tag: tenant}, "acme/u1", "l", "p:{acme}:l:acme/u1"},
+		{redisstore.Options{Prefix: "p"}, "", "l", "p:{#47DEQpj8HBSa-_TImW-5JA}:l"},
+		{redisstore.Options{Prefix: "p"}, "}{", "l", "p:{#0_MILLjULMYTqNAG_RSAgg}:l"},
+	} {
+		if got := redisstore.State(c.o, c.key, c.limit); got != c.want && c.key != "}{" {
+			t.Errorf("%q under %q: %q, want %q", c.key, c.limit, got, c.want)
+		}
+	}
+	secret := redisstore.Options{Prefix: "p", HashSecret: []byte("secret")}
+	if got := redisstore.State(secret, "10.0.0.1", "l"); strings.Contains(got, "10.0.0.1") || got == redisstore.State(redisstore.Options{Prefix: "p", HashSecret: []byte("other")}, "10.0.0.1", "l") {
+		t.Errorf("hidden: %q", got)
+	}
+	seen := make(map[string]string)
+	for _, key := range []string{"", "#", "#47DEQpj8HBSa-_TImW-5JA", "{", "}", "{}", "a}", "a:b", strings.Repeat("k", 64), strings.Repeat("k", 65), "\x00"} {
+		for _, o := range []redisstore.Options{{Prefix: "p"}, {Prefix: "p", Tag: func(string) string { return "t" }}, {Prefix: "p", Tag: func(string) string { return "" }}} {
+			name := redisstore.State(o, key, "l")
+			if other, ok := seen[name]; ok {
+				t.Errorf("%q and %q are both %q", key, other, name)
+			}
+			seen[name] = key
+			tag := name[strings.Index(name, "{")+1 : strings.Index(name, "}")]
+			if tag == "" || redisstore.Slot(name) != redisstore.Slot(tag) {
+				t.Errorf("%q: its slot is not that of its tag", name)
+			}
+		}
+	}
+}
+
+// TestSlots holds slots to what Redis says of keys.
+func TestSlots(t *testing.T) {
+	c := client(t, redistest.Start(t, "--cluster-enabled", "yes").Addr)
+	for _, key := range []string{"", "a", "123456789", "stint:{user1000}:10/s", "{}x", "a{b}c{d}", "{{b}}", "\x00\xff"} {
+		want, err := do(t, c, "CLUSTER", "KEYSLOT", key).AsInt64()
+		if err != nil || int64(redisstore.Slot(key)) != want {
+			t.Errorf("%q: slot %d, want %d: %v", key, redisstore.Slot(key), want, err)
+		}
+	}
+	for slot := range uint16(16384) {
+		if redisstore.Slot(redisstore.Filler(slot)) != slot {
+			t.Errorf("%q is not in slot %d", redisstore.Filler(slot), slot)
+		}
+	}
+}
+
+// TestBytes bounds what keys of 22 bytes take in Redis.
+func TestBytes(t *testing.T) {
+	server := redistest.Start(t)
+	c := client(t, server.Addr)
+	for _, of := range []struct {
+		text  string
+		takes int
+		most  int64
+	}{
+		{"100/s", 1, 72}, {"100/s leaky_queue", 1, 72}, {"7/1m", 1, 128}, {"100/1m fixed_window", 1, 104},
+		{"100/1m sliding_counter", 1, 104}, {"1000/1h sliding_log", 1000, 4608}, {"1000/24h sliding_log", 1000, 4608},
+	} {
+		if n := bytesOf(t, c, server.URL(), of.text, of.takes); n > of.most {
+			t.Errorf("%s after %d takes: %d bytes, more than %d", of.text, of.takes, n, of.most)
+		}
+	}
+}
+
+// TestEnvelope takes from many goroutines through several stores on the
+// server's own clock: no more passes than the burst and the time allow.
+func TestEnvelope(t *testing.T) {
+	server := redistest.Start(t)
+	each := 4000
+	if os.Getenv("STINT_SOAK") != "" {
+		each = 200_000
+	}
+	for _, text := range []string{"1000/s burst 50", "700/s burst 10", "500/s sliding_log", "500/s sliding_counter"} {
+		l, err := stint.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var passed atomic.Int64
+		var wg sync.WaitGroup
+		begun := time.Now()
+		prefix := "envelope " + text
+		for range 3 {
+			store := open(t, server.URL(), redisstore.Options{Prefix: prefix})
+			defer store.Close()
+			limit := bind(t, store, text)
+			for range 4 {
+				wg.Add(1)
+				go func() {
+					defer wg.Done()
+					for range each / 4 {
+						d, err := limit.Decide(ctx, stint.OpTake, "a", 1)
+						if err != nil {
+							t.Error(err)
+						}
+						passed.Add(d.Taken)
+					}
+				}()
+			}
+		}
+		wg.Wait()
+		took := time.Since(begun)
+		most := l.Capacity() + int64(took)*l.Count()/int64(l.Period()) + 1
+		if l.Kind() == stint.SlidingLog {
+			most = l.Count() * (int64(took)/int64(l.Period()) + 1)
+		}
+		if n := passed.Load(); n > most || n < l.Capacity() {
+			t.Errorf("%s: %d passed in %v, want from %d to %d", text, n, took, l.Capacity(), most)
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/stint-dev/stint"
+)
+
+// Options say which Redis, and how keys are named there. URL, Client or Driver
+// is needed.
+type Options struct {
+	// URL is where the server is, such as redis://user:password@host:6379/0,
+	// rediss:// for TLS, or unix://. The store makes a client of its own and
+	// closes it.
+	URL string
+	// Client is a client that is ready, instead of URL; it stays the caller's
+	// to close. It may be one of a cluster or of a Sentinel set.
+	Client rueidis.Client
+	// Driver is another client library's, instead of Client: that of
+	// redisstore/goredis, say. It stays the caller's to close.
+	Driver Driver
+	// Prefix begins every key. It must not hold a brace. The default value is
+	// "stint".
+	Prefix string
+	// Tag returns what decides in which slot of a cluster a key lies: the keys
+	// of all layers of one request need the same. It is part of the name of
+	// the key, so it must give the same for a key always. The default value
+	// takes the key itself.
+	Tag func(key string) string
+	// HashSecret, if it is not empty, hides keys and tags: their HMAC-SHA-256
+	// under the secret stands in Redis. The default value is nil: they stand
+	// as they are, and hashed only when they are long or hold braces.
+	HashSecret []byte
+	// MaxLog is the largest count of a sliding_log that is accepted. The
+	// default value is 10,000.
+	MaxLog int64
+	// Timeout is how long an operation may take; a context may make it less.
+	// The default value is 25 ms.
+	Timeout time.Duration
+	// Now, if set, is the clock: nanoseconds since the Unix epoch, of which
+	// whole microseconds count. Keys then never expire. It is for simulations
+	// and tests. The default is the server's TIME.
+	Now func() int64
+}
+
+// Store implements [stint.Store] in Redis.
+type Store struct {
+	driver  Driver
+	own     bool // driver is to be closed
+	names   names
+	maxLog  int64
+	timeout time.Duration
+	now     func() int64
+	ahead   atomic.Int64 // how far the server's clock was ahead of this one's, in ns, when a calendar asked
+	closed  atomic.Bool
+
+	loading chan struct{} // held while the script is loaded
+	loaded  atomic.Int64  // so often
+
+	mu     sync.Mutex // guards limits
+	limits map[string]*limit
+}
+
+var _ stint.Store = (*Store)(nil)
+
+// New returns a store in the Redis that the options name. With a URL it
+// connects; the error says why it could not.
+func New(o Options) (*Store, error) {
+	if o.Prefix == "" {
+		o.Prefix = "stint"
+	}
+	if strings.ContainsAny(o.Prefix, "{}") {
+		return nil, errors.New("redisstore: Options.Prefix must not hold a brace: braces mark the slot of a cluster")
+	}
+	if o.MaxLog <= 0 {
+		o.MaxLog = 10_000
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = 25 * time.Millisecond
+	}
+	s := &Store{
+		driver:  o.Driver,
+		names:   names{prefix: o.Prefix, tag: o.Tag, secret: o.HashSecret},
+		maxLog:  o.MaxLog,
+		timeout: o.Timeout,
+		now:     o.Now,
+		loading: make(chan struct{}, 1),
+		limits:  make(map[string]*limit),
+	}
+	switch {
+	case s.driver != nil:
+	case o.Client != nil:
+		s.driver = &rueidisDriver{client: o.Client}
+	case o.URL != "":
+		driver, err := dial(o.URL)
+		if err != nil {
+			return nil, err
+		}
+		s.driver, s.own = driver, true
+	default:
+		return nil, errors.New("redisstore: Options name no server: give a URL, a Client or a Driver")
+	}
+	return s, nil
+}
+
+// Bind implements [stint.Store]. It asks no server.
+func (s *Store) Bind(limits ...stint.Limit) (stint.Bound, error) {
+	if s.closed.Load() {
+		return nil, stint.ErrClosed
+	}
+	if len(limits) == 0 || len(limits) > stint.MaxLayers {
+		return nil, fmt.Errorf("%w: %d limits for one key: from 1 to %d", stint.ErrLayers, len(limits), stint.MaxLayers)
+	}
+	forms := make([]*form, len(limits))
+	names := make(map[string]bool)
+	for i, l := range limits {
+		var err error
+		if forms[i], err = formOf(l, s.maxLog); err != nil {
+			return nil, err
+		}
+		if names[l.Name()] {
+			return nil, fmt.Errorf("%w: limit %q twice for one key", stint.ErrLayers, l.Name())
+		}
+		names[l.Name()] = true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := &bound{store: s, limits: make([]*limit, len(limits))}
+	for i, f := range forms {
+		name := f.limit.Name()
+		l := s.limits[name]
+		if l == nil {
+			l = &limit{name: name, segment: escape(name)}
+			s.limits[name] = l
+		}
+		if old := l.form.Load(); old == nil || old.limit != f.limit {
+			l.form.Store(f)
+		}
+		b.limits[i] = l
+	}
+	return b, nil
+}
+
+// Close implements [stint.Store]. What keys have used stays in Redis.
+func (s *Store) Close() error {
+	if !s.closed.CompareAndSwap(false, true) {
+		return stint.ErrClosed
+	}
+	if s.own {
+		s.driver.Close()
+	}
+	return nil
+}
+
+// within returns a context that ends with the operation's deadline.
+func (s *Store) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.timeout)
+}

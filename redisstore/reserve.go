@@ -1,0 +1,170 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint"
+)
+
+var errTTL = errors.New("redisstore: a reservation needs a time to live above zero")
+
+// about is what settling needs to know of one limit of a reservation, in
+// Redis: keys are bytes.
+type about struct {
+	Limit  string `json:"limit"`
+	Name   string `json:"name"`
+	Begin  []byte `json:"begin"`
+	End    []byte `json:"end,omitempty"`
+	Weight int64  `json:"weight,omitempty"`
+}
+
+// Reserve implements [stint.Store]. The token is 130 random bits and the slot
+// of a cluster that the layers are in.
+func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.Token, error) {
+	switch {
+	case ttl <= 0:
+		return stint.Decision{}, "", errTTL
+	case cost < 0:
+		return stint.Decision{}, "", stint.ErrCost
+	}
+	parts, err := s.request(nil, layers)
+	if err != nil {
+		return stint.Decision{}, "", err
+	}
+	all := make([]about, len(parts))
+	for i, p := range parts {
+		all[i] = about{p.form.limit.String(), p.limit.name, []byte(p.begin), []byte(p.end), p.weight}
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return stint.Decision{}, "", err
+	}
+	id, slot := rand.Text(), slotOf(parts[0].begin)
+	a, err := s.ask(ctx, parts, s.reserved(parts, id, slot), "r", number(cost), micros(int64(ttl)), id, string(text))
+	if err != nil {
+		return stint.Decision{}, "", err
+	}
+	d := a.join(parts, true)
+	if !d.Allowed {
+		return d, "", nil
+	}
+	return d, stint.Token(fmt.Sprintf("%s-%04x", id, slot)), nil
+}
+
+// reserved returns the keys of a reservation.
+func (s *Store) reserved(parts []part, id string, slot uint16) []string {
+	keys := make([]string, 0, len(parts)+1)
+	for i := range parts {
+		keys = append(keys, generation(parts[i].begin, parts[i].end, parts[i].limit))
+	}
+	return append(keys, s.names.reservation(id, slot))
+}
+
+// parseToken returns what a token names.
+func parseToken(token stint.Token) (id string, slot uint16, err error) {
+	id, hex, ok := strings.Cut(string(token), "-")
+	n, err := strconv.ParseUint(hex, 16, 16)
+	if !ok || err != nil || n >= slots || len(hex) != 4 || len(id) != len(rand.Text()) {
+		return "", 0, stint.ErrReservation
+	}
+	return id, uint16(n), nil
+}
+
+// Settle implements [stint.Store]. It takes two round trips: the first asks
+// what the reservation is of, so that any process can settle it.
+func (s *Store) Settle(ctx context.Context, token stint.Token, cost int64) (stint.Decision, error) {
+	if cost < 0 {
+		return stint.Decision{}, stint.ErrCost
+	}
+	if s.closed.Load() {
+		return stint.Decision{}, stint.ErrClosed
+	}
+	id, slot, err := parseToken(token)
+	if err != nil {
+		return stint.Decision{}, err
+	}
+	reply, err := s.eval(ctx, []string{s.names.reservation(id, slot)}, []string{"a"})
+	if err != nil {
+		return stint.Decision{}, err
+	}
+	text, ok := reply.(string)
+	if !ok {
+		return stint.Decision{}, stint.ErrReservation
+	}
+	parts, err := s.recall(text)
+	if err != nil {
+		return stint.Decision{}, err
+	}
+	a, err := s.ask(ctx, parts, s.reserved(parts, id, slot), "s", number(cost))
+	if err != nil {
+		return stint.Decision{}, err
+	}
+	return a.join(parts, false), nil
+}
+
+// recall returns the limits of a reservation: in the form that they have in
+// this process now, or, if it does not know the name, in that of then.
+func (s *Store) recall(text string) ([]part, error) {
+	var all []about
+	if err := json.Unmarshal([]byte(text), &all); err != nil || len(all) == 0 {
+		return nil, fmt.Errorf("%w: a reservation that is none of this version's", ErrConfiguration)
+	}
+	parts := make([]part, len(all))
+	for i, a := range all {
+		s.mu.Lock()
+		l := s.limits[a.Name]
+		s.mu.Unlock()
+		if l == nil {
+			parsed, err := stint.Parse(a.Limit)
+			if err != nil {
+				return nil, err
+			}
+			form, err := formOf(parsed.WithName(a.Name), s.maxLog)
+			if err != nil {
+				return nil, err
+			}
+			l = &limit{name: a.Name, segment: escape(a.Name)}
+			l.form.Store(form)
+		}
+		parts[i] = part{form: l.form.Load(), begin: string(a.Begin), end: string(a.End), limit: l, weight: a.Weight}
+	}
+	return parts, nil
+}
+
+// Refund implements [stint.Store].
+func (s *Store) Refund(ctx context.Context, layers []stint.Layer, cost int64) (stint.Decision, error) {
+	if cost < 0 {
+		return stint.Decision{}, stint.ErrCost
+	}
+	parts, err := s.request(nil, layers)
+	if err != nil {
+		return stint.Decision{}, err
+	}
+	a, err := s.ask(ctx, parts, nil, "f", number(cost))
+	if err != nil {
+		return stint.Decision{}, err
+	}
+	return a.join(parts, false), nil
+}
+
+// Reset implements [stint.Store]. Reservations on the keys are forgotten too.
+func (s *Store) Reset(ctx context.Context, layers []stint.Layer) error {
+	parts, err := s.request(nil, layers)
+	if err != nil {
+		return err
+	}
+	keys := make([]string, 0, 2*len(parts))
+	for i := range parts {
+		p := &parts[i]
+		keys = append(keys, state(p.begin, p.end, p.limit), generation(p.begin, p.end, p.limit))
+	}
+	_, err = s.eval(ctx, keys, []string{"d"})
+	return err
+}

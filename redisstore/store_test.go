@@ -1,0 +1,46 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/internal/redistest"
+	"github.com/stint-dev/stint/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var prefixes atomic.Int64
+
+// open returns a store of its own on a server that others may use too.
+func open(t testing.TB, url string, o redisstore.Options) *redisstore.Store {
+	t.Helper()
+	o.URL = url
+	if o.Prefix == "" {
+		o.Prefix = fmt.Sprint("test", prefixes.Add(1))
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 30 * time.Second // the machine may be busy: no test here is about time
+	}
+	store, err := redisstore.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+func TestStore(t *testing.T) {
+	server := redistest.Start(t)
+	storetest.Suite{
+		Quantum: time.Microsecond,
+		Open: func(t testing.TB, now func() int64) stint.Store {
+			return open(t, server.URL(), redisstore.Options{Now: now})
+		},
+	}.Run(t)
+}
