@@ -245,13 +245,14 @@ func (t *table) take(key int, now, cost int64) (before, d stint.Decision) {
 
 // A runner plays traffic to one limit and fills its row.
 type runner struct {
-	ctx              context.Context
-	row              *Row
-	table            *table
-	watch            int // the key whose state the columns show
-	columns, horizon int64
-	next             int64 // where the next column begins
-	letter           []byte
+	ctx     context.Context
+	row     *Row
+	table   *table
+	watch   int   // the key whose state the columns show
+	columns int64 // how many
+	horizon int64
+	next    int64  // where the next column begins
+	letter  []byte // of each request
 }
 
 // run plays the traffic to one limit.
