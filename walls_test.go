@@ -101,8 +101,10 @@ var places = map[string]place{
 	"policy/result.go":     {module, "an answer"},
 	"policy/compare.go":    {module, "what a reload does, told beforehand"},
 	"policy/explain.go":    {"", "what rules make of a request, without asking a store"},
-	"policy/policy.go":     {module + " " + module + "/memstore", "rules bound to a store, and to one in memory for when that fails"},
+	"policy/debt.go":       {"context " + module, "what is owed to the store is handed on: contexts go to stores"},
+	"policy/policy.go":     {module + " " + module + "/fallback " + module + "/memstore", "rules bound to a store, and to one in memory for when that fails"},
 	"policy/decide.go":     {"context " + module, "contexts go to stores that reach over a network"},
+	"policy/mode.go":       {module + " " + module + "/memstore", "limits of a rule bound in its mode, which in memory is nothing"},
 	"policy/reserve.go":    {"context crypto/hmac encoding/base64 encoding/binary " + module, "tokens are sealed, so that none is made up"},
 
 	// While the shared store is gone.
@@ -153,17 +155,22 @@ var floors = map[string]string{
 	"fallback":                ". memstore",
 	"policy":                  ". memstore fallback",
 	"httplimit":               ". memstore policy",
-	"cmd/stint":               ". memstore simulate cmd/internal/proxy cmd/internal/trial policy httplimit cmd/internal/rules cmd/internal/observe cmd/internal/server cmd/internal/resp cmd/internal/lab cmd/internal/plan",
+	"cmd/stint":               ". memstore simulate cmd/internal/proxy cmd/internal/trial policy httplimit cmd/internal/rules cmd/internal/observe cmd/internal/server cmd/internal/resp cmd/internal/rls cmd/internal/lab cmd/internal/plan cmd/internal/scratch cmd/internal/storecheck redisstore",
 	"redisstore":              ". memstore fallback",
+	"redisstore/goredis":      "redisstore",
 	"cmd/internal/plan":       ". memstore simulate policy cmd/internal/accesslog cmd/internal/rules",
 	"cmd/internal/plan/bench": "cmd/internal/plan cmd/internal/plan/sample",
 	"cmd/internal/resp":       ". policy cmd/internal/observe cmd/internal/rules",
-	"cmd/internal/lab":        ". cmd/internal/trial",
+	"cmd/internal/lab":        ". cmd/internal/trial cmd/internal/plan cmd/internal/accesslog", // the planner reads logs
 	"cmd/internal/observe":    ". memstore policy",
 	"cmd/internal/proxy":      ". policy httplimit cmd/internal/observe cmd/internal/rules cmd/internal/server",
 	"cmd/internal/rules":      ". policy",
 	"cmd/internal/server":     ". policy httplimit cmd/internal/observe cmd/internal/rules",
 	"cmd/internal/trial":      ". memstore simulate",
+	"cmd/internal/nodes":      ". memstore fallback simulate cmd/internal/trial",
+	"cmd/internal/rls":        ". policy httplimit cmd/internal/observe cmd/internal/rules",
+	"cmd/internal/scratch":    "redisstore",
+	"cmd/internal/storecheck": ". redisstore cmd/internal/scratch",
 	"proof/model":             "", // written apart from the engine, or it proves nothing
 	"proof/oracle":            "proof/model",
 }

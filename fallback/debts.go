@@ -28,14 +28,17 @@ type Debts struct {
 	posted, forgiven uint64
 }
 
-// A debtor is a key under one limit, as the shared store knows it.
-type debtor struct {
-	bound stint.Bound
-	key   string
+// A debtor is a key under one limit: state belongs to a limit's name, however
+// often it is bound.
+type debtor struct{ limit, key string }
+
+func debtorOf(shared stint.Bound, key string) debtor {
+	return debtor{shared.Limits()[0].Name(), key}
 }
 
 type debt struct {
-	local stint.Bound
+	shared, local stint.Bound
+
 	units int64
 	token stint.Token // of the reservation that posts the debt, once there is one
 	final int64       // what it is settled at: the same each time
@@ -49,7 +52,6 @@ const (
 
 // NewDebts returns an empty book of debts to a shared store, for what the
 // local store lets through. It remembers at most so many keys; 0 is 65,536.
-// The bounds that are given to Add must be comparable, as pointers are.
 func NewDebts(shared, local stint.Store, most int) *Debts {
 	if most <= 0 {
 		most = mostOwed
@@ -65,9 +67,9 @@ func (d *Debts) Add(shared, local stint.Bound, key string, units int64) {
 	if units <= 0 {
 		return
 	}
+	who := debtorOf(shared, key)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	who := debtor{shared, key}
 	one := d.owed[who]
 	switch {
 	case d.closed:
@@ -76,7 +78,7 @@ func (d *Debts) Add(shared, local stint.Bound, key string, units int64) {
 		d.forgiven += uint64(units)
 		return
 	case one == nil:
-		one = &debt{local: local}
+		one = &debt{shared: shared, local: local}
 		d.owed[who] = one
 	}
 	one.units += min(units, math.MaxInt64-one.units)
@@ -88,9 +90,10 @@ func (d *Debts) Add(shared, local stint.Bound, key string, units int64) {
 
 // Forget drops what a key owes.
 func (d *Debts) Forget(shared stint.Bound, key string) {
+	who := debtorOf(shared, key)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.owed, debtor{shared, key})
+	delete(d.owed, who)
 }
 
 // Wake says that the shared store answers again.
@@ -172,7 +175,7 @@ func (d *Debts) settle(who debtor) error {
 	if token == "" {
 		if final = min(units, d.counting(local, who.key)); final > 0 {
 			var err error
-			if _, token, err = d.main.Reserve(d.done, []stint.Layer{{Bound: who.bound, Key: who.key}}, 0, postWithin); err != nil {
+			if _, token, err = d.main.Reserve(d.done, []stint.Layer{{Bound: one.shared, Key: who.key}}, 0, postWithin); err != nil {
 				return err
 			}
 			d.mu.Lock()

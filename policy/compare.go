@@ -89,6 +89,9 @@ func (r *rule) compare(old *rule) []Change {
 	for _, name := range gone {
 		say(false, "limit %v is gone%s", was[name], place(name))
 	}
+	if old.mode != r.mode {
+		say(false, "mode %s becomes %s", modeName(old.mode), modeName(r.mode))
+	}
 	if old.shadow != r.shadow {
 		say(false, "shadow becomes %v", r.shadow)
 	}

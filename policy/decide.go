@@ -46,6 +46,9 @@ func (p *Policy) Peek(ctx context.Context, attrs Attributes, cost int64, r *Resu
 func (p *Policy) decide(ctx context.Context, a act, r *Result) error {
 	r.Decision.Allowed = true
 	if r.blocked >= 0 {
+		if r.several { // the answers to the others say where they stand
+			r.StoreError = p.run(ctx, &p.main, act{op: stint.OpPeek}, r)
+		}
 		r.Decision = stint.Decision{RetryAfter: stint.Never}
 		r.Tightest = r.blocked
 	} else if err := p.run(ctx, &p.main, a, r); err != nil {
@@ -61,6 +64,9 @@ func (p *Policy) decide(ctx context.Context, a act, r *Result) error {
 
 // run decides for all enforced hits on one side.
 func (p *Policy) run(ctx context.Context, s *side, a act, r *Result) error {
+	if r.several {
+		return p.runAll(ctx, s, a, r)
+	}
 	var first *hit
 	limits, free := 0, false
 	for i := range r.hits {
@@ -113,7 +119,7 @@ func (h *hit) plain(a act) bool {
 
 // one decides for the one limit that the request is held to.
 func (p *Policy) one(ctx context.Context, s *side, a act, r *Result, h *hit) (err error) {
-	if r.Decision, err = s.plans[h.plan.id].Decide(ctx, a.op, h.key, h.cost); err != nil {
+	if r.Decision, err = p.bound(s, h).Decide(ctx, a.op, h.key, h.cost); err != nil {
 		return err
 	}
 	r.Rules[h.first].set(&r.Decision)
@@ -128,7 +134,7 @@ func (r *Result) layer(s *side, h *hit) stint.Layer {
 		r.answers = slices.Grow(r.answers, missing)[:len(r.Rules)]
 	}
 	return stint.Layer{
-		Bound: s.plans[h.plan.id], Key: h.key, Weight: h.weight,
+		Bound: r.policy.bound(s, h), Key: h.key, Weight: h.weight,
 		Answers: r.answers[h.first : h.first+len(h.plan.layers)],
 	}
 }
@@ -177,7 +183,7 @@ func (e *RuleResult) set(d *stint.Decision) {
 // charged notes what was charged and where, so that it can be given back. What
 // was reserved is given back by its token alone.
 func (h *hit) charged(local bool, a act, d *stint.Decision) {
-	h.took, h.onLocal = a.charges() && a.ttl == 0 && d.Allowed && h.cost > 0, local
+	h.took, h.onLocal = a.charges() && a.ttl == 0 && d.Allowed && h.cost > 0 && h.part == partTake, local
 }
 
 // conclude makes the joined answer one about the tightest layer.
@@ -235,20 +241,23 @@ func (p *Policy) shadows(ctx context.Context, a act, r *Result) {
 	}
 	for i := range r.hits {
 		if h := &r.hits[i]; h.limited() && h.rule.shadow {
-			p.shadow(ctx, a, r, h)
+			p.shadow(ctx, h.part.act(a), r, h)
 		}
 	}
 }
 
 func (p *Policy) shadow(ctx context.Context, a act, r *Result, h *hit) {
 	cost := r.cost
+	if r.several {
+		cost = h.part.cost()
+	}
 	if h.weight == 0 {
 		a, cost = act{op: stint.OpPeek}, 0
 	}
 	var d stint.Decision
 	var err error
 	if len(h.plan.layers) == 1 && h.plain(a) {
-		if d, err = p.main.plans[h.plan.id].Decide(ctx, a.op, h.key, h.cost); err == nil {
+		if d, err = p.bound(&p.main, h).Decide(ctx, a.op, h.key, h.cost); err == nil {
 			r.Rules[h.first].set(&d)
 		}
 	} else {
@@ -267,16 +276,6 @@ func (p *Policy) shadow(ctx context.Context, a act, r *Result, h *hit) {
 	}
 	if err != nil && r.StoreError == nil {
 		r.StoreError = err
-	}
-}
-
-// warm charges the local store with what the main one has let through.
-func (p *Policy) warm(ctx context.Context, r *Result) {
-	for i := range r.hits {
-		if h := &r.hits[i]; h.enforced() && h.rule.failure == FailLocal && h.cost > 0 {
-			// An error leaves it colder, which is no reason to deny.
-			_, _ = p.local.plans[h.plan.id].Decide(ctx, stint.OpTakeUpTo, h.key, h.cost)
-		}
 	}
 }
 
@@ -321,7 +320,11 @@ func (p *Policy) failed(ctx context.Context, a act, r *Result, err error) error 
 	case local && p.local.store == nil:
 		return err
 	case local:
-		return p.run(ctx, &p.local, a, r)
+		why := err
+		if err = p.run(ctx, &p.local, a, r); err == nil && a.charges() && r.Decision.Allowed {
+			p.owe(r, why)
+		}
+		return err
 	}
 	r.Decision = stint.Decision{Allowed: true}
 	return nil

@@ -40,7 +40,7 @@ var (
 	documentFields = []string{"rules"}
 	ruleFields     = []string{
 		"name", "description", "match", "unless", "key", "limits", "cost", "overrides", "tiers",
-		"unlimited", "block", "on_missing", "on_store_failure", "shadow", "final",
+		"unlimited", "block", "on_missing", "on_store_failure", "mode", "shadow", "final",
 		"ipv4_prefix", "ipv6_prefix", "hash_key",
 	}
 	limitFields    = []string{"limit", "name"}

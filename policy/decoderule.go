@@ -49,6 +49,8 @@ func (d *decoder) rule(n *Node, t *trail) *rule {
 			r.missing = word(d, f.Value, at, missingWords)
 		case "on_store_failure":
 			r.failure = word(d, f.Value, at, failureWords)
+		case "mode":
+			r.mode = word(d, f.Value, at, modeWords)
 		case "final":
 			r.final = d.boolean(f.Value, at)
 		case "hash_key":
@@ -249,7 +251,7 @@ func (d *decoder) bindable(r *rule, limits []stint.Limit, names []string, varian
 			return p
 		}
 	}
-	p := &plan{id: len(d.plans), variant: variant}
+	p := &plan{id: len(d.plans), mode: r.mode, variant: variant}
 	taken := make(map[string]int)
 	for i, l := range limits {
 		name := names[i]

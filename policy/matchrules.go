@@ -20,6 +20,8 @@ type scratch struct {
 	buf     []byte
 	parts   []tokenPart
 	blocked int // index in Rules of what denies for good, or -1
+
+	several bool // questions were asked together
 }
 
 // A hit is a rule that matched.
@@ -34,6 +36,8 @@ type hit struct {
 	missing bool
 	took    bool // charged, and not yet given back
 	onLocal bool // there
+	part    part // in a decision of several questions
+	layer   int  // there, its place in Result.layers
 }
 
 // limited reports whether the hit has limits to decide by.
@@ -44,10 +48,20 @@ func (h *hit) enforced() bool { return h.limited() && !h.rule.shadow }
 
 // match fills r with the rules that hold for the request.
 func (p *Policy) match(attrs Attributes, cost int64, r *Result) error {
-	*r = Result{Tightest: -1, Rules: r.Rules[:0], scratch: scratch{
+	p.begin(r, cost)
+	return p.matchMore(attrs, cost, r)
+}
+
+// begin makes r ready for a request.
+func (p *Policy) begin(r *Result, cost int64) {
+	*r = Result{Tightest: -1, Rules: r.Rules[:0], Answers: r.Answers[:0], scratch: scratch{
 		policy: p, hits: r.hits[:0], found: r.found[:0], others: r.others, layers: r.layers[:0],
 		answers: r.answers, cost: cost, buf: r.buf, parts: r.parts[:0], blocked: -1,
 	}}
+}
+
+// matchMore adds the rules that hold for a request to r.
+func (p *Policy) matchMore(attrs Attributes, cost int64, r *Result) error {
 	if cost < 0 {
 		return stint.ErrCost
 	}
@@ -55,7 +69,7 @@ func (p *Policy) match(attrs Attributes, cost int64, r *Result) error {
 	if err := p.rules.ready(&q); err != nil {
 		return err
 	}
-	r.found = p.rules.index.find(&q, r.found)
+	r.found = p.rules.index.find(&q, r.found[:0])
 	for _, i := range r.found {
 		one := p.rules.rules[i]
 		if one.match != nil && !anyOf(one.match, &q) || one.unless != nil && anyOf(one.unless, &q) {

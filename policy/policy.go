@@ -3,10 +3,9 @@ package policy
 import (
 	"errors"
 	"fmt"
-	"math"
-	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/memstore"
 )
 
@@ -35,18 +34,22 @@ type Policy struct {
 	rules *Rules
 	opts  Options
 	main  side
-	local side // without a store if there is none
+	local side            // without a store if there is none
+	debts *fallback.Debts // to main, for what local let through; shared by Reload; nil if there is nothing to owe
 }
 
 // A side is a store and the plans of the rules bound to it.
 type side struct {
 	store stint.Store
-	plans []stint.Bound // by plan.id
+	modes bool            // whether limits are held in the modes of their rules
+	plans []stint.Bound   // by plan.id
+	each  [][]stint.Bound // by plan.id: its limits, one by one
 }
 
-// New binds rules to a store. The error says which limit the store cannot
-// hold; limits that it holds already are then as the rules have them, so change
-// rules that are in use by [Policy.Reload].
+// New binds rules to a store, each in its mode if that is a [ModeStore]. The
+// error says which limit the store cannot hold; limits that it holds already
+// are then as the rules have them, so change rules that are in use by
+// [Policy.Reload].
 func New(store stint.Store, rules *Rules, o Options) (*Policy, error) {
 	switch {
 	case store == nil:
@@ -65,7 +68,7 @@ func New(store stint.Store, rules *Rules, o Options) (*Policy, error) {
 		o.Local = memstore.New(memstore.Options{})
 	}
 	o.Nodes = max(o.Nodes, 1)
-	p := &Policy{rules: rules, opts: o, main: side{store: store}, local: side{store: o.Local}}
+	p := &Policy{rules: rules, opts: o, main: side{store: store, modes: true}, local: side{store: o.Local}}
 	if err := p.main.bind(rules, 1); err != nil {
 		return nil, err
 	}
@@ -74,19 +77,30 @@ func New(store stint.Store, rules *Rules, o Options) (*Policy, error) {
 			return nil, fmt.Errorf("local store: %w", err)
 		}
 	}
+	if _, inProcess := store.(*memstore.Store); !inProcess && o.Local != nil {
+		p.debts = fallback.NewDebts(store, o.Local, 0)
+	}
 	return p, nil
 }
 
 // bind makes the limits of all plans known to the store.
 func (s *side) bind(rules *Rules, nodes int64) error {
 	s.plans = make([]stint.Bound, len(rules.plans))
+	s.each = make([][]stint.Bound, len(rules.plans))
 	for i, plan := range rules.plans {
 		limits := make([]stint.Limit, len(plan.limits))
 		for k, l := range plan.limits {
-			limits[k] = share(l, nodes)
+			limits[k] = fallback.Share(l, nodes)
+		}
+		mode := strict
+		if s.modes {
+			mode = plan.mode
 		}
 		var err error
-		if s.plans[i], err = s.store.Bind(limits...); err != nil {
+		if s.plans[i], err = bindMode(s.store, mode, limits); err != nil {
+			return fmt.Errorf("policy: rule %q: %w", plan.layers[0].Rule, err)
+		}
+		if s.each[i], err = single(s.store, mode, limits, s.plans[i]); err != nil {
 			return fmt.Errorf("policy: rule %q: %w", plan.layers[0].Rule, err)
 		}
 	}
@@ -99,6 +113,7 @@ func (s *side) bind(rules *Rules, nodes int64) error {
 func (p *Policy) Reload(rules *Rules) (*Policy, error) {
 	next, err := New(p.main.store, rules, p.opts)
 	if err == nil {
+		next.debts = p.debts
 		return next, nil
 	}
 	if back := p.main.bind(p.rules, 1); back != nil {
@@ -118,44 +133,3 @@ func (p *Policy) Rules() *Rules { return p.rules }
 // Explain says for every rule whether it holds for a request, and why. The
 // error is a [RequestError]. Nothing is asked of the store.
 func (p *Policy) Explain(attrs Attributes) (Explanation, error) { return p.rules.Explain(attrs) }
-
-// share returns the part of a limit that one of n nodes holds. Buckets and
-// queues keep their exact rate: 100 a second on three is 100 in three seconds.
-// Counts of windows are divided and rounded down, to one at least.
-func share(l stint.Limit, n int64) stint.Limit {
-	if n <= 1 {
-		return l
-	}
-	count, period := l.Count(), l.Period()
-	even := l.Kind() == stint.GCRA || l.Kind() == stint.LeakyQueue
-	if even && period <= time.Duration(math.MaxInt64/n) {
-		period *= time.Duration(n)
-	} else {
-		count = max(count/n, 1)
-	}
-	part := stint.New(count, period).WithKind(l.Kind())
-	switch unit, zone := l.Calendar(); unit {
-	case "day":
-		part = stint.PerDayIn(count, zone)
-	case "month":
-		part = stint.PerMonthIn(count, zone)
-	}
-	switch l.Kind() {
-	case stint.GCRA, stint.TokenBucketInterval:
-		part = part.WithBurst(max(l.Burst()/n, 1))
-	case stint.LeakyQueue:
-		part = part.WithBurst(l.Burst() / n)
-	case stint.SlidingBuckets:
-		part = part.WithParts(l.Parts())
-	}
-	if l.Relaxed() {
-		part = part.WithRelaxed()
-	}
-	if l.CountDenied() {
-		part = part.WithCountDenied()
-	}
-	if part = part.WithName(l.Name()); part.Validate() != nil {
-		return l // a whole limit is better than none
-	}
-	return part
-}

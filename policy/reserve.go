@@ -165,13 +165,18 @@ func (p *Policy) GiveBack(ctx context.Context, r *Result) error {
 		if h.onLocal {
 			s = &p.local
 		}
-		one := stint.Layer{Bound: s.plans[h.plan.id], Key: h.key, Weight: h.weight}
+		one := stint.Layer{Bound: p.bound(s, h), Key: h.key, Weight: h.weight}
 		if h.rule.shadow { // by itself, as it was charged
 			_, err := s.store.Refund(ctx, []stint.Layer{one}, r.cost)
 			failed = errors.Join(failed, err)
 			continue
 		}
 		enforced = s
+		if twin := r.twin(i, partTake); twin != nil && twin.onLocal == h.onLocal {
+			r.layers[twin.layer].Weight += h.weight // as it was charged
+			continue
+		}
+		h.layer = len(r.layers)
 		r.layers = append(r.layers, one)
 	}
 	if enforced != nil {
@@ -195,11 +200,12 @@ func (p *Policy) Reset(ctx context.Context, attrs Attributes, r *Result) error {
 		if !h.limited() {
 			continue
 		}
+		p.forgive(h)
 		for _, s := range []*side{&p.main, &p.local} {
 			if s.store == nil {
 				continue
 			}
-			if err := s.store.Reset(ctx, []stint.Layer{{Bound: s.plans[h.plan.id], Key: h.key}}); err != nil {
+			if err := s.store.Reset(ctx, []stint.Layer{{Bound: p.bound(s, h), Key: h.key}}); err != nil {
 				return err
 			}
 		}

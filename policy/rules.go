@@ -28,7 +28,8 @@ type rule struct {
 	hashKey       bool
 	missing       missing
 	failure       Failure
-	ipv4, ipv6    int // how much of an address is a key
+	mode          string // in which its limits are held; strict is ""
+	ipv4, ipv6    int    // how much of an address is a key
 
 	name          string
 	line, column  int
@@ -40,10 +41,12 @@ type rule struct {
 // A plan is what a request is held to: limits, or an action.
 type plan struct {
 	id      int // in Rules.plans; -1 for an action
+	mode    string
 	action  string
 	layers  []*Layer // one for an action
 	limits  []stint.Limit
 	variant string
+	given   *Given // whose plan this is, if it is no rule's
 }
 
 // An override gives requests another plan.

@@ -77,6 +77,16 @@ func duration(us int64) time.Duration {
 	return time.Duration(us * 1000)
 }
 
+// allowed reports whether every limit lets the request pass.
+func (a answer) allowed() bool {
+	for i := 1 + answersOK; i < len(a); i += answersEach {
+		if a[i] == 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // join makes one decision of the answers of all limits, and tells each its own.
 func (a answer) join(parts []part, charges bool) (d stint.Decision) {
 	allowed := true

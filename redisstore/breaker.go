@@ -1,7 +1,7 @@
 package redisstore
 
 import (
-	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -9,8 +9,9 @@ import (
 )
 
 // ErrUnavailable is for a call that was not made, since the calls before it
-// have failed: it charged nothing. It is an [ErrNotExecuted] as well.
-var ErrUnavailable = errors.New("redisstore: the server does not answer")
+// have failed or too many are on their way: it charged nothing. It is an
+// [ErrNotExecuted] as well.
+var ErrUnavailable = fmt.Errorf("%w: the server does not answer", ErrNotExecuted)
 
 const (
 	breakAfter = 3                      // failures in a row that open it
@@ -25,57 +26,80 @@ const (
 type breaker struct {
 	trouble atomic.Bool // whether the rest is to be looked at
 
-	mu     sync.Mutex
-	failed int           // in a row
-	open   bool          // no calls but probes
-	until  time.Duration // when the next probe may be made, on the store's monotonic clock
-	pause  time.Duration
-	probes bool // one is on its way
+	mu      sync.Mutex
+	failed  int           // in a row
+	open    bool          // no calls but probes
+	until   time.Duration // when the next probe may be made, on the store's monotonic clock
+	pause   time.Duration
+	probing bool // one is on its way
 }
 
-// enter reports whether a call may be made. Each that may must leave.
-func (b *breaker) enter(now time.Duration) bool {
+// A way says how a call was let in.
+type way uint8
+
+const (
+	wayClosed way = iota // it was not
+	wayCalls             // like all others
+	wayProbe             // alone
+)
+
+// Health is what a call says of its server.
+type health uint8
+
+const (
+	healthUnknown health = iota // nothing: its caller gave up
+	healthGood
+	healthBad
+)
+
+// enter says whether a call may be made. Each that may must leave.
+func (b *breaker) enter(now time.Duration) way {
 	if !b.trouble.Load() {
-		return true
+		return wayCalls
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.open {
-		return true
+	switch {
+	case !b.open:
+		return wayCalls
+	case b.probing || now < b.until:
+		return wayClosed
 	}
-	if b.probes || now < b.until {
-		return false
-	}
-	b.probes = true
-	return true
+	b.probing = true
+	return wayProbe
 }
 
-// leave notes how a call ended. Calls that were on their way when the breaker
-// opened count for nothing, unless they succeed.
-func (b *breaker) leave(now time.Duration, failed bool) {
-	if !failed && !b.trouble.Load() {
+// leave notes how a call ended that was let in. Calls that were on their way
+// when the breaker opened count for nothing, unless they succeed.
+func (b *breaker) leave(now time.Duration, by way, h health) {
+	if by == wayCalls && (h == healthUnknown || h == healthGood && !b.trouble.Load()) {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !failed {
-		b.failed, b.open, b.probes, b.pause = 0, false, false, 0
-		b.trouble.Store(false)
-		return
+	if by == wayProbe {
+		b.probing = false
 	}
-	b.trouble.Store(true)
-	b.failed++
-	switch {
-	case b.open && now < b.until: // began before it opened
-	case b.open || b.failed >= breakAfter:
-		b.open, b.probes = true, false
-		b.pause = min(max(2*b.pause, firstPause), longPause)
-		b.until = now + b.pause/2 + rand.N(b.pause/2+1)
+	switch h {
+	case healthGood:
+		b.failed, b.open, b.pause = 0, false, 0
+		b.trouble.Store(false)
+	case healthBad:
+		if b.open && by == wayCalls {
+			return // it began before
+		}
+		b.trouble.Store(true)
+		if b.failed++; b.open || b.failed >= breakAfter {
+			b.open = true
+			b.pause = min(max(2*b.pause, firstPause), longPause)
+			b.until = now + b.pause/2 + rand.N(b.pause/2+1)
+		}
 	}
 }
 
 // breakers are one for each range of 256 slots: the nodes of a cluster serve
-// ranges of slots, and one that fails must not stop calls to the others.
+// ranges of slots, and one that fails must not stop calls to the others. What
+// is no cluster has one.
 type breakers [64]breaker
 
 // of returns the breaker of a slot.

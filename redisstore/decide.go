@@ -44,6 +44,9 @@ func (s *Store) Decide(ctx context.Context, op stint.Op, layers []stint.Layer, c
 	if err != nil {
 		return stint.Decision{}, err
 	}
+	if groups := s.groups(parts); groups != nil {
+		return s.decideGroups(ctx, op, parts, groups, cost)
+	}
 	if op != stint.OpTakeUpTo && isQuick(parts) {
 		return s.quick(ctx, op, parts, cost)
 	}

@@ -355,3 +355,38 @@ func vectorLimits(t *testing.T, line string) []string {
 	}
 	return head.Limits
 }
+
+// TestCorners does to both what chance does not come upon.
+func TestCorners(t *testing.T) {
+	server := redistest.Start(t)
+	p := newPair(t, server.URL(), 1)
+	defer p.redis.Close()
+	one := func(text string) twins {
+		l, err := stint.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.bind(l.WithName("one"))
+		return p.limits[len(p.limits)-1]
+	}
+
+	// a count of 32 bits stops at its greatest
+	l := one("9/10s sliding_buckets parts 3 count_denied")
+	r, m := []stint.Layer{{Bound: l.redis, Key: "c"}}, []stint.Layer{{Bound: l.memory, Key: "c"}}
+	p.same("2^33", "take")(l.redis.Decide(ctx, stint.OpTake, "c", 1<<33))(l.memory.Decide(ctx, stint.OpTake, "c", 1<<33))
+	p.same("2^32", "refund")(p.redis.Refund(ctx, r, 1<<32))(p.memory.Refund(ctx, m, 1<<32))
+
+	// a limit that changed since it was reserved gives nothing back
+	for _, change := range [][2]string{
+		{"10/1h", "20/1h"}, {"7/1h", "7/1h burst 9"}, {"10/1h fixed_window", "20/1h fixed_window"},
+		{"10/1h sliding_buckets", "10/1h sliding_buckets parts 30"}, {"5 per day in UTC", "6 per day in UTC"},
+	} {
+		old := one(change[0])
+		key := change[0]
+		r, m = []stint.Layer{{Bound: old.redis, Key: key}}, []stint.Layer{{Bound: old.memory, Key: key}}
+		p.reserve(change[0], r, m, 4)
+		one(change[1])
+		got, err := p.redis.Settle(ctx, p.tokens[len(p.tokens)-1].redis, 1)
+		p.same(change[1], "settle")(got, err)(p.memory.Settle(ctx, p.tokens[len(p.tokens)-1].memory, 1))
+	}
+}

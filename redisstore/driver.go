@@ -12,8 +12,13 @@ type Driver interface {
 	// EvalSHA runs a loaded script on the node that serves the keys, and
 	// returns int64, string, []any of these, or nil.
 	EvalSHA(ctx context.Context, sha string, keys, args []string) (any, error)
-	// Load loads the script on every node that may run it.
-	Load(ctx context.Context, script string) error
+	// Eval runs a script by its text, where it is not loaded: the server keeps
+	// it from then on.
+	Eval(ctx context.Context, script string, keys, args []string) (any, error)
+	// Cluster reports whether the server is a cluster, in which keys of
+	// different slots are on different nodes. It may be called at any time, and
+	// may say false until a connection has been made.
+	Cluster() bool
 	// Close lets go of the client.
 	Close()
 }

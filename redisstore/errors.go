@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -16,7 +17,7 @@ var (
 	ErrNotExecuted = errors.New("redisstore: not executed")
 	// ErrAmbiguous is for what may have run: no answer came. It is not sent
 	// again, for that could charge twice.
-	ErrAmbiguous = errors.New("redisstore: no answer, it may have run")
+	ErrAmbiguous = stint.ErrAmbiguous
 	// ErrConfiguration is for what will not run until somebody changes the
 	// configuration: a password, a permission, a key of another program, keys
 	// of one request in different slots. Nothing was charged.
@@ -41,11 +42,10 @@ func classify(err error) error {
 	var reply ReplyError
 	var dial *net.OpError
 	switch {
-	case err == nil || errors.Is(err, stint.ErrClosed):
+	case err == nil || errors.Is(err, stint.ErrClosed) || errors.Is(err, ErrNotExecuted) || errors.Is(err, ErrConfiguration):
 		return err
 	case errors.As(err, &reply):
-		word, _, _ := strings.Cut(string(reply), " ")
-		if class := said[word]; class != nil {
+		if class := said[word(err)]; class != nil {
 			return fmt.Errorf("%w: %w", class, err)
 		}
 	case errors.As(err, &dial) && dial.Op == "dial":
@@ -54,8 +54,32 @@ func classify(err error) error {
 	return fmt.Errorf("%w: %w", ErrAmbiguous, err)
 }
 
-// noScript reports whether the server does not have the script.
-func noScript(err error) bool {
+// word returns the word that an error reply begins with, or "".
+func word(err error) string {
 	var reply ReplyError
-	return errors.As(err, &reply) && strings.HasPrefix(string(reply), "NOSCRIPT")
+	if !errors.As(err, &reply) {
+		return ""
+	}
+	word, _, _ := strings.Cut(string(reply), " ")
+	return word
+}
+
+// says returns what a call's error says of the server. One that answers is
+// well, whatever it answers, but for one that serves nobody. A caller that gave
+// up by itself says nothing.
+func says(ctx context.Context, err error) health {
+	switch word(err) {
+	case "":
+	case "LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN":
+		return healthBad
+	default:
+		return healthGood
+	}
+	switch {
+	case err == nil:
+		return healthGood
+	case ctx.Err() != nil || errors.Is(err, stint.ErrClosed) || errors.Is(err, ErrConfiguration):
+		return healthUnknown
+	}
+	return healthBad
 }

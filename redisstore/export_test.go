@@ -1,5 +1,7 @@
 package redisstore
 
+import "time"
+
 // WholeNumbers is the script's arithmetic, for a test to run by itself.
 func WholeNumbers() string {
 	source, _ := assemble("whole")
@@ -17,4 +19,28 @@ func State(o Options, key, limit string) string {
 	n := names{prefix: o.Prefix, tag: o.Tag, secret: o.HashSecret}
 	begin, end := n.place(key)
 	return begin + escape(limit) + end
+}
+
+// Breaker is what stands in front of calls, for a test with times of its own.
+type Breaker = breaker
+
+// Enter reports whether a call may be made, and whether alone.
+func (b *breaker) Enter(now time.Duration) (may, alone bool) {
+	by := b.enter(now)
+	return by != wayClosed, by == wayProbe
+}
+
+// Leave says how a call ended: good, bad, or neither.
+func (b *breaker) Leave(now time.Duration, alone, good, bad bool) {
+	by, h := wayCalls, healthUnknown
+	if alone {
+		by = wayProbe
+	}
+	switch {
+	case good:
+		h = healthGood
+	case bad:
+		h = healthBad
+	}
+	b.leave(now, by, h)
 }

@@ -45,6 +45,8 @@ type Options struct {
 	// Timeout is how long an operation may take; a context may make it less.
 	// The default value is 25 ms.
 	Timeout time.Duration
+	// Modes are for limits that are bound through [Store.Mode].
+	Modes Modes
 	// Now, if set, is the clock: nanoseconds since the Unix epoch, of which
 	// whole microseconds count. Keys then never expire. It is for simulations
 	// and tests. The default is the server's TIME.
@@ -62,17 +64,22 @@ type Store struct {
 	ahead   atomic.Int64 // how far the server's clock was ahead of this one's, in ns, when a calendar asked
 	closed  atomic.Bool
 
-	loading chan struct{} // held while the script is loaded
-	loaded  atomic.Int64  // so often
+	born     time.Time
+	calls    atomic.Int64 // on their way
+	breakers breakers
 
 	mu     sync.Mutex // guards limits
 	limits map[string]*limit
+
+	modes *modes
 }
 
 var _ stint.Store = (*Store)(nil)
 
-// New returns a store in the Redis that the options name. With a URL it
-// connects; the error says why it could not.
+// New returns a store in the Redis that the options name. With a URL it tries
+// for up to a second to connect; when nobody answers it returns all the same, and
+// connects when it can: calls fail fast until then. The error is for options
+// that cannot work, and for a password that the server refuses.
 func New(o Options) (*Store, error) {
 	if o.Prefix == "" {
 		o.Prefix = "stint"
@@ -92,22 +99,27 @@ func New(o Options) (*Store, error) {
 		maxLog:  o.MaxLog,
 		timeout: o.Timeout,
 		now:     o.Now,
-		loading: make(chan struct{}, 1),
+		born:    time.Now(),
 		limits:  make(map[string]*limit),
 	}
 	switch {
 	case s.driver != nil:
 	case o.Client != nil:
-		s.driver = &rueidisDriver{client: o.Client}
+		s.driver = rueidisDriver{o.Client}
 	case o.URL != "":
-		driver, err := dial(o.URL)
+		option, err := optionOf(o.URL, o.Timeout)
 		if err != nil {
 			return nil, err
 		}
-		s.driver, s.own = driver, true
+		own := &connector{option: option}
+		s.driver, s.own = own, true
+		if err := own.first(); err != nil {
+			return nil, err
+		}
 	default:
 		return nil, errors.New("redisstore: Options name no server: give a URL, a Client or a Driver")
 	}
+	s.modes = newModes(s, o.Modes)
 	return s, nil
 }
 
@@ -151,6 +163,7 @@ func (s *Store) Bind(limits ...stint.Limit) (stint.Bound, error) {
 
 // Close implements [stint.Store]. What keys have used stays in Redis.
 func (s *Store) Close() error {
+	s.modes.close()
 	if !s.closed.CompareAndSwap(false, true) {
 		return stint.ErrClosed
 	}

@@ -38,24 +38,33 @@ func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 	if err != nil {
 		return stint.Decision{}, "", err
 	}
+	if groups := s.groups(parts); groups != nil {
+		return s.reserveGroups(ctx, parts, groups, cost, ttl)
+	}
+	a, token, err := s.reserve(ctx, parts, cost, ttl)
+	if err != nil {
+		return stint.Decision{}, "", err
+	}
+	return a.join(parts, true), token, nil
+}
+
+// reserve takes a reservation of layers that are in one slot; denied, it has no
+// token.
+func (s *Store) reserve(ctx context.Context, parts []part, cost int64, ttl time.Duration) (answer, stint.Token, error) {
 	all := make([]about, len(parts))
 	for i, p := range parts {
 		all[i] = about{p.form.limit.String(), p.limit.name, []byte(p.begin), []byte(p.end), p.weight}
 	}
 	text, err := json.Marshal(all)
 	if err != nil {
-		return stint.Decision{}, "", err
+		return nil, "", err
 	}
 	id, slot := rand.Text(), slotOf(parts[0].begin)
 	a, err := s.ask(ctx, parts, s.reserved(parts, id, slot), "r", number(cost), micros(int64(ttl)), id, string(text))
-	if err != nil {
-		return stint.Decision{}, "", err
+	if err != nil || !a.allowed() {
+		return a, "", err
 	}
-	d := a.join(parts, true)
-	if !d.Allowed {
-		return d, "", nil
-	}
-	return d, stint.Token(fmt.Sprintf("%s-%04x", id, slot)), nil
+	return a, stint.Token(fmt.Sprintf("%s-%04x", id, slot)), nil
 }
 
 // reserved returns the keys of a reservation.
@@ -86,27 +95,47 @@ func (s *Store) Settle(ctx context.Context, token stint.Token, cost int64) (stin
 	if s.closed.Load() {
 		return stint.Decision{}, stint.ErrClosed
 	}
+	all := strings.SplitN(string(token), tokenJoint, stint.MaxLayers+1)
+	for _, one := range all {
+		if _, _, err := parseToken(stint.Token(one)); err != nil {
+			return stint.Decision{}, err
+		}
+	}
+	var parts []part
+	var answers answer
+	for _, one := range all {
+		a, of, err := s.settle(ctx, stint.Token(one), cost)
+		if err != nil {
+			return stint.Decision{}, err
+		}
+		if answers == nil {
+			answers = a[:1]
+		}
+		parts, answers = append(parts, of...), append(answers, a[1:]...)
+	}
+	return answers.join(parts, false), nil
+}
+
+// settle settles a reservation of one slot, and says what it was of.
+func (s *Store) settle(ctx context.Context, token stint.Token, cost int64) (answer, []part, error) {
 	id, slot, err := parseToken(token)
 	if err != nil {
-		return stint.Decision{}, err
+		return nil, nil, err
 	}
 	reply, err := s.eval(ctx, []string{s.names.reservation(id, slot)}, []string{"a"})
 	if err != nil {
-		return stint.Decision{}, err
+		return nil, nil, err
 	}
 	text, ok := reply.(string)
 	if !ok {
-		return stint.Decision{}, stint.ErrReservation
+		return nil, nil, stint.ErrReservation
 	}
 	parts, err := s.recall(text)
 	if err != nil {
-		return stint.Decision{}, err
+		return nil, nil, err
 	}
 	a, err := s.ask(ctx, parts, s.reserved(parts, id, slot), "s", number(cost))
-	if err != nil {
-		return stint.Decision{}, err
-	}
-	return a.join(parts, false), nil
+	return a, parts, err
 }
 
 // recall returns the limits of a reservation: in the form that they have in
@@ -147,7 +176,7 @@ func (s *Store) Refund(ctx context.Context, layers []stint.Layer, cost int64) (s
 	if err != nil {
 		return stint.Decision{}, err
 	}
-	a, err := s.ask(ctx, parts, nil, "f", number(cost))
+	a, err := s.each(ctx, parts, s.groups(parts), "f", cost)
 	if err != nil {
 		return stint.Decision{}, err
 	}
@@ -160,11 +189,24 @@ func (s *Store) Reset(ctx context.Context, layers []stint.Layer) error {
 	if err != nil {
 		return err
 	}
+	groups := s.groups(parts)
+	if groups == nil {
+		return s.reset(ctx, parts)
+	}
+	for _, group := range groups {
+		if err := s.reset(ctx, group.of(parts)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) reset(ctx context.Context, parts []part) error {
 	keys := make([]string, 0, 2*len(parts))
 	for i := range parts {
 		p := &parts[i]
 		keys = append(keys, state(p.begin, p.end, p.limit), generation(p.begin, p.end, p.limit))
 	}
-	_, err = s.eval(ctx, keys, []string{"d"})
+	_, err := s.eval(ctx, keys, []string{"d"})
 	return err
 }

@@ -5,31 +5,31 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/redis/rueidis"
 )
 
-// rueidisDriver implements [Driver]. rueidis sends nothing again that is not
-// marked as read-only or retryable, and EVALSHA is neither.
+// rueidisDriver implements [Driver] on a client that is ready. rueidis sends
+// nothing again that is not marked as read-only or retryable, and EVALSHA and
+// EVAL are neither.
 type rueidisDriver struct{ client rueidis.Client }
 
-// dial returns a driver with a client of its own.
-func dial(url string) (*rueidisDriver, error) {
-	o, err := rueidis.ParseURL(url)
-	if err != nil {
-		return nil, errors.New("redisstore: Options.URL is not understood: write redis://[user:password@]host:port[/db], rediss:// or unix://")
-	}
-	o.DisableCache = true
-	client, err := rueidis.NewClient(o)
-	if err != nil {
-		return nil, fmt.Errorf("redisstore: %w", classify(replied(err)))
-	}
-	return &rueidisDriver{client}, nil
+// EvalSHA implements [Driver].
+func (d rueidisDriver) EvalSHA(ctx context.Context, sha string, keys, args []string) (any, error) {
+	return d.run(ctx, "EVALSHA", sha, keys, args)
 }
 
-// EvalSHA implements [Driver].
-func (d *rueidisDriver) EvalSHA(ctx context.Context, sha string, keys, args []string) (any, error) {
-	cmd := d.client.B().Arbitrary("EVALSHA", sha, strconv.Itoa(len(keys))).Keys(keys...).Args(args...).Build()
+// Eval implements [Driver].
+func (d rueidisDriver) Eval(ctx context.Context, script string, keys, args []string) (any, error) {
+	return d.run(ctx, "EVAL", script, keys, args)
+}
+
+func (d rueidisDriver) run(ctx context.Context, verb, script string, keys, args []string) (any, error) {
+	if len(keys) > 1 && d.Cluster() && !oneSlot(keys) { // rueidis would panic
+		return nil, ReplyError("CROSSSLOT Keys in request don't hash to the same slot")
+	}
+	cmd := d.client.B().Arbitrary(verb, script, strconv.Itoa(len(keys))).Keys(keys...).Args(args...).Build()
 	v, err := d.client.Do(ctx, cmd).ToAny()
 	if rueidis.IsRedisNil(err) {
 		return nil, nil
@@ -37,23 +37,50 @@ func (d *rueidisDriver) EvalSHA(ctx context.Context, sha string, keys, args []st
 	return v, replied(err)
 }
 
-// Load implements [Driver].
-func (d *rueidisDriver) Load(ctx context.Context, script string) error {
-	for _, node := range d.client.Nodes() {
-		if err := node.Do(ctx, node.B().ScriptLoad().Script(script).Build()).Error(); err != nil {
-			return replied(err)
-		}
-	}
-	return nil
-}
+// Cluster implements [Driver].
+func (d rueidisDriver) Cluster() bool { return d.client.Mode() == rueidis.ClientModeCluster }
 
 // Close implements [Driver].
-func (d *rueidisDriver) Close() { d.client.Close() }
+func (d rueidisDriver) Close() { d.client.Close() }
+
+func oneSlot(keys []string) bool {
+	for _, key := range keys[1:] {
+		if slotOf(key) != slotOf(keys[0]) {
+			return false
+		}
+	}
+	return true
+}
 
 // replied returns what the server said as a [ReplyError].
 func replied(err error) error {
 	if said, ok := rueidis.IsRedisErr(err); ok {
 		return ReplyError(said.Error())
 	}
+	if errors.Is(err, rueidis.ErrNoSlot) {
+		return fmt.Errorf("%w: %w", ErrNotExecuted, err)
+	}
 	return err
+}
+
+// optionOf reads a URL. What stalls is given up within seconds, where rueidis
+// would wait for ten; the topology of a Sentinel set is asked for besides being
+// listened to.
+func optionOf(url string, timeout time.Duration) (rueidis.ClientOption, error) {
+	o, err := rueidis.ParseURL(url)
+	if err != nil {
+		return o, errors.New("redisstore: Options.URL is not understood: write redis://[user:password@]host:port[/db], rediss:// or unix://")
+	}
+	o.DisableCache = true
+	if o.Dialer.Timeout == 0 {
+		o.Dialer.Timeout = patience
+	}
+	if o.ConnWriteTimeout == 0 {
+		o.ConnWriteTimeout = max(patience, 2*timeout)
+	}
+	if o.Sentinel.MasterSet != "" {
+		o.Sentinel.Dialer = o.Dialer
+		o.Sentinel.TopologyRefreshInterval = time.Second
+	}
+	return o, nil
 }

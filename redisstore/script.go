@@ -5,9 +5,9 @@ import (
 	"crypto/sha1"
 	"embed"
 	"encoding/hex"
-	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/stint-dev/stint"
 )
@@ -18,7 +18,7 @@ import (
 var lua embed.FS
 
 var parts = []string{
-	"quick", "whole", "arguments", "bucket", "interval", "window", "counter", "list", "log", "parts", "layers", "reserve", "decide",
+	"quick", "lease", "whole", "arguments", "bucket", "interval", "window", "counter", "list", "log", "parts", "layers", "push", "reserve", "decide",
 }
 
 // source is the whole script without its comments, sha its name in Redis.
@@ -41,46 +41,33 @@ func assemble(parts ...string) (source, sha string) {
 	return b.String(), hex.EncodeToString(sum[:])
 }
 
-// mostLoads is how often one operation loads the script when it goes missing
-// again and again.
-const mostLoads = 10
-
-// eval runs the script, and loads it where it was missing: then it had not run.
+// eval runs the script, by its text where it is not loaded: then it had not run.
 func (s *Store) eval(ctx context.Context, keys, args []string) (any, error) {
 	if s.closed.Load() {
 		return nil, stint.ErrClosed
 	}
-	ctx, cancel := s.within(ctx)
+	within, cancel := s.within(ctx)
 	defer cancel()
-	for range mostLoads {
-		loaded := s.loaded.Load()
+	run := func(ctx context.Context) (any, error) {
 		reply, err := s.driver.EvalSHA(ctx, sha, keys, args)
-		if !noScript(err) {
-			return reply, classify(err)
+		if word(err) == "NOSCRIPT" {
+			reply, err = s.driver.Eval(ctx, source, keys, args)
 		}
-		if err := s.load(ctx, loaded); err != nil {
-			return nil, fmt.Errorf("%w: loading the script: %w", ErrNotExecuted, err)
+		return reply, err
+	}
+	slot := slotOf(keys[0])
+	reply, err := s.guarded(ctx, within, slot, run)
+	switch word(err) {
+	case "READONLY": // of what was the master: the driver may know better by now
+		reply, err = s.guarded(ctx, within, slot, run)
+	case "TRYAGAIN": // of a slot that is moving: some of the keys are here, some there
+		select {
+		case <-time.After(2 * time.Millisecond):
+		case <-within.Done():
 		}
+		reply, err = s.guarded(ctx, within, slot, run)
 	}
-	return nil, fmt.Errorf("%w: the script is gone whenever it is loaded", ErrNotExecuted)
-}
-
-// load loads the script, unless that was done since it had been so often.
-func (s *Store) load(ctx context.Context, loaded int64) error {
-	select {
-	case s.loading <- struct{}{}:
-		defer func() { <-s.loading }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	if s.loaded.Load() != loaded {
-		return nil
-	}
-	if err := s.driver.Load(ctx, source); err != nil {
-		return err
-	}
-	s.loaded.Add(1)
-	return nil
+	return reply, err
 }
 
 // clock appends the time to the arguments, unless it is the server's.

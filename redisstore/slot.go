@@ -19,7 +19,15 @@ func slotOf(key string) uint16 {
 	}
 	crc := uint16(0)
 	for i := range len(key) {
-		crc ^= uint16(key[i]) << 8
+		crc = crc<<8 ^ crcs[byte(crc>>8)^key[i]]
+	}
+	return crc % slots
+}
+
+// crcs are the remainders of single bytes.
+var crcs = func() (table [256]uint16) {
+	for i := range table {
+		crc := uint16(i) << 8
 		for range 8 {
 			if crc&0x8000 != 0 {
 				crc = crc<<1 ^ 0x1021
@@ -27,9 +35,10 @@ func slotOf(key string) uint16 {
 				crc <<= 1
 			}
 		}
+		table[i] = crc
 	}
-	return crc % slots
-}
+	return table
+}()
 
 // fillers returns, for each slot, a short text that lies in it.
 var fillers = sync.OnceValue(func() *[slots]string {

@@ -17,7 +17,9 @@ type labCmd struct {
 func (labCmd) Help() string {
 	return `Serves a page on which limits are tried: choose algorithms, drag count, burst and
 period, choose or draw arrivals, and see what passes, what is denied, and why.
-Everything the page needs is in the binary, and nothing leaves this machine.
+Drop an access log on it to see what they would have done, and which limit to
+choose. Everything the page needs is in the binary, and nothing leaves this
+machine.
 
 For example:
 
@@ -41,5 +43,5 @@ func (c *labCmd) Run(e *env) error {
 	if _, err := fmt.Fprintf(e.out, "The lab is at http://%s/ (Ctrl-C stops it).\n", ln.Addr()); err != nil {
 		return err
 	}
-	return lab.Serve(ctx, ln, lab.Options{})
+	return lab.Serve(ctx, ln, lab.Options{Plan: lab.NewPlanner(lab.PlannerOptions{})})
 }

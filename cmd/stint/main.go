@@ -28,15 +28,16 @@ const (
 
 // cli is the command line: a field a subcommand, each in a file of its own.
 type cli struct {
-	Simulate simulateCmd `cmd:"" help:"Try limits on a virtual clock: what passes, what is denied, how long it waits."`
-	Plan     planCmd     `cmd:"" help:"Say from access logs what a limit would have done, and which to choose."`
-	Serve    serveCmd    `cmd:"" help:"Answer over HTTP whether requests may pass, by a rules file."`
-	Proxy    proxyCmd    `cmd:"" help:"Stand in front of an HTTP server and hold its clients to limits."`
-	Validate validateCmd `cmd:"" help:"Say what is wrong in rules files, and what is likely not meant."`
-	Explain  explainCmd  `cmd:"" help:"Say which rules hold a request, and why."`
-	Schema   schemaCmd   `cmd:"" help:"Print the JSON schema of rules files, for editors."`
-	Lab      labCmd      `cmd:"" help:"Serve a page on which limits are tried: drag, draw, and see why."`
-	Version  versionCmd  `cmd:"" help:"Print the version."`
+	Simulate   simulateCmd   `cmd:"" help:"Try limits on a virtual clock: what passes, what is denied, how long it waits."`
+	Plan       planCmd       `cmd:"" help:"Say from access logs what a limit would have done, and which to choose."`
+	Serve      serveCmd      `cmd:"" help:"Answer over HTTP whether requests may pass, by a rules file."`
+	Proxy      proxyCmd      `cmd:"" help:"Stand in front of an HTTP server and hold its clients to limits."`
+	Validate   validateCmd   `cmd:"" help:"Say what is wrong in rules files, and what is likely not meant."`
+	Explain    explainCmd    `cmd:"" help:"Say which rules hold a request, and why."`
+	CheckStore checkStoreCmd `cmd:"" help:"Say what server a Redis or Valkey is, and whether limits can be kept there."`
+	Schema     schemaCmd     `cmd:"" help:"Print the JSON schema of rules files, for editors."`
+	Lab        labCmd        `cmd:"" help:"Serve a page on which limits are tried: drag, draw, and see why."`
+	Version    versionCmd    `cmd:"" help:"Print the version."`
 }
 
 // Help is what "stint --help" says below the summary.

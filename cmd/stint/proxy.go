@@ -26,7 +26,7 @@ type proxyCmd struct {
 	UpstreamHost string        `env:"STINT_UPSTREAM_HOST" enum:"client,upstream" default:"client" help:"The Host that the upstream sees: the one the client asked for (client, the default), or that of the URL (upstream)."`
 	TLSCert      string        `name:"tls-cert" env:"STINT_TLS_CERT" placeholder:"FILE" help:"Serve https with this certificate, PEM."`
 	TLSKey       string        `name:"tls-key" env:"STINT_TLS_KEY" placeholder:"FILE" help:"The key of --tls-cert."`
-	Admin        string        `env:"STINT_ADMIN" placeholder:"ADDRESS" help:"Where /livez, /readyz and /metrics are, such as 127.0.0.1:9090. Without it, nowhere."`
+	Admin        string        `env:"STINT_ADMIN" placeholder:"ADDRESS" help:"Where /livez, /readyz, /metrics and, on a loopback address, the lab are, such as 127.0.0.1:9090. Without it, nowhere."`
 	Drain        time.Duration `env:"STINT_DRAIN" default:"10s" help:"How long requests in flight may finish after SIGTERM or SIGINT (${default})."`
 }
 
@@ -94,24 +94,12 @@ func (c *proxyCmd) serve(ctx context.Context, ln net.Listener, h *proxy.Handler,
 	defer background.Wait()
 	beside, end := context.WithCancel(context.WithoutCancel(ctx)) // until the proxy has drained
 	defer end()
-	if c.Admin != "" {
-		adminLn, err := listen(ctx, "--admin", c.Admin)
-		if err != nil {
-			return err
-		}
-		if !server.Local(adminLn.Addr()) {
-			logger.Warn("everyone who reaches this address sees the metrics", "admin", adminLn.Addr().String())
-		}
-		background.Go(func() {
-			if err := server.Serve(beside, adminLn, server.Guard(admin, adminLn.Addr()), server.ServeOptions{Log: logger}); err != nil {
-				logger.Error("--admin", "error", err)
-			}
-		})
-		logger.Info("listening", "admin", adminLn.Addr().String())
+	if err := d.serveAdmin(beside, c.Admin, admin, &background, logger); err != nil {
+		return err
 	}
 	s.follow(beside, d, &background, logger)
 	logger.Info("listening", "address", ln.Addr().String(), "upstream", c.Upstream,
-		"rules", len(s.source.Policy().Rules().Names()), "tls", d.certificate != nil)
+		"rules", len(s.source.Policy().Rules().Names()), "store", s.where, "tls", d.certificate != nil)
 	err := proxy.Serve(ctx, ln, h, o)
 	passed, denied := h.Counts()
 	logger.Info("stopped", "passed", passed, "denied", denied)

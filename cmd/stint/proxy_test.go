@@ -96,7 +96,7 @@ func TestProxy(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]string{
-		"/livez": "ok", "/readyz": "ok",
+		"/livez": "ok", "/readyz": "ok", "/": "/lab/", "/lab/": "<title>stint lab</title>",
 		"/metrics": `stint_decisions_total{decision="denied",door="proxy",rule="pages"} 1`,
 	} {
 		if status, body := ask("http://"+admin+path, ""); status != http.StatusOK || !strings.Contains(body, want) {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -18,10 +20,12 @@ import (
 type serveCmd struct {
 	sourceFlags `embed:""`
 	demoFlags   `embed:""`
+	doorFlags   `embed:""`
 
 	HTTP              string        `name:"http" env:"STINT_HTTP" default:"127.0.0.1:8080" placeholder:"ADDRESS" help:"Where it is asked (${default}); unix:/run/stint.sock is a Unix socket."`
-	TLSCert           string        `name:"tls-cert" env:"STINT_TLS_CERT" placeholder:"FILE" help:"Serve https with this certificate, PEM."`
+	TLSCert           string        `name:"tls-cert" env:"STINT_TLS_CERT" placeholder:"FILE" help:"Serve with TLS, https too, by this certificate, PEM."`
 	TLSKey            string        `name:"tls-key" env:"STINT_TLS_KEY" placeholder:"FILE" help:"The key of --tls-cert."`
+	Admin             string        `env:"STINT_ADMIN" placeholder:"ADDRESS" help:"Where operators find /livez, /readyz, /metrics and the lab, apart from those who ask, such as 127.0.0.1:9090."`
 	TokenFile         string        `env:"STINT_TOKEN_FILE" placeholder:"FILE" help:"The tokens of those who may ask, one a line. Without it, everyone on this machine may."`
 	OperatorTokenFile string        `env:"STINT_OPERATOR_TOKEN_FILE" placeholder:"FILE" help:"The tokens of those who may refund and reset too."`
 	Dialect           string        `env:"STINT_DIALECT" enum:"draft11,draft06,x-ratelimit,none" default:"draft11" help:"The header fields of answers: draft11 (RateLimit, the default), draft06, x-ratelimit or none."`
@@ -71,10 +75,15 @@ func (c *serveCmd) Run(e *env) error {
 		return err
 	}
 	defer ln.Close() // Serve has closed it, unless it was never reached
-	if err = c.expose(door, ln.Addr(), logger); err != nil {
+	if door.open, err = door.exposed("--http", c.HTTP, ln.Addr(), logger); err != nil {
 		return err
 	}
-	return c.serve(ctx, ln, s, door, logger)
+	ds, err := c.openDoors(ctx, door, logger)
+	if err != nil {
+		return err
+	}
+	defer ds.close()
+	return c.serve(ctx, ln, ds, s, door, logger)
 }
 
 // check refuses flags that make no sense.
@@ -88,6 +97,8 @@ func (c *serveCmd) check() error {
 		return usage("--drain-delay", "%v: at least 0s", c.DrainDelay)
 	case (c.TLSCert == "") != (c.TLSKey == ""):
 		return usage("--tls-cert", "goes with --tls-key: give both, or none")
+	case c.TLSClientCA != "" && c.TLSCert == "":
+		return usage("--tls-client-ca", "goes with --tls-cert and --tls-key: without TLS nobody shows a certificate")
 	}
 	return nil
 }
@@ -96,6 +107,7 @@ func (c *serveCmd) check() error {
 type door struct {
 	askers, operators *server.Tokens      // nil without a file
 	certificate       *server.Certificate // nil for http
+	clients           *x509.CertPool      // that sign those of clients; nil if they show none
 	open              bool                // everyone may ask who reaches it
 }
 
@@ -128,33 +140,24 @@ func (c *serveCmd) door(logger *slog.Logger) (*door, error) {
 		}
 		d.certificate = certificate
 	}
+	if c.TLSClientCA != "" {
+		clients, err := readClients(c.TLSClientCA)
+		if err != nil {
+			return nil, err
+		}
+		d.clients = clients
+	}
 	return d, nil
 }
 
-// expose decides who may ask at an address, and refuses one that others reach
-// while nothing keeps them out.
-func (c *serveCmd) expose(d *door, addr net.Addr, logger *slog.Logger) error {
-	tokens := d.askers != nil || d.operators != nil
-	switch {
-	case server.Local(addr):
-		d.open = d.askers == nil
-	case !tokens && d.certificate == nil:
-		return usage("--http", "%s can be reached from other machines: give --tls-cert and --tls-key, or --token-file; or listen on 127.0.0.1", c.HTTP)
-	case !tokens:
-		d.open = true
-		logger.Warn("everyone who reaches this address may ask: --token-file says who may", "address", addr.String())
-	case d.certificate == nil:
-		logger.Warn("tokens go over the network in clear: --tls-cert and --tls-key encrypt them", "address", addr.String())
-	}
-	return nil
-}
-
 // serve answers until ctx is done.
-func (c *serveCmd) serve(ctx context.Context, ln net.Listener, s *sources, d *door, logger *slog.Logger) error {
+func (c *serveCmd) serve(ctx context.Context, ln net.Listener, ds *doors, s *sources, d *door, logger *slog.Logger) error {
 	admin := server.NewAdmin(s.source, s.observer)
 	client := s.client
 	_, client.TrustUnix = ln.Addr().(*net.UnixAddr)
+	service := c.service(s)
 	h := server.NewHandler(server.Options{
+		Envoy:  service.JSON,
 		Source: s.source, Observer: s.observer, Admin: admin, Log: logger,
 		Open: d.open, Askers: d.askers, Operators: d.operators,
 		Client: client, Dialect: dialects[c.Dialect], MaxBatch: c.MaxBatch,
@@ -164,20 +167,28 @@ func (c *serveCmd) serve(ctx context.Context, ln net.Listener, s *sources, d *do
 		admin.Stop()
 		logger.Info("stopping", "drain_delay", c.DrainDelay, "drain", c.Drain)
 	}
-	if d.certificate != nil {
-		o.TLS = d.certificate.Config()
-	}
+	o.TLS = d.tls()
 	var background sync.WaitGroup
 	defer background.Wait()
 	ctx, end := context.WithCancel(ctx)
 	defer end()
+	beside, finish := context.WithCancel(context.WithoutCancel(ctx)) // until requests have drained
+	defer finish()
+	if err := d.serveAdmin(beside, c.Admin, admin, &background, logger); err != nil {
+		return err
+	}
 	s.follow(ctx, d, &background, logger)
 	logger.Info("listening", "address", ln.Addr().String(), "rules", len(s.source.Policy().Rules().Names()),
-		"store", "memory", "max_keys", c.MaxKeys, "tls", d.certificate != nil, "tokens", d.askers != nil, "operators", d.operators != nil)
+		"store", s.where, "max_keys", c.MaxKeys, "tls", d.certificate != nil, "tokens", d.askers != nil, "operators", d.operators != nil)
+	failed := c.serveDoors(ctx, end, ds, service, s, d, &background, logger)
 	handler := server.Guard(h, ln.Addr())
 	err := server.Serve(ctx, ln, handler, o)
-	allowed, denied, failed := h.Counts()
-	logger.Info("stopped", "allowed", allowed, "denied", denied, "failed", failed)
+	end()
+	finish()
+	background.Wait()
+	err = errors.Join(err, failed())
+	allowed, denied, undecided := h.Counts()
+	logger.Info("stopped", "allowed", allowed, "denied", denied, "failed", undecided)
 	return err
 }
 

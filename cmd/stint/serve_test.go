@@ -63,7 +63,10 @@ func TestServeRefuses(t *testing.T) {
 		{"", 2, "--config: missing: write the rules file, such as -c stint.yaml\n"},
 		{"-c DIR/nowhere.yaml", 1, "DIR/nowhere.yaml: no such file or directory\n"},
 		{"-c " + writeFile(t, dir+"/bad.yaml", "rules: [{name: pages}]\n"), 1, "DIR/bad.yaml:1:9: rules[0]: "},
-		{"-c " + writeFile(t, dir+"/store.yaml", "store: redis://127.0.0.1\n"+serveRules), 1, "DIR/store.yaml: store: what keys have used is kept in memory here, and nowhere else: drop the field\n"},
+		{"-c " + writeFile(t, dir+"/store.yaml", "store: memcached://:secret@127.0.0.1\n"+serveRules), 1, "DIR/store.yaml: store: memcached://127.0.0.1 is no Redis: write redis://host:6379, with user:password@ and /db as needed, rediss:// for TLS, or unix:///run/redis.sock\n"},
+		{"-c DIR/good.yaml --store 127.0.0.1:6379", 2, "--store: this is no URL: write redis://host:6379, with user:password@ and /db as needed, rediss:// for TLS, or unix:///run/redis.sock\n"},
+		{"-c DIR/good.yaml --nodes=-1", 2, "--nodes: -1: at least 1\n"},
+		{"-c DIR/good.yaml --secret-file " + writeFile(t, dir+"/secret", "short\n"), 1, "--secret-file: DIR/secret: a secret of 5 bytes: at least 16, such as openssl rand -hex 32 makes\n"},
 		{"-c DIR/good.yaml --http 0.0.0.0:0", 2, "--http: 0.0.0.0:0 can be reached from other machines: give --tls-cert and --tls-key, or --token-file; or listen on 127.0.0.1\n"},
 		{"-c DIR/good.yaml --http :0", 2, "--http: :0 can be reached from other machines: give --tls-cert and --tls-key, or --token-file; or listen on 127.0.0.1\n"},
 		{"-c DIR/good.yaml --http " + busy.Addr().String(), 1, "--http " + busy.Addr().String() + ": something else listens there already; choose another, or 127.0.0.1:0 for any free port\n"},
@@ -128,7 +131,7 @@ func startServe(t *testing.T, args ...string) *serving {
 			t.Logf("it said:\n%s", s.said.String())
 		}
 	})
-	s.address = regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(s.waitFor("msg=listening"))[1]
+	s.address = regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(s.waitFor("msg=listening address"))[1]
 	return s
 }
 

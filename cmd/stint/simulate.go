@@ -20,6 +20,7 @@ type simulateCmd struct {
 	Compare  []string      `sep:"none" placeholder:"LIMIT" help:"Run these limits side by side on the same arrivals, of --arrivals or of standard input. 'LIMIT, LIMIT' are layers of one candidate."`
 	Stretch  time.Duration `placeholder:"1s" help:"With --compare: show the most that passed in any stretch this long. The default is the longest period of the limits."`
 	JSON     bool          `name:"json" help:"With --compare: write JSON."`
+	Store    string        `placeholder:"URL" help:"Decide the operations in this Redis or Valkey, by the times of the lines; waits are then rounded up to a microsecond. Keys have a random prefix and are removed at the end."`
 	More     []string      `arg:"" optional:"" name:"limit" help:"More limits to --compare."`
 }
 
@@ -89,12 +90,17 @@ func (c *simulateCmd) check() error {
 		return usage("--stretch", "%v: longer than 0s", c.Stretch)
 	case !comparing && c.Arrivals != "" && len(c.Limit) == 0:
 		return usage("--limit", "missing: write what to try, such as --limit 10/s")
+	case c.Store != "" && (comparing || c.Arrivals != ""):
+		return usage("--store", "decides operations: leave --arrivals and --compare out")
 	}
 	return nil
 }
 
 // operations answers the lines of standard input.
 func (c *simulateCmd) operations(e *env) error {
+	if c.Store != "" {
+		return c.inRedis(e)
+	}
 	var clock simulate.Clock
 	store := memstore.New(memstore.Options{Now: clock.Now})
 	defer store.Close()

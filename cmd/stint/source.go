@@ -1,12 +1,12 @@
 package main
 
 import (
-	"errors"
-	"fmt"
+	"cmp"
 	"log/slog"
 	"sync/atomic"
 	"time"
 
+	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/memstore"
 
@@ -22,6 +22,7 @@ type sourceFlags struct {
 	TrustedProxy []string `env:"STINT_TRUSTED_PROXY" placeholder:"CIDR" help:"A proxy whose word about the client is taken, in place of the file's trusted_proxies. May be given several times."`
 	LogKeys      bool     `env:"STINT_LOG_KEYS" help:"Log keys in clear: addresses, API keys, whatever rules key by. The default is their hashes."`
 	LogFormat    string   `env:"STINT_LOG_FORMAT" enum:"text,json" default:"text" help:"The log's form, text (the default) or json."`
+	storeFlags   `embed:""`
 }
 
 // logger returns the log, on standard error.
@@ -34,7 +35,9 @@ func (c *sourceFlags) logger(e *env) *slog.Logger {
 
 // sources are rules on a store, and who is told of decisions.
 type sources struct {
-	store    *memstore.Store
+	store    stint.Store     // that decides
+	local    *memstore.Store // the same, or what decides while that fails
+	where    string          // the store is, for the log
 	observer *observe.Observer
 	source   *rules.Source
 	client   httplimit.ClientIP
@@ -53,6 +56,9 @@ func (c *sourceFlags) openRules(f *rules.File, logger *slog.Logger) (*sources, e
 	if c.MaxKeys < 1 {
 		return nil, usage("--max-keys", "%d: at least 1", c.MaxKeys)
 	}
+	if err := c.storeFlags.check(); err != nil {
+		return nil, err
+	}
 	var trusted httplimit.ClientIP
 	for _, text := range c.TrustedProxy {
 		p, err := rules.ParseProxy(text)
@@ -62,11 +68,11 @@ func (c *sourceFlags) openRules(f *rules.File, logger *slog.Logger) (*sources, e
 		trusted.Trusted = append(trusted.Trusted, p)
 	}
 	s := &sources{
-		store:    memstore.New(memstore.Options{MaxKeys: c.MaxKeys}),
+		local:    memstore.New(memstore.Options{MaxKeys: c.MaxKeys}),
 		observer: observe.New(observe.Options{Log: logger, LogKeys: c.LogKeys}),
 		client:   trusted,
 	}
-	s.observer.Watch(s.store)
+	s.observer.Watch(s.local)
 	if err := s.read(c, f, logger); err != nil {
 		s.close()
 		return nil, err
@@ -74,8 +80,21 @@ func (c *sourceFlags) openRules(f *rules.File, logger *slog.Logger) (*sources, e
 	return s, nil
 }
 
-// read binds the rules of a file, or of f, to the store.
-func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) error {
+// read binds the rules of a file, or of f, to the store that flags or the file
+// name.
+func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) (err error) {
+	path := ""
+	if f == nil {
+		path = c.Config
+		if f, err = rules.Read(path); err != nil {
+			return err
+		}
+	}
+	u := c.storeFlags.url(f)
+	if s.store, err = c.storeFlags.open(u, s.local, logger); err != nil {
+		return &rules.Error{Name: cmp.Or(path, "rules"), Err: err}
+	}
+	s.where = cmp.Or(u.String(), "memory")
 	var opened atomic.Pointer[rules.Source]
 	o := rules.Options{
 		Force: c.ForceReload, Log: logger,
@@ -86,20 +105,25 @@ func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) error
 			}
 		},
 	}
-	open := func() (*rules.Source, error) { return rules.Open(s.store, c.Config, o) }
-	if f != nil {
-		open = func() (*rules.Source, error) { return rules.Fixed(s.store, f, o) }
+	if o.Policy, err = c.storeFlags.options(s.local, s.store); err != nil {
+		return err
 	}
-	source, err := open()
+	source, err := rules.OpenFile(s.store, path, f, o)
 	if err != nil {
 		return err
 	}
 	opened.Store(source)
 	s.source = source
-	settings := source.Settings()
-	if settings.Store != "" {
-		return fmt.Errorf("%s: store: %w", c.Config, errNoStore)
+	if shared, ok := s.store.(*modal); ok {
+		s.observer.WatchShared(func() observe.Shared {
+			now := observe.Shared{Nodes: c.Nodes}
+			stats := shared.redis.Stats()
+			now.Open, now.Held = stats.Open, stats.Held
+			now.Owing, now.Posted, now.Forgiven = source.Policy().Debts()
+			return now
+		})
 	}
+	settings := source.Settings()
 	if len(c.TrustedProxy) == 0 {
 		s.client.Trusted = settings.TrustedProxies
 	}
@@ -107,9 +131,13 @@ func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) error
 	return nil
 }
 
-var errNoStore = errors.New("what keys have used is kept in memory here, and nowhere else: drop the field")
-
 func (s *sources) close() {
 	s.observer.Close()
-	_ = s.store.Close() // it is in memory: nothing is to be saved
+	if s.source != nil {
+		s.source.Policy().Close()
+	}
+	if shared, ok := s.store.(*modal); ok {
+		_ = shared.Close() // what keys have used stays there
+	}
+	_ = s.local.Close() // it is in memory: nothing is to be saved
 }

@@ -32,8 +32,17 @@ func (once) NoRetry() bool { return true }
 
 // EvalSHA implements [redisstore.Driver].
 func (d driver) EvalSHA(ctx context.Context, sha string, keys, args []string) (any, error) {
+	return d.run(ctx, "evalsha", sha, keys, args)
+}
+
+// Eval implements [redisstore.Driver].
+func (d driver) Eval(ctx context.Context, script string, keys, args []string) (any, error) {
+	return d.run(ctx, "eval", script, keys, args)
+}
+
+func (d driver) run(ctx context.Context, verb, script string, keys, args []string) (any, error) {
 	all := make([]any, 0, 3+len(keys)+len(args))
-	all = append(all, "evalsha", sha, len(keys))
+	all = append(all, verb, script, len(keys))
 	for _, key := range keys {
 		all = append(all, key)
 	}
@@ -48,14 +57,10 @@ func (d driver) EvalSHA(ctx context.Context, sha string, keys, args []string) (a
 	return cmd.Val(), nil
 }
 
-// Load implements [redisstore.Driver].
-func (d driver) Load(ctx context.Context, script string) error {
-	if cluster, ok := d.client.(*redis.ClusterClient); ok {
-		return replied(cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-			return node.ScriptLoad(ctx, script).Err()
-		}))
-	}
-	return replied(d.client.ScriptLoad(ctx, script).Err())
+// Cluster implements [redisstore.Driver].
+func (d driver) Cluster() bool {
+	_, ok := d.client.(*redis.ClusterClient)
+	return ok
 }
 
 // Close implements [redisstore.Driver]; the client is the caller's.

@@ -59,14 +59,8 @@ local function bucket()
     return not less(L.full, add(L.used, mul(c, L.step)))
   end
 
-  -- units is what so many are in backlog, held at the greatest there is.
-  local function units(L, n)
-    if less(mul(L.capacity, 2), n) then return L.debt end
-    return mul(n, L.step)
-  end
-
   function kind.charge(L, c)
-    L.used = least(add(L.used, units(L, c)), L.debt)
+    L.used = least(add(L.used, mul(c, L.step)), L.debt)
   end
 
   function kind.mark(L)
@@ -92,10 +86,10 @@ local function bucket()
     at = whole(at)
     local ahead = 0
     if not less(at, L.t) then ahead = add(mul(sub(at, L.t), L.div), whole(rest)) end
-    L.used = sub(L.used, least(units(L, n), ahead))
+    L.used = sub(L.used, least(mul(n, L.step), ahead))
   end
 
-  function kind.refund(L, n) L.used = sub(L.used, units(L, n)) end
+  function kind.refund(L, n) L.used = sub(L.used, mul(n, L.step)) end
 
   return kind
 end

@@ -46,11 +46,9 @@ local function log()
   function kind.admits(L, c) return not less(L.count, add(L.total, c)) end
 
   function kind.charge(L, c)
-    c = least(c, L.count)
-    keep(L, sub(L.count, c))
     local at = L.t
     if L.total ~= 0 then at = most(at, L.at) end
-    list.push(L, at, c)
+    list.push(L, at, least(c, L.count)) -- what is too much is cut when it is read
   end
 
   function kind.mark(L) return text(L.total ~= 0 and L.at or L.t) end

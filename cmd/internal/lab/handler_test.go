@@ -113,18 +113,20 @@ func TestHandlerFiles(t *testing.T) {
 
 // TestHandlerPlan: a door for logs is there when it is given, and said to be.
 func TestHandlerPlan(t *testing.T) {
-	plan := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
-	for _, o := range []lab.Options{{}, {Plan: plan}} {
+	for _, o := range []lab.Options{{}, {Plan: lab.NewPlanner(lab.PlannerOptions{MaxBody: 1000})}} {
 		h := lab.New(o)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", "/v1/lab", nil))
-		var about struct{ Plan bool }
-		if err := json.Unmarshal(w.Body.Bytes(), &about); err != nil || about.Plan != (o.Plan != nil) {
+		var about struct {
+			Plan   bool
+			MaxLog int64 `json:"max_log"`
+		}
+		if err := json.Unmarshal(w.Body.Bytes(), &about); err != nil || about.Plan != (o.Plan != nil) || (about.MaxLog == 1000) != about.Plan {
 			t.Errorf("%v: %s", err, w.Body)
 		}
 		w = httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("POST", "/v1/plan", nil))
-		if (w.Code == http.StatusTeapot) != (o.Plan != nil) {
+		h.ServeHTTP(w, httptest.NewRequest("POST", "/v1/plan", strings.NewReader("no log\n")))
+		if want := http.StatusMethodNotAllowed; o.Plan == nil && w.Code != want || o.Plan != nil && w.Code != http.StatusBadRequest {
 			t.Errorf("POST v1/plan: %d", w.Code)
 		}
 	}

@@ -2,7 +2,8 @@
 // simulator behind it.
 //
 // [New] is the whole lab: the page, what it needs, and POST v1/simulate.
-// [Simulator] is that one endpoint, for a server that has its own page. Every
+// [Simulator] is that one endpoint, for a server that has its own page, and a
+// [Planner] the endpoint that reads a log. Every
 // decision is the engine's, made by a [stint.Meter] on a virtual clock that
 // begins at the Unix epoch; the page draws what it is told and decides nothing.
 //
@@ -28,7 +29,7 @@ type Options struct {
 	// Plan answers POST v1/plan: a log file in, what limits would have done to
 	// it out. GET v1/lab says whether it is there, so that the page can offer
 	// to drop a file on it. The default value is nil: there is no such door.
-	Plan http.Handler
+	Plan *Planner
 }
 
 // policy is what the page may load: its own files and nothing else, and no
@@ -84,6 +85,7 @@ func about(o Options) http.Handler {
 			MaxArrivals int     `json:"max_arrivals"`
 			MaxLimits   int     `json:"max_limits"`
 			Plan        bool    `json:"plan"`
-		}{Kinds(), Shapes(), MaxArrivals, MaxLimits, o.Plan != nil})
+			MaxLog      int64   `json:"max_log"` // bytes; 0 without Plan
+		}{Kinds(), Shapes(), MaxArrivals, MaxLimits, o.Plan != nil, o.Plan.most()})
 	})
 }

@@ -439,7 +439,7 @@ func pageOnPhone(p *tab) {
 // TestPageAccessible has axe-core look at the page in its states.
 func TestPageAccessible(t *testing.T) {
 	browser := startBrowser(t)
-	server := httptest.NewServer(lab.Guard(lab.New(lab.Options{})))
+	server := httptest.NewServer(lab.Guard(lab.New(lab.Options{Plan: lab.NewPlanner(lab.PlannerOptions{})})))
 	defer server.Close()
 	axe := unpack(t, "testdata/axe/axe-4.14.1.min.js.gz")
 	for _, c := range []struct {
@@ -454,6 +454,10 @@ func TestPageAccessible(t *testing.T) {
 		{"phone", "shape=draw", 360, false, "0"},
 		{"copy", "", 1280, true, "document.querySelector('.copy').click()"},
 		{"error", "own=x", 1280, true, "0"},
+		{"log", "", 1280, false, "document.querySelectorAll('details').forEach((d) => { d.open = true; })"},
+		{"log in the dark", "", 1280, true, "0"},
+		{"log on a phone", "", 360, true, "0"},
+		{"no log", "", 1280, false, "0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			hash := c.hash
@@ -464,6 +468,14 @@ func TestPageAccessible(t *testing.T) {
 			if c.name == "error" {
 				p.set("own", "x")
 				p.until("!document.getElementById('error').hidden")
+			}
+			switch {
+			case strings.HasPrefix(c.name, "log"):
+				p.choose(shipped)
+				p.until(reported)
+			case c.name == "no log":
+				p.choose("page_test.go")
+				p.until("!document.getElementById('log-error').hidden")
 			}
 			p.js("%s", c.open)
 			if c.name == "copy" {
@@ -510,11 +522,18 @@ func TestPageShots(t *testing.T) {
 		{"light", "kinds=gcra,fixed_window,sliding_log&why=0.11", 1180, 1130, false},
 		{"dark", "kinds=leaky_queue,sliding_counter,sliding_buckets&parts=4&shape=onoff&rate=25%2F1s&why=0.40", 1180, 1130, true},
 		{"phone", "kinds=gcra&shape=burst&size=14&every=2s", 360, 1010, false},
+		{"plan", "kinds=gcra,fixed_window&count=30&period=1m&burst=30&horizon=6m&gap=6s&size=30&rate=60%2F1m", 1180, 1290, false},
 	} {
 		file := "../../../docs/lab-" + c.name + ".png"
 		if *update {
-			server := httptest.NewServer(lab.Guard(lab.New(lab.Options{})))
+			server := httptest.NewServer(lab.Guard(lab.New(lab.Options{Plan: lab.NewPlanner(lab.PlannerOptions{})})))
 			p := openTab(t, startBrowser(t), server.URL, c.hash, c.width, c.height, c.dark)
+			if c.name == "plan" {
+				p.set("log-share", "1%")
+				p.choose(shipped)
+				p.until(reported)
+				p.js("scrollTo(0, 0)")
+			}
 			shot, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
 			if err != nil {
 				t.Fatal(err)

@@ -66,6 +66,7 @@ type Observer struct {
 
 	reload reload
 	store  atomic.Pointer[memstore.Store]
+	shared shared
 
 	log    *denials // nil if there is no log
 	closed chan struct{}
@@ -87,7 +88,7 @@ func New(o Options) *Observer {
 	ob.registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		ob.took, counters{ob}, &ob.reload, held{ob}, newBuild(o.Version),
+		ob.took, counters{ob}, &ob.reload, held{ob}, &ob.shared, newBuild(o.Version),
 	)
 	if o.Log != nil {
 		if o.Period <= 0 {

@@ -184,9 +184,6 @@ func (r *replay) note(e *event, at uint32, ok bool) uint32 {
 		r.denied = append(r.denied, refused{id: e.id, first: e.at})
 	}
 	d := &r.denied[at]
-	if d.out {
-		d.longest = max(d.longest, e.at-d.since)
-	}
 	if ok {
 		d.out = false
 		return at
@@ -194,6 +191,7 @@ func (r *replay) note(e *event, at uint32, ok bool) uint32 {
 	if !d.out {
 		d.out, d.since = true, e.at
 	}
+	d.longest = max(d.longest, e.at-d.since)
 	d.requests++
 	if r.sum == 0 {
 		r.first = *e
@@ -224,8 +222,7 @@ type Result struct {
 	FirstDenial *string `json:"first_denial"`
 	FirstDenied string  `json:"first_denied,omitempty"`
 	// LongestLockout is the longest stretch in which all that a client sent
-	// was denied: from the first denial to the next request that passed, or to
-	// the last that did not.
+	// was denied, from the first denial to the last before a request passed.
 	LongestLockout Duration `json:"longest_lockout"`
 	LockedOut      string   `json:"locked_out,omitempty"`
 	// Top are the clients to which most was denied.

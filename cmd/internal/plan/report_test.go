@@ -190,13 +190,13 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// A longest lock-out is from the first denial to the next that passed.
+// A longest lock-out is from a denial to the last before a request passed.
 func TestLockout(t *testing.T) {
 	r := planText(t, csv(
 		"2024-01-01T00:00:00Z,a,/,u", "2024-01-01T00:00:10Z,a,/,u", "2024-01-01T00:00:30Z,a,/,u", "2024-01-01T00:02:00Z,a,/,u",
 		"2024-01-01T00:02:10Z,a,/,u", "2024-01-01T00:02:50Z,a,/,u",
 	), plan.Options{Limits: []string{"1/m"}})
-	if got := r.Results[0]; got.LongestLockout.String() != "1m50s" || got.LockedOut != "a" || got.Denied != 4 {
+	if got := r.Results[0]; got.LongestLockout.String() != "40s" || got.LockedOut != "a" || got.Denied != 4 {
 		t.Errorf("%+v", got)
 	}
 }

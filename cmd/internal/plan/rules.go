@@ -168,7 +168,7 @@ func (g *ruling) report(who told) (all []Result, total Ruled, err error) {
 		who.clients = int64(l.clients.len())
 		who.name = func(id uint32) string { return plainKey(l.clients.key(id)) }
 		who.sent = func(id uint32) int64 { return l.sent[id] }
-		res := l.replay.report(who)
+		res := l.report(who)
 		res.Rule, res.Key = l.rule.Label, "by the rule"
 		all = append(all, res)
 	}

@@ -23,10 +23,10 @@ type spool struct {
 	err    error
 }
 
-const (
-	spoolChunk  = 1 << 20
-	spoolMemory = 256 << 20
-)
+const spoolChunk = 1 << 20
+
+// spoolMemory is not a constant, so that a test need not fill it.
+var spoolMemory int64 = 256 << 20
 
 func (s *spool) add(events []event) {
 	for i := range events {
@@ -67,8 +67,8 @@ func (s *spool) spill() error {
 }
 
 func (s *spool) close() {
-	if s.file != nil {
-		s.file.Close()
+	if f := s.file; f != nil {
+		f.Close()
 	}
 }
 

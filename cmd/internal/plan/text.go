@@ -270,7 +270,7 @@ func (r *Report) resultsText(b *strings.Builder) {
 			name = ""
 		}
 		fmt.Fprintf(b, "%-28s %11s %7s  %9s %7s  %9s\n", name, number(res.Denied), share(res.Denied, res.Requests),
-			number(res.ClientsDenied), share(res.ClientsDenied, res.Clients), Duration(res.LongestLockout))
+			number(res.ClientsDenied), share(res.ClientsDenied, res.Clients), res.LongestLockout)
 	}
 	if r.Ruled != nil {
 		b.WriteByte('\n')
@@ -301,7 +301,7 @@ func (res *Result) detail(b *strings.Builder) {
 	fmt.Fprintf(b, "\n%s\n", name)
 	wrap(b, "  ", fmt.Sprintf("denied first: %s, %s", res.FirstDenied, stamp(first)))
 	if res.LongestLockout > 0 {
-		wrap(b, "  ", fmt.Sprintf("longest without a request that passed: %s, %s", res.LockedOut, res.LongestLockout))
+		wrap(b, "  ", fmt.Sprintf("longest in which nothing passed: %s, %s", res.LockedOut, res.LongestLockout))
 	}
 	if res.UnitsDenied > 0 {
 		wrap(b, "  ", "units denied: "+number(res.UnitsDenied))

@@ -49,6 +49,11 @@ func (c *conn) do(args [][]byte) {
 	}
 	cmd, ok := commands[string(low[:len(name)])]
 	switch {
+	case string(low[:len(name)]) == "post", string(low[:len(name)]) == "host:":
+		// A page in a browser can make it send these to any address, with
+		// commands in the body: nothing more is read.
+		c.out.fail("ERR", "this is no HTTP server")
+		c.quit = true
 	case !ok:
 		c.unknown(name)
 	case !cmd.open && !c.admitted:

@@ -56,6 +56,12 @@ func Open(store stint.Store, path string, o Options) (*Source, error) {
 	return newSource(store, path, f, o)
 }
 
+// OpenFile is Open for a file that has just been read from the path: its
+// settings may say which store.
+func OpenFile(store stint.Store, path string, f *File, o Options) (*Source, error) {
+	return newSource(store, path, f, o)
+}
+
 // Fixed returns a source without a file behind: Reload does nothing, and Watch
 // waits for its context's end.
 func Fixed(store stint.Store, f *File, o Options) (*Source, error) {

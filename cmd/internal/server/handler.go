@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -40,6 +41,10 @@ type Options struct {
 	// Dialect is the header fields to send. The default is
 	// httplimit.Draft11.
 	Dialect httplimit.Dialect
+	// Envoy answers the body of a POST to /json, a rate limit request as Envoy's
+	// service has it, with a status and a body; operator says that who asks is
+	// one. The default is that there is no such path.
+	Envoy func(ctx context.Context, body []byte, operator bool) (status int, answer []byte, err error)
 	// MaxBatch is how many requests a body may have. The default value is 100.
 	MaxBatch int
 	// MaxBody bounds a body, in bytes. The default value is 64 KiB.
@@ -118,6 +123,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/auth":
 		h.auth(w, r)
+	case "/json":
+		h.envoy(w, r)
 	case "/metrics":
 		if _, refused := h.admit(w, r, false); refused != nil {
 			refused.write(w)

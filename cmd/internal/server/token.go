@@ -94,6 +94,9 @@ func (t *Tokens) Readable() bool {
 	return err == nil && info.Mode().Perm()&0o004 != 0
 }
 
+// Has reports whether a token is one of ours. No token is one of a nil Tokens.
+func (t *Tokens) Has(presented string) bool { return t.find(presented) > 0 }
+
 // find returns the line of a token; 0 if it is none of ours. How long it takes
 // does not depend on which it is, nor on how much of it is right.
 func (t *Tokens) find(presented string) (line int) {

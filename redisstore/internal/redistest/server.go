@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -18,7 +19,10 @@ type Server struct {
 	// Addr is where it listens: 127.0.0.1 and a port.
 	Addr string
 
-	cmd *exec.Cmd
+	path, dir string
+	args      []string
+	cmd       *exec.Cmd
+	gone      chan struct{} // closed when the process has ended
 }
 
 // URL returns the server's address as a URL.
@@ -40,29 +44,9 @@ func start(t testing.TB, dir string, args []string) *Server {
 		t.Fatalf("redis-server is missing, and no mock would do: apt-get install redis-server: %v", err)
 	}
 	for range 5 {
-		s := &Server{Addr: freeAddr(t)}
-		_, port, _ := net.SplitHostPort(s.Addr)
-		all := append([]string{"--bind", "127.0.0.1", "--port", port, "--dir", dir, "--save", "", "--appendonly", "no"}, args...)
-		s.cmd = exec.Command(path, all...)
-		log, err := os.Create(filepath.Join(dir, "redis-"+port+".log"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.cmd.Stdout, s.cmd.Stderr = log, log
-		if err := s.cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		log.Close()
-		gone := make(chan struct{})
-		go func() {
-			_ = s.cmd.Wait()
-			close(gone)
-		}()
-		t.Cleanup(func() {
-			_ = s.cmd.Process.Kill()
-			<-gone
-		})
-		if s.ready(gone) {
+		s := &Server{Addr: freeAddr(t), path: path, dir: dir, args: args}
+		s.run(t)
+		if s.ready() {
 			return s
 		}
 	}
@@ -70,14 +54,60 @@ func start(t testing.TB, dir string, args []string) *Server {
 	return nil
 }
 
+// run starts the process, which ends with the test.
+func (s *Server) run(t testing.TB) {
+	t.Helper()
+	_, port, _ := net.SplitHostPort(s.Addr)
+	all := append([]string{"--bind", "127.0.0.1", "--port", port, "--dir", s.dir, "--save", "", "--appendonly", "no"}, s.args...)
+	if len(s.args) > 0 && !strings.HasPrefix(s.args[0], "--") { // a file of configuration comes first
+		all = append([]string{s.args[0], "--port", port}, s.args[1:]...)
+	}
+	cmd := exec.Command(s.path, all...)
+	log, err := os.OpenFile(filepath.Join(s.dir, "redis-"+port+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	gone := make(chan struct{})
+	s.cmd, s.gone = cmd, gone
+	go func() {
+		_ = cmd.Wait()
+		close(gone)
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-gone
+	})
+}
+
+// Kill ends the server at once, as kill -9 does, and waits for its end.
+func (s *Server) Kill() {
+	_ = s.cmd.Process.Kill()
+	<-s.gone
+}
+
+// Restart starts a server that has been killed again, where it was, with
+// nothing in memory.
+func (s *Server) Restart(t testing.TB) {
+	t.Helper()
+	s.run(t)
+	if !s.ready() {
+		t.Fatalf("redis-server does not start again: see its log in %s", s.dir)
+	}
+}
+
 // ready waits until the server answers, or has ended.
-func (s *Server) ready(gone <-chan struct{}) bool {
+func (s *Server) ready() bool {
 	for range 500 {
 		if s.ping() == nil {
 			return true
 		}
 		select {
-		case <-gone:
+		case <-s.gone:
 			return false
 		case <-time.After(10 * time.Millisecond):
 		}
@@ -98,7 +128,7 @@ func (s *Server) ping() error {
 		return err
 	}
 	var answer [5]byte
-	if _, err := c.Read(answer[:]); err != nil || string(answer[:]) != "+PONG" {
+	if _, err := c.Read(answer[:]); err != nil || string(answer[:]) != "+PONG" && string(answer[:]) != "-NOAU" {
 		return fmt.Errorf("%q: %w", answer, err)
 	}
 	return nil

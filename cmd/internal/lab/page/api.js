@@ -12,9 +12,32 @@ async function ask(path, options) {
   try {
     response = await fetch(path, options);
   } catch {
-    throw new Error("The lab does not answer: is stint lab still running?");
+    throw new Error("The lab does not answer: is it still running?");
   }
   const answer = await response.json();
   if (!response.ok) throw new Error(answer.error);
   return answer;
+}
+
+/**
+ * plan sends a log. It returns a promise of the answer, which is undefined once
+ * stop has been called, and stop. progress is told how much has been sent of how
+ * much, in bytes.
+ */
+export function plan(log, query, progress) {
+  const request = new XMLHttpRequest();
+  const answer = new Promise((resolve, reject) => {
+    request.open("POST", `v1/plan?${query}`);
+    request.responseType = "json";
+    request.setRequestHeader("Content-Type", "application/octet-stream");
+    request.upload.addEventListener("progress", (e) => progress(e.loaded, e.total));
+    request.addEventListener("load", () => {
+      if (request.status === 200 && request.response) resolve(request.response);
+      else reject(new Error(request.response?.error ?? `The lab answered with status ${request.status}.`));
+    });
+    request.addEventListener("error", () => reject(new Error("The log did not arrive: is the lab still running, and the file where it was?")));
+    request.addEventListener("abort", () => resolve());
+    request.send(log);
+  });
+  return { answer, stop: () => request.abort() };
 }

@@ -123,6 +123,7 @@ function explanation(k) {
 function arrivals(state, about, changed) {
   const shapes = about.shapes.filter((s) => s.name !== "list");
   const select = el("select", { id: "shape" }, ...shapes.map((s) => el("option", { value: s.name }, s.title)));
+  const own = el("option", { value: "list" }, "Your own log");
   const note = el("p", { class: "note", id: "shape-note" });
   select.setAttribute("aria-describedby", "shape-note");
   const holder = el("div", { class: "group-parts" });
@@ -136,13 +137,22 @@ function arrivals(state, about, changed) {
     changed(e);
   });
   select.addEventListener("change", (e) => {
+    if (select.value === "list") state.horizon = state.log.horizon;
+    else if (state.shape === "list") state.horizon = fit(state.count, state.period).horizon;
     state.shape = select.value;
     state.why = null;
     show();
     changed(e);
   });
   function show() {
-    if (shape !== state.shape) {
+    if (state.log && !own.isConnected) select.append(own);
+    again.hidden = state.shape === "list";
+    if (state.shape === "list") {
+      shape = state.shape;
+      shown = [];
+      note.textContent = state.log.about;
+      holder.replaceChildren();
+    } else if (shape !== state.shape) {
       shape = state.shape;
       const s = shapes.find((o) => o.name === shape) ?? shapes[0];
       shown = s.parameters.filter((p) => !["period", "cell"].includes(p.name)).map((p) => parameter(p, state, changed));

@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { controls } from "./controls.js";
+import { logs } from "./drop.js";
 import { copied, offer } from "./copy.js";
 import { byID } from "./dom.js";
 import { colours } from "./paint.js";
@@ -46,6 +47,23 @@ const lab = {
   },
 };
 const strip = sketch(state, changed, lab.colours);
+const log = about.plan ? logs({
+  about,
+  limits: () => limits(state, about.kinds),
+  colours: lab.colours,
+  /** show puts what came in a log on the timeline. */
+  show(arrivals) {
+    Object.assign(state, { log: arrivals, shape: "list", horizon: arrivals.horizon, why: null });
+    panel.show();
+    changed();
+  },
+  /** compare puts one more limit on the timeline. */
+  compare(limit) {
+    if (!limits(state, about.kinds).includes(limit)) state.own = [state.own.trim(), limit].filter(Boolean).join(", ");
+    panel.show();
+    changed();
+  },
+}) : null;
 
 // columns is how many the plots have room for: a multiple of what is drawn in.
 function columns() {
@@ -155,14 +173,16 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   palette = colours();
   strip.paint();
   rows.forEach(paint);
+  log?.paint();
 });
 let width = 0;
 new ResizeObserver(([results]) => {
   if (answer && Math.abs(results.contentRect.width - width) >= 1) changed();
+  log?.paint();
   width = results.contentRect.width;
 }).observe(byID("results"));
 if (matchMedia("(max-width: 900px)").matches) { // the results are below: let them be near
-  for (const id of ["kinds", "arrivals"]) byID(id).closest("details").open = false;
+  for (const id of ["kinds", "arrivals", "log"]) byID(id).closest("details").open = false;
 }
 panel.show();
 changed();

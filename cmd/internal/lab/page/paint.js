@@ -37,12 +37,18 @@ export function timeAt(canvas, clientX, horizon) {
 }
 
 const rounds = [1, 2, 5, 10, 15, 30];
+const days = [1, 2, 7, 14, 30, 100, 365, 3650];
+const onClocks = [...[1e9, 60e9].flatMap((unit) => rounds.map((r) => r * unit)), ...[1, 2, 3, 6, 12].map((h) => h * 3600e9), ...days.map((d) => d * 86400e9)];
 
-/** ticks returns round times, about one each 80 pixels. */
-export function ticks(horizon, span) {
+/**
+ * ticks returns round times, about one each 80 pixels. With an origin, the time
+ * of the beginning since the epoch, they are those of clocks.
+ */
+export function ticks(horizon, span, origin = 0) {
   const want = (horizon * 80) / span;
   let step = 1;
-  if (want <= 1e9) {
+  if (origin > 0) step = onClocks.find((s) => s >= want) ?? want;
+  else if (want <= 1e9) {
     const power = 10 ** Math.floor(Math.log10(want));
     step = [1, 2, 5, 10].map((r) => r * power).find((s) => s >= want);
   } else {
@@ -50,18 +56,18 @@ export function ticks(horizon, span) {
     step = all.find((s) => s >= want) ?? want;
   }
   const out = [];
-  for (let i = 0; i * step <= horizon; i++) out.push(i * step);
+  for (let t = Math.ceil(origin / step) * step - origin; t <= horizon; t += step) out.push(t);
   return out;
 }
 
 /** axis draws the times below a plot, and faint lines through it. */
-export function axis(s, top, bottom, text, k) {
+export function axis(s, top, bottom, text, k, origin = 0) {
   const { c } = s;
   c.strokeStyle = k.line;
   c.fillStyle = k.muted;
   c.lineWidth = 1;
   c.textBaseline = "top";
-  for (const t of ticks(s.horizon, s.span)) {
+  for (const t of ticks(s.horizon, s.span, origin)) {
     const x = Math.round(s.x(t)) + 0.5;
     c.beginPath();
     c.moveTo(x, top);

@@ -23,6 +23,7 @@ export function initial() {
   return {
     count: 10, period: 1e9, burst: 10, parts: 60, relaxed: false, count_denied: false,
     kinds: ["gcra", "fixed_window", "sliding_log"], own: "", shape: "edge", ...fit(10, 1e9), why: null,
+    log: null, // the arrivals that were taken from a log
   };
 }
 
@@ -54,6 +55,7 @@ export function toHash(state) {
   const out = new URLSearchParams();
   for (const [name, type] of Object.entries(fields)) {
     if (state[name] === null || state[name] === undefined) continue;
+    if (state.shape === "list" && ["shape", "horizon", "why"].includes(name)) continue; // an address holds no log
     const text = write[type](state[name]);
     if (start[name] === null || text !== write[type](start[name])) out.set(name, text);
   }
@@ -68,6 +70,7 @@ export function fromHash(hash) {
     const value = read[fields[name]](text);
     if (value !== undefined) state[name] = value;
   }
+  if (state.shape === "list") state.shape = initial().shape;
   return state;
 }
 
@@ -96,6 +99,7 @@ export function request(state, about, columns, each) {
     else if (p.type === "duration") arrivals[p.name] = duration(state[p.name]);
     else arrivals[p.name] = state[p.name];
   }
+  if (shape.name === "list") Object.assign(arrivals, { times: state.log.times, costs: state.log.costs, keys: undefined });
   const body = { limits: limits(state, about.kinds), arrivals, columns, each };
   if (shape.name !== "text") body.horizon = duration(state.horizon);
   if (state.why) body.why = state.why;

@@ -240,7 +240,7 @@ func (w *writer) request(v *visitor) {
 		w.late, w.lateFor = line, 1+w.below(5)
 		return
 	}
-	w.out.WriteString(line)
+	fmt.Fprint(w.out, line) // Flush tells what failed
 	if w.lateFor--; w.lateFor <= 0 {
 		w.flushLate()
 	}
@@ -248,6 +248,6 @@ func (w *writer) request(v *visitor) {
 
 // flushLate writes the line that was held back.
 func (w *writer) flushLate() {
-	w.out.WriteString(w.late)
+	fmt.Fprint(w.out, w.late)
 	w.late, w.lateFor = "", 0
 }

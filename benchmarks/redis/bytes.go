@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/throttled/throttled/v2"
+	throttledredis "github.com/throttled/throttled/v2/store/goredisstore.v9"
+	"github.com/ulule/limiter/v3"
+	ululeredis "github.com/ulule/limiter/v3/drivers/store/redis"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/redisstore"
+)
+
+// client is whose requests are counted.
+const client = "192.0.2.133"
+
+// A sized is one way to keep what a client has used.
+type sized struct {
+	name string
+	use  func(ctx context.Context) error
+}
+
+// bytes prints what the keys of one client take, by MEMORY USAGE of all keys
+// there are after its requests.
+func (f *figures) bytes(s *redisServer) error {
+	list := s.ownSizes()
+	others, err := s.otherSizes()
+	if err != nil {
+		return err
+	}
+	rows := [][]string{{"", "bytes", "keys"}}
+	for _, one := range append(list, others...) {
+		if err := s.flush(); err != nil {
+			return err
+		}
+		ctx := context.Background()
+		if err := one.use(ctx); err != nil {
+			return fmt.Errorf("%s: %w", one.name, err)
+		}
+		names, err := s.goRedis.Keys(ctx, "*").Result()
+		if err != nil {
+			return err
+		}
+		sum := int64(0)
+		for _, name := range names {
+			n, err := s.goRedis.MemoryUsage(ctx, name, 0).Result()
+			if err != nil {
+				return err
+			}
+			sum += n
+		}
+		rows = append(rows, []string{one.name, fmt.Sprint(sum), fmt.Sprint(len(names))})
+	}
+	f.print(rows)
+	fmt.Fprintf(f.out, "\nAll for the client %s, with the names of keys that each library gives unless told otherwise; stint's limit is named `api`. Beside these, Redis keeps when a key expires.\n", client)
+	return s.flush()
+}
+
+// ownSizes are stint's kinds, at most of them after one request.
+func (s *redisServer) ownSizes() []sized {
+	var list []sized
+	for _, one := range []struct {
+		text  string
+		takes int
+	}{
+		{"100/s", 1}, {"7/1m", 1}, {"100/s leaky_queue", 1}, {"100/s token_bucket_interval", 1}, {"100/1m fixed_window", 1},
+		{"100 per day in Europe/Paris", 1}, {"100/1m sliding_counter", 1}, {"100/1m sliding_buckets", 1}, {"100000/1m sliding_buckets", 60},
+		{"1000/1h sliding_log", 1}, {"1000/1h sliding_log", 1000},
+	} {
+		name := fmt.Sprintf("stint, `%s`", one.text)
+		if one.takes > 1 {
+			name += fmt.Sprintf(" after %d requests, evenly spread", one.takes)
+		}
+		list = append(list, sized{name, func(ctx context.Context) error { return s.spread(ctx, one.text, one.takes) }})
+	}
+	return list
+}
+
+// spread takes one unit so many times, evenly over a period.
+func (s *redisServer) spread(ctx context.Context, text string, takes int) error {
+	limit, err := stint.Parse(text)
+	if err != nil {
+		return err
+	}
+	now := time.Now().UnixNano()
+	store, err := redisstore.New(redisstore.Options{Client: s.rueidis, Now: func() int64 { return now }, Timeout: 10 * time.Second})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	l, err := stint.NewLimiter(store, limit.WithName("api"))
+	if err != nil {
+		return err
+	}
+	for range takes {
+		if err := admitted(l.Allow(ctx, client)); err != nil {
+			return err
+		}
+		now += int64(limit.Period()) / int64(takes)
+	}
+	return nil
+}
+
+// otherSizes are the other libraries, after one request.
+func (s *redisServer) otherSizes() ([]sized, error) {
+	rate := redis_rate.NewLimiter(s.goRedis)
+	store, err := throttledredis.NewCtx(s.goRedis, "throttled:")
+	gcra, err2 := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{MaxRate: throttled.PerMin(100), MaxBurst: 99})
+	counters, err3 := ululeredis.NewStore(s.goRedis)
+	if err := errors.Join(err, err2, err3); err != nil {
+		return nil, err
+	}
+	window := limiter.New(counters, limiter.Rate{Period: time.Minute, Limit: 100})
+	return []sized{
+		{"redis_rate, 100 a minute", func(ctx context.Context) error {
+			r, err := rate.Allow(ctx, client, redis_rate.PerMinute(100))
+			return admitted(err == nil && r.Allowed == 1, err)
+		}},
+		{"throttled, 100 a minute", func(ctx context.Context) error {
+			limited, _, err := gcra.RateLimitCtx(ctx, client, 1)
+			return admitted(!limited, err)
+		}},
+		{"ulule/limiter, 100 a minute", func(ctx context.Context) error {
+			c, err := window.Get(ctx, client)
+			return admitted(!c.Reached, err)
+		}},
+	}, nil
+}

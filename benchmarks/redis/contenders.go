@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+	"github.com/throttled/throttled/v2"
+	throttledredis "github.com/throttled/throttled/v2/store/goredisstore.v9"
+	"github.com/ulule/limiter/v3"
+	ululeredis "github.com/ulule/limiter/v3/drivers/store/redis"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/goredis"
+)
+
+const (
+	keys    = 10_000
+	callers = 128
+	plenty  = 1_000_000 // a second, on each key: everything is admitted
+	logFull = 1000      // entries of a full log
+	logHas  = 900       // entries of a log when it is timed
+	logKeys = 500       // each is good for logFull − logHas calls
+)
+
+// A contender is one way to decide.
+type contender struct {
+	name string
+	// call decides on the i-th key, and is to be admitted.
+	call func(ctx context.Context, key string) error
+	// before, if set, makes things ready for a slice.
+	before func() error
+	// keys is how many keys it is called with; 0 is keys.
+	keys int
+}
+
+var errDenied = errors.New("denied: all calls are to be admitted")
+
+// leastScript is the least that a script which keeps a key does.
+const leastScript = `local t = redis.call('TIME')
+local v = redis.call('GET', KEYS[1])
+redis.call('SET', KEYS[1], t[1], 'PX', 1000)
+return v`
+
+// names of contenders that ratios are taken of.
+const (
+	least        = "EVALSHA of TIME, GET, SET with PX"
+	leastGoRedis = least + ", go-redis"
+	ours         = "stint, gcra"
+	oursGoRedis  = ours + ", go-redis"
+	ours3        = "stint, three layers"
+	oursLog      = "stint, sliding_log of 900 to 1,000"
+	redisRate    = "redis_rate, go-redis"
+)
+
+// contenders returns all, and what closes the stores among them.
+func (s *redisServer) contenders() (all []contender, done func(), err error) {
+	var stores []*redisstore.Store
+	done = func() {
+		for _, one := range stores {
+			_ = one.Close()
+		}
+	}
+	open := func(o redisstore.Options) *redisstore.Store {
+		o.Timeout = 10 * time.Second // this is about how long they take, not whether they do
+		store, err2 := redisstore.New(o)
+		if err = errors.Join(err, err2); err2 == nil {
+			stores = append(stores, store)
+		}
+		return store
+	}
+	own, other := open(redisstore.Options{Client: s.rueidis}), open(redisstore.Options{Driver: goredis.New(s.goRedis)})
+	if err != nil {
+		return nil, done, err
+	}
+	all = s.floors()
+	for _, one := range []struct {
+		name  string
+		store *redisstore.Store
+		texts []string
+	}{
+		{ours, own, []string{"1000000/s"}},
+		{oursGoRedis, other, []string{"1000000/s"}},
+		{ours3, own, []string{"1000000/s", "10000000/1m", "100000000/1h"}},
+		{"stint, sliding_counter", own, []string{"1000000/s sliding_counter"}},
+	} {
+		limiter, err := limiterOf(one.store, one.texts...)
+		if err != nil {
+			return nil, done, err
+		}
+		all = append(all, contender{name: one.name, call: allow(limiter)})
+	}
+	full, err := s.log(own)
+	if err != nil {
+		return nil, done, err
+	}
+	others, err := s.others()
+	return append(append(all, full), others...), done, err
+}
+
+// limiterOf returns a limiter of limits as text.
+func limiterOf(store stint.Store, texts ...string) (*stint.Limiter, error) {
+	limits := make([]stint.Limit, len(texts))
+	for i, text := range texts {
+		l, err := stint.Parse(text)
+		if err != nil {
+			return nil, err
+		}
+		limits[i] = l.WithName("l" + strconv.Itoa(i))
+	}
+	return stint.NewLimiter(store, limits...)
+}
+
+// allow returns the call that takes one unit.
+func allow(l *stint.Limiter) func(context.Context, string) error {
+	return func(ctx context.Context, key string) error { return admitted(l.Allow(ctx, key)) }
+}
+
+func admitted(ok bool, err error) error {
+	if err == nil && !ok {
+		return errDenied
+	}
+	return err
+}
+
+// floors are what none can go below, on either client.
+func (s *redisServer) floors() []contender {
+	script, other := rueidis.NewLuaScript(leastScript), redis.NewScript(leastScript)
+	return []contender{
+		{name: "GET", call: func(ctx context.Context, key string) error {
+			return unlessNil(s.rueidis.Do(ctx, s.rueidis.B().Get().Key(key).Build()).Error())
+		}},
+		{name: least, call: func(ctx context.Context, key string) error {
+			return unlessNil(script.Exec(ctx, s.rueidis, []string{key}, nil).Error())
+		}},
+		{name: "GET, go-redis", call: func(ctx context.Context, key string) error {
+			return unlessNil(s.goRedis.Get(ctx, key).Err())
+		}},
+		{name: leastGoRedis, call: func(ctx context.Context, key string) error {
+			return unlessNil(other.Run(ctx, s.goRedis, []string{key}).Err())
+		}},
+	}
+}
+
+func unlessNil(err error) error {
+	if errors.Is(err, redis.Nil) || rueidis.IsRedisNil(err) {
+		return nil
+	}
+	return err
+}
+
+// log is a log that is nearly full, and is made so again before each slice by
+// copies of one that was filled by decisions.
+func (s *redisServer) log(store *redisstore.Store) (contender, error) {
+	limit := stint.PerHour(logFull).WithKind(stint.SlidingLog).WithName("log")
+	limiter, err := stint.NewLimiter(store, limit)
+	if err != nil {
+		return contender{}, err
+	}
+	ctx := context.Background()
+	for range logHas {
+		if err := admitted(limiter.Allow(ctx, "filled")); err != nil {
+			return contender{}, err
+		}
+	}
+	before := func() error {
+		pipe := s.goRedis.Pipeline()
+		for i := range logKeys {
+			pipe.Copy(ctx, "stint:{filled}:log", "stint:{"+keyOf(i)+"}:log", 0, true)
+		}
+		done, err := pipe.Exec(ctx)
+		for _, one := range done {
+			if n, ok := one.(*redis.IntCmd); ok && n.Val() != 1 {
+				return fmt.Errorf("%v: nothing was copied", one)
+			}
+		}
+		return err
+	}
+	return contender{name: oursLog, call: allow(limiter), before: before, keys: logKeys}, nil
+}
+
+// others are the other libraries.
+func (s *redisServer) others() ([]contender, error) {
+	rate := redis_rate.NewLimiter(s.goRedis)
+	rateLimit := redis_rate.PerSecond(plenty)
+	store, err := throttledredis.NewCtx(s.goRedis, "throttled:")
+	if err != nil {
+		return nil, err
+	}
+	gcra, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{MaxRate: throttled.PerSec(plenty), MaxBurst: plenty - 1})
+	if err != nil {
+		return nil, err
+	}
+	counters, err := ululeredis.NewStore(s.goRedis)
+	if err != nil {
+		return nil, err
+	}
+	window := limiter.New(counters, limiter.Rate{Period: time.Second, Limit: plenty})
+	return []contender{
+		{name: redisRate, call: func(ctx context.Context, key string) error {
+			r, err := rate.Allow(ctx, key, rateLimit)
+			return admitted(err == nil && r.Allowed == 1, err)
+		}},
+		{name: "throttled, go-redis", call: func(ctx context.Context, key string) error {
+			limited, _, err := gcra.RateLimitCtx(ctx, key, 1)
+			return admitted(!limited, err)
+		}},
+		{name: "ulule/limiter, go-redis (fixed window)", call: func(ctx context.Context, key string) error {
+			c, err := window.Get(ctx, key)
+			return admitted(!c.Reached, err)
+		}},
+	}, nil
+}
+
+func keyOf(i int) string { return "key" + strconv.Itoa(i) }

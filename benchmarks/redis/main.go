@@ -1,0 +1,140 @@
+// Command redis measures stint's limits in a Redis beside other libraries that
+// keep theirs there, and beside what none can go below: a GET, and the least
+// script that keeps a key (TIME, GET, SET with PX), on the same client and the
+// same server. It starts a redis-server of its own on a free loopback port. It
+// prints Markdown tables, and for every figure that the project promises the
+// promise, the measured value and whether it was kept.
+//
+//	go run ./benchmarks/redis          # from the root of the repository
+//	go run ./benchmarks/redis -quick   # a smoke test: the numbers mean nothing
+//
+// What is compared is timed in turns (A B C A B C …), and a ratio is the median
+// of the ratios within each turn. Client and server share the machine: run it
+// on one that does nothing else.
+package main
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+)
+
+func main() {
+	f := figures{out: os.Stdout}
+	flag.IntVar(&f.rounds, "rounds", 9, "how often each contender is timed; figures are medians")
+	flag.DurationVar(&f.slice, "time", 300*time.Millisecond, "how long each contender runs in a round")
+	flag.BoolVar(&f.quick, "quick", false, "run everything once on small numbers, as a smoke test")
+	flag.Parse()
+	if err := f.run(); err != nil {
+		fmt.Fprintln(os.Stderr, "redis:", err)
+		os.Exit(1)
+	}
+}
+
+// figures is one run.
+type figures struct {
+	out    io.Writer
+	rounds int
+	slice  time.Duration
+	quick  bool
+	checks []check
+}
+
+// run prints all chapters, and the promises in one table.
+func (f *figures) run() error {
+	f.rounds = max(f.rounds, 1)
+	if f.quick {
+		f.rounds, f.slice = 1, 5*time.Millisecond
+	}
+	begun := time.Now()
+	server, err := startServer()
+	if err != nil {
+		return err
+	}
+	defer server.stop()
+	if err := f.preface(server); err != nil {
+		return err
+	}
+	for _, c := range []struct {
+		title string
+		run   func(*redisServer) error
+	}{
+		{"Decisions", f.decisions},
+		{"Bytes a key", f.bytes},
+	} {
+		fmt.Fprintf(f.out, "\n## %s\n\n", c.title)
+		if err := c.run(server); err != nil {
+			return fmt.Errorf("%s: %w", c.title, err)
+		}
+	}
+	fmt.Fprint(f.out, "\n## Promises\n\n")
+	f.promises()
+	fmt.Fprintf(f.out, "\nThe run took %v; load average at its end %s.\n", time.Since(begun).Round(time.Second), load())
+	return nil
+}
+
+// preface says on what and how everything was measured.
+func (f *figures) preface(s *redisServer) error {
+	version, err := s.info("server", "redis_version")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(f.out, "%s, %d cores, %s/%s, %s, Redis %s; load average at the start %s.\n",
+		cpu(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), version, load())
+	if f.quick {
+		fmt.Fprint(f.out, "\n**A quick run: everything ran, the numbers mean nothing.**\n")
+	}
+	fmt.Fprintf(f.out, "\nMedians of %d rounds in turns, %v for each contender in a round, all calls admitted, over %d keys; "+
+		"client and server on one machine, over loopback TCP. Processor time is the server's, user and system, as INFO has it, with %d callers.\n",
+		f.rounds, f.slice, keys, callers)
+	fmt.Fprintf(f.out, "\nBeside: %s.\n", strings.Join(versions(), ", "))
+	return nil
+}
+
+// versions returns the libraries that are measured, and the clients.
+func versions() []string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return nil
+	}
+	var list []string
+	for _, m := range info.Deps {
+		for _, lib := range []string{"/redis_rate/", "/throttled/", "/limiter/v3", "/go-redis/v9", "/rueidis"} {
+			if strings.Contains(m.Path, lib) {
+				list = append(list, m.Path+" "+m.Version)
+			}
+		}
+	}
+	return list
+}
+
+// cpu returns the processor's name, where the system tells.
+func cpu() string {
+	f, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return "an unnamed processor"
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if name, ok := strings.CutPrefix(lines.Text(), "model name"); ok {
+			return strings.TrimSpace(strings.TrimLeft(name, "\t :"))
+		}
+	}
+	return "an unnamed processor"
+}
+
+// load returns the load averages, where the system tells: on a machine that is
+// not idle, figures are to be doubted.
+func load() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if fields := strings.Fields(string(text)); err == nil && len(fields) >= 3 {
+		return strings.Join(fields[:3], " ")
+	}
+	return "unknown"
+}

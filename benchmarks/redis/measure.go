@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A result is what was measured of a contender, a value a round.
+type result struct {
+	name    string
+	latency []float64 // µs, the median of one caller
+	pace    []float64 // decisions a second of many callers
+	cpu     []float64 // µs of the server a decision, with many callers
+	busy    []float64 // the share of a processor that the server used meanwhile
+}
+
+// decisions times all contenders in turns: one caller, then many.
+func (f *figures) decisions(s *redisServer) error {
+	contenders, done, err := s.contenders()
+	defer done()
+	if err != nil {
+		return err
+	}
+	results := make([]result, len(contenders))
+	for i, c := range contenders { // warm up: connections, scripts, keys
+		results[i].name = c.name
+		if _, _, err := c.run(callers, f.slice/10); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+	}
+	for range f.rounds {
+		for i, c := range contenders {
+			_, each, err := c.run(1, f.slice)
+			if err != nil {
+				return fmt.Errorf("%s, one caller: %w", c.name, err)
+			}
+			results[i].latency = append(results[i].latency, median(each)/1000)
+		}
+		for i, c := range contenders {
+			if err := results[i].crowd(s, c, f.slice); err != nil {
+				return fmt.Errorf("%s, %d callers: %w", c.name, callers, err)
+			}
+		}
+	}
+	f.table(results)
+	f.promise(results)
+	return nil
+}
+
+// crowd times many callers.
+func (r *result) crowd(s *redisServer, c contender, slice time.Duration) error {
+	if c.before != nil { // outside of the processor time
+		if err := c.before(); err != nil {
+			return err
+		}
+		c.before = nil
+	}
+	before, err := s.cpu()
+	if err != nil {
+		return err
+	}
+	took, each, err := c.run(callers, slice)
+	if err != nil {
+		return err
+	}
+	after, err := s.cpu()
+	if err != nil {
+		return err
+	}
+	n := float64(len(each))
+	r.pace = append(r.pace, n/took.Seconds())
+	r.cpu = append(r.cpu, float64(after-before)/n/1000)
+	r.busy = append(r.busy, float64(after-before)/float64(took))
+	return nil
+}
+
+// run calls for a while from so many goroutines, and returns how long it took
+// and how many ns each call did. What could be called no more often without
+// being denied ends early.
+func (c contender) run(goroutines int, slice time.Duration) (took time.Duration, each []float64, err error) {
+	if c.before != nil {
+		if err := c.before(); err != nil {
+			return 0, nil, err
+		}
+	}
+	most := int64(1) << 40
+	over := keys
+	if c.keys > 0 {
+		over, most = c.keys, int64(c.keys*(logFull-logHas))
+	}
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	all := make([][]float64, goroutines)
+	errs := make([]error, goroutines)
+	begun := time.Now()
+	for g := range goroutines {
+		wg.Go(func() {
+			ctx := context.Background()
+			for last := begun; last.Sub(begun) < slice; {
+				i := next.Add(1) - 1
+				if i >= most {
+					return
+				}
+				if errs[g] = c.call(ctx, keyOf(int(i)%over)); errs[g] != nil {
+					return
+				}
+				now := time.Now()
+				all[g] = append(all[g], float64(now.Sub(last)))
+				last = now
+			}
+		})
+	}
+	wg.Wait()
+	took = time.Since(begun)
+	for g := range all {
+		each = append(each, all[g]...)
+		if errs[g] != nil {
+			err = errs[g]
+		}
+	}
+	if len(each) == 0 && err == nil {
+		err = fmt.Errorf("no call came to its end in %v", slice)
+	}
+	return took, each, err
+}
+
+func median(values []float64) float64 {
+	v := slices.Sorted(slices.Values(values))
+	if len(v) == 0 {
+		return 0
+	}
+	if len(v)%2 == 1 {
+		return v[len(v)/2]
+	}
+	return (v[len(v)/2-1] + v[len(v)/2]) / 2
+}
+
+// ratio is the median of the ratios of the rounds.
+func ratio(a, b []float64) float64 {
+	ratios := make([]float64, len(a))
+	for i := range a {
+		ratios[i] = a[i] / b[i]
+	}
+	return median(ratios)
+}

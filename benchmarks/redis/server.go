@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+)
+
+// A redisServer is a redis-server of this program, with a client of either
+// library.
+type redisServer struct {
+	address string
+	dir     string
+	process *exec.Cmd
+	rueidis rueidis.Client
+	goRedis *redis.Client
+}
+
+// startServer starts a server that writes nothing to disk, on a free loopback
+// port.
+func startServer() (*redisServer, error) {
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		return nil, fmt.Errorf("apt-get install redis-server: %w", err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	s := &redisServer{address: l.Addr().String()}
+	l.Close()
+	if s.dir, err = os.MkdirTemp("", "stint-redis"); err != nil {
+		return nil, err
+	}
+	_, port, _ := net.SplitHostPort(s.address)
+	s.process = exec.Command(path, "--bind", "127.0.0.1", "--port", port, "--dir", s.dir, "--save", "", "--appendonly", "no")
+	if err := s.process.Start(); err != nil {
+		return nil, err
+	}
+	for range 500 {
+		if s.rueidis, err = rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.address}, DisableCache: true, ForceSingleClient: true}); err == nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err != nil {
+		s.stop()
+		return nil, err
+	}
+	s.goRedis = redis.NewClient(&redis.Options{Addr: s.address, PoolSize: callers})
+	return s, nil
+}
+
+func (s *redisServer) stop() {
+	if s.rueidis != nil {
+		s.rueidis.Close()
+	}
+	if s.goRedis != nil {
+		_ = s.goRedis.Close()
+	}
+	_ = s.process.Process.Kill()
+	_ = s.process.Wait()
+	_ = os.RemoveAll(s.dir)
+}
+
+// info returns a field of INFO.
+func (s *redisServer) info(section, field string) (string, error) {
+	text, err := s.goRedis.Info(context.Background(), section).Result()
+	if err != nil {
+		return "", err
+	}
+	_, rest, ok := strings.Cut(text, field+":")
+	if !ok {
+		return "", fmt.Errorf("INFO %s has no %s", section, field)
+	}
+	value, _, _ := strings.Cut(rest, "\r")
+	return value, nil
+}
+
+// cpu returns the processor time that the server has used.
+func (s *redisServer) cpu() (time.Duration, error) {
+	user, err := s.info("cpu", "used_cpu_user")
+	sys, err2 := s.info("cpu", "used_cpu_sys")
+	if err = errors.Join(err, err2); err != nil {
+		return 0, err
+	}
+	u, err := strconv.ParseFloat(user, 64)
+	v, err2 := strconv.ParseFloat(sys, 64)
+	return time.Duration((u + v) * float64(time.Second)), errors.Join(err, err2)
+}
+
+// flush removes all keys.
+func (s *redisServer) flush() error { return s.goRedis.FlushAll(context.Background()).Err() }

@@ -1,0 +1,148 @@
+// Package nodes plays several processes that hold a limit together: each
+// operation goes to the next of them, as behind a load balancer that deals them
+// out.
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint"
+)
+
+// A Store is a [stint.Store] of several, of which each keeps its own. Decide,
+// Reserve and Refund ask the next; Settle asks the one that reserved, Reset all.
+// It may be used from one goroutine at a time.
+type Store struct {
+	stores []stint.Store
+	next   int
+}
+
+var _ stint.Store = (*Store)(nil)
+
+// New returns a store of at least one node.
+func New(stores []stint.Store) *Store { return &Store{stores: stores} }
+
+// turn returns the node whose turn it is.
+func (s *Store) turn() int {
+	n := s.next
+	s.next = (n + 1) % len(s.stores)
+	return n
+}
+
+// bound is limits on all nodes.
+type bound struct {
+	store *Store
+	each  []stint.Bound
+}
+
+// Bind implements [stint.Store].
+func (s *Store) Bind(limits ...stint.Limit) (stint.Bound, error) {
+	b := &bound{s, make([]stint.Bound, len(s.stores))}
+	for i, one := range s.stores {
+		var err error
+		if b.each[i], err = one.Bind(limits...); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// Limits implements [stint.Bound].
+func (b *bound) Limits() []stint.Limit { return b.each[0].Limits() }
+
+// Allow implements [stint.Bound].
+func (b *bound) Allow(ctx context.Context, key string, cost int64) (bool, error) {
+	d, err := b.Decide(ctx, stint.OpTake, key, cost)
+	return d.Allowed, err
+}
+
+// Decide implements [stint.Bound].
+func (b *bound) Decide(ctx context.Context, op stint.Op, key string, cost int64) (stint.Decision, error) {
+	return b.each[b.store.turn()].Decide(ctx, op, key, cost)
+}
+
+// at returns the layers as node n knows them.
+func (s *Store) at(n int, layers []stint.Layer) ([]stint.Layer, error) {
+	own := make([]stint.Layer, len(layers))
+	for i, l := range layers {
+		b, ok := l.Bound.(*bound)
+		if !ok || b.store != s {
+			return nil, fmt.Errorf("%w: layer %d is bound to another store", stint.ErrLayers, i)
+		}
+		own[i] = l
+		own[i].Bound = b.each[n]
+	}
+	return own, nil
+}
+
+// Decide implements [stint.Store].
+func (s *Store) Decide(ctx context.Context, op stint.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
+	n := s.turn()
+	own, err := s.at(n, layers)
+	if err != nil {
+		return stint.Decision{}, err
+	}
+	return s.stores[n].Decide(ctx, op, own, cost)
+}
+
+// Reserve implements [stint.Store]. The token says which node.
+func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.Token, error) {
+	n := s.turn()
+	own, err := s.at(n, layers)
+	if err != nil {
+		return stint.Decision{}, "", err
+	}
+	d, token, err := s.stores[n].Reserve(ctx, own, cost, ttl)
+	if token != "" {
+		token = stint.Token(strconv.Itoa(n)+" ") + token
+	}
+	return d, token, err
+}
+
+// Settle implements [stint.Store].
+func (s *Store) Settle(ctx context.Context, token stint.Token, cost int64) (stint.Decision, error) {
+	node, of, ok := strings.Cut(string(token), " ")
+	n, err := strconv.Atoi(node)
+	if !ok || err != nil || n < 0 || n >= len(s.stores) {
+		return stint.Decision{}, stint.ErrReservation
+	}
+	return s.stores[n].Settle(ctx, stint.Token(of), cost)
+}
+
+// Refund implements [stint.Store].
+func (s *Store) Refund(ctx context.Context, layers []stint.Layer, cost int64) (stint.Decision, error) {
+	n := s.turn()
+	own, err := s.at(n, layers)
+	if err != nil {
+		return stint.Decision{}, err
+	}
+	return s.stores[n].Refund(ctx, own, cost)
+}
+
+// Reset implements [stint.Store].
+func (s *Store) Reset(ctx context.Context, layers []stint.Layer) error {
+	for n, one := range s.stores {
+		own, err := s.at(n, layers)
+		if err != nil {
+			return err
+		}
+		if err := one.Reset(ctx, own); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close implements [stint.Store]: it closes all nodes.
+func (s *Store) Close() error {
+	var failed error
+	for _, one := range s.stores {
+		failed = errors.Join(failed, one.Close())
+	}
+	return failed
+}

@@ -1,0 +1,100 @@
+package rls
+
+import (
+	"context"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// A Role is what somebody may do who calls.
+type Role uint8
+
+const (
+	// Nobody may do nothing but ask for the server's health.
+	Nobody Role = iota
+	// Asker may ask.
+	Asker
+	// Operator may give back as well.
+	Operator
+)
+
+// healthService may be called by everybody: probes have no token.
+const healthService = "/grpc.health.v1.Health/"
+
+type operatorKey struct{}
+
+// isOperator reports whether the caller of a call that was admitted is one.
+func isOperator(ctx context.Context) bool {
+	operator, _ := ctx.Value(operatorKey{}).(bool)
+	return operator
+}
+
+// A gate is what calls come through.
+type gate struct {
+	// role says what the holder of a token may do, "" where none was shown;
+	// nil if everybody may ask.
+	role func(token string) Role
+	// stopping ends the streams of those who watch the server's health, which
+	// have no end of their own.
+	stopping context.Context
+}
+
+// admit returns the context of a call with the caller's role, or why it is
+// refused.
+func (g gate) admit(ctx context.Context, method string) (context.Context, error) {
+	if g.role == nil || strings.HasPrefix(method, healthService) {
+		return ctx, nil
+	}
+	switch g.role(bearer(ctx)) {
+	case Operator:
+		return context.WithValue(ctx, operatorKey{}, true), nil
+	case Asker:
+		return ctx, nil
+	}
+	return nil, status.Error(codes.Unauthenticated, "want a token that is known here, as metadata: authorization: Bearer TOKEN")
+}
+
+// bearer returns the token that a call shows; "" if none, or several.
+func bearer(ctx context.Context) string {
+	values := metadata.ValueFromIncomingContext(ctx, "authorization")
+	if len(values) != 1 {
+		return ""
+	}
+	scheme, token, _ := strings.Cut(values[0], " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimLeft(token, " ")
+}
+
+func (g gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	ctx, err := g.admit(ctx, info.FullMethod)
+	if err != nil {
+		return nil, err
+	}
+	return next(ctx, req)
+}
+
+func (g gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	ctx, err := g.admit(stream.Context(), info.FullMethod)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(g.stopping, cancel)()
+	return next(srv, &endingStream{stream, ctx})
+}
+
+// An endingStream is a stream with a context of ours.
+type endingStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+// Context returns the context.
+func (s *endingStream) Context() context.Context { return s.ctx }

@@ -1,0 +1,75 @@
+package rls
+
+import (
+	"strconv"
+	"strings"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+)
+
+// A descriptor is one descriptor of a request as attributes: the domain under
+// "domain", and each entry under its key. Of entries with the same key the
+// second is KEY.2, and so on; the domain counts as the first "domain". Where
+// there is no "ip", it is "remote_address", as Envoy calls the client's.
+type descriptor struct {
+	domain  string
+	entries []*ratelimit.RateLimitDescriptor_Entry
+}
+
+// Attribute implements policy.Attributes.
+func (d *descriptor) Attribute(name string) (string, bool) {
+	if name == "domain" {
+		return d.domain, true
+	}
+	for _, e := range d.entries {
+		if e.GetKey() == name {
+			return e.GetValue(), true
+		}
+	}
+	if name == "ip" {
+		return d.Attribute("remote_address")
+	}
+	return d.again(name)
+}
+
+// again returns the value of KEY.N: the Nth entry of that key, from 2.
+func (d *descriptor) again(name string) (string, bool) {
+	at := strings.LastIndexByte(name, '.')
+	if at < 1 {
+		return "", false
+	}
+	key := name[:at]
+	n, err := strconv.ParseUint(name[at+1:], 10, 16)
+	if err != nil || n < 2 || name[at+1] == '0' {
+		return "", false
+	}
+	if key == "domain" {
+		n--
+	}
+	for _, e := range d.entries {
+		if e.GetKey() != key {
+			continue
+		}
+		if n--; n == 0 {
+			return e.GetValue(), true
+		}
+	}
+	return "", false
+}
+
+// key returns a text that two descriptors share only if they are equal: the
+// domain, and the key and value of each entry, with their lengths.
+func (d *descriptor) key() string {
+	var b []byte
+	add := func(s string) {
+		b = strconv.AppendInt(b, int64(len(s)), 10)
+		b = append(b, ':')
+		b = append(b, s...)
+	}
+	add(d.domain)
+	for _, e := range d.entries {
+		add(e.GetKey())
+		add(e.GetValue())
+	}
+	return string(b)
+}

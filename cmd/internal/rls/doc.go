@@ -1,0 +1,18 @@
+// Package rls is the door for Envoy and everything else that speaks its rate
+// limit service, version 3: envoy.service.ratelimit.v3 over gRPC, and the same
+// messages as JSON. docs/ENVOY.md says what each field of a request and of an
+// answer means here.
+//
+// A [Service] decides. Each descriptor of a request becomes attributes, domain
+// and its entries, which the rules look at as they do at those of other doors;
+// all descriptors of a request are one decision. [Serve] answers with it on a
+// listener.
+//
+// # Bounds
+//
+// A request has at most [MaxDescriptors] descriptors of at most [MaxEntries]
+// entries, and [MaxMessage] bytes. Requests that are at fault are answered
+// with an error of the protocol and never end the process: limits that they
+// bring along are checked before they are used, and only so many different
+// ones are kept.
+package rls

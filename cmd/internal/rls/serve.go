@@ -1,0 +1,142 @@
+package rls
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"runtime"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+)
+
+// ServeOptions say how a Service is served. The zero value is good for most.
+type ServeOptions struct {
+	// TLS is for connections with TLS. The default is without.
+	TLS *tls.Config
+	// Admit says what the holder of a token may do. The default is that
+	// everybody may ask, and nobody gives back.
+	Admit func(token string) Role
+	// Notice is how long calls are still taken when told to stop, with health
+	// checks told that it serves no more. The default value is 0.
+	Notice time.Duration
+	// Drain is how long calls on their way may then finish. The default value
+	// is 10 s.
+	Drain time.Duration
+	// MaxStreams is how many calls a connection may have at once; further ones
+	// wait on the client's side. The default value is 1,000.
+	MaxStreams uint32
+	// MinPing is how often a client may ping, at most; one that does it more
+	// often is cut off. The default value is 10 s, as often as Envoy and grpc
+	// clients are told to at most.
+	MinPing time.Duration
+}
+
+func (o *ServeOptions) fill() {
+	if o.Drain == 0 {
+		o.Drain = 10 * time.Second
+	}
+	if o.MaxStreams == 0 {
+		o.MaxStreams = 1000
+	}
+	if o.MinPing == 0 {
+		o.MinPing = 10 * time.Second
+	}
+}
+
+// healthNames are what health checks may ask for: the server, the service, and
+// the name that the reference service has.
+var healthNames = []string{"", pb.RateLimitService_ServiceDesc.ServiceName, "ratelimit"}
+
+const (
+	// maxHeaders bounds the metadata of a call, in bytes.
+	maxHeaders = 16 << 10
+	// handshake is how long a client may take to connect, TLS included.
+	handshake = 5 * time.Second
+	// quiet is after how long without a word a client is asked whether it is
+	// there, and patience how long it may take to say so.
+	quiet    = 2 * time.Minute
+	patience = 20 * time.Second
+)
+
+// Serve answers on ln until ctx is done. It then says so to health checks,
+// takes calls for as long as Notice, lets those on their way finish for at most
+// Drain, ends what is left, and returns nil if nothing was. It closes ln.
+func Serve(ctx context.Context, ln net.Listener, s *Service, o ServeOptions) error {
+	o.fill()
+	alive := health.NewServer()
+	for _, name := range healthNames {
+		alive.SetServingStatus(name, healthpb.HealthCheckResponse_SERVING)
+	}
+	stopping, release := context.WithCancel(context.WithoutCancel(ctx))
+	defer release()
+	server := o.server(stopping)
+	pb.RegisterRateLimitServiceServer(server, s)
+	healthpb.RegisterHealthServer(server, alive)
+	reflection.Register(server)
+
+	stopped := make(chan error, 1)
+	go func() { stopped <- server.Serve(ln) }()
+	select {
+	case err := <-stopped:
+		return err
+	case <-ctx.Done():
+	}
+	alive.Shutdown()
+	select {
+	case err := <-stopped:
+		return err
+	case <-time.After(o.Notice):
+	}
+	release()
+	err := stop(server, o.Drain)
+	<-stopped
+	return err
+}
+
+// server returns a server without services.
+func (o *ServeOptions) server(stopping context.Context) *grpc.Server {
+	admit := gate{o.Admit, stopping}
+	options := []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(MaxMessage),
+		grpc.MaxHeaderListSize(maxHeaders),
+		grpc.MaxConcurrentStreams(o.MaxStreams),
+		grpc.NumStreamWorkers(uint32(runtime.GOMAXPROCS(0))),
+		grpc.ConnectionTimeout(handshake),
+		grpc.WaitForHandlers(true),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: o.MinPing, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: quiet, Timeout: patience}),
+		grpc.StreamInterceptor(admit.stream),
+	}
+	if o.Admit != nil {
+		options = append(options, grpc.UnaryInterceptor(admit.unary))
+	}
+	if o.TLS != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
+	}
+	return grpc.NewServer(options...)
+}
+
+// stop lets calls on their way finish, for at most so long.
+func stop(server *grpc.Server, within time.Duration) error {
+	done := make(chan struct{})
+	go func() {
+		server.GracefulStop()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-time.After(within):
+	}
+	server.Stop()
+	<-done
+	return errors.New("not all calls had finished when the drain was over")
+}

@@ -1,0 +1,138 @@
+package server
+
+import (
+	"net"
+	"net/http"
+	"strings"
+)
+
+// AdminDoorOptions are what a listener for operators has. Admin must be given.
+type AdminDoorOptions struct {
+	Admin *Admin
+	// Lab is what /lab/ shows, without that prefix, and Simulate answers
+	// POST /v1/simulate. The default value is that neither is there.
+	Lab, Simulate http.Handler
+	// Askers and Operators are tokens for where others reach the listener:
+	// /metrics then asks for one of either, if there are any, and the lab for
+	// one of Operators. The default value is none.
+	Askers, Operators *Tokens
+}
+
+// An adminDoor serves [Admin] with an index page and the lab.
+type adminDoor struct {
+	o       AdminDoorOptions
+	local   bool
+	foreign *http.CrossOriginProtection
+}
+
+// NewAdminDoor returns what a listener on addr serves to operators:
+//
+//	/              links to the others
+//	/livez, /readyz, /metrics    as [Admin] has them
+//	/lab/          the lab
+//	/v1/simulate   its simulator
+//
+// Where only this machine reaches the listener, nobody is asked for a token,
+// and on TCP the Host is checked. Elsewhere there is no lab without Operators.
+// A browser shows a token as the password of any user.
+func NewAdminDoor(addr net.Addr, o AdminDoorOptions) http.Handler {
+	d := &adminDoor{o, Local(addr), http.NewCrossOriginProtection()}
+	if !d.local && o.Operators == nil {
+		d.o.Lab, d.o.Simulate = nil, nil
+	}
+	return Guard(d, addr)
+}
+
+// ServeHTTP answers.
+func (d *adminDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := d.foreign.Check(r); err != nil {
+		(&problem{status: http.StatusForbidden, detail: "sent by a page of another origin"}).write(w)
+		return
+	}
+	switch path := r.URL.Path; {
+	case path == "/":
+		d.index(w, r)
+	case path == "/metrics" && (d.o.Askers != nil || d.o.Operators != nil):
+		if d.admit(w, r, d.o.Askers, d.o.Operators) {
+			d.o.Admin.ServeHTTP(w, r)
+		}
+	case path == "/livez", path == "/readyz", path == "/metrics":
+		d.o.Admin.ServeHTTP(w, r)
+	case d.o.Lab != nil && path == "/lab":
+		w.Header().Set("Location", "/lab/")
+		w.WriteHeader(http.StatusPermanentRedirect)
+	case d.o.Lab != nil && strings.HasPrefix(path, "/lab/"):
+		if d.admit(w, r, d.o.Operators) {
+			http.StripPrefix("/lab", d.o.Lab).ServeHTTP(w, r)
+		}
+	case d.o.Simulate != nil && path == "/v1/simulate":
+		d.simulate(w, r)
+	default:
+		notFound(strings.Join(d.paths(), ", ")).write(w)
+	}
+}
+
+func (d *adminDoor) simulate(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.Method != http.MethodPost:
+		wrongMethod(w, http.MethodPost)
+	case d.admit(w, r, d.o.Operators):
+		d.o.Simulate.ServeHTTP(w, r)
+	}
+}
+
+// admit lets in who shows one of the tokens, and everyone where only this
+// machine reaches the listener. The others it answers.
+func (d *adminDoor) admit(w http.ResponseWriter, r *http.Request, known ...*Tokens) bool {
+	if d.local {
+		return true
+	}
+	shown := bearer(r)
+	if _, password, ok := r.BasicAuth(); ok && len(r.Header["Authorization"]) == 1 {
+		shown = password
+	}
+	for _, tokens := range known {
+		if tokens.find(shown) > 0 {
+			return true
+		}
+	}
+	w.Header()["Www-Authenticate"] = []string{"Bearer", `Basic realm="stint", charset="UTF-8"`}
+	(&problem{status: http.StatusUnauthorized, detail: "want a token that is known here, as Authorization: Bearer TOKEN, or in a browser as the password"}).write(w)
+	return false
+}
+
+// paths returns what there is to read.
+func (d *adminDoor) paths() []string {
+	paths := []string{"/livez", "/readyz", "/metrics"}
+	if d.o.Lab != nil {
+		paths = append(paths, "/lab/")
+	}
+	return paths
+}
+
+// abouts say what is at a path.
+var abouts = map[string]string{
+	"/livez": "whether the process is alive", "/readyz": "whether to send it requests",
+	"/metrics": "metrics for Prometheus", "/lab/": "try limits, and see how they behave",
+}
+
+func (d *adminDoor) index(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		wrongMethod(w, "GET, HEAD")
+		return
+	}
+	var b strings.Builder
+	b.WriteString("<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n" +
+		"<meta name=\"color-scheme\" content=\"light dark\">\n<title>stint</title>\n<main>\n<h1>stint</h1>\n<ul>\n")
+	for _, path := range d.paths() {
+		b.WriteString("<li><a href=\"" + path[1:] + "\">" + path + "</a> " + abouts[path] + "</li>\n")
+	}
+	b.WriteString("</ul>\n</main>\n</html>\n")
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	_, _ = w.Write([]byte(b.String())) // a browser that has gone needs no answer
+}

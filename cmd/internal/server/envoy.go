@@ -1,0 +1,49 @@
+package server
+
+import "net/http"
+
+// envoy answers a rate limit request as Envoy's service has it.
+func (h *Handler) envoy(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case h.o.Envoy == nil:
+		notFound("no /json here").write(w)
+		return
+	case r.Method != http.MethodPost:
+		wrongMethod(w, http.MethodPost)
+		return
+	}
+	c := h.calls.Get().(*call)
+	defer h.release(c)
+	if refused := h.readEnvoy(w, r, c); refused != nil {
+		h.failed.Add(1)
+		refused.write(w)
+		return
+	}
+	operator := h.o.Operators.Has(bearer(r))
+	status, answer, err := h.o.Envoy(r.Context(), c.body, operator)
+	switch {
+	case err != nil:
+		h.failed.Add(1)
+		p := problem{status: status, detail: err.Error()}
+		p.write(w)
+		return
+	case status == http.StatusOK:
+		h.allowed.Add(1)
+	default:
+		h.denied.Add(1)
+	}
+	c.out = append(append(c.out[:0], answer...), '\n')
+	c.write(w, status)
+}
+
+// readEnvoy reads the body of who may ask.
+func (h *Handler) readEnvoy(w http.ResponseWriter, r *http.Request, c *call) (refused *problem) {
+	if err := h.foreign.Check(r); err != nil {
+		return &problem{status: http.StatusForbidden, detail: "sent by a page of another origin"}
+	}
+	if _, refused = h.admit(w, r, false); refused != nil {
+		return refused
+	}
+	c.body, refused = readBody(c.body, w, r, h.o.MaxBody)
+	return refused
+}

@@ -1,0 +1,91 @@
+package storecheck
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"github.com/redis/rueidis"
+)
+
+// A Node is what one server says of itself. What it does not say, or may not be
+// asked, is empty or −1.
+type Node struct {
+	Address string `json:"address"`
+	Server  string `json:"server"` // Redis, Valkey, or what it calls itself
+	Version string `json:"version"`
+	Role    string `json:"role"` // master or replica
+	Mode    string `json:"mode"` // standalone, cluster or sentinel
+
+	UsedMemory int64  `json:"used_memory"`
+	MaxMemory  int64  `json:"max_memory"` // 0: unbounded
+	Policy     string `json:"max_memory_policy"`
+	Evicted    int64  `json:"evicted_keys"`
+
+	Snapshots  string `json:"snapshots"`   // the setting save; "" for none
+	AppendOnly int64  `json:"append_only"` // 1 or 0
+	Replicas   int64  `json:"replicas"`
+	MinWrite   int64  `json:"min_replicas_to_write"`
+
+	known bool // whether INFO was answered
+}
+
+// ask reads INFO and a few settings. Neither is needed to use the server.
+func ask(ctx context.Context, address string, client rueidis.Client) Node {
+	n := Node{Address: address, UsedMemory: -1, MaxMemory: -1, Evicted: -1, AppendOnly: -1, Replicas: -1, MinWrite: -1, Snapshots: "?"}
+	text, err := client.Do(ctx, client.B().Info().Build()).ToString()
+	if err != nil {
+		return n
+	}
+	n.known = true
+	info := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimRight(line, "\r\n"), ":"); ok {
+			info[name] = value
+		}
+	}
+	number := func(name string) int64 {
+		if v, err := strconv.ParseInt(info[name], 10, 64); err == nil {
+			return v
+		}
+		return -1
+	}
+	n.Server, n.Version = serverOf(info)
+	n.Mode = info["redis_mode"]
+	if mode := info["server_mode"]; mode != "" { // Valkey's name of it
+		n.Mode = mode
+	}
+	n.Role = info["role"]
+	if n.Role == "slave" {
+		n.Role = "replica"
+	}
+	n.UsedMemory, n.MaxMemory, n.Policy = number("used_memory"), number("maxmemory"), info["maxmemory_policy"]
+	n.Evicted, n.AppendOnly, n.Replicas = number("evicted_keys"), number("aof_enabled"), number("connected_slaves")
+	settings, err := client.Do(ctx, client.B().ConfigGet().Parameter("save", "min-replicas-to-write").Build()).AsStrMap()
+	if err == nil {
+		n.Snapshots = settings["save"]
+		if v, err := strconv.ParseInt(settings["min-replicas-to-write"], 10, 64); err == nil {
+			n.MinWrite = v
+		}
+	}
+	return n
+}
+
+// serverOf returns which server it is. Valkey says it is Redis 7.2.4 too, for
+// the sake of old clients.
+func serverOf(info map[string]string) (server, version string) {
+	for _, one := range []struct{ field, name string }{
+		{"valkey_version", "Valkey"}, {"dragonfly_version", "Dragonfly"}, {"kvrocks_version", "Kvrocks"}, {"keydb_version", "KeyDB"},
+	} {
+		if v := info[one.field]; v != "" {
+			return one.name, v
+		}
+	}
+	if name := info["server_name"]; name != "" && name != "redis" {
+		return name, info["redis_version"]
+	}
+	if v := info["redis_version"]; v != "" {
+		return "Redis", v
+	}
+	return "a server that does not say which", ""
+}

@@ -1,0 +1,135 @@
+package storecheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/redisstore"
+
+	"github.com/stint-dev/stint/cmd/internal/scratch"
+)
+
+// What is warned of: a server this full, clocks this far apart.
+const (
+	fullFrom = 0.8
+	farApart = 500 * time.Millisecond
+)
+
+// judgeNodes says what is wrong or unwise about what the servers say of
+// themselves.
+func (r *Report) judgeNodes() {
+	cluster, unknown := false, false
+	for i := range r.Nodes {
+		n := &r.Nodes[i]
+		at := ""
+		if len(r.Nodes) > 1 {
+			at = n.Address + ": "
+		}
+		cluster = cluster || n.Mode == "cluster"
+		unknown = unknown || !n.known
+		switch {
+		case n.Mode == "sentinel":
+			r.Problems = append(r.Problems, Finding{at + "a Sentinel, which keeps no keys", "name the master that it watches: redis://host:26379?master_set=mymaster"})
+		case n.Role == "replica" && n.Mode != "cluster":
+			r.Problems = append(r.Problems, Finding{at + "a replica, which takes no writes", nameMaster})
+		case n.Role == "replica":
+		default:
+			r.judgeMemory(n, at)
+			r.judgeReplicas(n, at)
+		}
+	}
+	if unknown {
+		r.warn("let the user have INFO for this check", "the server may not be asked about itself (INFO): its memory, role and replicas are not known")
+	}
+	if cluster {
+		r.warn("keep rules that meet on one key, or on one server", "a cluster: a request that rules hold by different keys needs them in one slot")
+	}
+}
+
+func (r *Report) judgeMemory(n *Node, at string) {
+	const better = "set maxmemory-policy noeviction, or volatile-ttl with room to spare"
+	switch {
+	case n.MaxMemory == 0:
+		r.warn("set maxmemory below what the machine has", "%sno maxmemory: a flood of keys takes memory until the system ends the server", at)
+	case n.MaxMemory > 0 && float64(n.UsedMemory) > fullFrom*float64(n.MaxMemory):
+		r.warn("give it more, or keep less there", "%s%d %% of maxmemory are used: beyond it, nothing is decided or keys in use are forgotten", at, n.UsedMemory*100/n.MaxMemory)
+	}
+	switch {
+	case n.Policy == "" || n.Policy == "noeviction" || n.Policy == "volatile-ttl":
+	case n.MaxMemory == 0:
+		r.warn(better, "%smaxmemory-policy %s has no effect yet; with a maxmemory it evicts keys in use", at, n.Policy)
+	default:
+		r.warn(better, "%smaxmemory-policy %s evicts keys in use: whose they are starts afresh", at, n.Policy)
+	}
+	if n.Evicted > 0 {
+		r.warn("", "%shas evicted %d keys since it started", at, n.Evicted)
+	}
+}
+
+func (r *Report) judgeReplicas(n *Node, at string) {
+	if n.Replicas > 0 && n.MinWrite == 0 {
+		r.warn("set min-replicas-to-write 1", "%sa master that is cut off from its replicas goes on charging, and a failover forgets that", at)
+	}
+}
+
+// judgeTimes says what is unwise about how long calls take, and about clocks.
+func (r *Report) judgeTimes(deadline time.Duration) {
+	if r.Decision.P99 > deadline {
+		r.warn("use a server that is nearer, or less busy", "one decision in a hundred took longer than the %v that it has: such are decided without the server", deadline)
+	}
+	if apart := r.Clock.Ahead.Abs(); apart-r.Clock.Within > farApart {
+		r.warn("run NTP on both", "the clocks are %v apart: days and other windows begin by the server's", apart.Round(time.Millisecond))
+	}
+}
+
+const nameMaster = "name its master, or the Sentinels: redis://host:26379?master_set=mymaster"
+
+// needs are the commands that the script and its caller use.
+const needs = "+evalsha +script|load +time +get +set +del +pttl +pexpire +hget +hgetall +hset"
+
+// HintFor says what to do about an error of a server, "" if it says so itself.
+func HintFor(err error) string {
+	text := err.Error()
+	switch {
+	case strings.Contains(text, "NOAUTH"):
+		return "it wants a password: redis://user:password@host"
+	case strings.Contains(text, "WRONGPASS"):
+		return "another user or password"
+	case strings.Contains(text, "tls:"), strings.Contains(text, "x509"):
+		return "rediss:// is for servers with TLS, redis:// for those without"
+	case strings.Contains(text, "NOPERM"), strings.Contains(text, "can't run this command"), strings.Contains(text, "no permissions"):
+		return "let the user have " + needs + ", and all keys that begin with the prefix"
+	case strings.Contains(text, "READONLY"):
+		return nameMaster
+	case strings.Contains(text, "OOM"):
+		return "it has no memory left: give it more"
+	case strings.Contains(text, "NOREPLICAS"):
+		return "it wants more replicas than it has (min-replicas-to-write)"
+	case strings.Contains(text, "LOADING"):
+		return "it is reading its data: try again"
+	case strings.Contains(text, "unknown command"):
+		return "the server lacks what the script needs: " + needs
+	case errors.Is(err, redisstore.ErrAmbiguous):
+		return "no answer came in time: try --timeout"
+	}
+	return ""
+}
+
+// decisions times decisions of one limit.
+func decisions(ctx context.Context, store *scratch.Store, samples int) (Latency, error) {
+	limiter, err := stint.NewLimiter(store, stint.PerSecond(1_000_000))
+	if err != nil {
+		return Latency{}, err
+	}
+	return latency(samples, func() error {
+		ok, err := limiter.Allow(ctx, "latency")
+		if err == nil && !ok {
+			err = fmt.Errorf("denied the first of a million")
+		}
+		return err
+	})
+}

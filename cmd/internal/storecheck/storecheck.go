@@ -1,0 +1,114 @@
+// Package storecheck looks at a Redis or Valkey before limits are kept in it:
+// what server it is, whether every operation works, how long that takes, and
+// what would be unwise about it. It writes to keys of its own alone, and
+// removes them.
+package storecheck
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// Options say how much to ask. The zero value is good.
+type Options struct {
+	// Samples is how many pings and decisions are timed. The default value is
+	// 200.
+	Samples int
+	// Timeout is how long one operation may take. The default value is 2 s.
+	Timeout time.Duration
+	// Deadline is how long an operation may take where limits are kept in the
+	// server: what comes near is warned of. The default value is 25 ms.
+	Deadline time.Duration
+}
+
+// A Report is what was found.
+type Report struct {
+	// Usable reports whether limits can be kept there.
+	Usable bool
+	// Nodes are the servers behind the address: one, or those of a cluster.
+	Nodes []Node
+	// Ping and Decision are how long a PING and a decision took, Clock the
+	// difference of clocks. They are the zero value where a problem came first.
+	Ping, Decision Latency
+	Samples        int
+	Clock          Clock
+	// Problems are why limits cannot be kept there, Warnings what would be
+	// unwise.
+	Problems, Warnings []Finding
+}
+
+// A Finding is a problem or a warning, with what would be better.
+type Finding struct {
+	What string `json:"what"`
+	Hint string `json:"hint,omitempty"`
+}
+
+// Run looks at the server behind a client. The context bounds it all.
+func Run(ctx context.Context, client rueidis.Client, o Options) *Report {
+	if o.Samples <= 0 {
+		o.Samples = 200
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = 2 * time.Second
+	}
+	if o.Deadline <= 0 {
+		o.Deadline = 25 * time.Millisecond
+	}
+	r := &Report{Samples: o.Samples}
+	for address, node := range client.Nodes() {
+		r.Nodes = append(r.Nodes, ask(ctx, address, node))
+	}
+	slices.SortFunc(r.Nodes, func(a, b Node) int { return strings.Compare(a.Address, b.Address) })
+	r.judgeNodes()
+	if len(r.Problems) == 0 {
+		r.try(ctx, client, o)
+	}
+	r.Usable = len(r.Problems) == 0
+	return r
+}
+
+// try uses the server.
+func (r *Report) try(ctx context.Context, client rueidis.Client, o Options) {
+	store, err := open(client, o.Timeout)
+	if err != nil {
+		r.problem(err)
+		return
+	}
+	defer func() {
+		if err := store.Remove(context.WithoutCancel(ctx)); err != nil && len(r.Problems) == 0 {
+			r.warn("", "keys that begin with %s may be left there: %v", store.Prefix, err)
+		}
+	}()
+	if err := operations(ctx, store); err != nil {
+		r.problem(err)
+		return
+	}
+	if r.Ping, err = latency(o.Samples, func() error { return client.Do(ctx, client.B().Ping().Build()).Error() }); err != nil {
+		r.problem(fmt.Errorf("PING: %w", err))
+		return
+	}
+	if r.Decision, err = decisions(ctx, store, o.Samples); err != nil {
+		r.problem(fmt.Errorf("a decision: %w", err))
+		return
+	}
+	if r.Clock, err = clockOf(ctx, client); err != nil {
+		r.problem(fmt.Errorf("TIME: %w", err))
+		return
+	}
+	r.judgeTimes(o.Deadline)
+}
+
+// problem notes an error; where in the script it was, nobody needs to know.
+func (r *Report) problem(err error) {
+	what, _, _ := strings.Cut(err.Error(), " script: ")
+	r.Problems = append(r.Problems, Finding{strings.TrimSuffix(what, "."), HintFor(err)})
+}
+
+func (r *Report) warn(hint, format string, args ...any) {
+	r.Warnings = append(r.Warnings, Finding{fmt.Sprintf(format, args...), hint})
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"github.com/stint-dev/stint/cmd/internal/lab"
+	"github.com/stint-dev/stint/cmd/internal/server"
+)
+
+// serveAdmin serves operators at the address of --admin until ctx is done, in
+// the background. An address that others reach asks for tokens, under https if
+// the door has a certificate; without tokens it has no lab.
+func (d *door) serveAdmin(ctx context.Context, address string, admin *server.Admin, background *sync.WaitGroup, logger *slog.Logger) error {
+	if address == "" {
+		return nil
+	}
+	ln, err := listen(ctx, "--admin", address)
+	if err != nil {
+		return err
+	}
+	local := server.Local(ln.Addr())
+	o := server.ServeOptions{Log: logger}
+	switch {
+	case local:
+	case d.askers == nil && d.operators == nil:
+		logger.Warn("everyone who reaches this address sees the metrics", "admin", ln.Addr().String())
+	case d.certificate == nil:
+		logger.Warn("tokens go over the network in clear: --tls-cert and --tls-key encrypt them", "admin", ln.Addr().String())
+	}
+	if tokens := d.askers != nil || d.operators != nil; !local && tokens && d.certificate != nil {
+		o.TLS = d.certificate.Config()
+	}
+	handler := server.NewAdminDoor(ln.Addr(), server.AdminDoorOptions{
+		Admin: admin, Lab: lab.New(lab.Options{}), Simulate: lab.Simulator(), Askers: d.askers, Operators: d.operators,
+	})
+	background.Go(func() {
+		if err := server.Serve(ctx, ln, handler, o); err != nil {
+			logger.Error("--admin", "error", err)
+		}
+	})
+	logger.Info("listening", "admin", ln.Addr().String(), "tls", o.TLS != nil)
+	return nil
+}

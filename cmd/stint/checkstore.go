@@ -1,0 +1,199 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/stint-dev/stint/cmd/internal/storecheck"
+)
+
+type checkStoreCmd struct {
+	URL      string        `arg:"" optional:"" name:"url" help:"The server: redis://host:6379. The default is $$STINT_STORE."`
+	Store    string        `hidden:"" env:"STINT_STORE"`
+	Samples  int           `default:"200" placeholder:"N" help:"How many pings and decisions are timed (${default})."`
+	Timeout  time.Duration `default:"2s" help:"How long one operation may take (${default})."`
+	Deadline time.Duration `default:"25ms" help:"Warn if decisions take longer: what they may take under stint serve (${default})."`
+	JSON     bool          `name:"json" help:"Write JSON."`
+}
+
+// Help is what "stint check-store --help" says below the summary.
+func (checkStoreCmd) Help() string {
+	return `Uses the server as stint serve --store would, on keys of its own that it removes
+again, and says what would be unwise about it. The status is 0 if limits can be
+kept there, else 1.
+
+For example:
+
+    stint check-store redis://127.0.0.1:6379
+    STINT_STORE=rediss://user:password@redis.example.com stint check-store --json
+    stint check-store 'redis://10.0.0.1:26379?master_set=mymaster'`
+}
+
+// errUnusable has been explained on standard output.
+var errUnusable = errors.New("limits cannot be kept there")
+
+// Run checks the server.
+func (c *checkStoreCmd) Run(e *env) error {
+	u := storeURL(cmp.Or(c.URL, c.Store))
+	switch {
+	case u == "":
+		return usage("url", "missing: %s", storeExample)
+	case c.Samples < 1:
+		return usage("--samples", "%d: at least 1", c.Samples)
+	case c.Deadline <= 0:
+		return usage("--deadline", "%v: longer than 0s", c.Deadline)
+	case c.Timeout <= 0:
+		return usage("--timeout", "%v: longer than 0s", c.Timeout)
+	}
+	o, err := u.options()
+	if err != nil {
+		return &usageError{"url", err}
+	}
+	o.Dialer.Timeout, o.DisableRetry = c.Timeout, true
+	ctx, cancel := context.WithTimeout(e.ctx, time.Duration(c.Samples+100)*c.Timeout)
+	defer cancel()
+	r := &storecheck.Report{}
+	client, err := rueidis.NewClient(o)
+	if err == nil {
+		r = storecheck.Run(ctx, client, storecheck.Options{Samples: c.Samples, Timeout: c.Timeout, Deadline: c.Deadline})
+		client.Close()
+	} else {
+		r.Problems = []storecheck.Finding{{What: err.Error(), Hint: storecheck.HintFor(err)}}
+	}
+	write := writeCheck
+	if c.JSON {
+		write = writeCheckJSON
+	}
+	if err := write(e.out, u.String(), r); err != nil {
+		return err
+	}
+	if !r.Usable {
+		return errUnusable
+	}
+	return nil
+}
+
+// writeCheckJSON writes a report as one object. Durations are as Go writes
+// them.
+func writeCheckJSON(w io.Writer, name string, r *storecheck.Report) error {
+	type latency struct {
+		Median string `json:"median"`
+		P99    string `json:"p99"`
+	}
+	type clock struct {
+		Ahead  string `json:"ahead"`
+		Within string `json:"within"`
+	}
+	findings := func(list []storecheck.Finding) []storecheck.Finding { return append([]storecheck.Finding{}, list...) }
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(struct {
+		URL      string               `json:"url"`
+		Usable   bool                 `json:"usable"`
+		Nodes    []storecheck.Node    `json:"nodes"`
+		Samples  int                  `json:"samples"`
+		Ping     latency              `json:"ping"`
+		Decision latency              `json:"decision"`
+		Clock    clock                `json:"clock"`
+		Problems []storecheck.Finding `json:"problems"`
+		Warnings []storecheck.Finding `json:"warnings"`
+	}{
+		name, r.Usable, append([]storecheck.Node{}, r.Nodes...), r.Samples,
+		latency{r.Ping.Median.String(), r.Ping.P99.String()},
+		latency{r.Decision.Median.String(), r.Decision.P99.String()},
+		clock{r.Clock.Ahead.String(), r.Clock.Within.String()},
+		findings(r.Problems), findings(r.Warnings),
+	})
+}
+
+// writeCheck writes a report for people.
+func writeCheck(w io.Writer, name string, r *storecheck.Report) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n", name)
+	for i := range r.Nodes {
+		writeNode(&b, &r.Nodes[i])
+	}
+	if r.Decision.Median > 0 {
+		line := func(what, format string, args ...any) {
+			fmt.Fprintf(&b, "  %-12s "+format+"\n", append([]any{what}, args...)...)
+		}
+		line("operations", "all answer as they should")
+		line("decision", "median %v, p99 %v", round(r.Decision.Median), round(r.Decision.P99))
+		line("ping", "median %v, p99 %v", round(r.Ping.Median), round(r.Ping.P99))
+		way := "ahead of"
+		if r.Clock.Ahead < 0 {
+			way = "behind"
+		}
+		line("clock", "%v %s this machine's, to within %v", round(r.Clock.Ahead.Abs()), way, round(r.Clock.Within))
+	}
+	for _, list := range []struct {
+		word string
+		of   []storecheck.Finding
+	}{{"error", r.Problems}, {"warning", r.Warnings}} {
+		for _, f := range list.of {
+			text := f.What
+			if f.Hint != "" {
+				text += "; " + f.Hint
+			}
+			fmt.Fprintf(&b, "%s: %s\n", list.word, text)
+		}
+	}
+	if r.Usable {
+		fmt.Fprintf(&b, "limits can be kept there: %s\n", count(len(r.Warnings), "warning"))
+	}
+	return wrap(w, b.String(), "    ")
+}
+
+// writeNode writes what a server says of itself.
+func writeNode(b *strings.Builder, n *storecheck.Node) {
+	if n.Version == "" {
+		fmt.Fprintf(b, "  %s: nothing is known\n", n.Address)
+		return
+	}
+	fmt.Fprintf(b, "  %s: %s %s, %s, %s\n", n.Address, n.Server, n.Version, n.Mode, n.Role)
+	most := "no maxmemory"
+	if n.MaxMemory > 0 {
+		most = "of " + mebibytes(n.MaxMemory)
+	}
+	fmt.Fprintf(b, "    memory     %s, %s, %s, %d evicted\n", mebibytes(n.UsedMemory), most, n.Policy, n.Evicted)
+	saves := "snapshots"
+	switch n.Snapshots {
+	case "":
+		saves = "no snapshots"
+	case "?":
+		saves = "snapshots unknown"
+	}
+	if n.AppendOnly == 1 {
+		saves += ", append-only file"
+	} else {
+		saves += ", no append-only file"
+	}
+	if n.Snapshots == "" && n.AppendOnly == 0 {
+		saves += ": a restart forgets"
+	}
+	fmt.Fprintf(b, "    disk       %s\n", saves)
+	fmt.Fprintf(b, "    replicas   %d", max(n.Replicas, 0))
+	if n.MinWrite > 0 {
+		fmt.Fprintf(b, ", a write needs %d", n.MinWrite)
+	}
+	b.WriteByte('\n')
+}
+
+func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
+
+// round keeps about three digits.
+func round(d time.Duration) time.Duration {
+	unit := time.Nanosecond
+	for d >= 1000*unit {
+		unit *= 10
+	}
+	return d.Round(unit)
+}

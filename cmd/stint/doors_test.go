@@ -1,0 +1,331 @@
+package main_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+
+	"github.com/stint-dev/stint/cmd/internal/rules"
+)
+
+// doorRules count each door apart, so that the same requests must be decided
+// alike at each. Nothing comes back within the time of a test, nor ends.
+const doorRules = `rules:
+  - {name: ban, match: {user: mallory}, block: true}
+  - {name: staff, match: {user: root}, unlimited: true}
+  - {name: trial, match: {user: true}, key: [door, user], limits: ["1 per day"], shadow: true}
+  - {name: user, match: {user: true}, key: [door, user], limits: ["9 per 10 days", "30 per 365 days sliding_log"]}
+  - {name: login, match: {method: POST, path: /login}, key: [door], limits: ["25 per 30 days"], cost: {attribute: price, default: 2, max: 7}}
+  - {name: strict, match: {plan: [free, trial]}, key: [door, ip], on_missing: deny, limits: ["4 per 100 days sliding_buckets"]}
+`
+
+// A question is one request, whatever door it goes through.
+type question struct {
+	attributes map[string]string
+	cost       int64
+}
+
+// said is a decision as every door says it: the verdict, and what is left under
+// the limit that it is about.
+type said struct {
+	allowed   bool
+	about     bool // there is a limit
+	remaining int64
+}
+
+func (q question) through(door string) map[string]string {
+	all := map[string]string{"door": door}
+	for k, v := range q.attributes {
+		all[k] = v
+	}
+	return all
+}
+
+func questions(n int) (all []question) {
+	random := rand.New(rand.NewPCG(3, 14))
+	pick := func(of ...string) string { return of[random.IntN(len(of))] }
+	for range n {
+		q := question{map[string]string{}, 1 + int64(random.IntN(3))}
+		for name, value := range map[string]string{
+			"user": pick("ann", "bob", "cat", "dan", "eve", "root", "mallory", "", ""), "method": pick("POST", "GET"),
+			"path": pick("/login", "/a/../login", "/other"), "price": pick("", "1", "5", "100"), "plan": pick("free", "trial", "paid", ""), "ip": pick("192.0.2.1", "2001:db8::1", "2001:db8::2", ""),
+		} {
+			if value != "" {
+				q.attributes[name] = value
+			}
+		}
+		all = append(all, q)
+	}
+	return all
+}
+
+// TestDoorsAgree asks the library, /v1/check, /json, Envoy's service and
+// STINT.CHECK the same questions in the same order, and compares what they say.
+func TestDoorsAgree(t *testing.T) {
+	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", doorRules), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--resp", "127.0.0.1:0")
+	address := regexp.MustCompile(`address=(\S+)`)
+	envoy := grpcClient(t, address.FindStringSubmatch(s.waitFor("door=grpc"))[1], insecure.NewCredentials())
+	client := redis.NewClient(&redis.Options{Addr: address.FindStringSubmatch(s.waitFor("door=resp"))[1]})
+	defer client.Close()
+	doors := []struct {
+		name string
+		ask  func(question) (said, error)
+	}{
+		{"library", library(t)},
+		{"check", func(q question) (said, error) { return s.checkDoor(q) }},
+		{"json", func(q question) (said, error) { return s.jsonDoor(q) }},
+		{"rls", func(q question) (said, error) {
+			resp, err := envoy.ShouldRateLimit(t.Context(), envoyRequest("rls", q))
+			return envoySaid(resp), err
+		}},
+		{"resp", func(q question) (said, error) { return stintCheck(t.Context(), client, q) }},
+	}
+	allowed, denied := 0, 0
+	for i, q := range questions(400) {
+		var first said
+		for k, door := range doors {
+			got, err := door.ask(q)
+			switch {
+			case err != nil:
+				t.Fatalf("%d: %s: %v", i, door.name, err)
+			case k == 0:
+				first = got
+			case got != first:
+				t.Errorf("%d: %v: %s says %+v, %s says %+v", i, q, doors[0].name, first, door.name, got)
+			}
+		}
+		if first.allowed {
+			allowed++
+		} else {
+			denied++
+		}
+	}
+	if allowed < 50 || denied < 50 {
+		t.Errorf("%d allowed and %d denied: the questions see one side only", allowed, denied)
+	}
+	_ = client.Close()
+	s.signal(syscall.SIGTERM)
+	s.waitFor("msg=stopped")
+	if err := s.process.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+func library(t *testing.T) func(question) (said, error) {
+	file, err := rules.Decode("stint.yaml", []byte(doorRules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.New(memstore.New(memstore.Options{}), file.Rules, policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r policy.Result
+	return func(q question) (said, error) {
+		if err := p.Decide(t.Context(), policy.Map(q.through("library")), q.cost, &r); err != nil {
+			return said{}, err
+		}
+		about := r.Tightest >= 0 && r.Rules[r.Tightest].Action == ""
+		one := said{allowed: r.Decision.Allowed, about: about}
+		if about {
+			one.remaining = r.Decision.Remaining
+		}
+		return one, nil
+	}
+}
+
+// checkDoor asks POST /v1/check.
+func (s *serving) checkDoor(q question) (said, error) {
+	body, err := json.Marshal(map[string]any{"attributes": q.through("check"), "cost": q.cost})
+	if err != nil {
+		return said{}, err
+	}
+	_, text := s.ask("/v1/check", string(body), "")
+	var answer struct {
+		Allowed   *bool  `json:"allowed"`
+		Remaining *int64 `json:"remaining"`
+	}
+	if err := json.Unmarshal([]byte(text), &answer); err != nil {
+		return said{}, err
+	}
+	if answer.Allowed == nil {
+		return said{}, errors.New(text)
+	}
+	one := said{allowed: *answer.Allowed, about: answer.Remaining != nil}
+	if one.about {
+		one.remaining = *answer.Remaining
+	}
+	return one, nil
+}
+
+// jsonDoor asks POST /json.
+func (s *serving) jsonDoor(q question) (said, error) {
+	body, err := protojson.Marshal(envoyRequest("json", q))
+	if err != nil {
+		return said{}, err
+	}
+	_, text := s.ask("/json", string(body), "")
+	var resp pb.RateLimitResponse
+	if err := protojson.Unmarshal([]byte(text), &resp); err != nil {
+		return said{}, fmt.Errorf("%s: %w", text, err)
+	}
+	return envoySaid(&resp), nil
+}
+
+// envoyRequest is a question as one descriptor. The cost is the request's, or
+// the descriptor's own.
+func envoyRequest(door string, q question) *pb.RateLimitRequest {
+	d := &ratelimit.RateLimitDescriptor{}
+	for k, v := range q.through(door) {
+		d.Entries = append(d.Entries, &ratelimit.RateLimitDescriptor_Entry{Key: k, Value: v})
+	}
+	req := &pb.RateLimitRequest{Domain: "doors", Descriptors: []*ratelimit.RateLimitDescriptor{d}, HitsAddend: uint32(q.cost)}
+	if q.cost%2 == 0 {
+		req.HitsAddend, d.HitsAddend = 7, wrapperspb.UInt64(uint64(q.cost))
+	}
+	return req
+}
+
+func envoySaid(resp *pb.RateLimitResponse) said {
+	one := said{allowed: resp.GetOverallCode() == pb.RateLimitResponse_OK}
+	if len(resp.GetStatuses()) == 1 && resp.GetStatuses()[0].GetCurrentLimit() != nil {
+		one.about, one.remaining = true, int64(resp.GetStatuses()[0].GetLimitRemaining())
+	}
+	return one
+}
+
+// stintCheck asks STINT.CHECK. A block has no limit: the answer's is 0.
+func stintCheck(ctx context.Context, client *redis.Client, q question) (said, error) {
+	args := []any{"STINT.CHECK"}
+	for k, v := range q.through("resp") {
+		args = append(args, k, v)
+	}
+	answer, err := client.Do(ctx, append(args, "COST", strconv.FormatInt(q.cost, 10))...).Result()
+	if err != nil {
+		return said{}, err
+	}
+	fields, ok := answer.(map[any]any)
+	if !ok {
+		return said{}, fmt.Errorf("%T: %v", answer, answer)
+	}
+	one := said{allowed: fields["allowed"] == true, about: fields["limit"] != int64(0)}
+	if one.about {
+		one.remaining, _ = fields["remaining"].(int64)
+	}
+	return one, nil
+}
+
+func grpcClient(t *testing.T, address string, creds credentials.TransportCredentials) pb.RateLimitServiceClient {
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return pb.NewRateLimitServiceClient(conn)
+}
+
+// TestDoorsGuarded runs the doors with TLS, tokens and certificates of clients,
+// on addresses that other machines reach.
+func TestDoorsGuarded(t *testing.T) {
+	dir := t.TempDir()
+	leaf := writeCertificate(t, dir+"/cert.pem", dir+"/key.pem", 1)
+	tokens, operators := writeFile(t, dir+"/tokens", serveToken), writeFile(t, dir+"/operators", operatorToken)
+	s := startServe(t, "-c", writeFile(t, dir+"/stint.yaml", doorRules), "--http", "127.0.0.1:0", "--grpc", "0.0.0.0:0", "--resp", "0.0.0.0:0", "--resp-limits", "rules",
+		"--tls-cert", dir+"/cert.pem", "--tls-key", dir+"/key.pem", "--tls-client-ca", dir+"/cert.pem", "--token-file", tokens, "--operator-token-file", operators)
+	port := func(door string) string {
+		line := s.waitFor("door=" + door)
+		if !strings.Contains(line, "tls=true") {
+			t.Error(line)
+		}
+		return "127.0.0.1:" + regexp.MustCompile(`address=\S+:(\d+)`).FindStringSubmatch(line)[1]
+	}
+	envoyAt, respAt := port("grpc"), port("resp")
+	pool := x509.NewCertPool()
+	pool.AddCert(leaf)
+	pair, err := tls.LoadX509KeyPair(dir+"/cert.pem", dir+"/key.pem")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}}
+	bare := &tls.Config{RootCAs: pool}
+
+	envoy, stranger := grpcClient(t, envoyAt, credentials.NewTLS(shown)), grpcClient(t, envoyAt, credentials.NewTLS(bare))
+	negative := envoyRequest("rls", question{map[string]string{"user": "ann"}, 1})
+	negative.Descriptors[0].IsNegativeHits = true
+	plain := envoyRequest("rls", question{map[string]string{"user": "ann"}, 1})
+	for _, one := range []struct {
+		client pb.RateLimitServiceClient
+		token  string
+		req    *pb.RateLimitRequest
+		want   codes.Code
+	}{
+		{stranger, serveToken, plain, codes.Unavailable}, {envoy, "", plain, codes.Unauthenticated}, {envoy, serveToken, plain, codes.OK},
+		{envoy, serveToken, negative, codes.PermissionDenied}, {envoy, operatorToken, negative, codes.OK},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		if one.token != "" {
+			ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+one.token)
+		}
+		if _, err := one.client.ShouldRateLimit(ctx, one.req); status.Code(err) != one.want {
+			t.Errorf("%v: want %v", err, one.want)
+		}
+		cancel()
+	}
+	for _, one := range []struct {
+		tls   *tls.Config
+		token string
+		want  string
+	}{
+		{shown, serveToken, ""}, {shown, "wrong-0123456789abcdef", "WRONGPASS"}, {shown, "", "NOAUTH"}, {bare, serveToken, "certificate required"},
+	} {
+		client := redis.NewClient(&redis.Options{Addr: respAt, TLSConfig: one.tls, Password: one.token, MaxRetries: -1})
+		err := client.Do(t.Context(), "CL.THROTTLE", "k", 1, 1, 1).Err()
+		if one.want == "" && err != nil || one.want != "" && (err == nil || !strings.Contains(err.Error(), one.want)) {
+			t.Errorf("redis with %q: %v, want %q", one.token, err, one.want)
+		}
+		_ = client.Close()
+	}
+	s.signal(syscall.SIGTERM)
+	s.waitFor("msg=stopped")
+}
+
+// TestDoorsRefused starts doors that nothing would keep anybody from.
+func TestDoorsRefused(t *testing.T) {
+	config := writeFile(t, t.TempDir()+"/stint.yaml", doorRules)
+	for _, one := range []struct{ args, want string }{
+		{"--grpc :0", "stint serve: --grpc: :0 can be reached from other machines"},
+		{"--resp 0.0.0.0:0", "stint serve: --resp: 0.0.0.0:0 can be reached from other machines"},
+		{"--tls-client-ca x.pem", "stint serve: --tls-client-ca: goes with --tls-cert"},
+		{"--resp-limits none", "stint: --resp-limits must be one of"},
+	} {
+		got := session{args: append([]string{"serve", "-c", config, "--http", "127.0.0.1:0"}, strings.Fields(one.args)...)}.run()
+		if !strings.Contains(got, one.want) {
+			t.Errorf("%s: %s; want %s", one.args, got, one.want)
+		}
+	}
+}

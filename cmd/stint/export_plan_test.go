@@ -1,0 +1,4 @@
+package main
+
+// For the tests, which are outside of the package.
+var ProgressLine = progressLine

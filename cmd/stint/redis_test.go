@@ -1,0 +1,112 @@
+package main_test
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A redisServer is a redis-server of a test, on a loopback port of its own.
+type redisServer struct {
+	address string
+	process *exec.Cmd
+	ended   chan struct{}
+}
+
+// startRedis starts a redis-server, at an address or, if that is empty, at a
+// free one. It ends with the test. A machine without redis-server fails the
+// test.
+func startRedis(t *testing.T, address string, args ...string) *redisServer {
+	t.Helper()
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		t.Fatalf("redis-server is missing: apt-get install redis-server: %v", err)
+	}
+	for range 5 { // another program may take a port that was free
+		s := &redisServer{address: address, ended: make(chan struct{})}
+		if address == "" {
+			s.address = freeAddress(t)
+		}
+		_, port, _ := net.SplitHostPort(s.address)
+		log, err := os.Create(filepath.Join(t.TempDir(), "redis.log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.process = exec.Command(path, append([]string{"--bind", "127.0.0.1", "--port", port, "--dir", t.TempDir(), "--save", "", "--appendonly", "no"}, args...)...)
+		s.process.Stdout = log
+		if err := s.process.Start(); err != nil {
+			t.Fatal(err)
+		}
+		log.Close()
+		go func() {
+			_ = s.process.Wait()
+			close(s.ended)
+		}()
+		t.Cleanup(s.kill)
+		if s.ready() {
+			return s
+		}
+	}
+	t.Fatal("redis-server does not start")
+	return nil
+}
+
+// kill ends the server as a crash would. A second call does nothing.
+func (s *redisServer) kill() {
+	_ = s.process.Process.Kill()
+	<-s.ended
+}
+
+// ready waits until the server answers, if only that it wants a password.
+func (s *redisServer) ready() bool {
+	for range 500 {
+		if answer, err := s.command("PING"); err == nil && !strings.HasPrefix(answer, "-LOADING") {
+			return true
+		}
+		select {
+		case <-s.ended:
+			return false
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return false
+}
+
+// command sends commands in a line each, and returns the last answer's first
+// line.
+func (s *redisServer) command(lines ...string) (answer string, err error) {
+	c, err := net.DialTimeout("tcp", s.address, time.Second)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		return "", err
+	}
+	answers := bufio.NewReader(c)
+	for _, line := range lines {
+		if _, err := fmt.Fprintf(c, "%s\r\n", line); err != nil {
+			return "", err
+		}
+		if answer, err = answers.ReadString('\n'); err != nil {
+			return "", err
+		}
+	}
+	return strings.TrimRight(answer, "\r\n"), nil
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}

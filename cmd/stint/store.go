@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+
+	"github.com/redis/rueidis"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/redisstore"
+
+	"github.com/stint-dev/stint/cmd/internal/rules"
+)
+
+// storeFlags say where what keys have used is kept.
+type storeFlags struct {
+	Store      string `env:"STINT_STORE" placeholder:"URL" help:"The Redis or Valkey that keeps what keys have used: redis://host:6379, in place of the file's store. Put a URL with a password into $$STINT_STORE, which others cannot see. The default is the memory of this process."`
+	Nodes      int    `env:"STINT_NODES" placeholder:"N" help:"How many processes share the store: each holds its part of every limit while that fails. Without it, the whole."`
+	SecretFile string `env:"STINT_SECRET_FILE" placeholder:"FILE" help:"A secret of 16 bytes or more, the same for all processes that share the store: it seals reservations and hashes keys. Without it, reservations hold for this process alone."`
+}
+
+const storeExample = "write redis://host:6379, with user:password@ and /db as needed, rediss:// for TLS, or unix:///run/redis.sock"
+
+// A storeURL is the URL of a Redis, which may hold a password.
+type storeURL string
+
+// String returns what of the URL may be seen: no user, password or parameters.
+func (u storeURL) String() string {
+	parsed, err := url.Parse(string(u))
+	if err != nil {
+		return "redis"
+	}
+	return (&url.URL{Scheme: parsed.Scheme, Host: parsed.Host, Path: parsed.Path}).String()
+}
+
+// options reads the URL.
+func (u storeURL) options() (rueidis.ClientOption, error) {
+	parsed, err := url.Parse(string(u))
+	if err != nil { // the error would show the URL
+		return rueidis.ClientOption{}, fmt.Errorf("this is no URL: %s", storeExample)
+	}
+	o, err := rueidis.ParseURL(string(u))
+	switch {
+	case err != nil, parsed.Host == "" && parsed.Scheme != "unix", parsed.Path == "" && parsed.Scheme == "unix":
+		return o, fmt.Errorf("%v is no Redis: %s", u, storeExample)
+	}
+	o.DisableCache = true
+	return o, nil
+}
+
+// check refuses flags that make no sense.
+func (c *storeFlags) check() error {
+	if c.Nodes < 0 {
+		return usage("--nodes", "%d: at least 1", c.Nodes)
+	}
+	if c.Store == "" {
+		return nil
+	}
+	if _, err := storeURL(c.Store).options(); err != nil {
+		return &usageError{"--store", err}
+	}
+	return nil
+}
+
+// url returns the URL that flag, environment or else the rules file names, ""
+// for none.
+func (c *storeFlags) url(f *rules.File) storeURL { return storeURL(cmp.Or(c.Store, f.Settings.Store)) }
+
+// open returns the store that is named, or the local one.
+func (c *storeFlags) open(u storeURL, local *memstore.Store, logger *slog.Logger) (stint.Store, error) {
+	if u == "" {
+		if c.Nodes > 0 {
+			logger.Warn("--nodes has no effect without a store that processes share: --store names it")
+		}
+		return local, nil
+	}
+	if _, err := u.options(); err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	host, _ := os.Hostname() // only people read it
+	store, err := redisstore.New(redisstore.Options{URL: string(u), Modes: redisstore.Modes{Nodes: c.Nodes, NodeID: host}})
+	if err != nil {
+		return nil, fmt.Errorf("store: %v: %w", u, err)
+	}
+	if c.Nodes == 0 {
+		logger.Warn("how many processes share the store is not known: while it fails, each holds the whole of every limit; --nodes says how many", "store", u.String())
+	}
+	return &modal{store.Mode(redisstore.Strict), store, c.Nodes}, nil
+}
+
+// A modal is a store in Redis in which each rule's limits are held in its mode.
+type modal struct {
+	stint.Store // of mode strict; it decides for bounds of every mode
+	redis       *redisstore.Store
+	nodes       int // 0 if not known
+}
+
+var _ policy.ModeStore = (*modal)(nil)
+
+// BindMode implements [policy.ModeStore].
+func (m *modal) BindMode(mode string, limits ...stint.Limit) (stint.Bound, error) {
+	parsed, err := redisstore.ParseMode(mode)
+	switch {
+	case err != nil:
+		return nil, err
+	case parsed == redisstore.Share && m.nodes == 0:
+		return nil, errors.New("mode share: each process holds its part: --nodes says how many there are")
+	}
+	return m.redis.Mode(parsed).Bind(limits...)
+}
+
+// options returns what a policy needs beside the store.
+func (c *storeFlags) options(local *memstore.Store, store stint.Store) (o policy.Options, err error) {
+	if c.SecretFile != "" {
+		text, err := os.ReadFile(c.SecretFile)
+		if err != nil {
+			return o, fmt.Errorf("--secret-file: %w", err)
+		}
+		if o.Secret = bytes.TrimSpace(text); len(o.Secret) < 16 {
+			return o, fmt.Errorf("--secret-file: %s: a secret of %d bytes: at least 16, such as openssl rand -hex 32 makes", c.SecretFile, len(o.Secret))
+		}
+	}
+	if store != stint.Store(local) {
+		o.Local, o.Nodes = local, c.Nodes
+	}
+	return o, nil
+}

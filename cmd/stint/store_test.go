@@ -1,0 +1,206 @@
+package main_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What differs from run to run, in the transcripts of stores.
+var runs = []struct {
+	of   *regexp.Regexp
+	word string
+}{
+	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "ADDRESS"},
+	{regexp.MustCompile(`-?\b\d+(\.\d+)?(ns|µs|ms|s)\b( ahead of| behind)?`), "TIME"},
+	{regexp.MustCompile(`\b\d+\.\d MiB`), "SIZE"},
+	{regexp.MustCompile(`("used_memory":)\d+`), "${1}SIZE"},
+	{regexp.MustCompile(`(Redis |"version":")\d+\.\d+\.\d+`), "${1}VERSION"},
+	{regexp.MustCompile(`\b\d+ %`), "SHARE"},
+}
+
+// TestStores holds commands on real servers to transcripts. A comment starts a
+// server, REDIS is its URL, and MASTER in its arguments another server's port:
+//
+//	# server --maxmemory 100mb
+//	$ stint check-store REDIS
+//
+// Afterwards there are no keys in it but those that were there.
+func TestStores(t *testing.T) {
+	files, err := filepath.Glob("testdata/stores/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no transcripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var now strings.Builder
+			for i, s := range parseTranscript(t, string(text)) {
+				got := s.onServer(t)
+				if got != s.answer && !*update {
+					t.Errorf("%s\ngot:\n%s\nwant:\n%s", strings.Join(s.head, "\n"), got, s.answer)
+				}
+				if i > 0 {
+					now.WriteByte('\n')
+				}
+				fmt.Fprintf(&now, "%s\n----\n%s", strings.Join(s.head, "\n"), got)
+			}
+			if *update {
+				if err := os.WriteFile(file, []byte(now.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// onServer runs a session on a server of its own.
+func (s session) onServer(t *testing.T) string {
+	var redis *redisServer
+	var login []string
+	for _, line := range s.head {
+		flags, ok := strings.CutPrefix(line, "# server")
+		if !ok {
+			continue
+		}
+		if strings.Contains(flags, "MASTER") {
+			_, port, _ := strings.Cut(startRedis(t, "").address, ":")
+			flags = strings.ReplaceAll(flags, "MASTER", port)
+		}
+		redis = startRedis(t, "", strings.Fields(flags)...)
+		if strings.Contains(flags, "--requirepass") {
+			login = []string{"AUTH secret"}
+		}
+	}
+	for i, arg := range s.args {
+		if redis != nil {
+			arg = strings.ReplaceAll(strings.ReplaceAll(arg, "REDIS", "redis://"+redis.address), "HOST", redis.address)
+		}
+		s.args[i] = arg
+	}
+	got := s.run()
+	if redis != nil {
+		if n, err := redis.command(append(login, "DBSIZE")...); err != nil || n != ":0" {
+			t.Errorf("%s: left behind: %s %v", strings.Join(s.head, "\n"), n, err)
+		}
+	}
+	if strings.Contains(got, "secret") {
+		t.Errorf("%s: shows the password:\n%s", strings.Join(s.head, "\n"), got)
+	}
+	if s.args[0] == "simulate" { // which says the same each time
+		return got
+	}
+	for _, r := range runs {
+		got = r.of.ReplaceAllString(got, r.word)
+	}
+	return got
+}
+
+const sharedRules = `rules:
+  - {name: pages, match: {path: /pages}, key: [ip], limits: 3 per hour}
+  - {name: closed, match: {path: /closed}, key: [ip], limits: 3 per hour, on_store_failure: closed}
+  - {name: leased, match: {path: /leased}, key: [ip], limits: 3 per hour, mode: lease}
+`
+
+// check asks about a path, and returns the status.
+func (s *serving) check(path string) int {
+	s.t.Helper()
+	status, _ := s.ask("/v1/check", fmt.Sprintf(`{"attributes":{"path":%q,"ip":"192.0.2.7"}}`, path), "")
+	return status
+}
+
+// metric returns the value of a metric, "" if it is not there.
+func (s *serving) metric(name string) string {
+	s.t.Helper()
+	answer, err := s.client.Get("http://" + s.address + "/metrics")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// TestServeStore shares limits between two processes through a server with a
+// password, kills the server, and brings it back: every question is answered
+// meanwhile, what was used counts, and nobody sees the password.
+func TestServeStore(t *testing.T) {
+	redis := startRedis(t, "", "--requirepass", "secret")
+	url := "redis://:secret@" + redis.address
+	dir := t.TempDir()
+	file := writeFile(t, dir+"/stint.yaml", "store: "+url+"\n"+sharedRules)
+	one := startServe(t, "-c", file, "--http", "127.0.0.1:0", "--nodes", "2")
+	t.Setenv("STINT_STORE", url)
+	other := startServe(t, "-c", writeFile(t, dir+"/other.yaml", sharedRules), "--http", "127.0.0.1:0")
+	if n := one.metric("stint_store_nodes"); n != "2" {
+		t.Errorf("stint_store_nodes %s, want 2", n)
+	}
+	if n := other.metric("stint_store_nodes"); n != "0" {
+		t.Errorf("stint_store_nodes %s, want 0: nobody said", n)
+	}
+	if got := []int{one.check("/pages"), other.check("/pages"), one.check("/pages"), other.check("/pages"), one.check("/pages")}; fmt.Sprint(got) != "[200 200 200 429 429]" {
+		t.Errorf("three units over two processes: %v", got)
+	}
+	one.check("/closed")
+
+	redis.kill()
+	// The first holds half of 3, rounded down to 1; the other, which was not
+	// told, the whole.
+	for path, want := range map[string]int{"/pages": 429, "/closed": 503} {
+		if got := one.check(path); got != want {
+			t.Errorf("without the store, %s: %d, want %d", path, got, want)
+		}
+	}
+	for s, want := range map[*serving]string{one: "[200 429 429 429]", other: "[200 200 200 429]"} {
+		if got := []int{s.check("/leased"), s.check("/leased"), s.check("/leased"), s.check("/leased")}; fmt.Sprint(got) != want {
+			t.Errorf("without the store, four times: %v, want %s", got, want)
+		}
+	}
+	if n := one.metric(`stint_store_errors_total{door="http"}`); n == "" || n == "0" {
+		t.Errorf("stint_store_errors_total %q, want some", n)
+	}
+
+	startRedis(t, redis.address, "--requirepass", "secret")
+	back := false
+	for deadline := time.Now().Add(30 * time.Second); !back && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		switch got := one.check("/closed"); got {
+		case http.StatusOK:
+			back = true
+		case http.StatusServiceUnavailable:
+		default:
+			t.Fatalf("while the store comes back: %d", got)
+		}
+	}
+	if !back {
+		t.Error("the store is back and not asked")
+	}
+	for other.metric("stint_store_owing_keys") != "0" { // or the test's deadline
+		time.Sleep(20 * time.Millisecond)
+	}
+	if n := one.metric("stint_store_breakers_open"); n != "0" {
+		t.Errorf("stint_store_breakers_open %s, want 0", n)
+	}
+	for _, s := range []*serving{one, other} {
+		s.stop("")
+		if said := s.said.String(); strings.Contains(said, "secret") || !strings.Contains(said, "store=redis://"+redis.address) {
+			t.Errorf("the log shows the password, or not the server:\n%s", said)
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package policy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+)
+
+// lossy is a store that may lose its answers once it has decided.
+type lossy struct {
+	*broken
+	loses atomic.Bool
+}
+
+func (s *lossy) Decide(ctx context.Context, op stint.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
+	d, err := s.broken.Decide(ctx, op, layers, cost)
+	if s.loses.Load() {
+		return stint.Decision{}, fmt.Errorf("%w: reset", stint.ErrAmbiguous)
+	}
+	return d, err
+}
+
+func (s *lossy) Reset(ctx context.Context, layers []stint.Layer) error {
+	return s.Store.Reset(ctx, s.inner(layers))
+}
+
+const owing = `{"name": "a", "key": ["ip"], "limits": ["10/h fixed_window", "100/24h fixed_window"]}`
+
+// debtor is a policy on a store that can fail and lose answers.
+func debtor(t *testing.T, rules ...string) (*lossy, *policy.Policy) {
+	t.Helper()
+	store := &lossy{broken: &broken{Store: memstore.New(memstore.Options{})}}
+	p, err := policy.New(store, parse(t, rules...), policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return store, p
+}
+
+// remain returns what each limit of the rules has left for an address.
+func remain(t *testing.T, p *policy.Policy, ip string) (all []int64) {
+	t.Helper()
+	var r policy.Result
+	if err := p.Peek(context.Background(), policy.Map{"ip": ip}, 1, &r); err != nil || r.StoreError != nil {
+		t.Fatal(err, r.StoreError)
+	}
+	for _, e := range r.Rules {
+		all = append(all, e.Remaining)
+	}
+	return all
+}
+
+// recovered waits until what is owed has been posted.
+func recovered(store *lossy) {
+	store.down.Store(false)
+	store.loses.Store(false)
+	time.Sleep(time.Second) // of the bubble
+	synctest.Wait()
+}
+
+// TestDebts charges the store, once it is back, with what passed meanwhile: in
+// every limit, once, and whatever was reloaded in between.
+func TestDebts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, p := debtor(t, owing)
+		attrs := policy.Map{"ip": "192.0.2.1"}
+		decideN(t, p, attrs, 3)
+		store.down.Store(true)
+		for range 20 { // 7 are left here too
+			decide(t, p, attrs)
+		}
+		if keys, posted, _ := p.Debts(); keys != 2 || posted != 0 {
+			t.Errorf("%d keys owe and %d units were posted, want 2 and 0", keys, posted)
+		}
+		next, err := p.Reload(parse(t, owing, `{"name": "b", "key": ["ip"], "limits": ["50/h fixed_window"]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		recovered(store)
+		if got := remain(t, next, "192.0.2.1"); got[0] != 0 || got[1] != 90 || got[2] != 50 {
+			t.Errorf("%v remain, want [0 90 50]", got)
+		}
+		if keys, posted, _ := next.Debts(); keys != 0 || posted != 14 {
+			t.Errorf("%d keys owe and %d units were posted, want 0 and 14", keys, posted)
+		}
+	})
+}
+
+// TestDebtsOnce does not charge what the store may have charged already.
+func TestDebtsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, p := debtor(t, owing)
+		store.loses.Store(true)
+		for range 4 {
+			if r := decide(t, p, policy.Map{"ip": "192.0.2.1"}); !r.Decision.Allowed || !errors.Is(r.StoreError, stint.ErrAmbiguous) {
+				t.Errorf("%+v, %v", r.Decision, r.StoreError)
+			}
+		}
+		recovered(store)
+		if got := remain(t, p, "192.0.2.1"); got[0] != 6 || got[1] != 96 {
+			t.Errorf("%v remain, want [6 96]: each call is charged once", got)
+		}
+	})
+}
+
+// TestDebtsOfNone owes nothing for what is open or in shadow, only asked for,
+// denied, reset, or decided after Close.
+func TestDebtsOfNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, p := debtor(t,
+			`{"name": "a", "key": ["ip"], "limits": ["2/h fixed_window"]}`,
+			`{"name": "b", "key": ["ip"], "limits": ["9/h fixed_window"], "on_store_failure": "open"}`,
+			`{"name": "c", "key": ["ip"], "limits": ["9/h fixed_window"], "shadow": true}`)
+		var r policy.Result
+		store.down.Store(true)
+		for range 3 {
+			decide(t, p, policy.Map{"ip": "192.0.2.1"})
+			if err := p.Peek(context.Background(), policy.Map{"ip": "192.0.2.2"}, 1, &r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		decide(t, p, policy.Map{"ip": "192.0.2.3"})
+		if err := p.Reset(context.Background(), policy.Map{"ip": "192.0.2.3"}, &r); err != nil {
+			t.Fatal(err)
+		}
+		if keys, _, _ := p.Debts(); keys != 1 {
+			t.Errorf("%d keys owe, want that of 192.0.2.1 under rule a", keys)
+		}
+		recovered(store)
+		if got := remain(t, p, "192.0.2.1"); got[0] != 0 || got[1] != 9 || got[2] != 9 {
+			t.Errorf("%v remain, want [0 9 9]", got)
+		}
+		p.Close()
+		store.down.Store(true)
+		decide(t, p, policy.Map{"ip": "192.0.2.4"})
+		if keys, _, _ := p.Debts(); keys != 0 {
+			t.Errorf("%d keys owe after Close", keys)
+		}
+	})
+}
+
+// TestWarmLimitByLimit charges the local store with what passed also where one
+// of several limits has no room left there.
+func TestWarmLimitByLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &lossy{broken: &broken{Store: memstore.New(memstore.Options{})}}
+		p, err := policy.New(store, parse(t, `{"name": "a", "key": ["ip"], "limits": ["2/1m fixed_window", "8/24h fixed_window"]}`), policy.Options{Nodes: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		attrs := policy.Map{"ip": "192.0.2.1"}
+		for range 3 { // here: 1 a minute and 4 a day; there: 2 and 8
+			decideN(t, p, attrs, 2)
+			time.Sleep(time.Minute)
+		}
+		store.down.Store(true)
+		if r := decide(t, p, attrs); r.Decision.Allowed {
+			t.Error("six a day have passed, and this process's part of eight is four: an outage grants a fifth")
+		}
+	})
+}

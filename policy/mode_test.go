@@ -1,0 +1,73 @@
+package policy_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+)
+
+const modeRule = `{"name": "MODE", "key": ["ip"], "mode": "MODE", "limits": ["2/1h", "3/1h fixed_window"]}`
+
+func ofMode(mode string) string { return strings.ReplaceAll(modeRule, "MODE", mode) }
+
+// A modal store notes in which mode limits are bound.
+type modal struct {
+	stint.Store
+	bound []string
+}
+
+func (s *modal) BindMode(mode string, limits ...stint.Limit) (stint.Bound, error) {
+	for _, l := range limits {
+		if l.Kind() == stint.FixedWindow && mode == "async" {
+			return nil, fmt.Errorf("no %v here", l.Kind())
+		}
+		s.bound = append(s.bound, mode+" "+l.Name())
+	}
+	return s.Bind(limits...)
+}
+
+// TestModes binds rules of each mode: as the store does, alike in memory, and
+// not at all where a store knows none. The local store knows no modes.
+func TestModes(t *testing.T) {
+	local := memstore.New(memstore.Options{})
+	store := &modal{Store: memstore.New(memstore.Options{})}
+	rules := parse(t, ofMode("strict"), ofMode("lease"), ofMode("share"))
+	p, err := policy.New(store, rules, policy.Options{Local: local})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(store.bound, ", "), "lease lease/gcra, lease lease/fixed_window:1h, share share/gcra, share share/fixed_window:1h"; got != want {
+		t.Errorf("bound %s; want %s", got, want)
+	}
+	if n := passes(t, p, policy.Map{"ip": "192.0.2.1"}); n != 2 {
+		t.Errorf("%d pass rules of three modes, want 2", n)
+	}
+	if _, err := policy.New(store, parse(t, ofMode("async")), policy.Options{}); err == nil || !strings.Contains(err.Error(), `rule "async": no fixed_window here`) {
+		t.Errorf("what the store refuses: %v", err)
+	}
+	if _, err := policy.New(newBroken(), parse(t, ofMode("lease")), policy.Options{}); err == nil || !strings.Contains(err.Error(), "mode lease") {
+		t.Errorf("a store without modes: %v", err)
+	}
+	for _, mode := range []string{"strict", "lease", "async", "share"} {
+		p := newPolicy(t, ofMode(mode))
+		if n := passes(t, p, policy.Map{"ip": "192.0.2.1"}); n != 2 {
+			t.Errorf("in memory, mode %s: %d pass, want 2", mode, n)
+		}
+	}
+	next, err := p.Reload(parse(t, ofMode("strict"), ofMode("lease"), strings.Replace(ofMode("share"), `"mode": "share"`, `"mode": "strict"`, 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r policy.Result
+	if err := next.Peek(context.Background(), policy.Map{"ip": "192.0.2.1"}, 1, &r); err != nil || r.Decision.Allowed {
+		t.Errorf("another mode forgets what was used: %+v, %v", r.Decision, err)
+	}
+	if c := next.Rules().Compare(rules); len(c) != 1 || c[0].String() != "rule share: mode share becomes strict" || c[0].Fresh {
+		t.Errorf("compared: %v", c)
+	}
+}

@@ -1,0 +1,382 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/fallback"
+)
+
+// A Question is one of several that [Policy.DecideAll] answers together. Peek
+// and Refund exclude each other.
+type Question struct {
+	// Attributes are what the rules look at. They may be nil where Given is
+	// there.
+	Attributes Attributes
+	// Cost is what the rules count for it, times what each rule says.
+	Cost int64
+	// Peek asks whether Cost would pass, and is not charged. What it denies
+	// denies all. The default value is false.
+	Peek bool
+	// Refund gives Cost back to the keys, whatever becomes of the other
+	// questions: an operator's act. The default value is false.
+	Refund bool
+	// Given is limits to hold it to in place of all rules. The default value,
+	// nil, is the rules.
+	Given *Given
+	// Key is whom Given counts for.
+	Key string
+}
+
+// An Answer is what is said to one [Question].
+type Answer struct {
+	// Allowed reports whether the limits that the question is held to would let
+	// it pass. It passed only if all others are allowed as well.
+	Allowed bool
+	// Matched reports whether a rule that is not in shadow matched it.
+	Matched bool
+	// First and Past are where its entries in Result.Rules begin and end.
+	First, Past int
+	// Tightest is as in [Result], of its own entries.
+	Tightest int
+}
+
+// DecideAll answers several questions by one decision: it passes when all
+// pass, and then all are charged; else none is. Questions that meet the same key
+// under the same limit ask for the sum of their costs. The answer in r is about
+// all of them as if they were one request, and r.Answers about each.
+//
+// What is given back goes first; what only asks is looked at before the others
+// are charged, in a step of its own. If a question is at fault, as [Policy.Decide]
+// says of requests, len(r.Answers) is its number, and nothing was charged. All
+// questions together are held to [stint.MaxLayers] limits at most.
+func (p *Policy) DecideAll(ctx context.Context, questions []Question, r *Result) error {
+	p.begin(r, 1)
+	r.several = true
+	if len(questions) == 0 {
+		return errors.New("policy: no question")
+	}
+	if len(questions) == 1 && !questions[0].Refund {
+		return p.decideOnly(ctx, &questions[0], r)
+	}
+	for i := range questions {
+		if err := p.matchQuestion(&questions[i], r); err != nil {
+			return err
+		}
+	}
+	if err := p.decide(ctx, act{op: stint.OpTake}, r); err != nil {
+		return err
+	}
+	r.answer()
+	return nil
+}
+
+// decideOnly answers a single question, at the price of any other.
+func (p *Policy) decideOnly(ctx context.Context, q *Question, r *Result) error {
+	r.several, r.cost = false, q.Cost
+	if err := p.matchQuestion(q, r); err != nil {
+		return err
+	}
+	op := stint.OpTake
+	if q.Peek {
+		op = stint.OpPeek
+	}
+	if err := p.decide(ctx, act{op: op}, r); err != nil {
+		return err
+	}
+	r.answer()
+	return nil
+}
+
+// matchQuestion adds what a question is held to. Among several, a hit's weight
+// is its whole cost, and the request's cost is 1.
+func (p *Policy) matchQuestion(q *Question, r *Result) error {
+	hits, first := len(r.hits), len(r.Rules)
+	switch {
+	case q.Cost < 0:
+		return stint.ErrCost
+	case q.Given != nil:
+		q.Given.hold(q, r)
+	default:
+		if err := p.matchMore(q.Attributes, q.Cost, r); err != nil {
+			return err
+		}
+	}
+	for i := hits; r.several && i < len(r.hits); i++ {
+		h := &r.hits[i]
+		high, low := bits.Mul64(uint64(h.weight), uint64(q.Cost))
+		over := high != 0 || low > math.MaxInt64
+		h.weight, h.part = h.cost, partTake
+		switch {
+		case q.Refund:
+			h.part = partRefund
+		case h.weight == 0:
+			h.part = partFree
+		case over:
+			h.part = partOver
+		case q.Peek:
+			h.part = partPeek
+		}
+	}
+	r.Answers = append(r.Answers, Answer{First: first, Past: len(r.Rules)})
+	return nil
+}
+
+// A part is what is asked of the store for a hit among several questions. Each
+// part is one step of the store.
+type part uint8
+
+const (
+	partTake   part = iota // what the request asks for
+	partPeek               // looked at, for its cost
+	partFree               // looked at, and lets pass
+	partOver               // costs more than an int64, and never passes
+	partRefund             // given back
+)
+
+// act returns what is done for the part of a hit, where a request takes.
+func (k part) act(a act) act {
+	switch k {
+	case partTake:
+		return a
+	case partRefund:
+		return act{refund: true}
+	}
+	return act{op: stint.OpPeek}
+}
+
+// cost is what the store is asked, in units of a hit's weight.
+func (k part) cost() int64 {
+	switch k {
+	case partFree:
+		return 0
+	case partOver:
+		return 2 // times a weight of all that an int64 holds
+	}
+	return 1
+}
+
+// runAll decides for the enforced hits of several questions on one side.
+func (p *Policy) runAll(ctx context.Context, s *side, a act, r *Result) error {
+	limits := 0
+	for i := range r.hits {
+		if h := &r.hits[i]; h.enforced() {
+			limits += len(h.plan.layers)
+		}
+	}
+	if limits > stint.MaxLayers {
+		return fmt.Errorf("policy: %w: the questions are held to %d limits together: at most %d", stint.ErrLayers, limits, stint.MaxLayers)
+	}
+	for !r.gather(s, partTake) {
+	}
+	for _, k := range [...]part{partRefund, partFree, partOver, partPeek, partTake} {
+		r.gather(s, k)
+		if len(r.layers) == 0 {
+			continue
+		}
+		did := k.act(a)
+		d, err := p.ask(ctx, s, did, r, k.cost(), false)
+		if err != nil {
+			return err
+		}
+		if !d.Allowed {
+			a = act{op: stint.OpPeek} // the rest only says where it stands
+		}
+		for i := range r.hits {
+			h := &r.hits[i]
+			if !h.enforced() || h.part != k {
+				continue
+			}
+			if twin := r.twin(i, k); twin != nil {
+				copy(r.answers[h.first:h.first+len(h.plan.layers)], r.answers[twin.first:])
+			}
+			r.told(h)
+			h.charged(s == &p.local, did, &d)
+		}
+	}
+	r.conclude(r.joined())
+	return nil
+}
+
+// gather puts the layers of one part into r.layers, each key under a limit
+// once. It reports false where sums are beyond an int64: then it has made them
+// hits that never pass, and is to be called again.
+func (r *Result) gather(s *side, k part) bool {
+	r.layers = r.layers[:0]
+	for i := range r.hits {
+		h := &r.hits[i]
+		if !h.enforced() || h.part != k {
+			continue
+		}
+		twin := r.twin(i, k)
+		if twin == nil {
+			h.layer = len(r.layers)
+			r.layers = append(r.layers, r.layer(s, h))
+			continue
+		}
+		h.layer = twin.layer
+		sum := &r.layers[h.layer].Weight
+		switch {
+		case h.weight <= math.MaxInt64-*sum:
+			*sum += h.weight
+		case k == partTake:
+			r.overflow(h)
+			return false
+		default:
+			*sum = math.MaxInt64
+		}
+		r.layer(s, h) // room for its answers
+	}
+	return true
+}
+
+// overflow makes all that ask for h's key take part as what never passes.
+func (r *Result) overflow(h *hit) {
+	for i := range r.hits {
+		if g := &r.hits[i]; g.part == partTake && g.plan == h.plan && g.key == h.key {
+			g.part, g.weight = partOver, math.MaxInt64
+		}
+	}
+}
+
+// twin returns the first hit before r.hits[i] with its key, limits and part.
+func (r *Result) twin(i int, k part) *hit {
+	if !r.several {
+		return nil
+	}
+	h := &r.hits[i]
+	for j := range r.hits[:i] {
+		g := &r.hits[j]
+		if g.enforced() && g.part == k && g.plan == h.plan && g.key == h.key {
+			return g
+		}
+	}
+	return nil
+}
+
+// joined returns what all enforced entries say together.
+func (r *Result) joined() stint.Decision {
+	d := stint.Decision{Allowed: true}
+	for i := range r.hits {
+		h := &r.hits[i]
+		if !h.enforced() {
+			continue
+		}
+		for k := range h.plan.layers {
+			one := &r.answers[h.first+k]
+			d.ResetAfter = max(d.ResetAfter, one.ResetAfter)
+			d.Delay = max(d.Delay, one.Delay)
+			if !one.Allowed {
+				d.Allowed = false
+				if d.RetryAfter != stint.Never && (one.RetryAfter == stint.Never || one.RetryAfter > d.RetryAfter) {
+					d.RetryAfter = one.RetryAfter
+				}
+			}
+		}
+	}
+	return d
+}
+
+// answer fills in Answers from the entries of Rules.
+func (r *Result) answer() {
+	for i := range r.Answers {
+		one := &r.Answers[i]
+		one.Allowed, one.Matched, one.Tightest = true, false, -1
+		for k := one.First; k < one.Past; k++ {
+			e := &r.Rules[k]
+			if e.Shadow {
+				continue
+			}
+			one.Matched = true
+			one.Allowed = one.Allowed && !e.Denied
+			if told := e.Denied || e.Remaining >= 0; told && (one.Tightest < 0 || r.tighter(k, one.Tightest)) {
+				one.Tightest = k
+			}
+		}
+	}
+}
+
+// A Given is limits that do not come from rules: those that a request brings
+// along, say. They are held all at once, for a key that the caller chooses, and
+// what keys have used belongs to their names. Make one with [Policy.Give]; it
+// does not change, and outlives [Policy.Reload].
+type Given struct {
+	rule        *rule
+	plan        *plan
+	main, local stint.Bound
+
+	mainEach, localEach []stint.Bound // limit by limit
+}
+
+// Give makes limits known to the store under the names that they have, for
+// [Question.Given]. Each is a limit of the store for good: bound how many a
+// client can make you give. No limits are a block. name stands for the rule's in
+// answers; no rule has one in parentheses. When the store fails, they do as
+// on_store_failure: local.
+func (p *Policy) Give(name string, limits ...stint.Limit) (*Given, error) {
+	g := &Given{rule: &rule{name: name, failure: FailLocal}, plan: &plan{limits: limits}}
+	g.plan.given = g
+	if len(limits) == 0 {
+		g.plan.id, g.plan.action = -1, "block"
+		g.plan.layers = []*Layer{{Rule: name, Label: name, Text: "block", Action: "block"}}
+		return g, nil
+	}
+	for _, l := range limits {
+		g.plan.layers = append(g.plan.layers, &Layer{Rule: name, Label: name, Limit: l, Text: l.String()})
+	}
+	var err error
+	if g.main, err = p.main.store.Bind(limits...); err != nil {
+		return nil, fmt.Errorf("policy: %w", err)
+	}
+	if g.mainEach, err = single(p.main.store, strict, limits, g.main); err != nil {
+		return nil, fmt.Errorf("policy: %w", err)
+	}
+	if p.local.store == nil {
+		return g, nil
+	}
+	shares := make([]stint.Limit, len(limits))
+	for i, l := range limits {
+		shares[i] = fallback.Share(l, int64(p.opts.Nodes))
+	}
+	if g.local, err = p.local.store.Bind(shares...); err != nil {
+		return nil, fmt.Errorf("policy: local store: %w", err)
+	}
+	if g.localEach, err = single(p.local.store, strict, shares, g.local); err != nil {
+		return nil, fmt.Errorf("policy: local store: %w", err)
+	}
+	return g, nil
+}
+
+// hold adds the limits to a result.
+func (g *Given) hold(q *Question, r *Result) {
+	h := hit{rule: g.rule, plan: g.plan, key: q.Key, weight: 1, cost: q.Cost, first: len(r.Rules)}
+	if len(h.key) > plainKey || h.key != "" && h.key[0] == hashMark {
+		h.key = r.policy.hashed(h.key)
+	}
+	for _, l := range g.plan.layers {
+		e := RuleResult{Layer: l, Cost: q.Cost, Remaining: -1, hit: len(r.hits)}
+		if l.Action != "" {
+			e.Denied, e.Remaining, e.RetryAfter = true, 0, stint.Never
+			r.blocked = h.first
+		}
+		r.Rules = append(r.Rules, e)
+	}
+	r.hits = append(r.hits, h)
+	r.Matched = true
+}
+
+// bound returns what a hit is decided by on one side.
+func (p *Policy) bound(s *side, h *hit) stint.Bound {
+	switch g := h.plan.given; {
+	case g == nil:
+		return s.plans[h.plan.id]
+	case s == &p.local:
+		return g.local
+	default:
+		return g.main
+	}
+}

@@ -1,0 +1,315 @@
+package policy_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+)
+
+const togetherRules = `{"rules": [
+	{"name": "ban", "match": {"user": "mallory"}, "block": true},
+	{"name": "free", "match": {"user": "staff"}, "unlimited": true},
+	{"name": "trial", "match": {"user": true}, "key": ["user"], "limits": ["1 per hour"], "shadow": true},
+	{"name": "user", "match": {"user": true}, "key": ["user"], "limits": ["5 per hour", "9 per day"]},
+	{"name": "all", "match": {"shop": true}, "key": [], "limits": ["12 per hour fixed_window"],
+	 "cost": {"attribute": "price", "default": 2, "max": 1000000000000000000}},
+	{"name": "path", "match": {"path": "/p"}, "key": ["ip"], "limits": ["3 per hour sliding_log"]}
+]}`
+
+func together(t testing.TB) (*policy.Policy, *memstore.Store) {
+	t.Helper()
+	rules, err := policy.Parse([]byte(togetherRules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := memstore.New(memstore.Options{})
+	t.Cleanup(func() { _ = store.Close() })
+	p, err := policy.New(store, rules, policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, store
+}
+
+// said is the answers in short: ok or no for each, and what the tightest has
+// left.
+func said(r *policy.Result) string {
+	s := fmt.Sprint(r.Decision.Allowed)
+	for _, a := range r.Answers {
+		switch {
+		case a.Tightest < 0:
+			s += fmt.Sprintf(" %v", a.Allowed)
+		default:
+			e := &r.Rules[a.Tightest]
+			s += fmt.Sprintf(" %v:%s:%d", a.Allowed, e.Rule, e.Remaining)
+		}
+	}
+	return s
+}
+
+// ask is a question by attributes.
+func ask(cost int64, pairs ...string) policy.Question {
+	attrs := policy.Map{}
+	for i := 0; i < len(pairs); i += 2 {
+		attrs[pairs[i]] = pairs[i+1]
+	}
+	return policy.Question{Attributes: attrs, Cost: cost}
+}
+
+func peeked(q policy.Question) policy.Question { q.Peek = true; return q }
+
+func refunded(q policy.Question) policy.Question { q.Refund = true; return q }
+
+func TestDecideAll(t *testing.T) {
+	type step struct {
+		questions []policy.Question
+		want      string
+	}
+	qs := func(q ...policy.Question) []policy.Question { return q }
+	ann, bob := ask(1, "user", "ann"), ask(1, "user", "bob")
+	for name, steps := range map[string][]step{
+		"a denial charges nobody": {
+			{qs(ask(4, "user", "ann"), ask(5, "user", "bob")), "true true:user:1 true:user:0"},
+			{qs(ann, bob), "false true:user:1 false:user:0"},
+			{qs(ann), "true true:user:0"},
+		},
+		"one key twice asks for the sum": {
+			{qs(ask(3, "user", "ann"), ask(2, "user", "ann")), "true true:user:0 true:user:0"},
+			{qs(ann), "false false:user:0"},
+			{qs(ask(3, "user", "bob"), ask(3, "user", "bob")), "false false:user:5 false:user:5"},
+		},
+		"one rule, two prices": {
+			{qs(ask(2, "shop", "a"), ask(1, "shop", "b", "price", "7")), "true true:all:1 true:all:1"},
+			{qs(ask(1, "shop", "a", "price", "1")), "true true:all:0"},
+		},
+		"who only asks is not charged, and denies all": {
+			{qs(ask(5, "user", "ann")), "true true:user:0"},
+			{qs(bob, peeked(ann)), "false true:user:5 false:user:0"},
+			{qs(bob, peeked(ask(4, "user", "cat"))), "true true:user:4 true:user:5"},
+			{qs(peeked(bob)), "true true:user:4"},
+		},
+		"a cost of nothing passes": {
+			{qs(ask(5, "user", "ann")), "true true:user:0"},
+			{qs(ask(0, "user", "ann"), bob), "true true:user:0 true:user:4"},
+		},
+		"given back first": {
+			{qs(ask(5, "user", "ann")), "true true:user:0"},
+			{qs(ask(2, "user", "ann"), refunded(ask(3, "user", "ann"))), "true true:user:1 true:user:3"},
+			{qs(refunded(ask(2, "user", "ann"))), "true true:user:3"},
+		},
+		"blocks deny all, and who matches nothing is allowed": {
+			{qs(ask(1, "user", "mallory"), ann, ask(1, "x", "y")), "false false:ban:0 true:user:5 true"},
+			{qs(ask(1, "user", "staff"), ann), "true true true:user:4"},
+		},
+		"beyond an int64": {
+			{qs(ask(math.MaxInt64, "shop", "a"), ann), "false false:all:12 true:user:5"},
+			{qs(ask(math.MaxInt64, "user", "ann"), ask(math.MaxInt64, "user", "ann"), bob), "false false:user:5 false:user:5 true:user:5"},
+			{qs(ask(math.MaxInt64, "user", "ann")), "false false:user:5"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, _ := together(t)
+				var r policy.Result
+				for i, s := range steps {
+					if err := p.DecideAll(t.Context(), s.questions, &r); err != nil {
+						t.Fatalf("step %d: %v", i, err)
+					}
+					if got := said(&r); got != s.want {
+						t.Errorf("step %d: %s, want %s", i, got, s.want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Whatever is asked together, it passes if and only if each key has room for
+// all that is asked of it, and charges as one question after the other does.
+func TestDecideAllAsOneByOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		random := rand.New(rand.NewPCG(7, 11))
+		p, _ := together(t)
+		one, _ := together(t)
+		var r, s policy.Result
+		passed := 0
+		for round := range 2000 {
+			questions := make([]policy.Question, 1+random.IntN(4))
+			sums := map[string]int64{}
+			for i := range questions {
+				user, cost := string(rune('a'+random.IntN(6))), int64(random.IntN(4))
+				questions[i] = ask(cost, "user", user)
+				sums[user] += cost
+			}
+			want := true
+			for user, cost := range sums {
+				if err := one.Peek(t.Context(), policy.Map{"user": user}, cost, &s); err != nil {
+					t.Fatal(err)
+				}
+				want = want && s.Decision.Allowed
+			}
+			if err := p.DecideAll(t.Context(), questions, &r); err != nil {
+				t.Fatal(err)
+			}
+			if r.Decision.Allowed != want {
+				t.Fatalf("round %d: %v: allowed %v, want %v", round, questions, r.Decision.Allowed, want)
+			}
+			for _, q := range questions {
+				if want {
+					if err := one.Decide(t.Context(), q.Attributes, q.Cost, &s); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			for user := range sums { // both must have the same left
+				attrs := policy.Map{"user": user}
+				if err := errors.Join(p.Peek(t.Context(), attrs, 1, &r), one.Peek(t.Context(), attrs, 1, &s)); err != nil {
+					t.Fatal(err)
+				}
+				for i := range r.Rules {
+					if a, b := &r.Rules[i], &s.Rules[i]; !a.Shadow && (a.Remaining != b.Remaining || a.RetryAfter != b.RetryAfter) {
+						t.Fatalf("round %d: %s of %s: %d in %v, want %d in %v", round, a.Label, user, a.Remaining, a.RetryAfter, b.Remaining, b.RetryAfter)
+					}
+				}
+			}
+			if want {
+				passed++
+			}
+			time.Sleep(time.Duration(random.IntN(20)) * time.Minute)
+		}
+		if passed < 200 || passed > 1800 {
+			t.Errorf("%d of 2000 passed: the property has seen one side only", passed)
+		}
+	})
+}
+
+// What DecideAll charged is given back as a whole.
+func TestDecideAllGiveBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := together(t)
+		var r policy.Result
+		ann := ask(2, "user", "ann")
+		if err := p.DecideAll(t.Context(), []policy.Question{ann, ask(3, "user", "bob"), ann, peeked(ask(1, "user", "cat"))}, &r); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // the second does nothing
+			if err := p.GiveBack(t.Context(), &r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, user := range []string{"ann", "bob", "cat"} {
+			if err := p.Peek(t.Context(), policy.Map{"user": user}, 1, &r); err != nil || r.Decision.Remaining != 5 {
+				t.Errorf("%s has %d left, %v", user, r.Decision.Remaining, err)
+			}
+		}
+	})
+}
+
+func TestDecideAllGiven(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := together(t)
+		given, err := p.Give("(override)", stint.PerHour(2).WithName("given 2/h"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		brought := policy.Question{Cost: 1, Given: given, Key: "k"}
+		var r policy.Result
+		for i, want := range []string{
+			"true true:(override):1 true:user:4",
+			"true true:(override):0 true:user:3",
+			"false false:(override):0 true:user:3",
+		} {
+			if err := p.DecideAll(t.Context(), []policy.Question{brought, ask(1, "user", "ann")}, &r); err != nil {
+				t.Fatal(err)
+			}
+			if got := said(&r); got != want {
+				t.Errorf("%d: %s, want %s", i, got, want)
+			}
+		}
+		if err := p.DecideAll(t.Context(), []policy.Question{brought}, &r); err != nil || r.Decision.Allowed || r.KeyHash(0) == "" {
+			t.Errorf("alone: %s %q %v", said(&r), r.KeyHash(0), err)
+		}
+		block, err := p.Give("(override)")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.DecideAll(t.Context(), []policy.Question{{Cost: 1, Given: block}, ask(1, "user", "bob")}, &r); err != nil || said(&r) != "false false:(override):0 true:user:5" {
+			t.Errorf("no limits: %s %v", said(&r), err)
+		}
+	})
+}
+
+func TestDecideAllErrors(t *testing.T) {
+	p, store := together(t)
+	var r policy.Result
+	good := ask(1, "user", "ann")
+	for name, c := range map[string]struct {
+		questions []policy.Question
+		at        int
+		is        error
+	}{
+		"none":            {nil, 0, nil},
+		"a bad path":      {[]policy.Question{good, ask(1, "path", "/a%2fb", "ip", "x")}, 1, policy.ErrRequest},
+		"below zero":      {[]policy.Question{good, good, ask(-1, "user", "x")}, 2, stint.ErrCost},
+		"too many limits": {many(40), 40, stint.ErrLayers},
+	} {
+		err := p.DecideAll(t.Context(), c.questions, &r)
+		if err == nil || c.is != nil && !errors.Is(err, c.is) || len(r.Answers) != c.at {
+			t.Errorf("%s: %v at %d", name, err, len(r.Answers))
+		}
+	}
+	if err := p.Peek(t.Context(), good.Attributes, 1, &r); err != nil || r.Decision.Remaining != 5 {
+		t.Errorf("something was charged: %d left, %v", r.Decision.Remaining, err)
+	}
+	_ = store.Close()
+	if err := p.DecideAll(t.Context(), []policy.Question{good, good}, &r); !errors.Is(err, stint.ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+}
+
+func many(n int) (all []policy.Question) {
+	for i := range n {
+		all = append(all, ask(1, "user", fmt.Sprint("u", i)))
+	}
+	return all
+}
+
+// A store that fails is answered by the words of the rules, for all questions
+// at once.
+func TestDecideAllFallsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rules, err := policy.Parse([]byte(togetherRules))
+		if err != nil {
+			t.Fatal(err)
+		}
+		broken := memstore.New(memstore.Options{})
+		p, err := policy.New(broken, rules, policy.Options{Local: memstore.New(memstore.Options{})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ann, bob := ask(2, "user", "ann"), ask(5, "user", "bob")
+		var r policy.Result
+		for i, want := range []string{
+			"true true:user:3 true:user:0",   // the store's, which warms the other
+			"false true:user:3 false:user:4", // by the day, for longest
+		} {
+			if err := p.DecideAll(t.Context(), []policy.Question{ann, bob}, &r); err != nil || said(&r) != want {
+				t.Errorf("%d: %s %v, want %s", i, said(&r), err, want)
+			}
+			if i == 0 {
+				_ = broken.Close()
+			}
+		}
+		if r.StoreError == nil || r.Rules[r.Tightest].Failed != policy.FailLocal {
+			t.Errorf("decided by %v after %v", r.Rules[r.Tightest].Failed, r.StoreError)
+		}
+	})
+}

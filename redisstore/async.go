@@ -1,0 +1,253 @@
+package redisstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/stint-dev/stint"
+)
+
+// accounts are what this node has let through under one limit in mode Async.
+// They may be used from many goroutines at once; each key is guarded by its
+// shard's lock, which is never held over a call.
+type accounts struct {
+	of    *single
+	most  int64 // U
+	table *table[account]
+}
+
+// An account is one key's.
+type account struct {
+	known     bool  // what follows is
+	remaining int64 // the server's, with all that was sent
+	reset     int64 // ns
+	retry     int64 // ns until one unit passes; 0 if it does
+	at        int64 // when that came, on the node's clock
+
+	unsent   int64
+	sent     int64 // on their way, or lost on it
+	sequence int64 // theirs
+	asking   chan struct{}
+	failed   error
+	next     int64 // no call before that, unless somebody waits
+	touched  int64
+}
+
+func newAccounts(of *single) *accounts {
+	most := of.AsyncUnsent
+	if most <= 0 {
+		most = max(of.limit.Capacity()/100, 1)
+	}
+	return &accounts{of: of, most: most, table: newTable[account]()}
+}
+
+// empty implements sweeper.
+func (as *accounts) empty() bool { return as.table.empty() }
+
+// take decides cost units of a key; peek changes nothing. With byServer it has
+// decided nothing.
+func (as *accounts) take(ctx context.Context, key string, cost int64, peek bool, h *hold) (outcome, stint.Decision, error) {
+	if cost > as.most || !as.of.current() {
+		return byServer, stint.Decision{}, nil
+	}
+	shard := as.table.of(key)
+	for {
+		shard.Lock()
+		a := as.get(shard, key)
+		if a == nil {
+			shard.Unlock()
+			return byServer, stint.Decision{}, nil
+		}
+		now := as.of.clock()
+		a.touched = now
+		result, d := as.try(a, now, cost, peek)
+		if result == passed && !peek {
+			h.units, h.epoch = cost, a.sequence
+		}
+		var call func(context.Context)
+		if a.asking == nil && (result == wait || now >= a.next && (a.unsent > as.most/2 || now-a.at >= int64(as.of.AsyncPeriod))) {
+			call = as.push(shard, a, key, now)
+		}
+		answered := a.asking
+		shard.Unlock()
+		if call != nil && !as.of.background(call) {
+			as.answered(shard, a, nil, stint.ErrClosed)
+		}
+		if result != wait {
+			return result, d, nil
+		}
+		if err := as.of.await(ctx, answered, h); err != nil {
+			return refused, d, err
+		}
+		shard.Lock()
+		err := a.failed
+		shard.Unlock()
+		if err != nil {
+			return refused, d, err
+		}
+	}
+}
+
+func (as *accounts) get(shard *tableShard[account], key string) *account {
+	if shard.closed {
+		return nil
+	}
+	a := shard.all[key]
+	if a == nil {
+		if as.of.held.Load() >= int64(as.of.LeaseKeys) {
+			return nil
+		}
+		as.of.held.Add(1)
+		a = &account{}
+		shard.all[key] = a
+		as.of.once.Do(as.of.start)
+	}
+	return a
+}
+
+// try decides by the last known sum and what this node has let through since.
+// The shard is locked.
+func (as *accounts) try(a *account, now, cost int64, peek bool) (outcome, stint.Decision) {
+	if !a.known {
+		return wait, stint.Decision{}
+	}
+	d := as.stands(a, now)
+	if cost > d.Remaining {
+		d.Denied = 1
+		d.RetryAfter = as.retry(a, now, cost)
+		return refused, d
+	}
+	if !peek {
+		if a.unsent+a.sent+cost > as.most {
+			return wait, d
+		}
+		a.unsent += cost
+		d.Remaining -= cost
+		d.Taken = cost
+	}
+	d.Allowed = true
+	return passed, d
+}
+
+// stands returns the state as this node knows it: a bucket drains meanwhile,
+// other kinds are free again when their reset has come.
+func (as *accounts) stands(a *account, now int64) stint.Decision {
+	f, elapsed := as.of.form, max(now-a.at, 0)
+	reset := max(a.reset-elapsed, 0)
+	remaining := a.remaining
+	if q := f.quick; q != nil {
+		remaining = max(q.full-(reset+999)/1000*q.div, 0) / q.step
+	}
+	if reset == 0 {
+		remaining = f.capacity
+	}
+	return stint.Decision{
+		Limit: f.capacity, Remaining: max(remaining-a.unsent-a.sent, 0), ResetAfter: time.Duration((reset + 999) / 1000 * 1000),
+	}
+}
+
+// retry returns when a cost may pass: at the least, when the sum is known anew.
+func (as *accounts) retry(a *account, now, cost int64) stint.Wait {
+	f, elapsed := as.of.form, max(now-a.at, 0)
+	at := a.retry - elapsed
+	if q := f.quick; q != nil {
+		backlog := (max(a.reset-elapsed, 0)+999)/1000*q.div + (a.unsent+a.sent+cost)*q.step
+		at = int64(q.duration(max(backlog-q.full, 0)))
+	}
+	return stint.Wait(max(at, int64(as.of.AsyncPeriod)-elapsed, int64(time.Microsecond)))
+}
+
+// push returns the call that sends what is unsent, and asks how the sum stands.
+// What may have been lost on its way is sent again, under its number, before
+// anything else. The shard is locked.
+func (as *accounts) push(shard *tableShard[account], a *account, key string, now int64) func(context.Context) {
+	a.asking = make(chan struct{})
+	if a.sent == 0 {
+		a.sent, a.unsent = a.unsent, 0
+		a.sequence = max(a.sequence+1, now/1000)
+	}
+	units, sequence := a.sent, a.sequence
+	return func(ctx context.Context) {
+		s := as.of.store
+		begin, end := s.names.place(key)
+		known := as.of.strict.limits[0]
+		one := []part{{form: as.of.form, begin: begin, end: end, limit: known, weight: 1}}
+		last := begin + ":pushed:" + as.of.node + ":" + known.segment + end
+		reply, err := s.ask(ctx, one, []string{last}, "n", number(sequence), number(units))
+		as.answered(shard, a, reply, err)
+	}
+}
+
+// answered takes the answer in, and wakes who waits for it.
+func (as *accounts) answered(shard *tableShard[account], a *account, reply answer, err error) {
+	shard.Lock()
+	defer shard.Unlock()
+	a.failed = uncharged(err)
+	close(a.asking)
+	a.asking = nil
+	if err != nil {
+		a.next = as.of.clock() + int64(as.of.AsyncPeriod)
+		return
+	}
+	a.known, a.sent, a.at = true, 0, as.of.clock()
+	a.remaining = reply[1+answersRemaining]
+	a.reset = int64(duration(reply[1+answersReset]))
+	a.retry = int64(duration(reply[1+answersRetry]))
+}
+
+// putBack undoes a take that was not needed, unless it has been sent.
+func (as *accounts) putBack(key string, h hold) {
+	shard := as.table.of(key)
+	shard.Lock()
+	defer shard.Unlock()
+	if a := shard.all[key]; a != nil && a.sequence == h.epoch {
+		a.unsent = max(a.unsent-h.units, 0)
+	}
+}
+
+// drop forgets what is known of a key, and what was not sent.
+func (as *accounts) drop(key string) {
+	shard := as.table.of(key)
+	shard.Lock()
+	defer shard.Unlock()
+	if a := shard.all[key]; a != nil {
+		a.known, a.unsent = false, 0
+	}
+}
+
+// renew has the sum asked for before anything else is decided.
+func (as *accounts) renew(key string) {
+	shard := as.table.of(key)
+	shard.Lock()
+	defer shard.Unlock()
+	if a := shard.all[key]; a != nil {
+		a.known = false
+	}
+}
+
+// sweep implements sweeper: what was not sent is, and what is idle forgotten.
+func (as *accounts) sweep(last bool) {
+	var calls []func(context.Context)
+	for i := range as.table.shards {
+		shard := &as.table.shards[i]
+		shard.Lock()
+		shard.closed = shard.closed || last
+		now := as.of.clock()
+		for key, a := range shard.all {
+			switch {
+			case a.asking != nil:
+			case a.unsent+a.sent > 0 && (last || now-a.at >= int64(as.of.AsyncPeriod)):
+				calls = append(calls, as.push(shard, a, key, now))
+			case a.unsent+a.sent == 0 && (last || now-a.touched >= 10*int64(as.of.AsyncPeriod)):
+				delete(shard.all, key)
+				as.of.held.Add(-1)
+			}
+		}
+		shard.Unlock()
+	}
+	within := time.Minute
+	if last {
+		within = time.Second
+	}
+	each(calls, within)
+}

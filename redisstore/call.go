@@ -1,0 +1,77 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Calls that wait for something other than an answer (a connection to be made,
+// the topology of a cluster, room in a queue) may not end when their context
+// does: that is up to the client library. While that is likely they are made
+// from a goroutine of their own, and left behind at the deadline.
+const (
+	mostDirect = 512         // calls on their way at once, beyond which a library's queue may be full
+	mostCalls  = 16384       // on their way at once, with those that were left behind
+	patience   = time.Second // for what is left behind: connections take longer than calls
+)
+
+// A callEnd is what came of a call.
+type callEnd struct {
+	value any
+	err   error
+}
+
+// guarded makes a call in front of which the breaker of its slot stands. Its
+// answer comes when ctx ends at the latest.
+func (s *Store) guarded(parent, ctx context.Context, slot uint16, call func(context.Context) (any, error)) (any, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, errors.Join(ErrNotExecuted, err)
+	}
+	b := &s.breakers[0]
+	if s.driver.Cluster() {
+		b = s.breakers.of(slot)
+	}
+	by := b.enter(s.since())
+	if by == wayClosed {
+		return nil, ErrUnavailable
+	}
+	calls := s.calls.Add(1)
+	if calls > mostCalls {
+		s.calls.Add(-1)
+		b.leave(s.since(), by, healthUnknown)
+		return nil, ErrUnavailable
+	}
+	var r callEnd
+	if calls <= mostDirect && !b.trouble.Load() {
+		r.value, r.err = call(ctx)
+		s.calls.Add(-1)
+	} else {
+		r = s.patiently(ctx, call)
+	}
+	r.err = classify(r.err)
+	b.leave(s.since(), by, says(parent, r.err))
+	return r.value, r.err
+}
+
+// patiently makes a call that goes on for a while when its caller is gone, so
+// that what it waits for is there for the next.
+func (s *Store) patiently(ctx context.Context, call func(context.Context) (any, error)) callEnd {
+	done := make(chan callEnd, 1)
+	go func() {
+		longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(patience, s.timeout))
+		defer cancel()
+		defer s.calls.Add(-1)
+		value, err := call(longer)
+		done <- callEnd{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r
+	case <-ctx.Done():
+		return callEnd{err: ctx.Err()}
+	}
+}
+
+// since is the store's monotonic clock.
+func (s *Store) since() time.Duration { return time.Since(s.born) }

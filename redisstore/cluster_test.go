@@ -1,0 +1,179 @@
+package redisstore_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/internal/redistest"
+)
+
+// TestCluster runs on three masters with a replica each: layers of several
+// slots, then slots that move and a master that is killed, under load.
+func TestCluster(t *testing.T) {
+	c := redistest.StartCluster(t, 3, 1)
+	t.Run("Layers", func(t *testing.T) { testLayersAcrossSlots(t, c) })
+	t.Run("Reshard", func(t *testing.T) { testReshard(t, c) })
+	t.Run("Failover", func(t *testing.T) { testClusterFailover(t, c) })
+}
+
+// spread are keys in slots all over a cluster.
+func spread() (keys []string) {
+	for i := range 48 {
+		keys = append(keys, fmt.Sprint("key ", i))
+	}
+	return keys
+}
+
+func testLayersAcrossSlots(t *testing.T, c *redistest.Cluster) {
+	store := open(t, c.URL(), redisstore.Options{})
+	defer store.Close()
+	layers := func(texts ...string) (all []stint.Layer) {
+		for i, text := range texts {
+			key := fmt.Sprint("key ", i)
+			all = append(all, stint.Layer{Bound: bind(t, store, text), Key: key, Answers: make([]stint.Decision, 1)})
+		}
+		return all
+	}
+	// The same through one server, where all is one call, is what is right.
+	single := open(t, redistest.Start(t).URL(), redisstore.Options{})
+	defer single.Close()
+	twin := func(all []stint.Layer) (out []stint.Layer) {
+		for _, l := range all {
+			b, err := single.Bind(l.Bound.Limits()...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.Bound, l.Answers = b, make([]stint.Decision, 1)
+			out = append(out, l)
+		}
+		return out
+	}
+	ours := layers("20/1000h burst 20", "7/1000h burst 7", "9/1000h fixed_window", "12/1000h sliding_log", "30/1000h sliding_counter", "25/1000h sliding_buckets")
+	theirs := twin(ours)
+	same := func(what string, got, want stint.Decision, failed ...error) {
+		t.Helper()
+		if err := errors.Join(failed...); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if got.Allowed != want.Allowed || got.Taken != want.Taken || got.Limit != want.Limit || got.Remaining != want.Remaining || got.Denied != want.Denied ||
+			(got.RetryAfter == 0) != (want.RetryAfter == 0) {
+			t.Errorf("%s:\n got %+v\nwant %+v", what, got, want)
+		}
+		for i := range ours {
+			a, b := ours[i].Answers[0], theirs[i].Answers[0]
+			if a.Allowed != b.Allowed || a.Taken != b.Taken || a.Remaining != b.Remaining {
+				t.Errorf("%s, layer %d:\n got %+v\nwant %+v", what, i, a, b)
+			}
+		}
+	}
+	for _, cost := range []int64{3, 5, 4, 0, 1, 2} { // the second and last are denied by the second layer, and leave nothing behind
+		got, err := store.Decide(ctx, stint.OpTake, ours, cost)
+		want, failed := single.Decide(ctx, stint.OpTake, theirs, cost)
+		same(fmt.Sprint("take ", cost), got, want, err, failed)
+	}
+	for _, op := range []stint.Op{stint.OpPeek, stint.OpTakeUpTo} {
+		got, err := store.Decide(ctx, op, ours, 1)
+		want, failed := single.Decide(ctx, op, theirs, 1)
+		same(fmt.Sprint("op ", op), got, want, err, failed)
+	}
+	got, err := store.Refund(ctx, ours, 4)
+	want, failed := single.Refund(ctx, theirs, 4)
+	same("refund", got, want, err, failed)
+	got, token, err := store.Reserve(ctx, ours, 2, time.Hour)
+	want, other, failed := single.Reserve(ctx, theirs, 2, time.Hour)
+	same("reserve", got, want, err, failed)
+	for range 2 {
+		got, err = store.Settle(ctx, token, 1)
+		want, failed = single.Settle(ctx, other, 1)
+		if got.Remaining != want.Remaining || err != nil || failed != nil {
+			t.Errorf("settle: %+v, %v; want %+v, %v", got, err, want, failed)
+		}
+	}
+	got, err = store.Decide(ctx, stint.OpTakeUpTo, ours, 100)
+	want, failed = single.Decide(ctx, stint.OpTakeUpTo, theirs, 100)
+	same("take up to 100", got, want, err, failed)
+	if err := store.Reset(ctx, ours); err != nil {
+		t.Error(err)
+	}
+	if d, err := store.Decide(ctx, stint.OpPeek, ours, 1); err != nil || d.Remaining != 7 {
+		t.Errorf("after the reset: %+v, %v", d, err)
+	}
+	if _, err := store.Decide(ctx, stint.OpTake, layers("9/1h", "9/1h fixed_window count_denied"), 1); !errors.Is(err, stint.ErrLayers) {
+		t.Errorf("count_denied across slots: %v", err)
+	}
+	tagged := open(t, c.URL(), redisstore.Options{Tag: func(string) string { return "one" }})
+	defer tagged.Close()
+	if d, err := tagged.Decide(ctx, stint.OpTake, []stint.Layer{{Bound: bind(t, tagged, "9/1h"), Key: "a"}, {Bound: bind(t, tagged, "9/1h fixed_window count_denied"), Key: "b"}}, 1); err != nil || !d.Allowed {
+		t.Errorf("under one tag: %+v, %v", d, err)
+	}
+}
+
+// testReshard moves slots from one master to another while calls are on their
+// way: nothing is lost, and nothing counts twice.
+func testReshard(t *testing.T, c *redistest.Cluster) {
+	r := newTrial(t, redisstore.Options{URL: c.URL(), Timeout: 250 * time.Millisecond}, spread()...)
+	masters := c.Masters(t)
+	if len(masters) != 3 {
+		t.Fatalf("%d masters", len(masters))
+	}
+	stop := r.load()
+	before := r.calls.Load()
+	c.Reshard(t, masters[0], masters[1], 1500)
+	c.Reshard(t, masters[1], masters[2], 1500)
+	stop()
+	if n := r.calls.Load() - before; n < 500 {
+		t.Errorf("only %d calls while slots moved", n)
+	}
+	r.recovered()
+	r.judge(false)
+}
+
+// testClusterFailover kills a master. What was not yet at its replica is
+// forgotten; all else is as with any failure, and the other masters go on.
+func testClusterFailover(t *testing.T, c *redistest.Cluster) {
+	r := newTrial(t, redisstore.Options{URL: c.URL()}, spread()...)
+	dead := c.Masters(t)[0]
+	stop := r.load()
+	dead.Kill()
+	killed, answered := time.Now(), r.witness.answered.Load()
+	for len(c.Masters(t)) < 3 {
+		if time.Since(killed) > 30*time.Second {
+			t.Fatal("the cluster elects nobody")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	elected := time.Since(killed)
+	if n := r.witness.answered.Load() - answered; n < 200 {
+		t.Errorf("the other masters answered %d times: one that fails stops them all", n)
+	}
+	stop()
+	t.Logf("a replica was master after %v", elected)
+	r.recovered()
+	r.judge(true)
+}
+
+// TestSentinel kills the master of a Sentinel set under load, and then starts it
+// again as what it is by then, a replica.
+func TestSentinel(t *testing.T) {
+	s := redistest.StartSentinels(t)
+	r := newTrial(t, redisstore.Options{URL: s.URL()})
+	stop := r.load()
+	s.Data[0].Kill()
+	for killed := time.Now(); !strings.HasPrefix(s.Data[1].CLI(t, "role"), "master"); time.Sleep(10 * time.Millisecond) {
+		if time.Since(killed) > 30*time.Second {
+			t.Fatal("the Sentinels elect nobody")
+		}
+	}
+	stop()
+	r.recovered()
+	r.judge(true)
+	s.Data[0].Restart(t)
+	r.during(500*time.Millisecond, 100)
+	r.recovered()
+	r.judge(true)
+}

@@ -1,0 +1,177 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/internal/redistest"
+)
+
+// calls returns how many scripts the server has been asked to run.
+func calls(t testing.TB, s *redistest.Server) int64 {
+	t.Helper()
+	info, err := do(t, client(t, s.Addr), "INFO", "commandstats").ToString()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n int64
+	for _, name := range []string{"cmdstat_evalsha:calls=", "cmdstat_eval:calls="} {
+		n += statistic(info, name)
+	}
+	return n
+}
+
+// TestDenialCacheExact compares a store that keeps denials with one that asks
+// each time, over the same random requests: verdicts and waits are the same. A
+// bucket's cached answer is the whole of the server's, but for a microsecond and
+// a unit where its unit takes no whole microseconds.
+func TestDenialCacheExact(t *testing.T) {
+	server := redistest.Start(t)
+	for _, text := range []string{"5/1s", "7/1m burst 20", "10/1s leaky_queue", "5/1s fixed_window"} {
+		t.Run(text, func(t *testing.T) {
+			clock, rnd := newVirtual(), rand.New(rand.NewPCG(7, 7))
+			cached := open(t, server.URL(), redisstore.Options{Now: clock.now})
+			asked := open(t, server.URL(), redisstore.Options{Now: clock.now, Modes: redisstore.Modes{DenialCache: -1}})
+			defer cached.Close()
+			defer asked.Close()
+			a, b := bindIn(t, cached, redisstore.Strict, text), bindIn(t, asked, redisstore.Strict, text)
+			before, denied := calls(t, server), int64(0)
+			const n = 3000
+			for i := range n {
+				cost := rnd.Int64N(4)
+				if rnd.IntN(20) == 0 {
+					cost = 100
+				}
+				clock.add(time.Duration(rnd.Int64N(int64(100 * time.Millisecond))))
+				key := fmt.Sprint(rnd.IntN(2))
+				got, want := take(t, a, key, cost), take(t, b, key, cost)
+				if !want.Allowed {
+					denied++
+				}
+				if text == "5/1s fixed_window" || !want.Allowed {
+					got.Remaining, want.Remaining = near(got.Remaining, want.Remaining, 1)
+					got.ResetAfter, want.ResetAfter = near(got.ResetAfter, want.ResetAfter, time.Microsecond)
+					got.RetryAfter, want.RetryAfter = near(got.RetryAfter, want.RetryAfter, stint.Wait(time.Microsecond))
+				}
+				if got != want {
+					t.Fatalf("request %d for %d:\n%+v cached\n%+v asked", i, cost, got, want)
+				}
+			}
+			if spared := 2*n - (calls(t, server) - before); spared < denied/4 || denied == 0 {
+				t.Errorf("of %d denials %d were answered here", denied, spared)
+			}
+		})
+	}
+}
+
+// near makes two numbers the same if they are no further apart than that.
+func near[T ~int64](a, b, most T) (T, T) {
+	if a-b <= most && b-a <= most {
+		return b, b
+	}
+	return a, b
+}
+
+// TestDenialCacheFlood floods an exhausted key: the server is asked once in
+// Modes.DenialCache, and what is cheaper is asked by itself.
+func TestDenialCacheFlood(t *testing.T) {
+	server := redistest.Start(t)
+	for _, text := range []string{"5/1h", "5/1h sliding_log", "5/1h sliding_counter", "5/1h sliding_buckets", "5/1h token_bucket_interval"} {
+		clock := newVirtual()
+		s := open(t, server.URL(), redisstore.Options{Now: clock.now})
+		limit := bindIn(t, s, redisstore.Strict, text)
+		take(t, limit, "k", 3)
+		before := calls(t, server)
+		for range 1000 {
+			if d := take(t, limit, "k", 3); d.Allowed {
+				t.Fatalf("%s: %+v", text, d)
+			}
+			clock.add(10 * time.Millisecond)
+		}
+		if n := calls(t, server) - before; n > 11 || n < 9 {
+			t.Errorf("%s: %d calls for ten seconds of denials", text, n)
+		}
+		if d := take(t, limit, "k", 2); !d.Allowed {
+			t.Errorf("%s: a cheaper cost: %+v", text, d)
+		}
+		if d := take(t, limit, "k", 1); d.Allowed {
+			t.Errorf("%s: %+v", text, d)
+		}
+		s.Close()
+	}
+}
+
+// TestDenialCacheDropped gives back in every way there is here, and denies what
+// would have passed nowhere.
+func TestDenialCacheDropped(t *testing.T) {
+	server := redistest.Start(t)
+	clock := newVirtual()
+	s := nodes(t, server.URL(), 1, redisstore.Options{Now: clock.now})[0]
+	view := s.Mode(redisstore.Strict)
+	limit := bindIn(t, s, redisstore.Strict, "5/1h")
+	layers := []stint.Layer{{Bound: limit, Key: "k"}}
+	full := func() {
+		t.Helper()
+		for take(t, limit, "k", 1).Allowed {
+		}
+		if take(t, limit, "k", 1).Allowed {
+			t.Fatal("not full")
+		}
+	}
+	full()
+	if err := view.Reset(ctx, layers); err != nil || !take(t, limit, "k", 1).Allowed {
+		t.Error("denied after a reset", err)
+	}
+	full()
+	if _, err := view.Refund(ctx, layers, 1); err != nil || !take(t, limit, "k", 1).Allowed {
+		t.Error("denied after a refund", err)
+	}
+	if err := view.Reset(ctx, layers); err != nil {
+		t.Fatal(err)
+	}
+	_, token, err := view.Reserve(ctx, layers, 1, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	full()
+	if _, err := view.Settle(ctx, token, 0); err != nil || !take(t, limit, "k", 1).Allowed {
+		t.Error("denied after a reservation was cancelled", err)
+	}
+	full()
+	name := limit.Limits()[0].Name()
+	more, err := view.Bind(stint.New(1000, time.Hour).WithName(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock.add(time.Microsecond)
+	if d := take(t, more, "k", 1); !d.Allowed {
+		// what was used is kept as time until full: one drain of the new limit
+		clock.add(time.Duration(d.RetryAfter))
+	}
+	if !take(t, more, "k", 1).Allowed || take(t, limit, "k", 1).Limit != 1000 {
+		t.Error("the limit that was is still answered")
+	}
+	denies := bindIn(t, s, redisstore.Strict, "5/1h fixed_window count_denied")
+	take(t, denies, "k", 5)
+	before := calls(t, server)
+	for range 10 {
+		take(t, denies, "k", 1)
+	}
+	if n := calls(t, server) - before; n != 10 {
+		t.Errorf("%d of 10 denials that count were counted", n)
+	}
+}
+
+// statistic returns the number behind a name in what INFO says, 0 if it is not
+// there.
+func statistic(info, name string) (n int64) {
+	if _, rest, ok := strings.Cut(info, name); ok {
+		_, _ = fmt.Sscan(rest[:strings.IndexAny(rest, ",\r\n\\")], &n)
+	}
+	return n
+}

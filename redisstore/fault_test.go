@@ -1,0 +1,486 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/fallback"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/internal/redistest"
+)
+
+// A witness stands between the fallback and the store, and counts what comes of
+// the calls for one key.
+type witness struct {
+	stint.Store
+	answered, ambiguous, refused, others atomic.Int64
+}
+
+type witnessed struct {
+	stint.Bound
+	by *witness
+}
+
+func (w *witness) Bind(limits ...stint.Limit) (stint.Bound, error) {
+	b, err := w.Store.Bind(limits...)
+	return &witnessed{b, w}, err
+}
+
+func (b *witnessed) Decide(ctx context.Context, op stint.Op, key string, cost int64) (stint.Decision, error) {
+	d, err := b.Bound.Decide(ctx, op, key, cost)
+	switch {
+	case err == nil:
+		b.by.answered.Add(1)
+	case errors.Is(err, stint.ErrAmbiguous):
+		b.by.ambiguous.Add(1)
+	case errors.Is(err, redisstore.ErrNotExecuted):
+		b.by.refused.Add(1)
+	default:
+		b.by.others.Add(1)
+	}
+	return d, err
+}
+
+func (w *witness) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.Token, error) {
+	layers = slices.Clone(layers)
+	for i := range layers {
+		layers[i].Bound = layers[i].Bound.(*witnessed).Bound
+	}
+	return w.Store.Reserve(ctx, layers, cost, ttl)
+}
+
+// A trial is a store that falls back, in front of a server that suffers.
+type trial struct {
+	testing.TB
+	witness *witness
+	front   *fallback.Store
+	wide    *stint.Limiter // never exhausted: each call is one charge
+	narrow  *stint.Limiter // of 200
+	counted stint.Bound    // the wide one, in the store itself
+	keys    []string
+
+	calls, passed, narrowly atomic.Int64
+	slowest, slow           atomic.Int64 // ns, and how many took more than 1 ms
+	goroutines              int
+}
+
+const narrow = 200
+
+// newTrial makes one on a store with the default deadline. Charges of minutes
+// ago still count, so that they can be counted.
+func newTrial(t testing.TB, o redisstore.Options, keys ...string) *trial {
+	t.Helper()
+	o.Prefix = "trial"
+	store, err := redisstore.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &trial{TB: t, witness: &witness{Store: store}, keys: append(keys, "a")}
+	r.front = fallback.New(r.witness, fallback.Options{Local: memstore.New(memstore.Options{Now: o.Now})})
+	t.Cleanup(func() { r.front.Close() })
+	for limiter, text := range map[**stint.Limiter]string{&r.wide: "1000000/100000h", &r.narrow: fmt.Sprint(narrow, "/10000h")} {
+		l, err := stint.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if *limiter, err = stint.NewLimiter(r.front, l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r.counted, err = store.Bind(r.wide.Limits()...); err != nil {
+		t.Fatal(err)
+	}
+	r.take(100)
+	return r
+}
+
+// take asks so often for a unit of each, one call after the other.
+func (r *trial) take(n int) {
+	for range n {
+		key := r.keys[rand.IntN(len(r.keys))]
+		for _, l := range []*stint.Limiter{r.wide, r.narrow} {
+			begun := time.Now()
+			d, err := l.Take(ctx, key, 1)
+			took := int64(time.Since(begun))
+			if took > int64(time.Millisecond) {
+				r.slow.Add(1)
+			}
+			for most := r.slowest.Load(); took > most && !r.slowest.CompareAndSwap(most, took); most = r.slowest.Load() {
+			}
+			if err != nil {
+				r.Errorf("a call without an answer: %v", err)
+			}
+			if l == r.narrow {
+				r.narrowly.Add(d.Taken)
+				continue
+			}
+			r.calls.Add(1)
+			r.passed.Add(d.Taken)
+		}
+	}
+}
+
+// load asks from eight goroutines until told to stop.
+func (r *trial) load() (stop func()) {
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				case <-time.After(time.Millisecond): // what a caller does besides
+					r.take(1)
+				}
+			}
+		})
+	}
+	stop = sync.OnceFunc(func() { close(done); wg.Wait() })
+	r.Cleanup(stop) // also of a test that fails
+	return stop
+}
+
+// during loads while the fault lasts, and fails if that was too little.
+func (r *trial) during(lasts time.Duration, least int64) {
+	before, base := r.calls.Load(), runtime.NumGoroutine()
+	stop := r.load()
+	for end := time.Now().Add(lasts); time.Now().Before(end) || r.calls.Load()-before < least; time.Sleep(10 * time.Millisecond) {
+		r.goroutines = max(r.goroutines, runtime.NumGoroutine()-base)
+		if time.Since(end) > 20*time.Second {
+			stop()
+			r.Fatalf("only %d calls in %v: at least %d are wanted", r.calls.Load()-before, lasts, least)
+		}
+	}
+	stop()
+}
+
+// recovered waits until the server answers for every key again and nothing is
+// owed.
+func (r *trial) recovered() {
+	begun := time.Now()
+	back := time.Duration(0)
+	for ; ; time.Sleep(5 * time.Millisecond) {
+		before := r.witness.answered.Load()
+		for _, key := range r.keys {
+			d, err := r.wide.Take(ctx, key, 1)
+			if err != nil {
+				r.Errorf("a call without an answer: %v", err)
+			}
+			r.calls.Add(1)
+			r.passed.Add(d.Taken)
+		}
+		if back == 0 && r.witness.answered.Load()-before == int64(len(r.keys)) {
+			back = time.Since(begun)
+		}
+		if st := r.front.Stats(); back > 0 && st.Owing == 0 && !st.Degraded {
+			break
+		}
+		if time.Since(begun) > 30*time.Second {
+			r.Fatalf("not recovered: %+v", r.front.Stats())
+		}
+	}
+	st := r.front.Stats()
+	r.Logf("%d calls, the slowest %v, %d above 1 ms; answered by Redis %d, ambiguous %d, refused %d, others %d; posted %d; %d goroutines more; back after %v",
+		r.calls.Load(), time.Duration(r.slowest.Load()), r.slow.Load(), r.witness.answered.Load(), r.witness.ambiguous.Load(),
+		r.witness.refused.Load(), r.witness.others.Load(), st.Posted, r.goroutines, back)
+}
+
+// used is what the server has counted under the wide limit.
+func (r *trial) used() (sum int64) {
+	for _, key := range r.keys {
+		for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+			d, err := r.counted.Decide(ctx, stint.OpPeek, key, 1)
+			if err == nil {
+				sum += d.Limit - d.Remaining
+				break
+			}
+			if time.Now().After(end) {
+				r.Fatalf("the server does not say what it counted: %v", err)
+			}
+		}
+	}
+	return sum
+}
+
+// judge holds the trial to what is promised. Lossy is for a server that forgot.
+func (r *trial) judge(lossy bool) {
+	r.Helper()
+	if slowest := time.Duration(r.slowest.Load()); slowest > 2*time.Second { // of 25 ms, and what else runs here
+		r.Errorf("a call took %v", slowest)
+	}
+	if r.goroutines > 100 {
+		r.Errorf("%d goroutines more than before", r.goroutines)
+	}
+	time.Sleep(50 * time.Millisecond) // what was given up may still arrive
+	used, passed, ambiguous := r.used(), r.passed.Load(), r.witness.ambiguous.Load()
+	if used > passed || !lossy && used < passed-ambiguous {
+		r.Errorf("%d units passed, %d calls were ambiguous, and the server has counted %d: want at most one charge a call, and none lost", passed, ambiguous, used)
+	}
+	most := int64(2*narrow + 1) // the server's envelope and the local one
+	if lossy {
+		most += narrow
+	}
+	if n := r.narrowly.Load(); n > most*int64(len(r.keys)) {
+		r.Errorf("%d units of %d a key passed, at most %d may", n, narrow, most)
+	} else if len(r.keys) == 1 && n < narrow {
+		r.Errorf("%d units of %d passed: that was no trial", n, narrow)
+	}
+}
+
+// lasting is how long a fault lasts: of three seconds, in a soak, five minutes.
+func lasting(d time.Duration) time.Duration {
+	if os.Getenv("STINT_SOAK") != "" {
+		return 100 * d
+	}
+	return d
+}
+
+// TestFaults makes a server or the way to it suffer, under load. Whatever it is:
+// each call is answered, in time; the server counts each at most once, and those
+// that passed without it afterwards; no more passes than is said; and soon after,
+// Redis answers again.
+func TestFaults(t *testing.T) {
+	type on struct {
+		s *redistest.Server
+		p *redistest.Proxy
+	}
+	set := func(f redistest.Fault) func(testing.TB, on) { return func(_ testing.TB, o on) { o.p.Set(f) } }
+	cli := func(args ...string) func(testing.TB, on) { return func(t testing.TB, o on) { o.s.CLI(t, args...) } }
+	signal := func(s syscall.Signal) func(testing.TB, on) { return func(t testing.TB, o on) { o.s.Signal(t, s) } }
+	well := set(redistest.Fault{})
+	half := 500 * time.Millisecond
+	for _, f := range []struct {
+		name       string
+		begin, end func(testing.TB, on)
+		lasts      time.Duration
+		lossy      bool
+	}{
+		{"kill and restart empty", func(_ testing.TB, o on) { o.s.Kill() }, func(t testing.TB, o on) { o.s.Restart(t) }, half, true},
+		{"stall", signal(syscall.SIGSTOP), signal(syscall.SIGCONT), lasting(3 * time.Second), false},
+		{"stall on the way", set(redistest.Fault{Stall: true}), well, 1500 * time.Millisecond, false},
+		{"connections refused", func(_ testing.TB, o on) { o.p.Set(redistest.Fault{Refuse: true}); o.p.Reset() }, well, half, false},
+		{"replies cut", set(redistest.Fault{CutEvery: 5}), well, half, false},
+		{"10 ms", set(redistest.Fault{Delay: 10 * time.Millisecond}), well, half, false},
+		{"100 ms", set(redistest.Fault{Delay: 100 * time.Millisecond}), well, half, false},
+		{"5 s", set(redistest.Fault{Delay: 5 * time.Second}), well, half, false},
+		{"full", cli("config", "set", "maxmemory", "1"), cli("config", "set", "maxmemory", "0"), half, false},
+		{"a replica", cli("replicaof", "127.0.0.1", "1"), cli("replicaof", "no", "one"), half, false},
+		{"scripts gone", cli("script", "flush"), well, half, false},
+		{"writers paused", cli("client", "pause", fmt.Sprint(half.Milliseconds()), "write"), well, half, false},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			s := redistest.Start(t)
+			o := on{s, redistest.NewProxy(t, s.Addr)}
+			r := newTrial(t, redisstore.Options{URL: o.p.URL()})
+			f.begin(t, o)
+			r.during(f.lasts, 200)
+			f.end(t, o)
+			r.recovered()
+			r.judge(f.lossy)
+			if f.name == "replies cut" && o.p.Cuts() < 10 {
+				t.Errorf("only %d replies were cut", o.p.Cuts())
+			}
+		})
+	}
+}
+
+// TestFaultResets resets all connections again and again while calls are on
+// their way.
+func TestFaultResets(t *testing.T) {
+	s := redistest.Start(t)
+	p := redistest.NewProxy(t, s.Addr)
+	r := newTrial(t, redisstore.Options{URL: p.URL()})
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	resets := 0
+	wg.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(30 * time.Millisecond):
+				p.Reset()
+				resets++
+			}
+		}
+	})
+	r.during(lasting(time.Second), 200)
+	close(done)
+	wg.Wait()
+	r.recovered()
+	r.judge(false)
+	if resets < 10 || r.witness.answered.Load() < 200 {
+		t.Errorf("%d resets and %d answers: that was no trial", resets, r.witness.answered.Load())
+	}
+}
+
+// TestFaultClock steps the server's clock, which here is the option's, back and
+// forth: calls are answered, by Redis, a step back mints nothing, and none locks
+// a key out for longer than its drain.
+func TestFaultClock(t *testing.T) {
+	s := redistest.Start(t)
+	var now atomic.Int64
+	now.Store(1_900_000_000e9)
+	store := open(t, s.URL(), redisstore.Options{Now: now.Load})
+	defer store.Close()
+	limit := bind(t, store, "10/10s")
+	passed := int64(0)
+	for i, step := range []time.Duration{0, -time.Hour, -24 * time.Hour, time.Second, -time.Minute} {
+		now.Add(int64(step))
+		for range 20 {
+			passed += take(t, limit, "a", 1).Taken
+		}
+		if i == 0 && passed != 10 {
+			t.Fatalf("%d of 10 passed", passed)
+		}
+	}
+	// Two steps are larger than a drain and its greatest debt, and may cost a
+	// burst each; the second forth is a unit.
+	if passed > 10+2*10+1 {
+		t.Errorf("%d passed: steps of the clock mint", passed)
+	}
+	now.Add(int64(20 * time.Second))
+	if d := take(t, limit, "a", 1); !d.Allowed {
+		t.Errorf("still locked out two drains later: %+v", d)
+	}
+}
+
+// TestFaultFlood floods a server that has a bound, and evicts nothing, with new
+// keys: the calls are answered, and a key that was exhausted before stays so.
+func TestFaultFlood(t *testing.T) {
+	s := redistest.Start(t)
+	r := newTrial(t, redisstore.Options{URL: s.URL(), Timeout: time.Second})
+	r.take(narrow) // the narrow one is exhausted
+	if n := r.narrowly.Load(); n != narrow {
+		t.Fatalf("%d of %d passed", n, narrow)
+	}
+	info := s.CLI(t, "info", "memory")
+	_, rest, _ := strings.Cut(info, "used_memory:")
+	var bytes int64
+	fmt.Sscan(rest, &bytes)
+	s.CLI(t, "config", "set", "maxmemory", fmt.Sprint(bytes+1<<20))
+	const each, callers = 4000, 8
+	var answered, free atomic.Int64
+	var wg sync.WaitGroup
+	for c := range callers {
+		wg.Go(func() {
+			for i := range each {
+				if _, err := r.wide.Take(ctx, fmt.Sprint("flood ", c, " ", i), 1); err != nil {
+					t.Error(err)
+				}
+				answered.Add(1)
+				if i%100 == 0 {
+					d, err := r.narrow.Take(ctx, "a", 1)
+					if err != nil {
+						t.Error(err)
+					}
+					free.Add(d.Taken)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if r.witness.refused.Load() == 0 {
+		t.Error("the server was never full: that was no flood")
+	}
+	if answered.Load() != each*callers || free.Load() != 0 {
+		t.Errorf("%d answers, and %d units for a key that was exhausted", answered.Load(), free.Load())
+	}
+}
+
+// TestManyCallersOfAStall has more callers at once than a client library has
+// room for, on a server that does not answer: each is told in time, and none
+// leaves anything behind.
+func TestManyCallersOfAStall(t *testing.T) {
+	s := redistest.Start(t)
+	store := open(t, s.URL(), redisstore.Options{Timeout: 50 * time.Millisecond})
+	defer store.Close()
+	limit := bind(t, store, "1000000/1000h")
+	for range 50 {
+		if _, err := limit.Decide(ctx, stint.OpTake, "a", 1); err == nil {
+			break
+		}
+	}
+	base := runtime.NumGoroutine()
+	s.Signal(t, syscall.SIGSTOP)
+	const callers = 8000
+	var ambiguous, unavailable atomic.Int64
+	var wg sync.WaitGroup
+	begun := time.Now()
+	for range callers {
+		wg.Go(func() {
+			_, err := limit.Decide(ctx, stint.OpTake, "a", 1)
+			switch {
+			case errors.Is(err, redisstore.ErrUnavailable) && errors.Is(err, redisstore.ErrNotExecuted):
+				unavailable.Add(1)
+			case errors.Is(err, redisstore.ErrAmbiguous):
+				ambiguous.Add(1)
+			default:
+				t.Errorf("a server that stalls: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	took := time.Since(begun)
+	_, err := limit.Decide(ctx, stint.OpTake, "a", 1)
+	s.Signal(t, syscall.SIGCONT)
+	if took > 10*time.Second || !errors.Is(err, redisstore.ErrNotExecuted) && !errors.Is(err, redisstore.ErrAmbiguous) {
+		t.Errorf("%d callers took %v, and the next was told %v", callers, took, err)
+	}
+	t.Logf("%d callers in %v: %d ambiguous, %d refused", callers, took, ambiguous.Load(), unavailable.Load())
+	for end := time.Now().Add(20 * time.Second); runtime.NumGoroutine() > base+20; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), base)
+		}
+	}
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		d, err := limit.Decide(ctx, stint.OpPeek, "a", 1)
+		if err == nil {
+			if used := d.Limit - d.Remaining; used > ambiguous.Load()+3 {
+				t.Errorf("%d charges of %d calls that may have charged", used, ambiguous.Load())
+			}
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestBoot starts before its server, and is told of a wrong password at once.
+func TestBoot(t *testing.T) {
+	s := redistest.Start(t)
+	s.Kill()
+	r := newTrial(t, redisstore.Options{URL: s.URL()}) // answers 200 calls
+	if r.witness.answered.Load() > 0 {
+		t.Error("answers from a server that is not there")
+	}
+	r.take(100)
+	s.Restart(t)
+	r.recovered()
+	r.judge(false)
+	locked := redistest.Start(t, "--requirepass", "right")
+	for password, want := range map[string]error{"right": nil, "wrong": redisstore.ErrConfiguration} {
+		store, err := redisstore.New(redisstore.Options{URL: "redis://:" + password + "@" + locked.Addr})
+		if !errors.Is(err, want) || want == nil && err != nil || err != nil && strings.Contains(err.Error(), password+"@") {
+			t.Errorf("password %q: %v, want %v", password, err, want)
+		}
+		if store != nil {
+			store.Close()
+		}
+	}
+}

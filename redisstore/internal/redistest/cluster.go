@@ -1,0 +1,155 @@
+package redistest
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A Cluster is nodes of a test: masters, then replicas.
+type Cluster struct{ Nodes []*Server }
+
+// StartCluster starts a cluster of masters, each with so many replicas, and
+// waits until every node says that it is well.
+func StartCluster(t testing.TB, masters, replicas int) *Cluster {
+	t.Helper()
+	c := &Cluster{}
+	create := []string{"--cluster", "create"}
+	for range masters * (1 + replicas) {
+		_, bus, _ := net.SplitHostPort(freeAddr(t))
+		s := Start(t, "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "1000",
+			"--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0", "--cluster-port", bus)
+		c.Nodes = append(c.Nodes, s)
+		create = append(create, s.Addr)
+	}
+	CLI(t, append(create, "--cluster-replicas", strconv.Itoa(replicas), "--cluster-yes")...)
+	eventually(t, 30*time.Second, "the cluster is not well", func() bool {
+		for _, s := range c.Nodes {
+			info := s.CLI(t, "cluster", "info")
+			if !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, fmt.Sprint("cluster_known_nodes:", len(c.Nodes))) {
+				return false
+			}
+		}
+		return true
+	})
+	for _, s := range c.Nodes { // replication is up as well
+		eventually(t, 30*time.Second, "a replica is not linked", func() bool {
+			role := s.CLI(t, "role")
+			return !strings.HasPrefix(role, "slave") || strings.Contains(role, "connected")
+		})
+	}
+	return c
+}
+
+// URL returns the address of every node as a URL.
+func (c *Cluster) URL() string {
+	url := c.Nodes[0].URL()
+	for i, s := range c.Nodes[1:] {
+		url += map[bool]string{true: "?", false: "&"}[i == 0] + "addr=" + s.Addr
+	}
+	return url
+}
+
+// Masters returns the nodes that are masters now, of those that answer.
+func (c *Cluster) Masters(t testing.TB) (all []*Server) {
+	t.Helper()
+	for _, s := range c.Nodes {
+		if s.Alive() && strings.HasPrefix(s.CLI(t, "role"), "master") && strings.Contains(s.CLI(t, "cluster", "nodes"), "myself,master") {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// Sentinels is a master with replicas, and Sentinels that watch them.
+type Sentinels struct {
+	Data      []*Server // the first is the master
+	Sentinels []*Server
+}
+
+// Reshard moves slots from a master to another, once the nodes agree about who
+// has what.
+func (c *Cluster) Reshard(t testing.TB, from, to *Server, slots int) {
+	t.Helper()
+	eventually(t, 30*time.Second, "the nodes do not agree", func() bool {
+		return exec.Command("redis-cli", "--cluster", "check", c.Nodes[0].Addr).Run() == nil
+	})
+	id := func(s *Server) string { return strings.TrimSpace(s.CLI(t, "cluster", "myid")) }
+	CLI(t, "--cluster", "reshard", from.Addr, "--cluster-from", id(from), "--cluster-to", id(to), "--cluster-slots", strconv.Itoa(slots), "--cluster-yes")
+}
+
+// StartSentinels starts a master called stint with a replica, and three
+// Sentinels that take half a second to give it up.
+func StartSentinels(t testing.TB) *Sentinels {
+	t.Helper()
+	s := &Sentinels{Data: []*Server{Start(t)}}
+	host, port, _ := net.SplitHostPort(s.Data[0].Addr)
+	s.Data = append(s.Data, Start(t, "--replicaof", host+" "+port, "--repl-diskless-sync-delay", "0"))
+	eventually(t, 30*time.Second, "the replica is not linked", func() bool {
+		return strings.Contains(s.Data[1].CLI(t, "info", "replication"), "master_link_status:up")
+	})
+	for range 3 {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "sentinel.conf")
+		text := fmt.Sprintf("bind 127.0.0.1\ndir %s\nsentinel monitor stint %s %s 2\nsentinel down-after-milliseconds stint 500\nsentinel failover-timeout stint 2000\n", dir, host, port)
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		s.Sentinels = append(s.Sentinels, start(t, dir, []string{file, "--sentinel"}))
+	}
+	for _, one := range s.Sentinels {
+		eventually(t, 30*time.Second, "the Sentinels do not agree", func() bool {
+			state := one.CLI(t, "sentinel", "master", "stint")
+			return strings.Contains(one.CLI(t, "sentinel", "ckquorum", "stint"), "OK 3") && strings.Contains(state, "num-slaves\n1\n")
+		})
+	}
+	return s
+}
+
+// URL returns the address of the Sentinels as a URL.
+func (s *Sentinels) URL() string {
+	return s.Sentinels[0].URL() + "?master_set=stint&addr=" + s.Sentinels[1].Addr + "&addr=" + s.Sentinels[2].Addr
+}
+
+// Alive reports whether the process is there.
+func (s *Server) Alive() bool {
+	select {
+	case <-s.gone:
+		return false
+	default:
+		return true
+	}
+}
+
+// CLI asks the server with redis-cli, and returns what it prints.
+func (s *Server) CLI(t testing.TB, args ...string) string {
+	t.Helper()
+	host, port, _ := net.SplitHostPort(s.Addr)
+	return CLI(t, append([]string{"-h", host, "-p", port}, args...)...)
+}
+
+// CLI runs redis-cli. Its failure is the test's.
+func CLI(t testing.TB, args ...string) string {
+	t.Helper()
+	out, err := exec.Command("redis-cli", args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("redis-cli %v: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+// eventually waits for something that takes as long as it takes, up to a bound.
+func eventually(t testing.TB, most time.Duration, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(most); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("after %v: %s", most, what)
+		}
+	}
+}

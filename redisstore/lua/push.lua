@@ -1,0 +1,36 @@
+-- A push of the async mode: charges what a node has let through by itself, room
+-- or not, once for each of its sequence numbers, and answers with the state
+-- after it.
+--
+-- KEYS: the state, and the node's last sequence number. ARGV: n, sequence,
+-- units, then a layer as in decide.lua.
+-- Answer: as that of a decision for one unit.
+
+if ARGV[1] == 'n' then
+  argument()
+  local sequence, cost = argument(), whole(argument())
+  local L = readLayer(whole(argument()))
+  local t = argument()
+  if t then
+    t, virtual = whole(t), true
+  else
+    local time = redis.call('TIME')
+    t = time[1] * 1000000 + time[2]
+  end
+  local wrong = load(L, KEYS[1], t)
+  if wrong then return wrong end
+  if L.stale then return 'stale ' .. text(t) end
+  local last = redis.call('GET', KEYS[2])
+  if cost ~= 0 and not (last and tonumber(last) >= tonumber(sequence)) then
+    L.kind.charge(L, cost)
+    save(L)
+    if virtual then
+      redis.call('SET', KEYS[2], sequence)
+    else
+      redis.call('SET', KEYS[2], sequence, 'PX', 600000)
+    end
+  end
+  local out = { integer(cost) }
+  answer(out, L, true, wait(L, 1), 0)
+  return out
+end

@@ -1,0 +1,347 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
+)
+
+// A Mode says where a limit is decided, and so what a decision costs and how
+// exact it is among several nodes, as the processes that share the limit are
+// called here. [Store.Mode] binds limits in one. All nodes must bind a limit in
+// the same mode, with the same [Modes] options.
+type Mode uint8
+
+const (
+	// Strict asks the server each time: the envelope of docs/SEMANTICS.md, to
+	// the unit. A denial that is known is answered locally for up to
+	// Modes.DenialCache.
+	Strict Mode = iota
+
+	// Lease takes units ahead with one call and spends them without one. It is
+	// for hot keys under buckets. The server's bucket runs with the burst
+	// B − S, where S is Modes.LeaseShare of the burst B, and sees to it that
+	// all nodes together have at most S in hand. What they spend in any stretch
+	// d was in hand before, at most S, or granted in it, at most B − S + d/T:
+	// all nodes together admit at most B + d/T, the limit's own envelope.
+	//
+	// That holds as long as clocks run at the same rate to within an eighth
+	// over two seconds, the server's does not step forward, and neither
+	// failover nor eviction makes it forget. A lease ends for its node before
+	// it ends for the server, by a clock that counts suspends (CLOCK_BOOTTIME
+	// on Linux; elsewhere the monotonic clock and each step forward of the time
+	// of day); the pause of a whole virtual machine that its own clocks do not
+	// show is not seen. A server's clock that steps forward, or one that
+	// forgets what is leased, costs at most S more, once. A node that is killed
+	// takes with it what it had in hand: nobody gets it.
+	//
+	// One request passes at most B − S units, which is the Limit of answers; a
+	// denial may come up to 10 ms too early, so may its RetryAfter be longer.
+	// Reset forgets what is in hand here, not what other nodes hold.
+	// Remaining and ResetAfter are what this node knows: others spend
+	// meanwhile. A limit of another kind, or one of which S is less than 16,
+	// is strict.
+	Lease
+
+	// Async decides on the last known sum and what this node has let through
+	// since, which it adds to the sum every Modes.AsyncPeriod, room or not. With
+	// U units that are not acknowledged, nothing more is let through until
+	// they are. While the sum is below the limit all is well; from then on each
+	// of N nodes can let through at most the U that it had not sent: at most
+	// N·U more than the limit's envelope. A lost answer is asked for again, and
+	// what was sent counts once, if the server remembers ten minutes. What a
+	// node that is killed had not sent is never counted, at most U. A
+	// leaky_queue and limits that count what they deny are strict.
+	Async
+
+	// Share asks no server: this node holds its part of the limit, one of
+	// Modes.Nodes, in memory; see [fallback.Share]. Together they admit no more
+	// than the limit does, but one unit a node where a part is rounded up to
+	// it, and less when they are not asked evenly.
+	Share
+)
+
+var modeNames = [...]string{"strict", "lease", "async", "share"}
+
+// String returns the mode's name.
+func (m Mode) String() string {
+	if int(m) < len(modeNames) {
+		return modeNames[m]
+	}
+	return fmt.Sprintf("Mode(%d)", m)
+}
+
+// ParseMode returns the mode of a name: strict, lease, async or share.
+func ParseMode(name string) (Mode, error) {
+	for i, n := range modeNames {
+		if n == name {
+			return Mode(i), nil
+		}
+	}
+	return 0, fmt.Errorf("redisstore: mode %q is not known: strict, lease, async or share", name)
+}
+
+// Modes are the options of modes.
+type Modes struct {
+	// LeaseShare is which part of a burst all nodes together may have in hand,
+	// above 0 and at most 0.5. The default value is 0.1.
+	LeaseShare float64
+	// LeaseKeys is for how many keys, counted once for each limit, a node may
+	// have something in hand or not yet sent; further ones are decided
+	// strictly. The default value is 65,536.
+	LeaseKeys int
+	// NodeID names this process to people who look into Redis. It need not be
+	// unique: random letters follow it. The default value is "node".
+	NodeID string
+	// Nodes is how many processes share the limits that are bound in mode
+	// Share. The default value is 1.
+	Nodes int
+	// AsyncPeriod is how often an async key is synchronised while it is asked
+	// for. The default value is 100 ms.
+	AsyncPeriod time.Duration
+	// AsyncUnsent is U of mode Async, in units. The default value, 0, is one in
+	// a hundred of what the limit lets through at once, at least 1.
+	AsyncUnsent int64
+	// DenialCache is for how long at most a denial is answered again without
+	// asking. It is dropped when this store resets, refunds or settles
+	// anything of the limit, and never used for what counts what it denies or
+	// for requests with several limits. Less than zero asks each time. The
+	// default value is 1 s.
+	DenialCache time.Duration
+}
+
+// withDefaults returns the options with defaults filled in.
+func (o Modes) withDefaults() Modes {
+	if !(o.LeaseShare > 0) {
+		o.LeaseShare = 0.1
+	}
+	o.LeaseShare = min(o.LeaseShare, 0.5)
+	if o.LeaseKeys <= 0 {
+		o.LeaseKeys = 65_536
+	}
+	if o.NodeID == "" {
+		o.NodeID = "node"
+	}
+	o.Nodes = max(o.Nodes, 1)
+	if o.AsyncPeriod <= 0 {
+		o.AsyncPeriod = 100 * time.Millisecond
+	}
+	if o.DenialCache == 0 {
+		o.DenialCache = time.Second
+	}
+	return o
+}
+
+// modes are what the views of one store have in common.
+type modes struct {
+	store *Store
+	Modes
+	node    string // its name in Redis
+	clock   func() int64
+	local   atomic.Pointer[memstore.Store] // of mode Share; nil until a limit is bound in it
+	held    atomic.Int64                   // keys with something in hand or unsent
+	settled atomic.Int64                   // how often something was settled: denials of before are forgotten
+
+	once    sync.Once              // start
+	mu      sync.Mutex             // guards what follows
+	singles map[string]*single     // that are bound, by name
+	shares  map[string]stint.Limit // the same of mode Share
+	tables  []sweeper
+	closed  bool
+
+	done    chan struct{}
+	running sync.WaitGroup
+}
+
+// A sweeper is looked after by the keeper: what is idle is sent back.
+type sweeper interface {
+	// sweep sends what is due, all of it if it is the last time.
+	sweep(last bool)
+	// empty reports whether there is nothing left to look after.
+	empty() bool
+}
+
+const sweepEvery = 100 * time.Millisecond
+
+func newModes(s *Store, o Modes) *modes {
+	m := &modes{
+		store: s, Modes: o.withDefaults(), clock: s.now,
+		singles: make(map[string]*single), shares: make(map[string]stint.Limit), done: make(chan struct{}),
+	}
+	m.node = escape(m.NodeID) + "-" + rand.Text()[:10]
+	if m.clock == nil {
+		m.clock = newNodeClock().now
+	}
+	return m
+}
+
+// Mode returns the store with limits bound in a mode. The views of one store
+// know each other's bounds, so that a request may have layers in several
+// modes: those that are decided here are taken first, then the others with one
+// script call, and when that denies, what was taken here is put back. A layer
+// that is spared from being asked, because another has denied here, answers as
+// if it had room. Take from up to, reservations and refunds are decided by the
+// server in all modes but Share.
+//
+// Closing a view closes the store: what is in hand is given back, and what was
+// not sent is sent, for up to a second.
+func (s *Store) Mode(m Mode) stint.Store { return &view{s.modes, m} }
+
+// view is a store whose Bind binds in a mode.
+type view struct {
+	*modes
+	mode Mode
+}
+
+var _ stint.Store = (*view)(nil)
+
+// Close implements [stint.Store].
+func (v *view) Close() error { return v.store.Close() }
+
+// Bind implements [stint.Store].
+func (v *view) Bind(limits ...stint.Limit) (stint.Bound, error) {
+	if v.mode > Share {
+		return nil, fmt.Errorf("redisstore: %v is no mode", v.mode)
+	}
+	if v.mode == Share {
+		return v.bindShares(limits)
+	}
+	forms := make([]stint.Limit, len(limits))
+	for i, l := range limits {
+		forms[i] = v.form(v.mode, l)
+	}
+	bnd, err := v.store.Bind(forms...) // checks them all before any is known
+	if err != nil {
+		return nil, err
+	}
+	b := &moded{modes: v.modes, all: make([]*single, len(limits)), whole: bnd.(*bound)}
+	for i, l := range limits {
+		b.all[i] = v.single(v.mode, l, b.whole.limits[i])
+	}
+	return b, nil
+}
+
+// form returns the limit as the server holds it.
+func (m *modes) form(mode Mode, l stint.Limit) stint.Limit {
+	if s := m.leased(l); mode == Lease && s > 0 {
+		return l.WithBurst(l.Burst() - s).WithName(l.Name())
+	}
+	return l
+}
+
+// single returns what stands for the limit in a mode: the same for the same
+// limit, so that all who bound it spend what is in hand together.
+func (m *modes) single(mode Mode, l stint.Limit, known *limit) *single {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	form := known.form.Load()
+	if old := m.singles[l.Name()]; old != nil && old.mode == mode && old.limit == l && old.form == form {
+		return old
+	}
+	one := &single{modes: m, mode: mode, limit: l, form: form, strict: &bound{store: m.store, limits: []*limit{known}}}
+	one.denied = newDenials(one)
+	switch {
+	case mode == Lease && m.leased(l) > 0 && form.quick != nil:
+		one.lease = newLeases(one, m.leased(l))
+		m.tables = append(m.tables, one.lease)
+	case mode == Async && l.Kind() != stint.LeakyQueue && !l.CountDenied():
+		one.async = newAccounts(one)
+		m.tables = append(m.tables, one.async)
+	}
+	m.singles[l.Name()] = one
+	return one
+}
+
+// start starts the keeper, once there is something to look after. On a virtual
+// clock there is none: it would make runs differ.
+func (m *modes) start() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.closed && m.store.now == nil {
+		m.running.Go(m.keep)
+	}
+}
+
+// keep looks after what is in hand and unsent until the store is closed.
+func (m *modes) keep() {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-m.done:
+			return
+		case <-tick.C:
+		}
+		m.sweep(false)
+	}
+}
+
+func (m *modes) sweep(last bool) {
+	m.mu.Lock()
+	all := append([]sweeper(nil), m.tables...)
+	m.mu.Unlock()
+	var idle []sweeper
+	for _, t := range all {
+		t.sweep(last)
+		if t.empty() {
+			idle = append(idle, t)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.tables = slices.DeleteFunc(m.tables, func(t sweeper) bool {
+		return slices.Contains(idle, t) && !m.current(t)
+	})
+}
+
+// current reports whether limits are still bound to it. m.mu is held.
+func (m *modes) current(t sweeper) bool {
+	for _, one := range m.singles {
+		if t == sweeper(one.lease) || t == sweeper(one.async) {
+			return true
+		}
+	}
+	return false
+}
+
+// background runs a call that no caller's context may end, at once on a
+// virtual clock. It reports false once the store is closed.
+func (m *modes) background(call func(context.Context)) bool {
+	if m.store.now != nil {
+		call(context.Background())
+		return true
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return false
+	}
+	m.running.Go(func() { call(context.Background()) })
+	return true
+}
+
+// close sends back what is in hand and sends what was not; then no call is on
+// its way.
+func (m *modes) close() {
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return
+	}
+	m.closed = true
+	m.mu.Unlock()
+	close(m.done)
+	m.running.Wait()
+	m.sweep(true)
+	m.sweep(true) // what came in behind what had been lost on its way
+	if shares := m.local.Load(); shares != nil {
+		_ = shares.Close()
+	}
+}

@@ -1,0 +1,257 @@
+package redisstore_test
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/internal/redistest"
+	"github.com/stint-dev/stint/storetest"
+)
+
+// virtual is a clock that tests move.
+type virtual struct{ ns atomic.Int64 }
+
+func newVirtual() *virtual {
+	v := new(virtual)
+	v.ns.Store(int64(50 * 365 * 24 * time.Hour))
+	return v
+}
+
+func (v *virtual) now() int64          { return v.ns.Load() }
+func (v *virtual) add(d time.Duration) { v.ns.Add(int64(d)) }
+
+// nodes returns stores of their own on one server, closed when the test ends.
+func nodes(t testing.TB, url string, n int, o redisstore.Options) []*redisstore.Store {
+	t.Helper()
+	if o.Prefix == "" {
+		o.Prefix = fmt.Sprint("test", prefixes.Add(1))
+	}
+	all := make([]*redisstore.Store, n)
+	for i := range all {
+		all[i] = open(t, url, o)
+		t.Cleanup(func() { _ = all[i].Close() })
+	}
+	return all
+}
+
+func bindIn(t testing.TB, s *redisstore.Store, m redisstore.Mode, texts ...string) stint.Bound {
+	t.Helper()
+	return bind(t, s.Mode(m), texts...)
+}
+
+// named binds a limit in a mode, under the mode's name.
+func named(t testing.TB, s *redisstore.Store, m redisstore.Mode, text string) stint.Bound {
+	t.Helper()
+	l, err := stint.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := s.Mode(m).Bind(l.WithName(m.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestModeStore holds views to what every store must do: the strict one without
+// its denial cache, with the limits that cannot be leased, and one node's share.
+func TestModeStore(t *testing.T) {
+	server := redistest.Start(t)
+	for _, c := range []struct {
+		mode    redisstore.Mode
+		modes   redisstore.Modes
+		quantum time.Duration
+	}{
+		{redisstore.Strict, redisstore.Modes{DenialCache: -1}, time.Microsecond},
+		{redisstore.Share, redisstore.Modes{}, time.Nanosecond},
+	} {
+		t.Run(c.mode.String(), func(t *testing.T) {
+			storetest.Suite{
+				Quantum: c.quantum,
+				Open: func(t testing.TB, now func() int64) stint.Store {
+					return open(t, server.URL(), redisstore.Options{Now: now, Modes: c.modes}).Mode(c.mode)
+				},
+			}.Run(t)
+		})
+	}
+}
+
+func TestParseMode(t *testing.T) {
+	for _, m := range []redisstore.Mode{redisstore.Strict, redisstore.Lease, redisstore.Async, redisstore.Share} {
+		if got, err := redisstore.ParseMode(m.String()); got != m || err != nil {
+			t.Errorf("%v: %v, %v", m, got, err)
+		}
+	}
+	if _, err := redisstore.ParseMode("eventual"); err == nil {
+		t.Error("a mode of no such name was found")
+	}
+}
+
+// TestModesTogether takes one request through layers in all modes: it passes
+// when all let it pass, and when one denies, the others have kept what they had.
+func TestModesTogether(t *testing.T) {
+	server := redistest.Start(t)
+	for _, denies := range []redisstore.Mode{redisstore.Strict, redisstore.Lease, redisstore.Async, redisstore.Share} {
+		t.Run(denies.String(), func(t *testing.T) {
+			clock := newVirtual()
+			s := nodes(t, server.URL(), 1, redisstore.Options{Now: clock.now, Modes: redisstore.Modes{AsyncUnsent: 1000}})[0]
+			var layers []stint.Layer
+			for _, m := range []redisstore.Mode{redisstore.Strict, redisstore.Lease, redisstore.Async, redisstore.Share} {
+				text := "1000/1h burst 10000"
+				if m == denies {
+					text = "1000/1h burst 1000"
+				}
+				layers = append(layers, stint.Layer{Bound: named(t, s, m, text), Key: "k", Answers: make([]stint.Decision, 1)})
+			}
+			view := s.Mode(redisstore.Strict)
+			passed := int64(0)
+			for {
+				d, err := view.Decide(ctx, stint.OpTake, layers, 7)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !d.Allowed {
+					if d.Denied != 1<<denies || d.RetryAfter <= 0 || d.Taken != 0 {
+						t.Fatalf("denied as %+v", d)
+					}
+					break
+				}
+				if passed += 7; d.Taken != 7 || passed > 1000 {
+					t.Fatalf("%d passed: %+v", passed, d)
+				}
+			}
+			if least := int64(1000 - 100 - 7); passed < least { // a lease passes B − S at the least
+				t.Errorf("%d passed, at least %d should", passed, least)
+			}
+			for range 50 { // all denied: nothing may leak
+				if d, err := view.Decide(ctx, stint.OpTake, layers, 7); err != nil || d.Allowed {
+					t.Fatalf("%+v, %v", d, err)
+				}
+			}
+			clock.add(200 * time.Millisecond) // what is unsent is sent, and what is known too old
+			for i, l := range layers {
+				if redisstore.Mode(i) == denies {
+					continue
+				}
+				got := left(t, l.Bound, "k")
+				want := int64(10000) - passed
+				if redisstore.Mode(i) == redisstore.Lease {
+					want = 9000 - passed // the burst less S; what is in hand counts as used for the server
+					if got > want+1000 || got < want-1000 {
+						t.Errorf("%v: %d left, about %d should be", redisstore.Mode(i), got, want)
+					}
+					continue
+				}
+				if got != want {
+					t.Errorf("%v: %d left, %d should be", redisstore.Mode(i), got, want)
+				}
+			}
+		})
+	}
+}
+
+// left peeks.
+func left(t testing.TB, b stint.Bound, key string) int64 {
+	t.Helper()
+	d, err := b.Decide(ctx, stint.OpPeek, key, 1)
+	if err == nil {
+		d, err = b.Decide(ctx, stint.OpPeek, key, 1) // by now an async one is known anew
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Remaining
+}
+
+// TestModesVerbs goes through the verbs with layers in all modes.
+func TestModesVerbs(t *testing.T) {
+	server := redistest.Start(t)
+	clock := newVirtual()
+	s := nodes(t, server.URL(), 1, redisstore.Options{Now: clock.now})[0]
+	var layers []stint.Layer
+	for _, m := range []redisstore.Mode{redisstore.Share, redisstore.Strict, redisstore.Async, redisstore.Lease} {
+		layers = append(layers, stint.Layer{Bound: named(t, s, m, "10/1h"), Key: "k"})
+	}
+	view := s.Mode(redisstore.Strict)
+	check := func(what string, want int64) {
+		t.Helper()
+		for i, l := range layers {
+			d, err := l.Bound.Decide(ctx, stint.OpPeek, "k", 1)
+			if clock.add(time.Second); err != nil || d.Remaining != want {
+				t.Errorf("%s: layer %d has %d left, want %d: %v", what, i, d.Remaining, want, err)
+			}
+		}
+	}
+	d, token, err := view.Reserve(ctx, layers, 6, time.Hour)
+	if err != nil || !d.Allowed || d.Taken != 6 {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	check("reserved 6", 4)
+	if d, _, err := view.Reserve(ctx, layers, 6, time.Hour); err != nil || d.Allowed {
+		t.Fatalf("6 of 4 are reserved: %+v, %v", d, err)
+	}
+	check("denied", 4)
+	for range 2 { // again: once
+		if _, err := view.Settle(ctx, token, 2); err != nil {
+			t.Fatal(err)
+		}
+		check("settled at 2", 8)
+	}
+	if d, err := view.Decide(ctx, stint.OpTakeUpTo, layers, 100); err != nil || d.Taken != 8 {
+		t.Fatalf("took %+v, %v", d, err)
+	}
+	check("took the rest", 0)
+	if d, err := view.Decide(ctx, stint.OpTakeUpTo, layers, 100); err != nil || d.Allowed || d.Taken != 0 {
+		t.Fatalf("took %+v, %v", d, err)
+	}
+	if _, err := view.Refund(ctx, layers, 3); err != nil {
+		t.Fatal(err)
+	}
+	check("refunded 3", 3)
+	if err := view.Reset(ctx, layers); err != nil {
+		t.Fatal(err)
+	}
+	check("reset", 10)
+	if _, err := view.Settle(ctx, "share-nothing", 0); !errors.Is(err, stint.ErrReservation) {
+		t.Errorf("a token that was made up: %v", err)
+	}
+	other := nodes(t, server.URL(), 1, redisstore.Options{})[0]
+	for name, layers := range map[string][]stint.Layer{
+		"of another store": {{Bound: bindIn(t, other, redisstore.Lease, "10/1h"), Key: "k"}},
+		"twice":            {layers[1], layers[1]},
+		"none":             nil,
+	} {
+		if _, err := view.Decide(ctx, stint.OpTake, layers, 1); !errors.Is(err, stint.ErrLayers) {
+			t.Errorf("layers %s: %v", name, err)
+		}
+	}
+	if err := view.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for i, l := range layers {
+		if _, err := l.Bound.Decide(ctx, stint.OpTake, "k", 1); !errors.Is(err, stint.ErrClosed) {
+			t.Errorf("layer %d of a closed store: %v", i, err)
+		}
+	}
+}
+
+// TestNodeClock says that the clock of leases goes on, and never back.
+func TestNodeClock(t *testing.T) {
+	now := redisstore.NodeClock()
+	before, start := now(), time.Now()
+	for last := before; time.Since(start) < 50*time.Millisecond; {
+		n := now()
+		if n < last {
+			t.Fatalf("from %d back to %d", last, n)
+		}
+		last = n
+	}
+	if passed := time.Duration(now() - before); passed < 50*time.Millisecond {
+		t.Errorf("%v for more than 50 ms", passed)
+	}
+}
