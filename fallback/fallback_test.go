@@ -21,6 +21,7 @@ type shared struct {
 	stint.Store
 	cut   atomic.Pointer[error] // what calls fail with; nil while it is well
 	after atomic.Bool           // fail once the call has been carried out
+	loses atomic.Bool           // answers of Settle, and nothing else
 	calls atomic.Int64
 }
 
@@ -84,6 +85,10 @@ func (s *shared) Reserve(ctx context.Context, layers []stint.Layer, cost int64, 
 }
 
 func (s *shared) Settle(ctx context.Context, token stint.Token, cost int64) (stint.Decision, error) {
+	if s.loses.Load() {
+		_, err := s.Store.Settle(ctx, token, cost)
+		return stint.Decision{}, errors.Join(stint.ErrAmbiguous, err)
+	}
 	return call(s, func() (stint.Decision, error) { return s.Store.Settle(ctx, token, cost) })
 }
 
@@ -256,6 +261,34 @@ func TestPostingCountsOnce(t *testing.T) {
 		synctest.Wait()
 		if got := remaining(t, n.Limiter, "a"); got != 6 {
 			t.Errorf("%d remain, want 6", got)
+		}
+	})
+}
+
+// Nor does one whose reservation was answered, and whose settling was not.
+func TestSettlingCountsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShared()
+		n := newNode(t, s, fallback.Options{}, limit(t, "10 per hour fixed_window"))
+		defer n.store.Close()
+		s.fail(errGone)
+		n.pass(t, "a", 4)
+		s.loses.Store(true)
+		s.heal()
+		time.Sleep(5 * time.Second) // tried again and again
+		n.pass(t, "a", 1)
+		s.fail(errGone)
+		n.pass(t, "a", 2) // a further debt
+		s.heal()
+		time.Sleep(5 * time.Second)
+		s.loses.Store(false)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := remaining(t, n.Limiter, "a"); got != 3 {
+			t.Errorf("%d remain, want 10 − 4 − 1 − 2", got)
+		}
+		if st := n.store.Stats(); st.Posted != 6 || st.Owing != 0 {
+			t.Errorf("%+v", st)
 		}
 	})
 }

@@ -28,8 +28,8 @@ func calls(t testing.TB, s *redistest.Server) int64 {
 
 // TestDenialCacheExact compares a store that keeps denials with one that asks
 // each time, over the same random requests: verdicts and waits are the same. A
-// bucket's cached answer is the whole of the server's, but for a microsecond and
-// a unit where its unit takes no whole microseconds.
+// bucket's cached answer is the whole of the server's, but for two microseconds
+// and a unit where its unit takes no whole microseconds.
 func TestDenialCacheExact(t *testing.T) {
 	server := redistest.Start(t)
 	for _, text := range []string{"5/1s", "7/1m burst 20", "10/1s leaky_queue", "5/1s fixed_window"} {
@@ -56,13 +56,13 @@ func TestDenialCacheExact(t *testing.T) {
 				if text == "5/1s fixed_window" || !want.Allowed {
 					got.Remaining, want.Remaining = near(got.Remaining, want.Remaining, 1)
 					got.ResetAfter, want.ResetAfter = near(got.ResetAfter, want.ResetAfter, time.Microsecond)
-					got.RetryAfter, want.RetryAfter = near(got.RetryAfter, want.RetryAfter, stint.Wait(time.Microsecond))
+					got.RetryAfter, want.RetryAfter = near(got.RetryAfter, want.RetryAfter, stint.Wait(2*time.Microsecond))
 				}
 				if got != want {
 					t.Fatalf("request %d for %d:\n%+v cached\n%+v asked", i, cost, got, want)
 				}
 			}
-			if spared := 2*n - (calls(t, server) - before); spared < denied/4 || denied == 0 {
+			if spared := 2*n - (calls(t, server) - before); spared < denied/10 || denied == 0 {
 				t.Errorf("of %d denials %d were answered here", denied, spared)
 			}
 		})

@@ -35,6 +35,15 @@
 // digits of a hash: one change in 800 goes unnoticed, and then a burst that
 // became smaller is worked off over up to two drains of the new limit, not one.
 //
+// In a cluster, a request whose layers are in several slots is taken slot by
+// slot, and given back when one denies: not at one instant, never more than one
+// call would let through. Limits that count what they deny need one slot; see
+// Options.Tag.
+//
+// A server that does not answer is left alone but for a probe now and then, and
+// calls fail at once meanwhile ([ErrUnavailable]); New does not need it to be
+// there. Package fallback answers instead.
+//
 // What replication and eviction forget is forgotten: run Redis with
 // maxmemory-policy noeviction or volatile-ttl.
 //

@@ -31,6 +31,7 @@ type lease struct {
 
 	until  int64 // before that, costs from denied on are denied:
 	denied int64 // the server had no more
+	early  int64 // before that, more is asked for only with too little in hand
 	capped int64 // before that, there is no room among the leases
 	used   int64 // the server's backlog in 1/div µs, when it last told,
 	told   int64 // and when that was
@@ -42,12 +43,13 @@ type lease struct {
 }
 
 const (
-	leaseLife  = 2 * time.Second       // for the server
-	leaseHeld  = leaseLife * 7 / 8     // for the node, from before it asked
-	leaseAhead = 50 * time.Millisecond // what is asked for should last so long
-	leaseIdle  = 500 * time.Millisecond
-	leasePause = 10 * time.Millisecond // between calls of which one got less than it wanted
-	leaseLeast = 16                    // units: for fewer it is not worth while
+	leaseLife   = 2 * time.Second       // for the server
+	leaseHeld   = leaseLife * 7 / 8     // for the node, from before it asked
+	leaseAhead  = 50 * time.Millisecond // what is asked for should last so long
+	leaseIdle   = 500 * time.Millisecond
+	leasePause  = 10 * time.Millisecond // between calls of which one got less than it wanted
+	leaseNoRoom = time.Millisecond      // until room among the leases is asked for again
+	leaseLeast  = 16                    // units: for fewer it is not worth while
 )
 
 // leased returns S of a limit: 0 if it cannot be leased.
@@ -199,7 +201,7 @@ func (ls *leases) look(shard *tableShard[lease], l *lease, key string, now, cost
 		return ls.denial(l, now, cost), nil, nil
 	case l.asking != nil:
 		return d, l.asking, nil
-	case now < l.capped || result == passed && now < l.until:
+	case result == wait && now < l.capped, result == passed && now < max(l.until, l.early):
 		return d, nil, nil
 	}
 	if l.expect(now); l.want < leaseLeast {

@@ -89,7 +89,7 @@ func (ls *leases) answered(shard *tableShard[lease], l *lease, asked int64, g *g
 		used, _ = numbers[1].(int64)
 		room, _ = numbers[2].(int64)
 	} else { // a state of another form: a strict decision mends it
-		l.capped = now + int64(leasePause)
+		l.capped = now + int64(leaseNoRoom)
 		return
 	}
 	l.used, l.told = used, now
@@ -105,8 +105,12 @@ func (ls *leases) answered(shard *tableShard[lease], l *lease, asked int64, g *g
 // would not help.
 func (ls *leases) short(l *lease, g *grant, granted, room, now int64) {
 	pause := now + int64(leasePause)
-	if granted == room || granted == 0 && room < g.need {
-		l.capped = pause
+	if granted == 0 && room < g.need {
+		l.capped = now + int64(leaseNoRoom)
+		return
+	}
+	if granted == room {
+		l.early = pause
 		return
 	}
 	l.denied = 1

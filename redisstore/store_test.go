@@ -14,7 +14,15 @@ import (
 	"github.com/stint-dev/stint/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// rueidis asks a cluster for its topology after a pause of up to a second,
+		// and closes connections to nodes that have left five seconds later, also
+		// when the client has been closed meanwhile. Both end by themselves.
+		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"),
+		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"),
+	)
+}
 
 var prefixes atomic.Int64
 

@@ -23,7 +23,7 @@ import (
 const (
 	keys    = 10_000
 	callers = 128
-	plenty  = 1_000_000 // a second, on each key: everything is admitted
+	plenty  = 1_000_000 // the burst of each key, of 1/s: everything is admitted, and no key expires at once
 	logFull = 1000      // entries of a full log
 	logHas  = 900       // entries of a log when it is timed
 	logKeys = 500       // each is good for logFull − logHas calls
@@ -80,17 +80,17 @@ func (s *redisServer) contenders() (all []contender, done func(), err error) {
 		return nil, done, err
 	}
 	all = s.floors()
-	for _, one := range []struct {
+	for n, one := range []struct {
 		name  string
 		store *redisstore.Store
 		texts []string
 	}{
-		{ours, own, []string{"1000000/s"}},
-		{oursGoRedis, other, []string{"1000000/s"}},
-		{ours3, own, []string{"1000000/s", "10000000/1m", "100000000/1h"}},
-		{"stint, sliding_counter", own, []string{"1000000/s sliding_counter"}},
+		{ours, own, []string{"1/s burst 1000000"}},
+		{oursGoRedis, other, []string{"1/s burst 1000000"}},
+		{ours3, own, []string{"1/s burst 1000000", "50/1m burst 1000000", "2000/1h burst 1000000"}},
+		{"stint, sliding_counter", own, []string{"1000000/1m sliding_counter"}},
 	} {
-		limiter, err := limiterOf(one.store, one.texts...)
+		limiter, err := limiterOf(one.store, "c"+strconv.Itoa(n), one.texts...)
 		if err != nil {
 			return nil, done, err
 		}
@@ -104,15 +104,16 @@ func (s *redisServer) contenders() (all []contender, done func(), err error) {
 	return append(append(all, full), others...), done, err
 }
 
-// limiterOf returns a limiter of limits as text.
-func limiterOf(store stint.Store, texts ...string) (*stint.Limiter, error) {
+// limiterOf returns a limiter of limits as text, whose names begin with name:
+// under the same name they would be one.
+func limiterOf(store stint.Store, name string, texts ...string) (*stint.Limiter, error) {
 	limits := make([]stint.Limit, len(texts))
 	for i, text := range texts {
 		l, err := stint.Parse(text)
 		if err != nil {
 			return nil, err
 		}
-		limits[i] = l.WithName("l" + strconv.Itoa(i))
+		limits[i] = l.WithName(name + "-" + strconv.Itoa(i))
 	}
 	return stint.NewLimiter(store, limits...)
 }
@@ -188,12 +189,12 @@ func (s *redisServer) log(store *redisstore.Store) (contender, error) {
 // others are the other libraries.
 func (s *redisServer) others() ([]contender, error) {
 	rate := redis_rate.NewLimiter(s.goRedis)
-	rateLimit := redis_rate.PerSecond(plenty)
+	rateLimit := redis_rate.Limit{Rate: 1, Burst: plenty, Period: time.Second}
 	store, err := throttledredis.NewCtx(s.goRedis, "throttled:")
 	if err != nil {
 		return nil, err
 	}
-	gcra, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{MaxRate: throttled.PerSec(plenty), MaxBurst: plenty - 1})
+	gcra, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{MaxRate: throttled.PerSec(1), MaxBurst: plenty - 1})
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +202,7 @@ func (s *redisServer) others() ([]contender, error) {
 	if err != nil {
 		return nil, err
 	}
-	window := limiter.New(counters, limiter.Rate{Period: time.Second, Limit: plenty})
+	window := limiter.New(counters, limiter.Rate{Period: time.Minute, Limit: plenty})
 	return []contender{
 		{name: redisRate, call: func(ctx context.Context, key string) error {
 			r, err := rate.Allow(ctx, key, rateLimit)

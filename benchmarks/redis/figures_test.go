@@ -14,7 +14,7 @@ func TestQuick(t *testing.T) {
 	if err := f.run(); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
-	for _, title := range []string{"Decisions", "Bytes a key", "Promises"} {
+	for _, title := range []string{"Decisions", "Leases and denials", "Bytes a key", "Promises"} {
 		if !strings.Contains(out.String(), "\n## "+title+"\n") {
 			t.Errorf("chapter %q left no trace", title)
 		}

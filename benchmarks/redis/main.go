@@ -66,6 +66,7 @@ func (f *figures) run() error {
 		run   func(*redisServer) error
 	}{
 		{"Decisions", f.decisions},
+		{"Leases and denials", f.leases},
 		{"Bytes a key", f.bytes},
 	} {
 		fmt.Fprintf(f.out, "\n## %s\n\n", c.title)

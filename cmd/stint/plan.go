@@ -127,6 +127,9 @@ func (c *planCmd) options(e *env) (plan.Options, error) {
 	if err := c.check(); err != nil {
 		return o, err
 	}
+	if err := (&plan.Options{Match: c.Match}).Check(); err != nil {
+		return o, &usageError{"--match", err}
+	}
 	if err := o.Check(); err != nil {
 		return o, &usageError{"--limit", err}
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
-	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/simulate"
 
 	"github.com/stint-dev/stint/cmd/internal/trial"
@@ -21,6 +20,8 @@ type simulateCmd struct {
 	Stretch  time.Duration `placeholder:"1s" help:"With --compare: show the most that passed in any stretch this long. The default is the longest period of the limits."`
 	JSON     bool          `name:"json" help:"With --compare: write JSON."`
 	Store    string        `placeholder:"URL" help:"Decide the operations in this Redis or Valkey, by the times of the lines; waits are then rounded up to a microsecond. Keys have a random prefix and are removed at the end."`
+	Nodes    int           `placeholder:"N" help:"Play so many processes that hold the limits together in --mode: operations go to them in turn."`
+	Mode     string        `enum:"strict,lease,async,share" default:"strict" help:"How they do: strict (the default), lease and async by --store, share each with its part."`
 	More     []string      `arg:"" optional:"" name:"limit" help:"More limits to --compare."`
 }
 
@@ -90,10 +91,8 @@ func (c *simulateCmd) check() error {
 		return usage("--stretch", "%v: longer than 0s", c.Stretch)
 	case !comparing && c.Arrivals != "" && len(c.Limit) == 0:
 		return usage("--limit", "missing: write what to try, such as --limit 10/s")
-	case c.Store != "" && (comparing || c.Arrivals != ""):
-		return usage("--store", "decides operations: leave --arrivals and --compare out")
 	}
-	return nil
+	return c.checkShared(comparing || c.Arrivals != "")
 }
 
 // operations answers the lines of standard input.
@@ -102,7 +101,7 @@ func (c *simulateCmd) operations(e *env) error {
 		return c.inRedis(e)
 	}
 	var clock simulate.Clock
-	store := memstore.New(memstore.Options{Now: clock.Now})
+	store := c.inMemory(&clock)
 	defer store.Close()
 	runner, err := simulate.New(store, &clock, c.Limit)
 	if err != nil {

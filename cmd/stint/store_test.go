@@ -105,6 +105,32 @@ func (s session) onServer(t *testing.T) string {
 	return got
 }
 
+// TestServeBeforeStore starts while the server is not there: questions are
+// answered, and by the server once it comes.
+func TestServeBeforeStore(t *testing.T) {
+	address := freeAddress(t)
+	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", sharedRules), "--http", "127.0.0.1:0", "--store", "redis://"+address, "--nodes", "1")
+	for path, want := range map[string]int{"/pages": 200, "/closed": 503} {
+		if got := s.check(path); got != want {
+			t.Errorf("before the store, %s: %d, want %d", path, got, want)
+		}
+	}
+	redis := startRedis(t, address)
+	for s.check("/closed") != http.StatusOK { // or the test's deadline
+		time.Sleep(20 * time.Millisecond)
+	}
+	for s.metric("stint_store_owing_keys") != "0" {
+		time.Sleep(20 * time.Millisecond)
+	}
+	if n := s.metric("stint_store_posted_units_total"); n != "1" {
+		t.Errorf("%s units were charged afterwards, want 1", n)
+	}
+	if n, err := redis.command("EXISTS stint:{192.0.2.7}:pages/gcra"); err != nil || n != ":1" {
+		t.Errorf("what passed before is not in the store: %s %v", n, err)
+	}
+	s.stop("")
+}
+
 const sharedRules = `rules:
   - {name: pages, match: {path: /pages}, key: [ip], limits: 3 per hour}
   - {name: closed, match: {path: /closed}, key: [ip], limits: 3 per hour, on_store_failure: closed}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,8 +9,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/redisstore"
 
 	"github.com/stint-dev/stint/cmd/internal/rules"
 )
@@ -112,18 +115,42 @@ func inspect(name string, in io.Reader) report {
 }
 
 // bindable binds rules to a store in memory as stint serve would, since a store
-// may refuse a limit, such as a log of more than it can keep. Other stores have
-// bounds of their own.
+// may refuse a limit, such as a log of more than it can keep; and, if the file
+// names one, to a store in Redis, without asking it.
 func bindable(f *rules.File) error {
-	if f.Settings.Store != "" {
-		return nil
+	var store stint.Store = memstore.New(memstore.Options{MaxKeys: 1})
+	if u := storeURL(f.Settings.Store); u != "" {
+		if _, err := u.options(); err != nil {
+			return fmt.Errorf("store: %w", err)
+		}
+		shared, err := redisstore.New(redisstore.Options{Driver: nowhere{}})
+		if err != nil {
+			return err
+		}
+		store = &modal{shared.Mode(redisstore.Strict), shared, 1}
 	}
-	store := memstore.New(memstore.Options{MaxKeys: 1})
 	defer store.Close()
 	secret := make([]byte, 16) // the file cannot say whether there will be one
-	_, err := policy.New(store, f.Rules, policy.Options{Secret: secret})
+	p, err := policy.New(store, f.Rules, policy.Options{Secret: secret})
+	if err == nil {
+		p.Close()
+	}
 	return err
 }
+
+// nowhere is a driver of a server that is not there.
+type nowhere struct{}
+
+func (nowhere) EvalSHA(context.Context, string, []string, []string) (any, error) {
+	return nil, redisstore.ErrUnavailable
+}
+
+func (nowhere) Eval(context.Context, string, []string, []string) (any, error) {
+	return nil, redisstore.ErrUnavailable
+}
+
+func (nowhere) Cluster() bool { return false }
+func (nowhere) Close()        {}
 
 func decode(in io.Reader) (*rules.File, error) {
 	data, err := rules.ReadAll(in)

@@ -167,6 +167,24 @@ func pageLogByKeyboard(p *tab) {
 	}
 }
 
+// TestPageLogStops stops a log on its way, and sends it again.
+func TestPageLogStops(t *testing.T) {
+	planner := lab.NewPlanner(lab.PlannerOptions{})
+	server := httptest.NewServer(lab.Guard(lab.New(lab.Options{Plan: planner})))
+	defer server.Close()
+	p := openTab(t, startBrowser(t), server.URL, "", 1280, 900, false)
+	release := hold(planner)
+	p.choose(shipped)
+	p.until("!document.querySelector('.busy').hidden")
+	p.js("document.getElementById('log-stop').click()")
+	p.until("document.querySelector('.busy').hidden && document.getElementById('report').hidden && document.getElementById('log-error').hidden")
+	if status := release(); status != 200 {
+		t.Errorf("the log before it: %d", status)
+	}
+	p.js("document.getElementById('log-again').click()")
+	p.until(reported)
+}
+
 func pageLogErrors(p *tab) {
 	dir := p.TempDir()
 	write := func(name string, content []byte) string {

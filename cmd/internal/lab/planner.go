@@ -21,7 +21,7 @@ type PlannerOptions struct {
 	// 1 GiB.
 	MaxText int64
 	// MaxLines bounds a log in lines: memory grows with the clients, and each
-	// line may be of another. The default value is 5,000,000.
+	// line may be of another, at some 700 bytes. The default value is 3,000,000.
 	MaxLines int64
 	// Upload is how long a log may take to arrive. The default value is 2
 	// minutes.
@@ -55,7 +55,7 @@ func NewPlanner(o PlannerOptions) *Planner {
 	for _, n := range []struct {
 		value   *int64
 		instead int64
-	}{{&o.MaxBody, 256 << 20}, {&o.MaxText, 1 << 30}, {&o.MaxLines, 5_000_000}} {
+	}{{&o.MaxBody, 256 << 20}, {&o.MaxText, 1 << 30}, {&o.MaxLines, 3_000_000}} {
 		if *n.value == 0 {
 			*n.value = n.instead
 		}

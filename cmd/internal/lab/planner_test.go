@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 
 	"github.com/klauspost/compress/gzip"
@@ -98,6 +99,7 @@ func TestPlannerTable(t *testing.T) {
 		{"the command", "name=it's+a.log", log, 200, `'it'\\''s a.log'"`},
 		{"a name like a flag", "name=--rules", log, 200, ` '--rules'"`},
 		{"a key", "limit=1/m&key=path", log, 200, `"key":"path"`},
+		{"a key that no line has", "limit=1/m&key=none", log, 200, `"missing":{"none":100}`},
 		{"two keys", "limit=1/m&key=ip,path", log, 200, `"key":"ip,path"`},
 		{"a cost", "limit=1/m&cost=bytes", log, 200, `"units_denied":`},
 		{"some", "limit=1/m&match=path=/b", log, 200, `"unmatched":100`},
@@ -109,7 +111,7 @@ func TestPlannerTable(t *testing.T) {
 		{"cut short", "limit=1/m", zipped(t, lines(1900))[:6000], 200, `"error":"it ends early, or is damaged`},
 
 		{"no such parameter", "limits=1/m", log, 400, `{"error":"\"limits\": there is no such parameter"}`},
-		{"a wrong limit", "limit=ten", log, 400, `{"error":"limit: limit \"ten\", column 1`},
+		{"a wrong limit", "limit=ten", log, 400, `{"error":"limit \"ten\", column 1`},
 		{"too many limits", strings.Repeat("limit=1/m&", 9), log, 400, `{"error":"limit: given 9 times, want at most 8"}`},
 		{"given twice", "tz=UTC&tz=UTC", log, 400, `{"error":"tz: given 2 times, want at most 1"}`},
 		{"empty", "key=", log, 400, `{"error":"key: want from 1 to 1000 bytes"}`},
@@ -246,30 +248,45 @@ type readFunc func([]byte) (int, error)
 
 func (f readFunc) Read(p []byte) (int, error) { return f(p) }
 
-// TestPlannerTurn: a log waits for the one before it.
-func TestPlannerTurn(t *testing.T) {
-	p := lab.NewPlanner(lab.PlannerOptions{})
-	first, begun, more := make(chan int), make(chan bool), make(chan bool)
+// hold has a planner read a log that does not end until release is called,
+// which returns the status of its answer.
+func hold(p http.Handler) (release func() int) {
+	status, begun, more := make(chan int, 1), make(chan bool), make(chan bool)
 	go func() {
-		status, _ := post(p, "limit=1/m", io.MultiReader(bytes.NewReader(lines(10)), readFunc(func([]byte) (int, error) {
-			begun <- true
+		code, _ := post(p, "limit=1/m", io.MultiReader(bytes.NewReader(lines(10)), readFunc(func([]byte) (int, error) {
+			close(begun)
 			<-more
 			return 0, io.EOF
 		})))
-		first <- status
+		status <- code
 	}()
 	<-begun
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	w := httptest.NewRecorder()
-	p.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "POST", "/v1/plan?limit=1/m", bytes.NewReader(lines(10))))
-	if w.Body.Len() > 0 {
-		t.Errorf("who went while waiting was answered: %s", w.Body)
-	}
-	close(more)
-	if status := <-first; status != 200 {
-		t.Errorf("the first: %d", status)
-	}
+	return func() int { close(more); return <-status }
+}
+
+// TestPlannerTurn: a log waits for the one before it, for a while.
+func TestPlannerTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := lab.NewPlanner(lab.PlannerOptions{})
+		release := hold(p)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		w := httptest.NewRecorder()
+		p.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "POST", "/v1/plan?limit=1/m", bytes.NewReader(lines(10))))
+		if w.Body.Len() > 0 {
+			t.Errorf("who went while waiting was answered: %s", w.Body)
+		}
+		status, answer := post(p, "limit=1/m", bytes.NewReader(lines(10)))
+		if status != 503 || answer != `{"error":"another log is being read: try again when it is done"}`+"\n" {
+			t.Errorf("who waited: %d %s", status, answer)
+		}
+		if status := release(); status != 200 {
+			t.Errorf("the first: %d", status)
+		}
+		if status, _ := post(p, "limit=1/m", bytes.NewReader(lines(10))); status != 200 {
+			t.Errorf("the next: %d", status)
+		}
+	})
 }
 
 // TestPlannerDisk: a log that cannot be kept is not the sender's fault, and the

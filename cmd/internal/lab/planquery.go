@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -81,7 +82,7 @@ func readPlanQuery(values url.Values) (*planQuery, error) {
 		}
 	}
 	if err := q.options.Check(); err != nil {
-		return nil, fmt.Errorf("limit: %s", strings.TrimPrefix(err.Error(), "stint: "))
+		return nil, errors.New(strings.TrimPrefix(err.Error(), "stint: "))
 	}
 	return q, nil
 }

@@ -19,13 +19,17 @@ import (
 // It may be used from one goroutine at a time.
 type Store struct {
 	stores []stint.Store
+	part   func(stint.Limit) stint.Limit
 	next   int
 }
 
 var _ stint.Store = (*Store)(nil)
 
-// New returns a store of at least one node.
-func New(stores []stint.Store) *Store { return &Store{stores: stores} }
+// New returns a store of at least one node. Each holds what part makes of a
+// limit; nil is the limit itself.
+func New(stores []stint.Store, part func(stint.Limit) stint.Limit) *Store {
+	return &Store{stores: stores, part: part}
+}
 
 // turn returns the node whose turn it is.
 func (s *Store) turn() int {
@@ -43,6 +47,13 @@ type bound struct {
 // Bind implements [stint.Store].
 func (s *Store) Bind(limits ...stint.Limit) (stint.Bound, error) {
 	b := &bound{s, make([]stint.Bound, len(s.stores))}
+	if s.part != nil {
+		parts := make([]stint.Limit, len(limits))
+		for i, l := range limits {
+			parts[i] = s.part(l)
+		}
+		limits = parts
+	}
 	for i, one := range s.stores {
 		var err error
 		if b.each[i], err = one.Bind(limits...); err != nil {

@@ -5,17 +5,18 @@ import (
 	"html/template"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
 // The size of a drawing, in its own units, and the room for labels around it.
 const (
 	chartWidth  = 720
-	chartHeight = 240
+	chartHeight = 250
 	chartLeft   = 56
 	chartRight  = 16
-	chartTop    = 12
-	chartBottom = 28
+	chartTop    = 14
+	chartBottom = 34
 )
 
 // A chart is a drawing with its axes.
@@ -46,6 +47,19 @@ func up(part float64) float64 {
 	return chartHeight - chartBottom - part*(chartHeight-chartTop-chartBottom)
 }
 
+// short writes the number at an axis: 2,500 as 2.5k.
+func short(n int64) string {
+	for _, unit := range []struct {
+		n    int64
+		name string
+	}{{1e9, "G"}, {1e6, "M"}, {1e3, "k"}} {
+		if n >= unit.n {
+			return strconv.FormatFloat(math.Round(float64(n)/float64(unit.n)*10)/10, 'f', -1, 64) + unit.name
+		}
+	}
+	return strconv.FormatInt(n, 10)
+}
+
 // ticks are round numbers up to most, four at the most.
 func ticks(most int64) (all []int64) {
 	step := roundUp(max((most+3)/4, 1))
@@ -64,7 +78,7 @@ func timeChart(t *Traffic, tried []Result) template.HTML {
 	for _, n := range ticks(most) {
 		y := up(float64(n) / float64(most))
 		c.line(across(0), y, across(1), y, "grid")
-		c.text(chartLeft-6, y+4, "end", number(n))
+		c.text(chartLeft-6, y+4, "end", short(n))
 	}
 	bars := func(class string, values []int64) {
 		fmt.Fprintf(c, `<path class="%s" d="`, class)
@@ -89,7 +103,7 @@ func timeChart(t *Traffic, tried []Result) template.HTML {
 	for i := range labels {
 		bar := i * len(t.Bars) / labels
 		when := t.Start.Add(timeOf(t.Bar, bar))
-		c.text(across(float64(bar)*width), chartHeight-8, "start", when.Format("2 Jan 15:04"))
+		c.text(across(float64(bar)*width), chartHeight-10, "start", when.Format("2 Jan 15:04"))
 	}
 	return c.done()
 }
@@ -104,12 +118,15 @@ func curveChart(points []Point, choice *Choice) template.HTML {
 	height := func(n int64) float64 { return up(math.Log10(float64(max(n, 1))) / math.Log10(float64(most))) }
 	for n := int64(1); n <= most; n *= 10 {
 		c.line(across(0), height(n), across(1), height(n), "grid")
-		c.text(chartLeft-6, height(n)+4, "end", number(n))
+		c.text(chartLeft-6, height(n)+4, "end", short(n))
 	}
 	place := func(i int) float64 { return across((float64(i) + 0.5) / float64(len(points))) }
 	for i, p := range points {
-		if i%2 == 0 {
-			c.text(place(i), chartHeight-8, "middle", p.Rate)
+		switch i % 4 {
+		case 0:
+			c.text(place(i), chartHeight-10, "middle", p.Rate)
+		case 2:
+			c.text(place(i), chartHeight-10, "middle between", p.Rate)
 		}
 	}
 	for k, of := range []func(Point) int64{

@@ -215,20 +215,19 @@ func (c *chooser) search(ctx context.Context, from, to int64, bursts []int64) er
 		var which []int
 		window := &between{from: from, to: to}
 		for i, r := range rates {
-			if try := roundUp((low[i] + bursts[i] + 1) / 2); low[i]+1 < bursts[i] {
-				if try >= bursts[i] { // no round number between
-					if try = (low[i] + bursts[i]) / 2; bursts[i] > 10 {
-						continue
-					}
-				}
-				limit := stint.New(r.Count, r.Period).WithBurst(try)
-				p, err := replayOf("", limit)
-				if err != nil {
-					return err
-				}
-				tried, which = append(tried, p), append(which, i)
-				window.sinks = append(window.sinks, newLedger(p))
+			try := roundUp((low[i] + bursts[i] + 1) / 2)
+			if try >= bursts[i] {
+				try = roundUp(low[i] + 1)
 			}
+			if try >= bursts[i] {
+				continue // no round number between
+			}
+			p, err := replayOf("", stint.New(r.Count, r.Period).WithBurst(try))
+			if err != nil {
+				return err
+			}
+			tried, which = append(tried, p), append(which, i)
+			window.sinks = append(window.sinks, newLedger(p))
 		}
 		if len(tried) == 0 {
 			return nil

@@ -57,6 +57,20 @@ func (s shaped) log() []byte {
 	return []byte(b.String())
 }
 
+// atOnce is a log of a client that sends n requests at once, and of others that
+// send one each.
+func atOnce(n, others int) []byte {
+	var b strings.Builder
+	b.WriteString("time,ip\n")
+	for range n {
+		b.WriteString("1000000000,192.0.2.1\n")
+	}
+	for i := range others {
+		fmt.Fprintf(&b, "%d,client-%d\n", 1_000_000_000+i, i)
+	}
+	return []byte(b.String())
+}
+
 // Of traffic that was shaped by a limit, that limit is found, with and without
 // a client that abuses, and it holds on the half that it was not chosen from.
 func TestChoosesKnown(t *testing.T) {
@@ -104,8 +118,16 @@ func TestChoiceDoesNotHold(t *testing.T) {
 // would not: by the replay of each.
 func TestCandidatesAreTight(t *testing.T) {
 	round := []int64{1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100, 120, 150, 200, 250, 300, 400, 500, 600, 800, 1000, 1200, 1500, 2000, 2500, 3000, 4000, 5000, 6000}
-	log := shaped{5, 20, 40, true}.log()
-	for _, target := range []plan.Target{{Share: 0.01}, {Share: 0.1}, {Share: 0.05, Requests: true}, {Share: 0, Requests: true}} {
+	log, once := shaped{5, 20, 40, true}.log(), atOnce(100, 900)
+	for _, test := range []struct {
+		log []byte
+		plan.Target
+	}{
+		{log, plan.Target{Share: 0.01}}, {log, plan.Target{Share: 0.1}},
+		{log, plan.Target{Requests: true}}, {log, plan.Target{Share: 0.05, Requests: true}},
+		{once, plan.Target{Share: 0.045, Requests: true}}, {once, plan.Target{Share: 0.093, Requests: true}},
+	} {
+		log, target := test.log, test.Target
 		candidates := planText(t, log, plan.Options{Choose: &target}).Choice.Candidates
 		o := plan.Options{Brief: true}
 		for _, c := range candidates {

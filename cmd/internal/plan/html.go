@@ -7,7 +7,6 @@ import (
 	"html/template"
 	"io"
 	"strings"
-	"time"
 )
 
 //go:embed page.html
@@ -20,19 +19,10 @@ var pageCSS string
 var pageJS string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"number": number,
-	"share":  share,
-	"stamp":  stamp,
-	"moment": func(rfc *string) string {
-		if rfc == nil {
-			return ""
-		}
-		t, err := time.Parse(time.RFC3339Nano, *rfc)
-		if err != nil {
-			return *rfc
-		}
-		return stamp(t)
-	},
+	"number":    number,
+	"share":     share,
+	"stamp":     stamp,
+	"tightest":  func(c *Choice, k Candidate) bool { return k.text() == c.Tightest },
 	"percent":   func(f float64) float64 { return 100 * f },
 	"estimates": estimates,
 	"inc":       func(n int) int { return n + 1 },

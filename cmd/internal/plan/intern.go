@@ -76,7 +76,7 @@ func (c *clients) grow() {
 }
 
 func (c *clients) keep(key []byte) {
-	if len(key) > len(c.room) {
+	if len(c.arena) == 0 || len(key) > len(c.room) {
 		c.room = make([]byte, max(arenaChunk, len(key)))
 		c.arena = append(c.arena, c.room)
 	}

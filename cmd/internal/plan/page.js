@@ -17,7 +17,7 @@
   const slider = document.getElementById("line");
   const above = document.getElementById("above");
   const total = Number(document.querySelector(".drag").dataset.clients);
-  const width = 720, height = 240, left = 56, right = 16, top = 12, bottom = 28;
+  const width = 720, height = 250, left = 56, right = 16, top = 22, bottom = 34;
   const svg = "http://www.w3.org/2000/svg";
   const element = (name, attributes, text) => {
     const e = document.createElementNS(svg, name);
@@ -26,43 +26,57 @@
     return e;
   };
   const comma = (n) => String(n).replace(/\B(?=(\d{3})+$)/g, ",");
-  let per, most, line, grip;
+  const short = (n) => n >= 1e9 ? n / 1e9 + "G" : n >= 1e6 ? n / 1e6 + "M" : n >= 1e3 ? n / 1e3 + "k" : String(n);
+  const share = (n) => n === 0 ? "none" : (100 * n / total).toPrecision(2) + "%";
+  let per, most, stops, line, beyond, grip;
   const x = (value) => left + Math.log(value) / Math.log(most) * (width - left - right);
   const y = (clients) => height - bottom - (clients > 0 ? (Math.log10(clients) + 0.3) / (Math.log10(total) + 0.3) : 0) * (height - top - bottom);
-  const value = () => Math.max(1, Math.round(Math.pow(most, slider.value / 1000)));
   const exceed = (limit) => {
     let within = 0;
     for (let i = 0; i < per.values.length && per.values[i] <= limit; i++) within = per.clients[i];
     return total - within;
   };
   const move = () => {
-    const limit = value(), clients = exceed(limit);
-    line.setAttribute("d", `M${x(limit)} ${top}V${height - bottom}`);
+    const limit = stops[slider.value], clients = exceed(limit);
+    line.setAttribute("d", `M${x(limit)} ${top - 8}V${height - bottom}`);
+    beyond.setAttribute("x", x(limit));
+    beyond.setAttribute("width", width - right - x(limit));
     grip.setAttribute("cx", x(limit));
-    const text = `${comma(limit)} in one ${per.per}: ${comma(clients)} of ${comma(total)} clients sent more (${(100 * clients / total).toPrecision(2)}%)`;
+    const text = `${comma(limit)} in one ${per.per}: ${comma(clients)} of ${comma(total)} clients sent more (${share(clients)})`;
     above.textContent = text;
     slider.setAttribute("aria-valuetext", text);
+  };
+  // The line stops at whole numbers: every one at first, then some 2% apart.
+  const stopsTo = (most) => {
+    const all = [];
+    for (let n = 1; n < most; n = Math.max(n + 1, Math.round(n * 1.02))) all.push(n);
+    return [...all, most];
   };
   const draw = (index) => {
     per = spread[index];
     most = Math.max(10, per.values[per.values.length - 1]);
+    stops = stopsTo(most);
+    slider.max = stops.length - 1;
+    slider.value = stops.findIndex((n) => exceed(n) <= total / 100); // 1% of the clients
     const picture = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Clients that sent more than so much in one ${per.per}` });
     for (let n = 1; n <= total; n *= 10) {
       picture.append(element("path", { class: "grid", d: `M${left} ${y(n)}H${width - right}` }));
-      picture.append(element("text", { x: left - 6, y: y(n) + 4, class: "end" }, comma(n)));
+      picture.append(element("text", { x: left - 6, y: y(n) + 4, class: "end" }, short(n)));
     }
-    for (let n = 1; n <= most; n *= 10) picture.append(element("text", { x: x(n), y: height - 8, class: "middle" }, comma(n)));
+    for (let n = 1; n <= most; n *= 10) picture.append(element("text", { x: x(n), y: height - 10, class: "middle" }, short(n)));
     let path = `M${x(1)} ${y(exceed(0))}`;
     per.values.forEach((v) => { path += `H${x(v)}V${y(exceed(v))}`; });
-    picture.append(element("path", { class: "curve", d: path }));
-    picture.append(element("path", { class: "axis", d: `M${left} ${height - bottom}H${width - right}` }));
+    beyond = element("rect", { class: "beyond", y: top - 8, height: height - bottom - top + 8 });
     line = element("path", { class: "limit" });
-    grip = element("circle", { class: "grip", cy: top + 8, r: 9 });
-    picture.append(line, grip);
+    grip = element("circle", { class: "grip", cy: top - 10, r: 10 });
+    picture.append(beyond, element("path", { class: "curve", d: path }));
+    picture.append(element("path", { class: "axis", d: `M${left} ${height - bottom}H${width - right}` }), line, grip);
     const drag = (event) => {
       const at = picture.getBoundingClientRect();
       const part = ((event.clientX - at.left) / at.width * width - left) / (width - left - right);
-      slider.value = Math.round(1000 * Math.min(1, Math.max(0, part)));
+      const wanted = Math.min(most, Math.pow(most, Math.max(0, part)));
+      const next = stops.findIndex((n) => n >= wanted);
+      slider.value = next > 0 && wanted - stops[next - 1] < stops[next] - wanted ? next - 1 : Math.max(next, 0);
       move();
     };
     picture.addEventListener("pointerdown", (event) => { picture.setPointerCapture(event.pointerId); drag(event); });

@@ -17,6 +17,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -162,7 +164,8 @@ func (o *Options) Check() error {
 			}
 		}
 	}
-	return nil
+	_, err := newQuestion(o, nil)
+	return err
 }
 
 // A run is the work of Run.
@@ -421,6 +424,12 @@ func (o *Options) command(limit stint.Limit) string {
 	}
 	if o.Cost != "" && o.Cost != "1" {
 		b.WriteString(" --cost " + quoteShell(o.Cost))
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Fields)) {
+		b.WriteString(" --field " + quoteShell(name+"="+o.Fields[name]))
+	}
+	if o.Zone != nil && o.Zone != time.UTC {
+		b.WriteString(" --tz " + quoteShell(o.Zone.String()))
 	}
 	for _, f := range o.Files {
 		b.WriteString(" " + quoteShell(f))

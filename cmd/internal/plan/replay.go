@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"slices"
+	"time"
 	"unsafe"
 
 	"github.com/stint-dev/stint"
@@ -228,7 +229,16 @@ type Result struct {
 	// Top are the clients to which most was denied.
 	Top []Denied `json:"top"`
 
-	bars []int64 // denied over time, by the bars of the traffic
+	bars  []int64   // denied over time, by the bars of the traffic
+	first time.Time // denied, in the zone of the report
+}
+
+// When returns in words when the first request was denied, "" if none was.
+func (r *Result) When() string {
+	if r.FirstDenial == nil {
+		return ""
+	}
+	return stamp(r.first)
 }
 
 // A Denied is a client that was denied something.
@@ -265,7 +275,7 @@ func (r *replay) report(t told) Result {
 		return res
 	}
 	first := t.options.text(r.first.at)
-	res.FirstDenial, res.FirstDenied = &first, t.name(r.first.id)
+	res.FirstDenial, res.FirstDenied, res.first = &first, t.name(r.first.id), t.options.when(r.first.at)
 	worst := slices.Clone(r.denied[1:])
 	slices.SortStableFunc(worst, func(a, b refused) int { return cmp.Compare(b.requests, a.requests) })
 	for i, d := range worst {

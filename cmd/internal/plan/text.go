@@ -294,12 +294,8 @@ func (res *Result) detail(b *strings.Builder) {
 	if res.Rule != "" {
 		name = res.Rule + ": " + name
 	}
-	first, err := time.Parse(time.RFC3339Nano, *res.FirstDenial)
-	if err != nil {
-		return
-	}
 	fmt.Fprintf(b, "\n%s\n", name)
-	wrap(b, "  ", fmt.Sprintf("denied first: %s, %s", res.FirstDenied, stamp(first)))
+	wrap(b, "  ", fmt.Sprintf("denied first: %s, %s", res.FirstDenied, res.When()))
 	if res.LongestLockout > 0 {
 		wrap(b, "  ", fmt.Sprintf("longest in which nothing passed: %s, %s", res.LockedOut, res.LongestLockout))
 	}

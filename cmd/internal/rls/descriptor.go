@@ -9,8 +9,10 @@ import (
 
 // A descriptor is one descriptor of a request as attributes: the domain under
 // "domain", and each entry under its key. Of entries with the same key the
-// second is KEY.2, and so on; the domain counts as the first "domain". Where
-// there is no "ip", it is "remote_address", as Envoy calls the client's.
+// second is KEY.2, and so on. entry.KEY is the entry too, for keys that rules
+// take for something else, such as path. "descriptor.keys" is the keys of all
+// entries, in order, with commas between. Where there is no "ip", it is
+// "remote_address", as Envoy calls the client's.
 type descriptor struct {
 	domain  string
 	entries []*ratelimit.RateLimitDescriptor_Entry
@@ -18,21 +20,40 @@ type descriptor struct {
 
 // Attribute implements policy.Attributes.
 func (d *descriptor) Attribute(name string) (string, bool) {
-	if name == "domain" {
+	switch name {
+	case "domain":
 		return d.domain, true
+	case "descriptor.keys":
+		return d.keys(), true
+	}
+	raw, ok := strings.CutPrefix(name, "entry.")
+	if !ok {
+		raw = name
 	}
 	for _, e := range d.entries {
-		if e.GetKey() == name {
+		if e.GetKey() == raw {
 			return e.GetValue(), true
 		}
 	}
 	if name == "ip" {
 		return d.Attribute("remote_address")
 	}
-	return d.again(name)
+	return d.again(raw)
 }
 
-// again returns the value of KEY.N: the Nth entry of that key, from 2.
+// keys returns the keys in order.
+func (d *descriptor) keys() string {
+	if len(d.entries) == 1 {
+		return d.entries[0].GetKey()
+	}
+	keys := make([]string, len(d.entries))
+	for i, e := range d.entries {
+		keys[i] = e.GetKey()
+	}
+	return strings.Join(keys, ",")
+}
+
+// again returns the value of KEY.N: the Nth entry of that key.
 func (d *descriptor) again(name string) (string, bool) {
 	at := strings.LastIndexByte(name, '.')
 	if at < 1 {
@@ -42,9 +63,6 @@ func (d *descriptor) again(name string) (string, bool) {
 	n, err := strconv.ParseUint(name[at+1:], 10, 16)
 	if err != nil || n < 2 || name[at+1] == '0' {
 		return "", false
-	}
-	if key == "domain" {
-		n--
 	}
 	for _, e := range d.entries {
 		if e.GetKey() != key {

@@ -24,6 +24,7 @@ type Store struct {
 	Prefix string
 
 	client *noting
+	more   []*redisstore.Store
 }
 
 // Open returns a store on a client, which stays the caller's to close. Prefix
@@ -35,12 +36,26 @@ func Open(client rueidis.Client, o redisstore.Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{store, o.Prefix, noting}, nil
+	return &Store{Store: store, Prefix: o.Prefix, client: noting}, nil
+}
+
+// Another opens a further store on the same keys, as another process would. It
+// is closed by Remove too.
+func (s *Store) Another(o redisstore.Options) (*redisstore.Store, error) {
+	o.Client, o.Prefix = s.client, s.Prefix
+	store, err := redisstore.New(o)
+	if err == nil {
+		s.more = append(s.more, store)
+	}
+	return store, err
 }
 
 // Remove closes the store and removes its keys.
 func (s *Store) Remove(ctx context.Context) error {
 	failed := s.Close()
+	for _, one := range s.more {
+		failed = errors.Join(failed, one.Close())
+	}
 	s.client.mu.Lock()
 	defer s.client.mu.Unlock()
 	for key := range s.client.keys {

@@ -8,28 +8,66 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
 
-// stages are the tests that a bug has to survive, those that are quick and see
-// most first.
-var stages = []struct {
-	dir  string
-	args []string
-}{
-	{"proof", []string{".", "-short", "-rapid.checks=4000", "-rapid.nofailfile"}},
-	{".", []string{".", "./memstore", "./simulate", "-short"}},
-	{".", []string{"./storetest", "-short"}},
-	{"proof", []string{".", "-run", "TestDifferential", "-rapid.checks=20000", "-rapid.nofailfile"}},
+// A stage is tests that a bug has to survive. It sees bugs in files under one
+// of its places; those without are for the files that no other stage has.
+type stage struct {
+	dir    string
+	args   []string
+	places []string
 }
 
-// workspace makes the two modules of the lab one.
+// stages are in order: those that are quick and see most first.
+var stages = []stage{
+	{"proof", []string{".", "-short", "-rapid.checks=4000", "-rapid.nofailfile"}, nil},
+	{".", []string{".", "./memstore", "./simulate", "-short"}, nil},
+	{".", []string{"./storetest", "-short"}, nil},
+	{"proof", []string{".", "-run", "TestDifferential", "-rapid.checks=20000", "-rapid.nofailfile"}, nil},
+
+	{".", []string{"./fallback", "./policy", "-short"}, []string{"fallback/", "policy/"}},
+
+	{"redisstore", []string{".", "-run", "^Test(Breaker|BreakerHolds|NoClientTime|Time|NoKeyWithoutExpiry|DenialWritesNothing|Errors|Boot|Faults)$"}, []string{"redisstore/"}},
+	{"redisstore", []string{".", "-run", "^Test(Store|Cluster|Differential)$"}, []string{"redisstore/"}},
+}
+
+// stagesOf returns the stages that see bugs in these files, all for none.
+func stagesOf(files ...string) (of []stage) {
+	if len(files) == 0 {
+		return stages
+	}
+	for _, file := range files {
+		var own, rest []stage
+		for _, s := range stages {
+			switch {
+			case len(s.places) == 0:
+				rest = append(rest, s)
+			case slices.ContainsFunc(s.places, func(place string) bool { return strings.HasPrefix(file, place) }):
+				own = append(own, s)
+			}
+		}
+		if own == nil {
+			own = rest
+		}
+		for _, s := range own {
+			if !slices.ContainsFunc(of, func(o stage) bool { return slices.Equal(o.args, s.args) }) {
+				of = append(of, s)
+			}
+		}
+	}
+	return of
+}
+
+// workspace makes the modules of the lab one.
 const workspace = `go 1.26
 
 use (
 	./
 	./proof
+	./redisstore
 )
 
 replace github.com/stint-dev/stint v0.1.0 => ./
@@ -101,10 +139,10 @@ func (l *lab) plant(b bug) (v verdict, err error) {
 			err = fmt.Errorf("the patch cannot be taken out: %s", out)
 		}
 	}()
-	if out, err := l.command(".", "go", "build", ".", "./memstore"); err != nil {
+	if out, err := l.command(".", "go", "build", ".", "./memstore", "./policy", "./redisstore"); err != nil {
 		return v, fmt.Errorf("does not compile: %s", out)
 	}
-	return l.test()
+	return l.test(stagesOf(b.files...))
 }
 
 // A verdict says whether a test failed, and which.
@@ -114,8 +152,8 @@ type verdict struct {
 	output string
 }
 
-// test runs the stages until one fails.
-func (l *lab) test() (verdict, error) {
+// test runs stages until one fails.
+func (l *lab) test(stages []stage) (verdict, error) {
 	for _, stage := range stages {
 		args := []string{"test", "-count=1", "-failfast", "-timeout=" + l.limit.String()}
 		out, err := l.command(stage.dir, "go", append(args, stage.args...)...)

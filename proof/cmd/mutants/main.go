@@ -24,7 +24,7 @@ import (
 
 func main() {
 	root := flag.String("root", "..", "the `directory` of stint's root module")
-	limit := flag.Duration("timeout", time.Minute, "how long the tests of a package may take")
+	limit := flag.Duration("timeout", 3*time.Minute, "how long the tests of a package may take")
 	flag.Parse()
 	if err := run(*root, *limit, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
@@ -43,7 +43,11 @@ func run(root string, limit time.Duration, names []string) error {
 	}
 	defer lab.close()
 	start := time.Now()
-	if v, err := lab.test(); err != nil {
+	var files []string
+	for _, b := range bugs {
+		files = append(files, b.files...)
+	}
+	if v, err := lab.test(stagesOf(files...)); err != nil {
 		return err
 	} else if v.failed {
 		return fmt.Errorf("the tests fail without any bug:\n%s", v.output)
@@ -77,6 +81,7 @@ func run(root string, limit time.Duration, names []string) error {
 type bug struct {
 	name, path   string
 	what, breaks string
+	files        []string // that it changes
 }
 
 // planted reads the patches of those names, or all.
@@ -104,6 +109,11 @@ func planted(dir string, names []string) ([]bug, error) {
 		}
 		if !isBug || !isBreaks {
 			return nil, fmt.Errorf("%s: want two lines, \"# bug: \" and \"# breaks: \"", path)
+		}
+		for line := range strings.Lines(string(text)) {
+			if file, ok := strings.CutPrefix(line, "+++ b/"); ok {
+				b.files = append(b.files, strings.TrimSpace(file))
+			}
 		}
 		bugs = append(bugs, b)
 	}

@@ -22,6 +22,9 @@ func TestPlanted(t *testing.T) {
 		t.Fatalf("%d bugs, %v", len(all), err)
 	}
 	for _, b := range all {
+		if len(b.files) == 0 || len(stagesOf(b.files...)) == 0 {
+			t.Errorf("%s: it changes %q, which no stage looks at", b.name, b.files)
+		}
 		if b.what == "" || b.breaks == "" {
 			t.Errorf("%s: what it is or what it breaks is not said", b.name)
 		}

@@ -82,7 +82,6 @@ export function logs(page) {
     const out = left.value.split(",").map((k) => k.trim()).filter(Boolean);
     const answer = await ask("Deciding every request…", [...page.limits().map((l) => ["limit", l]), ...out.map((k) => ["ignore_key", k]), ["deny_at_most", `${share.value.trim()} ${of.value}`]]);
     if (!answer) return;
-    again.disabled = false;
     shown = report(answer, { colours: page.colours, compare: page.compare, close, load, without });
     byID("report").replaceChildren(...shown.nodes);
     byID("report").hidden = false;
@@ -120,6 +119,7 @@ export function logs(page) {
     if (files.length > 1) return fail("One log at a time: stint plan takes many.");
     if (files[0].size > about.max_log) return fail(`${files[0].name} is over ${megabytes(about.max_log)}: pack it, take a part of it, or let stint plan read it from a terminal.`);
     [file] = files;
+    again.disabled = false;
     look();
   }
 

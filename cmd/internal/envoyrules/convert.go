@@ -1,0 +1,254 @@
+package envoyrules
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Options say how configurations become rules.
+type Options struct {
+	// Compatible keeps windows that begin at whole units since the epoch and
+	// counts denied hits, as that service does. The default value is false:
+	// buckets that fill evenly, of which a denial takes nothing.
+	Compatible bool
+}
+
+// A Note says what means something else as a rule than it did.
+type Note struct {
+	Domain string
+	Line   int // of the descriptor; 0 for what concerns all
+	Rule   string
+	Text   string
+}
+
+// String returns one line.
+func (n Note) String() string {
+	s := n.Text
+	if n.Rule != "" {
+		s = "rule " + n.Rule + ": " + s
+	}
+	if n.Line > 0 {
+		s = fmt.Sprintf("%s, line %d: %s", n.Domain, n.Line, s)
+	}
+	return s
+}
+
+// keysAttribute is the attribute that has the keys of a descriptor's entries in
+// order: a limit is for descriptors of exactly its keys.
+const keysAttribute = "descriptor.keys"
+
+// A rule is one limit of a configuration.
+type rule struct {
+	name, description string
+	match             [][2]string // attribute and condition
+	unless            []exception
+	key               []string
+	limit             string // a limit, or "unlimited" or "block"
+	shadow            bool
+}
+
+// An exception is values that more exact descriptors take.
+type exception struct {
+	attribute string
+	values    []string // conditions
+}
+
+// A step is a descriptor on the way to a limit.
+type step struct {
+	d         *descriptor
+	attribute string
+	taken     []string // conditions on its value that its siblings take
+}
+
+// converter makes rules of domains.
+type converter struct {
+	o     Options
+	rules []rule
+	notes []Note
+	names map[string]bool
+	said  map[string]bool // notes that are made once
+}
+
+// Convert returns the rules of domains as a YAML document, and what differs.
+func Convert(domains []*Domain, o Options) (yaml []byte, notes []Note) {
+	c := &converter{o: o, names: map[string]bool{}, said: map[string]bool{}}
+	for _, d := range domains {
+		c.walk(d, d.descriptors, nil)
+	}
+	c.general()
+	return c.write(), c.notes
+}
+
+// walk makes rules of the limits below a path.
+func (c *converter) walk(domain *Domain, level []*descriptor, path []step) {
+	for i, d := range level {
+		s := step{d: d, attribute: attributeOf(d.key, path), taken: taken(level, i)}
+		next := append(path[:len(path):len(path)], s)
+		if d.limit != nil {
+			c.add(domain, next)
+		}
+		c.walk(domain, d.below, next)
+	}
+}
+
+// taken returns what the siblings of level[i] take before it: exact values go
+// before stars, those before each other in order, and both before none.
+func taken(level []*descriptor, i int) (values []string) {
+	d := level[i]
+	prefix, star := d.star()
+	if d.value != "" && !star {
+		return nil
+	}
+	for k, other := range level {
+		theirs, otherStar := other.star()
+		switch {
+		case other.key != d.key || other.value == "" || k == i:
+		case !otherStar && (!star || strings.HasPrefix(other.value, prefix)):
+			values = append(values, escape(other.value))
+		case otherStar && (!star || k < i):
+			values = append(values, escape(theirs)+"*")
+		}
+	}
+	return values
+}
+
+// attributeOf returns the attribute of an entry that comes behind a path: KEY,
+// of keys that come again KEY.2 and so on, and entry.KEY of names that rules
+// take for something else.
+func attributeOf(key string, path []step) string {
+	n := 1
+	for _, s := range path {
+		if s.d.key == key {
+			n++
+		}
+	}
+	switch first, _, _ := strings.Cut(key, "."); first {
+	case "domain", "path", "host", "method", "ip", "header", "query", "cookie", "descriptor", "entry":
+		key = "entry." + key
+	}
+	if n == 1 {
+		return key
+	}
+	return key + "." + strconv.Itoa(n)
+}
+
+// escape returns text as a pattern for exactly that.
+func escape(text string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`).Replace(text)
+}
+
+// add makes a rule of the limit at the end of a path.
+func (c *converter) add(domain *Domain, path []step) {
+	last := path[len(path)-1].d
+	var keys, told []string
+	for _, s := range path {
+		keys, told = append(keys, s.d.key), append(told, s.d.text())
+	}
+	r := rule{description: domain.Name + ": " + strings.Join(told, ", "), shadow: last.shadow || last.quota}
+	r.name = c.name(domain.Name, told)
+	r.match = [][2]string{{"domain", escape(domain.Name)}, {keysAttribute, escape(strings.Join(keys, ","))}}
+	for _, s := range path {
+		prefix, star := s.d.star()
+		switch {
+		case star:
+			r.match = append(r.match, [2]string{s.attribute, escape(prefix) + "*"})
+		case s.d.value != "":
+			r.match = append(r.match, [2]string{s.attribute, escape(s.d.value)})
+		}
+		if len(s.taken) > 0 {
+			r.unless = append(r.unless, exception{s.attribute, s.taken})
+		}
+		if s.d.value == "" || star && !s.d.share {
+			r.key = append(r.key, s.attribute)
+		}
+	}
+	c.limit(&r, last.limit)
+	c.differ(domain, &r, last)
+	c.rules = append(c.rules, r)
+}
+
+// limit writes a limit as text.
+func (c *converter) limit(r *rule, l *limit) {
+	switch {
+	case l.unlimited:
+		r.limit = "unlimited"
+	case l.count == 0:
+		r.limit = "block"
+	default:
+		r.limit = fmt.Sprintf("%d/%ds", l.count, l.times*unitSeconds[l.unit])
+		if n, unit := l.times, map[string]string{"minute": "m", "hour": "h", "day": "d", "week": "w"}[l.unit]; unit != "" {
+			r.limit = fmt.Sprintf("%d/%d%s", l.count, n, unit)
+		} else if l.unit == "month" || l.unit == "year" {
+			r.limit = fmt.Sprintf("%d/%dd", l.count, l.times*unitSeconds[l.unit]/86400)
+		}
+		if c.o.Compatible {
+			r.limit += " fixed_window count_denied"
+		}
+	}
+}
+
+// name returns a name that no other rule has.
+func (c *converter) name(domain string, told []string) string {
+	const most = 64
+	clean := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '-', r == '.':
+			return r
+		case r == '=':
+			return '_'
+		}
+		return '-'
+	}, domain+"."+strings.Join(told, "."))
+	if first := clean[0]; first == '-' || first == '.' {
+		clean = "_" + clean[1:]
+	}
+	name := clean[:min(len(clean), most)]
+	for n := 2; c.names[name]; n++ {
+		suffix := "-" + strconv.Itoa(n)
+		name = clean[:min(len(clean), most-len(suffix))] + suffix
+	}
+	c.names[name] = true
+	return name
+}
+
+// differ notes what the rule does not do as the descriptor did.
+func (c *converter) differ(domain *Domain, r *rule, d *descriptor) {
+	note := func(format string, args ...any) {
+		c.notes = append(c.notes, Note{domain.Name, d.line, r.name, fmt.Sprintf(format, args...)})
+	}
+	for _, name := range d.limit.replaces {
+		note("replaces %q is not kept: where one request meets both, both hold", name)
+	}
+	if d.quota {
+		note("quota_mode became shadow: it lets pass, and is counted, but no metadata is sent")
+	}
+	if d.metrics {
+		c.said["metrics"] = true
+	}
+	if r.shadow {
+		c.said["shadow"] = true
+	}
+	if r.limit == "block" {
+		note("0 requests are a block: the status has no limit and no time")
+	}
+}
+
+// general notes what concerns all rules.
+func (c *converter) general() {
+	if !c.o.Compatible && slices.ContainsFunc(c.rules, func(r rule) bool { return strings.Contains(r.limit, "/") }) {
+		c.said["buckets"] = true
+	}
+	texts := map[string]string{
+		"buckets": "limits are buckets that fill evenly: a client that has used 60 per minute has one more after a second, not 60 more with the next minute, and around the end of a window no more than the limit passes. A denied request takes nothing, neither from the limit that denied nor from others that it meets. --compatible keeps windows and counts what is denied",
+		"metrics": "detailed_metric and value_to_metric are left out: metrics are by rule, never by what clients send",
+		"shadow":  "the status of a descriptor whose limit is in shadow is OK without a current_limit",
+	}
+	for _, what := range slices.Sorted(maps.Keys(texts)) {
+		if c.said[what] {
+			c.notes = append(c.notes, Note{Text: texts[what]})
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package grpclimit
+
+import (
+	"math/bits"
+	"strconv"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/policy"
+)
+
+// An answer is what was decided about a call, by a limiter or by rules.
+type answer struct {
+	decision   stint.Decision
+	held       []held // the limits that it was held to
+	tightest   int    // of held; -1 if there is none
+	violated   []string
+	key        string
+	never      bool // a block, or a key that is missing and may not be
+	closed     bool // a rule is closed because its store fails
+	waited     time.Duration
+	storeError error
+	rules      *policy.Result
+	done       func() // lets go of rules
+}
+
+// A held is one limit that a call was held to.
+type held struct {
+	name  string
+	limit stint.Limit
+	reset time.Duration
+}
+
+func (a *answer) release() {
+	if a.done != nil {
+		a.done()
+	}
+}
+
+// What ends calls that no decision was made for.
+var (
+	refuseError   = status.Error(codes.Unavailable, "the rate limiter could not decide")
+	refuseRequest = status.Error(codes.InvalidArgument, "the rate limiter cannot read the request")
+)
+
+// refusal returns the status of a denial.
+func (a *answer) refusal() error {
+	switch {
+	case a.never:
+		return status.Error(codes.PermissionDenied, "not allowed")
+	case a.closed:
+		return withDetails(codes.Unavailable, "the rate limiter could not decide", a.retryInfo()...)
+	}
+	details := a.retryInfo()
+	failure := &errdetails.QuotaFailure{}
+	for _, name := range a.violated {
+		failure.Violations = append(failure.Violations, &errdetails.QuotaFailure_Violation{Subject: name, Description: "limit exceeded"})
+	}
+	info := &errdetails.ErrorInfo{Reason: "RATE_LIMITED", Domain: "stint", Metadata: map[string]string{}}
+	if a.tightest >= 0 {
+		h := &a.held[a.tightest]
+		info.Metadata["limit"] = h.name
+		info.Metadata["remaining"] = strconv.FormatInt(a.decision.Remaining, 10)
+	}
+	return withDetails(codes.ResourceExhausted, "rate limit exceeded", append(details, failure, info)...)
+}
+
+func (a *answer) retryInfo() []protoadapt.MessageV1 {
+	wait, ok := a.decision.RetryAfter.Duration()
+	if !ok {
+		return nil
+	}
+	return []protoadapt.MessageV1{&errdetails.RetryInfo{RetryDelay: durationpb.New(max(wait, 1))}}
+}
+
+func withDetails(code codes.Code, text string, details ...protoadapt.MessageV1) error {
+	st := status.New(code, text)
+	if full, err := st.WithDetails(details...); err == nil {
+		st = full
+	}
+	return st.Err()
+}
+
+// mulDiv returns a·b/c rounded up, for values that are not negative, or the
+// greatest int64.
+func mulDiv(a, b, c int64) int64 {
+	const most = 1<<63 - 1
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	if hi >= uint64(c) {
+		return most
+	}
+	q, rest := bits.Div64(hi, lo, uint64(c))
+	if rest > 0 {
+		q++
+	}
+	return int64(min(q, most))
+}

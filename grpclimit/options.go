@@ -1,0 +1,141 @@
+package grpclimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/policy"
+)
+
+// Missing says what becomes of calls that have no key.
+type Missing uint8
+
+const (
+	// MissingShared counts all of them under one key of their own.
+	MissingShared Missing = iota
+	// MissingDeny ends them with PermissionDenied.
+	MissingDeny
+	// MissingSkip lets them pass, uncounted.
+	MissingSkip
+
+	missings = iota
+)
+
+// missingKey is the key of all calls without one. Metadata cannot hold a NUL.
+const missingKey = "\x00"
+
+// A Call is what is known of a call when it is decided about.
+type Call struct {
+	// Method is the full one, /package.Service/Method.
+	Method string
+	// Stream reports whether it is a stream.
+	Stream bool
+	// Message is the message that a stream received, or the request of a call
+	// that is no stream. It is nil for a stream that opens.
+	Message any
+}
+
+// Options say how a guard behaves. The zero value is good for most. The
+// functions are called from many goroutines at once.
+type Options struct {
+	// Cost returns how many units a call takes. A cost of 0 passes without
+	// being counted, one above the limit never passes. The default is 1.
+	Cost func(context.Context, Call) int64
+	// Skip reports whether a call passes without being looked at. The default
+	// is [Exempt].
+	Skip func(ctx context.Context, method string) bool
+	// Messages holds each message that a stream receives to the limits as well
+	// as its opening; the stream of one that is denied ends. Under a policy,
+	// attribute grpc.message is "true" for messages and missing else. The
+	// default value is false.
+	Messages bool
+	// Address returns the client's address for rules by ip, where it is not
+	// that of the connection. The default is the connection's.
+	Address func(context.Context) (netip.Addr, bool)
+	// Attribute returns further attributes that a policy's rules speak of,
+	// such as jwt.sub. The default is that there are none.
+	Attribute func(ctx context.Context, method, name string) (value string, ok bool)
+	// Missing is for calls without a key. The default value is MissingShared.
+	Missing Missing
+	// Shadow decides, counts and reports, but lets everything pass and tells
+	// clients nothing. The default value is false.
+	Shadow bool
+	// FailOpen lets calls pass that could not be decided about, because the
+	// store failed. The default value is false: they end with Unavailable.
+	FailOpen bool
+	// OnError is told why a call could not be decided about. The default is
+	// that nobody is.
+	OnError func(ctx context.Context, method string, err error)
+	// OnDecision is told what was decided, before the call goes on or ends. The
+	// default is that nobody is.
+	OnDecision func(ctx context.Context, method string, o Outcome)
+	// MaxWait is how long a call, or a message, may wait for its turn; what
+	// would wait longer is denied at once. The default value, 0, is as long as
+	// a leaky_queue holds, and no time under limits of other kinds. A negative
+	// value is no time under any, and then a leaky_queue lets pass what it has
+	// room for without spacing it.
+	MaxWait time.Duration
+	// NoFields sends no ratelimit and ratelimit-policy metadata. The default
+	// value is false.
+	NoFields bool
+}
+
+// An Outcome is what was decided about one call.
+type Outcome struct {
+	// Decision is the answer.
+	Decision stint.Decision
+	// Key is whom the call was counted for. It is what a client sent, or its
+	// address: keep it out of logs and metric labels.
+	Key string
+	// Violated is the names of the limits that denied it, or would have.
+	Violated []string
+	// Rules is the policy's whole answer, valid until the function returns
+	// that was given it; nil without a policy.
+	Rules *policy.Result
+	// Shadow says that the call passes whatever Decision says.
+	Shadow bool
+	// Message says that it is about a message of a stream.
+	Message bool
+	// Waited is how long the call waited for its turn.
+	Waited time.Duration
+}
+
+// Exempt reports whether a method is of grpc.health.v1 or of reflection, which
+// probes and tools call.
+func Exempt(_ context.Context, method string) bool {
+	return strings.HasPrefix(method, "/grpc.health.v1.Health/") || strings.HasPrefix(method, "/grpc.reflection.")
+}
+
+// check fills in defaults, or says what is wrong.
+func (o *Options) check() error {
+	if o.Missing >= missings {
+		return fmt.Errorf("grpclimit: unknown word %d for calls without a key", o.Missing)
+	}
+	if o.Skip == nil {
+		o.Skip = Exempt
+	}
+	if o.Address == nil {
+		o.Address = peerAddr
+	}
+	return nil
+}
+
+func (o *Options) cost(ctx context.Context, c Call) int64 {
+	if o.Cost == nil {
+		return 1
+	}
+	return o.Cost(ctx, c)
+}
+
+func (o *Options) tell(ctx context.Context, method string, err error) {
+	if o.OnError != nil {
+		o.OnError(ctx, method, err)
+	}
+}
+
+var errNoLimiter = errors.New("grpclimit: no limiter: stint.NewLimiter makes one")

@@ -1,0 +1,160 @@
+package grpclimit
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/grpc"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/policy"
+)
+
+// A Server holds the calls of a gRPC server to limits. Make one with
+// [NewServer] or [NewServerPolicy].
+type Server struct {
+	o      Options
+	decide func(ctx context.Context, c Call, message bool) (*answer, error)
+	fields fields
+}
+
+// NewServer returns a guard that holds each key to the limits of l. The error
+// says what is missing or does not go together.
+func NewServer(l *stint.Limiter, key Key, o Options) (*Server, error) {
+	switch {
+	case l == nil:
+		return nil, errNoLimiter
+	case key == nil:
+		return nil, errors.New("grpclimit: no key: say whom calls are counted for, such as ByPeer()")
+	}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	by := &limited{limiter: l, key: key, o: &o, limits: l.Limits()}
+	by.wait = o.longestWait(by.limits)
+	return &Server{o: o, decide: by.decide}, nil
+}
+
+// NewServerPolicy returns a guard that holds calls to the rules of a policy. A
+// call's attributes are those that it has as a request of HTTP: method POST,
+// path /package.Service/Method, host its authority, header.NAME its metadata,
+// ip the connection's address; and grpc.service, grpc.method, and those of
+// Options.Attribute. current returns the policy to use, such as the Load method
+// of an atomic.Pointer; it may not return nil. Options.Missing has no meaning:
+// rules have on_missing.
+func NewServerPolicy(current func() *policy.Policy, o Options) (*Server, error) {
+	if current == nil || current() == nil {
+		return nil, errors.New("grpclimit: no policy: policy.New makes one")
+	}
+	if o.Missing != MissingShared {
+		return nil, errors.New("grpclimit: Missing has no meaning under a policy: its rules have on_missing")
+	}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	by := &ruled{current: current, o: &o}
+	return &Server{o: o, decide: by.decide}, nil
+}
+
+// Unary returns the option that guards calls which are no streams.
+func (s *Server) Unary() grpc.ServerOption { return grpc.ChainUnaryInterceptor(s.UnaryInterceptor) }
+
+// Stream returns the option that guards streams.
+func (s *Server) Stream() grpc.ServerOption {
+	return grpc.ChainStreamInterceptor(s.StreamInterceptor)
+}
+
+// UnaryInterceptor is a [grpc.UnaryServerInterceptor].
+func (s *Server) UnaryInterceptor(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	if !s.o.Skip(ctx, info.FullMethod) {
+		set := func(m map[string][]string) { _ = grpc.SetHeader(ctx, m) } // it fails for calls that have ended
+		if err := s.admit(ctx, Call{Method: info.FullMethod, Message: req}, false, set); err != nil {
+			return nil, err
+		}
+	}
+	return next(ctx, req)
+}
+
+// StreamInterceptor is a [grpc.StreamServerInterceptor].
+func (s *Server) StreamInterceptor(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	ctx := stream.Context()
+	if s.o.Skip(ctx, info.FullMethod) {
+		return next(srv, stream)
+	}
+	set := func(m map[string][]string) { _ = stream.SetHeader(m) } // it fails for streams that have ended
+	if err := s.admit(ctx, Call{Method: info.FullMethod, Stream: true}, false, set); err != nil {
+		return err
+	}
+	if s.o.Messages {
+		stream = &guardedStream{stream, s, info.FullMethod}
+	}
+	return next(srv, stream)
+}
+
+// A guardedStream holds what it receives to the limits.
+type guardedStream struct {
+	grpc.ServerStream
+	server *Server
+	method string
+}
+
+// RecvMsg returns a message that may pass. Where it may have to wait, the
+// client is held back by the flow control of its stream.
+func (g *guardedStream) RecvMsg(m any) error {
+	if err := g.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	return g.server.admit(g.Context(), Call{Method: g.method, Stream: true, Message: m}, true, func(fields map[string][]string) {
+		g.SetTrailer(fields) // the headers may be gone
+	})
+}
+
+// admit decides about a call or a message, and returns why it may not go on.
+func (s *Server) admit(ctx context.Context, c Call, message bool, set func(map[string][]string)) error {
+	a, err := s.decide(ctx, c, message)
+	switch {
+	case err != nil:
+		return s.failed(ctx, c.Method, err)
+	case a == nil: // it is not counted
+		return nil
+	}
+	if a.storeError != nil {
+		s.o.tell(ctx, c.Method, a.storeError)
+	}
+	if s.o.OnDecision != nil {
+		s.o.OnDecision(ctx, c.Method, Outcome{
+			Decision: a.decision, Key: a.key, Violated: a.violated, Rules: a.rules, Shadow: s.o.Shadow, Message: message, Waited: a.waited,
+		})
+	}
+	if s.o.Shadow {
+		a.release()
+		return nil
+	}
+	if !s.o.NoFields && (!message || !a.decision.Allowed) {
+		set(s.fields.of(a))
+	}
+	var refused error
+	if !a.decision.Allowed {
+		refused = a.refusal()
+	}
+	a.release()
+	return refused
+}
+
+// failed tells of an error, and returns what the call ends with, nil if it goes
+// on.
+func (s *Server) failed(ctx context.Context, method string, err error) error {
+	gone := ctx.Err() != nil // or clients would open the guard by leaving
+	if !gone {
+		s.o.tell(ctx, method, err)
+	}
+	switch {
+	case s.o.Shadow:
+		return nil
+	case errors.Is(err, policy.ErrRequest) || errors.Is(err, stint.ErrCost):
+		return refuseRequest
+	case s.o.FailOpen && !gone:
+		return nil
+	}
+	return refuseError
+}

@@ -1,0 +1,332 @@
+package grpclimit_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/grpclimit"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+)
+
+var twoAnHour = []stint.Limit{stint.PerHour(2).WithName("calls")}
+
+func TestUnary(t *testing.T) {
+	conn := guarded(t, twoAnHour, grpclimit.ByPeer(), grpclimit.Options{})
+	c := grpc_testing.NewTestServiceClient(conn)
+	for i, want := range []codes.Code{codes.OK, codes.OK, codes.ResourceExhausted} {
+		var head metadata.MD
+		_, err := c.EmptyCall(soon(t), &grpc_testing.Empty{}, grpc.Header(&head))
+		if status.Code(err) != want {
+			t.Fatalf("call %d: %v, want %v", i, err, want)
+		}
+		if got := head.Get("ratelimit-policy"); !slices.Equal(got, []string{`"calls";q=2;w=3600`}) {
+			t.Errorf("call %d: ratelimit-policy %q", i, got)
+		}
+		wantLimit := []string{`"calls";r=1;t=1`, `"calls";r=0;t=3`, `"calls";r=0;t=1`}[i] // half an hour, an hour and half of one, less what has passed
+		if got := head.Get("ratelimit"); len(got) != 1 || !strings.HasPrefix(got[0], wantLimit) || len(got[0]) != len(wantLimit)+3 {
+			t.Errorf("call %d: ratelimit %q, want %q", i, got, wantLimit)
+		}
+		if err == nil {
+			continue
+		}
+		if got := head.Get("retry-after"); len(got) != 1 || len(got[0]) != 4 {
+			t.Errorf("retry-after %q", got)
+		}
+		retry, quota, info := details(err)
+		if d := retry.GetRetryDelay().AsDuration(); d <= 29*time.Minute || d > 30*time.Minute {
+			t.Errorf("retry after %v", d)
+		}
+		if v := quota.GetViolations(); len(v) != 1 || v[0].GetSubject() != "calls" {
+			t.Errorf("violations %v", v)
+		}
+		if info.GetReason() != "RATE_LIMITED" || info.GetDomain() != "stint" || info.GetMetadata()["limit"] != "calls" {
+			t.Errorf("info %v", info)
+		}
+	}
+	for range 3 {
+		if _, err := healthpb.NewHealthClient(conn).Check(soon(t), &healthpb.HealthCheckRequest{}); err != nil {
+			t.Errorf("health is limited: %v", err)
+		}
+	}
+}
+
+// Streams are counted when they open.
+func TestStream(t *testing.T) {
+	c := grpc_testing.NewTestServiceClient(guarded(t, twoAnHour, grpclimit.ByPeer(), grpclimit.Options{}))
+	for i, want := range []codes.Code{codes.OK, codes.OK, codes.ResourceExhausted} {
+		stream, err := c.FullDuplexCall(soon(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if err = stream.Send(&grpc_testing.StreamingOutputCallRequest{}); err == nil {
+				_, err = stream.Recv()
+			} else if err == io.EOF {
+				_, err = stream.Recv() // the status
+			}
+			if status.Code(err) != want {
+				t.Fatalf("stream %d: %v, want %v", i, err, want)
+			}
+			if err != nil {
+				break
+			}
+		}
+		_ = stream.CloseSend()
+		if _, err := stream.Recv(); want == codes.OK && err != io.EOF {
+			t.Errorf("stream %d ends with %v", i, err)
+		}
+	}
+}
+
+// Each message of a stream is counted where asked for: one opening and two
+// messages are three.
+func TestMessages(t *testing.T) {
+	c := grpc_testing.NewTestServiceClient(guarded(t, []stint.Limit{stint.PerHour(3).WithName("m")}, grpclimit.All(), grpclimit.Options{Messages: true}))
+	stream, err := c.FullDuplexCall(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []codes.Code{codes.OK, codes.OK, codes.ResourceExhausted} {
+		if err := stream.Send(&grpc_testing.StreamingOutputCallRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); status.Code(err) != want {
+			t.Errorf("message %d: %v, want %v", i, err, want)
+		} else if retry, _, _ := details(err); err != nil && retry == nil {
+			t.Errorf("message %d: no RetryInfo in %v", i, err)
+		}
+	}
+	if got := stream.Trailer().Get("retry-after"); len(got) != 1 {
+		t.Errorf("retry-after %q", got)
+	}
+}
+
+// From many goroutines exactly the limit passes.
+func TestConcurrent(t *testing.T) {
+	c := grpc_testing.NewTestServiceClient(guarded(t, []stint.Limit{stint.New(50, 24*time.Hour)}, grpclimit.ByMethod(), grpclimit.Options{}))
+	var passed atomic.Int64
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 20 {
+				if _, err := c.EmptyCall(soon(t), &grpc_testing.Empty{}); err == nil {
+					passed.Add(1)
+				} else if status.Code(err) != codes.ResourceExhausted {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if passed.Load() != 50 {
+		t.Errorf("%d passed of 160 under 50 a day", passed.Load())
+	}
+}
+
+func TestKeysAndOptions(t *testing.T) {
+	with := func(pairs ...string) context.Context {
+		return metadata.NewOutgoingContext(soon(t), metadata.Pairs(pairs...))
+	}
+	var told atomic.Pointer[grpclimit.Outcome]
+	hear := func(_ context.Context, _ string, o grpclimit.Outcome) { told.Store(&o) }
+	costly := func(_ context.Context, c grpclimit.Call) int64 {
+		if c.Method != "/grpc.testing.TestService/EmptyCall" || c.Stream || c.Message == nil {
+			t.Errorf("%+v", c)
+		}
+		return 2
+	}
+	for name, c := range map[string]struct {
+		key  grpclimit.Key
+		o    grpclimit.Options
+		ctx  []context.Context
+		want []codes.Code
+	}{
+		"each key by itself": {grpclimit.ByMetadata("X-Api-Key"), grpclimit.Options{}, []context.Context{with("x-api-key", "a"), with("x-api-key", "a"), with("x-api-key", "a"), with("x-api-key", "b")}, []codes.Code{0, 0, 8, 0}},
+		"those without one":  {grpclimit.ByMetadata("x-api-key"), grpclimit.Options{}, []context.Context{with(), with("x-api-key", ""), with(), with("x-api-key", "a")}, []codes.Code{0, 0, 8, 0}},
+		"are refused":        {grpclimit.ByMetadata("x-api-key"), grpclimit.Options{Missing: grpclimit.MissingDeny}, []context.Context{with(), with("x-api-key", "a")}, []codes.Code{7, 0}},
+		"pass":               {grpclimit.ByMetadata("x-api-key"), grpclimit.Options{Missing: grpclimit.MissingSkip}, []context.Context{with(), with(), with()}, []codes.Code{0, 0, 0}},
+		"cost":               {grpclimit.All(), grpclimit.Options{Cost: costly}, []context.Context{with(), with()}, []codes.Code{0, 8}},
+		"never":              {grpclimit.All(), grpclimit.Options{Cost: func(context.Context, grpclimit.Call) int64 { return 3 }}, []context.Context{with()}, []codes.Code{8}},
+		"below zero":         {grpclimit.All(), grpclimit.Options{Cost: func(context.Context, grpclimit.Call) int64 { return -1 }}, []context.Context{with()}, []codes.Code{3}},
+		"shadow":             {grpclimit.All(), grpclimit.Options{Shadow: true, OnDecision: hear}, []context.Context{with(), with(), with()}, []codes.Code{0, 0, 0}},
+		"skip":               {grpclimit.All(), grpclimit.Options{Skip: func(context.Context, string) bool { return true }}, []context.Context{with(), with(), with()}, []codes.Code{0, 0, 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := grpc_testing.NewTestServiceClient(guarded(t, twoAnHour, c.key, c.o))
+			for i, ctx := range c.ctx {
+				_, err := client.EmptyCall(ctx, &grpc_testing.Empty{})
+				if status.Code(err) != c.want[i] {
+					t.Errorf("call %d: %v, want %v", i, err, c.want[i])
+				}
+				if retry, _, _ := details(err); name == "never" && retry != nil {
+					t.Errorf("retry %v of what never passes", retry)
+				}
+			}
+		})
+	}
+	if o := told.Load(); o == nil || o.Decision.Allowed || !o.Shadow || !slices.Equal(o.Violated, []string{"calls"}) {
+		t.Errorf("shadow was told %+v", o)
+	}
+}
+
+// A call waits for its turn under a queue.
+func TestQueue(t *testing.T) {
+	queue := stint.New(20, time.Second).WithKind(stint.LeakyQueue).WithBurst(2).WithName("q")
+	c := grpc_testing.NewTestServiceClient(guarded(t, []stint.Limit{queue}, grpclimit.All(), grpclimit.Options{}))
+	var all sync.WaitGroup
+	var passed, denied atomic.Int64
+	began := time.Now()
+	for range 6 {
+		all.Go(func() {
+			switch _, err := c.EmptyCall(soon(t), &grpc_testing.Empty{}); status.Code(err) {
+			case codes.OK:
+				passed.Add(1)
+			case codes.ResourceExhausted:
+				denied.Add(1)
+			default:
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if passed.Load() < 3 || passed.Load()+denied.Load() != 6 {
+		t.Errorf("%d passed, %d denied", passed.Load(), denied.Load())
+	}
+	if took := time.Since(began); took < 100*time.Millisecond { // three starts, 50 ms apart
+		t.Errorf("three starts within %v", took)
+	}
+}
+
+func TestStoreFails(t *testing.T) {
+	for name, c := range map[string]struct {
+		o    grpclimit.Options
+		want codes.Code
+	}{"closed": {grpclimit.Options{}, codes.Unavailable}, "open": {grpclimit.Options{FailOpen: true}, codes.OK}} {
+		t.Run(name, func(t *testing.T) {
+			store := memstore.New(memstore.Options{})
+			l, err := stint.NewLimiter(store, twoAnHour...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var heard atomic.Pointer[error]
+			c.o.OnError = func(_ context.Context, _ string, err error) { heard.Store(&err) }
+			guard, err := grpclimit.NewServer(l, grpclimit.All(), c.o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			client := grpc_testing.NewTestServiceClient(dial(t, serve(t, guard.Unary())))
+			_ = store.Close()
+			if _, err := client.EmptyCall(soon(t), &grpc_testing.Empty{}); status.Code(err) != c.want {
+				t.Errorf("%v, want %v", err, c.want)
+			}
+			if e := heard.Load(); e == nil || !errors.Is(*e, stint.ErrClosed) {
+				t.Errorf("told %v", e)
+			}
+		})
+	}
+}
+
+const grpcRules = `{"rules": [
+	{"name": "ban", "match": {"header.x-user": "mallory"}, "block": true},
+	{"name": "empty", "match": {"path": "/grpc.testing.TestService/EmptyCall", "method": "POST", "grpc.method": "EmptyCall"}, "key": ["ip"], "limits": ["2 per hour"]},
+	{"name": "streams", "match": {"grpc.service": "grpc.testing.TestService", "grpc.method": "FullDuplexCall"}, "unless": {"grpc.message": true}, "key": ["header.x-user"], "on_missing": "deny", "limits": ["1 per hour"]},
+	{"name": "messages", "match": {"grpc.message": true}, "key": ["jwt.sub"], "limits": ["2 per hour"]}
+]}`
+
+func TestPolicy(t *testing.T) {
+	rules, err := policy.Parse([]byte(grpcRules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	guard, err := grpclimit.NewServerPolicy(func() *policy.Policy { return p }, grpclimit.Options{
+		Messages:  true,
+		Attribute: func(_ context.Context, _, name string) (string, bool) { return "sub", name == "jwt.sub" },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := grpc_testing.NewTestServiceClient(dial(t, serve(t, guard.Unary(), guard.Stream())))
+	as := func(user string) context.Context {
+		return metadata.AppendToOutgoingContext(soon(t), "x-user", user)
+	}
+	for i, one := range []struct {
+		ctx  context.Context
+		want codes.Code
+	}{{as("ann"), codes.OK}, {as("mallory"), codes.PermissionDenied}, {as("bob"), codes.OK}, {as("ann"), codes.ResourceExhausted}} {
+		_, err := c.EmptyCall(one.ctx, &grpc_testing.Empty{})
+		if status.Code(err) != one.want {
+			t.Errorf("call %d: %v, want %v", i, err, one.want)
+		}
+		if _, quota, _ := details(err); one.want == codes.ResourceExhausted && (len(quota.GetViolations()) != 1 || quota.GetViolations()[0].GetSubject() != "empty") {
+			t.Errorf("violations %v", quota)
+		}
+	}
+	for i, one := range []struct {
+		ctx  context.Context
+		want []codes.Code // of each message
+	}{{as("ann"), []codes.Code{0, 0, 8}}, {as("ann"), []codes.Code{8}}, {soon(t), []codes.Code{7}}} {
+		stream, err := c.FullDuplexCall(one.ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, want := range one.want {
+			_ = stream.Send(&grpc_testing.StreamingOutputCallRequest{}) // Recv says why it failed
+			if _, err := stream.Recv(); status.Code(err) != want {
+				t.Errorf("stream %d, message %d: %v, want %v", i, k, err, want)
+			}
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	l := limiter(t, twoAnHour...)
+	for name, make := range map[string]func() (*grpclimit.Server, error){
+		"no limiter": func() (*grpclimit.Server, error) {
+			return grpclimit.NewServer(nil, grpclimit.All(), grpclimit.Options{})
+		},
+		"no key": func() (*grpclimit.Server, error) { return grpclimit.NewServer(l, nil, grpclimit.Options{}) },
+		"a word": func() (*grpclimit.Server, error) {
+			return grpclimit.NewServer(l, grpclimit.All(), grpclimit.Options{Missing: 9})
+		},
+		"no policy": func() (*grpclimit.Server, error) { return grpclimit.NewServerPolicy(nil, grpclimit.Options{}) },
+	} {
+		if s, err := make(); err == nil || s != nil {
+			t.Errorf("%s: %v %v", name, s, err)
+		}
+	}
+}
+
+func BenchmarkUnary(b *testing.B) {
+	guard, err := grpclimit.NewServer(limiter(b, stint.PerSecond(1_000_000_000)), grpclimit.All(), grpclimit.Options{NoFields: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	info := &grpc.UnaryServerInfo{FullMethod: "/a/B"}
+	next := func(context.Context, any) (any, error) { return nil, nil }
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := guard.UnaryInterceptor(b.Context(), nil, info, next); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,210 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/internal/redistest"
+)
+
+// TestAsyncWorstCase drives N nodes as far above a limit as they can get: each
+// knows the sum as it was U below the limit, or further, and then the server stalls. Each
+// lets through U and no more; when the server is back, none lets anything
+// through: N·U at the most.
+func TestAsyncWorstCase(t *testing.T) {
+	const n, limit, unsent = 4, 1000, 50
+	server := redistest.Start(t)
+	stores := nodes(t, server.URL(), n, redisstore.Options{Modes: redisstore.Modes{AsyncUnsent: unsent, AsyncPeriod: time.Hour}})
+	for i, text := range []string{"1000/1000h", "1000/1000h sliding_log", "1000/1000h sliding_counter", "1000/1000h sliding_buckets", "1000 per month in UTC"} {
+		below := int64(unsent)
+		if i%2 == 1 {
+			below *= n - 1
+		}
+		first, err := stores[0].Bind(parse(t, text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		admitted := take(t, first, "k", limit-below).Taken
+		limits := make([]stint.Bound, n)
+		for i, s := range stores {
+			limits[i] = bindIn(t, s, redisstore.Async, text)
+			if d, err := limits[i].Decide(ctx, stint.OpPeek, "k", 1); err != nil || d.Remaining != below {
+				t.Fatalf("%s: %+v, %v", text, d, err)
+			}
+		}
+		server.Signal(t, stop)
+		for _, l := range limits {
+			for {
+				within, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+				d, err := l.Decide(within, stint.OpTake, "k", 1)
+				cancel()
+				if err != nil || !d.Allowed {
+					break
+				}
+				admitted++
+			}
+		}
+		server.Signal(t, resume)
+		for _, l := range limits {
+			for range 3 * unsent {
+				admitted += take(t, l, "k", 1).Taken
+			}
+		}
+		switch over := admitted - limit; {
+		case over > n*unsent:
+			t.Errorf("%s: %d above the limit, at most %d", text, over, n*unsent)
+		case over < n*unsent-below:
+			t.Errorf("%s: %d above the limit: the worst case was not reached", text, over)
+		}
+	}
+}
+
+func parse(t testing.TB, text string) stint.Limit {
+	t.Helper()
+	l, err := stint.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// lossy is a driver that loses answers after the call was made.
+type lossy struct {
+	redisstore.Driver
+	sent, lost atomic.Int64
+}
+
+func (l *lossy) EvalSHA(ctx context.Context, sha string, keys, args []string) (any, error) {
+	reply, err := l.Driver.EvalSHA(ctx, sha, keys, args)
+	if args[0] == "n" && err == nil && l.sent.Add(1)%2 == 0 { // never so many in a row that calls cease
+		l.lost.Add(1)
+		return nil, errors.New("the connection was lost")
+	}
+	return reply, err
+}
+
+// TestAsyncCountsOnce loses half of the answers to what is sent: each unit is
+// counted once all the same.
+func TestAsyncCountsOnce(t *testing.T) {
+	server := redistest.Start(t)
+	clock := newVirtual()
+	driver := &lossy{Driver: redisstore.DriverOf(client(t, server.Addr))}
+	s, err := redisstore.New(redisstore.Options{Driver: driver, Now: clock.now, Prefix: "once", Timeout: 30 * time.Second, Modes: redisstore.Modes{AsyncUnsent: 100}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, text := range []string{"1000000/1000h", "1000000/1000h fixed_window"} {
+		limit := bindIn(t, s, redisstore.Async, text)
+		asked, err := s.Bind(parse(t, text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		admitted, rnd := int64(0), rand.New(rand.NewPCG(2, 3))
+		for range 5000 {
+			clock.add(10 * time.Millisecond)
+			d, err := limit.Decide(ctx, stint.OpTake, "k", 1+rnd.Int64N(9))
+			if err != nil && !errors.Is(err, redisstore.ErrNotExecuted) {
+				t.Fatal(err)
+			}
+			admitted += d.Taken
+		}
+		for range 100 { // until all is sent
+			clock.add(time.Second)
+			if s.Sweep(); s.Held() == 0 {
+				break
+			}
+		}
+		d, err := asked.Decide(ctx, stint.OpPeek, "k", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		forgiven := int64(0)
+		if text == "1000000/1000h" { // a unit each 3.6 s, of some 150 s
+			forgiven = 60
+		}
+		if used := d.Limit - d.Remaining; used > admitted || used < admitted-forgiven || driver.lost.Load() < 100 {
+			t.Errorf("%s: %d counted of %d admitted, with %d answers lost", text, used, admitted, driver.lost.Load())
+		}
+	}
+}
+
+// TestAsyncEnvelope takes at random from several nodes on a virtual clock, and
+// compares with N·U above B + d/T.
+func TestAsyncEnvelope(t *testing.T) {
+	server := redistest.Start(t)
+	clock, rnd := newVirtual(), rand.New(rand.NewPCG(5, 5))
+	const n, unsent = 3, 20
+	limit := parse(t, "1000/1s burst 300")
+	stores := nodes(t, server.URL(), n, redisstore.Options{Now: clock.now, Modes: redisstore.Modes{AsyncUnsent: unsent}})
+	history := envelopeOf(limit)
+	history.burst += n * unsent
+	admitted := int64(0)
+	began := clock.now()
+	limits := make([]stint.Bound, n)
+	for i, s := range stores {
+		limits[i] = bindIn(t, s, redisstore.Async, limit.String())
+	}
+	for range 30_000 {
+		clock.add(time.Duration(rnd.Int64N(int64(time.Millisecond))))
+		if rnd.IntN(3000) == 0 {
+			clock.add(time.Second)
+			began += int64(time.Second)
+		}
+		d := take(t, limits[rnd.IntN(n)], "k", 1)
+		if d.Allowed {
+			history.admit(t, clock.now(), 1)
+			admitted++
+		}
+	}
+	if whole := (clock.now() - began) / int64(time.Millisecond); admitted < whole*9/10 {
+		t.Errorf("%d admitted of about %d", admitted, whole)
+	}
+}
+
+// TestAsyncSendsOnClose takes something and closes: it is counted.
+func TestAsyncSendsOnClose(t *testing.T) {
+	server := redistest.Start(t)
+	stores := nodes(t, server.URL(), 2, redisstore.Options{Modes: redisstore.Modes{AsyncUnsent: 100, AsyncPeriod: time.Hour}})
+	limit := bindIn(t, stores[0], redisstore.Async, "1000/1h fixed_window")
+	for range 7 {
+		take(t, limit, "k", 3)
+	}
+	if err := stores[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if d := take(t, bindIn(t, stores[1], redisstore.Strict, "1000/1h fixed_window"), "k", 1); d.Remaining != 1000-21-1 {
+		t.Errorf("%+v", d)
+	}
+}
+
+// TestShares adds up what the shares of several nodes let through at once.
+func TestShares(t *testing.T) {
+	server := redistest.Start(t)
+	clock := newVirtual()
+	stores := nodes(t, server.URL(), 3, redisstore.Options{Now: clock.now, Modes: redisstore.Modes{Nodes: 3}})
+	for text, want := range map[string]int64{"100/1s": 99, "100/1m fixed_window": 99, "100/1m sliding_log": 99, "2/1h": 3} {
+		admitted := int64(0)
+		for _, s := range stores {
+			limit := bindIn(t, s, redisstore.Share, text)
+			for range 200 {
+				admitted += take(t, limit, "k", 1).Taken
+			}
+			if got := limit.Limits()[0].String(); got != text {
+				t.Errorf("%q is said to be %q", text, got)
+			}
+		}
+		if admitted != want {
+			t.Errorf("%s: %d admitted at once by three, want %d", text, admitted, want)
+		}
+	}
+	if n := calls(t, server); n != 0 {
+		t.Errorf("%d calls", n)
+	}
+}

@@ -1,0 +1,157 @@
+package goredis_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/goredis"
+	"github.com/stint-dev/stint/redisstore/internal/redistest"
+)
+
+// A cutter dials connections that lose the reply to a script's call, while it
+// is armed: the server has run it, and the client reads the end of file.
+type cutter struct {
+	armed atomic.Bool
+	cuts  atomic.Int64
+}
+
+func (c *cutter) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &cutConn{Conn: conn, cutter: c}, nil
+}
+
+type cutConn struct {
+	net.Conn
+	cutter *cutter
+	cut    bool
+}
+
+func (c *cutConn) Write(p []byte) (int, error) {
+	c.cut = c.cut || c.cutter.armed.Load() && bytes.Contains(p, []byte("evalsha"))
+	return c.Conn.Write(p)
+}
+
+func (c *cutConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.cut && err == nil { // the server has answered
+		c.cutter.cuts.Add(1)
+		c.Conn.Close()
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+// TestCutReply loses the replies to decisions on real servers, with the retries
+// of go-redis on: each is one call of the script, and charged once.
+func TestCutReply(t *testing.T) {
+	t.Run("one server", func(t *testing.T) {
+		server := redistest.Start(t)
+		cut := &cutter{}
+		client := redis.NewClient(&redis.Options{Addr: server.Addr, MaxRetries: 3, Dialer: cut.dial, ReadTimeout: 30 * time.Second})
+		defer client.Close()
+		cutReplies(t, client, cut, []*redis.Client{client})
+	})
+	t.Run("cluster", func(t *testing.T) {
+		cluster := redistest.StartCluster(t, 3, 0)
+		cut := &cutter{}
+		var addresses []string
+		var nodes []*redis.Client
+		for _, one := range cluster.Masters() {
+			addresses = append(addresses, one.Addr)
+			node := redis.NewClient(&redis.Options{Addr: one.Addr})
+			defer node.Close()
+			nodes = append(nodes, node)
+		}
+		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addresses, MaxRetries: 3, MaxRedirects: 3, Dialer: cut.dial, ReadTimeout: 30 * time.Second})
+		defer client.Close()
+		cutReplies(t, client, cut, nodes)
+	})
+}
+
+func cutReplies(t *testing.T, client redis.UniversalClient, cut *cutter, nodes []*redis.Client) {
+	ctx := context.Background()
+	store, err := redisstore.New(redisstore.Options{Driver: goredis.New(client), Timeout: 30 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	limiter, err := stint.NewLimiter(store, stint.PerHour(10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const keys = 8
+	for i := range keys { // the script is there, and connections to all nodes
+		if d, err := limiter.Take(ctx, strconv.Itoa(i), 1); err != nil || !d.Allowed {
+			t.Fatalf("%+v, %v", d, err)
+		}
+	}
+	before := calls(t, nodes)
+	cut.armed.Store(true)
+	lost := int64(0)
+	for i := range keys {
+		d, err := limiter.Take(ctx, strconv.Itoa(i), 1)
+		switch {
+		case errors.Is(err, redisstore.ErrAmbiguous):
+			lost++
+		case !errors.Is(err, redisstore.ErrUnavailable): // the breaker, after a few
+			t.Errorf("without a reply: %+v, %v", d, err)
+		}
+	}
+	cut.armed.Store(false)
+	if n := calls(t, nodes) - before; lost == 0 || n != lost || cut.cuts.Load() != lost {
+		t.Errorf("the servers ran %d calls of %d that lost their reply, of which %d were cut", n, lost, cut.cuts.Load())
+	}
+	used := int64(0)
+	for i := range keys {
+		for {
+			d, err := limiter.Peek(ctx, strconv.Itoa(i), 1)
+			if errors.Is(err, redisstore.ErrUnavailable) {
+				time.Sleep(10 * time.Millisecond)
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			used += 10 - d.Remaining
+			break
+		}
+	}
+	if used != keys+lost {
+		t.Errorf("%d units are used, want %d: one for each answer, and for each that was lost", used, keys+lost)
+	}
+}
+
+// calls returns how many scripts the servers have run.
+func calls(t *testing.T, nodes []*redis.Client) (sum int64) {
+	t.Helper()
+	for _, node := range nodes {
+		text, err := node.Info(context.Background(), "commandstats").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, ok := strings.Cut(text, "cmdstat_evalsha:calls=")
+		number, _, _ := strings.Cut(rest, ",")
+		n, err := strconv.ParseInt(number, 10, 64)
+		if ok && err != nil {
+			t.Fatal(err)
+		}
+		sum += n
+	}
+	return sum
+}

@@ -1,0 +1,373 @@
+package redisstore_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/internal/redistest"
+)
+
+// An envelope holds admissions, in the order of their times, to at most B + d/T
+// in any stretch d: a bucket that leaks a unit each T, and that no admission may
+// find fuller than B, is the same said in one pass.
+type envelope struct {
+	burst, count, period int64 // T is period/count ns
+	level                int64 // in 1/count ns
+	last                 int64
+	highest              int64 // units, rounded up
+}
+
+func envelopeOf(l stint.Limit) *envelope {
+	return &envelope{burst: l.Burst(), count: l.Count(), period: int64(l.Period())}
+}
+
+func (e *envelope) admit(t testing.TB, at, cost int64) {
+	t.Helper()
+	if e.last == 0 {
+		e.last = at
+	}
+	e.level = max(e.level-(at-e.last)*e.count, 0) + cost*e.period
+	e.last = at
+	e.highest = max(e.highest, (e.level+e.period-1)/e.period)
+	if e.highest > e.burst {
+		t.Fatalf("%d units in a stretch that ends at %d and admits %d", e.highest, at, e.burst)
+	}
+}
+
+// TestLeaseEnvelope drives four nodes on one key, on a clock of theirs and the
+// server's, through phases of demand of all sizes, pauses in which the bucket
+// fills up while the nodes have units in hand, and bursts: never above B + d/T,
+// and above what the server's bucket alone would admit.
+func TestLeaseEnvelope(t *testing.T) {
+	server := redistest.Start(t)
+	for _, text := range []string{"10000/1s burst 2000", "7000/3s burst 1111", "100000/1s"} {
+		t.Run(text, func(t *testing.T) {
+			clock, rnd := newVirtual(), rand.New(rand.NewPCG(5, 5))
+			stores := nodes(t, server.URL(), 4, redisstore.Options{Now: clock.now})
+			limits := make([]stint.Bound, len(stores))
+			for i, s := range stores {
+				limits[i] = bindIn(t, s, redisstore.Lease, text)
+			}
+			limit := limits[0].Limits()[0]
+			history := envelopeOf(limit)
+			before, admitted := calls(t, server), int64(0)
+			try := func(node int, cost int64) bool {
+				ok, err := limits[node].Allow(ctx, "k", cost)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if ok {
+					history.admit(t, clock.now(), cost)
+					admitted += cost
+				}
+				return ok
+			}
+			for range 60 {
+				// demand, of more than the limit or less
+				step := rnd.Int64N(int64(2*limit.Period())/limit.Count()*2 + 2)
+				for range 2000 {
+					clock.add(time.Duration(step))
+					try(rnd.IntN(4), 1+rnd.Int64N(3))
+				}
+				if rnd.IntN(2) == 0 {
+					clock.add(time.Duration(rnd.Int64N(int64(time.Second))))
+				}
+				if rnd.IntN(3) == 0 {
+					stores[rnd.IntN(4)].Sweep()
+				}
+				// all that there is at one instant
+				for node := range limits {
+					for try(node, 20) || try(node, 1) {
+					}
+				}
+			}
+			if history.highest < limit.Burst()-limit.Burst()/10*4/5 { // the server's bucket is B − S
+				t.Errorf("at most %d of %d were admitted in a stretch: the worst case was not reached", history.highest, limit.Burst())
+			}
+			if n := calls(t, server) - before; n > admitted/10 {
+				t.Errorf("%d calls for %d admitted", n, admitted)
+			}
+		})
+	}
+}
+
+// inHand brings a node to have units in hand of the key, all it can get, and
+// the server's bucket to be full again beside them.
+func inHand(t testing.TB, clock *virtual, limit stint.Bound) {
+	t.Helper()
+	for range 40 {
+		clock.add(time.Millisecond)
+		for range 9 {
+			take(t, limit, "k", 1)
+		}
+	}
+	clock.add(400 * time.Millisecond)
+}
+
+// TestLeaseEnds pauses a node with leases in hand until they have ended for the
+// server, which then leases as much to another: what the first had must be
+// void. Its clock is the one that jumped.
+func TestLeaseEnds(t *testing.T) {
+	server := redistest.Start(t)
+	clock := newVirtual()
+	stores := nodes(t, server.URL(), 2, redisstore.Options{Now: clock.now})
+	a, b := bindIn(t, stores[0], redisstore.Lease, "10000/1s burst 2000"), bindIn(t, stores[1], redisstore.Lease, "10000/1s burst 2000")
+	history := envelopeOf(a.Limits()[0])
+	inHand(t, clock, a)
+	before := calls(t, server)
+	if take(t, a, "k", 1); calls(t, server) != before {
+		t.Fatal("the node has nothing in hand")
+	}
+	clock.add(2100 * time.Millisecond) // paused
+	inHand(t, clock, b)
+	for _, limit := range []stint.Bound{a, b, a, b} { // a by what it still has
+		for {
+			ok, err := limit.Allow(ctx, "k", 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !ok {
+				break
+			}
+			history.admit(t, clock.now(), 1)
+		}
+	}
+	if history.highest < 1900 {
+		t.Errorf("%d of 2000: the worst case was not reached", history.highest)
+	}
+}
+
+// TestLeaseNewcomer has one node take all that may be in hand, and then another
+// come: it gets what is left of that, not as much again.
+func TestLeaseNewcomer(t *testing.T) {
+	server := redistest.Start(t)
+	clock := newVirtual()
+	stores := nodes(t, server.URL(), 3, redisstore.Options{Now: clock.now})
+	history := envelopeOf(parse(t, "10000/1s burst 2000"))
+	var limits []stint.Bound
+	for _, s := range stores {
+		limits = append(limits, bindIn(t, s, redisstore.Lease, "10000/1s burst 2000"))
+		inHand(t, clock, limits[len(limits)-1])
+	}
+	for _, limit := range limits {
+		for take(t, limit, "k", 1).Allowed {
+			history.admit(t, clock.now(), 1)
+		}
+	}
+	if history.highest < 1900 {
+		t.Errorf("%d of 2000: the worst case was not reached", history.highest)
+	}
+}
+
+// TestLeaseOfTheDead takes a node away with units in hand: the others get what
+// is left of the limit, and all of it once the lease has ended.
+func TestLeaseOfTheDead(t *testing.T) {
+	server := redistest.Start(t)
+	clock := newVirtual()
+	stores := nodes(t, server.URL(), 2, redisstore.Options{Now: clock.now})
+	dead, lives := bindIn(t, stores[0], redisstore.Lease, "10000/1s burst 2000"), bindIn(t, stores[1], redisstore.Lease, "10000/1s burst 2000")
+	inHand(t, clock, dead)
+	history := envelopeOf(lives.Limits()[0])
+	admitted := 0
+	for range 5000 {
+		clock.add(time.Millisecond)
+		for range 15 {
+			if take(t, lives, "k", 1).Allowed {
+				history.admit(t, clock.now(), 1)
+				admitted++
+			}
+		}
+	}
+	if admitted < 97*50000/100 {
+		t.Errorf("%d admitted in five seconds of 10000 each", admitted)
+	}
+}
+
+// TestLeaseGivenBack closes a node, and idles another: what they had in hand is
+// there for the next one who asks.
+func TestLeaseGivenBack(t *testing.T) {
+	server := redistest.Start(t)
+	for _, how := range []string{"closed", "idle"} {
+		clock := newVirtual()
+		stores := nodes(t, server.URL(), 2, redisstore.Options{Now: clock.now})
+		text := "100000/1h burst 2000"
+		first := bindIn(t, stores[0], redisstore.Lease, text)
+		second := bindIn(t, stores[1], redisstore.Strict, "100000/1h burst 1800")
+		spent := int64(0)
+		for range 40 {
+			clock.add(time.Millisecond)
+			for range 3 {
+				spent += take(t, first, "k", 1).Taken
+			}
+		}
+		lim, err := stint.Parse("100000/1h burst 1800")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if second, err = stores[1].Bind(lim.WithName(text)); err != nil { // the server's bucket
+			t.Fatal(err)
+		}
+		inHand := 1800 - left(t, second, "k") - spent
+		if inHand <= 0 {
+			t.Fatalf("%s: nothing is in hand", how)
+		}
+		if how == "closed" {
+			_ = stores[0].Close()
+		} else {
+			clock.add(600 * time.Millisecond)
+			stores[0].Sweep()
+		}
+		if got := left(t, second, "k"); got < 1800-spent {
+			t.Errorf("%s: %d left, of %d spent and %d in hand", how, got, spent, inHand)
+		}
+	}
+}
+
+// TestLeaseDenied floods an exhausted key: the server is asked once a second.
+func TestLeaseDenied(t *testing.T) {
+	server := redistest.Start(t)
+	clock := newVirtual()
+	s := nodes(t, server.URL(), 1, redisstore.Options{Now: clock.now})[0]
+	limit := bindIn(t, s, redisstore.Lease, "1000/1000h burst 1000")
+	for range 2000 {
+		take(t, limit, "k", 1)
+		clock.add(time.Millisecond)
+	}
+	before := calls(t, server)
+	for range 10_000 {
+		clock.add(time.Millisecond)
+		d := take(t, limit, "k", 1)
+		if wait, ok := d.RetryAfter.Duration(); d.Allowed || !ok || wait <= 0 || wait > time.Hour {
+			t.Fatalf("%+v", d)
+		}
+	}
+	if n := calls(t, server) - before; n > 11 {
+		t.Errorf("%d calls for ten seconds of denials", n)
+	}
+	if d := take(t, limit, "k", 901); d.Allowed || d.RetryAfter != stint.Never {
+		t.Errorf("more than B − S: %+v", d)
+	}
+}
+
+// TestLeaseConcurrent lets many callers of two nodes at one key, on real clocks:
+// together they get no more than the limit gives, however they race, and Close
+// leaves nothing behind.
+func TestLeaseConcurrent(t *testing.T) {
+	server := redistest.Start(t)
+	stores := nodes(t, server.URL(), 2, redisstore.Options{})
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	admitted := int64(0)
+	began := time.Now()
+	for _, s := range stores {
+		limit := bindIn(t, s, redisstore.Lease, "20000/1s burst 4000")
+		for range 8 {
+			wg.Go(func() {
+				got := int64(0)
+				for time.Since(began) < 1500*time.Millisecond {
+					d, err := limit.Decide(ctx, stint.OpTake, "k", 1)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if got += d.Taken; !d.Allowed {
+						time.Sleep(time.Millisecond)
+					}
+				}
+				mu.Lock()
+				admitted += got
+				mu.Unlock()
+			})
+		}
+	}
+	wg.Wait()
+	most := 4000 + int64(time.Since(began)*20000/time.Second) + 1
+	if admitted > most || admitted < most/2 {
+		t.Errorf("%d admitted, at most %d", admitted, most)
+	}
+	for _, s := range stores {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestLeaseSilence stalls the server: what is in hand is spent, and then every
+// call ends with its deadline.
+func TestLeaseSilence(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server.URL(), redisstore.Options{Timeout: 100 * time.Millisecond})
+	defer s.Close()
+	limit := bindIn(t, s, redisstore.Lease, "10000/1s burst 2000")
+	for range 200 {
+		if _, err := limit.Allow(ctx, "k", 1); err != nil {
+			t.Skip("the machine is too busy for a deadline of 100 ms:", err)
+		}
+	}
+	server.Signal(t, stop)
+	defer server.Signal(t, resume)
+	var failed error
+	for i := 0; failed == nil; i++ {
+		if i > 2000 {
+			t.Fatal("more is spent than can have been in hand")
+		}
+		_, failed = limit.Allow(ctx, "k", 1)
+	}
+	if !errors.Is(failed, redisstore.ErrNotExecuted) && !errors.Is(failed, redisstore.ErrAmbiguous) {
+		t.Error(failed)
+	}
+}
+
+// TestLeaseKeys asks for more keys than a node may have in hand.
+func TestLeaseKeys(t *testing.T) {
+	server := redistest.Start(t)
+	clock := newVirtual()
+	s := nodes(t, server.URL(), 1, redisstore.Options{Now: clock.now, Modes: redisstore.Modes{LeaseKeys: 10}})[0]
+	limit := bindIn(t, s, redisstore.Lease, "1000/1s")
+	for i := range 26 {
+		for range 30 {
+			if !take(t, limit, string(rune('a'+i)), 1).Allowed {
+				t.Fatal("denied")
+			}
+		}
+	}
+	if n := s.Held(); n != 10 {
+		t.Errorf("%d keys in hand", n)
+	}
+	clock.add(time.Minute)
+	for range 3 {
+		s.Sweep()
+	}
+	if n := s.Held(); n != 0 {
+		t.Errorf("%d keys in hand a minute later", n)
+	}
+}
+
+// TestLeaseChanged binds the limit anew: what is in hand of the old one is void.
+func TestLeaseChanged(t *testing.T) {
+	server := redistest.Start(t)
+	clock := newVirtual()
+	s := nodes(t, server.URL(), 1, redisstore.Options{Now: clock.now})[0]
+	old, _ := stint.Parse("10000/1s burst 2000")
+	limit, err := s.Mode(redisstore.Lease).Bind(old.WithName("l"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inHand(t, clock, limit)
+	less, _ := stint.Parse("10/1h burst 10")
+	if _, err := s.Mode(redisstore.Lease).Bind(less.WithName("l")); err != nil {
+		t.Fatal(err)
+	}
+	admitted := int64(0)
+	for range 100 {
+		admitted += take(t, limit, "k", 1).Taken
+	}
+	if admitted > 10 || limit.Limits()[0] != less.WithName("l") {
+		t.Errorf("%d admitted by %v", admitted, limit.Limits())
+	}
+}

@@ -1,0 +1,5 @@
+package redisstore_test
+
+import "syscall"
+
+const stop, resume = syscall.SIGSTOP, syscall.SIGCONT
