@@ -3,13 +3,14 @@
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 MODULE   := github.com/stint-dev/stint
 BELOW     = $(filter-out $(CURDIR),$(shell go list -m -f '{{.Dir}}')) # the modules beside the root
+REQUIRED := . ./redisstore ./redisstore/goredis # that other modules here require
 FUZZTIME ?= 1m
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test needs check short soak fuzz mutants errors bench bench-plan docs lint tidy clean
+.PHONY: help build demo test needs check short soak fuzz mutants errors bench bench-redis bench-plan bench-service docs lint tidy clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build the binary into bin/stint
 	go build -o bin/stint ./cmd/stint
@@ -49,8 +50,14 @@ errors: ## measure how far the sliding counter and the parts are from the exact 
 bench: ## the figures of README.md, beside other libraries; leave the machine alone meanwhile
 	go run ./benchmarks
 
+bench-redis: ## the figures of docs/REDIS-FIGURES.md, beside other libraries; starts its own redis-server
+	go run ./benchmarks/redis
+
 bench-plan: ## the figures of docs/PLAN.md: lines a second beside mawk on the same file, and memory
 	cd cmd && go run ./internal/plan/bench
+
+bench-service: ## Envoy's service and CL.THROTTLE beside the floor of each protocol; starts its own redis-server
+	cd cmd && go run ./internal/servicebench
 
 docs: ## write the plots and the picture of the documents anew
 	cd cmd && go test ./stint -run TestDocs -update
@@ -61,8 +68,10 @@ lint: check ## gofmt, go vet and golangci-lint, a pinned version (fetched on fir
 
 tidy: ## tidy every go.mod (go mod tidy ignores go.work, so give it a replace for as long as it runs)
 	go mod tidy
-	@for d in $(BELOW); do (cd $$d && go mod edit -replace $(MODULE)=$(CURDIR) && go mod tidy; \
-	  status=$$?; go mod edit -dropreplace $(MODULE); exit $$status) || exit 1; done
+	@for d in $(BELOW); do (cd $$d && \
+	  for m in $(REQUIRED); do go mod edit -replace $(MODULE)$${m#.}=$(CURDIR)$${m#.} || exit 1; done; \
+	  go mod tidy; status=$$?; \
+	  for m in $(REQUIRED); do go mod edit -dropreplace $(MODULE)$${m#.}; done; exit $$status) || exit 1; done
 
 clean: ## remove what builds and tests leave behind
 	rm -rf bin

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -38,7 +39,7 @@ func TestAsyncWorstCase(t *testing.T) {
 				t.Fatalf("%s: %+v, %v", text, d, err)
 			}
 		}
-		server.Signal(t, stop)
+		server.Signal(t, syscall.SIGSTOP)
 		for _, l := range limits {
 			for {
 				within, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
@@ -50,7 +51,7 @@ func TestAsyncWorstCase(t *testing.T) {
 				admitted++
 			}
 		}
-		server.Signal(t, resume)
+		server.Signal(t, syscall.SIGCONT)
 		for _, l := range limits {
 			for range 3 * unsent {
 				admitted += take(t, l, "k", 1).Taken

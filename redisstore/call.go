@@ -2,7 +2,7 @@ package redisstore
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"time"
 )
 
@@ -26,7 +26,7 @@ type callEnd struct {
 // answer comes when ctx ends at the latest.
 func (s *Store) guarded(parent, ctx context.Context, slot uint16, call func(context.Context) (any, error)) (any, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, errors.Join(ErrNotExecuted, err)
+		return nil, fmt.Errorf("%w: %w", ErrNotExecuted, err)
 	}
 	b := &s.breakers[0]
 	if s.driver.Cluster() {

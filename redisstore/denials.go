@@ -106,14 +106,3 @@ func (d *denials) learn(key string, cost, settled int64, answer stint.Decision) 
 	now := d.of.clock()
 	shard.all[key] = &denial{cost: cost, at: now, until: now + int64(wait), settled: settled, decision: answer}
 }
-
-// drop forgets what is known of a key.
-func (d *denials) drop(key string) {
-	if d == nil {
-		return
-	}
-	shard := d.table.of(key)
-	shard.Lock()
-	defer shard.Unlock()
-	delete(shard.all, key)
-}

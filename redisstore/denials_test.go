@@ -96,6 +96,9 @@ func TestDenialCacheFlood(t *testing.T) {
 		if n := calls(t, server) - before; n > 11 || n < 9 {
 			t.Errorf("%s: %d calls for ten seconds of denials", text, n)
 		}
+		if d, err := limit.Decide(ctx, stint.OpTakeUpTo, "other", 3); err != nil || d.Taken != 3 {
+			t.Errorf("%s: %+v, %v", text, d, err)
+		}
 		if d := take(t, limit, "k", 2); !d.Allowed {
 			t.Errorf("%s: a cheaper cost: %+v", text, d)
 		}

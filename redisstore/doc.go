@@ -47,5 +47,8 @@
 // What replication and eviction forget is forgotten: run Redis with
 // maxmemory-policy noeviction or volatile-ttl.
 //
+// [Store.Mode] is for limits that shall not ask the server each time: leased
+// for hot keys, synchronised now and then, or divided; see [Mode].
+//
 // A Store may be used from many goroutines at once.
 package redisstore

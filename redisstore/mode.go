@@ -111,7 +111,7 @@ type Modes struct {
 	AsyncUnsent int64
 	// DenialCache is for how long at most a denial is answered again without
 	// asking. It is dropped when this store resets, refunds or settles
-	// anything of the limit, and never used for what counts what it denies or
+	// anything, and never used for what counts what it denies or
 	// for requests with several limits. Less than zero asks each time. The
 	// default value is 1 s.
 	DenialCache time.Duration
@@ -147,7 +147,7 @@ type modes struct {
 	clock   func() int64
 	local   atomic.Pointer[memstore.Store] // of mode Share; nil until a limit is bound in it
 	held    atomic.Int64                   // keys with something in hand or unsent
-	settled atomic.Int64                   // how often something was settled: denials of before are forgotten
+	settled atomic.Int64                   // how often something was given back: denials of before are forgotten
 
 	once    sync.Once              // start
 	mu      sync.Mutex             // guards what follows

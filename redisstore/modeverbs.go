@@ -102,8 +102,10 @@ func (m *modes) Reset(ctx context.Context, layers []stint.Layer) error {
 	return nil
 }
 
-// forget tells each limit of the layers that are not shares about its key.
+// forget tells each limit of the layers that are not shares about its key, and
+// drops all denials that are known.
 func (m *modes) forget(layers []stint.Layer, tell func(*single, string)) {
+	m.settled.Add(1)
 	for _, layer := range layers {
 		for _, one := range layer.Bound.(*moded).all {
 			if one.mode != Share {

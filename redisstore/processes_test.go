@@ -92,10 +92,10 @@ func TestLeaseProcesses(t *testing.T) {
 		}
 	}
 	time.Sleep(1500 * time.Millisecond)
-	signal(0, stop)
+	signal(0, syscall.SIGSTOP)
 	signal(1, syscall.SIGKILL)
 	time.Sleep(3 * time.Second)
-	signal(0, resume)
+	signal(0, syscall.SIGCONT)
 	wg.Wait()
 
 	total := int64(0)

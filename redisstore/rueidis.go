@@ -73,7 +73,7 @@ func optionOf(url string, timeout time.Duration) (rueidis.ClientOption, error) {
 	}
 	o.DisableCache = true
 	if o.Dialer.Timeout == 0 {
-		o.Dialer.Timeout = patience
+		o.Dialer.Timeout = max(patience, timeout)
 	}
 	if o.ConnWriteTimeout == 0 {
 		o.ConnWriteTimeout = max(patience, 2*timeout)

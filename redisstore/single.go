@@ -92,6 +92,9 @@ func (o *single) ask(ctx context.Context, op stint.Op, key string, cost int64) (
 	}
 	settled := o.settled.Load()
 	d, err := o.strict.Decide(ctx, op, key, cost)
+	if op == stint.OpTakeUpTo && !d.Allowed {
+		cost = 1 // that is what was answered
+	}
 	if err == nil && op != stint.OpPeek && o.current() {
 		o.denied.learn(key, cost, settled, d)
 	}
@@ -131,7 +134,6 @@ func (o *single) settle(key string, h hold, needed bool) {
 
 // drop forgets what is known and in hand of a key.
 func (o *single) drop(key string) {
-	o.denied.drop(key)
 	if o.lease != nil {
 		o.lease.drop(key)
 	}
@@ -140,9 +142,8 @@ func (o *single) drop(key string) {
 	}
 }
 
-// renew forgets that a key has been denied: something was given back.
+// renew asks anew of a key: something was given back.
 func (o *single) renew(key string) {
-	o.denied.drop(key)
 	if o.lease != nil {
 		o.lease.renew(key)
 	}

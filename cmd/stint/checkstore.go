@@ -158,7 +158,12 @@ func writeNode(b *strings.Builder, n *storecheck.Node) {
 		fmt.Fprintf(b, "  %s: nothing is known\n", n.Address)
 		return
 	}
-	fmt.Fprintf(b, "  %s: %s %s, %s, %s\n", n.Address, n.Server, n.Version, n.Mode, n.Role)
+	fmt.Fprintf(b, "  %s: %s %s, %s", n.Address, n.Server, n.Version, n.Mode)
+	if n.Mode == "sentinel" {
+		b.WriteByte('\n')
+		return
+	}
+	fmt.Fprintf(b, ", %s\n", n.Role)
 	most := "no maxmemory"
 	if n.MaxMemory > 0 {
 		most = "of " + mebibytes(n.MaxMemory)

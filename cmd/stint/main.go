@@ -35,6 +35,7 @@ type cli struct {
 	Validate   validateCmd   `cmd:"" help:"Say what is wrong in rules files, and what is likely not meant."`
 	Explain    explainCmd    `cmd:"" help:"Say which rules hold a request, and why."`
 	CheckStore checkStoreCmd `cmd:"" help:"Say what server a Redis or Valkey is, and whether limits can be kept there."`
+	Import     importCmd     `cmd:"" help:"Turn the configuration of another rate limiter into rules."`
 	Schema     schemaCmd     `cmd:"" help:"Print the JSON schema of rules files, for editors."`
 	Lab        labCmd        `cmd:"" help:"Serve a page on which limits are tried: drag, draw, and see why."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`

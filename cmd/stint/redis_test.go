@@ -38,7 +38,7 @@ func startRedis(t *testing.T, address string, args ...string) *redisServer {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.process = exec.Command(path, append([]string{"--bind", "127.0.0.1", "--port", port, "--dir", t.TempDir(), "--save", "", "--appendonly", "no"}, args...)...)
+		s.process = exec.Command(path, arguments(port, t.TempDir(), args)...)
 		s.process.Stdout = log
 		if err := s.process.Start(); err != nil {
 			t.Fatal(err)
@@ -55,6 +55,41 @@ func startRedis(t *testing.T, address string, args ...string) *redisServer {
 	}
 	t.Fatal("redis-server does not start")
 	return nil
+}
+
+// arguments puts what every server is told behind a file, where there is one.
+func arguments(port, dir string, args []string) []string {
+	all := []string{"--bind", "127.0.0.1", "--port", port, "--dir", dir}
+	if len(args) > 0 && args[0][0] == '/' { // a Sentinel's
+		return append(append(args[:1:1], all...), args[1:]...)
+	}
+	return append(append(all, "--save", "", "--appendonly", "no"), args...)
+}
+
+// startCluster starts a cluster of one node.
+func startCluster(t *testing.T) *redisServer {
+	t.Helper()
+	_, bus, _ := strings.Cut(freeAddress(t), ":")
+	s := startRedis(t, "", "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-port", bus)
+	if answer, err := s.command("CLUSTER ADDSLOTSRANGE 0 16383"); err != nil || answer != "+OK" {
+		t.Fatalf("%s %v", answer, err)
+	}
+	for range 1000 {
+		if answer, err := s.command("GET key"); err == nil && answer == "$-1" {
+			return s
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("the cluster is not well")
+	return nil
+}
+
+// startSentinel starts a server, and a Sentinel that watches it as main.
+func startSentinel(t *testing.T) *redisServer {
+	t.Helper()
+	_, port, _ := strings.Cut(startRedis(t, "").address, ":")
+	file := writeFile(t, t.TempDir()+"/sentinel.conf", "sentinel monitor main 127.0.0.1 "+port+" 1\n")
+	return startRedis(t, "", file, "--sentinel")
 }
 
 // kill ends the server as a crash would. A second call does nothing.

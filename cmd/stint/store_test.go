@@ -1,12 +1,15 @@
 package main_test
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +34,7 @@ var runs = []struct {
 //	# server --maxmemory 100mb
 //	$ stint check-store REDIS
 //
+// Others are a cluster of one node, and a Sentinel of a server named main.
 // Afterwards there are no keys in it but those that were there.
 func TestStores(t *testing.T) {
 	files, err := filepath.Glob("testdata/stores/*.txt")
@@ -69,6 +73,12 @@ func (s session) onServer(t *testing.T) string {
 	var login []string
 	for _, line := range s.head {
 		flags, ok := strings.CutPrefix(line, "# server")
+		switch {
+		case line == "# cluster":
+			redis = startCluster(t)
+		case line == "# sentinel":
+			redis = startSentinel(t)
+		}
 		if !ok {
 			continue
 		}
@@ -88,7 +98,7 @@ func (s session) onServer(t *testing.T) string {
 		s.args[i] = arg
 	}
 	got := s.run()
-	if redis != nil {
+	if redis != nil && !slices.Contains(s.head, "# sentinel") {
 		if n, err := redis.command(append(login, "DBSIZE")...); err != nil || n != ":0" {
 			t.Errorf("%s: left behind: %s %v", strings.Join(s.head, "\n"), n, err)
 		}
@@ -129,6 +139,47 @@ func TestServeBeforeStore(t *testing.T) {
 		t.Errorf("what passed before is not in the store: %s %v", n, err)
 	}
 	s.stop("")
+}
+
+// TestSimulateStoreInterrupted ends it between two lines: nothing is left.
+func TestSimulateStoreInterrupted(t *testing.T) {
+	redis := startRedis(t, "")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	process := exec.Command(self, "simulate", "--limit", "5/h", "--store", "redis://"+redis.address)
+	process.Env = append(os.Environ(), "STINT_TEST_MAIN=1")
+	in, err := process.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := process.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer process.Process.Kill()
+	if _, err := io.WriteString(in, "{\"t\":\"0s\",\"key\":\"a\"}\n"); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.Contains(line, `"remaining":4`) {
+		t.Fatalf("%s %v", line, err)
+	}
+	if n, err := redis.command("DBSIZE"); err != nil || n != ":1" {
+		t.Errorf("before: %s %v", n, err)
+	}
+	if err := process.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := process.Wait(); err == nil || err.Error() != "exit status 1" {
+		t.Errorf("interrupted: %v", err)
+	}
+	if n, err := redis.command("DBSIZE"); err != nil || n != ":0" {
+		t.Errorf("left behind: %s %v", n, err)
+	}
 }
 
 const sharedRules = `rules:

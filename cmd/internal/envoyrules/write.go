@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -16,7 +17,10 @@ func (c *converter) write() []byte {
 	}
 	for _, r := range c.rules {
 		fmt.Fprintf(&b, "  - name: %s\n    description: %s\n", quoted(r.name), quoted(r.description))
-		fmt.Fprintf(&b, "    match: {%s}\n", pairs(r.match))
+		b.WriteString("    match:\n")
+		for _, m := range r.match {
+			fmt.Fprintf(&b, "      %s: %s\n", quoted(m[0]), quoted(m[1]))
+		}
 		if len(r.unless) > 0 {
 			b.WriteString("    unless:\n")
 			for _, e := range r.unless {
@@ -36,14 +40,6 @@ func (c *converter) write() []byte {
 	return b.Bytes()
 }
 
-func pairs(all [][2]string) string {
-	texts := make([]string, len(all))
-	for i, p := range all {
-		texts[i] = quoted(p[0]) + ": " + quoted(p[1])
-	}
-	return strings.Join(texts, ", ")
-}
-
 func list(all []string) string {
 	texts := make([]string, len(all))
 	for i, s := range all {
@@ -52,15 +48,17 @@ func list(all []string) string {
 	return strings.Join(texts, ", ")
 }
 
+// plain is text that YAML takes for itself, but for the words that it does not.
+var plain = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`)
+
 // quoted returns text as YAML, without quotes where it needs none.
 func quoted(text string) string {
-	plain := text != "" && strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_") == ""
 	switch strings.ToLower(text) {
 	case "true", "false", "null", "yes", "no", "on", "off", "y", "n":
-		plain = false
-	}
-	if plain {
-		return text
+	default:
+		if plain.MatchString(text) {
+			return text
+		}
 	}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

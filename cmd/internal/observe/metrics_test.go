@@ -43,6 +43,7 @@ func newPolicy(t testing.TB, store stint.Store, text string) *policy.Policy {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(p.Close)
 	return p
 }
 
@@ -188,6 +189,7 @@ func TestFallback(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(p.Close)
 	o := observe.New(observe.Options{})
 	for _, path := range []string{"/a", "/a", "/b", "/c", "/d", "/none"} {
 		ask(o, p, policy.Map{"path": path, "ip": "192.0.2.7"})
@@ -252,6 +254,7 @@ func TestDocument(t *testing.T) {
 	store := memstore.New(memstore.Options{})
 	o := observe.New(observe.Options{})
 	o.Watch(store)
+	o.WatchShared(func() observe.Shared { return observe.Shared{} })
 	o.Reloaded(time.Now(), nil)
 	ask(o, newPolicy(t, broken{store}, rulesFile), policy.Map{"path": "/e", "ip": "192.0.2.7"})
 	there := make(map[string]string)

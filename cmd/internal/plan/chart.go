@@ -123,9 +123,9 @@ func curveChart(points []Point, choice *Choice) template.HTML {
 	place := func(i int) float64 { return across((float64(i) + 0.5) / float64(len(points))) }
 	for i, p := range points {
 		switch i % 4 {
-		case 0:
-			c.text(place(i), chartHeight-10, "middle", p.Rate)
 		case 2:
+			c.text(place(i), chartHeight-10, "middle", p.Rate)
+		case 0:
 			c.text(place(i), chartHeight-10, "middle between", p.Rate)
 		}
 	}

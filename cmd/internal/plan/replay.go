@@ -234,11 +234,11 @@ type Result struct {
 }
 
 // When returns in words when the first request was denied, "" if none was.
-func (r *Result) When() string {
-	if r.FirstDenial == nil {
+func (res *Result) When() string {
+	if res.FirstDenial == nil {
 		return ""
 	}
-	return stamp(r.first)
+	return stamp(res.first)
 }
 
 // A Denied is a client that was denied something.

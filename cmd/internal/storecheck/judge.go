@@ -46,7 +46,7 @@ func (r *Report) judgeNodes() {
 		r.warn("let the user have INFO for this check", "the server may not be asked about itself (INFO): its memory, role and replicas are not known")
 	}
 	if cluster {
-		r.warn("keep rules that meet on one key, or on one server", "a cluster: a request that rules hold by different keys needs them in one slot")
+		r.warn("", "a cluster: a request that rules hold by several keys is a call for each slot, and what passed is given back when one denies")
 	}
 }
 
@@ -89,7 +89,7 @@ func (r *Report) judgeTimes(deadline time.Duration) {
 const nameMaster = "name its master, or the Sentinels: redis://host:26379?master_set=mymaster"
 
 // needs are the commands that the script and its caller use.
-const needs = "+evalsha +script|load +time +get +set +del +pttl +pexpire +hget +hgetall +hset"
+const needs = "+evalsha +eval +time +get +set +del +pttl +pexpire +hget +hgetall +hset"
 
 // HintFor says what to do about an error of a server, "" if it says so itself.
 func HintFor(err error) string {

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/stint-dev/stint/cmd/internal/envoyrules"
+	"github.com/stint-dev/stint/cmd/internal/rules"
+)
+
+// importCmd is the configurations that can be turned into rules.
+type importCmd struct {
+	EnvoyRatelimit importEnvoyCmd `cmd:"" name:"envoy-ratelimit" help:"The YAML of envoyproxy/ratelimit, Envoy's reference rate limit service."`
+}
+
+type importEnvoyCmd struct {
+	Dir        string `arg:"" help:"Its configuration: a file, or a directory whose .yaml and .yml files are read."`
+	Compatible bool   `help:"Keep windows that begin at whole units since 1970, and count denied hits."`
+}
+
+// Help is what "stint import envoy-ratelimit --help" says below the summary.
+func (importEnvoyCmd) Help() string {
+	return `Writes rules to standard output, and to standard error what means something
+else than it did; docs/ENVOY.md has the rest.
+
+For example:
+
+    stint import envoy-ratelimit config/ >stint.yaml
+    stint import envoy-ratelimit config/ --compatible >stint.yaml
+    stint serve -c stint.yaml --grpc 127.0.0.1:8081`
+}
+
+// Run reads the configuration and writes the rules.
+func (c *importEnvoyCmd) Run(e *env) error {
+	files, err := configFiles(c.Dir)
+	if err != nil {
+		return err
+	}
+	var domains []*envoyrules.Domain
+	known := map[string]string{}
+	for _, name := range files {
+		d, err := readDomain(name)
+		if err != nil {
+			return err
+		}
+		if other, twice := known[d.Name]; twice {
+			return fmt.Errorf("%s: the domain %q is in %s already: a domain is one file", name, d.Name, other)
+		}
+		known[d.Name] = name
+		domains = append(domains, d)
+	}
+	yaml, notes := envoyrules.Convert(domains, envoyrules.Options{Compatible: c.Compatible})
+	if _, err := rules.Decode("the rules made of "+c.Dir, yaml); err != nil {
+		return err
+	}
+	for _, n := range notes {
+		fmt.Fprintf(e.err, "stint: %s\n", n)
+	}
+	_, err = e.out.Write(yaml)
+	return err
+}
+
+// configFiles returns the files of a configuration in the order of their names.
+func configFiles(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return []string{path}, nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, err
+	}
+	var files []string
+	for _, entry := range entries {
+		ext := strings.ToLower(filepath.Ext(entry.Name()))
+		if !entry.IsDir() && (ext == ".yaml" || ext == ".yml") && !strings.HasPrefix(entry.Name(), ".") {
+			files = append(files, filepath.Join(path, entry.Name()))
+		}
+	}
+	if len(files) == 0 {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("no .yaml or .yml file there")}
+	}
+	slices.Sort(files)
+	return files, nil
+}
+
+// readDomain reads one file. The error names it.
+func readDomain(name string) (*envoyrules.Domain, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // it was only read
+	data, err := rules.ReadAll(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	root, err := rules.ReadYAML(data)
+	if err != nil {
+		return nil, &rules.Error{Name: name, Err: err}
+	}
+	d, err := envoyrules.Decode(root)
+	if err != nil {
+		return nil, &rules.Error{Name: name, Err: err}
+	}
+	return d, nil
+}
