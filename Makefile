@@ -38,8 +38,9 @@ fuzz: ## run every fuzz target for FUZZTIME (1m) each
 	  done; \
 	done
 
-soak: ## the long forms of the tests of proof: thousands of years of virtual time, minutes of yours
+soak: ## the long forms of the tests: thousands of years of virtual time, a Redis that stalls for minutes
 	cd proof && STINT_SOAK=1 go test -count=1 -timeout 30m .
+	cd redisstore && STINT_SOAK=1 go test -count=1 -timeout 60m .
 
 mutants: ## plant each bug of proof/mutants in turn and print which test killed it
 	cd proof && go run ./cmd/mutants

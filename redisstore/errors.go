@@ -48,6 +48,9 @@ func classify(err error) error {
 		if class := said[word(err)]; class != nil {
 			return fmt.Errorf("%w: %w", class, err)
 		}
+		if strings.HasPrefix(string(reply), "The user executing the script can't run") { // NOPERM, for a command within it
+			return fmt.Errorf("%w: %w", ErrConfiguration, err)
+		}
 	case errors.As(err, &dial) && dial.Op == "dial":
 		return fmt.Errorf("%w: %w", ErrNotExecuted, err)
 	}

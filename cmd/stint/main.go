@@ -120,7 +120,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(errs, "stint %s: %s\n", k.Selected().Name, strings.TrimPrefix(err.Error(), "stint: "))
+	fmt.Fprintf(errs, "%s: %s\n", k.Selected().FullPath(), strings.TrimPrefix(err.Error(), "stint: "))
 	if _, ok := errors.AsType[*usageError](err); ok {
 		return exitUsage
 	}
