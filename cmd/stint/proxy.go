@@ -53,6 +53,7 @@ func (c *proxyCmd) Run(e *env) error {
 	ctx, stop := signal.NotifyContext(e.ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	context.AfterFunc(ctx, stop)
+	defer relieveCollector()()
 	upstream, err := c.upstream()
 	if err != nil {
 		return err

@@ -54,6 +54,7 @@ func (c *serveCmd) Run(e *env) error {
 	ctx, stop := signal.NotifyContext(e.ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	context.AfterFunc(ctx, stop)
+	defer relieveCollector()()
 	if c.Demo {
 		return c.demo(ctx, e, c.HTTP)
 	}
