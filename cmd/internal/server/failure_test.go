@@ -57,5 +57,6 @@ rules:
 	if o.Source, err = rules.Fixed(down{memstore.New(memstore.Options{})}, file, rules.Options{}); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(o.Source.Policy().Close) // what passed is owed to a store that never comes back
 	o.Operators = writeTokens(t, operatorToken)
 }
