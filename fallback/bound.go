@@ -23,22 +23,18 @@ type pair struct{ main, local stint.Bound }
 // process's share.
 func (s *Store) Bind(limits ...stint.Limit) (stint.Bound, error) {
 	b := &bound{store: s, each: make([]pair, len(limits))}
-	parts := make([]stint.Limit, len(limits))
-	for i, l := range limits {
-		parts[i] = Share(l, s.nodes)
-	}
 	var err error
 	if b.main, err = s.main.Bind(limits...); err != nil {
 		return nil, err
 	}
-	if b.local, err = s.local.Bind(parts...); err != nil {
+	if b.local, err = s.shares.Bind(limits...); err != nil {
 		return nil, fmt.Errorf("in the local store: %w", err)
 	}
 	for i := range limits {
 		if b.each[i].main, err = s.main.Bind(limits[i]); err != nil {
 			return nil, err
 		}
-		if b.each[i].local, err = s.local.Bind(parts[i]); err != nil {
+		if b.each[i].local, err = s.shares.Bind(limits[i]); err != nil {
 			return nil, fmt.Errorf("in the local store: %w", err)
 		}
 	}

@@ -3,6 +3,7 @@ package fallback
 import (
 	"context"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -40,6 +41,7 @@ type debt struct {
 	shared, local stint.Bound
 
 	units int64
+	most  int64       // the largest capacity that the local limit had when units were added
 	token stint.Token // of the reservation that posts the debt, once there is one
 	final int64       // what it is settled at: the same each time
 }
@@ -67,7 +69,7 @@ func (d *Debts) Add(shared, local stint.Bound, key string, units int64) {
 	if units <= 0 {
 		return
 	}
-	who := debtorOf(shared, key)
+	who, capacity := debtorOf(shared, key), local.Limits()[0].Capacity()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	one := d.owed[who]
@@ -82,6 +84,7 @@ func (d *Debts) Add(shared, local stint.Bound, key string, units int64) {
 		d.owed[who] = one
 	}
 	one.units += min(units, math.MaxInt64-one.units)
+	one.most = max(one.most, capacity)
 	if !d.posting {
 		d.posting = true
 		d.running.Go(d.post)
@@ -170,10 +173,10 @@ func (d *Debts) settle(who debtor) error {
 		d.mu.Unlock()
 		return nil
 	}
-	token, final, units, local := one.token, one.final, one.units, one.local
+	token, final, units, most := one.token, one.final, one.units, one.most
 	d.mu.Unlock()
 	if token == "" {
-		if final = min(units, d.counting(local, who.key)); final > 0 {
+		if final = min(units, d.counting(one.local, who.key, most)); final > 0 {
 			var err error
 			if _, token, err = d.main.Reserve(d.done, []stint.Layer{{Bound: one.shared, Key: who.key}}, 0, postWithin); err != nil {
 				return err
@@ -204,11 +207,22 @@ func (d *Debts) settle(who debtor) error {
 }
 
 // counting returns how many units of a key's still count in the local store:
-// what time has forgiven here is not charged there.
-func (d *Debts) counting(local stint.Bound, key string) int64 {
+// what time has forgiven here is not charged there. Where the local limit has
+// become smaller since, because more processes share it, what counts of it is
+// taken as a part of the most that it was.
+func (d *Debts) counting(local stint.Bound, key string, most int64) int64 {
 	state, err := local.Decide(context.Background(), stint.OpPeek, key, 0)
 	if err != nil {
 		return math.MaxInt64
 	}
-	return state.Limit - state.Remaining
+	used := state.Limit - state.Remaining
+	if most <= state.Limit || state.Limit < 1 {
+		return used
+	}
+	high, low := bits.Mul64(uint64(used), uint64(most))
+	part, rest := bits.Div64(high, low, uint64(state.Limit))
+	if rest > 0 {
+		part++
+	}
+	return int64(part)
 }

@@ -18,11 +18,12 @@
 // most once: one that may have been charged there ([stint.ErrAmbiguous]) is
 // decided locally and not owed.
 //
-// While the shared store is gone, n processes that were told Nodes: n together
-// let through at most what the limit does, plus one unit a process and limit
-// where a share is rounded up to one. A process that was told too few lets
-// through that much more. In the stretch around a failure the shared store's
-// envelope and the local ones add up: at most twice the limit's.
+// While the shared store is gone, n processes that were told Nodes: n, or have
+// been by SetNodes, together let through at most what the limit does, plus one
+// unit a process and limit where a share is rounded up to one. A process that
+// was told too few lets through that much more. In the stretch around a failure
+// the shared store's envelope and the local ones add up: at most twice the
+// limit's.
 //
 // # Price
 //
@@ -67,7 +68,8 @@ type Options struct {
 	// with the defaults of its options.
 	Local stint.Store
 	// Nodes is how many processes share the limits: Local holds each limit to
-	// its part of it; see [Share]. The default value is 1.
+	// its part of it; see [Share]. [Store.SetNodes] changes it. The default
+	// value is 1.
 	Nodes int
 	// MaxOwed is the most keys that anything is remembered for that they owe;
 	// what further ones take meanwhile is forgotten, and counted in
@@ -97,7 +99,7 @@ type Stats struct {
 type Store struct {
 	main, local stint.Store
 	mode        Mode
-	nodes       int64
+	shares      *Shares // of limits in local
 	debts       *Debts
 	changed     func(error)
 
@@ -114,10 +116,16 @@ func New(shared stint.Store, o Options) *Store {
 		o.Local = memstore.New(memstore.Options{})
 	}
 	return &Store{
-		main: shared, local: o.Local, mode: o.Mode, nodes: int64(max(o.Nodes, 1)),
+		main: shared, local: o.Local, mode: o.Mode, shares: NewShares(o.Local, o.Nodes),
 		debts: NewDebts(shared, o.Local, o.MaxOwed), changed: o.OnChange,
 	}
 }
+
+// SetNodes says that so many processes share the limits now, in place of
+// Options.Nodes; see [Shares.SetNodes]. A shared store that counts them calls it:
+//
+//	shared.CountNodes(func(n int) { _ = store.SetNodes(n) })
+func (s *Store) SetNodes(n int) error { return s.shares.SetNodes(n) }
 
 // closedFor is when to come back to what is closed: long enough to spare the
 // shared store, short enough to notice that it is back.

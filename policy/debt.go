@@ -10,20 +10,16 @@ import (
 // While the store fails, what the local one lets through is owed, and charged
 // to the store limit by limit once it answers again; see package fallback.
 
-// single binds limits one by one; together is what they are bound as. Several
-// in another mode than strict are not: modes settle by themselves what they let
-// through unasked.
-func single(store stint.Store, mode string, limits []stint.Limit, together stint.Bound) ([]stint.Bound, error) {
+// single binds limits one by one, in the mode of their rule; together is what
+// they are bound as.
+func (s *side) single(mode string, limits []stint.Limit, together stint.Bound) ([]stint.Bound, error) {
 	if len(limits) == 1 {
 		return []stint.Bound{together}, nil
-	}
-	if mode != strict {
-		return nil, nil
 	}
 	each := make([]stint.Bound, len(limits))
 	for k, l := range limits {
 		var err error
-		if each[k], err = store.Bind(l); err != nil {
+		if each[k], err = s.hold(mode, l); err != nil {
 			return nil, err
 		}
 	}

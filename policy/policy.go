@@ -19,7 +19,8 @@ type Options struct {
 	// are missing, the store's error is returned.
 	Local stint.Store
 	// Nodes is how many processes share the store; Local then holds each limit
-	// to a share of one in Nodes, of one unit at least. The default value is 1.
+	// to a share of one in Nodes, of one unit at least. [Policy.SetNodes] changes
+	// it. The default value is 1.
 	Nodes int
 	// Secret is the key that long keys, and keys of rules with hash_key, are
 	// hashed with, and that seals reservation tokens. All processes on one
@@ -40,10 +41,10 @@ type Policy struct {
 
 // A side is a store and the plans of the rules bound to it.
 type side struct {
-	store stint.Store
-	modes bool            // whether limits are held in the modes of their rules
-	plans []stint.Bound   // by plan.id
-	each  [][]stint.Bound // by plan.id: its limits, one by one
+	store  stint.Store
+	shares *fallback.Shares // what binds limits in store, at this process's part; nil for main; shared by Reload
+	plans  []stint.Bound    // by plan.id
+	each   [][]stint.Bound  // by plan.id: its limits, one by one
 }
 
 // New binds rules to a store, each in its mode if that is a [ModeStore]. The
@@ -59,72 +60,98 @@ func New(store stint.Store, rules *Rules, o Options) (*Policy, error) {
 	case len(o.Secret) > 0 && len(o.Secret) < 16:
 		return nil, fmt.Errorf("policy: a secret of %d bytes: at least 16", len(o.Secret))
 	}
+	_, inProcess := store.(*memstore.Store)
+	if !inProcess && o.Local == nil {
+		o.Local = memstore.New(memstore.Options{})
+	}
+	p := &Policy{opts: o, main: side{store: store}, local: side{store: o.Local}}
+	if o.Local != nil {
+		p.local.shares = fallback.NewShares(o.Local, o.Nodes)
+		if !inProcess {
+			p.debts = fallback.NewDebts(store, o.Local, 0)
+		}
+	}
+	return p.with(rules)
+}
+
+// with returns a policy of other rules on the stores of p.
+func (p *Policy) with(rules *Rules) (*Policy, error) {
 	for _, r := range rules.rules {
-		if r.hashKey && len(o.Secret) == 0 {
+		if r.hashKey && len(p.opts.Secret) == 0 {
 			return nil, fmt.Errorf("policy: rule %q has hash_key, which needs Options.Secret", r.name)
 		}
 	}
-	if _, inProcess := store.(*memstore.Store); !inProcess && o.Local == nil {
-		o.Local = memstore.New(memstore.Options{})
-	}
-	o.Nodes = max(o.Nodes, 1)
-	p := &Policy{rules: rules, opts: o, main: side{store: store, modes: true}, local: side{store: o.Local}}
-	if err := p.main.bind(rules, 1); err != nil {
+	next := *p
+	next.rules = rules
+	if err := next.main.bind(rules); err != nil {
 		return nil, err
 	}
-	if o.Local != nil {
-		if err := p.local.bind(rules, int64(o.Nodes)); err != nil {
+	if p.local.store != nil {
+		if err := next.local.bind(rules); err != nil {
 			return nil, fmt.Errorf("local store: %w", err)
 		}
 	}
-	if _, inProcess := store.(*memstore.Store); !inProcess && o.Local != nil {
-		p.debts = fallback.NewDebts(store, o.Local, 0)
-	}
-	return p, nil
+	return &next, nil
 }
 
 // bind makes the limits of all plans known to the store.
-func (s *side) bind(rules *Rules, nodes int64) error {
+func (s *side) bind(rules *Rules) error {
 	s.plans = make([]stint.Bound, len(rules.plans))
 	s.each = make([][]stint.Bound, len(rules.plans))
 	for i, plan := range rules.plans {
-		limits := make([]stint.Limit, len(plan.limits))
-		for k, l := range plan.limits {
-			limits[k] = fallback.Share(l, nodes)
-		}
-		mode := strict
-		if s.modes {
-			mode = plan.mode
-		}
 		var err error
-		if s.plans[i], err = bindMode(s.store, mode, limits); err != nil {
+		if s.plans[i], err = s.hold(plan.mode, plan.limits...); err != nil {
 			return fmt.Errorf("policy: rule %q: %w", plan.layers[0].Rule, err)
 		}
-		if s.each[i], err = single(s.store, mode, limits, s.plans[i]); err != nil {
+		if s.each[i], err = s.single(plan.mode, plan.limits, s.plans[i]); err != nil {
 			return fmt.Errorf("policy: rule %q: %w", plan.layers[0].Rule, err)
 		}
 	}
 	return nil
 }
 
+// hold binds limits in a mode; in the local store, which knows none, to this
+// process's share.
+func (s *side) hold(mode string, limits ...stint.Limit) (stint.Bound, error) {
+	if s.shares != nil {
+		return s.shares.Bind(limits...)
+	}
+	return bindMode(s.store, mode, limits)
+}
+
 // Reload returns a policy of other rules on the same store, with what keys have
 // used. The policy before stays good, for requests that are on their way. When
 // the store refuses a limit, its limits are put back as they were.
 func (p *Policy) Reload(rules *Rules) (*Policy, error) {
-	next, err := New(p.main.store, rules, p.opts)
+	if rules == nil {
+		return nil, errors.New("policy: Reload without rules: Parse reads them")
+	}
+	next, err := p.with(rules)
 	if err == nil {
-		next.debts = p.debts
 		return next, nil
 	}
-	if back := p.main.bind(p.rules, 1); back != nil {
+	was := *p // whose bounds are in use
+	if back := was.main.bind(p.rules); back != nil {
 		err = errors.Join(err, back)
 	}
 	if p.local.store != nil {
-		if back := p.local.bind(p.rules, int64(p.opts.Nodes)); back != nil {
+		if back := was.local.bind(p.rules); back != nil {
 			err = errors.Join(err, back)
 		}
 	}
 	return nil, err
+}
+
+// SetNodes says that so many processes share the store now, in place of
+// Options.Nodes; below 1 is 1. It holds for every policy that comes of this one
+// by [Policy.Reload], or that this one came of. What keys have used is carried
+// over, see [fallback.Shares.SetNodes]; the error is for limits that keep the
+// share they had.
+func (p *Policy) SetNodes(n int) error {
+	if p.local.shares == nil {
+		return nil
+	}
+	return p.local.shares.SetNodes(n)
 }
 
 // Rules returns the rules.

@@ -8,7 +8,6 @@ import (
 	"math/bits"
 
 	"github.com/stint-dev/stint"
-	"github.com/stint-dev/stint/fallback"
 )
 
 // A Question is one of several that [Policy.DecideAll] answers together. Peek
@@ -329,23 +328,19 @@ func (p *Policy) Give(name string, limits ...stint.Limit) (*Given, error) {
 		g.plan.layers = append(g.plan.layers, &Layer{Rule: name, Label: name, Limit: l, Text: l.String()})
 	}
 	var err error
-	if g.main, err = p.main.store.Bind(limits...); err != nil {
+	if g.main, err = p.main.hold(strict, limits...); err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
-	if g.mainEach, err = single(p.main.store, strict, limits, g.main); err != nil {
+	if g.mainEach, err = p.main.single(strict, limits, g.main); err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
 	if p.local.store == nil {
 		return g, nil
 	}
-	shares := make([]stint.Limit, len(limits))
-	for i, l := range limits {
-		shares[i] = fallback.Share(l, int64(p.opts.Nodes))
-	}
-	if g.local, err = p.local.store.Bind(shares...); err != nil {
+	if g.local, err = p.local.hold(strict, limits...); err != nil {
 		return nil, fmt.Errorf("policy: local store: %w", err)
 	}
-	if g.localEach, err = single(p.local.store, strict, shares, g.local); err != nil {
+	if g.localEach, err = p.local.single(strict, limits, g.local); err != nil {
 		return nil, fmt.Errorf("policy: local store: %w", err)
 	}
 	return g, nil

@@ -1,0 +1,153 @@
+package fallback_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/fallback"
+	"github.com/stint-dev/stint/memstore"
+)
+
+// What a key has used is carried over when there are more processes: it gets no
+// more of the smaller share than its part that is left.
+func TestSetNodesKeeps(t *testing.T) {
+	for _, text := range kinds {
+		t.Run(text, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newShared()
+				n := newNode(t, s, fallback.Options{}, limit(t, text))
+				defer n.store.Close()
+				s.fail(errGone)
+				if got := n.pass(t, "a", 6); got != 6 {
+					t.Fatalf("%d of 6 passed", got)
+				}
+				if err := n.store.SetNodes(2); err != nil {
+					t.Fatal(err)
+				}
+				if got := n.pass(t, "a", 10); got > 2 {
+					t.Errorf("%d more passed of a share of 5, of which 6 in 10 were used", got)
+				}
+				if got := n.pass(t, "b", 10); got != 5 {
+					t.Errorf("%d passed for a key unseen, want the share of 5", got)
+				}
+				if err := n.store.SetNodes(0); err != nil { // 1
+					t.Fatal(err)
+				}
+				if got := n.pass(t, "c", 20); got != 10 {
+					t.Errorf("%d passed for a key unseen, want 10", got)
+				}
+			})
+		})
+	}
+}
+
+// Processes that take all the while, as the number that each was told goes up
+// and down, hold the limit together from the moment that all know it.
+func TestSetNodesTogether(t *testing.T) {
+	const nodes, burst, rate, stretch = 3, 60, 1000, 2 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		s := newShared()
+		s.fail(errGone)
+		var all []node
+		var known atomic.Bool
+		var passed atomic.Int64
+		var running sync.WaitGroup
+		for range nodes {
+			n := newNode(t, s, fallback.Options{}, stint.PerSecond(rate).WithBurst(burst))
+			defer n.store.Close()
+			all = append(all, n)
+			for range 4 {
+				running.Go(func() {
+					for begun := time.Now(); time.Since(begun) < time.Second+stretch; time.Sleep(time.Millisecond) {
+						counts := known.Load() // before it is decided
+						d, err := n.Take(t.Context(), "a", 1)
+						if err != nil {
+							t.Error(err)
+						}
+						if counts {
+							passed.Add(d.Taken)
+						}
+					}
+				})
+			}
+		}
+		for begun := time.Now(); time.Since(begun) < time.Second; time.Sleep(time.Millisecond) {
+			_ = all[rand.IntN(nodes)].store.SetNodes(rand.IntN(6))
+		}
+		for _, n := range all {
+			if err := n.store.SetNodes(nodes); err != nil {
+				t.Fatal(err)
+			}
+		}
+		known.Store(true)
+		running.Wait()
+		rated := int64(rate * stretch / time.Second)
+		if got := passed.Load(); got > burst+rated+nodes || got < rated*9/10 {
+			t.Errorf("%d passed in %v, want %d and at most %d more", got, stretch, rated, burst+nodes)
+		}
+	})
+}
+
+// What passed under a larger share is owed whole, also once the share is
+// smaller: the processes are counted again just as the debt is posted.
+func TestDebtOfLargerShare(t *testing.T) {
+	for _, text := range kinds {
+		t.Run(text, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newShared()
+				n := newNode(t, s, fallback.Options{}, limit(t, text))
+				defer n.store.Close()
+				s.fail(errGone)
+				n.pass(t, "a", 10)
+				n.pass(t, "b", 3)
+				if err := n.store.SetNodes(5); err != nil {
+					t.Fatal(err)
+				}
+				s.heal()
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if a, b := remaining(t, n.Limiter, "a"), remaining(t, n.Limiter, "b"); a != 0 || b != 7 {
+					t.Errorf("%d and %d remain, want 0 and 7", a, b)
+				}
+				if st := n.store.Stats(); st.Owing != 0 || st.Posted != 13 {
+					t.Errorf("%+v", st)
+				}
+			})
+		})
+	}
+}
+
+// A share that the local store cannot hold leaves the limit at the one before,
+// and others are changed all the same.
+func TestSetNodesRefused(t *testing.T) {
+	s := newShared()
+	o := fallback.Options{Nodes: 3, Local: memstore.New(memstore.Options{MaxLog: 100})}
+	n := newNode(t, s, o, limit(t, "300 per hour sliding_log").WithName("log"))
+	defer n.store.Close()
+	other, err := stint.NewLimiter(n.store, limit(t, "30 per hour fixed_window").WithName("other"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.store.SetNodes(2); err == nil || !strings.Contains(err.Error(), `"log"`) || strings.Contains(err.Error(), "other") {
+		t.Errorf("a log of 150 where 100 are kept: %v", err)
+	}
+	s.fail(errGone)
+	if got := n.pass(t, "a", 200); got != 100 {
+		t.Errorf("%d passed, want the 100 of before", got)
+	}
+	if got := (node{other, n.store}).pass(t, "a", 30); got != 15 {
+		t.Errorf("%d passed, want 15", got)
+	}
+	if err := n.store.SetNodes(4); err != nil {
+		t.Error(err)
+	}
+	if got := n.pass(t, "b", 200); got != 75 {
+		t.Errorf("%d passed, want 75", got)
+	}
+}

@@ -1,0 +1,91 @@
+package policy_test
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+)
+
+// TestSetNodes changes the share of what is bound, of what a reload brings, and
+// of limits that are given, whichever policy is told; what was used counts.
+func TestSetNodes(t *testing.T) {
+	store := newBroken()
+	p, err := policy.New(store, parse(t, `{"name": "a", "key": ["ip"], "limits": ["12/h fixed_window"]}`), policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	given, err := p.Give("(given)", stint.PerHour(12).WithKind(stint.FixedWindow).WithName("(given)"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	store.down.Store(true)
+	decideN(t, p, policy.Map{"ip": "192.0.2.1"}, 2)
+	if err := p.SetNodes(3); err != nil {
+		t.Fatal(err)
+	}
+	if n := passes(t, p, policy.Map{"ip": "192.0.2.1"}); n != 2 {
+		t.Errorf("%d passed, want 4 − 2", n)
+	}
+	next, err := p.Reload(parse(t, `{"name": "a", "key": ["ip"], "limits": ["24/h fixed_window"]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := passes(t, next, policy.Map{"ip": "192.0.2.2"}); n != 8 {
+		t.Errorf("%d passed after a reload, want 24 / 3", n)
+	}
+	if err := p.SetNodes(2); err != nil { // of before the reload
+		t.Fatal(err)
+	}
+	if n := passes(t, next, policy.Map{"ip": "192.0.2.3"}); n != 12 {
+		t.Errorf("%d passed, want 24 / 2", n)
+	}
+	passed := 0
+	for range 12 {
+		var r policy.Result
+		if err := next.DecideAll(t.Context(), []policy.Question{{Cost: 1, Given: given, Key: "k"}}, &r); err != nil {
+			t.Fatal(err)
+		}
+		if r.Decision.Allowed {
+			passed++
+		}
+	}
+	if passed != 6 {
+		t.Errorf("%d passed what was given, want 12 / 2", passed)
+	}
+	alone, err := policy.New(memstore.New(memstore.Options{}), parse(t, owing), policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := alone.SetNodes(3); err != nil {
+		t.Error(err)
+	}
+	if n := passes(t, alone, policy.Map{"ip": "192.0.2.1"}); n != 10 {
+		t.Errorf("%d passed in memory, where nothing is shared: want 10", n)
+	}
+}
+
+// TestDebtsOfModes owes in every limit of a rule, whatever its mode.
+func TestDebtsOfModes(t *testing.T) {
+	for _, mode := range []string{"strict", "lease", "async"} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &lossy{broken: newBroken()}
+			p, err := policy.New(&modal{Store: store}, parse(t, `{"name": "a", "key": ["ip"], "mode": "`+mode+`", "limits": ["10/h", "100/24h"]}`), policy.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			store.down.Store(true)
+			for range 4 {
+				decide(t, p, policy.Map{"ip": "192.0.2.1"})
+			}
+			recovered(store)
+			if got := remain(t, p, "192.0.2.1"); got[0] != 6 || got[1] != 96 {
+				t.Errorf("mode %s: %v remain, want [6 96]", mode, got)
+			}
+		})
+	}
+}
