@@ -105,7 +105,7 @@ var places = map[string]place{
 	"policy/policy.go":     {module + " " + module + "/fallback " + module + "/memstore", "rules bound to a store, and to one in memory for when that fails"},
 	"policy/decide.go":     {"context " + module, "contexts go to stores that reach over a network"},
 	"policy/mode.go":       {module + " " + module + "/memstore", "limits of a rule bound in its mode, which in memory is nothing"},
-	"policy/together.go":   {"context " + module + " " + module + "/fallback", "several questions as one decision; contexts go to stores that reach over a network"},
+	"policy/together.go":   {"context " + module, "several questions as one decision; contexts go to stores that reach over a network"},
 	"policy/reserve.go":    {"context crypto/hmac encoding/base64 encoding/binary " + module, "tokens are sealed, so that none is made up"},
 
 	// While the shared store is gone.
@@ -114,6 +114,7 @@ var places = map[string]place{
 	"fallback/reserve.go":  {"context " + module, "reservations of either store"},
 	"fallback/debts.go":    {"context math/rand/v2 sync time.NewTimer " + module, "posts what is owed when the shared store is back: processes at different moments"},
 	"fallback/share.go":    {module, "the part of a limit that one process holds"},
+	"fallback/shares.go":   {"sync " + module, "parts of limits, bound anew when processes come and go: a lock for that, none for decisions"},
 
 	// In front of HTTP.
 	"httplimit/doc.go":       {"", "says what the package is"},
@@ -149,34 +150,36 @@ var powers = map[string][]string{
 // floors is which packages of the house each directory may import: arrows
 // point down only. A directory that is not named has no floor yet.
 var floors = map[string]string{
-	".":                         "",
-	"memstore":                  ".",
-	"simulate":                  ".",
-	"storetest":                 ". simulate",
-	"fallback":                  ". memstore",
-	"policy":                    ". memstore fallback",
-	"httplimit":                 ". memstore policy",
-	"cmd/stint":                 ". memstore simulate cmd/internal/proxy cmd/internal/trial policy httplimit cmd/internal/rules cmd/internal/observe cmd/internal/server cmd/internal/resp cmd/internal/rls cmd/internal/envoyrules cmd/internal/lab cmd/internal/plan cmd/internal/scratch cmd/internal/storecheck cmd/internal/nodes redisstore fallback",
-	"grpclimit":                 ". policy",
-	"redisstore":                ". memstore fallback",
-	"redisstore/goredis":        "redisstore",
-	"cmd/internal/plan":         ". memstore simulate policy cmd/internal/accesslog cmd/internal/rules",
-	"cmd/internal/plan/bench":   "cmd/internal/plan cmd/internal/plan/sample",
-	"cmd/internal/resp":         ". policy cmd/internal/observe cmd/internal/rules",
-	"cmd/internal/lab":          ". cmd/internal/trial cmd/internal/plan cmd/internal/accesslog", // the planner reads logs
-	"cmd/internal/observe":      ". memstore policy",
-	"cmd/internal/proxy":        ". policy httplimit cmd/internal/observe cmd/internal/rules cmd/internal/server",
-	"cmd/internal/envoyrules":   "policy",
-	"cmd/internal/rls":          ". policy httplimit cmd/internal/observe cmd/internal/rules",
-	"cmd/internal/rules":        ". policy",
-	"cmd/internal/server":       ". policy httplimit cmd/internal/observe cmd/internal/rules",
-	"cmd/internal/trial":        ". memstore simulate",
-	"cmd/internal/nodes":        ". memstore fallback simulate cmd/internal/trial",
-	"cmd/internal/servicebench": "",
-	"cmd/internal/scratch":      "redisstore",
-	"cmd/internal/storecheck":   ". redisstore cmd/internal/scratch",
-	"proof/model":               "", // written apart from the engine, or it proves nothing
-	"proof/oracle":              "proof/model",
+	".":                             "",
+	"memstore":                      ".",
+	"simulate":                      ".",
+	"storetest":                     ". simulate",
+	"fallback":                      ". memstore",
+	"policy":                        ". memstore fallback",
+	"httplimit":                     ". memstore policy",
+	"cmd/stint":                     ". memstore simulate cmd/internal/proxy cmd/internal/trial policy httplimit cmd/internal/rules cmd/internal/observe cmd/internal/server cmd/internal/resp cmd/internal/rls cmd/internal/envoyrules cmd/internal/lab cmd/internal/plan cmd/internal/scratch cmd/internal/storecheck cmd/internal/nodes cmd/internal/luaserver redisstore fallback",
+	"grpclimit":                     ". policy",
+	"redisstore":                    ". memstore fallback",
+	"redisstore/goredis":            "redisstore",
+	"redisstore/internal/faulttest": ". redisstore redisstore/internal/redistest", // of tests
+	"cmd/internal/plan":             ". memstore simulate policy cmd/internal/accesslog cmd/internal/rules",
+	"cmd/internal/plan/bench":       "cmd/internal/plan cmd/internal/plan/sample",
+	"cmd/internal/resp":             ". policy cmd/internal/observe cmd/internal/rules",
+	"cmd/internal/lab":              ". cmd/internal/trial cmd/internal/plan cmd/internal/accesslog", // the planner reads logs
+	"cmd/internal/observe":          ". memstore policy",
+	"cmd/internal/proxy":            ". policy httplimit cmd/internal/observe cmd/internal/rules cmd/internal/server",
+	"cmd/internal/envoyrules":       "policy",
+	"cmd/internal/rls":              ". policy httplimit cmd/internal/observe cmd/internal/rules",
+	"cmd/internal/rules":            ". policy",
+	"cmd/internal/server":           ". policy httplimit cmd/internal/observe cmd/internal/rules",
+	"cmd/internal/trial":            ". memstore simulate",
+	"cmd/internal/nodes":            ". memstore fallback simulate cmd/internal/trial",
+	"cmd/internal/luaserver":        "redisstore", // as a driver of it
+	"cmd/internal/servicebench":     "",
+	"cmd/internal/scratch":          "redisstore",
+	"cmd/internal/storecheck":       ". redisstore cmd/internal/scratch",
+	"proof/model":                   "", // written apart from the engine, or it proves nothing
+	"proof/oracle":                  "proof/model",
 }
 
 // placed are the directories whose files have a place each. The others are held

@@ -94,7 +94,7 @@ func (as *accounts) get(shard *tableShard[account], key string) *account {
 	}
 	a := shard.all[key]
 	if a == nil {
-		if as.of.held.Load() >= int64(as.of.LeaseKeys) {
+		if as.of.held.Load() >= int64(as.of.LeaseKeys) || as.of.store.flooded() {
 			return nil
 		}
 		as.of.held.Add(1)

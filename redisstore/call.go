@@ -22,16 +22,22 @@ type callEnd struct {
 	err   error
 }
 
-// guarded makes a call in front of which the breaker of its slot stands. Its
+// region returns the slot of a key in a cluster, and 0 where all keys are in one
+// server.
+func (s *Store) region(key string) uint16 {
+	if s.driver.Cluster() {
+		return slotOf(key)
+	}
+	return 0
+}
+
+// guarded makes a call in front of which the breaker of the key's slot stands. Its
 // answer comes when ctx ends at the latest.
-func (s *Store) guarded(parent, ctx context.Context, slot uint16, call func(context.Context) (any, error)) (any, error) {
+func (s *Store) guarded(parent, ctx context.Context, key string, call func(context.Context) (any, error)) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotExecuted, err)
 	}
-	b := &s.breakers[0]
-	if s.driver.Cluster() {
-		b = s.breakers.of(slot)
-	}
+	b := s.breakers.of(s.region(key))
 	by := b.enter(s.since())
 	if by == wayClosed {
 		return nil, ErrUnavailable

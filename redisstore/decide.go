@@ -110,6 +110,7 @@ func (s *Store) ask(ctx context.Context, parts []part, more []string, verb strin
 		keys = append(keys, state(parts[i].begin, parts[i].end, parts[i].limit))
 	}
 	keys = append(keys, more...)
+	shares := overflows(verb, head[0]) && s.flooded()
 	for range 3 {
 		args := append(make([]string, 0, 8+8*len(parts)), verb)
 		args = append(args, head...)
@@ -118,7 +119,7 @@ func (s *Store) ask(ctx context.Context, parts []part, more []string, verb strin
 			args = append(args, number(parts[i].weight))
 			args = parts[i].form.append(args, now)
 		}
-		reply, err := s.eval(ctx, keys, s.clock(args))
+		reply, err := s.evalLong(ctx, parts, keys, s.clock(args), shares)
 		if err != nil {
 			return nil, err
 		}
@@ -126,7 +127,11 @@ func (s *Store) ask(ctx context.Context, parts []part, more []string, verb strin
 			s.ahead.Store(t - time.Now().UnixNano())
 			continue
 		}
-		return readAnswer(reply, len(parts))
+		a, err := readAnswer(reply, len(parts))
+		if err == nil && !shares {
+			s.spendLong(verb, parts, a)
+		}
+		return a, err
 	}
 	return nil, fmt.Errorf("%w: the server's clock moves by days", ErrNotExecuted)
 }

@@ -27,6 +27,7 @@ import (
 type pair struct {
 	testing.TB
 	redis, memory stint.Store
+	prefix        string
 	now           int64
 	rnd           *rand.Rand
 	limits        []twins
@@ -88,9 +89,9 @@ var texts = []string{
 }
 
 func newPair(t testing.TB, url string, seed uint64) *pair {
-	p := &pair{TB: t, now: 1_750_000_000_123_456_000, rnd: rand.New(rand.NewPCG(seed, 99))}
+	p := &pair{TB: t, now: 1_750_000_000_123_456_000, rnd: rand.New(rand.NewPCG(seed, 99)), prefix: fmt.Sprint("pair", prefixes.Add(1))}
 	clock := func() int64 { return p.now }
-	p.redis = open(t, url, redisstore.Options{Now: clock})
+	p.redis = open(t, url, redisstore.Options{Prefix: p.prefix, Now: clock})
 	p.memory = memstore.New(memstore.Options{Now: clock})
 	for _, text := range texts {
 		l, err := stint.Parse(text)

@@ -20,8 +20,9 @@
 //
 // Price: a round trip, and in Redis one integer a key for a bucket whose unit
 // takes whole microseconds, a short string for other kinds, and about 4 bytes
-// an entry for a log, which is read and written whole. Keys expire once they
-// are as if never seen; expiry collects garbage and decides nothing.
+// an entry for a log. A long log that is limited by alone is read and written
+// in part, else whole. Keys expire once they are as if never seen; expiry
+// collects garbage and decides nothing.
 //
 // Frontier: a [stint.SlidingLog] of more than Options.MaxLog units, or of a
 // period of more than 35 years, is refused when it is bound. All else that
@@ -42,7 +43,14 @@
 //
 // A server that does not answer is left alone but for a probe now and then, and
 // calls fail at once meanwhile ([ErrUnavailable]); New does not need it to be
-// there. Package fallback answers instead.
+// there. Package fallback answers instead, with this process's part of a limit:
+// [Store.CountNodes] says how many share it.
+//
+// Of keys that are not there, one store brings at most Options.NewKeys a second
+// into being. Newcomers beyond that share overflow keys, so that a flood cannot
+// fill the server; exactness is suspended for them alone: they may be denied for
+// what others used, and may get twice their limit, once there and once by
+// themselves. Keys in use are decided as ever.
 //
 // What replication and eviction forget is forgotten: run Redis with
 // maxmemory-policy noeviction or volatile-ttl.

@@ -34,7 +34,7 @@ var said = map[string]error{
 	"NOREPLICAS": ErrNotExecuted, "OOM": ErrNotExecuted, "MISCONF": ErrNotExecuted,
 	"NOAUTH": ErrConfiguration, "WRONGPASS": ErrConfiguration, "NOPERM": ErrConfiguration,
 	"WRONGTYPE": ErrConfiguration, "CROSSSLOT": ErrConfiguration, "STINT": ErrConfiguration,
-	"ERR": ErrConfiguration,
+	"ACL": ErrConfiguration, "ERR": ErrConfiguration, // ACL failure in script: of Valkey
 }
 
 // classify wraps an error of a driver in what it means.
@@ -48,22 +48,23 @@ func classify(err error) error {
 		if class := said[word(err)]; class != nil {
 			return fmt.Errorf("%w: %w", class, err)
 		}
-		if strings.HasPrefix(string(reply), "The user executing the script can't run") { // NOPERM, for a command within it
-			return fmt.Errorf("%w: %w", ErrConfiguration, err)
-		}
 	case errors.As(err, &dial) && dial.Op == "dial":
 		return fmt.Errorf("%w: %w", ErrNotExecuted, err)
 	}
 	return fmt.Errorf("%w: %w", ErrAmbiguous, err)
 }
 
-// word returns the word that an error reply begins with, or "".
+// word returns the word that an error reply begins with, or "". It is in
+// capitals; of ERR, which says nothing, rueidis leaves only what follows.
 func word(err error) string {
 	var reply ReplyError
 	if !errors.As(err, &reply) {
 		return ""
 	}
 	word, _, _ := strings.Cut(string(reply), " ")
+	if word != strings.ToUpper(word) {
+		return "ERR"
+	}
 	return word
 }
 

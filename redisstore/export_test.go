@@ -1,6 +1,25 @@
 package redisstore
 
-import "time"
+import (
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// NewDriver is the driver on a client.
+func NewDriver(client rueidis.Client) Driver { return rueidisDriver{client} }
+
+// Abreast is how many calls are on their way before requests wait, MostTogether
+// how many of these travel as one.
+const Abreast, MostTogether = abreast, mostTogether
+
+// Waiting returns how many requests wait to travel together.
+func (s *Store) Waiting() int {
+	b := s.batchers.of(0)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.queue)
+}
 
 // WholeNumbers is the script's arithmetic, for a test to run by itself.
 func WholeNumbers() string {

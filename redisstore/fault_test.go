@@ -361,9 +361,15 @@ func TestFaultClock(t *testing.T) {
 
 // TestFaultFlood floods a server that has a bound, and evicts nothing, with new
 // keys: the calls are answered, and a key that was exhausted before stays so.
+// With a budget for new keys the server is never full.
 func TestFaultFlood(t *testing.T) {
+	t.Run("no bound", func(t *testing.T) { testFlood(t, -1) })
+	t.Run("budget", func(t *testing.T) { testFlood(t, 100) })
+}
+
+func testFlood(t *testing.T, newKeys int) {
 	s := redistest.Start(t)
-	r := newTrial(t, redisstore.Options{URL: s.URL(), Timeout: time.Second})
+	r := newTrial(t, redisstore.Options{URL: s.URL(), Timeout: 10 * time.Second, NewKeys: newKeys})
 	r.take(narrow) // the narrow one is exhausted
 	if n := r.narrowly.Load(); n != narrow {
 		t.Fatalf("%d of %d passed", n, narrow)
@@ -394,8 +400,12 @@ func TestFaultFlood(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if r.witness.refused.Load() == 0 {
+	st := r.witness.Store.(*redisstore.Store).Stats()
+	switch refused := r.witness.refused.Load(); {
+	case newKeys < 0 && refused == 0:
 		t.Error("the server was never full: that was no flood")
+	case newKeys > 0 && (refused > 0 || st.Overflowed == 0):
+		t.Errorf("the server was full for %d calls, %d decisions were made in cells", refused, st.Overflowed)
 	}
 	if answered.Load() != each*callers || free.Load() != 0 {
 		t.Errorf("%d answers, and %d units for a key that was exhausted", answered.Load(), free.Load())

@@ -13,6 +13,8 @@ import (
 //	stint:{tag}:limit:key              the same, where the tag is not the key
 //	stint:{key}::generation:limit      of its reservations
 //	stint:{…}::reservation:token       a reservation, in the slot of its layers
+//	stint:{…}::overflow:limit          the state of newcomers, in the slot of their keys
+//	stint::nodes                       the processes that share the store
 //
 // Colons of limits' names are escaped, so the first after the braces ends the
 // name, and no name is empty. Keys and tags that are long, that hold a brace or
@@ -62,6 +64,9 @@ func generation(begin, end string, l *limit) string { return begin + ":generatio
 func (n *names) reservation(id string, slot uint16) string {
 	return n.prefix + ":{" + filler(slot) + "}::reservation:" + id
 }
+
+// nodes returns the key of the processes that are counted.
+func (n *names) nodes() string { return n.prefix + "::nodes" }
 
 // escape returns a limit's name without colons.
 func escape(name string) string {

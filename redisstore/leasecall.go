@@ -92,6 +92,7 @@ func (ls *leases) answered(shard *tableShard[lease], l *lease, asked int64, g *g
 		l.capped = now + int64(leaseNoRoom)
 		return
 	}
+	ls.of.store.spendLease(ls.of.form.quick, granted, used)
 	l.used, l.told = used, now
 	l.end = asked + int64(leaseHeld)
 	l.left += granted

@@ -31,10 +31,14 @@ func (s *Store) quick(ctx context.Context, op stint.Op, parts []part, cost int64
 		keys[i] = state(parts[i].begin, parts[i].end, parts[i].limit)
 		args = append(args, parts[i].form.args...)
 	}
-	reply, err := s.eval(ctx, keys, s.clock(args))
+	if s.flooded() {
+		return s.quickOverflow(ctx, op, parts, cost, keys, args)
+	}
+	reply, err := s.batched(ctx, keys, args)
 	if err != nil {
 		return d, err
 	}
+	s.spendQuick(op, parts, cost, reply)
 	if one, ok := reply.(int64); ok && len(parts) == 1 {
 		d := parts[0].form.quick.answer(parts[0].form.capacity, cost, one, one >= 0, op != stint.OpPeek)
 		if parts[0].answer != nil {

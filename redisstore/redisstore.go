@@ -45,6 +45,14 @@ type Options struct {
 	// Timeout is how long an operation may take; a context may make it less.
 	// The default value is 25 ms.
 	Timeout time.Duration
+	// NewKeys is how many keys a second this store may bring into being in
+	// Redis, and how many at once. Beyond that, keys that are not there share
+	// overflow keys, and only they: together they get at most 1,024 times each
+	// limit (16,384 times in a cluster), and each at most twice its limit, once
+	// there and once by itself. A key that is gone within a second costs
+	// nothing. Less than zero is no bound. The default value is 10,000, and no
+	// bound with Now.
+	NewKeys int
 	// Modes are for limits that are bound through [Store.Mode].
 	Modes Modes
 	// Now, if set, is the clock: nanoseconds since the Unix epoch, of which
@@ -67,6 +75,10 @@ type Store struct {
 	born     time.Time
 	calls    atomic.Int64 // on their way
 	breakers breakers
+	newKeys  *budget
+	shared   atomic.Uint64 // decisions in which an overflow key stood for one that was not there
+	heart    heart
+	batchers batchers
 
 	mu     sync.Mutex // guards limits
 	limits map[string]*limit
@@ -93,6 +105,12 @@ func New(o Options) (*Store, error) {
 	if o.Timeout <= 0 {
 		o.Timeout = 25 * time.Millisecond
 	}
+	switch {
+	case o.NewKeys == 0 && o.Now != nil:
+		o.NewKeys = -1
+	case o.NewKeys == 0:
+		o.NewKeys = 10_000
+	}
 	s := &Store{
 		driver:  o.Driver,
 		names:   names{prefix: o.Prefix, tag: o.Tag, secret: o.HashSecret},
@@ -100,6 +118,7 @@ func New(o Options) (*Store, error) {
 		timeout: o.Timeout,
 		now:     o.Now,
 		born:    time.Now(),
+		newKeys: newBudget(o.NewKeys),
 		limits:  make(map[string]*limit),
 	}
 	switch {
@@ -164,6 +183,7 @@ func (s *Store) Bind(limits ...stint.Limit) (stint.Bound, error) {
 // Close implements [stint.Store]. What keys have used stays in Redis.
 func (s *Store) Close() error {
 	s.modes.close()
+	s.fallSilent()
 	if !s.closed.CompareAndSwap(false, true) {
 		return stint.ErrClosed
 	}

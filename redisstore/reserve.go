@@ -126,15 +126,19 @@ func (s *Store) settle(ctx context.Context, token stint.Token, cost int64) (answ
 	if err != nil {
 		return nil, nil, err
 	}
-	text, ok := reply.(string)
-	if !ok {
+	record, _ := reply.([]any)
+	if len(record) != 2 || record[0] == nil {
 		return nil, nil, stint.ErrReservation
 	}
+	text, _ := record[0].(string)
+	digits, _ := record[1].(string)
 	parts, err := s.recall(text)
 	if err != nil {
 		return nil, nil, err
 	}
-	a, err := s.ask(ctx, parts, s.reserved(parts, id, slot), "s", number(cost))
+	more := s.reserved(parts, id, slot)
+	s.toCells(parts, digits)
+	a, err := s.ask(ctx, parts, more, "s", number(cost))
 	return a, parts, err
 }
 

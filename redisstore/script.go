@@ -18,7 +18,7 @@ import (
 var lua embed.FS
 
 var parts = []string{
-	"quick", "lease", "whole", "arguments", "bucket", "interval", "window", "counter", "list", "log", "parts", "layers", "push", "reserve", "decide",
+	"overflow", "quick", "lease", "heartbeat", "quicklog", "whole", "arguments", "bucket", "interval", "window", "counter", "list", "log", "parts", "layers", "push", "reserve", "decide",
 }
 
 // source is the whole script without its comments, sha its name in Redis.
@@ -55,17 +55,16 @@ func (s *Store) eval(ctx context.Context, keys, args []string) (any, error) {
 		}
 		return reply, err
 	}
-	slot := slotOf(keys[0])
-	reply, err := s.guarded(ctx, within, slot, run)
+	reply, err := s.guarded(ctx, within, keys[0], run)
 	switch word(err) {
 	case "READONLY": // of what was the master: the driver may know better by now
-		reply, err = s.guarded(ctx, within, slot, run)
+		reply, err = s.guarded(ctx, within, keys[0], run)
 	case "TRYAGAIN": // of a slot that is moving: some of the keys are here, some there
 		select {
 		case <-time.After(2 * time.Millisecond):
 		case <-within.Done():
 		}
-		reply, err = s.guarded(ctx, within, slot, run)
+		reply, err = s.guarded(ctx, within, keys[0], run)
 	}
 	return reply, err
 }

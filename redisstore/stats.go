@@ -10,11 +10,15 @@ type Stats struct {
 	// Held is how many keys have something in hand or not yet sent, in modes
 	// Lease and Async.
 	Held int64
+	// Overflowed is how many decisions were made on overflow keys, because
+	// Options.NewKeys was spent. While it grows, new keys are not decided
+	// exactly.
+	Overflowed uint64
 }
 
 // Stats returns what the store is doing now.
 func (s *Store) Stats() Stats {
-	st := Stats{Calls: s.calls.Load(), Held: s.modes.held.Load()}
+	st := Stats{Calls: s.calls.Load(), Held: s.modes.held.Load(), Overflowed: s.shared.Load()}
 	for i := range s.breakers {
 		b := &s.breakers[i]
 		if !b.trouble.Load() {

@@ -45,10 +45,12 @@ func open(t testing.TB, url string, o redisstore.Options) *redisstore.Store {
 
 func TestStore(t *testing.T) {
 	server := redistest.Start(t)
+	c := client(t, server.Addr)
 	storetest.Suite{
-		Quantum: time.Microsecond,
+		Quantum:  time.Microsecond,
+		Parallel: true,
 		Open: func(t testing.TB, now func() int64) stint.Store {
-			return open(t, server.URL(), redisstore.Options{Now: now})
+			return open(t, "", redisstore.Options{Client: c, Now: now})
 		},
 	}.Run(t)
 }

@@ -55,6 +55,9 @@ type Suite struct {
 	// Quantum is that of the store's clock: all times are multiples of it, and
 	// vectors with others are skipped. The default value is 1 ns.
 	Quantum time.Duration
+	// Parallel runs the laws as parallel tests, for a store that waits for a
+	// server more than it works. The default value is false.
+	Parallel bool
 }
 
 // Run runs every vector and every law as a subtest.
@@ -66,15 +69,23 @@ func (s Suite) Run(t *testing.T) {
 	for _, law := range laws {
 		t.Run(law.name, func(t *testing.T) {
 			if law.once != nil {
+				s.parallel(t)
 				s.with(t, func(e *env) { law.once(e) })
 				return
 			}
 			for _, text := range limits {
 				t.Run(text, func(t *testing.T) {
+					s.parallel(t)
 					s.with(t, func(e *env) { law.each(e, e.limit(text)) })
 				})
 			}
 		})
+	}
+}
+
+func (s Suite) parallel(t *testing.T) {
+	if s.Parallel {
+		t.Parallel()
 	}
 }
 

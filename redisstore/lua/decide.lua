@@ -13,7 +13,7 @@
 
 local op = string.lower(argument())
 if op == 'd' then return redis.call('DEL', unpack(KEYS)) end
-if op == 'a' then return redis.call('HGET', KEYS[1], 'about') end
+if op == 'a' then return { redis.call('HGET', KEYS[1], 'about'), redis.call('HGET', KEYS[1], 'overflowed') } end
 
 local cost, quick, layers, n = whole(argument()), op ~= ARGV[1], {}, #KEYS
 local ttl, token, about
@@ -81,7 +81,10 @@ end
 for i = 1, n do
   if layers[i].changed or layers[i].mended then save(layers[i]) end
 end
-if not quick then return out end
+if not quick then
+  if overflowed then out[#out + 1] = overflowed end
+  return out
+end
 
 -- as the short way answers
 local backlogs = {}
@@ -89,5 +92,6 @@ for i = 1, n do
   backlogs[i] = layers[i].used
   if out[i * 5 - 3] == 0 then backlogs[i] = -1 - layers[i].used end
 end
-if n == 1 then return backlogs[1] end
+if n == 1 and not overflowed then return backlogs[1] end
+backlogs[n + 1] = overflowed
 return backlogs

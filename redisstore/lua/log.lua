@@ -1,7 +1,7 @@
 -- The sliding log: every charge of the last period, charges of one moment as
--- one, no more than its newest count units.
---
---   l60000000:<list>   period, then when in µs and how much
+-- one, no more than its newest count units. How it is written, and what is
+-- done to a log by itself, stands in quicklog.lua; here it is read and written
+-- whole.
 
 local function log()
   local kind, list = {}, newList()
@@ -29,7 +29,13 @@ local function log()
     L.t = t
     list.clear(L)
     if not state or string.sub(state, 1, #L.head) ~= L.head then return end
-    list.parse(L, state, #L.head + 1)
+    if string.byte(state, #L.head + 1) == 42 then
+      local first, last
+      L.base, L.at, L.units, L.total, first, last = struct.unpack(logNumbers, state, #L.head + 2)
+      L.body, L.pos = string.sub(state, first + 1, last), 1
+    else
+      list.parse(L, state, #L.head + 1)
+    end
     while L.total ~= 0 and not less(t, add(list.oldest(L), L.period)) do list.dropOldest(L) end
     local ahead = add(t, L.period)
     if less(ahead, L.at) then -- a clock fault
@@ -41,14 +47,20 @@ local function log()
     keep(L, L.count)
   end
 
-  function kind.write(L) return L.head .. list.format(L) end
+  function kind.write(L)
+    if type(L.at) == 'number' and type(L.total) == 'number' then
+      return formatLog(L.head, L.base, L.at, L.units, L.total, string.sub(L.body, L.pos))
+    end
+    return L.head .. list.format(L)
+  end
 
   function kind.admits(L, c) return not less(L.count, add(L.total, c)) end
 
   function kind.charge(L, c)
     local at = L.t
     if L.total ~= 0 then at = most(at, L.at) end
-    list.push(L, at, least(c, L.count)) -- what is too much is cut when it is read
+    list.push(L, at, least(c, L.count))
+    keep(L, L.count)
   end
 
   function kind.mark(L) return text(L.total ~= 0 and L.at or L.t) end

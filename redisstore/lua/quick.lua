@@ -7,63 +7,87 @@
 -- head, step, full, div; then, if the time is not the server's, now.
 -- Answer: for each key the backlog b after the decision in 1/div µs, or −1 − b
 -- where its limit denies; a number where there is one key, else a list.
+--
+-- Requests that travel together: ARGV: B, now or nothing; for each run of
+-- requests that are alike how many there are, how many keys each has, then as
+-- above. They are decided one after the other, at one moment. Answer: one for
+-- each; false for what falls through, which has then not been decided.
 
 local ARGV, KEYS = ARGV, KEYS
+local together = ARGV[1] == 'B'
 
-if ARGV[1] == 'T' or ARGV[1] == 'P' then
-  local call, sub, format, n = redis.call, string.sub, string.format, #KEYS
-  local cost, t = tonumber(ARGV[2]), ARGV[4 * n + 3]
-  if t then
-    t = tonumber(t)
-  else
+if together or ARGV[1] == 'T' or ARGV[1] == 'P' then
+  local call, sub, format = redis.call, string.sub, string.format
+  local get = together and redis.pcall or call -- no request may fail for another's key
+  local now, at, first, answers = ARGV[4 * #KEYS + 3], 1, 0, nil
+  if together then now, at, answers = ARGV[2] ~= '' and ARGV[2], 3, {} end
+  local t = tonumber(now)
+  if not now then
     local time = call('TIME')
     t = time[1] * 1000000 + time[2]
   end
-  local backlogs, denied, known = {}, false, t < 4503599627370496 -- 2^52
-  for i = 1, n do
-    local at, used, full = 4 * i, 0, tonumber(ARGV[4 * i + 1])
-    local state = call('GET', KEYS[i])
-    if state then
-      local head = ARGV[at - 1]
-      local from = #head
-      if sub(state, 1, from) ~= head then
-        known = false
-        break
-      end
-      used = sub(state, from + 1, from + 16) - t
-      if #state > from + 16 then used = used * ARGV[at + 2] + sub(state, from + 18) end
-      if used < 0 then used = 0 end
-      known = known and used <= 2 * full
+
+  repeat
+    local count, n = 1, #KEYS
+    if together then count, n, at = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), at + 2 end
+    local takes, cost, limits = ARGV[at] == 'T', tonumber(ARGV[at + 1]), {}
+    for i = 1, 4 * n, 4 do
+      limits[i], limits[i + 1] = ARGV[at + 1 + i], tonumber(ARGV[at + 2 + i])
+      limits[i + 2], limits[i + 3] = tonumber(ARGV[at + 3 + i]), tonumber(ARGV[at + 4 + i])
     end
-    local after = used + cost * ARGV[at]
-    if after > full and cost > 0 then
-      denied, after = true, -1 - used
-    end
-    backlogs[i] = after
-  end
-  if known then
-    if cost > 0 and (denied or ARGV[1] == 'P') then
-      for i = 1, n do -- those that pass are not charged
-        if backlogs[i] >= 0 then backlogs[i] = backlogs[i] - cost * ARGV[4 * i] end
-      end
-    elseif cost > 0 then
+    at = at + 2 + 4 * n
+
+    for _ = 1, count do
+      local backlogs, denied, known = {}, false, t < 4503599627370496 -- 2^52
       for i = 1, n do
-        local head, after, div, state = ARGV[4 * i - 1], backlogs[i], ARGV[4 * i + 2], nil
-        if div == '1' then
-          state = head .. format('%016d', t + after)
-        else
-          local rest = after % div
-          after = (after - rest) / div
-          state = head .. format('%016d:%d', t + after, rest)
+        local head, full, used = limits[4 * i - 3], limits[4 * i - 1], 0
+        local state = get('GET', KEYS[first + i])
+        if state then
+          local from = #head
+          local mine = type(state) == 'string' and sub(state, 1, from) == head
+          local moment = mine and tonumber(sub(state, from + 1, from + 16))
+          if not moment then
+            known = false
+            break
+          end
+          used = moment - t
+          if #state > from + 16 then used = used * limits[4 * i] + sub(state, from + 18) end
+          if used < 0 then used = 0 end
+          known = known and used <= 2 * full
         end
-        if ARGV[4 * n + 3] then
-          call('SET', KEYS[i], state)
-        else
-          call('SET', KEYS[i], state, 'PX', format('%d', after / 1000 + 2))
+        local after = used + cost * limits[4 * i - 2]
+        if after > full and cost > 0 then
+          denied, after = true, -1 - used
+        end
+        backlogs[i] = after
+      end
+      if known and cost > 0 and (denied or not takes) then
+        for i = 1, n do -- those that pass are not charged
+          if backlogs[i] >= 0 then backlogs[i] = backlogs[i] - cost * limits[4 * i - 2] end
+        end
+      elseif known and cost > 0 then
+        for i = 1, n do
+          local after, div, state = backlogs[i], limits[4 * i], nil
+          if div == 1 then
+            state = limits[4 * i - 3] .. format('%016d', t + after)
+          else
+            local rest = after % div
+            after = (after - rest) / div
+            state = limits[4 * i - 3] .. format('%016d:%d', t + after, rest)
+          end
+          if now then
+            call('SET', KEYS[first + i], state)
+          else
+            call('SET', KEYS[first + i], state, 'PX', format('%d', after / 1000 + 2))
+          end
         end
       end
+      backlogs[n + 1] = overflowed
+      local answer = known and (n == 1 and not overflowed and backlogs[1] or backlogs)
+      if answer and not together then return answer end
+      if together then answers[#answers + 1] = answer end
+      first = first + n
     end
-    if n == 1 then return backlogs[1] end
-    return backlogs
-  end
+  until first == #KEYS
+  if together then return answers end
 end

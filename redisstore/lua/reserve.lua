@@ -35,6 +35,7 @@ local function reservations(layers, n, t)
       fields[#fields + 1], fields[#fields + 2] = 'limit' .. i, identity(L)
       fields[#fields + 1], fields[#fields + 2] = 'mark' .. i, L.kind.mark(L)
     end
+    if overflowed then fields[#fields + 1], fields[#fields + 2] = 'overflowed', overflowed end
     redis.call('HSET', record, unpack(fields))
     expire(record, ms)
   end

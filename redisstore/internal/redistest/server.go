@@ -1,5 +1,6 @@
 // Package redistest starts the servers that the tests of redisstore run on: real
-// ones, on free loopback ports, in directories of their own.
+// ones, on free loopback ports, in directories of their own. STINT_REDIS_SERVER
+// names the program: redis-server unless it says valkey-server, say.
 package redistest
 
 import (
@@ -13,6 +14,14 @@ import (
 	"testing"
 	"time"
 )
+
+// Program returns the name of the program that servers run.
+func Program() string {
+	if name := os.Getenv("STINT_REDIS_SERVER"); name != "" {
+		return name
+	}
+	return "redis-server"
+}
 
 // A Server is a redis-server of a test.
 type Server struct {
@@ -29,7 +38,7 @@ type Server struct {
 func (s *Server) URL() string { return "redis://" + s.Addr }
 
 // Start starts a server with further arguments, such as "--maxmemory", "1mb".
-// It is stopped when the test ends. A machine without redis-server fails the
+// It is stopped when the test ends. A machine without the program fails the
 // test.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
@@ -39,9 +48,9 @@ func Start(t testing.TB, args ...string) *Server {
 // start tries a few ports: another program may take one before the server does.
 func start(t testing.TB, dir string, args []string) *Server {
 	t.Helper()
-	path, err := exec.LookPath("redis-server")
+	path, err := exec.LookPath(Program())
 	if err != nil {
-		t.Fatalf("redis-server is missing, and no mock would do: apt-get install redis-server: %v", err)
+		t.Fatalf("%s is missing, and no mock would do: apt-get install %[1]s: %v", Program(), err)
 	}
 	for range 5 {
 		s := &Server{Addr: freeAddr(t), path: path, dir: dir, args: args}
@@ -50,7 +59,7 @@ func start(t testing.TB, dir string, args []string) *Server {
 			return s
 		}
 	}
-	t.Fatalf("redis-server does not start: see its logs in %s", dir)
+	t.Fatalf("%s does not start: see its logs in %s", Program(), dir)
 	return nil
 }
 
@@ -90,13 +99,19 @@ func (s *Server) Kill() {
 	<-s.gone
 }
 
-// Restart starts a server that has been killed again, where it was, with
-// nothing in memory.
-func (s *Server) Restart(t testing.TB) {
+// Launch starts a server that has been killed again, where it was, with what it
+// has saved and nothing else. It does not wait for it.
+func (s *Server) Launch(t testing.TB) {
 	t.Helper()
 	s.run(t)
+}
+
+// Restart is Launch, and waits until the server answers.
+func (s *Server) Restart(t testing.TB) {
+	t.Helper()
+	s.Launch(t)
 	if !s.ready() {
-		t.Fatalf("redis-server does not start again: see its log in %s", s.dir)
+		t.Fatalf("%s does not start again: see its log in %s", s.path, s.dir)
 	}
 }
 

@@ -1,0 +1,190 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// Requests that come while some calls are on their way wait for one of these to
+// return, and then travel together, as one call: the more there are, the less
+// the server spends on each. Each has its own answer, and is decided as if it had
+// come alone. With few callers nobody waits.
+const (
+	abreast      = 8  // calls on their way before requests wait
+	mostTogether = 64 // requests in a call: the server does nothing else meanwhile
+)
+
+// A batcher collects requests whose keys may be in one call.
+type batcher struct {
+	mu     sync.Mutex
+	flying int      // calls on their way
+	queue  []*rider // waiting; only while abreast calls are on their way
+}
+
+// batchers are one for a server that is no cluster, and one for each slot of a
+// cluster that has been asked for.
+type batchers struct {
+	whole batcher
+
+	mu   sync.Mutex
+	slot map[uint16]*batcher
+}
+
+// of returns the batcher of a slot, and that of the whole server for 0.
+func (all *batchers) of(slot uint16) *batcher {
+	if slot == 0 {
+		return &all.whole
+	}
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	b := all.slot[slot]
+	if b == nil {
+		if all.slot == nil {
+			all.slot = make(map[uint16]*batcher)
+		}
+		b = new(batcher)
+		all.slot[slot] = b
+	}
+	return b
+}
+
+// A rider is a request that waits to travel with others.
+type rider struct {
+	keys, args []string
+	state      atomic.Int32
+	done       chan struct{} // closed when reply and err are there
+	reply      any           // nil without err: it was not decided, and has to go alone
+	err        error
+}
+
+// States of a rider.
+const (
+	riderWaits int32 = iota
+	riderSent
+	riderLeft // its caller is gone; it is not sent
+)
+
+// batched makes the quick call that the keys and arguments say, alone or with
+// others. The clock is not among the arguments.
+func (s *Store) batched(ctx context.Context, keys, args []string) (any, error) {
+	slot := s.region(keys[0])
+	b := s.batchers.of(slot)
+	if s.breakers.of(slot).trouble.Load() {
+		return s.eval(ctx, keys, s.clock(args))
+	}
+	b.mu.Lock()
+	if b.flying < abreast {
+		b.flying++
+		b.mu.Unlock()
+		defer s.landed(b)
+		return s.eval(ctx, keys, s.clock(args))
+	}
+	r := &rider{keys: keys, args: args, done: make(chan struct{})}
+	b.queue = append(b.queue, r)
+	b.mu.Unlock()
+
+	within, cancel := s.within(ctx)
+	defer cancel()
+	select {
+	case <-r.done:
+	case <-within.Done():
+		if r.state.CompareAndSwap(riderWaits, riderLeft) {
+			return nil, fmt.Errorf("%w: waiting for calls before it: %w", ErrNotExecuted, within.Err())
+		}
+		return nil, fmt.Errorf("%w: %w", ErrAmbiguous, within.Err())
+	}
+	if r.err == nil && r.reply == nil {
+		return s.eval(within, keys, s.clock(args))
+	}
+	return r.reply, r.err
+}
+
+// landed says that a call has returned, in whose place those that wait may go.
+func (s *Store) landed(b *batcher) {
+	if group := b.next(); group != nil {
+		go func() {
+			for ; group != nil; group = b.next() {
+				s.send(group)
+			}
+		}()
+	}
+}
+
+// next returns the requests that travel in the place of a call that has
+// returned: nil if there are none, and then the place is free.
+func (b *batcher) next() []*rider {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.queue) > 0 {
+		n := min(len(b.queue), mostTogether)
+		var group []*rider
+		for i, r := range b.queue[:n] {
+			if r.state.CompareAndSwap(riderWaits, riderSent) {
+				group = append(group, r)
+			}
+			b.queue[i] = nil
+		}
+		b.queue = b.queue[n:]
+		if group != nil {
+			return group
+		}
+	}
+	b.queue = nil
+	b.flying--
+	return nil
+}
+
+// send makes one call of several requests, and tells each its answer.
+func (s *Store) send(group []*rider) {
+	slices.SortStableFunc(group, (*rider).compare)
+	keys := make([]string, 0, len(group))
+	args := append(make([]string, 0, 32), "B", "")
+	if now := s.clock(nil); now != nil {
+		args[1] = now[0]
+	}
+	for alike := range runs(group) {
+		args = append(append(args, number(int64(len(alike))), number(int64(len(alike[0].keys)))), alike[0].args...)
+		for _, r := range alike {
+			keys = append(keys, r.keys...)
+		}
+	}
+	reply, err := s.eval(context.Background(), keys, args)
+	list, ok := reply.([]any)
+	switch {
+	case word(err) == "CROSSSLOT": // of a cluster that was not known to be one
+		list, err = make([]any, len(group)), nil
+	case err == nil && (!ok || len(list) != len(group)):
+		err = unexpected(reply)
+	}
+	for i, r := range group {
+		if r.err = err; err == nil {
+			r.reply = list[i]
+		}
+		close(r.done)
+	}
+}
+
+// compare orders requests so that those which differ only in their keys follow
+// one another.
+func (r *rider) compare(other *rider) int {
+	return cmp.Or(cmp.Compare(len(r.keys), len(other.keys)), slices.Compare(r.args, other.args))
+}
+
+// runs returns the stretches of a sorted group in which all are alike.
+func runs(group []*rider) iter.Seq[[]*rider] {
+	return func(yield func([]*rider) bool) {
+		for from, i := 0, 1; i <= len(group); i++ {
+			if i == len(group) || group[from].compare(group[i]) != 0 {
+				if !yield(group[from:i]) {
+					return
+				}
+				from = i
+			}
+		}
+	}
+}

@@ -1,0 +1,320 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/internal/redistest"
+)
+
+// A gate is a driver that holds calls back until it is opened, and notes what
+// they ask.
+type gate struct {
+	redisstore.Driver
+	opened chan struct{}
+	reply  func(args []string) (any, error) // if set, and not nil, answers in place of the server
+
+	mu    sync.Mutex
+	asked [][]string
+}
+
+func (g *gate) EvalSHA(ctx context.Context, sha string, keys, args []string) (any, error) {
+	g.mu.Lock()
+	g.asked = append(g.asked, args)
+	g.mu.Unlock()
+	select {
+	case <-g.opened:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if g.reply != nil {
+		if v, err := g.reply(args); v != nil || err != nil {
+			return v, err
+		}
+	}
+	return g.Driver.EvalSHA(ctx, sha, keys, args)
+}
+
+// calls returns what was asked so far.
+func (g *gate) calls() [][]string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.asked)
+}
+
+// gated returns a store behind a gate that is shut.
+func gated(t *testing.T, o redisstore.Options) (*redisstore.Store, *gate) {
+	t.Helper()
+	g := &gate{Driver: redisstore.NewDriver(client(t, redistest.Start(t).Addr)), opened: make(chan struct{})}
+	o.Driver, o.Timeout = g, 30*time.Second
+	store, err := redisstore.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	return store, g
+}
+
+// crowd starts calls, of which the first are on their way, and the others wait.
+func crowd(t *testing.T, store *redisstore.Store, g *gate, calls []func()) *sync.WaitGroup {
+	t.Helper()
+	var wg sync.WaitGroup
+	for i, call := range calls {
+		wg.Go(call)
+		for deadline := time.Now().Add(20 * time.Second); len(g.calls())+store.Waiting() <= i; time.Sleep(10 * time.Microsecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("call %d neither came to the server nor waits", i)
+			}
+		}
+	}
+	if got, want := len(g.calls()), min(len(calls), redisstore.Abreast); got != want {
+		t.Fatalf("%d calls on their way, want %d", got, want)
+	}
+	return &wg
+}
+
+func filled(t *testing.T, store *redisstore.Store) []func() {
+	t.Helper()
+	limit := bind(t, store, "1/s burst 1000")
+	calls := make([]func(), redisstore.Abreast)
+	for i := range calls {
+		calls[i] = func() {
+			if d, err := limit.Decide(ctx, stint.OpTake, "filling", 1); err != nil || !d.Allowed {
+				t.Errorf("%+v, %v", d, err)
+			}
+		}
+	}
+	return calls
+}
+
+// TestTogether sends requests of different limits, keys, verbs and layers in few
+// calls: each has the answer that it would have had alone.
+func TestTogether(t *testing.T) {
+	now := func() int64 { return 1795229355387954000 }
+	store, g := gated(t, redisstore.Options{Now: now})
+	alone := open(t, redistest.Start(t).URL(), redisstore.Options{Now: now})
+	defer alone.Close()
+	sets := [][]string{
+		{"5/s"}, {"7/1m"}, {"100/1h burst 3"}, {"9/1m leaky_queue"}, {"3/s burst 20", "11/1m", "6/1h leaky_queue"},
+	}
+	calls := filled(t, store)
+	var mu sync.Mutex
+	got, want := map[string][]string{}, map[string][]string{}
+	const each = 12
+	for i := range each * 2 * len(sets) {
+		texts, key, op, cost := sets[i%len(sets)], fmt.Sprint("key", i/len(sets)%3/2), stint.OpTake, int64(1)
+		if i >= each*len(sets) { // what is looked at afterwards is the same whatever came first
+			op, cost = stint.OpPeek, int64(i%3)
+		}
+		b, by := bind(t, store, texts...), bind(t, alone, texts...)
+		name := fmt.Sprint(texts, key, op, cost)
+		calls = append(calls, func() {
+			d, err := b.Decide(ctx, op, key, cost)
+			mu.Lock()
+			defer mu.Unlock()
+			got[name] = append(got[name], fmt.Sprintf("%+v %v", d, err))
+		})
+		d, err := by.Decide(ctx, op, key, cost)
+		want[name] = append(want[name], fmt.Sprintf("%+v %v", d, err))
+	}
+	// Takes are waiting before any look, and are sent before them: a call is of
+	// as many as travel together, in the order in which they came.
+	takes := len(filled(t, store)) + each*len(sets)
+	wg := crowd(t, store, g, calls[:takes])
+	close(g.opened)
+	wg.Wait()
+	if n := len(g.calls()); n != redisstore.Abreast+1 {
+		t.Errorf("%d calls, want one more than were on their way", n)
+	}
+	for _, call := range calls[takes:] {
+		call()
+	}
+	for name := range want {
+		slices.Sort(got[name])
+		slices.Sort(want[name])
+		if !slices.Equal(got[name], want[name]) {
+			t.Errorf("%s:\n got %v\nwant %v", name, got[name], want[name])
+		}
+	}
+}
+
+// TestTogetherMany sends what waits in calls of at most so many requests.
+func TestTogetherMany(t *testing.T) {
+	store, g := gated(t, redisstore.Options{})
+	limit := bind(t, store, "50/1h")
+	var passed atomic.Int64
+	calls := filled(t, store)
+	for range 2*redisstore.MostTogether + 1 {
+		calls = append(calls, func() {
+			d, err := limit.Decide(ctx, stint.OpTake, "a", 1)
+			if err != nil {
+				t.Error(err)
+			}
+			passed.Add(d.Taken)
+		})
+	}
+	wg := crowd(t, store, g, calls)
+	close(g.opened)
+	wg.Wait()
+	if n := len(g.calls()); n != redisstore.Abreast+3 || passed.Load() != 50 {
+		t.Errorf("%d calls, %d units passed: want %d, 50", n, passed.Load(), redisstore.Abreast+3)
+	}
+}
+
+// TestTogetherOthers lets those that cannot be decided the short way do no harm
+// to the others: a key of another program, and states of other forms of the
+// limit.
+func TestTogetherOthers(t *testing.T) {
+	now := func() int64 { return 1795229355387954000 }
+	store, g := gated(t, redisstore.Options{Prefix: "test", Now: now})
+	limit := bind(t, store, "4/s")
+	name := limit.Limits()[0].Name()
+	var mu sync.Mutex
+	left, failed := map[string]int64{}, map[string]error{}
+	calls := filled(t, store)
+	for _, key := range []string{"a", "list", "b", "window", "c", "garbage"} {
+		calls = append(calls, func() {
+			d, err := limit.Decide(ctx, stint.OpTake, key, 1)
+			mu.Lock()
+			defer mu.Unlock()
+			left[key], failed[key] = d.Remaining, err
+		})
+	}
+	set := func(args ...string) {
+		if _, err := g.Driver.Eval(ctx, "return redis.call(unpack(ARGV))", nil, args); err != nil {
+			t.Fatal(err)
+		}
+	}
+	state := func(key string) string { return redisstore.State(redisstore.Options{Prefix: "test"}, key, name) }
+	set("RPUSH", state("list"), "another's")
+	set("SET", state("window"), "w60000000:29920489:1")
+	set("SET", state("garbage"), "somebody's")
+	wg := crowd(t, store, g, calls)
+	close(g.opened)
+	wg.Wait()
+	for _, key := range []string{"a", "b", "c", "window"} {
+		if failed[key] != nil || left[key] != 3 {
+			t.Errorf("%s: %d left, %v; want 3", key, left[key], failed[key])
+		}
+	}
+	for _, key := range []string{"list", "garbage"} {
+		if !errors.Is(failed[key], redisstore.ErrConfiguration) {
+			t.Errorf("%s: %v, want ErrConfiguration", key, failed[key])
+		}
+	}
+}
+
+// TestTogetherLeft has callers give up: what waits is surely not executed, what
+// is on its way may be.
+func TestTogetherLeft(t *testing.T) {
+	store, g := gated(t, redisstore.Options{})
+	limit := bind(t, store, "10/1h")
+	leaving, leave := context.WithCancel(ctx)
+	gone := make(chan error, 1)
+	calls := append(filled(t, store), func() {
+		_, err := limit.Decide(leaving, stint.OpTake, "a", 1)
+		gone <- err
+	}, func() {
+		if d, err := limit.Decide(ctx, stint.OpTake, "a", 1); err != nil || d.Remaining != 9 {
+			t.Errorf("%+v, %v; want 9 left: who gave up before it was sent charged nothing", d, err)
+		}
+	})
+	wg := crowd(t, store, g, calls)
+	leave()
+	if err := <-gone; !errors.Is(err, redisstore.ErrNotExecuted) || !errors.Is(err, context.Canceled) {
+		t.Errorf("waiting: %v, want ErrNotExecuted", err)
+	}
+	close(g.opened)
+	wg.Wait()
+}
+
+// TestTogetherSent has a caller give up when its request is on its way.
+func TestTogetherSent(t *testing.T) {
+	store, g := gated(t, redisstore.Options{})
+	limit := bind(t, store, "10/1h")
+	leaving, leave := context.WithCancel(ctx)
+	gone := make(chan error, 1)
+	g.reply = func(args []string) (any, error) {
+		if args[0] == "B" {
+			leave()
+			if err := <-gone; !errors.Is(err, redisstore.ErrAmbiguous) {
+				t.Errorf("on its way: %v, want ErrAmbiguous", err)
+			}
+		}
+		return nil, nil
+	}
+	wg := crowd(t, store, g, append(filled(t, store), func() {
+		_, err := limit.Decide(leaving, stint.OpTake, "a", 1)
+		gone <- err
+	}, func() {
+		if d, err := limit.Decide(ctx, stint.OpTake, "a", 1); err != nil || d.Remaining != 8 {
+			t.Errorf("%+v, %v; want 8 left: the call went on without who gave up", d, err)
+		}
+	}))
+	close(g.opened)
+	wg.Wait()
+}
+
+// TestTogetherFails tells all the same of a call that failed, and sends none of
+// them again.
+func TestTogetherFails(t *testing.T) {
+	store, g := gated(t, redisstore.Options{})
+	g.reply = func(args []string) (any, error) {
+		if args[0] == "B" {
+			return nil, errors.New("the connection broke")
+		}
+		return nil, nil
+	}
+	limit := bind(t, store, "10/1h")
+	calls := filled(t, store)
+	for range 20 {
+		calls = append(calls, func() {
+			if _, err := limit.Decide(ctx, stint.OpTake, "a", 1); !errors.Is(err, redisstore.ErrAmbiguous) {
+				t.Errorf("%v, want ErrAmbiguous", err)
+			}
+		})
+	}
+	wg := crowd(t, store, g, calls)
+	close(g.opened)
+	wg.Wait()
+	if n := len(g.calls()); n != redisstore.Abreast+1 {
+		t.Errorf("%d calls", n)
+	}
+}
+
+// TestTogetherSlots has each go alone when the server turns out to be a cluster.
+func TestTogetherSlots(t *testing.T) {
+	store, g := gated(t, redisstore.Options{})
+	g.reply = func(args []string) (any, error) {
+		if args[0] == "B" {
+			return nil, redisstore.ReplyError("CROSSSLOT Keys in request don't hash to the same slot")
+		}
+		return nil, nil
+	}
+	limit := bind(t, store, "10/1h")
+	var passed atomic.Int64
+	calls := filled(t, store)
+	for range 20 {
+		calls = append(calls, func() {
+			d, err := limit.Decide(ctx, stint.OpTake, "a", 1)
+			if err != nil {
+				t.Error(err)
+			}
+			passed.Add(d.Taken)
+		})
+	}
+	wg := crowd(t, store, g, calls)
+	close(g.opened)
+	wg.Wait()
+	if n := len(g.calls()); n != redisstore.Abreast+21 || passed.Load() != 10 {
+		t.Errorf("%d calls, %d passed: want %d, 10", n, passed.Load(), redisstore.Abreast+21)
+	}
+}

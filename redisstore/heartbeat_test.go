@@ -1,0 +1,163 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/internal/redistest"
+)
+
+// A counted is a process that counts those that share its server.
+type counted struct {
+	*redisstore.Store
+	mu   sync.Mutex
+	told []int
+}
+
+func newCounted(t *testing.T, url, prefix string) *counted {
+	t.Helper()
+	c := &counted{Store: open(t, url, redisstore.Options{Prefix: prefix, Timeout: time.Second})}
+	t.Cleanup(func() { c.Close() })
+	c.CountNodes(func(n int) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.told = append(c.told, n)
+	})
+	c.CountNodes(nil) // does nothing
+	return c
+}
+
+// last returns what it was told last, 0 if nothing.
+func (c *counted) last() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.told) == 0 {
+		return 0
+	}
+	return c.told[len(c.told)-1]
+}
+
+// awaitNodes waits, as long as the test may take, until all have counted n.
+func awaitNodes(n int, all ...*counted) {
+	for _, c := range all {
+		for c.Nodes() != n || c.last() != n {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
+// TestCountNodes counts three processes, of which one closes its store and one
+// is cut off; that one, and all of them when the server is gone, keep what they
+// counted last, and a server that comes back knowing nobody makes it no lower.
+func TestCountNodes(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	proxy := redistest.NewProxy(t, server.Addr)
+	prefix := fmt.Sprint("test", prefixes.Add(1))
+	stays, closes, cut := newCounted(t, server.URL(), prefix), newCounted(t, server.URL(), prefix), newCounted(t, proxy.URL(), prefix)
+	other := newCounted(t, server.URL(), prefix+"other") // is not among them
+	awaitNodes(3, stays, closes, cut)
+
+	if err := closes.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.TrimSpace(server.CLI(t, "hlen", prefix+"::nodes")); n != "2" {
+		t.Errorf("%s are in the hash once one of three has closed its store", n)
+	}
+	awaitNodes(2, stays, cut)
+
+	proxy.Set(redistest.Fault{Refuse: true})
+	proxy.Reset()
+	awaitNodes(1, stays)
+	if n := cut.Nodes(); n != 2 {
+		t.Errorf("the one that was cut off counts %d, want 2 as before", n)
+	}
+	proxy.Set(redistest.Fault{})
+	awaitNodes(2, stays)
+
+	server.Kill()
+	time.Sleep(2 * time.Second)
+	server.Restart(t)
+	for range 100 { // until each has beaten several times
+		for _, c := range []*counted{stays, cut} {
+			if n := c.Nodes(); n != 2 {
+				t.Fatalf("%d counted without the server, or just after it came back; want 2 as before", n)
+			}
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	for strings.TrimSpace(server.CLI(t, "hlen", prefix+"::nodes")) != "2" {
+		time.Sleep(10 * time.Millisecond)
+	}
+	awaitNodes(1, other)
+	other.mu.Lock()
+	got := fmt.Sprint(other.told)
+	other.mu.Unlock()
+	if got != "[1]" {
+		t.Errorf("told %s of a store that one process uses, want [1]", got)
+	}
+	if n := closes.Nodes(); n != 3 {
+		t.Errorf("%d after Close, want 3 as before", n)
+	}
+}
+
+// TestCountNodesKey looks at the hash: it says nothing of the machine, and goes
+// when the processes do. What stands in it from before the clock was stepped
+// back counts no longer than others, and what is nothing of ours does not.
+func TestCountNodesKey(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	server.CLI(t, "hset", "test::nodes", "far", "99999999999999999", "past", "1", "strange", "x")
+	one := newCounted(t, server.URL(), "test")
+	awaitNodes(2, one)
+	if all := server.CLI(t, "hkeys", "test::nodes"); !strings.Contains(all, "far\n") || len(strings.Fields(all)) != 2 {
+		t.Errorf("fields of the hash:\n%s", all)
+	}
+	awaitNodes(1, one)
+	if ttl := strings.TrimSpace(server.CLI(t, "ttl", "test::nodes")); ttl < "3" || ttl > "6" || len(ttl) != 1 {
+		t.Errorf("it goes in %s s", ttl)
+	}
+	one.Close()
+	if n := strings.TrimSpace(server.CLI(t, "exists", "test::nodes")); n != "0" {
+		t.Error("it is there when nobody is")
+	}
+	one.CountNodes(nil) // of a store that is closed
+}
+
+// TestCountNodesCluster counts in a cluster, of which the node that has the key
+// dies: the last count stands.
+func TestCountNodesCluster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 3, 0)
+	one, other := newCounted(t, cluster.URL(), "test"), newCounted(t, cluster.URL(), "test")
+	awaitNodes(2, one, other)
+	found := false
+	for _, s := range cluster.Nodes {
+		if strings.TrimSpace(s.CLI(t, "dbsize")) == "1" {
+			s.Kill()
+			found = true
+		}
+	}
+	if !found {
+		t.Fatal("no node has the key")
+	}
+	time.Sleep(3 * time.Second)
+	if one.Nodes() != 2 || other.Nodes() != 2 {
+		t.Errorf("%d and %d counted, want 2 as before", one.Nodes(), other.Nodes())
+	}
+}
+
+// TestCountNodesVirtual counts nobody on a virtual clock.
+func TestCountNodesVirtual(t *testing.T) {
+	server := redistest.Start(t)
+	store := open(t, server.URL(), redisstore.Options{Now: func() int64 { return 0 }})
+	store.CountNodes(func(int) { t.Error("told") })
+	store.Close()
+	if n := store.Nodes(); n != 0 {
+		t.Errorf("%d counted", n)
+	}
+}

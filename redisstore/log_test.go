@@ -1,0 +1,305 @@
+package redisstore_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/internal/redistest"
+)
+
+// newLogs returns a pair that limits by logs only, all of them on one key.
+func newLogs(t testing.TB, url string, seed uint64, logs ...stint.Limit) *pair {
+	p := &pair{TB: t, now: 1_750_000_000_123_456_000, rnd: rand.New(rand.NewPCG(seed, 7))}
+	clock := func() int64 { return p.now }
+	p.redis = open(t, url, redisstore.Options{Now: clock})
+	p.memory = memstore.New(memstore.Options{Now: clock})
+	for _, l := range logs {
+		p.bind(l)
+	}
+	return p
+}
+
+// decide asks both the same of one log.
+func (p *pair) decide(l twins, op stint.Op, cost int64) {
+	p.Helper()
+	p.same(fmt.Sprintf("%d of %v", cost, l.Limit), op)(l.redis.Decide(ctx, op, "a", cost))(l.memory.Decide(ctx, op, "a", cost))
+}
+
+// passTime lets little time pass as a rule, now and then a part of a period, so
+// that some of a long log comes to an end, seldom all of it.
+func (p *pair) passTime(l stint.Limit) {
+	period := int64(l.Period())
+	d := int64(0)
+	switch n := p.rnd.IntN(1000); {
+	case n < 1:
+		d = p.rnd.Int64N(2 * period)
+	case n < 15:
+		d = p.rnd.Int64N(period / 4)
+	case n < 700:
+		d = p.rnd.Int64N(2*period/l.Count() + 1)
+	case n < 900:
+		d = p.rnd.Int64N(100) * microsecond
+	}
+	p.now += (d + microsecond - 1) / microsecond * microsecond
+}
+
+// stepLog does one random thing to a log.
+func (p *pair) stepLog(l twins) {
+	p.passTime(l.Limit)
+	one := func(b stint.Bound) []stint.Layer { return []stint.Layer{{Bound: b, Key: "a"}} }
+	some := 1 + p.rnd.Int64N(l.Count())
+	few := 1 + p.rnd.Int64N(3)
+	switch p.rnd.IntN(60) {
+	case 0:
+		p.decide(l, stint.OpTake, some)
+	case 1, 2, 3, 4:
+		p.decide(l, stint.OpPeek, some) // a wait that ends deep in the log
+	case 5:
+		p.decide(l, stint.OpTakeUpTo, few)
+	case 6:
+		p.decide(l, stint.OpTake, []int64{0, l.Count(), l.Count() + 1, math.MaxInt64}[p.rnd.IntN(4)])
+	case 7:
+		p.same("some", "refund")(p.redis.Refund(ctx, one(l.redis), few))(p.memory.Refund(ctx, one(l.memory), few))
+	case 8:
+		p.reserve("some", one(l.redis), one(l.memory), few)
+	case 9:
+		if n := len(p.tokens); n > 0 {
+			p.settle(p.rnd.IntN(n))
+		}
+	case 10:
+		r, m := one(l.redis), one(l.memory)
+		r[0].Weight, m[0].Weight = few, few
+		p.same("weighed", "take")(p.redis.Decide(ctx, stint.OpTake, r, 2))(p.memory.Decide(ctx, stint.OpTake, m, 2))
+	case 11:
+		p.decide(l, stint.OpTake, 1+p.rnd.Int64N(200)) // units of more than one byte
+	default:
+		p.decide(l, stint.OpTake, 1)
+	}
+	p.decisions++
+}
+
+// TestLongLog does random things to logs of up to thousands of entries, in Redis
+// and in memory: nothing differs, whatever part of a log was read.
+func TestLongLog(t *testing.T) {
+	server := redistest.Start(t)
+	steps := 60_000
+	if testing.Short() {
+		steps = 8_000
+	}
+	for seed, text := range []string{
+		"60/1s sliding_log", "90/10s sliding_log", "150/1m sliding_log", "1000/1h sliding_log", "1000/2s sliding_log", "700/10m sliding_log count_denied",
+		"3000/24h sliding_log", "900/10000h sliding_log", "1000/1000001ns sliding_log",
+	} {
+		t.Run(text, func(t *testing.T) {
+			t.Parallel()
+			p := newLogs(t, server.URL(), uint64(seed), parse(t, text))
+			defer p.redis.Close()
+			for range steps {
+				p.stepLog(p.limits[0])
+			}
+		})
+	}
+}
+
+// TestLongLogSteps steps the clock back, by less than a period and by more, while
+// logs are long.
+func TestLongLogSteps(t *testing.T) {
+	server := redistest.Start(t)
+	for _, text := range []string{"300/1m sliding_log", "1000/1h sliding_log"} {
+		l := parse(t, text)
+		meter, err := stint.NewMeter(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &stepper{TB: t, meter: meter, state: make([]uint64, 64), now: 1_750_000_000_000_000_000, rnd: rand.New(rand.NewPCG(6, 28))}
+		store := open(t, server.URL(), redisstore.Options{Now: func() int64 { return s.now }})
+		defer store.Close()
+		s.bound = bind(t, store, text)
+		p := &pair{TB: t, rnd: s.rnd}
+		charged := false
+		for range 8000 {
+			p.now = s.now
+			p.passTime(l)
+			s.now = p.now
+			if charged && s.rnd.IntN(200) == 0 {
+				back := s.rnd.Int64N([]int64{int64(l.Period()) / 100, int64(l.Period()), 3 * int64(l.Period())}[s.rnd.IntN(3)])
+				s.now -= back / microsecond * microsecond
+			}
+			cost := int64(1)
+			if s.rnd.IntN(20) == 0 {
+				cost = 1 + s.rnd.Int64N(l.Count())
+			}
+			charged = s.take(stint.Op(s.rnd.IntN(2)), cost)
+		}
+	}
+}
+
+// TestLongLogChanged gives a long log other counts, smaller and greater ones,
+// and goes on. (What is refunded writes the log in its new form, so that both
+// stores have dropped what no longer counts.)
+func TestLongLogChanged(t *testing.T) {
+	server := redistest.Start(t)
+	l := parse(t, "1000/1h sliding_log").WithName("changing")
+	p := newLogs(t, server.URL(), 5, l)
+	defer p.redis.Close()
+	for range 300 {
+		for range 150 {
+			p.stepLog(p.limits[0])
+		}
+		p.limits, p.tokens = nil, nil
+		p.bind(stint.New(20+p.rnd.Int64N(2000), time.Hour).WithKind(stint.SlidingLog).WithName("changing"))
+		now := p.limits[0]
+		p.same("one", "refund")(p.redis.Refund(ctx, []stint.Layer{{Bound: now.redis, Key: "a"}}, 1))(
+			p.memory.Refund(ctx, []stint.Layer{{Bound: now.memory, Key: "a"}}, 1))
+	}
+}
+
+// TestLongLogBytes follows a log through what makes it long and short again: it
+// is never larger than one of as many entries should be, and seldom written
+// whole.
+func TestLongLogBytes(t *testing.T) {
+	server := redistest.Start(t)
+	c := client(t, server.Addr)
+	now := int64(1_750_000_000_000_000_000)
+	o := redisstore.Options{Prefix: "bytes", Now: func() int64 { return now }}
+	store := open(t, server.URL(), o)
+	defer store.Close()
+	limit := bind(t, store, "1000/1h sliding_log")
+	rnd := rand.New(rand.NewPCG(1, 1))
+	name := redisstore.State(o, "a", "1000/1h sliding_log")
+	admit := func(n int, gap, most int64) (largest int64) {
+		t.Helper()
+		for range n {
+			now += 1 + rnd.Int64N(2*gap)
+			take(t, limit, "a", 1)
+			bytes, err := do(t, c, "MEMORY", "USAGE", name).AsInt64()
+			if err != nil {
+				t.Fatal(err)
+			}
+			largest = max(largest, bytes)
+		}
+		if largest > most {
+			t.Errorf("%d bytes, want at most %d", largest, most)
+		}
+		return largest
+	}
+	gap := int64(time.Hour) / 1000
+	admit(3000, gap, 4608)
+	do(t, c, "CONFIG", "RESETSTAT")
+	admit(3000, gap, 4608)
+	if whole := callsOf(t, c, "set"); whole > 3000/8 {
+		t.Errorf("3000 decisions wrote %d logs whole", whole)
+	}
+	admit(300, 10*gap, 4608)
+	if b := admit(300, 10*gap, 1024); b < 256 {
+		t.Errorf("%d bytes for about 100 entries", b)
+	}
+	admit(100, 200*gap, 640)
+	admit(20, 200*gap, 200)
+}
+
+// callsOf returns how often the server has run a command.
+func callsOf(t testing.TB, c rueidis.Client, command string) int {
+	t.Helper()
+	info, err := do(t, c, "INFO", "commandstats").ToString()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(info, "cmdstat_"+command+":calls=")
+	if !found {
+		return 0
+	}
+	number, _, _ := strings.Cut(rest, ",")
+	n, err := strconv.Atoi(number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// longLog returns a log of 600 entries of the last ten minutes of the server's
+// clock, which never expires as it stands, in a store on that clock.
+func longLog(t *testing.T, server *redistest.Server) (limit stint.Bound, name string) {
+	t.Helper()
+	o := redisstore.Options{Prefix: "long"}
+	past := time.Now().Add(-10 * time.Minute).UnixNano()
+	virtual := o
+	virtual.Now = func() int64 { return past }
+	before := open(t, server.URL(), virtual)
+	defer before.Close()
+	filled := bind(t, before, "1000/1h sliding_log")
+	for range 600 {
+		past += int64(time.Second) - 1
+		take(t, filled, "a", 1)
+	}
+	store := open(t, server.URL(), o)
+	t.Cleanup(func() { store.Close() })
+	return bind(t, store, "1000/1h sliding_log"), redisstore.State(o, "a", "1000/1h sliding_log")
+}
+
+// TestLongLogExpires looks at when a log expires of which a part was written.
+func TestLongLogExpires(t *testing.T) {
+	server := redistest.Start(t)
+	c := client(t, server.Addr)
+	limit, name := longLog(t, server)
+	for range 40 {
+		do(t, c, "PERSIST", name)
+		d := take(t, limit, "a", 1)
+		ms, err := do(t, c, "PTTL", name).AsInt64()
+		left := time.Duration(ms) * time.Millisecond
+		if err != nil || left > d.ResetAfter+2*time.Millisecond || left < d.ResetAfter-time.Minute {
+			t.Fatalf("expires in %v, as if never seen in %v: %v", left, d.ResetAfter, err)
+		}
+	}
+}
+
+// TestLongLogRefused takes commands away from the script: whichever it lacks,
+// nothing has happened.
+func TestLongLogRefused(t *testing.T) {
+	server := redistest.Start(t)
+	c := client(t, server.Addr)
+	limit, _ := longLog(t, server)
+	want := take(t, limit, "a", 1).Remaining
+	for _, command := range []string{"getrange", "setrange", "pexpire", "set"} {
+		for range 30 {
+			do(t, c, "ACL", "SETUSER", "default", "-"+command)
+			d, err := limit.Decide(ctx, stint.OpTake, "a", 1)
+			do(t, c, "ACL", "SETUSER", "default", "+"+command)
+			switch {
+			case err == nil:
+				want--
+			case !errors.Is(err, redisstore.ErrConfiguration):
+				t.Fatalf("without %s: %v", command, err)
+			}
+			if err == nil && d.Remaining != want {
+				t.Fatalf("without %s: %+v, want %d to remain", command, d, want)
+			}
+			if d := peek(t, limit); d.Remaining != want {
+				t.Fatalf("after one without %s: %+v, want %d to remain", command, d, want)
+			}
+		}
+	}
+	if want > 1000-600-30 || want < 1000-600-1-60 {
+		t.Errorf("%d remain: not every command is used now and then", want)
+	}
+}
+
+func peek(t testing.TB, b stint.Bound) stint.Decision {
+	t.Helper()
+	d, err := b.Decide(ctx, stint.OpPeek, "a", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}

@@ -1,0 +1,23 @@
+-- Calls of a store whose budget for new keys is spent: each state whose key is
+-- not there is that of an overflow key instead, which newcomers share. So keys
+-- that are in use, whoever made them, are decided as ever, and no others come
+-- into being. A reservation remembers which of its states these were.
+--
+-- KEYS: those of the call, then an overflow key for each state. ARGV: O, how
+-- many states; then those of the call. Answer: that of the call, as a list, and
+-- behind it for each state 1 where it was the overflow key's, else 0.
+
+local KEYS, ARGV = KEYS, ARGV
+local overflowed -- what the answer ends with; nil in other calls
+
+if ARGV[1] == 'O' then
+  local keys, args, absent, n = {}, {}, {}, tonumber(ARGV[2])
+  local own = #KEYS - n
+  for i = 1, own do keys[i] = KEYS[i] end
+  for i = 1, n do
+    absent[i] = redis.call('GET', KEYS[i]) and 0 or 1
+    if absent[i] == 1 then keys[i] = KEYS[own + i] end
+  end
+  for i = 3, #ARGV do args[i - 2] = ARGV[i] end
+  KEYS, ARGV, overflowed = keys, args, table.concat(absent)
+end

@@ -1,0 +1,203 @@
+-- The sliding log, as it is written; and a log by itself, taken from or looked
+-- at. What else is done to logs stands in log.lua, how entries are packed in
+-- list.lua. A log has one of two forms:
+--
+--   l60000000:base:at:units:total:<entries>
+--   l60000000:*<base, at, units, total, first, last, size><entries><room>
+--
+-- The first is read and written whole. The second, for long ones, has numbers
+-- of a fixed width in front; its entries are the bytes after the first `first`
+-- up to `last`, the whole is `size` long. Of it are read the numbers and what
+-- has come to an end; what is new is written over the room behind the entries,
+-- and the numbers last: until then nothing has happened. It is written whole
+-- when the room is used up, or the entries that are left are less than half.
+
+local longLog = 256 -- bytes of entries, up to which the first form is cheaper
+local logNumbers, logNumbersSize = '<ddddI4I4I4', 44
+
+-- formatLog returns a log as it is written. The room is at least a byte for
+-- 128, so that writing it whole is rare, and else what Redis would leave unused
+-- of the memory it gives a string: that comes in steps of an eighth to a quarter,
+-- with 6 bytes for Redis itself.
+local function formatLog(head, base, at, units, total, entries)
+  if #entries <= longLog then
+    return head .. string.format('%.0f:%.0f:%.0f:%.0f:', base, at, units, total) .. entries
+  end
+  local first = #head + 1 + logNumbersSize
+  local last = first + #entries
+  local least, step = last + last / 128 + 6, 128
+  while least > 8 * step do step = 2 * step end
+  local size = math.ceil(least / step) * step - 6
+  return head .. '*' .. struct.pack(logNumbers, base, at, units, total, first, last, size) ..
+    entries .. string.rep('\0', size - last)
+end
+
+-- quickLog answers as decide.lua does, or with nothing when the long way has
+-- to: for what counts denials, another form of the limit, numbers near 2^53, a
+-- clock that was stepped back by more than a period.
+--
+-- KEYS: the state. ARGV: t or p, cost, weight, l, period, count, flags; then,
+-- if the time is not the server's, now.
+local function quickLog()
+  local call, byte, sub, floor = redis.call, string.byte, string.sub, math.floor
+  local LARGE = 2251799813685248 -- 2^51
+
+  -- parse reads what stands in front of the entries, and returns whether it is
+  -- known here. L.read is what was read, which follows the first L.from bytes;
+  -- L.more is how much is read next.
+  local function parse(L, key, head)
+    local read = call('GETRANGE', key, '0', '383')
+    L.read = read
+    if read == '' then return true end
+    if sub(read, 1, #head) ~= head then return false end
+    if byte(read, #head + 1) == 42 then
+      L.base, L.at, L.units, L.total, L.first, L.last, L.size = struct.unpack(logNumbers, read, #head + 2)
+    else
+      local base, at, units, total, first = string.match(read, '^(%d+):(%d+):(%d+):(%d+):()', #head + 1)
+      if not first or #read == 384 then return false end
+      L.base, L.at, L.units, L.total = tonumber(base), tonumber(at), tonumber(units), tonumber(total)
+      L.first, L.last = first - 1, #read
+    end
+    if L.first == L.last then L.base = L.at end
+    return L.total < 2 * LARGE
+  end
+
+  -- entry returns the gap and the units of the entry after the first i bytes,
+  -- and where it ends. An entry has 16 bytes at most.
+  local function entry(L, i)
+    local read, from = L.read, L.from
+    if i - from + 16 > #read and from + #read < L.last then
+      from, read = i, call('GETRANGE', L.key, i, math.min(i + L.more, L.last) - 1)
+      L.from, L.read, L.more = from, read, 2 * L.more
+    end
+    i = i - from + 1
+    local b, scale, n = byte(read, i), 64, 1
+    local gap, many = b % 64, b % 128 >= 64
+    while b >= 128 do
+      i = i + 1
+      b = byte(read, i)
+      gap, scale = gap + b % 128 * scale, scale * 128
+    end
+    if many then
+      n, scale = 0, 1
+      repeat
+        i = i + 1
+        b = byte(read, i)
+        n, scale = n + b % 128 * scale, scale * 128
+      until b < 128
+    end
+    return gap, n, from + i
+  end
+
+  -- pack returns an entry.
+  local function pack(gap, n)
+    local bytes, k, low, many = {}, 1, gap % 64, n ~= 1
+    if many then low = low + 64 end
+    gap = floor(gap / 64)
+    while gap > 0 do
+      bytes[k], k, low = low + 128, k + 1, gap % 128
+      gap = floor(gap / 128)
+    end
+    bytes[k] = low
+    while many do
+      low, n = n % 128, floor(n / 128)
+      many, k = n > 0, k + 1
+      if many then low = low + 128 end
+      bytes[k] = low
+    end
+    return string.char(unpack(bytes))
+  end
+
+  -- forget drops what has come to an end.
+  local function forget(L, before)
+    if L.at <= before then
+      L.units, L.total, L.first, L.last, L.size = 0, 0, 0, 0, 0
+    end
+    while L.total > 0 and L.base <= before do
+      local gap, n, after = entry(L, L.first)
+      L.base, L.total, L.first = L.base + gap, L.total - n, after
+    end
+  end
+
+  -- decisive returns when the entry was with which, counted from the oldest,
+  -- enough has come to an end.
+  local function decisive(L, enough)
+    local at, i = L.base, L.first
+    while enough > 1 and i < L.last do
+      local gap, n, after = entry(L, i)
+      if n >= enough then break end
+      at, enough, i = at + gap, enough - n, after
+    end
+    return at
+  end
+
+  -- save writes the log, with an entry that is new behind the others.
+  local function save(L, added, ms)
+    local key, head, first, last = L.key, L.head, L.first, L.last
+    if L.size > 0 and last + #added <= L.size and 2 * first <= L.size then
+      if added ~= '' then call('SETRANGE', key, last, added) end
+      if ms then call('PEXPIRE', key, ms) end
+      call('SETRANGE', key, #head + 1, struct.pack(logNumbers, L.base, L.at, L.units, L.total, first, last + #added, L.size))
+      return
+    end
+    local entries
+    if L.size > 0 then
+      entries = call('GETRANGE', key, first, last - 1)
+    else
+      entries = sub(L.read, first + 1, last)
+    end
+    local state = formatLog(head, L.base, L.at, L.units, L.total, entries .. added)
+    if ms then
+      call('SET', key, state, 'PX', ms)
+    else
+      call('SET', key, state)
+    end
+  end
+
+  -- charge adds to the newest entry, or makes one that is newer.
+  local function charge(L, t, cost)
+    local added = ''
+    if L.total == 0 then
+      L.at = t
+    elseif t > L.at then
+      added = pack(t - L.at, L.units)
+      L.at, L.units = t, 0
+    end
+    L.units, L.total = L.units + cost, L.total + cost
+    return added
+  end
+
+  local key, period, count, t = KEYS[1], tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[8])
+  local cost = ARGV[2] * ARGV[3]
+  if not t then
+    local time = call('TIME')
+    t = time[1] * 1000000 + time[2]
+  end
+  local L = {
+    key = key, head = 'l' .. ARGV[5] .. ':', base = 0, at = 0, units = 0, total = 0, first = 0, last = 0, size = 0,
+    from = 0, read = '', more = 64,
+  }
+  if not period or t >= 2 * LARGE or cost >= LARGE or count >= LARGE then return end
+  if not parse(L, key, L.head) or L.at > t + period then return end
+  forget(L, t - period)
+  if L.total > count then return end -- the limit has changed
+
+  local allowed, retry, reset = cost == 0 or L.total + cost <= count, 0, 0
+  if not allowed then
+    retry = -1
+    if cost <= count then retry = decisive(L, L.total + cost - count) + period - t end
+  elseif cost > 0 and ARGV[1] == 't' then
+    local added = charge(L, t, cost)
+    save(L, added, not ARGV[8] and floor((L.at + period - t + 1999) / 1000))
+  end
+  if L.total > 0 then reset = L.at + period - t end
+  return { tonumber(ARGV[2]), allowed and 1 or 0, count - L.total, reset, retry, 0 }
+end
+
+if (ARGV[1] == 't' or ARGV[1] == 'p') and ARGV[4] == 'l' and ARGV[7] == '' and #KEYS == 1 then
+  local out = quickLog()
+  if out then
+    out[7] = overflowed
+    return out
+  end
+end

@@ -1,0 +1,242 @@
+package redisstore
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/stint-dev/stint"
+)
+
+// A flood of new keys must not fill the server. Each store has a budget of keys
+// that it may bring into being. Once that is spent, calls name an overflow key
+// beside each state, and the script takes it where the state is not there (see
+// overflow.lua): keys in use are decided as ever, and newcomers share cells, so
+// that together they get at most cells × the limit. There is no other round trip.
+//
+// A newcomer that gets a key of its own later does not inherit its cell's
+// state, as it would in package memstore: what other stores have in their cells
+// is not known here anyway, and while a flood lasts its cells are exhausted, so
+// that nobody who inherits from them would come in. So a key may get its limit
+// twice: once of its cell, and once of its own.
+
+const (
+	newKeysWindow = time.Second // the budget is for so long, and may be spent at once
+	briefKey      = time.Second // a key that is gone by then costs nothing: many cannot heap up
+	overflowCells = 1024        // of a limit; in a cluster one for each slot
+)
+
+// A budget is how many keys may come into being: a bucket, by the moment at
+// which it is full again, on its store's clock in ns. It may be used from many
+// goroutines at once.
+type budget struct {
+	unit int64 // the time that a key takes; 0 where there is no bound
+	full atomic.Int64
+}
+
+// newBudget returns one of so many keys a second.
+func newBudget(keys int) *budget {
+	if keys < 0 {
+		return &budget{}
+	}
+	return &budget{unit: max(int64(newKeysWindow)/int64(keys), 1)}
+}
+
+// used returns how far from full it is at a time. No debt is larger than a
+// window, so a clock that was stepped back further than that owes nothing.
+func used(full, now int64) int64 {
+	if ahead := full - now; ahead > 0 && ahead <= 2*int64(newKeysWindow) {
+		return ahead
+	}
+	return 0
+}
+
+// spent reports whether no key is left at a time.
+func (b *budget) spent(now int64) bool {
+	return used(b.full.Load(), now)+b.unit > int64(newKeysWindow)
+}
+
+// spend takes so many keys, which are there by now, left or not.
+func (b *budget) spend(now, keys int64) {
+	if b.unit == 0 || keys == 0 {
+		return
+	}
+	for {
+		full := b.full.Load()
+		if b.full.CompareAndSwap(full, now+min(used(full, now)+keys*b.unit, 2*int64(newKeysWindow))) {
+			return
+		}
+	}
+}
+
+// moment is the budget's clock: the store's.
+func (s *Store) moment() int64 {
+	if s.now != nil {
+		return s.now()
+	}
+	return int64(s.since())
+}
+
+// flooded reports whether newcomers share cells now.
+func (s *Store) flooded() bool { return s.newKeys.unit > 0 && s.newKeys.spent(s.moment()) }
+
+// withCells adds to a call an overflow key for each part, in its slot of the
+// cluster. Parts of one limit and one slot have different ones.
+func (s *Store) withCells(parts []part, keys, args []string) (allKeys, allArgs []string) {
+	allKeys = append(make([]string, 0, len(keys)+len(parts)), keys...)
+	allArgs = append(append(make([]string, 0, 2+len(args)), "O", number(int64(len(parts)))), args...)
+	for i := range parts {
+		begin, end := s.cell(parts, i)
+		allKeys = append(allKeys, state(begin, end, parts[i].limit))
+	}
+	return allKeys, allArgs
+}
+
+// toCells points the parts of a reservation that were charged on their cells, by
+// the digits of the script, to these.
+func (s *Store) toCells(parts []part, digits string) {
+	all := append([]part(nil), parts...)
+	for i := range min(len(parts), len(digits)) {
+		if digits[i] == '1' {
+			parts[i].begin, parts[i].end = s.cell(all, i)
+		}
+	}
+}
+
+// cell returns where the names of a part's overflow key begin and end.
+func (s *Store) cell(parts []part, at int) (begin, end string) {
+	slot := s.cellSlot(&parts[at])
+	twins := int64(0)
+	for i := range at {
+		if parts[i].limit.segment == parts[at].limit.segment && s.cellSlot(&parts[i]) == slot {
+			twins++
+		}
+	}
+	if twins > 0 {
+		end = ":" + number(twins)
+	}
+	return s.names.prefix + ":{" + filler(slot) + "}::overflow:", end
+}
+
+func (s *Store) cellSlot(p *part) uint16 {
+	slot := slotOf(p.begin)
+	if !s.driver.Cluster() {
+		slot %= overflowCells
+	}
+	return slot
+}
+
+// overflowed returns the reply to a call with cells without its end, which says
+// for each part whether its cell decided. What is no answer has none.
+func (s *Store) overflowed(reply any) any {
+	list, ok := reply.([]any)
+	if !ok || len(list) == 0 {
+		return reply
+	}
+	last := len(list) - 1
+	if cells, _ := list[last].(string); strings.Contains(cells, "1") {
+		s.shared.Add(1)
+	}
+	return list[:last]
+}
+
+// quickOverflow is quick of a store whose budget is spent.
+func (s *Store) quickOverflow(ctx context.Context, op stint.Op, parts []part, cost int64, keys, args []string) (d stint.Decision, err error) {
+	keys, args = s.withCells(parts, keys, args)
+	reply, err := s.eval(ctx, keys, s.clock(args))
+	if err != nil {
+		return d, err
+	}
+	list, ok := s.overflowed(reply).([]any)
+	if !ok || len(list) != len(parts) {
+		return d, unexpected(reply)
+	}
+	return joinQuick(parts, list, cost, op != stint.OpPeek)
+}
+
+// evalLong runs the script on parts, with their cells where newcomers share them.
+func (s *Store) evalLong(ctx context.Context, parts []part, keys, args []string, shares bool) (any, error) {
+	if !shares {
+		return s.eval(ctx, keys, args)
+	}
+	keys, args = s.withCells(parts, keys, args)
+	reply, err := s.eval(ctx, keys, args)
+	return s.overflowed(reply), err
+}
+
+// spendQuick counts the keys that a take of the short way has brought into
+// being: those with nothing in use but its cost. A denial made none.
+func (s *Store) spendQuick(op stint.Op, parts []part, cost int64, reply any) {
+	if op != stint.OpTake || cost == 0 || s.newKeys.unit == 0 {
+		return
+	}
+	if one, ok := reply.(int64); ok {
+		if parts[0].form.quick.fresh(cost, one) {
+			s.newKeys.spend(s.moment(), 1)
+		}
+		return
+	}
+	list, _ := reply.([]any)
+	if len(list) != len(parts) {
+		return
+	}
+	made := int64(0)
+	for i := range list {
+		backlog, _ := list[i].(int64)
+		if backlog < 0 {
+			return
+		}
+		if parts[i].form.quick.fresh(cost, backlog) {
+			made++
+		}
+	}
+	s.newKeys.spend(s.moment(), made)
+}
+
+// spendLease counts a state and the leases beside it.
+func (s *Store) spendLease(q *quick, granted, backlog int64) {
+	if granted > 0 && q.fresh(granted, backlog) {
+		s.newKeys.spend(s.moment(), 2)
+	}
+}
+
+// fresh reports whether a backlog is of one cost alone, and not soon gone.
+func (q *quick) fresh(cost, backlog int64) bool {
+	return backlog > int64(briefKey/time.Microsecond)*q.div && backlog == cost*q.step
+}
+
+// overflows reports whether a verb may be decided by overflow keys. A reservation
+// of nothing is for a debt, which the key itself has to bear, and what is settled
+// stands where it was charged.
+func overflows(verb string, cost string) bool {
+	return verb == "t" || verb == "p" || verb == "u" || verb == "r" && cost != "0"
+}
+
+// spendLong counts the keys that the long way has brought into being. A key of
+// a reservation has a generation beside it, and all have a record; a pushed one
+// has its number.
+func (s *Store) spendLong(verb string, parts []part, a answer) {
+	if s.newKeys.unit == 0 || a[0] == 0 || !strings.Contains("turn", verb) {
+		return
+	}
+	allowed, made := a.allowed(), int64(0)
+	for i := range parts {
+		p, one := &parts[i], a[1+i*answersEach:]
+		left := int64(0)
+		if a[0] <= p.form.capacity/p.weight {
+			left = p.form.capacity - a[0]*p.weight
+		}
+		if (allowed || p.form.limit.CountDenied()) && one[answersRemaining] == left && duration(one[answersReset]) > briefKey {
+			made++
+		}
+	}
+	switch {
+	case made == 0 || !allowed:
+	case verb == "r":
+		made += made + 1
+	case verb == "n":
+		made += made
+	}
+	s.newKeys.spend(s.moment(), made)
+}

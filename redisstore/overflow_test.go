@@ -1,0 +1,428 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/internal/redistest"
+)
+
+func exists(t testing.TB, c rueidis.Client, key string) bool {
+	t.Helper()
+	n, err := do(t, c, "EXISTS", key).AsInt64()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n == 1
+}
+
+func size(t testing.TB, c rueidis.Client) int64 {
+	t.Helper()
+	n, err := do(t, c, "DBSIZE").AsInt64()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestOverflowDifferential does random things of all verbs, kinds, layers and
+// weights to a store whose budget is spent: a key that is there decides as in
+// memory, and one that is not as all of its cell would if they were one key.
+func TestOverflowDifferential(t *testing.T) {
+	server := redistest.Start(t)
+	c := client(t, server.Addr)
+	steps := 3000
+	if testing.Short() {
+		steps = 300
+	}
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			p := newPair(t, server.URL(), seed)
+			store := p.redis.(*redisstore.Store)
+			defer store.Close()
+			for _, l := range p.limits { // these keys are established, as far as the limit lets anything pass
+				for i := range 2 {
+					key := fmt.Sprint("key ", i)
+					p.same(key, "take")(l.redis.Decide(ctx, stint.OpTake, key, 1))(l.memory.Decide(ctx, stint.OpTake, key, 1))
+				}
+			}
+			store.Flood()
+			before := store.Stats().Overflowed
+			for range steps {
+				p.overflowStep(c)
+			}
+			if store.Stats().Overflowed == before {
+				t.Error("nothing was decided in a cell: that was no trial")
+			}
+		})
+	}
+}
+
+// overflowStep does one random thing to a key that may not be there, and in
+// memory to what stands for it.
+func (p *pair) overflowStep(c rueidis.Client) {
+	one := p.limits[p.rnd.IntN(len(p.limits))]
+	p.now += p.gap(one.Limit)
+	picked := []twins{one}
+	for _, i := range p.rnd.Perm(len(p.limits))[:p.rnd.IntN(4)*p.rnd.IntN(2)] {
+		picked = append(picked, p.limits[i])
+	}
+	key := fmt.Sprint("key ", p.rnd.IntN(6))
+	cost := p.cost(one.Limit)
+	verb := p.rnd.IntN(12)
+	r, m := p.layers(picked, key)
+	for i := range m {
+		own := redisstore.State(redisstore.Options{Prefix: p.prefix}, key, r[i].Bound.Limits()[0].Name())
+		if !exists(p, c, own) && verb != 0 && (verb > 2 || cost > 0) {
+			m[i].Key = fmt.Sprint("cell ", redisstore.Slot(key)%redisstore.Cells)
+		}
+	}
+	what := fmt.Sprintf("cost %d of %v for %q", cost, picked, key)
+	switch verb {
+	case 0:
+		p.same(what, "refund")(p.redis.Refund(ctx, r, cost))(p.memory.Refund(ctx, m, cost))
+	case 1, 2:
+		p.reserve(what, r, m, cost)
+	case 3, 4, 5:
+		if n := len(p.tokens); n > 0 {
+			p.settle(p.rnd.IntN(n))
+		}
+	default:
+		op := []stint.Op{stint.OpTake, stint.OpTake, stint.OpTake, stint.OpPeek, stint.OpTakeUpTo}[p.rnd.IntN(5)]
+		p.same(what, op)(p.redis.Decide(ctx, op, r, cost))(p.memory.Decide(ctx, op, m, cost))
+	}
+}
+
+// TestOverflow floods a server with new keys, from eight goroutines: no more
+// come into being than the budget and the cells allow, newcomers together get no
+// more than their limits and those of all cells, and a key that another store
+// has made stays as exact as it was. When there is a budget again, so is there
+// a place for who comes.
+func TestOverflow(t *testing.T) {
+	server := redistest.Start(t)
+	c := client(t, server.Addr)
+	const budget, newcomers, callers, each = 100, 800, 8, 2
+	for _, text := range []string{
+		"2/1000h", "2/7h", "2/1000h leaky_queue burst 1", "2/1000h token_bucket_interval", "2/1000h fixed_window", "2 per month in Europe/Paris",
+		"2/1000h sliding_counter", "2/1000h sliding_buckets", "2/1000h sliding_log",
+	} {
+		t.Run(text, func(t *testing.T) {
+			do(t, c, "FLUSHALL")
+			var now atomic.Int64
+			now.Store(1_900_000_000e9)
+			o := redisstore.Options{Prefix: fmt.Sprint("test", prefixes.Add(1)), Now: now.Load, NewKeys: budget}
+			store := open(t, server.URL(), o)
+			defer store.Close()
+			o.NewKeys = -1
+			other := open(t, server.URL(), o)
+			defer other.Close()
+			for i := range 20 { // one unit is left of each
+				take(t, bind(t, other, text), fmt.Sprint("established ", i), 1)
+			}
+			limit, base := bind(t, store, text), size(t, c)
+			var passed atomic.Int64
+			var wg sync.WaitGroup
+			for g := range callers {
+				wg.Go(func() {
+					for i := range newcomers {
+						for range each + 1 {
+							passed.Add(take(t, limit, fmt.Sprint("newcomer ", g, " ", i), 1).Taken)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			// A call that is on its way when the budget ends may still make a key.
+			if made := size(t, c) - base; made > budget+callers+redisstore.Cells || made < budget+redisstore.Cells/2 {
+				t.Errorf("%d keys came into being, of a budget of %d and %d cells", made, budget, redisstore.Cells)
+			}
+			// A newcomer may have its own limit besides what it had of its cell.
+			if most := int64(each * (budget + callers + redisstore.Cells)); passed.Load() > most || passed.Load() < most/2 {
+				t.Errorf("%d units passed, want at most %d of %d that were asked for, and not much less", passed.Load(), most, callers*newcomers*(each+1))
+			}
+			if n := store.Stats().Overflowed; n == 0 || n > callers*newcomers*(each+1) {
+				t.Errorf("%d decisions in cells", n)
+			}
+			for i := range 20 {
+				for k, want := range []int64{1, 0, 0} {
+					if d := take(t, limit, fmt.Sprint("established ", i), 1); d.Taken != want {
+						t.Errorf("an established key's take %d during the flood: %+v", k, d)
+					}
+				}
+			}
+			base = size(t, c)
+			now.Add(int64(time.Second / 2)) // half the budget is there again, but for what was too much
+			owners := 0
+			for i := range budget {
+				key := fmt.Sprint("later ", i)
+				d := take(t, limit, key, 1)
+				if exists(t, c, redisstore.State(o, key, limit.Limits()[0].Name())) {
+					owners++
+					if d.Taken != 1 || d.Remaining != d.Limit-1 {
+						t.Errorf("the first take of a key of its own: %+v", d)
+					}
+				}
+			}
+			if owners > budget/2 || owners < budget/2-callers {
+				t.Errorf("%d newcomers have a key of their own, of half a budget of %d", owners, budget)
+			}
+			if made := size(t, c) - base; made > budget/2+redisstore.Cells {
+				t.Errorf("%d keys more", made)
+			}
+		})
+	}
+}
+
+// TestOverflowWritesNothing denies and peeks in cells.
+func TestOverflowWritesNothing(t *testing.T) {
+	server := redistest.Start(t)
+	c := client(t, server.Addr)
+	store := open(t, server.URL(), redisstore.Options{})
+	defer store.Close()
+	store.Flood()
+	for _, text := range []string{"1/1000h", "1/1000h sliding_log", "1/1000h fixed_window"} {
+		limit := bind(t, store, text)
+		take(t, limit, "a", 1)
+		before := dirty(t, c)
+		d := take(t, limit, "a", 1)
+		if _, err := limit.Decide(ctx, stint.OpPeek, "b", 1); err != nil || d.Allowed {
+			t.Errorf("%s: %+v, %v", text, d, err)
+		}
+		if after := dirty(t, c); after != before {
+			t.Errorf("%s: writes went from %s to %s", text, before, after)
+		}
+		for _, key := range keys(t, c) {
+			ms, err := do(t, c, "PTTL", key).AsInt64()
+			if err != nil || ms <= 0 || !strings.Contains(key, "}::overflow:") {
+				t.Errorf("%s: key %q expires in %d ms, %v", text, key, ms, err)
+			}
+		}
+		do(t, c, "FLUSHALL")
+	}
+}
+
+// TestOverflowTwins has two keys of one limit and one tag in a request: each is
+// charged, on a cell of its own.
+func TestOverflowTwins(t *testing.T) {
+	server := redistest.Start(t)
+	store := open(t, server.URL(), redisstore.Options{Tag: func(string) string { return "tag" }})
+	defer store.Close()
+	store.Flood()
+	for _, text := range []string{"20/1000h", "20/1000h fixed_window"} {
+		limit := bind(t, store, text)
+		layers := make([]stint.Layer, 3)
+		for i := range layers {
+			layers[i] = stint.Layer{Bound: limit, Key: fmt.Sprint("key ", i), Weight: int64(i + 1), Answers: make([]stint.Decision, 1)}
+		}
+		for takes := int64(1); takes <= 3; takes++ {
+			if _, err := store.Decide(ctx, stint.OpTake, layers, 1); err != nil {
+				t.Fatal(err)
+			}
+			for i, l := range layers {
+				if got, want := l.Answers[0].Remaining, 20-takes*l.Weight; got != want {
+					t.Errorf("%s: after %d takes %d remain of layer %d, want %d", text, takes, got, i, want)
+				}
+			}
+		}
+	}
+}
+
+// TestOverflowBelongs resets a newcomer, refunds to it and posts a debt of it:
+// that is between it and its own key. What was reserved in a cell goes back
+// there, whoever settles, but not once the key has been reset.
+func TestOverflowBelongs(t *testing.T) {
+	server := redistest.Start(t)
+	c := client(t, server.Addr)
+	o := redisstore.Options{Prefix: "belongs", Tag: func(string) string { return "tag" }} // all in one cell
+	store, other := open(t, server.URL(), o), open(t, server.URL(), o)
+	defer store.Close()
+	defer other.Close()
+	store.Flood()
+	for _, text := range []string{"5/1000h", "5/1000h sliding_log"} {
+		do(t, c, "FLUSHALL")
+		limit := bind(t, store, text)
+		bind(t, other, text)
+		layers := func(key string) []stint.Layer { return []stint.Layer{{Bound: limit, Key: key}} }
+		left := func(want int64) {
+			t.Helper()
+			if d, err := limit.Decide(ctx, stint.OpPeek, "peeks", 1); err != nil || d.Remaining != want {
+				t.Errorf("%s: %d remain in the cell, want %d: %v", text, d.Remaining, want, err)
+			}
+		}
+		reserve := func(key string, cost int64) stint.Token {
+			t.Helper()
+			d, token, err := store.Reserve(ctx, layers(key), cost, time.Hour)
+			if err != nil || !d.Allowed {
+				t.Fatalf("%s: %+v, %v", text, d, err)
+			}
+			return token
+		}
+		take(t, limit, "a", 1)
+		left(4)
+		if _, err := store.Refund(ctx, layers("a"), 1); err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Reset(ctx, layers("a")); err != nil {
+			t.Fatal(err)
+		}
+		left(4)
+		token := reserve("b", 3)
+		left(1)
+		if d, err := other.Settle(ctx, token, 1); err != nil || d.Remaining != 3 {
+			t.Errorf("%s: settled at 1 of 3: %+v, %v", text, d, err)
+		}
+		left(3)
+		token = reserve("b", 1)
+		if err := store.Reset(ctx, layers("b")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := other.Settle(ctx, token, 0); err != stint.ErrReservation {
+			t.Errorf("%s: settled after a reset: %v", text, err)
+		}
+		left(2)
+		token = reserve("debtor", 0)
+		if _, err := other.Settle(ctx, token, 4); err != nil {
+			t.Fatal(err)
+		}
+		left(2)
+		if d, err := limit.Decide(ctx, stint.OpPeek, "debtor", 1); err != nil || d.Remaining != 1 {
+			t.Errorf("%s: after a debt of 4: %+v, %v", text, d, err)
+		}
+	}
+}
+
+// TestOverflowSpends says what costs budget: keys that are there a second
+// later, and only when they come into being.
+func TestOverflowSpends(t *testing.T) {
+	server := redistest.Start(t)
+	for _, c := range []struct {
+		name, text string
+		op         stint.Op
+		cost       int64
+		keys       int // of how many the newcomer after them still has a key of its own, of a budget of 50
+		shared     bool
+	}{
+		{"brief", "1000000/s", stint.OpTake, 1, 200, false},
+		{"brief window", "1000000/s fixed_window", stint.OpTake, 1, 200, false},
+		{"peeks", "5/1000h", stint.OpPeek, 1, 200, false},
+		{"denials", "5/1000h", stint.OpTake, 6, 200, false},
+		{"denied log", "5/1000h sliding_log", stint.OpTake, 6, 200, false},
+		{"nothing", "5/1000h", stint.OpTake, 0, 200, false},
+		{"counted denials", "5/1000h fixed_window count_denied", stint.OpTake, 6, 50, true},
+		{"takes", "5/1000h", stint.OpTake, 1, 50, true},
+		{"up to", "5/1000h", stint.OpTakeUpTo, 9, 50, true},
+		{"fewer", "5/1000h", stint.OpTake, 5, 49, false},
+		{"windows", "5/1000h fixed_window", stint.OpTake, 5, 50, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			store := open(t, server.URL(), redisstore.Options{NewKeys: 50, Now: func() int64 { return 1_900_000_000e9 }})
+			defer store.Close()
+			limit := bind(t, store, c.text)
+			for i := range c.keys {
+				for range 2 { // the second finds the key
+					if _, err := limit.Decide(ctx, c.op, fmt.Sprint("key ", i), c.cost); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			take(t, limit, "one more", 1)
+			if n := store.Stats().Overflowed; n > 0 != c.shared {
+				t.Errorf("%d decisions in cells after %d keys", n, c.keys)
+			}
+		})
+	}
+	t.Run("layers", func(t *testing.T) {
+		store := open(t, server.URL(), redisstore.Options{NewKeys: 50, Now: func() int64 { return 1_900_000_000e9 }})
+		defer store.Close()
+		each, all := bind(t, store, "5/1000h"), bind(t, store, "1000/1000h")
+		for i := range 49 {
+			layers := []stint.Layer{{Bound: all, Key: "all"}, {Bound: each, Key: fmt.Sprint("key ", i)}}
+			if _, err := store.Decide(ctx, stint.OpTake, layers, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, want := range []uint64{0, 1, 1} { // 50 have been made; of the last, "all" is there
+			layers := []stint.Layer{{Bound: all, Key: "all"}}
+			if i == 1 {
+				layers = append(layers, stint.Layer{Bound: each, Key: "one more"})
+			}
+			if _, err := store.Decide(ctx, stint.OpTake, layers, 1); err != nil || store.Stats().Overflowed != want {
+				t.Errorf("request %d: %d decisions in cells, want %d: %v", i, store.Stats().Overflowed, want, err)
+			}
+		}
+	})
+}
+
+// TestOverflowModes floods a store through its modes: in async, keys that are
+// new to it are decided as strict ones are, in cells.
+func TestOverflowModes(t *testing.T) {
+	server := redistest.Start(t)
+	c := client(t, server.Addr)
+	store := open(t, server.URL(), redisstore.Options{})
+	defer store.Close()
+	store.Flood()
+	for _, mode := range []redisstore.Mode{redisstore.Strict, redisstore.Lease, redisstore.Async} {
+		limit := named(t, store, mode, "100000/1000h")
+		before := store.Stats().Overflowed
+		for i := range 2 * redisstore.Cells {
+			if d := take(t, limit, fmt.Sprint("key ", i), 1); !d.Allowed {
+				t.Fatalf("%v: %+v", mode, d)
+			}
+		}
+		if n := store.Stats().Overflowed - before; n != 2*redisstore.Cells {
+			t.Errorf("%v: %d decisions in cells", mode, n)
+		}
+	}
+	if n := size(t, c); n > 3*redisstore.Cells {
+		t.Errorf("%d keys", n)
+	}
+}
+
+// TestOverflowCluster decides in cells of a cluster, by layers of one slot and
+// of several: none is in another slot than the key that it stands for.
+func TestOverflowCluster(t *testing.T) {
+	c := redistest.StartCluster(t, 3, 0)
+	for _, tag := range []func(string) string{nil, func(key string) string { return key[:1] }} {
+		store := open(t, c.URL(), redisstore.Options{Tag: tag})
+		defer store.Close()
+		quick, long := bind(t, store, "50/1000h"), bind(t, store, "70/1000h fixed_window")
+		established := []stint.Layer{{Bound: quick, Key: "e"}, {Bound: long, Key: "e"}}
+		if _, err := store.Decide(ctx, stint.OpTake, established, 10); err != nil {
+			t.Fatal(err)
+		}
+		store.Flood()
+		for i := range 300 {
+			key := string(rune('a'+i%26)) + fmt.Sprint(i)
+			for _, layers := range [][]stint.Layer{
+				{{Bound: quick, Key: key}},
+				{{Bound: quick, Key: key}, {Bound: long, Key: key}},
+				{{Bound: quick, Key: key}, {Bound: long, Key: "e"}},
+			} {
+				if _, err := store.Decide(ctx, stint.OpTake, layers, 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, token, err := store.Reserve(ctx, established, 1, time.Hour)
+			if err == nil && token != "" {
+				_, err = store.Settle(ctx, token, 0)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if d := take(t, quick, "e", 0); d.Remaining != 40 {
+			t.Errorf("of a key that was there %d of 40 remain", d.Remaining)
+		}
+		if n := store.Stats().Overflowed; n < 600 {
+			t.Errorf("%d decisions in cells", n)
+		}
+	}
+}

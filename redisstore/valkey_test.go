@@ -1,0 +1,45 @@
+package redisstore_test
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stint-dev/stint/redisstore/internal/redistest"
+)
+
+// TestValkey runs tests of this package anew on valkey-server, in a process of
+// their own, where it is on the PATH. STINT_REDIS_SERVER=valkey-server runs them
+// all.
+func TestValkey(t *testing.T) {
+	if redistest.Program() != "redis-server" {
+		t.Skip("the tests run on " + redistest.Program() + " already")
+	}
+	if _, err := exec.LookPath("valkey-server"); err != nil {
+		t.Skipf("valkey-server is missing (make needs, or Debian 13 and 12's backports have it): %v", err)
+	}
+	t.Parallel()
+	const these = "Valkeys|Store|Differential|VectorsRounded|Corners|Whole|Time|DenialWritesNothing|OneCall|ScriptFlush|" +
+		"Errors|Replies|Bytes|LeaseEnvelope|AsyncWorstCase|ModesTogether"
+	self := exec.Command(os.Args[0], "-test.run=^Test("+these+")$", "-test.short", "-test.v")
+	self.Env = append(os.Environ(), "STINT_REDIS_SERVER=valkey-server")
+	out, err := self.CombinedOutput()
+	for _, name := range strings.Split(these, "|") {
+		if err == nil && !strings.Contains(string(out), "--- PASS: Test"+name+" ") {
+			t.Errorf("Test%s did not run", name)
+		}
+	}
+	if err != nil {
+		t.Errorf("on Valkey: %v\n%s", err, out)
+	}
+}
+
+// TestValkeys is for TestValkey: the servers are what they should be.
+func TestValkeys(t *testing.T) {
+	if strings.Contains(redistest.Program(), "valkey") {
+		if info := redistest.Start(t).CLI(t, "info", "server"); !strings.Contains(info, "server_name:valkey") {
+			t.Errorf("the server is no Valkey:\n%s", info)
+		}
+	}
+}
