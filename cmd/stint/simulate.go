@@ -17,11 +17,11 @@ type simulateCmd struct {
 	Arrivals string        `placeholder:"PHASES" help:"Send requests in phases instead of reading operations: '10@1/s 20@once +5s'."`
 	Retry    time.Duration `placeholder:"10ms" help:"With --arrivals: send a denied request again after this long until it passes. Without it, a denied request is dropped."`
 	Compare  []string      `sep:"none" placeholder:"LIMIT" help:"Run these limits side by side on the same arrivals, of --arrivals or of standard input. 'LIMIT, LIMIT' are layers of one candidate."`
-	Stretch  time.Duration `placeholder:"1s" help:"With --compare: show the most that passed in any stretch this long. The default is the longest period of the limits."`
-	JSON     bool          `name:"json" help:"With --compare: write JSON."`
+	Stretch  time.Duration `placeholder:"1s" help:"With --compare, or --arrivals and --nodes: show the most that passed in any stretch this long. The default is the longest period of the limits."`
+	JSON     bool          `name:"json" help:"With --compare, or --arrivals and --nodes: write JSON."`
 	Store    string        `placeholder:"URL" help:"Decide the operations in this Redis or Valkey, by the times of the lines; waits are then rounded up to a microsecond. Keys have a random prefix and are removed at the end."`
-	Nodes    int           `placeholder:"N" help:"Play so many processes that hold the limits together in --mode: operations go to them in turn."`
-	Mode     string        `enum:"strict,lease,async,share" default:"strict" help:"How they do: strict (the default), lease and async by --store, share each with its part."`
+	Nodes    int           `placeholder:"N" help:"Play so many processes that hold the limits together: operations and arrivals go to them in turn."`
+	Mode     string        `placeholder:"MODE" help:"How they do: strict, lease, async or share. Operations are strict unless said; --arrivals shows strict beside the mode, or all four."`
 	More     []string      `arg:"" optional:"" name:"limit" help:"More limits to --compare."`
 }
 
@@ -46,7 +46,11 @@ For example:
     stint simulate --limit 10/s --arrivals '10@1/s 200@20/s' --retry 10ms
     stint simulate --arrivals '5@once +900ms 20@once +2s' \
         --compare 10/s '10/s fixed_window' '10/s sliding_log'
-    stint simulate --compare '10/s burst 20' --arrivals '100@20/s 50@5/s'`
+    stint simulate --compare '10/s burst 20' --arrivals '100@20/s 50@5/s'
+    stint simulate --limit '1000/s burst 500' --nodes 4 --arrivals '3000@1500/s'
+
+Modes need no Redis here: without --store, the script that stint runs in one
+is run in this process.`
 }
 
 // Run does one of three things: operations, phases or a comparison.
@@ -67,6 +71,8 @@ func (c *simulateCmd) Run(e *env) error {
 	switch {
 	case len(c.Compare) > 0:
 		return c.compare(e, phases)
+	case phases != nil && c.Nodes > 0:
+		return c.compareModes(e, limits, phases)
 	case phases != nil:
 		return trial.Drive(e.out, limits, phases, c.Retry)
 	}
@@ -83,8 +89,8 @@ func (c *simulateCmd) check() error {
 		return usage("--retry", "the arrivals of --compare come at their own times: leave --retry out")
 	case !comparing && len(c.More) > 0:
 		return usage("--compare", "missing before %q", c.More[0])
-	case !comparing && (c.Stretch != 0 || c.JSON):
-		return usage("--stretch and --json", "go with --compare")
+	case !comparing && (c.Stretch != 0 || c.JSON) && (c.Arrivals == "" || c.Nodes == 0):
+		return usage("--stretch and --json", "go with --compare, or with --arrivals and --nodes")
 	case c.Retry < 0 || c.Retry != 0 && c.Arrivals == "":
 		return usage("--retry", "goes with --arrivals, and is longer than 0s")
 	case c.Stretch < 0:
@@ -92,7 +98,7 @@ func (c *simulateCmd) check() error {
 	case !comparing && c.Arrivals != "" && len(c.Limit) == 0:
 		return usage("--limit", "missing: write what to try, such as --limit 10/s")
 	}
-	return c.checkShared(comparing || c.Arrivals != "")
+	return c.checkShared(comparing, c.Arrivals != "")
 }
 
 // operations answers the lines of standard input.
@@ -101,7 +107,10 @@ func (c *simulateCmd) operations(e *env) error {
 		return c.inRedis(e)
 	}
 	var clock simulate.Clock
-	store := c.inMemory(&clock)
+	store, _, err := c.inProcess(c.Mode, clock.Now, operationModes(c.Nodes))
+	if err != nil {
+		return err
+	}
 	defer store.Close()
 	runner, err := simulate.New(store, &clock, c.Limit)
 	if err != nil {
@@ -132,9 +141,14 @@ func (c *simulateCmd) compare(e *env, phases []trial.Phase) error {
 		}
 	}
 	comparison, err := trial.Compare(candidates, arrivals, end, c.Stretch)
+	return c.show(e, "--compare", comparison, err)
+}
+
+// show writes a comparison; flag is where its limits come from.
+func (c *simulateCmd) show(e *env, flag string, comparison *trial.Comparison, err error) error {
 	switch {
 	case errors.Is(err, stint.ErrLayers):
-		return &usageError{"--compare", err}
+		return &usageError{flag, err}
 	case err != nil:
 		return err
 	case c.JSON:

@@ -11,8 +11,6 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/stint-dev/stint"
-	"github.com/stint-dev/stint/fallback"
-	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/redisstore"
 	"github.com/stint-dev/stint/simulate"
 
@@ -21,33 +19,23 @@ import (
 )
 
 // checkShared refuses flags on stores and nodes that do nothing together.
-func (c *simulateCmd) checkShared(phases bool) error {
+func (c *simulateCmd) checkShared(comparing, arrivals bool) error {
+	if _, err := redisstore.ParseMode(c.Mode); c.Mode != "" && err != nil {
+		return usage("--mode", "%q is not known: strict, lease, async or share", c.Mode)
+	}
 	switch {
-	case phases && c.Store != "":
+	case (comparing || arrivals) && c.Store != "":
 		return usage("--store", "decides operations: leave --arrivals and --compare out")
-	case phases && (c.Nodes != 0 || c.Mode != "strict"):
-		return usage("--nodes and --mode", "are for operations: leave --arrivals and --compare out")
-	case c.Nodes < 0:
-		return usage("--nodes", "%d: at least 1", c.Nodes)
-	case c.Mode != "strict" && c.Nodes == 0:
+	case comparing && (c.Nodes != 0 || c.Mode != ""):
+		return usage("--nodes and --mode", "are for --limit: leave --compare out")
+	case c.Nodes < 0 || c.Nodes > mostNodes:
+		return usage("--nodes", "%d: from 1 to %d", c.Nodes, mostNodes)
+	case c.Mode != "" && c.Mode != "strict" && c.Nodes == 0:
 		return usage("--mode", "%s: --nodes says how many processes hold the limits together", c.Mode)
-	case (c.Mode == "lease" || c.Mode == "async") && c.Store == "":
-		return usage("--mode", "%s: --store names the Redis that the processes ask", c.Mode)
+	case arrivals && c.Nodes > 0 && c.Retry != 0:
+		return usage("--retry", "the arrivals of --nodes come at their own times: leave --retry out")
 	}
 	return nil
-}
-
-// inMemory returns the store of operations that need no Redis: one, which is
-// what strict is whatever the nodes, or each node's with its part.
-func (c *simulateCmd) inMemory(clock *simulate.Clock) stint.Store {
-	if c.Mode != "share" {
-		return memstore.New(memstore.Options{Now: clock.Now})
-	}
-	each := make([]stint.Store, c.Nodes)
-	for i := range each {
-		each[i] = memstore.New(memstore.Options{Now: clock.Now})
-	}
-	return nodes.New(each, func(l stint.Limit) stint.Limit { return fallback.Share(l, int64(c.Nodes)) })
 }
 
 // nodesOf returns the store of operations in a Redis: one, or one of each node
@@ -56,10 +44,7 @@ func (c *simulateCmd) nodesOf(first *scratch.Store, o redisstore.Options) (stint
 	if c.Nodes == 0 {
 		return first, nil
 	}
-	mode, err := redisstore.ParseMode(c.Mode)
-	if err != nil {
-		return nil, err
-	}
+	mode := modeOf(c.Mode)
 	each := make([]stint.Store, c.Nodes)
 	for i := range each {
 		one, err := first.Another(o)
@@ -91,7 +76,7 @@ func (c *simulateCmd) inRedis(e *env) (err error) {
 	}
 	defer client.Close()
 	var clock simulate.Clock
-	options := redisstore.Options{Now: clock.Now, Timeout: simulateTimeout, Modes: redisstore.Modes{Nodes: c.Nodes, DenialCache: -1}}
+	options := redisstore.Options{Now: clock.Now, Timeout: simulateTimeout, Modes: operationModes(c.Nodes)}
 	store, err := scratch.Open(client, options)
 	if err != nil {
 		return fmt.Errorf("--store: %w", err)

@@ -115,10 +115,11 @@ func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) (err 
 	opened.Store(source)
 	s.source = source
 	if shared, ok := s.store.(*modal); ok {
+		shared.count(func(n int) error { return source.Policy().SetNodes(n) }, logger)
 		s.observer.WatchShared(func() observe.Shared {
-			now := observe.Shared{Nodes: c.Nodes}
+			now := observe.Shared{Nodes: shared.nodes()}
 			stats := shared.redis.Stats()
-			now.Open, now.Held = stats.Open, stats.Held
+			now.Open, now.Held, now.Overflowed = stats.Open, stats.Held, stats.Overflowed
 			now.Owing, now.Posted, now.Forgiven = source.Policy().Debts()
 			return now
 		})

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -22,7 +23,8 @@ import (
 // storeFlags say where what keys have used is kept.
 type storeFlags struct {
 	Store      string `env:"STINT_STORE" placeholder:"URL" help:"The Redis or Valkey that keeps what keys have used: redis://host:6379, in place of the file's store. Put a URL with a password into $$STINT_STORE, which others cannot see. The default is the memory of this process."`
-	Nodes      int    `env:"STINT_NODES" placeholder:"N" help:"How many processes share the store: each holds its part of every limit while that fails. Without it, the whole."`
+	Nodes      int    `env:"STINT_NODES" placeholder:"N" help:"How many processes share the store: each holds its part of every limit while that fails. Without it they count each other, by a heartbeat through the store."`
+	NewKeys    int    `env:"STINT_NEW_KEYS" placeholder:"N" default:"10000" help:"How many keys a second this process may bring into being in the store, so that a flood of new ones does not fill it: beyond that, newcomers share overflow keys. Lower it for limits of hours or days; 0 is no bound."`
 	SecretFile string `env:"STINT_SECRET_FILE" placeholder:"FILE" help:"A secret of 16 bytes or more, the same for all processes that share the store: it seals reservations and hashes keys. Without it, reservations hold for this process alone."`
 }
 
@@ -60,6 +62,9 @@ func (c *storeFlags) check() error {
 	if c.Nodes < 0 {
 		return usage("--nodes", "%d: at least 1", c.Nodes)
 	}
+	if c.NewKeys < 0 {
+		return usage("--new-keys", "%d: at least 1, or 0 for no bound", c.NewKeys)
+	}
 	if c.Store == "" {
 		return nil
 	}
@@ -85,21 +90,23 @@ func (c *storeFlags) open(u storeURL, local *memstore.Store, logger *slog.Logger
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	host, _ := os.Hostname() // only people read it
-	store, err := redisstore.New(redisstore.Options{URL: string(u), Modes: redisstore.Modes{Nodes: c.Nodes, NodeID: host}})
+	store, err := redisstore.New(redisstore.Options{
+		URL:     string(u),
+		NewKeys: cmp.Or(c.NewKeys, -1),
+		Modes:   redisstore.Modes{Nodes: c.Nodes, NodeID: host},
+	})
 	if err != nil {
 		return nil, fmt.Errorf("store: %v: %w", u, err)
 	}
-	if c.Nodes == 0 {
-		logger.Warn("how many processes share the store is not known: while it fails, each holds the whole of every limit; --nodes says how many", "store", u.String())
-	}
-	return &modal{store.Mode(redisstore.Strict), store, c.Nodes}, nil
+	return &modal{Store: store.Mode(redisstore.Strict), redis: store, told: c.Nodes}, nil
 }
 
 // A modal is a store in Redis in which each rule's limits are held in its mode.
 type modal struct {
 	stint.Store // of mode strict; it decides for bounds of every mode
 	redis       *redisstore.Store
-	nodes       int // 0 if not known
+	told        int         // how many processes share it; 0 if they are to be counted
+	unknown     *time.Timer // to the warning that they have not been; nil if there is none
 }
 
 var _ policy.ModeStore = (*modal)(nil)
@@ -110,10 +117,45 @@ func (m *modal) BindMode(mode string, limits ...stint.Limit) (stint.Bound, error
 	switch {
 	case err != nil:
 		return nil, err
-	case parsed == redisstore.Share && m.nodes == 0:
+	case parsed == redisstore.Share && m.told == 0:
 		return nil, errors.New("mode share: each process holds its part: --nodes says how many there are")
 	}
 	return m.redis.Mode(parsed).Bind(limits...)
+}
+
+// countWithin is how long the first count of processes may take without a word:
+// a few beats.
+const countWithin = 3 * time.Second
+
+// count has this process counted among those that share the store. use is told
+// how many there are, unless flags have said so.
+func (m *modal) count(use func(int) error, logger *slog.Logger) {
+	if m.told > 0 {
+		m.redis.CountNodes(nil) // others may count
+		return
+	}
+	m.unknown = time.AfterFunc(countWithin, func() {
+		if m.redis.Nodes() == 0 {
+			logger.Warn("how many processes share the store is not known: while it fails, each holds the whole of every limit until the store has answered once; --nodes says how many")
+		}
+	})
+	m.redis.CountNodes(func(n int) {
+		logger.Info("counted the processes that share the store", "nodes", n)
+		if err := use(n); err != nil {
+			logger.Warn("the share of a limit that this process holds while the store fails could not be changed", "error", err)
+		}
+	})
+}
+
+// nodes returns how many processes share the store, 0 if that is not known.
+func (m *modal) nodes() int { return cmp.Or(m.told, m.redis.Nodes()) }
+
+// Close implements [stint.Store]. What keys have used stays in Redis.
+func (m *modal) Close() error {
+	if m.unknown != nil {
+		m.unknown.Stop()
+	}
+	return m.Store.Close()
 }
 
 // options returns what a policy needs beside the store.

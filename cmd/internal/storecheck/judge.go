@@ -89,7 +89,7 @@ func (r *Report) judgeTimes(deadline time.Duration) {
 const nameMaster = "name its master, or the Sentinels: redis://host:26379?master_set=mymaster"
 
 // needs are the commands that the script and its caller use.
-const needs = "+evalsha +eval +time +get +set +del +pttl +pexpire +hget +hgetall +hset"
+const needs = "+evalsha +eval +time +get +set +del +exists +getrange +setrange +pttl +pexpire +hget +hgetall +hset +hdel"
 
 // HintFor says what to do about an error of a server, "" if it says so itself.
 func HintFor(err error) string {

@@ -105,7 +105,10 @@ func (r *Report) try(ctx context.Context, client rueidis.Client, o Options) {
 
 // problem notes an error; where in the script it was, nobody needs to know.
 func (r *Report) problem(err error) {
-	what, _, _ := strings.Cut(err.Error(), " script: ")
+	what := err.Error()
+	if at := strings.LastIndex(what, " script: "); at > 0 { // Valkey says "in script:" before that
+		what = what[:at]
+	}
 	r.Problems = append(r.Problems, Finding{strings.TrimSuffix(what, "."), HintFor(err)})
 }
 

@@ -50,8 +50,11 @@ type Row struct {
 	Passes  []int64 `json:"passes"`
 	Denials []int64 `json:"denials"`
 	// Left is how many more requests would have passed at the end of each
-	// column; nil unless all arrivals have one key.
+	// column; nil unless all arrivals have one key and one process holds them.
 	Left []int64 `json:"left,omitempty"`
+	// Sharing is how several processes held the limits together; nil where one
+	// held them.
+	Sharing *Sharing `json:"sharing,omitempty"`
 
 	events []event
 }
@@ -74,6 +77,21 @@ type event struct {
 // arrivals, which are in order of time; end is when the load is over, and
 // stretch what Most is about: 0 for the longest period of the limits.
 func Compare(candidates [][]stint.Limit, arrivals []Arrival, end int64, stretch time.Duration) (*Comparison, error) {
+	all := make([]candidate, len(candidates))
+	for i, limits := range candidates {
+		all[i] = candidate{limits: limits}
+	}
+	return compare(all, arrivals, end, stretch)
+}
+
+// A candidate is limits on one key, held by one process or in some way by
+// several.
+type candidate struct {
+	limits []stint.Limit
+	way    *Way // nil for one process
+}
+
+func compare(candidates []candidate, arrivals []Arrival, end int64, stretch time.Duration) (*Comparison, error) {
 	if len(arrivals) == 0 {
 		return nil, errors.New("no arrivals")
 	}
@@ -81,8 +99,8 @@ func Compare(candidates [][]stint.Limit, arrivals []Arrival, end int64, stretch 
 		stretch = longestPeriod(candidates)
 	}
 	c := &Comparison{Requests: len(arrivals), Stretch: Duration(stretch)}
-	for _, limits := range candidates {
-		row, err := run(limits, arrivals)
+	for _, one := range candidates {
+		row, err := run(one, arrivals)
 		if err != nil {
 			return nil, err
 		}
@@ -100,7 +118,7 @@ func Compare(candidates [][]stint.Limit, arrivals []Arrival, end int64, stretch 
 
 // columns sorts what happened up to end into columns. They begin at the epoch,
 // or with the first arrival where that would leave half of them empty.
-func (c *Comparison) columns(candidates [][]stint.Limit, arrivals []Arrival, end int64) error {
+func (c *Comparison) columns(candidates []candidate, arrivals []Arrival, end int64) error {
 	start := int64(0)
 	if first := arrivals[0].At; first > end/2 {
 		start = first
@@ -114,11 +132,11 @@ func (c *Comparison) columns(candidates [][]stint.Limit, arrivals []Arrival, end
 	c.Start, c.Span, c.Column = Duration(start), Duration(end-start), Duration(column)
 	for i := range c.Rows {
 		c.Rows[i].count(n, start, column)
-		if !sameKey(arrivals) {
+		if !sameKey(arrivals) || candidates[i].way != nil {
 			continue
 		}
 		var err error
-		if c.Rows[i].Left, err = left(candidates[i], arrivals, n, start, column); err != nil {
+		if c.Rows[i].Left, err = left(candidates[i].limits, arrivals, n, start, column); err != nil {
 			return err
 		}
 	}
@@ -132,10 +150,10 @@ func (c *Comparison) happens(at int64) bool {
 	})
 }
 
-func longestPeriod(candidates [][]stint.Limit) time.Duration {
+func longestPeriod(candidates []candidate) time.Duration {
 	longest := time.Duration(1)
-	for _, limits := range candidates {
-		for _, l := range limits {
+	for _, one := range candidates {
+		for _, l := range one.limits {
 			longest = max(longest, l.Period())
 		}
 	}
@@ -147,12 +165,12 @@ func sameKey(arrivals []Arrival) bool {
 }
 
 // run plays the arrivals to one candidate.
-func run(limits []stint.Limit, arrivals []Arrival) (Row, error) {
+func run(one candidate, arrivals []Arrival) (Row, error) {
 	row := Row{events: make([]event, 0, len(arrivals))}
-	for _, l := range limits {
+	for _, l := range one.limits {
 		row.Limits = append(row.Limits, l.String())
 	}
-	c, err := newClient(limits)
+	c, err := newClient(one.limits, one.way)
 	if err != nil {
 		return row, err
 	}
@@ -164,6 +182,9 @@ func run(limits []stint.Limit, arrivals []Arrival) (Row, error) {
 			return row, err
 		}
 		row.add(a, d)
+	}
+	if one.way != nil {
+		row.Sharing = &Sharing{Mode: one.way.Mode, Nodes: one.way.Nodes, Calls: c.calls()}
 	}
 	return row, nil
 }
@@ -232,7 +253,7 @@ func (r *Row) count(n int, start, column int64) {
 // left plays the arrivals once more, and looks at the end of each column at
 // how many more requests would pass.
 func left(limits []stint.Limit, arrivals []Arrival, n int, start, column int64) ([]int64, error) {
-	c, err := newClient(limits)
+	c, err := newClient(limits, nil)
 	if err != nil {
 		return nil, err
 	}

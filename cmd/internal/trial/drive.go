@@ -64,7 +64,7 @@ func decimal(x float64, decimals int) string {
 // passes, or dropped when retry is 0; the delay of a queue is waited. What the
 // key has used runs on from phase to phase. Pauses print nothing.
 func Drive(w io.Writer, limits []stint.Limit, phases []Phase, retry time.Duration) error {
-	c, err := newClient(limits)
+	c, err := newClient(limits, nil)
 	if err != nil {
 		return err
 	}
@@ -87,17 +87,25 @@ func Drive(w io.Writer, limits []stint.Limit, phases []Phase, retry time.Duratio
 // A client holds one set of limits and the virtual clock they go by.
 type client struct {
 	now     int64
-	store   *memstore.Store
+	store   stint.Store
 	limiter *stint.Limiter
 	// counts reports that a denial changes the state, so that none may be
 	// skipped.
 	counts bool
+	// calls returns how often a server was asked; nil where there is none.
+	calls func() int64
 }
 
-func newClient(limits []stint.Limit) (*client, error) {
+// newClient holds limits in memory, or in a way of several processes.
+func newClient(limits []stint.Limit, way *Way) (*client, error) {
 	c := &client{}
-	c.store = memstore.New(memstore.Options{Now: func() int64 { return c.now }})
+	now := func() int64 { return c.now }
 	var err error
+	if way == nil {
+		c.store = memstore.New(memstore.Options{Now: now})
+	} else if c.store, c.calls, err = way.Open(now); err != nil {
+		return nil, err
+	}
 	if c.limiter, err = stint.NewLimiter(c.store, limits...); err != nil {
 		c.close()
 		return nil, err
@@ -108,7 +116,7 @@ func newClient(limits []stint.Limit) (*client, error) {
 	return c, nil
 }
 
-func (c *client) close() { _ = c.store.Close() } // the store is in memory: nothing can be lost
+func (c *client) close() { _ = c.store.Close() } // all is in this process: nothing can be lost
 
 // lap sends one phase, and leaves the clock at its end.
 func (c *client) lap(p Phase, retry time.Duration) (Lap, error) {

@@ -13,7 +13,11 @@ import (
 // timelines; a single candidate is drawn large.
 func (c *Comparison) Text(w io.Writer) error {
 	var b strings.Builder
-	c.table(&b)
+	if c.Rows[0].Sharing != nil {
+		c.modes(&b)
+	} else {
+		c.table(&b)
+	}
 	b.WriteByte('\n')
 	if len(c.Rows) == 1 {
 		c.plot(&b, &c.Rows[0])
@@ -50,7 +54,14 @@ func (c *Comparison) table(b *strings.Builder) {
 	}
 }
 
-func (r *Row) name() string { return strings.Join(r.Limits, " + ") }
+// name is what tells rows apart: their limits or, where these are the same, the
+// mode.
+func (r *Row) name() string {
+	if r.Sharing != nil {
+		return r.Sharing.Mode
+	}
+	return strings.Join(r.Limits, " + ")
+}
 
 // short writes a duration with at most three digits behind the point, and
 // without units that are zero.

@@ -1,0 +1,5 @@
+//go:build !race
+
+package luaserver_test
+
+const racing = false

@@ -1,0 +1,53 @@
+package trial
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint"
+)
+
+// A Way is one in which several processes hold limits together.
+type Way struct {
+	// Mode is its name, and Nodes how many processes there are.
+	Mode  string
+	Nodes int
+	// Open opens a store that plays them all, on a clock. Calls returns how
+	// often they have asked the server that they share.
+	Open func(now func() int64) (store stint.Store, calls func() int64, err error)
+}
+
+// Sharing is what sharing limits cost.
+type Sharing struct {
+	Mode  string `json:"mode"`
+	Nodes int    `json:"nodes"`
+	// Calls is how often the processes asked the server that they share.
+	Calls int64 `json:"calls"`
+}
+
+// CompareModes runs limits on one key in several ways on the same arrivals, as
+// [Compare] does candidates. The next process has the next arrival.
+func CompareModes(limits []stint.Limit, ways []Way, arrivals []Arrival, end int64, stretch time.Duration) (*Comparison, error) {
+	all := make([]candidate, len(ways))
+	for i := range ways {
+		all[i] = candidate{limits, &ways[i]}
+	}
+	return compare(all, arrivals, end, stretch)
+}
+
+// modes writes the table of ways to hold the same limits.
+func (c *Comparison) modes(b *strings.Builder) {
+	const line = "%-6s  %8s %8s %8s %8s %8s %12s\n"
+	fmt.Fprintf(b, "%s, %d processes\n\n", strings.Join(c.Rows[0].Limits, " + "), c.Rows[0].Sharing.Nodes)
+	fmt.Fprintf(b, line, "", "", "", "", "most in", "calls to", "per 1,000")
+	fmt.Fprintf(b, line, "mode", "requests", "allowed", "denied", short(c.Stretch), "a store", "allowed")
+	for _, r := range c.Rows {
+		each := "-"
+		if r.Allowed > 0 {
+			each = decimal(1000*float64(r.Sharing.Calls)/float64(r.Allowed), 1)
+		}
+		fmt.Fprintf(b, line, r.name(), fmt.Sprint(c.Requests), fmt.Sprint(r.Allowed), fmt.Sprint(r.Denied),
+			fmt.Sprint(r.Most), fmt.Sprint(r.Sharing.Calls), each)
+	}
+}

@@ -1,0 +1,69 @@
+package main_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// lines returns operations of all verbs on a few keys, now and then many on one,
+// as nodes take ahead for.
+func lines(rnd *rand.Rand, n int) string {
+	var b strings.Builder
+	at := int64(0)
+	for i := range n {
+		at += rnd.Int64N(2_000_000) * rnd.Int64N(2)
+		key, cost := rnd.IntN(3), 1+rnd.IntN(4)*rnd.IntN(2)
+		verb := "take"
+		if i%1000 > 600 {
+			verb = []string{"take", "take", "peek", "take_up_to", "refund", "reserve", "settle", "reset"}[rnd.IntN(8)]
+		} else if i%1000 > 100 {
+			key = 0
+		}
+		fmt.Fprintf(&b, `{"t":"%dns","key":"k%d","op":%q,"cost":%d`, at, key, verb, cost)
+		if verb == "settle" {
+			b.WriteString(`,"reservation":"r1"`)
+		}
+		b.WriteString("}\n")
+	}
+	return b.String()
+}
+
+// TestSimulateModes compares what four processes answer with a Redis and
+// without: the same lines.
+func TestSimulateModes(t *testing.T) {
+	redis := startRedis(t, "")
+	begin := `{"t":"0s","key":"k0","op":"reserve","cost":5}` + "\n"
+	for _, mode := range []string{"lease", "async"} {
+		for _, limits := range [][]string{
+			{"1000/s burst 400"}, {"700/s"}, {"900/s fixed_window"}, {"1000/s burst 400", "2000/10s sliding_counter"}, {"300/s sliding_log"},
+		} {
+			s := session{in: begin + lines(rand.New(rand.NewPCG(1, 9)), 3000)}
+			for _, l := range limits {
+				s.args = append(s.args, "--limit", l)
+			}
+			s.args = append([]string{"simulate", "--nodes", "4", "--mode", mode}, s.args...)
+			got := s.run()
+			s.args = append(s.args, "--store", "redis://"+redis.address)
+			want := s.run()
+			if strings.Count(want, "\n") != 3001 || !strings.Contains(want, `"allowed":false`) {
+				t.Fatalf("%v: %.300s", s.args, want)
+			}
+			if got != want {
+				t.Errorf("%v: %s", s.args, firstDifference(got, want))
+			}
+		}
+	}
+}
+
+// firstDifference returns the first lines that differ.
+func firstDifference(got, want string) string {
+	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
+	for i := range min(len(g), len(w)) {
+		if g[i] != w[i] {
+			return fmt.Sprintf("line %d:\n got %s\nwant %s", i+1, g[i], w[i])
+		}
+	}
+	return fmt.Sprintf("%d lines and %d", len(g), len(w))
+}
