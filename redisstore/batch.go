@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"iter"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,29 +25,39 @@ type batcher struct {
 	queue  []*rider // waiting; only while abreast calls are on their way
 }
 
-// batchers are one for a server that is no cluster, and one for each slot of a
-// cluster that has been asked for.
-type batchers struct {
-	whole batcher
-
-	mu   sync.Mutex
-	slot map[uint16]*batcher
+// A batcherOf says what requests are collected: the keys of one slot, and the
+// long way of the script or the short.
+type batcherOf struct {
+	slot uint16
+	long bool
 }
 
-// of returns the batcher of a slot, and that of the whole server for 0.
-func (all *batchers) of(slot uint16) *batcher {
-	if slot == 0 {
-		return &all.whole
+// batchers are those of either way: one for a server that is no cluster, and one
+// for each slot of a cluster that has been asked for.
+type batchers struct {
+	short, long batcher // of slot 0
+
+	mu   sync.Mutex
+	slot map[batcherOf]*batcher
+}
+
+// of returns the batcher of a slot; of 0, that of the whole server.
+func (all *batchers) of(which batcherOf) *batcher {
+	switch which {
+	case batcherOf{}:
+		return &all.short
+	case batcherOf{long: true}:
+		return &all.long
 	}
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	b := all.slot[slot]
+	b := all.slot[which]
 	if b == nil {
 		if all.slot == nil {
-			all.slot = make(map[uint16]*batcher)
+			all.slot = make(map[batcherOf]*batcher)
 		}
 		b = new(batcher)
-		all.slot[slot] = b
+		all.slot[which] = b
 	}
 	return b
 }
@@ -69,11 +78,11 @@ const (
 	riderLeft // its caller is gone; it is not sent
 )
 
-// batched makes the quick call that the keys and arguments say, alone or with
+// batched decides the request that the keys and arguments say, alone or with
 // others. The clock is not among the arguments.
-func (s *Store) batched(ctx context.Context, keys, args []string) (any, error) {
+func (s *Store) batched(ctx context.Context, long bool, keys, args []string) (any, error) {
 	slot := s.region(keys[0])
-	b := s.batchers.of(slot)
+	b := s.batchers.of(batcherOf{slot, long})
 	if s.breakers.of(slot).trouble.Load() {
 		return s.eval(ctx, keys, s.clock(args))
 	}
@@ -81,7 +90,7 @@ func (s *Store) batched(ctx context.Context, keys, args []string) (any, error) {
 	if b.flying < abreast {
 		b.flying++
 		b.mu.Unlock()
-		defer s.landed(b)
+		defer s.landed(b, long)
 		return s.eval(ctx, keys, s.clock(args))
 	}
 	r := &rider{keys: keys, args: args, done: make(chan struct{})}
@@ -105,11 +114,11 @@ func (s *Store) batched(ctx context.Context, keys, args []string) (any, error) {
 }
 
 // landed says that a call has returned, in whose place those that wait may go.
-func (s *Store) landed(b *batcher) {
+func (s *Store) landed(b *batcher, long bool) {
 	if group := b.next(); group != nil {
 		go func() {
 			for ; group != nil; group = b.next() {
-				s.send(group)
+				s.send(group, long)
 			}
 		}()
 	}
@@ -140,26 +149,27 @@ func (b *batcher) next() []*rider {
 }
 
 // send makes one call of several requests, and tells each its answer.
-func (s *Store) send(group []*rider) {
-	slices.SortStableFunc(group, (*rider).compare)
-	keys := make([]string, 0, len(group))
-	args := append(make([]string, 0, 32), "B", "")
+func (s *Store) send(group []*rider, long bool) {
+	head := []string{"B", ""}
 	if now := s.clock(nil); now != nil {
-		args[1] = now[0]
+		head[1] = now[0]
 	}
-	for alike := range runs(group) {
-		args = append(append(args, number(int64(len(alike))), number(int64(len(alike[0].keys)))), alike[0].args...)
-		for _, r := range alike {
-			keys = append(keys, r.keys...)
-		}
+	var keys, args []string
+	if long {
+		head[0] = "M"
+		keys, args = several(group, head)
+	} else {
+		keys, args = alike(group, head)
 	}
 	reply, err := s.eval(context.Background(), keys, args)
 	list, ok := reply.([]any)
 	switch {
-	case word(err) == "CROSSSLOT": // of a cluster that was not known to be one
-		list, err = make([]any, len(group)), nil
 	case err == nil && (!ok || len(list) != len(group)):
 		err = unexpected(reply)
+	case word(err) == "CROSSSLOT", word(err) == "TRYAGAIN":
+		// of a cluster that was not known to be one, or of a slot that is moving:
+		// it was not run, and each by itself may be
+		list, err = make([]any, len(group)), nil
 	}
 	for i, r := range group {
 		if r.err = err; err == nil {
@@ -169,22 +179,36 @@ func (s *Store) send(group []*rider) {
 	}
 }
 
+// several appends requests of the long way, as lua/several.lua wants them.
+func several(group []*rider, head []string) (keys, args []string) {
+	args = head
+	for _, r := range group {
+		keys = append(keys, r.keys...)
+		args = append(append(args, count(r.keys), count(r.args)), r.args...)
+	}
+	return keys, args
+}
+
+// alike sorts requests of the short way and appends them, as lua/quick.lua wants
+// them.
+func alike(group []*rider, head []string) (keys, args []string) {
+	slices.SortStableFunc(group, (*rider).compare)
+	args = head
+	for from, i := 0, 1; i <= len(group); i++ {
+		keys = append(keys, group[i-1].keys...)
+		if i == len(group) || group[from].compare(group[i]) != 0 {
+			args = append(args, number(int64(i-from)), count(group[from].keys))
+			args = append(args, group[from].args...)
+			from = i
+		}
+	}
+	return keys, args
+}
+
+func count(list []string) string { return number(int64(len(list))) }
+
 // compare orders requests so that those which differ only in their keys follow
 // one another.
 func (r *rider) compare(other *rider) int {
 	return cmp.Or(cmp.Compare(len(r.keys), len(other.keys)), slices.Compare(r.args, other.args))
-}
-
-// runs returns the stretches of a sorted group in which all are alike.
-func runs(group []*rider) iter.Seq[[]*rider] {
-	return func(yield func([]*rider) bool) {
-		for from, i := 0, 1; i <= len(group); i++ {
-			if i == len(group) || group[from].compare(group[i]) != 0 {
-				if !yield(group[from:i]) {
-					return
-				}
-				from = i
-			}
-		}
-	}
 }

@@ -50,10 +50,10 @@ func (g *gate) calls() [][]string {
 	return slices.Clone(g.asked)
 }
 
-// gated returns a store behind a gate that is shut.
-func gated(t *testing.T, o redisstore.Options) (*redisstore.Store, *gate) {
+// gated returns a store behind a gate that is shut, to a server.
+func gated(t *testing.T, server *redistest.Server, o redisstore.Options) (*redisstore.Store, *gate) {
 	t.Helper()
-	g := &gate{Driver: redisstore.NewDriver(client(t, redistest.Start(t).Addr)), opened: make(chan struct{})}
+	g := &gate{Driver: redisstore.NewDriver(client(t, server.Addr)), opened: make(chan struct{})}
 	o.Driver, o.Timeout = g, 30*time.Second
 	store, err := redisstore.New(o)
 	if err != nil {
@@ -69,7 +69,7 @@ func crowd(t *testing.T, store *redisstore.Store, g *gate, calls []func()) *sync
 	var wg sync.WaitGroup
 	for i, call := range calls {
 		wg.Go(call)
-		for deadline := time.Now().Add(20 * time.Second); len(g.calls())+store.Waiting() <= i; time.Sleep(10 * time.Microsecond) {
+		for deadline := time.Now().Add(20 * time.Second); len(g.calls())+store.Waiting(false)+store.Waiting(true) <= i; time.Sleep(10 * time.Microsecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("call %d neither came to the server nor waits", i)
 			}
@@ -81,9 +81,10 @@ func crowd(t *testing.T, store *redisstore.Store, g *gate, calls []func()) *sync
 	return &wg
 }
 
-func filled(t *testing.T, store *redisstore.Store) []func() {
+// filling returns so many requests under a limit that those behind them wait.
+func filling(t *testing.T, store *redisstore.Store, text string) []func() {
 	t.Helper()
-	limit := bind(t, store, "1/s burst 1000")
+	limit := bind(t, store, text)
 	calls := make([]func(), redisstore.Abreast)
 	for i := range calls {
 		calls[i] = func() {
@@ -95,47 +96,72 @@ func filled(t *testing.T, store *redisstore.Store) []func() {
 	return calls
 }
 
+// short and long are limits of the short and the long way of the script, of
+// plenty.
+const short, long = "1/s burst 1000", "1000/1m fixed_window"
+
 // TestTogether sends requests of different limits, keys, verbs and layers in few
 // calls: each has the answer that it would have had alone.
 func TestTogether(t *testing.T) {
-	now := func() int64 { return 1795229355387954000 }
-	store, g := gated(t, redisstore.Options{Now: now})
-	alone := open(t, redistest.Start(t).URL(), redisstore.Options{Now: now})
-	defer alone.Close()
-	sets := [][]string{
-		{"5/s"}, {"7/1m"}, {"100/1h burst 3"}, {"9/1m leaky_queue"}, {"3/s burst 20", "11/1m", "6/1h leaky_queue"},
+	t.Run("short", func(t *testing.T) {
+		testTogether(t, short, [][]string{
+			{"5/s"}, {"7/1m"}, {"100/1h burst 3"}, {"9/1m leaky_queue"}, {"3/s burst 20", "11/1m", "6/1h leaky_queue"},
+		}, stint.OpTake)
+	})
+	for _, op := range []stint.Op{stint.OpTake, stint.OpTakeUpTo} {
+		t.Run(fmt.Sprint("long ", op), func(t *testing.T) {
+			testTogether(t, long, [][]string{
+				{"5/1m fixed_window"}, {"405/1h sliding_log"}, {"6/1m sliding_counter", "5/s"}, {"3 per day in Europe/Paris"},
+				{"7/1m token_bucket_interval", "6/1h sliding_buckets", "6/1h sliding_log"},
+			}, op)
+		})
 	}
-	calls := filled(t, store)
+}
+
+func testTogether(t *testing.T, way string, sets [][]string, op stint.Op) {
+	var at atomic.Int64
+	at.Store(1795229355387954000)
+	server := redistest.Start(t)
+	store, g := gated(t, server, redisstore.Options{Prefix: "together", Now: at.Load})
+	var alone [2]*redisstore.Store // of which the second knows what the gated one will have done
+	for i, prefix := range []string{"together", "alone"} {
+		alone[i] = open(t, server.URL(), redisstore.Options{Prefix: prefix, Now: at.Load})
+		defer alone[i].Close()
+	}
+	for range 400 { // a log that is long
+		at.Add(12345678000)
+		for _, one := range alone {
+			take(t, bind(t, one, "405/1h sliding_log"), "key0", 1)
+		}
+	}
+	calls := filling(t, store, way)
 	var mu sync.Mutex
 	got, want := map[string][]string{}, map[string][]string{}
-	const each = 12
-	for i := range each * 2 * len(sets) {
-		texts, key, op, cost := sets[i%len(sets)], fmt.Sprint("key", i/len(sets)%3/2), stint.OpTake, int64(1)
-		if i >= each*len(sets) { // what is looked at afterwards is the same whatever came first
-			op, cost = stint.OpPeek, int64(i%3)
-		}
-		b, by := bind(t, store, texts...), bind(t, alone, texts...)
+	ask := func(i int, op stint.Op, cost int64) (call func()) {
+		texts, key := sets[i%len(sets)], fmt.Sprint("key", i/len(sets)%3/2)
 		name := fmt.Sprint(texts, key, op, cost)
-		calls = append(calls, func() {
-			d, err := b.Decide(ctx, op, key, cost)
+		d, err := bind(t, alone[1], texts...).Decide(ctx, op, key, cost)
+		want[name] = append(want[name], fmt.Sprintf("%+v %v", d, err))
+		limit := bind(t, store, texts...)
+		return func() {
+			d, err := limit.Decide(ctx, op, key, cost)
 			mu.Lock()
 			defer mu.Unlock()
 			got[name] = append(got[name], fmt.Sprintf("%+v %v", d, err))
-		})
-		d, err := by.Decide(ctx, op, key, cost)
-		want[name] = append(want[name], fmt.Sprintf("%+v %v", d, err))
+		}
 	}
-	// Takes are waiting before any look, and are sent before them: a call is of
-	// as many as travel together, in the order in which they came.
-	takes := len(filled(t, store)) + each*len(sets)
-	wg := crowd(t, store, g, calls[:takes])
+	const each = 12
+	for i := range each * len(sets) {
+		calls = append(calls, ask(i, op, 1))
+	}
+	wg := crowd(t, store, g, calls)
 	close(g.opened)
 	wg.Wait()
 	if n := len(g.calls()); n != redisstore.Abreast+1 {
 		t.Errorf("%d calls, want one more than were on their way", n)
 	}
-	for _, call := range calls[takes:] {
-		call()
+	for i := range 9 * len(sets) { // what is left
+		ask(i, stint.OpPeek, int64(i%3))()
 	}
 	for name := range want {
 		slices.Sort(got[name])
@@ -148,10 +174,10 @@ func TestTogether(t *testing.T) {
 
 // TestTogetherMany sends what waits in calls of at most so many requests.
 func TestTogetherMany(t *testing.T) {
-	store, g := gated(t, redisstore.Options{})
+	store, g := gated(t, redistest.Start(t), redisstore.Options{})
 	limit := bind(t, store, "50/1h")
 	var passed atomic.Int64
-	calls := filled(t, store)
+	calls := filling(t, store, short)
 	for range 2*redisstore.MostTogether + 1 {
 		calls = append(calls, func() {
 			d, err := limit.Decide(ctx, stint.OpTake, "a", 1)
@@ -169,18 +195,22 @@ func TestTogetherMany(t *testing.T) {
 	}
 }
 
-// TestTogetherOthers lets those that cannot be decided the short way do no harm
-// to the others: a key of another program, and states of other forms of the
-// limit.
+// TestTogetherOthers lets those that cannot be decided with the others do these
+// no harm: a key of another program, and states of other forms of the limit.
 func TestTogetherOthers(t *testing.T) {
-	now := func() int64 { return 1795229355387954000 }
-	store, g := gated(t, redisstore.Options{Prefix: "test", Now: now})
-	limit := bind(t, store, "4/s")
-	name := limit.Limits()[0].Name()
+	t.Run("short", func(t *testing.T) { testTogetherOthers(t, short, "4/s") })
+	t.Run("long", func(t *testing.T) { testTogetherOthers(t, long, "4/1h sliding_counter") })
+	t.Run("log", func(t *testing.T) { testTogetherOthers(t, long, "4/1h sliding_log") })
+}
+
+func testTogetherOthers(t *testing.T, way, text string) {
+	server := redistest.Start(t)
+	store, g := gated(t, server, redisstore.Options{Prefix: "test"})
+	limit := bind(t, store, text)
 	var mu sync.Mutex
 	left, failed := map[string]int64{}, map[string]error{}
-	calls := filled(t, store)
-	for _, key := range []string{"a", "list", "b", "window", "c", "garbage"} {
+	calls := filling(t, store, way)
+	for _, key := range []string{"a", "list", "b", "window", "c", "garbage", "d"} {
 		calls = append(calls, func() {
 			d, err := limit.Decide(ctx, stint.OpTake, key, 1)
 			mu.Lock()
@@ -188,19 +218,23 @@ func TestTogetherOthers(t *testing.T) {
 			left[key], failed[key] = d.Remaining, err
 		})
 	}
-	set := func(args ...string) {
-		if _, err := g.Driver.Eval(ctx, "return redis.call(unpack(ARGV))", nil, args); err != nil {
-			t.Fatal(err)
-		}
+	c := client(t, server.Addr)
+	state := func(key string) string {
+		return redisstore.State(redisstore.Options{Prefix: "test"}, key, limit.Limits()[0].Name())
 	}
-	state := func(key string) string { return redisstore.State(redisstore.Options{Prefix: "test"}, key, name) }
-	set("RPUSH", state("list"), "another's")
-	set("SET", state("window"), "w60000000:29920489:1")
-	set("SET", state("garbage"), "somebody's")
+	do(t, c, "RPUSH", state("list"), "another's")
+	do(t, c, "SET", state("window"), "w60000000:29920489:1")
+	do(t, c, "SET", state("garbage"), "somebody's")
+	if way == short { // a state, and something more
+		same := open(t, server.URL(), redisstore.Options{Prefix: "test"})
+		defer same.Close()
+		take(t, bind(t, same, text), "c", 1)
+		do(t, c, "APPEND", state("c"), "x")
+	}
 	wg := crowd(t, store, g, calls)
 	close(g.opened)
 	wg.Wait()
-	for _, key := range []string{"a", "b", "c", "window"} {
+	for _, key := range []string{"a", "b", "c", "d", "window"} {
 		if failed[key] != nil || left[key] != 3 {
 			t.Errorf("%s: %d left, %v; want 3", key, left[key], failed[key])
 		}
@@ -215,11 +249,11 @@ func TestTogetherOthers(t *testing.T) {
 // TestTogetherLeft has callers give up: what waits is surely not executed, what
 // is on its way may be.
 func TestTogetherLeft(t *testing.T) {
-	store, g := gated(t, redisstore.Options{})
+	store, g := gated(t, redistest.Start(t), redisstore.Options{})
 	limit := bind(t, store, "10/1h")
 	leaving, leave := context.WithCancel(ctx)
 	gone := make(chan error, 1)
-	calls := append(filled(t, store), func() {
+	calls := append(filling(t, store, short), func() {
 		_, err := limit.Decide(leaving, stint.OpTake, "a", 1)
 		gone <- err
 	}, func() {
@@ -238,7 +272,7 @@ func TestTogetherLeft(t *testing.T) {
 
 // TestTogetherSent has a caller give up when its request is on its way.
 func TestTogetherSent(t *testing.T) {
-	store, g := gated(t, redisstore.Options{})
+	store, g := gated(t, redistest.Start(t), redisstore.Options{})
 	limit := bind(t, store, "10/1h")
 	leaving, leave := context.WithCancel(ctx)
 	gone := make(chan error, 1)
@@ -251,7 +285,7 @@ func TestTogetherSent(t *testing.T) {
 		}
 		return nil, nil
 	}
-	wg := crowd(t, store, g, append(filled(t, store), func() {
+	wg := crowd(t, store, g, append(filling(t, store, short), func() {
 		_, err := limit.Decide(leaving, stint.OpTake, "a", 1)
 		gone <- err
 	}, func() {
@@ -266,7 +300,7 @@ func TestTogetherSent(t *testing.T) {
 // TestTogetherFails tells all the same of a call that failed, and sends none of
 // them again.
 func TestTogetherFails(t *testing.T) {
-	store, g := gated(t, redisstore.Options{})
+	store, g := gated(t, redistest.Start(t), redisstore.Options{})
 	g.reply = func(args []string) (any, error) {
 		if args[0] == "B" {
 			return nil, errors.New("the connection broke")
@@ -274,7 +308,7 @@ func TestTogetherFails(t *testing.T) {
 		return nil, nil
 	}
 	limit := bind(t, store, "10/1h")
-	calls := filled(t, store)
+	calls := filling(t, store, short)
 	for range 20 {
 		calls = append(calls, func() {
 			if _, err := limit.Decide(ctx, stint.OpTake, "a", 1); !errors.Is(err, redisstore.ErrAmbiguous) {
@@ -292,7 +326,7 @@ func TestTogetherFails(t *testing.T) {
 
 // TestTogetherSlots has each go alone when the server turns out to be a cluster.
 func TestTogetherSlots(t *testing.T) {
-	store, g := gated(t, redisstore.Options{})
+	store, g := gated(t, redistest.Start(t), redisstore.Options{})
 	g.reply = func(args []string) (any, error) {
 		if args[0] == "B" {
 			return nil, redisstore.ReplyError("CROSSSLOT Keys in request don't hash to the same slot")
@@ -301,7 +335,7 @@ func TestTogetherSlots(t *testing.T) {
 	}
 	limit := bind(t, store, "10/1h")
 	var passed atomic.Int64
-	calls := filled(t, store)
+	calls := filling(t, store, short)
 	for range 20 {
 		calls = append(calls, func() {
 			d, err := limit.Decide(ctx, stint.OpTake, "a", 1)

@@ -119,7 +119,7 @@ func (s *Store) ask(ctx context.Context, parts []part, more []string, verb strin
 			args = append(args, number(parts[i].weight))
 			args = parts[i].form.append(args, now)
 		}
-		reply, err := s.evalLong(ctx, parts, keys, s.clock(args), shares)
+		reply, err := s.evalLong(ctx, parts, keys, args, shares)
 		if err != nil {
 			return nil, err
 		}

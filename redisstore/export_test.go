@@ -13,9 +13,10 @@ func NewDriver(client rueidis.Client) Driver { return rueidisDriver{client} }
 // how many of these travel as one.
 const Abreast, MostTogether = abreast, mostTogether
 
-// Waiting returns how many requests wait to travel together.
-func (s *Store) Waiting() int {
-	b := s.batchers.of(0)
+// Waiting returns how many requests wait to travel together, the long way or the
+// short.
+func (s *Store) Waiting(long bool) int {
+	b := s.batchers.of(batcherOf{long: long})
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.queue)

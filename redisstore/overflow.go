@@ -156,13 +156,17 @@ func (s *Store) quickOverflow(ctx context.Context, op stint.Op, parts []part, co
 }
 
 // evalLong runs the script on parts, with their cells where newcomers share them.
+// The clock is not among the arguments.
 func (s *Store) evalLong(ctx context.Context, parts []part, keys, args []string, shares bool) (any, error) {
-	if !shares {
-		return s.eval(ctx, keys, args)
+	switch {
+	case shares:
+		keys, args = s.withCells(parts, keys, args)
+		reply, err := s.eval(ctx, keys, s.clock(args))
+		return s.overflowed(reply), err
+	case strings.Contains("tpu", args[0]):
+		return s.batched(ctx, true, keys, args)
 	}
-	keys, args = s.withCells(parts, keys, args)
-	reply, err := s.eval(ctx, keys, args)
-	return s.overflowed(reply), err
+	return s.eval(ctx, keys, s.clock(args))
 }
 
 // spendQuick counts the keys that a take of the short way has brought into

@@ -69,6 +69,7 @@ func (s *redisServer) contenders() (all []contender, done func(), err error) {
 	}
 	open := func(o redisstore.Options) *redisstore.Store {
 		o.Timeout = 10 * time.Second // this is about how long they take, not whether they do
+		o.NewKeys = -1               // all keys are new at first
 		store, err2 := redisstore.New(o)
 		if err = errors.Join(err, err2); err2 == nil {
 			stores = append(stores, store)

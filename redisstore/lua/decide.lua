@@ -15,12 +15,11 @@ local op = string.lower(argument())
 if op == 'd' then return redis.call('DEL', unpack(KEYS)) end
 if op == 'a' then return { redis.call('HGET', KEYS[1], 'about'), redis.call('HGET', KEYS[1], 'overflowed') } end
 
-local cost, quick, layers, n = whole(argument()), op ~= ARGV[1], {}, #KEYS
+local cost, quick, n = whole(argument()), op ~= ARGV[1], #KEYS
 local ttl, token, about
 if op == 'r' then ttl, token, about = whole(argument()), argument(), argument() end
 if op == 'r' or op == 's' then n = (n - 1) / 2 end
-for i = 1, n do layers[i] = readLayer(quick and 1 or whole(argument())) end
-
+local layers = readLayers(n, quick)
 local t = argument()
 if t then
   t, virtual = whole(t), true
@@ -28,59 +27,30 @@ else
   local time = redis.call('TIME')
   t = time[1] * 1000000 + time[2]
 end
-for i = 1, n do
-  local wrong = load(layers[i], KEYS[i], t)
-  if wrong then return wrong end
-end
-for i = 1, n do
-  if layers[i].stale then return 'stale ' .. text(t) end
+local wrong = loadAll(layers, 0, t)
+if wrong then return wrong end
+
+-- standing answers with the states as they are.
+local function standing()
+  local all = { integer(cost) }
+  for _, L in ipairs(layers) do answer(all, L, true, 0, 0) end
+  return all
 end
 
-local out
-if op == 's' or op == 'f' then
-  -- standing answers with the states as they are.
-  local function standing()
-    local all = { integer(cost) }
-    for _, L in ipairs(layers) do answer(all, L, true, 0, 0) end
-    return all
+local out, allowed
+if op == 's' then
+  out = reservations(layers, n, t).settle(cost, standing)
+elseif op == 'f' then
+  for _, L in ipairs(layers) do
+    L.kind.refund(L, (units(L, cost)))
+    L.changed = cost ~= 0
   end
-  if op == 's' then
-    out = reservations(layers, n, t).settle(cost, standing)
-  else
-    for _, L in ipairs(layers) do
-      L.kind.refund(L, (units(L, cost)))
-      L.changed = cost ~= 0
-    end
-    out = standing()
-  end
+  out = standing()
 else
-  if op == 'u' and cost ~= 0 then -- the most that passes now; 1 where none does
-    for i = 1, n do
-      cost = least(cost, (quo(layers[i].kind.remaining(layers[i]), layers[i].weight)))
-    end
-    if cost == 0 then cost = 1 end
-  end
-  local allowed, ok = true, {}
-  for i = 1, n do
-    ok[i] = admits(layers[i], cost)
-    allowed = allowed and ok[i]
-  end
-  out = { integer(cost) }
-  for i = 1, n do
-    local L, delay, retry = layers[i], 0, 0
-    if allowed and L.queue and cost ~= 0 then delay = L.kind.delay(L) end
-    if op ~= 'p' and cost ~= 0 and (allowed or L.countDenied) then
-      L.kind.charge(L, (units(L, cost)))
-      L.changed = true
-    end
-    if not allowed then retry = wait(L, cost) end
-    answer(out, L, ok[i], retry, delay)
-  end
+  out, allowed = take(op, cost, layers)
   if allowed and op == 'r' then reservations(layers, n, t).reserve(cost, ttl, token, about) end
 end
-for i = 1, n do
-  if layers[i].changed or layers[i].mended then save(layers[i]) end
-end
+saveAll(layers)
 if not quick then
   if overflowed then out[#out + 1] = overflowed end
   return out

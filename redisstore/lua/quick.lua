@@ -46,12 +46,12 @@ if together or ARGV[1] == 'T' or ARGV[1] == 'P' then
           local from = #head
           local mine = type(state) == 'string' and sub(state, 1, from) == head
           local moment = mine and tonumber(sub(state, from + 1, from + 16))
-          if not moment then
+          local rest = moment and (#state == from + 16 and 0 or tonumber(sub(state, from + 18)))
+          if not rest then
             known = false
             break
           end
-          used = moment - t
-          if #state > from + 16 then used = used * limits[4 * i] + sub(state, from + 18) end
+          used = (moment - t) * limits[4 * i] + rest
           if used < 0 then used = 0 end
           known = known and used <= 2 * full
         end

@@ -32,13 +32,10 @@ local function formatLog(head, base, at, units, total, entries)
     entries .. string.rep('\0', size - last)
 end
 
--- quickLog answers as decide.lua does, or with nothing when the long way has
--- to: for what counts denials, another form of the limit, numbers near 2^53, a
--- clock that was stepped back by more than a period.
---
--- KEYS: the state. ARGV: t or p, cost, weight, l, period, count, flags; then,
--- if the time is not the server's, now.
-local function quickLog()
+-- newQuickLog returns what decides on a log by itself, as decide.lua answers, or
+-- with nothing when the long way has to: for another form of the limit, numbers
+-- near 2^53, a clock that was stepped back by more than a period.
+local function newQuickLog()
   local call, byte, sub, floor = redis.call, string.byte, string.sub, math.floor
   local LARGE = 2251799813685248 -- 2^51
 
@@ -167,35 +164,46 @@ local function quickLog()
     return added
   end
 
-  local key, period, count, t = KEYS[1], tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[8])
-  local cost = ARGV[2] * ARGV[3]
-  if not t then
-    local time = call('TIME')
-    t = time[1] * 1000000 + time[2]
-  end
-  local L = {
-    key = key, head = 'l' .. ARGV[5] .. ':', base = 0, at = 0, units = 0, total = 0, first = 0, last = 0, size = 0,
-    from = 0, read = '', more = 64,
-  }
-  if not period or t >= 2 * LARGE or cost >= LARGE or count >= LARGE then return end
-  if not parse(L, key, L.head) or L.at > t + period then return end
-  forget(L, t - period)
-  if L.total > count then return end -- the limit has changed
+  -- at is where the arguments begin: t or p, cost, weight, l, period, count,
+  -- flags. The time is the server's unless now is given.
+  return function(key, at, t, now)
+    local period, count = tonumber(ARGV[at + 4]), tonumber(ARGV[at + 5])
+    local cost = ARGV[at + 1] * ARGV[at + 2]
+    local L = {
+      key = key, head = 'l' .. ARGV[at + 4] .. ':', base = 0, at = 0, units = 0, total = 0, first = 0, last = 0,
+      size = 0, from = 0, read = '', more = 64,
+    }
+    if not period or t >= 2 * LARGE or cost >= LARGE or count >= LARGE then return end
+    if not parse(L, key, L.head) or L.at > t + period then return end
+    forget(L, t - period)
+    if L.total > count then return end -- the limit has changed
 
-  local allowed, retry, reset = cost == 0 or L.total + cost <= count, 0, 0
-  if not allowed then
-    retry = -1
-    if cost <= count then retry = decisive(L, L.total + cost - count) + period - t end
-  elseif cost > 0 and ARGV[1] == 't' then
-    local added = charge(L, t, cost)
-    save(L, added, not ARGV[8] and floor((L.at + period - t + 1999) / 1000))
+    local allowed, retry, reset = cost == 0 or L.total + cost <= count, 0, 0
+    if not allowed then
+      retry = -1
+      if cost <= count then retry = decisive(L, L.total + cost - count) + period - t end
+    elseif cost > 0 and ARGV[at] == 't' then
+      local added = charge(L, t, cost)
+      save(L, added, not now and floor((L.at + period - t + 1999) / 1000))
+    end
+    if L.total > 0 then reset = L.at + period - t end
+    return { tonumber(ARGV[at + 1]), allowed and 1 or 0, count - L.total, reset, retry, 0 }
   end
-  if L.total > 0 then reset = L.at + period - t end
-  return { tonumber(ARGV[2]), allowed and 1 or 0, count - L.total, reset, retry, 0 }
 end
 
-if (ARGV[1] == 't' or ARGV[1] == 'p') and ARGV[4] == 'l' and ARGV[7] == '' and #KEYS == 1 then
-  local out = quickLog()
+-- isQuickLog reports whether arguments are of a request for one log that does
+-- not count what it denies.
+local function isQuickLog(at, n)
+  return n == 1 and ARGV[at + 3] == 'l' and ARGV[at + 6] == '' and (ARGV[at] == 't' or ARGV[at] == 'p')
+end
+
+if isQuickLog(1, #KEYS) then
+  local t = tonumber(ARGV[8])
+  if not t then
+    local time = redis.call('TIME')
+    t = time[1] * 1000000 + time[2]
+  end
+  local out = newQuickLog()(KEYS[1], 1, t, ARGV[8])
   if out then
     out[7] = overflowed
     return out

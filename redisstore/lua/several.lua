@@ -1,0 +1,44 @@
+-- Requests of the long way that travel together. They are decided one after the
+-- other, at one moment; what goes wrong with one harms no other.
+--
+-- KEYS: those of all of them. ARGV: M, now or nothing; for each request how many
+-- keys and how many arguments it has, then these, as in decide.lua; op is t, p or
+-- u. Answer: one for each; false for what has not been decided, and has to come
+-- alone.
+
+if ARGV[1] == 'M' then
+  argument()
+  local now, t = argument(), nil
+  if now ~= '' then
+    t, virtual = whole(now), true
+  else
+    local time = redis.call('TIME')
+    t = time[1] * 1000000 + time[2]
+  end
+  local takeLog
+  -- decide returns an answer, and the layers if they are still to be written. A
+  -- log is written by then; what goes wrong there does so before it counts.
+  local function decide(first, n)
+    if isQuickLog(arguments + 1, n) then
+      takeLog = takeLog or newQuickLog()
+      local out = takeLog(KEYS[first + 1], arguments + 1, t, virtual)
+      if out then return out end
+    end
+    local op, cost = argument(), whole(argument())
+    local layers = readLayers(n)
+    local wrong = loadAll(layers, first, t)
+    if wrong then return type(wrong) == 'string' and wrong end
+    return take(op, cost, layers), layers
+  end
+
+  local answers, first = {}, 0
+  repeat
+    local n, size = tonumber(argument()), tonumber(argument())
+    local following = arguments + size
+    local fine, out, layers = pcall(decide, first, n)
+    answers[#answers + 1] = fine and out
+    if fine and layers then saveAll(layers) end
+    arguments, first = following, first + n
+  until first == #KEYS
+  return answers
+end

@@ -1,0 +1,56 @@
+-- What decides a request, of one that comes alone as of those that travel
+-- together: read its layers, decide each, write all or nothing.
+
+-- readLayers reads the arguments of n layers; those of the short way have no
+-- weights.
+local function readLayers(n, short)
+  local layers = {}
+  for i = 1, n do layers[i] = readLayer(short and 1 or whole(argument())) end
+  return layers
+end
+
+-- loadAll reads the states of layers, whose keys follow the first so many, and
+-- returns what is wrong with one.
+local function loadAll(layers, first, t)
+  for i = 1, #layers do
+    local wrong = load(layers[i], KEYS[first + i], t)
+    if wrong then return wrong end
+  end
+  for i = 1, #layers do
+    if layers[i].stale then return 'stale ' .. text(t) end
+  end
+end
+
+-- take decides, charges what passes, and answers; and whether it passes.
+local function take(op, cost, layers)
+  if op == 'u' and cost ~= 0 then -- the most that passes now; 1 where none does
+    for i = 1, #layers do
+      cost = least(cost, (quo(layers[i].kind.remaining(layers[i]), layers[i].weight)))
+    end
+    if cost == 0 then cost = 1 end
+  end
+  local allowed, ok = true, {}
+  for i = 1, #layers do
+    ok[i] = admits(layers[i], cost)
+    allowed = allowed and ok[i]
+  end
+  local out = { integer(cost) }
+  for i = 1, #layers do
+    local L, delay, retry = layers[i], 0, 0
+    if allowed and L.queue and cost ~= 0 then delay = L.kind.delay(L) end
+    if op ~= 'p' and cost ~= 0 and (allowed or L.countDenied) then
+      L.kind.charge(L, (units(L, cost)))
+      L.changed = true
+    end
+    if not allowed then retry = wait(L, cost) end
+    answer(out, L, ok[i], retry, delay)
+  end
+  return out, allowed
+end
+
+-- saveAll writes the states that have changed.
+local function saveAll(layers)
+  for i = 1, #layers do
+    if layers[i].changed or layers[i].mended then save(layers[i]) end
+  end
+end
