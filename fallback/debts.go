@@ -207,15 +207,23 @@ func (d *Debts) settle(who debtor) error {
 }
 
 // counting returns how many units of a key's still count in the local store:
-// what time has forgiven here is not charged there. Where the local limit has
-// become smaller since, because more processes share it, what counts of it is
-// taken as a part of the most that it was.
+// what time has forgiven here is not charged there. Where a local bucket or queue
+// has become smaller since, because more processes share it, what counts of it is
+// taken as a part of the most that it was. Windows and logs keep their counts, as
+// far as the smaller limit holds them.
 func (d *Debts) counting(local stint.Bound, key string, most int64) int64 {
 	state, err := local.Decide(context.Background(), stint.OpPeek, key, 0)
 	if err != nil {
 		return math.MaxInt64
 	}
 	used := state.Limit - state.Remaining
+	switch local.Limits()[0].Kind() {
+	case stint.GCRA, stint.LeakyQueue, stint.TokenBucketInterval:
+	default:
+		if used < state.Limit {
+			return used
+		}
+	}
 	if most <= state.Limit || state.Limit < 1 {
 		return used
 	}

@@ -19,6 +19,7 @@ type Shares struct {
 
 	mu    sync.Mutex // guards what follows, and each binding
 	nodes int64
+	stale bool                   // a limit has kept the share that it had before
 	whole map[string]stint.Limit // what has been bound, by name, undivided
 }
 
@@ -58,7 +59,7 @@ func (s *Shares) SetNodes(nodes int) error {
 	n := int64(max(nodes, 1))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n == s.nodes {
+	if n == s.nodes && !s.stale {
 		return nil
 	}
 	s.nodes = n
@@ -68,5 +69,6 @@ func (s *Shares) SetNodes(nodes int) error {
 			failed = append(failed, fmt.Errorf("fallback: limit %q keeps the share it had: %w", name, err))
 		}
 	}
+	s.stale = failed != nil
 	return errors.Join(failed...)
 }

@@ -123,6 +123,30 @@ func TestDebtOfLargerShare(t *testing.T) {
 	}
 }
 
+// Of a log, what has come to an end is not charged, also once the share is
+// smaller.
+func TestDebtOfSmallerLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShared()
+		n := newNode(t, s, fallback.Options{}, limit(t, "100 per hour sliding_log"))
+		defer n.store.Close()
+		s.fail(errGone)
+		n.pass(t, "a", 20)
+		time.Sleep(40 * time.Minute)
+		n.pass(t, "a", 20)
+		time.Sleep(40 * time.Minute)
+		if err := n.store.SetNodes(2); err != nil {
+			t.Fatal(err)
+		}
+		s.heal()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if left := remaining(t, n.Limiter, "a"); left != 80 {
+			t.Errorf("%d remain, want 80: 20 still count", left)
+		}
+	})
+}
+
 // A share that the local store cannot hold leaves the limit at the one before,
 // and others are changed all the same.
 func TestSetNodesRefused(t *testing.T) {

@@ -17,6 +17,30 @@ type ModeStore interface {
 	BindMode(mode string, limits ...stint.Limit) (stint.Bound, error)
 }
 
+// A Checker is a store that says beforehand what binding would refuse, and changes
+// nothing by that. [Policy.Reload] asks it about all limits before the first is
+// bound: one that is bound anew starts afresh with what it has in hand, also
+// where the rules are refused in the end.
+type Checker interface {
+	// Check returns why BindMode, or Bind where the mode is "", would refuse
+	// limits.
+	Check(mode string, limits ...stint.Limit) error
+}
+
+// check asks a store about the limits of all rules, if it knows beforehand.
+func check(store stint.Store, rules *Rules) error {
+	c, ok := store.(Checker)
+	if !ok {
+		return nil
+	}
+	for _, plan := range rules.plans {
+		if err := c.Check(plan.mode, plan.limits...); err != nil {
+			return fmt.Errorf("policy: rule %q: %w", plan.layers[0].Rule, err)
+		}
+	}
+	return nil
+}
+
 // modeWords are the words of mode. The first is Bind itself.
 var modeWords = map[string]string{"strict": strict, "lease": "lease", "async": "async", "share": "share"}
 

@@ -32,6 +32,31 @@ func (s *modal) BindMode(mode string, limits ...stint.Limit) (stint.Bound, error
 	return s.Bind(limits...)
 }
 
+// Check implements [policy.Checker].
+func (s *modal) Check(mode string, limits ...stint.Limit) error {
+	for _, l := range limits {
+		if l.Count() > 1000 {
+			return fmt.Errorf("%s: more than fits", l.Name())
+		}
+	}
+	return nil
+}
+
+// TestReloadRefused binds nothing of rules of which the store would refuse one.
+func TestReloadRefused(t *testing.T) {
+	store := &modal{Store: memstore.New(memstore.Options{})}
+	p, err := policy.New(store, parse(t, ofMode("lease")), policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	store.bound = nil
+	_, err = p.Reload(parse(t, strings.ReplaceAll(ofMode("lease"), "2/1h", "4/1h"), strings.ReplaceAll(ofMode("share"), "3/1h", "3000/1h")))
+	if err == nil || !strings.Contains(err.Error(), `rule "share"`) || len(store.bound) != 0 {
+		t.Errorf("%v, and %v were bound", err, store.bound)
+	}
+}
+
 // TestModes binds rules of each mode: as the store does, alike in memory, and
 // not at all where a store knows none. The local store knows no modes.
 func TestModes(t *testing.T) {

@@ -126,6 +126,9 @@ func (p *Policy) Reload(rules *Rules) (*Policy, error) {
 	if rules == nil {
 		return nil, errors.New("policy: Reload without rules: Parse reads them")
 	}
+	if err := check(p.main.store, rules); err != nil {
+		return nil, err
+	}
 	next, err := p.with(rules)
 	if err == nil {
 		return next, nil

@@ -149,9 +149,9 @@ func beProcess(t *testing.T, socket string) {
 	var mu sync.Mutex
 	seen := make([][]oracle.Event, len(everyKind))
 	var all sync.WaitGroup
-	for g := range uint64(racers) {
+	for g := range uint64(callers) {
 		all.Go(func() {
-			own := takeShared(t, bounds, rand.New(rand.NewPCG(seed, g)), takes/racers)
+			own := takeShared(t, bounds, rand.New(rand.NewPCG(seed, g)), takes/callers)
 			mu.Lock()
 			defer mu.Unlock()
 			for k := range own {
@@ -164,6 +164,9 @@ func beProcess(t *testing.T, socket string) {
 		t.Fatal(err)
 	}
 }
+
+// callers of a process: enough for requests to travel together.
+const callers = 16
 
 // takeShared makes takes at random. The server's clock is this machine's, in
 // whole microseconds.
@@ -179,7 +182,7 @@ func takeShared(t *testing.T, bounds []stint.Bound, rng *rand.Rand, takes int) [
 			return own
 		}
 		own[k] = append(own[k], oracle.Event{
-			T: from - int64(time.Microsecond), End: to, Key: key, Cost: cost, Allowed: d.Allowed, Delay: int64(d.Delay),
+			T: from - int64(time.Microsecond), End: to, Key: key, Cost: cost, Allowed: d.Allowed, Delay: int64(d.Delay), Quantum: 1000,
 		})
 	}
 	return own

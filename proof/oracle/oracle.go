@@ -34,6 +34,7 @@ type Event struct {
 	Cost    int64 // units
 	Allowed bool  // the cost was charged
 	Delay   int64 // ns: leaky_queue's wait, when allowed
+	Quantum int64 // ns that Delay was rounded up to a multiple of; 0 is 1
 
 	// Elsewhere marks a denial that another layer made. This limit need not
 	// justify it, but counts it if it counts denied requests.
@@ -70,7 +71,7 @@ func Check(spec model.Spec, events []Event, slack int64) []Violation {
 		h := history{key: own[0].Key, slack: slack}
 		for _, e := range own {
 			if e.Allowed && e.Cost > 0 {
-				h.spans = append(h.spans, span{e.T, e.last(), e.Cost, e.Delay})
+				h.spans = append(h.spans, span{e.T, e.last(), e.Cost, e.Delay, max(e.Quantum, 1)})
 			}
 		}
 		found = append(found, h.check(spec)...)
@@ -126,7 +127,7 @@ func byKey(events []Event) [][]Event {
 
 // span is an admitted cost: decided no earlier than lo, no later than hi.
 type span struct {
-	lo, hi, cost, delay int64
+	lo, hi, cost, delay, quantum int64
 }
 
 // history is what was admitted on one key.
@@ -226,7 +227,7 @@ func (h history) spaced(count, period int64) []Violation {
 	for _, s := range h.spans {
 		exact = exact && s.lo == s.hi
 		dearest = max(dearest, s.cost)
-		starts.spans = append(starts.spans, span{s.lo + s.delay, s.hi + s.delay, s.cost, 0})
+		starts.spans = append(starts.spans, span{s.lo + s.delay, s.hi + s.delay, s.cost, 0, 1})
 	}
 	bound := func(last span) *big.Int {
 		if !exact {
@@ -240,11 +241,11 @@ func (h history) spaced(count, period int64) []Violation {
 }
 
 // underQueue: nobody is let in who would have more than burst units waiting:
-// delay + (c − 1)·T ≤ burst·T. The delay was rounded up to a nanosecond.
+// delay + (c − 1)·T ≤ burst·T. The delay was rounded up to its quantum.
 func (h history) underQueue(burst, count, period int64) []Violation {
 	var found []Violation
 	for _, s := range h.spans {
-		wait := big.NewInt(max(s.delay-1, 0))
+		wait := big.NewInt(max(s.delay-s.quantum, 0))
 		wait.Mul(wait, big.NewInt(count))
 		room := plus(burst, h.slack, 1)
 		room.Sub(room, big.NewInt(s.cost-1)).Mul(room, big.NewInt(period))
