@@ -7,7 +7,7 @@ REQUIRED := . ./redisstore ./redisstore/goredis # that other modules here requir
 FUZZTIME ?= 1m
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test needs check short soak fuzz mutants errors bench bench-redis bench-plan bench-service docs lint tidy clean
+.PHONY: help build demo test test-valkey needs check short soak fuzz mutants errors bench bench-redis bench-plan bench-service docs lint tidy clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ demo: ## run the proxy in front of a small server of its own, and say what to tr
 
 test: needs check ## install what is missing, check, then test every module with the race detector
 	go test -race work
+
+test-valkey: ## the tests of redisstore on valkey-server instead of redis-server
+	STINT_REDIS_SERVER=valkey-server go test -count=1 ./redisstore/... ./redisstore/goredis/...
 
 needs: ## install the servers and the browser that tests run against (Debian packages)
 	@.ci/needs

@@ -166,7 +166,7 @@ var floors = map[string]string{
 	"cmd/internal/plan/bench":       "cmd/internal/plan cmd/internal/plan/sample",
 	"cmd/internal/resp":             ". policy cmd/internal/observe cmd/internal/rules",
 	"cmd/internal/lab":              ". cmd/internal/trial cmd/internal/plan cmd/internal/accesslog", // the planner reads logs
-	"cmd/internal/observe":          ". memstore policy",
+	"cmd/internal/observe":          ". memstore policy redisstore",
 	"cmd/internal/proxy":            ". policy httplimit cmd/internal/observe cmd/internal/rules cmd/internal/server",
 	"cmd/internal/envoyrules":       "policy",
 	"cmd/internal/rls":              ". policy httplimit cmd/internal/observe cmd/internal/rules",

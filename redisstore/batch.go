@@ -7,15 +7,18 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Requests that come while some calls are on their way wait for one of these to
 // return, and then travel together, as one call: the more there are, the less
 // the server spends on each. Each has its own answer, and is decided as if it had
-// come alone. With few callers nobody waits.
+// come alone. With few callers nobody waits, and nobody waits for long: where
+// calls take their time, requests go alone.
 const (
 	abreast      = 8  // calls on their way before requests wait
 	mostTogether = 64 // requests in a call: the server does nothing else meanwhile
+	waitPart     = 16 // of the deadline, one part is the most that a request waits
 )
 
 // A batcher collects requests whose keys may be in one call.
@@ -75,7 +78,7 @@ type rider struct {
 const (
 	riderWaits int32 = iota
 	riderSent
-	riderLeft // its caller is gone; it is not sent
+	riderLeft // its caller is gone, or sends it alone
 )
 
 // batched decides the request that the keys and arguments say, alone or with
@@ -96,21 +99,37 @@ func (s *Store) batched(ctx context.Context, long bool, keys, args []string) (an
 	r := &rider{keys: keys, args: args, done: make(chan struct{})}
 	b.queue = append(b.queue, r)
 	b.mu.Unlock()
+	return s.ride(ctx, r)
+}
 
-	within, cancel := s.within(ctx)
-	defer cancel()
-	select {
-	case <-r.done:
-	case <-within.Done():
-		if r.state.CompareAndSwap(riderWaits, riderLeft) {
-			return nil, fmt.Errorf("%w: waiting for calls before it: %w", ErrNotExecuted, within.Err())
+// ride waits for a request's answer. When it has waited for long it goes alone.
+func (s *Store) ride(ctx context.Context, r *rider) (any, error) {
+	by := time.Now().Add(s.timeout)
+	timer := time.NewTimer(s.timeout / waitPart)
+	defer timer.Stop()
+	for {
+		select {
+		case <-r.done:
+			if r.err == nil && r.reply == nil {
+				return s.evalBy(ctx, by, r.keys, s.clock(r.args))
+			}
+			return r.reply, r.err
+		case <-ctx.Done():
+			if r.state.CompareAndSwap(riderWaits, riderLeft) {
+				return nil, fmt.Errorf("%w: waiting for calls before it: %w", ErrNotExecuted, ctx.Err())
+			}
+			return nil, fmt.Errorf("%w: %w", ErrAmbiguous, ctx.Err())
+		case <-timer.C:
+			left := time.Until(by)
+			switch {
+			case r.state.CompareAndSwap(riderWaits, riderLeft):
+				return s.evalBy(ctx, by, r.keys, s.clock(r.args))
+			case left <= 0:
+				return nil, fmt.Errorf("%w: %w", ErrAmbiguous, context.DeadlineExceeded)
+			}
+			timer.Reset(left)
 		}
-		return nil, fmt.Errorf("%w: %w", ErrAmbiguous, within.Err())
 	}
-	if r.err == nil && r.reply == nil {
-		return s.eval(within, keys, s.clock(args))
-	}
-	return r.reply, r.err
 }
 
 // landed says that a call has returned, in whose place those that wait may go.
@@ -160,6 +179,9 @@ func (s *Store) send(group []*rider, long bool) {
 		keys, args = several(group, head)
 	} else {
 		keys, args = alike(group, head)
+	}
+	if len(group) > 1 {
+		s.tally.together.Add(uint64(len(group)))
 	}
 	reply, err := s.eval(context.Background(), keys, args)
 	list, ok := reply.([]any)

@@ -54,7 +54,10 @@ func (g *gate) calls() [][]string {
 func gated(t *testing.T, server *redistest.Server, o redisstore.Options) (*redisstore.Store, *gate) {
 	t.Helper()
 	g := &gate{Driver: redisstore.NewDriver(client(t, server.Addr)), opened: make(chan struct{})}
-	o.Driver, o.Timeout = g, 30*time.Second
+	o.Driver = g
+	if o.Timeout == 0 {
+		o.Timeout = 10 * time.Minute // of which a part is how long requests wait
+	}
 	store, err := redisstore.New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -268,6 +271,37 @@ func TestTogetherLeft(t *testing.T) {
 	}
 	close(g.opened)
 	wg.Wait()
+}
+
+// TestTogetherSlow has calls take their time: what would wait for long goes
+// alone.
+func TestTogetherSlow(t *testing.T) {
+	store, g := gated(t, redistest.Start(t), redisstore.Options{Timeout: 8 * time.Second})
+	limit := bind(t, store, "10/1h")
+	var passed atomic.Int64
+	calls := filling(t, store, short)
+	for range 20 {
+		calls = append(calls, func() {
+			d, err := limit.Decide(ctx, stint.OpTake, "a", 1)
+			if err != nil {
+				t.Error(err)
+			}
+			passed.Add(d.Taken)
+		})
+	}
+	var wg sync.WaitGroup
+	for _, call := range calls {
+		wg.Go(call)
+	}
+	for end := time.Now().Add(7 * time.Second); len(g.calls()) < len(calls) && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	n := len(g.calls())
+	close(g.opened)
+	wg.Wait()
+	if n != len(calls) || passed.Load() != 10 {
+		t.Errorf("%d calls while none returned, %d passed: want %d, 10", n, passed.Load(), len(calls))
+	}
 }
 
 // TestTogetherSent has a caller give up when its request is on its way.

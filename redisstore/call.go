@@ -32,13 +32,22 @@ func (s *Store) region(key string) uint16 {
 }
 
 // guarded makes a call in front of which the breaker of the key's slot stands. Its
-// answer comes when ctx ends at the latest.
+// answer comes when ctx ends at the latest. [Stats] counts how it ended.
 func (s *Store) guarded(parent, ctx context.Context, key string, call func(context.Context) (any, error)) (any, error) {
+	value, err := s.admitted(parent, ctx, key, call)
+	s.tally.ended(err)
+	return value, err
+}
+
+// admitted makes a call if its time is not up, the breaker lets it in, and there
+// is room.
+func (s *Store) admitted(parent, ctx context.Context, key string, call func(context.Context) (any, error)) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotExecuted, err)
 	}
 	b := s.breakers.of(s.region(key))
-	by := b.enter(s.since())
+	begun := s.since()
+	by := b.enter(begun)
 	if by == wayClosed {
 		return nil, ErrUnavailable
 	}
@@ -56,7 +65,9 @@ func (s *Store) guarded(parent, ctx context.Context, key string, call func(conte
 		r = s.patiently(ctx, call)
 	}
 	r.err = classify(r.err)
-	b.leave(s.since(), by, says(parent, r.err))
+	ended := s.since()
+	s.tally.lasted(ended - begun)
+	b.leave(ended, by, says(parent, r.err))
 	return r.value, r.err
 }
 

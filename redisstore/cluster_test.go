@@ -163,6 +163,7 @@ func TestSentinel(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinels(t)
 	r := newTrial(t, redisstore.Options{URL: s.URL()})
+	r.crowded = true
 	stop := r.load()
 	s.Data[0].Kill()
 	for killed := time.Now(); s.Data[1].Role() != "master"; time.Sleep(10 * time.Millisecond) {

@@ -128,8 +128,8 @@ func (s *Store) ask(ctx context.Context, parts []part, more []string, verb strin
 			continue
 		}
 		a, err := readAnswer(reply, len(parts))
-		if err == nil && !shares {
-			s.spendLong(verb, parts, a)
+		if err == nil {
+			s.spendLong(verb, parts, a, shares)
 		}
 		return a, err
 	}

@@ -1,108 +1,184 @@
 package redisstore
 
 import (
+	"encoding/binary"
+	"slices"
 	"time"
 
 	"github.com/stint-dev/stint"
 )
 
-// denials are what one limit has denied, each kept until the denied cost would
-// pass, at most Modes.DenialCache. They may be used from many goroutines at
-// once.
+// denials are what the server has denied, each kept until the denied cost would
+// pass, at most Modes.DenialCache: those of one limit by the key, or those of
+// requests with several by what [requestOf] returns. They may be used from many
+// goroutines at once.
 type denials struct {
-	of    *single
+	of    *modes
 	table *table[denial]
 }
 
 // A denial is the server's answer to the least cost that it has denied.
 type denial struct {
-	cost     int64
-	at       int64 // when the answer came, on the node's clock
-	until    int64
-	settled  int64 // modes.settled then
-	decision stint.Decision
+	cost    int64
+	at      int64 // when the answer came, on the node's clock, at the µs that had begun
+	until   int64
+	settled int64            // modes.settled then
+	answers []stint.Decision // of each limit, in its own units
 }
 
-// deniedPerShard bounds the table: 16,384 keys of a limit.
+// deniedPerShard bounds the table: 16,384 keys of a limit, and as many requests
+// with several.
 const deniedPerShard = 256
 
-func newDenials(of *single) *denials {
-	if of.DenialCache < 0 || of.limit.CountDenied() {
+// newDenials returns nil if none are kept.
+func newDenials(of *modes) *denials {
+	if of.DenialCache < 0 {
 		return nil
 	}
 	return &denials{of, newTable[denial]()}
 }
 
-// answer returns what is known of a take: that it is denied.
-func (d *denials) answer(key string, cost int64) (stint.Decision, bool) {
-	if d == nil || cost <= 0 {
-		return stint.Decision{}, false
+// known returns the denial of a cost, and how long ago that was; nil if the
+// server has to be asked.
+func (d *denials) known(key string, cost int64) (*denial, time.Duration) {
+	if d == nil || d.of.store.closed.Load() {
+		return nil, 0
 	}
 	shard := d.table.of(key)
 	shard.Lock()
 	defer shard.Unlock()
 	known := shard.all[key]
 	if known == nil {
-		return stint.Decision{}, false
+		return nil, 0
 	}
 	now := d.of.clock()
-	if now >= known.until || now < known.at || known.settled != d.of.settled.Load() || !d.of.current() {
+	if now >= known.until || now < known.at || known.settled != d.of.settled.Load() {
 		delete(shard.all, key)
-		return stint.Decision{}, false
+		return nil, 0
 	}
 	if cost < known.cost {
-		return stint.Decision{}, false
+		return nil, 0
 	}
-	return known.after(d.of.form, cost, (now-known.at)/1000*1000), true
+	d.of.store.tally.denialsCached.Add(1)
+	return known, time.Duration((now - known.at) / 1000 * 1000)
 }
 
-// after returns the answer for a cost so many ns later. What a bucket answers
-// follows from its backlog; of other kinds the wait for a greater cost than the
-// denied one, and what has become free for a lesser one, are not known: they
-// are the least that they can be.
-func (d *denial) after(f *form, cost, elapsed int64) stint.Decision {
-	out := d.decision
-	out.ResetAfter -= time.Duration(elapsed)
-	if q := f.quick; q != nil {
-		backlog := max(int64(out.ResetAfter), 0) / 1000 * q.div
-		of := q.answer(f.capacity, cost, -1-backlog, false, true)
-		if cost == d.cost && d.decision.RetryAfter != stint.Never {
-			of.RetryAfter = d.decision.RetryAfter - stint.Wait(elapsed)
-		}
-		return of
-	}
-	switch {
-	case cost > f.capacity:
-		out.RetryAfter = stint.Never
-	case out.RetryAfter != stint.Never:
-		out.RetryAfter -= stint.Wait(elapsed)
-	}
-	return out
-}
-
-// learn keeps a denial of the server, and drops what is known when something
-// passed.
-func (d *denials) learn(key string, cost, settled int64, answer stint.Decision) {
-	if d == nil || cost <= 0 {
-		return
-	}
-	shard := d.table.of(key)
-	shard.Lock()
-	defer shard.Unlock()
-	if answer.Allowed {
-		delete(shard.all, key)
+// learn keeps what the limits have answered to a cost that they denied: settled
+// is modes.settled before they were asked.
+func (d *denials) learn(key string, cost, settled int64, retry stint.Wait, answers ...stint.Decision) {
+	if d == nil {
 		return
 	}
 	wait := d.of.DenialCache
-	if retry, ok := answer.RetryAfter.Duration(); ok {
+	if retry, ok := retry.Duration(); ok {
 		wait = min(wait, retry)
 	}
+	at := d.of.clock() / 1000 * 1000
+	shard := d.table.of(key)
+	shard.Lock()
+	defer shard.Unlock()
 	if len(shard.all) >= deniedPerShard && shard.all[key] == nil {
 		for other := range shard.all { // any will do
 			delete(shard.all, other)
 			break
 		}
 	}
-	now := d.of.clock()
-	shard.all[key] = &denial{cost: cost, at: now, until: now + int64(wait), settled: settled, decision: answer}
+	shard.all[key] = &denial{cost: cost, at: at, until: at + int64(wait), settled: settled, answers: answers}
+}
+
+// drop forgets what is known: something passed.
+func (d *denials) drop(key string) {
+	if d == nil {
+		return
+	}
+	shard := d.table.of(key)
+	shard.Lock()
+	defer shard.Unlock()
+	delete(shard.all, key)
+}
+
+// after returns what limit i answers so long after the denial, to units that
+// are more than the denied ones or the same. What a bucket answers follows from
+// its backlog. Of other kinds the wait for more units, and what has become free,
+// are not known: they are the least that they can be.
+func (d *denial) after(i int, f *form, units int64, same bool, since time.Duration) stint.Decision {
+	out := d.answers[i]
+	out.ResetAfter = max(out.ResetAfter-since, 0)
+	if wait, ok := out.RetryAfter.Duration(); ok {
+		out.RetryAfter = stint.Wait(max(wait-since, 0))
+	}
+	if q := f.quick; q != nil {
+		backlog := int64(out.ResetAfter) / 1000 * q.div
+		out.Remaining = max(out.Remaining, (q.full-backlog)/q.step)
+		if !same && units <= f.capacity {
+			out.RetryAfter = stint.Wait(q.duration(max(backlog+units*q.step-q.full, 0)))
+		}
+	}
+	if units > f.capacity {
+		out.RetryAfter = stint.Never
+	}
+	if out.Allowed = out.RetryAfter == 0; out.Allowed {
+		out.Denied = 0
+	} else {
+		out.Denied = 1
+	}
+	return out
+}
+
+// kept reports whether denials of these limits are: none of them counts what it
+// denies, or has been bound anew.
+func kept(items []*item) bool {
+	return !slices.ContainsFunc(items, func(it *item) bool { return it.denied == nil || !it.current() })
+}
+
+// requestOf returns by what the denials of a request are kept: its limits as they
+// are bound, with their weights and keys; "" if they are not.
+func requestOf(items []*item) string {
+	if !kept(items) {
+		return ""
+	}
+	var few [256]byte
+	name := few[:0]
+	for _, it := range items {
+		name = binary.AppendUvarint(name, it.serial)
+		name = binary.AppendUvarint(name, uint64(it.weight))
+		name = binary.AppendUvarint(name, uint64(len(it.key)))
+		name = append(name, it.key...)
+	}
+	return string(name)
+}
+
+// recall answers for the items what is known: that the request is denied.
+func (m *modes) recall(request string, items []*item, cost int64) bool {
+	if request == "" || slices.ContainsFunc(items, func(it *item) bool {
+		units, fits := it.units(cost)
+		return !fits || units > it.form.capacity
+	}) {
+		return false
+	}
+	known, since := m.denied.known(request, cost)
+	if known == nil {
+		return false
+	}
+	for i, it := range items {
+		units, _ := it.units(cost)
+		it.own, it.told = known.after(i, it.form, units, cost == known.cost, since), true
+	}
+	return true
+}
+
+// remember keeps what the server has answered to the items, if it was a denial
+// that will end and the limits are still the same.
+func (m *modes) remember(request string, items []*item, cost, settled int64, d *stint.Decision) {
+	switch {
+	case request == "" || cost == 0 || !kept(items):
+	case d.Allowed:
+		m.denied.drop(request)
+	case d.RetryAfter != stint.Never:
+		answers := make([]stint.Decision, len(items))
+		for i, it := range items {
+			answers[i] = it.own
+		}
+		m.denied.learn(request, cost, settled, d.RetryAfter, answers...)
+	}
 }

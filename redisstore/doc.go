@@ -8,8 +8,9 @@
 //	store, err := redisstore.New(redisstore.Options{URL: "redis://localhost:6379"})
 //	limiter, err := stint.NewLimiter(store, stint.PerSecond(100))
 //
-// Guarantees: a request is one script call, whatever its layers: read, decide,
-// write all or nothing. Time is the server's TIME, read once a call, and its
+// Guarantees: a request is one script call at most, whatever its layers: read,
+// decide, write all or nothing. Requests that come while eight calls are on their
+// way may share one, each decided by itself. Time is the server's TIME, read once a call, and its
 // quantum is a microsecond: a decision is made at the microsecond that has
 // begun, and waits are rounded up to whole ones. At such times answers are
 // those of docs/SEMANTICS.md, bit for bit: every number in the script is exact,

@@ -25,8 +25,9 @@ var (
 )
 
 // said is what an error reply means, by the word that it begins with. An error
-// reply means that the script did not write: it writes last, and servers look
-// for memory, role and permission at its first write.
+// reply means that the script did not write: what can go wrong with a request
+// does so before it writes, and servers look for memory, role and permission at
+// a script's first write.
 var said = map[string]error{
 	"NOSCRIPT": ErrNotExecuted, "LOADING": ErrNotExecuted, "BUSY": ErrNotExecuted,
 	"MOVED": ErrNotExecuted, "ASK": ErrNotExecuted, "TRYAGAIN": ErrNotExecuted,

@@ -75,6 +75,7 @@ type trial struct {
 	calls, passed, narrowly atomic.Int64
 	slowest, slow           atomic.Int64 // ns, and how many took more than 1 ms
 	goroutines              int
+	crowded                 bool // other tests run at the same time: goroutines are theirs too
 }
 
 const narrow = 200
@@ -133,11 +134,12 @@ func (r *trial) take(n int) {
 	}
 }
 
-// load asks from eight goroutines until told to stop.
+// load asks until told to stop, from enough goroutines for requests to travel
+// together.
 func (r *trial) load() (stop func()) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
-	for range 8 {
+	for range 24 {
 		wg.Go(func() {
 			for {
 				select {
@@ -222,7 +224,7 @@ func (r *trial) judge(lossy bool) {
 	if slowest := time.Duration(r.slowest.Load()); slowest > 2*time.Second { // of 25 ms, and what else runs here
 		r.Errorf("a call took %v", slowest)
 	}
-	if r.goroutines > 100 {
+	if r.goroutines > 100 && !r.crowded {
 		r.Errorf("%d goroutines more than before", r.goroutines)
 	}
 	time.Sleep(50 * time.Millisecond) // what was given up may still arrive
@@ -241,10 +243,10 @@ func (r *trial) judge(lossy bool) {
 	}
 }
 
-// lasting is how long a fault lasts: of three seconds, in a soak, five minutes.
+// lasting is how long a fault lasts: of thirty seconds, in a soak, five minutes.
 func lasting(d time.Duration) time.Duration {
 	if os.Getenv("STINT_SOAK") != "" {
-		return 100 * d
+		return 10 * d
 	}
 	return d
 }
@@ -270,7 +272,7 @@ func TestFaults(t *testing.T) {
 		lossy      bool
 	}{
 		{"kill and restart empty", func(_ testing.TB, o on) { o.s.Kill() }, func(t testing.TB, o on) { o.s.Restart(t) }, half, true},
-		{"stall", signal(syscall.SIGSTOP), signal(syscall.SIGCONT), lasting(3 * time.Second), false},
+		{"stall", signal(syscall.SIGSTOP), signal(syscall.SIGCONT), lasting(30 * time.Second), false},
 		{"stall on the way", set(redistest.Fault{Stall: true}), well, 1500 * time.Millisecond, false},
 		{"connections refused", func(_ testing.TB, o on) { o.p.Set(redistest.Fault{Refuse: true}); o.p.Reset() }, well, half, false},
 		{"replies cut", set(redistest.Fault{CutEvery: 5}), well, half, false},
@@ -435,7 +437,7 @@ func TestManyCallersOfAStall(t *testing.T) {
 		wg.Go(func() {
 			_, err := limit.Decide(ctx, stint.OpTake, "a", 1)
 			switch {
-			case errors.Is(err, redisstore.ErrUnavailable) && errors.Is(err, redisstore.ErrNotExecuted):
+			case errors.Is(err, redisstore.ErrNotExecuted): // the breaker, or a place in a call that others wait for
 				unavailable.Add(1)
 			case errors.Is(err, redisstore.ErrAmbiguous):
 				ambiguous.Add(1)

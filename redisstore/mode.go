@@ -110,10 +110,15 @@ type Modes struct {
 	// a hundred of what the limit lets through at once, at least 1.
 	AsyncUnsent int64
 	// DenialCache is for how long at most a denial is answered again without
-	// asking. It is dropped when this store resets, refunds or settles
-	// anything, and never used for what counts what it denies or
-	// for requests with several limits. Less than zero asks each time. The
-	// default value is 1 s.
+	// asking, for the same limit and key or, of a request with several limits,
+	// for the same limits, keys and weights in the same order, and for the cost
+	// that was denied or more. Who denied, and for how long, is then what it
+	// was less the time that has passed; of a limit that is no bucket or queue
+	// what remains is that of the denial, and the wait for a greater cost at
+	// least what is answered. Denials are dropped when this store resets,
+	// refunds or settles anything, and not kept where a limit counts what it
+	// denies, nor for requests with several limits that can never pass. Less
+	// than zero asks each time. The default value is 1 s.
 	DenialCache time.Duration
 }
 
@@ -148,9 +153,11 @@ type modes struct {
 	local   atomic.Pointer[memstore.Store] // of mode Share; nil until a limit is bound in it
 	held    atomic.Int64                   // keys with something in hand or unsent
 	settled atomic.Int64                   // how often something was given back: denials of before are forgotten
+	denied  *denials                       // of requests with several limits; nil if none are kept
 
 	once    sync.Once              // start
 	mu      sync.Mutex             // guards what follows
+	serial  uint64                 // of the last single
 	singles map[string]*single     // that are bound, by name
 	shares  map[string]stint.Limit // the same of mode Share
 	tables  []sweeper
@@ -175,6 +182,7 @@ func newModes(s *Store, o Modes) *modes {
 		store: s, Modes: o.withDefaults(), clock: s.now,
 		singles: make(map[string]*single), shares: make(map[string]stint.Limit), done: make(chan struct{}),
 	}
+	m.denied = newDenials(m)
 	m.node = escape(m.NodeID) + "-" + rand.Text()[:10]
 	if m.clock == nil {
 		m.clock = newNodeClock().now
@@ -245,8 +253,11 @@ func (m *modes) single(mode Mode, l stint.Limit, known *limit) *single {
 	if old := m.singles[l.Name()]; old != nil && old.mode == mode && old.limit == l && old.form == form {
 		return old
 	}
-	one := &single{modes: m, mode: mode, limit: l, form: form, strict: &bound{store: m.store, limits: []*limit{known}}}
-	one.denied = newDenials(one)
+	m.serial++
+	one := &single{modes: m, serial: m.serial, mode: mode, limit: l, form: form, strict: &bound{store: m.store, limits: []*limit{known}}}
+	if !l.CountDenied() {
+		one.denied = newDenials(m)
+	}
 	switch {
 	case mode == Lease && m.leased(l) > 0 && form.quick != nil:
 		one.lease = newLeases(one, m.leased(l))

@@ -53,7 +53,7 @@ func (b *moded) Decide(ctx context.Context, op stint.Op, key string, cost int64)
 	return b.decide(ctx, op, []stint.Layer{{Bound: b, Key: key}}, cost)
 }
 
-// An item is one limit of a request with layers in several modes.
+// An item is one limit of a request with several layers.
 type item struct {
 	*single
 	key    string
@@ -134,8 +134,9 @@ func (m *modes) decide(ctx context.Context, op stint.Op, layers []stint.Layer, c
 		}
 		return d, err
 	}
-	here, shares := 0, 0
+	here, shares, kept := 0, 0, true
 	for i := range items {
+		kept = kept && items[i].denied != nil
 		if items[i].here(op) {
 			here++
 		}
@@ -146,7 +147,7 @@ func (m *modes) decide(ctx context.Context, op stint.Op, layers []stint.Layer, c
 	switch {
 	case shares == len(items):
 		return m.local.Load().Decide(ctx, op, m.unwrap(layers), cost)
-	case here == 0 || cost == 0 && shares == 0:
+	case here == 0 && (op == stint.OpPeek || !kept) || cost == 0 && shares == 0:
 		return m.store.Decide(ctx, op, m.unwrap(layers), cost)
 	case op == stint.OpTakeUpTo:
 		return m.upTo(ctx, items, cost)

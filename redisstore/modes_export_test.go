@@ -13,3 +13,11 @@ func NodeClock() func() int64 { return newNodeClock().now }
 
 // Held returns for how many keys a node has something in hand.
 func (s *Store) Held() int64 { return s.modes.held.Load() }
+
+// Denials returns how many denials of requests with several limits are kept.
+func (s *Store) Denials() (n int) {
+	for i := range s.modes.denied.table.shards {
+		n += len(s.modes.denied.table.shards[i].all)
+	}
+	return n
+}

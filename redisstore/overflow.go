@@ -143,16 +143,30 @@ func (s *Store) overflowed(reply any) any {
 
 // quickOverflow is quick of a store whose budget is spent.
 func (s *Store) quickOverflow(ctx context.Context, op stint.Op, parts []part, cost int64, keys, args []string) (d stint.Decision, err error) {
-	keys, args = s.withCells(parts, keys, args)
-	reply, err := s.eval(ctx, keys, s.clock(args))
+	reply, err := s.evalCells(ctx, parts, keys, args)
 	if err != nil {
 		return d, err
 	}
-	list, ok := s.overflowed(reply).([]any)
+	if one, ok := reply.(int64); ok {
+		reply = []any{one}
+	}
+	list, ok := reply.([]any)
 	if !ok || len(list) != len(parts) {
 		return d, unexpected(reply)
 	}
 	return joinQuick(parts, list, cost, op != stint.OpPeek)
+}
+
+// evalCells runs the script with cells beside the states, and without them in a
+// slot that is moving: there, keys and cells are not in one place.
+func (s *Store) evalCells(ctx context.Context, parts []part, keys, args []string) (any, error) {
+	by := time.Now().Add(s.timeout)
+	allKeys, allArgs := s.withCells(parts, keys, args)
+	reply, err := s.evalBy(ctx, by, allKeys, s.clock(allArgs))
+	if word(err) == "TRYAGAIN" {
+		return s.evalBy(ctx, by, keys, s.clock(args))
+	}
+	return s.overflowed(reply), err
 }
 
 // evalLong runs the script on parts, with their cells where newcomers share them.
@@ -160,9 +174,7 @@ func (s *Store) quickOverflow(ctx context.Context, op stint.Op, parts []part, co
 func (s *Store) evalLong(ctx context.Context, parts []part, keys, args []string, shares bool) (any, error) {
 	switch {
 	case shares:
-		keys, args = s.withCells(parts, keys, args)
-		reply, err := s.eval(ctx, keys, s.clock(args))
-		return s.overflowed(reply), err
+		return s.evalCells(ctx, parts, keys, args)
 	case strings.Contains("tpu", args[0]):
 		return s.batched(ctx, true, keys, args)
 	}
@@ -217,30 +229,39 @@ func overflows(verb string, cost string) bool {
 	return verb == "t" || verb == "p" || verb == "u" || verb == "r" && cost != "0"
 }
 
-// spendLong counts the keys that the long way has brought into being. A key of
-// a reservation has a generation beside it, and all have a record; a pushed one
-// has its number.
-func (s *Store) spendLong(verb string, parts []part, a answer) {
-	if s.newKeys.unit == 0 || a[0] == 0 || !strings.Contains("turn", verb) {
+// spendLong counts the keys that the long way has brought into being: states
+// unless cells stood for them, and what is kept beside them. A reservation has a
+// record, and for each layer a generation, which may have been there; a push has
+// its number.
+func (s *Store) spendLong(verb string, parts []part, a answer, shares bool) {
+	if s.newKeys.unit == 0 || verb == "p" || verb == "s" || verb == "f" {
 		return
 	}
-	allowed, made := a.allowed(), int64(0)
+	made := int64(0)
+	if !shares {
+		made = madeLong(parts, a)
+	}
+	switch {
+	case !a.allowed():
+	case verb == "r":
+		made += int64(len(parts)) + 1
+	case verb == "n" && made > 0:
+		made++
+	}
+	s.newKeys.spend(s.moment(), made)
+}
+
+// madeLong returns how many states were made.
+func madeLong(parts []part, a answer) (made int64) {
 	for i := range parts {
 		p, one := &parts[i], a[1+i*answersEach:]
 		left := int64(0)
 		if a[0] <= p.form.capacity/p.weight {
 			left = p.form.capacity - a[0]*p.weight
 		}
-		if (allowed || p.form.limit.CountDenied()) && one[answersRemaining] == left && duration(one[answersReset]) > briefKey {
+		if a[0] > 0 && (a.allowed() || p.form.limit.CountDenied()) && one[answersRemaining] == left && duration(one[answersReset]) > briefKey {
 			made++
 		}
 	}
-	switch {
-	case made == 0 || !allowed:
-	case verb == "r":
-		made += made + 1
-	case verb == "n":
-		made += made
-	}
-	s.newKeys.spend(s.moment(), made)
+	return made
 }

@@ -18,8 +18,8 @@ import (
 // is needed.
 type Options struct {
 	// URL is where the server is, such as redis://user:password@host:6379/0,
-	// rediss:// for TLS, or unix://. The store makes a client of its own and
-	// closes it.
+	// rediss:// for TLS, or unix://; [ParseURL] says what else it may hold. The
+	// store makes a client of its own and closes it.
 	URL string
 	// Client is a client that is ready, instead of URL; it stays the caller's
 	// to close. It may be one of a cluster or of a Sentinel set.
@@ -71,6 +71,7 @@ type Store struct {
 	now     func() int64
 	ahead   atomic.Int64 // how far the server's clock was ahead of this one's, in ns, when a calendar asked
 	closed  atomic.Bool
+	close   sync.Once
 
 	born     time.Time
 	calls    atomic.Int64 // on their way
@@ -79,6 +80,7 @@ type Store struct {
 	shared   atomic.Uint64 // decisions in which an overflow key stood for one that was not there
 	heart    heart
 	batchers batchers
+	tally    tally
 
 	mu     sync.Mutex // guards limits
 	limits map[string]*limit
@@ -142,6 +144,16 @@ func New(o Options) (*Store, error) {
 	return s, nil
 }
 
+// Check returns why Bind would refuse limits, and changes nothing.
+func (s *Store) Check(limits ...stint.Limit) error {
+	for _, l := range limits {
+		if _, err := formOf(l, s.maxLog); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Bind implements [stint.Store]. It asks no server.
 func (s *Store) Bind(limits ...stint.Limit) (stint.Bound, error) {
 	if s.closed.Load() {
@@ -182,15 +194,17 @@ func (s *Store) Bind(limits ...stint.Limit) (stint.Bound, error) {
 
 // Close implements [stint.Store]. What keys have used stays in Redis.
 func (s *Store) Close() error {
-	s.modes.close()
-	s.fallSilent()
-	if !s.closed.CompareAndSwap(false, true) {
-		return stint.ErrClosed
-	}
-	if s.own {
-		s.driver.Close()
-	}
-	return nil
+	err := stint.ErrClosed
+	s.close.Do(func() {
+		s.modes.close()
+		s.fallSilent()
+		s.closed.Store(true)
+		if s.own {
+			s.driver.Close()
+		}
+		err = nil
+	})
+	return err
 }
 
 // within returns a context that ends with the operation's deadline.

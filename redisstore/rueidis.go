@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/redis/rueidis"
 )
@@ -61,26 +60,4 @@ func replied(err error) error {
 		return fmt.Errorf("%w: %w", ErrNotExecuted, err)
 	}
 	return err
-}
-
-// optionOf reads a URL. What stalls is given up within seconds, where rueidis
-// would wait for ten; the topology of a Sentinel set is asked for besides being
-// listened to.
-func optionOf(url string, timeout time.Duration) (rueidis.ClientOption, error) {
-	o, err := rueidis.ParseURL(url)
-	if err != nil {
-		return o, errors.New("redisstore: Options.URL is not understood: write redis://[user:password@]host:port[/db], rediss:// or unix://")
-	}
-	o.DisableCache = true
-	if o.Dialer.Timeout == 0 {
-		o.Dialer.Timeout = max(patience, timeout)
-	}
-	if o.ConnWriteTimeout == 0 {
-		o.ConnWriteTimeout = max(patience, 2*timeout)
-	}
-	if o.Sentinel.MasterSet != "" {
-		o.Sentinel.Dialer = o.Dialer
-		o.Sentinel.TopologyRefreshInterval = time.Second
-	}
-	return o, nil
 }

@@ -43,10 +43,15 @@ func assemble(parts ...string) (source, sha string) {
 
 // eval runs the script, by its text where it is not loaded: then it had not run.
 func (s *Store) eval(ctx context.Context, keys, args []string) (any, error) {
+	return s.evalBy(ctx, time.Now().Add(s.timeout), keys, args)
+}
+
+// evalBy is eval with a deadline.
+func (s *Store) evalBy(ctx context.Context, deadline time.Time, keys, args []string) (any, error) {
 	if s.closed.Load() {
 		return nil, stint.ErrClosed
 	}
-	within, cancel := s.within(ctx)
+	within, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	run := func(ctx context.Context) (any, error) {
 		reply, err := s.driver.EvalSHA(ctx, sha, keys, args)

@@ -11,6 +11,7 @@ import (
 // once.
 type single struct {
 	*modes
+	serial uint64 // no other has the same
 	mode   Mode
 	limit  stint.Limit // as it was bound
 	form   *form       // as the server holds it, unless it has been bound anew
@@ -85,18 +86,22 @@ func (o *single) take(ctx context.Context, op stint.Op, key string, cost int64, 
 
 // ask has the server decide, unless it is known to deny.
 func (o *single) ask(ctx context.Context, op stint.Op, key string, cost int64) (stint.Decision, error) {
-	if op == stint.OpTake {
-		if d, known := o.denied.answer(key, cost); known && !o.store.closed.Load() {
-			return d, nil
+	if op == stint.OpTake && cost > 0 && o.current() {
+		if known, since := o.denied.known(key, cost); known != nil {
+			return known.after(0, o.form, cost, cost == known.cost, since), nil
 		}
 	}
 	settled := o.settled.Load()
 	d, err := o.strict.Decide(ctx, op, key, cost)
 	if op == stint.OpTakeUpTo && !d.Allowed {
-		cost = 1 // that is what was answered
+		cost = min(cost, 1) // that is what was answered
 	}
-	if err == nil && op != stint.OpPeek && o.current() {
-		o.denied.learn(key, cost, settled, d)
+	switch {
+	case err != nil || op == stint.OpPeek || cost == 0 || !o.current():
+	case d.Allowed:
+		o.denied.drop(key)
+	default:
+		o.denied.learn(key, cost, settled, d.RetryAfter, d)
 	}
 	return d, err
 }

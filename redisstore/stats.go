@@ -1,6 +1,13 @@
 package redisstore
 
-// Stats is what a store tells of itself.
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+)
+
+// Stats is what a store tells of itself. What counts up begins at 0 with the
+// store.
 type Stats struct {
 	// Open is how many breakers keep calls from servers that do not answer: at
 	// most one where there is one server, one for each 256 slots of a cluster.
@@ -14,11 +21,60 @@ type Stats struct {
 	// Options.NewKeys was spent. While it grows, new keys are not decided
 	// exactly.
 	Overflowed uint64
+	// Results says how calls to the server have ended, and Took how long those
+	// took that were made.
+	Results Results
+	Took    Durations
+	// Together is how many requests were sent in a call that had others too.
+	Together uint64
+	// DenialsCached is how many requests were denied without a call, because the
+	// server had denied as much for longer: Modes.DenialCache.
+	DenialsCached uint64
 }
 
-// Stats returns what the store is doing now.
+// Results says how calls to the server have ended: those of decisions, of leases
+// and of the heartbeat. One that is made again, because the server's answer said
+// so, counts twice.
+type Results struct {
+	// OK is how many were answered.
+	OK uint64
+	// NotExecuted is how many surely did not run ([ErrNotExecuted]), but for
+	// those that Unavailable counts.
+	NotExecuted uint64
+	// Ambiguous is how many may have run without an answer ([ErrAmbiguous]):
+	// units may have been charged, and lost.
+	Ambiguous uint64
+	// Configuration is how many will not run until somebody changes the
+	// configuration ([ErrConfiguration]).
+	Configuration uint64
+	// Unavailable is how many were not made, as the server does not answer or
+	// too many are on their way ([ErrUnavailable]).
+	Unavailable uint64
+}
+
+// Durations says how many calls took how long, whatever they came to.
+type Durations struct {
+	// Counts has the calls of at most each of Bounds that took longer than the
+	// bound before it, and last those that took longer than all.
+	Counts [12]uint64
+	// Sum is how long all took together.
+	Sum time.Duration
+}
+
+// Bounds returns the bounds of Counts: from 100 µs to 1 s.
+func (Durations) Bounds() [11]time.Duration { return tookBounds }
+
+var tookBounds = [11]time.Duration{
+	100 * time.Microsecond, 200 * time.Microsecond, 500 * time.Microsecond,
+	time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond,
+	10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, time.Second,
+}
+
+// Stats returns what the store is doing now, and has done. Numbers that change
+// meanwhile may be of moments that differ a little.
 func (s *Store) Stats() Stats {
 	st := Stats{Calls: s.calls.Load(), Held: s.modes.held.Load(), Overflowed: s.shared.Load()}
+	s.tally.tell(&st)
 	for i := range s.breakers {
 		b := &s.breakers[i]
 		if !b.trouble.Load() {
@@ -31,4 +87,52 @@ func (s *Store) Stats() Stats {
 		b.mu.Unlock()
 	}
 	return st
+}
+
+// A tally counts what Stats tells. It may be used from many goroutines at once.
+type tally struct {
+	ok, notExecuted, ambiguous, configuration, unavailable atomic.Uint64
+
+	took  [len(tookBounds) + 1]atomic.Uint64
+	total atomic.Int64 // of what took counts, in ns
+
+	together, denialsCached atomic.Uint64
+}
+
+// ended notes how a call has ended, whether it was made or not.
+func (t *tally) ended(err error) {
+	switch {
+	case err == nil:
+		t.ok.Add(1)
+	case errors.Is(err, ErrUnavailable):
+		t.unavailable.Add(1)
+	case errors.Is(err, ErrConfiguration):
+		t.configuration.Add(1)
+	case errors.Is(err, ErrAmbiguous):
+		t.ambiguous.Add(1)
+	default: // or the store was closed
+		t.notExecuted.Add(1)
+	}
+}
+
+// lasted notes how long a call took that was made.
+func (t *tally) lasted(d time.Duration) {
+	i := 0
+	for i < len(tookBounds) && d > tookBounds[i] {
+		i++
+	}
+	t.took[i].Add(1)
+	t.total.Add(int64(d))
+}
+
+func (t *tally) tell(st *Stats) {
+	st.Results = Results{
+		OK: t.ok.Load(), NotExecuted: t.notExecuted.Load(), Ambiguous: t.ambiguous.Load(),
+		Configuration: t.configuration.Load(), Unavailable: t.unavailable.Load(),
+	}
+	for i := range t.took {
+		st.Took.Counts[i] = t.took[i].Load()
+	}
+	st.Took.Sum = time.Duration(t.total.Load())
+	st.Together, st.DenialsCached = t.together.Load(), t.denialsCached.Load()
 }

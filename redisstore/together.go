@@ -21,9 +21,9 @@ func (m *modes) upTo(ctx context.Context, items []item, cost int64) (stint.Decis
 	return m.together(ctx, stint.OpTakeUpTo, items, max(most, min(cost, 1)))
 }
 
-// together decides a request with layers in several modes: those that decide
-// here first, the others with one call; when not all let it pass, what was
-// taken here is put back.
+// together decides a request with several layers: those that decide here first,
+// the others with one call; when not all let it pass, what was taken here is put
+// back.
 func (m *modes) together(ctx context.Context, op stint.Op, items []item, cost int64) (stint.Decision, error) {
 	denied := false
 	for i := range items {
@@ -76,24 +76,27 @@ func (it *item) try(ctx context.Context, op stint.Op, cost int64) error {
 	return err
 }
 
-// rest asks the server for the items that have not answered, and returns what
-// the request takes: 0 if it is denied.
+// rest asks the server for the items that have not answered, unless it is known
+// to deny, and returns what the request takes: 0 if it is denied.
 func (m *modes) rest(ctx context.Context, op stint.Op, items []item, cost int64) (int64, error) {
-	var layers []stint.Layer
-	var of []*item
+	of := make([]*item, 0, len(items))
 	for i := range items {
 		if it := &items[i]; !it.told {
 			of = append(of, it)
-			layers = append(layers, stint.Layer{Bound: it.strict, Key: it.key, Weight: it.weight})
 		}
 	}
-	if len(layers) == 0 {
+	if len(of) == 0 {
 		return cost, nil
 	}
-	answers := make([]stint.Decision, len(layers))
-	for i := range layers {
-		layers[i].Answers = answers[i : i+1]
+	request := requestOf(of)
+	if op == stint.OpTake && m.recall(request, of, cost) {
+		return 0, nil
 	}
+	layers, answers := make([]stint.Layer, len(of)), make([]stint.Decision, len(of))
+	for i, it := range of {
+		layers[i] = stint.Layer{Bound: it.strict, Key: it.key, Weight: it.weight, Answers: answers[i : i+1]}
+	}
+	settled := m.settled.Load()
 	d, err := m.store.Decide(ctx, op, layers, cost)
 	if err != nil {
 		return 0, err
@@ -101,8 +104,11 @@ func (m *modes) rest(ctx context.Context, op stint.Op, items []item, cost int64)
 	for i, it := range of {
 		it.own, it.told = answers[i], true
 	}
-	if op == stint.OpTakeUpTo && d.Allowed {
-		return d.Taken, nil
+	if op == stint.OpTakeUpTo {
+		cost = d.Taken
+	}
+	if op == stint.OpTake || d.Allowed {
+		m.remember(request, of, cost, settled, &d)
 	}
 	return cost, nil
 }

@@ -12,17 +12,34 @@ package goredis
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint/redisstore"
 )
 
-// New returns a driver on a client: one server, a Sentinel set or a cluster.
-// The client stays the caller's to close.
-func New(client redis.UniversalClient) redisstore.Driver { return driver{client} }
+// New returns a driver on a client: one server, a Sentinel set or a cluster, but
+// no Ring, which has the keys of one call in several servers. The client stays
+// the caller's to close. Set ContextTimeoutEnabled in its options: without it
+// go-redis does not look at a context while it reads, so that calls need a
+// goroutine each, which is left behind at the deadline.
+func New(client redis.UniversalClient) redisstore.Driver { return driver{client, obeys(client)} }
 
-type driver struct{ client redis.UniversalClient }
+type driver struct {
+	client redis.UniversalClient
+	obeys  bool // calls end with their context
+}
+
+func obeys(client redis.UniversalClient) bool {
+	switch c := client.(type) {
+	case *redis.Client:
+		return c.Options().ContextTimeoutEnabled
+	case *redis.ClusterClient:
+		return c.Options().ContextTimeoutEnabled
+	}
+	return false
+}
 
 // once is a command that is not sent again.
 type once struct{ *redis.Cmd }
@@ -51,10 +68,40 @@ func (d driver) run(ctx context.Context, verb, script string, keys, args []strin
 	}
 	cmd := once{redis.NewCmd(ctx, all...)}
 	cmd.SetFirstKeyPos(3)
-	if err := d.client.Process(ctx, cmd); err != nil && !errors.Is(err, redis.Nil) {
+	if err := d.process(ctx, cmd); err != nil && !errors.Is(err, redis.Nil) {
+		d.lookAround(err)
 		return nil, replied(err)
 	}
 	return cmd.Val(), nil
+}
+
+// process sends a command, and waits for its end no longer than ctx allows.
+func (d driver) process(ctx context.Context, cmd redis.Cmder) error {
+	if _, ring := d.client.(*redis.Ring); ring {
+		return redisstore.ReplyError("CROSSSLOT a Ring of go-redis has the keys of one call in several servers: use one server, a Sentinel set or a cluster")
+	}
+	if d.obeys {
+		return d.client.Process(ctx, cmd)
+	}
+	done := make(chan error, 1)
+	go func() { done <- d.client.Process(ctx, cmd) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// lookAround has a cluster's client ask who serves what now, in the background
+// and once at a time, when a node did not answer or does not serve. Of itself
+// go-redis finds out by trying again elsewhere, which is turned off, or after a
+// minute.
+func (d driver) lookAround(err error) {
+	cluster, ok := d.client.(*redis.ClusterClient)
+	if ok && (!isReply(err) || strings.HasPrefix(err.Error(), "CLUSTERDOWN")) {
+		cluster.ReloadState(context.Background())
+	}
 }
 
 // Cluster implements [redisstore.Driver].
@@ -73,4 +120,9 @@ func replied(err error) error {
 		return redisstore.ReplyError(said.Error())
 	}
 	return err
+}
+
+func isReply(err error) bool {
+	var said redis.Error
+	return errors.As(err, &said)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -25,10 +26,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestStore(t *testing.T) {
 	server := redistest.Start(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, ReadTimeout: 30 * time.Second})
-	defer client.Close()
+	t.Cleanup(func() { _ = client.Close() })
 	var prefixes atomic.Int64
 	storetest.Suite{
-		Quantum: time.Microsecond,
+		Quantum:  time.Microsecond,
+		Parallel: true,
 		Open: func(t testing.TB, now func() int64) stint.Store {
 			store, err := redisstore.New(redisstore.Options{
 				Driver: goredis.New(client), Prefix: fmt.Sprint("test", prefixes.Add(1)), Now: now, Timeout: 30 * time.Second,
@@ -95,5 +97,57 @@ func answer(c net.Conn, arrived *atomic.Int64) {
 		if _, err := c.Write([]byte("-ERR unknown command\r\n")); err != nil {
 			return
 		}
+	}
+}
+
+// TestStalled asks a server that does not answer through clients that would wait
+// for a minute: calls end with their deadline.
+func TestStalled(t *testing.T) {
+	for _, obeys := range []bool{false, true} {
+		t.Run(fmt.Sprint("ContextTimeoutEnabled ", obeys), func(t *testing.T) {
+			server := redistest.Start(t)
+			client := redis.NewClient(&redis.Options{Addr: server.Addr, ReadTimeout: time.Minute, ContextTimeoutEnabled: obeys})
+			defer client.Close()
+			store, err := redisstore.New(redisstore.Options{Driver: goredis.New(client), Timeout: 50 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer store.Close()
+			limit, err := store.Bind(stint.PerHour(10))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for { // connects
+				if _, err = limit.Decide(t.Context(), stint.OpPeek, "a", 1); err == nil {
+					break
+				}
+			}
+			server.Signal(t, syscall.SIGSTOP)
+			begun := time.Now()
+			_, err = limit.Decide(t.Context(), stint.OpTake, "a", 1)
+			took := time.Since(begun)
+			server.Signal(t, syscall.SIGCONT)
+			if !errors.Is(err, redisstore.ErrAmbiguous) || took > 30*time.Second {
+				t.Errorf("%v after %v, want ErrAmbiguous long before the client's minute", err, took)
+			}
+		})
+	}
+}
+
+// TestRing refuses what has the keys of one call in several servers.
+func TestRing(t *testing.T) {
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "127.0.0.1:1"}})
+	defer ring.Close()
+	store, err := redisstore.New(redisstore.Options{Driver: goredis.New(ring)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	limit, err := store.Bind(stint.PerHour(10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := limit.Decide(t.Context(), stint.OpTake, "a", 1); !errors.Is(err, redisstore.ErrConfiguration) {
+		t.Errorf("%v, want ErrConfiguration", err)
 	}
 }

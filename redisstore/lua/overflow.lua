@@ -15,7 +15,7 @@ if ARGV[1] == 'O' then
   local own = #KEYS - n
   for i = 1, own do keys[i] = KEYS[i] end
   for i = 1, n do
-    absent[i] = redis.call('GET', KEYS[i]) and 0 or 1
+    absent[i] = redis.call('GETRANGE', KEYS[i], '0', '0') == '' and 1 or 0
     if absent[i] == 1 then keys[i] = KEYS[own + i] end
   end
   for i = 3, #ARGV do args[i - 2] = ARGV[i] end

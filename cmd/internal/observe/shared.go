@@ -2,8 +2,11 @@ package observe
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/stint-dev/stint/redisstore"
 )
 
 // Shared is what is known of a store that other processes use too, at one
@@ -12,13 +15,8 @@ type Shared struct {
 	// Nodes is how many processes share it, as this one was told or has counted;
 	// 0 while that is not known.
 	Nodes int
-	// Open is how many breakers keep calls from servers that do not answer.
-	Open int
-	// Held is how many keys have something in hand, or not yet told the store.
-	Held int64
-	// Overflowed is how many decisions were made on overflow keys, because this
-	// process had used up its budget for new ones.
-	Overflowed uint64
+	// Store is what the store tells of itself.
+	Store redisstore.Stats
 	// Owing is how many keys owe the store something because they passed while
 	// it failed, Posted how many units have been charged to it afterwards, and
 	// Forgiven how many were not remembered.
@@ -50,11 +48,15 @@ var sharedMetrics = []sharedMetric{
 	newShared("stint_store_nodes", "How many processes share the store, as this one was told or has counted; 0 while that is not known.",
 		prometheus.GaugeValue, func(s Shared) float64 { return float64(s.Nodes) }),
 	newShared("stint_store_breakers_open", "Breakers that keep calls from servers which do not answer.",
-		prometheus.GaugeValue, func(s Shared) float64 { return float64(s.Open) }),
+		prometheus.GaugeValue, func(s Shared) float64 { return float64(s.Store.Open) }),
 	newShared("stint_store_held_keys", "Keys that have a lease in hand, or something that the store has not been told.",
-		prometheus.GaugeValue, func(s Shared) float64 { return float64(s.Held) }),
+		prometheus.GaugeValue, func(s Shared) float64 { return float64(s.Store.Held) }),
 	newShared("stint_store_overflowed_total", "Decisions on keys of the store that newcomers share, because this process had made as many new ones as it may.",
-		prometheus.CounterValue, func(s Shared) float64 { return float64(s.Overflowed) }),
+		prometheus.CounterValue, func(s Shared) float64 { return float64(s.Store.Overflowed) }),
+	newShared("stint_store_together_total", "Requests that were sent to the store in a call that had others too.",
+		prometheus.CounterValue, func(s Shared) float64 { return float64(s.Store.Together) }),
+	newShared("stint_store_denials_cached_total", "Denials without a call to the store, which had denied as much for longer.",
+		prometheus.CounterValue, func(s Shared) float64 { return float64(s.Store.DenialsCached) }),
 	newShared("stint_store_owing_keys", "Keys that owe the store something because they passed while it failed, counted once for each limit.",
 		prometheus.GaugeValue, func(s Shared) float64 { return float64(s.Owing) }),
 	newShared("stint_store_posted_units_total", "Units charged to the store after it had failed.",
@@ -63,7 +65,17 @@ var sharedMetrics = []sharedMetric{
 		prometheus.CounterValue, func(s Shared) float64 { return float64(s.Forgiven) }),
 }
 
+var (
+	callsDesc = prometheus.NewDesc("stint_store_calls_total",
+		"Calls to the store, by what they came to; an ambiguous one may have charged units that nobody got.",
+		[]string{"result"}, nil)
+	callTookDesc = prometheus.NewDesc("stint_store_call_duration_seconds",
+		"How long calls to the store took that were made, whatever they came to.", nil, nil)
+)
+
 func (s *shared) Describe(to chan<- *prometheus.Desc) {
+	to <- callsDesc
+	to <- callTookDesc
 	for _, m := range sharedMetrics {
 		to <- m.desc
 	}
@@ -78,4 +90,22 @@ func (s *shared) Collect(to chan<- prometheus.Metric) {
 	for _, m := range sharedMetrics {
 		to <- prometheus.MustNewConstMetric(m.desc, m.kind, m.of(now))
 	}
+	for result, n := range map[string]uint64{
+		"ok": now.Store.Results.OK, "not_executed": now.Store.Results.NotExecuted, "ambiguous": now.Store.Results.Ambiguous,
+		"configuration": now.Store.Results.Configuration, "unavailable": now.Store.Results.Unavailable,
+	} {
+		to <- prometheus.MustNewConstMetric(callsDesc, prometheus.CounterValue, float64(n), result)
+	}
+	to <- histogram(callTookDesc, now.Store.Took)
+}
+
+// histogram adds the buckets up, as Prometheus wants them.
+func histogram(desc *prometheus.Desc, took redisstore.Durations) prometheus.Metric {
+	buckets, sum := make(map[float64]uint64), uint64(0)
+	for i, bound := range took.Bounds() {
+		sum += took.Counts[i]
+		buckets[float64(bound)/float64(time.Second)] = sum
+	}
+	sum += took.Counts[len(took.Counts)-1]
+	return prometheus.MustNewConstHistogram(desc, sum, took.Sum.Seconds(), buckets)
 }

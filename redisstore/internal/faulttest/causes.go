@@ -1,0 +1,185 @@
+package faulttest
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/internal/redistest"
+)
+
+// cli returns what tells a server something.
+func cli(args ...string) func(*scene) { return func(s *scene) { s.CLI(s, args...) } }
+
+// as tells a server something under a password, and then hangs up on all its
+// clients, which have to log in again.
+func as(password string, args ...string) func(*scene) {
+	return func(s *scene) {
+		login := []string{"--no-auth-warning", "-a", password}
+		s.CLI(s, append(login, args...)...)
+		if args[len(args)-1] != "" {
+			login[2] = args[len(args)-1]
+		}
+		s.CLI(s, append(login, "client", "kill", "type", "normal")...)
+	}
+}
+
+var replies = []reply{
+	{name: "OOM", says: []string{"OOM"}, class: redisstore.ErrNotExecuted, begin: cli("config", "set", "maxmemory", "1"), end: cli("config", "set", "maxmemory", "0")},
+	{name: "NOREPLICAS", says: []string{"NOREPLICAS"}, class: redisstore.ErrNotExecuted, begin: cli("config", "set", "min-replicas-to-write", "1"), end: cli("config", "set", "min-replicas-to-write", "0")},
+	{name: "READONLY", says: []string{"READONLY"}, class: redisstore.ErrNotExecuted, breaks: true, begin: cli("replicaof", "127.0.0.1", "1"), end: cli("replicaof", "no", "one")},
+	{
+		name: "MASTERDOWN", says: []string{"MASTERDOWN"}, class: redisstore.ErrNotExecuted, breaks: true,
+		args: []string{"--replica-serve-stale-data", "no"}, begin: cli("replicaof", "127.0.0.1", "1"), end: cli("replicaof", "no", "one"),
+	},
+	{
+		name: "MISCONF", says: []string{"MISCONF"}, class: redisstore.ErrNotExecuted,
+		args: []string{"--enable-protected-configs", "local", "--save", "3600 1000000"}, begin: saveNowhere, end: saveSomewhere,
+	},
+	{name: "BUSY", says: []string{"BUSY"}, class: redisstore.ErrNotExecuted, breaks: true, args: []string{"--lua-time-limit", "10"}, begin: runForEver, end: killScript},
+	{
+		name: "LOADING", says: []string{"LOADING"}, class: redisstore.ErrNotExecuted, breaks: true,
+		args: []string{"--key-load-delay", "600", "--loading-process-events-interval-bytes", "1024"}, begin: loadSlowly, end: func(*scene) {},
+	},
+
+	{name: "WRONGTYPE", says: []string{"WRONGTYPE"}, class: redisstore.ErrConfiguration, begin: replace, end: putBack},
+	{
+		name: "NOAUTH", says: []string{"NOAUTH"}, class: redisstore.ErrConfiguration, cuts: true,
+		begin: as("none", "config", "set", "requirepass", "new"), end: as("new", "config", "set", "requirepass", ""),
+	},
+	{
+		name: "WRONGPASS", says: []string{"WRONGPASS"}, class: redisstore.ErrConfiguration, cuts: true, args: []string{"--requirepass", "old"}, password: "old",
+		begin: as("old", "config", "set", "requirepass", "new"), end: as("new", "config", "set", "requirepass", "old"),
+	},
+	{
+		name: "NOPERM", says: []string{"NOPERM"}, class: redisstore.ErrConfiguration,
+		begin: cli("acl", "setuser", "default", "-evalsha", "-eval"), end: cli("acl", "setuser", "default", "+evalsha", "+eval"),
+	},
+	{
+		name: "NOPERM in the script", says: []string{"can't run this command", "no permissions"}, class: redisstore.ErrConfiguration, // by version
+		begin: cli("acl", "setuser", "default", "-set"), end: cli("acl", "setuser", "default", "+set"),
+	},
+	{
+		name: "NOSCRIPT and no EVAL", says: []string{"NOPERM"}, class: redisstore.ErrConfiguration,
+		begin: func(s *scene) { s.CLI(s, "script", "flush"); s.CLI(s, "acl", "setuser", "default", "-eval") },
+		end:   cli("acl", "setuser", "default", "+eval"),
+	},
+}
+
+// saveNowhere has a server fail to write its snapshot.
+func saveNowhere(s *scene) {
+	dir := filepath.Join(s.TempDir(), "gone")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		s.Fatal(err)
+	}
+	s.CLI(s, "config", "set", "dir", dir)
+	if err := os.Remove(dir); err != nil {
+		s.Fatal(err)
+	}
+	save(s, "err")
+}
+
+func saveSomewhere(s *scene) {
+	s.CLI(s, "config", "set", "dir", s.TempDir())
+	save(s, "ok")
+}
+
+func save(s *scene, status string) {
+	s.CLI(s, "bgsave")
+	eventually(s, 15*time.Second, "the snapshot does not end", func() bool {
+		return strings.Contains(s.CLI(s, "info", "persistence"), "rdb_last_bgsave_status:"+status)
+	})
+}
+
+// runForEver has another client run a script that does not end.
+func runForEver(s *scene) {
+	c, err := net.Dial("tcp", s.Addr)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { c.Close() })
+	if _, err := c.Write([]byte("EVAL \"while true do end\" 0\r\n")); err != nil {
+		s.Fatal(err)
+	}
+	host, port, _ := net.SplitHostPort(s.Addr)
+	eventually(s, 15*time.Second, "the server is not busy", func() bool {
+		out, _ := exec.Command("redis-cli", "-h", host, "-p", port, "ping").CombinedOutput()
+		return strings.Contains(string(out), "BUSY")
+	})
+}
+
+func killScript(s *scene) { s.CLI(s, "script", "kill") }
+
+// loadSlowly starts the server anew on a snapshot that it takes seconds to read.
+func loadSlowly(s *scene) {
+	s.CLI(s, "eval", "for i = 1, 3000 do redis.call('SET', 'other' .. i, i) end", "0")
+	s.CLI(s, "save")
+	s.Kill()
+	s.Launch(s)
+}
+
+// replace puts another program's list where the state was.
+func replace(s *scene) {
+	s.CLI(s, "rename", s.state("wide"), "aside")
+	s.CLI(s, "lpush", s.state("wide"), "x")
+}
+
+func putBack(s *scene) {
+	s.CLI(s, "del", s.state("wide"))
+	s.CLI(s, "rename", "aside", s.state("wide"))
+}
+
+var clusterReplies = []reply{
+	{name: "CLUSTERDOWN", says: []string{"CLUSTERDOWN"}, class: redisstore.ErrNotExecuted, breaks: true, begin: dropSlot, end: serveSlot},
+	{name: "TRYAGAIN", says: []string{"TRYAGAIN"}, class: redisstore.ErrNotExecuted, limits: []string{"second"}, begin: halfMove, end: moveRest},
+}
+
+// owner returns the node that has the state's slot, and one that has not.
+func (s *scene) owner() (has, other *redistest.Server) {
+	for _, node := range s.cluster.Nodes {
+		if strings.TrimSpace(node.CLI(s, "exists", s.state("wide"))) == "1" {
+			has = node
+		} else {
+			other = node
+		}
+	}
+	if has == nil {
+		s.Fatal("no node has the state")
+	}
+	return has, other
+}
+
+func (s *scene) slot() string {
+	return strings.TrimSpace(s.cluster.Nodes[0].CLI(s, "cluster", "keyslot", s.state("wide")))
+}
+
+func dropSlot(s *scene) {
+	has, _ := s.owner()
+	has.CLI(s, "cluster", "delslots", s.slot())
+	s.held = func() { has.CLI(s, "cluster", "addslots", s.slot()) }
+}
+
+func serveSlot(s *scene) { s.held() }
+
+// halfMove begins to move a slot, and with it one of the two keys of a request.
+func halfMove(s *scene) {
+	has, other := s.owner()
+	slot := s.slot()
+	id := func(n *redistest.Server) string { return strings.TrimSpace(n.CLI(s, "cluster", "myid")) }
+	host, port, _ := net.SplitHostPort(other.Addr)
+	move := func(key string) { has.CLI(s, "migrate", host, port, key, "0", "10000") }
+	other.CLI(s, "cluster", "setslot", slot, "importing", id(has))
+	has.CLI(s, "cluster", "setslot", slot, "migrating", id(other))
+	move(s.state("second"))
+	s.held = func() {
+		move(s.state("wide"))
+		other.CLI(s, "cluster", "setslot", slot, "node", id(other))
+		has.CLI(s, "cluster", "setslot", slot, "node", id(other))
+	}
+}
+
+func moveRest(s *scene) { s.held() }

@@ -1,0 +1,166 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/internal/redistest"
+)
+
+// A canned driver answers all calls with one error, after a while.
+type canned struct{ answer atomic.Pointer[cannedAnswer] }
+
+type cannedAnswer struct {
+	err   error
+	after time.Duration
+}
+
+func (c *canned) EvalSHA(ctx context.Context, _ string, _, _ []string) (any, error) {
+	answer := c.answer.Load()
+	select {
+	case <-time.After(answer.after):
+		return nil, answer.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (c *canned) Eval(ctx context.Context, _ string, keys, args []string) (any, error) {
+	return c.EvalSHA(ctx, "", keys, args)
+}
+func (c *canned) Cluster() bool { return false }
+func (c *canned) Close()        {}
+
+// TestStatsResults ends calls in every way: each counts once, as what it was,
+// and its duration only if it was made.
+func TestStatsResults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		driver := &canned{}
+		store, err := redisstore.New(redisstore.Options{Driver: driver})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		limit := bind(t, store, "1000000/s")
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		var want redisstore.Results
+		made := uint64(0)
+		for _, step := range []struct {
+			name  string
+			ctx   context.Context
+			err   error // of the driver
+			after time.Duration
+			is    error // of the answer
+			count *uint64
+			made  bool
+		}{
+			{"no permission", t.Context(), redisstore.ReplyError("NOPERM no"), 0, redisstore.ErrConfiguration, &want.Configuration, true},
+			{"no memory", t.Context(), redisstore.ReplyError("OOM full"), 0, redisstore.ErrNotExecuted, &want.NotExecuted, true},
+			{"gone before", gone, nil, 0, context.Canceled, &want.NotExecuted, false},
+			{"reset", t.Context(), errors.New("connection reset"), 0, redisstore.ErrAmbiguous, &want.Ambiguous, true},
+			{"too late", t.Context(), nil, time.Second, context.DeadlineExceeded, &want.Ambiguous, true},
+			{"reset again", t.Context(), errors.New("connection reset"), 0, redisstore.ErrAmbiguous, &want.Ambiguous, true},
+			{"open", t.Context(), nil, 0, redisstore.ErrUnavailable, &want.Unavailable, false},
+		} {
+			driver.answer.Store(&cannedAnswer{step.err, step.after})
+			if _, err := limit.Decide(step.ctx, stint.OpTake, "key", 1); !errors.Is(err, step.is) {
+				t.Errorf("%s: %v, want %v", step.name, err, step.is)
+			}
+			if *step.count++; step.made {
+				made++
+			}
+			stats := store.Stats()
+			if stats.Results != want || sum(stats.Took) != made {
+				t.Errorf("%s:\n%+v, %d made; want\n%+v, %d", step.name, stats.Results, sum(stats.Took), want, made)
+			}
+		}
+		if took := store.Stats().Took; took.Sum != 25*time.Millisecond {
+			t.Errorf("all calls took %v, want the one deadline", took.Sum)
+		}
+		time.Sleep(time.Minute) // for the call that was left behind
+	})
+}
+
+func sum(d redisstore.Durations) (n uint64) {
+	for _, count := range d.Counts {
+		n += count
+	}
+	return n
+}
+
+// TestStatsTook has calls take exactly each bound, and a nanosecond more.
+func TestStatsTook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		driver := &canned{}
+		store, err := redisstore.New(redisstore.Options{Driver: driver, Timeout: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		limit := bind(t, store, "1000000/s")
+		var want redisstore.Durations
+		for i, bound := range want.Bounds() {
+			for more := range time.Duration(2) {
+				driver.answer.Store(&cannedAnswer{redisstore.ReplyError("OOM full"), bound + more})
+				if _, err := limit.Decide(t.Context(), stint.OpTake, "key", 1); !errors.Is(err, redisstore.ErrNotExecuted) {
+					t.Fatal(err)
+				}
+				want.Counts[i+int(more)]++
+				want.Sum += bound + more
+			}
+		}
+		if got := store.Stats().Took; got != want {
+			t.Errorf("%+v\nwant\n%+v", got, want)
+		}
+	})
+}
+
+// TestStatsTogether counts requests that travel together, and none that travels
+// alone.
+func TestStatsTogether(t *testing.T) {
+	server := redistest.Start(t)
+	for _, waiting := range []int{1, 2, redisstore.MostTogether} {
+		store, g := gated(t, server, redisstore.Options{})
+		calls := filling(t, store, short)
+		limit := bind(t, store, short)
+		for range waiting {
+			calls = append(calls, func() {
+				if _, err := limit.Decide(ctx, stint.OpTake, "key", 1); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg := crowd(t, store, g, calls)
+		close(g.opened)
+		wg.Wait()
+		want := uint64(waiting)
+		if waiting == 1 {
+			want = 0
+		}
+		if got := store.Stats(); got.Together != want || got.Results != (redisstore.Results{OK: redisstore.Abreast + 1}) {
+			t.Errorf("%d waiting: %+v; want %d together", waiting, got, want)
+		}
+	}
+}
+
+// TestStatsDenialsCached denies three times, of which the server does once.
+func TestStatsDenialsCached(t *testing.T) {
+	store := open(t, redistest.Start(t).URL(), redisstore.Options{Now: newVirtual().now})
+	defer store.Close()
+	limit := bindIn(t, store, redisstore.Strict, "5/1s")
+	for i, want := range []struct {
+		allowed bool
+		cached  uint64
+	}{{true, 0}, {false, 0}, {false, 1}, {false, 2}} {
+		if d := take(t, limit, "key", 5); d.Allowed != want.allowed || store.Stats().DenialsCached != want.cached {
+			t.Errorf("request %d: %+v, %d cached; want %+v", i, d, store.Stats().DenialsCached, want)
+		}
+	}
+}
