@@ -1,12 +1,14 @@
 // Command redis measures stint's limits in a Redis beside other libraries that
 // keep theirs there, and beside what none can go below: a GET, and the least
 // script that keeps a key (TIME, GET, SET with PX), on the same client and the
-// same server. It starts a redis-server of its own on a free loopback port. It
-// prints Markdown tables, and for every figure that the project promises the
-// promise, the measured value and whether it was kept.
+// same server; and how long calls take while a server is stopped. It starts
+// redis-servers of its own on free loopback ports. It prints Markdown tables,
+// and for every figure that the project promises the promise, the measured
+// value and whether it was kept.
 //
 //	go run ./benchmarks/redis          # from the root of the repository
 //	go run ./benchmarks/redis -quick   # a smoke test: the numbers mean nothing
+//	go run ./benchmarks/redis -stall 5m
 //
 // What is compared is timed in turns (A B C A B C …), and a ratio is the median
 // of the ratios within each turn. Client and server share the machine: run it
@@ -29,6 +31,7 @@ func main() {
 	f := figures{out: os.Stdout}
 	flag.IntVar(&f.rounds, "rounds", 9, "how often each contender is timed; figures are medians")
 	flag.DurationVar(&f.slice, "time", 300*time.Millisecond, "how long each contender runs in a round")
+	flag.DurationVar(&f.stalled, "stall", 10*time.Second, "how long the server is stopped in the chapter on a stall")
 	flag.BoolVar(&f.quick, "quick", false, "run everything once on small numbers, as a smoke test")
 	flag.Parse()
 	if err := f.run(); err != nil {
@@ -39,18 +42,19 @@ func main() {
 
 // figures is one run.
 type figures struct {
-	out    io.Writer
-	rounds int
-	slice  time.Duration
-	quick  bool
-	checks []check
+	out     io.Writer
+	rounds  int
+	slice   time.Duration
+	stalled time.Duration // how long a stall lasts
+	quick   bool
+	checks  []check
 }
 
 // run prints all chapters, and the promises in one table.
 func (f *figures) run() error {
 	f.rounds = max(f.rounds, 1)
 	if f.quick {
-		f.rounds, f.slice = 1, 5*time.Millisecond
+		f.rounds, f.slice, f.stalled = 1, 5*time.Millisecond, 300*time.Millisecond
 	}
 	begun := time.Now()
 	server, err := startServer()
@@ -67,6 +71,7 @@ func (f *figures) run() error {
 	}{
 		{"Decisions", f.decisions},
 		{"Leases and denials", f.leases},
+		{"A stall", f.stall},
 		{"Bytes a key", f.bytes},
 	} {
 		fmt.Fprintf(f.out, "\n## %s\n\n", c.title)

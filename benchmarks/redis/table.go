@@ -62,7 +62,10 @@ func (f *figures) table(results []result) {
 		})
 	}
 	f.print(rows)
-	fmt.Fprintf(f.out, "\nWithout a word on it the client is rueidis, which sends what %d callers ask in few packets; go-redis has a connection for each. A server that is about 100 %% busy is saturated: with many callers, it is what sets the pace.\n", callers)
+	fmt.Fprintf(f.out, "\nWithout a word on it the client is rueidis, which sends the calls of %[1]d callers in few packets; go-redis has a connection for each caller. "+
+		"GET, the EVALSHA and the other libraries make a call or more for each decision, however many callers there are. stint makes one while fewer than eight calls are on their way; requests that come then wait, "+
+		"and up to 64 of them travel as one call: with %[1]d callers there are far fewer calls than decisions, and a ratio to the EVALSHA there is one of decisions. "+
+		"A server that is about 100 %% busy is saturated: with many callers, it is what sets the pace.\n", callers)
 }
 
 // promise notes what the project promises of the results.
@@ -116,13 +119,16 @@ func (f *figures) print(rows [][]string) {
 	}
 }
 
-// number prints three digits that count, and no more than whole numbers above.
+// number prints three digits that count, two of what is small, and no more than
+// whole numbers above.
 func number(v float64) string {
 	switch {
 	case v == float64(int64(v)) || v >= 100:
 		return fmt.Sprintf("%.0f", v)
 	case v >= 10:
 		return fmt.Sprintf("%.1f", v)
+	case v < 0.1:
+		return fmt.Sprintf("%.2g", v)
 	}
 	return fmt.Sprintf("%.2f", v)
 }

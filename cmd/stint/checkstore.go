@@ -58,6 +58,7 @@ func (c *checkStoreCmd) Run(e *env) error {
 		return &usageError{"url", err}
 	}
 	o.Dialer.Timeout, o.DisableRetry = c.Timeout, true
+	o.Sentinel.Dialer = o.Dialer
 	ctx, cancel := context.WithTimeout(e.ctx, time.Duration(c.Samples+100)*c.Timeout)
 	defer cancel()
 	r := &storecheck.Report{}

@@ -116,10 +116,9 @@ func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) (err 
 	s.source = source
 	if shared, ok := s.store.(*modal); ok {
 		shared.count(func(n int) error { return source.Policy().SetNodes(n) }, logger)
+		shared.warnOfEviction(u, logger)
 		s.observer.WatchShared(func() observe.Shared {
-			now := observe.Shared{Nodes: shared.nodes()}
-			stats := shared.redis.Stats()
-			now.Open, now.Held, now.Overflowed = stats.Open, stats.Held, stats.Overflowed
+			now := observe.Shared{Nodes: shared.nodes(), Store: shared.redis.Stats()}
 			now.Owing, now.Posted, now.Forgiven = source.Policy().Debts()
 			return now
 		})

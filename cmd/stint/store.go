@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -22,10 +23,12 @@ import (
 
 // storeFlags say where what keys have used is kept.
 type storeFlags struct {
-	Store      string `env:"STINT_STORE" placeholder:"URL" help:"The Redis or Valkey that keeps what keys have used: redis://host:6379, in place of the file's store. Put a URL with a password into $$STINT_STORE, which others cannot see. The default is the memory of this process."`
-	Nodes      int    `env:"STINT_NODES" placeholder:"N" help:"How many processes share the store: each holds its part of every limit while that fails. Without it they count each other, by a heartbeat through the store."`
-	NewKeys    int    `env:"STINT_NEW_KEYS" placeholder:"N" default:"10000" help:"How many keys a second this process may bring into being in the store, so that a flood of new ones does not fill it: beyond that, newcomers share overflow keys. Lower it for limits of hours or days; 0 is no bound."`
-	SecretFile string `env:"STINT_SECRET_FILE" placeholder:"FILE" help:"A secret of 16 bytes or more, the same for all processes that share the store: it seals reservations and hashes keys. Without it, reservations hold for this process alone."`
+	Store        string        `env:"STINT_STORE" placeholder:"URL" help:"The Redis or Valkey that keeps what keys have used: redis://host:6379, in place of the file's store. Put a URL with a password into $$STINT_STORE, which others cannot see. The default is the memory of this process."`
+	Nodes        int           `env:"STINT_NODES" placeholder:"N" help:"How many processes share the store: each holds its part of every limit while that fails. Without it they count each other, by a heartbeat through the store."`
+	NewKeys      int           `env:"STINT_NEW_KEYS" placeholder:"N" default:"10000" help:"How many keys a second this process may bring into being in the store, so that a flood of new ones does not fill it: beyond that, newcomers share overflow keys. Lower it for limits of hours or days; 0 is no bound."`
+	StorePrefix  string        `env:"STINT_STORE_PREFIX" placeholder:"NAME" default:"stint" help:"What the names of keys in the store begin with (${default}): the same for all processes that share limits, and one of its own for each fleet that shares none of them."`
+	StoreTimeout time.Duration `env:"STINT_STORE_TIMEOUT" default:"25ms" help:"How long a call to the store may take (${default}); what has no answer by then is decided without."`
+	SecretFile   string        `env:"STINT_SECRET_FILE" placeholder:"FILE" help:"A secret of 16 bytes or more, the same for all processes that share the store: it seals reservations and hashes keys. Without it, reservations hold for this process alone."`
 }
 
 const storeExample = "write redis://host:6379, with user:password@ and /db as needed, rediss:// for TLS, or unix:///run/redis.sock"
@@ -48,14 +51,18 @@ func (u storeURL) options() (rueidis.ClientOption, error) {
 	if err != nil { // the error would show the URL
 		return rueidis.ClientOption{}, fmt.Errorf("this is no URL: %s", storeExample)
 	}
-	o, err := rueidis.ParseURL(string(u))
+	_, err = rueidis.ParseURL(string(u))
 	switch {
 	case err != nil, parsed.Host == "" && parsed.Scheme != "unix", parsed.Path == "" && parsed.Scheme == "unix":
-		return o, fmt.Errorf("%v is no Redis: %s", u, storeExample)
+		return rueidis.ClientOption{}, fmt.Errorf("%v is no Redis: %s", u, storeExample)
 	}
+	o, err := redisstore.ParseURL(string(u))
 	o.DisableCache = true
-	return o, nil
+	return o, err
 }
+
+// mostTimeout leaves time to answer: whoever asks has 10 s to take the answer.
+const mostTimeout = 5 * time.Second
 
 // check refuses flags that make no sense.
 func (c *storeFlags) check() error {
@@ -64,6 +71,12 @@ func (c *storeFlags) check() error {
 	}
 	if c.NewKeys < 0 {
 		return usage("--new-keys", "%d: at least 1, or 0 for no bound", c.NewKeys)
+	}
+	if strings.ContainsAny(c.StorePrefix, "{}") {
+		return usage("--store-prefix", "%q: no braces, which mark the slot of a cluster", c.StorePrefix)
+	}
+	if c.StoreTimeout <= 0 || c.StoreTimeout > mostTimeout {
+		return usage("--store-timeout", "%v: longer than 0s, and %v at most", c.StoreTimeout, mostTimeout)
 	}
 	if c.Store == "" {
 		return nil
@@ -92,6 +105,8 @@ func (c *storeFlags) open(u storeURL, local *memstore.Store, logger *slog.Logger
 	host, _ := os.Hostname() // only people read it
 	store, err := redisstore.New(redisstore.Options{
 		URL:     string(u),
+		Prefix:  c.StorePrefix,
+		Timeout: c.StoreTimeout,
 		NewKeys: cmp.Or(c.NewKeys, -1),
 		Modes:   redisstore.Modes{Nodes: c.Nodes, NodeID: host},
 	})
@@ -107,20 +122,44 @@ type modal struct {
 	redis       *redisstore.Store
 	told        int         // how many processes share it; 0 if they are to be counted
 	unknown     *time.Timer // to the warning that they have not been; nil if there is none
+	asking      asking
 }
 
-var _ policy.ModeStore = (*modal)(nil)
+var (
+	_ policy.ModeStore = (*modal)(nil)
+	_ policy.Checker   = (*modal)(nil)
+)
 
 // BindMode implements [policy.ModeStore].
 func (m *modal) BindMode(mode string, limits ...stint.Limit) (stint.Bound, error) {
-	parsed, err := redisstore.ParseMode(mode)
-	switch {
-	case err != nil:
+	parsed, err := m.parse(mode)
+	if err != nil {
 		return nil, err
-	case parsed == redisstore.Share && m.told == 0:
-		return nil, errors.New("mode share: each process holds its part: --nodes says how many there are")
 	}
 	return m.redis.Mode(parsed).Bind(limits...)
+}
+
+// Check implements [policy.Checker].
+func (m *modal) Check(mode string, limits ...stint.Limit) error {
+	parsed := redisstore.Strict
+	if mode != "" {
+		var err error
+		if parsed, err = m.parse(mode); err != nil {
+			return err
+		}
+	}
+	if parsed == redisstore.Share { // held in memory
+		return nil
+	}
+	return m.redis.Check(limits...)
+}
+
+func (m *modal) parse(mode string) (redisstore.Mode, error) {
+	parsed, err := redisstore.ParseMode(mode)
+	if err == nil && parsed == redisstore.Share && m.told == 0 {
+		err = errors.New("mode share: each process holds its part: --nodes says how many there are")
+	}
+	return parsed, err
 }
 
 // countWithin is how long the first count of processes may take without a word:
@@ -155,6 +194,7 @@ func (m *modal) Close() error {
 	if m.unknown != nil {
 		m.unknown.Stop()
 	}
+	m.asking.end()
 	return m.Store.Close()
 }
 

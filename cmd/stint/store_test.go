@@ -415,3 +415,55 @@ func (s *serving) remain(path string) (n int) {
 	}
 	return n
 }
+
+// TestServeStoreFlags keeps two fleets apart by a prefix, gives the store more
+// time than it takes to answer after a pause, and finds all of that in the
+// metrics.
+func TestServeStoreFlags(t *testing.T) {
+	redis := startRedis(t, "")
+	file := writeFile(t, t.TempDir()+"/stint.yaml", sharedRules)
+	t.Setenv("STINT_STORE", "redis://"+redis.address)
+	t.Setenv("STINT_STORE_TIMEOUT", "5s")
+	one := startServe(t, "-c", file, "--http", "127.0.0.1:0", "--nodes", "1", "--store-prefix", "one")
+	t.Setenv("STINT_STORE_PREFIX", "other")
+	other := startServe(t, "-c", file, "--http", "127.0.0.1:0", "--nodes", "1")
+	for i, want := range []int{200, 200, 200, 429, 429, 429} {
+		for _, s := range []*serving{one, other} {
+			if got := s.check("/pages"); got != want {
+				t.Errorf("request %d: %d, want %d", i, got, want)
+			}
+		}
+	}
+	if n, err := redis.command("EXISTS one:{192.0.2.7}:pages/gcra other:{192.0.2.7}:pages/gcra"); err != nil || n != ":2" {
+		t.Errorf("keys with either prefix: %s %v, want :2", n, err)
+	}
+	if n := one.metric("stint_store_denials_cached_total"); n != "2" {
+		t.Errorf("%q denials without a call, want 2 of 3", n)
+	}
+	if answer, err := redis.command("CLIENT PAUSE 300 ALL"); err != nil || answer != "+OK" { // more than the 25 ms of others
+		t.Fatalf("%s %v", answer, err)
+	}
+	if got := one.check("/closed"); got != http.StatusOK {
+		t.Errorf("a server that pauses: %d, want 200", got)
+	}
+	for name, want := range map[string]string{
+		`stint_store_calls_total{result="ambiguous"}`: "0", `stint_store_calls_total{result="unavailable"}`: "0",
+		`stint_store_calls_total{result="not_executed"}`: "0", `stint_store_calls_total{result="configuration"}`: "0",
+	} {
+		if got := one.metric(name); got != want {
+			t.Errorf("%s %s, want %s", name, got, want)
+		}
+	}
+	redis.kill()
+	for one.metric("stint_store_breakers_open") != "1" { // or the test's deadline
+		one.check("/closed")
+	}
+	for _, name := range []string{`stint_store_calls_total{result="ok"}`, "stint_store_call_duration_seconds_count", `stint_store_calls_total{result="unavailable"}`} {
+		one.check("/closed")
+		if n := one.metric(name); n == "" || n == "0" {
+			t.Errorf("%s %q, want some", name, n)
+		}
+	}
+	one.stop("")
+	other.stop("")
+}

@@ -32,10 +32,26 @@ type Node struct {
 
 // ask reads INFO and a few settings. Neither is needed to use the server.
 func ask(ctx context.Context, address string, client rueidis.Client) Node {
+	n, err := inform(ctx, address, client)
+	if err != nil {
+		return n
+	}
+	settings, err := client.Do(ctx, client.B().ConfigGet().Parameter("save", "min-replicas-to-write").Build()).AsStrMap()
+	if err == nil {
+		n.Snapshots = settings["save"]
+		if v, err := strconv.ParseInt(settings["min-replicas-to-write"], 10, 64); err == nil {
+			n.MinWrite = v
+		}
+	}
+	return n
+}
+
+// inform reads INFO.
+func inform(ctx context.Context, address string, client rueidis.Client) (Node, error) {
 	n := Node{Address: address, UsedMemory: -1, MaxMemory: -1, Evicted: -1, AppendOnly: -1, Replicas: -1, MinWrite: -1, Snapshots: "?"}
 	text, err := client.Do(ctx, client.B().Info().Build()).ToString()
 	if err != nil {
-		return n
+		return n, err
 	}
 	n.known = true
 	info := make(map[string]string)
@@ -61,14 +77,7 @@ func ask(ctx context.Context, address string, client rueidis.Client) Node {
 	}
 	n.UsedMemory, n.MaxMemory, n.Policy = number("used_memory"), number("maxmemory"), info["maxmemory_policy"]
 	n.Evicted, n.AppendOnly, n.Replicas = number("evicted_keys"), number("aof_enabled"), number("connected_slaves")
-	settings, err := client.Do(ctx, client.B().ConfigGet().Parameter("save", "min-replicas-to-write").Build()).AsStrMap()
-	if err == nil {
-		n.Snapshots = settings["save"]
-		if v, err := strconv.ParseInt(settings["min-replicas-to-write"], 10, 64); err == nil {
-			n.MinWrite = v
-		}
-	}
-	return n
+	return n, nil
 }
 
 // serverOf returns which server it is. Valkey says it is Redis 7.2.4 too, for

@@ -51,19 +51,14 @@ func (r *Report) judgeNodes() {
 }
 
 func (r *Report) judgeMemory(n *Node, at string) {
-	const better = "set maxmemory-policy noeviction, or volatile-ttl with room to spare"
 	switch {
 	case n.MaxMemory == 0:
 		r.warn("set maxmemory below what the machine has", "%sno maxmemory: a flood of keys takes memory until the system ends the server", at)
 	case n.MaxMemory > 0 && float64(n.UsedMemory) > fullFrom*float64(n.MaxMemory):
 		r.warn("give it more, or keep less there", "%s%d %% of maxmemory are used: beyond it, nothing is decided or keys in use are forgotten", at, n.UsedMemory*100/n.MaxMemory)
 	}
-	switch {
-	case n.Policy == "" || n.Policy == "noeviction" || n.Policy == "volatile-ttl":
-	case n.MaxMemory == 0:
-		r.warn(better, "%smaxmemory-policy %s has no effect yet; with a maxmemory it evicts keys in use", at, n.Policy)
-	default:
-		r.warn(better, "%smaxmemory-policy %s evicts keys in use: whose they are starts afresh", at, n.Policy)
+	if f, unwise := n.evicting(); unwise {
+		r.warn(f.Hint, "%s%s", at, f.What)
 	}
 	if n.Evicted > 0 {
 		r.warn("", "%shas evicted %d keys since it started", at, n.Evicted)
@@ -88,9 +83,6 @@ func (r *Report) judgeTimes(deadline time.Duration) {
 
 const nameMaster = "name its master, or the Sentinels: redis://host:26379?master_set=mymaster"
 
-// needs are the commands that the script and its caller use.
-const needs = "+evalsha +eval +time +get +set +del +exists +getrange +setrange +pttl +pexpire +hget +hgetall +hset +hdel"
-
 // HintFor says what to do about an error of a server, "" if it says so itself.
 func HintFor(err error) string {
 	text := err.Error()
@@ -99,10 +91,16 @@ func HintFor(err error) string {
 		return "it wants a password: redis://user:password@host"
 	case strings.Contains(text, "WRONGPASS"):
 		return "another user or password"
-	case strings.Contains(text, "tls:"), strings.Contains(text, "x509"):
+	case strings.Contains(text, "x509"):
+		return "name who vouches for it (?cacert=FILE), or the name that its certificate has (?server_name=NAME)"
+	case strings.Contains(text, "certificate required"):
+		return "it wants a certificate: ?cert=FILE&key=FILE"
+	case strings.Contains(text, "tls:"):
 		return "rediss:// is for servers with TLS, redis:// for those without"
 	case strings.Contains(text, "NOPERM"), strings.Contains(text, "can't run this command"), strings.Contains(text, "no permissions"):
-		return "let the user have " + needs + ", and all keys that begin with the prefix"
+		return hintForRefusal(text)
+	case strings.Contains(text, "MOVED"):
+		return "a cluster, which the user may not ask who has which key: " + letHave + permissions(inCluster)
 	case strings.Contains(text, "READONLY"):
 		return nameMaster
 	case strings.Contains(text, "OOM"):
@@ -112,7 +110,7 @@ func HintFor(err error) string {
 	case strings.Contains(text, "LOADING"):
 		return "it is reading its data: try again"
 	case strings.Contains(text, "unknown command"):
-		return "the server lacks what the script needs: " + needs
+		return "the server lacks what the script needs: " + permissions(commands)
 	case errors.Is(err, redisstore.ErrAmbiguous):
 		return "no answer came in time: try --timeout"
 	}

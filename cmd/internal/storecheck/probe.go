@@ -133,5 +133,5 @@ func verbs(ctx context.Context, l *stint.Limiter, key string) error {
 
 // open returns a scratch store with a deadline that a slow server keeps too.
 func open(client rueidis.Client, timeout time.Duration) (*scratch.Store, error) {
-	return scratch.Open(client, redisstore.Options{Timeout: timeout})
+	return scratch.Open(client, redisstore.Options{Timeout: timeout, MaxLog: most})
 }

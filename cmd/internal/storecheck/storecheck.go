@@ -84,7 +84,14 @@ func (r *Report) try(ctx context.Context, client rueidis.Client, o Options) {
 			r.warn("", "keys that begin with %s may be left there: %v", store.Prefix, err)
 		}
 	}()
-	if err := operations(ctx, store); err != nil {
+	if r.judgeCommands(ctx, client, store.Prefix); len(r.Problems) > 0 {
+		return
+	}
+	err = operations(ctx, store)
+	if err == nil {
+		err = ways(ctx, store, o.Timeout)
+	}
+	if err != nil {
 		r.problem(err)
 		return
 	}

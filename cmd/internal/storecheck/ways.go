@@ -1,0 +1,114 @@
+package storecheck
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/redisstore"
+
+	"github.com/stint-dev/stint/cmd/internal/scratch"
+)
+
+// most is the largest log that the check makes: its units are many, so that a
+// few entries of it are long.
+const most = 1_000_000_000
+
+// A way is a part of the script that only some limits, modes or moments use.
+type way struct {
+	name    string
+	store   stint.Store
+	limit   string
+	keys    int
+	callers int // at once
+	takes   int // of each, for all of which there is room
+	cost    int64
+	left    int64 // of each key afterwards; -1 where this process cannot know
+}
+
+// ways goes through the parts of the script that [operations] do not use.
+func ways(ctx context.Context, store *scratch.Store, timeout time.Duration) error {
+	flooded, err := store.Another(redisstore.Options{Timeout: timeout, NewKeys: 1})
+	if err != nil {
+		return err
+	}
+	for _, w := range []way{
+		{"a long log", store, fmt.Sprint(most, "/24h sliding_log"), 1, 1, 60, most / 100, most / 100 * 40},
+		{"buckets that travel together", store, "1000/24h", 1, 64, 1, 1, 936},
+		{"logs that travel together", store, "1000/24h sliding_log", 1, 64, 1, 1, 936},
+		{"mode lease", store.Mode(redisstore.Lease), "1000/24h", 1, 64, 1, 1, -1},
+		{"mode async", store.Mode(redisstore.Async), "1000/24h", 1, 8, 8, 5, -1},
+		{"new keys above their bound", flooded, "10/24h", 8, 1, 1, 1, -1},
+	} {
+		if err := w.walk(ctx); err != nil {
+			return fmt.Errorf("%s: %w", w.name, err)
+		}
+	}
+	return heartbeat(ctx, store, timeout)
+}
+
+// walk takes what there is to take, and looks at what is left.
+func (w *way) walk(ctx context.Context) error {
+	l, err := stint.Parse(w.limit)
+	if err != nil {
+		return err
+	}
+	limiter, err := stint.NewLimiter(w.store, l.WithName(w.name))
+	if err != nil {
+		return err
+	}
+	for i := range w.keys {
+		key := fmt.Sprint("way ", i)
+		if err := w.take(ctx, limiter, key); err != nil {
+			return err
+		}
+		d, err := limiter.Peek(ctx, key, 0)
+		if err != nil {
+			return err
+		}
+		if w.left >= 0 && d.Remaining != w.left {
+			return fmt.Errorf("%d remain, want %d", d.Remaining, w.left)
+		}
+	}
+	return nil
+}
+
+// take takes from a key.
+func (w *way) take(ctx context.Context, l *stint.Limiter, key string) error {
+	failed := make([]error, w.callers)
+	var all sync.WaitGroup
+	for i := range failed {
+		all.Go(func() {
+			for range w.takes {
+				d, err := l.Take(ctx, key, w.cost)
+				if err == nil && !d.Allowed {
+					err = fmt.Errorf("denied %d with %d remaining", w.cost, d.Remaining)
+				}
+				failed[i] = cmp.Or(failed[i], err)
+			}
+		})
+	}
+	all.Wait()
+	return cmp.Or(failed...)
+}
+
+// heartbeat has this process counted among those that share the store's keys.
+func heartbeat(ctx context.Context, store *scratch.Store, timeout time.Duration) error {
+	counted := make(chan int, 8)
+	store.CountNodes(func(n int) { counted <- n })
+	select {
+	case n := <-counted:
+		if n != 1 {
+			return fmt.Errorf("the heartbeat: %d processes, want 1", n)
+		}
+		return nil
+	case <-time.After(timeout):
+		return errors.New("the heartbeat: no answer")
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,243 @@
+package main_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	main "github.com/stint-dev/stint/cmd/stint"
+)
+
+// documentedUser returns the line of docs/REDIS.md that makes a user, under
+// another name, and the commands that it allows.
+func documentedUser(t *testing.T, name string) (line string, commands []string) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/REDIS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line = regexp.MustCompile(`(?m)^ACL SETUSER stint .*$`).FindString(string(text))
+	if line == "" {
+		t.Fatal("docs/REDIS.md has no line ACL SETUSER stint")
+	}
+	for _, m := range regexp.MustCompile(` \+(\S+)`).FindAllStringSubmatch(line, -1) {
+		commands = append(commands, m[1])
+	}
+	line = strings.Replace(strings.Replace(line, " stint ", " "+name+" ", 1), ">password", ">secret", 1)
+	return line, commands
+}
+
+// user makes the documented user on a server, with more words behind it.
+func (s *redisServer) user(t *testing.T, name string, more ...string) {
+	t.Helper()
+	line, _ := documentedUser(t, name)
+	if answer, err := s.command(strings.Join(append([]string{line}, more...), " ")); err != nil || answer != "+OK" {
+		t.Fatalf("%s %v: %s %v", line, more, answer, err)
+	}
+}
+
+// checkStore runs stint check-store.
+func checkStore(url string) (said string, status int) {
+	var out, errs bytes.Buffer
+	status = main.Run(context.Background(), []string{"check-store", url, "--deadline", "1h", "--samples", "10"}, strings.NewReader(""), &out, &errs)
+	return strings.Join(strings.Fields(out.String()+errs.String()), " "), status // without the ends of lines
+}
+
+// denied returns the commands that a server has kept from users.
+func (s *redisServer) denied(t *testing.T) []string {
+	t.Helper()
+	host, port, _ := strings.Cut(s.address, ":")
+	out, err := exec.Command("redis-cli", "-h", host, "-p", port, "--no-raw", "ACL", "LOG", "100").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, m := range regexp.MustCompile(`"object"\s+\d+\) "([^"]*)"`).FindAllSubmatch(out, -1) {
+		names = append(names, string(m[1]))
+	}
+	return names
+}
+
+const rulesOfModes = `rules:
+  - {name: strict, match: {path: /strict}, key: [ip], limits: [300/h, 200 per day sliding_counter]}
+  - {name: log, match: {path: /log}, key: [ip], limits: 300/h sliding_log}
+  - {name: lease, match: {path: /lease}, key: [ip], limits: 1000/h, mode: lease}
+  - {name: async, match: {path: /async}, key: [ip], limits: 1000/h, mode: async}
+`
+
+// TestUser gives the user of docs/REDIS.md to a check, which finds all it needs,
+// and to a process that holds limits in every mode: no command is kept from it
+// but those that the document calls optional.
+func TestUser(t *testing.T) {
+	redis := startRedis(t, "")
+	redis.user(t, "stint")
+	url := "redis://stint:secret@" + redis.address
+	if said, status := checkStore(url); status != 0 || !strings.Contains(said, "all answer as they should") {
+		t.Errorf("check-store: %d\n%s", status, said)
+	}
+	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", rulesOfModes), "--http", "127.0.0.1:0", "--store", url)
+	s.counts(1)
+	for _, path := range []string{"/strict", "/log", "/lease", "/async"} {
+		for range 100 {
+			if status := s.check(path); status != http.StatusOK {
+				t.Fatalf("%s: %d", path, status)
+			}
+		}
+	}
+	if n := s.metric(`stint_store_errors_total{door="http"}`); n != "" && n != "0" {
+		t.Errorf("%s errors of the store", n)
+	}
+	s.stop("")
+	for _, name := range redis.denied(t) {
+		if !slices.Contains([]string{"info", "config|get", "cluster|slots", "cluster|shards", "client|setinfo"}, name) {
+			t.Errorf("kept from the user: %s", name)
+		}
+	}
+	if said, status := checkStore(url + "/3"); status == 0 || !strings.Contains(said, "+select") {
+		t.Errorf("a database without +select: %d\n%s", status, said)
+	}
+	redis.user(t, "stint", "+select")
+	if said, status := checkStore(url + "/3"); status != 0 {
+		t.Errorf("a database: %d\n%s", status, said)
+	}
+}
+
+// TestUserLacks takes each command from the user: the check says which.
+func TestUserLacks(t *testing.T) {
+	redis := startRedis(t, "")
+	_, commands := documentedUser(t, "stint")
+	if len(commands) < 10 {
+		t.Fatalf("the user has %v", commands)
+	}
+	url := "redis://stint:secret@" + redis.address
+	for _, command := range commands {
+		redis.user(t, "stint", "-"+command)
+		if said, status := checkStore(url); status != 1 || !strings.Contains(said, "let the user have +"+command+" ") {
+			t.Errorf("without %s: %d\n%s", command, status, said)
+		}
+	}
+	redis.user(t, "stint", "-set", "-setrange", "-hdel")
+	if said, status := checkStore(url); status != 1 || !strings.Contains(said, "let the user have +set +setrange +hdel ") {
+		t.Errorf("without three: %d\n%s", status, said)
+	}
+	redis.user(t, "stint", "resetkeys", "~other:*")
+	if said, status := checkStore(url); status != 1 || !strings.Contains(said, "~stint:*") {
+		t.Errorf("without keys: %d\n%s", status, said)
+	}
+	if n, err := redis.command("DBSIZE"); err != nil || n != ":0" {
+		t.Errorf("left behind: %s %v", n, err)
+	}
+}
+
+// monitor returns what a server is told while something is done, a command a line.
+func (s *redisServer) monitor(t *testing.T, do func()) (lines []string) {
+	t.Helper()
+	c, err := net.Dial("tcp", s.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	said := bufio.NewReader(c)
+	if _, err := fmt.Fprint(c, "MONITOR\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := said.ReadString('\n'); err != nil || answer != "+OK\r\n" {
+		t.Fatalf("MONITOR: %q %v", answer, err)
+	}
+	do()
+	if _, err := s.command("ECHO done"); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		line, err := said.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(line, `"ECHO" "done"`+"\r\n") {
+			return lines
+		}
+		lines = append(lines, line)
+	}
+}
+
+// TestCheckUsesAll listens to a check: the script does everything it can, and
+// calls every command that a user is given for it.
+func TestCheckUsesAll(t *testing.T) {
+	redis := startRedis(t, "")
+	lines := redis.monitor(t, func() {
+		if said, status := checkStore("redis://" + redis.address); status != 0 {
+			t.Errorf("check-store: %d\n%s", status, said)
+		}
+	})
+	calls, verbs := make(map[string]bool), make(map[string]bool)
+	for _, line := range lines {
+		_, words, _ := strings.Cut(line, `] "`)
+		all := strings.Split(words, `" "`)
+		if strings.Contains(line, " lua] ") {
+			calls[strings.ToLower(strings.TrimSuffix(all[0], "\"\r\n"))] = true
+			continue
+		}
+		if n := 0; len(all) > 3 && all[0] == "EVALSHA" {
+			if _, err := fmt.Sscan(all[2], &n); err != nil {
+				t.Fatal(line)
+			}
+			if len(all) > 3+n {
+				verbs[strings.TrimSuffix(all[3+n], "\"\r\n")] = true
+			}
+		}
+	}
+	_, commands := documentedUser(t, "stint")
+	for _, command := range commands {
+		if !calls[command] && !slices.Contains([]string{"evalsha", "eval", "ping"}, command) {
+			t.Errorf("the check does not have the script call %s", command)
+		}
+	}
+	for _, verb := range strings.Fields("T P B M t p u r a s f d L n H O") { // see redisstore/lua
+		if !verbs[verb] {
+			t.Errorf("the check does not use %s", verb)
+		}
+	}
+}
+
+// TestUserCluster needs to ask who has which key.
+func TestUserCluster(t *testing.T) {
+	redis := startCluster(t)
+	more := []string{"+cluster|slots", "+cluster|shards", "+asking"}
+	redis.user(t, "stint", more...)
+	url := "redis://stint:secret@" + redis.address
+	if said, status := checkStore(url); status != 0 {
+		t.Errorf("check-store: %d\n%s", status, said)
+	}
+	for _, name := range more {
+		redis.user(t, "stint", append(more, "+info", "-"+name[1:])...)
+		if said, status := checkStore(url); status != 1 || !strings.Contains(said, "let the user have "+name+" ") {
+			t.Errorf("without %s: %d\n%s", name, status, said)
+		}
+	}
+}
+
+// TestUserSentinel needs to ask whether the master is one.
+func TestUserSentinel(t *testing.T) {
+	redis := startRedis(t, "")
+	_, port, _ := strings.Cut(redis.address, ":")
+	file := writeFile(t, t.TempDir()+"/sentinel.conf", "sentinel monitor main 127.0.0.1 "+port+" 1\n")
+	sentinel := startRedis(t, "", file, "--sentinel")
+	url := "redis://stint:secret@" + sentinel.address + "?master_set=main"
+	redis.user(t, "stint")
+	if said, status := checkStore(url); status != 1 || !strings.Contains(said, "let the user have +role ") {
+		t.Errorf("without role: %d\n%s", status, said)
+	}
+	redis.user(t, "stint", "+role")
+	if said, status := checkStore(url); status != 0 {
+		t.Errorf("check-store: %d\n%s", status, said)
+	}
+}
