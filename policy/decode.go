@@ -39,7 +39,7 @@ const (
 var (
 	documentFields = []string{"rules"}
 	ruleFields     = []string{
-		"name", "description", "match", "unless", "key", "limits", "cost", "overrides", "tiers",
+		"name", "description", "match", "unless", "key", "tag", "limits", "cost", "overrides", "tiers",
 		"unlimited", "block", "on_missing", "on_store_failure", "mode", "shadow", "final",
 		"ipv4_prefix", "ipv6_prefix", "hash_key",
 	}

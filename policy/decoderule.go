@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,6 +30,8 @@ func (d *decoder) rule(n *Node, t *trail) *rule {
 		}
 	}
 	var base planNodes
+	var tag *Node
+	var tagAt *trail
 	hasKey := false
 	for _, f := range fs {
 		switch at := t.in(f.Name); f.Name {
@@ -41,6 +44,8 @@ func (d *decoder) rule(n *Node, t *trail) *rule {
 		case "key":
 			hasKey = true
 			d.key(r, f.Value, at)
+		case "tag":
+			tag, tagAt = f.Value, at
 		case "limits", "unlimited", "block":
 			base.add(f)
 		case "cost":
@@ -66,6 +71,9 @@ func (d *decoder) rule(n *Node, t *trail) *rule {
 			d.fail(n, t, "metrics, answers and what keys have used go by it", "a rule without a name")
 		}
 		r.name = "?"
+	}
+	if tag != nil {
+		d.tag(r, tag, tagAt)
 	}
 	d.plansOf(r, n, t, fs, base)
 	d.checkKey(r, n, t, hasKey)
@@ -149,6 +157,25 @@ func (d *decoder) key(r *rule, n *Node, t *trail) {
 	if len(r.key) > maxKey {
 		d.fail(n, t, "", "a key of %d attributes: at most %d", len(r.key), maxKey)
 	}
+}
+
+// tag puts an attribute of the key first.
+func (d *decoder) tag(r *rule, n *Node, t *trail) {
+	name, ok := d.text(n, t, "an attribute of the rule's key, such as ip")
+	if !ok {
+		return
+	}
+	a, ok := d.attribute(n.Line, n.Column, t, name)
+	if !ok {
+		return
+	}
+	i := slices.Index(r.key, a)
+	if i < 0 {
+		d.fail(n, t, "it says which attribute of the key decides where a cluster keeps it", "the key has no attribute %q", a.name)
+		return
+	}
+	copy(r.key[1:], r.key[:i])
+	r.key[0] = a
 }
 
 // attribute checks an attribute's name.

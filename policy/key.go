@@ -13,11 +13,14 @@ import (
 
 // A key of one attribute is its value, or nothing when it is missing; an empty
 // value counts as missing, or an empty header would be a way around on_missing.
-// A key of several is a chain of netstrings, length:value, and a hyphen for
-// what is missing. What is longer than plainKey bytes, or begins like a hash,
-// is hashed. So no two lists of values have the same key.
+// What is longer than plainTag bytes, or begins like a hash, is hashed. A key of
+// several is a chain of netstrings, length:value, and a hyphen for what is
+// missing. The first of them, the tag, is what the key of that attribute alone
+// would be; where the whole is longer than plainKey, its hash stands behind the tag. So no two
+// lists of values have the same key.
 const (
 	plainKey = 256 // bytes
+	plainTag = 192 // so that there is room for a hash
 	hashMark = '~'
 )
 
@@ -30,36 +33,69 @@ var processSecret = sync.OnceValue(func() []byte {
 
 // key returns the key of a request under a rule, using buf for room.
 func (p *Policy) key(r *rule, q *request, buf []byte) (key string, rest []byte, missing bool) {
-	if len(r.key) == 1 {
-		v, ok := r.keyValue(q, r.key[0])
-		if !ok {
-			return "", buf, true
-		}
-		if r.hashKey || len(v) > plainKey || v[0] == hashMark {
-			return p.hashed(v), buf, false
-		}
-		return v, buf, false
-	}
 	if len(r.key) == 0 {
 		return "", buf, false
 	}
-	buf = buf[:0]
-	for _, a := range r.key {
+	tag, ok := r.keyValue(q, r.key[0])
+	if ok && (r.hashKey || len(tag) > plainTag || tag[0] == hashMark) {
+		tag = p.hashed(tag)
+	}
+	if len(r.key) == 1 {
+		return tag, buf, !ok // nothing, where it is missing
+	}
+	buf, missing = link(buf[:0], tag, ok), !ok
+	from := len(buf)
+	for _, a := range r.key[1:] {
 		v, ok := r.keyValue(q, a)
-		if !ok {
-			missing = true
-			buf = append(buf, '-')
-			continue
+		buf, missing = link(buf, v, ok), missing || !ok
+	}
+	if r.hashKey || len(buf) > plainKey {
+		buf = append(buf[:from], p.hashed(string(buf))...)
+	}
+	return string(buf), buf, missing
+}
+
+// link appends a value to the chain, if it is there.
+func link(buf []byte, value string, there bool) []byte {
+	if !there {
+		return append(buf, '-')
+	}
+	buf = strconv.AppendInt(buf, int64(len(value)), 10)
+	buf = append(buf, ':')
+	return append(buf, value...)
+}
+
+// Tag returns the tag of a key that a policy made: what the key would be if its
+// first attribute were the only one, which may be that of the rule's field tag.
+// Keys with the same tag belong in one slot of a cluster, so that the rules which
+// made them are one call. The tag of a key of one attribute, and of any other
+// text, is the text, unless it reads as a key of several.
+func Tag(key string) string {
+	tag, rest, ok := unlink(key)
+	for chain := ok && rest != ""; chain; {
+		switch rest[0] {
+		case '-':
+			rest = rest[1:]
+		case hashMark:
+			return tag
+		default:
+			_, rest, chain = unlink(rest)
 		}
-		buf = strconv.AppendInt(buf, int64(len(v)), 10)
-		buf = append(buf, ':')
-		buf = append(buf, v...)
+		if rest == "" && chain {
+			return tag
+		}
 	}
-	key = string(buf)
-	if r.hashKey || len(key) > plainKey {
-		key = p.hashed(key)
+	return key
+}
+
+// unlink cuts the first value off a chain.
+func unlink(chain string) (value, rest string, ok bool) {
+	length, rest, ok := strings.Cut(chain, ":")
+	n, err := strconv.ParseUint(length, 10, 16)
+	if !ok || err != nil || n == 0 || n > uint64(len(rest)) {
+		return "", "", false
 	}
-	return key, buf, missing
+	return rest[:n], rest[n:], true
 }
 
 // keyValue returns what an attribute gives to a key; of an address, the part

@@ -899,6 +899,41 @@ func TestAddressKeys(t *testing.T) {
 	}
 }
 
+// TestTag holds that rules which share an attribute of their keys have one tag,
+// if it is the first or the field says so.
+func TestTag(t *testing.T) {
+	const ip, other = "192.0.2.7", "2001:db8::1"
+	p := newPolicy(t,
+		`{"name": "a", "key": ["ip"], "limits": ["9/m"]}`,
+		`{"name": "b", "key": ["ip", "path"], "limits": ["9/m"]}`,
+		`{"name": "c", "key": ["path", "header.x", "ip"], "tag": "ip", "limits": ["9/m"]}`,
+		`{"name": "d", "key": ["path", "ip"], "limits": ["9/m"]}`,
+		`{"name": "e", "key": ["ip"], "tag": "ip", "limits": ["9/m"]}`,
+		`{"name": "f", "key": ["ip", "header.x"], "tag": "header.x", "limits": ["9/m"]}`,
+		`{"name": "g", "key": [], "limits": ["9/m"]}`)
+	for _, c := range []struct {
+		attrs policy.Map
+		want  []string
+	}{
+		{policy.Map{"ip": ip, "path": "/a", "header.x": "y"}, []string{ip, ip, ip, "/a", ip, "y", ""}},
+		{policy.Map{"ip": ip, "path": "/a"}, []string{ip, ip, ip, "/a", ip, "-9:" + ip, ""}},
+		{policy.Map{"ip": ip, "path": "/" + strings.Repeat("a", 300), "header.x": "y"}, []string{ip, ip, ip, "~", ip, "y", ""}},
+		{policy.Map{"ip": other, "path": "/a", "header.x": "1:a1:b"}, []string{"2001:db8::", "2001:db8::", "2001:db8::", "/a", "2001:db8::", "1:a1:b", ""}},
+	} {
+		r := decide(t, p, c.attrs)
+		for i, want := range c.want {
+			if got := policy.Tag(r.Key(i)); got != want && !(want == "~" && strings.HasPrefix(got, "~")) {
+				t.Errorf("%v: the tag of %q is %q, want %q", c.attrs, r.Key(i), got, want)
+			}
+		}
+	}
+	for _, key := range []string{"", "-", "~", ":", "1", "1:", "1:a", "1::2", "1:a-x", "1:a2:b", "0:1:a", "+1:a1:b", "01:a", "65536:a", "2001:db8::1", "192.0.2.1:80", "18446744073709551617:a1:b"} {
+		if got := policy.Tag(key); got != key {
+			t.Errorf("the tag of %q is %q", key, got)
+		}
+	}
+}
+
 // FuzzKeys holds that keys are the same only where all attributes are.
 func FuzzKeys(f *testing.F) {
 	f.Add("a_b", "c", "a", "b_c")
@@ -926,6 +961,9 @@ func FuzzKeys(f *testing.F) {
 			// What looks like a hash cannot be sent in its place.
 			if c := decide(t, p, policy.Map{"x": a.Key(0)}); ax != a.Key(0) && ax != "" && c.Key(0) == a.Key(0) {
 				t.Errorf("%q is taken for the key of %q", a.Key(0), ax)
+			}
+			if ax != "" && policy.Tag(a.Key(1)) != a.Key(0) {
+				t.Errorf("%q: the tag of %q is %q, not %q", ax, a.Key(1), policy.Tag(a.Key(1)), a.Key(0))
 			}
 			if len(a.Key(0)) > 256 || len(a.Key(1)) > 256 {
 				t.Errorf("a key of %d bytes", len(a.Key(1)))

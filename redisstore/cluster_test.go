@@ -29,19 +29,36 @@ func spread() (keys []string) {
 	return keys
 }
 
+// testLayersAcrossSlots holds what is taken slot by slot to one server, where
+// all is one call.
 func testLayersAcrossSlots(t *testing.T, c *redistest.Cluster) {
-	store := open(t, c.URL(), redisstore.Options{})
+	store, single := open(t, c.URL(), redisstore.Options{}), open(t, redistest.Start(t).URL(), redisstore.Options{})
 	defer store.Close()
-	layers := func(texts ...string) (all []stint.Layer) {
+	defer single.Close()
+	for _, texts := range [][]string{
+		{"20/1000h burst 20", "7/1000h burst 7", "9/1000h fixed_window", "12/1000h sliding_log", "30/1000h sliding_counter", "25/1000h sliding_buckets"},
+		{"20/1000h fixed_window count_denied", "7/1000h burst 7", "19/1000h sliding_log count_denied", "30/1000h sliding_counter count_denied"},
+		{"7/1000h fixed_window count_denied", "8/1000h burst 8", "17/1000h sliding_buckets count_denied"},
+		{"20/1000h sliding_log count_denied", "8/1000h sliding_log count_denied", "17/1000h sliding_counter count_denied"},
+	} {
+		acrossSlots(t, store, single, texts)
+	}
+	tagged := open(t, c.URL(), redisstore.Options{Tag: func(string) string { return "one" }})
+	defer tagged.Close()
+	if d, err := tagged.Decide(ctx, stint.OpTake, []stint.Layer{{Bound: bind(t, tagged, "9/1h"), Key: "a"}, {Bound: bind(t, tagged, "9/1h fixed_window count_denied"), Key: "b"}}, 1); err != nil || !d.Allowed {
+		t.Errorf("under one tag: %+v, %v", d, err)
+	}
+}
+
+// acrossSlots does the same in both stores.
+func acrossSlots(t *testing.T, store, single *redisstore.Store, texts []string) {
+	layers := func() (all []stint.Layer) {
 		for i, text := range texts {
 			key := fmt.Sprint("key ", i)
 			all = append(all, stint.Layer{Bound: bind(t, store, text), Key: key, Answers: make([]stint.Decision, 1)})
 		}
 		return all
 	}
-	// The same through one server, where all is one call, is what is right.
-	single := open(t, redistest.Start(t).URL(), redisstore.Options{})
-	defer single.Close()
 	twin := func(all []stint.Layer) (out []stint.Layer) {
 		for _, l := range all {
 			b, err := single.Bind(l.Bound.Limits()...)
@@ -53,21 +70,21 @@ func testLayersAcrossSlots(t *testing.T, c *redistest.Cluster) {
 		}
 		return out
 	}
-	ours := layers("20/1000h burst 20", "7/1000h burst 7", "9/1000h fixed_window", "12/1000h sliding_log", "30/1000h sliding_counter", "25/1000h sliding_buckets")
+	ours := layers()
 	theirs := twin(ours)
 	same := func(what string, got, want stint.Decision, failed ...error) {
 		t.Helper()
 		if err := errors.Join(failed...); err != nil {
-			t.Fatalf("%s: %v", what, err)
+			t.Fatalf("%q, %s: %v", texts, what, err)
 		}
 		if got.Allowed != want.Allowed || got.Taken != want.Taken || got.Limit != want.Limit || got.Remaining != want.Remaining || got.Denied != want.Denied ||
 			(got.RetryAfter == 0) != (want.RetryAfter == 0) {
-			t.Errorf("%s:\n got %+v\nwant %+v", what, got, want)
+			t.Errorf("%q, %s:\n got %+v\nwant %+v", texts, what, got, want)
 		}
 		for i := range ours {
 			a, b := ours[i].Answers[0], theirs[i].Answers[0]
 			if a.Allowed != b.Allowed || a.Taken != b.Taken || a.Remaining != b.Remaining {
-				t.Errorf("%s, layer %d:\n got %+v\nwant %+v", what, i, a, b)
+				t.Errorf("%q, %s, layer %d:\n got %+v\nwant %+v", texts, what, i, a, b)
 			}
 		}
 	}
@@ -87,11 +104,14 @@ func testLayersAcrossSlots(t *testing.T, c *redistest.Cluster) {
 	got, token, err := store.Reserve(ctx, ours, 2, time.Hour)
 	want, other, failed := single.Reserve(ctx, theirs, 2, time.Hour)
 	same("reserve", got, want, err, failed)
-	for range 2 {
+	if (token == "") != (other == "") {
+		t.Errorf("%q: tokens %q and %q", texts, token, other)
+	}
+	for range 2 { // a denied reservation has no token, and is not found
 		got, err = store.Settle(ctx, token, 1)
 		want, failed = single.Settle(ctx, other, 1)
-		if got.Remaining != want.Remaining || err != nil || failed != nil {
-			t.Errorf("settle: %+v, %v; want %+v, %v", got, err, want, failed)
+		if got.Remaining != want.Remaining || (err == nil) != (token != "") || (failed == nil) != (token != "") {
+			t.Errorf("%q, settle: %+v, %v; want %+v, %v", texts, got, err, want, failed)
 		}
 	}
 	got, err = store.Decide(ctx, stint.OpTakeUpTo, ours, 100)
@@ -100,17 +120,12 @@ func testLayersAcrossSlots(t *testing.T, c *redistest.Cluster) {
 	if err := store.Reset(ctx, ours); err != nil {
 		t.Error(err)
 	}
-	if d, err := store.Decide(ctx, stint.OpPeek, ours, 1); err != nil || d.Remaining != 7 {
-		t.Errorf("after the reset: %+v, %v", d, err)
+	if err := single.Reset(ctx, theirs); err != nil {
+		t.Error(err)
 	}
-	if _, err := store.Decide(ctx, stint.OpTake, layers("9/1h", "9/1h fixed_window count_denied"), 1); !errors.Is(err, stint.ErrLayers) {
-		t.Errorf("count_denied across slots: %v", err)
-	}
-	tagged := open(t, c.URL(), redisstore.Options{Tag: func(string) string { return "one" }})
-	defer tagged.Close()
-	if d, err := tagged.Decide(ctx, stint.OpTake, []stint.Layer{{Bound: bind(t, tagged, "9/1h"), Key: "a"}, {Bound: bind(t, tagged, "9/1h fixed_window count_denied"), Key: "b"}}, 1); err != nil || !d.Allowed {
-		t.Errorf("under one tag: %+v, %v", d, err)
-	}
+	got, err = store.Decide(ctx, stint.OpPeek, ours, 1)
+	want, failed = single.Decide(ctx, stint.OpPeek, theirs, 1)
+	same("after the reset", got, want, err, failed)
 }
 
 // testReshard moves slots from one master to another while calls are on their

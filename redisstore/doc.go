@@ -39,8 +39,7 @@
 //
 // In a cluster, a request whose layers are in several slots is taken slot by
 // slot, and given back when one denies: not at one instant, never more than one
-// call would let through. Limits that count what they deny need one slot; see
-// Options.Tag.
+// call would let through. Options.Tag puts keys into one slot.
 //
 // A server that does not answer is left alone but for a probe now and then, and
 // calls fail at once meanwhile ([ErrUnavailable]); New does not need it to be

@@ -14,6 +14,9 @@ import (
 // not forgiven it, since a reservation knows. So they are not decided at one
 // instant; meanwhile others may be denied for what is then given back; and what
 // cannot be given back (a node fails in between) stands as charged.
+//
+// Limits that count what they deny are groups of their own, the last: when one
+// denies, what was taken of them stands, and the rest is taken.
 
 // A group is the layers of one slot, by their place in the request.
 type group []int
@@ -27,25 +30,37 @@ func (g group) of(parts []part) []part {
 	return out
 }
 
-// groups returns the layers by slots, in the order of the first of each; nil if
-// one call can reach them all.
+// counts reports whether the group's limits count what they deny.
+func (g group) counts(parts []part) bool { return parts[g[0]].form.limit.CountDenied() }
+
+// groups returns the layers by slots, those that count what they deny behind the
+// others; nil if one call can reach them all.
 func (s *Store) groups(parts []part) (groups []group) {
 	if len(parts) == 1 || !s.driver.Cluster() {
 		return nil
 	}
-	at := make(map[uint16]int)
-	for i := range parts {
-		slot := slotOf(parts[i].begin)
-		k, ok := at[slot]
-		if !ok {
-			k = len(groups)
-			at[slot] = k
-			groups = append(groups, nil)
-		}
-		groups[k] = append(groups[k], i)
+	several := false
+	for i := range parts[1:] {
+		several = several || slotOf(parts[1+i].begin) != slotOf(parts[0].begin)
 	}
-	if len(groups) == 1 {
+	if !several {
 		return nil
+	}
+	for _, counts := range []bool{false, true} {
+		at := make(map[uint16]int)
+		for i := range parts {
+			if parts[i].form.limit.CountDenied() != counts {
+				continue
+			}
+			slot := slotOf(parts[i].begin)
+			k, ok := at[slot]
+			if !ok {
+				k = len(groups)
+				at[slot] = k
+				groups = append(groups, nil)
+			}
+			groups[k] = append(groups[k], i)
+		}
 	}
 	return groups
 }
@@ -83,25 +98,31 @@ func (s *Store) decideGroups(ctx context.Context, op stint.Op, parts []part, gro
 		}
 		return a.join(parts, op != stint.OpPeek), nil
 	}
+	take := func(cost int64) (stint.Decision, error) {
+		a, _, err := s.takeGroups(ctx, parts, groups, cost, groupHold, true)
+		return s.joined(a, parts, err)
+	}
 	for op == stint.OpTakeUpTo {
 		a, err := s.each(ctx, parts, groups, "p", 1)
 		if err != nil {
 			return stint.Decision{}, err
 		}
 		d := a.join(parts, false)
-		if !d.Allowed {
+		switch {
+		case !d.Allowed && groups[len(groups)-1].counts(parts):
+			return take(1)
+		case !d.Allowed:
 			return d, nil
 		}
-		a, _, err = s.takeGroups(ctx, parts, groups, min(cost, d.Remaining), groupHold, true)
-		if err != nil || a.allowed() {
-			return s.joined(a, parts, err)
+		got, err := take(min(cost, d.Remaining))
+		if err != nil || got.Allowed {
+			return got, err
 		}
 		if cost = d.Remaining / 2; cost <= 1 { // others are quicker: the less, the likelier
-			op, cost = stint.OpTake, 1
+			return take(1)
 		}
 	}
-	a, _, err := s.takeGroups(ctx, parts, groups, cost, groupHold, true)
-	return s.joined(a, parts, err)
+	return take(cost)
 }
 
 func (s *Store) joined(a answer, parts []part, err error) (stint.Decision, error) {
@@ -135,11 +156,6 @@ func (s *Store) reserveGroups(ctx context.Context, parts []part, groups []group,
 // takeGroups takes group after group until one denies, and then gives back. The
 // last is taken for good if nobody will settle it.
 func (s *Store) takeGroups(ctx context.Context, parts []part, groups []group, cost int64, ttl time.Duration, forGood bool) (answer, []stint.Token, error) {
-	for i := range parts {
-		if parts[i].form.limit.CountDenied() {
-			return nil, nil, fmt.Errorf("%w: limit %q counts what it denies, so all layers of its request need one slot of the cluster: Options.Tag", stint.ErrLayers, parts[i].limit.name)
-		}
-	}
 	all := make(answer, 1+answersEach*len(parts))
 	all[0] = cost
 	tokens := make([]stint.Token, 0, len(groups))
@@ -153,7 +169,7 @@ func (s *Store) takeGroups(ctx context.Context, parts []part, groups []group, co
 			a, token, err = s.reserve(ctx, g.of(parts), cost, ttl)
 		}
 		if err != nil {
-			if back := s.giveBack(ctx, nil, groups, tokens); back != nil {
+			if back := s.settleGroups(ctx, nil, groups, tokens, 0); back != nil {
 				err = fmt.Errorf("%w: taken in part: %v: %v", ErrAmbiguous, err, back)
 			}
 			return nil, nil, err
@@ -169,13 +185,23 @@ func (s *Store) takeGroups(ctx context.Context, parts []part, groups []group, co
 }
 
 // denied makes the answer whole after group k denied: those before it give back,
-// those after it say what they would have. Neither failing makes it less of a
-// denial: what cannot be given back stands as charged, and a layer that cannot
-// be asked has nothing left as far as we know.
+// unless they count what is denied, and those after it say what they would have,
+// or count it. Neither failing makes it less of a denial: what cannot be given
+// back stands as charged, and a layer that cannot be asked has nothing left as
+// far as we know.
 func (s *Store) denied(ctx context.Context, all answer, groups []group, k int, parts []part, tokens []stint.Token) {
-	_ = s.giveBack(ctx, all, groups, tokens)
+	cost, plain := all[0], 0
+	for plain < k && !groups[plain].counts(parts) {
+		plain++
+	}
+	_ = s.settleGroups(ctx, all, groups, tokens[:plain], 0)
+	_ = s.settleGroups(ctx, all, groups[plain:], tokens[plain:], cost)
 	for _, g := range groups[k+1:] {
-		a, err := s.ask(ctx, g.of(parts), nil, "p", number(all[0]))
+		verb := "p"
+		if g.counts(parts) {
+			verb = "t"
+		}
+		a, err := s.ask(ctx, g.of(parts), nil, verb, number(cost))
 		if err != nil {
 			a = make(answer, 1+answersEach*len(g))
 			for i := range g {
@@ -186,11 +212,11 @@ func (s *Store) denied(ctx context.Context, all answer, groups []group, k int, p
 	}
 }
 
-// giveBack cancels the reservations of the first groups, also for a caller that
-// has gone, and writes what they then answer, unless all is nil.
-func (s *Store) giveBack(ctx context.Context, all answer, groups []group, tokens []stint.Token) (failed error) {
+// settleGroups settles the reservations of the first groups, also for a caller
+// that has gone, and writes what they then answer, unless all is nil.
+func (s *Store) settleGroups(ctx context.Context, all answer, groups []group, tokens []stint.Token, cost int64) (failed error) {
 	for i, token := range tokens {
-		a, _, err := s.settle(context.WithoutCancel(ctx), token, 0)
+		a, _, err := s.settle(context.WithoutCancel(ctx), token, cost)
 		if err != nil {
 			failed = err
 			continue

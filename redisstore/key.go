@@ -49,11 +49,14 @@ func (n *names) plain(s string) string {
 // place returns where a key's names begin and how they end: around the name of
 // a limit.
 func (n *names) place(key string) (begin, end string) {
-	plain := n.plain(key)
-	if n.tag == nil {
-		return n.prefix + ":{" + plain + "}:", ""
+	tag := key
+	if n.tag != nil {
+		tag = n.tag(key)
 	}
-	return n.prefix + ":{" + n.plain(n.tag(key)) + "}:", ":" + plain
+	if tag != key {
+		end = ":" + n.plain(key)
+	}
+	return n.prefix + ":{" + n.plain(tag) + "}:", end
 }
 
 // state returns the key of a state, generation that of its reservations.

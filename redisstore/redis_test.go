@@ -318,6 +318,7 @@ func TestKeys(t *testing.T) {
 		{redisstore.Options{Prefix: "stint"}, "10.0.0.1", "10/s", "stint:{10.0.0.1}:10/s"},
 		{redisstore.Options{Prefix: "stint"}, "a", "a: b%", "stint:{a}:a%3A b%25"},
 		{redisstore.Options{Prefix: "p", Tag: tenant}, "acme/u1", "l", "p:{acme}:l:acme/u1"},
+		{redisstore.Options{Prefix: "p", Tag: tenant}, "acme", "l", "p:{acme}:l"},
 		{redisstore.Options{Prefix: "p"}, "", "l", "p:{#47DEQpj8HBSa-_TImW-5JA}:l"},
 		{redisstore.Options{Prefix: "p"}, "}{", "l", "p:{#0_MILLjULMYTqNAG_RSAgg}:l"},
 	} {
@@ -329,9 +330,10 @@ func TestKeys(t *testing.T) {
 	if got := redisstore.State(secret, "10.0.0.1", "l"); strings.Contains(got, "10.0.0.1") || got == redisstore.State(redisstore.Options{Prefix: "p", HashSecret: []byte("other")}, "10.0.0.1", "l") {
 		t.Errorf("hidden: %q", got)
 	}
-	seen := make(map[string]string)
-	for _, key := range []string{"", "#", "#47DEQpj8HBSa-_TImW-5JA", "{", "}", "{}", "a}", "a:b", strings.Repeat("k", 64), strings.Repeat("k", 65), "\x00"} {
-		for _, o := range []redisstore.Options{{Prefix: "p"}, {Prefix: "p", Tag: func(string) string { return "t" }}, {Prefix: "p", Tag: func(string) string { return "" }}} {
+	keys := []string{"", "#", "#47DEQpj8HBSa-_TImW-5JA", "{", "}", "{}", "a}", "a:b", strings.Repeat("k", 64), strings.Repeat("k", 65), "\x00"}
+	for _, o := range []redisstore.Options{{Prefix: "p"}, {Prefix: "p", Tag: func(string) string { return "a:b" }}, {Prefix: "p", Tag: func(string) string { return "" }}} {
+		seen := make(map[string]string)
+		for _, key := range keys {
 			name := redisstore.State(o, key, "l")
 			if other, ok := seen[name]; ok {
 				t.Errorf("%q and %q are both %q", key, other, name)

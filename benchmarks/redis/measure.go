@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,7 +19,7 @@ type result struct {
 	busy    []float64 // the share of a processor that the server used meanwhile
 }
 
-// decisions times all contenders in turns: one caller, then many.
+// decisions times all contenders in turns: one caller of all, then many of each.
 func (f *figures) decisions(s *redisServer) error {
 	contenders, done, err := s.contenders()
 	defer done()
@@ -33,12 +34,8 @@ func (f *figures) decisions(s *redisServer) error {
 		}
 	}
 	for range f.rounds {
-		for i, c := range contenders {
-			_, each, err := c.run(1, f.slice)
-			if err != nil {
-				return fmt.Errorf("%s, one caller: %w", c.name, err)
-			}
-			results[i].latency = append(results[i].latency, median(each)/1000)
+		if err := alone(contenders, results, f.slice); err != nil {
+			return err
 		}
 		for i, c := range contenders {
 			if err := results[i].crowd(s, c, f.slice); err != nil {
@@ -49,6 +46,46 @@ func (f *figures) decisions(s *redisServer) error {
 	f.table(results)
 	f.promise(results)
 	return nil
+}
+
+// alone times one caller, who makes a few calls by each contender in a turn, in an
+// order that differs from turn to turn: what disturbs the machine meanwhile meets
+// all alike.
+func alone(contenders []contender, results []result, slice time.Duration) error {
+	const few = 16
+	for _, c := range contenders {
+		if c.before != nil {
+			if err := c.before(); err != nil {
+				return err
+			}
+		}
+	}
+	each := make([][]float64, len(contenders))
+	begun := time.Now()
+	for turn := 0; time.Since(begun) < slice*time.Duration(len(contenders)); turn++ {
+		for _, i := range rand.Perm(len(contenders)) {
+			c := contenders[i]
+			for k := range few {
+				from := time.Now()
+				if err := c.call(context.Background(), keyOf((turn*few+k)%c.over())); err != nil {
+					return fmt.Errorf("%s, one caller: %w", c.name, err)
+				}
+				each[i] = append(each[i], float64(time.Since(from)))
+			}
+		}
+	}
+	for i := range results {
+		results[i].latency = append(results[i].latency, median(each[i])/1000)
+	}
+	return nil
+}
+
+// over returns how many keys it is called with.
+func (c contender) over() int {
+	if c.keys > 0 {
+		return c.keys
+	}
+	return keys
 }
 
 // crowd times many callers.
@@ -88,9 +125,8 @@ func (c contender) run(goroutines int, slice time.Duration) (took time.Duration,
 		}
 	}
 	most := int64(1) << 40
-	over := keys
 	if c.keys > 0 {
-		over, most = c.keys, int64(c.keys*(logFull-logHas))
+		most = int64(c.keys * (logFull - logHas))
 	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -105,7 +141,7 @@ func (c contender) run(goroutines int, slice time.Duration) (took time.Duration,
 				if i >= most {
 					return
 				}
-				if errs[g] = c.call(ctx, keyOf(int(i)%over)); errs[g] != nil {
+				if errs[g] = c.call(ctx, keyOf(int(i)%c.over())); errs[g] != nil {
 					return
 				}
 				now := time.Now()

@@ -106,6 +106,7 @@ func (c *storeFlags) open(u storeURL, local *memstore.Store, logger *slog.Logger
 	store, err := redisstore.New(redisstore.Options{
 		URL:     string(u),
 		Prefix:  c.StorePrefix,
+		Tag:     policy.Tag,
 		Timeout: c.StoreTimeout,
 		NewKeys: cmp.Or(c.NewKeys, -1),
 		Modes:   redisstore.Modes{Nodes: c.Nodes, NodeID: host},

@@ -141,6 +141,29 @@ func TestServeBeforeStore(t *testing.T) {
 	s.stop("")
 }
 
+// TestServeOneSlot holds that the keys of rules lie in one slot of a cluster when
+// they share their first attribute, or what the field tag says.
+func TestServeOneSlot(t *testing.T) {
+	const rules = `rules:
+  - {name: client, key: [ip], limits: 9 per hour}
+  - {name: endpoint, key: [ip, path], limits: 9 per hour fixed_window count_denied}
+  - {name: user, key: [header.x-user, ip], tag: ip, limits: 2 per hour}
+`
+	redis := startCluster(t)
+	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", rules), "--http", "127.0.0.1:0", "--store", "redis://"+redis.address, "--nodes", "1", "--store-timeout", "5s")
+	for _, want := range []int{200, 200, 429} {
+		if got := s.check("/a"); got != want {
+			t.Errorf("%d, want %d", got, want)
+		}
+	}
+	s.stop("allowed=2 denied=1 failed=0")
+	const tag = "stint:{192.0.2.7}:"
+	keys := []string{"client/gcra", "endpoint/fixed_window%3A1h:9:192.0.2.72:/a", "user/gcra:9:192.0.2.7-"}
+	if n, err := redis.command("EXISTS " + tag + strings.Join(keys, " "+tag)); err != nil || n != ":3" {
+		t.Errorf("of three keys, %s are there: %v", n, err)
+	}
+}
+
 // TestSimulateStoreInterrupted ends it between two lines: nothing is left.
 func TestSimulateStoreInterrupted(t *testing.T) {
 	redis := startRedis(t, "")
