@@ -55,26 +55,39 @@ func take(t testing.TB, b stint.Bound, key string, cost int64) stint.Decision {
 func TestTime(t *testing.T) {
 	server := redistest.Start(t)
 	c := client(t, server.Addr)
-	for _, text := range texts {
-		do(t, c, "FLUSHALL")
-		store := open(t, server.URL(), redisstore.Options{})
-		limit := bind(t, store, text)
-		d := take(t, limit, "a", 1)
-		all := keys(t, c)
-		switch {
-		case !d.Allowed:
-			t.Errorf("%s: %+v", text, d)
-		case len(all) == 0 && d.ResetAfter < time.Second: // gone already
-		case len(all) != 1:
-			t.Errorf("%s: keys %q", text, all)
-		default:
-			ms, err := do(t, c, "PTTL", all[0]).AsInt64()
-			left := time.Duration(ms) * time.Millisecond
-			if err != nil || left > d.ResetAfter+2*time.Millisecond || left < d.ResetAfter-time.Minute || ms == -1 {
-				t.Errorf("%s: expires in %v, as if never seen in %v: %v", text, left, d.ResetAfter, err)
-			}
+	now := func() time.Duration {
+		list, err := do(t, c, "TIME").AsIntSlice()
+		if err != nil {
+			t.Fatal(err)
 		}
-		store.Close()
+		return time.Duration(list[0])*time.Second + time.Duration(list[1])*time.Microsecond
+	}
+	for _, text := range texts {
+		for layers := 1; layers <= 2; layers++ {
+			do(t, c, "FLUSHALL")
+			store := open(t, server.URL(), redisstore.Options{})
+			limit, both := bind(t, store, text), make([]stint.Layer, layers)
+			for i := range both {
+				both[i] = stint.Layer{Bound: limit, Key: fmt.Sprint("key ", i)}
+			}
+			before := now()
+			d, err := store.Decide(ctx, stint.OpTake, both, 1)
+			after := now()
+			if err != nil || !d.Allowed {
+				t.Errorf("%s: %+v, %v", text, d, err)
+			}
+			if all := keys(t, c); len(all) != layers && d.ResetAfter >= time.Second {
+				t.Errorf("%s: keys %q", text, all)
+			}
+			for _, key := range keys(t, c) {
+				ms, err := do(t, c, "PEXPIRETIME", key).AsInt64()
+				end := time.Duration(ms) * time.Millisecond
+				if err != nil || end != -2*time.Millisecond && (end < before+d.ResetAfter || end > after+d.ResetAfter+3*time.Millisecond) {
+					t.Errorf("%s: %q expires at %v, as if never seen from %v on: %v", text, key, end, after+d.ResetAfter, err)
+				}
+			}
+			store.Close()
+		}
 	}
 	store := open(t, server.URL(), redisstore.Options{})
 	defer store.Close()
