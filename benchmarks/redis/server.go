@@ -56,7 +56,7 @@ func startServer() (*redisServer, error) {
 		s.stop()
 		return nil, err
 	}
-	s.goRedis = redis.NewClient(&redis.Options{Addr: s.address, PoolSize: callers})
+	s.goRedis = redis.NewClient(&redis.Options{Addr: s.address, PoolSize: callers, ContextTimeoutEnabled: true}) // as redisstore/goredis wants it
 	return s, nil
 }
 
