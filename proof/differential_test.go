@@ -18,49 +18,85 @@ import (
 // TestDifferential runs random requests through the embedded store and through
 // the rational model, and wants the same verdict, remaining and waits.
 func TestDifferential(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		p := newPair(t, memstore.Options{})
-		p.bind(rapid.IntRange(1, 3).Draw(t, "limits"))
-		for range rapid.IntRange(1, 40).Draw(t, "steps") {
-			p.step()
-		}
-	})
+	rapid.Check(t, func(t *rapid.T) { newDifferential(t, 1).run(40) })
 }
 
-// pair is an engine and the model, at the same virtual time.
-type pair struct {
+// A differential does the same to each store and to the model, at the same
+// virtual time.
+type differential struct {
 	t      *rapid.T
 	now    int64
-	store  *memstore.Store
+	tick   int64 // of the clock, in ns
+	stores []*column
+	redis  *redisColumn // one of the stores, or nil
 	model  *model.Model
 	limits []stint.Limit
-	bound  []stint.Bound
 	held   []held
 }
 
-// held is a reservation on both sides.
+// A column is one store of a differential.
+type column struct {
+	name    string
+	store   stint.Store
+	quantum int64 // of its waits, in ns
+	bound   []stint.Bound
+}
+
+// A request is layers: what they are to each store, and to the model.
+type request struct {
+	columns   [][]stint.Layer
+	reference []model.Layer
+}
+
+// held is a reservation: its token in each store and its id in the model.
 type held struct {
-	token  stint.Token
+	request
+	tokens []stint.Token
 	id     int
-	layers []stint.Layer
 }
 
-func newPair(t *rapid.T, o memstore.Options) *pair {
-	p := &pair{t: t, model: model.New()}
-	o.Now = func() int64 { return p.now }
-	p.store = memstore.New(o)
-	p.now = rapid.SampledFrom([]int64{0, 1, 1e9, 1763700000123456789, 1 << 61}).Draw(t, "start")
-	return p
+// newDifferential holds the embedded store to the model.
+func newDifferential(t *rapid.T, tick int64) *differential {
+	d := &differential{t: t, tick: tick, model: model.New()}
+	memory := memstore.New(memstore.Options{Now: func() int64 { return d.now }})
+	d.stores = []*column{{name: "memory", store: memory, quantum: 1}}
+	return d
 }
 
-func (p *pair) bind(n int) {
-	for i := range n {
-		l := anyLimit(p.t).WithName(fmt.Sprint("l", i))
-		b, err := p.store.Bind(l)
+// run takes up to so many steps under one to three limits.
+func (d *differential) run(steps int) {
+	start := rapid.SampledFrom([]int64{0, 1, 1e9, 1763700000123456789, 1 << 61}).Draw(d.t, "start")
+	d.now = start - start%d.tick
+	for i := range rapid.IntRange(1, 3).Draw(d.t, "limits") {
+		d.bind(i)
+	}
+	for range rapid.IntRange(1, steps).Draw(d.t, "steps") {
+		d.step()
+	}
+}
+
+func (d *differential) bind(i int) {
+	name := fmt.Sprint("l", i)
+	if d.redis != nil {
+		name = d.redis.name(i)
+	}
+	l := d.anyLimit().WithName(name)
+	for _, s := range d.stores {
+		b, err := s.store.Bind(l)
 		if err != nil {
-			p.t.Fatalf("%v: %v", l, err)
+			d.t.Fatalf("%s: %v: %v", s.name, l, err)
 		}
-		p.limits, p.bound = append(p.limits, l), append(p.bound, b)
+		s.bound = append(s.bound, b)
+	}
+	d.limits = append(d.limits, l)
+}
+
+// anyLimit draws a limit that every store can hold.
+func (d *differential) anyLimit() stint.Limit {
+	for {
+		if l := anyLimit(d.t); d.redis == nil || d.redis.holds(d.t, l) {
+			return l
+		}
 	}
 }
 
@@ -128,27 +164,37 @@ func spec(l stint.Limit) model.Spec {
 }
 
 // layers draws which limits a request is held to, and by which keys.
-func (p *pair) layers() (engine []stint.Layer, reference []model.Layer) {
-	first := rapid.IntRange(0, len(p.limits)-1).Draw(p.t, "first")
-	n := rapid.IntRange(1, len(p.limits)-first).Draw(p.t, "layers")
+func (d *differential) layers() (r request) {
+	first := rapid.IntRange(0, len(d.limits)-1).Draw(d.t, "first")
+	n := rapid.IntRange(1, len(d.limits)-first).Draw(d.t, "layers")
 	for i := first; i < first+n; i++ {
-		key := rapid.SampledFrom([]string{"a", "a", "b"}).Draw(p.t, "key")
+		key := rapid.SampledFrom([]string{"a", "a", "b"}).Draw(d.t, "key")
 		weight := int64(0)
-		if rapid.IntRange(0, 3).Draw(p.t, "weighted") == 0 {
-			most := p.limits[i].Capacity()
-			weight = rapid.SampledFrom([]int64{1, 2, 3, 4, 5, 7, most/2 + 1, most, math.MaxInt64/2 + 1, math.MaxInt64}).Draw(p.t, "weight")
+		if rapid.IntRange(0, 3).Draw(d.t, "weighted") == 0 {
+			most := d.limits[i].Capacity()
+			weight = rapid.SampledFrom([]int64{1, 2, 3, 4, 5, 7, most/2 + 1, most, math.MaxInt64/2 + 1, math.MaxInt64}).Draw(d.t, "weight")
 		}
-		engine = append(engine, stint.Layer{Bound: p.bound[i], Key: key, Weight: weight, Answers: make([]stint.Decision, 1)})
-		reference = append(reference, model.Layer{Name: p.limits[i].Name(), Spec: spec(p.limits[i]), Key: key, Weight: weight})
+		d.layer(&r, i, key, weight)
 	}
-	return engine, reference
+	return r
+}
+
+// layer adds a limit to a request.
+func (d *differential) layer(r *request, i int, key string, weight int64) {
+	if r.columns == nil {
+		r.columns = make([][]stint.Layer, len(d.stores))
+	}
+	for c, s := range d.stores {
+		r.columns[c] = append(r.columns[c], stint.Layer{Bound: s.bound[i], Key: key, Weight: weight, Answers: make([]stint.Decision, 1)})
+	}
+	r.reference = append(r.reference, model.Layer{Name: d.limits[i].Name(), Spec: spec(d.limits[i]), Key: key, Weight: weight})
 }
 
 // cost draws a cost that matters to one of the limits.
-func (p *pair) cost() int64 {
-	l := rapid.SampledFrom(p.limits).Draw(p.t, "for")
+func (d *differential) cost() int64 {
+	l := rapid.SampledFrom(d.limits).Draw(d.t, "for")
 	most := l.Capacity()
-	return rapid.SampledFrom([]int64{0, 1, 1, 1, 1, 2, 3, most / 2, most - 1, most, sat(most, 1), sat(most, most), math.MaxInt64}).Draw(p.t, "cost")
+	return rapid.SampledFrom([]int64{0, 1, 1, 1, 1, 2, 3, most / 2, most - 1, most, sat(most, 1), sat(most, most), math.MaxInt64}).Draw(d.t, "cost")
 }
 
 func sat(a, b int64) int64 {
@@ -158,145 +204,196 @@ func sat(a, b int64) int64 {
 	return a + b
 }
 
-// wait moves time on by a stretch that matters to one of the limits.
-func (p *pair) wait() {
-	l := rapid.SampledFrom(p.limits).Draw(p.t, "of")
-	w := int64(l.Period())
+// wait moves time on by a stretch that matters to one of the limits, in whole
+// ticks of the clock.
+func (d *differential) wait() {
+	l := rapid.SampledFrom(d.limits).Draw(d.t, "of")
+	w, tick := int64(l.Period()), d.tick
 	unit := max(w/l.Count(), 1)
-	d := rapid.SampledFrom([]int64{0, 0, 0, 1, unit - 1, unit, sat(unit, 1), w / 3, w - 1, w, sat(w, 1), sat(w, w/2), sat(w, w)}).Draw(p.t, "wait")
-	if p.now = sat(p.now, d); p.now > 1<<62 {
-		p.now = max(p.now-d, 1<<62)
+	by := rapid.SampledFrom([]int64{0, 0, 0, tick, unit - tick, unit, sat(unit, tick), w / 3, w - tick, w, sat(w, tick), sat(w, w/2), sat(w, w)}).Draw(d.t, "wait")
+	by = sat(max(by, 0), tick-1)
+	by -= by % tick
+	if now := sat(d.now, by); now <= 1<<62 {
+		d.now = now
 	}
 }
 
-func (p *pair) step() {
-	ctx := context.Background()
-	p.wait()
-	switch rapid.IntRange(0, 12).Draw(p.t, "op") {
+func (d *differential) step() {
+	if d.redis != nil {
+		d.redis.saw.operation()
+	}
+	d.wait()
+	switch rapid.IntRange(0, 12).Draw(d.t, "op") {
 	case 7:
-		layers, ref := p.layers()
-		c := p.cost()
-		got, err := p.store.Decide(ctx, stint.OpPeek, layers, c)
-		want := p.model.Peek(p.now, ref, c)
-		p.same("peek", got, err, want)
-		p.alone("peek", layers, want)
+		d.peek()
 	case 8:
-		layers, ref := p.layers()
-		c := p.cost()
-		got, err := p.store.Decide(ctx, stint.OpTakeUpTo, layers, c)
-		want := p.model.TakeUpTo(p.now, ref, c)
-		p.same("take_up_to", got, err, want)
-		if got.Taken != want.Taken {
-			p.t.Fatalf("take_up_to %d: took %d, want %d", c, got.Taken, want.Taken)
-		}
-		p.alone("take_up_to", layers, want)
+		d.takeUpTo()
 	case 9:
-		p.reserve()
+		d.reserve(d.layers(), d.cost())
 	case 10:
-		p.settle()
+		if len(d.held) > 0 {
+			d.settle(d.held[rapid.IntRange(0, len(d.held)-1).Draw(d.t, "reservation")], d.cost())
+		}
 	case 11:
-		p.operate()
+		d.operate()
 	case 12:
-		p.change()
+		d.change()
 	default:
-		layers, ref := p.layers()
-		c := p.cost()
-		p.take(layers, ref, c)
+		d.take()
 	}
 }
 
 // take goes through the handle where there is one layer of no weight, as
 // limiters do.
-func (p *pair) take(layers []stint.Layer, ref []model.Layer, c int64) {
-	what, ctx := fmt.Sprint("take ", c), context.Background()
-	want := p.model.Take(p.now, ref, c)
-	if len(layers) == 1 && layers[0].Weight == 0 {
-		got, err := layers[0].Bound.Decide(ctx, stint.OpTake, layers[0].Key, c)
-		p.same(what, got, err, want)
-		return
-	}
-	got, err := p.store.Decide(ctx, stint.OpTake, layers, c)
-	p.same(what, got, err, want)
-	p.alone(what, layers, want)
-}
-
-func (p *pair) reserve() {
-	layers, ref := p.layers()
-	c := p.cost()
-	ttl := rapid.SampledFrom([]time.Duration{1, time.Second, time.Hour, 100 * 365 * 24 * time.Hour}).Draw(p.t, "ttl")
-	got, token, err := p.store.Reserve(context.Background(), layers, c, ttl)
-	want, id := p.model.Reserve(p.now, ref, c, int64(ttl))
-	p.same(fmt.Sprint("reserve ", c), got, err, want)
-	p.alone("reserve", layers, want)
-	if id > 0 {
-		p.held = append(p.held, held{token, id, layers})
-	}
-}
-
-func (p *pair) settle() {
-	if len(p.held) == 0 {
-		return
-	}
-	h := rapid.SampledFrom(p.held).Draw(p.t, "reservation")
-	c := p.cost()
-	got, err := p.store.Settle(context.Background(), h.token, c)
-	if errors.Is(err, stint.ErrReservation) { // expired or reset: nothing changes
-		got, err = p.store.Decide(context.Background(), stint.OpPeek, h.layers, 0)
-	}
-	p.same(fmt.Sprint("settle ", c), got, err, p.model.Settle(p.now, h.id, c))
-}
-
-func (p *pair) operate() {
-	layers, ref := p.layers()
-	if rapid.Bool().Draw(p.t, "reset") {
-		if err := p.store.Reset(context.Background(), layers); err != nil {
-			p.t.Fatal(err)
+func (d *differential) take() {
+	r, c := d.layers(), d.cost()
+	want, ctx := d.model.Take(d.now, r.reference, c), context.Background()
+	direct := len(r.reference) == 1 && r.reference[0].Weight == 0
+	d.each(fmt.Sprint("take ", c), want, func(i int, s *column) (stint.Decision, error) {
+		if l := r.columns[i]; direct {
+			return l[0].Bound.Decide(ctx, stint.OpTake, l[0].Key, c)
 		}
-		p.model.Reset(p.now, ref)
+		return s.store.Decide(ctx, stint.OpTake, r.columns[i], c)
+	})
+	if !direct {
+		d.alone("take", r, want)
+	}
+	if d.redis != nil {
+		d.redis.saw.take(r, want)
+	}
+}
+
+func (d *differential) peek() {
+	r, c := d.layers(), d.cost()
+	want := d.model.Peek(d.now, r.reference, c)
+	d.each(fmt.Sprint("peek ", c), want, func(i int, s *column) (stint.Decision, error) {
+		return s.store.Decide(context.Background(), stint.OpPeek, r.columns[i], c)
+	})
+	d.alone("peek", r, want)
+}
+
+func (d *differential) takeUpTo() {
+	r, c := d.layers(), d.cost()
+	want := d.model.TakeUpTo(d.now, r.reference, c)
+	d.each(fmt.Sprint("take_up_to ", c), want, func(i int, s *column) (stint.Decision, error) {
+		got, err := s.store.Decide(context.Background(), stint.OpTakeUpTo, r.columns[i], c)
+		if got.Taken != want.Taken {
+			d.t.Fatalf("%s: take_up_to %d: took %d, want %d", s.name, c, got.Taken, want.Taken)
+		}
+		return got, err
+	})
+	d.alone("take_up_to", r, want)
+}
+
+func (d *differential) reserve(r request, c int64) {
+	ttl := rapid.SampledFrom([]time.Duration{1, time.Second, time.Hour, 100 * 365 * 24 * time.Hour}).Draw(d.t, "ttl")
+	want, id := d.model.Reserve(d.now, r.reference, c, int64(ttl))
+	h := held{r, make([]stint.Token, len(d.stores)), id}
+	d.each(fmt.Sprint("reserve ", c), want, func(i int, s *column) (got stint.Decision, err error) {
+		got, h.tokens[i], err = s.store.Reserve(context.Background(), r.columns[i], c, ttl)
+		return got, err
+	})
+	d.alone("reserve", r, want)
+	if id > 0 {
+		d.held = append(d.held, h)
+	}
+}
+
+func (d *differential) settle(h held, c int64) {
+	want, ctx := d.model.Settle(d.now, h.id, c), context.Background()
+	d.each(fmt.Sprint("settle ", c), want, func(i int, s *column) (stint.Decision, error) {
+		got, err := s.store.Settle(ctx, h.tokens[i], c)
+		if errors.Is(err, stint.ErrReservation) { // expired or reset: nothing changes
+			return s.store.Decide(ctx, stint.OpPeek, h.columns[i], 0)
+		}
+		return got, err
+	})
+}
+
+func (d *differential) operate() {
+	r, ctx := d.layers(), context.Background()
+	if rapid.Bool().Draw(d.t, "reset") {
+		d.model.Reset(d.now, r.reference)
+		for i, s := range d.stores {
+			if err := s.store.Reset(ctx, r.columns[i]); err != nil {
+				d.t.Fatalf("%s: %v", s.name, err)
+			}
+		}
 		return
 	}
-	c := p.cost()
-	got, err := p.store.Refund(context.Background(), layers, c)
-	want := p.model.Refund(p.now, ref, c)
-	p.same(fmt.Sprint("refund ", c), got, err, want)
-	p.alone("refund", layers, want)
+	c := d.cost()
+	want := d.model.Refund(d.now, r.reference, c)
+	d.each(fmt.Sprint("refund ", c), want, func(i int, s *column) (stint.Decision, error) {
+		return s.store.Refund(ctx, r.columns[i], c)
+	})
+	d.alone("refund", r, want)
 }
 
 // change gives one limit other parameters.
-func (p *pair) change() {
-	i := rapid.IntRange(0, len(p.limits)-1).Draw(p.t, "changed")
-	old := p.limits[i]
-	next := anyLimit(p.t)
-	if unit, _ := next.Calendar(); rapid.IntRange(0, 3).Draw(p.t, "kept") > 0 && unit == "" {
-		if kept := next.WithKind(old.Kind()); kept.Validate() == nil && (old.Kind() != stint.SlidingLog || next.Count() < 1_000_000) {
+func (d *differential) change() {
+	i := rapid.IntRange(0, len(d.limits)-1).Draw(d.t, "changed")
+	old := d.limits[i]
+	next := d.anyLimit()
+	if unit, _ := next.Calendar(); rapid.IntRange(0, 3).Draw(d.t, "kept") > 0 && unit == "" {
+		kept := next.WithKind(old.Kind())
+		if kept.Validate() == nil && (old.Kind() != stint.SlidingLog || next.Count() < 1_000_000) && (d.redis == nil || d.redis.holds(d.t, kept)) {
 			next = kept
 		}
 	}
 	next = next.WithName(old.Name())
-	if _, err := p.store.Bind(next); err != nil {
-		p.t.Fatalf("%v: %v", next, err)
+	var debts []held
+	if d.redis != nil {
+		if !d.redis.tells(old, next) {
+			return
+		}
+		debts = d.owe(i)
 	}
-	p.model.Change(p.now, old.Name(), spec(old), spec(next))
-	p.limits[i] = next
+	for _, s := range d.stores {
+		if _, err := s.store.Bind(next); err != nil {
+			d.t.Fatalf("%s: %v: %v", s.name, next, err)
+		}
+	}
+	d.model.Change(d.now, old.Name(), spec(old), spec(next))
+	d.limits[i] = next
+	for _, h := range debts {
+		d.settle(h, 1)
+	}
 }
 
-// alone compares what each limit says by itself.
-func (p *pair) alone(what string, layers []stint.Layer, want model.Answer) {
-	p.t.Helper()
-	for i, l := range layers {
-		got := l.Answers[0]
-		p.same(fmt.Sprintf("%s, limit %d alone, weight %d", what, i, l.Weight), got, nil, want.Alone[i])
-		if got.Taken != want.Alone[i].Taken {
-			p.t.Fatalf("%s: limit %d took %d, want %d", what, i, got.Taken, want.Alone[i].Taken)
+// each compares the answer of each store with the model's, and what they say
+// they took with one another.
+func (d *differential) each(what string, want model.Answer, ask func(int, *column) (stint.Decision, error)) {
+	d.t.Helper()
+	var taken int64
+	for i, s := range d.stores {
+		got, err := ask(i, s)
+		d.same(s, what, got, err, want)
+		if i > 0 && got.Taken != taken {
+			d.t.Fatalf("at %d, %s under %v: %s took %d, not %d", d.now, what, d.limits, s.name, got.Taken, taken)
+		}
+		taken = got.Taken
+	}
+}
+
+// alone compares what each limit of a request says by itself.
+func (d *differential) alone(what string, r request, want model.Answer) {
+	d.t.Helper()
+	for c, s := range d.stores {
+		for i, l := range r.columns[c] {
+			got := l.Answers[0]
+			d.same(s, fmt.Sprintf("%s, limit %d alone, weight %d", what, i, l.Weight), got, nil, want.Alone[i])
+			if got.Taken != want.Alone[i].Taken {
+				d.t.Fatalf("%s: limit %d took %d, want %d", s.name, i, got.Taken, want.Alone[i].Taken)
+			}
 		}
 	}
 }
 
-// same compares the engine's answer with the model's.
-func (p *pair) same(what string, got stint.Decision, err error, want model.Answer) {
-	p.t.Helper()
+// same compares a store's answer with the model's.
+func (d *differential) same(s *column, what string, got stint.Decision, err error, want model.Answer) {
+	d.t.Helper()
 	if err != nil {
-		p.t.Fatalf("at %d, %s: %v", p.now, what, err)
+		d.t.Fatalf("at %d, %s: %s: %v", d.now, what, s.name, err)
 	}
 	var denied stint.Mask
 	for _, i := range want.DeniedBy {
@@ -304,14 +401,23 @@ func (p *pair) same(what string, got stint.Decision, err error, want model.Answe
 	}
 	retry := stint.Never
 	if want.RetryAfter != nil {
-		retry = stint.Wait(held63(want.RetryAfter))
+		retry = stint.Wait(s.held63(want.RetryAfter))
 	}
 	ok := got.Allowed == want.Allowed && got.Limit == want.Limit && got.Remaining == want.Remaining &&
-		got.RetryAfter == retry && int64(got.ResetAfter) == held63(want.ResetAfter) &&
-		int64(got.Delay) == held63(want.Delay) && got.Denied == denied
+		got.RetryAfter == retry && int64(got.ResetAfter) == s.held63(want.ResetAfter) &&
+		int64(got.Delay) == s.held63(want.Delay) && got.Denied == denied
 	if !ok {
-		p.t.Fatalf("at %d, %s under %v:\n got %+v\nwant %+v", p.now, what, p.limits, got, want)
+		d.t.Fatalf("at %d, %s under %v: %s:\n got %+v\nwant %+v", d.now, what, d.limits, s.name, got, want)
 	}
+}
+
+// held63 is how the store holds a wait: rounded up to its quantum, and no longer
+// than a duration can be.
+func (s *column) held63(n *big.Int) int64 {
+	quantum := big.NewInt(s.quantum)
+	up := new(big.Int).Add(n, big.NewInt(s.quantum-1))
+	up.Quo(up, quantum)
+	return held63(up.Mul(up, quantum))
 }
 
 // held63 is how the engine holds a wait that no duration can.

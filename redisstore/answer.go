@@ -23,14 +23,14 @@ const (
 	answersEach
 )
 
-// readAnswer reads a reply for so many limits; nil is for a reservation that
+// readAnswer reads a reply of so many numbers; nil is for a reservation that
 // is not there.
-func readAnswer(reply any, limits int) (answer, error) {
+func readAnswer(reply any, numbers int) (answer, error) {
 	list, ok := reply.([]any)
 	if reply == nil {
 		return nil, stint.ErrReservation
 	}
-	if !ok || len(list) != 1+answersEach*limits {
+	if !ok || len(list) != numbers {
 		return nil, unexpected(reply)
 	}
 	a := make(answer, len(list))

@@ -127,7 +127,11 @@ func (s *Store) ask(ctx context.Context, parts []part, more []string, verb strin
 			s.ahead.Store(t - time.Now().UnixNano())
 			continue
 		}
-		a, err := readAnswer(reply, len(parts))
+		numbers := 1 + answersEach*len(parts)
+		if verb == "s" {
+			numbers += len(parts) // the capacities
+		}
+		a, err := readAnswer(reply, numbers)
 		if err == nil {
 			s.spendLong(verb, parts, a, shares)
 		}

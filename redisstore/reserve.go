@@ -139,7 +139,16 @@ func (s *Store) settle(ctx context.Context, token stint.Token, cost int64) (answ
 	more := s.reserved(parts, id, slot)
 	s.toCells(parts, digits)
 	a, err := s.ask(ctx, parts, more, "s", number(cost))
-	return a, parts, err
+	if err != nil {
+		return nil, nil, err
+	}
+	a, capacities := a[:1+answersEach*len(parts)], a[1+answersEach*len(parts):]
+	for i := range parts { // as it was when first settled
+		form := *parts[i].form
+		form.capacity = capacities[i]
+		parts[i].form = &form
+	}
+	return a, parts, nil
 }
 
 // recall returns the limits of a reservation: in the form that they have in

@@ -7,7 +7,8 @@
 -- not the server's, now (µs).
 -- op: t take, p peek, u take up to, r reserve, s settle, f refund, d reset,
 -- a what settling a reservation needs to know.
--- Answer: the cost that was decided on, then five integers a layer; "stale <t>"
+-- Answer: the cost that was decided on, then five integers a layer, and where a
+-- reservation was settled the capacity of each layer then; "stale <t>"
 -- when a calendar's bounds do not hold the server's time; nil for a reservation
 -- that is not there.
 

@@ -52,7 +52,8 @@ local function reservations(layers, n, t)
   end
 
   -- settle replaces the cost by the true one, once. Under another form of the
-  -- limit, what a mark means is not known, and nothing is given back.
+  -- limit, what a mark means is not known, and nothing is given back. The answer
+  -- ends with the capacities, so that it is the same again when they are others.
   function r.settle(cost, standing)
     local found = find()
     if not found then return end
@@ -68,6 +69,7 @@ local function reservations(layers, n, t)
       end
     end
     local out = standing()
+    for _, L in ipairs(layers) do out[#out + 1] = integer(L.capacity) end
     redis.call('HSET', record, 'answer', cmsgpack.pack(out))
     return out
   end

@@ -1,0 +1,263 @@
+package proof_test
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/proof/model"
+	"github.com/stint-dev/stint/redisstore"
+	"pgregory.net/rapid"
+)
+
+// TestDifferentialRedis is TestDifferential with the script in a real Redis as
+// one more column: the same is done to the model, to the embedded store and to
+// Redis, on a clock of whole microseconds. All say the same; Redis rounds waits
+// up to whole microseconds.
+func TestDifferentialRedis(t *testing.T) {
+	socket := startRedis(t)
+	saw := sightings{takes: make(map[string][2]int)}
+	var all sync.WaitGroup
+	for i := range 12 { // at once: they wait for Redis more than they compute
+		all.Go(func() {
+			t.Run(fmt.Sprint(i), func(t *testing.T) { differ(t, socket, &saw) })
+		})
+	}
+	all.Wait()
+	saw.judge(t)
+}
+
+func differ(t *testing.T, socket string, saw *sightings) {
+	var d *differential // of the check that runs: they run one at a time
+	store := openRedis(t, socket, func() int64 { return d.now })
+	defer store.Close()
+	rounds := scaled(1, 2, 20)
+	if racing {
+		rounds = max(rounds/2, 1)
+	}
+	checks := 0
+	for range rounds {
+		rapid.Check(t, func(t *rapid.T) {
+			checks++
+			d = newDifferential(t, 1000)
+			d.redis = &redisColumn{store: store, check: checks, had: make(map[string]bool), saw: saw}
+			d.stores = append(d.stores, &column{name: "redis", store: store, quantum: 1000})
+			d.run(200)
+		})
+	}
+}
+
+// openRedis opens a store on a virtual clock, with keys that are the test's own.
+func openRedis(t *testing.T, socket string, now func() int64) *redisstore.Store {
+	t.Helper()
+	store, err := redisstore.New(redisstore.Options{URL: "unix://" + socket, Prefix: t.Name(), Timeout: time.Minute, Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// A redisColumn is what sets Redis apart in one check.
+type redisColumn struct {
+	store *redisstore.Store
+	check int
+	had   map[string]bool // the limits that each name has stood for
+	saw   *sightings
+}
+
+// name returns the name of a limit: in Redis no check meets the keys of another.
+func (r *redisColumn) name(i int) string { return fmt.Sprint(r.check, ".", i) }
+
+// holds reports whether Redis holds a limit, and fails the test unless that is
+// as "Frontier" in docs/REDIS.md says.
+func (r *redisColumn) holds(t *rapid.T, l stint.Limit) bool {
+	beyond := l.Kind() == stint.SlidingLog && (l.Count() > 10_000 || l.Period() > 35*365*24*time.Hour)
+	if err := r.store.Check(l); (err != nil) != beyond {
+		t.Fatalf("%v, beyond the frontier: %v: %v", l, beyond, err)
+	}
+	if beyond {
+		r.saw.refused()
+	}
+	return !beyond
+}
+
+// tells reports whether what Redis makes of a change is what the model makes of
+// it, and remembers what the name stood for. Redis knows a limit by the state
+// alone, and so differs in three cases. A limit that comes back finds its
+// reservations again. The time until a bucket is full is rounded up to the part
+// of a microsecond that the new one counts in, which the old one may cut finer.
+// And where both count in whole microseconds, one change in 800 goes unnoticed:
+// it shows where the new one drains sooner.
+func (r *redisColumn) tells(old, next stint.Limit) bool {
+	r.had[identity(old)] = true
+	if r.had[identity(next)] {
+		return false
+	}
+	if k := old.Kind(); k != next.Kind() || k != stint.GCRA && k != stint.LeakyQueue {
+		return true
+	}
+	was, is := unit(old), unit(next)
+	if was.IsInt() && is.IsInt() && drain(next).Cmp(new(big.Rat).Add(drain(old), drain(old))) < 0 {
+		return false
+	}
+	return new(big.Int).Rem(is.Denom(), was.Denom()).Sign() == 0
+}
+
+// identity is the same for two limits of a name that are one to Redis.
+func identity(l stint.Limit) string {
+	s := spec(l)
+	switch l.Kind() {
+	case stint.GCRA, stint.LeakyQueue:
+		return fmt.Sprint(l.Name(), s.Kind, big.NewRat(s.Period, s.Count), l.Capacity())
+	case stint.FixedWindow:
+		s.CountDenied = s.CountDenied && s.Calendar == ""
+	}
+	return fmt.Sprint(l.Name(), s)
+}
+
+// unit is how long one unit of a bucket takes, in µs; drain all of it.
+func unit(l stint.Limit) *big.Rat {
+	return new(big.Rat).SetFrac(big.NewInt(int64(l.Period())), new(big.Int).Mul(big.NewInt(l.Count()), big.NewInt(1000)))
+}
+
+func drain(l stint.Limit) *big.Rat {
+	return new(big.Rat).Mul(unit(l), new(big.Rat).SetInt64(l.Capacity()))
+}
+
+// owe reserves nothing on each key of a limit, to be settled for 1 when the
+// limit has changed: Redis carries over what a key has used when the key is
+// next charged, the other columns at once.
+func (d *differential) owe(i int) (debts []held) {
+	before := len(d.held)
+	for _, key := range []string{"a", "b"} {
+		var r request
+		d.layer(&r, i, key, 0)
+		d.reserve(r, 0)
+	}
+	debts = slices.Clone(d.held[before:])
+	d.held = d.held[:before]
+	return debts
+}
+
+// TestDifferentialRedisSteps holds Redis to the bare arithmetic while the clock
+// steps back, by up to a year. (The model and the embedded store take a step
+// back for time that stands still, so they are no measure of it.) It steps right
+// after a charge alone: a state in Redis is what was charged, while the
+// arithmetic also remembers the time of a look, and mints nothing by it.
+func TestDifferentialRedisSteps(t *testing.T) {
+	s := stepping{saw: &sightings{}}
+	s.store = openRedis(t, startRedis(t), func() int64 { return s.now })
+	defer s.store.Close()
+	for range scaled(10, 20, 400) {
+		rapid.Check(t, s.check)
+	}
+	t.Logf("%d checks, %d steps back", s.checks, s.back)
+	if s.back == 0 {
+		t.Error("the clock never stepped back")
+	}
+}
+
+type stepping struct {
+	store        *redisstore.Store
+	now          int64
+	checks, back int
+	saw          *sightings
+}
+
+func (s *stepping) check(t *rapid.T) {
+	s.checks++
+	d := newDifferential(t, 1000)
+	d.redis = &redisColumn{store: s.store, check: s.checks, saw: s.saw}
+	d.now = 1_763_700_000_123_456_000
+	d.bind(0)
+	l := d.limits[0]
+	if l.Kind() == stint.SlidingLog && l.Period()%time.Microsecond != 0 || l.Period() > 90*24*time.Hour {
+		return // the one goes by whole microseconds, of the other a year is nothing
+	}
+	bound, err := s.store.Bind(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := stint.NewMeter(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	twin, charged := newBare(m), false
+	for range rapid.IntRange(1, 100).Draw(t, "steps") {
+		d.wait()
+		if charged && rapid.IntRange(0, 3).Draw(t, "step") == 0 {
+			w := int64(l.Period())
+			by := rapid.SampledFrom([]int64{1000, w / 3, w, sat(w, 1000), sat(w, w/2), 3 * w, 3600e9, 365 * 86400e9}).Draw(t, "back")
+			d.now = max(d.now-by, 0)
+			d.now -= d.now % d.tick
+			s.back++
+		}
+		s.now = d.now
+		c := d.cost()
+		got, err := bound.Decide(context.Background(), stint.OpTake, "a", c)
+		if want := inMicros(twin.take(s.now, c)); err != nil || got != want {
+			t.Fatalf("at %d, take %d under %v:\n got %+v, %v\nwant %+v", s.now, c, l, got, err, want)
+		}
+		charged = got.Taken > 0
+	}
+}
+
+// inMicros rounds waits up to whole microseconds.
+func inMicros(d stint.Decision) stint.Decision {
+	s := column{quantum: 1000}
+	up := func(n int64) int64 { return s.held63(big.NewInt(n)) }
+	if wait, ok := d.RetryAfter.Duration(); ok {
+		d.RetryAfter = stint.Wait(up(int64(wait)))
+	}
+	d.ResetAfter, d.Delay = time.Duration(up(int64(d.ResetAfter))), time.Duration(up(int64(d.Delay)))
+	return d
+}
+
+// sightings count what came up, by all checks together.
+type sightings struct {
+	mu         sync.Mutex
+	operations int
+	beyond     int               // limits beyond the frontier
+	takes      map[string][2]int // denied and passed, by kind
+}
+
+func (s *sightings) operation() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.operations++
+}
+
+func (s *sightings) refused() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.beyond++
+}
+
+func (s *sightings) take(r request, want model.Answer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, l := range r.reference {
+		n := s.takes[l.Spec.Kind]
+		if want.Alone[i].Allowed {
+			n[1]++
+		} else {
+			n[0]++
+		}
+		s.takes[l.Spec.Kind] = n
+	}
+}
+
+// judge wants takes of every kind to have passed, and to have been denied.
+func (s *sightings) judge(t *testing.T) {
+	t.Logf("%d operations, %d limits beyond the frontier; denied and passed: %v", s.operations, s.beyond, s.takes)
+	for kind := stint.GCRA; kind <= stint.SlidingBuckets; kind++ {
+		if n := s.takes[kind.String()]; n[0] == 0 || n[1] == 0 {
+			t.Errorf("%v: %d denied, %d passed: little was compared", kind, n[0], n[1])
+		}
+	}
+}
