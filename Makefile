@@ -19,7 +19,7 @@ demo: ## run the proxy in front of a small server of its own, and say what to tr
 	go run ./cmd/stint serve --demo
 
 test: needs check ## install what is missing, check, then test every module with the race detector
-	go test -race work
+	go test -race -timeout 40m work
 
 test-valkey: ## the tests of redisstore on valkey-server instead of redis-server
 	STINT_REDIS_SERVER=valkey-server go test -count=1 ./redisstore/... ./redisstore/goredis/...

@@ -276,6 +276,9 @@ func (p *pair) cost(l stint.Limit) int64 {
 func TestDifferential(t *testing.T) {
 	server := redistest.Start(t)
 	steps := 15_000
+	if racing {
+		steps /= 2
+	}
 	if testing.Short() {
 		steps = 1_000
 	}

@@ -84,7 +84,9 @@ const narrow = 200
 // ago still count, so that they can be counted.
 func newTrial(t testing.TB, o redisstore.Options, keys ...string) *trial {
 	t.Helper()
-	o.Prefix = fmt.Sprint("trial", prefixes.Add(1))
+	if o.Prefix == "" {
+		o.Prefix = fmt.Sprint("trial", prefixes.Add(1))
+	}
 	store, err := redisstore.New(o)
 	if err != nil {
 		t.Fatal(err)

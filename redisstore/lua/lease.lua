@@ -48,6 +48,9 @@ if ARGV[1] == 'L' then
       call('HDEL', KEYS[2], all[i])
     else
       others, nodes = others + units, nodes + 1
+      if tonumber(finish) > t + life then -- of before the clock was stepped back
+        call('HSET', KEYS[2], all[i], format('%s %s %d %s', s, units, t + life, worked))
+      end
     end
   end
 

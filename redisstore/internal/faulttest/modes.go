@@ -272,8 +272,8 @@ func (f *fleet) held() (n int64) {
 	return n
 }
 
-// replicated waits until a master's replica has all that it has.
-func replicated(t testing.TB, master *redistest.Server) {
+// Replicated waits until a master's replica has all that it has.
+func Replicated(t testing.TB, master *redistest.Server) {
 	eventually(t, 20*time.Second, "the replica is behind", func() bool {
 		info := master.CLI(t, "info", "replication")
 		number := func(after string) int64 {
@@ -306,7 +306,7 @@ func ModesCluster(t *testing.T, client Client) {
 	if n := 3 * f.asked.Load(); calls > n/2 {
 		t.Errorf("%d calls for %d decisions: that is no mode", calls, n)
 	}
-	replicated(t, masters[1])
+	Replicated(t, masters[1])
 	f.forgets(func() {
 		masters[1].Kill()
 		eventually(t, 30*time.Second, "the cluster elects nobody", func() bool { return len(c.Masters()) == 3 })
@@ -324,7 +324,7 @@ func ModesSentinel(t *testing.T, client Client) {
 	f := newFleet(t, client, place, "a", "b", "c")
 	f.during(func() {})
 	f.exact("before")
-	replicated(t, s.Data[0])
+	Replicated(t, s.Data[0])
 	f.forgets(func() {
 		s.Data[0].Kill()
 		eventually(t, 30*time.Second, "the Sentinels elect nobody", func() bool { return s.Data[1].Role() == "master" })

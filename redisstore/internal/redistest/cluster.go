@@ -20,15 +20,29 @@ type Cluster struct{ Nodes []*Server }
 func StartCluster(t testing.TB, masters, replicas int) *Cluster {
 	t.Helper()
 	c := &Cluster{}
-	create := []string{"--cluster", "create"}
+	var addrs []string
 	for range masters * (1 + replicas) {
-		_, bus, _ := net.SplitHostPort(freeAddr(t))
-		s := Start(t, "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "1000",
-			"--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0", "--cluster-port", bus)
+		s, _ := startNode(t)
 		c.Nodes = append(c.Nodes, s)
-		create = append(create, s.Addr)
+		addrs = append(addrs, s.Addr)
 	}
-	CLI(t, append(create, "--cluster-replicas", strconv.Itoa(replicas), "--cluster-yes")...)
+	c.create(t, addrs, replicas)
+	return c
+}
+
+// startNode starts a node of a cluster, and returns where its bus is as well.
+func startNode(t testing.TB, args ...string) (s *Server, bus string) {
+	t.Helper()
+	bus = freeAddr(t)
+	_, port, _ := net.SplitHostPort(bus)
+	return Start(t, append([]string{"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "1000",
+		"--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0", "--cluster-port", port}, args...)...), bus
+}
+
+// create makes a cluster of the nodes, which are known by these addresses.
+func (c *Cluster) create(t testing.TB, addrs []string, replicas int) {
+	t.Helper()
+	CLI(t, append(append([]string{"--cluster", "create"}, addrs...), "--cluster-replicas", strconv.Itoa(replicas), "--cluster-yes")...)
 	eventually(t, 30*time.Second, "the cluster is not well", func() bool {
 		for _, s := range c.Nodes {
 			info := s.CLI(t, "cluster", "info")
@@ -44,7 +58,6 @@ func StartCluster(t testing.TB, masters, replicas int) *Cluster {
 			return !strings.HasPrefix(role, "slave") || strings.Contains(role, "connected")
 		})
 	}
-	return c
 }
 
 // URL returns the address of every node as a URL.

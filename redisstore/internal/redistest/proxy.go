@@ -3,6 +3,7 @@ package redistest
 import (
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,9 @@ type Fault struct {
 	Delay time.Duration
 	// Stall keeps everything, in both directions, until the fault is over.
 	Stall bool
+	// From are the addresses whose connections stall, without ports; all if
+	// there are none.
+	From []string
 	// Refuse resets new connections.
 	Refuse bool
 	// CutEvery resets a connection in the middle of its so manieth piece of
@@ -62,6 +66,14 @@ func NewProxy(t testing.TB, server string) *Proxy {
 
 // URL returns the proxy's address as a URL.
 func (p *Proxy) URL() string { return "redis://" + p.Addr }
+
+// lead has the proxy stand in front of a server that was not there yet. Until
+// then nobody may connect.
+func (p *Proxy) lead(server string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.server = server
+}
 
 // Set changes the fault, for connections that are there too.
 func (p *Proxy) Set(f Fault) {
@@ -143,32 +155,33 @@ func (p *Proxy) serve(client *net.TCPConn) {
 		reset(server)
 		return
 	}
+	from, _, _ := net.SplitHostPort(client.RemoteAddr().String())
 	var there sync.WaitGroup
 	there.Go(func() {
-		p.requests(server, client)
+		p.requests(server, client, from)
 		p.drop(server)
 	})
-	p.replies(client, server)
+	p.replies(client, server, from)
 	p.drop(client)
 	there.Wait()
 }
 
-// wait waits while the proxy stalls.
-func (p *Proxy) wait() Fault {
+// wait waits while the proxy stalls connections from an address.
+func (p *Proxy) wait(from string) Fault {
 	for {
 		f, changed := p.now()
-		if !f.Stall {
+		if !f.Stall || len(f.From) > 0 && !slices.Contains(f.From, from) {
 			return f
 		}
 		<-changed
 	}
 }
 
-func (p *Proxy) requests(to io.Writer, from io.Reader) {
+func (p *Proxy) requests(to io.Writer, from io.Reader, client string) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buf)
-		p.wait()
+		p.wait(client)
 		if n > 0 {
 			if _, err := to.Write(buf[:n]); err != nil {
 				return
@@ -180,11 +193,11 @@ func (p *Proxy) requests(to io.Writer, from io.Reader) {
 	}
 }
 
-func (p *Proxy) replies(to io.Writer, from io.Reader) {
+func (p *Proxy) replies(to io.Writer, from io.Reader, client string) {
 	buf := make([]byte, 64<<10)
 	for pieces := 1; ; pieces++ {
 		n, err := from.Read(buf)
-		f := p.wait()
+		f := p.wait(client)
 		if f.Delay > 0 {
 			_, changed := p.now()
 			select {

@@ -29,7 +29,7 @@ type Server struct {
 	Addr string
 
 	path, dir string
-	args      []string
+	args, env []string // env is beside the test's own
 	cmd       *exec.Cmd
 	gone      chan struct{} // closed when the process has ended
 }
@@ -46,14 +46,14 @@ func Start(t testing.TB, args ...string) *Server {
 }
 
 // start tries a few ports: another program may take one before the server does.
-func start(t testing.TB, dir string, args []string) *Server {
+func start(t testing.TB, dir string, args []string, env ...string) *Server {
 	t.Helper()
 	path, err := exec.LookPath(Program())
 	if err != nil {
 		t.Fatalf("%s is missing, and no mock would do: apt-get install %[1]s: %v", Program(), err)
 	}
 	for range 5 {
-		s := &Server{Addr: freeAddr(t), path: path, dir: dir, args: args}
+		s := &Server{Addr: freeAddr(t), path: path, dir: dir, args: args, env: env}
 		s.run(t)
 		if s.ready() {
 			return s
@@ -72,6 +72,7 @@ func (s *Server) run(t testing.TB) {
 		all = append([]string{s.args[0], "--port", port}, s.args[1:]...)
 	}
 	cmd := exec.Command(s.path, all...)
+	cmd.Env = append(os.Environ(), s.env...)
 	log, err := os.OpenFile(filepath.Join(s.dir, "redis-"+port+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,284 @@
+package redisstore_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/internal/faulttest"
+	"github.com/stint-dev/stint/redisstore/internal/redistest"
+)
+
+// A stepped is a limit of 100 a second on a server whose clock steps.
+type stepped struct {
+	text  string
+	most  func(d time.Duration) int64    // may pass in any stretch of real time, steps back or not
+	more  func(step time.Duration) int64 // and with a step forth in it
+	ahead time.Duration                  // the longest wait for a unit, after a step back of any size
+
+	bound   []stint.Bound // of each store
+	waited  atomic.Int64  // the longest wait that was told, in ns
+	allowed atomic.Int64
+	mu      sync.Mutex
+	took    map[[2]int64]int64 // by the moments in which calls began and ended
+}
+
+const (
+	steppedCount  = 100
+	steppedMoment = 10 * time.Millisecond
+)
+
+// steppeds returns a limit of each kind. A step forth is to a window, a log or a
+// counter the end of one stretch and the begin of another.
+func steppeds() []*stepped {
+	rate := func(d time.Duration) int64 { return int64(d * steppedCount / time.Second) }
+	bucket := func(text string, burst int64, ahead time.Duration) *stepped {
+		return &stepped{text: text, ahead: ahead,
+			most: func(d time.Duration) int64 { return burst + rate(d) },
+			more: func(step time.Duration) int64 { return min(rate(step)+1, burst) }}
+	}
+	windows := func(text string, edges int64, ahead time.Duration) *stepped { // so many windows have a part in a moment
+		return &stepped{text: text, ahead: ahead,
+			most: func(d time.Duration) int64 { return (int64(d/time.Second) + edges) * steppedCount },
+			more: func(time.Duration) int64 { return edges * steppedCount }}
+	}
+	all := []*stepped{
+		bucket("100/1s", steppedCount, 1010*time.Millisecond),
+		bucket("100/1s sliding_counter", steppedCount, 2010*time.Millisecond),
+		bucket("100/1s leaky_queue burst 49", 50, 510*time.Millisecond), // and one that starts
+		windows("100/1s token_bucket_interval", 2, 2*time.Second),
+		windows("100/1s fixed_window", 2, 2*time.Second),
+		windows("100/1s sliding_log", 1, 2*time.Second),
+		windows("100/1s sliding_buckets parts 10", 1, 2100*time.Millisecond),
+	}
+	all[1].more = func(time.Duration) int64 { return steppedCount }
+	for _, l := range all {
+		l.took = make(map[[2]int64]int64)
+	}
+	return all
+}
+
+// take asks a store for a unit.
+func (l *stepped) take(t testing.TB, store int, slowest *atomic.Int64) {
+	moment := func() int64 { return time.Now().UnixNano() / int64(steppedMoment) }
+	begun, from := time.Now(), moment()
+	d, err := l.bound[store].Decide(ctx, stint.OpTake, "a", 1)
+	if err != nil {
+		t.Errorf("%s: a call without an answer: %v", l.text, err)
+		return
+	}
+	for took, most := int64(time.Since(begun)), slowest.Load(); took > most && !slowest.CompareAndSwap(most, took); most = slowest.Load() {
+	}
+	if !d.Allowed {
+		wait := int64(d.RetryAfter)
+		for most := l.waited.Load(); wait > most && !l.waited.CompareAndSwap(most, wait); most = l.waited.Load() {
+		}
+		return
+	}
+	l.allowed.Add(1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.took[[2]int64{from, moment()}]++
+}
+
+// A jump is a step of the clock, and the moments between which it was made.
+type jump struct {
+	from, to int64
+	by       time.Duration
+}
+
+// judge holds what passed, in every stretch, to what may.
+func (l *stepped) judge(t testing.TB, jumps []jump) {
+	highest := 0.0 // of what may
+	for first := range l.took {
+		within, last := make(map[int64]int64), first[0]
+		for at, n := range l.took {
+			if at[0] >= first[0] {
+				within[at[1]] += n
+				last = max(last, at[1])
+			}
+		}
+		sum := int64(0)
+		for m := first[0]; m <= last; m++ {
+			sum += within[m]
+			most := l.most(time.Duration(m+1-first[0]) * steppedMoment)
+			for _, j := range jumps {
+				if j.by > 0 && j.to >= first[0] && j.from <= m {
+					most += l.more(j.by)
+				}
+			}
+			if highest = max(highest, float64(sum)/float64(most)); sum > most {
+				t.Fatalf("%s: %d passed in %v, at most %d may", l.text, sum, time.Duration(m+1-first[0])*steppedMoment, most)
+			}
+		}
+	}
+	waited := time.Duration(l.waited.Load())
+	if waited > l.ahead {
+		t.Errorf("%s: told to wait for %v, at most it is %v", l.text, waited, l.ahead)
+	}
+	if n := l.allowed.Load(); n < 5*steppedCount || waited < l.ahead/3 {
+		t.Errorf("%s: %d passed, the longest wait was %v: that was no trial", l.text, n, waited)
+	}
+	t.Logf("%s: %d passed, in the worst stretch %.3f of what may; the longest wait %v", l.text, l.allowed.Load(), highest, waited)
+}
+
+// TestClockStepServer steps the clock of a real server back and forth, by less
+// than limits last and by a day, under load from two stores: calls are answered;
+// steps back add nothing to what passes, in real time, and none keeps a key out
+// for longer than two drains or windows; a step forth is time that passes.
+func TestClockStepServer(t *testing.T) {
+	server, clock := redistest.StartClock(t)
+	base := goroutines()
+	all := steppeds()
+	var stores []*redisstore.Store
+	for range 2 {
+		s := open(t, server.URL(), redisstore.Options{Prefix: "stepped", Timeout: 5 * time.Second})
+		defer s.Close()
+		stores = append(stores, s)
+		for _, l := range all {
+			l.bound = append(l.bound, bind(t, s, l.text))
+		}
+	}
+	var slowest atomic.Int64
+	var callers sync.WaitGroup
+	done := make(chan struct{})
+	stop := sync.OnceFunc(func() { close(done); callers.Wait() })
+	defer stop()
+	for i := range 4 * len(all) {
+		callers.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				case <-time.After(time.Millisecond): // what a caller does besides
+					all[i%len(all)].take(t, i/len(all)%len(stores), &slowest)
+				}
+			}
+		})
+	}
+	var jumps []jump
+	for _, by := range []time.Duration{
+		0, -500 * time.Millisecond, 200 * time.Millisecond, -time.Minute, 300 * time.Millisecond, -24 * time.Hour, 24 * time.Hour, time.Minute,
+	} {
+		j := jump{from: time.Now().UnixNano() / int64(steppedMoment), by: by}
+		clock.Step(t, by)
+		j.to = time.Now().UnixNano() / int64(steppedMoment)
+		jumps = append(jumps, j)
+		time.Sleep(300 * time.Millisecond)
+		for _, l := range all { // and nobody is kept out
+			if by < -time.Second {
+				time.Sleep(time.Until(time.Unix(0, j.to*int64(steppedMoment)).Add(l.ahead)))
+			}
+			before := l.allowed.Load()
+			for end := time.Now().Add(10 * time.Second); l.allowed.Load() == before; time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("%s: nothing passes after a step of %v", l.text, by)
+				}
+			}
+		}
+	}
+	stop()
+	for _, l := range all {
+		l.judge(t, jumps)
+	}
+	if took := time.Duration(slowest.Load()); took > 5*time.Second { // a busy machine's
+		t.Errorf("a call took %v", took)
+	}
+	for _, s := range stores {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	nothingLeft(t, base)
+}
+
+// TestClockStepExpiry steps the clock of a real server past the end of what is
+// kept: until then it counts, and then it is gone, and the key as if never seen.
+// After a step back nothing is gone that still counts.
+func TestClockStepExpiry(t *testing.T) {
+	server, clock := redistest.StartClock(t)
+	c := client(t, server.Addr)
+	store := open(t, server.URL(), redisstore.Options{Timeout: 5 * time.Second, Modes: redisstore.Modes{DenialCache: -1}})
+	defer store.Close()
+	for _, text := range []string{
+		"10/1h", "7/1h", "10/1h leaky_queue", "10/1h token_bucket_interval", "10/1h fixed_window", "10 per day in Europe/Paris",
+		"10/1h sliding_log", "10/1h sliding_counter", "10/1h sliding_buckets",
+	} {
+		limit := bind(t, store, text)
+		expect := func(when string, remaining int64, kept int) {
+			t.Helper()
+			d, err := limit.Decide(ctx, stint.OpPeek, "a", 1)
+			if err != nil || d.Remaining > remaining || remaining == d.Limit && d.ResetAfter+d.Delay != 0 || (d.Remaining == d.Limit) != (kept == 0) {
+				t.Errorf("%s, %s: %+v, %v", text, when, d, err)
+			}
+			if all := keys(t, c); len(all) != kept {
+				t.Errorf("%s, %s: keys %q", text, when, all)
+			}
+		}
+		whole := limit.Limits()[0].Capacity()
+		d := take(t, limit, "a", whole)
+		for d.ResetAfter < time.Minute { // a window that is about to end
+			clock.Step(t, 2*time.Minute)
+			d = take(t, limit, "a", whole)
+		}
+		clock.Step(t, d.ResetAfter/2)
+		expect("halfway", whole-1, 1)
+		clock.Step(t, d.ResetAfter/2-20*time.Second)
+		expect("soon before the end", whole-1, 1)
+		clock.Step(t, 20*time.Second+5*time.Millisecond)
+		expect("at the end", whole, 0)
+		if again := take(t, limit, "a", whole); !again.Allowed || again.Remaining != 0 {
+			t.Errorf("%s, as if never seen: %+v", text, again)
+		}
+		clock.Step(t, -24*time.Hour)
+		expect("a day before", 0, 1)
+		do(t, c, "FLUSHALL")
+	}
+}
+
+// TestClockStepLeases takes a node away with all in hand that may be, and steps
+// the clock of a real server back by an hour: what the node had in hand ends two
+// seconds later all the same, so that another has something to spend.
+func TestClockStepLeases(t *testing.T) {
+	server, clock := redistest.StartClock(t)
+	way := redistest.NewProxy(t, server.Addr)
+	o := redisstore.Options{Prefix: "leases", Timeout: 5 * time.Second}
+	dead, lives := open(t, way.URL(), o), open(t, server.URL(), o)
+	defer lives.Close()
+	defer dead.Close()
+	const text = "10000/1s burst 2000"
+	limits := map[*redisstore.Store]stint.Bound{dead: bindIn(t, dead, redisstore.Lease, text), lives: bindIn(t, lives, redisstore.Lease, text)}
+	leased := func(s *redisstore.Store) (is bool) {
+		before, passed := calls(t, server), int64(0)
+		for begun := time.Now(); time.Since(begun) < 200*time.Millisecond; time.Sleep(time.Millisecond) {
+			for range 12 {
+				passed += take(t, limits[s], "k", 1).Taken
+			}
+		}
+		return passed > 400 && calls(t, server)-before < passed/5
+	}
+	within := func(s *redisstore.Store, most time.Duration, when string) {
+		t.Helper()
+		for end := time.Now().Add(most); !leased(s); {
+			if time.Now().After(end) {
+				t.Fatalf("%s: each decision is asked for", when)
+			}
+		}
+	}
+	within(dead, 10*time.Second, "at first")
+	way.Set(redistest.Fault{Refuse: true})
+	way.Reset()
+	clock.Step(t, -time.Hour)
+	within(lives, 10*time.Second, "an hour back")
+}
+
+// TestModeClock steps the clock of a real server under stores in modes Lease and
+// Async.
+func TestModeClock(t *testing.T) {
+	base := goroutines()
+	t.Run("one server", func(t *testing.T) { faulttest.ModesClock(t, byURL) })
+	nothingLeft(t, base)
+}

@@ -1,0 +1,56 @@
+package faulttest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/internal/redistest"
+)
+
+// ModesClock steps the clock of a server back and forth under stores in modes
+// Lease and Async. Steps back add nothing to what passes, in real time, nor do
+// they keep anybody out for longer than two drains. A step forth is time that
+// passes, at most a limit's worth, and ends leases for the server while nodes
+// have them in hand. Once the clock is where it was, all that was let through is
+// counted, to the unit.
+func ModesClock(t *testing.T, client Client) {
+	const drain = modeBurst * time.Second / modeRate
+	const leased = modeBurst / 10 // S
+	server, clock := redistest.StartClock(t)
+	patient := func(t testing.TB, at Place) redisstore.Options {
+		o := client(t, at)
+		o.Timeout = 5 * time.Second // no call has a reason to fail, but a machine that is busy
+		return o
+	}
+	f := newFleet(t, patient, Place{Addrs: []string{server.Addr}}, "a", "b")
+	f.during(func() {})
+	f.exact("before")
+	for _, step := range []struct {
+		name        string
+		by          time.Duration
+		idle, lasts time.Duration
+		more        int64
+	}{
+		{"a second back", -time.Second, drain, 1700 * time.Millisecond, 0},
+		{"a day back", -24 * time.Hour, drain, drain + time.Second, 0},
+		{"a day forth", 24 * time.Hour, 0, 2200 * time.Millisecond, modeBurst + leased},
+		{"a second forth", time.Second, 0, 1500 * time.Millisecond, modeRate + leased},
+	} {
+		time.Sleep(step.idle) // buckets are full again
+		f.during(func() {
+			time.Sleep(300 * time.Millisecond)
+			if f.held() == 0 {
+				f.Errorf("%s: nothing is in hand", step.name)
+			}
+			clock.Step(t, step.by)
+			time.Sleep(step.lasts)
+			f.decided(step.name)
+		})
+		f.envelopes(step.name, step.more, modeRate)
+	}
+	f.exact("the clock where it was")
+	if n := f.failed.Load(); n != 0 {
+		f.Errorf("%d calls failed: a clock that steps is no reason", n)
+	}
+}

@@ -1,0 +1,63 @@
+package faulttest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/internal/redistest"
+)
+
+// ModesPartition takes one of the stores in modes Lease and Async its way to the
+// server, which neither answers nor resets: it spends what it has in hand or may
+// leave unsent, and then lets nothing more through; the others go on. All
+// together stay within the bounds of their modes, and when the way is back, what
+// was let through is counted to the unit.
+func ModesPartition(t *testing.T, client Client) {
+	server := redistest.Start(t)
+	way := redistest.NewProxy(t, server.Addr)
+	asked := 0
+	first := func(t testing.TB, at Place) redisstore.Options {
+		if asked++; asked == 1 {
+			at.Addrs = []string{way.Addr}
+		}
+		return client(t, at)
+	}
+	f := newFleet(t, first, Place{Addrs: []string{server.Addr}}, "a", "b")
+	time.Sleep(modeBurst * time.Second / modeRate) // buckets are full again
+	f.during(func() {
+		passes := func(limit int, key string) bool {
+			d, _ := f.limits[limit][0].Decide(ctx, stint.OpTake, key, 1)
+			return d.Allowed
+		}
+		for range 300 { // a key that is its own
+			passes(0, "c")
+			time.Sleep(500 * time.Microsecond)
+		}
+		way.Set(redistest.Fault{Stall: true})
+		spent := 0
+		for begun := time.Now(); time.Since(begun) < 2200*time.Millisecond; time.Sleep(100 * time.Millisecond) {
+			if passes(0, "c") {
+				spent++
+			}
+		}
+		if spent == 0 {
+			f.Error("the node that was cut off had nothing in hand")
+		}
+		for range 200 { // a lease lasts 1.75 s
+			for i, key := range []string{"c", "a", "a"} {
+				if passes(i, key) {
+					f.Fatalf("mode %d: long after it was cut off, the node lets through what nobody knows of", i)
+				}
+			}
+		}
+		way.Set(redistest.Fault{})
+		f.decided("afterwards")
+	})
+	f.envelopes("partition", 0, 2*modeRate)
+	f.exact("partition")
+	f.during(func() {}) // and all is as it was
+	f.envelopes("afterwards", 0, 20)
+	f.exact("afterwards")
+}

@@ -1,0 +1,328 @@
+package redisstore_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/internal/faulttest"
+	"github.com/stint-dev/stint/redisstore/internal/redistest"
+)
+
+// TestPartition takes one of three nodes its way to the server: what it sends
+// vanishes, and neither answer nor reset comes back. It answers by its part of
+// the limits, in time; the others go on as ever; all together let through what
+// the limit and that part do; and when the way is back, late or with all that
+// was on it lost, the server counts what passed, each unit at most once.
+func TestPartition(t *testing.T) {
+	for name, lost := range map[string]bool{"late": false, "lost": true} {
+		t.Run(name, func(t *testing.T) { testPartition(t, lost) })
+	}
+}
+
+func testPartition(t *testing.T, lost bool) {
+	s := redistest.Start(t)
+	way := redistest.NewProxy(t, s.Addr)
+	base := goroutines()
+	prefix := "partition " + t.Name()
+	cut := newTrial(t, redisstore.Options{URL: way.URL(), Prefix: prefix})
+	all := []*trial{cut}
+	for range 2 { // which have no reason to fall back, but for a machine that is busy
+		all = append(all, newTrial(t, redisstore.Options{URL: s.URL(), Prefix: prefix, Timeout: 10 * time.Second}))
+	}
+	part := int64(narrow/len(all)) + 1
+	for _, r := range all {
+		if err := r.front.SetNodes(len(all)); err != nil {
+			t.Fatal(err)
+		}
+		r.keys = append(r.keys, "b") // which nobody has asked for
+	}
+	way.Set(redistest.Fault{Stall: true})
+	before, first := make([]int64, len(all)), cut.narrowly.Load()
+	var stops []func()
+	for i, r := range all {
+		before[i] = r.calls.Load()
+		stops = append(stops, r.load())
+	}
+	most := 0
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end) || cut.calls.Load()-before[0] < 200 || all[1].calls.Load()-before[1] < 200 || all[2].calls.Load()-before[2] < 200; {
+		if time.Since(end) > 20*time.Second {
+			t.Fatal("less than 200 calls a node: that is no trial")
+		}
+		time.Sleep(100 * time.Millisecond)
+		most = max(most, goroutines()-base)
+	}
+	alone := cut.narrowly.Load() - first
+	if !cut.front.Stats().Degraded {
+		t.Error("the node that is cut off does not know")
+	}
+	if lost {
+		way.Reset()
+	}
+	way.Set(redistest.Fault{})
+	for _, stop := range stops {
+		stop()
+	}
+	for _, r := range all {
+		r.recovered()
+	}
+	time.Sleep(50 * time.Millisecond) // what was given up may still arrive
+
+	passed, narrowly := together(t, all, part)
+	if alone < part/2 || alone > 2*part {
+		t.Errorf("the node let %d units through by itself: its part of a key is %d", alone, part)
+	}
+	if most > 300 { // with 72 callers
+		t.Errorf("%d goroutines more than before", most)
+	}
+	t.Logf("%d calls, %d units of the narrow limit, %d by itself; %d goroutines more", passed, narrowly, alone, most)
+	for _, r := range all {
+		if err := r.front.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	nothingLeft(t, base)
+}
+
+// together holds the trials of one prefix, of which the first was cut off, to what
+// is promised, and returns how many units passed of each limit.
+func together(t *testing.T, all []*trial, part int64) (passed, narrowly int64) {
+	t.Helper()
+	cut, ambiguous := all[0], int64(0)
+	for i, r := range all {
+		passed, ambiguous, narrowly = passed+r.passed.Load(), ambiguous+r.witness.ambiguous.Load(), narrowly+r.narrowly.Load()
+		if failed := r.front.Stats().Failed; i > 0 && failed > 0 {
+			t.Errorf("node %d has a way to the server, and fell back %d times", i, failed)
+		}
+		if took := time.Duration(r.slowest.Load()); took > 5*time.Second { // of 25 ms, and what else runs here
+			t.Errorf("a call of node %d took %v", i, took)
+		}
+	}
+	if used := cut.used(); used > passed || used < passed-ambiguous {
+		t.Errorf("%d units passed, %d calls were ambiguous, and the server has counted %d: want at most one charge a call, and none lost", passed, ambiguous, used)
+	}
+	if may := int64(len(cut.keys)) * (narrow + part); narrowly > may {
+		t.Errorf("%d units passed of %d keys, at most %d may", narrowly, len(cut.keys), may)
+	}
+	return passed, narrowly
+}
+
+// nothingLeft waits until there are no more goroutines than at first, but for a
+// few of the library's.
+func nothingLeft(t testing.TB, base int) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); goroutines() > base+5; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d goroutines, %d before", goroutines(), base)
+		}
+	}
+}
+
+// goroutines returns how many there are but for those of proxies, which keep
+// what others have given up.
+func goroutines() (n int) {
+	buf := make([]byte, 1<<20)
+	for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		if !strings.Contains(stack, "redistest.(*Proxy)") {
+			n++
+		}
+	}
+	return n
+}
+
+// TestModePartition takes one of three nodes its way to the server in modes
+// Lease and Async.
+func TestModePartition(t *testing.T) {
+	base := goroutines()
+	t.Run("one server", func(t *testing.T) { faulttest.ModesPartition(t, byURL) })
+	nothingLeft(t, base)
+}
+
+// A side is a store on one side of a network that parts, and what came of it.
+type side struct {
+	testing.TB
+	client       rueidis.Client
+	store        *redisstore.Store
+	wide, narrow stint.Bound
+
+	calls, passed, narrowly, ambiguous atomic.Int64
+	slowest, last                      atomic.Int64 // ns; when something last passed
+}
+
+const sideCount = 1000 // of the narrow limit
+
+func newSide(t testing.TB, d *redistest.Divided, from string) *side {
+	t.Helper()
+	o := rueidis.ClientOption{InitAddress: d.Addrs(), DisableCache: true, DisableRetry: true}
+	o.Dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
+	c, err := rueidis.NewClient(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	store, err := redisstore.New(redisstore.Options{Client: c, Prefix: "sides", Timeout: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	return &side{TB: t, client: c, store: store, wide: bind(t, store, "1000000/100000h"), narrow: bind(t, store, fmt.Sprint(sideCount, "/10000h"))}
+}
+
+// take asks for a unit of each limit.
+func (s *side) take(key string) {
+	for _, l := range []stint.Bound{s.wide, s.narrow} {
+		begun := time.Now()
+		d, err := l.Decide(ctx, stint.OpTake, key, 1)
+		for took, most := int64(time.Since(begun)), s.slowest.Load(); took > most && !s.slowest.CompareAndSwap(most, took); most = s.slowest.Load() {
+		}
+		switch {
+		case errors.Is(err, redisstore.ErrAmbiguous):
+			s.ambiguous.Add(1)
+		case err != nil && !errors.Is(err, redisstore.ErrNotExecuted):
+			s.Errorf("an error that is none of a partition: %v", err)
+		}
+		if l == s.narrow {
+			s.narrowly.Add(d.Taken)
+			continue
+		}
+		s.calls.Add(1)
+		s.passed.Add(d.Taken)
+		if d.Taken > 0 {
+			s.last.Store(time.Now().UnixNano())
+		}
+	}
+}
+
+// load asks from eight callers until it is told to stop.
+func (s *side) load(key string) (stop func()) {
+	done := make(chan struct{})
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				case <-time.After(time.Millisecond): // what a caller does besides
+					s.take(key)
+				}
+			}
+		})
+	}
+	stop = sync.OnceFunc(func() { close(done); callers.Wait() })
+	s.Cleanup(stop)
+	return stop
+}
+
+// keyOfFirst returns a key of the first master's slots.
+func keyOfFirst(t testing.TB, first *redistest.Server) string {
+	t.Helper()
+	if role := first.Role(); role != "master" {
+		t.Fatalf("the first node is a %q", role)
+	}
+	for i := 0; ; i++ {
+		key, slot := fmt.Sprint("key ", i), 0
+		if _, err := fmt.Sscan(first.CLI(t, "cluster", "keyslot", key), &slot); err != nil {
+			t.Fatal(err)
+		}
+		if slot <= 16384/3-1 {
+			return key
+		}
+	}
+}
+
+// TestClusterPartition leaves a master of a cluster alone with some of its
+// clients, and the others with the rest, which elect another. The one that is
+// alone decides until cluster-node-timeout is over and then refuses. What it
+// decided in between is forgotten when the network is whole again: of no key does
+// more pass than the limit and what was left of it when the network parted; and
+// of the rest nothing is lost, nor counted twice.
+func TestClusterPartition(t *testing.T) {
+	d := redistest.StartDivided(t)
+	alone := d.Nodes[0]
+	key := keyOfFirst(t, alone)
+	base := goroutines()
+	here, there := newSide(t, d, redistest.Here), newSide(t, d, redistest.There)
+	const before = 400
+	wait(t, "both sides decide", func() bool {
+		here.take(key)
+		there.take(key)
+		return min(here.narrowly.Load(), there.narrowly.Load()) > 0 && here.narrowly.Load()+there.narrowly.Load() >= before
+	})
+	faulttest.Replicated(t, alone)
+	left := sideCount - here.narrowly.Load() - there.narrowly.Load()
+	was := [...]int64{here.passed.Load(), there.passed.Load()}
+
+	d.Part(alone)
+	begun := time.Now()
+	stops := []func(){here.load(key), there.load(key)}
+	wait(t, "the others elect nobody", func() bool { return there.passed.Load()-was[1] > 200 })
+	wait(t, "the master that is alone goes on", func() bool { return time.Now().UnixNano()-here.last.Load() > int64(time.Second) })
+	forgotten, window := here.passed.Load()-was[0], time.Unix(0, here.last.Load()).Sub(begun)
+	n := goroutines()
+	if n > base+100 { // with 16 callers
+		t.Errorf("%d goroutines, %d before", n, base)
+	}
+	time.Sleep(500 * time.Millisecond)
+	if n := here.passed.Load() - was[0]; n != forgotten {
+		t.Errorf("%d units passed, and then %d more: the master that is alone goes on", forgotten, n-forgotten)
+	}
+	d.Join()
+	wait(t, "not whole again", func() bool { return here.passed.Load()-was[0] > forgotten+200 && alone.Role() == "slave" })
+	for _, stop := range stops {
+		stop()
+	}
+
+	var used int64
+	wait(t, "the server does not say what it counted", func() bool {
+		d, err := there.wide.Decide(ctx, stint.OpPeek, key, 1)
+		used = d.Limit - d.Remaining
+		return err == nil
+	})
+	passed, ambiguous := here.passed.Load()+there.passed.Load(), here.ambiguous.Load()+there.ambiguous.Load()
+	narrowly := here.narrowly.Load() + there.narrowly.Load()
+	t.Logf("%d calls, %d units passed, %d of them for %v in what was forgotten, %d calls ambiguous, %d counted; %d units of %d passed, %d were left; %d goroutines more",
+		here.calls.Load()+there.calls.Load(), passed, forgotten, window, ambiguous, used, narrowly, sideCount, left, n-base)
+	if forgotten < 100 || used >= passed {
+		t.Errorf("%d units passed in what was forgotten, %d of %d are counted: that was no trial", forgotten, used, passed)
+	}
+	if window > 5*time.Second { // of one, and what else runs here
+		t.Errorf("the master that is alone went on for %v", window)
+	}
+	if used > passed+ambiguous || used < passed-forgotten {
+		t.Errorf("%d counted: want from %d, which no failover could forget, to %d", used, passed-forgotten, passed+ambiguous)
+	}
+	if narrowly > sideCount+left || narrowly < sideCount {
+		t.Errorf("%d units of %d passed, at most %d may", narrowly, sideCount, sideCount+left)
+	}
+	for _, s := range []*side{here, there} {
+		if took := time.Duration(s.slowest.Load()); took > 5*time.Second {
+			t.Errorf("a call took %v", took)
+		}
+		if err := s.store.Close(); err != nil {
+			t.Error(err)
+		}
+		s.client.Close()
+	}
+	nothingLeft(t, base)
+}
+
+// wait waits for something that takes as long as it takes, up to a bound.
+func wait(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("after 30s: %s", what)
+		}
+	}
+}
