@@ -31,21 +31,21 @@ func (s *Store) region(key string) uint16 {
 	return 0
 }
 
-// guarded makes a call in front of which the breaker of the key's slot stands. Its
+// guarded makes a call in front of which the breaker of the keys' slot stands. Its
 // answer comes when ctx ends at the latest. [Stats] counts how it ended.
-func (s *Store) guarded(parent, ctx context.Context, key string, call func(context.Context) (any, error)) (any, error) {
-	value, err := s.admitted(parent, ctx, key, call)
+func (s *Store) guarded(parent, ctx context.Context, keys, args []string) (any, error) {
+	value, err := s.admitted(parent, ctx, keys, args)
 	s.tally.ended(err)
 	return value, err
 }
 
 // admitted makes a call if its time is not up, the breaker lets it in, and there
 // is room.
-func (s *Store) admitted(parent, ctx context.Context, key string, call func(context.Context) (any, error)) (any, error) {
+func (s *Store) admitted(parent, ctx context.Context, keys, args []string) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotExecuted, err)
 	}
-	b := s.breakers.of(s.region(key))
+	b := s.breakers.of(s.region(keys[0]))
 	begun := s.since()
 	by := b.enter(begun)
 	if by == wayClosed {
@@ -59,10 +59,10 @@ func (s *Store) admitted(parent, ctx context.Context, key string, call func(cont
 	}
 	var r callEnd
 	if calls <= mostDirect && !b.trouble.Load() {
-		r.value, r.err = call(ctx)
+		r.value, r.err = s.run(ctx, keys, args)
 		s.calls.Add(-1)
 	} else {
-		r = s.patiently(ctx, call)
+		r = s.patiently(ctx, keys, args)
 	}
 	r.err = classify(r.err)
 	ended := s.since()
@@ -73,13 +73,13 @@ func (s *Store) admitted(parent, ctx context.Context, key string, call func(cont
 
 // patiently makes a call that goes on for a while when its caller is gone, so
 // that what it waits for is there for the next.
-func (s *Store) patiently(ctx context.Context, call func(context.Context) (any, error)) callEnd {
+func (s *Store) patiently(ctx context.Context, keys, args []string) callEnd {
 	done := make(chan callEnd, 1)
 	go func() {
 		longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(patience, s.timeout))
 		defer cancel()
 		defer s.calls.Add(-1)
-		value, err := call(longer)
+		value, err := s.run(longer, keys, args)
 		done <- callEnd{value, err}
 	}()
 	select {

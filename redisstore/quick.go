@@ -25,8 +25,9 @@ func (s *Store) quick(ctx context.Context, op stint.Op, parts []part, cost int64
 	if op == stint.OpPeek {
 		verb = "P"
 	}
-	keys := make([]string, len(parts))
-	args := append(make([]string, 0, 3+3*len(parts)), verb, number(cost))
+	room := make([]string, 5*len(parts)+3) // of both, and the clock's
+	keys := room[:len(parts):len(parts)]
+	args := append(room[len(parts):len(parts)], verb, number(cost))
 	for i := range parts {
 		keys[i] = state(parts[i].begin, parts[i].end, parts[i].limit)
 		args = append(args, parts[i].form.args...)

@@ -53,23 +53,25 @@ func (s *Store) evalBy(ctx context.Context, deadline time.Time, keys, args []str
 	}
 	within, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	run := func(ctx context.Context) (any, error) {
-		reply, err := s.driver.EvalSHA(ctx, sha, keys, args)
-		if word(err) == "NOSCRIPT" {
-			reply, err = s.driver.Eval(ctx, source, keys, args)
-		}
-		return reply, err
-	}
-	reply, err := s.guarded(ctx, within, keys[0], run)
+	reply, err := s.guarded(ctx, within, keys, args)
 	switch word(err) {
 	case "READONLY": // of what was the master: the driver may know better by now
-		reply, err = s.guarded(ctx, within, keys[0], run)
+		reply, err = s.guarded(ctx, within, keys, args)
 	case "TRYAGAIN": // of a slot that is moving: some of the keys are here, some there
 		select {
 		case <-time.After(2 * time.Millisecond):
 		case <-within.Done():
 		}
-		reply, err = s.guarded(ctx, within, keys[0], run)
+		reply, err = s.guarded(ctx, within, keys, args)
+	}
+	return reply, err
+}
+
+// run makes the call, whatever the state of the server.
+func (s *Store) run(ctx context.Context, keys, args []string) (any, error) {
+	reply, err := s.driver.EvalSHA(ctx, sha, keys, args)
+	if word(err) == "NOSCRIPT" {
+		reply, err = s.driver.Eval(ctx, source, keys, args)
 	}
 	return reply, err
 }
