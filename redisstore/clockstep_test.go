@@ -19,8 +19,8 @@ type stepped struct {
 	more  func(step time.Duration) int64 // and with a step forth in it
 	ahead time.Duration                  // the longest wait for a unit, after a step back of any size
 
-	bound   []stint.Bound // of each store
-	waited  atomic.Int64  // the longest wait that was told, in ns
+	bound   []stint.Bound     // of each store
+	waited  faulttest.Longest // that was told to wait
 	allowed atomic.Int64
 	mu      sync.Mutex
 	took    map[[2]int64]int64 // by the moments in which calls began and ended
@@ -62,7 +62,7 @@ func steppeds() []*stepped {
 }
 
 // take asks a store for a unit.
-func (l *stepped) take(t testing.TB, store int, slowest *atomic.Int64) {
+func (l *stepped) take(t testing.TB, store int, slowest *faulttest.Longest) {
 	moment := func() int64 { return time.Now().UnixNano() / int64(steppedMoment) }
 	begun, from := time.Now(), moment()
 	d, err := l.bound[store].Decide(ctx, stint.OpTake, "a", 1)
@@ -70,12 +70,9 @@ func (l *stepped) take(t testing.TB, store int, slowest *atomic.Int64) {
 		t.Errorf("%s: a call without an answer: %v", l.text, err)
 		return
 	}
-	for took, most := int64(time.Since(begun)), slowest.Load(); took > most && !slowest.CompareAndSwap(most, took); most = slowest.Load() {
-	}
+	slowest.Note(time.Since(begun))
 	if !d.Allowed {
-		wait := int64(d.RetryAfter)
-		for most := l.waited.Load(); wait > most && !l.waited.CompareAndSwap(most, wait); most = l.waited.Load() {
-		}
+		l.waited.Note(time.Duration(d.RetryAfter))
 		return
 	}
 	l.allowed.Add(1)
@@ -115,7 +112,7 @@ func (l *stepped) judge(t testing.TB, jumps []jump) {
 			}
 		}
 	}
-	waited := time.Duration(l.waited.Load())
+	waited := l.waited.Load()
 	if waited > l.ahead {
 		t.Errorf("%s: told to wait for %v, at most it is %v", l.text, waited, l.ahead)
 	}
@@ -142,7 +139,7 @@ func TestClockStepServer(t *testing.T) {
 			l.bound = append(l.bound, bind(t, s, l.text))
 		}
 	}
-	var slowest atomic.Int64
+	var slowest faulttest.Longest
 	var callers sync.WaitGroup
 	done := make(chan struct{})
 	stop := sync.OnceFunc(func() { close(done); callers.Wait() })
@@ -184,7 +181,7 @@ func TestClockStepServer(t *testing.T) {
 	for _, l := range all {
 		l.judge(t, jumps)
 	}
-	if took := time.Duration(slowest.Load()); took > 5*time.Second { // a busy machine's
+	if took := slowest.Load(); took > 5*time.Second { // a busy machine's
 		t.Errorf("a call took %v", took)
 	}
 	for _, s := range stores {

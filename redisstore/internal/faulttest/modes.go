@@ -37,8 +37,9 @@ type fleet struct {
 	prefix string
 	keys   []string
 
-	slowest, failed, asked atomic.Int64
-	counted                atomic.Int64 // what the last of them let through
+	slowest       Longest
+	failed, asked atomic.Int64
+	counted       atomic.Int64 // what the last of them let through
 
 	mu   sync.Mutex
 	took [2]map[string]spans // of the first two, by key
@@ -92,9 +93,7 @@ func (f *fleet) ask(store int, key string) error {
 	for i := range f.limits {
 		begun, from := time.Now(), now()
 		d, err := f.limits[i][store].Decide(ctx, stint.OpTake, key, 1)
-		took := int64(time.Since(begun))
-		for most := f.slowest.Load(); took > most && !f.slowest.CompareAndSwap(most, took); most = f.slowest.Load() {
-		}
+		f.slowest.Note(time.Since(begun))
 		if err != nil {
 			f.failed.Add(1)
 			failed = err
@@ -201,10 +200,10 @@ func (f *fleet) envelopes(what string, forgotten, least int64) {
 			f.Logf("%s, mode %d: %d of %q, in the worst stretch 0.%03d of the bound", what, i, total, key, most)
 		}
 	}
-	if slowest := time.Duration(f.slowest.Load()); slowest > 5*time.Second { // of 25 ms, and what else runs here
+	if slowest := f.slowest.Load(); slowest > 5*time.Second { // of 25 ms, and what else runs here
 		f.Errorf("%s: a call took %v", what, slowest)
 	}
-	f.Logf("%s: %d requests, %d errors, the slowest %v", what, f.asked.Load(), f.failed.Load(), time.Duration(f.slowest.Load()))
+	f.Logf("%s: %d requests, %d errors, the slowest %v", what, f.asked.Load(), f.failed.Load(), f.slowest.Load())
 }
 
 // used is what the servers have counted under the limit that counts.
