@@ -228,7 +228,7 @@ func (sh *shard) carry(next *table, to []uint64, old *table, from []uint64, now 
 	state := old.state(sh, from)
 	words := next.meter.Words()
 	if next.log && old.log {
-		words = len(state)
+		words = max(words, len(state))
 	}
 	if next.indirect {
 		to[0], _ = sh.slab.alloc(next.block(words))

@@ -8,8 +8,10 @@ import (
 	"hash"
 	"hash/crc32"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/stint-dev/stint"
 )
@@ -37,6 +39,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // A savedLimit is what a snapshot holds of a limit, until it is bound.
 type savedLimit struct {
+	name  string
 	meter *stint.Meter
 	keys  []savedKey
 	words []uint64 // of all keys, one after the other
@@ -50,16 +53,25 @@ type savedKey struct {
 // Save writes what all keys have used. Each key is written as it stands at some
 // moment while Save runs; a shard is locked only while it is copied. Keys on
 // overflow cells, and reservations, are not part of a snapshot. It holds no
-// keys, only their hashes, and the secret that they are hashed with.
+// keys, only their hashes, and the secret that they are hashed with. A limit
+// that was loaded and is not bound yet is saved as it was loaded. After
+// [Store.Close], and if that comes while Save runs, the error is
+// [stint.ErrClosed].
 func (s *Store) Save(w io.Writer) error {
+	if s.closed.Load() {
+		return stint.ErrClosed
+	}
 	out := &writer{w: bufio.NewWriterSize(w, 1<<16), sum: crc32.New(castagnoli)}
 	out.bytes([]byte(snapshotMagic))
 	out.uint32(snapshotVersion)
 	for _, k := range s.seed {
 		out.uint64(k)
 	}
-	limits := s.all()
-	out.uint32(uint32(len(limits)))
+	limits, unbound := s.known()
+	out.uint32(uint32(len(limits) + len(unbound)))
+	for _, l := range unbound {
+		out.saved(l)
+	}
 	for _, l := range limits {
 		text := l.meter.Load().Limit().String()
 		out.text(l.name)
@@ -70,10 +82,39 @@ func (s *Store) Save(w io.Writer) error {
 		out.uint64(0)
 	}
 	out.uint32(out.sum.Sum32())
+	if s.closed.Load() {
+		return stint.ErrClosed // what was copied last may have been let go of
+	}
 	if out.err == nil {
 		out.err = out.w.Flush()
 	}
 	return out.err
+}
+
+// known returns the limits that are bound, and what a snapshot held of others.
+func (s *Store) known() (bound []*limit, unbound []*savedLimit) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(s.pending)) {
+		unbound = append(unbound, s.pending[name])
+	}
+	return s.all(), unbound
+}
+
+// saved writes a limit as it was loaded.
+func (w *writer) saved(l *savedLimit) {
+	w.text(l.name)
+	w.text(l.meter.Limit().String())
+	words := l.words
+	for _, k := range l.keys {
+		w.uint64(k.hash)
+		w.uint32(k.words)
+		for _, word := range words[:k.words] {
+			w.uint64(word)
+		}
+		words = words[k.words:]
+	}
+	w.uint64(0)
 }
 
 // copyShard writes the keys of a limit in one shard, unless the limit has
@@ -111,6 +152,9 @@ func (s *Store) copyShard(out *writer, l *limit, i int, text string) {
 // matches [ErrSnapshot] if the snapshot is to blame, the store is as empty as
 // before.
 func (s *Store) Load(r io.Reader) error {
+	if s.closed.Load() {
+		return stint.ErrClosed
+	}
 	in := &reader{r: bufio.NewReaderSize(r, 1<<16), sum: crc32.New(castagnoli)}
 	saved, seed, keys := in.snapshot()
 	if in.err != nil {
@@ -137,6 +181,8 @@ func (s *Store) adoptSaved(l *limit) {
 	}
 	delete(s.pending, l.name)
 	words, now := saved.words, s.clock.now()
+	from := newTable(saved.meter)
+	from.indirect = false // a saved state is where a slot is
 	for _, k := range saved.keys {
 		state := words[:k.words]
 		words = words[k.words:]
@@ -145,7 +191,6 @@ func (s *Store) adoptSaved(l *limit) {
 		sh.mu.Lock()
 		at := s.at(t, sh.tick(now))
 		if !saved.meter.Idle(state, at) && t.find(k.hash) == nil {
-			from := table{meter: saved.meter, log: t.log}
 			sh.carry(t, t.insert(sh, k.hash, at), &from, state, at)
 		}
 		sh.mu.Unlock()
@@ -267,7 +312,7 @@ func (r *reader) snapshot() (saved map[string]*savedLimit, k seed, keys int) {
 		name := r.text()
 		l := r.limit()
 		if l != nil {
-			saved[name] = l
+			l.name, saved[name] = name, l
 			keys += len(l.keys)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -122,5 +123,118 @@ func TestSnapshotRefused(t *testing.T) {
 	}
 	if err := s.SaveFile(filepath.Join(t.TempDir(), "none", "file")); err == nil {
 		t.Error("saved into a folder that is not there")
+	}
+}
+
+// TestSaveAfterClose holds that a store that was closed leaves a good file as
+// it is.
+func TestSaveAfterClose(t *testing.T) {
+	s, _ := used(t)
+	dir := t.TempDir()
+	path := filepath.Join(dir, "stint.snapshot")
+	if err := s.SaveFile(path); err != nil {
+		t.Fatal(err)
+	}
+	good, _ := os.ReadFile(path)
+	s.Close()
+	if err := s.SaveFile(path); !errors.Is(err, stint.ErrClosed) {
+		t.Errorf("SaveFile after Close: %v", err)
+	}
+	if err := s.Save(io.Discard); !errors.Is(err, stint.ErrClosed) {
+		t.Errorf("Save after Close: %v", err)
+	}
+	if now, _ := os.ReadFile(path); !bytes.Equal(now, good) {
+		t.Errorf("the file of %d bytes has become one of %d", len(good), len(now))
+	}
+	if files, _ := os.ReadDir(dir); len(files) != 1 {
+		t.Errorf("%d files, want the snapshot alone", len(files))
+	}
+	if err := s.Load(bytes.NewReader(good)); !errors.Is(err, stint.ErrClosed) {
+		t.Errorf("Load after Close: %v", err)
+	}
+}
+
+// closing closes a store when the first bytes of a snapshot are written.
+type closing struct{ s *memstore.Store }
+
+func (c closing) Write(b []byte) (int, error) {
+	c.s.Close()
+	return len(b), nil
+}
+
+func TestCloseDuringSave(t *testing.T) {
+	s := memstore.New(memstore.Options{Now: new(clock).now})
+	l := limiter(t, s, "1/1h")
+	for i := range 20_000 { // more than Save writes at once
+		allow(t, l, fmt.Sprint(i))
+	}
+	if err := s.Save(closing{s}); !errors.Is(err, stint.ErrClosed) {
+		t.Errorf("%v, want ErrClosed: the rest of the keys was gone", err)
+	}
+}
+
+// TestSnapshotUnbound carries a limit that is not bound yet through two saves.
+func TestSnapshotUnbound(t *testing.T) {
+	s, c := used(t)
+	var file bytes.Buffer
+	if err := s.Save(&file); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		next := memstore.New(memstore.Options{Now: c.now})
+		if err := next.Load(&file); err != nil {
+			t.Fatal(err)
+		}
+		limiter(t, next, everyKind[0])
+		file.Reset()
+		if err := next.Save(&file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := memstore.New(memstore.Options{Now: c.now})
+	if err := last.Load(&file); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range everyKind {
+		a, b := limiter(t, s, text), limiter(t, last, text)
+		for i := range 50 {
+			want, _ := a.Take(ctx, fmt.Sprint(i), 1)
+			if got, err := b.Take(ctx, fmt.Sprint(i), 1); err != nil || got != want {
+				t.Fatalf("%s, key %d:\n got %+v, %v\nwant %+v", text, i, got, err, want)
+			}
+		}
+	}
+}
+
+// TestSnapshotKinds loads keys of every kind for a limit that has become every
+// other kind, in a store with no room for logs and parts: all goes on.
+func TestSnapshotKinds(t *testing.T) {
+	for _, from := range everyKind {
+		for _, to := range everyKind {
+			var c clock
+			c.advance(time.Hour)
+			s := memstore.New(memstore.Options{Now: c.now})
+			l, _ := stint.NewLimiter(s, limit(t, from).WithName("api"))
+			for i := range 20 {
+				l.Take(ctx, fmt.Sprint(i), 1)
+			}
+			var file bytes.Buffer
+			if err := s.Save(&file); err != nil {
+				t.Fatal(err)
+			}
+			next := memstore.New(memstore.Options{MaxBytes: 1, Now: c.now})
+			if err := next.Load(&file); err != nil {
+				t.Fatal(err)
+			}
+			l, err := stint.NewLimiter(next, limit(t, to).WithName("api"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 60 {
+				if _, err := l.Take(ctx, fmt.Sprint(i%30), 1); err != nil {
+					t.Fatalf("%s, then %s: %v", from, to, err)
+				}
+			}
+		}
 	}
 }
