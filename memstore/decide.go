@@ -127,6 +127,7 @@ func (b *bound) quick(h uint64, cost, weight int64, whole bool, answers []stint.
 		return d, false
 	}
 	var states [quickLayers][]uint64
+	var ats [quickLayers]int64
 	sh := &s.shards[s.shard(h)]
 	now := s.clock.now()
 	sh.mu.Lock()
@@ -138,8 +139,8 @@ func (b *bound) quick(h uint64, cost, weight int64, whole bool, answers []stint.
 			sh.mu.Unlock()
 			return d, false
 		}
-		states[i] = t.state(sh, slot)
-		if !t.meter.Admits(states[i], s.at(t, now), units) {
+		states[i], ats[i] = t.state(sh, slot), s.at(t, now)
+		if !t.meter.Admits(states[i], ats[i], units) {
 			sh.mu.Unlock()
 			return d, false
 		}
@@ -147,12 +148,11 @@ func (b *bound) quick(h uint64, cost, weight int64, whole bool, answers []stint.
 	var layer stint.Decision
 	for i, l := range b.limits {
 		t := &l.tables[sh.index]
-		at := s.at(t, now)
 		if !whole {
-			t.meter.Allow(states[i], at, units)
+			t.meter.Allow(states[i], ats[i], units)
 			continue
 		}
-		t.meter.TakeInto(&layer, states[i], at, units)
+		t.meter.TakeInto(&layer, states[i], ats[i], units)
 		if answers != nil {
 			answers[i] = layer
 		}
@@ -192,6 +192,7 @@ type request struct {
 	answer *stint.Decision // where this layer's own goes, or nil
 	slot   []uint64        // the key's, or its overflow cell's; nil if unseen
 	meter  *stint.Meter    // that charged
+	at     int64           // the time that this layer decides at, once locked
 	moves  uint32          // the shard's when slot was sought
 	sought bool
 }
@@ -244,8 +245,17 @@ func checkLayer(layer *stint.Layer, limits int) error {
 }
 
 // lock takes the locks of all shards that the requests are in, in the order of
-// the shards, and returns the time to decide at.
+// the shards, and returns the time to decide at. Each layer's own is taken once:
+// between two looks at the time of day that could be set.
 func (s *Store) lock(rs []request) (now int64) {
+	now = s.lockShards(rs)
+	for i := range rs {
+		rs[i].at = s.at(rs[i].table(), now)
+	}
+	return now
+}
+
+func (s *Store) lockShards(rs []request) (now int64) {
 	now = s.clock.now()
 	if alone(rs) {
 		rs[0].sh.mu.Lock()
@@ -329,17 +339,16 @@ func (r *request) charge(s *Store, now, units int64) stint.Mark {
 // and the time to decide at.
 func (r *request) room(s *Store, now, units int64) (state []uint64, at int64) {
 	t := r.table()
-	at = s.at(t, now)
 	r.seek(s, now)
 	if r.slot == nil {
-		r.slot = r.sh.place(s, t, r.hash, now, at)
+		r.slot = r.sh.place(s, t, r.hash, now, r.at)
 		r.moves = r.sh.moves
 	}
 	r.meter = t.meter
 	if t.log {
-		r.sh.grow(t, r.slot, at, units)
+		r.sh.grow(t, r.slot, r.at, units)
 	}
-	return t.state(r.sh, r.slot), at
+	return t.state(r.sh, r.slot), r.at
 }
 
 // decide answers op over all requests: read, decide, write all or nothing. If
@@ -387,7 +396,7 @@ func (r *request) take(s *Store, now, cost int64, layer *stint.Decision) {
 	if units == 0 {
 		r.seek(s, now) // what costs nothing gets no place
 		t := r.table()
-		*layer = t.meter.Answer(r.state(s), s.at(t, now), 0, true)
+		*layer = t.meter.Answer(r.state(s), r.at, 0, true)
 	} else {
 		state, at := r.room(s, now, units)
 		r.meter.TakeInto(layer, state, at, units)
@@ -401,14 +410,13 @@ func (r *request) take(s *Store, now, cost int64, layer *stint.Decision) {
 // have denied, and gives its part of the answer.
 func (r *request) carryOut(s *Store, now int64, op stint.Op, cost int64, denied stint.Mask, i int, layer *stint.Decision) (mark stint.Mark) {
 	t := r.table()
-	at := s.at(t, now)
 	r.seek(s, now)
 	units, fits := times(cost, r.weight)
-	delay := t.meter.Delay(r.state(s), at, units)
+	delay := t.meter.Delay(r.state(s), r.at, units)
 	if op != stint.OpPeek && cost > 0 && (denied == 0 || t.meter.CountsDenied()) {
 		mark = r.charge(s, now, units)
 	}
-	*layer = t.meter.Answer(r.state(s), at, units, denied == 0)
+	*layer = t.meter.Answer(r.state(s), r.at, units, denied == 0)
 	if denied == 0 {
 		layer.Delay = delay
 	} else if !fits {
@@ -427,8 +435,7 @@ func (r *request) carryOut(s *Store, now int64, op stint.Op, cost int64, denied 
 func (r *request) admits(s *Store, now, cost int64) bool {
 	r.seek(s, now)
 	units, fits := times(cost, r.weight)
-	t := r.table()
-	return fits && t.meter.Admits(r.state(s), s.at(t, now), units)
+	return fits && r.table().meter.Admits(r.state(s), r.at, units)
 }
 
 // times returns what a cost of the request is in units of a layer, and whether
@@ -476,8 +483,7 @@ func (s *Store) upTo(rs []request, now, cost int64) int64 {
 	for i := range rs {
 		r := &rs[i]
 		r.seek(s, now)
-		t := r.table()
-		most = min(most, t.meter.Answer(r.state(s), s.at(t, now), 0, true).Remaining/r.weight)
+		most = min(most, r.table().meter.Answer(r.state(s), r.at, 0, true).Remaining/r.weight)
 	}
 	if most == 0 {
 		return min(cost, 1)

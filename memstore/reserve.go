@@ -156,7 +156,7 @@ func (s *Store) Settle(_ context.Context, token stint.Token, cost int64) (stint.
 func (l *reservedLayer) giveBack(s *Store, r *request, now, units int64) {
 	r.seek(s, now)
 	if t := r.table(); r.slot != nil && t.meter == l.meter {
-		t.meter.GiveBack(t.state(r.sh, r.slot), s.at(t, now), l.mark, units)
+		t.meter.GiveBack(t.state(r.sh, r.slot), r.at, l.mark, units)
 	}
 }
 
@@ -169,8 +169,7 @@ func (s *Store) adjust(rs []request, do func(i int, now int64)) stint.Decision {
 	for i := range rs {
 		do(i, now)
 		rs[i].seek(s, now)
-		t := rs[i].table()
-		answer := t.meter.Answer(rs[i].state(s), s.at(t, now), 0, true)
+		answer := rs[i].table().meter.Answer(rs[i].state(s), rs[i].at, 0, true)
 		if rs[i].answer != nil {
 			*rs[i].answer = answer
 		}
@@ -196,7 +195,7 @@ func (s *Store) Refund(_ context.Context, layers []stint.Layer, cost int64) (sti
 		if r.seek(s, now); r.slot != nil {
 			t := r.table()
 			units, _ := times(cost, r.weight)
-			t.meter.Refund(t.state(r.sh, r.slot), s.at(t, now), units)
+			t.meter.Refund(t.state(r.sh, r.slot), r.at, units)
 		}
 	}), nil
 }

@@ -3,6 +3,7 @@ package memstore_test
 import (
 	"errors"
 	"math"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -57,6 +58,70 @@ func TestSingle(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSingleStalled stalls goroutines right after they have read the clock,
+// for longer than the limit takes to drain: none of them pulls a newer state
+// back, so no more passes than the limit holds.
+func TestSingleStalled(t *testing.T) {
+	for _, text := range []string{
+		"1/1us", "30/1ms burst 1", "7/1ms burst 3", "10/1us leaky_queue", "10/1us token_bucket_interval",
+		"10/1us fixed_window", "10/1us sliding_log", "10/1us sliding_counter", "10/1us sliding_buckets parts 10",
+	} {
+		t.Run(text, func(t *testing.T) {
+			s, err := memstore.NewSingle(limit(t, text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := limit(t, text)
+			clock := stallingClock{step: max(int64(l.Period())/l.Count()/3, 1)} // a third of a unit
+			s.SetClock(clock.now)
+			var passed, asked atomic.Int64
+			var wg sync.WaitGroup
+			for i := range 16 {
+				wg.Go(func() {
+					for n := range 2000 {
+						ok := false
+						if (n+i)%2 == 0 {
+							ok = s.Allow()
+						} else {
+							d, err := s.Take(1)
+							ok = err == nil && d.Allowed
+						}
+						asked.Add(1)
+						if ok {
+							passed.Add(1)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			// What starts at an edge may have that window's count once more.
+			rate := clock.at.Load() * l.Count() / int64(l.Period())
+			if most := 2*l.Capacity() + rate; passed.Load() > most {
+				t.Errorf("%d of %d passed, at most %d may", passed.Load(), asked.Load(), most)
+			}
+			// A retry reads the clock again, so time goes by with fewer questions.
+			if least := min(rate, asked.Load()) / 8; passed.Load() < least {
+				t.Errorf("%d of %d passed, at least %d should", passed.Load(), asked.Load(), least)
+			}
+		})
+	}
+}
+
+// A stallingClock moves at each reading, and lets others run before the reader
+// sees the time.
+type stallingClock struct {
+	step int64
+	at   atomic.Int64
+}
+
+func (c *stallingClock) now() int64 {
+	t := c.at.Add(c.step)
+	for range t / c.step % 7 {
+		runtime.Gosched()
+	}
+	return t
 }
 
 func TestSingleCosts(t *testing.T) {
