@@ -24,6 +24,11 @@ type Decision struct {
 	// Delay is how long the caller must wait before it starts; 0 unless a
 	// [LeakyQueue] is among the limits.
 	Delay time.Duration
+	// Tightest is the limit that Limit and Remaining are of, as an index into
+	// the limits of the request, layer by layer: the one that lets the fewest
+	// more requests pass, of equals the first. It is -1 where no limit was
+	// asked, as when a store fails and its mode lets all pass.
+	Tightest int
 	// Denied says which layers denied.
 	Denied Mask
 	// Allowed reports whether the whole cost may pass now.
@@ -96,13 +101,14 @@ func (m Mask) Layers() iter.Seq[int] {
 	}
 }
 
-// Join adds the answer of a further layer to d, the answer of those before it:
-// the longest waits, and the limit and remaining of the layer with the least
-// remaining (the first of equals). Allowed, Taken and Denied stay those of d:
-// they belong to the request. Stores use it.
+// Join adds the answer of a further layer to d, the answer of others of the
+// request: the longest waits, and the limit and remaining of the layer with the
+// least remaining, of equals that with the least Tightest. Set layer.Tightest to
+// where the layer stands in the request. Allowed, Taken and Denied stay those of
+// d: they belong to the request. Stores use it.
 func (d *Decision) Join(layer *Decision) {
-	if layer.Remaining < d.Remaining {
-		d.Remaining, d.Limit = layer.Remaining, layer.Limit
+	if layer.Remaining < d.Remaining || layer.Remaining == d.Remaining && layer.Tightest < d.Tightest {
+		d.Remaining, d.Limit, d.Tightest = layer.Remaining, layer.Limit, layer.Tightest
 	}
 	if layer.RetryAfter.longer(d.RetryAfter) {
 		d.RetryAfter = layer.RetryAfter

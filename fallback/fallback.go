@@ -167,9 +167,9 @@ func (s *Store) Decide(ctx context.Context, op stint.Op, layers []stint.Layer, c
 func (s *Store) instead(why error, local func() (stint.Decision, error)) (d stint.Decision, err error, by bool) {
 	switch s.mode {
 	case Open:
-		return stint.Decision{Allowed: true}, nil, false
+		return stint.Decision{Allowed: true, Tightest: -1}, nil, false
 	case Closed:
-		return stint.Decision{RetryAfter: closedFor}, nil, false
+		return stint.Decision{RetryAfter: closedFor, Tightest: -1}, nil, false
 	}
 	d, err = local()
 	return d, err, err == nil && !errors.Is(why, stint.ErrAmbiguous)

@@ -298,10 +298,11 @@ func TestModes(t *testing.T) {
 		mode    fallback.Mode
 		allowed int64
 		retry   stint.Wait
+		at      int // the tightest limit
 	}{
-		{fallback.Local, 10, stint.Wait(6 * time.Minute)},
-		{fallback.Open, 20, 0},
-		{fallback.Closed, 0, stint.Wait(time.Second)},
+		{fallback.Local, 10, stint.Wait(6 * time.Minute), 0},
+		{fallback.Open, 20, 0, -1},
+		{fallback.Closed, 0, stint.Wait(time.Second), -1},
 	} {
 		t.Run(fmt.Sprint(c.mode), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -320,8 +321,8 @@ func TestModes(t *testing.T) {
 						passed++
 					}
 				}
-				if passed != c.allowed || last.RetryAfter != c.retry {
-					t.Errorf("%d passed and the last waits %v, want %d and %v", passed, last.RetryAfter, c.allowed, c.retry)
+				if passed != c.allowed || last.RetryAfter != c.retry || last.Tightest != c.at {
+					t.Errorf("%d passed and the last waits %v by limit %d, want %d, %v and %d", passed, last.RetryAfter, last.Tightest, c.allowed, c.retry, c.at)
 				}
 			})
 		})

@@ -51,7 +51,7 @@ func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 // settled while that fails: try again, it counts once.
 func (s *Store) Settle(ctx context.Context, token stint.Token, cost int64) (stint.Decision, error) {
 	if token == openToken {
-		return stint.Decision{Allowed: true}, nil
+		return stint.Decision{Allowed: true, Tightest: -1}, nil
 	}
 	if local, ok := strings.CutPrefix(string(token), localToken); ok {
 		return s.local.Settle(ctx, stint.Token(local), cost)

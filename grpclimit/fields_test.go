@@ -29,7 +29,7 @@ func (c *capture) SetTrailer(metadata.MD) error   { return nil }
 func TestFields(t *testing.T) {
 	for _, limits := range [][]string{
 		{"3/h"}, {"10/s burst 3"}, {"2 per 100ms"}, {"3/1m fixed_window"}, {"2/1h sliding_log"}, {"2/1m token_bucket_interval burst 5"},
-		{"3/s", "4/h sliding_counter"}, {"5/m sliding_buckets", "every 20s"}, {"4_000_000_000_000_000 per day in UTC"},
+		{"3/s", "4/h sliding_counter"}, {"5/m sliding_buckets", "every 20s"}, {"3/s", "3/h"}, {"4_000_000_000_000_000 per day in UTC"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var both [2][]stint.Limit

@@ -97,24 +97,13 @@ func tooLong(d stint.Decision, most time.Duration) stint.Decision {
 	return d
 }
 
-// tell fills in which limits the call was held to. A decision of a limiter does
-// not name the one with the least remaining: of limits with its capacity it is
-// the first that denied, or the first.
+// tell fills in which limits the call was held to.
 func (b *limited) tell(a *answer) {
-	a.held = make([]held, len(b.limits))
-	a.tightest = -1
+	a.held, a.tightest = make([]held, len(b.limits)), a.decision.Tightest
 	for i, l := range b.limits {
 		a.held[i] = held{l.Name(), l, a.decision.ResetAfter}
 		if a.decision.Denied.Has(i) {
 			a.violated = append(a.violated, l.Name())
 		}
 	}
-	for _, among := range [...]stint.Mask{a.decision.Denied, ^stint.Mask(0)} {
-		for i, l := range b.limits {
-			if a.tightest < 0 && among.Has(i) && l.Capacity() == a.decision.Limit {
-				a.tightest = i
-			}
-		}
-	}
-	a.tightest = max(a.tightest, 0) // limits that were changed since
 }

@@ -63,15 +63,14 @@ type encoder struct {
 
 // A layer is one limit as fields tell it.
 type layer struct {
-	plain    string   // the name, without what a header may not hold
-	name     string   // the name as a structured-field string, which is JSON too
-	policy   []string // its RateLimit-Policy, if it is the only one
-	head     string   // `"name";r=`
-	capacity int64    // the most that passes at once
-	limit    []string // capacity as text
-	count    int64    // units per period, for buckets; else 0
-	period   time.Duration
-	window   time.Duration // the longest that a key takes to be as if never seen
+	plain  string   // the name, without what a header may not hold
+	name   string   // the name as a structured-field string, which is JSON too
+	policy []string // its RateLimit-Policy, if it is the only one
+	head   string   // `"name";r=`
+	limit  []string // the most that passes at once, as text
+	count  int64    // units per period, for buckets; else 0
+	period time.Duration
+	window time.Duration // the longest that a key takes to be as if never seen
 }
 
 // newEncoder returns the encoder of limits under their names.
@@ -90,7 +89,7 @@ func newEncoder(dialect Dialect, limits []stint.Limit) *encoder {
 // newLayer returns how the fields of a dialect tell of a limit.
 func newLayer(dialect Dialect, name string, l stint.Limit) layer {
 	y := layer{
-		plain: printable(name), capacity: l.Capacity(), window: span(l),
+		plain: printable(name), window: span(l),
 		limit: one(strconv.FormatInt(l.Capacity(), 10)),
 	}
 	y.name = quote(y.plain)
@@ -156,30 +155,13 @@ func mulDiv(a, b, c int64) int64 {
 
 func ceilSeconds(d time.Duration) int64 { return stint.Wait(max(d, 0)).Seconds() }
 
-// binding returns the layer that the decision's Limit and Remaining are of:
-// the one with the least remaining. A Decision does not name it, so of layers
-// with the same capacity it is the first, or the first that denied.
-func (e *encoder) binding(d *stint.Decision) *layer {
-	if len(e.layers) == 1 {
-		return &e.layers[0]
-	}
-	for _, among := range [...]stint.Mask{d.Denied, ^stint.Mask(0)} {
-		for i := range e.layers {
-			if among.Has(i) && e.layers[i].capacity == d.Limit {
-				return &e.layers[i]
-			}
-		}
-	}
-	return &e.layers[0] // limits that were changed since
-}
-
-// set writes the fields of a decision. Price: two allocations, for what
-// depends on the decision; none without fields.
+// set writes the fields of a decision, none where no limit was asked. Price: two
+// allocations, for what depends on the decision; none without fields.
 func (e *encoder) set(h http.Header, d *stint.Decision) {
-	if e.dialect == NoFields {
+	if e.dialect == NoFields || d.Tightest < 0 || d.Tightest >= len(e.layers) {
 		return
 	}
-	e.binding(d).set(h, e.dialect, e.policy, d, len(e.layers) == 1)
+	e.layers[d.Tightest].set(h, e.dialect, e.policy, d, len(e.layers) == 1)
 }
 
 // set writes the fields of a decision whose Remaining is the layer's. alone

@@ -156,7 +156,7 @@ func (b *bound) quick(h uint64, cost, weight int64, whole bool, answers []stint.
 		if answers != nil {
 			answers[i] = layer
 		}
-		join(&d, &layer, weight, i == 0)
+		join(&d, &layer, weight, i)
 	}
 	d.Taken = cost
 	sh.mu.Unlock()
@@ -379,7 +379,7 @@ func (s *Store) decide(op stint.Op, rs []request, cost int64, marks []stint.Mark
 		} else if mark := r.carryOut(s, now, op, cost, denied, i, &layer); marks != nil {
 			marks[i] = mark
 		}
-		join(&d, &layer, r.weight, i == 0)
+		join(&d, &layer, r.weight, i)
 	}
 	d.Denied, d.Taken = denied, 0
 	if denied == 0 && op != stint.OpPeek {
@@ -463,16 +463,17 @@ func (r *request) tell(answer stint.Decision, denied, charges bool, units int64)
 	*r.answer = answer
 }
 
-// join adds a layer's answer, in units of the request, to d.
-func join(d, layer *stint.Decision, weight int64, first bool) {
+// join adds the answer of layer i, in units of the request, to d.
+func join(d, layer *stint.Decision, weight int64, i int) {
 	if weight > 1 {
 		layer.Limit /= weight
 		layer.Remaining /= weight
 	}
-	if first {
+	if i == 0 {
 		*d = *layer
 		return
 	}
+	layer.Tightest = i
 	d.Join(layer)
 }
 

@@ -173,7 +173,7 @@ func (s *Store) adjust(rs []request, do func(i int, now int64)) stint.Decision {
 		if rs[i].answer != nil {
 			*rs[i].answer = answer
 		}
-		join(&d, &answer, rs[i].weight, i == 0)
+		join(&d, &answer, rs[i].weight, i)
 	}
 	return d
 }

@@ -44,12 +44,12 @@ func (p *Policy) Peek(ctx context.Context, attrs Attributes, cost int64, r *Resu
 // decide decides for the rules that matched: first for those that are not in
 // shadow, in one step, then for each of the others by itself.
 func (p *Policy) decide(ctx context.Context, a act, r *Result) error {
-	r.Decision.Allowed = true
+	r.Decision.Allowed, r.Decision.Tightest = true, -1
 	if r.blocked >= 0 {
 		if r.several { // the answers to the others say where they stand
 			r.StoreError = p.run(ctx, &p.main, act{op: stint.OpPeek}, r)
 		}
-		r.Decision = stint.Decision{RetryAfter: stint.Never}
+		r.Decision = stint.Decision{RetryAfter: stint.Never, Tightest: -1}
 		r.Tightest = r.blocked
 	} else if err := p.run(ctx, &p.main, a, r); err != nil {
 		if err = p.failed(ctx, a, r, err); err != nil {
@@ -92,7 +92,7 @@ func (p *Policy) run(ctx context.Context, s *side, a act, r *Result) error {
 			r.layers = append(r.layers, r.layer(s, h))
 		}
 	}
-	d, err := stint.Decision{Allowed: true}, error(nil)
+	d, err := stint.Decision{Allowed: true}, error(nil) // conclude names the tightest
 	if len(r.layers) > 0 {
 		d, err = p.ask(ctx, s, a, r, r.cost, false)
 	}
@@ -188,10 +188,13 @@ func (h *hit) charged(local bool, a act, d *stint.Decision) {
 
 // conclude makes the joined answer one about the tightest layer.
 func (r *Result) conclude(d stint.Decision) {
-	d.Denied, r.Tightest = 0, -1
+	d.Denied, d.Tightest, r.Tightest = 0, -1, -1
 	layer := 0
 	for i := range r.hits {
 		h := &r.hits[i]
+		if h.out && !h.rule.shadow {
+			layer += len(h.plan.layers)
+		}
 		if !h.enforced() {
 			continue
 		}
@@ -199,10 +202,10 @@ func (r *Result) conclude(d stint.Decision) {
 			if r.Rules[h.first+k].Denied && layer < stint.MaxLayers {
 				d.Denied |= 1 << uint(layer)
 			}
-			layer++
 			if r.Tightest < 0 || r.tighter(h.first+k, r.Tightest) {
-				r.Tightest = h.first + k
+				r.Tightest, d.Tightest = h.first+k, layer
 			}
+			layer++
 		}
 	}
 	if r.Tightest >= 0 {
@@ -287,7 +290,7 @@ func (p *Policy) failed(ctx context.Context, a act, r *Result, err error) error 
 		}
 	}
 	r.StoreError = err
-	closed, local := -1, false
+	closed, tightest, layers, local := -1, -1, 0, false
 	for i := range r.hits {
 		h := &r.hits[i]
 		if !h.enforced() {
@@ -304,17 +307,18 @@ func (p *Policy) failed(ctx context.Context, a act, r *Result, err error) error 
 				e.Denied, e.Remaining, e.RetryAfter = true, 0, closedFor
 			}
 			if closed < 0 {
-				closed = h.first
+				closed, tightest = h.first, layers
 			}
 		case FailOpen:
 			h.out = true
 		default:
 			local = true
 		}
+		layers += len(h.plan.layers)
 	}
 	switch {
 	case closed >= 0:
-		r.Decision = stint.Decision{Limit: r.Rules[closed].Limit.Capacity(), RetryAfter: closedFor}
+		r.Decision = stint.Decision{Limit: r.Rules[closed].Limit.Capacity(), RetryAfter: closedFor, Tightest: tightest}
 		r.Tightest = closed
 		return nil
 	case local && p.local.store == nil:
@@ -326,7 +330,7 @@ func (p *Policy) failed(ctx context.Context, a act, r *Result, err error) error 
 		}
 		return err
 	}
-	r.Decision = stint.Decision{Allowed: true}
+	r.Decision = stint.Decision{Allowed: true, Tightest: -1}
 	return nil
 }
 

@@ -297,7 +297,10 @@ func TestOneCall(t *testing.T) {
 			t.Fatalf("%s: %v", c.what, err)
 		}
 		d := r.Decision
-		d.Allowed, d.Denied = false, 0
+		if d.Tightest != c.tightest { // none is in shadow here, so that both count alike
+			t.Errorf("%s: the decision is of limit %d, want %d", c.what, d.Tightest, c.tightest)
+		}
+		d.Allowed, d.Denied, d.Tightest = false, 0, 0
 		if r.Decision.Allowed != c.allowed || left() != c.left || d != c.d || r.Tightest != c.tightest {
 			t.Errorf("%s: left %s, tightest %d, %+v\nwant %s, %d, %+v", c.what, left(), r.Tightest, r.Decision, c.left, c.tightest, c.d)
 		}

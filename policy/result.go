@@ -14,8 +14,9 @@ type Result struct {
 	// Remaining and Taken are those of Rules[Tightest], in its units. When none
 	// matched, or only such as set no limit, it is allowed with a Limit of 0.
 	// A block, and a key that may not be missing, deny for good: RetryAfter is
-	// [stint.Never]. Denied counts the entries of Rules that are not in shadow
-	// and have a limit, in order, as far as it can hold them.
+	// [stint.Never]. Denied and Decision.Tightest count the entries of Rules that
+	// are not in shadow and have a limit, in order, Denied as far as it can hold
+	// them.
 	Decision stint.Decision
 	// Matched reports whether a rule that is not in shadow matched.
 	Matched bool

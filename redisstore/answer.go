@@ -116,7 +116,7 @@ func (a answer) join(parts []part, charges bool) (d stint.Decision) {
 		}
 		of.Limit /= p.weight
 		of.Remaining /= p.weight
-		if i == 0 {
+		if of.Tightest = p.at; i == 0 {
 			d = of
 		} else {
 			d.Join(&of)

@@ -64,6 +64,7 @@ type part struct {
 	begin, end string // of the key's names
 	limit      *limit
 	weight     int64
+	at         int             // its place in the request
 	answer     *stint.Decision // where its own goes, or nil
 }
 
@@ -89,7 +90,7 @@ func (s *Store) request(parts []part, layers []stint.Layer) ([]part, error) {
 					return nil, fmt.Errorf("%w: the same key under limit %q twice", stint.ErrLayers, l.name)
 				}
 			}
-			p := part{form: l.form.Load(), begin: begin, end: end, limit: l, weight: max(layer.Weight, 1)}
+			p := part{form: l.form.Load(), begin: begin, end: end, limit: l, weight: max(layer.Weight, 1), at: len(parts)}
 			if layer.Answers != nil {
 				p.answer = &layer.Answers[k]
 			}

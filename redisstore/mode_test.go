@@ -243,6 +243,47 @@ func TestModesVerbs(t *testing.T) {
 	}
 }
 
+// TestModesTightest says that the tightest limit is named by its place in the
+// request, whether memory holds it or the server.
+func TestModesTightest(t *testing.T) {
+	server := redistest.Start(t)
+	clock := newVirtual()
+	s := nodes(t, server.URL(), 1, redisstore.Options{Now: clock.now})[0]
+	view := s.Mode(redisstore.Strict)
+	for name, modes := range map[string][]redisstore.Mode{
+		"the server's last": {redisstore.Strict, redisstore.Share, redisstore.Share, redisstore.Strict},
+		"memory's last":     {redisstore.Share, redisstore.Strict, redisstore.Strict, redisstore.Share},
+		"the server's":      {redisstore.Strict, redisstore.Strict},
+		"memory's":          {redisstore.Share, redisstore.Share},
+	} {
+		var limits []stint.Layer
+		for i, m := range modes { // the last is the tightest
+			bound, err := s.Mode(m).Bind(stint.PerHour(int64(20 - i)).WithName(fmt.Sprint(name, i)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			limits = append(limits, stint.Layer{Bound: bound, Key: "k"})
+		}
+		last := len(limits) - 1
+		say := func(what string, d stint.Decision, err error, want int) {
+			t.Helper()
+			if err != nil || d.Tightest != want || d.Limit != limits[want].Bound.Limits()[0].Capacity() {
+				t.Errorf("%s, %s: %+v, %v; want limit %d", name, what, d, err, want)
+			}
+		}
+		d, err := view.Decide(ctx, stint.OpTake, limits, 1)
+		say("take", d, err, last)
+		d, token, err := view.Reserve(ctx, limits, 2, time.Hour)
+		say("reserve", d, err, last)
+		d, err = view.Settle(ctx, token, 1)
+		say("settle", d, err, last)
+		d, err = view.Refund(ctx, limits, 1)
+		say("refund", d, err, last)
+		d, err = view.Decide(ctx, stint.OpPeek, limits, 30)
+		say("denied", d, err, last)
+	}
+}
+
 // TestNodeClock says that the clock of leases goes on, and never back.
 func TestNodeClock(t *testing.T) {
 	now := redisstore.NodeClock()

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"time"
 
@@ -9,7 +10,8 @@ import (
 )
 
 // shareToken begins the token of a reservation that has a part in memory: its
-// token there and, behind a dot, that of the server.
+// token there and, behind dots, which limits those are, as a mask in hex, and
+// the token of the server for the others.
 const shareToken = "share-"
 
 // Reserve implements [stint.Store]. The server decides, but for shares, whose
@@ -23,9 +25,8 @@ func (m *modes) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 		return m.store.Reserve(ctx, parts.there, cost, ttl)
 	}
 	d, local, err := m.local.Load().Reserve(ctx, parts.here, cost, ttl)
-	d.Denied = spread(d.Denied, parts.atHere)
 	if err != nil || !d.Allowed {
-		return d, "", err
+		return parts.atHere.of(d), "", err
 	}
 	if len(parts.there) == 0 {
 		return d, shareToken + local, nil
@@ -33,11 +34,10 @@ func (m *modes) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 	of, token, err := m.store.Reserve(ctx, parts.there, cost, ttl)
 	if err != nil || !of.Allowed {
 		_, _ = m.local.Load().Settle(context.Background(), local, 0) // it was reserved just now
-		of.Denied = spread(of.Denied, parts.atThere)
-		return of, "", err
+		return parts.atThere.of(of), "", err
 	}
-	d.Join(&of)
-	return d, shareToken + local + "." + token, nil
+	places := strconv.FormatUint(uint64(parts.atHere), 16)
+	return parts.join(d, of), shareToken + local + "." + stint.Token(places) + "." + token, nil
 }
 
 // Settle implements [stint.Store].
@@ -51,14 +51,22 @@ func (m *modes) Settle(ctx context.Context, token stint.Token, cost int64) (stin
 	if shares == nil {
 		return stint.Decision{}, stint.ErrReservation
 	}
-	local, there, both := strings.Cut(rest, ".")
+	local, rest, both := strings.Cut(rest, ".")
+	places, there, _ := strings.Cut(rest, ".")
+	mask, err := strconv.ParseUint(places, 16, 64)
+	if both && err != nil {
+		return stint.Decision{}, stint.ErrReservation
+	}
 	d, err := shares.Settle(ctx, stint.Token(local), cost)
 	if err != nil || !both {
 		return d, err
 	}
 	of, err := m.store.Settle(ctx, stint.Token(there), cost)
-	d.Join(&of)
-	return d, err
+	if err != nil {
+		return d, err
+	}
+	parts := divided{atHere: placed(mask), atThere: ^placed(mask)}
+	return parts.join(d, of), nil
 }
 
 // Refund implements [stint.Store].
@@ -78,7 +86,7 @@ func (m *modes) Refund(ctx context.Context, layers []stint.Layer, cost int64) (d
 		if err != nil || len(parts.there) == 0 {
 			return of, err
 		}
-		d.Join(&of)
+		d = parts.join(of, d)
 	}
 	return d, nil
 }
@@ -119,7 +127,14 @@ func (m *modes) forget(layers []stint.Layer, tell func(*single, string)) {
 // where the limits of each stand in the request.
 type divided struct {
 	here, there     []stint.Layer
-	atHere, atThere []int
+	atHere, atThere placed
+}
+
+// join makes one decision of what memory and the server said.
+func (p *divided) join(here, there stint.Decision) stint.Decision {
+	d, of := p.atHere.of(here), p.atThere.of(there)
+	d.Join(&of)
+	return d
 }
 
 func (m *modes) divide(layers []stint.Layer) (d divided, err error) {
@@ -140,9 +155,9 @@ func (m *modes) divide(layers []stint.Layer) (d divided, err error) {
 		}
 		for range b.all {
 			if b.local != nil {
-				d.atHere = append(d.atHere, at)
+				d.atHere |= 1 << at
 			} else {
-				d.atThere = append(d.atThere, at)
+				d.atThere |= 1 << at
 			}
 			at++
 		}
@@ -150,10 +165,23 @@ func (m *modes) divide(layers []stint.Layer) (d divided, err error) {
 	return d, nil
 }
 
-// spread returns a mask of some limits as one of the whole request.
-func spread(of stint.Mask, at []int) (out stint.Mask) {
-	for i := range of.Layers() {
-		out |= 1 << uint(at[i])
+// placed says where some limits stand in the request: the first of them at the
+// lowest bit.
+type placed stint.Mask
+
+// of returns what these limits said, as part of the whole request.
+func (p placed) of(d stint.Decision) stint.Decision {
+	denied, tightest := d.Denied, d.Tightest
+	d.Denied = 0
+	i := 0
+	for at := range stint.Mask(p).Layers() {
+		if denied.Has(i) {
+			d.Denied |= 1 << uint(at)
+		}
+		if i == tightest {
+			d.Tightest = at
+		}
+		i++
 	}
-	return out
+	return d
 }

@@ -74,7 +74,7 @@ func joinQuick(parts []part, backlogs []any, cost int64, charges bool) (d stint.
 			*p.answer = of
 			p.answer.Allowed = !denied.Has(i)
 		}
-		if i == 0 {
+		if of.Tightest = i; i == 0 {
 			d = of
 		} else {
 			d.Join(&of)

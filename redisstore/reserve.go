@@ -23,6 +23,9 @@ type about struct {
 	Begin  []byte `json:"begin"`
 	End    []byte `json:"end,omitempty"`
 	Weight int64  `json:"weight,omitempty"`
+	// Behind is how many limits of the request come before it that are not
+	// before it here, because they are in other slots.
+	Behind int `json:"behind,omitempty"`
 }
 
 // Reserve implements [stint.Store]. The token is 130 random bits and the slot
@@ -53,7 +56,7 @@ func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 func (s *Store) reserve(ctx context.Context, parts []part, cost int64, ttl time.Duration) (answer, stint.Token, error) {
 	all := make([]about, len(parts))
 	for i, p := range parts {
-		all[i] = about{p.form.limit.String(), p.limit.name, []byte(p.begin), []byte(p.end), p.weight}
+		all[i] = about{p.form.limit.String(), p.limit.name, []byte(p.begin), []byte(p.end), p.weight, p.at - i}
 	}
 	text, err := json.Marshal(all)
 	if err != nil {
@@ -175,7 +178,7 @@ func (s *Store) recall(text string) ([]part, error) {
 			l = &limit{name: a.Name, segment: escape(a.Name)}
 			l.form.Store(form)
 		}
-		parts[i] = part{form: l.form.Load(), begin: string(a.Begin), end: string(a.End), limit: l, weight: a.Weight}
+		parts[i] = part{form: l.form.Load(), begin: string(a.Begin), end: string(a.End), limit: l, weight: a.Weight, at: i + a.Behind}
 	}
 	return parts, nil
 }

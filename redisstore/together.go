@@ -160,7 +160,9 @@ func join(op stint.Op, items []item, taken int64) (d stint.Decision) {
 		case !it.told: // it was spared
 		case first:
 			d, first = of, false
+			d.Tightest = i
 		default:
+			of.Tightest = i
 			d.Join(&of)
 		}
 	}

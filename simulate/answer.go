@@ -17,12 +17,22 @@ type Answer struct {
 	// Verb is that of the operation. A reset is answered with T and Key alone;
 	// only take_up_to says how many were taken.
 	Verb Verb
+	// Tightest is the limit that Limit and Remaining are of, as it was given; ""
+	// where there is one limit.
+	Tightest string
 	// Decision is the store's answer.
 	Decision stint.Decision
 	// DeniedBy is the limits that denied, as they were given, in order.
 	DeniedBy []string
 	// Reservation names what was reserved; empty when nothing was.
 	Reservation string
+}
+
+// setTightest names the tightest of several limits.
+func (a *Answer) setTightest(limits []string) {
+	if at := a.Decision.Tightest; len(limits) > 1 && at >= 0 {
+		a.Tightest = limits[at]
+	}
 }
 
 // AppendJSON appends the answer as a line, without its end. Fields have a fixed
@@ -42,6 +52,9 @@ func (a Answer) AppendJSON(b []byte) []byte {
 	}
 	b = strconv.AppendInt(append(b, `,"limit":`...), d.Limit, 10)
 	b = strconv.AppendInt(append(b, `,"remaining":`...), d.Remaining, 10)
+	if a.Tightest != "" {
+		b = appendString(append(b, `,"tightest":`...), a.Tightest)
+	}
 	if d.RetryAfter == stint.Never {
 		b = append(b, `,"retry_after":"never"`...)
 	} else {

@@ -66,6 +66,7 @@ type Runner struct {
 type reservation struct {
 	token   stint.Token
 	layers  []stint.Layer
+	texts   []string // of their limits
 	settled bool
 	answer  stint.Decision
 }
@@ -195,6 +196,9 @@ func (r *Runner) Do(op Op) (Answer, error) {
 	switch op.Verb {
 	case Settle, Cancel:
 		a.Decision, err = r.settle(op)
+		if err == nil {
+			a.setTightest(r.reservations[op.Reservation].texts)
+		}
 		return a, err
 	}
 	if err := r.arrange(op); err != nil {
@@ -221,7 +225,10 @@ func (r *Runner) Do(op Op) (Answer, error) {
 		return Answer{}, err
 	}
 	for layer := range a.Decision.Denied.Layers() {
-		a.DeniedBy = append(a.DeniedBy, r.text(op, layer))
+		a.DeniedBy = append(a.DeniedBy, r.textsOf(op)[layer])
+	}
+	if op.Verb != Reset {
+		a.setTightest(r.textsOf(op))
 	}
 	return a, nil
 }
@@ -257,12 +264,16 @@ func (r *Runner) arrange(op Op) error {
 	return nil
 }
 
-// text returns the limit of a layer as it was given.
-func (r *Runner) text(op Op, layer int) string {
-	if len(op.Limits) > 0 {
-		return op.Limits[layer].Limit
+// textsOf returns the limits of an operation as they were given.
+func (r *Runner) textsOf(op Op) []string {
+	if len(op.Limits) == 0 {
+		return r.texts
 	}
-	return r.texts[layer]
+	texts := make([]string, len(op.Limits))
+	for i, l := range op.Limits {
+		texts[i] = l.Limit
+	}
+	return texts
 }
 
 func (r *Runner) decide(op Op, what stint.Op) (stint.Decision, error) {
@@ -284,7 +295,7 @@ func (r *Runner) reserve(op Op) (d stint.Decision, name string, err error) {
 		return d, "", err
 	}
 	name = "r" + strconv.Itoa(len(r.reservations)+1)
-	r.reservations[name] = &reservation{token: token, layers: append([]stint.Layer(nil), r.layers...)}
+	r.reservations[name] = &reservation{token: token, layers: append([]stint.Layer(nil), r.layers...), texts: r.textsOf(op)}
 	return d, name, nil
 }
 

@@ -194,7 +194,7 @@ func (ls *layered) want(e *env, what string, op stint.Op, cost int64, answers []
 func (ls *layered) join(d *stint.Decision, alone []stint.Decision) {
 	for i, one := range alone {
 		if left := one.Remaining / ls.weights[i]; i == 0 || left < d.Remaining {
-			d.Remaining, d.Limit = left, one.Limit/ls.weights[i]
+			d.Remaining, d.Limit, d.Tightest = left, one.Limit/ls.weights[i], i
 		}
 		d.ResetAfter = max(d.ResetAfter, one.ResetAfter)
 	}

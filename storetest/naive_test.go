@@ -265,6 +265,7 @@ func (s *naive) decide(op stint.Op, layers []stint.Layer, cost int64) (d stint.D
 			d = p.perUnit(layer)
 		} else {
 			layer = p.perUnit(layer)
+			layer.Tightest = i
 			d.Join(&layer)
 		}
 	}
@@ -410,6 +411,7 @@ func (s *naive) adjust(parts []part, do func(i int, m *stint.Meter, p part)) (d 
 		if layer = p.perUnit(layer); i == 0 {
 			d = layer
 		} else {
+			layer.Tightest = i
 			d.Join(&layer)
 		}
 	}

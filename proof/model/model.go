@@ -65,6 +65,7 @@ type Answer struct {
 	Allowed    bool
 	Limit      int64    // the most that could ever pass at one instant
 	Remaining  int64    // requests of cost 1 that would pass now, after this decision
+	Tightest   int      // index of the layer with the least remaining, the first of equals
 	RetryAfter *big.Int // 0 when allowed; nil means never
 	ResetAfter *big.Int // until all keys are as if never seen
 	Delay      *big.Int // until the caller may start; 0 but for leaky_queue
@@ -254,7 +255,7 @@ func standing(now *big.Int, parts []weighted) Answer {
 			RetryAfter: new(big.Int), ResetAfter: p.resetAfter(now), Delay: new(big.Int)}
 		a.Alone = append(a.Alone, alone)
 		if left := p.requests(now, alone.Remaining); i == 0 || left < a.Remaining {
-			a.Remaining = left
+			a.Remaining, a.Tightest = left, i
 			a.Limit = floorDiv(big.NewInt(p.most()), p.weight).Int64()
 		}
 		a.ResetAfter = most(a.ResetAfter, alone.ResetAfter)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -14,7 +15,8 @@ import (
 )
 
 // A stage is tests that a bug has to survive. It sees bugs in files under one
-// of its places; those without are for the files that no other stage has.
+// of its places; those without are for the files that no other stage has. A bug
+// in the command meets the tests of its own package.
 type stage struct {
 	dir    string
 	args   []string
@@ -29,6 +31,7 @@ var stages = []stage{
 	{"proof", []string{".", "-run", "^TestDifferential$", "-rapid.checks=20000", "-rapid.nofailfile"}, nil},
 
 	{".", []string{"./fallback", "./policy", "-short"}, []string{"fallback/", "policy/"}},
+	{".", []string{"./httplimit", "-short"}, []string{"httplimit/"}},
 
 	{"redisstore", []string{".", "-run", "^TestLongLog", "-short"}, []string{"redisstore/lua/quicklog.lua", "redisstore/lua/log.lua"}},
 	{"redisstore", []string{".", "-run", "^Test(Breaker|BreakerHolds|NoClientTime|Time|NoKeyWithoutExpiry|DenialWritesNothing|Errors|Replies|Boot|Faults|Cluster)$"}, []string{"redisstore/"}},
@@ -52,7 +55,10 @@ func stagesOf(files ...string) (of []stage) {
 				own = append(own, s)
 			}
 		}
-		if own == nil {
+		switch in, ok := strings.CutPrefix(path.Dir(file), "cmd/"); {
+		case ok:
+			own = []stage{{"cmd", []string{"./" + in, "-short"}, nil}}
+		case own == nil:
 			own = rest
 		}
 		for _, s := range own {
@@ -65,17 +71,22 @@ func stagesOf(files ...string) (of []stage) {
 }
 
 // workspace makes the modules of the lab one.
-const workspace = `go 1.26
+const workspace = `go 1.26.0
 
 use (
 	./
+	./cmd
+	./grpclimit
 	./proof
 	./redisstore
+	./redisstore/goredis
 )
 
 replace (
 	github.com/stint-dev/stint v0.1.0 => ./
+	github.com/stint-dev/stint/grpclimit v0.1.0 => ./grpclimit
 	github.com/stint-dev/stint/redisstore v0.1.0 => ./redisstore
+	github.com/stint-dev/stint/redisstore/goredis v0.1.0 => ./redisstore/goredis
 )
 `
 
@@ -145,7 +156,7 @@ func (l *lab) plant(b bug) (v verdict, err error) {
 			err = fmt.Errorf("the patch cannot be taken out: %s", out)
 		}
 	}()
-	if out, err := l.command(".", "go", "build", ".", "./memstore", "./policy", "./redisstore"); err != nil {
+	if out, err := l.command(".", "go", "build", ".", "./memstore", "./policy", "./httplimit", "./redisstore", "./cmd/..."); err != nil {
 		return v, fmt.Errorf("does not compile: %s", out)
 	}
 	return l.test(stagesOf(b.files...))
