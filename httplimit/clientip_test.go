@@ -97,6 +97,14 @@ var clientTests = []struct {
 	{"Forwarded: element without for", by("Forwarded"), "10.0.0.1:1", []string{"Forwarded: for=6.6.6.6, proto=https"}, "10.0.0.1"},
 	{"Forwarded: space around =", by("Forwarded"), "10.0.0.1:1", []string{"Forwarded: for = 6.6.6.6"}, "10.0.0.1"},
 	{"Forwarded: all trusted", by("Forwarded"), "10.0.0.1:1", []string{"Forwarded: for=10.0.0.4,for=10.0.0.3"}, "10.0.0.4"},
+	{"Forwarded: a line of the client's that is none", by("Forwarded"), "10.0.0.1:1", []string{`Forwarded: "`, "Forwarded: for=1.2.3.4"}, "1.2.3.4"},
+	{"Forwarded: the same in one line", by("Forwarded"), "10.0.0.1:1", []string{`Forwarded: ", for=1.2.3.4`}, "1.2.3.4"},
+	{"Forwarded: a backslash before it", by("Forwarded"), "10.0.0.1:1", []string{`Forwarded: \, for="1.2.3.4:1";host="a,b"`}, "1.2.3.4"},
+	{"Forwarded: twice in the client's element", by("Forwarded"), "10.0.0.1:1", []string{"Forwarded: for=1;for=2", "Forwarded: for=1.2.3.4"}, "1.2.3.4"},
+	{"Forwarded: many elements of the client's", by("Forwarded"), "10.0.0.1:1",
+		[]string{"Forwarded: for=6.6.6.6" + strings.Repeat(",for=10.0.0.2", 64), "Forwarded: for=1.2.3.4"}, "1.2.3.4"},
+	{"Forwarded: malformed behind trusted stops", by("Forwarded"), "10.0.0.1:1", []string{"Forwarded: for=1.2.3.4, for=, for=10.0.0.2"}, "10.0.0.1"},
+	{"Forwarded: two elements without a comma", by("Forwarded"), "10.0.0.1:1", []string{"Forwarded: for=6.6.6.6 for=1.2.3.4"}, "10.0.0.1"},
 	{"Forwarded: too many", by("Forwarded"), "10.0.0.1:1", []string{"Forwarded: for=1.2.3.4" + strings.Repeat(",for=10.0.0.2", 64)}, "10.0.0.1"},
 }
 

@@ -1,12 +1,14 @@
 package httplimit
 
 import (
+	"errors"
 	"math"
 	"net/http"
 	"strconv"
 	"strings"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/policy"
 )
 
 // The problem types of draft-ietf-httpapi-ratelimit-headers.
@@ -18,6 +20,7 @@ type refusal struct {
 	grpc     uint8      // the status of a gRPC call
 	problem  string     // the type
 	title    string     // does not vary from one occurrence to the next
+	detail   string     // what is wrong with this request
 	violated []string   // names of limits, quoted
 	retry    int64      // in seconds, rounded up; 0 is not said
 	wait     stint.Wait // the same, exactly
@@ -38,6 +41,16 @@ func (e *encoder) refuseDenied(d *stint.Decision) refusal {
 		if d.Denied.Has(i) {
 			f.violated = append(f.violated, e.layers[i].name)
 		}
+	}
+	return f
+}
+
+// refuseFault returns the answer to a request that is itself at fault.
+func refuseFault(err error) refusal {
+	f := refuseRequest
+	var fault *policy.RequestError
+	if errors.As(err, &fault) {
+		f.detail = fault.Attribute + ": " + fault.Reason
 	}
 	return f
 }
@@ -81,6 +94,9 @@ func (f *refusal) write(w http.ResponseWriter, r *http.Request) {
 func (f *refusal) body(form int) []byte {
 	if form == formText {
 		b := append([]byte(f.title), '.')
+		if f.detail != "" {
+			b = append(append(append(b, ' '), printable(f.detail)...), '.')
+		}
 		if f.retry > 0 {
 			b = append(b, " Retry after "...)
 			b = strconv.AppendInt(b, f.retry, 10)
@@ -91,6 +107,9 @@ func (f *refusal) body(form int) []byte {
 	b := append([]byte(`{"type":"`), f.problem...)
 	b = append(append(b, `","title":"`...), f.title...)
 	b = strconv.AppendInt(append(b, `","status":`...), int64(f.status), 10)
+	if f.detail != "" {
+		b = append(append(b, `,"detail":`...), quote(printable(f.detail))...)
+	}
 	if f.violated != nil {
 		b = append(b, `,"violated-policies":[`...)
 		b = append(b, strings.Join(f.violated, ",")...)

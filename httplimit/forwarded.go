@@ -5,37 +5,63 @@ import (
 	"strings"
 )
 
-// walkForwarded is walk for the Forwarded header of RFC 7239. It is read by
-// its grammar, since a quoted string may hold the commas and semicolons that a
-// simple split would take for the proxies' own.
+// walkForwarded is walk for the Forwarded header of RFC 7239, from its last
+// element on: what stands to the left of an element that cannot be read is not
+// looked at, and does no harm. Elements are read by the grammar, since a quoted
+// string may hold the commas and semicolons that a simple split would take for
+// the proxies' own.
 func (c *ClientIP) walkForwarded(lines []string, told note) (client netip.Addr, ok bool) {
-	var hops [maxHops]string
-	n := 0
-	for _, line := range lines {
-		p := forwardedParser{rest: line}
-		for p.element() {
-			if n == maxHops {
-				told.say(line, "too many entries")
+	hops := 0
+	for i := len(lines) - 1; i >= 0; i-- {
+		rest, more := lines[i], true
+		for more {
+			var element string
+			element, rest, more = lastElement(rest)
+			if hops++; hops > maxHops {
+				told.say(element, "too many entries")
 				return netip.Addr{}, false
 			}
-			hops[n], n = p.node, n+1
-		}
-		if p.bad {
-			told.say(line, "not by the grammar of RFC 7239")
-			return netip.Addr{}, false
-		}
-	}
-	for n--; n >= 0; n-- {
-		addr, _, good := parseAddr(hops[n])
-		if !good || strings.IndexByte(hops[n], ' ') >= 0 { // unknown, _hidden or nothing
-			told.say(hops[n], "no address")
-			return netip.Addr{}, false
-		}
-		if client, ok = addr, true; !told.of(c, hops[n], addr) {
-			return client, true
+			if trimSpace(element) == "" { // RFC 9110, 5.6.1: no element
+				continue
+			}
+			p := forwardedParser{rest: element}
+			if !p.element() || p.rest != "" {
+				told.say(element, "not by the grammar of RFC 7239")
+				return netip.Addr{}, false
+			}
+			addr, _, good := parseAddr(p.node)
+			if !good || strings.IndexByte(p.node, ' ') >= 0 { // unknown, _hidden or nothing
+				told.say(p.node, "no address")
+				return netip.Addr{}, false
+			}
+			if client, ok = addr, true; !told.of(c, p.node, addr) {
+				return client, true
+			}
 		}
 	}
 	return client, ok
+}
+
+// lastElement cuts off what follows the last comma that is not in quotes, read
+// from the right. A quote that has a backslash before it is within quotes.
+func lastElement(line string) (element, rest string, more bool) {
+	quoted := false
+	for i := len(line) - 1; i >= 0; i-- {
+		switch c := line[i]; {
+		case c == '"' && !escaped(line[:i]):
+			quoted = !quoted
+		case c == ',' && !quoted:
+			return line[i+1:], line[:i], true
+		}
+	}
+	return line, "", false
+}
+
+// escaped reports whether what follows text has a backslash of its own: text
+// ends in an odd number of them.
+func escaped(text string) bool {
+	plain := strings.TrimRight(text, "\\")
+	return (len(text)-len(plain))%2 == 1
 }
 
 // A forwardedParser reads one Forwarded line, element by element.

@@ -17,12 +17,12 @@ import (
 
 // NewPolicy returns middleware that holds requests to the rules of a policy,
 // which say whom each counts for. The client's address is what client says, the
-// path is that of the request's URL where the guard stands, and of headers,
-// cookies and query parameters the first of a name counts. Further attributes
+// path is that of the request's URL where the guard stands. Further attributes
 // come from Options.Attribute.
 //
-// A block, and a missing key that a rule denies, is answered with 403; a path
-// that servers read in different ways with 400; what a rule denies because its
+// A block, and a missing key that a rule denies, is answered with 403; what
+// rules look at and servers read in different ways, a path or what [Ambiguous]
+// finds, with 400; what a rule denies because its
 // store fails with 503. Options.Missing has no meaning here, and requests wait
 // under a leaky_queue only.
 func NewPolicy(p *policy.Policy, client ClientIP, o Options) (func(http.Handler) http.Handler, error) {
@@ -62,6 +62,7 @@ type ruled struct {
 	names   atomic.Pointer[map[string]string] // of attributes, to the header names in them
 	fields  Fields
 	lines   lines
+	plain   Ambiguous
 }
 
 // serve decides, then hands the request on or answers it.
@@ -96,6 +97,9 @@ func (g *ruled) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 // decide asks the policy. The turn is nil for a request that need not wait; the
 // token is of one that may be given back after the response.
 func (g *ruled) decide(p *policy.Policy, c *call, cost int64) (token stint.Token, t *turn, err error) {
+	if err := g.plain.Check(p.Rules(), c.request.Header, c.request.URL.RawQuery); err != nil {
+		return "", nil, err
+	}
 	waits := !g.o.Shadow && g.o.MaxWait >= 0 && g.lines.needed(p)
 	if waits {
 		g.lines.deciding.RLock()
@@ -191,7 +195,8 @@ func (g *ruled) admit(w http.ResponseWriter, p *policy.Policy, c *call, waited t
 	if err != nil {
 		if errors.Is(err, policy.ErrRequest) && !g.o.Shadow {
 			g.o.tell(r, err)
-			refuseRequest.write(w, r)
+			f := refuseFault(err)
+			f.write(w, r)
 			return false
 		}
 		return g.o.failed(w, r, err)
@@ -257,6 +262,9 @@ func (c *call) Attribute(name string) (string, bool) {
 	case "host", "header.host":
 		return r.Host, r.Host != ""
 	case "path":
+		if r.URL.Opaque != "" { // of a target such as a:/login, which is no path
+			return r.URL.Opaque, true
+		}
 		return r.URL.EscapedPath(), true
 	case "ip":
 		return c.address()

@@ -362,7 +362,7 @@ func (r *Rules) finish() {
 	var all []conjunction
 	var item []int32
 	for i, one := range r.rules {
-		r.path = r.path || one.reads("path")
+		r.path, r.host = r.path || one.reads("path"), r.host || one.reads("host")
 		match := one.match
 		if match == nil {
 			match = []conjunction{nil}

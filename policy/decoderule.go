@@ -515,7 +515,7 @@ func (d *decoder) conjunction(n *Node, t *trail) conjunction {
 		if !ok {
 			continue
 		}
-		if conj.reads(a.name) {
+		if slices.ContainsFunc(conj, func(c condition) bool { return c.name == a.name }) {
 			d.failAt(f.Line, f.Column, t, "names of headers are the same in any case", "attribute %q twice", a.name)
 			continue
 		}
@@ -582,7 +582,7 @@ func (c *condition) add(text string) (reason, hint string) {
 			return "no method", "such as GET or POST"
 		}
 	case hostField:
-		if text != cleanHost(text) && !strings.EqualFold(text, cleanHost(text)) || strings.ContainsAny(text, "/ ") || text == "" {
+		if !isHostPattern(text) {
 			return "no host", "a name without port or scheme, such as api.example.com or *.example.com"
 		}
 		text = strings.ToLower(text)

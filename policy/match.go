@@ -43,13 +43,13 @@ func attributeOf(name string) attribute {
 // to one form is, once.
 type request struct {
 	attrs Attributes
-	path  string // clean
-	host  string
+	path  string     // clean
+	host  string     // clean
 	ip    netip.Addr // unmapped, without a zone
 	ipRaw string
 
-	hostKnown, ipKnown bool
-	hasPath, hasHost   bool
+	ipKnown          bool
+	hasPath, hasHost bool
 }
 
 // value returns an attribute in its one form, and whether the request has it.
@@ -61,11 +61,6 @@ func (q *request) value(a attribute) (string, bool) {
 	case pathField:
 		return q.path, q.hasPath
 	case hostField:
-		if !q.hostKnown {
-			q.hostKnown = true
-			q.host, q.hasHost = q.attrs.Attribute(a.name)
-			q.host = cleanHost(q.host)
-		}
 		return q.host, q.hasHost
 	case methodField:
 		v, ok := q.attrs.Attribute(a.name)
@@ -93,18 +88,6 @@ func (q *request) addr() (netip.Addr, bool) {
 		}
 	}
 	return q.ip, q.ip.IsValid()
-}
-
-// cleanHost drops the port and the dot at the end, in lower case.
-func cleanHost(host string) string {
-	if strings.HasPrefix(host, "[") {
-		if i := strings.IndexByte(host, ']'); i > 0 {
-			host = host[1:i]
-		}
-	} else if i := strings.IndexByte(host, ':'); i >= 0 && strings.LastIndexByte(host, ':') == i {
-		host = host[:i]
-	}
-	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
 // A condition is what one attribute must be: any of its values.

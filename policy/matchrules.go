@@ -83,13 +83,17 @@ func (p *Policy) matchMore(attrs Attributes, cost int64, r *Result) error {
 	return nil
 }
 
-// ready cleans the path, if any rule looks at it.
+// ready cleans the path and the host, each if any rule looks at it.
 func (r *Rules) ready(q *request) (err error) {
-	if !r.path {
-		return nil
+	if r.path {
+		if q.path, q.hasPath = q.attrs.Attribute("path"); q.hasPath {
+			q.path, err = CleanPath(q.path)
+		}
 	}
-	if q.path, q.hasPath = q.attrs.Attribute("path"); q.hasPath {
-		q.path, err = CleanPath(q.path)
+	if r.host && err == nil {
+		if q.host, q.hasHost = q.attrs.Attribute("host"); q.hasHost {
+			q.host, err = CleanHost(q.host)
+		}
 	}
 	return err
 }

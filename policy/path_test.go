@@ -3,6 +3,7 @@ package policy_test
 import (
 	"errors"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -225,5 +226,59 @@ func TestAmbiguousPath(t *testing.T) {
 	p = newPolicy(t, `{"name": "r", "key": ["ip"], "limits": ["1/s"]}`)
 	if err := p.Decide(t.Context(), policy.Map{"path": "/x%2fy", "ip": "192.0.2.7"}, 1, &r); err != nil {
 		t.Errorf("no rule looks at the path: %v", err)
+	}
+}
+
+func TestCleanHost(t *testing.T) {
+	for _, test := range []struct{ raw, want string }{
+		{"", ""},
+		{"Example.COM", "example.com"},
+		{"example.com.", "example.com"},
+		{"example.com.:8080", "example.com"},
+		{"example.com:", "example.com"}, // RFC 3986, 3.2.3
+		{"a_b-c.d:80", "a_b-c.d"},
+		{"192.0.2.7:80", "192.0.2.7"},
+		{"[2001:DB8::1]:443", "2001:db8::1"},
+		{"[::1]", "::1"},
+		{"::1", "::1"},
+	} {
+		if got, err := policy.CleanHost(test.raw); got != test.want || err != nil {
+			t.Errorf("%q: %q, %v; want %q", test.raw, got, err, test.want)
+		}
+	}
+	for _, raw := range []string{
+		"admin.internal:80:80", "a:b", "a:-1", "a:65536", "a:+80", ":80", ".", "..", ".a", "a..", "a..b", "a b", " a", "a\t",
+		"a,b", "a;b", "user@a", "a/b", "a%2eb", "a\\b", "\u00fc.example", "a\x00", "[::1", "[::1]80", "[::1%eth0]", "[a]", "[1.2.3.4]", "1:2:3",
+		strings.Repeat("a", 254),
+	} {
+		if got, err := policy.CleanHost(raw); !errors.Is(err, policy.ErrRequest) {
+			t.Errorf("%q is read as %q, %v", raw, got, err)
+		}
+	}
+}
+
+// TestHostRefused asks rules that look at the host about one that servers read
+// in different ways, and rules that do not.
+func TestHostRefused(t *testing.T) {
+	var r policy.Result
+	for match, want := range map[string]error{`"host": "a"`: policy.ErrRequest, `"path": "/a"`: nil} {
+		p := newPolicy(t, `{"name": "a", "match": {`+match+`}, "block": true}`)
+		err := p.Decide(t.Context(), policy.Map{"host": "a:80:80", "path": "/b"}, 1, &r)
+		if !errors.Is(err, want) {
+			t.Errorf("under %s: %v", match, err)
+		}
+	}
+}
+
+func TestAttributes(t *testing.T) {
+	rules, err := policy.Parse([]byte(`{"rules": [{"name": "a", "match": {"path": "/x", "header.X-A": true}, "unless": {"cookie.b": "c"},
+		"key": ["ip", "query.d"], "limits": "1/s", "cost": {"header": "x-cost"},
+		"tiers": {"by": "jwt.plan", "plans": {"pro": "2/s"}}, "overrides": [{"when": {"host": "h"}, "unlimited": true}]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"cookie.b", "header.x-a", "header.x-cost", "host", "ip", "jwt.plan", "path", "query.d"}
+	if got := rules.Attributes(); !slices.Equal(got, want) {
+		t.Errorf("rules look at %q, want %q", got, want)
 	}
 }

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/stint-dev/stint"
@@ -13,6 +15,7 @@ type Rules struct {
 	index *index
 	plans []*plan // of all rules, by id
 	path  bool    // whether any rule looks at the path
+	host  bool    // whether any rule looks at the host
 }
 
 // A rule is one entry of the file. What every request looks at comes first, so
@@ -138,34 +141,50 @@ func (r *Rules) Reads(name string) bool {
 	return false
 }
 
-func (r *rule) reads(name string) bool {
-	for _, all := range [][]conjunction{r.match, r.unless} {
-		for _, conj := range all {
-			if conj.reads(name) {
-				return true
-			}
+// Attributes returns the names of the attributes that rules look at, sorted.
+func (r *Rules) Attributes() []string {
+	names := make(map[string]bool)
+	for _, one := range r.rules {
+		for name := range one.attributes {
+			names[name] = true
 		}
 	}
-	for i := range r.overrides {
-		if r.overrides[i].when.reads(name) {
-			return true
-		}
-	}
-	for _, a := range r.key {
-		if a.name == name {
-			return true
-		}
-	}
-	return r.cost.by.name == name || r.tiers != nil && r.tiers.by.name == name
+	return slices.Sorted(maps.Keys(names))
 }
 
-func (c conjunction) reads(name string) bool {
-	for i := range c {
-		if c[i].name == name {
+func (r *rule) reads(name string) bool {
+	for each := range r.attributes {
+		if each == name {
 			return true
 		}
 	}
 	return false
+}
+
+// attributes yields the names of what the rule looks at, some more than once.
+func (r *rule) attributes(yield func(string) bool) {
+	conjunctions := slices.Concat(r.match, r.unless)
+	for i := range r.overrides {
+		conjunctions = append(conjunctions, r.overrides[i].when)
+	}
+	for _, conj := range conjunctions {
+		for i := range conj {
+			if !yield(conj[i].name) {
+				return
+			}
+		}
+	}
+	for _, a := range r.key {
+		if !yield(a.name) {
+			return
+		}
+	}
+	if r.cost.by.name != "" && !yield(r.cost.by.name) {
+		return
+	}
+	if r.tiers != nil {
+		yield(r.tiers.by.name)
+	}
 }
 
 // allPlans returns every plan of a rule, each once, the rule's own first.

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/url"
 	"os/signal"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -24,6 +26,8 @@ type proxyCmd struct {
 	Listen       string        `env:"STINT_LISTEN" default:"127.0.0.1:8000" placeholder:"ADDRESS" help:"Where clients connect (${default}). :8000 is every address of this machine."`
 	Upstream     string        `env:"STINT_UPSTREAM" placeholder:"URL" help:"The server behind: http://127.0.0.1:9000."`
 	UpstreamHost string        `env:"STINT_UPSTREAM_HOST" enum:"client,upstream" default:"client" help:"The Host that the upstream sees: the one the client asked for (client, the default), or that of the URL (upstream)."`
+	AllowUpgrade []string      `name:"allow-upgrade" env:"STINT_ALLOW_UPGRADE" default:"websocket" placeholder:"NAME" help:"Protocols that a client may change to by Upgrade (${default}). What follows is not held to the rules."`
+	Underscores  bool          `name:"allow-underscores" env:"STINT_ALLOW_UNDERSCORES" help:"Pass headers whose names have an underscore. Without it they are dropped, since many servers take them for the ones with hyphens."`
 	TLSCert      string        `name:"tls-cert" env:"STINT_TLS_CERT" placeholder:"FILE" help:"Serve https with this certificate, PEM."`
 	TLSKey       string        `name:"tls-key" env:"STINT_TLS_KEY" placeholder:"FILE" help:"The key of --tls-cert."`
 	Admin        string        `env:"STINT_ADMIN" placeholder:"ADDRESS" help:"Where /livez, /readyz, /metrics and, on a loopback address, the lab are, such as 127.0.0.1:9090. Without it, nowhere."`
@@ -34,7 +38,7 @@ type proxyCmd struct {
 func (proxyCmd) Help() string {
 	return `What the rules deny is answered 429 with Retry-After, a gRPC call with
 RESOURCE_EXHAUSTED; under a leaky_queue requests wait for their turn. What passes
-goes on unchanged, with X-Forwarded-For, -Host and -Proto of this connection in
+goes on in the form that the rules decided by, with X-Forwarded-For, -Host and -Proto of this connection in
 place of any that the client sent; streams and upgraded connections are never
 cut short. docs/PROXY.md has the rest.
 
@@ -74,7 +78,7 @@ func (c *proxyCmd) Run(e *env) error {
 	}
 	defer ln.Close() // Serve has closed it, unless it was never reached
 	h, err := proxy.NewHandler(proxy.Options{
-		Upstream: upstream, UpstreamHost: c.UpstreamHost == "upstream",
+		Upstream: upstream, UpstreamHost: c.UpstreamHost == "upstream", Upgrades: c.AllowUpgrade, Underscores: c.Underscores,
 		Source: s.source, Client: s.client, Observer: s.observer, Log: logger,
 	})
 	if err != nil {
@@ -135,6 +139,8 @@ func (c *proxyCmd) door() (*door, error) {
 	switch {
 	case c.Drain < 0:
 		return nil, usage("--drain", "%v: at least 0s", c.Drain)
+	case slices.ContainsFunc(c.AllowUpgrade, func(name string) bool { return strings.EqualFold(name, "h2c") }):
+		return nil, usage("--allow-upgrade", "h2c: requests in it would pass all rules; clients may speak HTTP/2 to the proxy without an upgrade")
 	case (c.TLSCert == "") != (c.TLSKey == ""):
 		return nil, usage("--tls-cert", "goes with --tls-key: give both, or none")
 	case c.TLSCert == "":

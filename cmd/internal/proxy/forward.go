@@ -15,25 +15,18 @@ const (
 	realIP         = "X-Real-Ip"
 )
 
-// aliases are what servers that turn headers into variables take for the same
-// as those with hyphens.
-var aliases = []string{"X_forwarded_for", "X_forwarded_host", "X_forwarded_proto", "X_real_ip"}
-
 // rewrite aims a request at the upstream. X-Forwarded-For, -Host and -Proto are
 // those of this connection: what the client claimed was dropped before. A
 // trusted proxy's are kept, with its own address at the end of the list.
 // X-Real-IP is the client's address.
 func (h *Handler) rewrite(pr *httputil.ProxyRequest) {
 	in, out := pr.In.Header, pr.Out.Header
-	pr.Out.URL.RawQuery = pr.In.URL.RawQuery // rules read the first of a name: pass the query on as it is
+	pr.Out.URL.RawQuery = pr.In.URL.RawQuery // as the client sent it: what rules look at in it is plain
 	pr.SetURL(h.o.Upstream)
 	if !h.o.UpstreamHost {
 		pr.Out.Host = pr.In.Host
 	}
 	delete(out, realIP)
-	for _, name := range aliases {
-		delete(out, name)
-	}
 	peer, ok := netip.ParseAddrPort(pr.In.RemoteAddr)
 	if ok != nil { // a Unix socket
 		out[forwardedHost], out[forwardedProto] = []string{pr.In.Host}, proto(pr.In)

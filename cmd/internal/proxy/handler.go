@@ -8,9 +8,9 @@
 //
 // What a rule denies never reaches the upstream, and what passes was charged
 // before it did. The upstream hears of a client what this connection knows and
-// trusted proxies said, never what the client claims. A header that rules read
-// and that comes twice is refused, since the upstream might go by the other
-// value. Nothing about the upstream is told to clients but that it did not
+// trusted proxies said, never what the client claims. A request that servers
+// read in different ways is refused, or sent on in the one form that the rules
+// decided by. Nothing about the upstream is told to clients but that it did not
 // answer, and no key or address of a client is in the log.
 package proxy
 
@@ -26,7 +26,6 @@ import (
 	"sync/atomic"
 
 	"github.com/stint-dev/stint/httplimit"
-	"github.com/stint-dev/stint/policy"
 
 	"github.com/stint-dev/stint/cmd/internal/observe"
 	"github.com/stint-dev/stint/cmd/internal/rules"
@@ -44,6 +43,13 @@ type Options struct {
 	UpstreamHost bool
 	// Source has the rules.
 	Source *rules.Source
+	// Upgrades are the protocols that a client may change to. The default value
+	// is websocket alone.
+	Upgrades []string
+	// Underscores lets headers pass whose names have an underscore. The default
+	// is that they are dropped: many servers take them for the ones with
+	// hyphens.
+	Underscores bool
 	// Client says which proxies in front are trusted, and which header they
 	// name their clients in. The default value is none.
 	Client httplimit.ClientIP
@@ -75,6 +81,9 @@ const door = "proxy"
 // says what is missing.
 func NewHandler(o Options) (*Handler, error) {
 	h := &Handler{o: o, log: server.ErrorLog(o.Log)}
+	if o.Upgrades == nil {
+		h.o.Upgrades = []string{"websocket"}
+	}
 	if o.Transport == nil {
 		h.own = newTransport()
 		h.o.Transport = h.own
@@ -110,31 +119,18 @@ func (h *Handler) Close() {
 // ServeHTTP passes the request on if the rules let it.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p := h.o.Source.Policy()
-	if name := repeated(p.Rules(), r.Header); name != "" {
-		h.failed(r, &policy.RequestError{Attribute: "header." + name, Reason: "it comes more than once"})
-		answer(w, r, http.StatusBadRequest, "header "+name+" decides about this request: send it once")
+	plain, err := h.clean(p.Rules(), r)
+	if err != nil {
+		h.failed(r, err)
+		answer(w, r, http.StatusBadRequest, err.Error())
 		return
 	}
-	r, err := h.hold(p, r)
+	held, err := h.hold(p, plain)
 	if err != nil {
 		answer(w, r, http.StatusBadRequest, err.Error())
 		return
 	}
-	h.guard.ServeHTTP(w, r)
-}
-
-// repeated returns the name of a header that rules read and that comes more
-// than once. They would go by the first, and the server behind maybe by the
-// last: a client that varies the first would never be limited.
-func repeated(rules *policy.Rules, header http.Header) string {
-	for name, lines := range header {
-		if len(lines) > 1 {
-			if name = strings.ToLower(name); rules.Reads("header." + name) {
-				return name
-			}
-		}
-	}
-	return ""
+	h.guard.ServeHTTP(w, held)
 }
 
 func (h *Handler) decided(_ *http.Request, o httplimit.Outcome) {

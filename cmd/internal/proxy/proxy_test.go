@@ -241,7 +241,7 @@ func TestStreams(t *testing.T) {
 
 // echo upgrades a connection and sends back what it is sent.
 func echo(w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get("Upgrade") != "echo" {
+	if r.Header.Get("Upgrade") != "websocket" {
 		http.Error(w, "no upgrade", http.StatusBadRequest)
 		return
 	}
@@ -250,7 +250,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer conn.Close()
-	fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 	_, _ = io.Copy(conn, rw) // until one of them closes
 }
 
@@ -262,7 +262,7 @@ func (f *front) upgrade(t *testing.T) (net.Conn, *bufio.Reader, int) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() }) // again, if the test has
-	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 	r := bufio.NewReader(conn)
 	answer, err := http.ReadResponse(r, nil)
 	if err != nil {

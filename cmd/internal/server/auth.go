@@ -34,7 +34,11 @@ func (h *Handler) auth(w http.ResponseWriter, r *http.Request) {
 	defer h.release(c)
 	c.policy = h.o.Source.Policy()
 	began := time.Now()
-	err := c.policy.Decide(r.Context(), o, 1, &c.result)
+	_, query, _ := strings.Cut(o.uri, "?")
+	err := h.plain.Check(c.policy.Rules(), r.Header, query)
+	if err == nil {
+		err = c.policy.Decide(r.Context(), o, 1, &c.result)
+	}
 	took := time.Since(began)
 	if err == nil {
 		err = h.await(r.Context(), c)

@@ -98,3 +98,40 @@ rules:
 		}
 	}
 }
+
+// TestAuthAmbiguous asks about requests that the server behind may read in
+// another way than the rules.
+func TestAuthAmbiguous(t *testing.T) {
+	h := server.NewHandler(newOptions(t, `
+trusted_proxies: [127.0.0.1]
+rules:
+  - {name: key, key: [header.x-api-key], limits: [1_000/s]}
+  - {name: session, key: [cookie.session], limits: [1_000/s]}
+  - {name: action, match: {query.action: login, host: a}, key: [], limits: [1_000/s]}
+`))
+	for _, one := range []struct {
+		headers http.Header
+		want    int
+	}{
+		{http.Header{"X-Api-Key": {"a"}, "Cookie": {"a=b; session=c"}}, 200},
+		{http.Header{"X-Api-Key": {"junk", "good"}}, 400},
+		{http.Header{"X-Api-Key": {"junk"}, "X-Api_key": {"good"}}, 400},
+		{http.Header{"X-Api-Key": {"junk"}, "Connection": {"X-Api-Key"}}, 400},
+		{http.Header{"Cookie": {`session="\147ood"`}}, 400},
+		{http.Header{"X-Original-Uri": {"/?x=1;action=login"}}, 400},
+		{http.Header{"X-Original-Uri": {"/?action=a&action=login"}}, 400},
+		{http.Header{"X-Original-Host": {"a:80:80"}}, 400},
+	} {
+		r := httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/auth", nil)
+		r.RemoteAddr = "127.0.0.1:4711"
+		r.Header = http.Header{"X-Original-Method": {"GET"}, "X-Original-Uri": {"/x"}, "X-Original-Host": {"a"}, "X-Forwarded-For": {"192.0.2.1"}}
+		for name, lines := range one.headers {
+			r.Header[name] = lines
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != one.want {
+			t.Errorf("%v: status %d, want %d: %s", one.headers, w.Code, one.want, w.Body)
+		}
+	}
+}

@@ -55,6 +55,7 @@ type Options struct {
 type Handler struct {
 	o       Options
 	fields  httplimit.Fields
+	plain   httplimit.Ambiguous
 	foreign *http.CrossOriginProtection
 	calls   sync.Pool // of *call
 

@@ -1,0 +1,233 @@
+package proxy
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"unicode"
+
+	"github.com/stint-dev/stint/policy"
+)
+
+// A fault is why a request is refused with 400, whatever the rules say.
+type fault string
+
+func (f fault) Error() string { return string(f) }
+
+// Is makes a fault one of the request, for metrics.
+func (f fault) Is(target error) bool { return target == policy.ErrRequest }
+
+const (
+	errTunnel   = fault("CONNECT asks for a tunnel, which does not pass")
+	errTarget   = fault("the target of the request is neither a path nor an http URL")
+	errFragment = fault("the target of the request has a #, which is not sent")
+	errHost     = fault("Host is neither a name nor an address")
+	errNoHost   = fault("Host is missing, and decides about this request")
+	errPath     = fault("the path leads out of what is served here")
+)
+
+// clean returns the request as rules decide about it and the upstream sees it:
+// the target a path, the host in lower case, the method in upper case where a
+// rule looks at it, no header with an underscore, no upgrade that is not
+// allowed. The error is for a request that has no such form. The request itself
+// is left as it is.
+func (h *Handler) clean(rules *policy.Rules, r *http.Request) (*http.Request, error) {
+	switch {
+	case strings.EqualFold(r.Method, http.MethodConnect):
+		return nil, errTunnel
+	case r.URL.Opaque != "" || r.URL.Path != "" && r.URL.Path[0] != '/':
+		return nil, errTarget
+	case r.URL.Scheme != "" && r.URL.Scheme != "http" && r.URL.Scheme != "https":
+		return nil, errTarget
+	case strings.IndexByte(r.RequestURI, '#') >= 0:
+		return nil, errFragment
+	}
+	host, err := cleanHost(r.Host)
+	if err != nil {
+		return nil, err
+	}
+	if host == "" && rules.Reads("host") {
+		return nil, errNoHost
+	}
+	target, err := cleanPath(r.URL)
+	if err != nil {
+		if prefix := h.o.Upstream.Path; prefix != "" && prefix != "/" && climbs(r.URL.EscapedPath()) {
+			return nil, errPath
+		}
+		target = r.URL // no rule looks at it, or the guard refuses it
+	}
+	method := r.Method
+	if upper := strings.ToUpper(method); upper != method && rules.Reads("method") {
+		method = upper
+	}
+	header, changed := h.cleanHeader(r.Header)
+	if !changed && host == r.Host && target == r.URL && method == r.Method {
+		return r, nil
+	}
+	out := r.WithContext(r.Context())
+	out.Host, out.URL, out.Method, out.Header = host, target, method, header
+	return out, nil
+}
+
+// climbs reports whether a server may find a segment .. in a path, decoding it
+// once or more.
+func climbs(path string) bool {
+	for range 3 {
+		path = strings.NewReplacer("%2e", ".", "%2E", ".", "%25", "%").Replace(path)
+	}
+	return strings.Contains(path, "..")
+}
+
+// cleanHost returns a Host in the form that servers agree on: in lower case,
+// without the dot at the end and an empty port.
+func cleanHost(host string) (string, error) {
+	name, err := policy.CleanHost(host)
+	if err != nil {
+		return "", errHost
+	}
+	if name == host && strings.IndexByte(name, ':') < 0 {
+		return host, nil
+	}
+	port := ""
+	if colon := strings.LastIndexByte(host, ':'); colon > strings.LastIndexByte(host, ']') && colon+1 < len(host) {
+		port = host[colon:]
+	}
+	if strings.IndexByte(name, ':') >= 0 {
+		if host[0] != '[' {
+			return "", errHost // an address of IPv6 needs its brackets
+		}
+		name = "[" + name + "]"
+	}
+	return name + port, nil
+}
+
+// cleanPath returns a URL with the path that rules decide by, encoded as the
+// client has encoded it where that makes a difference, and with its slash at
+// the end, which servers take for part of a name.
+func cleanPath(u *url.URL) (*url.URL, error) {
+	raw := u.EscapedPath()
+	if raw == "" {
+		raw = "/"
+	}
+	if _, err := policy.CleanPath(raw); err != nil {
+		return nil, err
+	}
+	clean := normal(raw)
+	if clean == raw && u.Host == "" && u.Scheme == "" {
+		return u, nil
+	}
+	path, err := url.PathUnescape(clean)
+	if err != nil {
+		return nil, err
+	}
+	return &url.URL{Path: path, RawPath: clean, RawQuery: u.RawQuery, ForceQuery: u.ForceQuery}, nil
+}
+
+// normal resolves the empty and dot segments of an encoded path, and decodes
+// what needs no encoding (RFC 3986, 6.2.2). The path begins with a slash, and
+// has been found good: no segment becomes a dot segment by decoding.
+func normal(raw string) string {
+	if strings.IndexByte(raw, '%') < 0 && !strings.Contains(raw, "//") && !strings.Contains(raw, "/.") {
+		return raw
+	}
+	b := make([]byte, 0, len(raw))
+	segments := strings.Split(raw[1:], "/")
+	for _, segment := range segments {
+		switch segment {
+		case "", ".":
+		case "..":
+			b = b[:max(strings.LastIndexByte(string(b), '/'), 0)]
+		default:
+			b = appendNormal(append(b, '/'), segment)
+		}
+	}
+	if last := segments[len(segments)-1]; len(b) == 0 || last == "" || last == "." || last == ".." {
+		b = append(b, '/')
+	}
+	return string(b)
+}
+
+// appendNormal appends a segment, with what needs no encoding decoded and the
+// encoding of the rest in upper case.
+func appendNormal(b []byte, segment string) []byte {
+	for i := 0; i < len(segment); i++ {
+		if segment[i] != '%' || i+2 >= len(segment) {
+			b = append(b, segment[i])
+			continue
+		}
+		code := strings.ToUpper(segment[i : i+3])
+		if plain, err := url.PathUnescape(code); err == nil && unreserved(plain[0]) {
+			b = append(b, plain[0])
+		} else {
+			b = append(b, code...)
+		}
+		i += 2
+	}
+	return b
+}
+
+func unreserved(c byte) bool {
+	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || strings.IndexByte("-._~", c) >= 0
+}
+
+// cleanHeader returns the header without names that have an underscore, since
+// many servers take those for the ones with hyphens, without other spellings of
+// what the proxy says itself, and without what asks for an upgrade that is not
+// allowed.
+func (h *Handler) cleanHeader(header http.Header) (clean http.Header, changed bool) {
+	var away []string
+	for name := range header {
+		if foreign := strings.IndexFunc(name, isForeign); foreign >= 0 {
+			if name[foreign] == '_' && !h.o.Underscores || ours[strings.Map(hyphenate, name)] {
+				away = append(away, name)
+			}
+		}
+	}
+	if upgrade := header["Upgrade"]; upgrade != nil && !h.upgrades(upgrade) {
+		away = append(away, "Upgrade")
+	}
+	if header["Http2-Settings"] != nil {
+		away = append(away, "Http2-Settings")
+	}
+	if away == nil {
+		return header, false
+	}
+	clean = header.Clone()
+	for _, name := range away {
+		delete(clean, name)
+	}
+	return clean, true
+}
+
+// ours are the headers that tell of the client, in lower case.
+var ours = map[string]bool{
+	"forwarded": true, "x-forwarded-for": true, "x-forwarded-host": true, "x-forwarded-proto": true, "x-real-ip": true,
+}
+
+// isForeign reports whether a name of a header is usually without this
+// character.
+func isForeign(c rune) bool {
+	return c != '-' && (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9')
+}
+
+// hyphenate makes of a character what servers make of it that turn the names of
+// headers into those of variables.
+func hyphenate(c rune) rune {
+	if isForeign(c) {
+		return '-'
+	}
+	return unicode.ToLower(c)
+}
+
+// upgrades reports whether a client may ask for this upgrade.
+func (h *Handler) upgrades(lines []string) bool {
+	if len(lines) != 1 {
+		return false
+	}
+	for _, allowed := range h.o.Upgrades {
+		if strings.EqualFold(lines[0], allowed) {
+			return true
+		}
+	}
+	return false
+}

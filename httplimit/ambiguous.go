@@ -1,0 +1,296 @@
+package httplimit
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"unicode/utf8"
+
+	"github.com/stint-dev/stint/policy"
+)
+
+// Ambiguous finds requests that say what rules look at in a way that servers
+// read differently: a header, cookie or query parameter that comes twice, a
+// header that is also spelled with underscores or that Connection takes away, a
+// cookie in quotes. Rules would go by one reading and the handler maybe by the
+// other, so that a client could vary the first and never be limited. What no
+// rule looks at is not looked at here either.
+//
+// The zero value is ready. An Ambiguous may be used from many goroutines at
+// once. Price: nothing where rules look at no header, cookie or parameter; else
+// tens of nanoseconds, without an allocation where the request is plain.
+type Ambiguous struct{ known atomic.Pointer[looked] }
+
+// Check returns a [policy.RequestError] for a request that rules cannot decide
+// about, and nil for all others. query is the query as it was sent.
+func (a *Ambiguous) Check(rules *policy.Rules, header http.Header, query string) error {
+	l := a.known.Load()
+	if l == nil || l.rules != rules {
+		l = lookedAt(rules)
+		a.known.Store(l)
+	}
+	if attribute, reason := l.headerFault(header); reason != "" {
+		return &policy.RequestError{Attribute: attribute, Reason: reason}
+	}
+	if len(l.cookies) > 0 {
+		if attribute, reason := l.cookieFault(header["Cookie"]); reason != "" {
+			return &policy.RequestError{Attribute: attribute, Reason: reason}
+		}
+	}
+	if len(l.queries) > 0 && query != "" {
+		if attribute, reason := l.queryFault(query); reason != "" {
+			return &policy.RequestError{Attribute: attribute, Reason: reason}
+		}
+	}
+	return nil
+}
+
+// looked is what rules look at.
+type looked struct {
+	rules            *policy.Rules
+	headers          []string          // as http.Header keeps them
+	folded           map[string]string // of headers, folded, to the name in the rules
+	foreign          bool              // one of them has more than letters, digits and hyphens
+	cookies, queries []string
+}
+
+func lookedAt(rules *policy.Rules) *looked {
+	l := &looked{rules: rules, folded: make(map[string]string)}
+	for _, attribute := range rules.Attributes() {
+		kind, name, _ := strings.Cut(attribute, ".")
+		switch kind {
+		case "header":
+			if name == "host" { // of which there is one
+				continue
+			}
+			l.headers = append(l.headers, http.CanonicalHeaderKey(name))
+			l.folded[fold(name)] = name
+			l.foreign = l.foreign || hasForeign(name)
+		case "cookie":
+			l.cookies = append(l.cookies, name)
+		case "query":
+			l.queries = append(l.queries, name)
+		}
+	}
+	return l
+}
+
+// headerFault finds a header of the rules that comes twice, in another
+// spelling, or that Connection names.
+func (l *looked) headerFault(header http.Header) (attribute, reason string) {
+	for _, name := range l.headers {
+		if len(header[name]) > 1 {
+			return "header." + strings.ToLower(name), "it comes more than once"
+		}
+	}
+	if len(l.headers) > 0 {
+		for sent := range header {
+			if !l.foreign && !hasForeign(sent) {
+				continue
+			}
+			if name, ok := l.folded[fold(sent)]; ok && !strings.EqualFold(name, sent) {
+				return "header." + name, "it comes in another spelling, which some servers take for the same"
+			}
+		}
+	}
+	if len(l.headers) == 0 && len(l.cookies) == 0 {
+		return "", ""
+	}
+	for _, line := range header["Connection"] {
+		for rest, more := line, true; more; {
+			var option string
+			option, rest, more = strings.Cut(rest, ",")
+			option = fold(trimSpace(option))
+			if hopByHop[option] {
+				continue
+			}
+			if name, ok := l.folded[option]; ok {
+				return "header." + name, "Connection names it, so that servers behind do not see it"
+			}
+			if option == "cookie" && len(l.cookies) > 0 {
+				return "cookie." + l.cookies[0], "Connection names Cookie, so that servers behind do not see it"
+			}
+		}
+	}
+	return "", ""
+}
+
+// hopByHop are names that belong in Connection.
+var hopByHop = map[string]bool{
+	"close": true, "keep-alive": true, "upgrade": true, "te": true, "trailer": true, "proxy-connection": true, "http2-settings": true,
+}
+
+// fold brings the spellings of a header together that servers take for the
+// same, which make variables of headers: case, and all but letters and digits.
+func fold(name string) string {
+	return strings.Map(func(c rune) rune {
+		if 'A' <= c && c <= 'Z' {
+			return c + 'a' - 'A'
+		}
+		if 'a' <= c && c <= 'z' || '0' <= c && c <= '9' {
+			return c
+		}
+		return '-'
+	}, name)
+}
+
+// hasForeign reports whether a name has more than letters, digits and hyphens.
+func hasForeign(name string) bool {
+	for i := range len(name) {
+		c := name[i]
+		if letter := 'a' <= c|0x20 && c|0x20 <= 'z'; !letter && c != '-' && (c < '0' || c > '9') {
+			return true
+		}
+	}
+	return false
+}
+
+// mostPairs is how many cookies or parameters a request may have where rules
+// look at one. Servers read so many and no more, each another number: Go 3,000
+// and 10,000, PHP and Node's qs 1,000.
+const mostPairs = 1000
+
+// queryFault finds a parameter of the rules that comes twice, or as the name of
+// a list, or in an encoding that not all decode, and separators that not all
+// take for some.
+func (l *looked) queryFault(query string) (attribute, reason string) {
+	if strings.ContainsAny(query, ";#") {
+		return "query." + l.queries[0], "a semicolon or # in the query, which some servers take for a separator"
+	}
+	if strings.Count(query, "&") >= mostPairs {
+		return "query." + l.queries[0], "more than 1000 parameters"
+	}
+	for _, name := range l.queries {
+		if reason := parameterFault(query, name); reason != "" {
+			return "query." + name, reason
+		}
+	}
+	return "", ""
+}
+
+func parameterFault(query, name string) (reason string) {
+	n := 0
+	for rest, more := query, true; more; {
+		var pair string
+		pair, rest, more = strings.Cut(rest, "&")
+		sent, value, _ := strings.Cut(pair, "=")
+		if strings.ContainsAny(sent, "%+") {
+			if plain, err := url.QueryUnescape(sent); err == nil {
+				sent = plain
+			}
+		}
+		base := sent // as PHP, Rails and qs read it
+		if i := strings.IndexAny(base, "[\x00"); i > 0 {
+			base = base[:i]
+		}
+		if strings.TrimLeft(base, " ") != name {
+			continue
+		}
+		if n++; sent != name {
+			return "it comes in another spelling, which some servers take for the same"
+		}
+		if plain, err := url.QueryUnescape(value); err != nil || !utf8.ValidString(plain) {
+			return "it is not UTF-8, encoded by % and two hexadecimal digits"
+		}
+	}
+	if n > 1 {
+		return "it comes more than once"
+	}
+	return ""
+}
+
+// cookieFault finds a cookie of the rules that comes twice, or in one of the
+// spellings that only some servers read.
+func (l *looked) cookieFault(lines []string) (attribute, reason string) {
+	switch {
+	case len(lines) == 0:
+		return "", ""
+	case len(lines) > 1:
+		return "cookie." + l.cookies[0], "the header Cookie comes more than once"
+	case strings.Count(lines[0], ";") >= mostPairs:
+		return "cookie." + l.cookies[0], "more than 1000 cookies"
+	}
+	for _, name := range l.cookies {
+		mentions := mentions(lines[0], name)
+		if mentions == 0 {
+			continue
+		}
+		plain, reason := plainCookies(lines[0], name)
+		switch {
+		case reason != "":
+			return "cookie." + name, reason
+		case plain > 1:
+			return "cookie." + name, "it comes more than once"
+		case plain != mentions:
+			return "cookie." + name, "it comes where some servers read a cookie and some do not"
+		}
+	}
+	return "", ""
+}
+
+// mentions counts where a lenient server may read a cookie of this name: at the
+// beginning, or behind a semicolon, a comma, a blank or a quote, with blanks
+// before the equals sign.
+func mentions(line, name string) (n int) {
+	for from := 0; ; {
+		i := strings.Index(line[from:], name)
+		if i < 0 {
+			return n
+		}
+		begin, end := from+i, from+i+len(name)
+		from = begin + 1
+		if begin > 0 && line[begin-1] > ' ' && strings.IndexByte(";,\"'\x7f", line[begin-1]) < 0 {
+			continue
+		}
+		for end < len(line) && line[end] <= ' ' {
+			end++
+		}
+		if end < len(line) && line[end] == '=' {
+			n++
+		}
+	}
+}
+
+// plainCookies counts the cookies of a name that every server reads alike. The
+// reason says why one is read differently.
+func plainCookies(line, name string) (n int, reason string) {
+	for rest, more := line, true; more; {
+		var pair string
+		pair, rest, more = strings.Cut(rest, ";")
+		value, ok := strings.CutPrefix(trimSpace(pair), name+"=")
+		if !ok {
+			if _, value, _ := strings.Cut(pair, "="); n == 0 && opensQuote(trimSpace(value)) {
+				return 0, "a quote before it that is not closed"
+			}
+			continue
+		}
+		n++
+		for i := range len(value) {
+			c := value[i]
+			switch {
+			case c <= ' ' || c >= 0x7f || strings.IndexByte("\",\\", c) >= 0:
+				return n, "its value has a quote, a comma, a backslash, a blank or what is not ASCII"
+			case c == '%' && i+2 < len(value) && needless(value[i+1], value[i+2]):
+				return n, "an encoding that no program writes"
+			}
+		}
+	}
+	return n, ""
+}
+
+// opensQuote reports whether a value begins with a quote that may end in
+// another cookie.
+func opensQuote(value string) bool {
+	if value == "" || value[0] != '"' {
+		return false
+	}
+	return len(value) == 1 || value[len(value)-1] != '"' || strings.IndexByte(value, '\\') >= 0
+}
+
+// needless reports whether %xy is an encoding of a letter or a digit: a client
+// may write it to vary a value that some servers decode.
+func needless(x, y byte) bool {
+	c, err := url.PathUnescape(string([]byte{'%', x, y}))
+	return err == nil && c != "-" && !hasForeign(c)
+}

@@ -1,0 +1,145 @@
+package httplimit_test
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+)
+
+const looksAt = `{"rules": [{"name": "a", "key": ["header.x-api-key", "cookie.session", "query.action"], "limits": "1000000/s"}]}`
+
+// TestAmbiguous sends what rules look at in ways that servers read differently.
+func TestAmbiguous(t *testing.T) {
+	rules, err := policy.Parse([]byte(looksAt))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	guard, err := httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{Dialect: httplimit.NoFields})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for _, test := range []struct {
+		header []string
+		query  string
+		detail string // "" for a request that is plain
+	}{
+		{nil, "", ""},
+		{[]string{"X-Api-Key: a", "X-Other: 1", "X-Other: 2", "X_other: 3", "Connection: keep-alive, X-Other"}, "", ""},
+		{[]string{"X-Api-Key: a", "X-Api-Key: b"}, "", "header.x-api-key"},
+		{[]string{"X-Api-Key: a", "X-Api_Key: b"}, "", "header.x-api-key"},
+		{[]string{"X_Api_Key: b"}, "", "header.x-api-key"},
+		{[]string{"X.Api-Key: b"}, "", "header.x-api-key"},
+		{[]string{"X-Api-Key: a", "Connection: close, x-api-key"}, "", "header.x-api-key"},
+		{[]string{"Connection: Cookie"}, "", "cookie.session"},
+
+		{[]string{"Cookie: a=b; session=good; c=\"d\"; e={\"f\": [1, 2]}"}, "", ""},
+		{[]string{`Cookie: c="d"; session=good`}, "", ""},
+		{[]string{"Cookie: session="}, "", ""},
+		{[]string{"Cookie: mysession=1;session=a%3Ab;session2=3; a=/x?session=4"}, "", ""},
+		{[]string{`Cookie: session="good"`}, "", "cookie.session"},
+		{[]string{`Cookie: session="\147ood"`}, "", "cookie.session"},
+		{[]string{"Cookie: session = good"}, "", "cookie.session"},
+		{[]string{"Cookie: session =good"}, "", "cookie.session"},
+		{[]string{"Cookie: x=1, session=good"}, "", "cookie.session"},
+		{[]string{"Cookie: session=a, session=b"}, "", "cookie.session"},
+		{[]string{"Cookie: x=1 session=good"}, "", "cookie.session"},
+		{[]string{"Cookie: session=a; session=b"}, "", "cookie.session"},
+		{[]string{"Cookie: session=a b"}, "", "cookie.session"},
+		{[]string{"Cookie: session=%67ood"}, "", "cookie.session"},
+		{[]string{`Cookie: x="a; session=good; y=b"`}, "", "cookie.session"},
+		{[]string{`Cookie: x="a\"; session=good; y="`}, "", "cookie.session"},
+		{[]string{"Cookie: session=a", "Cookie: b=c"}, "", "cookie.session"},
+		{[]string{"Cookie: " + strings.Repeat("a;", 1000) + "session=a"}, "", "cookie.session"},
+
+		{nil, "x=1&action=login&y=%zz", ""},
+		{nil, "faction=1&action=%6cogin+x", ""},
+		{nil, "x=1;action=login", "query.action"},
+		{nil, "action=login&action=b", "query.action"},
+		{nil, "action=login&%61ction=b", "query.action"},
+		{nil, "action[]=login", "query.action"},
+		{nil, "+action=login", "query.action"},
+		{nil, "action%00=login", "query.action"},
+		{nil, "action=login%zz", "query.action"},
+		{nil, "action=%ff", "query.action"},
+		{nil, "action=a#b", "query.action"},
+		{nil, strings.Repeat("a&", 1000) + "action=login", "query.action"},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.URL.RawQuery = test.query
+		for _, line := range test.header {
+			name, value, _ := strings.Cut(line, ": ")
+			r.Header.Add(name, value)
+		}
+		var a httplimit.Ambiguous
+		var fault *policy.RequestError
+		errors.As(a.Check(rules, r.Header, test.query), &fault)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		switch {
+		case test.detail == "" && (fault != nil || w.Code != http.StatusOK):
+			t.Errorf("%q, %q: refused: %v, %d", test.header, test.query, fault, w.Code)
+		case test.detail != "" && (fault == nil || fault.Attribute != test.detail):
+			t.Errorf("%.100q, %.100q: %v, want a fault of %s", test.header, test.query, fault, test.detail)
+		case test.detail != "" && (w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), test.detail+": ")):
+			t.Errorf("%.100q, %.100q: answered %d %s", test.header, test.query, w.Code, w.Body)
+		}
+	}
+}
+
+// TestAmbiguousByRules asks about the same requests under rules that look at
+// none of it.
+func TestAmbiguousByRules(t *testing.T) {
+	rules, err := policy.Parse([]byte(`{"rules": [{"name": "a", "key": ["ip"], "limits": "1/s"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a httplimit.Ambiguous
+	header := http.Header{"X-Api-Key": {"a", "b"}, "Cookie": {"session=a", "session=b"}, "Connection": {"X-Api-Key, Cookie"}}
+	if err := a.Check(rules, header, "action=1;action=2"); err != nil {
+		t.Error(err)
+	}
+	if n := testing.AllocsPerRun(100, func() { _ = a.Check(rules, header, "") }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if rules, err = policy.Parse([]byte(looksAt)); err != nil {
+		t.Fatal(err)
+	}
+	header = http.Header{"X-Api-Key": {"a"}, "Cookie": {"a=b; session=c"}, "Connection": {"keep-alive"}, "User-Agent": {"x"}}
+	if n := testing.AllocsPerRun(100, func() { _ = a.Check(rules, header, "x=1&action=login") }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestOpaquePath asks for a target that is no path of rules that look at one.
+func TestOpaquePath(t *testing.T) {
+	rules, err := policy.Parse([]byte(`{"rules": [{"name": "a", "match": {"path": "/login"}, "block": true}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	guard, err := httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.URL.Opaque, r.URL.Path = "http://h/login", ""
+	w := httptest.NewRecorder()
+	guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, r)
+	if w.Code != http.StatusBadRequest {
+		t.Errorf("answered %d", w.Code)
+	}
+}
