@@ -41,17 +41,20 @@ func (c *importEnvoyCmd) Run(e *env) error {
 		return err
 	}
 	var domains []*envoyrules.Domain
-	known := map[string]string{}
+	known := map[string]*envoyrules.Domain{}
 	for _, name := range files {
 		d, err := readDomain(name)
 		if err != nil {
 			return err
 		}
-		if other, twice := known[d.Name]; twice {
-			return fmt.Errorf("%s: the domain %q is in %s already: a domain is one file", name, d.Name, other)
+		if other := known[d.Name]; other == nil {
+			known[d.Name] = d
+			domains = append(domains, d)
+		} else if err := other.Merge(d); err != nil {
+			return err
+		} else {
+			fmt.Fprintf(e.err, "stint: %s: the domain %q is in a file before it: taken together, as that service does with MERGE_DOMAIN_CONFIG\n", name, d.Name)
 		}
-		known[d.Name] = name
-		domains = append(domains, d)
 	}
 	yaml, notes := envoyrules.Convert(domains, envoyrules.Options{Compatible: c.Compatible})
 	if _, err := rules.Decode("the rules made of "+c.Dir, yaml); err != nil {
@@ -106,7 +109,7 @@ func readDomain(name string) (*envoyrules.Domain, error) {
 	if err != nil {
 		return nil, &rules.Error{Name: name, Err: err}
 	}
-	d, err := envoyrules.Decode(root)
+	d, err := envoyrules.Decode(name, root)
 	if err != nil {
 		return nil, &rules.Error{Name: name, Err: err}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// A Domain is one file of the configuration.
+// A Domain is the descriptors of one name, of one file or of several.
 type Domain struct {
 	Name        string
 	descriptors []*descriptor
@@ -24,13 +24,54 @@ type descriptor struct {
 	below      []*descriptor
 	shadow     bool
 	quota      bool
-	metrics    bool // some field about metrics was there
 	share      bool // all values under a star share one counter
-	line       int
+	dropped    []dropped
+	at         place
 }
 
-// star returns what values begin with that a descriptor with a star takes.
-func (d *descriptor) star() (prefix string, ok bool) { return strings.CutSuffix(d.value, "*") }
+// A place is where something is written.
+type place struct {
+	file string
+	line int
+}
+
+func (p place) String() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
+
+// A dropped field is one that has no counterpart in a rule.
+type dropped struct {
+	field string
+	at    place
+}
+
+// star reports whether the value has stars, each of which stands for any text.
+func (d *descriptor) star() bool { return strings.Contains(d.value, "*") }
+
+// pattern returns the value as a rule's condition.
+func (d *descriptor) pattern() string {
+	parts := strings.Split(d.value, "*")
+	for i := range parts {
+		parts[i] = escape(parts[i])
+	}
+	return strings.Join(parts, "*")
+}
+
+// takes reports whether a descriptor with stars takes a value.
+func (d *descriptor) takes(value string) bool {
+	parts := strings.Split(d.value, "*")
+	first, last := parts[0], parts[len(parts)-1]
+	if len(value) < len(first)+len(last) || !strings.HasPrefix(value, first) || !strings.HasSuffix(value, last) {
+		return false
+	}
+	value = value[len(first) : len(value)-len(last)]
+	for _, part := range parts[1 : len(parts)-1] {
+		_, rest, ok := strings.Cut(value, part)
+		if !ok {
+			return false
+		}
+		value = rest
+	}
+	return true
+}
 
 // A limit is the rate_limit of a descriptor.
 type limit struct {
@@ -50,13 +91,13 @@ var unitSeconds = map[string]int64{
 // The fields of a configuration.
 var (
 	domainFields     = []string{"domain", "descriptors"}
-	descriptorFields = []string{"key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode", "detailed_metric", "value_to_metric", "share_threshold"}
+	descriptorFields = []string{"key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode", "detailed_metric", "value_to_metric", "share_threshold", "metadata"}
 	limitFields      = []string{"name", "replaces", "unit", "requests_per_unit", "unlimited", "unit_multiplier"}
 )
 
 // Decode reads one file from its tree. The error is [policy.Errors].
-func Decode(root *policy.Node) (*Domain, error) {
-	c := &checker{}
+func Decode(file string, root *policy.Node) (*Domain, error) {
+	c := &checker{file: file}
 	d := &Domain{}
 	c.fields(root, "", domainFields, func(name string, n *policy.Node) {
 		switch name {
@@ -75,8 +116,26 @@ func Decode(root *policy.Node) (*Domain, error) {
 	return d, nil
 }
 
+// Merge adds what another file says of the domain. Of wildcards the first that
+// takes a value has it, so the order of files counts. The error says what both
+// files have.
+func (d *Domain) Merge(more *Domain) error {
+	for _, other := range more.descriptors {
+		for _, one := range d.descriptors {
+			if one.key == other.key && one.value == other.value {
+				return fmt.Errorf("%v: the descriptor %s of domain %q is at %v already", other.at, other.text(), d.Name, one.at)
+			}
+		}
+	}
+	d.descriptors = append(d.descriptors, more.descriptors...)
+	return nil
+}
+
 // A checker reads nodes and collects what is wrong.
-type checker struct{ errs policy.Errors }
+type checker struct {
+	file string
+	errs policy.Errors
+}
 
 func (c *checker) fail(n *policy.Node, path, reason, hint string) {
 	c.errs = append(c.errs, &policy.Error{Line: n.Line, Column: n.Column, Path: path, Reason: reason, Hint: hint})
@@ -177,7 +236,7 @@ func (d *descriptor) text() string {
 }
 
 func (c *checker) descriptor(n *policy.Node, path string) *descriptor {
-	d := &descriptor{line: n.Line}
+	d := &descriptor{at: place{c.file, n.Line}}
 	c.fields(n, path, descriptorFields, func(name string, n *policy.Node) {
 		at := under(path, name)
 		switch name {
@@ -195,12 +254,19 @@ func (c *checker) descriptor(n *policy.Node, path string) *descriptor {
 			d.quota = c.flag(n, at)
 		case "share_threshold":
 			d.share = c.flag(n, at)
+		case "metadata": // anything may stand in it
+			d.dropped = append(d.dropped, dropped{name, place{c.file, n.Line}})
 		default:
-			d.metrics = c.flag(n, at) || d.metrics
+			if c.flag(n, at) {
+				d.dropped = append(d.dropped, dropped{name, place{c.file, n.Line}})
+			}
 		}
 	})
-	if _, star := d.star(); d.share && !star {
-		c.fail(n, path, "share_threshold without a star at the end of the value", "")
+	switch {
+	case strings.Contains(d.key, "*"):
+		c.fail(n, path, fmt.Sprintf("a star in the key %q", d.key), "there it is a wildcard, which a rule cannot say of the name of an attribute: this would be without its limit")
+	case d.share && !d.star():
+		c.fail(n, path, "share_threshold without a star in the value", "")
 	}
 	return d
 }
@@ -232,8 +298,8 @@ func (c *checker) limit(n *policy.Node, path string) *limit {
 		}
 	})
 	switch {
-	case l.unlimited && (has["unit"] || has["requests_per_unit"]):
-		c.fail(n, path, "unlimited beside a unit or requests_per_unit", "write one or the other")
+	case l.unlimited && has["unit"]:
+		c.fail(n, path, "unlimited beside a unit", "write one or the other")
 	case !l.unlimited && !has["unit"]:
 		c.fail(n, path, "no unit", "known are second, minute, hour, day, week, month, year")
 	case l.name != "" && slices.Contains(l.replaces, l.name):

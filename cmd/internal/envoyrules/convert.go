@@ -18,10 +18,9 @@ type Options struct {
 
 // A Note says what means something else as a rule than it did.
 type Note struct {
-	Domain string
-	Line   int // of the descriptor; 0 for what concerns all
-	Rule   string
-	Text   string
+	Where string // file:line; "" for what concerns all
+	Rule  string
+	Text  string
 }
 
 // String returns one line.
@@ -30,8 +29,8 @@ func (n Note) String() string {
 	if n.Rule != "" {
 		s = "rule " + n.Rule + ": " + s
 	}
-	if n.Line > 0 {
-		s = fmt.Sprintf("%s, line %d: %s", n.Domain, n.Line, s)
+	if n.Where != "" {
+		s = n.Where + ": " + s
 	}
 	return s
 }
@@ -70,16 +69,33 @@ type converter struct {
 	notes []Note
 	names map[string]bool
 	said  map[string]bool // notes that are made once
+
+	replaced map[string]bool // names of limits that others replace
 }
 
 // Convert returns the rules of domains as a YAML document, and what differs.
 func Convert(domains []*Domain, o Options) (yaml []byte, notes []Note) {
-	c := &converter{o: o, names: map[string]bool{}, said: map[string]bool{}}
+	c := &converter{o: o, names: map[string]bool{}, said: map[string]bool{}, replaced: map[string]bool{}}
+	for _, d := range domains {
+		c.replacements(d.descriptors)
+	}
 	for _, d := range domains {
 		c.walk(d, d.descriptors, nil)
 	}
 	c.general()
 	return c.write(), c.notes
+}
+
+// replacements notes which names limits replace.
+func (c *converter) replacements(level []*descriptor) {
+	for _, d := range level {
+		if d.limit != nil {
+			for _, name := range d.limit.replaces {
+				c.replaced[name] = true
+			}
+		}
+		c.replacements(d.below)
+	}
 }
 
 // walk makes rules of the limits below a path.
@@ -90,6 +106,7 @@ func (c *converter) walk(domain *Domain, level []*descriptor, path []step) {
 		if d.limit != nil {
 			c.add(domain, next)
 		}
+		c.leftOut(level, i)
 		c.walk(domain, d.below, next)
 	}
 }
@@ -98,18 +115,15 @@ func (c *converter) walk(domain *Domain, level []*descriptor, path []step) {
 // before stars, those before each other in order, and both before none.
 func taken(level []*descriptor, i int) (values []string) {
 	d := level[i]
-	prefix, star := d.star()
+	star := d.star()
 	if d.value != "" && !star {
 		return nil
 	}
 	for k, other := range level {
-		theirs, otherStar := other.star()
 		switch {
 		case other.key != d.key || other.value == "" || k == i:
-		case !otherStar && (!star || strings.HasPrefix(other.value, prefix)):
-			values = append(values, escape(other.value))
-		case otherStar && (!star || k < i):
-			values = append(values, escape(theirs)+"*")
+		case !other.star() && (!star || d.takes(other.value)), other.star() && (!star || k < i):
+			values = append(values, other.pattern())
 		}
 	}
 	return values
@@ -151,22 +165,18 @@ func (c *converter) add(domain *Domain, path []step) {
 	r.name = c.name(domain.Name, told)
 	r.match = [][2]string{{"domain", escape(domain.Name)}, {keysAttribute, escape(strings.Join(keys, ","))}}
 	for _, s := range path {
-		prefix, star := s.d.star()
-		switch {
-		case star:
-			r.match = append(r.match, [2]string{s.attribute, escape(prefix) + "*"})
-		case s.d.value != "":
-			r.match = append(r.match, [2]string{s.attribute, escape(s.d.value)})
+		if s.d.value != "" {
+			r.match = append(r.match, [2]string{s.attribute, s.d.pattern()})
 		}
 		if len(s.taken) > 0 {
 			r.unless = append(r.unless, exception{s.attribute, s.taken})
 		}
-		if s.d.value == "" || star && !s.d.share {
+		if s.d.value == "" || s.d.star() && !s.d.share {
 			r.key = append(r.key, s.attribute)
 		}
 	}
 	c.limit(&r, last.limit)
-	c.differ(domain, &r, last)
+	c.differ(&r, last)
 	c.rules = append(c.rules, r)
 }
 
@@ -215,9 +225,12 @@ func (c *converter) name(domain string, told []string) string {
 }
 
 // differ notes what the rule does not do as the descriptor did.
-func (c *converter) differ(domain *Domain, r *rule, d *descriptor) {
+func (c *converter) differ(r *rule, d *descriptor) {
 	note := func(format string, args ...any) {
-		c.notes = append(c.notes, Note{domain.Name, d.line, r.name, fmt.Sprintf(format, args...)})
+		c.notes = append(c.notes, Note{d.at.String(), r.name, fmt.Sprintf(format, args...)})
+	}
+	if d.limit.name != "" {
+		note("the name %q is not kept: current_limit has the rule's", d.limit.name)
 	}
 	for _, name := range d.limit.replaces {
 		note("replaces %q is not kept: where one request meets both, both hold", name)
@@ -225,14 +238,36 @@ func (c *converter) differ(domain *Domain, r *rule, d *descriptor) {
 	if d.quota {
 		note("quota_mode became shadow: it lets pass, and is counted, but no metadata is sent")
 	}
-	if d.metrics {
-		c.said["metrics"] = true
-	}
 	if r.shadow {
 		c.said["shadow"] = true
 	}
 	if r.limit == "block" {
 		note("0 requests are a block: the status has no limit and no time")
+		if c.replaced[d.limit.name] {
+			note("another limit replaces this one there; here the block denies all the same: take the rule out, or give it an unless")
+		}
+	}
+}
+
+// leftOut notes the fields of level[i] that no rule has, and values that it never
+// sees because a wildcard before it takes them.
+func (c *converter) leftOut(level []*descriptor, i int) {
+	d := level[i]
+	texts := map[string]string{
+		"metadata":        "metadata is left out: answers have none",
+		"detailed_metric": "detailed_metric is left out: metrics are by rule, never by what clients send",
+		"value_to_metric": "value_to_metric is left out: metrics are by rule, never by what clients send",
+	}
+	for _, f := range d.dropped {
+		c.notes = append(c.notes, Note{Where: f.at.String(), Text: texts[f.field]})
+	}
+	if d.limit == nil && (d.shadow || d.quota) {
+		c.notes = append(c.notes, Note{Where: d.at.String(), Text: "shadow_mode and quota_mode without a rate_limit do nothing, there neither"})
+	}
+	for _, before := range level[:i] {
+		if d.star() && before.star() && before.key == d.key && before.takes(d.value) {
+			c.notes = append(c.notes, Note{Where: d.at.String(), Text: fmt.Sprintf("%s takes no value: the one at line %d takes them all before it", d.text(), before.at.line)})
+		}
 	}
 }
 
@@ -243,7 +278,6 @@ func (c *converter) general() {
 	}
 	texts := map[string]string{
 		"buckets": "limits are buckets that fill evenly: a client that has used 60 per minute has one more after a second, not 60 more with the next minute, and around the end of a window no more than the limit passes. A denied request takes nothing, neither from the limit that denied nor from others that it meets. --compatible keeps windows and counts what is denied",
-		"metrics": "detailed_metric and value_to_metric are left out: metrics are by rule, never by what clients send",
 		"shadow":  "the status of a descriptor whose limit is in shadow is OK without a current_limit",
 	}
 	for _, what := range slices.Sorted(maps.Keys(texts)) {
