@@ -59,6 +59,9 @@ var places = map[string]place{
 	"line.go":  {"sync time.Now", "the line of waiters and its lock; asks whether a start is due"},
 	"queue.go": {"container/list context sync go time.Now time.Since time.Until context.WithDeadline", "runs submitted work: the one file of the package that starts goroutines"},
 
+	"internal/waitqueue/line.go":  {"", "waiters and places as values: the time is an argument"},
+	"internal/waitqueue/lines.go": {"context sync time.Now time.NewTimer time.Until", "waits for a turn, in the caller's goroutine, and the lock of all lines"},
+
 	// The embedded store.
 	"memstore/memstore.go": {"sync sync/atomic " + module, "the store and its locks"},
 	"memstore/decide.go":   {"context " + module, "the contract's methods take a context, which memory does not need"},
@@ -81,7 +84,8 @@ var places = map[string]place{
 	"simulate/when.go":     {"", "times of lines: exact, never the clock's"},
 	"simulate/vectors.go":  {"encoding/json io " + module, "vectors compare answers as JSON"},
 
-	// Rules. They read no clock: what they bind to a store is decided there.
+	// Rules. They read no clock but to wait: what they bind to a store is decided
+	// there.
 	"policy/doc.go":        {"", "says what the package is"},
 	"policy/attributes.go": {"", "what is known of a request"},
 	"policy/node.go":       {"", "a tree of a rules file, whatever it was written in"},
@@ -103,9 +107,10 @@ var places = map[string]place{
 	"policy/compare.go":    {module, "what a reload does, told beforehand"},
 	"policy/explain.go":    {"", "what rules make of a request, without asking a store"},
 	"policy/debt.go":       {"context " + module, "what is owed to the store is handed on: contexts go to stores"},
-	"policy/policy.go":     {module + " " + module + "/fallback " + module + "/memstore", "rules bound to a store, and to one in memory for when that fails"},
+	"policy/policy.go":     {module + " " + module + "/fallback " + module + "/internal/waitqueue " + module + "/memstore", "rules bound to a store, and to one in memory for when that fails"},
 	"policy/decide.go":     {"context " + module, "contexts go to stores that reach over a network"},
 	"policy/mode.go":       {module + " " + module + "/memstore", "limits of a rule bound in its mode, which in memory is nothing"},
+	"policy/wait.go":       {"context context.WithTimeout time.Now time.Since " + module + " " + module + "/internal/waitqueue", "waits in the order of the queue; giving a place back is bounded in time"},
 	"policy/together.go":   {"context " + module, "several questions as one decision; contexts go to stores that reach over a network"},
 	"policy/reserve.go":    {"context crypto/hmac encoding/base64 encoding/binary " + module, "tokens are sealed, so that none is made up"},
 
@@ -124,8 +129,7 @@ var places = map[string]place{
 	"httplimit/clientip.go":  {"net/http net/netip", "a request to its client's address"},
 	"httplimit/forwarded.go": {"net/netip", "lists of addresses in headers"},
 	"httplimit/httplimit.go": {"context context.WithDeadline time.Now time.Since net/http " + module + " " + module + "/policy", "the guard: a request may wait for its turn, until a deadline"},
-	"httplimit/rules.go":     {"context context.WithTimeout time.NewTimer time.Now time.Since net/http net/url sync sync/atomic " + module + " " + module + "/policy", "the guard of a policy: waits in its order; giving a place back is bounded in time"},
-	"httplimit/turn.go":      {"sync sync/atomic time.Until " + module + " " + module + "/policy", "the lines of waiters and their lock; asks whether a start is due"},
+	"httplimit/rules.go":     {"context time.Now time.Since net/http net/url sync sync/atomic " + module + " " + module + "/policy", "the guard of a policy: it says how long deciding took"},
 	"httplimit/refund.go":    {"bufio context context.WithTimeout io net net/http", "a writer that sees the status; settling after the response is bounded in time"},
 	"httplimit/fields.go":    {"net/http sync sync/atomic " + module + "/policy", "fields of a policy's answers; what is the same for all is made once"},
 	"httplimit/header.go":    {"time.Now net/http " + module, "X-RateLimit-Reset is a time of day: the one dialect that needs a clock"},
@@ -157,7 +161,8 @@ var floors = map[string]string{
 	"simulate":                      ".",
 	"storetest":                     ". simulate",
 	"fallback":                      ". memstore",
-	"policy":                        ". memstore fallback",
+	"internal/waitqueue":            "",
+	"policy":                        ". memstore fallback internal/waitqueue",
 	"httplimit":                     ". memstore policy",
 	"cmd/stint":                     ". memstore simulate cmd/internal/proxy cmd/internal/trial policy httplimit cmd/internal/rules cmd/internal/observe cmd/internal/server cmd/internal/resp cmd/internal/rls cmd/internal/envoyrules cmd/internal/lab cmd/internal/plan cmd/internal/scratch cmd/internal/storecheck cmd/internal/nodes cmd/internal/luaserver redisstore fallback",
 	"grpclimit":                     ". policy",
@@ -186,7 +191,7 @@ var floors = map[string]string{
 
 // placed are the directories whose files have a place each. The others are held
 // by their floors alone: they do what tests and servers do.
-var placed = []string{".", "memstore", "simulate", "fallback", "policy", "httplimit"}
+var placed = []string{".", "internal/waitqueue", "memstore", "simulate", "fallback", "policy", "httplimit"}
 
 // besides are modules of tests, which may look at the whole house but for cmd.
 var besides = []string{"proof", "benchmarks"}

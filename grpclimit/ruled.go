@@ -18,19 +18,19 @@ type ruled struct {
 	results sync.Pool // of *policy.Result
 }
 
-// giveUpWithin bounds giving back for a call that has gone.
-const giveUpWithin = 5 * time.Second
-
 func (b *ruled) decide(ctx context.Context, c Call, message bool) (*answer, error) {
 	r, ok := b.results.Get().(*policy.Result)
 	if !ok {
 		r = new(policy.Result)
 	}
 	p := b.current()
-	err := p.Decide(ctx, &attributes{ctx, b.o, c.Method, message}, b.o.cost(ctx, c), r)
+	attrs, cost := &attributes{ctx, b.o, c.Method, message}, b.o.cost(ctx, c)
 	var waited time.Duration
-	if err == nil {
-		waited, err = b.await(ctx, p, r)
+	var err error
+	if b.o.Shadow || b.o.MaxWait < 0 {
+		err = p.Decide(ctx, attrs, cost, r)
+	} else {
+		waited, err = p.Wait(ctx, attrs, cost, b.o.MaxWait, r)
 	}
 	if err != nil {
 		b.results.Put(r)
@@ -56,43 +56,6 @@ func (b *ruled) decide(ctx context.Context, c Call, message bool) (*answer, erro
 		a.held = append(a.held, held{e.Label, e.Limit, e.ResetAfter})
 	}
 	return a, nil
-}
-
-// await returns when an allowed call's turn has come under a leaky_queue. What
-// would wait too long, or gives up, gives back what it took.
-func (b *ruled) await(ctx context.Context, p *policy.Policy, r *policy.Result) (time.Duration, error) {
-	d := &r.Decision
-	if !d.Allowed || d.Delay <= 0 || b.o.Shadow || b.o.MaxWait < 0 {
-		return 0, nil
-	}
-	most := b.o.MaxWait
-	if deadline, ok := ctx.Deadline(); ok && (most <= 0 || time.Until(deadline) < most) {
-		most = max(time.Until(deadline), 1)
-	}
-	if most > 0 && d.Delay > most {
-		if err := p.GiveBack(ctx, r); err != nil {
-			return 0, err
-		}
-		*d = tooLong(*d, most)
-		if at := r.Tightest; at >= 0 {
-			r.Rules[at].Denied, r.Rules[at].RetryAfter = true, d.RetryAfter
-		}
-		return 0, nil
-	}
-	began := time.Now()
-	turn := time.NewTimer(d.Delay)
-	defer turn.Stop()
-	select {
-	case <-turn.C:
-		return time.Since(began), nil
-	case <-ctx.Done():
-		bound, stop := context.WithTimeout(context.WithoutCancel(ctx), giveUpWithin)
-		defer stop()
-		if err := p.GiveBack(bound, r); err != nil {
-			return 0, err
-		}
-		return 0, ctx.Err()
-	}
 }
 
 // attributes are what is known of a call, by the names of rules.

@@ -61,7 +61,6 @@ type ruled struct {
 	calls   sync.Pool                         // of *call
 	names   atomic.Pointer[map[string]string] // of attributes, to the header names in them
 	fields  Fields
-	lines   lines
 	plain   Ambiguous
 }
 
@@ -78,8 +77,7 @@ func (g *ruled) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	p := g.current()
 	c := g.calls.Get().(*call)
 	c.request = r
-	token, t, err := g.decide(p, c, cost)
-	waited, err := g.await(p, c, token, t, err)
+	token, waited, err := g.decide(p, c, cost)
 	pass := g.admit(w, p, c, waited, err)
 	c.release()
 	switch {
@@ -94,16 +92,11 @@ func (g *ruled) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	}
 }
 
-// decide asks the policy. The turn is nil for a request that need not wait; the
+// decide asks the policy, and returns when the request's turn has come. The
 // token is of one that may be given back after the response.
-func (g *ruled) decide(p *policy.Policy, c *call, cost int64) (token stint.Token, t *turn, err error) {
+func (g *ruled) decide(p *policy.Policy, c *call, cost int64) (token stint.Token, waited time.Duration, err error) {
 	if err := g.plain.Check(p.Rules(), c.request.Header, c.request.URL.RawQuery); err != nil {
-		return "", nil, err
-	}
-	waits := !g.o.Shadow && g.o.MaxWait >= 0 && g.lines.needed(p)
-	if waits {
-		g.lines.deciding.RLock()
-		defer g.lines.deciding.RUnlock()
+		return "", 0, err
 	}
 	var began time.Time
 	if g.o.OnDecision != nil {
@@ -111,81 +104,33 @@ func (g *ruled) decide(p *policy.Policy, c *call, cost int64) (token stint.Token
 	}
 	r := c.request
 	if g.o.Refund == nil {
-		err = p.Decide(r.Context(), c, cost, &c.result)
-	} else if token, err = p.Reserve(r.Context(), c, cost, g.o.RefundWithin, &c.result); errors.Is(err, stint.ErrFull) {
+		waited, err = g.wait(p, c, cost)
+	} else if token, waited, err = g.reserve(p, c, cost); errors.Is(err, stint.ErrFull) {
 		g.o.tell(r, fmt.Errorf("httplimit: no refund: %w", err))
-		err = p.Decide(r.Context(), c, cost, &c.result)
+		waited, err = g.wait(p, c, cost)
 	}
 	if g.o.OnDecision != nil {
-		c.took = time.Since(began)
+		c.took = time.Since(began) - waited
 	}
-	if d := &c.result.Decision; waits && err == nil && d.Allowed && d.Delay > 0 {
-		t = g.lines.join(c, time.Now().Add(d.Delay))
-	}
-	return token, t, err
+	return token, waited, err
 }
 
-// await returns when the request's turn has come. What would wait too long, or
-// gives up, gives back what it took.
-func (g *ruled) await(p *policy.Policy, c *call, token stint.Token, t *turn, err error) (time.Duration, error) {
-	if t == nil {
-		return 0, err
+// waits reports whether requests wait for their turn.
+func (g *ruled) waits() bool { return !g.o.Shadow && g.o.MaxWait >= 0 }
+
+func (g *ruled) wait(p *policy.Policy, c *call, cost int64) (time.Duration, error) {
+	if !g.waits() {
+		return 0, p.Decide(c.request.Context(), c, cost, &c.result)
 	}
-	d, r := &c.result.Decision, c.request
-	began := time.Now()
-	deadline, bounded := r.Context().Deadline()
-	late := bounded && deadline.Sub(began) < d.Delay
-	if late || g.o.MaxWait > 0 && d.Delay > g.o.MaxWait {
-		g.giveUp(p, c, token, t)
-		most := g.o.MaxWait
-		if late && (most <= 0 || deadline.Sub(began) < most) {
-			most = max(deadline.Sub(began), 0)
-		}
-		*d = tooLong(*d, most)
-		if at := c.result.Tightest; at >= 0 {
-			c.result.Rules[at].Denied = true
-		}
-		return 0, nil
-	}
-	timer := time.NewTimer(d.Delay)
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-		case <-t.moved:
-		case <-r.Context().Done():
-			g.giveUp(p, c, token, t)
-			return time.Since(began), r.Context().Err()
-		}
-		wait := g.lines.due(t)
-		if wait <= 0 {
-			return time.Since(began), nil
-		}
-		timer.Reset(wait)
-	}
+	return p.Wait(c.request.Context(), c, cost, g.o.MaxWait, &c.result)
 }
 
-// giveUp takes a request that waits out of its line.
-func (g *ruled) giveUp(p *policy.Policy, c *call, token stint.Token, t *turn) {
-	g.lines.deciding.Lock()
-	defer g.lines.deciding.Unlock()
-	if g.lines.leave(t) {
-		g.giveBack(p, c, token)
+func (g *ruled) reserve(p *policy.Policy, c *call, cost int64) (token stint.Token, waited time.Duration, err error) {
+	if !g.waits() {
+		token, err = p.Reserve(c.request.Context(), c, cost, g.o.RefundWithin, &c.result)
+		return token, 0, err
 	}
-}
-
-func (g *ruled) giveBack(p *policy.Policy, c *call, token stint.Token) {
-	ctx, stop := context.WithTimeout(context.WithoutCancel(c.request.Context()), settleWithin)
-	defer stop()
-	var err error
-	if token != "" {
-		_, err = p.Cancel(ctx, token)
-	} else {
-		err = p.GiveBack(ctx, &c.result)
-	}
-	if err != nil {
-		g.o.tell(c.request, err)
-	}
+	return p.WaitReserve(c.request.Context(), c, cost, g.o.RefundWithin, g.o.MaxWait, &c.result)
 }
 
 // admit reports a decision to whom it concerns. It says whether the request

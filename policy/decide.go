@@ -284,7 +284,7 @@ func (p *Policy) shadow(ctx context.Context, a act, r *Result, h *hit) {
 
 // failed decides by the words of the rules, because the store could not.
 func (p *Policy) failed(ctx context.Context, a act, r *Result, err error) error {
-	for _, ours := range []error{stint.ErrCost, stint.ErrLayers, stint.ErrReservation} {
+	for _, ours := range []error{stint.ErrCost, stint.ErrLayers, stint.ErrReservation, stint.ErrFull} {
 		if errors.Is(err, ours) {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
+	"github.com/stint-dev/stint/internal/waitqueue"
 	"github.com/stint-dev/stint/memstore"
 )
 
@@ -35,8 +36,9 @@ type Policy struct {
 	rules *Rules
 	opts  Options
 	main  side
-	local side            // without a store if there is none
-	debts *fallback.Debts // to main, for what local let through; shared by Reload; nil if there is nothing to owe
+	local side                        // without a store if there is none
+	debts *fallback.Debts             // to main, for what local let through; shared by Reload; nil if there is nothing to owe
+	lines *waitqueue.Lines[tokenPart] // of requests that wait; shared by Reload
 }
 
 // A side is a store and the plans of the rules bound to it.
@@ -65,6 +67,7 @@ func New(store stint.Store, rules *Rules, o Options) (*Policy, error) {
 		o.Local = memstore.New(memstore.Options{})
 	}
 	p := &Policy{opts: o, main: side{store: store}, local: side{store: o.Local}}
+	p.lines = p.newLines()
 	if o.Local != nil {
 		p.local.shares = fallback.NewShares(o.Local, o.Nodes)
 		if !inProcess {

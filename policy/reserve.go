@@ -12,12 +12,14 @@ import (
 	"github.com/stint-dev/stint"
 )
 
+var errTTL = errors.New("policy: a reservation needs a time to live above zero")
+
 // Reserve is Decide with a token, when allowed, that settles the charge at its
 // true cost within ttl. The token is empty when the request is held to nothing
 // that it could be charged to.
 func (p *Policy) Reserve(ctx context.Context, attrs Attributes, cost int64, ttl time.Duration, r *Result) (stint.Token, error) {
 	if ttl <= 0 {
-		return "", errors.New("policy: a reservation needs a time to live above zero")
+		return "", errTTL
 	}
 	if err := p.match(attrs, cost, r); err != nil {
 		return "", err

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -9,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -34,15 +32,13 @@ func (h *Handler) auth(w http.ResponseWriter, r *http.Request) {
 	defer h.release(c)
 	c.policy = h.o.Source.Policy()
 	began := time.Now()
+	var waited time.Duration
 	_, query, _ := strings.Cut(o.uri, "?")
 	err := h.plain.Check(c.policy.Rules(), r.Header, query)
 	if err == nil {
-		err = c.policy.Decide(r.Context(), o, 1, &c.result)
+		waited, err = c.policy.Wait(r.Context(), o, 1, maxDelay, &c.result)
 	}
-	took := time.Since(began)
-	if err == nil {
-		err = h.await(r.Context(), c)
-	}
+	took := time.Since(began) - waited
 	head := w.Header()
 	head["Cache-Control"] = noStore
 	if err != nil {
@@ -73,36 +69,6 @@ func (p *problem) deny(w http.ResponseWriter, status int) {
 		status = p.status
 	}
 	p.writeAs(w, status)
-}
-
-// await holds an allowed request until its turn under a leaky_queue. What would
-// wait too long, or gives up, gives back what it took.
-func (h *Handler) await(ctx context.Context, c *call) error {
-	d := &c.result.Decision
-	if !d.Allowed || d.Delay <= 0 {
-		return nil
-	}
-	if d.Delay > maxDelay {
-		if err := c.policy.GiveBack(ctx, &c.result); err != nil {
-			return err
-		}
-		d.Allowed, d.Taken, d.RetryAfter, d.Delay = false, 0, stint.Wait(d.Delay-maxDelay), 0
-		if at := c.result.Tightest; at >= 0 {
-			c.result.Rules[at].Denied, c.result.Rules[at].RetryAfter = true, d.RetryAfter
-		}
-		return nil
-	}
-	turn := time.NewTimer(d.Delay)
-	defer turn.Stop()
-	select {
-	case <-turn.C:
-		return nil
-	case <-ctx.Done():
-		if err := c.policy.GiveBack(context.WithoutCancel(ctx), &c.result); err != nil {
-			return err
-		}
-		return ctx.Err()
-	}
 }
 
 // denyStatus reads ?deny_status=; 0 is the status of the answer itself.

@@ -1,0 +1,402 @@
+// Package waitqueue is the queue of those that wait for their start under a
+// leaky_queue, for every part of stint that lets requests wait.
+//
+// A store tells each request a delay, which makes a [Place]: a stretch of the
+// limit's time that has been paid for. Waiters and places are kept apart: the
+// first waiter starts at the first place, and so on. So when a waiter gives up,
+// all behind it move up without being touched, and what is left over is at the
+// end: it goes back to the store last place first, each while no later request
+// was told a delay, since only then the store can let others have it. What
+// cannot go back is there for whoever comes next.
+package waitqueue
+
+import (
+	"slices"
+	"sort"
+	"time"
+)
+
+// A Return says who can give a place back to the store.
+type Return uint8
+
+const (
+	// Kept is a place that cannot be given back.
+	Kept Return = iota
+	// ByLine is a place that the line gives back, by its token.
+	ByLine
+	// ByWaiter is a place that the request settles that was charged for it, once
+	// it has left the line, wherever it started: it was charged elsewhere too,
+	// or its caller has the token.
+	ByWaiter
+)
+
+// A Place is a stretch of time that was charged for one request.
+type Place[T any] struct {
+	// Start is when the request may start.
+	Start time.Time
+	// Units is what was charged.
+	Units int64
+	// Token gives the place back, if the line does, as a whole or in multiples
+	// of Grain; 0 is 1.
+	Token T
+	Grain int64
+	// Return says who gives it back.
+	Return Return
+
+	owner *Waiter[T] // that it was charged for
+}
+
+// loose reports whether the place may be given back at any moment, by a request
+// that has left.
+func (p *Place[T]) loose() bool { return p.Return == ByWaiter && !p.owner.in }
+
+// A Waiter is one request in a line.
+type Waiter[T any] struct {
+	// Units is how much of the line's places the request takes.
+	Units int64
+	// Turn is sent to when the waiter should look again. It has room for one,
+	// and whoever sends does not block.
+	Turn chan struct{}
+
+	own        *Place[T] // that was charged for it
+	prev, next *Waiter[T]
+	in         bool
+}
+
+// In reports whether the waiter is in a line.
+func (w *Waiter[T]) In() bool { return w.in }
+
+// Wake tells the waiter to look again.
+func (w *Waiter[T]) Wake() {
+	if w == nil {
+		return
+	}
+	select {
+	case w.Turn <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+// A Line is the waiters of one key and the places they wait for. Its zero value
+// is ready. It has no lock of its own. Joining, starting and giving up take
+// constant time, unless requests of different costs wait together: then giving
+// up takes time in proportion to those that wait, up to a bound.
+type Line[T any] struct {
+	// Span returns how long units take at the limit's pace, rounded up. Without
+	// it a request only moves up to a place that was charged at its cost or
+	// more.
+	Span func(units int64) time.Duration
+
+	head, tail *Waiter[T]
+	n          int
+	places     []*Place[T] // in order of their starts
+	used       int64       // units of the first place that have been taken
+	units      int64       // of every waiter and place, while they are even
+	uneven     bool
+	lent       time.Time // until then a request runs in a place that another may settle
+}
+
+// mostTrimmed bounds how many waiters of different costs are looked through
+// when one gives up. In longer lines what is left over is kept for newcomers.
+const mostTrimmed = 256
+
+// Len returns how many wait.
+func (l *Line[T]) Len() int { return l.n }
+
+// Empty reports whether there is nothing to wait for and nothing to give back.
+func (l *Line[T]) Empty() bool { return l.n == 0 && len(l.places) == 0 }
+
+// Head returns the first waiter, or nil.
+func (l *Line[T]) Head() *Waiter[T] { return l.head }
+
+// Join puts a waiter at the end of the line, with the place that was charged for
+// it. Where costs differ it goes before those that start later than its place.
+func (l *Line[T]) Join(w *Waiter[T], p Place[T], now time.Time) {
+	if l.n == 0 { // what is left has passed, or is about to go back
+		l.drop(sort.Search(len(l.places), func(i int) bool { return !l.places[i].Start.Before(now) }))
+	}
+	if l.Empty() {
+		l.units, l.uneven = w.Units, false
+	}
+	l.uneven = l.uneven || w.Units != l.units || p.Units != l.units
+	at := len(l.places)
+	for at > 0 && l.places[at-1].Start.After(p.Start) && (at > 1 || l.used == 0) {
+		at--
+	}
+	before := l.tail
+	if l.uneven && at < len(l.places) {
+		before = l.startsBy(p.Start)
+	}
+	p.owner, w.own, w.in = w, &p, true
+	l.insert(w, before)
+	l.places = slices.Insert(l.places, at, &p)
+	if at == 0 || w == l.head {
+		l.head.Wake()
+	}
+}
+
+// startsBy returns the last waiter that starts by then.
+func (l *Line[T]) startsBy(then time.Time) (last *Waiter[T]) {
+	from := spot{0, l.used}
+	for w := l.head; w != nil; w = w.next {
+		start, end, ok := l.fit(from, w.Units)
+		if !ok || l.time(start).After(then) {
+			break
+		}
+		last, from = w, end
+	}
+	return last
+}
+
+// drop forgets the first n places.
+func (l *Line[T]) drop(n int) {
+	if n > 0 {
+		clear(l.places[:n])
+		l.places, l.used = l.places[n:], 0
+	}
+}
+
+// insert links w behind another waiter; nil is the front.
+func (l *Line[T]) insert(w, before *Waiter[T]) {
+	w.prev = before
+	if before == nil {
+		w.next, l.head = l.head, w
+	} else {
+		w.next, before.next = before.next, w
+	}
+	if w.next == nil {
+		l.tail = w
+	} else {
+		w.next.prev = w
+	}
+	l.n++
+}
+
+// remove unlinks w.
+func (l *Line[T]) remove(w *Waiter[T]) {
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		l.head = w.next
+		l.head.Wake()
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		l.tail = w.prev
+	}
+	w.prev, w.next, w.in = nil, nil, false
+	l.n--
+}
+
+// A spot is a point in the places: an index, and units into that place.
+type spot struct {
+	at   int
+	used int64
+}
+
+// fit returns where a request of so many units starts that may not start before
+// from, and where the next one may: the first stretch that is long enough, of
+// one place or of several that follow each other.
+func (l *Line[T]) fit(from spot, units int64) (start, end spot, ok bool) {
+	for start = from; start.at < len(l.places); start = (spot{end.at + 1, 0}) {
+		end.at = start.at
+		room := l.places[start.at].Units - start.used
+		for room < units && l.follows(end.at) {
+			end.at++
+			room += l.places[end.at].Units
+		}
+		if room < units {
+			continue
+		}
+		if end.used = l.places[end.at].Units - (room - units); end.used == l.places[end.at].Units || l.Span == nil {
+			end = spot{end.at + 1, 0}
+		}
+		return start, end, true
+	}
+	return start, end, false
+}
+
+// follows reports whether the place after i begins where place i ends: nobody
+// else was told a start in between, which would take a unit's time or more. A
+// place that a request may settle does not count, lest it gives back what it
+// started in.
+func (l *Line[T]) follows(i int) bool {
+	if l.Span == nil || i+1 == len(l.places) || l.places[i].Return == ByWaiter || l.places[i+1].Return == ByWaiter {
+		return false
+	}
+	end := l.places[i].Start.Add(l.Span(l.places[i].Units))
+	return l.places[i+1].Start.Sub(end) < l.Span(1)
+}
+
+// time returns when a request at a spot starts.
+func (l *Line[T]) time(s spot) time.Time {
+	at := l.places[s.at].Start
+	if s.used > 0 {
+		at = at.Add(l.Span(s.used))
+	}
+	return at
+}
+
+// StartOf returns when w starts if nobody gives up. For the head it takes
+// constant time, for others in proportion to those before it.
+func (l *Line[T]) StartOf(w *Waiter[T]) time.Time {
+	from := spot{0, l.used}
+	for u := l.head; u != nil; u = u.next {
+		start, end, ok := l.fit(from, u.Units)
+		if !ok {
+			break
+		}
+		if u == w {
+			return l.time(start)
+		}
+		from = end
+	}
+	return w.own.Start // costs differ, and others were told starts in between
+}
+
+// Start takes the head out of the line: its start has come.
+func (l *Line[T]) Start() {
+	w := l.head
+	if start, end, ok := l.fit(spot{0, l.used}, w.Units); ok {
+		if p := l.places[start.at]; p.Return == ByWaiter && p.owner != w {
+			l.lent = l.endOf(p)
+		}
+		l.drop(end.at)
+		l.used = end.used
+	}
+	l.remove(w)
+	l.prune()
+}
+
+// endOf returns when a place ends.
+func (l *Line[T]) endOf(p *Place[T]) time.Time {
+	if l.Span == nil {
+		return p.Start.Add(1<<63 - 1) // not known: for as long as anybody waits
+	}
+	return p.Start.Add(l.Span(p.Units))
+}
+
+// Leave takes w out of the line: it gives up, and those behind it move up. What
+// is then left over is for [Line.Surplus]. If w's place is returnable by the
+// waiter, Leave reports whether it may be: not if the store could then free a
+// place before it that another waiter needs.
+func (l *Line[T]) Leave(w *Waiter[T], now time.Time) (returns bool) {
+	for w == l.head && len(l.places) > 0 && l.time(spot{0, l.used}).Before(now) {
+		l.drop(1) // too short for w, and its time has come
+	}
+	l.remove(w)
+	defer l.prune()
+	if w.own.Return != ByWaiter {
+		return false
+	}
+	last, k := len(l.places)-1, l.lastNeeded()
+	at := last
+	for at >= max(k, 0) && l.places[at] != w.own {
+		at--
+	}
+	switch {
+	case at < max(k, 0) || at < last && at == k:
+		return true // it has passed, or there are later ones
+	case l.n > 0 && (at <= k || l.borrowed(k)) || at == 0 && l.used > 0:
+		w.own.Return = Kept
+		return false
+	case at == last:
+		l.places[last] = nil
+		l.places = l.places[:last]
+	}
+	return true
+}
+
+// borrowed reports whether the last waiter is to start in the place at k of a
+// request that may settle it: a later place has to stand until then, or the
+// store would let others have that one too.
+func (l *Line[T]) borrowed(k int) bool {
+	return k >= 0 && l.n > 0 && l.places[k].Return == ByWaiter && l.places[k].owner != l.tail
+}
+
+// prune forgets places at the end that nobody in the line needs and that may be
+// given back at any moment.
+func (l *Line[T]) prune() {
+	for last := len(l.places) - 1; last > l.lastNeeded() && l.places[last].loose(); last-- {
+		l.places[last] = nil
+		l.places = l.places[:last]
+	}
+}
+
+// Surplus takes the last place out of the line if nobody needs it, or the part
+// that nobody needs: token is to be settled at keep, in its own units. What is
+// returned must be settled before Surplus is called again, since a store frees a
+// place only while no later one stands.
+func (l *Line[T]) Surplus(now time.Time) (token T, keep int64, ok bool) {
+	if l.n == 0 && now.Before(l.lent) {
+		l.places, l.used = nil, 0
+	}
+	end, last := l.needed(), len(l.places)-1
+	if last < 0 || end.at > last || end.at == last && end.used == l.places[last].Units {
+		return token, 0, false
+	}
+	p := l.places[last]
+	if p.Return != ByLine {
+		if l.n == 0 { // nor does a store free anything before it
+			l.places, l.used = nil, 0
+		}
+		return token, 0, false
+	}
+	if end.at == last {
+		keep = end.used
+	}
+	switch {
+	case keep%max(p.Grain, 1) != 0 && l.n > 0:
+		return token, 0, false // it is there for whoever comes next
+	case keep > 0 && l.n > 0:
+		l.places[last] = &Place[T]{Start: p.Start, Units: keep} // no waiter's own any more
+	case l.borrowed(l.lastNeeded()):
+		return token, 0, false
+	default:
+		if last > 0 && l.places[last-1].Return == ByLine && l.Span != nil && !l.follows(last-1) {
+			l.places[last-1].Return = Kept // somebody else stands between
+		}
+		l.places[last] = nil
+		if l.places = l.places[:last]; last == 0 {
+			l.used = 0
+		}
+		l.prune()
+	}
+	return p.Token, ceilDiv(keep, max(p.Grain, 1)), true
+}
+
+// lastNeeded returns the index of the last place that a waiter needs, or -1.
+func (l *Line[T]) lastNeeded() int {
+	if l.n == 0 {
+		return -1
+	}
+	end := l.needed()
+	if end.used == 0 {
+		end.at--
+	}
+	return min(end.at, len(l.places)-1)
+}
+
+// needed returns where the last waiter's part of the places ends.
+func (l *Line[T]) needed() spot {
+	switch {
+	case l.n == 0:
+		return spot{0, l.used}
+	case !l.uneven:
+		return spot{l.n, 0}
+	case l.n > mostTrimmed:
+		return spot{len(l.places), 0}
+	}
+	from := spot{0, l.used}
+	for w := l.head; w != nil; w = w.next {
+		_, end, ok := l.fit(from, w.Units)
+		if !ok {
+			return spot{len(l.places), 0}
+		}
+		from = end
+	}
+	return from
+}
+
+func ceilDiv(a, b int64) int64 { return a/b + min(a%b, 1) }

@@ -1,0 +1,140 @@
+package waitqueue
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// Lines are the lines of all keys that anybody waits for. The zero value with
+// GiveBack is ready; it may be used from many goroutines at once, and holds
+// nothing when nobody waits.
+type Lines[T any] struct {
+	// GiveBack settles a token at a cost in its own units. It is called by those who give
+	// up, for one place of a line at a time, and must end in bounded time.
+	GiveBack func(token T, cost int64)
+
+	mu    sync.Mutex // guards what follows, and all lines
+	byKey map[string]*keyed[T]
+}
+
+// A keyed is the line of one key.
+type keyed[T any] struct {
+	Line[T]
+	busy bool // somebody gives back
+}
+
+// Wait returns when the turn of a request has come that was charged a place in
+// the line of key, or with the context's error: then the request has left the
+// line, and is to give its place back itself if returns says so. Span is that
+// of the key's [Line].
+func (ls *Lines[T]) Wait(ctx context.Context, key string, p Place[T], span func(int64) time.Duration) (returns bool, err error) {
+	w := &Waiter[T]{Units: p.Units, Turn: make(chan struct{}, 1)}
+	ln := ls.join(key, w, p, span)
+	timer := time.NewTimer(time.Until(p.Start))
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-w.Turn:
+		case <-ctx.Done():
+			if !errors.Is(ctx.Err(), context.DeadlineExceeded) { // else its turn may have come as well
+				return ls.leave(key, ln, w), ctx.Err()
+			}
+		}
+		wait, started := ls.start(ln, w)
+		if started {
+			ls.settle(key, ln)
+			return false, nil
+		}
+		if ctx.Err() != nil {
+			return ls.leave(key, ln, w), ctx.Err()
+		}
+		timer.Reset(wait)
+	}
+}
+
+func (ls *Lines[T]) leave(key string, ln *keyed[T], w *Waiter[T]) (returns bool) {
+	ls.mu.Lock()
+	returns = ln.Leave(w, time.Now())
+	ls.mu.Unlock()
+	ls.settle(key, ln)
+	return returns
+}
+
+func (ls *Lines[T]) join(key string, w *Waiter[T], p Place[T], span func(int64) time.Duration) *keyed[T] {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ln := ls.byKey[key]
+	if ln == nil {
+		if ls.byKey == nil {
+			ls.byKey = make(map[string]*keyed[T])
+		}
+		ln = &keyed[T]{}
+		ls.byKey[key] = ln
+	}
+	ln.Span = span
+	ln.Join(w, p, time.Now())
+	return ln
+}
+
+// start takes w out of the line if its turn has come; else it says how long
+// that is away, as far as it is known: others than the head look again when
+// they are it.
+func (ls *Lines[T]) start(ln *keyed[T], w *Waiter[T]) (wait time.Duration, started bool) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if w != ln.Head() {
+		return notYet, false
+	}
+	if wait = time.Until(ln.StartOf(w)); wait > 0 {
+		return wait, false
+	}
+	ln.Start()
+	return 0, true
+}
+
+// notYet is longer than anything waits, and no waiter needs it to end.
+const notYet = 1<<63 - 1
+
+// settle gives back what nobody needs any more, last place first, unless
+// somebody is doing so already; and forgets a line that nobody needs.
+func (ls *Lines[T]) settle(key string, ln *keyed[T]) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ln.busy {
+		return
+	}
+	ln.busy = true
+	defer func() {
+		ln.busy = false
+		if ln.Empty() && ls.byKey[key] == ln {
+			delete(ls.byKey, key)
+		}
+	}()
+	for {
+		token, keep, ok := ln.Surplus(time.Now())
+		if !ok {
+			return
+		}
+		ls.giveBack(token, keep)
+	}
+}
+
+// giveBack calls GiveBack without the lock, and holds it again afterwards.
+func (ls *Lines[T]) giveBack(token T, keep int64) {
+	ls.mu.Unlock()
+	defer ls.mu.Lock()
+	ls.GiveBack(token, keep)
+}
+
+// Waiting returns how many wait, and in how many lines.
+func (ls *Lines[T]) Waiting() (waiters, keys int) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for _, ln := range ls.byKey {
+		waiters += ln.Len()
+	}
+	return waiters, len(ls.byKey)
+}

@@ -1,0 +1,207 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/bits"
+	"strconv"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/waitqueue"
+)
+
+const (
+	// heldLonger is how much longer a place is reserved than a queue can hold a
+	// request: enough for a timer that is late.
+	heldLonger = time.Second
+	// giveBackWithin bounds giving back for a request that has gone.
+	giveBackWithin = 5 * time.Second
+)
+
+// Wait is Decide that returns when the request may start: under a leaky_queue
+// it holds what has passed until its turn has come. It says how long that was.
+// What would wait longer than most, or past the context's deadline, is denied
+// at once, with the least wait after which it would not; most of 0 is as long
+// as the queue holds. A context that ends meanwhile is its error.
+//
+// A request that is denied so or gives up charges nothing, and those behind it
+// move up: requests that wait under the same queues, in this policy and those
+// that come of it by [Policy.Reload], whichever way they came in. Under one
+// queue at most 1 + d/T of them start in any stretch of length d. A delay that
+// was told by Decide is kept, and nobody moves into it.
+//
+// Price: that of Decide, or under a leaky_queue of Reserve, whose place in the
+// store lasts as long as the queue holds a request. When the store has no room
+// for reservations a place cannot be given back.
+func (p *Policy) Wait(ctx context.Context, attrs Attributes, cost int64, most time.Duration, r *Result) (time.Duration, error) {
+	_, waited, err := p.wait(ctx, attrs, cost, 0, most, r)
+	return waited, err
+}
+
+// WaitReserve is Wait with a token, when allowed, that settles the charge at its
+// true cost within ttl of the start.
+func (p *Policy) WaitReserve(ctx context.Context, attrs Attributes, cost int64, ttl, most time.Duration, r *Result) (stint.Token, time.Duration, error) {
+	if ttl <= 0 {
+		return "", 0, errTTL
+	}
+	return p.wait(ctx, attrs, cost, ttl, most, r)
+}
+
+// wait is WaitReserve, or Wait where ttl is 0.
+func (p *Policy) wait(ctx context.Context, attrs Attributes, cost int64, ttl, most time.Duration, r *Result) (token stint.Token, waited time.Duration, err error) {
+	if err := p.match(attrs, cost, r); err != nil {
+		return "", 0, err
+	}
+	a := act{op: stint.OpTake, ttl: ttl}
+	if held := r.held(); held > 0 {
+		if most > 0 {
+			held = min(held, most)
+		}
+		a.ttl = ttl + min(held, math.MaxInt64-heldLonger-ttl) + heldLonger
+	}
+	err = p.decide(ctx, a, r)
+	if errors.Is(err, stint.ErrFull) && ttl == 0 {
+		if err = p.match(attrs, cost, r); err == nil {
+			err = p.decide(ctx, act{op: stint.OpTake}, r)
+		}
+	}
+	if err != nil || !r.Decision.Allowed {
+		return "", 0, err
+	}
+	if r.Decision.Delay > 0 {
+		if waited, err = p.untilTurn(ctx, most, ttl > 0, r); err != nil || !r.Decision.Allowed {
+			return "", waited, err
+		}
+	}
+	if ttl > 0 && len(r.parts) > 0 {
+		token = p.seal(r.parts)
+	}
+	return token, waited, nil
+}
+
+// untilTurn holds a request until its turn. Where it would wait too long, the
+// decision in r becomes a denial.
+func (p *Policy) untilTurn(ctx context.Context, most time.Duration, settles bool, r *Result) (time.Duration, error) {
+	began, d := time.Now(), &r.Decision
+	place := waitqueue.Place[tokenPart]{Start: began.Add(d.Delay)}
+	if deadline, bounded := ctx.Deadline(); bounded && (most <= 0 || deadline.Sub(began) < most) {
+		most = max(deadline.Sub(began), 1)
+	}
+	if most > 0 && d.Delay > most {
+		p.drop(ctx, r, false) // the last that was told a delay, or it passes unused
+		r.tooLong(most)
+		return 0, nil
+	}
+	key, span := r.line(&place, settles)
+	returns, err := p.lines.Wait(ctx, key, place, span)
+	if err != nil {
+		p.drop(ctx, r, !returns)
+	}
+	return time.Since(began), err
+}
+
+// tooLong makes a denial of an answer whose wait is longer than it may be.
+func (r *Result) tooLong(most time.Duration) {
+	d := &r.Decision
+	d.RetryAfter = stint.Wait(d.Delay - most)
+	d.Allowed, d.Taken, d.Delay = false, 0, 0
+	if at := r.Tightest; at >= 0 {
+		r.Rules[at].Denied, r.Rules[at].RetryAfter = true, d.RetryAfter
+	}
+}
+
+// drop gives back what the request reserved; where its place belongs to its
+// line, only what rules in shadow counted. What fails stays charged, which is
+// strict.
+func (p *Policy) drop(ctx context.Context, r *Result, byLine bool) {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
+	defer stop()
+	for _, part := range r.parts {
+		if part.shadow || !byLine {
+			_, _ = p.settle(ctx, part, 0)
+		}
+	}
+}
+
+// newLines returns the lines of a policy and those that come of it.
+func (p *Policy) newLines() *waitqueue.Lines[tokenPart] {
+	return &waitqueue.Lines[tokenPart]{GiveBack: func(part tokenPart, cost int64) {
+		ctx, stop := context.WithTimeout(context.Background(), giveBackWithin)
+		defer stop()
+		_, _ = p.settle(ctx, part, cost) // what fails stays charged, which is strict
+	}}
+}
+
+// queues yields the leaky_queues that charge the request, and reports whether
+// they are all that does.
+func (r *Result) queues(yield func(*hit, *Layer)) (alone bool) {
+	alone = true
+	for i := range r.hits {
+		h := &r.hits[i]
+		if !h.enforced() || h.weight == 0 {
+			continue
+		}
+		for _, l := range h.plan.layers {
+			if l.Limit.Kind() == stint.LeakyQueue {
+				yield(h, l)
+			} else {
+				alone = false
+			}
+		}
+	}
+	return alone
+}
+
+// held returns the longest that a queue may hold the request; 0 if none can.
+func (r *Result) held() (longest time.Duration) {
+	r.queues(func(_ *hit, l *Layer) { longest = max(longest, span(l.Limit, l.Limit.Burst())) })
+	return longest
+}
+
+// line returns the line that the request waits in, which is that of all its
+// queues and their keys together, and how long units take there. It says in
+// place what was charged, and who gives it back.
+func (r *Result) line(place *waitqueue.Place[tokenPart], settles bool) (key string, pace func(int64) time.Duration) {
+	var id, weights []byte
+	var only stint.Limit
+	n := 0
+	alone := r.queues(func(h *hit, l *Layer) {
+		if n++; n == 1 {
+			place.Units, place.Grain, only = h.cost, h.weight, l.Limit
+		}
+		weights = append(strconv.AppendInt(weights, h.weight, 10), ',')
+		for _, text := range [...]string{l.Limit.Name(), h.key} {
+			id = append(strconv.AppendInt(id, int64(len(text)), 10), ':')
+			id = append(id, text...)
+		}
+	})
+	if n > 1 { // places are alike only if they are alike in each
+		id = append(id, weights...)
+	} else {
+		pace = func(units int64) time.Duration { return span(only, units) }
+	}
+	for _, part := range r.parts {
+		if part.shadow {
+			continue
+		}
+		if place.Token, place.Return = part, waitqueue.ByWaiter; alone && !settles {
+			place.Return = waitqueue.ByLine
+		}
+		if part.local {
+			id = append(id, 'L') // its own store
+		}
+	}
+	return string(id), pace
+}
+
+// span returns how long units take at a limit's pace, rounded up.
+func span(l stint.Limit, units int64) time.Duration {
+	hi, lo := bits.Mul64(uint64(units), uint64(l.Period()))
+	if hi >= uint64(l.Count()) {
+		return math.MaxInt64
+	}
+	q, rest := bits.Div64(hi, lo, uint64(l.Count()))
+	return time.Duration(min(q, math.MaxInt64-1) + min(rest, 1))
+}
