@@ -15,13 +15,10 @@ import (
 // the time that an answer may take; what would wait longer is denied.
 const maxDelay = 5 * time.Second
 
-// auth answers a proxy that asks whether it may let a request pass.
-func (h *Handler) auth(w http.ResponseWriter, r *http.Request) {
-	deny, refused := denyStatus(r)
-	var o *original
-	if refused == nil {
-		o, refused = h.original(r)
-	}
+// auth answers a proxy that asks whether it may let a request pass. A denial has
+// the status deny, unless that is 0.
+func (h *Handler) auth(w http.ResponseWriter, r *http.Request, deny int) {
+	o, refused := h.original(r)
 	if refused != nil {
 		h.failed.Add(1)
 		h.o.Observer.Failed(authDoor, refused)
@@ -71,23 +68,10 @@ func (p *problem) deny(w http.ResponseWriter, status int) {
 	p.writeAs(w, status)
 }
 
-// denyStatus reads ?deny_status=; 0 is the status of the answer itself.
-func denyStatus(r *http.Request) (int, *problem) {
-	if r.URL.RawQuery == "" {
-		return 0, nil
-	}
-	query, err := url.ParseQuery(r.URL.RawQuery)
-	values := query["deny_status"]
-	if err != nil || len(query) != 1 || len(values) != 1 {
-		return 0, bad("", "the query of /auth may have deny_status, once, and nothing else")
-	}
-	switch values[0] {
-	case "401", "403", "429":
-		status, _ := strconv.Atoi(values[0]) // it is one of these
-		return status, nil
-	}
-	return 0, bad("deny_status", "want 401, 403 or 429")
-}
+// authPaths are the paths that proxies ask, with the status that a denial has; 0
+// is that of the answer itself. What a client can reach, such as the query,
+// chooses nothing.
+var authPaths = map[string]int{"/auth": 0, "/auth/401": 401, "/auth/403": 403, "/auth/429": 429}
 
 // An original is the request that a proxy asks about. It implements
 // policy.Attributes.

@@ -121,9 +121,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.answer(w, r, v)
 		return
 	}
+	if deny, ok := authPaths[r.URL.Path]; ok {
+		h.auth(w, r, deny)
+		return
+	}
 	switch r.URL.Path {
-	case "/auth":
-		h.auth(w, r)
 	case "/json":
 		h.envoy(w, r)
 	case "/metrics":
@@ -135,7 +137,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/livez", "/readyz":
 		h.o.Admin.ServeHTTP(w, r)
 	default:
-		notFound("POST /v1/check, /v1/peek, /v1/reserve, /v1/settle, /v1/cancel, /v1/refund, /v1/reset and GET /auth, /livez, /readyz, /metrics").write(w)
+		notFound("POST /v1/check, /v1/peek, /v1/reserve, /v1/settle, /v1/cancel, /v1/refund, /v1/reset and GET /auth, /auth/401, /auth/403, /auth/429, /livez, /readyz, /metrics").write(w)
 	}
 }
 
