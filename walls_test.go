@@ -63,8 +63,10 @@ var places = map[string]place{
 	"internal/waitqueue/lines.go": {"context sync time.Now time.NewTimer time.Until", "waits for a turn, in the caller's goroutine, and the lock of all lines"},
 
 	// The embedded store.
+	"memstore/release.go":  {"runtime", "runtime.AddCleanup says when a limit is held no more"},
+	"memstore/stats.go":    {"unsafe " + module, "unsafe.Sizeof, to say how many bytes a limit takes"},
 	"memstore/memstore.go": {"sync sync/atomic " + module, "the store and its locks"},
-	"memstore/decide.go":   {"context " + module, "the contract's methods take a context, which memory does not need"},
+	"memstore/decide.go":   {"context runtime " + module, "the contract's methods take a context, which memory does not need; runtime.KeepAlive, so that limits are held while they decide"},
 	"memstore/shard.go":    {"sync", "a shard's lock"},
 	"memstore/table.go":    {"unsafe " + module, "unsafe.Sizeof, to say how many bytes a table takes"},
 	"memstore/slab.go":     {"", "blocks of words"},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"runtime"
 	"slices"
 
 	"github.com/stint-dev/stint"
@@ -42,15 +43,17 @@ func (b *bound) Allow(_ context.Context, key string, cost int64) (bool, error) {
 	}
 	h := s.seed.hash(key)
 	i := s.shard(h)
-	sh, t := &s.shards[i], &l.tables[i]
+	sh := &s.shards[i]
 	now := s.clock.now()
 	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	t := sh.table(l)
 	slot, at := sh.ready(s, t, h, now, cost)
 	ok := t.meter.Allow(slot, at, cost)
 	if !ok {
 		sh.denial(l, h, key)
 	}
-	sh.mu.Unlock()
+	runtime.KeepAlive(b) // until here its limits are held
 	return ok, nil
 }
 
@@ -65,15 +68,17 @@ func (b *bound) Decide(_ context.Context, op stint.Op, key string, cost int64) (
 	}
 	h := s.seed.hash(key)
 	i := s.shard(h)
-	sh, t := &s.shards[i], &l.tables[i]
+	sh := &s.shards[i]
 	now := s.clock.now()
 	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	t := sh.table(l)
 	slot, at := sh.ready(s, t, h, now, cost)
 	t.meter.TakeInto(&d, slot, at, cost)
 	if !d.Allowed {
 		sh.denial(l, h, key)
 	}
-	sh.mu.Unlock()
+	runtime.KeepAlive(b)
 	return d, nil
 }
 
@@ -93,7 +98,7 @@ func (sh *shard) ready(s *Store, t *table, h uint64, now, cost int64) (state []u
 		return slot, at
 	}
 	if t.log {
-		sh.grow(t, slot, at, cost)
+		slot = sh.grow(s, t, h, slot, now, cost)
 	}
 	return sh.slab.get(slot[0]), at
 }
@@ -109,7 +114,7 @@ func (b *bound) several(op stint.Op, key string, cost int64) (stint.Decision, er
 	var few [4]request
 	rs := few[:0]
 	for _, l := range b.limits {
-		rs = append(rs, b.store.request(l, h, key))
+		rs = append(rs, b.request(l, h, key))
 	}
 	return b.store.decide(op, rs, cost, nil)
 }
@@ -131,23 +136,25 @@ func (b *bound) quick(h uint64, cost, weight int64, whole bool, answers []stint.
 	sh := &s.shards[s.shard(h)]
 	now := s.clock.now()
 	sh.mu.Lock()
+	defer sh.mu.Unlock()
 	now = sh.tick(now)
 	for i, l := range b.limits {
-		t := &l.tables[sh.index]
+		t := l.tables[sh.index]
+		if t == nil || t.log {
+			return d, false
+		}
 		slot := t.find(h)
-		if slot == nil || t.log {
-			sh.mu.Unlock()
+		if slot == nil {
 			return d, false
 		}
 		states[i], ats[i] = t.state(sh, slot), s.at(t, now)
 		if !t.meter.Admits(states[i], ats[i], units) {
-			sh.mu.Unlock()
 			return d, false
 		}
 	}
 	var layer stint.Decision
 	for i, l := range b.limits {
-		t := &l.tables[sh.index]
+		t := l.tables[sh.index]
 		if !whole {
 			t.meter.Allow(states[i], ats[i], units)
 			continue
@@ -159,7 +166,7 @@ func (b *bound) quick(h uint64, cost, weight int64, whole bool, answers []stint.
 		join(&d, &layer, weight, i)
 	}
 	d.Taken = cost
-	sh.mu.Unlock()
+	runtime.KeepAlive(b)
 	return d, true
 }
 
@@ -185,6 +192,7 @@ func (s *Store) Decide(_ context.Context, op stint.Op, layers []stint.Layer, cos
 // A request is one layer on its way through a decision.
 type request struct {
 	limit  *limit
+	bound  *bound // keeps the limit
 	sh     *shard
 	hash   uint64
 	key    string
@@ -197,11 +205,11 @@ type request struct {
 	sought bool
 }
 
-func (s *Store) request(l *limit, h uint64, key string) request {
-	return request{limit: l, sh: &s.shards[s.shard(h)], hash: h, key: key, weight: 1}
+func (b *bound) request(l *limit, h uint64, key string) request {
+	return request{limit: l, bound: b, sh: &b.store.shards[b.store.shard(h)], hash: h, key: key, weight: 1}
 }
 
-func (r *request) table() *table { return &r.limit.tables[r.sh.index] }
+func (r *request) table() *table { return r.sh.table(r.limit) }
 
 // requests appends the layers, flattened.
 func (s *Store) requests(rs []request, layers []stint.Layer) ([]request, error) {
@@ -220,7 +228,7 @@ func (s *Store) requests(rs []request, layers []stint.Layer) ([]request, error) 
 					return nil, fmt.Errorf("%w: the same key under limit %q twice", stint.ErrLayers, l.name)
 				}
 			}
-			r := s.request(l, h, layer.Key)
+			r := b.request(l, h, layer.Key)
 			r.weight = max(layer.Weight, 1)
 			if layer.Answers != nil {
 				r.answer = &layer.Answers[k]
@@ -346,7 +354,8 @@ func (r *request) room(s *Store, now, units int64) (state []uint64, at int64) {
 	}
 	r.meter = t.meter
 	if t.log {
-		r.sh.grow(t, r.slot, r.at, units)
+		r.slot = r.sh.grow(s, t, r.hash, r.slot, now, units)
+		r.moves = r.sh.moves
 	}
 	return t.state(r.sh, r.slot), r.at
 }

@@ -21,7 +21,7 @@ const (
 )
 
 type deniedKey struct {
-	limit  *limit
+	limit  string
 	over   uint64 // how much of the count may belong to others
 	length uint8
 	key    [topPrefix]byte
@@ -64,7 +64,7 @@ func (d *topDenied) count(l *limit, h uint64, key string, n uint64) {
 	}
 	d.ids[least] = id
 	k := &d.keys[least]
-	k.limit, k.over = l, d.counts[least]
+	k.limit, k.over = l.name, d.counts[least]
 	k.length = uint8(copy(k.key[:], key))
 	d.counts[least] += n
 }
@@ -91,8 +91,8 @@ func (s *Store) TopDenied(n int) []Denied {
 		sh.mu.Lock()
 		if d := sh.denied; d != nil {
 			for j, count := range d.counts {
-				if k := &d.keys[j]; k.limit != nil {
-					top = append(top, Denied{k.limit.name, string(k.key[:k.length]), count, k.over})
+				if k := &d.keys[j]; count > 0 {
+					top = append(top, Denied{k.limit, string(k.key[:k.length]), count, k.over})
 				}
 			}
 		}

@@ -2,3 +2,10 @@ package memstore
 
 // SetClock makes a Single go by another clock: nanoseconds since the Unix epoch.
 func (s *Single) SetClock(now func() int64) { s.clock.init(now) }
+
+// KnownLimits is Stats.Limits of a store without a look for those to release.
+func KnownLimits(s *Store) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.limits)
+}

@@ -35,10 +35,10 @@ type Options struct {
 	// for each limit they are under. It is divided evenly over the shards.
 	// The default value is 1,048,576.
 	MaxKeys int
-	// MaxBytes is the most that logs and parts may take, in bytes; beyond it
-	// new keys of such limits share overflow cells, and logs merge their newest
-	// entries, which makes them stricter, never laxer. The default value is
-	// 1 GiB.
+	// MaxBytes is about the most that logs and parts may take, in bytes. Beyond
+	// it, when nothing may be forgotten, new keys of such limits share overflow
+	// cells, and logs merge their newest entries, which makes them stricter,
+	// never laxer. The default value is 1 GiB.
 	MaxBytes int64
 	// MaxLog is the largest count of a sliding_log that is accepted. The
 	// default value is 1,000,000.
@@ -53,8 +53,8 @@ type Options struct {
 
 const (
 	mostShards   = 64
-	keysPerShard = 512  // fewer would make a small bound uneven
-	cellsInAll   = 1024 // overflow cells of one limit
+	keysPerShard = 512 // fewer would make a small bound uneven
+	cellBits     = 10  // of a hash: 1,024 overflow cells of one limit
 )
 
 // Store implements [stint.Store] in memory.
@@ -67,11 +67,14 @@ type Store struct {
 	closed atomic.Bool
 
 	maxLog       int64
-	mu           sync.Mutex // guards bind and pending; before any shard's lock
+	mu           sync.Mutex // guards what follows; before any shard's lock
 	byName       map[string]*limit
-	limits       atomic.Pointer[[]*limit]
+	limits       []*limit               // of byName
+	turn         int                    // of limits: whose release is looked at next
 	pending      map[string]*savedLimit // of a snapshot, until they are bound
 	reservations reservations
+
+	fullReservations atomic.Uint64
 }
 
 var _ stint.Store = (*Store)(nil)
@@ -97,13 +100,12 @@ func New(o Options) *Store {
 	s := &Store{
 		seed:   newSeed(),
 		shift:  uint8(64 - bits.Len(uint(shards-1))),
-		cells:  cellsInAll / shards,
+		cells:  1 << cellBits / shards,
 		shards: make([]shard, shards),
 		maxLog: o.MaxLog,
 		byName: make(map[string]*limit),
 	}
 	s.clock.init(o.Now)
-	s.limits.Store(new([]*limit))
 	s.reservations.init(o.MaxReservations)
 	for i := range s.shards {
 		sh := &s.shards[i]
@@ -116,13 +118,14 @@ func New(o Options) *Store {
 
 // A limit is what one name stands for, in every shard.
 type limit struct {
-	name   string
-	salt   uint64 // makes one key under two limits two
-	tables []table
-	meter  atomic.Pointer[stint.Meter] // as it stands now
+	name    string
+	salt    uint64                      // makes one key under two limits two
+	meter   atomic.Pointer[stint.Meter] // as it stands now
+	tables  [mostShards]*table          // each under its shard's lock; nil where no key is
+	live    atomic.Int32                // how many tables there are
+	holders atomic.Int32                // see hold
+	looked  int64                       // when release last looked for its idle keys
 }
-
-func (s *Store) all() []*limit { return *s.limits.Load() }
 
 // shard returns the shard of a hash.
 func (s *Store) shard(h uint64) uint64 { return h >> s.shift }
@@ -136,7 +139,8 @@ func (s *Store) at(t *table, now int64) int64 {
 	return now
 }
 
-// Bind implements [stint.Store].
+// Bind implements [stint.Store]. What it returns holds its limits: one that
+// nobody holds, and under which no key counts, is released.
 func (s *Store) Bind(limits ...stint.Limit) (stint.Bound, error) {
 	if s.closed.Load() {
 		return nil, stint.ErrClosed
@@ -162,10 +166,15 @@ func (s *Store) Bind(limits ...stint.Limit) (stint.Bound, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed.Load() {
+		return nil, stint.ErrClosed
+	}
+	s.releaseSome(2)
 	b := &bound{store: s, limits: make([]*limit, len(limits))}
 	for i, m := range meters {
 		b.limits[i] = s.bind(m)
 	}
+	s.hold(b)
 	return b, nil
 }
 
@@ -174,23 +183,18 @@ func (s *Store) bind(m *stint.Meter) *limit {
 	name := m.Limit().Name()
 	l := s.byName[name]
 	if l == nil {
-		l = &limit{name: name, tables: make([]table, len(s.shards))}
-		l.salt = s.seed.hash(name)
+		l = &limit{name: name, salt: s.seed.hash(name)}
 		l.meter.Store(m)
-		for i := range l.tables {
-			l.tables[i] = newTable(m)
-		}
 		s.byName[name] = l
+		s.limits = append(s.limits, l)
 		s.adoptSaved(l)
-		list := append(append([]*limit(nil), s.all()...), l)
-		s.limits.Store(&list)
 		return l
 	}
 	if l.meter.Load().Limit() != m.Limit() {
+		l.meter.Store(m) // before the tables: what is made from here on is right
 		for i := range s.shards {
 			s.change(&s.shards[i], l, m)
 		}
-		l.meter.Store(m)
 	}
 	return l
 }
@@ -199,28 +203,39 @@ func (s *Store) bind(m *stint.Meter) *limit {
 func (s *Store) change(sh *shard, l *limit, m *stint.Meter) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	old, now := &l.tables[sh.index], sh.tick(s.clock.now())
-	next := newTable(m)
-	at := s.at(&next, now)
+	old, now := l.tables[sh.index], sh.tick(s.clock.now())
+	if old == nil || old.meter == m {
+		return
+	}
+	t := newTable(m)
+	next := &t
+	at := s.at(next, now)
 	for i := range old.segments {
 		for h, slot := range old.slots(old.segments[i]) {
-			sh.carry(&next, next.insert(sh, h, at), old, slot, at)
+			sh.carry(next, next.insert(sh, h, at), old, slot, at)
 			old.forget(sh, slot)
 		}
 	}
-	for i := 0; i < len(old.cells); i += old.words() {
-		if old.indirect && old.cells[i] == 0 {
+	if old.cells != nil {
+		sh.carryCells(s, next, old, at)
+	}
+	sh.drop(old)
+	sh.enter(l, next)
+}
+
+// carryCells carries the overflow cells over.
+func (sh *shard) carryCells(s *Store, next, old *table, now int64) {
+	for i := range s.cells {
+		from := old.cellAt(i)
+		if old.indirect && from[0] == 0 {
 			continue
 		}
 		if next.cells == nil {
-			next.cells = make([]uint64, s.cells*next.words())
+			cells := make([]uint64, s.cells*next.words())
+			next.cells = &cells
 		}
-		cell := i / old.words() * next.words()
-		sh.carry(&next, next.cells[cell:cell+next.words()], old, old.cells[i:i+old.words()], at)
+		sh.carry(next, next.cellAt(i), old, from, now)
 	}
-	sh.dropCells(old)
-	*old = next
-	sh.moves++
 }
 
 // carry writes into a slot of the next table what a slot of the old one keeps.
@@ -248,56 +263,16 @@ func (s *Store) Close() error {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
-		for _, l := range s.all() {
-			l.tables[i] = newTable(l.meter.Load())
+		for _, l := range s.limits {
+			l.tables[i] = nil
 		}
+		sh.slotted, sh.indirect = roster{}, roster{}
 		sh.slab, sh.keys = slab{}, 0
 		sh.moves++
 		sh.mu.Unlock()
 	}
+	s.byName, s.limits, s.pending = nil, nil, nil
 	return nil
-}
-
-// Stats is what a store holds and has done.
-type Stats struct {
-	// Keys is how many keys have a place, counted once for each limit; MaxKeys
-	// is the most there can be.
-	Keys, MaxKeys int
-	// Bytes is what tables, logs and parts take.
-	Bytes int64
-	// Evicted is how many keys were forgotten because they had become as if
-	// never seen.
-	Evicted uint64
-	// Overflowed is how many decisions were made on a shared cell, because the
-	// store was full. While it grows, new keys are not decided exactly.
-	Overflowed uint64
-	// Merged is how many charges had to be merged into older entries of a log
-	// for lack of room.
-	Merged uint64
-	// Reservations is how many are open, or settled and still remembered.
-	Reservations int
-	// Limits is how many limits are bound.
-	Limits int
-}
-
-// Stats returns the sums over all shards, each taken at its own moment.
-func (s *Store) Stats() Stats {
-	st := Stats{Limits: len(s.all()), Reservations: s.reservations.len()}
-	for i := range s.shards {
-		sh := &s.shards[i]
-		sh.mu.Lock()
-		st.Keys += sh.keys
-		st.MaxKeys += sh.maxKeys
-		st.Bytes += sh.slab.bytes
-		for _, l := range s.all() {
-			st.Bytes += l.tables[i].bytes()
-		}
-		st.Evicted += sh.evicted
-		st.Overflowed += sh.overflowed
-		st.Merged += sh.merged
-		sh.mu.Unlock()
-	}
-	return st
 }
 
 var errTTL = errors.New("stint: a reservation needs a time to live above zero")

@@ -421,7 +421,7 @@ func TestSharedCells(t *testing.T) {
 	for i := range 3 {
 		layers := make([]stint.Layer, 60) // of 1,024 cells: some are shared
 		for k := range layers {
-			layers[k] = stint.Layer{Bound: b, Key: fmt.Sprint(i, k), Answers: make([]stint.Decision, 1)}
+			layers[k] = stint.Layer{Bound: b, Key: fmt.Sprint(k), Answers: make([]stint.Decision, 1)}
 		}
 		d, err := s.Decide(t.Context(), stint.OpTake, layers, 1)
 		if err != nil || d.Allowed != (i == 0) || d.Allowed != (d.RetryAfter == 0) {

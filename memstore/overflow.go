@@ -9,15 +9,26 @@ package memstore
 // cell returns the slot of the cell that a hash shares.
 func (sh *shard) cell(s *Store, t *table, h uint64) []uint64 {
 	if t.cells == nil {
-		t.cells = make([]uint64, s.cells*t.words())
+		cells := make([]uint64, s.cells*t.words())
+		t.cells = &cells
 	}
 	sh.overflowed++
-	at := int(h>>32%uint64(s.cells)) * t.words()
-	slot := t.cells[at : at+t.words() : at+t.words()]
+	slot := t.cellAt(s.cellOf(h))
 	if t.indirect && slot[0] == 0 {
 		slot[0], _ = sh.slab.alloc(t.block(t.meter.Words()))
 	}
 	return slot
+}
+
+// cellOf returns which of its shard's cells a hash shares: by the bits below
+// those that chose the shard, so that the cells of all shards together are the
+// same however many shards there are.
+func (s *Store) cellOf(h uint64) int { return int(h>>(64-cellBits)) & (s.cells - 1) }
+
+// cellAt returns the slot of a cell.
+func (t *table) cellAt(i int) []uint64 {
+	at := i * t.words()
+	return (*t.cells)[at : at+t.words() : at+t.words()]
 }
 
 // shared returns the slot of a cell that is in use, or nil.
@@ -25,8 +36,7 @@ func (t *table) shared(s *Store, h uint64) []uint64 {
 	if t.cells == nil {
 		return nil
 	}
-	at := int(h>>32%uint64(s.cells)) * t.words()
-	if slot := t.cells[at : at+t.words() : at+t.words()]; !t.indirect || slot[0] != 0 {
+	if slot := t.cellAt(s.cellOf(h)); !t.indirect || slot[0] != 0 {
 		return slot
 	}
 	return nil
@@ -38,16 +48,31 @@ func (sh *shard) inherit(s *Store, t *table, h uint64, slot []uint64, now int64)
 	if cell := t.shared(s, h); cell != nil {
 		sh.copyState(t, slot, cell)
 	}
-	for at := 0; at < len(t.cells); at += t.words() {
-		cell := t.cells[at : at+t.words()]
-		if t.indirect && cell[0] == 0 {
-			continue
-		}
-		if !t.idle(sh, cell, now) {
-			return
+	sh.dropIdleCells(t, now)
+}
+
+// dropIdleCells gives back the blocks of cells that are as if never seen, and
+// all cells once none is left that is not.
+func (sh *shard) dropIdleCells(t *table, now int64) {
+	live := false
+	for i := range len(*t.cells) / t.words() {
+		cell := t.cellAt(i)
+		switch {
+		case t.indirect && cell[0] == 0:
+		case !t.idle(sh, cell, now):
+			live = true
+			if !t.indirect {
+				return
+			}
+		case t.indirect:
+			sh.slab.release(cell[0])
+			cell[0] = 0
+			sh.moves++
 		}
 	}
-	sh.dropCells(t)
+	if !live {
+		sh.dropCells(t)
+	}
 }
 
 func (sh *shard) copyState(t *table, to, from []uint64) {
@@ -65,7 +90,7 @@ func (sh *shard) copyState(t *table, to, from []uint64) {
 
 func (sh *shard) dropCells(t *table) {
 	if t.indirect {
-		for _, ref := range t.cells {
+		for _, ref := range *t.cells {
 			if ref != 0 {
 				sh.slab.release(ref)
 			}

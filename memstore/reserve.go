@@ -51,6 +51,7 @@ type reservation struct {
 
 type reservedLayer struct {
 	limit *limit
+	bound *bound       // keeps the limit
 	meter *stint.Meter // that charged
 	hash  uint64
 	key   string
@@ -99,6 +100,7 @@ func (s *Store) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl
 	defer all.mu.Unlock()
 	now := s.clock.now()
 	if !s.closed.Load() && !all.room(now) {
+		s.fullReservations.Add(1)
 		return stint.Decision{}, "", fmt.Errorf("%w: %d reservations are open", stint.ErrFull, len(all.byEnd))
 	}
 	marks := make([]stint.Mark, len(rs))
@@ -108,7 +110,7 @@ func (s *Store) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl
 	}
 	r := &reservation{cost: cost, expires: now + min(int64(ttl), math.MaxInt64-max(now, 0)), layers: make([]reservedLayer, len(rs))}
 	for i := range rs {
-		r.layers[i] = reservedLayer{rs[i].limit, rs[i].meter, rs[i].hash, rs[i].key, marks[i], rs[i].weight}
+		r.layers[i] = reservedLayer{rs[i].limit, rs[i].bound, rs[i].meter, rs[i].hash, rs[i].key, marks[i], rs[i].weight}
 	}
 	token := stint.Token(rand.Text())
 	all.add(token, r)
@@ -135,7 +137,7 @@ func (s *Store) Settle(_ context.Context, token stint.Token, cost int64) (stint.
 	}
 	rs := make([]request, len(r.layers))
 	for i, l := range r.layers {
-		rs[i] = s.request(l.limit, l.hash, l.key)
+		rs[i] = l.bound.request(l.limit, l.hash, l.key)
 		rs[i].weight = l.weight
 	}
 	r.answer = s.adjust(rs, func(i int, now int64) {
@@ -221,7 +223,9 @@ func (s *Store) Reset(_ context.Context, layers []stint.Layer) error {
 	s.lock(rs)
 	defer s.unlock(rs)
 	for i := range rs {
-		rs[i].table().delete(rs[i].sh, rs[i].hash)
+		if t := rs[i].limit.tables[rs[i].sh.index]; t != nil {
+			t.delete(rs[i].sh, rs[i].hash)
+		}
 	}
 	return nil
 }

@@ -1,6 +1,9 @@
 package memstore
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // A shard is the part of every table that belongs to some of the hashes, under
 // one lock. All limits of one key are in one shard, so that a request for one
@@ -14,13 +17,15 @@ type shard struct {
 	keys, maxKeys int
 	maxBytes      int64 // of the slab
 	slab          slab
-	cursor        cursor
+	slotted       roster // of tables whose states are in their slots
+	indirect      roster // of those whose states are in the slab
 	denied        *topDenied
 	unlooked      uint64 // denials since the last that was looked at
 	skip          int32  // denials until the next that is
 	blank         []uint64
 
 	evicted, overflowed, merged uint64
+	fullKeys, fullBytes         uint64 // how often there was no room
 
 	_ [64]byte // neighbours do not share a cache line
 }
@@ -35,6 +40,57 @@ func (sh *shard) tick(now int64) int64 {
 	return now
 }
 
+// table returns the table of a limit, and makes it if this is the first key.
+func (sh *shard) table(l *limit) *table {
+	if t := l.tables[sh.index]; t != nil {
+		return t
+	}
+	return sh.open(l)
+}
+
+// open makes the table of a limit.
+func (sh *shard) open(l *limit) *table {
+	t := newTable(l.meter.Load())
+	sh.enter(l, &t)
+	return &t
+}
+
+// enter makes t the table of a limit that has none here.
+func (sh *shard) enter(l *limit, t *table) {
+	r := sh.roster(t)
+	t.owner, t.at = l, uint32(len(r.tables))
+	r.tables = append(r.tables, t)
+	l.tables[sh.index] = t
+	l.live.Add(1)
+}
+
+// drop lets go of a table that holds no keys.
+func (sh *shard) drop(t *table) {
+	if t.cells != nil {
+		sh.dropCells(t)
+	}
+	r := sh.roster(t)
+	last := len(r.tables) - 1
+	r.tables[t.at] = r.tables[last]
+	r.tables[t.at].at = t.at
+	r.tables[last] = nil
+	r.tables = r.tables[:last]
+	if cap(r.tables) > 4*last+16 {
+		r.tables = append(make([]*table, 0, 2*last), r.tables...)
+	}
+	t.owner.tables[sh.index] = nil
+	t.owner.live.Add(-1)
+	r.segment, r.slot = 0, 0
+	sh.moves++
+}
+
+func (sh *shard) roster(t *table) *roster {
+	if t.indirect {
+		return &sh.indirect
+	}
+	return &sh.slotted
+}
+
 // unseen returns a state of that table that is all zero, good until the next
 // call.
 func (sh *shard) unseen(t *table) []uint64 {
@@ -46,48 +102,157 @@ func (sh *shard) unseen(t *table) []uint64 {
 	return sh.blank[:words]
 }
 
-// A cursor is how far the search for keys to evict has come.
-type cursor struct{ limit, segment, slot int }
-
-// evictions is how many slots a request without a place looks through.
-const evictions = 16
-
-// roomFor reports whether one more key may have a place of its own: under the
-// bound, or by evicting keys that are as if never seen.
-func (sh *shard) roomFor(s *Store, t *table, now int64) bool {
-	if t.indirect && sh.slab.bytes >= sh.maxBytes {
-		return false
-	}
-	return sh.keys < sh.maxKeys || sh.evict(s, now)
+// A roster is the tables of a shard, and how far the search for idle keys has
+// come in them.
+type roster struct {
+	tables               []*table
+	table, segment, slot int
+	thorough             int64 // when the next thorough search may be
 }
 
-func (sh *shard) evict(s *Store, now int64) bool {
-	limits, c := s.all(), &sh.cursor
-	freed := false
-	for range evictions {
-		if c.limit >= len(limits) {
-			*c = cursor{}
+// A request that finds no room looks at a few keys for those that may go. If
+// that helps nothing, the shard is looked through more thoroughly, but that at
+// most once a second: else a flood would hold its lock for most of the time.
+// Twice, if it has few keys: which blocks are worth moving shows the second
+// time.
+const (
+	looks         = 16
+	thoroughLooks = 4096
+	slotsToLook   = 8 // slots, taken or not, for each of the looks
+	thoroughEvery = int64(time.Second)
+)
+
+// A seeker is who looks for room: its table stays, and its key, if it has one.
+type seeker struct {
+	table *table
+	hash  uint64 // of a key that has its place, else 0
+}
+
+// roomFor reports whether one more key of a table may have a place of its own:
+// under the bounds, or by evicting keys that are as if never seen.
+func (sh *shard) roomFor(s *Store, t *table, now int64) bool {
+	if sh.keys >= sh.maxKeys && !sh.makeRoom(s, seeker{table: t}, now, 0) {
+		sh.fullKeys++
+		return false
+	}
+	if !t.indirect {
+		return true
+	}
+	return sh.fits(s, seeker{table: t}, now, t.block(t.meter.Words()))
+}
+
+// fits reports whether the slab has room for a block, or can be given it.
+func (sh *shard) fits(s *Store, who seeker, now int64, words int) bool {
+	if sh.slab.fits(words, sh.maxBytes) || sh.makeRoom(s, who, now, words) {
+		return true
+	}
+	sh.fullBytes++
+	return false
+}
+
+// makeRoom evicts until there is room for a key, or for a block of so many
+// words if that is above 0.
+func (sh *shard) makeRoom(s *Store, who seeker, now int64, words int) bool {
+	for _, r := range [...]*roster{&sh.indirect, &sh.slotted} {
+		if words > 0 && r == &sh.slotted {
+			break // its keys take nothing in the slab
 		}
-		t := &limits[c.limit].tables[sh.index]
-		if c.segment >= len(t.segments) {
-			*c = cursor{limit: c.limit + 1}
+		sh.search(s, r, who, now, looks)
+		if sh.hasRoom(words) {
+			return true
+		}
+		if now >= r.thorough {
+			r.thorough = now + thoroughEvery
+			sh.search(s, r, who, now, min(thoroughLooks, 2*sh.keys+looks))
+			if sh.hasRoom(words) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (sh *shard) hasRoom(words int) bool {
+	if words > 0 {
+		return sh.slab.fits(words, sh.maxBytes)
+	}
+	return sh.keys < sh.maxKeys
+}
+
+// search looks at the next keys of a roster in turn, forgets those that are as
+// if never seen, and packs the blocks of others where bytes are short.
+func (sh *shard) search(s *Store, r *roster, who seeker, now int64, keys int) {
+	for slots := keys * slotsToLook; keys > 0 && slots > 0 && len(r.tables) > 0; slots-- {
+		if r.table >= len(r.tables) {
+			r.table, r.segment, r.slot = 0, 0, 0
+		}
+		t := r.tables[r.table]
+		at := s.at(t, now)
+		if r.segment >= len(t.segments) {
+			slots -= sh.finish(s, r, t, who, at)
 			continue
 		}
-		g := &t.segments[c.segment]
-		if c.slot >= g.size {
-			c.segment, c.slot = c.segment+1, 0
+		g := &t.segments[r.segment]
+		if r.slot >= g.size {
+			t.shrink(sh, g, at)
+			r.segment, r.slot = r.segment+1, 0
 			continue
 		}
-		at := c.slot * t.stride()
-		if g.slots[at] != 0 && t.idle(sh, g.slots[at+1:at+t.stride()], s.at(t, now)) {
-			t.remove(sh, g, c.slot)
+		i := r.slot * t.stride()
+		h, slot := g.slots[i], g.slots[i+1:i+t.stride()]
+		if h == 0 {
+			r.slot++
+			continue
+		}
+		keys--
+		if t.idle(sh, slot, at) && (t != who.table || h != who.hash) {
+			t.remove(sh, g, r.slot)
 			sh.evicted++
-			freed = true
 			continue // another key may have moved here
 		}
-		c.slot++
+		if t.indirect && sh.slab.bytes >= sh.maxBytes {
+			sh.pack(t, slot, at)
+		}
+		r.slot++
 	}
-	return freed
+}
+
+// finish ends the search in a table: its idle cells go, and the table itself
+// if nothing is left in it. It returns what that costs, in slots.
+func (sh *shard) finish(s *Store, r *roster, t *table, who seeker, at int64) (cost int) {
+	if t.cells != nil && (t != who.table || who.hash == 0) {
+		cost = s.cells / slotsToLook
+		sh.dropIdleCells(t, at)
+	}
+	if t.keys == 0 && t.cells == nil && t != who.table {
+		sh.drop(t) // the last table takes its turn
+		return cost
+	}
+	r.table, r.segment, r.slot = r.table+1, 0, 0
+	return cost
+}
+
+// pack moves a state to a smaller block if it needs no more, and out of a page
+// that is mostly free if there is room in another.
+func (sh *shard) pack(t *table, slot []uint64, now int64) {
+	state := sh.slab.get(slot[0])
+	words := len(state)
+	if t.log {
+		if need := roomy(t.meter.Room(state, now, 1)); 2*need <= words {
+			words = need
+		}
+	}
+	if words < len(state) || sh.slab.sparse(slot[0]) {
+		sh.move(t, slot, words)
+	}
+}
+
+// move gives a state another block.
+func (sh *shard) move(t *table, slot []uint64, words int) {
+	ref, room := sh.slab.alloc(words)
+	t.meter.Move(room, sh.slab.get(slot[0]))
+	sh.slab.release(slot[0])
+	slot[0] = ref
 }
 
 // place returns the slot of a key that has none yet: a new one, which takes
@@ -107,19 +272,23 @@ func (sh *shard) place(s *Store, t *table, h uint64, now, at int64) []uint64 {
 }
 
 // grow gives a log the room that a charge needs, if there is any: without, its
-// newest entries are merged.
-func (sh *shard) grow(t *table, slot []uint64, now, cost int64) {
+// newest entries are merged. It returns the key's slot, which may have moved.
+func (sh *shard) grow(s *Store, t *table, h uint64, slot []uint64, now, cost int64) []uint64 {
 	state := sh.slab.get(slot[0])
 	need := t.meter.Room(state, now, cost)
 	if need <= len(state) {
-		return
+		return slot
 	}
-	if sh.slab.bytes >= sh.maxBytes {
+	fits := sh.fits(s, seeker{t, h}, now, roomy(need))
+	if found := t.find(h); found != nil {
+		slot = found
+	}
+	if !fits {
 		sh.merged++
-		return
+		return slot
 	}
-	ref, room := sh.slab.alloc(roomy(need))
-	t.meter.Move(room, state)
-	sh.slab.release(slot[0])
-	slot[0] = ref
+	if len(sh.slab.get(slot[0])) < need {
+		sh.move(t, slot, roomy(need))
+	}
+	return slot
 }

@@ -74,14 +74,41 @@ func (s *slab) class(words int) int {
 	return len(s.classes) - 1
 }
 
-// open returns a page with a free block.
-func (c *class) open(s *slab) uint32 {
+// fits reports whether a block of so many words is to be had with the pages
+// there are, or by one more below that many bytes.
+func (s *slab) fits(words int, most int64) bool {
+	if s.bytes < most {
+		return true
+	}
+	_, ok := s.classes[s.class(words)].next()
+	return ok
+}
+
+// sparse reports whether a block lies in a page of which more than half is
+// free, while the next block is to be had in another.
+func (s *slab) sparse(ref uint64) bool {
+	ci, pi, _ := split(ref)
+	c := &s.classes[ci]
+	next, ok := c.next()
+	return ok && next != pi && 2*int(c.pages[pi].live) < int(c.pages[pi].blocks)
+}
+
+// next returns the page that the next block comes from, if it is there.
+func (c *class) next() (pi uint32, ok bool) {
 	for len(c.partial) > 0 {
-		pi := c.partial[len(c.partial)-1]
+		pi = c.partial[len(c.partial)-1]
 		if p := &c.pages[pi]; p.words != nil && (p.free > 0 || p.fresh < p.blocks) {
-			return pi
+			return pi, true
 		}
 		c.partial = c.partial[:len(c.partial)-1]
+	}
+	return 0, false
+}
+
+// open returns a page with a free block.
+func (c *class) open(s *slab) uint32 {
+	if pi, ok := c.next(); ok {
+		return pi
 	}
 	size := smallPage
 	if len(c.pages) >= smallPages {

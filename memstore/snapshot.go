@@ -95,10 +95,11 @@ func (s *Store) Save(w io.Writer) error {
 func (s *Store) known() (bound []*limit, unbound []*savedLimit) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.releaseSome(len(s.limits))
 	for _, name := range slices.Sorted(maps.Keys(s.pending)) {
 		unbound = append(unbound, s.pending[name])
 	}
-	return s.all(), unbound
+	return slices.Clone(s.limits), unbound
 }
 
 // saved writes a limit as it was loaded.
@@ -120,21 +121,7 @@ func (w *writer) saved(l *savedLimit) {
 // copyShard writes the keys of a limit in one shard, unless the limit has
 // changed since its text was written: its next snapshot will hold them.
 func (s *Store) copyShard(out *writer, l *limit, i int, text string) {
-	sh, t := &s.shards[i], &l.tables[i]
-	sh.mu.Lock()
-	var words []uint64
-	if t.meter.Limit().String() == text {
-		at := s.at(t, sh.tick(s.clock.now()))
-		for j := range t.segments {
-			for h, slot := range t.slots(t.segments[j]) {
-				if !t.idle(sh, slot, at) {
-					state := t.state(sh, slot)
-					words = append(append(words, h, uint64(len(state))), state...)
-				}
-			}
-		}
-	}
-	sh.mu.Unlock()
+	words := s.wordsOf(l, &s.shards[i], text)
 	for len(words) > 0 {
 		n := words[1]
 		out.uint64(words[0])
@@ -144,6 +131,26 @@ func (s *Store) copyShard(out *writer, l *limit, i int, text string) {
 		}
 		words = words[2+n:]
 	}
+}
+
+// wordsOf copies the keys of a limit that count: hash, number of words, words.
+func (s *Store) wordsOf(l *limit, sh *shard, text string) (words []uint64) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	t := l.tables[sh.index]
+	if t == nil || t.meter.Limit().String() != text {
+		return nil
+	}
+	at := s.at(t, sh.tick(s.clock.now()))
+	for j := range t.segments {
+		for h, slot := range t.slots(t.segments[j]) {
+			if !t.idle(sh, slot, at) {
+				state := t.state(sh, slot)
+				words = append(append(words, h, uint64(len(state))), state...)
+			}
+		}
+	}
+	return words
 }
 
 // Load reads a snapshot into a store that has bound no limits yet. What it
@@ -184,16 +191,19 @@ func (s *Store) adoptSaved(l *limit) {
 	from := newTable(saved.meter)
 	from.indirect = false // a saved state is where a slot is
 	for _, k := range saved.keys {
-		state := words[:k.words]
+		s.shards[s.shard(k.hash)].adopt(s, l, k.hash, &from, words[:k.words], now)
 		words = words[k.words:]
-		i := s.shard(k.hash)
-		sh, t := &s.shards[i], &l.tables[i]
-		sh.mu.Lock()
-		at := s.at(t, sh.tick(now))
-		if !saved.meter.Idle(state, at) && t.find(k.hash) == nil {
-			sh.carry(t, t.insert(sh, k.hash, at), &from, state, at)
-		}
-		sh.mu.Unlock()
+	}
+}
+
+// adopt gives a key of a limit what a snapshot holds of it.
+func (sh *shard) adopt(s *Store, l *limit, h uint64, from *table, state []uint64, now int64) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	t := sh.table(l)
+	at := s.at(t, sh.tick(now))
+	if !from.meter.Idle(state, at) && t.find(h) == nil {
+		sh.carry(t, t.insert(sh, h, at), from, state, at)
 	}
 }
 

@@ -18,12 +18,14 @@ import (
 // is rebuilt a little larger. Either moves about a thousand slots at most, and
 // forgets the keys that are as if never seen.
 //
-// The shard's lock guards it. There is one for each limit in each shard, so it
-// is kept to 64 bytes, and has no segment of its own before it has a key.
+// The shard's lock guards it. There may be one for each limit in each shard, so
+// it is kept to 64 bytes, and is made when it gets its first key.
 type table struct {
 	meter    *stint.Meter
 	segments []segment
-	cells    []uint64 // overflow: states shared by keys without a place
+	cells    *[]uint64 // overflow: states shared by keys without a place
+	owner    *limit
+	at       uint32 // its index in the shard's roster
 	keys     uint32
 	width    uint8 // words of state in a slot
 	indirect bool
@@ -164,6 +166,13 @@ func (t *table) rebuild(sh *shard, g *segment, now int64) {
 	}
 }
 
+// shrink rebuilds a segment that is mostly empty, once its keys have gone.
+func (t *table) shrink(sh *shard, g *segment, now int64) {
+	if g.size > 2*leastSlots && g.used*4 < g.size {
+		t.rebuild(sh, g, now)
+	}
+}
+
 // split divides the next segment in turn in two.
 func (t *table) split(sh *shard, now int64) {
 	n := len(t.segments)
@@ -272,9 +281,12 @@ func (t *table) delete(sh *shard, h uint64) {
 	}
 }
 
-// bytes returns what the segments and cells take.
+// bytes returns what the table, its segments and cells take.
 func (t *table) bytes() int64 {
-	words := cap(t.cells)
+	words := int(unsafe.Sizeof(*t)) / 8
+	if t.cells != nil {
+		words += 3 + cap(*t.cells)
+	}
 	for i := range t.segments {
 		words += cap(t.segments[i].slots)
 	}

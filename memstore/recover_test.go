@@ -1,0 +1,331 @@
+package memstore_test
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
+)
+
+// take takes cost units, and reports whether they passed.
+func take(t testing.TB, l *stint.Limiter, key string, cost int64) bool {
+	t.Helper()
+	d, err := l.Take(ctx, key, cost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Allowed
+}
+
+// TestRecovers floods every bound on keys and on bytes, waits until nothing of
+// the flood counts any more and for a linger, and uses the store as usual: no
+// newcomer is denied, shares a cell, or finds its log merged.
+func TestRecovers(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct {
+		what         string
+		limit, later string // another limit, of other states, if not empty
+		options      memstore.Options
+		flood        int   // keys
+		cost         int64 // of each of 10 requests of a key of the flood
+		quiet        time.Duration
+		newcomers    int
+	}{
+		{"keys of a bucket", "10/1m", "", memstore.Options{MaxKeys: 4000}, 8000, 1, time.Minute, 3000},
+		{"keys of a bucket, then of parts", "10/1m", "10/1m sliding_buckets", memstore.Options{MaxKeys: 4000}, 8000, 1, time.Minute, 3000},
+		{"keys of parts", "10/1m sliding_buckets", "", memstore.Options{MaxKeys: 4000}, 8000, 1, 2 * time.Minute, 3000},
+		{"keys of parts, then of a bucket", "10/1m sliding_buckets", "10/1m", memstore.Options{MaxKeys: 4000}, 8000, 1, 2 * time.Minute, 3000},
+		{"bytes of parts", "100/1m sliding_buckets", "", memstore.Options{MaxBytes: 2 * mib}, 15_000, 1, 30 * 24 * time.Hour, 3000},
+		{"bytes of parts, then of larger ones", "100/1m sliding_buckets", "100/1m sliding_buckets parts 600", memstore.Options{MaxBytes: 8 * mib}, 50_000, 1, 2 * time.Minute, 1500},
+		{"bytes of many parts", "10_000/1h sliding_buckets parts 3600", "", memstore.Options{MaxBytes: 32 * mib}, 4_000, 1, 7 * 24 * time.Hour, 600},
+		{"bytes of logs", "100/1h sliding_log", "", memstore.Options{MaxBytes: 2 * mib}, 15_000, 1, time.Hour, 3000},
+		{"bytes of full logs", "100/1h sliding_log", "", memstore.Options{MaxBytes: mib}, 5_000, 10, time.Hour, 3000},
+		{"bytes of logs, then of parts", "100/1h sliding_log", "100/1m sliding_buckets parts 600", memstore.Options{MaxBytes: 4 * mib}, 40_000, 1, time.Hour, 600},
+		{"bytes of logs that count what they deny", "10/1h sliding_log count_denied", "", memstore.Options{MaxBytes: mib}, 15_000, 1, time.Hour, 3000},
+		{"bytes in one shard", "100/1h sliding_log", "", memstore.Options{MaxKeys: 400, MaxBytes: 1 << 16}, 2_000, 1, time.Hour, 100},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			clock := new(clock)
+			clock.advance(1_000_000 * time.Hour)
+			c.options.Now = clock.now
+			s := memstore.New(c.options)
+			flooded := limiter(t, s, c.limit)
+			later := flooded
+			if c.later != "" {
+				later = limiter(t, s, c.later)
+			}
+			for i := range c.flood {
+				for range 10 {
+					clock.advance(time.Microsecond)
+					take(t, flooded, fmt.Sprint("flood", i), c.cost)
+				}
+			}
+			full := s.Stats()
+			if full.FullKeys+full.FullBytes == 0 {
+				t.Fatalf("the flood filled nothing: %+v", full)
+			}
+			clock.advance(c.quiet + 10*time.Second)
+			denied := 0
+			for i := range c.newcomers {
+				for range 5 {
+					clock.advance(time.Microsecond)
+					if !take(t, later, fmt.Sprint("new", i), 2) {
+						denied++
+					}
+				}
+			}
+			st := s.Stats()
+			if denied > 0 || st.Overflowed != full.Overflowed || st.Merged != full.Merged || st.FullKeys != full.FullKeys || st.FullBytes != full.FullBytes {
+				t.Errorf("%d of normal use denied\nfull:  %+v\nlater: %+v", denied, full, st)
+			}
+		})
+	}
+}
+
+// TestRecoversAround floods a store in which some keys are in use all the
+// time: they pin no more than they need, and newcomers find room, but for a few
+// that meet in a shard while it is searched.
+func TestRecoversAround(t *testing.T) {
+	for _, text := range []string{"100/1m sliding_buckets", "100/1m sliding_log"} {
+		t.Run(text, func(t *testing.T) {
+			clock := new(clock)
+			clock.advance(1_000_000 * time.Hour)
+			s := memstore.New(memstore.Options{MaxBytes: 4 << 20, Now: clock.now})
+			l, other := limiter(t, s, text), limiter(t, s, "100/1m sliding_buckets parts 600")
+			established := 0
+			use := func(n int) {
+				for i := range established {
+					take(t, l, fmt.Sprint("established", i), int64(n))
+				}
+			}
+			for i := range 20_000 {
+				if i%20 == 0 {
+					established++ // one in twenty, among the others
+				}
+				if i%200 == 0 {
+					use(1)
+				}
+				clock.advance(time.Millisecond)
+				for range 1 + i%7 {
+					clock.advance(time.Microsecond)
+					take(t, l, fmt.Sprint("flood", i), 1)
+				}
+			}
+			full := s.Stats()
+			for range 14 {
+				clock.advance(10 * time.Second)
+				use(2)
+			}
+			little := s.Stats()
+			denied := 0
+			for i := range 450 {
+				if !take(t, other, fmt.Sprint("new", i), 60) {
+					denied++
+				}
+			}
+			if st := s.Stats(); full.FullBytes == 0 || denied > 3 || st.Overflowed > little.Overflowed+10 {
+				t.Errorf("%d denied\nfull:  %+v\nthen:  %+v\nlater: %+v", denied, full, little, st)
+			}
+		})
+	}
+}
+
+// TestLogsShrink lets keys fill their logs and then use them little, without a
+// pause: what they do not need any more is there for others.
+func TestLogsShrink(t *testing.T) {
+	clock := new(clock)
+	clock.advance(1_000_000 * time.Hour)
+	s := memstore.New(memstore.Options{MaxBytes: 1 << 20, Now: clock.now})
+	l := limiter(t, s, "1000/1m sliding_log")
+	for range 500 {
+		clock.advance(100 * time.Millisecond)
+		for i := range 300 {
+			take(t, l, fmt.Sprint("busy", i), 1)
+		}
+	}
+	full := s.Stats()
+	for range 8 {
+		clock.advance(10 * time.Second)
+		for i := range 300 {
+			take(t, l, fmt.Sprint("busy", i), 1)
+		}
+	}
+	little := s.Stats()
+	denied := 0
+	for i := range 1_000 {
+		for range 4 {
+			clock.advance(time.Microsecond)
+			if !take(t, l, fmt.Sprint("new", i), 250) {
+				denied++
+			}
+		}
+	}
+	if st := s.Stats(); full.FullBytes == 0 || full.Merged == 0 || denied > 0 || st.Overflowed != full.Overflowed || st.Merged != little.Merged {
+		t.Errorf("%d denied\nfull:  %+v\nlater: %+v", denied, full, st)
+	}
+}
+
+// TestRecoversManyLimits finds idle keys in a full store as fast under 2,000
+// limits as under one.
+func TestRecoversManyLimits(t *testing.T) {
+	for _, limits := range []int{1, 2000} {
+		clock := new(clock)
+		clock.advance(1_000_000 * time.Hour)
+		s := memstore.New(memstore.Options{MaxKeys: 20_000, Now: clock.now})
+		var all []*stint.Limiter
+		for i := range limits {
+			l, err := stint.NewLimiter(s, limit(t, "1/1m").WithName(fmt.Sprint("limit ", i)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, l)
+		}
+		for i := range 30_000 {
+			allow(t, all[i%limits], fmt.Sprint("old", i))
+		}
+		full := s.Stats()
+		clock.advance(time.Minute)
+		denied := 0
+		for i := range 3500 {
+			if !allow(t, all[0], fmt.Sprint("new", i)) {
+				denied++
+			}
+		}
+		if st := s.Stats(); full.FullKeys == 0 || denied > 0 || st.Overflowed != full.Overflowed {
+			t.Errorf("%d limits: %d denied\nfull:  %+v\nlater: %+v", limits, denied, full, st)
+		}
+	}
+}
+
+// released collects garbage until a store knows so many limits.
+func released(t *testing.T, s *memstore.Store, limits int) {
+	t.Helper()
+	for s.Stats().Limits > limits {
+		if t.Context().Err() != nil {
+			return
+		}
+		runtime.GC()
+		runtime.Gosched()
+	}
+	if n := s.Stats().Limits; n != limits {
+		t.Errorf("%d limits, want %d", n, limits)
+	}
+}
+
+func TestRelease(t *testing.T) {
+	clock := new(clock)
+	clock.advance(1_000_000 * time.Hour)
+	s := memstore.New(memstore.Options{Now: clock.now})
+	named := func(i int) stint.Limit { return limit(t, "2/1h").WithName(fmt.Sprint("tenant ", i)) }
+	bind := func(i int) *stint.Limiter {
+		l, err := stint.NewLimiter(s, named(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	const tenants = 500
+	held := bind(0)
+	for i := range tenants {
+		allow(t, bind(i), "key")
+	}
+	allow(t, held, "key")
+	runtime.GC()
+	runtime.GC()
+	if n := s.Stats().Limits; n != tenants {
+		t.Fatalf("%d limits, want %d: their keys still count", n, tenants)
+	}
+	if l := bind(7); !allow(t, l, "key") || allow(t, l, "key") {
+		t.Error("a limit that somebody binds again goes on where it was")
+	}
+	_, token, err := bind(8).Reserve(ctx, "other", 1, 2*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock.advance(time.Hour + 30*time.Minute) // key 7 as well as all others is idle
+	released(t, s, 2)
+	if d, err := held.Settle(ctx, token, 3); err != nil || d.Remaining != 0 {
+		t.Errorf("settled: %+v, %v", d, err)
+	}
+	if d, _ := bind(8).Peek(ctx, "other", 1); d.Remaining != 0 {
+		t.Errorf("%d remain: the charge of a settlement went to a limit that is gone", d.Remaining)
+	}
+	clock.advance(3 * time.Hour)
+	if !allow(t, held, "key") || !allow(t, bind(9), "key") {
+		t.Error("denied, though everything has been forgiven")
+	}
+	clock.advance(3 * time.Hour)
+	_, _, _ = held.Reserve(ctx, "key", 1, time.Second) // makes the store see what has expired
+	clock.advance(3 * time.Hour)
+	_, _, _ = held.Reserve(ctx, "key", 1, time.Second)
+	released(t, s, 1)
+	runtime.KeepAlive(held)
+}
+
+// TestReleaseByBind binds limit after limit, each for a moment: those that are
+// not needed go on the way, without a look at Stats.
+func TestReleaseByBind(t *testing.T) {
+	clock := new(clock)
+	clock.advance(1_000_000 * time.Hour)
+	s := memstore.New(memstore.Options{Now: clock.now})
+	for i := range 20_000 {
+		l, err := stint.NewLimiter(s, limit(t, "1/1s").WithName(fmt.Sprint("tenant ", i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		allow(t, l, "key")
+		clock.advance(time.Second)
+		if i%500 == 0 {
+			runtime.GC()
+		}
+	}
+	if n := memstore.KnownLimits(s); n > 10_000 {
+		t.Errorf("%d limits are known", n)
+	}
+}
+
+// TestBytes holds Stats.Bytes to what the heap says, of many limits and of
+// many keys.
+func TestBytes(t *testing.T) {
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	for _, c := range []struct {
+		text         string
+		limits, keys int
+	}{{"10/1h", 20_000, 1}, {"10/1h", 1, 200_000}, {"10/1h", 1000, 100}, {"10/1h sliding_buckets", 10, 5000}, {"10/1h sliding_log", 100, 500}} {
+		t.Run(fmt.Sprint(c.limits, c.text), func(t *testing.T) {
+			l := limit(t, c.text)
+			names := make([]string, c.limits)
+			for i := range names {
+				names[i] = fmt.Sprint("tenant ", i)
+			}
+			held := make([]*stint.Limiter, c.limits)
+			before := heap()
+			s := memstore.New(memstore.Options{Now: new(clock).now})
+			for i := range held {
+				var err error
+				if held[i], err = stint.NewLimiter(s, l.WithName(names[i])); err != nil {
+					t.Fatal(err)
+				}
+				for k := range c.keys {
+					allow(t, held[i], fmt.Sprint(k))
+				}
+			}
+			took, told := heap()-before, uint64(s.Stats().Bytes)
+			// a limiter and what holds its limit are the caller's: some 400 bytes
+			if least := took - min(took, uint64(500*c.limits)+1<<18); told > took+took/20+1<<16 || told < least*9/10 {
+				t.Errorf("%d bytes on the heap, %d told", took, told)
+			}
+			t.Logf("%d bytes on the heap, %d told", took, told)
+			runtime.KeepAlive(held)
+		})
+	}
+}
