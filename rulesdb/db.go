@@ -1,0 +1,162 @@
+package rulesdb
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+const (
+	dialTimeout = 5 * time.Second
+	// callTimeout is how long one statement may take, or the time between two
+	// rows of a long answer.
+	callTimeout = 10 * time.Second
+)
+
+// Options say how a database is used. The zero value is good for most.
+type Options struct {
+	// PasswordFile, if set, holds the password. It is read at each connect, so
+	// that it may be changed while the program runs.
+	PasswordFile string
+	// Poll is the longest time between two looks at the version, which happen
+	// also while the database announces changes by itself. Each is shortened by
+	// up to a fifth at random. The default value is 5 s; 1 s for MySQL, which
+	// announces nothing.
+	Poll time.Duration
+	// Node is this program's name in the table of nodes. The default value is
+	// the host's name.
+	Node string
+}
+
+// A DB is a database of rules. Make one with [Open].
+type DB struct {
+	sql      *sql.DB
+	d        *dialect
+	o        Options
+	where    string
+	postgres *pgx.ConnConfig // for listening; nil for others
+	password func() (string, error)
+	waiters  waiters
+}
+
+// Open opens the database of a URL:
+//
+//	sqlite:stint.db
+//	postgres://user@host:5432/database?sslmode=verify-full&sslrootcert=ca.pem
+//	mysql://user@host:3306/database?tls=true
+//
+// A SQLite file is made, with its schema. Other databases get theirs from
+// [DB.Migrate]. Open does not connect to them, so that a node can start while
+// the database is gone; it fails for what can never work.
+func Open(text string, o Options) (*DB, error) {
+	scheme, rest, _ := strings.Cut(text, ":")
+	db := &DB{o: o}
+	if o.PasswordFile != "" {
+		db.password = passwordOf(o.PasswordFile)
+	}
+	if db.o.Node == "" {
+		db.o.Node, _ = os.Hostname() // only people read it
+	}
+	var err error
+	switch scheme {
+	case "sqlite":
+		db.d, db.where = sqlite, "sqlite:"+rest
+		db.sql, err = openSQLite(rest)
+	case "postgres", "postgresql":
+		db.d, db.where = postgres, seen(text)
+		db.sql, db.postgres, err = openPostgres(text, db.password)
+	case "mysql", "mariadb":
+		u, parseErr := url.Parse(text)
+		if parseErr != nil {
+			return nil, errors.New("this is no URL: write mysql://user@host:3306/database")
+		}
+		db.d, db.where = mySQL, seen(text)
+		db.sql, err = openMySQL(u, db.password)
+	default:
+		return nil, fmt.Errorf("%q is no kind of database: sqlite:FILE, postgres://…, mysql://…", scheme)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", db.where, hideURL(err, text))
+	}
+	if db.o.Poll <= 0 {
+		db.o.Poll = 5 * time.Second
+		if db.d == mySQL {
+			db.o.Poll = time.Second
+		}
+	}
+	db.sql.SetMaxOpenConns(8)
+	db.sql.SetConnMaxIdleTime(time.Minute)
+	if db.d == sqlite {
+		if _, _, err := db.Migrate(context.Background()); err != nil {
+			return nil, errors.Join(err, db.sql.Close())
+		}
+	}
+	return db, nil
+}
+
+// String returns where the database is, without user, password and parameters.
+func (db *DB) String() string { return db.where }
+
+// Close closes all connections and ends every Wait.
+func (db *DB) Close() error {
+	db.waiters.close()
+	return db.sql.Close()
+}
+
+// seen returns what of a URL may be shown.
+func seen(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		scheme, _, _ := strings.Cut(text, ":")
+		return scheme
+	}
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+}
+
+// hideURL takes a URL, which may hold a password, out of an error.
+func hideURL(err error, text string) error {
+	if err == nil || !strings.Contains(err.Error(), text) {
+		var parse *pgconn.ParseConfigError
+		if errors.As(err, &parse) {
+			return errors.New("the URL cannot be read: write postgres://user@host:5432/database?sslmode=verify-full")
+		}
+		return err
+	}
+	return errors.New(strings.ReplaceAll(err.Error(), text, seen(text)))
+}
+
+// passwordOf returns a function that reads a password from a file, without the
+// line break at its end.
+func passwordOf(file string) func() (string, error) {
+	return func() (string, error) {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return "", fmt.Errorf("the password's file: %w", err)
+		}
+		return strings.TrimRight(string(data), "\r\n"), nil
+	}
+}
+
+// micros returns a time as the database keeps it; the zero time is 0.
+func micros(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
+// moment is the opposite of micros.
+func moment(us int64) time.Time {
+	if us == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(us).UTC()
+}

@@ -1,0 +1,63 @@
+package rulesdb
+
+import (
+	"context"
+	"database/sql"
+	"strconv"
+	"strings"
+)
+
+// A dialect is how one kind of database differs from the others.
+type dialect struct {
+	name string
+	// types stand for {{document}} and {{key}} in the schema.
+	types *strings.Replacer
+	// micros is the database's time, in microseconds since the Unix epoch.
+	micros string
+	// numbered is set where parameters are $1, $2 and so on instead of ?.
+	numbered bool
+	// upsert begins what an INSERT does to a row that is there, for a key's
+	// columns; value names a column of the new row.
+	upsert func(key string) string
+	value  func(column string) string
+	// ddlCommits is set where each statement of a migration commits by itself.
+	ddlCommits bool
+	// snapshot are the options of a transaction that reads one state.
+	snapshot *sql.TxOptions
+	// changed returns a channel that receives when the database may have
+	// changed, until ctx ends. It may miss changes: it is a hint.
+	changed func(ctx context.Context, db *DB) <-chan struct{}
+	// announce is what a writing transaction runs before its commit; "" for none.
+	announce string
+}
+
+// bind writes the parameters of a query, given as ?, as the dialect wants them.
+func (d *dialect) bind(query string) string {
+	if !d.numbered {
+		return query
+	}
+	var b strings.Builder
+	for n := 1; ; n++ {
+		before, after, found := strings.Cut(query, "?")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		b.WriteString("$" + strconv.Itoa(n))
+		query = after
+	}
+}
+
+// onConflict returns the end of an INSERT that replaces columns of a row which
+// is there.
+func (d *dialect) onConflict(key string, columns ...string) string {
+	sets := make([]string, len(columns))
+	for i, c := range columns {
+		sets[i] = c + " = " + d.value(c)
+	}
+	return d.upsert(key) + strings.Join(sets, ", ")
+}
+
+func conflictUpdate(key string) string { return " ON CONFLICT (" + key + ") DO UPDATE SET " }
+
+func excluded(column string) string { return "excluded." + column }

@@ -1,0 +1,210 @@
+// Package dbtest starts database servers of a test's own on loopback, and stops
+// them by their process.
+package dbtest
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql" // to see that the server is up
+	_ "github.com/jackc/pgx/v5/stdlib"
+)
+
+// A Server is a database server.
+type Server struct {
+	// URL is what rulesdb.Open takes.
+	URL  string
+	Port int
+	dir  string
+	name string
+	args []string
+	as   *syscall.Credential
+	cmd  *exec.Cmd
+	done chan error
+	ping string // driver and name for database/sql
+	dsn  string
+}
+
+// Postgres starts a PostgreSQL with an empty database, or skips the test where
+// there is none.
+func Postgres(t testing.TB) *Server {
+	t.Helper()
+	bin := find(t, "postgres", "initdb")
+	s := &Server{dir: directory(t), Port: port(t), name: filepath.Join(bin, "postgres"), as: nobody(t), ping: "pgx"}
+	own(t, s.dir, s.as)
+	initdb := exec.Command(filepath.Join(bin, "initdb"), "-D", s.dir+"/data", "-U", "stint", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C")
+	initdb.SysProcAttr = &syscall.SysProcAttr{Credential: s.as}
+	if out, err := initdb.CombinedOutput(); err != nil {
+		t.Fatalf("initdb: %v\n%s", err, out)
+	}
+	s.args = []string{"-D", s.dir + "/data", "-p", strconv.Itoa(s.Port), "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-k", s.dir}
+	s.URL = fmt.Sprintf("postgres://stint@127.0.0.1:%d/postgres?sslmode=disable", s.Port)
+	s.dsn = s.URL
+	s.Start(t)
+	return s
+}
+
+// MariaDB starts a MariaDB with an empty database, or skips the test where there
+// is none.
+func MariaDB(t testing.TB) *Server {
+	t.Helper()
+	find(t, "mariadbd", "mariadb-install-db")
+	s := &Server{dir: directory(t), Port: port(t), name: "mariadbd", as: nobody(t), ping: "mysql"}
+	own(t, s.dir, s.as)
+	install := exec.Command("mariadb-install-db", "--no-defaults", "--datadir="+s.dir+"/data", "--auth-root-authentication-method=normal", "--skip-test-db")
+	install.SysProcAttr = &syscall.SysProcAttr{Credential: s.as}
+	if out, err := install.CombinedOutput(); err != nil {
+		t.Fatalf("mariadb-install-db: %v\n%s", err, out)
+	}
+	s.args = []string{"--no-defaults", "--datadir=" + s.dir + "/data", "--socket=" + s.dir + "/s", "--port=" + strconv.Itoa(s.Port),
+		"--bind-address=127.0.0.1", "--innodb-flush-log-at-trx-commit=0", "--max-allowed-packet=64M"}
+	s.URL = fmt.Sprintf("mysql://root@127.0.0.1:%d/stint", s.Port)
+	s.dsn = fmt.Sprintf("root@tcp(127.0.0.1:%d)/", s.Port)
+	s.Start(t)
+	db, err := sql.Open("mysql", s.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec("CREATE DATABASE IF NOT EXISTS stint CHARACTER SET utf8mb4"); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Start starts the server, again after Kill, and waits until it answers.
+func (s *Server) Start(t testing.TB) {
+	t.Helper()
+	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	s.cmd = exec.Command(s.name, s.args...)
+	s.cmd.Stdout, s.cmd.Stderr = log, log
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.as, Pdeathsig: syscall.SIGKILL}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	s.done = done
+	go func() { done <- s.cmd.Wait() }()
+	t.Cleanup(func() { s.Kill() })
+	db, err := sql.Open(s.ping, s.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for range 600 {
+		ctx, stop := context.WithTimeout(context.Background(), time.Second)
+		err = db.PingContext(ctx)
+		stop()
+		if err == nil {
+			return
+		}
+		select {
+		case err := <-done:
+			done <- err
+			text, _ := os.ReadFile(log.Name())
+			t.Fatalf("%s ended: %v\n%s", s.name, err, text)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	t.Fatalf("%s does not answer: %v", s.name, err)
+}
+
+// Kill ends the server at once, as a crash does.
+func (s *Server) Kill() { s.end(syscall.SIGKILL) }
+
+// Stop makes it stand still until Continue.
+func (s *Server) Stop() { _ = s.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Continue lets it go on.
+func (s *Server) Continue() { _ = s.cmd.Process.Signal(syscall.SIGCONT) }
+
+func (s *Server) end(with syscall.Signal) {
+	_ = s.cmd.Process.Signal(with)
+	_ = s.cmd.Process.Signal(syscall.SIGCONT)
+	err := <-s.done
+	s.done <- err
+}
+
+// find returns the directory of programs, or skips the test.
+func find(t testing.TB, programs ...string) (dir string) {
+	t.Helper()
+	dirs, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
+	for _, d := range append(dirs, "") {
+		found := true
+		for _, p := range programs {
+			path := filepath.Join(d, p)
+			if d == "" {
+				path = p
+			}
+			if _, err := exec.LookPath(path); err != nil {
+				found = false
+			}
+		}
+		if found {
+			return d
+		}
+	}
+	t.Skipf("%v: not installed", programs)
+	return ""
+}
+
+// directory is short, since sockets are in it.
+func directory(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// nobody is whom servers run as that refuse to be root's.
+func nobody(t testing.TB) *syscall.Credential {
+	t.Helper()
+	if os.Getuid() != 0 {
+		return nil
+	}
+	u, err := user.Lookup("nobody")
+	if err != nil {
+		t.Fatal(err)
+	}
+	uid, _ := strconv.Atoi(u.Uid)
+	gid, _ := strconv.Atoi(u.Gid)
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+}
+
+func own(t testing.TB, dir string, as *syscall.Credential) {
+	t.Helper()
+	if as == nil {
+		return
+	}
+	if err := os.Chown(dir, int(as.Uid), int(as.Gid)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// port returns a free one. It is the server's soon after.
+func port(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}

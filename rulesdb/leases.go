@@ -1,0 +1,40 @@
+package rulesdb
+
+import (
+	"context"
+	"time"
+)
+
+// Lease takes or renews a lease by the database's clock, for workers of which
+// one at a time is to do something. It reports whether holder has it now.
+func (db *DB) Lease(ctx context.Context, name, holder string, lasts time.Duration) (held bool, err error) {
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
+	defer stop()
+	tx, err := db.sql.BeginTx(ctx, nil)
+	if err != nil {
+		return false, db.failed(err)
+	}
+	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
+	insert := "INSERT INTO stint_leases (name, holder, ends) VALUES (?, ?, 0)" + db.d.onConflict("name", "name")
+	if err := db.run(ctx, tx, insert, name, holder); err != nil {
+		return false, db.failed(err)
+	}
+	r, err := tx.ExecContext(ctx, db.d.bind("UPDATE stint_leases SET holder = ?, ends = "+db.d.micros+" + ? WHERE name = ? AND (holder = ? OR ends <= "+db.d.micros+")"),
+		holder, lasts.Microseconds(), name, holder)
+	if err != nil {
+		return false, db.failed(err)
+	}
+	n, err := r.RowsAffected()
+	if err != nil {
+		return false, db.failed(err)
+	}
+	return n > 0, db.failed(tx.Commit())
+}
+
+// Release ends a lease that holder has.
+func (db *DB) Release(ctx context.Context, name, holder string) error {
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
+	defer stop()
+	_, err := db.sql.ExecContext(ctx, db.d.bind("UPDATE stint_leases SET ends = 0 WHERE name = ? AND holder = ?"), name, holder)
+	return db.failed(err)
+}

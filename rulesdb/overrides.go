@@ -1,0 +1,263 @@
+package rulesdb
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint/rulesource"
+)
+
+// What an override does, as the table has it.
+const (
+	actRemoved = iota
+	actLimits
+	actUnlimited
+	actBlock
+)
+
+// mostBatch is how many overrides one statement writes.
+const mostBatch = 1000
+
+// checkOverride refuses what a row cannot hold. Whether the limits can be read
+// is the caller's to check, with the rules at hand.
+func checkOverride(o *rulesource.Override) error {
+	ways := 0
+	for _, set := range []bool{len(o.Limits) > 0, o.Unlimited, o.Block} {
+		if set {
+			ways++
+		}
+	}
+	switch {
+	case o.Rule == "" || len(o.Rule) > 64:
+		return fmt.Errorf("rule: %d bytes: from 1 to 64", len(o.Rule))
+	case len(o.Key) > 512:
+		return fmt.Errorf("key: %d bytes: at most 512", len(o.Key))
+	case ways != 1 && !o.Removed:
+		return errors.New("an override has limits, or is unlimited, or a block: one of these")
+	case len(strings.Join(o.Limits, "\n")) > 4000:
+		return errors.New("limits: more than 4,000 bytes")
+	}
+	for _, l := range o.Limits {
+		if err := line("limit", l, 4000); err != nil {
+			return err
+		}
+	}
+	return errors.Join(line("rule", o.Rule, 64), line("reason", o.Reason, 1000), line("author", o.Author, 255))
+}
+
+// SetOverride sets an override, or removes it if it is Removed, and returns the
+// one before, Removed if there was none. An override that lasts for a while
+// ends that long after now, by the database's clock; 0 is for good.
+func (db *DB) SetOverride(ctx context.Context, o rulesource.Override, lasts time.Duration) (was, now rulesource.Override, err error) {
+	if err := checkOverride(&o); err != nil {
+		return was, now, err
+	}
+	if lasts < 0 {
+		return was, now, fmt.Errorf("an override for %v: longer than 0s", lasts)
+	}
+	err = db.write(ctx, func(ctx context.Context, w *write) (err error) {
+		if was, err = db.override(ctx, w.tx, o.Rule, o.Key, w.at); err != nil {
+			return err
+		}
+		if o.Removed && was.Removed {
+			return fmt.Errorf("override of %s: %w", o.Rule, ErrNotFound)
+		}
+		if lasts > 0 {
+			o.Expires = moment(w.at).Add(lasts)
+		}
+		w.state.change++
+		now = o
+		if err := w.putOverrides(ctx, []rulesource.Override{o}); err != nil {
+			return err
+		}
+		now.Created, now.Change = moment(w.at), w.state.change
+		act := "override set"
+		if o.Removed {
+			act = "override remove"
+		}
+		return w.audit(ctx, Act{Author: o.Author, Act: act, Subject: o.Rule + " " + fmt.Sprintf("%q", o.Key),
+			Was: describe(&was), Now: describe(&now), Reason: o.Reason})
+	})
+	return was, now, err
+}
+
+// ImportOverrides sets many overrides as one change, without a word of each in
+// the audit.
+func (db *DB) ImportOverrides(ctx context.Context, author string, overrides []rulesource.Override) error {
+	for i := range overrides {
+		overrides[i].Author = author
+		if err := checkOverride(&overrides[i]); err != nil {
+			return fmt.Errorf("override %d: %w", i, err)
+		}
+	}
+	return db.failed(db.writeTx(ctx, func(ctx context.Context, w *write) error {
+		w.state.change++
+		for rest := overrides; len(rest) > 0; {
+			n := min(len(rest), mostBatch)
+			if err := w.putOverrides(ctx, rest[:n]); err != nil {
+				return err
+			}
+			rest = rest[n:]
+		}
+		return w.audit(ctx, Act{Author: author, Act: "overrides import", Subject: fmt.Sprintf("%d overrides", len(overrides))})
+	}))
+}
+
+// putOverrides writes rows with the number of the change of w.
+func (w *write) putOverrides(ctx context.Context, overrides []rulesource.Override) error {
+	columns := []string{"rule", "client_key", "action", "limits", "created", "expires", "reason", "author", "change_number"}
+	row := "(" + strings.Repeat("?, ", len(columns)-1) + "?)"
+	args := make([]any, 0, len(columns)*len(overrides))
+	for i := range overrides {
+		o := &overrides[i]
+		args = append(args, o.Rule, []byte(o.Key), actionOf(o), strings.Join(o.Limits, "\n"), w.at, micros(o.Expires), o.Reason, o.Author, w.state.change)
+	}
+	return w.db.run(ctx, w.tx, "INSERT INTO stint_overrides ("+strings.Join(columns, ", ")+") VALUES "+
+		strings.Repeat(row+", ", len(overrides)-1)+row+w.db.d.onConflict("rule, client_key", columns[2:]...), args...)
+}
+
+func actionOf(o *rulesource.Override) int {
+	switch {
+	case o.Removed:
+		return actRemoved
+	case o.Unlimited:
+		return actUnlimited
+	case o.Block:
+		return actBlock
+	}
+	return actLimits
+}
+
+const overrideColumns = "rule, client_key, action, limits, created, expires, reason, author, change_number"
+
+// scanOverride reads a row of overrideColumns.
+func scanOverride(row interface{ Scan(...any) error }) (o rulesource.Override, err error) {
+	var key []byte
+	var action int
+	var limits string
+	var created, expires int64
+	if err := row.Scan(&o.Rule, &key, &action, &limits, &created, &expires, &o.Reason, &o.Author, &o.Change); err != nil {
+		return o, err
+	}
+	o.Key, o.Created, o.Expires = string(key), moment(created), moment(expires)
+	switch action {
+	case actLimits:
+		o.Limits = strings.Split(limits, "\n")
+	case actUnlimited:
+		o.Unlimited = true
+	case actBlock:
+		o.Block = true
+	default:
+		o.Removed = true
+	}
+	return o, nil
+}
+
+// override reads one as it stands at a time; Removed if there is none.
+func (db *DB) override(ctx context.Context, from reader, rule, key string, at int64) (rulesource.Override, error) {
+	o, err := scanOverride(from.QueryRowContext(ctx, db.d.bind("SELECT "+overrideColumns+" FROM stint_overrides WHERE rule = ? AND client_key = ?"), rule, []byte(key)))
+	if errors.Is(err, sql.ErrNoRows) || err == nil && !o.Expires.IsZero() && micros(o.Expires) <= at {
+		return rulesource.Override{Rule: rule, Key: key, Removed: true}, nil
+	}
+	return o, err
+}
+
+// Override returns the override of a key under a rule, or [ErrNotFound].
+func (db *DB) Override(ctx context.Context, rule, key string) (rulesource.Override, error) {
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
+	defer stop()
+	var at int64
+	if err := db.sql.QueryRowContext(ctx, "SELECT "+db.d.micros).Scan(&at); err != nil {
+		return rulesource.Override{}, db.failed(err)
+	}
+	o, err := db.override(ctx, db.sql, rule, key, at)
+	if err == nil && o.Removed {
+		err = fmt.Errorf("override of %s: %w", rule, ErrNotFound)
+	}
+	return o, db.failed(err)
+}
+
+// A Page says which overrides to list: those of a rule, or of all rules, whose
+// key begins with Prefix, after the last one of the page before.
+type Page struct {
+	Rule, Prefix        string
+	AfterRule, AfterKey string
+	// N is how many at most. The default value is 100.
+	N int
+}
+
+// Overrides returns a page of overrides that are in force, in the order of
+// rules and keys.
+func (db *DB) Overrides(ctx context.Context, p Page) ([]rulesource.Override, error) {
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
+	defer stop()
+	if p.N <= 0 {
+		p.N = 100
+	}
+	query := "SELECT " + overrideColumns + " FROM stint_overrides WHERE action <> 0 AND (expires = 0 OR expires > " + db.d.micros + ")"
+	var args []any
+	if p.Rule != "" {
+		query += " AND rule = ?"
+		args = append(args, p.Rule)
+	}
+	if p.AfterRule != "" {
+		query += " AND (rule > ? OR (rule = ? AND client_key > ?))"
+		args = append(args, p.AfterRule, p.AfterRule, []byte(p.AfterKey))
+	}
+	if p.Prefix != "" {
+		query += " AND client_key >= ?"
+		args = append(args, []byte(p.Prefix))
+		if end := endOf(p.Prefix); end != "" {
+			query += " AND client_key < ?"
+			args = append(args, []byte(end))
+		}
+	}
+	rows, err := db.sql.QueryContext(ctx, db.d.bind(query+" ORDER BY rule, client_key LIMIT ?"), append(args, p.N)...)
+	if err != nil {
+		return nil, db.failed(err)
+	}
+	defer rows.Close()
+	var out []rulesource.Override
+	for rows.Next() {
+		o, err := scanOverride(rows)
+		if err != nil {
+			return nil, db.failed(err)
+		}
+		out = append(out, o)
+	}
+	return out, db.failed(rows.Err())
+}
+
+// endOf returns the first text after all that begin with a prefix, "" if there
+// is none.
+func endOf(prefix string) string {
+	for i := len(prefix) - 1; i >= 0; i-- {
+		if prefix[i] < 0xff {
+			return prefix[:i] + string([]byte{prefix[i] + 1})
+		}
+	}
+	return ""
+}
+
+// describe says what an override does, for the audit.
+func describe(o *rulesource.Override) string {
+	var text string
+	switch actionOf(o) {
+	case actRemoved:
+		return ""
+	case actUnlimited:
+		text = "unlimited"
+	case actBlock:
+		text = "block"
+	default:
+		text = strings.Join(o.Limits, ", ")
+	}
+	if !o.Expires.IsZero() {
+		text += " until " + o.Expires.Format(time.RFC3339)
+	}
+	return text
+}

@@ -1,0 +1,121 @@
+package rulesdb
+
+import (
+	"context"
+	"database/sql"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// channel is what writers notify and nodes listen to.
+const channel = "stint_changed"
+
+const (
+	// pingEvery finds a connection whose other end is gone, which waiting for a
+	// notification would never notice.
+	pingEvery = 5 * time.Second
+	// listenAgain is how long a lost connection stays lost, with as much of
+	// chance again, so that a restart does not meet all nodes at once.
+	listenAgain = time.Second
+)
+
+var postgres = &dialect{
+	name:     "postgres",
+	types:    strings.NewReplacer("{{document}}", "BYTEA", "{{key}}", "BYTEA"),
+	micros:   "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)",
+	numbered: true,
+	upsert:   conflictUpdate,
+	value:    excluded,
+	snapshot: &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
+	changed:  listen,
+	announce: "SELECT pg_notify('" + channel + "', '')",
+}
+
+// openPostgres opens a URL as libpq has it.
+func openPostgres(text string, password func() (string, error)) (*sql.DB, *pgx.ConnConfig, error) {
+	c, err := pgx.ParseConfig(text)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.ConnectTimeout = dialTimeout
+	// Poolers in transaction mode know no prepared statements.
+	c.DefaultQueryExecMode = pgx.QueryExecModeExec
+	var options []stdlib.OptionOpenDB
+	if password != nil {
+		options = append(options, stdlib.OptionBeforeConnect(func(_ context.Context, c *pgx.ConnConfig) (err error) {
+			c.Password, err = password()
+			return err
+		}))
+	}
+	return stdlib.OpenDB(*c, options...), c, nil
+}
+
+// listen waits for notifications on a connection of its own.
+func listen(ctx context.Context, db *DB) <-chan struct{} {
+	out := make(chan struct{}, 1)
+	go func() {
+		for ctx.Err() == nil {
+			_ = listenOnce(ctx, db, out) // the poll goes on meanwhile
+			pause(ctx, listenAgain+rand.N(listenAgain))
+		}
+	}()
+	return out
+}
+
+// listenOnce listens until the connection is lost.
+func listenOnce(ctx context.Context, db *DB, out chan<- struct{}) error {
+	c := db.postgres.Copy()
+	if db.password != nil {
+		var err error
+		if c.Password, err = db.password(); err != nil {
+			return err
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, stop := context.WithTimeout(context.Background(), time.Second)
+		defer stop()
+		_ = conn.Close(ctx) // it is lost, or no longer needed
+	}()
+	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
+		return err
+	}
+	poke(out) // what changed before it listened
+	for {
+		wait, stop := context.WithTimeout(ctx, pingEvery)
+		_, err := conn.WaitForNotification(wait)
+		stop()
+		switch {
+		case err == nil:
+			poke(out)
+			continue
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case wait.Err() == nil:
+			return err
+		}
+		ping, stop := context.WithTimeout(ctx, pingEvery)
+		err = conn.Ping(ping)
+		stop()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// pause returns after d, or when ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}

@@ -1,0 +1,190 @@
+package rulesdb
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// MaxDocument is the most that a document of rules may hold, in bytes.
+const MaxDocument = 32 << 20
+
+// A Revision is a document of rules that was published.
+type Revision struct {
+	// Number counts revisions from 1 without gaps, Parent is the one before.
+	Number, Parent int64
+	Author         string
+	Created        time.Time
+	Comment        string
+	// Name is what errors call the document, such as stint.yaml.
+	Name string
+	// Hash is the SHA-256 of the document, in hexadecimal.
+	Hash     string
+	Document []byte
+}
+
+// HashOf returns the hash of a document as revisions have it.
+func HashOf(document []byte) string {
+	sum := sha256.Sum256(document)
+	return hex.EncodeToString(sum[:])
+}
+
+// AnyVersion, in place of the version that a writer changed, is for writers
+// that do not care what was there.
+const AnyVersion = -1
+
+// Publish puts a document in force as the next revision and returns it. parent
+// is the revision that the writer changed: if another one is in force by now,
+// nothing is written and the error is [ErrConflict]. [AnyVersion] skips that.
+// The document must have been checked: Publish does not read it.
+func (db *DB) Publish(ctx context.Context, parent int64, r Revision) (Revision, error) {
+	if err := errors.Join(line("author", r.Author, 255), line("comment", r.Comment, 4000), line("name", r.Name, 255)); err != nil {
+		return Revision{}, err
+	}
+	if len(r.Document) > MaxDocument {
+		return Revision{}, fmt.Errorf("a document of %d bytes: at most %d", len(r.Document), MaxDocument)
+	}
+	err := db.write(ctx, func(ctx context.Context, w *write) error {
+		if parent != AnyVersion && parent != w.was.revision {
+			return fmt.Errorf("%w: revision %d is in force, not %d", ErrConflict, w.was.revision, parent)
+		}
+		return w.publish(ctx, &r, "publish")
+	})
+	return r, err
+}
+
+// publish writes r as the next revision.
+func (w *write) publish(ctx context.Context, r *Revision, act string) error {
+	w.state.revision++
+	r.Number, r.Parent = w.state.revision, w.was.revision
+	r.Created, r.Hash = moment(w.at), HashOf(r.Document)
+	err := w.db.run(ctx, w.tx, "INSERT INTO stint_revisions (number, parent, author, created, remark, name, hash, document) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+		r.Number, r.Parent, r.Author, w.at, r.Comment, r.Name, r.Hash, r.Document)
+	if err != nil {
+		return err
+	}
+	return w.audit(ctx, Act{Author: r.Author, Act: act, Subject: fmt.Sprintf("revision %d", r.Number),
+		Was: fmt.Sprintf("revision %d", r.Parent), Now: r.Hash, Reason: cut(r.Comment, 1000)})
+}
+
+// Rollback publishes what an earlier revision had, as a new revision.
+func (db *DB) Rollback(ctx context.Context, parent, to int64, author, comment string) (Revision, error) {
+	var r Revision
+	if err := errors.Join(line("author", author, 255), line("comment", comment, 4000)); err != nil {
+		return r, err
+	}
+	err := db.write(ctx, func(ctx context.Context, w *write) (err error) {
+		if parent != AnyVersion && parent != w.was.revision {
+			return fmt.Errorf("%w: revision %d is in force, not %d", ErrConflict, w.was.revision, parent)
+		}
+		if r, err = db.revision(ctx, w.tx, to); err != nil {
+			return err
+		}
+		r.Author, r.Comment = author, comment
+		return w.publish(ctx, &r, "roll back")
+	})
+	return r, err
+}
+
+// Revision returns one revision with its document; 0 is the one in force. The
+// error is [ErrNotFound] if there is none, or if it was removed by [DB.Prune].
+func (db *DB) Revision(ctx context.Context, number int64) (Revision, error) {
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
+	defer stop()
+	if number == 0 {
+		v, err := db.version(ctx, db.sql)
+		if err != nil {
+			return Revision{}, db.failed(err)
+		}
+		number = v.Revision
+	}
+	r, err := db.revision(ctx, db.sql, number)
+	return r, db.failed(err)
+}
+
+const revisionColumns = "number, parent, author, created, remark, name, hash"
+
+func (db *DB) revision(ctx context.Context, from reader, number int64) (r Revision, err error) {
+	var created int64
+	err = from.QueryRowContext(ctx, db.d.bind("SELECT "+revisionColumns+", document FROM stint_revisions WHERE number = ?"), number).
+		Scan(&r.Number, &r.Parent, &r.Author, &created, &r.Comment, &r.Name, &r.Hash, &r.Document)
+	if errors.Is(err, sql.ErrNoRows) {
+		return r, fmt.Errorf("revision %d: %w", number, ErrNotFound)
+	}
+	r.Created = moment(created)
+	return r, err
+}
+
+// Revisions returns up to n revisions before a number, newest first, without
+// their documents. A number of 0 begins at the newest.
+func (db *DB) Revisions(ctx context.Context, before int64, n int) ([]Revision, error) {
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
+	defer stop()
+	if before <= 0 {
+		before = 1<<63 - 1
+	}
+	rows, err := db.sql.QueryContext(ctx, db.d.bind("SELECT "+revisionColumns+" FROM stint_revisions WHERE number < ? ORDER BY number DESC LIMIT ?"), before, n)
+	if err != nil {
+		return nil, db.failed(err)
+	}
+	defer rows.Close()
+	var out []Revision
+	for rows.Next() {
+		var r Revision
+		var created int64
+		if err := rows.Scan(&r.Number, &r.Parent, &r.Author, &created, &r.Comment, &r.Name, &r.Hash); err != nil {
+			return nil, db.failed(err)
+		}
+		r.Created = moment(created)
+		out = append(out, r)
+	}
+	return out, db.failed(rows.Err())
+}
+
+// Prune removes documents and rows of the past: all but the newest revisions,
+// acts of the audit older than a time, and what is kept of overrides and plans
+// that were removed, or have ended, before that time.
+func (db *DB) Prune(ctx context.Context, revisions int, older time.Duration) error {
+	if revisions < 1 || older < time.Hour {
+		return fmt.Errorf("at least 1 revision and 1 hour are kept, not %d and %v", revisions, older)
+	}
+	return db.write(ctx, func(ctx context.Context, w *write) error {
+		edge := w.at - older.Microseconds()
+		var gone int64
+		for _, q := range []string{
+			"SELECT coalesce(max(change_number), 0) FROM stint_overrides WHERE action = 0 AND created < ?",
+			"SELECT coalesce(max(change_number), 0) FROM stint_plans WHERE plan = '' AND created < ?",
+		} {
+			var n int64
+			if err := w.tx.QueryRowContext(ctx, w.db.d.bind(q), edge).Scan(&n); err != nil {
+				return err
+			}
+			gone = max(gone, n)
+		}
+		for _, step := range []struct {
+			query string
+			arg   int64
+		}{
+			{"DELETE FROM stint_revisions WHERE number <= ?", w.was.revision - int64(revisions)},
+			{"DELETE FROM stint_audit WHERE created < ?", edge},
+			{"DELETE FROM stint_overrides WHERE action = 0 AND created < ?", edge},
+			{"DELETE FROM stint_overrides WHERE expires > 0 AND expires < ?", edge},
+			{"DELETE FROM stint_plans WHERE plan = '' AND created < ?", edge},
+			{"DELETE FROM stint_nodes WHERE seen < ?", edge},
+			{"UPDATE stint_state SET oldest_change = ? WHERE oldest_change < ?", gone},
+		} {
+			args := []any{step.arg}
+			if step.query[0] == 'U' {
+				args = append(args, step.arg)
+			}
+			if err := w.db.run(ctx, w.tx, step.query, args...); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,145 @@
+package rulesdb
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/stint-dev/stint/rulesource"
+)
+
+var _ rulesource.Source = (*DB)(nil)
+
+// Load implements [rulesource.Source]: it reads the version row, the document
+// and what has changed in one transaction.
+func (db *DB) Load(ctx context.Context, held rulesource.Version) (*rulesource.Snapshot, error) {
+	s, err := db.load(ctx, held)
+	return s, db.failed(err)
+}
+
+func (db *DB) load(ctx context.Context, held rulesource.Version) (*rulesource.Snapshot, error) {
+	ctx, w := watchdog(ctx, callTimeout)
+	defer w.stop()
+	tx, err := db.sql.BeginTx(ctx, db.d.snapshot)
+	if err != nil {
+		return nil, w.why(err)
+	}
+	defer func() { _ = tx.Rollback() }() // it has only read
+	s := new(rulesource.Snapshot)
+	oldest, err := db.readState(ctx, tx, s)
+	if err != nil {
+		return nil, w.why(err)
+	}
+	w.alive()
+	if s.Version.Revision == 0 {
+		return nil, rulesource.ErrEmpty
+	}
+	var r Revision
+	if held.Identity != s.Version.Identity || held.Revision != s.Version.Revision {
+		if r, err = db.revision(ctx, tx, s.Version.Revision); err != nil {
+			return nil, w.why(err)
+		}
+		s.Document = r.Document
+	} else if err = tx.QueryRowContext(ctx, db.d.bind("SELECT name, hash FROM stint_revisions WHERE number = ?"), s.Version.Revision).Scan(&r.Name, &r.Hash); err != nil {
+		return nil, w.why(err)
+	}
+	s.Name, s.Hash = r.Name, r.Hash
+	w.alive()
+	since := held.Change
+	if held.Identity != s.Version.Identity || since < oldest || since > s.Version.Change {
+		s.Whole, since = true, 0
+	}
+	if since == s.Version.Change && !s.Whole {
+		return s, nil
+	}
+	return s, w.why(db.readChanges(ctx, tx, since, s, w))
+}
+
+// readState reads the version row and the database's clock.
+func (db *DB) readState(ctx context.Context, tx *sql.Tx, s *rulesource.Snapshot) (oldest int64, err error) {
+	before := time.Now()
+	var at int64
+	err = tx.QueryRowContext(ctx, "SELECT identity, revision, change_number, oldest_change, "+db.d.micros+" FROM stint_state").
+		Scan(&s.Version.Identity, &s.Version.Revision, &s.Version.Change, &oldest, &at)
+	took := time.Since(before)
+	s.Ahead, s.Doubt = moment(at).Sub(before.Add(took/2)), took/2
+	return oldest, err
+}
+
+// readChanges reads overrides and plans that changed after since; of a whole
+// snapshot, without those that are gone.
+func (db *DB) readChanges(ctx context.Context, tx *sql.Tx, since int64, s *rulesource.Snapshot, w *dog) error {
+	there, planned := "", ""
+	if s.Whole {
+		there = " AND action <> 0 AND (expires = 0 OR expires > " + db.d.micros + ")"
+		planned = " AND plan <> ''"
+	}
+	rows, err := tx.QueryContext(ctx, db.d.bind("SELECT "+overrideColumns+" FROM stint_overrides WHERE change_number > ?"+there), since)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		o, err := scanOverride(rows)
+		if err != nil {
+			return fmt.Errorf("an override: %w", err)
+		}
+		s.Overrides = append(s.Overrides, o)
+		w.alive()
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	plans, err := tx.QueryContext(ctx, db.d.bind("SELECT attribute, attribute_value, plan, change_number FROM stint_plans WHERE change_number > ?"+planned), since)
+	if err != nil {
+		return err
+	}
+	defer plans.Close()
+	for plans.Next() {
+		p, err := scanPlan(plans)
+		if err != nil {
+			return fmt.Errorf("a plan: %w", err)
+		}
+		s.Plans = append(s.Plans, p)
+		w.alive()
+	}
+	return plans.Err()
+}
+
+// A dog cancels a long reading that has stood still.
+type dog struct {
+	timer  *time.Timer
+	cancel context.CancelCauseFunc
+	ctx    context.Context
+	after  time.Duration
+	rows   int
+}
+
+func watchdog(ctx context.Context, after time.Duration) (context.Context, *dog) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	w := &dog{cancel: cancel, ctx: ctx, after: after}
+	w.timer = time.AfterFunc(after, func() { cancel(fmt.Errorf("nothing came for %v", after)) })
+	return ctx, w
+}
+
+// alive says that something has come. Resetting a timer at each of ten million
+// rows would take longer than reading them.
+func (w *dog) alive() {
+	if w.rows++; w.rows%1024 == 1 {
+		w.timer.Reset(w.after)
+	}
+}
+
+func (w *dog) stop() {
+	w.timer.Stop()
+	w.cancel(nil)
+}
+
+// why returns the cause of a cancellation in place of the error that it made.
+func (w *dog) why(err error) error {
+	if err == nil || w.ctx.Err() == nil {
+		return err
+	}
+	return context.Cause(w.ctx)
+}

@@ -1,0 +1,98 @@
+package rulesdb
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// A Role is what a token may do.
+type Role string
+
+// Each role may do what the one before it may, and more.
+const (
+	Viewer   Role = "viewer"   // sees everything but keys and tokens
+	Operator Role = "operator" // sets overrides and blocks, resets keys
+	Admin    Role = "admin"    // publishes and rolls back rules, makes tokens
+)
+
+// A Token is a token of the API. The database keeps its hash alone.
+type Token struct {
+	Hash                      string
+	Name                      string
+	Role                      Role
+	Created, Expires, Revoked time.Time
+}
+
+// NewToken makes a token with a role, for a time; 0 is for good. The text is
+// shown once and kept nowhere.
+func (db *DB) NewToken(ctx context.Context, author, name string, role Role, lasts time.Duration) (text string, err error) {
+	if role != Viewer && role != Operator && role != Admin {
+		return "", fmt.Errorf("role %q: viewer, operator or admin", role)
+	}
+	if err := errors.Join(line("author", author, 255), line("name", name, 255)); err != nil {
+		return "", err
+	}
+	text = rand.Text()
+	err = db.write(ctx, func(ctx context.Context, w *write) error {
+		var expires int64
+		if lasts > 0 {
+			expires = w.at + lasts.Microseconds()
+		}
+		err := db.run(ctx, w.tx, "INSERT INTO stint_tokens (hash, name, role, created, expires, revoked) VALUES (?, ?, ?, ?, ?, 0)",
+			HashToken(text), name, string(role), w.at, expires)
+		if err != nil {
+			return err
+		}
+		w.state.change++
+		return w.audit(ctx, Act{Author: author, Act: "token make", Subject: name, Now: string(role)})
+	})
+	return text, err
+}
+
+// HashToken returns what the database keeps of a token.
+func HashToken(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+// RevokeToken ends all tokens of a name.
+func (db *DB) RevokeToken(ctx context.Context, author, name string) error {
+	return db.write(ctx, func(ctx context.Context, w *write) error {
+		r, err := w.tx.ExecContext(ctx, db.d.bind("UPDATE stint_tokens SET revoked = ? WHERE name = ? AND revoked = 0"), w.at, name)
+		if err != nil {
+			return err
+		}
+		if n, err := r.RowsAffected(); err != nil || n == 0 {
+			return errors.Join(err, fmt.Errorf("token %q: %w", name, ErrNotFound))
+		}
+		w.state.change++
+		return w.audit(ctx, Act{Author: author, Act: "token revoke", Subject: name})
+	})
+}
+
+// Tokens returns all tokens, by name.
+func (db *DB) Tokens(ctx context.Context) ([]Token, error) {
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
+	defer stop()
+	rows, err := db.sql.QueryContext(ctx, "SELECT hash, name, role, created, expires, revoked FROM stint_tokens ORDER BY name, created")
+	if err != nil {
+		return nil, db.failed(err)
+	}
+	defer rows.Close()
+	var out []Token
+	for rows.Next() {
+		var t Token
+		var created, expires, revoked int64
+		if err := rows.Scan(&t.Hash, &t.Name, &t.Role, &created, &expires, &revoked); err != nil {
+			return nil, db.failed(err)
+		}
+		t.Created, t.Expires, t.Revoked = moment(created), moment(expires), moment(revoked)
+		out = append(out, t)
+	}
+	return out, db.failed(rows.Err())
+}

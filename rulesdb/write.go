@@ -1,0 +1,133 @@
+package rulesdb
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/stint-dev/stint/rulesource"
+)
+
+// Errors of writers, for errors.Is.
+var (
+	// ErrConflict is for a writer that changed another version than the one in
+	// force: somebody else was there in between. Nothing was written.
+	ErrConflict = errors.New("somebody else has changed it meanwhile")
+	// ErrNotFound is for what is not there.
+	ErrNotFound = errors.New("not found")
+)
+
+// A write is one writing transaction. It holds the version row.
+type write struct {
+	db    *DB
+	tx    *sql.Tx
+	at    int64 // the database's time
+	state state
+	was   state
+}
+
+// state is the version row.
+type state struct {
+	identity                string
+	revision, change, audit int64
+}
+
+// An Act is what the audit keeps of a write.
+type Act struct {
+	Author string
+	// Act names what was done, such as "publish" or "override set".
+	Act string
+	// Subject is what it was done to; Was and Now are before and after.
+	Subject, Was, Now string
+	Reason            string
+}
+
+// write runs f in a transaction that holds the version row, and commits what it
+// did with the numbers that it took.
+func (db *DB) write(ctx context.Context, f func(ctx context.Context, w *write) error) error {
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
+	defer stop()
+	return db.failed(db.writeTx(ctx, f))
+}
+
+func (db *DB) writeTx(ctx context.Context, f func(ctx context.Context, w *write) error) error {
+	tx, err := db.sql.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
+	w := &write{db: db, tx: tx}
+	// The update takes the row's lock: writers come one after another.
+	if err := db.run(ctx, tx, "UPDATE stint_state SET audit_number = audit_number"); err != nil {
+		return err
+	}
+	s := &w.was
+	err = tx.QueryRowContext(ctx, "SELECT identity, revision, change_number, audit_number, "+db.d.micros+" FROM stint_state").
+		Scan(&s.identity, &s.revision, &s.change, &s.audit, &w.at)
+	if err != nil {
+		return err
+	}
+	w.state = w.was
+	if err := f(ctx, w); err != nil {
+		return err
+	}
+	if w.state == w.was {
+		return tx.Commit()
+	}
+	err = db.run(ctx, tx, "UPDATE stint_state SET revision = ?, change_number = ?, audit_number = ?", w.state.revision, w.state.change, w.state.audit)
+	if err != nil {
+		return err
+	}
+	if db.d.announce != "" && (w.state.revision != w.was.revision || w.state.change != w.was.change) {
+		if err := db.run(ctx, tx, db.d.announce); err != nil {
+			return err
+		}
+	}
+	return tx.Commit()
+}
+
+// audit adds a row to the audit.
+func (w *write) audit(ctx context.Context, a Act) error {
+	w.state.audit++
+	return w.db.run(ctx, w.tx, "INSERT INTO stint_audit (number, created, author, act, subject, was, now, reason) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+		w.state.audit, w.at, a.Author, a.Act, cut(a.Subject, 1000), cut(a.Was, 8000), cut(a.Now, 8000), a.Reason)
+}
+
+// A reader is a database or a transaction.
+type reader interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// version reads the version row.
+func (db *DB) version(ctx context.Context, r reader) (v rulesource.Version, err error) {
+	err = r.QueryRowContext(ctx, "SELECT identity, revision, change_number FROM stint_state").Scan(&v.Identity, &v.Revision, &v.Change)
+	return v, err
+}
+
+// cut shortens text for people to what a column holds, in whole runes.
+func cut(text string, most int) string {
+	text = strings.ToValidUTF8(text, "\ufffd")
+	if utf8.RuneCountInString(text) <= most {
+		return text
+	}
+	return string([]rune(text)[:most-1]) + "…"
+}
+
+// line refuses text that is not one printable line of at most that many
+// characters.
+func line(what, text string, most int) error {
+	switch {
+	case !utf8.ValidString(text):
+		return fmt.Errorf("%s: not UTF-8", what)
+	case utf8.RuneCountInString(text) > most:
+		return fmt.Errorf("%s: %d characters: at most %d", what, utf8.RuneCountInString(text), most)
+	case strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) }):
+		return fmt.Errorf("%s: a control character: write one line of text", what)
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+// Package rulesource is the contract between what keeps rules, such as a file
+// or a database, and what holds them in memory on every node.
+//
+// A [Source] has a [Version] that only grows. Whoever holds a version waits for
+// another one with Wait, and reads it with Load: a whole document of rules, and
+// the overrides that changed since the version held. The source is asked beside
+// the traffic, never by a request.
+package rulesource
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// A Version says which state of a source a snapshot is. Two versions can be
+// ordered only when their Identity is the same.
+type Version struct {
+	// Identity names the place: another database, or one that was made anew, has
+	// another. It is empty for a source that cannot tell.
+	Identity string
+	// Revision is the number of the rules in force, from 1; 0 before the first.
+	Revision int64
+	// Change is the number of the last change of overrides or plans.
+	Change int64
+}
+
+// Before reports whether v is an older state of the same source than w in any
+// part, as after a restore of an older backup.
+func (v Version) Before(w Version) bool {
+	return v.Identity == w.Identity && (v.Revision < w.Revision || v.Change < w.Change)
+}
+
+// A Snapshot is a state of a source, read in one piece.
+type Snapshot struct {
+	Version Version
+	// Name is what errors call the document; its ending, such as .yaml, says
+	// what it is written in.
+	Name string
+	// Document is the text of the rules. It is nil when the caller holds the
+	// revision already.
+	Document []byte
+	// Hash is the SHA-256 of the document of Version.Revision, in hexadecimal.
+	Hash string
+	// Whole is set when Overrides and Plans are all there are; else they are
+	// those that changed since the version that the caller holds.
+	Whole     bool
+	Overrides []Override
+	Plans     []Plan
+	// Ahead is how far the source's clock is ahead of this machine's, by the
+	// middle of a round trip; Doubt is half of that round trip. Times of
+	// overrides go by the source's clock.
+	Ahead, Doubt time.Duration
+}
+
+// An Override is a customer's own limits under a rule, in place of those that
+// the rule has for everybody.
+type Override struct {
+	// Rule is the rule's name, Key the customer's key as the rule makes it.
+	Rule, Key string
+	// Limits are texts of limits. They are empty with Unlimited or Block.
+	Limits []string
+	// Unlimited lifts the rule's limits, Block denies.
+	Unlimited, Block bool
+	// Removed marks an override that is gone.
+	Removed bool
+	// Expires is when it ends, by the source's clock; zero is never.
+	Expires time.Time
+	// Created is when it was set, by the source's clock.
+	Created time.Time
+	// Reason and Author are for people.
+	Reason, Author string
+	// Change is the number of the change that set or removed it.
+	Change int64
+}
+
+// A Plan says which plan the customers with a value of an attribute have.
+type Plan struct {
+	Attribute, Value string
+	// Plan is the name of the plan, "" if the customer has none any more.
+	Plan   string
+	Change int64
+}
+
+// A Source keeps rules. Its methods may be called from many goroutines at once.
+type Source interface {
+	// Load reads the state of the source in one piece; of overrides and plans
+	// what changed since the version that the caller holds, or all. The zero
+	// Version holds nothing. The error is ErrEmpty when there are no rules yet.
+	Load(ctx context.Context, held Version) (*Snapshot, error)
+	// Wait returns nil once the source may have another version than held, or
+	// the context's error. Waiting costs the source a small look now and then.
+	Wait(ctx context.Context, held Version) error
+	// Close ends what Wait uses.
+	Close() error
+}
+
+// ErrEmpty is for a source that holds no rules yet.
+var ErrEmpty = errors.New("there are no rules yet")
