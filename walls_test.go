@@ -86,6 +86,9 @@ var places = map[string]place{
 	"simulate/when.go":     {"", "times of lines: exact, never the clock's"},
 	"simulate/vectors.go":  {"encoding/json io " + module, "vectors compare answers as JSON"},
 
+	// Where rules come from.
+	"rulesource/rulesource.go": {"context", "the contract of what keeps rules: contexts go to databases"},
+
 	// Rules. They read no clock but to wait: what they bind to a store is decided
 	// there.
 	"policy/doc.go":        {"", "says what the package is"},
@@ -166,6 +169,8 @@ var floors = map[string]string{
 	"internal/waitqueue":            "",
 	"policy":                        ". memstore fallback internal/waitqueue",
 	"httplimit":                     ". memstore policy",
+	"rulesource":                    "",
+	"rulesdb":                       "rulesource",
 	"cmd/stint":                     ". memstore simulate cmd/internal/proxy cmd/internal/trial policy httplimit cmd/internal/rules cmd/internal/observe cmd/internal/server cmd/internal/resp cmd/internal/rls cmd/internal/envoyrules cmd/internal/lab cmd/internal/plan cmd/internal/scratch cmd/internal/storecheck cmd/internal/nodes cmd/internal/luaserver redisstore fallback",
 	"grpclimit":                     ". policy",
 	"redisstore":                    ". memstore fallback",
@@ -193,7 +198,7 @@ var floors = map[string]string{
 
 // placed are the directories whose files have a place each. The others are held
 // by their floors alone: they do what tests and servers do.
-var placed = []string{".", "internal/waitqueue", "memstore", "simulate", "fallback", "policy", "httplimit"}
+var placed = []string{".", "internal/waitqueue", "memstore", "simulate", "fallback", "rulesource", "policy", "httplimit"}
 
 // besides are modules of tests, which may look at the whole house but for cmd.
 var besides = []string{"proof", "benchmarks"}
@@ -210,7 +215,7 @@ func (s source) nested() bool { return slices.Contains(modulesBelow, strings.Spl
 
 // modulesBelow are the directories of this repository that are modules of
 // their own.
-var modulesBelow = []string{"cmd", "grpclimit", "proof", "benchmarks", "redisstore"}
+var modulesBelow = []string{"cmd", "grpclimit", "proof", "benchmarks", "redisstore", "rulesdb"}
 
 // imports returns the import paths, with the names that they go by.
 func (s source) imports(t *testing.T) map[string]string {
