@@ -176,7 +176,7 @@ var floors = map[string]string{
 	"redisstore":                    ". memstore fallback",
 	"redisstore/goredis":            "redisstore",
 	"redisstore/internal/faulttest": ". redisstore redisstore/internal/redistest", // of tests
-	"cmd/internal/plan":             ". memstore simulate policy cmd/internal/accesslog cmd/internal/rules",
+	"cmd/internal/plan":             ". memstore simulate policy httplimit cmd/internal/accesslog cmd/internal/rules",
 	"cmd/internal/plan/bench":       "cmd/internal/plan cmd/internal/plan/sample",
 	"cmd/internal/resp":             ". policy cmd/internal/observe cmd/internal/rules",
 	"cmd/internal/lab":              ". cmd/internal/trial cmd/internal/plan cmd/internal/accesslog", // the planner reads logs

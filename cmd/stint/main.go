@@ -24,6 +24,8 @@ func main() {
 const (
 	exitFailed = 1
 	exitUsage  = 2
+	// exitRefused is that of a plan for which a log does not say enough.
+	exitRefused = 3
 )
 
 // cli is the command line: a field a subcommand, each in a file of its own.
@@ -77,6 +79,11 @@ func (e *usageError) Error() string {
 
 func (e *usageError) Unwrap() error { return e.err }
 
+// A refusal is an answer that would mean nothing.
+type refusal struct{ error }
+
+func (e *refusal) Unwrap() error { return e.error }
+
 // usage returns the error of a flag.
 func usage(flag, format string, args ...any) error {
 	return &usageError{flag, fmt.Errorf(format, args...)}
@@ -123,6 +130,9 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	fmt.Fprintf(errs, "%s: %s\n", k.Selected().FullPath(), strings.TrimPrefix(err.Error(), "stint: "))
 	if _, ok := errors.AsType[*usageError](err); ok {
 		return exitUsage
+	}
+	if _, ok := errors.AsType[*refusal](err); ok {
+		return exitRefused
 	}
 	return exitFailed
 }

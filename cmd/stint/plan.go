@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/stint-dev/stint/httplimit"
 
 	"github.com/stint-dev/stint/cmd/internal/plan"
 	"github.com/stint-dev/stint/cmd/internal/rules"
@@ -29,12 +32,17 @@ type planCmd struct {
 	Cost      string   `placeholder:"FIELD" group:"What counts" help:"What a request costs: bytes, or any field with a whole number. The default is 1."`
 	From      string   `placeholder:"TIME" group:"What counts" help:"Leave out what was before: 2015-05-17, or with a time 2015-05-17T10:05:00."`
 	To        string   `placeholder:"TIME" group:"What counts" help:"Leave out what was then or later."`
-	IgnoreTop int      `placeholder:"N" group:"What counts" help:"Leave out the N clients that sent the most."`
-	IgnoreKey []string `sep:"none" placeholder:"KEY" group:"What counts" help:"Leave out a client."`
+	Exempt    []string `sep:"none" placeholder:"KEY" group:"What counts" help:"A client, or a range of addresses, that the proposed rule lets through, by an override."`
+	IgnoreTop int      `placeholder:"N" group:"What counts" help:"Leave out of the choice the N clients that sent the most; the rule holds for them."`
+	IgnoreKey []string `sep:"none" placeholder:"KEY" group:"What counts" help:"Leave out of the choice a client, or a range of addresses; the rule holds for it."`
 
+	TrustedProxies []string `sep:"," placeholder:"RANGE" group:"What counts" help:"Behind these proxies the client is whom X-Forwarded-For says, as in rules. --rules says it itself."`
+	ClientIPHeader string   `name:"client-ip-header" placeholder:"HEADER" group:"What counts" help:"The header that these proxies speak through, as in rules."`
+
+	Format  string            `placeholder:"PATTERN" group:"How to read" help:"How lines are written, as nginx's log_format or Apache's LogFormat has it: '$remote_addr - $user [$time_local]', '%h %t', or a JSON object with such names. The default is to recognise it."`
 	Field   map[string]string `mapsep:"none" placeholder:"NAME=FIELD" group:"How to read" help:"Where JSON or a table has an attribute: time=ts, ip=client.address."`
 	TZ      string            `name:"tz" placeholder:"ZONE" group:"How to read" help:"The zone of times without one, and of the report: Europe/Paris. The default is UTC."`
-	Reorder time.Duration     `default:"2m" placeholder:"2m" group:"How to read" help:"How much later than it belongs a line may stand."`
+	Reorder time.Duration     `default:"2m" placeholder:"2m" group:"How to read" help:"How much later than it belongs a line may stand to be put back at once. Logs with later lines are sorted."`
 
 	JSON  bool   `name:"json" group:"What to tell" help:"Write JSON."`
 	HTML  string `name:"html" placeholder:"FILE" group:"What to tell" help:"Write a report with charts to this file as well."`
@@ -71,6 +79,7 @@ func (c *planCmd) Run(e *env) error {
 	}
 	ctx, stop := signal.NotifyContext(e.ctx, os.Interrupt)
 	defer stop()
+	defer context.AfterFunc(ctx, stop)() // a second Ctrl-C ends it at once
 	p := newProgress(e.err)
 	if p != nil && !c.Quiet {
 		o.Progress = p.show
@@ -87,6 +96,9 @@ func (c *planCmd) Run(e *env) error {
 	}
 	if report.Log.Interrupted {
 		return errors.New("interrupted: the report is of a part of the log")
+	}
+	if report.Refused() {
+		return &refusal{errors.New("this log bears no proposal: see what was found")}
 	}
 	return nil
 }
@@ -118,7 +130,7 @@ func writeFile(name string, write func(io.Writer) error) error {
 func (c *planCmd) options(e *env) (plan.Options, error) {
 	o := plan.Options{
 		Files: c.Log, Stdin: e.in, Match: c.Match, Cost: c.Cost,
-		Fields: c.Field, Reorder: c.Reorder, IgnoreKeys: c.IgnoreKey, IgnoreTop: c.IgnoreTop,
+		Fields: c.Field, Format: c.Format, Exempt: c.Exempt, Reorder: c.Reorder, IgnoreKeys: c.IgnoreKey, IgnoreTop: c.IgnoreTop,
 		Limits: c.Limit, Compare: c.Compare, Brief: c.Brief, Key: c.Key,
 	}
 	if o.Reorder == 0 {
@@ -152,6 +164,15 @@ func (c *planCmd) options(e *env) (plan.Options, error) {
 			return o, err
 		}
 		o.Rules = file.Rules
+		o.Client = httplimit.ClientIP{Trusted: file.Settings.TrustedProxies, Header: file.Settings.ClientIPHeader}
+	}
+	for _, text := range c.TrustedProxies {
+		proxy, err := rules.ParseProxy(text)
+		if err != nil {
+			return o, &usageError{"--trusted-proxies", err}
+		}
+		o.Client.Trusted = append(o.Client.Trusted, proxy)
+		o.Client.Header = c.ClientIPHeader
 	}
 	target := c.DenyAt
 	if target == "" && len(c.Limit) == 0 && c.Rules == "" {
@@ -178,6 +199,10 @@ func (c *planCmd) check() error {
 		return usage("--rules", "says itself what the limits and keys are: leave --limit, --deny-at-most, --key and --html out")
 	case c.Rules != "" && (len(c.IgnoreKey) > 0 || c.IgnoreTop > 0):
 		return usage("--rules", "has no one key by which clients could be left out")
+	case c.Rules != "" && (len(c.TrustedProxies) > 0 || c.ClientIPHeader != "" || len(c.Exempt) > 0):
+		return usage("--rules", "says itself which proxies are trusted and who is exempt: leave --trusted-proxies, --client-ip-header and --exempt out")
+	case c.ClientIPHeader != "" && len(c.TrustedProxies) == 0:
+		return usage("--client-ip-header", "goes with --trusted-proxies, which speak through it")
 	case c.IgnoreTop < 0:
 		return usage("--ignore-top", "%d: a number of clients", c.IgnoreTop)
 	case c.Reorder < 0:

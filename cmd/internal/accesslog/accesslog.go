@@ -1,7 +1,9 @@
-// Package accesslog reads the access logs of web servers: Apache and nginx in
-// their common and combined formats, JSON lines of nginx, Caddy and Envoy or
-// with fields of any name, AWS load balancers, CSV and TSV with named columns,
-// and all of these behind a syslog prefix; plain, gzip or zstd.
+// Package accesslog reads the access logs of web servers, proxies, load
+// balancers and programs: the common and combined formats of Apache and nginx
+// and those near them, JSON lines and logfmt with fields of any name, tables
+// with named columns (CSV, TSV, W3C), the text formats of some twenty servers,
+// and any other by a pattern in nginx's or Apache's own notation; behind the
+// prefixes of syslog and of containers; plain, gzip or zstd.
 //
 // Open a log with [Open], ask for its format with [File.Detect], and make a
 // [Parser] that fills in a [Record] for each line:
@@ -20,13 +22,15 @@
 //	}
 //
 // A line costs no allocation in the common and combined formats, and only what
-// was asked for is looked at. Nothing is guessed: a line that cannot be read is
-// an error, and so is a log of which most lines cannot.
+// was asked for is looked at. Nothing is guessed: a format is recognised when
+// nearly all lines of a sample are in it and an address stands where it has one;
+// else that is an error, and so is each line that cannot be read.
 package accesslog
 
 import (
 	"bytes"
 	"errors"
+	"net/netip"
 	"time"
 )
 
@@ -63,6 +67,10 @@ type Options struct {
 	// Fields says in which field of JSON or column an attribute stands, and
 	// the time under the name "time", where that cannot be known by its name.
 	Fields map[string]string
+	// Format says how lines are written, in nginx's notation of log_format or
+	// in Apache's of LogFormat; see [ParsePattern]. The default value is to
+	// recognise the format.
+	Format string
 	// Zone is where times without a zone belong. The default value is UTC.
 	Zone *time.Location
 	// Latest is what times without a year are not much after. The default
@@ -90,7 +98,19 @@ func Line(block []byte) (line, rest []byte) {
 	if line = block[:i]; i > 0 && line[i-1] == '\r' {
 		line = line[:i-1]
 	}
+	if len(line) > 0 && line[0] == 0 { // left by a log that was cut in place
+		line = bytes.TrimLeft(line, "\x00")
+	}
 	return line, rest
+}
+
+// isAddress reports whether a value is an IP address.
+func isAddress(b []byte) bool {
+	if len(b) == 0 || len(b) > 64 {
+		return false
+	}
+	_, err := netip.ParseAddr(string(b))
+	return err == nil
 }
 
 // slot returns where the value of an attribute goes, or −1.

@@ -6,12 +6,14 @@ import "bytes"
 //
 //	1.2.3.4 - ann [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "referer" "agent"
 //
-// What follows the agent is passed over. It looks no further than for the last
-// attribute that is wanted.
+// Between address and time stand exactly an identity and a user, which may hold
+// blanks behind the identity "-". What follows the agent is passed over, but for
+// the list of addresses that nginx puts there. It looks no further than for the
+// last attribute that is wanted.
 type combined struct {
 	clf clf
 
-	ip, user, method, path, status, bytes, referer, agent int
+	ip, user, method, path, status, bytes, referer, agent, forwarded int
 
 	request, answer, quoted bool // what must be looked at
 }
@@ -22,8 +24,9 @@ func newCombined(o *Options) Parser {
 		method: o.slot("method"), path: o.slot("path"),
 		status: o.slot("status"), bytes: o.slot("bytes"),
 		referer: o.slot("header.referer"), agent: o.slot("header.user-agent"),
+		forwarded: o.slot("header.x-forwarded-for"),
 	}
-	p.quoted = p.referer >= 0 || p.agent >= 0
+	p.quoted = p.referer >= 0 || p.agent >= 0 || p.forwarded >= 0
 	p.answer = p.quoted || p.status >= 0 || p.bytes >= 0
 	p.request = p.answer || p.method >= 0 || p.path >= 0
 	return p
@@ -33,7 +36,7 @@ func newCombined(o *Options) Parser {
 func (p *combined) Parse(line []byte, r *Record) error {
 	i := bytes.IndexByte(line, ' ')
 	if i <= 0 {
-		return shape(line)
+		return noBlank(line)
 	}
 	at := i + 5 // the usual: "- - ["
 	if len(line) <= at || string(line[i:at+1]) != " - - [" {
@@ -41,6 +44,9 @@ func (p *combined) Parse(line []byte, r *Record) error {
 			return errShape
 		}
 		at += i
+		if !identified(line[i:at]) {
+			return errShape
+		}
 	}
 	rest := line[at+1:]
 	if len(rest) < clfLength+3 || rest[clfLength] != ']' || rest[clfLength+1] != ' ' || rest[clfLength+2] != '"' {
@@ -63,6 +69,18 @@ func (p *combined) Parse(line []byte, r *Record) error {
 	return p.tail(rest[clfLength+2:], r)
 }
 
+// identified reports whether an identity and a user stand between the address
+// and the time: " ident user ". Anything else there means that the first word
+// of the line is no address.
+func identified(between []byte) bool {
+	n := len(between)
+	if n < 4 || between[0] != ' ' || between[n-1] != ' ' || between[1] == ' ' {
+		return false
+	}
+	ident, user, ok := bytes.Cut(between[1:n-1], blank)
+	return ok && (len(ident) == 1 && ident[0] == '-' || bytes.IndexByte(user, ' ') < 0)
+}
+
 // user returns the name between the identity and the time.
 func user(between []byte) []byte {
 	between = bytes.TrimSpace(between)
@@ -74,7 +92,7 @@ func user(between []byte) []byte {
 
 // tail reads what follows the time.
 func (p *combined) tail(rest []byte, r *Record) error {
-	for _, slot := range [...]int{p.method, p.path, p.status, p.bytes, p.referer, p.agent} {
+	for _, slot := range [...]int{p.method, p.path, p.status, p.bytes, p.referer, p.agent, p.forwarded} {
 		if slot >= 0 {
 			r.Values[slot] = nil
 		}
@@ -99,11 +117,24 @@ func (p *combined) tail(rest []byte, r *Record) error {
 	}
 	if value, after, ok := quoted(bytes.TrimLeft(rest, " ")); ok {
 		r.put(p.referer, value)
-		if value, _, ok = quoted(bytes.TrimLeft(after, " ")); ok {
+		if value, after, ok = quoted(bytes.TrimLeft(after, " ")); ok {
 			r.put(p.agent, value)
+			if value, _, ok = quoted(bytes.TrimLeft(after, " ")); ok && p.forwarded >= 0 && hops(value) {
+				r.put(p.forwarded, value)
+			}
 		}
 	}
 	return nil
+}
+
+// hops reports whether a value looks like addresses between commas.
+func hops(value []byte) bool {
+	for entry := range bytes.SplitSeq(value, []byte{','}) {
+		if entry = bytes.TrimSpace(entry); !isAddress(address(entry)) && string(entry) != "unknown" {
+			return false
+		}
+	}
+	return true
 }
 
 var blank = []byte{' '}
@@ -164,8 +195,8 @@ func pathOf(target []byte) []byte {
 	return target
 }
 
-// shape is the error of a line without a blank: nothing, or no log.
-func shape(line []byte) error {
+// noBlank is the error of a line without a blank: nothing, or no log.
+func noBlank(line []byte) error {
 	if len(line) == 0 {
 		return ErrSkip
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -11,42 +12,138 @@ import (
 type Format struct {
 	// Name says it in words, such as "combined".
 	Name string
+	// Fields are the names of the fields that its lines have, in lower case,
+	// where they have names: [Options.Fields] may say what they are.
+	Fields []string
 
-	parser func() Parser
+	parser func(o *Options) Parser
+	o      *Options
+	placed bool // an address stands in a place of its own
 }
 
 // Parser returns a parser of its own for the caller.
-func (f Format) Parser() Parser { return f.parser() }
+func (f Format) Parser() Parser { return f.parser(f.o) }
+
+// With returns the format with other attributes to look for.
+func (f Format) With(attributes []string) Format {
+	o := *f.o
+	o.Attributes = attributes
+	f.o = &o
+	return f
+}
 
 // sampled is how many lines are looked at to recognise a format.
 const sampled = 100
 
-// known is what is read, for those who came with something else.
-const known = "combined and common logs, JSON lines, AWS load balancer logs, CSV or TSV with named columns, each maybe behind a syslog prefix"
+// deepestPrefix is how many prefixes may stand before one another.
+const deepestPrefix = 2
 
 // Detect recognises the format of the lines in a sample of the beginning of a
-// log: the one that reads most of them, if that is the half at least. An empty
-// sample has the format "empty".
+// log: one that reads nearly all of them, all but one in twenty, and that finds
+// an address where it has one. An empty sample has the format "empty".
 func Detect(sample []byte, o Options) (Format, error) {
 	lines := sampleLines(sample)
 	if len(lines) == 0 {
-		return Format{"empty", func() Parser { return newCombined(&o) }}, nil
+		return Format{Name: "empty", parser: newCombined, o: &o}, nil
 	}
-	if bytes.IndexByte(sample, 0) >= 0 {
-		return Format{}, errors.New("binary, not lines of text; gzip and zstd are read as they are")
+	if o.Format != "" {
+		return stated(lines, &o)
 	}
-	best, most := Format{}, 0
-	for _, f := range candidates(lines[0], &o) {
-		if n := f.reads(lines, &o); n > most {
-			best, most = f, n
+	f, ok := recognise(lines, &o, 0)
+	if !ok {
+		return Format{}, unknown(sample, lines, &o)
+	}
+	if len(o.Fields) > 0 && f.Fields == nil {
+		return Format{}, fmt.Errorf("%s: its lines have no fields with names, which Fields could name: say how they are written with a format", f.Name)
+	}
+	return f, nil
+}
+
+// stated is the format that the options say.
+func stated(lines [][]byte, o *Options) (Format, error) {
+	p, err := ParsePattern(o.Format)
+	if err != nil {
+		return Format{}, err
+	}
+	f := Format{Name: "as stated", parser: p.parser, o: o, Fields: []string{}, placed: p.fields == nil}
+	for _, n := range p.pieces {
+		f.Fields = append(f.Fields, n.name)
+	}
+	if p.fields != nil {
+		f.Fields = fieldsOf(lines)
+	}
+	if f.fits(lines) {
+		return f, nil
+	}
+	for _, x := range prefixes {
+		if _, ok := stripped(lines, x, o); ok {
+			if g := f.behind(x); g.fits(lines) {
+				return g, nil
+			}
 		}
 	}
-	if most*2 < len(lines) {
-		return Format{}, fmt.Errorf("most of the first %d lines are in no format that is known; the first is %s\nwhat is read: %s", len(lines), Excerpt(lines[0]), known)
-	}
-	best.Name = dialect(best.Name, lines)
-	return best, nil
+	return Format{}, fmt.Errorf("most of the first lines are not in the format that was stated, such as\n  %s", Excerpt(lines[len(lines)-1]))
 }
+
+// recognise finds the format of lines, behind prefixes if it must be.
+func recognise(lines [][]byte, o *Options, depth int) (Format, bool) {
+	for _, x := range prefixes[len(prefixes)-2:] { // a log in JSON looks like one of JSON
+		if f, ok := recognisePrefixed(lines, x, o, depth); ok {
+			return f, true
+		}
+	}
+	for _, f := range candidates(lines, o) {
+		if f.fits(lines) {
+			f.Name = dialect(f.Name, lines)
+			return f, true
+		}
+	}
+	for _, x := range prefixes[:len(prefixes)-2] {
+		if f, ok := recognisePrefixed(lines, x, o, depth); ok {
+			return f, true
+		}
+	}
+	return Format{}, false
+}
+
+func recognisePrefixed(lines [][]byte, x prefix, o *Options, depth int) (Format, bool) {
+	messages, ok := stripped(lines, x, o)
+	if !ok || depth == deepestPrefix {
+		return Format{}, false
+	}
+	f, ok := recognise(messages, o, depth+1)
+	if !ok { // a message without a time has that of its prefix
+		for _, c := range candidates(messages, o) {
+			if g := c.behind(x); c.Fields != nil && g.fits(lines) {
+				return g, true
+			}
+		}
+		return Format{}, false
+	}
+	return f.behind(x), true
+}
+
+// behind is the format behind a prefix.
+func (f Format) behind(x prefix) Format {
+	inner := f.parser
+	f.parser = func(o *Options) Parser { return &behind{x.cutter(o), inner(o)} }
+	f.Name += " " + x.name
+	return f
+}
+
+// stripped takes a prefix off nearly all of the lines.
+func stripped(lines [][]byte, x prefix, o *Options) (messages [][]byte, ok bool) {
+	cut := x.cutter(o)
+	for _, line := range lines {
+		if message, _, _, ok := cut(line); ok && len(message) > 0 {
+			messages = append(messages, bytes.Clone(message))
+		}
+	}
+	return messages, nearlyAll(len(messages), len(lines))
+}
+
+// nearlyAll is all but one in twenty, or but one of few.
+func nearlyAll(n, of int) bool { return n > 0 && n*2 > of && of-n <= max(of/20, 1) }
 
 // sampleLines returns the first lines of a sample that hold anything.
 func sampleLines(sample []byte) (lines [][]byte) {
@@ -63,40 +160,164 @@ func sampleLines(sample []byte) (lines [][]byte) {
 	return lines
 }
 
-// candidates are the formats that a log may have whose first line is this.
-func candidates(first []byte, o *Options) []Format {
-	plain := []Format{
-		{"combined", func() Parser { return newCombined(o) }},
-		{"JSON", func() Parser { return newObject(o) }},
-		{"AWS load balancer", func() Parser { return newBalancer(o) }},
+// candidates are the formats that a log may have with such lines.
+func candidates(lines [][]byte, o *Options) []Format {
+	all := []Format{
+		{Name: "combined", parser: newCombined, o: o, placed: true},
+		{Name: "JSON", parser: newObject, o: o, Fields: fieldsOf(lines)},
+		{Name: "AWS load balancer", parser: newBalancer, o: o, placed: true},
 	}
-	var all []Format
-	for _, f := range plain { // first: behind a prefix, a common log looks like one whose client is the prefix
-		inner := f.parser
-		all = append(all, Format{f.Name + " behind syslog", func() Parser { return newSyslog(o, inner()) }})
+	for _, s := range shapes {
+		all = append(all, Format{Name: s.name, parser: s.parsed.parser, o: o, placed: true})
 	}
-	all = append(all, plain...)
-	if newTable(first, o) != nil {
-		name := "CSV"
-		if comma, _, _ := readHeading(first); comma == '\t' {
-			name = "TSV"
+	if heading := headingOf(lines); newTable(heading, o) != nil {
+		comma, columns, _ := readHeading(heading)
+		name := map[byte]string{'\t': "TSV", ' ': "W3C"}[comma]
+		if name == "" {
+			name = "CSV"
 		}
-		heading := bytes.Clone(first)
-		all = append(all, Format{name, func() Parser { return newTable(heading, o) }})
+		heading = bytes.Clone(heading)
+		all = append(all, Format{Name: name, parser: func(o *Options) Parser { return newTable(heading, o) }, o: o, Fields: columns})
+	}
+	return append(all, Format{Name: "logfmt", parser: newLogfmt, o: o, Fields: logfmtFields(lines)})
+}
+
+// headingOf returns the line that names columns: the first, or one that says so.
+func headingOf(lines [][]byte) []byte {
+	for _, line := range lines {
+		if bytes.HasPrefix(line, w3cFields) {
+			return line
+		}
+	}
+	return lines[0]
+}
+
+// fits reports whether nearly all of the lines are in the format, and where it
+// has an address stands one.
+func (f Format) fits(lines [][]byte) bool {
+	f = f.With([]string{"ip", "status", "host", "user"})
+	p := f.Parser()
+	r := Record{Values: make([][]byte, 4)}
+	good, none := 0, 0
+	for _, line := range lines {
+		switch err := p.Parse(line, &r); {
+		case errors.Is(err, ErrSkip):
+			none++
+		case err == nil && (!f.placed || plausible(&r)):
+			good++
+		}
+	}
+	return nearlyAll(good, len(lines)-none) || none == len(lines)
+}
+
+// plausible reports whether address, status, host and user are what they claim.
+func plausible(r *Record) bool {
+	ip, status, host := r.Values[0], r.Values[1], r.Values[2]
+	if bytes.Contains(r.Values[3], []byte(" -")) { // several fields
+		return false
+	}
+	code, whole := digits(status)
+	return (ip == nil || addressed(ip)) && (status == nil || whole && code < 1000) && (host == nil || addressed(address(host)))
+}
+
+// fieldsOf returns the names of the fields of JSON lines, in lower case, those
+// of the first lines; nil if they are none.
+func fieldsOf(lines [][]byte) (all []string) {
+	seen := make(map[string]bool)
+	for _, line := range lines[:min(len(lines), 10)] {
+		p := newObject(&Options{}).(*object)
+		p.told = func(name string) {
+			if !seen[name] && len(all) < mostFields {
+				seen[name], all = true, append(all, name)
+			}
+		}
+		var r Record
+		if err := p.Parse(line, &r); errors.Is(err, errJSON) || errors.Is(err, ErrSkip) {
+			continue
+		}
 	}
 	return all
 }
 
-// reads returns how many of the lines the format can read.
-func (f Format) reads(lines [][]byte, o *Options) (n int) {
-	p := f.parser()
-	r := Record{Values: make([][]byte, len(o.Attributes))}
-	for _, line := range lines {
-		if err := p.Parse(line, &r); err == nil || errors.Is(err, ErrSkip) {
-			n++
+// mostFields is how many fields of JSON are named.
+const mostFields = 100
+
+var logfmtName = regexp.MustCompile(`(?:^|\s)([A-Za-z_][\w.@-]*)=`)
+
+func logfmtFields(lines [][]byte) []string {
+	all := []string{}
+	for _, m := range logfmtName.FindAllSubmatch(lines[0], mostFields) {
+		all = append(all, strings.ToLower(string(m[1])))
+	}
+	return all
+}
+
+// unknown says that a log is in no format that is known, and what is near.
+func unknown(sample []byte, lines [][]byte, o *Options) error {
+	if why := binary(sample); why != "" {
+		return errors.New(why)
+	}
+	var b strings.Builder
+	if fields := fieldsOf(lines); len(fields) > 0 {
+		fmt.Fprintf(&b, "JSON lines with no field that is known for the time; the fields are %s\nsay which has the time, such as --field time=%s", strings.Join(fields, ", "), likely("time", fields))
+		return errors.New(b.String())
+	}
+	b.WriteString("the lines are in no format that is known, or too many are not; the first are")
+	for _, line := range lines[:min(len(lines), 3)] {
+		b.WriteString("\n  " + Excerpt(line))
+	}
+	b.WriteString("\nthe nearest formats are")
+	for _, s := range nearest(lines[len(lines)/2], 3) {
+		b.WriteString("\n  " + s.name + ", such as\n    " + s.example)
+	}
+	b.WriteString("\nsay how the lines are written with --format, as nginx's log_format or Apache's LogFormat has it, such as\n  --format '$remote_addr - $remote_user [$time_local] \"$request\" $status'")
+	return errors.New(b.String())
+}
+
+// likely returns the field that an attribute probably stands in.
+func likely(attribute string, fields []string) string {
+	wants := append([]string{attribute}, names[attribute]...)
+	if attribute == "time" {
+		wants = append(wants, "date", "when", "stamp", "epoch")
+	}
+	if attribute == "ip" {
+		wants = append(wants, "addr", "host", "peer")
+	}
+	for _, want := range wants {
+		for _, f := range fields {
+			if strings.Contains(f, want) {
+				return f
+			}
 		}
 	}
-	return n
+	return "FIELD"
+}
+
+// Likely returns the field of the format that an attribute probably stands in,
+// "FIELD" if none looks like it.
+func (f Format) Likely(attribute string) string { return likely(attribute, f.Fields) }
+
+// binary says why a sample is no text, "" if it may be.
+func binary(sample []byte) string {
+	if bytes.HasPrefix(sample, []byte{0xff, 0xfe}) || bytes.HasPrefix(sample, []byte{0xfe, 0xff}) {
+		return "UTF-16: bring it to UTF-8 first, such as with iconv -f UTF-16 -t UTF-8"
+	}
+	for magic, tool := range map[string]string{"\xfd7zXZ": "xz", "BZh": "bzip2", "\x04\x22\x4d\x18": "lz4"} {
+		if bytes.HasPrefix(sample, []byte(magic)) {
+			return "packed by " + tool + ", which is not read: " + tool + " -dc FILE | stint plan -"
+		}
+	}
+	sample = sample[:min(len(sample), 4096)]
+	control := 0
+	for _, c := range sample {
+		if c < ' ' && c != '\t' && c != '\n' && c != '\r' && c != 0x1b {
+			control++
+		}
+	}
+	if control*50 > len(sample) {
+		return "binary, not lines of text; gzip and zstd are read as they are"
+	}
+	return ""
 }
 
 // dialect tells apart what one parser reads: whose JSON, common or combined.
@@ -104,8 +325,10 @@ func dialect(name string, lines [][]byte) string {
 	line := lines[len(lines)/2]
 	has := func(field string) bool { return bytes.Contains(line, []byte(`"`+field+`"`)) }
 	switch {
-	case strings.HasPrefix(name, "combined") && bytes.Count(line, []byte(`"`)) < 6:
-		return strings.Replace(name, "combined", "common", 1)
+	case name == "combined" && bytes.Count(line, []byte(`"`)) < 6:
+		return "common"
+	case name == "combined" && forwarding(lines):
+		return "combined with X-Forwarded-For"
 	case !strings.HasPrefix(name, "JSON"):
 		return name
 	case has("remote_ip") && has("request"):
@@ -116,6 +339,20 @@ func dialect(name string, lines [][]byte) string {
 		return "nginx " + name
 	}
 	return name
+}
+
+// forwarding reports whether nearly all lines of a combined log end with a list
+// of addresses.
+func forwarding(lines [][]byte) bool {
+	p := newCombined(&Options{Attributes: []string{"header.x-forwarded-for"}})
+	r := Record{Values: make([][]byte, 1)}
+	n := 0
+	for _, line := range lines {
+		if p.Parse(line, &r) == nil && r.Values[0] != nil {
+			n++
+		}
+	}
+	return nearlyAll(n, len(lines))
 }
 
 // longestExcerpt is how much of a line is shown, in bytes.

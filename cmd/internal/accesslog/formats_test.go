@@ -33,7 +33,7 @@ var formats = []struct {
 		"combined", "2015-05-17T10:05:03Z", "192.0.2.1|GET|/a/b|||200|203023|http://example.com/|Mozilla/5.0 (X11)",
 	}, {
 		"combined with more", `2001:db8::1 - ann lee [01/Jan/2024:00:00:00 -0130] "POST / HTTP/2.0" 201 - "-" "a \"b\" c" "10.0.0.1" rt=0.1`,
-		"combined", "2024-01-01T01:30:00Z", `2001:db8::1|POST|/||ann lee|201||` + `|a \"b\" c`,
+		"combined with X-Forwarded-For", "2024-01-01T01:30:00Z", `2001:db8::1|POST|/||ann lee|201||` + `|a \"b\" c`,
 	}, {
 		"a request that is none", `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "\x16\x03\x01" 400 150 "-" "-"`,
 		"combined", "2015-05-17T10:05:03Z", "192.0.2.1|||||400|150||",
@@ -73,7 +73,152 @@ var formats = []struct {
 	}, {
 		"structured syslog", `<13>1 2024-03-05T12:00:00Z web1 app 12 - [a b="c"] {"ip":"192.0.2.1"}`,
 		"JSON behind syslog", "2024-03-05T12:00:00Z", "192.0.2.1||||||||",
+	}, {
+		"Traefik", `{"ClientAddr":"192.0.2.1:5","ClientHost":"192.0.2.1","DownstreamStatus":404,"RequestHost":"example.com","RequestMethod":"GET","RequestPath":"/a?b","StartUTC":"2024-03-05T12:00:00Z","request_User-Agent":"curl"}`,
+		"JSON", "2024-03-05T12:00:00Z", "192.0.2.1|GET|/a|example.com||404|||curl",
+	}, {
+		"Google Cloud load balancer", `{"httpRequest":{"remoteIp":"192.0.2.1","requestMethod":"GET","requestUrl":"https://example.com/a?b","status":200,"userAgent":"curl"},"timestamp":"2024-03-05T12:00:00Z"}`,
+		"JSON", "2024-03-05T12:00:00Z", "192.0.2.1|GET|/a|||200|||curl",
+	}, {
+		"AWS WAF", `{"timestamp":1709640000000,"formatVersion":1,"action":"ALLOW","httpRequest":{"clientIp":"192.0.2.1","country":"US","uri":"/a","httpMethod":"GET"}}`,
+		"JSON", "2024-03-05T12:00:00Z", "192.0.2.1|GET|/a||||||",
+	}, {
+		"Azure", `{"time":"2024-03-05T12:00:00Z","properties":{"clientIp":"192.0.2.1","httpMethod":"GET","requestUri":"https://example.com:443/a","httpStatusCode":"200","userAgent":"curl"}}`,
+		"JSON", "2024-03-05T12:00:00Z", "192.0.2.1|GET|/a|||200|||curl",
+	}, {
+		"ECS", `{"@timestamp":"2024-03-05T12:00:00Z","client.ip":"192.0.2.1","http":{"request":{"method":"GET"},"response":{"status_code":200}},"url":{"path":"/a"},"user_agent.original":"curl"}`,
+		"JSON", "2024-03-05T12:00:00Z", "192.0.2.1|GET|/a|||200|||curl",
+	}, {
+		"pino", `{"level":30,"time":1709640000000,"req":{"id":1,"method":"GET","url":"/a?b","headers":{"host":"example.com","user-agent":"curl"},"remoteAddress":"::1"},"res":{"statusCode":200}}`,
+		"JSON", "2024-03-05T12:00:00Z", "::1|GET|/a|example.com||200|||curl",
+	}, {
+		"Cloudflare", `{"ClientIP":"192.0.2.1","ClientRequestMethod":"GET","ClientRequestURI":"/a","EdgeResponseStatus":200,"EdgeStartTimestamp":"2024-03-05T12:00:00Z","ClientRequestHost":"example.com"}`,
+		"JSON", "2024-03-05T12:00:00Z", "192.0.2.1|GET|/a|example.com||200|||",
+	}, {
+		"API Gateway", `{"ip":"192.0.2.1","requestTime":"05/Mar/2024:12:00:00 +0000","httpMethod":"GET","resourcePath":"/a","status":"200"}`,
+		"JSON", "2024-03-05T12:00:00Z", "192.0.2.1|GET|/a|||200|||",
+	}, {
+		"Kong", `{"client_ip":"192.0.2.1","started_at":1709640000000,"request":{"method":"GET","uri":"/a"},"response":{"status":200}}`,
+		"JSON", "2024-03-05T12:00:00Z", "192.0.2.1|GET|/a|||200|||",
+	}, {
+		"logfmt", `level=info time=2024-03-05T12:00:00Z remote_addr=192.0.2.1:80 method=GET path="/a b" status=200 user_agent="curl \"8\""`,
+		"logfmt", "2024-03-05T12:00:00Z", `192.0.2.1|GET|/a b|||200|||curl "8"`,
+	}, {
+		"IIS", "#Software: Microsoft Internet Information Services 10.0\r\n#Fields: date time s-ip cs-method cs-uri-stem cs-uri-query s-port cs-username c-ip cs(User-Agent) cs(Referer) sc-status\r\n2024-03-05 12:00:00 10.0.0.1 GET /a b=c 443 - 192.0.2.1 Mozilla/5.0+(X11) - 200\r\n",
+		"W3C", "2024-03-05T12:00:00Z", "192.0.2.1|GET|/a|||200|||Mozilla/5.0+(X11)",
+	}, {
+		"CloudFront", "#Version: 1.0\n#Fields: date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status cs(Referer) cs(User-Agent)\n2019-12-04\t21:02:31\tLAX1\t392\t192.0.2.1\tGET\td111.cloudfront.net\t/a\t200\t-\tMozilla/5.0%20(X11)\n",
+		"W3C", "2019-12-04T21:02:31Z", "192.0.2.1|GET|/a|d111.cloudfront.net||200|392||Mozilla/5.0%20(X11)",
+	}, {
+		"HAProxy behind syslog", `Feb  6 12:14:14 localhost haproxy[14389]: 192.0.2.1:33317 [06/Feb/2009:12:14:14.655] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {1wt.eu} {} "GET /index.html HTTP/1.1"`,
+		"HAProxy behind syslog", "2009-02-06T12:14:14.655Z", "192.0.2.1|GET|/index.html|||200|2750||",
+	}, {
+		"containerd", `2023-11-14T22:13:20.1Z stdout F 192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5`,
+		"common behind CRI", "2015-05-17T10:05:03Z", "192.0.2.1|GET|/|||200|5||",
+	}, {
+		"docker compose", "\x1b[36mweb-1  |\x1b[0m " + `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5`,
+		"common behind docker compose", "2015-05-17T10:05:03Z", "192.0.2.1|GET|/|||200|5||",
+	}, {
+		"kubectl, both prefixes", `[pod/web-5d4/nginx] 2023-11-14T22:13:20.1Z 192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5`,
+		"common behind timestamps behind kubectl --prefix", "2015-05-17T10:05:03Z", "192.0.2.1|GET|/|||200|5||",
+	}, {
+		"containerd, JSON without a time", `2023-11-14T22:13:20.5Z stdout F {"ip":"192.0.2.1","path":"/"}`,
+		"JSON behind CRI", "2023-11-14T22:13:20.5Z", "192.0.2.1||/||||||",
+	}, {
+		"docker json-file", `{"log":"192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 5\n","stream":"stdout","time":"2023-11-14T22:13:20.1Z"}`,
+		"common in docker json-file", "2015-05-17T10:05:03Z", "192.0.2.1|GET|/|||200|5||",
+	}, {
+		"vhost_combined", `www.example.com:443 192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "curl"`,
+		"vhost_combined", "2015-05-17T10:05:03Z", "192.0.2.1|GET|/|www.example.com:443||200|5||curl",
+	}, {
+		"addresses first", `192.0.2.1, 10.0.0.5 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "curl"`,
+		"combined behind a list of addresses", "2015-05-17T10:05:03Z", "10.0.0.5|GET|/|||200|5||",
+	}, {
+		"Apache with milliseconds", `192.0.2.1 - - [17/May/2015:10:05:03.250 +0000] "GET / HTTP/1.1" 200 5 "-" "curl"`,
+		"common with fractions of a second", "2015-05-17T10:05:03.25Z", "192.0.2.1|GET|/|||200|5||curl",
 	},
+}
+
+// What servers write unless told otherwise is recognised as that, and the client
+// found, by the lines that errors show as examples.
+func TestShapes(t *testing.T) {
+	for _, s := range accesslog.Shapes() {
+		format, records := read(t, s.Name, s.Example+"\n", accesslog.Options{Attributes: []string{"ip", "path", "status", "header.x-forwarded-for"}})
+		if !strings.HasPrefix(format, s.Name) && s.Name != "CSV" && s.Name != "W3C" && s.Name != "JSON lines" || len(records) != 1 && s.Name != "CSV" && s.Name != "W3C" {
+			t.Errorf("%s: %d records of format %q", s.Name, len(records), format)
+			continue
+		}
+		if len(records) == 1 && !strings.Contains(records[0], "192.0.2.") {
+			t.Errorf("%s: %s", s.Name, records[0])
+		}
+	}
+}
+
+// Logs near a known format are refused, each with its first lines and what is
+// near, and so are fields that could not be looked for.
+func TestNotGuessed(t *testing.T) {
+	good := `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5` + "\n"
+	for _, test := range []struct {
+		name, sample, want string
+		fields             map[string]string
+	}{
+		{"a word before", "app42! " + good, "the nearest formats are", nil},
+		{"half of another", strings.Repeat(good, 10) + strings.Repeat("hello\n", 5), `"192.0.2.1`, nil},
+		{"no client's address", strings.Repeat("user@example - - "+good[12:], 3), "combined, such as", nil},
+		{"JSON without a time", `{"ip":"192.0.2.1","when_it_was":5}` + "\n", "--field time=when_it_was", nil},
+		{"a field of a combined log", good, "no fields with names", map[string]string{"ip": "nosuch"}},
+		{"UTF-16", "\xff\xfe1\x009\x002\x00", "UTF-16", nil},
+		{"xz", "\xfd7zXZ\x00\x00\x04", "xz -dc", nil},
+	} {
+		_, err := accesslog.Detect([]byte(test.sample), accesslog.Options{Fields: test.fields})
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v; want %q", test.name, err, test.want)
+		}
+	}
+}
+
+// NUL bytes, as a log that was cut in place has them, make no log binary.
+func TestNULs(t *testing.T) {
+	good := `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5` + "\n"
+	for _, n := range []int{1, 5000, 64 << 10, 200_000} {
+		log := strings.Repeat("\x00", n) + good + good + "\x00\x00" + good + good[:30] + "\x00" + good[30:] + strings.Repeat(good, 20)
+		f, err := accesslog.From("nul", strings.NewReader(log), time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, got := readFile(t, f, accesslog.Options{Attributes: []string{"ip"}}); len(got) != 23 || f.NULs != int64(n) {
+			t.Errorf("behind %d NULs: %d lines and %d NULs", n, len(got), f.NULs)
+		}
+		f.Close()
+	}
+}
+
+// Patterns in the notations of nginx, Apache and JSON lines, each with a line
+// and what it says: time, ip, path, status, X-Api-Key.
+func TestPatterns(t *testing.T) {
+	for _, test := range []struct{ pattern, line, want string }{
+		{`$remote_addr - $user [$time_local] "$request" $status`, `192.0.2.1 - ann lee [17/May/2015:10:05:03 +0000] "GET /a?b HTTP/1.1" 200 5`, "2015-05-17T10:05:03Z 192.0.2.1|/a|200|"},
+		{`$msec ${remote_addr}:$remote_port "$request_uri" $status "$http_x_api_key"`, `1431857103.250 192.0.2.1:99 "/a" 404 "k\"1"`, `2015-05-17T10:05:03.25Z 192.0.2.1|/a|404|k\"1`},
+		{`%h %l %u %t "%r" %>s %b`, `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5`, "2015-05-17T10:05:03Z 192.0.2.1|/a|200|"},
+		{`%v:%p %a %t \"%r\" %>s %O \"%{X-Api-Key}i\"`, `www:80 192.0.2.1 [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5 "k"`, "2015-05-17T10:05:03Z 192.0.2.1|/a|200|k"},
+		{`%{%Y-%m-%dT%H:%M:%S%z}t %a %U %s`, `2015-05-17T10:05:03+0000 192.0.2.1 /a 200`, "2015-05-17T10:05:03Z 192.0.2.1|/a|200|"},
+		{`$date $time $remote_addr $uri`, `2015-05-17 10:05:03 192.0.2.1 /a`, "2015-05-17T10:05:03Z 192.0.2.1|/a||"},
+		{`{"when": $msec, "who": {"addr": "$remote_addr"}, "p": "$request_uri", "k": "$http_x_api_key"}`, `{"p":"/a","when":1431857103,"who":{"addr":"192.0.2.1"},"k":"k"}`, "2015-05-17T10:05:03Z 192.0.2.1|/a||k"},
+		{`$remote_addr [$time_local]`, `2023-11-14T22:13:20.1Z stdout F 192.0.2.1 [17/May/2015:10:05:03 +0000]`, "2015-05-17T10:05:03Z 192.0.2.1|||"},
+	} {
+		format, got := read(t, test.pattern, test.line+"\n", accesslog.Options{Format: test.pattern, Attributes: []string{"ip", "path", "status", "header.x-api-key"}})
+		if len(got) != 1 || got[0] != test.want {
+			t.Errorf("%s: %q of %s, want %q", test.pattern, got, format, test.want)
+		}
+	}
+	for pattern, want := range map[string]string{
+		"combined": "no field in it", "$remote_addr $status": "no time in it", "$time_local$remote_addr": "nothing between",
+		`{"a": "x$time y"}`: "alone", `{"a": $time`: "no JSON object", "%Q %t": "no directive", `{"a":"$remote_addr"}`: "no time",
+	} {
+		if _, err := accesslog.ParsePattern(pattern); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %q", pattern, err, want)
+		}
+	}
 }
 
 func TestFormats(t *testing.T) {

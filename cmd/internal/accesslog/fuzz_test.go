@@ -42,7 +42,7 @@ func FuzzLog(f *testing.F) {
 }
 
 // commonLine is the common format, read the slow way.
-var commonLine = regexp.MustCompile(`^([^ ]+) [^[]*\[(\d\d/[A-Za-z]{3}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\] "`)
+var commonLine = regexp.MustCompile(`^([^ ]+) (?:- [^[]*|[^ \[]+ [^ \[]*) \[(\d\d/[A-Za-z]{3}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\] "`)
 
 // FuzzCombined holds the parser that scans to one by regular expression.
 func FuzzCombined(f *testing.F) {
@@ -118,6 +118,33 @@ func FuzzObject(f *testing.F) {
 		}
 		if got := string(r.Values[0]); got != *want.Only && *want.Only != "-" && !strings.ContainsRune(*want.Only, '\ufffd') {
 			t.Fatalf("%s: %q, want %q", line, got, *want.Only)
+		}
+	})
+}
+
+// FuzzPattern reads lines by patterns: nothing panics, and what a pattern takes
+// of a line stands in it, in order.
+func FuzzPattern(f *testing.F) {
+	f.Add(`$remote_addr - $user [$time_local] "$request" $status`, `192.0.2.1 - ann [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200`)
+	f.Add(`%h %l %u %t \"%r\" %>s %b`, `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5`)
+	f.Add(`{"t": $msec, "a": {"b": "$remote_addr"}}`, `{"t":1431857103,"a":{"b":"192.0.2.1"}}`)
+	f.Add(`$date $time|$status`, `2015-05-17 10:05:03|200`)
+	f.Fuzz(func(t *testing.T, pattern, line string) {
+		if _, err := accesslog.ParsePattern(pattern); err != nil {
+			return
+		}
+		format, err := accesslog.Detect([]byte(line), accesslog.Options{Format: pattern, Attributes: []string{"user", "header.x"}})
+		if err != nil || len(line) > 0 && line[0] == '{' || strings.HasPrefix(strings.TrimSpace(pattern), "{") {
+			return
+		}
+		r := accesslog.Record{Values: make([][]byte, 2)}
+		if format.Parser().Parse([]byte(line), &r) != nil {
+			return
+		}
+		for _, v := range r.Values {
+			if !strings.Contains(line, string(v)) {
+				t.Errorf("%q of %q by %q", v, line, pattern)
+			}
 		}
 	})
 }

@@ -2,20 +2,52 @@ package accesslog
 
 import "strings"
 
-// names are where attributes stand in JSON lines and in tables, the first of
-// those that a line has, in lower case. A dot leads into an object: those with
-// "request." are Caddy's, "downstream_…" and "response_code" Envoy's.
+// names are where attributes stand in JSON lines, logfmt, tables and patterns,
+// the first of those that a line has, in lower case. A dot leads into an object.
 var names = map[string][]string{
-	"time":              {"time_iso8601", "@timestamp", "msec", "timestamp", "time", "ts", "start_time", "time_local", "datetime", "date"},
-	"ip":                {"request.client_ip", "client_ip", "request.remote_ip", "remote_addr", "remote_ip", "downstream_remote_address", "downstream_direct_remote_address", "client", "clientip", "ip", "source_ip"},
-	"method":            {"request_method", "method", "request.method", "http_method"},
-	"path":              {"x-envoy-original-path", "request_uri", "request.uri", "uri", "path", "url"},
-	"host":              {"http_host", "host", "request.host", "authority", ":authority", "server_name"},
-	"user":              {"remote_user", "user", "user_id"},
-	"status":            {"status", "response_code", "status_code"},
-	"bytes":             {"bytes_sent", "body_bytes_sent", "bytes", "size"},
-	"header.user-agent": {"http_user_agent", "user_agent", "user-agent", "request.headers.user-agent"},
-	"header.referer":    {"http_referer", "referer", "referrer", "request.headers.referer"},
+	"time": {
+		"time_iso8601", "@timestamp", "msec", "timestamp", "time", "ts", "start_time", "time_local", "datetime", "startutc",
+		"requesttime", "request_time_iso8601", "started_at", "edgestarttimestamp", "time_generated", "date",
+	},
+	"ip": {
+		"request.client_ip", "client_ip", "request.remote_ip", "remote_addr", "remote_ip", "downstream_remote_address",
+		"downstream_direct_remote_address", "clienthost", "httprequest.remoteip", "httprequest.clientip", "properties.clientip",
+		"client.ip", "source.ip", "source.address", "client.address", "req.remoteaddress", "req.ip", "clientip", "client", "ip",
+		"source_ip", "c-ip", "fwd", "remoteip", "remoteaddress", "remote",
+	},
+	"method": {
+		"request_method", "method", "request.method", "http_method", "requestmethod", "httprequest.requestmethod", "httprequest.httpmethod",
+		"properties.httpmethod", "http.request.method", "req.method", "cs-method", "clientrequestmethod", "httpmethod",
+	},
+	"path": {
+		"x-envoy-original-path", "request_uri", "request.uri", "uri", "path", "url", "requestpath", "httprequest.requesturl", "httprequest.uri",
+		"properties.requesturi", "url.path", "url.original", "req.url", "cs-uri-stem", "clientrequesturi", "resourcepath",
+	},
+	"host": {
+		"http_host", "host", "request.host", "authority", ":authority", "requesthost", "properties.host", "url.domain", "req.headers.host",
+		"x-host-header", "cs-host", "cs(host)", "clientrequesthost", "server_name",
+	},
+	"user": {"remote_user", "user", "user_id", "clientusername", "user.name", "cs-username", "username"},
+	"status": {
+		"status", "response_code", "status_code", "downstreamstatus", "httprequest.status", "properties.httpstatuscode", "properties.httpstatus",
+		"http.response.status_code", "res.statuscode", "sc-status", "edgeresponsestatus", "response.status",
+	},
+	"bytes": {
+		"bytes_sent", "body_bytes_sent", "bytes", "size", "downstreamcontentsize", "httprequest.responsesize", "properties.responsebytes",
+		"http.response.body.bytes", "sc-bytes", "edgeresponsebytes",
+	},
+	"header.user-agent": {
+		"http_user_agent", "user_agent", "user-agent", "request.headers.user-agent", "request_user-agent", "httprequest.useragent",
+		"properties.useragent", "user_agent.original", "req.headers.user-agent", "cs(user-agent)", "clientrequestuseragent", "useragent",
+	},
+	"header.referer": {
+		"http_referer", "referer", "referrer", "request.headers.referer", "request_referer", "httprequest.referer", "http.request.referrer",
+		"req.headers.referer", "cs(referer)", "clientrequestreferer",
+	},
+	"header.x-forwarded-for": {
+		"http_x_forwarded_for", "x_forwarded_for", "x-forwarded-for", "request.headers.x-forwarded-for", "request_x-forwarded-for",
+		"req.headers.x-forwarded-for", "cs(x-forwarded-for)", "xff",
+	},
 }
 
 // places returns the fields in which an attribute may stand, best first.
@@ -28,7 +60,7 @@ func (o *Options) places(attribute string) []string {
 	}
 	if header, ok := strings.CutPrefix(attribute, "header."); ok {
 		plain := strings.ReplaceAll(header, "-", "_")
-		return []string{"http_" + plain, attribute, "request.headers." + header, "headers." + header, header, plain}
+		return []string{"http_" + plain, attribute, "request.headers." + header, "headers." + header, "request_" + header, "cs(" + header + ")", header, plain}
 	}
 	return []string{strings.ToLower(attribute)}
 }
@@ -41,6 +73,9 @@ const (
 	asTime
 	asAddress // without the port
 	asPath    // without the query
+	asRequest // GET /path HTTP/1.1
+	asDate    // the day of a time that stands in two fields
+	asClock   // its time of day
 )
 
 func meaningOf(attribute string) meaning {
@@ -53,6 +88,17 @@ func meaningOf(attribute string) meaning {
 		return asPath
 	}
 	return asIs
+}
+
+// of brings the text of a field to the value of an attribute.
+func (m meaning) of(text []byte) []byte {
+	switch m {
+	case asAddress:
+		return address(text)
+	case asPath:
+		return pathOf(text)
+	}
+	return text
 }
 
 // address cuts the port off an address: 1.2.3.4:5678, [::1]:80.
@@ -72,4 +118,22 @@ func address(b []byte) []byte {
 		return b[:colon]
 	}
 	return b
+}
+
+// addressed reports whether a value may stand where an address is: an address,
+// or the name of a host, as servers write it that look names up.
+func addressed(b []byte) bool {
+	letter := false
+	for _, c := range b {
+		switch {
+		case c-'0' <= 9, c == '.', c == '-', c == '_':
+		case c|0x20 >= 'a' && c|0x20 <= 'z':
+			letter = true
+		case c == ':' || c == '%':
+			return isAddress(b)
+		default:
+			return false
+		}
+	}
+	return letter || isAddress(b)
 }

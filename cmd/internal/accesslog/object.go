@@ -22,6 +22,7 @@ type object struct {
 	scratch []byte // texts with escapes
 	ranks   []int  // by slot, the last being the time: the best place so far
 	err     error
+	told    func(field string) // of each field by name, or nil
 }
 
 // A place is what a field means. Of several for one attribute, that of the
@@ -59,14 +60,24 @@ func (p *object) Parse(line []byte, r *Record) error {
 	if line = bytes.TrimSpace(line); len(line) == 0 {
 		return ErrSkip
 	}
+	p.begin(line, r)
+	if line[0] != '{' || !p.value(r, deepest) || len(bytes.TrimSpace(p.text)) > 0 {
+		return errJSON
+	}
+	return p.judge(r)
+}
+
+// begin forgets the line before.
+func (p *object) begin(line []byte, r *Record) {
 	p.text, p.name, p.scratch, p.err = line, p.name[:0], p.scratch[:0], nil
 	r.clear()
 	for i := range p.ranks {
 		p.ranks[i] = 1 << 30
 	}
-	if line[0] != '{' || !p.value(r, deepest) || len(bytes.TrimSpace(p.text)) > 0 {
-		return errJSON
-	}
+}
+
+// judge says what is wrong with a line whose fields have been read.
+func (p *object) judge(r *Record) error {
 	if p.err != nil {
 		return p.err
 	}
@@ -74,6 +85,17 @@ func (p *object) Parse(line []byte, r *Record) error {
 		return errNoTime
 	}
 	return nil
+}
+
+// lower adds a name in lower case.
+func lower(to, name []byte) []byte {
+	for _, c := range name {
+		if c-'A' < 26 {
+			c |= 0x20
+		}
+		to = append(to, c)
+	}
+	return to
 }
 
 // skip passes over blanks and reports whether c comes next, which it takes.
@@ -139,11 +161,9 @@ func (p *object) fields(r *Record, depth int) bool {
 		if before > 0 {
 			p.name = append(p.name, '.')
 		}
-		for _, c := range key {
-			if c-'A' < 26 {
-				c |= 0x20
-			}
-			p.name = append(p.name, c)
+		p.name = lower(p.name, key)
+		if p.told != nil {
+			p.told(string(p.name))
 		}
 		if !p.value(r, depth-1) {
 			return false

@@ -22,6 +22,8 @@ type File struct {
 	// Size is how many bytes it has, compressed if it is, or 0 if that is not
 	// known.
 	Size int64
+	// NULs is how many NUL bytes stand before the first line.
+	NULs int64
 
 	raw    *counted
 	text   io.Reader
@@ -83,23 +85,41 @@ func Open(name string) (*File, error) {
 func From(name string, r io.Reader, latest time.Time) (*File, error) {
 	f := &File{Name: name, raw: &counted{r: r}, latest: latest}
 	magic := make([]byte, 4)
-	n, err := io.ReadFull(f.raw, magic)
-	if err != nil && !ended(err) {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
+	n, failed := io.ReadFull(f.raw, magic)
 	f.text = io.MultiReader(bytes.NewReader(magic[:n]), f.raw)
 	if err := f.decompress(magic[:n]); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	f.head = make([]byte, headLength)
-	n, err = io.ReadFull(f.text, f.head)
-	f.head = f.head[:n]
-	if err != nil && !errors.Is(err, io.EOF) {
-		f.end(err)
+	f.begin()
+	if failed != nil && !ended(failed) {
+		f.err = failed
 	}
 	f.rest = bytes.TrimPrefix(f.head, []byte("\ufeff"))
 	return f, nil
+}
+
+// begin reads the beginning. NUL bytes before it are passed over: a log that was
+// cut in place, while its server wrote on at the old place, has them.
+func (f *File) begin() {
+	f.head = make([]byte, headLength)
+	n := 0
+	for f.err == nil && n < headLength {
+		m, err := io.ReadFull(f.text, f.head[n:])
+		f.head = f.head[:n+m]
+		if n += m; n > 0 && f.head[0] == 0 {
+			text := bytes.TrimLeft(f.head, "\x00")
+			f.NULs += int64(n - len(text))
+			n = copy(f.head, text)
+		}
+		if f.head = f.head[:headLength]; err != nil {
+			f.err = io.EOF
+			if !errors.Is(err, io.EOF) {
+				f.end(err)
+			}
+		}
+	}
+	f.head = f.head[:n]
 }
 
 func (f *File) decompress(magic []byte) error {
@@ -147,12 +167,17 @@ func (f *File) Detect(o Options) (Format, error) {
 	if o.Latest.IsZero() {
 		o.Latest = f.latest
 	}
-	format, err := Detect(bytes.TrimPrefix(f.head, []byte("\ufeff")), o)
+	sample := bytes.TrimPrefix(f.head, []byte("\ufeff"))
+	format, err := Detect(sample, o)
 	if err != nil {
 		return Format{}, fmt.Errorf("%s: %w", f.Name, err)
 	}
 	return format, nil
 }
+
+// Head returns the beginning of the log, by which two can be told apart. It is
+// not to be changed.
+func (f *File) Head() []byte { return f.head }
 
 // Position returns how many bytes of the file have been read, compressed if it
 // is. It may be called from any goroutine.
@@ -209,17 +234,23 @@ func (f *File) Next(buf []byte) ([]byte, error) {
 	}
 }
 
-// First returns the time of the first line that can be read, of those that are
-// looked at to recognise the format; 0 if none can. The parser is made for that
-// many attributes.
-func (f *File) First(p Parser, attributes int) int64 {
+// Times returns the times of the first and the last line that can be read, of
+// those that are looked at to recognise the format; 0 if none can. The parser is
+// made for that many attributes.
+func (f *File) Times(p Parser, attributes int) (first, last int64) {
 	r := Record{Values: make([][]byte, attributes)}
 	for text := bytes.TrimPrefix(f.head, []byte("\ufeff")); len(text) > 0; {
 		var line []byte
 		line, text = Line(text)
-		if p.Parse(line, &r) == nil {
-			return r.At
+		if p.Parse(line, &r) != nil {
+			continue
+		}
+		if last = r.At; first == 0 {
+			first = r.At
 		}
 	}
-	return 0
+	return first, last
 }
+
+// Written returns when the file was last written, zero if that is not known.
+func (f *File) Written() time.Time { return f.latest }

@@ -7,36 +7,19 @@ import "bytes"
 //	<190>May 17 10:05:03 web1 nginx: …
 //	2015-05-17T10:05:03.123+00:00 web1 nginx[12]: …
 //	<190>1 2015-05-17T10:05:03Z web1 nginx 12 - - …
-//
-// A time in the message itself comes first; without one, that of the prefix is
-// taken.
-type syslog struct {
-	calendar calendar
-	message  Parser
-}
-
-func newSyslog(o *Options, message Parser) Parser {
-	return &syslog{newCalendar(o), message}
-}
-
-// Parse implements [Parser].
-func (p *syslog) Parse(line []byte, r *Record) error {
-	if len(line) == 0 {
-		return ErrSkip
-	}
-	at, message, ok := p.cut(line)
-	if !ok {
-		return errShape
-	}
-	r.At, r.dated = at, true
-	err := p.message.Parse(message, r)
-	r.dated = false
-	return err
-}
+type syslog struct{ calendar calendar }
 
 // cut takes the prefix off.
-func (p *syslog) cut(line []byte) (at int64, message []byte, ok bool) {
+func (p *syslog) cut(line []byte) (message []byte, at int64, dated, ok bool) {
+	at, message, ok = p.split(line)
+	return message, at, true, ok
+}
+
+func (p *syslog) split(line []byte) (at int64, message []byte, ok bool) {
 	rest := line
+	if len(line) == 0 {
+		return 0, nil, false
+	}
 	if line[0] == '<' {
 		i := bytes.IndexByte(line, '>')
 		if i < 2 || i > 4 {

@@ -2,15 +2,18 @@ package accesslog
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 )
 
 // table reads lines of columns whose names stand in the first line, between
-// commas, semicolons or tabs. A field in quotes may hold the separator and, as
-// "", a quote, but no end of line.
+// commas, semicolons or tabs, or in a line #Fields: between blanks or tabs, as
+// IIS and CloudFront have it. A field in quotes may hold the separator and, as
+// "", a quote, but no end of line. A day and a time of day may stand apart.
 type table struct {
 	heading  string
 	comma    byte
+	marked   bool // lines that begin with # are no requests
 	columns  []column
 	calendar calendar
 	scratch  []byte
@@ -26,6 +29,12 @@ type column struct {
 // readHeading returns the separator and the names of a first line, in lower
 // case, and false if it is none.
 func readHeading(line []byte) (comma byte, names []string, ok bool) {
+	if w3c, found := bytes.CutPrefix(line, w3cFields); found {
+		for _, name := range strings.Fields(string(w3c)) {
+			names = append(names, strings.ToLower(name))
+		}
+		return ' ', names, len(names) > 0
+	}
 	for _, comma := range []byte("\t,;") {
 		if bytes.IndexByte(line, comma) < 0 {
 			continue
@@ -42,6 +51,10 @@ func readHeading(line []byte) (comma byte, names []string, ok bool) {
 	return 0, nil, false
 }
 
+// w3cFields is what the line begins with that names the columns of a log in the
+// extended format of the W3C.
+var w3cFields = []byte("#Fields:")
+
 // newTable returns nil if the line is no heading with a column for the time.
 func newTable(heading []byte, o *Options) Parser {
 	comma, names, ok := readHeading(heading)
@@ -49,10 +62,14 @@ func newTable(heading []byte, o *Options) Parser {
 		return nil
 	}
 	t := &table{heading: string(heading), comma: comma, columns: make([]column, len(names)), calendar: newCalendar(o)}
+	t.marked = bytes.HasPrefix(heading, w3cFields)
 	for i := range t.columns {
 		t.columns[i].slot = -1
 	}
-	if !t.bind(names, o.places("time"), column{-1, asTime, true}) {
+	apart := slices.Contains(names, "date") && slices.Contains(names, "time") && o.Fields["time"] == ""
+	switch {
+	case apart && t.bind(names, []string{"date"}, column{-1, asDate, true}) && t.bind(names, []string{"time"}, column{-1, asClock, true}):
+	case apart || !t.bind(names, o.places("time"), column{-1, asTime, true}):
 		return nil
 	}
 	for slot, a := range o.Attributes {
@@ -76,24 +93,34 @@ func (t *table) bind(names, places []string, c column) bool {
 
 // Parse implements [Parser].
 func (t *table) Parse(line []byte, r *Record) error {
-	if len(line) == 0 || string(line) == t.heading {
+	if len(line) == 0 || string(line) == t.heading || t.marked && line[0] == '#' {
 		return ErrSkip
 	}
 	r.clear()
 	t.scratch = t.scratch[:0]
-	dated := false
+	comma := t.comma
+	if t.marked && bytes.IndexByte(line, '\t') >= 0 {
+		comma = '\t'
+	}
+	var date []byte
 	for i := range t.columns {
-		field, rest, ok := t.field(line)
+		field, rest, ok := t.field(line, comma)
 		if !ok {
 			return errShape
 		}
 		if c := t.columns[i]; c.wanted {
-			if c.meaning == asTime {
-				if r.At, dated = t.calendar.read(field); !dated {
-					return errTime
-				}
-			} else {
+			switch c.meaning {
+			case asDate:
+				date = field
+			case asTime:
+				r.At, ok = t.calendar.read(field)
+			case asClock:
+				r.At, ok = t.calendar.pair(date, field)
+			default:
 				r.put(c.slot, c.meaning.of(field))
+			}
+			if !ok {
+				return errTime
 			}
 		}
 		if rest == nil && i < len(t.columns)-1 {
@@ -104,21 +131,10 @@ func (t *table) Parse(line []byte, r *Record) error {
 	return nil
 }
 
-// of brings the text of a field to the value of an attribute.
-func (m meaning) of(text []byte) []byte {
-	switch m {
-	case asAddress:
-		return address(text)
-	case asPath:
-		return pathOf(text)
-	}
-	return text
-}
-
 // field cuts off a field; rest is nil behind the last.
-func (t *table) field(line []byte) (field, rest []byte, ok bool) {
-	if len(line) == 0 || line[0] != '"' || t.comma == '\t' {
-		i := bytes.IndexByte(line, t.comma)
+func (t *table) field(line []byte, comma byte) (field, rest []byte, ok bool) {
+	if len(line) == 0 || line[0] != '"' || comma == '\t' {
+		i := bytes.IndexByte(line, comma)
 		if i < 0 {
 			return line, nil, true
 		}
@@ -135,7 +151,7 @@ func (t *table) field(line []byte) (field, rest []byte, ok bool) {
 		switch {
 		case len(line) == 0:
 			return t.scratch[start:], nil, true
-		case line[0] == t.comma:
+		case line[0] == comma:
 			return t.scratch[start:], line[1:], true
 		case line[0] != '"':
 			return nil, nil, false

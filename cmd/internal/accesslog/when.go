@@ -164,10 +164,61 @@ func (c *calendar) read(b []byte) (int64, bool) {
 	switch {
 	case len(b) == clfLength && b[2] == '/':
 		return c.clf.read(b)
+	case len(b) >= clfStamp && b[2] == '/':
+		return c.finer(b)
 	case len(b) >= 19 && b[4] == '-':
 		return c.iso(b)
 	}
 	return epoch(b)
+}
+
+// clfStamp is the length of 17/May/2015:10:05:03.
+const clfStamp = 20
+
+// finer reads a time of the common log format that has a fraction, as Apache
+// and HAProxy may write it, or no zone.
+func (c *calendar) finer(b []byte) (int64, bool) {
+	var whole [clfLength]byte
+	copy(whole[:], b[:clfStamp])
+	rest, nanos, ok := b[clfStamp:], int64(0), true
+	if len(rest) > 0 && (rest[0] == '.' || rest[0] == ',') {
+		n := 1
+		for n < len(rest) && rest[n]-'0' <= 9 {
+			n++
+		}
+		if nanos, ok = fraction(rest[1:n], 9); !ok {
+			return 0, false
+		}
+		rest = rest[n:]
+	}
+	if len(rest) == clfLength-clfStamp {
+		copy(whole[clfStamp:], rest)
+		at, ok := c.clf.read(whole[:])
+		return at + nanos, ok
+	}
+	copy(whole[clfStamp:], " +0000")
+	at, ok := c.clf.read(whole[:])
+	if !ok || len(rest) > 0 {
+		return 0, false
+	}
+	return c.local(at/86400e9, at/1e9%86400, nanos)
+}
+
+// pair reads a time whose day and time of day stand apart. The day is 2015-05-17
+// or 17/May/2015.
+func (c *calendar) pair(date, clock []byte) (int64, bool) {
+	var both [64]byte
+	if len(date)+len(clock)+1 > len(both) {
+		return 0, false
+	}
+	joint := byte('T')
+	if len(date) > 2 && date[2] == '/' {
+		joint = ':'
+	}
+	n := copy(both[:], date)
+	both[n] = joint
+	n += 1 + copy(both[n+1:], clock)
+	return c.read(both[:n])
 }
 
 func (c *calendar) iso(b []byte) (int64, bool) {

@@ -196,7 +196,7 @@ func pageLogErrors(p *tab) {
 	for _, c := range []struct {
 		file, want string
 	}{
-		{write("notes.txt", []byte("one\ntwo\nthree\n")), "most of the first 3 lines are in no format that is known"},
+		{write("notes.txt", []byte("one\ntwo\nthree\n")), "the lines are in no format that is known"},
 		{write("empty.log", nil), "the log is empty"},
 		{write("page.bin", []byte("\x00\x01\x02\n")), "binary, not lines of text"},
 		{write("large.log", make([]byte, 2<<20+1)), "large.log is over 2 MiB: pack it"},

@@ -7,3 +7,11 @@ func SetSpoolMemory(n int64) (restore func()) {
 	spoolMemory = n
 	return func() { spoolMemory = before }
 }
+
+// SetSortEvents sets how many events a sorter sorts at a time, and returns what
+// puts it back.
+func SetSortEvents(n int) (restore func()) {
+	before := sortEvents
+	sortEvents = n
+	return func() { sortEvents = before }
+}

@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -47,11 +48,14 @@ func TestChoiceIsRepeatable(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := "when,who,n\n2024-03-31T01:59:00,a,5\n2024-03-31T03:00:00,a,7\n2024-03-31T03:00:00,b,7\n"
+	for i := range 1000 { // or there would be too little to choose from
+		log += fmt.Sprintf("2024-03-31T%02d:%02d:00,c%d,7\n", 4+i/60, i%60, i%20)
+	}
 	r := planText(t, []byte(log), plan.Options{
 		Zone: zone, Fields: map[string]string{"time": "when", "ip": "who"}, Cost: "n", Match: []string{"n=7"},
 		Limits: []string{"6/h"}, Choose: &plan.Target{},
 	})
-	const want = "stint plan --limit '10/1h burst 8' --match n=7 --cost n --field ip=who --field time=when --tz Europe/Paris -"
+	const want = "stint plan --limit '1/1m burst 8' --match n=7 --cost n --field ip=who --field time=when --tz Europe/Paris -"
 	if r.Choice.Check != want {
 		t.Errorf("%s\nwant %s", r.Choice.Check, want)
 	}

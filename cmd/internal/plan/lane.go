@@ -14,24 +14,26 @@ import (
 // A lane reads one log: blocks of lines, which workers parse, in the order of
 // the file.
 type lane struct {
-	input   *input
-	file    *accesslog.File
-	blocks  chan *block
-	free    chan *block
-	order   *order
-	ready   []event // in order, to be given out
-	over    bool
-	stopped bool // before its end
+	input  *input
+	file   *accesslog.File
+	blocks chan *block
+	free   chan *block
+	order  *order
+	raw    []event // as they came, for a sorter
+	ready  []event // in order, to be given out
+	over   bool
 }
 
 // An input is a log before it is read.
 type input struct {
-	name   string
-	format accesslog.Format
-	first  int64 // the time of the first line that can be read
-	file   *accesslog.File
-	about  FileReport
-	size   int64
+	*source
+	format      accesslog.Format
+	first, last int64 // the times of the first and last line of the beginning
+	head        []byte
+	written     time.Time // zero if that is not known
+	about       FileReport
+	size        int64
+	cut         bool // its last line has no end and cannot be read
 }
 
 // A block is some lines of a log, and what they ask for.
@@ -60,6 +62,7 @@ type found struct {
 type tallied struct {
 	lines, bad, outside, unmatched, costless int64
 	subsecond                                int64 // lines with a time finer than a second
+	cut                                      bool  // the last line, which has no end, is bad
 	examples                                 []string
 }
 
@@ -91,14 +94,14 @@ type worker struct {
 // of another in the same line of the cache would slow both down by a third.
 const apart = 3
 
-func work(ctx context.Context, q *question, jobs <-chan *block) {
+func work(q *question, jobs <-chan *block, halt <-chan struct{}) {
 	w := worker{
 		parsers: make(map[*accesslog.Format]accesslog.Parser), asker: q.asker(),
 		record: accesslog.Record{Values: make([][]byte, len(q.attributes), len(q.attributes)+apart)},
 	}
 	for {
 		select {
-		case <-ctx.Done():
+		case <-halt:
 			return
 		case b := <-jobs:
 			w.parse(b)
@@ -123,6 +126,7 @@ func (w *worker) parse(b *block) {
 		line, text = accesslog.Line(text)
 		if err := p.Parse(line, r); err != nil {
 			b.tally.skip(line, err)
+			b.tally.cut = text == nil && b.tally.bad > 0
 			continue
 		}
 		b.tally.lines++
@@ -130,6 +134,7 @@ func (w *worker) parse(b *block) {
 			b.tally.outside++
 			continue
 		}
+		w.asker.client(r.Values)
 		if !w.asker.counts(r.Values) {
 			b.tally.unmatched++
 			continue
@@ -171,72 +176,65 @@ func (t *tallied) skip(line []byte, err error) {
 	}
 }
 
-// inspect opens a log, recognises its format and finds its first time. A log
-// that can be opened again is closed.
-func inspect(name string, stdin io.Reader, q *question, o *Options) (*input, error) {
-	var file *accesslog.File
-	var err error
-	if name == "-" {
-		file, err = accesslog.From("standard input", stdin, time.Time{})
-	} else {
-		file, err = accesslog.Open(name)
-	}
+// inspect opens a log, recognises its format and finds its first time.
+func inspect(ctx context.Context, from *source, q *question, o *Options) (*input, error) {
+	file, err := from.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	in := &input{name: name, size: file.Size}
-	in.format, err = file.Detect(accesslog.Options{Attributes: q.attributes, Fields: o.Fields, Zone: o.Zone, Latest: o.Latest})
+	defer file.Close()
+	in := &input{source: from, size: file.Size, head: file.Head(), written: file.Written()}
+	in.format, err = file.Detect(accesslog.Options{Attributes: q.attributes, Fields: o.Fields, Format: o.Format, Zone: o.Zone, Latest: o.Latest})
 	if err != nil {
-		file.Close()
 		return nil, err
 	}
-	in.about = FileReport{Name: file.Name, Format: in.format.Name}
-	in.first = file.First(in.format.Parser(), len(q.attributes))
-	if name == "-" {
-		in.file = file
-	} else {
-		file.Close()
-	}
+	in.about = FileReport{Name: file.Name, Format: in.format.Name, NULs: file.NULs}
+	in.first, in.last = file.Times(in.format.Parser(), len(q.attributes))
 	return in, nil
 }
 
 // start begins to read the log.
 func (in *input) start(ctx context.Context, r *reading) (*lane, error) {
-	l := &lane{input: in, file: in.file, order: newOrder(int64(r.options.reorder()))}
-	if l.file == nil {
-		var err error
-		if l.file, err = accesslog.Open(in.name); err != nil {
-			return nil, err
-		}
+	l := &lane{input: in, order: newOrder(int64(r.options.reorder()))}
+	var err error
+	if l.file, err = in.open(ctx); err != nil {
+		return nil, err
 	}
 	depth := 2 * r.workers
 	l.blocks, l.free = make(chan *block, depth), make(chan *block, depth+2)
 	for range depth + 2 {
 		l.free <- &block{question: r.question, format: &in.format, done: make(chan struct{}, 1)}
 	}
-	r.files.Go(func() { l.read(ctx, r.jobs) })
+	r.files.Go(func() { l.read(ctx, r) })
 	r.open.Store(in.name, l.file)
 	return l, nil
 }
 
-// read hands blocks to the workers until the log ends.
-func (l *lane) read(ctx context.Context, jobs chan<- *block) {
+// read hands blocks to the workers until the log or the context ends. What has
+// been read by then is still parsed and counted.
+func (l *lane) read(ctx context.Context, r *reading) {
 	defer l.file.Close()
 	defer close(l.blocks)
 	for {
 		var b *block
 		select {
-		case <-ctx.Done():
+		case <-r.halt:
 			return
 		case b = <-l.free:
 		}
-		if b.text, b.err = l.file.Next(b.text); b.err != nil {
+		if b.err = nil; l.input.pipe == nil {
+			b.err = ctx.Err() // a pipe says so itself, behind what it gave
+		}
+		if b.err == nil {
+			b.text, b.err = l.file.Next(b.text)
+		}
+		if b.err != nil {
 			b.text = nil
 			b.done <- struct{}{}
 		}
 		failed := b.err != nil
 		select {
-		case <-ctx.Done():
+		case <-r.halt:
 			return
 		case l.blocks <- b:
 		}
@@ -244,21 +242,20 @@ func (l *lane) read(ctx context.Context, jobs chan<- *block) {
 			return
 		}
 		select {
-		case <-ctx.Done():
+		case <-r.halt:
 			return
-		case jobs <- b:
+		case r.jobs <- b:
 		}
 	}
 }
 
-// fill makes sure that some event is ready, unless the log is over or the
-// context has ended: then what has been read is all.
-func (l *lane) fill(ctx context.Context, r *reading) {
+// fill makes sure that some event is ready, unless the log is over.
+func (l *lane) fill(r *reading) error {
 	for len(l.ready) == 0 && !l.over {
-		b := l.next(ctx)
+		b := <-l.blocks
+		<-b.done
 		switch {
-		case b == nil:
-			l.stopped = true
+		case interrupted(b.err):
 			l.finish()
 		case errors.Is(b.err, io.EOF) && !errors.Is(b.err, io.ErrUnexpectedEOF):
 			l.finish()
@@ -268,31 +265,18 @@ func (l *lane) fill(ctx context.Context, r *reading) {
 		default:
 			r.take(l, b)
 			l.free <- b
+			if l.order.astray {
+				return errAstray
+			}
 			l.ready = l.order.take()
 		}
 	}
+	return nil
 }
 
-// next returns the next block once it is parsed, nil when the context ends.
-func (l *lane) next(ctx context.Context) *block {
-	if ctx.Err() != nil {
-		return nil
-	}
-	select {
-	case <-ctx.Done():
-		return nil
-	case b, ok := <-l.blocks:
-		if !ok {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-b.done:
-			return b
-		}
-	}
-}
+// errAstray ends a reading whose lines are later than --reorder puts right: it
+// begins anew, and sorts.
+var errAstray = errors.New("lines are out of order")
 
 func (l *lane) finish() {
 	l.ready, l.over = l.order.rest(), true

@@ -12,11 +12,12 @@ type event struct {
 	at   int64 // nanoseconds since the epoch
 	cost int64
 	id   uint32 // of the client
+	out  bool   // the client is left out
 }
 
 // order puts events back in order of time, those of one moment in the order in
-// which they came. What is late by no more than the window finds its place;
-// what is later is moved to the moment that has been given out already.
+// which they came. What is late by no more than the window finds its place; what
+// is later is astray: then a sorter must do it.
 type order struct {
 	window int64
 
@@ -28,7 +29,7 @@ type order struct {
 
 	out       []event
 	reordered int64 // found their place again
-	moved     int64 // were too late
+	astray    bool  // one was too late
 }
 
 func newOrder(window int64) *order {
@@ -41,12 +42,8 @@ func (o *order) add(e event) {
 		o.sorted = append(o.sorted, e)
 		return
 	}
-	if e.at < o.given {
-		e.at = o.given
-		o.moved++
-	} else {
-		o.reordered++
-	}
+	o.reordered++
+	o.astray = o.astray || e.at < o.given
 	o.late = append(o.late, e)
 }
 

@@ -1,38 +1,102 @@
 package plan_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stint-dev/stint/cmd/internal/plan"
+	"github.com/stint-dev/stint/cmd/internal/plan/sample"
 )
 
 func csv(rows ...string) []byte {
 	return []byte("time,ip,path,user\n" + strings.Join(rows, "\n") + "\n")
 }
 
-// Lines are put in order within the window, and no further.
+// Lines are put in order, however late they stand and whatever the window.
 func TestReorder(t *testing.T) {
 	log := csv(
-		"2024-01-01T00:00:10Z,a,/,u", "2024-01-01T00:00:00Z,b,/,u", "2024-01-01T00:00:05Z,c,/,u",
-		"2024-01-01T00:02:00Z,d,/,u", "2024-01-01T00:05:00Z,e,/,u", "2024-01-01T00:01:00Z,f,/,u",
+		"2024-01-01T00:00:10Z,a,/,u", "2024-01-01T00:00:00Z,a,/,u", "2024-01-01T00:00:05Z,a,/,u",
+		"2024-01-01T00:02:00Z,a,/,u", "2024-01-01T00:05:00Z,a,/,u", "2024-01-01T00:01:00Z,a,/,u",
 	)
-	for _, test := range []struct {
-		window           time.Duration
-		reordered, moved int64
-	}{{0, 2, 1}, {time.Hour, 3, 0}, {-1, 0, 3}, {5 * time.Second, 1, 2}} {
-		r := planText(t, log, plan.Options{Reorder: test.window, Limits: []string{"1/h"}})
-		// The lines of one block are put in order whatever the window.
-		if got := r.Log.Reordered + r.Log.Moved; got != 3 {
-			t.Errorf("window %v: %d late, want 3", test.window, got)
+	for _, window := range []time.Duration{0, time.Hour, -1, 5 * time.Second} {
+		r := planText(t, log, plan.Options{Reorder: window, Limits: []string{"1/10s"}, Brief: true})
+		if got := r.Results[0]; r.Log.Reordered != 3 || got.Requests != 6 || got.Denied != 1 {
+			t.Errorf("window %v: %d of %d denied, %d put back; want 1 of 6, 3", window, got.Denied, got.Requests, r.Log.Reordered)
 		}
-		if r.Log.Requests != 6 {
-			t.Errorf("window %v: %d requests", test.window, r.Log.Requests)
+	}
+}
+
+// A log says the same in any order: newest first, shuffled, and the logs of
+// three servers in a row, sorted in memory or by way of a file.
+func TestAnyOrder(t *testing.T) {
+	var log bytes.Buffer
+	if err := sample.Write(&log, sample.Options{Requests: 30_000, Clients: 300, Plain: true}); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(strings.TrimSuffix(log.String(), "\n"), "\n")
+	lines[len(lines)-1] += "\n"
+	newest := slices.Clone(lines)
+	slices.Reverse(newest)
+	shuffled := slices.Clone(lines)
+	rand.New(rand.NewPCG(1, 2)).Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+	var servers [3][]string
+	for i, line := range lines {
+		servers[i%3] = append(servers[i%3], line)
+	}
+	row := slices.Concat(servers[:]...)
+	o := plan.Options{Limits: []string{"30/m", "2/s burst 20", "100/h"}, Choose: &plan.Target{Share: 0.01}}
+	want := planText(t, log.Bytes(), o)
+	if want.Log.Sorted {
+		t.Fatal("a log in order is sorted")
+	}
+	for name, order := range map[string][]string{"newest first": newest, "shuffled": shuffled, "three servers": row} {
+		for _, at := range []int{1 << 20, 1000} {
+			restore := plan.SetSortEvents(at)
+			got := planText(t, []byte(strings.Join(order, "")), o)
+			restore()
+			if !got.Log.Sorted || got.Findings[0].What != "sorted" || got.Log.Requests != want.Log.Requests {
+				t.Errorf("%s: %+v", name, got.Log)
+			}
+			for i, r := range got.Results {
+				if outcomeOf(r) != outcomeOf(want.Results[i]) {
+					t.Errorf("%s, %d at a time: %+v, want %+v", name, at, outcomeOf(r), outcomeOf(want.Results[i]))
+				}
+			}
+			if !reflect.DeepEqual(got.Traffic.Busiest, want.Traffic.Busiest) || !reflect.DeepEqual(got.Traffic.Curve, want.Traffic.Curve) || got.Choice.Limit != want.Choice.Limit {
+				t.Errorf("%s: busiest %v, want %v", name, got.Traffic.Busiest, want.Traffic.Busiest)
+			}
 		}
+	}
+}
+
+// Files that begin in order and of which one goes back are sorted too.
+func TestFileGoesBack(t *testing.T) {
+	dir := t.TempDir()
+	var first, second strings.Builder
+	for i := range 20_000 {
+		fmt.Fprintf(&first, "192.0.2.1 - - [17/May/2015:%02d:%02d:%02d +0000] \"GET / HTTP/1.1\" 200 5\n", 10+i/3600, i/60%60, i%60)
+		at := (i + 10_000) % 20_000
+		fmt.Fprintf(&second, "192.0.2.2 - - [17/May/2015:%02d:%02d:%02d +0000] \"GET / HTTP/1.1\" 200 5\n", 10+at/3600, at/60%60, at%60)
+	}
+	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	if err := errors.Join(os.WriteFile(a, []byte(first.String()), 0o600), os.WriteFile(b, []byte(second.String()), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	r, err := plan.Run(t.Context(), plan.Options{Files: []string{b, a}, Limits: []string{"1/s"}, Brief: true})
+	if err != nil || r.Results[0].Denied != 0 || r.Log.Requests != 40_000 || !r.Log.Sorted {
+		t.Errorf("%v: %+v", err, r)
 	}
 }
 
@@ -131,6 +195,40 @@ func (e *endless) Read(p []byte) (int, error) {
 	}
 	line := fmt.Sprintf("192.0.2.%d - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 5\n", e.n%200)
 	return copy(p, strings.Repeat(line, len(p)/len(line)+1)), nil
+}
+
+// A silent pipe gives some lines and then nothing.
+type silent struct {
+	lines string
+	sent  chan struct{}
+	end   chan struct{}
+}
+
+func (s *silent) Read(p []byte) (int, error) {
+	if s.lines == "" {
+		close(s.sent)
+		<-s.end
+		return 0, io.EOF
+	}
+	n := copy(p, s.lines)
+	s.lines = s.lines[n:]
+	return n, nil
+}
+
+// One who waits for a pipe that is silent and gives up gets what came.
+func TestSilentPipe(t *testing.T) {
+	ctx, stop := context.WithCancel(context.Background())
+	s := &silent{sent: make(chan struct{}), end: make(chan struct{})}
+	defer close(s.end)
+	s.lines = strings.Repeat("192.0.2.7 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 5\n", 500)
+	go func() {
+		<-s.sent
+		stop()
+	}()
+	r, err := plan.Run(ctx, plan.Options{Files: []string{"-"}, Stdin: s, Limits: []string{"1/s"}})
+	if err != nil || !r.Log.Interrupted || r.Log.Requests != 500 || r.Results[0].Denied != 499 {
+		t.Errorf("%v, %+v", err, r)
+	}
 }
 
 // When told to stop, it reports what it has read.

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -45,19 +46,28 @@ type Options struct {
 	Cost string
 	// From and To bound the requests that count: From ≤ time < To.
 	From, To time.Time
-	// Fields and Latest are for accesslog.Options.
+	// Fields, Format and Latest are for accesslog.Options.
 	Fields map[string]string
+	Format string
 	Latest time.Time
 	// Zone is that of times without one, and of the report. The default value
 	// is UTC.
 	Zone *time.Location
-	// Reorder is how much later than it belongs a line may stand. The default
-	// value is 2 minutes; less than 0 stands for 0.
+	// Reorder is how much later than it belongs a line may stand to be put back
+	// as it is read. Logs with lines that are later are read once more and
+	// sorted. The default value is 2 minutes; less than 0 stands for 0.
 	Reorder time.Duration
-	// IgnoreKeys are clients to leave out, as the report names them, and
-	// IgnoreTop how many of those that sent the most.
+	// IgnoreKeys are clients that have no say, as the report names them, or
+	// ranges of addresses, and IgnoreTop how many of those that sent the most.
+	// A proposed rule holds for them, and the report says what it does to them.
 	IgnoreKeys []string
 	IgnoreTop  int
+	// Exempt are clients that have no say and that a proposed rule lets through,
+	// by an override.
+	Exempt []string
+	// Client says where the address of a client is that comes through proxies,
+	// as in a rules file. Without trusted proxies it is that of the log.
+	Client httplimit.ClientIP
 
 	// Limits are what to try, as text, each by itself.
 	Limits []string
@@ -97,7 +107,9 @@ func (o *Options) text(at int64) string { return o.when(at).Format(time.RFC3339N
 // A Report is what Run found.
 type Report struct {
 	Log LogReport `json:"log"`
-	Key string    `json:"key"`
+	// Findings are what one must know of the log first.
+	Findings []Finding `json:"findings"`
+	Key      string    `json:"key"`
 	// Traffic is what happened; nil if it was left out.
 	Traffic *Traffic `json:"traffic,omitempty"`
 	// Results has what each limit would have done, in order.
@@ -109,7 +121,11 @@ type Report struct {
 	Choice *Choice `json:"choice,omitempty"`
 
 	spread []Spread // of clients' busiest seconds, minutes and hours
+	asked  bool     // for a choice
 }
+
+// Refused reports whether a proposal was asked for that this log cannot bear.
+func (r *Report) Refused() bool { return r.Choice == nil && stops(r.Findings) && r.asked }
 
 // A LogReport is what was read.
 type LogReport struct {
@@ -123,10 +139,10 @@ type LogReport struct {
 	Outside   int64 `json:"outside"`
 	Unmatched int64 `json:"unmatched"`
 	Ignored   int64 `json:"ignored"`
-	// Reordered lines were put back in order; Moved were too late for that and
-	// count when they were read.
+	// Reordered lines were put back in order; Sorted reports whether that took
+	// sorting them all.
 	Reordered int64 `json:"reordered"`
-	Moved     int64 `json:"moved"`
+	Sorted    bool  `json:"sorted"`
 	// Missing is how many requests had not the attribute, for each of the key
 	// that some had not; they share one client.
 	Missing map[string]int64 `json:"missing"`
@@ -147,6 +163,8 @@ type FileReport struct {
 	Format string `json:"format"`
 	Lines  int64  `json:"lines"`
 	Bad    int64  `json:"bad"`
+	// NULs is how many NUL bytes stand before the first line.
+	NULs int64 `json:"nuls,omitempty"`
 	// Error says why it could not be read to its end.
 	Error string `json:"error,omitempty"`
 }
@@ -187,6 +205,21 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if len(o.Key) == 0 {
 		o.Key = []string{"ip"}
 	}
+	from := o.sources()
+	defer func() {
+		for _, s := range from {
+			s.close()
+		}
+	}()
+	report, err := attempt(ctx, o, from, nil)
+	if errors.Is(err, errAstray) {
+		return attempt(ctx, o, from, &sorter{})
+	}
+	return report, err
+}
+
+// attempt reads the logs once, with a sorter or in the hope that none is needed.
+func attempt(ctx context.Context, o Options, from []*source, by *sorter) (*Report, error) {
 	var whole []string
 	if o.Rules != nil {
 		whole = looked(&o)
@@ -197,12 +230,15 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	w := &run{options: &o}
 	defer w.spool.close()
-	if w.reading, err = newReading(&o, q, nil); err != nil {
+	if w.reading, err = newReading(ctx, &o, q, from, nil); err != nil {
 		return nil, err
 	}
+	if by == nil && w.backwards() {
+		by = &sorter{}
+	}
+	w.sorter = by
 	sinks, err := w.prepare()
 	if err != nil {
-		w.close()
 		return nil, err
 	}
 	twice := o.IgnoreTop > 0
@@ -210,7 +246,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		w.sinks = nil
 	}
 	if twice || o.Choose != nil {
-		w.sinks = append(w.sinks, &w.spool)
+		w.whole = append(w.whole, &w.spool)
 	}
 	err = w.read(ctx, twice, sinks)
 	if err != nil && !interrupted(err) {
@@ -278,7 +314,8 @@ func (w *run) read(ctx context.Context, twice bool, sinks []sink) error {
 	if !twice {
 		return err
 	}
-	for _, id := range first.ranked()[:min(w.options.IgnoreTop, len(first.ranked()))] {
+	ranked := first.ranked()
+	for _, id := range ranked[:min(w.options.IgnoreTop, len(ranked))] {
 		w.ignored[id] = true
 		w.excluded += int64(first.senders[id].requests)
 		w.requests -= int64(first.senders[id].requests)
@@ -289,7 +326,7 @@ func (w *run) read(ctx context.Context, twice bool, sinks []sink) error {
 // report gathers what the sinks have found.
 func (w *run) report(ctx context.Context, cut bool) (*Report, error) {
 	o := w.options
-	report := &Report{Key: o.keyText(), Results: []Result{}}
+	report := &Report{Key: o.keyText(), Results: []Result{}, asked: o.Choose != nil, Findings: append([]Finding{}, w.findings()...)}
 	who := told{
 		options: o, series: &w.traffic.series.timeline, weighed: w.question.cost >= 0, name: w.name,
 		clients: w.counted(), sent: w.traffic.sent,
@@ -312,7 +349,7 @@ func (w *run) report(ctx context.Context, cut bool) (*Report, error) {
 		}
 		report.Results, report.Ruled = append(report.Results, all...), &total
 	}
-	if o.Choose != nil && !cut && w.requests > 0 {
+	if o.Choose != nil && !cut && w.requests > 0 && !stops(report.Findings) {
 		c := &chooser{target: *o.Choose, margin: o.Margin, spool: &w.spool, skip: w.ignored}
 		if report.Traffic != nil {
 			c.outliers = len(report.Traffic.Outliers)
@@ -334,7 +371,7 @@ func (w *run) logReport(cut bool) LogReport {
 	l := LogReport{
 		Files: []FileReport{}, Lines: w.tally.lines, Bad: w.tally.bad, Examples: append([]string{}, w.tally.examples...),
 		Outside: w.tally.outside, Unmatched: w.tally.unmatched, Ignored: w.excluded,
-		Reordered: w.reordered, Moved: w.moved, Missing: map[string]int64{},
+		Reordered: w.reordered, Sorted: w.sorter != nil, Missing: map[string]int64{},
 		Requests: w.requests, Clients: w.counted(), Interrupted: cut, Memory: w.clients.bytes(),
 	}
 	if w.ruling != nil {

@@ -1,16 +1,19 @@
 package plan
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -24,6 +27,8 @@ type question struct {
 	cost       int      // among attributes, or −1 for 1
 	match      *policy.Policy
 	from, to   int64
+	behind     *httplimit.ClientIP // proxies, or nil
+	ip, header int                 // among attributes, behind proxies
 }
 
 // newQuestion makes one of the options. In whole form, the key is every
@@ -48,8 +53,13 @@ func newQuestion(o *Options, whole []string) (*question, error) {
 		q.cost = q.attribute(o.Cost)
 	}
 	var err error
-	q.match, err = q.matcher(o.Match)
-	return q, err
+	if q.match, err = q.matcher(o.Match); err != nil {
+		return nil, err
+	}
+	if len(o.Client.Trusted) > 0 {
+		q.behind, q.ip, q.header = &o.Client, q.attribute("ip"), q.attribute("header."+strings.ToLower(cmp.Or(o.Client.Header, "X-Forwarded-For")))
+	}
+	return q, nil
 }
 
 // attribute returns the index of an attribute, which is then read.
@@ -102,6 +112,7 @@ type asker struct {
 	result policy.Result
 	line   attributes
 	nets   map[string]string // IPv6 addresses to their networks
+	hops   map[string][]byte // the peer and what it says to the client's address
 	text   []byte
 }
 
@@ -122,6 +133,27 @@ func (a *attributes) Attribute(name string) (string, bool) {
 
 func (q *question) asker() *asker {
 	return &asker{question: q, line: attributes{names: q.attributes}, nets: make(map[string]string)}
+}
+
+// client puts the address of the client in place of that of the proxy.
+func (a *asker) client(values [][]byte) {
+	if a.behind == nil || values[a.header] == nil || values[a.ip] == nil {
+		return
+	}
+	a.text = append(append(append(a.text[:0], values[a.ip]...), ' '), values[a.header]...)
+	addr, ok := a.hops[string(a.text)]
+	if !ok {
+		if len(a.hops) == 1<<16 || a.hops == nil {
+			a.hops = make(map[string][]byte)
+		}
+		r := &http.Request{RemoteAddr: string(values[a.ip]), Header: http.Header{}}
+		r.Header.Set(cmp.Or(a.behind.Header, "X-Forwarded-For"), string(values[a.header]))
+		if found, known := a.behind.Addr(r); known {
+			addr = []byte(found.String())
+		}
+		a.hops[string(a.text)] = addr
+	}
+	values[a.ip] = addr
 }
 
 // counts reports whether the line meets the conditions. An ambiguous path meets

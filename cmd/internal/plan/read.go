@@ -1,9 +1,11 @@
 package plan
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"slices"
 	"sync"
@@ -25,35 +27,40 @@ type reading struct {
 	question *question
 	workers  int
 	jobs     chan *block
+	halt     chan struct{} // closed when nothing more is wanted
 	files    sync.WaitGroup
 	open     sync.Map // of what is read, by name, for the progress
 
 	inputs  []*input // by their first time
 	lanes   []*lane
 	clients *clients
-	ignored []bool // by client
-	sinks   []sink
+	leaves  leaves
+	ignored []bool   // by client: not counted
+	exempt  []bool   // by client: of those ignored, let through by the rule
+	sent    []uint32 // by client, those ignored included
+	sorter  *sorter  // nil while lines are in order
+	sinks   []sink   // told of the requests that count
+	whole   []sink   // told of all
+	rest    []event  // of a batch, those that count
 	tell    func([]event)
 	inline  bool // the sinks look at the clients
 
 	tally              tallied
 	requests, excluded int64
 	missing            []int64
-	reordered, moved   int64
-	stuck              bool // in reading standard input
+	reordered          int64
 	first, last        int64
 }
 
 // newReading looks at the logs without reading them.
-func newReading(o *Options, q *question, sinks []sink) (*reading, error) {
+func newReading(ctx context.Context, o *Options, q *question, from []*source, sinks []sink) (*reading, error) {
 	r := &reading{
 		options: o, question: q, workers: runtime.GOMAXPROCS(0), clients: newClients(),
-		sinks: sinks, missing: make([]int64, len(q.key)),
+		sinks: sinks, missing: make([]int64, len(q.key)), leaves: newLeaves(o),
 	}
-	for _, name := range o.Files {
-		in, err := inspect(name, o.Stdin, q, o)
+	for _, s := range from {
+		in, err := inspect(ctx, s, q, o)
 		if err != nil {
-			r.close()
 			return nil, err
 		}
 		r.inputs = append(r.inputs, in)
@@ -61,51 +68,93 @@ func newReading(o *Options, q *question, sinks []sink) (*reading, error) {
 	return r, nil
 }
 
-func (r *reading) close() {
-	for _, in := range r.inputs {
-		if in.file != nil {
-			in.file.Close()
-		}
-	}
+// backwards reports whether a log begins later than it goes on: then it need
+// not be read to know that it must be sorted.
+func (r *reading) backwards() bool {
+	return slices.ContainsFunc(r.inputs, func(in *input) bool { return in.first-in.last > int64(r.options.reorder()) })
 }
 
 // run reads everything. When the context ends, what was read until then has
-// been given to the sinks, and the error is the context's.
+// been given to the sinks, and the error is the context's. The error errAstray
+// means that it must be done again with a sorter.
 func (r *reading) run(ctx context.Context) error {
-	ctx, stop := context.WithCancel(ctx)
-	r.jobs = make(chan *block, r.workers)
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	r.jobs, r.halt = make(chan *block, r.workers), make(chan struct{})
 	var workers sync.WaitGroup
 	for range r.workers {
-		workers.Go(func() { work(ctx, r.question, r.jobs) })
+		workers.Go(func() { work(r.question, r.jobs, r.halt) })
 	}
 	told := r.telling()
-	err := r.merge(ctx)
+	var err error
+	if r.sorter != nil {
+		err = r.sort(reading)
+	} else {
+		err = r.merge(reading)
+	}
 	told()
 	stop()
-	r.finish(&workers)
+	close(r.halt)
+	workers.Wait()
+	r.files.Wait()
+	if err == nil {
+		err = ctx.Err()
+	}
 	return err
 }
 
-// finish waits for those who read and parse. One that waits for standard input
-// cannot be woken; nobody waits for it either.
-func (r *reading) finish(workers *sync.WaitGroup) {
-	workers.Wait()
-	if !r.stuck {
-		r.files.Wait()
+// sort reads all files and gives out their events in order.
+func (r *reading) sort(ctx context.Context) error {
+	defer r.sorter.close()
+	for _, in := range r.inputs {
+		l, err := in.start(ctx, r)
+		if err != nil {
+			return err
+		}
+		for newest := int64(0); !l.over; {
+			b := <-l.blocks
+			<-b.done
+			if b.err != nil {
+				if !interrupted(b.err) && (!errors.Is(b.err, io.EOF) || errors.Is(b.err, io.ErrUnexpectedEOF)) {
+					in.about.Error = b.err.Error()
+				}
+				break
+			}
+			r.take(l, b)
+			for _, e := range l.raw {
+				if e.at < newest {
+					r.reordered++
+				}
+				newest = max(newest, e.at)
+				if err := r.sorter.add(e); err != nil {
+					return err
+				}
+			}
+			l.raw = l.raw[:0]
+			l.free <- b
+		}
 	}
+	return r.sorter.each(context.WithoutCancel(ctx), func(events []event) {
+		for i := range events {
+			events[i].out = r.ignored[events[i].id]
+		}
+		r.give(events)
+	})
 }
 
 // merge gives events out in order of time over all files.
 func (r *reading) merge(ctx context.Context) error {
 	waiting := slices.Clone(r.inputs)
-	slices.SortStableFunc(waiting, func(a, b *input) int { return int(min(max(a.first-b.first, -1), 1)) })
+	slices.SortStableFunc(waiting, func(a, b *input) int { return cmp.Compare(a.first, b.first) })
 	for {
 		for _, l := range r.lanes {
-			l.fill(ctx, r)
+			if err := l.fill(r); err != nil {
+				return err
+			}
 		}
 		r.retire()
 		next, bound := r.choose()
-		if len(waiting) > 0 && ctx.Err() == nil {
+		if len(waiting) > 0 && (ctx.Err() == nil || waiting[0].pipe != nil) { // what a pipe gave is not lost
 			begins := waiting[0].first - int64(r.options.reorder())
 			if next == nil || next.head() >= begins {
 				l, err := waiting[0].start(ctx, r)
@@ -127,6 +176,9 @@ func (r *reading) merge(ctx context.Context) error {
 				n++
 			}
 		}
+		if r.requests+r.excluded > 0 && next.ready[0].at < r.last {
+			return errAstray
+		}
 		r.give(next.ready[:n])
 		next.ready = next.ready[n:]
 	}
@@ -138,8 +190,6 @@ func (r *reading) retire() {
 		over := l.over && len(l.ready) == 0
 		if over {
 			r.reordered += l.order.reordered
-			r.moved += l.order.moved
-			r.stuck = r.stuck || l.stopped && l.input.name == "-"
 		}
 		return over
 	})
@@ -170,6 +220,7 @@ func (r *reading) take(l *lane, b *block) {
 	r.tally.add(&b.tally)
 	l.input.about.Lines += b.tally.lines
 	l.input.about.Bad += b.tally.bad
+	l.input.cut = b.tally.cut
 	for i, n := range b.missing {
 		r.missing[i] += n
 	}
@@ -178,22 +229,36 @@ func (r *reading) take(l *lane, b *block) {
 		key := b.keys[f.start : f.start+f.length]
 		id, fresh := r.clients.number(f.hash, key)
 		if fresh {
-			r.ignored = append(r.ignored, slices.Contains(r.options.IgnoreKeys, r.question.name(key)))
+			one := r.leaves.find(r.question, key)
+			r.ignored = append(r.ignored, one != nil)
+			r.exempt = append(r.exempt, one != nil && one.exempt)
+			r.sent = append(r.sent, 0)
 		}
-		if r.ignored[id] {
-			r.excluded++
-			continue
+		r.sent[id]++
+		e := event{f.at, f.cost, id, r.ignored[id]}
+		if r.sorter != nil {
+			l.raw = append(l.raw, e)
+		} else {
+			l.order.add(e)
 		}
-		l.order.add(event{f.at, f.cost, id})
 	}
 }
 
 // give tells the sinks.
 func (r *reading) give(events []event) {
-	if r.requests == 0 {
+	if r.requests+r.excluded == 0 {
 		r.first = events[0].at
 	}
-	r.requests += int64(len(events))
+	n := int64(len(events))
+	if len(r.leaves) > 0 {
+		for i := range events {
+			if events[i].out {
+				r.excluded++
+				n--
+			}
+		}
+	}
+	r.requests += n
 	r.last = events[len(events)-1].at
 	r.tell(events)
 }
@@ -223,6 +288,20 @@ func (r *reading) telling() (stop func()) {
 }
 
 func (r *reading) direct(events []event) {
+	for _, s := range r.whole {
+		s.add(events)
+	}
+	if len(r.leaves) > 0 {
+		r.rest = r.rest[:0]
+		for i := range events {
+			if !events[i].out {
+				r.rest = append(r.rest, events[i])
+			}
+		}
+		if events = r.rest; len(events) == 0 {
+			return
+		}
+	}
 	for _, s := range r.sinks {
 		s.add(events)
 	}
@@ -244,7 +323,7 @@ func (r *reading) judge() error {
 // that is not known.
 func (r *reading) position() (read, of int64) {
 	for _, in := range r.inputs {
-		if in.size == 0 && in.name == "-" {
+		if in.pipe != nil {
 			of = -1 << 62
 		}
 		of += in.size

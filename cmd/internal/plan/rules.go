@@ -133,7 +133,7 @@ func (g *ruling) hold(e *event, k int) {
 		one.sent = append(one.sent, 0)
 	}
 	one.sent[id]++
-	one.count(&event{e.at, g.result.Rules[k].Cost, id}, !g.result.Rules[k].Denied)
+	one.count(&event{at: e.at, cost: g.result.Rules[k].Cost, id: id}, !g.result.Rules[k].Denied)
 }
 
 // values takes a key of all attributes apart, in their order.

@@ -31,14 +31,32 @@ var spoolMemory int64 = 256 << 20
 func (s *spool) add(events []event) {
 	for i := range events {
 		e := &events[i]
-		s.chunk = binary.AppendVarint(s.chunk, e.at-s.last)
-		s.chunk = binary.AppendUvarint(s.chunk, uint64(e.id))
-		s.chunk = binary.AppendVarint(s.chunk, e.cost)
+		s.chunk = appendEvent(s.chunk, e, s.last)
 		s.last = e.at
 		if len(s.chunk) >= spoolChunk {
 			s.put()
 		}
 	}
+}
+
+// appendEvent writes an event behind one of the moment last.
+func appendEvent(to []byte, e *event, last int64) []byte {
+	to = binary.AppendVarint(to, e.at-last)
+	to = binary.AppendUvarint(to, uint64(e.id))
+	return binary.AppendVarint(to, e.cost)
+}
+
+// An encoder writes events one after another.
+type encoder struct {
+	last int64
+	text [3 * binary.MaxVarintLen64]byte
+}
+
+// encode returns the text of an event, until the next call.
+func (c *encoder) encode(e *event) []byte {
+	text := appendEvent(c.text[:0], e, c.last)
+	c.last = e.at
+	return text
 }
 
 // put moves the chunk at hand away.
@@ -53,12 +71,9 @@ func (s *spool) put() {
 
 func (s *spool) spill() error {
 	if s.file == nil {
-		f, err := os.CreateTemp("", "stint-plan-")
+		f, err := unnamed()
 		if err != nil {
 			return err
-		}
-		if err := os.Remove(f.Name()); err != nil {
-			return errors.Join(err, f.Close())
 		}
 		s.file, s.writer = f, bufio.NewWriterSize(f, spoolChunk)
 	}

@@ -13,6 +13,16 @@ import (
 func (r *Report) Text(w io.Writer) error {
 	var b strings.Builder
 	r.Log.text(&b)
+	for _, f := range r.Findings {
+		mark := "note: "
+		if f.Stops {
+			mark = "NO PROPOSAL: "
+			if !r.asked {
+				mark = "NOT TO BE TRUSTED: "
+			}
+		}
+		wrap(&b, "", mark+f.Text)
+	}
 	if r.Traffic != nil && r.Traffic.Requests > 0 {
 		r.Traffic.text(&b, r.Key)
 	}
@@ -137,7 +147,7 @@ func (l *LogReport) text(b *strings.Builder) {
 		what string
 	}{
 		{l.Outside, "outside of the time"}, {l.Unmatched, "not matched"}, {l.Ignored, "of clients left out"},
-		{l.Reordered, "put back in order"}, {l.Moved, "too late for that: taken as of when they stand"},
+		{l.Reordered, "put back in order"},
 		{l.Costless, "without a cost: taken as 1"},
 	} {
 		if n.n > 0 {

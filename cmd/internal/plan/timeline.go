@@ -68,6 +68,42 @@ func (t *timeline) widen(to int) {
 	t.end = (t.base + int64(len(t.bars))) * int64(widths[t.width])
 }
 
+// farParts: what is far from the rest lies behind a gap of nine tenths of all
+// the time, and is less than a hundredth of the requests.
+const (
+	farGap  = 0.9
+	farPart = 0.01
+)
+
+// faraway returns how many requests lie far from the rest, whether they are
+// before it, and where the rest begins or ends.
+func (t *timeline) faraway() (n int64, before bool, edge int64) {
+	start, longest, last, total := 0, 0, -1, int64(0)
+	for i, count := range t.bars {
+		if total += count; count == 0 {
+			continue
+		}
+		if i-last > longest && last >= 0 {
+			start, longest = last, i-last
+		}
+		last = i
+	}
+	if float64(longest) < farGap*float64(len(t.bars)) || longest < 10 {
+		return 0, false, 0
+	}
+	w, early := int64(widths[t.width]), int64(0)
+	for _, count := range t.bars[:start+1] {
+		early += count
+	}
+	switch {
+	case float64(early) < farPart*float64(total):
+		return early, true, (t.base + int64(start+longest)) * w
+	case float64(total-early) < farPart*float64(total):
+		return total - early, false, (t.base + int64(start) + 1) * w
+	}
+	return 0, false, 0
+}
+
 // fit returns the counts over the bars of another timeline, which holds all of
 // this one's time.
 func (t *timeline) fit(all *timeline) []int64 {

@@ -1,6 +1,9 @@
 package plan
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // A Trace is when one client sent its requests, or when all did.
 type Trace struct {
@@ -20,16 +23,30 @@ func TraceOf(ctx context.Context, o Options, client string, most int) (*Trace, e
 	if len(o.Key) == 0 {
 		o.Key = []string{"ip"}
 	}
-	q, err := newQuestion(&o, nil)
+	from := o.sources()
+	defer func() {
+		for _, s := range from {
+			s.close()
+		}
+	}()
+	t, err := trace(ctx, &o, from, client, most, nil)
+	if errors.Is(err, errAstray) {
+		t, err = trace(ctx, &o, from, client, most, &sorter{})
+	}
+	return t, err
+}
+
+func trace(ctx context.Context, o *Options, from []*source, client string, most int, by *sorter) (*Trace, error) {
+	q, err := newQuestion(o, nil)
 	if err != nil {
 		return nil, err
 	}
 	t := &tracer{client: client, most: most}
-	r, err := newReading(&o, q, []sink{t})
+	r, err := newReading(ctx, o, q, from, []sink{t})
 	if err != nil {
 		return nil, err
 	}
-	t.reading, r.inline = r, true // it asks for names
+	t.reading, r.inline, r.sorter = r, true, by // it asks for names
 	if err := r.run(ctx); err != nil {
 		return nil, err
 	}

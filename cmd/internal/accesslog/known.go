@@ -1,0 +1,147 @@
+package accesslog
+
+import "strings"
+
+// A shape is a text format that servers write unless they are told otherwise:
+// its name, its pattern, and a line of it.
+type shape struct {
+	name, pattern, example string
+	parsed                 *Pattern
+}
+
+// shapes are those that are recognised, the longer of two that begin alike
+// first.
+var shapes = parsed([]shape{
+	{
+		name:    "vhost_combined",
+		pattern: `$host $remote_addr $ident $remote_user [$time_local] "$request" $status $bytes_sent "$http_referer" "$http_user_agent"`,
+		example: `www.example.com:443 192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "curl/8.5"`,
+	}, {
+		name:    "combined behind a list of addresses",
+		pattern: `$http_x_forwarded_for, $remote_addr $ident $remote_user [$time_local] "$request" $status $bytes_sent`,
+		example: `192.0.2.1, 10.0.0.5 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "curl/8.5"`,
+	}, {
+		name:    "common with fractions of a second",
+		pattern: `$remote_addr $ident $remote_user [$time_local] "$request" $status $bytes_sent "$http_referer" "$http_user_agent"`,
+		example: `192.0.2.1 - - [17/May/2015:10:05:03.123 +0000] "GET / HTTP/1.1" 200 5 "-" "curl/8.5"`,
+	}, {
+		name: "Istio text",
+		pattern: `[$start_time] "$method $path $protocol" $status $flags $details $termination "$failure" $received $bytes_sent $duration $upstream_time` +
+			` "$http_x_forwarded_for" "$http_user_agent" "$request_id" "$authority" "$upstream" $cluster $upstream_local $downstream_local $downstream_remote_address`,
+		example: `[2024-03-05T12:00:00.001Z] "GET /status/418 HTTP/1.1" 418 - via_upstream - "-" 0 135 4 4 "-" "curl/8.5" "84961386-6d84" "httpbin:8000" "10.44.1.27:80" outbound|8000||httpbin.foo.svc.cluster.local 10.44.1.23:37652 10.0.45.184:8000 192.0.2.1:46520 - default`,
+	}, {
+		name: "Envoy text",
+		pattern: `[$start_time] "$method $path $protocol" $status $flags $received $bytes_sent $duration $upstream_time` +
+			` "$http_x_forwarded_for" "$http_user_agent" "$request_id" "$authority" "$upstream"`,
+		example: `[2016-04-15T20:17:00.310Z] "POST /api/v1/locations HTTP/2" 204 - 154 0 226 100 "192.0.2.1" "nsq2http" "cc21d9b0-cf5c" "locations" "tcp://10.0.0.1:80"`,
+	}, {
+		name:    "classic ELB",
+		pattern: `$time $elb $client $backend $request_time $backend_time $response_time $status $backend_status $received $bytes_sent "$request"`,
+		example: `2015-05-13T23:39:43.945958Z my-elb 192.0.2.1:2817 10.0.0.1:80 0.000073 0.001048 0.000057 200 200 0 29 "GET http://example.com:80/ HTTP/1.1" "curl/8.5" - -`,
+	}, {
+		name:    "S3",
+		pattern: `$owner $bucket [$time_local] $remote_ip $user $request_id $operation $object "$request" $status $error $bytes_sent $size $total $turnaround "$http_referer" "$http_user_agent"`,
+		example: `79a59df900b949e5 awsexamplebucket [06/Feb/2019:00:00:38 +0000] 192.0.2.3 79a59df900b949e5 3E57427F3EXAMPLE REST.GET.VERSIONING - "GET /awsexamplebucket?versioning HTTP/1.1" 200 - 113 - 7 - "-" "S3Console/0.4" -`,
+	}, {
+		name:    "HAProxy",
+		pattern: `$client [$time_local] $frontend $server $timers $status $bytes_sent $request_cookie $response_cookie $state $connections $queues {$captured} {$answered} "$request"`,
+		example: `192.0.2.1:33317 [06/Feb/2009:12:14:14.655] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {example.com} {} "GET /index.html HTTP/1.1"`,
+	}, {
+		name:    "HAProxy",
+		pattern: `$client [$time_local] $frontend $server $timers $status $bytes_sent $request_cookie $response_cookie $state $connections $queues {$captured} "$request"`,
+		example: `192.0.2.1:33317 [06/Feb/2009:12:14:14.655] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {example.com} "GET /index.html HTTP/1.1"`,
+	}, {
+		name:    "HAProxy",
+		pattern: `$client [$time_local] $frontend $server $timers $status $bytes_sent $request_cookie $response_cookie $state $connections $queues "$request"`,
+		example: `192.0.2.1:33317 [06/Feb/2009:12:14:14.655] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 "GET /index.html HTTP/1.1"`,
+	}, {
+		name:    "Squid",
+		pattern: `$time $elapsed $client $result/$status $bytes_sent $method $url $user $hierarchy $type`,
+		example: `1286536308.779    180 192.0.2.1 TCP_MISS/200 411 GET http://example.com/ - DIRECT/192.0.2.9 text/html`,
+	},
+})
+
+func parsed(all []shape) []shape {
+	for i := range all {
+		p, err := ParsePattern(all[i].pattern)
+		if err != nil {
+			panic(err)
+		}
+		all[i].parsed = p
+	}
+	return all
+}
+
+// examples are lines of the formats that have no pattern.
+var examples = []shape{
+	{name: "combined", example: `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "curl/8.5"`},
+	{name: "common", example: `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5`},
+	{name: "AWS load balancer", example: `https 2018-07-02T22:23:00.186641Z app/my-lb/50dc6c495c0c9188 192.0.2.1:2817 10.0.0.1:80 0.086 0.048 0.037 200 201 0 57 "GET https://www.example.com:443/ HTTP/1.1" "curl/8.5" ECDHE TLSv1.2`},
+	{name: "JSON lines", example: `{"time":"2024-03-05T12:00:00Z","ip":"192.0.2.1","method":"GET","path":"/","status":200}`},
+	{name: "logfmt", example: `time=2024-03-05T12:00:00Z ip=192.0.2.1 method=GET path=/ status=200`},
+	{name: "CSV", example: `time,ip,method,path,status`},
+	{name: "W3C", example: `#Fields: date time c-ip cs-method cs-uri-stem sc-status`},
+}
+
+// nearest returns those of all known formats whose lines look most like this
+// one, at most so many.
+func nearest(line []byte, most int) (all []shape) {
+	known := append(append([]shape{}, examples...), shapes...)
+	mine := grams(line)
+	for range most {
+		best, index := 0.0, -1
+		for i, s := range known {
+			if near := alike(mine, grams([]byte(s.example))); s.name != "" && near > best {
+				best, index = near, i
+			}
+		}
+		if index < 0 {
+			break
+		}
+		all = append(all, known[index])
+		name := known[index].name
+		for i := range known {
+			if known[i].name == name {
+				known[i].name = ""
+			}
+		}
+	}
+	return all
+}
+
+// grams are the pairs of neighbours in the outline of a line, which has a 9 for
+// each number, an a for each word, and punctuation as it stands.
+func grams(line []byte) map[string]int {
+	var outline strings.Builder
+	last := byte(0)
+	for _, c := range line[:min(len(line), 400)] {
+		switch {
+		case c-'0' <= 9:
+			c = '9'
+		case c|0x20 >= 'a' && c|0x20 <= 'z':
+			c = 'a'
+		}
+		if c != last || c != '9' && c != 'a' && c != ' ' {
+			outline.WriteByte(c)
+		}
+		last = c
+	}
+	all, text := make(map[string]int), outline.String()
+	for i := range max(len(text)-1, 0) {
+		all[text[i:i+2]]++
+	}
+	return all
+}
+
+// alike is the part that two outlines have in common, from 0 to 1.
+func alike(a, b map[string]int) float64 {
+	common, total := 0, 0
+	for gram, n := range a {
+		common += min(n, b[gram])
+		total += n
+	}
+	for _, n := range b {
+		total += n
+	}
+	return 2 * float64(common) / float64(max(total, 1))
+}

@@ -1,0 +1,63 @@
+package accesslog
+
+import "bytes"
+
+// logfmt reads lines of name=value with blanks between, values in quotes where
+// they hold blanks. Fields are found as those of JSON are.
+type logfmt struct{ *object }
+
+func newLogfmt(o *Options) Parser { return logfmt{newObject(o).(*object)} }
+
+// Parse implements [Parser].
+func (p logfmt) Parse(line []byte, r *Record) error {
+	if line = bytes.TrimSpace(line); len(line) == 0 {
+		return ErrSkip
+	}
+	p.begin(line, r)
+	pairs, others := 0, 0
+	for len(p.text) > 0 {
+		if p.skip(' ') {
+			continue
+		}
+		i := bytes.IndexAny(p.text, "= \"")
+		if i <= 0 || p.text[i] != '=' {
+			if others++; i == 0 {
+				return errShape
+			}
+			if i < 0 {
+				break
+			}
+			p.text = p.text[i:]
+			if p.text[0] == '"' {
+				return errShape
+			}
+			continue
+		}
+		p.name = lower(p.name[:0], p.text[:i])
+		p.text = p.text[i+1:]
+		value, ok := p.word()
+		if !ok {
+			return errShape
+		}
+		pairs++
+		p.found(value, r)
+	}
+	if pairs < 2 || pairs < others {
+		return errShape
+	}
+	return p.judge(r)
+}
+
+// word reads a value, in quotes or not.
+func (p logfmt) word() ([]byte, bool) {
+	if p.skip('"') {
+		return p.str()
+	}
+	i := bytes.IndexByte(p.text, ' ')
+	if i < 0 {
+		i = len(p.text)
+	}
+	value := p.text[:i]
+	p.text = p.text[i:]
+	return value, true
+}

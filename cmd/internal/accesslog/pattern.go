@@ -1,0 +1,367 @@
+package accesslog
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A Pattern is how lines are written, as a server's configuration has it.
+type Pattern struct {
+	pieces []named
+	tail   string            // behind the last piece
+	fields map[string]string // of JSON lines: where attributes stand
+}
+
+// A named piece of a pattern is a field, in lower case, behind a literal text.
+type named struct{ before, name string }
+
+// mostPieces bounds a pattern.
+const mostPieces = 200
+
+// ParsePattern reads a pattern in one of three notations:
+//
+//	$remote_addr - $remote_user [$time_local] "$request" $status     nginx
+//	%h %l %u %t \"%r\" %>s %b \"%{Referer}i\"                        Apache
+//	{"when": "$time_iso8601", "who": {"addr": "$remote_addr"}}       JSON lines
+//
+// A field is named by its variable, and is then found as the field of that name
+// in JSON would be: $remote_addr is the ip, $http_x_api_key the header
+// X-Api-Key, and any other name an attribute of that name. It ends where the
+// text behind it in the pattern begins, one in quotes at the quote that no
+// backslash precedes. A blank stands for one or more. What follows the pattern
+// on a line is passed over. One field must be a time: $time_local,
+// $time_iso8601, $msec, any of the names for a time, or $date and $time.
+func ParsePattern(text string) (*Pattern, error) {
+	text = strings.ReplaceAll(strings.TrimSpace(text), `\"`, `"`)
+	p := &Pattern{}
+	var err error
+	switch {
+	case strings.HasPrefix(text, "{"):
+		err = p.object(text)
+	case strings.Contains(text, "$"):
+		err = p.nginx(text)
+	case strings.Contains(text, "%"):
+		err = p.apache(text)
+	default:
+		err = errors.New(`no field in it: write $name as in nginx's log_format, or %h as in Apache's LogFormat`)
+	}
+	if err == nil && !p.timed() {
+		err = errors.New("no time in it: name its field $time_local, $time_iso8601, $msec or $time, or in Apache's notation %t")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("format %q: %w", text, err)
+	}
+	return p, nil
+}
+
+// timed reports whether a time is among the fields.
+func (p *Pattern) timed() bool {
+	if p.fields != nil {
+		return p.fields["time"] != ""
+	}
+	return slices.ContainsFunc(p.pieces, func(n named) bool { return slices.Contains(names["time"], n.name) && n.name != "date" })
+}
+
+var variable = regexp.MustCompile(`\$(?:(\w+)|\{([^}]+)\})`)
+
+func (p *Pattern) nginx(text string) error {
+	at := 0
+	for _, m := range variable.FindAllStringSubmatchIndex(text, -1) {
+		name := ""
+		for _, g := range [...]int{2, 4} {
+			if m[g] >= 0 {
+				name = text[m[g]:m[g+1]]
+			}
+		}
+		if err := p.add(text[at:m[0]], name); err != nil {
+			return err
+		}
+		at = m[1]
+	}
+	p.tail = text[at:]
+	return nil
+}
+
+func (p *Pattern) add(before, name string) error {
+	if len(p.pieces) > 0 && before == "" {
+		return fmt.Errorf("nothing between $%s and $%s: where does the first end?", p.pieces[len(p.pieces)-1].name, name)
+	}
+	if len(p.pieces) == mostPieces {
+		return fmt.Errorf("over %d fields", mostPieces)
+	}
+	p.pieces = append(p.pieces, named{before, strings.ToLower(name)})
+	return nil
+}
+
+// directives are Apache's, and what nginx calls the same.
+var directives = map[string]string{
+	"h": "remote_addr", "a": "remote_addr", "l": "ident", "u": "remote_user", "r": "request", "s": "status",
+	"b": "body_bytes_sent", "B": "body_bytes_sent", "O": "bytes_sent", "m": "request_method", "U": "uri", "q": "query",
+	"v": "host", "V": "host", "D": "duration", "T": "duration", "p": "port", "P": "pid", "H": "protocol", "k": "requests",
+	"X": "connection", "L": "id", "I": "received", "S": "transferred", "A": "local", "f": "file", "R": "handler",
+}
+
+var directive = regexp.MustCompile(`%[<>]?(?:![0-9,]+)?(?:\{([^}]*)\})?(\^?[a-zA-Z%]{1,2})`)
+
+func (p *Pattern) apache(text string) error {
+	at := 0
+	for at < len(text) {
+		m := directive.FindStringSubmatchIndex(text[at:])
+		if m == nil {
+			break
+		}
+		for i := range m {
+			if m[i] >= 0 {
+				m[i] += at
+			}
+		}
+		letter, argument := text[m[4]:m[4]+1], ""
+		end := m[4] + 1
+		if m[2] >= 0 {
+			argument = text[m[2]:m[3]]
+		}
+		name, before, err := apacheField(letter, argument, text[at:m[0]])
+		if err == nil {
+			err = p.add(before, name)
+		}
+		if err != nil {
+			return err
+		}
+		at = end
+		if letter == "t" && argument == "" {
+			p.pieces[len(p.pieces)-1].before = before + "["
+			text = text[:at] + "]" + text[at:]
+		}
+	}
+	p.tail = text[at:]
+	return nil
+}
+
+// apacheField returns what a directive stands for, and the text before it.
+func apacheField(letter, argument, before string) (name, text string, err error) {
+	switch letter {
+	case "i":
+		return "http_" + strings.ReplaceAll(strings.ToLower(argument), "-", "_"), before, nil
+	case "t":
+		return "time", before, nil
+	case "o", "e", "n", "C":
+		return strings.ToLower(argument), before, nil
+	case "%":
+		return "", "", errors.New("%% is not read: name the field before it")
+	}
+	if name, ok := directives[letter]; ok {
+		return name, before, nil
+	}
+	return "", "", fmt.Errorf("%%%s is no directive of Apache's LogFormat that is known", letter)
+}
+
+// object reads the pattern of JSON lines.
+func (p *Pattern) object(text string) error {
+	bare := regexp.MustCompile(`(:\s*)(\$\w+)`)
+	var tree map[string]any
+	if err := json.Unmarshal([]byte(bare.ReplaceAllString(text, `$1"$2"`)), &tree); err != nil {
+		return fmt.Errorf("no JSON object: %w", err)
+	}
+	p.fields = make(map[string]string)
+	return p.walk("", tree)
+}
+
+func (p *Pattern) walk(path string, tree map[string]any) error {
+	for field, value := range tree {
+		where := strings.TrimPrefix(path+"."+field, ".")
+		switch v := value.(type) {
+		case map[string]any:
+			if err := p.walk(where, v); err != nil {
+				return err
+			}
+		case string:
+			m := variable.FindStringSubmatch(v)
+			if m == nil {
+				continue
+			}
+			if m[0] != v {
+				return fmt.Errorf("%s: want one $name alone, not %q", where, v)
+			}
+			p.fields[attributeOf(strings.ToLower(m[1]+m[2]))] = where
+		}
+	}
+	return nil
+}
+
+// attributeOf returns the attribute that a variable holds.
+func attributeOf(variable string) string {
+	for attribute, all := range names {
+		if attribute == variable || slices.Contains(all, variable) {
+			return attribute
+		}
+	}
+	if header, ok := strings.CutPrefix(variable, "http_"); ok {
+		return "header." + strings.ReplaceAll(header, "_", "-")
+	}
+	return variable
+}
+
+// parser returns a parser of lines in the pattern.
+func (p *Pattern) parser(o *Options) Parser {
+	if p.fields != nil {
+		inner := *o
+		inner.Fields = make(map[string]string)
+		for _, fields := range []map[string]string{p.fields, o.Fields} {
+			for attribute, field := range fields {
+				inner.Fields[attribute] = field
+			}
+		}
+		return newObject(&inner)
+	}
+	t := &texts{calendar: newCalendar(o), tail: []byte(p.tail), method: o.slot("method"), path: o.slot("path"), host: o.slot("host")}
+	for i, n := range p.pieces {
+		t.pieces = append(t.pieces, piece{before: []byte(n.before), slot: -1})
+		if next := p.after(i); strings.HasSuffix(n.before, `"`) && strings.HasPrefix(next, `"`) {
+			t.pieces[i].quoted = true
+		}
+		if n.name == "request" {
+			t.pieces[i].meaning = asRequest
+		}
+	}
+	if !p.paired(t) {
+		p.bind(t, o.places("time"), -1, asTime)
+	}
+	for slot, a := range o.Attributes {
+		p.bind(t, o.places(a), slot, meaningOf(a))
+	}
+	return t
+}
+
+// after returns the literal behind a piece.
+func (p *Pattern) after(i int) string {
+	if i+1 < len(p.pieces) {
+		return p.pieces[i+1].before
+	}
+	return p.tail
+}
+
+// paired gives a day and a time of day that stand apart their meaning.
+func (p *Pattern) paired(t *texts) bool {
+	date := slices.IndexFunc(p.pieces, func(n named) bool { return n.name == "date" })
+	clock := slices.IndexFunc(p.pieces, func(n named) bool { return n.name == "time" })
+	if date < 0 || clock < date {
+		return false
+	}
+	t.pieces[date].meaning, t.pieces[clock].meaning = asDate, asClock
+	return true
+}
+
+// bind gives the first of the places that there is its meaning.
+func (p *Pattern) bind(t *texts, places []string, slot int, m meaning) {
+	for _, place := range places {
+		for i, n := range p.pieces {
+			if n.name == place && t.pieces[i].slot < 0 && t.pieces[i].meaning == asIs {
+				t.pieces[i].slot, t.pieces[i].meaning = slot, m
+				return
+			}
+		}
+	}
+}
+
+// texts reads lines of a pattern.
+type texts struct {
+	calendar           calendar
+	pieces             []piece
+	tail               []byte
+	method, path, host int
+}
+
+// A piece is what to do with a field of a line.
+type piece struct {
+	before  []byte
+	slot    int // −1 for none
+	meaning meaning
+	quoted  bool
+}
+
+// Parse implements [Parser].
+func (t *texts) Parse(line []byte, r *Record) error {
+	if len(line) == 0 {
+		return ErrSkip
+	}
+	r.clear()
+	rest, ok := line, false
+	var date []byte
+	for i := range t.pieces {
+		p := &t.pieces[i]
+		if rest, ok = literal(rest, p.before); !ok {
+			return errShape
+		}
+		next := t.tail
+		if i+1 < len(t.pieces) {
+			next = t.pieces[i+1].before
+		}
+		var value []byte
+		if value, rest, ok = field(line, rest, next, p.quoted); !ok {
+			return errShape
+		}
+		switch p.meaning {
+		case asDate:
+			date = value
+		case asTime:
+			r.At, ok = t.calendar.read(value)
+		case asClock:
+			r.At, ok = t.calendar.pair(date, value)
+		case asRequest:
+			requestLine(value, t.method, t.path, r)
+			if t.host >= 0 && r.Values[t.host] == nil {
+				r.put(t.host, hostOf(value))
+			}
+		default:
+			r.put(p.slot, p.meaning.of(value))
+		}
+		if !ok {
+			return errTime
+		}
+	}
+	rest, ok = literal(rest, t.tail)
+	if !ok || len(rest) > 0 && rest[0] != ' ' && rest[0] != '\t' && len(t.tail) == 0 {
+		return errShape
+	}
+	return nil
+}
+
+// literal passes over a text, of which a blank stands for one or more.
+func literal(rest, text []byte) ([]byte, bool) {
+	for _, c := range text {
+		if len(rest) == 0 || rest[0] != c {
+			return nil, false
+		}
+		if rest = rest[1:]; c == ' ' {
+			for len(rest) > 0 && rest[0] == ' ' {
+				rest = rest[1:]
+			}
+		}
+	}
+	return rest, true
+}
+
+// field cuts off a value, which ends where next begins, or before a blank if
+// there is no next; rest is a part of the line.
+func field(line, rest, next []byte, inQuotes bool) (value, after []byte, ok bool) {
+	switch {
+	case inQuotes:
+		value, after, ok = quoted(line[len(line)-len(rest)-1:])
+		return value, line[len(line)-len(after)-1:], ok
+	case len(next) > 0:
+		i := bytes.Index(rest, next)
+		if i < 0 {
+			return nil, nil, false
+		}
+		return rest[:i], rest[i:], true
+	}
+	if i := bytes.IndexByte(rest, ' '); i >= 0 {
+		return rest[:i], rest[i:], true
+	}
+	return rest, nil, true
+}

@@ -1,0 +1,219 @@
+package plan
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Finding is something about a log that one must know before one believes
+// what follows.
+type Finding struct {
+	// What names it: one_client, no_address, no_key, each_once, proxy, twice,
+	// sorted, zone, far_off, cut_off, nuls, not_found, too_little.
+	What string `json:"what"`
+	Text string `json:"text"`
+	// Stops reports whether no proposal can be made from such a log.
+	Stops bool `json:"stops"`
+}
+
+// What a log must have for a proposal.
+const (
+	leastRequests = 1000
+	leastClients  = 20
+	leastSpan     = 10 * time.Minute
+)
+
+// mostlyOf is the part of all requests that is nearly all of them.
+const mostlyOf = 0.98
+
+// findings looks at what was read.
+func (w *run) findings() (all []Finding) {
+	add := func(what string, stops bool, format string, args ...any) {
+		all = append(all, Finding{what, fmt.Sprintf(format, args...), stops})
+	}
+	w.twice(add)
+	if w.requests > 0 && w.ruling == nil {
+		w.keys(add)
+	}
+	w.times(add)
+	for _, in := range w.inputs {
+		if in.cut {
+			add("cut_off", false, "%s ends in the middle of a line: it is cut off, or still being written", in.about.Name)
+		}
+		if in.about.NULs > 0 {
+			add("nuls", false, "%s begins with %s: it was cut in place while its server wrote on, and what stood there is lost", in.about.Name, plural(in.about.NULs, "NUL byte"))
+		}
+	}
+	if names := w.leaves.unmet(); len(names) > 0 {
+		add("not_found", false, "no request is of %s, which should be left out", strings.Join(names, ", "))
+	}
+	if w.options.Choose != nil && w.requests > 0 {
+		w.little(add)
+	}
+	slices.SortStableFunc(all, func(a, b Finding) int { // those that stop first
+		if a.Stops == b.Stops {
+			return 0
+		} else if a.Stops {
+			return -1
+		}
+		return 1
+	})
+	return all
+}
+
+// A finder takes a finding.
+type finder func(what string, stops bool, format string, args ...any)
+
+// shortHead is how long the beginning of two logs must be for their being alike
+// to mean something.
+const shortHead = 200
+
+// twice finds logs that are given more than once: those that begin alike.
+func (w *run) twice(add finder) {
+	for i, a := range w.inputs {
+		for _, b := range w.inputs[:i] {
+			n := min(len(a.head), len(b.head))
+			if n >= shortHead && bytes.Equal(a.head[:n], b.head[:n]) && a.first > 0 {
+				add("twice", true, "%s and %s begin with the same lines: the same requests count twice. Name each log once", b.about.Name, a.about.Name)
+				return
+			}
+		}
+	}
+}
+
+// keys looks at what tells clients apart.
+func (w *run) keys(add finder) {
+	o := w.options
+	for i, n := range w.missing {
+		name := w.question.attributes[w.question.key[i]]
+		if n*2 <= w.requests+w.excluded {
+			continue
+		}
+		text := fmt.Sprintf("%s of %s had no %s", number(n), number(w.requests+w.excluded), name)
+		if f := w.inputs[0].format; len(f.Fields) > 0 {
+			text += fmt.Sprintf(". The fields are %s: say which it is, such as --field %s=%s", strings.Join(f.Fields, ", "), name, f.Likely(name))
+		}
+		add("no_key", true, "%s", text)
+		return
+	}
+	clients, top := 0, uint32(0)
+	for id, n := range w.sent {
+		if !w.ignored[id] {
+			clients++
+			if w.ignored[top] || n > w.sent[top] {
+				top = uint32(id)
+			}
+		}
+	}
+	if o.keyText() == "ip" {
+		w.addresses(add, top)
+	}
+	most := int64(w.sent[top])
+	switch {
+	case clients == 1 && w.requests > 1:
+		add("one_client", true, "all requests are of one %s, %s: what others would send cannot be seen", o.keyText(), w.name(top))
+	case float64(most) > mostlyOf*float64(w.requests):
+		add("one_client", true, "%s of all requests are of one %s, %s: leave it out with --ignore-key, or with --exempt if it is to be let through", share(most, w.requests), o.keyText(), w.name(top))
+	case most*2 > w.requests && clients > 1:
+		add("one_client", false, "%s of all requests are of one %s, %s", share(most, w.requests), o.keyText(), w.name(top))
+	case w.requests >= 100 && float64(clients) > mostlyOf*float64(w.requests):
+		add("each_once", true, "there are %s and %s: nearly each has a %s of its own, such as %s, so it tells no clients apart", plural(w.requests, "request"), plural(int64(clients), "client"), o.keyText(), w.name(top))
+	}
+}
+
+// addresses looks at keys that should be addresses.
+func (w *run) addresses(add finder, top uint32) {
+	var names, others, private int64
+	example, odd := "", ""
+	for id, n := range w.sent {
+		key := w.clients.key(uint32(id))
+		if w.ignored[id] || len(key) == 0 {
+			continue
+		}
+		name := w.name(uint32(id))
+		addr := prefixOf(name)
+		switch {
+		case addr.IsValid() && addr.Addr().IsPrivate():
+			private += int64(n)
+		case addr.IsValid():
+		case strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789.-_") == "":
+			names, example = names+int64(n), name
+		default:
+			others, odd = others+int64(n), name
+		}
+	}
+	if others*20 > w.requests {
+		add("no_address", true, "%s have no address where the client's should be, but such as %s", plural(others, "request"), clip(odd, 60))
+	} else if names*20 > w.requests {
+		add("no_address", false, "clients are named, such as %s, where rules will see addresses: several addresses may share a name", example)
+	}
+	if private*10 > w.requests*9 && len(w.options.Client.Trusted) == 0 && int(private) > 0 && slices.ContainsFunc(w.inputs, forwards) {
+		addr := prefixOf(w.name(top))
+		add("proxy", true, "nearly all requests come from private addresses, such as %s, and the log has X-Forwarded-For: they came through proxies. Say which to trust, such as --trusted-proxies %s", w.name(top), around(addr))
+	}
+}
+
+// around returns the private range that an address is in.
+func around(p netip.Prefix) string {
+	for _, text := range []string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"} {
+		if r := netip.MustParsePrefix(text); r.Contains(p.Addr()) {
+			return text
+		}
+	}
+	return p.String()
+}
+
+// forwards reports whether the lines of a log say for whom proxies asked.
+func forwards(in *input) bool {
+	return strings.Contains(in.format.Name, "X-Forwarded-For") || strings.Contains(in.format.Name, "list of addresses") ||
+		slices.ContainsFunc(in.format.Fields, func(f string) bool { return strings.Contains(strings.ReplaceAll(f, "_", "-"), "x-forwarded-for") })
+}
+
+// clockRoom is how much later than its last line a log is written at least.
+const clockRoom = 10 * time.Minute
+
+// times looks at when requests were.
+func (w *run) times(add finder) {
+	if w.sorter != nil {
+		add("sorted", false, "lines are out of order by more than --reorder, with %s: all were sorted by their times", plural(w.reordered, "late line"))
+	}
+	for _, in := range w.inputs {
+		if ahead := time.Unix(0, w.last).Sub(in.written); len(w.inputs) == 1 && w.requests > 0 && !in.written.IsZero() && ahead > clockRoom && ahead < 15*time.Hour {
+			add("zone", false, "the last line is of %s after %s was written: its times may be of another zone, which --tz says", Duration(ahead.Round(time.Minute)), in.about.Name)
+		}
+	}
+	series := &w.traffic.series.timeline
+	if n, from, to := series.faraway(); n > 0 {
+		hint := "--to " + w.options.when(to).Format("2006-01-02")
+		if from {
+			hint = "--from " + w.options.when(to).Format("2006-01-02")
+		}
+		add("far_off", false, "far from all the others in time: %s. If the date is wrong, leave that out, such as with %s", plural(n, "request"), hint)
+	}
+}
+
+// little says that a log is too small to choose from.
+func (w *run) little(add finder) {
+	var short []string
+	if w.requests < leastRequests {
+		short = append(short, fmt.Sprintf("%s (%s at the least)", plural(w.requests, "request"), number(leastRequests)))
+	}
+	if n := w.counted(); n < leastClients {
+		short = append(short, fmt.Sprintf("%s (%d)", plural(n, "client"), leastClients))
+	}
+	if span := time.Duration(w.last - w.first); span < leastSpan {
+		short = append(short, fmt.Sprintf("%s of time (%s)", Duration(span), Duration(leastSpan)))
+	}
+	if len(short) > 0 {
+		add("too_little", true, "not enough to choose: %s", strings.Join(short, ", "))
+	}
+}
+
+// stops reports whether a finding forbids a proposal.
+func stops(all []Finding) bool {
+	return slices.ContainsFunc(all, func(f Finding) bool { return f.Stops })
+}
