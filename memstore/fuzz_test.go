@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"os"
 	"runtime"
 	"testing"
 
@@ -12,12 +13,16 @@ import (
 	"github.com/stint-dev/stint/memstore"
 )
 
-// seal returns the bytes as a snapshot whose head and checksum are right, so
-// that a fuzzer gets to what lies between.
-func seal(body []byte) []byte {
-	data := append([]byte("stintsnp\x01\x00\x00\x00"), body...)
+// seal returns the bytes as a snapshot of a version whose head and checksum are
+// right, so that a fuzzer gets to what lies between.
+func seal(body []byte, version byte) []byte {
+	data := append([]byte("stintsnp"), version, 0, 0, 0)
+	data = append(data, body...)
 	return binary.LittleEndian.AppendUint32(data, crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)))
 }
+
+// version2 in flip seals a snapshot of version 2, else it is of version 1.
+const version2 = 1 << 31
 
 // fuzzLimits are the limits that the seeds hold keys of, of every kind.
 var fuzzLimits = append([]string{"3/day in Europe/Paris", "7/1m", "3/s sliding_log count_denied", "3000000000/s sliding_buckets parts 3"}, everyKind...)
@@ -28,7 +33,7 @@ func snapshotOf(f testing.TB, limits ...string) []byte {
 	f.Helper()
 	c := &clock{}
 	c.ns.Store(1e18)
-	s := memstore.New(memstore.Options{MaxKeys: 64, Now: c.now})
+	s := memstore.New(memstore.Options{MaxKeys: 24, Now: c.now}) // some on cells
 	for _, text := range limits {
 		l := limiter(f, s, text)
 		for i, key := range []string{"a", "a", "b"} {
@@ -94,17 +99,21 @@ func use(t *testing.T, s *memstore.Store) {
 
 // FuzzSnapshot holds that no bytes make Load panic or take absurd memory, that
 // a refused snapshot leaves a store that works, that one that loads can be
-// used, and that the same with one byte changed is refused. The seeds are under
-// testdata/fuzz, and snapshots of this version.
+// used, and that the same with one byte changed is refused. The top bit of flip
+// is the version. The seeds are under testdata, and snapshots of this version.
 func FuzzSnapshot(f *testing.F) {
 	f.Add([]byte(nil), false, uint32(0))
-	f.Add(snapshotOf(f, fuzzLimits...), true, uint32(99))
+	f.Add(snapshotOf(f, fuzzLimits...), true, uint32(99|version2))
 	for i, text := range fuzzLimits {
+		f.Add(snapshotOf(f, text), true, uint32(i*7|version2))
 		f.Add(snapshotOf(f, text), true, uint32(i*7))
+	}
+	if old, err := os.ReadFile("testdata/v1.snapshot"); err == nil {
+		f.Add(old[12:len(old)-4], true, uint32(99))
 	}
 	f.Fuzz(func(t *testing.T, data []byte, sealed bool, flip uint32) {
 		if sealed {
-			data = seal(data)
+			data = seal(data, 1+byte(flip>>31))
 		}
 		s, err := load(t, data)
 		use(t, s)

@@ -230,10 +230,7 @@ func (sh *shard) carryCells(s *Store, next, old *table, now int64) {
 		if old.indirect && from[0] == 0 {
 			continue
 		}
-		if next.cells == nil {
-			cells := make([]uint64, s.cells*next.words())
-			next.cells = &cells
-		}
+		next.needCells(s)
 		sh.carry(next, next.cellAt(i), old, from, now)
 	}
 }

@@ -8,16 +8,20 @@ package memstore
 
 // cell returns the slot of the cell that a hash shares.
 func (sh *shard) cell(s *Store, t *table, h uint64) []uint64 {
-	if t.cells == nil {
-		cells := make([]uint64, s.cells*t.words())
-		t.cells = &cells
-	}
+	t.needCells(s)
 	sh.overflowed++
 	slot := t.cellAt(s.cellOf(h))
 	if t.indirect && slot[0] == 0 {
 		slot[0], _ = sh.slab.alloc(t.block(t.meter.Words()))
 	}
 	return slot
+}
+
+func (t *table) needCells(s *Store) {
+	if t.cells == nil {
+		cells := make([]uint64, s.cells*t.words())
+		t.cells = &cells
+	}
 }
 
 // cellOf returns which of its shard's cells a hash shares: by the bits below

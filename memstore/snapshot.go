@@ -8,7 +8,9 @@ import (
 	"hash"
 	"hash/crc32"
 	"io"
+	"iter"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,15 +21,19 @@ import (
 // A snapshot is, in little-endian order:
 //
 //	magic    8 bytes, "stintsnp"
-//	version  uint32, 1
+//	version  uint32, 2
 //	seed     4 × uint64
 //	limits   uint32, and for each:
 //	  name, text    uint32 and so many bytes, twice
 //	  keys          until a hash of 0: hash uint64, words uint32, words × uint64
+//	  cells         the overflow cells, in the same way: for the hash, 1 more
+//	                than the top bits of the hashes that share the cell
 //	sum      uint32, CRC-32C of all before it
+//
+// Version 1, which is read too, has no cells.
 const (
 	snapshotMagic   = "stintsnp"
-	snapshotVersion = 1
+	snapshotVersion = 2
 	mostText        = 1 << 10
 	mostWords       = 1 << 22
 )
@@ -41,8 +47,14 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 type savedLimit struct {
 	name  string
 	meter *stint.Meter
-	keys  []savedKey
-	words []uint64 // of all keys, one after the other
+	keys  savedStates
+	cells savedStates
+}
+
+// savedStates are states by the hash of their key, or by their cell.
+type savedStates struct {
+	of    []savedKey
+	words []uint64 // of all, one after the other
 }
 
 type savedKey struct {
@@ -50,10 +62,27 @@ type savedKey struct {
 	words uint32
 }
 
-// Save writes what all keys have used. Each key is written as it stands at some
-// moment while Save runs; a shard is locked only while it is copied. Keys on
-// overflow cells, and reservations, are not part of a snapshot. It holds no
-// keys, only their hashes, and the secret that they are hashed with. A limit
+func (s *savedStates) add(hash uint64, state []uint64) {
+	s.of = append(s.of, savedKey{hash, uint32(len(state))})
+	s.words = append(s.words, state...)
+}
+
+func (s *savedStates) all() iter.Seq2[uint64, []uint64] {
+	return func(yield func(uint64, []uint64) bool) {
+		words := s.words
+		for _, k := range s.of {
+			if !yield(k.hash, words[:k.words:k.words]) {
+				return
+			}
+			words = words[k.words:]
+		}
+	}
+}
+
+// Save writes what all keys have used, those on overflow cells as well. Each
+// key is written as it stands at some moment while Save runs; a shard is locked
+// only while it is copied. Reservations are not part of a snapshot. It holds
+// no keys, only their hashes, and the secret that they are hashed with. A limit
 // that was loaded and is not bound yet is saved as it was loaded. After
 // [Store.Close], and if that comes while Save runs, the error is
 // [stint.ErrClosed].
@@ -76,9 +105,13 @@ func (s *Store) Save(w io.Writer) error {
 		text := l.meter.Load().Limit().String()
 		out.text(l.name)
 		out.text(text)
+		var cells savedStates
 		for i := range s.shards {
-			s.copyShard(out, l, i, text)
+			keys := s.copyShard(l, &s.shards[i], text, &cells)
+			out.states(&keys)
 		}
+		out.uint64(0)
+		out.states(&cells)
 		out.uint64(0)
 	}
 	out.uint32(out.sum.Sum32())
@@ -106,51 +139,49 @@ func (s *Store) known() (bound []*limit, unbound []*savedLimit) {
 func (w *writer) saved(l *savedLimit) {
 	w.text(l.name)
 	w.text(l.meter.Limit().String())
-	words := l.words
-	for _, k := range l.keys {
-		w.uint64(k.hash)
-		w.uint32(k.words)
-		for _, word := range words[:k.words] {
+	for _, states := range [...]*savedStates{&l.keys, &l.cells} {
+		w.states(states)
+		w.uint64(0)
+	}
+}
+
+func (w *writer) states(s *savedStates) {
+	for hash, state := range s.all() {
+		w.uint64(hash)
+		w.uint32(uint32(len(state)))
+		for _, word := range state {
 			w.uint64(word)
 		}
-		words = words[k.words:]
-	}
-	w.uint64(0)
-}
-
-// copyShard writes the keys of a limit in one shard, unless the limit has
-// changed since its text was written: its next snapshot will hold them.
-func (s *Store) copyShard(out *writer, l *limit, i int, text string) {
-	words := s.wordsOf(l, &s.shards[i], text)
-	for len(words) > 0 {
-		n := words[1]
-		out.uint64(words[0])
-		out.uint32(uint32(n))
-		for _, word := range words[2 : 2+n] {
-			out.uint64(word)
-		}
-		words = words[2+n:]
 	}
 }
 
-// wordsOf copies the keys of a limit that count: hash, number of words, words.
-func (s *Store) wordsOf(l *limit, sh *shard, text string) (words []uint64) {
+// copyShard returns the keys of a limit in one shard, and adds the cells,
+// unless the limit has changed since its text was written: its next snapshot
+// will hold them.
+func (s *Store) copyShard(l *limit, sh *shard, text string, cells *savedStates) (keys savedStates) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	t := l.tables[sh.index]
 	if t == nil || t.meter.Limit().String() != text {
-		return nil
+		return keys
 	}
 	at := s.at(t, sh.tick(s.clock.now()))
 	for j := range t.segments {
 		for h, slot := range t.slots(t.segments[j]) {
 			if !t.idle(sh, slot, at) {
-				state := t.state(sh, slot)
-				words = append(append(words, h, uint64(len(state))), state...)
+				keys.add(h, t.state(sh, slot))
 			}
 		}
 	}
-	return words
+	if t.cells == nil {
+		return keys
+	}
+	for i := range s.cells {
+		if cell := t.cellAt(i); (!t.indirect || cell[0] != 0) && !t.idle(sh, cell, at) {
+			cells.add(uint64(sh.index*s.cells+i+1), t.state(sh, cell))
+		}
+	}
+	return keys
 }
 
 // Load reads a snapshot into a store that has bound no limits yet. What it
@@ -187,12 +218,15 @@ func (s *Store) adoptSaved(l *limit) {
 		return
 	}
 	delete(s.pending, l.name)
-	words, now := saved.words, s.clock.now()
+	now := s.clock.now()
 	from := newTable(saved.meter)
 	from.indirect = false // a saved state is where a slot is
-	for _, k := range saved.keys {
-		s.shards[s.shard(k.hash)].adopt(s, l, k.hash, &from, words[:k.words], now)
-		words = words[k.words:]
+	for h, state := range saved.keys.all() {
+		s.shards[s.shard(h)].adopt(s, l, h, &from, state, now)
+	}
+	for n, state := range saved.cells.all() {
+		h := (n - 1) << (64 - cellBits) // one of those that share it
+		s.shards[s.shard(h)].adoptCell(s, l, h, &from, state, now)
 	}
 }
 
@@ -204,6 +238,21 @@ func (sh *shard) adopt(s *Store, l *limit, h uint64, from *table, state []uint64
 	at := s.at(t, sh.tick(now))
 	if !from.meter.Idle(state, at) && t.find(h) == nil {
 		sh.carry(t, t.insert(sh, h, at), from, state, at)
+	}
+}
+
+// adoptCell gives the cell of a hash what a snapshot holds of it.
+func (sh *shard) adoptCell(s *Store, l *limit, h uint64, from *table, state []uint64, now int64) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	t := sh.table(l)
+	at := s.at(t, sh.tick(now))
+	if from.meter.Idle(state, at) {
+		return
+	}
+	t.needCells(s)
+	if cell := t.cellAt(s.cellOf(h)); !t.indirect || cell[0] == 0 {
+		sh.carry(t, cell, from, state, at)
 	}
 }
 
@@ -276,6 +325,8 @@ type reader struct {
 	sum hash.Hash32
 	err error
 	buf [8]byte
+
+	version uint32
 }
 
 func (r *reader) bytes(b []byte) []byte {
@@ -311,8 +362,8 @@ func (r *reader) snapshot() (saved map[string]*savedLimit, k seed, keys int) {
 	if magic := string(r.bytes(make([]byte, len(snapshotMagic)))); r.err == nil && magic != snapshotMagic {
 		r.fail("not a snapshot: it begins with %q", magic)
 	}
-	if v := r.uint32(); v != snapshotVersion {
-		r.fail("version %d: this program reads %d", v, snapshotVersion)
+	if r.version = r.uint32(); r.version == 0 || r.version > snapshotVersion {
+		r.fail("version %d: this program reads 1 to %d", r.version, snapshotVersion)
 	}
 	for i := range k {
 		k[i] = r.uint64()
@@ -323,7 +374,7 @@ func (r *reader) snapshot() (saved map[string]*savedLimit, k seed, keys int) {
 		l := r.limit()
 		if l != nil {
 			l.name, saved[name] = name, l
-			keys += len(l.keys)
+			keys += len(l.keys.of)
 		}
 	}
 	want := r.sum.Sum32()
@@ -349,23 +400,31 @@ func (r *reader) limit() *savedLimit {
 		r.fail("%w", err)
 		return nil
 	}
-	for h := r.uint64(); h != 0; h = r.uint64() {
-		n := r.uint32()
-		if n > mostWords {
-			r.fail("a state of %d words", n)
-			return nil
-		}
-		begin := len(l.words)
-		for range n {
-			if l.words = append(l.words, r.uint64()); r.err != nil {
-				return nil
-			}
-		}
-		if !l.meter.Check(l.words[begin:]) {
-			r.fail("a state that limit %q cannot have", text)
-			return nil
-		}
-		l.keys = append(l.keys, savedKey{h, n})
+	r.states(&l.keys, l.meter, math.MaxUint64)
+	if r.version > 1 {
+		r.states(&l.cells, l.meter, 1<<cellBits)
 	}
 	return l
+}
+
+// states reads states by hashes up to one.
+func (r *reader) states(into *savedStates, m *stint.Meter, most uint64) {
+	for h := r.uint64(); h != 0; h = r.uint64() {
+		n := r.uint32()
+		if n > mostWords || h > most {
+			r.fail("a state of %d words, of %#x", n, h)
+			return
+		}
+		begin := len(into.words)
+		for range n {
+			if into.words = append(into.words, r.uint64()); r.err != nil {
+				return
+			}
+		}
+		if !m.Check(into.words[begin:]) {
+			r.fail("a state that limit %q cannot have", m.Limit())
+			return
+		}
+		into.of = append(into.of, savedKey{h, n})
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -233,6 +234,91 @@ func TestSnapshotKinds(t *testing.T) {
 			for i := range 60 {
 				if _, err := l.Take(ctx, fmt.Sprint(i%30), 1); err != nil {
 					t.Fatalf("%s, then %s: %v", from, to, err)
+				}
+			}
+		}
+	}
+}
+
+// TestSnapshotVersion1 reads a snapshot that the first version wrote, of 0 to 3
+// requests of each of four keys under every kind.
+func TestSnapshotVersion1(t *testing.T) {
+	var c clock
+	c.advance(400_000 * time.Hour)
+	old, fresh := memstore.New(memstore.Options{Now: c.now}), memstore.New(memstore.Options{Now: c.now})
+	if err := old.LoadFile("testdata/v1.snapshot"); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range everyKind {
+		a, b := limiter(t, fresh, text), limiter(t, old, text)
+		for i := range 4 {
+			for range i {
+				allow(t, a, fmt.Sprint(i))
+			}
+			want, _ := a.Take(ctx, fmt.Sprint(i), 1)
+			if got, err := b.Take(ctx, fmt.Sprint(i), 1); err != nil || got != want {
+				t.Fatalf("%s, key %d:\n got %+v, %v\nwant %+v", text, i, got, err, want)
+			}
+		}
+	}
+}
+
+// TestSnapshotLater refuses a snapshot of a later version by name.
+func TestSnapshotLater(t *testing.T) {
+	whole, err := os.ReadFile("testdata/v1.snapshot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole[8] = 3
+	err = memstore.New(memstore.Options{}).Load(bytes.NewReader(whole))
+	if !errors.Is(err, memstore.ErrSnapshot) || !strings.Contains(err.Error(), "version 3") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestSnapshotCells carries what newcomers of a full store have used together
+// to stores with as many shards and with more.
+func TestSnapshotCells(t *testing.T) {
+	for _, text := range everyKind {
+		var c clock
+		c.advance(1_000_000 * time.Hour)
+		s := memstore.New(memstore.Options{MaxKeys: 1 << 12, Now: c.now})
+		l := limiter(t, s, text)
+		for i := range 1 << 13 {
+			allow(t, l, fmt.Sprint("old", i))
+		}
+		if s.Stats().Overflowed == 0 {
+			t.Fatal("not full")
+		}
+		for i := range 100 {
+			for range 5 {
+				allow(t, l, fmt.Sprint("newcomer", i))
+			}
+		}
+		var file bytes.Buffer
+		if err := s.Save(&file); err != nil {
+			t.Fatal(err)
+		}
+		for _, keys := range []int{1 << 12, 1 << 14, 1 << 20} {
+			next := memstore.New(memstore.Options{MaxKeys: keys, Now: c.now})
+			if err := next.Load(bytes.NewReader(file.Bytes())); err != nil {
+				t.Fatal(err)
+			}
+			if keys == 1<<14 { // once more through a file, not bound
+				var again bytes.Buffer
+				if err := next.Save(&again); err != nil {
+					t.Fatal(err)
+				}
+				next = memstore.New(memstore.Options{MaxKeys: keys, Now: c.now})
+				if err := next.Load(&again); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m := limiter(t, next, text)
+			for i := range 100 {
+				want, _ := l.Peek(ctx, fmt.Sprint("newcomer", i), 1)
+				if got, err := m.Peek(ctx, fmt.Sprint("newcomer", i), 1); err != nil || got != want {
+					t.Fatalf("%s, %d keys, newcomer %d:\n got %+v, %v\nwant %+v", text, keys, i, got, err, want)
 				}
 			}
 		}
