@@ -42,6 +42,13 @@
 // a Meter and every Store may be used from many goroutines at once; the state
 // that a Meter works on may not.
 //
+// # Time in tests
+//
+// Run tests of what waits under testing/synctest: timers, deadlines and the
+// clock of memstore then go together, and no test sleeps. The option Now of
+// memstore moves the store's clock alone, for decisions; it does not move the
+// timers of Wait and Queue.
+//
 // # Compatibility
 //
 // Before version 1.0 a minor version may change what is exported; CHANGELOG.md

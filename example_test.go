@@ -87,6 +87,32 @@ func ExampleLimiter_Reserve() {
 	// 850 <nil>
 }
 
+// A caller of a language model waits until its estimate has room, and settles at
+// the tokens that the call used. What it gives back lets others pass.
+func ExampleLimiter_WaitReserve() {
+	store := memstore.New(memstore.Options{})
+	defer store.Close()
+	ctx := context.Background()
+	limiter, err := stint.NewLimiter(store, stint.PerMinute(100_000).WithBurst(8_000))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 3 {
+		token, err := limiter.WaitReserve(ctx, "model", 4_000, time.Minute)
+		if err != nil {
+			log.Fatal(err)
+		}
+		used := int64(1_200) // of the call
+		if _, err := limiter.Settle(ctx, token, used); err != nil {
+			log.Fatal(err)
+		}
+	}
+	d, err := limiter.Peek(ctx, "model", 4_000)
+	fmt.Println(d.Allowed, err)
+	// Output:
+	// true <nil>
+}
+
 // A queue runs work at an even pace, and refuses what finds no room.
 func ExampleQueue() {
 	store := memstore.New(memstore.Options{})

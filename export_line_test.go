@@ -6,7 +6,8 @@ func (l *Limiter) Waiting() (waiters, keys int) {
 	l.lines.mu.Lock()
 	defer l.lines.mu.Unlock()
 	for _, ln := range l.lines.byKey {
-		for w := ln.head; w != nil; w = w.next {
+		waiters += ln.held.Len()
+		for w := ln.first; w != nil; w = w.next {
 			waiters++
 		}
 	}

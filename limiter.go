@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 )
 
@@ -15,6 +16,7 @@ type Limiter struct {
 	store Store
 	bound Bound
 	lines lines
+	terms atomic.Pointer[terms] // as last seen by a waiter
 }
 
 // NewLimiter binds limits to a store. The error says which limit cannot be
@@ -27,7 +29,9 @@ func NewLimiter(store Store, limits ...Limit) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Limiter{store: store, bound: bound}, nil
+	l := &Limiter{store: store, bound: bound}
+	l.learn()
+	return l, nil
 }
 
 // Allow takes one unit from key and reports whether it passed.
@@ -76,11 +80,13 @@ func (l *Limiter) Cancel(ctx context.Context, token Token) (Decision, error) {
 // Refund gives up to cost units back to key: an operator's act, which lets
 // through more than the limit by what it returns.
 func (l *Limiter) Refund(ctx context.Context, key string, cost int64) (Decision, error) {
+	defer l.lines.roomMade(key)
 	return l.store.Refund(ctx, l.layers(key), cost)
 }
 
 // Reset forgets key.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
+	defer l.lines.roomMade(key)
 	return l.store.Reset(ctx, l.layers(key))
 }
 

@@ -1,104 +1,68 @@
 package stint
 
 import (
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/stint-dev/stint/internal/waitqueue"
 )
 
 // lines are those that wait, a line for each key that anybody waits for. The
 // zero value is ready. They are bounded by the number of waiters: a line goes
-// when its last waiter does.
+// when its last waiter does. Whatever is done under the lock takes constant
+// time, but where costs differ under a leaky_queue.
 type lines struct {
-	mu    sync.Mutex // guards everything below, and all lines and waiters
+	n     atomic.Int64 // of byKey, so that who finds none needs no lock
+	mu    sync.Mutex   // guards everything below, and all lines and waiters
 	byKey map[string]*line
 }
 
-// A line is the waiters of one key, first come first served. In front stand
-// those that have been admitted and wait for their start (of a [LeakyQueue]
-// only), behind them those that have not been admitted.
+// A line is the waiters of one key, first come first served. Those that have
+// been admitted and wait for their start (of a [LeakyQueue] only) are in held;
+// behind them are those that have not been admitted, from first to last.
 //
 // Calls to the store are made without the lock, one at a time for a line: by
 // whoever finds busy false and sets it.
 type line struct {
-	key        string
-	head, tail *waiter
-	first      *waiter // the first that has not been admitted
-	pending    uint128 // cost of those that have not been admitted
-	epoch      uint64  // counts what makes a sum over the line stale
-	gone       int     // admitted waiters that gave up and still hold a place
-	busy       bool
-	stuck      bool // first was denied, so that those behind it must wait
-}
-
-// A slot is a place at the store's pace: when its holder starts, and the token
-// that gives the place back, if there is one.
-type slot struct {
-	start time.Time
-	token Token
+	key         string
+	held        waitqueue.Line[Token]
+	first, last *waiter
+	unlooked    *waiter // the foremost behind first that has not looked ahead, if any
+	pending     uint128 // cost of those that have not been admitted
+	left        uint128 // cost of all that no longer wait to be admitted
+	epoch       uint64  // counts what makes a sum over the line stale
+	back        []Token // of those that gave up, to be settled at 0
+	busy        bool
+	stuck       bool   // first was denied, so that those behind it must wait
+	again       bool   // room was made since first asked the store
+	unwatch     func() // ends that the store wakes first when it makes room; nil if it does not
 }
 
 // A waiter stands in a line. One goroutine at a time acts for it.
 type waiter struct {
 	line       *line
-	prev, next *waiter
-	terms      terms
+	prev, next *waiter // while it has not been admitted
+	held       waitqueue.Waiter[Token]
+	terms      *terms
 	cost       int64
-	turn       chan struct{}        // look again; never blocks whoever sends
+	ttl        time.Duration        // above 0: a reservation
 	room       func(Decision) error // asked once, when it is clear that the waiter must wait; may be nil
-	slot       slot                 // once admitted
-	due        time.Time            // when to act next; zero for now
+	token      Token                // once admitted, of a reservation
+	before     uint128              // cost of those before it when it came
+	left       uint128              // line.left then
+	due        time.Time            // when to ask the store next; zero for now
 	admitted   bool
+	looked     bool // it has been its turn to look ahead
 	seated     bool // room was asked: the waiter knows that it must wait
-	gone       bool // gave up after it was admitted
 	out        bool // left the line
 }
 
-// terms are what waiting needs to know of the limits.
-type terms struct {
-	limits   []Limit
-	capacity int64 // the least of the limits'
-	queue    bool  // a leaky_queue is among them
-	counts   bool  // a limit counts what it denies
-	buckets  bool  // all are gcra
-}
-
-func termsOf(limits []Limit) terms {
-	t := terms{limits: limits, buckets: true}
-	for i, l := range limits {
-		if c := l.Capacity(); i == 0 || c < t.capacity {
-			t.capacity = c
-		}
-		t.queue = t.queue || l.kind == LeakyQueue
-		t.counts = t.counts || l.countDenied
-		t.buckets = t.buckets && l.kind == GCRA
+// wake tells w to look again.
+func (w *waiter) wake() {
+	if w != nil {
+		w.held.Wake()
 	}
-	return t
-}
-
-// span returns n·T of the fastest bucket or queue among the limits, rounded
-// down; 0 where none is.
-func (t *terms) span(n uint128) time.Duration {
-	var least time.Duration
-	found := false
-	for _, l := range t.limits {
-		if l.kind != GCRA && l.kind != LeakyQueue {
-			continue
-		}
-		d := spanOf(l, n)
-		if !found || d < least {
-			least, found = d, true
-		}
-	}
-	return least
-}
-
-// spanOf returns n·T, rounded down and held at the longest duration.
-func spanOf(l Limit, n uint128) time.Duration {
-	if n.hi != 0 {
-		return duration(^uint64(0))
-	}
-	return duration(mul(n.lo, uint64(l.period)).floor(uint64(l.count)))
 }
 
 // A step is what a waiter does next.
@@ -112,9 +76,20 @@ const (
 	stepStart              // it has left the line and starts
 )
 
-// join puts a new waiter at the end of the line of key.
-func (ls *lines) join(key string, w *waiter) {
-	w.turn = make(chan struct{}, 1)
+// none reports whether nobody waits for key.
+func (ls *lines) none(key string) bool {
+	if ls.n.Load() == 0 {
+		return true
+	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return ls.byKey[key] == nil
+}
+
+// join puts a new waiter at the end of the line of key. A new line is watched:
+// watch returns what ends that.
+func (ls *lines) join(key string, w *waiter, watch func(key string) func()) {
+	w.held = waitqueue.Waiter[Token]{Units: w.cost, Turn: make(chan struct{}, 1)}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ln := ls.byKey[key]
@@ -122,26 +97,31 @@ func (ls *lines) join(key string, w *waiter) {
 		if ls.byKey == nil {
 			ls.byKey = make(map[string]*line)
 		}
-		ln = &line{key: key}
+		ln = &line{key: key, unwatch: watch(key)}
 		ls.byKey[key] = ln
+		ls.n.Add(1)
 	}
-	w.line, w.prev = ln, ln.tail
-	if ln.tail != nil {
-		ln.tail.next = w
+	ln.held.Span = w.terms.pace()
+	w.line, w.prev, w.before, w.left = ln, ln.last, ln.pending, ln.left
+	if ln.last != nil {
+		ln.last.next = w
 	} else {
-		ln.head = w
-	}
-	ln.tail = w
-	if ln.first == nil {
 		ln.first = w
+	}
+	if ln.last = w; ln.unlooked == nil && w != ln.first {
+		ln.unlooked = w
 	}
 	ln.pending = ln.pending.add(uint128{0, uint64(w.cost)})
 }
 
 // drop forgets a line that nobody needs any more.
 func (ls *lines) drop(ln *line) {
-	if ln.head == nil && !ln.busy && ls.byKey[ln.key] == ln {
+	if ln.first == nil && ln.held.Empty() && len(ln.back) == 0 && !ln.busy && ls.byKey[ln.key] == ln {
 		delete(ls.byKey, ln.key)
+		ls.n.Add(-1)
+		if ln.unwatch != nil {
+			ln.unwatch()
+		}
 	}
 }
 
@@ -151,140 +131,148 @@ func (ls *lines) next(w *waiter, seat bool) (s step, due time.Time) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ln := w.line
-	ready := w.due.IsZero() || !time.Now().Before(w.due)
+	head := w.admitted && ln.held.Head() == &w.held
+	if head {
+		due = ln.held.StartOf(&w.held)
+	} else if w == ln.first {
+		due = w.due
+	}
+	ready := due.IsZero() || !time.Now().Before(due)
 	switch {
 	case w.out:
 		return stepStart, due
-	case w.admitted && ln.head == w && ready:
-		ln.remove(w)
+	case head && ready:
+		ln.held.Start()
+		w.out = true
+		ln.epoch++
 		ln.stir()
-		ls.drop(ln)
 		return stepStart, due
 	case seat && w.seated:
 		return stepSeated, due
-	case w.admitted && ln.head == w:
-		return stepPause, w.due
-	case w.admitted:
-		return stepPause, due
 	case w == ln.first && !ln.busy && ready:
-		ln.busy = true
+		ln.busy, ln.again = true, false
 		ln.epoch++
-		return stepTry, w.due
-	case w == ln.first && !ln.busy:
-		return stepPause, w.due
-	case w != ln.first && ln.stuck && !w.seated:
+		return stepTry, due
+	case w == ln.first && ln.busy:
+		return stepPause, time.Time{}
+	case !w.admitted && w != ln.first && ln.stuck && !w.looked:
+		w.looked = true
 		return stepSeat, due
 	}
 	return stepPause, due
 }
 
-// remove takes w out of the line.
-func (ln *line) remove(w *waiter) {
-	if !w.admitted {
-		ln.pending = ln.pending.sub(uint128{0, uint64(w.cost)})
-	}
-	if ln.first == w {
-		ln.first, ln.stuck = w.next, false
+// unlink takes a waiter that has not been admitted out of the row of those.
+func (ln *line) unlink(w *waiter) {
+	cost := uint128{0, uint64(w.cost)}
+	ln.pending, ln.left = ln.pending.sub(cost), ln.left.add(cost)
+	if ln.unlooked == w {
+		ln.unlooked = w.next
 	}
 	if w.prev != nil {
 		w.prev.next = w.next
 	} else {
-		ln.head = w.next
+		ln.first, ln.stuck = w.next, false
+		if ln.unlooked == ln.first && ln.first != nil {
+			ln.unlooked = ln.first.next
+		}
 	}
 	if w.next != nil {
 		w.next.prev = w.prev
 	} else {
-		ln.tail = w.prev
+		ln.last = w.prev
 	}
-	w.prev, w.next, w.out = nil, nil, true
+	w.prev, w.next = nil, nil
 	ln.epoch++
 }
 
-// admit gives the first that waits to be admitted its slot.
-func (ln *line) admit(w *waiter, s slot) {
-	ln.pending = ln.pending.sub(uint128{0, uint64(w.cost)})
-	ln.first, ln.stuck = w.next, false
-	w.admitted, w.slot, w.due = true, s, s.start
+// admit gives the first that waits to be admitted its place, which ends its
+// wait if it starts now.
+func (ln *line) admit(w *waiter, d Decision, token Token, after time.Time) {
+	ln.unlink(w)
+	if w.token = token; d.Delay == 0 && ln.held.Len() == 0 {
+		w.out = true
+		return
+	}
+	w.admitted = true
+	p := waitqueue.Place[Token]{Start: after.Add(d.Delay), Units: w.cost, Token: token}
+	switch {
+	case token == "":
+	case w.ttl > 0:
+		p.Return = waitqueue.ByWaiter
+	default:
+		p.Return = waitqueue.ByLine
+	}
+	ln.held.Join(&w.held, p, after)
+}
+
+// leave takes a waiter out that gives up. It reports whether a place may have
+// to be given back.
+func (ln *line) leave(w *waiter) (held bool) {
+	w.out = true
+	if !w.admitted {
+		ln.unlink(w)
+		return false
+	}
+	if ln.held.Leave(&w.held, time.Now()) {
+		ln.back = append(ln.back, w.token)
+	}
 	ln.epoch++
+	return true
 }
 
-// vacate takes out an admitted waiter that gave up, moves those behind it up,
-// and returns the token of the place that nobody needs any more.
-//
-// When all behind it have its cost, each takes over the slot of the one before
-// it and the last slot is left: that is exact, whatever the limits, and fits
-// around takers that are not in the line. Else all start earlier by the time
-// that its cost takes, rounded down so that nobody starts early.
-func (ln *line) vacate(w *waiter) Token {
-	free, same := w.slot, true
-	for u := w.next; u != nil && u.admitted; u = u.next {
-		same = same && u.cost == w.cost
+// surplus returns a token to settle at so many units, if there is one.
+func (ln *line) surplus() (token Token, keep int64, ok bool) {
+	if n := len(ln.back); n > 0 {
+		token, ln.back = ln.back[0], ln.back[1:]
+		return token, 0, true
 	}
-	by := w.terms.span(uint128{0, uint64(w.cost)})
-	for u := w.next; u != nil && u.admitted; u = u.next {
-		if same {
-			u.slot, free = free, u.slot
-		} else {
-			u.slot.start = u.slot.start.Add(-by)
-		}
-		u.due = u.slot.start
-	}
-	ln.remove(w)
-	if ln.first != nil {
-		ln.first.due = time.Time{} // there will be room
-	}
-	return free.token
-}
-
-// vacateGone vacates for all that gave up and appends the tokens to settle.
-func (ln *line) vacateGone(tokens []Token) []Token {
-	for w := ln.head; w != nil && w.admitted && ln.gone > 0; {
-		next := w.next
-		if w.gone {
-			ln.gone--
-			tokens = append(tokens, ln.vacate(w))
-		}
-		w = next
-	}
-	return slices.DeleteFunc(tokens, func(t Token) bool { return t == "" })
+	return ln.held.Surplus(time.Now())
 }
 
 // stir tells those to look again who may have something to do.
 func (ln *line) stir() {
-	ln.head.wake()
+	if h := ln.held.Head(); h != nil {
+		h.Wake()
+	}
 	ln.first.wake()
 	if !ln.stuck {
 		return
 	}
-	var w *waiter // the foremost that does not yet know that it must wait
-	for u := ln.tail; u != nil && u != ln.first && !u.seated; u = u.prev {
-		w = u
+	for ln.unlooked != nil && ln.unlooked.looked {
+		ln.unlooked = ln.unlooked.next
 	}
-	w.wake()
+	ln.unlooked.wake()
 }
 
-// wake tells w to look again.
-func (w *waiter) wake() {
-	if w == nil {
+// roomMade has the first that waits to be admitted ask the store at once.
+func (ls *lines) roomMade(key string) {
+	if ls.n.Load() == 0 {
 		return
 	}
-	select {
-	case w.turn <- struct{}{}:
-	default: // it will look anyway
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ln := ls.byKey[key]; ln != nil {
+		ln.roomMade()
 	}
 }
 
-// ahead returns the cost of all that are not admitted and stand before w. The
-// sum holds as long as fresh says so of the epoch; known is false while one of
-// them may just be passing.
+func (ln *line) roomMade() {
+	ln.again = true
+	if ln.first != nil {
+		ln.first.due = time.Time{}
+		ln.first.wake()
+	}
+}
+
+// ahead returns the cost of all that are not admitted and stand before w, or
+// less: those that have left behind it count too. The sum holds as long as
+// fresh says so of the epoch; known is false while one of them may just be
+// passing.
 func (ls *lines) ahead(w *waiter) (cost uint128, epoch uint64, known bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	cost = w.line.pending
-	for u := w.line.tail; u != w.prev; u = u.prev {
-		cost = cost.sub(uint128{0, uint64(u.cost)})
-	}
-	return cost, w.line.epoch, !w.line.busy
+	return w.before.sub(w.line.left.sub(w.left)), w.line.epoch, !w.line.busy
 }
 
 // fresh reports whether nothing moved in the line of w since the epoch.
@@ -294,9 +282,15 @@ func (ls *lines) fresh(w *waiter, epoch uint64) bool {
 	return w.line.epoch == epoch
 }
 
-// dueOf returns when w acts next, if that is known.
+// dueOf returns when w starts or asks the store next, if that is known.
 func (ls *lines) dueOf(w *waiter) (time.Time, bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	return w.due, !w.due.IsZero()
+	switch {
+	case w.admitted && !w.out:
+		return w.line.held.StartOf(&w.held), true
+	case w == w.line.first:
+		return w.due, !w.due.IsZero()
+	}
+	return time.Time{}, false
 }

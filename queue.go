@@ -206,7 +206,7 @@ func (q *Queue) enter(ctx context.Context) (*ticket, error) {
 		t.agesOut = !bounded || end.Before(deadline)
 		t.ctx, t.stop = context.WithDeadline(t.ctx, end)
 	}
-	t.waiter = &waiter{cost: 1, terms: termsOf(q.limiter.Limits()), room: t.room}
+	t.waiter = &waiter{cost: 1, terms: q.limiter.learn(), room: t.room}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
@@ -215,7 +215,7 @@ func (q *Queue) enter(ctx context.Context) (*ticket, error) {
 	}
 	q.busy.Add(1)
 	t.place = q.tickets.PushBack(t)
-	q.limiter.lines.join(q.key, t.waiter)
+	q.limiter.lines.join(q.key, t.waiter, q.limiter.watch)
 	return t, nil
 }
 

@@ -27,6 +27,14 @@ const (
 // what they deny. A denial is a [Decision]; an error means that no decision
 // could be made, and that nothing was charged unless the error says so.
 //
+// A store that makes all room itself may have a method
+//
+//	Watch(b Bound, key string, wake func()) (stop func())
+//
+// that calls wake after anything but time may have made room for key under b:
+// whoever settled, refunded, reset or changed a limit. Then a [Limiter] whose
+// callers wait need not ask it once a second.
+//
 // All methods may be called from many goroutines at once.
 type Store interface {
 	// Bind makes limits known under their names and returns them as the

@@ -13,6 +13,9 @@ const (
 	// and so little that an idle queue keeps only a few.
 	holdUnits = 16
 	holdLeast = time.Millisecond
+	// askAgain is how long the foremost waiter sleeps at most before it asks a
+	// store again that does not say when it makes room.
+	askAgain = time.Second
 	// giveBackWithin is how long giving a place back may take, since the
 	// context of whoever gave up is over by then.
 	giveBackWithin = time.Second
@@ -27,41 +30,126 @@ const (
 //   - [ErrCost] for a cost below zero, or what the store says.
 //
 // A cost of 0 passes at once. A deadline is held against what is known: that
-// those ahead stay and that nothing else arrives.
+// those ahead stay and that nothing else arrives. Those ahead count under every
+// kind of limit, and for those that pass in windows as far as whole windows go.
 //
 // The waiters of one key are served first come first served, each with its
 // whole cost, and a newcomer queues behind them. [Limiter.Take] and the like
 // do not queue: what they take in between, the waiters do not get. The order
 // is that of this Limiter; other processes on the same store have their own.
 //
+// A wait ends when it may: what makes room, such as [Limiter.Settle],
+// [Limiter.Refund], [Limiter.Reset] or a limit that changes, wakes the line of
+// its key: at once in a memstore, whoever made the room; over a store that other
+// processes share at once for Refund and Reset of this Limiter, and else within
+// a second.
+//
 // Under a [LeakyQueue] the charge is made on arrival, as soon as the queue has
 // room, and Wait returns after the delay. Who gives up before that frees the
 // place, and those behind it in this Limiter move up. Only they can: a caller
 // that was told a delay by Take keeps it.
 //
-// Price: one call to the store when the cost passes at once, two under a
-// LeakyQueue or a limit that counts what it denies. Those that wait in line
-// hold a few hundred bytes, but no goroutine of their own and no timer; the
-// foremost alone asks the store, once each RetryAfter. With a deadline, each
-// asks twice more.
+// Price: that of one Take and no allocation when the cost passes at once, two
+// calls to the store under a LeakyQueue or a limit that counts what it denies.
+// Those that wait in line hold a few hundred bytes, but no goroutine of their
+// own and no timer; the foremost alone asks the store, once each RetryAfter, and
+// of a store that others share at least once a second. With a deadline, each asks twice more.
 func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
+	_, err := l.wait(ctx, key, cost, 0)
+	return err
+}
+
+// WaitReserve is [Limiter.Wait] for a cost that is known only later: it waits
+// in the same line, and returns a token that settles the charge at its true
+// cost, within ttl of the moment it returns. So a caller of a language model
+// waits until its estimate has room, makes the call, and settles at the tokens
+// that it used; what it gives back wakes those that wait.
+//
+// Besides Wait's errors there is [ErrFull], when the store has no room for
+// another reservation.
+func (l *Limiter) WaitReserve(ctx context.Context, key string, cost int64, ttl time.Duration) (Token, error) {
+	if ttl <= 0 || cost == 0 {
+		_, token, err := l.Reserve(ctx, key, cost, ttl)
+		return token, err
+	}
+	return l.wait(ctx, key, cost, ttl)
+}
+
+// wait is WaitReserve, or Wait where ttl is 0.
+func (l *Limiter) wait(ctx context.Context, key string, cost int64, ttl time.Duration) (Token, error) {
 	if cost < 0 {
-		return ErrCost
+		return "", ErrCost
 	}
 	if err := ctx.Err(); err != nil || cost == 0 {
-		return err
+		return "", err
 	}
-	w := &waiter{cost: cost, terms: termsOf(l.bound.Limits())}
-	if cost > w.terms.capacity {
-		if d, err := l.Peek(ctx, key, cost); err != nil {
-			return err
-		} else if d.RetryAfter == Never {
-			return &WaitError{Decision: d}
+	if t := l.terms.Load(); t != nil && cost <= t.capacity && l.lines.none(key) {
+		if token, passes, err := l.passes(ctx, t, key, cost, ttl); passes || err != nil {
+			return token, err
 		}
 	}
-	l.lines.join(key, w)
-	_, err := l.await(ctx, w, false)
-	return err
+	return l.waitInLine(ctx, key, cost, ttl)
+}
+
+// passes charges a cost that passes at once. Under a leaky_queue, and a limit
+// that counts what it denies, it looks before.
+func (l *Limiter) passes(ctx context.Context, t *terms, key string, cost int64, ttl time.Duration) (token Token, passes bool, err error) {
+	if t.queue || t.counts {
+		if d, err := l.bound.Decide(ctx, OpPeek, key, cost); err != nil || !d.Allowed || d.Delay > 0 {
+			return "", false, err
+		}
+	}
+	var d Decision
+	if ttl > 0 {
+		d, token, err = l.Reserve(ctx, key, cost, ttl)
+	} else {
+		d, err = l.bound.Decide(ctx, OpTake, key, cost)
+	}
+	if err == nil && d.Delay > 0 { // others came between
+		w := &waiter{cost: cost, ttl: ttl, terms: t}
+		l.lines.join(key, w, l.watch)
+		l.lines.mu.Lock()
+		w.line.admit(w, d, token, time.Now())
+		l.lines.mu.Unlock()
+		_, err = l.await(ctx, w, false)
+	}
+	return token, d.Allowed, err
+}
+
+// waitInLine is wait for what may not pass at once.
+func (l *Limiter) waitInLine(ctx context.Context, key string, cost int64, ttl time.Duration) (Token, error) {
+	w := &waiter{cost: cost, ttl: ttl, terms: l.learn()}
+	if cost > w.terms.capacity {
+		if d, err := l.Peek(ctx, key, cost); err != nil {
+			return "", err
+		} else if d.RetryAfter == Never {
+			return "", &WaitError{Decision: d}
+		}
+	}
+	l.lines.join(key, w, l.watch)
+	if _, err := l.await(ctx, w, false); err != nil || ttl == 0 {
+		return "", err
+	}
+	return w.token, nil
+}
+
+// learn looks at the limits as they stand now.
+func (l *Limiter) learn() *terms {
+	t := termsOf(l.bound.Limits())
+	l.terms.Store(t)
+	return t
+}
+
+// watch has the store wake the line of key when it makes room, and returns what
+// ends that; nil if the store cannot.
+func (l *Limiter) watch(key string) func() {
+	w, ok := l.store.(interface {
+		Watch(b Bound, key string, wake func()) (stop func())
+	})
+	if !ok {
+		return nil
+	}
+	return w.Watch(l.bound, key, func() { l.lines.roomMade(key) })
 }
 
 // await acts for w until it starts or, with seat, until it is clear that it
@@ -76,9 +164,13 @@ func (l *Limiter) await(ctx context.Context, w *waiter, seat bool) (started bool
 	for {
 		step, due := l.lines.next(w, seat)
 		switch step {
-		case stepStart, stepSeated:
+		case stepStart:
 			done = true
-			return step == stepStart, nil
+			l.tidy(ctx, w.line)
+			return true, nil
+		case stepSeated:
+			done = true
+			return false, nil
 		case stepTry:
 			err = l.try(ctx, w, due)
 		case stepSeat:
@@ -102,7 +194,7 @@ func pause(ctx context.Context, w *waiter, due time.Time) error {
 		fire = timer.C
 	}
 	select {
-	case <-w.turn:
+	case <-w.held.Turn:
 	case <-fire:
 	case <-ctx.Done():
 		return over(ctx, due)
@@ -135,68 +227,70 @@ func (l *Limiter) try(ctx context.Context, w *waiter, due time.Time) error {
 	}
 	after := time.Now()
 	if !d.Allowed {
-		if err := l.seat(ctx, w, before, d); err != nil {
+		if err := l.seat(ctx, w, before, d, uint128{}); err != nil {
 			return err
 		}
 		l.lines.mu.Lock()
-		w.due = after.Add(max(time.Duration(d.RetryAfter), 1))
+		defer l.lines.mu.Unlock()
+		pause := max(time.Duration(d.RetryAfter), 1)
+		if ln.unwatch == nil {
+			pause = min(pause, askAgain)
+		}
+		if w.due = after.Add(pause); ln.again {
+			w.due = time.Time{} // room was made meanwhile
+		}
 		ln.stuck = true
-		l.lines.mu.Unlock()
 		return nil
 	}
 	l.lines.mu.Lock()
-	if d.Delay == 0 && ln.head == w {
-		ln.remove(w)
-	} else {
-		ln.admit(w, slot{after.Add(d.Delay), token})
-	}
+	ln.admit(w, d, token, after)
 	l.lines.mu.Unlock()
 	if d.Delay == 0 {
 		return nil
 	}
-	return l.seat(ctx, w, before, d)
+	return l.seat(ctx, w, before, d, uint128{})
 }
 
-// ask takes the cost of w. What would be too late is not charged where that
-// can be known before.
-func (l *Limiter) ask(ctx context.Context, w *waiter) (Decision, Token, error) {
+// ask takes or reserves the cost of w. What would be too late is not charged
+// where that can be known before.
+func (l *Limiter) ask(ctx context.Context, w *waiter) (d Decision, token Token, err error) {
 	if ctx.Err() != nil {
 		ctx = context.WithoutCancel(ctx) // due at the deadline
 	}
-	key := w.line.key
-	if !w.terms.queue && !w.terms.counts {
-		d, err := l.Take(ctx, key, w.cost)
-		return d, "", err
-	}
-	before := time.Now()
-	d, err := l.Peek(ctx, key, w.cost)
-	if err != nil || !d.Allowed {
-		return d, "", err
-	}
-	if !w.terms.queue {
-		d, err = l.Take(ctx, key, w.cost)
-		return d, "", err
-	}
-	if d.Delay > 0 {
-		if err := l.seat(ctx, w, before, d); err != nil {
+	key, ttl := w.line.key, w.ttl
+	if w.terms.queue || w.terms.counts {
+		before := time.Now()
+		d, err := l.Peek(ctx, key, w.cost)
+		if err != nil || !d.Allowed {
 			return d, "", err
 		}
+		if d.Delay > 0 {
+			if err := l.seat(ctx, w, before, d, uint128{}); err != nil {
+				return d, "", err
+			}
+		}
+		if w.terms.queue {
+			hold := max(w.terms.span(uint128{0, holdUnits}), holdLeast)
+			ttl = duration(plus(plus(uint64(d.Delay), uint64(hold)), uint64(ttl)))
+		}
 	}
-	hold := max(w.terms.span(uint128{0, holdUnits}), holdLeast)
-	d, token, err := l.Reserve(ctx, key, w.cost, time.Duration(plus(uint64(d.Delay), uint64(hold))))
-	if errors.Is(err, ErrFull) { // no room for reservations: a place that cannot be given back
+	if ttl > 0 {
+		d, token, err = l.Reserve(ctx, key, w.cost, ttl)
+	}
+	if ttl == 0 || w.ttl == 0 && errors.Is(err, ErrFull) { // no room for reservations: a place that cannot be given back
 		d, err = l.Take(ctx, key, w.cost)
 	}
 	return d, token, err
 }
 
-// lookAhead is for a waiter behind one that was denied: it must wait too.
+// lookAhead is for a waiter behind one that was denied: it must wait too, at
+// least until those ahead have passed.
 func (l *Limiter) lookAhead(ctx context.Context, w *waiter) error {
 	_, bounded := ctx.Deadline()
 	ask := bounded || w.room != nil
 	l.lines.mu.Lock()
 	w.seated = w.seated || !ask
-	w.next.wake() // which may not know it either
+	w.line.stir() // others may not know it either
 	l.lines.mu.Unlock()
 	if !ask {
 		return nil
@@ -207,34 +301,31 @@ func (l *Limiter) lookAhead(ctx context.Context, w *waiter) error {
 	if err != nil {
 		return err
 	}
-	if err := l.seat(ctx, w, before, d); err != nil || !bounded || !known || !w.terms.buckets {
+	if !known || !l.lines.fresh(w, epoch) {
+		ahead = uint128{}
+	}
+	if err := l.seat(ctx, w, before, d, ahead); err != nil || !bounded || w.terms.alone() || ahead.zero() {
 		return err
 	}
-	return l.lookAll(ctx, w, ahead, epoch)
-}
-
-// lookAll is the exact look ahead, for buckets: those ahead and w pass as one
-// request of their costs would.
-func (l *Limiter) lookAll(ctx context.Context, w *waiter, ahead uint128, epoch uint64) error {
 	all := ahead.add(uint128{0, uint64(w.cost)})
-	most := uint128{0, uint64(w.terms.capacity)}
-	fits := smaller(all, most)
-	before := time.Now()
-	d, err := l.Peek(ctx, w.line.key, int64(fits.lo))
+	fits := smaller(all, uint128{0, uint64(w.terms.capacity)})
+	before = time.Now()
+	d, err = l.Peek(ctx, w.line.key, int64(fits.lo))
 	if err != nil || d.RetryAfter == Never || !l.lines.fresh(w, epoch) {
 		return err
 	}
-	wait := plus(uint64(d.RetryAfter), uint64(w.terms.span(all.sub(most))))
-	if late(ctx, before, time.Duration(wait)) {
-		d.Allowed, d.RetryAfter = false, Wait(wait)
+	wait := plus(uint64(d.RetryAfter), uint64(w.terms.behind(all, fits, d.RetryAfter > 0)))
+	if late(ctx, before, duration(wait)) {
+		d.Allowed, d.RetryAfter = false, Wait(duration(wait))
 		return &WaitError{Decision: d}
 	}
 	return nil
 }
 
-// seat is called when the answer d makes it clear that w must wait. It returns
-// an error if there is no room for w, or not enough time.
-func (l *Limiter) seat(ctx context.Context, w *waiter, before time.Time, d Decision) error {
+// seat is called when the answer d makes it clear that w must wait, behind
+// others of a cost of ahead. It returns an error if there is no room for w, or
+// not enough time.
+func (l *Limiter) seat(ctx context.Context, w *waiter, before time.Time, d Decision, ahead uint128) error {
 	if d.RetryAfter == Never {
 		return &WaitError{Decision: d}
 	}
@@ -247,13 +338,14 @@ func (l *Limiter) seat(ctx context.Context, w *waiter, before time.Time, d Decis
 	w.seated = true
 	l.lines.mu.Unlock()
 	wait := time.Duration(d.RetryAfter)
-	switch {
-	case d.Allowed:
+	if d.Allowed {
 		wait = d.Delay
-	case w.terms.queue && len(w.terms.limits) == 1 && w.cost <= w.terms.capacity:
-		// Once admitted, it waits until all before it have been served.
-		rest := w.terms.span(uint128{0, uint64(w.terms.capacity - w.cost)})
-		wait = time.Duration(plus(uint64(wait), uint64(rest)))
+	}
+	if w.terms.alone() && w.cost <= w.terms.capacity {
+		if !d.Allowed { // once admitted, it waits until all before it have been served
+			ahead = ahead.add(uint128{0, uint64(w.terms.capacity - w.cost)})
+		}
+		wait = duration(plus(uint64(wait), uint64(w.terms.span(ahead))))
 		d.Delay = wait
 	}
 	if late(ctx, before, wait) {
@@ -269,41 +361,41 @@ func late(ctx context.Context, now time.Time, wait time.Duration) bool {
 	return bounded && wait > 0 && deadline.Sub(now) < wait
 }
 
-// giveUp takes w out of its line. If it had been admitted, its place is given
+// giveUp takes w out of its line. If it had been admitted, a place is given
 // back: here, or by whoever is asking the store for the line right now.
 func (l *Limiter) giveUp(ctx context.Context, w *waiter) {
 	l.lines.mu.Lock()
-	ln := w.line
-	switch {
-	case w.out || w.gone:
-		l.lines.mu.Unlock()
-	case !w.admitted:
-		ln.remove(w)
-		ln.stir()
-		l.lines.drop(ln)
-		l.lines.mu.Unlock()
-	default:
-		w.gone = true
-		ln.gone++
-		mine := !ln.busy
-		ln.busy = true
-		l.lines.mu.Unlock()
-		if mine {
-			l.release(ctx, ln)
-		}
+	held := !w.out && w.line.leave(w)
+	if !held {
+		w.line.stir()
+		l.lines.drop(w.line)
+	}
+	l.lines.mu.Unlock()
+	if held {
+		l.tidy(ctx, w.line)
 	}
 }
 
-// release gives back the places of those that gave up, then lets others ask
-// the store for the line. An error leaves the place charged.
+// tidy gives back what nobody in the line needs, unless somebody will who asks
+// the store for it right now.
+func (l *Limiter) tidy(ctx context.Context, ln *line) {
+	l.lines.mu.Lock()
+	mine := !ln.busy
+	ln.busy = true
+	l.lines.mu.Unlock()
+	if mine {
+		l.release(ctx, ln)
+	}
+}
+
+// release gives back the places of those that gave up, the last first, then
+// lets others ask the store for the line. An error leaves a place charged.
 func (l *Limiter) release(ctx context.Context, ln *line) {
+	var end time.Time
 	for {
 		l.lines.mu.Lock()
-		var tokens []Token
-		if ln.gone > 0 {
-			tokens = ln.vacateGone(nil)
-		}
-		if len(tokens) == 0 {
+		token, keep, ok := ln.surplus()
+		if !ok {
 			ln.busy = false
 			ln.stir()
 			l.lines.drop(ln)
@@ -312,14 +404,14 @@ func (l *Limiter) release(ctx context.Context, ln *line) {
 		}
 		ln.stir()
 		l.lines.mu.Unlock()
-		l.giveBack(ctx, tokens)
-	}
-}
-
-func (l *Limiter) giveBack(ctx context.Context, tokens []Token) {
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
-	defer stop()
-	for _, token := range tokens {
-		_, _ = l.store.Settle(ctx, token, 0) // if it fails, the place stays charged: strict
+		if end.IsZero() {
+			end = time.Now().Add(giveBackWithin)
+		}
+		bounded, stop := context.WithDeadline(context.WithoutCancel(ctx), end)
+		_, _ = l.store.Settle(bounded, token, keep) // if it fails, the place stays charged: strict
+		stop()
+		l.lines.mu.Lock()
+		ln.roomMade()
+		l.lines.mu.Unlock()
 	}
 }

@@ -52,11 +52,12 @@ var places = map[string]place{
 
 	// Asking a store: a context passes through, nothing waits.
 	"store.go":   {"context", "the contract: contexts go to stores that reach over a network"},
-	"limiter.go": {"context", "hands requests to the store, in the caller's goroutine"},
+	"limiter.go": {"context sync/atomic", "hands requests to the store, in the caller's goroutine"},
 
 	// Waiting: the only files of the package with locks and timers.
-	"wait.go":  {"context time.Now time.Until time.NewTimer context.WithTimeout", "waits until a deadline or a turn, in the caller's goroutine; giving a place back is bounded in time"},
-	"line.go":  {"sync time.Now", "the line of waiters and its lock; asks whether a start is due"},
+	"terms.go": {"", "what waiting needs to know of the limits: arithmetic"},
+	"wait.go":  {"context time.Now time.Until time.NewTimer context.WithDeadline", "waits until a deadline or a turn, in the caller's goroutine; giving a place back is bounded in time"},
+	"line.go":  {"sync sync/atomic time.Now " + module + "/internal/waitqueue", "the line of waiters and its lock; asks whether a start is due"},
 	"queue.go": {"container/list context sync go time.Now time.Since time.Until context.WithDeadline", "runs submitted work: the one file of the package that starts goroutines"},
 
 	"internal/waitqueue/line.go":  {"", "waiters and places as values: the time is an argument"},
@@ -74,6 +75,7 @@ var places = map[string]place{
 	"memstore/denied.go":   {"", "top-k in bounded memory"},
 	"memstore/hash.go":     {"crypto/rand encoding/binary", "the seed is drawn once for each store"},
 	"memstore/reserve.go":  {"container/heap context crypto/rand sync " + module, "tokens cannot be guessed; what is open has a lock of its own"},
+	"memstore/watch.go":    {"sync sync/atomic " + module, "who wants to know of room that is made, and their lock"},
 	"memstore/clock.go":    {"sync/atomic time.Now time.Since", "the store is the clock: the one file that reads it"},
 	"memstore/single.go":   {"sync sync/atomic " + module, "a state in an atomic word, or under a mutex"},
 	"memstore/snapshot.go": {"bufio encoding/binary hash hash/crc32 io os path/filepath " + module, "the one file of the store that touches files"},
@@ -161,7 +163,7 @@ var powers = map[string][]string{
 // floors is which packages of the house each directory may import: arrows
 // point down only. A directory that is not named has no floor yet.
 var floors = map[string]string{
-	".":                             "",
+	".":                             "internal/waitqueue",
 	"memstore":                      ".",
 	"simulate":                      ".",
 	"storetest":                     ". simulate",

@@ -73,6 +73,7 @@ type Store struct {
 	turn         int                    // of limits: whose release is looked at next
 	pending      map[string]*savedLimit // of a snapshot, until they are bound
 	reservations reservations
+	watchers     watchers
 
 	fullReservations atomic.Uint64
 }
@@ -195,6 +196,7 @@ func (s *Store) bind(m *stint.Meter) *limit {
 		for i := range s.shards {
 			s.change(&s.shards[i], l, m)
 		}
+		s.watchers.everywhere()
 	}
 	return l
 }
@@ -255,6 +257,7 @@ func (s *Store) Close() error {
 		return stint.ErrClosed
 	}
 	s.reservations.init(0)
+	defer s.watchers.everywhere() // they find it closed
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.shards {

@@ -165,6 +165,7 @@ func (l *reservedLayer) giveBack(s *Store, r *request, now, units int64) {
 // adjust does something to every layer at one instant and answers with the
 // state after it.
 func (s *Store) adjust(rs []request, do func(i int, now int64)) stint.Decision {
+	defer s.watchers.roomMade(rs)
 	now := s.lock(rs)
 	defer s.unlock(rs)
 	var d stint.Decision
@@ -220,6 +221,7 @@ func (s *Store) Reset(_ context.Context, layers []stint.Layer) error {
 			delete(all.open, token)
 		}
 	}
+	defer s.watchers.roomMade(rs)
 	s.lock(rs)
 	defer s.unlock(rs)
 	for i := range rs {

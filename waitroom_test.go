@@ -1,0 +1,327 @@
+package stint_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
+)
+
+// hidden is a store that tells nobody of room it makes, as one that others
+// share.
+type hidden struct{ stint.Store }
+
+// Whatever makes room ends the wait of the first in line, and of those behind it
+// that then have room too.
+func TestWaitEndsWhenItMay(t *testing.T) {
+	hourly := func(l stint.Limit) stint.Limit { return l.WithName("calls") }
+	for name, test := range map[string]struct {
+		makes func(t *testing.T, store stint.Store, l *stint.Limiter, token stint.Token)
+		hides bool // and then it takes up to a second
+	}{
+		"reset":          {func(_ *testing.T, _ stint.Store, l *stint.Limiter, _ stint.Token) { _ = l.Reset(bg, "k") }, false},
+		"refund":         {func(_ *testing.T, _ stint.Store, l *stint.Limiter, _ stint.Token) { _, _ = l.Refund(bg, "k", 1) }, false},
+		"cancel":         {func(_ *testing.T, _ stint.Store, l *stint.Limiter, token stint.Token) { _, _ = l.Cancel(bg, token) }, false},
+		"elsewhere":      {func(t *testing.T, store stint.Store, _ *stint.Limiter, _ stint.Token) { resetElsewhere(t, store) }, false},
+		"raised":         {func(t *testing.T, store stint.Store, _ *stint.Limiter, _ stint.Token) { raise(t, store) }, false},
+		"hidden: reset":  {func(_ *testing.T, _ stint.Store, l *stint.Limiter, _ stint.Token) { _ = l.Reset(bg, "k") }, false},
+		"hidden: cancel": {func(_ *testing.T, _ stint.Store, l *stint.Limiter, token stint.Token) { _, _ = l.Cancel(bg, token) }, true},
+		"hidden: raised": {func(t *testing.T, store stint.Store, _ *stint.Limiter, _ stint.Token) { raise(t, store) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var store stint.Store = memstore.New(memstore.Options{})
+				if name[0] == 'h' {
+					store = &hidden{store}
+				}
+				l, err := stint.NewLimiter(store, hourly(stint.PerHour(1)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, token, err := l.Reserve(bg, "k", 1, 2*time.Hour)
+				if err != nil {
+					t.Fatal(err)
+				}
+				done := make(chan time.Time, 1)
+				go func() {
+					if err := l.Wait(bg, "k", 1); err != nil {
+						t.Error(err)
+					}
+					done <- time.Now()
+				}()
+				time.Sleep(10*time.Second + time.Millisecond)
+				made := time.Now()
+				test.makes(t, store, l, token)
+				took := (<-done).Sub(made)
+				if took > time.Second || took > ms && !test.hides {
+					t.Errorf("waited %v longer", took)
+				}
+				empty(t, l)
+			})
+		})
+	}
+}
+
+// resetElsewhere resets "k" by a limiter of its own.
+func resetElsewhere(t *testing.T, store stint.Store) {
+	other, err := stint.NewLimiter(store, stint.PerHour(1).WithName("calls"))
+	if err == nil {
+		err = other.Reset(bg, "k")
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// raise changes the limit to one that lets pass at once.
+func raise(t *testing.T, store stint.Store) {
+	if _, err := stint.NewLimiter(store, stint.PerSecond(1_000_000).WithBurst(10).WithName("calls")); err != nil {
+		t.Error(err)
+	}
+}
+
+// A deadline counts those ahead under every kind: of eleven that wait under one
+// a second, one that has 2.5 s fails at once, and one that has enough passes.
+func TestWaitDeadlineCountsThoseAhead(t *testing.T) {
+	for _, limit := range []string{
+		"1/s burst 1", "1/s fixed_window", "1/s sliding_log", "1/s sliding_buckets", "1/s sliding_counter",
+		"1/s token_bucket_interval", "1/s leaky_queue burst 1", "1/s leaky_queue burst 5", "1/s leaky_queue burst 40",
+		"1/s sliding_log; 2/s fixed_window", "3/s sliding_log", "3/s fixed_window",
+	} {
+		t.Run(limit, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := limiterOf(t, split(limit)...)
+				var first time.Duration // that the last in line takes
+				synctestPass(t, l, func() {
+					began := time.Now()
+					if err := l.Wait(bg, "k", 1); err != nil {
+						t.Error(err)
+					}
+					first = time.Since(began)
+				})
+				if l.Limits()[0].Count() == 1 {
+					synctestPass(t, l, func() {
+						soon, stop := context.WithTimeout(bg, 2500*ms)
+						defer stop()
+						began := time.Now()
+						var early *stint.WaitError
+						if err := l.Wait(soon, "k", 1); !errors.As(err, &early) || time.Since(began) != 0 {
+							t.Errorf("after %v: %v", time.Since(began), err)
+						}
+					})
+				}
+				synctestPass(t, l, func() {
+					enough, stop := context.WithTimeout(bg, first+1)
+					defer stop()
+					if err := l.Wait(enough, "k", 1); err != nil {
+						t.Errorf("with %v: %v", first, err)
+					}
+				})
+				empty(t, l)
+			})
+		})
+	}
+}
+
+// synctestPass runs last behind ten that wait, from an even second and a fresh
+// key.
+func synctestPass(t *testing.T, l *stint.Limiter, last func()) {
+	t.Helper()
+	time.Sleep(time.Until(time.Now().Truncate(100 * time.Second).Add(200 * time.Second)))
+	if err := l.Reset(bg, "k"); err != nil {
+		t.Fatal(err)
+	}
+	must(t, l, l.Limits()[0].Count())
+	var all sync.WaitGroup
+	for range 10 {
+		all.Go(func() { _ = l.Wait(bg, "k", 1) })
+		synctest.Wait()
+	}
+	all.Go(last)
+	all.Wait()
+}
+
+// No deadline fails early that could have been met: random costs wait without
+// one, then again with the time that they took.
+func TestWaitDeadlineIsCertain(t *testing.T) {
+	for _, limit := range []string{
+		"3/s burst 4", "3/s fixed_window", "4/s sliding_log", "4/s sliding_buckets parts 4", "4/s sliding_counter",
+		"4/s sliding_counter relaxed", "3/2s token_bucket_interval", "3/s leaky_queue burst 3", "4/s sliding_log; 3/s fixed_window", "5/day in UTC",
+	} {
+		t.Run(limit, func(t *testing.T) {
+			for seed := range uint64(20) {
+				synctest.Test(t, func(t *testing.T) {
+					l := limiterOf(t, split(limit)...)
+					random := rand.New(rand.NewPCG(seed, 3))
+					most := min(l.Limits()[0].Capacity(), 3)
+					costs, took := make([]int64, 12), make([]time.Duration, 12)
+					for i := range costs {
+						costs[i] = 1 + random.Int64N(most)
+					}
+					for round := range 2 {
+						time.Sleep(time.Until(time.Now().Truncate(240 * time.Hour).Add(480 * time.Hour)))
+						if err := l.Reset(bg, "k"); err != nil {
+							t.Fatal(err)
+						}
+						must(t, l, 2)
+						var all sync.WaitGroup
+						for i, cost := range costs {
+							ctx, stop := bg, func() {}
+							if round == 1 {
+								ctx, stop = context.WithTimeout(bg, took[i]+1) // others may pass at the same instant
+							}
+							all.Go(func() {
+								defer stop()
+								began := time.Now()
+								if err := l.Wait(ctx, "k", cost); err != nil {
+									t.Errorf("seed %d: costs %v: the one at %d, with %v: %v", seed, costs, i, took[i], err)
+								}
+								took[i] = time.Since(began)
+							})
+							synctest.Wait()
+						}
+						all.Wait()
+					}
+				})
+			}
+		})
+	}
+}
+
+// Thousands that give up at once leave nothing.
+func TestWaitThousandsGiveUp(t *testing.T) {
+	for _, limit := range []string{"1000/s leaky_queue burst 30_000", "1000/s burst 1", "1/h leaky_queue burst 100"} {
+		t.Run(limit, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := limiterOf(t, limit)
+				must(t, l, 1)
+				before, _ := l.Peek(bg, "k", 1)
+				ctx, cancel := context.WithCancel(bg)
+				var all sync.WaitGroup
+				for range 20_000 {
+					all.Go(func() { _ = l.Wait(ctx, "k", 1) })
+				}
+				synctest.Wait()
+				cancel()
+				all.Wait()
+				if after, _ := l.Peek(bg, "k", 1); after != before {
+					t.Errorf("before %+v, after %+v", before, after)
+				}
+				empty(t, l)
+			})
+		})
+	}
+}
+
+// What passes at once allocates nothing.
+func TestWaitAllocations(t *testing.T) {
+	for _, limit := range []string{"1_000_000/s", "1_000_000_000/s leaky_queue", "1_000_000/s sliding_buckets", "1_000_000/s; 1_000_000/m"} {
+		l := limiterOf(t, split(limit)...)
+		must(t, l, 1)
+		if n := testing.AllocsPerRun(100, func() {
+			if err := l.Wait(bg, "k", 1); err != nil {
+				t.Error(err)
+			}
+		}); n != 0 {
+			t.Errorf("%s: %v allocations", limit, n)
+		}
+	}
+}
+
+// Reservations wait in the line with everyone else, and what they give back
+// wakes it.
+func TestWaitReserve(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, "100/m burst 10")
+		tr := newTranscript()
+		var all sync.WaitGroup
+		call := func(name string, used int64, lasts time.Duration) {
+			all.Go(func() {
+				token, err := l.WaitReserve(bg, "k", 8, time.Minute)
+				tr.add("%s starts %v", name, err)
+				time.Sleep(lasts)
+				if _, err := l.Settle(bg, token, used); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		call("a", 2, time.Second)
+		call("b", 8, time.Second)
+		all.Go(func() { tr.add("c passes %v", l.Wait(bg, "k", 1)) })
+		synctest.Wait()
+		all.Wait()
+		tr.check(t, `0s a starts <nil>
+			1s b starts <nil>
+			1s c passes <nil>`)
+		for _, err := range []error{
+			second(l.WaitReserve(bg, "k", 11, time.Minute)), second(l.WaitReserve(bg, "k", 1, 0)), second(l.WaitReserve(bg, "k", -1, time.Minute)),
+		} {
+			if err == nil {
+				t.Error("no error")
+			}
+		}
+		empty(t, l)
+	})
+}
+
+func second(_ stint.Token, err error) error { return err }
+
+// TestWaitHistories has callers of a leaky_queue wait, reserve, give up, settle
+// and reset nothing, at random. Judged from the starts alone: no two within the
+// time of one unit.
+func TestWaitHistories(t *testing.T) {
+	for seed := range uint64(60) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 5))
+			burst := []string{"0", "2", "9", "200"}[random.IntN(4)]
+			l := limiterOf(t, "1/s leaky_queue burst "+burst)
+			reserves := random.IntN(2) == 0
+			var mu sync.Mutex
+			var starts []time.Time
+			var all sync.WaitGroup
+			for range 120 {
+				ctx, leave := context.WithTimeout(bg, time.Duration(random.Int64N(int64(20*time.Second))))
+				own, lasts := reserves && random.IntN(2) == 0, time.Duration(random.Int64N(int64(5*time.Second)))
+				all.Go(func() {
+					defer leave()
+					var token stint.Token
+					var err error
+					if own {
+						token, err = l.WaitReserve(ctx, "k", 1, time.Minute)
+					} else {
+						err = l.Wait(ctx, "k", 1)
+					}
+					if err != nil {
+						return
+					}
+					mu.Lock()
+					starts = append(starts, time.Now())
+					mu.Unlock()
+					if own {
+						time.Sleep(lasts)
+						if _, err := l.Settle(bg, token, 1); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+				time.Sleep(time.Duration(random.Int64N(int64(1500 * ms))))
+			}
+			all.Wait()
+			slices.SortFunc(starts, time.Time.Compare)
+			for i := 1; i < len(starts); i++ {
+				if gap := starts[i].Sub(starts[i-1]); gap < time.Second {
+					t.Fatalf("seed %d, burst %s: start %d, the next after %v", seed, burst, i-1, gap)
+				}
+			}
+			empty(t, l)
+		})
+	}
+}
