@@ -1,6 +1,7 @@
 package memstore_test
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"testing"
@@ -197,6 +198,36 @@ func TestRecoversManyLimits(t *testing.T) {
 		if st := s.Stats(); full.FullKeys == 0 || denied > 0 || st.Overflowed != full.Overflowed {
 			t.Errorf("%d limits: %d denied\nfull:  %+v\nlater: %+v", limits, denied, full, st)
 		}
+	}
+}
+
+// TestRecoversReservations opens as many reservations as may be and abandons
+// them: after their time to live others are made as before.
+func TestRecoversReservations(t *testing.T) {
+	clock := new(clock)
+	clock.advance(1_000_000 * time.Hour)
+	s := memstore.New(memstore.Options{MaxReservations: 100, Now: clock.now})
+	l := limiter(t, s, "10/1m")
+	refused := 0
+	for i := range 300 {
+		if _, _, err := l.Reserve(ctx, fmt.Sprint("flood", i), 1, time.Minute); errors.Is(err, stint.ErrFull) {
+			refused++
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	full := s.Stats()
+	if refused != 200 || full.FullReservations != 200 || full.Reservations != 100 {
+		t.Fatalf("%d refused, %+v", refused, full)
+	}
+	clock.advance(time.Minute + 10*time.Second)
+	for i := range 100 {
+		if _, _, err := l.Reserve(ctx, fmt.Sprint("new", i), 1, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if st := s.Stats(); st.FullReservations != 200 || st.Reservations != 100 {
+		t.Errorf("%+v", st)
 	}
 }
 

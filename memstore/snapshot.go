@@ -67,6 +67,10 @@ func (s *savedStates) add(hash uint64, state []uint64) {
 	s.words = append(s.words, state...)
 }
 
+func (l *savedLimit) bytes() int64 {
+	return int64(8*(cap(l.keys.words)+cap(l.cells.words)) + 16*(cap(l.keys.of)+cap(l.cells.of)))
+}
+
 func (s *savedStates) all() iter.Seq2[uint64, []uint64] {
 	return func(yield func(uint64, []uint64) bool) {
 		words := s.words
@@ -83,7 +87,7 @@ func (s *savedStates) all() iter.Seq2[uint64, []uint64] {
 // key is written as it stands at some moment while Save runs; a shard is locked
 // only while it is copied. Reservations are not part of a snapshot. It holds
 // no keys, only their hashes, and the secret that they are hashed with. A limit
-// that was loaded and is not bound yet is saved as it was loaded. After
+// that was loaded and is not bound yet is saved as far as it still counts. After
 // [Store.Close], and if that comes while Save runs, the error is
 // [stint.ErrClosed].
 func (s *Store) Save(w io.Writer) error {
@@ -130,9 +134,34 @@ func (s *Store) known() (bound []*limit, unbound []*savedLimit) {
 	defer s.mu.Unlock()
 	s.releaseSome(len(s.limits))
 	for _, name := range slices.Sorted(maps.Keys(s.pending)) {
-		unbound = append(unbound, s.pending[name])
+		if l := s.pending[name].counting(s); l != nil {
+			unbound = append(unbound, l)
+		} else {
+			delete(s.pending, name)
+		}
 	}
 	return slices.Clone(s.limits), unbound
+}
+
+// counting returns what of a loaded limit still counts, nil if nothing does.
+func (l *savedLimit) counting(s *Store) *savedLimit {
+	t := newTable(l.meter)
+	at := s.at(&t, s.clock.now())
+	left := &savedLimit{name: l.name, meter: l.meter}
+	for hash, state := range l.keys.all() {
+		if !l.meter.Idle(state, at) {
+			left.keys.add(hash, state)
+		}
+	}
+	for hash, state := range l.cells.all() {
+		if !l.meter.Idle(state, at) {
+			left.cells.add(hash, state)
+		}
+	}
+	if left.keys.of == nil && left.cells.of == nil {
+		return nil
+	}
+	return left
 }
 
 // saved writes a limit as it was loaded.

@@ -207,6 +207,31 @@ func TestSnapshotUnbound(t *testing.T) {
 	}
 }
 
+// TestSnapshotUnboundForgets drops a limit that nobody binds any more once its
+// keys no longer count, so that files do not grow for ever.
+func TestSnapshotUnboundForgets(t *testing.T) {
+	s, c := used(t)
+	var first, later bytes.Buffer
+	if err := s.Save(&first); err != nil {
+		t.Fatal(err)
+	}
+	next := memstore.New(memstore.Options{Now: c.now})
+	if err := next.Load(&first); err != nil {
+		t.Fatal(err)
+	}
+	c.advance(48 * time.Hour)
+	if err := next.Save(&later); err != nil {
+		t.Fatal(err)
+	}
+	var empty bytes.Buffer
+	if err := memstore.New(memstore.Options{}).Save(&empty); err != nil {
+		t.Fatal(err)
+	}
+	if later.Len() != empty.Len() {
+		t.Errorf("%d bytes, want the %d of an empty store", later.Len(), empty.Len())
+	}
+}
+
 // TestSnapshotKinds loads keys of every kind for a limit that has become every
 // other kind, in a store with no room for logs and parts: all goes on.
 func TestSnapshotKinds(t *testing.T) {

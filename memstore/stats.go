@@ -11,7 +11,8 @@ type Stats struct {
 	// Keys is how many keys have a place, counted once for each limit; MaxKeys
 	// is the most there can be.
 	Keys, MaxKeys int
-	// Bytes is what limits, tables, logs and parts take.
+	// Bytes is what limits, tables, logs and parts take, and what of a snapshot
+	// waits for its limit to be bound.
 	Bytes int64
 	// PagedBytes is the part of Bytes that logs and parts take; MaxBytes is
 	// about the most that can be.
@@ -45,6 +46,9 @@ func (s *Store) Stats() Stats {
 	s.releaseSome(len(s.limits))
 	st.Limits = len(s.limits)
 	for _, l := range s.limits {
+		st.Bytes += l.bytes()
+	}
+	for _, l := range s.pending {
 		st.Bytes += l.bytes()
 	}
 	s.mu.Unlock()
