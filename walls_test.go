@@ -187,7 +187,7 @@ var floors = map[string]string{
 	"cmd/internal/envoyrules":       "policy",
 	"cmd/internal/rls":              ". policy httplimit cmd/internal/observe cmd/internal/rules",
 	"cmd/internal/rules":            ". policy",
-	"cmd/internal/server":           ". policy httplimit cmd/internal/observe cmd/internal/rules",
+	"cmd/internal/server":           ". memstore policy httplimit cmd/internal/observe cmd/internal/rules",
 	"cmd/internal/trial":            ". memstore simulate",
 	"cmd/internal/nodes":            ". memstore fallback simulate cmd/internal/trial",
 	"cmd/internal/luaserver":        "redisstore", // as a driver of it

@@ -9,6 +9,10 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/server"
 )
 
+// adminConns is how many connections operators may have: less than the
+// descriptors that those of clients leave.
+const adminConns = 32
+
 // serveAdmin serves operators at the address of --admin until ctx is done, in
 // the background. An address that others reach asks for tokens, under https if
 // the door has a certificate; without tokens it has no lab.
@@ -36,7 +40,8 @@ func (d *door) serveAdmin(ctx context.Context, address string, admin *server.Adm
 		Admin: admin, Lab: lab.New(lab.Options{}), Simulate: lab.Simulator(), Askers: d.askers, Operators: d.operators,
 	})
 	background.Go(func() {
-		if err := server.Serve(ctx, ln, handler, o); err != nil {
+		bounded := server.NewConns(server.ConnsOptions{Max: adminConns, PerAddress: adminConns, Log: logger}).Listen(ln)
+		if err := server.Serve(ctx, bounded, handler, o); err != nil {
 			logger.Error("--admin", "error", err)
 		}
 	})

@@ -70,6 +70,15 @@ func (ds *doors) close() {
 	}
 }
 
+// bound counts the connections of all.
+func (ds *doors) bound(conns *server.Conns) {
+	for _, ln := range []*net.Listener{&ds.grpc, &ds.resp} {
+		if *ln != nil {
+			*ln = conns.Listen(*ln)
+		}
+	}
+}
+
 // service returns what answers Envoy.
 func (c *serveCmd) service(s *sources) *rls.Service {
 	return rls.New(rls.Options{

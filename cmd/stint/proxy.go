@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 
 type proxyCmd struct {
 	sourceFlags `embed:""`
+	connFlags   `embed:""`
 
 	Limit        []string      `sep:"none" placeholder:"LIMIT" help:"In place of a rules file: how much each client may, such as '10/s burst 20'. Given several times, all of them hold at once."`
 	Key          string        `default:"ip" help:"With --limit, what tells clients apart: ip (the client's address, IPv6 by /64), header.NAME (requests without it share one key) or none (all share one). Default: ${default}."`
@@ -31,7 +33,9 @@ type proxyCmd struct {
 	TLSCert      string        `name:"tls-cert" env:"STINT_TLS_CERT" placeholder:"FILE" help:"Serve https with this certificate, PEM."`
 	TLSKey       string        `name:"tls-key" env:"STINT_TLS_KEY" placeholder:"FILE" help:"The key of --tls-cert."`
 	Admin        string        `env:"STINT_ADMIN" placeholder:"ADDRESS" help:"Where /livez, /readyz, /metrics and, on a loopback address, the lab are, such as 127.0.0.1:9090. Without it, nowhere."`
-	Drain        time.Duration `env:"STINT_DRAIN" default:"10s" help:"How long requests in flight may finish after SIGTERM or SIGINT (${default})."`
+	BodyRate     int64         `env:"STINT_BODY_RATE" default:"500" placeholder:"BYTES" help:"The least rate of the bodies of requests, in bytes a second beyond the first 20 seconds (${default}); 0 is none."`
+	Drain        time.Duration `env:"STINT_DRAIN" default:"10s" help:"How long requests in flight and upgraded connections may finish after SIGTERM or SIGINT (${default})."`
+	DrainDelay   time.Duration `env:"STINT_DRAIN_DELAY" default:"0s" help:"How long it goes on taking connections before that, with /readyz saying 503 (${default})."`
 }
 
 // Help is what "stint proxy --help" says below the summary.
@@ -79,7 +83,8 @@ func (c *proxyCmd) Run(e *env) error {
 	defer ln.Close() // Serve has closed it, unless it was never reached
 	h, err := proxy.NewHandler(proxy.Options{
 		Upstream: upstream, UpstreamHost: c.UpstreamHost == "upstream", Upgrades: c.AllowUpgrade, Underscores: c.Underscores,
-		Source: s.source, Client: s.client, Observer: s.observer, Log: logger,
+		BodyRate: cmp.Or(c.BodyRate, -1),
+		Source:   s.source, Client: s.client, Observer: s.observer, Log: logger,
 	})
 	if err != nil {
 		return err
@@ -91,7 +96,7 @@ func (c *proxyCmd) Run(e *env) error {
 // serve answers until ctx is done.
 func (c *proxyCmd) serve(ctx context.Context, ln net.Listener, h *proxy.Handler, s *sources, d *door, logger *slog.Logger) error {
 	admin := server.NewAdmin(s.source, s.observer)
-	o := proxy.ServeOptions{Drain: c.Drain, OnStop: admin.Stop, Log: logger}
+	o := proxy.ServeOptions{Drain: c.Drain, Notice: c.DrainDelay, OnStop: admin.Stop, Log: logger}
 	if d.certificate != nil {
 		o.TLS = d.certificate.Config()
 	}
@@ -103,9 +108,11 @@ func (c *proxyCmd) serve(ctx context.Context, ln net.Listener, h *proxy.Handler,
 		return err
 	}
 	s.follow(beside, d, &background, logger)
-	logger.Info("listening", "address", ln.Addr().String(), "upstream", c.Upstream,
+	conns := c.conns(s, 2, logger) // the client's and the upstream's
+	most, _ := conns.Bounds()
+	logger.Info("listening", "address", ln.Addr().String(), "upstream", c.Upstream, "max_conns", most,
 		"rules", len(s.source.Policy().Rules().Names()), "store", s.where, "tls", d.certificate != nil)
-	err := proxy.Serve(ctx, ln, h, o)
+	err := proxy.Serve(ctx, conns.Listen(ln), h, o)
 	passed, denied := h.Counts()
 	logger.Info("stopped", "passed", passed, "denied", denied)
 	return err
@@ -136,9 +143,16 @@ func (c *proxyCmd) sources(logger *slog.Logger) (*sources, error) {
 
 // door reads the certificate.
 func (c *proxyCmd) door() (*door, error) {
+	if err := c.connFlags.check(); err != nil {
+		return nil, err
+	}
 	switch {
 	case c.Drain < 0:
 		return nil, usage("--drain", "%v: at least 0s", c.Drain)
+	case c.DrainDelay < 0:
+		return nil, usage("--drain-delay", "%v: at least 0s", c.DrainDelay)
+	case c.BodyRate < 0:
+		return nil, usage("--body-rate", "%d: at least 0", c.BodyRate)
 	case slices.ContainsFunc(c.AllowUpgrade, func(name string) bool { return strings.EqualFold(name, "h2c") }):
 		return nil, usage("--allow-upgrade", "h2c: requests in it would pass all rules; clients may speak HTTP/2 to the proxy without an upgrade")
 	case (c.TLSCert == "") != (c.TLSKey == ""):

@@ -21,6 +21,7 @@ type serveCmd struct {
 	sourceFlags `embed:""`
 	demoFlags   `embed:""`
 	doorFlags   `embed:""`
+	connFlags   `embed:""`
 
 	HTTP              string        `name:"http" env:"STINT_HTTP" default:"127.0.0.1:8080" placeholder:"ADDRESS" help:"Where it is asked (${default}); unix:/run/stint.sock is a Unix socket."`
 	TLSCert           string        `name:"tls-cert" env:"STINT_TLS_CERT" placeholder:"FILE" help:"Serve with TLS, https too, by this certificate, PEM."`
@@ -101,7 +102,7 @@ func (c *serveCmd) check() error {
 	case c.TLSClientCA != "" && c.TLSCert == "":
 		return usage("--tls-client-ca", "goes with --tls-cert and --tls-key: without TLS nobody shows a certificate")
 	}
-	return nil
+	return c.connFlags.check()
 }
 
 // A door is who may come in, and how.
@@ -181,9 +182,11 @@ func (c *serveCmd) serve(ctx context.Context, ln net.Listener, ds *doors, s *sou
 	s.follow(ctx, d, &background, logger)
 	logger.Info("listening", "address", ln.Addr().String(), "rules", len(s.source.Policy().Rules().Names()),
 		"store", s.where, "max_keys", c.MaxKeys, "tls", d.certificate != nil, "tokens", d.askers != nil, "operators", d.operators != nil)
+	conns := c.conns(s, 1, logger)
+	ds.bound(conns)
 	failed := c.serveDoors(ctx, end, ds, service, s, d, &background, logger)
 	handler := server.Guard(h, ln.Addr())
-	err := server.Serve(ctx, ln, handler, o)
+	err := server.Serve(ctx, conns.Listen(ln), handler, o)
 	end()
 	finish()
 	background.Wait()

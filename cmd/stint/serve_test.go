@@ -76,6 +76,7 @@ func TestServeRefuses(t *testing.T) {
 		{"-c DIR/good.yaml --http " + busy.Addr().String(), 1, "--http " + busy.Addr().String() + ": something else listens there already; choose another, or 127.0.0.1:0 for any free port\n"},
 		{"-c DIR/good.yaml --http 127.0.0.1", 2, "--http: 127.0.0.1: "},
 		{"-c DIR/good.yaml --http unix:DIR/busy.sock", 1, "--http unix:DIR/busy.sock: something else listens there already\n"},
+		{"-c DIR/good.yaml --http unix:" + writeFile(t, dir+"/important.txt", "precious\n"), 1, "--http unix:DIR/important.txt: a file that is no socket is there: remove it, or name another path\n"},
 		{"-c DIR/good.yaml --http unix:DIR/no/such.sock", 1, "--http unix:DIR/no/such.sock: "},
 		{"-c DIR/good.yaml --tls-cert DIR/cert.pem", 2, "--tls-cert: goes with --tls-key: give both, or none\n"},
 		{"-c DIR/good.yaml --tls-cert DIR/cert.pem --tls-key DIR/key.pem", 1, "--tls-cert, --tls-key: open DIR/cert.pem: no such file or directory\n"},

@@ -33,6 +33,8 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 		case dialed == nil:
 			_ = conn.Close() // it was only to see whether somebody is there
 			return nil, fmt.Errorf("--http unix:%s: something else listens there already", path)
+		case !isSocket(path):
+			return nil, fmt.Errorf("--http unix:%s: a file that is no socket is there: remove it, or name another path", path)
 		case errors.Is(dialed, syscall.ECONNREFUSED):
 			if err = os.Remove(path); err == nil {
 				ln, err = config.Listen(ctx, "unix", path)
@@ -49,4 +51,10 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 		return nil, fmt.Errorf("--http unix:%s: %w", path, err)
 	}
 	return ln, nil
+}
+
+// isSocket reports whether there is a socket, and not a link to one.
+func isSocket(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode().Type() == os.ModeSocket
 }

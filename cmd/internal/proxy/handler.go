@@ -24,6 +24,7 @@ import (
 	"net/url"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/stint-dev/stint/httplimit"
 
@@ -50,6 +51,11 @@ type Options struct {
 	// is that they are dropped: many servers take them for the ones with
 	// hyphens.
 	Underscores bool
+	// BodyStall is how long a client may send nothing of a body, and BodyRate
+	// the least rate of bodies, in bytes a second. The default values are 20 s
+	// and 500; a negative rate is no bound.
+	BodyStall time.Duration
+	BodyRate  int64
 	// Client says which proxies in front are trusted, and which header they
 	// name their clients in. The default value is none.
 	Client httplimit.ClientIP
@@ -81,6 +87,12 @@ const door = "proxy"
 // says what is missing.
 func NewHandler(o Options) (*Handler, error) {
 	h := &Handler{o: o, log: server.ErrorLog(o.Log)}
+	if o.BodyStall == 0 {
+		h.o.BodyStall = defaultStall
+	}
+	if o.BodyRate == 0 {
+		h.o.BodyRate = defaultRate
+	}
 	if o.Upgrades == nil {
 		h.o.Upgrades = []string{"websocket"}
 	}
@@ -118,19 +130,28 @@ func (h *Handler) Close() {
 
 // ServeHTTP passes the request on if the rules let it.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	r, body := h.paced(w, r)
+	defer body.release()
 	p := h.o.Source.Policy()
 	plain, err := h.clean(p.Rules(), r)
+	if err == nil {
+		plain, err = h.hold(p, plain)
+	}
 	if err != nil {
-		h.failed(r, err)
-		answer(w, r, http.StatusBadRequest, err.Error())
+		h.refuse(w, r, err)
 		return
 	}
-	held, err := h.hold(p, plain)
-	if err != nil {
-		answer(w, r, http.StatusBadRequest, err.Error())
-		return
+	h.guard.ServeHTTP(w, plain)
+}
+
+// refuse answers a request that is itself at fault.
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	status := http.StatusBadRequest
+	if f, ok := errors.AsType[fault](err); ok {
+		status = f.status()
 	}
-	h.guard.ServeHTTP(w, held)
+	h.failed(r, err)
+	answer(w, r, status, err.Error())
 }
 
 func (h *Handler) decided(_ *http.Request, o httplimit.Outcome) {
@@ -144,6 +165,10 @@ func (h *Handler) failed(_ *http.Request, err error) { h.o.Observer.Failed(door,
 
 // badGateway answers for an upstream that did not.
 func (h *Handler) badGateway(w http.ResponseWriter, r *http.Request, err error) {
+	if f, ok := bodyFault(r); ok {
+		h.refuse(w, r, f)
+		return
+	}
 	if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
 		answer(w, r, http.StatusServiceUnavailable, "the request was given up")
 		return

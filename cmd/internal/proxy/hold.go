@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"net/http"
 
@@ -13,9 +12,6 @@ import (
 // maxHeld bounds the body of a request that is read before it queues, in
 // bytes.
 const maxHeld = 64 << 10
-
-// errBody is for a request whose body did not come.
-var errBody = errors.New("the body of the request did not come")
 
 // holding is whether requests may have to wait under a policy.
 type holding struct {
@@ -33,7 +29,10 @@ func (h *Handler) hold(p *policy.Policy, r *http.Request) (*http.Request, error)
 	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return r, errBody
+		if failed, ok := bodyFault(r); ok {
+			return r, failed
+		}
+		return r, errBroken
 	}
 	r = r.WithContext(r.Context()) // a copy: a handler leaves its request as it is
 	r.Body = io.NopCloser(bytes.NewReader(body))

@@ -82,8 +82,12 @@ func serve(t *testing.T, behind http.HandlerFunc, drain time.Duration, key strin
 }
 
 // start puts a proxy in front of a URL.
-func start(t testing.TB, target *url.URL, drain time.Duration, f *rules.File, client httplimit.ClientIP) *front {
+func start(t testing.TB, target *url.URL, drain time.Duration, f *rules.File, client httplimit.ClientIP, options ...proxy.Options) *front {
 	t.Helper()
+	var o proxy.Options
+	if len(options) > 0 {
+		o = options[0]
+	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -97,9 +101,8 @@ func start(t testing.TB, target *url.URL, drain time.Duration, f *rules.File, cl
 	}
 	logger := slog.New(slog.NewTextHandler(front.log, nil))
 	front.observer = observe.New(observe.Options{Log: logger})
-	front.Handler, err = proxy.NewHandler(proxy.Options{
-		Upstream: target, Source: front.source, Client: client, Observer: front.observer, Log: logger,
-	})
+	o.Upstream, o.Source, o.Client, o.Observer, o.Log = target, front.source, client, front.observer, logger
+	front.Handler, err = proxy.NewHandler(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,9 +292,10 @@ func TestUpgrades(t *testing.T) {
 	}
 }
 
-// An upgraded connection does not hold up a stop, and is closed by it.
+// An upgraded connection has as long as requests in flight when told to stop,
+// and is closed then.
 func TestStopEndsUpgrades(t *testing.T) {
-	f := serve(t, echo, time.Minute, "ip", "10/s")
+	f := serve(t, echo, time.Millisecond, "ip", "10/s")
 	_, r, _ := f.upgrade(t)
 	f.stop()
 	if err := <-f.served; err != nil {
@@ -299,6 +303,27 @@ func TestStopEndsUpgrades(t *testing.T) {
 	}
 	if _, err := r.ReadByte(); err == nil {
 		t.Error("the connection is still open")
+	}
+}
+
+func TestStopWaitsForUpgrades(t *testing.T) {
+	f := serve(t, echo, time.Minute, "ip", "10/s")
+	conn, r, _ := f.upgrade(t)
+	f.stop()
+	for { // until it no longer listens
+		other, err := net.Dial("tcp", f.address)
+		if err != nil {
+			break
+		}
+		_ = other.Close() // it was too early
+	}
+	fmt.Fprintln(conn, "still here")
+	if got, err := r.ReadString('\n'); err != nil || got != "still here\n" {
+		t.Errorf("while it stops: %q, %v", got, err)
+	}
+	_ = conn.Close() // this is the point
+	if err := <-f.served; err != nil {
+		t.Error(err)
 	}
 }
 

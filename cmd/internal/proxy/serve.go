@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/stint-dev/stint/cmd/internal/server"
@@ -29,6 +30,10 @@ type ServeOptions struct {
 	Drain time.Duration
 	// TLS is for https. The default is http.
 	TLS *tls.Config
+	// Notice is how long new connections are still taken when told to stop, so
+	// that balancers have seen by then that the proxy is not ready. The default
+	// value is 0.
+	Notice time.Duration
 	// OnStop is called first of all when told to stop. The default is that
 	// nobody is told.
 	OnStop func()
@@ -37,16 +42,17 @@ type ServeOptions struct {
 }
 
 // Serve answers on ln until ctx is done, over HTTP/1.1 and HTTP/2, the latter
-// in the clear too. It then takes no new connections, lets the requests in
-// flight and those that wait finish for at most Drain, closes what is left, and
-// returns nil if nothing was.
+// in the clear too. It then takes no new connections after Notice, lets the
+// requests in flight, those that wait and upgraded connections finish for at
+// most Drain, closes what is left, and returns nil if no request was.
 //
-// There is no bound on how long a request or an answer may take: that would
-// cut streams and upgraded connections.
+// There is no bound on how long a request or an answer may take as long as
+// bytes come: that would cut streams and upgraded connections.
 func Serve(ctx context.Context, ln net.Listener, h http.Handler, o ServeOptions) error {
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	running := newServer(base, h, o)
+	flying := &inFlight{next: h}
+	running := newServer(base, flying, o)
 	stopped := make(chan error, 1)
 	go func() {
 		if o.TLS != nil {
@@ -63,11 +69,19 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, o ServeOptions)
 	if o.OnStop != nil {
 		o.OnStop()
 	}
-	o.Log.Info("stopping", "drain", o.Drain)
+	o.Log.Info("stopping", "drain_delay", o.Notice, "drain", o.Drain)
+	select {
+	case err := <-stopped:
+		return err
+	case <-time.After(o.Notice):
+	}
 	bound, release := context.WithTimeout(base, o.Drain)
 	defer release()
 	err := running.Shutdown(bound)
-	cancel() // upgraded connections, and whatever outlived the drain
+	if left := flying.wait(bound); err == nil && left { // Shutdown knows nothing of upgraded connections
+		o.Log.Info("upgraded connections are cut: the drain is over")
+	}
+	cancel() // whatever outlived the drain
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = errors.New("not all requests had finished when the drain was over")
 	}
@@ -93,5 +107,35 @@ func newServer(base context.Context, h http.Handler, o ServeOptions) *http.Serve
 		MaxHeaderBytes:    maxHeader,
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ErrorLog:          server.ErrorLog(o.Log),
+	}
+}
+
+// inFlight counts the requests that a handler has begun, with those whose
+// connection has been upgraded.
+type inFlight struct {
+	next http.Handler
+	all  sync.WaitGroup
+}
+
+// ServeHTTP implements [http.Handler].
+func (f *inFlight) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.all.Add(1)
+	defer f.all.Done()
+	f.next.ServeHTTP(w, r)
+}
+
+// wait returns when all have ended or ctx is done, and reports whether some are
+// left. The server must take no new ones.
+func (f *inFlight) wait(ctx context.Context) (left bool) {
+	ended := make(chan struct{})
+	go func() {
+		f.all.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return false
+	case <-ctx.Done():
+		return true
 	}
 }

@@ -151,3 +151,32 @@ func TestReload(t *testing.T) {
 		}
 	}
 }
+
+// TestStopIsAnnounced stops: the proxy goes on taking connections for as long as
+// balancers may need to see that it is not ready.
+func TestStopIsAnnounced(t *testing.T) {
+	h := handler(t, oneRule(t, "ip", "10/s"), proxy.Options{Transport: roundTrip(func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+	})})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	told, served := make(chan struct{}), make(chan error)
+	go func() {
+		served <- proxy.Serve(ctx, ln, h, proxy.ServeOptions{
+			Notice: time.Hour, Drain: time.Minute, Log: slog.New(slog.DiscardHandler), OnStop: func() { close(told) },
+		})
+	}()
+	stop()
+	<-told
+	answer, err := http.Get("http://" + ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = answer.Body.Close() // it is empty
+	http.DefaultClient.CloseIdleConnections()
+	_ = ln.Close() // an hour is long
+	<-served
+}

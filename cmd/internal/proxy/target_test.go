@@ -26,11 +26,16 @@ func behind(t *testing.T) (target *url.URL) {
 		fmt.Fprintf(w, "%s %s %s", r.Method, r.Host, r.RequestURI)
 	}))
 	t.Cleanup(server.Close)
-	target, err := url.Parse(server.URL)
+	return mustURL(t, server.URL)
+}
+
+func mustURL(t testing.TB, text string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return target
+	return u
 }
 
 // raw sends the bytes of a request, and returns the status and the body of the

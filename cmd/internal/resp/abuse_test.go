@@ -113,3 +113,38 @@ func TestCallersLimitsAreBounded(t *testing.T) {
 		t.Errorf("%q", got[max(len(got)-80, 0):])
 	}
 }
+
+// A connection that shows no token is closed, however much it says; one that
+// has shown it stays.
+func TestUnknown(t *testing.T) {
+	address, server := start(t, resp.Options{Unknown: 50 * time.Millisecond, Admit: func(token string) bool { return token == "good" }})
+	known := dial(t, address)
+	if _, err := io.WriteString(known, "AUTH good\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	answers := bufio.NewReader(known)
+	if line, err := answers.ReadString('\n'); err != nil || line != "+OK\r\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	silent, loud := dial(t, address), dial(t, address)
+	go func() {
+		for {
+			if _, err := io.WriteString(loud, "PING\r\nAUTH bad\r\n"); err != nil {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	for _, c := range []net.Conn{silent, loud} {
+		if _, err := io.Copy(io.Discard, c); err != nil {
+			t.Log(err) // it was cut while it spoke
+		}
+	}
+	await(t, "both gone", func() bool { return server.Conns() == 1 })
+	if _, err := io.WriteString(known, "PING\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := answers.ReadString('\n'); err != nil || line != "+PONG\r\n" {
+		t.Errorf("%q, %v", line, err)
+	}
+}

@@ -91,7 +91,10 @@ func (c *conn) leave([][]byte) {
 
 // reset makes the connection as it was when it began.
 func (c *conn) reset([][]byte) {
-	c.out.three, c.name, c.admitted = false, "", c.server.o.Admit == nil
+	c.out.three, c.name = false, ""
+	if c.server.o.Admit != nil {
+		c.expel()
+	}
 	c.out.status("RESET")
 }
 
@@ -118,7 +121,7 @@ func (c *conn) auth(args [][]byte) {
 // admit lets a token in, or answers that it is none.
 func (c *conn) admit(token []byte) bool {
 	if c.server.o.Admit != nil && !c.server.o.Admit(string(token)) {
-		c.admitted = false
+		c.expel()
 		c.out.fail("WRONGPASS", "invalid token")
 		return false
 	}

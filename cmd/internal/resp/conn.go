@@ -22,6 +22,7 @@ type conn struct {
 	id       int64
 	name     string
 	admitted bool
+	began    time.Time
 	quit     bool
 
 	result policy.Result
@@ -33,7 +34,7 @@ type conn struct {
 
 func newConn(s *Server, with net.Conn) *conn {
 	return &conn{
-		server: s, net: with, reader: NewReader(with), id: s.next.Add(1),
+		server: s, net: with, reader: NewReader(with), id: s.next.Add(1), began: time.Now(),
 		admitted: s.o.Admit == nil,
 	}
 }
@@ -68,7 +69,11 @@ func (c *conn) await() bool {
 	if !c.until.IsZero() {
 		return false
 	}
-	return c.net.SetReadDeadline(time.Now().Add(c.server.o.Idle)) == nil
+	by := time.Now().Add(c.server.o.Idle)
+	if !c.admitted { // however much it says
+		by = c.began.Add(c.server.o.Unknown)
+	}
+	return c.net.SetReadDeadline(by) == nil
 }
 
 // flush sends the answers; it reports false if the client does not take them.
@@ -96,4 +101,12 @@ func (c *conn) finish(within time.Duration) {
 	// A read that waits for a command ends now; what is buffered is answered.
 	_ = c.net.SetReadDeadline(time.Now())
 	_ = c.net.SetWriteDeadline(c.until)
+}
+
+// expel takes a connection's right to ask away; it has the time of a new one to
+// show a token again.
+func (c *conn) expel() {
+	if c.admitted {
+		c.admitted, c.began = false, time.Now()
+	}
 }

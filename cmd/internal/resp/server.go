@@ -39,6 +39,9 @@ type Options struct {
 	// Idle is how long a connection may say nothing. The default value is 5
 	// minutes.
 	Idle time.Duration
+	// Unknown is how long a connection may take to show a token, where one is
+	// asked for. The default value is 5 s.
+	Unknown time.Duration
 	// Write is how long a client may take to accept its answers. The default
 	// value is 10 s.
 	Write time.Duration
@@ -62,6 +65,9 @@ func New(o Options) *Server {
 	}
 	if o.Idle <= 0 {
 		o.Idle = 5 * time.Minute
+	}
+	if o.Unknown <= 0 {
+		o.Unknown = 5 * time.Second
 	}
 	if o.Write <= 0 {
 		o.Write = 10 * time.Second

@@ -1,0 +1,100 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"regexp"
+	"sync"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
+)
+
+const (
+	// linesPerCause is how many lines of one cause are written.
+	linesPerCause = "1 per 10s burst 5"
+	// maxCauses bounds what is remembered of causes; further ones share.
+	maxCauses = 64
+)
+
+// Sparing returns a logger that writes a line of one cause a few times, and
+// then one in ten seconds, with the number of those that were left out. Clients
+// can bring about as many errors as they like. A cause is the message and the
+// attributes, whatever numbers and quoted text are in them.
+func Sparing(logger *slog.Logger) *slog.Logger {
+	if _, ok := logger.Handler().(*sparing); ok {
+		return logger
+	}
+	limit, err := stint.Parse(linesPerCause)
+	if err != nil {
+		panic(err) // it is the constant above
+	}
+	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{MaxKeys: maxCauses}), limit)
+	if err != nil {
+		panic(err) // it has one limit
+	}
+	return slog.New(&sparing{logger.Handler(), &causes{limiter: limiter, left: make(map[string]int)}})
+}
+
+// sparing is a handler that leaves lines out.
+type sparing struct {
+	slog.Handler
+	causes *causes
+}
+
+// causes are what has been written of.
+type causes struct {
+	limiter *stint.Limiter
+
+	mu   sync.Mutex
+	left map[string]int // how many lines were left out
+}
+
+// detail is what differs between lines of one cause.
+var detail = regexp.MustCompile(`"(?:[^"\\]|\\.)*"?|\d+`)
+
+// Handle implements [slog.Handler].
+func (s *sparing) Handle(ctx context.Context, r slog.Record) error {
+	text := r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		text += " " + a.Value.String()
+		return true
+	})
+	text = detail.ReplaceAllString(text, "#")
+	text = text[:min(len(text), 200)]
+	if ok, err := s.causes.limiter.Allow(context.WithoutCancel(ctx), text); err != nil || !ok {
+		s.causes.leaveOut(text)
+		return nil
+	}
+	if n := s.causes.written(text); n > 0 {
+		r = r.Clone()
+		r.AddAttrs(slog.Int("left_out", n))
+	}
+	return s.Handler.Handle(ctx, r)
+}
+
+func (c *causes) leaveOut(text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, known := c.left[text]; known || len(c.left) < maxCauses {
+		c.left[text]++
+	}
+}
+
+func (c *causes) written(text string) (left int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	left = c.left[text]
+	delete(c.left, text)
+	return left
+}
+
+// WithAttrs implements [slog.Handler].
+func (s *sparing) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &sparing{s.Handler.WithAttrs(attrs), s.causes}
+}
+
+// WithGroup implements [slog.Handler].
+func (s *sparing) WithGroup(name string) slog.Handler {
+	return &sparing{s.Handler.WithGroup(name), s.causes}
+}

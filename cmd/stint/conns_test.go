@@ -1,0 +1,105 @@
+package main_test
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestFewDescriptors holds as many connections open as it gets, of a process
+// with few descriptors: clients whose bodies do not come, and Redis clients
+// that say nothing. Operators are answered all the same.
+func TestFewDescriptors(t *testing.T) {
+	behind := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer behind.Close()
+	dir := t.TempDir()
+	rules := writeFile(t, dir+"/rules.yaml", "rules: [{name: a, key: [ip], limits: 50/s burst 100 leaky_queue}]\n")
+	token := writeFile(t, dir+"/token", serveToken+"\n")
+	for _, test := range []struct{ name, args, hello string }{
+		{"proxy", "proxy -c " + rules + " --listen 127.0.0.1:0 --upstream " + behind.URL, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n"},
+		{"resp", "serve -c " + rules + " --http 127.0.0.1:0 --resp 127.0.0.1:0 --token-file " + token, "PING\r\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			at := fewDescriptors(t, 256, test.args+" --admin 127.0.0.1:0")
+			door := at["address"]
+			if test.name == "resp" {
+				door = at["resp"]
+			}
+			for range 300 {
+				conn, err := net.DialTimeout("tcp", door, 5*time.Second)
+				if err != nil {
+					break // the backlog is full, which is as good
+				}
+				defer conn.Close()
+				fmt.Fprint(conn, test.hello)
+			}
+			client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
+			for range 5 {
+				answer, err := client.Get("http://" + at["admin"] + "/livez")
+				if err != nil {
+					t.Fatal("liveness: ", err)
+				}
+				_ = answer.Body.Close() // the status says it
+			}
+		})
+	}
+}
+
+var listening = regexp.MustCompile(`msg=listening (?:door=(\w+) )?(admin|address)=(\S+)`)
+
+// fewDescriptors runs the program with that many descriptors until the test
+// ends, and returns where it listens.
+func fewDescriptors(t *testing.T, n int, args string) map[string]string {
+	t.Helper()
+	script := fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, n)
+	c := exec.Command("sh", append([]string{"-c", script, os.Args[0]}, strings.Fields(args)...)...)
+	c.Env = append(os.Environ(), "STINT_TEST_MAIN=1")
+	log, err := c.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(log)
+	at := make(map[string]string)
+	want := 2
+	if strings.Contains(args, "--resp") {
+		want = 3
+	}
+	for len(at) < want && lines.Scan() {
+		if m := listening.FindStringSubmatch(lines.Text()); m != nil {
+			name := m[2]
+			if m[1] != "" {
+				name = m[1]
+			}
+			at[name] = m[3]
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for lines.Scan() {
+			if os.Getenv("STINT_TEST_LOG") != "" {
+				t.Log(lines.Text())
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = c.Process.Kill() // it has nothing to finish
+		<-done
+		_ = c.Wait() // it was killed
+	})
+	if len(at) < want {
+		t.Fatalf("it listens at %v", at)
+	}
+	return at
+}
