@@ -3,7 +3,10 @@ package memstore_test
 import (
 	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -358,5 +361,64 @@ func TestBytes(t *testing.T) {
 			t.Logf("%d bytes on the heap, %d told", took, told)
 			runtime.KeepAlive(held)
 		})
+	}
+}
+
+// TestBoundsInUse fills every bound from many goroutines while limits come, go
+// and change their kind, snapshots are written and the clock moves on: nothing
+// panics, nothing stops, and afterwards the store is as a new one.
+func TestBoundsInUse(t *testing.T) {
+	clock := new(clock)
+	clock.advance(1_000_000 * time.Hour)
+	s := memstore.New(memstore.Options{MaxKeys: 1500, MaxBytes: 1 << 17, MaxReservations: 50, Now: clock.now})
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			rnd := rand.New(rand.NewPCG(uint64(g), 9))
+			for i := range 150 {
+				text := everyKind[rnd.IntN(len(everyKind))]
+				a, err := stint.NewLimiter(s, limit(t, text).WithName(fmt.Sprint("limit ", rnd.IntN(20))))
+				b, err2 := stint.NewLimiter(s, limit(t, "5/1m").WithName("b"), limit(t, everyKind[i%4]).WithName("c"))
+				if err != nil || err2 != nil {
+					t.Error(err, err2)
+					return
+				}
+				for range 40 {
+					clock.advance(time.Duration(rnd.IntN(int(time.Second))))
+					key := fmt.Sprint(rnd.IntN(3000))
+					for _, l := range []*stint.Limiter{a, b} {
+						_, e1 := l.Take(ctx, key, 1+rnd.Int64N(2))
+						_, e2 := l.Peek(ctx, key, 1)
+						_, token, e3 := l.Reserve(ctx, key, 1, time.Minute)
+						if e3 == nil && token != "" && rnd.IntN(2) == 0 {
+							_, e3 = l.Settle(ctx, token, rnd.Int64N(3))
+						}
+						if e1 != nil || e2 != nil || e3 != nil && !errors.Is(e3, stint.ErrFull) && !errors.Is(e3, stint.ErrReservation) {
+							t.Error(e1, e2, e3)
+							return
+						}
+					}
+				}
+				if i%20 == g {
+					if err := s.Save(io.Discard); err != nil {
+						t.Error(err)
+					}
+					runtime.GC()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	clock.advance(62 * 24 * time.Hour)
+	if _, _, err := limiter(t, s, "1/1s").Reserve(ctx, "last", 1, time.Second); err != nil {
+		t.Error(err)
+	}
+	clock.advance(time.Hour)
+	if _, _, err := limiter(t, s, "1/1s").Reserve(ctx, "last", 1, time.Second); err != nil {
+		t.Error(err)
+	}
+	released(t, s, 1)
+	if st := s.Stats(); st.Keys > 1 || st.PagedBytes > 0 || st.Bytes > 1<<16 {
+		t.Errorf("left over: %+v", st)
 	}
 }
