@@ -99,6 +99,7 @@ var places = map[string]place{
 	"policy/json.go":       {"", "strict JSON, with lines and columns"},
 	"policy/decode.go":     {module, "a tree to rules, and no more limits for a request than a store takes at once"},
 	"policy/decoderule.go": {module, "a tree to one rule, and its limits"},
+	"policy/declare.go":    {"", "attributes that only some callers give are declared, or told of"},
 	"policy/schema.go":     {"embed", "the schema is a file that editors read too"},
 	"policy/errors.go":     {"", "what is wrong, where, and what would be right"},
 	"policy/warn.go":       {"net/netip", "what is likely not meant: ranges that cover others"},

@@ -90,6 +90,7 @@ func appendBytes(b []byte, field byte, value []byte) []byte {
 // The codes of gRPC that refusals have.
 const (
 	grpcInvalid     = 3
+	grpcInternal    = 13
 	grpcForbidden   = 7
 	grpcExhausted   = 8
 	grpcUnavailable = 14

@@ -25,6 +25,22 @@ const (
 	missings = iota
 )
 
+// NoRoute says what becomes of requests that [ByRoute] finds no route for.
+type NoRoute uint8
+
+const (
+	// NoRouteFail answers them with 500 and tells OnError [ErrNoRoute].
+	NoRouteFail NoRoute = iota
+	// NoRouteSkip lets them pass, uncounted.
+	NoRouteSkip
+
+	noRoutes = iota
+)
+
+// ErrNoRoute says that a guard by [ByRoute] stands where no route is known: in
+// front of the mux, or under a router that is not net/http's.
+var ErrNoRoute = errors.New("httplimit: ByRoute finds no route: put the guard around the handlers, inside of http.ServeMux, or set Options.NoRoute")
+
 // missingKey is the key of all requests without one. No text of a header can
 // hold a NUL, so that no client's key meets it.
 const missingKey = "\x00"
@@ -45,6 +61,9 @@ type Options struct {
 	// Missing is for requests without a key. The default value is
 	// MissingShared.
 	Missing Missing
+	// NoRoute is for requests that [ByRoute] finds no route for. The default
+	// value is NoRouteFail.
+	NoRoute NoRoute
 	// Shadow decides, counts and reports, but lets everything pass and tells
 	// clients nothing. The default value is false.
 	Shadow bool
@@ -135,6 +154,8 @@ func (o *Options) check() error {
 	switch {
 	case o.Dialect >= dialects:
 		return fmt.Errorf("httplimit: unknown dialect %d", o.Dialect)
+	case o.NoRoute >= noRoutes:
+		return fmt.Errorf("httplimit: unknown word %d for requests without a route", o.NoRoute)
 	case o.Missing >= missings:
 		return fmt.Errorf("httplimit: unknown word %d for requests without a key", o.Missing)
 	}
@@ -184,6 +205,10 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	key, ok := g.key(r)
+	if !ok && key == noRoute {
+		g.withoutRoute(w, r)
+		return
+	}
 	if !ok {
 		switch key = missingKey; g.o.Missing {
 		case MissingSkip:
@@ -318,6 +343,20 @@ func (g *guarded) serveInTurn(w http.ResponseWriter, r *http.Request, key string
 	if g.admit(w, r, key, waited, &d, err) {
 		g.next.ServeHTTP(w, r)
 	}
+}
+
+// withoutRoute answers a request that ByRoute finds no route for, or lets it pass.
+func (g *guarded) withoutRoute(w http.ResponseWriter, r *http.Request) {
+	if g.o.NoRoute == NoRouteSkip {
+		g.next.ServeHTTP(w, r)
+		return
+	}
+	g.o.tell(r, ErrNoRoute)
+	if g.o.Shadow {
+		g.next.ServeHTTP(w, r)
+		return
+	}
+	refuseNoRoute.write(w, r)
 }
 
 // tooLong makes a denial of an answer whose wait is longer than may be.

@@ -108,11 +108,21 @@ func ByCookie(name string) Key {
 }
 
 // ByRoute keys requests by the pattern of [http.ServeMux] that matched, such as
-// "POST /users/{id}"; it has a key inside of a mux only, so wrap the handlers
-// and not the mux. Use it in [Join] to give each route its own count.
+// "POST /users/{id}". Use it in [Join] to give each route its own count. It has a
+// key inside of a mux only, so wrap the handlers and not the mux: in front of it,
+// and under the Use of other routers, no route is known yet. Options.NoRoute
+// says what becomes of such requests; they never share a key.
 func ByRoute() Key {
-	return func(r *http.Request) (string, bool) { return r.Pattern, r.Pattern != "" }
+	return func(r *http.Request) (string, bool) {
+		if r.Pattern == "" {
+			return noRoute, false
+		}
+		return r.Pattern, true
+	}
 }
+
+// noRoute is what ByRoute returns where no route is known, alone and in Join.
+const noRoute = "\x00no route"
 
 // Join keys requests by several keys together. Each is written with its
 // length, so that ("ab", "c") and ("a", "bc") never meet. A request that lacks
@@ -122,6 +132,9 @@ func Join(keys ...Key) Key {
 		var b []byte
 		for _, key := range keys {
 			part, ok := key(r)
+			if !ok && part == noRoute {
+				return noRoute, false
+			}
 			if !ok {
 				return "", false
 			}

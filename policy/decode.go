@@ -37,7 +37,7 @@ const (
 
 // The fields that a rules file may have; schema.json has the same.
 var (
-	documentFields = []string{"rules"}
+	documentFields = []string{"rules", "attributes"}
 	ruleFields     = []string{
 		"name", "description", "match", "unless", "key", "tag", "limits", "cost", "overrides", "tiers",
 		"unlimited", "block", "on_missing", "on_store_failure", "mode", "shadow", "final",
@@ -58,6 +58,7 @@ type decoder struct {
 	names map[string]*Node // of rules
 	texts map[string]string
 	plans []*plan
+	uses  map[string]use // of attributes that not every HTTP request has
 }
 
 // intern returns equal texts as one, so that thousands of rules look at the
@@ -303,6 +304,9 @@ func (d *decoder) document(root *Node, also []string) *Rules {
 	r := &Rules{}
 	have := false
 	for _, f := range d.fields(root, nil, `want {"rules": […]}`, append(also[:len(also):len(also)], documentFields...)...) {
+		if f.Name == "attributes" && !slices.Contains(also, f.Name) {
+			r.declared = d.declared(f.Value, (*trail)(nil).in(f.Name))
+		}
 		if f.Name != "rules" || slices.Contains(also, "rules") {
 			continue
 		}
@@ -327,7 +331,7 @@ func (d *decoder) document(root *Node, also []string) *Rules {
 		d.fail(root, nil, `want {"rules": […]}; for no rules an empty list`, "no field \"rules\"")
 	}
 	if len(d.errs) == 0 {
-		r.plans = d.plans
+		r.plans, r.undeclared = d.plans, d.undeclared(r.declared)
 		r.finish()
 		d.together(r.rules)
 	}

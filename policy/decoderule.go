@@ -212,6 +212,9 @@ func (d *decoder) attribute(line, column int, t *trail, name string) (attribute,
 			return fail("did you mean "+low+name[len(kind):]+"?", "unknown attribute %q", name)
 		}
 	}
+	if t != nil {
+		d.used(line, column, t, name)
+	}
 	return attributeOf(d.intern(name)), true
 }
 

@@ -1006,6 +1006,9 @@ func TestWarnings(t *testing.T) {
 	} {
 		var all []string
 		for _, w := range parse(t, c.rules...).Warnings() {
+			if strings.Contains(w.Reason, "is not declared") {
+				continue // TestUndeclared
+			}
 			if w.Line == 0 || w.Rule == "" {
 				t.Errorf("%+v", w)
 			}

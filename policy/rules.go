@@ -14,8 +14,12 @@ type Rules struct {
 	rules []*rule
 	index *index
 	plans []*plan // of all rules, by id
-	path  bool    // whether any rule looks at the path
-	host  bool    // whether any rule looks at the host
+
+	declared   map[string]bool // attributes that callers give beside those of HTTP
+	undeclared []use           // attributes that are neither
+
+	path bool // whether any rule looks at the path
+	host bool // whether any rule looks at the host
 }
 
 // A rule is one entry of the file. What every request looks at comes first, so

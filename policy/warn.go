@@ -20,6 +20,7 @@ func (r *Rules) Warnings() []Warning {
 			w.bounded = append(w.bounded, one)
 		}
 	}
+	w.undeclared()
 	for i, one := range r.rules {
 		w.freeKey(one)
 		w.client(one)

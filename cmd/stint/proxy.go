@@ -62,6 +62,7 @@ func (c *proxyCmd) Run(e *env) error {
 	defer stop()
 	context.AfterFunc(ctx, stop)
 	defer relieveCollector()()
+	c.declared = true
 	upstream, err := c.upstream()
 	if err != nil {
 		return err

@@ -23,6 +23,8 @@ type sourceFlags struct {
 	LogKeys      bool     `env:"STINT_LOG_KEYS" help:"Log keys in clear: addresses, API keys, whatever rules key by. The default is their hashes."`
 	LogFormat    string   `env:"STINT_LOG_FORMAT" enum:"text,json" default:"text" help:"The log's form, text (the default) or json."`
 	storeFlags   `embed:""`
+
+	declared bool // whether attributes that no HTTP request has must be declared
 }
 
 // logger returns the log, on standard error.
@@ -97,7 +99,7 @@ func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) (err 
 	s.where = cmp.Or(u.String(), "memory")
 	var opened atomic.Pointer[rules.Source]
 	o := rules.Options{
-		Force: c.ForceReload, Log: logger,
+		Force: c.ForceReload, Declared: c.declared, Log: logger,
 		OnReload: func(at time.Time, err error) {
 			s.observer.Reloaded(at, err)
 			if now := opened.Load(); err == nil && now != nil {

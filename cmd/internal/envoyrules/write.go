@@ -4,17 +4,19 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 )
 
 // write returns the rules as YAML, of which quoted text is JSON's.
 func (c *converter) write() []byte {
 	var b bytes.Buffer
-	b.WriteString("rules:\n")
 	if len(c.rules) == 0 {
 		return []byte("rules: []\n")
 	}
+	fmt.Fprintf(&b, "attributes: [%s]\nrules:\n", list(c.attributes()))
 	for _, r := range c.rules {
 		fmt.Fprintf(&b, "  - name: %s\n    description: %s\n", quoted(r.name), quoted(r.description))
 		b.WriteString("    match:\n")
@@ -38,6 +40,20 @@ func (c *converter) write() []byte {
 		}
 	}
 	return b.Bytes()
+}
+
+// attributes returns what the rules look at, which Envoy gives.
+func (c *converter) attributes() []string {
+	names := make(map[string]bool)
+	for _, r := range c.rules {
+		for _, m := range r.match {
+			names[m[0]] = true
+		}
+		for _, name := range r.key {
+			names[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
 }
 
 func list(all []string) string {

@@ -20,6 +20,10 @@ type Options struct {
 	// Force takes reloads that make keys in use start afresh. The default
 	// value is false: such a reload is refused.
 	Force bool
+	// Declared refuses rules that speak of attributes which no HTTP request has
+	// and which the file does not declare: for who can give no others, such as a
+	// proxy. The default value is false: they are warnings.
+	Declared bool
 	// Log is told of reloads, of files that are refused, once for each, and of
 	// warnings. No key of a client is in what it is told. The default is that
 	// nobody is.
@@ -72,7 +76,11 @@ func newSource(store stint.Store, path string, f *File, o Options) (*Source, err
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	p, err := policy.New(store, f.Rules, o.Policy)
+	var p *policy.Policy
+	err := o.refuses(f)
+	if err == nil {
+		p, err = policy.New(store, f.Rules, o.Policy)
+	}
 	if err != nil {
 		if path == "" {
 			return nil, err
@@ -84,6 +92,14 @@ func newSource(store stint.Store, path string, f *File, o Options) (*Source, err
 	s.warn(f)
 	s.tell(nil)
 	return s, nil
+}
+
+// refuses returns why rules that are good may not be used here.
+func (o *Options) refuses(f *File) error {
+	if errs := f.Rules.Undeclared(); o.Declared && len(errs) > 0 {
+		return errs
+	}
+	return nil
 }
 
 // Policy returns the policy of the moment. It stays good for the request that
@@ -138,6 +154,9 @@ func (s *Source) reload(asked bool) error {
 	f, err := Decode(s.path, data)
 	if err != nil {
 		return s.refuse(sum, err)
+	}
+	if err := s.o.refuses(f); err != nil {
+		return s.refuse(sum, &Error{s.path, err})
 	}
 	return s.take(f)
 }

@@ -314,3 +314,33 @@ func TestReloadUnderLoad(t *testing.T) {
 		}
 	}
 }
+
+// TestDeclared says that attributes which no HTTP request has are refused where
+// that is asked for, at the start and by a reload, and are warnings elsewhere.
+func TestDeclared(t *testing.T) {
+	const misspelled = "rules:\n  - {name: a, match: {methd: POST}, key: [ip], limits: [\"1/m\"]}\n"
+	path := filepath.Join(t.TempDir(), "stint.yaml")
+	write(t, path, misspelled)
+	store := memstore.New(memstore.Options{})
+	defer store.Close()
+	if _, err := rules.Open(store, path, rules.Options{Declared: true}); err == nil || !strings.Contains(err.Error(), `did you mean "method"?`) {
+		t.Errorf("opened: %v", err)
+	}
+	if _, err := rules.Open(store, path, rules.Options{}); err != nil {
+		t.Errorf("without the option: %v", err)
+	}
+	good := strings.ReplaceAll(misspelled, "methd", "method")
+	write(t, path, good)
+	s, err := rules.Open(store, path, rules.Options{Declared: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, misspelled)
+	if err := s.Reload(); err == nil || !strings.Contains(err.Error(), path) || len(s.Policy().Rules().Undeclared()) != 0 {
+		t.Errorf("reloaded: %v", err)
+	}
+	write(t, path, "attributes: [methd]\n"+misspelled)
+	if err := s.Reload(); err != nil {
+		t.Errorf("declared: %v", err)
+	}
+}

@@ -1,0 +1,67 @@
+package httplimit_test
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stint-dev/stint/httplimit"
+)
+
+// TestNoRoute guards a mux from outside, where ByRoute finds no route, and from
+// inside: clients never share a key because of it.
+func TestNoRoute(t *testing.T) {
+	byIP := httplimit.ByIP(httplimit.ClientIP{})
+	for _, c := range []struct {
+		what           string
+		key            httplimit.Key
+		o              httplimit.Options
+		outside        []int // statuses of five requests of as many clients
+		errors, passed int
+	}{
+		{"alone", httplimit.ByRoute(), httplimit.Options{}, []int{500, 500, 500, 500, 500}, 5, 0},
+		{"joined", httplimit.Join(byIP, httplimit.ByRoute()), httplimit.Options{}, []int{500, 500, 500, 500, 500}, 5, 0},
+		{"joined twice", httplimit.Join(httplimit.Join(httplimit.ByRoute()), byIP), httplimit.Options{Missing: httplimit.MissingDeny}, []int{500, 500, 500, 500, 500}, 5, 0},
+		{"skipped", httplimit.Join(byIP, httplimit.ByRoute()), httplimit.Options{NoRoute: httplimit.NoRouteSkip}, []int{200, 200, 200, 200, 200}, 0, 5},
+		{"in shadow", httplimit.ByRoute(), httplimit.Options{Shadow: true}, []int{200, 200, 200, 200, 200}, 5, 5},
+		{"another key is missing", httplimit.Join(httplimit.ByHeader("X-Key"), httplimit.ByRoute()), httplimit.Options{Missing: httplimit.MissingDeny}, []int{403, 403, 403, 403, 403}, 0, 0},
+	} {
+		told, passed := 0, 0
+		c.o.OnError = func(_ *http.Request, err error) {
+			if told++; !errors.Is(err, httplimit.ErrNoRoute) {
+				t.Errorf("%s: told %v", c.what, err)
+			}
+		}
+		guard, err := httplimit.New(limiter(t, nil, "2/h"), c.key, c.o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed++ })
+		mux := http.NewServeMux()
+		mux.Handle("GET /a/{id}", handler)
+		outside := guard(mux)
+		for i, want := range c.outside {
+			r := httptest.NewRequestWithContext(t.Context(), "GET", "/a/1", nil)
+			r.RemoteAddr = "192.0.2." + string(rune('1'+i)) + ":4711"
+			w := httptest.NewRecorder()
+			if outside.ServeHTTP(w, r); w.Code != want || w.Header().Get("RateLimit") != "" {
+				t.Errorf("%s, request %d: %d %v, want %d", c.what, i, w.Code, w.Header(), want)
+			}
+		}
+		if told != c.errors || passed != c.passed {
+			t.Errorf("%s: %d errors, %d passed; want %d and %d", c.what, told, passed, c.errors, c.passed)
+		}
+		inside := http.NewServeMux()
+		inside.Handle("GET /a/{id}", guard(handler))
+		r := httptest.NewRequestWithContext(t.Context(), "GET", "/a/1", nil)
+		r.Header.Set("X-Key", "k")
+		w := httptest.NewRecorder()
+		if inside.ServeHTTP(w, r); w.Code != http.StatusOK || !c.o.Shadow && w.Header().Get("RateLimit") == "" && c.o.NoRoute == httplimit.NoRouteFail {
+			t.Errorf("%s, inside: %d %v", c.what, w.Code, w.Header())
+		}
+	}
+	if _, err := httplimit.New(limiter(t, nil, "2/h"), httplimit.ByRoute(), httplimit.Options{NoRoute: 9}); err == nil {
+		t.Error("an unknown word is taken")
+	}
+}

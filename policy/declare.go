@@ -1,0 +1,141 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// aliases are names that other programs have for attributes.
+var aliases = map[string]string{
+	"remote_addr": "ip", "remote_address": "ip", "client_ip": "ip", "clientip": "ip", "address": "ip", "addr": "ip", "remote_ip": "ip",
+	"uri": "path", "url": "path", "request_uri": "path", "verb": "method", "request_method": "method", "authority": "host", "hostname": "host",
+}
+
+// A use is where the rules first speak of an attribute that not every HTTP
+// request has.
+type use struct {
+	name         string
+	line, column int
+	path         string
+}
+
+// plain reports whether what asks about an HTTP request can always say whether
+// it has the attribute.
+func plain(name string) bool {
+	kind, _, _ := strings.Cut(name, ".")
+	switch kind {
+	case "method", "host", "path", "ip", "header", "query", "cookie":
+		return true
+	}
+	return false
+}
+
+// used notes an attribute that must be declared.
+func (d *decoder) used(line, column int, t *trail, name string) {
+	if plain(name) {
+		return
+	}
+	if _, known := d.uses[name]; known {
+		return
+	}
+	if d.uses == nil {
+		d.uses = make(map[string]use)
+	}
+	d.uses[name] = use{name, line, column, t.String()}
+}
+
+// declared reads the names that callers give beside those of HTTP.
+func (d *decoder) declared(n *Node, t *trail) map[string]bool {
+	names := make(map[string]bool)
+	d.each(n, t, func(n *Node, t *trail) {
+		name, ok := d.text(n, t, "the name of an attribute that the caller gives, such as jwt.sub")
+		if !ok {
+			return
+		}
+		if a, ok := d.attribute(n.Line, n.Column, nil, name); ok {
+			names[a.name] = true
+		}
+	})
+	return names
+}
+
+// undeclared returns what was used and not declared, in the order of the file.
+func (d *decoder) undeclared(declared map[string]bool) (all []use) {
+	for name, u := range d.uses {
+		if !declared[name] {
+			all = append(all, u)
+		}
+	}
+	slices.SortFunc(all, func(a, b use) int {
+		return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.column, b.column), cmp.Compare(a.name, b.name))
+	})
+	return all
+}
+
+// Undeclared returns what is wrong with the rules for who can say of a request
+// what HTTP says, and no more, as a proxy: attributes that they speak of, that no
+// HTTP request has, and that the file does not declare. Such an attribute is
+// always missing: a condition on it never holds, and a key of it is one for all.
+// It is empty if there are none.
+func (r *Rules) Undeclared() Errors {
+	var errs Errors
+	for _, u := range r.undeclared {
+		errs = append(errs, &Error{u.line, u.column, u.path, u.reason(), r.hint(u.name)})
+	}
+	return errs
+}
+
+func (u use) reason() string {
+	return fmt.Sprintf("the attribute %q is not declared, and no HTTP request has one of that name", shorten(u.name))
+}
+
+// hint says what may have been meant.
+func (r *Rules) hint(name string) string {
+	declare := fmt.Sprintf("what the caller gives is declared: attributes: [%s]", shorten(name))
+	if meant := r.meant(name); meant != "" {
+		return fmt.Sprintf("did you mean %q? %s", meant, declare)
+	}
+	return declare
+}
+
+// meant returns a name like the one written, or "".
+func (r *Rules) meant(name string) string {
+	low := strings.ToLower(name)
+	if meant := aliases[low]; meant != "" {
+		return meant
+	}
+	kind, rest, dotted := strings.Cut(low, ".")
+	known := []string{"method", "host", "path", "ip"}
+	if dotted {
+		known = []string{"header", "query", "cookie"}
+	}
+	best, least := "", min(3, len(kind)/2)
+	for _, k := range known {
+		if n := distance(kind, k); n < least {
+			best, least = k, n
+		}
+	}
+	if best != "" && dotted {
+		best += "." + rest
+	}
+	least = min(3, len(name)/2)
+	for declared := range r.declared {
+		if n := distance(low, strings.ToLower(declared)); n < least && best == "" {
+			best, least = declared, n
+		}
+	}
+	return best
+}
+
+// undeclared warns of attributes that only some callers can give.
+func (w *warner) undeclared() {
+	for _, u := range w.rules.undeclared {
+		switch u.name {
+		case "grpc.service", "grpc.method", "grpc.message": // package grpclimit has them
+			continue
+		}
+		w.all = append(w.all, Warning{u.line, u.column, "", u.reason(), w.rules.hint(u.name)})
+	}
+}
