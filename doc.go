@@ -5,7 +5,7 @@
 //
 //	limit, err := stint.Parse("100 per minute burst 20")
 //	…
-//	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), limit)
+//	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), "api", limit)
 //	…
 //	d, err := limiter.Take(ctx, clientID, 1)
 //

@@ -12,7 +12,7 @@ import (
 
 // The example of README.md, which docs_test.go holds to this one.
 func Example() {
-	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), stint.PerMinute(1).WithBurst(3))
+	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), "api", stint.PerMinute(1).WithBurst(3))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func ExampleParse() {
 func ExampleNewLimiter_layers() {
 	store := memstore.New(memstore.Options{})
 	defer store.Close()
-	limiter, err := stint.NewLimiter(store,
+	limiter, err := stint.NewLimiter(store, "api",
 		stint.PerMinute(1).WithBurst(2), stint.PerDayIn(1000, "UTC"))
 	if err != nil {
 		log.Fatal(err)
@@ -73,7 +73,7 @@ func ExampleLimiter_Reserve() {
 	store := memstore.New(memstore.Options{})
 	defer store.Close()
 	ctx := context.Background()
-	limiter, err := stint.NewLimiter(store, stint.PerHour(1000).WithKind(stint.SlidingLog))
+	limiter, err := stint.NewLimiter(store, "api", stint.PerHour(1000).WithKind(stint.SlidingLog))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func ExampleQueue() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	limiter, err := stint.NewLimiter(store, limit)
+	limiter, err := stint.NewLimiter(store, "api", limit)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -72,9 +72,9 @@ func PerMonthIn(count int64, zone string) Limit {
 	return Limit{count: count, kind: FixedWindow, calendar: calendarMonth, zone: zone}
 }
 
-// WithName returns the limit under a name of its own. State belongs to the
-// name and the key, so a limit that may change later wants a name; without one
-// it is named by its text. At most 256 bytes of UTF-8, no control characters.
+// WithName returns the limit under a name of its own, which tells it apart from
+// others that are bound with it, also after a change of its kind or period; see
+// [Limit.ID]. At most 256 bytes of UTF-8, no control characters.
 func (l Limit) WithName(name string) Limit { l.name = name; return l }
 
 // WithKind returns the limit as another kind.
@@ -116,7 +116,7 @@ func (l Limit) WithRelaxed() Limit { l.relaxed = true; return l }
 // log, the counter and the parts.
 func (l Limit) WithCountDenied() Limit { l.countDenied = true; return l }
 
-// Name returns the name that state belongs to: the one given, else the text.
+// Name returns the limit's own name, else its text.
 func (l Limit) Name() string {
 	if l.name != "" {
 		return l.name

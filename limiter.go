@@ -19,13 +19,16 @@ type Limiter struct {
 	terms atomic.Pointer[terms] // as last seen by a waiter
 }
 
-// NewLimiter binds limits to a store. The error says which limit cannot be
-// held, and why.
-func NewLimiter(store Store, limits ...Limit) (*Limiter, error) {
+// NewLimiter binds limits to a store under a name, such as "login": at most 256
+// bytes of UTF-8, no control characters. What keys use belongs to the name:
+// limiters of one name on one store share it, and two names never do. Several
+// limits of one kind and period need names of their own, see [Limit.WithName].
+// The error says which limit cannot be held, and why.
+func NewLimiter(store Store, name string, limits ...Limit) (*Limiter, error) {
 	if store == nil {
 		return nil, errors.New("stint: NewLimiter without a store: memstore.New makes one")
 	}
-	bound, err := store.Bind(limits...)
+	bound, err := store.Bind(name, limits...)
 	if err != nil {
 		return nil, err
 	}
@@ -88,6 +91,28 @@ func (l *Limiter) Refund(ctx context.Context, key string, cost int64) (Decision,
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	defer l.lines.roomMade(key)
 	return l.store.Reset(ctx, l.layers(key))
+}
+
+// Name returns the name that the limits were bound under.
+func (l *Limiter) Name() string { return l.bound.Name() }
+
+// Labels returns what each limit is called in fields and answers: by its own
+// name, else by the name of the limiter, with the limit's ID behind a slash
+// where there are several.
+func (l *Limiter) Labels() []string {
+	limits := l.bound.Limits()
+	labels := make([]string, len(limits))
+	for i, limit := range limits {
+		switch {
+		case limit.name != "":
+			labels[i] = limit.name
+		case len(limits) == 1:
+			labels[i] = l.Name()
+		default:
+			labels[i] = l.Name() + "/" + limit.ID()
+		}
+	}
+	return labels
 }
 
 // Limits returns the limits in order.

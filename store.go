@@ -37,12 +37,14 @@ const (
 //
 // All methods may be called from many goroutines at once.
 type Store interface {
-	// Bind makes limits known under their names and returns them as the
-	// layers of one key, in order. A name that is bound again with other
-	// parameters changes the limit for every holder of the name, and what
-	// keys have used is carried over as [Meter.Adopt] says. The error says
-	// which limit cannot be held, and why.
-	Bind(limits ...Limit) (Bound, error)
+	// Bind makes limits known under a name and returns them as the layers of
+	// one key, in order. What keys use belongs to the name: whoever binds it
+	// shares their state, and two names never do. Of several limits under one
+	// name each is known by its [Limit.ID]. One that is bound again with other
+	// parameters changes for every holder of the name, and what keys have used
+	// is carried over as [Meter.Adopt] says. The error says which limit cannot
+	// be held, and why; [CheckBind] finds what all stores refuse.
+	Bind(name string, limits ...Limit) (Bound, error)
 	// Decide answers op for layers that may be on different keys.
 	Decide(ctx context.Context, op Op, layers []Layer, cost int64) (Decision, error)
 	// Reserve takes cost and, when allowed, returns a token that settles it
@@ -70,6 +72,8 @@ type Bound interface {
 	Allow(ctx context.Context, key string, cost int64) (bool, error)
 	// Limits returns the limits in order, as they stand now.
 	Limits() []Limit
+	// Name returns the name that they were bound under.
+	Name() string
 }
 
 // A Layer is a key under bound limits, as one part of a request.

@@ -35,7 +35,7 @@ func limiterOn(t testing.TB, store stint.Store, limits ...string) *stint.Limiter
 		}
 		ls = append(ls, l)
 	}
-	lim, err := stint.NewLimiter(store, ls...)
+	lim, err := stint.NewLimiter(store, "test", ls...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -511,8 +511,8 @@ func (s *slowStore) Settle(ctx context.Context, token stint.Token, cost int64) (
 // slowLimits is a store whose limits take their time to answer.
 type slowLimits struct{ slowStore }
 
-func (s *slowLimits) Bind(limits ...stint.Limit) (stint.Bound, error) {
-	b, err := s.Store.Bind(limits...)
+func (s *slowLimits) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
+	b, err := s.Store.Bind(name, limits...)
 	return &slowBound{b, s.takes}, err
 }
 

@@ -69,7 +69,7 @@ func (f *figures) flood() error {
 func newDeluge(bound, established int) (*deluge, error) {
 	d := &deluge{store: memstore.New(memstore.Options{MaxKeys: bound})}
 	var err error
-	if d.limiter, err = stint.NewLimiter(d.store, stint.PerHour(perHour)); err != nil {
+	if d.limiter, err = stint.NewLimiter(d.store, "flood", stint.PerHour(perHour)); err != nil {
 		return nil, err
 	}
 	ctx := context.Background()

@@ -59,7 +59,7 @@ func libraryNames() []string {
 // keys under each limit.
 func newStint(keys int, limits ...stint.Limit) (*stint.Limiter, *memstore.Store, error) {
 	store := memstore.New(memstore.Options{MaxKeys: max(2*keys, 1<<16) * len(limits), MaxBytes: 8 << 30})
-	l, err := stint.NewLimiter(store, limits...)
+	l, err := stint.NewLimiter(store, "api", limits...)
 	return l, store, err
 }
 

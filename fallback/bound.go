@@ -21,20 +21,20 @@ type pair struct{ main, local stint.Bound }
 
 // Bind implements [stint.Store]. The local store holds each limit to this
 // process's share.
-func (s *Store) Bind(limits ...stint.Limit) (stint.Bound, error) {
+func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	b := &bound{store: s, each: make([]pair, len(limits))}
 	var err error
-	if b.main, err = s.main.Bind(limits...); err != nil {
+	if b.main, err = s.main.Bind(name, limits...); err != nil {
 		return nil, err
 	}
-	if b.local, err = s.shares.Bind(limits...); err != nil {
+	if b.local, err = s.shares.Bind(name, limits...); err != nil {
 		return nil, fmt.Errorf("in the local store: %w", err)
 	}
 	for i := range limits {
-		if b.each[i].main, err = s.main.Bind(limits[i]); err != nil {
+		if b.each[i].main, err = s.main.Bind(name, limits[i]); err != nil {
 			return nil, err
 		}
-		if b.each[i].local, err = s.shares.Bind(limits[i]); err != nil {
+		if b.each[i].local, err = s.shares.Bind(name, limits[i]); err != nil {
 			return nil, fmt.Errorf("in the local store: %w", err)
 		}
 	}
@@ -43,6 +43,9 @@ func (s *Store) Bind(limits ...stint.Limit) (stint.Bound, error) {
 
 // Limits implements [stint.Bound].
 func (b *bound) Limits() []stint.Limit { return b.main.Limits() }
+
+// Name implements [stint.Bound].
+func (b *bound) Name() string { return b.main.Name() }
 
 // Allow implements [stint.Bound].
 func (b *bound) Allow(ctx context.Context, key string, cost int64) (bool, error) {

@@ -29,12 +29,12 @@ type Debts struct {
 	posted, forgiven uint64
 }
 
-// A debtor is a key under one limit: state belongs to a limit's name, however
-// often it is bound.
-type debtor struct{ limit, key string }
+// A debtor is a key under one limit: state belongs to the name that this is
+// bound under, however often, and to its ID.
+type debtor struct{ name, limit, key string }
 
 func debtorOf(shared stint.Bound, key string) debtor {
-	return debtor{shared.Limits()[0].Name(), key}
+	return debtor{shared.Name(), shared.Limits()[0].ID(), key}
 }
 
 type debt struct {

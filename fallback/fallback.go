@@ -2,7 +2,7 @@
 //
 //	store, err := fallback.New(shared, fallback.Options{Nodes: 3})
 //	…
-//	limiter, err := stint.NewLimiter(store, limits...)
+//	limiter, err := stint.NewLimiter(store, "test", limits...)
 //
 // A [Store] asks the shared store first. While that fails, the [Mode] says what
 // becomes of requests: a local store decides (the default), all pass, or all

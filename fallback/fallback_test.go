@@ -49,8 +49,8 @@ type sharedBound struct {
 	of *shared
 }
 
-func (s *shared) Bind(limits ...stint.Limit) (stint.Bound, error) {
-	b, err := s.Store.Bind(limits...)
+func (s *shared) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
+	b, err := s.Store.Bind(name, limits...)
 	return &sharedBound{b, s}, err
 }
 
@@ -120,7 +120,7 @@ type node struct {
 func newNode(t *testing.T, s *shared, o fallback.Options, limits ...stint.Limit) node {
 	t.Helper()
 	store := fallback.New(s, o)
-	l, err := stint.NewLimiter(store, limits...)
+	l, err := stint.NewLimiter(store, "test", limits...)
 	if err != nil {
 		t.Fatal(err)
 	}

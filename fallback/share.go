@@ -7,8 +7,8 @@ import (
 	"github.com/stint-dev/stint"
 )
 
-// Share returns the part of a limit that one of n processes holds, under the
-// same name. Buckets and queues keep their exact rate: 100 a second on three
+// Share returns the part of a limit that one of n processes holds, with the
+// same ID. Buckets and queues keep their exact rate: 100 a second on three
 // is 100 in three seconds. Bursts, and the counts of windows, are divided and
 // rounded down, to one at least.
 func Share(l stint.Limit, n int64) stint.Limit {
@@ -43,7 +43,7 @@ func Share(l stint.Limit, n int64) stint.Limit {
 	if l.CountDenied() {
 		part = part.WithCountDenied()
 	}
-	if part = part.WithName(l.Name()); part.Validate() != nil {
+	if part = part.WithName(l.ID()); part.Validate() != nil {
 		return l // a whole limit is better than none
 	}
 	return part

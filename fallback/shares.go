@@ -1,10 +1,12 @@
 package fallback
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/stint-dev/stint"
@@ -19,30 +21,37 @@ type Shares struct {
 
 	mu    sync.Mutex // guards what follows, and each binding
 	nodes int64
-	stale bool                   // a limit has kept the share that it had before
-	whole map[string]stint.Limit // what has been bound, by name, undivided
+	stale bool                  // a limit has kept the share that it had before
+	whole map[known]stint.Limit // what has been bound, undivided
+}
+
+// known is a limit that was bound: the name that it is under, and its ID.
+type known struct{ name, id string }
+
+func (k known) compare(o known) int {
+	return cmp.Or(strings.Compare(k.name, o.name), strings.Compare(k.id, o.id))
 }
 
 // NewShares returns Shares in a local store for one of so many processes; below
 // 1 is 1.
 func NewShares(local stint.Store, nodes int) *Shares {
-	return &Shares{local: local, nodes: int64(max(nodes, 1)), whole: make(map[string]stint.Limit)}
+	return &Shares{local: local, nodes: int64(max(nodes, 1)), whole: make(map[known]stint.Limit)}
 }
 
 // Bind makes limits known to the local store, each at this process's [Share].
-func (s *Shares) Bind(limits ...stint.Limit) (stint.Bound, error) {
+func (s *Shares) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	parts := make([]stint.Limit, len(limits))
 	for i, l := range limits {
 		parts[i] = Share(l, s.nodes)
 	}
-	b, err := s.local.Bind(parts...)
+	b, err := s.local.Bind(name, parts...)
 	if err != nil {
 		return nil, err
 	}
 	for _, l := range limits {
-		s.whole[l.Name()] = l
+		s.whole[known{name, l.ID()}] = l
 	}
 	return b, nil
 }
@@ -64,9 +73,9 @@ func (s *Shares) SetNodes(nodes int) error {
 	}
 	s.nodes = n
 	var failed []error
-	for _, name := range slices.Sorted(maps.Keys(s.whole)) {
-		if _, err := s.local.Bind(Share(s.whole[name], n)); err != nil {
-			failed = append(failed, fmt.Errorf("fallback: limit %q keeps the share it had: %w", name, err))
+	for _, k := range slices.SortedFunc(maps.Keys(s.whole), known.compare) {
+		if _, err := s.local.Bind(k.name, Share(s.whole[k], n)); err != nil {
+			failed = append(failed, fmt.Errorf("fallback: limit %q of %q keeps the share it had: %w", k.id, k.name, err))
 		}
 	}
 	s.stale = failed != nil

@@ -154,7 +154,7 @@ func TestSetNodesRefused(t *testing.T) {
 	o := fallback.Options{Nodes: 3, Local: memstore.New(memstore.Options{MaxLog: 100})}
 	n := newNode(t, s, o, limit(t, "300 per hour sliding_log").WithName("log"))
 	defer n.store.Close()
-	other, err := stint.NewLimiter(n.store, limit(t, "30 per hour fixed_window").WithName("other"))
+	other, err := stint.NewLimiter(n.store, "other", limit(t, "30 per hour fixed_window"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,7 @@
 //
 // Most programs guard a server with a limiter and a key:
 //
-//	limiter, err := stint.NewLimiter(store, stint.PerSecond(10).WithBurst(20))
+//	limiter, err := stint.NewLimiter(store, "api", stint.PerSecond(10).WithBurst(20))
 //	…
 //	guard, err := grpclimit.NewServer(limiter, grpclimit.ByPeer(), grpclimit.Options{})
 //	…

@@ -16,7 +16,7 @@ import (
 )
 
 func Example() {
-	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), stint.PerHour(2).WithName("calls"))
+	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), "calls", stint.PerHour(2))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -13,6 +13,7 @@ type limited struct {
 	limiter *stint.Limiter
 	key     Key
 	limits  []stint.Limit
+	labels  []string
 	wait    time.Duration // the longest; 0 for no waiting
 	o       *Options
 }
@@ -101,9 +102,9 @@ func tooLong(d stint.Decision, most time.Duration) stint.Decision {
 func (b *limited) tell(a *answer) {
 	a.held, a.tightest = make([]held, len(b.limits)), a.decision.Tightest
 	for i, l := range b.limits {
-		a.held[i] = held{l.Name(), l, a.decision.ResetAfter}
+		a.held[i] = held{b.labels[i], l, a.decision.ResetAfter}
 		if a.decision.Denied.Has(i) {
-			a.violated = append(a.violated, l.Name())
+			a.violated = append(a.violated, b.labels[i])
 		}
 	}
 }

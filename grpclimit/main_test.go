@@ -83,7 +83,7 @@ func limiter(t testing.TB, limits ...stint.Limit) *stint.Limiter {
 	t.Helper()
 	store := memstore.New(memstore.Options{})
 	t.Cleanup(func() { _ = store.Close() })
-	l, err := stint.NewLimiter(store, limits...)
+	l, err := stint.NewLimiter(store, limits[0].Name(), limits...)
 	if err != nil {
 		t.Fatal(err)
 	}

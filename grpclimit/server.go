@@ -30,7 +30,7 @@ func NewServer(l *stint.Limiter, key Key, o Options) (*Server, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	by := &limited{limiter: l, key: key, o: &o, limits: l.Limits()}
+	by := &limited{limiter: l, key: key, o: &o, limits: l.Limits(), labels: l.Labels()}
 	by.wait = o.longestWait(by.limits)
 	return &Server{o: o, decide: by.decide}, nil
 }

@@ -220,7 +220,7 @@ func TestStoreFails(t *testing.T) {
 	}{"closed": {grpclimit.Options{}, codes.Unavailable}, "open": {grpclimit.Options{FailOpen: true}, codes.OK}} {
 		t.Run(name, func(t *testing.T) {
 			store := memstore.New(memstore.Options{})
-			l, err := stint.NewLimiter(store, twoAnHour...)
+			l, err := stint.NewLimiter(store, "test", twoAnHour...)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -3,7 +3,7 @@
 //
 // Most programs guard a handler with a limiter and a key:
 //
-//	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), stint.PerMinute(100))
+//	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), "api", stint.PerMinute(100))
 //	…
 //	guard, err := httplimit.New(limiter, httplimit.ByIP(httplimit.ClientIP{}), httplimit.Options{})
 //	…

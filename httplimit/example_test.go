@@ -32,7 +32,7 @@ func get(h http.Handler, method, path string, headers ...string) {
 
 // A handler guarded by address.
 func Example() {
-	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), stint.PerHour(2).WithName("web"))
+	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), "web", stint.PerHour(2))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func ExampleOptions_loginGuard() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), limit.WithName("login"))
+	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), "login", limit)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func ExampleNewPolicy() {
 
 // Routes cost what they are worth: a report is ten ordinary requests.
 func ExampleOptions_routeCosts() {
-	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), stint.PerHour(12).WithName("units"))
+	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), "units", stint.PerHour(12))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func ExampleNew_queue() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), limit)
+	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), "api", limit)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func ExampleTransport() {
 		w.Header().Set("RateLimit", `"paid";r=0;t=3600`) // nothing is left for an hour
 	}))
 	defer server.Close()
-	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), stint.PerSecond(5))
+	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), "api", stint.PerSecond(5))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func limiter(t testing.TB, store stint.Store, texts ...string) *stint.Limiter {
 		}
 		limits = append(limits, l)
 	}
-	l, err := stint.NewLimiter(store, limits...)
+	l, err := stint.NewLimiter(store, limits[0].Name(), limits...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,8 +165,8 @@ type failingBound struct {
 	err error
 }
 
-func (f failing) Bind(limits ...stint.Limit) (stint.Bound, error) {
-	b, err := f.Store.Bind(limits...)
+func (f failing) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
+	b, err := f.Store.Bind(name, limits...)
 	return failingBound{b, f.err}, err
 }
 
@@ -506,7 +506,7 @@ func TestSharedFields(t *testing.T) {
 
 // TestBodyIsJSON reads the body of a name with everything in it.
 func TestBodyIsJSON(t *testing.T) {
-	l, err := stint.NewLimiter(memstore.New(memstore.Options{}), stint.PerHour(1).WithName("a\"b\\c<>&é\u2028 %"))
+	l, err := stint.NewLimiter(memstore.New(memstore.Options{}), "a\"b\\c<>&é\u2028 %", stint.PerHour(1))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,12 +73,12 @@ type layer struct {
 	window time.Duration // the longest that a key takes to be as if never seen
 }
 
-// newEncoder returns the encoder of limits under their names.
-func newEncoder(dialect Dialect, limits []stint.Limit) *encoder {
+// newEncoder returns the encoder of limits under their labels.
+func newEncoder(dialect Dialect, labels []string, limits []stint.Limit) *encoder {
 	e := &encoder{dialect: dialect}
 	var items []string
-	for _, l := range limits {
-		y := newLayer(dialect, l.Name(), l)
+	for i, l := range limits {
+		y := newLayer(dialect, labels[i], l)
 		e.layers = append(e.layers, y)
 		items = append(items, y.policy...)
 	}

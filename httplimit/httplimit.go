@@ -138,7 +138,7 @@ func New(l *stint.Limiter, key Key, o Options) (func(http.Handler) http.Handler,
 		return nil, errors.New("httplimit: no key: say whom requests are counted for, such as ByIP(ClientIP{})")
 	}
 	limits := l.Limits()
-	g := &guard{limiter: l, key: key, fields: newEncoder(o.Dialect, limits), o: o}
+	g := &guard{limiter: l, key: key, fields: newEncoder(o.Dialect, l.Labels(), limits), o: o}
 	g.wait = o.longestWait(limits)
 	if err := g.o.check(); err != nil {
 		return nil, err

@@ -129,7 +129,7 @@ func guardOf(t *testing.T, setup string) http.Handler {
 			t.Fatalf("unknown line %q", line)
 		}
 	}
-	l, err := stint.NewLimiter(memstore.New(memstore.Options{}), limits...)
+	l, err := stint.NewLimiter(memstore.New(memstore.Options{}), limits[0].Name(), limits...)
 	if err != nil {
 		t.Fatal(err)
 	}

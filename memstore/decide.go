@@ -14,6 +14,7 @@ import (
 // bound implements [stint.Bound].
 type bound struct {
 	store  *Store
+	name   string
 	limits []*limit
 }
 
@@ -25,6 +26,9 @@ func (b *bound) Limits() []stint.Limit {
 	}
 	return out
 }
+
+// Name implements [stint.Bound].
+func (b *bound) Name() string { return b.name }
 
 // Allow implements [stint.Bound].
 func (b *bound) Allow(_ context.Context, key string, cost int64) (bool, error) {
@@ -225,7 +229,7 @@ func (s *Store) requests(rs []request, layers []stint.Layer) ([]request, error) 
 		for k, l := range b.limits {
 			for j := range rs {
 				if rs[j].limit == l && rs[j].hash == h {
-					return nil, fmt.Errorf("%w: the same key under limit %q twice", stint.ErrLayers, l.name)
+					return nil, fmt.Errorf("%w: the same key under limit %q twice", stint.ErrLayers, b.name)
 				}
 			}
 			r := b.request(l, h, layer.Key)

@@ -71,7 +71,8 @@ func (d *topDenied) count(l *limit, h uint64, key string, n uint64) {
 
 // Denied is a key and how often it was denied.
 type Denied struct {
-	// Limit is the name of the limit that denied.
+	// Limit is the limit that denied: its name in [stint.Store.Bind], a slash, its
+	// ID.
 	Limit string
 	// Key is the key, or its first 55 bytes.
 	Key string
@@ -92,7 +93,7 @@ func (s *Store) TopDenied(n int) []Denied {
 		if d := sh.denied; d != nil {
 			for j, count := range d.counts {
 				if k := &d.keys[j]; count > 0 {
-					top = append(top, Denied{k.limit, string(k.key[:k.length]), count, k.over})
+					top = append(top, Denied{strings.Replace(k.limit, apart, "/", 1), string(k.key[:k.length]), count, k.over})
 				}
 			}
 		}

@@ -72,7 +72,7 @@ func load(t *testing.T, data []byte) (*memstore.Store, error) {
 func use(t *testing.T, s *memstore.Store) {
 	t.Helper()
 	for _, text := range fuzzLimits {
-		bound, err := s.Bind(limit(t, text))
+		bound, err := s.Bind(text, limit(t, text))
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}

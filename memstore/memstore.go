@@ -117,9 +117,9 @@ func New(o Options) *Store {
 	return s
 }
 
-// A limit is what one name stands for, in every shard.
+// A limit is one that is known under a name, in every shard.
 type limit struct {
-	name    string
+	name    string                      // what it is bound under, and its ID
 	salt    uint64                      // makes one key under two limits two
 	meter   atomic.Pointer[stint.Meter] // as it stands now
 	tables  [mostShards]*table          // each under its shard's lock; nil where no key is
@@ -127,6 +127,9 @@ type limit struct {
 	holders atomic.Int32                // see hold
 	looked  int64                       // when release last looked for its idle keys
 }
+
+// apart is between a name and an ID, neither of which has control characters.
+const apart = "\x00"
 
 // shard returns the shard of a hash.
 func (s *Store) shard(h uint64) uint64 { return h >> s.shift }
@@ -142,15 +145,14 @@ func (s *Store) at(t *table, now int64) int64 {
 
 // Bind implements [stint.Store]. What it returns holds its limits: one that
 // nobody holds, and under which no key counts, is released.
-func (s *Store) Bind(limits ...stint.Limit) (stint.Bound, error) {
+func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	if s.closed.Load() {
 		return nil, stint.ErrClosed
 	}
-	if len(limits) == 0 || len(limits) > stint.MaxLayers {
-		return nil, fmt.Errorf("%w: %d limits for one key: from 1 to %d", stint.ErrLayers, len(limits), stint.MaxLayers)
+	if err := stint.CheckBind(name, limits); err != nil {
+		return nil, err
 	}
 	meters := make([]*stint.Meter, len(limits))
-	names := make(map[string]bool)
 	for i, l := range limits {
 		var err error
 		if meters[i], err = stint.NewMeter(l); err != nil {
@@ -160,10 +162,6 @@ func (s *Store) Bind(limits ...stint.Limit) (stint.Bound, error) {
 			return nil, fmt.Errorf("stint: limit %q: a log of %d is more than the %d that this store keeps (Options.MaxLog): sliding_buckets needs far less",
 				l.Name(), l.Count(), s.maxLog)
 		}
-		if names[l.Name()] {
-			return nil, fmt.Errorf("%w: limit %q twice for one key", stint.ErrLayers, l.Name())
-		}
-		names[l.Name()] = true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,17 +169,17 @@ func (s *Store) Bind(limits ...stint.Limit) (stint.Bound, error) {
 		return nil, stint.ErrClosed
 	}
 	s.releaseSome(2)
-	b := &bound{store: s, limits: make([]*limit, len(limits))}
+	b := &bound{store: s, name: name, limits: make([]*limit, len(limits))}
 	for i, m := range meters {
-		b.limits[i] = s.bind(m)
+		b.limits[i] = s.bind(name, m)
 	}
 	s.hold(b)
 	return b, nil
 }
 
-// bind makes or changes the limit of a name.
-func (s *Store) bind(m *stint.Meter) *limit {
-	name := m.Limit().Name()
+// bind makes or changes a limit under a name.
+func (s *Store) bind(under string, m *stint.Meter) *limit {
+	name := under + apart + m.Limit().ID()
 	l := s.byName[name]
 	if l == nil {
 		l = &limit{name: name, salt: s.seed.hash(name)}

@@ -38,7 +38,7 @@ func limiter(t testing.TB, s stint.Store, texts ...string) *stint.Limiter {
 	for _, text := range texts {
 		limits = append(limits, limit(t, text))
 	}
-	l, err := stint.NewLimiter(s, limits...)
+	l, err := stint.NewLimiter(s, "test", limits...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +214,7 @@ func TestMerge(t *testing.T) {
 func TestShards(t *testing.T) {
 	var c clock
 	s := memstore.New(memstore.Options{Now: c.now})
-	b, err := s.Bind(limit(t, "1000/1h"))
+	b, err := s.Bind("1000/1h", limit(t, "1000/1h"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +260,7 @@ func TestTopDenied(t *testing.T) {
 		allow(t, l, fmt.Sprint("someone", rnd.IntN(5000)))
 	}
 	top := s.TopDenied(3)
-	if len(top) != 3 || top[0].Key != "attacker" || top[0].Limit != "1/1h" {
+	if len(top) != 3 || top[0].Key != "attacker" || top[0].Limit != "test/gcra:1h" {
 		t.Fatalf("%+v", top)
 	}
 	if n := top[0].Count; n < 40_000 || n > 60_000 {
@@ -275,7 +275,7 @@ func TestTopDenied(t *testing.T) {
 func TestChange(t *testing.T) {
 	s := memstore.New(memstore.Options{})
 	named := func(text string) stint.Limit { return limit(t, text).WithName("api") }
-	l, err := stint.NewLimiter(s, named("100/1h"))
+	l, err := stint.NewLimiter(s, "changing", named("100/1h"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +291,7 @@ func TestChange(t *testing.T) {
 		})
 	}
 	for _, text := range []string{"50/1h", "1000/7h", "10/1h fixed_window", "20/1h fixed_window", "10/1h sliding_log", "100/1h sliding_buckets", "100/1h"} {
-		if _, err := stint.NewLimiter(s, named(text)); err != nil {
+		if _, err := stint.NewLimiter(s, "changing", named(text)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -306,13 +306,13 @@ func TestChange(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	s, other := memstore.New(memstore.Options{MaxLog: 10}), memstore.New(memstore.Options{})
-	b, _ := s.Bind(limit(t, "5/1s"))
-	foreign, _ := other.Bind(limit(t, "5/1s"))
+	b, _ := s.Bind("5/1s", limit(t, "5/1s"))
+	foreign, _ := other.Bind("5/1s", limit(t, "5/1s"))
 	_, _, ttl := s.Reserve(ctx, []stint.Layer{{Bound: b, Key: "a"}}, 1, 0)
-	_, largeLog := s.Bind(limit(t, "11/1s sliding_log"))
-	_, twice := s.Bind(limit(t, "5/1s"), limit(t, "5/1s"))
-	_, none := s.Bind()
-	_, zero := s.Bind(stint.Limit{})
+	_, largeLog := s.Bind("11/1s sliding_log", limit(t, "11/1s sliding_log"))
+	_, twice := s.Bind("api", limit(t, "5/1s"), limit(t, "6/1s"))
+	_, none := s.Bind("api")
+	_, zero := s.Bind("api", stint.Limit{})
 	_, stranger := s.Decide(ctx, stint.OpTake, []stint.Layer{{Bound: foreign, Key: "a"}}, 1)
 	_, same := s.Decide(ctx, stint.OpTake, []stint.Layer{{Bound: b, Key: "a"}, {Bound: b, Key: "a"}}, 1)
 	_, cost := b.Decide(ctx, stint.OpTake, "a", -1)
@@ -365,7 +365,7 @@ func TestClose(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	_, bind := s.Bind(limit(t, "1/1s"))
+	_, bind := s.Bind("1/1s", limit(t, "1/1s"))
 	_, short := l.Allow(ctx, "a")
 	_, whole := l.Take(ctx, "a", 1)
 	_, peek := l.Peek(ctx, "a", 1)
@@ -411,7 +411,7 @@ func TestNoAllocation(t *testing.T) {
 // together, and say so alike.
 func TestSharedCells(t *testing.T) {
 	s := memstore.New(memstore.Options{MaxKeys: 1, Now: func() int64 { return 0 }})
-	b, err := s.Bind(limit(t, "1/1h fixed_window"))
+	b, err := s.Bind("1/1h fixed_window", limit(t, "1/1h fixed_window"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,7 +63,7 @@ func TestSnapshotChanged(t *testing.T) {
 	var c clock
 	c.advance(time.Hour)
 	s := memstore.New(memstore.Options{Now: c.now})
-	l, _ := stint.NewLimiter(s, limit(t, "100/1h").WithName("api"))
+	l, _ := stint.NewLimiter(s, "api", limit(t, "100/1h"))
 	l.Take(ctx, "a", 100)
 	var file bytes.Buffer
 	if err := s.Save(&file); err != nil {
@@ -73,7 +73,7 @@ func TestSnapshotChanged(t *testing.T) {
 	if err := next.Load(&file); err != nil {
 		t.Fatal(err)
 	}
-	l, _ = stint.NewLimiter(next, limit(t, "10/1h").WithName("api"))
+	l, _ = stint.NewLimiter(next, "api", limit(t, "10/1h"))
 	if d, _ := l.Peek(ctx, "a", 1); d.Remaining != 0 || d.ResetAfter != time.Hour {
 		t.Errorf("%+v, want none remaining for an hour", d)
 	}

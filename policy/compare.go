@@ -104,7 +104,7 @@ func (r *rule) byName() map[string]stint.Limit {
 	all := make(map[string]stint.Limit)
 	for _, p := range r.allPlans() {
 		for _, l := range p.limits {
-			all[l.Name()] = l
+			all[p.name+"/"+l.Name()] = l
 		}
 	}
 	return all

@@ -281,7 +281,7 @@ func (d *decoder) bindable(r *rule, limits []stint.Limit, names []string, varian
 			return p
 		}
 	}
-	p := &plan{id: len(d.plans), mode: r.mode, variant: variant}
+	p := &plan{id: len(d.plans), mode: r.mode, variant: variant, name: strings.TrimSuffix(r.name+mark, "/")}
 	taken := make(map[string]int)
 	for i, l := range limits {
 		name := names[i]
@@ -293,7 +293,7 @@ func (d *decoder) bindable(r *rule, limits []stint.Limit, names []string, varian
 		if taken[name]++; taken[name] > 1 {
 			name += "~" + strconv.Itoa(taken[name])
 		}
-		l = l.WithName(r.name + mark + name)
+		l = l.WithName(name)
 		label := r.name
 		if len(limits) > 1 {
 			label += "/" + name

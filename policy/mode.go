@@ -14,7 +14,7 @@ type ModeStore interface {
 	stint.Store
 	// BindMode is Bind for limits that are held in the mode of a word: "lease",
 	// "async" or "share". The error says which limit cannot be held so, and why.
-	BindMode(mode string, limits ...stint.Limit) (stint.Bound, error)
+	BindMode(mode, name string, limits ...stint.Limit) (stint.Bound, error)
 }
 
 // A Checker is a store that says beforehand what binding would refuse, and changes
@@ -48,15 +48,15 @@ const strict = ""
 
 // bindMode binds the limits of a rule in its mode. In the memory of one process
 // nothing is shared, and every mode is the same.
-func bindMode(store stint.Store, mode string, limits []stint.Limit) (stint.Bound, error) {
+func bindMode(store stint.Store, mode, name string, limits []stint.Limit) (stint.Bound, error) {
 	if mode == strict {
-		return store.Bind(limits...)
+		return store.Bind(name, limits...)
 	}
 	if modes, ok := store.(ModeStore); ok {
-		return modes.BindMode(mode, limits...)
+		return modes.BindMode(mode, name, limits...)
 	}
 	if _, inProcess := store.(*memstore.Store); inProcess {
-		return store.Bind(limits...)
+		return store.Bind(name, limits...)
 	}
 	return nil, fmt.Errorf("mode %s: the store decides every request itself: write mode: strict", mode)
 }

@@ -22,14 +22,14 @@ type modal struct {
 	bound []string
 }
 
-func (s *modal) BindMode(mode string, limits ...stint.Limit) (stint.Bound, error) {
+func (s *modal) BindMode(mode, name string, limits ...stint.Limit) (stint.Bound, error) {
 	for _, l := range limits {
 		if l.Kind() == stint.FixedWindow && mode == "async" {
 			return nil, fmt.Errorf("no %v here", l.Kind())
 		}
 		s.bound = append(s.bound, mode+" "+l.Name())
 	}
-	return s.Bind(limits...)
+	return s.Bind(name, limits...)
 }
 
 // Check implements [policy.Checker].

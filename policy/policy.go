@@ -103,10 +103,10 @@ func (s *side) bind(rules *Rules) error {
 	s.each = make([][]stint.Bound, len(rules.plans))
 	for i, plan := range rules.plans {
 		var err error
-		if s.plans[i], err = s.hold(plan.mode, plan.limits...); err != nil {
+		if s.plans[i], err = s.hold(plan.mode, plan.name, plan.limits...); err != nil {
 			return fmt.Errorf("policy: rule %q: %w", plan.layers[0].Rule, err)
 		}
-		if s.each[i], err = s.single(plan.mode, plan.limits, s.plans[i]); err != nil {
+		if s.each[i], err = s.single(plan, s.plans[i]); err != nil {
 			return fmt.Errorf("policy: rule %q: %w", plan.layers[0].Rule, err)
 		}
 	}
@@ -115,11 +115,11 @@ func (s *side) bind(rules *Rules) error {
 
 // hold binds limits in a mode; in the local store, which knows none, to this
 // process's share.
-func (s *side) hold(mode string, limits ...stint.Limit) (stint.Bound, error) {
+func (s *side) hold(mode, name string, limits ...stint.Limit) (stint.Bound, error) {
 	if s.shares != nil {
-		return s.shares.Bind(limits...)
+		return s.shares.Bind(name, limits...)
 	}
-	return bindMode(s.store, mode, limits)
+	return bindMode(s.store, mode, name, limits)
 }
 
 // Reload returns a policy of other rules on the same store, with what keys have

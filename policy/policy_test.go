@@ -743,8 +743,8 @@ type brokenBound struct {
 	s *broken
 }
 
-func (s *broken) Bind(limits ...stint.Limit) (stint.Bound, error) {
-	b, err := s.Store.Bind(limits...)
+func (s *broken) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
+	b, err := s.Store.Bind(name, limits...)
 	return &brokenBound{b, s}, err
 }
 

@@ -47,7 +47,8 @@ type rule struct {
 
 // A plan is what a request is held to: limits, or an action.
 type plan struct {
-	id      int // in Rules.plans; -1 for an action
+	id      int    // in Rules.plans; -1 for an action
+	name    string // that its limits are bound under
 	mode    string
 	action  string
 	layers  []*Layer // one for an action

@@ -311,13 +311,12 @@ type Given struct {
 	mainEach, localEach []stint.Bound // limit by limit
 }
 
-// Give makes limits known to the store under the names that they have, for
-// [Question.Given]. Each is a limit of the store for good: bound how many a
-// client can make you give. No limits are a block. name stands for the rule's in
+// Give makes limits known to the store under a name, for [Question.Given]. Each is a limit of the store for good: bound how many a
+// client can make you give. No limits are a block. The name stands for the rule's in
 // answers; no rule has one in parentheses. When the store fails, they do as
 // on_store_failure: local.
 func (p *Policy) Give(name string, limits ...stint.Limit) (*Given, error) {
-	g := &Given{rule: &rule{name: name, failure: FailLocal}, plan: &plan{limits: limits}}
+	g := &Given{rule: &rule{name: name, failure: FailLocal}, plan: &plan{name: name, limits: limits}}
 	g.plan.given = g
 	if len(limits) == 0 {
 		g.plan.id, g.plan.action = -1, "block"
@@ -328,19 +327,19 @@ func (p *Policy) Give(name string, limits ...stint.Limit) (*Given, error) {
 		g.plan.layers = append(g.plan.layers, &Layer{Rule: name, Label: name, Limit: l, Text: l.String()})
 	}
 	var err error
-	if g.main, err = p.main.hold(strict, limits...); err != nil {
+	if g.main, err = p.main.hold(strict, name, limits...); err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
-	if g.mainEach, err = p.main.single(strict, limits, g.main); err != nil {
+	if g.mainEach, err = p.main.single(g.plan, g.main); err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
 	if p.local.store == nil {
 		return g, nil
 	}
-	if g.local, err = p.local.hold(strict, limits...); err != nil {
+	if g.local, err = p.local.hold(strict, name, limits...); err != nil {
 		return nil, fmt.Errorf("policy: local store: %w", err)
 	}
-	if g.localEach, err = p.local.single(strict, limits, g.local); err != nil {
+	if g.localEach, err = p.local.single(g.plan, g.local); err != nil {
 		return nil, fmt.Errorf("policy: local store: %w", err)
 	}
 	return g, nil

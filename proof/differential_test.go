@@ -82,7 +82,7 @@ func (d *differential) bind(i int) {
 	}
 	l := d.anyLimit().WithName(name)
 	for _, s := range d.stores {
-		b, err := s.store.Bind(l)
+		b, err := s.store.Bind(l.Name(), l)
 		if err != nil {
 			d.t.Fatalf("%s: %v: %v", s.name, l, err)
 		}
@@ -349,7 +349,7 @@ func (d *differential) change() {
 		debts = d.owe(i)
 	}
 	for _, s := range d.stores {
-		if _, err := s.store.Bind(next); err != nil {
+		if _, err := s.store.Bind(next.Name(), next); err != nil {
 			d.t.Fatalf("%s: %v: %v", s.name, next, err)
 		}
 	}

@@ -188,7 +188,7 @@ func (r *race) took(keys []string, limits []int, cost int64, decide func() (stin
 
 // one makes requests to a single limit in every way there is.
 func (r *race) one() func(rng *rand.Rand) []seen {
-	limiter, err := stint.NewLimiter(r.store, r.limits[0])
+	limiter, err := stint.NewLimiter(r.store, r.limits[0].Name(), r.limits[0])
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -277,14 +277,14 @@ func TestEnvelopeLayers(t *testing.T) {
 
 // layered makes requests to all limits on one key, and to some on several.
 func (r *race) layered() func(rng *rand.Rand) []seen {
-	all, err := r.store.Bind(r.limits...)
+	all, err := r.store.Bind("together", r.limits...)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	var each []stint.Bound
 	var every []int
 	for i, l := range r.limits {
-		b, err := r.store.Bind(l)
+		b, err := r.store.Bind("together", l)
 		if err != nil {
 			r.t.Fatal(err)
 		}

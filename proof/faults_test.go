@@ -209,7 +209,7 @@ func TestStoreClockThatStepsBack(t *testing.T) {
 		l := parse(t, text)
 		clock := newFaulty(l, 5)
 		s := memstore.New(memstore.Options{Now: func() int64 { return clock.now }})
-		limiter, err := stint.NewLimiter(s, l)
+		limiter, err := stint.NewLimiter(s, l.Name(), l)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -83,7 +83,7 @@ func (g *guarded) byLimiter(store stint.Store, o httplimit.Options) (func(http.H
 		}
 		g.limits, g.names = append(g.limits, l), append(g.names, encoded(l.Name()))
 	}
-	l, err := stint.NewLimiter(store, g.limits...)
+	l, err := stint.NewLimiter(store, "test", g.limits...)
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ import (
 func once(t *testing.T, text string, o memstore.Options, now *int64) *stint.Limiter {
 	t.Helper()
 	o.Now = func() int64 { return *now }
-	l, err := stint.NewLimiter(memstore.New(o), parse(t, text))
+	l, err := stint.NewLimiter(memstore.New(o), "test", parse(t, text))
 	if err != nil {
 		t.Fatal(err)
 	}

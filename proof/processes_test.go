@@ -142,7 +142,7 @@ func beProcess(t *testing.T, socket string) {
 	defer store.Close()
 	bounds := make([]stint.Bound, len(everyKind))
 	for i, text := range everyKind {
-		if bounds[i], err = store.Bind(parse(t, text).WithName(fmt.Sprint(i))); err != nil {
+		if bounds[i], err = store.Bind(fmt.Sprint(i), parse(t, text)); err != nil {
 			t.Fatal(err)
 		}
 	}

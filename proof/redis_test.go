@@ -179,7 +179,7 @@ func (s *stepping) check(t *rapid.T) {
 	if l.Kind() == stint.SlidingLog && l.Period()%time.Microsecond != 0 || l.Period() > 90*24*time.Hour {
 		return // the one goes by whole microseconds, of the other a year is nothing
 	}
-	bound, err := s.store.Bind(l)
+	bound, err := s.store.Bind(l.Name(), l)
 	if err != nil {
 		t.Fatal(err)
 	}

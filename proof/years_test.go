@@ -118,7 +118,7 @@ func newYears(t *testing.T, text string, seed uint64) *years {
 	}
 	y.begun = y.now
 	y.store = memstore.New(memstore.Options{MaxKeys: roomForKeys, Now: func() int64 { return y.now }})
-	if y.bound, err = y.store.Bind(l); err != nil {
+	if y.bound, err = y.store.Bind(l.Name(), l); err != nil {
 		t.Fatal(err)
 	}
 	return y

@@ -27,7 +27,7 @@ func TestAsyncWorstCase(t *testing.T) {
 		if i%2 == 1 {
 			below *= n - 1
 		}
-		first, err := stores[0].Bind(parse(t, text))
+		first, err := stores[0].Bind(text, parse(t, text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +103,7 @@ func TestAsyncCountsOnce(t *testing.T) {
 	defer s.Close()
 	for _, text := range []string{"1000000/1000h", "1000000/1000h fixed_window"} {
 		limit := bindIn(t, s, redisstore.Async, text)
-		asked, err := s.Bind(parse(t, text))
+		asked, err := s.Bind(text, parse(t, text))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -91,9 +91,11 @@ func bind(t testing.TB, store stint.Store, texts ...string) stint.Bound {
 		if err != nil {
 			t.Fatal(err)
 		}
-		limits = append(limits, l)
+		if limits = append(limits, l); len(texts) > 1 {
+			limits[len(limits)-1] = l.WithName(text)
+		}
 	}
-	b, err := store.Bind(limits...)
+	b, err := store.Bind(strings.Join(texts, " + "), limits...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +178,7 @@ func bytesOf(t testing.TB, c rueidis.Client, url, text string, takes int) int64 
 	store := open(t, url, o)
 	defer store.Close()
 	key := strings.Repeat("k", 22-len("s:{}:l"))
-	limit, err := store.Bind(l.WithName("l"))
+	limit, err := store.Bind("l", l)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,7 +61,7 @@ func acrossSlots(t *testing.T, store, single *redisstore.Store, texts []string) 
 	}
 	twin := func(all []stint.Layer) (out []stint.Layer) {
 		for _, l := range all {
-			b, err := single.Bind(l.Bound.Limits()...)
+			b, err := single.Bind(l.Bound.Name(), l.Bound.Limits()...)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -11,6 +11,7 @@ import (
 // bound implements [stint.Bound].
 type bound struct {
 	store  *Store
+	name   string
 	limits []*limit
 }
 
@@ -22,6 +23,9 @@ func (b *bound) Limits() []stint.Limit {
 	}
 	return out
 }
+
+// Name implements [stint.Bound].
+func (b *bound) Name() string { return b.name }
 
 // Allow implements [stint.Bound].
 func (b *bound) Allow(ctx context.Context, key string, cost int64) (bool, error) {
@@ -87,7 +91,7 @@ func (s *Store) request(parts []part, layers []stint.Layer) ([]part, error) {
 		for k, l := range b.limits {
 			for j := range parts {
 				if parts[j].limit == l && parts[j].begin == begin && parts[j].end == end {
-					return nil, fmt.Errorf("%w: the same key under limit %q twice", stint.ErrLayers, l.name)
+					return nil, fmt.Errorf("%w: the same key under limit %q twice", stint.ErrLayers, b.name)
 				}
 			}
 			p := part{form: l.form.Load(), begin: begin, end: end, limit: l, weight: max(layer.Weight, 1), at: len(parts)}

@@ -236,7 +236,7 @@ func TestDenialCacheRequestDropped(t *testing.T) {
 	}
 	full()
 	old := layers[1].Bound
-	if layers[1].Bound, err = view.Bind(stint.New(1000, time.Hour).WithName("10/1h")); err != nil {
+	if layers[1].Bound, err = view.Bind("10/1h", stint.New(1000, time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	for _, b := range []stint.Bound{layers[1].Bound, old} {

@@ -147,7 +147,7 @@ func TestDenialCacheDropped(t *testing.T) {
 	}
 	full()
 	name := limit.Limits()[0].Name()
-	more, err := view.Bind(stint.New(1000, time.Hour).WithName(name))
+	more, err := view.Bind(name, stint.New(1000, time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}

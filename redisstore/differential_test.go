@@ -104,8 +104,8 @@ func newPair(t testing.TB, url string, seed uint64) *pair {
 }
 
 func (p *pair) bind(l stint.Limit) {
-	r, err := p.redis.Bind(l)
-	m, err2 := p.memory.Bind(l)
+	r, err := p.redis.Bind(l.Name(), l)
+	m, err2 := p.memory.Bind(l.Name(), l)
 	if err != nil || err2 != nil {
 		p.Fatalf("Bind(%v): %v, %v", l, err, err2)
 	}

@@ -6,7 +6,7 @@
 // [stint.Limiter] for each thing they limit:
 //
 //	store, err := redisstore.New(redisstore.Options{URL: "redis://localhost:6379"})
-//	limiter, err := stint.NewLimiter(store, stint.PerSecond(100))
+//	limiter, err := stint.NewLimiter(store, "api", stint.PerSecond(100))
 //
 // Guarantees: a request is one script call at most, whatever its layers: read,
 // decide, write all or nothing. Requests that come while eight calls are on their

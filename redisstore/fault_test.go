@@ -35,8 +35,8 @@ type witnessed struct {
 	by *witness
 }
 
-func (w *witness) Bind(limits ...stint.Limit) (stint.Bound, error) {
-	b, err := w.Store.Bind(limits...)
+func (w *witness) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
+	b, err := w.Store.Bind(name, limits...)
 	return &witnessed{b, w}, err
 }
 
@@ -101,11 +101,11 @@ func newTrial(t testing.TB, o redisstore.Options, keys ...string) *trial {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if *limiter, err = stint.NewLimiter(r.front, l); err != nil {
+		if *limiter, err = stint.NewLimiter(r.front, l.Name(), l); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if r.counted, err = store.Bind(r.wide.Limits()...); err != nil {
+	if r.counted, err = store.Bind(r.wide.Name(), r.wide.Limits()...); err != nil {
 		t.Fatal(err)
 	}
 	r.take(100)

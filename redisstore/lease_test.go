@@ -210,7 +210,7 @@ func TestLeaseGivenBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if second, err = stores[1].Bind(lim.WithName(text)); err != nil { // the server's bucket
+		if second, err = stores[1].Bind(text, lim); err != nil { // the server's bucket
 			t.Fatal(err)
 		}
 		inHand := 1800 - left(t, second, "k") - spent
@@ -355,13 +355,13 @@ func TestLeaseChanged(t *testing.T) {
 	clock := newVirtual()
 	s := nodes(t, server.URL(), 1, redisstore.Options{Now: clock.now})[0]
 	old, _ := stint.Parse("10000/1s burst 2000")
-	limit, err := s.Mode(redisstore.Lease).Bind(old.WithName("l"))
+	limit, err := s.Mode(redisstore.Lease).Bind("l", old)
 	if err != nil {
 		t.Fatal(err)
 	}
 	inHand(t, clock, limit)
 	less, _ := stint.Parse("10/1h burst 10")
-	if _, err := s.Mode(redisstore.Lease).Bind(less.WithName("l")); err != nil {
+	if _, err := s.Mode(redisstore.Lease).Bind("l", less); err != nil {
 		t.Fatal(err)
 	}
 	admitted := int64(0)

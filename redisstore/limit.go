@@ -5,17 +5,24 @@ import (
 	"hash/fnv"
 	"math/big"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/stint-dev/stint"
 )
 
-// A limit is what one name stands for.
+// A limit is one that is known under a name.
 type limit struct {
-	name    string
+	name    string // what it is bound under, and its ID
 	segment string // the name in keys
 	form    atomic.Pointer[form]
+}
+
+// stateName returns the name of a limit's states: the name that it is bound
+// under and its ID, which a slash parts. One in the name itself is escaped.
+func stateName(name string, l stint.Limit) string {
+	return strings.NewReplacer("%", "%25", "/", "%2F").Replace(name) + "/" + l.ID()
 }
 
 // A form is a limit as the script takes it.

@@ -214,22 +214,22 @@ var _ stint.Store = (*view)(nil)
 func (v *view) Close() error { return v.store.Close() }
 
 // Bind implements [stint.Store].
-func (v *view) Bind(limits ...stint.Limit) (stint.Bound, error) {
+func (v *view) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	if v.mode > Share {
 		return nil, fmt.Errorf("redisstore: %v is no mode", v.mode)
 	}
 	if v.mode == Share {
-		return v.bindShares(limits)
+		return v.bindShares(name, limits)
 	}
 	forms := make([]stint.Limit, len(limits))
 	for i, l := range limits {
 		forms[i] = v.form(v.mode, l)
 	}
-	bnd, err := v.store.Bind(forms...) // checks them all before any is known
+	bnd, err := v.store.Bind(name, forms...) // checks them all before any is known
 	if err != nil {
 		return nil, err
 	}
-	b := &moded{modes: v.modes, all: make([]*single, len(limits)), whole: bnd.(*bound)}
+	b := &moded{modes: v.modes, name: name, all: make([]*single, len(limits)), whole: bnd.(*bound)}
 	for i, l := range limits {
 		b.all[i] = v.single(v.mode, l, b.whole.limits[i])
 	}
@@ -239,7 +239,7 @@ func (v *view) Bind(limits ...stint.Limit) (stint.Bound, error) {
 // form returns the limit as the server holds it.
 func (m *modes) form(mode Mode, l stint.Limit) stint.Limit {
 	if s := m.leased(l); mode == Lease && s > 0 {
-		return l.WithBurst(l.Burst() - s).WithName(l.Name())
+		return l.WithBurst(l.Burst() - s)
 	}
 	return l
 }
@@ -250,11 +250,11 @@ func (m *modes) single(mode Mode, l stint.Limit, known *limit) *single {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	form := known.form.Load()
-	if old := m.singles[l.Name()]; old != nil && old.mode == mode && old.limit == l && old.form == form {
+	if old := m.singles[known.name]; old != nil && old.mode == mode && old.limit == l && old.form == form {
 		return old
 	}
 	m.serial++
-	one := &single{modes: m, serial: m.serial, mode: mode, limit: l, form: form, strict: &bound{store: m.store, limits: []*limit{known}}}
+	one := &single{modes: m, serial: m.serial, mode: mode, name: known.name, limit: l, form: form, strict: &bound{store: m.store, name: known.name, limits: []*limit{known}}}
 	if !l.CountDenied() {
 		one.denied = newDenials(m)
 	}
@@ -266,7 +266,7 @@ func (m *modes) single(mode Mode, l stint.Limit, known *limit) *single {
 		one.async = newAccounts(one)
 		m.tables = append(m.tables, one.async)
 	}
-	m.singles[l.Name()] = one
+	m.singles[known.name] = one
 	return one
 }
 

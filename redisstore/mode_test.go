@@ -52,7 +52,7 @@ func named(t testing.TB, s *redisstore.Store, m redisstore.Mode, text string) st
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := s.Mode(m).Bind(l.WithName(m.String()))
+	b, err := s.Mode(m).Bind(m.String(), l)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 // moded implements [stint.Bound]: limits on one key, each in its mode.
 type moded struct {
 	*modes
+	name  string
 	all   []*single
 	whole *bound      // all of them as the server holds them; nil in mode Share
 	local stint.Bound // all of them in memory; nil but in mode Share
@@ -23,7 +24,7 @@ func (b *moded) Limits() []stint.Limit {
 	for i, one := range b.all {
 		switch {
 		case one.mode == Share:
-			out[i] = b.shared(one.limit.Name())
+			out[i] = b.shared(one.name)
 		case one.current():
 			out[i] = one.limit
 		default:
@@ -32,6 +33,9 @@ func (b *moded) Limits() []stint.Limit {
 	}
 	return out
 }
+
+// Name implements [stint.Bound].
+func (b *moded) Name() string { return b.name }
 
 // Allow implements [stint.Bound].
 func (b *moded) Allow(ctx context.Context, key string, cost int64) (bool, error) {
@@ -79,8 +83,8 @@ func (m *modes) flatten(layers []stint.Layer) ([]item, error) {
 		}
 		for k, one := range b.all {
 			for j := range items {
-				if items[j].key == layer.Key && items[j].limit.Name() == one.limit.Name() {
-					return nil, fmt.Errorf("%w: the same key under limit %q twice", stint.ErrLayers, one.limit.Name())
+				if items[j].key == layer.Key && items[j].name == one.name {
+					return nil, fmt.Errorf("%w: the same key under limit %q twice", stint.ErrLayers, one.name)
 				}
 			}
 			it := item{single: one, key: layer.Key, weight: max(layer.Weight, 1)}

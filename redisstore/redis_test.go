@@ -204,7 +204,7 @@ func TestTwoProcesses(t *testing.T) {
 	defer one.Close()
 	defer other.Close()
 	l := stint.PerHour(10).WithName("named: {x}")
-	b, err := one.Bind(l)
+	b, err := one.Bind(l.Name(), l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +244,7 @@ func TestChangeElsewhere(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if bounds[i], err = store.Bind(l.WithName("x")); err != nil {
+			if bounds[i], err = store.Bind("x", l); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -314,7 +314,7 @@ func TestOptions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := store.Bind(l); err == nil || !strings.Contains(err.Error(), "sliding_log") {
+		if _, err := store.Bind(l.Name(), l); err == nil || !strings.Contains(err.Error(), "sliding_log") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -155,34 +154,29 @@ func (s *Store) Check(limits ...stint.Limit) error {
 }
 
 // Bind implements [stint.Store]. It asks no server.
-func (s *Store) Bind(limits ...stint.Limit) (stint.Bound, error) {
+func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	if s.closed.Load() {
 		return nil, stint.ErrClosed
 	}
-	if len(limits) == 0 || len(limits) > stint.MaxLayers {
-		return nil, fmt.Errorf("%w: %d limits for one key: from 1 to %d", stint.ErrLayers, len(limits), stint.MaxLayers)
+	if err := stint.CheckBind(name, limits); err != nil {
+		return nil, err
 	}
 	forms := make([]*form, len(limits))
-	names := make(map[string]bool)
 	for i, l := range limits {
 		var err error
 		if forms[i], err = formOf(l, s.maxLog); err != nil {
 			return nil, err
 		}
-		if names[l.Name()] {
-			return nil, fmt.Errorf("%w: limit %q twice for one key", stint.ErrLayers, l.Name())
-		}
-		names[l.Name()] = true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := &bound{store: s, limits: make([]*limit, len(limits))}
+	b := &bound{store: s, name: name, limits: make([]*limit, len(limits))}
 	for i, f := range forms {
-		name := f.limit.Name()
-		l := s.limits[name]
+		full := stateName(name, f.limit)
+		l := s.limits[full]
 		if l == nil {
-			l = &limit{name: name, segment: escape(name)}
-			s.limits[name] = l
+			l = &limit{name: full, segment: escape(full)}
+			s.limits[full] = l
 		}
 		if old := l.form.Load(); old == nil || old.limit != f.limit {
 			l.form.Store(f)

@@ -171,7 +171,7 @@ func (s *Store) recall(text string) ([]part, error) {
 			if err != nil {
 				return nil, err
 			}
-			form, err := formOf(parsed.WithName(a.Name), s.maxLog)
+			form, err := formOf(parsed, s.maxLog)
 			if err != nil {
 				return nil, err
 			}

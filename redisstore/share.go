@@ -7,7 +7,7 @@ import (
 )
 
 // bindShares binds limits in memory, each this node's part.
-func (m *modes) bindShares(limits []stint.Limit) (stint.Bound, error) {
+func (m *modes) bindShares(name string, limits []stint.Limit) (stint.Bound, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
@@ -20,17 +20,17 @@ func (m *modes) bindShares(limits []stint.Limit) (stint.Bound, error) {
 	for i, l := range limits {
 		parts[i] = fallback.Share(l, int64(m.Nodes))
 	}
-	b := &moded{modes: m, all: make([]*single, len(limits))}
+	b := &moded{modes: m, name: name, all: make([]*single, len(limits))}
 	var err error
-	if b.local, err = m.local.Load().Bind(parts...); err != nil {
+	if b.local, err = m.local.Load().Bind(name, parts...); err != nil {
 		return nil, err
 	}
 	for i, l := range limits {
-		one := &single{modes: m, mode: Share, limit: l}
-		if one.share, err = m.local.Load().Bind(parts[i]); err != nil {
+		one := &single{modes: m, mode: Share, name: stateName(name, l), limit: l}
+		if one.share, err = m.local.Load().Bind(name, parts[i]); err != nil {
 			return nil, err
 		}
-		m.shares[l.Name()] = l
+		m.shares[one.name] = l
 		b.all[i] = one
 	}
 	return b, nil

@@ -13,6 +13,7 @@ type single struct {
 	*modes
 	serial uint64 // no other has the same
 	mode   Mode
+	name   string      // that its states have
 	limit  stint.Limit // as it was bound
 	form   *form       // as the server holds it, unless it has been bound anew
 	strict *bound      // nil in mode Share

@@ -103,7 +103,7 @@ func decides(t *testing.T, url string) error {
 		return err
 	}
 	defer store.Close()
-	limiter, err := stint.NewLimiter(store, stint.PerSecond(1000))
+	limiter, err := stint.NewLimiter(store, "test", stint.PerSecond(1000))
 	if err != nil {
 		t.Fatal(err)
 	}

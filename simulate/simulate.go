@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -54,8 +55,8 @@ func (c *Clock) Advance(to int64) {
 type Runner struct {
 	store        stint.Store
 	clock        *Clock
-	bound        stint.Bound // the limits of lines that bring none; nil without
-	texts        []string    // of these limits, as they were given
+	bounds       []stint.Bound // the limits of lines that bring none, one by one
+	texts        []string      // of these limits, as they were given
 	own          map[string]stint.Bound
 	reservations map[string]*reservation
 	layers       []stint.Layer // of the operation at hand
@@ -80,22 +81,33 @@ func New(store stint.Store, clock *Clock, limits []string) (*Runner, error) {
 		own:          make(map[string]stint.Bound),
 		reservations: make(map[string]*reservation),
 	}
-	if len(limits) == 0 {
-		return r, nil
-	}
-	parsed := make([]stint.Limit, len(limits))
-	for i, text := range limits {
-		var err error
-		if parsed[i], err = stint.Parse(text); err != nil {
+	for _, text := range limits {
+		bound, err := r.bind(text)
+		if err != nil {
 			return nil, err
 		}
+		if slices.ContainsFunc(r.bounds, func(b stint.Bound) bool { return b.Name() == bound.Name() }) {
+			return nil, fmt.Errorf("%w: limit %q twice for one key", stint.ErrLayers, bound.Name())
+		}
+		r.bounds = append(r.bounds, bound)
 	}
-	bound, err := store.Bind(parsed...)
+	return r, nil
+}
+
+// bind returns the limit of a text, whose states belong to it.
+func (r *Runner) bind(text string) (stint.Bound, error) {
+	if bound := r.own[text]; bound != nil {
+		return bound, nil
+	}
+	limit, err := stint.Parse(text)
 	if err != nil {
 		return nil, err
 	}
-	r.bound = bound
-	return r, nil
+	bound, err := r.store.Bind(limit.String(), limit)
+	if err == nil {
+		r.own[text] = bound
+	}
+	return bound, err
 }
 
 // A LineError says which line could not be answered, and why.
@@ -239,25 +251,20 @@ func (r *Runner) arrange(op Op) error {
 	r.layers = r.layers[:0]
 	if len(op.Limits) == 0 {
 		switch {
-		case r.bound == nil:
+		case len(r.bounds) == 0:
 			return errors.New(`no limits: give some to all lines, or "limits" to this one`)
 		case op.NoKey:
 			return errNoKey
 		}
-		r.layers = append(r.layers, stint.Layer{Bound: r.bound, Key: op.Key})
+		for _, bound := range r.bounds {
+			r.layers = append(r.layers, stint.Layer{Bound: bound, Key: op.Key})
+		}
 		return nil
 	}
 	for _, l := range op.Limits {
-		bound := r.own[l.Limit]
-		if bound == nil {
-			limit, err := stint.Parse(l.Limit)
-			if err != nil {
-				return err
-			}
-			if bound, err = r.store.Bind(limit); err != nil {
-				return err
-			}
-			r.own[l.Limit] = bound
+		bound, err := r.bind(l.Limit)
+		if err != nil {
+			return err
 		}
 		r.layers = append(r.layers, stint.Layer{Bound: bound, Key: l.Key})
 	}

@@ -189,7 +189,7 @@ func concurrentChanges(e *env) {
 		together(func(g int, _ *rand.Rand) {
 			for i := range 60 {
 				if g == 0 && i%4 == 0 {
-					if _, err := e.store.Bind(both[i/4%2]); err != nil {
+					if _, err := e.store.Bind(both[i/4%2].Name(), both[i/4%2]); err != nil {
 						e.Error(err)
 					}
 				}

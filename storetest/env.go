@@ -49,9 +49,23 @@ func (e *env) limit(text string) limit {
 	return limit{l, e.bind(l)}
 }
 
-func (e *env) bind(limits ...stint.Limit) stint.Bound {
+// among returns a limit that may be one of several on a key: they are told
+// apart by their texts.
+func (e *env) among(text string) limit {
 	e.Helper()
-	b, err := e.store.Bind(limits...)
+	l := e.limit(text).WithName(text)
+	return limit{l, e.under("layers", l)}
+}
+
+// bind binds a limit under its own name, or its text.
+func (e *env) bind(l stint.Limit) stint.Bound {
+	e.Helper()
+	return e.under(l.Name(), l)
+}
+
+func (e *env) under(name string, limits ...stint.Limit) stint.Bound {
+	e.Helper()
+	b, err := e.store.Bind(name, limits...)
 	if err != nil {
 		e.Fatalf("Bind(%v): %v", limits, err)
 	}

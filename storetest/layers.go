@@ -39,7 +39,7 @@ func newLayered(e *env) *layered {
 		key, weight := e.key("layer"), e.weight()
 		var together []stint.Limit
 		for range 1 + e.rnd.IntN(2) {
-			l := e.limit(limits[order[0]])
+			l := e.among(limits[order[0]])
 			if slices.Contains(together, l.Limit) {
 				break
 			}
@@ -51,7 +51,7 @@ func newLayered(e *env) *layered {
 			ls.keys, ls.alone = append(ls.keys, key), append(ls.alone, "twin of "+key)
 			ls.leastOfCosts = min(ls.leastOfCosts, l.Capacity()/max(weight, 1))
 		}
-		ls.layers = append(ls.layers, stint.Layer{Bound: e.bind(together...), Key: key, Weight: weight})
+		ls.layers = append(ls.layers, stint.Layer{Bound: e.under("layers", together...), Key: key, Weight: weight})
 	}
 	return ls
 }

@@ -85,34 +85,32 @@ func newNaive(now func() int64, plant fault) *naive {
 
 type naiveBound struct {
 	store *naive
+	name  string
 	names []string
 }
 
-func (s *naive) Bind(limits ...stint.Limit) (stint.Bound, error) {
+func (b *naiveBound) Name() string { return b.name }
+
+func (s *naive) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := &naiveBound{store: s}
+	b := &naiveBound{store: s, name: name}
 	if s.closed {
 		return nil, stint.ErrClosed
 	}
-	if len(limits) == 0 || len(limits) > stint.MaxLayers {
-		return nil, stint.ErrLayers
+	if err := stint.CheckBind(name, limits); err != nil {
+		return nil, err
 	}
 	var meters []*stint.Meter
 	for _, l := range limits {
 		if s.plant.rounds && l.Kind() == stint.GCRA && l.Period() > time.Duration(l.Count()) {
-			l = stint.New(1, l.Period()/time.Duration(l.Count())).WithBurst(l.Burst()).WithName(l.Name())
+			l = stint.New(1, l.Period()/time.Duration(l.Count())).WithBurst(l.Burst()).WithName(l.ID())
 		}
 		m, err := stint.NewMeter(l)
 		if err != nil {
 			return nil, err
 		}
-		for _, name := range b.names {
-			if name == l.Name() {
-				return nil, stint.ErrLayers
-			}
-		}
-		meters, b.names = append(meters, m), append(b.names, l.Name())
+		meters, b.names = append(meters, m), append(b.names, name+"\x00"+l.ID())
 	}
 	for i, name := range b.names {
 		if old := s.meters[name]; old != nil {

@@ -217,7 +217,7 @@ func errorsAreTold(e *env) {
 	l := e.limit("5/s")
 	other := e.suite.Open(e.TB, e.now.Load)
 	defer other.Close()
-	foreign, err := other.Bind(l.Limit)
+	foreign, err := other.Bind(l.Limit.Name(), l.Limit)
 	if err != nil {
 		e.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func errorsAreTold(e *env) {
 		many[i] = stint.Layer{Bound: l.bound, Key: fmt.Sprint(i)}
 	}
 	named := e.bind(l.WithName("another name"))
-	both := e.bind(l.Limit, l.WithName("a third name"))
+	both := e.under(l.Name(), l.Limit, l.WithName("another ID"))
 	for _, c := range []struct {
 		what   string
 		layers []stint.Layer
@@ -286,7 +286,7 @@ func (e *env) bindErrors() {
 				bad[i] = stint.PerSecond(int64(i) + 1)
 			}
 		}
-		if b, err := e.store.Bind(bad...); err == nil {
+		if b, err := e.store.Bind("bad", bad...); err == nil {
 			e.Errorf("Bind of %s: %v", what, b.Limits())
 		}
 	}
@@ -320,7 +320,7 @@ func closedIsClosed(e *env) {
 	}
 	all := e.verbs(one(l, "a"), 1)
 	_, all["Settle"] = store.Settle(e.ctx, token, 1)
-	_, all["Bind"] = store.Bind(l.Limit)
+	_, all["Bind"] = store.Bind(l.Limit.Name(), l.Limit)
 	_, all["Bound.Decide"] = l.bound.Decide(e.ctx, stint.OpTake, "a", 1)
 	_, all["Bound.Allow"] = l.bound.Allow(e.ctx, "a", 1)
 	for verb, err := range all {
@@ -356,7 +356,7 @@ func greatest(e *env, text string) {
 	if err != nil {
 		e.Fatal(err)
 	}
-	b, err := e.store.Bind(parsed)
+	b, err := e.store.Bind(parsed.Name(), parsed)
 	if err != nil {
 		e.Logf("refused: %v", err)
 		return

@@ -93,7 +93,7 @@ func (s *redisServer) spread(ctx context.Context, text string, takes int) error 
 		return err
 	}
 	defer store.Close()
-	l, err := stint.NewLimiter(store, limit.WithName("api"))
+	l, err := stint.NewLimiter(store, "api", limit)
 	if err != nil {
 		return err
 	}

@@ -116,7 +116,7 @@ func limiterOf(store stint.Store, name string, texts ...string) (*stint.Limiter,
 		}
 		limits[i] = l.WithName(name + "-" + strconv.Itoa(i))
 	}
-	return stint.NewLimiter(store, limits...)
+	return stint.NewLimiter(store, "api", limits...)
 }
 
 // allow returns the call that takes one unit.
@@ -161,7 +161,7 @@ func unlessNil(err error) error {
 // copies of one that was filled by decisions.
 func (s *redisServer) log(store *redisstore.Store) (contender, error) {
 	limit := stint.PerHour(logFull).WithKind(stint.SlidingLog).WithName("log")
-	limiter, err := stint.NewLimiter(store, limit)
+	limiter, err := stint.NewLimiter(store, "api", limit)
 	if err != nil {
 		return contender{}, err
 	}

@@ -150,7 +150,7 @@ func (s *redisServer) nodes(mode redisstore.Mode, text string) (*nodes, error) {
 			return n, err
 		}
 		n.stores = append(n.stores, store)
-		bound, err := store.Mode(mode).Bind(limit.WithName("hot " + mode.String()))
+		bound, err := store.Mode(mode).Bind("hot "+mode.String(), limit)
 		if err != nil {
 			return n, err
 		}

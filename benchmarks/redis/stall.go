@@ -99,8 +99,8 @@ type witnessed struct{ stint.Bound }
 // saidTo is the key of a context's value: a *word.
 type saidTo struct{}
 
-func (w *witness) Bind(limits ...stint.Limit) (stint.Bound, error) {
-	b, err := w.Store.Bind(limits...)
+func (w *witness) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
+	b, err := w.Store.Bind(name, limits...)
 	return witnessed{b}, err
 }
 

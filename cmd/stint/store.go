@@ -132,12 +132,12 @@ var (
 )
 
 // BindMode implements [policy.ModeStore].
-func (m *modal) BindMode(mode string, limits ...stint.Limit) (stint.Bound, error) {
+func (m *modal) BindMode(mode, name string, limits ...stint.Limit) (stint.Bound, error) {
 	parsed, err := m.parse(mode)
 	if err != nil {
 		return nil, err
 	}
-	return m.redis.Mode(parsed).Bind(limits...)
+	return m.redis.Mode(parsed).Bind(name, limits...)
 }
 
 // Check implements [policy.Checker].

@@ -51,12 +51,16 @@ type store struct {
 // bound is limits that a store knows.
 type bound struct {
 	store  store
+	name   string
 	limits []stint.Limit
 }
 
-func (s store) Bind(limits ...stint.Limit) (stint.Bound, error) { return bound{s, limits}, nil }
-func (s store) Close() error                                    { return nil }
-func (b bound) Limits() []stint.Limit                           { return b.limits }
+func (s store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
+	return bound{s, name, limits}, nil
+}
+func (s store) Close() error          { return nil }
+func (b bound) Name() string          { return b.name }
+func (b bound) Limits() []stint.Limit { return b.limits }
 
 func (b bound) Decide(ctx context.Context, op stint.Op, key string, cost int64) (stint.Decision, error) {
 	return b.store.Decide(ctx, op, []stint.Layer{{Bound: b, Key: key}}, cost)

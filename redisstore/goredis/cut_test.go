@@ -91,7 +91,7 @@ func cutReplies(t *testing.T, client redis.UniversalClient, cut *cutter, nodes [
 		t.Fatal(err)
 	}
 	defer store.Close()
-	limiter, err := stint.NewLimiter(store, stint.PerHour(10))
+	limiter, err := stint.NewLimiter(store, "test", stint.PerHour(10))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func TestOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limiter, err := stint.NewLimiter(store, stint.PerSecond(1))
+	limiter, err := stint.NewLimiter(store, "test", stint.PerSecond(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestStalled(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer store.Close()
-			limit, err := store.Bind(stint.PerHour(10))
+			limit, err := store.Bind("test", stint.PerHour(10))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -143,7 +143,7 @@ func TestRing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	limit, err := store.Bind(stint.PerHour(10))
+	limit, err := store.Bind("test", stint.PerHour(10))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func decide(t *testing.T, client redis.UniversalClient) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	limiter, err := stint.NewLimiter(store, stint.PerSecond(1000))
+	limiter, err := stint.NewLimiter(store, "test", stint.PerSecond(1000))
 	if err != nil {
 		t.Fatal(err)
 	}

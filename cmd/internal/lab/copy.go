@@ -69,7 +69,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), limit)
+	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), "client", limit)
 	if err != nil {
 		log.Fatal(err)
 	}

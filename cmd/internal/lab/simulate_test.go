@@ -121,7 +121,7 @@ func TestSimulateStore(t *testing.T) {
 		for i, row := range a.Rows {
 			now := int64(0)
 			store := memstore.New(memstore.Options{Now: func() int64 { return now }})
-			limiter, err := stint.NewLimiter(store, limit(t, everyKind[i]))
+			limiter, err := stint.NewLimiter(store, "test", limit(t, everyKind[i]))
 			if err != nil {
 				t.Fatal(err)
 			}

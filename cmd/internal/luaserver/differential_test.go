@@ -52,7 +52,7 @@ func (p *pair) bind(texts []string) {
 			p.Fatal(err)
 		}
 		for i, s := range p.stores {
-			b, err := s.Bind(limit)
+			b, err := s.Bind(limit.Name(), limit)
 			if err != nil {
 				p.Fatalf("%s: %v", text, err)
 			}

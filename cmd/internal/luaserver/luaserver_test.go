@@ -58,7 +58,7 @@ func TestStore(t *testing.T) {
 func TestTogether(t *testing.T) {
 	store := open(t, luaserver.New(), func() int64 { return 1e18 })
 	defer store.Close()
-	limit, err := store.Bind(stint.PerSecond(500))
+	limit, err := store.Bind("test", stint.PerSecond(500))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ type bound struct {
 }
 
 // Bind implements [stint.Store].
-func (s *Store) Bind(limits ...stint.Limit) (stint.Bound, error) {
+func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	b := &bound{s, make([]stint.Bound, len(s.stores))}
 	if s.part != nil {
 		parts := make([]stint.Limit, len(limits))
@@ -56,7 +56,7 @@ func (s *Store) Bind(limits ...stint.Limit) (stint.Bound, error) {
 	}
 	for i, one := range s.stores {
 		var err error
-		if b.each[i], err = one.Bind(limits...); err != nil {
+		if b.each[i], err = one.Bind(name, limits...); err != nil {
 			return nil, err
 		}
 	}
@@ -65,6 +65,9 @@ func (s *Store) Bind(limits ...stint.Limit) (stint.Bound, error) {
 
 // Limits implements [stint.Bound].
 func (b *bound) Limits() []stint.Limit { return b.each[0].Limits() }
+
+// Name implements [stint.Bound].
+func (b *bound) Name() string { return b.each[0].Name() }
 
 // Allow implements [stint.Bound].
 func (b *bound) Allow(ctx context.Context, key string, cost int64) (bool, error) {

@@ -159,8 +159,8 @@ type brokenBound struct{ stint.Bound }
 
 var errBroken = errors.New("store: no answer")
 
-func (b broken) Bind(limits ...stint.Limit) (stint.Bound, error) {
-	bound, err := b.Store.Bind(limits...)
+func (b broken) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
+	bound, err := b.Store.Bind(name, limits...)
 	return brokenBound{bound}, err
 }
 

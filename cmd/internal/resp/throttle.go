@@ -55,7 +55,7 @@ func (t *throttle) find(burst, count, period int64) (bucket, error) {
 		return bucket{}, errBuckets
 	}
 	limit := stint.New(count, time.Duration(period)*time.Second).WithBurst(burst + 1)
-	bound, err := t.store.Bind(limit.WithName("cl.throttle " + limit.String()))
+	bound, err := t.store.Bind("cl.throttle", limit.WithName(limit.String()))
 	if err != nil {
 		return bucket{}, err
 	}

@@ -20,8 +20,8 @@ type down struct{ stint.Store }
 
 type downBound struct{ stint.Bound }
 
-func (s down) Bind(limits ...stint.Limit) (stint.Bound, error) {
-	b, err := s.Store.Bind(limits...)
+func (s down) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
+	b, err := s.Store.Bind(name, limits...)
 	return downBound{b}, err
 }
 

@@ -119,7 +119,7 @@ func HintFor(err error) string {
 
 // decisions times decisions of one limit.
 func decisions(ctx context.Context, store *scratch.Store, samples int) (Latency, error) {
-	limiter, err := stint.NewLimiter(store, stint.PerSecond(1_000_000))
+	limiter, err := stint.NewLimiter(store, "judge", stint.PerSecond(1_000_000))
 	if err != nil {
 		return Latency{}, err
 	}

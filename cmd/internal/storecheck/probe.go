@@ -81,7 +81,7 @@ func operations(ctx context.Context, store *scratch.Store) error {
 				return err
 			}
 		}
-		limiter, err := stint.NewLimiter(store, limits...)
+		limiter, err := stint.NewLimiter(store, "check", limits...)
 		if err != nil {
 			return err
 		}

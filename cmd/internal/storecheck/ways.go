@@ -57,7 +57,7 @@ func (w *way) walk(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	limiter, err := stint.NewLimiter(w.store, l.WithName(w.name))
+	limiter, err := stint.NewLimiter(w.store, w.name, l)
 	if err != nil {
 		return err
 	}

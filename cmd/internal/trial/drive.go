@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -106,7 +107,14 @@ func newClient(limits []stint.Limit, way *Way) (*client, error) {
 	} else if c.store, c.calls, err = way.Open(now); err != nil {
 		return nil, err
 	}
-	if c.limiter, err = stint.NewLimiter(c.store, limits...); err != nil {
+	named := make([]stint.Limit, len(limits))
+	for i, l := range limits {
+		if named[i] = l.WithName(l.Name()); slices.Contains(named[:i], named[i]) { // several may be of one kind and period
+			c.close()
+			return nil, fmt.Errorf("%w: limit %q twice for one key", stint.ErrLayers, l.Name())
+		}
+	}
+	if c.limiter, err = stint.NewLimiter(c.store, "trial", named...); err != nil {
 		c.close()
 		return nil, err
 	}

@@ -65,7 +65,7 @@ func newFleet(t testing.TB, client Client, at Place, keys ...string) *fleet {
 		s := open(t, o)
 		f.stores = append(f.stores, s)
 		for i, l := range of {
-			b, err := s.Mode(l.mode).Bind(parse(t, l.text).WithName(l.name))
+			b, err := s.Mode(l.mode).Bind(l.name, parse(t, l.text))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +75,7 @@ func newFleet(t testing.TB, client Client, at Place, keys ...string) *fleet {
 	o := client(t, at)
 	o.Prefix, o.Timeout = f.prefix, 5*time.Second
 	var err error
-	if f.strict, err = open(t, o).Bind(parse(t, of[2].text).WithName(of[2].name)); err != nil {
+	if f.strict, err = open(t, o).Bind(of[2].name, parse(t, of[2].text)); err != nil {
 		t.Fatal(err)
 	}
 	f.afresh()

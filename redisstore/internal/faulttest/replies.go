@@ -81,7 +81,7 @@ func (r reply) play(s *scene, o redisstore.Options) {
 		limits = append(limits, parse(s, "1000000/100000h").WithName(name))
 	}
 	var err error
-	if s.limiter, err = stint.NewLimiter(s.store, limits...); err != nil {
+	if s.limiter, err = stint.NewLimiter(s.store, "replies", limits...); err != nil {
 		s.Fatal(err)
 	}
 	eventually(s, 15*time.Second, "the store does not decide at first", func() bool { return s.take() == nil })
@@ -138,7 +138,7 @@ func (r reply) said(err error) bool {
 }
 
 // state returns the key of what is kept under a limit.
-func (s *scene) state(limit string) string { return s.prefix + ":{a}:" + limit }
+func (s *scene) state(limit string) string { return s.prefix + ":{a}:replies/" + limit }
 
 // take asks for a unit, and sees that the answer comes in time and is one of
 // those that there are.
@@ -172,11 +172,11 @@ func (apart) Cluster() bool { return false }
 func CrossSlot(t *testing.T, driver redisstore.Driver) {
 	s := &scene{TB: t, store: open(t, redisstore.Options{Driver: apart{driver}, Timeout: within})}
 	var err error
-	if s.limiter, err = stint.NewLimiter(s.store, parse(t, "1000000/100000h")); err != nil {
+	if s.limiter, err = stint.NewLimiter(s.store, "1000000/100000h", parse(t, "1000000/100000h")); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, 15*time.Second, "the store does not decide at first", func() bool { return s.take() == nil })
-	b, err := s.store.Bind(parse(t, "1000000/100000h"))
+	b, err := s.store.Bind("1000000/100000h", parse(t, "1000000/100000h"))
 	if err != nil {
 		t.Fatal(err)
 	}
