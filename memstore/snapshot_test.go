@@ -240,7 +240,7 @@ func TestSnapshotKinds(t *testing.T) {
 			var c clock
 			c.advance(time.Hour)
 			s := memstore.New(memstore.Options{Now: c.now})
-			l, _ := stint.NewLimiter(s, limit(t, from).WithName("api"))
+			l, _ := stint.NewLimiter(s, "api", limit(t, from).WithName("api"))
 			for i := range 20 {
 				l.Take(ctx, fmt.Sprint(i), 1)
 			}
@@ -252,7 +252,7 @@ func TestSnapshotKinds(t *testing.T) {
 			if err := next.Load(&file); err != nil {
 				t.Fatal(err)
 			}
-			l, err := stint.NewLimiter(next, limit(t, to).WithName("api"))
+			l, err := stint.NewLimiter(next, "api", limit(t, to).WithName("api"))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -258,7 +258,7 @@ func TestModesTightest(t *testing.T) {
 	} {
 		var limits []stint.Layer
 		for i, m := range modes { // the last is the tightest
-			bound, err := s.Mode(m).Bind(stint.PerHour(int64(20 - i)).WithName(fmt.Sprint(name, i)))
+			bound, err := s.Mode(m).Bind(fmt.Sprint(name, i), stint.PerHour(int64(20-i)))
 			if err != nil {
 				t.Fatal(err)
 			}
