@@ -27,7 +27,7 @@ func (s *modal) BindMode(mode, name string, limits ...stint.Limit) (stint.Bound,
 		if l.Kind() == stint.FixedWindow && mode == "async" {
 			return nil, fmt.Errorf("no %v here", l.Kind())
 		}
-		s.bound = append(s.bound, mode+" "+l.Name())
+		s.bound = append(s.bound, mode+" "+name+"/"+l.ID())
 	}
 	return s.Bind(name, limits...)
 }

@@ -68,7 +68,7 @@ func TestOneRule(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	if len(r.Rules) != 1 || r.Tightest != 0 || !r.Matched || r.Rules[0].Rule != "login" || r.Rules[0].Label != "login" ||
-		r.Rules[0].Text != "5/1m" || r.Rules[0].Remaining != 4 || r.Rules[0].Limit.Name() != "login/gcra" {
+		r.Rules[0].Text != "5/1m" || r.Rules[0].Remaining != 4 || r.Rules[0].Limit.ID() != "gcra" {
 		t.Errorf("%+v", r)
 	}
 	if n := passes(t, p, attrs); n != 4 {

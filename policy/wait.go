@@ -172,7 +172,7 @@ func (r *Result) line(place *waitqueue.Place[tokenPart], settles bool) (key stri
 			place.Units, place.Grain, only = h.cost, h.weight, l.Limit
 		}
 		weights = append(strconv.AppendInt(weights, h.weight, 10), ',')
-		for _, text := range [...]string{l.Limit.Name(), h.key} {
+		for _, text := range [...]string{h.plan.name, l.Limit.ID(), h.key} {
 			id = append(strconv.AppendInt(id, int64(len(text)), 10), ':')
 			id = append(id, text...)
 		}
