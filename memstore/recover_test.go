@@ -181,7 +181,7 @@ func TestRecoversManyLimits(t *testing.T) {
 		s := memstore.New(memstore.Options{MaxKeys: 20_000, Now: clock.now})
 		var all []*stint.Limiter
 		for i := range limits {
-			l, err := stint.NewLimiter(s, limit(t, "1/1m").WithName(fmt.Sprint("limit ", i)))
+			l, err := stint.NewLimiter(s, fmt.Sprint("limit ", i), limit(t, "1/1m"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -253,9 +253,8 @@ func TestRelease(t *testing.T) {
 	clock := new(clock)
 	clock.advance(1_000_000 * time.Hour)
 	s := memstore.New(memstore.Options{Now: clock.now})
-	named := func(i int) stint.Limit { return limit(t, "2/1h").WithName(fmt.Sprint("tenant ", i)) }
 	bind := func(i int) *stint.Limiter {
-		l, err := stint.NewLimiter(s, named(i))
+		l, err := stint.NewLimiter(s, fmt.Sprint("tenant ", i), limit(t, "2/1h"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -306,7 +305,7 @@ func TestReleaseByBind(t *testing.T) {
 	clock.advance(1_000_000 * time.Hour)
 	s := memstore.New(memstore.Options{Now: clock.now})
 	for i := range 20_000 {
-		l, err := stint.NewLimiter(s, limit(t, "1/1s").WithName(fmt.Sprint("tenant ", i)))
+		l, err := stint.NewLimiter(s, fmt.Sprint("tenant ", i), limit(t, "1/1s"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -346,7 +345,7 @@ func TestBytes(t *testing.T) {
 			s := memstore.New(memstore.Options{Now: new(clock).now})
 			for i := range held {
 				var err error
-				if held[i], err = stint.NewLimiter(s, l.WithName(names[i])); err != nil {
+				if held[i], err = stint.NewLimiter(s, names[i], l); err != nil {
 					t.Fatal(err)
 				}
 				for k := range c.keys {
