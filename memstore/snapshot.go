@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/stint-dev/stint"
 )
@@ -402,6 +403,9 @@ func (r *reader) snapshot() (saved map[string]*savedLimit, k seed, keys int) {
 		name := r.text()
 		l := r.limit()
 		if l != nil {
+			if !strings.Contains(name, apart) { // of before limits were bound under names
+				name += apart + l.meter.Limit().ID()
+			}
 			l.name, saved[name] = name, l
 			keys += len(l.keys.of)
 		}

@@ -275,7 +275,9 @@ func TestSnapshotVersion1(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, text := range everyKind {
-		a, b := limiter(t, fresh, text), limiter(t, old, text)
+		l := limit(t, text)
+		a, _ := stint.NewLimiter(fresh, l.String(), l)
+		b, _ := stint.NewLimiter(old, l.String(), l) // it was known by its text
 		for i := range 4 {
 			for range i {
 				allow(t, a, fmt.Sprint(i))
