@@ -93,7 +93,7 @@ func ExampleLimiter_WaitReserve() {
 	store := memstore.New(memstore.Options{})
 	defer store.Close()
 	ctx := context.Background()
-	limiter, err := stint.NewLimiter(store, stint.PerMinute(100_000).WithBurst(8_000))
+	limiter, err := stint.NewLimiter(store, "tokens", stint.PerMinute(100_000).WithBurst(8_000))
 	if err != nil {
 		log.Fatal(err)
 	}

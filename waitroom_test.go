@@ -41,7 +41,7 @@ func TestWaitEndsWhenItMay(t *testing.T) {
 				if name[0] == 'h' {
 					store = &hidden{store}
 				}
-				l, err := stint.NewLimiter(store, hourly(stint.PerHour(1)))
+				l, err := stint.NewLimiter(store, "calls", hourly(stint.PerHour(1)))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -71,7 +71,7 @@ func TestWaitEndsWhenItMay(t *testing.T) {
 
 // resetElsewhere resets "k" by a limiter of its own.
 func resetElsewhere(t *testing.T, store stint.Store) {
-	other, err := stint.NewLimiter(store, stint.PerHour(1).WithName("calls"))
+	other, err := stint.NewLimiter(store, "calls", stint.PerHour(1).WithName("calls"))
 	if err == nil {
 		err = other.Reset(bg, "k")
 	}
@@ -82,7 +82,7 @@ func resetElsewhere(t *testing.T, store stint.Store) {
 
 // raise changes the limit to one that lets pass at once.
 func raise(t *testing.T, store stint.Store) {
-	if _, err := stint.NewLimiter(store, stint.PerSecond(1_000_000).WithBurst(10).WithName("calls")); err != nil {
+	if _, err := stint.NewLimiter(store, "calls", stint.PerSecond(1_000_000).WithBurst(10).WithName("calls")); err != nil {
 		t.Error(err)
 	}
 }
