@@ -29,7 +29,7 @@ func Sparing(logger *slog.Logger) *slog.Logger {
 	if err != nil {
 		panic(err) // it is the constant above
 	}
-	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{MaxKeys: maxCauses}), limit)
+	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{MaxKeys: maxCauses}), "sparing", limit)
 	if err != nil {
 		panic(err) // it has one limit
 	}
