@@ -376,8 +376,8 @@ func TestBoundsInUse(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(uint64(g), 9))
 			for i := range 150 {
 				text := everyKind[rnd.IntN(len(everyKind))]
-				a, err := stint.NewLimiter(s, limit(t, text).WithName(fmt.Sprint("limit ", rnd.IntN(20))))
-				b, err2 := stint.NewLimiter(s, limit(t, "5/1m").WithName("b"), limit(t, everyKind[i%4]).WithName("c"))
+				a, err := stint.NewLimiter(s, fmt.Sprint("limit ", rnd.IntN(20)), limit(t, text).WithName("calls"))
+				b, err2 := stint.NewLimiter(s, "two", limit(t, "5/1m").WithName("b"), limit(t, everyKind[i%4]).WithName("c"))
 				if err != nil || err2 != nil {
 					t.Error(err, err2)
 					return
