@@ -143,6 +143,7 @@ var places = map[string]place{
 	"httplimit/fields.go":    {"net/http sync sync/atomic " + module + "/policy", "fields of a policy's answers; what is the same for all is made once"},
 	"httplimit/header.go":    {"time.Now net/http " + module, "X-RateLimit-Reset is a time of day: the one dialect that needs a clock"},
 	"httplimit/deny.go":      {"net/http " + module + " " + module + "/policy", "the answer to a denial"},
+	"httplimit/connect.go":   {"encoding/base64 encoding/binary net/http", "calls of Connect and gRPC-Web, whose clients do not go by the status"},
 	"httplimit/grpc.go":      {"encoding/base64 encoding/binary net/http", "a denial as gRPC has it, in its wire format"},
 	"httplimit/field.go":     {"", "structured fields: text to value"},
 	"httplimit/signal.go":    {"net/http", "what an answer says of its server's limits; the time is an argument"},
