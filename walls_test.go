@@ -171,6 +171,7 @@ var floors = map[string]string{
 	"simulate":                      ".",
 	"storetest":                     ". simulate",
 	"fallback":                      ". memstore",
+	"internal/overridetable":        "",
 	"internal/waitqueue":            "",
 	"policy":                        ". memstore fallback internal/waitqueue",
 	"httplimit":                     ". memstore policy",
