@@ -53,12 +53,11 @@ func (m *Meter) counterAdmits(s []uint64, t, c uint64) bool {
 	return room >= c && !mul(room-c, m.period).less(mul(p.prev, m.left(p)))
 }
 
-func (m *Meter) counterCharge(s []uint64, t, c uint64) Mark {
+func (m *Meter) counterCharge(s []uint64, t, c uint64) {
 	p := m.counts(s, t)
 	if c > 0 {
 		s[0], s[1], s[2] = p.index, plus(p.cur, c), p.prev
 	}
-	return Mark{p.index}
 }
 
 func (m *Meter) counterLevel(s []uint64, t uint64) (remaining int64, reset time.Duration) {
@@ -97,9 +96,9 @@ func (m *Meter) overlap(room, n uint64) uint64 {
 	return min(mul(room, m.period).floor(n), m.period)
 }
 
-func (m *Meter) counterGiveBack(s []uint64, t uint64, mark Mark, amount uint64) {
+func (m *Meter) counterGiveBack(s []uint64, t, index, amount uint64) {
 	p := m.counts(s, t)
-	switch mark[0] {
+	switch index {
 	case p.index:
 		p.cur = less(p.cur, amount)
 	case p.index - 1:

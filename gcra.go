@@ -132,18 +132,15 @@ func (m *Meter) bucketAdmits(s []uint64, t, c uint64) bool {
 	return !m.full.less(used)
 }
 
-func (m *Meter) bucketCharge(s []uint64, t, c uint64) Mark {
+func (m *Meter) bucketCharge(s []uint64, t, c uint64) {
+	if c == 0 {
+		return
+	}
 	used := m.debt
 	if c <= 2*uint64(m.capacity) {
 		used = smaller(m.backlog(s, t).add(mul(c, m.step)), m.debt)
 	}
-	if c > 0 {
-		m.setBacklog(s, t, used)
-	}
-	if m.narrow {
-		return Mark{0, s[0]}
-	}
-	return Mark{s[0], s[1]}
+	m.setBacklog(s, t, used)
 }
 
 func (m *Meter) bucketLevel(s []uint64, t uint64) (remaining int64, reset time.Duration) {
@@ -157,13 +154,6 @@ func (m *Meter) nanoseconds(b uint128) time.Duration { return duration(m.byNs.ce
 func (m *Meter) bucketWait(s []uint64, t, c uint64) Wait {
 	over := m.backlog(s, t).add(mul(c, m.step)).sub(m.full)
 	return Wait(m.nanoseconds(over))
-}
-
-// bucketGiveBack returns amount·T, at most the part of the charge's stretch,
-// which ended at the mark, that still lies ahead.
-func (m *Meter) bucketGiveBack(s []uint64, t uint64, mark Mark, amount uint64) {
-	end := uint128{mark[0], mark[1]}
-	m.bucketLower(s, t, smaller(m.units(amount), end.sub(mul(t, m.div))))
 }
 
 func (m *Meter) bucketRefund(s []uint64, t uint64, amount uint64) {

@@ -31,17 +31,16 @@ func (m *Meter) intervalAdmits(s []uint64, t, c uint64) bool {
 	return missing <= uint64(m.capacity)-c
 }
 
-func (m *Meter) intervalCharge(s []uint64, t, c uint64) Mark {
+func (m *Meter) intervalCharge(s []uint64, t, c uint64) {
 	missing, index := m.missing(s, t)
 	if c == 0 {
-		return Mark{missing, index}
+		return
 	}
 	sum, carry := bits.Add64(missing, c, 0)
 	if most := 2 * uint64(m.capacity); carry != 0 || sum > most {
 		sum = most
 	}
 	s[0], s[1] = sum, index
-	return Mark{sum, index}
 }
 
 func (m *Meter) intervalLevel(s []uint64, t uint64) (remaining int64, reset time.Duration) {
@@ -60,7 +59,7 @@ func (m *Meter) lumpsUntil(tokens, index, t uint64) uint64 {
 	if tokens%m.count != 0 {
 		lumps++
 	}
-	at := mul(index+lumps, m.period)
+	at := mul(sum(index, lumps), m.period)
 	if at.hi != 0 {
 		return math.MaxInt64
 	}
@@ -70,13 +69,6 @@ func (m *Meter) lumpsUntil(tokens, index, t uint64) uint64 {
 func (m *Meter) intervalWait(s []uint64, t, c uint64) Wait {
 	missing, index := m.missing(s, t)
 	return Wait(duration(m.lumpsUntil(less(missing, uint64(m.capacity)-c), index, t)))
-}
-
-// intervalGiveBack takes the charge as the last in line: of what was missing
-// right after it, the mark, the lumps since then have filled the front.
-func (m *Meter) intervalGiveBack(s []uint64, t uint64, mark Mark, amount uint64) {
-	unforgiven, _ := m.missing(mark[:], t)
-	m.intervalRefund(s, t, min(amount, unforgiven))
 }
 
 func (m *Meter) intervalRefund(s []uint64, t, amount uint64) {

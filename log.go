@@ -1,13 +1,17 @@
 package stint
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // The sliding log. The state is every charge of the last period, oldest first,
 // in a ring of words, behind two words of header: the ring's head and length
 // in words, and the sum of units. A charge of one unit is its time, one word;
 // a larger one is followed by its units, flagged with the top bit, which no
 // time has. Charges at the same time are one entry. A log keeps no more than
-// its newest count units: older ones could not matter.
+// its newest count units: older ones could not matter, unless an open
+// reservation gives back; then they are kept as one entry.
 
 const (
 	logHead  = 2
@@ -64,12 +68,17 @@ func (r ring) newest() entry {
 }
 
 func (r ring) dropOldest(e entry) {
-	head := r.head() + e.words
+	r.skip(e.words)
+	r[1] -= e.units
+}
+
+// skip moves the head of the ring on by so many words.
+func (r ring) skip(words int) {
+	head := r.head() + words
 	if head >= r.size() {
 		head -= r.size()
 	}
-	r.set(head, r.used()-e.words)
-	r[1] -= e.units
+	r.set(head, r.used()-words)
 }
 
 func (r ring) dropNewest(e entry) {
@@ -175,17 +184,49 @@ func (r ring) keep(units uint64) {
 	}
 }
 
-func (m *Meter) logCharge(s []uint64, t, c uint64) Mark {
+func (m *Meter) logCharge(s []uint64, t, c uint64) {
 	r := ring(s)
 	at := m.forget(r, t)
-	c = min(c, m.count)
-	if c > 0 {
+	if c = min(c, m.count); c > 0 {
 		r.keep(m.count - c)
-	}
-	if c > 0 {
 		r.push(at, c)
 	}
-	return Mark{at}
+}
+
+// logGather is a charge of a log with open reservations. What is older than the
+// newest count units may matter again when they give back: it is not cut off,
+// but kept as one entry at its newest moment.
+func (m *Meter) logGather(of *Reservations, s []uint64, t, c uint64) {
+	r := ring(s)
+	at := m.forget(r, t)
+	if c == 0 {
+		return
+	}
+	from := at
+	if r.used() > 0 {
+		if from = r.entryAt(0).at; from == of.cutAt {
+			from = of.cutFrom
+		}
+	}
+	r.keep(math.MaxInt64 - c)
+	r.push(at, c)
+	excess := less(r[1], m.count)
+	if excess == 0 {
+		return
+	}
+	end, units, last := 0, uint64(0), entry{}
+	for units < excess {
+		last = r.entryAt(end)
+		end += last.words
+		units += last.units
+	}
+	if from < last.at {
+		of.cutFrom, of.cutAt = from, last.at
+	}
+	if end > last.words {
+		*r.word(end - 2), *r.word(end - 1) = last.at, units|unitFlag
+		r.skip(end - 2)
+	}
 }
 
 func (m *Meter) logLevel(s []uint64, t uint64) (remaining int64, reset time.Duration) {
@@ -213,32 +254,70 @@ func (m *Meter) logWait(s []uint64, t, c uint64) Wait {
 	}
 }
 
-func (m *Meter) logGiveBack(s []uint64, t uint64, mark Mark, amount uint64) {
-	m.forget(s, t)
-	m.logTake(s, amount, func(e entry) bool { return e.at == mark[0] })
+// logGiveBack takes units out of the entry that the charge of a moment is in,
+// while that would count by itself.
+func (m *Meter) logGiveBack(of *Reservations, s []uint64, t, moment, amount uint64) {
+	r := ring(s)
+	m.forget(r, t)
+	if moment+m.period <= t {
+		return
+	}
+	at := moment
+	if of.cutFrom <= moment && moment < of.cutAt {
+		at = of.cutAt
+	}
+	if i := r.find(at); i < r.used() && *r.word(i) == at {
+		r.take(i, amount)
+	}
+}
+
+// find returns where the first entry of a time or later begins.
+func (r ring) find(at uint64) int {
+	low, high := 0, r.used()
+	for low < high {
+		mid := int(uint(low+high) / 2)
+		if *r.word(mid)&unitFlag != 0 {
+			mid--
+		}
+		if *r.word(mid) < at {
+			low = mid + r.entryAt(mid).words
+		} else {
+			high = mid
+		}
+	}
+	return low
+}
+
+// take takes up to amount units out of the entry that begins at word i, and
+// returns how many.
+func (r ring) take(i int, amount uint64) uint64 {
+	e := r.entryAt(i)
+	if e.units > amount {
+		*r.word(i + 1) = (e.units - amount) | unitFlag
+		r[1] -= amount
+		return amount
+	}
+	r[1] -= e.units
+	used := r.used()
+	if behind := used - i - e.words; behind < i {
+		for k := range behind {
+			*r.word(i + k) = *r.word(i + e.words + k)
+		}
+		r.set(r.head(), used-e.words)
+		return e.units
+	}
+	for k := i - 1; k >= 0; k-- {
+		*r.word(k + e.words) = *r.word(k)
+	}
+	r.skip(e.words)
+	return e.units
 }
 
 func (m *Meter) logRefund(s []uint64, t, amount uint64) {
-	m.forget(s, t)
-	m.logTake(s, amount, func(entry) bool { return true })
-}
-
-// logTake takes up to amount units out of the entries that match, newest first.
-func (m *Meter) logTake(r ring, amount uint64, match func(entry) bool) {
-	all := r.entries()
-	for i := len(all) - 1; i >= 0 && amount > 0; i-- {
-		if match(all[i]) {
-			back := min(all[i].units, amount)
-			all[i].units -= back
-			amount -= back
-		}
-	}
-	r.set(0, 0)
-	r[1] = 0
-	for _, e := range all {
-		if e.units > 0 {
-			r.push(e.at, e.units)
-		}
+	r := ring(s)
+	m.forget(r, t)
+	for amount > 0 && r.used() > 0 {
+		amount -= r.take(r.used()-r.newest().words, amount)
 	}
 }
 
@@ -265,11 +344,11 @@ func (m *Meter) logSound(r ring) bool {
 	units, last := uint64(0), uint64(0)
 	for i := 0; i < r.used(); {
 		e := r.entryAt(i)
-		if e.at&unitFlag != 0 || e.at < last || e.units == 0 || e.units > m.count {
+		if e.at&unitFlag != 0 || e.at < last || e.units == 0 {
 			return false
 		}
 		units, last = sum(units, e.units), e.at
 		i += e.words
 	}
-	return units == r[1] && units <= m.count
+	return units == r[1] && units <= math.MaxInt64
 }

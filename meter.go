@@ -214,26 +214,23 @@ func (m *Meter) Admits(state []uint64, now, cost int64) bool {
 	}
 }
 
-// A Mark is where a charge went, for [Meter.GiveBack].
-type Mark [2]uint64
-
 // Charge adds cost units, room or not: what is more than fits is debt. In a
 // bucket a debt is at most one more drain; elsewhere it ages out with the rest.
-func (m *Meter) Charge(state []uint64, now, cost int64) Mark {
+func (m *Meter) Charge(state []uint64, now, cost int64) {
 	t, c := since(now), uint64(max(cost, 0))
 	switch m.kind {
 	case GCRA, LeakyQueue:
-		return m.bucketCharge(state, t, c)
+		m.bucketCharge(state, t, c)
 	case TokenBucketInterval:
-		return m.intervalCharge(state, t, c)
+		m.intervalCharge(state, t, c)
 	case FixedWindow:
-		return m.windowCharge(state, t, c)
+		m.windowCharge(state, t, c)
 	case SlidingCounter:
-		return m.counterCharge(state, t, c)
+		m.counterCharge(state, t, c)
 	case SlidingBuckets:
-		return m.partsCharge(state, t, c)
+		m.partsCharge(state, t, c)
 	default:
-		return m.logCharge(state, t, c)
+		m.logCharge(state, t, c)
 	}
 }
 
@@ -300,29 +297,6 @@ func (m *Meter) Delay(state []uint64, now, cost int64) time.Duration {
 		return 0
 	}
 	return m.nanoseconds(m.backlog(state, since(now)))
-}
-
-// GiveBack returns up to amount units of an earlier charge, but no more than
-// time has not yet forgiven, so that it never mints.
-func (m *Meter) GiveBack(state []uint64, now int64, mark Mark, amount int64) {
-	if amount <= 0 {
-		return
-	}
-	t, n := since(now), uint64(amount)
-	switch m.kind {
-	case GCRA, LeakyQueue:
-		m.bucketGiveBack(state, t, mark, n)
-	case TokenBucketInterval:
-		m.intervalGiveBack(state, t, mark, n)
-	case FixedWindow:
-		m.windowGiveBack(state, t, mark, n)
-	case SlidingCounter:
-		m.counterGiveBack(state, t, mark, n)
-	case SlidingBuckets:
-		m.partsGiveBack(state, t, mark, n)
-	default:
-		m.logGiveBack(state, t, mark, n)
-	}
 }
 
 // Refund removes up to amount units from what still counts, newest first. It

@@ -25,12 +25,20 @@ func meter(t testing.TB, limit string) *stint.Meter {
 // A key is a meter and the state of one key, which grows as a store's would.
 type key struct {
 	*stint.Meter
-	s []uint64
+	s    []uint64
+	open stint.Reservations
+	held []reserved
 }
 
-func keyOf(m *stint.Meter) *key { return &key{m, make([]uint64, m.Words())} }
+// reserved is a charge that may be settled at less.
+type reserved struct {
+	mark stint.Mark
+	cost int64
+}
 
-func (k *key) clone() *key { return &key{k.Meter, slices.Clone(k.s)} }
+func keyOf(m *stint.Meter) *key { return &key{Meter: m, s: make([]uint64, m.Words())} }
+
+func (k *key) clone() *key { return &key{Meter: k.Meter, s: slices.Clone(k.s)} }
 
 func (k *key) room(now, cost int64) {
 	if need := k.Room(k.s, now, cost); need > len(k.s) {
@@ -42,12 +50,36 @@ func (k *key) room(now, cost int64) {
 
 func (k *key) take(now, cost int64) stint.Decision {
 	k.room(now, cost)
-	return k.Take(k.s, now, cost)
+	var d stint.Decision
+	k.TakeAmong(&k.open, &d, k.s, now, cost)
+	return d
 }
 
-func (k *key) charge(now, cost int64) stint.Mark {
+func (k *key) charge(now, cost int64) {
 	k.room(now, cost)
-	return k.Charge(k.s, now, cost)
+	k.ChargeAmong(&k.open, k.s, now, cost, false)
+}
+
+// reserve charges what may be settled later, whatever the time is then.
+func (k *key) reserve(now, cost int64) {
+	k.room(now, cost)
+	mark := k.Reserve(&k.open, k.s, now, cost, math.MaxInt64)
+	k.held = append(k.held, reserved{mark, cost})
+}
+
+// settle settles the i-th of the reservations that are held.
+func (k *key) settle(i int, now, actual int64) {
+	r := k.held[i]
+	k.held = slices.Delete(k.held, i, i+1)
+	k.room(now, max(actual-r.cost, 0))
+	k.Settle(&k.open, r.mark, k.s, now, r.cost, actual)
+}
+
+// giveBack gives back up to cost of the last reservation, if one is held.
+func (k *key) giveBack(now, cost int64) {
+	if i := len(k.held) - 1; i >= 0 {
+		k.settle(i, now, max(k.held[i].cost-max(cost, 0), 0))
+	}
 }
 
 func (k *key) admits(now, cost int64) bool { return k.Admits(k.s, now, cost) }
@@ -61,7 +93,7 @@ func (k *key) level(now int64) (remaining int64, reset time.Duration) {
 // play runs a line such as "1s take 3" and describes what comes of it: "pass"
 // or "deny" for take and peek, then what is left and the waits that are not 0.
 // "give N" gives back from the last charge.
-func (k *key) play(t testing.TB, line string, mark *stint.Mark) string {
+func (k *key) play(t testing.TB, line string) string {
 	t.Helper()
 	f := strings.Fields(line)
 	at, err := time.ParseDuration(f[0])
@@ -79,9 +111,9 @@ func (k *key) play(t testing.TB, line string, mark *stint.Mark) string {
 	case "peek":
 		d = k.Answer(k.s, now, cost, k.admits(now, cost))
 	case "charge":
-		*mark = k.charge(now, cost)
+		k.reserve(now, cost)
 	case "give":
-		k.GiveBack(k.s, now, *mark, cost)
+		k.giveBack(now, cost)
 	case "refund":
 		k.Refund(k.s, now, cost)
 	default:
@@ -138,7 +170,7 @@ func TestMeter(t *testing.T) {
 			300ms give 4: 10 left
 			300ms charge 2: 8 left, reset 200ms
 			300ms take 3: pass, 5 left, reset 500ms
-			400ms give 2: 7 left, reset 300ms
+			400ms give 2: 8 left, reset 200ms
 			400ms refund 9: 10 left
 			400ms take 0: pass, 10 left`},
 		{"a bucket filled in lumps", "4/s burst 10 token_bucket_interval", `
@@ -186,7 +218,7 @@ func TestMeter(t *testing.T) {
 			10s take 1: pass, 0 left, reset 10s
 			10s charge 2: 0 left, reset 10s
 			10s give 1: 1 left, reset 10s
-			14s give 9: 3 left
+			14s give 9: 1 left, reset 6s
 			14s refund 9: 3 left`},
 		{"a log that counts what it denies", "2/10s sliding_log count_denied", `
 			0s take 2: pass, 0 left, reset 10s
@@ -231,10 +263,10 @@ func TestMeter(t *testing.T) {
 			1ns take 9223372037: deny, 9223372036 left, retry 1ns, reset 999.999999ms`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			k, mark := keyOf(meter(t, c.limit)), stint.Mark{}
+			k := keyOf(meter(t, c.limit))
 			for line := range strings.Lines(strings.TrimSpace(c.script)) {
 				do, want, _ := strings.Cut(strings.TrimSpace(line), ": ")
-				if got := k.play(t, do, &mark); got != want {
+				if got := k.play(t, do); got != want {
 					t.Errorf("%s\n got %s\nwant %s", do, got, want)
 				}
 			}
@@ -307,14 +339,14 @@ func everyMethod(t testing.TB, m *stint.Meter, now, cost int64) {
 		for i, c := range extremeCosts {
 			k := first.clone()
 			ranges(t, m, k.take(then, c), then, c)
-			mark := k.charge(then, cost)
+			k.reserve(then, cost)
 			if delay := m.Delay(k.s, now, c); delay < 0 {
 				t.Errorf("delay %v", delay)
 			}
 			if c <= 0 && m.Wait(k.s, then, c) != 0 {
 				t.Errorf("a wait for a cost of %d", c)
 			}
-			m.GiveBack(k.s, then, mark, c)
+			k.giveBack(then, c)
 			m.Refund(k.s, extremeTimes[i], c)
 			ranges(t, m, m.Answer(k.s, then, c, m.Admits(k.s, then, c)), then, c)
 			m.Idle(k.s, then)
@@ -415,7 +447,7 @@ func TestMeterLogMerges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		exact, tight := keyOf(m), &key{m, make([]uint64, m.Words()+rnd.IntN(8))}
+		exact, tight := keyOf(m), &key{Meter: m, s: make([]uint64, m.Words()+rnd.IntN(8))}
 		now, denied := int64(0), 0
 		for range 200 {
 			now += rnd.Int64N(80) * rnd.Int64N(2)
@@ -585,7 +617,7 @@ func TestMeterAdopt(t *testing.T) {
 	} {
 		old, next := keyOf(meter(t, c.old)), meter(t, c.next)
 		old.charge(100*s, c.used)
-		to := &key{next, make([]uint64, max(next.Words(), len(old.s)))}
+		to := &key{Meter: next, s: make([]uint64, max(next.Words(), len(old.s)))}
 		to.s[0] = math.MaxUint64 // whatever was there before
 		next.Adopt(to.s, old.s, old.Meter, 100*s+s/2)
 		if left, reset := to.level(100*s + s/2); left != c.left || reset != c.wait {
@@ -609,7 +641,7 @@ func TestMeterAdoptClockFault(t *testing.T) {
 		period := int64(m.Limit().Period())
 		k, now := keyOf(m), 100*period
 		k.take(now+1000*period, m.Limit().Capacity())
-		to := &key{m, make([]uint64, len(k.s))}
+		to := &key{Meter: m, s: make([]uint64, len(k.s))}
 		m.Adopt(to.s, k.s, m, now)
 		for step := int64(0); ; step += period / 10 {
 			if d := to.take(now+step, 1); d.Allowed {
@@ -655,10 +687,10 @@ func TestMeterGiveBackNeverMints(t *testing.T) {
 			if !with.admits(now, c) {
 				continue
 			}
-			mark := with.charge(now, c)
+			with.reserve(now, c)
 			others()
 			now += rnd.Int64N(1 + gap*3)
-			m.GiveBack(with.s, now, mark, 1+rnd.Int64N(c))
+			with.giveBack(now, 1+rnd.Int64N(c))
 			others()
 			for range 3 {
 				a, _ := with.level(now)
@@ -717,7 +749,7 @@ func TestMeterCheck(t *testing.T) {
 		{"a log out of order", "3/s sliding_log", []uint64{long(0, 2), 2, 6, 5}, false},
 		{"a log that begins with units", "3/s sliding_log", []uint64{long(0, 1), 1, 1 | flag, 0}, false},
 		{"a log of no units", "3/s sliding_log", []uint64{long(0, 2), 0, 5, flag}, false},
-		{"a log of more than its limit", "3/s sliding_log", []uint64{long(0, 2), 4, 5, 4 | flag}, false},
+		{"a log of more than its limit, for what is reserved", "3/s sliding_log", []uint64{long(0, 2), 4, 5, 4 | flag}, true},
 		{"a log whose sum is wrong when empty", "3/s sliding_log", []uint64{0, 1, 0, 0}, false},
 		{"parts", "9/3s sliding_buckets parts 3", []uint64{7, 4, 1 | 3<<32, 0}, true},
 		{"parts of too few words", "9/3s sliding_buckets parts 3", []uint64{7, 4, 1}, false},
@@ -749,8 +781,8 @@ func TestMeterArbitraryState(t *testing.T) {
 				now := rnd.Int64() >> rnd.IntN(63)
 				cost := rnd.Int64() >> rnd.IntN(63)
 				ranges(t, m, k.take(now, cost), now, cost)
-				mark := k.charge(now, cost)
-				m.GiveBack(k.s, now, mark, cost)
+				k.reserve(now, cost)
+				k.giveBack(now, cost)
 				ranges(t, m, k.take(now, 1), now, 1)
 				m.Idle(k.s, now)
 				m.Refund(k.s, now, cost)
@@ -795,13 +827,14 @@ func TestMeterAllocatesNothing(t *testing.T) {
 	for _, limit := range fixedKinds {
 		m := meter(t, limit)
 		s, now, d := make([]uint64, m.Words()), int64(1e18), stint.Decision{}
+		var open stint.Reservations
 		for name, f := range map[string]func(){
 			"Allow":    func() { now += 7e6; m.Allow(s, now, 1) },
 			"Take":     func() { now += 7e6; d = m.Take(s, now, 2) },
 			"TakeInto": func() { now += 7e6; m.TakeInto(&d, s, now, 1) },
 			"denied":   func() { d = m.Take(s, now, m.Limit().Capacity()) },
 			"never":    func() { d = m.Take(s, now, math.MaxInt64) },
-			"GiveBack": func() { m.GiveBack(s, now, m.Charge(s, now, 1), 1) },
+			"Settle":   func() { m.Settle(&open, m.Reserve(&open, s, now, 1, now), s, now, 1, 0) },
 			"Refund":   func() { m.Refund(s, now, 1) },
 			"Idle":     func() { m.Idle(s, now) },
 		} {

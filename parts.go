@@ -120,12 +120,11 @@ func (m *Meter) partsAdmit(s []uint64, t, c uint64) bool {
 	return s[1] <= m.count-c
 }
 
-func (m *Meter) partsCharge(s []uint64, t, c uint64) Mark {
+func (m *Meter) partsCharge(s []uint64, t, c uint64) {
 	part := m.slide(s, t)
 	if c > 0 {
 		m.setPart(s, part, plus(m.partCount(s, part), c))
 	}
-	return Mark{part}
 }
 
 func (m *Meter) partsLevel(s []uint64, t uint64) (remaining int64, reset time.Duration) {
@@ -152,9 +151,9 @@ func (m *Meter) partsWait(s []uint64, t, c uint64) Wait {
 	}
 }
 
-func (m *Meter) partsGiveBack(s []uint64, t uint64, mark Mark, amount uint64) {
+func (m *Meter) partsGiveBack(s []uint64, t, part, amount uint64) {
 	newest := m.slide(s, t)
-	if part := mark[0]; part <= newest && newest-part <= m.cuts {
+	if part <= newest && newest-part <= m.cuts {
 		m.setPart(s, part, less(m.partCount(s, part), amount))
 	}
 }

@@ -51,8 +51,8 @@ type Store interface {
 	// within ttl. Unsettled at its end, the cost stands as charged.
 	Reserve(ctx context.Context, layers []Layer, cost int64, ttl time.Duration) (Decision, Token, error)
 	// Settle replaces a reservation's cost by the true one, once; again gives
-	// the same answer. What is more is charged room or not, what is less is
-	// given back as far as time has not forgiven it.
+	// the same answer. What is more is charged now, room or not; with less, the
+	// state becomes what it would be had the reservation cost that all along.
 	Settle(ctx context.Context, token Token, cost int64) (Decision, error)
 	// Refund removes up to cost units from what still counts in every layer,
 	// newest first.

@@ -41,12 +41,11 @@ func (m *Meter) windowAdmits(s []uint64, t, c uint64) bool {
 	return used <= m.count-c
 }
 
-func (m *Meter) windowCharge(s []uint64, t, c uint64) Mark {
+func (m *Meter) windowCharge(s []uint64, t, c uint64) {
 	used, w := m.counted(s, t)
 	if c > 0 {
 		s[0], s[1] = w.index, plus(used, c)
 	}
-	return Mark{w.index}
 }
 
 func (m *Meter) windowLevel(s []uint64, t uint64) (remaining int64, reset time.Duration) {
@@ -62,8 +61,8 @@ func (m *Meter) windowWait(s []uint64, t uint64) Wait {
 	return Wait(max(duration(w.end-t), 1)) // the last window there is has no end
 }
 
-func (m *Meter) windowGiveBack(s []uint64, t uint64, mark Mark, amount uint64) {
-	if used, w := m.counted(s, t); w.index == mark[0] {
+func (m *Meter) windowGiveBack(s []uint64, t, index, amount uint64) {
+	if used, w := m.counted(s, t); w.index == index {
 		s[0], s[1] = w.index, less(used, amount)
 	}
 }

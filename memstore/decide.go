@@ -53,7 +53,14 @@ func (b *bound) Allow(_ context.Context, key string, cost int64) (bool, error) {
 	defer sh.mu.Unlock()
 	t := sh.table(l)
 	slot, at := sh.ready(s, t, h, now, cost)
-	ok := t.meter.Allow(slot, at, cost)
+	var ok bool
+	if open := sh.openOn(s, t, h); open != nil {
+		var d stint.Decision
+		t.meter.TakeAmong(&open.Reservations, &d, slot, at, cost)
+		ok = d.Allowed
+	} else {
+		ok = t.meter.Allow(slot, at, cost)
+	}
 	if !ok {
 		sh.denial(l, h, key)
 	}
@@ -78,7 +85,11 @@ func (b *bound) Decide(_ context.Context, op stint.Op, key string, cost int64) (
 	defer sh.mu.Unlock()
 	t := sh.table(l)
 	slot, at := sh.ready(s, t, h, now, cost)
-	t.meter.TakeInto(&d, slot, at, cost)
+	if open := sh.openOn(s, t, h); open != nil {
+		t.meter.TakeAmong(&open.Reservations, &d, slot, at, cost)
+	} else {
+		t.meter.TakeInto(&d, slot, at, cost)
+	}
 	if !d.Allowed {
 		sh.denial(l, h, key)
 	}
@@ -97,6 +108,7 @@ func (sh *shard) ready(s *Store, t *table, h uint64, now, cost int64) (state []u
 			return sh.unseen(t), at
 		}
 		slot = sh.place(s, t, h, now, at)
+		sh.forgotten(s, t, h)
 	}
 	if !t.indirect {
 		return slot, at
@@ -148,7 +160,7 @@ func (b *bound) quick(h uint64, cost, weight int64, whole bool, answers []stint.
 			return d, false
 		}
 		slot := t.find(h)
-		if slot == nil {
+		if slot == nil || sh.openOn(s, t, h) != nil {
 			return d, false
 		}
 		states[i], ats[i] = t.state(sh, slot), s.at(t, now)
@@ -341,10 +353,15 @@ func (r *request) state(s *Store) []uint64 {
 	return r.sh.unseen(t)
 }
 
-// charge charges the request's layer, room or not.
-func (r *request) charge(s *Store, now, units int64) stint.Mark {
+// charge charges the request's layer, room or not. Told says whether a request
+// was told its delay for it.
+func (r *request) charge(s *Store, now, units int64, told bool) {
 	state, at := r.room(s, now, units)
-	return r.meter.Charge(state, at, units)
+	if open := r.sh.openOn(s, r.table(), r.hash); open != nil {
+		r.meter.ChargeAmong(&open.Reservations, state, at, units, told)
+	} else {
+		r.meter.Charge(state, at, units)
+	}
 }
 
 // room returns the state to charge, with a place of its own if there is one,
@@ -354,6 +371,7 @@ func (r *request) room(s *Store, now, units int64) (state []uint64, at int64) {
 	r.seek(s, now)
 	if r.slot == nil {
 		r.slot = r.sh.place(s, t, r.hash, now, r.at)
+		r.sh.forgotten(s, t, r.hash)
 		r.moves = r.sh.moves
 	}
 	r.meter = t.meter
@@ -365,8 +383,8 @@ func (r *request) room(s *Store, now, units int64) (state []uint64, at int64) {
 }
 
 // decide answers op over all requests: read, decide, write all or nothing. If
-// marks is not nil and the cost is charged, it holds where to.
-func (s *Store) decide(op stint.Op, rs []request, cost int64, marks []stint.Mark) (stint.Decision, error) {
+// held is not nil and the cost is charged, its layers hold where to.
+func (s *Store) decide(op stint.Op, rs []request, cost int64, held *reservation) (stint.Decision, error) {
 	if cost < 0 {
 		return stint.Decision{}, stint.ErrCost
 	}
@@ -387,10 +405,10 @@ func (s *Store) decide(op stint.Op, rs []request, cost int64, marks []stint.Mark
 	var d, layer stint.Decision
 	for i := range rs {
 		r := &rs[i]
-		if denied == 0 && op != stint.OpPeek && marks == nil && r.table().cells == nil {
+		if denied == 0 && op != stint.OpPeek && held == nil && r.table().cells == nil {
 			r.take(s, now, cost, &layer)
-		} else if mark := r.carryOut(s, now, op, cost, denied, i, &layer); marks != nil {
-			marks[i] = mark
+		} else {
+			r.carryOut(s, now, op, cost, denied, i, held, &layer)
 		}
 		join(&d, &layer, r.weight, i)
 	}
@@ -412,7 +430,11 @@ func (r *request) take(s *Store, now, cost int64, layer *stint.Decision) {
 		*layer = t.meter.Answer(r.state(s), r.at, 0, true)
 	} else {
 		state, at := r.room(s, now, units)
-		r.meter.TakeInto(layer, state, at, units)
+		if open := r.sh.openOn(s, r.table(), r.hash); open != nil {
+			r.meter.TakeAmong(&open.Reservations, layer, state, at, units)
+		} else {
+			r.meter.TakeInto(layer, state, at, units)
+		}
 	}
 	if r.answer != nil {
 		*r.answer = *layer
@@ -421,13 +443,17 @@ func (r *request) take(s *Store, now, cost int64, layer *stint.Decision) {
 
 // carryOut does to one layer what op asks for, when it is known which layers
 // have denied, and gives its part of the answer.
-func (r *request) carryOut(s *Store, now int64, op stint.Op, cost int64, denied stint.Mask, i int, layer *stint.Decision) (mark stint.Mark) {
+func (r *request) carryOut(s *Store, now int64, op stint.Op, cost int64, denied stint.Mask, i int, held *reservation, layer *stint.Decision) {
 	t := r.table()
 	r.seek(s, now)
 	units, fits := times(cost, r.weight)
 	delay := t.meter.Delay(r.state(s), r.at, units)
-	if op != stint.OpPeek && cost > 0 && (denied == 0 || t.meter.CountsDenied()) {
-		mark = r.charge(s, now, units)
+	switch {
+	case op == stint.OpPeek || cost == 0 || denied != 0 && !t.meter.CountsDenied():
+	case denied == 0 && held != nil:
+		r.reserve(s, now, units, &held.layers[i])
+	default:
+		r.charge(s, now, units, denied == 0)
 	}
 	*layer = t.meter.Answer(r.state(s), r.at, units, denied == 0)
 	if denied == 0 {
@@ -441,7 +467,6 @@ func (r *request) carryOut(s *Store, now int64, op stint.Op, cost int64, denied 
 	if denied.Has(i) && op != stint.OpPeek {
 		r.sh.denial(r.limit, r.hash, r.key)
 	}
-	return mark
 }
 
 // admits reports whether the request's layer lets a cost pass.

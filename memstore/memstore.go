@@ -43,8 +43,10 @@ type Options struct {
 	// MaxLog is the largest count of a sliding_log that is accepted. The
 	// default value is 1,000,000.
 	MaxLog int64
-	// MaxReservations is the most reservations that may be open. The default
-	// value is 100,000.
+	// MaxReservations is the most reservations that may be open, neither settled
+	// nor expired. As many that were settled last are remembered until they
+	// expire, to give the same answer when settled again. The default value is
+	// 100,000.
 	MaxReservations int
 	// Now, if set, is the clock: nanoseconds since the Unix epoch. It is for
 	// simulations and tests. The default is a clock that never steps.
@@ -265,7 +267,7 @@ func (s *Store) Close() error {
 			l.tables[i] = nil
 		}
 		sh.slotted, sh.indirect = roster{}, roster{}
-		sh.slab, sh.keys = slab{}, 0
+		sh.slab, sh.keys, sh.opened = slab{}, 0, nil
 		sh.moves++
 		sh.mu.Unlock()
 	}

@@ -6,84 +6,168 @@ import (
 	"crypto/rand"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/stint-dev/stint"
 )
 
-// reservations are the costs that are still to be settled. Its lock is taken
-// before any shard's.
+// reservations are the costs that are still to be settled, and those that were
+// and are remembered until they expire. Its lock is taken before any shard's.
 type reservations struct {
-	mu    sync.Mutex
-	open  map[stint.Token]*reservation
-	byEnd ends
-	most  int
+	mu      sync.Mutex
+	byToken map[stint.Token]*reservation
+	byKey   map[place]*reservedLayer // the first of each key's, which are linked
+	byEnd   ends
+	open    int
+	most    int            // that may be open, and as many that are remembered
+	settled []*reservation // in the order in which they were, also those forgotten since
+	known   int            // of settled, how many are remembered
 }
 
-// ends is a heap of when reservations expire, the first on top. What is reset
-// stays in it until then.
-type ends []end
-
-type end struct {
-	expires int64
-	token   stint.Token
+// A place is a key under a limit.
+type place struct {
+	limit *limit
+	hash  uint64
 }
+
+// ends is a heap of reservations by when they expire, the first on top.
+type ends []*reservation
 
 func (e ends) Len() int           { return len(e) }
 func (e ends) Less(i, j int) bool { return e[i].expires < e[j].expires }
-func (e ends) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
-func (e *ends) Push(x any)        { *e = append(*e, x.(end)) }
+func (e ends) Swap(i, j int) {
+	e[i], e[j] = e[j], e[i]
+	e[i].end, e[j].end = i, j
+}
+func (e *ends) Push(x any) {
+	r := x.(*reservation)
+	r.end = len(*e)
+	*e = append(*e, r)
+}
 func (e *ends) Pop() any {
 	last := len(*e) - 1
-	x := (*e)[last]
+	r := (*e)[last]
+	(*e)[last] = nil
 	*e = (*e)[:last]
-	return x
+	r.end = -1
+	return r
 }
 
 type reservation struct {
+	token   stint.Token
 	layers  []reservedLayer
 	cost    int64
 	expires int64 // on the store's clock
+	end     int   // place in byEnd; -1 once forgotten
 	settled bool
 	answer  stint.Decision // once settled
 }
 
+// A reservedLayer is where one layer of a reservation was charged.
 type reservedLayer struct {
-	limit *limit
-	bound *bound       // keeps the limit
-	meter *stint.Meter // that charged
-	hash  uint64
-	key   string
-	mark  stint.Mark
+	place
+	bound      *bound // keeps the limit
+	sh         *shard
+	key        string
+	weight     int64
+	of         *reservation
+	prev, next *reservedLayer // on the same key
 
-	weight int64
+	meter *stint.Meter // that charged
+	cells *[]uint64    // the overflow cells, if one was charged
+	mark  stint.Mark
+	open  *openKey // nil if it has no part in any
 }
 
 func (rs *reservations) init(most int) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	rs.open, rs.byEnd, rs.most = make(map[stint.Token]*reservation), nil, most
+	rs.byToken, rs.byKey, rs.byEnd = make(map[stint.Token]*reservation), make(map[place]*reservedLayer), nil
+	rs.settled, rs.known, rs.open, rs.most = nil, 0, 0, most
 }
 
-func (rs *reservations) len() int {
+// count returns how many are open.
+func (rs *reservations) count(s *Store) int {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	return len(rs.open)
+	rs.expire(s, s.clock.now())
+	return rs.open
 }
 
-// room drops the reservations that have expired and reports whether one more
-// may be made.
-func (rs *reservations) room(now int64) bool {
+// expire forgets the reservations that have expired.
+func (rs *reservations) expire(s *Store, now int64) {
 	for len(rs.byEnd) > 0 && rs.byEnd[0].expires <= now {
-		delete(rs.open, heap.Pop(&rs.byEnd).(end).token)
+		rs.forget(s, rs.byEnd[0])
 	}
-	return len(rs.byEnd) < rs.most
 }
 
-func (rs *reservations) add(token stint.Token, r *reservation) {
-	rs.open[token] = r
-	heap.Push(&rs.byEnd, end{r.expires, token})
+func (rs *reservations) add(r *reservation) {
+	rs.byToken[r.token] = r
+	heap.Push(&rs.byEnd, r)
+	rs.open++
+	for i := range r.layers {
+		l := &r.layers[i]
+		if l.next = rs.byKey[l.place]; l.next != nil {
+			l.next.prev = l
+		}
+		rs.byKey[l.place] = l
+	}
+}
+
+// forget lets go of a reservation. If it is open, it stands as charged.
+func (rs *reservations) forget(s *Store, r *reservation) {
+	if r.settled {
+		rs.known--
+	} else {
+		rs.open--
+		for i := range r.layers {
+			l := &r.layers[i]
+			l.sh.mu.Lock()
+			l.close(s, true)
+			l.sh.mu.Unlock()
+		}
+	}
+	delete(rs.byToken, r.token)
+	heap.Remove(&rs.byEnd, r.end)
+	for i := range r.layers {
+		rs.unlink(&r.layers[i])
+	}
+	r.layers = nil // lets go of the limits too
+}
+
+func (rs *reservations) unlink(l *reservedLayer) {
+	if l.next != nil {
+		l.next.prev = l.prev
+	}
+	switch {
+	case l.prev != nil:
+		l.prev.next = l.next
+	case l.next != nil:
+		rs.byKey[l.place] = l.next
+	default:
+		delete(rs.byKey, l.place)
+	}
+}
+
+// remember keeps the answer of a reservation that was just settled, and forgets
+// the oldest beyond as many as may be open.
+func (rs *reservations) remember(s *Store, r *reservation) {
+	r.settled = true
+	rs.open--
+	rs.known++
+	rs.settled = append(rs.settled, r)
+	for len(rs.settled) > 0 && (rs.known > rs.most || rs.settled[0].end < 0) {
+		if old := rs.settled[0]; old.end >= 0 {
+			rs.forget(s, old)
+		}
+		rs.settled[0] = nil
+		rs.settled = rs.settled[1:]
+	}
+	if len(rs.settled) > 2*rs.known+64 {
+		rs.settled = slices.DeleteFunc(rs.settled, func(r *reservation) bool { return r.end < 0 })
+	}
 }
 
 // Reserve implements [stint.Store].
@@ -99,22 +183,60 @@ func (s *Store) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	now := s.clock.now()
-	if !s.closed.Load() && !all.room(now) {
+	if all.expire(s, now); !s.closed.Load() && all.open >= all.most {
 		s.fullReservations.Add(1)
-		return stint.Decision{}, "", fmt.Errorf("%w: %d reservations are open", stint.ErrFull, len(all.byEnd))
-	}
-	marks := make([]stint.Mark, len(rs))
-	d, err := s.decide(stint.OpTake, rs, cost, marks)
-	if err != nil || !d.Allowed {
-		return d, "", err
+		return stint.Decision{}, "", fmt.Errorf("%w: %d reservations are open", stint.ErrFull, all.open)
 	}
 	r := &reservation{cost: cost, expires: now + min(int64(ttl), math.MaxInt64-max(now, 0)), layers: make([]reservedLayer, len(rs))}
 	for i := range rs {
-		r.layers[i] = reservedLayer{rs[i].limit, rs[i].bound, rs[i].meter, rs[i].hash, rs[i].key, marks[i], rs[i].weight}
+		r.layers[i] = reservedLayer{place: place{rs[i].limit, rs[i].hash}, bound: rs[i].bound, sh: rs[i].sh, key: rs[i].key, weight: rs[i].weight, of: r}
 	}
-	token := stint.Token(rand.Text())
-	all.add(token, r)
-	return d, token, nil
+	d, err := s.decide(stint.OpTake, rs, cost, r)
+	if err != nil || !d.Allowed {
+		return d, "", err
+	}
+	r.token = stint.Token(rand.Text())
+	all.add(r)
+	return d, r.token, nil
+}
+
+// reserve charges the request's layer what l may settle at less.
+func (r *request) reserve(s *Store, now, units int64, l *reservedLayer) {
+	state, at := r.room(s, now, units)
+	t := r.table()
+	l.meter = t.meter
+	if t.find(r.hash) == nil {
+		l.cells = t.cells
+	}
+	if !t.meter.Rewrites() {
+		var none stint.Reservations
+		l.mark = t.meter.Reserve(&none, state, at, units, l.of.expires)
+		return
+	}
+	l.open = r.sh.keepOpen(s, t, r.hash)
+	l.mark = t.meter.Reserve(&l.open.Reservations, state, at, units, l.of.expires)
+}
+
+// close takes the layer from the open ones of its key.
+func (l *reservedLayer) close(s *Store, stands bool) {
+	if t := l.limit.tables[l.sh.index]; t != nil && l.current(s, t) {
+		l.meter.Close(&l.open.Reservations, l.mark, stands)
+		l.left(s, t)
+	}
+	l.open = nil
+}
+
+// current reports whether the layer is still one of the open ones of its key.
+func (l *reservedLayer) current(s *Store, t *table) bool {
+	return l.open != nil && l.sh.openOn(s, t, l.hash) == l.open
+}
+
+// left is called when the layer is not open any more.
+func (l *reservedLayer) left(s *Store, t *table) {
+	if l.open.Len() == 0 {
+		l.sh.dropOpen(s, t, l.hash, l.open)
+	}
+	l.open = nil
 }
 
 // Settle implements [stint.Store].
@@ -128,8 +250,9 @@ func (s *Store) Settle(_ context.Context, token stint.Token, cost int64) (stint.
 	all := &s.reservations
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	r := all.open[token]
-	if r == nil || r.expires <= s.clock.now() {
+	all.expire(s, s.clock.now())
+	r := all.byToken[token]
+	if r == nil {
 		return stint.Decision{}, stint.ErrReservation
 	}
 	if r.settled {
@@ -143,23 +266,48 @@ func (s *Store) Settle(_ context.Context, token stint.Token, cost int64) (stint.
 	r.answer = s.adjust(rs, func(i int, now int64) {
 		reserved, _ := times(r.cost, rs[i].weight)
 		actual, _ := times(cost, rs[i].weight)
-		if actual > reserved {
-			rs[i].charge(s, now, actual-reserved)
-		} else {
-			r.layers[i].giveBack(s, &rs[i], now, reserved-actual)
-		}
+		r.layers[i].settle(s, &rs[i], now, reserved, actual)
 	})
-	r.settled = true
+	all.remember(s, r)
 	return r.answer, nil
 }
 
-// giveBack returns units of the reservation's charge, unless the limit has
-// changed since: what the mark means is then not known.
-func (l *reservedLayer) giveBack(s *Store, r *request, now, units int64) {
+// settle makes the charge of one layer what it truly cost. It changes nothing
+// below the reserved cost where the limit has changed since, or where the state
+// that was charged is not the key's any more; what is above is charged anyway.
+func (l *reservedLayer) settle(s *Store, r *request, now, reserved, actual int64) {
 	r.seek(s, now)
-	if t := r.table(); r.slot != nil && t.meter == l.meter {
-		t.meter.GiveBack(t.state(r.sh, r.slot), r.at, l.mark, units)
+	if actual > reserved {
+		r.room(s, now, actual-reserved)
 	}
+	if r.slot == nil || !l.stands(s, r.table()) {
+		l.close(s, actual > 0)
+		if actual > reserved {
+			r.charge(s, now, actual-reserved, false)
+		}
+		return
+	}
+	open := &stint.Reservations{}
+	if l.open != nil {
+		open = &l.open.Reservations
+	}
+	l.meter.Settle(open, l.mark, r.table().state(r.sh, r.slot), r.at, reserved, actual)
+	if l.open != nil {
+		l.left(s, r.table())
+	}
+}
+
+// stands reports whether the state that the layer charged is that of its key.
+func (l *reservedLayer) stands(s *Store, t *table) bool {
+	switch {
+	case l.open != nil:
+		return l.current(s, t)
+	case t.meter != l.meter || l.meter.Rewrites():
+		return false
+	case t.find(l.hash) != nil:
+		return l.cells == nil
+	}
+	return l.cells != nil && l.cells == t.cells
 }
 
 // adjust does something to every layer at one instant and answers with the
@@ -216,9 +364,10 @@ func (s *Store) Reset(_ context.Context, layers []stint.Layer) error {
 	all := &s.reservations
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	for token, open := range all.open {
-		if open.touches(rs) {
-			delete(all.open, token)
+	for i := range rs {
+		at := place{rs[i].limit, rs[i].hash}
+		for l := all.byKey[at]; l != nil; l = all.byKey[at] {
+			all.forget(s, l.of)
 		}
 	}
 	defer s.watchers.roomMade(rs)
@@ -230,15 +379,4 @@ func (s *Store) Reset(_ context.Context, layers []stint.Layer) error {
 		}
 	}
 	return nil
-}
-
-func (r *reservation) touches(rs []request) bool {
-	for _, l := range r.layers {
-		for i := range rs {
-			if rs[i].limit == l.limit && rs[i].hash == l.hash {
-				return true
-			}
-		}
-	}
-	return false
 }

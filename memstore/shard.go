@@ -17,8 +17,9 @@ type shard struct {
 	keys, maxKeys int
 	maxBytes      int64 // of the slab
 	slab          slab
-	slotted       roster // of tables whose states are in their slots
-	indirect      roster // of those whose states are in the slab
+	slotted       roster      // of tables whose states are in their slots
+	indirect      roster      // of those whose states are in the slab
+	opened        []*openKeys // of tables with open reservations; nil where none refers to
 	denied        *topDenied
 	unlooked      uint64 // denials since the last that was looked at
 	skip          int32  // denials until the next that is
@@ -69,6 +70,7 @@ func (sh *shard) drop(t *table) {
 	if t.cells != nil {
 		sh.dropCells(t)
 	}
+	sh.closeTable(t)
 	r := sh.roster(t)
 	last := len(r.tables) - 1
 	r.tables[t.at] = r.tables[last]

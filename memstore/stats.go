@@ -30,7 +30,7 @@ type Stats struct {
 	// no room because of Options.MaxKeys, MaxBytes and MaxReservations. While
 	// one of them grows, the store is full.
 	FullKeys, FullBytes, FullReservations uint64
-	// Reservations is how many are open, or settled and still remembered.
+	// Reservations is how many are open: neither settled nor expired.
 	Reservations int
 	// Limits is how many limits are known: bound, and held or with keys that
 	// still count.
@@ -41,7 +41,7 @@ type Stats struct {
 // looks through the tables of limits that are not held any more, to release
 // those that are not needed.
 func (s *Store) Stats() Stats {
-	st := Stats{Reservations: s.reservations.len(), FullReservations: s.fullReservations.Load()}
+	st := Stats{Reservations: s.reservations.count(s), FullReservations: s.fullReservations.Load()}
 	s.mu.Lock()
 	s.releaseSome(len(s.limits))
 	st.Limits = len(s.limits)

@@ -26,6 +26,7 @@ type table struct {
 	cells    *[]uint64 // overflow: states shared by keys without a place
 	owner    *limit
 	at       uint32 // its index in the shard's roster
+	open     uint32 // one more than the index of its open reservations in the shard, or 0
 	keys     uint32
 	width    uint8 // words of state in a slot
 	indirect bool

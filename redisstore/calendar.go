@@ -58,8 +58,8 @@ func (c *calendar) around(now int64) *bounds {
 // itself ends with int64.
 func (c *calendar) window(t int64) (index uint64, end int64) {
 	state := make([]uint64, c.meter.Words())
-	mark := c.meter.Charge(state, t, 1)
-	return mark[0], t + int64(c.meter.Answer(state, t, 0, true).ResetAfter)
+	mark := c.meter.Reserve(&stint.Reservations{}, state, t, 1, t)
+	return mark[1], t + int64(c.meter.Answer(state, t, 0, true).ResetAfter)
 }
 
 // micros rounds up: bounds are whole seconds, but for the end of time.

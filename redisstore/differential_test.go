@@ -134,7 +134,12 @@ func (p *pair) step() {
 			p.Fatalf("reset: %v, %v", err, err2)
 		}
 	case 2, 3, 4:
-		p.reserve(what, r, m, cost)
+		p.tokens = p.tokens[max(len(p.tokens)-30, 0):]
+		before := len(p.tokens)
+		if p.reserve(what, r, m, cost); len(p.tokens) > before && rewrites(p, r) {
+			p.settle(before) // later, the two give back by different rules
+			p.tokens = p.tokens[:before]
+		}
 	case 5, 6, 7:
 		if n := len(p.tokens); n > 0 {
 			i := p.rnd.IntN(n)
@@ -201,9 +206,23 @@ func (p *pair) reserve(what string, r, m []stint.Layer, cost int64) {
 	if d.Allowed {
 		p.tokens = append(p.tokens, tokens{token, token2, cost})
 	}
-	if n := len(p.tokens); n > 30 {
-		p.tokens = p.tokens[n-30:]
+}
+
+// rewrites reports whether a layer gives back by what was charged since, which
+// the store in Redis does not look at.
+func rewrites(t testing.TB, layers []stint.Layer) bool {
+	for _, layer := range layers {
+		for _, l := range layer.Bound.Limits() {
+			m, err := stint.NewMeter(l)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.Rewrites() {
+				return true
+			}
+		}
 	}
+	return false
 }
 
 // settle settles, often at less, sometimes at more, now and then again.
@@ -311,6 +330,9 @@ func TestVectorsRounded(t *testing.T) {
 		t.Fatal(files, err)
 	}
 	for _, file := range files {
+		if storetest.OnSettledCosts(file) {
+			continue
+		}
 		t.Run(strings.TrimPrefix(file, "vectors/"), func(t *testing.T) { roundedVector(t, server.URL(), file) })
 	}
 }

@@ -76,7 +76,8 @@ func TestModeStore(t *testing.T) {
 		}
 		t.Run(c.mode.String(), func(t *testing.T) {
 			storetest.Suite{
-				Quantum: c.quantum,
+				Quantum:       c.quantum,
+				ReservedCosts: true,
 				Open: func(t testing.TB, now func() int64) stint.Store {
 					return open(t, server.URL(), redisstore.Options{Now: now, Modes: c.modes}).Mode(c.mode)
 				},

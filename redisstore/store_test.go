@@ -47,8 +47,9 @@ func TestStore(t *testing.T) {
 	server := redistest.Start(t)
 	c := client(t, server.Addr)
 	storetest.Suite{
-		Quantum:  time.Microsecond,
-		Parallel: true,
+		Quantum:       time.Microsecond,
+		ReservedCosts: true,
+		Parallel:      true,
 		Open: func(t testing.TB, now func() int64) stint.Store {
 			return open(t, "", redisstore.Options{Client: c, Now: now})
 		},

@@ -290,6 +290,42 @@ func givingBackNeverMints(e *env, l limit) {
 	})
 }
 
+// Once all that a key reserved is settled, it answers like its twin that took
+// the true costs at those moments. (A queue keeps what it told others.)
+func settlingRewrites(e *env, l limit) {
+	if l.Kind() == stint.LeakyQueue {
+		return
+	}
+	type open struct {
+		token  stint.Token
+		actual int64
+	}
+	held := map[string][]open{}
+	e.walk(l, func(a, b string) {
+		cost := min(e.cost(l.Limit), l.Capacity())
+		n := len(held[a])
+		switch {
+		case n > 0 && (n == 4 || e.rnd.IntN(3) == 0):
+			i := e.rnd.IntN(n)
+			e.settle(held[a][i].token, held[a][i].actual)
+			held[a] = append(held[a][:i:i], held[a][i+1:]...)
+		case !e.peek(l, a, cost).Allowed:
+			return
+		case e.rnd.IntN(2) == 0:
+			e.take(l, a, cost)
+			e.charge(l, b, cost)
+		default:
+			_, token := e.reserve(l, a, cost, 100*365*24*time.Hour)
+			actual := e.rnd.Int64N(cost + 1)
+			e.charge(l, b, actual)
+			held[a] = append(held[a], open{token, actual})
+		}
+		if len(held[a]) == 0 {
+			e.twins("when all is settled", l, a, b)
+		}
+	})
+}
+
 func refundReturns(e *env, l limit) {
 	e.walk(l, func(a, b string) {
 		first := e.cost(l.Limit)

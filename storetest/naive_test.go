@@ -23,6 +23,7 @@ type naive struct {
 	meters map[string]*stint.Meter
 	states map[cell][]uint64
 	tokens map[stint.Token]*held
+	open   map[cell]*stint.Reservations
 
 	plant   fault
 	quantum time.Duration // that waits are rounded up to
@@ -49,6 +50,7 @@ func (p part) units(cost int64) (units int64, fits bool) {
 type held struct {
 	parts   []part
 	marks   []stint.Mark
+	meters  []*stint.Meter
 	cost    int64
 	expires int64
 	answer  *stint.Decision
@@ -80,7 +82,7 @@ type fault struct {
 
 func newNaive(now func() int64, plant fault) *naive {
 	return &naive{now: now, plant: plant, quantum: 1,
-		meters: map[string]*stint.Meter{}, states: map[cell][]uint64{}, tokens: map[stint.Token]*held{}}
+		meters: map[string]*stint.Meter{}, states: map[cell][]uint64{}, tokens: map[stint.Token]*held{}, open: map[cell]*stint.Reservations{}}
 }
 
 type naiveBound struct {
@@ -119,6 +121,7 @@ func (s *naive) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 					to := make([]uint64, max(len(from), meters[i].Words()))
 					meters[i].Adopt(to, from, old, s.now())
 					s.states[c] = to
+					delete(s.open, c)
 				}
 			}
 		}
@@ -209,12 +212,20 @@ func (s *naive) state(c cell, cost int64) []uint64 {
 	return state
 }
 
+// reserved returns the open reservations of a cell.
+func (s *naive) reserved(c cell) *stint.Reservations {
+	if s.open[c] == nil {
+		s.open[c] = &stint.Reservations{}
+	}
+	return s.open[c]
+}
+
 func (s *naive) Decide(_ context.Context, op stint.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
-	d, _, err := s.decide(op, layers, cost)
+	d, _, err := s.decide(op, layers, cost, nil)
 	return d, err
 }
 
-func (s *naive) decide(op stint.Op, layers []stint.Layer, cost int64) (d stint.Decision, h *held, err error) {
+func (s *naive) decide(op stint.Op, layers []stint.Layer, cost int64, expires *int64) (d stint.Decision, h *held, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	parts, err := s.parts(layers, cost)
@@ -236,7 +247,7 @@ func (s *naive) decide(op stint.Op, layers []stint.Layer, cost int64) (d stint.D
 				defer func() {
 					if denied != 0 {
 						units, _ := p.units(cost)
-						s.meters[p.limit].Charge(s.state(p.cell, units), now, units)
+						s.meters[p.limit].ChargeAmong(s.reserved(p.cell), s.state(p.cell, units), now, units, false)
 					}
 				}()
 			}
@@ -254,8 +265,8 @@ func (s *naive) decide(op stint.Op, layers []stint.Layer, cost int64) (d stint.D
 	}
 	h = &held{parts: parts, cost: cost}
 	for i, p := range parts {
-		layer, mark := s.layer(op, p, now, cost, denied == 0)
-		h.marks = append(h.marks, mark)
+		layer, mark := s.layer(op, p, now, cost, denied == 0, expires)
+		h.marks, h.meters = append(h.marks, mark), append(h.meters, s.meters[p.limit])
 		if p.answer != nil {
 			*p.answer = alone(layer, denied.Has(i))
 		}
@@ -302,13 +313,17 @@ func (p part) perUnit(d stint.Decision) stint.Decision {
 }
 
 // layer charges one layer, if it is to be, and gives its answer.
-func (s *naive) layer(op stint.Op, p part, now, cost int64, allowed bool) (d stint.Decision, mark stint.Mark) {
+func (s *naive) layer(op stint.Op, p part, now, cost int64, allowed bool, expires *int64) (d stint.Decision, mark stint.Mark) {
 	units, fits := p.units(cost)
 	m, state := s.meters[p.limit], s.state(p.cell, units)
 	delay := m.Delay(state, now, units)
 	counts := m.CountsDenied() && !s.plant.ignoresDenied || s.plant.chargesDenials
 	if op != stint.OpPeek && (allowed || counts) || s.plant.peekCharges && allowed {
-		mark = m.Charge(state, now, units)
+		if open := s.reserved(p.cell); expires != nil && allowed {
+			mark = m.Reserve(open, state, now, units, *expires)
+		} else {
+			m.ChargeAmong(open, state, now, units, allowed)
+		}
 	}
 	d = s.coarse(m.Answer(state, now, units, allowed))
 	if !allowed && !fits {
@@ -347,16 +362,17 @@ func (s *naive) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl
 	if ttl <= 0 {
 		return stint.Decision{}, "", fmt.Errorf("ttl %v", ttl)
 	}
-	d, h, err := s.decide(stint.OpTake, layers, cost)
+	expires := int64(math.MaxInt64)
+	if now := s.now(); int64(ttl) < expires-now {
+		expires = now + int64(ttl)
+	}
+	d, h, err := s.decide(stint.OpTake, layers, cost, &expires)
 	if err != nil || !d.Allowed {
 		return d, "", err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h.expires = math.MaxInt64
-	if now := s.now(); int64(ttl) < h.expires-now {
-		h.expires = now + int64(ttl)
-	}
+	h.expires = expires
 	for i := range h.parts {
 		h.parts[i].answer = nil // the caller's, for this call alone
 	}
@@ -385,13 +401,14 @@ func (s *naive) Settle(_ context.Context, token stint.Token, cost int64) (stint.
 		if s.plant.settlesUnits {
 			reserved, actual = h.cost, cost
 		}
+		state, open := s.state(p.cell, max(actual-reserved, 0)), s.reserved(p.cell)
 		switch {
+		case s.plant.mints && actual < reserved:
+			m.Refund(state, now, reserved-actual)
+		case m == h.meters[i]:
+			m.Settle(open, h.marks[i], state, now, reserved, actual)
 		case actual > reserved:
-			m.Charge(s.state(p.cell, actual-reserved), now, actual-reserved)
-		case s.plant.mints:
-			m.Refund(s.state(p.cell, 0), now, reserved-actual)
-		default:
-			m.GiveBack(s.state(p.cell, 0), now, h.marks[i], reserved-actual)
+			m.ChargeAmong(open, state, now, actual-reserved, false)
 		}
 	})
 	h.answer = &d
@@ -438,6 +455,7 @@ func (s *naive) Reset(_ context.Context, layers []stint.Layer) error {
 	}
 	for _, p := range parts {
 		delete(s.states, p.cell)
+		delete(s.open, p.cell)
 		for token, h := range s.tokens {
 			for _, other := range h.parts {
 				if other.cell == p.cell {

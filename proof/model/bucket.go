@@ -4,8 +4,10 @@ import "math/big"
 
 // bucket is "gcra": a theoretical arrival time.
 type bucket struct {
-	spec Spec
-	tat  *big.Rat // ns; any instant that has passed means full
+	spec  Spec
+	tat   *big.Rat // ns; any instant that has passed means full
+	first *big.Rat // the tat before the history; nil for full
+	past  history
 }
 
 func (b *bucket) limitOf() Spec { return b.spec }
@@ -30,38 +32,67 @@ func (b *bucket) admits(t *big.Int, c int64) bool {
 	return after.Cmp(times(b.spec.Burst, b.unit())) <= 0
 }
 
-func (b *bucket) charge(t *big.Int, c int64) receipt {
-	return b.fill(t, c, b.most())
+func (b *bucket) charge(t *big.Int, c int64, how charging) receipt {
+	return b.fill(t, c, b.most(), how)
 }
 
 // fill charges c to a bucket of the given capacity. Its debt is at most one
-// more drain.
-func (b *bucket) fill(t *big.Int, c, capacity int64) receipt {
+// more drain; a charge that is cut there settles all before it.
+func (b *bucket) fill(t *big.Int, c, capacity int64, how charging) receipt {
+	if !how.open {
+		b.settle() // nothing can change what is past
+	}
+	r := b.past.charged(t, c, how)
+	if b.pour(t, c, capacity) {
+		b.settle()
+	}
+	return r
+}
+
+// settle makes the state as it is one that nothing changes any more: charges
+// before it give nothing back.
+func (b *bucket) settle() {
+	b.first = b.tat
+	b.past = history{term: b.past.term + 1}
+}
+
+// pour adds c to what is in the bucket, and reports whether some was cut off.
+func (b *bucket) pour(t *big.Int, c, capacity int64) (cut bool) {
 	after := b.backlog(t)
 	after.Add(after, times(c, b.unit()))
 	deepest := times(2, times(capacity, b.unit()))
-	if after.Cmp(deepest) > 0 {
+	if cut = after.Cmp(deepest) > 0; cut {
 		after = deepest
 	}
 	b.tat = after.Add(after, whole(t))
-	return receipt{at: t, end: new(big.Rat).Set(b.tat)}
+	return cut
+}
+
+// replay does the history again.
+func (b *bucket) replay(t *big.Int, capacity int64) {
+	if b.tat = b.first; b.tat == nil {
+		b.tat = new(big.Rat)
+	}
+	for _, a := range b.past.acts {
+		if a.units >= 0 {
+			b.pour(a.at, a.units, capacity)
+		} else {
+			b.drain(a.at, times(-a.units, b.unit()))
+		}
+	}
 }
 
 func (b *bucket) resetAfter(t *big.Int) *big.Int { return ceil(b.backlog(t)) }
 func (b *bucket) delay(*big.Int) *big.Int        { return new(big.Int) }
 
 func (b *bucket) giveBack(t *big.Int, r receipt, g int64) {
-	back := new(big.Rat).Sub(r.end, whole(t)) // what time has not yet forgiven
-	if back.Sign() <= 0 {
-		return
+	if b.past.rewrite(r, g) {
+		b.replay(t, b.most())
 	}
-	if given := times(g, b.unit()); given.Cmp(back) < 0 {
-		back = given
-	}
-	b.drain(t, back)
 }
 
 func (b *bucket) refund(t *big.Int, c int64) {
+	b.past.refunded(t, c)
 	b.drain(t, times(c, b.unit()))
 }
 
@@ -72,8 +103,11 @@ func (b *bucket) drain(t *big.Int, ns *big.Rat) {
 }
 
 func (b *bucket) become(t *big.Int, to Spec) state {
-	return &bucket{spec: to, tat: b.carry(t, to, to.Burst)}
+	return carried(to, b.carry(t, to, to.Burst))
 }
+
+// carried is a bucket that begins with a tat.
+func carried(spec Spec, tat *big.Rat) *bucket { return &bucket{spec: spec, tat: tat, first: tat} }
 
 // carry is the tat under another limit: the time until full is kept, rounded up
 // to a multiple of 1/L' ns, where L'/W' is the new rate in lowest terms, and is
@@ -102,12 +136,20 @@ func (q *queue) admits(t *big.Int, c int64) bool {
 	return last.Cmp(times(q.spec.Burst, q.unit())) <= 0
 }
 
-func (q *queue) charge(t *big.Int, c int64) receipt {
-	return q.fill(t, c, q.most())
+func (q *queue) charge(t *big.Int, c int64, how charging) receipt {
+	return q.fill(t, c, q.most(), how)
 }
 
 func (q *queue) delay(t *big.Int) *big.Int { return ceil(q.backlog(t)) }
 
+// giveBack frees the place only while no request behind it that will start was
+// told its delay: that is a promise. Else the place passes unused.
+func (q *queue) giveBack(t *big.Int, r receipt, g int64) {
+	if !q.past.kept(r, g) && q.past.rewrite(r, g) {
+		q.replay(t, q.most())
+	}
+}
+
 func (q *queue) become(t *big.Int, to Spec) state {
-	return &queue{bucket{spec: to, tat: q.carry(t, to, to.Burst+1)}}
+	return &queue{*carried(to, q.carry(t, to, to.Burst+1))}
 }

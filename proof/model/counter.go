@@ -41,7 +41,7 @@ func (k *counter) admits(t *big.Int, c int64) bool {
 	return sum.Cmp(ratio(k.spec.Count, 1)) <= 0
 }
 
-func (k *counter) charge(t *big.Int, c int64) receipt {
+func (k *counter) charge(t *big.Int, c int64, _ charging) receipt {
 	cur, prev := k.countsAt(t)
 	k.write(t, least(add(cur, big.NewInt(c)), maxInt64), prev)
 	return receipt{at: t}

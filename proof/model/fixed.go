@@ -49,7 +49,7 @@ func (f *fixed) admits(t *big.Int, c int64) bool {
 	return add(f.usedAt(t), big.NewInt(c)).Cmp(big.NewInt(f.spec.Count)) <= 0
 }
 
-func (f *fixed) charge(t *big.Int, c int64) receipt {
+func (f *fixed) charge(t *big.Int, c int64, _ charging) receipt {
 	f.write(t, least(add(f.usedAt(t), big.NewInt(c)), maxInt64))
 	return receipt{at: t}
 }

@@ -8,7 +8,12 @@ type interval struct {
 	spec    Spec
 	missing *big.Int // tokens short of Burst, at index
 	index   *big.Int // the period that missing was written in
+	first   tokens   // before the history
+	past    history
 }
+
+// tokens is how many were missing at an index; nil for none.
+type tokens struct{ missing, index *big.Int }
 
 func (b *interval) limitOf() Spec { return b.spec }
 func (b *interval) most() int64   { return b.spec.Burst }
@@ -33,10 +38,30 @@ func (b *interval) admits(t *big.Int, c int64) bool {
 	return big.NewInt(c).Cmp(tokens) <= 0
 }
 
-func (b *interval) charge(t *big.Int, c int64) receipt {
+func (b *interval) charge(t *big.Int, c int64, how charging) receipt {
+	if !how.open {
+		b.settle() // nothing can change what is past
+	}
+	r := b.past.charged(t, c, how)
+	if b.pour(t, c) {
+		b.settle()
+	}
+	return r
+}
+
+// settle makes the state as it is one that nothing changes any more: charges
+// before it give nothing back.
+func (b *interval) settle() {
+	b.first = tokens{b.missing, b.index}
+	b.past = history{term: b.past.term + 1}
+}
+
+// pour takes c tokens, and reports whether that was cut off at the deepest debt.
+func (b *interval) pour(t *big.Int, c int64) (cut bool) {
 	deepest := mul(big.NewInt(2), big.NewInt(b.spec.Burst))
-	b.write(t, least(add(b.missingAt(t), big.NewInt(c)), deepest))
-	return receipt{at: t, missing: b.missing}
+	after := add(b.missingAt(t), big.NewInt(c))
+	b.write(t, least(after, deepest))
+	return after.Cmp(deepest) > 0
 }
 
 // write sets what is missing, as of t.
@@ -56,12 +81,25 @@ func (b *interval) resetAfter(t *big.Int) *big.Int {
 
 func (b *interval) delay(*big.Int) *big.Int { return new(big.Int) }
 
+// giveBack does the history again with the charge lowered.
 func (b *interval) giveBack(t *big.Int, r receipt, g int64) {
-	left := b.since(t, r.missing, b.indexOf(r.at)) // what refills have not yet forgiven
-	b.write(t, lessUpTo(b.missingAt(t), least(big.NewInt(g), left)))
+	if !b.past.rewrite(r, g) {
+		return
+	}
+	if b.missing, b.index = b.first.missing, b.first.index; b.missing == nil {
+		b.missing, b.index = new(big.Int), new(big.Int)
+	}
+	for _, a := range b.past.acts {
+		if a.units >= 0 {
+			b.pour(a.at, a.units)
+		} else {
+			b.write(a.at, lessUpTo(b.missingAt(a.at), big.NewInt(-a.units)))
+		}
+	}
 }
 
 func (b *interval) refund(t *big.Int, c int64) {
+	b.past.refunded(t, c)
 	b.write(t, lessUpTo(b.missingAt(t), big.NewInt(c)))
 }
 
@@ -72,5 +110,6 @@ func (b *interval) become(t *big.Int, to Spec) state {
 	missing := ceil(scale.Mul(scale, whole(b.missingAt(t))))
 	changed := &interval{spec: to}
 	changed.write(t, least(missing, big.NewInt(to.Burst)))
+	changed.first = tokens{changed.missing, changed.index}
 	return changed
 }

@@ -1,17 +1,21 @@
 package model
 
-import "math/big"
+import (
+	"math"
+	"math/big"
+)
 
 // log is "sliding_log": every charge with its time.
 type log struct {
 	spec    Spec
-	entries []entry // oldest first, at most Count units in all
+	entries []entry // oldest first
 }
 
-// entry is the units that were charged at one instant.
+// entry is the units that were charged at one instant; or, of those that were
+// cut off, from one instant to another, held as if charged at the later.
 type entry struct {
-	at    *big.Int
-	units int64
+	from, at *big.Int
+	units    int64
 }
 
 func (l *log) limitOf() Spec { return l.spec }
@@ -36,35 +40,82 @@ func (l *log) admits(t *big.Int, c int64) bool {
 	return add(l.sum(t), big.NewInt(c)).Cmp(big.NewInt(l.spec.Count)) <= 0
 }
 
-func (l *log) charge(t *big.Int, c int64) receipt {
-	if c > 0 {
-		l.entries = append(l.entries, entry{t, c})
+func (l *log) charge(t *big.Int, c int64, how charging) receipt {
+	l.drop(t)
+	if n := len(l.entries); c > 0 && n > 0 && l.entries[n-1].at.Cmp(t) == 0 {
+		l.entries[n-1].units = saturated(l.entries[n-1].units, c)
+	} else if c > 0 {
+		l.entries = append(l.entries, entry{t, t, c})
 	}
-	l.trim(t)
+	if c > 0 && how.open {
+		l.gather()
+	} else if c > 0 {
+		l.cut()
+	}
 	return receipt{at: t}
 }
 
-// trim drops what no longer counts, and keeps the newest Count units of the
-// rest.
-func (l *log) trim(t *big.Int) {
+// drop forgets what no longer counts.
+func (l *log) drop(t *big.Int) {
 	var kept []entry
-	room := l.spec.Count
-	for i := len(l.entries) - 1; i >= 0; i-- {
-		e := l.entries[i]
-		e.units = min(e.units, room)
+	for _, e := range l.entries {
 		if e.units > 0 && l.counts(e.at, t) {
 			kept = append(kept, e)
-			room -= e.units
 		}
 	}
-	l.entries = nil
-	for i := len(kept) - 1; i >= 0; i-- {
-		l.entries = append(l.entries, kept[i])
+	l.entries = kept
+}
+
+// split is the index of the newest entry that has units older than the newest
+// Count of all, and how many; -1 if there is none.
+func (l *log) split() (i int, old int64) {
+	room := l.spec.Count
+	for i := len(l.entries) - 1; i >= 0; i-- {
+		if e := l.entries[i]; e.units > room {
+			return i, e.units - room
+		}
+		room -= l.entries[i].units
+	}
+	return -1, 0
+}
+
+// cut keeps the newest Count units.
+func (l *log) cut() {
+	if i, old := l.split(); i >= 0 {
+		l.entries = l.entries[i:]
+		l.entries[0].units -= old
+		if l.entries[0].units == 0 {
+			l.entries = l.entries[1:]
+		}
 	}
 }
 
+// gather keeps what cut would forget as one entry at its newest moment: open
+// reservations may still make room for it.
+func (l *log) gather() {
+	i, _ := l.split()
+	if i < 0 {
+		return
+	}
+	all := entry{l.entries[0].from, l.entries[i].at, 0}
+	for _, e := range l.entries[:i+1] {
+		all.units = saturated(all.units, e.units)
+	}
+	room := int64(math.MaxInt64) // as much as is counted in all
+	for _, e := range l.entries[i+1:] {
+		room -= e.units
+	}
+	all.units = min(all.units, room)
+	l.entries = append([]entry{all}, l.entries[i+1:]...)
+}
+
+// saturated is a + b, at most 2^63 − 1.
+func saturated(a, b int64) int64 {
+	return least(add(big.NewInt(a), big.NewInt(b)), maxInt64).Int64()
+}
+
 func (l *log) resetAfter(t *big.Int) *big.Int {
-	l.trim(t)
+	l.drop(t)
 	if len(l.entries) == 0 {
 		return new(big.Int)
 	}
@@ -74,8 +125,12 @@ func (l *log) resetAfter(t *big.Int) *big.Int {
 
 func (l *log) delay(*big.Int) *big.Int { return new(big.Int) }
 
+// giveBack takes from the entry that the charge is in, while the charge itself
+// would count.
 func (l *log) giveBack(t *big.Int, r receipt, g int64) {
-	l.remove(t, g, func(e entry) bool { return e.at.Cmp(r.at) == 0 })
+	if l.counts(r.at, t) {
+		l.remove(t, g, func(e entry) bool { return e.from.Cmp(r.at) <= 0 && r.at.Cmp(e.at) <= 0 })
+	}
 }
 
 func (l *log) refund(t *big.Int, c int64) {
@@ -92,7 +147,7 @@ func (l *log) remove(t *big.Int, c int64, choose func(entry) bool) {
 			c -= n
 		}
 	}
-	l.trim(t)
+	l.drop(t)
 }
 
 func (l *log) become(t *big.Int, to Spec) state {
@@ -100,6 +155,7 @@ func (l *log) become(t *big.Int, to Spec) state {
 		return nil
 	}
 	changed := &log{spec: to, entries: l.entries}
-	changed.trim(t)
+	changed.drop(t)
+	changed.cut()
 	return changed
 }

@@ -80,6 +80,7 @@ type Model struct {
 	now    int64 // greatest time given so far
 	states map[place]state
 	held   map[int]*reservation
+	live   []*reservation // those that may be open
 }
 
 // place is where a state lives.
@@ -138,7 +139,7 @@ func (m *Model) Admits(t int64, layers []Layer, cost int64) bool {
 func (m *Model) Charge(t int64, layers []Layer, cost int64) {
 	now, parts := m.begin(t, layers, cost)
 	for _, p := range parts {
-		p.charge(now, p.held(cost))
+		p.charge(now, p.held(cost), charging{told: true, open: p.open})
 	}
 }
 
@@ -178,7 +179,7 @@ func (m *Model) begin(t int64, layers []Layer, cost int64) (now *big.Int, parts 
 		if l.Weight < 0 {
 			panic(fmt.Sprintf("model: weight %d below 0", l.Weight))
 		}
-		parts = append(parts, weighted{m.state(l), big.NewInt(max(l.Weight, 1))})
+		parts = append(parts, weighted{m.state(l), big.NewInt(max(l.Weight, 1)), m.open(p, now)})
 	}
 	return now, parts
 }
@@ -209,7 +210,7 @@ func take(now *big.Int, parts []weighted, cost int64) (Answer, []receipt) {
 	if len(denied) > 0 {
 		for _, p := range parts {
 			if p.limitOf().CountDenied {
-				p.charge(now, p.held(cost))
+				p.charge(now, p.held(cost), charging{open: p.open})
 			}
 		}
 		a := standing(now, parts)
@@ -222,7 +223,7 @@ func take(now *big.Int, parts []weighted, cost int64) (Answer, []receipt) {
 	}
 	var receipts []receipt
 	for _, p := range parts {
-		receipts = append(receipts, p.charge(now, p.held(cost)))
+		receipts = append(receipts, p.charge(now, p.held(cost), charging{told: true, open: p.open}))
 	}
 	a := standing(now, parts)
 	a.hold(waits)

@@ -58,7 +58,7 @@ func (p *parts) admits(t *big.Int, c int64) bool {
 	return sum.Cmp(big.NewInt(p.spec.Count)) <= 0
 }
 
-func (p *parts) charge(t *big.Int, c int64) receipt {
+func (p *parts) charge(t *big.Int, c int64, _ charging) receipt {
 	p.put(p.indexOf(t), big.NewInt(c))
 	p.trim(t)
 	return receipt{at: t}

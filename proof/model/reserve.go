@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"math/big"
+	"slices"
 )
 
 // reservation is a charge whose true cost is still to be told.
@@ -25,19 +26,20 @@ func (m *Model) Reserve(t int64, layers []Layer, cost, ttl int64) (Answer, int) 
 		return a, 0
 	}
 	id := len(m.held) + 1
-	m.held[id] = &reservation{
+	r := &reservation{
 		layers:   append([]Layer(nil), layers...),
 		receipts: receipts,
 		changed:  make([]bool, len(layers)),
 		cost:     cost,
 		expires:  add(now, big.NewInt(ttl)),
 	}
+	m.held[id], m.live = r, append(m.live, r)
 	return a, id
 }
 
 // Settle tells the true cost of a reservation. What is more than was reserved
-// is charged now, room or not; what is less is given back, as far as time has
-// not forgiven it; each limit in its own units. An expired reservation, or one of a key that was reset,
+// is charged now, room or not; with less, the state becomes what it would be had
+// the reservation cost that from its own moment on; each limit in its own units. An expired reservation, or one of a key that was reset,
 // changes nothing and answers with the state now. One that was settled before
 // answers what it answered then. It panics when Reserve never gave the id.
 func (m *Model) Settle(t int64, id int, actual int64) Answer {
@@ -45,17 +47,23 @@ func (m *Model) Settle(t int64, id int, actual int64) Answer {
 	if r == nil {
 		panic(fmt.Sprintf("model: no reservation %d", id))
 	}
+	now := m.clock(t)
+	over := r.dead || now.Cmp(r.expires) >= 0
+	again := r.settled != nil
+	if !over && !again {
+		r.settled = &Answer{} // it is no longer open when more is charged
+	}
 	now, parts := m.begin(t, r.layers, actual)
 	switch {
-	case r.dead || now.Cmp(r.expires) >= 0:
+	case over:
 		return standing(now, parts)
-	case r.settled != nil:
+	case again:
 		return *r.settled
 	}
 	for i, p := range parts {
 		switch {
 		case actual > r.cost:
-			p.charge(now, p.held(actual)-p.held(r.cost))
+			p.charge(now, p.held(actual)-p.held(r.cost), charging{open: p.open})
 		case actual < r.cost && !r.changed[i]:
 			p.giveBack(now, r.receipts[i], p.held(r.cost)-p.held(actual))
 		}
@@ -67,6 +75,22 @@ func (m *Model) Settle(t int64, id int, actual int64) Answer {
 
 // Cancel is Settle with a true cost of 0.
 func (m *Model) Cancel(t int64, id int) Answer { return m.Settle(t, id, 0) }
+
+// open says whether a charge of a place at least 1 unit high waits for its true
+// cost, and may still lower it.
+func (m *Model) open(p place, now *big.Int) bool {
+	m.live = slices.DeleteFunc(m.live, func(r *reservation) bool {
+		return r.dead || r.settled != nil || r.cost == 0 || now.Cmp(r.expires) >= 0
+	})
+	for _, r := range m.live {
+		for i, l := range r.layers {
+			if (place{l.Name, l.Key}) == p && !r.changed[i] {
+				return true
+			}
+		}
+	}
+	return false
+}
 
 // killReservations ends every reservation that charged a place.
 func (m *Model) killReservations(p place) {

@@ -15,13 +15,13 @@ type state interface {
 	// admits says whether cost c, at least 1, has room at t.
 	admits(t *big.Int, c int64) bool
 	// charge adds c at t, room or not.
-	charge(t *big.Int, c int64) receipt
+	charge(t *big.Int, c int64, how charging) receipt
 	// resetAfter is the wait from t until the key is as if never seen.
 	resetAfter(t *big.Int) *big.Int
 	// delay is the wait from t until a request admitted at t starts.
 	delay(t *big.Int) *big.Int
-	// giveBack returns up to g of an earlier charge, as far as time has not
-	// forgiven it already.
+	// giveBack makes the state what it would be had an earlier charge been g
+	// units less, with every other decision as it fell.
 	giveBack(t *big.Int, r receipt, g int64)
 	// refund removes up to c of what still counts, newest first.
 	refund(t *big.Int, c int64)
@@ -32,9 +32,9 @@ type state interface {
 
 // receipt is what must be known of a charge to give some of it back.
 type receipt struct {
-	at      *big.Int // when it was made
-	end     *big.Rat // gcra, leaky_queue: the tat right after it
-	missing *big.Int // token_bucket_interval: the tokens missing right after it
+	at   *big.Int // when it was made
+	act  int      // where it stands in the history of a bucket or queue
+	term int      // of which history that is
 }
 
 // fresh returns the state of a key that was never seen.

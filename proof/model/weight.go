@@ -7,6 +7,7 @@ import "math/big"
 type weighted struct {
 	state
 	weight *big.Int
+	open   bool // reservations of the key are open
 }
 
 // units is what a cost of the request is here, whatever its size.

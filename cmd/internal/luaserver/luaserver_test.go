@@ -47,7 +47,8 @@ func TestStore(t *testing.T) {
 		t.Skip("takes minutes under the race detector; TestTogether is for that")
 	}
 	storetest.Suite{
-		Quantum: time.Microsecond,
+		Quantum:       time.Microsecond,
+		ReservedCosts: true,
 		Open: func(t testing.TB, now func() int64) stint.Store {
 			return open(t, luaserver.New(), now)
 		},

@@ -1,0 +1,102 @@
+package memstore
+
+import (
+	"slices"
+
+	"github.com/stint-dev/stint"
+)
+
+// openKeys are the open reservations of one table, by the state that they
+// charged. A table refers to them only while it has some, so that others pay
+// for one look at a number. The shard's lock guards them.
+type openKeys struct {
+	keys   map[uint64]*openKey // by hash
+	cells  map[int]*openKey    // by overflow cell
+	shared *[]uint64           // those cells
+	filter [16]uint64          // a bit for the hash of each of keys, and others
+}
+
+// openKey is the open reservations on one state.
+type openKey struct{ stint.Reservations }
+
+// openOn returns the open reservations on the state that a hash decides on, or
+// nil if there are none.
+func (sh *shard) openOn(s *Store, t *table, h uint64) *openKey {
+	if t.open == 0 {
+		return nil
+	}
+	return sh.opened[t.open-1].on(s, t, h)
+}
+
+func (o *openKeys) on(s *Store, t *table, h uint64) *openKey {
+	if o.filter[h>>26&15]&(1<<(h>>20&63)) != 0 && t.find(h) != nil {
+		return o.keys[h]
+	}
+	if len(o.cells) > 0 && o.shared == t.cells && t.find(h) == nil {
+		return o.cells[s.cellOf(h)]
+	}
+	return nil
+}
+
+// keepOpen returns the reservations on the state that a hash decides on, which
+// has a place or a cell, to add one.
+func (sh *shard) keepOpen(s *Store, t *table, h uint64) *openKey {
+	if t.open == 0 {
+		free := slices.Index(sh.opened, nil)
+		if free < 0 {
+			free = len(sh.opened)
+			sh.opened = append(sh.opened, nil)
+		}
+		sh.opened[free] = &openKeys{keys: make(map[uint64]*openKey)}
+		t.open = uint32(free + 1)
+	}
+	o := sh.opened[t.open-1]
+	if k := o.on(s, t, h); k != nil {
+		return k
+	}
+	k := &openKey{}
+	if t.find(h) != nil {
+		o.keys[h] = k
+		o.filter[h>>26&15] |= 1 << (h >> 20 & 63)
+		return k
+	}
+	if o.shared != t.cells {
+		o.cells, o.shared = make(map[int]*openKey), t.cells
+	}
+	o.cells[s.cellOf(h)] = k
+	return k
+}
+
+// dropOpen lets go of reservations, which are those of the hash's state. What
+// remains of them gives nothing back.
+func (sh *shard) dropOpen(s *Store, t *table, h uint64, k *openKey) {
+	o := sh.opened[t.open-1]
+	if o.keys[h] == k {
+		if delete(o.keys, h); len(o.keys) == 0 {
+			o.filter = [16]uint64{}
+		}
+	} else if i := s.cellOf(h); o.cells[i] == k {
+		delete(o.cells, i)
+	}
+	if len(o.keys)+len(o.cells) == 0 {
+		sh.closeTable(t)
+	}
+}
+
+// closeTable lets go of all reservations on a table.
+func (sh *shard) closeTable(t *table) {
+	if t.open > 0 {
+		sh.opened[t.open-1] = nil
+		t.open = 0
+	}
+}
+
+// forgotten is called when a key that had no place gets one: what was reserved
+// on the state that it had before gives nothing back.
+func (sh *shard) forgotten(s *Store, t *table, h uint64) {
+	if t.open > 0 {
+		if k := sh.opened[t.open-1].keys[h]; k != nil {
+			sh.dropOpen(s, t, h, k)
+		}
+	}
+}

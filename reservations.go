@@ -1,0 +1,273 @@
+package stint
+
+import (
+	"slices"
+	"sort"
+)
+
+// Reservations are the charges on one state whose true cost is still to be
+// told, in the order in which they were made. Until the last of them is
+// settled, the state must be charged through [Meter.TakeAmong] and
+// [Meter.ChargeAmong]. The zero value holds none; what guards the state guards
+// them.
+//
+// To settle one is to rewrite history: the state becomes what it would be had
+// the charge been its true cost all along, with every other decision as it
+// fell. Without a history, a bucket does it by how low it has been since. A
+// charge that had been d less would have left the backlog d lower, until the
+// bucket ran so low that the lower one was empty: from then on the two differ
+// by what was left at most. So each open charge keeps the least backlog from
+// right after it up to the next open one, low, and giving back d of charge j
+// passes d on through low j, low j+1 and so on, each letting through no more
+// than itself.
+//
+// Price: nothing where there are none; 40 bytes for each, and settling one
+// takes time in proportion to those made after it. Beyond 1,024, neighbours
+// become one, which gives back less, never more; but in a queue, where only the
+// last can give back.
+type Reservations struct {
+	open []openCharge
+	next uint64 // the number of the next charge
+	// those of a lower number give nothing back
+	forgone uint64
+	// of a log: what was cut, from one moment on, counts at another
+	cutFrom, cutAt uint64
+}
+
+// openCharge is one open charge, or neighbours that became one.
+type openCharge struct {
+	first   uint64  // its number, or that of the first of them
+	left    int     // how many of them are still open
+	expires int64   // when the last of them is no longer open
+	low     uint128 // the least backlog, or missing tokens, up to the next
+}
+
+// mostOpen is how many open charges are kept apart.
+const mostOpen = 1024
+
+// A Mark is where a charge went, for [Meter.Settle].
+type Mark [2]uint64 // its number; its window, part or moment
+
+// Len returns how many are kept apart.
+func (r *Reservations) Len() int { return len(r.open) }
+
+// find returns the place of a charge, or -1.
+func (r *Reservations) find(mark Mark) int {
+	return sort.Search(len(r.open), func(i int) bool { return r.open[i].first > mark[0] }) - 1
+}
+
+// openAt reports whether any is open at a time.
+func (r *Reservations) openAt(now int64) bool {
+	return slices.ContainsFunc(r.open, func(o openCharge) bool { return o.expires > now })
+}
+
+// low returns the least backlog since the i-th charge, up to the next open one.
+func (r *Reservations) low(i int) uint128 {
+	if r.open[i].first < r.forgone {
+		return uint128{}
+	}
+	return r.open[i].low
+}
+
+// pair makes one of every two neighbours. Of the two, giving back passes
+// through the lesser low, which the later one alone need not.
+func (r *Reservations) pair() {
+	n := 0
+	for i := 0; i < len(r.open); i += 2 {
+		o := r.open[i]
+		if i+1 < len(r.open) {
+			later := r.open[i+1]
+			o.left += later.left
+			o.expires = max(o.expires, later.expires)
+			o.low = smaller(r.low(i), r.low(i+1))
+		}
+		r.open[n] = o
+		n++
+	}
+	r.open = r.open[:n]
+}
+
+// Reserve charges cost units that may be settled at less before expires, and
+// returns where the charge went.
+func (m *Meter) Reserve(r *Reservations, state []uint64, now, cost, expires int64) Mark {
+	mark := Mark{r.next, m.place(state, since(now))}
+	m.ChargeAmong(r, state, now, cost, false)
+	if cost <= 0 || !m.Rewrites() {
+		return mark
+	}
+	if len(r.open) >= mostOpen && m.kind != LeakyQueue {
+		r.pair()
+	}
+	r.next++
+	o := openCharge{first: mark[0], left: 1, expires: expires}
+	if m.levels() {
+		o.low = m.level(state, since(now))
+	}
+	r.open = append(r.open, o)
+	return mark
+}
+
+// Rewrites reports whether what a reservation gives back depends on what was
+// charged since, so that the open ones must be kept. Of others, a window or part
+// gives back what it still counts.
+func (m *Meter) Rewrites() bool { return m.levels() || m.kind == SlidingLog }
+
+// Settle closes a reservation of so many units at its true cost. What that is
+// less is given back, as if it had never been charged, and what it is more is
+// charged now, room or not.
+func (m *Meter) Settle(r *Reservations, mark Mark, state []uint64, now, reserved, actual int64) {
+	if actual < reserved {
+		m.giveBack(r, mark, state, since(now), uint64(reserved-actual))
+	}
+	if reserved > 0 {
+		m.Close(r, mark, actual > 0)
+	}
+	if actual > reserved {
+		m.ChargeAmong(r, state, now, actual-reserved, false)
+	}
+}
+
+// Close takes a reservation from those that are open. Stands says whether any
+// of it stays charged.
+func (m *Meter) Close(r *Reservations, mark Mark, stands bool) {
+	i := r.find(mark)
+	if i < 0 {
+		return
+	}
+	if m.kind == LeakyQueue && stands {
+		r.forgone = max(r.forgone, r.open[i].first) // what was told behind them holds
+	}
+	if r.open[i].left--; r.open[i].left > 0 {
+		return
+	}
+	if i > 0 {
+		r.open[i-1].low = smaller(r.open[i-1].low, r.low(i))
+	}
+	r.open = slices.Delete(r.open, i, i+1)
+}
+
+// TakeAmong is [Meter.TakeInto] on a state with open reservations.
+func (m *Meter) TakeAmong(r *Reservations, d *Decision, state []uint64, now, cost int64) {
+	if len(r.open) == 0 {
+		m.TakeInto(d, state, now, cost)
+		return
+	}
+	ok := m.Admits(state, now, cost)
+	delay := m.Delay(state, now, cost)
+	if ok || m.limit.countDenied {
+		m.ChargeAmong(r, state, now, cost, ok)
+	}
+	m.answer(d, state, now, cost, ok)
+	if ok {
+		d.Taken, d.Delay = max(cost, 0), delay
+	}
+}
+
+// ChargeAmong is [Meter.Charge] on a state with open reservations. Told says
+// whether it is for a request that was told its delay, and not debt: then no
+// place before it in a queue is freed any more.
+func (m *Meter) ChargeAmong(r *Reservations, state []uint64, now, cost int64, told bool) {
+	if len(r.open) == 0 {
+		m.Charge(state, now, cost)
+		return
+	}
+	t := since(now)
+	switch {
+	case m.kind == SlidingLog && r.openAt(now):
+		m.logGather(r, state, t, uint64(max(cost, 0)))
+	case m.levels():
+		m.note(r, state, t)
+		before := m.level(state, t)
+		m.Charge(state, now, cost)
+		if m.cutsOff(before, uint64(max(cost, 0))) || told && cost > 0 && m.kind == LeakyQueue {
+			r.forgone = r.next
+		}
+	default:
+		m.Charge(state, now, cost)
+	}
+}
+
+// note takes down how low the state is.
+func (m *Meter) note(r *Reservations, state []uint64, t uint64) {
+	if len(r.open) > 0 {
+		last := &r.open[len(r.open)-1]
+		last.low = smaller(last.low, m.level(state, t))
+	}
+}
+
+// levels reports whether the limit drains evenly over what was charged, whenever
+// that was: bucket, queue and the bucket filled in lumps.
+func (m *Meter) levels() bool { return m.isBucket() || m.kind == TokenBucketInterval }
+
+// level returns the backlog, or the tokens that are missing.
+func (m *Meter) level(s []uint64, t uint64) uint128 {
+	if m.isBucket() {
+		return m.backlog(s, t)
+	}
+	missing, _ := m.missing(s, t)
+	return uint128{0, missing}
+}
+
+// cutsOff reports whether a charge on a level is more than the greatest debt.
+func (m *Meter) cutsOff(level uint128, c uint64) bool {
+	if c > 2*uint64(m.capacity) {
+		return true
+	}
+	if m.isBucket() {
+		return m.debt.less(level.add(mul(c, m.step)))
+	}
+	return (uint128{0, 2 * uint64(m.capacity)}).less(level.add(uint128{0, c}))
+}
+
+// place returns what a charge at t is told apart by: its window, part or moment.
+func (m *Meter) place(s []uint64, t uint64) uint64 {
+	switch m.kind {
+	case FixedWindow:
+		_, w := m.counted(s, t)
+		return w.index
+	case SlidingCounter:
+		return m.counts(s, t).index
+	case SlidingBuckets:
+		return m.slide(s, t)
+	case SlidingLog:
+		return m.forget(s, t)
+	}
+	return 0
+}
+
+// giveBack returns amount units of a charge.
+func (m *Meter) giveBack(r *Reservations, mark Mark, s []uint64, t, amount uint64) {
+	switch m.kind {
+	case FixedWindow:
+		m.windowGiveBack(s, t, mark[1], amount)
+	case SlidingCounter:
+		m.counterGiveBack(s, t, mark[1], amount)
+	case SlidingBuckets:
+		m.partsGiveBack(s, t, mark[1], amount)
+	case SlidingLog:
+		m.logGiveBack(r, s, t, mark[1], amount)
+	default:
+		m.levelGiveBack(r, mark, s, t, amount)
+	}
+}
+
+func (m *Meter) levelGiveBack(r *Reservations, mark Mark, s []uint64, t, amount uint64) {
+	i := r.find(mark)
+	if i < 0 || m.kind == LeakyQueue && i < len(r.open)-1 {
+		return // in a queue, those behind were told their delays
+	}
+	m.note(r, s, t)
+	back := uint128{0, amount}
+	if m.isBucket() {
+		back = m.units(amount)
+	}
+	for k := i; k < len(r.open); k++ {
+		back = smaller(back, r.low(k))
+		r.open[k].low = r.low(k).sub(back)
+	}
+	if m.isBucket() {
+		m.bucketLower(s, t, back)
+	} else {
+		m.intervalRefund(s, t, back.lo)
+	}
+}
