@@ -77,8 +77,8 @@ func (f *refusal) write(w http.ResponseWriter, r *http.Request) {
 		h.Del(name) // of the answer that this one replaces
 	}
 	h.Set("Cache-Control", "no-store")
-	if isGRPC(r.Header.Get("Content-Type")) {
-		f.writeGRPC(w)
+	if protocol := rpcOf(r); protocol != noRPC {
+		f.writeRPC(w, r, protocol)
 		return
 	}
 	form := negotiate(r.Header["Accept"])

@@ -22,28 +22,38 @@ func isGRPC(contentType string) bool {
 func (f *refusal) writeGRPC(w http.ResponseWriter) {
 	h := w.Header()
 	h.Set("Content-Type", "application/grpc")
+	f.setGRPC(h)
+	h.Del("Content-Length")
+	w.WriteHeader(http.StatusOK)
+}
+
+// setGRPC writes the status of a call.
+func (f *refusal) setGRPC(h http.Header) {
 	h.Set("Grpc-Status", strconv.Itoa(int(f.grpc)))
 	h.Set("Grpc-Message", f.title) // printable ASCII without %: nothing to encode
 	if details := f.details(); details != nil {
 		h.Set("Grpc-Status-Details-Bin", base64.RawStdEncoding.EncodeToString(details))
 	}
-	h.Del("Content-Length")
-	w.WriteHeader(http.StatusOK)
 }
 
 const typeURL = "type.googleapis.com/google.rpc."
 
-// details returns the refusal as a google.rpc.Status, or nil if that would say
-// no more than the other fields. It is written by hand: these few fields are
-// not worth a dependency.
-func (f *refusal) details() []byte {
-	var retry, quota []byte
+// A detail is a message of google/rpc/error_details.proto.
+type detail struct {
+	name string
+	body []byte
+}
+
+// parts returns when to retry and which limits denied, as far as that is known.
+// It is written by hand: these few fields are not worth a dependency.
+func (f *refusal) parts() (all []detail) {
+	var quota []byte
 	if f.retry > 0 {
 		wait := max(time.Duration(f.wait), 1)
 		var d []byte // google.protobuf.Duration
 		d = appendInt(d, 1, uint64(wait/time.Second))
 		d = appendInt(d, 2, uint64(wait%time.Second))
-		retry = appendBytes(nil, 1, d) // RetryInfo
+		all = append(all, detail{"RetryInfo", appendBytes(nil, 1, d)})
 	}
 	if f.grpc == grpcExhausted {
 		for _, quoted := range f.violated {
@@ -56,19 +66,24 @@ func (f *refusal) details() []byte {
 			quota = appendBytes(quota, 1, one)
 		}
 	}
-	if retry == nil && quota == nil {
+	if quota != nil {
+		all = append(all, detail{"QuotaFailure", quota})
+	}
+	return all
+}
+
+// details returns the refusal as a google.rpc.Status, or nil if that would say
+// no more than the other fields.
+func (f *refusal) details() []byte {
+	parts := f.parts()
+	if parts == nil {
 		return nil
 	}
 	b := appendInt(nil, 1, uint64(f.grpc))
 	b = appendBytes(b, 2, []byte(f.title))
-	for _, d := range []struct {
-		name string
-		body []byte
-	}{{"RetryInfo", retry}, {"QuotaFailure", quota}} {
-		if d.body != nil {
-			wrapped := appendBytes(nil, 1, []byte(typeURL+d.name)) // google.protobuf.Any
-			b = appendBytes(b, 3, appendBytes(wrapped, 2, d.body))
-		}
+	for _, d := range parts {
+		wrapped := appendBytes(nil, 1, []byte(typeURL+d.name)) // google.protobuf.Any
+		b = appendBytes(b, 3, appendBytes(wrapped, 2, d.body))
 	}
 	return b
 }

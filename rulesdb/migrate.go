@@ -180,7 +180,7 @@ func (db *DB) migrate(ctx context.Context, tx *sql.Tx) (from int, err error) {
 			}
 		}
 		if v == 1 {
-			if err := db.run(ctx, tx, "INSERT INTO stint_state (id, identity, revision, change_number, audit_number, oldest_change) VALUES (1, ?, 0, 0, 0, 0)", rand.Text()); err != nil && !(db.d.ddlCommits && isThere(err)) {
+			if err := db.run(ctx, tx, "INSERT INTO stint_state (id, identity, epoch, revision, change_number, audit_number, oldest_change) VALUES (1, ?, 0, 0, 0, 0, 0)", rand.Text()); err != nil && !(db.d.ddlCommits && isThere(err)) {
 				return from, err
 			}
 		}

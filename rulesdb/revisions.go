@@ -90,6 +90,18 @@ func (db *DB) Rollback(ctx context.Context, parent, to int64, author, comment st
 	return r, err
 }
 
+// Accept says that the database is right although nodes may hold something
+// newer, as after a restore, or something else: they take it then.
+func (db *DB) Accept(ctx context.Context, author, reason string) error {
+	if err := errors.Join(line("author", author, 255), line("reason", reason, 1000)); err != nil {
+		return err
+	}
+	return db.write(ctx, func(ctx context.Context, w *write) error {
+		w.state.epoch++
+		return w.audit(ctx, Act{Author: author, Act: "accept", Subject: fmt.Sprintf("revision %d", w.was.revision), Reason: reason})
+	})
+}
+
 // Revision returns one revision with its document; 0 is the one in force. The
 // error is [ErrNotFound] if there is none, or if it was removed by [DB.Prune].
 func (db *DB) Revision(ctx context.Context, number int64) (Revision, error) {

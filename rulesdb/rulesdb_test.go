@@ -45,12 +45,38 @@ func must[T any](v T, err error) func(t *testing.T) T {
 	}
 }
 
+// loaded is a snapshot with what was handed over beside it.
+type loaded struct {
+	*rulesource.Snapshot
+	Whole     bool
+	Overrides []rulesource.Override
+	Plans     []rulesource.Plan
+}
+
+func (l *loaded) Begin(whole bool) error { l.Whole = whole; return nil }
+
+func (l *loaded) Override(o *rulesource.Override) error {
+	l.Overrides = append(l.Overrides, *o)
+	return nil
+}
+
+func (l *loaded) Plan(p *rulesource.Plan) error {
+	l.Plans = append(l.Plans, *p)
+	return nil
+}
+
+func load(ctx context.Context, db *rulesdb.DB, held rulesource.Version) (l *loaded, err error) {
+	l = new(loaded)
+	l.Snapshot, err = db.Load(ctx, held, l)
+	return l, err
+}
+
 // TestRoundTrip publishes, overrides, reads and removes on each database.
 func TestRoundTrip(t *testing.T) {
 	each(t, func(t *testing.T, url string) {
 		ctx := t.Context()
 		db := open(t, url, rulesdb.Options{Node: "n1"})
-		if _, err := db.Load(ctx, rulesource.Version{}); !errors.Is(err, rulesource.ErrEmpty) {
+		if _, err := load(ctx, db, rulesource.Version{}); !errors.Is(err, rulesource.ErrEmpty) {
 			t.Fatalf("an empty database: %v", err)
 		}
 		first := must(db.Publish(ctx, 0, rulesdb.Revision{Author: "anna", Comment: "the first; DROP TABLE 'x' ö", Name: "stint.yaml", Document: []byte("rules: []\x00\xff")}))(t)
@@ -60,7 +86,7 @@ func TestRoundTrip(t *testing.T) {
 		if _, err := db.Publish(ctx, 0, rulesdb.Revision{Name: "x"}); !errors.Is(err, rulesdb.ErrConflict) {
 			t.Fatalf("a writer that did not see the first: %v", err)
 		}
-		s := must(db.Load(ctx, rulesource.Version{}))(t)
+		s := must(load(ctx, db, rulesource.Version{}))(t)
 		if string(s.Document) != "rules: []\x00\xff" || s.Version.Revision != 1 || !s.Whole || s.Hash != first.Hash || s.Name != "stint.yaml" {
 			t.Fatalf("loaded %+v", s)
 		}
@@ -82,7 +108,7 @@ func overrides(t *testing.T, db *rulesdb.DB, held rulesource.Version) {
 	if err != nil || !was.Removed {
 		t.Fatalf("set: was %+v, %v", was, err)
 	}
-	s := must(db.Load(ctx, held))(t)
+	s := must(load(ctx, db, held))(t)
 	if s.Document != nil || s.Whole || len(s.Overrides) != 1 {
 		t.Fatalf("the change alone: %+v", s)
 	}
@@ -107,7 +133,7 @@ func overrides(t *testing.T, db *rulesdb.DB, held rulesource.Version) {
 	if _, err := db.Override(ctx, "site", "cust-0"); !errors.Is(err, rulesdb.ErrNotFound) {
 		t.Fatalf("removed: %v", err)
 	}
-	s = must(db.Load(ctx, s.Version))(t)
+	s = must(load(ctx, db, s.Version))(t)
 	if len(s.Overrides) != 5 {
 		t.Fatalf("changes %+v", s.Overrides)
 	}
@@ -117,7 +143,14 @@ func overrides(t *testing.T, db *rulesdb.DB, held rulesource.Version) {
 	if was := must(db.SetPlan(ctx, "header.x-api-key", "acme", "free", "anna", ""))(t); was != "pro" {
 		t.Fatalf("plan before: %q", was)
 	}
-	s = must(db.Load(ctx, rulesource.Version{}))(t)
+	if err := db.Accept(ctx, "anna", "restored"); err != nil {
+		t.Fatal(err)
+	}
+	held = s.Version
+	s = must(load(ctx, db, held))(t)
+	if !s.Whole || s.Document == nil || !s.Version.Follows(held) || held.Follows(s.Version) {
+		t.Fatalf("after an accept: %+v", s)
+	}
 	if len(s.Overrides) != 5 || len(s.Plans) != 1 || s.Plans[0].Plan != "free" || s.Version.Change != 9 {
 		t.Fatalf("whole: %+v", s)
 	}
@@ -128,7 +161,7 @@ func overrides(t *testing.T, db *rulesdb.DB, held rulesource.Version) {
 	if err := db.ImportOverrides(ctx, "ci", many); err != nil {
 		t.Fatal(err)
 	}
-	if s = must(db.Load(ctx, s.Version))(t); len(s.Overrides) != 2500 || s.Version.Change != 10 {
+	if s = must(load(ctx, db, s.Version))(t); len(s.Overrides) != 2500 || s.Version.Change != 10 {
 		t.Fatalf("import: %d overrides, change %d", len(s.Overrides), s.Version.Change)
 	}
 }
@@ -214,7 +247,7 @@ func TestWriters(t *testing.T) {
 		go func() {
 			held := rulesource.Version{}
 			for db.Wait(reading, held) == nil {
-				s, err := db.Load(reading, held)
+				s, err := load(reading, db, held)
 				if reading.Err() != nil {
 					break
 				}

@@ -13,12 +13,12 @@ var _ rulesource.Source = (*DB)(nil)
 
 // Load implements [rulesource.Source]: it reads the version row, the document
 // and what has changed in one transaction.
-func (db *DB) Load(ctx context.Context, held rulesource.Version) (*rulesource.Snapshot, error) {
-	s, err := db.load(ctx, held)
+func (db *DB) Load(ctx context.Context, held rulesource.Version, to rulesource.Receiver) (*rulesource.Snapshot, error) {
+	s, err := db.load(ctx, held, to)
 	return s, db.failed(err)
 }
 
-func (db *DB) load(ctx context.Context, held rulesource.Version) (*rulesource.Snapshot, error) {
+func (db *DB) load(ctx context.Context, held rulesource.Version, to rulesource.Receiver) (*rulesource.Snapshot, error) {
 	ctx, w := watchdog(ctx, callTimeout)
 	defer w.stop()
 	tx, err := db.sql.BeginTx(ctx, db.d.snapshot)
@@ -36,7 +36,8 @@ func (db *DB) load(ctx context.Context, held rulesource.Version) (*rulesource.Sn
 		return nil, rulesource.ErrEmpty
 	}
 	var r Revision
-	if held.Identity != s.Version.Identity || held.Revision != s.Version.Revision {
+	same := held.Identity == s.Version.Identity && held.Epoch == s.Version.Epoch
+	if !same || held.Revision != s.Version.Revision {
 		if r, err = db.revision(ctx, tx, s.Version.Revision); err != nil {
 			return nil, w.why(err)
 		}
@@ -46,32 +47,35 @@ func (db *DB) load(ctx context.Context, held rulesource.Version) (*rulesource.Sn
 	}
 	s.Name, s.Hash = r.Name, r.Hash
 	w.alive()
-	since := held.Change
-	if held.Identity != s.Version.Identity || since < oldest || since > s.Version.Change {
-		s.Whole, since = true, 0
+	since, whole := held.Change, false
+	if !same || since < oldest || since > s.Version.Change {
+		since, whole = 0, true
 	}
-	if since == s.Version.Change && !s.Whole {
+	if err := to.Begin(whole); err != nil {
+		return nil, err
+	}
+	if since == s.Version.Change && !whole {
 		return s, nil
 	}
-	return s, w.why(db.readChanges(ctx, tx, since, s, w))
+	return s, w.why(db.readChanges(ctx, tx, since, whole, to, w))
 }
 
 // readState reads the version row and the database's clock.
 func (db *DB) readState(ctx context.Context, tx *sql.Tx, s *rulesource.Snapshot) (oldest int64, err error) {
 	before := time.Now()
 	var at int64
-	err = tx.QueryRowContext(ctx, "SELECT identity, revision, change_number, oldest_change, "+db.d.micros+" FROM stint_state").
-		Scan(&s.Version.Identity, &s.Version.Revision, &s.Version.Change, &oldest, &at)
+	err = tx.QueryRowContext(ctx, "SELECT identity, epoch, revision, change_number, oldest_change, "+db.d.micros+" FROM stint_state").
+		Scan(&s.Version.Identity, &s.Version.Epoch, &s.Version.Revision, &s.Version.Change, &oldest, &at)
 	took := time.Since(before)
 	s.Ahead, s.Doubt = moment(at).Sub(before.Add(took/2)), took/2
 	return oldest, err
 }
 
-// readChanges reads overrides and plans that changed after since; of a whole
-// snapshot, without those that are gone.
-func (db *DB) readChanges(ctx context.Context, tx *sql.Tx, since int64, s *rulesource.Snapshot, w *dog) error {
+// readChanges hands over overrides and plans that changed after since; of a
+// whole snapshot, without those that are gone.
+func (db *DB) readChanges(ctx context.Context, tx *sql.Tx, since int64, whole bool, to rulesource.Receiver, w *dog) error {
 	there, planned := "", ""
-	if s.Whole {
+	if whole {
 		there = " AND action <> 0 AND (expires = 0 OR expires > " + db.d.micros + ")"
 		planned = " AND plan <> ''"
 	}
@@ -85,7 +89,9 @@ func (db *DB) readChanges(ctx context.Context, tx *sql.Tx, since int64, s *rules
 		if err != nil {
 			return fmt.Errorf("an override: %w", err)
 		}
-		s.Overrides = append(s.Overrides, o)
+		if err := to.Override(&o); err != nil {
+			return err
+		}
 		w.alive()
 	}
 	if err := rows.Err(); err != nil {
@@ -101,7 +107,9 @@ func (db *DB) readChanges(ctx context.Context, tx *sql.Tx, since int64, s *rules
 		if err != nil {
 			return fmt.Errorf("a plan: %w", err)
 		}
-		s.Plans = append(s.Plans, p)
+		if err := to.Plan(&p); err != nil {
+			return err
+		}
 		w.alive()
 	}
 	return plans.Err()

@@ -32,8 +32,7 @@ type write struct {
 
 // state is the version row.
 type state struct {
-	identity                string
-	revision, change, audit int64
+	epoch, revision, change, audit int64
 }
 
 // An Act is what the audit keeps of a write.
@@ -66,8 +65,8 @@ func (db *DB) writeTx(ctx context.Context, f func(ctx context.Context, w *write)
 		return err
 	}
 	s := &w.was
-	err = tx.QueryRowContext(ctx, "SELECT identity, revision, change_number, audit_number, "+db.d.micros+" FROM stint_state").
-		Scan(&s.identity, &s.revision, &s.change, &s.audit, &w.at)
+	err = tx.QueryRowContext(ctx, "SELECT epoch, revision, change_number, audit_number, "+db.d.micros+" FROM stint_state").
+		Scan(&s.epoch, &s.revision, &s.change, &s.audit, &w.at)
 	if err != nil {
 		return err
 	}
@@ -78,11 +77,11 @@ func (db *DB) writeTx(ctx context.Context, f func(ctx context.Context, w *write)
 	if w.state == w.was {
 		return tx.Commit()
 	}
-	err = db.run(ctx, tx, "UPDATE stint_state SET revision = ?, change_number = ?, audit_number = ?", w.state.revision, w.state.change, w.state.audit)
+	err = db.run(ctx, tx, "UPDATE stint_state SET epoch = ?, revision = ?, change_number = ?, audit_number = ?", w.state.epoch, w.state.revision, w.state.change, w.state.audit)
 	if err != nil {
 		return err
 	}
-	if db.d.announce != "" && (w.state.revision != w.was.revision || w.state.change != w.was.change) {
+	if s := w.state; db.d.announce != "" && (s.epoch != w.was.epoch || s.revision != w.was.revision || s.change != w.was.change) {
 		if err := db.run(ctx, tx, db.d.announce); err != nil {
 			return err
 		}
@@ -105,7 +104,7 @@ type reader interface {
 
 // version reads the version row.
 func (db *DB) version(ctx context.Context, r reader) (v rulesource.Version, err error) {
-	err = r.QueryRowContext(ctx, "SELECT identity, revision, change_number FROM stint_state").Scan(&v.Identity, &v.Revision, &v.Change)
+	err = r.QueryRowContext(ctx, "SELECT identity, epoch, revision, change_number FROM stint_state").Scan(&v.Identity, &v.Epoch, &v.Revision, &v.Change)
 	return v, err
 }
 

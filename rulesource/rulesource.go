@@ -19,16 +19,28 @@ type Version struct {
 	// Identity names the place: another database, or one that was made anew, has
 	// another. It is empty for a source that cannot tell.
 	Identity string
+	// Epoch counts how often an operator said that the source is right although
+	// it is older than what nodes hold, as after a restore.
+	Epoch int64
 	// Revision is the number of the rules in force, from 1; 0 before the first.
 	Revision int64
 	// Change is the number of the last change of overrides or plans.
 	Change int64
 }
 
-// Before reports whether v is an older state of the same source than w in any
-// part, as after a restore of an older backup.
-func (v Version) Before(w Version) bool {
-	return v.Identity == w.Identity && (v.Revision < w.Revision || v.Change < w.Change)
+// Follows reports whether a node that holds the version held may take v. It may
+// not take an older state of the same source, as after a restore of a backup,
+// nor another source, until an operator has said that it is right.
+func (v Version) Follows(held Version) bool {
+	switch {
+	case held == Version{}:
+		return true
+	case v.Identity != held.Identity:
+		return v.Epoch > 0
+	case v.Epoch != held.Epoch:
+		return v.Epoch > held.Epoch
+	}
+	return v.Revision >= held.Revision && v.Change >= held.Change
 }
 
 // A Snapshot is a state of a source, read in one piece.
@@ -42,11 +54,6 @@ type Snapshot struct {
 	Document []byte
 	// Hash is the SHA-256 of the document of Version.Revision, in hexadecimal.
 	Hash string
-	// Whole is set when Overrides and Plans are all there are; else they are
-	// those that changed since the version that the caller holds.
-	Whole     bool
-	Overrides []Override
-	Plans     []Plan
 	// Ahead is how far the source's clock is ahead of this machine's, by the
 	// middle of a round trip; Doubt is half of that round trip. Times of
 	// overrides go by the source's clock.
@@ -82,12 +89,24 @@ type Plan struct {
 	Change int64
 }
 
+// A Receiver takes overrides and plans as they are read: there may be millions.
+// An error of it ends the reading.
+type Receiver interface {
+	// Begin is called before anything is handed over. With whole, what follows
+	// is all there is, and what was received before is out of date; else it is
+	// what has changed, with those that are Removed.
+	Begin(whole bool) error
+	Override(o *Override) error
+	Plan(p *Plan) error
+}
+
 // A Source keeps rules. Its methods may be called from many goroutines at once.
 type Source interface {
-	// Load reads the state of the source in one piece; of overrides and plans
-	// what changed since the version that the caller holds, or all. The zero
-	// Version holds nothing. The error is ErrEmpty when there are no rules yet.
-	Load(ctx context.Context, held Version) (*Snapshot, error)
+	// Load reads the state of the source in one piece, and hands overrides and
+	// plans to the receiver: what changed since the version that the caller
+	// holds, or all. The zero Version holds nothing. After an error, what was
+	// received does not count. The error is ErrEmpty when there are no rules yet.
+	Load(ctx context.Context, held Version, to Receiver) (*Snapshot, error)
 	// Wait returns nil once the source may have another version than held, or
 	// the context's error. Waiting costs the source a small look now and then.
 	Wait(ctx context.Context, held Version) error

@@ -3,6 +3,7 @@
 CREATE TABLE stint_state (
   id INT NOT NULL PRIMARY KEY,
   identity VARCHAR(64) NOT NULL,
+  epoch BIGINT NOT NULL,
   revision BIGINT NOT NULL,
   change_number BIGINT NOT NULL,
   audit_number BIGINT NOT NULL,

@@ -141,6 +141,9 @@ func (c *conn) answer(token stint.Token) {
 	if !r.Decision.Allowed {
 		n++
 	}
+	if r.Decision.Delay > 0 {
+		n++
+	}
 	c.out.fields(n)
 	c.out.text("allowed")
 	c.out.flag(r.Decision.Allowed)
@@ -151,6 +154,10 @@ func (c *conn) answer(token stint.Token) {
 		c.out.null()
 	}
 	c.state(&r.Decision)
+	if r.Decision.Delay > 0 {
+		c.out.text("delay_ms")
+		c.out.integer(milliseconds(stint.Wait(r.Decision.Delay)))
+	}
 	if token != "" {
 		c.out.text("reservation")
 		c.out.text(string(token))

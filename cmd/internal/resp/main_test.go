@@ -35,6 +35,10 @@ rules:
     key: [user]
     limits: ["10 per hour"]
     cost: {attribute: price, default: 5, max: 10}
+  - name: queue
+    match: {path: /queue}
+    key: [ip]
+    limits: ["1/h burst 5 leaky_queue"]
 `
 
 // start serves the door on a free port until the test ends.

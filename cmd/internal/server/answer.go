@@ -2,6 +2,7 @@ package server
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/policy"
@@ -19,7 +20,7 @@ func appendResult(b []byte, r *policy.Result) []byte {
 	if r.Tightest >= 0 && r.Rules[r.Tightest].Action == "" {
 		b = appendState(b, d)
 	} else if !d.Allowed {
-		b = appendWait(append(b, `,"retry_after":`...), d.RetryAfter)
+		b = appendWait(b, "retry_after", d.RetryAfter)
 	}
 	if !d.Allowed {
 		b = appendTexts(append(b, `,"denied_by":`...), labels(r, false))
@@ -48,10 +49,10 @@ func decider(r *policy.Result) string {
 func appendState(b []byte, d *stint.Decision) []byte {
 	b = strconv.AppendInt(append(b, `,"limit":`...), d.Limit, 10)
 	b = strconv.AppendInt(append(b, `,"remaining":`...), d.Remaining, 10)
-	b = appendWait(append(b, `,"retry_after":`...), d.RetryAfter)
-	b = appendWait(append(b, `,"reset_after":`...), stint.Wait(d.ResetAfter))
+	b = appendWait(b, "retry_after", d.RetryAfter)
+	b = appendWait(b, "reset_after", stint.Wait(d.ResetAfter))
 	if d.Delay > 0 {
-		b = appendWait(append(b, `,"delay":`...), stint.Wait(d.Delay))
+		b = appendWait(b, "delay", stint.Wait(d.Delay))
 	}
 	return b
 }
@@ -67,10 +68,13 @@ func labels(r *policy.Result, shadow bool) (all []string) {
 	return all
 }
 
-// appendWait writes a wait as a Go duration, or "never".
-func appendWait(b []byte, w stint.Wait) []byte {
-	b = append(b, '"')
-	switch d, ok := w.Duration(); {
+// appendWait writes a wait twice: as a Go duration, or "never", and under the
+// name with _ms as milliseconds, rounded up so that whoever waits so long has
+// waited enough, or null.
+func appendWait(b []byte, name string, w stint.Wait) []byte {
+	b = append(append(append(b, `,"`...), name...), `":"`...)
+	d, ok := w.Duration()
+	switch {
 	case !ok:
 		b = append(b, "never"...)
 	case d == 0:
@@ -78,5 +82,13 @@ func appendWait(b []byte, w stint.Wait) []byte {
 	default:
 		b = append(b, d.String()...)
 	}
-	return append(b, '"')
+	b = append(append(append(b, `","`...), name...), `_ms":`...)
+	if !ok {
+		return append(b, "null"...)
+	}
+	ms := d / time.Millisecond
+	if d%time.Millisecond != 0 {
+		ms++
+	}
+	return strconv.AppendInt(b, int64(ms), 10)
 }
