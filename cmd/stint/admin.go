@@ -36,8 +36,9 @@ func (d *door) serveAdmin(ctx context.Context, address string, admin *server.Adm
 	if tokens := d.askers != nil || d.operators != nil; !local && tokens && d.certificate != nil {
 		o.TLS = d.certificate.Config()
 	}
+	page := lab.New(lab.Options{Aside: true}) // decisions come first
 	handler := server.NewAdminDoor(ln.Addr(), server.AdminDoorOptions{
-		Admin: admin, Lab: lab.New(lab.Options{}), Simulate: lab.Simulator(), Askers: d.askers, Operators: d.operators,
+		Admin: admin, Lab: page, Simulate: page, Askers: d.askers, Operators: d.operators,
 	})
 	background.Go(func() {
 		bounded := server.NewConns(server.ConnsOptions{Max: adminConns, PerAddress: adminConns, Log: logger}).Listen(ln)

@@ -34,6 +34,8 @@ type proxyCmd struct {
 	TLSKey       string        `name:"tls-key" env:"STINT_TLS_KEY" placeholder:"FILE" help:"The key of --tls-cert."`
 	Admin        string        `env:"STINT_ADMIN" placeholder:"ADDRESS" help:"Where /livez, /readyz, /metrics and, on a loopback address, the lab are, such as 127.0.0.1:9090. Without it, nowhere."`
 	BodyRate     int64         `env:"STINT_BODY_RATE" default:"500" placeholder:"BYTES" help:"The least rate of the bodies of requests, in bytes a second beyond the first 20 seconds (${default}); 0 is none."`
+	MaxInFlight  int           `env:"STINT_MAX_IN_FLIGHT" default:"1000" placeholder:"N" help:"How many requests may wait for the server behind; further ones are answered 503 at once (${default}); 0 is no bound."`
+	MaxLag       time.Duration `env:"STINT_MAX_LAG" default:"1s" help:"How long a request may lie unread when more come than can be handled; it is then answered 503 (${default}); 0s is no bound."`
 	Drain        time.Duration `env:"STINT_DRAIN" default:"10s" help:"How long requests in flight and upgraded connections may finish after SIGTERM or SIGINT (${default})."`
 	DrainDelay   time.Duration `env:"STINT_DRAIN_DELAY" default:"0s" help:"How long it goes on taking connections before that, with /readyz saying 503 (${default})."`
 }
@@ -84,8 +86,8 @@ func (c *proxyCmd) Run(e *env) error {
 	defer ln.Close() // Serve has closed it, unless it was never reached
 	h, err := proxy.NewHandler(proxy.Options{
 		Upstream: upstream, UpstreamHost: c.UpstreamHost == "upstream", Upgrades: c.AllowUpgrade, Underscores: c.Underscores,
-		BodyRate: cmp.Or(c.BodyRate, -1),
-		Source:   s.source, Client: s.client, Observer: s.observer, Log: logger,
+		BodyRate: cmp.Or(c.BodyRate, -1), MaxInFlight: cmp.Or(c.MaxInFlight, -1), MaxLag: cmp.Or(c.MaxLag, -1),
+		Source: s.source, Client: s.client, Observer: s.observer, Log: logger,
 	})
 	if err != nil {
 		return err
@@ -115,7 +117,7 @@ func (c *proxyCmd) serve(ctx context.Context, ln net.Listener, h *proxy.Handler,
 		"rules", len(s.source.Policy().Rules().Names()), "store", s.where, "tls", d.certificate != nil)
 	err := proxy.Serve(ctx, conns.Listen(ln), h, o)
 	passed, denied := h.Counts()
-	logger.Info("stopped", "passed", passed, "denied", denied)
+	logger.Info("stopped", "passed", passed, "denied", denied, "refused_at_once", h.Shed())
 	return err
 }
 
@@ -152,6 +154,10 @@ func (c *proxyCmd) door() (*door, error) {
 		return nil, usage("--drain", "%v: at least 0s", c.Drain)
 	case c.DrainDelay < 0:
 		return nil, usage("--drain-delay", "%v: at least 0s", c.DrainDelay)
+	case c.MaxInFlight < 0:
+		return nil, usage("--max-in-flight", "%d: at least 0", c.MaxInFlight)
+	case c.MaxLag < 0:
+		return nil, usage("--max-lag", "%v: at least 0s", c.MaxLag)
 	case c.BodyRate < 0:
 		return nil, usage("--body-rate", "%d: at least 0", c.BodyRate)
 	case slices.ContainsFunc(c.AllowUpgrade, func(name string) bool { return strings.EqualFold(name, "h2c") }):

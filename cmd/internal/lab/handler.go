@@ -23,10 +23,22 @@ const (
 // Simulator returns the handler of POST /v1/simulate: a [Request] in, an
 // [Answer] out, both JSON. What is wrong with a request is said with status 400
 // and {"error": TEXT}. It runs as many simulations at once as there are
-// processors; the others wait for their turn.
-func Simulator() http.Handler {
+// processors, or, aside, one; the others wait for their turn.
+func Simulator(aside bool) http.Handler {
 	turns := make(chan struct{}, runtime.GOMAXPROCS(0))
+	if aside {
+		turns = make(chan struct{}, 1)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), patience)
+		defer cancel()
+		select {
+		case turns <- struct{}{}:
+			defer func() { <-turns }()
+		case <-ctx.Done():
+			writeError(w, http.StatusServiceUnavailable, "too many simulations at once: try again")
+			return
+		}
 		body, status, err := readBody(w, r)
 		if err != nil {
 			writeError(w, status, err.Error())
@@ -37,14 +49,8 @@ func Simulator() http.Handler {
 			writeError(w, http.StatusBadRequest, err.Error())
 			return
 		}
-		ctx, cancel := context.WithTimeout(r.Context(), patience)
-		defer cancel()
-		select {
-		case turns <- struct{}{}:
-			defer func() { <-turns }()
-		case <-ctx.Done():
-			writeError(w, http.StatusServiceUnavailable, "too many simulations at once: try again")
-			return
+		if aside {
+			ctx = withSlices(ctx)
 		}
 		answer, err := Simulate(ctx, request)
 		switch {

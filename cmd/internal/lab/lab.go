@@ -26,6 +26,10 @@ var page embed.FS
 
 // Options is what a lab has beside its page. The zero value is good for most.
 type Options struct {
+	// Aside is for a process that has more important things to do: one
+	// simulation runs at a time, for a third of one processor's time. The
+	// default value is false.
+	Aside bool
 	// Plan answers POST v1/plan: a log file in, what limits would have done to
 	// it out. GET v1/lab says whether it is there, so that the page can offer
 	// to drop a file on it. The default value is nil: there is no such door.
@@ -57,7 +61,7 @@ func New(o Options) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /", http.FileServerFS(files))
 	mux.Handle("GET /v1/lab", about(o))
-	mux.Handle("POST /v1/simulate", Simulator())
+	mux.Handle("POST /v1/simulate", Simulator(o.Aside))
 	if o.Plan != nil {
 		mux.Handle("POST /v1/plan", o.Plan)
 	}

@@ -133,11 +133,16 @@ func Simulate(ctx context.Context, r *Request) (*Answer, error) {
 	return a, a.asked(r, t)
 }
 
-// runAll plays the traffic to each limit, all at once.
+// runAll plays the traffic to each limit, all at once unless it is to make
+// pauses.
 func runAll(ctx context.Context, limits []stint.Limit, t *traffic, watch int, columns int64) ([]*Row, error) {
 	rows, errs := make([]*Row, len(limits)), make([]error, len(limits))
 	var all sync.WaitGroup
 	for i, l := range limits {
+		if slicesOf(ctx) != nil {
+			rows[i], errs[i] = run(ctx, l, t, watch, columns)
+			continue
+		}
 		all.Go(func() { rows[i], errs[i] = run(ctx, l, t, watch, columns) })
 	}
 	all.Wait()
@@ -337,8 +342,11 @@ func (r *runner) step(s send, key int) (stint.Decision, error) {
 	if i == MaxArrivals {
 		return stint.Decision{}, errors.New("arrivals: the client tries more than 100000 times: a longer gap or a shorter horizon")
 	}
-	if i%256 == 0 && r.ctx.Err() != nil {
-		return stint.Decision{}, r.ctx.Err()
+	if i%32 == 0 {
+		slicesOf(r.ctx).pause()
+		if r.ctx.Err() != nil {
+			return stint.Decision{}, r.ctx.Err()
+		}
 	}
 	r.columnsUpTo(s.at + 1)
 	before, d := r.table.take(key, s.at, s.cost)

@@ -15,6 +15,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log"
@@ -56,6 +57,14 @@ type Options struct {
 	// and 500; a negative rate is no bound.
 	BodyStall time.Duration
 	BodyRate  int64
+	// MaxInFlight is how many requests may wait for the upstream to begin its
+	// answer; further ones are answered 503 at once, undecided. The default
+	// value is 1000; a negative one is no bound.
+	MaxInFlight int
+	// MaxLag is how long a request may have lain unread, so that its client has
+	// likely given up; the answer is 503. The default value is 1 s; a negative
+	// one is no bound.
+	MaxLag time.Duration
 	// Client says which proxies in front are trusted, and which header they
 	// name their clients in. The default value is none.
 	Client httplimit.ClientIP
@@ -77,7 +86,20 @@ type Handler struct {
 	holds atomic.Pointer[holding]
 	own   *transport // when Options had none
 
-	passed, denied atomic.Int64
+	asked   atomic.Int64 // requests that the upstream has not begun to answer
+	sparing *slog.Logger
+
+	passed, denied, refused atomic.Int64
+}
+
+func (o *Options) fill() {
+	o.BodyStall = cmp.Or(o.BodyStall, defaultStall)
+	o.BodyRate = cmp.Or(o.BodyRate, defaultRate)
+	o.MaxInFlight = cmp.Or(o.MaxInFlight, defaultInFlight)
+	o.MaxLag = cmp.Or(o.MaxLag, defaultLag)
+	if o.Upgrades == nil {
+		o.Upgrades = []string{"websocket"}
+	}
 }
 
 // door is what decisions are counted under.
@@ -86,22 +108,14 @@ const door = "proxy"
 // NewHandler returns a Handler. Close lets go of its connections. The error
 // says what is missing.
 func NewHandler(o Options) (*Handler, error) {
-	h := &Handler{o: o, log: server.ErrorLog(o.Log)}
-	if o.BodyStall == 0 {
-		h.o.BodyStall = defaultStall
-	}
-	if o.BodyRate == 0 {
-		h.o.BodyRate = defaultRate
-	}
-	if o.Upgrades == nil {
-		h.o.Upgrades = []string{"websocket"}
-	}
+	h := &Handler{o: o, log: server.ErrorLog(o.Log), sparing: server.Sparing(o.Log)}
+	h.o.fill()
 	if o.Transport == nil {
 		h.own = newTransport()
 		h.o.Transport = h.own
 	}
 	behind := &httputil.ReverseProxy{
-		Transport:    h.o.Transport,
+		Transport:    asking{h.o.Transport, &h.asked},
 		Rewrite:      h.rewrite,
 		ErrorHandler: h.badGateway,
 		ErrorLog:     h.log,
@@ -130,8 +144,13 @@ func (h *Handler) Close() {
 
 // ServeHTTP passes the request on if the rules let it.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer answered(r.Context())
 	r, body := h.paced(w, r)
 	defer body.release()
+	if why := h.overloaded(r); why != "" {
+		h.shed(w, r, why)
+		return
+	}
 	p := h.o.Source.Policy()
 	plain, err := h.clean(p.Rules(), r)
 	if err == nil {
@@ -216,3 +235,6 @@ func isGRPC(h http.Header) bool {
 
 // Counts returns how many requests were passed on and how many denied.
 func (h *Handler) Counts() (passed, denied int64) { return h.passed.Load(), h.denied.Load() }
+
+// Shed returns how many requests were refused at once, undecided.
+func (h *Handler) Shed() int64 { return h.refused.Load() }

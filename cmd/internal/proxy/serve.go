@@ -106,6 +106,7 @@ func newServer(base context.Context, h http.Handler, o ServeOptions) *http.Serve
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
 		BaseContext:       func(net.Listener) context.Context { return base },
+		ConnContext:       withConn,
 		ErrorLog:          server.ErrorLog(o.Log),
 	}
 }
