@@ -21,6 +21,16 @@ func TestDifferential(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { newDifferential(t, 1).run(40) })
 }
 
+// TestDifferentialReservations is TestDifferential with many reservations open
+// at once, settled in any order, among takes on the same few keys.
+func TestDifferentialReservations(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := newDifferential(t, 1)
+		d.reserving = true
+		d.run(120)
+	})
+}
+
 // A differential does the same to each store and to the model, at the same
 // virtual time.
 type differential struct {
@@ -32,6 +42,8 @@ type differential struct {
 	model  *model.Model
 	limits []stint.Limit
 	held   []held
+
+	reserving bool // most operations reserve and settle
 }
 
 // A column is one store of a differential.
@@ -223,7 +235,11 @@ func (d *differential) step() {
 		d.redis.saw.operation()
 	}
 	d.wait()
-	switch rapid.IntRange(0, 12).Draw(d.t, "op") {
+	op := rapid.IntRange(0, 12).Draw(d.t, "op")
+	if d.reserving && op < 6 {
+		op = 9 + op/2%2 // reserve or settle
+	}
+	switch op {
 	case 7:
 		d.peek()
 	case 8:

@@ -10,8 +10,9 @@
 // counts in a stretch only what was surely decided in it, and Justified excuses
 // a denial by whatever may have been decided before it.
 //
-// A history is one of takes: reserve and peek without what followed them will
-// do, debts and refunds will not. Check takes O(n log n) time for n events, and
+// A history is judged on settled costs: Settled makes one of what was reserved,
+// and Admitted replays it. Justified looks at takes alone, since a denial is
+// about what was charged by then. Check takes O(n log n) time for n events, and
 // O(n) beyond the sort; Justified as much, times the number of calls that are
 // open at once.
 package oracle
@@ -39,6 +40,11 @@ type Event struct {
 	// Elsewhere marks a denial that another layer made. This limit need not
 	// justify it, but counts it if it counts denied requests.
 	Elsewhere bool
+
+	// Debt marks a charge that needs no room: what a settlement charges above
+	// its reservation. Refund marks what an operator gave back, which widens the
+	// envelope by as much.
+	Debt, Refund bool
 }
 
 // last is the latest that the event can have been decided.
@@ -70,7 +76,10 @@ func Check(spec model.Spec, events []Event, slack int64) []Violation {
 	for _, own := range byKey(events) {
 		h := history{key: own[0].Key, slack: slack}
 		for _, e := range own {
-			if e.Allowed && e.Cost > 0 {
+			switch {
+			case e.Refund:
+				h.slack += e.Cost
+			case e.Allowed && e.Cost > 0 && !e.Debt:
 				h.spans = append(h.spans, span{e.T, e.last(), e.Cost, e.Delay, max(e.Quantum, 1)})
 			}
 		}
