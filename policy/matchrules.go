@@ -103,8 +103,16 @@ func (r *Rules) ready(q *request) (err error) {
 func (p *Policy) hold(r *Result, q *request, one *rule, cost int64) (ends bool, err error) {
 	h := hit{rule: one, first: len(r.Rules)}
 	h.plan, r.others = one.planFor(q, r.others)
-	if h.plan.id >= 0 {
+	customers := p.customers.any() && one.limited()
+	if h.plan.id >= 0 || customers {
 		h.key, r.buf, h.missing = p.key(one, q, r.buf)
+	}
+	if customers && !h.missing {
+		if own := p.customers.find(one.name, h.key); own != nil {
+			h.plan = own
+		}
+	}
+	if h.plan.id >= 0 {
 		if h.missing && one.missing == missingSkip {
 			return false, nil
 		}
@@ -112,6 +120,8 @@ func (p *Policy) hold(r *Result, q *request, one *rule, cost int64) (ends bool, 
 			return false, err
 		}
 		h.cost = times(h.weight, cost)
+	} else {
+		h.missing = false // what has no limits needs no key
 	}
 	denies := h.missing && one.missing == missingDeny || h.plan.action == "block"
 	layers := h.plan.layers
@@ -137,6 +147,10 @@ func (p *Policy) hold(r *Result, q *request, one *rule, cost int64) (ends bool, 
 	}
 	return denies || one.final || h.plan == one.own && h.plan.action != "", nil
 }
+
+// limited reports whether the rule holds anybody to limits, and not to an
+// action alone.
+func (r *rule) limited() bool { return r.tiers != nil || r.own != nil && r.own.action == "" }
 
 // planFor returns what a request is held to: by the first override that fits,
 // else by its tier, else by the rule itself.

@@ -33,12 +33,13 @@ type Options struct {
 
 // A Policy is rules bound to a store. Make one with [New].
 type Policy struct {
-	rules *Rules
-	opts  Options
-	main  side
-	local side                        // without a store if there is none
-	debts *fallback.Debts             // to main, for what local let through; shared by Reload; nil if there is nothing to owe
-	lines *waitqueue.Lines[tokenPart] // of requests that wait; shared by Reload
+	rules     *Rules
+	opts      Options
+	main      side
+	local     side                        // without a store if there is none
+	customers *customers                  // overrides by the million; shared by Reload
+	debts     *fallback.Debts             // to main, for what local let through; shared by Reload; nil if there is nothing to owe
+	lines     *waitqueue.Lines[tokenPart] // of requests that wait; shared by Reload
 }
 
 // A side is a store and the plans of the rules bound to it.
@@ -66,7 +67,7 @@ func New(store stint.Store, rules *Rules, o Options) (*Policy, error) {
 	if !inProcess && o.Local == nil {
 		o.Local = memstore.New(memstore.Options{})
 	}
-	p := &Policy{opts: o, main: side{store: store}, local: side{store: o.Local}}
+	p := &Policy{opts: o, customers: newCustomers(), main: side{store: store}, local: side{store: o.Local}}
 	p.lines = p.newLines()
 	if o.Local != nil {
 		p.local.shares = fallback.NewShares(o.Local, o.Nodes)
@@ -93,6 +94,9 @@ func (p *Policy) with(rules *Rules) (*Policy, error) {
 		if err := next.local.bind(rules); err != nil {
 			return nil, fmt.Errorf("local store: %w", err)
 		}
+	}
+	if err := next.customers.rebind(&next); err != nil {
+		return nil, err
 	}
 	return &next, nil
 }
@@ -144,6 +148,9 @@ func (p *Policy) Reload(rules *Rules) (*Policy, error) {
 		if back := was.local.bind(p.rules); back != nil {
 			err = errors.Join(err, back)
 		}
+	}
+	if back := was.customers.rebind(&was); back != nil {
+		err = errors.Join(err, back)
 	}
 	return nil, err
 }

@@ -326,23 +326,28 @@ func (p *Policy) Give(name string, limits ...stint.Limit) (*Given, error) {
 	for _, l := range limits {
 		g.plan.layers = append(g.plan.layers, &Layer{Rule: name, Label: name, Limit: l, Text: l.String()})
 	}
-	var err error
-	if g.main, err = p.main.hold(strict, name, limits...); err != nil {
+	if err := g.bind(p, strict); err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
-	}
-	if g.mainEach, err = p.main.single(g.plan, g.main); err != nil {
-		return nil, fmt.Errorf("policy: %w", err)
-	}
-	if p.local.store == nil {
-		return g, nil
-	}
-	if g.local, err = p.local.hold(strict, name, limits...); err != nil {
-		return nil, fmt.Errorf("policy: local store: %w", err)
-	}
-	if g.localEach, err = p.local.single(g.plan, g.local); err != nil {
-		return nil, fmt.Errorf("policy: local store: %w", err)
 	}
 	return g, nil
+}
+
+// bind makes the limits known to both stores, in a mode.
+func (g *Given) bind(p *Policy, mode string) (err error) {
+	name, limits := g.plan.name, g.plan.limits
+	if g.main, err = p.main.hold(mode, name, limits...); err != nil {
+		return err
+	}
+	if g.mainEach, err = p.main.single(g.plan, g.main); err != nil || p.local.store == nil {
+		return err
+	}
+	if g.local, err = p.local.hold(mode, name, limits...); err == nil {
+		g.localEach, err = p.local.single(g.plan, g.local)
+	}
+	if err != nil {
+		return fmt.Errorf("local store: %w", err)
+	}
+	return nil
 }
 
 // hold adds the limits to a result.
