@@ -40,6 +40,9 @@ func (b *bound) Decide(ctx context.Context, op stint.Op, key string, cost int64)
 
 // Decide implements [stint.Store].
 func (s *Store) Decide(ctx context.Context, op stint.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
+	if of, ok := s.modes.ofModes(layers); ok {
+		return s.modes.Decide(ctx, op, of, cost)
+	}
 	if cost < 0 {
 		return stint.Decision{}, stint.ErrCost
 	}

@@ -99,7 +99,7 @@ func same(t *testing.T, i int, what string, got, want stint.Decision, all bool) 
 		if got.Remaining > want.Remaining {
 			t.Fatalf("request %d: %s: %d remain, %d asked", i, what, got.Remaining, want.Remaining)
 		}
-		got.Remaining, got.Limit, got.ResetAfter = want.Remaining, want.Limit, want.ResetAfter
+		got.Remaining, got.Limit, got.Tightest, got.ResetAfter = want.Remaining, want.Limit, want.Tightest, want.ResetAfter
 	}
 	if got != want {
 		t.Fatalf("request %d: %s:\n%+v cached\n%+v asked", i, what, got, want)

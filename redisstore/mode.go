@@ -22,7 +22,8 @@ type Mode uint8
 const (
 	// Strict asks the server each time: the envelope of docs/SEMANTICS.md, to
 	// the unit. A denial that is known is answered locally for up to
-	// Modes.DenialCache.
+	// Modes.DenialCache; limits that were bound by [Store.Bind], without a mode,
+	// are strict and keep none.
 	Strict Mode = iota
 
 	// Lease takes units ahead with one call and spends them without one. It is

@@ -143,16 +143,6 @@ func New(o Options) (*Store, error) {
 	return s, nil
 }
 
-// Check returns why Bind would refuse limits, and changes nothing.
-func (s *Store) Check(limits ...stint.Limit) error {
-	for _, l := range limits {
-		if _, err := formOf(l, s.maxLog); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Bind implements [stint.Store]. It asks no server.
 func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	if s.closed.Load() {

@@ -31,6 +31,9 @@ type about struct {
 // Reserve implements [stint.Store]. The token is 130 random bits and the slot
 // of a cluster that the layers are in.
 func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.Token, error) {
+	if of, ok := s.modes.ofModes(layers); ok {
+		return s.modes.Reserve(ctx, of, cost, ttl)
+	}
 	switch {
 	case ttl <= 0:
 		return stint.Decision{}, "", errTTL
@@ -92,6 +95,10 @@ func parseToken(token stint.Token) (id string, slot uint16, err error) {
 // Settle implements [stint.Store]. It takes two round trips: the first asks
 // what the reservation is of, so that any process can settle it.
 func (s *Store) Settle(ctx context.Context, token stint.Token, cost int64) (stint.Decision, error) {
+	if strings.HasPrefix(string(token), shareToken) {
+		return s.modes.Settle(ctx, token, cost)
+	}
+	defer s.modes.settled.Add(1) // denials that are known may be so no more
 	if cost < 0 {
 		return stint.Decision{}, stint.ErrCost
 	}
@@ -185,6 +192,9 @@ func (s *Store) recall(text string) ([]part, error) {
 
 // Refund implements [stint.Store].
 func (s *Store) Refund(ctx context.Context, layers []stint.Layer, cost int64) (stint.Decision, error) {
+	if of, ok := s.modes.ofModes(layers); ok {
+		return s.modes.Refund(ctx, of, cost)
+	}
 	if cost < 0 {
 		return stint.Decision{}, stint.ErrCost
 	}
@@ -201,6 +211,9 @@ func (s *Store) Refund(ctx context.Context, layers []stint.Layer, cost int64) (s
 
 // Reset implements [stint.Store]. Reservations on the keys are forgotten too.
 func (s *Store) Reset(ctx context.Context, layers []stint.Layer) error {
+	if of, ok := s.modes.ofModes(layers); ok {
+		return s.modes.Reset(ctx, of)
+	}
 	parts, err := s.request(nil, layers)
 	if err != nil {
 		return err

@@ -133,34 +133,18 @@ var (
 
 // BindMode implements [policy.ModeStore].
 func (m *modal) BindMode(mode, name string, limits ...stint.Limit) (stint.Bound, error) {
-	parsed, err := m.parse(mode)
-	if err != nil {
+	if err := m.Check(mode, limits...); err != nil {
 		return nil, err
 	}
-	return m.redis.Mode(parsed).Bind(name, limits...)
+	return m.redis.BindMode(mode, name, limits...)
 }
 
 // Check implements [policy.Checker].
 func (m *modal) Check(mode string, limits ...stint.Limit) error {
-	parsed := redisstore.Strict
-	if mode != "" {
-		var err error
-		if parsed, err = m.parse(mode); err != nil {
-			return err
-		}
+	if mode == redisstore.Share.String() && m.told == 0 {
+		return errors.New("mode share: each process holds its part: --nodes says how many there are")
 	}
-	if parsed == redisstore.Share { // held in memory
-		return nil
-	}
-	return m.redis.Check(limits...)
-}
-
-func (m *modal) parse(mode string) (redisstore.Mode, error) {
-	parsed, err := redisstore.ParseMode(mode)
-	if err == nil && parsed == redisstore.Share && m.told == 0 {
-		err = errors.New("mode share: each process holds its part: --nodes says how many there are")
-	}
-	return parsed, err
+	return m.redis.Check(mode, limits...)
 }
 
 // countWithin is how long the first count of processes may take without a word:
