@@ -47,7 +47,10 @@ func (sh *shard) keepOpen(s *Store, t *table, h uint64) *openKey {
 			free = len(sh.opened)
 			sh.opened = append(sh.opened, nil)
 		}
-		sh.opened[free] = &openKeys{keys: make(map[uint64]*openKey)}
+		if sh.spare == nil {
+			sh.spare = &openKeys{keys: make(map[uint64]*openKey)}
+		}
+		sh.opened[free], sh.spare = sh.spare, nil
 		t.open = uint32(free + 1)
 	}
 	o := sh.opened[t.open-1]
@@ -80,6 +83,7 @@ func (sh *shard) dropOpen(s *Store, t *table, h uint64, k *openKey) {
 	}
 	if len(o.keys)+len(o.cells) == 0 {
 		sh.closeTable(t)
+		o.shared, o.cells, sh.spare = nil, nil, o
 	}
 }
 

@@ -20,6 +20,7 @@ type shard struct {
 	slotted       roster      // of tables whose states are in their slots
 	indirect      roster      // of those whose states are in the slab
 	opened        []*openKeys // of tables with open reservations; nil where none refers to
+	spare         *openKeys   // an empty one
 	denied        *topDenied
 	unlooked      uint64 // denials since the last that was looked at
 	skip          int32  // denials until the next that is
