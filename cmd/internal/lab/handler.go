@@ -58,6 +58,9 @@ func Simulator(aside bool) http.Handler {
 			writeError(w, http.StatusServiceUnavailable, "this takes longer than "+patience.String()+": take fewer arrivals or smaller costs")
 		case err != nil:
 			writeError(w, http.StatusBadRequest, err.Error())
+		case aside:
+			jsonHeader(w, http.StatusOK)
+			_ = stream(w, answer, slicesOf(ctx).pause) // the client may be gone: nobody is left to tell
 		default:
 			writeJSON(w, http.StatusOK, answer)
 		}
@@ -85,9 +88,13 @@ func writeError(w http.ResponseWriter, status int, text string) {
 	}{text})
 }
 
-func writeJSON(w http.ResponseWriter, status int, v any) {
+func jsonHeader(w http.ResponseWriter, status int) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	jsonHeader(w, status)
 	_ = json.NewEncoder(w).Encode(v) // the client may be gone: nobody is left to tell
 }

@@ -191,16 +191,19 @@ func TestKinds(t *testing.T) {
 // TestAside simulates in a process that has more important things to do: the
 // answers are the same.
 func TestAside(t *testing.T) {
-	const body = `{"limits":["100/s sliding_log","10/s"],"arrivals":{"shape":"text","text":"3000@1000/s"}}`
+	for _, more := range []string{"", `,"each":false`, `,"why":{"request":7,"limit":0}`, `,"copy":1`} {
+		t.Run(more, func(t *testing.T) { testAside(t, more) })
+	}
+}
+
+func testAside(t *testing.T, more string) {
+	body := `{"limits":["100/s sliding_log","10/s leaky_queue","5/s"],"arrivals":{"shape":"text","text":"9000@1000/s"}` + more + `}`
 	var answers []string
 	for _, aside := range []bool{false, true} {
 		r := httptest.NewRequest(http.MethodPost, "/v1/simulate", strings.NewReader(body))
 		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
 		lab.New(lab.Options{Aside: aside}).ServeHTTP(w, r)
-		if w.Code != http.StatusOK {
-			t.Fatalf("%d %s", w.Code, w.Body)
-		}
 		answers = append(answers, w.Body.String())
 	}
 	if answers[0] != answers[1] {

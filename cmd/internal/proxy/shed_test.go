@@ -2,7 +2,6 @@ package proxy_test
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -72,21 +71,20 @@ func TestOverload(t *testing.T) {
 		t.Skip("STINT_OVERLOAD=1 measures it, in a minute")
 	}
 	const workers, each = 2, 20 * time.Millisecond // 100 a second
-	slots := make(chan struct{}, workers)
-	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		slots <- struct{}{} // it works even for those who have given up
-		time.Sleep(each)
-		<-slots
-	}))
-	defer server.Close()
 	for _, bound := range []int{-1, 32} {
-		f := start(t, mustURL(t, server.URL), 0, oneRule(t, "none", "1000000/s"), httplimit.ClientIP{}, proxy.Options{MaxInFlight: bound})
 		best := 0.0
 		for _, rate := range []int{50, 80, 100, 150, 300} {
-			good := goodput(f.address, rate, 6*time.Second)
+			slots := make(chan struct{}, workers)
+			server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				slots <- struct{}{} // it works even for those who have given up
+				time.Sleep(each)
+				<-slots
+			}))
+			f := start(t, mustURL(t, server.URL), 0, oneRule(t, "none", "1000000/s"), httplimit.ClientIP{}, proxy.Options{MaxInFlight: bound})
+			good := goodput(f.address, rate, 8*time.Second)
 			best = max(best, good)
-			fmt.Printf("in flight %3d: %5d/s asked, %6.0f/s answered in time, %.2f of the best\n", bound, rate, good, good/best)
-			time.Sleep(3 * time.Second) // what is left of it ends
+			t.Logf("in flight %3d: %5d/s asked, %6.0f/s answered in time, %.2f of the best", bound, rate, good, good/best)
+			server.Close()
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -47,6 +48,7 @@ func (f *front) raw(t testing.TB, request string) string {
 		t.Fatal(err)
 	}
 	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(30 * time.Second)) // an answer that never comes is none
 	fmt.Fprint(conn, request)
 	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
