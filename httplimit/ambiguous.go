@@ -231,7 +231,7 @@ func (l *looked) cookieFault(lines []string) (attribute, reason string) {
 
 // mentions counts where a lenient server may read a cookie of this name: at the
 // beginning, or behind a semicolon, a comma, a blank or a quote, with blanks
-// before the equals sign.
+// before the equals sign or without a value.
 func mentions(line, name string) (n int) {
 	for from := 0; ; {
 		i := strings.Index(line[from:], name)
@@ -246,7 +246,7 @@ func mentions(line, name string) (n int) {
 		for end < len(line) && line[end] <= ' ' {
 			end++
 		}
-		if end < len(line) && line[end] == '=' {
+		if end == len(line) || strings.IndexByte("=;,", line[end]) >= 0 {
 			n++
 		}
 	}
@@ -258,7 +258,7 @@ func plainCookies(line, name string) (n int, reason string) {
 	for rest, more := line, true; more; {
 		var pair string
 		pair, rest, more = strings.Cut(rest, ";")
-		value, ok := strings.CutPrefix(trimSpace(pair), name+"=")
+		value, ok := strings.CutPrefix(strings.TrimLeft(pair, " "), name+"=")
 		if !ok {
 			if _, value, _ := strings.Cut(pair, "="); n == 0 && opensQuote(trimSpace(value)) {
 				return 0, "a quote before it that is not closed"

@@ -55,6 +55,10 @@ func TestAmbiguous(t *testing.T) {
 		{[]string{"Cookie: session=a, session=b"}, "", "cookie.session"},
 		{[]string{"Cookie: x=1 session=good"}, "", "cookie.session"},
 		{[]string{"Cookie: session=a; session=b"}, "", "cookie.session"},
+		{[]string{"Cookie: session; session=good"}, "", "cookie.session"}, // for Go the first is one, empty
+		{[]string{"Cookie: session=good; session"}, "", "cookie.session"},
+		{[]string{"Cookie: a=b;\tsession=good"}, "", "cookie.session"}, // a tab is no blank for nginx
+		{[]string{"Cookie: session=good ;a=b"}, "", "cookie.session"},  // which takes the one behind for part of it
 		{[]string{"Cookie: session=a b"}, "", "cookie.session"},
 		{[]string{"Cookie: session=%67ood"}, "", "cookie.session"},
 		{[]string{`Cookie: x="a; session=good; y=b"`}, "", "cookie.session"},

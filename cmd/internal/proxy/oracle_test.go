@@ -69,6 +69,8 @@ var attacks = []string{
 	"GET / HTTP/1.1\r\nHost: h\r\nCookie: session = good\r\n",
 	"GET / HTTP/1.1\r\nHost: h\r\nCookie: x=1, session=good\r\n",
 	"GET / HTTP/1.1\r\nHost: h\r\nCookie: session=a; session=good\r\n",
+	"GET / HTTP/1.1\r\nHost: h\r\nCookie: session; session=good\r\n",
+	"GET / HTTP/1.1\r\nHost: h\r\nCookie: a=b;\tsession=good\r\n",
 	"GET / HTTP/1.1\r\nHost: h\r\nX-Api-Key: junk\r\nX-Api_Key: good\r\nConnection: X-Api-Key\r\n",
 	"GET / HTTP/1.1\r\nHost: h\r\nX-Api-Key: junk\r\nX-Api-Key: good\r\n",
 	"GET / HTTP/1.1\r\nHost: h\r\nX_Api_Key: good\r\n",
