@@ -125,7 +125,7 @@ func TestPlannerTable(t *testing.T) {
 		{"no flag", "compare=1", log, 400, `{"error":"compare: `},
 		{"no condition", "match=path", log, 400, `{"error":"condition \"path\"`},
 		{"no log", "", nil, 400, `{"error":"the log is empty"}`},
-		{"no format", "", []byte("one\ntwo\nthree\n"), 400, `{"error":"most of the first 3 lines are in no format that is known`},
+		{"no format", "", []byte("one\ntwo\nthree\n"), 400, `{"error":"the lines are in no format that is known`},
 		{"binary", "", []byte("\x7fELF\x00\x00\n"), 400, `{"error":"binary, not lines of text`},
 		{"no gzip", "", []byte("\x1f\x8bxxxxxxxxxxxxxxxx"), 400, `{"error":"the log: gzip: invalid header"}`},
 

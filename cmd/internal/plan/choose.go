@@ -128,12 +128,15 @@ type Choice struct {
 	Limit      string      `json:"limit"`
 	Margin     float64     `json:"margin"`
 	Candidates []Candidate `json:"candidates"`
-	// Would is what Limit would have done to this log.
+	// Would is what Rule would have done to this log: to all clients, those
+	// included that had no say, and those let through that are exempt.
 	Would Result `json:"would"`
-	// Halves is how the choice made on the first half of the time held on the
-	// second; nil if a half has no requests.
-	Halves *Halves `json:"halves"`
-	// Doubts say in words how sure this is.
+	// Left is what it does to those that had no say.
+	Left []Left `json:"left_out"`
+	// Cliff is who falls off as the limit tightens, and Sure how sure this is.
+	Cliff *Cliff     `json:"cliff"`
+	Sure  *Certainty `json:"sure"`
+	// Doubts say in words what this log cannot show.
 	Doubts []string `json:"doubts"`
 	// Rule is a rules file to paste, and Check the command that looks at the
 	// limit again later.
@@ -141,15 +144,12 @@ type Choice struct {
 	Check string `json:"check"`
 }
 
-// Halves is a choice that was made without the second half of the log, and
-// what it would have done to that.
-type Halves struct {
-	Limit         string `json:"limit"`
-	Requests      int64  `json:"requests"`
-	Denied        int64  `json:"denied"`
-	Clients       int64  `json:"clients"`
-	ClientsDenied int64  `json:"clients_denied"`
-	Held          bool   `json:"held"`
+// A Left is a client that had no say in a choice, and what becomes of it.
+type Left struct {
+	Key      string `json:"key"`
+	Requests int64  `json:"requests"`
+	Denied   int64  `json:"denied"`
+	Exempt   bool   `json:"exempt"`
 }
 
 // A between passes on the events of a stretch of time: from ≤ at < to.
@@ -181,15 +181,16 @@ type chooser struct {
 func (c *chooser) candidates(ctx context.Context, from, to int64, demand *curve) ([]Candidate, error) {
 	bursts := make([]int64, len(rates))
 	for i := range rates {
-		needs := demand.needs(i)
+		demand.settle(c.keep)
+		needs := demand.ranked(i)
 		if len(needs) == 0 {
 			return nil, errNothing
 		}
-		most := needs[0]
+		most := need(needs[0])
 		if !c.target.Requests {
 			most = 1
-			if k := c.target.most(int64(len(needs))); k < int64(len(needs)) {
-				most = needs[k]
+			if k := c.target.most(int64(demand.n)); k < int64(len(needs)) {
+				most = need(needs[k])
 			}
 		}
 		bursts[i] = roundUp(most)
@@ -256,39 +257,10 @@ func (c *chooser) withMargin(best Candidate) stint.Limit {
 	return stint.New(grow(count), period).WithBurst(roundUp(grow(best.Burst)))
 }
 
-// halves makes the choice on the first half of the time and holds it against
-// the second.
-func (c *chooser) halves(ctx context.Context, first, last int64) (*Halves, error) {
-	middle := first + (last-first)/2 + 1
-	var early curve
-	if err := c.spool.replay(ctx, c.skip, &between{math.MinInt64, middle, []sink{&early}}); err != nil {
-		return nil, err
-	}
-	all, err := c.candidates(ctx, math.MinInt64, middle, &early)
-	if err != nil {
-		return nil, nil //nolint:nilerror // nothing in the first half
-	}
-	limit := c.withMargin(tightest(all))
-	p, err := replayOf("", limit)
-	if err != nil {
-		return nil, err
-	}
-	var sent traffic
-	if err := c.spool.replay(ctx, c.skip, &between{middle, math.MaxInt64, []sink{newLedger(p), &sent}}); err != nil {
-		return nil, err
-	}
-	if p.total == 0 {
-		return nil, nil
-	}
-	h := &Halves{
-		Limit: limit.String(), Requests: p.total, Denied: p.sum,
-		Clients: sent.clients(), ClientsDenied: int64(len(p.denied) - 1),
-	}
-	h.Held = h.ClientsDenied <= c.target.most(h.Clients)
-	if c.target.Requests {
-		h.Held = h.Denied <= c.target.most(h.Requests)
-	}
-	return h, nil
+// keep returns how many clients are kept in order of what they need.
+func (c *chooser) keep(n int) int {
+	const more = 1000 // for those drawn anew
+	return max(int(c.target.most(int64(n)))*2+more, n/10)
 }
 
 // choose finds the limit.
@@ -303,21 +275,39 @@ func (c *chooser) choose(ctx context.Context, r *reading, demand *curve, who tol
 	if err != nil {
 		return nil, err
 	}
-	if err := c.spool.replay(ctx, c.skip, newLedger(p)); err != nil {
+	if err := c.spool.replay(ctx, r.exempt, newLedger(p)); err != nil {
 		return nil, err
 	}
+	who.clients, who.sent = int64(r.clients.len()), func(id uint32) int64 { return int64(r.sent[id]) }
 	choice := &Choice{
 		Target: c.target.String(), Margin: c.margin, Candidates: all,
 		Tightest: limitOf(best.rate, best.Burst),
-		Limit:    limit.String(), Would: p.report(who),
+		Limit:    limit.String(), Would: p.report(who), Left: c.left(r, p),
 	}
-	if choice.Halves, err = c.halves(ctx, r.first, r.last); err != nil {
+	choice.Would.Requests = r.requests + r.excluded
+	choice.Would.Allowed = choice.Would.Requests - choice.Would.Denied
+	choice.Cliff = demand.cliff(r, choice)
+	if choice.Sure, err = c.certainty(ctx, r, demand, best, limit); err != nil {
 		return nil, err
 	}
-	choice.Doubts = c.doubts(r, who.clients, choice)
-	choice.Rule = r.options.rule(limit)
+	choice.Doubts = c.doubts(r, r.counted(), choice)
 	choice.Check = r.options.command(limit)
 	return choice, nil
+}
+
+// left says what becomes of those that had no say, the heaviest first.
+func (c *chooser) left(r *reading, p *replay) []Left {
+	all, denied := []Left{}, make(map[uint32]int64)
+	for _, d := range p.denied[1:] {
+		denied[d.id] = d.requests
+	}
+	for id, out := range r.ignored {
+		if out {
+			all = append(all, Left{r.name(uint32(id)), int64(r.sent[id]), denied[uint32(id)], r.exempt[id]})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Left) int { return cmp.Compare(b.Requests, a.Requests) })
+	return all[:min(len(all), mostHeavy)]
 }
 
 // doubts says what this log cannot show.
@@ -341,11 +331,8 @@ func (c *chooser) doubts(r *reading, n int64, choice *Choice) []string {
 	if r.tally.subsecond == 0 {
 		say("times are whole seconds: what came spread over a second is taken as at once")
 	}
-	switch h := choice.Halves; {
-	case h == nil:
-		say("one half of the time has no requests: the choice could not be tried on what it was not made from")
-	case !h.Held:
-		say("the choice made on the first half did not hold on the second: take more log, or more margin")
+	if w := choice.Would; float64(w.Denied) > muchDenied*float64(w.Requests) {
+		say("it would deny %s of all requests: be sure that you know the %s behind them", share(w.Denied, w.Requests), plural(w.ClientsDenied, "client"))
 	}
 	if c.outliers > 0 {
 		say("%s far from the rest shape this, if they are let through: see above, and try --ignore-top or --ignore-key", plural(int64(c.outliers), "client"))
@@ -355,6 +342,9 @@ func (c *chooser) doubts(r *reading, n int64, choice *Choice) []string {
 	}
 	return doubts
 }
+
+// muchDenied is the part of all requests that a limit seldom should deny.
+const muchDenied = 0.05
 
 func candidateFits(all []Candidate) bool {
 	return slices.ContainsFunc(all, func(c Candidate) bool { return c.Fits })

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -56,6 +55,11 @@ type demand struct {
 type curve struct {
 	demands pages[demand]
 	warmed  int64
+
+	settled bool
+	n       int // clients
+	points  []Point
+	tops    [len(rates)][]uint64
 }
 
 // longestCost and longestWait keep sums within int64 and uint32; what reaches
@@ -93,17 +97,51 @@ func (c *curve) warm(events []event) {
 	c.warmed = sum
 }
 
-// needs returns the least burst of each client at a rate, the greatest first;
-// clients that sent nothing are left out.
-func (c *curve) needs(rate int) []int64 {
-	var all []int64
-	c.demands.each(func(_ uint32, d *demand) {
-		if most := d.most[rate]; most > 0 {
-			all = append(all, int64(most))
+// settle ranks the clients at each rate, once all events are there, and keeps so
+// many of those that need the most.
+func (c *curve) settle(keep func(n int) int) {
+	if c.settled {
+		return
+	}
+	c.settled, c.points = true, []Point{}
+	var all []uint64
+	for i, r := range rates {
+		all = all[:0]
+		c.demands.each(func(id uint32, d *demand) {
+			if most := d.most[i]; most > 0 {
+				all = append(all, uint64(most)<<32|uint64(^id))
+			}
+		})
+		if c.n = len(all); c.n == 0 {
+			return
 		}
-	})
-	slices.SortFunc(all, func(a, b int64) int { return cmp.Compare(b, a) })
-	return all
+		slices.Sort(all)
+		at := func(share float64) int64 { return need(all[rank(len(all), share)]) }
+		c.points = append(c.points, Point{r.String(), at(0.5), at(0.9), at(0.99), at(0.999), need(all[len(all)-1])})
+		top := slices.Clone(all[len(all)-min(keep(c.n), len(all)):])
+		slices.Reverse(top)
+		c.tops[i] = top
+	}
+}
+
+// ranked returns the clients that need the most at a rate, the first seen first
+// of those that need the same: each is a need and whose it is.
+func (c *curve) ranked(rate int) []uint64 { return c.tops[rate] }
+
+// need and idOf take apart what ranked returns.
+func need(packed uint64) int64  { return int64(packed >> 32) }
+func idOf(packed uint64) uint32 { return ^uint32(packed) }
+
+// above returns the clients that need more than a burst at a rate, as far as
+// they are kept.
+func (c *curve) above(rate int, burst int64) (ids []uint32) {
+	for _, packed := range c.tops[rate] {
+		if need(packed) <= burst {
+			break
+		}
+		ids = append(ids, idOf(packed))
+	}
+	return ids
 }
 
 // A Point is the arrival curve of all clients at one rate: the least burst that
@@ -115,18 +153,4 @@ type Point struct {
 	P99  int64  `json:"p99"`
 	P999 int64  `json:"p99.9"`
 	Max  int64  `json:"max"`
-}
-
-func (c *curve) report() []Point {
-	points := []Point{}
-	for i, r := range rates {
-		needs := c.needs(i)
-		if len(needs) == 0 {
-			return points
-		}
-		slices.Reverse(needs)
-		at := func(share float64) int64 { return needs[rank(len(needs), share)] }
-		points = append(points, Point{r.String(), at(0.5), at(0.9), at(0.99), at(0.999), needs[len(needs)-1]})
-	}
-	return points
 }

@@ -16,6 +16,7 @@ package plan
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -333,7 +334,8 @@ func (w *run) report(ctx context.Context, cut bool) (*Report, error) {
 	}
 	if !o.Brief && w.ruling == nil {
 		report.Traffic = w.traffic.report(w.reading)
-		report.Traffic.Curve = w.curve.report()
+		w.curve.settle(w.keep)
+		report.Traffic.Curve = w.curve.points
 		report.spread = w.traffic.spread()
 	}
 	for _, r := range w.replays {
@@ -363,8 +365,51 @@ func (w *run) report(ctx context.Context, cut bool) (*Report, error) {
 		}
 		report.Choice = choice
 	}
+	if err := w.testify(ctx, report); err != nil && !interrupted(err) {
+		return nil, err
+	}
 	report.Log = w.logReport(cut)
 	return report, nil
+}
+
+// keep returns how many clients the curve keeps in order.
+func (w *run) keep(n int) int {
+	if w.options.Choose == nil {
+		return 0
+	}
+	return (&chooser{target: *w.options.Choose}).keep(n)
+}
+
+// testify adds to the denied what they did, and writes the rule.
+func (w *run) testify(ctx context.Context, report *Report) error {
+	if w.ruling != nil {
+		return nil
+	}
+	var results []*Result
+	if c := report.Choice; c != nil {
+		results = append(results, &c.Would)
+	}
+	if !w.options.Brief {
+		for i := range report.Results {
+			results = append(results, &report.Results[i])
+		}
+	}
+	var ids []uint32
+	for _, res := range results {
+		for _, d := range res.Top {
+			ids = append(ids, d.id)
+		}
+	}
+	found, err := w.look(context.WithoutCancel(ctx), ids)
+	for _, res := range results {
+		for i := range res.Top {
+			res.Top[i].Evidence = found[res.Top[i].Key]
+		}
+	}
+	if c := report.Choice; c != nil {
+		c.Rule = w.options.rule(c)
+	}
+	return err
 }
 
 func (w *run) logReport(cut bool) LogReport {
@@ -410,16 +455,46 @@ func (r *reading) name(id uint32) string {
 	return strings.ToValidUTF8(r.question.name(r.clients.key(id)), "?")
 }
 
-// rule returns a rules file that has the limit, in shadow first.
-func (o *Options) rule(limit stint.Limit) string {
+// rule returns a rules file that has the limit, in shadow first, and says whom it
+// denies.
+func (o *Options) rule(c *Choice) string {
 	var b strings.Builder
+	w := &c.Would
+	fmt.Fprintf(&b, "# stint plan chose this from %s of %s, to deny at most %s.\n", plural(w.Requests, "request"), plural(w.Clients, "client"), c.Target)
+	fmt.Fprintf(&b, "# On that log it denies %s, of %s", plural(w.Denied, "request"), plural(w.ClientsDenied, "client"))
+	if w.Denied == 0 {
+		b.WriteString(".\n")
+	} else {
+		b.WriteString(":\n")
+	}
+	for _, d := range w.Top {
+		fmt.Fprintf(&b, "#   %s: %s of %s denied", clip(plainText(d.Key), 64), number(d.Denied), number(d.Requests))
+		if e := d.Evidence; e != nil && e.Looks != "" {
+			b.WriteString("; " + e.Looks)
+		}
+		b.WriteByte('\n')
+	}
+	if n := w.ClientsDenied - int64(len(w.Top)); n > 0 {
+		fmt.Fprintf(&b, "#   and %s more\n", number(n))
+	}
+	if len(o.Client.Trusted) > 0 {
+		var all []string
+		for _, p := range o.Client.Trusted {
+			all = append(all, quoteYAML(p.String()))
+		}
+		b.WriteString("trusted_proxies: [" + strings.Join(all, ", ") + "]\n")
+		if o.Client.Header != "" {
+			b.WriteString("client_ip_header: " + quoteYAML(o.Client.Header) + "\n")
+		}
+	}
 	b.WriteString("rules:\n  - name: by-" + strings.NewReplacer(".", "-", ",", "-").Replace(o.keyText()) + "\n")
 	b.WriteString(matchYAML(o.Match))
 	b.WriteString("    key: [" + strings.Join(o.Key, ", ") + "]\n")
-	b.WriteString("    limits: [" + quoteYAML(limit.String()) + "]\n")
+	b.WriteString("    limits: [" + quoteYAML(c.Limit) + "]\n")
 	if o.Cost != "" && o.Cost != "1" {
 		b.WriteString("    # each request costs its " + o.Cost + ": say how under cost\n")
 	}
+	b.WriteString(o.overrides())
 	b.WriteString("    shadow: true # decides and counts, denies nobody yet\n")
 	return b.String()
 }
@@ -461,6 +536,18 @@ func (o *Options) command(limit stint.Limit) string {
 	}
 	if o.Cost != "" && o.Cost != "1" {
 		b.WriteString(" --cost " + quoteShell(o.Cost))
+	}
+	for _, key := range o.Exempt {
+		b.WriteString(" --exempt " + quoteShell(key))
+	}
+	for _, p := range o.Client.Trusted {
+		b.WriteString(" --trusted-proxies " + quoteShell(p.String()))
+	}
+	if len(o.Client.Trusted) > 0 && o.Client.Header != "" {
+		b.WriteString(" --client-ip-header " + quoteShell(o.Client.Header))
+	}
+	if o.Format != "" {
+		b.WriteString(" --format " + quoteShell(o.Format))
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Fields)) {
 		b.WriteString(" --field " + quoteShell(name+"="+o.Fields[name]))

@@ -118,6 +118,7 @@ type refused struct {
 	id       uint32
 	out      bool  // denied when last seen
 	requests int64 // denied
+	today    int64 // of these, for those who ask by day
 	first    int64
 	since    int64 // the first denial of those that follow one another
 	longest  int64 // how long it was denied without a break
@@ -194,6 +195,7 @@ func (r *replay) note(e *event, at uint32, ok bool) uint32 {
 	}
 	d.longest = max(d.longest, e.at-d.since)
 	d.requests++
+	d.today++
 	if r.sum == 0 {
 		r.first = *e
 	}
@@ -248,6 +250,10 @@ type Denied struct {
 	Denied   int64    `json:"denied"`
 	First    string   `json:"first_denial"`
 	Lockout  Duration `json:"longest_lockout"`
+	// Evidence is what the client did; nil if that was not looked at.
+	Evidence *Evidence `json:"evidence,omitempty"`
+
+	id uint32
 }
 
 // told is what a report needs to know of clients.
@@ -280,7 +286,9 @@ func (r *replay) report(t told) Result {
 	slices.SortStableFunc(worst, func(a, b refused) int { return cmp.Compare(b.requests, a.requests) })
 	for i, d := range worst {
 		if i < mostHeavy {
-			res.Top = append(res.Top, Denied{t.name(d.id), t.sent(d.id), d.requests, t.options.text(d.first), Duration(d.longest)})
+			res.Top = append(res.Top, Denied{
+				Key: t.name(d.id), Requests: t.sent(d.id), Denied: d.requests, First: t.options.text(d.first), Lockout: Duration(d.longest), id: d.id,
+			})
 		}
 		if Duration(d.longest) > res.LongestLockout {
 			res.LongestLockout, res.LockedOut = Duration(d.longest), t.name(d.id)

@@ -23,6 +23,10 @@ func (r *Report) Text(w io.Writer) error {
 		}
 		wrap(&b, "", mark+f.Text)
 	}
+	if r.Choice != nil {
+		heading(&b, "What to choose")
+		r.Choice.text(&b)
+	}
 	if r.Traffic != nil && r.Traffic.Requests > 0 {
 		r.Traffic.text(&b, r.Key)
 	}
@@ -35,8 +39,8 @@ func (r *Report) Text(w io.Writer) error {
 		r.Compared[i].text(&b)
 	}
 	if r.Choice != nil {
-		heading(&b, "What to choose")
-		r.Choice.text(&b)
+		heading(&b, "How it was chosen")
+		r.Choice.evidenceText(&b)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -313,11 +317,7 @@ func (res *Result) detail(b *strings.Builder) {
 		wrap(b, "  ", "units denied: "+number(res.UnitsDenied))
 	}
 	for _, d := range res.Top[:min(len(res.Top), 5)] {
-		of := ""
-		if d.Requests > 0 {
-			of = " of " + number(d.Requests)
-		}
-		fmt.Fprintf(b, "  %-32s %9s denied%s\n", clip(d.Key, 32), number(d.Denied), of)
+		d.text(b)
 	}
 }
 
@@ -346,7 +346,57 @@ func (c *Comparison) text(b *strings.Builder) {
 // cheaper.
 func estimates(kind string) bool { return kind == "sliding_buckets" || kind == "sliding_counter" }
 
+// text says the answer: the limit, whom it denies, how sure that is, and the rule.
 func (c *Choice) text(b *strings.Builder) {
+	w := &c.Would
+	fmt.Fprintf(b, "%s\n\n", c.Limit)
+	wrap(b, "", fmt.Sprintf("The tightest limit that denies at most %s is %s; with %.0f%% to grow it is this. On this log it would have denied %s of %s (%s), of %s of %s (%s).",
+		c.Target, c.Tightest, 100*c.Margin,
+		number(w.Denied), plural(w.Requests, "request"), share(w.Denied, w.Requests),
+		number(w.ClientsDenied), plural(w.Clients, "client"), share(w.ClientsDenied, w.Clients)))
+	if w.Denied > 0 {
+		b.WriteString("\nWhom it would deny\n")
+		for _, d := range w.Top {
+			d.text(b)
+		}
+		if n := w.ClientsDenied - int64(len(w.Top)); n > 0 {
+			fmt.Fprintf(b, "  and %s more\n", number(n))
+		}
+	}
+	for i, l := range c.Left {
+		if i == 0 {
+			b.WriteString("\nThose that had no say\n")
+		}
+		fate := fmt.Sprintf("%s of %s denied", number(l.Denied), plural(l.Requests, "request"))
+		if l.Exempt {
+			fate = fmt.Sprintf("exempt: all of %s pass", plural(l.Requests, "request"))
+		}
+		fmt.Fprintf(b, "  %-32s %s\n", clip(plainText(l.Key), 32), fate)
+	}
+	b.WriteString("\nWho falls off as the limit tightens\n\n")
+	c.Cliff.text(b)
+	b.WriteString("\nHow sure that is\n")
+	c.Sure.text(b)
+	for _, d := range c.Doubts {
+		wrap(b, "  - ", d)
+	}
+	fmt.Fprintf(b, "\nThe rule, in shadow first:\n\n%s\nTo look again later:\n\n%s\n", c.Rule, wrapCommand(c.Check))
+}
+
+// text says what was denied to a client, and what it did.
+func (d *Denied) text(b *strings.Builder) {
+	of := ""
+	if d.Requests > 0 {
+		of = " of " + number(d.Requests)
+	}
+	fmt.Fprintf(b, "  %-32s %9s denied%s\n", clip(plainText(d.Key), 32), number(d.Denied), of)
+	if d.Evidence != nil {
+		wrap(b, "      ", d.Evidence.String())
+	}
+}
+
+// evidenceText shows the candidates.
+func (c *Choice) evidenceText(b *strings.Builder) {
 	fmt.Fprintf(b, "To deny at most %s, for each rate the least burst:\n\n", c.Target)
 	fmt.Fprintf(b, "  %-8s %9s %14s %16s\n", "rate", "burst", "most a minute", "full again after")
 	for _, k := range c.Candidates {
@@ -362,27 +412,6 @@ func (c *Choice) text(b *strings.Builder) {
 			break // so it is for all that are faster
 		}
 	}
-	b.WriteByte('\n')
-	fmt.Fprintf(b, "tightest           %s\n", c.Tightest)
-	fmt.Fprintf(b, "with %3.0f%% to grow  %s\n", 100*c.Margin, c.Limit)
-	wrap(b, "", fmt.Sprintf("On this log it would have denied %s of %s (%s), of %s of %s (%s).",
-		number(c.Would.Denied), plural(c.Would.Requests, "request"), share(c.Would.Denied, c.Would.Requests),
-		number(c.Would.ClientsDenied), plural(c.Would.Clients, "client"), share(c.Would.ClientsDenied, c.Would.Clients)))
-	if h := c.Halves; h != nil {
-		held := "that held"
-		if !h.Held {
-			held = "that did not hold"
-		}
-		wrap(b, "", fmt.Sprintf("Chosen from the first half of the time alone it would be %s, which would have denied %s of %s of %s in the second half (%s): %s.",
-			h.Limit, plural(h.Denied, "request"), number(h.ClientsDenied), plural(h.Clients, "client"), share(h.ClientsDenied, h.Clients), held))
-	}
-	if len(c.Doubts) > 0 {
-		b.WriteString("\nHow sure that is\n")
-		for _, d := range c.Doubts {
-			wrap(b, "  - ", d)
-		}
-	}
-	fmt.Fprintf(b, "\nThe rule, in shadow first:\n\n%s\nTo look again later:\n\n%s\n", c.Rule, wrapCommand(c.Check))
 }
 
 func (k *Candidate) text() string {

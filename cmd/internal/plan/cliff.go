@@ -1,0 +1,190 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// A Cliff is who falls off as a limit tightens: the picture by which a person
+// chooses.
+type Cliff struct {
+	// Steps go from loose to tight.
+	Steps []Step `json:"steps"`
+	// Edge is how many clients stand apart from the rest: a limit that denies
+	// these may be much tighter than one that does not. 0 if none do.
+	Edge int64 `json:"edge"`
+	// Advice says so where the choice stops short of it.
+	Advice string `json:"advice,omitempty"`
+}
+
+// A Step is a limit, the tightest that denies no more clients than it does.
+type Step struct {
+	Limit string `json:"limit"`
+	// Minute is the most that passes in any minute.
+	Minute int64 `json:"most_per_minute"`
+	// Clients is how many it denies something, and Falls how many more than
+	// the step before.
+	Clients int64 `json:"clients_denied"`
+	Falls   int64 `json:"falls"`
+	// Who are the first of those that fall here, the heaviest first, and
+	// Requests what these all sent.
+	Who      []string `json:"who"`
+	Requests int64    `json:"requests"`
+	// Chosen and Edge mark the step of the choice, before its margin, and the
+	// last before the cliff.
+	Chosen bool `json:"chosen,omitempty"`
+	Edge   bool `json:"edge,omitempty"`
+}
+
+// What makes a cliff: within the part of the clients that may stand apart, the
+// last step at which the limit tightens by edgeFactor as one more client falls.
+const (
+	edgeFactor = 1.5
+	edgePart   = 0.05
+	fewestEdge = 3
+	mostEdge   = 2000
+	mostWho    = 3
+)
+
+// allowance returns the tightest limit that denies at most k clients, with the
+// exact burst, or false if there are not so many clients.
+func (c *curve) allowance(k int) (best Candidate, ok bool) {
+	var all []Candidate
+	for i, r := range rates {
+		ranked := c.ranked(i)
+		if k >= len(ranked) {
+			return best, false
+		}
+		all = append(all, candidate(r, need(ranked[k])))
+	}
+	return tightest(all), true
+}
+
+// cliff finds the steps and the edge.
+func (c *curve) cliff(r *reading, choice *Choice) *Cliff {
+	n := c.n
+	deepest := min(max(int(edgePart*float64(n)), fewestEdge), mostEdge, n-1)
+	all := &Cliff{Steps: []Step{}}
+	last := math.Inf(1)
+	for k := range deepest + 1 {
+		one, ok := c.allowance(k)
+		if !ok {
+			break
+		}
+		minute := float64(one.Minute)
+		if k > 0 && last >= edgeFactor*minute {
+			all.Edge = int64(k)
+		}
+		last = minute
+	}
+	fallen := make(map[uint32]bool)
+	at := int64(-1)
+	for _, k := range all.worth(n) {
+		one, ok := c.allowance(k)
+		if !ok {
+			break
+		}
+		one = candidate(one.rate, roundUp(one.Burst))
+		step := Step{Limit: one.text(), Minute: one.Minute, Who: []string{}, Edge: all.Edge > 0 && int64(k) == all.Edge}
+		rate := slices.Index(rates[:], one.rate)
+		ids := c.above(rate, one.Burst)
+		if step.Clients = int64(len(ids)); step.Clients <= at && !step.Edge || len(all.Steps) > 0 && all.Steps[len(all.Steps)-1].Limit == step.Limit {
+			if step.Edge && len(all.Steps) > 0 {
+				all.Steps[len(all.Steps)-1].Edge = true
+			}
+			continue
+		}
+		at = step.Clients
+		step.name(r, ids, fallen)
+		step.Chosen = choice != nil && choice.Tightest == step.Limit
+		all.Steps = append(all.Steps, step)
+	}
+	all.advise(choice)
+	return all
+}
+
+// name says who falls at a step.
+func (s *Step) name(r *reading, ids []uint32, fallen map[uint32]bool) {
+	var now []uint32
+	for _, id := range ids {
+		if !fallen[id] {
+			fallen[id], now = true, append(now, id)
+			s.Requests += int64(r.sent[id])
+		}
+	}
+	s.Falls = int64(len(now))
+	slices.SortStableFunc(now, func(a, b uint32) int { return cmp.Compare(r.sent[b], r.sent[a]) })
+	for _, id := range now[:min(len(now), mostWho)] {
+		s.Who = append(s.Who, r.name(id))
+	}
+}
+
+// worth returns the numbers of clients that are worth a step: few one by one,
+// then further apart, and what is around the edge.
+func (all *Cliff) worth(n int) (ks []int) {
+	for k := 0; k < n && len(ks) < 40; {
+		ks = append(ks, k)
+		switch {
+		case k < 3:
+			k++
+		default:
+			k += max(k/2, 1)
+		}
+	}
+	if e := int(all.Edge); e > 0 {
+		ks = append(ks, e-1, e)
+	}
+	slices.Sort(ks)
+	ks = slices.Compact(ks)
+	for i, k := range ks { // what denies a third of all is no limit
+		if k > 3 && k*3 > n {
+			return ks[:i]
+		}
+	}
+	return ks
+}
+
+// advise says what a choice that stops short of the edge leaves.
+func (all *Cliff) advise(choice *Choice) {
+	i := slices.IndexFunc(all.Steps, func(s Step) bool { return s.Edge })
+	if i < 0 || choice == nil {
+		return
+	}
+	edge := &all.Steps[i]
+	tight := slices.IndexFunc(choice.Candidates, func(k Candidate) bool { return k.text() == choice.Tightest })
+	if tight < 0 || choice.Candidates[tight].Minute <= edge.Minute {
+		return
+	}
+	after := ""
+	if i+1 < len(all.Steps) {
+		after = fmt.Sprintf("; at the next step, %s, %s fall", all.Steps[i+1].Limit, plural(all.Steps[i+1].Clients, "client"))
+	}
+	all.Advice = fmt.Sprintf("%s stops short of a clear cliff: %s stand apart from the rest, and %s would deny these alone%s", choice.Target, plural(edge.Clients, "client"), edge.Limit, after)
+}
+
+func (all *Cliff) text(b *strings.Builder) {
+	fmt.Fprintf(b, "%-22s %9s %9s  %s\n", "limit", "a minute", "denied", "who falls here")
+	for _, s := range all.Steps {
+		who := ""
+		if s.Falls > 0 {
+			who = strings.Join(s.Who, " ")
+			if s.Falls > int64(len(s.Who)) {
+				who += fmt.Sprintf(" + %s", number(s.Falls-int64(len(s.Who))))
+			}
+		}
+		switch {
+		case s.Edge:
+			who = "← the cliff is below; " + who
+		case s.Chosen:
+			who = "← chosen; " + who
+		}
+		fmt.Fprintf(b, "%-22s %9s %9s  %s\n", s.Limit, number(s.Minute), number(s.Clients), clip(strings.TrimSuffix(who, "; "), lineWidth-44))
+	}
+	if all.Advice != "" {
+		b.WriteByte('\n')
+		wrap(b, "", all.Advice+".")
+	}
+}
