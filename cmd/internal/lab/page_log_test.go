@@ -83,7 +83,7 @@ func pageChoosesLog(p *tab) {
 	p.until(reported)
 	p.contains("the report", p.text("#report"), "access.log.gz", "combined, 14,101 lines", "1 line could not be read",
 		"14,100 requests of 485 clients, Mon 3 Mar 2025 00:10:00 UTC to Tue 4 Mar 2025 23:57:10 UTC", "45 in a second, 761 in a minute, 971 in an hour",
-		"Far from the rest: 198.51.100.162 (732 in a minute)", "10/1s fixed_window", "24/1m burst 20 (below)", "689", "that held", "485 clients are few",
+		"Far from the rest: 198.51.100.162 (732 in a minute)", "10/1s fixed_window", "24/1m burst 20 (below)", "689", "it rests on 14,100 requests", "485 clients are few",
 		"limits: ['24/1m burst 20']", "shadow: true", "stint plan --limit '24/1m burst 20' access.log.gz")
 	p.contains("what a screen reader hears", p.text("#log-said"), "access.log.gz: 14,100 requests of 485 clients. To choose: 24/1m burst 20.")
 	p.js("document.getElementById('choice-show').click()")

@@ -225,10 +225,13 @@ func TestBrowser(t *testing.T) {
 }
 
 func pageLoads(p *tab) {
+	if first := eval[string](p, "document.querySelector('main section h2').textContent"); first != "What to choose" {
+		p.Errorf("the page begins with %q, want the answer", first)
+	}
 	if title := eval[string](p, "document.title"); title != "stint plan: access.log.gz" {
 		p.Errorf("title %q", title)
 	}
-	if n := eval[int](p, "document.querySelectorAll('main svg').length"); n != 3 {
+	if n := eval[int](p, "document.querySelectorAll('main svg').length"); n != 4 {
 		p.Errorf("%d drawings", n)
 	}
 	if got, want := p.above(), "27 in one minute: 4 of 485 clients sent more (0.82%)"; got != want {
@@ -307,6 +310,9 @@ func pageOnPhone(p *tab) {
 	if w := eval[int](p, "document.documentElement.scrollWidth"); w > 360 {
 		wide := eval[[]string](p, "[...document.querySelectorAll('body *')].filter((e) => e.getBoundingClientRect().right > 361 && !e.closest('.wide')).map((e) => e.tagName + '.' + e.className).slice(0, 10)")
 		p.Errorf("the page is %d pixels wide on a phone of 360: %v", w, wide)
+	}
+	if cut := eval[[]string](p, "[...document.querySelectorAll('.wide')].filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.innerText.slice(0, 60) + ' is ' + e.scrollWidth + ' of ' + e.clientWidth)"); len(cut) > 0 {
+		p.Errorf("tables are cut at the edge: %q", cut)
 	}
 	if h := eval[float64](p, "Math.min(...[...document.querySelectorAll('svg text')].filter((e) => e.getClientRects().length).map((e) => e.getBoundingClientRect().height))"); h < 10 {
 		p.Errorf("labels are %v pixels high", h)
@@ -430,7 +436,7 @@ func axeCore(t *testing.T) string {
 func TestBrowserShot(t *testing.T) {
 	const file, most = "../../../docs/plan-report.png", 150 << 10
 	if *update {
-		p := openTab(t, startBrowser(t), written(t, shippedReport(t)), view{900, 1500, "screen", "light"})
+		p := openTab(t, startBrowser(t), written(t, shippedReport(t)), view{800, 900, "screen", "light"})
 		shot, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
 		if err != nil {
 			t.Fatal(err)

@@ -32,6 +32,8 @@ type Certainty struct {
 	Draws int     `json:"draws"`
 	// ByDay is what each day says alone.
 	ByDay []Day `json:"by_day"`
+	// Words say the same for people.
+	Words []string `json:"words"`
 }
 
 // A Day is one day of the log, or one week if there are many.
@@ -192,11 +194,12 @@ func (c *chooser) certainty(ctx context.Context, r *reading, demand *curve, best
 			to.Busy++
 		}
 	}
+	to.Words = to.words()
 	return to, nil
 }
 
-// Lines says in words how sure it is.
-func (s *Certainty) Lines() (all []string) {
+// words says how sure it is.
+func (s *Certainty) words() (all []string) {
 	of := "day"
 	if s.Days > 1 && len(s.ByDay) > 1 && weekly(s.ByDay) {
 		of = "week"
@@ -244,7 +247,7 @@ func weekly(days []Day) bool {
 }
 
 func (s *Certainty) text(b *strings.Builder) {
-	for _, line := range s.Lines() {
+	for _, line := range s.Words {
 		wrap(b, "  - ", line)
 	}
 }

@@ -148,3 +148,43 @@ func curveChart(points []Point, choice *Choice) template.HTML {
 	}
 	return c.done()
 }
+
+// cliffChart draws how many clients a limit denies by how much it lets pass in a
+// minute, both by powers of ten, loose at the left.
+func cliffChart(c *Cliff) template.HTML {
+	d := newChart("How many clients are denied something, by how much a limit lets pass in a minute")
+	first, last := c.Steps[0], c.Steps[len(c.Steps)-1]
+	loose, tight := math.Log10(float64(first.Minute)), math.Log10(float64(last.Minute))
+	most := math.Log10(float64(max(last.Clients, 2)) * 1.2)
+	x := func(s *Step) float64 { return across((loose - math.Log10(float64(s.Minute))) / max(loose-tight, 0.01)) }
+	y := func(n float64) float64 {
+		return up(max(math.Log10(max(n, 0.8))-math.Log10(0.8), 0) / (most - math.Log10(0.8)))
+	}
+	for n := int64(1); float64(n) <= math.Pow(10, most); n *= 10 {
+		d.line(across(0), y(float64(n)), across(1), y(float64(n)), "grid")
+		d.text(chartLeft-6, y(float64(n))+4, "end", short(n))
+	}
+	d.text(across(0), chartHeight-10, "start", short(first.Minute)+" a minute")
+	d.text(across(1), chartHeight-10, "end", short(last.Minute)+" a minute")
+	fmt.Fprintf(d, `<path class="curve curve-4" d="`)
+	for i := range c.Steps {
+		s := &c.Steps[i]
+		if i == 0 {
+			fmt.Fprintf(d, "M%.1f %.1f", x(s), y(float64(s.Clients)))
+		} else {
+			fmt.Fprintf(d, "H%.1fV%.1f", x(s), y(float64(s.Clients)))
+		}
+	}
+	d.WriteString(`"/>`)
+	for i := range c.Steps {
+		if s := &c.Steps[i]; s.Chosen || s.Edge {
+			class := "chosen"
+			if s.Edge && !s.Chosen {
+				class = "edge"
+			}
+			fmt.Fprintf(d, `<circle class="%s" cx="%.1f" cy="%.1f" r="5"><title>%s</title></circle>`, class, x(s), y(float64(s.Clients)), s.Limit)
+		}
+	}
+	d.line(across(0), up(0), across(1), up(0), "axis")
+	return d.done()
+}

@@ -112,7 +112,7 @@ func TestDaysDiffer(t *testing.T) {
 	if s.Days != 2 || s.Busy != 2 || s.ByDay[0].Tightest != "1/1s burst 5" || s.ByDay[1].Tightest != "20/1s burst 200" {
 		t.Errorf("%+v", s)
 	}
-	if lines := strings.Join(s.Lines(), "\n"); !strings.Contains(lines, "from 1/1s burst 5 (2024-03-30) to 20/1s burst 200 (2024-03-31)") {
+	if lines := strings.Join(s.Words, "\n"); !strings.Contains(lines, "from 1/1s burst 5 (2024-03-30) to 20/1s burst 200 (2024-03-31)") {
 		t.Errorf("%s", lines)
 	}
 }
@@ -234,7 +234,7 @@ func TestRuleAndCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "# stint plan chose this from 8,040 requests of 200 clients, to deny at most 0% of clients.\n# On that log it denies 0 requests, of 0 clients.\nrules:\n  - name: by-header-x-api-key\n    match:\n      header.x-api-key: ['1*', '2*']\n    key: [header.x-api-key]\n    limits: ['1/1s burst 5']\n    shadow: true # decides and counts, denies nobody yet\n"
+	want := "rules:\n  # stint plan chose this from 8,040 requests of 200 clients, to deny at most 0%\n  #   of clients.\n  # On that log it denies nothing.\n  - name: by-header-x-api-key\n    match:\n      header.x-api-key: ['1*', '2*']\n    key: [header.x-api-key]\n    limits: ['1/1s burst 5']\n    shadow: true # decides and counts, denies nobody yet\n"
 	if r.Choice.Rule != want {
 		t.Errorf("%s\nwant\n%s", r.Choice.Rule, want)
 	}

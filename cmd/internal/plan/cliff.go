@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // A Cliff is who falls off as a limit tightens: the picture by which a person
@@ -49,16 +50,16 @@ const (
 	mostWho    = 3
 )
 
-// allowance returns the tightest limit that denies at most k clients, with the
-// exact burst, or false if there are not so many clients.
-func (c *curve) allowance(k int) (best Candidate, ok bool) {
+// allowance returns the tightest limit that denies at most k clients, its burst
+// as round as said, or false if there are not so many clients.
+func (c *curve) allowance(k int, round func(int64) int64) (best Candidate, ok bool) {
 	var all []Candidate
 	for i, r := range rates {
 		ranked := c.ranked(i)
 		if k >= len(ranked) {
 			return best, false
 		}
-		all = append(all, candidate(r, need(ranked[k])))
+		all = append(all, candidate(r, round(need(ranked[k]))))
 	}
 	return tightest(all), true
 }
@@ -70,7 +71,7 @@ func (c *curve) cliff(r *reading, choice *Choice) *Cliff {
 	all := &Cliff{Steps: []Step{}}
 	last := math.Inf(1)
 	for k := range deepest + 1 {
-		one, ok := c.allowance(k)
+		one, ok := c.allowance(k, func(n int64) int64 { return n })
 		if !ok {
 			break
 		}
@@ -83,11 +84,10 @@ func (c *curve) cliff(r *reading, choice *Choice) *Cliff {
 	fallen := make(map[uint32]bool)
 	at := int64(-1)
 	for _, k := range all.worth(n) {
-		one, ok := c.allowance(k)
+		one, ok := c.allowance(k, roundUp)
 		if !ok {
 			break
 		}
-		one = candidate(one.rate, roundUp(one.Burst))
 		step := Step{Limit: one.text(), Minute: one.Minute, Who: []string{}, Edge: all.Edge > 0 && int64(k) == all.Edge}
 		rate := slices.Index(rates[:], one.rate)
 		ids := c.above(rate, one.Burst)
@@ -162,29 +162,49 @@ func (all *Cliff) advise(choice *Choice) {
 	if i+1 < len(all.Steps) {
 		after = fmt.Sprintf("; at the next step, %s, %s fall", all.Steps[i+1].Limit, plural(all.Steps[i+1].Clients, "client"))
 	}
-	all.Advice = fmt.Sprintf("%s stops short of a clear cliff: %s stand apart from the rest, and %s would deny these alone%s", choice.Target, plural(edge.Clients, "client"), edge.Limit, after)
+	apart := "1 client stands apart from the rest, and %s would deny it alone"
+	if edge.Clients != 1 {
+		apart = number(edge.Clients) + " clients stand apart from the rest, and %s would deny these alone"
+	}
+	all.Advice = fmt.Sprintf("%s stops short of a clear cliff: "+apart+"%s", choice.Target, edge.Limit, after)
 }
 
 func (all *Cliff) text(b *strings.Builder) {
-	fmt.Fprintf(b, "%-22s %9s %9s  %s\n", "limit", "a minute", "denied", "who falls here")
+	fmt.Fprintf(b, "%-20s %9s %7s  %s\n", "limit", "a minute", "denied", "who falls here")
 	for _, s := range all.Steps {
-		who := ""
-		if s.Falls > 0 {
-			who = strings.Join(s.Who, " ")
-			if s.Falls > int64(len(s.Who)) {
-				who += fmt.Sprintf(" + %s", number(s.Falls-int64(len(s.Who))))
-			}
-		}
+		mark := ""
 		switch {
 		case s.Edge:
-			who = "← the cliff is below; " + who
+			mark = "← the cliff is below; "
 		case s.Chosen:
-			who = "← chosen; " + who
+			mark = "← chosen; "
 		}
-		fmt.Fprintf(b, "%-22s %9s %9s  %s\n", s.Limit, number(s.Minute), number(s.Clients), clip(strings.TrimSuffix(who, "; "), lineWidth-44))
+		who := mark + s.named(lineWidth-40-utf8.RuneCountInString(mark))
+		line := fmt.Sprintf("%-20s %9s %7s  %s", s.Limit, number(s.Minute), number(s.Clients), strings.TrimSuffix(who, "; "))
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
 	if all.Advice != "" {
 		b.WriteByte('\n')
 		wrap(b, "", all.Advice+".")
 	}
+}
+
+// Named returns those that fall at the step, a few by name.
+func (s *Step) Named() string { return s.named(200) }
+
+// named writes those that fall at a step, as many by name as fit.
+func (s *Step) named(width int) string {
+	for n := len(s.Who); n > 0; n-- {
+		text := plainText(strings.Join(s.Who[:n], " "))
+		if more := s.Falls - int64(n); more > 0 {
+			text += " + " + number(more)
+		}
+		if utf8.RuneCountInString(text) <= width {
+			return text
+		}
+	}
+	if s.Falls == 0 {
+		return ""
+	}
+	return plural(s.Falls, "client")
 }

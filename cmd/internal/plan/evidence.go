@@ -3,9 +3,7 @@ package plan
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -279,18 +277,17 @@ func (w *run) lookIn(ctx context.Context, in *input, wanted map[string]int, all 
 		var block []byte
 		if block, err = file.Next(<-free); err == nil {
 			blocks <- block
-			err = ctx.Err()
+			if in.pipe == nil { // a pipe says so itself, behind what it gave
+				err = ctx.Err()
+			}
 		}
 	}
 	close(blocks)
 	workers.Wait()
-	if interrupted(err) {
+	if interrupted(err) && in.pipe == nil {
 		return err
 	}
-	if !errors.Is(err, io.EOF) {
-		return nil // the first reading has said so
-	}
-	return nil
+	return nil // whatever else ended it: the first reading has said so
 }
 
 // A witness finds the lines of wanted clients, and reads those whole.

@@ -25,6 +25,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"tightest":  func(c *Choice, k Candidate) bool { return k.text() == c.Tightest },
 	"percent":   func(f float64) float64 { return 100 * f },
 	"estimates": estimates,
+	"plural":    plural,
 	"inc":       func(n int) int { return n + 1 },
 }).Parse(pageHTML))
 
@@ -33,7 +34,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 func (r *Report) HTML(w io.Writer) error {
 	tried := r.Results
 	if r.Choice != nil {
-		tried = append(tried[:len(tried):len(tried)], r.Choice.Would)
+		tried = append([]Result{r.Choice.Would}, tried...)
 	}
 	data := struct {
 		*Report
@@ -42,6 +43,7 @@ func (r *Report) HTML(w io.Writer) error {
 		Script      template.JS
 		Policy      string
 		Time, Curve template.HTML
+		Cliff       template.HTML
 		Spread      []Spread
 	}{
 		Report: r, Tried: tried, Style: template.CSS(pageCSS), Script: template.JS(pageJS),
@@ -51,6 +53,9 @@ func (r *Report) HTML(w io.Writer) error {
 	if r.Traffic != nil && r.Traffic.Requests > 0 {
 		data.Time = timeChart(r.Traffic, tried)
 		data.Curve = curveChart(r.Traffic.Curve, r.Choice)
+	}
+	if r.Choice != nil && len(r.Choice.Cliff.Steps) > 1 {
+		data.Cliff = cliffChart(r.Choice.Cliff)
 	}
 	return page.Execute(w, data)
 }

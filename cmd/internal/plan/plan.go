@@ -400,7 +400,7 @@ func (w *run) testify(ctx context.Context, report *Report) error {
 			ids = append(ids, d.id)
 		}
 	}
-	found, err := w.look(context.WithoutCancel(ctx), ids)
+	found, err := w.look(ctx, ids)
 	for _, res := range results {
 		for i := range res.Top {
 			res.Top[i].Evidence = found[res.Top[i].Key]
@@ -460,23 +460,6 @@ func (r *reading) name(id uint32) string {
 func (o *Options) rule(c *Choice) string {
 	var b strings.Builder
 	w := &c.Would
-	fmt.Fprintf(&b, "# stint plan chose this from %s of %s, to deny at most %s.\n", plural(w.Requests, "request"), plural(w.Clients, "client"), c.Target)
-	fmt.Fprintf(&b, "# On that log it denies %s, of %s", plural(w.Denied, "request"), plural(w.ClientsDenied, "client"))
-	if w.Denied == 0 {
-		b.WriteString(".\n")
-	} else {
-		b.WriteString(":\n")
-	}
-	for _, d := range w.Top {
-		fmt.Fprintf(&b, "#   %s: %s of %s denied", clip(plainText(d.Key), 64), number(d.Denied), number(d.Requests))
-		if e := d.Evidence; e != nil && e.Looks != "" {
-			b.WriteString("; " + e.Looks)
-		}
-		b.WriteByte('\n')
-	}
-	if n := w.ClientsDenied - int64(len(w.Top)); n > 0 {
-		fmt.Fprintf(&b, "#   and %s more\n", number(n))
-	}
 	if len(o.Client.Trusted) > 0 {
 		var all []string
 		for _, p := range o.Client.Trusted {
@@ -487,7 +470,24 @@ func (o *Options) rule(c *Choice) string {
 			b.WriteString("client_ip_header: " + quoteYAML(o.Client.Header) + "\n")
 		}
 	}
-	b.WriteString("rules:\n  - name: by-" + strings.NewReplacer(".", "-", ",", "-").Replace(o.keyText()) + "\n")
+	b.WriteString("rules:\n")
+	wrap(&b, "  # ", fmt.Sprintf("stint plan chose this from %s of %s, to deny at most %s.", plural(w.Requests, "request"), plural(w.Clients, "client"), c.Target))
+	if w.Denied == 0 {
+		b.WriteString("  # On that log it denies nothing.\n")
+	} else {
+		wrap(&b, "  # ", fmt.Sprintf("On that log it denies %s, of %s:", plural(w.Denied, "request"), plural(w.ClientsDenied, "client")))
+	}
+	for _, d := range w.Top {
+		line := fmt.Sprintf("%s: %s of %s denied", clip(plainText(d.Key), 64), number(d.Denied), number(d.Requests))
+		if e := d.Evidence; e != nil && e.Looks != "" {
+			line += "; " + e.Looks
+		}
+		wrap(&b, "  #   ", line)
+	}
+	if n := w.ClientsDenied - int64(len(w.Top)); n > 0 {
+		fmt.Fprintf(&b, "  #   and %s more\n", number(n))
+	}
+	b.WriteString("  - name: by-" + strings.NewReplacer(".", "-", ",", "-").Replace(o.keyText()) + "\n")
 	b.WriteString(matchYAML(o.Match))
 	b.WriteString("    key: [" + strings.Join(o.Key, ", ") + "]\n")
 	b.WriteString("    limits: [" + quoteYAML(c.Limit) + "]\n")

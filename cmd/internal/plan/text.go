@@ -56,6 +56,9 @@ const lineWidth = 80
 // wrap writes words in lines of at most the width, the first behind a mark.
 func wrap(b *strings.Builder, mark, text string) {
 	indent := strings.Repeat(" ", utf8.RuneCountInString(mark))
+	if strings.HasPrefix(mark, "  #") { // a comment
+		indent = mark + "  "
+	}
 	line := mark
 	width := utf8.RuneCountInString(mark)
 	for i, word := range strings.Fields(text) {

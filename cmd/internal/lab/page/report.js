@@ -86,12 +86,10 @@ function choice(c, page) {
   const button = el("button", { type: "button", id: "choice-show" }, "Show it on the timeline");
   button.addEventListener("click", () => page.compare(c.limit));
   const w = c.would;
-  const h = c.halves;
   return el("section", { class: "choice" }, el("h3", {}, "What to choose"),
     el("p", { class: "chosen" }, el("code", { id: "choice" }, c.limit), button),
     el("p", {}, `The tightest that denies at most ${c.target} is ${c.tightest}; with ${percent(c.margin, 1)} to grow it is this. On this log it would have denied ${count(w.denied, "request")} (${percent(w.denied, w.requests)}) of ${count(w.clients_denied, "client")} (${percent(w.clients_denied, w.clients)}).`),
-    h ? el("p", {}, `Chosen from the first half of the time alone it would be ${h.limit}, which in the second half would have denied ${number(h.denied)} of ${count(h.requests, "request")}, of ${number(h.clients_denied)} of ${count(h.clients, "client")}: that ${h.held ? "held" : "did not hold"}.`) : null,
-    c.doubts.length ? el("div", {}, el("h4", {}, "How sure that is"), el("ul", { class: "doubts" }, ...c.doubts.map((d) => el("li", {}, d)))) : null,
+    el("div", {}, el("h4", {}, "How sure that is"), el("ul", { class: "doubts" }, ...[...c.sure.words, ...c.doubts].map((d) => el("li", {}, d)))),
     el("div", { class: "pair" }, pasted("The rule, in shadow first (YAML)", "choice-rule", c.rule), pasted("To look again later", "choice-check", c.check)));
 }
 
