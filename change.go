@@ -3,32 +3,61 @@ package stint
 import "math/big"
 
 // Adopt writes into to what a state kept under an older form of the limit is
-// under this one. No change mints more than the new full.
+// under this one: the units that were in use are, as far as the greatest debt
+// reaches, so that a limit that is lowered and raised again mints nothing.
 //
-//   - Bucket and queue: the time until full is kept, rounded up to what the new
-//     limit can hold, and clamped to one drain of it.
-//   - Windows, logs and parts of the same period: the counts are kept.
-//   - A change of the kind, or of a window's period, starts fresh.
+//   - Buckets: what was used, a fraction, is used under the new one, rounded up
+//     to what that can hold.
+//   - Queues: as buckets, and delays that were told stand: the next starts no
+//     sooner than one T after the last that was told.
+//   - Windows and counters of the same period, logs, and parts of the same
+//     period: units keep their dates.
+//   - Otherwise the units are charged now.
 //
-// For a [SlidingLog] to must be as long as from; else [Meter.Words] long.
+// For a [SlidingLog] to must be as long as from, and at least, as for all other
+// kinds, [Meter.Words] long.
 func (m *Meter) Adopt(to, from []uint64, old *Meter, now int64) {
 	clear(to)
-	if !m.limit.Keeps(old.limit) {
-		return
-	}
 	t := since(now)
-	switch m.kind {
-	case GCRA, LeakyQueue:
+	switch {
+	case m.isBucket() && old.isBucket():
 		m.adoptBucket(to, from, old, t)
-	case TokenBucketInterval:
-		m.adoptInterval(to, from, old, t)
-	case SlidingBuckets:
-		m.adoptParts(to, from, old, t)
-	case SlidingLog:
+	case m.kind != old.kind || m.kind == TokenBucketInterval:
+		m.Charge(to, now, int64(old.inUse(from, t)))
+	case m.kind == SlidingLog:
+		old.forget(ring(from), t)
 		moveLog(to, from)
+		m.forget(ring(to), t)
 		ring(to).keep(m.count)
+	case m.period != old.period || m.limit.calendar != old.limit.calendar || m.limit.zone != old.limit.zone:
+		m.Charge(to, now, int64(old.inUse(from, t)))
+	case m.kind == SlidingBuckets:
+		m.adoptParts(to, from, old, t)
 	default:
 		copy(to, from)
+	}
+}
+
+// inUse returns the units that count at t, rounded up.
+func (m *Meter) inUse(s []uint64, t uint64) uint64 {
+	switch m.kind {
+	case GCRA, LeakyQueue:
+		return m.bySteps.ceil(m.backlog(s, t))
+	case TokenBucketInterval:
+		missing, _ := m.missing(s, t)
+		return missing
+	case FixedWindow:
+		used, _ := m.counted(s, t)
+		return used
+	case SlidingCounter:
+		p := m.counts(s, t)
+		return plus(p.cur, mul(p.prev, m.left(p)).ceil(m.period))
+	case SlidingBuckets:
+		m.slide(s, t)
+		return s[1]
+	default:
+		m.forget(ring(s), t)
+		return s[1]
 	}
 }
 
@@ -37,26 +66,29 @@ func (m *Meter) adoptBucket(to, from []uint64, old *Meter, t uint64) {
 	if b.zero() {
 		return
 	}
-	kept := ceilQuotient(product(b.big(), whole(m.div)), whole(old.div))
-	if kept.Cmp(m.full.big()) > 0 {
-		kept = m.full.big()
+	kept := ceilQuotient(product(b.big(), whole(m.step)), whole(old.step))
+	if most := m.debt.big(); kept.Cmp(most) > 0 {
+		kept = most
+	}
+	if m.kind == LeakyQueue && old.kind == LeakyQueue {
+		told := m.afterTold(b, old)
+		if told.Cmp(kept) > 0 {
+			kept = told
+		}
 	}
 	m.setBacklog(to, t, fromBig(kept))
 }
 
-// adoptInterval keeps missing/L·W, the time that filling up takes on average.
-func (m *Meter) adoptInterval(to, from []uint64, old *Meter, t uint64) {
-	missing, _ := old.missing(from, t)
-	if missing == 0 {
-		return
+// afterTold returns the backlog with which the next start is one T after the
+// last that was told under the limit before.
+func (m *Meter) afterTold(b uint128, old *Meter) *big.Int {
+	start := b.big()
+	start.Sub(start, whole(old.step))
+	told := ceilQuotient(start.Mul(start, whole(m.div)), whole(old.div))
+	if told.Add(told, whole(m.step)); told.Cmp(m.debt.big()) > 0 {
+		return m.debt.big()
 	}
-	kept := ceilQuotient(
-		product(whole(missing), whole(old.period), whole(m.count)),
-		product(whole(old.count), whole(m.period)))
-	if full := whole(uint64(m.capacity)); kept.Cmp(full) > 0 {
-		kept = full
-	}
-	to[0], to[1] = kept.Uint64(), m.byPeriods.quo(t)
+	return told
 }
 
 // adoptParts puts each count into the new part that holds the end of its old

@@ -575,23 +575,23 @@ func TestMeterAdopt(t *testing.T) {
 		left int64
 		wait time.Duration
 	}{
-		// Buckets: half a second of the time until full has passed, the rest is kept.
-		{"10/s", 10, "20/s", 10, 500 * time.Millisecond},
-		{"10/s", 10, "5/s", 2, 500 * time.Millisecond},
-		{"10/s", 10, "10/s burst 2", 0, 200 * time.Millisecond}, // clamped to one drain
+		// Buckets: five units are in use after half a second, and stay so.
+		{"10/s", 10, "20/s", 15, 250 * time.Millisecond},
+		{"10/s", 10, "5/s", 0, time.Second},
+		{"10/s", 10, "10/s burst 2", 0, 400 * time.Millisecond}, // at most the greatest debt
 		{"10/s", 10, "10/s burst 100", 95, 500 * time.Millisecond},
-		{"10/s", 10, "every 2s", 0, 500 * time.Millisecond},
+		{"10/s", 10, "every 2s", 0, 4 * time.Second},
 		{"10/s", 5, "20/s", 20, 0},
 		{"10/s", 0, "20/s", 20, 0},
-		{"7/1m", 1, "3/1m", 2, 8071428572},
-		{"3/1m", 1, "7/1m", 4, 19500 * time.Millisecond},
+		{"7/1m", 1, "3/1m", 2, 18833333334},
+		{"3/1m", 1, "7/1m", 6, 8357142858},
 		{"7/1m", 7, "7/1ns", 0, 1},
-		{"9223372036854775807/s burst 9223372036854775806", 9223372036854775806, "10/s", 5, 500 * time.Millisecond},
-		{"10/s leaky_queue", 11, "10/s burst 0 leaky_queue", 0, 100 * time.Millisecond},
-		{"10/s leaky_queue", 11, "20/s leaky_queue", 9, 600 * time.Millisecond},
-		// Lumps: the time that filling up takes on average.
-		{"10/s token_bucket_interval", 4, "20/s token_bucket_interval", 12, 500 * time.Millisecond},
-		{"10/s token_bucket_interval", 4, "3/s token_bucket_interval", 1, 500 * time.Millisecond},
+		{"9223372036854775807/s burst 9223372036854775806", 9223372036854775806, "10/s", 0, 2 * time.Second},
+		{"10/s leaky_queue", 11, "10/s burst 0 leaky_queue", 0, 200 * time.Millisecond},
+		{"10/s leaky_queue", 11, "20/s leaky_queue", 10, 550 * time.Millisecond},
+		// Lumps: the tokens that are missing.
+		{"10/s token_bucket_interval", 4, "20/s token_bucket_interval", 16, 500 * time.Millisecond},
+		{"10/s token_bucket_interval", 4, "3/s token_bucket_interval", 0, 1500 * time.Millisecond},
 		{"10/s token_bucket_interval", 10, "10/s burst 2 token_bucket_interval", 0, 500 * time.Millisecond},
 		{"10/s token_bucket_interval", 0, "5/s token_bucket_interval", 5, 0},
 		// What counts in windows of the same period is kept.
@@ -606,14 +606,14 @@ func TestMeterAdopt(t *testing.T) {
 		{"10/s sliding_buckets", 4, "3000000000/s sliding_buckets", 2999999996, 516666667},
 		{"3000000000/s sliding_buckets", 2999999996, "10/s sliding_buckets", 0, 516666667},
 		{"10/day in UTC", 4, "20/day in UTC", 16, 86400*time.Second - 100500*time.Millisecond},
-		// A change of the kind, or of a window's period, starts fresh.
-		{"10/s", 10, "10/s leaky_queue", 11, 0},
-		{"10/s", 10, "10/s token_bucket_interval", 10, 0},
-		{"10/s fixed_window", 10, "10/2s fixed_window", 10, 0},
-		{"10/s sliding_log", 10, "10/2s sliding_log", 10, 0},
-		{"10/s sliding_buckets", 10, "10/s sliding_counter", 10, 0},
-		{"10/day in UTC", 10, "10/month in UTC", 10, 0},
-		{"10/day in UTC", 10, "10/day in Europe/Paris", 10, 0},
+		// Of another kind or period the units are charged now.
+		{"10/s", 10, "10/s leaky_queue", 6, 500 * time.Millisecond},
+		{"10/s", 10, "10/s token_bucket_interval", 5, 500 * time.Millisecond},
+		{"10/s fixed_window", 10, "10/2s fixed_window", 0, 1500 * time.Millisecond},
+		{"10/s sliding_log", 10, "10/2s sliding_log", 0, 1500 * time.Millisecond},
+		{"10/s sliding_buckets", 10, "10/s sliding_counter", 0, 1500 * time.Millisecond},
+		{"10/day in UTC", 10, "10/month in UTC", 0, 743*time.Hour + 58*time.Minute + 19500*time.Millisecond},
+		{"10/day in UTC", 10, "10/day in Europe/Paris", 0, 22*time.Hour + 58*time.Minute + 19500*time.Millisecond},
 	} {
 		old, next := keyOf(meter(t, c.old)), meter(t, c.next)
 		old.charge(100*s, c.used)

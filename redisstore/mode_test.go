@@ -76,6 +76,7 @@ func TestModeStore(t *testing.T) {
 		}
 		t.Run(c.mode.String(), func(t *testing.T) {
 			storetest.Suite{
+				OldChanges:    true,
 				Quantum:       c.quantum,
 				ReservedCosts: true,
 				Open: func(t testing.TB, now func() int64) stint.Store {

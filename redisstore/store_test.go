@@ -47,6 +47,7 @@ func TestStore(t *testing.T) {
 	server := redistest.Start(t)
 	c := client(t, server.Addr)
 	storetest.Suite{
+		OldChanges:    true,
 		Quantum:       time.Microsecond,
 		ReservedCosts: true,
 		Parallel:      true,

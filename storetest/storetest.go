@@ -61,6 +61,10 @@ type Suite struct {
 	// ReservedCosts leaves out the vectors and laws about settled costs, for a
 	// store that does not have them yet. The default value is false.
 	ReservedCosts bool
+	// OldChanges leaves out the law about changes of a limit, for a store that
+	// keeps the time until a bucket is full, not its units, and starts afresh
+	// with another kind, period or calendar. The default value is false.
+	OldChanges bool
 }
 
 // Run runs every vector and every law as a subtest.
@@ -74,6 +78,9 @@ func (s Suite) Run(t *testing.T) {
 			continue
 		}
 		t.Run(law.name, func(t *testing.T) {
+			if s.OldChanges && law.name == "changing a limit" {
+				t.Skip("the store does not carry units over yet")
+			}
 			if law.once != nil {
 				s.parallel(t)
 				s.with(t, func(e *env) { law.once(e) })

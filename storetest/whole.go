@@ -106,38 +106,37 @@ func forgettingIsLossless(e *env) {
 	}
 }
 
-// changes are pairs of limits, and whether the second keeps what was used under
-// the first.
+// changes are pairs of limits.
 var changes = []struct {
 	from, to string
-	keeps    bool
 }{
-	{"10/s", "5/s", true},
-	{"5/s", "10/s", true},
-	{"10/s burst 20", "10/s burst 5", true},
-	{"7/1m", "3/10s burst 9", true},
-	{"3/1us", "7/1m burst 100", true},
-	{"5/s burst 10 leaky_queue", "7/s burst 2 leaky_queue", true},
-	{"5/s burst 10 token_bucket_interval", "8/s burst 4 token_bucket_interval", true},
-	{"5/s burst 10 token_bucket_interval", "5/10s burst 30 token_bucket_interval", true},
-	{"10/1m fixed_window", "4/1m fixed_window", true},
-	{"4/1m fixed_window", "10/1m fixed_window count_denied", true},
-	{"10/1m sliding_log", "4/1m sliding_log", true},
-	{"4/1m sliding_log", "10/1m sliding_log", true},
-	{"10/1m sliding_counter", "4/1m sliding_counter", true},
-	{"4/1m sliding_counter", "10/1m sliding_counter relaxed", true},
-	{"10/1m sliding_buckets", "4/1m sliding_buckets parts 7", true},
-	{"4/1m sliding_buckets parts 3", "10/1m sliding_buckets parts 100", true},
-	{"6 per day in Europe/Paris", "9 per day in Europe/Paris", true},
-	{"10/s", "10/s sliding_log", false},
-	{"10/s sliding_log", "10/s", false},
-	{"10/s", "10/s leaky_queue", false},
-	{"10/1m fixed_window", "10/1h fixed_window", false},
-	{"10/1m fixed_window", "10 per day in UTC", false},
-	{"6 per day in Europe/Paris", "6 per day in UTC", false},
-	{"10/1m sliding_log", "10/1h sliding_log", false},
-	{"10/1m sliding_counter", "10/59s sliding_counter", false},
-	{"10/1m sliding_buckets", "10/1h sliding_buckets", false},
+	{"10/s", "5/s"},
+	{"5/s", "10/s"},
+	{"10/s burst 20", "10/s burst 5"},
+	{"7/1m", "3/10s burst 9"},
+	{"3/1us", "7/1m burst 100"},
+	{"5/s burst 10 leaky_queue", "7/s burst 2 leaky_queue"},
+	{"5/s burst 10 token_bucket_interval", "8/s burst 4 token_bucket_interval"},
+	{"5/s burst 10 token_bucket_interval", "5/10s burst 30 token_bucket_interval"},
+	{"10/1m fixed_window", "4/1m fixed_window"},
+	{"4/1m fixed_window", "10/1m fixed_window count_denied"},
+	{"10/1m sliding_log", "4/1m sliding_log"},
+	{"4/1m sliding_log", "10/1m sliding_log"},
+	{"10/1m sliding_counter", "4/1m sliding_counter"},
+	{"4/1m sliding_counter", "10/1m sliding_counter relaxed"},
+	{"10/1m sliding_buckets", "4/1m sliding_buckets parts 7"},
+	{"4/1m sliding_buckets parts 3", "10/1m sliding_buckets parts 100"},
+	{"6 per day in Europe/Paris", "9 per day in Europe/Paris"},
+	{"10 per day", "10/1m"},
+	{"10/s", "10/s sliding_log"},
+	{"10/s sliding_log", "10/s"},
+	{"10/s", "10/s leaky_queue"},
+	{"10/1m fixed_window", "10/1h fixed_window"},
+	{"10/1m fixed_window", "10 per day in UTC"},
+	{"6 per day in Europe/Paris", "6 per day in UTC"},
+	{"10/1m sliding_log", "10/1h sliding_log"},
+	{"10/1m sliding_counter", "10/59s sliding_counter"},
+	{"10/1m sliding_buckets", "10/1h sliding_buckets"},
 }
 
 func changingALimit(e *env) {
@@ -170,38 +169,27 @@ func changingALimit(e *env) {
 			key := fmt.Sprint(n)
 			d := e.peek(to, key, 0)
 			e.equal("the layer bound before", e.peek(from, key, 0), d)
-			if reason := badChange(e, from, to, int64(n), c.keeps, before[n], d); reason != "" {
+			if reason := badChange(e, from, to, int64(n), d); reason != "" {
 				e.Errorf("%s to %s, %d used: %s: %+v, was %+v", c.from, c.to, n, reason, d, before[n])
 			}
 		}
 	}
 }
 
-// badChange says what is wrong with the state after a change, if anything.
-func badChange(e *env, from, to limit, used int64, keeps bool, before, after stint.Decision) string {
-	if after.Limit != to.Capacity() || after.Remaining > to.Capacity() {
-		return "not the new limit"
-	}
+// badChange says what is wrong with the state after a change, if anything: the
+// units that were used are, at most the new capacity. Of a queue, delays that
+// were told may take more of it.
+func badChange(e *env, from, to limit, used int64, after stint.Decision) string {
 	unseen := e.peek(to, e.key("unseen"), 0)
+	want := max(to.Capacity()-used, 0)
+	queues := from.Kind() == stint.LeakyQueue && to.Kind() == stint.LeakyQueue
 	switch {
-	case !keeps || used == 0:
-		if after != unseen {
-			return "does not start fresh"
-		}
-	case to.Kind() == stint.TokenBucketInterval:
-		if after.Remaining >= to.Capacity() || after.ResetAfter == 0 {
-			return "mints"
-		}
-	case to.Burst() > 0 || to.Kind() == stint.LeakyQueue:
-		full := e.peek(to, e.filled(to), 0).ResetAfter
-		want := min(before.ResetAfter, full)
-		if after.ResetAfter < want || int64(after.ResetAfter-want) > e.quantum {
-			return fmt.Sprintf("the time until full is not kept: want %v", want)
-		}
-	default:
-		if want := max(to.Capacity()-used, 0); after.Remaining != want {
-			return fmt.Sprintf("the count is not kept: want %d to remain", want)
-		}
+	case after.Limit != to.Capacity():
+		return "not the new limit"
+	case used == 0 && after != unseen:
+		return "does not start as if never seen"
+	case after.Remaining > want || after.Remaining < want && !queues:
+		return fmt.Sprintf("the units are not kept: want %d to remain", want)
 	}
 	return ""
 }

@@ -103,13 +103,10 @@ func (b *interval) refund(t *big.Int, c int64) {
 	b.write(t, lessUpTo(b.missingAt(t), big.NewInt(c)))
 }
 
-// become keeps the share of a full refill time: what is missing is scaled by
-// the ratio of the rates, rounded up, and is at most the new burst.
+// become keeps the tokens that are missing, at most two of the new burst.
 func (b *interval) become(t *big.Int, to Spec) state {
-	scale := new(big.Rat).Quo(ratio(to.Count, to.Period), ratio(b.spec.Count, b.spec.Period))
-	missing := ceil(scale.Mul(scale, whole(b.missingAt(t))))
 	changed := &interval{spec: to}
-	changed.write(t, least(missing, big.NewInt(to.Burst)))
+	changed.write(t, least(b.missingAt(t), mul(big.NewInt(2), big.NewInt(to.Burst))))
 	changed.first = tokens{changed.missing, changed.index}
 	return changed
 }

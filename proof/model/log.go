@@ -151,9 +151,7 @@ func (l *log) remove(t *big.Int, c int64, choose func(entry) bool) {
 }
 
 func (l *log) become(t *big.Int, to Spec) state {
-	if to.Period != l.spec.Period {
-		return nil
-	}
+	l.drop(t)
 	changed := &log{spec: to, entries: l.entries}
 	changed.drop(t)
 	changed.cut()

@@ -104,8 +104,9 @@ func (m *Model) killReservations(p place) {
 }
 
 // Change gives the limit that is called name other parameters, from t on, for
-// all of its keys. A change of kind, or of a window's period, calendar or zone,
-// starts every key fresh; any other keeps what was used. Reservations made
+// all of its keys. What is in use stays in use, see become; where units cannot
+// keep their dates, another kind, or another period, calendar or zone of a
+// window, they are charged at t. Reservations made
 // before it give nothing back to that limit; their debts are charged to it as
 // it is now. Nothing happens when the two are the same.
 func (m *Model) Change(t int64, name string, old, new Spec) {
@@ -118,11 +119,14 @@ func (m *Model) Change(t int64, name string, old, new Spec) {
 			continue
 		}
 		var changed state
-		if s.limitOf().Kind == new.Kind {
+		buckets := map[string]bool{GCRA: true, Queue: true}
+		if was := s.limitOf().Kind; was == new.Kind || buckets[was] && buckets[new.Kind] {
 			changed = s.become(now, new)
 		}
 		if changed == nil {
 			changed = fresh(new)
+			used := least(inUse(s, now), maxInt64)
+			changed.charge(now, used.Int64(), charging{})
 		}
 		m.states[p] = changed
 	}

@@ -25,8 +25,9 @@ type state interface {
 	giveBack(t *big.Int, r receipt, g int64)
 	// refund removes up to c of what still counts, newest first.
 	refund(t *big.Int, c int64)
-	// become is the state under another limit of the same kind, from t on;
-	// nil when the change starts fresh.
+	// become is the state under another limit of the same kind, or of another
+	// kind of bucket, from t on;
+	// nil where the units have no dates that it could keep.
 	become(t *big.Int, to Spec) state
 }
 

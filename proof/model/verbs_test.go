@@ -133,19 +133,19 @@ func TestChange(t *testing.T) {
 		remaining, reset int64 // ms, after 4 of 5 were taken at 0
 	}{
 		{"nothing", model.GCRA, func(*model.Spec) {}, 1, 800},
-		{"time until full kept", model.GCRA, func(s *model.Spec) { s.Count, s.Burst = 10, 10 }, 2, 800},
-		{"clamped to a drain", model.GCRA, func(s *model.Spec) { s.Count, s.Burst = 10, 5 }, 0, 500},
-		{"queue", model.Queue, func(s *model.Spec) { s.Count, s.Burst = 10, 9 }, 2, 800},
-		{"scaled, rounded up", model.Interval, func(s *model.Spec) { s.Count, s.Burst = 4, 9 }, 5, 1000},
+		{"units kept", model.GCRA, func(s *model.Spec) { s.Count, s.Burst = 10, 10 }, 6, 400},
+		{"at most two drains", model.GCRA, func(s *model.Spec) { s.Count, s.Burst = 10, 1 }, 0, 200},
+		{"one T after the last start", model.Queue, func(s *model.Spec) { s.Count, s.Burst = 10, 9 }, 3, 700},
+		{"tokens kept", model.Interval, func(s *model.Spec) { s.Count, s.Burst = 4, 9 }, 5, 1000},
 		{"at most the burst", model.Interval, func(s *model.Spec) { s.Burst = 3 }, 0, 1000},
 		{"counts kept", model.Fixed, func(s *model.Spec) { s.Count = 9 }, 5, 1000},
-		{"fresh period", model.Fixed, func(s *model.Spec) { s.Period = 2 * sec }, 5, 0},
-		{"fresh calendar", model.Fixed, func(s *model.Spec) { s.Calendar, s.Zone = "day", "UTC" }, 5, 0},
+		{"another period", model.Fixed, func(s *model.Spec) { s.Period = 2 * sec }, 1, 2000},
+		{"another calendar", model.Fixed, func(s *model.Spec) { s.Calendar, s.Zone = "day", "UTC" }, 1, 86_400_000},
 		{"counts kept", model.Log, func(s *model.Spec) { s.Count = 3 }, 0, 1000},
 		{"counts kept", model.Counter, func(s *model.Spec) { s.Count = 9; s.Relaxed = true }, 5, 2000},
 		{"coarser", model.Parts, func(s *model.Spec) { s.Parts = 2 }, 1, 1500},
 		{"finer", model.Parts, func(s *model.Spec) { s.Parts = 8 }, 1, 1125}, // not into the future
-		{"kind", model.GCRA, func(s *model.Spec) { s.Kind = model.Log }, 5, 0},
+		{"kind", model.GCRA, func(s *model.Spec) { s.Kind = model.Log }, 1, 1000},
 	} {
 		old := five(c.kind)
 		changed := old

@@ -29,6 +29,7 @@ func TestStore(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	var prefixes atomic.Int64
 	storetest.Suite{
+		OldChanges:    true,
 		Quantum:       time.Microsecond,
 		ReservedCosts: true,
 		Parallel:      true,

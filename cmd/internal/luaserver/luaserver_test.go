@@ -47,6 +47,7 @@ func TestStore(t *testing.T) {
 		t.Skip("takes minutes under the race detector; TestTogether is for that")
 	}
 	storetest.Suite{
+		OldChanges:    true,
 		Quantum:       time.Microsecond,
 		ReservedCosts: true,
 		Open: func(t testing.TB, now func() int64) stint.Store {
