@@ -74,16 +74,20 @@ func TestOverload(t *testing.T) {
 	for _, bound := range []int{-1, 32} {
 		best := 0.0
 		for _, rate := range []int{50, 80, 100, 150, 300} {
-			slots := make(chan struct{}, workers)
+			slots, over := make(chan struct{}, workers), make(chan struct{})
 			server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-				slots <- struct{}{} // it works even for those who have given up
-				time.Sleep(each)
-				<-slots
+				select {
+				case slots <- struct{}{}: // it works even for those who have given up
+					time.Sleep(each)
+					<-slots
+				case <-over:
+				}
 			}))
 			f := start(t, mustURL(t, server.URL), 0, oneRule(t, "none", "1000000/s"), httplimit.ClientIP{}, proxy.Options{MaxInFlight: bound})
-			good := goodput(f.address, rate, 8*time.Second)
+			good := goodput(f.address, rate, 5*time.Second)
 			best = max(best, good)
 			t.Logf("in flight %3d: %5d/s asked, %6.0f/s answered in time, %.2f of the best", bound, rate, good, good/best)
+			close(over)
 			server.Close()
 		}
 	}
