@@ -53,7 +53,7 @@ type loaded struct {
 	Plans     []rulesource.Plan
 }
 
-func (l *loaded) Begin(whole bool) error { l.Whole = whole; return nil }
+func (l *loaded) Begin(_ *rulesource.Snapshot, whole bool) error { l.Whole = whole; return nil }
 
 func (l *loaded) Override(o *rulesource.Override) error {
 	l.Overrides = append(l.Overrides, *o)

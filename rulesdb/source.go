@@ -51,7 +51,7 @@ func (db *DB) load(ctx context.Context, held rulesource.Version, to rulesource.R
 	if !same || since < oldest || since > s.Version.Change {
 		since, whole = 0, true
 	}
-	if err := to.Begin(whole); err != nil {
+	if err := to.Begin(s, whole); err != nil {
 		return nil, err
 	}
 	if since == s.Version.Change && !whole {

@@ -92,10 +92,11 @@ type Plan struct {
 // A Receiver takes overrides and plans as they are read: there may be millions.
 // An error of it ends the reading.
 type Receiver interface {
-	// Begin is called before anything is handed over. With whole, what follows
-	// is all there is, and what was received before is out of date; else it is
-	// what has changed, with those that are Removed.
-	Begin(whole bool) error
+	// Begin is called before anything is handed over, with the snapshot that Load
+	// will return. With whole, what follows is all there is, and what was received
+	// before is out of date; else it is what has changed, with those that are
+	// Removed.
+	Begin(s *Snapshot, whole bool) error
 	Override(o *Override) error
 	Plan(p *Plan) error
 }
