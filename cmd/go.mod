@@ -34,6 +34,7 @@ require (
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
 	github.com/stint-dev/stint/redisstore v0.1.0
+	github.com/stint-dev/stint/rulesdb v0.1.0
 	github.com/yuin/gopher-lua v1.1.2
 	golang.org/x/net v0.60.0
 	golang.org/x/sys v0.48.0

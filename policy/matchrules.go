@@ -65,6 +65,9 @@ func (p *Policy) matchMore(attrs Attributes, cost int64, r *Result) error {
 	if cost < 0 {
 		return stint.ErrCost
 	}
+	if p.rules.notReady {
+		return ErrNotReady
+	}
 	q := request{attrs: attrs}
 	if err := p.rules.ready(&q); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -14,6 +15,8 @@ type Rules struct {
 	rules []*rule
 	index *index
 	plans []*plan // of all rules, by id
+
+	notReady bool // every request fails: there are no rules yet
 
 	declared   map[string]bool // attributes that callers give beside those of HTTP
 	undeclared []use           // attributes that are neither
@@ -111,6 +114,20 @@ func ReadJSON(data []byte) (*Node, error) {
 		return nil, Errors{err}
 	}
 	return root, nil
+}
+
+// ErrNotReady is for a request that is asked before there are any rules.
+var ErrNotReady = errors.New("policy: there are no rules yet")
+
+// NotReady returns rules that decide nothing: every request fails with
+// [ErrNotReady]. It is for programs that wait for their first rules.
+func NotReady() *Rules {
+	r, err := Parse([]byte(`{"rules": []}`))
+	if err != nil {
+		panic(err) // it is good
+	}
+	r.notReady = true
+	return r
 }
 
 // Names returns the names of the rules in order.

@@ -33,7 +33,7 @@ func (db *DB) load(ctx context.Context, held rulesource.Version, to rulesource.R
 	}
 	w.alive()
 	if s.Version.Revision == 0 {
-		return nil, rulesource.ErrEmpty
+		return s, rulesource.ErrEmpty
 	}
 	var r Revision
 	same := held.Identity == s.Version.Identity && held.Epoch == s.Version.Epoch

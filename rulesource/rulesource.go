@@ -106,7 +106,8 @@ type Source interface {
 	// Load reads the state of the source in one piece, and hands overrides and
 	// plans to the receiver: what changed since the version that the caller
 	// holds, or all. The zero Version holds nothing. After an error, what was
-	// received does not count. The error is ErrEmpty when there are no rules yet.
+	// received does not count. The error is ErrEmpty when there are no rules yet;
+	// the snapshot has the version then.
 	Load(ctx context.Context, held Version, to Receiver) (*Snapshot, error)
 	// Wait returns nil once the source may have another version than held, or
 	// the context's error. Waiting costs the source a small look now and then.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/rulesource"
 
 	"github.com/stint-dev/stint/cmd/internal/observe"
 	"github.com/stint-dev/stint/cmd/internal/rules"
@@ -16,13 +18,14 @@ import (
 
 // sourceFlags say where the rules come from, and what is told of them.
 type sourceFlags struct {
-	Config       string   `short:"c" env:"STINT_CONFIG" placeholder:"FILE" help:"The rules file, YAML or JSON. It is read again when it changes, and on SIGHUP."`
-	MaxKeys      int      `env:"STINT_MAX_KEYS" default:"1048576" placeholder:"N" help:"The most keys remembered, for each limit (${default}). Beyond it newcomers share limits."`
-	ForceReload  bool     `env:"STINT_FORCE_RELOAD" help:"Take changes of the file that make keys in use start afresh."`
-	TrustedProxy []string `env:"STINT_TRUSTED_PROXY" placeholder:"CIDR" help:"A proxy whose word about the client is taken, in place of the file's trusted_proxies. May be given several times."`
-	LogKeys      bool     `env:"STINT_LOG_KEYS" help:"Log keys in clear: addresses, API keys, whatever rules key by. The default is their hashes."`
-	LogFormat    string   `env:"STINT_LOG_FORMAT" enum:"text,json" default:"text" help:"The log's form, text (the default) or json."`
-	storeFlags   `embed:""`
+	Config        string `short:"c" env:"STINT_CONFIG" placeholder:"FILE" help:"The rules file, YAML or JSON. It is read again when it changes, and on SIGHUP."`
+	databaseFlags `embed:""`
+	MaxKeys       int      `env:"STINT_MAX_KEYS" default:"1048576" placeholder:"N" help:"The most keys remembered, for each limit (${default}). Beyond it newcomers share limits."`
+	ForceReload   bool     `env:"STINT_FORCE_RELOAD" help:"Take changes of the file that make keys in use start afresh."`
+	TrustedProxy  []string `env:"STINT_TRUSTED_PROXY" placeholder:"CIDR" help:"A proxy whose word about the client is taken, in place of the file's trusted_proxies. May be given several times."`
+	LogKeys       bool     `env:"STINT_LOG_KEYS" help:"Log keys in clear: addresses, API keys, whatever rules key by. The default is their hashes."`
+	LogFormat     string   `env:"STINT_LOG_FORMAT" enum:"text,json" default:"text" help:"The log's form, text (the default) or json."`
+	storeFlags    `embed:""`
 
 	declared bool // whether attributes that no HTTP request has must be declared
 }
@@ -42,13 +45,17 @@ type sources struct {
 	where    string          // the store is, for the log
 	observer *observe.Observer
 	source   *rules.Source
+	rules    rulesource.Source // that it follows; nil for a file
 	client   httplimit.ClientIP
 }
 
 // open reads the rules and binds them to a store. Close what it returns.
 func (c *sourceFlags) open(logger *slog.Logger) (*sources, error) {
-	if c.Config == "" {
-		return nil, usage("--config", "missing: write the rules file, such as -c stint.yaml")
+	switch {
+	case c.Config != "" && c.Rules != "":
+		return nil, usage("--rules", "and --config: give one of them")
+	case c.Config == "" && c.Rules == "":
+		return nil, usage("--config", "missing: write the rules file, such as -c stint.yaml, or --rules and a database")
 	}
 	return c.openRules(nil, logger)
 }
@@ -86,7 +93,14 @@ func (c *sourceFlags) openRules(f *rules.File, logger *slog.Logger) (*sources, e
 // name.
 func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) (err error) {
 	path := ""
-	if f == nil {
+	var follower *rules.Follower
+	switch {
+	case f != nil:
+	case c.Rules != "":
+		if s.rules, follower, f, err = c.follow(logger); err != nil {
+			return err
+		}
+	default:
 		path = c.Config
 		if f, err = rules.Read(path); err != nil {
 			return err
@@ -110,7 +124,12 @@ func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) (err 
 	if o.Policy, err = c.storeFlags.options(s.local, s.store); err != nil {
 		return err
 	}
-	source, err := rules.OpenFile(s.store, path, f, o)
+	var source *rules.Source
+	if follower != nil {
+		source, err = follower.Open(context.Background(), s.store, f, o)
+	} else {
+		source, err = rules.OpenFile(s.store, path, f, o)
+	}
 	if err != nil {
 		return err
 	}
@@ -134,6 +153,9 @@ func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) (err 
 }
 
 func (s *sources) close() {
+	if s.rules != nil {
+		_ = s.rules.Close() // it was read from
+	}
 	s.observer.Close()
 	if s.source != nil {
 		s.source.Policy().Close()

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"reflect"
@@ -39,10 +40,14 @@ type Source struct {
 	o        Options
 	settings Settings
 	policy   atomic.Pointer[policy.Policy]
+	empty    atomic.Bool // nothing can be decided: its source holds no rules yet
 
 	mu      sync.Mutex // one reload at a time; it guards what follows
 	file    *File      // in force
 	refused *refusal   // the last attempt; nil if it was taken
+
+	follower *Follower // nil if the rules come from a file
+	name     string    // of the follower's source, for the log
 }
 
 // A refusal is content that was not taken, and why.
@@ -111,12 +116,14 @@ func (s *Source) Policy() *policy.Policy { return s.policy.Load() }
 func (s *Source) Settings() Settings { return s.settings }
 
 // Ready returns nil: a source has had good rules since it was opened, and a
-// reload that fails leaves them. It is for readiness checks.
+// reload that fails leaves them. But one that follows a database may hold no
+// rules yet; nothing can be decided then. It is for readiness checks.
 func (s *Source) Ready() error {
-	if s.policy.Load() == nil {
-		return errors.New("no rules have been read")
+	if !s.empty.Load() {
+		return nil
 	}
-	return nil
+	_, problem := s.Held()
+	return errors.New(problem)
 }
 
 // Reload reads the file again and takes what it says, all of it or nothing.
@@ -173,7 +180,7 @@ func (s *Source) take(f *File) error {
 	}
 	s.policy.Store(p)
 	s.file, s.refused = f, nil
-	s.o.Log.Info("rules: reloaded", "file", s.path, "rules", len(f.Rules.Names()), "changes", len(changes))
+	s.o.Log.Info("rules: reloaded", "file", cmp.Or(s.path, s.name), "rules", len(f.Rules.Names()), "changes", len(changes))
 	for i, c := range changes {
 		if i == maxTold {
 			s.o.Log.Info("rules: more changes", "file", s.path, "count", len(changes)-i)

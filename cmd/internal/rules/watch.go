@@ -26,6 +26,9 @@ const (
 // Kubernetes does it, is seen. Where the file system tells of no changes, as
 // over a network, call Reload. The error says why watching cannot begin.
 func (s *Source) Watch(ctx context.Context) error {
+	if s.follower != nil {
+		return s.follower.watch(ctx)
+	}
 	if s.path == "" {
 		<-ctx.Done()
 		return nil

@@ -83,6 +83,8 @@ func (h *Handler) fail(door string, r *http.Request, err error) *problem {
 		p = &problem{status: http.StatusNotFound, field: "reservation", detail: "no such reservation: it was never given, or its time is long over"}
 	case errors.Is(err, stint.ErrFull):
 		p.detail = "no room for another reservation: settle or cancel some, or wait until their time is over"
+	case errors.Is(err, policy.ErrNotReady):
+		p.detail = "there are no rules yet"
 	case r.Context().Err() != nil:
 		p.detail, err = "given up by who asked", r.Context().Err()
 	default:

@@ -1,0 +1,246 @@
+package rules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/rulesource"
+)
+
+const (
+	// firstTry is how long a source may take to answer at the start when there is
+	// a last copy, firstPatience when there is none.
+	firstTry      = 700 * time.Millisecond
+	firstPatience = 10 * time.Second
+	// reportEvery is how often a node says that it is there, reportWithin how
+	// long that may take.
+	reportEvery  = 5 * time.Second
+	reportWithin = 2 * time.Second
+	// lookAgain is how long a source that failed is left alone, with as much of
+	// chance again.
+	lookAgain = 500 * time.Millisecond
+)
+
+// A Node is what a node says of itself to its source.
+type Node struct {
+	Version rulesource.Version
+	Hash    string
+	Since   time.Time // when it took that version
+	Error   string    // why it does not hold the newest; "" if it does
+}
+
+// Following says how a node follows a source.
+type Following struct {
+	// Source is where the rules are.
+	Source rulesource.Source
+	// Name is what the log and errors call it.
+	Name string
+	// Copy is the file of the last good copy; "" keeps none.
+	Copy string
+	// Report, if set, takes what the node says of itself.
+	Report func(ctx context.Context, n Node) error
+	// Log takes what is worth knowing. The default is that nothing is logged.
+	Log *slog.Logger
+}
+
+// A Follower holds the rules of a source, and customers' own limits, in a
+// [Source] of this package, and keeps them fresh. Make one with [Follow].
+type Follower struct {
+	f       Following
+	copy    lastCopy
+	from    rulesource.Source  // that the first state came from
+	held    rulesource.Version // in force
+	hash    string
+	since   time.Time
+	problem string // why the newest is not in force; "" if it is
+	source  *Source
+	expiry  *expiries
+}
+
+// errEnough ends a reading of which the document is all that is wanted.
+var errEnough = errors.New("enough")
+
+// documentOnly is a receiver of the document alone.
+type documentOnly struct{ s *rulesource.Snapshot }
+
+func (d *documentOnly) Begin(s *rulesource.Snapshot, _ bool) error { d.s = s; return errEnough }
+func (d *documentOnly) Override(*rulesource.Override) error        { return errEnough }
+func (d *documentOnly) Plan(*rulesource.Plan) error                { return errEnough }
+
+// Follow reads the rules of a source: from the source itself, else its last
+// copy, else it fails. A source that is empty is followed too, by a file of no
+// rules that is not ready. Open binds the file to a store.
+func Follow(ctx context.Context, f Following) (*Follower, *File, error) {
+	if f.Log == nil {
+		f.Log = slog.New(slog.DiscardHandler)
+	}
+	w := &Follower{f: f, copy: lastCopy{path: f.Copy}, from: f.Source}
+	patience := firstPatience
+	there := w.copy.there()
+	if there {
+		patience = firstTry
+	}
+	s, err := firstDocument(ctx, f.Source, patience)
+	switch {
+	case errors.Is(err, rulesource.ErrEmpty) && !there:
+		w.problem = fmt.Sprintf("%s holds no rules yet: stint rules push puts some in", f.Name)
+		return w, &File{Rules: policy.NotReady()}, nil
+	case err != nil && !there:
+		return nil, nil, fmt.Errorf("the rules cannot be read, and there is no copy of them here: %w", err)
+	case err != nil:
+		f.Log.Error("rules: the source cannot be read: the last copy is in force until it can", "source", f.Name, "copy", f.Copy, "err", err)
+		w.problem, w.from = "started from the last copy: "+err.Error(), &w.copy
+		if s, err = firstDocument(ctx, w.from, firstPatience); err != nil {
+			return nil, nil, err
+		}
+	}
+	file, err := Decode(s.Name, s.Document)
+	if err != nil {
+		return nil, nil, err
+	}
+	return w, file, nil
+}
+
+// firstDocument reads the document of a source that answers in time.
+func firstDocument(ctx context.Context, from rulesource.Source, patience time.Duration) (*rulesource.Snapshot, error) {
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	var d documentOnly
+	if _, err := from.Load(ctx, rulesource.Version{}, &d); !errors.Is(err, errEnough) {
+		if err == nil {
+			err = errors.New("it handed nothing over")
+		}
+		return nil, err
+	}
+	return d.s, nil
+}
+
+// Open binds the first rules to a store and reads the overrides. It returns
+// once the node may decide.
+func (w *Follower) Open(ctx context.Context, store stint.Store, first *File, o Options) (*Source, error) {
+	s, err := newSource(store, "", first, o)
+	if err != nil {
+		return nil, err
+	}
+	s.follower, s.name, w.source = w, w.f.Name, s
+	s.empty.Store(w.problem != "" && w.from == w.f.Source)
+	w.expiry = newExpiries(func(rule, key string) error { return s.Policy().SetOverride(rule, key, policy.Override{}) })
+	if !s.empty.Load() {
+		if _, err := w.load(ctx, w.from); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Held returns the version in force, and why it is not the newest, if so.
+func (s *Source) Held() (v rulesource.Version, problem string) {
+	if s.follower == nil {
+		return v, ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.follower.held, s.follower.problem
+}
+
+// watch follows the source until ctx ends.
+func (w *Follower) watch(ctx context.Context) error {
+	defer w.expiry.stop()
+	seen := w.held
+	if w.from != w.f.Source {
+		seen = rulesource.Version{} // the copy may be behind
+	}
+	reported := time.Time{}
+	for ctx.Err() == nil {
+		if time.Since(reported) > reportEvery {
+			w.report(ctx)
+			reported = time.Now()
+		}
+		look, stop := context.WithTimeout(ctx, reportEvery)
+		err := w.f.Source.Wait(look, seen)
+		stop()
+		if look.Err() != nil && ctx.Err() == nil && errors.Is(err, look.Err()) {
+			continue // nothing new
+		}
+		if err == nil {
+			seen, err = w.take(ctx, seen)
+			reported = time.Time{}
+		}
+		if err != nil && ctx.Err() == nil {
+			w.trouble(fmt.Sprintf("%s: %v", w.f.Name, err))
+			pause(ctx, lookAgain+rand.N(lookAgain))
+		}
+	}
+	return nil
+}
+
+// take loads what is new, and returns which version was seen, taken or not.
+func (w *Follower) take(ctx context.Context, seen rulesource.Version) (rulesource.Version, error) {
+	s, err := w.load(ctx, w.f.Source)
+	refused, bad := errors.AsType[*refusedVersion](err)
+	switch {
+	case err == nil:
+		return w.held, nil
+	case bad:
+		w.trouble(refused.Error())
+		return refused.version, nil
+	case errors.Is(err, rulesource.ErrEmpty) && s != nil:
+		if w.held.Revision > 0 {
+			w.trouble("the source holds no rules any more: what is held stays in force")
+		}
+		return s.Version, nil
+	}
+	return seen, err
+}
+
+// trouble notes why the newest version is not in force, and logs it once.
+func (w *Follower) trouble(why string) {
+	w.source.mu.Lock()
+	again := w.problem == why
+	w.problem = why
+	w.source.mu.Unlock()
+	if !again {
+		w.f.Log.Error("rules: what is held stays in force", "source", w.f.Name, "revision", w.held.Revision, "change", w.held.Change, "err", why)
+		w.source.tell(errors.New(why))
+	}
+}
+
+// report says what this node holds. A source that cannot be written to is no
+// trouble for the node.
+func (w *Follower) report(ctx context.Context) {
+	if w.f.Report == nil {
+		return
+	}
+	ctx, stop := context.WithTimeout(ctx, reportWithin)
+	defer stop()
+	v, problem := w.source.Held()
+	if err := w.f.Report(ctx, Node{v, w.hash, w.since, problem}); err != nil {
+		w.f.Log.Debug("rules: this node's row was not written", "source", w.f.Name, "err", err)
+	}
+}
+
+// A refusedVersion is a version that was read and is not taken.
+type refusedVersion struct {
+	version rulesource.Version
+	why     error
+}
+
+func (e *refusedVersion) Error() string {
+	return fmt.Sprintf("revision %d, change %d is not taken: %v", e.version.Revision, e.version.Change, e.why)
+}
+
+// pause returns after d, or when ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}

@@ -1,0 +1,186 @@
+package rules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/rulesource"
+)
+
+// errOlder is for a state that does not follow the one held.
+var errOlder = errors.New("the source was restored to an older state, or is another one: if it is right, stint rules accept says so to all nodes")
+
+// A receiving is one state of a source on its way into force: read as a whole,
+// then taken as a whole or not at all.
+type receiving struct {
+	w       *Follower
+	s       *rulesource.Snapshot
+	file    *File               // new rules; nil if they are the same
+	set     *policy.Replacement // all overrides; nil for changes
+	changes []change
+	parsed  map[string]policy.Override // by text: customers share few
+	ends    []ending
+	copy    *copying
+	bad     int   // overrides that cannot be read
+	first   error // why, of the first
+}
+
+// A change is one override that changes.
+type change struct {
+	rule, key string
+	o         policy.Override
+}
+
+// load reads what is new in a source and puts it in force.
+func (w *Follower) load(ctx context.Context, from rulesource.Source) (*rulesource.Snapshot, error) {
+	held := w.held
+	if w.copy.stale() {
+		held = rulesource.Version{Revision: held.Revision, Change: held.Change} // everything anew
+	}
+	r := &receiving{w: w, parsed: make(map[string]policy.Override)}
+	s, err := from.Load(ctx, held, r)
+	if err != nil {
+		r.copy.drop()
+		return s, err
+	}
+	return s, r.commit(s, from)
+}
+
+// Begin implements [rulesource.Receiver].
+func (r *receiving) Begin(s *rulesource.Snapshot, whole bool) error {
+	r.s = s
+	if !s.Version.Follows(r.w.held) {
+		return &refusedVersion{s.Version, errOlder}
+	}
+	if s.Document != nil {
+		file, err := Decode(s.Name, s.Document)
+		if err != nil {
+			return &refusedVersion{s.Version, err}
+		}
+		r.file = file
+	}
+	if whole {
+		r.set = r.w.source.Policy().ReplaceOverrides()
+	}
+	if r.w.from == r.w.f.Source {
+		r.copy = r.w.copy.begin(s, whole)
+	}
+	return nil
+}
+
+// Override implements [rulesource.Receiver]. One that cannot be read is left
+// out, with an alarm: it must not keep back all others.
+func (r *receiving) Override(o *rulesource.Override) error {
+	own, err := r.parse(o)
+	if end := r.local(o.Expires); !end.IsZero() && !end.After(time.Now()) {
+		own = policy.Override{} // it has ended meanwhile
+	}
+	if err == nil && r.set != nil {
+		err = r.set.Set(o.Rule, o.Key, own)
+	}
+	if err != nil {
+		if r.bad++; r.bad == 1 {
+			r.first = fmt.Errorf("an override of rule %s, change %d: %w", o.Rule, o.Change, err)
+		}
+		return nil
+	}
+	if r.set == nil {
+		r.changes = append(r.changes, change{o.Rule, o.Key, own})
+	}
+	if r.set == nil || !o.Expires.IsZero() {
+		r.ends = append(r.ends, ending{rule: o.Rule, key: o.Key, at: r.local(o.Expires)})
+	}
+	if r.copy != nil {
+		r.copy.override(o)
+	}
+	return nil
+}
+
+// Plan implements [rulesource.Receiver].
+func (r *receiving) Plan(p *rulesource.Plan) error {
+	if r.copy != nil {
+		r.copy.plan(p)
+	}
+	return nil
+}
+
+// local returns a time of the source's clock as this machine has it; zero stays
+// zero.
+func (r *receiving) local(at time.Time) time.Time {
+	if at.IsZero() {
+		return at
+	}
+	return at.Add(-r.s.Ahead)
+}
+
+// parse reads what an override does.
+func (r *receiving) parse(o *rulesource.Override) (own policy.Override, err error) {
+	switch {
+	case o.Removed:
+		return own, nil
+	case o.Unlimited || o.Block:
+		return policy.Override{Unlimited: o.Unlimited, Block: o.Block}, nil
+	}
+	text := strings.Join(o.Limits, "\n")
+	own, ok := r.parsed[text]
+	if ok {
+		return own, nil
+	}
+	for _, one := range o.Limits {
+		l, err := stint.Parse(one)
+		if err != nil {
+			return policy.Override{}, err
+		}
+		own.Limits = append(own.Limits, l)
+	}
+	if len(own.Limits) == 0 {
+		return own, errors.New("it has no limits")
+	}
+	r.parsed[text] = own
+	return own, nil
+}
+
+// commit puts what was received in force, and then keeps the copy of it.
+func (r *receiving) commit(s *rulesource.Snapshot, from rulesource.Source) error {
+	w := r.w
+	src := w.source
+	if r.file != nil && s.Hash != w.hash {
+		src.mu.Lock()
+		err := src.take(r.file)
+		src.mu.Unlock()
+		if err != nil {
+			r.copy.drop()
+			return &refusedVersion{s.Version, err}
+		}
+	}
+	if r.set != nil {
+		w.expiry.clear()
+		r.set.Commit()
+	}
+	for _, c := range r.changes {
+		if err := src.Policy().SetOverride(c.rule, c.key, c.o); err != nil && r.first == nil {
+			r.bad, r.first = r.bad+1, fmt.Errorf("an override of rule %s: %w", c.rule, err)
+		}
+	}
+	w.expiry.add(r.ends)
+	src.mu.Lock()
+	w.held, w.hash, w.since, w.problem = s.Version, s.Hash, time.Now(), ""
+	if from != w.f.Source {
+		w.problem = "started from the last copy"
+	}
+	src.mu.Unlock()
+	src.empty.Store(false)
+	w.from = w.f.Source
+	if r.first != nil {
+		w.trouble(fmt.Sprintf("%d overrides are left out, the first: %v", r.bad, r.first))
+	}
+	if err := r.copy.keep(); err != nil {
+		w.f.Log.Error("rules: no copy is kept: this node cannot start while the source is gone", "err", err)
+	}
+	return nil
+}
