@@ -137,7 +137,10 @@ func TestFollow(t *testing.T) {
 		t.Errorf("after a bad document: %s", got)
 	}
 	publish(t, db, "7/m")
-	until(t, "a good one after it", func() bool { _, problem := n.source.Held(); return problem == "" && n.decided(t, "192.0.2.1") == "7/1m" })
+	until(t, "a good one after it", func() bool {
+		_, problem := n.source.Held()
+		return problem == "" && n.decided(t, "192.0.2.1") == "7/1m"
+	})
 	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.9", Unlimited: true}, 0)
 	until(t, "a last change", func() bool { return n.decided(t, "192.0.2.9") == "unlimited" })
 	n.stop()
