@@ -25,6 +25,7 @@ type planCmd struct {
 	Rules   string   `placeholder:"FILE" group:"What to try" help:"What would this rules file have done?"`
 	Compare bool     `group:"What to try" help:"Put the count and period of each --limit under every algorithm."`
 	DenyAt  string   `name:"deny-at-most" placeholder:"SHARE" group:"What to try" help:"Propose the tightest limit that denies at most '0.1%' of the clients, or '0.1% of requests'. This is done for 0.1% of the clients when nothing else is asked for."`
+	Propose string   `placeholder:"FILE" group:"What to try" help:"Write a rules file to this new file: routes that the log shows, each with the limit that suits it, in shadow first."`
 	Margin  string   `default:"20%" placeholder:"20%" group:"What to try" help:"Room for growth in what is proposed."`
 
 	Key       []string `placeholder:"NAME" group:"What counts" help:"What tells clients apart: ip (the default; IPv6 by /64), path, header.NAME, or any field of the log. Several: NAME,NAME."`
@@ -84,6 +85,9 @@ func (c *planCmd) Run(e *env) error {
 	if p != nil && !c.Quiet {
 		o.Progress = p.show
 	}
+	if c.Propose != "" {
+		return c.propose(ctx, e, o, p)
+	}
 	report, err := plan.Run(ctx, o)
 	if p != nil {
 		p.clear()
@@ -101,6 +105,36 @@ func (c *planCmd) Run(e *env) error {
 		return &refusal{errors.New("this log bears no proposal: see what was found")}
 	}
 	return nil
+}
+
+// propose writes a rules file.
+func (c *planCmd) propose(ctx context.Context, e *env, o plan.Options, p *progress) error {
+	proposal, err := plan.Propose(ctx, o)
+	if p != nil {
+		p.clear()
+	}
+	if err != nil {
+		return err
+	}
+	if !proposal.Refused() {
+		f, err := os.OpenFile(c.Propose, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		if err != nil {
+			return err
+		}
+		_, err = io.WriteString(f, proposal.File)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+	}
+	if c.JSON {
+		err = json.NewEncoder(e.out).Encode(proposal)
+	} else {
+		err = proposal.Text(e.out, c.Propose)
+	}
+	if err == nil && proposal.Refused() {
+		err = &refusal{errors.New("this log bears no proposal: see what was found")}
+	}
+	return err
 }
 
 // write writes the report, and the page beside it.
@@ -197,6 +231,8 @@ func (c *planCmd) check() error {
 		return usage("--compare", "goes with --limit, whose count and period are compared")
 	case c.Rules != "" && (len(c.Limit) > 0 || c.DenyAt != "" || len(c.Key) > 0 || c.HTML != ""):
 		return usage("--rules", "says itself what the limits and keys are: leave --limit, --deny-at-most, --key and --html out")
+	case c.Propose != "" && (c.Rules != "" || len(c.Limit) > 0 || c.DenyAt != "" || len(c.Key) > 0 || c.HTML != "" || c.Cost != "" || c.IgnoreTop > 0):
+		return usage("--propose", "finds keys and limits itself: leave --rules, --limit, --deny-at-most, --key, --cost, --html and --ignore-top out")
 	case c.Rules != "" && (len(c.IgnoreKey) > 0 || c.IgnoreTop > 0):
 		return usage("--rules", "has no one key by which clients could be left out")
 	case c.Rules != "" && (len(c.TrustedProxies) > 0 || c.ClientIPHeader != "" || len(c.Exempt) > 0):

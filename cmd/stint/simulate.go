@@ -55,6 +55,9 @@ is run in this process.`
 
 // Run does one of three things: operations, phases or a comparison.
 func (c *simulateCmd) Run(e *env) error {
+	if len(c.Compare) == 0 && len(c.Limit) == 0 {
+		c.Compare, c.More = c.More, nil // limits by themselves are compared
+	}
 	if err := c.check(); err != nil {
 		return err
 	}
@@ -88,7 +91,7 @@ func (c *simulateCmd) check() error {
 	case comparing && c.Retry != 0:
 		return usage("--retry", "the arrivals of --compare come at their own times: leave --retry out")
 	case !comparing && len(c.More) > 0:
-		return usage("--compare", "missing before %q", c.More[0])
+		return usage("--limit", "says which limits hold, and %q stands by itself: leave one of them out, or compare both", c.More[0])
 	case !comparing && (c.Stretch != 0 || c.JSON) && (c.Arrivals == "" || c.Nodes == 0):
 		return usage("--stretch and --json", "go with --compare, or with --arrivals and --nodes")
 	case c.Retry < 0 || c.Retry != 0 && c.Arrivals == "":

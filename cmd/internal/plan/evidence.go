@@ -30,6 +30,9 @@ type Evidence struct {
 	// Kinds is how many user agents there were: of many, an address has many
 	// people behind it.
 	Kinds int `json:"user_agent_kinds"`
+	// Named reports whether nearly all requests have the name of a user, which
+	// servers write of those who have shown a password.
+	Named bool `json:"named,omitempty"`
 	// Statuses are the answers, the most frequent first.
 	Statuses []Part `json:"statuses"`
 	// Looks says in words what that usually is.
@@ -51,7 +54,7 @@ func (e *Evidence) Rate() float64 {
 }
 
 // shown are the attributes that evidence is made of.
-var shown = []string{"status", "path", "method", "header.user-agent"}
+var shown = []string{"status", "path", "method", "header.user-agent", "user"}
 
 // mostKinds bounds how many different paths and user agents of a client are
 // told apart, and mostNamed how many clients are looked at.
@@ -63,6 +66,7 @@ const (
 // A dossier collects the evidence on one client.
 type dossier struct {
 	requests, first, last    int64
+	named                    int64
 	minutes                  map[int64]int64
 	agents, paths, responses map[string]int64
 }
@@ -88,6 +92,9 @@ func (d *dossier) add(r *accesslog.Record) {
 	d.requests++
 	d.last = max(d.last, r.At)
 	d.minutes[r.At/int64(time.Minute)]++
+	if r.Values[4] != nil {
+		d.named++
+	}
 	tick(d.responses, r.Values[0])
 	tick(d.agents, r.Values[3])
 	if path := r.Values[1]; path != nil {
@@ -104,6 +111,7 @@ func (d *dossier) join(o *dossier) {
 		d.first = o.first
 	}
 	d.requests += o.requests
+	d.named += o.named
 	d.last = max(d.last, o.last)
 	for _, k := range [...][2]map[string]int64{{d.agents, o.agents}, {d.paths, o.paths}, {d.responses, o.responses}} {
 		for text, n := range k[1] {
@@ -119,6 +127,7 @@ func (d *dossier) evidence(o *Options, of int64) *Evidence {
 	e := &Evidence{
 		Requests: d.requests, Share: float64(d.requests) / float64(max(of, 1)),
 		From: o.when(d.first), Span: Duration(d.last - d.first), Kinds: len(d.agents),
+		Named:  nearlyPart*float64(d.requests) <= float64(d.named),
 		Agents: parts(d.agents, d.requests, 2), Paths: parts(d.paths, d.requests, 3), Statuses: parts(d.responses, d.requests, 4),
 	}
 	for _, n := range d.minutes {
@@ -142,6 +151,7 @@ func parts(kinds map[string]int64, of int64, most int) []Part {
 // agents no single program has.
 const (
 	mostlyPart = 0.5
+	nearlyPart = 0.95
 	fewErrors  = 0.05
 	manyAgents = 5
 )

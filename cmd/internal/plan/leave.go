@@ -27,7 +27,7 @@ func newLeaves(o *Options) (all leaves) {
 	}{{o.Exempt, true}, {o.IgnoreKeys, false}} {
 		for _, text := range list.keys {
 			one := leave{text: text, exempt: list.exempt}
-			if o.keyText() == "ip" {
+			if o.keyText() == "ip" || o.routed {
 				one.prefix = prefixOf(text)
 			}
 			all = append(all, one)
@@ -58,6 +58,9 @@ func (all leaves) find(q *question, key []byte) *leave {
 		return nil
 	}
 	name := q.name(key)
+	if q.routed >= 0 { // its address
+		name = q.parts(key)[0]
+	}
 	own := prefixOf(name)
 	for i := range all {
 		l := &all[i]

@@ -88,6 +88,8 @@ type Options struct {
 	// how many bytes of how many; 0 if that is not known. It is called from
 	// another goroutine.
 	Progress func(what string, read, of int64)
+
+	routed bool // the key has a path's route
 }
 
 func (o *Options) reorder() time.Duration {
@@ -460,16 +462,7 @@ func (r *reading) name(id uint32) string {
 func (o *Options) rule(c *Choice) string {
 	var b strings.Builder
 	w := &c.Would
-	if len(o.Client.Trusted) > 0 {
-		var all []string
-		for _, p := range o.Client.Trusted {
-			all = append(all, quoteYAML(p.String()))
-		}
-		b.WriteString("trusted_proxies: [" + strings.Join(all, ", ") + "]\n")
-		if o.Client.Header != "" {
-			b.WriteString("client_ip_header: " + quoteYAML(o.Client.Header) + "\n")
-		}
-	}
+	o.settings(&b)
 	b.WriteString("rules:\n")
 	wrap(&b, "  # ", fmt.Sprintf("stint plan chose this from %s of %s, to deny at most %s.", plural(w.Requests, "request"), plural(w.Clients, "client"), c.Target))
 	if w.Denied == 0 {
@@ -497,6 +490,20 @@ func (o *Options) rule(c *Choice) string {
 	b.WriteString(o.overrides())
 	b.WriteString("    shadow: true # decides and counts, denies nobody yet\n")
 	return b.String()
+}
+
+// settings writes what a rules file says beside its rules.
+func (o *Options) settings(b *strings.Builder) {
+	if len(o.Client.Trusted) > 0 {
+		var all []string
+		for _, p := range o.Client.Trusted {
+			all = append(all, quoteYAML(p.String()))
+		}
+		b.WriteString("trusted_proxies: [" + strings.Join(all, ", ") + "]\n")
+		if o.Client.Header != "" {
+			b.WriteString("client_ip_header: " + quoteYAML(o.Client.Header) + "\n")
+		}
+	}
 }
 
 // matchYAML returns conditions as a rule has them: of several for one

@@ -24,6 +24,7 @@ type question struct {
 	attributes []string // all that must be read of a line
 	key        []int    // among attributes
 	address    []bool   // of each part of the key: an IP address
+	routed     int      // the part of the key that is a path's route, or −1
 	cost       int      // among attributes, or −1 for 1
 	match      *policy.Policy
 	from, to   int64
@@ -34,7 +35,7 @@ type question struct {
 // newQuestion makes one of the options. In whole form, the key is every
 // attribute that rules may look at, as it stands.
 func newQuestion(o *Options, whole []string) (*question, error) {
-	q := &question{cost: -1, from: math.MinInt64, to: math.MaxInt64}
+	q := &question{cost: -1, routed: -1, from: math.MinInt64, to: math.MaxInt64}
 	if !o.From.IsZero() {
 		q.from = o.From.UnixNano()
 	}
@@ -46,6 +47,9 @@ func newQuestion(o *Options, whole []string) (*question, error) {
 		names = whole
 	}
 	for _, name := range names {
+		if name == "route" && o.routed {
+			q.routed, name = len(q.key), "path"
+		}
 		q.key = append(q.key, q.attribute(name))
 		q.address = append(q.address, name == "ip" && whole == nil)
 	}
@@ -196,6 +200,10 @@ func appendLength(to []byte, n int) []byte {
 // that one client has.
 func (a *asker) part(i int, values [][]byte) []byte {
 	v := values[a.key[i]]
+	if i == a.routed {
+		name, _ := routeOf(string(v))
+		return append(a.text[:0], name...)
+	}
 	if !a.address[i] || !hasColon(v) {
 		return v
 	}

@@ -56,7 +56,7 @@ const lineWidth = 80
 // wrap writes words in lines of at most the width, the first behind a mark.
 func wrap(b *strings.Builder, mark, text string) {
 	indent := strings.Repeat(" ", utf8.RuneCountInString(mark))
-	if strings.HasPrefix(mark, "  #") { // a comment
+	if strings.HasPrefix(strings.TrimSpace(mark), "#") { // a comment
 		indent = mark + "  "
 	}
 	line := mark

@@ -1,0 +1,55 @@
+package plan
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Text writes the proposal for a terminal of 80 columns; the file is at name.
+func (p *Proposal) Text(w io.Writer, name string) error {
+	var b strings.Builder
+	p.Log.text(&b)
+	for _, f := range p.Findings {
+		mark := "note: "
+		if f.Stops {
+			mark = "NO PROPOSAL: "
+		}
+		wrap(&b, "", mark+f.Text)
+	}
+	if p.File == "" {
+		_, err := io.WriteString(w, b.String())
+		return err
+	}
+	fmt.Fprintf(&b, "\n%-8s %10s %8s  %-18s %s\n", "route", "requests", "clients", "limit", "apart")
+	for _, r := range p.Routes {
+		limit, apart := r.Limit, ""
+		if limit == "" {
+			limit = "too little"
+		}
+		if r.Name == "health" {
+			limit = "unlimited"
+		}
+		for _, verdict := range []string{"abuse", "partner"} {
+			n := 0
+			for _, a := range r.Apart {
+				if a.Verdict == verdict {
+					n++
+				}
+			}
+			if n > 0 {
+				apart += fmt.Sprintf(" %d %s", n, map[string]string{"abuse": "denied", "partner": "with a limit of their own"}[verdict])
+			}
+		}
+		fmt.Fprintf(&b, "%-8s %10s %8s  %-18s%s\n", r.Name, number(r.Requests), number(r.Clients), limit, apart)
+		for _, a := range r.Apart {
+			wrap(&b, "    ", fmt.Sprintf("%s: %s: %s", plainText(a.Key), a.Verdict, a.Evidence))
+		}
+	}
+	fmt.Fprintf(&b, "\nWritten to %s, all in shadow. Then:\n\n    stint validate %s\n    stint plan --rules %s LATER.log\n", name, quoteShell(name), quoteShell(name))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// Refused reports whether the log cannot bear a proposal.
+func (p *Proposal) Refused() bool { return p.File == "" }
