@@ -33,13 +33,13 @@ func checkOverride(o *rulesource.Override) error {
 	}
 	switch {
 	case o.Rule == "" || len(o.Rule) > 64:
-		return fmt.Errorf("rule: %d bytes: from 1 to 64", len(o.Rule))
+		return refuse("rule: %d bytes: from 1 to 64", len(o.Rule))
 	case len(o.Key) > 512:
-		return fmt.Errorf("key: %d bytes: at most 512", len(o.Key))
+		return refuse("key: %d bytes: at most 512", len(o.Key))
 	case ways != 1 && !o.Removed:
-		return errors.New("an override has limits, or is unlimited, or a block: one of these")
+		return refuse("an override has limits, or is unlimited, or a block: one of these")
 	case len(strings.Join(o.Limits, "\n")) > 4000:
-		return errors.New("limits: more than 4,000 bytes")
+		return refuse("limits: more than 4,000 bytes")
 	}
 	for _, l := range o.Limits {
 		if err := line("limit", l, 4000); err != nil {
@@ -57,7 +57,7 @@ func (db *DB) SetOverride(ctx context.Context, o rulesource.Override, lasts time
 		return was, now, err
 	}
 	if lasts < 0 {
-		return was, now, fmt.Errorf("an override for %v: longer than 0s", lasts)
+		return was, now, refuse("an override for %v: longer than 0s", lasts)
 	}
 	err = db.write(ctx, func(ctx context.Context, w *write) (err error) {
 		if was, err = db.override(ctx, w.tx, o.Rule, o.Key, w.at); err != nil {

@@ -14,9 +14,9 @@ import (
 func (db *DB) SetPlan(ctx context.Context, attribute, value, plan, author, reason string) (was string, err error) {
 	switch {
 	case attribute == "":
-		return "", errors.New("attribute: missing")
+		return "", refuse("attribute: missing")
 	case value == "" || len(value) > 512:
-		return "", fmt.Errorf("value: %d bytes: from 1 to 512", len(value))
+		return "", refuse("value: %d bytes: from 1 to 512", len(value))
 	}
 	if err := errors.Join(line("attribute", attribute, 128), line("plan", plan, 128), line("author", author, 255), line("reason", reason, 1000)); err != nil {
 		return "", err

@@ -46,7 +46,7 @@ func (db *DB) Publish(ctx context.Context, parent int64, r Revision) (Revision, 
 		return Revision{}, err
 	}
 	if len(r.Document) > MaxDocument {
-		return Revision{}, fmt.Errorf("a document of %d bytes: at most %d", len(r.Document), MaxDocument)
+		return Revision{}, refuse("a document of %d bytes: at most %d", len(r.Document), MaxDocument)
 	}
 	err := db.write(ctx, func(ctx context.Context, w *write) error {
 		if parent != AnyVersion && parent != w.was.revision {
@@ -162,7 +162,7 @@ func (db *DB) Revisions(ctx context.Context, before int64, n int) ([]Revision, e
 // that were removed, or have ended, before that time.
 func (db *DB) Prune(ctx context.Context, revisions int, older time.Duration) error {
 	if revisions < 1 || older < time.Hour {
-		return fmt.Errorf("at least 1 revision and 1 hour are kept, not %d and %v", revisions, older)
+		return refuse("at least 1 revision and 1 hour are kept, not %d and %v", revisions, older)
 	}
 	return db.write(ctx, func(ctx context.Context, w *write) error {
 		edge := w.at - older.Microseconds()

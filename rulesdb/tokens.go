@@ -32,7 +32,7 @@ type Token struct {
 // shown once and kept nowhere.
 func (db *DB) NewToken(ctx context.Context, author, name string, role Role, lasts time.Duration) (text string, err error) {
 	if role != Viewer && role != Operator && role != Admin {
-		return "", fmt.Errorf("role %q: viewer, operator or admin", role)
+		return "", refuse("role %q: viewer, operator or admin", role)
 	}
 	if err := errors.Join(line("author", author, 255), line("name", name, 255)); err != nil {
 		return "", err

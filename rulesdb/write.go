@@ -19,7 +19,16 @@ var (
 	ErrConflict = errors.New("somebody else has changed it meanwhile")
 	// ErrNotFound is for what is not there.
 	ErrNotFound = errors.New("not found")
+	// ErrInput is for what cannot be written, whatever the database holds.
+	ErrInput = errors.New("refused")
 )
+
+// An inputError is an [ErrInput] that says what is wrong alone.
+type inputError struct{ error }
+
+func (inputError) Is(target error) bool { return target == ErrInput }
+
+func refuse(format string, args ...any) error { return inputError{fmt.Errorf(format, args...)} }
 
 // A write is one writing transaction. It holds the version row.
 type write struct {
@@ -122,11 +131,11 @@ func cut(text string, most int) string {
 func line(what, text string, most int) error {
 	switch {
 	case !utf8.ValidString(text):
-		return fmt.Errorf("%s: not UTF-8", what)
+		return refuse("%s: not UTF-8", what)
 	case utf8.RuneCountInString(text) > most:
-		return fmt.Errorf("%s: %d characters: at most %d", what, utf8.RuneCountInString(text), most)
+		return refuse("%s: %d characters: at most %d", what, utf8.RuneCountInString(text), most)
 	case strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) }):
-		return fmt.Errorf("%s: a control character: write one line of text", what)
+		return refuse("%s: a control character: write one line of text", what)
 	}
 	return nil
 }

@@ -39,6 +39,14 @@ type cli struct {
 	CheckStore checkStoreCmd `cmd:"" help:"Say what server a Redis or Valkey is, and whether limits can be kept there."`
 	Import     importCmd     `cmd:"" help:"Turn the configuration of another rate limiter into rules."`
 	Schema     schemaCmd     `cmd:"" help:"Print the JSON schema of rules files, for editors."`
+	Rules      rulesCmd      `cmd:"" help:"Publish rules into a database, look at them, and roll back."`
+	Override   overrideCmd   `cmd:"" help:"Give customers limits of their own, or a plan."`
+	Block      blockCmd      `cmd:"" help:"Deny a customer for a while."`
+	Unblock    unblockCmd    `cmd:"" help:"End a block."`
+	Nodes      nodesCmd      `cmd:"" help:"Say which server holds which rules of a database."`
+	Audit      auditCmd      `cmd:"" help:"Say who changed what in a database of rules."`
+	Token      tokenCmd      `cmd:"" help:"Make and revoke tokens for the HTTP API."`
+	DB         dbCmd         `cmd:"" name:"db" help:"Make, update and look at a database of rules."`
 	Lab        labCmd        `cmd:"" help:"Serve a page on which limits are tried: drag, draw, and see why."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 }

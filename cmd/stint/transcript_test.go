@@ -49,23 +49,25 @@ func TestTranscripts(t *testing.T) {
 		t.Fatalf("no transcripts: %v", err)
 	}
 	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { transcript(t, file) })
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { transcript(t, file, strings.NewReplacer()) })
 	}
 }
 
-func transcript(t *testing.T, file string) {
+// transcript runs the sessions of a file, in whose answers what differs from run
+// to run is replaced.
+func transcript(t *testing.T, file string, steady interface{ Replace(string) string }) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var now strings.Builder
 	for i, s := range parseTranscript(t, string(text)) {
-		got := s.run()
+		got := steady.Replace(s.run())
 		if !*update && got != s.answer {
 			t.Errorf("%s\ngot:\n%s\nwant:\n%s", strings.Join(s.head, "\n"), got, s.answer)
 		}
 		for line := range strings.Lines(got) {
-			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > 80 && !strings.HasPrefix(line, "{") && !strings.HasPrefix(line, "stderr: ") {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > 80 && !strings.HasPrefix(line, "{") && !strings.HasPrefix(line, "[") && !strings.HasPrefix(line, "stderr: ") {
 				t.Errorf("%s\nline of %d columns: %s", strings.Join(s.head, "\n"), n, line)
 			}
 		}

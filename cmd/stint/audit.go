@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/stint-dev/stint/rulesdb"
+
+	"github.com/stint-dev/stint/cmd/internal/desk"
+)
+
+type auditCmd struct {
+	deskFlags `embed:""`
+	Last      int  `short:"n" default:"100" placeholder:"N" help:"At most the last N (${default})."`
+	JSON      bool `name:"json" help:"Write a JSON array."`
+}
+
+// Help is what "stint audit --help" says below the summary.
+func (auditCmd) Help() string {
+	return `Says who changed what in a database of rules, newest first.
+
+For example:
+
+    stint audit --rules postgres://stint@127.0.0.1/stint
+    stint audit -n 10 --rules sqlite:stint.db --json`
+}
+
+// Run lists acts.
+func (c *auditCmd) Run(e *env) error {
+	if c.Last < 1 {
+		return usage("-n", "%d: at least 1", c.Last)
+	}
+	d, err := c.open(e)
+	if err != nil {
+		return err
+	}
+	defer d.Close() // it has only read
+	var all []rulesdb.Done
+	for before := int64(0); len(all) < c.Last; {
+		n := min(1000, c.Last-len(all))
+		some, err := d.Audit(e.ctx, before, n)
+		if err != nil {
+			return err
+		}
+		all = append(all, some...)
+		if len(some) < n {
+			break
+		}
+		before = some[len(some)-1].Number
+	}
+	if c.JSON {
+		return printJSON(e.out, desk.List(all, desk.DoneOf))
+	}
+	var b strings.Builder
+	for _, d := range all {
+		fmt.Fprintf(&b, "%s  %s  %s %s", clock(d.At), shown(d.Author), d.Act.Act, d.Subject)
+		switch {
+		case d.Was != "" && d.Now != "":
+			fmt.Fprintf(&b, ": %s, before %s", d.Now, d.Was)
+		case d.Now != "":
+			fmt.Fprintf(&b, ": %s", d.Now)
+		case d.Was != "":
+			fmt.Fprintf(&b, ": before %s", d.Was)
+		}
+		if d.Reason != "" {
+			fmt.Fprintf(&b, " (%s)", d.Reason)
+		}
+		b.WriteByte('\n')
+	}
+	return wrap(e.out, b.String(), "    ")
+}

@@ -1,0 +1,69 @@
+package main
+
+import "github.com/stint-dev/stint/rulesource"
+
+type blockCmd struct {
+	deskFlags     `embed:""`
+	authorFlag    `embed:""`
+	customerFlags `embed:""`
+	Args          []string `arg:"" optional:"" name:"key" help:"The customer's key."`
+	Rule          string   `required:"" placeholder:"NAME" help:"The rule under which the customer is denied."`
+	For           string   `placeholder:"DURATION" help:"Until when: such as 10m or 30d from now, by the database's time. The default is for good."`
+	Reason        string   `placeholder:"TEXT" help:"Why, for the audit."`
+	JSON          bool     `name:"json" help:"Write the override as JSON."`
+}
+
+// Help is what "stint block --help" says below the summary.
+func (blockCmd) Help() string {
+	return `A block is an override that denies. It ends by itself, or with stint unblock.
+
+For example:
+
+    stint block 192.0.2.7 --rule login --for 1h --rules sqlite:stint.db
+    stint block --attribute header.x-api-key=partner-1 --rule api --for 10m \
+        --reason 'sends the same order again and again'`
+}
+
+// Run blocks.
+func (c *blockCmd) Run(e *env) error {
+	customer, err := c.only(c.Args)
+	if err != nil {
+		return err
+	}
+	o := rulesource.Override{Rule: c.Rule, Block: true, Reason: c.Reason}
+	return setOverride(e, &c.deskFlags, c.author(), customer, o, c.For, c.JSON)
+}
+
+type unblockCmd struct {
+	deskFlags     `embed:""`
+	authorFlag    `embed:""`
+	customerFlags `embed:""`
+	Args          []string `arg:"" optional:"" name:"key" help:"The customer's key."`
+	Rule          string   `required:"" placeholder:"NAME" help:"The rule under which the customer is denied."`
+	Reason        string   `placeholder:"TEXT" help:"Why, for the audit."`
+}
+
+// Run ends a block; an override that is none stays.
+func (c *unblockCmd) Run(e *env) error {
+	customer, err := c.only(c.Args)
+	if err != nil {
+		return err
+	}
+	d, err := c.open(e)
+	if err != nil {
+		return err
+	}
+	defer d.Close() // it has only read
+	key, err := d.HeldKey(e.ctx, c.Rule, customer)
+	if err != nil {
+		return deskError(err)
+	}
+	held, err := d.Override(e.ctx, c.Rule, key)
+	if err != nil {
+		return err
+	}
+	if !held.Block {
+		return usage("key", "%s is not blocked: it has %s; stint override remove ends that", shown(key), effect(held))
+	}
+	return setOverride(e, &c.deskFlags, c.author(), customer, rulesource.Override{Rule: c.Rule, Removed: true, Reason: c.Reason}, "", false)
+}

@@ -1,0 +1,79 @@
+package main
+
+import "fmt"
+
+type dbCmd struct {
+	Migrate dbMigrateCmd `cmd:"" help:"Make or bring up to date the tables of a database of rules."`
+	Status  dbStatusCmd  `cmd:"" help:"Say what a database of rules holds."`
+}
+
+// Help is what "stint db --help" says below the summary.
+func (dbCmd) Help() string {
+	return `A database of rules holds every document that was ever in force, customers' own
+limits, and who did what; docs/RULES-DB.md has the rest.
+
+For example:
+
+    stint db migrate --rules postgres://stint@127.0.0.1/stint
+    stint db status --rules sqlite:stint.db --json`
+}
+
+type dbMigrateCmd struct {
+	keeperFlags `embed:""`
+}
+
+// Run brings the schema up to date.
+func (c *dbMigrateCmd) Run(e *env) error {
+	db, err := c.database()
+	if err != nil {
+		return err
+	}
+	defer db.Close() // it has only read since the migration
+	from, to, err := db.Migrate(e.ctx)
+	if err != nil {
+		return err
+	}
+	if from == to {
+		_, err = fmt.Fprintf(e.out, "%s has version %d of the schema\n", db, to)
+		return err
+	}
+	_, err = fmt.Fprintf(e.out, "%s: from version %d of the schema to %d\n", db, from, to)
+	return err
+}
+
+type dbStatusCmd struct {
+	keeperFlags `embed:""`
+	JSON        bool `name:"json" help:"Write JSON."`
+}
+
+// Run says what there is.
+func (c *dbStatusCmd) Run(e *env) error {
+	db, err := c.database()
+	if err != nil {
+		return err
+	}
+	defer db.Close() // it has only read
+	s, err := db.Status(e.ctx)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(e.out, struct {
+			Schema    int    `json:"schema"`
+			Program   int    `json:"program"`
+			Oldest    int    `json:"oldest"`
+			Identity  string `json:"identity"`
+			Version   int64  `json:"version"`
+			Change    int64  `json:"change"`
+			Overrides int64  `json:"overrides"`
+			Plans     int64  `json:"plans"`
+		}{s.Schema, s.Program, s.Oldest, s.Identity, s.Revision, s.Change, s.Overrides, s.Plans})
+	}
+	text := fmt.Sprintf("%s\nschema     %d, this program is of %d\n", db, s.Schema, s.Program)
+	if s.Schema == 0 {
+		text += "there are no tables yet: run stint db migrate\n"
+	} else {
+		text += fmt.Sprintf("identity   %s\nrevision   %d\nchange     %d\noverrides  %d\nplans      %d\n", s.Identity, s.Revision, s.Change, s.Overrides, s.Plans)
+	}
+	return wrap(e.out, text, "    ")
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/stint-dev/stint/rulesdb"
+
+	"github.com/stint-dev/stint/cmd/internal/desk"
+	"github.com/stint-dev/stint/cmd/internal/rules"
+)
+
+// keeperFlags say which database keeps the rules.
+type keeperFlags struct {
+	Rules             string `env:"STINT_RULES" placeholder:"URL" help:"The database of rules: sqlite:FILE, postgres://USER@HOST/NAME or mysql://USER@HOST/NAME."`
+	RulesPasswordFile string `env:"STINT_RULES_PASSWORD_FILE" placeholder:"FILE" help:"The database's password, so that the URL needs none."`
+}
+
+// database opens the database. Close what it returns.
+func (c *keeperFlags) database() (*rulesdb.DB, error) {
+	if c.Rules == "" {
+		return nil, usage("--rules", "missing: write the database of rules, such as --rules sqlite:stint.db")
+	}
+	db, err := rulesdb.Open(c.Rules, rulesdb.Options{PasswordFile: c.RulesPasswordFile})
+	if err != nil {
+		return nil, &usageError{"--rules", err}
+	}
+	return db, nil
+}
+
+// deskFlags say where rules are kept, and who changes them.
+type deskFlags struct {
+	keeperFlags `embed:""`
+	SecretFile  string `env:"STINT_SECRET_FILE" placeholder:"FILE" help:"The secret of the servers, for rules whose keys are hashed with it."`
+}
+
+// open opens what keeps the rules. Close what it returns.
+func (c *deskFlags) open(e *env) (*desk.Desk, error) {
+	secret, err := readSecret(c.SecretFile)
+	if err != nil {
+		return nil, err
+	}
+	db, err := c.database()
+	if err != nil {
+		return nil, err
+	}
+	if err := db.CheckSchema(e.ctx); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return desk.New(db, checkRules, secret), nil
+}
+
+// readSecret reads --secret-file.
+func readSecret(path string) ([]byte, error) {
+	if path == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("--secret-file: %w", err)
+	}
+	return []byte(strings.TrimSpace(string(text))), nil
+}
+
+// checkRules reads a document as stint validate and nodes do.
+func checkRules(name string, document []byte) (*rules.File, error) {
+	f, err := rules.Decode(name, document)
+	if err != nil {
+		return nil, err
+	}
+	if err := bindable(f); err != nil {
+		return nil, &rules.Error{Name: name, Err: err}
+	}
+	return f, nil
+}
+
+// authorFlag says who does something.
+type authorFlag struct {
+	Author string `placeholder:"NAME" help:"Who you are, for the audit. The default is the user of this machine."`
+}
+
+func (a *authorFlag) author() string {
+	if a.Author != "" {
+		return a.Author
+	}
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return os.Getenv("USER")
+}
+
+// printJSON writes a value as a line of JSON.
+func printJSON(w io.Writer, v any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(v)
+}
+
+// clock writes a time for people; "-" if there is none.
+func clock(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.UTC().Format("2006-01-02 15:04:05Z")
+}
+
+// shown writes text of others for a terminal: in quotes, if it could be read as
+// something else or does something to a terminal.
+func shown(text string) string {
+	strange := func(r rune) bool { return r == utf8.RuneError || r == '"' || !unicode.IsPrint(r) || r == ' ' }
+	if text == "" || strings.ContainsFunc(text, strange) {
+		return strconv.Quote(text)
+	}
+	return text
+}
+
+// deskError takes the name of what is at fault out of an error for a flag.
+func deskError(err error) error {
+	if in, ok := errors.AsType[*desk.InputError](err); ok {
+		return &usageError{in.Field, in.Err}
+	}
+	return err
+}

@@ -1,0 +1,301 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesource"
+
+	"github.com/stint-dev/stint/cmd/internal/desk"
+)
+
+type overrideCmd struct {
+	Set    overrideSetCmd    `cmd:"" help:"Give a customer limits of their own under a rule."`
+	Get    overrideGetCmd    `cmd:"" help:"Say which limits of their own a customer has under a rule."`
+	List   overrideListCmd   `cmd:"" help:"List the overrides in force."`
+	Remove overrideRemoveCmd `cmd:"" help:"Let the rule's own limits hold again."`
+	Plan   overridePlanCmd   `cmd:"" help:"Say which plan the customers with a value of an attribute have."`
+}
+
+// Help is what "stint override --help" says below the summary.
+func (overrideCmd) Help() string {
+	return `An override is a customer's own limits under a rule. What the customer has used
+stays counted when one begins, changes or ends.
+
+For example:
+
+    export STINT_RULES=postgres://stint@127.0.0.1/stint
+    stint override set api partner-1 1000/m
+    stint override set api partner-1 unlimited --for 1h --reason 'migration'
+    stint override get api partner-1
+    stint override list api --prefix partner-
+    stint override remove api partner-1`
+}
+
+// customerFlags are how a key is given in parts.
+type customerFlags struct {
+	Attribute []string `sep:"none" placeholder:"NAME=VALUE" help:"An attribute of the customer, in place of the key; may be repeated. The rule makes its key of them."`
+}
+
+// customer takes the key off the front of arguments, unless attributes say it.
+func (c *customerFlags) customer(args []string) (desk.Customer, []string, error) {
+	if len(c.Attribute) > 0 {
+		return desk.Customer{Attributes: c.Attribute}, args, nil
+	}
+	if len(args) == 0 {
+		return desk.Customer{}, nil, usage("key", "missing: write the customer's key as stint explain prints it, or --attribute NAME=VALUE")
+	}
+	return desk.Customer{Key: args[0]}, args[1:], nil
+}
+
+// only is customer for commands that take nothing else.
+func (c *customerFlags) only(args []string) (desk.Customer, error) {
+	customer, rest, err := c.customer(args)
+	if err == nil && len(rest) > 0 {
+		err = usage("key", "%q: one key, or --attribute in its place", rest)
+	}
+	return customer, err
+}
+
+type overrideSetCmd struct {
+	deskFlags     `embed:""`
+	authorFlag    `embed:""`
+	customerFlags `embed:""`
+	Rule          string   `arg:"" help:"The rule's name."`
+	Args          []string `arg:"" name:"key> <limit" help:"The customer's key, and the limits: texts such as 100/m, several with commas between; or unlimited, or block."`
+	For           string   `placeholder:"DURATION" help:"Until when: such as 90s, 1h30m or 30d from now, by the database's time. The default is for good."`
+	Reason        string   `placeholder:"TEXT" help:"Why, for the audit."`
+	JSON          bool     `name:"json" help:"Write the override as JSON."`
+}
+
+// Help is what "stint override set --help" says below the summary.
+func (overrideSetCmd) Help() string {
+	return `The rule must be in force, and the limits are read as those of rules.
+
+For example:
+
+    stint override set api partner-1 '1000 per minute' --rules sqlite:stint.db
+    stint override set api partner-1 50/s,100_000/d --for 30d --reason 'trial'
+    stint override set api unlimited --attribute header.x-api-key=partner-1
+    stint override set api 'header.x-api-key="partner-1"' 5/s`
+}
+
+// Run sets an override.
+func (c *overrideSetCmd) Run(e *env) error {
+	customer, limits, err := c.customer(c.Args)
+	if err != nil {
+		return err
+	}
+	if len(limits) == 0 {
+		return usage("limit", "missing: write one such as 100/m, or unlimited, or block")
+	}
+	o := rulesource.Override{Rule: c.Rule, Reason: c.Reason}
+	for _, text := range limits {
+		for one := range strings.SplitSeq(text, ",") {
+			o.Limits = append(o.Limits, strings.TrimSpace(one))
+		}
+	}
+	if len(o.Limits) == 1 {
+		switch o.Limits[0] {
+		case "unlimited":
+			o.Limits, o.Unlimited = nil, true
+		case "block":
+			o.Limits, o.Block = nil, true
+		}
+	}
+	return setOverride(e, &c.deskFlags, c.author(), customer, o, c.For, c.JSON)
+}
+
+// setOverride sets, blocks or removes, and says what it was before.
+func setOverride(e *env, c *deskFlags, author string, customer desk.Customer, o rulesource.Override, lasts string, asJSON bool) error {
+	d, err := desk.ParseLasts(lasts)
+	if err != nil {
+		return &usageError{"--for", err}
+	}
+	k, err := c.open(e)
+	if err != nil {
+		return err
+	}
+	defer k.Close() // what was written is committed
+	keyOf := k.Key
+	if o.Removed {
+		keyOf = k.HeldKey
+	}
+	if o.Key, err = keyOf(e.ctx, o.Rule, customer); err != nil {
+		return deskError(err)
+	}
+	o.Author = author
+	was, now, err := k.SetOverride(e.ctx, o, d)
+	if err != nil {
+		return deskError(err)
+	}
+	if asJSON {
+		return printJSON(e.out, desk.OverrideOf(now))
+	}
+	text := fmt.Sprintf("%s %s: %s", o.Rule, shown(o.Key), effect(now))
+	if !was.Removed {
+		text += ", before " + effect(was)
+	}
+	return wrap(e.out, text+"\n", "    ")
+}
+
+// effect says what an override does.
+func effect(o rulesource.Override) string {
+	text := strings.Join(o.Limits, ", ")
+	switch {
+	case o.Removed:
+		return "the rule's own limits"
+	case o.Unlimited:
+		text = "unlimited"
+	case o.Block:
+		text = "blocked"
+	}
+	if !o.Expires.IsZero() {
+		text += " until " + clock(o.Expires)
+	}
+	return text
+}
+
+type overrideGetCmd struct {
+	deskFlags     `embed:""`
+	customerFlags `embed:""`
+	Rule          string   `arg:"" help:"The rule's name."`
+	Args          []string `arg:"" optional:"" name:"key" help:"The customer's key."`
+	JSON          bool     `name:"json" help:"Write JSON."`
+}
+
+// Run shows an override.
+func (c *overrideGetCmd) Run(e *env) error {
+	customer, err := c.only(c.Args)
+	if err != nil {
+		return err
+	}
+	d, err := c.open(e)
+	if err != nil {
+		return err
+	}
+	defer d.Close() // it has only read
+	key, err := d.HeldKey(e.ctx, c.Rule, customer)
+	if err != nil {
+		return deskError(err)
+	}
+	o, err := d.Override(e.ctx, c.Rule, key)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(e.out, desk.OverrideOf(o))
+	}
+	return wrap(e.out, overrideText(o), "    ")
+}
+
+// overrideText is a line for an override, and one for why.
+func overrideText(o rulesource.Override) string {
+	text := fmt.Sprintf("%s %s: %s\n", o.Rule, shown(o.Key), effect(o))
+	why := "    set " + clock(o.Created)
+	if o.Author != "" {
+		why += " by " + shown(o.Author)
+	}
+	if o.Reason != "" {
+		why += ": " + o.Reason
+	}
+	return text + why + "\n"
+}
+
+type overrideListCmd struct {
+	deskFlags `embed:""`
+	Rule      string `arg:"" optional:"" help:"Only those of a rule."`
+	Prefix    string `placeholder:"TEXT" help:"Only those whose key begins so."`
+	Last      int    `name:"limit" short:"n" placeholder:"N" help:"At most N. The default is all."`
+	JSON      bool   `name:"json" help:"Write a line of JSON for each."`
+}
+
+// Run lists overrides, page by page: there may be millions.
+func (c *overrideListCmd) Run(e *env) error {
+	d, err := c.open(e)
+	if err != nil {
+		return err
+	}
+	defer d.Close() // it has only read
+	p := rulesdb.Page{Rule: c.Rule, Prefix: c.Prefix, N: 1000}
+	for left := c.Last; ; {
+		if c.Last > 0 {
+			p.N = min(p.N, left)
+		}
+		some, err := d.Overrides(e.ctx, p)
+		if err != nil {
+			return err
+		}
+		for _, o := range some {
+			if c.JSON {
+				err = printJSON(e.out, desk.OverrideOf(o))
+			} else {
+				err = wrap(e.out, overrideText(o), "    ")
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if left -= len(some); len(some) < p.N || c.Last > 0 && left <= 0 {
+			return nil
+		}
+		last := some[len(some)-1]
+		p.AfterRule, p.AfterKey = last.Rule, last.Key
+	}
+}
+
+type overrideRemoveCmd struct {
+	deskFlags     `embed:""`
+	authorFlag    `embed:""`
+	customerFlags `embed:""`
+	Rule          string   `arg:"" help:"The rule's name."`
+	Args          []string `arg:"" optional:"" name:"key" help:"The customer's key."`
+	Reason        string   `placeholder:"TEXT" help:"Why, for the audit."`
+}
+
+// Run removes an override.
+func (c *overrideRemoveCmd) Run(e *env) error {
+	customer, err := c.only(c.Args)
+	if err != nil {
+		return err
+	}
+	o := rulesource.Override{Rule: c.Rule, Removed: true, Reason: c.Reason}
+	return setOverride(e, &c.deskFlags, c.author(), customer, o, "", false)
+}
+
+type overridePlanCmd struct {
+	deskFlags  `embed:""`
+	authorFlag `embed:""`
+	Attribute  string `arg:"" help:"The attribute that names customers, such as header.x-api-key."`
+	Value      string `arg:"" help:"Its value: the customer."`
+	Plan       string `arg:"" help:"The plan's name; '' takes it away."`
+	Reason     string `placeholder:"TEXT" help:"Why, for the audit."`
+}
+
+// Help is what "stint override plan --help" says below the summary.
+func (overridePlanCmd) Help() string {
+	return `Plans are those that a rule's tiers have.
+
+For example:
+
+    stint override plan header.x-api-key acme pro --rules sqlite:stint.db`
+}
+
+// Run sets a plan.
+func (c *overridePlanCmd) Run(e *env) error {
+	d, err := c.open(e)
+	if err != nil {
+		return err
+	}
+	defer d.Close() // what was written is committed
+	was, err := d.SetPlan(e.ctx, c.Attribute, c.Value, c.Plan, c.author(), c.Reason)
+	if err != nil {
+		return deskError(err)
+	}
+	text := fmt.Sprintf("%s %s: plan %s", shown(c.Attribute), shown(c.Value), shown(c.Plan))
+	if was != "" {
+		text += ", before " + shown(was)
+	}
+	return wrap(e.out, text+"\n", "    ")
+}

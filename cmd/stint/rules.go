@@ -1,0 +1,405 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/stint-dev/stint/rulesdb"
+
+	"github.com/stint-dev/stint/cmd/internal/desk"
+	"github.com/stint-dev/stint/cmd/internal/linediff"
+	"github.com/stint-dev/stint/cmd/internal/rules"
+)
+
+type rulesCmd struct {
+	Push     rulesPushCmd     `cmd:"" help:"Check a rules file, show what it changes, and put it in force."`
+	Pull     rulesPullCmd     `cmd:"" help:"Write the rules in force, or those of a revision."`
+	Show     rulesShowCmd     `cmd:"" help:"Say who published a revision, when, and what it changed."`
+	Log      rulesLogCmd      `cmd:"" help:"List revisions, newest first."`
+	Diff     rulesDiffCmd     `cmd:"" help:"Show how revisions or files differ."`
+	Rollback rulesRollbackCmd `cmd:"" help:"Put an earlier revision in force again, as a new one."`
+	Accept   rulesAcceptCmd   `cmd:"" help:"Say that the database is right although nodes hold something newer, as after a restore."`
+}
+
+// Help is what "stint rules --help" says below the summary.
+func (rulesCmd) Help() string {
+	return `Rules in a database are revisions: each is what a rules file holds, and is never
+changed. Every server that follows the database takes a new one within moments;
+stint nodes says which holds what.
+
+For example:
+
+    export STINT_RULES=postgres://stint@127.0.0.1/stint
+    stint rules push stint.yaml --comment 'more for partners'
+    stint rules push stint.yaml --if-changed
+    stint rules log
+    stint rules rollback 3 --comment 'too much for partners'`
+}
+
+type rulesPushCmd struct {
+	deskFlags  `embed:""`
+	authorFlag `embed:""`
+	File       string `arg:"" help:"The rules file, YAML or JSON; - is standard input."`
+	Comment    string `placeholder:"TEXT" help:"Why, for the log."`
+	IfChanged  bool   `help:"Do nothing if these rules are in force already."`
+	Parent     int64  `default:"-1" placeholder:"N" help:"Only if revision N is in force; 0 is for the first. The default is the one that is when this begins."`
+	DryRun     bool   `help:"Only check, and show what it changes."`
+	JSON       bool   `name:"json" help:"Write the revision as JSON."`
+}
+
+// Help is what "stint rules push --help" says below the summary.
+func (rulesPushCmd) Help() string {
+	return `Nothing is written if the file is wrong, or if somebody else has published
+meanwhile. With --if-changed it can run as often as you like, as in CI.
+
+For example:
+
+    stint rules push stint.yaml --rules sqlite:stint.db
+    stint rules push stint.yaml --if-changed --comment "$(git log -1 --format=%h)"
+    stint rules push - --parent 7 <stint.yaml`
+}
+
+// Run publishes a file.
+func (c *rulesPushCmd) Run(e *env) error {
+	name, document, err := readRules(e, c.File)
+	if err != nil {
+		return err
+	}
+	d, err := c.open(e)
+	if err != nil {
+		return err
+	}
+	defer d.Close() // what was written is committed
+	f, err := d.Check(name, document)
+	if err != nil {
+		return err
+	}
+	held, err := desk.InForce(e.ctx, d)
+	if err != nil {
+		return err
+	}
+	if c.IfChanged && held.Number > 0 && held.Hash == rulesdb.HashOf(document) {
+		if c.JSON {
+			return printJSON(e.out, desk.RevisionOf(withoutDocument(held)))
+		}
+		_, err := fmt.Fprintf(e.out, "revision %d is in force, and the same\n", held.Number)
+		return err
+	}
+	if !c.JSON {
+		if err := c.tell(e, held, name, document, len(f.Warnings)); err != nil {
+			return err
+		}
+	}
+	if c.DryRun {
+		return nil
+	}
+	parent := c.Parent
+	if parent < 0 {
+		parent = held.Number
+	}
+	r, err := d.Publish(e.ctx, parent, rulesdb.Revision{Author: c.author(), Comment: c.Comment, Name: name, Document: document})
+	if err != nil {
+		return conflict(err)
+	}
+	if c.JSON {
+		return printJSON(e.out, desk.RevisionOf(withoutDocument(r)))
+	}
+	_, err = fmt.Fprintf(e.out, "revision %d is in force, %s\n", r.Number, count(len(f.Rules.Names()), "rule"))
+	return err
+}
+
+// tell shows what the file changes.
+func (c *rulesPushCmd) tell(e *env, held rulesdb.Revision, name string, document []byte, warnings int) error {
+	text := linediff.Unified(fmt.Sprintf("revision %d", held.Number), name, string(held.Document), string(document))
+	if held.Number == 0 {
+		text = "" // all of it is new
+	}
+	if warnings > 0 {
+		text += count(warnings, "warning") + ": stint validate says which\n"
+	}
+	_, err := fmt.Fprint(e.out, text)
+	return err
+}
+
+// readRules reads a file, or standard input as -.
+func readRules(e *env, path string) (name string, document []byte, err error) {
+	if path == "-" {
+		document, err = rules.ReadAll(e.in)
+		return "stint.yaml", document, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", nil, err
+	}
+	defer f.Close() // it was only read
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		return "", nil, usage("file", "%s is a directory: name the file in it", path)
+	}
+	if document, err = rules.ReadAll(f); err != nil {
+		return "", nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return filepath.Base(path), document, nil
+}
+
+// conflict says what to do when somebody else was quicker.
+func conflict(err error) error {
+	if errors.Is(err, rulesdb.ErrConflict) {
+		return fmt.Errorf("%w; nothing was written: stint rules pull or diff shows what is in force, then push again", err)
+	}
+	return err
+}
+
+func withoutDocument(r rulesdb.Revision) rulesdb.Revision {
+	r.Document = nil
+	return r
+}
+
+type rulesPullCmd struct {
+	deskFlags `embed:""`
+	Version   int64  `arg:"" optional:"" name:"revision" help:"The revision. The default is the one in force."`
+	Output    string `short:"o" placeholder:"FILE" help:"Write to a file."`
+}
+
+// Help is what "stint rules pull --help" says below the summary.
+func (rulesPullCmd) Help() string {
+	return `For example:
+
+    stint rules pull --rules sqlite:stint.db -o stint.yaml
+    stint rules pull 3 --rules postgres://stint@127.0.0.1/stint`
+}
+
+// Run writes a document.
+func (c *rulesPullCmd) Run(e *env) error {
+	d, err := c.open(e)
+	if err != nil {
+		return err
+	}
+	defer d.Close() // it has only read
+	r, err := revision(e, d, c.Version)
+	if err != nil {
+		return err
+	}
+	if c.Output != "" {
+		return os.WriteFile(c.Output, r.Document, 0o644)
+	}
+	_, err = e.out.Write(r.Document)
+	return err
+}
+
+// revision returns a revision, the one in force for 0.
+func revision(e *env, d *desk.Desk, number int64) (rulesdb.Revision, error) {
+	r, err := d.Revision(e.ctx, number)
+	if number == 0 && errors.Is(err, rulesdb.ErrNotFound) {
+		return r, fmt.Errorf("%s: there are no rules yet: stint rules push FILE puts some in force", d)
+	}
+	return r, err
+}
+
+type rulesShowCmd struct {
+	deskFlags `embed:""`
+	Version   int64 `arg:"" optional:"" name:"revision" help:"The revision. The default is the one in force."`
+	JSON      bool  `name:"json" help:"Write JSON, with the document."`
+}
+
+// Run shows a revision.
+func (c *rulesShowCmd) Run(e *env) error {
+	d, err := c.open(e)
+	if err != nil {
+		return err
+	}
+	defer d.Close() // it has only read
+	r, err := revision(e, d, c.Version)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(e.out, desk.RevisionOf(r))
+	}
+	text := fmt.Sprintf("revision %d\nauthor    %s\nat        %s\nhash      %s\nname      %s\n", r.Number, shown(r.Author), clock(r.Created), r.Hash, shown(r.Name))
+	if r.Comment != "" {
+		text += "comment   " + r.Comment + "\n"
+	}
+	if err := wrap(e.out, text, "          "); err != nil {
+		return err
+	}
+	before, err := d.Revision(e.ctx, max(r.Parent, 1))
+	if r.Parent == 0 || err != nil { // the one before may have been removed
+		_, err = fmt.Fprintf(e.out, "\n%s", r.Document)
+		return err
+	}
+	_, err = fmt.Fprintf(e.out, "\n%s", linediff.Unified(fmt.Sprintf("revision %d", r.Parent), fmt.Sprintf("revision %d", r.Number), string(before.Document), string(r.Document)))
+	return err
+}
+
+type rulesLogCmd struct {
+	deskFlags `embed:""`
+	Last      int  `short:"n" placeholder:"N" help:"Only the last N. The default is all."`
+	JSON      bool `name:"json" help:"Write a JSON array."`
+}
+
+// Run lists revisions.
+func (c *rulesLogCmd) Run(e *env) error {
+	d, err := c.open(e)
+	if err != nil {
+		return err
+	}
+	defer d.Close() // it has only read
+	var all []rulesdb.Revision
+	for before := int64(0); ; {
+		const page = 1000
+		n := page
+		if c.Last > 0 {
+			n = min(n, c.Last-len(all))
+		}
+		some, err := d.Revisions(e.ctx, before, n)
+		if err != nil {
+			return err
+		}
+		all = append(all, some...)
+		if len(some) < n || n < page {
+			break
+		}
+		before = some[len(some)-1].Number
+	}
+	if c.JSON {
+		return printJSON(e.out, desk.List(all, desk.RevisionOf))
+	}
+	var b strings.Builder
+	for _, r := range all {
+		fmt.Fprintf(&b, "%4d  %s  %s  %s\n", r.Number, clock(r.Created), shown(r.Author), r.Comment)
+	}
+	return wrap(e.out, b.String(), "      ")
+}
+
+type rulesDiffCmd struct {
+	deskFlags `embed:""`
+	From      string `arg:"" help:"A revision's number, or a rules file that the rules in force are compared with."`
+	To        string `arg:"" optional:"" help:"A revision's number or a file. The default is the one in force, or the file if only that is given."`
+}
+
+// Help is what "stint rules diff --help" says below the summary.
+func (rulesDiffCmd) Help() string {
+	return `The status is 0 also if there is a difference.
+
+For example:
+
+    stint rules diff stint.yaml --rules sqlite:stint.db    what a push would change
+    stint rules diff 3 --rules sqlite:stint.db             what changed since revision 3
+    stint rules diff 3 5 --rules sqlite:stint.db`
+}
+
+// Run shows a difference.
+func (c *rulesDiffCmd) Run(e *env) error {
+	d, err := c.open(e)
+	if err != nil {
+		return err
+	}
+	defer d.Close() // it has only read
+	from, to := c.From, c.To
+	if _, err := strconv.ParseInt(from, 10, 64); err != nil && to == "" {
+		from, to = "0", from // a file alone: what pushing it would change
+	}
+	fromName, a, err := c.side(e, d, from)
+	if err != nil {
+		return err
+	}
+	toName, b, err := c.side(e, d, cmp.Or(to, "0"))
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprint(e.out, linediff.Unified(fromName, toName, a, b))
+	return err
+}
+
+// side returns one side of a difference.
+func (c *rulesDiffCmd) side(e *env, d *desk.Desk, text string) (name, document string, err error) {
+	number, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		name, data, err := readRules(e, text)
+		return name, string(data), err
+	}
+	r, err := revision(e, d, number)
+	return fmt.Sprintf("revision %d", r.Number), string(r.Document), err
+}
+
+type rulesRollbackCmd struct {
+	deskFlags  `embed:""`
+	authorFlag `embed:""`
+	Version    int64  `arg:"" name:"revision" help:"The revision to go back to."`
+	Comment    string `placeholder:"TEXT" help:"Why, for the log."`
+	Parent     int64  `default:"-1" placeholder:"N" help:"Only if revision N is in force. The default is the one that is when this begins."`
+	JSON       bool   `name:"json" help:"Write the new revision as JSON."`
+}
+
+// Help is what "stint rules rollback --help" says below the summary.
+func (rulesRollbackCmd) Help() string {
+	return `What the revision holds is published again, as a new revision: nothing of the
+history is lost, and a roll back can be rolled back.
+
+For example:
+
+    stint rules rollback 3 --rules sqlite:stint.db --comment 'partners complain'`
+}
+
+// Run rolls back.
+func (c *rulesRollbackCmd) Run(e *env) error {
+	d, err := c.open(e)
+	if err != nil {
+		return err
+	}
+	defer d.Close() // what was written is committed
+	held, err := revision(e, d, 0)
+	if err != nil {
+		return err
+	}
+	parent := c.Parent
+	if parent < 0 {
+		parent = held.Number
+	}
+	r, err := d.Rollback(e.ctx, parent, c.Version, c.author(), c.Comment)
+	if err != nil {
+		return conflict(err)
+	}
+	if c.JSON {
+		return printJSON(e.out, desk.RevisionOf(withoutDocument(r)))
+	}
+	_, err = fmt.Fprintf(e.out, "%srevision %d is in force: that of revision %d\n",
+		linediff.Unified(fmt.Sprintf("revision %d", held.Number), fmt.Sprintf("revision %d", r.Number), string(held.Document), string(r.Document)), r.Number, c.Version)
+	return err
+}
+
+type rulesAcceptCmd struct {
+	deskFlags  `embed:""`
+	authorFlag `embed:""`
+	Reason     string `placeholder:"TEXT" help:"Why, for the audit."`
+}
+
+// Help is what "stint rules accept --help" says below the summary.
+func (rulesAcceptCmd) Help() string {
+	return `Servers that find an older state than they hold, or another database, keep what
+they hold and say so. Where that is meant, this makes them take it.
+
+For example:
+
+    stint rules accept --rules postgres://stint@127.0.0.1/stint \
+        --reason 'restored from the backup of this morning'`
+}
+
+// Run accepts what the database holds.
+func (c *rulesAcceptCmd) Run(e *env) error {
+	d, err := c.open(e)
+	if err != nil {
+		return err
+	}
+	defer d.Close() // what was written is committed
+	if err := d.Accept(e.ctx, c.author(), c.Reason); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(e.out, "every server takes what the database holds now")
+	return err
+}

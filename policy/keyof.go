@@ -1,0 +1,59 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrNoRule is for the name of a rule that there is not.
+var ErrNoRule = errors.New("no such rule")
+
+// KeyAttributes returns the attributes that the key of a rule is made of, in
+// order. They are none where all requests share one key. The error is
+// [ErrNoRule].
+func (r *Rules) KeyAttributes(name string) ([]string, error) {
+	one, err := r.rule(name)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(one.key))
+	for i, a := range one.key {
+		names[i] = a.name
+	}
+	return names, nil
+}
+
+// KeyOf returns the key that a rule makes of attributes, as stores and overrides
+// have it. secret is [Options.Secret]: keys that are hashed depend on it. A key
+// of which an attribute is missing is refused, since it is shared by everyone
+// who does not send it.
+func (r *Rules) KeyOf(name string, attrs Attributes, secret []byte) (string, error) {
+	one, err := r.rule(name)
+	if err != nil {
+		return "", err
+	}
+	if one.hashKey && len(secret) == 0 {
+		return "", fmt.Errorf("rule %q has hash_key: its keys cannot be made without the secret", name)
+	}
+	q := request{attrs: attrs}
+	if err := r.ready(&q); err != nil {
+		return "", err
+	}
+	for _, a := range one.key {
+		if _, ok := one.keyValue(&q, a); !ok {
+			return "", fmt.Errorf("rule %q: attribute %s of its key is missing, or is none that can be read", name, a.name)
+		}
+	}
+	p := Policy{opts: Options{Secret: secret}}
+	key, _, _ := p.key(one, &q, nil)
+	return key, nil
+}
+
+func (r *Rules) rule(name string) (*rule, error) {
+	for _, one := range r.rules {
+		if one.name == name {
+			return one, nil
+		}
+	}
+	return nil, fmt.Errorf("rule %q: %w", name, ErrNoRule)
+}

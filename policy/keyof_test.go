@@ -1,0 +1,70 @@
+package policy_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+)
+
+// TestKeyOf holds the key that is made of attributes alone to the one that a
+// decision charges.
+func TestKeyOf(t *testing.T) {
+	secret := []byte("0123456789abcdef")
+	tests := []struct {
+		name, rule string
+		attrs      policy.Map
+	}{
+		{"one attribute", `"key": ["user"]`, policy.Map{"user": "anna"}},
+		{"a long one", `"key": ["user"]`, policy.Map{"user": strings.Repeat("a", 300)}},
+		{"like a hash", `"key": ["user"]`, policy.Map{"user": "~anna"}},
+		{"several", `"key": ["ip", "path", "user"]`, policy.Map{"ip": "192.0.2.7", "path": "/a//b/../c", "user": "5:anna"}},
+		{"an IPv6 address", `"key": ["ip"]`, policy.Map{"ip": "2001:db8::1"}},
+		{"hashed", `"key": ["user"], "hash_key": true`, policy.Map{"user": "anna"}},
+		{"shared by all", `"key": []`, policy.Map{}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			r, err := policy.Parse([]byte(`{"rules": [{"name": "a", ` + test.rule + `, "limits": ["5/m"]}]}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			store := memstore.New(memstore.Options{})
+			defer store.Close()
+			p, err := policy.New(store, r, policy.Options{Secret: secret})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			var result policy.Result
+			if err := p.Decide(context.Background(), test.attrs, 1, &result); err != nil {
+				t.Fatal(err)
+			}
+			got, err := r.KeyOf("a", test.attrs, secret)
+			if err != nil || got != result.Key(0) {
+				t.Errorf("key %q, %v; a decision has %q", got, err, result.Key(0))
+			}
+		})
+	}
+}
+
+func TestKeyOfRefuses(t *testing.T) {
+	r, err := policy.Parse([]byte(`{"rules": [{"name": "a", "key": ["ip"], "limits": ["5/m"]}, {"name": "h", "key": ["user"], "hash_key": true, "limits": ["5/m"]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.KeyOf("b", policy.Map{}, nil); !errors.Is(err, policy.ErrNoRule) {
+		t.Errorf("no such rule: %v", err)
+	}
+	for _, attrs := range []policy.Map{{}, {"ip": ""}, {"ip": "192.0.2"}} {
+		if key, err := r.KeyOf("a", attrs, nil); err == nil {
+			t.Errorf("%v: key %q", attrs, key)
+		}
+	}
+	if key, err := r.KeyOf("h", policy.Map{"user": "anna"}, nil); err == nil {
+		t.Errorf("without the secret: %q", key)
+	}
+}
