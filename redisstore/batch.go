@@ -16,9 +16,10 @@ import (
 // come alone. With few callers nobody waits, and nobody waits for long: where
 // calls take their time, requests go alone.
 const (
-	abreast      = 8  // calls on their way before requests wait
-	mostTogether = 64 // requests in a call: the server does nothing else meanwhile
-	waitPart     = 16 // of the deadline, one part is the most that a request waits
+	abreast      = 8    // calls on their way before requests wait
+	mostTogether = 64   // requests in a call: the server does nothing else meanwhile
+	bulk         = 1000 // entries of logs that count as one request more
+	waitPart     = 16   // of the deadline, one part is the most that a request waits
 )
 
 // A batcher collects requests whose keys may be in one call.
@@ -68,6 +69,7 @@ func (all *batchers) of(which batcherOf) *batcher {
 // A rider is a request that waits to travel with others.
 type rider struct {
 	keys, args []string
+	size       int // as many requests as it counts for
 	state      atomic.Int32
 	done       chan struct{} // closed when reply and err are there
 	reply      any           // nil without err: it was not decided, and has to go alone
@@ -82,8 +84,9 @@ const (
 )
 
 // batched decides the request that the keys and arguments say, alone or with
-// others. The clock is not among the arguments.
-func (s *Store) batched(ctx context.Context, long bool, keys, args []string) (any, error) {
+// others; its states may hold so many entries. The clock is not among the
+// arguments.
+func (s *Store) batched(ctx context.Context, long bool, entries int64, keys, args []string) (any, error) {
 	slot := s.region(keys[0])
 	b := s.batchers.of(batcherOf{slot, long})
 	if s.breakers.of(slot).trouble.Load() {
@@ -96,7 +99,7 @@ func (s *Store) batched(ctx context.Context, long bool, keys, args []string) (an
 		defer s.landed(b, long)
 		return s.eval(ctx, keys, s.clock(args))
 	}
-	r := &rider{keys: keys, args: args, done: make(chan struct{})}
+	r := &rider{keys: keys, args: args, size: 1 + int(entries/bulk), done: make(chan struct{})}
 	b.queue = append(b.queue, r)
 	b.mu.Unlock()
 	return s.ride(ctx, r)
@@ -149,13 +152,15 @@ func (b *batcher) next() []*rider {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for len(b.queue) > 0 {
-		n := min(len(b.queue), mostTogether)
+		n, size := 0, 0
 		var group []*rider
-		for i, r := range b.queue[:n] {
+		for n < len(b.queue) && (n == 0 || size+b.queue[n].size <= mostTogether) {
+			r := b.queue[n]
 			if r.state.CompareAndSwap(riderWaits, riderSent) {
-				group = append(group, r)
+				group, size = append(group, r), size+r.size
 			}
-			b.queue[i] = nil
+			b.queue[n] = nil
+			n++
 		}
 		b.queue = b.queue[n:]
 		if group != nil {

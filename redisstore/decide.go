@@ -107,7 +107,7 @@ func (s *Store) request(parts []part, layers []stint.Layer) ([]part, error) {
 	if len(parts) == 0 || len(parts) > stint.MaxLayers {
 		return nil, fmt.Errorf("%w: %d of them: from 1 to %d", stint.ErrLayers, len(parts), stint.MaxLayers)
 	}
-	return parts, nil
+	return parts, s.bearable(entriesOf(parts))
 }
 
 // ask runs the script on the states of the parts and on more keys. Head is what

@@ -32,6 +32,7 @@ type form struct {
 	args     []string  // letter and numbers, or those of quick
 	calendar *calendar // whose bounds follow args; nil without
 	quick    *quick    // nil if it needs the long way
+	entries  int64     // that a state may hold, of a log or of parts
 }
 
 // quick is a bucket or queue of small numbers: two drains of it, and an hour
@@ -69,7 +70,7 @@ func formOf(l stint.Limit, maxLog int64) (*form, error) {
 		f.args = []string{"s", span(l.Period()), count, flags(l)}
 	case stint.SlidingBuckets:
 		cuts := min(l.Parts(), int64(l.Period()))
-		f.args = []string{"b", span(l.Period()), count, flags(l), number(cuts)}
+		f.args, f.entries = []string{"b", span(l.Period()), count, flags(l), number(cuts)}, cuts+1
 	case stint.SlidingLog:
 		if l.Count() > maxLog {
 			return nil, fmt.Errorf("redisstore: limit %q: a log of %d is more than the %d that this store keeps (Options.MaxLog): sliding_buckets needs far less",
@@ -78,11 +79,32 @@ func formOf(l stint.Limit, maxLog int64) (*form, error) {
 		if l.Period() > longestPeriod {
 			return nil, fmt.Errorf("redisstore: limit %q: a log of %v is longer than the %v that Redis can hold", l.Name(), l.Period(), longestPeriod)
 		}
-		f.args = []string{"l", span(l.Period()), count, flags(l)}
+		f.args, f.entries = []string{"l", span(l.Period()), count, flags(l)}, l.Count()
 	default:
 		return nil, fmt.Errorf("redisstore: limit %q: %v is not known here", l.Name(), l.Kind())
 	}
 	return f, nil
+}
+
+// logsTogether is how many logs of Options.MaxLog one request may have: the server
+// does nothing else while it goes through them.
+const logsTogether = 4
+
+// entriesOf returns how many entries the states of parts may hold.
+func entriesOf(parts []part) (n int64) {
+	for i := range parts {
+		n += parts[i].form.entries
+	}
+	return n
+}
+
+// bearable returns why limits of so many entries cannot be in one request.
+func (s *Store) bearable(entries int64) error {
+	if (entries-1)/logsTogether < s.maxLog {
+		return nil
+	}
+	return fmt.Errorf("%w: logs and parts of up to %d entries together: at most %d, four times Options.MaxLog; a log or sliding_buckets with fewer will do, or a request with fewer of them",
+		stint.ErrLayers, entries, logsTogether*s.maxLog)
 }
 
 // bucket computes T in µs, step/div in lowest terms.

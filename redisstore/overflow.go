@@ -176,7 +176,7 @@ func (s *Store) evalLong(ctx context.Context, parts []part, keys, args []string,
 	case shares:
 		return s.evalCells(ctx, parts, keys, args)
 	case strings.Contains("tpu", args[0]):
-		return s.batched(ctx, true, keys, args)
+		return s.batched(ctx, true, entriesOf(parts), keys, args)
 	}
 	return s.eval(ctx, keys, s.clock(args))
 }

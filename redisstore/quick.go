@@ -35,7 +35,7 @@ func (s *Store) quick(ctx context.Context, op stint.Op, parts []part, cost int64
 	if s.flooded() {
 		return s.quickOverflow(ctx, op, parts, cost, keys, args)
 	}
-	reply, err := s.batched(ctx, false, keys, args)
+	reply, err := s.batched(ctx, false, 0, keys, args)
 	if err != nil {
 		return d, err
 	}

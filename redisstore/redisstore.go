@@ -38,7 +38,8 @@ type Options struct {
 	// under the secret stands in Redis. The default value is nil: they stand
 	// as they are, and hashed only when they are long or hold braces.
 	HashSecret []byte
-	// MaxLog is the largest count of a sliding_log that is accepted. The
+	// MaxLog is the largest count of a sliding_log that is accepted, and a
+	// quarter of what all logs and parts of one request may hold together. The
 	// default value is 10,000.
 	MaxLog int64
 	// Timeout is how long an operation may take; a context may make it less.
@@ -152,11 +153,16 @@ func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 		return nil, err
 	}
 	forms := make([]*form, len(limits))
+	entries := int64(0)
 	for i, l := range limits {
 		var err error
 		if forms[i], err = formOf(l, s.maxLog); err != nil {
 			return nil, err
 		}
+		entries += forms[i].entries
+	}
+	if err := s.bearable(entries); err != nil {
+		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 var lua embed.FS
 
 var parts = []string{
-	"overflow", "one", "quick", "lease", "heartbeat", "quicklog", "whole", "arguments", "bucket", "interval", "window", "counter", "list", "log", "parts", "layers", "push", "reserve", "take", "several", "decide",
+	"overflow", "one", "quick", "lease", "heartbeat", "entries", "quicklog", "whole", "arguments", "bucket", "interval", "window", "counter", "list", "log", "parts", "layers", "push", "reserve", "take", "several", "decide",
 }
 
 // source is the whole script without its comments, sha its name in Redis.

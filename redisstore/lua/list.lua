@@ -1,141 +1,216 @@
 -- What the log and the parts keep: entries of (at, units), oldest first. The
--- newest stands in the head of the state, the others are packed behind it, each
--- with how far the next is after it, so that the oldest are dropped and the
--- newest added without looking at the rest:
+-- newest stands in the head of the state, the others are packed behind it (see
+-- entries.lua), so that the oldest are dropped, and the newest added or taken
+-- back, without looking at the rest:
 --
---   …:base:at:units:total:<gap, units><gap, units>…
+--   …:base:at:units:total:<entries>
 --
--- base is where the oldest packed entry is, total the sum of all units. A gap
--- is seven bits a byte, the least first, six in the first, whose bit 6 says
--- that the units follow likewise; without it they are 1.
+-- base is where the oldest entry is, total the sum of all units. In a layer L
+-- the packed entries are the bytes from pos to last of body.
 
 local function newList()
   local list = {}
+  local byte = string.byte
 
   function list.clear(L)
-    L.base, L.at, L.units, L.total, L.body, L.pos = 0, 0, 0, 0, '', 1
+    L.base, L.at, L.units, L.total, L.body, L.pos, L.last = 0, 0, 0, 0, '', 1, 0
   end
 
   -- parse reads what follows the head of a state.
   function list.parse(L, state, from)
     local base, at, units, total, pos = string.match(state, '^(%d+):(%d+):(%d+):(%d+):()', from)
     L.base, L.at, L.units, L.total = whole(base), whole(at), whole(units), whole(total)
-    L.body, L.pos = state, pos
+    L.body, L.pos, L.last = state, pos, #state
+    if pos > L.last then L.base = L.at end
   end
+
+  -- entries returns the packed entries as bytes.
+  function list.entries(L) return string.sub(L.body, L.pos, L.last) end
 
   function list.format(L)
-    return text(L.base) .. ':' .. text(L.at) .. ':' .. text(L.units) .. ':' .. text(L.total) .. ':' ..
-      string.sub(L.body, L.pos)
+    return text(L.base) .. ':' .. text(L.at) .. ':' .. text(L.units) .. ':' .. text(L.total) .. ':' .. list.entries(L)
   end
 
-  local byte, char = string.byte, string.char
-
-  -- packed returns the gap and the units of the entry at pos, and where the next
-  -- one stands.
-  function list.packed(body, pos)
-    local b = byte(body, pos)
-    local many, more = b % 128 >= 64, b >= 128
-    local gap, scale, units = b % 64, 64, 1
-    pos = pos + 1
-    while more do
-      b = byte(body, pos)
-      gap, scale, more, pos = gap + b % 128 * scale, scale * 128, b >= 128, pos + 1
-    end
-    if many then
-      units, scale = 0, 1
-      repeat
-        b = byte(body, pos)
-        units, scale, pos = add(units, mul(b % 128, scale)), mul(scale, 128), pos + 1
-      until b < 128
-    end
-    return gap, units, pos
+  -- put has other bytes for the packed entries.
+  local function put(L, body)
+    L.body, L.pos, L.last, L.ahead, L.behind = body, 1, #body, nil, nil
   end
 
-  function list.pack(gap, units)
-    local out, many = {}, units ~= 1
-    local low = gap % 64 + (many and 64 or 0)
-    gap = floor(gap / 64)
-    while gap > 0 do
-      out[#out + 1], low = char(low + 128), gap % 128
-      gap = floor(gap / 128)
-    end
-    out[#out + 1] = char(low)
-    while many do
-      local rest
-      units, rest = quo(units, 128)
-      many = units ~= 0
-      out[#out + 1] = char(rest + (many and 128 or 0))
-    end
-    return table.concat(out)
+  wide = function(c, i, last)
+    local v = c[last] % 64
+    for k = last - 1, i, -1 do v = add(mul(v, 128), c[k] - 128) end
+    return v
   end
 
-  -- oldest returns when the oldest entry was and what it holds.
-  function list.oldest(L)
-    if L.pos > #L.body then return L.at, L.units end
-    local _, units = list.packed(L.body, L.pos)
-    return L.base, units
+  -- packed returns an entry as bytes.
+  local function packed(gap, units)
+    if type(units) == 'number' then return packEntry(gap, units) end
+    local bytes, n = {}, 0
+    while not less(units, 64) do
+      local low
+      units, low = quo(units, 128)
+      n = n + 1
+      bytes[n] = low + 128
+    end
+    bytes[n + 1] = units + 64
+    packNumber(bytes, n + 1, gap, 0)
+    return string.char(unpack(bytes))
+  end
+
+  -- after returns the gap and the units of the packed entry at pos, and where the
+  -- next one begins.
+  local function after(L, pos)
+    local window = L.ahead
+    if not window or pos < window.from or pos + entrySize > window.to and window.to < L.last then
+      local to = math.min(pos + entryBytes, L.last)
+      window = { from = pos, to = to, bytes = { byte(L.body, pos, to) } }
+      L.ahead = window
+    end
+    local gap, units, last = entryAfter(window.bytes, pos - window.from + 1)
+    return gap, units, window.from + last
+  end
+
+  -- before returns the gap and the units of the packed entry that ends at last,
+  -- and where the one before it ends.
+  local function before(L, last)
+    local window = L.behind
+    if not window or last > window.to or last - entrySize < window.from and window.from > L.pos then
+      local from = math.max(last - entryBytes, L.pos)
+      window = { from = from, to = last, bytes = { byte(L.body, from, last) } }
+      L.behind = window
+    end
+    local gap, units, k = entryBefore(window.bytes, last - window.from + 1)
+    return gap, units, window.from + k - 1
   end
 
   function list.dropOldest(L)
-    if L.pos > #L.body then return list.clear(L) end
-    local gap, units, pos = list.packed(L.body, L.pos)
+    if L.pos > L.last then return list.clear(L) end
+    local gap, units, pos = after(L, L.pos)
     L.base, L.total, L.pos = add(L.base, gap), sub(L.total, units), pos
   end
 
-  -- push adds units to the newest entry, or as one after it, which then holds at
-  -- most L.most, or what an int64 holds.
-  function list.push(L, at, units)
+  local function dropNewest(L)
+    if L.pos > L.last then return list.clear(L) end
+    local gap
+    gap, L.units, L.last = before(L, L.last)
+    L.at = sub(L.at, gap)
+  end
+
+  -- keep drops all but the newest units.
+  function list.keep(L, units)
+    while less(units, L.total) do
+      local excess, alone = sub(L.total, units), L.pos > L.last
+      local gap, n, pos = 0, L.units, nil
+      if not alone then gap, n, pos = after(L, L.pos) end
+      if less(excess, n) then
+        if alone then
+          L.units = sub(n, excess)
+        else
+          put(L, packed(gap, sub(n, excess)) .. string.sub(L.body, pos, L.last))
+        end
+        L.total = units
+        return
+      end
+      list.dropOldest(L)
+    end
+  end
+
+  -- newest adds units to the newest entry, or as one after it, which then holds at
+  -- most L.most, or what an int64 holds. It returns what is to be packed.
+  local function newest(L, at, units)
+    local out = ''
     if L.total == 0 then
       list.clear(L)
+      L.base, L.at = at, at
     elseif not equal(at, L.at) then
-      if L.pos > #L.body then L.base = L.at end
-      L.body = string.sub(L.body, L.pos) .. list.pack(sub(at, L.at), L.units)
-      L.pos, L.units = 1, 0
+      out = packed(sub(at, L.at), L.units)
+      L.units = 0
     end
-    local before = L.units
-    L.at, L.units = at, atMost(add(before, units))
+    local had = L.units
+    L.at, L.units = at, atMost(add(had, units))
     if L.most then L.units = least(L.units, L.most) end
-    L.total = add(L.total, sub(L.units, before))
+    L.total = add(L.total, sub(L.units, had))
+    return out
   end
 
-  function list.all(L)
-    local all, at, pos = {}, L.base, L.pos
-    while pos <= #L.body do
-      local gap, units, following = list.packed(L.body, pos)
-      all[#all + 1] = { at = at, units = units }
+  function list.push(L, at, units)
+    local out = newest(L, at, units)
+    if out ~= '' then put(L, list.entries(L) .. out) end
+  end
+
+  -- shift gives each entry the time that `to` makes of its own, in the same order.
+  function list.shift(L, to)
+    local all, at, pos, out = {}, L.base, L.pos, {}
+    while pos <= L.last do
+      local gap, units, following = after(L, pos)
+      all[#all + 1] = { at, units }
       at, pos = add(at, gap), following
     end
-    if L.total ~= 0 then all[#all + 1] = { at = L.at, units = L.units } end
-    return all
-  end
-
-  function list.rebuild(L, all)
+    if L.total ~= 0 then all[#all + 1] = { L.at, L.units } end
     list.clear(L)
-    for _, e in ipairs(all) do
-      if e.units ~= 0 then list.push(L, e.at, e.units) end
+    for i = 1, #all do out[i] = newest(L, to(all[i][1]), all[i][2]) end
+    put(L, table.concat(out))
+  end
+
+  -- clamp moves entries that are later to a time, newest first.
+  function list.clamp(L, time)
+    while less(time, L.at) do
+      if L.pos > L.last then
+        L.base, L.at = time, time
+        return
+      end
+      local gap, units, last = before(L, L.last)
+      local at = sub(L.at, gap)
+      if less(at, time) then
+        put(L, string.sub(L.body, L.pos, last) .. packed(sub(time, at), units))
+        L.at = time
+        return
+      end
+      L.at, L.units, L.last = at, atMost(add(L.units, units)), last
     end
   end
 
-  -- takeOut takes up to n units out of the entries, newest first, or out of
-  -- those that were at one moment.
-  function list.takeOut(L, n, at)
-    local all = list.all(L)
-    for i = #all, 1, -1 do
-      local e = all[i]
-      if not at or equal(e.at, at) then
-        local back = least(e.units, n)
-        e.units, n = sub(e.units, back), sub(n, back)
-      end
+  -- takeBack takes up to n units out of the entries, newest first.
+  function list.takeBack(L, n)
+    while n ~= 0 and L.total ~= 0 do
+      local back = least(L.units, n)
+      L.units, L.total, n = sub(L.units, back), sub(L.total, back), sub(n, back)
+      if L.units == 0 then dropNewest(L) end
     end
-    list.rebuild(L, all)
+  end
+
+  -- takeOut takes up to n units out of the entry that was at a time.
+  function list.takeOut(L, n, time)
+    if L.total == 0 or less(L.at, time) then return end
+    if equal(L.at, time) then return list.takeBack(L, least(n, L.units)) end
+    local at, last = L.at, L.last
+    while last >= L.pos and less(time, at) do
+      local gap, units, rest = before(L, last)
+      at = sub(at, gap)
+      if equal(at, time) then
+        local back = least(units, n)
+        L.total = sub(L.total, back)
+        local following = string.sub(L.body, last + 1, L.last)
+        if less(back, units) then
+          put(L, string.sub(L.body, L.pos, rest) .. packed(gap, sub(units, back)) .. following)
+        elseif rest < L.pos then
+          L.base, L.pos = add(at, gap), last + 1
+        else -- the entry before reaches to the one after
+          local more, n, front = before(L, rest)
+          put(L, string.sub(L.body, L.pos, front) .. packed(add(more, gap), n) .. following)
+        end
+        return
+      end
+      last = rest
+    end
   end
 
   -- decisive returns when the entry was with which, counted from the oldest,
   -- enough is forgotten.
   function list.decisive(L, enough)
     local at, pos, counted = L.base, L.pos, 0
-    while pos <= #L.body do
-      local gap, units, following = list.packed(L.body, pos)
+    while pos <= L.last do
+      local gap, units, following = after(L, pos)
       counted = add(counted, units)
       if not less(counted, enough) then return at end
       at, pos = add(at, gap), following

@@ -6,25 +6,6 @@
 local function log()
   local kind, list = {}, newList()
 
-  -- keep drops all but the newest units.
-  local function keep(L, units)
-    while less(units, L.total) do
-      local at, n = list.oldest(L)
-      local excess = sub(L.total, units)
-      if less(excess, n) then
-        if L.pos > #L.body then
-          L.units = sub(n, excess)
-        else
-          local gap, _, pos = list.packed(L.body, L.pos)
-          L.body, L.pos = list.pack(gap, sub(n, excess)) .. string.sub(L.body, pos), 1
-        end
-        L.total = units
-        return
-      end
-      list.dropOldest(L)
-    end
-  end
-
   function kind.read(L, state, t)
     L.t = t
     list.clear(L)
@@ -32,24 +13,24 @@ local function log()
     if string.byte(state, #L.head + 1) == 42 then
       local first, last
       L.base, L.at, L.units, L.total, first, last = struct.unpack(logNumbers, state, #L.head + 2)
-      L.body, L.pos = string.sub(state, first + 1, last), 1
+      L.body, L.pos, L.last = state, first + 1, last
+      if first == last then L.base = L.at end
     else
       list.parse(L, state, #L.head + 1)
     end
-    while L.total ~= 0 and not less(t, add(list.oldest(L), L.period)) do list.dropOldest(L) end
+    if not less(t, add(L.at, L.period)) then return list.clear(L) end
+    while not less(t, add(L.base, L.period)) do list.dropOldest(L) end
     local ahead = add(t, L.period)
     if less(ahead, L.at) then -- a clock fault
-      local all = list.all(L)
-      for _, e in ipairs(all) do e.at = least(e.at, ahead) end
-      list.rebuild(L, all)
+      list.clamp(L, ahead)
       L.mended = true
     end
-    keep(L, L.count)
+    list.keep(L, L.count)
   end
 
   function kind.write(L)
     if type(L.at) == 'number' and type(L.total) == 'number' then
-      return formatLog(L.head, L.base, L.at, L.units, L.total, string.sub(L.body, L.pos))
+      return formatLog(L.head, L.base, L.at, L.units, L.total, list.entries(L))
     end
     return L.head .. list.format(L)
   end
@@ -60,7 +41,7 @@ local function log()
     local at = L.t
     if L.total ~= 0 then at = most(at, L.at) end
     list.push(L, at, least(c, L.count))
-    keep(L, L.count)
+    list.keep(L, L.count)
   end
 
   function kind.mark(L) return text(L.total ~= 0 and L.at or L.t) end
@@ -77,7 +58,7 @@ local function log()
   end
 
   function kind.giveBack(L, mark, n) list.takeOut(L, n, whole(mark)) end
-  function kind.refund(L, n) list.takeOut(L, n, nil) end
+  function kind.refund(L, n) list.takeBack(L, n) end
 
   return kind
 end

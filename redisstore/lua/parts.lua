@@ -29,7 +29,7 @@ local function parts()
       local by = sub(L.at, ahead)
       L.at, L.base, L.mended = ahead, sub(L.base, by), true
     end
-    while L.total ~= 0 and less(add(list.oldest(L), cuts), now) do list.dropOldest(L) end
+    while L.total ~= 0 and less(add(L.base, cuts), now) do list.dropOldest(L) end
   end
 
   -- adopt puts each count into the new part that holds the end of its old one,
@@ -37,11 +37,7 @@ local function parts()
   local function adopt(L, cuts)
     local now = partOf(L, L.t)
     slide(L, partOf({ period = L.period, cuts = cuts }, L.t), cuts)
-    local all = list.all(L)
-    for _, e in ipairs(all) do
-      e.at = least(sub(ceil(mul(add(e.at, 1), L.cuts), cuts), 1), now)
-    end
-    list.rebuild(L, all)
+    list.shift(L, function(at) return least(sub(ceil(mul(add(at, 1), L.cuts), cuts), 1), now) end)
     L.mended = nil
   end
 
@@ -81,7 +77,7 @@ local function parts()
   end
 
   function kind.giveBack(L, mark, n) list.takeOut(L, n, whole(mark)) end
-  function kind.refund(L, n) list.takeOut(L, n, nil) end
+  function kind.refund(L, n) list.takeBack(L, n) end
 
   return kind
 end

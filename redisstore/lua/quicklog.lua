@@ -1,6 +1,6 @@
 -- The sliding log, as it is written; and a log by itself, taken from or looked
 -- at. What else is done to logs stands in log.lua, how entries are packed in
--- list.lua. A log has one of two forms:
+-- entries.lua. A log has one of two forms:
 --
 --   l60000000:base:at:units:total:<entries>
 --   l60000000:*<base, at, units, total, first, last, size><entries><room>
@@ -60,49 +60,20 @@ local function newQuickLog()
   end
 
   -- entry returns the gap and the units of the entry after the first i bytes,
-  -- and where it ends. An entry has 16 bytes at most.
+  -- and where it ends.
   local function entry(L, i)
-    local read, from = L.read, L.from
-    if i - from + 16 > #read and from + #read < L.last then
-      from, read = i, call('GETRANGE', L.key, i, math.min(i + L.more, L.last) - 1)
-      L.from, L.read, L.more = from, read, 2 * L.more
+    local bytes, from = L.bytes, L.start
+    if i + entrySize > from + #bytes and from + #bytes < L.last then
+      local read, at = L.read, L.from
+      if i + entrySize > at + #read and at + #read < L.last then
+        at, read = i, call('GETRANGE', L.key, i, math.min(i + L.more, L.last) - 1)
+        L.from, L.read, L.more = at, read, 2 * L.more
+      end
+      from, bytes = i, { byte(read, i - at + 1, math.min(i + entryBytes, L.last) - at) }
+      L.start, L.bytes = from, bytes
     end
-    i = i - from + 1
-    local b, scale, n = byte(read, i), 64, 1
-    local gap, many = b % 64, b % 128 >= 64
-    while b >= 128 do
-      i = i + 1
-      b = byte(read, i)
-      gap, scale = gap + b % 128 * scale, scale * 128
-    end
-    if many then
-      n, scale = 0, 1
-      repeat
-        i = i + 1
-        b = byte(read, i)
-        n, scale = n + b % 128 * scale, scale * 128
-      until b < 128
-    end
-    return gap, n, from + i
-  end
-
-  -- pack returns an entry.
-  local function pack(gap, n)
-    local bytes, k, low, many = {}, 1, gap % 64, n ~= 1
-    if many then low = low + 64 end
-    gap = floor(gap / 64)
-    while gap > 0 do
-      bytes[k], k, low = low + 128, k + 1, gap % 128
-      gap = floor(gap / 128)
-    end
-    bytes[k] = low
-    while many do
-      low, n = n % 128, floor(n / 128)
-      many, k = n > 0, k + 1
-      if many then low = low + 128 end
-      bytes[k] = low
-    end
-    return string.char(unpack(bytes))
+    local gap, n, last = entryAfter(bytes, i - from + 1)
+    return gap, n, from + last
   end
 
   -- forget drops what has come to an end.
@@ -157,7 +128,7 @@ local function newQuickLog()
     if L.total == 0 then
       L.at = t
     elseif t > L.at then
-      added = pack(t - L.at, L.units)
+      added = packEntry(t - L.at, L.units)
       L.at, L.units = t, 0
     end
     L.units, L.total = L.units + cost, L.total + cost
@@ -171,7 +142,7 @@ local function newQuickLog()
     local cost = ARGV[at + 1] * ARGV[at + 2]
     local L = {
       key = key, head = 'l' .. ARGV[at + 4] .. ':', base = 0, at = 0, units = 0, total = 0, first = 0, last = 0,
-      size = 0, from = 0, read = '', more = 64,
+      size = 0, from = 0, read = '', more = 64, start = 0, bytes = {},
     }
     if not period or t >= 2 * LARGE or cost >= LARGE or count >= LARGE then return end
     if not parse(L, key, L.head) or L.at > t + period then return end

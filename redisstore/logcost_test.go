@@ -1,0 +1,158 @@
+package redisstore_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/internal/redistest"
+)
+
+// scriptTime returns how many microseconds the server spent on the longest of the
+// script's runs that do makes; of several tries the best, as the machine has
+// other things to do.
+func scriptTime(t *testing.T, c rueidis.Client, tries int, do1 func()) float64 {
+	t.Helper()
+	best := math.Inf(1)
+	for range tries {
+		do(t, c, "SLOWLOG", "RESET")
+		do1()
+		list, err := do(t, c, "SLOWLOG", "GET", "10").ToArray()
+		if err != nil {
+			t.Fatal(err)
+		}
+		longest := 0.0
+		for _, entry := range list {
+			fields, err := entry.ToArray()
+			if err != nil {
+				t.Fatal(err)
+			}
+			us, _ := fields[2].AsInt64()
+			words, _ := fields[3].AsStrSlice()
+			if strings.HasPrefix(strings.ToUpper(words[0]), "EVAL") {
+				longest = max(longest, float64(us))
+			}
+		}
+		best = min(best, longest)
+	}
+	return best
+}
+
+// TestLogCost holds what settling, cancelling, refunding and a stepped clock cost
+// the server, for the longest log and the most parts there are, to a small
+// multiple of a take that reads and writes the same state.
+func TestLogCost(t *testing.T) {
+	server := redistest.Start(t, "--slowlog-log-slower-than", "0")
+	c := client(t, server.Addr)
+	now := time.Date(2025, 6, 1, 12, 0, 0, 0, time.UTC).UnixNano()
+	store := open(t, server.URL(), redisstore.Options{Now: func() int64 { return now }, Timeout: 10 * time.Second})
+	defer store.Close()
+	for _, one := range []struct {
+		text    string
+		entries int64
+		apart   time.Duration
+	}{
+		{"10000/1h sliding_log", 9_900, 300 * time.Millisecond},
+		{"1000000/1h sliding_buckets parts 3600", 3_600, time.Second},
+	} {
+		b := bind(t, store, one.text)
+		for range one.entries {
+			now += int64(one.apart)
+			take(t, b, "a", 1)
+		}
+		layers := []stint.Layer{{Bound: b, Key: "a"}}
+		reserve := func(cost int64) stint.Token {
+			now += int64(time.Second)
+			_, token, err := store.Reserve(ctx, layers, cost, time.Hour)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return token
+		}
+		settle := func(token stint.Token, cost int64) {
+			if _, err := store.Settle(ctx, token, cost); err != nil {
+				t.Fatal(err)
+			}
+		}
+		took := scriptTime(t, c, 7, func() {
+			if _, err := store.Decide(ctx, stint.OpTakeUpTo, layers, 1); err != nil { // the long way
+				t.Fatal(err)
+			}
+		})
+		ops := map[string]func(){
+			"settle at less": func() { settle(reserve(2), 1) },
+			"cancel":         func() { settle(reserve(1), 0) },
+			"refund": func() {
+				if _, err := store.Refund(ctx, layers, 1); err != nil {
+					t.Fatal(err)
+				}
+			},
+		}
+		for name, op := range ops {
+			us := scriptTime(t, c, 5, op)
+			t.Logf("%s: %s: %.0f µs, %.1f times a take", one.text, name, us, us/took)
+			if us > 20*took {
+				t.Errorf("%s: %s takes %.0f µs of the server, a take %.0f", one.text, name, us, took)
+			}
+		}
+		t.Logf("%s: a take by the long way: %.0f µs", one.text, took)
+		us := scriptTime(t, c, 1, func() {
+			token := reserve(1)
+			now += int64(one.apart)
+			for range 2 {
+				now++
+				if _, err := store.Decide(ctx, stint.OpTake, layers, 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			settle(token, 0)
+			if _, err := store.Refund(ctx, layers, one.entries/3); err != nil {
+				t.Fatal(err)
+			}
+			now -= int64(2 * time.Hour)
+			if _, err := store.Decide(ctx, stint.OpTake, layers, 1); err != nil {
+				t.Fatal(err)
+			}
+			now += int64(2 * time.Hour)
+		})
+		t.Logf("%s: a refund of many entries, a clock two hours behind: %.0f µs", one.text, us)
+		if us > 100*took {
+			t.Errorf("%s: the longest script took %.0f µs, a take %.0f", one.text, us, took)
+		}
+	}
+}
+
+// TestLogsTogether refuses what one script would have to do too much for, when the
+// limits are bound and when they meet in a request.
+func TestLogsTogether(t *testing.T) {
+	server := redistest.Start(t)
+	store := open(t, server.URL(), redisstore.Options{MaxLog: 1000})
+	defer store.Close()
+	var limits []stint.Limit
+	var layers []stint.Layer
+	for i := range 5 {
+		l := stint.New(1000, time.Hour).WithKind(stint.SlidingLog).WithName(fmt.Sprint("log ", i))
+		limits = append(limits, l)
+		b, err := store.Bind(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		layers = append(layers, stint.Layer{Bound: b, Key: "a"})
+	}
+	if _, err := store.Bind(limits...); !errors.Is(err, stint.ErrLayers) || !strings.Contains(err.Error(), "5000") {
+		t.Errorf("five logs bound together: %v", err)
+	}
+	if _, err := store.Decide(ctx, stint.OpTake, layers, 1); !errors.Is(err, stint.ErrLayers) {
+		t.Errorf("five logs in a request: %v", err)
+	}
+	if d, err := store.Decide(ctx, stint.OpTake, layers[:4], 1); err != nil || !d.Allowed {
+		t.Errorf("four logs in a request: %+v, %v", d, err)
+	}
+}
