@@ -132,6 +132,7 @@ var places = map[string]place{
 	"fallback/bound.go":    {"context " + module, "limits in both stores"},
 	"fallback/reserve.go":  {"context " + module, "reservations of either store"},
 	"fallback/debts.go":    {"context math/rand/v2 sync time.NewTimer " + module, "posts what is owed when the shared store is back: processes at different moments"},
+	"fallback/postings.go": {"context crypto/rand time.Now time.Since " + module, "posts many debts with one call: names them, and gives up what may have been forgotten"},
 	"fallback/share.go":    {module, "the part of a limit that one process holds"},
 	"fallback/shares.go":   {"sync " + module, "parts of limits, bound anew when processes come and go: a lock for that, none for decisions"},
 

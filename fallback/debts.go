@@ -2,6 +2,7 @@ package fallback
 
 import (
 	"context"
+	"errors"
 	"math"
 	"math/bits"
 	"math/rand/v2"
@@ -22,11 +23,14 @@ type Debts struct {
 	wake        chan struct{}
 	running     sync.WaitGroup
 
+	pending *posting // that has been sent and not answered; of the goroutine alone
+
 	mu               sync.Mutex // held for no call to a store
 	owed             map[debtor]*debt
 	posting          bool
 	closed           bool
 	posted, forgiven uint64
+	dropped          []debtor // forgotten while a posting is pending
 }
 
 // A debtor is a key under one limit: state belongs to the name that this is
@@ -44,6 +48,7 @@ type debt struct {
 	most  int64       // the largest capacity that the local limit had when units were added
 	token stint.Token // of the reservation that posts the debt, once there is one
 	final int64       // what it is settled at: the same each time
+	maybe bool        // that has been tried, and may have been done
 }
 
 const (
@@ -97,6 +102,9 @@ func (d *Debts) Forget(shared stint.Bound, key string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.owed, who)
+	if d.posting {
+		d.dropped = append(d.dropped, who)
+	}
 }
 
 // Wake says that the shared store answers again.
@@ -156,6 +164,10 @@ func (d *Debts) round() {
 		all = append(all, who)
 	}
 	d.mu.Unlock()
+	if charger, ok := d.main.(Charger); ok {
+		d.postAll(charger, all)
+		return
+	}
 	for _, who := range all {
 		if d.settle(who) != nil {
 			return
@@ -191,15 +203,26 @@ func (d *Debts) settle(who debtor) error {
 	} else {
 		units = 0
 	}
+	var failed error
 	if final > 0 {
-		if _, err := d.main.Settle(d.done, token, final); err != nil && !CallersFault(err) {
-			return err
+		if _, failed = d.main.Settle(d.done, token, final); failed != nil && !CallersFault(failed) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			one.maybe = one.maybe || errors.Is(failed, stint.ErrAmbiguous)
+			return failed
 		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.posted += uint64(final)
-	one.token, one.final = "", 0
+	switch {
+	case failed == nil:
+		d.posted += uint64(final)
+	case errors.Is(failed, stint.ErrReservation) && !one.maybe: // it has expired, and nothing was charged: once more
+		one.units += min(final, math.MaxInt64-one.units)
+	default: // it may have been charged, or never will be
+		d.forgiven += uint64(final)
+	}
+	one.token, one.final, one.maybe = "", 0, false
 	if one.units -= units; one.units <= 0 && d.owed[who] == one {
 		delete(d.owed, who)
 	}

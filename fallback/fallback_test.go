@@ -22,6 +22,7 @@ type shared struct {
 	cut   atomic.Pointer[error] // what calls fail with; nil while it is well
 	after atomic.Bool           // fail once the call has been carried out
 	loses atomic.Bool           // answers of Settle, and nothing else
+	stuck atomic.Bool           // Settle fails, and is not carried out
 	calls atomic.Int64
 }
 
@@ -85,6 +86,9 @@ func (s *shared) Reserve(ctx context.Context, layers []stint.Layer, cost int64, 
 }
 
 func (s *shared) Settle(ctx context.Context, token stint.Token, cost int64) (stint.Decision, error) {
+	if s.stuck.Load() {
+		return stint.Decision{}, errGone
+	}
 	if s.loses.Load() {
 		_, err := s.Store.Settle(ctx, token, cost)
 		return stint.Decision{}, errors.Join(stint.ErrAmbiguous, err)
@@ -117,7 +121,7 @@ type node struct {
 	store *fallback.Store
 }
 
-func newNode(t *testing.T, s *shared, o fallback.Options, limits ...stint.Limit) node {
+func newNode(t *testing.T, s stint.Store, o fallback.Options, limits ...stint.Limit) node {
 	t.Helper()
 	store := fallback.New(s, o)
 	l, err := stint.NewLimiter(store, "test", limits...)

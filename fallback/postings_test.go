@@ -1,0 +1,129 @@
+package fallback_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/fallback"
+)
+
+// batched is a shared store that charges many keys at once.
+type batched struct {
+	*shared
+	done  map[string]map[string]bool // ids, and the keys that were charged under them
+	calls int
+	most  int // charges in a call
+}
+
+func newBatched() *batched {
+	return &batched{shared: newShared(), done: make(map[string]map[string]bool)}
+}
+
+func (b *batched) Charge(ctx context.Context, id string, charges []fallback.Charge) error {
+	b.calls++
+	b.most = max(b.most, len(charges))
+	_, err := call(b.shared, func() (struct{}, error) {
+		if b.done[id] == nil {
+			b.done[id] = make(map[string]bool)
+			for _, c := range charges {
+				one := []stint.Layer{{Bound: c.Bound.(*sharedBound).Bound, Key: c.Key}}
+				_, token, err := b.Store.Reserve(ctx, one, 0, time.Minute)
+				if err == nil {
+					_, err = b.Store.Settle(ctx, token, c.Units)
+				}
+				if err != nil {
+					return struct{}{}, err
+				}
+			}
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// Debts of many keys are charged with few calls, and each once, however often
+// answers are lost.
+func TestPostingsTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBatched()
+		n := newNode(t, s, fallback.Options{}, limit(t, "10 per hour fixed_window"))
+		defer n.store.Close()
+		s.fail(errGone)
+		const keys = 2000
+		for i := range keys {
+			n.pass(t, fmt.Sprint(i), 1+i%4)
+		}
+		if err := n.Reset(t.Context(), "17"); err == nil {
+			t.Error("reset in a store that is gone")
+		}
+		for range 40 { // cut in and out while the debts are being posted
+			s.heal()
+			time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond)
+			s.after.Store(true)
+			s.fail(fmt.Errorf("%w: reset", stint.ErrAmbiguous))
+			time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond)
+		}
+		s.heal()
+		n.pass(t, "0", 2)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		for i := range keys {
+			want := int64(9 - i%4)
+			if i == 0 {
+				want -= 2
+			}
+			if got := remaining(t, n.Limiter, fmt.Sprint(i)); got != want && i != 17 {
+				t.Errorf("%d remain to key %d, want %d", got, i, want)
+			}
+		}
+		if st := n.store.Stats(); st.Owing != 0 || st.Posted+st.Forgiven < 4995 || st.Forgiven != 0 {
+			t.Errorf("%+v", st)
+		}
+		if s.calls > 200 || s.most < 400 {
+			t.Errorf("%d calls of at most %d keys", s.calls, s.most)
+		}
+	})
+}
+
+// What cannot be posted before a posting is forgotten is posted anew if it was
+// surely not charged, and is not counted as charged otherwise.
+func TestPostingsExpire(t *testing.T) {
+	for name, stuck := range map[string]bool{"not executed": true, "ambiguous": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newShared()
+				n := newNode(t, s, fallback.Options{}, limit(t, "10 per hour fixed_window"))
+				defer n.store.Close()
+				s.fail(errGone)
+				n.pass(t, "a", 4)
+				if stuck {
+					s.stuck.Store(true)
+				} else {
+					s.loses.Store(true)
+				}
+				s.heal()
+				time.Sleep(5 * time.Minute)
+				s.stuck.Store(false)
+				s.loses.Store(false)
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if got := remaining(t, n.Limiter, "a"); got != 6 {
+					t.Errorf("%d remain, want 6", got)
+				}
+				want := fallback.Stats{Posted: 4}
+				if !stuck {
+					want = fallback.Stats{Forgiven: 4} // it was charged, but nobody can know
+				}
+				st := n.store.Stats()
+				if st.Posted != want.Posted || st.Forgiven != want.Forgiven || st.Owing != 0 {
+					t.Errorf("%+v, want %+v", st, want)
+				}
+			})
+		})
+	}
+}
