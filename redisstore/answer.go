@@ -51,6 +51,25 @@ func readAnswer(reply any, numbers int) (answer, error) {
 	return a, nil
 }
 
+// readAsked reads the reply to a verb on so many parts: a settlement's ends with
+// the capacities, that of a charge that can be given back with where it went to.
+func readAsked(reply any, verb string, parts int) (a asked) {
+	numbers := 1 + answersEach*parts
+	list, _ := reply.([]any)
+	switch {
+	case verb == "s":
+		numbers += parts
+	case verb == "k" && len(list) == numbers+parts:
+		for _, mark := range list[numbers:] {
+			text, _ := mark.(string)
+			a.marks = append(a.marks, text)
+		}
+		reply = list[:numbers]
+	}
+	a.answer, a.err = readAnswer(reply, numbers)
+	return a
+}
+
 // unexpected is for a reply that this script does not make: what ran is not
 // known.
 func unexpected(reply any) error {
@@ -87,6 +106,16 @@ func (a answer) allowed() bool {
 	return true
 }
 
+// denied returns which limits deny.
+func (a answer) denied() (m stint.Mask) {
+	for i := 0; 1+(i+1)*answersEach <= len(a) && i < stint.MaxLayers; i++ {
+		if a[1+i*answersEach+answersOK] == 0 {
+			m |= 1 << uint(i)
+		}
+	}
+	return m
+}
+
 // join makes one decision of the answers of all limits, and tells each its own.
 func (a answer) join(parts []part, charges bool) (d stint.Decision) {
 	allowed := true
@@ -105,8 +134,10 @@ func (a answer) join(parts []part, charges bool) (d stint.Decision) {
 			Limit:      p.form.capacity,
 			Remaining:  one[answersRemaining],
 			ResetAfter: duration(one[answersReset]),
-			Delay:      duration(one[answersDelay]),
 			RetryAfter: stint.Never,
+		}
+		if allowed {
+			of.Delay = duration(one[answersDelay])
 		}
 		if one[answersRetry] >= 0 {
 			of.RetryAfter = stint.Wait(duration(one[answersRetry]))

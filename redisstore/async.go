@@ -94,7 +94,7 @@ func (as *accounts) get(shard *tableShard[account], key string) *account {
 	}
 	a := shard.all[key]
 	if a == nil {
-		if as.of.held.Load() >= int64(as.of.LeaseKeys) || as.of.store.flooded() {
+		if as.of.held.Load() >= int64(as.of.LeaseKeys) || as.of.store.flooded(as.partOf(key)) {
 			return nil
 		}
 		as.of.held.Add(1)
@@ -169,13 +169,17 @@ func (as *accounts) push(shard *tableShard[account], a *account, key string, now
 	units, sequence := a.sent, a.sequence
 	return func(ctx context.Context) {
 		s := as.of.store
-		begin, end := s.names.place(key)
-		known := as.of.strict.limits[0]
-		one := []part{{form: as.of.form, begin: begin, end: end, limit: known, weight: 1}}
-		last := begin + ":pushed:" + as.of.node + ":" + known.segment + end
-		reply, err := s.ask(ctx, one, []string{last}, "n", number(sequence), number(units))
+		one := as.partOf(key)
+		last := one.begin + ":pushed:" + as.of.node + ":" + one.limit.segment + one.end
+		reply, err := s.ask(ctx, []part{*one}, []string{last}, "n", number(sequence), number(units))
 		as.answered(shard, a, reply, err)
 	}
+}
+
+// partOf returns a key as a part of a request.
+func (as *accounts) partOf(key string) *part {
+	begin, end := as.of.store.names.place(key)
+	return &part{form: as.of.form, begin: begin, end: end, limit: as.of.strict.limits[0], weight: 1}
 }
 
 // answered takes the answer in, and wakes who waits for it.

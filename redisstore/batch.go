@@ -29,15 +29,15 @@ type batcher struct {
 	queue  []*rider // waiting; only while abreast calls are on their way
 }
 
-// A batcherOf says what requests are collected: the keys of one slot, and the
-// long way of the script or the short.
+// A batcherOf says what requests are collected: those for one place, and the long
+// way of the script or the short.
 type batcherOf struct {
-	slot uint16
+	place
 	long bool
 }
 
 // batchers are those of either way: one for a server that is no cluster, and one
-// for each slot of a cluster that has been asked for.
+// for each node or slot of a cluster that has been asked for.
 type batchers struct {
 	short, long batcher // of slot 0
 
@@ -45,7 +45,7 @@ type batchers struct {
 	slot map[batcherOf]*batcher
 }
 
-// of returns the batcher of a slot; of 0, that of the whole server.
+// of returns the batcher of a place; of none, that of the whole server.
 func (all *batchers) of(which batcherOf) *batcher {
 	switch which {
 	case batcherOf{}:
@@ -88,8 +88,12 @@ const (
 // arguments.
 func (s *Store) batched(ctx context.Context, long bool, entries int64, keys, args []string) (any, error) {
 	slot := s.region(keys[0])
-	b := s.batchers.of(batcherOf{slot, long})
-	if s.breakers.of(slot).trouble.Load() {
+	where := place{}
+	if s.driver.Cluster() {
+		where = s.placeOf(slot)
+	}
+	b := s.batchers.of(batcherOf{where, long})
+	if s.nodeOf(slot).trouble.Load() {
 		return s.eval(ctx, keys, s.clock(args))
 	}
 	b.mu.Lock()
@@ -193,7 +197,7 @@ func (s *Store) send(group []*rider, long bool) {
 	switch {
 	case err == nil && (!ok || len(list) != len(group)):
 		err = unexpected(reply)
-	case word(err) == "CROSSSLOT", word(err) == "TRYAGAIN":
+	case word(err) == "CROSSSLOT", word(err) == "TRYAGAIN", s.parted(err):
 		// of a cluster that was not known to be one, or of a slot that is moving:
 		// it was not run, and each by itself may be
 		list, err = make([]any, len(group)), nil

@@ -53,7 +53,9 @@ func (g *gate) calls() [][]string {
 // gated returns a store behind a gate that is shut, to a server.
 func gated(t *testing.T, server *redistest.Server, o redisstore.Options) (*redisstore.Store, *gate) {
 	t.Helper()
-	g := &gate{Driver: redisstore.NewDriver(client(t, server.Addr)), opened: make(chan struct{})}
+	c := client(t, server.Addr)
+	do(t, c, "SCRIPT", "LOAD", redisstore.Source)
+	g := &gate{Driver: redisstore.NewDriver(c), opened: make(chan struct{})}
 	o.Driver = g
 	if o.Timeout == 0 {
 		o.Timeout = 10 * time.Minute // of which a part is how long requests wait

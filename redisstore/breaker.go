@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -17,31 +18,24 @@ const (
 	breakAfter = 3                      // failures in a row that open it
 	firstPause = 50 * time.Millisecond  // until a server that failed is tried again
 	longPause  = 500 * time.Millisecond // the most: a server that is back is noticed within a second
+	mostProbes = 4                      // on their way at once
 )
 
 // A breaker keeps calls from a server that does not answer: after a few
-// failures in a row none is made, but one probe at a time, after pauses that
-// grow and differ between processes. It may be used from many goroutines at
-// once; while all is well it costs one atomic read.
+// failures in a row none is made. Then it is tried beside the traffic, after
+// pauses that grow and differ between processes, each time with more patience
+// than a request has: no request is ever the one that tries, and a machine that is
+// too busy to answer in time does not keep it open. It may be used from many
+// goroutines at once; while all is well it costs one atomic read.
 type breaker struct {
 	trouble atomic.Bool // whether the rest is to be looked at
 
 	mu      sync.Mutex
-	failed  int           // in a row
-	open    bool          // no calls but probes
-	until   time.Duration // when the next probe may be made, on the store's monotonic clock
-	pause   time.Duration
-	probing bool // one is on its way
+	failed  int    // in a row
+	open    bool   // no calls
+	probing bool   // somebody tries
+	slot    uint16 // of the last call that failed
 }
-
-// A way says how a call was let in.
-type way uint8
-
-const (
-	wayClosed way = iota // it was not
-	wayCalls             // like all others
-	wayProbe             // alone
-)
 
 // Health is what a call says of its server.
 type health uint8
@@ -52,55 +46,94 @@ const (
 	healthBad
 )
 
-// enter says whether a call may be made. Each that may must leave.
-func (b *breaker) enter(now time.Duration) way {
+// lets reports whether a call may be made.
+func (b *breaker) lets() bool {
 	if !b.trouble.Load() {
-		return wayCalls
+		return true
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch {
-	case !b.open:
-		return wayCalls
-	case b.probing || now < b.until:
-		return wayClosed
-	}
-	b.probing = true
-	return wayProbe
+	return !b.open
 }
 
-// leave notes how a call ended that was let in. Calls that were on their way
-// when the breaker opened count for nothing, unless they succeed.
-func (b *breaker) leave(now time.Duration, by way, h health) {
-	if by == wayCalls && (h == healthUnknown || h == healthGood && !b.trouble.Load()) {
-		return
+// ended notes how a call on a slot ended. Calls that were on their way when the
+// breaker opened count for nothing, unless they succeed. It reports whether
+// somebody has to probe from now on: whoever called.
+func (b *breaker) ended(h health, slot uint16) (probe bool) {
+	if h == healthUnknown || h == healthGood && !b.trouble.Load() {
+		return false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if by == wayProbe {
-		b.probing = false
-	}
-	switch h {
-	case healthGood:
-		b.failed, b.open, b.pause = 0, false, 0
+	if h == healthGood {
+		b.failed, b.open = 0, false
 		b.trouble.Store(false)
-	case healthBad:
-		if b.open && by == wayCalls {
-			return // it began before
+		return false
+	}
+	b.trouble.Store(true)
+	b.slot = slot
+	if b.failed++; b.failed < breakAfter {
+		return false
+	}
+	b.open = true
+	probe = !b.probing
+	b.probing = true
+	return probe
+}
+
+// probes reports where to probe. Once the breaker is closed there is no more to
+// do: who probes has to end.
+func (b *breaker) probes() (slot uint16, more bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.probing = b.open
+	return b.slot, b.open
+}
+
+// leave says that nobody probes any more.
+func (b *breaker) leave() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.probing = false
+}
+
+// probe tries a server until it answers, or ctx ends. A try that is on its way
+// does not keep the next from being made.
+func (b *breaker) probe(ctx context.Context, try func(ctx context.Context, slot uint16) health) {
+	defer b.leave()
+	answers := make(chan health, mostProbes)
+	var tries sync.WaitGroup
+	defer tries.Wait()
+	away, pause := 0, firstPause
+	timer := time.NewTimer(pause/2 + rand.N(pause/2+1))
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case h := <-answers:
+			away--
+			if b.ended(h, b.at()); h != healthGood {
+				continue
+			}
+		case <-timer.C:
 		}
-		b.trouble.Store(true)
-		if b.failed++; b.open || b.failed >= breakAfter {
-			b.open = true
-			b.pause = min(max(2*b.pause, firstPause), longPause)
-			b.until = now + b.pause/2 + rand.N(b.pause/2+1)
+		slot, more := b.probes()
+		if !more {
+			return
 		}
+		if away < mostProbes {
+			away++
+			tries.Go(func() { answers <- try(ctx, slot) })
+		}
+		pause = min(2*pause, longPause)
+		timer.Reset(pause/2 + rand.N(pause/2+1))
 	}
 }
 
-// breakers are one for each range of 256 slots: the nodes of a cluster serve
-// ranges of slots, and one that fails must not stop calls to the others. What
-// is no cluster has one.
-type breakers [64]breaker
-
-// of returns the breaker of a slot.
-func (b *breakers) of(slot uint16) *breaker { return &b[slot>>8&63] }
+// at returns where the last call failed.
+func (b *breaker) at() uint16 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.slot
+}

@@ -1,8 +1,11 @@
 package redisstore_test
 
 import (
+	"context"
 	"math/rand/v2"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stint-dev/stint/redisstore"
@@ -10,109 +13,113 @@ import (
 
 // TestBreaker goes through one failure, step by step.
 func TestBreaker(t *testing.T) {
-	const ms = time.Millisecond
 	var b redisstore.Breaker
-	may := func(at time.Duration, want, wantAlone bool) {
+	lets := func(want bool) {
 		t.Helper()
-		if ok, alone := b.Enter(at); ok != want || alone != wantAlone {
-			t.Errorf("at %v: may %t, alone %t; want %t, %t", at, ok, alone, want, wantAlone)
+		if b.Lets() != want {
+			t.Errorf("calls are let in: %t", !want)
 		}
 	}
 	for range 2 { // two failures are no reason
-		may(0, true, false)
-		b.Leave(1*ms, false, false, true)
+		if b.Ended(false, true) {
+			t.Error("there is something to probe")
+		}
 	}
-	may(2*ms, true, false)
-	b.Leave(3*ms, false, true, false) // well again
-	for range 4 {                     // on their way at once
-		may(10*ms, true, false)
+	lets(true)
+	b.Ended(true, false) // well again
+	for i := range 4 {   // on their way at once
+		if probe := b.Ended(false, true); probe != (i == 2) {
+			t.Errorf("failure %d: somebody has to probe: %t", i, probe)
+		}
 	}
-	for range 4 {
-		b.Leave(35*ms, false, false, true)
+	lets(false)
+	b.Ended(false, false) // a caller that gave up
+	lets(false)
+	b.Ended(true, false) // one that was on its way all the while
+	lets(true)
+	b.Ended(false, true)
+	b.Ended(false, true)
+	lets(true) // all is forgotten
+	if b.Ended(false, true) {
+		t.Error("a second one probes beside the first")
 	}
-	may(36*ms, false, false)
-	may(59*ms, false, false)  // half the first pause at least
-	may(85*ms, true, true)    // the whole of it at most
-	may(85*ms, false, false)  // one at a time
-	may(500*ms, false, false) // however long it takes
-	b.Leave(500*ms, true, false, true)
-	may(549*ms, false, false) // the pause has doubled
-	may(600*ms, true, true)
-	b.Leave(601*ms, true, false, false) // its caller gave up: the next one probes
-	may(601*ms, true, true)
-	b.Leave(602*ms, true, true, false)
-	for range 2 {
-		may(602*ms, true, false)
-		b.Leave(603*ms, false, false, true)
-	}
-	may(603*ms, true, false) // all is forgotten
-}
-
-// A flight is a call on its way through a breaker.
-type flight struct {
-	ends             time.Duration
-	alone, good, bad bool
+	lets(false)
 }
 
 // TestBreakerHolds lets a server fail and come back at random, with a caller
-// every millisecond: there is never more than one probe, few calls are made in
-// vain, and the server is used again within a second of its return.
+// every millisecond. Few calls are made in vain, however long it is gone; the
+// server is used again within a second of its return; and no more than a few
+// probes are on their way at once.
 func TestBreakerHolds(t *testing.T) {
+	for seed := range uint64(50) {
+		synctest.Test(t, func(t *testing.T) { breakerHolds(t, rand.New(rand.NewPCG(seed, 1))) })
+	}
+}
+
+func breakerHolds(t *testing.T, rnd *rand.Rand) {
 	const ms = time.Millisecond
-	for seed := range uint64(200) {
-		rnd := rand.New(rand.NewPCG(seed, 1))
-		var b redisstore.Breaker
-		var flights []flight
-		var probes, vain int
-		up, turns, turned, used := true, time.Duration(0), time.Duration(0), true
-		for now := time.Duration(0); now < 30*time.Second; now += ms {
-			if now >= turns {
-				if up && !used {
-					t.Fatalf("seed %d: back at %v and not used by %v", seed, turned, now)
-				}
-				up, turned, used = !up, now, false
-				turns = now + time.Second + time.Duration(rnd.Int64N(int64(3*time.Second)))
-				vain = 0
+	ctx, cancel := context.WithCancel(t.Context())
+	var calls sync.WaitGroup
+	defer func() { cancel(); calls.Wait() }()
+	var b redisstore.Breaker
+	up, probes, most, vain := true, 0, 0, 0
+	try := func(ctx context.Context) bool {
+		probes++
+		most = max(most, probes)
+		defer func() { probes-- }()
+		if !up {
+			select {
+			case <-time.After(time.Second): // its patience
+			case <-ctx.Done():
 			}
-			rest := flights[:0]
-			for _, f := range flights {
-				if f.ends > now {
-					rest = append(rest, f)
-					continue
-				}
-				b.Leave(now, f.alone, f.good, f.bad)
-				if f.alone {
-					probes--
-				}
-				used = used || f.good
+			return false
+		}
+		return true
+	}
+	call := func() {
+		if !b.Lets() {
+			return
+		}
+		if rnd.IntN(20) == 0 { // an impatient caller
+			time.Sleep(ms)
+			b.Ended(false, false)
+			return
+		}
+		good := up
+		if good {
+			time.Sleep(ms)
+		} else {
+			vain++
+			time.Sleep(25 * ms)
+		}
+		if b.Ended(good, !good) {
+			calls.Go(func() { b.Probe(ctx, try) })
+		}
+	}
+	turns := time.Duration(0)
+	for now := time.Duration(0); now < 30*time.Second; now += ms {
+		if now >= turns {
+			if up && !b.Lets() {
+				t.Fatalf("at %v the server has been back for seconds", now)
 			}
-			flights = rest
-			ok, alone := b.Enter(now)
-			if !ok {
-				continue
-			}
-			f := flight{ends: now + ms, alone: alone, good: up}
-			if !up {
-				f.ends, f.bad = now+25*ms, true
-				vain++
-			}
-			if rnd.IntN(20) == 0 { // an impatient caller
-				f = flight{ends: now + ms, alone: alone}
-			}
-			if alone {
-				probes++
-			}
-			if probes > 1 {
-				t.Fatalf("seed %d, at %v: %d probes at once", seed, now, probes)
-			}
-			flights = append(flights, f)
-			// Those that were on their way, then one a pause, of 25 ms at least.
-			if most := 30 + int((now-turned)/(25*ms)); vain > most {
-				t.Fatalf("seed %d: %d calls in vain in %v", seed, vain, now-turned)
-			}
-			if up && !used && now-turned > time.Second {
-				t.Fatalf("seed %d: not used for a second after it was back at %v", seed, turned)
+			up, vain = !up, 0
+			turns = now + time.Second + time.Duration(rnd.Int64N(int64(3*time.Second)))
+			if up {
+				back := now
+				time.AfterFunc(time.Second, func() {
+					if up && !b.Lets() {
+						t.Errorf("back at %v and not used for a second", back)
+					}
+				})
 			}
 		}
+		calls.Go(call)
+		time.Sleep(ms)
+		if vain > 30 { // those that were on their way; no probe is one of them
+			t.Fatalf("%d calls in vain", vain)
+		}
+	}
+	if most > redisstore.MostProbes {
+		t.Errorf("%d probes at once", most)
 	}
 }

@@ -31,7 +31,7 @@ func (s *Store) region(key string) uint16 {
 	return 0
 }
 
-// guarded makes a call in front of which the breaker of the keys' slot stands. Its
+// guarded makes a call in front of which the breaker of the keys' node stands. Its
 // answer comes when ctx ends at the latest. [Stats] counts how it ended.
 func (s *Store) guarded(parent, ctx context.Context, keys, args []string) (any, error) {
 	value, err := s.admitted(parent, ctx, keys, args)
@@ -45,41 +45,45 @@ func (s *Store) admitted(parent, ctx context.Context, keys, args []string) (any,
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotExecuted, err)
 	}
-	b := s.breakers.of(s.region(keys[0]))
-	begun := s.since()
-	by := b.enter(begun)
-	if by == wayClosed {
+	slot := s.region(keys[0])
+	n := s.nodeOf(slot)
+	if !n.lets() {
 		return nil, ErrUnavailable
 	}
+	begun := s.since()
+	by, _ := ctx.Deadline() // there always is one
+	hurried := time.Until(by) < s.timeout/2
 	calls := s.calls.Add(1)
 	if calls > mostCalls {
 		s.calls.Add(-1)
-		b.leave(s.since(), by, healthUnknown)
 		return nil, ErrUnavailable
 	}
 	var r callEnd
-	if calls <= mostDirect && !b.trouble.Load() {
-		r.value, r.err = s.run(ctx, keys, args)
+	if calls <= mostDirect && !n.trouble.Load() {
+		r.value, r.err = s.run(ctx, n, keys, args)
 		s.calls.Add(-1)
 	} else {
-		r = s.patiently(ctx, keys, args)
+		r = s.patiently(ctx, n, keys, args)
 	}
 	r.err = classify(r.err)
-	ended := s.since()
-	s.tally.lasted(ended - begun)
-	b.leave(ended, by, says(parent, r.err))
+	s.tally.lasted(s.since() - begun)
+	h := says(parent, r.err)
+	if h == healthBad && hurried && word(r.err) == "" { // other calls of its request have used up the time
+		h = healthUnknown
+	}
+	s.ended(n, h, slot)
 	return r.value, r.err
 }
 
-// patiently makes a call that goes on for a while when its caller is gone, so
-// that what it waits for is there for the next.
-func (s *Store) patiently(ctx context.Context, keys, args []string) callEnd {
+// patiently makes a call, one of s.calls, that goes on for a while when its caller
+// is gone, so that what it waits for is there for the next.
+func (s *Store) patiently(ctx context.Context, n *node, keys, args []string) callEnd {
 	done := make(chan callEnd, 1)
 	go func() {
 		longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(patience, s.timeout))
 		defer cancel()
 		defer s.calls.Add(-1)
-		value, err := s.run(longer, keys, args)
+		value, err := s.run(longer, n, keys, args)
 		done <- callEnd{value, err}
 	}()
 	select {

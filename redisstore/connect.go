@@ -139,6 +139,15 @@ func (c *connector) Cluster() bool {
 	return d != nil && d.Cluster()
 }
 
+// Slots implements [Topology].
+func (c *connector) Slots(ctx context.Context) ([]SlotRange, error) {
+	d, err := c.driver(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return d.Slots(ctx)
+}
+
 // Close implements [Driver].
 func (c *connector) Close() {
 	c.mu.Lock()

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -51,16 +52,30 @@ func (s *Store) Decide(ctx context.Context, op stint.Op, layers []stint.Layer, c
 	if err != nil {
 		return stint.Decision{}, err
 	}
-	if groups := s.groups(parts); groups != nil {
-		return s.decideGroups(ctx, op, parts, groups, cost)
+	groups := s.groups(parts)
+	if groups == nil {
+		d, err := s.decideParts(ctx, op, parts, cost)
+		if !s.parted(err) {
+			return d, err
+		}
+		groups = s.slotGroups(parts)
 	}
+	d, err := s.decideGroups(ctx, op, parts, groups, cost)
+	if s.parted(err) {
+		d, err = s.decideGroups(ctx, op, parts, s.slotGroups(parts), cost)
+	}
+	return d, err
+}
+
+// decideParts decides what one call reaches.
+func (s *Store) decideParts(ctx context.Context, op stint.Op, parts []part, cost int64) (stint.Decision, error) {
 	if op != stint.OpTakeUpTo && isQuick(parts) {
 		return s.quick(ctx, op, parts, cost)
 	}
 	verb := map[stint.Op]string{stint.OpTake: "t", stint.OpPeek: "p", stint.OpTakeUpTo: "u"}[op]
-	a, err := s.ask(ctx, parts, nil, verb, number(cost))
-	if err != nil {
-		return stint.Decision{}, err
+	a := s.askLong(ctx, parts, nil, verb, number(cost))
+	if a.err != nil {
+		return stint.Decision{}, a.err
 	}
 	return a.join(parts, op != stint.OpPeek), nil
 }
@@ -110,15 +125,26 @@ func (s *Store) request(parts []part, layers []stint.Layer) ([]part, error) {
 	return parts, s.bearable(entriesOf(parts))
 }
 
-// ask runs the script on the states of the parts and on more keys. Head is what
-// follows the verb.
+// ask is askLong for a request of one group.
 func (s *Store) ask(ctx context.Context, parts []part, more []string, verb string, head ...string) (answer, error) {
+	a := s.askLong(ctx, parts, more, verb, head...)
+	return a.answer, a.err
+}
+
+// askLong runs the script on the states of the parts and on more keys. Head is
+// what follows the verb.
+func (s *Store) askLong(ctx context.Context, parts []part, more []string, verb string, head ...string) asked {
 	keys := make([]string, 0, len(parts)+len(more))
 	for i := range parts {
 		keys = append(keys, state(parts[i].begin, parts[i].end, parts[i].limit))
 	}
 	keys = append(keys, more...)
-	shares := overflows(verb, head[0]) && s.flooded()
+	shares := overflows(verb, head[0]) && s.flooded(&parts[0])
+	if goesByCalendar(parts) {
+		var cancel context.CancelFunc
+		ctx, cancel = s.within(ctx)
+		defer cancel()
+	}
 	for range 3 {
 		args := append(make([]string, 0, 8+8*len(parts)), verb)
 		args = append(args, head...)
@@ -127,25 +153,27 @@ func (s *Store) ask(ctx context.Context, parts []part, more []string, verb strin
 			args = append(args, number(parts[i].weight))
 			args = parts[i].form.append(args, now)
 		}
-		reply, err := s.evalLong(ctx, parts, keys, args, shares)
+		reply, cells, err := s.evalLong(ctx, parts, keys, args, shares)
 		if err != nil {
-			return nil, err
+			return asked{err: err}
 		}
 		if stale, t := staleAt(reply); stale {
 			s.ahead.Store(t - time.Now().UnixNano())
 			continue
 		}
-		numbers := 1 + answersEach*len(parts)
-		if verb == "s" {
-			numbers += len(parts) // the capacities
+		a := readAsked(reply, verb, len(parts))
+		a.cells = cells
+		if a.err == nil {
+			s.spendLong(verb, parts, a.answer, shares)
+			s.countCells(cells, a.denied())
 		}
-		a, err := readAnswer(reply, numbers)
-		if err == nil {
-			s.spendLong(verb, parts, a, shares)
-		}
-		return a, err
+		return a
 	}
-	return nil, fmt.Errorf("%w: the server's clock moves by days", ErrNotExecuted)
+	return asked{err: fmt.Errorf("%w: the server's clock moves by days", ErrNotExecuted)}
+}
+
+func goesByCalendar(parts []part) bool {
+	return slices.ContainsFunc(parts, func(p part) bool { return p.form.calendar != nil })
 }
 
 // near returns a time in ns that should be near the server's.

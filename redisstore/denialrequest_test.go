@@ -312,7 +312,7 @@ func (*full) EvalSHA(context.Context, string, []string, []string) (any, error) {
 
 // TestDenialCacheBound denies more requests than are kept.
 func TestDenialCacheBound(t *testing.T) {
-	store, err := redisstore.New(redisstore.Options{Driver: new(full), Now: newVirtual().now})
+	store, err := redisstore.New(redisstore.Options{Driver: new(full), Now: newVirtual().now, Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,9 @@ package redisstore
 
 import (
 	"encoding/binary"
+	"hash/maphash"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -22,7 +24,7 @@ type denial struct {
 	cost    int64
 	at      int64 // when the answer came, on the node's clock, at the µs that had begun
 	until   int64
-	settled int64            // modes.settled then
+	given   given            // back by then
 	answers []stint.Decision // of each limit, in its own units
 }
 
@@ -39,8 +41,8 @@ func newDenials(of *modes) *denials {
 }
 
 // known returns the denial of a cost, and how long ago that was; nil if the
-// server has to be asked.
-func (d *denials) known(key string, cost int64) (*denial, time.Duration) {
+// server has to be asked. own counts what was given back to its keys.
+func (d *denials) known(key string, cost int64, own func() int64) (*denial, time.Duration) {
 	if d == nil || d.of.store.closed.Load() {
 		return nil, 0
 	}
@@ -52,7 +54,7 @@ func (d *denials) known(key string, cost int64) (*denial, time.Duration) {
 		return nil, 0
 	}
 	now := d.of.clock()
-	if now >= known.until || now < known.at || known.settled != d.of.settled.Load() {
+	if now >= known.until || now < known.at || !known.given.stands(&d.of.returns, own) {
 		delete(shard.all, key)
 		return nil, 0
 	}
@@ -63,9 +65,9 @@ func (d *denials) known(key string, cost int64) (*denial, time.Duration) {
 	return known, time.Duration((now - known.at) / 1000 * 1000)
 }
 
-// learn keeps what the limits have answered to a cost that they denied: settled
-// is modes.settled before they were asked.
-func (d *denials) learn(key string, cost, settled int64, retry stint.Wait, answers ...stint.Decision) {
+// learn keeps what the limits have answered to a cost that they denied: given is
+// of before they were asked.
+func (d *denials) learn(key string, cost int64, given given, retry stint.Wait, answers ...stint.Decision) {
 	if d == nil {
 		return
 	}
@@ -83,7 +85,7 @@ func (d *denials) learn(key string, cost, settled int64, retry stint.Wait, answe
 			break
 		}
 	}
-	shard.all[key] = &denial{cost: cost, at: at, until: at + int64(wait), settled: settled, answers: answers}
+	shard.all[key] = &denial{cost: cost, at: at, until: at + int64(wait), given: given, answers: answers}
 }
 
 // drop forgets what is known: something passed.
@@ -125,6 +127,70 @@ func (d *denial) after(i int, f *form, units int64, same bool, since time.Durati
 	return out
 }
 
+// returns counts what is given back: settled, refunded, reset.
+type returns struct {
+	seed maphash.Seed
+	all  atomic.Int64
+	some [4096]atomic.Int64 // of the keys that share a hash; counted before all
+}
+
+// of returns the count of a state.
+func (r *returns) of(begin, end string, l *limit) *atomic.Int64 {
+	var h maphash.Hash
+	h.SetSeed(r.seed)
+	h.WriteString(begin)
+	h.WriteString(l.segment)
+	h.WriteString(end)
+	return &r.some[h.Sum64()%uint64(len(r.some))]
+}
+
+// note counts what was given back to parts of a request.
+func (r *returns) note(parts []part) {
+	for i := range parts {
+		r.of(parts[i].begin, parts[i].end, parts[i].limit).Add(1)
+	}
+	r.all.Add(1)
+}
+
+// given says how much had been given back at a moment: to anything, and to some
+// keys. The second is looked at only where the first has changed, as it takes
+// longer.
+type given struct{ all, own int64 }
+
+func (r *returns) now(own func() int64) given {
+	all := r.all.Load()
+	return given{all, own()}
+}
+
+// stands reports whether nothing has been given back to those keys since.
+func (g *given) stands(r *returns, own func() int64) bool {
+	all := r.all.Load()
+	if g.all == all {
+		return true
+	}
+	if g.own != own() {
+		return false
+	}
+	g.all = all
+	return true
+}
+
+// givenBack counts what was given back to a key under the limit.
+func (o *single) givenBack(key string) int64 {
+	begin, end := o.store.names.place(key)
+	return o.returns.of(begin, end, o.strict.limits[0]).Load()
+}
+
+// ownOf counts what was given back to the keys of items.
+func ownOf(items []*item) func() int64 {
+	return func() (n int64) {
+		for _, it := range items {
+			n += it.givenBack(it.key)
+		}
+		return n
+	}
+}
+
 // kept reports whether denials of these limits are: none of them counts what it
 // denies, or has been bound anew.
 func kept(items []*item) bool {
@@ -156,7 +222,7 @@ func (m *modes) recall(request string, items []*item, cost int64) bool {
 	}) {
 		return false
 	}
-	known, since := m.denied.known(request, cost)
+	known, since := m.denied.known(request, cost, ownOf(items))
 	if known == nil {
 		return false
 	}
@@ -169,7 +235,7 @@ func (m *modes) recall(request string, items []*item, cost int64) bool {
 
 // remember keeps what the server has answered to the items, if it was a denial
 // that will end and the limits are still the same.
-func (m *modes) remember(request string, items []*item, cost, settled int64, d *stint.Decision) {
+func (m *modes) remember(request string, items []*item, cost int64, given given, d *stint.Decision) {
 	switch {
 	case request == "" || cost == 0 || !kept(items):
 	case d.Allowed:
@@ -179,6 +245,6 @@ func (m *modes) remember(request string, items []*item, cost, settled int64, d *
 		for i, it := range items {
 			answers[i] = it.own
 		}
-		m.denied.learn(request, cost, settled, d.RetryAfter, answers...)
+		m.denied.learn(request, cost, given, d.RetryAfter, answers...)
 	}
 }

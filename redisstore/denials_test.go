@@ -109,6 +109,48 @@ func TestDenialCacheFlood(t *testing.T) {
 	}
 }
 
+// TestDenialCacheOthers settles, refunds and resets other keys beside a denied
+// flood: what is known of the denied ones stays known.
+func TestDenialCacheOthers(t *testing.T) {
+	server := redistest.Start(t)
+	clock := newVirtual()
+	s := nodes(t, server.URL(), 1, redisstore.Options{Now: clock.now})[0]
+	view := s.Mode(redisstore.Strict)
+	one, other, third := bind(t, view, "1/1h"), bind(t, view, "1000/1h"), bind(t, view, "2/1h")
+	both := []stint.Layer{{Bound: one, Key: "denied"}, {Bound: third, Key: "denied"}}
+	take(t, one, "denied", 1)
+	take(t, third, "denied", 2)
+	for range 2 {
+		take(t, one, "denied", 1)
+		decide(t, s, both, 1)
+	}
+	before := calls(t, server)
+	asked := int64(0)
+	for i := range 50 {
+		layers := []stint.Layer{{Bound: other, Key: fmt.Sprint("other ", i)}}
+		_, token, err := view.Reserve(ctx, layers, 2, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := view.Settle(ctx, token, 1); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := view.Refund(ctx, layers, 1); err != nil {
+			t.Fatal(err)
+		}
+		asked += 4
+		if d := take(t, one, "denied", 1); d.Allowed {
+			t.Fatalf("%+v", d)
+		}
+		if d, err := view.Decide(ctx, stint.OpTake, both, 1); err != nil || d.Allowed {
+			t.Fatalf("%+v, %v", d, err)
+		}
+	}
+	if n := calls(t, server) - before - asked; n > 2 {
+		t.Errorf("100 known denials cost %d calls while other keys were given something back", n)
+	}
+}
+
 // TestDenialCacheDropped gives back in every way there is here, and denies what
 // would have passed nowhere.
 func TestDenialCacheDropped(t *testing.T) {

@@ -37,17 +37,17 @@
 // digits of a hash: one change in 800 goes unnoticed, and then a burst that
 // became smaller is worked off over up to two drains of the new limit, not one.
 //
-// In a cluster, a request whose layers are in several slots is taken slot by
-// slot, and given back when one denies: not at one instant, never more than one
-// call would let through. Options.Tag puts keys into one slot.
+// In a cluster, a request whose layers are on several nodes is looked at by all of
+// them and then charged by all, and given back where one was overtaken: not at one
+// instant, never more than one call would let through.
 //
-// A server that does not answer is left alone but for a probe now and then, and
+// A server that does not answer is tried now and then beside the traffic, and
 // calls fail at once meanwhile ([ErrUnavailable]); New does not need it to be
 // there. Package fallback answers instead, with this process's part of a limit:
 // [Store.CountNodes] says how many share it.
 //
-// Of keys that are not there, one store brings at most Options.NewKeys a second
-// into being. Newcomers beyond that share overflow keys, so that a flood cannot
+// Of keys that are not there, a store brings as many into being as the server has
+// room for, or Options.NewKeys a second. Newcomers beyond that share overflow keys, so that a flood cannot
 // fill the server; exactness is suspended for them alone: they may be denied for
 // what others used, and may get twice their limit, once there and once by
 // themselves. Keys in use are decided as ever.

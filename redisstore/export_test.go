@@ -1,9 +1,12 @@
 package redisstore
 
 import (
-	"time"
+	"context"
+	"fmt"
 
 	"github.com/redis/rueidis"
+
+	"github.com/stint-dev/stint"
 )
 
 // NewDriver is the driver on a client.
@@ -38,29 +41,46 @@ var Slot, Filler = slotOf, filler
 func State(o Options, key, limit string) string {
 	n := names{prefix: o.Prefix, tag: o.Tag, secret: o.HashSecret}
 	begin, end := n.place(key)
+	if l, err := stint.Parse(limit); err == nil { // bound under its text
+		limit = stateName(limit, l)
+	}
 	return begin + escape(limit) + end
 }
 
-// Breaker is what stands in front of calls, for a test with times of its own.
+// Breaker is what stands in front of calls; MostProbes how many probes are on
+// their way at once.
 type Breaker = breaker
 
-// Enter reports whether a call may be made, and whether alone.
-func (b *breaker) Enter(now time.Duration) (may, alone bool) {
-	by := b.enter(now)
-	return by != wayClosed, by == wayProbe
+const MostProbes = mostProbes
+
+// Lets reports whether calls are made.
+func (b *breaker) Lets() bool { return b.lets() }
+
+// Ended says how a call ended: good, bad, or neither; probe whether somebody has
+// to try from now on.
+func (b *breaker) Ended(good, bad bool) (probe bool) { return b.ended(healthOf(good, bad), 0) }
+
+// Probe tries until the server answers.
+func (b *breaker) Probe(ctx context.Context, try func(context.Context) bool) {
+	b.probe(ctx, func(ctx context.Context, _ uint16) health {
+		good := try(ctx)
+		return healthOf(good, !good)
+	})
 }
 
-// Leave says how a call ended: good, bad, or neither.
-func (b *breaker) Leave(now time.Duration, alone, good, bad bool) {
-	by, h := wayCalls, healthUnknown
-	if alone {
-		by = wayProbe
-	}
+func healthOf(good, bad bool) health {
 	switch {
 	case good:
-		h = healthGood
+		return healthGood
 	case bad:
-		h = healthBad
+		return healthBad
 	}
-	b.leave(now, by, h)
+	return healthUnknown
 }
+
+// KnowsNodes reports whether it is known which node of a cluster serves which
+// slots; NodeName names the node of one.
+func (s *Store) KnowsNodes() bool { return s.nodes.slots.Load() != nil }
+
+// NodeName returns what is the same for slots of one node.
+func (s *Store) NodeName(slot uint16) string { return fmt.Sprintf("%p", s.nodeOf(slot)) }

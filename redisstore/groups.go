@@ -2,23 +2,25 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"time"
+	"strings"
+	"sync"
 
 	"github.com/stint-dev/stint"
 )
 
-// In a cluster, the layers of one request may be in several slots, which no one
-// script can reach. They are then taken slot by slot, as reservations, and what
-// was taken is given back when a later one denies: exactly, as far as time has
-// not forgiven it, since a reservation knows. So they are not decided at one
-// instant; meanwhile others may be denied for what is then given back; and what
-// cannot be given back (a node fails in between) stands as charged.
-//
-// Limits that count what they deny are groups of their own, the last: when one
-// denies, what was taken of them stands, and the rest is taken.
+// In a cluster, the layers of one request may be on several nodes, which no one
+// script can reach. All nodes are first asked at once whether they would let it
+// pass: if one would not, that is the answer, and nothing has been written. Then
+// all are charged at once. Where another request was quicker in between, what the
+// others have charged is given back by where it went to, which the answer to the
+// charge says: exactly, as far as time has not forgiven it, and without anything
+// being kept beside the states. So the layers are not decided at one instant; in
+// between, others may be denied for what is then given back; and what cannot be
+// given back (a node fails just then) stands as charged.
 
-// A group is the layers of one slot, by their place in the request.
+// A group is the layers that one call reaches, by their place in the request.
 type group []int
 
 // of returns the group's layers.
@@ -30,41 +32,6 @@ func (g group) of(parts []part) []part {
 	return out
 }
 
-// counts reports whether the group's limits count what they deny.
-func (g group) counts(parts []part) bool { return parts[g[0]].form.limit.CountDenied() }
-
-// groups returns the layers by slots, those that count what they deny behind the
-// others; nil if one call can reach them all.
-func (s *Store) groups(parts []part) (groups []group) {
-	if len(parts) == 1 || !s.driver.Cluster() {
-		return nil
-	}
-	several := false
-	for i := range parts[1:] {
-		several = several || slotOf(parts[1+i].begin) != slotOf(parts[0].begin)
-	}
-	if !several {
-		return nil
-	}
-	for _, counts := range []bool{false, true} {
-		at := make(map[uint16]int)
-		for i := range parts {
-			if parts[i].form.limit.CountDenied() != counts {
-				continue
-			}
-			slot := slotOf(parts[i].begin)
-			k, ok := at[slot]
-			if !ok {
-				k = len(groups)
-				at[slot] = k
-				groups = append(groups, nil)
-			}
-			groups[k] = append(groups[k], i)
-		}
-	}
-	return groups
-}
-
 // put writes a group's answers into those of the request.
 func (g group) put(all, of answer) {
 	for i, at := range g {
@@ -72,158 +39,283 @@ func (g group) put(all, of answer) {
 	}
 }
 
-// each asks the same of every group, for which each may answer by itself.
-func (s *Store) each(ctx context.Context, parts []part, groups []group, verb string, cost int64) (answer, error) {
+// groups returns the layers by nodes, as far as these are known and run scripts
+// on keys of several slots, else by slots; nil if one call reaches them all.
+func (s *Store) groups(parts []part) []group {
+	if len(parts) == 1 || !s.driver.Cluster() {
+		return nil
+	}
+	return groupsBy(parts, s.placeOf)
+}
+
+// slotGroups returns the layers by slots, which never part.
+func (s *Store) slotGroups(parts []part) []group {
+	if len(parts) == 1 || !s.driver.Cluster() {
+		return nil
+	}
+	return groupsBy(parts, func(slot uint16) place { return place{slot: slot} })
+}
+
+func groupsBy(parts []part, placeOf func(slot uint16) place) (groups []group) {
+	var few [8]place
+	places := few[:0]
+	for i := range parts {
+		where, k := placeOf(slotOf(parts[i].begin)), 0
+		for k < len(places) && places[k] != where {
+			k++
+		}
+		if k == len(places) {
+			places, groups = append(places, where), append(groups, nil)
+		}
+		groups[k] = append(groups[k], i)
+	}
+	if len(groups) == 1 {
+		return nil
+	}
+	return groups
+}
+
+// An asked is what a group has answered.
+type asked struct {
+	answer
+	marks []string // of a charge: where it went to
+	cells string   // digits: which of its states were overflow keys
+	err   error
+}
+
+// each asks the same of every group, all at once. The error is one of those that
+// there were, ambiguous if any was.
+func (s *Store) each(ctx context.Context, parts []part, groups []group, verb string, cost int64) (answer, []asked, error) {
 	if groups == nil {
-		return s.ask(ctx, parts, nil, verb, number(cost))
+		one := s.askGroup(ctx, parts, verb, cost)
+		return one.answer, []asked{one}, one.err
 	}
-	all := make(answer, 1+answersEach*len(parts))
-	all[0] = cost
-	for _, g := range groups {
-		a, err := s.ask(ctx, g.of(parts), nil, verb, number(cost))
-		if err != nil {
-			return nil, err
+	all := make([]asked, len(groups))
+	var others sync.WaitGroup
+	for k, g := range groups[1:] {
+		others.Go(func() { all[1+k] = s.askGroup(ctx, g.of(parts), verb, cost) })
+	}
+	all[0] = s.askGroup(ctx, groups[0].of(parts), verb, cost)
+	others.Wait()
+	joined, failed := make(answer, 1+answersEach*len(parts)), error(nil)
+	joined[0] = cost
+	for k, g := range groups {
+		if err := all[k].err; err == nil {
+			g.put(joined, all[k].answer)
+		} else if failed == nil || errors.Is(err, ErrAmbiguous) {
+			failed = err
 		}
-		g.put(all, a)
 	}
-	return all, nil
+	return joined, all, failed
 }
 
-// decideGroups is Decide across slots.
+// askGroup asks the layers of one group, the short way if they allow it.
+func (s *Store) askGroup(ctx context.Context, parts []part, verb string, cost int64) asked {
+	if (verb == "p" || verb == "k") && isQuick(parts) {
+		return s.askQuick(ctx, parts, verb, cost)
+	}
+	return s.askLong(ctx, parts, nil, verb, number(cost))
+}
+
+// decideGroups is Decide on several nodes.
 func (s *Store) decideGroups(ctx context.Context, op stint.Op, parts []part, groups []group, cost int64) (stint.Decision, error) {
-	if op == stint.OpPeek || cost == 0 {
-		a, err := s.each(ctx, parts, groups, "p", cost)
-		if err != nil {
-			return stint.Decision{}, err
-		}
-		return a.join(parts, op != stint.OpPeek), nil
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	looked := cost
+	if op == stint.OpTakeUpTo {
+		looked = min(cost, 1)
 	}
-	take := func(cost int64) (stint.Decision, error) {
-		a, _, err := s.takeGroups(ctx, parts, groups, cost, groupHold, true)
-		return s.joined(a, parts, err)
-	}
-	for op == stint.OpTakeUpTo {
-		a, err := s.each(ctx, parts, groups, "p", 1)
-		if err != nil {
-			return stint.Decision{}, err
-		}
-		d := a.join(parts, false)
-		switch {
-		case !d.Allowed && groups[len(groups)-1].counts(parts):
-			return take(1)
-		case !d.Allowed:
-			return d, nil
-		}
-		got, err := take(min(cost, d.Remaining))
-		if err != nil || got.Allowed {
-			return got, err
-		}
-		if cost = d.Remaining / 2; cost <= 1 { // others are quicker: the less, the likelier
-			return take(1)
-		}
-	}
-	return take(cost)
-}
-
-func (s *Store) joined(a answer, parts []part, err error) (stint.Decision, error) {
-	if err != nil {
+	a, _, err := s.each(ctx, parts, groups, "p", looked)
+	switch {
+	case err != nil:
 		return stint.Decision{}, err
+	case op == stint.OpPeek || cost == 0:
+		return a.join(parts, op != stint.OpPeek), nil
+	case !a.allowed():
+		return s.deniedGroups(ctx, a, parts, groups).join(parts, true), nil
 	}
-	return a.join(parts, true), nil
+	if op == stint.OpTakeUpTo {
+		cost = min(cost, a.join(parts, false).Remaining)
+	}
+	for {
+		a, err = s.chargeGroups(ctx, parts, groups, cost)
+		switch {
+		case err != nil:
+			return stint.Decision{}, err
+		case a.allowed() || op != stint.OpTakeUpTo || cost == 1:
+			return a.join(parts, true), nil
+		}
+		if cost /= 2; cost == 0 { // others are quicker: the less, the likelier
+			cost = 1
+		}
+	}
 }
 
-// groupHold is how long what was taken can be given back: much longer than a
-// request takes. What is not given back by then stands.
-const groupHold = time.Minute
+// deniedGroups has the layers that count what is denied do so, and puts their
+// answers into the others'. One that cannot be asked does not make it less of a
+// denial.
+func (s *Store) deniedGroups(ctx context.Context, a answer, parts []part, groups []group) answer {
+	var counting []group
+	for _, g := range groups {
+		var some group
+		for _, at := range g {
+			if parts[at].form.limit.CountDenied() {
+				some = append(some, at)
+			}
+		}
+		if some != nil {
+			counting = append(counting, some)
+		}
+	}
+	if counting == nil {
+		return a
+	}
+	of := make([]asked, len(counting))
+	var all sync.WaitGroup
+	for k, g := range counting {
+		all.Go(func() { of[k] = s.askGroup(ctx, g.of(parts), "t", a[0]) })
+	}
+	all.Wait()
+	for k, g := range counting {
+		if of[k].err == nil {
+			g.put(a, of[k].answer)
+		}
+	}
+	return a
+}
 
-// tokenJoint stands between the tokens of groups.
+// chargeGroups charges all groups at once. When one denies, the others give back,
+// but for layers that count what is denied.
+func (s *Store) chargeGroups(ctx context.Context, parts []part, groups []group, cost int64) (answer, error) {
+	a, all, err := s.each(ctx, parts, groups, "k", cost)
+	if err == nil && a.allowed() {
+		return a, nil
+	}
+	failed := s.giveBack(ctx, a, parts, groups, all, err != nil)
+	s.modes.returns.note(parts)
+	switch {
+	case err == nil:
+		return a, nil // what cannot be given back now is no less denied
+	case failed != nil && !errors.Is(err, ErrAmbiguous):
+		return nil, fmt.Errorf("%w: charged in part: %v: %v", ErrAmbiguous, err, failed)
+	}
+	return nil, err
+}
+
+// giveBack gives back what groups have charged, and puts what they then answer
+// into a. What the time of the request does not suffice for is done beside it.
+func (s *Store) giveBack(ctx context.Context, a answer, parts []part, groups []group, all []asked, whole bool) error {
+	errs := make([]error, len(groups))
+	var calls sync.WaitGroup
+	for k, g := range groups {
+		if all[k].err != nil || !all[k].allowed() {
+			continue
+		}
+		calls.Go(func() {
+			of, back := all[k].returned(g, parts, whole)
+			if len(of) == 0 {
+				return
+			}
+			some, marks := back.of(parts), make([]string, len(back))
+			for i := range of {
+				marks[i] = all[k].marks[of[i]]
+			}
+			s.toCells(some, all[k].digits(of))
+			one := s.askLong(ctx, some, nil, "y", append([]string{number(a[0])}, marks...)...)
+			if errs[k] = one.err; one.err == nil {
+				back.put(a, one.answer)
+			} else if errors.Is(one.err, ErrNotExecuted) {
+				s.background(func(life context.Context) {
+					longer, cancel := s.by(life, by(patience))
+					defer cancel()
+					s.askLong(longer, some, nil, "y", append([]string{number(a[0])}, marks...)...)
+				})
+			}
+		})
+	}
+	calls.Wait()
+	return errors.Join(errs...)
+}
+
+// returned returns which layers of a group give back, by their place in the group
+// and in the request: all, or those that do not count what is denied.
+func (q *asked) returned(g group, parts []part, whole bool) (of []int, back group) {
+	for i, at := range g {
+		if whole || !parts[at].form.limit.CountDenied() {
+			of, back = append(of, i), append(back, at)
+		}
+	}
+	return of, back
+}
+
+// digits returns those of cells that are of some layers.
+func (q *asked) digits(of []int) string {
+	var b strings.Builder
+	for _, i := range of {
+		if i < len(q.cells) {
+			b.WriteByte(q.cells[i])
+		}
+	}
+	return b.String()
+}
+
+// tokenJoint joins the tokens of a reservation in several slots.
 const tokenJoint = "+"
 
-// reserveGroups is Reserve across slots.
-func (s *Store) reserveGroups(ctx context.Context, parts []part, groups []group, cost int64, ttl time.Duration) (stint.Decision, stint.Token, error) {
-	a, tokens, err := s.takeGroups(ctx, parts, groups, cost, ttl, false)
-	d, err := s.joined(a, parts, err)
-	if err != nil || !d.Allowed {
-		return d, "", err
+// reserveGroups is Reserve in several slots.
+func (s *Store) reserveGroups(ctx context.Context, parts []part, groups []group, r reserving) (stint.Decision, stint.Token, error) {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	a, _, err := s.each(ctx, parts, groups, "p", r.cost)
+	switch {
+	case err != nil:
+		return stint.Decision{}, "", err
+	case !a.allowed():
+		return s.deniedGroups(ctx, a, parts, groups).join(parts, true), "", nil
 	}
-	token := tokens[0]
-	for _, t := range tokens[1:] {
-		token += tokenJoint + t
-	}
-	return d, token, nil
-}
-
-// takeGroups takes group after group until one denies, and then gives back. The
-// last is taken for good if nobody will settle it.
-func (s *Store) takeGroups(ctx context.Context, parts []part, groups []group, cost int64, ttl time.Duration, forGood bool) (answer, []stint.Token, error) {
-	all := make(answer, 1+answersEach*len(parts))
-	all[0] = cost
-	tokens := make([]stint.Token, 0, len(groups))
+	tokens, errs, denied := make([]stint.Token, len(groups)), make([]error, len(groups)), make([]bool, len(groups))
+	var calls sync.WaitGroup
 	for k, g := range groups {
-		var a answer
-		var token stint.Token
-		var err error
-		if forGood && k == len(groups)-1 {
-			a, err = s.ask(ctx, g.of(parts), nil, "t", number(cost))
-		} else {
-			a, token, err = s.reserve(ctx, g.of(parts), cost, ttl)
-		}
-		if err != nil {
-			if back := s.settleGroups(ctx, nil, groups, tokens, 0); back != nil {
-				err = fmt.Errorf("%w: taken in part: %v: %v", ErrAmbiguous, err, back)
+		calls.Go(func() {
+			var of answer
+			if of, tokens[k], errs[k] = s.reserve(ctx, g.of(parts), r); errs[k] == nil {
+				g.put(a, of)
+				denied[k] = !of.allowed()
 			}
-			return nil, nil, err
-		}
-		g.put(all, a)
-		if !a.allowed() {
-			s.denied(ctx, all, groups, k, parts, tokens)
-			return all, nil, nil
-		}
-		tokens = append(tokens, token)
+		})
 	}
-	return all, tokens, nil
+	calls.Wait()
+	err = errors.Join(errs...)
+	if err == nil && a.allowed() {
+		texts := make([]string, len(tokens))
+		for k, token := range tokens {
+			texts[k] = string(token)
+		}
+		return a.join(parts, true), stint.Token(strings.Join(texts, tokenJoint)), nil
+	}
+	back := s.cancelGroups(ctx, a, parts, groups, tokens)
+	switch {
+	case err == nil:
+		return a.join(parts, true), "", nil
+	case back != nil && !errors.Is(err, ErrAmbiguous):
+		return stint.Decision{}, "", fmt.Errorf("%w: reserved in part: %v: %v", ErrAmbiguous, err, back)
+	}
+	return stint.Decision{}, "", err
 }
 
-// denied makes the answer whole after group k denied: those before it give back,
-// unless they count what is denied, and those after it say what they would have,
-// or count it. Neither failing makes it less of a denial: what cannot be given
-// back stands as charged, and a layer that cannot be asked has nothing left as
-// far as we know.
-func (s *Store) denied(ctx context.Context, all answer, groups []group, k int, parts []part, tokens []stint.Token) {
-	cost, plain := all[0], 0
-	for plain < k && !groups[plain].counts(parts) {
-		plain++
-	}
-	_ = s.settleGroups(ctx, all, groups, tokens[:plain], 0)
-	_ = s.settleGroups(ctx, all, groups[plain:], tokens[plain:], cost)
-	for _, g := range groups[k+1:] {
-		verb := "p"
-		if g.counts(parts) {
-			verb = "t"
+// cancelGroups gives back the reservations of groups that have one, but for layers
+// that count what is denied, which a group of theirs alone has.
+func (s *Store) cancelGroups(ctx context.Context, a answer, parts []part, groups []group, tokens []stint.Token) (failed error) {
+	for k, g := range groups {
+		if tokens[k] == "" {
+			continue
 		}
-		a, err := s.ask(ctx, g.of(parts), nil, verb, number(cost))
-		if err != nil {
-			a = make(answer, 1+answersEach*len(g))
-			for i := range g {
-				a[1+i*answersEach+answersOK] = 1
-			}
-		}
-		g.put(all, a)
-	}
-}
-
-// settleGroups settles the reservations of the first groups, also for a caller
-// that has gone, and writes what they then answer, unless all is nil.
-func (s *Store) settleGroups(ctx context.Context, all answer, groups []group, tokens []stint.Token, cost int64) (failed error) {
-	for i, token := range tokens {
-		a, _, err := s.settle(context.WithoutCancel(ctx), token, cost)
+		of, _, err := s.settle(context.WithoutCancel(ctx), tokens[k], 0)
 		if err != nil {
 			failed = err
 			continue
 		}
-		if all != nil {
-			groups[i].put(all, a)
-		}
+		g.put(a, of)
 	}
 	return failed
 }

@@ -14,6 +14,7 @@ import (
 //	stint:{key}::generation:limit      of its reservations
 //	stint:{…}::reservation:token       a reservation, in the slot of its layers
 //	stint:{…}::overflow:limit          the state of newcomers, in the slot of their keys
+//	stint:{…}::charged:id              there if keys of the slot have been charged with their debts
 //	stint::nodes                       the processes that share the store
 //
 // Colons of limits' names are escaped, so the first after the braces ends the
@@ -67,6 +68,14 @@ func generation(begin, end string, l *limit) string { return begin + ":generatio
 func (n *names) reservation(id string, slot uint16) string {
 	return n.prefix + ":{" + filler(slot) + "}::reservation:" + id
 }
+
+// charged returns the key of what has been charged under an id in a slot.
+func (n *names) charged(id string, slot uint16) string {
+	return n.prefix + ":{" + filler(slot) + "}::charged:" + id
+}
+
+// probe returns a key in a slot that nobody writes.
+func (n *names) probe(slot uint16) string { return n.prefix + ":{" + filler(slot) + "}::probe" }
 
 // nodes returns the key of the processes that are counted.
 func (n *names) nodes() string { return n.prefix + "::nodes" }

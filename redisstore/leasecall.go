@@ -19,7 +19,8 @@ func (ls *leases) ask(shard *tableShard[lease], l *lease, key string, now, need 
 	sequence := l.next(now)
 	return func(ctx context.Context) {
 		reply, err := ls.eval(ctx, key, sequence, 0, held, need, want)
-		ls.answered(shard, l, now, &grant{reply: reply, need: need, want: want}, err)
+		begin, _ := ls.of.store.names.place(key)
+		ls.answered(shard, l, now, &grant{reply: reply, begin: begin, need: need, want: want}, err)
 	}
 }
 
@@ -66,6 +67,7 @@ func uncharged(err error) error {
 // A grant is an answer of the server, and what it was to.
 type grant struct {
 	reply      any
+	begin      string // of the key's names
 	need, want int64
 }
 
@@ -92,7 +94,7 @@ func (ls *leases) answered(shard *tableShard[lease], l *lease, asked int64, g *g
 		l.capped = now + int64(leaseNoRoom)
 		return
 	}
-	ls.of.store.spendLease(ls.of.form.quick, granted, used)
+	ls.of.store.spendLease(&part{form: ls.of.form, begin: g.begin}, granted, used)
 	l.used, l.told = used, now
 	l.end = asked + int64(leaseHeld)
 	l.left += granted

@@ -140,14 +140,17 @@ func TestLogsTogether(t *testing.T) {
 	for i := range 5 {
 		l := stint.New(1000, time.Hour).WithKind(stint.SlidingLog).WithName(fmt.Sprint("log ", i))
 		limits = append(limits, l)
-		b, err := store.Bind(l)
+		b, err := store.Bind(l.Name(), l)
 		if err != nil {
 			t.Fatal(err)
 		}
 		layers = append(layers, stint.Layer{Bound: b, Key: "a"})
 	}
-	if _, err := store.Bind(limits...); !errors.Is(err, stint.ErrLayers) || !strings.Contains(err.Error(), "5000") {
+	if _, err := store.Bind("logs", limits...); !errors.Is(err, stint.ErrLayers) || !strings.Contains(err.Error(), "5000") {
 		t.Errorf("five logs bound together: %v", err)
+	}
+	if err := store.Check("", limits...); !errors.Is(err, stint.ErrLayers) {
+		t.Errorf("five logs checked: %v", err)
 	}
 	if _, err := store.Decide(ctx, stint.OpTake, layers, 1); !errors.Is(err, stint.ErrLayers) {
 		t.Errorf("five logs in a request: %v", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -116,8 +117,8 @@ type Modes struct {
 	// that was denied or more. Who denied, and for how long, is then what it
 	// was less the time that has passed; of a limit that is no bucket or queue
 	// what remains is that of the denial, and the wait for a greater cost at
-	// least what is answered. Denials are dropped when this store resets,
-	// refunds or settles anything, and not kept where a limit counts what it
+	// least what is answered. A denial is dropped when this store resets,
+	// refunds or settles anything of its keys, and not kept where a limit counts what it
 	// denies, nor for requests with several limits that can never pass. Less
 	// than zero asks each time. The default value is 1 s.
 	DenialCache time.Duration
@@ -153,7 +154,7 @@ type modes struct {
 	clock   func() int64
 	local   atomic.Pointer[memstore.Store] // of mode Share; nil until a limit is bound in it
 	held    atomic.Int64                   // keys with something in hand or unsent
-	settled atomic.Int64                   // how often something was given back: denials of before are forgotten
+	returns returns                        // what was given back: denials of before are forgotten
 	denied  *denials                       // of requests with several limits; nil if none are kept
 
 	once    sync.Once              // start
@@ -184,6 +185,7 @@ func newModes(s *Store, o Modes) *modes {
 		singles: make(map[string]*single), shares: make(map[string]stint.Limit), done: make(chan struct{}),
 	}
 	m.denied = newDenials(m)
+	m.returns.seed = maphash.MakeSeed()
 	m.node = escape(m.NodeID) + "-" + rand.Text()[:10]
 	if m.clock == nil {
 		m.clock = newNodeClock().now

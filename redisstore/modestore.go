@@ -38,12 +38,15 @@ func (m *modes) Check(mode string, limits ...stint.Limit) error {
 			return err
 		}
 	}
+	entries := int64(0)
 	for _, l := range limits {
-		if _, err := formOf(l, m.store.maxLog); err != nil {
+		f, err := formOf(l, m.store.maxLog)
+		if err != nil {
 			return err
 		}
+		entries += f.entries
 	}
-	return nil
+	return m.store.bearable(entries)
 }
 
 // ofModes returns the layers of a request as modes know them, if some were bound

@@ -42,7 +42,6 @@ func (m *modes) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 
 // Settle implements [stint.Store].
 func (m *modes) Settle(ctx context.Context, token stint.Token, cost int64) (stint.Decision, error) {
-	defer m.settled.Add(1)
 	rest, ok := strings.CutPrefix(string(token), shareToken)
 	if !ok {
 		return m.store.Settle(ctx, token, cost)
@@ -110,10 +109,8 @@ func (m *modes) Reset(ctx context.Context, layers []stint.Layer) error {
 	return nil
 }
 
-// forget tells each limit of the layers that are not shares about its key, and
-// drops all denials that are known.
+// forget tells each limit of the layers that are not shares about its key.
 func (m *modes) forget(layers []stint.Layer, tell func(*single, string)) {
-	m.settled.Add(1)
 	for _, layer := range layers {
 		for _, one := range layer.Bound.(*moded).all {
 			if one.mode != Share {

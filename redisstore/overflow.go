@@ -78,8 +78,29 @@ func (s *Store) moment() int64 {
 	return int64(s.since())
 }
 
-// flooded reports whether newcomers share cells now.
-func (s *Store) flooded() bool { return s.newKeys.unit > 0 && s.newKeys.spent(s.moment()) }
+// flooded reports whether newcomers on the node of a part share cells now.
+func (s *Store) flooded(p *part) bool {
+	if s.newKeys.unit == 0 {
+		return false
+	}
+	if s.byRoom {
+		if is, known := s.roomy(s.region(p.begin)); known {
+			return !is
+		}
+	}
+	return s.newKeys.spent(s.moment())
+}
+
+// brought notes that keys have come into being on the node of a part.
+func (s *Store) brought(p *part, keys int64) {
+	if keys == 0 {
+		return
+	}
+	s.newKeys.spend(s.moment(), keys)
+	if s.byRoom {
+		s.fill(s.region(p.begin), keys)
+	}
+}
 
 // withCells adds to a call an overflow key for each part, in its slot of the
 // cluster. Parts of one limit and one slot have different ones.
@@ -129,21 +150,19 @@ func (s *Store) cellSlot(p *part) uint16 {
 
 // overflowed returns the reply to a call with cells without its end, which says
 // for each part whether its cell decided. What is no answer has none.
-func (s *Store) overflowed(reply any) any {
+func overflowed(reply any) (without any, cells string) {
 	list, ok := reply.([]any)
 	if !ok || len(list) == 0 {
-		return reply
+		return reply, ""
 	}
 	last := len(list) - 1
-	if cells, _ := list[last].(string); strings.Contains(cells, "1") {
-		s.shared.Add(1)
-	}
-	return list[:last]
+	cells, _ = list[last].(string)
+	return list[:last], cells
 }
 
 // quickOverflow is quick of a store whose budget is spent.
 func (s *Store) quickOverflow(ctx context.Context, op stint.Op, parts []part, cost int64, keys, args []string) (d stint.Decision, err error) {
-	reply, err := s.evalCells(ctx, parts, keys, args)
+	reply, cells, err := s.evalCells(ctx, parts, keys, args)
 	if err != nil {
 		return d, err
 	}
@@ -154,31 +173,52 @@ func (s *Store) quickOverflow(ctx context.Context, op stint.Op, parts []part, co
 	if !ok || len(list) != len(parts) {
 		return d, unexpected(reply)
 	}
-	return joinQuick(parts, list, cost, op != stint.OpPeek)
+	d, err = joinQuick(parts, list, cost, op != stint.OpPeek)
+	s.countCells(cells, d.Denied)
+	return d, err
+}
+
+// countCells counts a decision on overflow keys: digits say which were some, and
+// the mask which limits denied.
+func (s *Store) countCells(digits string, denied stint.Mask) {
+	if !strings.Contains(digits, "1") {
+		return
+	}
+	s.shared.Add(1)
+	for i := range denied.Layers() {
+		if i < len(digits) && digits[i] == '1' {
+			s.sharedDenied.Add(1)
+			return
+		}
+	}
 }
 
 // evalCells runs the script with cells beside the states, and without them in a
 // slot that is moving: there, keys and cells are not in one place.
-func (s *Store) evalCells(ctx context.Context, parts []part, keys, args []string) (any, error) {
+func (s *Store) evalCells(ctx context.Context, parts []part, keys, args []string) (reply any, cells string, err error) {
 	by := time.Now().Add(s.timeout)
 	allKeys, allArgs := s.withCells(parts, keys, args)
-	reply, err := s.evalBy(ctx, by, allKeys, s.clock(allArgs))
+	reply, err = s.evalBy(ctx, by, allKeys, s.clock(allArgs))
 	if word(err) == "TRYAGAIN" {
-		return s.evalBy(ctx, by, keys, s.clock(args))
+		reply, err = s.evalBy(ctx, by, keys, s.clock(args))
+		return reply, "", err
 	}
-	return s.overflowed(reply), err
+	reply, cells = overflowed(reply)
+	return reply, cells, err
 }
 
 // evalLong runs the script on parts, with their cells where newcomers share them.
 // The clock is not among the arguments.
-func (s *Store) evalLong(ctx context.Context, parts []part, keys, args []string, shares bool) (any, error) {
+func (s *Store) evalLong(ctx context.Context, parts []part, keys, args []string, shares bool) (reply any, cells string, err error) {
 	switch {
 	case shares:
 		return s.evalCells(ctx, parts, keys, args)
-	case strings.Contains("tpu", args[0]):
-		return s.batched(ctx, true, entriesOf(parts), keys, args)
+	case strings.Contains("tpuk", args[0]):
+		reply, err = s.batched(ctx, true, entriesOf(parts), keys, args)
+	default:
+		reply, err = s.eval(ctx, keys, s.clock(args))
 	}
-	return s.eval(ctx, keys, s.clock(args))
+	return reply, "", err
 }
 
 // spendQuick counts the keys that a take of the short way has brought into
@@ -189,7 +229,7 @@ func (s *Store) spendQuick(op stint.Op, parts []part, cost int64, reply any) {
 	}
 	if one, ok := reply.(int64); ok {
 		if parts[0].form.quick.fresh(cost, one) {
-			s.newKeys.spend(s.moment(), 1)
+			s.brought(&parts[0], 1)
 		}
 		return
 	}
@@ -207,13 +247,13 @@ func (s *Store) spendQuick(op stint.Op, parts []part, cost int64, reply any) {
 			made++
 		}
 	}
-	s.newKeys.spend(s.moment(), made)
+	s.brought(&parts[0], made)
 }
 
 // spendLease counts a state and the leases beside it.
-func (s *Store) spendLease(q *quick, granted, backlog int64) {
-	if granted > 0 && q.fresh(granted, backlog) {
-		s.newKeys.spend(s.moment(), 2)
+func (s *Store) spendLease(p *part, granted, backlog int64) {
+	if s.newKeys.unit > 0 && granted > 0 && p.form.quick.fresh(granted, backlog) {
+		s.brought(p, 2)
 	}
 }
 
@@ -226,7 +266,7 @@ func (q *quick) fresh(cost, backlog int64) bool {
 // of nothing is for a debt, which the key itself has to bear, and what is settled
 // stands where it was charged.
 func overflows(verb string, cost string) bool {
-	return verb == "t" || verb == "p" || verb == "u" || verb == "r" && cost != "0"
+	return verb == "t" || verb == "p" || verb == "u" || verb == "k" || verb == "r" && cost != "0"
 }
 
 // spendLong counts the keys that the long way has brought into being: states
@@ -234,7 +274,7 @@ func overflows(verb string, cost string) bool {
 // record, and for each layer a generation, which may have been there; a push has
 // its number.
 func (s *Store) spendLong(verb string, parts []part, a answer, shares bool) {
-	if s.newKeys.unit == 0 || verb == "p" || verb == "s" || verb == "f" {
+	if s.newKeys.unit == 0 || verb == "p" || verb == "s" || verb == "f" || verb == "y" {
 		return
 	}
 	made := int64(0)
@@ -248,7 +288,7 @@ func (s *Store) spendLong(verb string, parts []part, a answer, shares bool) {
 	case verb == "n" && made > 0:
 		made++
 	}
-	s.newKeys.spend(s.moment(), made)
+	s.brought(&parts[0], made)
 }
 
 // madeLong returns how many states were made.

@@ -1,7 +1,7 @@
 package redisstore
 
 // Flood spends the budget for new keys for good.
-func (s *Store) Flood() { s.newKeys.unit = 2 * int64(newKeysWindow) }
+func (s *Store) Flood() { s.byRoom, s.newKeys.unit = false, 2*int64(newKeysWindow) }
 
 // Cells is how many overflow keys a limit has at most outside of clusters.
 const Cells = overflowCells

@@ -164,7 +164,7 @@ func TestOverflow(t *testing.T) {
 			for i := range budget {
 				key := fmt.Sprint("later ", i)
 				d := take(t, limit, key, 1)
-				if exists(t, c, redisstore.State(o, key, limit.Limits()[0].Name())) {
+				if exists(t, c, redisstore.State(o, key, limit.Name())) {
 					owners++
 					if d.Taken != 1 || d.Remaining != d.Limit-1 {
 						t.Errorf("the first take of a key of its own: %+v", d)

@@ -2,6 +2,8 @@ package redisstore
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -32,7 +34,7 @@ func (s *Store) quick(ctx context.Context, op stint.Op, parts []part, cost int64
 		keys[i] = state(parts[i].begin, parts[i].end, parts[i].limit)
 		args = append(args, parts[i].form.args...)
 	}
-	if s.flooded() {
+	if s.flooded(&parts[0]) {
 		return s.quickOverflow(ctx, op, parts, cost, keys, args)
 	}
 	reply, err := s.batched(ctx, false, 0, keys, args)
@@ -52,6 +54,69 @@ func (s *Store) quick(ctx context.Context, op stint.Op, parts []part, cost int64
 		return d, unexpected(reply)
 	}
 	return joinQuick(parts, list, cost, op != stint.OpPeek)
+}
+
+// askQuick looks at the parts of a group, or charges them so that it can be given
+// back.
+func (s *Store) askQuick(ctx context.Context, parts []part, verb string, cost int64) (a asked) {
+	keys, args := make([]string, len(parts)), make([]string, 0, 4*len(parts)+5)
+	args = append(args, strings.ToUpper(verb), number(cost))
+	for i := range parts {
+		keys[i] = state(parts[i].begin, parts[i].end, parts[i].limit)
+		args = append(args, parts[i].form.args...)
+	}
+	var reply any
+	var err error
+	if s.flooded(&parts[0]) {
+		reply, a.cells, err = s.evalCells(ctx, parts, keys, args)
+	} else {
+		reply, err = s.batched(ctx, false, 0, keys, args)
+	}
+	if err != nil {
+		return asked{err: err}
+	}
+	list, ok := reply.([]any)
+	if one, is := reply.(int64); is {
+		list, ok = []any{one}, true
+	}
+	charged := verb == "k" && len(list) == len(parts)+1
+	if !ok || len(list) != len(parts) && !charged {
+		return asked{err: unexpected(reply)}
+	}
+	backlogs, at := list[:len(parts)], int64(0)
+	if charged {
+		at, _ = list[len(parts)].(int64)
+		if a.cells == "" {
+			s.spendQuick(stint.OpTake, parts, cost, backlogs)
+		}
+	}
+	allowed := !slices.ContainsFunc(backlogs, func(b any) bool { n, _ := b.(int64); return n < 0 })
+	a.answer = append(make(answer, 0, 1+answersEach*len(parts)), cost)
+	for i, b := range backlogs {
+		n, ok := b.(int64)
+		if !ok {
+			return asked{err: unexpected(b)}
+		}
+		q := parts[i].form.quick
+		a.answer = append(a.answer, numbers(q.answer(parts[i].form.capacity, cost, n, allowed, verb == "k"))...)
+		if charged {
+			a.marks = append(a.marks, number(at+n/q.div)+":"+number(n%q.div))
+		}
+	}
+	s.countCells(a.cells, a.denied())
+	return a
+}
+
+// numbers returns a limit's answer as the long way has it.
+func numbers(d stint.Decision) []int64 {
+	n := []int64{1, d.Remaining, int64(d.ResetAfter / time.Microsecond), int64(d.RetryAfter / stint.Wait(time.Microsecond)), int64(d.Delay / time.Microsecond)}
+	if d.Denied != 0 {
+		n[answersOK] = 0
+	}
+	if d.RetryAfter == stint.Never {
+		n[answersRetry] = -1
+	}
+	return n
 }
 
 // joinQuick makes one decision of several backlogs, and tells each limit its

@@ -139,7 +139,7 @@ func TestNoKeyWithoutExpiry(t *testing.T) {
 func TestOneCall(t *testing.T) {
 	server := redistest.Start(t)
 	c := client(t, server.Addr)
-	store := open(t, server.URL(), redisstore.Options{})
+	store := open(t, server.URL(), redisstore.Options{NewKeys: -1})
 	defer store.Close()
 	take(t, bind(t, store, "1/s"), "loads the script", 1)
 	layers := []stint.Layer{

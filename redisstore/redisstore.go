@@ -20,6 +20,11 @@ type Options struct {
 	// rediss:// for TLS, or unix://; [ParseURL] says what else it may hold. The
 	// store makes a client of its own and closes it.
 	URL string
+	// Credentials, if it is set, is asked with what each new connection to the
+	// URL's servers logs in, in place of the user and password in it, and again
+	// when these are no longer good. It may take a while; an error is that of the
+	// connection. It is called from many goroutines at once.
+	Credentials func(ctx context.Context) (Credentials, error)
 	// Client is a client that is ready, instead of URL; it stays the caller's
 	// to close. It may be one of a cluster or of a Sentinel set.
 	Client rueidis.Client
@@ -50,8 +55,9 @@ type Options struct {
 	// overflow keys, and only they: together they get at most 1,024 times each
 	// limit (16,384 times in a cluster), and each at most twice its limit, once
 	// there and once by itself. A key that is gone within a second costs
-	// nothing. Less than zero is no bound. The default value is 10,000, and no
-	// bound with Now.
+	// nothing. Less than zero is no bound. The default, 0, goes by the memory
+	// that the server has left, of which nine tenths are for keys, and is 10,000
+	// where it does not tell (INFO); it is no bound with Now.
 	NewKeys int
 	// Modes are for limits that are bound through [Store.Mode].
 	Modes Modes
@@ -73,19 +79,26 @@ type Store struct {
 	closed  atomic.Bool
 	close   sync.Once
 
-	born     time.Time
-	calls    atomic.Int64 // on their way
-	breakers breakers
-	newKeys  *budget
-	shared   atomic.Uint64 // decisions in which an overflow key stood for one that was not there
-	heart    heart
-	batchers batchers
-	tally    tally
+	born         time.Time
+	calls        atomic.Int64 // on their way
+	nodes        nodes
+	newKeys      *budget
+	byRoom       bool          // the room that the server has left decides, not the budget alone
+	shared       atomic.Uint64 // decisions in which an overflow key stood for one that was not there
+	sharedDenied atomic.Uint64 // of these, what such a key denied
+	heart        heart
+	batchers     batchers
+	tally        tally
 
 	mu     sync.Mutex // guards limits
 	limits map[string]*limit
 
 	modes *modes
+
+	life    context.Context // ends when the store is closed
+	end     context.CancelFunc
+	beside  sync.Mutex // guards besides, until the store is closed
+	besides sync.WaitGroup
 }
 
 var _ stint.Store = (*Store)(nil)
@@ -107,11 +120,12 @@ func New(o Options) (*Store, error) {
 	if o.Timeout <= 0 {
 		o.Timeout = 25 * time.Millisecond
 	}
+	byRoom := false
 	switch {
 	case o.NewKeys == 0 && o.Now != nil:
 		o.NewKeys = -1
 	case o.NewKeys == 0:
-		o.NewKeys = 10_000
+		o.NewKeys, byRoom = 10_000, true
 	}
 	s := &Store{
 		driver:  o.Driver,
@@ -120,8 +134,8 @@ func New(o Options) (*Store, error) {
 		timeout: o.Timeout,
 		now:     o.Now,
 		born:    time.Now(),
-		newKeys: newBudget(o.NewKeys),
-		limits:  make(map[string]*limit),
+		newKeys: newBudget(o.NewKeys), byRoom: byRoom,
+		limits: make(map[string]*limit),
 	}
 	switch {
 	case s.driver != nil:
@@ -132,6 +146,9 @@ func New(o Options) (*Store, error) {
 		if err != nil {
 			return nil, err
 		}
+		if o.Credentials != nil {
+			option.AuthCredentialsFn = askedFor(o.Credentials)
+		}
 		own := &connector{option: option}
 		s.driver, s.own = own, true
 		if err := own.first(); err != nil {
@@ -140,6 +157,7 @@ func New(o Options) (*Store, error) {
 	default:
 		return nil, errors.New("redisstore: Options name no server: give a URL, a Client or a Driver")
 	}
+	s.life, s.end = context.WithCancel(context.Background())
 	s.modes = newModes(s, o.Modes)
 	return s, nil
 }
@@ -188,16 +206,11 @@ func (s *Store) Close() error {
 	s.close.Do(func() {
 		s.modes.close()
 		s.fallSilent()
-		s.closed.Store(true)
+		s.endBackground()
 		if s.own {
 			s.driver.Close()
 		}
 		err = nil
 	})
 	return err
-}
-
-// within returns a context that ends with the operation's deadline.
-func (s *Store) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, s.timeout)
 }

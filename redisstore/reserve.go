@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,19 +45,26 @@ func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 	if err != nil {
 		return stint.Decision{}, "", err
 	}
-	if groups := s.groups(parts); groups != nil {
-		return s.reserveGroups(ctx, parts, groups, cost, ttl)
+	r := reserving{cost, ttl}
+	if groups := s.slotGroups(parts); groups != nil {
+		return s.reserveGroups(ctx, parts, groups, r)
 	}
-	a, token, err := s.reserve(ctx, parts, cost, ttl)
+	a, token, err := s.reserve(ctx, parts, r)
 	if err != nil {
 		return stint.Decision{}, "", err
 	}
 	return a.join(parts, true), token, nil
 }
 
+// A reserving is a cost that is to be reserved, and for how long.
+type reserving struct {
+	cost int64
+	ttl  time.Duration
+}
+
 // reserve takes a reservation of layers that are in one slot; denied, it has no
 // token.
-func (s *Store) reserve(ctx context.Context, parts []part, cost int64, ttl time.Duration) (answer, stint.Token, error) {
+func (s *Store) reserve(ctx context.Context, parts []part, r reserving) (answer, stint.Token, error) {
 	all := make([]about, len(parts))
 	for i, p := range parts {
 		all[i] = about{p.form.limit.String(), p.limit.name, []byte(p.begin), []byte(p.end), p.weight, p.at - i}
@@ -66,7 +74,7 @@ func (s *Store) reserve(ctx context.Context, parts []part, cost int64, ttl time.
 		return nil, "", err
 	}
 	id, slot := rand.Text(), slotOf(parts[0].begin)
-	a, err := s.ask(ctx, parts, s.reserved(parts, id, slot), "r", number(cost), micros(int64(ttl)), id, string(text))
+	a, err := s.ask(ctx, parts, s.reserved(parts, id, slot), "r", number(r.cost), micros(int64(r.ttl)), id, string(text))
 	if err != nil || !a.allowed() {
 		return a, "", err
 	}
@@ -98,7 +106,6 @@ func (s *Store) Settle(ctx context.Context, token stint.Token, cost int64) (stin
 	if strings.HasPrefix(string(token), shareToken) {
 		return s.modes.Settle(ctx, token, cost)
 	}
-	defer s.modes.settled.Add(1) // denials that are known may be so no more
 	if cost < 0 {
 		return stint.Decision{}, stint.ErrCost
 	}
@@ -111,6 +118,8 @@ func (s *Store) Settle(ctx context.Context, token stint.Token, cost int64) (stin
 			return stint.Decision{}, err
 		}
 	}
+	ctx, cancel := s.within(ctx)
+	defer cancel()
 	var parts []part
 	var answers answer
 	for _, one := range all {
@@ -147,8 +156,10 @@ func (s *Store) settle(ctx context.Context, token stint.Token, cost int64) (answ
 		return nil, nil, err
 	}
 	more := s.reserved(parts, id, slot)
+	named := slices.Clone(parts)
 	s.toCells(parts, digits)
 	a, err := s.ask(ctx, parts, more, "s", number(cost))
+	s.modes.returns.note(named)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -202,7 +213,10 @@ func (s *Store) Refund(ctx context.Context, layers []stint.Layer, cost int64) (s
 	if err != nil {
 		return stint.Decision{}, err
 	}
-	a, err := s.each(ctx, parts, s.groups(parts), "f", cost)
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	a, _, err := s.each(ctx, parts, s.slotGroups(parts), "f", cost)
+	s.modes.returns.note(parts)
 	if err != nil {
 		return stint.Decision{}, err
 	}
@@ -218,10 +232,12 @@ func (s *Store) Reset(ctx context.Context, layers []stint.Layer) error {
 	if err != nil {
 		return err
 	}
-	groups := s.groups(parts)
+	groups := s.slotGroups(parts)
 	if groups == nil {
 		return s.reset(ctx, parts)
 	}
+	ctx, cancel := s.within(ctx)
+	defer cancel()
 	for _, group := range groups {
 		if err := s.reset(ctx, group.of(parts)); err != nil {
 			return err
@@ -237,5 +253,6 @@ func (s *Store) reset(ctx context.Context, parts []part) error {
 		keys = append(keys, state(p.begin, p.end, p.limit), generation(p.begin, p.end, p.limit))
 	}
 	_, err := s.eval(ctx, keys, []string{"d"})
+	s.modes.returns.note(parts)
 	return err
 }

@@ -39,6 +39,31 @@ func (d rueidisDriver) run(ctx context.Context, verb, script string, keys, args 
 // Cluster implements [Driver].
 func (d rueidisDriver) Cluster() bool { return d.client.Mode() == rueidis.ClientModeCluster }
 
+// Slots implements [Topology].
+func (d rueidisDriver) Slots(ctx context.Context) ([]SlotRange, error) {
+	list, err := d.client.Do(ctx, d.client.B().ClusterSlots().Build()).ToArray()
+	if err != nil {
+		return nil, replied(err)
+	}
+	var all []SlotRange
+	for _, one := range list {
+		fields, err := one.ToArray()
+		if err != nil || len(fields) < 3 {
+			return nil, fmt.Errorf("redisstore: CLUSTER SLOTS is not understood: %w", err)
+		}
+		first, err1 := fields[0].AsInt64()
+		last, err2 := fields[1].AsInt64()
+		master, err3 := fields[2].ToArray()
+		if err := errors.Join(err1, err2, err3); err != nil || len(master) < 2 {
+			return nil, fmt.Errorf("redisstore: CLUSTER SLOTS is not understood: %w", err)
+		}
+		host, _ := master[0].ToString()
+		port, _ := master[1].AsInt64()
+		all = append(all, SlotRange{uint16(first), uint16(last), fmt.Sprintf("%s:%d", host, port)})
+	}
+	return all, nil
+}
+
 // Close implements [Driver].
 func (d rueidisDriver) Close() { d.client.Close() }
 

@@ -18,7 +18,7 @@ import (
 var lua embed.FS
 
 var parts = []string{
-	"overflow", "one", "quick", "lease", "heartbeat", "entries", "quicklog", "whole", "arguments", "bucket", "interval", "window", "counter", "list", "log", "parts", "layers", "push", "reserve", "take", "several", "decide",
+	"cross", "overflow", "one", "quick", "lease", "heartbeat", "room", "entries", "quicklog", "whole", "arguments", "bucket", "interval", "window", "counter", "list", "log", "parts", "layers", "push", "charge", "reserve", "take", "several", "decide",
 }
 
 // source is the whole script without its comments, sha its name in Redis.
@@ -46,32 +46,59 @@ func (s *Store) eval(ctx context.Context, keys, args []string) (any, error) {
 	return s.evalBy(ctx, time.Now().Add(s.timeout), keys, args)
 }
 
+// callerKey is of the context that a request came with, in that of its calls.
+type callerKey struct{}
+
+// within returns a context for a request that may take several calls: all of them
+// together have the time that one has.
+func (s *Store) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	return s.by(ctx, time.Now().Add(s.timeout))
+}
+
+// by is within with a deadline.
+func (s *Store) by(ctx context.Context, deadline time.Time) (context.Context, context.CancelFunc) {
+	caller, ok := ctx.Value(callerKey{}).(context.Context)
+	if !ok {
+		caller = ctx
+	}
+	within, cancel := context.WithDeadline(ctx, deadline)
+	return context.WithValue(within, callerKey{}, caller), cancel
+}
+
+// by returns when a stretch that begins now ends.
+func by(d time.Duration) time.Time { return time.Now().Add(d) }
+
 // evalBy is eval with a deadline.
 func (s *Store) evalBy(ctx context.Context, deadline time.Time, keys, args []string) (any, error) {
 	if s.closed.Load() {
 		return nil, stint.ErrClosed
 	}
+	caller := ctx
+	if of, ok := ctx.Value(callerKey{}).(context.Context); ok {
+		caller = of
+	}
 	within, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	reply, err := s.guarded(ctx, within, keys, args)
+	reply, err := s.guarded(caller, within, keys, args)
 	switch word(err) {
 	case "READONLY": // of what was the master: the driver may know better by now
-		reply, err = s.guarded(ctx, within, keys, args)
+		reply, err = s.guarded(caller, within, keys, args)
 	case "TRYAGAIN": // of a slot that is moving: some of the keys are here, some there
 		select {
 		case <-time.After(2 * time.Millisecond):
 		case <-within.Done():
 		}
-		reply, err = s.guarded(ctx, within, keys, args)
+		reply, err = s.guarded(caller, within, keys, args)
 	}
 	return reply, err
 }
 
 // run makes the call, whatever the state of the server.
-func (s *Store) run(ctx context.Context, keys, args []string) (any, error) {
+func (s *Store) run(ctx context.Context, n *node, keys, args []string) (any, error) {
+	keys, args = s.named(keys, args)
 	reply, err := s.driver.EvalSHA(ctx, sha, keys, args)
 	if word(err) == "NOSCRIPT" {
-		reply, err = s.driver.Eval(ctx, source, keys, args)
+		return s.load(ctx, n, keys, args)
 	}
 	return reply, err
 }

@@ -43,7 +43,7 @@ func (o *single) decide(ctx context.Context, op stint.Op, key string, cost int64
 		}
 		if !h.deadline.IsZero() {
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithDeadline(ctx, h.deadline)
+			ctx, cancel = o.store.by(ctx, h.deadline)
 			defer cancel()
 		}
 	}
@@ -64,7 +64,7 @@ func (o *single) allow(ctx context.Context, key string, cost int64) (bool, error
 	if result == byServer {
 		if !h.deadline.IsZero() {
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithDeadline(ctx, h.deadline)
+			ctx, cancel = o.store.by(ctx, h.deadline)
 			defer cancel()
 		}
 		d, err = o.ask(ctx, stint.OpTake, key, cost)
@@ -88,11 +88,14 @@ func (o *single) take(ctx context.Context, op stint.Op, key string, cost int64, 
 // ask has the server decide, unless it is known to deny.
 func (o *single) ask(ctx context.Context, op stint.Op, key string, cost int64) (stint.Decision, error) {
 	if op == stint.OpTake && cost > 0 && o.current() {
-		if known, since := o.denied.known(key, cost); known != nil {
+		if known, since := o.denied.known(key, cost, func() int64 { return o.givenBack(key) }); known != nil {
 			return known.after(0, o.form, cost, cost == known.cost, since), nil
 		}
 	}
-	settled := o.settled.Load()
+	var before given
+	if o.denied != nil {
+		before = o.returns.now(func() int64 { return o.givenBack(key) })
+	}
 	d, err := o.strict.Decide(ctx, op, key, cost)
 	if op == stint.OpTakeUpTo && !d.Allowed {
 		cost = min(cost, 1) // that is what was answered
@@ -102,7 +105,7 @@ func (o *single) ask(ctx context.Context, op stint.Op, key string, cost int64) (
 	case d.Allowed:
 		o.denied.drop(key)
 	default:
-		o.denied.learn(key, cost, settled, d.RetryAfter, d)
+		o.denied.learn(key, cost, before, d.RetryAfter, d)
 	}
 	return d, err
 }

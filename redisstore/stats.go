@@ -9,8 +9,8 @@ import (
 // Stats is what a store tells of itself. What counts up begins at 0 with the
 // store.
 type Stats struct {
-	// Open is how many breakers keep calls from servers that do not answer: at
-	// most one where there is one server, one for each 256 slots of a cluster.
+	// Open is how many breakers keep calls from servers that do not answer: one
+	// for each node.
 	Open int
 	// Calls is how many calls are on their way.
 	Calls int64
@@ -21,6 +21,9 @@ type Stats struct {
 	// Options.NewKeys was spent. While it grows, new keys are not decided
 	// exactly.
 	Overflowed uint64
+	// OverflowDenied is how many of these an overflow key denied: by itself the
+	// key may have had room.
+	OverflowDenied uint64
 	// Results says how calls to the server have ended, and Took how long those
 	// took that were made.
 	Results Results
@@ -73,19 +76,13 @@ var tookBounds = [11]time.Duration{
 // Stats returns what the store is doing now, and has done. Numbers that change
 // meanwhile may be of moments that differ a little.
 func (s *Store) Stats() Stats {
-	st := Stats{Calls: s.calls.Load(), Held: s.modes.held.Load(), Overflowed: s.shared.Load()}
+	st := Stats{Calls: s.calls.Load(), Held: s.modes.held.Load(), Overflowed: s.shared.Load(), OverflowDenied: s.sharedDenied.Load()}
 	s.tally.tell(&st)
-	for i := range s.breakers {
-		b := &s.breakers[i]
-		if !b.trouble.Load() {
-			continue
-		}
-		b.mu.Lock()
-		if b.open {
+	s.nodes.each(func(n *node) {
+		if !n.lets() {
 			st.Open++
 		}
-		b.mu.Unlock()
-	}
+	})
 	return st
 }
 

@@ -25,6 +25,8 @@ func (m *modes) upTo(ctx context.Context, items []item, cost int64) (stint.Decis
 // the others with one call; when not all let it pass, what was taken here is put
 // back.
 func (m *modes) together(ctx context.Context, op stint.Op, items []item, cost int64) (stint.Decision, error) {
+	ctx, cancel := m.store.within(ctx)
+	defer cancel()
 	denied := false
 	for i := range items {
 		it := &items[i]
@@ -96,7 +98,7 @@ func (m *modes) rest(ctx context.Context, op stint.Op, items []item, cost int64)
 	for i, it := range of {
 		layers[i] = stint.Layer{Bound: it.strict, Key: it.key, Weight: it.weight, Answers: answers[i : i+1]}
 	}
-	settled := m.settled.Load()
+	before := m.returns.now(ownOf(of))
 	d, err := m.store.Decide(ctx, op, layers, cost)
 	if err != nil {
 		return 0, err
@@ -108,7 +110,7 @@ func (m *modes) rest(ctx context.Context, op stint.Op, items []item, cost int64)
 		cost = d.Taken
 	}
 	if op == stint.OpTake || d.Allowed {
-		m.remember(request, of, cost, settled, &d)
+		m.remember(request, of, cost, before, &d)
 	}
 	return cost, nil
 }

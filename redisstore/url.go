@@ -1,12 +1,15 @@
 package redisstore
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -23,12 +26,16 @@ import (
 //   - server_name is the name that the certificates of servers must have. Without
 //     it that is the URL's host, and with addr or master_set the address that is
 //     dialled.
+//   - password_file names a file whose first line is the password: it is read for
+//     each new connection, and for open ones once a minute.
 //   - sentinel_username and sentinel_password are for Sentinels, which are not
 //     told those of the servers.
 //
-// With rediss:// Sentinels are asked over TLS too. Files are read at once. An
+// Several hosts, with commas between them, are the first one and addr of the
+// others. With rediss:// Sentinels are asked over TLS too. Files are read at once. An
 // error shows nothing of the URL but the name of a file.
 func ParseURL(text string) (rueidis.ClientOption, error) {
+	text = separate(text)
 	o, err := rueidis.ParseURL(text)
 	if err != nil {
 		return o, errors.New("redisstore: the URL is not understood: write redis://[user:password@]host:port[/db], rediss:// or unix://")
@@ -40,6 +47,16 @@ func ParseURL(text string) (rueidis.ClientOption, error) {
 	q := parsed.Query()
 	if err := trust(o.TLSConfig, q); err != nil {
 		return o, fmt.Errorf("redisstore: the URL: %w", err)
+	}
+	if q.Has("password_file") {
+		if o.Password != "" {
+			return o, errors.New("redisstore: the URL: a password and password_file: one of them")
+		}
+		read := readPassword(o.Username, q.Get("password_file"))
+		if _, err := read(context.Background()); err != nil {
+			return o, fmt.Errorf("redisstore: the URL: password_file: %w", err)
+		}
+		o.Username, o.AuthCredentialsFn = "", askedFor(read)
 	}
 	switch {
 	case o.TLSConfig == nil:
@@ -54,6 +71,40 @@ func ParseURL(text string) (rueidis.ClientOption, error) {
 		o.Sentinel.Dialer = o.Dialer
 	}
 	return o, nil
+}
+
+// separate returns a URL of several hosts with those behind the first as
+// parameters.
+func separate(text string) string {
+	scheme, rest, ok := strings.Cut(text, "://")
+	if !ok {
+		return text
+	}
+	end := strings.IndexAny(rest, "/?#")
+	if end < 0 {
+		end = len(rest)
+	}
+	authority, rest := rest[:end], rest[end:]
+	user, hosts := "", authority
+	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
+		user, hosts = authority[:at+1], authority[at+1:]
+	}
+	all := strings.Split(hosts, ",")
+	if len(all) == 1 {
+		return text
+	}
+	query := make(url.Values)
+	for _, host := range all[1:] {
+		if _, _, err := net.SplitHostPort(host); err != nil {
+			host = net.JoinHostPort(strings.Trim(host, "[]"), "6379")
+		}
+		query.Add("addr", host)
+	}
+	mark := "?"
+	if strings.Contains(rest, "?") {
+		mark = "&"
+	}
+	return scheme + "://" + user + all[0] + rest + mark + query.Encode()
 }
 
 // trust reads the certificates that parameters name.

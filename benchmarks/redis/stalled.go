@@ -79,8 +79,8 @@ func (f *figures) stallTable(r stalled, err error) error {
 	})
 	fmt.Fprintf(f.out, "\nA redis-server is stopped (SIGSTOP) and goes on (SIGCONT). In front of it is a store with the defaults, "+
 		"a deadline of 25 ms among them, and package fallback. Each caller pauses 1 ms between calls, so that local decisions do not keep the cores busy: "+
-		"this is about how long a call takes, not about how many there could be. While the breaker is open, two or three calls a second are let through as probes, "+
-		"and wait for their deadline: they are the slowest.\n")
+		"this is about how long a call takes, not about how many there could be. While the breaker is open no call of a caller is sent: "+
+		"the server is tried beside them.\n")
 	f.atMost(30, slowest, " ms", "a stall: the slowest call before the breaker opens")
 	f.atMost(1, p99, " ms", "a stall: p99 of calls while the breaker is open")
 	f.atMost(1, r.backIn.Seconds(), " s", "a stall: from its end to the first decision by Redis")

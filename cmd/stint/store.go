@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/redisstore"
@@ -25,7 +27,7 @@ import (
 type storeFlags struct {
 	Store        string        `env:"STINT_STORE" placeholder:"URL" help:"The Redis or Valkey that keeps what keys have used: redis://host:6379, in place of the file's store. Put a URL with a password into $$STINT_STORE, which others cannot see. The default is the memory of this process."`
 	Nodes        int           `env:"STINT_NODES" placeholder:"N" help:"How many processes share the store: each holds its part of every limit while that fails. Without it they count each other, by a heartbeat through the store."`
-	NewKeys      int           `env:"STINT_NEW_KEYS" placeholder:"N" default:"10000" help:"How many keys a second this process may bring into being in the store, so that a flood of new ones does not fill it: beyond that, newcomers share overflow keys. Lower it for limits of hours or days; 0 is no bound."`
+	NewKeys      int           `env:"STINT_NEW_KEYS" placeholder:"N" default:"0" help:"How many keys a second this process may bring into being in the store: beyond that, newcomers share overflow keys, so that a flood of them does not fill it. 0 goes by the memory that the store has left, -1 is no bound."`
 	StorePrefix  string        `env:"STINT_STORE_PREFIX" placeholder:"NAME" default:"stint" help:"What the names of keys in the store begin with (${default}): the same for all processes that share limits, and one of its own for each fleet that shares none of them."`
 	StoreTimeout time.Duration `env:"STINT_STORE_TIMEOUT" default:"25ms" help:"How long a call to the store may take (${default}); what has no answer by then is decided without."`
 	SecretFile   string        `env:"STINT_SECRET_FILE" placeholder:"FILE" help:"A secret of 16 bytes or more, the same for all processes that share the store: it seals reservations and hashes keys. Without it, reservations hold for this process alone."`
@@ -69,8 +71,8 @@ func (c *storeFlags) check() error {
 	if c.Nodes < 0 {
 		return usage("--nodes", "%d: at least 1", c.Nodes)
 	}
-	if c.NewKeys < 0 {
-		return usage("--new-keys", "%d: at least 1, or 0 for no bound", c.NewKeys)
+	if c.NewKeys < -1 {
+		return usage("--new-keys", "%d: at least 1, 0 to go by the memory that the store has left, or -1 for no bound", c.NewKeys)
 	}
 	if strings.ContainsAny(c.StorePrefix, "{}") {
 		return usage("--store-prefix", "%q: no braces, which mark the slot of a cluster", c.StorePrefix)
@@ -108,7 +110,7 @@ func (c *storeFlags) open(u storeURL, local *memstore.Store, logger *slog.Logger
 		Prefix:  c.StorePrefix,
 		Tag:     policy.Tag,
 		Timeout: c.StoreTimeout,
-		NewKeys: cmp.Or(c.NewKeys, -1),
+		NewKeys: c.NewKeys,
 		Modes:   redisstore.Modes{Nodes: c.Nodes, NodeID: host},
 	})
 	if err != nil {
@@ -129,6 +131,7 @@ type modal struct {
 var (
 	_ policy.ModeStore = (*modal)(nil)
 	_ policy.Checker   = (*modal)(nil)
+	_ fallback.Charger = (*modal)(nil)
 )
 
 // BindMode implements [policy.ModeStore].
@@ -137,6 +140,11 @@ func (m *modal) BindMode(mode, name string, limits ...stint.Limit) (stint.Bound,
 		return nil, err
 	}
 	return m.redis.BindMode(mode, name, limits...)
+}
+
+// Charge implements [fallback.Charger].
+func (m *modal) Charge(ctx context.Context, id string, charges []fallback.Charge) error {
+	return m.Store.(fallback.Charger).Charge(ctx, id, charges)
 }
 
 // Check implements [policy.Checker].

@@ -110,6 +110,25 @@ func (d driver) Cluster() bool {
 	return ok
 }
 
+// Slots implements [redisstore.Topology].
+func (d driver) Slots(ctx context.Context) ([]redisstore.SlotRange, error) {
+	cluster, ok := d.client.(*redis.ClusterClient)
+	if !ok {
+		return nil, nil
+	}
+	list, err := cluster.ClusterSlots(ctx).Result()
+	if err != nil {
+		return nil, replied(err)
+	}
+	var all []redisstore.SlotRange
+	for _, one := range list {
+		if len(one.Nodes) > 0 {
+			all = append(all, redisstore.SlotRange{First: uint16(one.Start), Last: uint16(one.End), Node: one.Nodes[0].Addr})
+		}
+	}
+	return all, nil
+}
+
 // Close implements [redisstore.Driver]; the client is the caller's.
 func (driver) Close() {}
 

@@ -5,9 +5,11 @@
 -- ARGV: op, cost; for r then time to live (µs), token, and what settling needs
 -- to know; for each layer its weight, letter and numbers; then, if the time is
 -- not the server's, now (µs).
--- op: t take, p peek, u take up to, r reserve, s settle, f refund, d reset,
+-- op: t take, p peek, u take up to, r reserve, s settle, f refund, d reset, k take so
+-- that it can be given back, y give that back: then the marks follow the cost,
 -- a what settling a reservation needs to know.
--- Answer: the cost that was decided on, then five integers a layer, and where a
+-- Answer: the cost that was decided on, then five integers a layer, behind them for k
+-- where each was charged, and where a
 -- reservation was settled the capacity of each layer then; "stale <t>"
 -- when a calendar's bounds do not hold the server's time; nil for a reservation
 -- that is not there.
@@ -19,6 +21,8 @@ if op == 'a' then return { redis.call('HGET', KEYS[1], 'about'), redis.call('HGE
 local cost, quick, n = whole(argument()), op ~= ARGV[1], #KEYS
 local ttl, token, about
 if op == 'r' then ttl, token, about = whole(argument()), argument(), argument() end
+local marks = {}
+if op == 'y' then for i = 1, n do marks[i] = argument() end end
 if op == 'r' or op == 's' then n = (n - 1) / 2 end
 local layers = readLayers(n, quick)
 local t = argument()
@@ -41,6 +45,12 @@ end
 local out, allowed
 if op == 's' then
   out = reservations(layers, n, t).settle(cost, standing)
+elseif op == 'y' then
+  for i, L in ipairs(layers) do
+    L.kind.giveBack(L, marks[i], (units(L, cost)))
+    L.changed = true
+  end
+  out = standing()
 elseif op == 'f' then
   for _, L in ipairs(layers) do
     L.kind.refund(L, (units(L, cost)))
@@ -63,6 +73,7 @@ for i = 1, n do
   backlogs[i] = layers[i].used
   if out[i * 5 - 3] == 0 then backlogs[i] = -1 - layers[i].used end
 end
-if n == 1 and not overflowed then return backlogs[1] end
-backlogs[n + 1] = overflowed
+if op == 'k' and allowed then backlogs[n + 1] = integer(t) end
+backlogs[#backlogs + 1] = overflowed
+if #backlogs == 1 then return backlogs[1] end
 return backlogs

@@ -28,6 +28,6 @@ if ARGV[1] == 'H' then
     return nodes
   end
   call('HSET', KEYS[1], node, string.format('%d', t + life))
-  call('PEXPIRE', KEYS[1], string.format('%d', life / 1000 + 2))
+  call('PEXPIRE', KEYS[1], string.format('%d', math.floor(life / 1000) + 2))
   return nodes + 1
 end

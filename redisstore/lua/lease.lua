@@ -24,7 +24,7 @@ if ARGV[1] == 'L' then
     t = tonumber(t)
   else
     local time = call('TIME')
-    t = time[1] * 1000000 + time[2]
+    t = time[1] * 1000000.0 + time[2]
   end
 
   local used, state = 0, call('GET', KEYS[1])
@@ -82,14 +82,14 @@ if ARGV[1] == 'L' then
     elseif ARGV[14] then
       call('SET', KEYS[1], text)
     else
-      call('SET', KEYS[1], text, 'PX', format('%d', ahead / 1000 + 2))
+      call('SET', KEYS[1], text, 'PX', format('%d', floor(ahead / 1000) + 2))
     end
   end
   if want == 0 and held == 0 then
     call('HDEL', KEYS[2], node)
   else
     call('HSET', KEYS[2], node, format('%d %d %d %d', sequence, held + granted, t + life, mark))
-    if not ARGV[14] then call('PEXPIRE', KEYS[2], format('%d', life / 1000 + 2)) end
+    if not ARGV[14] then call('PEXPIRE', KEYS[2], format('%d', floor(life / 1000) + 2)) end
   end
   return { granted, used, room }
 end

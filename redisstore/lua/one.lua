@@ -10,7 +10,7 @@ if ARGV[1] == 'T' and #KEYS == 1 and not overflowed then
   local t = tonumber(now)
   if not now then
     local time = call('TIME')
-    t = time[1] * 1000000 + time[2]
+    t = time[1] * 1000000.0 + time[2]
   end
   local state, used = call('GET', key), 0
   if state then
@@ -34,7 +34,7 @@ if ARGV[1] == 'T' and #KEYS == 1 and not overflowed then
     if now then
       call('SET', key, state)
     else
-      call('SET', key, state, 'PX', string.format('%d', ticks / 1000 + 2))
+      call('SET', key, state, 'PX', string.format('%d', math.floor(ticks / 1000) + 2))
     end
     return after
   end

@@ -7,7 +7,6 @@
 -- many states; then those of the call. Answer: that of the call, as a list, and
 -- behind it for each state 1 where it was the overflow key's, else 0.
 
-local KEYS, ARGV = KEYS, ARGV
 local overflowed -- what the answer ends with; nil in other calls
 
 if ARGV[1] == 'O' then

@@ -3,10 +3,12 @@
 -- state is not as it expects: left by another form of the limit, or by a clock
 -- that jumped. How states look stands in bucket.lua.
 --
--- KEYS: the states. ARGV: T or P (take, peek), cost; for each key its limit's
+-- KEYS: the states. ARGV: T, P or K (take, peek, take so that it can be given
+-- back), cost; for each key its limit's
 -- head, step, full, div; then, if the time is not the server's, now.
 -- Answer: for each key the backlog b after the decision in 1/div µs, or −1 − b
--- where its limit denies; a number where there is one key, else a list.
+-- where its limit denies; a number where there is one key, else a list; what K has
+-- charged is a list that ends with the time.
 --
 -- Requests that travel together: ARGV: B, now or nothing; for each run of
 -- requests that are alike how many there are, how many keys each has, then as
@@ -16,7 +18,7 @@
 local ARGV, KEYS = ARGV, KEYS
 local together = ARGV[1] == 'B'
 
-if together or ARGV[1] == 'T' or ARGV[1] == 'P' then
+if together or ARGV[1] == 'T' or ARGV[1] == 'P' or ARGV[1] == 'K' then
   local call, sub, format = redis.call, string.sub, string.format
   local get = together and redis.pcall or call -- no request may fail for another's key
   local now, at, first, answers = ARGV[4 * #KEYS + 3], 1, 0, nil
@@ -24,13 +26,13 @@ if together or ARGV[1] == 'T' or ARGV[1] == 'P' then
   local t = tonumber(now)
   if not now then
     local time = call('TIME')
-    t = time[1] * 1000000 + time[2]
+    t = time[1] * 1000000.0 + time[2]
   end
 
   repeat
     local count, n = 1, #KEYS
     if together then count, n, at = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), at + 2 end
-    local takes, cost, limits = ARGV[at] == 'T', tonumber(ARGV[at + 1]), {}
+    local verb, cost, limits = ARGV[at], tonumber(ARGV[at + 1]), {}
     for i = 1, 4 * n, 4 do
       limits[i], limits[i + 1] = ARGV[at + 1 + i], tonumber(ARGV[at + 2 + i])
       limits[i + 2], limits[i + 3] = tonumber(ARGV[at + 3 + i]), tonumber(ARGV[at + 4 + i])
@@ -61,7 +63,7 @@ if together or ARGV[1] == 'T' or ARGV[1] == 'P' then
         end
         backlogs[i] = after
       end
-      if known and cost > 0 and (denied or not takes) then
+      if known and cost > 0 and (denied or verb == 'P') then
         for i = 1, n do -- those that pass are not charged
           if backlogs[i] >= 0 then backlogs[i] = backlogs[i] - cost * limits[4 * i - 2] end
         end
@@ -78,12 +80,13 @@ if together or ARGV[1] == 'T' or ARGV[1] == 'P' then
           if now then
             call('SET', KEYS[first + i], state)
           else
-            call('SET', KEYS[first + i], state, 'PX', format('%d', after / 1000 + 2))
+            call('SET', KEYS[first + i], state, 'PX', format('%d', math.floor(after / 1000) + 2))
           end
         end
       end
-      backlogs[n + 1] = overflowed
-      local answer = known and (n == 1 and not overflowed and backlogs[1] or backlogs)
+      if verb == 'K' and not denied then backlogs[n + 1] = t end
+      backlogs[#backlogs + 1] = overflowed
+      local answer = known and (#backlogs == 1 and backlogs[1] or backlogs)
       if answer and not together then return answer end
       if together then answers[#answers + 1] = answer end
       first = first + n

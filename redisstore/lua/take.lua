@@ -45,6 +45,9 @@ local function take(op, cost, layers)
     if not allowed then retry = wait(L, cost) end
     answer(out, L, ok[i], retry, delay)
   end
+  if op == 'k' and allowed then
+    for i = 1, #layers do out[#out + 1] = layers[i].kind.mark(layers[i]) end
+  end
   return out, allowed
 end
 

@@ -11,7 +11,7 @@ local made
 local function limbs()
   if made then return made end
   made = {}
-  local BASE = 10000000
+  local BASE = 10000000.0
 
   -- norm drops leading zeros, and makes a number of what one can hold.
   local function norm(l)
@@ -76,7 +76,7 @@ local function limbs()
   end
 
   function made.mul(a, b)
-    if numbers(a, b) and a * b < EXACT then return a * b end
+    if numbers(a, b) and a * 1.0 * b < EXACT then return a * b end
     a, b = split(a), split(b)
     local product = {}
     for i = 1, #a + #b do product[i] = 0 end
@@ -95,7 +95,7 @@ local function limbs()
   -- nearly returns a whole number as a double, off by less than one in 2^50.
   local function nearly(a)
     if type(a) == 'number' then return a end
-    local v = 0
+    local v = 0.0
     for i = #a, 1, -1 do v = v * BASE + a[i] end
     return v
   end
@@ -184,7 +184,7 @@ end
 
 mul = function(a, b)
   if not made then
-    local product = a * b
+    local product = a * 1.0 * b -- which whole numbers of Lua 5.4 would let wrap around
     if product < EXACT then return product end
   end
   return limbs().mul(a, b)

@@ -22,14 +22,14 @@ func TestShared(t *testing.T) {
 	o.WatchShared(func() observe.Shared { return now })
 	for _, now = range []observe.Shared{{Nodes: 3}, {
 		Nodes: 3, Owing: 5, Posted: 6, Forgiven: 7,
-		Store: redisstore.Stats{Open: 1, Held: 4, Overflowed: 8, Together: 2, DenialsCached: 9, Results: redisstore.Results{OK: 1, NotExecuted: 2, Ambiguous: 3, Configuration: 4, Unavailable: 5}},
+		Store: redisstore.Stats{Open: 1, Held: 4, Overflowed: 8, OverflowDenied: 6, Together: 2, DenialsCached: 9, Results: redisstore.Results{OK: 1, NotExecuted: 2, Ambiguous: 3, Configuration: 4, Unavailable: 5}},
 	}} {
 		results := now.Store.Results
 		text := scrape(t, o)
 		for name, want := range map[string]int{
 			"stint_store_nodes": now.Nodes, "stint_store_breakers_open": now.Store.Open, "stint_store_held_keys": int(now.Store.Held),
 			"stint_store_owing_keys": now.Owing, "stint_store_posted_units_total": int(now.Posted), "stint_store_forgiven_units_total": int(now.Forgiven),
-			"stint_store_overflowed_total": int(now.Store.Overflowed), "stint_store_together_total": int(now.Store.Together), "stint_store_denials_cached_total": int(now.Store.DenialsCached),
+			"stint_store_overflowed_total": int(now.Store.Overflowed), "stint_store_overflow_denied_total": int(now.Store.OverflowDenied), "stint_store_together_total": int(now.Store.Together), "stint_store_denials_cached_total": int(now.Store.DenialsCached),
 			`stint_store_calls_total{result="ok"}`: int(results.OK), `stint_store_calls_total{result="not_executed"}`: int(results.NotExecuted), `stint_store_calls_total{result="ambiguous"}`: int(results.Ambiguous),
 			`stint_store_calls_total{result="configuration"}`: int(results.Configuration), `stint_store_calls_total{result="unavailable"}`: int(results.Unavailable),
 		} {

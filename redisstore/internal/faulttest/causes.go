@@ -42,7 +42,7 @@ var replies = []reply{
 	},
 	{name: "BUSY", says: []string{"BUSY"}, class: redisstore.ErrNotExecuted, breaks: true, args: []string{"--lua-time-limit", "10"}, begin: runForEver, end: killScript},
 	{
-		name: "LOADING", says: []string{"LOADING"}, class: redisstore.ErrNotExecuted, breaks: true,
+		name: "LOADING", says: []string{"LOADING"}, class: redisstore.ErrNotExecuted, breaks: true, cuts: true,
 		args: []string{"--key-load-delay", "600", "--loading-process-events-interval-bytes", "1024"}, begin: loadSlowly, end: func(*scene) {},
 	},
 
@@ -120,6 +120,13 @@ func loadSlowly(s *scene) {
 	s.CLI(s, "save")
 	s.Kill()
 	s.Launch(s)
+	eventually(s, 15*time.Second, "the server does not listen", func() bool {
+		conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
 }
 
 // replace puts another program's list where the state was.

@@ -21,12 +21,45 @@ func StartCluster(t testing.TB, masters, replicas int) *Cluster {
 	t.Helper()
 	c := &Cluster{}
 	var addrs []string
+	var args []string
+	if replicas == 0 { // nobody could take over: a node that is slow is not taken for dead
+		args = []string{"--cluster-node-timeout", "20000"}
+	}
 	for range masters * (1 + replicas) {
-		s, _ := startNode(t)
+		s, _ := startNode(t, args...)
 		c.Nodes = append(c.Nodes, s)
 		addrs = append(addrs, s.Addr)
 	}
 	c.create(t, addrs, replicas)
+	return c
+}
+
+// StartInterleaved starts a cluster of masters that serve every so manyth slot, as
+// clusters do that have been resharded often.
+func StartInterleaved(t testing.TB, masters int) *Cluster {
+	t.Helper()
+	c := &Cluster{}
+	for i := range masters {
+		s, bus := startNode(t)
+		c.Nodes = append(c.Nodes, s)
+		args := []string{"cluster", "addslots"}
+		for slot := i; slot < 16384; slot += masters {
+			args = append(args, strconv.Itoa(slot))
+		}
+		s.CLI(t, args...)
+		s.CLI(t, "cluster", "set-config-epoch", strconv.Itoa(i+1))
+		if i > 0 {
+			host, port, _ := net.SplitHostPort(s.Addr)
+			_, busPort, _ := net.SplitHostPort(bus)
+			c.Nodes[0].CLI(t, "cluster", "meet", host, port, busPort)
+		}
+	}
+	for _, s := range c.Nodes {
+		eventually(t, 30*time.Second, "the cluster is not well", func() bool {
+			info := s.CLI(t, "cluster", "info")
+			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, fmt.Sprint("cluster_known_nodes:", masters))
+		})
+	}
 	return c
 }
 

@@ -1,0 +1,110 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/fallback"
+)
+
+var _ fallback.Charger = (*Store)(nil)
+
+// chargesAbreast is how many calls of one Charge are on their way.
+const chargesAbreast = 16
+
+// A charging is a part of a request that owes something.
+type charging struct {
+	part
+	slot  uint16
+	units int64
+}
+
+// Charge implements [fallback.Charger]: one call for up to 512 keys where there is
+// one server, and in a cluster for those of each slot.
+func (s *Store) Charge(ctx context.Context, id string, charges []fallback.Charge) error {
+	all := make([]charging, len(charges))
+	for i, c := range charges {
+		b, ok := c.Bound.(*bound)
+		if in, is := c.Bound.(*moded); is {
+			b, ok = in.whole, in.whole != nil
+		}
+		if !ok || b.store != s || len(b.limits) != 1 || c.Units < 0 {
+			return fmt.Errorf("%w: a charge of %d under %d limits of another store or of several", stint.ErrLayers, c.Units, len(c.Bound.Limits()))
+		}
+		all[i].begin, all[i].end = s.names.place(c.Key)
+		all[i].limit, all[i].form, all[i].weight = b.limits[0], b.limits[0].form.Load(), 1
+		all[i].slot, all[i].units = s.region(all[i].begin), c.Units
+	}
+	slices.SortStableFunc(all, func(a, b charging) int {
+		return cmp.Or(cmp.Compare(a.slot, b.slot), strings.Compare(a.limit.segment, b.limit.segment))
+	})
+	var calls sync.WaitGroup
+	var mu sync.Mutex
+	var failed []error
+	turns := make(chan struct{}, chargesAbreast)
+	for len(all) > 0 {
+		n := 1
+		for n < len(all) && all[n].slot == all[0].slot {
+			n++
+		}
+		some := all[:n]
+		all = all[n:]
+		turns <- struct{}{}
+		calls.Go(func() {
+			defer func() { <-turns }()
+			if err := s.charge(ctx, id, some); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed = append(failed, err)
+			}
+		})
+	}
+	calls.Wait()
+	return errors.Join(failed...)
+}
+
+// charge charges keys of one slot.
+func (s *Store) charge(ctx context.Context, id string, all []charging) error {
+	keys := make([]string, 0, len(all)+1)
+	for i := range all {
+		keys = append(keys, state(all[i].begin, all[i].end, all[i].limit))
+	}
+	keys = append(keys, s.names.charged(id, all[0].slot))
+	for range 3 {
+		args := append(make([]string, 0, 3*len(all)), "C", number(int64(fallback.ChargeFor/time.Millisecond)))
+		now := s.near()
+		for from, i := 0, 1; i <= len(all); i++ {
+			if i < len(all) && all[i].form == all[from].form {
+				continue
+			}
+			args = append(args, number(int64(i-from)), "1")
+			args = all[from].form.append(args, now)
+			for _, c := range all[from:i] {
+				args = append(args, number(c.units))
+			}
+			from = i
+		}
+		reply, err := s.eval(ctx, keys, s.clock(args))
+		if err != nil {
+			return err
+		}
+		stale, t := staleAt(reply)
+		if !stale {
+			return nil
+		}
+		s.ahead.Store(t - time.Now().UnixNano())
+	}
+	return fmt.Errorf("%w: the server's clock moves by days", ErrNotExecuted)
+}
+
+// Charge implements [fallback.Charger].
+func (m *modes) Charge(ctx context.Context, id string, charges []fallback.Charge) error {
+	return m.store.Charge(ctx, id, charges)
+}

@@ -1,0 +1,245 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/internal/redistest"
+)
+
+// sums adds up what the masters of a cluster say of themselves.
+func sums(t *testing.T, c *redistest.Cluster) (keys, scripts, changes int) {
+	t.Helper()
+	for _, s := range c.Nodes {
+		var n int64
+		_, _ = fmt.Sscan(s.CLI(t, "dbsize"), &n)
+		keys += int(n)
+		changes += int(statistic(s.CLI(t, "info", "persistence"), "rdb_changes_since_last_save:"))
+		scripts += int(statistic(s.CLI(t, "info", "commandstats"), "cmdstat_evalsha:calls="))
+	}
+	return keys, scripts, changes
+}
+
+// knows waits until the store knows which node serves which slots: then a request
+// on one node is one call.
+func knows(t *testing.T, store *redisstore.Store) {
+	t.Helper()
+	limit := bind(t, store, "1000000/s burst 1000000")
+	eventually(t, 10*time.Second, "the store does not know the cluster", func() bool {
+		if _, err := limit.Decide(ctx, stint.OpPeek, "a", 1); err != nil {
+			t.Fatal(err)
+		}
+		return store.KnowsNodes()
+	})
+	for _, key := range spread() {
+		if _, err := limit.Decide(ctx, stint.OpPeek, key, 1); err != nil { // the script is everywhere
+			t.Fatal(err)
+		}
+	}
+}
+
+// apartKeys returns a key on another node than that of key, and one on the same
+// node in another slot.
+func apartKeys(store *redisstore.Store, prefix, key string) (other, near string) {
+	place := func(key string) (string, uint16) {
+		slot := redisstore.Slot(redisstore.State(redisstore.Options{Prefix: prefix}, key, "x"))
+		return store.NodeName(slot), slot
+	}
+	node, slot := place(key)
+	for i := 0; other == "" || near == ""; i++ {
+		k := fmt.Sprint("apart ", i)
+		if n, s := place(k); n != node {
+			other = k
+		} else if s != slot {
+			near = k
+		}
+	}
+	return other, near
+}
+
+// TestNodes counts what requests with keys in several slots cost a cluster: on one
+// node one call; on two one round of calls when it is denied, after which nothing
+// is there that was not before, and two when it passes.
+func TestNodes(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	store := open(t, c.URL(), redisstore.Options{Prefix: "nodes", NewKeys: -1})
+	defer store.Close()
+	knows(t, store)
+	user, ip := bind(t, store, "3/24h"), bind(t, store, "1000000/24h fixed_window")
+	ask := func(name, key string, want stint.Decision, calls, newKeys int) {
+		t.Helper()
+		keys, scripts, changes := sums(t, c)
+		d, err := store.Decide(ctx, stint.OpTake, []stint.Layer{{Bound: ip, Key: key}, {Bound: user, Key: name}}, 1)
+		if err != nil || d.Allowed != want.Allowed || d.Denied != want.Denied {
+			t.Errorf("%s and %s: %+v, %v", name, key, d, err)
+		}
+		afterKeys, afterScripts, afterChanges := sums(t, c)
+		if afterScripts-scripts != calls || afterKeys-keys != newKeys || !want.Allowed && afterChanges != changes {
+			t.Errorf("%s and %s: %d calls, %d new keys, %d changes: want %d, %d", name, key, afterScripts-scripts, afterKeys-keys, afterChanges-changes, calls, newKeys)
+		}
+	}
+	other, near := apartKeys(store, "nodes", "mallory")
+	passes, denied := stint.Decision{Allowed: true}, stint.Decision{Denied: 2}
+	ask("mallory", near, passes, 1, 2)
+	ask("mallory", other, passes, 4, 1)
+	ask("mallory", near, passes, 1, 0)
+	ask("mallory", near, denied, 1, 0)
+	ask("mallory", other, denied, 2, 0)
+}
+
+// TestNodesFlood has a client that is over its limit come from ever new addresses:
+// whatever it sends, nothing is kept of it, and keys that are known use nothing of
+// the budget for new ones.
+func TestNodesFlood(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	store := open(t, c.URL(), redisstore.Options{NewKeys: 50})
+	defer store.Close()
+	knows(t, store)
+	user, ip := bind(t, store, "1/24h"), bind(t, store, "1000000/24h")
+	take(t, user, "mallory", 1)
+	keys, _, _ := sums(t, c)
+	for i := range 1000 {
+		d, err := store.Decide(ctx, stint.OpTake, []stint.Layer{{Bound: ip, Key: fmt.Sprint("address ", i)}, {Bound: user, Key: "mallory"}}, 1)
+		if err != nil || d.Allowed {
+			t.Fatalf("%+v, %v", d, err)
+		}
+	}
+	if after, _, _ := sums(t, c); after != keys {
+		t.Errorf("1,000 denied requests left %d keys", after-keys)
+	}
+	var layers []stint.Layer
+	for i := range 4 {
+		layers = append(layers, stint.Layer{Bound: ip, Key: fmt.Sprint("known ", i)})
+	}
+	for range 300 {
+		if d, err := store.Decide(ctx, stint.OpTake, layers, 1); err != nil || !d.Allowed {
+			t.Fatalf("%+v, %v", d, err)
+		}
+	}
+	if n := store.Stats().Overflowed; n != 0 {
+		t.Errorf("known keys were decided on overflow keys %d times", n)
+	}
+}
+
+// A hooked driver does something before the first charge of a request.
+type hooked struct {
+	redisstore.Driver
+	redisstore.Topology
+	mu     sync.Mutex
+	before func()
+	back   func() // does it before what was charged is given back
+}
+
+func (h *hooked) EvalSHA(ctx context.Context, sha string, keys, args []string) (any, error) {
+	if strings.EqualFold(args[0], "k") {
+		h.mu.Lock()
+		if do := h.before; do != nil {
+			h.before = nil
+			do()
+		}
+		h.mu.Unlock()
+	}
+	if args[0] == "y" || args[0] == "X" && slices.Contains(args[:4], "y") {
+		h.mu.Lock()
+		if do := h.back; do != nil {
+			h.back = nil
+			do()
+		}
+		h.mu.Unlock()
+	}
+	return h.Driver.EvalSHA(ctx, sha, keys, args)
+}
+
+// TestGivenBack lets time pass between a charge that another node denied and its
+// giving back: what time has forgiven is not given back a second time.
+func TestGivenBack(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	driver := redisstore.NewDriver(client(t, c.Nodes[0].Addr))
+	h := &hooked{Driver: driver, Topology: driver.(redisstore.Topology)}
+	now := atomic.Int64{}
+	now.Store(time.Date(2025, 6, 1, 0, 0, 0, 0, time.UTC).UnixNano())
+	clock := func() int64 { return now.Load() }
+	store := open(t, "", redisstore.Options{Driver: h, Prefix: "back", Now: clock})
+	defer store.Close()
+	plain := open(t, c.URL(), redisstore.Options{Prefix: "back", Now: clock})
+	defer plain.Close()
+	knows(t, store)
+	for i, text := range []string{"4/24h", "4/24h leaky_queue", "7/25h", "4/24h token_bucket_interval", "4/24h fixed_window", "4/24h sliding_log", "4/24h sliding_counter"} {
+		mine := fmt.Sprint("mine ", i)
+		last, _ := apartKeys(store, "back", mine)
+		last += fmt.Sprint(i)
+		for store.NodeName(redisstore.Slot(redisstore.State(redisstore.Options{Prefix: "back"}, mine, "x"))) == store.NodeName(redisstore.Slot(redisstore.State(redisstore.Options{Prefix: "back"}, last, "x"))) {
+			last += "'"
+		}
+		limit, one := bind(t, store, text), bind(t, store, "1/500h fixed_window")
+		h.before = func() {
+			take(t, bind(t, plain, "1/500h fixed_window"), last, 1)
+			now.Add(int64(48 * time.Hour))
+		}
+		h.back = func() {
+			take(t, bind(t, plain, text), mine, 3)
+		}
+		d, err := store.Decide(ctx, stint.OpTake, []stint.Layer{{Bound: limit, Key: mine}, {Bound: one, Key: last}}, 1)
+		if err != nil || d.Allowed || h.back != nil {
+			t.Errorf("%s: %+v, %v, given back %t", text, d, err, h.back == nil)
+		}
+		if d := take(t, limit, mine, 0); d.Remaining != d.Limit-3 {
+			t.Errorf("%s: %d of %d remain after 3 were taken: the charge was given back, by time or by the store, once", text, d.Remaining, d.Limit)
+		}
+	}
+}
+
+// TestOvertaken has another request take the last unit of one node between the
+// look and the charge: what the others were charged comes back to the unit, and
+// nothing is left beside.
+func TestOvertaken(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	driver := redisstore.NewDriver(client(t, c.Nodes[0].Addr))
+	h := &hooked{Driver: driver, Topology: driver.(redisstore.Topology)}
+	store := open(t, "", redisstore.Options{Driver: h, Prefix: "overtaken"})
+	defer store.Close()
+	plain := open(t, c.URL(), redisstore.Options{Prefix: "overtaken"})
+	defer plain.Close()
+	knows(t, store)
+	for i, text := range []string{
+		"5/24h", "5/24h burst 9", "7/25h", "5/24h leaky_queue", "5/24h burst 9 token_bucket_interval", "5/24h fixed_window",
+		"5/24h sliding_log", "5/24h sliding_counter", "5/24h sliding_buckets", "5 per day in UTC", "1/300000h burst 4",
+	} {
+		mine := fmt.Sprint("mine ", i)
+		last, _ := apartKeys(store, "overtaken", mine)
+		limit, one := bind(t, store, text), bind(t, store, "1/24h fixed_window")
+		take(t, limit, mine, 2)
+		before, err := limit.Decide(ctx, stint.OpPeek, mine, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Reset(ctx, []stint.Layer{{Bound: one, Key: last}}); err != nil {
+			t.Fatal(err)
+		}
+		keys, _, _ := sums(t, c)
+		h.before = func() { take(t, bind(t, plain, "1/24h fixed_window"), last, 1) }
+		d, err := store.Decide(ctx, stint.OpTake, []stint.Layer{{Bound: limit, Key: mine}, {Bound: one, Key: last}}, 1)
+		if err != nil || d.Allowed || d.Denied != 2 || h.before != nil {
+			t.Errorf("%s: %+v, %v", text, d, err)
+		}
+		after, err := limit.Decide(ctx, stint.OpPeek, mine, 0)
+		if err != nil || after.Remaining != before.Remaining || after.ResetAfter > before.ResetAfter {
+			t.Errorf("%s: %+v after what was given back, %+v before: %v", text, after, before, err)
+		}
+		if n, _, _ := sums(t, c); n != keys+1 { // that of the other request
+			t.Errorf("%s: %d keys, %d before", text, n, keys)
+		}
+	}
+}

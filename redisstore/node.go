@@ -1,0 +1,232 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A node is a server that scripts run on, as far as this store knows the servers
+// of a cluster apart.
+type node struct {
+	breaker
+	loading atomic.Pointer[chan struct{}] // closed when the script has been sent; nil if nobody sends it
+	room    room
+}
+
+// A Topology is a driver of a cluster that says which node serves which slots.
+// With a driver that does not, the store takes each 256 slots for a node.
+type Topology interface {
+	// Slots asks the cluster.
+	Slots(ctx context.Context) ([]SlotRange, error)
+}
+
+// A SlotRange is slots of a cluster, both ends included, and the name or address
+// of the node that serves them.
+type SlotRange struct {
+	First, Last uint16
+	Node        string
+}
+
+// nodes are those of a store. What is no cluster has one.
+type nodes struct {
+	one    node
+	ranges [64]node                     // of a cluster of which no more is known
+	slots  atomic.Pointer[[slots]*node] // of a cluster, once it has said who serves what
+	apart  atomic.Bool                  // scripts are refused keys of several slots
+
+	mu     sync.Mutex // guards what follows
+	named  map[string]*node
+	asking bool
+	asked  time.Time
+}
+
+const askEvery = 100 * time.Millisecond // at most, which node serves which slots
+
+// nodeOf returns the node that serves a slot.
+func (s *Store) nodeOf(slot uint16) *node {
+	if !s.driver.Cluster() {
+		return &s.nodes.one
+	}
+	if known := s.nodes.slots.Load(); known != nil && known[slot] != nil {
+		return known[slot]
+	}
+	s.lookAround()
+	return &s.nodes.ranges[slot>>8&63]
+}
+
+// A place is what one call reaches: a node that is known, or a slot.
+type place struct {
+	node *node
+	slot uint16
+}
+
+// placeOf returns where a slot is.
+func (s *Store) placeOf(slot uint16) place {
+	if known := s.nodes.slots.Load(); known != nil && known[slot] != nil && !s.nodes.apart.Load() {
+		return place{node: known[slot]}
+	}
+	return place{slot: slot}
+}
+
+// named returns a call for keys of several slots as one that declares the first
+// and names the others: lua/cross.lua.
+func (s *Store) named(keys, args []string) (declared, all []string) {
+	if len(keys) < 2 || !s.driver.Cluster() || oneSlot(keys) {
+		return keys, args
+	}
+	all = append(make([]string, 0, 1+len(keys)+len(args)), "X", number(int64(len(keys)-1)))
+	return keys[:1], append(append(all, keys[1:]...), args...)
+}
+
+// parted reports whether a call did not reach all of its keys, and so did nothing:
+// some have moved to another node, or the server does not let scripts have keys
+// that are only named. Then slot by slot is left.
+func (s *Store) parted(err error) bool {
+	var reply ReplyError
+	if !errors.As(err, &reply) {
+		return false
+	}
+	text := string(reply)
+	switch {
+	case strings.Contains(text, "non local key"):
+		s.lookAround()
+		return true
+	case strings.Contains(text, "do not hash to the same slot"), strings.Contains(text, "undeclared key"):
+		s.nodes.apart.Store(true)
+		return true
+	}
+	return false
+}
+
+// lookAround asks in the background who serves what, if that has not just been
+// asked.
+func (s *Store) lookAround() {
+	t, ok := s.driver.(Topology)
+	n := &s.nodes
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !ok || n.asking || time.Since(n.asked) < askEvery {
+		return
+	}
+	n.asking = s.background(func(ctx context.Context) {
+		within, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		ranges, err := t.Slots(within)
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.asking, n.asked = false, time.Now()
+		if err == nil {
+			n.take(ranges)
+		}
+	})
+}
+
+// take takes in who serves what. A node keeps its breaker.
+func (n *nodes) take(ranges []SlotRange) {
+	if n.named == nil {
+		n.named = make(map[string]*node)
+	}
+	table, seen := new([slots]*node), make(map[string]bool)
+	for _, r := range ranges {
+		if n.named[r.Node] == nil {
+			n.named[r.Node] = new(node)
+		}
+		seen[r.Node] = true
+		for slot := int(r.First); slot <= int(r.Last) && slot < slots; slot++ {
+			table[slot] = n.named[r.Node]
+		}
+	}
+	for name := range n.named {
+		if !seen[name] {
+			delete(n.named, name)
+		}
+	}
+	n.slots.Store(table)
+}
+
+// each calls do with every node that is known.
+func (n *nodes) each(do func(*node)) {
+	do(&n.one)
+	for i := range n.ranges {
+		do(&n.ranges[i])
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, one := range n.named {
+		do(one)
+	}
+}
+
+// ended notes how a call on a slot of the node ended.
+func (s *Store) ended(n *node, h health, slot uint16) {
+	probe := n.breaker.ended(h, slot)
+	if h == healthBad && s.driver.Cluster() {
+		s.lookAround()
+	}
+	if probe && !s.background(func(ctx context.Context) { n.probe(ctx, s.try) }) {
+		n.leave()
+	}
+}
+
+// try asks the server that serves a slot for something that it does only if it
+// would write, and that changes nothing.
+func (s *Store) try(ctx context.Context, slot uint16) health {
+	if s.driver.Cluster() {
+		s.lookAround()
+	}
+	within, cancel := context.WithTimeout(ctx, max(patience, s.timeout))
+	defer cancel()
+	s.calls.Add(1)
+	r := s.patiently(within, s.nodeOf(slot), []string{s.names.probe(slot)}, []string{"d"})
+	return says(ctx, classify(r.err))
+}
+
+// load runs the script by its text where a node does not have it. Of several
+// calls that find it missing one sends the text; the others wait for that.
+func (s *Store) load(ctx context.Context, n *node, keys, args []string) (any, error) {
+	for {
+		mine := make(chan struct{})
+		if n.loading.CompareAndSwap(nil, &mine) {
+			defer close(mine)
+			defer n.loading.Store(nil)
+			return s.driver.Eval(ctx, source, keys, args)
+		}
+		if theirs := n.loading.Load(); theirs != nil {
+			select {
+			case <-*theirs:
+			case <-ctx.Done():
+				return nil, fmt.Errorf("%w: the script is being loaded: %w", ErrNotExecuted, ctx.Err())
+			}
+		}
+		reply, err := s.driver.EvalSHA(ctx, sha, keys, args)
+		if word(err) != "NOSCRIPT" {
+			return reply, err
+		}
+	}
+}
+
+// background runs something beside the calls, with a context that ends when the
+// store is closed. It reports false once it is.
+func (s *Store) background(run func(context.Context)) bool {
+	s.beside.Lock()
+	defer s.beside.Unlock()
+	if s.closed.Load() {
+		return false
+	}
+	s.besides.Go(func() { run(s.life) })
+	return true
+}
+
+// endBackground ends what runs beside the calls.
+func (s *Store) endBackground() {
+	s.beside.Lock()
+	s.closed.Store(true)
+	s.beside.Unlock()
+	s.end()
+	s.besides.Wait()
+}

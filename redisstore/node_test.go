@@ -1,0 +1,208 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/internal/redistest"
+)
+
+// TestStallWithoutSpareCore stalls a server under callers that leave no core to
+// spare, each of which asks again as soon as it has an answer: also as soon as the
+// breaker says no. When the server goes on, it decides again, although the machine
+// is too busy for most calls to be in time.
+func TestStallWithoutSpareCore(t *testing.T) {
+	server := redistest.Start(t)
+	store := open(t, server.URL(), redisstore.Options{Timeout: 25 * time.Millisecond})
+	defer store.Close()
+	limit := bind(t, store, "1000000/s burst 1000000")
+	take(t, limit, "a", 1)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	var decided atomic.Int64
+	for i := range 128 {
+		wg.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := limit.Decide(ctx, stint.OpTake, fmt.Sprint(i), 1); err == nil {
+					decided.Add(1)
+				}
+			}
+		})
+	}
+	defer func() { close(stop); wg.Wait() }()
+	server.Signal(t, syscall.SIGSTOP)
+	eventually(t, 10*time.Second, "the breaker does not open", func() bool { return store.Stats().Open == 1 })
+	before := store.Stats().Results.Ambiguous
+	time.Sleep(700 * time.Millisecond)
+	if after := store.Stats().Results.Ambiguous; after > before+512 { // those that were on their way
+		t.Errorf("%d requests were asked in vain behind an open breaker", after-before)
+	}
+	server.Signal(t, syscall.SIGCONT)
+	eventually(t, 20*time.Second, "the breaker does not stay closed", func() bool {
+		open := 0
+		for range 100 {
+			time.Sleep(5 * time.Millisecond)
+			open += store.Stats().Open
+		}
+		return open < 20
+	})
+}
+
+// TestInterleavedSlots stops one of three masters whose slots lie between those of
+// the others: only its own are refused.
+func TestInterleavedSlots(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartInterleaved(t, 3)
+	for _, s := range c.Nodes { // the others go on without it
+		s.CLI(t, "config", "set", "cluster-require-full-coverage", "no")
+	}
+	store := open(t, c.URL(), redisstore.Options{Timeout: 50 * time.Millisecond, Prefix: "interleaved"})
+	defer store.Close()
+	limit := bind(t, store, "100000/1h")
+	ask := func(i int) (slot uint16, err error) {
+		key := fmt.Sprint("key ", i)
+		_, err = limit.Decide(ctx, stint.OpTake, key, 1)
+		return redisstore.Slot(redisstore.State(redisstore.Options{Prefix: "interleaved"}, key, "100000/1h")), err
+	}
+	for i := range 300 {
+		eventually(t, 10*time.Second, "the cluster does not decide", func() bool { _, err := ask(i); return err == nil })
+	}
+	c.Nodes[1].Signal(t, syscall.SIGSTOP)
+	asked, refused, begun := 0, 0, time.Now()
+	for i := 0; time.Since(begun) < 2*time.Second; i++ {
+		slot, err := ask(i)
+		if slot%3 == 1 {
+			continue
+		}
+		if asked++; err != nil {
+			refused++
+		}
+	}
+	c.Nodes[1].Signal(t, syscall.SIGCONT)
+	if store.Stats(); refused*100 > asked || asked < 100 {
+		t.Errorf("%d of %d requests were refused whose masters are well", refused, asked)
+	}
+	eventually(t, 10*time.Second, "what was stopped does not decide again", func() bool {
+		for i := range 30 {
+			if _, err := ask(i); err != nil {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func eventually(t testing.TB, within time.Duration, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(within); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal(what)
+		}
+	}
+}
+
+// TestScriptSentOnce has many calls on their way find the script gone: one of them
+// sends it.
+func TestScriptSentOnce(t *testing.T) {
+	server := redistest.Start(t)
+	c := client(t, server.Addr)
+	store := open(t, server.URL(), redisstore.Options{Timeout: 5 * time.Second})
+	defer store.Close()
+	limit := bind(t, store, "100000/1h")
+	const callers, rounds = 256, 20
+	for range rounds {
+		do(t, c, "SCRIPT", "FLUSH")
+		var wg sync.WaitGroup
+		for i := range callers {
+			wg.Go(func() {
+				// the long way, of which not all travel together
+				layers := []stint.Layer{{Bound: limit, Key: fmt.Sprint(i)}}
+				if _, _, err := store.Reserve(ctx, layers, 1, time.Minute); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	if n := callsOf(t, c, "eval"); n > 2*rounds {
+		t.Errorf("the script was sent %d times in %d storms", n, rounds)
+	}
+}
+
+// A clocked driver notes until when each call has time.
+type clocked struct {
+	redisstore.Driver
+	mu   sync.Mutex
+	ends map[time.Time]int
+	slow time.Duration
+}
+
+func (c *clocked) EvalSHA(ctx context.Context, sha string, keys, args []string) (any, error) {
+	end, _ := ctx.Deadline()
+	c.mu.Lock()
+	c.ends[end]++
+	c.mu.Unlock()
+	select {
+	case <-time.After(c.slow):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return c.Driver.EvalSHA(ctx, sha, keys, args)
+}
+
+// TestRequestDeadline has requests that take several calls: all of these together
+// have the time that one has.
+func TestRequestDeadline(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	driver := &clocked{Driver: redisstore.NewDriver(client(t, c.Nodes[0].Addr)), ends: map[time.Time]int{}}
+	store := open(t, "", redisstore.Options{Driver: driver, Timeout: 5 * time.Second, NewKeys: -1})
+	defer store.Close()
+	var layers []stint.Layer
+	for i := range 4 {
+		layers = append(layers, stint.Layer{Bound: bind(t, store, "1/1h"), Key: fmt.Sprint("key ", i)})
+	}
+	var token stint.Token
+	for _, step := range []struct {
+		name string
+		do   func() error
+	}{
+		{"take", func() error { _, err := store.Decide(ctx, stint.OpTake, layers[:2], 1); return err }},
+		{"take that is denied", func() error { _, err := store.Decide(ctx, stint.OpTake, layers, 1); return err }},
+		{"take up to", func() error { _, err := store.Decide(ctx, stint.OpTakeUpTo, layers[2:], 1); return err }},
+		{"reset", func() error { return store.Reset(ctx, layers) }},
+		{"reserve", func() (err error) { _, token, err = store.Reserve(ctx, layers, 1, time.Minute); return err }},
+		{"settle", func() error { _, err := store.Settle(ctx, token, 0); return err }},
+		{"refund", func() error { _, err := store.Refund(ctx, layers, 1); return err }},
+	} {
+		clear(driver.ends)
+		if err := step.do(); err != nil {
+			t.Fatalf("%s: %v", step.name, err)
+		}
+		if len(driver.ends) != 1 {
+			t.Errorf("%s: calls until %d different times", step.name, len(driver.ends))
+		}
+	}
+	driver.slow = time.Hour // and it ends then
+	hurry := open(t, "", redisstore.Options{Driver: driver, Timeout: 25 * time.Millisecond})
+	defer hurry.Close()
+	for i := range layers {
+		layers[i].Bound = bind(t, hurry, "1/1h")
+	}
+	if _, err := hurry.Decide(ctx, stint.OpTake, layers, 1); !errors.Is(err, stint.ErrAmbiguous) && !errors.Is(err, redisstore.ErrNotExecuted) {
+		t.Errorf("a driver that does not answer: %v", err)
+	}
+}
