@@ -14,6 +14,7 @@ import (
 
 type simulateCmd struct {
 	Limit    []string      `sep:"none" placeholder:"LIMIT" help:"A limit: '5/s burst 5'. Given several times, all of them hold at once, for each key."`
+	Rules    string        `placeholder:"FILE" help:"Decide whole requests by this rules file: lines with a time, attributes and a cost."`
 	Arrivals string        `placeholder:"PHASES" help:"Send requests in phases instead of reading operations: '10@1/s 20@once +5s'."`
 	Retry    time.Duration `placeholder:"10ms" help:"With --arrivals: send a denied request again after this long until it passes. Without it, a denied request is dropped."`
 	Compare  []string      `sep:"none" placeholder:"LIMIT" help:"Run these limits side by side on the same arrivals, of --arrivals or of standard input. 'LIMIT, LIMIT' are layers of one candidate."`
@@ -33,6 +34,13 @@ answer a line, on a clock that goes by the times of the lines:
     in:  {"t":"0s","key":"a","cost":1}
     out: {"t":"0s","key":"a","allowed":true,"limit":5,"remaining":4,
           "retry_after":"0s","reset_after":"200ms"}
+
+--rules decides whole requests instead, by a rules file:
+
+    in:  {"t":"0s","attributes":{"method":"POST","path":"/login",
+          "ip":"192.0.2.1"},"cost":1}
+    out: {"t":"0s","allowed":true,"retry_after":"0s","rules":[{"rule":"login",
+          "key":"192.0.2.1","cost":1,"remaining":4}]}
 
 --arrivals plays a client that sends one request after another, in phases:
 10@1/s is ten requests at one a second, 20@once twenty at one instant, +5s a
@@ -72,6 +80,8 @@ func (c *simulateCmd) Run(e *env) error {
 		}
 	}
 	switch {
+	case c.Rules != "":
+		return c.byRules(e)
 	case len(c.Compare) > 0:
 		return c.compare(e, phases)
 	case phases != nil && c.Nodes > 0:
@@ -86,6 +96,8 @@ func (c *simulateCmd) Run(e *env) error {
 func (c *simulateCmd) check() error {
 	comparing := len(c.Compare) > 0
 	switch {
+	case c.Rules != "" && (comparing || len(c.Limit) > 0 || len(c.More) > 0 || c.Arrivals != "" || c.Retry != 0 || c.Stretch != 0 || c.JSON || c.Store != "" || c.Nodes != 0 || c.Mode != ""):
+		return usage("--rules", "stands alone: the file says the limits, and standard input the requests")
 	case comparing && len(c.Limit) > 0:
 		return usage("--limit", "--compare names the limits itself: leave --limit out")
 	case comparing && c.Retry != 0:

@@ -6,6 +6,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stint-dev/stint/cmd/internal/plan"
@@ -56,6 +58,8 @@ func ways() []*way {
 		{name: "ten limits", cores: 2, base: 3, run: planned(plan.Options{Limits: ten, Brief: true})},
 		{name: "the full report", cores: 1, base: 1, run: planned(plan.Options{Limits: ten[:1]})},
 		{name: "and a choice", cores: 1, base: 1, run: planned(plan.Options{Limits: ten[:1], Choose: &plan.Target{Share: 0.001}})},
+		{name: "a brief choice", cores: 1, base: 1, run: planned(plan.Options{Brief: true, Choose: &plan.Target{Share: 0.001}})},
+		{name: "a brief choice", cores: 2, base: 2, run: planned(plan.Options{Brief: true, Choose: &plan.Target{Share: 0.001}})},
 	}
 }
 
@@ -63,8 +67,13 @@ func main() {
 	lines := flag.Int("lines", 2_000_000, "of the log")
 	clients := flag.Int("clients", 50_000, "in the log")
 	rounds := flag.Int("rounds", 5, "of which the medians are printed")
+	reverse := flag.Bool("reverse", false, "only sort the log in reverse, and say how much memory that took")
 	flag.Parse()
-	if err := measure(*lines, *clients, *rounds); err != nil {
+	work := measure
+	if *reverse {
+		work = backwards
+	}
+	if err := work(*lines, *clients, *rounds); err != nil {
 		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
 		os.Exit(1)
 	}
@@ -105,6 +114,47 @@ func measure(lines, clients, rounds int) error {
 	one, many := all[1].last.Log, all[3].last.Log
 	fmt.Printf("\nmemory: %.1f bytes a client, %.1f a client and limit; with ten limits %.1f\n",
 		float64(one.Memory)/float64(one.Clients), float64(one.States)/float64(one.Clients), float64(many.States)/float64(many.Clients)/float64(len(ten)))
+	return nil
+}
+
+// backwards reads a log whose newest lines come first, once.
+func backwards(lines, clients, _ int) error {
+	dir, err := os.MkdirTemp("", "stint-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	forth, back := filepath.Join(dir, "forth.log"), filepath.Join(dir, "back.log")
+	if err := write(forth, lines, clients); err != nil {
+		return err
+	}
+	out, err := os.Create(back)
+	if err != nil {
+		return err
+	}
+	tac := exec.Command("tac", forth)
+	tac.Stdout = out
+	if err := errors.Join(tac.Run(), out.Close(), os.Remove(forth)); err != nil {
+		return err
+	}
+	info, err := os.Stat(back)
+	if err != nil {
+		return err
+	}
+	debug.FreeOSMemory()
+	start := time.Now()
+	report, err := planned(plan.Options{Limits: ten[:1], Brief: true})(back)
+	if err != nil {
+		return err
+	}
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return err
+	}
+	_, most, _ := strings.Cut(string(status), "VmHWM:")
+	most, _, _ = strings.Cut(most, "\n")
+	fmt.Printf("%d lines in reverse, %.0f MB, %d clients: sorted: %v, %.1f s, at most %s of memory\n",
+		report.Log.Lines, float64(info.Size())/1e6, report.Log.Clients, report.Log.Sorted, time.Since(start).Seconds(), strings.TrimSpace(most))
 	return nil
 }
 
