@@ -99,6 +99,9 @@ func From(name string, r io.Reader, latest time.Time) (*File, error) {
 	return f, nil
 }
 
+// mostNULs bounds what is passed over: a few packed bytes unpack to any number.
+const mostNULs = 1 << 30
+
 // begin reads the beginning. NUL bytes before it are passed over: a log that was
 // cut in place, while its server wrote on at the old place, has them.
 func (f *File) begin() {
@@ -111,8 +114,11 @@ func (f *File) begin() {
 			text := bytes.TrimLeft(f.head, "\x00")
 			f.NULs += int64(n - len(text))
 			n = copy(f.head, text)
+			if f.NULs > mostNULs {
+				f.err = fmt.Errorf("more than %d NUL bytes before the first line: this is no log", mostNULs)
+			}
 		}
-		if f.head = f.head[:headLength]; err != nil {
+		if f.head = f.head[:headLength]; err != nil && f.err == nil {
 			f.err = io.EOF
 			if !errors.Is(err, io.EOF) {
 				f.end(err)

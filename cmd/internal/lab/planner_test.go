@@ -50,6 +50,15 @@ func lines(n int) []byte {
 	return b.Bytes()
 }
 
+// crowd is a log of 30 clients over half an hour: enough to choose by.
+func crowd() []byte {
+	var b bytes.Buffer
+	for i := range 1800 {
+		fmt.Fprintf(&b, "192.0.2.%d - - [17/May/2015:10:%02d:%02d +0000] \"GET /a HTTP/1.1\" 200 %d \"-\" \"-\"\n", i*7%30, 5+i/60, i%60, i)
+	}
+	return b.Bytes()
+}
+
 func zipped(t testing.TB, text []byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -94,10 +103,11 @@ func TestPlannerTable(t *testing.T) {
 		{"plain", "limit=1/m&name=web.log", log, 200, `"files":[{"name":"web.log","format":"combined","lines":100,"bad":0}]`},
 		{"gzip", "limit=1/m", zipped(t, log), 200, `"requests":100,"allowed":4,"denied":96,"clients":2,`},
 		{"zstd", "limit=1/m", zstandard(t, log), 200, `"requests":100,"allowed":4,"denied":96,"clients":2,`},
-		{"two limits and a share", "limit=1/m&limit=100/m&deny_at_most=0%25", log, 200, `"choice":{"target":"0% of clients"`},
-		{"nothing asked", "", log, 200, `"choice":{"target":"0.1% of clients"`},
-		{"the command", "name=it's+a.log", log, 200, `'it'\\''s a.log'"`},
-		{"a name like a flag", "name=--rules", log, 200, ` '--rules'"`},
+		{"too little to choose", "", log, 200, `"what":"too_little"`},
+		{"two limits and a share", "limit=1/m&limit=100/m&deny_at_most=0%25", zipped(t, crowd()), 200, `"choice":{"target":"0% of clients"`},
+		{"nothing asked", "", zipped(t, crowd()), 200, `"choice":{"target":"0.1% of clients"`},
+		{"the command", "name=it's+a.log", zipped(t, crowd()), 200, `'it'\\''s a.log'"`},
+		{"a name like a flag", "name=--rules", zipped(t, crowd()), 200, ` '--rules'"`},
 		{"a key", "limit=1/m&key=path", log, 200, `"key":"path"`},
 		{"a key that no line has", "limit=1/m&key=none", log, 200, `"missing":{"none":100}`},
 		{"two keys", "limit=1/m&key=ip,path", log, 200, `"key":"ip,path"`},

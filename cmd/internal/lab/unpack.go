@@ -77,7 +77,7 @@ func unpack(r io.Reader, text, lines int64) (*unpacked, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &unpacked{log: log, text: text, lines: lines, bound: errTooLarge(fmt.Sprintf(
+	return &unpacked{log: log, text: text - log.NULs, lines: lines, bound: errTooLarge(fmt.Sprintf(
 		"the log has more than %d lines, or %s once unpacked: take a part of it, or let stint plan read it from a terminal, where it may be of any size", lines, size(text)))}, nil
 }
 
@@ -87,6 +87,10 @@ func (u *unpacked) Read(p []byte) (int, error) {
 	defer u.mu.Unlock()
 	for len(u.rest) == 0 {
 		if u.err != nil {
+			return 0, u.err
+		}
+		if u.text < 0 { // by what stood before the first line
+			u.err = u.bound
 			return 0, u.err
 		}
 		if u.block, u.err = u.log.Next(u.block); u.err != nil {

@@ -14,6 +14,17 @@ type Duration time.Duration
 // MarshalJSON writes the duration as a string.
 func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
 
+// UnmarshalJSON reads what MarshalJSON writes.
+func (d *Duration) UnmarshalJSON(data []byte) error {
+	var text string
+	if err := json.Unmarshal(data, &text); err != nil {
+		return err
+	}
+	t, err := time.ParseDuration(text)
+	*d = Duration(t)
+	return err
+}
+
 // String returns the duration in at most two units.
 func (d Duration) String() string {
 	t := time.Duration(d)
