@@ -61,6 +61,7 @@ type Follower struct {
 	problem string // why the newest is not in force; "" if it is
 	source  *Source
 	expiry  *expiries
+	offset  offset // of the source's clock
 }
 
 // errEnough ends a reading of which the document is all that is wanted.

@@ -147,9 +147,7 @@ func TestFollow(t *testing.T) {
 
 	again := mustStart(t, gone{}, copy)
 	for ip, want := range map[string]string{"192.0.2.1": "7/1m", "192.0.2.7": "9/1m", "192.0.2.8": "7/1m", "192.0.2.9": "unlimited"} {
-		if got := again.decided(t, ip); got != want {
-			t.Errorf("from the copy: %s is decided by %s, want %s", ip, got, want)
-		}
+		until(t, "from the copy: "+ip+" is decided by "+want, func() bool { return again.decided(t, ip) == want })
 	}
 	if _, problem := again.source.Held(); !strings.Contains(problem, "last copy") {
 		t.Errorf("from the copy: %q", problem)

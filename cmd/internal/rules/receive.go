@@ -54,6 +54,7 @@ func (w *Follower) load(ctx context.Context, from rulesource.Source) (*rulesourc
 // Begin implements [rulesource.Receiver].
 func (r *receiving) Begin(s *rulesource.Snapshot, whole bool) error {
 	r.s = s
+	r.w.offset.measure(s)
 	if !s.Version.Follows(r.w.held) {
 		return &refusedVersion{s.Version, errOlder}
 	}
@@ -115,7 +116,25 @@ func (r *receiving) local(at time.Time) time.Time {
 	if at.IsZero() {
 		return at
 	}
-	return at.Add(-r.s.Ahead)
+	return at.Add(-r.w.offset.ahead)
+}
+
+// trustOffset is how long a measurement of the source's clock is kept while
+// later ones are less certain: clocks drift.
+const trustOffset = 10 * time.Minute
+
+// An offset is how far a source's clock is ahead, as best known.
+type offset struct {
+	ahead, doubt time.Duration
+	at           time.Time // of the measurement; zero for none
+}
+
+// measure takes a measurement if it is better than the one before, or that is
+// old.
+func (o *offset) measure(s *rulesource.Snapshot) {
+	if o.at.IsZero() || s.Doubt <= o.doubt || time.Since(o.at) > trustOffset {
+		*o = offset{s.Ahead, s.Doubt, time.Now()}
+	}
 }
 
 // parse reads what an override does.
