@@ -198,7 +198,7 @@ var floors = map[string]string{
 	"cmd/internal/rules":            ". policy rulesource",
 	"cmd/internal/server":           ". memstore policy httplimit cmd/internal/observe cmd/internal/rules",
 	"cmd/internal/trial":            ". memstore simulate",
-	"cmd/internal/desk":             ". policy rulesource rulesdb cmd/internal/rules",
+	"cmd/internal/desk":             ". policy rulesource rulesdb cmd/internal/rules cmd/internal/server cmd/internal/linediff",
 	"cmd/internal/linediff":         "",
 	"cmd/internal/nodes":            ". memstore fallback simulate cmd/internal/trial",
 	"cmd/internal/luaserver":        "redisstore", // as a driver of it

@@ -5,6 +5,9 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/stint-dev/stint/rulesdb"
+
+	"github.com/stint-dev/stint/cmd/internal/desk"
 	"github.com/stint-dev/stint/cmd/internal/lab"
 	"github.com/stint-dev/stint/cmd/internal/server"
 )
@@ -15,8 +18,9 @@ const adminConns = 32
 
 // serveAdmin serves operators at the address of --admin until ctx is done, in
 // the background. An address that others reach asks for tokens, under https if
-// the door has a certificate; without tokens it has no lab.
-func (d *door) serveAdmin(ctx context.Context, address string, admin *server.Admin, background *sync.WaitGroup, logger *slog.Logger) error {
+// the door has a certificate; without tokens it has no lab. rules is what changes
+// rules, nil where they are a file's.
+func (d *door) serveAdmin(ctx context.Context, address string, admin *server.Admin, rules server.RulesHandler, background *sync.WaitGroup, logger *slog.Logger) error {
 	if address == "" {
 		return nil
 	}
@@ -38,7 +42,7 @@ func (d *door) serveAdmin(ctx context.Context, address string, admin *server.Adm
 	}
 	page := lab.New(lab.Options{Aside: true}) // decisions come first
 	handler := server.NewAdminDoor(ln.Addr(), server.AdminDoorOptions{
-		Admin: admin, Lab: page, Simulate: page, Askers: d.askers, Operators: d.operators,
+		Admin: admin, Rules: rules, Lab: page, Simulate: page, Askers: d.askers, Operators: d.operators,
 	})
 	background.Go(func() {
 		bounded := server.NewConns(server.ConnsOptions{Max: adminConns, PerAddress: adminConns, Log: logger}).Listen(ln)
@@ -48,4 +52,18 @@ func (d *door) serveAdmin(ctx context.Context, address string, admin *server.Adm
 	})
 	logger.Info("listening", "admin", ln.Addr().String(), "tls", o.TLS != nil)
 	return nil
+}
+
+// rulesAPI returns what changes rules in the database that they come from; nil if
+// they come from elsewhere.
+func (s *sources) rulesAPI(secretFile string, logger *slog.Logger) (server.RulesHandler, error) {
+	db, ok := s.rules.(*rulesdb.DB)
+	if !ok {
+		return nil, nil
+	}
+	secret, err := readSecret(secretFile)
+	if err != nil {
+		return nil, err
+	}
+	return desk.NewHandler(desk.New(db, checkRules, secret), logger), nil
 }

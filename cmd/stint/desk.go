@@ -40,6 +40,8 @@ func (c *keeperFlags) database() (*rulesdb.DB, error) {
 // deskFlags say where rules are kept, and who changes them.
 type deskFlags struct {
 	keeperFlags `embed:""`
+	Server      string `env:"STINT_SERVER" placeholder:"URL" help:"In place of --rules: the admin address of a server, such as https://10.0.0.1:9090."`
+	TokenFile   string `env:"STINT_SERVER_TOKEN_FILE" placeholder:"FILE" help:"With --server: the file of your token."`
 	SecretFile  string `env:"STINT_SECRET_FILE" placeholder:"FILE" help:"The secret of the servers, for rules whose keys are hashed with it."`
 }
 
@@ -48,6 +50,16 @@ func (c *deskFlags) open(e *env) (*desk.Desk, error) {
 	secret, err := readSecret(c.SecretFile)
 	if err != nil {
 		return nil, err
+	}
+	if c.Server != "" {
+		if c.Rules != "" {
+			return nil, usage("--server", "goes in place of --rules: give one of both")
+		}
+		k, err := desk.Dial(c.Server, c.TokenFile)
+		if err != nil {
+			return nil, &usageError{"--server", err}
+		}
+		return desk.New(k, checkRules, secret), nil
 	}
 	db, err := c.database()
 	if err != nil {
@@ -85,7 +97,7 @@ func checkRules(name string, document []byte) (*rules.File, error) {
 
 // authorFlag says who does something.
 type authorFlag struct {
-	Author string `placeholder:"NAME" help:"Who you are, for the audit. The default is the user of this machine."`
+	Author string `placeholder:"NAME" help:"Who you are, for the audit. The default is the user of this machine; a server goes by the token."`
 }
 
 func (a *authorFlag) author() string {

@@ -107,7 +107,11 @@ func (c *proxyCmd) serve(ctx context.Context, ln net.Listener, h *proxy.Handler,
 	defer background.Wait()
 	beside, end := context.WithCancel(context.WithoutCancel(ctx)) // until the proxy has drained
 	defer end()
-	if err := d.serveAdmin(beside, c.Admin, admin, &background, logger); err != nil {
+	api, err := s.rulesAPI(c.SecretFile, logger)
+	if err != nil {
+		return err
+	}
+	if err := d.serveAdmin(beside, c.Admin, admin, api, &background, logger); err != nil {
 		return err
 	}
 	s.follow(beside, d, &background, logger)
@@ -115,7 +119,7 @@ func (c *proxyCmd) serve(ctx context.Context, ln net.Listener, h *proxy.Handler,
 	most, _ := conns.Bounds()
 	logger.Info("listening", "address", ln.Addr().String(), "upstream", c.Upstream, "max_conns", most,
 		"rules", len(s.source.Policy().Rules().Names()), "store", s.where, "tls", d.certificate != nil)
-	err := proxy.Serve(ctx, conns.Listen(ln), h, o)
+	err = proxy.Serve(ctx, conns.Listen(ln), h, o)
 	passed, denied := h.Counts()
 	logger.Info("stopped", "passed", passed, "denied", denied, "refused_at_once", h.Shed())
 	return err

@@ -176,7 +176,11 @@ func (c *serveCmd) serve(ctx context.Context, ln net.Listener, ds *doors, s *sou
 	defer end()
 	beside, finish := context.WithCancel(context.WithoutCancel(ctx)) // until requests have drained
 	defer finish()
-	if err := d.serveAdmin(beside, c.Admin, admin, &background, logger); err != nil {
+	api, err := s.rulesAPI(c.SecretFile, logger)
+	if err != nil {
+		return err
+	}
+	if err := d.serveAdmin(beside, c.Admin, admin, api, &background, logger); err != nil {
 		return err
 	}
 	s.follow(ctx, d, &background, logger)
@@ -186,7 +190,7 @@ func (c *serveCmd) serve(ctx context.Context, ln net.Listener, ds *doors, s *sou
 	ds.bound(conns)
 	failed := c.serveDoors(ctx, end, ds, service, s, d, &background, logger)
 	handler := server.Guard(h, ln.Addr())
-	err := server.Serve(ctx, conns.Listen(ln), handler, o)
+	err = server.Serve(ctx, conns.Listen(ln), handler, o)
 	end()
 	finish()
 	background.Wait()

@@ -1,7 +1,9 @@
 // Package desk is where operators change rules and customers' own limits: what
-// is checked before it is written, as which texts and JSON it is read and shown.
+// is checked before it is written, as which texts and JSON it is read and shown,
+// the HTTP API and its client.
 //
-// A [Keeper] keeps rules. A [Desk] is one that refuses what nodes could not use.
+// A [Keeper] keeps rules: a database, or a server that has one, see [Dial]. A
+// [Desk] is one that refuses what nodes could not use.
 package desk
 
 import (

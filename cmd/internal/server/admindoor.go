@@ -12,10 +12,21 @@ type AdminDoorOptions struct {
 	// Lab is what /lab/ shows, without that prefix, and Simulate answers
 	// POST /v1/simulate. The default value is that neither is there.
 	Lab, Simulate http.Handler
+	// Rules is what changes rules and customers' own limits, at the paths that
+	// it has; it asks for tokens of its own. The default value is that there is
+	// none.
+	Rules RulesHandler
 	// Askers and Operators are tokens for where others reach the listener:
 	// /metrics then asks for one of either, if there are any, and the lab for
 	// one of Operators. The default value is none.
 	Askers, Operators *Tokens
+}
+
+// A RulesHandler answers at some paths.
+type RulesHandler interface {
+	http.Handler
+	// Has reports whether a path is one of its own.
+	Has(path string) bool
 }
 
 // An adminDoor serves [Admin] with an index page and the lab.
@@ -31,6 +42,7 @@ type adminDoor struct {
 //	/livez, /readyz, /metrics    as [Admin] has them
 //	/lab/          the lab
 //	/v1/simulate   its simulator
+//	/v1/rules and its kin, where rules are in a database
 //
 // Where only this machine reaches the listener, nobody is asked for a token,
 // and on TCP the Host is checked. Elsewhere there is no lab without Operators.
@@ -58,6 +70,8 @@ func (d *adminDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	case path == "/livez", path == "/readyz", path == "/metrics":
 		d.o.Admin.ServeHTTP(w, r)
+	case d.o.Rules != nil && d.o.Rules.Has(path):
+		d.o.Rules.ServeHTTP(w, r)
 	case d.o.Lab != nil && path == "/lab":
 		w.Header().Set("Location", "/lab/")
 		w.WriteHeader(http.StatusPermanentRedirect)

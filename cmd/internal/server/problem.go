@@ -116,3 +116,12 @@ func appendTexts(b []byte, texts []string) []byte {
 	}
 	return append(b, ']')
 }
+
+// WriteProblem answers that something was not done, as RFC 9457 has it. field is
+// the path of the field at fault, "" for none.
+func WriteProblem(w http.ResponseWriter, status int, field, detail string) {
+	(&problem{status: status, field: field, detail: detail}).write(w)
+}
+
+// Bearer returns the token that a request shows; "" if none, or several.
+func Bearer(r *http.Request) string { return bearer(r) }

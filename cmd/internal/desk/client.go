@@ -1,0 +1,253 @@
+package desk
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesource"
+)
+
+// callTimeout is how long a server may take to answer.
+const callTimeout = 30 * time.Second
+
+// A client is a [Keeper] behind the HTTP API of a server. Authors are whoever
+// the token names.
+type client struct {
+	base  string
+	token string
+	http  *http.Client
+}
+
+// Dial returns the Keeper of a server, by the address of its API and a file with
+// a token. It does not connect. A token goes over http to this machine alone.
+func Dial(server, tokenFile string) (Keeper, error) {
+	u, err := url.Parse(server)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" {
+		return nil, errors.New("want an address such as https://10.0.0.1:9090")
+	}
+	if u.Scheme == "http" && !loopback(u.Hostname()) {
+		return nil, fmt.Errorf("%s: a token would go over the network in clear: use https", u.Host)
+	}
+	if tokenFile == "" {
+		return nil, errors.New("a token is missing: --token-file names the file that holds it")
+	}
+	token, err := os.ReadFile(tokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("the token's file: %w", err)
+	}
+	c := &client{base: strings.TrimSuffix(u.String(), "/"), token: strings.TrimSpace(string(token))}
+	c.http = &http.Client{Timeout: callTimeout, Transport: http.DefaultTransport.(*http.Transport).Clone(),
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return c, nil
+}
+
+func loopback(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.IsLoopback()
+}
+
+func (c *client) String() string { return c.base }
+
+func (c *client) Close() error {
+	c.http.CloseIdleConnections()
+	return nil
+}
+
+// A refusalError is a problem that a server answered, as an error that those of
+// [rulesdb] are found in.
+type refusalError struct {
+	status int
+	field  string
+	detail string
+}
+
+func (e *refusalError) Error() string {
+	if e.field != "" {
+		return e.field + ": " + e.detail
+	}
+	return e.detail
+}
+
+func (e *refusalError) Is(target error) bool {
+	switch e.status {
+	case http.StatusPreconditionFailed:
+		return target == rulesdb.ErrConflict
+	case http.StatusNotFound:
+		return target == rulesdb.ErrNotFound
+	case http.StatusUnprocessableEntity:
+		return target == rulesdb.ErrInput
+	}
+	return false
+}
+
+// call asks and reads the answer. match is If-Match, unless it is below
+// [rulesdb.AnyVersion].
+func (c *client) call(ctx context.Context, method, path string, query url.Values, match int64, body, into any) error {
+	var sent io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		sent = bytes.NewReader(text)
+	}
+	r, err := http.NewRequestWithContext(ctx, method, c.base+path+"?"+query.Encode(), sent)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", "Bearer "+c.token)
+	if match == rulesdb.AnyVersion {
+		r.Header.Set("If-Match", "*")
+	} else if match >= 0 {
+		r.Header.Set("If-Match", strconv.Quote(strconv.FormatInt(match, 10)))
+	}
+	resp, err := c.http.Do(r)
+	if err != nil {
+		if op, ok := errors.AsType[*net.OpError](err); ok {
+			err = op
+		}
+		return fmt.Errorf("%s: %w", c.base, err)
+	}
+	defer resp.Body.Close() // it is read, or of no use
+	decoder := json.NewDecoder(io.LimitReader(resp.Body, 2*maxRules))
+	if resp.StatusCode/100 != 2 {
+		var p struct{ Detail, Field string }
+		if decoder.Decode(&p) != nil || p.Detail == "" {
+			p.Detail = "answered " + resp.Status
+		}
+		return fmt.Errorf("%s: %w", c.base, &refusalError{resp.StatusCode, p.Field, p.Detail})
+	}
+	if err := decoder.Decode(into); err != nil {
+		return fmt.Errorf("%s: the answer: %w", c.base, err)
+	}
+	return nil
+}
+
+// noMatch is for calls without If-Match.
+const noMatch = rulesdb.AnyVersion - 1
+
+func (c *client) get(ctx context.Context, path string, query url.Values, into any) error {
+	return c.call(ctx, http.MethodGet, path, query, noMatch, nil, into)
+}
+
+func number(n int64) string { return strconv.FormatInt(n, 10) }
+
+func (c *client) Revision(ctx context.Context, n int64) (rulesdb.Revision, error) {
+	var r Revision
+	err := c.get(ctx, "/v1/rules", url.Values{"version": {number(n)}}, &r)
+	return r.revision(), err
+}
+
+func (c *client) Revisions(ctx context.Context, before int64, n int) ([]rulesdb.Revision, error) {
+	var all struct{ Revisions []*Revision }
+	err := c.get(ctx, "/v1/rules/history", url.Values{"before": {number(before)}, "n": {strconv.Itoa(n)}}, &all)
+	return List(all.Revisions, (*Revision).revision), err
+}
+
+func (c *client) Publish(ctx context.Context, parent int64, r rulesdb.Revision) (rulesdb.Revision, error) {
+	var now Revision
+	err := c.call(ctx, http.MethodPost, "/v1/rules", nil, parent, posted{r.Name, string(r.Document), r.Comment}, &now)
+	out := now.revision()
+	out.Document = r.Document
+	return out, err
+}
+
+func (c *client) Rollback(ctx context.Context, parent, to int64, _, comment string) (rulesdb.Revision, error) {
+	var now Revision
+	err := c.call(ctx, http.MethodPost, "/v1/rules/rollback", nil, parent, map[string]any{"version": to, "comment": comment}, &now)
+	return now.revision(), err
+}
+
+func (c *client) Accept(ctx context.Context, _, reason string) error {
+	return c.call(ctx, http.MethodPost, "/v1/rules/accept", nil, noMatch, map[string]any{"reason": reason}, &done{})
+}
+
+func (c *client) Override(ctx context.Context, rule, key string) (rulesource.Override, error) {
+	var o *Override
+	err := c.get(ctx, "/v1/override", keyQuery(rule, key), &o)
+	return o.override(), err
+}
+
+func keyQuery(rule, key string) url.Values { return url.Values{"rule": {rule}, "key": {key}} }
+
+func (c *client) Overrides(ctx context.Context, p rulesdb.Page) ([]rulesource.Override, error) {
+	query := url.Values{"rule": {p.Rule}, "prefix": {p.Prefix}}
+	if p.N > 0 {
+		query.Set("n", strconv.Itoa(p.N))
+	}
+	if p.AfterRule != "" {
+		query.Set("after", base64.RawURLEncoding.EncodeToString([]byte(p.AfterRule+"\n"+p.AfterKey)))
+	}
+	var all struct{ Overrides []*Override }
+	err := c.get(ctx, "/v1/overrides", query, &all)
+	return List(all.Overrides, (*Override).override), err
+}
+
+func (c *client) SetOverride(ctx context.Context, o rulesource.Override, lasts time.Duration) (was, now rulesource.Override, err error) {
+	query := keyQuery(o.Rule, o.Key)
+	var out changed
+	if o.Removed {
+		query.Set("reason", o.Reason)
+		err = c.call(ctx, http.MethodDelete, "/v1/override", query, noMatch, nil, &out)
+	} else {
+		a := asked{Limits: o.Limits, Unlimited: o.Unlimited, Block: o.Block, Reason: o.Reason}
+		if lasts > 0 {
+			a.For = lasts.String()
+		}
+		err = c.call(ctx, http.MethodPut, "/v1/override", query, noMatch, a, &out)
+	}
+	return out.Was.override(), out.Now.override(), err
+}
+
+func (c *client) SetPlan(ctx context.Context, attribute, value, plan, _, reason string) (was string, err error) {
+	var out struct{ Was, Now string }
+	err = c.call(ctx, http.MethodPut, "/v1/plan", url.Values{"attribute": {attribute}, "value": {value}}, noMatch,
+		map[string]string{"plan": plan, "reason": reason}, &out)
+	return out.Was, err
+}
+
+func (c *client) Nodes(ctx context.Context, within time.Duration) ([]rulesdb.Node, error) {
+	var all struct{ Nodes []*Node }
+	err := c.get(ctx, "/v1/nodes", url.Values{"within": {within.String()}}, &all)
+	return List(all.Nodes, (*Node).node), err
+}
+
+func (c *client) Audit(ctx context.Context, before int64, n int) ([]rulesdb.Done, error) {
+	var all struct{ Acts []*Done }
+	err := c.get(ctx, "/v1/audit", url.Values{"before": {number(before)}, "n": {strconv.Itoa(n)}}, &all)
+	return List(all.Acts, (*Done).done), err
+}
+
+func (c *client) NewToken(ctx context.Context, _, name string, role rulesdb.Role, lasts time.Duration) (string, error) {
+	ask := map[string]string{"name": name, "role": string(role)}
+	if lasts > 0 {
+		ask["for"] = lasts.String()
+	}
+	var out struct{ Token string }
+	err := c.call(ctx, http.MethodPost, "/v1/tokens", nil, noMatch, ask, &out)
+	return out.Token, err
+}
+
+func (c *client) RevokeToken(ctx context.Context, _, name string) error {
+	return c.call(ctx, http.MethodDelete, "/v1/token", url.Values{"name": {name}}, noMatch, nil, &done{})
+}
+
+func (c *client) Tokens(ctx context.Context) ([]rulesdb.Token, error) {
+	var all struct{ Tokens []*Token }
+	err := c.get(ctx, "/v1/tokens", nil, &all)
+	return List(all.Tokens, (*Token).token), err
+}

@@ -1,0 +1,4 @@
+package desk
+
+// Endpoints returns how many there are.
+func Endpoints() int { return len(endpoints) }
