@@ -26,10 +26,17 @@ func newExpiries(end func(rule, key string) error) *expiries {
 	return &expiries{last: make(map[[2]string]time.Time), end: end}
 }
 
-// add notes endings in the place of those that the overrides had.
-func (e *expiries) add(ends []ending) {
+// change runs f, which changes overrides, all of them or some, and notes their
+// endings in the place of those that they had. Nothing ends meanwhile: an old
+// ending would take away what f has just set.
+func (e *expiries) change(all bool, ends []ending, f func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	f()
+	if all {
+		e.queue = nil
+		clear(e.last)
+	}
 	for _, one := range ends {
 		at := [2]string{one.rule, one.key}
 		if one.at.IsZero() {
@@ -40,14 +47,6 @@ func (e *expiries) add(ends []ending) {
 		heap.Push(&e.queue, one)
 	}
 	e.arm()
-}
-
-// clear forgets all endings.
-func (e *expiries) clear() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.queue = nil
-	clear(e.last)
 }
 
 // arm sets the timer for the next ending.

@@ -1,7 +1,19 @@
 package rules
 
+import "time"
+
 // SettingNames are the fields beside the rules.
 var SettingNames = settingNames
 
 // Readable checks what can be checked before the YAML library reads.
 var Readable = readable
+
+// Expiries end overrides at their time, one at a time.
+type Expiries struct{ e *expiries }
+
+func NewExpiries(end func(rule, key string) error) Expiries { return Expiries{newExpiries(end)} }
+
+// Change sets one override, with its ending.
+func (x Expiries) Change(rule, key string, at time.Time, f func()) {
+	x.e.change(false, []ending{{rule, key, at}}, f)
+}

@@ -88,6 +88,10 @@ func Follow(ctx context.Context, f Following) (*Follower, *File, error) {
 		patience = firstTry
 	}
 	s, err := firstDocument(ctx, f.Source, patience)
+	var file *File
+	if err == nil {
+		file, err = Decode(s.Name, s.Document)
+	}
 	switch {
 	case errors.Is(err, rulesource.ErrEmpty) && !there:
 		w.problem = fmt.Sprintf("%s holds no rules yet: stint rules push puts some in", f.Name)
@@ -97,15 +101,11 @@ func Follow(ctx context.Context, f Following) (*Follower, *File, error) {
 	case err != nil:
 		f.Log.Error("rules: the source cannot be read: the last copy is in force until it can", "source", f.Name, "copy", f.Copy, "err", err)
 		w.problem, w.from = "started from the last copy: "+err.Error(), &w.copy
-		if s, err = firstDocument(ctx, w.from, firstPatience); err != nil {
-			return nil, nil, err
+		if s, err = firstDocument(ctx, w.from, firstPatience); err == nil {
+			file, err = Decode(s.Name, s.Document)
 		}
 	}
-	file, err := Decode(s.Name, s.Document)
-	if err != nil {
-		return nil, nil, err
-	}
-	return w, file, nil
+	return w, file, err
 }
 
 // firstDocument reads the document of a source that answers in time.
@@ -154,31 +154,47 @@ func (s *Source) Held() (v rulesource.Version, problem string) {
 func (w *Follower) watch(ctx context.Context) error {
 	defer w.expiry.stop()
 	seen := w.held
-	if w.from != w.f.Source {
-		seen = rulesource.Version{} // the copy may be behind
+	if _, problem := w.source.Held(); problem != "" {
+		seen = rulesource.Version{} // the first answer ends it, also when nothing has changed
 	}
-	reported := time.Time{}
+	changed, done := make(chan struct{}, 1), make(chan struct{})
+	go func() {
+		defer close(done)
+		w.reportAll(ctx, changed)
+	}()
 	for ctx.Err() == nil {
-		if time.Since(reported) > reportEvery {
-			w.report(ctx)
-			reported = time.Now()
-		}
-		look, stop := context.WithTimeout(ctx, reportEvery)
-		err := w.f.Source.Wait(look, seen)
-		stop()
-		if look.Err() != nil && ctx.Err() == nil && errors.Is(err, look.Err()) {
-			continue // nothing new
-		}
+		err := w.f.Source.Wait(ctx, seen)
 		if err == nil {
 			seen, err = w.take(ctx, seen)
-			reported = time.Time{}
 		}
 		if err != nil && ctx.Err() == nil {
 			w.trouble(fmt.Sprintf("%s: %v", w.f.Name, err))
+			seen = rulesource.Version{} // its first answer ends the trouble
 			pause(ctx, lookAgain+rand.N(lookAgain))
 		}
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
 	}
+	<-done
 	return nil
+}
+
+// reportAll reports now and then, and when something has changed, until ctx ends.
+// It is beside the waiting, which takes as long as a source needs to notice that
+// nothing answers.
+func (w *Follower) reportAll(ctx context.Context, changed <-chan struct{}) {
+	for tick := time.NewTicker(reportEvery); ; {
+		w.report(ctx)
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return
+		case <-changed:
+		case <-tick.C:
+		}
+	}
 }
 
 // take loads what is new, and returns which version was seen, taken or not.
@@ -220,8 +236,10 @@ func (w *Follower) report(ctx context.Context) {
 	}
 	ctx, stop := context.WithTimeout(ctx, reportWithin)
 	defer stop()
-	v, problem := w.source.Held()
-	if err := w.f.Report(ctx, Node{v, w.hash, w.since, problem}); err != nil {
+	w.source.mu.Lock()
+	n := Node{w.held, w.hash, w.since, w.problem}
+	w.source.mu.Unlock()
+	if err := w.f.Report(ctx, n); err != nil {
 		w.f.Log.Debug("rules: this node's row was not written", "source", w.f.Name, "err", err)
 	}
 }

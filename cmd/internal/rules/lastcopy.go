@@ -34,6 +34,8 @@ const (
 	// mostAdded is how much may be added to a file beyond its own size before it
 	// is written anew.
 	mostAdded = 16 << 20
+	// unusable stands for more when nothing can be added to the file.
+	unusable = 1 << 62
 )
 
 // A frame is one record of the file; one field is set.
@@ -145,8 +147,11 @@ func (c *lastCopy) Load(ctx context.Context, _ rulesource.Version, to rulesource
 		}
 		return nil
 	})
-	if err != nil && err != io.EOF && !errors.Is(err, io.EOF) {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
+	}
+	if info, err := os.Stat(c.path); err != nil || info.Size() != end {
+		c.more = unusable // what is added after a torn end would not be read
 	}
 	return s, ctx.Err()
 }
@@ -257,15 +262,19 @@ func (w *copying) keep() error {
 // drop throws away what was written. What was added to the file and has no end
 // does not count, but nothing may follow it: the next copy is a whole one.
 func (w *copying) drop() {
-	if w == nil || w.file == nil {
+	if w == nil {
+		return
+	}
+	if !w.whole {
+		w.c.more = unusable
+	}
+	if w.file == nil {
 		return
 	}
 	_ = w.file.Close() // it is thrown away
 	if w.whole {
 		_ = os.Remove(w.file.Name())
-		return
 	}
-	w.c.more = 1 << 62
 }
 
 // syncDir makes a rename last.

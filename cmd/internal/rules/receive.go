@@ -177,16 +177,7 @@ func (r *receiving) commit(s *rulesource.Snapshot, from rulesource.Source) error
 			return &refusedVersion{s.Version, err}
 		}
 	}
-	if r.set != nil {
-		w.expiry.clear()
-		r.set.Commit()
-	}
-	for _, c := range r.changes {
-		if err := src.Policy().SetOverride(c.rule, c.key, c.o); err != nil && r.first == nil {
-			r.bad, r.first = r.bad+1, fmt.Errorf("an override of rule %s: %w", c.rule, err)
-		}
-	}
-	w.expiry.add(r.ends)
+	w.expiry.change(r.set != nil, r.ends, r.apply)
 	src.mu.Lock()
 	w.held, w.hash, w.since, w.problem = s.Version, s.Hash, time.Now(), ""
 	if from != w.f.Source {
@@ -202,4 +193,19 @@ func (r *receiving) commit(s *rulesource.Snapshot, from rulesource.Source) error
 		w.f.Log.Error("rules: no copy is kept: this node cannot start while the source is gone", "err", err)
 	}
 	return nil
+}
+
+// apply puts the overrides in force.
+func (r *receiving) apply() {
+	if r.set != nil {
+		r.set.Commit()
+	}
+	p := r.w.source.Policy()
+	for _, c := range r.changes {
+		if err := p.SetOverride(c.rule, c.key, c.o); err != nil {
+			if r.bad++; r.first == nil {
+				r.first = fmt.Errorf("an override of rule %s: %w", c.rule, err)
+			}
+		}
+	}
 }

@@ -162,14 +162,14 @@ func (s *Source) reload(asked bool) error {
 	if err != nil {
 		return s.refuse(sum, err)
 	}
-	if err := s.o.refuses(f); err != nil {
-		return s.refuse(sum, &Error{s.path, err})
-	}
 	return s.take(f)
 }
 
 // take puts a file in force.
 func (s *Source) take(f *File) error {
+	if err := s.o.refuses(f); err != nil {
+		return s.refuse(f.sum, &Error{s.path, err})
+	}
 	changes := f.Rules.Compare(s.file.Rules)
 	if err := s.fresh(changes); err != nil {
 		return s.refuse(f.sum, &Error{s.path, err})
