@@ -182,7 +182,7 @@ var floors = map[string]string{
 	"httplimit":                     ". memstore policy",
 	"rulesource":                    "",
 	"rulesdb":                       "rulesource",
-	"cmd/stint":                     ". memstore simulate cmd/internal/proxy cmd/internal/trial policy httplimit cmd/internal/rules cmd/internal/observe cmd/internal/server cmd/internal/resp cmd/internal/rls cmd/internal/envoyrules cmd/internal/lab cmd/internal/plan cmd/internal/scratch cmd/internal/storecheck cmd/internal/nodes cmd/internal/luaserver cmd/internal/desk cmd/internal/linediff redisstore fallback rulesource rulesdb",
+	"cmd/stint":                     ". memstore simulate cmd/internal/proxy cmd/internal/trial policy httplimit cmd/internal/rules cmd/internal/observe cmd/internal/server cmd/internal/resp cmd/internal/rls cmd/internal/envoyrules cmd/internal/lab cmd/internal/plan cmd/internal/scratch cmd/internal/storecheck cmd/internal/nodes cmd/internal/luaserver cmd/internal/desk cmd/internal/linediff cmd/internal/ruleshttp redisstore fallback rulesource rulesdb",
 	"grpclimit":                     ". policy",
 	"redisstore":                    ". memstore fallback",
 	"redisstore/goredis":            "redisstore",
@@ -200,6 +200,7 @@ var floors = map[string]string{
 	"cmd/internal/trial":            ". memstore simulate",
 	"cmd/internal/desk":             ". policy rulesource rulesdb cmd/internal/rules cmd/internal/server cmd/internal/linediff",
 	"cmd/internal/linediff":         "",
+	"cmd/internal/ruleshttp":        "rulesource",
 	"cmd/internal/nodes":            ". memstore fallback simulate cmd/internal/trial",
 	"cmd/internal/luaserver":        "redisstore", // as a driver of it
 	"cmd/internal/servicebench":     "",

@@ -15,12 +15,13 @@ import (
 	"github.com/stint-dev/stint/rulesource"
 
 	"github.com/stint-dev/stint/cmd/internal/rules"
+	"github.com/stint-dev/stint/cmd/internal/ruleshttp"
 )
 
 // databaseFlags say which database the rules are in.
 type databaseFlags struct {
-	Rules             string `env:"STINT_RULES" placeholder:"URL" help:"The database that the rules are in, in place of a file: sqlite:FILE, postgres://…, mysql://…. Put a URL with a password into $$STINT_RULES, or the password into a file."`
-	RulesPasswordFile string `env:"STINT_RULES_PASSWORD_FILE" placeholder:"FILE" help:"The password of the database. It is read at each connect."`
+	Rules             string `env:"STINT_RULES" placeholder:"URL" help:"The database that the rules are in, in place of a file: sqlite:FILE, postgres://…, mysql://…; or https://… of a file, asked by ETag. Put a URL with a password into $$STINT_RULES, or the password into a file."`
+	RulesPasswordFile string `env:"STINT_RULES_PASSWORD_FILE" placeholder:"FILE" help:"The password of the database, or the token for an https URL. It is read at each connect."`
 	RulesCopy         string `env:"STINT_RULES_COPY" placeholder:"FILE" help:"The last good copy of the rules, with which the program starts while the database is gone. The default is a file in the user's cache directory; none keeps no copy."`
 	Node              string `env:"STINT_NODE" placeholder:"NAME" help:"What this node calls itself in the database. The default is the host's name."`
 }
@@ -53,8 +54,11 @@ func (c *databaseFlags) copyFile() string {
 	return c.RulesCopy
 }
 
-// follow reads the first rules of the database.
+// follow reads the first rules of the database, or of an https URL.
 func (c *databaseFlags) follow(logger *slog.Logger) (rulesource.Source, *rules.Follower, *rules.File, error) {
+	if strings.HasPrefix(c.Rules, "https:") || strings.HasPrefix(c.Rules, "http:") {
+		return c.followURL(logger)
+	}
 	db, err := c.openRulesDB()
 	if err != nil {
 		return nil, nil, nil, err
@@ -74,6 +78,20 @@ func (c *databaseFlags) follow(logger *slog.Logger) (rulesource.Source, *rules.F
 		return nil, nil, nil, err
 	}
 	return db, follower, file, nil
+}
+
+// followURL reads the first rules of an https URL.
+func (c *databaseFlags) followURL(logger *slog.Logger) (rulesource.Source, *rules.Follower, *rules.File, error) {
+	source, err := ruleshttp.Open(c.Rules, c.RulesPasswordFile)
+	if err != nil {
+		return nil, nil, nil, &usageError{"--rules", err}
+	}
+	follower, file, err := rules.Follow(context.Background(), rules.Following{Source: source, Name: source.String(), Copy: c.copyFile(), Log: logger})
+	if err != nil {
+		_ = source.Close() // it was read from
+		return nil, nil, nil, err
+	}
+	return source, follower, file, nil
 }
 
 // schemaWithin is how long a database may take to say which schema it has.

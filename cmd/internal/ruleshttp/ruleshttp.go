@@ -1,0 +1,197 @@
+// Package ruleshttp reads rules from an https URL, and asks by ETag whether they
+// have changed. There are no overrides in them beside the rules' own.
+package ruleshttp
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stint-dev/stint/rulesource"
+)
+
+const (
+	// maxDocument is the most that rules may have, in bytes.
+	maxDocument = 32 << 20
+	// askWithin is how long the server may take for all of an answer.
+	askWithin = 10 * time.Second
+	// poll is the longest time between two questions; each is shortened by up to
+	// a fifth at random.
+	poll = 5 * time.Second
+)
+
+// A Source is rules at a URL. It implements [rulesource.Source]. Since a URL has
+// no versions, the time at which a document was first seen is its epoch: what a
+// server says is right also if it is what it said before.
+type Source struct {
+	url       string
+	shown     string
+	tokenFile string
+	http      *http.Client
+	closed    context.CancelFunc
+	done      context.Context
+
+	mu   sync.Mutex
+	etag string
+	held *rulesource.Snapshot // nil before the first answer
+}
+
+var _ rulesource.Source = (*Source)(nil)
+
+// Open returns the source of a URL. It does not connect. Without TLS it takes
+// loopback addresses alone. The file, unless it is "", has a token that is shown
+// to the server; it is read at each question.
+func Open(text, tokenFile string) (*Source, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+		return nil, errors.New("want a URL such as https://rules.example.com/stint.yaml")
+	}
+	if u.User != nil {
+		return nil, errors.New("a URL with a user is shown in many places: put a token into a file")
+	}
+	if err := secure(u); err != nil {
+		return nil, err
+	}
+	s := &Source{url: text, tokenFile: tokenFile, shown: (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()}
+	s.done, s.closed = context.WithCancel(context.Background())
+	s.http = &http.Client{Timeout: askWithin, Transport: http.DefaultTransport.(*http.Transport).Clone(),
+		CheckRedirect: func(r *http.Request, via []*http.Request) error {
+			if len(via) >= 5 || r.URL.Host != via[0].URL.Host { // a token is for one host
+				return http.ErrUseLastResponse
+			}
+			return secure(r.URL)
+		}}
+	return s, nil
+}
+
+// secure refuses a URL without TLS that is not of this machine.
+func secure(u *url.URL) error {
+	addr, err := netip.ParseAddr(u.Hostname())
+	if u.Scheme == "https" || u.Hostname() == "localhost" || err == nil && addr.IsLoopback() {
+		return nil
+	}
+	return fmt.Errorf("%s: whoever is in between could change the rules: use https", u.Host)
+}
+
+// String returns the URL without its query, which may hold a secret.
+func (s *Source) String() string { return s.shown }
+
+// Load implements [rulesource.Source].
+func (s *Source) Load(ctx context.Context, held rulesource.Version, to rulesource.Receiver) (*rulesource.Snapshot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held == nil {
+		if err := s.ask(ctx); err != nil {
+			return nil, err
+		}
+	}
+	snapshot := *s.held
+	if snapshot.Version == held {
+		snapshot.Document = nil
+	}
+	return &snapshot, to.Begin(&snapshot, snapshot.Version != held)
+}
+
+// Wait implements [rulesource.Source].
+func (s *Source) Wait(ctx context.Context, held rulesource.Version) error {
+	for {
+		s.mu.Lock()
+		err := s.ask(ctx)
+		changed := err == nil && s.held.Version != held
+		s.mu.Unlock()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil || changed:
+			return err
+		}
+		timer := time.NewTimer(poll - rand.N(poll/5))
+		select {
+		case <-timer.C:
+			continue
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-s.done.Done():
+			err = errors.New("closed")
+		}
+		timer.Stop()
+		return err
+	}
+}
+
+// Close implements [rulesource.Source].
+func (s *Source) Close() error {
+	s.closed()
+	s.http.CloseIdleConnections()
+	return nil
+}
+
+// ask asks the server whether there is something else than what is held, and
+// takes it. The caller holds s.mu.
+func (s *Source) ask(ctx context.Context) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
+	if err != nil {
+		return err
+	}
+	if s.etag != "" && s.held != nil {
+		r.Header.Set("If-None-Match", s.etag)
+	}
+	if s.tokenFile != "" {
+		token, err := os.ReadFile(s.tokenFile)
+		if err != nil {
+			return fmt.Errorf("the token's file: %w", err)
+		}
+		r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	}
+	resp, err := s.http.Do(r)
+	if err != nil {
+		if whole, ok := errors.AsType[*url.Error](err); ok {
+			err = whole.Err // the URL may hold a secret
+		}
+		return fmt.Errorf("%s: %w", s.shown, err)
+	}
+	defer resp.Body.Close() // it is read, or of no use
+	switch {
+	case resp.StatusCode == http.StatusNotModified && s.held != nil:
+		return nil
+	case resp.StatusCode != http.StatusOK:
+		return fmt.Errorf("%s: answered %s", s.shown, resp.Status)
+	}
+	document, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument+1))
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w", s.shown, err)
+	case len(document) > maxDocument:
+		return fmt.Errorf("%s: more than 32 MiB", s.shown)
+	}
+	s.take(document, resp.Header.Get("ETag"))
+	return nil
+}
+
+// take holds a document, if it is another.
+func (s *Source) take(document []byte, etag string) {
+	s.etag = etag
+	sum := sha256.Sum256(document)
+	hash := hex.EncodeToString(sum[:])
+	if s.held != nil && s.held.Hash == hash {
+		return
+	}
+	name := path.Base(s.shown)
+	if path.Ext(name) == "" {
+		name = "stint.yaml"
+	}
+	version := rulesource.Version{Identity: s.shown, Epoch: time.Now().UnixMicro(), Revision: 1}
+	s.held = &rulesource.Snapshot{Version: version, Name: name, Document: document, Hash: hash}
+}
