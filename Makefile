@@ -63,8 +63,9 @@ bench-plan: ## the figures of docs/PLAN.md: lines a second beside mawk on the sa
 bench-service: ## Envoy's service and CL.THROTTLE beside the floor of each protocol; starts its own redis-server
 	cd cmd && go run ./internal/servicebench
 
-docs: ## write the plots and the picture of the documents anew
+docs: ## write the plots and the pictures of the documents anew
 	cd cmd && go test ./stint -run TestDocs -update
+	cd cmd && go test ./internal/lab -run TestPageShots -update
 	go test -run TestDocs .
 
 lint: check ## gofmt, go vet and golangci-lint, a pinned version (fetched on first use)

@@ -19,7 +19,7 @@ type Arrivals struct {
 	Shape string `json:"shape"`
 
 	Rate   string `json:"rate"`   // requests in a stretch: "20/s"
-	Other  string `json:"other"`  // the second client's rate
+	Other  string `json:"other"`  // the rate of each client but the first
 	Size   int64  `json:"size"`   // requests of a burst
 	Every  string `json:"every"`  // from burst to burst
 	Period string `json:"period"` // from edge to edge
@@ -27,7 +27,9 @@ type Arrivals struct {
 	On     string `json:"on"`
 	Off    string `json:"off"`
 	Seed   uint64 `json:"seed"`
-	Shared bool   `json:"shared"` // the two clients have one key
+	Shared bool   `json:"shared"` // all clients have one key
+
+	Clients int `json:"clients"` // how many there are
 
 	Cell   string  `json:"cell"`   // the length of what a count is for
 	Counts []int64 `json:"counts"` // requests in each cell, evenly
@@ -331,13 +333,25 @@ func (a *Arrivals) polite(t *traffic) error {
 	return a.steady(t)
 }
 
-// two sends at two rates, of two clients.
-func (a *Arrivals) two(t *traffic) error {
-	t.clients, t.shared = []string{"first", "second"}, a.Shared
-	for who, text := range []string{a.Rate, a.Other} {
-		r, err := parseRate([]string{"rate", "other"}[who], text)
-		if err != nil {
-			return err
+// several sends for several clients: the first at a rate of its own.
+func (a *Arrivals) several(t *traffic) error {
+	if a.Clients < 2 || a.Clients > MaxClients {
+		return fmt.Errorf("arrivals.clients: %d, want from 2 to %d", a.Clients, MaxClients)
+	}
+	first, err := parseRate("rate", a.Rate)
+	if err != nil {
+		return err
+	}
+	other, err := parseRate("other", a.Other)
+	if err != nil {
+		return err
+	}
+	t.clients, t.shared = nil, a.Shared
+	for who := range a.Clients {
+		t.clients = append(t.clients, fmt.Sprintf("client %d", who+1))
+		r := other
+		if who == 0 {
+			r = first
 		}
 		n := r.slots(t.horizon)
 		if int64(len(t.sends))+n > MaxArrivals {

@@ -57,6 +57,7 @@ func TestPageLog(t *testing.T) {
 		{"arrivals", 1280, pageShowsLog},
 		{"keyboard", 1280, pageLogByKeyboard},
 		{"errors", 1280, pageLogErrors},
+		{"a bad drop", 1280, pageDropsBad},
 		{"phone", 360, func(p *tab) {
 			p.choose(shipped)
 			p.until(reported)

@@ -250,9 +250,15 @@ func TestPage(t *testing.T) {
 		{"many", "shape=steady&rate=20%2F1s&horizon=5000s", 1280, pageMany},
 		{"copy", "kinds=leaky_queue", 1280, pageCopies},
 		{"share", "count=7&kinds=sliding_log&shape=burst&size=9&every=2s&own=3%2Fs,every+1s&why=0.8", 1280, pageIsShared},
-		{"table", "shape=two&kinds=gcra", 1280, pageAsTable},
+		{"table", "shape=several&kinds=gcra", 1280, pageAsTable},
 		{"errors", "", 1280, pageSaysErrors},
 		{"phone", "kinds=gcra,leaky_queue&why=0.11", 360, pageOnPhone},
+		{"clients on a phone", "shape=several&clients=7&kinds=gcra", 360, pageOnPhone},
+		{"compare", "", 1280, pageCompares},
+		{"fill", "", 1280, pageFills},
+		{"clients", "shape=several&clients=8&kinds=gcra&rate=25%2F1s&other=8%2F1s", 1280, pageShowsClients},
+		{"tied", "", 1280, pageTies},
+		{"presets", "", 1280, pageTakesPresets},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.do(openTab(t, browser, server.URL, c.hash, c.width, 900, false)) })
 	}
@@ -413,17 +419,21 @@ func pageIsShared(p *tab) {
 }
 
 func pageAsTable(p *tab) {
-	p.js("document.querySelector('.row > details:last-child > summary').click()")
-	p.until("document.querySelectorAll('.row table tbody tr').length === 150")
-	p.contains("the table", p.text(".row table tbody tr:nth-child(2)"), "2\t0s\tsecond\tpassed\t0\t9")
+	p.js("document.querySelector('.row .foot details > summary').click()")
+	p.until("document.querySelectorAll('.row table tbody tr').length === 180")
+	p.contains("the table", p.text(".row table tbody tr:nth-child(2)"), "2\t0s\tclient 2\tpassed\t0\t9")
 }
 
 func pageSaysErrors(p *tab) {
 	p.set("own", "ten")
 	p.until("!document.getElementById('error').hidden")
 	p.contains("the error", p.text("#error"), `limits[3]: limit "ten", column 1`)
+	p.contains("beside the field", p.text("#kinds .wrong"), `limits[3]: limit "ten", column 1`)
+	if !eval[bool](p, "document.getElementById('own').getAttribute('aria-invalid') === 'true' && document.getElementById('compared').hidden") {
+		p.Error("the field is not marked, or the sentence is of what was asked before")
+	}
 	p.set("own", "")
-	p.until("document.getElementById('error').hidden")
+	p.until("document.getElementById('error').hidden && document.querySelector('.wrong') === null")
 	p.set("period", "soon")
 	p.until("document.getElementById('period').getAttribute('aria-invalid') === 'true'")
 }
@@ -450,7 +460,7 @@ func TestPageAccessible(t *testing.T) {
 		open  string
 	}{
 		{"light", "why=0.11&kinds=gcra,leaky_queue", 1280, false, "document.querySelectorAll('details').forEach((d) => { d.open = true; })"},
-		{"dark", "why=0.11&kinds=gcra,leaky_queue&shape=two", 1280, true, "document.querySelectorAll('details').forEach((d) => { d.open = true; })"},
+		{"dark", "why=0.11&kinds=gcra,leaky_queue&shape=several", 1280, true, "document.querySelectorAll('details').forEach((d) => { d.open = true; })"},
 		{"phone", "shape=draw", 360, false, "0"},
 		{"copy", "", 1280, true, "document.querySelector('.copy').click()"},
 		{"error", "own=x", 1280, true, "0"},
@@ -519,8 +529,8 @@ func TestPageShots(t *testing.T) {
 		width, height int64
 		dark          bool
 	}{
-		{"light", "kinds=gcra,fixed_window,sliding_log&why=0.11", 1180, 1130, false},
-		{"dark", "kinds=leaky_queue,sliding_counter,sliding_buckets&parts=4&shape=onoff&rate=25%2F1s&why=0.40", 1180, 1130, true},
+		{"light", "kinds=gcra,fixed_window,sliding_log&why=0.11", 1280, 960, false},
+		{"dark", "kinds=leaky_queue,sliding_counter,sliding_buckets&parts=4&shape=onoff&rate=25%2F1s&why=0.40", 1280, 900, true},
 		{"phone", "kinds=gcra&shape=burst&size=14&every=2s", 360, 1010, false},
 		{"plan", "kinds=gcra,fixed_window&count=30&period=1m&burst=30&horizon=6m&gap=6s&size=30&rate=60%2F1m", 1180, 1290, false},
 	} {

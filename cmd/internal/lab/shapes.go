@@ -42,9 +42,9 @@ var shapes = []Shape{
 		rateParameter, {"gap", "Until it tries again", "duration"},
 	}, (*Arrivals).hammer},
 	{"polite", "Polite client", "One client that sends one request after another; after a denial it waits as long as retry after says.", []Parameter{rateParameter}, (*Arrivals).polite},
-	{"two", "Two clients", "Two clients, each at its own pace. With a key each, one does not feel the other; with one key they share.", []Parameter{
-		rateParameter, {"other", "Rate of the second", "rate"}, {"shared", "Both have one key", "flag"},
-	}, (*Arrivals).two},
+	{"several", "Several clients", "Clients that each send at an even pace, the first at a rate of its own. With a key each, one does not feel the others; with one key they share.", []Parameter{
+		{"clients", "Clients", "count"}, {"rate", "Rate of the first", "rate"}, {"other", "Rate of each other", "rate"}, {"shared", "All have one key", "flag"},
+	}, (*Arrivals).several},
 	{"draw", "Drawn by hand", "Draw how many requests come when.", []Parameter{
 		{"cell", "Length of a cell", "duration"}, {"counts", "Requests in each cell", "list"},
 	}, (*Arrivals).drawn},

@@ -30,9 +30,11 @@ type Answer struct {
 	At   []int64 `json:"at,omitempty"`
 	Cost []int64 `json:"cost,omitempty"`
 	Who  []int   `json:"who,omitempty"`
-	Rows []*Row  `json:"rows"`
-	Why  *Why    `json:"why,omitempty"`
-	Copy *Copy   `json:"copy,omitempty"`
+	// Says is what there is to see, in a sentence or two.
+	Says string `json:"says"`
+	Rows []*Row `json:"rows"`
+	Why  *Why   `json:"why,omitempty"`
+	Copy *Copy  `json:"copy,omitempty"`
 }
 
 // A Row is what one limit did.
@@ -44,19 +46,32 @@ type Row struct {
 	Passed   int    `json:"passed"` // at once
 	Delayed  int    `json:"delayed"`
 	Denied   int    `json:"denied"`
-	// LongestWait is the longest delay.
-	LongestWait int64 `json:"longest_wait"`
+	// LongestWait is the longest delay, and LongestRetry the longest retry
+	// after: -1 for never.
+	LongestWait  int64 `json:"longest_wait"`
+	LongestRetry int64 `json:"longest_retry"`
 	// Most is the most units that one client's key started in any stretch of
-	// MostIn, the limit's period.
-	Most    int64   `json:"most"`
-	MostIn  int64   `json:"most_in"`
-	Columns Columns `json:"columns"`
+	// MostIn, the limit's period, and Promised what the limit's text says of
+	// that: its count, and for buckets the burst besides.
+	Most     int64 `json:"most"`
+	MostIn   int64 `json:"most_in"`
+	Promised int64 `json:"promised"`
+	// ByClient has the totals of each client; it is left out where there is one.
+	ByClient []Tally `json:"by_client,omitempty"`
+	Columns  Columns `json:"columns"`
 	// Each is what became of each request.
 	Each *Each `json:"each,omitempty"`
 
 	limit stint.Limit
 	keys  []int // of each request
 	sent  *Each
+}
+
+// A Tally counts one client's requests.
+type Tally struct {
+	Passed  int `json:"passed"`
+	Delayed int `json:"delayed"`
+	Denied  int `json:"denied"`
 }
 
 // Columns are the time cut into stretches of equal length: see [Answer.Columns].
@@ -130,6 +145,7 @@ func Simulate(ctx context.Context, r *Request) (*Answer, error) {
 	if r.Each == nil || *r.Each {
 		a.each(t)
 	}
+	a.Says = a.story(t)
 	return a, a.asked(r, t)
 }
 
@@ -285,7 +301,10 @@ func run(ctx context.Context, l stint.Limit, t *traffic, watch int, columns int6
 	r.closeColumn(t.horizon - 1)
 	row.sent.Verdicts = string(r.letter)
 	row.Requests = len(r.letter)
-	row.Most = row.most()
+	row.Most, row.Promised = row.most(), promised(l)
+	if len(t.clients) > 1 {
+		row.ByClient = row.byClient(len(t.clients))
+	}
 	return row, nil
 }
 
@@ -373,6 +392,12 @@ func (row *Row) count(i int, d stint.Decision) byte {
 	switch {
 	case !d.Allowed:
 		row.Denied++
+		if row.LongestRetry >= 0 { // never is longer than any
+			row.LongestRetry = max(row.LongestRetry, int64(d.RetryAfter))
+			if d.RetryAfter == stint.Never {
+				row.LongestRetry = int64(stint.Never)
+			}
+		}
 		c.Denied[now]++
 		if c.FirstDenied[now] < 0 {
 			c.FirstDenied[now] = i
@@ -387,6 +412,22 @@ func (row *Row) count(i int, d stint.Decision) byte {
 	row.Passed++
 	c.Passed[now]++
 	return 'p'
+}
+
+// byClient counts the requests of each client.
+func (row *Row) byClient(clients int) []Tally {
+	all := make([]Tally, clients)
+	for i, letter := range row.sent.Verdicts {
+		switch one := &all[row.sent.who[i]]; letter {
+		case 'd':
+			one.Denied++
+		case 'w':
+			one.Delayed++
+		default:
+			one.Passed++
+		}
+	}
+	return all
 }
 
 // columnsUpTo closes the columns that end before a time, and opens the one

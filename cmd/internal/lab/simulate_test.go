@@ -184,7 +184,7 @@ func TestSimulateShapes(t *testing.T) {
 		{"edge", lab.Arrivals{Shape: "edge", Size: 2, Gap: "100ms", Rate: "20/s", Period: "1s"}, 44, "[1.9s 1.9s 2s 2s]"},
 		{"on and off", lab.Arrivals{Shape: "onoff", Rate: "2/s", On: "1s", Off: "2s"}, 4, "[0s 500ms 3s 3.5s]"},
 		{"on longer than it is off", lab.Arrivals{Shape: "onoff", Rate: "1/2s", On: "1s", Off: "500ms"}, 3, "[0s 2s 4s]"},
-		{"two", lab.Arrivals{Shape: "two", Rate: "1/s", Other: "2/s"}, 18, "[0s 0s 500ms 1s]"},
+		{"several", lab.Arrivals{Shape: "several", Clients: 2, Rate: "1/s", Other: "2/s"}, 18, "[0s 0s 500ms 1s]"},
 		{"drawn", lab.Arrivals{Shape: "draw", Cell: "500ms", Counts: []int64{0, 2, 0, 1}}, 3, "[500ms 750ms 1.5s]"},
 		{"text", phases("2@once +1s 2@1/s"), 4, "[0s 0s 1s 2s]"},
 		{"text beyond the horizon", phases("2@once +10s 2@1/s"), 2, "[0s 0s]"},
@@ -235,7 +235,7 @@ func TestSimulateClients(t *testing.T) {
 	if got := fmt.Sprint(row.Passed, row.Delayed, row.Each.At); got != "1 4 [0 100000000 500000000 1000000000 1500000000]" {
 		t.Errorf("polite in a queue, which waits for its turn: %s", got)
 	}
-	a := lab.Arrivals{Shape: "two", Rate: "1/s", Other: "10/s"}
+	a := lab.Arrivals{Shape: "several", Clients: 2, Rate: "1/s", Other: "10/s"}
 	apart := simulate(t, &lab.Request{Limits: []string{"2/s"}, Horizon: "5s", Arrivals: a}).Rows[0]
 	a.Shared = true
 	shared := simulate(t, &lab.Request{Limits: []string{"2/s"}, Horizon: "5s", Arrivals: a}).Rows[0]
@@ -251,7 +251,7 @@ func TestSimulateErrors(t *testing.T) {
 		"limits: 0 given, want from 1 to 8": {},
 		"limits: 9 given, want from 1 to 8": {Limits: make([]string, 9)},
 		`limits[1]: limit "10/x", column 4: unknown period "x"; write s, m, h, d, w, a number of them such as "2 hours", or a duration such as 90s or 1h30m`: {Limits: []string{"1/s", "10/x"}},
-		`arrivals.shape: "" is unknown: want one of edge, steady, burst, onoff, poisson, hammer, polite, two, draw, text, list`:                              {Limits: ten},
+		`arrivals.shape: "" is unknown: want one of edge, steady, burst, onoff, poisson, hammer, polite, several, draw, text, list`:                          {Limits: ten},
 		"horizon: missing: the shape steady has no end of its own":                                                                                           {Limits: ten, Arrivals: lab.Arrivals{Shape: "steady", Rate: "1/s"}},
 		"horizon: -1s, want from 1ns to 876000h0m0s":                                                                                                         {Limits: ten, Horizon: "-1s"},
 		`horizon: "tomorrow" is no duration: want one such as 1.5s`:                                                                                          {Limits: ten, Horizon: "tomorrow"},

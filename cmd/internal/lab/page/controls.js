@@ -59,17 +59,52 @@ export function controls(state, about, changed) {
 }
 
 function limit(state, changed) {
-  const tied = () => state.burst === state.count; // the burst follows the count until it is set apart
+  const follow = (v) => {
+    if (state.tied) state.burst = v;
+  };
   const all = [
     slider({ id: "count", label: "Count", ...counted, changed, get: () => state.count, set: (v) => {
-      if (tied()) { state.burst = v; burst.show(); }
       state.count = v;
+      follow(v);
+      burst.show();
     } }),
     slider({ id: "period", label: "Period", ...timed, stops: periods, changed, get: () => state.period, set: (v) => (state.period = v) }),
   ];
-  const burst = slider({ id: "burst", label: "Burst (buckets and queue)", ...counted, changed, get: () => state.burst, set: (v) => (state.burst = v) });
-  byID("limit").replaceChildren(...[...all, burst].map((s) => s.node));
-  return { show: () => [...all, burst].forEach((s) => s.show()) };
+  const burst = slider({ id: "burst", label: "Burst (buckets and queue)", ...counted, changed, get: () => state.burst, set: (v) => {
+    state.burst = v;
+    state.tied = false;
+    tied.show();
+  } });
+  const tied = check("tied", "Burst goes with the count", () => state.tied, (on) => {
+    state.tied = on;
+    follow(state.count);
+    burst.show();
+  }, changed, el("span", { class: "few", id: "tied-few" }, "as a limit without a burst in its text has it"));
+  const parts = [...all, burst, tied];
+  byID("limit").replaceChildren(...parts.map((s) => s.node));
+  return { show: () => parts.forEach((s) => s.show()) };
+}
+
+/**
+ * beside says what is wrong beside the control that it is about, if there is
+ * one; null takes it away.
+ */
+export function beside(message) {
+  document.querySelector(".wrong")?.remove();
+  for (const field of document.querySelectorAll("[aria-describedby=wrong]")) {
+    field.removeAttribute("aria-describedby");
+    field.removeAttribute("aria-invalid");
+  }
+  if (message === null) return;
+  const [, parameter] = /^arrivals\.(\w+)/.exec(message) ?? [];
+  const id = message.startsWith("limits") ? "own" : message.startsWith("horizon") ? "horizon" : message.startsWith("nodes") ? "nodes" : `p-${parameter}`;
+  const field = byID(id);
+  const control = field?.closest(".control");
+  if (!control) return;
+  field.setAttribute("aria-invalid", "true");
+  field.setAttribute("aria-describedby", "wrong");
+  field.closest("details").open = true;
+  control.append(el("p", { class: "wrong", id: "wrong" }, message));
 }
 
 // check is a box to tick, with what is said about it.
@@ -174,7 +209,7 @@ function parameter(p, state, changed) {
   const own = { id: `p-${p.name}`, label: p.label, changed, get: () => state[p.name], set: (v) => (state[p.name] = v) };
   switch (p.type) {
     case "rate": return rate(own, state, p.name);
-    case "count": return slider({ ...own, ...counted });
+    case "count": return slider({ ...own, ...counted, ...(p.name === "clients" ? { stops: [2, 3, 4, 5, 6, 8, 10, 20, 50, 100, 200] } : {}) });
     case "duration": return slider({ ...own, ...timed });
     case "flag": return check(own.id, p.label, own.get, own.set, changed);
     case "seed": return slider({ ...own, ...counted, stops: Array.from({ length: 50 }, (_, i) => i + 1) });

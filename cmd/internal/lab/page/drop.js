@@ -30,17 +30,33 @@ export function logs(page) {
     el("div", { class: "control wide" }, el("label", { for: "log-without" }, "Leave out clients, with commas between"), el("span", { class: "value" }, left)), el("div", {}, again));
   const open = byID("open-log");
   open.hidden = false;
-  open.addEventListener("click", () => input.click());
+  open.addEventListener("click", () => {
+    dropped = true;
+    input.click();
+  });
 
   let file = null;
   let shown = null;
   let running = null;
+  let dropped = false; // the last log came by a drop or the button on top
 
+  // fail says what is wrong where one looks: on top of the results what came by
+  // a drop, else in the panel. A report of another log goes away.
   const fail = (text) => {
+    hide();
+    if (dropped) byID("results").prepend(error);
+    else busy.after(error);
     error.textContent = text;
     error.hidden = false;
     byID("log-group").open = true;
+    requestAnimationFrame(() => error.scrollIntoView({ block: "nearest" })); // once the report has gone
   };
+
+  function hide() {
+    shown = null;
+    byID("report").replaceChildren();
+    byID("report").hidden = true;
+  }
 
   // query is what is asked of the log.
   function query(more) {
@@ -108,9 +124,7 @@ export function logs(page) {
   }
 
   function close() {
-    shown = null;
-    byID("report").replaceChildren();
-    byID("report").hidden = true;
+    hide();
     input.focus();
   }
 
@@ -123,15 +137,26 @@ export function logs(page) {
     look();
   }
 
+  input.addEventListener("click", (e) => {
+    if (e.isTrusted) dropped = false; // by the field itself, in the panel
+  });
   input.addEventListener("change", () => take(input.files));
-  again.addEventListener("click", look);
+  again.addEventListener("click", () => {
+    dropped = false;
+    look();
+  });
   stop.addEventListener("click", () => running?.stop());
   for (const field of [key, share, left]) {
     field.addEventListener("keydown", (e) => {
-      if (e.key === "Enter" && file) look();
+      if (e.key !== "Enter" || !file) return;
+      dropped = false;
+      look();
     });
   }
-  receive(take);
+  receive((files) => {
+    dropped = true;
+    take(files);
+  });
   return { paint: () => shown?.paint() };
 }
 

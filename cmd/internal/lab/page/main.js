@@ -1,11 +1,13 @@
 // The page: what is chosen goes to the lab, and what it answers is drawn.
 
 import * as api from "./api.js";
-import { controls } from "./controls.js";
+import { beside, controls } from "./controls.js";
 import { logs } from "./drop.js";
+import { compare } from "./compare.js";
 import { copied, offer } from "./copy.js";
 import { byID } from "./dom.js";
 import { colours } from "./paint.js";
+import { presets } from "./presets.js";
 import { explain, newRow, paint, read, show } from "./row.js";
 import { sketch } from "./sketch.js";
 import { cells, fromHash, limits, request, toHash } from "./state.js";
@@ -17,6 +19,11 @@ const about = await api.about().catch((err) => {
 });
 const state = fromHash(location.hash);
 const panel = controls(state, about, changed);
+presets((hash) => {
+  Object.assign(state, { log: state.log }, fromHash(hash));
+  panel.show();
+  changed();
+});
 let palette = colours();
 let rows = [];
 let answer = null;
@@ -117,7 +124,7 @@ async function update() {
   const before = size;
   size = answer.rows.reduce((sum, row) => sum + row.requests, 0);
   if (before > manyRequests && size <= manyRequests) return update();
-  byID("error").hidden = true;
+  fine();
   draw();
 }
 
@@ -128,6 +135,7 @@ function draw() {
   }
   while (rows.length > answer.rows.length) rows.pop().node.remove();
   strip.show(answer);
+  compare(answer);
   const up = (c) => c.passed.map((n, i) => n + c.delayed[i]);
   const scale = {
     up: Math.max(1, ...answer.rows.map((r) => Math.max(...up(r.columns)))),
@@ -136,13 +144,20 @@ function draw() {
   rows.forEach((row) => show(row, answer, about.kinds, scale));
   rows.forEach((row) => explain(row, answer.why?.limit === row.index ? answer.why : null));
   rows.forEach(paint);
-  byID("others").hidden = answer.clients.length < 2;
   document.body.dataset.drawn = Number(document.body.dataset.drawn ?? 0) + 1;
 }
 
 function fail(err) {
   byID("error").textContent = err.message;
   byID("error").hidden = false;
+  byID("compared").hidden = true; // it would be of what was asked before
+  beside(err.message);
+}
+
+function fine() {
+  byID("error").hidden = true;
+  byID("compared").hidden = false;
+  beside(null);
 }
 
 // remember writes the address and the summary, once things stand still.
@@ -154,7 +169,7 @@ function remember() {
   timer = setTimeout(() => {
     hash = toHash(state);
     history.replaceState(null, "", `#${hash}`);
-    if (answer) byID("summary").textContent = answer.rows.map((r) => `${r.limit}: ${number(r.passed + r.delayed)} passed, ${number(r.denied)} denied`).join("; ");
+    if (answer) byID("summary").textContent = `${answer.rows.map((r) => `${r.limit}: ${number(r.passed + r.delayed)} passed, ${number(r.denied)} denied`).join("; ")}. ${answer.says}`;
   }, 250);
 }
 

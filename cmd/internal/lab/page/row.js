@@ -21,8 +21,8 @@ export function newRow(index, lab) {
   const rows = el("div", { class: "scroll", tabindex: 0, role: "region" });
   const list = el("details", {}, el("summary", {}, "As a table"), rows);
   const node = el("article", { class: "row" },
-    el("div", { class: "bar" }, el("h2", {}, name), title, el("span", { class: "actions" }, whyDenied, copy)),
-    totals, plot, readout, why, list);
+    el("div", { class: "bar" }, el("h2", {}, name), title, totals, el("span", { class: "actions" }, whyDenied, copy)),
+    plot, el("div", { class: "foot" }, readout, list), why);
   const row = { index, lab, node, name, title, totals, readout, canvas, plot, whyDenied, copy, why, list, rows, looked: -1, hovered: null };
   copy.addEventListener("click", () => lab.copy(index));
   whyDenied.addEventListener("click", () => nextDenied(row));
@@ -54,7 +54,16 @@ export function show(row, answer, kinds, scale) {
   row.whyDenied.disabled = data.denied === 0;
   if (row.looked >= data.requests) row.looked = -1;
   row.stacks = row.each ? stacks(row) : null;
+  row.lanes = row.each && answer.clients.length > 1 ? lanes(row) : null;
+  row.laneScale = row.lanes ? Math.max(1, ...row.lanes.flatMap((lane) => lane.columns.map((c) => c.all.length))) : 1;
   if (row.list.open) showTable(row);
+}
+
+// clientTotals says how the first clients fared, where there are several.
+function clientTotals(row) {
+  const all = row.data.by_client ?? [];
+  const parts = all.slice(0, mostLanes).map((t, i) => `${row.answer.clients[i]} ${number(t.passed + t.delayed)} of ${number(t.passed + t.delayed + t.denied)}`);
+  return parts.length === 0 ? "" : `Passed: ${parts.join(", ")}${all.length > mostLanes ? ", …" : ""}.`;
 }
 
 // stacks sorts the requests into columns: above what passed, below what did
@@ -68,16 +77,37 @@ function stacks(row) {
   return { up, down };
 }
 
+const mostLanes = 6;
+
+// lanes sorts the requests by client and column: a lane for each client, the
+// last for all beyond the others.
+function lanes(row) {
+  const { answer, data, each } = row;
+  const n = Math.min(answer.clients.length, mostLanes);
+  const more = answer.clients.length > mostLanes;
+  const out = Array.from({ length: n }, (_, i) => ({
+    name: more && i === n - 1 ? `${n}–${answer.clients.length}` : String(i + 1),
+    columns: data.columns.passed.map(() => ({ p: 0, w: 0, d: 0, all: [] })),
+  }));
+  for (let j = 0; j < data.requests; j++) {
+    const lane = out[Math.min(answer.who?.[j] ?? 0, n - 1)];
+    const column = lane.columns[Math.floor((row.at[j] * answer.columns) / answer.horizon)];
+    column[each.verdicts[j]]++;
+    column.all.push(j);
+  }
+  return out;
+}
+
 // layout says where the parts of a plot are, from top to bottom.
 function layout(row, s) {
-  const foot = 18;
+  const foot = 16;
   const starts = row.data.delayed ? 10 : 0;
-  const level = Math.round((s.height - foot) * 0.34);
-  const timeline = s.height - foot - level - starts - 18;
+  const level = Math.round((s.height - foot) * 0.3);
+  const timeline = s.height - foot - level - starts - 4;
   const { up, down } = row.scale;
   const unit = Math.min(12, (timeline - 4) / Math.max(1, up + down));
   const zero = 2 + Math.round(unit * up);
-  return { unit, zero, starts: timeline + 3, startsHeight: starts, top: s.height - foot - level, bottom: s.height - foot };
+  return { unit, zero, timeline, starts: timeline + 1, startsHeight: starts, top: s.height - foot - level, bottom: s.height - foot };
 }
 
 /** paint draws the plot of a row. */
@@ -105,18 +135,23 @@ export function paint(row) {
 }
 
 function paintTimeline(row, s, l, k) {
+  if (row.lanes) {
+    paintLanes(row, s, l, k);
+    return;
+  }
   const { c } = s;
   const { columns } = row.data;
   const n = columns.passed.length;
   const w = Math.max(1, s.x(row.answer.column) - left - 1);
-  c.fillStyle = k.muted;
   c.textAlign = "right";
   c.textBaseline = "middle";
+  c.fillStyle = k.passed;
   if (row.scale.up * l.unit > 14) c.fillText(number(row.scale.up), left - 6, 7);
+  c.fillStyle = k.denied;
   if (row.scale.down * l.unit > 14) c.fillText(number(row.scale.down), left - 6, l.zero + row.scale.down * l.unit - 4);
   for (let i = 0; i < n; i++) {
     const x = s.x(i * row.answer.column);
-    if (row.stacks && l.unit >= 3) {
+    if (row.stacks && l.unit >= 2.5) {
       row.stacks.up[i].forEach((j, h) => one(row, s, j, x, l.zero - (h + 1) * l.unit, w, l.unit - 1, k));
       row.stacks.down[i].forEach((j, h) => one(row, s, j, x, l.zero + 2 + h * l.unit, w, l.unit - 1, k));
       continue;
@@ -127,23 +162,54 @@ function paintTimeline(row, s, l, k) {
     heap(c, "w", x, l.zero - passed - delayed, w, delayed, k);
     heap(c, "d", x, l.zero + 2, w, columns.denied[i] * l.unit, k);
   }
-  c.strokeStyle = k.muted;
-  c.lineWidth = 1;
-  c.beginPath();
-  c.moveTo(left, l.zero + 0.5);
-  c.lineTo(s.width - 6, l.zero + 0.5);
-  c.stroke();
+  line(s, l.zero, k);
 }
 
-// one draws a request; the second client's are narrow, what is looked at has a
-// frame.
+function line(s, y, k) {
+  s.c.strokeStyle = k.muted;
+  s.c.lineWidth = 1;
+  s.c.beginPath();
+  s.c.moveTo(left, y + 0.5);
+  s.c.lineTo(s.width - 6, y + 0.5);
+  s.c.stroke();
+}
+
+// one draws a request; what is looked at has a frame.
 function one(row, s, j, x, y, w, h, k) {
-  const narrow = row.answer.who?.[j] > 0 ? Math.round(w / 4) : 0;
-  block(s.c, row.each.verdicts[j], x + narrow, y, Math.max(1, w - 2 * narrow), h, k);
-  if (j !== row.looked) return;
+  block(s.c, row.each.verdicts[j], x, y, w, h, k);
+  if (j === row.looked) frame(s, x, y, w, h, k);
+}
+
+function frame(s, x, y, w, h, k) {
   s.c.strokeStyle = k.cursor;
   s.c.lineWidth = 2;
   s.c.strokeRect(x - 2, y - 2, w + 4, h + 4);
+}
+
+// paintLanes draws a lane for each client, with its number at the left: what it
+// sent stands on the lane's line, passed below denied, to one scale.
+function paintLanes(row, s, l, k) {
+  const { c } = s;
+  const height = l.timeline / row.lanes.length;
+  const w = Math.max(1, s.x(row.answer.column) - left - 1);
+  row.lanes.forEach((lane, n) => {
+    const base = Math.round((n + 1) * height) - 1;
+    const unit = (height - 3) / row.laneScale;
+    c.fillStyle = k.muted;
+    c.textAlign = "right";
+    c.textBaseline = "middle";
+    c.fillText(lane.name, left - 6, base - height / 2 + 1);
+    lane.columns.forEach((counts, i) => {
+      let y = base;
+      for (const verdict of "pwd") {
+        const h = counts[verdict] * unit;
+        y -= h;
+        heap(c, verdict, s.x(i * row.answer.column), y, w, h, k);
+      }
+      if (row.looked >= 0 && counts.all.includes(row.looked)) frame(s, s.x(i * row.answer.column), y, w, base - y, k);
+    });
+    line(s, base, k);
+  });
 }
 
 // paintStarts marks when what was admitted to a queue starts.
@@ -162,33 +228,43 @@ function paintStarts(row, s, l, k) {
   }
 }
 
-// paintLevel draws what is in use, between its least and its most in each
-// column.
-function paintLevel(row, s, l, k) {
-  const { c } = s;
-  const { low, high } = row.data.columns;
-  const y = (units) => l.bottom - (Math.min(units, row.data.capacity) / row.data.capacity) * (l.bottom - l.top - 2);
-  const x = (i) => s.x(Math.min(i * row.answer.column, row.answer.horizon));
-  c.fillStyle = k.area;
-  low.forEach((units, i) => units > 0 && c.fillRect(x(i), y(units), x(i + 1) - x(i) + 0.5, l.bottom - y(units)));
-  c.strokeStyle = k.passed;
-  c.lineWidth = 1.5;
-  c.beginPath();
+// levelPath returns the points of the curve of what is in use, between its least
+// and its most in each column.
+function levelPath(row, x, y) {
+  const { low, high, remaining } = row.data.columns;
+  const points = [];
   let now = low[0];
-  c.moveTo(x(0), y(now));
   low.forEach((least, i) => {
     const most = high[i];
     const middle = (x(i) + x(i + 1)) / 2;
     now = Math.min(Math.max(now, least), most); // as the column begins
-    c.lineTo(x(i), y(now));
+    points.push([x(i), y(now)]);
     if (least < most) {
-      c.lineTo(middle, y(now));
-      c.lineTo(middle, y(now === least ? most : least));
-      now = row.data.capacity - row.data.columns.remaining[i];
-      c.lineTo(middle, y(now));
+      points.push([middle, y(now)], [middle, y(now === least ? most : least)]);
+      now = row.data.capacity - remaining[i];
+      points.push([middle, y(now)]);
     }
-    c.lineTo(x(i + 1), y(now));
+    points.push([x(i + 1), y(now)]);
   });
+  return points;
+}
+
+// paintLevel draws what is in use: a curve, and the area under that curve.
+function paintLevel(row, s, l, k) {
+  const { c } = s;
+  const y = (units) => l.bottom - (Math.min(units, row.data.capacity) / row.data.capacity) * (l.bottom - l.top - 2);
+  const x = (i) => s.x(Math.min(i * row.answer.column, row.answer.horizon));
+  const points = levelPath(row, x, y);
+  c.fillStyle = k.area;
+  c.beginPath();
+  c.moveTo(points[0][0], l.bottom);
+  for (const [px, py] of points) c.lineTo(px, py);
+  c.lineTo(points.at(-1)[0], l.bottom);
+  c.fill();
+  c.strokeStyle = k.passed;
+  c.lineWidth = 1.5;
+  c.beginPath();
+  for (const [px, py] of points) c.lineTo(px, py);
   c.stroke();
   c.strokeStyle = k.muted;
   c.lineWidth = 1;
@@ -198,15 +274,15 @@ function paintLevel(row, s, l, k) {
   c.lineTo(s.width - 6, Math.round(y(row.data.capacity)) + 0.5);
   c.stroke();
   c.setLineDash([]);
-  c.fillStyle = k.muted;
-  c.textAlign = "right";
-  c.textBaseline = "middle";
-  c.fillText(short(row.data.capacity), left - 6, l.top + 5);
-  c.fillText("0", left - 6, l.bottom - 5);
   c.textAlign = "left";
-  c.textBaseline = "bottom";
-  const label = row.answer.clients.length > 1 ? `${row.level} (${row.answer.clients[0]} client)` : row.level;
-  c.fillText(label, left + 4, l.top - 1);
+  c.textBaseline = "top";
+  const whose = row.answer.clients.length > 1 ? `, ${row.answer.clients[0]}` : "";
+  const label = `${row.level}, of ${short(row.data.capacity)}${whose}`;
+  c.lineWidth = 3;
+  c.strokeStyle = k.panel; // so that it can be read on the curve
+  c.strokeText(label, left + 4, l.top + 5);
+  c.fillStyle = k.muted;
+  c.fillText(label, left + 4, l.top + 5);
 }
 
 const short = (n) => (n < 1e5 ? number(n) : n.toPrecision(2).replace("+", ""));
@@ -217,6 +293,7 @@ function requestAt(row, e) {
   const column = Math.floor(timeAt(row.canvas, e.clientX, row.answer.horizon) / row.answer.column);
   const y = e.clientY - row.canvas.getBoundingClientRect().top;
   const { zero, unit } = row.places;
+  if (row.lanes) return inLane(row, column, y);
   const below = y > zero;
   if (!row.stacks) return row.data.columns[below ? "first_denied" : "first"][column];
   const side = row.stacks[below ? "down" : "up"][column];
@@ -226,13 +303,26 @@ function requestAt(row, e) {
   return stack[Math.min(h, stack.length - 1)];
 }
 
+// inLane returns the request at a height of a column, or -1: the first ones that
+// passed stand lowest, what was denied on top.
+function inLane(row, column, y) {
+  const height = row.places.timeline / row.lanes.length;
+  const n = Math.min(row.lanes.length - 1, Math.max(0, Math.floor(y / height)));
+  const { all } = row.lanes[n].columns[column];
+  if (!all.length) return -1;
+  const order = [..."pwd"].flatMap((v) => all.filter((j) => row.each.verdicts[j] === v));
+  const base = Math.round((n + 1) * height) - 1;
+  return order[Math.min(Math.floor((Math.max(0, base - y) * row.laneScale) / (height - 3)), order.length - 1)];
+}
+
 function hover(row, e) {
   row.lab.point(timeAt(row.canvas, e.clientX, row.answer.horizon));
   const { zero, unit, top } = row.places;
   const y = e.clientY - row.canvas.getBoundingClientRect().top;
   const request = y < top ? requestAt(row, e) : -1;
   const { up, down } = row.scale;
-  row.hovered = row.each && request >= 0 && y > zero - unit * up - 4 && y < zero + unit * down + 6 ? request : null;
+  const near = row.lanes ? y < row.places.timeline : y > zero - unit * up - 4 && y < zero + unit * down + 6;
+  row.hovered = row.each && request >= 0 && near ? request : null;
   read(row);
 }
 
@@ -242,7 +332,7 @@ export function read(row) {
   if (row.hovered !== null && t !== null) row.readout.textContent = sentence(row, row.hovered);
   else if (t !== null) row.readout.textContent = standing(row, t);
   else if (row.looked >= 0 && row.each) row.readout.textContent = sentence(row, row.looked);
-  else row.readout.textContent = "Point at the plot to read it; click a request to hear why.";
+  else row.readout.textContent = clientTotals(row) || "Point at the plot to read it; click a request for why.";
 }
 
 // standing is how the key stands at a time.
@@ -258,7 +348,7 @@ function standing(row, t) {
 export function sentence(row, j) {
   const { each, answer } = row;
   const verdict = each.verdicts[j];
-  const who = answer.clients.length > 1 ? ` of the ${answer.clients[answer.who?.[j] ?? 0]} client` : "";
+  const who = answer.clients.length > 1 ? ` of ${answer.clients[answer.who?.[j] ?? 0]}` : "";
   let text = `Request ${number(j + 1)}${who} at ${duration(row.at[j])}: ${verdicts[verdict]}`;
   if (verdict === "w") text += ` ${about(each.delay[j])}`;
   text += `, ${number(each.remaining[j])} remaining`;

@@ -9,7 +9,10 @@ import { number } from "./words.js";
 export function sketch(state, changed, colours) {
   const canvas = el("canvas", { role: "img" });
   const said = el("span", { class: "title" });
-  byID("sketch").replaceChildren(el("div", { class: "bar" }, el("h2", {}, "Requests that arrive"), said), canvas);
+  const mark = (name) => el("span", { class: `mark ${name}`, "aria-hidden": "true" });
+  const legend = el("ul", { id: "legend", "aria-label": "Legend" },
+    el("li", {}, mark("passed"), "passed"), el("li", {}, mark("delayed"), "passed, to wait"), el("li", {}, mark("denied"), "denied"));
+  byID("sketch").replaceChildren(el("div", { class: "bar" }, el("h2", {}, "Requests that arrive"), said, legend), canvas);
   let counts = []; // in each cell
   let horizon = 1;
   let top = 1; // what the height of the strip is
@@ -74,7 +77,7 @@ export function sketch(state, changed, colours) {
       const c = answer.rows[0].columns;
       counts = inCells(c.passed.map((n, i) => n + c.delayed[i] + c.denied[i]));
       if (!drawing) top = Math.max(5, ...counts.map((n) => Math.ceil(n * 1.25)));
-      said.textContent = "Draw here with the pointer to make your own";
+      said.textContent = "draw here to make your own";
       canvas.setAttribute("aria-label", `${number(answer.rows[0].requests)} requests over the time shown, at most ${number(Math.max(...counts))} in a sixtieth of it. To draw without a pointer choose the shape “Drawn by hand” and write the numbers.`);
       paint();
     },

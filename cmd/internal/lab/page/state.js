@@ -10,7 +10,7 @@ export function fit(count, period) {
   const rate = (n) => `${Math.max(1, n)}/${duration(period)}`;
   return {
     rate: rate(2 * count), other: rate(Math.round(count / 2)), size: Math.max(1, count), gap: Math.max(1, Math.round(period / 10)),
-    every: 2 * period, on: period, off: period, seed: 1, shared: false, counts: drawn(count),
+    every: 2 * period, on: period, off: period, seed: 1, clients: 3, shared: false, counts: drawn(count),
     text: `${count}@once +${duration(period / 2)} ${2 * count}@${rate(4 * count)} +${duration(2 * period)}`,
     horizon: 6 * period,
   };
@@ -21,7 +21,7 @@ const drawn = (count) => Array.from({ length: cells }, (_, i) => Math.round((cou
 
 export function initial() {
   return {
-    count: 10, period: 1e9, burst: 10, parts: 60, relaxed: false, count_denied: false,
+    count: 10, period: 1e9, burst: 10, tied: true, parts: 60, relaxed: false, count_denied: false,
     kinds: ["gcra", "fixed_window", "sliding_log"], own: "", shape: "edge", ...fit(10, 1e9), why: null,
     log: null, // the arrivals that were taken from a log
   };
@@ -29,9 +29,9 @@ export function initial() {
 
 // How each field is written in an address: its type.
 const fields = {
-  count: "number", period: "duration", burst: "number", parts: "number", relaxed: "flag", count_denied: "flag", kinds: "list", own: "text",
+  count: "number", period: "duration", burst: "number", tied: "flag", parts: "number", relaxed: "flag", count_denied: "flag", kinds: "list", own: "text",
   shape: "text", rate: "text", other: "text", size: "number", gap: "duration", every: "duration", on: "duration", off: "duration",
-  seed: "number", shared: "flag", counts: "numbers", text: "text", horizon: "duration", why: "place",
+  seed: "number", clients: "number", shared: "flag", counts: "numbers", text: "text", horizon: "duration", why: "place",
 };
 
 const write = {
@@ -55,6 +55,7 @@ export function toHash(state) {
   const out = new URLSearchParams();
   for (const [name, type] of Object.entries(fields)) {
     if (state[name] === null || state[name] === undefined) continue;
+    if (name === "tied" && state.burst !== state.count) continue; // it shows
     if (state.shape === "list" && ["shape", "horizon", "why"].includes(name)) continue; // an address holds no log
     const text = write[type](state[name]);
     if (start[name] === null || text !== write[type](start[name])) out.set(name, text);
@@ -70,6 +71,11 @@ export function fromHash(hash) {
     const value = read[fields[name]](text);
     if (value !== undefined) state[name] = value;
   }
+  if (state.shape === "two") { // as it was called in older links
+    state.shape = "several";
+    state.clients = 2;
+  }
+  if (state.burst !== state.count) state.tied = false;
   if (state.shape === "list") state.shape = initial().shape;
   return state;
 }
