@@ -177,8 +177,8 @@ func bytesOf(t testing.TB, c rueidis.Client, url, text string, takes int) int64 
 	o := redisstore.Options{Prefix: "s", Now: func() int64 { return now }}
 	store := open(t, url, o)
 	defer store.Close()
-	key := strings.Repeat("k", 22-len("s:{}:l"))
-	limit, err := store.Bind("l", l)
+	key := strings.Repeat("k", 22-len("s:{}:l/x"))
+	limit, err := store.Bind("l", l.WithName("x"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func bytesOf(t testing.TB, c rueidis.Client, url, text string, takes int) int64 
 		}
 		now += int64(l.Period()) / int64(takes)
 	}
-	name := redisstore.State(o, key, "l")
+	name := redisstore.State(o, key, "l/x")
 	n, err := c.Do(ctx, c.B().MemoryUsage().Key(name).Build()).AsInt64()
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
