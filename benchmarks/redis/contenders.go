@@ -174,7 +174,7 @@ func (s *redisServer) log(store *redisstore.Store) (contender, error) {
 	before := func() error {
 		pipe := s.goRedis.Pipeline()
 		for i := range logKeys {
-			pipe.Copy(ctx, "stint:{filled}:log", "stint:{"+keyOf(i)+"}:log", 0, true)
+			pipe.Copy(ctx, "stint:{filled}:api/log", "stint:{"+keyOf(i)+"}:api/log", 0, true)
 		}
 		done, err := pipe.Exec(ctx)
 		for _, one := range done {
