@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -42,35 +43,52 @@ func openSQLite(rest string) (*sql.DB, error) {
 	if err != nil {
 		return nil, err
 	}
+	// A connection that is kept would go on reading a file that has been replaced,
+	// as by a backup that is moved to its place.
+	db.SetMaxIdleConns(-1)
 	return db, nil
 }
 
 // watchDataVersion looks at the data version of the file, which changes when
-// another connection, of this process or another, commits.
+// another connection, of this process or another, commits, and at whether the
+// file is still the one of that name.
 func watchDataVersion(ctx context.Context, db *DB) <-chan struct{} {
 	out := make(chan struct{}, 1)
 	go func() {
-		conn, err := db.sql.Conn(ctx)
-		if err != nil {
-			return // the poll goes on
-		}
-		defer conn.Close()
-		var last int64
-		for tick := time.NewTicker(glance); ; {
-			var now int64
-			if conn.QueryRowContext(ctx, "PRAGMA data_version").Scan(&now) == nil && now != last {
-				last = now
-				poke(out)
-			}
-			select {
-			case <-ctx.Done():
-				tick.Stop()
-				return
-			case <-tick.C:
-			}
+		tick := time.NewTicker(glance)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			poke(out)
+			watchFile(ctx, db, tick, out)
 		}
 	}()
 	return out
+}
+
+// watchFile is watchDataVersion for one file: it returns when another one has
+// its name, or ctx has ended.
+func watchFile(ctx context.Context, db *DB, tick *time.Ticker, out chan<- struct{}) {
+	path := strings.TrimPrefix(db.where, "sqlite:")
+	file, _ := os.Stat(path) // nil is another file than any
+	conn, err := db.sql.Conn(ctx)
+	if err == nil {
+		defer conn.Close()
+	}
+	for last := int64(0); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		var version int64
+		if err == nil && conn.QueryRowContext(ctx, "PRAGMA data_version").Scan(&version) == nil && version != last {
+			last = version
+			poke(out)
+		}
+		if now, gone := os.Stat(path); gone == nil && !os.SameFile(file, now) {
+			return
+		}
+	}
 }
 
 // poke sends unless somebody has not yet read the last one.
