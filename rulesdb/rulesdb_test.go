@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -15,11 +16,14 @@ import (
 	"github.com/stint-dev/stint/rulesource"
 )
 
+// TestMain runs the tests, which share a server of each kind.
+func TestMain(m *testing.M) { os.Exit(dbtest.Main(m)) }
+
 // each runs a test on every kind of database, each on one that is empty.
 func each(t *testing.T, test func(t *testing.T, url string)) {
 	t.Run("sqlite", func(t *testing.T) { test(t, "sqlite:"+filepath.Join(t.TempDir(), "a b%20.db")) })
-	t.Run("postgres", func(t *testing.T) { test(t, dbtest.Postgres(t).URL) })
-	t.Run("mariadb", func(t *testing.T) { test(t, dbtest.MariaDB(t).URL) })
+	t.Run("postgres", func(t *testing.T) { test(t, dbtest.PostgresURL(t)) })
+	t.Run("mariadb", func(t *testing.T) { test(t, dbtest.MariaDBURL(t)) })
 }
 
 func open(t *testing.T, url string, o rulesdb.Options) *rulesdb.DB {
@@ -287,7 +291,7 @@ func TestWriters(t *testing.T) {
 // TestSchemaRefused holds the text of what a database without tables, or with
 // newer ones, answers.
 func TestSchemaRefused(t *testing.T) {
-	db, err := rulesdb.Open(dbtest.Postgres(t).URL, rulesdb.Options{})
+	db, err := rulesdb.Open(dbtest.PostgresURL(t), rulesdb.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -126,11 +126,11 @@ func (s *Server) Start(t testing.TB) {
 // Kill ends the server at once, as a crash does.
 func (s *Server) Kill() { s.end(syscall.SIGKILL) }
 
-// Stop makes it stand still until Continue.
-func (s *Server) Stop() { _ = s.cmd.Process.Signal(syscall.SIGSTOP) }
+// Stop makes it stand still until Continue, with its connections open.
+func (s *Server) Stop() { s.signal(syscall.SIGSTOP) }
 
 // Continue lets it go on.
-func (s *Server) Continue() { _ = s.cmd.Process.Signal(syscall.SIGCONT) }
+func (s *Server) Continue() { s.signal(syscall.SIGCONT) }
 
 func (s *Server) end(with syscall.Signal) {
 	_ = s.cmd.Process.Signal(with)

@@ -1,0 +1,108 @@
+package dbtest
+
+import (
+	"database/sql"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// shared are the servers that all tests of a process use, each test a database
+// of its own: starting one takes seconds.
+var shared struct {
+	mu        sync.Mutex
+	postgres  *Server
+	mariadb   *Server
+	databases int
+	cleanups  []func()
+}
+
+// lasting is a test whose cleanups happen at the end of all tests.
+type lasting struct{ testing.TB }
+
+func (lasting) Cleanup(f func()) { shared.cleanups = append(shared.cleanups, f) }
+
+// Main runs the tests and then stops the servers that they shared: call it in
+// TestMain.
+func Main(m *testing.M) int {
+	status := m.Run()
+	for i := len(shared.cleanups) - 1; i >= 0; i-- {
+		shared.cleanups[i]()
+	}
+	return status
+}
+
+// PostgresURL returns the URL of an empty database on the PostgreSQL that tests
+// share.
+func PostgresURL(t testing.TB) string {
+	t.Helper()
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if shared.postgres == nil {
+		shared.postgres = Postgres(lasting{t})
+	}
+	return shared.postgres.database(t, "/postgres?", "/%s?")
+}
+
+// MariaDBURL returns the URL of an empty database on the MariaDB that tests
+// share.
+func MariaDBURL(t testing.TB) string {
+	t.Helper()
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if shared.mariadb == nil {
+		shared.mariadb = MariaDB(lasting{t})
+	}
+	return shared.mariadb.database(t, "/stint", "/%s")
+}
+
+// database makes one, and returns the server's URL with its name in the place
+// of another's.
+func (s *Server) database(t testing.TB, other, name string) string {
+	t.Helper()
+	shared.databases++
+	made := fmt.Sprintf("test%d", shared.databases)
+	s.Exec(t, "CREATE DATABASE "+made)
+	return strings.Replace(s.URL, other, fmt.Sprintf(name, made), 1)
+}
+
+// Exec runs statements as the server's first user.
+func (s *Server) Exec(t testing.TB, statements ...string) {
+	t.Helper()
+	db, err := sql.Open(s.ping, s.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for _, one := range statements {
+		if _, err := db.Exec(one); err != nil {
+			t.Fatalf("%s: %v", one, err)
+		}
+	}
+}
+
+// signal reaches the server and its children, which have its connections.
+func (s *Server) signal(which syscall.Signal) {
+	pid := strconv.Itoa(s.cmd.Process.Pid)
+	files, _ := filepath.Glob("/proc/" + pid + "/task/*/children")
+	for _, file := range files {
+		children, _ := os.ReadFile(file) // a child that has ended needs no signal
+		for _, child := range strings.Fields(string(children)) {
+			if n, err := strconv.Atoi(child); err == nil {
+				_ = syscall.Kill(n, which)
+			}
+		}
+	}
+	_ = s.cmd.Process.Signal(which)
+}
+
+// Exec runs statements in the database of a URL of PostgreSQL.
+func Exec(t testing.TB, url string, statements ...string) {
+	t.Helper()
+	(&Server{ping: "pgx", dsn: url}).Exec(t, statements...)
+}
