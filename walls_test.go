@@ -50,6 +50,7 @@ var places = map[string]place{
 	"change.go":       {"", pureMath + "; changes are rare, so math/big will do"},
 	"decision.go":     {"", "answers are values"},
 	"reservations.go": {"", "what giving back makes of a state"},
+	"reopen.go":       {"", "open charges as words, and back"},
 	"calendar.go":     {"sync/atomic time.LoadLocation", "zones come from the zone database; the last window is kept for all callers, and is the same whoever computes it"},
 
 	// Asking a store: a context passes through, nothing waits.
@@ -82,6 +83,7 @@ var places = map[string]place{
 	"memstore/clock.go":    {"sync/atomic time.Now time.Since", "the store is the clock: the one file that reads it"},
 	"memstore/single.go":   {"sync sync/atomic " + module, "a state in an atomic word, or under a mutex"},
 	"memstore/snapshot.go": {"bufio encoding/binary hash hash/crc32 io os path/filepath " + module, "the one file of the store that touches files"},
+	"memstore/reopen.go":   {module, "open reservations in a snapshot"},
 
 	// Decisions as lines.
 	"simulate/simulate.go": {"bufio bytes context io sync/atomic " + module, "reads and writes lines; its clock is virtual and may be read by a store's goroutines"},

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
@@ -21,14 +22,19 @@ func seal(body []byte, version byte) []byte {
 	return binary.LittleEndian.AppendUint32(data, crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)))
 }
 
-// version2 in flip seals a snapshot of version 2, else it is of version 1.
-const version2 = 1 << 31
+// These in flip seal a snapshot of version 2 or 3, else it is of version 1.
+const (
+	version2 = 1 << 31
+	version3 = 1 << 30
+)
+
+func versionIn(flip uint32) byte { return [...]byte{1, 3, 2, 3}[flip>>30] }
 
 // fuzzLimits are the limits that the seeds hold keys of, of every kind.
 var fuzzLimits = append([]string{"3/day in Europe/Paris", "7/1m", "3/s sliding_log count_denied", "3000000000/s sliding_buckets parts 3"}, everyKind...)
 
 // snapshotOf returns a snapshot, without its head and checksum, of keys under
-// limits.
+// limits, some of them reserved.
 func snapshotOf(f testing.TB, limits ...string) []byte {
 	f.Helper()
 	c := &clock{}
@@ -39,6 +45,11 @@ func snapshotOf(f testing.TB, limits ...string) []byte {
 		for i, key := range []string{"a", "a", "b"} {
 			c.advance(1e6)
 			if _, err := l.Take(ctx, key, int64(1+i/2)); err != nil {
+				f.Fatal(err)
+			}
+		}
+		for _, key := range []string{"a", "b", "c", "d"} { // those that pass
+			if _, _, err := l.Reserve(ctx, key, 1, time.Hour); err != nil {
 				f.Fatal(err)
 			}
 		}
@@ -99,12 +110,14 @@ func use(t *testing.T, s *memstore.Store) {
 
 // FuzzSnapshot holds that no bytes make Load panic or take absurd memory, that
 // a refused snapshot leaves a store that works, that one that loads can be
-// used, and that the same with one byte changed is refused. The top bit of flip
-// is the version. The seeds are under testdata, and snapshots of this version.
+// used, and that the same with one byte changed is refused. The top bits of flip
+// are the version. The seeds are under testdata, and snapshots of this version.
 func FuzzSnapshot(f *testing.F) {
 	f.Add([]byte(nil), false, uint32(0))
 	f.Add(snapshotOf(f, fuzzLimits...), true, uint32(99|version2))
+	f.Add(snapshotOf(f, fuzzLimits...), true, uint32(99|version3))
 	for i, text := range fuzzLimits {
+		f.Add(snapshotOf(f, text), true, uint32(i*7|version3))
 		f.Add(snapshotOf(f, text), true, uint32(i*7|version2))
 		f.Add(snapshotOf(f, text), true, uint32(i*7))
 	}
@@ -113,7 +126,7 @@ func FuzzSnapshot(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte, sealed bool, flip uint32) {
 		if sealed {
-			data = seal(data, 1+byte(flip>>31))
+			data = seal(data, versionIn(flip))
 		}
 		s, err := load(t, data)
 		use(t, s)

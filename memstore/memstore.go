@@ -247,6 +247,10 @@ func (sh *shard) carry(next *table, to []uint64, old *table, from []uint64, now 
 	if next.indirect {
 		to[0], _ = sh.slab.alloc(next.block(words))
 	}
+	if next.meter == old.meter {
+		next.meter.Move(next.state(sh, to), state)
+		return
+	}
 	next.meter.Adopt(next.state(sh, to), state, old.meter, now)
 }
 

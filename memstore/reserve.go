@@ -75,10 +75,11 @@ type reservedLayer struct {
 	of         *reservation
 	prev, next *reservedLayer // on the same key
 
-	meter *stint.Meter // that charged
-	cells *[]uint64    // the overflow cells, if one was charged
-	mark  stint.Mark
-	open  *openKey // nil if it has no part in any
+	number uint64       // of the charge, among those of reservations in its shard
+	meter  *stint.Meter // that charged
+	cells  *[]uint64    // the overflow cells, if one was charged
+	mark   stint.Mark
+	open   *openKey // nil if it has no part in any
 }
 
 func (rs *reservations) init(most int) {
@@ -204,7 +205,8 @@ func (s *Store) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl
 func (r *request) reserve(s *Store, now, units int64, l *reservedLayer) {
 	state, at := r.room(s, now, units)
 	t := r.table()
-	l.meter = t.meter
+	r.sh.reserved++
+	l.number, l.meter = r.sh.reserved, t.meter
 	if t.find(r.hash) == nil {
 		l.cells = t.cells
 	}

@@ -21,6 +21,7 @@ type shard struct {
 	indirect      roster      // of those whose states are in the slab
 	opened        []*openKeys // of tables with open reservations; nil where none refers to
 	spare         *openKeys   // an empty one
+	reserved      uint64      // charges that reservations have made
 	denied        *topDenied
 	unlooked      uint64 // denials since the last that was looked at
 	skip          int32  // denials until the next that is

@@ -22,19 +22,29 @@ import (
 // A snapshot is, in little-endian order:
 //
 //	magic    8 bytes, "stintsnp"
-//	version  uint32, 2
+//	version  uint32, 3
 //	seed     4 × uint64
 //	limits   uint32, and for each:
 //	  name, text    uint32 and so many bytes, twice
 //	  keys          until a hash of 0: hash uint64, words uint32, words × uint64
 //	  cells         the overflow cells, in the same way: for the hash, 1 more
 //	                than the top bits of the hashes that share the cell
+//	charges  of open reservations: uint32, and for each state that has some:
+//	  limit, on   uint32 twice: which of the limits, and 1 for a key, 2 for a cell
+//	  hash        uint64, as above
+//	  words       uint32 and so many uint64: stint.Reservations
+//	open     the reservations: uint32, and for each:
+//	  token           uint32 and so many bytes
+//	  cost, expires   int64 twice
+//	  layers          uint32, and for each: limit and on as above, hash uint64,
+//	                  weight int64, mark 2 × uint64
 //	sum      uint32, CRC-32C of all before it
 //
-// Version 1, which is read too, has no cells.
+// Read too are version 2, which has no reservations, and version 1, which has
+// no cells either.
 const (
 	snapshotMagic   = "stintsnp"
-	snapshotVersion = 2
+	snapshotVersion = 3
 	mostText        = 1 << 10
 	mostWords       = 1 << 22
 )
@@ -86,8 +96,10 @@ func (s *savedStates) all() iter.Seq2[uint64, []uint64] {
 
 // Save writes what all keys have used, those on overflow cells as well. Each
 // key is written as it stands at some moment while Save runs; a shard is locked
-// only while it is copied. Reservations are not part of a snapshot. It holds
-// no keys, only their hashes, and the secret that they are hashed with. A limit
+// only while it is copied. Open reservations are part of the snapshot, but for
+// those that are made while Save runs; one that is settled meanwhile stands as
+// charged where it was copied before. Settled ones are not. A snapshot holds no
+// keys, only their hashes, and the secret that they are hashed with. A limit
 // that was loaded and is not bound yet is saved as far as it still counts. After
 // [Store.Close], and if that comes while Save runs, the error is
 // [stint.ErrClosed].
@@ -106,19 +118,24 @@ func (s *Store) Save(w io.Writer) error {
 	for _, l := range unbound {
 		out.saved(l)
 	}
-	for _, l := range limits {
+	open := newOpenCopy()
+	for n, l := range limits {
+		of := &copiedLimit{index: uint32(len(unbound) + n)}
+		open.limits[l] = of
 		text := l.meter.Load().Limit().String()
 		out.text(l.name)
 		out.text(text)
 		var cells savedStates
 		for i := range s.shards {
-			keys := s.copyShard(l, &s.shards[i], text, &cells)
+			keys := s.copyShard(l, &s.shards[i], text, &cells, open)
 			out.states(&keys)
 		}
 		out.uint64(0)
 		out.states(&cells)
 		out.uint64(0)
 	}
+	open.held(s)
+	out.open(&open.savedOpen)
 	out.uint32(out.sum.Sum32())
 	if s.closed.Load() {
 		return stint.ErrClosed // what was copied last may have been let go of
@@ -185,16 +202,19 @@ func (w *writer) states(s *savedStates) {
 	}
 }
 
-// copyShard returns the keys of a limit in one shard, and adds the cells,
-// unless the limit has changed since its text was written: its next snapshot
-// will hold them.
-func (s *Store) copyShard(l *limit, sh *shard, text string, cells *savedStates) (keys savedStates) {
+// copyShard returns the keys of a limit in one shard, and adds the cells and
+// the open charges, unless the limit has changed since its text was written: its
+// next snapshot will hold them.
+func (s *Store) copyShard(l *limit, sh *shard, text string, cells *savedStates, open *openCopy) (keys savedStates) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+	of := open.limits[l]
+	of.upTo[sh.index] = sh.reserved
 	t := l.tables[sh.index]
 	if t == nil || t.meter.Limit().String() != text {
 		return keys
 	}
+	open.charged(s, sh, t, of)
 	at := s.at(t, sh.tick(s.clock.now()))
 	for j := range t.segments {
 		for h, slot := range t.slots(t.segments[j]) {
@@ -216,27 +236,39 @@ func (s *Store) copyShard(l *limit, sh *shard, text string, cells *savedStates) 
 
 // Load reads a snapshot into a store that has bound no limits yet. What it
 // holds of a limit becomes that limit's once its name is bound, carried over
-// as [stint.Meter.Adopt] says if the limit has changed. On an error, which
-// matches [ErrSnapshot] if the snapshot is to blame, the store is as empty as
-// before.
+// as [stint.Meter.Adopt] says if the limit has changed. Reservations that have
+// not expired can be settled at once; if there are more than
+// Options.MaxReservations, those that expire last are kept, and the others stand
+// as charged (Stats.FullReservations). On an error, which matches [ErrSnapshot]
+// if the snapshot is to blame, the store is as empty as before.
 func (s *Store) Load(r io.Reader) error {
 	if s.closed.Load() {
 		return stint.ErrClosed
 	}
-	in := &reader{r: bufio.NewReaderSize(r, 1<<16), sum: crc32.New(castagnoli)}
-	saved, seed, keys := in.snapshot()
-	if in.err != nil {
-		return fmt.Errorf("%w: %w", ErrSnapshot, in.err)
+	from := &reader{r: bufio.NewReaderSize(r, 1<<16), sum: crc32.New(castagnoli)}
+	in := from.snapshot()
+	if from.err != nil {
+		return fmt.Errorf("%w: %w", ErrSnapshot, from.err)
 	}
-	if most := len(s.shards) * s.shards[0].maxKeys; keys > most {
-		return fmt.Errorf("memstore: the snapshot has %d keys, this store holds %d (Options.MaxKeys)", keys, most)
+	if most := len(s.shards) * s.shards[0].maxKeys; in.keys > most {
+		return fmt.Errorf("memstore: the snapshot has %d keys, this store holds %d (Options.MaxKeys)", in.keys, most)
+	}
+	all := &s.reservations
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if err := in.reopen(s.clock.now(), all.most); err != nil {
+		return fmt.Errorf("%w: %w", ErrSnapshot, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.byName) > 0 {
+	switch {
+	case s.closed.Load():
+		return stint.ErrClosed
+	case len(s.byName) > 0:
 		return errors.New("memstore: Load comes before limits are bound")
 	}
-	s.seed, s.pending = seed, saved
+	s.seed, s.pending = in.seed, in.saved
+	s.reopen(in)
 	return nil
 }
 
@@ -388,33 +420,39 @@ func (r *reader) fail(format string, args ...any) {
 	}
 }
 
-func (r *reader) snapshot() (saved map[string]*savedLimit, k seed, keys int) {
+func (r *reader) snapshot() *loaded {
+	in := &loaded{saved: make(map[string]*savedLimit)}
 	if magic := string(r.bytes(make([]byte, len(snapshotMagic)))); r.err == nil && magic != snapshotMagic {
 		r.fail("not a snapshot: it begins with %q", magic)
 	}
 	if r.version = r.uint32(); r.version == 0 || r.version > snapshotVersion {
 		r.fail("version %d: this program reads 1 to %d", r.version, snapshotVersion)
 	}
-	for i := range k {
-		k[i] = r.uint64()
+	for i := range in.seed {
+		in.seed[i] = r.uint64()
 	}
-	saved = make(map[string]*savedLimit)
 	for n := r.uint32(); n > 0 && r.err == nil; n-- {
 		name := r.text()
-		l := r.limit()
-		if l != nil {
+		if l := r.limit(); l != nil {
 			if !strings.Contains(name, apart) { // of before limits were bound under names
 				name += apart + l.meter.Limit().ID()
 			}
-			l.name, saved[name] = name, l
-			keys += len(l.keys.of)
+			if r.version > 2 && in.saved[name] != nil {
+				r.fail("limit %q twice", name)
+			}
+			l.name, in.saved[name] = name, l
+			in.limits = append(in.limits, l)
+			in.keys += len(l.keys.of)
 		}
+	}
+	if r.version > 2 {
+		in.open = r.open(len(in.limits))
 	}
 	want := r.sum.Sum32()
 	if sum := r.uint32(); r.err == nil && sum != want {
 		r.fail("the checksum is %08x, not %08x: torn or damaged", sum, want)
 	}
-	return saved, k, keys
+	return in
 }
 
 // limit reads one limit and its keys, and checks that the states are sound.

@@ -296,9 +296,9 @@ func TestSnapshotLater(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole[8] = 3
+	whole[8] = 4
 	err = memstore.New(memstore.Options{}).Load(bytes.NewReader(whole))
-	if !errors.Is(err, memstore.ErrSnapshot) || !strings.Contains(err.Error(), "version 3") {
+	if !errors.Is(err, memstore.ErrSnapshot) || !strings.Contains(err.Error(), "version 4") {
 		t.Errorf("%v", err)
 	}
 }

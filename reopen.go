@@ -1,0 +1,82 @@
+package stint
+
+import "math"
+
+// What is kept of open charges in a file: four words, and so many for each.
+const (
+	reservationsHead = 4
+	openChargeWords  = 5
+)
+
+// AppendTo appends the open charges as words, which [Meter.Reopen] reads. They
+// belong to the state as it is at that moment.
+func (r *Reservations) AppendTo(words []uint64) []uint64 {
+	words = append(words, r.next, r.forgone, r.cutFrom, r.cutAt)
+	for _, o := range r.open {
+		words = append(words, o.first, uint64(o.left), uint64(o.expires), o.low.hi, o.low.lo)
+	}
+	return words
+}
+
+// Reopen makes r what [Reservations.AppendTo] wrote, as far as it is held by
+// somebody who may still settle it, each charge by its mark. The others stand
+// as charged. It reports whether the words are sound and have all that is held;
+// if not, r is not to be used.
+func (m *Meter) Reopen(r *Reservations, words []uint64, held []Mark) bool {
+	if len(words) < reservationsHead || (len(words)-reservationsHead)%openChargeWords != 0 {
+		return false
+	}
+	*r = Reservations{next: words[0], forgone: words[1], cutFrom: words[2], cutAt: words[3]}
+	for w := words[reservationsHead:]; len(w) > 0; w = w[openChargeWords:] {
+		r.open = append(r.open, openCharge{w[0], int(w[1]), int64(w[2]), uint128{w[3], w[4]}})
+	}
+	if !m.openSound(r) {
+		return false
+	}
+	left := make([]int, len(r.open))
+	for _, mark := range held {
+		i := r.find(mark)
+		if i < 0 || mark[0] >= r.next || left[i] == r.open[i].left {
+			return false
+		}
+		left[i]++
+	}
+	m.closeOthers(r, left)
+	return true
+}
+
+// openSound reports whether charges could have been reserved and settled so.
+func (m *Meter) openSound(r *Reservations) bool {
+	if !m.Rewrites() || r.next > math.MaxInt64 || len(r.open) > mostOpen && m.kind != LeakyQueue {
+		return false
+	}
+	end := r.next
+	for i := len(r.open) - 1; i >= 0; i-- {
+		o := r.open[i]
+		if o.first >= end || o.left < 1 || uint64(o.left) > end-o.first {
+			return false
+		}
+		end = o.first
+	}
+	return true
+}
+
+// closeOthers is [Meter.Close] of all charges but so many at each place.
+func (m *Meter) closeOthers(r *Reservations, left []int) {
+	n := 0
+	for i, o := range r.open {
+		if left[i] > 0 {
+			o.left = left[i]
+			r.open[n] = o
+			n++
+			continue
+		}
+		if m.kind == LeakyQueue {
+			r.forgone = max(r.forgone, o.first)
+		}
+		if n > 0 {
+			r.open[n-1].low = smaller(r.open[n-1].low, r.low(i))
+		}
+	}
+	r.open = r.open[:n]
+}
