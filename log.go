@@ -33,12 +33,15 @@ func (r ring) set(head, used int) {
 }
 
 // word returns the address of the i-th word of the log.
-func (r ring) word(i int) *uint64 {
+func (r ring) word(i int) *uint64 { return &r[logHead+r.at(i)] }
+
+// at returns where in the ring the i-th word of the log is.
+func (r ring) at(i int) int {
 	j := r.head() + i
 	if j >= r.size() {
 		j -= r.size()
 	}
-	return &r[logHead+j]
+	return j
 }
 
 // entry is one charge: when, how much, and how many words that takes.
@@ -300,17 +303,35 @@ func (r ring) take(i int, amount uint64) uint64 {
 	r[1] -= e.units
 	used := r.used()
 	if behind := used - i - e.words; behind < i {
-		for k := range behind {
-			*r.word(i + k) = *r.word(i + e.words + k)
-		}
+		r.down(i, e.words, behind)
 		r.set(r.head(), used-e.words)
 		return e.units
 	}
-	for k := i - 1; k >= 0; k-- {
-		*r.word(k + e.words) = *r.word(k)
-	}
+	r.up(e.words, i)
 	r.skip(e.words)
 	return e.units
+}
+
+// down moves the n words behind the by words at place i down over them.
+func (r ring) down(i, by, n int) {
+	all := r[logHead:]
+	for n > 0 {
+		to, from := r.at(i), r.at(i+by)
+		moved := min(n, len(all)-to, len(all)-from)
+		copy(all[to:to+moved], all[from:from+moved])
+		i, n = i+moved, n-moved
+	}
+}
+
+// up moves the first n words up over the by words behind them.
+func (r ring) up(by, n int) {
+	all := r[logHead:]
+	for n > 0 {
+		to, from := r.at(n-1+by)+1, r.at(n-1)+1
+		moved := min(n, to, from)
+		copy(all[to-moved:to], all[from-moved:from])
+		n -= moved
+	}
 }
 
 func (m *Meter) logRefund(s []uint64, t, amount uint64) {

@@ -140,6 +140,29 @@ func (k *key) play(t testing.TB, line string) string {
 	return out
 }
 
+// TestFullDebtReset asks for the time to reset of the greatest debt of a limit
+// whose drain is nearly as long as an int64 of nanoseconds: it stays at the end.
+func TestFullDebtReset(t *testing.T) {
+	m, err := stint.NewMeter(parse(t, "1/1ns burst 9223372036854775806 token_bucket_interval"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := make([]uint64, m.Words())
+	m.Charge(state, 0, math.MaxInt64)
+	m.Charge(state, 0, math.MaxInt64) // cut at 2^64 - 4 missing
+	for _, c := range []struct{ at, reset, left int64 }{
+		{0, math.MaxInt64, 0},
+		{5e18, math.MaxInt64, 0},
+		{math.MaxInt64 - 2, math.MaxInt64, 0},
+		{math.MaxInt64 - 1, math.MaxInt64 - 1, 0},
+		{math.MaxInt64, math.MaxInt64 - 2, 1},
+	} {
+		if d := m.Answer(state, c.at, 0, true); int64(d.ResetAfter) != c.reset || d.Remaining != c.left {
+			t.Errorf("at %d: reset after %d, %d left, want %d and %d", c.at, d.ResetAfter, d.Remaining, c.reset, c.left)
+		}
+	}
+}
+
 // What each kind answers, worked out by hand from docs/SEMANTICS.md.
 func TestMeter(t *testing.T) {
 	for _, c := range []struct{ name, limit, script string }{
