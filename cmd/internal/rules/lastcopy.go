@@ -259,15 +259,13 @@ func (w *copying) keep() error {
 	return w.file.Close()
 }
 
-// drop throws away what was written. What was added to the file and has no end
-// does not count, but nothing may follow it: the next copy is a whole one.
+// drop throws away what was written. The next copy is a whole one: nothing may
+// follow an end that is missing, nor changes a copy that lacks those before.
 func (w *copying) drop() {
 	if w == nil {
 		return
 	}
-	if !w.whole {
-		w.c.more = unusable
-	}
+	w.c.more = unusable
 	if w.file == nil {
 		return
 	}

@@ -162,3 +162,24 @@ func TestAnswersAgain(t *testing.T) {
 		t.Error("Wait has a deadline: a source that hangs is never found out")
 	}
 }
+
+// TestCopyNotWhole lets a whole copy fail, as on a full disk: later changes are
+// not added to the copy before, which lacks what came between.
+func TestCopyNotWhole(t *testing.T) {
+	db, dir := openDB(t), t.TempDir()
+	publish(t, db, "5/m")
+	mustStart(t, db, filepath.Join(dir, "short")).stop()
+	long := filepath.Join(dir, strings.Repeat("n", 250)) // a new file beside it would have too long a name
+	if err := os.Rename(filepath.Join(dir, "short"), long); err != nil {
+		t.Fatal(err)
+	}
+	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.7", Limits: []string{"9/m"}}, 0)
+	n := mustStart(t, db, long)
+	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.8", Limits: []string{"9/m"}}, 0)
+	until(t, "the override", func() bool { return n.decided(t, "192.0.2.8") == "9/1m" })
+	n.stop()
+	n = mustStart(t, gone{}, long)
+	if first, second := n.decided(t, "192.0.2.7"), n.decided(t, "192.0.2.8"); first != "9/1m" && second == "9/1m" {
+		t.Errorf("a state that never was: %s and %s", first, second)
+	}
+}
