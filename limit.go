@@ -188,16 +188,6 @@ func (l Limit) Capacity() int64 {
 	return l.count
 }
 
-// Keeps reports whether a change from old to l keeps what keys have used. A
-// change of the kind or of a window's period starts fresh.
-func (l Limit) Keeps(old Limit) bool {
-	if l.kind != old.kind {
-		return false
-	}
-	return l.kind.hasBurst() ||
-		l.period == old.period && l.calendar == old.calendar && l.zone == old.zone
-}
-
 // Validate returns nil if the limit can be held, else an error that says what
 // is wrong and what would be right.
 func (l Limit) Validate() error {

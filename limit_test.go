@@ -133,42 +133,6 @@ func TestLimitCapacity(t *testing.T) {
 	}
 }
 
-func TestLimitKeeps(t *testing.T) {
-	for _, c := range []struct {
-		old, next string
-		want      bool
-	}{
-		{"10/s", "20/s", true},
-		{"10/s", "10/m burst 99", true},
-		{"10/s", "every 2s", true},
-		{"10/s", "10/s token_bucket_interval", false},
-		{"10/s", "10/s leaky_queue", false},
-		{"10/s leaky_queue", "99/h leaky_queue burst 0", true},
-		{"10/s token_bucket_interval", "5/m token_bucket_interval", true},
-		{"10/s fixed_window", "20/s fixed_window", true},
-		{"10/s fixed_window", "20/s fixed_window count_denied", true},
-		{"10/s fixed_window", "10/m fixed_window", false},
-		{"10/24h fixed_window", "10/day in UTC", false},
-		{"10/day in UTC", "20/day in UTC", true},
-		{"10/day in UTC", "10/month in UTC", false},
-		{"10/day in UTC", "10/day in Europe/Paris", false},
-		{"10/s sliding_log", "20/s sliding_log", true},
-		{"10/s sliding_log", "20/2s sliding_log", false},
-		{"10/s sliding_counter", "10/s sliding_counter relaxed", true},
-		{"10/s sliding_counter", "10/s sliding_buckets", false},
-		{"10/s sliding_buckets", "10/s sliding_buckets parts 7", true},
-		{"10/s sliding_buckets", "10/2s sliding_buckets", false},
-	} {
-		if got := parse(t, c.next).Keeps(parse(t, c.old)); got != c.want {
-			t.Errorf("from %s to %s: keeps %v, want %v", c.old, c.next, got, c.want)
-		}
-	}
-	l := stint.PerSecond(1)
-	if !l.WithName("a").Keeps(l.WithName("b")) {
-		t.Error("a name is no part of what is kept")
-	}
-}
-
 func TestLimitName(t *testing.T) {
 	l := stint.PerMinute(10)
 	if l.Name() != "10/1m" || l.WithName("login").Name() != "login" {

@@ -4,40 +4,34 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/stint-dev/stint"
 )
 
-// A Change is what a reload does to what keys have used.
+// A Change is one thing that differs between two files of rules.
 type Change struct {
 	// Rule is the name of the rule.
 	Rule string
 	// What says what changes.
 	What string
-	// Fresh reports whether keys in use start as if never seen, which a reload
-	// should do only when told to.
+	// Fresh reports whether all keys of the rule start as if never seen: its
+	// name is new, or its key is another.
 	Fresh bool
 }
 
 // String returns one line.
 func (c Change) String() string { return fmt.Sprintf("rule %s: %s", c.Rule, c.What) }
 
-// Compare tells what becomes different for keys when r takes the place of old:
-// rules that come and go, limits that change and keep what was used, and those
-// that start fresh because their kind, their window's period, their tier or
-// their key is another.
+// Compare tells what changes when r takes the place of old, for people to read:
+// rules, limits and overrides that come, go and change, and which rules' keys
+// start afresh. No value that conditions compare with is in it.
 func (r *Rules) Compare(old *Rules) []Change {
 	var all []Change
-	before := make(map[string]*rule)
-	for _, one := range old.rules {
-		before[one.name] = one
-	}
+	formers, before := r.formers(old), old.names()
 	for _, one := range r.rules {
 		if was := before[one.name]; was != nil {
-			all = append(all, one.compare(was)...)
+			all = append(all, one.compare(was, formers)...)
 			delete(before, one.name)
 		} else {
-			all = append(all, Change{Rule: one.name, What: "is new"})
+			all = append(all, Change{one.name, "is new", true})
 		}
 	}
 	for _, was := range old.rules {
@@ -48,46 +42,42 @@ func (r *Rules) Compare(old *Rules) []Change {
 	return all
 }
 
-func (r *rule) compare(old *rule) []Change {
+func (r *rule) compare(old *rule, formers map[*plan]*plan) []Change {
 	var all []Change
 	say := func(fresh bool, format string, args ...any) {
 		all = append(all, Change{r.name, fmt.Sprintf(format, args...), fresh})
 	}
-	was, is := old.byName(), r.byName()
-	if a, b := old.keyText(), r.keyText(); a != b && len(was) > 0 && len(is) > 0 {
-		say(true, "the key was %s and becomes %s: all keys start fresh", a, b)
+	if a, b := old.keyText(), r.keyText(); a != b {
+		say(true, "the key was %s and becomes %s: all keys start afresh", a, b)
 	}
-	var gone []string
-	for name := range was {
-		if _, stays := is[name]; !stays {
-			gone = append(gone, name)
+	stays := make(map[*plan]bool)
+	for _, p := range r.allPlans() {
+		if was := formers[p]; was != nil {
+			stays[was] = true
+			p.compare(was, func(format string, args ...any) { say(false, format, args...) })
+			continue
+		}
+		for _, l := range p.limits {
+			say(false, "limit %v is new%s", l, p.place())
 		}
 	}
-	slices.Sort(gone)
-	var come []string
-	for name, l := range is {
-		switch o, stayed := was[name]; {
-		case !stayed:
-			come = append(come, name)
-		case o != l && !l.Keeps(o):
-			say(true, "limit %v becomes %v and starts fresh", o, l)
-		case o != l:
-			say(false, "limit %v becomes %v and keeps what was used", o, l)
+	for _, was := range old.allPlans() {
+		for _, l := range was.limits {
+			if !stays[was] {
+				say(false, "limit %v is gone%s", l, was.place())
+			}
 		}
 	}
-	slices.Sort(come)
-	for _, name := range come {
-		// A limit beside those that stay is one more; in the place of another
-		// it forgets what that has counted.
-		if i := slices.IndexFunc(gone, func(g string) bool { return group(g) == group(name) }); i >= 0 {
-			say(true, "limit %v becomes %v and starts fresh", was[gone[i]], is[name])
-			gone = slices.Delete(gone, i, i+1)
-		} else {
-			say(len(was) > 0 && noneIn(was, group(name)), "limit %v is new%s", is[name], place(name))
+	were, are := old.actions(), r.actions()
+	for what, n := range are {
+		if d := n - were[what]; d > 0 {
+			say(false, "%s is new%s", what, repeated(d))
 		}
 	}
-	for _, name := range gone {
-		say(false, "limit %v is gone%s", was[name], place(name))
+	for what, n := range were {
+		if d := n - are[what]; d > 0 {
+			say(false, "%s is gone%s", what, repeated(d))
+		}
 	}
 	if old.mode != r.mode {
 		say(false, "mode %s becomes %s", modeName(old.mode), modeName(r.mode))
@@ -99,47 +89,59 @@ func (r *rule) compare(old *rule) []Change {
 	return all
 }
 
-// byName returns the limits of a rule by the names that state belongs to.
-func (r *rule) byName() map[string]stint.Limit {
-	all := make(map[string]stint.Limit)
-	for _, p := range r.allPlans() {
-		for _, l := range p.limits {
-			all[p.name+"/"+l.Name()] = l
+// compare tells what becomes of the limits of a plan.
+func (p *plan) compare(old *plan, say func(format string, args ...any)) {
+	from, stays := parts(p.limits, old.limits), make(map[int]bool)
+	for i, l := range p.limits {
+		switch j := from[i]; {
+		case j < 0:
+			say("limit %v is new%s", l, p.place())
+		default:
+			if stays[j] = true; l.WithName("") != old.limits[j].WithName("") {
+				say("limit %v becomes %v%s", old.limits[j], l, p.place())
+			}
 		}
+	}
+	for j, l := range old.limits {
+		if !stays[j] {
+			say("limit %v is gone%s", l, p.place())
+		}
+	}
+}
+
+// actions counts what the rule has in place of limits.
+func (r *rule) actions() map[string]int {
+	all := make(map[string]int)
+	count := func(p *plan) {
+		if p != nil && p.action != "" {
+			all[p.action+p.place()]++
+		}
+	}
+	count(r.own)
+	if r.tiers != nil {
+		for _, name := range r.tiers.names {
+			count(r.tiers.plans[name])
+		}
+	}
+	for i := range r.overrides {
+		count(r.overrides[i].plan)
 	}
 	return all
 }
 
-// group returns the part of a limit's name that says which plan it is of.
-func group(name string) string {
-	if i := strings.IndexByte(name, '='); i >= 0 {
-		return name[:i+1]
+// place names the plan if it is not the rule's own.
+func (p *plan) place() string {
+	if p.variant == "" {
+		return ""
 	}
-	return name[:strings.IndexByte(name, '/')+1]
+	return " (" + p.variant + ")"
 }
 
-// noneIn reports whether no limit is of the group.
-func noneIn(limits map[string]stint.Limit, g string) bool {
-	for name := range limits {
-		if group(name) == g {
-			return false
-		}
+func repeated(n int) string {
+	if n == 1 {
+		return ""
 	}
-	return true
-}
-
-// place names the plan of a limit that is not the rule's own.
-func place(name string) string {
-	g := group(name)
-	switch {
-	case strings.Contains(g, "@"):
-		return " (tier " + strings.TrimSuffix(g[strings.IndexByte(g, '@')+1:], "/") + ")"
-	case strings.Contains(g, "!"):
-		return " (override " + strings.TrimSuffix(g[strings.IndexByte(g, '!')+1:], "/") + ")"
-	case strings.HasSuffix(g, "="):
-		return " (override)"
-	}
-	return ""
+	return fmt.Sprintf(", %d times", n)
 }
 
 // keyText is what a rule makes its keys of.

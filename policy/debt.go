@@ -12,14 +12,14 @@ import (
 
 // single binds limits one by one, in the mode of their rule; together is what
 // they are bound as.
-func (s *side) single(p *plan, together stint.Bound) ([]stint.Bound, error) {
+func (s *side) single(mode string, p state, together stint.Bound) ([]stint.Bound, error) {
 	if len(p.limits) == 1 {
 		return []stint.Bound{together}, nil
 	}
 	each := make([]stint.Bound, len(p.limits))
 	for k, l := range p.limits {
 		var err error
-		if each[k], err = s.hold(p.mode, p.name, l); err != nil {
+		if each[k], err = s.hold(mode, p.name, l); err != nil {
 			return nil, err
 		}
 	}

@@ -263,55 +263,58 @@ func (d *decoder) plan(r *rule, n *Node, t *trail, nodes planNodes, variant, mar
 	if nodes.limits == nil {
 		return nil
 	}
-	limits, names := d.limits(nodes.limits.Value, t.in("limits"))
+	limits := d.limits(nodes.limits.Value, t.in("limits"))
 	if len(limits) == 0 {
 		return nil
 	}
-	return d.bindable(r, limits, names, variant, mark)
+	return d.bindable(r, limits, variant, mark)
 }
 
 // bindable makes the plan of limits.
-func (d *decoder) bindable(r *rule, limits []stint.Limit, names []string, variant, mark string) *plan {
-	shared := ""
-	if mark == "=" { // an override without a name: state belongs to the text
-		for i, l := range limits {
-			shared += l.String() + "\n" + names[i] + "\n"
-		}
-		if p := r.groups[shared]; p != nil {
+func (d *decoder) bindable(r *rule, limits []stint.Limit, variant, mark string) *plan {
+	unnamed := mark == "="
+	if unnamed { // an override without a name: state belongs to the text
+		mark += textOf(limits)
+		if p := r.groups[mark]; p != nil {
 			return p
 		}
 	}
 	p := &plan{id: len(d.plans), mode: r.mode, variant: variant, name: strings.TrimSuffix(r.name+mark, "/")}
-	taken := make(map[string]int)
-	for i, l := range limits {
-		name := names[i]
-		if name == "" && mark == "=" {
-			name = l.String()
-		} else if name == "" {
-			name = stateName(l)
-		}
-		if taken[name]++; taken[name] > 1 {
-			name += "~" + strconv.Itoa(taken[name])
-		}
-		l = l.WithName(name)
+	for _, l := range limits {
 		label := r.name
 		if len(limits) > 1 {
-			label += "/" + name
+			label += "/" + l.ID()
 		}
+		l = l.WithName(l.ID())
 		p.limits = append(p.limits, l)
 		p.layers = append(p.layers, &Layer{
 			Rule: r.name, Label: label, Variant: variant, Limit: l, Text: l.String(), Shadow: r.shadow,
 		})
 	}
 	d.plans = append(d.plans, p)
-	if shared != "" {
-		r.groups[shared] = p
+	if unnamed {
+		r.groups[mark] = p
 	}
 	return p
 }
 
-// limits reads a list of limits, with the names that some have.
-func (d *decoder) limits(n *Node, t *trail) (limits []stint.Limit, names []string) {
+// textOf tells limits apart, in at most 128 bytes.
+func textOf(limits []stint.Limit) string {
+	texts := make([]string, len(limits))
+	for i, l := range limits {
+		if texts[i] = l.String(); l != l.WithName("") {
+			texts[i] += " as " + l.ID()
+		}
+	}
+	text := strings.Join(texts, ", ")
+	if len(text) > 128 {
+		return digest(text)
+	}
+	return text
+}
+
+// limits reads a list of limits, each of which has an ID of its own.
+func (d *decoder) limits(n *Node, t *trail) (limits []stint.Limit) {
 	d.each(n, t, func(n *Node, t *trail) {
 		text, name := n, ""
 		if n.Kind == MapKind {
@@ -338,13 +341,18 @@ func (d *decoder) limits(n *Node, t *trail) (limits []stint.Limit, names []strin
 			d.fail(text, t, "", "%s", strings.TrimPrefix(err.Error(), "stint: "))
 			return
 		}
-		for i := range limits {
-			if limits[i] == l || name != "" && names[i] == name {
+		l = l.WithName(name)
+		for _, other := range limits {
+			if other.WithName("") == l.WithName("") || name != "" && other.ID() == name {
 				d.fail(text, t, "", "the same limit twice")
+				return
+			} else if other.ID() == l.ID() {
+				d.fail(text, t, fmt.Sprintf(`name one of them, such as {"limit": %q, "name": "short"}`, s),
+					"a second limit of the kind and period %s: what keys have used belongs to these", l.ID())
 				return
 			}
 		}
-		limits, names = append(limits, l), append(names, name)
+		limits = append(limits, l)
 	})
 	switch {
 	case n.Kind == List && len(n.Items) == 0:
@@ -352,7 +360,7 @@ func (d *decoder) limits(n *Node, t *trail) (limits []stint.Limit, names []strin
 	case len(limits) > maxLimits:
 		d.fail(n, t, "", "%d limits: at most %d", len(limits), maxLimits)
 	}
-	return limits, names
+	return limits
 }
 
 // cost reads what a request costs.

@@ -176,3 +176,9 @@ func (r *Result) hitOf(i int) *hit {
 	}
 	return &r.hits[r.Rules[i].hit]
 }
+
+// digest stands for a text that is too long for a name.
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}

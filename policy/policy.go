@@ -34,6 +34,7 @@ type Options struct {
 // A Policy is rules bound to a store. Make one with [New].
 type Policy struct {
 	rules     *Rules
+	states    []state // by plan.id
 	opts      Options
 	main      side
 	local     side                        // without a store if there is none
@@ -86,12 +87,15 @@ func (p *Policy) with(rules *Rules) (*Policy, error) {
 		}
 	}
 	next := *p
-	next.rules = rules
-	if err := next.main.bind(rules); err != nil {
+	next.rules, next.states = rules, rules.states(nil, nil)
+	if _, inProcess := p.main.store.(*memstore.Store); inProcess {
+		next.states = rules.states(p.rules, p.states)
+	}
+	if err := next.main.bind(&next); err != nil {
 		return nil, err
 	}
 	if p.local.store != nil {
-		if err := next.local.bind(rules); err != nil {
+		if err := next.local.bind(&next); err != nil {
 			return nil, fmt.Errorf("local store: %w", err)
 		}
 	}
@@ -102,15 +106,16 @@ func (p *Policy) with(rules *Rules) (*Policy, error) {
 }
 
 // bind makes the limits of all plans known to the store.
-func (s *side) bind(rules *Rules) error {
+func (s *side) bind(p *Policy) error {
+	rules := p.rules
 	s.plans = make([]stint.Bound, len(rules.plans))
 	s.each = make([][]stint.Bound, len(rules.plans))
 	for i, plan := range rules.plans {
 		var err error
-		if s.plans[i], err = s.hold(plan.mode, plan.name, plan.limits...); err != nil {
+		if s.plans[i], err = s.hold(plan.mode, p.states[i].name, p.states[i].limits...); err != nil {
 			return fmt.Errorf("policy: rule %q: %w", plan.layers[0].Rule, err)
 		}
-		if s.each[i], err = s.single(plan, s.plans[i]); err != nil {
+		if s.each[i], err = s.single(plan.mode, p.states[i], s.plans[i]); err != nil {
 			return fmt.Errorf("policy: rule %q: %w", plan.layers[0].Rule, err)
 		}
 	}
@@ -127,7 +132,8 @@ func (s *side) hold(mode, name string, limits ...stint.Limit) (stint.Bound, erro
 }
 
 // Reload returns a policy of other rules on the same store, with what keys have
-// used. The policy before stays good, for requests that are on their way. When
+// used: in a store in this process also under a limit of another kind or
+// period, as docs/RULES.md says. The policy before stays good, for requests that are on their way. When
 // the store refuses a limit, its limits are put back as they were.
 func (p *Policy) Reload(rules *Rules) (*Policy, error) {
 	if rules == nil {
@@ -141,11 +147,11 @@ func (p *Policy) Reload(rules *Rules) (*Policy, error) {
 		return next, nil
 	}
 	was := *p // whose bounds are in use
-	if back := was.main.bind(p.rules); back != nil {
+	if back := was.main.bind(p); back != nil {
 		err = errors.Join(err, back)
 	}
 	if p.local.store != nil {
-		if back := was.local.bind(p.rules); back != nil {
+		if back := was.local.bind(p); back != nil {
 			err = errors.Join(err, back)
 		}
 	}

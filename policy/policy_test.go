@@ -68,7 +68,7 @@ func TestOneRule(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	if len(r.Rules) != 1 || r.Tightest != 0 || !r.Matched || r.Rules[0].Rule != "login" || r.Rules[0].Label != "login" ||
-		r.Rules[0].Text != "5/1m" || r.Rules[0].Remaining != 4 || r.Rules[0].Limit.ID() != "gcra" {
+		r.Rules[0].Text != "5/1m" || r.Rules[0].Remaining != 4 || r.Rules[0].Limit.ID() != "gcra:1m" {
 		t.Errorf("%+v", r)
 	}
 	if n := passes(t, p, attrs); n != 4 {
@@ -108,7 +108,7 @@ func TestLayersOfRules(t *testing.T) {
 	if r := decide(t, p, a); r.Rules[0].Remaining != 4 || r.Rules[1].Remaining != 0 || r.Rules[2].Remaining != 97 {
 		t.Errorf("%+v", r.Rules)
 	}
-	if r.Rules[0].Label != "address" || r.Rules[1].Label != "account/gcra" || r.Rules[2].Label != "account/fixed_window:1h" {
+	if r.Rules[0].Label != "address" || r.Rules[1].Label != "account/gcra:1m" || r.Rules[2].Label != "account/fixed_window:1h" {
 		t.Errorf("%q %q %q", r.Rules[0].Label, r.Rules[1].Label, r.Rules[2].Label)
 	}
 }
@@ -619,7 +619,7 @@ func TestReload(t *testing.T) {
 		t.Error("the policy before has forgotten")
 	}
 	for _, c := range next.Compare(before.Rules()) {
-		if c.Fresh {
+		if c.Fresh && c.Rule != "new" {
 			t.Errorf("%v", c)
 		}
 	}
@@ -638,19 +638,22 @@ func TestCompare(t *testing.T) {
 	base := `"name": "a", "key": ["ip"]`
 	for _, c := range []struct {
 		old, new string
-		want     string // substring; "!" when fresh
+		want     string // substring; "!" when afresh
 	}{
 		{base + `, "limits": ["10/m"]`, base + `, "limits": ["10/m"]`, ""},
-		{base + `, "limits": ["10/m"]`, base + `, "limits": ["20/h"]`, "keeps what was used"},
+		{base + `, "limits": ["10/m"]`, base + `, "limits": ["20/h"]`, "limit 10/1m becomes 20/1h"},
 		{base + `, "limits": ["10/m"]`, base + `, "limits": ["10/m", "100/h"]`, "limit 100/1h is new"},
 		{base + `, "limits": ["10/m", "100/h"]`, base + `, "limits": ["10/m"]`, "limit 100/1h is gone"},
-		{base + `, "limits": ["10/m"]`, base + `, "limits": ["10/m sliding_log"]`, "!starts fresh"},
-		{base + `, "limits": ["10/m fixed_window"]`, base + `, "limits": ["10/h fixed_window"]`, "!starts fresh"},
-		{base + `, "limits": ["10/m fixed_window"]`, base + `, "limits": ["20/m fixed_window"]`, "keeps"},
-		{base + `, "limits": ["10/m"]`, `"name": "a", "key": ["jwt.sub"], "limits": ["10/m"]`, "!all keys start fresh"},
-		{base + `, "limits": ["10/m"]`, `"name": "b", "key": ["ip"], "limits": ["10/m"]`, "is gone"},
+		{base + `, "limits": ["10/m"]`, base + `, "limits": ["10/m sliding_log"]`, "becomes 10/1m sliding_log"},
+		{base + `, "limits": ["10/m fixed_window"]`, base + `, "limits": ["10/h fixed_window"]`, "becomes 10/1h fixed_window"},
+		{base + `, "limits": ["10/m fixed_window"]`, base + `, "limits": ["20/m fixed_window"]`, "becomes"},
+		{base + `, "limits": ["10/m"]`, `"name": "a", "key": ["jwt.sub"], "limits": ["10/m"]`, "!all keys start afresh"},
+		{base + `, "limits": ["10/m"]`, `"name": "b", "key": ["ip"], "limits": ["10/m"]`, "!is new"},
 		{base + `, "limits": ["10/m"]`, base + `, "shadow": true, "limits": ["10/m"]`, "shadow becomes true"},
-		{base + `, "limits": ["10/m"]`, base + `, "tiers": {"by": "t", "default": "x", "plans": {"x": "10/m"}}`, "!(tier x)"},
+		{base + `, "limits": ["10/m"]`, base + `, "tiers": {"by": "t", "default": "x", "plans": {"x": "10/m"}}`, "limit 10/1m is new (tier x)"},
+		{base + `, "limits": ["10/m"]`, base + `, "block": true`, "block is new"},
+		{base + `, "limits": ["10/m"]`, base + `, "limits": ["10/m"], "overrides": [{"when": {"ip": "192.0.2.1"}, "unlimited": true}]`, "unlimited (override) is new"},
+		{base + `, "limits": ["10/m"], "overrides": [{"when": {"ip": "192.0.2.1"}, "limits": ["20/m"]}]`, base + `, "limits": ["10/m"], "overrides": [{"when": {"ip": "192.0.2.1"}, "limits": ["30/m"]}]`, "limit 20/1m becomes 30/1m (override)"},
 	} {
 		changes := parse(t, "{"+c.new+"}").Compare(parse(t, "{"+c.old+"}"))
 		want, fresh := strings.CutPrefix(c.want, "!")

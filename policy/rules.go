@@ -4,7 +4,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/stint-dev/stint"
 )
@@ -229,22 +228,4 @@ func (r *rule) allPlans() []*plan {
 		add(r.overrides[i].plan)
 	}
 	return all
-}
-
-// stateName is what state of a limit belongs to within a plan: for windows the
-// kind and the period, since a change of either starts fresh in any case; for
-// buckets and queues the kind, since they keep what was used whatever the rate.
-// So a reload may change numbers, and reorder limits of different kinds, and
-// keep what was used.
-func stateName(l stint.Limit) string {
-	switch l.Kind() {
-	case stint.GCRA, stint.TokenBucketInterval, stint.LeakyQueue:
-		return l.Kind().String()
-	}
-	if unit, zone := l.Calendar(); unit != "" {
-		return unit + ":" + zone
-	}
-	_, period, _ := strings.Cut(l.String(), "/")
-	period, _, _ = strings.Cut(period, " ")
-	return l.Kind().String() + ":" + period
 }

@@ -338,11 +338,11 @@ func (g *Given) bind(p *Policy, mode string) (err error) {
 	if g.main, err = p.main.hold(mode, name, limits...); err != nil {
 		return err
 	}
-	if g.mainEach, err = p.main.single(g.plan, g.main); err != nil || p.local.store == nil {
+	if g.mainEach, err = p.main.single(mode, state{name, limits}, g.main); err != nil || p.local.store == nil {
 		return err
 	}
 	if g.local, err = p.local.hold(mode, name, limits...); err == nil {
-		g.localEach, err = p.local.single(g.plan, g.local)
+		g.localEach, err = p.local.single(mode, state{name, limits}, g.local)
 	}
 	if err != nil {
 		return fmt.Errorf("local store: %w", err)

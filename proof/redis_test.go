@@ -93,7 +93,7 @@ func (r *redisColumn) holds(t *rapid.T, l stint.Limit) bool {
 // and one that comes back finds its reservations again.
 func (r *redisColumn) tells(old, next stint.Limit) bool {
 	r.had[identity(old)] = true
-	if r.had[identity(next)] || !next.Keeps(old) {
+	if r.had[identity(next)] || !dated(old, next) {
 		return false
 	}
 	switch old.Kind() {
@@ -101,6 +101,17 @@ func (r *redisColumn) tells(old, next stint.Limit) bool {
 		return unit(old).Cmp(unit(next)) == 0 && next.Burst() >= old.Burst()
 	}
 	return true
+}
+
+// dated reports whether a change keeps what is used without charging it anew.
+func dated(old, next stint.Limit) bool {
+	switch next.Kind() {
+	case stint.GCRA, stint.LeakyQueue, stint.TokenBucketInterval:
+		return next.Kind() == old.Kind()
+	}
+	a, zoneA := old.Calendar()
+	b, zoneB := next.Calendar()
+	return next.Kind() == old.Kind() && old.Period() == next.Period() && a == b && zoneA == zoneB
 }
 
 // identity is the same for two limits of a name that are one to Redis.

@@ -72,7 +72,7 @@ func TestDemoGuide(t *testing.T) {
 	lines := commands(readGuide(t, out))
 	wants := []string{
 		`^401\n429\n429\n429\n$`,
-		`HTTP/1.1 429 (.*\r\n)*Ratelimit: "login/gcra";r=0;t=[12]\r\n(.*\r\n)*Retry-After: [12]\r\n(.*\r\n)*{"type":.*"violated-policies":\["login/gcra"\]}\n$`,
+		`HTTP/1.1 429 (.*\r\n)*Ratelimit: "login/gcra:2s";r=0;t=[12]\r\n(.*\r\n)*Retry-After: [12]\r\n(.*\r\n)*{"type":.*"violated-policies":\["login/gcra:2s"\]}\n$`,
 		`^(200\n){5}(429\n){2}$`,
 		`^HTTP/1.1 200 (.*\r\n)*Ratelimit: "api";r=99;t=60\r\n(.*\r\n)*{"items":`,
 		`^(begun at .*\n){4}$`,

@@ -21,7 +21,6 @@ type sourceFlags struct {
 	Config        string `short:"c" env:"STINT_CONFIG" placeholder:"FILE" help:"The rules file, YAML or JSON. It is read again when it changes, and on SIGHUP."`
 	databaseFlags `embed:""`
 	MaxKeys       int      `env:"STINT_MAX_KEYS" default:"1048576" placeholder:"N" help:"The most keys remembered, for each limit (${default}). Beyond it newcomers share limits."`
-	ForceReload   bool     `env:"STINT_FORCE_RELOAD" help:"Take changes of the file that make keys in use start afresh."`
 	TrustedProxy  []string `env:"STINT_TRUSTED_PROXY" placeholder:"CIDR" help:"A proxy whose word about the client is taken, in place of the file's trusted_proxies. May be given several times."`
 	LogKeys       bool     `env:"STINT_LOG_KEYS" help:"Log keys in clear: addresses, API keys, whatever rules key by. The default is their hashes."`
 	LogFormat     string   `env:"STINT_LOG_FORMAT" enum:"text,json" default:"text" help:"The log's form, text (the default) or json."`
@@ -113,7 +112,7 @@ func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) (err 
 	s.where = cmp.Or(u.String(), "memory")
 	var opened atomic.Pointer[rules.Source]
 	o := rules.Options{
-		Force: c.ForceReload, Declared: c.declared, Log: logger,
+		Declared: c.declared, Log: logger,
 		OnReload: func(at time.Time, err error) {
 			s.observer.Reloaded(at, err)
 			if now := opened.Load(); err == nil && now != nil {

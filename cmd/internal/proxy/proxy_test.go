@@ -142,7 +142,7 @@ func (f *front) get(t testing.TB, path string, header ...string) *http.Response 
 }
 
 func TestDenies(t *testing.T) {
-	f := serve(t, func(http.ResponseWriter, *http.Request) {}, time.Minute, "ip", "1/h burst 2", "100/h")
+	f := serve(t, func(http.ResponseWriter, *http.Request) {}, time.Minute, "ip", "1/h burst 2", "100/2h")
 	for i, want := range []int{200, 200, 429} {
 		// What a client claims about its address changes nothing.
 		got := f.get(t, "/", "X-Forwarded-For", fmt.Sprintf("203.0.113.%d", i))

@@ -126,7 +126,7 @@ func TestRetryAfterIsTight(t *testing.T) {
 			t.Errorf("denied with %d, Retry-After %q, want 429 and 2: 1.5s rounded up", w.Code, w.Header().Get("Retry-After"))
 		}
 		want := `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",` +
-			`"title":"Quota Exceeded","status":429,"violated-policies":["proxy/gcra"]}` + "\n"
+			`"title":"Quota Exceeded","status":429,"violated-policies":["proxy/gcra:3s"]}` + "\n"
 		if got := w.Body.String(); got != want || w.Header().Get("Content-Type") != "application/problem+json" {
 			t.Errorf("body %s (%s), want %s", got, w.Header().Get("Content-Type"), want)
 		}

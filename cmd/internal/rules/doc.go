@@ -10,10 +10,9 @@
 //
 // # Guarantees
 //
-// A reload is all or nothing: a file that cannot be read, or that would make
-// keys start afresh without leave, changes nothing, and the last good rules go
-// on. What keys have used is kept. Errors name the file, the line, the column
-// and what would be right. Nothing of a file can stop the process or make it
+// A reload is all or nothing: a file that cannot be read, or is wrong, changes
+// nothing, and the last good rules go on. What keys have used is kept. Errors
+// name the file, the line, the column and what would be right. Nothing of a file can stop the process or make it
 // hang: what is too large, not a regular file, or nests without end is refused.
 //
 // # YAML

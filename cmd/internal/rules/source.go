@@ -18,9 +18,6 @@ import (
 type Options struct {
 	// Policy is what the policy needs beside its store and rules.
 	Policy policy.Options
-	// Force takes reloads that make keys in use start afresh. The default
-	// value is false: such a reload is refused.
-	Force bool
 	// Declared refuses rules that speak of attributes which no HTTP request has
 	// and which the file does not declare: for who can give no others, such as a
 	// proxy. The default value is false: they are warnings.
@@ -128,7 +125,7 @@ func (s *Source) Ready() error {
 
 // Reload reads the file again and takes what it says, all of it or nothing.
 // When it fails, the rules in force stay. The error says what is wrong in the
-// file, or which keys would start afresh.
+// file, or which limit the store cannot hold.
 func (s *Source) Reload() error { return s.reload(true) }
 
 // reload takes the file. Content that is in force, or was refused before, is
@@ -171,9 +168,6 @@ func (s *Source) take(f *File) error {
 		return s.refuse(f.sum, &Error{s.path, err})
 	}
 	changes := f.Rules.Compare(s.file.Rules)
-	if err := s.fresh(changes); err != nil {
-		return s.refuse(f.sum, &Error{s.path, err})
-	}
 	p, err := s.policy.Load().Reload(f.Rules)
 	if err != nil {
 		return s.refuse(f.sum, &Error{s.path, err})
@@ -186,29 +180,11 @@ func (s *Source) take(f *File) error {
 			s.o.Log.Info("rules: more changes", "file", s.path, "count", len(changes)-i)
 			break
 		}
-		s.o.Log.Info("rules: changed", "rule", c.Rule, "what", c.What)
+		s.o.Log.Info("rules: changed", "rule", c.Rule, "what", c.What, "afresh", c.Fresh)
 	}
 	s.warn(f)
 	s.tell(nil)
 	return nil
-}
-
-// fresh refuses changes that make keys in use start afresh.
-func (s *Source) fresh(changes []policy.Change) error {
-	if s.o.Force {
-		return nil
-	}
-	var lines []string
-	for _, c := range changes {
-		if c.Fresh {
-			lines = append(lines, c.String())
-		}
-	}
-	if len(lines) == 0 {
-		return nil
-	}
-	return errors.New("keys in use would start afresh: " + strings.Join(lines, "; ") +
-		". Nothing is reloaded; --force-reload takes it, as does a restart")
 }
 
 // refuse keeps what is in force, and logs why, once.

@@ -156,27 +156,76 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestFresh refuses a reload that forgets what keys have used, unless forced.
-func TestFresh(t *testing.T) {
-	for _, force := range []bool{false, true} {
-		path := filepath.Join(t.TempDir(), "stint.yaml")
-		write(t, path, limited(10))
-		b := open(t, path, rules.Options{Force: force})
-		b.take("x")
-		write(t, path, strings.Replace(limited(10), "fixed_window", "sliding_log", 1))
-		err := b.Reload()
-		if force {
-			if err != nil || b.take("x") != 9 {
-				t.Errorf("forced: %v", err)
+// TestEditsInUse reloads what an operator edits while keys are in use: each
+// edit takes effect at once, and what keys have used stays used.
+func TestEditsInUse(t *testing.T) {
+	const head = "rules:\n  - name: a\n    key: [jwt.sub]\n"
+	bare := func(limits string) string { return head + "    limits: [" + limits + "]\n" }
+	with := func(overrides string) string { return bare("9/24h") + "    overrides: [" + overrides + "]\n" }
+	vip := func(limit string) string { return "{when: {jwt.sub: vip}, limits: [" + limit + "]}" }
+	other := func(limit string) string { return "{when: {jwt.sub: other}, limits: [" + limit + "]}" }
+	for _, c := range []struct {
+		name, old, new string
+		client         string // that has used 3 before
+		limit, left    int64  // and what another request of it is then told
+	}{
+		{"first override", bare("9/24h"), with(vip("50/24h")), "x", 9, 5},
+		{"numbers", with(vip("100/24h")), with(vip("200/24h")), "vip", 200, 196},
+		{"numbers of one of two", with(vip("100/24h") + "," + other("50/24h")), with(other("50/24h") + "," + vip("200/24h")), "vip", 200, 196},
+		{"the limits that another has", with(vip("100/24h") + "," + other("50/24h")), with(vip("50/24h") + "," + other("50/24h")), "other", 50, 46},
+		{"a name for an override", with(vip("100/24h")), with("{name: vip, when: {jwt.sub: vip}, limits: [200/24h]}"), "vip", 200, 196},
+		{"kind of an override", with(vip("100/24h")), with(vip("100/24h sliding_log")), "vip", 100, 96},
+		{"kind", bare("10/24h"), bare("10/24h sliding_log"), "x", 10, 6},
+		{"window", bare("10/24h fixed_window"), bare("20/48h fixed_window"), "x", 20, 16},
+		{"rate of a bucket", bare("10/24h"), bare("20/48h"), "x", 20, 16},
+		{"one limit more", bare("10/24h"), bare("10/24h, 100/48h"), "x", 10, 6},
+		{"one limit less", bare("10/24h, 100/48h"), bare("10/24h"), "x", 10, 6},
+		{"the kind of one of two, in another order", bare("10/24h, 100/48h"), bare("100/24h sliding_log, 10/24h"), "x", 10, 6},
+		{"a name for a limit", bare("10/24h"), bare("{limit: 10/24h, name: daily}"), "x", 10, 6},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "stint.yaml")
+			write(t, path, c.old)
+			b := open(t, path, rules.Options{})
+			var r policy.Result
+			decide := func() {
+				if err := b.Policy().Decide(t.Context(), policy.Map{"jwt.sub": c.client}, 1, &r); err != nil {
+					t.Fatal(err)
+				}
 			}
-			continue
-		}
-		if err == nil || !strings.Contains(err.Error(), "rule a: ") || !strings.Contains(err.Error(), "--force-reload") {
-			t.Errorf("%v", err)
-		}
-		if left := b.take("x"); left != 8 {
-			t.Errorf("left %d", left)
-		}
+			for range 3 {
+				decide()
+			}
+			for _, text := range []string{c.new, c.old, c.new} { // and there and back
+				write(t, path, text)
+				if err := b.Reload(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			decide()
+			if d := r.Decision; d.Limit != c.limit || d.Remaining != c.left {
+				t.Errorf("limit %d, %d remain, want %d and %d", d.Limit, d.Remaining, c.limit, c.left)
+			}
+		})
+	}
+}
+
+// TestFirstOverride gives a client that is denied more, at once.
+func TestFirstOverride(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "stint.yaml")
+	write(t, path, limited(1))
+	b := open(t, path, rules.Options{})
+	b.take("vip")
+	write(t, path, limited(1)+"    overrides: [{when: {jwt.sub: vip}, limits: [20/24h]}]\n  - {name: abuse, match: {jwt.sub: x}, block: true}\n")
+	if err := b.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if left := b.take("vip"); left != 19 {
+		t.Errorf("%d left, want 19: the limits of an override count by themselves", left)
+	}
+	var r policy.Result
+	if err := b.Policy().Decide(t.Context(), policy.Map{"jwt.sub": "x"}, 1, &r); err != nil || r.Decision.Allowed {
+		t.Errorf("the block is not in force: %v", err)
 	}
 }
 

@@ -38,7 +38,7 @@ rules:
   - name: api
     match: {path: /api/**}
     key: [header.x-api-key]
-    limits: ["10/h burst 20", "100 per hour burst 100"]
+    limits: ["10/h burst 20", {limit: "100 per hour burst 100", name: hourly}]
     on_missing: deny
   - name: queue
     match: {path: /queue}
