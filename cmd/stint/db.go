@@ -1,10 +1,15 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/stint-dev/stint/cmd/internal/desk"
+)
 
 type dbCmd struct {
 	Migrate dbMigrateCmd `cmd:"" help:"Make or bring up to date the tables of a database of rules."`
 	Status  dbStatusCmd  `cmd:"" help:"Say what a database of rules holds."`
+	Prune   dbPruneCmd   `cmd:"" help:"Remove old revisions, and what the audit says of long ago."`
 }
 
 // Help is what "stint db --help" says below the summary.
@@ -76,4 +81,34 @@ func (c *dbStatusCmd) Run(e *env) error {
 		text += fmt.Sprintf("identity   %s\nrevision   %d\nchange     %d\noverrides  %d\nplans      %d\n", s.Identity, s.Revision, s.Change, s.Overrides, s.Plans)
 	}
 	return wrap(e.out, text, "    ")
+}
+
+type dbPruneCmd struct {
+	keeperFlags `embed:""`
+	Revisions   int    `default:"1000" placeholder:"N" help:"How many revisions are kept (${default})."`
+	Older       string `default:"365d" placeholder:"DURATION" help:"Acts of the audit, overrides and plans that ended, and servers that were last seen longer ago than this are removed (${default})."`
+}
+
+// Help is what "stint db prune --help" says below the summary.
+func (dbPruneCmd) Help() string {
+	return `Nothing is removed unless you run this, such as once a day. What is in force
+stays.
+
+For example:
+
+    stint db prune --revisions 200 --older 90d --rules sqlite:stint.db`
+}
+
+// Run removes what is old.
+func (c *dbPruneCmd) Run(e *env) error {
+	older, err := desk.ParseLasts(c.Older)
+	if err != nil {
+		return &usageError{"--older", err}
+	}
+	db, err := c.database()
+	if err != nil {
+		return err
+	}
+	defer db.Close() // what was written is committed
+	return db.Prune(e.ctx, c.Revisions, older)
 }
