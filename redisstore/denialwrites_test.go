@@ -185,7 +185,7 @@ func testDeniedLogs(t *testing.T, server *redistest.Server, c rueidis.Client) {
 			clock.add(time.Hour / 2000)
 			take(t, limit, "a", int64(1000/n))
 		}
-		value, err := do(t, c, "GET", redisstore.State(o, "a", text)).ToString()
+		value, err := do(t, c, "GET", redisstore.StateOf(o, "a", limit)).ToString()
 		if err != nil || strings.Contains(value[:16], ":*") != (n == 1000) {
 			t.Fatalf("a log of %d is of the other form: %q, %v", n, value, err)
 		}

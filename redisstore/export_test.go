@@ -41,10 +41,13 @@ var Slot, Filler = slotOf, filler
 func State(o Options, key, limit string) string {
 	n := names{prefix: o.Prefix, tag: o.Tag, secret: o.HashSecret}
 	begin, end := n.place(key)
-	if l, err := stint.Parse(limit); err == nil { // bound under its text
-		limit = stateName(limit, l)
-	}
 	return begin + escape(limit) + end
+}
+
+// StateOf returns the key of the state of a client's key under the first of
+// limits that are bound.
+func StateOf(o Options, key string, b stint.Bound) string {
+	return State(o, key, stateName(b.Name(), b.Limits()[0]))
 }
 
 // Breaker is what stands in front of calls; MostProbes how many probes are on

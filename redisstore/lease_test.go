@@ -355,13 +355,13 @@ func TestLeaseChanged(t *testing.T) {
 	clock := newVirtual()
 	s := nodes(t, server.URL(), 1, redisstore.Options{Now: clock.now})[0]
 	old, _ := stint.Parse("10000/1s burst 2000")
-	limit, err := s.Mode(redisstore.Lease).Bind("l", old)
+	limit, err := s.Mode(redisstore.Lease).Bind("l", old.WithName("l"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	inHand(t, clock, limit)
 	less, _ := stint.Parse("10/1h burst 10")
-	if _, err := s.Mode(redisstore.Lease).Bind("l", less); err != nil {
+	if _, err := s.Mode(redisstore.Lease).Bind("l", less.WithName("l")); err != nil {
 		t.Fatal(err)
 	}
 	admitted := int64(0)

@@ -80,7 +80,7 @@ func (p *pair) overflowStep(c rueidis.Client) {
 	verb := p.rnd.IntN(12)
 	r, m := p.layers(picked, key)
 	for i := range m {
-		own := redisstore.State(redisstore.Options{Prefix: p.prefix}, key, r[i].Bound.Limits()[0].Name())
+		own := redisstore.StateOf(redisstore.Options{Prefix: p.prefix}, key, r[i].Bound)
 		if !exists(p, c, own) && verb != 0 && (verb > 2 || cost > 0) {
 			m[i].Key = fmt.Sprint("cell ", redisstore.Slot(key)%redisstore.Cells)
 		}
@@ -164,7 +164,7 @@ func TestOverflow(t *testing.T) {
 			for i := range budget {
 				key := fmt.Sprint("later ", i)
 				d := take(t, limit, key, 1)
-				if exists(t, c, redisstore.State(o, key, limit.Name())) {
+				if exists(t, c, redisstore.StateOf(o, key, limit)) {
 					owners++
 					if d.Taken != 1 || d.Remaining != d.Limit-1 {
 						t.Errorf("the first take of a key of its own: %+v", d)

@@ -277,7 +277,7 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s: %+v, %v; want %v", what, d, err, want)
 		}
 	}
-	do(t, c, "SET", redisstore.State(o, "text", "10/1h"), "some text")
+	do(t, c, "SET", redisstore.StateOf(o, "text", limit), "some text")
 	try("another program's text", "text", redisstore.ErrConfiguration)
 	try("all is well", "b", nil)
 	server.Signal(t, syscall.SIGSTOP)
@@ -328,7 +328,7 @@ func TestKeys(t *testing.T) {
 		o                redisstore.Options
 		key, limit, want string
 	}{
-		{redisstore.Options{Prefix: "stint"}, "10.0.0.1", "10/s", "stint:{10.0.0.1}:10/s"},
+		{redisstore.Options{Prefix: "stint"}, "10.0.0.1", "site/gcra:1s", "stint:{10.0.0.1}:site/gcra%3A1s"},
 		{redisstore.Options{Prefix: "stint"}, "a", "a: b%", "stint:{a}:a%3A b%25"},
 		{redisstore.Options{Prefix: "p", Tag: tenant}, "acme/u1", "l", "p:{acme}:l:acme/u1"},
 		{redisstore.Options{Prefix: "p", Tag: tenant}, "acme", "l", "p:{acme}:l"},
