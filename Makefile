@@ -7,7 +7,7 @@ REQUIRED := . ./redisstore ./redisstore/goredis # that other modules here requir
 FUZZTIME ?= 1m
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-valkey needs check short soak fuzz mutants errors bench bench-redis bench-plan bench-service docs lint tidy clean
+.PHONY: help build demo test test-valkey needs check short soak fuzz mutants house errors bench bench-redis bench-plan bench-service docs lint tidy clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ soak: ## the long forms of the tests: thousands of years of virtual time, a Redi
 mutants: ## plant each bug of proof/mutants in turn and print which test killed it
 	cd proof && go run ./cmd/mutants
 
+house: ## lines of code by wing, and the files that one call runs through
+	cd proof && go run ./cmd/house lines && go run ./cmd/house trips
+
 errors: ## measure how far the sliding counter and the parts are from the exact log
 	cd proof && go run ./cmd/errors
 
@@ -66,6 +69,7 @@ bench-service: ## Envoy's service and CL.THROTTLE beside the floor of each proto
 docs: ## write the plots and the pictures of the documents anew
 	cd cmd && go test ./stint -run TestDocs -update
 	cd cmd && go test ./internal/lab -run TestPageShots -update
+	cd proof && go run ./cmd/house draw ../docs
 	go test -run TestDocs .
 
 lint: check ## gofmt, go vet and golangci-lint, a pinned version (fetched on first use)

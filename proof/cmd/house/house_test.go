@@ -1,0 +1,47 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestRooms holds the picture of docs/DESIGN.md to the imports of the code.
+func TestRooms(t *testing.T) {
+	top := filepath.Join("..", "..", "..")
+	rooms, err := readRooms(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var now bytes.Buffer
+	if err := drawRooms(&now, rooms); err != nil {
+		t.Fatal(err)
+	}
+	drawn, err := os.ReadFile(filepath.Join(top, "docs", "rooms.svg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(drawn, now.Bytes()) {
+		t.Error("docs/rooms.svg is not what the code imports: make docs draws it anew")
+	}
+	for name, r := range rooms {
+		for _, i := range r.imports {
+			if rooms[i].floor >= r.floor {
+				t.Errorf("%s imports %s, which stands no lower", name, i)
+			}
+		}
+	}
+}
+
+func TestCodeLines(t *testing.T) {
+	src := "// Package p.\npackage p\n\nvar a = `one\ntwo` // and more\n\n/* not\nthis */\nfunc f() {\n\n}\n"
+	file := filepath.Join(t.TempDir(), "p.go")
+	if err := os.WriteFile(file, []byte(src), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := codeLines(file); err != nil || n != 5 {
+		t.Errorf("%d lines, %v; want 5:\n%s", n, err, strings.TrimSpace(src))
+	}
+}
