@@ -192,12 +192,13 @@ var floors = map[string]string{
 	"redisstore/internal/faulttest": ". redisstore redisstore/internal/redistest", // of tests
 	"cmd/internal/plan":             ". memstore simulate policy httplimit cmd/internal/accesslog cmd/internal/rules",
 	"cmd/internal/plan/bench":       "cmd/internal/plan cmd/internal/plan/sample",
-	"cmd/internal/resp":             ". policy cmd/internal/observe cmd/internal/rules",
+	"cmd/internal/recent":           "",
+	"cmd/internal/resp":             ". cmd/internal/recent policy cmd/internal/observe cmd/internal/rules",
 	"cmd/internal/lab":              ". cmd/internal/trial cmd/internal/plan cmd/internal/accesslog", // the planner reads logs
 	"cmd/internal/observe":          ". memstore policy redisstore",
 	"cmd/internal/proxy":            ". policy httplimit cmd/internal/observe cmd/internal/rules cmd/internal/server",
 	"cmd/internal/envoyrules":       "policy",
-	"cmd/internal/rls":              ". policy httplimit cmd/internal/observe cmd/internal/rules",
+	"cmd/internal/rls":              ". policy httplimit cmd/internal/observe cmd/internal/recent cmd/internal/rules",
 	"cmd/internal/rules":            ". policy rulesource",
 	"cmd/internal/server":           ". memstore policy httplimit cmd/internal/observe cmd/internal/rules",
 	"cmd/internal/trial":            ". memstore simulate",

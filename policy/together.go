@@ -311,8 +311,8 @@ type Given struct {
 	mainEach, localEach []stint.Bound // limit by limit
 }
 
-// Give makes limits known to the store under a name, for [Question.Given]. Each is a limit of the store for good: bound how many a
-// client can make you give. No limits are a block. The name stands for the rule's in
+// Give makes limits known to the store under a name, for [Question.Given]. Each is a limit of the
+// store while you hold it: bound how many a client can make you hold. No limits are a block. The name stands for the rule's in
 // answers; no rule has one in parentheses. When the store fails, they do as
 // on_store_failure: local.
 func (p *Policy) Give(name string, limits ...stint.Limit) (*Given, error) {

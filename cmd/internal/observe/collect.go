@@ -23,13 +23,16 @@ var (
 	failedDesc = prometheus.NewDesc("stint_undecided_total",
 		"Requests that no decision was made on, by reason.",
 		[]string{"door", "reason"}, nil)
+	forgottenDesc = prometheus.NewDesc("stint_callers_limits_forgotten_total",
+		"Limits that callers gave and that made room for others, used more recently.",
+		[]string{"door"}, nil)
 )
 
 // counters collects the counters of all doors.
 type counters struct{ o *Observer }
 
 func (c counters) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{decisionsDesc, fallbackDesc, storeErrorsDesc, failedDesc} {
+	for _, d := range []*prometheus.Desc{decisionsDesc, fallbackDesc, storeErrorsDesc, failedDesc, forgottenDesc} {
 		to <- d
 	}
 }
@@ -42,6 +45,7 @@ func (c counters) Collect(to chan<- prometheus.Metric) {
 	}
 	for _, d := range *c.o.doors.Load() {
 		count(storeErrorsDesc, d.storeErrors.Load(), d.name)
+		count(forgottenDesc, d.forgotten.Load(), d.name)
 		for why, name := range reasonNames {
 			count(failedDesc, d.failed[why].Load(), d.name, name)
 		}

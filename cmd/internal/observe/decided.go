@@ -45,6 +45,7 @@ type door struct {
 	name        string
 	took        prometheus.Observer
 	storeErrors atomic.Uint64
+	forgotten   atomic.Uint64 // limits of callers
 	failed      [reasons]atomic.Uint64
 	// rules has the counters of every rule that decided here. The map is
 	// replaced as a whole, under the Observer's lock, so that finding them
@@ -113,6 +114,9 @@ func verdictOf(e *policy.RuleResult) verdict {
 	}
 	return denied
 }
+
+// Forgot counts a limit that a caller gave and that made room for another.
+func (o *Observer) Forgot(name string) { o.door(name).forgotten.Add(1) }
 
 // Failed counts a request that no decision could be made on, by the kind of the
 // error, and logs it if it is the store's.

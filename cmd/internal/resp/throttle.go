@@ -3,18 +3,17 @@ package resp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"strconv"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/stint-dev/stint"
+
+	"github.com/stint-dev/stint/cmd/internal/recent"
 )
 
-// maxBuckets is the most different limits that callers may give. Each is a
-// limit of the store, with what that costs there.
+// maxBuckets is how many of the limits that callers give are kept bound, those
+// used most recently. Each is a limit of the store, with what that costs there.
 const maxBuckets = 1024
 
 // A bucket is a limit as CL.THROTTLE has it, bound to the store.
@@ -26,24 +25,18 @@ type bucket struct {
 // throttle knows the limits that callers have given.
 type throttle struct {
 	store stint.Store
-	known sync.Map // of [3]int64 to bucket
-	count atomic.Int64
-	mu    sync.Mutex // for whoever adds
+	known recent.Values[[3]int64, bucket]
 }
 
-func newThrottle(store stint.Store) *throttle { return &throttle{store: store} }
-
-var errBuckets = fmt.Errorf("%d different limits are in use, and no more may be", maxBuckets)
+func newThrottle(store stint.Store, forgot func()) *throttle {
+	t := &throttle{store: store}
+	t.known.Max, t.known.Forgot = maxBuckets, forgot
+	return t
+}
 
 // find returns the bucket for what a caller gave: burst + 1 units at once, then
 // count a period of so many seconds.
 func (t *throttle) find(burst, count, period int64) (bucket, error) {
-	id := [3]int64{burst, count, period}
-	if b, ok := t.known.Load(id); ok {
-		return b.(bucket), nil
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	switch {
 	case burst < 0 || burst == math.MaxInt64:
 		return bucket{}, errors.New("max_burst must be from 0 to 9223372036854775806")
@@ -51,19 +44,12 @@ func (t *throttle) find(burst, count, period int64) (bucket, error) {
 		return bucket{}, errors.New("count must be at least 1")
 	case period < 1 || period > int64(math.MaxInt64/time.Second):
 		return bucket{}, errors.New("period must be from 1 to 9223372036 seconds")
-	case t.count.Load() >= maxBuckets:
-		return bucket{}, errBuckets
 	}
-	limit := stint.New(count, time.Duration(period)*time.Second).WithBurst(burst + 1)
-	bound, err := t.store.Bind("cl.throttle", limit.WithName(limit.String()))
-	if err != nil {
-		return bucket{}, err
-	}
-	b := bucket{burst, count, period, bound}
-	if _, again := t.known.LoadOrStore(id, b); !again {
-		t.count.Add(1)
-	}
-	return b, nil
+	return t.known.Get([3]int64{burst, count, period}, func() (bucket, error) {
+		limit := stint.New(count, time.Duration(period)*time.Second).WithBurst(burst + 1)
+		bound, err := t.store.Bind("cl.throttle", limit.WithName(limit.String()))
+		return bucket{burst, count, period, bound}, err
+	})
 }
 
 // clThrottle is CL.THROTTLE key max_burst count period [quantity].

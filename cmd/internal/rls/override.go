@@ -3,7 +3,6 @@ package rls
 import (
 	"fmt"
 	"math"
-	"sync"
 	"time"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -11,10 +10,13 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/policy"
+
+	"github.com/stint-dev/stint/cmd/internal/recent"
 )
 
-// maxOverrides is the most different limits that requests may bring along. Each
-// is a limit of the store, with what that costs there.
+// maxOverrides is how many of the limits that requests bring along are kept
+// bound, those used most recently. Each is a limit of the store, with what that
+// costs there.
 const maxOverrides = 1024
 
 // overrideRule stands for a rule where a request has brought the limit along.
@@ -29,43 +31,25 @@ type brought struct {
 }
 
 // overrides knows the limits that requests have brought along.
-type overrides struct {
-	known sync.Map // of brought to *policy.Given
-	mu    sync.Mutex
-	count int
-}
+type overrides = recent.Values[brought, *policy.Given]
 
-// errOverrides is for a limit more than maxOverrides.
-var errOverrides = fmt.Errorf("limit: %d different ones are in use, and no more may be", maxOverrides)
-
-// find returns what holds to the limit that a descriptor brings.
-func (o *overrides) find(p *policy.Policy, l *ratelimit.RateLimitDescriptor_RateLimitOverride) (*policy.Given, error) {
+// override returns what holds to the limit that a descriptor brings.
+func (s *Service) override(p *policy.Policy, l *ratelimit.RateLimitDescriptor_RateLimitOverride) (*policy.Given, error) {
 	b := brought{l.GetRequestsPerUnit(), l.GetUnit(), 1}
 	if m := l.GetUnitMultiplier(); m != nil {
 		b.multiplier = m.GetValue()
 	}
-	if g, ok := o.known.Load(b); ok {
-		return g.(*policy.Given), nil
-	}
-	limits, err := b.limits()
-	if err != nil {
-		return nil, err
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if g, ok := o.known.Load(b); ok {
-		return g.(*policy.Given), nil
-	}
-	if o.count >= maxOverrides {
-		return nil, errOverrides
-	}
-	g, err := p.Give(overrideRule, limits...)
-	if err != nil {
-		return nil, fmt.Errorf("limit: %w", err)
-	}
-	o.count++
-	o.known.Store(b, g)
-	return g, nil
+	return s.overrides.Get(b, func() (*policy.Given, error) {
+		limits, err := b.limits()
+		if err != nil {
+			return nil, err
+		}
+		g, err := p.Give(overrideRule, limits...)
+		if err != nil {
+			return nil, fmt.Errorf("limit: %w", err)
+		}
+		return g, nil
+	})
 }
 
 // The lengths of Envoy's units. A month is 30 days and a year 365, as in its

@@ -71,7 +71,8 @@ type Service struct {
 func New(o Options) *Service {
 	return &Service{
 		o: o, fields: httplimit.Fields{Dialect: o.Dialect},
-		calls: sync.Pool{New: func() any { return new(call) }},
+		overrides: overrides{Max: maxOverrides, Forgot: func() { o.Observer.Forgot(door) }},
+		calls:     sync.Pool{New: func() any { return new(call) }},
 	}
 }
 
@@ -182,22 +183,15 @@ func (s *Service) read(p *policy.Policy, req *pb.RateLimitRequest, operator bool
 			q.Cost = 1 // whether one more would pass
 		}
 		if l := d.GetLimit(); l != nil && !s.o.RefuseLimits {
-			given, err := s.overrides.find(p, l)
+			given, err := s.override(p, l)
 			if err != nil {
-				return &fault{code: codeOf(err), reason: fmt.Sprintf("descriptors[%d].%v", i, err)}
+				return &fault{code: codes.InvalidArgument, reason: fmt.Sprintf("descriptors[%d].%v", i, err)}
 			}
 			q.Given, q.Key = given, c.descriptors[i].key()
 		}
 		c.questions = append(c.questions, q)
 	}
 	return nil
-}
-
-func codeOf(err error) codes.Code {
-	if errors.Is(err, errOverrides) {
-		return codes.ResourceExhausted
-	}
-	return codes.InvalidArgument
 }
 
 // statusOf returns what is said of an error of the policy. What a store says is
