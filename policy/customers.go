@@ -44,16 +44,21 @@ func (o *Override) text() string {
 	return strings.Join(texts, ", ")
 }
 
-// customers are overrides by the million: a number for each (rule, key), which
-// names limits that many customers share. A policy and all that come of it by
+// customers are overrides by the million. A policy and all that come of it by
 // [Policy.Reload] have the same.
 type customers struct {
-	table atomic.Pointer[overridetable.Table]
-	plans atomic.Pointer[[]*customerPlan] // by number − 1; entries are never replaced
+	set atomic.Pointer[overrideSet] // in force
 
-	mu     sync.Mutex // of writers; it guards what follows
+	mu     sync.Mutex // of writers
+	policy *Policy    // the newest, whose rules plans are bound for
+}
+
+// An overrideSet is a number for each (rule, key), which names limits that many
+// customers share. The mutex of customers guards writing to it.
+type overrideSet struct {
+	table  *overridetable.Table
+	plans  atomic.Pointer[[]*customerPlan] // by number − 1; entries are never replaced
 	byText map[string]uint32
-	policy *Policy // the newest, whose rules plans are bound for
 }
 
 // A customerPlan is limits that customers of one rule share.
@@ -64,24 +69,30 @@ type customerPlan struct {
 }
 
 func newCustomers() *customers {
-	c := &customers{byText: make(map[string]uint32)}
-	c.table.Store(overridetable.New())
-	c.plans.Store(new([]*customerPlan))
+	c := new(customers)
+	c.set.Store(newOverrideSet(overridetable.New()))
 	return c
+}
+
+func newOverrideSet(t *overridetable.Table) *overrideSet {
+	s := &overrideSet{table: t, byText: make(map[string]uint32)}
+	s.plans.Store(new([]*customerPlan))
+	return s
 }
 
 // find returns what a customer has in place of the rule's limits, or nil.
 func (c *customers) find(rule, key string) *plan {
-	n := c.table.Load().Get(rule, key)
+	s := c.set.Load()
+	n := s.table.Get(rule, key)
 	if n == overridetable.None {
 		return nil
 	}
-	return (*c.plans.Load())[n-1].plan.Load()
+	return (*s.plans.Load())[n-1].plan.Load()
 }
 
 // any reports whether there may be overrides at all, so that a policy without
 // them makes no key that it does not need.
-func (c *customers) any() bool { return len(*c.plans.Load()) > 0 }
+func (c *customers) any() bool { return len(*c.set.Load().plans.Load()) > 0 }
 
 // SetOverride gives a customer limits of their own under a rule, from the next
 // request on; the zero Override takes them away. The key is as
@@ -96,88 +107,139 @@ func (p *Policy) SetOverride(rule, key string, o Override) error {
 	c := p.customers
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n, err := c.number(rule, &o)
+	set := c.set.Load()
+	n, err := set.number(c.policy, rule, &o)
+	if errors.Is(err, errPlans) {
+		set = c.compact()
+		n, err = set.number(c.policy, rule, &o)
+	}
 	if err != nil {
 		return err
 	}
-	c.table.Load().Set(rule, key, n)
+	set.table.Set(rule, key, n)
 	return nil
 }
 
 // Overrides returns how many customers have limits of their own, how many
 // different ones those are, and what the table of them takes, in bytes.
 func (p *Policy) Overrides() (customers, plans int, bytes int64) {
-	t := p.customers.table.Load()
-	return t.Len(), len(*p.customers.plans.Load()), t.Bytes()
+	set := p.customers.set.Load()
+	return set.table.Len(), len(*set.plans.Load()), set.table.Bytes()
 }
 
 // A Replacement is a whole set of overrides that is made beside the one in
 // force and takes its place at once. Make one with [Policy.ReplaceOverrides].
 type Replacement struct {
 	customers *customers
-	table     *overridetable.Table
+	set       *overrideSet
 }
 
 // ReplaceOverrides begins an empty set of overrides. Nothing changes before
 // Commit.
 func (p *Policy) ReplaceOverrides() *Replacement {
-	return &Replacement{p.customers, overridetable.New()}
+	return &Replacement{p.customers, newOverrideSet(overridetable.New())}
 }
 
 // Set is [Policy.SetOverride] for the set.
 func (r *Replacement) Set(rule, key string, o Override) error {
 	r.customers.mu.Lock()
 	defer r.customers.mu.Unlock()
-	n, err := r.customers.number(rule, &o)
+	n, err := r.set.number(r.customers.policy, rule, &o)
 	if err != nil {
 		return err
 	}
-	r.table.Set(rule, key, n)
+	r.set.table.Set(rule, key, n)
 	return nil
 }
 
-// Commit puts the set in force.
-func (r *Replacement) Commit() { r.customers.table.Store(r.table) }
+// Commit puts the set in force, by the rules of now. The error is for limits that
+// the store cannot hold; customers who have them are left to the rule.
+func (r *Replacement) Commit() error {
+	c := r.customers
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := r.set.bind(c.policy)
+	c.set.Store(r.set)
+	return err
+}
+
+// compact forgets limits that no customer has any more, so that others find
+// room, and returns the set that is in force then.
+func (c *customers) compact() *overrideSet {
+	old := c.set.Load()
+	plans := *old.plans.Load()
+	used := make([]uint32, len(plans)+1)
+	old.table.Numbers(func(n uint32) { used[n] = 1 })
+	var kept []*customerPlan
+	for i, one := range plans {
+		if used[i+1] > 0 {
+			kept = append(kept, one)
+			used[i+1] = uint32(len(kept))
+		}
+	}
+	if len(kept) == len(plans) {
+		return old
+	}
+	next := newOverrideSet(old.table.Renumber(func(n uint32) uint32 { return used[n] }))
+	next.plans.Store(&kept)
+	for i, one := range kept {
+		next.byText[one.id()] = uint32(i + 1)
+	}
+	c.set.Store(next)
+	return next
+}
+
+var errPlans = fmt.Errorf("policy: overrides with more than %d different limits", MaxPlans)
 
 // number returns the number of what an override does under a rule.
-func (c *customers) number(rule string, o *Override) (uint32, error) {
+func (s *overrideSet) number(p *Policy, rule string, o *Override) (uint32, error) {
 	if o.none() {
 		return overridetable.None, nil
 	}
 	if o.Unlimited && o.Block || (o.Unlimited || o.Block) && len(o.Limits) > 0 {
 		return 0, errors.New("policy: an override has limits, or is unlimited, or a block: one of these")
 	}
-	id := rule + "\x00" + o.text()
-	if n := c.byText[id]; n > 0 {
+	one := &customerPlan{rule: rule, override: *o}
+	if n := s.byText[one.id()]; n > 0 {
 		return n, nil
 	}
-	plans := *c.plans.Load()
+	plans := *s.plans.Load()
 	if len(plans) == MaxPlans {
-		return 0, fmt.Errorf("policy: overrides with more than %d different limits", MaxPlans)
+		return 0, errPlans
 	}
-	one := &customerPlan{rule: rule, override: *o}
-	if err := one.bind(c.policy); err != nil {
+	if err := one.bind(p); err != nil {
 		return 0, err
 	}
 	longer := append(plans, one) // readers see the part before, which does not change
-	c.plans.Store(&longer)
+	s.plans.Store(&longer)
 	n := uint32(len(longer))
-	c.byText[id] = n
+	s.byText[one.id()] = n
 	return n, nil
+}
+
+// bind makes plans for the rules of a policy.
+func (s *overrideSet) bind(p *Policy) (first error) {
+	for _, one := range *s.plans.Load() {
+		if err := one.bind(p); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
 }
 
 // rebind makes plans for the rules of a policy that takes the place of another.
 func (c *customers) rebind(p *Policy) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, one := range *c.plans.Load() {
-		if err := one.bind(p); err != nil {
-			return err
-		}
+	if err := c.set.Load().bind(p); err != nil {
+		return err
 	}
 	c.policy = p
 	return nil
 }
+
+// id tells plans apart.
+func (c *customerPlan) id() string { return c.rule + "\x00" + c.override.text() }
 
 // bind makes the plan for the rule of this name.
 func (c *customerPlan) bind(p *Policy) error {

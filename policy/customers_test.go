@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -105,14 +106,12 @@ func TestOverrideEnds(t *testing.T) {
 		{"a set without it", func() error {
 			r := p.ReplaceOverrides()
 			err := r.Set("site", "192.0.2.9", block)
-			r.Commit()
-			return err
+			return errors.Join(err, r.Commit())
 		}, true},
 		{"a set with it", func() error {
 			r := p.ReplaceOverrides()
 			err := r.Set("site", "192.0.2.7", block)
-			r.Commit()
-			return err
+			return errors.Join(err, r.Commit())
 		}, false},
 		{"its rule is gone", func() (err error) {
 			rules, err := policy.Parse([]byte(`{"rules": [{"name": "new", "key": ["ip"], "limits": ["3/h"]}]}`))
@@ -161,6 +160,34 @@ func TestOverridesAreShared(t *testing.T) {
 	}
 	if err := p.SetOverride("site", "x", policy.Override{Block: true, Unlimited: true}); err == nil {
 		t.Error("block and unlimited at once")
+	}
+}
+
+// TestOverridesRecover fills the bound on different limits, and then changes what
+// customers have: limits that nobody has any more make room.
+func TestOverridesRecover(t *testing.T) {
+	p := customerPolicy(t, customerRules)
+	at := func(i int) policy.Override { return limits(t, fmt.Sprintf("%d/h", i+10)) }
+	for i := range policy.MaxPlans {
+		if err := p.SetOverride("other", strconv.Itoa(i), at(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.SetOverride("site", "192.0.2.7", limits(t, "7/h")); err == nil {
+		t.Fatal("one more than there may be")
+	}
+	if err := p.SetOverride("other", "5", policy.Override{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.SetOverride("site", "192.0.2.7", limits(t, "7/h")); err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := passUntilDenied(t, p, policy.Map{"ip": "192.0.2.7"}); n != 7 {
+		t.Errorf("%d passed", n)
+	}
+	customers, different, _ := p.Overrides()
+	if customers != policy.MaxPlans || different != policy.MaxPlans {
+		t.Errorf("%d customers, %d different limits", customers, different)
 	}
 }
 

@@ -136,22 +136,53 @@ func (s *shard) count(was, number uint32) {
 // grow makes room for a quarter more keys, without those that are gone.
 func (s *shard) grow() *slots {
 	next := make(slots, max(8, (s.live+1)*100/68/inBucket+1))
-	if old := s.slots.Load(); old != nil {
-		for i := range *old {
-			b := &(*old)[i]
-			for j := range b.hashes {
-				if n := b.numbers[j].Load(); n != None {
-					h := b.hashes[j].Load()
-					hash, number := next.find(h)
-					number.Store(n)
-					hash.Store(h)
-				}
-			}
-		}
-	}
+	s.each(func(h uint64, n uint32) {
+		hash, number := next.find(h)
+		number.Store(n)
+		hash.Store(h)
+	})
 	s.used = s.live
 	s.slots.Store(&next)
 	return &next
+}
+
+// Numbers calls f with the number of each key that has one, in no order.
+func (t *Table) Numbers(f func(number uint32)) {
+	for i := range t.shard {
+		s := &t.shard[i]
+		s.mu.Lock()
+		s.each(func(_ uint64, n uint32) { f(n) })
+		s.mu.Unlock()
+	}
+}
+
+// Renumber returns a table of the same keys with other numbers. A key whose
+// number becomes None is left out. Changes that happen meanwhile may be missed.
+func (t *Table) Renumber(f func(number uint32) uint32) *Table {
+	next := &Table{seed: t.seed}
+	for i := range t.shard {
+		s := &t.shard[i]
+		s.mu.Lock()
+		s.each(func(h uint64, n uint32) { next.shard[i].set(h, f(n)) })
+		s.mu.Unlock()
+	}
+	return next
+}
+
+// each calls f with each hash that has a number.
+func (s *shard) each(f func(h uint64, number uint32)) {
+	now := s.slots.Load()
+	if now == nil {
+		return
+	}
+	for i := range *now {
+		b := &(*now)[i]
+		for j := range b.hashes {
+			if n := b.numbers[j].Load(); n != None {
+				f(b.hashes[j].Load(), n)
+			}
+		}
+	}
 }
 
 // Len returns how many keys have a number.

@@ -39,6 +39,34 @@ func TestAgainstMap(t *testing.T) {
 	}
 }
 
+// TestRenumber takes every third number away and moves the others.
+func TestRenumber(t *testing.T) {
+	old := overridetable.New()
+	for i := range 5000 {
+		old.Set("api", strconv.Itoa(i), uint32(i+1))
+	}
+	sum := uint64(0)
+	old.Numbers(func(n uint32) { sum += uint64(n) })
+	if sum != 5000*5001/2 {
+		t.Errorf("the numbers sum up to %d", sum)
+	}
+	next := old.Renumber(func(n uint32) uint32 {
+		if n%3 == 0 {
+			return overridetable.None
+		}
+		return n + 7
+	})
+	for i := range 5000 {
+		want := uint32(i + 8)
+		if (i+1)%3 == 0 {
+			want = overridetable.None
+		}
+		if n := next.Get("api", strconv.Itoa(i)); n != want {
+			t.Fatalf("key %d: %d, want %d", i, n, want)
+		}
+	}
+}
+
 // TestChurn sets and removes other keys all the time: the table stays small.
 func TestChurn(t *testing.T) {
 	table := overridetable.New()

@@ -61,7 +61,8 @@ type Follower struct {
 	problem string // why the newest is not in force; "" if it is
 	source  *Source
 	expiry  *expiries
-	offset  offset // of the source's clock
+	offset  offset  // of the source's clock
+	left    leftOut // overrides of the source that are not in force
 }
 
 // errEnough ends a reading of which the document is all that is wanted.
@@ -83,12 +84,15 @@ func Follow(ctx context.Context, f Following) (*Follower, *File, error) {
 	}
 	w := &Follower{f: f, copy: lastCopy{path: f.Copy}, from: f.Source}
 	patience := firstPatience
-	there := w.copy.there()
+	kept, there := w.copy.version()
 	if there {
 		patience = firstTry
 	}
 	s, err := firstDocument(ctx, f.Source, patience)
 	var file *File
+	if err == nil && there && !s.Version.Follows(kept) {
+		err = errOlder // than what this node held before it was started anew
+	}
 	if err == nil {
 		file, err = Decode(s.Name, s.Document)
 	}

@@ -48,13 +48,17 @@ type frame struct {
 	End      bool                 `json:"end,omitempty"`
 }
 
-// there reports whether there is a copy that can be read.
-func (c *lastCopy) there() bool {
+// version returns the version of the copy, and whether there is one that can be
+// read.
+func (c *lastCopy) version() (v rulesource.Version, there bool) {
 	if c.path == "" {
-		return false
+		return v, false
 	}
-	_, _, err := c.check()
-	return err == nil
+	_, s, err := c.check()
+	if err != nil {
+		return v, false
+	}
+	return s.Version, true
 }
 
 // check reads the file through and returns where its last whole group ends, and

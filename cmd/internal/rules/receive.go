@@ -26,8 +26,41 @@ type receiving struct {
 	parsed  map[string]policy.Override // by text: customers share few
 	ends    []ending
 	copy    *copying
-	bad     int   // overrides that cannot be read
-	first   error // why, of the first
+	bad     leftOut // overrides that cannot be read, of this state
+}
+
+// leftOut is the overrides that a source holds and a node cannot take, by rule
+// and key, and why. It is bounded: of more, only the number is known.
+type leftOut struct {
+	why  map[[2]string]error
+	more int
+}
+
+const mostLeftOut = 1000
+
+func (l *leftOut) add(at [2]string, err error) {
+	if l.why == nil {
+		l.why = make(map[[2]string]error)
+	}
+	if l.why[at] == nil && len(l.why) == mostLeftOut {
+		l.more++
+		return
+	}
+	l.why[at] = err
+}
+
+// String says how many are left out, and why one of them; "" for none.
+func (l *leftOut) String() string {
+	first := ""
+	for at, err := range l.why {
+		if why := fmt.Sprintf("rule %s: %v", at[0], err); first == "" || why < first {
+			first = why
+		}
+	}
+	if first == "" {
+		return ""
+	}
+	return fmt.Sprintf("%d overrides cannot be in force, such as one of %s", len(l.why)+l.more, first)
 }
 
 // A change is one override that changes.
@@ -85,9 +118,7 @@ func (r *receiving) Override(o *rulesource.Override) error {
 		err = r.set.Set(o.Rule, o.Key, own)
 	}
 	if err != nil {
-		if r.bad++; r.bad == 1 {
-			r.first = fmt.Errorf("an override of rule %s, change %d: %w", o.Rule, o.Change, err)
-		}
+		r.bad.add([2]string{o.Rule, o.Key}, err)
 		return nil
 	}
 	if r.set == nil {
@@ -179,15 +210,17 @@ func (r *receiving) commit(s *rulesource.Snapshot, from rulesource.Source) error
 	}
 	w.expiry.change(r.set != nil, r.ends, r.apply)
 	src.mu.Lock()
-	w.held, w.hash, w.since, w.problem = s.Version, s.Hash, time.Now(), ""
+	was := w.problem
+	w.held, w.hash, w.since, w.problem = s.Version, s.Hash, time.Now(), w.left.String()
 	if from != w.f.Source {
 		w.problem = "started from the last copy"
 	}
+	now := w.problem
 	src.mu.Unlock()
 	src.empty.Store(false)
 	w.from = w.f.Source
-	if r.first != nil {
-		w.trouble(fmt.Sprintf("%d overrides are left out, the first: %v", r.bad, r.first))
+	if now != "" && now != was {
+		w.f.Log.Error("rules: not all is as the source has it", "source", w.f.Name, "revision", s.Version.Revision, "change", s.Version.Change, "err", now)
 	}
 	if err := r.copy.keep(); err != nil {
 		w.f.Log.Error("rules: no copy is kept: this node cannot start while the source is gone", "err", err)
@@ -197,15 +230,22 @@ func (r *receiving) commit(s *rulesource.Snapshot, from rulesource.Source) error
 
 // apply puts the overrides in force.
 func (r *receiving) apply() {
+	left := &r.w.left
 	if r.set != nil {
-		r.set.Commit()
+		*left = leftOut{}
+		if err := r.set.Commit(); err != nil {
+			left.add([2]string{}, err)
+		}
 	}
 	p := r.w.source.Policy()
 	for _, c := range r.changes {
+		delete(left.why, [2]string{c.rule, c.key})
 		if err := p.SetOverride(c.rule, c.key, c.o); err != nil {
-			if r.bad++; r.first == nil {
-				r.first = fmt.Errorf("an override of rule %s: %w", c.rule, err)
-			}
+			left.add([2]string{c.rule, c.key}, err)
 		}
 	}
+	for at, err := range r.bad.why {
+		left.add(at, err)
+	}
+	left.more += r.bad.more
 }

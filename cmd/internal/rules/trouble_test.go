@@ -183,3 +183,48 @@ func TestCopyNotWhole(t *testing.T) {
 		t.Errorf("a state that never was: %s and %s", first, second)
 	}
 }
+
+// TestLeftOut has an override that cannot be read: all others are in force, and
+// the alarm stays until it is mended.
+func TestLeftOut(t *testing.T) {
+	db := openDB(t)
+	publish(t, db, "5/m")
+	n := mustStart(t, db, "")
+	problem := func() string { _, p := n.source.Held(); return p }
+	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.7", Limits: []string{"nine per minute"}}, 0)
+	until(t, "the alarm", func() bool { return strings.Contains(problem(), "1 overrides cannot be in force") })
+	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.8", Limits: []string{"8/m"}}, 0)
+	until(t, "another override", func() bool { return n.decided(t, "192.0.2.8") == "8/1m" })
+	if !strings.Contains(problem(), "rule site") || n.decided(t, "192.0.2.7") != "5/1m" {
+		t.Errorf("after a good one: %q, %s", problem(), n.decided(t, "192.0.2.7"))
+	}
+	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.7", Limits: []string{"9/m"}}, 0)
+	until(t, "the mended one", func() bool { return problem() == "" && n.decided(t, "192.0.2.7") == "9/1m" })
+}
+
+// TestRestoredAtStart restores the source while the node is not running: it
+// starts from its copy, which is newer, until the older state is accepted.
+func TestRestoredAtStart(t *testing.T) {
+	db, dir := openDB(t), t.TempDir()
+	copy := filepath.Join(dir, "last.copy")
+	publish(t, db, "5/m")
+	if err := db.Backup(t.Context(), filepath.Join(dir, "backup")); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, db, "6/m")
+	mustStart(t, db, copy).stop()
+	older, err := rulesdb.Open("sqlite:"+filepath.Join(dir, "backup"), rulesdb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { older.Close() })
+	n := mustStart(t, older, copy)
+	until(t, "the alarm", func() bool { _, p := n.source.Held(); return strings.Contains(p, "stint rules accept") })
+	if got := n.decided(t, "192.0.2.1"); got != "6/1m" {
+		t.Errorf("before it is accepted: %s", got)
+	}
+	if err := older.Accept(t.Context(), "anna", "restored on purpose"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the older state", func() bool { return n.decided(t, "192.0.2.1") == "5/1m" })
+}
