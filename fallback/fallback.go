@@ -77,7 +77,7 @@ type Options struct {
 	MaxOwed int
 	// OnChange is told when the shared store begins to fail, with its error,
 	// and with nil when it answers again. It is called from the goroutine that
-	// finds out, and may not block. The default is that nobody is told.
+	// finds out, and may not block. If nil, nothing is reported.
 	OnChange func(error)
 }
 

@@ -15,8 +15,7 @@ import (
 // before it: all X-Forwarded-For lines are read as one list, from right to
 // left, and the first address that is not trusted is the client. If all are
 // trusted, the leftmost is. An entry that is no address stops the walk, and
-// the peer is the client: what stands to the left of it is the word of nobody
-// who is trusted.
+// the peer is the client: what stands to the left of it is untrusted.
 //
 // Addresses are compared and returned as a client has them on the wire: an
 // IPv4 address mapped into IPv6 is that IPv4 address, and zones are dropped.
