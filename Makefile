@@ -3,7 +3,7 @@
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 MODULE   := github.com/stint-dev/stint
 BELOW     = $(filter-out $(CURDIR),$(shell go list -m -f '{{.Dir}}')) # the modules beside the root
-REQUIRED := . ./redisstore ./redisstore/goredis # that other modules here require
+REQUIRED := . ./redisstore ./redisstore/goredis ./rulesdb # that other modules here require
 FUZZTIME ?= 1m
 
 .DEFAULT_GOAL := help
