@@ -62,34 +62,46 @@ func breakerHolds(t *testing.T, rnd *rand.Rand) {
 	var calls sync.WaitGroup
 	defer func() { cancel(); calls.Wait() }()
 	var b redisstore.Breaker
+	var mu sync.Mutex // guards what follows, and rnd
 	up, probes, most, vain := true, 0, 0, 0
-	try := func(ctx context.Context) bool {
-		probes++
-		most = max(most, probes)
-		defer func() { probes-- }()
-		if !up {
+	locked := func(f func()) {
+		mu.Lock()
+		defer mu.Unlock()
+		f()
+	}
+	try := func(ctx context.Context) (good bool) {
+		locked(func() {
+			probes++
+			most = max(most, probes)
+			good = up
+		})
+		defer locked(func() { probes-- })
+		if !good {
 			select {
 			case <-time.After(time.Second): // its patience
 			case <-ctx.Done():
 			}
-			return false
 		}
-		return true
+		return good
 	}
 	call := func() {
 		if !b.Lets() {
 			return
 		}
-		if rnd.IntN(20) == 0 { // an impatient caller
+		var impatient, good bool
+		locked(func() {
+			if impatient, good = rnd.IntN(20) == 0, up; !impatient && !good {
+				vain++
+			}
+		})
+		switch {
+		case impatient:
 			time.Sleep(ms)
 			b.Ended(false, false)
 			return
-		}
-		good := up
-		if good {
+		case good:
 			time.Sleep(ms)
-		} else {
-			vain++
+		default:
 			time.Sleep(25 * ms)
 		}
 		if b.Ended(good, !good) {
@@ -97,28 +109,36 @@ func breakerHolds(t *testing.T, rnd *rand.Rand) {
 		}
 	}
 	turns := time.Duration(0)
-	for now := time.Duration(0); now < 30*time.Second; now += ms {
-		if now >= turns {
-			if up && !b.Lets() {
-				t.Fatalf("at %v the server has been back for seconds", now)
-			}
-			up, vain = !up, 0
-			turns = now + time.Second + time.Duration(rnd.Int64N(int64(3*time.Second)))
-			if up {
-				back := now
-				time.AfterFunc(time.Second, func() {
+	turn := func(now time.Duration) {
+		if up && !b.Lets() {
+			t.Errorf("at %v the server has been back for seconds", now)
+		}
+		up, vain = !up, 0
+		turns = now + time.Second + time.Duration(rnd.Int64N(int64(3*time.Second)))
+		if up {
+			time.AfterFunc(time.Second, func() {
+				locked(func() {
 					if up && !b.Lets() {
-						t.Errorf("back at %v and not used for a second", back)
+						t.Errorf("back at %v and not used for a second", now)
 					}
 				})
-			}
+			})
+		}
+	}
+	for now := time.Duration(0); now < 30*time.Second; now += ms {
+		if now >= turns {
+			locked(func() { turn(now) })
 		}
 		calls.Go(call)
 		time.Sleep(ms)
-		if vain > 30 { // those that were on their way; no probe is one of them
-			t.Fatalf("%d calls in vain", vain)
-		}
+		locked(func() {
+			if vain > 30 { // those that were on their way; no probe is one of them
+				t.Fatalf("%d calls in vain", vain)
+			}
+		})
 	}
+	mu.Lock()
+	defer mu.Unlock()
 	if most > redisstore.MostProbes {
 		t.Errorf("%d probes at once", most)
 	}
