@@ -10,7 +10,8 @@ import (
 )
 
 // SetPlan says which plan the customers with a value of an attribute have; ""
-// takes it away. It returns the plan before.
+// takes it away. It returns the plan before. Nodes receive plans with the rules;
+// package policy does not look at them.
 func (db *DB) SetPlan(ctx context.Context, attribute, value, plan, author, reason string) (was string, err error) {
 	switch {
 	case attribute == "":

@@ -15,7 +15,6 @@ type overrideCmd struct {
 	Get    overrideGetCmd    `cmd:"" help:"Say which limits of their own a customer has under a rule."`
 	List   overrideListCmd   `cmd:"" help:"List the overrides in force."`
 	Remove overrideRemoveCmd `cmd:"" help:"Let the rule's own limits hold again."`
-	Plan   overridePlanCmd   `cmd:"" help:"Say which plan the customers with a value of an attribute have."`
 }
 
 // Help is what "stint override --help" says below the summary.
@@ -262,40 +261,4 @@ func (c *overrideRemoveCmd) Run(e *env) error {
 	}
 	o := rulesource.Override{Rule: c.Rule, Removed: true, Reason: c.Reason}
 	return setOverride(e, &c.deskFlags, c.author(), customer, o, "", false)
-}
-
-type overridePlanCmd struct {
-	deskFlags  `embed:""`
-	authorFlag `embed:""`
-	Attribute  string `arg:"" help:"The attribute that names customers, such as header.x-api-key."`
-	Value      string `arg:"" help:"Its value: the customer."`
-	Plan       string `arg:"" help:"The plan's name; '' takes it away."`
-	Reason     string `placeholder:"TEXT" help:"Why, for the audit."`
-}
-
-// Help is what "stint override plan --help" says below the summary.
-func (overridePlanCmd) Help() string {
-	return `Plans are those that a rule's tiers have.
-
-For example:
-
-    stint override plan header.x-api-key acme pro --rules sqlite:stint.db`
-}
-
-// Run sets a plan.
-func (c *overridePlanCmd) Run(e *env) error {
-	d, err := c.open(e)
-	if err != nil {
-		return err
-	}
-	defer d.Close() // what was written is committed
-	was, err := d.SetPlan(e.ctx, c.Attribute, c.Value, c.Plan, c.author(), c.Reason)
-	if err != nil {
-		return deskError(err)
-	}
-	text := fmt.Sprintf("%s %s: plan %s", shown(c.Attribute), shown(c.Value), shown(c.Plan))
-	if was != "" {
-		text += ", before " + shown(was)
-	}
-	return wrap(e.out, text+"\n", "    ")
 }

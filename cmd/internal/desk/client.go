@@ -213,13 +213,6 @@ func (c *client) SetOverride(ctx context.Context, o rulesource.Override, lasts t
 	return out.Was.override(), out.Now.override(), err
 }
 
-func (c *client) SetPlan(ctx context.Context, attribute, value, plan, _, reason string) (was string, err error) {
-	var out struct{ Was, Now string }
-	err = c.call(ctx, http.MethodPut, "/v1/plan", url.Values{"attribute": {attribute}, "value": {value}}, noMatch,
-		map[string]string{"plan": plan, "reason": reason}, &out)
-	return out.Was, err
-}
-
 func (c *client) Nodes(ctx context.Context, within time.Duration) ([]rulesdb.Node, error) {
 	var all struct{ Nodes []*Node }
 	err := c.get(ctx, "/v1/nodes", url.Values{"within": {within.String()}}, &all)

@@ -33,7 +33,6 @@ type Keeper interface {
 	Override(ctx context.Context, rule, key string) (rulesource.Override, error)
 	Overrides(ctx context.Context, p rulesdb.Page) ([]rulesource.Override, error)
 	SetOverride(ctx context.Context, o rulesource.Override, lasts time.Duration) (was, now rulesource.Override, err error)
-	SetPlan(ctx context.Context, attribute, value, plan, author, reason string) (was string, err error)
 
 	Nodes(ctx context.Context, within time.Duration) ([]rulesdb.Node, error)
 	Audit(ctx context.Context, before int64, n int) ([]rulesdb.Done, error)

@@ -341,21 +341,6 @@ func (h *Handler) unblock(c *call) (int, any, error) {
 	return h.deleteOverride(c)
 }
 
-func (h *Handler) plan(c *call) (int, any, error) {
-	var p struct {
-		Plan   string `json:"plan"`
-		Reason string `json:"reason"`
-	}
-	if err := c.body(maxBody, &p); err != nil {
-		return 0, nil, err
-	}
-	was, err := h.desk.SetPlan(c.ctx, c.query.Get("attribute"), c.query.Get("value"), p.Plan, c.author, p.Reason)
-	return http.StatusOK, struct {
-		Now string `json:"now"`
-		Was string `json:"was"`
-	}{p.Plan, was}, err
-}
-
 func (h *Handler) nodes(c *call) (int, any, error) {
 	within := 10 * time.Minute
 	if text := c.query.Get("within"); text != "" {

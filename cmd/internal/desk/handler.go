@@ -57,7 +57,6 @@ var endpoints = []endpoint{
 	{"DELETE", "/v1/override", rulesdb.Operator, (*Handler).deleteOverride},
 	{"PUT", "/v1/block", rulesdb.Operator, (*Handler).block},
 	{"DELETE", "/v1/block", rulesdb.Operator, (*Handler).unblock},
-	{"PUT", "/v1/plan", rulesdb.Operator, (*Handler).plan},
 	{"GET", "/v1/nodes", rulesdb.Viewer, (*Handler).nodes},
 	{"GET", "/v1/audit", rulesdb.Operator, (*Handler).audit},
 	{"GET", "/v1/tokens", rulesdb.Admin, (*Handler).tokens},

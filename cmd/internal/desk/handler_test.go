@@ -89,7 +89,6 @@ var requests = []struct {
 	{"DELETE", "/v1/override", "rule=api&key=a&reason=r", "", "", "operator"},
 	{"PUT", "/v1/block", "rule=api&attribute=header.x-api-key%3Da%0f", "", `{"for": "10m"}`, "operator"},
 	{"DELETE", "/v1/block", "rule=api&key=a%0f", "", "", "operator"},
-	{"PUT", "/v1/plan", "attribute=header.x-api-key&value=acme", "", `{"plan": "pro"}`, "operator"},
 	{"GET", "/v1/nodes", "within=1h", "", "", "viewer"},
 	{"GET", "/v1/audit", "n=3", "", "", "operator"},
 	{"GET", "/v1/tokens", "", "", "", "admin"},
