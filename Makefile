@@ -61,14 +61,14 @@ bench-redis: ## the figures of docs/REDIS-FIGURES.md, beside other libraries; st
 	go run ./benchmarks/redis
 
 bench-plan: ## the figures of docs/PLAN.md: lines a second beside mawk on the same file, and memory
-	cd cmd && go run ./internal/plan/bench
+	cd cmd && go run ./internal/planner/plan/bench
 
 bench-service: ## Envoy's service and CL.THROTTLE beside the floor of each protocol; starts its own redis-server
-	cd cmd && go run ./internal/servicebench
+	cd cmd && go run ./internal/service/servicebench
 
 docs: ## write the plots and the pictures of the documents anew
 	cd cmd && go test ./stint -run TestDocs -update
-	cd cmd && go test ./internal/lab -run TestPageShots -update
+	cd cmd && go test ./internal/planner/lab -run TestPageShots -update
 	cd proof && go run ./cmd/house draw ../docs
 	go test -run TestDocs .
 

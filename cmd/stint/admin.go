@@ -7,9 +7,9 @@ import (
 
 	"github.com/stint-dev/stint/rulesdb"
 
-	"github.com/stint-dev/stint/cmd/internal/desk"
-	"github.com/stint-dev/stint/cmd/internal/lab"
-	"github.com/stint-dev/stint/cmd/internal/server"
+	"github.com/stint-dev/stint/cmd/internal/planner/lab"
+	"github.com/stint-dev/stint/cmd/internal/service/desk"
+	"github.com/stint-dev/stint/cmd/internal/service/server"
 )
 
 // adminConns is how many connections operators may have: less than the

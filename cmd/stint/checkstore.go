@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/stint-dev/stint/cmd/internal/storecheck"
+	"github.com/stint-dev/stint/cmd/internal/service/storecheck"
 )
 
 type checkStoreCmd struct {

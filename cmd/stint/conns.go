@@ -3,7 +3,7 @@ package main
 import (
 	"log/slog"
 
-	"github.com/stint-dev/stint/cmd/internal/server"
+	"github.com/stint-dev/stint/cmd/internal/service/server"
 )
 
 // connFlags bound the connections of clients.

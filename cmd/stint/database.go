@@ -14,8 +14,8 @@ import (
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
 
-	"github.com/stint-dev/stint/cmd/internal/rules"
-	"github.com/stint-dev/stint/cmd/internal/ruleshttp"
+	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/cmd/internal/service/ruleshttp"
 )
 
 // databaseFlags say which database the rules are in.

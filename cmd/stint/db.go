@@ -3,7 +3,7 @@ package main
 import (
 	"fmt"
 
-	"github.com/stint-dev/stint/cmd/internal/desk"
+	"github.com/stint-dev/stint/cmd/internal/service/desk"
 )
 
 type dbCmd struct {

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stint-dev/stint/cmd/internal/proxy"
-	"github.com/stint-dev/stint/cmd/internal/rules"
-	"github.com/stint-dev/stint/cmd/internal/server"
+	"github.com/stint-dev/stint/cmd/internal/service/proxy"
+	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/cmd/internal/service/server"
 )
 
 // demoRules are the rules of stint serve --demo.

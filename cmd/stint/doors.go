@@ -13,9 +13,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stint-dev/stint/cmd/internal/resp"
-	"github.com/stint-dev/stint/cmd/internal/rls"
-	"github.com/stint-dev/stint/cmd/internal/server"
+	"github.com/stint-dev/stint/cmd/internal/service/resp"
+	"github.com/stint-dev/stint/cmd/internal/service/rls"
+	"github.com/stint-dev/stint/cmd/internal/service/server"
 )
 
 // doorFlags are the doors beside HTTP, and how they answer.

@@ -30,7 +30,7 @@ import (
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 
-	"github.com/stint-dev/stint/cmd/internal/rules"
+	"github.com/stint-dev/stint/cmd/internal/service/rules"
 )
 
 // doorRules count each door apart, so that the same requests must be decided

@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/stint-dev/stint/cmd/internal/storecheck"
+	"github.com/stint-dev/stint/cmd/internal/service/storecheck"
 )
 
 // A question to the store has askWithin; one that it did not hear is asked again

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/stint-dev/stint/cmd/internal/envoyrules"
-	"github.com/stint-dev/stint/cmd/internal/rules"
+	"github.com/stint-dev/stint/cmd/internal/service/envoyrules"
+	"github.com/stint-dev/stint/cmd/internal/service/rules"
 )
 
 // importCmd is the configurations that can be turned into rules.

@@ -6,7 +6,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/stint-dev/stint/cmd/internal/lab"
+	"github.com/stint-dev/stint/cmd/internal/planner/lab"
 )
 
 type labCmd struct {

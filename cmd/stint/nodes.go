@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stint-dev/stint/cmd/internal/desk"
+	"github.com/stint-dev/stint/cmd/internal/service/desk"
 )
 
 type nodesCmd struct {

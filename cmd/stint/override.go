@@ -7,7 +7,7 @@ import (
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
 
-	"github.com/stint-dev/stint/cmd/internal/desk"
+	"github.com/stint-dev/stint/cmd/internal/service/desk"
 )
 
 type overrideCmd struct {

@@ -14,8 +14,8 @@ import (
 
 	"github.com/stint-dev/stint/httplimit"
 
-	"github.com/stint-dev/stint/cmd/internal/plan"
-	"github.com/stint-dev/stint/cmd/internal/rules"
+	"github.com/stint-dev/stint/cmd/internal/planner/plan"
+	"github.com/stint-dev/stint/cmd/internal/service/rules"
 )
 
 type planCmd struct {

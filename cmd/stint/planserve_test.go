@@ -18,9 +18,9 @@ import (
 
 	"github.com/stint-dev/stint/memstore"
 
-	"github.com/stint-dev/stint/cmd/internal/observe"
-	"github.com/stint-dev/stint/cmd/internal/rules"
-	"github.com/stint-dev/stint/cmd/internal/server"
+	"github.com/stint-dev/stint/cmd/internal/service/observe"
+	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/cmd/internal/service/server"
 	main "github.com/stint-dev/stint/cmd/stint"
 )
 

@@ -15,8 +15,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/stint-dev/stint/cmd/internal/proxy"
-	"github.com/stint-dev/stint/cmd/internal/server"
+	"github.com/stint-dev/stint/cmd/internal/service/proxy"
+	"github.com/stint-dev/stint/cmd/internal/service/server"
 )
 
 type proxyCmd struct {

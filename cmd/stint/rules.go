@@ -11,9 +11,9 @@ import (
 
 	"github.com/stint-dev/stint/rulesdb"
 
-	"github.com/stint-dev/stint/cmd/internal/desk"
 	"github.com/stint-dev/stint/cmd/internal/linediff"
-	"github.com/stint-dev/stint/cmd/internal/rules"
+	"github.com/stint-dev/stint/cmd/internal/service/desk"
+	"github.com/stint-dev/stint/cmd/internal/service/rules"
 )
 
 type rulesCmd struct {

@@ -3,7 +3,7 @@ package main
 import (
 	"io"
 
-	"github.com/stint-dev/stint/cmd/internal/rules"
+	"github.com/stint-dev/stint/cmd/internal/service/rules"
 )
 
 type schemaCmd struct{}

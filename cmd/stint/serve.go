@@ -14,7 +14,7 @@ import (
 
 	"github.com/stint-dev/stint/httplimit"
 
-	"github.com/stint-dev/stint/cmd/internal/server"
+	"github.com/stint-dev/stint/cmd/internal/service/server"
 )
 
 type serveCmd struct {

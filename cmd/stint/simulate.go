@@ -9,7 +9,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/simulate"
 
-	"github.com/stint-dev/stint/cmd/internal/trial"
+	"github.com/stint-dev/stint/cmd/internal/planner/trial"
 )
 
 type simulateCmd struct {

@@ -6,9 +6,9 @@ import (
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/redisstore"
 
-	"github.com/stint-dev/stint/cmd/internal/luaserver"
-	"github.com/stint-dev/stint/cmd/internal/nodes"
-	"github.com/stint-dev/stint/cmd/internal/trial"
+	"github.com/stint-dev/stint/cmd/internal/planner/luaserver"
+	"github.com/stint-dev/stint/cmd/internal/planner/nodes"
+	"github.com/stint-dev/stint/cmd/internal/planner/trial"
 )
 
 // mostNodes bounds what one simulation holds in memory.

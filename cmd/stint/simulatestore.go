@@ -14,7 +14,7 @@ import (
 	"github.com/stint-dev/stint/redisstore"
 	"github.com/stint-dev/stint/simulate"
 
-	"github.com/stint-dev/stint/cmd/internal/nodes"
+	"github.com/stint-dev/stint/cmd/internal/planner/nodes"
 	"github.com/stint-dev/stint/cmd/internal/scratch"
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/rulesource"
 
-	"github.com/stint-dev/stint/cmd/internal/observe"
-	"github.com/stint-dev/stint/cmd/internal/rules"
+	"github.com/stint-dev/stint/cmd/internal/service/observe"
+	"github.com/stint-dev/stint/cmd/internal/service/rules"
 )
 
 // sourceFlags say where the rules come from, and what is told of them.

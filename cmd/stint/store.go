@@ -20,7 +20,7 @@ import (
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/redisstore"
 
-	"github.com/stint-dev/stint/cmd/internal/rules"
+	"github.com/stint-dev/stint/cmd/internal/service/rules"
 )
 
 // storeFlags say where what keys have used is kept.

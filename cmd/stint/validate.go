@@ -14,7 +14,7 @@ import (
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/redisstore"
 
-	"github.com/stint-dev/stint/cmd/internal/rules"
+	"github.com/stint-dev/stint/cmd/internal/service/rules"
 )
 
 type validateCmd struct {

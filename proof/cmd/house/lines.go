@@ -20,10 +20,10 @@ type wing struct {
 }
 
 var wings = []wing{
-	{"planner, lab", false, []string{"cmd/internal/planner/", "cmd/internal/accesslog/", "cmd/internal/plan/", "cmd/internal/lab/", "cmd/internal/trial/", "cmd/internal/scratch/", "cmd/internal/luaserver/", "cmd/internal/nodes/"}},
+	{"planner, lab", false, []string{"cmd/internal/planner/", "cmd/internal/scratch/"}},
 	{"proof", false, []string{"proof/"}},
 	{"harness", false, []string{"storetest/", "simulate/", "redisstore/internal/faulttest/", "redisstore/internal/redistest/"}},
-	{"benchmarks", false, []string{"benchmarks/", "cmd/internal/servicebench/"}},
+	{"benchmarks", false, []string{"benchmarks/", "cmd/internal/service/servicebench/"}},
 	{"service, command", true, []string{"cmd/"}},
 	{"redis", true, []string{"redisstore/", "fallback/", "failover/"}},
 	{"rules", true, []string{"policy/", "rulesource/", "rulesdb/", "internal/overridetable/"}},

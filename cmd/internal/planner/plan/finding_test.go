@@ -1,0 +1,140 @@
+package plan_test
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint/httplimit"
+
+	"github.com/stint-dev/stint/cmd/internal/planner/plan"
+)
+
+// plain is a log of n requests of so many clients, a few seconds apart, each
+// line as the function writes it.
+func plain(n, clients int, line func(at time.Time, client string) string) []byte {
+	var b strings.Builder
+	at := time.Date(2024, 3, 5, 12, 0, 0, 0, time.UTC)
+	for i := range n {
+		at = at.Add(2 * time.Second)
+		b.WriteString(line(at, fmt.Sprintf("192.0.2.%d", (i*i+i/7)%clients+1)) + "\n")
+	}
+	return []byte(b.String())
+}
+
+func combined(at time.Time, client string) string {
+	return client + " - - [" + at.Format("02/Jan/2006:15:04:05 -0700") + `] "GET / HTTP/1.1" 200 5 "-" "curl/8.5"`
+}
+
+// What is no log of clients gets no proposal, and the first lines of the report
+// say why; what is known behind a prefix is read as it is without.
+func TestGate(t *testing.T) {
+	choose := func() plan.Options { return plan.Options{Choose: &plan.Target{Share: 0.01}, Margin: 0.2, Brief: true} }
+	want := planText(t, plain(2000, 50, combined), choose())
+	if want.Choice == nil || len(want.Findings) > 0 {
+		t.Fatalf("a plain log: %+v", want.Findings)
+	}
+	for _, test := range []struct {
+		name string
+		line func(at time.Time, client string) string
+		stop string // "" if it is read as the plain log
+	}{
+		{"containerd", func(at time.Time, c string) string {
+			return at.Format("2006-01-02T15:04:05.000000000Z") + " stdout F " + combined(at, c)
+		}, ""},
+		{"docker compose", func(at time.Time, c string) string { return "web-1  | " + combined(at, c) }, ""},
+		{"kubectl --prefix", func(at time.Time, c string) string { return "[pod/web/nginx] " + combined(at, c) }, ""},
+		{"kubectl --timestamps", func(at time.Time, c string) string { return at.Format(time.RFC3339Nano) + " " + combined(at, c) }, ""},
+		{"vhost_combined", func(at time.Time, c string) string { return "www.example.com:443 " + combined(at, c) }, ""},
+		{"docker json-file", func(at time.Time, c string) string {
+			return fmt.Sprintf(`{"log":%q,"stream":"stdout","time":%q}`, combined(at, c)+"\n", at.Format(time.RFC3339Nano))
+		}, ""},
+		{"Traefik", func(at time.Time, c string) string {
+			return fmt.Sprintf(`{"ClientHost":%q,"StartUTC":%q}`, c, at.Format(time.RFC3339Nano))
+		}, ""},
+		{"JSON without an address", func(at time.Time, c string) string {
+			return fmt.Sprintf(`{"remote_peer":%q,"time":%q}`, c, at.Format(time.RFC3339Nano))
+		}, "no_key"},
+		{"behind a proxy", func(at time.Time, c string) string { return combined(at, "10.0.0.1") + fmt.Sprintf(" %q", c) }, "proxy"},
+		{"one client", func(at time.Time, c string) string { return combined(at, "192.0.2.7") }, "one_client"},
+		{"no address", func(at time.Time, c string) string {
+			return fmt.Sprintf(`{"ip":"user/%s","time":%q}`, c, at.Format(time.RFC3339Nano))
+		}, "no_address"},
+		{"a request's own number", func(at time.Time, c string) string {
+			return fmt.Sprintf(`{"ip":"h%d","time":%q}`, at.UnixNano(), at.Format(time.RFC3339Nano))
+		}, "each_once"},
+	} {
+		r := planText(t, plain(2000, 50, test.line), choose())
+		if test.stop == "" {
+			if r.Choice == nil || r.Choice.Limit != want.Choice.Limit || r.Log.Clients != want.Log.Clients || len(r.Findings) > 0 {
+				t.Errorf("%s: %d clients, choice %+v, %+v; want %d, %s", test.name, r.Log.Clients, r.Choice, r.Findings, want.Log.Clients, want.Choice.Limit)
+			}
+			continue
+		}
+		if r.Choice != nil || !r.Refused() || r.Findings[0].What != test.stop || !r.Findings[0].Stops {
+			t.Errorf("%s: choice %+v, %+v; want %s", test.name, r.Choice, r.Findings, test.stop)
+		}
+		var text strings.Builder
+		if err := r.Text(&text); err != nil {
+			t.Fatal(err)
+		}
+		if head := strings.Join(strings.SplitN(text.String(), "\n", 6)[:5], " "); !strings.Contains(head, "NO PROPOSAL") || strings.Contains(text.String(), "shadow") {
+			t.Errorf("%s:\n%s", test.name, &text)
+		}
+	}
+}
+
+// Behind proxies that are trusted, the client is whom they name.
+func TestBehindProxies(t *testing.T) {
+	line := func(at time.Time, c string) string {
+		return combined(at, "10.0.0.1") + fmt.Sprintf(` "203.0.113.99, %s, 10.0.0.9"`, c)
+	}
+	o := plan.Options{Limits: []string{"1/m"}, Brief: true}
+	o.Client = httplimit.ClientIP{Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+	got, want := planText(t, plain(2000, 50, line), o), planText(t, plain(2000, 50, combined), plan.Options{Limits: o.Limits, Brief: true})
+	if outcomeOf(got.Results[0]) != outcomeOf(want.Results[0]) || len(got.Findings) > 0 {
+		t.Errorf("%+v and %+v; want %+v", outcomeOf(got.Results[0]), got.Findings, outcomeOf(want.Results[0]))
+	}
+}
+
+// What is odd about files is said: given twice, cut off, another zone, dates
+// that cannot be, NUL bytes.
+func TestOddFiles(t *testing.T) {
+	dir := t.TempDir()
+	log := string(plain(2000, 50, combined))
+	write := func(name, text string) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	whole := write("access.log", log)
+	now := time.Now().Add(2 * time.Hour).UTC()
+	ahead := write("ahead.log", strings.ReplaceAll(log, "05/Mar/2024", now.Format("02/Jan/2006")))
+	mid := time.Date(now.Year(), now.Month(), now.Day(), 13, 6, 40, 0, time.UTC).Add(-2 * time.Hour)
+	if err := os.Chtimes(ahead, mid, mid); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		files []string
+		want  string
+		stops bool
+	}{
+		{[]string{whole, whole}, "twice", true},
+		{[]string{whole, write("copy.log", log[:len(log)/2])}, "twice", true},
+		{[]string{write("cut.log", log[:len(log)-60])}, "cut_off", false},
+		{[]string{ahead}, "zone", false},
+		{[]string{write("nul.log", strings.Repeat("\x00", 70_000)+log)}, "nuls", false},
+		{[]string{write("2099.log", log+combined(time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC), "192.0.2.1")+"\n")}, "far_off", false},
+	} {
+		r, err := plan.Run(t.Context(), plan.Options{Files: test.files, Choose: &plan.Target{Share: 0.01}, Brief: true})
+		if err != nil || len(r.Findings) == 0 || r.Findings[0].What != test.want || r.Findings[0].Stops != test.stops || (r.Choice == nil) != test.stops {
+			t.Errorf("%s: %v, %+v", test.want, err, r)
+		}
+	}
+}

@@ -1,0 +1,291 @@
+package plan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"github.com/stint-dev/stint/cmd/internal/planner/accesslog"
+)
+
+// A lane reads one log: blocks of lines, which workers parse, in the order of
+// the file.
+type lane struct {
+	input  *input
+	file   *accesslog.File
+	blocks chan *block
+	free   chan *block
+	order  *order
+	raw    []event // as they came, for a sorter
+	ready  []event // in order, to be given out
+	over   bool
+}
+
+// An input is a log before it is read.
+type input struct {
+	*source
+	format      accesslog.Format
+	first, last int64 // the times of the first and last line of the beginning
+	head        []byte
+	written     time.Time // zero if that is not known
+	about       FileReport
+	size        int64
+	cut         bool // its last line has no end and cannot be read
+}
+
+// A block is some lines of a log, and what they ask for.
+type block struct {
+	text     []byte
+	err      error
+	question *question
+	format   *accesslog.Format
+	done     chan struct{}
+
+	found   []found
+	keys    []byte
+	tally   tallied
+	missing []int64 // by part of the key: lines without
+}
+
+// A found request has its key in the block's keys.
+type found struct {
+	at, cost int64
+	hash     uint64
+	start    uint32
+	length   uint32
+}
+
+// tallied is how many lines were what.
+type tallied struct {
+	lines, bad, outside, unmatched, costless int64
+	subsecond                                int64 // lines with a time finer than a second
+	cut                                      bool  // the last line, which has no end, is bad
+	examples                                 []string
+}
+
+// mostExamples is how many bad lines are shown.
+const mostExamples = 3
+
+func (t *tallied) add(more *tallied) {
+	t.lines += more.lines
+	t.bad += more.bad
+	t.outside += more.outside
+	t.unmatched += more.unmatched
+	t.costless += more.costless
+	t.subsecond += more.subsecond
+	for _, e := range more.examples {
+		if len(t.examples) < mostExamples {
+			t.examples = append(t.examples, e)
+		}
+	}
+}
+
+// A worker parses blocks. It keeps a parser for each format that it meets.
+type worker struct {
+	parsers map[*accesslog.Format]accesslog.Parser
+	asker   *asker
+	record  accesslog.Record
+}
+
+// apart is room behind a worker's values, which it writes for each line: those
+// of another in the same line of the cache would slow both down by a third.
+const apart = 3
+
+func work(q *question, jobs <-chan *block, halt <-chan struct{}) {
+	w := worker{
+		parsers: make(map[*accesslog.Format]accesslog.Parser), asker: q.asker(),
+		record: accesslog.Record{Values: make([][]byte, len(q.attributes), len(q.attributes)+apart)},
+	}
+	for {
+		select {
+		case <-halt:
+			return
+		case b := <-jobs:
+			w.parse(b)
+			b.done <- struct{}{}
+		}
+	}
+}
+
+// parse finds the requests of a block.
+func (w *worker) parse(b *block) {
+	p := w.parsers[b.format]
+	if p == nil {
+		p = b.format.Parser()
+		w.parsers[b.format] = p
+		clear(w.record.Values) // what another parser put there
+	}
+	b.found, b.keys, b.tally = b.found[:0], b.keys[:0], tallied{}
+	b.missing = append(b.missing[:0], make([]int64, len(w.asker.key))...)
+	r := &w.record
+	for text := b.text; len(text) > 0; {
+		var line []byte
+		line, text = accesslog.Line(text)
+		if err := p.Parse(line, r); err != nil {
+			b.tally.skip(line, err)
+			b.tally.cut = text == nil && b.tally.bad > 0
+			continue
+		}
+		b.tally.lines++
+		if r.At < w.asker.from || r.At >= w.asker.to {
+			b.tally.outside++
+			continue
+		}
+		w.asker.client(r.Values)
+		if !w.asker.counts(r.Values) {
+			b.tally.unmatched++
+			continue
+		}
+		w.find(b)
+	}
+}
+
+// find adds the request of the record at hand.
+func (w *worker) find(b *block) {
+	r, a := &w.record, w.asker
+	cost, known := a.units(r.Values)
+	if !known {
+		b.tally.costless++
+	}
+	if r.At%1e9 != 0 {
+		b.tally.subsecond++
+	}
+	for i, k := range a.key {
+		if r.Values[k] == nil {
+			b.missing[i]++
+		}
+	}
+	start := len(b.keys)
+	b.keys = a.appendKey(b.keys, r.Values)
+	key := b.keys[start:]
+	b.found = append(b.found, found{r.At, cost, hashKey(key), uint32(start), uint32(len(key))})
+}
+
+// skip notes a line that is no request.
+func (t *tallied) skip(line []byte, err error) {
+	if errors.Is(err, accesslog.ErrSkip) {
+		return
+	}
+	t.lines++
+	t.bad++
+	if len(t.examples) < mostExamples {
+		t.examples = append(t.examples, fmt.Sprintf("%v: %s", err, accesslog.Excerpt(line)))
+	}
+}
+
+// inspect opens a log, recognises its format and finds its first time.
+func inspect(ctx context.Context, from *source, q *question, o *Options) (*input, error) {
+	file, err := from.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	in := &input{source: from, size: file.Size, head: file.Head(), written: file.Written()}
+	in.format, err = file.Detect(accesslog.Options{Attributes: q.attributes, Fields: o.Fields, Format: o.Format, Zone: o.Zone, Latest: o.Latest})
+	if err != nil {
+		return nil, err
+	}
+	in.about = FileReport{Name: file.Name, Format: in.format.Name, NULs: file.NULs}
+	in.first, in.last = file.Times(in.format.Parser(), len(q.attributes))
+	return in, nil
+}
+
+// start begins to read the log.
+func (in *input) start(ctx context.Context, r *reading) (*lane, error) {
+	l := &lane{input: in, order: newOrder(int64(r.options.reorder()))}
+	var err error
+	if l.file, err = in.open(ctx); err != nil {
+		return nil, err
+	}
+	depth := 2 * r.workers
+	l.blocks, l.free = make(chan *block, depth), make(chan *block, depth+2)
+	for range depth + 2 {
+		l.free <- &block{question: r.question, format: &in.format, done: make(chan struct{}, 1)}
+	}
+	r.files.Go(func() { l.read(ctx, r) })
+	r.open.Store(in.name, l.file)
+	return l, nil
+}
+
+// read hands blocks to the workers until the log or the context ends. What has
+// been read by then is still parsed and counted.
+func (l *lane) read(ctx context.Context, r *reading) {
+	defer l.file.Close()
+	defer close(l.blocks)
+	for {
+		var b *block
+		select {
+		case <-r.halt:
+			return
+		case b = <-l.free:
+		}
+		if b.err = nil; l.input.pipe == nil {
+			b.err = ctx.Err() // a pipe says so itself, behind what it gave
+		}
+		if b.err == nil {
+			b.text, b.err = l.file.Next(b.text)
+		}
+		if b.err != nil {
+			b.text = nil
+			b.done <- struct{}{}
+		}
+		failed := b.err != nil
+		select {
+		case <-r.halt:
+			return
+		case l.blocks <- b:
+		}
+		if failed {
+			return
+		}
+		select {
+		case <-r.halt:
+			return
+		case r.jobs <- b:
+		}
+	}
+}
+
+// fill makes sure that some event is ready, unless the log is over.
+func (l *lane) fill(r *reading) error {
+	for len(l.ready) == 0 && !l.over {
+		b := <-l.blocks
+		<-b.done
+		switch {
+		case interrupted(b.err):
+			l.finish()
+		case errors.Is(b.err, io.EOF) && !errors.Is(b.err, io.ErrUnexpectedEOF):
+			l.finish()
+		case b.err != nil:
+			l.input.about.Error = b.err.Error()
+			l.finish()
+		default:
+			r.take(l, b)
+			l.free <- b
+			if l.order.astray {
+				return errAstray
+			}
+			l.ready = l.order.take()
+		}
+	}
+	return nil
+}
+
+// errAstray ends a reading whose lines are later than --reorder puts right: it
+// begins anew, and sorts.
+var errAstray = errors.New("lines are out of order")
+
+func (l *lane) finish() {
+	l.ready, l.over = l.order.rest(), true
+}
+
+// head is the time of the next event, the end of time if there is none.
+func (l *lane) head() int64 {
+	if len(l.ready) == 0 {
+		return math.MaxInt64
+	}
+	return l.ready[0].at
+}

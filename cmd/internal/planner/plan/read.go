@@ -1,0 +1,364 @@
+package plan
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/stint-dev/stint/cmd/internal/planner/accesslog"
+)
+
+// A sink is told of every request, in order of time. The events are valid
+// during the call.
+type sink interface {
+	add(events []event)
+}
+
+// A reading is one pass over the logs: files that begin later are opened
+// later, files of the same time are merged, and each client gets its number.
+type reading struct {
+	options  *Options
+	question *question
+	workers  int
+	jobs     chan *block
+	halt     chan struct{} // closed when nothing more is wanted
+	files    sync.WaitGroup
+	open     sync.Map // of what is read, by name, for the progress
+
+	inputs  []*input // by their first time
+	lanes   []*lane
+	clients *clients
+	leaves  leaves
+	ignored []bool   // by client: not counted
+	exempt  []bool   // by client: of those ignored, let through by the rule
+	sent    []uint32 // by client, those ignored included
+	sorter  *sorter  // nil while lines are in order
+	sinks   []sink   // told of the requests that count
+	whole   []sink   // told of all
+	rest    []event  // of a batch, those that count
+	tell    func([]event)
+	inline  bool // the sinks look at the clients
+
+	tally              tallied
+	requests, excluded int64
+	missing            []int64
+	reordered          int64
+	first, last        int64
+}
+
+// newReading looks at the logs without reading them.
+func newReading(ctx context.Context, o *Options, q *question, from []*source, sinks []sink) (*reading, error) {
+	r := &reading{
+		options: o, question: q, workers: runtime.GOMAXPROCS(0), clients: newClients(),
+		sinks: sinks, missing: make([]int64, len(q.key)), leaves: newLeaves(o),
+	}
+	for _, s := range from {
+		in, err := inspect(ctx, s, q, o)
+		if err != nil {
+			return nil, err
+		}
+		r.inputs = append(r.inputs, in)
+	}
+	return r, nil
+}
+
+// backwards reports whether a log begins later than it goes on: then it need
+// not be read to know that it must be sorted.
+func (r *reading) backwards() bool {
+	return slices.ContainsFunc(r.inputs, func(in *input) bool { return in.first-in.last > int64(r.options.reorder()) })
+}
+
+// run reads everything. When the context ends, what was read until then has
+// been given to the sinks, and the error is the context's. The error errAstray
+// means that it must be done again with a sorter.
+func (r *reading) run(ctx context.Context) error {
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	r.jobs, r.halt = make(chan *block, r.workers), make(chan struct{})
+	var workers sync.WaitGroup
+	for range r.workers {
+		workers.Go(func() { work(r.question, r.jobs, r.halt) })
+	}
+	told := r.telling()
+	var err error
+	if r.sorter != nil {
+		err = r.sort(reading)
+	} else {
+		err = r.merge(reading)
+	}
+	told()
+	stop()
+	close(r.halt)
+	workers.Wait()
+	r.files.Wait()
+	if err == nil {
+		err = ctx.Err()
+	}
+	return err
+}
+
+// sort reads all files and gives out their events in order.
+func (r *reading) sort(ctx context.Context) error {
+	defer r.sorter.close()
+	for _, in := range r.inputs {
+		l, err := in.start(ctx, r)
+		if err != nil {
+			return err
+		}
+		for newest := int64(0); !l.over; {
+			b := <-l.blocks
+			<-b.done
+			if b.err != nil {
+				if !interrupted(b.err) && (!errors.Is(b.err, io.EOF) || errors.Is(b.err, io.ErrUnexpectedEOF)) {
+					in.about.Error = b.err.Error()
+				}
+				break
+			}
+			r.take(l, b)
+			for _, e := range l.raw {
+				if e.at < newest {
+					r.reordered++
+				}
+				newest = max(newest, e.at)
+				if err := r.sorter.add(e); err != nil {
+					return err
+				}
+			}
+			l.raw = l.raw[:0]
+			l.free <- b
+		}
+	}
+	return r.sorter.each(context.WithoutCancel(ctx), func(events []event) {
+		for i := range events {
+			events[i].out = r.ignored[events[i].id]
+		}
+		r.give(events)
+	})
+}
+
+// merge gives events out in order of time over all files.
+func (r *reading) merge(ctx context.Context) error {
+	waiting := slices.Clone(r.inputs)
+	slices.SortStableFunc(waiting, func(a, b *input) int { return cmp.Compare(a.first, b.first) })
+	for {
+		for _, l := range r.lanes {
+			if err := l.fill(r); err != nil {
+				return err
+			}
+		}
+		r.retire()
+		next, bound := r.choose()
+		if len(waiting) > 0 && (ctx.Err() == nil || waiting[0].pipe != nil) { // what a pipe gave is not lost
+			begins := waiting[0].first - int64(r.options.reorder())
+			if next == nil || next.head() >= begins {
+				l, err := waiting[0].start(ctx, r)
+				if err != nil {
+					return err
+				}
+				r.lanes, waiting = append(r.lanes, l), waiting[1:]
+				continue
+			}
+			bound = min(bound, begins-1)
+		}
+		if next == nil {
+			return ctx.Err()
+		}
+		n := len(next.ready)
+		if next.ready[n-1].at > bound {
+			n = 1
+			for next.ready[n].at <= bound {
+				n++
+			}
+		}
+		if r.requests+r.excluded > 0 && next.ready[0].at < r.last {
+			return errAstray
+		}
+		r.give(next.ready[:n])
+		next.ready = next.ready[n:]
+	}
+}
+
+// retire forgets the lanes that have nothing left.
+func (r *reading) retire() {
+	r.lanes = slices.DeleteFunc(r.lanes, func(l *lane) bool {
+		over := l.over && len(l.ready) == 0
+		if over {
+			r.reordered += l.order.reordered
+		}
+		return over
+	})
+}
+
+// choose returns the lane that is next, and up to when it is.
+func (r *reading) choose() (next *lane, bound int64) {
+	bound = 1<<63 - 1
+	for _, l := range r.lanes {
+		switch {
+		case len(l.ready) == 0:
+		case next == nil:
+			next = l
+		case l.head() < next.head():
+			bound, next = next.head()-1, l
+		default:
+			bound = min(bound, l.head())
+		}
+	}
+	if next != nil {
+		bound = max(bound, next.head())
+	}
+	return next, bound
+}
+
+// take gives the requests of a block their clients.
+func (r *reading) take(l *lane, b *block) {
+	r.tally.add(&b.tally)
+	l.input.about.Lines += b.tally.lines
+	l.input.about.Bad += b.tally.bad
+	l.input.cut = b.tally.cut
+	for i, n := range b.missing {
+		r.missing[i] += n
+	}
+	for i := range b.found {
+		f := &b.found[i]
+		key := b.keys[f.start : f.start+f.length]
+		id, fresh := r.clients.number(f.hash, key)
+		if fresh {
+			one := r.leaves.find(r.question, key)
+			r.ignored = append(r.ignored, one != nil)
+			r.exempt = append(r.exempt, one != nil && one.exempt)
+			r.sent = append(r.sent, 0)
+		}
+		r.sent[id]++
+		e := event{f.at, f.cost, id, r.ignored[id]}
+		if r.sorter != nil {
+			l.raw = append(l.raw, e)
+		} else {
+			l.order.add(e)
+		}
+	}
+}
+
+// give tells the sinks.
+func (r *reading) give(events []event) {
+	if r.requests+r.excluded == 0 {
+		r.first = events[0].at
+	}
+	n := int64(len(events))
+	if len(r.leaves) > 0 {
+		for i := range events {
+			if events[i].out {
+				r.excluded++
+				n--
+			}
+		}
+	}
+	r.requests += n
+	r.last = events[len(events)-1].at
+	r.tell(events)
+}
+
+// telling starts a goroutine that tells the sinks, beside the one that puts
+// requests in order. Sinks that look at the keys of clients want to be told
+// where these are given: inline.
+func (r *reading) telling() (stop func()) {
+	if r.inline {
+		r.tell = r.direct
+		return func() {}
+	}
+	const depth = 4
+	free, full := make(chan []event, depth), make(chan []event, depth)
+	for range depth {
+		free <- nil
+	}
+	r.tell = func(events []event) { full <- append((<-free)[:0], events...) }
+	var teller sync.WaitGroup
+	teller.Go(func() {
+		for events := range full {
+			r.direct(events)
+			free <- events
+		}
+	})
+	return func() { close(full); teller.Wait() }
+}
+
+func (r *reading) direct(events []event) {
+	for _, s := range r.whole {
+		s.add(events)
+	}
+	if len(r.leaves) > 0 {
+		r.rest = r.rest[:0]
+		for i := range events {
+			if !events[i].out {
+				r.rest = append(r.rest, events[i])
+			}
+		}
+		if events = r.rest; len(events) == 0 {
+			return
+		}
+	}
+	for _, s := range r.sinks {
+		s.add(events)
+	}
+}
+
+// judge returns an error if most of what was read could not be.
+func (r *reading) judge() error {
+	if r.tally.bad*2 <= r.tally.lines {
+		return nil
+	}
+	example := ""
+	if len(r.tally.examples) > 0 {
+		example = ", such as\n" + r.tally.examples[0]
+	}
+	return fmt.Errorf("%d of %d lines cannot be read%s", r.tally.bad, r.tally.lines, example)
+}
+
+// position returns how many bytes have been read of how many; of is 0 when
+// that is not known.
+func (r *reading) position() (read, of int64) {
+	for _, in := range r.inputs {
+		if in.pipe != nil {
+			of = -1 << 62
+		}
+		of += in.size
+	}
+	r.open.Range(func(_, f any) bool {
+		read += f.(*accesslog.File).Position()
+		return true
+	})
+	return read, max(of, 0)
+}
+
+// watch calls the observer now and then until stop is called.
+func (r *reading) watch(what string) (stop func()) {
+	if r.options.Progress == nil {
+		return func() {}
+	}
+	done := make(chan struct{})
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				read, of := r.position()
+				r.options.Progress(what, read, of)
+			}
+		}
+	})
+	return func() { close(done); watcher.Wait() }
+}
+
+// interrupted reports whether a pass ended because it was told to.
+func interrupted(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}

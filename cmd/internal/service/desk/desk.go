@@ -1,0 +1,188 @@
+// Package desk is where operators change rules and customers' own limits: what
+// is checked before it is written, as which texts and JSON it is read and shown,
+// the HTTP API and its client.
+//
+// A [Keeper] keeps rules: a database, or a server that has one, see [Dial]. A
+// [Desk] is one that refuses what nodes could not use.
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesource"
+
+	"github.com/stint-dev/stint/cmd/internal/service/rules"
+)
+
+// A Keeper keeps rules and what belongs to them. Its methods are those of
+// [rulesdb.DB] and mean what is said there.
+type Keeper interface {
+	Revision(ctx context.Context, number int64) (rulesdb.Revision, error)
+	Revisions(ctx context.Context, before int64, n int) ([]rulesdb.Revision, error)
+	Publish(ctx context.Context, parent int64, r rulesdb.Revision) (rulesdb.Revision, error)
+	Rollback(ctx context.Context, parent, to int64, author, comment string) (rulesdb.Revision, error)
+	Accept(ctx context.Context, author, reason string) error
+
+	Override(ctx context.Context, rule, key string) (rulesource.Override, error)
+	Overrides(ctx context.Context, p rulesdb.Page) ([]rulesource.Override, error)
+	SetOverride(ctx context.Context, o rulesource.Override, lasts time.Duration) (was, now rulesource.Override, err error)
+
+	Nodes(ctx context.Context, within time.Duration) ([]rulesdb.Node, error)
+	Audit(ctx context.Context, before int64, n int) ([]rulesdb.Done, error)
+	NewToken(ctx context.Context, author, name string, role rulesdb.Role, lasts time.Duration) (string, error)
+	RevokeToken(ctx context.Context, author, name string) error
+	Tokens(ctx context.Context) ([]rulesdb.Token, error)
+
+	String() string
+	Close() error
+}
+
+// maxLimits is how many limits an override may have, as a rule may.
+const maxLimits = 16
+
+// A Desk is a [Keeper] that checks what is written. It may be used from many
+// goroutines at once.
+type Desk struct {
+	Keeper
+	check  func(name string, document []byte) (*rules.File, error)
+	secret []byte
+
+	mu   sync.Mutex
+	hash string // of the document of file
+	file *rules.File
+}
+
+// New returns a desk. check reads a document as nodes do and says what is wrong
+// in it; secret is what nodes hash keys with, if they do.
+func New(k Keeper, check func(name string, document []byte) (*rules.File, error), secret []byte) *Desk {
+	return &Desk{Keeper: k, check: check, secret: secret}
+}
+
+// Check reads a document as nodes do.
+func (d *Desk) Check(name string, document []byte) (*rules.File, error) {
+	return d.check(name, document)
+}
+
+// Publish refuses a document that nodes could not use.
+func (d *Desk) Publish(ctx context.Context, parent int64, r rulesdb.Revision) (rulesdb.Revision, error) {
+	if _, err := d.check(r.Name, r.Document); err != nil {
+		return rulesdb.Revision{}, err
+	}
+	return d.Keeper.Publish(ctx, parent, r)
+}
+
+// Rollback refuses a revision that nodes can no longer use.
+func (d *Desk) Rollback(ctx context.Context, parent, to int64, author, comment string) (rulesdb.Revision, error) {
+	r, err := d.Revision(ctx, to)
+	if err != nil {
+		return r, err
+	}
+	if _, err := d.check(r.Name, r.Document); err != nil {
+		return rulesdb.Revision{}, err
+	}
+	return d.Keeper.Rollback(ctx, parent, to, author, comment)
+}
+
+// Rules returns the rules in force. The error is [rulesource.ErrEmpty] if there
+// are none.
+func (d *Desk) Rules(ctx context.Context) (*rules.File, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	newest, err := d.Revisions(ctx, 0, 1)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(newest) == 0:
+		return nil, rulesource.ErrEmpty
+	case newest[0].Hash == d.hash:
+		return d.file, nil
+	}
+	r, err := d.Revision(ctx, newest[0].Number)
+	if err != nil {
+		return nil, err
+	}
+	f, err := rules.Decode(r.Name, r.Document)
+	if err != nil {
+		return nil, err
+	}
+	d.hash, d.file = r.Hash, f
+	return f, nil
+}
+
+// SetOverride refuses limits that cannot be read, and rules that are not in
+// force. One that is removed may be of a rule that is gone.
+func (d *Desk) SetOverride(ctx context.Context, o rulesource.Override, lasts time.Duration) (was, now rulesource.Override, err error) {
+	if !o.Removed {
+		if err := d.checkOverride(ctx, &o); err != nil {
+			return was, now, err
+		}
+	}
+	return d.Keeper.SetOverride(ctx, o, lasts)
+}
+
+func (d *Desk) checkOverride(ctx context.Context, o *rulesource.Override) error {
+	f, err := d.Rules(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := f.Rules.KeyAttributes(o.Rule); err != nil {
+		return &InputError{"rule", unknownRule(o.Rule, f.Rules.Names())}
+	}
+	if len(o.Limits) > maxLimits {
+		return &InputError{"limits", fmt.Errorf("%d limits: at most %d", len(o.Limits), maxLimits)}
+	}
+	for _, text := range o.Limits {
+		if _, err := stint.Parse(text); err != nil {
+			return &InputError{"limits", err}
+		}
+	}
+	return nil
+}
+
+// unknownRule says which rules there are.
+func unknownRule(name string, names []string) error {
+	const most = 10
+	there := fmt.Sprintf("%q", names)
+	if len(names) > most {
+		there = fmt.Sprintf("%q and %d more", names[:most], len(names)-most)
+	}
+	return noRule(fmt.Sprintf("there is no rule %q in force: there are %s", name, there))
+}
+
+// noRule is a [policy.ErrNoRule] that says which rules there are.
+type noRule string
+
+func (e noRule) Error() string { return string(e) }
+
+func (noRule) Is(target error) bool { return target == policy.ErrNoRule }
+
+// An InputError says which field of what was asked for is wrong.
+type InputError struct {
+	Field string
+	Err   error
+}
+
+// Error names the field.
+func (e *InputError) Error() string { return e.Field + ": " + e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *InputError) Unwrap() error { return e.Err }
+
+// Is makes it a [rulesdb.ErrInput].
+func (e *InputError) Is(target error) bool { return target == rulesdb.ErrInput }
+
+// InForce returns the revision in force; the zero Revision if there is none.
+func InForce(ctx context.Context, k Keeper) (rulesdb.Revision, error) {
+	r, err := k.Revision(ctx, 0)
+	if errors.Is(err, rulesdb.ErrNotFound) {
+		return rulesdb.Revision{}, nil
+	}
+	return r, err
+}

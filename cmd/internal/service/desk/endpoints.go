@@ -1,0 +1,403 @@
+package desk
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesource"
+
+	"github.com/stint-dev/stint/cmd/internal/linediff"
+	"github.com/stint-dev/stint/cmd/internal/service/rules"
+)
+
+const (
+	pageSize = 100
+	maxPage  = 1000
+)
+
+// number reads a parameter of the query, at least 0.
+func (c *call) number(name string, otherwise int64) (int64, error) {
+	text := c.query.Get(name)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		return 0, &InputError{name, errors.New("want a whole number, at least 0")}
+	}
+	return n, nil
+}
+
+// page reads how many are asked for.
+func (c *call) page() (int, error) {
+	n, err := c.number("n", pageSize)
+	if err == nil && (n < 1 || n > maxPage) {
+		err = &InputError{"n", fmt.Errorf("from 1 to %d", maxPage)}
+	}
+	return int(n), err
+}
+
+// parent reads If-Match: the revision that the caller changed.
+func (c *call) parent() (int64, error) {
+	lines := c.r.Header["If-Match"]
+	if len(lines) != 1 {
+		return 0, &requestError{http.StatusPreconditionRequired, `say with If-Match which revision you changed, such as "3"; "0" before the first, * for any`}
+	}
+	if lines[0] == "*" {
+		return rulesdb.AnyVersion, nil
+	}
+	text, err := strconv.Unquote(lines[0])
+	if err != nil {
+		text = lines[0]
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		return 0, &requestError{http.StatusBadRequest, `If-Match: want the number of a revision, such as "3"`}
+	}
+	return n, nil
+}
+
+func (c *call) revision(status int, r rulesdb.Revision) (int, any, error) {
+	c.w.Header().Set("ETag", fmt.Sprintf("%q", strconv.FormatInt(r.Number, 10)))
+	return status, RevisionOf(r), nil
+}
+
+func (h *Handler) rules(c *call) (int, any, error) {
+	n, err := c.number("version", 0)
+	if err != nil {
+		return 0, nil, err
+	}
+	r, err := h.desk.Revision(c.ctx, n)
+	if err != nil {
+		return 0, nil, err
+	}
+	return c.revision(http.StatusOK, r)
+}
+
+// A posted is a document that somebody sends.
+type posted struct {
+	Name     string `json:"name"`
+	Document string `json:"document"`
+	Comment  string `json:"comment"`
+}
+
+func (p *posted) name() string {
+	if p.Name == "" {
+		return "stint.yaml"
+	}
+	return p.Name
+}
+
+func (h *Handler) publish(c *call) (int, any, error) {
+	parent, err := c.parent()
+	if err != nil {
+		return 0, nil, err
+	}
+	var p posted
+	if err := c.body(maxRules, &p); err != nil {
+		return 0, nil, err
+	}
+	r, err := h.desk.Publish(c.ctx, parent, rulesdb.Revision{Author: c.author, Comment: p.Comment, Name: p.name(), Document: []byte(p.Document)})
+	if err != nil {
+		return 0, nil, err
+	}
+	r.Document = nil
+	return c.revision(http.StatusCreated, r)
+}
+
+// A verdict says whether rules are good.
+type verdict struct {
+	Valid    bool    `json:"valid"`
+	Rules    int     `json:"rules"`
+	Errors   []fault `json:"errors"`
+	Warnings []fault `json:"warnings"`
+}
+
+// A fault is an error or a warning. Line and column are 0 for what concerns the
+// document as a whole.
+type fault struct {
+	Line   int    `json:"line,omitzero"`
+	Column int    `json:"column,omitzero"`
+	Path   string `json:"path,omitzero"`
+	Rule   string `json:"rule,omitzero"`
+	Reason string `json:"reason"`
+	Hint   string `json:"hint,omitzero"`
+}
+
+func (h *Handler) validate(c *call) (int, any, error) {
+	var p posted
+	if err := c.body(maxRules, &p); err != nil {
+		return 0, nil, err
+	}
+	v := verdict{Errors: []fault{}, Warnings: []fault{}}
+	f, err := h.desk.Check(p.name(), []byte(p.Document))
+	switch faults, ok := errors.AsType[policy.Errors](err); {
+	case ok:
+		for _, one := range faults {
+			v.Errors = append(v.Errors, fault{one.Line, one.Column, one.Path, "", one.Reason, one.Hint})
+		}
+	case err != nil:
+		if whole, ok := errors.AsType[*rules.Error](err); ok {
+			err = whole.Err
+		}
+		v.Errors = append(v.Errors, fault{Reason: err.Error()})
+	default:
+		v.Valid, v.Rules = true, len(f.Rules.Names())
+		for _, w := range f.Warnings {
+			v.Warnings = append(v.Warnings, fault{w.Line, w.Column, "", w.Rule, w.Reason, w.Hint})
+		}
+	}
+	return http.StatusOK, v, nil
+}
+
+func (h *Handler) diff(c *call) (int, any, error) {
+	var p posted
+	if err := c.body(maxRules, &p); err != nil {
+		return 0, nil, err
+	}
+	held, err := InForce(c.ctx, h.desk)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, struct {
+		Version int64  `json:"version"`
+		Diff    string `json:"diff"`
+	}{held.Number, linediff.Unified(fmt.Sprintf("revision %d", held.Number), p.name(), string(held.Document), p.Document)}, nil
+}
+
+func (h *Handler) history(c *call) (int, any, error) {
+	before, err := c.number("before", 0)
+	n, pageErr := c.page()
+	if err := errors.Join(err, pageErr); err != nil {
+		return 0, nil, err
+	}
+	all, err := h.desk.Revisions(c.ctx, before, n)
+	return http.StatusOK, struct {
+		Revisions []Revision `json:"revisions"`
+	}{List(all, RevisionOf)}, err
+}
+
+func (h *Handler) rollback(c *call) (int, any, error) {
+	parent, err := c.parent()
+	if err != nil {
+		return 0, nil, err
+	}
+	var to struct {
+		Version int64  `json:"version"`
+		Comment string `json:"comment"`
+	}
+	if err := c.body(maxBody, &to); err != nil {
+		return 0, nil, err
+	}
+	if to.Version < 1 {
+		return 0, nil, &InputError{"version", errors.New("want the number of the revision to go back to")}
+	}
+	r, err := h.desk.Rollback(c.ctx, parent, to.Version, c.author, to.Comment)
+	if err != nil {
+		return 0, nil, err
+	}
+	return c.revision(http.StatusCreated, r)
+}
+
+// done is the answer of what has nothing else to say.
+type done struct {
+	Done bool `json:"done"`
+}
+
+func (h *Handler) accept(c *call) (int, any, error) {
+	var why struct {
+		Reason string `json:"reason"`
+	}
+	if err := c.body(maxBody, &why); err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, done{true}, h.desk.Accept(c.ctx, c.author, why.Reason)
+}
+
+func (h *Handler) overrides(c *call) (int, any, error) {
+	n, err := c.page()
+	if err != nil {
+		return 0, nil, err
+	}
+	p := rulesdb.Page{Rule: c.query.Get("rule"), Prefix: c.query.Get("prefix"), N: n}
+	if after := c.query.Get("after"); after != "" {
+		text, err := base64.RawURLEncoding.DecodeString(after)
+		rule, key, ok := strings.Cut(string(text), "\n")
+		if err != nil || !ok {
+			return 0, nil, &InputError{"after", errors.New("want the field next of the page before")}
+		}
+		p.AfterRule, p.AfterKey = rule, key
+	}
+	all, err := h.desk.Overrides(c.ctx, p)
+	answer := struct {
+		Overrides []*Override `json:"overrides"`
+		Next      string      `json:"next,omitzero"`
+	}{Overrides: List(all, OverrideOf)}
+	if len(all) == n {
+		answer.Next = cursor(all[n-1])
+	}
+	return http.StatusOK, answer, err
+}
+
+// customer returns the rule and the key that the query names. A key that is held
+// may be of a rule that is gone.
+func (h *Handler) customer(c *call, held bool) (rule, key string, err error) {
+	rule = c.query.Get("rule")
+	if rule == "" {
+		return "", "", &InputError{"rule", errors.New("missing")}
+	}
+	if len(c.query["key"]) > 1 || len(c.query["rule"]) > 1 {
+		return "", "", &InputError{"key", errors.New("one rule and one key")}
+	}
+	who := Customer{Key: c.query.Get("key"), Attributes: c.query["attribute"]}
+	if held {
+		key, err = h.desk.HeldKey(c.ctx, rule, who)
+	} else {
+		key, err = h.desk.Key(c.ctx, rule, who)
+	}
+	return rule, key, err
+}
+
+func (h *Handler) override(c *call) (int, any, error) {
+	rule, key, err := h.customer(c, true)
+	if err != nil {
+		return 0, nil, err
+	}
+	o, err := h.desk.Override(c.ctx, rule, key)
+	return http.StatusOK, OverrideOf(o), err
+}
+
+// An asked is what somebody wants for a customer.
+type asked struct {
+	Limits    []string `json:"limits"`
+	Unlimited bool     `json:"unlimited"`
+	Block     bool     `json:"block"`
+	For       string   `json:"for"`
+	Reason    string   `json:"reason"`
+}
+
+// A changed is what an override is and was; null for none.
+type changed struct {
+	Now *Override `json:"now"`
+	Was *Override `json:"was"`
+}
+
+func (h *Handler) set(c *call, a asked, removed bool) (int, any, error) {
+	lasts, err := ParseLasts(a.For)
+	if err != nil {
+		return 0, nil, &InputError{"for", err}
+	}
+	rule, key, err := h.customer(c, removed)
+	if err != nil {
+		return 0, nil, err
+	}
+	was, now, err := h.desk.SetOverride(c.ctx, rulesource.Override{Rule: rule, Key: key, Limits: a.Limits, Unlimited: a.Unlimited,
+		Block: a.Block, Removed: removed, Reason: a.Reason, Author: c.author}, lasts)
+	return http.StatusOK, changed{OverrideOf(now), OverrideOf(was)}, err
+}
+
+func (h *Handler) putOverride(c *call) (int, any, error) {
+	var a asked
+	if err := c.body(maxBody, &a); err != nil {
+		return 0, nil, err
+	}
+	return h.set(c, a, false)
+}
+
+func (h *Handler) deleteOverride(c *call) (int, any, error) {
+	return h.set(c, asked{Reason: c.query.Get("reason")}, true)
+}
+
+func (h *Handler) block(c *call) (int, any, error) {
+	var b struct {
+		For    string `json:"for"`
+		Reason string `json:"reason"`
+	}
+	if err := c.body(maxBody, &b); err != nil {
+		return 0, nil, err
+	}
+	return h.set(c, asked{Block: true, For: b.For, Reason: b.Reason}, false)
+}
+
+func (h *Handler) unblock(c *call) (int, any, error) {
+	rule, key, err := h.customer(c, true)
+	if err != nil {
+		return 0, nil, err
+	}
+	switch o, err := h.desk.Override(c.ctx, rule, key); {
+	case err != nil:
+		return 0, nil, err
+	case !o.Block:
+		return 0, nil, &InputError{"key", errors.New("not blocked: it has an override of another kind")}
+	}
+	return h.deleteOverride(c)
+}
+
+func (h *Handler) nodes(c *call) (int, any, error) {
+	within := 10 * time.Minute
+	if text := c.query.Get("within"); text != "" {
+		var err error
+		if within, err = time.ParseDuration(text); err != nil || within < 0 {
+			return 0, nil, &InputError{"within", errors.New("want a time such as 10m; 0s is all")}
+		}
+	}
+	all, err := h.desk.Nodes(c.ctx, within)
+	return http.StatusOK, struct {
+		Nodes []Node `json:"nodes"`
+	}{List(all, NodeOf)}, err
+}
+
+func (h *Handler) audit(c *call) (int, any, error) {
+	before, err := c.number("before", 0)
+	n, pageErr := c.page()
+	if err := errors.Join(err, pageErr); err != nil {
+		return 0, nil, err
+	}
+	all, err := h.desk.Audit(c.ctx, before, n)
+	return http.StatusOK, struct {
+		Acts []Done `json:"acts"`
+	}{List(all, DoneOf)}, err
+}
+
+func (h *Handler) tokens(c *call) (int, any, error) {
+	all, err := h.desk.Tokens(c.ctx)
+	return http.StatusOK, struct {
+		Tokens []Token `json:"tokens"`
+	}{List(all, TokenOf)}, err
+}
+
+func (h *Handler) makeToken(c *call) (int, any, error) {
+	var t struct {
+		Name string `json:"name"`
+		Role string `json:"role"`
+		For  string `json:"for"`
+	}
+	if err := c.body(maxBody, &t); err != nil {
+		return 0, nil, err
+	}
+	lasts, err := ParseLasts(t.For)
+	switch {
+	case err != nil:
+		return 0, nil, &InputError{"for", err}
+	case t.Name == "":
+		return 0, nil, &InputError{"name", errors.New("missing: whose token is it?")}
+	case !slices.Contains([]string{"viewer", "operator", "admin"}, t.Role):
+		return 0, nil, &InputError{"role", errors.New("want viewer, operator or admin")}
+	}
+	text, err := h.desk.NewToken(c.ctx, c.author, t.Name, rulesdb.Role(t.Role), lasts)
+	return http.StatusCreated, struct {
+		Token string `json:"token"`
+	}{text}, err
+}
+
+func (h *Handler) revokeToken(c *call) (int, any, error) {
+	return http.StatusOK, done{true}, h.desk.RevokeToken(c.ctx, c.author, c.query.Get("name"))
+}

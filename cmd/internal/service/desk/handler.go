@@ -1,0 +1,257 @@
+package desk
+
+import (
+	"context"
+	_ "embed" // the description of the API
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesource"
+
+	"github.com/stint-dev/stint/cmd/internal/service/server"
+)
+
+const (
+	// maxRules bounds a body that holds rules: those of 32 MiB, as text in JSON.
+	maxRules = 64 << 20
+	// maxBody bounds all other bodies.
+	maxBody = 64 << 10
+	// tokensFor is how long tokens are believed before the database is asked
+	// again: one that is revoked is good for no longer.
+	tokensFor = time.Second
+	// OpenAPI is the path of the description of the API.
+	OpenAPI = "/v1/openapi.json"
+)
+
+//go:embed openapi.json
+var openAPI []byte
+
+// An endpoint is one thing that the API does.
+type endpoint struct {
+	method, path string
+	role         rulesdb.Role // the least that may
+	serve        func(h *Handler, c *call) (status int, answer any, err error)
+}
+
+var endpoints = []endpoint{
+	{"GET", "/v1/rules", rulesdb.Viewer, (*Handler).rules},
+	{"POST", "/v1/rules", rulesdb.Admin, (*Handler).publish},
+	{"POST", "/v1/rules/validate", rulesdb.Viewer, (*Handler).validate},
+	{"POST", "/v1/rules/diff", rulesdb.Viewer, (*Handler).diff},
+	{"GET", "/v1/rules/history", rulesdb.Viewer, (*Handler).history},
+	{"POST", "/v1/rules/rollback", rulesdb.Admin, (*Handler).rollback},
+	{"POST", "/v1/rules/accept", rulesdb.Admin, (*Handler).accept},
+	{"GET", "/v1/overrides", rulesdb.Operator, (*Handler).overrides},
+	{"GET", "/v1/override", rulesdb.Operator, (*Handler).override},
+	{"PUT", "/v1/override", rulesdb.Operator, (*Handler).putOverride},
+	{"DELETE", "/v1/override", rulesdb.Operator, (*Handler).deleteOverride},
+	{"PUT", "/v1/block", rulesdb.Operator, (*Handler).block},
+	{"DELETE", "/v1/block", rulesdb.Operator, (*Handler).unblock},
+	{"GET", "/v1/nodes", rulesdb.Viewer, (*Handler).nodes},
+	{"GET", "/v1/audit", rulesdb.Operator, (*Handler).audit},
+	{"GET", "/v1/tokens", rulesdb.Admin, (*Handler).tokens},
+	{"POST", "/v1/tokens", rulesdb.Admin, (*Handler).makeToken},
+	{"DELETE", "/v1/token", rulesdb.Admin, (*Handler).revokeToken},
+}
+
+// A Handler is the HTTP API of a desk. Callers show a token of the desk's, which
+// says what they may do and as whom. It may be used from many goroutines at
+// once.
+type Handler struct {
+	desk *Desk
+	log  *slog.Logger
+
+	mu   sync.Mutex
+	held []rulesdb.Token
+	read time.Time
+}
+
+// NewHandler returns the API of a desk. log may be nil.
+func NewHandler(d *Desk, log *slog.Logger) *Handler {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Handler{desk: d, log: log}
+}
+
+// A call is one request, of whoever showed a token.
+type call struct {
+	ctx    context.Context
+	w      http.ResponseWriter
+	r      *http.Request
+	query  url.Values
+	author string
+}
+
+// Has reports whether a path is one of the API.
+func (h *Handler) Has(path string) bool {
+	return path == OpenAPI || slices.ContainsFunc(endpoints, func(e endpoint) bool { return e.path == path })
+}
+
+// ServeHTTP answers.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == OpenAPI {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			wrongMethod(w, []string{"GET", "HEAD"})
+			return
+		}
+		write(w, http.StatusOK, json.RawMessage(openAPI))
+		return
+	}
+	var allow []string
+	for i := range endpoints {
+		e := &endpoints[i]
+		if e.path != r.URL.Path {
+			continue
+		}
+		if e.method == r.Method || e.method == http.MethodGet && r.Method == http.MethodHead {
+			h.serve(w, r, e)
+			return
+		}
+		allow = append(allow, e.method)
+	}
+	if len(allow) == 0 {
+		server.WriteProblem(w, http.StatusNotFound, "", "no such path: "+OpenAPI+" says which there are")
+		return
+	}
+	wrongMethod(w, allow)
+}
+
+func wrongMethod(w http.ResponseWriter, allow []string) {
+	w.Header().Set("Allow", strings.Join(allow, ", "))
+	server.WriteProblem(w, http.StatusMethodNotAllowed, "", "use "+strings.Join(allow, ", "))
+}
+
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, e *endpoint) {
+	token, err := h.token(r)
+	switch {
+	case err != nil:
+		h.fail(w, r, err)
+		return
+	case token == nil:
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		server.WriteProblem(w, http.StatusUnauthorized, "", "want a token, as Authorization: Bearer TOKEN: stint token make makes one")
+		return
+	case rank(token.Role) < rank(e.role):
+		server.WriteProblem(w, http.StatusForbidden, "", "this is for the role "+string(e.role)+", and the token's is "+string(token.Role))
+		return
+	}
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		server.WriteProblem(w, http.StatusBadRequest, "", "the query cannot be read")
+		return
+	}
+	status, answer, err := e.serve(h, &call{r.Context(), w, r, query, token.Name})
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	write(w, status, answer)
+}
+
+// rank orders roles by what they may do.
+func rank(r rulesdb.Role) int {
+	return slices.Index([]rulesdb.Role{rulesdb.Viewer, rulesdb.Operator, rulesdb.Admin}, r)
+}
+
+// token returns the token that a request shows, nil if it shows none that is
+// good.
+func (h *Handler) token(r *http.Request) (*rulesdb.Token, error) {
+	shown := server.Bearer(r)
+	if shown == "" {
+		return nil, nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	if now.Sub(h.read) >= tokensFor {
+		held, err := h.desk.Tokens(r.Context())
+		if err != nil {
+			return nil, err
+		}
+		h.held, h.read = held, now
+	}
+	hash := rulesdb.HashToken(shown) // comparing hashes tells nothing of the token
+	for i := range h.held {
+		t := &h.held[i]
+		if t.Hash == hash && t.Revoked.IsZero() && (t.Expires.IsZero() || now.Before(t.Expires)) {
+			return t, nil
+		}
+	}
+	return nil, nil
+}
+
+func write(w http.ResponseWriter, status int, answer any) {
+	head := w.Header()
+	head.Set("Content-Type", "application/json")
+	head.Set("Cache-Control", "no-store")
+	head.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(answer) // a client that has gone needs no answer
+}
+
+// A requestError is a request that the API cannot take.
+type requestError struct {
+	status int
+	detail string
+}
+
+func (e *requestError) Error() string { return e.detail }
+
+// fail answers an error as a problem.
+func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
+	var request *requestError
+	var input *InputError
+	var faults policy.Errors
+	switch {
+	case errors.As(err, &request):
+		server.WriteProblem(w, request.status, "", request.detail)
+	case errors.As(err, &input):
+		server.WriteProblem(w, http.StatusUnprocessableEntity, input.Field, input.Err.Error())
+	case errors.As(err, &faults):
+		server.WriteProblem(w, http.StatusUnprocessableEntity, "document", err.Error())
+	case errors.Is(err, rulesdb.ErrConflict):
+		server.WriteProblem(w, http.StatusPreconditionFailed, "", h.bare(err))
+	case errors.Is(err, rulesdb.ErrNotFound), errors.Is(err, rulesource.ErrEmpty):
+		server.WriteProblem(w, http.StatusNotFound, "", h.bare(err))
+	case errors.Is(err, rulesdb.ErrInput):
+		server.WriteProblem(w, http.StatusUnprocessableEntity, "", h.bare(err))
+	default:
+		h.log.Error("rules API", "path", r.URL.Path, "error", err)
+		server.WriteProblem(w, http.StatusServiceUnavailable, "", "the database does not answer; the log says more, and the rules that are held go on")
+	}
+}
+
+// bare takes the place of the database out of an error.
+func (h *Handler) bare(err error) string {
+	return strings.TrimPrefix(err.Error(), h.desk.String()+": ")
+}
+
+// body reads the body, JSON without fields that are not known.
+func (c *call) body(most int64, into any) error {
+	decoder := json.NewDecoder(http.MaxBytesReader(c.w, c.r.Body, most))
+	decoder.DisallowUnknownFields()
+	err := decoder.Decode(into)
+	if err == nil {
+		if _, err = decoder.Token(); err == io.EOF {
+			return nil
+		}
+		err = errors.New("something follows the JSON")
+	}
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return &requestError{http.StatusRequestEntityTooLarge, "the body is too large"}
+	}
+	return &requestError{http.StatusBadRequest, "the body: " + err.Error()}
+}

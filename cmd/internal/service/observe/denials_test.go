@@ -1,0 +1,266 @@
+package observe_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stint-dev/stint/cmd/internal/service/observe"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+)
+
+// lines is a log that a test reads: what was written, without the time.
+type lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(b)
+}
+
+func (l *lines) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+}
+
+// take returns the lines since the last call.
+func (l *lines) take() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	text := strings.TrimSpace(l.buf.String())
+	l.buf.Reset()
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, "\n")
+}
+
+func (l *lines) want(t *testing.T, want ...string) {
+	t.Helper()
+	hash := regexp.MustCompile(`key_hash=[0-9a-f]{16}`)
+	got := l.take()
+	for i := range got {
+		got[i] = hash.ReplaceAllString(got[i], "key_hash=HASH")
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("logged\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// newStore returns a store on the bubble's clock.
+func newStore() *memstore.Store {
+	return memstore.New(memstore.Options{Now: func() int64 { return time.Now().UnixNano() }})
+}
+
+// TestLog is the life of one key in the log: its first denial, sums of the
+// others, and silence.
+func TestLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log lines
+		p := newPolicy(t, newStore(), rulesFile)
+		o := observe.New(observe.Options{Log: log.logger()})
+		for range 2 {
+			ask(o, p, policy.Map{"path": "/e", "ip": "192.0.2.7"})
+		}
+		log.want(t)
+		time.Sleep(10 * time.Second)
+		for range 5 {
+			ask(o, p, policy.Map{"path": "/e", "ip": "192.0.2.7"})
+		}
+		log.want(t, `level=INFO msg=denied door=http rule=strict key_hash=HASH limit=2/1h cost=1 retry_after=29m50s`)
+		time.Sleep(50 * time.Second)
+		synctest.Wait()
+		log.want(t, `level=INFO msg="denied again" door=http rule=strict key_hash=HASH times=4 since=2000-01-01T00:00:10.000Z`)
+		ask(o, p, policy.Map{"path": "/e", "ip": "192.0.2.7"})
+		log.want(t)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		log.want(t, `level=INFO msg="denied again" door=http rule=strict key_hash=HASH times=1 since=2000-01-01T00:01:00.000Z`)
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		log.want(t)
+		ask(o, p, policy.Map{"path": "/e", "ip": "192.0.2.7"})
+		ask(o, p, policy.Map{"path": "/e", "ip": "192.0.2.7"})
+		o.Close()
+		log.want(t,
+			`level=INFO msg=denied door=http rule=strict key_hash=HASH limit=2/1h cost=1 retry_after=18m0s`,
+			`level=INFO msg="denied again" door=http rule=strict key_hash=HASH times=1 since=2000-01-01T00:12:00.000Z`)
+		o.Close()
+		log.want(t)
+	})
+}
+
+// TestLogKinds has a line of each kind: shadow, a block, a missing key, a store
+// that fails, a key in clear.
+func TestLogKinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log lines
+		p := newPolicy(t, newStore(), rulesFile)
+		o := observe.New(observe.Options{Log: log.logger(), LogKeys: true})
+		defer o.Close()
+		ask(o, p, policy.Map{"path": "/b"})
+		ask(o, p, policy.Map{"path": "/c"})
+		for range 2 {
+			ask(o, p, policy.Map{"path": "/a", "ip": "192.0.2.7"})
+		}
+		log.want(t,
+			`level=INFO msg=denied door=http rule=banned limit=block`,
+			`level=INFO msg=denied door=http rule=keyed limit=missing`,
+			`level=INFO msg=denied door=http rule=shadowed key=192.0.2.7 shadow=true limit=1/1h cost=1 retry_after=1h0m0s`)
+		for range 3 {
+			o.Failed("auth", errBroken)
+		}
+		ask(o, newPolicy(t, broken{newStore()}, rulesFile), policy.Map{"path": "/e", "ip": "192.0.2.8"})
+		log.want(t, `level=ERROR msg="store failed" door=auth error="store: no answer"`)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		log.want(t, `level=ERROR msg="store failed again" times=3 since=2000-01-01T00:00:00.000Z`)
+	})
+}
+
+// TestLogFlood denies more keys than have room, some of them stubbornly: the
+// lines of a period are bounded, and no denial is lost from their sums.
+func TestLogFlood(t *testing.T) {
+	const most, keys = 20, 3000
+	synctest.Test(t, func(t *testing.T) {
+		var log lines
+		p := newPolicy(t, newStore(), `{"rules": [{"name": "none", "key": ["ip"], "limits": ["1/h"]}]}`)
+		o := observe.New(observe.Options{Log: log.logger(), Lines: most})
+		total := 0
+		newcomers := 0
+		for minute := range 5 {
+			for i := range keys {
+				ip := fmt.Sprintf("10.%d.%d.%d", minute, i/250, i%250)
+				for range 3 {
+					ask(o, p, policy.Map{"ip": ip})
+				}
+				ask(o, p, policy.Map{"ip": "192.0.2.7"}) // stubborn
+				total += 3
+			}
+			if minute == 0 {
+				total-- // the stubborn one's first
+			}
+			before := log.take()
+			newcomers += len(before)
+			if minute > 0 && len(before) == 0 {
+				t.Errorf("minute %d: those denied before leave no room for others", minute)
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			after := log.take()
+			if n := len(before) + len(after); n > most+1 {
+				t.Errorf("minute %d: %d lines, at most %d and one", minute, n, most)
+			}
+			total -= len(before) + sum(t, after)
+			stubborn := keys
+			if minute == 0 {
+				stubborn -= 2 // one passed, one had its line
+			}
+			if !strings.Contains(after[0], fmt.Sprintf("times=%d ", stubborn)) {
+				t.Errorf("minute %d: the first sum is not that of the stubborn key: %s", minute, after[0])
+			}
+		}
+		o.Close()
+		if total -= sum(t, log.take()); total != 0 {
+			t.Errorf("%d denials are in no line", total)
+		}
+		if newcomers == 0 {
+			t.Error("no key had a line")
+		}
+	})
+}
+
+// sum adds up the times of lines.
+func sum(t *testing.T, list []string) (n int) {
+	t.Helper()
+	for _, line := range list {
+		_, rest, ok := strings.Cut(line, "times=")
+		var times int
+		if _, err := fmt.Sscan(rest, &times); !ok || err != nil {
+			t.Fatalf("no times in %s", line)
+		}
+		n += times
+	}
+	return n
+}
+
+// TestSecrets plants keys in everything that a client sends and looks for them
+// in the log and in the metrics.
+func TestSecrets(t *testing.T) {
+	const secret = "sesame-9b1"
+	var log lines
+	p := newPolicy(t, memstore.New(memstore.Options{}), `{"rules": [
+		{"name": "one", "key": ["header.x-api-key"], "limits": ["1/h"]},
+		{"name": "two", "key": ["header.x-api-key", "query.token", "cookie.session"], "limits": ["1/h"]},
+		{"name": "three", "match": {"path": "/**"}, "key": ["path"], "limits": ["1/h"], "cost": {"header": "x-cost"}, "shadow": true}
+	]}`)
+	o := observe.New(observe.Options{Log: log.logger()})
+	for range 5 {
+		for _, path := range []string{"/" + secret, "/" + secret + "%2f" + secret} {
+			for _, cost := range []string{"1", secret} {
+				ask(o, p, policy.Map{
+					"path": path, "ip": secret, "header.x-api-key": secret, "query.token": secret,
+					"cookie.session": secret, "header.x-cost": cost,
+				})
+			}
+		}
+	}
+	text := scrape(t, o)
+	o.Close()
+	list := log.take()
+	if len(list) < 4 {
+		t.Fatalf("only %d lines: the test shows nothing", len(list))
+	}
+	if got := strings.Join(list, "\n") + text; strings.Contains(got, secret) || strings.Contains(got, "9b1") {
+		t.Errorf("the secret is in\n%s", got)
+	}
+}
+
+// TestAtOnce counts from many goroutines while rules come and go, metrics are
+// read and periods end: under -race, and no decision may be lost.
+func TestAtOnce(t *testing.T) {
+	const workers, each = 8, 500
+	var log lines
+	p := newPolicy(t, memstore.New(memstore.Options{}), rulesFile)
+	o := observe.New(observe.Options{Log: log.logger(), Period: time.Millisecond, Lines: 10})
+	var all sync.WaitGroup
+	for w := range workers {
+		all.Go(func() {
+			for i := range each {
+				ask(o, p, policy.Map{"path": "/e", "ip": fmt.Sprintf("10.0.%d.%d", w, i%40)})
+				if i%50 == 0 {
+					o.Rules([]string{"strict"})
+					scrape(t, o)
+				}
+			}
+		})
+	}
+	all.Wait()
+	o.Close()
+	var got int
+	for _, line := range series(scrape(t, o), "stint_decisions_total") {
+		var n int
+		if _, err := fmt.Sscan(line[strings.LastIndexByte(line, ' ')+1:], &n); err != nil {
+			t.Fatal(err)
+		}
+		got += n
+	}
+	if got != workers*each {
+		t.Errorf("%d decisions counted, %d made", got, workers*each)
+	}
+}

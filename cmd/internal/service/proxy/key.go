@@ -1,0 +1,70 @@
+package proxy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/stint-dev/stint/policy"
+
+	"github.com/stint-dev/stint/cmd/internal/service/rules"
+)
+
+// ruleName is the name of the one rule that OneRule makes.
+const ruleName = "proxy"
+
+// ErrKey is for a key that is none of those that OneRule knows.
+var ErrKey = errors.New("is no key")
+
+// OneRule returns the rules that flags say: one, for all requests, by a key.
+// The key is "ip", the client's address; "header.NAME", a header's value, with
+// one key for all requests without it; or "none", one key for all.
+func OneRule(key string, limits []string) (*rules.File, error) {
+	attributes, err := keyAttributes(key)
+	if err != nil {
+		return nil, err
+	}
+	type rule struct {
+		Name   string   `json:"name"`
+		Key    []string `json:"key"`
+		Limits []string `json:"limits"`
+	}
+	text, err := json.Marshal(map[string][]rule{"rules": {{ruleName, attributes, limits}}})
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := policy.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	return &rules.File{Rules: parsed, Warnings: parsed.Warnings()}, nil
+}
+
+// keyAttributes reads what requests are told apart by.
+func keyAttributes(text string) ([]string, error) {
+	name, isHeader := strings.CutPrefix(text, "header.")
+	switch {
+	case text == "ip":
+		return []string{text}, nil
+	case text == "none":
+		return []string{}, nil
+	case isHeader && strings.EqualFold(name, "host"):
+		return []string{"host"}, nil // which has one spelling
+	case isHeader && isToken(name):
+		return []string{text}, nil
+	}
+	return nil, fmt.Errorf("%q %w: write ip, header.NAME such as header.X-Api-Key, or none", text, ErrKey)
+}
+
+// isToken reports whether s can be the name of a header.
+func isToken(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		letter := 'a' <= c|0x20 && c|0x20 <= 'z'
+		if !letter && (c < '0' || c > '9') && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
+			return false
+		}
+	}
+	return s != ""
+}

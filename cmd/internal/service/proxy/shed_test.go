@@ -1,0 +1,126 @@
+package proxy_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint/httplimit"
+
+	"github.com/stint-dev/stint/cmd/internal/service/proxy"
+)
+
+// TestInFlight asks for more than may wait for the upstream: what is beyond is
+// answered at once, and not charged.
+func TestInFlight(t *testing.T) {
+	var arrived sync.WaitGroup
+	arrived.Add(2)
+	finish := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		arrived.Done()
+		<-finish
+	}))
+	defer server.Close()
+	f := start(t, mustURL(t, server.URL), 0, oneRule(t, "ip", "3/h"), httplimit.ClientIP{}, proxy.Options{MaxInFlight: 2})
+	done := make(chan int)
+	for range 2 {
+		go func() {
+			answer, err := f.client.Get("http://" + f.address)
+			if err != nil {
+				done <- 0
+				return
+			}
+			_ = answer.Body.Close() // it is empty
+			done <- answer.StatusCode
+		}()
+	}
+	arrived.Wait()
+	for range 5 {
+		if got := f.get(t, "/"); got.StatusCode != http.StatusServiceUnavailable || got.Header.Get("Retry-After") != "1" {
+			t.Errorf("beyond the bound: %d, Retry-After %q", got.StatusCode, got.Header.Get("Retry-After"))
+		}
+	}
+	if f.Shed() != 5 {
+		t.Errorf("%d refused at once", f.Shed())
+	}
+	arrived.Add(1)
+	close(finish)
+	for range 2 {
+		if got := <-done; got != http.StatusOK {
+			t.Errorf("within the bound: %d", got)
+		}
+	}
+	for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} { // three in all were charged
+		if got := f.get(t, "/"); got.StatusCode != want {
+			t.Errorf("later: %d, want %d", got.StatusCode, want)
+		}
+	}
+}
+
+// TestOverload is a benchmark of goodput: requests at three times what the
+// upstream can take, from clients that give up after a second, beside the most
+// that it ever answers in time. Set STINT_OVERLOAD to run it.
+func TestOverload(t *testing.T) {
+	if os.Getenv("STINT_OVERLOAD") == "" {
+		t.Skip("STINT_OVERLOAD=1 measures it, in a minute")
+	}
+	const workers, each = 2, 20 * time.Millisecond // 100 a second
+	for _, bound := range []int{-1, 32} {
+		best := 0.0
+		for _, rate := range []int{50, 80, 100, 150, 300} {
+			slots, over := make(chan struct{}, workers), make(chan struct{})
+			server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				select {
+				case slots <- struct{}{}: // it works even for those who have given up
+					time.Sleep(each)
+					<-slots
+				case <-over:
+				}
+			}))
+			f := start(t, mustURL(t, server.URL), 0, oneRule(t, "none", "1000000/s"), httplimit.ClientIP{}, proxy.Options{MaxInFlight: bound})
+			good := goodput(f.address, rate, 5*time.Second)
+			best = max(best, good)
+			t.Logf("in flight %3d: %5d/s asked, %6.0f/s answered in time, %.2f of the best", bound, rate, good, good/best)
+			close(over)
+			server.Close()
+		}
+	}
+}
+
+// goodput asks at a rate, whatever becomes of the requests, and returns how many
+// a second were answered 200 within a second.
+func goodput(address string, rate int, long time.Duration) float64 {
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2000}}
+	defer client.CloseIdleConnections()
+	var good atomic.Int64
+	var all sync.WaitGroup
+	tick := time.NewTicker(time.Second / time.Duration(rate))
+	defer tick.Stop()
+	for begin := time.Now(); time.Since(begin) < long; <-tick.C {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address, nil)
+			if err != nil {
+				return
+			}
+			answer, err := client.Do(r)
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(io.Discard, answer.Body)
+			_ = answer.Body.Close() // read
+			if answer.StatusCode == http.StatusOK {
+				good.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	return float64(good.Load()) / long.Seconds()
+}

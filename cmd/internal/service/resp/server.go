@@ -1,0 +1,153 @@
+package resp
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stint-dev/stint"
+
+	"github.com/stint-dev/stint/cmd/internal/service/observe"
+	"github.com/stint-dev/stint/cmd/internal/service/rules"
+)
+
+// Options say what a Server answers with.
+type Options struct {
+	// Source has the rules.
+	Source *rules.Source
+	// Store is where limits that callers give, with CL.THROTTLE, are counted.
+	Store stint.Store
+	// MapThrottle ignores the limits that CL.THROTTLE is given and asks the
+	// rules, with the key as attribute "key". The default value is false.
+	MapThrottle bool
+	// Admit reports whether a token lets its holder ask. The default is that
+	// everybody may.
+	Admit func(token string) bool
+	// Observer is told of each decision. Required.
+	Observer *observe.Observer
+	// Log takes what goes wrong. Required.
+	Log *slog.Logger
+	// Version is what HELLO and INFO say.
+	Version string
+	// MaxConns is the most connections at once; further ones are told so and
+	// closed. The default value is 10,000.
+	MaxConns int
+	// Idle is how long a connection may say nothing. The default value is 5
+	// minutes.
+	Idle time.Duration
+	// Unknown is how long a connection may take to show a token, where one is
+	// asked for. The default value is 5 s.
+	Unknown time.Duration
+	// Write is how long a client may take to accept its answers. The default
+	// value is 10 s.
+	Write time.Duration
+}
+
+// A Server answers Redis clients. It may be used from many goroutines at once.
+type Server struct {
+	o        Options
+	throttle *throttle
+	next     atomic.Int64 // the number of the last connection
+
+	mu    sync.Mutex
+	conns map[*conn]struct{}
+	ended bool
+}
+
+// New returns a Server.
+func New(o Options) *Server {
+	if o.MaxConns <= 0 {
+		o.MaxConns = 10_000
+	}
+	if o.Idle <= 0 {
+		o.Idle = 5 * time.Minute
+	}
+	if o.Unknown <= 0 {
+		o.Unknown = 5 * time.Second
+	}
+	if o.Write <= 0 {
+		o.Write = 10 * time.Second
+	}
+	return &Server{o: o, throttle: newThrottle(o.Store, func() { o.Observer.Forgot(door) }), conns: map[*conn]struct{}{}}
+}
+
+// Serve serves a listener, which it closes, until ctx ends; then commands that
+// have arrived are answered, for at most drain, and connections closed.
+func (s *Server) Serve(ctx context.Context, ln net.Listener, drain time.Duration) error {
+	stop := context.AfterFunc(ctx, func() { _ = ln.Close() })
+	defer stop()
+	defer ln.Close()
+	var all sync.WaitGroup
+	var failed error
+	for pause := time.Duration(0); ; {
+		c, err := ln.Accept()
+		if err == nil {
+			pause = 0
+			all.Go(func() { s.serve(c) })
+			continue
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		if errors.Is(err, net.ErrClosed) {
+			failed = err
+			break
+		}
+		// Out of file descriptors, say: others may close theirs meanwhile.
+		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+		s.o.Log.Warn("a connection could not be accepted", "error", err, "again_in", pause)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+	s.drain(drain)
+	all.Wait()
+	return failed
+}
+
+// drain tells connections to end once they have answered what has arrived.
+func (s *Server) drain(within time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	for c := range s.conns {
+		c.finish(within)
+	}
+}
+
+// serve answers one connection until it ends.
+func (s *Server) serve(with net.Conn) {
+	defer with.Close()
+	c := newConn(s, with)
+	s.mu.Lock()
+	full, ended := len(s.conns) >= s.o.MaxConns, s.ended
+	if !full && !ended {
+		s.conns[c] = struct{}{}
+	}
+	s.mu.Unlock()
+	if full || ended {
+		if full {
+			_ = with.SetWriteDeadline(time.Now().Add(time.Second))
+			_, _ = with.Write([]byte("-ERR max number of clients reached\r\n"))
+		}
+		return
+	}
+	defer func() {
+		s.mu.Lock()
+		delete(s.conns, c)
+		s.mu.Unlock()
+	}()
+	c.run()
+}
+
+// Conns returns how many connections there are.
+func (s *Server) Conns() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
+}

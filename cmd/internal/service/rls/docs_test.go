@@ -1,0 +1,133 @@
+package rls_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	bootstrap "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	cluster "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	route "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ratelimit/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	hcm "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	"go.yaml.in/yaml/v4"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/stint-dev/stint/memstore"
+
+	"github.com/stint-dev/stint/cmd/internal/service/observe"
+	"github.com/stint-dev/stint/cmd/internal/service/rls"
+	"github.com/stint-dev/stint/cmd/internal/service/rules"
+)
+
+// blocks returns the blocks of docs/ENVOY.md that are in a language.
+func blocks(t *testing.T, language string) (all []string) {
+	t.Helper()
+	text, err := os.ReadFile("../../../../docs/ENVOY.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile("(?s)\n```"+language+"\n(.*?)```\n").FindAllStringSubmatch(string(text), -1) {
+		all = append(all, m[1])
+	}
+	if len(all) == 0 {
+		t.Fatalf("docs/ENVOY.md has no %s", language)
+	}
+	return all
+}
+
+// TestDocsRequests sends the requests of docs/ENVOY.md, one after the other,
+// and compares the answers with what stands behind them.
+func TestDocsRequests(t *testing.T) {
+	all := blocks(t, "json")
+	if len(all)%2 != 0 {
+		t.Fatalf("%d blocks: a request without an answer", len(all))
+	}
+	synctest.Test(t, func(t *testing.T) {
+		file, err := rules.Decode("stint.yaml", []byte(blocks(t, "yaml")[0]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		source, err := rules.Fixed(memstore.New(memstore.Options{}), file, rules.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		observer := observe.New(observe.Options{})
+		defer observer.Close()
+		s := rls.New(rls.Options{Source: source, Observer: observer})
+		for i := 0; i < len(all); i += 2 {
+			_, answer, err := s.JSON(t.Context(), []byte(all[i]), false)
+			if err != nil {
+				t.Fatalf("%s\n%v", all[i], err)
+			}
+			var got, want bytes.Buffer
+			if json.Compact(&got, answer) != nil || json.Compact(&want, []byte(all[i+1])) != nil || got.String() != want.String() {
+				t.Errorf("%s\ngot:\n%s\nwant:\n%s", all[i], got.String(), want.String())
+			}
+		}
+	})
+}
+
+// message reads a value of YAML as a message of Envoy's API, of which every
+// field must be known.
+func message(t *testing.T, value any, m proto.Message) {
+	t.Helper()
+	text, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := protojson.Unmarshal(text, m); err != nil {
+		t.Errorf("%s\n%v", text, err)
+	}
+	if v, ok := m.(interface{ ValidateAll() error }); ok {
+		if err := v.ValidateAll(); err != nil {
+			t.Errorf("%s\n%v", text, err)
+		}
+	}
+}
+
+// TestDocsConfigurations reads the configurations of docs/ENVOY.md as messages
+// of Envoy's API.
+func TestDocsConfigurations(t *testing.T) {
+	var envoy any
+	if err := yaml.Unmarshal([]byte(blocks(t, "yaml envoy")[0]), &envoy); err != nil {
+		t.Fatal(err)
+	}
+	message(t, envoy, &bootstrap.Bootstrap{})
+
+	var policy struct {
+		Spec struct {
+			JSONPatches []struct {
+				Type      string
+				Operation struct{ Value any }
+			} `yaml:"jsonPatches"`
+		}
+	}
+	if err := yaml.Unmarshal([]byte(blocks(t, "yaml patch")[0]), &policy); err != nil {
+		t.Fatal(err)
+	}
+	read := 0
+	for _, p := range policy.Spec.JSONPatches {
+		read++
+		switch kind := p.Type[strings.LastIndexByte(p.Type, '.')+1:]; kind {
+		case "Listener":
+			message(t, p.Operation.Value, &hcm.HttpFilter{})
+		case "RouteConfiguration":
+			message(t, map[string]any{"name": "x", "domains": []string{"*"}, "rate_limits": p.Operation.Value}, &route.VirtualHost{})
+		case "Cluster":
+			message(t, p.Operation.Value, &cluster.Cluster{})
+		default:
+			t.Errorf("a patch of %s", kind)
+		}
+	}
+	if read != 3 {
+		t.Errorf("%d patches", read)
+	}
+}

@@ -1,0 +1,230 @@
+package rules_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesource"
+
+	"github.com/stint-dev/stint/cmd/internal/service/rules"
+)
+
+// TestEndingBesideChange prolongs an override while it ends.
+func TestEndingBesideChange(t *testing.T) {
+	var prolonged, other atomic.Bool
+	e := rules.NewExpiries(func(_, key string) error {
+		if key == "192.0.2.7" {
+			prolonged.Store(true)
+		} else {
+			other.Store(true)
+		}
+		return nil
+	})
+	soon := time.Now().Add(20 * time.Millisecond)
+	e.Change("site", "192.0.2.7", soon, func() {})
+	e.Change("site", "192.0.2.7", time.Time{}, func() { time.Sleep(time.Until(soon) + 30*time.Millisecond) })
+	e.Change("site", "192.0.2.8", time.Now(), func() {})
+	until(t, "the other ends", other.Load)
+	if prolonged.Load() {
+		t.Error("the override that was prolonged has ended")
+	}
+}
+
+// TestCopyRecovers takes the copy away, or spoils its end: the next change makes
+// it good again.
+func TestCopyRecovers(t *testing.T) {
+	key := rulesource.Override{Rule: "site", Key: "192.0.2.7", Limits: []string{"9/m"}}
+	for name, spoil := range map[string]func(copy string) error{
+		"gone": os.Remove,
+		"torn": func(copy string) error {
+			f, err := os.OpenFile(copy, os.O_APPEND|os.O_WRONLY, 0)
+			if err != nil {
+				return err
+			}
+			_, err = f.WriteString("\x00\x00\x01\x00torn")
+			return errors.Join(err, f.Close())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db, copy := openDB(t), filepath.Join(t.TempDir(), "last.copy")
+			publish(t, db, "5/m")
+			n := mustStart(t, db, copy)
+			if name == "gone" {
+				if err := spoil(copy); err != nil {
+					t.Fatal(err)
+				}
+				override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.1", Block: true}, 0)
+				until(t, "a change", func() bool { v, _ := n.source.Held(); return v.Change == 1 })
+			} else {
+				n.stop()
+				if err := spoil(copy); err != nil {
+					t.Fatal(err)
+				}
+				both := &replaced{first: gone{}, second: db, change: make(chan struct{})}
+				n = mustStart(t, both, copy)
+				close(both.change)
+				until(t, "the source is back", func() bool { _, problem := n.source.Held(); return problem == "" })
+			}
+			override(t, db, key, 0)
+			until(t, "the override", func() bool { return n.decided(t, key.Key) == "9/1m" })
+			n.stop()
+			if got := mustStart(t, gone{}, copy).decided(t, key.Key); got != "9/1m" {
+				t.Errorf("from the copy: %s, want 9/1m", got)
+			}
+		})
+	}
+}
+
+// TestUndeclared publishes rules that a proxy may not use.
+func TestUndeclared(t *testing.T) {
+	db := openDB(t)
+	publish(t, db, "5/m")
+	follower, first, err := rules.Follow(t.Context(), rules.Following{Source: db, Name: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := follower.Open(t.Context(), memstore.New(memstore.Options{}), first, rules.Options{Declared: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- source.Watch(ctx) }()
+	defer func() { cancel(); <-done }()
+	doc := "rules: [{name: site, key: [ip], limits: [5/m]}, {name: more, key: [tenant], limits: [6/m]}]\n"
+	if _, err := db.Publish(t.Context(), rulesdb.AnyVersion, rulesdb.Revision{Name: "stint.yaml", Document: []byte(doc)}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "revision 2 is looked at", func() bool { v, problem := source.Held(); return v.Revision == 2 || problem != "" })
+	if v, problem := source.Held(); v.Revision != 1 || !strings.Contains(problem, "tenant") {
+		t.Errorf("revision %d, %q", v.Revision, problem)
+	}
+}
+
+// TestBadDocumentAtStart starts a node while the source holds a document that
+// cannot be read: what was in force before is in the copy.
+func TestBadDocumentAtStart(t *testing.T) {
+	db, copy := openDB(t), filepath.Join(t.TempDir(), "last.copy")
+	publish(t, db, "5/m")
+	mustStart(t, db, copy).stop()
+	if _, err := db.Publish(t.Context(), rulesdb.AnyVersion, rulesdb.Revision{Name: "stint.yaml", Document: []byte("rules: 7")}); err != nil {
+		t.Fatal(err)
+	}
+	n := mustStart(t, db, copy)
+	if got := n.decided(t, "192.0.2.1"); got != "5/1m" {
+		t.Errorf("decided by %s, want 5/1m", got)
+	}
+	until(t, "the alarm", func() bool { _, problem := n.source.Held(); return strings.Contains(problem, "revision 2") })
+}
+
+// A flaky source fails its Wait for a while.
+type flaky struct {
+	rulesource.Source
+	bad, hurried atomic.Bool
+}
+
+func (f *flaky) Wait(ctx context.Context, held rulesource.Version) error {
+	if _, set := ctx.Deadline(); set {
+		f.hurried.Store(true)
+	}
+	for !f.bad.Load() && ctx.Err() == nil {
+		look, stop := context.WithTimeout(ctx, 10*time.Millisecond)
+		err := f.Source.Wait(look, held)
+		stop()
+		if err == nil {
+			return nil
+		}
+	}
+	return cmp.Or(ctx.Err(), errGone)
+}
+
+// TestAnswersAgain lets a source fail and answer again without a change: the
+// trouble ends. A source is left to find out by itself that nothing answers.
+func TestAnswersAgain(t *testing.T) {
+	db := openDB(t)
+	publish(t, db, "5/m")
+	f := &flaky{Source: db}
+	n := mustStart(t, f, "")
+	f.bad.Store(true)
+	until(t, "the trouble", func() bool { _, problem := n.source.Held(); return strings.Contains(problem, "gone") })
+	f.bad.Store(false)
+	until(t, "its end", func() bool { _, problem := n.source.Held(); return problem == "" })
+	if f.hurried.Load() {
+		t.Error("Wait has a deadline: a source that hangs is never found out")
+	}
+}
+
+// TestCopyNotWhole lets a whole copy fail, as on a full disk: later changes are
+// not added to the copy before, which lacks what came between.
+func TestCopyNotWhole(t *testing.T) {
+	db, dir := openDB(t), t.TempDir()
+	publish(t, db, "5/m")
+	mustStart(t, db, filepath.Join(dir, "short")).stop()
+	long := filepath.Join(dir, strings.Repeat("n", 250)) // a new file beside it would have too long a name
+	if err := os.Rename(filepath.Join(dir, "short"), long); err != nil {
+		t.Fatal(err)
+	}
+	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.7", Limits: []string{"9/m"}}, 0)
+	n := mustStart(t, db, long)
+	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.8", Limits: []string{"9/m"}}, 0)
+	until(t, "the override", func() bool { return n.decided(t, "192.0.2.8") == "9/1m" })
+	n.stop()
+	n = mustStart(t, gone{}, long)
+	if first, second := n.decided(t, "192.0.2.7"), n.decided(t, "192.0.2.8"); first != "9/1m" && second == "9/1m" {
+		t.Errorf("a state that never was: %s and %s", first, second)
+	}
+}
+
+// TestLeftOut has an override that cannot be read: all others are in force, and
+// the alarm stays until it is mended.
+func TestLeftOut(t *testing.T) {
+	db := openDB(t)
+	publish(t, db, "5/m")
+	n := mustStart(t, db, "")
+	problem := func() string { _, p := n.source.Held(); return p }
+	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.7", Limits: []string{"nine per minute"}}, 0)
+	until(t, "the alarm", func() bool { return strings.Contains(problem(), "1 overrides cannot be in force") })
+	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.8", Limits: []string{"8/m"}}, 0)
+	until(t, "another override", func() bool { return n.decided(t, "192.0.2.8") == "8/1m" })
+	if !strings.Contains(problem(), "rule site") || n.decided(t, "192.0.2.7") != "5/1m" {
+		t.Errorf("after a good one: %q, %s", problem(), n.decided(t, "192.0.2.7"))
+	}
+	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.7", Limits: []string{"9/m"}}, 0)
+	until(t, "the mended one", func() bool { return problem() == "" && n.decided(t, "192.0.2.7") == "9/1m" })
+}
+
+// TestRestoredAtStart restores the source while the node is not running: it
+// starts from its copy, which is newer, until the older state is accepted.
+func TestRestoredAtStart(t *testing.T) {
+	db, dir := openDB(t), t.TempDir()
+	copy := filepath.Join(dir, "last.copy")
+	publish(t, db, "5/m")
+	if err := db.Backup(t.Context(), filepath.Join(dir, "backup")); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, db, "6/m")
+	mustStart(t, db, copy).stop()
+	older, err := rulesdb.Open("sqlite:"+filepath.Join(dir, "backup"), rulesdb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { older.Close() })
+	n := mustStart(t, older, copy)
+	until(t, "the alarm", func() bool { _, p := n.source.Held(); return strings.Contains(p, "stint rules accept") })
+	if got := n.decided(t, "192.0.2.1"); got != "6/1m" {
+		t.Errorf("before it is accepted: %s", got)
+	}
+	if err := older.Accept(t.Context(), "anna", "restored on purpose"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the older state", func() bool { return n.decided(t, "192.0.2.1") == "5/1m" })
+}

@@ -1,0 +1,73 @@
+package server
+
+import (
+	"net/http"
+	"sync/atomic"
+
+	"github.com/stint-dev/stint/cmd/internal/service/observe"
+	"github.com/stint-dev/stint/cmd/internal/service/rules"
+)
+
+// An Admin says how the process is:
+//
+//	/livez    200 as long as it answers at all
+//	/readyz   200, or 503 and why it should be sent no requests
+//	/metrics  metrics, as Prometheus reads them
+//
+// It may be used from many goroutines at once.
+type Admin struct {
+	source   *rules.Source
+	metrics  http.Handler
+	stopping atomic.Bool
+}
+
+// NewAdmin returns an Admin. Neither argument may be nil.
+func NewAdmin(s *rules.Source, o *observe.Observer) *Admin {
+	return &Admin{source: s, metrics: o.Metrics()}
+}
+
+// Stop makes /readyz say 503 from now on; see ServeOptions.OnStop.
+func (a *Admin) Stop() { a.stopping.Store(true) }
+
+// ServeHTTP answers.
+func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/livez", "/readyz", "/metrics":
+	default:
+		notFound("/livez, /readyz or /metrics").write(w)
+		return
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		wrongMethod(w, "GET, HEAD")
+		return
+	}
+	switch r.URL.Path {
+	case "/livez":
+		state(w, http.StatusOK, "ok")
+	case "/readyz":
+		a.ready(w)
+	default:
+		a.metrics.ServeHTTP(w, r)
+	}
+}
+
+func (a *Admin) ready(w http.ResponseWriter) {
+	err := a.source.Ready()
+	switch {
+	case a.stopping.Load():
+		state(w, http.StatusServiceUnavailable, "stopping")
+	case err != nil:
+		state(w, http.StatusServiceUnavailable, err.Error())
+	default:
+		state(w, http.StatusOK, "ok")
+	}
+}
+
+func state(w http.ResponseWriter, status int, text string) {
+	h := w.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(text + "\n")) // a prober that has gone needs no answer
+}

@@ -1,0 +1,105 @@
+package server_test
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stint-dev/stint/cmd/internal/service/server"
+)
+
+// TestConns opens connections up to the bounds, beyond them, and again once
+// some have gone.
+func TestConns(t *testing.T) {
+	bounds := server.NewConns(server.ConnsOptions{
+		Max: 4, PerAddress: 2, Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.9/32")}, Log: slog.New(slog.DiscardHandler),
+	})
+	below, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln := bounds.Listen(below)
+	defer ln.Close()
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = c.Write([]byte("in\n"))
+				_, _ = io.Copy(io.Discard, c) // until it hangs up
+				_ = c.Close()
+				_ = c.Close() // counts once
+			}()
+		}
+	}()
+	open := func(from string) (net.Conn, bool) {
+		t.Helper()
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		c, err := dialer.Dial("tcp4", ln.Addr().String())
+		if err != nil {
+			t.Skip("no other loopback address here: ", err)
+		}
+		b := make([]byte, 3)
+		_, err = io.ReadFull(c, b)
+		return c, err == nil
+	}
+	var conns []net.Conn
+	for i, step := range []struct {
+		from string
+		in   bool
+	}{
+		{"127.0.0.1", true}, {"127.0.0.1", true}, {"127.0.0.1", false},
+		{"127.0.0.9", true}, {"127.0.0.9", true}, {"127.0.0.2", false},
+	} {
+		c, in := open(step.from)
+		defer c.Close()
+		conns = append(conns, c)
+		if in != step.in {
+			t.Errorf("connection %d of %s: in %v, want %v", i, step.from, in, step.in)
+		}
+	}
+	for _, c := range conns[:2] {
+		_ = c.Close() // this is the point
+	}
+	for bounds.Count() > 2 {
+		time.Sleep(time.Millisecond)
+	}
+	if c, in := open("127.0.0.2"); !in {
+		t.Error("a connection is refused although others have gone")
+	} else {
+		_ = c.Close()
+	}
+	if _, most := server.NewConns(server.ConnsOptions{Max: 400, Log: slog.New(slog.DiscardHandler)}).Bounds(); most != 100 {
+		t.Errorf("%d of one address, want a quarter of all", most)
+	}
+}
+
+// TestSparing logs a thousand lines of a cause: a few are written, and later
+// one that says how many were not.
+func TestSparing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		log := server.ErrorLog(slog.New(slog.NewTextHandler(&out, nil)))
+		for i := range 1000 {
+			log.Printf("http: TLS handshake error from 192.0.2.%d:%d: first record %q", i%250, i, string(rune('a'+i)))
+		}
+		log.Print("another cause")
+		if got := strings.Count(out.String(), "\n"); got != 6 {
+			t.Errorf("%d lines, want 5 and 1:\n%s", got, out.String())
+		}
+		out.Reset()
+		time.Sleep(11 * time.Second)
+		log.Printf("http: TLS handshake error from 192.0.2.1:1: first record \"\"")
+		if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "left_out=995") {
+			t.Errorf("later: %s", got)
+		}
+	})
+}

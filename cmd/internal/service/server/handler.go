@@ -1,0 +1,262 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/policy"
+
+	"github.com/stint-dev/stint/cmd/internal/service/observe"
+	"github.com/stint-dev/stint/cmd/internal/service/rules"
+)
+
+// Options are what a Handler needs. Source, Observer and Admin must be given.
+type Options struct {
+	// Source has the rules.
+	Source *rules.Source
+	// Observer counts and logs decisions.
+	Observer *observe.Observer
+	// Admin answers /livez, /readyz and /metrics.
+	Admin *Admin
+	// Log gets what operators do, without keys. The default is that nobody
+	// does.
+	Log *slog.Logger
+	// Open lets everyone ask who reaches the server. The default is that
+	// askers show a token.
+	Open bool
+	// Askers are the tokens of those who may ask. The default is none.
+	Askers *Tokens
+	// Operators are the tokens of those who may refund and reset, and ask. The
+	// default is none.
+	Operators *Tokens
+	// Client says which proxies may ask at /auth, and which header they name
+	// their clients in. The default is none.
+	Client httplimit.ClientIP
+	// Dialect is the header fields to send. The default is
+	// httplimit.Draft11.
+	Dialect httplimit.Dialect
+	// Envoy answers the body of a POST to /json, a rate limit request as Envoy's
+	// service has it, with a status and a body; operator says that who asks is
+	// one. The default is that there is no such path.
+	Envoy func(ctx context.Context, body []byte, operator bool) (status int, answer []byte, err error)
+	// MaxBatch is how many requests a body may have. The default value is 100.
+	MaxBatch int
+	// MaxBody bounds a body, in bytes. The default value is 64 KiB.
+	MaxBody int
+}
+
+// A Handler answers questions. It may be used from many goroutines at once.
+type Handler struct {
+	o       Options
+	fields  httplimit.Fields
+	plain   httplimit.Ambiguous
+	foreign *http.CrossOriginProtection
+	calls   sync.Pool // of *call
+
+	allowed, denied, failed atomic.Int64
+}
+
+// NewHandler returns a Handler.
+func NewHandler(o Options) *Handler {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.MaxBatch == 0 {
+		o.MaxBatch = 100
+	}
+	if o.MaxBody == 0 {
+		o.MaxBody = 64 << 10
+	}
+	return &Handler{
+		o: o, fields: httplimit.Fields{Dialect: o.Dialect}, foreign: http.NewCrossOriginProtection(),
+		calls: sync.Pool{New: func() any { return &call{body: make([]byte, 0, 1<<10), out: make([]byte, 0, 1<<9)} }},
+	}
+}
+
+// Counts returns how many decisions allowed and denied, and how many could not
+// be made.
+func (h *Handler) Counts() (allowed, denied, failed int64) {
+	return h.allowed.Load(), h.denied.Load(), h.failed.Load()
+}
+
+// A call is one body on its way, and what it is answered. Calls are used again.
+type call struct {
+	body   []byte
+	asks   asks
+	policy *policy.Policy
+	result policy.Result
+	token  stint.Token
+	by     int    // the line of the operator's token
+	out    []byte // the answer
+}
+
+// A verb is what can be asked for by POST.
+type verb struct {
+	may, must fields
+	batch     bool
+	operator  bool
+	// do answers one question in c.out, and returns the status.
+	do func(h *Handler, w http.ResponseWriter, r *http.Request, c *call, a *ask) (int, *problem)
+}
+
+var verbs = map[string]*verb{
+	"/v1/check":   {may: fieldAttributes | fieldCost, must: fieldAttributes, batch: true, do: (*Handler).check},
+	"/v1/peek":    {may: fieldAttributes | fieldCost, must: fieldAttributes, batch: true, do: (*Handler).peek},
+	"/v1/reserve": {may: fieldAttributes | fieldCost | fieldTTL, must: fieldAttributes, batch: true, do: (*Handler).reserve},
+	"/v1/settle":  {may: fieldReservation | fieldCost, must: fieldReservation | fieldCost, do: (*Handler).settle},
+	"/v1/cancel":  {may: fieldReservation, must: fieldReservation, do: (*Handler).cancel},
+	"/v1/refund":  {may: fieldAttributes | fieldCost, must: fieldAttributes | fieldCost, operator: true, do: (*Handler).refund},
+	"/v1/reset":   {may: fieldAttributes, must: fieldAttributes, operator: true, do: (*Handler).reset},
+}
+
+// ServeHTTP answers.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if v, ok := verbs[r.URL.Path]; ok {
+		h.answer(w, r, v)
+		return
+	}
+	if deny, ok := authPaths[r.URL.Path]; ok {
+		h.auth(w, r, deny)
+		return
+	}
+	switch r.URL.Path {
+	case "/json":
+		h.envoy(w, r)
+	case "/metrics":
+		if _, refused := h.admit(w, r, false); refused != nil {
+			refused.write(w)
+			return
+		}
+		h.o.Admin.ServeHTTP(w, r)
+	case "/livez", "/readyz":
+		h.o.Admin.ServeHTTP(w, r)
+	default:
+		notFound("POST /v1/check, /v1/peek, /v1/reserve, /v1/settle, /v1/cancel, /v1/refund, /v1/reset and GET /auth, /auth/401, /auth/403, /auth/429, /livez, /readyz, /metrics").write(w)
+	}
+}
+
+// admit says whether who asks may, and for an operator the line of the token.
+func (h *Handler) admit(w http.ResponseWriter, r *http.Request, operator bool) (line int, refused *problem) {
+	if !operator && h.o.Open {
+		return 0, nil
+	}
+	if operator && h.o.Operators == nil {
+		return 0, &problem{status: http.StatusForbidden, detail: "for operators alone: start with --operator-token-file FILE, and show a token of it"}
+	}
+	shown := bearer(r)
+	if line = h.o.Operators.find(shown); line > 0 {
+		return line, nil
+	}
+	asker := h.o.Askers.find(shown) > 0
+	switch {
+	case asker && operator:
+		return 0, &problem{status: http.StatusForbidden, detail: "this token may ask: refund and reset are for operators' tokens"}
+	case asker:
+		return 0, nil
+	}
+	w.Header().Set("Www-Authenticate", "Bearer")
+	return 0, &problem{status: http.StatusUnauthorized, detail: "want a token that is known here, in one header: Authorization: Bearer TOKEN"}
+}
+
+// answer answers a verb.
+func (h *Handler) answer(w http.ResponseWriter, r *http.Request, v *verb) {
+	if r.Method != http.MethodPost {
+		wrongMethod(w, http.MethodPost)
+		return
+	}
+	c := h.calls.Get().(*call)
+	defer h.release(c)
+	refused := h.read(w, r, v, c)
+	switch {
+	case refused != nil:
+	case c.asks.batch():
+		h.answerBatch(w, r, v, c)
+		return
+	default:
+		var status int
+		c.out = append(c.out[:0], '{')
+		if status, refused = v.do(h, w, r, c, &c.asks.one); refused == nil {
+			c.out = append(c.out, "}\n"...)
+			c.write(w, status)
+			return
+		}
+	}
+	h.failed.Add(1)
+	refused.write(w)
+}
+
+// read reads the questions of a body.
+func (h *Handler) read(w http.ResponseWriter, r *http.Request, v *verb, c *call) (refused *problem) {
+	if err := h.foreign.Check(r); err != nil {
+		return &problem{status: http.StatusForbidden, detail: "sent by a page of another origin"}
+	}
+	if c.by, refused = h.admit(w, r, v.operator); refused != nil {
+		return refused
+	}
+	if c.body, refused = readBody(c.body, w, r, h.o.MaxBody); refused == nil {
+		most := 0
+		if v.batch {
+			most = h.o.MaxBatch
+		}
+		refused = c.asks.read(string(c.body), v.may, v.must, most)
+	}
+	if refused != nil {
+		h.o.Observer.Failed(door, refused)
+	}
+	c.policy = h.o.Source.Policy()
+	return refused
+}
+
+// answerBatch answers each question by itself, in order.
+func (h *Handler) answerBatch(w http.ResponseWriter, r *http.Request, v *verb, c *call) {
+	c.out = append(c.out[:0], `{"results":[`...)
+	for i := range c.asks.list {
+		if i > 0 {
+			c.out = append(c.out, ',')
+		}
+		begin := len(c.out)
+		c.out = append(c.out, '{')
+		_, failed := v.do(h, nil, r, c, &c.asks.list[i])
+		if failed == nil {
+			c.out = append(c.out, '}')
+			continue
+		}
+		h.failed.Add(1)
+		c.out = failed.append(c.out[:begin])
+	}
+	c.out = append(c.out, "]}\n"...)
+	c.write(w, http.StatusOK)
+}
+
+var jsonType = []string{"application/json"}
+
+// write sends the answer. net/http counts the bytes of a short one itself.
+func (c *call) write(w http.ResponseWriter, status int) {
+	head := w.Header()
+	head["Content-Type"] = jsonType
+	if len(c.out) > 2<<10 {
+		head.Set("Content-Length", strconv.Itoa(len(c.out)))
+	}
+	if status != http.StatusOK {
+		w.WriteHeader(status)
+	}
+	_, _ = w.Write(c.out) // a client that has gone needs no answer
+}
+
+// maxKept bounds what a call keeps to be used again, in bytes.
+const maxKept = 64 << 10
+
+func (h *Handler) release(c *call) {
+	if cap(c.out) > maxKept {
+		c.out = nil
+	}
+	c.asks.release()
+	c.policy, c.token, c.by = nil, "", 0
+	h.calls.Put(c)
+}
