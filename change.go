@@ -15,23 +15,23 @@ import "math/big"
 //   - Otherwise the units are charged now.
 //
 // For a [SlidingLog] to must be as long as from, and at least, as for all other
-// kinds, [Meter.Words] long.
+// algorithms, [Meter.Words] long.
 func (m *Meter) Adopt(to, from []uint64, old *Meter, now int64) {
 	clear(to)
 	t := since(now)
 	switch {
 	case m.isBucket() && old.isBucket():
 		m.adoptBucket(to, from, old, t)
-	case m.kind != old.kind || m.kind == TokenBucketInterval:
+	case m.algorithm != old.algorithm || m.algorithm == TokenBucketInterval:
 		m.Charge(to, now, int64(old.inUse(from, t)))
-	case m.kind == SlidingLog:
+	case m.algorithm == SlidingLog:
 		old.forget(ring(from), t)
 		moveLog(to, from)
 		m.forget(ring(to), t)
 		ring(to).keep(m.count)
 	case m.period != old.period || m.limit.calendar != old.limit.calendar || m.limit.zone != old.limit.zone:
 		m.Charge(to, now, int64(old.inUse(from, t)))
-	case m.kind == SlidingBuckets:
+	case m.algorithm == SlidingBuckets:
 		m.adoptParts(to, from, old, t)
 	default:
 		copy(to, from)
@@ -40,7 +40,7 @@ func (m *Meter) Adopt(to, from []uint64, old *Meter, now int64) {
 
 // inUse returns the units that count at t, rounded up.
 func (m *Meter) inUse(s []uint64, t uint64) uint64 {
-	switch m.kind {
+	switch m.algorithm {
 	case GCRA, LeakyQueue:
 		return m.bySteps.ceil(m.backlog(s, t))
 	case TokenBucketInterval:
@@ -70,7 +70,7 @@ func (m *Meter) adoptBucket(to, from []uint64, old *Meter, t uint64) {
 	if most := m.debt.big(); kept.Cmp(most) > 0 {
 		kept = most
 	}
-	if m.kind == LeakyQueue && old.kind == LeakyQueue {
+	if m.algorithm == LeakyQueue && old.algorithm == LeakyQueue {
 		told := m.afterTold(b, old)
 		if told.Cmp(kept) > 0 {
 			kept = told

@@ -20,8 +20,8 @@
 //
 // Every decision is what rational arithmetic gives: a limit holds whole
 // numbers, and no rate is rounded into a state. No interleaving of callers
-// admits more than the kind's envelope, which docs/SEMANTICS.md states for each
-// [Kind]. A request of several layers is charged in all of them or in none, and
+// admits more than the algorithm's envelope, which docs/SEMANTICS.md states for each
+// [Algorithm]. A request of several layers is charged in all of them or in none, and
 // a denial changes nothing, unless the limit counts what it denies. RetryAfter
 // is the least wait: at its end the same cost passes, and a nanosecond earlier
 // it does not, if nothing else arrives. No int64 makes a decision wrap or
@@ -52,7 +52,7 @@
 // # Compatibility
 //
 // Before version 1.0 a minor version may change what is exported; CHANGELOG.md
-// says how. The text of limits, the meaning of each kind and the lines of
+// says how. The text of limits, the meaning of each algorithm and the lines of
 // stint simulate are the contract of docs/SEMANTICS.md, and do not change
 // without a word there.
 package stint

@@ -73,7 +73,7 @@ func ExampleLimiter_Reserve() {
 	store := memstore.New(memstore.Options{})
 	defer store.Close()
 	ctx := context.Background()
-	limiter, err := stint.NewLimiter(store, "api", stint.PerHour(1000).WithKind(stint.SlidingLog))
+	limiter, err := stint.NewLimiter(store, "api", stint.PerHour(1000).WithAlgorithm(stint.SlidingLog))
 	if err != nil {
 		log.Fatal(err)
 	}

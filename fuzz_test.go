@@ -11,7 +11,7 @@ import (
 )
 
 // FuzzMeter lets bytes choose a limit, and then charges of all sorts at times
-// that go forth and back, and holds what docs/SEMANTICS.md says of every kind:
+// that go forth and back, and holds what docs/SEMANTICS.md says of every algorithm:
 // n takes of 1 pass if one take of n does, waits are tight, what remains is
 // true, a denial changes nothing, a reset is one. The seeds are under
 // testdata/fuzz.
@@ -71,7 +71,7 @@ func (in *input) number() int64 {
 
 func (in *input) limit() stint.Limit {
 	b := in.byte()
-	kind, options := stint.Kind(b%7), in.byte()
+	algorithm, options := stint.Algorithm(b%7), in.byte()
 	if b>>4 == 15 {
 		l := stint.PerDayIn(in.number(), []string{"UTC", "Europe/Paris", "America/St_Johns", "Pacific/Apia"}[options&3])
 		if options&4 != 0 {
@@ -79,17 +79,17 @@ func (in *input) limit() stint.Limit {
 		}
 		return l
 	}
-	l := stint.New(in.number(), time.Duration(in.number())).WithKind(kind)
-	if kind < stint.FixedWindow && options&1 != 0 {
+	l := stint.New(in.number(), time.Duration(in.number())).WithAlgorithm(algorithm)
+	if algorithm < stint.FixedWindow && options&1 != 0 {
 		l = l.WithBurst(in.number())
 	}
-	if kind == stint.SlidingBuckets && options&1 != 0 {
+	if algorithm == stint.SlidingBuckets && options&1 != 0 {
 		l = l.WithParts(int64(in.byte()))
 	}
-	if kind == stint.SlidingCounter && options&2 != 0 {
+	if algorithm == stint.SlidingCounter && options&2 != 0 {
 		l = l.WithRelaxed()
 	}
-	if kind >= stint.FixedWindow && options&4 != 0 {
+	if algorithm >= stint.FixedWindow && options&4 != 0 {
 		l = l.WithCountDenied()
 	}
 	return l

@@ -81,7 +81,7 @@ func (m *Meter) narrowAnswer(d *Decision, s []uint64, t uint64, cost int64) {
 		d.Allowed = true
 		if cost > 0 {
 			used, d.Taken, s[0] = after, cost, t+after
-			if m.kind == LeakyQueue {
+			if m.algorithm == LeakyQueue {
 				d.Delay = time.Duration(before)
 			}
 		}
@@ -115,7 +115,7 @@ func (m *Meter) wideAnswer(d *Decision, s []uint64, t uint64, cost int64) {
 	switch {
 	case ok:
 		d.Taken = max(cost, 0)
-		if m.kind == LeakyQueue && cost > 0 {
+		if m.algorithm == LeakyQueue && cost > 0 {
 			d.Delay = m.nanoseconds(before)
 		}
 	case cost > m.capacity:

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// A Limit says how much may pass: a count in a period, by one of the kinds. It
+// A Limit says how much may pass: a count in a period, by one of the algorithms. It
 // is an immutable, comparable value of whole numbers, so that nothing is lost
 // to rounding: 7 a minute is 7 and a minute, never 8.571428571 s.
 //
@@ -27,7 +27,7 @@ type Limit struct {
 	period      int64 // nanoseconds; 0 for a calendar
 	burst       int64 // meaningful when burstSet
 	parts       int64 // 0 for the default
-	kind        Kind
+	algorithm   Algorithm
 	calendar    calendarUnit
 	burstSet    bool // false when the burst is the count
 	relaxed     bool
@@ -41,7 +41,7 @@ const (
 	maxName      = 256
 )
 
-// New returns the limit of count units per period, of kind [GCRA] with a burst
+// New returns the limit of count units per period, of algorithm [GCRA] with a burst
 // of count.
 func New(count int64, period time.Duration) Limit {
 	return Limit{count: count, period: int64(period)}
@@ -63,22 +63,22 @@ func Every(gap time.Duration) Limit { return New(1, gap) }
 // PerDayIn returns the fixed window of count units per calendar day in an IANA
 // time zone such as "Europe/Paris" or "UTC".
 func PerDayIn(count int64, zone string) Limit {
-	return Limit{count: count, kind: FixedWindow, calendar: calendarDay, zone: zone}
+	return Limit{count: count, algorithm: FixedWindow, calendar: calendarDay, zone: zone}
 }
 
 // PerMonthIn returns the fixed window of count units per calendar month in an
 // IANA time zone.
 func PerMonthIn(count int64, zone string) Limit {
-	return Limit{count: count, kind: FixedWindow, calendar: calendarMonth, zone: zone}
+	return Limit{count: count, algorithm: FixedWindow, calendar: calendarMonth, zone: zone}
 }
 
 // WithName returns the limit under a name of its own, which tells it apart from
-// others that are bound with it, also after a change of its kind or period; see
+// others that are bound with it, also after a change of its algorithm or period; see
 // [Limit.ID]. At most 256 bytes of UTF-8, no control characters.
 func (l Limit) WithName(name string) Limit { l.name = name; return l }
 
-// WithKind returns the limit as another kind.
-func (l Limit) WithKind(kind Kind) Limit { l.kind = kind; return l.plain() }
+// WithAlgorithm returns the limit as another algorithm.
+func (l Limit) WithAlgorithm(algorithm Algorithm) Limit { l.algorithm = algorithm; return l.plain() }
 
 // WithBurst returns the limit with another burst, in units: for buckets the
 // most that passes at one instant, for the queue the most that waits.
@@ -96,12 +96,12 @@ func (l Limit) WithParts(parts int64) Limit {
 	return l.plain()
 }
 
-// plain drops what the kind has anyway, so that equal limits are equal values.
+// plain drops what the algorithm has anyway, so that equal limits are equal values.
 func (l Limit) plain() Limit {
-	if l.burst == l.count && l.kind.hasBurst() {
+	if l.burst == l.count && l.algorithm.hasBurst() {
 		l.burst, l.burstSet = 0, false
 	}
-	if l.parts == defaultParts && l.kind == SlidingBuckets {
+	if l.parts == defaultParts && l.algorithm == SlidingBuckets {
 		l.parts = 0
 	}
 	return l
@@ -124,8 +124,8 @@ func (l Limit) Name() string {
 	return l.String()
 }
 
-// Kind returns the algorithm.
-func (l Limit) Kind() Kind { return l.kind }
+// Algorithm returns the algorithm.
+func (l Limit) Algorithm() Algorithm { return l.algorithm }
 
 // Count returns the units per period.
 func (l Limit) Count() int64 { return l.count }
@@ -142,10 +142,10 @@ func (l Limit) Period() time.Duration {
 	return time.Duration(l.period)
 }
 
-// Burst returns the burst in units: the count unless given, 0 for kinds that
+// Burst returns the burst in units: the count unless given, 0 for algorithms that
 // have none.
 func (l Limit) Burst() int64 {
-	if !l.kind.hasBurst() {
+	if !l.algorithm.hasBurst() {
 		return 0
 	}
 	if l.burstSet {
@@ -156,7 +156,7 @@ func (l Limit) Burst() int64 {
 
 // Parts returns the number of parts of a [SlidingBuckets] limit, else 0.
 func (l Limit) Parts() int64 {
-	if l.kind != SlidingBuckets {
+	if l.algorithm != SlidingBuckets {
 		return 0
 	}
 	if l.parts == 0 {
@@ -180,9 +180,9 @@ func (l Limit) Calendar() (unit, zone string) { return l.calendar.String(), l.zo
 // for the queue.
 func (l Limit) Capacity() int64 {
 	switch {
-	case l.kind == LeakyQueue:
+	case l.algorithm == LeakyQueue:
 		return l.Burst() + 1
-	case l.kind.hasBurst():
+	case l.algorithm.hasBurst():
 		return l.Burst()
 	}
 	return l.count
@@ -191,8 +191,8 @@ func (l Limit) Capacity() int64 {
 // Validate returns nil if the limit can be held, else an error that says what
 // is wrong and what would be right.
 func (l Limit) Validate() error {
-	if l.kind >= kinds {
-		return fmt.Errorf("stint: limit of unknown %v", l.kind)
+	if l.algorithm >= algorithms {
+		return fmt.Errorf("stint: limit of unknown %v", l.algorithm)
 	}
 	if err := l.check(); err != nil {
 		return fmt.Errorf("stint: limit %q: %w", clip(l.Name()), err)
@@ -231,7 +231,7 @@ func (l Limit) checkNumbers() error {
 		return fmt.Errorf("period %v: at least 1ns", time.Duration(l.period))
 	case l.calendar != calendarNone && l.period != 0:
 		return errors.New("a calendar window has no other period")
-	case l.burstSet && l.burst < 0, l.burstSet && l.burst == 0 && l.kind != LeakyQueue:
+	case l.burstSet && l.burst < 0, l.burstSet && l.burst == 0 && l.algorithm != LeakyQueue:
 		return fmt.Errorf("burst %d: at least 1 (0 for leaky_queue alone)", l.burst)
 	case l.parts < 0 || l.parts > maxParts:
 		return fmt.Errorf("parts %d: from 1 to %d", max(l.parts, 0), maxParts)
@@ -241,16 +241,16 @@ func (l Limit) checkNumbers() error {
 
 func (l Limit) checkOptions() error {
 	switch {
-	case l.burstSet && !l.kind.hasBurst():
-		return fmt.Errorf("%v has no burst: buckets and leaky_queue have one", l.kind)
-	case l.parts != 0 && l.kind != SlidingBuckets:
-		return fmt.Errorf("%v has no parts: sliding_buckets has them", l.kind)
-	case l.relaxed && l.kind != SlidingCounter:
-		return fmt.Errorf("%v cannot be relaxed: sliding_counter can", l.kind)
-	case l.countDenied && !l.kind.countsDenied():
-		return fmt.Errorf("%v cannot count_denied: windows, logs, counters and parts can", l.kind)
-	case l.calendar != calendarNone && l.kind != FixedWindow:
-		return fmt.Errorf("%v cannot follow a calendar: fixed_window can", l.kind)
+	case l.burstSet && !l.algorithm.hasBurst():
+		return fmt.Errorf("%v has no burst: buckets and leaky_queue have one", l.algorithm)
+	case l.parts != 0 && l.algorithm != SlidingBuckets:
+		return fmt.Errorf("%v has no parts: sliding_buckets has them", l.algorithm)
+	case l.relaxed && l.algorithm != SlidingCounter:
+		return fmt.Errorf("%v cannot be relaxed: sliding_counter can", l.algorithm)
+	case l.countDenied && !l.algorithm.countsDenied():
+		return fmt.Errorf("%v cannot count_denied: windows, logs, counters and parts can", l.algorithm)
+	case l.calendar != calendarNone && l.algorithm != FixedWindow:
+		return fmt.Errorf("%v cannot follow a calendar: fixed_window can", l.algorithm)
 	case l.calendar == calendarNone && l.zone != "":
 		return errors.New("a zone goes with a calendar day or month")
 	case l.calendar != calendarNone:
@@ -263,13 +263,13 @@ func (l Limit) checkOptions() error {
 // checkRange refuses what int64 nanoseconds cannot hold: (burst + 1)·T for
 // buckets and the queue, two periods for what counts in windows.
 func (l Limit) checkRange() error {
-	if l.kind != GCRA && l.kind != LeakyQueue && l.period > math.MaxInt64/2 {
+	if l.algorithm != GCRA && l.algorithm != LeakyQueue && l.period > math.MaxInt64/2 {
 		return fmt.Errorf("period %v: at most %v", time.Duration(l.period), time.Duration(math.MaxInt64/2))
 	}
-	if !l.kind.hasBurst() {
+	if !l.algorithm.hasBurst() {
 		return nil
 	}
-	if l.kind == LeakyQueue && l.Burst() == math.MaxInt64 {
+	if l.algorithm == LeakyQueue && l.Burst() == math.MaxInt64 {
 		return fmt.Errorf("burst %d: at most %d for leaky_queue", l.Burst(), int64(math.MaxInt64-1))
 	}
 	hi, lo := bits.Mul64(uint64(l.Burst())+1, uint64(l.period))
@@ -294,8 +294,8 @@ func (l Limit) String() string {
 	if l.burstSet {
 		fmt.Fprintf(&b, " burst %d", l.burst)
 	}
-	if l.kind != GCRA && l.calendar == calendarNone {
-		b.WriteString(" " + l.kind.String())
+	if l.algorithm != GCRA && l.calendar == calendarNone {
+		b.WriteString(" " + l.algorithm.String())
 	}
 	if l.parts != 0 {
 		fmt.Fprintf(&b, " parts %d", l.parts)

@@ -10,7 +10,7 @@ import (
 )
 
 func TestLimitValidate(t *testing.T) {
-	window := stint.PerSecond(10).WithKind(stint.FixedWindow)
+	window := stint.PerSecond(10).WithAlgorithm(stint.FixedWindow)
 	for _, c := range []struct {
 		name  string
 		limit stint.Limit
@@ -26,25 +26,25 @@ func TestLimitValidate(t *testing.T) {
 		{"every 0", stint.Every(0), "period 0s"},
 		{"burst 0", stint.PerSecond(10).WithBurst(0), "burst 0"},
 		{"burst below zero", stint.PerSecond(10).WithBurst(-1), "burst -1"},
-		{"burst 0 of a queue", stint.PerSecond(10).WithBurst(0).WithKind(stint.LeakyQueue), ""},
-		{"burst below zero of a queue", stint.PerSecond(10).WithBurst(-1).WithKind(stint.LeakyQueue), "burst -1"},
-		{"burst 0 in lumps", stint.PerSecond(10).WithBurst(0).WithKind(stint.TokenBucketInterval), "burst 0"},
+		{"burst 0 of a queue", stint.PerSecond(10).WithBurst(0).WithAlgorithm(stint.LeakyQueue), ""},
+		{"burst below zero of a queue", stint.PerSecond(10).WithBurst(-1).WithAlgorithm(stint.LeakyQueue), "burst -1"},
+		{"burst 0 in lumps", stint.PerSecond(10).WithBurst(0).WithAlgorithm(stint.TokenBucketInterval), "burst 0"},
 		{"burst of a window", window.WithBurst(5), "fixed_window has no burst"},
 		{"burst of a window, its count", window.WithBurst(10), "fixed_window has no burst"},
 		{"parts of a bucket", stint.PerSecond(10).WithParts(5), "gcra has no parts"},
 		{"parts of a bucket, the default", stint.PerSecond(10).WithParts(60), "gcra has no parts"},
-		{"parts 0", window.WithKind(stint.SlidingBuckets).WithParts(0), "parts 0"},
-		{"parts below zero", window.WithKind(stint.SlidingBuckets).WithParts(-5), "parts"},
-		{"most parts", window.WithKind(stint.SlidingBuckets).WithParts(3600), ""},
-		{"too many parts", window.WithKind(stint.SlidingBuckets).WithParts(3601), "parts 3601"},
-		{"absurd parts", window.WithKind(stint.SlidingBuckets).WithParts(math.MaxInt64), "parts 9223372036854775807"},
-		{"more parts than nanoseconds", stint.New(1, 7).WithKind(stint.SlidingBuckets), ""},
+		{"parts 0", window.WithAlgorithm(stint.SlidingBuckets).WithParts(0), "parts 0"},
+		{"parts below zero", window.WithAlgorithm(stint.SlidingBuckets).WithParts(-5), "parts"},
+		{"most parts", window.WithAlgorithm(stint.SlidingBuckets).WithParts(3600), ""},
+		{"too many parts", window.WithAlgorithm(stint.SlidingBuckets).WithParts(3601), "parts 3601"},
+		{"absurd parts", window.WithAlgorithm(stint.SlidingBuckets).WithParts(math.MaxInt64), "parts 9223372036854775807"},
+		{"more parts than nanoseconds", stint.New(1, 7).WithAlgorithm(stint.SlidingBuckets), ""},
 		{"relaxed bucket", stint.PerSecond(10).WithRelaxed(), "gcra cannot be relaxed"},
 		{"count_denied of a bucket", stint.PerSecond(10).WithCountDenied(), "gcra cannot count_denied"},
-		{"count_denied of a queue", stint.PerSecond(10).WithKind(stint.LeakyQueue).WithCountDenied(), "leaky_queue cannot count_denied"},
-		{"unknown kind", stint.PerSecond(10).WithKind(7), "kind(7)"},
+		{"count_denied of a queue", stint.PerSecond(10).WithAlgorithm(stint.LeakyQueue).WithCountDenied(), "leaky_queue cannot count_denied"},
+		{"unknown algorithm", stint.PerSecond(10).WithAlgorithm(7), "algorithm(7)"},
 		{"calendar", stint.PerDayIn(5, "Europe/Paris"), ""},
-		{"calendar of another kind", stint.PerDayIn(5, "UTC").WithKind(stint.SlidingLog), "sliding_log cannot follow a calendar"},
+		{"calendar of another algorithm", stint.PerDayIn(5, "UTC").WithAlgorithm(stint.SlidingLog), "sliding_log cannot follow a calendar"},
 		{"calendar with a burst", stint.PerDayIn(5, "UTC").WithBurst(7), "fixed_window has no burst"},
 		{"calendar without a zone", stint.PerDayIn(5, ""), "zone"},
 		{"zone of the machine", stint.PerDayIn(5, "Local"), "zone"},
@@ -88,14 +88,14 @@ func TestLimitGreatest(t *testing.T) {
 		{stint.New(2, most).WithBurst(1), stint.New(2, most).WithBurst(2)},
 		{stint.New(most, most).WithBurst(most - 1), stint.New(most, most)},
 		{stint.New(most, most-1), stint.New(most-1, most)},
-		{stint.New(1, most).WithBurst(0).WithKind(stint.LeakyQueue), stint.New(1, most/2+1).WithBurst(1).WithKind(stint.LeakyQueue)},
-		{stint.New(most, 1).WithBurst(most - 1).WithKind(stint.LeakyQueue), stint.New(most, 1).WithKind(stint.LeakyQueue)},
-		{stint.New(1, most/2).WithKind(stint.TokenBucketInterval), stint.New(1, most/2+1).WithKind(stint.TokenBucketInterval)},
-		{stint.New(most, most/2).WithKind(stint.TokenBucketInterval), stint.New(most, most/2+1).WithKind(stint.TokenBucketInterval)},
-		{stint.New(most, most/2).WithKind(stint.FixedWindow), stint.New(1, most/2+1).WithKind(stint.FixedWindow)},
-		{stint.New(most, most/2).WithKind(stint.SlidingLog), stint.New(1, most/2+1).WithKind(stint.SlidingLog)},
-		{stint.New(most, most/2).WithKind(stint.SlidingCounter), stint.New(1, most/2+1).WithKind(stint.SlidingCounter)},
-		{stint.New(most, most/2).WithKind(stint.SlidingBuckets), stint.New(1, most/2+1).WithKind(stint.SlidingBuckets)},
+		{stint.New(1, most).WithBurst(0).WithAlgorithm(stint.LeakyQueue), stint.New(1, most/2+1).WithBurst(1).WithAlgorithm(stint.LeakyQueue)},
+		{stint.New(most, 1).WithBurst(most - 1).WithAlgorithm(stint.LeakyQueue), stint.New(most, 1).WithAlgorithm(stint.LeakyQueue)},
+		{stint.New(1, most/2).WithAlgorithm(stint.TokenBucketInterval), stint.New(1, most/2+1).WithAlgorithm(stint.TokenBucketInterval)},
+		{stint.New(most, most/2).WithAlgorithm(stint.TokenBucketInterval), stint.New(most, most/2+1).WithAlgorithm(stint.TokenBucketInterval)},
+		{stint.New(most, most/2).WithAlgorithm(stint.FixedWindow), stint.New(1, most/2+1).WithAlgorithm(stint.FixedWindow)},
+		{stint.New(most, most/2).WithAlgorithm(stint.SlidingLog), stint.New(1, most/2+1).WithAlgorithm(stint.SlidingLog)},
+		{stint.New(most, most/2).WithAlgorithm(stint.SlidingCounter), stint.New(1, most/2+1).WithAlgorithm(stint.SlidingCounter)},
+		{stint.New(most, most/2).WithAlgorithm(stint.SlidingBuckets), stint.New(1, most/2+1).WithAlgorithm(stint.SlidingBuckets)},
 	} {
 		if err := c.holds.Validate(); err != nil {
 			t.Errorf("%v: %v", c.holds, err)
@@ -155,7 +155,7 @@ func TestLimitCalendar(t *testing.T) {
 	}{
 		{stint.PerDayIn(5, "Europe/Paris"), "day", "Europe/Paris", 24 * time.Hour, "5/day in Europe/Paris"},
 		{stint.PerMonthIn(5, "UTC"), "month", "UTC", 30 * 24 * time.Hour, "5/month in UTC"},
-		{stint.New(5, 24*time.Hour).WithKind(stint.FixedWindow), "", "", 24 * time.Hour, "5/24h fixed_window"},
+		{stint.New(5, 24*time.Hour).WithAlgorithm(stint.FixedWindow), "", "", 24 * time.Hour, "5/24h fixed_window"},
 	} {
 		unit, zone := c.limit.Calendar()
 		if unit != c.unit || zone != c.zone || c.limit.Period() != c.period || c.limit.String() != c.text {
@@ -176,7 +176,7 @@ func TestLimitComparable(t *testing.T) {
 	}
 	base := stint.PerSecond(10)
 	kept := base
-	base.WithBurst(5).WithName("x").WithKind(stint.SlidingBuckets).WithParts(5).WithRelaxed().WithCountDenied()
+	base.WithBurst(5).WithName("x").WithAlgorithm(stint.SlidingBuckets).WithParts(5).WithRelaxed().WithCountDenied()
 	if base != kept {
 		t.Errorf("%+v became %+v", kept, base)
 	}
@@ -186,13 +186,13 @@ func TestLimitComparable(t *testing.T) {
 }
 
 func TestKindString(t *testing.T) {
-	for kind, want := range map[stint.Kind]string{
+	for algorithm, want := range map[stint.Algorithm]string{
 		stint.GCRA: "gcra", stint.TokenBucketInterval: "token_bucket_interval", stint.LeakyQueue: "leaky_queue",
 		stint.FixedWindow: "fixed_window", stint.SlidingLog: "sliding_log", stint.SlidingCounter: "sliding_counter",
-		stint.SlidingBuckets: "sliding_buckets", 7: "kind(7)", 255: "kind(255)",
+		stint.SlidingBuckets: "sliding_buckets", 7: "algorithm(7)", 255: "algorithm(255)",
 	} {
-		if got := kind.String(); got != want {
-			t.Errorf("%d: %q, want %q", kind, got, want)
+		if got := algorithm.String(); got != want {
+			t.Errorf("%d: %q, want %q", algorithm, got, want)
 		}
 	}
 }

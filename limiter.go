@@ -22,7 +22,7 @@ type Limiter struct {
 // NewLimiter binds limits to a store under a name, such as "login": at most 256
 // bytes of UTF-8, no control characters. What keys use belongs to the name:
 // limiters of one name on one store share it, and two names never do. Several
-// limits of one kind and period need names of their own, see [Limit.WithName].
+// limits of one algorithm and period need names of their own, see [Limit.WithName].
 // The error says which limit cannot be held, and why.
 func NewLimiter(store Store, name string, limits ...Limit) (*Limiter, error) {
 	if store == nil {

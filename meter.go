@@ -22,12 +22,12 @@ import (
 // taken as exactly as far ahead as could be explained, so that a clock that
 // jumps and comes back locks nobody out for longer than a drain.
 type Meter struct {
-	limit    Limit
-	kind     Kind
-	narrow   bool  // a bucket whose state is one word
-	relaxed  bool  // sliding_counter
-	small    bool  // sliding_buckets: counts of 32 bits
-	capacity int64 // the most that could ever pass at one instant
+	limit     Limit
+	algorithm Algorithm
+	narrow    bool  // a bucket whose state is one word
+	relaxed   bool  // sliding_counter
+	small     bool  // sliding_buckets: counts of 32 bits
+	capacity  int64 // the most that could ever pass at one instant
 
 	// Bucket and queue: one unit of cost is step/div nanoseconds, in lowest
 	// terms; state and sums are kept in 1/div ns.
@@ -50,13 +50,13 @@ func NewMeter(limit Limit) (*Meter, error) {
 		return nil, err
 	}
 	m := &Meter{
-		limit:    limit,
-		kind:     limit.kind,
-		relaxed:  limit.relaxed,
-		capacity: limit.Capacity(),
-		count:    uint64(limit.count),
-		period:   uint64(limit.period),
-		small:    limit.count < 1<<31,
+		limit:     limit,
+		algorithm: limit.algorithm,
+		relaxed:   limit.relaxed,
+		capacity:  limit.Capacity(),
+		count:     uint64(limit.count),
+		period:    uint64(limit.period),
+		small:     limit.count < 1<<31,
 	}
 	if limit.calendar != calendarNone {
 		zone, err := loadZone(limit.zone)
@@ -68,7 +68,7 @@ func NewMeter(limit Limit) (*Meter, error) {
 	if m.calendar == nil {
 		m.byPeriods = newDivisor(m.period)
 	}
-	if m.kind == SlidingBuckets {
+	if m.algorithm == SlidingBuckets {
 		m.cuts = min(uint64(limit.Parts()), m.period)
 		m.byParts, m.bySlots = newDivisor(m.period/m.cuts), newDivisor(m.cuts+1)
 	}
@@ -88,14 +88,14 @@ func (m *Meter) Limit() Limit { return m.limit }
 
 // Aligned reports whether the limit goes by the time of day: its windows begin
 // at multiples of the period, or with a calendar's days or months.
-func (m *Meter) Aligned() bool { return m.kind.aligned() }
+func (m *Meter) Aligned() bool { return m.algorithm.aligned() }
 
-func (m *Meter) isBucket() bool { return m.kind == GCRA || m.kind == LeakyQueue }
+func (m *Meter) isBucket() bool { return m.algorithm == GCRA || m.algorithm == LeakyQueue }
 
 // Words returns how many words a state has, at the least. Only a [SlidingLog]
 // may need more: see [Meter.Room].
 func (m *Meter) Words() int {
-	switch m.kind {
+	switch m.algorithm {
 	case GCRA, LeakyQueue:
 		if m.narrow {
 			return 1
@@ -116,7 +116,7 @@ func (m *Meter) Words() int {
 // recorded exactly. With fewer, a log merges its newest entries: they then
 // count longer than they should, never shorter.
 func (m *Meter) Room(state []uint64, now, cost int64) int {
-	if m.kind != SlidingLog {
+	if m.algorithm != SlidingLog {
 		return m.Words()
 	}
 	return m.logRoom(state, since(now), cost)
@@ -124,7 +124,7 @@ func (m *Meter) Room(state []uint64, now, cost int64) int {
 
 // Move copies a state into one with more room.
 func (m *Meter) Move(to, from []uint64) {
-	if m.kind == SlidingLog {
+	if m.algorithm == SlidingLog {
 		moveLog(to, from)
 		return
 	}
@@ -198,7 +198,7 @@ func (m *Meter) Admits(state []uint64, now, cost int64) bool {
 		state[0] = m.mend(state[0], t)
 		return less(state[0], t)+c*m.step <= m.full.lo
 	}
-	switch m.kind {
+	switch m.algorithm {
 	case GCRA, LeakyQueue:
 		return m.bucketAdmits(state, t, c)
 	case TokenBucketInterval:
@@ -218,7 +218,7 @@ func (m *Meter) Admits(state []uint64, now, cost int64) bool {
 // bucket a debt is at most one more drain; elsewhere it ages out with the rest.
 func (m *Meter) Charge(state []uint64, now, cost int64) {
 	t, c := since(now), uint64(max(cost, 0))
-	switch m.kind {
+	switch m.algorithm {
 	case GCRA, LeakyQueue:
 		m.bucketCharge(state, t, c)
 	case TokenBucketInterval:
@@ -244,7 +244,7 @@ func (m *Meter) Answer(state []uint64, now, cost int64, allowed bool) (d Decisio
 func (m *Meter) answer(d *Decision, state []uint64, now, cost int64, allowed bool) {
 	t := since(now)
 	*d = Decision{Allowed: allowed, Limit: m.capacity}
-	switch m.kind {
+	switch m.algorithm {
 	case GCRA, LeakyQueue:
 		d.Remaining, d.ResetAfter = m.bucketLevel(state, t)
 	case TokenBucketInterval:
@@ -274,7 +274,7 @@ func (m *Meter) Wait(state []uint64, now, cost int64) Wait {
 		return 0
 	}
 	t, c := since(now), uint64(cost)
-	switch m.kind {
+	switch m.algorithm {
 	case GCRA, LeakyQueue:
 		return m.bucketWait(state, t, c)
 	case TokenBucketInterval:
@@ -293,7 +293,7 @@ func (m *Meter) Wait(state []uint64, now, cost int64) Wait {
 // Delay returns how long a request that passes now waits before it starts: 0
 // but for a [LeakyQueue].
 func (m *Meter) Delay(state []uint64, now, cost int64) time.Duration {
-	if m.kind != LeakyQueue || cost <= 0 {
+	if m.algorithm != LeakyQueue || cost <= 0 {
 		return 0
 	}
 	return m.nanoseconds(m.backlog(state, since(now)))
@@ -306,7 +306,7 @@ func (m *Meter) Refund(state []uint64, now, amount int64) {
 		return
 	}
 	t, n := since(now), uint64(amount)
-	switch m.kind {
+	switch m.algorithm {
 	case GCRA, LeakyQueue:
 		m.bucketRefund(state, t, n)
 	case TokenBucketInterval:
@@ -326,7 +326,7 @@ func (m *Meter) Refund(state []uint64, now, amount int64) {
 // may forget it without anybody noticing.
 func (m *Meter) Idle(state []uint64, now int64) bool {
 	t := since(now)
-	switch m.kind {
+	switch m.algorithm {
 	case GCRA, LeakyQueue:
 		return m.bucketIdle(state, t)
 	case TokenBucketInterval:
@@ -345,7 +345,7 @@ func (m *Meter) Idle(state []uint64, now int64) bool {
 // Check reports whether words that came from outside, a file say, are a state
 // of this limit that the other methods can work on.
 func (m *Meter) Check(state []uint64) bool {
-	switch m.kind {
+	switch m.algorithm {
 	case SlidingLog:
 		return len(state) >= logWords && m.logSound(state)
 	case SlidingBuckets:

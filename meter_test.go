@@ -163,7 +163,7 @@ func TestFullDebtReset(t *testing.T) {
 	}
 }
 
-// What each kind answers, worked out by hand from docs/SEMANTICS.md.
+// What each algorithm answers, worked out by hand from docs/SEMANTICS.md.
 func TestMeter(t *testing.T) {
 	for _, c := range []struct{ name, limit, script string }{
 		{"a bucket", "5/s burst 3", `
@@ -398,7 +398,7 @@ func ranges(t testing.TB, m *stint.Meter, d stint.Decision, now, cost int64) {
 		bad = "taken"
 	case d.ResetAfter < 0:
 		bad = "reset after"
-	case d.Delay < 0 || d.Delay > 0 && m.Limit().Kind() != stint.LeakyQueue:
+	case d.Delay < 0 || d.Delay > 0 && m.Limit().Algorithm() != stint.LeakyQueue:
 		bad = "delay"
 	case d.Allowed != (d.RetryAfter == 0), d.RetryAfter < stint.Never, (cost > capacity) != (d.RetryAfter == stint.Never):
 		bad = "retry after"
@@ -411,7 +411,7 @@ func ranges(t testing.TB, m *stint.Meter, d stint.Decision, now, cost int64) {
 }
 
 // A clock that jumped a thousand years of windows ahead and came back locks
-// nobody out for longer than the kind allows, however often it is asked, and
+// nobody out for longer than the algorithm allows, however often it is asked, and
 // the waits that it is told are true.
 func TestMeterClockFault(t *testing.T) {
 	const s = int64(time.Second)
@@ -466,7 +466,7 @@ func TestMeterClockFault(t *testing.T) {
 func TestMeterLogMerges(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 8))
 	for round := range 300 {
-		m, err := stint.NewMeter(stint.New(1+rnd.Int64N(40), 1000).WithKind(stint.SlidingLog))
+		m, err := stint.NewMeter(stint.New(1+rnd.Int64N(40), 1000).WithAlgorithm(stint.SlidingLog))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -500,7 +500,7 @@ func TestMeterParts(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(9, 10))
 	for round := range 400 {
 		period, parts, count := 1+rnd.Int64N(50), 1+rnd.Int64N(12), 1+rnd.Int64N(9)
-		m, err := stint.NewMeter(stint.New(count, time.Duration(period)).WithKind(stint.SlidingBuckets).WithParts(parts))
+		m, err := stint.NewMeter(stint.New(count, time.Duration(period)).WithAlgorithm(stint.SlidingBuckets).WithParts(parts))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -629,7 +629,7 @@ func TestMeterAdopt(t *testing.T) {
 		{"10/s sliding_buckets", 4, "3000000000/s sliding_buckets", 2999999996, 516666667},
 		{"3000000000/s sliding_buckets", 2999999996, "10/s sliding_buckets", 0, 516666667},
 		{"10/day in UTC", 4, "20/day in UTC", 16, 86400*time.Second - 100500*time.Millisecond},
-		// Of another kind or period the units are charged now.
+		// Of another algorithm or period the units are charged now.
 		{"10/s", 10, "10/s leaky_queue", 6, 500 * time.Millisecond},
 		{"10/s", 10, "10/s token_bucket_interval", 5, 500 * time.Millisecond},
 		{"10/s fixed_window", 10, "10/2s fixed_window", 0, 1500 * time.Millisecond},
@@ -678,7 +678,7 @@ func TestMeterAdoptClockFault(t *testing.T) {
 	}
 }
 
-// fixedKinds is a limit of every kind and shape of state that does not grow.
+// fixedKinds is a limit of every algorithm and shape of state that does not grow.
 var fixedKinds = []string{
 	"10/s", "7/1m", "9223372036854775807/s burst 9223372036854775806", "5/s leaky_queue", "7/1m leaky_queue",
 	"4/s burst 9 token_bucket_interval", "10/s fixed_window", "10/s fixed_window count_denied", "10/day in Europe/Paris",

@@ -11,7 +11,7 @@ import (
 // a key. Of several limits under one name each is known by its ID.
 
 // ID returns what tells a limit apart from others under one name: its own name
-// ([Limit.WithName]), else its kind and its period, such as "gcra:1m". It is
+// ([Limit.WithName]), else its algorithm and its period, such as "gcra:1m". It is
 // never its count or its burst, so that those may change.
 func (l Limit) ID() string {
 	if l.name != "" {
@@ -20,7 +20,7 @@ func (l Limit) ID() string {
 	if l.calendar != calendarNone {
 		return l.calendar.String() + ":" + l.zone
 	}
-	return l.kind.String() + ":" + formatPeriod(l.period)
+	return l.algorithm.String() + ":" + formatPeriod(l.period)
 }
 
 // CheckBind returns why limits cannot be bound together under a name, or nil.

@@ -33,7 +33,7 @@ func TestNamesAreApart(t *testing.T) {
 }
 
 // Of several limits under one name each is known by its own name, else by its
-// kind and period: in any order, with any numbers.
+// algorithm and period: in any order, with any numbers.
 func TestLimitsOfOneName(t *testing.T) {
 	store, ctx := memstore.New(memstore.Options{}), context.Background()
 	second, hour := stint.PerSecond(10), stint.PerHour(100)

@@ -49,7 +49,7 @@ func clip(s string) string {
 //	every 2s
 //	1_000_000 per month in UTC
 //
-// The kind is gcra unless named, and fixed_window with "in". Options come in
+// The algorithm is gcra unless named, and fixed_window with "in". Options come in
 // any order, each at most once. The error is a [*ParseError].
 func Parse(text string) (Limit, error) {
 	p := &parser{text: text}
@@ -243,8 +243,8 @@ func (p *parser) period(l *Limit, w word) error {
 
 // isOption reports whether a word begins an option.
 func isOption(word string) bool {
-	_, kind := parseKind(word)
-	return kind || slices.Contains(optionNames, word)
+	_, algorithm := parseAlgorithm(word)
+	return algorithm || slices.Contains(optionNames, word)
 }
 
 var optionNames = []string{"burst", "parts", "relaxed", "count_denied", "in"}
@@ -273,36 +273,36 @@ func (p *parser) options(l *Limit, period word) error {
 	if l.calendar == calendarMonth && l.zone == "" {
 		return p.fail(period.at, `write "per month in UTC", or a number of days`, "a month needs a zone")
 	}
-	if kind, ok := p.seen["kind"]; ok && l.calendar != calendarNone && l.kind != FixedWindow {
-		return p.fail(kind.at, "leave the kind out", `"in" makes a fixed_window, not %v`, l.kind)
+	if algorithm, ok := p.seen["algorithm"]; ok && l.calendar != calendarNone && l.algorithm != FixedWindow {
+		return p.fail(algorithm.at, "leave the algorithm out", `"in" makes a fixed_window, not %v`, l.algorithm)
 	}
 	if l.calendar != calendarNone {
-		l.kind = FixedWindow
+		l.algorithm = FixedWindow
 	}
 	return p.fitting(l)
 }
 
-// owners says which kinds have an option that not all have, and how to say so.
+// owners says which algorithms have an option that not all have, and how to say so.
 var owners = []struct {
 	option string
-	has    func(Kind) bool
+	has    func(Algorithm) bool
 	hint   string
 }{
-	{"burst", Kind.hasBurst, "buckets and leaky_queue have one"},
-	{"parts", func(k Kind) bool { return k == SlidingBuckets }, "sliding_buckets has them"},
-	{"relaxed", func(k Kind) bool { return k == SlidingCounter }, "sliding_counter has it"},
-	{"count_denied", Kind.countsDenied, "fixed_window, sliding_log, sliding_counter and sliding_buckets have it"},
+	{"burst", Algorithm.hasBurst, "buckets and leaky_queue have one"},
+	{"parts", func(k Algorithm) bool { return k == SlidingBuckets }, "sliding_buckets has them"},
+	{"relaxed", func(k Algorithm) bool { return k == SlidingCounter }, "sliding_counter has it"},
+	{"count_denied", Algorithm.countsDenied, "fixed_window, sliding_log, sliding_counter and sliding_buckets have it"},
 }
 
-// fitting refuses options that the kind does not have, also where their value
+// fitting refuses options that the algorithm does not have, also where their value
 // is the default.
 func (p *parser) fitting(l *Limit) error {
 	for _, o := range owners {
-		if w, given := p.seen[o.option]; given && !o.has(l.kind) {
-			return p.fail(w.at, o.hint, "%v has no %s", l.kind, o.option)
+		if w, given := p.seen[o.option]; given && !o.has(l.algorithm) {
+			return p.fail(w.at, o.hint, "%v has no %s", l.algorithm, o.option)
 		}
 	}
-	if p.noBurst && l.kind != LeakyQueue {
+	if p.noBurst && l.algorithm != LeakyQueue {
 		return p.fail(p.seen["burst"].at, "at least 1; leaky_queue alone takes 0", "burst is 0")
 	}
 	return nil
@@ -310,20 +310,20 @@ func (p *parser) fitting(l *Limit) error {
 
 func (p *parser) option(l *Limit, w, period word) error {
 	name := w.s
-	kind, isKind := parseKind(name)
-	if isKind {
-		name = "kind"
+	algorithm, isAlgorithm := parseAlgorithm(name)
+	if isAlgorithm {
+		name = "algorithm"
 	}
 	if _, again := p.seen[name]; again {
-		if isKind {
-			return p.fail(w.at, "a limit has one", "a second kind, %q", w.s)
+		if isAlgorithm {
+			return p.fail(w.at, "a limit has one", "a second algorithm, %q", w.s)
 		}
 		return p.fail(w.at, "give it once", "a second %q", name)
 	}
 	p.seen[name] = w
 	switch name {
-	case "kind":
-		l.kind = kind
+	case "algorithm":
+		l.algorithm = algorithm
 	case "relaxed":
 		l.relaxed = true
 	case "count_denied":
@@ -347,8 +347,8 @@ func (p *parser) option(l *Limit, w, period word) error {
 	case "in":
 		return p.zone(l, p.next(), period)
 	default:
-		options := append(append([]string{"token_bucket", "leaky_bucket"}, kindNames[:]...), optionNames...)
-		return p.fail(w.at, p.suggest(name, options, "options are a kind, burst N, parts N, relaxed, count_denied and in ZONE"),
+		options := append(append([]string{"token_bucket", "leaky_bucket"}, algorithmNames[:]...), optionNames...)
+		return p.fail(w.at, p.suggest(name, options, "options are an algorithm, burst N, parts N, relaxed, count_denied and in ZONE"),
 			"unknown option %q", clip(name))
 	}
 	return nil

@@ -42,9 +42,9 @@ type QueueOptions struct {
 }
 
 // A Queue runs work at the pace of a limit, first come first served: each
-// piece of work is one unit of one key. Use a limit of kind [LeakyQueue],
+// piece of work is one unit of one key. Use a limit of algorithm [LeakyQueue],
 // such as "10/s leaky_queue burst 50", for an even pace and 50 that wait; any
-// other kind lets a burst start together.
+// other algorithm lets a burst start together.
 //
 // A Queue stands in the same line as [Limiter.Wait] does for the key, and
 // frees the place of whoever gives up before it starts, so that those behind

@@ -47,7 +47,7 @@ func (m *Meter) Reopen(r *Reservations, words []uint64, held []Mark) bool {
 
 // openSound reports whether charges could have been reserved and settled so.
 func (m *Meter) openSound(r *Reservations) bool {
-	if !m.Rewrites() || r.next > math.MaxInt64 || len(r.open) > mostOpen && m.kind != LeakyQueue {
+	if !m.Rewrites() || r.next > math.MaxInt64 || len(r.open) > mostOpen && m.algorithm != LeakyQueue {
 		return false
 	}
 	end := r.next
@@ -71,7 +71,7 @@ func (m *Meter) closeOthers(r *Reservations, left []int) {
 			n++
 			continue
 		}
-		if m.kind == LeakyQueue {
+		if m.algorithm == LeakyQueue {
 			r.forgone = max(r.forgone, o.first)
 		}
 		if n > 0 {

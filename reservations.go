@@ -95,7 +95,7 @@ func (m *Meter) Reserve(r *Reservations, state []uint64, now, cost, expires int6
 	if cost <= 0 || !m.Rewrites() {
 		return mark
 	}
-	if len(r.open) >= mostOpen && m.kind != LeakyQueue {
+	if len(r.open) >= mostOpen && m.algorithm != LeakyQueue {
 		r.pair()
 	}
 	r.next++
@@ -110,7 +110,7 @@ func (m *Meter) Reserve(r *Reservations, state []uint64, now, cost, expires int6
 // Rewrites reports whether what a reservation gives back depends on what was
 // charged since, so that the open ones must be kept. Of others, a window or part
 // gives back what it still counts.
-func (m *Meter) Rewrites() bool { return m.levels() || m.kind == SlidingLog }
+func (m *Meter) Rewrites() bool { return m.levels() || m.algorithm == SlidingLog }
 
 // Settle closes a reservation of so many units at its true cost. What that is
 // less is given back, as if it had never been charged, and what it is more is
@@ -134,7 +134,7 @@ func (m *Meter) Close(r *Reservations, mark Mark, stands bool) {
 	if i < 0 {
 		return
 	}
-	if m.kind == LeakyQueue && stands {
+	if m.algorithm == LeakyQueue && stands {
 		r.forgone = max(r.forgone, r.open[i].first) // what was told behind them holds
 	}
 	if r.open[i].left--; r.open[i].left > 0 {
@@ -173,13 +173,13 @@ func (m *Meter) ChargeAmong(r *Reservations, state []uint64, now, cost int64, to
 	}
 	t := since(now)
 	switch {
-	case m.kind == SlidingLog && r.openAt(now):
+	case m.algorithm == SlidingLog && r.openAt(now):
 		m.logGather(r, state, t, uint64(max(cost, 0)))
 	case m.levels():
 		m.note(r, state, t)
 		before := m.level(state, t)
 		m.Charge(state, now, cost)
-		if m.cutsOff(before, uint64(max(cost, 0))) || told && cost > 0 && m.kind == LeakyQueue {
+		if m.cutsOff(before, uint64(max(cost, 0))) || told && cost > 0 && m.algorithm == LeakyQueue {
 			r.forgone = r.next
 		}
 	default:
@@ -197,7 +197,7 @@ func (m *Meter) note(r *Reservations, state []uint64, t uint64) {
 
 // levels reports whether the limit drains evenly over what was charged, whenever
 // that was: bucket, queue and the bucket filled in lumps.
-func (m *Meter) levels() bool { return m.isBucket() || m.kind == TokenBucketInterval }
+func (m *Meter) levels() bool { return m.isBucket() || m.algorithm == TokenBucketInterval }
 
 // level returns the backlog, or the tokens that are missing.
 func (m *Meter) level(s []uint64, t uint64) uint128 {
@@ -221,7 +221,7 @@ func (m *Meter) cutsOff(level uint128, c uint64) bool {
 
 // place returns what a charge at t is told apart by: its window, part or moment.
 func (m *Meter) place(s []uint64, t uint64) uint64 {
-	switch m.kind {
+	switch m.algorithm {
 	case FixedWindow:
 		_, w := m.counted(s, t)
 		return w.index
@@ -237,7 +237,7 @@ func (m *Meter) place(s []uint64, t uint64) uint64 {
 
 // giveBack returns amount units of a charge.
 func (m *Meter) giveBack(r *Reservations, mark Mark, s []uint64, t, amount uint64) {
-	switch m.kind {
+	switch m.algorithm {
 	case FixedWindow:
 		m.windowGiveBack(s, t, mark[1], amount)
 	case SlidingCounter:
@@ -253,7 +253,7 @@ func (m *Meter) giveBack(r *Reservations, mark Mark, s []uint64, t, amount uint6
 
 func (m *Meter) levelGiveBack(r *Reservations, mark Mark, s []uint64, t, amount uint64) {
 	i := r.find(mark)
-	if i < 0 || m.kind == LeakyQueue && i < len(r.open)-1 {
+	if i < 0 || m.algorithm == LeakyQueue && i < len(r.open)-1 {
 		return // in a queue, those behind were told their delays
 	}
 	m.note(r, s, t)

@@ -16,7 +16,7 @@ func termsOf(limits []Limit) *terms {
 		if c := l.Capacity(); i == 0 || c < t.capacity {
 			t.capacity = c
 		}
-		t.queue = t.queue || l.kind == LeakyQueue
+		t.queue = t.queue || l.algorithm == LeakyQueue
 		t.counts = t.counts || l.countDenied
 	}
 	return t
@@ -43,7 +43,7 @@ func (t *terms) span(n uint128) time.Duration {
 	var least time.Duration
 	found := false
 	for _, l := range t.limits {
-		if l.kind != GCRA && l.kind != LeakyQueue {
+		if l.algorithm != GCRA && l.algorithm != LeakyQueue {
 			continue
 		}
 		if d := spanOf(l, n); !found || d < least {
@@ -63,7 +63,7 @@ func spanOf(l Limit, n uint128) time.Duration {
 
 // behind returns the least time that lies between two moments: that from which
 // the first of all units may pass together, as many as fits, and that at which
-// the last of all may, one after the other. It is exact for one limit of kind
+// the last of all may, one after the other. It is exact for one limit of algorithm
 // gcra, and for whole multiples of the count in the others.
 func (t *terms) behind(all, fits uint128, later bool) time.Duration {
 	var least time.Duration
@@ -80,13 +80,13 @@ func (t *terms) behind(all, fits uint128, later bool) time.Duration {
 func (l Limit) behind(all, fits uint128, later bool) time.Duration {
 	rest := all.sub(fits)
 	switch {
-	case l.kind == GCRA || l.kind == LeakyQueue:
+	case l.algorithm == GCRA || l.algorithm == LeakyQueue:
 		return spanOf(l, all.sub(uint128{0, uint64(l.Capacity())}))
 	case rest.hi != 0 || l.calendar != calendarNone:
 		return 0 // no window of the calendar is known to be as long as another
 	}
 	windows := rest.lo / uint64(l.count)
-	if windows > 0 && (l.kind == SlidingCounter || !later && l.kind != SlidingLog) {
+	if windows > 0 && (l.algorithm == SlidingCounter || !later && l.algorithm != SlidingLog) {
 		windows-- // the first of them may end at any moment
 	}
 	return duration(mul(windows, uint64(l.period)).floor(1))

@@ -322,7 +322,7 @@ func TestWaitKeepsPaceWithoutDrift(t *testing.T) {
 		t.Run(limit, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l, begin := limiterOf(t, limit), time.Now()
-				if l.Limits()[0].Kind() == stint.GCRA {
+				if l.Limits()[0].Algorithm() == stint.GCRA {
 					must(t, l, 1)
 				}
 				var wg sync.WaitGroup

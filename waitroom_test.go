@@ -87,7 +87,7 @@ func raise(t *testing.T, store stint.Store) {
 	}
 }
 
-// A deadline counts those ahead under every kind: of eleven that wait under one
+// A deadline counts those ahead under every algorithm: of eleven that wait under one
 // a second, one that has 2.5 s fails at once, and one that has enough passes.
 func TestWaitDeadlineCountsThoseAhead(t *testing.T) {
 	for _, limit := range []string{

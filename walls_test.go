@@ -35,7 +35,7 @@ var places = map[string]place{
 	// The limits: pure.
 	"doc.go":          {"", "says what the package is"},
 	"limit.go":        {"", "a limit is a value; making one asks nobody"},
-	"kind.go":         {"", "names of kinds"},
+	"algorithm.go":    {"", "names of algorithms"},
 	"name.go":         {"", "what state belongs to: a name, and what tells its limits apart"},
 	"parse.go":        {"", "text to value and back"},
 	"duration.go":     {"", "exact durations: text to value"},

@@ -240,7 +240,7 @@ func (d *Debts) counting(local stint.Bound, key string, most int64) int64 {
 		return math.MaxInt64
 	}
 	used := state.Limit - state.Remaining
-	switch local.Limits()[0].Kind() {
+	switch local.Limits()[0].Algorithm() {
 	case stint.GCRA, stint.LeakyQueue, stint.TokenBucketInterval:
 	default:
 		if used < state.Limit {

@@ -16,20 +16,20 @@ func Share(l stint.Limit, n int64) stint.Limit {
 		return l
 	}
 	count, period := l.Count(), l.Period()
-	even := l.Kind() == stint.GCRA || l.Kind() == stint.LeakyQueue
+	even := l.Algorithm() == stint.GCRA || l.Algorithm() == stint.LeakyQueue
 	if even && period <= time.Duration(math.MaxInt64/n) {
 		period *= time.Duration(n)
 	} else {
 		count = max(count/n, 1)
 	}
-	part := stint.New(count, period).WithKind(l.Kind())
+	part := stint.New(count, period).WithAlgorithm(l.Algorithm())
 	switch unit, zone := l.Calendar(); unit {
 	case "day":
 		part = stint.PerDayIn(count, zone)
 	case "month":
 		part = stint.PerMonthIn(count, zone)
 	}
-	switch l.Kind() {
+	switch l.Algorithm() {
 	case stint.GCRA, stint.TokenBucketInterval:
 		part = part.WithBurst(max(l.Burst()/n, 1))
 	case stint.LeakyQueue:

@@ -92,13 +92,13 @@ func (a *answer) rateLimit() string {
 
 // paced reports whether a limit gives back at a pace, and not by windows.
 func paced(l stint.Limit) bool {
-	k := l.Kind()
+	k := l.Algorithm()
 	return k == stint.GCRA || k == stint.LeakyQueue || k == stint.TokenBucketInterval
 }
 
 // span returns how long a key's whole capacity takes to come back.
 func span(l stint.Limit) time.Duration {
-	switch l.Kind() {
+	switch l.Algorithm() {
 	case stint.GCRA, stint.LeakyQueue:
 		return time.Duration(mulDiv(l.Capacity(), int64(l.Period()), l.Count()))
 	case stint.TokenBucketInterval:

@@ -187,7 +187,7 @@ func TestKeysAndOptions(t *testing.T) {
 
 // A call waits for its turn under a queue.
 func TestQueue(t *testing.T) {
-	queue := stint.New(20, time.Second).WithKind(stint.LeakyQueue).WithBurst(2).WithName("q")
+	queue := stint.New(20, time.Second).WithAlgorithm(stint.LeakyQueue).WithBurst(2).WithName("q")
 	c := grpc_testing.NewTestServiceClient(guarded(t, []stint.Limit{queue}, grpclimit.All(), grpclimit.Options{}))
 	var all sync.WaitGroup
 	var passed, denied atomic.Int64

@@ -94,7 +94,7 @@ func newLayer(dialect Dialect, name string, l stint.Limit) layer {
 	}
 	y.name = quote(y.plain)
 	y.head = y.name + ";r="
-	if k := l.Kind(); k == stint.GCRA || k == stint.LeakyQueue || k == stint.TokenBucketInterval {
+	if k := l.Algorithm(); k == stint.GCRA || k == stint.LeakyQueue || k == stint.TokenBucketInterval {
 		y.count, y.period = l.Count(), l.Period()
 	}
 	q, w := quota(l)
@@ -128,7 +128,7 @@ func quota(l stint.Limit) (q, w int64) {
 
 // span returns how long a key's whole capacity takes to come back.
 func span(l stint.Limit) time.Duration {
-	switch l.Kind() {
+	switch l.Algorithm() {
 	case stint.GCRA, stint.LeakyQueue:
 		return time.Duration(mulDiv(l.Capacity(), int64(l.Period()), l.Count()))
 	case stint.TokenBucketInterval:

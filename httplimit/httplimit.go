@@ -176,7 +176,7 @@ func (o *Options) longestWait(limits []stint.Limit) time.Duration {
 	}
 	var wait time.Duration
 	for _, l := range limits {
-		if l.Kind() == stint.LeakyQueue {
+		if l.Algorithm() == stint.LeakyQueue {
 			wait = max(wait, time.Duration(mulDiv(l.Burst(), int64(l.Period()), l.Count())), 1)
 		}
 	}

@@ -160,7 +160,7 @@ func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 		if meters[i], err = stint.NewMeter(l); err != nil {
 			return nil, err
 		}
-		if l.Kind() == stint.SlidingLog && l.Count() > s.maxLog {
+		if l.Algorithm() == stint.SlidingLog && l.Count() > s.maxLog {
 			return nil, fmt.Errorf("stint: limit %q: a log of %d is more than the %d that this store keeps (Options.MaxLog): sliding_buckets needs far less",
 				l.Name(), l.Count(), s.maxLog)
 		}

@@ -57,7 +57,7 @@ func (g *segment) full() bool { return g.used*32 >= g.size*27 }
 
 func newTable(m *stint.Meter) table {
 	t := table{meter: m, segments: noSegments, width: 1, aligned: m.Aligned()}
-	t.log = m.Limit().Kind() == stint.SlidingLog
+	t.log = m.Limit().Algorithm() == stint.SlidingLog
 	if t.indirect = t.log || m.Words() > maxSlotted; !t.indirect {
 		t.width = uint8(m.Words())
 	}

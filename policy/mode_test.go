@@ -24,8 +24,8 @@ type modal struct {
 
 func (s *modal) BindMode(mode, name string, limits ...stint.Limit) (stint.Bound, error) {
 	for _, l := range limits {
-		if l.Kind() == stint.FixedWindow && mode == "async" {
-			return nil, fmt.Errorf("no %v here", l.Kind())
+		if l.Algorithm() == stint.FixedWindow && mode == "async" {
+			return nil, fmt.Errorf("no %v here", l.Algorithm())
 		}
 		s.bound = append(s.bound, mode+" "+name+"/"+l.ID())
 	}

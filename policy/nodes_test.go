@@ -18,7 +18,7 @@ func TestSetNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	given, err := p.Give("(given)", stint.PerHour(12).WithKind(stint.FixedWindow).WithName("(given)"))
+	given, err := p.Give("(given)", stint.PerHour(12).WithAlgorithm(stint.FixedWindow).WithName("(given)"))
 	if err != nil {
 		t.Fatal(err)
 	}

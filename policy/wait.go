@@ -144,7 +144,7 @@ func (r *Result) queues(yield func(*hit, *Layer)) (alone bool) {
 			continue
 		}
 		for _, l := range h.plan.layers {
-			if l.Limit.Kind() == stint.LeakyQueue {
+			if l.Limit.Algorithm() == stint.LeakyQueue {
 				yield(h, l)
 			} else {
 				alone = false

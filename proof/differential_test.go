@@ -121,7 +121,7 @@ var (
 // anyLimit draws a limit that can be held.
 func anyLimit(t *rapid.T) stint.Limit {
 	for range 100 {
-		if l := drawLimit(t); l.Validate() == nil && !(l.Kind() == stint.SlidingLog && l.Count() > 1_000_000) {
+		if l := drawLimit(t); l.Validate() == nil && !(l.Algorithm() == stint.SlidingLog && l.Count() > 1_000_000) {
 			return l
 		}
 	}
@@ -129,13 +129,13 @@ func anyLimit(t *rapid.T) stint.Limit {
 }
 
 func drawLimit(t *rapid.T) stint.Limit {
-	kind := stint.Kind(rapid.IntRange(0, int(stint.SlidingBuckets)).Draw(t, "kind"))
+	kind := stint.Algorithm(rapid.IntRange(0, int(stint.SlidingBuckets)).Draw(t, "kind"))
 	few := rapid.IntRange(0, 3).Draw(t, "everyday") > 0
 	cs, ps := counts, periods
 	if few {
 		cs, ps = counts[:9], periods[3:14]
 	}
-	l := stint.New(rapid.SampledFrom(cs).Draw(t, "count"), time.Duration(rapid.SampledFrom(ps).Draw(t, "period"))).WithKind(kind)
+	l := stint.New(rapid.SampledFrom(cs).Draw(t, "count"), time.Duration(rapid.SampledFrom(ps).Draw(t, "period"))).WithAlgorithm(kind)
 	if kind == stint.FixedWindow && rapid.IntRange(0, 3).Draw(t, "calendar") == 0 {
 		zone := rapid.SampledFrom([]string{"UTC", "Europe/Paris", "America/Sao_Paulo", "Pacific/Apia"}).Draw(t, "zone")
 		if rapid.Bool().Draw(t, "month") {
@@ -166,7 +166,7 @@ func drawLimit(t *rapid.T) stint.Limit {
 func spec(l stint.Limit) model.Spec {
 	unit, zone := l.Calendar()
 	s := model.Spec{
-		Kind: l.Kind().String(), Count: l.Count(), Period: int64(l.Period()), Burst: l.Burst(),
+		Kind: l.Algorithm().String(), Count: l.Count(), Period: int64(l.Period()), Burst: l.Burst(),
 		Parts: l.Parts(), Relaxed: l.Relaxed(), CountDenied: l.CountDenied(), Calendar: unit, Zone: zone,
 	}
 	if unit != "" {
@@ -368,8 +368,8 @@ func (d *differential) change() {
 	old := d.limits[i]
 	next := d.anyLimit()
 	if unit, _ := next.Calendar(); rapid.IntRange(0, 3).Draw(d.t, "kept") > 0 && unit == "" {
-		kept := next.WithKind(old.Kind())
-		if kept.Validate() == nil && (old.Kind() != stint.SlidingLog || next.Count() < 1_000_000) && (d.redis == nil || d.redis.holds(d.t, kept)) {
+		kept := next.WithAlgorithm(old.Algorithm())
+		if kept.Validate() == nil && (old.Algorithm() != stint.SlidingLog || next.Count() < 1_000_000) && (d.redis == nil || d.redis.holds(d.t, kept)) {
 			next = kept
 		}
 	}

@@ -197,7 +197,7 @@ func (r *race) one() func(rng *rand.Rand) []seen {
 		key, cost := []string{"a", "a", "b", "c"}[rng.IntN(4)], 1+rng.Int64N(3)
 		on := []string{key}
 		what := rng.IntN(6)
-		if r.limits[0].Kind() == stint.LeakyQueue {
+		if r.limits[0].Algorithm() == stint.LeakyQueue {
 			what = 2 // the short answer has no delay
 		}
 		switch what {
@@ -245,7 +245,7 @@ func TestEnvelopeReal(t *testing.T) {
 			continue
 		}
 		if l.Count() > 1 {
-			l = stint.New(l.Count(), 50*time.Millisecond).WithKind(l.Kind())
+			l = stint.New(l.Count(), 50*time.Millisecond).WithAlgorithm(l.Algorithm())
 		}
 		t.Run(l.String(), func(t *testing.T) {
 			r := newRace(t, real{time.Now()}, memstore.Options{}, l.String())

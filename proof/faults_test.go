@@ -99,7 +99,7 @@ func stepBack(t *testing.T, l stint.Limit, seed uint64) {
 		cost := 1 + clock.rng.Int64N(3)
 		d := key.take(clock.now, cost)
 		e := oracle.Event{T: forward % (1 << 62), Cost: cost, Allowed: d.Allowed}
-		if l.Kind() == stint.FixedWindow || l.Kind() == stint.TokenBucketInterval {
+		if l.Algorithm() == stint.FixedWindow || l.Algorithm() == stint.TokenBucketInterval {
 			e.T = edges * period
 		}
 		events = append(events, e)
@@ -114,7 +114,7 @@ func stepBack(t *testing.T, l stint.Limit, seed uint64) {
 // delays lie on the clock, to its admissions.
 func unrolled(l stint.Limit) model.Spec {
 	s := spec(l)
-	switch l.Kind() {
+	switch l.Algorithm() {
 	case stint.LeakyQueue:
 		return model.Spec{Kind: model.GCRA, Count: s.Count, Period: s.Period, Burst: s.Burst + 1}
 	case stint.SlidingCounter:
@@ -131,7 +131,7 @@ func unrolled(l stint.Limit) model.Spec {
 // what the kind adds to one.
 func longestLock(l stint.Limit) time.Duration {
 	w, count := l.Period(), l.Count()
-	switch l.Kind() {
+	switch l.Algorithm() {
 	case stint.GCRA, stint.LeakyQueue:
 		return time.Duration(2*l.Capacity())*w/time.Duration(count) + 1
 	case stint.TokenBucketInterval:

@@ -76,7 +76,7 @@ func (r *redisColumn) name(i int) string { return fmt.Sprint(r.check, ".", i) }
 // holds reports whether Redis holds a limit, and fails the test unless that is
 // as "Frontier" in docs/REDIS.md says.
 func (r *redisColumn) holds(t *rapid.T, l stint.Limit) bool {
-	beyond := l.Kind() == stint.SlidingLog && (l.Count() > 10_000 || l.Period() > 35*365*24*time.Hour)
+	beyond := l.Algorithm() == stint.SlidingLog && (l.Count() > 10_000 || l.Period() > 35*365*24*time.Hour)
 	if err := r.store.Check("", l); (err != nil) != beyond {
 		t.Fatalf("%v, beyond the frontier: %v: %v", l, beyond, err)
 	}
@@ -96,7 +96,7 @@ func (r *redisColumn) tells(old, next stint.Limit) bool {
 	if r.had[identity(next)] || !dated(old, next) {
 		return false
 	}
-	switch old.Kind() {
+	switch old.Algorithm() {
 	case stint.GCRA, stint.LeakyQueue, stint.TokenBucketInterval:
 		return unit(old).Cmp(unit(next)) == 0 && next.Burst() >= old.Burst()
 	}
@@ -105,19 +105,19 @@ func (r *redisColumn) tells(old, next stint.Limit) bool {
 
 // dated reports whether a change keeps what is used without charging it anew.
 func dated(old, next stint.Limit) bool {
-	switch next.Kind() {
+	switch next.Algorithm() {
 	case stint.GCRA, stint.LeakyQueue, stint.TokenBucketInterval:
-		return next.Kind() == old.Kind()
+		return next.Algorithm() == old.Algorithm()
 	}
 	a, zoneA := old.Calendar()
 	b, zoneB := next.Calendar()
-	return next.Kind() == old.Kind() && old.Period() == next.Period() && a == b && zoneA == zoneB
+	return next.Algorithm() == old.Algorithm() && old.Period() == next.Period() && a == b && zoneA == zoneB
 }
 
 // identity is the same for two limits of a name that are one to Redis.
 func identity(l stint.Limit) string {
 	s := spec(l)
-	switch l.Kind() {
+	switch l.Algorithm() {
 	case stint.GCRA, stint.LeakyQueue:
 		return fmt.Sprint(l.Name(), s.Kind, big.NewRat(s.Period, s.Count), l.Capacity())
 	case stint.FixedWindow:
@@ -182,7 +182,7 @@ func (s *stepping) check(t *rapid.T) {
 	d.now = 1_763_700_000_123_456_000
 	d.bind(0)
 	l := d.limits[0]
-	if l.Kind() == stint.SlidingLog && l.Period()%time.Microsecond != 0 || l.Period() > 90*24*time.Hour {
+	if l.Algorithm() == stint.SlidingLog && l.Period()%time.Microsecond != 0 || l.Period() > 90*24*time.Hour {
 		return // the one goes by whole microseconds, of the other a year is nothing
 	}
 	bound, err := s.store.Bind(l.Name(), l)

@@ -106,7 +106,7 @@ func TestGateway(t *testing.T) {
 // any order, and holds what was finally charged to each kind's envelope.
 func TestSettledEnvelope(t *testing.T) {
 	for _, text := range everyKind {
-		if l := parse(t, text); l.CountDenied() || l.Kind() == stint.LeakyQueue {
+		if l := parse(t, text); l.CountDenied() || l.Algorithm() == stint.LeakyQueue {
 			continue // a queue's places pass unused; what denials charge is no request
 		}
 		for seed := range uint64(scaled(5, 20, 500)) {

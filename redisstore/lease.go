@@ -54,7 +54,7 @@ const (
 
 // leased returns S of a limit: 0 if it cannot be leased.
 func (m *modes) leased(l stint.Limit) int64 {
-	if l.Kind() != stint.GCRA || l.Validate() != nil {
+	if l.Algorithm() != stint.GCRA || l.Validate() != nil {
 		return 0
 	}
 	s := int64(float64(l.Burst()) * m.LeaseShare)

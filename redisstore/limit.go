@@ -54,7 +54,7 @@ func formOf(l stint.Limit, maxLog int64) (*form, error) {
 	}
 	f := &form{limit: l, capacity: l.Capacity()}
 	count, capacity := number(l.Count()), number(f.capacity)
-	switch l.Kind() {
+	switch l.Algorithm() {
 	case stint.GCRA, stint.LeakyQueue:
 		f.bucket()
 	case stint.TokenBucketInterval:
@@ -81,7 +81,7 @@ func formOf(l stint.Limit, maxLog int64) (*form, error) {
 		}
 		f.args, f.entries = []string{"l", span(l.Period()), count, flags(l)}, l.Count()
 	default:
-		return nil, fmt.Errorf("redisstore: limit %q: %v is not known here", l.Name(), l.Kind())
+		return nil, fmt.Errorf("redisstore: limit %q: %v is not known here", l.Name(), l.Algorithm())
 	}
 	return f, nil
 }
@@ -115,7 +115,7 @@ func (f *form) bucket() {
 	step.Quo(step, gcd)
 	div.Quo(div, gcd)
 	full := new(big.Int).Mul(step, big.NewInt(f.capacity))
-	queue := f.limit.Kind() == stint.LeakyQueue
+	queue := f.limit.Algorithm() == stint.LeakyQueue
 	letter := map[bool]string{false: "g", true: "q"}[queue]
 	if !full.IsInt64() || full.Int64() > 1<<50 || !div.IsInt64() || div.Int64() > 1<<30 {
 		f.args = []string{letter, step.String(), div.String(), number(f.capacity)}
@@ -160,7 +160,7 @@ func flags(l stint.Limit) string {
 	if l.Relaxed() {
 		s += "r"
 	}
-	if l.Kind() == stint.SlidingBuckets && l.Count() < 1<<31 {
+	if l.Algorithm() == stint.SlidingBuckets && l.Count() < 1<<31 {
 		s += "m"
 	}
 	return s

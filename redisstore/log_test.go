@@ -162,7 +162,7 @@ func TestLongLogChanged(t *testing.T) {
 			p.stepLog(p.limits[0])
 		}
 		p.limits, p.tokens = nil, nil
-		p.bind(stint.New(20+p.rnd.Int64N(2000), time.Hour).WithKind(stint.SlidingLog).WithName("changing"))
+		p.bind(stint.New(20+p.rnd.Int64N(2000), time.Hour).WithAlgorithm(stint.SlidingLog).WithName("changing"))
 		now := p.limits[0]
 		p.same("one", "refund")(p.redis.Refund(ctx, []stint.Layer{{Bound: now.redis, Key: "a"}}, 1))(
 			p.memory.Refund(ctx, []stint.Layer{{Bound: now.memory, Key: "a"}}, 1))

@@ -138,7 +138,7 @@ func TestLogsTogether(t *testing.T) {
 	var limits []stint.Limit
 	var layers []stint.Layer
 	for i := range 5 {
-		l := stint.New(1000, time.Hour).WithKind(stint.SlidingLog).WithName(fmt.Sprint("log ", i))
+		l := stint.New(1000, time.Hour).WithAlgorithm(stint.SlidingLog).WithName(fmt.Sprint("log ", i))
 		limits = append(limits, l)
 		b, err := store.Bind(l.Name(), l)
 		if err != nil {

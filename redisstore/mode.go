@@ -265,7 +265,7 @@ func (m *modes) single(mode Mode, l stint.Limit, known *limit) *single {
 	case mode == Lease && m.leased(l) > 0 && form.quick != nil:
 		one.lease = newLeases(one, m.leased(l))
 		m.tables = append(m.tables, one.lease)
-	case mode == Async && l.Kind() != stint.LeakyQueue && !l.CountDenied():
+	case mode == Async && l.Algorithm() != stint.LeakyQueue && !l.CountDenied():
 		one.async = newAccounts(one)
 		m.tables = append(m.tables, one.async)
 	}

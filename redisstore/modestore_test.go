@@ -46,7 +46,7 @@ func TestModeRules(t *testing.T) {
 			}
 			for _, e := range r.Rules {
 				want := want
-				if e.Limit.Kind() == stint.FixedWindow {
+				if e.Limit.Algorithm() == stint.FixedWindow {
 					want += 1000
 				}
 				below := int64(2)
@@ -87,7 +87,7 @@ func TestModeWords(t *testing.T) {
 	if err := s.Check("sloppy", stint.PerHour(1)); err == nil {
 		t.Error("an unknown mode is checked")
 	}
-	log := stint.New(1_000_000, time.Hour).WithKind(stint.SlidingLog)
+	log := stint.New(1_000_000, time.Hour).WithAlgorithm(stint.SlidingLog)
 	for mode, fits := range map[string]bool{"": false, "strict": false, "lease": false, "share": true} {
 		if err := s.Check(mode, log); (err == nil) != fits {
 			t.Errorf("mode %q: a log of a million: %v", mode, err)

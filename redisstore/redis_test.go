@@ -432,7 +432,7 @@ func TestEnvelope(t *testing.T) {
 		wg.Wait()
 		took := time.Since(begun)
 		most := l.Capacity() + int64(took)*l.Count()/int64(l.Period()) + 1
-		if l.Kind() == stint.SlidingLog {
+		if l.Algorithm() == stint.SlidingLog {
 			most = l.Count() * (int64(took)/int64(l.Period()) + 1)
 		}
 		if n := passed.Load(); n > most || n < l.Capacity() {

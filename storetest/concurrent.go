@@ -128,7 +128,7 @@ func concurrentReservations(e *env, l limit) {
 	})
 	// A queue keeps a place behind which others were told their delays.
 	want := capacity - total.Load()
-	if d := e.peek(l, key, 0); d.Remaining > want || d.Remaining < want && l.Kind() != stint.LeakyQueue {
+	if d := e.peek(l, key, 0); d.Remaining > want || d.Remaining < want && l.Algorithm() != stint.LeakyQueue {
 		e.Errorf("%d units were settled, and there remain %+v", total.Load(), d)
 	}
 }
@@ -202,7 +202,7 @@ func concurrentChanges(e *env) {
 				total.Add(d.Taken)
 			}
 		})
-		if l.Kind() == stint.SlidingLog {
+		if l.Algorithm() == stint.SlidingLog {
 			continue // a smaller log keeps its newest units alone, and cannot know more when it grows
 		}
 		if total.Load() > 200 {

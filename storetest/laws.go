@@ -293,7 +293,7 @@ func givingBackNeverMints(e *env, l limit) {
 // Once all that a key reserved is settled, it answers like its twin that took
 // the true costs at those moments. (A queue keeps what it told others.)
 func settlingRewrites(e *env, l limit) {
-	if l.Kind() == stint.LeakyQueue {
+	if l.Algorithm() == stint.LeakyQueue {
 		return
 	}
 	type open struct {

@@ -105,7 +105,7 @@ func (s *naive) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	}
 	var meters []*stint.Meter
 	for _, l := range limits {
-		if s.plant.rounds && l.Kind() == stint.GCRA && l.Period() > time.Duration(l.Count()) {
+		if s.plant.rounds && l.Algorithm() == stint.GCRA && l.Period() > time.Duration(l.Count()) {
 			l = stint.New(1, l.Period()/time.Duration(l.Count())).WithBurst(l.Burst()).WithName(l.ID())
 		}
 		m, err := stint.NewMeter(l)

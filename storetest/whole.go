@@ -182,7 +182,7 @@ func changingALimit(e *env) {
 func badChange(e *env, from, to limit, used int64, after stint.Decision) string {
 	unseen := e.peek(to, e.key("unseen"), 0)
 	want := max(to.Capacity()-used, 0)
-	queues := from.Kind() == stint.LeakyQueue && to.Kind() == stint.LeakyQueue
+	queues := from.Algorithm() == stint.LeakyQueue && to.Algorithm() == stint.LeakyQueue
 	switch {
 	case after.Limit != to.Capacity():
 		return "not the new limit"

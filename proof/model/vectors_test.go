@@ -121,7 +121,7 @@ func flat(layers []stint.Layer) []model.Layer {
 func specOf(l stint.Limit) model.Spec {
 	unit, zone := l.Calendar()
 	s := model.Spec{
-		Kind: l.Kind().String(), Count: l.Count(), Period: int64(l.Period()), Burst: l.Burst(),
+		Kind: l.Algorithm().String(), Count: l.Count(), Period: int64(l.Period()), Burst: l.Burst(),
 		Parts: l.Parts(), Relaxed: l.Relaxed(), CountDenied: l.CountDenied(), Calendar: unit, Zone: zone,
 	}
 	if unit != "" {

@@ -137,7 +137,7 @@ func replay(c clients, rate, kind string) (e mistakes, err error) {
 		return e, err
 	}
 	e.count = log.Count()
-	wide := stint.New(4*log.Count(), log.Period()).WithKind(stint.SlidingLog) // of what was admitted: never full
+	wide := stint.New(4*log.Count(), log.Period()).WithAlgorithm(stint.SlidingLog) // of what was admitted: never full
 	for _, times := range c {
 		var own [3]*key
 		for i, l := range []stint.Limit{judged, log, wide} {

@@ -52,7 +52,7 @@ type search struct {
 
 func newSearch(l stint.Limit, goal func(*search, bursts) (found, error)) *search {
 	return &search{
-		limit: l, log: stint.New(4*l.Count(), l.Period()).WithKind(stint.SlidingLog),
+		limit: l, log: stint.New(4*l.Count(), l.Period()).WithAlgorithm(stint.SlidingLog),
 		period: int64(l.Period()), rng: rand.New(rand.NewPCG(1, 2)), goal: goal,
 	}
 }

@@ -46,7 +46,7 @@ func (row *Row) program() string {
 	}
 	fmt.Println("allowed:", allowed)
 `
-	if row.limit.Kind() == stint.LeakyQueue {
+	if row.limit.Algorithm() == stint.LeakyQueue {
 		ask = `	if err := limiter.Wait(context.Background(), "client", 1); err != nil {
 		log.Fatal(err)
 	}

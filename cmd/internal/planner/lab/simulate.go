@@ -286,7 +286,7 @@ func run(ctx context.Context, l stint.Limit, t *traffic, watch int, columns int6
 	if err != nil {
 		return nil, err
 	}
-	row := &Row{Limit: l.String(), Kind: l.Kind().String(), Capacity: l.Capacity(), MostIn: int64(l.Period()), limit: l, sent: newEach(len(t.sends))}
+	row := &Row{Limit: l.String(), Kind: l.Algorithm().String(), Capacity: l.Capacity(), MostIn: int64(l.Period()), limit: l, sent: newEach(len(t.sends))}
 	row.keys = make([]int, 0, len(t.sends))
 	r := &runner{ctx: ctx, row: row, table: states, watch: watch, columns: columns, horizon: t.horizon}
 	if t.retry == 0 {

@@ -13,7 +13,7 @@ import (
 // promised returns how many units a limit's text lets one expect within a
 // period: the count, and the burst on top for a bucket.
 func promised(l stint.Limit) int64 {
-	switch l.Kind() {
+	switch l.Algorithm() {
 	case stint.GCRA, stint.TokenBucketInterval:
 		return plus(l.Count(), l.Burst())
 	}
@@ -127,7 +127,7 @@ func (a *Answer) names() []string {
 
 // kindOf returns the explanation of a limit's kind.
 func kindOf(l stint.Limit) Kind {
-	return kinds[slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == l.Kind().String() })]
+	return kinds[slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == l.Algorithm().String() })]
 }
 
 // amount writes units: as such where requests have costs of their own.

@@ -54,7 +54,7 @@ func TestStoryTrue(t *testing.T) {
 			}
 			l := limit(t, row.Limit)
 			promised := l.Count()
-			if kind := l.Kind().String(); kind == "gcra" || kind == "token_bucket_interval" {
+			if kind := l.Algorithm().String(); kind == "gcra" || kind == "token_bucket_interval" {
 				promised += l.Burst()
 			}
 			if promised != row.Promised {

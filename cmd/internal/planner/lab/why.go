@@ -111,7 +111,7 @@ func (m *moment) explain() {
 		m.say("A cost of 0 always passes, and takes nothing.")
 		return
 	}
-	switch m.limit.Kind() {
+	switch m.limit.Algorithm() {
 	case stint.GCRA:
 		m.bucket()
 	case stint.TokenBucketInterval:

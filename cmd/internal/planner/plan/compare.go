@@ -10,7 +10,7 @@ import (
 
 // compared are the algorithms that a comparison puts side by side, the exact
 // log first: the others are measured by it.
-var compared = []stint.Kind{
+var compared = []stint.Algorithm{
 	stint.SlidingLog, stint.SlidingBuckets, stint.SlidingCounter, stint.FixedWindow,
 	stint.GCRA, stint.TokenBucketInterval, stint.LeakyQueue,
 }
@@ -53,7 +53,7 @@ func newComparison(text string) (*comparison, error) {
 	}
 	c := &comparison{text: text}
 	for _, kind := range compared {
-		limit := stint.New(given.Count(), given.Period()).WithKind(kind)
+		limit := stint.New(given.Count(), given.Period()).WithAlgorithm(kind)
 		if b := given.Burst(); b > 0 && limit.Burst() > 0 {
 			limit = limit.WithBurst(b)
 		}
@@ -61,7 +61,7 @@ func newComparison(text string) (*comparison, error) {
 		if err != nil {
 			return nil, err
 		}
-		admitted, err := stint.NewMeter(stint.New(never, given.Period()).WithKind(stint.SlidingLog))
+		admitted, err := stint.NewMeter(stint.New(never, given.Period()).WithAlgorithm(stint.SlidingLog))
 		if err != nil {
 			return nil, err
 		}
@@ -96,7 +96,7 @@ func (r *row) judge(e *event) bool {
 	before := never - r.admitted.Answer(*window, e.at, 0, true).Remaining
 	starts := e.at
 	state := r.ledger.state(e.id)
-	if r.meter.Limit().Kind() == stint.LeakyQueue {
+	if r.meter.Limit().Algorithm() == stint.LeakyQueue {
 		starts += int64(r.meter.Delay(state[r.offset:], e.at, e.cost))
 	}
 	ok := r.decide(e, state)
@@ -149,7 +149,7 @@ func (c *comparison) report(r *reading) Comparison {
 	all := Comparison{Limit: c.text}
 	for _, row := range c.rows {
 		out := Row{
-			Limit: row.text, Kind: row.meter.Limit().Kind().String(),
+			Limit: row.text, Kind: row.meter.Limit().Algorithm().String(),
 			Denied: row.sum, ClientsDenied: int64(len(row.denied) - 1),
 			Most: row.most, Differ: row.differ, Above: row.above, Below: row.below,
 		}

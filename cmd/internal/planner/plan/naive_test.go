@@ -378,7 +378,7 @@ func TestAgreesWithSimulate(t *testing.T) {
 func TestManyLimits(t *testing.T) {
 	var limits []string
 	for n := 1; n <= 70; n++ {
-		limits = append(limits, stint.New(int64(n), time.Minute).WithKind(stint.Kind(n%7)).String())
+		limits = append(limits, stint.New(int64(n), time.Minute).WithAlgorithm(stint.Algorithm(n%7)).String())
 	}
 	text := fine()
 	for i, got := range planText(t, text, plan.Options{Limits: limits, Brief: true}).Results {

@@ -138,7 +138,7 @@ func replayOf(text string, limit stint.Limit) (*replay, error) {
 		return nil, err
 	}
 	r := &replay{text: text, meter: meter, denied: make([]refused, 1)}
-	if limit.Kind() == stint.SlidingLog {
+	if limit.Algorithm() == stint.SlidingLog {
 		r.logs = new(pages[[]uint64])
 	}
 	return r, nil

@@ -88,7 +88,7 @@ func TestDriveSkipsTries(t *testing.T) {
 			t.Fatal(err)
 		}
 		// A layer that counts what it denies, but never does, forbids to skip.
-		layers := []stint.Limit{limit, stint.New(1e6, time.Hour).WithKind(stint.FixedWindow).WithCountDenied()}
+		layers := []stint.Limit{limit, stint.New(1e6, time.Hour).WithAlgorithm(stint.FixedWindow).WithCountDenied()}
 		if err := trial.Drive(&slow, layers, phases, 3*time.Millisecond); err != nil {
 			t.Fatal(err)
 		}

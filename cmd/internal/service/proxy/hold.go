@@ -47,7 +47,7 @@ func (h *Handler) queues(p *policy.Policy) bool {
 		known = &holding{policy: p}
 		for _, name := range p.Rules().Names() {
 			for _, l := range p.Rules().Layers(name) {
-				known.queues = known.queues || !l.Shadow && l.Action == "" && l.Limit.Kind() == stint.LeakyQueue
+				known.queues = known.queues || !l.Shadow && l.Action == "" && l.Limit.Algorithm() == stint.LeakyQueue
 			}
 		}
 		h.holds.Store(known)

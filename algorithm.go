@@ -2,16 +2,16 @@ package stint
 
 import "fmt"
 
-// A Kind is the algorithm of a limit. docs/LIMITS.md explains each for someone
+// An Algorithm is the algorithm of a limit. docs/LIMITS.md explains each for someone
 // who has never met it; docs/SEMANTICS.md says exactly what each admits.
-type Kind uint8
+type Algorithm uint8
 
 const (
 	// GCRA is the token bucket that fills little by little, the leaky bucket
 	// used as a meter and the generic cell rate algorithm: one arithmetic by
 	// three names. It admits bursts up to the burst and never more than
 	// burst + d/T in any stretch d, T being the time that one unit takes.
-	GCRA Kind = iota
+	GCRA Algorithm = iota
 	// TokenBucketInterval is the token bucket that is filled in lumps: count
 	// tokens at each whole multiple of the period since the Unix epoch.
 	TokenBucketInterval
@@ -29,49 +29,49 @@ const (
 	// SlidingBuckets cuts the window into equal parts and counts in each.
 	SlidingBuckets
 
-	kinds = iota
+	algorithms = iota
 )
 
-var kindNames = [kinds]string{
+var algorithmNames = [algorithms]string{
 	"gcra", "token_bucket_interval", "leaky_queue", "fixed_window",
 	"sliding_log", "sliding_counter", "sliding_buckets",
 }
 
-// kindAliases are further names that text may use.
-var kindAliases = map[string]Kind{"token_bucket": GCRA, "leaky_bucket": GCRA}
+// algorithmAliases are further names that text may use.
+var algorithmAliases = map[string]Algorithm{"token_bucket": GCRA, "leaky_bucket": GCRA}
 
 // String returns the name that limits as text use: "gcra", "leaky_queue", ….
-func (k Kind) String() string {
-	if int(k) < len(kindNames) {
-		return kindNames[k]
+func (a Algorithm) String() string {
+	if int(a) < len(algorithmNames) {
+		return algorithmNames[a]
 	}
-	return fmt.Sprintf("kind(%d)", uint8(k))
+	return fmt.Sprintf("algorithm(%d)", uint8(a))
 }
 
-func parseKind(word string) (Kind, bool) {
-	if k, ok := kindAliases[word]; ok {
-		return k, true
+func parseAlgorithm(word string) (Algorithm, bool) {
+	if a, ok := algorithmAliases[word]; ok {
+		return a, true
 	}
-	for k, name := range kindNames {
+	for a, name := range algorithmNames {
 		if name == word {
-			return Kind(k), true
+			return Algorithm(a), true
 		}
 	}
 	return 0, false
 }
 
-// hasBurst reports whether limits of the kind hold a burst.
-func (k Kind) hasBurst() bool {
-	return k == GCRA || k == TokenBucketInterval || k == LeakyQueue
+// hasBurst reports whether limits of the algorithm hold a burst.
+func (a Algorithm) hasBurst() bool {
+	return a == GCRA || a == TokenBucketInterval || a == LeakyQueue
 }
 
-// countsDenied reports whether limits of the kind can count what they deny.
-func (k Kind) countsDenied() bool {
-	return k == FixedWindow || k == SlidingLog || k == SlidingCounter || k == SlidingBuckets
+// countsDenied reports whether limits of the algorithm can count what they deny.
+func (a Algorithm) countsDenied() bool {
+	return a == FixedWindow || a == SlidingLog || a == SlidingCounter || a == SlidingBuckets
 }
 
-// aligned reports whether the kind needs the time of day: its windows begin at
+// aligned reports whether the algorithm needs the time of day: its windows begin at
 // multiples of the period since the Unix epoch.
-func (k Kind) aligned() bool {
-	return k == TokenBucketInterval || k == FixedWindow || k == SlidingCounter || k == SlidingBuckets
+func (a Algorithm) aligned() bool {
+	return a == TokenBucketInterval || a == FixedWindow || a == SlidingCounter || a == SlidingBuckets
 }
