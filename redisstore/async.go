@@ -11,7 +11,7 @@ import (
 // They may be used from many goroutines at once; each key is guarded by its
 // shard's lock, which is never held over a call.
 type accounts struct {
-	of    *single
+	of    *boundLimit
 	most  int64 // U
 	table *table[account]
 }
@@ -33,7 +33,7 @@ type account struct {
 	touched  int64
 }
 
-func newAccounts(of *single) *accounts {
+func newAccounts(of *boundLimit) *accounts {
 	most := of.AsyncUnsent
 	if most <= 0 {
 		most = max(of.limit.Capacity()/100, 1)

@@ -16,7 +16,7 @@ import (
 // come alone. With few callers nobody waits, and nobody waits for long: where
 // calls take their time, requests go alone.
 const (
-	abreast      = 8    // calls on their way before requests wait
+	maxInFlight  = 8    // calls on their way before requests wait
 	mostTogether = 64   // requests in a call: the server does nothing else meanwhile
 	bulk         = 1000 // entries of logs that count as one request more
 	waitPart     = 16   // of the deadline, one part is the most that a request waits
@@ -24,9 +24,9 @@ const (
 
 // A batcher collects requests whose keys may be in one call.
 type batcher struct {
-	mu     sync.Mutex
-	flying int      // calls on their way
-	queue  []*rider // waiting; only while abreast calls are on their way
+	mu       sync.Mutex
+	inFlight int            // calls on their way
+	queue    []*pendingCall // waiting; only while maxInFlight calls are on their way
 }
 
 // A batcherOf says what requests are collected: those for one place, and the long
@@ -66,8 +66,8 @@ func (all *batchers) of(which batcherOf) *batcher {
 	return b
 }
 
-// A rider is a request that waits to travel with others.
-type rider struct {
+// A pendingCall is a request that waits to travel with others.
+type pendingCall struct {
 	keys, args []string
 	size       int // as many requests as it counts for
 	state      atomic.Int32
@@ -76,11 +76,11 @@ type rider struct {
 	err        error
 }
 
-// States of a rider.
+// States of a pendingCall.
 const (
-	riderWaits int32 = iota
-	riderSent
-	riderLeft // its caller is gone, or sends it alone
+	callWaits int32 = iota
+	callSent
+	callLeft // its caller is gone, or sends it alone
 )
 
 // batched decides the request that the keys and arguments say, alone or with
@@ -97,20 +97,20 @@ func (s *Store) batched(ctx context.Context, long bool, entries int64, keys, arg
 		return s.eval(ctx, keys, s.clock(args))
 	}
 	b.mu.Lock()
-	if b.flying < abreast {
-		b.flying++
+	if b.inFlight < maxInFlight {
+		b.inFlight++
 		b.mu.Unlock()
-		defer s.landed(b, long)
+		defer s.callDone(b, long)
 		return s.eval(ctx, keys, s.clock(args))
 	}
-	r := &rider{keys: keys, args: args, size: 1 + int(entries/bulk), done: make(chan struct{})}
+	r := &pendingCall{keys: keys, args: args, size: 1 + int(entries/bulk), done: make(chan struct{})}
 	b.queue = append(b.queue, r)
 	b.mu.Unlock()
 	return s.ride(ctx, r)
 }
 
 // ride waits for a request's answer. When it has waited for long it goes alone.
-func (s *Store) ride(ctx context.Context, r *rider) (any, error) {
+func (s *Store) ride(ctx context.Context, r *pendingCall) (any, error) {
 	by := time.Now().Add(s.timeout)
 	timer := time.NewTimer(s.timeout / waitPart)
 	defer timer.Stop()
@@ -122,14 +122,14 @@ func (s *Store) ride(ctx context.Context, r *rider) (any, error) {
 			}
 			return r.reply, r.err
 		case <-ctx.Done():
-			if r.state.CompareAndSwap(riderWaits, riderLeft) {
+			if r.state.CompareAndSwap(callWaits, callLeft) {
 				return nil, fmt.Errorf("%w: waiting for calls before it: %w", ErrNotExecuted, ctx.Err())
 			}
 			return nil, fmt.Errorf("%w: %w", ErrAmbiguous, ctx.Err())
 		case <-timer.C:
 			left := time.Until(by)
 			switch {
-			case r.state.CompareAndSwap(riderWaits, riderLeft):
+			case r.state.CompareAndSwap(callWaits, callLeft):
 				return s.evalBy(ctx, by, r.keys, s.clock(r.args))
 			case left <= 0:
 				return nil, fmt.Errorf("%w: %w", ErrAmbiguous, context.DeadlineExceeded)
@@ -139,8 +139,8 @@ func (s *Store) ride(ctx context.Context, r *rider) (any, error) {
 	}
 }
 
-// landed says that a call has returned, in whose place those that wait may go.
-func (s *Store) landed(b *batcher, long bool) {
+// callDone says that a call has returned, in whose place those that wait may go.
+func (s *Store) callDone(b *batcher, long bool) {
 	if group := b.next(); group != nil {
 		go func() {
 			for ; group != nil; group = b.next() {
@@ -152,15 +152,15 @@ func (s *Store) landed(b *batcher, long bool) {
 
 // next returns the requests that travel in the place of a call that has
 // returned: nil if there are none, and then the place is free.
-func (b *batcher) next() []*rider {
+func (b *batcher) next() []*pendingCall {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for len(b.queue) > 0 {
 		n, size := 0, 0
-		var group []*rider
+		var group []*pendingCall
 		for n < len(b.queue) && (n == 0 || size+b.queue[n].size <= mostTogether) {
 			r := b.queue[n]
-			if r.state.CompareAndSwap(riderWaits, riderSent) {
+			if r.state.CompareAndSwap(callWaits, callSent) {
 				group, size = append(group, r), size+r.size
 			}
 			b.queue[n] = nil
@@ -172,12 +172,12 @@ func (b *batcher) next() []*rider {
 		}
 	}
 	b.queue = nil
-	b.flying--
+	b.inFlight--
 	return nil
 }
 
 // send makes one call of several requests, and tells each its answer.
-func (s *Store) send(group []*rider, long bool) {
+func (s *Store) send(group []*pendingCall, long bool) {
 	head := []string{"B", ""}
 	if now := s.clock(nil); now != nil {
 		head[1] = now[0]
@@ -210,8 +210,8 @@ func (s *Store) send(group []*rider, long bool) {
 	}
 }
 
-// several appends requests of the long way, as lua/several.lua wants them.
-func several(group []*rider, head []string) (keys, args []string) {
+// several appends requests of the long way, as lua/batch.lua wants them.
+func several(group []*pendingCall, head []string) (keys, args []string) {
 	args = head
 	for _, r := range group {
 		keys = append(keys, r.keys...)
@@ -220,10 +220,10 @@ func several(group []*rider, head []string) (keys, args []string) {
 	return keys, args
 }
 
-// alike sorts requests of the short way and appends them, as lua/quick.lua wants
+// alike sorts requests of the short way and appends them, as lua/fastpath.lua wants
 // them.
-func alike(group []*rider, head []string) (keys, args []string) {
-	slices.SortStableFunc(group, (*rider).compare)
+func alike(group []*pendingCall, head []string) (keys, args []string) {
+	slices.SortStableFunc(group, (*pendingCall).compare)
 	args = head
 	for from, i := 0, 1; i <= len(group); i++ {
 		keys = append(keys, group[i-1].keys...)
@@ -240,6 +240,6 @@ func count(list []string) string { return number(int64(len(list))) }
 
 // compare orders requests so that those which differ only in their keys follow
 // one another.
-func (r *rider) compare(other *rider) int {
+func (r *pendingCall) compare(other *pendingCall) int {
 	return cmp.Or(cmp.Compare(len(r.keys), len(other.keys)), slices.Compare(r.args, other.args))
 }

@@ -81,7 +81,7 @@ func crowd(t *testing.T, store *redisstore.Store, g *gate, calls []func()) *sync
 			}
 		}
 	}
-	if got, want := len(g.calls()), min(len(calls), redisstore.Abreast); got != want {
+	if got, want := len(g.calls()), min(len(calls), redisstore.MaxInFlight); got != want {
 		t.Fatalf("%d calls on their way, want %d", got, want)
 	}
 	return &wg
@@ -91,7 +91,7 @@ func crowd(t *testing.T, store *redisstore.Store, g *gate, calls []func()) *sync
 func filling(t *testing.T, store *redisstore.Store, text string) []func() {
 	t.Helper()
 	limit := bind(t, store, text)
-	calls := make([]func(), redisstore.Abreast)
+	calls := make([]func(), redisstore.MaxInFlight)
 	for i := range calls {
 		calls[i] = func() {
 			if d, err := limit.Decide(ctx, stint.OpTake, "filling", 1); err != nil || !d.Allowed {
@@ -163,7 +163,7 @@ func testTogether(t *testing.T, way string, sets [][]string, op stint.Op) {
 	wg := crowd(t, store, g, calls)
 	close(g.opened)
 	wg.Wait()
-	if n := len(g.calls()); n != redisstore.Abreast+1 {
+	if n := len(g.calls()); n != redisstore.MaxInFlight+1 {
 		t.Errorf("%d calls, want one more than were on their way", n)
 	}
 	for i := range 9 * len(sets) { // what is left
@@ -196,8 +196,8 @@ func TestTogetherMany(t *testing.T) {
 	wg := crowd(t, store, g, calls)
 	close(g.opened)
 	wg.Wait()
-	if n := len(g.calls()); n != redisstore.Abreast+3 || passed.Load() != 50 {
-		t.Errorf("%d calls, %d units passed: want %d, 50", n, passed.Load(), redisstore.Abreast+3)
+	if n := len(g.calls()); n != redisstore.MaxInFlight+3 || passed.Load() != 50 {
+		t.Errorf("%d calls, %d units passed: want %d, 50", n, passed.Load(), redisstore.MaxInFlight+3)
 	}
 }
 
@@ -356,7 +356,7 @@ func TestTogetherFails(t *testing.T) {
 	wg := crowd(t, store, g, calls)
 	close(g.opened)
 	wg.Wait()
-	if n := len(g.calls()); n != redisstore.Abreast+1 {
+	if n := len(g.calls()); n != redisstore.MaxInFlight+1 {
 		t.Errorf("%d calls", n)
 	}
 }
@@ -385,7 +385,7 @@ func TestTogetherSlots(t *testing.T) {
 	wg := crowd(t, store, g, calls)
 	close(g.opened)
 	wg.Wait()
-	if n := len(g.calls()); n != redisstore.Abreast+21 || passed.Load() != 10 {
-		t.Errorf("%d calls, %d passed: want %d, 10", n, passed.Load(), redisstore.Abreast+21)
+	if n := len(g.calls()); n != redisstore.MaxInFlight+21 || passed.Load() != 10 {
+		t.Errorf("%d calls, %d passed: want %d, 10", n, passed.Load(), redisstore.MaxInFlight+21)
 	}
 }

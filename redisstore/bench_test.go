@@ -35,11 +35,11 @@ func BenchmarkCPU(b *testing.B) {
 			before := cpuOf(b, c)
 			b.ResetTimer()
 			var wg sync.WaitGroup
-			for g := range redisstore.Abreast { // none wait to travel together
+			for g := range redisstore.MaxInFlight { // none wait to travel together
 				wg.Add(1)
 				go func() {
 					defer wg.Done()
-					for i := g; i < b.N; i += redisstore.Abreast {
+					for i := g; i < b.N; i += redisstore.MaxInFlight {
 						if err := do(i); err != nil {
 							b.Error(err)
 						}

@@ -2,7 +2,15 @@ package redisstore
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +19,111 @@ import (
 
 	"github.com/stint-dev/stint"
 )
+
+// A Driver is what a store needs of a Redis client. It must not send a call
+// again that may have run.
+//
+// Errors that the server answered with are [ReplyError]; what a driver returns
+// else is taken as ambiguous, but for a failed dial. All methods may be called
+// from many goroutines at once.
+type Driver interface {
+	// EvalSHA runs a loaded script on the node that serves the keys, and
+	// returns int64, string, []any of these, or nil.
+	EvalSHA(ctx context.Context, sha string, keys, args []string) (any, error)
+	// Eval runs a script by its text, where it is not loaded: the server keeps
+	// it from then on.
+	Eval(ctx context.Context, script string, keys, args []string) (any, error)
+	// Cluster reports whether the server is a cluster, in which keys of
+	// different slots are on different nodes. It may be called at any time, and
+	// may say false until a connection has been made.
+	Cluster() bool
+	// Close lets go of the client.
+	Close()
+}
+
+// A ReplyError is an error that the server answered with: "WRONGTYPE …".
+type ReplyError string
+
+// Error returns the server's words.
+func (e ReplyError) Error() string { return string(e) }
+
+// rueidisDriver implements [Driver] on a client that is ready. rueidis sends
+// nothing again that is not marked as read-only or retryable, and EVALSHA and
+// EVAL are neither.
+type rueidisDriver struct{ client rueidis.Client }
+
+// EvalSHA implements [Driver].
+func (d rueidisDriver) EvalSHA(ctx context.Context, sha string, keys, args []string) (any, error) {
+	return d.run(ctx, "EVALSHA", sha, keys, args)
+}
+
+// Eval implements [Driver].
+func (d rueidisDriver) Eval(ctx context.Context, script string, keys, args []string) (any, error) {
+	return d.run(ctx, "EVAL", script, keys, args)
+}
+
+func (d rueidisDriver) run(ctx context.Context, verb, script string, keys, args []string) (any, error) {
+	if len(keys) > 1 && d.Cluster() && !oneSlot(keys) { // rueidis would panic
+		return nil, ReplyError("CROSSSLOT Keys in request don't hash to the same slot")
+	}
+	cmd := d.client.B().Arbitrary(verb, script, strconv.Itoa(len(keys))).Keys(keys...).Args(args...).Build()
+	v, err := d.client.Do(ctx, cmd).ToAny()
+	if rueidis.IsRedisNil(err) {
+		return nil, nil
+	}
+	return v, replied(err)
+}
+
+// Cluster implements [Driver].
+func (d rueidisDriver) Cluster() bool { return d.client.Mode() == rueidis.ClientModeCluster }
+
+// Slots implements [Topology].
+func (d rueidisDriver) Slots(ctx context.Context) ([]SlotRange, error) {
+	list, err := d.client.Do(ctx, d.client.B().ClusterSlots().Build()).ToArray()
+	if err != nil {
+		return nil, replied(err)
+	}
+	var all []SlotRange
+	for _, one := range list {
+		fields, err := one.ToArray()
+		if err != nil || len(fields) < 3 {
+			return nil, fmt.Errorf("redisstore: CLUSTER SLOTS is not understood: %w", err)
+		}
+		first, err1 := fields[0].AsInt64()
+		last, err2 := fields[1].AsInt64()
+		master, err3 := fields[2].ToArray()
+		if err := errors.Join(err1, err2, err3); err != nil || len(master) < 2 {
+			return nil, fmt.Errorf("redisstore: CLUSTER SLOTS is not understood: %w", err)
+		}
+		host, _ := master[0].ToString()
+		port, _ := master[1].AsInt64()
+		all = append(all, SlotRange{uint16(first), uint16(last), fmt.Sprintf("%s:%d", host, port)})
+	}
+	return all, nil
+}
+
+// Close implements [Driver].
+func (d rueidisDriver) Close() { d.client.Close() }
+
+func oneSlot(keys []string) bool {
+	for _, key := range keys[1:] {
+		if slotOf(key) != slotOf(keys[0]) {
+			return false
+		}
+	}
+	return true
+}
+
+// replied returns what the server said as a [ReplyError].
+func replied(err error) error {
+	if said, ok := rueidis.IsRedisErr(err); ok {
+		return ReplyError(said.Error())
+	}
+	if errors.Is(err, rueidis.ErrNoSlot) {
+		return fmt.Errorf("%w: %w", ErrNotExecuted, err)
+	}
+	return err
+}
 
 // connector implements [Driver] with a client of its own, which it makes when
 // it is first needed, and anew when the server has become a replica: a client
@@ -156,5 +269,194 @@ func (c *connector) Close() {
 	c.running.Wait() // an attempt ends within the dial's timeout
 	if d := c.ready.Swap(nil); d != nil {
 		d.Close()
+	}
+}
+
+// ParseURL returns what a URL says, as [Options].URL does: for a program that
+// makes a client by itself. Beside the parameters that rueidis.ParseURL knows,
+// such as addr, master_set and skip_verify, these are read; others are ignored:
+//
+//   - cacert names a file of certificates, in PEM, of those who vouch for the
+//     servers, in place of the system's.
+//   - cert and key name files of the certificate to show to servers, and of its
+//     key.
+//   - server_name is the name that the certificates of servers must have. Without
+//     it that is the URL's host, and with addr or master_set the address that is
+//     dialled.
+//   - password_file names a file whose first line is the password: it is read for
+//     each new connection, and for open ones once a minute.
+//   - sentinel_username and sentinel_password are for Sentinels, which are not
+//     told those of the servers.
+//
+// Several hosts, with commas between them, are the first one and addr of the
+// others. With rediss:// Sentinels are asked over TLS too. Files are read at once. An
+// error shows nothing of the URL but the name of a file.
+func ParseURL(text string) (rueidis.ClientOption, error) {
+	text = separate(text)
+	o, err := rueidis.ParseURL(text)
+	if err != nil {
+		return o, errors.New("redisstore: the URL is not understood: write redis://[user:password@]host:port[/db], rediss:// or unix://")
+	}
+	parsed, err := url.Parse(text)
+	if err != nil {
+		return o, errors.New("redisstore: the URL is not understood") // rueidis has parsed it too
+	}
+	q := parsed.Query()
+	if err := trust(o.TLSConfig, q); err != nil {
+		return o, fmt.Errorf("redisstore: the URL: %w", err)
+	}
+	if q.Has("password_file") {
+		if o.Password != "" {
+			return o, errors.New("redisstore: the URL: a password and password_file: one of them")
+		}
+		read := readPassword(o.Username, q.Get("password_file"))
+		if _, err := read(context.Background()); err != nil {
+			return o, fmt.Errorf("redisstore: the URL: password_file: %w", err)
+		}
+		o.Username, o.AuthCredentialsFn = "", askedFor(read)
+	}
+	switch {
+	case o.TLSConfig == nil:
+	case q.Has("server_name"):
+		o.TLSConfig.ServerName = q.Get("server_name")
+	case q.Has("addr"), q.Has("master_set"):
+		o.TLSConfig.ServerName = "" // each is another host
+	}
+	if o.Sentinel.MasterSet != "" {
+		o.Sentinel.TLSConfig = o.TLSConfig.Clone()
+		o.Sentinel.Username, o.Sentinel.Password = q.Get("sentinel_username"), q.Get("sentinel_password")
+		o.Sentinel.Dialer = o.Dialer
+	}
+	return o, nil
+}
+
+// separate returns a URL of several hosts with those behind the first as
+// parameters.
+func separate(text string) string {
+	scheme, rest, ok := strings.Cut(text, "://")
+	if !ok {
+		return text
+	}
+	end := strings.IndexAny(rest, "/?#")
+	if end < 0 {
+		end = len(rest)
+	}
+	authority, rest := rest[:end], rest[end:]
+	user, hosts := "", authority
+	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
+		user, hosts = authority[:at+1], authority[at+1:]
+	}
+	all := strings.Split(hosts, ",")
+	if len(all) == 1 {
+		return text
+	}
+	query := make(url.Values)
+	for _, host := range all[1:] {
+		if _, _, err := net.SplitHostPort(host); err != nil {
+			host = net.JoinHostPort(strings.Trim(host, "[]"), "6379")
+		}
+		query.Add("addr", host)
+	}
+	mark := "?"
+	if strings.Contains(rest, "?") {
+		mark = "&"
+	}
+	return scheme + "://" + user + all[0] + rest + mark + query.Encode()
+}
+
+// trust reads the certificates that parameters name.
+func trust(config *tls.Config, q url.Values) error {
+	for _, name := range []string{"cacert", "cert", "key", "server_name"} {
+		if q.Has(name) && config == nil {
+			return fmt.Errorf("%s is for TLS: write rediss://", name)
+		}
+	}
+	if q.Has("cacert") {
+		text, err := os.ReadFile(q.Get("cacert"))
+		if err != nil {
+			return fmt.Errorf("cacert: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return fmt.Errorf("cacert: %s has no certificate in PEM", q.Get("cacert"))
+		}
+	}
+	switch {
+	case q.Has("cert") != q.Has("key"):
+		return errors.New("cert and key go together")
+	case q.Has("cert"):
+		own, err := tls.LoadX509KeyPair(q.Get("cert"), q.Get("key"))
+		if err != nil {
+			return fmt.Errorf("cert and key: %w", err)
+		}
+		config.Certificates = []tls.Certificate{own}
+	}
+	return nil
+}
+
+// optionOf reads a URL. What stalls is given up within seconds, where rueidis
+// would wait for ten; the topology of a Sentinel set is asked for besides being
+// listened to.
+func optionOf(text string, timeout time.Duration) (rueidis.ClientOption, error) {
+	o, err := ParseURL(text)
+	if err != nil {
+		return o, err
+	}
+	o.DisableCache = true
+	if o.Dialer.Timeout == 0 {
+		o.Dialer.Timeout = max(patience, timeout)
+	}
+	if o.ConnWriteTimeout == 0 {
+		o.ConnWriteTimeout = max(patience, 2*timeout)
+	}
+	if o.Sentinel.MasterSet != "" {
+		o.Sentinel.Dialer = o.Dialer
+		o.Sentinel.TopologyRefreshInterval = time.Second
+	}
+	return o, nil
+}
+
+// Credentials are what a connection logs in with: tokens, say, that are good for
+// some minutes.
+type Credentials struct {
+	// Username is an ACL user's; "" is the default user.
+	Username string
+	// Password may be a token.
+	Password string
+	// Until, if it is not zero, is when connections that are open log in anew.
+	Until time.Time
+}
+
+// fileEvery is how often a file with a password is read again for connections that
+// are open. New ones read it at once.
+const fileEvery = time.Minute
+
+// askedFor returns credentials as rueidis asks for them. It has no context of its
+// own, so that of the store bounds a call.
+func askedFor(get func(ctx context.Context) (Credentials, error)) func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
+	return func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*patience)
+		defer cancel()
+		c, err := get(ctx)
+		if err != nil {
+			return rueidis.AuthCredentials{}, fmt.Errorf("redisstore: credentials: %w", err)
+		}
+		return rueidis.AuthCredentials{Username: c.Username, Password: c.Password, RefreshAfter: c.Until}, nil
+	}
+}
+
+// readPassword returns what reads a password from a file: its first line.
+func readPassword(user, file string) func(context.Context) (Credentials, error) {
+	return func(context.Context) (Credentials, error) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return Credentials{}, err
+		}
+		line, _, _ := strings.Cut(string(text), "\n")
+		line = strings.TrimRight(line, "\r")
+		if line == "" {
+			return Credentials{}, fmt.Errorf("%s has no password in its first line", file)
+		}
+		return Credentials{Username: user, Password: line, Until: time.Now().Add(fileEvery)}, nil
 	}
 }

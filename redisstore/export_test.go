@@ -12,9 +12,9 @@ import (
 // NewDriver is the driver on a client.
 func NewDriver(client rueidis.Client) Driver { return rueidisDriver{client} }
 
-// Abreast is how many calls are on their way before requests wait, MostTogether
+// MaxInFlight is how many calls are on their way before requests wait, MostTogether
 // how many of these travel as one.
-const Abreast, MostTogether = abreast, mostTogether
+const MaxInFlight, MostTogether = maxInFlight, mostTogether
 
 // Waiting returns how many requests wait to travel together, the long way or the
 // short.
@@ -27,7 +27,7 @@ func (s *Store) Waiting(long bool) int {
 
 // WholeNumbers is the script's arithmetic, for a test to run by itself.
 func WholeNumbers() string {
-	source, _ := assemble("whole")
+	source, _ := assemble("bigint")
 	return source
 }
 
@@ -87,3 +87,38 @@ func (s *Store) KnowsNodes() bool { return s.nodes.slots.Load() != nil }
 
 // NodeName returns what is the same for slots of one node.
 func (s *Store) NodeName(slot uint16) string { return fmt.Sprintf("%p", s.nodeOf(slot)) }
+
+// DriverOf returns the driver of a client, for tests to stand in front of.
+func DriverOf(c rueidis.Client) Driver { return rueidisDriver{c} }
+
+// Sweep does what the keeper of modes does, which a virtual clock does not have.
+func (s *Store) Sweep() { s.modes.sweep(false) }
+
+// NodeClock returns the clock that leases end by.
+func NodeClock() func() int64 { return newNodeClock().now }
+
+// Held returns for how many keys a node has something in hand.
+func (s *Store) Held() int64 { return s.modes.held.Load() }
+
+// Denials returns how many denials of requests with several limits are kept.
+func (s *Store) Denials() (n int) {
+	for i := range s.modes.denied.table.shards {
+		n += len(s.modes.denied.table.shards[i].all)
+	}
+	return n
+}
+
+// Flood spends the budget for new keys for good.
+func (s *Store) Flood() { s.byRoom, s.newKeys.unit = false, 2*int64(newKeysWindow) }
+
+// Cells is how many overflow keys a limit has at most outside of clusters.
+const Cells = overflowCells
+
+// Budget is the budget for new keys by itself.
+type Budget = budget
+
+// NewBudget, Spent and Spend make one, ask it and take from it.
+var NewBudget = newBudget
+
+func (b *budget) Spent(now int64) bool  { return b.spent(now) }
+func (b *budget) Spend(now, keys int64) { b.spend(now, keys) }

@@ -86,27 +86,6 @@ func formOf(l stint.Limit, maxLog int64) (*form, error) {
 	return f, nil
 }
 
-// logsTogether is how many logs of Options.MaxLog one request may have: the server
-// does nothing else while it goes through them.
-const logsTogether = 4
-
-// entriesOf returns how many entries the states of parts may hold.
-func entriesOf(parts []part) (n int64) {
-	for i := range parts {
-		n += parts[i].form.entries
-	}
-	return n
-}
-
-// bearable returns why limits of so many entries cannot be in one request.
-func (s *Store) bearable(entries int64) error {
-	if (entries-1)/logsTogether < s.maxLog {
-		return nil
-	}
-	return fmt.Errorf("%w: logs and parts of up to %d entries together: at most %d, four times Options.MaxLog; a log or sliding_buckets with fewer will do, or a request with fewer of them",
-		stint.ErrLayers, entries, logsTogether*s.maxLog)
-}
-
 // bucket computes T in µs, step/div in lowest terms.
 func (f *form) bucket() {
 	step := big.NewInt(int64(f.limit.Period()))
@@ -176,4 +155,68 @@ func (f *form) append(args []string, now int64) []string {
 		args = append(args, f.calendar.at(now)...)
 	}
 	return args
+}
+
+// A calendar gives the script the bounds of the windows around a time, which
+// only floor 0 can tell. It may be used from many goroutines at once.
+type calendar struct {
+	meter   *stint.Meter
+	monthly bool
+	last    atomic.Pointer[bounds]
+}
+
+// bounds are windows one after the other, as arguments, and for which times
+// they serve: with a window before and two after.
+type bounds struct {
+	from, until int64 // ns
+	args        []string
+}
+
+// at returns the bounds around now: how many arguments follow, the index of
+// the first window, then where each begins and the last ends, in µs.
+func (c *calendar) at(now int64) []string {
+	now = max(now, 0)
+	b := c.last.Load()
+	if b == nil || now < b.from || now >= b.until {
+		b = c.around(now)
+		c.last.Store(b)
+	}
+	return b.args
+}
+
+func (c *calendar) around(now int64) *bounds {
+	back := 36 * time.Hour
+	if c.monthly {
+		back = 45 * 24 * time.Hour
+	}
+	start := max(now-int64(back), 0)
+	index, end := c.window(start)
+	args := []string{number(int64(index)), micros(start), micros(end)}
+	b := &bounds{from: now, until: now + 1}
+	for range 8 { // 36 h or 45 days are a few windows; then two to come
+		if end > now && b.until == now+1 {
+			b.until = end
+		}
+		_, end = c.window(end)
+		args = append(args, micros(end))
+	}
+	b.args = append([]string{number(int64(len(args)))}, args...)
+	return b
+}
+
+// window returns the number of the window that holds a time, and its end; time
+// itself ends with int64.
+func (c *calendar) window(t int64) (index uint64, end int64) {
+	state := make([]uint64, c.meter.Words())
+	mark := c.meter.Reserve(&stint.Reservations{}, state, t, 1, t)
+	return mark[1], t + int64(c.meter.Answer(state, t, 0, true).ResetAfter)
+}
+
+// micros rounds up: bounds are whole seconds, but for the end of time.
+func micros(ns int64) string {
+	us := ns / 1000
+	if ns%1000 != 0 {
+		us++
+	}
+	return number(us)
 }

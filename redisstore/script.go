@@ -5,8 +5,13 @@ import (
 	"crypto/sha1"
 	"embed"
 	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"net"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -18,7 +23,7 @@ import (
 var lua embed.FS
 
 var parts = []string{
-	"cross", "overflow", "one", "quick", "lease", "heartbeat", "room", "entries", "quicklog", "whole", "arguments", "bucket", "interval", "window", "counter", "list", "log", "parts", "layers", "push", "charge", "reserve", "take", "several", "decide",
+	"crossslot", "overflow", "fastpath_single", "fastpath", "lease", "heartbeat", "room", "entries", "fastpath_log", "bigint", "arguments", "bucket", "interval", "window", "counter", "list", "log", "parts", "layers", "push", "charge", "reserve", "take", "batch", "decide",
 }
 
 // source is the whole script without its comments, sha its name in Redis.
@@ -79,16 +84,16 @@ func (s *Store) evalBy(ctx context.Context, deadline time.Time, keys, args []str
 	}
 	within, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	reply, err := s.guarded(caller, within, keys, args)
+	reply, err := s.callThroughBreaker(caller, within, keys, args)
 	switch word(err) {
 	case "READONLY": // of what was the master: the driver may know better by now
-		reply, err = s.guarded(caller, within, keys, args)
+		reply, err = s.callThroughBreaker(caller, within, keys, args)
 	case "TRYAGAIN": // of a slot that is moving: some of the keys are here, some there
 		select {
 		case <-time.After(2 * time.Millisecond):
 		case <-within.Done():
 		}
-		reply, err = s.guarded(caller, within, keys, args)
+		reply, err = s.callThroughBreaker(caller, within, keys, args)
 	}
 	return reply, err
 }
@@ -109,4 +114,372 @@ func (s *Store) clock(args []string) []string {
 		return args
 	}
 	return append(args, strconv.FormatInt(max(s.now(), 0)/1000, 10))
+}
+
+// Calls that wait for something other than an answer (a connection to be made,
+// the topology of a cluster, room in a queue) may not end when their context
+// does: that is up to the client library. While that is likely they are made
+// from a goroutine of their own, and left behind at the deadline.
+const (
+	mostDirect = 512         // calls on their way at once, beyond which a library's queue may be full
+	mostCalls  = 16384       // on their way at once, with those that were left behind
+	patience   = time.Second // for what is left behind: connections take longer than calls
+)
+
+// A callResult is what came of a call.
+type callResult struct {
+	value any
+	err   error
+}
+
+// region returns the slot of a key in a cluster, and 0 where all keys are in one
+// server.
+func (s *Store) region(key string) uint16 {
+	if s.driver.Cluster() {
+		return slotOf(key)
+	}
+	return 0
+}
+
+// callThroughBreaker makes a call in front of which the breaker of the keys' node stands. Its
+// answer comes when ctx ends at the latest. [Stats] counts how it ended.
+func (s *Store) callThroughBreaker(parent, ctx context.Context, keys, args []string) (any, error) {
+	value, err := s.callLimited(parent, ctx, keys, args)
+	s.tally.ended(err)
+	return value, err
+}
+
+// callLimited makes a call if its time is not up, the breaker lets it in, and there
+// is room.
+func (s *Store) callLimited(parent, ctx context.Context, keys, args []string) (any, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotExecuted, err)
+	}
+	slot := s.region(keys[0])
+	n := s.nodeOf(slot)
+	if !n.lets() {
+		return nil, ErrUnavailable
+	}
+	begun := s.since()
+	by, _ := ctx.Deadline() // there always is one
+	hurried := time.Until(by) < s.timeout/2
+	calls := s.calls.Add(1)
+	if calls > mostCalls {
+		s.calls.Add(-1)
+		return nil, ErrUnavailable
+	}
+	var r callResult
+	if calls <= mostDirect && !n.trouble.Load() {
+		r.value, r.err = s.run(ctx, n, keys, args)
+		s.calls.Add(-1)
+	} else {
+		r = s.callDetached(ctx, n, keys, args)
+	}
+	r.err = classify(r.err)
+	s.tally.lasted(s.since() - begun)
+	h := says(parent, r.err)
+	if h == healthBad && hurried && word(r.err) == "" { // other calls of its request have used up the time
+		h = healthUnknown
+	}
+	s.ended(n, h, slot)
+	return r.value, r.err
+}
+
+// callDetached makes a call, one of s.calls, that goes on for a while when its caller
+// is gone, so that what it waits for is there for the next.
+func (s *Store) callDetached(ctx context.Context, n *node, keys, args []string) callResult {
+	done := make(chan callResult, 1)
+	go func() {
+		longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(patience, s.timeout))
+		defer cancel()
+		defer s.calls.Add(-1)
+		value, err := s.run(longer, n, keys, args)
+		done <- callResult{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r
+	case <-ctx.Done():
+		return callResult{err: ctx.Err()}
+	}
+}
+
+// since is the store's monotonic clock.
+func (s *Store) since() time.Duration { return time.Since(s.born) }
+
+// An answer is the script's: the cost that it decided on, then five numbers
+// for each limit, in its own units and in µs.
+type answer []int64
+
+const (
+	answersOK = iota
+	answersRemaining
+	answersReset
+	answersRetry
+	answersDelay
+	answersEach
+)
+
+// readAnswer reads a reply of so many numbers; nil is for a reservation that
+// is not there.
+func readAnswer(reply any, numbers int) (answer, error) {
+	list, ok := reply.([]any)
+	if reply == nil {
+		return nil, stint.ErrReservation
+	}
+	if !ok || len(list) != numbers {
+		return nil, unexpected(reply)
+	}
+	a := make(answer, len(list))
+	for i, v := range list {
+		switch v := v.(type) {
+		case int64:
+			a[i] = v
+		case string: // from 2^53 on
+			n, err := strconv.ParseUint(v, 10, 64)
+			if err != nil && n != math.MaxUint64 {
+				return nil, unexpected(reply)
+			}
+			a[i] = int64(min(n, math.MaxInt64))
+		default:
+			return nil, unexpected(reply)
+		}
+	}
+	return a, nil
+}
+
+// readAsked reads the reply to a verb on so many parts: a settlement's ends with
+// the capacities, that of a charge that can be given back with where it went to.
+func readAsked(reply any, verb string, parts int) (a asked) {
+	numbers := 1 + answersEach*parts
+	list, _ := reply.([]any)
+	switch {
+	case verb == "s":
+		numbers += parts
+	case verb == "k" && len(list) == numbers+parts:
+		for _, mark := range list[numbers:] {
+			text, _ := mark.(string)
+			a.marks = append(a.marks, text)
+		}
+		reply = list[:numbers]
+	}
+	a.answer, a.err = readAnswer(reply, numbers)
+	return a
+}
+
+// unexpected is for a reply that this script does not make: what ran is not
+// known.
+func unexpected(reply any) error {
+	return fmt.Errorf("%w: a reply of %T that is none of this version's script", ErrAmbiguous, reply)
+}
+
+// staleAt reports whether the script wants a calendar's bounds for another
+// time, and for which, in ns.
+func staleAt(reply any) (bool, int64) {
+	text, ok := reply.(string)
+	if !ok {
+		return false, 0
+	}
+	at, ok := strings.CutPrefix(text, "stale ")
+	us, err := strconv.ParseInt(at, 10, 64)
+	return ok && err == nil, int64(duration(us))
+}
+
+// duration returns µs as a duration, held at the longest there is.
+func duration(us int64) time.Duration {
+	if us > math.MaxInt64/1000 {
+		return math.MaxInt64
+	}
+	return time.Duration(us * 1000)
+}
+
+// allowed reports whether every limit lets the request pass.
+func (a answer) allowed() bool {
+	for i := 1 + answersOK; i < len(a); i += answersEach {
+		if a[i] == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// denied returns which limits deny.
+func (a answer) denied() (m stint.Mask) {
+	for i := 0; 1+(i+1)*answersEach <= len(a) && i < stint.MaxLayers; i++ {
+		if a[1+i*answersEach+answersOK] == 0 {
+			m |= 1 << uint(i)
+		}
+	}
+	return m
+}
+
+// join makes one decision of the answers of all limits, and tells each its own.
+func (a answer) join(parts []part, charges bool) (d stint.Decision) {
+	allowed := true
+	for i := range parts {
+		if a[1+i*answersEach+answersOK] == 0 {
+			d.Denied |= 1 << uint(i)
+			allowed = false
+		}
+	}
+	denied := d.Denied
+	for i := range parts {
+		one := a[1+i*answersEach:][:answersEach]
+		p := &parts[i]
+		of := stint.Decision{
+			Allowed:    allowed,
+			Limit:      p.form.capacity,
+			Remaining:  one[answersRemaining],
+			ResetAfter: duration(one[answersReset]),
+			RetryAfter: stint.Never,
+		}
+		if allowed {
+			of.Delay = duration(one[answersDelay])
+		}
+		if one[answersRetry] >= 0 {
+			of.RetryAfter = stint.Wait(duration(one[answersRetry]))
+		}
+		if p.answer != nil {
+			p.tell(of, denied.Has(i), charges, a[0])
+		}
+		of.Limit /= p.weight
+		of.Remaining /= p.weight
+		if of.Tightest = p.at; i == 0 {
+			d = of
+		} else {
+			d.Join(&of)
+		}
+	}
+	d.Denied = denied
+	if allowed && charges {
+		d.Taken = a[0]
+	}
+	return d
+}
+
+// tell writes the limit's own answer where the caller wants it.
+func (p *part) tell(of stint.Decision, denied, charges bool, cost int64) {
+	if of.Allowed && charges {
+		of.Taken = cost * p.weight
+	}
+	of.Allowed, of.Denied = !denied, 1
+	if !denied {
+		of.RetryAfter, of.Denied = 0, 0
+	}
+	*p.answer = of
+}
+
+// What an error of an operation is, for errors.Is. Each error of Redis is one
+// of them.
+var (
+	// ErrNotExecuted is for what surely did not run, and charged nothing.
+	ErrNotExecuted = errors.New("redisstore: not executed")
+	// ErrAmbiguous is for what may have run: no answer came. It is not sent
+	// again, for that could charge twice.
+	ErrAmbiguous = stint.ErrAmbiguous
+	// ErrConfiguration is for what will not run until somebody changes the
+	// configuration: a password, a permission, a key of another program, keys
+	// of one request in different slots. Nothing was charged.
+	ErrConfiguration = errors.New("redisstore: configuration")
+)
+
+// said is what an error reply means, by the word that it begins with. An error
+// reply means that the script did not write: what can go wrong with a request
+// does so before it writes, and servers look for memory, role and permission at
+// a script's first write.
+var said = map[string]error{
+	"NOSCRIPT": ErrNotExecuted, "LOADING": ErrNotExecuted, "BUSY": ErrNotExecuted,
+	"MOVED": ErrNotExecuted, "ASK": ErrNotExecuted, "TRYAGAIN": ErrNotExecuted,
+	"CLUSTERDOWN": ErrNotExecuted, "READONLY": ErrNotExecuted, "MASTERDOWN": ErrNotExecuted,
+	"NOREPLICAS": ErrNotExecuted, "OOM": ErrNotExecuted, "MISCONF": ErrNotExecuted,
+	"NOAUTH": ErrConfiguration, "WRONGPASS": ErrConfiguration, "NOPERM": ErrConfiguration,
+	"WRONGTYPE": ErrConfiguration, "CROSSSLOT": ErrConfiguration, "STINT": ErrConfiguration,
+	"ACL": ErrConfiguration, "ERR": ErrConfiguration, // ACL failure in script: of Valkey
+}
+
+// classify wraps an error of a driver in what it means.
+func classify(err error) error {
+	var reply ReplyError
+	var dial *net.OpError
+	switch {
+	case err == nil || errors.Is(err, stint.ErrClosed) || errors.Is(err, ErrNotExecuted) || errors.Is(err, ErrConfiguration):
+		return err
+	case errors.As(err, &reply):
+		if class := said[word(err)]; class != nil {
+			return fmt.Errorf("%w: %w", class, err)
+		}
+	case errors.As(err, &dial) && dial.Op == "dial":
+		return fmt.Errorf("%w: %w", ErrNotExecuted, err)
+	}
+	return fmt.Errorf("%w: %w", ErrAmbiguous, err)
+}
+
+// word returns the word that an error reply begins with, or "". It is in
+// capitals; of ERR, which says nothing, rueidis leaves only what follows.
+func word(err error) string {
+	var reply ReplyError
+	if !errors.As(err, &reply) {
+		return ""
+	}
+	word, _, _ := strings.Cut(string(reply), " ")
+	if word != strings.ToUpper(word) {
+		return "ERR"
+	}
+	return word
+}
+
+// says returns what a call's error says of the server. One that answers is
+// well, whatever it answers, but for one that serves nobody. A caller that gave
+// up by itself says nothing.
+func says(ctx context.Context, err error) health {
+	switch word(err) {
+	case "":
+	case "LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN":
+		return healthBad
+	default:
+		return healthGood
+	}
+	switch {
+	case err == nil:
+		return healthGood
+	case ctx.Err() != nil || errors.Is(err, stint.ErrClosed) || errors.Is(err, ErrConfiguration):
+		return healthUnknown
+	}
+	return healthBad
+}
+
+// A tally counts what Stats tells. It may be used from many goroutines at once.
+type tally struct {
+	ok, notExecuted, ambiguous, configuration, unavailable atomic.Uint64
+
+	took  [len(tookBounds) + 1]atomic.Uint64
+	total atomic.Int64 // of what took counts, in ns
+
+	together, denialsCached atomic.Uint64
+}
+
+// ended notes how a call has ended, whether it was made or not.
+func (t *tally) ended(err error) {
+	switch {
+	case err == nil:
+		t.ok.Add(1)
+	case errors.Is(err, ErrUnavailable):
+		t.unavailable.Add(1)
+	case errors.Is(err, ErrConfiguration):
+		t.configuration.Add(1)
+	case errors.Is(err, ErrAmbiguous):
+		t.ambiguous.Add(1)
+	default: // or the store was closed
+		t.notExecuted.Add(1)
+	}
+}
+
+// lasted notes how long a call took that was made.
+func (t *tally) lasted(d time.Duration) {
+	i := 0
+	for i < len(tookBounds) && d > tookBounds[i] {
+		i++
+	}
+	t.took[i].Add(1)
+	t.total.Add(int64(d))
 }

@@ -1,8 +1,6 @@
 package redisstore
 
 import (
-	"errors"
-	"sync/atomic"
 	"time"
 )
 
@@ -84,42 +82,6 @@ func (s *Store) Stats() Stats {
 		}
 	})
 	return st
-}
-
-// A tally counts what Stats tells. It may be used from many goroutines at once.
-type tally struct {
-	ok, notExecuted, ambiguous, configuration, unavailable atomic.Uint64
-
-	took  [len(tookBounds) + 1]atomic.Uint64
-	total atomic.Int64 // of what took counts, in ns
-
-	together, denialsCached atomic.Uint64
-}
-
-// ended notes how a call has ended, whether it was made or not.
-func (t *tally) ended(err error) {
-	switch {
-	case err == nil:
-		t.ok.Add(1)
-	case errors.Is(err, ErrUnavailable):
-		t.unavailable.Add(1)
-	case errors.Is(err, ErrConfiguration):
-		t.configuration.Add(1)
-	case errors.Is(err, ErrAmbiguous):
-		t.ambiguous.Add(1)
-	default: // or the store was closed
-		t.notExecuted.Add(1)
-	}
-}
-
-// lasted notes how long a call took that was made.
-func (t *tally) lasted(d time.Duration) {
-	i := 0
-	for i < len(tookBounds) && d > tookBounds[i] {
-		i++
-	}
-	t.took[i].Add(1)
-	t.total.Add(int64(d))
 }
 
 func (t *tally) tell(st *Stats) {

@@ -144,7 +144,7 @@ func TestStatsTogether(t *testing.T) {
 		if waiting == 1 {
 			want = 0
 		}
-		if got := store.Stats(); got.Together != want || got.Results != (redisstore.Results{OK: redisstore.Abreast + 1}) {
+		if got := store.Stats(); got.Together != want || got.Results != (redisstore.Results{OK: redisstore.MaxInFlight + 1}) {
 			t.Errorf("%d waiting: %+v; want %d together", waiting, got, want)
 		}
 	}

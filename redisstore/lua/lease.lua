@@ -12,7 +12,7 @@
 -- time is not the server's, now.
 -- Answer: units granted, the backlog after that in 1/div µs, and for how many
 -- there was room among the leases; nothing where the state is not as expected
--- (see quick.lua), or a later call of this node has been answered.
+-- (see fastpath.lua), or a later call of this node has been answered.
 
 if ARGV[1] == 'L' then
   local call, sub, format, floor = redis.call, string.sub, string.format, math.floor

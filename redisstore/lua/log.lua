@@ -1,6 +1,6 @@
 -- The sliding log: every charge of the last period, charges of one moment as
 -- one, no more than its newest count units. How it is written, and what is
--- done to a log by itself, stands in quicklog.lua; here it is read and written
+-- done to a log by itself, stands in fastpath_log.lua; here it is read and written
 -- whole.
 
 local function log()

@@ -34,7 +34,7 @@ var stages = []stage{
 	{".", []string{"./httplimit", "-short"}, []string{"httplimit/"}},
 	{".", []string{"./internal/...", "./policy", "./httplimit", "-short"}, []string{"internal/"}},
 
-	{"redisstore", []string{".", "-run", "^TestLongLog", "-short"}, []string{"redisstore/lua/quicklog.lua", "redisstore/lua/log.lua"}},
+	{"redisstore", []string{".", "-run", "^TestLongLog", "-short"}, []string{"redisstore/lua/fastpath_log.lua", "redisstore/lua/log.lua"}},
 	{"redisstore", []string{".", "-run", "^Test(Breaker|BreakerHolds|NoClientTime|Time|NoKeyWithoutExpiry|DenialWritesNothing|Errors|Replies|Boot|Faults|Cluster)$"}, []string{"redisstore/"}},
 	{"redisstore", []string{".", "-run", "^Test(Lease(Envelope|Ends|Newcomer|GivenBack|Changed|Hold)|Async|ClockStep(Leases|Expiry)|DenialCache|Modes|Overflow|Together)"}, []string{"redisstore/"}},
 	{"redisstore", []string{".", "-run", "^Test(Store|Differential)$"}, []string{"redisstore/"}},

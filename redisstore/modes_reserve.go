@@ -78,7 +78,7 @@ func (m *modes) Refund(ctx context.Context, layers []stint.Layer, cost int64) (d
 		if d, err = m.store.Refund(ctx, parts.there, cost); err != nil {
 			return d, err
 		}
-		m.forget(layers, (*single).renew)
+		m.forget(layers, (*boundLimit).renew)
 	}
 	if len(parts.here) > 0 {
 		of, err := m.local.Load().Refund(ctx, parts.here, cost)
@@ -97,11 +97,11 @@ func (m *modes) Reset(ctx context.Context, layers []stint.Layer) error {
 		return err
 	}
 	if len(parts.there) > 0 {
-		m.forget(layers, (*single).drop)
+		m.forget(layers, (*boundLimit).drop)
 		if err := m.store.Reset(ctx, parts.there); err != nil {
 			return err
 		}
-		m.forget(layers, (*single).drop) // what came in meanwhile
+		m.forget(layers, (*boundLimit).drop) // what came in meanwhile
 	}
 	if len(parts.here) > 0 {
 		return m.local.Load().Reset(ctx, parts.here)
@@ -110,9 +110,9 @@ func (m *modes) Reset(ctx context.Context, layers []stint.Layer) error {
 }
 
 // forget tells each limit of the layers that are not shares about its key.
-func (m *modes) forget(layers []stint.Layer, tell func(*single, string)) {
+func (m *modes) forget(layers []stint.Layer, tell func(*boundLimit, string)) {
 	for _, layer := range layers {
-		for _, one := range layer.Bound.(*moded).all {
+		for _, one := range layer.Bound.(*modeBound).all {
 			if one.mode != Share {
 				tell(one, layer.Key)
 			}
@@ -143,7 +143,7 @@ func (m *modes) divide(layers []stint.Layer) (d divided, err error) {
 	}
 	at := 0
 	for _, layer := range layers {
-		b := layer.Bound.(*moded)
+		b := layer.Bound.(*modeBound)
 		if layer.Bound = b.local; b.local != nil {
 			d.here = append(d.here, layer)
 		} else {

@@ -237,7 +237,7 @@ func testDeniedTogether(t *testing.T, server *redistest.Server, c rueidis.Client
 		close(g.opened)
 		wg.Wait()
 	})
-	if n := len(g.calls()); n != redisstore.Abreast+1 {
+	if n := len(g.calls()); n != redisstore.MaxInFlight+1 {
 		t.Errorf("%d calls, want one more than were on their way", n)
 	}
 }

@@ -42,9 +42,6 @@ func (g group) put(all, of answer) {
 // groups returns the layers by nodes, as far as these are known and run scripts
 // on keys of several slots, else by slots; nil if one call reaches them all.
 func (s *Store) groups(parts []part) []group {
-	if len(parts) == 1 || !s.driver.Cluster() {
-		return nil
-	}
 	return groupsBy(parts, s.placeOf)
 }
 
@@ -111,8 +108,8 @@ func (s *Store) each(ctx context.Context, parts []part, groups []group, verb str
 
 // askGroup asks the layers of one group, the short way if they allow it.
 func (s *Store) askGroup(ctx context.Context, parts []part, verb string, cost int64) asked {
-	if (verb == "p" || verb == "k") && isQuick(parts) {
-		return s.askQuick(ctx, parts, verb, cost)
+	if (verb == "p" || verb == "k") && isFast(parts) {
+		return s.askFast(ctx, parts, verb, cost)
 	}
 	return s.askLong(ctx, parts, nil, verb, number(cost))
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/memstore"
 )
 
@@ -159,8 +160,8 @@ type modes struct {
 
 	once    sync.Once              // start
 	mu      sync.Mutex             // guards what follows
-	serial  uint64                 // of the last single
-	singles map[string]*single     // that are bound, by name
+	serial  uint64                 // of the last boundLimit
+	singles map[string]*boundLimit // that are bound, by name
 	shares  map[string]stint.Limit // the same of mode Share
 	tables  []sweeper
 	closed  bool
@@ -182,7 +183,7 @@ const sweepEvery = 100 * time.Millisecond
 func newModes(s *Store, o Modes) *modes {
 	m := &modes{
 		store: s, Modes: o.withDefaults(), clock: s.now,
-		singles: make(map[string]*single), shares: make(map[string]stint.Limit), done: make(chan struct{}),
+		singles: make(map[string]*boundLimit), shares: make(map[string]stint.Limit), done: make(chan struct{}),
 	}
 	m.denied = newDenials(m)
 	m.returns.seed = maphash.MakeSeed()
@@ -232,9 +233,9 @@ func (v *view) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &moded{modes: v.modes, name: name, all: make([]*single, len(limits)), whole: bnd.(*bound)}
+	b := &modeBound{modes: v.modes, name: name, all: make([]*boundLimit, len(limits)), whole: bnd.(*bound)}
 	for i, l := range limits {
-		b.all[i] = v.single(v.mode, l, b.whole.limits[i])
+		b.all[i] = v.boundLimit(v.mode, l, b.whole.limits[i])
 	}
 	return b, nil
 }
@@ -247,9 +248,9 @@ func (m *modes) form(mode Mode, l stint.Limit) stint.Limit {
 	return l
 }
 
-// single returns what stands for the limit in a mode: the same for the same
+// boundLimit returns what stands for the limit in a mode: the same for the same
 // limit, so that all who bound it spend what is in hand together.
-func (m *modes) single(mode Mode, l stint.Limit, known *limit) *single {
+func (m *modes) boundLimit(mode Mode, l stint.Limit, known *limit) *boundLimit {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	form := known.form.Load()
@@ -257,7 +258,7 @@ func (m *modes) single(mode Mode, l stint.Limit, known *limit) *single {
 		return old
 	}
 	m.serial++
-	one := &single{modes: m, serial: m.serial, mode: mode, name: known.name, limit: l, form: form, strict: &bound{store: m.store, name: known.name, limits: []*limit{known}}}
+	one := &boundLimit{modes: m, serial: m.serial, mode: mode, name: known.name, limit: l, form: form, strict: &bound{store: m.store, name: known.name, limits: []*limit{known}}}
 	if !l.CountDenied() {
 		one.denied = newDenials(m)
 	}
@@ -358,4 +359,84 @@ func (m *modes) close() {
 	if shares := m.local.Load(); shares != nil {
 		_ = shares.Close()
 	}
+}
+
+// BindMode is Bind for limits that are held in the mode of a word: strict,
+// lease, async or share. With it a Store is a policy.ModeStore, and the rules of
+// a policy say for themselves in which mode they are held. A request may have
+// layers of several modes, and such as were bound without one: those ask the
+// server each time.
+func (s *Store) BindMode(mode, name string, limits ...stint.Limit) (stint.Bound, error) {
+	return s.modes.BindMode(mode, name, limits...)
+}
+
+// Check returns why BindMode, or Bind where the mode is "", would refuse limits,
+// and changes nothing.
+func (s *Store) Check(mode string, limits ...stint.Limit) error {
+	return s.modes.Check(mode, limits...)
+}
+
+// BindMode is [Store.BindMode].
+func (m *modes) BindMode(mode, name string, limits ...stint.Limit) (stint.Bound, error) {
+	parsed, err := ParseMode(mode)
+	if err != nil {
+		return nil, err
+	}
+	return (&view{m, parsed}).Bind(name, limits...)
+}
+
+// Check is [Store.Check].
+func (m *modes) Check(mode string, limits ...stint.Limit) error {
+	if mode != "" {
+		parsed, err := ParseMode(mode)
+		if err != nil || parsed == Share { // that is held in memory
+			return err
+		}
+	}
+	entries := int64(0)
+	for _, l := range limits {
+		f, err := formOf(l, m.store.maxLog)
+		if err != nil {
+			return err
+		}
+		entries += f.entries
+	}
+	return m.store.bearable(entries)
+}
+
+// bindShares binds limits in memory, each this node's part.
+func (m *modes) bindShares(name string, limits []stint.Limit) (stint.Bound, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, stint.ErrClosed
+	}
+	if m.local.Load() == nil {
+		m.local.Store(memstore.New(memstore.Options{Now: m.store.now}))
+	}
+	parts := make([]stint.Limit, len(limits))
+	for i, l := range limits {
+		parts[i] = fallback.Share(l, int64(m.Nodes))
+	}
+	b := &modeBound{modes: m, name: name, all: make([]*boundLimit, len(limits))}
+	var err error
+	if b.local, err = m.local.Load().Bind(name, parts...); err != nil {
+		return nil, err
+	}
+	for i, l := range limits {
+		one := &boundLimit{modes: m, mode: Share, name: stateName(name, l), limit: l}
+		if one.share, err = m.local.Load().Bind(name, parts[i]); err != nil {
+			return nil, err
+		}
+		m.shares[one.name] = l
+		b.all[i] = one
+	}
+	return b, nil
+}
+
+// shared returns a limit of this mode as it stands now.
+func (m *modes) shared(name string) stint.Limit {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.shares[name]
 }

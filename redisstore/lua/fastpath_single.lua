@@ -1,8 +1,8 @@
--- One key under one bucket of small numbers, taken from: what quick.lua does, in
+-- One key under one bucket of small numbers, taken from: what fastpath.lua does, in
 -- a straight line, since most calls are this. What it cannot tell falls through.
 --
 -- KEYS: the state. ARGV: T, cost, head, step, full, div; then, if the time is not
--- the server's, now. Answer: as quick.lua's.
+-- the server's, now. Answer: as fastpath.lua's.
 
 if ARGV[1] == 'T' and #KEYS == 1 and not overflowed then
   local call, key, now = redis.call, KEYS[1], ARGV[7]

@@ -16,8 +16,8 @@ import (
 
 var _ fallback.Charger = (*Store)(nil)
 
-// chargesAbreast is how many calls of one Charge are on their way.
-const chargesAbreast = 16
+// chargesInFlight is how many calls of one Charge are on their way.
+const chargesInFlight = 16
 
 // A charging is a part of a request that owes something.
 type charging struct {
@@ -32,7 +32,7 @@ func (s *Store) Charge(ctx context.Context, id string, charges []fallback.Charge
 	all := make([]charging, len(charges))
 	for i, c := range charges {
 		b, ok := c.Bound.(*bound)
-		if in, is := c.Bound.(*moded); is {
+		if in, is := c.Bound.(*modeBound); is {
 			b, ok = in.whole, in.whole != nil
 		}
 		if !ok || b.store != s || len(b.limits) != 1 || c.Units < 0 {
@@ -48,7 +48,7 @@ func (s *Store) Charge(ctx context.Context, id string, charges []fallback.Charge
 	var calls sync.WaitGroup
 	var mu sync.Mutex
 	var failed []error
-	turns := make(chan struct{}, chargesAbreast)
+	turns := make(chan struct{}, chargesInFlight)
 	for len(all) > 0 {
 		n := 1
 		for n < len(all) && all[n].slot == all[0].slot {

@@ -1,0 +1,494 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/bits"
+	"time"
+
+	"github.com/stint-dev/stint"
+)
+
+// modeBound implements [stint.Bound]: limits on one key, each in its mode.
+type modeBound struct {
+	*modes
+	name  string
+	all   []*boundLimit
+	whole *bound      // all of them as the server holds them; nil in mode Share
+	local stint.Bound // all of them in memory; nil but in mode Share
+}
+
+// Limits implements [stint.Bound].
+func (b *modeBound) Limits() []stint.Limit {
+	out := make([]stint.Limit, len(b.all))
+	for i, one := range b.all {
+		switch {
+		case one.mode == Share:
+			out[i] = b.shared(one.name)
+		case one.current():
+			out[i] = one.limit
+		default:
+			out[i] = one.strict.Limits()[0]
+		}
+	}
+	return out
+}
+
+// Name implements [stint.Bound].
+func (b *modeBound) Name() string { return b.name }
+
+// Allow implements [stint.Bound].
+func (b *modeBound) Allow(ctx context.Context, key string, cost int64) (bool, error) {
+	if len(b.all) == 1 && b.local == nil {
+		return b.all[0].allow(ctx, key, cost)
+	}
+	d, err := b.Decide(ctx, stint.OpTake, key, cost)
+	return d.Allowed, err
+}
+
+// Decide implements [stint.Bound].
+func (b *modeBound) Decide(ctx context.Context, op stint.Op, key string, cost int64) (stint.Decision, error) {
+	switch {
+	case b.local != nil:
+		return b.local.Decide(ctx, op, key, cost)
+	case len(b.all) == 1:
+		return b.all[0].decide(ctx, op, key, cost)
+	}
+	return b.decide(ctx, op, []stint.Layer{{Bound: b, Key: key}}, cost)
+}
+
+// An item is one limit of a request with several layers.
+type item struct {
+	*boundLimit
+	key    string
+	weight int64
+	answer *stint.Decision // where its own goes, or nil
+	own    stint.Decision  // in its own units
+	held   hold
+	told   bool // own is what it answered
+}
+
+// flatten returns the limits of a request.
+func (m *modes) flatten(layers []stint.Layer) ([]item, error) {
+	var items []item
+	for i, layer := range layers {
+		b, ok := layer.Bound.(*modeBound)
+		switch {
+		case !ok || b.modes != m:
+			return nil, fmt.Errorf("%w: layer %d is not bound to a mode of this store", stint.ErrLayers, i)
+		case layer.Weight < 0:
+			return nil, fmt.Errorf("%w: a weight of %d", stint.ErrCost, layer.Weight)
+		case layer.Answers != nil && len(layer.Answers) < len(b.all):
+			return nil, fmt.Errorf("%w: room for %d answers of %d limits", stint.ErrLayers, len(layer.Answers), len(b.all))
+		}
+		for k, one := range b.all {
+			for j := range items {
+				if items[j].key == layer.Key && items[j].name == one.name {
+					return nil, fmt.Errorf("%w: the same key under limit %q twice", stint.ErrLayers, one.name)
+				}
+			}
+			it := item{boundLimit: one, key: layer.Key, weight: max(layer.Weight, 1)}
+			if layer.Answers != nil {
+				it.answer = &layer.Answers[k]
+			}
+			items = append(items, it)
+		}
+	}
+	if len(items) == 0 || len(items) > stint.MaxLayers {
+		return nil, fmt.Errorf("%w: %d of them: from 1 to %d", stint.ErrLayers, len(items), stint.MaxLayers)
+	}
+	return items, nil
+}
+
+// here reports whether the item is decided in this process, if it can be.
+func (it *item) here(op stint.Op) bool {
+	return it.mode == Share || op == stint.OpTake && (it.lease != nil || it.async != nil)
+}
+
+// units returns what a cost of the request is in the item's own, and whether
+// an int64 holds it.
+func (it *item) units(cost int64) (int64, bool) {
+	high, low := bits.Mul64(uint64(cost), uint64(it.weight))
+	return int64(low), high == 0 && low <= math.MaxInt64
+}
+
+// Decide implements [stint.Store].
+func (m *modes) Decide(ctx context.Context, op stint.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
+	if cost < 0 {
+		return stint.Decision{}, stint.ErrCost
+	}
+	if m.store.closed.Load() {
+		return stint.Decision{}, stint.ErrClosed
+	}
+	return m.decide(ctx, op, layers, cost)
+}
+
+func (m *modes) decide(ctx context.Context, op stint.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
+	items, err := m.flatten(layers)
+	if err != nil {
+		return stint.Decision{}, err
+	}
+	if cost < 0 {
+		return stint.Decision{}, stint.ErrCost
+	}
+	if len(items) == 1 && items[0].weight == 1 && items[0].mode != Share {
+		d, err := items[0].boundLimit.decide(ctx, op, items[0].key, cost)
+		if items[0].answer != nil && err == nil {
+			*items[0].answer = d
+		}
+		return d, err
+	}
+	here, shares, kept := 0, 0, true
+	for i := range items {
+		kept = kept && items[i].denied != nil
+		if items[i].here(op) {
+			here++
+		}
+		if items[i].mode == Share {
+			shares++
+		}
+	}
+	switch {
+	case shares == len(items):
+		return m.local.Load().Decide(ctx, op, m.unwrap(layers), cost)
+	case here == 0 && (op == stint.OpPeek || !kept) || cost == 0 && shares == 0:
+		return m.store.Decide(ctx, op, m.unwrap(layers), cost)
+	case op == stint.OpTakeUpTo:
+		return m.upTo(ctx, items, cost)
+	}
+	return m.decideAll(ctx, op, items, cost)
+}
+
+// unwrap returns the layers as the server or memory knows them, when either
+// knows them all.
+func (m *modes) unwrap(layers []stint.Layer) []stint.Layer {
+	out := append([]stint.Layer(nil), layers...)
+	for i := range out {
+		b := out[i].Bound.(*modeBound)
+		if out[i].Bound = b.local; b.local == nil {
+			out[i].Bound = b.whole
+		}
+	}
+	return out
+}
+
+// A boundLimit is one limit in its mode. It may be used from many goroutines at
+// once.
+type boundLimit struct {
+	*modes
+	serial uint64 // no other has the same
+	mode   Mode
+	name   string      // that its states have
+	limit  stint.Limit // as it was bound
+	form   *form       // as the server holds it, unless it has been bound anew
+	strict *bound      // nil in mode Share
+	share  stint.Bound // nil but in mode Share
+	denied *denials    // nil if none are kept
+	lease  *leases     // nil unless it is decided so
+	async  *accounts   // nil unless it is decided so
+}
+
+// current reports whether the limit is still the one that was bound: under
+// another, what this node has in hand is void, and the server decides.
+func (o *boundLimit) current() bool { return o.strict.limits[0].form.Load() == o.form }
+
+// decide answers for one key by itself.
+func (o *boundLimit) decide(ctx context.Context, op stint.Op, key string, cost int64) (stint.Decision, error) {
+	if cost < 0 {
+		return stint.Decision{}, stint.ErrCost
+	}
+	if op == stint.OpTake && cost > 0 || op == stint.OpPeek && o.async != nil {
+		var h hold
+		result, d, err := o.take(ctx, op, key, cost, &h)
+		if result == passed && o.lease != nil {
+			d = o.lease.describe(key, cost)
+		}
+		if result != byServer {
+			return d, err
+		}
+		if !h.deadline.IsZero() {
+			var cancel context.CancelFunc
+			ctx, cancel = o.store.by(ctx, h.deadline)
+			defer cancel()
+		}
+	}
+	return o.ask(ctx, op, key, cost)
+}
+
+// allow is decide of OpTake with the short answer.
+func (o *boundLimit) allow(ctx context.Context, key string, cost int64) (bool, error) {
+	if o.lease == nil || cost <= 0 {
+		d, err := o.decide(ctx, stint.OpTake, key, cost)
+		return d.Allowed, err
+	}
+	var h hold
+	result, d, err := o.lease.take(ctx, key, cost, &h)
+	if result == passed {
+		return true, nil
+	}
+	if result == byServer {
+		if !h.deadline.IsZero() {
+			var cancel context.CancelFunc
+			ctx, cancel = o.store.by(ctx, h.deadline)
+			defer cancel()
+		}
+		d, err = o.ask(ctx, stint.OpTake, key, cost)
+	}
+	return d.Allowed, err
+}
+
+// take decides here, if this mode can.
+func (o *boundLimit) take(ctx context.Context, op stint.Op, key string, cost int64, h *hold) (outcome, stint.Decision, error) {
+	switch {
+	case o.lease != nil:
+		return o.lease.take(ctx, key, cost, h)
+	case o.async != nil:
+		return o.async.take(ctx, key, cost, op == stint.OpPeek, h)
+	case o.mode == Share:
+		return o.reserve(ctx, key, cost, h)
+	}
+	return byServer, stint.Decision{}, nil
+}
+
+// ask has the server decide, unless it is known to deny.
+func (o *boundLimit) ask(ctx context.Context, op stint.Op, key string, cost int64) (stint.Decision, error) {
+	if op == stint.OpTake && cost > 0 && o.current() {
+		if known, since := o.denied.known(key, cost, func() int64 { return o.givenBack(key) }); known != nil {
+			return known.after(0, o.form, cost, cost == known.cost, since), nil
+		}
+	}
+	var before given
+	if o.denied != nil {
+		before = o.returns.now(func() int64 { return o.givenBack(key) })
+	}
+	d, err := o.strict.Decide(ctx, op, key, cost)
+	if op == stint.OpTakeUpTo && !d.Allowed {
+		cost = min(cost, 1) // that is what was answered
+	}
+	switch {
+	case err != nil || op == stint.OpPeek || cost == 0 || !o.current():
+	case d.Allowed:
+		o.denied.drop(key)
+	default:
+		o.denied.learn(key, cost, before, d.RetryAfter, d)
+	}
+	return d, err
+}
+
+// shareFor is how long a share that other layers may still deny is reserved: it
+// is settled at once, and stands as charged if this process dies.
+const shareFor = time.Minute
+
+// reserve takes a share that can be put back.
+func (o *boundLimit) reserve(ctx context.Context, key string, cost int64, h *hold) (outcome, stint.Decision, error) {
+	d, token, err := o.local.Load().Reserve(ctx, []stint.Layer{{Bound: o.share, Key: key}}, cost, shareFor)
+	h.units, h.token = cost, token
+	if err != nil || !d.Allowed {
+		return refused, d, err
+	}
+	return passed, d, nil
+}
+
+// settle ends a hold: the request was let through, or what it took here goes
+// back.
+func (o *boundLimit) settle(key string, h hold, needed bool) {
+	switch {
+	case o.lease != nil:
+		o.lease.settle(key, h, needed)
+	case o.async != nil && !needed:
+		o.async.putBack(key, h)
+	case o.mode == Share:
+		if !needed {
+			h.units = 0
+		}
+		// It was reserved just now, in memory.
+		_, _ = o.local.Load().Settle(context.Background(), h.token, h.units)
+	}
+}
+
+// drop forgets what is known and in hand of a key.
+func (o *boundLimit) drop(key string) {
+	if o.lease != nil {
+		o.lease.drop(key)
+	}
+	if o.async != nil {
+		o.async.drop(key)
+	}
+}
+
+// renew asks anew of a key: something was given back.
+func (o *boundLimit) renew(key string) {
+	if o.lease != nil {
+		o.lease.renew(key)
+	}
+	if o.async != nil {
+		o.async.renew(key)
+	}
+}
+
+// upTo takes the most that passes: here it can only be shares that bound it.
+func (m *modes) upTo(ctx context.Context, items []item, cost int64) (stint.Decision, error) {
+	most := cost
+	for i := range items {
+		if it := &items[i]; it.mode == Share {
+			d, err := it.share.Decide(ctx, stint.OpPeek, it.key, 1)
+			if err != nil {
+				return d, err
+			}
+			most = min(most, d.Remaining/it.weight)
+		}
+	}
+	return m.decideAll(ctx, stint.OpTakeUpTo, items, max(most, min(cost, 1)))
+}
+
+// decideAll decides a request with several layers: those that decide here first,
+// the others with one call; when not all let it pass, what was taken here is put
+// back.
+func (m *modes) decideAll(ctx context.Context, op stint.Op, items []item, cost int64) (stint.Decision, error) {
+	ctx, cancel := m.store.within(ctx)
+	defer cancel()
+	denied := false
+	for i := range items {
+		it := &items[i]
+		if !it.here(op) {
+			continue
+		}
+		if err := it.try(ctx, op, cost); err != nil {
+			putBack(items, 0)
+			return stint.Decision{}, err
+		}
+		denied = denied || it.told && !it.own.Allowed
+		if denied && op != stint.OpPeek {
+			break
+		}
+	}
+	taken := cost
+	if !denied || op == stint.OpPeek {
+		var err error
+		if taken, err = m.rest(ctx, op, items, cost); err != nil {
+			putBack(items, 0)
+			return stint.Decision{}, err
+		}
+	}
+	return join(op, items, taken), nil
+}
+
+// try decides one item here, if it can be.
+func (it *item) try(ctx context.Context, op stint.Op, cost int64) error {
+	units, fits := it.units(cost)
+	if !fits {
+		it.told = true
+		it.own = stint.Decision{Limit: it.limit.Capacity(), Denied: 1, RetryAfter: stint.Never}
+		return nil
+	}
+	if op == stint.OpPeek || units == 0 {
+		d, err := it.share.Decide(ctx, stint.OpPeek, it.key, units)
+		it.own, it.told = d, true
+		return err
+	}
+	it.held.kept = true
+	result, d, err := it.take(ctx, stint.OpTake, it.key, units, &it.held)
+	if result == passed && it.lease != nil {
+		d = it.lease.describe(it.key, units)
+	}
+	it.own, it.told = d, result != byServer
+	if result != passed {
+		it.held = hold{}
+	}
+	return err
+}
+
+// rest asks the server for the items that have not answered, unless it is known
+// to deny, and returns what the request takes: 0 if it is denied.
+func (m *modes) rest(ctx context.Context, op stint.Op, items []item, cost int64) (int64, error) {
+	of := make([]*item, 0, len(items))
+	for i := range items {
+		if it := &items[i]; !it.told {
+			of = append(of, it)
+		}
+	}
+	if len(of) == 0 {
+		return cost, nil
+	}
+	request := requestOf(of)
+	if op == stint.OpTake && m.recall(request, of, cost) {
+		return 0, nil
+	}
+	layers, answers := make([]stint.Layer, len(of)), make([]stint.Decision, len(of))
+	for i, it := range of {
+		layers[i] = stint.Layer{Bound: it.strict, Key: it.key, Weight: it.weight, Answers: answers[i : i+1]}
+	}
+	before := m.returns.now(ownOf(of))
+	d, err := m.store.Decide(ctx, op, layers, cost)
+	if err != nil {
+		return 0, err
+	}
+	for i, it := range of {
+		it.own, it.told = answers[i], true
+	}
+	if op == stint.OpTakeUpTo {
+		cost = d.Taken
+	}
+	if op == stint.OpTake || d.Allowed {
+		m.remember(request, of, cost, before, &d)
+	}
+	return cost, nil
+}
+
+// putBack ends every hold: taken is what the request took, 0 if nothing.
+func putBack(items []item, taken int64) {
+	for i := range items {
+		it := &items[i]
+		if it.held.units == 0 {
+			continue
+		}
+		if it.mode == Share { // which alone may have held more than was taken
+			units, _ := it.units(taken)
+			_, _ = it.local.Load().Settle(context.Background(), it.held.token, units)
+		} else {
+			it.settle(it.key, it.held, taken > 0)
+		}
+		it.held = hold{}
+	}
+}
+
+// join makes one decision of the items' own, and tells each its own.
+func join(op stint.Op, items []item, taken int64) (d stint.Decision) {
+	allowed, first := true, true
+	for i := range items {
+		if it := &items[i]; it.told && !it.own.Allowed {
+			d.Denied |= 1 << uint(i)
+			allowed = false
+		}
+	}
+	if !allowed || op == stint.OpPeek {
+		taken = 0
+	}
+	putBack(items, taken)
+	denied := d.Denied
+	for i := range items {
+		it := &items[i]
+		if !it.told {
+			it.own = stint.Decision{Allowed: true, Limit: it.limit.Capacity(), Remaining: it.limit.Capacity()}
+		}
+		it.own.Taken, _ = it.units(taken)
+		if it.answer != nil {
+			*it.answer = it.own
+		}
+		of := it.own
+		of.Limit /= it.weight
+		of.Remaining /= it.weight
+		switch {
+		case !it.told: // it was spared
+		case first:
+			d, first = of, false
+			d.Tightest = i
+		default:
+			of.Tightest = i
+			d.Join(&of)
+		}
+	}
+	d.Allowed, d.Denied, d.Taken = allowed, denied, taken
+	return d
+}
