@@ -4,6 +4,7 @@ import "bytes"
 
 // The columns of an AWS application load balancer's log.
 const (
+	albType    = 0
 	albTime    = 1
 	albClient  = 3
 	albStatus  = 8
@@ -47,6 +48,11 @@ func (p *balancer) Parse(line []byte, r *Record) error {
 		if !ok {
 			return errColumns
 		}
+	}
+	switch string(p.columns[albType]) {
+	case "http", "https", "h2", "grpcs", "ws", "wss":
+	default:
+		return errShape
 	}
 	var ok bool
 	if r.At, ok = p.calendar.read(p.columns[albTime]); !ok {

@@ -195,19 +195,26 @@ func headingOf(lines [][]byte) []byte {
 // fits reports whether nearly all of the lines are in the format, and where it
 // has an address stands one.
 func (f Format) fits(lines [][]byte) bool {
+	good, bad := f.count(lines)
+	return nearlyAll(good, good+len(bad)) || good+len(bad) == 0
+}
+
+// count returns how many of the lines are in the format, and those that are
+// requests and are not.
+func (f Format) count(lines [][]byte) (good int, bad [][]byte) {
 	f = f.With([]string{"ip", "status", "host", "user"})
 	p := f.Parser()
 	r := Record{Values: make([][]byte, 4)}
-	good, none := 0, 0
 	for _, line := range lines {
 		switch err := p.Parse(line, &r); {
 		case errors.Is(err, ErrSkip):
-			none++
 		case err == nil && (!f.placed || plausible(&r)):
 			good++
+		default:
+			bad = append(bad, line)
 		}
 	}
-	return nearlyAll(good, len(lines)-none) || none == len(lines)
+	return good, bad
 }
 
 // plausible reports whether address, status, host and user are what they claim.
@@ -262,16 +269,39 @@ func unknown(sample []byte, lines [][]byte, o *Options) error {
 		fmt.Fprintf(&b, "JSON lines with no field that is known for the time; the fields are %s\nsay which has the time, such as --field time=%s", strings.Join(fields, ", "), likely("time", fields))
 		return errors.New(b.String())
 	}
-	b.WriteString("the lines are in no format that is known, or too many are not; the first are")
-	for _, line := range lines[:min(len(lines), 3)] {
-		b.WriteString("\n  " + Excerpt(line))
+	if most, name, bad := closest(lines, o); most*4 >= len(lines) {
+		fmt.Fprintf(&b, "%d of the first %d lines are %s, and too many are not, such as", most, len(lines), name)
+		listed(&b, bad)
+		b.WriteString("\ntake those out first, if they are of another program")
+		return errors.New(b.String())
 	}
+	b.WriteString("the lines are in no format that is known; the first are")
+	listed(&b, lines)
 	b.WriteString("\nthe nearest formats are")
 	for _, s := range nearest(lines[len(lines)/2], 3) {
 		b.WriteString("\n  " + s.name + ", such as\n    " + s.example)
 	}
 	b.WriteString("\nsay how the lines are written with --format, as nginx's log_format or Apache's LogFormat has it, such as\n  --format '$remote_addr - $remote_user [$time_local] \"$request\" $status'")
 	return errors.New(b.String())
+}
+
+// listed writes the first of lines.
+func listed(b *strings.Builder, lines [][]byte) {
+	for _, line := range lines[:min(len(lines), 3)] {
+		b.WriteString("\n  " + Excerpt(line))
+	}
+}
+
+// closest returns the format that most of the lines are in, how many these are,
+// and those that are not.
+func closest(lines [][]byte, o *Options) (most int, name string, bad [][]byte) {
+	for _, f := range candidates(lines, o) {
+		good, others := f.count(lines)
+		if good > most {
+			most, name, bad = good, dialect(f.Name, lines), others
+		}
+	}
+	return most, name, bad
 }
 
 // likely returns the field that an attribute probably stands in.

@@ -136,6 +136,18 @@ var formats = []struct {
 	}, {
 		"Apache with milliseconds", `192.0.2.1 - - [17/May/2015:10:05:03.250 +0000] "GET / HTTP/1.1" 200 5 "-" "curl"`,
 		"common with fractions of a second", "2015-05-17T10:05:03.25Z", "192.0.2.1|GET|/|||200|5||curl",
+	}, {
+		"HAProxy and IPv6, whose address has no brackets", `2001:db8::1:4321 [06/Feb/2009:12:14:14.655] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 "GET / HTTP/1.1"`,
+		"HAProxy", "2009-02-06T12:14:14.655Z", "2001:db8::1|GET|/|||200|2750||",
+	}, {
+		"combined behind structured syslog", `<190>1 2024-03-05T12:00:00Z web1 nginx 12 - - 192.0.2.1 - - [05/Mar/2024:12:00:00 +0000] "GET / HTTP/1.1" 200 5 "-" "curl"`,
+		"combined behind syslog", "2024-03-05T12:00:00Z", "192.0.2.1|GET|/|||200|5||curl",
+	}, {
+		"CloudFront's JSON", `{"date":"2019-12-04","time":"21:02:31","sc-bytes":"392","c-ip":"192.0.2.1","cs-method":"GET","cs-uri-stem":"/a","sc-status":"200"}`,
+		"JSON", "2019-12-04T21:02:31Z", "192.0.2.1|GET|/a|||200|392||",
+	}, {
+		"the journal as JSON", `{"__REALTIME_TIMESTAMP":"1431857103250000","_HOSTNAME":"w","MESSAGE":"192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 5"}`,
+		"common in JSON", "2015-05-17T10:05:03Z", "192.0.2.1|GET|/|||200|5||",
 	},
 }
 
@@ -163,7 +175,8 @@ func TestNotGuessed(t *testing.T) {
 		fields             map[string]string
 	}{
 		{"a word before", "app42! " + good, "the nearest formats are", nil},
-		{"half of another", strings.Repeat(good, 10) + strings.Repeat("hello\n", 5), `"192.0.2.1`, nil},
+		{"half of another", strings.Repeat(good, 10) + strings.Repeat("hello\n", 5), `10 of the first 15 lines are common, and too many are not, such as
+  "hello"`, nil},
 		{"no client's address", strings.Repeat("user@example - - "+good[12:], 3), "combined, such as", nil},
 		{"JSON without a time", `{"ip":"192.0.2.1","when_it_was":5}` + "\n", "--field time=when_it_was", nil},
 		{"a field of a combined log", good, "no fields with names", map[string]string{"ip": "nosuch"}},

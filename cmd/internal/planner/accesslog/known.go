@@ -44,15 +44,15 @@ var shapes = parsed([]shape{
 		example: `79a59df900b949e5 awsexamplebucket [06/Feb/2019:00:00:38 +0000] 192.0.2.3 79a59df900b949e5 3E57427F3EXAMPLE REST.GET.VERSIONING - "GET /awsexamplebucket?versioning HTTP/1.1" 200 - 113 - 7 - "-" "S3Console/0.4" -`,
 	}, {
 		name:    "HAProxy",
-		pattern: `$client [$time_local] $frontend $server $timers $status $bytes_sent $request_cookie $response_cookie $state $connections $queues {$captured} {$answered} "$request"`,
+		pattern: `$client:$client_port [$time_local] $frontend $server $timers $status $bytes_sent $request_cookie $response_cookie $state $connections $queues {$captured} {$answered} "$request"`,
 		example: `192.0.2.1:33317 [06/Feb/2009:12:14:14.655] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {example.com} {} "GET /index.html HTTP/1.1"`,
 	}, {
 		name:    "HAProxy",
-		pattern: `$client [$time_local] $frontend $server $timers $status $bytes_sent $request_cookie $response_cookie $state $connections $queues {$captured} "$request"`,
+		pattern: `$client:$client_port [$time_local] $frontend $server $timers $status $bytes_sent $request_cookie $response_cookie $state $connections $queues {$captured} "$request"`,
 		example: `192.0.2.1:33317 [06/Feb/2009:12:14:14.655] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {example.com} "GET /index.html HTTP/1.1"`,
 	}, {
 		name:    "HAProxy",
-		pattern: `$client [$time_local] $frontend $server $timers $status $bytes_sent $request_cookie $response_cookie $state $connections $queues "$request"`,
+		pattern: `$client:$client_port [$time_local] $frontend $server $timers $status $bytes_sent $request_cookie $response_cookie $state $connections $queues "$request"`,
 		example: `192.0.2.1:33317 [06/Feb/2009:12:14:14.655] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 "GET /index.html HTTP/1.1"`,
 	}, {
 		name:    "Squid",

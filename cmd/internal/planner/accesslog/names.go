@@ -7,7 +7,7 @@ import "strings"
 var names = map[string][]string{
 	"time": {
 		"time_iso8601", "@timestamp", "msec", "timestamp", "time", "ts", "start_time", "time_local", "datetime", "startutc",
-		"requesttime", "request_time_iso8601", "started_at", "edgestarttimestamp", "time_generated", "date",
+		"requesttime", "request_time_iso8601", "started_at", "edgestarttimestamp", "time_generated", "__realtime_timestamp", "date",
 	},
 	"ip": {
 		"request.client_ip", "client_ip", "request.remote_ip", "remote_addr", "remote_ip", "downstream_remote_address",

@@ -19,6 +19,8 @@ type object struct {
 
 	text    []byte // what is left of the line
 	name    []byte // of the field at hand
+	date    []byte // of a day and a time of day that stand apart
+	clock   []byte
 	scratch []byte // texts with escapes
 	ranks   []int  // by slot, the last being the time: the best place so far
 	err     error
@@ -70,6 +72,7 @@ func (p *object) Parse(line []byte, r *Record) error {
 // begin forgets the line before.
 func (p *object) begin(line []byte, r *Record) {
 	p.text, p.name, p.scratch, p.err = line, p.name[:0], p.scratch[:0], nil
+	p.date, p.clock = nil, nil
 	r.clear()
 	for i := range p.ranks {
 		p.ranks[i] = 1 << 30
@@ -78,6 +81,11 @@ func (p *object) begin(line []byte, r *Record) {
 
 // judge says what is wrong with a line whose fields have been read.
 func (p *object) judge(r *Record) error {
+	if p.err != nil && p.date != nil && p.clock != nil {
+		if at, ok := p.calendar.pair(p.date, p.clock); ok {
+			r.At, p.err, p.ranks[len(p.ranks)-1] = at, nil, 0
+		}
+	}
 	if p.err != nil {
 		return p.err
 	}
@@ -297,6 +305,12 @@ func (p *object) found(text []byte, r *Record) {
 				r.At, p.ranks[place.slot], p.err = at, place.rank, nil
 			} else if p.ranks[place.slot] == 1<<30 {
 				p.err = errTime
+			}
+			switch string(p.name) {
+			case "date":
+				p.date = text
+			case "time":
+				p.clock = text
 			}
 			continue
 		}

@@ -25,13 +25,15 @@ type File struct {
 	// NULs is how many NUL bytes stand before the first line.
 	NULs int64
 
-	raw    *counted
-	text   io.Reader
-	close  []func()
-	latest time.Time
-	rest   []byte // read, and not yet given to the caller
-	head   []byte // the beginning, for Detect
-	err    error  // what ended the reading
+	raw     *counted
+	text    io.Reader
+	close   []func()
+	latest  time.Time
+	rest    []byte // read, and not yet given to the caller
+	marked  bool   // it has lines that begin with #
+	heading []byte // the last line #Fields: that was given, with its end
+	head    []byte // the beginning, for Detect
+	err     error  // what ended the reading
 }
 
 // headLength is how much of a log is looked at to recognise its format.
@@ -96,6 +98,7 @@ func From(name string, r io.Reader, latest time.Time) (*File, error) {
 		f.err = failed
 	}
 	f.rest = bytes.TrimPrefix(f.head, []byte("\ufeff"))
+	f.marked = bytes.HasPrefix(f.rest, []byte("#"))
 	return f, nil
 }
 
@@ -206,8 +209,25 @@ const (
 
 // Next returns the next block of whole lines, in buf if it has the room. The
 // error is io.EOF at the end, and else says why the log cannot be read on; the
-// last line may be without its end.
+// last line may be without its end. Where lines name the columns, as in the
+// format of the W3C, each block begins with those that hold for it, so that
+// blocks can be parsed apart.
 func (f *File) Next(buf []byte) ([]byte, error) {
+	if !f.marked || f.err != nil && len(f.rest) == 0 {
+		return f.next(buf)
+	}
+	f.rest = append(bytes.Clone(f.heading), f.rest...)
+	block, err := f.next(buf)
+	at := bytes.LastIndex(block, append([]byte{'\n'}, w3cFields...)) + 1
+	if at > 0 || bytes.HasPrefix(block, w3cFields) {
+		if end := bytes.IndexByte(block[at:], '\n'); end >= 0 {
+			f.heading = bytes.Clone(block[at : at+end+1])
+		}
+	}
+	return block, err
+}
+
+func (f *File) next(buf []byte) ([]byte, error) {
 	if cap(buf) < blockLength {
 		buf = make([]byte, blockLength)
 	}
@@ -256,6 +276,25 @@ func (f *File) Times(p Parser, attributes int) (first, last int64) {
 		}
 	}
 	return first, last
+}
+
+// Has reports whether most lines that are looked at to recognise the format have
+// an attribute.
+func (f *File) Has(format Format, attribute string) bool {
+	p := format.With([]string{attribute}).Parser()
+	r := Record{Values: make([][]byte, 1)}
+	good, there := 0, 0
+	for text := bytes.TrimPrefix(f.head, []byte("\ufeff")); len(text) > 0; {
+		var line []byte
+		line, text = Line(text)
+		if p.Parse(line, &r) != nil {
+			continue
+		}
+		if good++; r.Values[0] != nil {
+			there++
+		}
+	}
+	return there*2 > good
 }
 
 // Written returns when the file was last written, zero if that is not known.

@@ -227,6 +227,7 @@ func (p *Pattern) parser(o *Options) Parser {
 		if n.name == "request" {
 			t.pieces[i].meaning = asRequest
 		}
+		t.pieces[i].ported = slices.Contains(names["ip"], n.name) && strings.HasPrefix(p.after(i), ":")
 	}
 	if !p.paired(t) {
 		p.bind(t, o.places("time"), -1, asTime)
@@ -282,6 +283,7 @@ type piece struct {
 	slot    int // −1 for none
 	meaning meaning
 	quoted  bool
+	ported  bool // an address before a port, and IPv6 has colons of its own
 }
 
 // Parse implements [Parser].
@@ -302,7 +304,12 @@ func (t *texts) Parse(line []byte, r *Record) error {
 			next = t.pieces[i+1].before
 		}
 		var value []byte
-		if value, rest, ok = field(line, rest, next, p.quoted); !ok {
+		if p.ported {
+			value, rest, ok = beforePort(rest, next)
+		} else {
+			value, rest, ok = field(line, rest, next, p.quoted)
+		}
+		if !ok {
 			return errShape
 		}
 		switch p.meaning {
@@ -344,6 +351,19 @@ func literal(rest, text []byte) ([]byte, bool) {
 		}
 	}
 	return rest, true
+}
+
+// beforePort cuts off an address, which ends at the last colon before a blank.
+func beforePort(rest, next []byte) (value, after []byte, ok bool) {
+	word := rest
+	if i := bytes.IndexByte(rest, ' '); i >= 0 {
+		word = rest[:i]
+	}
+	i := bytes.LastIndex(word, next)
+	if i < 0 {
+		return nil, nil, false
+	}
+	return address(rest[:i]), rest[i:], true
 }
 
 // field cuts off a value, which ends where next begins, or before a blank if

@@ -1,6 +1,9 @@
 package accesslog
 
-import "bytes"
+import (
+	"bytes"
+	"strings"
+)
 
 // A cutter takes the prefix off a line that something put there on the line's
 // way: it returns the message behind it, and the time that the prefix has, if
@@ -114,19 +117,20 @@ func podPrefix(line []byte) (message []byte, at int64, dated, ok bool) {
 // wrapped are lines that are a field of JSON objects, as in the files of
 // Docker's json-file driver.
 type wrapped struct {
-	object *object
-	field  []byte
-	record Record
+	object  *object
+	field   []byte // its name in quotes
+	capital []byte // as the journal has it
+	record  Record
 }
 
 func newWrapped(o *Options, field string) *wrapped {
 	inner := *o
 	inner.Attributes, inner.Fields = []string{field}, map[string]string{field: field}
-	return &wrapped{object: newObject(&inner).(*object), field: []byte(`"` + field + `"`), record: Record{Values: make([][]byte, 1)}}
+	return &wrapped{object: newObject(&inner).(*object), field: []byte(`"` + field + `"`), capital: []byte(`"` + strings.ToUpper(field) + `"`), record: Record{Values: make([][]byte, 1)}}
 }
 
 func (w *wrapped) cut(line []byte) (message []byte, at int64, dated, ok bool) {
-	if len(line) == 0 || line[0] != '{' || !bytes.Contains(line, w.field) {
+	if len(line) == 0 || line[0] != '{' || !bytes.Contains(line, w.field) && !bytes.Contains(line, w.capital) {
 		return nil, 0, false, false
 	}
 	w.record.At, w.record.dated = 0, true

@@ -16,6 +16,7 @@ type table struct {
 	marked   bool // lines that begin with # are no requests
 	columns  []column
 	calendar calendar
+	options  *Options
 	scratch  []byte
 }
 
@@ -61,7 +62,7 @@ func newTable(heading []byte, o *Options) Parser {
 	if !ok {
 		return nil
 	}
-	t := &table{heading: string(heading), comma: comma, columns: make([]column, len(names)), calendar: newCalendar(o)}
+	t := &table{heading: string(heading), comma: comma, columns: make([]column, len(names)), calendar: newCalendar(o), options: o}
 	t.marked = bytes.HasPrefix(heading, w3cFields)
 	for i := range t.columns {
 		t.columns[i].slot = -1
@@ -94,7 +95,13 @@ func (t *table) bind(names, places []string, c column) bool {
 // Parse implements [Parser].
 func (t *table) Parse(line []byte, r *Record) error {
 	if len(line) == 0 || string(line) == t.heading || t.marked && line[0] == '#' {
+		if t.marked {
+			t.head(line)
+		}
 		return ErrSkip
+	}
+	if t.columns == nil {
+		return errColumns
 	}
 	r.clear()
 	t.scratch = t.scratch[:0]
@@ -128,7 +135,22 @@ func (t *table) Parse(line []byte, r *Record) error {
 		}
 		line = rest
 	}
+	if t.marked && len(bytes.TrimSpace(line)) > 0 {
+		return errColumns // of another heading
+	}
 	return nil
+}
+
+// head takes other columns from a line that names them anew, as servers write
+// when they begin again.
+func (t *table) head(line []byte) {
+	if !bytes.HasPrefix(line, w3cFields) || string(line) == t.heading {
+		return
+	}
+	t.heading, t.columns = string(line), nil
+	if p := newTable(line, t.options); p != nil {
+		t.columns = p.(*table).columns
+	}
 }
 
 // field cuts off a field; rest is nil behind the last.

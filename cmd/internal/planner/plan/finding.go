@@ -94,7 +94,9 @@ func (w *run) keys(add finder) {
 			continue
 		}
 		text := fmt.Sprintf("%s of %s had no %s", number(n), number(w.requests+w.excluded), name)
-		if f := w.inputs[0].format; len(f.Fields) > 0 {
+		if name == "ip" && len(o.Client.Trusted) == 0 && slices.ContainsFunc(w.inputs, forwards) {
+			text += ", but X-Forwarded-For, whose last address asked the server. Say which proxies to trust there, such as --trusted-proxies 10.0.0.0/8"
+		} else if f := w.inputs[0].format; len(f.Fields) > 0 {
 			text += fmt.Sprintf(". The fields are %s: say which it is, such as --field %s=%s", strings.Join(f.Fields, ", "), name, f.Likely(name))
 		}
 		add("no_key", true, "%s", text)
@@ -168,10 +170,7 @@ func around(p netip.Prefix) string {
 }
 
 // forwards reports whether the lines of a log say for whom proxies asked.
-func forwards(in *input) bool {
-	return strings.Contains(in.format.Name, "X-Forwarded-For") || strings.Contains(in.format.Name, "list of addresses") ||
-		slices.ContainsFunc(in.format.Fields, func(f string) bool { return strings.Contains(strings.ReplaceAll(f, "_", "-"), "x-forwarded-for") })
-}
+func forwards(in *input) bool { return in.forwarded }
 
 // clockRoom is how much later than its last line a log is written at least.
 const clockRoom = 10 * time.Minute

@@ -30,6 +30,7 @@ type input struct {
 	format      accesslog.Format
 	first, last int64 // the times of the first and last line of the beginning
 	head        []byte
+	forwarded   bool      // most lines say for whom proxies asked
 	written     time.Time // zero if that is not known
 	about       FileReport
 	size        int64
@@ -189,6 +190,7 @@ func inspect(ctx context.Context, from *source, q *question, o *Options) (*input
 		return nil, err
 	}
 	in.about = FileReport{Name: file.Name, Format: in.format.Name, NULs: file.NULs}
+	in.forwarded = file.Has(in.format, "header.x-forwarded-for")
 	in.first, in.last = file.Times(in.format.Parser(), len(q.attributes))
 	return in, nil
 }

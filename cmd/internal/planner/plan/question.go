@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -141,17 +142,22 @@ func (q *question) asker() *asker {
 
 // client puts the address of the client in place of that of the proxy.
 func (a *asker) client(values [][]byte) {
-	if a.behind == nil || values[a.header] == nil || values[a.ip] == nil {
+	if a.behind == nil || values[a.header] == nil {
 		return
 	}
-	a.text = append(append(append(a.text[:0], values[a.ip]...), ' '), values[a.header]...)
+	peer, list := values[a.ip], values[a.header]
+	if peer == nil { // a log that has but the header: its last entry asked the server
+		i := bytes.LastIndexByte(list, ',')
+		peer, list = bytes.TrimSpace(list[i+1:]), list[:max(i, 0)]
+	}
+	a.text = append(append(append(a.text[:0], peer...), ' '), list...)
 	addr, ok := a.hops[string(a.text)]
 	if !ok {
 		if len(a.hops) == 1<<16 || a.hops == nil {
 			a.hops = make(map[string][]byte)
 		}
-		r := &http.Request{RemoteAddr: string(values[a.ip]), Header: http.Header{}}
-		r.Header.Set(cmp.Or(a.behind.Header, "X-Forwarded-For"), string(values[a.header]))
+		r := &http.Request{RemoteAddr: string(peer), Header: http.Header{}}
+		r.Header.Set(cmp.Or(a.behind.Header, "X-Forwarded-For"), string(list))
 		if found, known := a.behind.Addr(r); known {
 			addr = []byte(found.String())
 		}
