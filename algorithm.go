@@ -26,8 +26,8 @@ const (
 	SlidingLog
 	// SlidingCounter weighs the window before by what still overlaps.
 	SlidingCounter
-	// SlidingBuckets cuts the window into equal parts and counts in each.
-	SlidingBuckets
+	// SlidingSubWindows cuts the window into equal parts and counts in each.
+	SlidingSubWindows
 
 	algorithms = iota
 )
@@ -67,11 +67,11 @@ func (a Algorithm) hasBurst() bool {
 
 // countsDenied reports whether limits of the algorithm can count what they deny.
 func (a Algorithm) countsDenied() bool {
-	return a == FixedWindow || a == SlidingLog || a == SlidingCounter || a == SlidingBuckets
+	return a == FixedWindow || a == SlidingLog || a == SlidingCounter || a == SlidingSubWindows
 }
 
 // aligned reports whether the algorithm needs the time of day: its windows begin at
 // multiples of the period since the Unix epoch.
 func (a Algorithm) aligned() bool {
-	return a == TokenBucketInterval || a == FixedWindow || a == SlidingCounter || a == SlidingBuckets
+	return a == TokenBucketInterval || a == FixedWindow || a == SlidingCounter || a == SlidingSubWindows
 }

@@ -31,7 +31,7 @@ func (m *Meter) Adopt(to, from []uint64, old *Meter, now int64) {
 		ring(to).keep(m.count)
 	case m.period != old.period || m.limit.calendar != old.limit.calendar || m.limit.zone != old.limit.zone:
 		m.Charge(to, now, int64(old.inUse(from, t)))
-	case m.algorithm == SlidingBuckets:
+	case m.algorithm == SlidingSubWindows:
 		m.adoptParts(to, from, old, t)
 	default:
 		copy(to, from)
@@ -42,7 +42,7 @@ func (m *Meter) Adopt(to, from []uint64, old *Meter, now int64) {
 func (m *Meter) inUse(s []uint64, t uint64) uint64 {
 	switch m.algorithm {
 	case GCRA, LeakyQueue:
-		return m.bySteps.ceil(m.backlog(s, t))
+		return m.byEmissionNum.ceil(m.backlog(s, t))
 	case TokenBucketInterval:
 		missing, _ := m.missing(s, t)
 		return missing
@@ -51,8 +51,8 @@ func (m *Meter) inUse(s []uint64, t uint64) uint64 {
 		return used
 	case SlidingCounter:
 		p := m.counts(s, t)
-		return plus(p.cur, mul(p.prev, m.left(p)).ceil(m.period))
-	case SlidingBuckets:
+		return satAddInt64(p.cur, mul(p.prev, m.left(p)).ceil(m.period))
+	case SlidingSubWindows:
 		m.slide(s, t)
 		return s[1]
 	default:
@@ -66,8 +66,8 @@ func (m *Meter) adoptBucket(to, from []uint64, old *Meter, t uint64) {
 	if b.zero() {
 		return
 	}
-	kept := ceilQuotient(product(b.big(), whole(m.step)), whole(old.step))
-	if most := m.debt.big(); kept.Cmp(most) > 0 {
+	kept := ceilQuotient(product(b.big(), whole(m.emissionNum)), whole(old.emissionNum))
+	if most := m.maxBacklog.big(); kept.Cmp(most) > 0 {
 		kept = most
 	}
 	if m.algorithm == LeakyQueue && old.algorithm == LeakyQueue {
@@ -83,10 +83,10 @@ func (m *Meter) adoptBucket(to, from []uint64, old *Meter, t uint64) {
 // last that was told under the limit before.
 func (m *Meter) afterTold(b uint128, old *Meter) *big.Int {
 	start := b.big()
-	start.Sub(start, whole(old.step))
-	told := ceilQuotient(start.Mul(start, whole(m.div)), whole(old.div))
-	if told.Add(told, whole(m.step)); told.Cmp(m.debt.big()) > 0 {
-		return m.debt.big()
+	start.Sub(start, whole(old.emissionNum))
+	told := ceilQuotient(start.Mul(start, whole(m.emissionDen)), whole(old.emissionDen))
+	if told.Add(told, whole(m.emissionNum)); told.Cmp(m.maxBacklog.big()) > 0 {
+		return m.maxBacklog.big()
 	}
 	return told
 }
@@ -96,13 +96,13 @@ func (m *Meter) afterTold(b uint128, old *Meter) *big.Int {
 func (m *Meter) adoptParts(to, from []uint64, old *Meter, t uint64) {
 	newest := old.slide(from, t)
 	to[0] = m.partOf(t)
-	for part := less(newest, old.cuts); part <= newest; part++ {
+	for part := satSub(newest, old.subWindows); part <= newest; part++ {
 		n := old.partCount(from, part)
 		if n == 0 {
 			continue
 		}
-		at := min(mul(part+1, m.cuts).ceil(old.cuts)-1, to[0])
-		m.setPart(to, at, plus(m.partCount(to, at), n))
+		at := min(mul(part+1, m.subWindows).ceil(old.subWindows)-1, to[0])
+		m.setPart(to, at, satAddInt64(m.partCount(to, at), n))
 	}
 }
 

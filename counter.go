@@ -40,12 +40,12 @@ func (m *Meter) most(cur, prev, left uint64) uint64 {
 	if m.relaxed {
 		weighed = weight.floor(m.period)
 	}
-	return less(less(m.count, cur), weighed)
+	return satSub(satSub(m.count, cur), weighed)
 }
 
 func (m *Meter) counterAdmits(s []uint64, t, c uint64) bool {
 	p := m.counts(s, t)
-	room := less(m.count, p.cur)
+	room := satSub(m.count, p.cur)
 	if m.relaxed {
 		// c − 1 < room − weight, both sides × W
 		return room >= c && mul(p.prev, m.left(p)).less(mul(room-c+1, m.period))
@@ -56,7 +56,7 @@ func (m *Meter) counterAdmits(s []uint64, t, c uint64) bool {
 func (m *Meter) counterCharge(s []uint64, t, c uint64) {
 	p := m.counts(s, t)
 	if c > 0 {
-		s[0], s[1], s[2] = p.index, plus(p.cur, c), p.prev
+		s[0], s[1], s[2] = p.index, satAddInt64(p.cur, c), p.prev
 	}
 }
 
@@ -66,7 +66,7 @@ func (m *Meter) counterLevel(s []uint64, t uint64) (remaining int64, reset time.
 	end := p.at + m.left(p)
 	switch {
 	case p.cur > 0:
-		return remaining, duration(sum(end, m.period) - t)
+		return remaining, duration(satAdd(end, m.period) - t)
 	case p.prev > 0:
 		return remaining, duration(end - t)
 	}
@@ -78,10 +78,10 @@ func (m *Meter) counterLevel(s []uint64, t uint64) (remaining int64, reset time.
 func (m *Meter) counterWait(s []uint64, t, c uint64) Wait {
 	p := m.counts(s, t)
 	end := p.at + m.left(p)
-	if room := less(m.count, p.cur); room >= c {
+	if room := satSub(m.count, p.cur); room >= c {
 		return Wait(duration(end - m.overlap(room-c, p.prev) - t))
 	}
-	return Wait(duration(sum(end, m.period) - m.overlap(m.count-c, p.cur) - t))
+	return Wait(duration(satAdd(end, m.period) - m.overlap(m.count-c, p.cur) - t))
 }
 
 // overlap returns the largest W − e, at most W, at which a window of n units
@@ -100,9 +100,9 @@ func (m *Meter) counterGiveBack(s []uint64, t, index, amount uint64) {
 	p := m.counts(s, t)
 	switch index {
 	case p.index:
-		p.cur = less(p.cur, amount)
+		p.cur = satSub(p.cur, amount)
 	case p.index - 1:
-		p.prev = less(p.prev, amount)
+		p.prev = satSub(p.prev, amount)
 	}
 	s[0], s[1], s[2] = p.index, p.cur, p.prev
 }
@@ -110,10 +110,10 @@ func (m *Meter) counterGiveBack(s []uint64, t, index, amount uint64) {
 func (m *Meter) counterRefund(s []uint64, t, amount uint64) {
 	p := m.counts(s, t)
 	fromCur := min(amount, p.cur)
-	s[0], s[1], s[2] = p.index, p.cur-fromCur, less(p.prev, amount-fromCur)
+	s[0], s[1], s[2] = p.index, p.cur-fromCur, satSub(p.prev, amount-fromCur)
 }
 
 func (m *Meter) counterIdle(s []uint64, t uint64) bool {
 	index := m.byPeriods.quo(t)
-	return s[1]|s[2] == 0 || s[0] < less(index, 1) || s[0] < index && s[1] == 0
+	return s[1]|s[2] == 0 || s[0] < satSub(index, 1) || s[0] < index && s[1] == 0
 }

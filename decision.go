@@ -30,7 +30,7 @@ type Decision struct {
 	// asked, as when a store fails and its mode lets all pass.
 	Tightest int
 	// Denied says which layers denied.
-	Denied Mask
+	Denied LimitSet
 	// Allowed reports whether the whole cost may pass now.
 	Allowed bool
 
@@ -81,17 +81,18 @@ func (w Wait) longer(v Wait) bool {
 	return v != Never && (w == Never || w > v)
 }
 
-// A Mask is a set of layers of one request: bit i stands for layer i.
-type Mask uint64
+// A LimitSet is a set of the limits of one request: bit i stands for limit i,
+// counted over all its layers.
+type LimitSet uint64
 
-// MaxLayers is how many layers one request may have.
-const MaxLayers = 64
+// MaxLimits is how many limits one request may have, over all its layers.
+const MaxLimits = 64
 
-// Has reports whether the layer is in the set.
-func (m Mask) Has(layer int) bool { return m>>uint(layer)&1 == 1 }
+// Has reports whether the limit is in the set.
+func (m LimitSet) Has(limit int) bool { return m>>uint(limit)&1 == 1 }
 
-// Layers returns the layers of the set in order.
-func (m Mask) Layers() iter.Seq[int] {
+// Limits returns the limits of the set in order.
+func (m LimitSet) Limits() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for rest := uint64(m); rest != 0; rest &= rest - 1 {
 			if !yield(bits.TrailingZeros64(rest)) {

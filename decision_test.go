@@ -41,7 +41,7 @@ func TestWait(t *testing.T) {
 
 func TestMask(t *testing.T) {
 	for _, c := range []struct {
-		mask stint.Mask
+		mask stint.LimitSet
 		want []int
 	}{
 		{0, nil},
@@ -50,7 +50,7 @@ func TestMask(t *testing.T) {
 		{1 << 63, []int{63}},
 		{1<<63 | 1, []int{0, 63}},
 	} {
-		if got := slices.Collect(c.mask.Layers()); !slices.Equal(got, c.want) {
+		if got := slices.Collect(c.mask.Limits()); !slices.Equal(got, c.want) {
 			t.Errorf("%b: %v, want %v", c.mask, got, c.want)
 		}
 		for _, layer := range []int{math.MinInt, -1, 0, 1, 2, 3, 62, 63, 64, 65, math.MaxInt} {
@@ -59,7 +59,7 @@ func TestMask(t *testing.T) {
 			}
 		}
 	}
-	for layer := range stint.Mask(math.MaxUint64).Layers() {
+	for layer := range stint.LimitSet(math.MaxUint64).Limits() {
 		if layer == 3 {
 			break // an early end is no trouble
 		}

@@ -30,7 +30,7 @@
 // # Price
 //
 // State is one word for a bucket whose period divides evenly by its count, two
-// or three for most others, a count for each part of [SlidingBuckets], and a
+// or three for most others, a count for each part of [SlidingSubWindows], and a
 // word for each unit or charge of a [SlidingLog]. Allow and Take of a Limiter
 // allocate nothing, but for room for new keys and growing logs. The package imports the standard library alone. Calendar
 // limits look for their zone in the machine's zone database; import

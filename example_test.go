@@ -57,7 +57,7 @@ func ExampleNewLimiter_layers() {
 			log.Fatal(err)
 		}
 		fmt.Print(d.Allowed, d.Limit, d.Remaining)
-		for layer := range d.Denied.Layers() {
+		for layer := range d.Denied.Limits() {
 			fmt.Print(" denied by ", limiter.Limits()[layer])
 		}
 		fmt.Println()

@@ -34,7 +34,7 @@ func Quo(x, d uint64) uint64 { return newDivisor(d).quo(x) }
 
 // Calls of the helpers that hold a sum at its greatest.
 var (
-	Plus = plus
-	Sum  = sum
+	Plus = satAddInt64
+	Sum  = satAdd
 	GCD  = gcd
 )

@@ -83,7 +83,7 @@ func (in *input) limit() stint.Limit {
 	if algorithm < stint.FixedWindow && options&1 != 0 {
 		l = l.WithBurst(in.number())
 	}
-	if algorithm == stint.SlidingBuckets && options&1 != 0 {
+	if algorithm == stint.SlidingSubWindows && options&1 != 0 {
 		l = l.WithParts(int64(in.byte()))
 	}
 	if algorithm == stint.SlidingCounter && options&2 != 0 {

@@ -9,9 +9,9 @@ import "time"
 //	max(tat, t) + c·T − t ≤ capacity·T
 //
 // and then tat becomes max(tat, t) + c·T (ITU-T I.371, the virtual scheduling
-// form). T = period/count is rational, step/div in lowest terms, so times are
-// kept in units of 1/div ns: one word where div is 1 and the drain is short
-// (narrow), else tat·div in two words, high word first.
+// form). T = period/count is rational, emissionNum/emissionDen in lowest terms, so times are
+// kept in units of 1/emissionDen ns: one word where emissionDen is 1 and the drain is short
+// (narrow), else tat·emissionDen in two words, high word first.
 //
 // backlog = max(tat − t, 0) is what has been used and not yet forgiven; it is
 // never more than two drains: one, and one of debt.
@@ -22,20 +22,20 @@ import "time"
 func (m *Meter) backlog(s []uint64, t uint64) uint128 {
 	if m.narrow {
 		s[0] = m.mend(s[0], t)
-		return uint128{0, less(s[0], t)}
+		return uint128{0, satSub(s[0], t)}
 	}
-	b := uint128{s[0], s[1]}.sub(mul(t, m.div))
-	if m.debt.less(b) {
-		m.setBacklog(s, t, m.debt)
-		return m.debt
+	b := uint128{s[0], s[1]}.sub(mul(t, m.emissionDen))
+	if m.maxBacklog.less(b) {
+		m.setBacklog(s, t, m.maxBacklog)
+		return m.maxBacklog
 	}
 	return b
 }
 
 // mend brings a state of one word back to where it can be.
 func (m *Meter) mend(tat, t uint64) uint64 {
-	if less(tat, t) > m.debt.lo {
-		return t + m.debt.lo
+	if satSub(tat, t) > m.maxBacklog.lo {
+		return t + m.maxBacklog.lo
 	}
 	return tat
 }
@@ -45,7 +45,7 @@ func (m *Meter) setBacklog(s []uint64, t uint64, b uint128) {
 		s[0] = t + b.lo
 		return
 	}
-	tat := mul(t, m.div).add(b)
+	tat := mul(t, m.emissionDen).add(b)
 	s[0], s[1] = tat.hi, tat.lo
 }
 
@@ -60,8 +60,8 @@ func (m *Meter) TakeWord(tat uint64, now, cost int64) (uint64, bool) {
 		return tat, false
 	}
 	tat = m.mend(tat, t)
-	used := less(tat, t) + uint64(cost)*m.step
-	if used > m.full.lo {
+	used := satSub(tat, t) + uint64(cost)*m.emissionNum
+	if used > m.burstSpan.lo {
 		return tat, false
 	}
 	return t + used, true
@@ -71,12 +71,12 @@ func (m *Meter) TakeWord(tat uint64, now, cost int64) (uint64, bool) {
 func (m *Meter) narrowAnswer(d *Decision, s []uint64, t uint64, cost int64) {
 	*d = Decision{Limit: m.capacity}
 	s[0] = m.mend(s[0], t)
-	before := less(s[0], t)
+	before := satSub(s[0], t)
 	used := before
 	if cost > m.capacity {
 		d.RetryAfter, d.Denied = Never, 1
-	} else if after := before + uint64(max(cost, 0))*m.step; after > m.full.lo && cost > 0 {
-		d.RetryAfter, d.Denied = Wait(after-m.full.lo), 1
+	} else if after := before + uint64(max(cost, 0))*m.emissionNum; after > m.burstSpan.lo && cost > 0 {
+		d.RetryAfter, d.Denied = Wait(after-m.burstSpan.lo), 1
 	} else {
 		d.Allowed = true
 		if cost > 0 {
@@ -86,7 +86,7 @@ func (m *Meter) narrowAnswer(d *Decision, s []uint64, t uint64, cost int64) {
 			}
 		}
 	}
-	d.Remaining = int64(m.bySteps.quo(less(m.full.lo, used)))
+	d.Remaining = int64(m.byEmissionNum.quo(satSub(m.burstSpan.lo, used)))
 	d.ResetAfter = time.Duration(used)
 }
 
@@ -100,8 +100,8 @@ func (m *Meter) wideTake(s []uint64, t uint64, cost int64) (before, after uint12
 	if cost > m.capacity {
 		return before, before, false
 	}
-	after = before.add(mul(uint64(cost), m.step))
-	if m.full.less(after) {
+	after = before.add(mul(uint64(cost), m.emissionNum))
+	if m.burstSpan.less(after) {
 		return before, before, false
 	}
 	m.setBacklog(s, t, after)
@@ -123,36 +123,36 @@ func (m *Meter) wideAnswer(d *Decision, s []uint64, t uint64, cost int64) {
 	default:
 		d.RetryAfter, d.Denied = m.bucketWait(s, t, uint64(cost)), 1
 	}
-	d.Remaining = int64(m.bySteps.floor(m.full.sub(after)))
+	d.Remaining = int64(m.byEmissionNum.floor(m.burstSpan.sub(after)))
 	d.ResetAfter = m.nanoseconds(after)
 }
 
 func (m *Meter) bucketAdmits(s []uint64, t, c uint64) bool {
-	used := m.backlog(s, t).add(mul(c, m.step))
-	return !m.full.less(used)
+	used := m.backlog(s, t).add(mul(c, m.emissionNum))
+	return !m.burstSpan.less(used)
 }
 
 func (m *Meter) bucketCharge(s []uint64, t, c uint64) {
 	if c == 0 {
 		return
 	}
-	used := m.debt
+	used := m.maxBacklog
 	if c <= 2*uint64(m.capacity) {
-		used = smaller(m.backlog(s, t).add(mul(c, m.step)), m.debt)
+		used = smaller(m.backlog(s, t).add(mul(c, m.emissionNum)), m.maxBacklog)
 	}
 	m.setBacklog(s, t, used)
 }
 
 func (m *Meter) bucketLevel(s []uint64, t uint64) (remaining int64, reset time.Duration) {
 	b := m.backlog(s, t)
-	return int64(m.bySteps.floor(m.full.sub(b))), m.nanoseconds(b)
+	return int64(m.byEmissionNum.floor(m.burstSpan.sub(b))), m.nanoseconds(b)
 }
 
-// nanoseconds rounds a stretch in units of 1/div ns up to whole ones.
-func (m *Meter) nanoseconds(b uint128) time.Duration { return duration(m.byNs.ceil(b)) }
+// nanoseconds rounds a stretch in units of 1/emissionDen ns up to whole ones.
+func (m *Meter) nanoseconds(b uint128) time.Duration { return duration(m.byEmissionDen.ceil(b)) }
 
 func (m *Meter) bucketWait(s []uint64, t, c uint64) Wait {
-	over := m.backlog(s, t).add(mul(c, m.step)).sub(m.full)
+	over := m.backlog(s, t).add(mul(c, m.emissionNum)).sub(m.burstSpan)
 	return Wait(m.nanoseconds(over))
 }
 
@@ -163,9 +163,9 @@ func (m *Meter) bucketRefund(s []uint64, t uint64, amount uint64) {
 // units returns amount·T, held at the greatest backlog.
 func (m *Meter) units(amount uint64) uint128 {
 	if amount > 2*uint64(m.capacity) {
-		return m.debt
+		return m.maxBacklog
 	}
-	return mul(amount, m.step)
+	return mul(amount, m.emissionNum)
 }
 
 func (m *Meter) bucketLower(s []uint64, t uint64, by uint128) {
@@ -178,5 +178,5 @@ func (m *Meter) bucketIdle(s []uint64, t uint64) bool {
 	if m.narrow {
 		return s[0] <= t
 	}
-	return !mul(t, m.div).less(uint128{s[0], s[1]})
+	return !mul(t, m.emissionDen).less(uint128{s[0], s[1]})
 }

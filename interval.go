@@ -23,7 +23,7 @@ func (m *Meter) missing(s []uint64, t uint64) (missing, index uint64) {
 	if lumps.hi != 0 {
 		return 0, index
 	}
-	return less(missing, lumps.lo), index
+	return satSub(missing, lumps.lo), index
 }
 
 func (m *Meter) intervalAdmits(s []uint64, t, c uint64) bool {
@@ -45,7 +45,7 @@ func (m *Meter) intervalCharge(s []uint64, t, c uint64) {
 
 func (m *Meter) intervalLevel(s []uint64, t uint64) (remaining int64, reset time.Duration) {
 	missing, index := m.missing(s, t)
-	remaining = int64(less(uint64(m.capacity), missing))
+	remaining = int64(satSub(uint64(m.capacity), missing))
 	if missing == 0 {
 		return remaining, 0
 	}
@@ -59,21 +59,21 @@ func (m *Meter) lumpsUntil(tokens, index, t uint64) uint64 {
 	if tokens%m.count != 0 {
 		lumps++
 	}
-	at := mul(sum(index, lumps), m.period)
+	at := mul(satAdd(index, lumps), m.period)
 	if at.hi != 0 {
 		return math.MaxInt64
 	}
-	return less(at.lo, t)
+	return satSub(at.lo, t)
 }
 
 func (m *Meter) intervalWait(s []uint64, t, c uint64) Wait {
 	missing, index := m.missing(s, t)
-	return Wait(duration(m.lumpsUntil(less(missing, uint64(m.capacity)-c), index, t)))
+	return Wait(duration(m.lumpsUntil(satSub(missing, uint64(m.capacity)-c), index, t)))
 }
 
 func (m *Meter) intervalRefund(s []uint64, t, amount uint64) {
 	missing, index := m.missing(s, t)
-	s[0], s[1] = less(missing, amount), index
+	s[0], s[1] = satSub(missing, amount), index
 }
 
 func (m *Meter) intervalIdle(s []uint64, t uint64) bool {

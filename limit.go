@@ -88,7 +88,7 @@ func (l Limit) WithBurst(burst int64) Limit {
 }
 
 // WithParts returns the limit with its window cut into another number of
-// parts, at most 3,600; for [SlidingBuckets]. The default value is 60.
+// parts, at most 3,600; for [SlidingSubWindows]. The default value is 60.
 func (l Limit) WithParts(parts int64) Limit {
 	if l.parts = parts; parts == 0 {
 		l.parts = -1 // asked for, and refused by Validate
@@ -101,7 +101,7 @@ func (l Limit) plain() Limit {
 	if l.burst == l.count && l.algorithm.hasBurst() {
 		l.burst, l.burstSet = 0, false
 	}
-	if l.parts == defaultParts && l.algorithm == SlidingBuckets {
+	if l.parts == defaultParts && l.algorithm == SlidingSubWindows {
 		l.parts = 0
 	}
 	return l
@@ -154,9 +154,9 @@ func (l Limit) Burst() int64 {
 	return l.count
 }
 
-// Parts returns the number of parts of a [SlidingBuckets] limit, else 0.
+// Parts returns the number of parts of a [SlidingSubWindows] limit, else 0.
 func (l Limit) Parts() int64 {
-	if l.algorithm != SlidingBuckets {
+	if l.algorithm != SlidingSubWindows {
 		return 0
 	}
 	if l.parts == 0 {
@@ -243,7 +243,7 @@ func (l Limit) checkOptions() error {
 	switch {
 	case l.burstSet && !l.algorithm.hasBurst():
 		return fmt.Errorf("%v has no burst: buckets and leaky_queue have one", l.algorithm)
-	case l.parts != 0 && l.algorithm != SlidingBuckets:
+	case l.parts != 0 && l.algorithm != SlidingSubWindows:
 		return fmt.Errorf("%v has no parts: sliding_buckets has them", l.algorithm)
 	case l.relaxed && l.algorithm != SlidingCounter:
 		return fmt.Errorf("%v cannot be relaxed: sliding_counter can", l.algorithm)

@@ -33,12 +33,12 @@ func TestLimitValidate(t *testing.T) {
 		{"burst of a window, its count", window.WithBurst(10), "fixed_window has no burst"},
 		{"parts of a bucket", stint.PerSecond(10).WithParts(5), "gcra has no parts"},
 		{"parts of a bucket, the default", stint.PerSecond(10).WithParts(60), "gcra has no parts"},
-		{"parts 0", window.WithAlgorithm(stint.SlidingBuckets).WithParts(0), "parts 0"},
-		{"parts below zero", window.WithAlgorithm(stint.SlidingBuckets).WithParts(-5), "parts"},
-		{"most parts", window.WithAlgorithm(stint.SlidingBuckets).WithParts(3600), ""},
-		{"too many parts", window.WithAlgorithm(stint.SlidingBuckets).WithParts(3601), "parts 3601"},
-		{"absurd parts", window.WithAlgorithm(stint.SlidingBuckets).WithParts(math.MaxInt64), "parts 9223372036854775807"},
-		{"more parts than nanoseconds", stint.New(1, 7).WithAlgorithm(stint.SlidingBuckets), ""},
+		{"parts 0", window.WithAlgorithm(stint.SlidingSubWindows).WithParts(0), "parts 0"},
+		{"parts below zero", window.WithAlgorithm(stint.SlidingSubWindows).WithParts(-5), "parts"},
+		{"most parts", window.WithAlgorithm(stint.SlidingSubWindows).WithParts(3600), ""},
+		{"too many parts", window.WithAlgorithm(stint.SlidingSubWindows).WithParts(3601), "parts 3601"},
+		{"absurd parts", window.WithAlgorithm(stint.SlidingSubWindows).WithParts(math.MaxInt64), "parts 9223372036854775807"},
+		{"more parts than nanoseconds", stint.New(1, 7).WithAlgorithm(stint.SlidingSubWindows), ""},
 		{"relaxed bucket", stint.PerSecond(10).WithRelaxed(), "gcra cannot be relaxed"},
 		{"count_denied of a bucket", stint.PerSecond(10).WithCountDenied(), "gcra cannot count_denied"},
 		{"count_denied of a queue", stint.PerSecond(10).WithAlgorithm(stint.LeakyQueue).WithCountDenied(), "leaky_queue cannot count_denied"},
@@ -95,7 +95,7 @@ func TestLimitGreatest(t *testing.T) {
 		{stint.New(most, most/2).WithAlgorithm(stint.FixedWindow), stint.New(1, most/2+1).WithAlgorithm(stint.FixedWindow)},
 		{stint.New(most, most/2).WithAlgorithm(stint.SlidingLog), stint.New(1, most/2+1).WithAlgorithm(stint.SlidingLog)},
 		{stint.New(most, most/2).WithAlgorithm(stint.SlidingCounter), stint.New(1, most/2+1).WithAlgorithm(stint.SlidingCounter)},
-		{stint.New(most, most/2).WithAlgorithm(stint.SlidingBuckets), stint.New(1, most/2+1).WithAlgorithm(stint.SlidingBuckets)},
+		{stint.New(most, most/2).WithAlgorithm(stint.SlidingSubWindows), stint.New(1, most/2+1).WithAlgorithm(stint.SlidingSubWindows)},
 	} {
 		if err := c.holds.Validate(); err != nil {
 			t.Errorf("%v: %v", c.holds, err)
@@ -176,7 +176,7 @@ func TestLimitComparable(t *testing.T) {
 	}
 	base := stint.PerSecond(10)
 	kept := base
-	base.WithBurst(5).WithName("x").WithAlgorithm(stint.SlidingBuckets).WithParts(5).WithRelaxed().WithCountDenied()
+	base.WithBurst(5).WithName("x").WithAlgorithm(stint.SlidingSubWindows).WithParts(5).WithRelaxed().WithCountDenied()
 	if base != kept {
 		t.Errorf("%+v became %+v", kept, base)
 	}
@@ -189,7 +189,7 @@ func TestKindString(t *testing.T) {
 	for algorithm, want := range map[stint.Algorithm]string{
 		stint.GCRA: "gcra", stint.TokenBucketInterval: "token_bucket_interval", stint.LeakyQueue: "leaky_queue",
 		stint.FixedWindow: "fixed_window", stint.SlidingLog: "sliding_log", stint.SlidingCounter: "sliding_counter",
-		stint.SlidingBuckets: "sliding_buckets", 7: "algorithm(7)", 255: "algorithm(255)",
+		stint.SlidingSubWindows: "sliding_buckets", 7: "algorithm(7)", 255: "algorithm(255)",
 	} {
 		if got := algorithm.String(); got != want {
 			t.Errorf("%d: %q, want %q", algorithm, got, want)

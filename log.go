@@ -213,7 +213,7 @@ func (m *Meter) logGather(of *Reservations, s []uint64, t, c uint64) {
 	}
 	r.keep(math.MaxInt64 - c)
 	r.push(at, c)
-	excess := less(r[1], m.count)
+	excess := satSub(r[1], m.count)
 	if excess == 0 {
 		return
 	}
@@ -238,7 +238,7 @@ func (m *Meter) logLevel(s []uint64, t uint64) (remaining int64, reset time.Dura
 	if r.used() == 0 {
 		return int64(m.count), 0
 	}
-	return int64(less(m.count, r[1])), duration(r.newest().at + m.period - t)
+	return int64(satSub(m.count, r[1])), duration(r.newest().at + m.period - t)
 }
 
 // logWait walks from the oldest entry until enough would be forgotten: for a
@@ -246,7 +246,7 @@ func (m *Meter) logLevel(s []uint64, t uint64) (remaining int64, reset time.Dura
 func (m *Meter) logWait(s []uint64, t, c uint64) Wait {
 	r := ring(s)
 	m.forget(r, t)
-	excess := less(r[1], m.count-c)
+	excess := satSub(r[1], m.count-c)
 	for i := 0; ; {
 		e := r.entryAt(i)
 		i += e.words
@@ -368,7 +368,7 @@ func (m *Meter) logSound(r ring) bool {
 		if e.at&unitFlag != 0 || e.at < last || e.units == 0 {
 			return false
 		}
-		units, last = sum(units, e.units), e.at
+		units, last = satAdd(units, e.units), e.at
 		i += e.words
 	}
 	return units == r[1] && units <= math.MaxInt64

@@ -29,18 +29,19 @@ type Meter struct {
 	small     bool  // sliding_buckets: counts of 32 bits
 	capacity  int64 // the most that could ever pass at one instant
 
-	// Bucket and queue: one unit of cost is step/div nanoseconds, in lowest
-	// terms; state and sums are kept in 1/div ns.
-	step, div     uint64
-	full, debt    uint128 // capacity·step and twice that
-	bySteps, byNs divisor // step and div
+	// Bucket and queue: the emission interval of one unit is
+	// emissionNum/emissionDen nanoseconds, in lowest
+	// terms; state and sums are kept in 1/emissionDen ns.
+	emissionNum, emissionDen     uint64
+	burstSpan, maxBacklog        uint128 // capacity·emissionNum, and twice that: the most that is owed
+	byEmissionNum, byEmissionDen divisor // by emissionNum and by emissionDen
 
 	// What counts in windows.
 	count, period uint64
 	byPeriods     divisor
-	cuts          uint64  // sliding_buckets: the parts of a window
-	byParts       divisor // nanoseconds to parts, where a part is whole
-	bySlots       divisor // cuts + 1, the length of the ring
+	subWindows    uint64  // sliding_buckets: the parts of a window
+	bySubWindows  divisor // nanoseconds to parts, where a part is whole
+	byRing        divisor // subWindows + 1, the length of the ring
 	calendar      *calendar
 }
 
@@ -68,17 +69,17 @@ func NewMeter(limit Limit) (*Meter, error) {
 	if m.calendar == nil {
 		m.byPeriods = newDivisor(m.period)
 	}
-	if m.algorithm == SlidingBuckets {
-		m.cuts = min(uint64(limit.Parts()), m.period)
-		m.byParts, m.bySlots = newDivisor(m.period/m.cuts), newDivisor(m.cuts+1)
+	if m.algorithm == SlidingSubWindows {
+		m.subWindows = min(uint64(limit.Parts()), m.period)
+		m.bySubWindows, m.byRing = newDivisor(m.period/m.subWindows), newDivisor(m.subWindows+1)
 	}
 	if m.isBucket() {
 		g := gcd(m.count, m.period)
-		m.step, m.div = m.period/g, m.count/g
-		m.bySteps, m.byNs = newDivisor(m.step), newDivisor(m.div)
-		m.full = mul(uint64(m.capacity), m.step)
-		m.debt = m.full.shl1()
-		m.narrow = m.div == 1 && m.debt.hi == 0 && m.debt.lo <= 1<<61
+		m.emissionNum, m.emissionDen = m.period/g, m.count/g
+		m.byEmissionNum, m.byEmissionDen = newDivisor(m.emissionNum), newDivisor(m.emissionDen)
+		m.burstSpan = mul(uint64(m.capacity), m.emissionNum)
+		m.maxBacklog = m.burstSpan.shl1()
+		m.narrow = m.emissionDen == 1 && m.maxBacklog.hi == 0 && m.maxBacklog.lo <= 1<<61
 	}
 	return m, nil
 }
@@ -105,7 +106,7 @@ func (m *Meter) Words() int {
 		return 2
 	case SlidingCounter:
 		return 3
-	case SlidingBuckets:
+	case SlidingSubWindows:
 		return m.partWords()
 	default:
 		return logWords
@@ -196,7 +197,7 @@ func (m *Meter) Admits(state []uint64, now, cost int64) bool {
 	t, c := since(now), uint64(cost)
 	if m.narrow {
 		state[0] = m.mend(state[0], t)
-		return less(state[0], t)+c*m.step <= m.full.lo
+		return satSub(state[0], t)+c*m.emissionNum <= m.burstSpan.lo
 	}
 	switch m.algorithm {
 	case GCRA, LeakyQueue:
@@ -207,7 +208,7 @@ func (m *Meter) Admits(state []uint64, now, cost int64) bool {
 		return m.windowAdmits(state, t, c)
 	case SlidingCounter:
 		return m.counterAdmits(state, t, c)
-	case SlidingBuckets:
+	case SlidingSubWindows:
 		return m.partsAdmit(state, t, c)
 	default:
 		return m.logAdmits(state, t, c)
@@ -227,7 +228,7 @@ func (m *Meter) Charge(state []uint64, now, cost int64) {
 		m.windowCharge(state, t, c)
 	case SlidingCounter:
 		m.counterCharge(state, t, c)
-	case SlidingBuckets:
+	case SlidingSubWindows:
 		m.partsCharge(state, t, c)
 	default:
 		m.logCharge(state, t, c)
@@ -253,7 +254,7 @@ func (m *Meter) answer(d *Decision, state []uint64, now, cost int64, allowed boo
 		d.Remaining, d.ResetAfter = m.windowLevel(state, t)
 	case SlidingCounter:
 		d.Remaining, d.ResetAfter = m.counterLevel(state, t)
-	case SlidingBuckets:
+	case SlidingSubWindows:
 		d.Remaining, d.ResetAfter = m.partsLevel(state, t)
 	default:
 		d.Remaining, d.ResetAfter = m.logLevel(state, t)
@@ -283,7 +284,7 @@ func (m *Meter) Wait(state []uint64, now, cost int64) Wait {
 		return m.windowWait(state, t)
 	case SlidingCounter:
 		return m.counterWait(state, t, c)
-	case SlidingBuckets:
+	case SlidingSubWindows:
 		return m.partsWait(state, t, c)
 	default:
 		return m.logWait(state, t, c)
@@ -315,7 +316,7 @@ func (m *Meter) Refund(state []uint64, now, amount int64) {
 		m.windowRefund(state, t, n)
 	case SlidingCounter:
 		m.counterRefund(state, t, n)
-	case SlidingBuckets:
+	case SlidingSubWindows:
 		m.partsRefund(state, t, n)
 	default:
 		m.logRefund(state, t, n)
@@ -335,7 +336,7 @@ func (m *Meter) Idle(state []uint64, now int64) bool {
 		return m.windowIdle(state, t)
 	case SlidingCounter:
 		return m.counterIdle(state, t)
-	case SlidingBuckets:
+	case SlidingSubWindows:
 		return m.partsIdle(state, t)
 	default:
 		return m.logIdle(state, t)
@@ -348,7 +349,7 @@ func (m *Meter) Check(state []uint64) bool {
 	switch m.algorithm {
 	case SlidingLog:
 		return len(state) >= logWords && m.logSound(state)
-	case SlidingBuckets:
+	case SlidingSubWindows:
 		return len(state) >= m.Words() && m.partsSound(state)
 	}
 	return len(state) >= m.Words()
@@ -364,16 +365,16 @@ func gcd(a, b uint64) uint64 {
 	return a
 }
 
-// less returns a − b, or 0 where b is larger.
-func less(a, b uint64) uint64 {
+// satSub returns a − b, or 0 where b is larger.
+func satSub(a, b uint64) uint64 {
 	if a <= b {
 		return 0
 	}
 	return a - b
 }
 
-// plus returns a + b, held at the greatest int64.
-func plus(a, b uint64) uint64 {
+// satAddInt64 returns a + b, held at the greatest int64.
+func satAddInt64(a, b uint64) uint64 {
 	if s, carry := bits.Add64(a, b, 0); carry == 0 && s <= math.MaxInt64 {
 		return s
 	}

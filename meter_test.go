@@ -32,7 +32,7 @@ type key struct {
 
 // reserved is a charge that may be settled at less.
 type reserved struct {
-	mark stint.Mark
+	mark stint.ChargeRef
 	cost int64
 }
 
@@ -500,7 +500,7 @@ func TestMeterParts(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(9, 10))
 	for round := range 400 {
 		period, parts, count := 1+rnd.Int64N(50), 1+rnd.Int64N(12), 1+rnd.Int64N(9)
-		m, err := stint.NewMeter(stint.New(count, time.Duration(period)).WithAlgorithm(stint.SlidingBuckets).WithParts(parts))
+		m, err := stint.NewMeter(stint.New(count, time.Duration(period)).WithAlgorithm(stint.SlidingSubWindows).WithParts(parts))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -30,8 +30,8 @@ func CheckBind(name string, limits []Limit) error {
 	if err := checkName(name); err != nil {
 		return fmt.Errorf("stint: limits under %w", err)
 	}
-	if len(limits) == 0 || len(limits) > MaxLayers {
-		return fmt.Errorf("%w: %d limits under the name %q: from 1 to %d", ErrLayers, len(limits), name, MaxLayers)
+	if len(limits) == 0 || len(limits) > MaxLimits {
+		return fmt.Errorf("%w: %d limits under the name %q: from 1 to %d", ErrLayers, len(limits), name, MaxLimits)
 	}
 	known := make(map[string]bool, len(limits))
 	for _, l := range limits {

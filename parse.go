@@ -289,7 +289,7 @@ var owners = []struct {
 	hint   string
 }{
 	{"burst", Algorithm.hasBurst, "buckets and leaky_queue have one"},
-	{"parts", func(k Algorithm) bool { return k == SlidingBuckets }, "sliding_buckets has them"},
+	{"parts", func(k Algorithm) bool { return k == SlidingSubWindows }, "sliding_buckets has them"},
 	{"relaxed", func(k Algorithm) bool { return k == SlidingCounter }, "sliding_counter has it"},
 	{"count_denied", Algorithm.countsDenied, "fixed_window, sliding_log, sliding_counter and sliding_buckets have it"},
 }

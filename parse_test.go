@@ -112,7 +112,7 @@ var accepted = []struct {
 	{"10/s fixed_window", "10/1s fixed_window", fields{algorithm: stint.FixedWindow, count: 10, period: time.Second}},
 	{"10/s sliding_log", "10/1s sliding_log", fields{algorithm: stint.SlidingLog, count: 10, period: time.Second}},
 	{"10/s sliding_counter", "10/1s sliding_counter", fields{algorithm: stint.SlidingCounter, count: 10, period: time.Second}},
-	{"10/s sliding_buckets", "10/1s sliding_buckets", fields{algorithm: stint.SlidingBuckets, count: 10, period: time.Second, parts: 60}},
+	{"10/s sliding_buckets", "10/1s sliding_buckets", fields{algorithm: stint.SlidingSubWindows, count: 10, period: time.Second, parts: 60}},
 	{"10 per day fixed_window", "10/24h fixed_window", fields{algorithm: stint.FixedWindow, count: 10, period: day}},
 	// Options, in any order.
 	{"10/s burst 20", "10/1s burst 20", fields{count: 10, period: time.Second, burst: 20}},
@@ -121,14 +121,14 @@ var accepted = []struct {
 	{"10/s burst 20 gcra", "10/1s burst 20", fields{count: 10, period: time.Second, burst: 20}},
 	{"10/s leaky_queue burst 0", "10/1s burst 0 leaky_queue", fields{algorithm: stint.LeakyQueue, count: 10, period: time.Second}},
 	{"10/s burst 5 token_bucket_interval", "10/1s burst 5 token_bucket_interval", fields{algorithm: stint.TokenBucketInterval, count: 10, period: time.Second, burst: 5}},
-	{"10/m sliding_buckets parts 6", "10/1m sliding_buckets parts 6", fields{algorithm: stint.SlidingBuckets, count: 10, period: time.Minute, parts: 6}},
-	{"10/m parts 3_600 sliding_buckets", "10/1m sliding_buckets parts 3600", fields{algorithm: stint.SlidingBuckets, count: 10, period: time.Minute, parts: 3600}},
-	{"10/m sliding_buckets parts 60", "10/1m sliding_buckets", fields{algorithm: stint.SlidingBuckets, count: 10, period: time.Minute, parts: 60}},
+	{"10/m sliding_buckets parts 6", "10/1m sliding_buckets parts 6", fields{algorithm: stint.SlidingSubWindows, count: 10, period: time.Minute, parts: 6}},
+	{"10/m parts 3_600 sliding_buckets", "10/1m sliding_buckets parts 3600", fields{algorithm: stint.SlidingSubWindows, count: 10, period: time.Minute, parts: 3600}},
+	{"10/m sliding_buckets parts 60", "10/1m sliding_buckets", fields{algorithm: stint.SlidingSubWindows, count: 10, period: time.Minute, parts: 60}},
 	{"10/1m sliding_counter relaxed", "10/1m sliding_counter relaxed", fields{algorithm: stint.SlidingCounter, count: 10, period: time.Minute, relaxed: true}},
 	{"10/m count_denied relaxed sliding_counter", "10/1m sliding_counter relaxed count_denied", fields{algorithm: stint.SlidingCounter, count: 10, period: time.Minute, relaxed: true, denied: true}},
 	{"500/h sliding_log count_denied", "500/1h sliding_log count_denied", fields{algorithm: stint.SlidingLog, count: 500, period: time.Hour, denied: true}},
 	{"5/s count_denied fixed_window", "5/1s fixed_window count_denied", fields{algorithm: stint.FixedWindow, count: 5, period: time.Second, denied: true}},
-	{"5/s parts 3 count_denied sliding_buckets", "5/1s sliding_buckets parts 3 count_denied", fields{algorithm: stint.SlidingBuckets, count: 5, period: time.Second, parts: 3, denied: true}},
+	{"5/s parts 3 count_denied sliding_buckets", "5/1s sliding_buckets parts 3 count_denied", fields{algorithm: stint.SlidingSubWindows, count: 5, period: time.Second, parts: 3, denied: true}},
 	// Calendars.
 	{"100 per day in Europe/Paris", "100/day in Europe/Paris", fields{algorithm: stint.FixedWindow, count: 100, period: day, unit: "day", zone: "Europe/Paris"}},
 	{"1_000_000 per month in UTC", "1000000/month in UTC", fields{algorithm: stint.FixedWindow, count: 1_000_000, period: 30 * day, unit: "month", zone: "UTC"}},
@@ -175,9 +175,9 @@ func TestParseEqualsBuilt(t *testing.T) {
 		"6/90ms":                                 stint.New(6, 90*time.Millisecond),
 		"every 2s":                               stint.Every(2 * time.Second),
 		"10/s leaky_queue burst 0":               stint.PerSecond(10).WithAlgorithm(stint.LeakyQueue).WithBurst(0),
-		"10/m sliding_buckets":                   stint.PerMinute(10).WithAlgorithm(stint.SlidingBuckets),
-		"10/m sliding_buckets parts 60":          stint.PerMinute(10).WithParts(60).WithAlgorithm(stint.SlidingBuckets),
-		"10/m sliding_buckets parts 6":           stint.PerMinute(10).WithParts(6).WithAlgorithm(stint.SlidingBuckets),
+		"10/m sliding_buckets":                   stint.PerMinute(10).WithAlgorithm(stint.SlidingSubWindows),
+		"10/m sliding_buckets parts 60":          stint.PerMinute(10).WithParts(60).WithAlgorithm(stint.SlidingSubWindows),
+		"10/m sliding_buckets parts 6":           stint.PerMinute(10).WithParts(6).WithAlgorithm(stint.SlidingSubWindows),
 		"10/m sliding_counter relaxed":           stint.PerMinute(10).WithAlgorithm(stint.SlidingCounter).WithRelaxed(),
 		"500/h sliding_log count_denied":         stint.PerHour(500).WithAlgorithm(stint.SlidingLog).WithCountDenied(),
 		"100/day in Europe/Paris":                stint.PerDayIn(100, "Europe/Paris"),
@@ -232,7 +232,7 @@ func randomLimit(rnd *rand.Rand) stint.Limit {
 	if rnd.IntN(3) == 0 {
 		l = l.WithBurst(number())
 	}
-	if l.Algorithm() == stint.SlidingBuckets && rnd.IntN(2) == 0 {
+	if l.Algorithm() == stint.SlidingSubWindows && rnd.IntN(2) == 0 {
 		l = l.WithParts(number() % 4000)
 	}
 	if l.Algorithm() == stint.SlidingCounter && rnd.IntN(2) == 0 {

@@ -45,14 +45,14 @@ type openCharge struct {
 // mostOpen is how many open charges are kept apart.
 const mostOpen = 1024
 
-// A Mark is where a charge went, for [Meter.Settle].
-type Mark [2]uint64 // its number; its window, part or moment
+// A ChargeRef is where a charge went, for [Meter.Settle].
+type ChargeRef [2]uint64 // its number; its window, part or moment
 
 // Len returns how many are kept apart.
 func (r *Reservations) Len() int { return len(r.open) }
 
 // find returns the place of a charge, or -1.
-func (r *Reservations) find(mark Mark) int {
+func (r *Reservations) find(mark ChargeRef) int {
 	return sort.Search(len(r.open), func(i int) bool { return r.open[i].first > mark[0] }) - 1
 }
 
@@ -89,8 +89,8 @@ func (r *Reservations) pair() {
 
 // Reserve charges cost units that may be settled at less before expires, and
 // returns where the charge went.
-func (m *Meter) Reserve(r *Reservations, state []uint64, now, cost, expires int64) Mark {
-	mark := Mark{r.next, m.place(state, since(now))}
+func (m *Meter) Reserve(r *Reservations, state []uint64, now, cost, expires int64) ChargeRef {
+	mark := ChargeRef{r.next, m.place(state, since(now))}
 	m.ChargeAmong(r, state, now, cost, false)
 	if cost <= 0 || !m.Rewrites() {
 		return mark
@@ -115,7 +115,7 @@ func (m *Meter) Rewrites() bool { return m.levels() || m.algorithm == SlidingLog
 // Settle closes a reservation of so many units at its true cost. What that is
 // less is given back, as if it had never been charged, and what it is more is
 // charged now, room or not.
-func (m *Meter) Settle(r *Reservations, mark Mark, state []uint64, now, reserved, actual int64) {
+func (m *Meter) Settle(r *Reservations, mark ChargeRef, state []uint64, now, reserved, actual int64) {
 	if actual < reserved {
 		m.giveBack(r, mark, state, since(now), uint64(reserved-actual))
 	}
@@ -129,7 +129,7 @@ func (m *Meter) Settle(r *Reservations, mark Mark, state []uint64, now, reserved
 
 // Close takes a reservation from those that are open. Stands says whether any
 // of it stays charged.
-func (m *Meter) Close(r *Reservations, mark Mark, stands bool) {
+func (m *Meter) Close(r *Reservations, mark ChargeRef, stands bool) {
 	i := r.find(mark)
 	if i < 0 {
 		return
@@ -214,7 +214,7 @@ func (m *Meter) cutsOff(level uint128, c uint64) bool {
 		return true
 	}
 	if m.isBucket() {
-		return m.debt.less(level.add(mul(c, m.step)))
+		return m.maxBacklog.less(level.add(mul(c, m.emissionNum)))
 	}
 	return (uint128{0, 2 * uint64(m.capacity)}).less(level.add(uint128{0, c}))
 }
@@ -227,7 +227,7 @@ func (m *Meter) place(s []uint64, t uint64) uint64 {
 		return w.index
 	case SlidingCounter:
 		return m.counts(s, t).index
-	case SlidingBuckets:
+	case SlidingSubWindows:
 		return m.slide(s, t)
 	case SlidingLog:
 		return m.forget(s, t)
@@ -236,13 +236,13 @@ func (m *Meter) place(s []uint64, t uint64) uint64 {
 }
 
 // giveBack returns amount units of a charge.
-func (m *Meter) giveBack(r *Reservations, mark Mark, s []uint64, t, amount uint64) {
+func (m *Meter) giveBack(r *Reservations, mark ChargeRef, s []uint64, t, amount uint64) {
 	switch m.algorithm {
 	case FixedWindow:
 		m.windowGiveBack(s, t, mark[1], amount)
 	case SlidingCounter:
 		m.counterGiveBack(s, t, mark[1], amount)
-	case SlidingBuckets:
+	case SlidingSubWindows:
 		m.partsGiveBack(s, t, mark[1], amount)
 	case SlidingLog:
 		m.logGiveBack(r, s, t, mark[1], amount)
@@ -251,7 +251,7 @@ func (m *Meter) giveBack(r *Reservations, mark Mark, s []uint64, t, amount uint6
 	}
 }
 
-func (m *Meter) levelGiveBack(r *Reservations, mark Mark, s []uint64, t, amount uint64) {
+func (m *Meter) levelGiveBack(r *Reservations, mark ChargeRef, s []uint64, t, amount uint64) {
 	i := r.find(mark)
 	if i < 0 || m.algorithm == LeakyQueue && i < len(r.open)-1 {
 		return // in a queue, those behind were told their delays

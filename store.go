@@ -101,7 +101,7 @@ var (
 	// ErrCost is for a cost or a weight below zero: giving back is a verb of
 	// its own.
 	ErrCost = errors.New("stint: cost below zero")
-	// ErrLayers is for a request with no layers, with more than [MaxLayers],
+	// ErrLayers is for a request with no layers, with more than [MaxLimits],
 	// with the same key under the same limit twice, with limits that were bound
 	// to another store, or with too little room for answers.
 	ErrLayers = errors.New("stint: layers")

@@ -271,7 +271,7 @@ func (l *Limiter) ask(ctx context.Context, w *waiter) (d Decision, token Token, 
 		}
 		if w.terms.queue {
 			hold := max(w.terms.span(uint128{0, holdUnits}), holdLeast)
-			ttl = duration(plus(plus(uint64(d.Delay), uint64(hold)), uint64(ttl)))
+			ttl = duration(satAddInt64(satAddInt64(uint64(d.Delay), uint64(hold)), uint64(ttl)))
 		}
 	}
 	if ttl > 0 {
@@ -314,7 +314,7 @@ func (l *Limiter) lookAhead(ctx context.Context, w *waiter) error {
 	if err != nil || d.RetryAfter == Never || !l.lines.fresh(w, epoch) {
 		return err
 	}
-	wait := plus(uint64(d.RetryAfter), uint64(w.terms.behind(all, fits, d.RetryAfter > 0)))
+	wait := satAddInt64(uint64(d.RetryAfter), uint64(w.terms.behind(all, fits, d.RetryAfter > 0)))
 	if late(ctx, before, duration(wait)) {
 		d.Allowed, d.RetryAfter = false, Wait(duration(wait))
 		return &WaitError{Decision: d}
@@ -345,7 +345,7 @@ func (l *Limiter) seat(ctx context.Context, w *waiter, before time.Time, d Decis
 		if !d.Allowed { // once admitted, it waits until all before it have been served
 			ahead = ahead.add(uint128{0, uint64(w.terms.capacity - w.cost)})
 		}
-		wait = duration(plus(uint64(wait), uint64(w.terms.span(ahead))))
+		wait = duration(satAddInt64(uint64(wait), uint64(w.terms.span(ahead))))
 		d.Delay = wait
 	}
 	if late(ctx, before, wait) {

@@ -44,7 +44,7 @@ var places = map[string]place{
 	"interval.go":     {"", pureMath},
 	"window.go":       {"", pureMath},
 	"counter.go":      {"", pureMath},
-	"parts.go":        {"", pureMath},
+	"subwindow.go":    {"", pureMath},
 	"log.go":          {"", pureMath},
 	"meter.go":        {"", pureMath},
 	"change.go":       {"", pureMath + "; changes are rare, so math/big will do"},

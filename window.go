@@ -44,7 +44,7 @@ func (m *Meter) windowAdmits(s []uint64, t, c uint64) bool {
 func (m *Meter) windowCharge(s []uint64, t, c uint64) {
 	used, w := m.counted(s, t)
 	if c > 0 {
-		s[0], s[1] = w.index, plus(used, c)
+		s[0], s[1] = w.index, satAddInt64(used, c)
 	}
 }
 
@@ -53,7 +53,7 @@ func (m *Meter) windowLevel(s []uint64, t uint64) (remaining int64, reset time.D
 	if used == 0 {
 		return int64(m.count), 0
 	}
-	return int64(less(m.count, used)), duration(w.end - t)
+	return int64(satSub(m.count, used)), duration(w.end - t)
 }
 
 func (m *Meter) windowWait(s []uint64, t uint64) Wait {
@@ -63,13 +63,13 @@ func (m *Meter) windowWait(s []uint64, t uint64) Wait {
 
 func (m *Meter) windowGiveBack(s []uint64, t, index, amount uint64) {
 	if used, w := m.counted(s, t); w.index == index {
-		s[0], s[1] = w.index, less(used, amount)
+		s[0], s[1] = w.index, satSub(used, amount)
 	}
 }
 
 func (m *Meter) windowRefund(s []uint64, t, amount uint64) {
 	used, w := m.counted(s, t)
-	s[0], s[1] = w.index, less(used, amount)
+	s[0], s[1] = w.index, satSub(used, amount)
 }
 
 func (m *Meter) windowIdle(s []uint64, t uint64) bool {

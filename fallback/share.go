@@ -34,7 +34,7 @@ func Share(l stint.Limit, n int64) stint.Limit {
 		part = part.WithBurst(max(l.Burst()/n, 1))
 	case stint.LeakyQueue:
 		part = part.WithBurst(l.Burst() / n)
-	case stint.SlidingBuckets:
+	case stint.SlidingSubWindows:
 		part = part.WithParts(l.Parts())
 	}
 	if l.Relaxed() {

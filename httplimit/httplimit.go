@@ -287,7 +287,7 @@ func (g *guard) admit(w http.ResponseWriter, r *http.Request, key string, waited
 
 func (g *guard) outcome(key string, waited time.Duration, d *stint.Decision) Outcome {
 	o := Outcome{Decision: *d, Key: key, Shadow: g.o.Shadow, Waited: waited}
-	for layer := range d.Denied.Layers() {
+	for layer := range d.Denied.Limits() {
 		if layer < len(g.fields.layers) {
 			o.Violated = append(o.Violated, g.fields.layers[layer].plain)
 		}

@@ -252,8 +252,8 @@ func (s *Store) requests(rs []request, layers []stint.Layer) ([]request, error) 
 			rs = append(rs, r)
 		}
 	}
-	if len(rs) == 0 || len(rs) > stint.MaxLayers {
-		return nil, fmt.Errorf("%w: %d of them: from 1 to %d", stint.ErrLayers, len(rs), stint.MaxLayers)
+	if len(rs) == 0 || len(rs) > stint.MaxLimits {
+		return nil, fmt.Errorf("%w: %d of them: from 1 to %d", stint.ErrLayers, len(rs), stint.MaxLimits)
 	}
 	return rs, nil
 }
@@ -396,7 +396,7 @@ func (s *Store) decide(op stint.Op, rs []request, cost int64, held *reservation)
 	if op == stint.OpTakeUpTo {
 		cost = s.upTo(rs, now, cost)
 	}
-	var denied stint.Mask
+	var denied stint.LimitSet
 	for i := range rs {
 		if !rs[i].admits(s, now, cost) {
 			denied |= 1 << uint(i)
@@ -443,7 +443,7 @@ func (r *request) take(s *Store, now, cost int64, layer *stint.Decision) {
 
 // carryOut does to one layer what op asks for, when it is known which layers
 // have denied, and gives its part of the answer.
-func (r *request) carryOut(s *Store, now int64, op stint.Op, cost int64, denied stint.Mask, i int, held *reservation, layer *stint.Decision) {
+func (r *request) carryOut(s *Store, now int64, op stint.Op, cost int64, denied stint.LimitSet, i int, held *reservation, layer *stint.Decision) {
 	t := r.table()
 	r.seek(s, now)
 	units, fits := times(cost, r.weight)

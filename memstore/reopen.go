@@ -45,7 +45,7 @@ type savedLayer struct {
 	limit, on uint32
 	hash      uint64
 	weight    int64
-	mark      stint.Mark
+	mark      stint.ChargeRef
 }
 
 func (l *savedLayer) place() savedPlace {
@@ -200,12 +200,12 @@ func (r *reader) words() (words []uint64) {
 
 func (r *reader) layers(limits int) (layers []savedLayer) {
 	n := r.uint32()
-	if n == 0 || n > stint.MaxLayers {
+	if n == 0 || n > stint.MaxLimits {
 		r.fail("a reservation of %d layers", n)
 	}
 	for ; n > 0 && r.err == nil; n-- {
 		l := savedLayer{limit: r.uint32(), on: r.uint32(), hash: r.uint64(), weight: int64(r.uint64())}
-		l.mark = stint.Mark{r.uint64(), r.uint64()}
+		l.mark = stint.ChargeRef{r.uint64(), r.uint64()}
 		if r.err == nil && (int64(l.limit) >= int64(limits) || l.on > onCell || l.hash == 0 || l.weight < 1) {
 			r.fail("a layer of a reservation that cannot be")
 		}
@@ -235,7 +235,7 @@ func (in *loaded) reopen(now int64, most int) error {
 	in.full = max(len(rs)-most, 0)
 	rs = rs[in.full:]
 	in.open.reservations = rs
-	marks := make(map[savedPlace][]stint.Mark)
+	marks := make(map[savedPlace][]stint.ChargeRef)
 	for _, r := range rs {
 		for i := range r.layers {
 			l := &r.layers[i]

@@ -78,7 +78,7 @@ type reservedLayer struct {
 	number uint64       // of the charge, among those of reservations in its shard
 	meter  *stint.Meter // that charged
 	cells  *[]uint64    // the overflow cells, if one was charged
-	mark   stint.Mark
+	mark   stint.ChargeRef
 	open   *openKey // nil if it has no part in any
 }
 

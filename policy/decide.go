@@ -24,7 +24,7 @@ func (a act) charges() bool { return a.op != stint.OpPeek && !a.refund }
 // Decide answers whether the request may pass now, and charges it: cost times
 // what each rule says it costs. The answer is in r. The error is a
 // [RequestError], [stint.ErrCost], [stint.ErrLayers] for a request that is held
-// to more than [stint.MaxLayers] limits, or the store's where the rules do not
+// to more than [stint.MaxLimits] limits, or the store's where the rules do not
 // say what to do then.
 func (p *Policy) Decide(ctx context.Context, attrs Attributes, cost int64, r *Result) error {
 	if err := p.match(attrs, cost, r); err != nil {
@@ -83,8 +83,8 @@ func (p *Policy) run(ctx context.Context, s *side, a act, r *Result) error {
 		return nil
 	case limits == 1 && first.plain(a):
 		return p.one(ctx, s, a, r, first)
-	case limits > stint.MaxLayers:
-		return fmt.Errorf("policy: %w: the request is held to %d limits, by rule %q first: at most %d", stint.ErrLayers, limits, first.rule.name, stint.MaxLayers)
+	case limits > stint.MaxLimits:
+		return fmt.Errorf("policy: %w: the request is held to %d limits, by rule %q first: at most %d", stint.ErrLayers, limits, first.rule.name, stint.MaxLimits)
 	}
 	r.layers = r.layers[:0]
 	for i := range r.hits {
@@ -199,7 +199,7 @@ func (r *Result) conclude(d stint.Decision) {
 			continue
 		}
 		for k := range h.plan.layers {
-			if r.Rules[h.first+k].Denied && layer < stint.MaxLayers {
+			if r.Rules[h.first+k].Denied && layer < stint.MaxLimits {
 				d.Denied |= 1 << uint(layer)
 			}
 			if r.Tightest < 0 || r.tighter(h.first+k, r.Tightest) {

@@ -350,9 +350,9 @@ func (d *decoder) together(rules []*rule) {
 		for _, p := range r.allPlans() {
 			fewest = min(fewest, len(p.limits))
 		}
-		if limits += fewest; limits > stint.MaxLayers {
+		if limits += fewest; limits > stint.MaxLimits {
 			d.failAt(r.line, r.column, (*trail)(nil).in("rules").at(i), "a rule that is final, or one with match, spares requests the others",
-				"every request is held to %d limits by here: at most %d", limits, stint.MaxLayers)
+				"every request is held to %d limits by here: at most %d", limits, stint.MaxLimits)
 			return
 		}
 		if r.final || r.own != nil && r.own.action != "" {

@@ -33,7 +33,7 @@
 // it stands. Two things are asked of it beside: each rule in shadow decides by
 // itself, and a layer that costs this request nothing is looked at.
 //
-// A request is held to [stint.MaxLayers] limits at most, those in shadow not
+// A request is held to [stint.MaxLimits] limits at most, those in shadow not
 // counted. [Parse] refuses rules that hold every request to more; where more
 // meet for some request alone, its decision is [stint.ErrLayers], and charges
 // nothing.

@@ -52,7 +52,7 @@ type Answer struct {
 // What is given back goes first; what only asks is looked at before the others
 // are charged, in a step of its own. If a question is at fault, as [Policy.Decide]
 // says of requests, len(r.Answers) is its number, and nothing was charged. All
-// questions together are held to [stint.MaxLayers] limits at most.
+// questions together are held to [stint.MaxLimits] limits at most.
 func (p *Policy) DecideAll(ctx context.Context, questions []Question, r *Result) error {
 	p.begin(r, 1)
 	r.several = true
@@ -167,8 +167,8 @@ func (p *Policy) runAll(ctx context.Context, s *side, a act, r *Result) error {
 			limits += len(h.plan.layers)
 		}
 	}
-	if limits > stint.MaxLayers {
-		return fmt.Errorf("policy: %w: the questions are held to %d limits together: at most %d", stint.ErrLayers, limits, stint.MaxLayers)
+	if limits > stint.MaxLimits {
+		return fmt.Errorf("policy: %w: the questions are held to %d limits together: at most %d", stint.ErrLayers, limits, stint.MaxLimits)
 	}
 	for !r.gather(s, partTake) {
 	}

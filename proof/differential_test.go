@@ -129,7 +129,7 @@ func anyLimit(t *rapid.T) stint.Limit {
 }
 
 func drawLimit(t *rapid.T) stint.Limit {
-	kind := stint.Algorithm(rapid.IntRange(0, int(stint.SlidingBuckets)).Draw(t, "kind"))
+	kind := stint.Algorithm(rapid.IntRange(0, int(stint.SlidingSubWindows)).Draw(t, "kind"))
 	few := rapid.IntRange(0, 3).Draw(t, "everyday") > 0
 	cs, ps := counts, periods
 	if few {
@@ -150,7 +150,7 @@ func drawLimit(t *rapid.T) stint.Limit {
 			l = l.WithBurst(rapid.SampledFrom(append([]int64{0}, cs...)).Draw(t, "burst"))
 		}
 		return l
-	case stint.SlidingBuckets:
+	case stint.SlidingSubWindows:
 		l = l.WithParts(rapid.SampledFrom([]int64{1, 2, 3, 7, 10, 60}).Draw(t, "parts"))
 	case stint.SlidingCounter:
 		if rapid.Bool().Draw(t, "relaxed") {
@@ -428,7 +428,7 @@ func (d *differential) same(s *column, what string, got stint.Decision, err erro
 	if err != nil {
 		d.t.Fatalf("at %d, %s: %s: %v", d.now, what, s.name, err)
 	}
-	var denied stint.Mask
+	var denied stint.LimitSet
 	for _, i := range want.DeniedBy {
 		denied |= 1 << i
 	}

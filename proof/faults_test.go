@@ -136,7 +136,7 @@ func longestLock(l stint.Limit) time.Duration {
 		return time.Duration(2*l.Capacity())*w/time.Duration(count) + 1
 	case stint.TokenBucketInterval:
 		return time.Duration((l.Burst()+count)/count+2) * w
-	case stint.SlidingBuckets:
+	case stint.SlidingSubWindows:
 		return 2*w + w/time.Duration(l.Parts()) + 1
 	case stint.SlidingCounter:
 		return 3 * w

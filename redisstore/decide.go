@@ -123,8 +123,8 @@ func (s *Store) request(parts []part, layers []stint.Layer) ([]part, error) {
 			parts = append(parts, p)
 		}
 	}
-	if len(parts) == 0 || len(parts) > stint.MaxLayers {
-		return nil, fmt.Errorf("%w: %d of them: from 1 to %d", stint.ErrLayers, len(parts), stint.MaxLayers)
+	if len(parts) == 0 || len(parts) > stint.MaxLimits {
+		return nil, fmt.Errorf("%w: %d of them: from 1 to %d", stint.ErrLayers, len(parts), stint.MaxLimits)
 	}
 	return parts, s.bearable(entriesOf(parts))
 }
@@ -301,7 +301,7 @@ func numbers(d stint.Decision) []int64 {
 // joinFast makes one decision of several backlogs, and tells each limit its
 // own.
 func joinFast(parts []part, backlogs []any, cost int64, charges bool) (d stint.Decision, err error) {
-	var denied stint.Mask
+	var denied stint.LimitSet
 	for i, b := range backlogs {
 		n, ok := b.(int64)
 		if !ok {

@@ -68,7 +68,7 @@ func formOf(l stint.Limit, maxLog int64) (*form, error) {
 		}
 	case stint.SlidingCounter:
 		f.args = []string{"s", span(l.Period()), count, flags(l)}
-	case stint.SlidingBuckets:
+	case stint.SlidingSubWindows:
 		cuts := min(l.Parts(), int64(l.Period()))
 		f.args, f.entries = []string{"b", span(l.Period()), count, flags(l), number(cuts)}, cuts+1
 	case stint.SlidingLog:
@@ -139,7 +139,7 @@ func flags(l stint.Limit) string {
 	if l.Relaxed() {
 		s += "r"
 	}
-	if l.Algorithm() == stint.SlidingBuckets && l.Count() < 1<<31 {
+	if l.Algorithm() == stint.SlidingSubWindows && l.Count() < 1<<31 {
 		s += "m"
 	}
 	return s

@@ -95,8 +95,8 @@ func (m *modes) flatten(layers []stint.Layer) ([]item, error) {
 			items = append(items, it)
 		}
 	}
-	if len(items) == 0 || len(items) > stint.MaxLayers {
-		return nil, fmt.Errorf("%w: %d of them: from 1 to %d", stint.ErrLayers, len(items), stint.MaxLayers)
+	if len(items) == 0 || len(items) > stint.MaxLimits {
+		return nil, fmt.Errorf("%w: %d of them: from 1 to %d", stint.ErrLayers, len(items), stint.MaxLimits)
 	}
 	return items, nil
 }

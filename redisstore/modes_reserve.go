@@ -164,14 +164,14 @@ func (m *modes) divide(layers []stint.Layer) (d divided, err error) {
 
 // placed says where some limits stand in the request: the first of them at the
 // lowest bit.
-type placed stint.Mask
+type placed stint.LimitSet
 
 // of returns what these limits said, as part of the whole request.
 func (p placed) of(d stint.Decision) stint.Decision {
 	denied, tightest := d.Denied, d.Tightest
 	d.Denied = 0
 	i := 0
-	for at := range stint.Mask(p).Layers() {
+	for at := range stint.LimitSet(p).Limits() {
 		if denied.Has(i) {
 			d.Denied |= 1 << uint(at)
 		}

@@ -182,12 +182,12 @@ func (s *Store) fastOverflow(ctx context.Context, op stint.Op, parts []part, cos
 
 // countCells counts a decision on overflow keys: digits say which were some, and
 // the mask which limits denied.
-func (s *Store) countCells(digits string, denied stint.Mask) {
+func (s *Store) countCells(digits string, denied stint.LimitSet) {
 	if !strings.Contains(digits, "1") {
 		return
 	}
 	s.shared.Add(1)
-	for i := range denied.Layers() {
+	for i := range denied.Limits() {
 		if i < len(digits) && digits[i] == '1' {
 			s.sharedDenied.Add(1)
 			return

@@ -112,7 +112,7 @@ func (s *Store) Settle(ctx context.Context, token stint.Token, cost int64) (stin
 	if s.closed.Load() {
 		return stint.Decision{}, stint.ErrClosed
 	}
-	all := strings.SplitN(string(token), tokenJoint, stint.MaxLayers+1)
+	all := strings.SplitN(string(token), tokenJoint, stint.MaxLimits+1)
 	for _, one := range all {
 		if _, _, err := parseToken(stint.Token(one)); err != nil {
 			return stint.Decision{}, err

@@ -304,8 +304,8 @@ func (a answer) allowed() bool {
 }
 
 // denied returns which limits deny.
-func (a answer) denied() (m stint.Mask) {
-	for i := 0; 1+(i+1)*answersEach <= len(a) && i < stint.MaxLayers; i++ {
+func (a answer) denied() (m stint.LimitSet) {
+	for i := 0; 1+(i+1)*answersEach <= len(a) && i < stint.MaxLimits; i++ {
 		if a[1+i*answersEach+answersOK] == 0 {
 			m |= 1 << uint(i)
 		}

@@ -236,7 +236,7 @@ func (r *Runner) Do(op Op) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	for layer := range a.Decision.Denied.Layers() {
+	for layer := range a.Decision.Denied.Limits() {
 		a.DeniedBy = append(a.DeniedBy, r.textsOf(op)[layer])
 	}
 	if op.Verb != Reset {

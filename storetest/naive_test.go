@@ -49,7 +49,7 @@ func (p part) units(cost int64) (units int64, fits bool) {
 
 type held struct {
 	parts   []part
-	marks   []stint.Mark
+	marks   []stint.ChargeRef
 	meters  []*stint.Meter
 	cost    int64
 	expires int64
@@ -184,7 +184,7 @@ func (s *naive) parts(layers []stint.Layer, cost int64) (all []part, err error) 
 			all = append(all, p)
 		}
 	}
-	if len(all) == 0 || len(all) > stint.MaxLayers {
+	if len(all) == 0 || len(all) > stint.MaxLimits {
 		return nil, stint.ErrLayers
 	}
 	return all, nil
@@ -240,7 +240,7 @@ func (s *naive) decide(op stint.Op, layers []stint.Layer, cost int64, expires *i
 		}
 		cost = max(most, min(cost, 1))
 	}
-	var denied stint.Mask
+	var denied stint.LimitSet
 	for i, p := range parts {
 		if s.admits(p, now, cost) {
 			if s.plant.chargesFirst && op != stint.OpPeek && i+1 < len(parts) {
@@ -313,7 +313,7 @@ func (p part) perUnit(d stint.Decision) stint.Decision {
 }
 
 // layer charges one layer, if it is to be, and gives its answer.
-func (s *naive) layer(op stint.Op, p part, now, cost int64, allowed bool, expires *int64) (d stint.Decision, mark stint.Mark) {
+func (s *naive) layer(op stint.Op, p part, now, cost int64, allowed bool, expires *int64) (d stint.Decision, mark stint.ChargeRef) {
 	units, fits := p.units(cost)
 	m, state := s.meters[p.limit], s.state(p.cell, units)
 	delay := m.Delay(state, now, units)

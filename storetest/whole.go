@@ -209,7 +209,7 @@ func errorsAreTold(e *env) {
 	if err != nil {
 		e.Fatal(err)
 	}
-	many := make([]stint.Layer, stint.MaxLayers+1)
+	many := make([]stint.Layer, stint.MaxLimits+1)
 	for i := range many {
 		many[i] = stint.Layer{Bound: l.bound, Key: fmt.Sprint(i)}
 	}
@@ -267,7 +267,7 @@ func (e *env) bindErrors() {
 		"one bad":      {stint.PerSecond(1), stint.PerSecond(-1)},
 		"one twice":    {stint.PerSecond(1), stint.New(1, time.Second)},
 		"a name twice": {stint.PerSecond(1).WithName("x"), stint.PerSecond(2).WithName("x")},
-		"too many":     make([]stint.Limit, stint.MaxLayers+1),
+		"too many":     make([]stint.Limit, stint.MaxLimits+1),
 	} {
 		for i := range bad {
 			if what == "too many" {

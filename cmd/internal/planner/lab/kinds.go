@@ -80,7 +80,7 @@ var kinds = []Kind{
 		Options: []string{"relaxed", "count_denied"},
 	},
 	{
-		Name: stint.SlidingBuckets.String(), Title: "Sliding window in parts",
+		Name: stint.SlidingSubWindows.String(), Title: "Sliding window in parts",
 		Few: "a log cut into parts", Most: "count", Memory: "parts + 3 words, or half of that",
 		How:     "The period is cut into parts, and each has a count. What is in the parts that still overlap the last period counts in full.",
 		Choose:  "Where a log would be too large and too much must never pass.",

@@ -124,7 +124,7 @@ func (m *moment) explain() {
 		m.log()
 	case stint.SlidingCounter:
 		m.counter()
-	case stint.SlidingBuckets:
+	case stint.SlidingSubWindows:
 		m.parts()
 	}
 	if m.d.Allowed {

@@ -11,7 +11,7 @@ import (
 // compared are the algorithms that a comparison puts side by side, the exact
 // log first: the others are measured by it.
 var compared = []stint.Algorithm{
-	stint.SlidingLog, stint.SlidingBuckets, stint.SlidingCounter, stint.FixedWindow,
+	stint.SlidingLog, stint.SlidingSubWindows, stint.SlidingCounter, stint.FixedWindow,
 	stint.GCRA, stint.TokenBucketInterval, stint.LeakyQueue,
 }
 

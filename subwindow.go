@@ -15,12 +15,12 @@ import (
 // count stops at 2^32 − 1, which is more than any limit that it serves.
 //
 // Parts shorter than a nanosecond are indistinguishable from parts of one,
-// because all times are whole: there are never more cuts than nanoseconds.
+// because all times are whole: there are never more parts than nanoseconds.
 
 const partHead = 2
 
 func (m *Meter) partWords() int {
-	counts := int(m.cuts) + 1
+	counts := int(m.subWindows) + 1
 	if m.small {
 		counts = (counts + 1) / 2
 	}
@@ -28,22 +28,22 @@ func (m *Meter) partWords() int {
 }
 
 func (m *Meter) partOf(t uint64) uint64 {
-	if m.byParts.d*m.cuts == m.period {
-		return m.byParts.quo(t)
+	if m.bySubWindows.d*m.subWindows == m.period {
+		return m.bySubWindows.quo(t)
 	}
-	return mul(t, m.cuts).floor(m.period)
+	return mul(t, m.subWindows).floor(m.period)
 }
 
 // partBegin returns the first moment of a part.
-func (m *Meter) partBegin(part uint64) uint64 { return mul(part, m.period).ceil(m.cuts) }
+func (m *Meter) partBegin(part uint64) uint64 { return mul(part, m.period).ceil(m.subWindows) }
 
 // forgotten returns the wait from t until a part stops counting.
 func (m *Meter) forgotten(part, t uint64) uint64 {
-	return less(m.partBegin(part+m.cuts+1), t)
+	return satSub(m.partBegin(part+m.subWindows+1), t)
 }
 
 // slot returns where in the ring a part is counted: part mod (n + 1).
-func (m *Meter) slot(part uint64) uint64 { return part - m.bySlots.quo(part)*m.bySlots.d }
+func (m *Meter) slot(part uint64) uint64 { return part - m.byRing.quo(part)*m.byRing.d }
 
 func (m *Meter) partCount(s []uint64, part uint64) uint64 {
 	i := m.slot(part)
@@ -66,7 +66,7 @@ func (m *Meter) setPart(s []uint64, part, n uint64) {
 		n = min(n, math.MaxInt64)
 		s[partHead+i] = n
 	}
-	s[1] = sum(s[1]-before, n)
+	s[1] = satAdd(s[1]-before, n)
 	if saturated {
 		m.recount(s)
 	}
@@ -76,8 +76,8 @@ func (m *Meter) setPart(s []uint64, part, n uint64) {
 // greatest word.
 func (m *Meter) recount(s []uint64) {
 	s[1] = 0
-	for part := range m.cuts + 1 {
-		s[1] = sum(s[1], m.partCount(s, part))
+	for part := range m.subWindows + 1 {
+		s[1] = satAdd(s[1], m.partCount(s, part))
 	}
 }
 
@@ -86,13 +86,13 @@ func (m *Meter) recount(s []uint64) {
 func (m *Meter) slide(s []uint64, t uint64) uint64 {
 	now, newest := m.partOf(t), s[0]
 	if newest > now {
-		if ahead := now + m.cuts; newest > ahead {
+		if ahead := now + m.subWindows; newest > ahead {
 			m.relabel(s, ahead)
 		}
 		return s[0]
 	}
 	if s[1] > 0 {
-		for part := newest + 1; part <= min(now, newest+m.cuts+1); part++ {
+		for part := newest + 1; part <= min(now, newest+m.subWindows+1); part++ {
 			m.setPart(s, part, 0)
 		}
 	}
@@ -102,9 +102,9 @@ func (m *Meter) slide(s []uint64, t uint64) uint64 {
 
 // relabel moves every count to an earlier part, the newest to part newest.
 func (m *Meter) relabel(s []uint64, newest uint64) {
-	counts := make([]uint64, m.cuts+1)
+	counts := make([]uint64, m.subWindows+1)
 	for i := range counts {
-		counts[i] = m.partCount(s, less(s[0], uint64(i)))
+		counts[i] = m.partCount(s, satSub(s[0], uint64(i)))
 	}
 	clear(s)
 	s[0] = newest
@@ -123,7 +123,7 @@ func (m *Meter) partsAdmit(s []uint64, t, c uint64) bool {
 func (m *Meter) partsCharge(s []uint64, t, c uint64) {
 	part := m.slide(s, t)
 	if c > 0 {
-		m.setPart(s, part, plus(m.partCount(s, part), c))
+		m.setPart(s, part, satAddInt64(m.partCount(s, part), c))
 	}
 }
 
@@ -135,7 +135,7 @@ func (m *Meter) partsLevel(s []uint64, t uint64) (remaining int64, reset time.Du
 	for m.partCount(s, part) == 0 {
 		part--
 	}
-	return int64(less(m.count, s[1])), duration(m.forgotten(part, t))
+	return int64(satSub(m.count, s[1])), duration(m.forgotten(part, t))
 }
 
 // partsWait looks for the newest part that must be forgotten: the one with
@@ -144,7 +144,7 @@ func (m *Meter) partsLevel(s []uint64, t uint64) (remaining int64, reset time.Du
 func (m *Meter) partsWait(s []uint64, t, c uint64) Wait {
 	room, counted := m.count-c, uint64(0)
 	for part := m.slide(s, t); ; part-- {
-		counted = sum(counted, m.partCount(s, part))
+		counted = satAdd(counted, m.partCount(s, part))
 		if counted > room || part == 0 {
 			return Wait(duration(m.forgotten(part, t)))
 		}
@@ -153,8 +153,8 @@ func (m *Meter) partsWait(s []uint64, t, c uint64) Wait {
 
 func (m *Meter) partsGiveBack(s []uint64, t, part, amount uint64) {
 	newest := m.slide(s, t)
-	if part <= newest && newest-part <= m.cuts {
-		m.setPart(s, part, less(m.partCount(s, part), amount))
+	if part <= newest && newest-part <= m.subWindows {
+		m.setPart(s, part, satSub(m.partCount(s, part), amount))
 	}
 }
 
@@ -176,25 +176,25 @@ func (m *Meter) partsIdle(s []uint64, t uint64) bool {
 	for m.partCount(s, part) == 0 {
 		part--
 	}
-	return part+m.cuts < m.partOf(t)
+	return part+m.subWindows < m.partOf(t)
 }
 
 // partsSound reports whether the sum is that of the counts, and no part lies
 // outside time.
 func (m *Meter) partsSound(s []uint64) bool {
 	total := uint64(0)
-	for i := range m.cuts + 1 {
+	for i := range m.subWindows + 1 {
 		n := m.partCount(s, i)
 		if n > 0 && i > s[0] { // before the epoch
 			return false
 		}
-		total = sum(total, n)
+		total = satAdd(total, n)
 	}
 	return s[1] == total && s[0] <= math.MaxInt64
 }
 
-// sum returns a + b, held at the greatest uint64.
-func sum(a, b uint64) uint64 {
+// satAdd returns a + b, held at the greatest uint64.
+func satAdd(a, b uint64) uint64 {
 	s, carry := bits.Add64(a, b, 0)
 	if carry != 0 {
 		return math.MaxUint64
