@@ -185,7 +185,7 @@ var floors = map[string]string{
 	"httplimit":                         ". memstore policy",
 	"rulesource":                        "",
 	"rulesdb":                           "rulesource",
-	"cmd/stint":                         ". memstore simulate cmd/internal/service/proxy cmd/internal/planner/trial policy httplimit cmd/internal/service/rules cmd/internal/service/observe cmd/internal/service/server cmd/internal/service/resp cmd/internal/service/rls cmd/internal/service/envoyrules cmd/internal/planner/lab cmd/internal/planner/plan cmd/internal/scratch cmd/internal/service/storecheck cmd/internal/planner/nodes cmd/internal/planner/luaserver cmd/internal/service/desk cmd/internal/linediff cmd/internal/service/ruleshttp redisstore fallback rulesource rulesdb",
+	"cmd/stint":                         ". memstore simulate cmd/internal/service/proxy cmd/internal/planner/trial policy httplimit cmd/internal/service/rules cmd/internal/service/observe cmd/internal/service/server cmd/internal/service/resp cmd/internal/service/rls cmd/internal/service/envoyrules cmd/internal/planner/lab cmd/internal/planner/plan cmd/internal/scratch cmd/internal/service/storecheck cmd/internal/planner/nodes cmd/internal/planner/luaserver cmd/internal/service/desk cmd/internal/linediff cmd/internal/service/ruleshttp cmd/internal/service/snapshot redisstore fallback rulesource rulesdb",
 	"grpclimit":                         ". policy",
 	"redisstore":                        ". memstore fallback",
 	"redisstore/goredis":                "redisstore",
@@ -204,6 +204,8 @@ var floors = map[string]string{
 	"cmd/internal/planner/trial":        ". memstore simulate",
 	"cmd/internal/service/desk":         ". policy rulesource rulesdb cmd/internal/service/rules cmd/internal/service/server cmd/internal/linediff",
 	"cmd/internal/linediff":             "",
+	"cmd/internal/wholefile":            "",
+	"cmd/internal/service/snapshot":     "memstore cmd/internal/wholefile",
 	"cmd/internal/service/ruleshttp":    "rulesource",
 	"cmd/internal/planner/nodes":        ". memstore fallback simulate cmd/internal/planner/trial",
 	"cmd/internal/planner/luaserver":    "redisstore", // as a driver of it

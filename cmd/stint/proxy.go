@@ -115,11 +115,15 @@ func (c *proxyCmd) serve(ctx context.Context, ln net.Listener, h *proxy.Handler,
 		return err
 	}
 	s.follow(beside, d, &background, logger)
+	s.save(beside, &c.snapshotFlags, &background)
 	conns := c.conns(s, 2, logger) // the client's and the upstream's
 	most, _ := conns.Bounds()
 	logger.Info("listening", "address", ln.Addr().String(), "upstream", c.Upstream, "max_conns", most,
 		"rules", len(s.source.Policy().Rules().Names()), "store", s.where, "tls", d.certificate != nil)
 	err = proxy.Serve(ctx, conns.Listen(ln), h, o)
+	end()
+	background.Wait()
+	err = errors.Join(err, s.saveLast(logger))
 	passed, denied := h.Counts()
 	logger.Info("stopped", "passed", passed, "denied", denied, "refused_at_once", h.Shed())
 	return err

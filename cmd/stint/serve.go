@@ -184,6 +184,7 @@ func (c *serveCmd) serve(ctx context.Context, ln net.Listener, ds *doors, s *sou
 		return err
 	}
 	s.follow(ctx, d, &background, logger)
+	s.save(beside, &c.snapshotFlags, &background)
 	logger.Info("listening", "address", ln.Addr().String(), "rules", len(s.source.Policy().Rules().Names()),
 		"store", s.where, "max_keys", c.MaxKeys, "tls", d.certificate != nil, "tokens", d.askers != nil, "operators", d.operators != nil)
 	conns := c.conns(s, 1, logger)
@@ -194,7 +195,7 @@ func (c *serveCmd) serve(ctx context.Context, ln net.Listener, ds *doors, s *sou
 	end()
 	finish()
 	background.Wait()
-	err = errors.Join(err, failed())
+	err = errors.Join(err, failed(), s.saveLast(logger))
 	allowed, denied, undecided := h.Counts()
 	logger.Info("stopped", "allowed", allowed, "denied", denied, "failed", undecided)
 	return err

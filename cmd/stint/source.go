@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stint-dev/stint/cmd/internal/service/observe"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/cmd/internal/service/snapshot"
 )
 
 // sourceFlags say where the rules come from, and what is told of them.
@@ -25,6 +27,7 @@ type sourceFlags struct {
 	LogKeys       bool     `env:"STINT_LOG_KEYS" help:"Log keys in clear: addresses, API keys, whatever rules key by. The default is their hashes."`
 	LogFormat     string   `env:"STINT_LOG_FORMAT" enum:"text,json" default:"text" help:"The log's form, text (the default) or json."`
 	storeFlags    `embed:""`
+	snapshotFlags `embed:""`
 
 	declared bool // whether attributes that no HTTP request has must be declared
 }
@@ -46,6 +49,7 @@ type sources struct {
 	source   *rules.Source
 	rules    rulesource.Source // that it follows; nil for a file
 	client   httplimit.ClientIP
+	snapshot *snapshot.File // of local; nil if none is kept
 }
 
 // open reads the rules and binds them to a store. Close what it returns.
@@ -64,7 +68,7 @@ func (c *sourceFlags) openRules(f *rules.File, logger *slog.Logger) (*sources, e
 	if c.MaxKeys < 1 {
 		return nil, usage("--max-keys", "%d: at least 1", c.MaxKeys)
 	}
-	if err := c.storeFlags.check(); err != nil {
+	if err := errors.Join(c.storeFlags.check(), c.snapshotFlags.check()); err != nil {
 		return nil, err
 	}
 	var trusted httplimit.ClientIP
@@ -81,7 +85,11 @@ func (c *sourceFlags) openRules(f *rules.File, logger *slog.Logger) (*sources, e
 		client:   trusted,
 	}
 	s.observer.Watch(s.local)
-	if err := s.read(c, f, logger); err != nil {
+	err := s.load(&c.snapshotFlags, logger)
+	if err == nil {
+		err = s.read(c, f, logger)
+	}
+	if err != nil {
 		s.close()
 		return nil, err
 	}
@@ -135,6 +143,9 @@ func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) (err 
 	opened.Store(source)
 	s.source = source
 	if shared, ok := s.store.(*modal); ok {
+		if s.snapshot != nil {
+			logger.Warn("--snapshot has no effect on what the store keeps: it is of what decides while the store fails")
+		}
 		shared.count(func(n int) error { return source.Policy().SetNodes(n) }, logger)
 		shared.warnOfEviction(u, logger)
 		s.observer.WatchShared(func() observe.Shared {

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -191,4 +192,27 @@ func newBuild(version string) prometheus.Collector {
 		Name: "stint_build_info", Help: "1, with the build's version.",
 		ConstLabels: prometheus.Labels{"version": version, "revision": revision, "goversion": runtime.Version()},
 	}, func() float64 { return 1 })
+}
+
+// snapshotDesc is there where a snapshot is kept.
+var snapshotDesc = prometheus.NewDesc("stint_snapshot_last_success_timestamp_seconds",
+	"Of when the last snapshot is that was saved, in seconds since the Unix epoch; 0 if none was yet.", nil, nil)
+
+// snapshots collects of when the snapshot is, once one is kept.
+type snapshots struct {
+	saved atomic.Pointer[func() time.Time]
+}
+
+func (s *snapshots) Describe(to chan<- *prometheus.Desc) { to <- snapshotDesc }
+
+func (s *snapshots) Collect(to chan<- prometheus.Metric) {
+	saved := s.saved.Load()
+	if saved == nil {
+		return
+	}
+	seconds := 0.0
+	if at := (*saved)(); !at.IsZero() {
+		seconds = float64(at.UnixMilli()) / 1000
+	}
+	to <- prometheus.MustNewConstMetric(snapshotDesc, prometheus.GaugeValue, seconds)
 }

@@ -255,6 +255,7 @@ func TestDocument(t *testing.T) {
 	o := observe.New(observe.Options{})
 	o.Watch(store)
 	o.WatchShared(func() observe.Shared { return observe.Shared{} })
+	o.WatchSnapshot(time.Now)
 	o.Reloaded(time.Now(), nil)
 	ask(o, newPolicy(t, broken{store}, rulesFile), policy.Map{"path": "/e", "ip": "192.0.2.7"})
 	there := make(map[string]string)

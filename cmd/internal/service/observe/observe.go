@@ -67,6 +67,7 @@ type Observer struct {
 	reload reload
 	store  atomic.Pointer[memstore.Store]
 	shared shared
+	saved  snapshots
 
 	log    *denials // nil if there is no log
 	closed chan struct{}
@@ -88,7 +89,7 @@ func New(o Options) *Observer {
 	ob.registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		ob.took, counters{ob}, &ob.reload, held{ob}, &ob.shared, newBuild(o.Version),
+		ob.took, counters{ob}, &ob.reload, held{ob}, &ob.shared, &ob.saved, newBuild(o.Version),
 	)
 	if o.Log != nil {
 		if o.Period <= 0 {
@@ -117,6 +118,10 @@ func (o *Observer) Metrics() http.Handler {
 // Watch adds what a store holds to the metrics; a second call replaces the
 // store of the first.
 func (o *Observer) Watch(store *memstore.Store) { o.store.Store(store) }
+
+// WatchSnapshot adds of when the last snapshot is to the metrics: saved is asked
+// for each scrape, and says zero while there is none.
+func (o *Observer) WatchSnapshot(saved func() time.Time) { o.saved.saved.Store(&saved) }
 
 // Reloaded notes an attempt to read the rules, the first one at the start
 // included; err is why they were not taken. Without a call there are no metrics

@@ -1,0 +1,39 @@
+// Package wholefile writes files whole or not at all.
+package wholefile
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// beside is what the name of a file ends with until it is whole. There is one
+// such file for each path, so that those who are killed leave one behind, which
+// the next write replaces.
+const beside = ".new"
+
+// Write puts what write writes in the place of a file: beside it, synced, then
+// renamed. After an error, or a kill at any moment, the file is as it was. Its
+// owner alone may read it. One process at a time writes a path.
+func Write(path string, write func(io.Writer) error) (err error) {
+	f, err := os.OpenFile(path+beside, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if err = write(f); err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(path+beside, path)
+	}
+	if err != nil {
+		_ = os.Remove(path + beside) // it is thrown away
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close()) // so that the rename lasts
+}

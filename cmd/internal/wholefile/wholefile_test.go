@@ -1,0 +1,53 @@
+package wholefile_test
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stint-dev/stint/cmd/internal/wholefile"
+)
+
+// TestWrite writes, fails half way, and writes again: the file is always one of
+// the whole ones, and nothing stays beside it.
+func TestWrite(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	put := func(text string, end error) error {
+		return wholefile.Write(path, func(w io.Writer) error {
+			_, err := io.WriteString(w, text)
+			return errors.Join(err, end)
+		})
+	}
+	want := func(text string) {
+		t.Helper()
+		got, err := os.ReadFile(path)
+		if err != nil || string(got) != text {
+			t.Errorf("%q, %v, want %q", got, err, text)
+		}
+		all, err := os.ReadDir(filepath.Dir(path))
+		if err != nil || len(all) != 1 {
+			t.Errorf("%v, %v: want the file alone", all, err)
+		}
+	}
+	if err := put("first", nil); err != nil {
+		t.Fatal(err)
+	}
+	want("first")
+	broken := errors.New("broken")
+	if err := put("second, ha", broken); !errors.Is(err, broken) {
+		t.Errorf("%v, want %v", err, broken)
+	}
+	want("first")
+	if err := os.WriteFile(path+".new", []byte("of a process that was killed, and longer than what comes"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := put("third", nil); err != nil {
+		t.Fatal(err)
+	}
+	want("third")
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v: want 0600", info.Mode(), err)
+	}
+}

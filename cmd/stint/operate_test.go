@@ -1,0 +1,184 @@
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	main "github.com/stint-dev/stint/cmd/stint"
+)
+
+// A running is stint serve or stint proxy in a process of its own, with an
+// address for operators, whose clients are told apart by X-Api-Key.
+type running struct {
+	t            *testing.T
+	name         string // serve or proxy
+	process      *exec.Cmd
+	ended        chan error
+	front, admin string
+
+	mu   sync.Mutex
+	said bytes.Buffer
+}
+
+// Write takes what the process says.
+func (p *running) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.said.Write(b)
+}
+
+func (p *running) log() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.said.String()
+}
+
+// onBoth runs a test for stint serve and for stint proxy. start starts one.
+func onBoth(t *testing.T, test func(t *testing.T, start func(args ...string) *running)) {
+	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "behind") }))
+	t.Cleanup(behind.Close)
+	for name, flags := range map[string][]string{
+		"serve": {"--http", "127.0.0.1:0"}, "proxy": {"--listen", "127.0.0.1:0", "--upstream", behind.URL},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test(t, func(args ...string) *running {
+				t.Helper()
+				p := launch(t, name, append(append([]string{name, "--admin", "127.0.0.1:0"}, flags...), args...)...)
+				find := regexp.MustCompile(`msg=listening admin=(\S+)(?s:.*)msg=listening address=(\S+)`)
+				p.waitFor("msg=listening address")
+				at := find.FindStringSubmatch(p.log())
+				p.admin, p.front = "http://"+at[1], "http://"+at[2]
+				return p
+			})
+		})
+	}
+}
+
+// launch starts stint with arguments.
+func launch(t *testing.T, name string, args ...string) *running {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &running{t: t, name: name, process: exec.Command(self, args...), ended: make(chan error, 1)}
+	p.process.Env = append(os.Environ(), "STINT_TEST_MAIN=1")
+	p.process.Stderr = p
+	if err := p.process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { p.ended <- p.process.Wait() }()
+	t.Cleanup(func() {
+		_ = p.process.Process.Kill() // it has ended, unless the test failed
+		if t.Failed() {
+			t.Logf("%s said:\n%s", name, p.log())
+		}
+	})
+	return p
+}
+
+// waitFor waits until the log has a text.
+func (p *running) waitFor(text string) {
+	p.t.Helper()
+	for until := time.Now().Add(30 * time.Second); !strings.Contains(p.log(), text); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(until) {
+			p.t.Fatalf("%s does not say %q:\n%s", p.name, text, p.log())
+		}
+	}
+}
+
+// end sends a signal and waits for the end.
+func (p *running) end(sig syscall.Signal) error {
+	p.t.Helper()
+	if err := p.process.Process.Signal(sig); err != nil {
+		p.t.Fatal(err)
+	}
+	select {
+	case err := <-p.ended:
+		return err
+	case <-time.After(30 * time.Second):
+		p.t.Fatalf("%s does not end", p.name)
+		return nil
+	}
+}
+
+// request asks whether a client may, and returns the status.
+func (p *running) request(client string) int {
+	p.t.Helper()
+	method, url, body := http.MethodGet, p.front+"/", ""
+	if p.name == "serve" {
+		method, url, body = http.MethodPost, p.front+"/v1/check", fmt.Sprintf(`{"attributes":{"method":"GET","path":"/","header.x-api-key":%q}}`, client)
+	}
+	status, _ := p.call(method, url, body, map[string]string{"X-Api-Key": client})
+	return status
+}
+
+// requests sends several requests and returns how many passed.
+func (p *running) requests(client string, n int) (passed int) {
+	p.t.Helper()
+	for range n {
+		switch status := p.request(client); status {
+		case http.StatusOK:
+			passed++
+		case http.StatusTooManyRequests, http.StatusForbidden:
+		default:
+			p.t.Fatalf("status %d", status)
+		}
+	}
+	return passed
+}
+
+// call sends an HTTP request with a body of JSON.
+func (p *running) call(method, url, body string, headers map[string]string) (int, string) {
+	p.t.Helper()
+	ctx, stop := context.WithTimeout(p.t.Context(), 30*time.Second)
+	defer stop()
+	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	r.Close = true
+	for name, value := range headers {
+		r.Header.Set(name, value)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return resp.StatusCode, string(answer)
+}
+
+// stint runs a command of operators against the address for them.
+func (p *running) stint(args ...string) (status int, out, errs string) {
+	p.t.Helper()
+	var o, e bytes.Buffer
+	status = main.Run(p.t.Context(), append(args, "--server", p.admin), strings.NewReader(""), &o, &e)
+	return status, o.String(), e.String()
+}
+
+// decode reads JSON that a command printed.
+func decode[T any](t *testing.T, text string) (v T) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return v
+}
