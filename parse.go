@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/stint-dev/stint/internal/wording"
 )
 
 // A ParseError says what is wrong in a limit's text, where, and what would be
@@ -119,7 +121,7 @@ func (p *parser) limit() (Limit, error) {
 	case first.s == "every":
 		return p.every()
 	}
-	if len(p.words) > 0 && first.s[0] > '9' && editDistance(strings.ToLower(clip(first.s)), "every") < 3 {
+	if len(p.words) > 0 && first.s[0] > '9' && wording.Distance(strings.ToLower(clip(first.s)), "every") < 3 {
 		return Limit{}, p.fail(first.at, `did you mean "every"?`, "unknown word %q", first.s)
 	}
 	count, period, slash := strings.Cut(first.s, "/")
@@ -372,13 +374,8 @@ func (p *parser) zone(l *Limit, zone, period word) error {
 // suggest returns a hint with the nearest of the known words, or the general
 // hint when none is near.
 func (p *parser) suggest(got string, known []string, hint string) string {
-	best, least := "", 3
-	for _, k := range known {
-		if d := editDistance(strings.ToLower(clip(got)), k); d < least || d == least && k < best {
-			best, least = k, d
-		}
-	}
-	if best == "" || least >= len(got) {
+	best := wording.Nearest(strings.ToLower(clip(got)), slices.Values(known), min(3, len(got)))
+	if best == "" {
 		return hint
 	}
 	return fmt.Sprintf("did you mean %q? %s", best, hint)
@@ -390,28 +387,4 @@ func keys(m map[string]time.Duration) []string {
 		out = append(out, k)
 	}
 	return out
-}
-
-// editDistance is Levenshtein's, for words short enough to be typed; longer
-// ones are near nothing.
-func editDistance(a, b string) int {
-	if len(a) > 32 {
-		return len(a)
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		diagonal := row[0]
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := diagonal
-			if a[i-1] != b[j-1] {
-				cost = 1 + min(diagonal, row[j], row[j-1])
-			}
-			diagonal, row[j] = row[j], cost
-		}
-	}
-	return row[len(b)]
 }

@@ -37,7 +37,7 @@ var places = map[string]place{
 	"limit.go":        {"", "a limit is a value; making one asks nobody"},
 	"algorithm.go":    {"", "names of algorithms"},
 	"name.go":         {"", "what state belongs to: a name, and what tells its limits apart"},
-	"parse.go":        {"", "text to value and back"},
+	"parse.go":        {module + "/internal/wording", "text to value and back"},
 	"duration.go":     {"", "exact durations: text to value"},
 	"uint128.go":      {"", pureMath},
 	"gcra.go":         {"", pureMath + "; the queue's arithmetic is here too"},
@@ -96,31 +96,43 @@ var places = map[string]place{
 	// Where rules come from.
 	"rulesource/rulesource.go": {"context", "the contract of what keeps rules: contexts go to databases"},
 
+	// Whether a request meets conditions: pure, with addresses and paths.
+	"internal/match/doc.go":       {"", "says what the package is"},
+	"internal/match/request.go":   {"net/netip", "attributes in one form; one is an address"},
+	"internal/match/condition.go": {"", "what one attribute must be; patterns of text"},
+	"internal/match/covers.go":    {"", "which conditions take all that others do"},
+	"internal/match/nets.go":      {"net/netip", "address ranges"},
+	"internal/match/path.go":      {"bytes", "paths brought to one form, and patterns of them"},
+	"internal/match/host.go":      {"net/netip", "hosts brought to one form; some are addresses"},
+	"internal/match/index.go":     {"net/netip", "which conditions may hold, by address ranges too"},
+
+	"internal/wording/wording.go": {"", "what error messages are made of"},
+	"internal/satmath/satmath.go": {"", pureMath},
+
+	// What a rules file holds.
+	"policy/rulesfile/rulesfile.go":  {module + " " + module + "/internal/match", "a file that has been read is a value"},
+	"policy/rulesfile/node.go":       {"", "a tree of a rules file, whatever it was written in"},
+	"policy/rulesfile/json.go":       {"", "strict JSON, with lines and columns"},
+	"policy/rulesfile/decode.go":     {module + " " + module + "/internal/wording", "a tree to rules, and no more limits for a request than a store takes at once"},
+	"policy/rulesfile/decoderule.go": {module + " " + module + "/internal/match " + module + "/internal/wording", "a tree to one rule, and its limits"},
+	"policy/rulesfile/declare.go":    {module + "/internal/wording", "attributes that only some callers give are declared, or named in a warning"},
+	"policy/rulesfile/schema.go":     {"embed", "the schema is a file that editors read too"},
+	"policy/rulesfile/errors.go":     {"", "what is wrong, where, and what would be right"},
+	"policy/rulesfile/warn.go":       {module + " " + module + "/internal/match", "what is likely not meant"},
+
 	// Rules. They read no clock but to wait: what they bind to a store is decided
 	// there.
 	"policy/doc.go":        {"", "says what the package is"},
-	"policy/attributes.go": {"", "what is known of a request"},
-	"policy/node.go":       {"", "a tree of a rules file, whatever it was written in"},
-	"policy/json.go":       {"", "strict JSON, with lines and columns"},
-	"policy/decode.go":     {module, "a tree to rules, and no more limits for a request than a store takes at once"},
-	"policy/decoderule.go": {module, "a tree to one rule, and its limits"},
-	"policy/declare.go":    {"", "attributes that only some callers give are declared, or told of"},
-	"policy/schema.go":     {"embed", "the schema is a file that editors read too"},
-	"policy/errors.go":     {"", "what is wrong, where, and what would be right"},
-	"policy/warn.go":       {"net/netip", "what is likely not meant: ranges that cover others"},
-	"policy/rules.go":      {module, "rules that have been read are a value"},
-	"policy/glob.go":       {"", "patterns of text"},
-	"policy/path.go":       {"bytes", "paths brought to one form"},
-	"policy/host.go":       {"net/netip", "hosts brought to one form; some are addresses"},
-	"policy/index.go":      {"net/netip", "which rules may match, by address ranges too"},
-	"policy/match.go":      {"net/netip", "whether a rule matches, by the client's address too"},
-	"policy/matchrules.go": {module, "which rules match, in order"},
-	"policy/key.go":        {"crypto/hmac crypto/rand crypto/sha256 encoding/base64 encoding/hex sync", "hashes keys, with a secret that is drawn once for a process unless given"},
-	"policy/keyof.go":      {"", "the key that a rule makes, for those who set overrides"},
+	"policy/attributes.go": {module + "/internal/match", "what is known of a request"},
+	"policy/rules.go":      {module + " " + module + "/internal/match" + " " + module + "/policy/rulesfile", "rules that have been read are a value"},
+	"policy/compile.go":    {module + " " + module + "/internal/match" + " " + module + "/policy/rulesfile", "a file to rules with indexes, and names that state belongs to"},
+	"policy/matchrules.go": {module + " " + module + "/internal/match" + " " + module + "/policy/rulesfile", "which rules match, in order"},
+	"policy/key.go":        {"crypto/hmac crypto/rand crypto/sha256 encoding/base64 encoding/hex sync " + module + "/internal/match", "hashes keys, with a secret that is drawn once for a process unless given"},
+	"policy/keyof.go":      {module + "/internal/match", "the key that a rule makes, for those who set overrides"},
 	"policy/result.go":     {module, "an answer"},
-	"policy/compare.go":    {"", "what a reload changes, for people"},
+	"policy/compare.go":    {module + "/internal/match", "what a reload changes, for people"},
 	"policy/states.go":     {module, "the names in the store that plans go on with"},
-	"policy/explain.go":    {"", "what rules make of a request, without asking a store"},
+	"policy/explain.go":    {module + "/internal/match" + " " + module + "/internal/wording", "what rules make of a request, without asking a store"},
 	"policy/debt.go":       {"context " + module, "what is owed to the store is handed on: contexts go to stores"},
 	"policy/policy.go":     {module + " " + module + "/fallback " + module + "/internal/waitqueue " + module + "/memstore", "rules bound to a store, and to one in memory for when that fails"},
 	"policy/customers.go":  {"sync sync/atomic " + module + " " + module + "/internal/overridetable", "limits of millions of customers: writers have a lock, requests none"},
@@ -174,35 +186,39 @@ var powers = map[string][]string{
 // floors is which packages of the house each directory may import: arrows
 // point down only. A directory that is not named has no floor yet.
 var floors = map[string]string{
-	".":                                 "internal/waitqueue",
+	".":                                 "internal/waitqueue internal/wording",
 	"memstore":                          ".",
 	"simulate":                          ".",
 	"storetest":                         ". simulate",
 	"fallback":                          ". memstore",
 	"internal/overridetable":            "",
 	"internal/waitqueue":                "",
-	"policy":                            ". memstore fallback internal/overridetable internal/waitqueue",
+	"internal/match":                    "",
+	"internal/wording":                  "",
+	"internal/satmath":                  "",
+	"policy/rulesfile":                  ". internal/match internal/wording",
+	"policy":                            ". internal/match internal/wording policy/rulesfile memstore fallback internal/overridetable internal/waitqueue",
 	"httplimit":                         ". memstore policy",
 	"rulesource":                        "",
 	"rulesdb":                           "rulesource",
-	"cmd/stint":                         ". memstore simulate cmd/internal/service/proxy cmd/internal/planner/trial policy httplimit cmd/internal/service/rules cmd/internal/service/observe cmd/internal/service/server cmd/internal/service/resp cmd/internal/service/rls cmd/internal/service/envoyrules cmd/internal/planner/lab cmd/internal/planner/plan cmd/internal/scratch cmd/internal/service/storecheck cmd/internal/planner/nodes cmd/internal/planner/luaserver cmd/internal/service/desk cmd/internal/linediff cmd/internal/service/ruleshttp cmd/internal/service/snapshot redisstore fallback rulesource rulesdb",
+	"cmd/stint":                         ". memstore simulate cmd/internal/service/proxy cmd/internal/planner/trial policy policy/rulesfile httplimit cmd/internal/service/rules cmd/internal/service/observe cmd/internal/service/server cmd/internal/service/resp cmd/internal/service/rls cmd/internal/service/envoyrules cmd/internal/planner/lab cmd/internal/planner/plan cmd/internal/scratch cmd/internal/service/storecheck cmd/internal/planner/nodes cmd/internal/planner/luaserver cmd/internal/service/desk cmd/internal/linediff cmd/internal/service/ruleshttp cmd/internal/service/snapshot redisstore fallback rulesource rulesdb",
 	"grpclimit":                         ". policy",
 	"redisstore":                        ". memstore fallback",
 	"redisstore/goredis":                "redisstore",
 	"redisstore/internal/faulttest":     ". redisstore redisstore/internal/redistest", // of tests
-	"cmd/internal/planner/plan":         ". memstore simulate policy httplimit cmd/internal/planner/accesslog cmd/internal/service/rules",
+	"cmd/internal/planner/plan":         ". memstore simulate policy policy/rulesfile httplimit cmd/internal/planner/accesslog cmd/internal/service/rules",
 	"cmd/internal/planner/plan/bench":   "cmd/internal/planner/plan cmd/internal/planner/plan/sample",
 	"cmd/internal/service/recent":       "",
 	"cmd/internal/service/resp":         ". cmd/internal/service/recent policy cmd/internal/service/observe cmd/internal/service/rules",
 	"cmd/internal/planner/lab":          ". cmd/internal/planner/trial cmd/internal/planner/plan cmd/internal/planner/accesslog", // the planner reads logs
 	"cmd/internal/service/observe":      ". memstore policy redisstore",
 	"cmd/internal/service/proxy":        ". policy httplimit cmd/internal/service/observe cmd/internal/service/rules cmd/internal/service/server",
-	"cmd/internal/service/envoyrules":   "policy",
+	"cmd/internal/service/envoyrules":   "policy policy/rulesfile",
 	"cmd/internal/service/rls":          ". policy httplimit cmd/internal/service/observe cmd/internal/service/recent cmd/internal/service/rules",
-	"cmd/internal/service/rules":        ". policy rulesource",
+	"cmd/internal/service/rules":        ". policy policy/rulesfile rulesource",
 	"cmd/internal/service/server":       ". memstore policy httplimit cmd/internal/service/observe cmd/internal/service/rules",
 	"cmd/internal/planner/trial":        ". memstore simulate",
-	"cmd/internal/service/desk":         ". policy rulesource rulesdb cmd/internal/service/rules cmd/internal/service/server cmd/internal/linediff",
+	"cmd/internal/service/desk":         ". policy policy/rulesfile rulesource rulesdb cmd/internal/service/rules cmd/internal/service/server cmd/internal/linediff",
 	"cmd/internal/linediff":             "",
 	"cmd/internal/wholefile":            "",
 	"cmd/internal/service/snapshot":     "memstore cmd/internal/wholefile",
@@ -218,7 +234,7 @@ var floors = map[string]string{
 
 // placed are the directories whose files have a place each. The others are held
 // by their floors alone: they do what tests and servers do.
-var placed = []string{".", "internal/waitqueue", "memstore", "simulate", "fallback", "rulesource", "policy", "httplimit"}
+var placed = []string{".", "internal/waitqueue", "memstore", "simulate", "fallback", "rulesource", "policy", "policy/rulesfile", "httplimit", "internal/match", "internal/wording", "internal/satmath"}
 
 // besides are modules of tests, which may look at the whole house but for cmd.
 var besides = []string{"proof", "benchmarks"}

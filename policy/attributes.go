@@ -3,6 +3,8 @@ package policy
 import (
 	"errors"
 	"fmt"
+
+	"github.com/stint-dev/stint/internal/match"
 )
 
 // Attributes are what is known of a request, by name:
@@ -50,3 +52,30 @@ func (e *RequestError) Is(target error) bool { return target == ErrRequest }
 
 // ErrRequest is what every [RequestError] is, for errors.Is.
 var ErrRequest = errors.New("policy: the request is at fault")
+
+// CleanPath returns the path that rules are matched against: decoded once,
+// without empty and dot segments and without a slash at the end; what follows ?
+// is cut off. The error is a [RequestError] for a path that servers read in
+// different ways: an encoded or double-encoded separator, a backslash, a
+// semicolon, control characters, dot segments that appear by decoding, what is
+// not UTF-8. docs/RULES.md has the table.
+func CleanPath(raw string) (string, error) {
+	clean, reason := match.CleanPath(raw)
+	if reason != "" {
+		return "", &RequestError{"path", reason}
+	}
+	return clean, nil
+}
+
+// CleanHost returns the host that rules are matched against: in lower case,
+// without the port, brackets and the dot at the end. The error is a
+// [RequestError] for what is no name and no address, such as a name with two
+// ports or an empty label: servers read those in different ways. An empty host
+// is none, and no error.
+func CleanHost(raw string) (string, error) {
+	clean, reason := match.CleanHost(raw)
+	if reason != "" {
+		return "", &RequestError{"host", reason}
+	}
+	return clean, nil
+}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/stint-dev/stint/internal/match"
 )
 
 // A Change is one thing that differs between two files of rules.
@@ -148,8 +150,8 @@ func repeated(n int) string {
 func (r *rule) keyText() string {
 	names := make([]string, 0, len(r.key))
 	for _, a := range r.key {
-		name := a.name
-		if a.field == ipField && (r.ipv4 != 32 || r.ipv6 != 64) {
+		name := a.Name
+		if a.Field == match.IP && (r.ipv4 != 32 || r.ipv6 != 64) {
 			name = fmt.Sprintf("ip/%d,/%d", r.ipv4, r.ipv6)
 		}
 		names = append(names, name)

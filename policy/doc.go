@@ -1,5 +1,6 @@
 // Package policy says who may do how much: rules that match requests by their
-// attributes, hold each to its limits, and are read from a file.
+// attributes, and hold each to its limits. Package rulesfile reads them from a
+// file.
 //
 // A request is a set of named attributes. Most programs read rules once, bind
 // them to a store and ask for each request:
@@ -34,7 +35,7 @@
 // itself, and a layer that costs this request nothing is looked at.
 //
 // A request is held to [stint.MaxLimits] limits at most, those in shadow not
-// counted. [Parse] refuses rules that hold every request to more; where more
+// counted. Package rulesfile refuses rules that hold every request to more; where more
 // meet for some request alone, its decision is [stint.ErrLayers], and charges
 // nothing.
 //

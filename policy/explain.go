@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/stint-dev/stint/internal/match"
+	"github.com/stint-dev/stint/internal/wording"
 )
 
 // An Explanation says what rules make of one request.
@@ -45,11 +48,11 @@ type KeyPart struct {
 // [RequestError].
 func (r *Rules) Explain(attrs Attributes) (Explanation, error) {
 	var e Explanation
-	q := request{attrs: attrs}
+	q := match.Request{Attrs: attrs}
 	if err := r.ready(&q); err != nil {
 		return e, err
 	}
-	e.Path = q.path
+	e.Path = q.Path()
 	ended := ""
 	for _, one := range r.rules {
 		x := RuleExplanation{Rule: one.name, Shadow: one.shadow}
@@ -66,7 +69,7 @@ func (r *Rules) Explain(attrs Attributes) (Explanation, error) {
 	return e, nil
 }
 
-func (r *rule) explain(q *request, x *RuleExplanation) (err error) {
+func (r *rule) explain(q *match.Request, x *RuleExplanation) (err error) {
 	if !r.explainMatch(q, x) {
 		return nil
 	}
@@ -82,13 +85,13 @@ func (r *rule) explain(q *request, x *RuleExplanation) (err error) {
 			if !ok {
 				v = ""
 			}
-			x.Key = append(x.Key, KeyPart{Attribute: a.name, Value: v, Missing: !ok})
+			x.Key = append(x.Key, KeyPart{Attribute: a.Name, Value: v, Missing: !ok})
 		}
 		if missing && r.missing == missingSkip {
 			x.Why = "the key is missing, and on_missing says skip"
 			return nil
 		}
-		if x.Cost, err = r.cost.of(q, r.shadow); err != nil {
+		if x.Cost, err = r.costOf(q); err != nil {
 			return err
 		}
 	}
@@ -103,28 +106,28 @@ func (r *rule) explain(q *request, x *RuleExplanation) (err error) {
 }
 
 // explainMatch says whether the rule matches, and why.
-func (r *rule) explainMatch(q *request, x *RuleExplanation) bool {
+func (r *rule) explainMatch(q *match.Request, x *RuleExplanation) bool {
 	x.Why = "matches every request"
 	var misses []string
 	for _, conj := range r.match {
-		c := conj.miss(q)
+		c := conj.Miss(q)
 		if c == nil {
 			misses, x.Why = nil, conj.String()
 			break
 		}
-		v, ok := q.value(c.attribute)
+		v, ok := q.Value(c.Attribute)
 		has := "the request has none"
 		if ok {
-			has = "it is " + strconv.Quote(shorten(v))
+			has = "it is " + strconv.Quote(wording.Shorten(v))
 		}
-		misses = append(misses, fmt.Sprintf("%s must be %s; %s", c.name, strings.TrimPrefix(c.want(), "is "), has))
+		misses = append(misses, fmt.Sprintf("%s must be %s; %s", c.Name, strings.TrimPrefix(c.Want(), "is "), has))
 	}
 	if len(misses) > 0 {
 		x.Why = "does not match: " + strings.Join(misses, "; or ")
 		return false
 	}
 	for _, conj := range r.unless {
-		if conj.miss(q) == nil {
+		if conj.Miss(q) == nil {
 			x.Why = "excepted by unless: " + conj.String()
 			return false
 		}

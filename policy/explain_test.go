@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"flag"
 	"os"
 	"strings"
 	"testing"
@@ -8,10 +9,12 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
+var update = flag.Bool("update", false, "write the golden explanation anew")
+
 // TestExplain is a transcript: attributes, ----, what the rules of
 // good_everything.json make of them.
 func TestExplain(t *testing.T) {
-	data, err := os.ReadFile("testdata/good_everything.json")
+	data, err := os.ReadFile("rulesfile/testdata/good_everything.json")
 	if err != nil {
 		t.Fatal(err)
 	}

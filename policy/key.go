@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/stint-dev/stint/internal/match"
 )
 
 // A key of one attribute is its value, or nothing when it is missing; an empty
@@ -32,7 +34,7 @@ var processSecret = sync.OnceValue(func() []byte {
 })
 
 // key returns the key of a request under a rule, using buf for room.
-func (p *Policy) key(r *rule, q *request, buf []byte) (key string, rest []byte, missing bool) {
+func (p *Policy) key(r *rule, q *match.Request, buf []byte) (key string, rest []byte, missing bool) {
 	if len(r.key) == 0 {
 		return "", buf, false
 	}
@@ -100,9 +102,9 @@ func unlink(chain string) (value, rest string, ok bool) {
 
 // keyValue returns what an attribute gives to a key; of an address, the part
 // that its owner does not choose.
-func (r *rule) keyValue(q *request, a attribute) (string, bool) {
-	if a.field == ipField {
-		addr, ok := q.addr()
+func (r *rule) keyValue(q *match.Request, a match.Attribute) (string, bool) {
+	if a.Field == match.IP {
+		addr, ok := q.Addr()
 		if !ok {
 			return "", false
 		}
@@ -115,7 +117,7 @@ func (r *rule) keyValue(q *request, a attribute) (string, bool) {
 			return prefix.Addr().String(), true
 		}
 	}
-	v, ok := q.value(a)
+	v, ok := q.Value(a)
 	return v, ok && v != ""
 }
 

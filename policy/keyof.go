@@ -3,6 +3,8 @@ package policy
 import (
 	"errors"
 	"fmt"
+
+	"github.com/stint-dev/stint/internal/match"
 )
 
 // ErrNoRule is for the name of a rule that there is not.
@@ -18,7 +20,7 @@ func (r *Rules) KeyAttributes(name string) ([]string, error) {
 	}
 	names := make([]string, len(one.key))
 	for i, a := range one.key {
-		names[i] = a.name
+		names[i] = a.Name
 	}
 	return names, nil
 }
@@ -35,13 +37,13 @@ func (r *Rules) KeyOf(name string, attrs Attributes, secret []byte) (string, err
 	if one.hashKey && len(secret) == 0 {
 		return "", fmt.Errorf("rule %q has hash_key: its keys cannot be made without the secret", name)
 	}
-	q := request{attrs: attrs}
+	q := match.Request{Attrs: attrs}
 	if err := r.ready(&q); err != nil {
 		return "", err
 	}
 	for _, a := range one.key {
 		if _, ok := one.keyValue(&q, a); !ok {
-			return "", fmt.Errorf("rule %q: attribute %s of its key is missing, or is none that can be read", name, a.name)
+			return "", fmt.Errorf("rule %q: attribute %s of its key is missing, or is none that can be read", name, a.Name)
 		}
 	}
 	p := Policy{opts: Options{Secret: secret}}

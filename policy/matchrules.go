@@ -5,6 +5,8 @@ import (
 	"math/bits"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/match"
+	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
 // scratch is what a Result keeps beside the answer: which rules matched, and
@@ -68,14 +70,14 @@ func (p *Policy) matchMore(attrs Attributes, cost int64, r *Result) error {
 	if p.rules.notReady {
 		return ErrNotReady
 	}
-	q := request{attrs: attrs}
+	q := match.Request{Attrs: attrs}
 	if err := p.rules.ready(&q); err != nil {
 		return err
 	}
-	r.found = p.rules.index.find(&q, r.found[:0])
+	r.found = p.rules.index.Find(&q, r.found[:0])
 	for _, i := range r.found {
 		one := p.rules.rules[i]
-		if one.match != nil && !anyOf(one.match, &q) || one.unless != nil && anyOf(one.unless, &q) {
+		if one.match != nil && !match.AnyOf(one.match, &q) || one.unless != nil && match.AnyOf(one.unless, &q) {
 			continue
 		}
 		ends, err := p.hold(r, &q, one, cost)
@@ -87,23 +89,16 @@ func (p *Policy) matchMore(attrs Attributes, cost int64, r *Result) error {
 }
 
 // ready cleans the path and the host, each if any rule looks at it.
-func (r *Rules) ready(q *request) (err error) {
-	if r.path {
-		if q.path, q.hasPath = q.attrs.Attribute("path"); q.hasPath {
-			q.path, err = CleanPath(q.path)
-		}
+func (r *Rules) ready(q *match.Request) error {
+	if attribute, reason := q.Clean(r.path, r.host); reason != "" {
+		return &RequestError{attribute, reason}
 	}
-	if r.host && err == nil {
-		if q.host, q.hasHost = q.attrs.Attribute("host"); q.hasHost {
-			q.host, err = CleanHost(q.host)
-		}
-	}
-	return err
+	return nil
 }
 
 // hold adds a rule that matches to the result, and reports whether it ends the
 // matching.
-func (p *Policy) hold(r *Result, q *request, one *rule, cost int64) (ends bool, err error) {
+func (p *Policy) hold(r *Result, q *match.Request, one *rule, cost int64) (ends bool, err error) {
 	h := hit{rule: one, first: len(r.Rules)}
 	h.plan, r.others = one.planFor(q, r.others)
 	customers := p.customers.any() && one.limited()
@@ -119,7 +114,7 @@ func (p *Policy) hold(r *Result, q *request, one *rule, cost int64) (ends bool, 
 		if h.missing && one.missing == missingSkip {
 			return false, nil
 		}
-		if h.weight, err = one.cost.of(q, one.shadow); err != nil {
+		if h.weight, err = one.costOf(q); err != nil {
 			return false, err
 		}
 		h.cost = times(h.weight, cost)
@@ -157,17 +152,17 @@ func (r *rule) limited() bool { return r.tiers != nil || r.own != nil && r.own.a
 
 // planFor returns what a request is held to: by the first override that fits,
 // else by its tier, else by the rule itself.
-func (r *rule) planFor(q *request, others []int32) (*plan, []int32) {
+func (r *rule) planFor(q *match.Request, others []int32) (*plan, []int32) {
 	if len(r.overrides) > 0 {
-		others = r.overrideIndex.find(q, others[:0])
+		others = r.overrideIndex.Find(q, others[:0])
 		for _, i := range others {
-			if o := &r.overrides[i]; o.when.miss(q) == nil {
+			if o := &r.overrides[i]; o.when.Miss(q) == nil {
 				return o.plan, others
 			}
 		}
 	}
 	if r.tiers != nil {
-		v, _ := q.value(r.tiers.by)
+		v, _ := q.Value(r.tiers.by)
 		if p := r.tiers.plans[v]; p != nil {
 			return p, others
 		}
@@ -178,24 +173,25 @@ func (r *rule) planFor(q *request, others []int32) (*plan, []int32) {
 	return r.own, others
 }
 
-// of returns what one unit of a request costs. A value that is no whole number
+// costOf returns what one unit of a request costs. A value that is no whole number
 // is the request's fault, but not where the rule is in shadow.
-func (c *cost) of(q *request, shadow bool) (int64, error) {
-	if c.fixed > 0 {
-		return c.fixed, nil
+func (r *rule) costOf(q *match.Request) (int64, error) {
+	c := &r.cost
+	if c.Fixed > 0 {
+		return c.Fixed, nil
 	}
-	v, ok := q.value(c.by)
+	v, ok := q.Value(c.By)
 	if !ok || v == "" {
-		return c.def, nil
+		return c.Default, nil
 	}
-	n, ok := wholeNumber(v)
-	if !ok && !shadow {
-		return 0, &RequestError{Attribute: c.by.name, Reason: "the cost is not a whole number"}
+	n, ok := rulesfile.WholeNumber(v)
+	if !ok && !r.shadow {
+		return 0, &RequestError{Attribute: c.By.Name, Reason: "the cost is not a whole number"}
 	}
 	if !ok {
-		return c.def, nil
+		return c.Default, nil
 	}
-	return min(max(n, c.min), c.max), nil
+	return min(max(n, c.Min), c.Max), nil
 }
 
 // times multiplies; what is above int64 is the most there is, and never passes.

@@ -1011,7 +1011,7 @@ func TestWarnings(t *testing.T) {
 		{"no effect in shadow", []string{`{"name": "a", "key": ["ip"], "final": true, "shadow": true, "limits": ["1/s"]}`}},
 	} {
 		var all []string
-		for _, w := range parse(t, c.rules...).Warnings() {
+		for _, w := range parse(t, c.rules...).File().Warnings() {
 			if strings.Contains(w.Reason, "is not declared") {
 				continue // TestUndeclared
 			}

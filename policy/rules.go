@@ -6,19 +6,20 @@ import (
 	"slices"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/match"
+	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
-// Rules are a rules file that has been read and found good. Make them with
-// [Parse] or [Decode].
+// Rules are what a policy decides by. Make them with [Parse], or with [Compile]
+// from a file that package rulesfile has read.
 type Rules struct {
 	rules []*rule
-	index *index
+	index *match.Index
 	plans []*plan // of all rules, by id
 
 	notReady bool // every request fails: there are no rules yet
 
-	declared   map[string]bool // attributes that callers give beside those of HTTP
-	undeclared []use           // attributes that are neither
+	file *rulesfile.File
 
 	path bool // whether any rule looks at the path
 	host bool // whether any rule looks at the host
@@ -27,12 +28,12 @@ type Rules struct {
 // A rule is one entry of the file. What every request looks at comes first, so
 // that it lies together.
 type rule struct {
-	match, unless []conjunction // nil match: every request
+	match, unless []match.Conjunction // nil match: every request
 	overrides     []override
 	tiers         *tiers
 	own           *plan // nil if tiers have a default
-	key           []attribute
-	cost          cost
+	key           []match.Attribute
+	cost          rulesfile.Cost
 	shadow, final bool
 	hashKey       bool
 	missing       missing
@@ -42,9 +43,8 @@ type rule struct {
 
 	name          string
 	line, column  int
-	overrideIndex *index
+	overrideIndex *match.Index
 	missingLayer  *Layer
-	groups        map[string]*plan // of overrides, by their limits or name; while decoding
 }
 
 // A plan is what a request is held to: limits, or an action.
@@ -61,26 +61,17 @@ type plan struct {
 
 // An override gives requests another plan.
 type override struct {
-	when         conjunction
+	when         match.Conjunction
 	plan         *plan
 	line, column int
 }
 
 // tiers give plans by the value of an attribute.
 type tiers struct {
-	by    attribute
+	by    match.Attribute
 	plans map[string]*plan
 	names []string // in order
 	def   *plan    // nil: the rule's own
-}
-
-// A cost is what a request costs: a number or an attribute.
-type cost struct {
-	fixed int64 // 0 if by attribute
-	by    attribute
-	def   int64 // when the request has none
-	min   int64
-	max   int64
 }
 
 // missing is what a rule does when an attribute of its key is missing.
@@ -96,23 +87,13 @@ var missingWords = map[string]missing{"shared": missingShared, "deny": missingDe
 
 var failureWords = map[string]Failure{"local": FailLocal, "open": FailOpen, "closed": FailClosed}
 
-// Parse reads rules from JSON. The error is [Errors].
+// Parse reads rules from JSON. The error is [rulesfile.Errors].
 func Parse(data []byte) (*Rules, error) {
-	root, err := ReadJSON(data)
+	file, err := rulesfile.Parse(data)
 	if err != nil {
 		return nil, err
 	}
-	return Decode(root)
-}
-
-// ReadJSON returns the tree of a JSON document, for callers of [Decode] that
-// have fields of their own. The error is [Errors].
-func ReadJSON(data []byte) (*Node, error) {
-	root, err := readJSON(data)
-	if err != nil {
-		return nil, Errors{err}
-	}
-	return root, nil
+	return Compile(file), nil
 }
 
 // ErrNotReady is for a request that is asked before there are any rules.
@@ -121,13 +102,13 @@ var ErrNotReady = errors.New("policy: there are no rules yet")
 // NotReady returns rules that decide nothing: every request fails with
 // [ErrNotReady]. It is for programs that wait for their first rules.
 func NotReady() *Rules {
-	r, err := Parse([]byte(`{"rules": []}`))
-	if err != nil {
-		panic(err) // it is good
-	}
+	r := Compile(new(rulesfile.File))
 	r.notReady = true
 	return r
 }
+
+// File returns what the rules were read from.
+func (r *Rules) File() *rulesfile.File { return r.file }
 
 // Names returns the names of the rules in order.
 func (r *Rules) Names() []string {
@@ -190,21 +171,21 @@ func (r *rule) attributes(yield func(string) bool) {
 	}
 	for _, conj := range conjunctions {
 		for i := range conj {
-			if !yield(conj[i].name) {
+			if !yield(conj[i].Name) {
 				return
 			}
 		}
 	}
 	for _, a := range r.key {
-		if !yield(a.name) {
+		if !yield(a.Name) {
 			return
 		}
 	}
-	if r.cost.by.name != "" && !yield(r.cost.by.name) {
+	if r.cost.By.Name != "" && !yield(r.cost.By.Name) {
 		return
 	}
 	if r.tiers != nil {
-		yield(r.tiers.by.name)
+		yield(r.tiers.by.Name)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/policy/rulesfile"
 	"github.com/stint-dev/stint/redisstore"
 
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
@@ -95,7 +96,7 @@ func inspect(name string, in io.Reader) report {
 	if err == nil {
 		err = bindable(f)
 	}
-	switch errs, ok := errors.AsType[policy.Errors](err); {
+	switch errs, ok := errors.AsType[rulesfile.Errors](err); {
 	case ok:
 		for _, one := range errs {
 			r.Errors = append(r.Errors, finding{one.Line, one.Column, one.Path, "", one.Reason, one.Hint})

@@ -17,6 +17,7 @@ import (
 	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
 // A question is what is asked of each line: whose it is, whether it counts and
@@ -97,7 +98,7 @@ func (q *question) matcher(conditions []string) (*policy.Policy, error) {
 	}
 	rules, err := policy.Parse(text)
 	if err != nil {
-		var bad policy.Errors
+		var bad rulesfile.Errors
 		if errors.As(err, &bad) && len(bad) > 0 {
 			err = errors.New(strings.TrimSuffix(bad[0].Reason+"; "+bad[0].Hint, "; "))
 		}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/policy/rulesfile"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
 
@@ -139,7 +139,7 @@ func (h *Handler) validate(c *call) (int, any, error) {
 	}
 	v := verdict{Errors: []fault{}, Warnings: []fault{}}
 	f, err := h.desk.Check(p.name(), []byte(p.Document))
-	switch faults, ok := errors.AsType[policy.Errors](err); {
+	switch faults, ok := errors.AsType[rulesfile.Errors](err); {
 	case ok:
 		for _, one := range faults {
 			v.Errors = append(v.Errors, fault{one.Line, one.Column, one.Path, "", one.Reason, one.Hint})

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/policy/rulesfile"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
 
@@ -214,7 +214,7 @@ func (e *requestError) Error() string { return e.detail }
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var request *requestError
 	var input *InputError
-	var faults policy.Errors
+	var faults rulesfile.Errors
 	switch {
 	case errors.As(err, &request):
 		server.WriteProblem(w, request.status, "", request.detail)

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
 // A Domain is the descriptors of one name, of one file or of several.
@@ -95,11 +95,11 @@ var (
 	limitFields      = []string{"name", "replaces", "unit", "requests_per_unit", "unlimited", "unit_multiplier"}
 )
 
-// Decode reads one file from its tree. The error is [policy.Errors].
-func Decode(file string, root *policy.Node) (*Domain, error) {
+// Decode reads one file from its tree. The error is [rulesfile.Errors].
+func Decode(file string, root *rulesfile.Node) (*Domain, error) {
 	c := &checker{file: file}
 	d := &Domain{}
-	c.fields(root, "", domainFields, func(name string, n *policy.Node) {
+	c.fields(root, "", domainFields, func(name string, n *rulesfile.Node) {
 		switch name {
 		case "domain":
 			d.Name = c.text(n, name)
@@ -134,29 +134,29 @@ func (d *Domain) Merge(more *Domain) error {
 // A checker reads nodes and collects what is wrong.
 type checker struct {
 	file string
-	errs policy.Errors
+	errs rulesfile.Errors
 }
 
-func (c *checker) fail(n *policy.Node, path, reason, hint string) {
-	c.errs = append(c.errs, &policy.Error{Line: n.Line, Column: n.Column, Path: path, Reason: reason, Hint: hint})
+func (c *checker) fail(n *rulesfile.Node, path, reason, hint string) {
+	c.errs = append(c.errs, &rulesfile.Error{Line: n.Line, Column: n.Column, Path: path, Reason: reason, Hint: hint})
 }
 
 // fields calls do with each field of a map. What is not known is an error, as
 // it is for that service.
-func (c *checker) fields(n *policy.Node, path string, known []string, do func(name string, n *policy.Node)) {
-	if n.Kind != policy.MapKind {
+func (c *checker) fields(n *rulesfile.Node, path string, known []string, do func(name string, n *rulesfile.Node)) {
+	if n.Kind != rulesfile.MapKind {
 		c.fail(n, path, fmt.Sprintf("want a map, not %v", n.Kind), "")
 		return
 	}
 	seen := map[string]bool{}
 	for _, f := range n.Fields {
-		at := &policy.Node{Line: f.Line, Column: f.Column}
+		at := &rulesfile.Node{Line: f.Line, Column: f.Column}
 		switch {
 		case !slices.Contains(known, f.Name):
 			c.fail(at, path, fmt.Sprintf("unknown field %q", f.Name), "known are "+strings.Join(known, ", "))
 		case seen[f.Name]:
 			c.fail(at, path, fmt.Sprintf("field %q twice", f.Name), "")
-		case f.Value != nil && f.Value.Kind != policy.Null:
+		case f.Value != nil && f.Value.Kind != rulesfile.Null:
 			do(f.Name, f.Value)
 		}
 		seen[f.Name] = true
@@ -171,38 +171,38 @@ func under(path, field string) string {
 }
 
 // text returns a scalar as written: numbers and booleans are text here.
-func (c *checker) text(n *policy.Node, path string) string {
+func (c *checker) text(n *rulesfile.Node, path string) string {
 	switch n.Kind {
-	case policy.String, policy.Number, policy.Bool:
+	case rulesfile.String, rulesfile.Number, rulesfile.Bool:
 		return n.Value
 	}
 	c.fail(n, path, fmt.Sprintf("want text, not %v", n.Kind), "")
 	return ""
 }
 
-func (c *checker) flag(n *policy.Node, path string) bool {
-	if n.Kind != policy.Bool {
+func (c *checker) flag(n *rulesfile.Node, path string) bool {
+	if n.Kind != rulesfile.Bool {
 		c.fail(n, path, fmt.Sprintf("want true or false, not %v", n.Kind), "")
 	}
 	return n.Value == "true"
 }
 
-func (c *checker) number(n *policy.Node, path string) int64 {
+func (c *checker) number(n *rulesfile.Node, path string) int64 {
 	v, err := strconv.ParseInt(n.Value, 10, 64)
-	if n.Kind != policy.Number || err != nil || v < 0 || v > math.MaxUint32 {
+	if n.Kind != rulesfile.Number || err != nil || v < 0 || v > math.MaxUint32 {
 		c.fail(n, path, "want a whole number from 0 to 4294967295", "")
 	}
 	return v
 }
 
-func (c *checker) list(n *policy.Node, path string, do func(n *policy.Node, path string)) {
-	if n.Kind != policy.List {
+func (c *checker) list(n *rulesfile.Node, path string, do func(n *rulesfile.Node, path string)) {
+	if n.Kind != rulesfile.List {
 		c.fail(n, path, fmt.Sprintf("want a list, not %v", n.Kind), "")
 		return
 	}
 	for i, item := range n.Items {
 		at := fmt.Sprintf("%s[%d]", path, i)
-		if item == nil || item.Kind == policy.Null {
+		if item == nil || item.Kind == rulesfile.Null {
 			c.fail(n, at, "nothing there", "")
 			continue
 		}
@@ -210,9 +210,9 @@ func (c *checker) list(n *policy.Node, path string, do func(n *policy.Node, path
 	}
 }
 
-func (c *checker) descriptors(n *policy.Node, path string) (all []*descriptor) {
+func (c *checker) descriptors(n *rulesfile.Node, path string) (all []*descriptor) {
 	seen := map[[2]string]bool{}
-	c.list(n, path, func(n *policy.Node, path string) {
+	c.list(n, path, func(n *rulesfile.Node, path string) {
 		d := c.descriptor(n, path)
 		if d.key == "" {
 			c.fail(n, path, "no key", "a descriptor without a key matches nothing")
@@ -235,9 +235,9 @@ func (d *descriptor) text() string {
 	return d.key + "=" + d.value
 }
 
-func (c *checker) descriptor(n *policy.Node, path string) *descriptor {
+func (c *checker) descriptor(n *rulesfile.Node, path string) *descriptor {
 	d := &descriptor{at: place{c.file, n.Line}}
-	c.fields(n, path, descriptorFields, func(name string, n *policy.Node) {
+	c.fields(n, path, descriptorFields, func(name string, n *rulesfile.Node) {
 		at := under(path, name)
 		switch name {
 		case "key":
@@ -271,10 +271,10 @@ func (c *checker) descriptor(n *policy.Node, path string) *descriptor {
 	return d
 }
 
-func (c *checker) limit(n *policy.Node, path string) *limit {
+func (c *checker) limit(n *rulesfile.Node, path string) *limit {
 	l := &limit{times: 1}
 	has := map[string]bool{}
-	c.fields(n, path, limitFields, func(name string, n *policy.Node) {
+	c.fields(n, path, limitFields, func(name string, n *rulesfile.Node) {
 		at := under(path, name)
 		has[name] = true
 		switch name {
@@ -309,10 +309,10 @@ func (c *checker) limit(n *policy.Node, path string) *limit {
 }
 
 // replaced reads a list of names.
-func (c *checker) replaced(n *policy.Node, path string) (names []string) {
-	c.list(n, path, func(n *policy.Node, path string) {
+func (c *checker) replaced(n *rulesfile.Node, path string) (names []string) {
+	c.list(n, path, func(n *rulesfile.Node, path string) {
 		name := ""
-		c.fields(n, path, []string{"name"}, func(_ string, n *policy.Node) { name = c.text(n, under(path, "name")) })
+		c.fields(n, path, []string{"name"}, func(_ string, n *rulesfile.Node) { name = c.text(n, under(path, "name")) })
 		if name == "" {
 			c.fail(n, path, "no name", "name the limit that is replaced")
 		}

@@ -38,7 +38,7 @@ func OneRule(key string, limits []string) (*rules.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &rules.File{Rules: parsed, Warnings: parsed.Warnings()}, nil
+	return &rules.File{Rules: parsed, Warnings: parsed.File().Warnings()}, nil
 }
 
 // keyAttributes reads what requests are told apart by.

@@ -7,9 +7,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/stint-dev/stint/policy/rulesfile"
 	"go.yaml.in/yaml/v4"
-
-	"github.com/stint-dev/stint/policy"
 )
 
 // What the library says, and what to tell people instead. Those with began are
@@ -36,12 +35,12 @@ var plainer = []struct {
 }
 
 // explain turns an error of the library into one with what would be right.
-func explain(data []byte, err error) *policy.Error {
+func explain(data []byte, err error) *rulesfile.Error {
 	load, ok := errors.AsType[*yaml.LoadError](err)
 	if !ok {
-		return &policy.Error{Reason: "not YAML: " + err.Error()}
+		return &rulesfile.Error{Reason: "not YAML: " + err.Error()}
 	}
-	e := &policy.Error{Line: load.Mark.Line, Column: load.Mark.Column, Reason: "not YAML: " + load.Message}
+	e := &rulesfile.Error{Line: load.Mark.Line, Column: load.Mark.Column, Reason: "not YAML: " + load.Message}
 	if load.ContextMsg != "" {
 		e.Reason = fmt.Sprintf("not YAML: %s, %s", load.ContextMsg, load.Message)
 	}

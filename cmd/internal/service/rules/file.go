@@ -13,9 +13,10 @@ import (
 	"syscall"
 
 	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
-// maxBytes is the most that a file may hold: package policy's bound.
+// maxBytes is the most that a file may hold: package rulesfile's bound.
 const maxBytes = 32 << 20
 
 // A File is a rules file that has been read and found good.
@@ -25,12 +26,12 @@ type File struct {
 	// Settings are what the file says beside them.
 	Settings Settings
 	// Warnings are what is allowed and likely not meant.
-	Warnings []policy.Warning
+	Warnings []rulesfile.Warning
 
 	sum [sha256.Size]byte // of the bytes read
 }
 
-// An Error says what is wrong in which file. It wraps [policy.Errors], or the
+// An Error says what is wrong in which file. It wraps [rulesfile.Errors], or the
 // operating system's error when the file cannot be had.
 type Error struct {
 	Name string // of the file
@@ -40,7 +41,7 @@ type Error struct {
 // Error returns a line for each thing that is wrong, with file, line and column
 // in front.
 func (e *Error) Error() string {
-	errs, ok := errors.AsType[policy.Errors](e.Err)
+	errs, ok := errors.AsType[rulesfile.Errors](e.Err)
 	if !ok {
 		return e.Name + ": " + e.Err.Error()
 	}
@@ -60,7 +61,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // fault returns the error of a file as a whole.
 func fault(format string, args ...any) error {
-	return policy.Errors{{Reason: fmt.Sprintf(format, args...)}}
+	return rulesfile.Errors{{Reason: fmt.Sprintf(format, args...)}}
 }
 
 // Read reads a rules file. The error is an *[Error].
@@ -133,7 +134,7 @@ func plain(err error) error {
 
 // Decode reads the bytes of a rules file. They are JSON if the name ends in
 // .json, YAML if it ends in .yaml or .yml, else JSON if they begin as JSON does.
-// The error is an *[Error] of [policy.Errors].
+// The error is an *[Error] of [rulesfile.Errors].
 func Decode(name string, data []byte) (*File, error) {
 	f := &File{sum: sumOf(data)}
 	if len(data) > maxBytes {
@@ -142,27 +143,29 @@ func Decode(name string, data []byte) (*File, error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	read := readYAML
 	if isJSON(name, data) {
-		read = policy.ReadJSON
+		read = rulesfile.ReadJSON
 	}
 	root, err := read(data)
 	if err != nil {
 		return nil, &Error{name, err}
 	}
-	var errs policy.Errors
+	var errs rulesfile.Errors
 	f.Settings, f.Warnings, errs = settings(root)
-	if f.Rules, err = policy.Decode(root, settingNames...); err != nil {
-		more, _ := errors.AsType[policy.Errors](err)
+	file, err := rulesfile.Decode(root, settingNames...)
+	if err != nil {
+		more, _ := errors.AsType[rulesfile.Errors](err)
 		errs = append(errs, more...)
 	}
 	if len(errs) > 0 {
 		slices.SortStableFunc(errs, before)
 		return nil, &Error{name, errs}
 	}
-	f.Warnings = append(f.Warnings, f.Rules.Warnings()...)
+	f.Rules = policy.Compile(file)
+	f.Warnings = append(f.Warnings, file.Warnings()...)
 	return f, nil
 }
 
-func before(a, b *policy.Error) int {
+func before(a, b *rulesfile.Error) int {
 	if a.Line != b.Line {
 		return a.Line - b.Line
 	}

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/policy/rulesfile"
 
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
 )
@@ -28,7 +29,7 @@ func FuzzDecode(f *testing.F) {
 		for _, name := range []string{"rules.yaml", "rules.json", "-"} {
 			file, err := rules.Decode(name, data)
 			if err != nil {
-				errs, ok := errors.AsType[policy.Errors](err)
+				errs, ok := errors.AsType[rulesfile.Errors](err)
 				if !ok || len(errs) == 0 || !utf8.ValidString(err.Error()) {
 					t.Fatalf("%s: %T: %q", name, err, err)
 				}

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/policy/rulesfile"
 
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
 
@@ -38,7 +39,7 @@ func TestBusted(t *testing.T) {
 			t.Errorf("%s: accepted", file)
 			continue
 		}
-		errs, ok := errors.AsType[policy.Errors](err)
+		errs, ok := errors.AsType[rulesfile.Errors](err)
 		if !ok || len(errs) == 0 || len(errs) > 101 {
 			t.Errorf("%s: %T with %d errors", file, err, len(errs))
 		}
@@ -72,12 +73,12 @@ func TestJSON(t *testing.T) {
 		if want == nil && got == nil {
 			continue
 		}
-		wantErrs, _ := errors.AsType[policy.Errors](want)
-		gotErrs, _ := errors.AsType[policy.Errors](got)
-		if hints := func(e *policy.Error) string {
+		wantErrs, _ := errors.AsType[rulesfile.Errors](want)
+		gotErrs, _ := errors.AsType[rulesfile.Errors](got)
+		if hints := func(e *rulesfile.Error) string {
 			// Only the list of known fields has more in it.
 			return strings.Replace(e.Error(), "known are trusted_proxies, client_ip_header, store, rules", "known are rules", 1)
-		}; !slices.EqualFunc(gotErrs, wantErrs, func(a, b *policy.Error) bool { return hints(a) == b.Error() }) {
+		}; !slices.EqualFunc(gotErrs, wantErrs, func(a, b *rulesfile.Error) bool { return hints(a) == b.Error() }) {
 			t.Errorf("%s:\n%v\nwant\n%v", file, got, want)
 		}
 	}
@@ -109,7 +110,7 @@ func TestSyntax(t *testing.T) {
 }
 
 func policyFiles(t *testing.T, prefix string) []string {
-	files, _ := filepath.Glob("../../../../policy/testdata/" + prefix + "*.json")
+	files, _ := filepath.Glob("../../../../policy/rulesfile/testdata/" + prefix + "*.json")
 	if len(files) == 0 {
 		t.Skip("the root module is not beside this one")
 	}
@@ -130,8 +131,8 @@ func sameRules(t *testing.T, name string, a, b *policy.Rules) {
 			t.Errorf("%s: layers of %s differ", name, rule)
 		}
 	}
-	if len(a.Warnings()) != len(b.Warnings()) {
-		t.Errorf("%s: %d and %d warnings", name, len(a.Warnings()), len(b.Warnings()))
+	if len(a.File().Warnings()) != len(b.File().Warnings()) {
+		t.Errorf("%s: %d and %d warnings", name, len(a.File().Warnings()), len(b.File().Warnings()))
 	}
 	for _, attrs := range requests {
 		x, errX := a.Explain(attrs)
@@ -185,7 +186,7 @@ func TestRoundTrip(t *testing.T) {
 // toYAML writes JSON as YAML blocks; of plain scalars, those that JSON has
 // without quotes, and if not quoted, also text that YAML reads as text.
 func toYAML(t *testing.T, data []byte, quoted bool) string {
-	root, err := policy.ReadJSON(data)
+	root, err := rulesfile.ReadJSON(data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +195,7 @@ func toYAML(t *testing.T, data []byte, quoted bool) string {
 	return b.String()
 }
 
-func writeYAML(b *strings.Builder, n *policy.Node, indent string, quoted bool) {
+func writeYAML(b *strings.Builder, n *rulesfile.Node, indent string, quoted bool) {
 	text := func(s string) string {
 		plain := s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz/ -") == "" && s[0] != '-' && s[0] != ' ' && s != "true" && s != "false"
 		if !quoted && plain {
@@ -204,21 +205,21 @@ func writeYAML(b *strings.Builder, n *policy.Node, indent string, quoted bool) {
 		return string(j)
 	}
 	switch {
-	case n.Kind == policy.MapKind && len(n.Fields) > 0:
+	case n.Kind == rulesfile.MapKind && len(n.Fields) > 0:
 		for _, f := range n.Fields {
 			b.WriteString("\n" + indent + text(f.Name) + ": ")
 			writeYAML(b, f.Value, indent+"  ", quoted)
 		}
-	case n.Kind == policy.List && len(n.Items) > 0:
+	case n.Kind == rulesfile.List && len(n.Items) > 0:
 		for _, item := range n.Items {
 			b.WriteString("\n" + indent + "- ")
 			writeYAML(b, item, indent+"  ", quoted)
 		}
-	case n.Kind == policy.MapKind:
+	case n.Kind == rulesfile.MapKind:
 		b.WriteString("{}")
-	case n.Kind == policy.List:
+	case n.Kind == rulesfile.List:
 		b.WriteString("[]")
-	case n.Kind == policy.String:
+	case n.Kind == rulesfile.String:
 		b.WriteString(text(n.Value))
 	default:
 		b.WriteString(n.Value)
@@ -280,7 +281,7 @@ func TestDesign(t *testing.T) {
 	_, shown, _ := strings.Cut(string(text), "```yaml\n")
 	shown, _, _ = strings.Cut(shown, "```")
 	f := decode(t, shown)
-	data, err := os.ReadFile("../../../../policy/testdata/good_design.json")
+	data, err := os.ReadFile("../../../../policy/rulesfile/testdata/good_design.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -381,7 +382,7 @@ func TestBounds(t *testing.T) {
 		"word":     {strings.Repeat("a", 1<<20), "want a map, not text"},
 	} {
 		_, err := rules.Decode("test.yaml", []byte(test.text))
-		errs, ok := errors.AsType[policy.Errors](err)
+		errs, ok := errors.AsType[rulesfile.Errors](err)
 		if !ok || len(errs) > 201 || len(err.Error()) > 64<<10 || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %d errors, %d bytes: %.200s", name, len(errs), len(err.Error()), err)
 		}
@@ -419,13 +420,13 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// TestSchema holds the schema to being policy.Schema and the fields of Settings.
+// TestSchema holds the schema to being rulesfile.Schema and the fields of Settings.
 func TestSchema(t *testing.T) {
 	var ours, theirs map[string]any
 	if err := json.Unmarshal([]byte(rules.Schema()), &ours); err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal([]byte(policy.Schema), &theirs); err != nil {
+	if err := json.Unmarshal([]byte(rulesfile.Schema), &theirs); err != nil {
 		t.Fatal(err)
 	}
 	properties := ours["properties"].(map[string]any)
@@ -440,6 +441,6 @@ func TestSchema(t *testing.T) {
 	}
 	ours["$id"] = theirs["$id"]
 	if !reflect.DeepEqual(ours, theirs) {
-		t.Error("the rest is not policy.Schema")
+		t.Error("the rest is not rulesfile.Schema")
 	}
 }

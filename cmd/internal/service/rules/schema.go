@@ -3,7 +3,7 @@ package rules
 import (
 	"strings"
 
-	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
 // settingSchema is the fields of [Settings], in the words of JSON schema.
@@ -24,9 +24,9 @@ const settingSchema = `    "trusted_proxies": {
 `
 
 // Schema returns the JSON schema of rules files as the binary takes them:
-// [policy.Schema] with the fields of [Settings].
+// [rulesfile.Schema] with the fields of [Settings].
 func Schema() string {
 	const properties = "  \"properties\": {\n"
-	s := strings.Replace(policy.Schema, properties, properties+settingSchema, 1)
-	return strings.Replace(s, "/policy/schema.json", "/cmd/schema.json", 1)
+	s := strings.Replace(rulesfile.Schema, properties, properties+settingSchema, 1)
+	return strings.Replace(s, "/policy/rulesfile/schema.json", "/cmd/schema.json", 1)
 }

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
 // Settings are what a rules file says beside its rules. The zero value is a
@@ -32,18 +32,18 @@ const maxErrors = 100
 const addressHint = "write an address or a range, such as 192.0.2.1, 10.0.0.0/8 or 2001:db8::/32"
 
 // settings reads the fields beside the rules. What is there twice, or unknown,
-// is policy.Decode's to tell.
-func settings(root *policy.Node) (s Settings, warnings []policy.Warning, errs policy.Errors) {
-	if root == nil || root.Kind != policy.MapKind {
+// is rulesfile.Decode's to tell.
+func settings(root *rulesfile.Node) (s Settings, warnings []rulesfile.Warning, errs rulesfile.Errors) {
+	if root == nil || root.Kind != rulesfile.MapKind {
 		return s, nil, nil
 	}
-	fail := func(n *policy.Node, path, reason, hint string) {
+	fail := func(n *rulesfile.Node, path, reason, hint string) {
 		if len(errs) == maxErrors {
 			return
 		}
-		errs = append(errs, &policy.Error{Line: n.Line, Column: n.Column, Path: path, Reason: reason, Hint: hint})
+		errs = append(errs, &rulesfile.Error{Line: n.Line, Column: n.Column, Path: path, Reason: reason, Hint: hint})
 	}
-	var header *policy.Node
+	var header *rulesfile.Node
 	for _, f := range root.Fields {
 		n := f.Value
 		switch f.Name {
@@ -51,20 +51,20 @@ func settings(root *policy.Node) (s Settings, warnings []policy.Warning, errs po
 			s.TrustedProxies = proxies(n, f.Name, fail)
 			for _, p := range s.TrustedProxies {
 				if p.Bits() == 0 {
-					warnings = append(warnings, policy.Warning{Line: n.Line, Column: n.Column,
+					warnings = append(warnings, rulesfile.Warning{Line: n.Line, Column: n.Column,
 						Reason: fmt.Sprintf("%s: %v is every address, so any client says which it has", f.Name, p),
 						Hint:   "name the proxies alone"})
 				}
 			}
 		case "client_ip_header":
 			header = n
-			if n.Kind != policy.String || !isToken(n.Value) {
+			if n.Kind != rulesfile.String || !isToken(n.Value) {
 				fail(n, f.Name, "want the name of a header", "write X-Forwarded-For (the default), Forwarded, or one that holds one address, such as X-Real-IP")
 				continue
 			}
 			s.ClientIPHeader = http.CanonicalHeaderKey(n.Value)
 		case "store":
-			if n.Kind != policy.String || n.Value == "" {
+			if n.Kind != rulesfile.String || n.Value == "" {
 				fail(n, f.Name, "want a URL as text", "such as redis://127.0.0.1:6379; drop the field to keep counts in memory")
 				continue
 			}
@@ -72,7 +72,7 @@ func settings(root *policy.Node) (s Settings, warnings []policy.Warning, errs po
 		}
 	}
 	if header != nil && len(s.TrustedProxies) == 0 && len(errs) == 0 {
-		warnings = append(warnings, policy.Warning{Line: header.Line, Column: header.Column,
+		warnings = append(warnings, rulesfile.Warning{Line: header.Line, Column: header.Column,
 			Reason: "client_ip_header has no effect while no proxy is trusted",
 			Hint:   "name the proxies in trusted_proxies, or by --trusted-proxy"})
 	}
@@ -80,17 +80,17 @@ func settings(root *policy.Node) (s Settings, warnings []policy.Warning, errs po
 }
 
 // proxies reads one address or range, or a list of them.
-func proxies(n *policy.Node, path string, fail func(n *policy.Node, path, reason, hint string)) (all []netip.Prefix) {
-	items := []*policy.Node{n}
-	if n.Kind == policy.List {
+func proxies(n *rulesfile.Node, path string, fail func(n *rulesfile.Node, path, reason, hint string)) (all []netip.Prefix) {
+	items := []*rulesfile.Node{n}
+	if n.Kind == rulesfile.List {
 		items = n.Items
 	}
 	for i, item := range items {
 		at := path
-		if n.Kind == policy.List {
+		if n.Kind == rulesfile.List {
 			at = fmt.Sprintf("%s[%d]", path, i)
 		}
-		if item.Kind != policy.String {
+		if item.Kind != rulesfile.String {
 			fail(item, at, fmt.Sprintf("want text, not %v", item.Kind), addressHint)
 			continue
 		}

@@ -98,7 +98,7 @@ func newSource(store stint.Store, path string, f *File, o Options) (*Source, err
 
 // refuses returns why rules that are good may not be used here.
 func (o *Options) refuses(f *File) error {
-	if errs := f.Rules.Undeclared(); o.Declared && len(errs) > 0 {
+	if errs := f.Rules.File().Undeclared(); o.Declared && len(errs) > 0 {
 		return errs
 	}
 	return nil

@@ -385,7 +385,7 @@ func TestDeclared(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, path, misspelled)
-	if err := s.Reload(); err == nil || !strings.Contains(err.Error(), path) || len(s.Policy().Rules().Undeclared()) != 0 {
+	if err := s.Reload(); err == nil || !strings.Contains(err.Error(), path) || len(s.Policy().Rules().File().Undeclared()) != 0 {
 		t.Errorf("reloaded: %v", err)
 	}
 	write(t, path, "attributes: [methd]\n"+misspelled)

@@ -5,9 +5,8 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/stint-dev/stint/policy/rulesfile"
 	"go.yaml.in/yaml/v4"
-
-	"github.com/stint-dev/stint/policy"
 )
 
 var deepReason = fmt.Sprintf("nested deeper than %d", maxDepth)
@@ -21,16 +20,16 @@ type tree struct {
 
 // A branch is a node and how many levels are below it.
 type branch struct {
-	node   *policy.Node
+	node   *rulesfile.Node
 	height int
 }
 
-func failAt(n *yaml.Node, hint, format string, args ...any) *policy.Error {
-	return &policy.Error{Line: n.Line, Column: n.Column, Reason: fmt.Sprintf(format, args...), Hint: hint}
+func failAt(n *yaml.Node, hint, format string, args ...any) *rulesfile.Error {
+	return &rulesfile.Error{Line: n.Line, Column: n.Column, Reason: fmt.Sprintf(format, args...), Hint: hint}
 }
 
 // node turns a node that is depth levels below the root.
-func (t *tree) node(n *yaml.Node, depth int) (*branch, *policy.Error) {
+func (t *tree) node(n *yaml.Node, depth int) (*branch, *rulesfile.Error) {
 	if n.Kind == yaml.AliasNode {
 		return t.alias(n, depth)
 	}
@@ -40,8 +39,8 @@ func (t *tree) node(n *yaml.Node, depth int) (*branch, *policy.Error) {
 	if n.Anchor != "" {
 		t.done[n] = nil
 	}
-	b := &branch{node: &policy.Node{Line: n.Line, Column: n.Column}}
-	var err *policy.Error
+	b := &branch{node: &rulesfile.Node{Line: n.Line, Column: n.Column}}
+	var err *rulesfile.Error
 	switch n.Kind {
 	case yaml.ScalarNode:
 		err = scalar(n, b.node)
@@ -58,7 +57,7 @@ func (t *tree) node(n *yaml.Node, depth int) (*branch, *policy.Error) {
 	return b, err
 }
 
-func (t *tree) alias(n *yaml.Node, depth int) (*branch, *policy.Error) {
+func (t *tree) alias(n *yaml.Node, depth int) (*branch, *rulesfile.Error) {
 	b := t.done[n.Alias]
 	switch {
 	case b == nil:
@@ -72,12 +71,12 @@ func (t *tree) alias(n *yaml.Node, depth int) (*branch, *policy.Error) {
 // under makes b one level higher than what is below it.
 func (b *branch) under(below *branch) { b.height = max(b.height, below.height+1) }
 
-func (t *tree) list(n *yaml.Node, b *branch, depth int) *policy.Error {
+func (t *tree) list(n *yaml.Node, b *branch, depth int) *rulesfile.Error {
 	if err := tagged(n, "!!seq"); err != nil {
 		return err
 	}
-	b.node.Kind = policy.List
-	b.node.Items = make([]*policy.Node, 0, len(n.Content))
+	b.node.Kind = rulesfile.List
+	b.node.Items = make([]*rulesfile.Node, 0, len(n.Content))
 	for _, item := range n.Content {
 		below, err := t.node(item, depth+1)
 		if err != nil {
@@ -89,12 +88,12 @@ func (t *tree) list(n *yaml.Node, b *branch, depth int) *policy.Error {
 	return nil
 }
 
-func (t *tree) fields(n *yaml.Node, b *branch, depth int) *policy.Error {
+func (t *tree) fields(n *yaml.Node, b *branch, depth int) *rulesfile.Error {
 	if err := tagged(n, "!!map"); err != nil {
 		return err
 	}
-	b.node.Kind = policy.MapKind
-	b.node.Fields = make([]policy.Field, 0, len(n.Content)/2)
+	b.node.Kind = rulesfile.MapKind
+	b.node.Fields = make([]rulesfile.Field, 0, len(n.Content)/2)
 	var merge *yaml.Node
 	var from *branch
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -115,7 +114,7 @@ func (t *tree) fields(n *yaml.Node, b *branch, depth int) *policy.Error {
 		if err != nil {
 			return err
 		}
-		b.node.Fields = append(b.node.Fields, policy.Field{Name: name, Line: key.Line, Column: key.Column, Value: below.node})
+		b.node.Fields = append(b.node.Fields, rulesfile.Field{Name: name, Line: key.Line, Column: key.Column, Value: below.node})
 	}
 	if merge == nil {
 		return nil
@@ -126,17 +125,17 @@ func (t *tree) fields(n *yaml.Node, b *branch, depth int) *policy.Error {
 
 // merge adds the fields of a map, or of each of a list of maps, that are not
 // there yet.
-func (t *tree) merge(key *yaml.Node, from, to *policy.Node) *policy.Error {
+func (t *tree) merge(key *yaml.Node, from, to *rulesfile.Node) *rulesfile.Error {
 	have := make(map[string]bool)
 	for _, f := range to.Fields {
 		have[f.Name] = true
 	}
-	maps := []*policy.Node{from}
-	if from.Kind == policy.List {
+	maps := []*rulesfile.Node{from}
+	if from.Kind == rulesfile.List {
 		maps = from.Items
 	}
 	for _, m := range maps {
-		if m.Kind != policy.MapKind {
+		if m.Kind != rulesfile.MapKind {
 			return failAt(key, `such as <<: *defaults; a field named << is written "<<"`, "want a map to merge, or a list of maps, not %v", m.Kind)
 		}
 		if t.merged += len(m.Fields) + 1; t.merged > maxValues {
@@ -153,18 +152,18 @@ func (t *tree) merge(key *yaml.Node, from, to *policy.Node) *policy.Error {
 }
 
 // fieldName returns the name of a field: text, or a number or word as written.
-func fieldName(n *yaml.Node) (string, *policy.Error) {
+func fieldName(n *yaml.Node) (string, *rulesfile.Error) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
-	var text policy.Node
+	var text rulesfile.Node
 	if n.Kind != yaml.ScalarNode {
 		return "", failAt(n, "put text that begins with a bracket or brace in quotes", "a field's name must be text")
 	}
 	if err := scalar(n, &text); err != nil {
 		return "", err
 	}
-	if text.Kind == policy.Null {
+	if text.Kind == rulesfile.Null {
 		return "", failAt(n, "put it in quotes if it is a name", "a field without a name")
 	}
 	return n.Value, nil
@@ -174,16 +173,16 @@ func fieldName(n *yaml.Node) (string, *policy.Error) {
 // limits have them too.
 var (
 	numbers = regexp.MustCompile(`^[-+]?([0-9][0-9_]*|(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|\.(inf|Inf|INF))$|^0o[0-7]+$|^0x[0-9a-fA-F]+$|^\.(nan|NaN|NAN)$`)
-	words   = map[string]policy.Kind{
-		"": policy.Null, "~": policy.Null, "null": policy.Null, "Null": policy.Null, "NULL": policy.Null,
-		"true": policy.Bool, "True": policy.Bool, "TRUE": policy.Bool,
-		"false": policy.Bool, "False": policy.Bool, "FALSE": policy.Bool,
+	words   = map[string]rulesfile.Kind{
+		"": rulesfile.Null, "~": rulesfile.Null, "null": rulesfile.Null, "Null": rulesfile.Null, "NULL": rulesfile.Null,
+		"true": rulesfile.Bool, "True": rulesfile.Bool, "TRUE": rulesfile.Bool,
+		"false": rulesfile.Bool, "False": rulesfile.Bool, "FALSE": rulesfile.Bool,
 	}
 )
 
 // scalar sets the kind and the value of what is one word or text.
-func scalar(n *yaml.Node, to *policy.Node) *policy.Error {
-	to.Kind, to.Value = policy.String, n.Value
+func scalar(n *yaml.Node, to *rulesfile.Node) *rulesfile.Error {
+	to.Kind, to.Value = rulesfile.String, n.Value
 	const quoted = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
 	switch {
 	case n.Style&yaml.TaggedStyle != 0:
@@ -196,26 +195,26 @@ func scalar(n *yaml.Node, to *policy.Node) *policy.Error {
 }
 
 // plainScalar sets the kind that text without quotes has.
-func plainScalar(text string, to *policy.Node) {
+func plainScalar(text string, to *rulesfile.Node) {
 	kind, word := words[text]
 	switch {
 	case word:
 		to.Kind, to.Value = kind, strings.ToLower(text)
 	case numbers.MatchString(text):
-		to.Kind = policy.Number
+		to.Kind = rulesfile.Number
 	}
 }
 
 // cast sets the kind that a tag asks for.
-func cast(n *yaml.Node, to *policy.Node) *policy.Error {
-	want, known := map[string]policy.Kind{
-		"!!str": policy.String, "!!null": policy.Null, "!!bool": policy.Bool,
-		"!!int": policy.Number, "!!float": policy.Number,
+func cast(n *yaml.Node, to *rulesfile.Node) *rulesfile.Error {
+	want, known := map[string]rulesfile.Kind{
+		"!!str": rulesfile.String, "!!null": rulesfile.Null, "!!bool": rulesfile.Bool,
+		"!!int": rulesfile.Number, "!!float": rulesfile.Number,
 	}[n.Tag]
 	if !known {
 		return failAt(n, "drop the tag, or put text that begins with ! in quotes", "unknown tag %s", n.Tag)
 	}
-	if want == policy.String {
+	if want == rulesfile.String {
 		return nil
 	}
 	if plainScalar(n.Value, to); to.Kind != want {
@@ -225,7 +224,7 @@ func cast(n *yaml.Node, to *policy.Node) *policy.Error {
 }
 
 // tagged refuses tags that do not say what the node is anyway.
-func tagged(n *yaml.Node, tag string) *policy.Error {
+func tagged(n *yaml.Node, tag string) *rulesfile.Error {
 	if n.Style&yaml.TaggedStyle != 0 && n.Tag != tag {
 		return failAt(n, "drop the tag", "unknown tag %s", n.Tag)
 	}

@@ -7,9 +7,8 @@ import (
 	"io"
 	"unicode/utf8"
 
+	"github.com/stint-dev/stint/policy/rulesfile"
 	"go.yaml.in/yaml/v4"
-
-	"github.com/stint-dev/stint/policy"
 )
 
 const (
@@ -23,30 +22,30 @@ const (
 	maxStarts = 1 << 20
 )
 
-// readYAML returns the tree of a document. The error is [policy.Errors].
-func readYAML(data []byte) (*policy.Node, error) {
+// readYAML returns the tree of a document. The error is [rulesfile.Errors].
+func readYAML(data []byte) (*rulesfile.Node, error) {
 	if err := readable(data); err != nil {
-		return nil, policy.Errors{err}
+		return nil, rulesfile.Errors{err}
 	}
 	root, err := compose(data)
 	if err != nil {
-		return nil, policy.Errors{err}
+		return nil, rulesfile.Errors{err}
 	}
 	t := &tree{done: make(map[*yaml.Node]*branch)}
 	b, err := t.node(root, 0)
 	if err != nil {
-		return nil, policy.Errors{err}
+		return nil, rulesfile.Errors{err}
 	}
 	return b.node, nil
 }
 
 // compose has the library read the one document of a file.
-func compose(data []byte) (root *yaml.Node, bad *policy.Error) {
+func compose(data []byte) (root *yaml.Node, bad *rulesfile.Error) {
 	defer func() {
 		// The library panics where it finds itself at fault. A rules file may
 		// not end the process.
 		if r := recover(); r != nil {
-			root, bad = nil, &policy.Error{Reason: "the YAML library cannot read this file", Hint: "write it in a plainer form, or as JSON"}
+			root, bad = nil, &rulesfile.Error{Reason: "the YAML library cannot read this file", Hint: "write it in a plainer form, or as JSON"}
 		}
 	}()
 	loader, err := yaml.NewLoader(bytes.NewReader(data), yaml.WithPlugin(bounds{}))
@@ -56,13 +55,13 @@ func compose(data []byte) (root *yaml.Node, bad *policy.Error) {
 	var doc, second yaml.Node
 	switch err = loader.Load(&doc); {
 	case err == io.EOF || err == nil && len(doc.Content) == 0:
-		return nil, &policy.Error{Line: 1, Column: 1, Reason: "the file is empty", Hint: "want rules: and a list of rules"}
+		return nil, &rulesfile.Error{Line: 1, Column: 1, Reason: "the file is empty", Hint: "want rules: and a list of rules"}
 	case err != nil:
 		return nil, explain(data, err)
 	}
 	switch err = loader.Load(&second); {
 	case err == nil:
-		return nil, &policy.Error{Line: second.Line, Column: second.Column, Reason: "a second document begins", Hint: "one document a file"}
+		return nil, &rulesfile.Error{Line: second.Line, Column: second.Column, Reason: "a second document begins", Hint: "one document a file"}
 	case err != io.EOF:
 		return nil, explain(data, err)
 	}
@@ -90,7 +89,7 @@ func (bounds) CheckAlias(int, int) error { return nil }
 
 // readable refuses what is not UTF-8, control characters, and more starts of
 // values than maxStarts.
-func readable(data []byte) *policy.Error {
+func readable(data []byte) *rulesfile.Error {
 	starts := 0
 	for i := 0; i < len(data); {
 		c, size := rune(data[i]), 1
@@ -120,10 +119,10 @@ func blankAt(data []byte, i int) bool {
 }
 
 // errorAt returns the error of a byte.
-func errorAt(data []byte, i int, reason, hint string) *policy.Error {
+func errorAt(data []byte, i int, reason, hint string) *rulesfile.Error {
 	before := data[:i]
 	start := bytes.LastIndexByte(before, '\n') + 1
-	return &policy.Error{
+	return &rulesfile.Error{
 		Line:   bytes.Count(before, []byte("\n")) + 1,
 		Column: utf8.RuneCount(before[start:]) + 1,
 		Reason: reason, Hint: hint,

@@ -1,16 +1,16 @@
-package policy
+package match
 
 import (
 	"net/netip"
 	"slices"
 )
 
-// An index finds which of many conjunctions may hold for a request without
+// An Index finds which of many conjunctions may hold for a request without
 // trying them all. Each is filed under the one of its conditions that is shared
 // with the fewest others; what cannot be filed is always tried.
 //
 // It finds at least those that hold; the caller tries them in full.
-type index struct {
+type Index struct {
 	always []int32
 	paths  *trie
 	nets   map[netip.Prefix][]int32
@@ -18,10 +18,10 @@ type index struct {
 	values []valueIndex
 }
 
-// A valueIndex files by the value of one attribute: the whole, its beginning or
+// A valueIndex files by the value of one Attribute: the whole, its beginning or
 // its end. Beginnings and ends are looked up by each length there is.
 type valueIndex struct {
-	attribute
+	Attribute
 	exact, prefix, suffix       map[string][]int32
 	prefixLengths, suffixLength []int
 }
@@ -36,7 +36,7 @@ type trie struct {
 
 // An anchor is a place to file a condition at.
 type anchor struct {
-	attribute
+	Attribute
 	how  byte // '=' whole, '^' beginning, '$' end, 'n' range, '|' path, '/' beginning of a path
 	text string
 	net  netip.Prefix
@@ -51,11 +51,11 @@ type anchorID struct {
 	net  netip.Prefix
 }
 
-func (a *anchor) id() anchorID { return anchorID{a.name, a.how, a.text, a.net} }
+func (a *anchor) id() anchorID { return anchorID{a.Name, a.how, a.text, a.net} }
 
 // anchors returns the places of a condition, or nil if it cannot be filed.
-func (c *condition) anchors() []anchor {
-	if c.present || c.absent {
+func (c *Condition) anchors() []anchor {
+	if c.Present || c.Absent {
 		return nil
 	}
 	var all []anchor
@@ -64,18 +64,18 @@ func (c *condition) anchors() []anchor {
 	}
 	if c.nets != nil {
 		for p := range c.nets.nets {
-			all = append(all, anchor{attribute: c.attribute, how: 'n', net: p})
+			all = append(all, anchor{Attribute: c.Attribute, how: 'n', net: p})
 		}
 	}
 	for v := range c.exact() {
-		all = append(all, anchor{attribute: c.attribute, how: '=', text: v})
+		all = append(all, anchor{Attribute: c.Attribute, how: '=', text: v})
 	}
 	for _, g := range c.globs {
 		switch last := g[len(g)-1]; {
 		case len(last) > len(g[0]):
-			all = append(all, anchor{attribute: c.attribute, how: '$', text: last})
+			all = append(all, anchor{Attribute: c.Attribute, how: '$', text: last})
 		case g[0] != "":
-			all = append(all, anchor{attribute: c.attribute, how: '^', text: g[0]})
+			all = append(all, anchor{Attribute: c.Attribute, how: '^', text: g[0]})
 		default:
 			return nil
 		}
@@ -85,7 +85,7 @@ func (c *condition) anchors() []anchor {
 
 // anchor returns the place of a pattern in the trie.
 func (p *pathPattern) anchor() anchor {
-	a := anchor{attribute: attribute{"path", pathField}, how: '|'}
+	a := anchor{Attribute: Attribute{"path", Path}, how: '|'}
 	for _, s := range p.segments {
 		switch {
 		case s.any:
@@ -101,9 +101,9 @@ func (p *pathPattern) anchor() anchor {
 	return a
 }
 
-// newIndex files conjunctions; item says whose each is.
-func newIndex(all []conjunction, item []int32) *index {
-	x := &index{}
+// NewIndex files conjunctions; item says what Find returns for each.
+func NewIndex(all []Conjunction, item []int32) *Index {
+	x := &Index{}
 	shared := make(map[anchorID]int)
 	places := make([][][]anchor, len(all))
 	for i, conj := range all {
@@ -140,7 +140,7 @@ func newIndex(all []conjunction, item []int32) *index {
 	return x
 }
 
-func (x *index) file(a *anchor, item int32) {
+func (x *Index) file(a *anchor, item int32) {
 	switch a.how {
 	case 'n':
 		if x.nets == nil {
@@ -153,11 +153,11 @@ func (x *index) file(a *anchor, item int32) {
 		x.filePath(a, item)
 		return
 	}
-	i := slices.IndexFunc(x.values, func(v valueIndex) bool { return v.name == a.name })
+	i := slices.IndexFunc(x.values, func(v valueIndex) bool { return v.Name == a.Name })
 	if i < 0 {
 		i = len(x.values)
 		x.values = append(x.values, valueIndex{
-			attribute: a.attribute,
+			Attribute: a.Attribute,
 			exact:     make(map[string][]int32), prefix: make(map[string][]int32), suffix: make(map[string][]int32),
 		})
 	}
@@ -174,7 +174,7 @@ func (x *index) file(a *anchor, item int32) {
 	}
 }
 
-func (x *index) filePath(a *anchor, item int32) {
+func (x *Index) filePath(a *anchor, item int32) {
 	if x.paths == nil {
 		x.paths = &trie{}
 	}
@@ -204,15 +204,15 @@ func (x *index) filePath(a *anchor, item int32) {
 	}
 }
 
-// find appends what may hold, in order, each once.
-func (x *index) find(q *request, found []int32) []int32 {
+// Find appends what may hold, in order, each once.
+func (x *Index) Find(q *Request, found []int32) []int32 {
 	start := len(found)
 	found = append(found, x.always...)
 	if x.paths != nil && q.hasPath {
 		found = x.paths.find(q.path[1:], found)
 	}
 	if x.nets != nil {
-		if addr, ok := q.addr(); ok {
+		if addr, ok := q.Addr(); ok {
 			for _, n := range x.bits[family(addr)] {
 				if p, err := addr.Prefix(n); err == nil {
 					found = append(found, x.nets[p]...)
@@ -245,8 +245,8 @@ func (t *trie) find(rest string, found []int32) []int32 {
 	return found
 }
 
-func (v *valueIndex) find(q *request, found []int32) []int32 {
-	s, ok := q.value(v.attribute)
+func (v *valueIndex) find(q *Request, found []int32) []int32 {
+	s, ok := q.Value(v.Attribute)
 	if !ok {
 		return found
 	}

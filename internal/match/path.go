@@ -1,4 +1,4 @@
-package policy
+package match
 
 import (
 	"bytes"
@@ -10,60 +10,57 @@ const maxPath = 8192 // bytes; servers refuse longer request lines
 
 // CleanPath returns the path that rules are matched against: decoded once,
 // without empty and dot segments and without a slash at the end; what follows ?
-// is cut off. The error is a [RequestError] for a path that servers read in
+// is cut off. A reason is returned for a path that servers read in
 // different ways: an encoded or double-encoded separator, a backslash, a
 // semicolon, control characters, dot segments that appear by decoding, what is
 // not UTF-8. docs/RULES.md has the table.
-func CleanPath(raw string) (string, error) {
+func CleanPath(raw string) (clean, reason string) {
 	if i := strings.IndexByte(raw, '?'); i >= 0 {
 		raw = raw[:i]
 	}
 	switch {
 	case raw == "" || raw == "/" || raw == "*":
-		return "/", nil // OPTIONS * is about the whole server
+		return "/", "" // OPTIONS * is about the whole server
 	case raw[0] != '/':
-		return "", badPath("must begin with a slash")
+		return "", "must begin with a slash"
 	case len(raw) > maxPath:
-		return "", badPath("longer than 8192 bytes")
+		return "", "longer than 8192 bytes"
 	}
-	clean, plain := true, true
+	tidy, plain := true, true
 	for i := range len(raw) {
 		c := raw[i]
 		switch {
 		case c == '%' || c >= utf8.RuneSelf:
 			plain = false
 		case c < ' ' || c == 0x7f:
-			return "", badPath("control character")
+			return "", "control character"
 		case c == '\\' || c == ';' || c == '#':
-			return "", badPath("a backslash, semicolon or # that is not data everywhere")
+			return "", "a backslash, semicolon or # that is not data everywhere"
 		case c == '/' && (i+1 == len(raw) || raw[i+1] == '/' || raw[i+1] == '.'):
-			clean = false
+			tidy = false
 		}
 	}
 	path := raw
 	if !plain {
-		var err error
-		if path, err = decodePath(raw); err != nil {
-			return "", err
+		if path, reason = decodePath(raw); reason != "" {
+			return "", reason
 		}
 	}
-	if !clean {
+	if !tidy {
 		path = joinPath(path)
 	}
-	return path, nil
+	return path, ""
 }
-
-func badPath(reason string) error { return &RequestError{Attribute: "path", Reason: reason} }
 
 // decodePath decodes each segment once, and refuses what would read otherwise
 // had it been decoded earlier, later or again.
-func decodePath(raw string) (string, error) {
+func decodePath(raw string) (path, reason string) {
 	b := make([]byte, 0, len(raw))
 	start, escaped := 0, false // of the segment in b; whether it had an escape
 	for i := 0; i <= len(raw); i++ {
 		if i == len(raw) || raw[i] == '/' {
 			if seg := string(b[start:]); escaped && (seg == "." || seg == "..") {
-				return "", badPath("encoded dot segment")
+				return "", "encoded dot segment"
 			}
 			if i < len(raw) {
 				b = append(b, '/')
@@ -77,35 +74,35 @@ func decodePath(raw string) (string, error) {
 			continue
 		}
 		if i+2 >= len(raw) || !isHex(raw[i+1]) || !isHex(raw[i+2]) {
-			return "", badPath("% without two hexadecimal digits")
+			return "", "% without two hexadecimal digits"
 		}
 		c = unhex(raw[i+1])<<4 | unhex(raw[i+2])
 		i += 2
 		escaped = true
 		switch {
 		case c == '/' || c == '\\':
-			return "", badPath("encoded slash or backslash")
+			return "", "encoded slash or backslash"
 		case c < ' ' || c == 0x7f:
-			return "", badPath("encoded control character")
+			return "", "encoded control character"
 		case c == ';':
-			return "", badPath("encoded semicolon")
+			return "", "encoded semicolon"
 		}
 		b = append(b, c)
 	}
 	for i := range b {
 		if b[i] == '%' && i+2 < len(b) && isHex(b[i+1]) && isHex(b[i+2]) {
-			return "", badPath("encoded twice")
+			return "", "encoded twice"
 		}
 	}
 	if !utf8.Valid(b) {
-		return "", badPath("not UTF-8")
+		return "", "not UTF-8"
 	}
 	for _, c := range string(b) {
 		if c >= 0x80 && c < 0xa0 || c == 0x2028 || c == 0x2029 {
-			return "", badPath("encoded control character")
+			return "", "encoded control character"
 		}
 	}
-	return string(b), nil
+	return string(b), ""
 }
 
 func isHex(c byte) bool {

@@ -1,4 +1,4 @@
-package policy
+package rulesfile
 
 import (
 	"cmp"
@@ -7,21 +7,22 @@ import (
 	"strings"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/wording"
 )
 
 // Decode reads rules from a tree, whatever it was written in. Fields at the top
 // that belong to the caller are named by also, and passed over. The error is
 // [Errors].
-func Decode(root *Node, also ...string) (*Rules, error) {
+func Decode(root *Node, also ...string) (*File, error) {
 	d := &decoder{names: make(map[string]*Node)}
-	rules := d.document(root, also)
+	file := d.document(root, also)
 	if len(d.errs) > 0 {
 		slices.SortStableFunc(d.errs, func(a, b *Error) int {
 			return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 		})
 		return nil, d.errs
 	}
-	return rules, nil
+	return file, nil
 }
 
 // What a rules file may hold. The numbers are bounds on what one request may
@@ -52,13 +53,13 @@ var (
 
 // A decoder turns nodes into rules and collects what is wrong.
 type decoder struct {
-	errs  Errors
-	more  bool // than maxErrors
-	nodes int
-	names map[string]*Node // of rules
-	texts map[string]string
-	plans []*plan
-	uses  map[string]use // of attributes that not every HTTP request has
+	errs      Errors
+	more      bool // than maxErrors
+	nodes     int
+	names     map[string]*Node // of rules
+	overrides map[string]bool  // names of those of the rule at hand
+	texts     map[string]string
+	uses      map[string]use // of attributes that not every HTTP request has
 }
 
 // intern returns equal texts as one, so that thousands of rules look at the
@@ -160,43 +161,13 @@ func (d *decoder) fields(n *Node, t *trail, hint string, known ...string) []Fiel
 
 // suggest returns the known word that is like the one written, or all of them.
 func suggest(word string, known []string) string {
-	best, least := "", min(3, len(word)/2)
-	for _, k := range known {
-		if n := distance(strings.ToLower(word), k); n < least {
-			best, least = k, n
-		}
-	}
-	if best != "" {
+	if best := wording.Nearest(strings.ToLower(word), slices.Values(known), min(3, len(word)/2)); best != "" {
 		return fmt.Sprintf("did you mean %q?", best)
 	}
 	if len(known) == 0 {
 		return ""
 	}
 	return "known are " + strings.Join(known, ", ")
-}
-
-// distance is how many letters must change (Levenshtein), given up above 3.
-func distance(a, b string) int {
-	if len(a) > 64 || len(a)-len(b) > 3 || len(b)-len(a) > 3 {
-		return 4
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			step := diagonal
-			if a[i] != b[j] {
-				step++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(step, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
 }
 
 func (d *decoder) text(n *Node, t *trail, hint string) (string, bool) {
@@ -214,7 +185,7 @@ func (d *decoder) number(n *Node, t *trail, least, most int64) int64 {
 	if !d.want(n, t, Number, "") {
 		return least
 	}
-	v, ok := wholeNumber(strings.ReplaceAll(n.Value, "_", ""))
+	v, ok := WholeNumber(strings.ReplaceAll(n.Value, "_", ""))
 	if !ok || v < least || v > most {
 		d.fail(n, t, "", "want a whole number from %d to %d, not %s", least, most, n.Value)
 		return least
@@ -248,21 +219,14 @@ func (d *decoder) each(n *Node, t *trail, do func(n *Node, t *trail)) {
 	}
 }
 
-func word[T any](d *decoder, n *Node, t *trail, words map[string]T) (v T) {
-	known := make([]string, 0, len(words))
-	for w := range words {
-		known = append(known, w)
-	}
-	slices.Sort(known)
+// word reads one of the known words; what is none is the first.
+func (d *decoder) word(n *Node, t *trail, known ...string) string {
 	s, ok := d.text(n, t, "one of "+strings.Join(known, ", "))
-	if !ok {
-		return v
-	}
-	v, ok = words[s]
-	if !ok {
+	if ok && !slices.Contains(known, s) {
 		d.fail(n, t, suggest(s, known), "unknown word %q", s)
+		return known[0]
 	}
-	return v
+	return s
 }
 
 // name reads a name, which becomes a label of metrics and a word in header
@@ -271,7 +235,7 @@ func (d *decoder) name(n *Node, t *trail) string {
 	const hint = "letters, digits, dots, underscores and hyphens, at most 64"
 	s, ok := d.text(n, t, hint)
 	if ok && !goodName(s) {
-		d.fail(n, t, hint, "%q is no name", shorten(s))
+		d.fail(n, t, hint, "%q is no name", wording.Shorten(s))
 		return ""
 	}
 	return s
@@ -288,24 +252,16 @@ func goodName(s string) bool {
 	return s != "" && len(s) <= maxName
 }
 
-// shorten keeps messages readable.
-func shorten(s string) string {
-	if len(s) > 80 {
-		return strings.ToValidUTF8(s[:77], "") + "…"
-	}
-	return s
-}
-
-func (d *decoder) document(root *Node, also []string) *Rules {
+func (d *decoder) document(root *Node, also []string) *File {
 	if root == nil || root.Kind == Null {
 		d.failAt(1, 1, nil, `want {"rules": […]}`, "the file is empty")
 		return nil
 	}
-	r := &Rules{}
+	file := &File{}
 	have := false
 	for _, f := range d.fields(root, nil, `want {"rules": […]}`, append(also[:len(also):len(also)], documentFields...)...) {
 		if f.Name == "attributes" && !slices.Contains(also, f.Name) {
-			r.declared = d.declared(f.Value, (*trail)(nil).in(f.Name))
+			file.declared = d.declared(f.Value, (*trail)(nil).in(f.Name))
 		}
 		if f.Name != "rules" || slices.Contains(also, "rules") {
 			continue
@@ -324,62 +280,38 @@ func (d *decoder) document(root *Node, also []string) *Rules {
 				d.fail(f.Value, t.at(i), "", "no value")
 				continue
 			}
-			r.rules = append(r.rules, d.rule(item, t.at(i)))
+			file.rules = append(file.rules, d.rule(item, t.at(i)))
 		}
 	}
 	if !have && len(d.errs) == 0 {
 		d.fail(root, nil, `want {"rules": […]}; for no rules an empty list`, "no field \"rules\"")
 	}
 	if len(d.errs) == 0 {
-		r.plans, r.undeclared = d.plans, d.undeclared(r.declared)
-		r.finish()
-		d.together(r.rules)
+		file.undeclared = d.undeclared(file.declared)
+		d.tooMany(file.rules)
 	}
-	return r
+	return file
 }
 
-// together refuses rules that hold every request to more limits than are
+// tooMany refuses rules that hold every request to more limits than are
 // decided at once. Those that may or may not meet are left to the requests.
-func (d *decoder) together(rules []*rule) {
+func (d *decoder) tooMany(rules []*Rule) {
 	limits := 0
 	for i, r := range rules {
-		if r.match != nil || r.unless != nil || r.shadow || r.missing != missingShared {
+		if r.Match != nil || r.Unless != nil || r.Shadow || r.OnMissing != "shared" {
 			continue
 		}
 		fewest := maxLimits
-		for _, p := range r.allPlans() {
-			fewest = min(fewest, len(p.limits))
+		for _, p := range r.plans() {
+			fewest = min(fewest, len(p.Limits))
 		}
 		if limits += fewest; limits > stint.MaxLimits {
-			d.failAt(r.line, r.column, (*trail)(nil).in("rules").at(i), "a rule that is final, or one with match, spares requests the others",
+			d.failAt(r.Line, r.Column, (*trail)(nil).in("rules").at(i), "a rule that is final, or one with match, spares requests the others",
 				"every request is held to %d limits by here: at most %d", limits, stint.MaxLimits)
 			return
 		}
-		if r.final || r.own != nil && r.own.action != "" {
+		if r.Final || r.Own != nil && r.Own.Action != "" {
 			return
 		}
 	}
-}
-
-// finish makes the indexes.
-func (r *Rules) finish() {
-	var all []conjunction
-	var item []int32
-	for i, one := range r.rules {
-		r.path, r.host = r.path || one.reads("path"), r.host || one.reads("host")
-		match := one.match
-		if match == nil {
-			match = []conjunction{nil}
-		}
-		for _, conj := range match {
-			all, item = append(all, conj), append(item, int32(i))
-		}
-		whens := make([]conjunction, len(one.overrides))
-		items := make([]int32, len(one.overrides))
-		for k := range one.overrides {
-			whens[k], items[k] = one.overrides[k].when, int32(k)
-		}
-		one.overrideIndex = newIndex(whens, items)
-	}
-	r.index = newIndex(all, item)
 }

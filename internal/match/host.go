@@ -1,4 +1,4 @@
-package policy
+package match
 
 import (
 	"net/netip"
@@ -6,50 +6,48 @@ import (
 )
 
 // CleanHost returns the host that rules are matched against: in lower case,
-// without the port, brackets and the dot at the end. The error is a
-// [RequestError] for what is no name and no address, such as a name with two
+// without the port, brackets and the dot at the end. A reason is returned for
+// what is no name and no address, such as a name with two
 // ports or an empty label: servers read those in different ways. An empty host
-// is none, and no error.
-func CleanHost(raw string) (string, error) {
+// is none, and no fault.
+func CleanHost(raw string) (clean, reason string) {
 	name, port, bracketed := raw, "", false
 	switch colon := strings.IndexByte(raw, ':'); {
 	case strings.HasPrefix(raw, "["):
 		end := strings.IndexByte(raw, ']')
 		if end < 0 {
-			return "", badHost("a bracket that is not closed")
+			return "", "a bracket that is not closed"
 		}
 		name, port, bracketed = raw[1:end], raw[end+1:], true
 	case colon >= 0 && colon == strings.LastIndexByte(raw, ':'):
 		name, port = raw[:colon], raw[colon:]
 	}
 	if port != "" && (port[0] != ':' || !isPort(port[1:])) {
-		return "", badHost("what follows the name is no port")
+		return "", "what follows the name is no port"
 	}
 	if bracketed || strings.IndexByte(name, ':') >= 0 {
 		addr, err := netip.ParseAddr(name)
 		if err != nil || !addr.Is6() || addr.Zone() != "" {
-			return "", badHost("neither a name nor an address")
+			return "", "neither a name nor an address"
 		}
-		return strings.ToLower(name), nil
+		return strings.ToLower(name), ""
 	}
 	if name = strings.TrimSuffix(name, "."); len(name) > maxHost || raw != "" && (name == "" || name[len(name)-1] == '.') {
-		return "", badHost("no name, or one of more than 253 bytes")
+		return "", "no name, or one of more than 253 bytes"
 	}
 	before := byte('.')
 	for i := range len(name) {
 		c := name[i]
 		letter := 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9'
 		if !letter && c != '-' && c != '_' && (c != '.' || before == '.') {
-			return "", badHost("a name is letters, digits, hyphens and underscores, with single dots between")
+			return "", "a name is letters, digits, hyphens and underscores, with single dots between"
 		}
 		before = c
 	}
-	return strings.ToLower(name), nil
+	return strings.ToLower(name), ""
 }
 
 const maxHost = 253 // bytes: more than any name in the DNS
-
-func badHost(reason string) error { return &RequestError{Attribute: "host", Reason: reason} }
 
 // isPort reports whether text is a port, or the empty one that may follow a
 // colon.
@@ -69,6 +67,6 @@ func isPort(text string) bool {
 // isHostPattern reports whether text can fit a clean host, with stars in it.
 func isHostPattern(text string) bool {
 	text = strings.ReplaceAll(text, "*", "x")
-	clean, err := CleanHost(text)
-	return err == nil && text != "" && strings.EqualFold(text, clean)
+	clean, reason := CleanHost(text)
+	return reason == "" && text != "" && strings.EqualFold(text, clean)
 }

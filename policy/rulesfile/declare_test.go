@@ -1,10 +1,10 @@
-package policy_test
+package rulesfile_test
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
 // TestUndeclared says of attributes that no HTTP request has: they are declared,
@@ -26,7 +26,7 @@ func TestUndeclared(t *testing.T) {
 		{"declared", `"attributes": ["jwt.a", "jwt.b"], `, `"match": {"jwt.a": "x"}, "key": ["jwt.a", "jwt.b"]`, nil},
 		{"like one that is", `"attributes": "jwt.plan", `, `"match": {"jwt.pln": "x"}, "key": []`, []string{`did you mean "jwt.plan"?`}},
 	} {
-		rules, err := policy.Parse([]byte(`{` + c.attributes + `"rules": [{"name": "a", ` + c.rule + `, "limits": ["1/s"]}]}`))
+		rules, err := rulesfile.Parse([]byte(`{` + c.attributes + `"rules": [{"name": "a", ` + c.rule + `, "limits": ["1/s"]}]}`))
 		if err != nil {
 			t.Fatalf("%s: %v", c.what, err)
 		}
@@ -47,12 +47,12 @@ func TestUndeclared(t *testing.T) {
 			}
 		}
 	}
-	rules, err := policy.Parse([]byte(`{"rules": [{"name": "a", "match": {"grpc.service": "s"}, "key": ["grpc.method"], "limits": ["1/s"]}]}`))
+	rules, err := rulesfile.Parse([]byte(`{"rules": [{"name": "a", "match": {"grpc.service": "s"}, "key": ["grpc.method"], "limits": ["1/s"]}]}`))
 	if err != nil || len(rules.Undeclared()) != 2 || len(rules.Warnings()) != 0 {
 		t.Errorf("what gRPC calls have: %v, %v, %v: want no warning, but an error where there is HTTP alone", err, rules.Undeclared(), rules.Warnings())
 	}
 	for _, bad := range []string{`{"rules": [], "attributes": [7]}`, `{"rules": [], "attributes": ["a b"]}`, `{"rules": [], "attributes": ["Method"]}`, `{"rules": [], "attributes": {}}`} {
-		if _, err := policy.Parse([]byte(bad)); err == nil {
+		if _, err := rulesfile.Parse([]byte(bad)); err == nil {
 			t.Errorf("%s is taken", bad)
 		}
 	}

@@ -1,4 +1,4 @@
-package policy
+package rulesfile
 
 // A Node is a value of a rules file, whatever syntax it is written in.
 type Node struct {

@@ -1,4 +1,4 @@
-package policy
+package rulesfile
 
 import (
 	"fmt"
@@ -23,6 +23,16 @@ type jsonReader struct {
 	nodes int
 
 	line, column, counted int // of data[counted]
+}
+
+// ReadJSON returns the tree of a JSON document, for callers of [Decode] that
+// have fields of their own. The error is [Errors].
+func ReadJSON(data []byte) (*Node, error) {
+	root, err := readJSON(data)
+	if err != nil {
+		return nil, Errors{err}
+	}
+	return root, nil
 }
 
 // readJSON returns the tree of a document.

@@ -1,10 +1,13 @@
-package policy
+package rulesfile
 
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+
+	"github.com/stint-dev/stint/internal/wording"
 )
 
 // aliases are names that other programs have for attributes.
@@ -55,7 +58,7 @@ func (d *decoder) declared(n *Node, t *trail) map[string]bool {
 			return
 		}
 		if a, ok := d.attribute(n.Line, n.Column, nil, name); ok {
-			names[a.name] = true
+			names[a.Name] = true
 		}
 	})
 	return names
@@ -79,29 +82,29 @@ func (d *decoder) undeclared(declared map[string]bool) (all []use) {
 // HTTP request has, and that the file does not declare. Such an attribute is
 // always missing: a condition on it never holds, and a key of it is one for all.
 // It is empty if there are none.
-func (r *Rules) Undeclared() Errors {
+func (f *File) Undeclared() Errors {
 	var errs Errors
-	for _, u := range r.undeclared {
-		errs = append(errs, &Error{u.line, u.column, u.path, u.reason(), r.hint(u.name)})
+	for _, u := range f.undeclared {
+		errs = append(errs, &Error{u.line, u.column, u.path, u.reason(), f.hint(u.name)})
 	}
 	return errs
 }
 
 func (u use) reason() string {
-	return fmt.Sprintf("the attribute %q is not declared, and no HTTP request has one of that name", shorten(u.name))
+	return fmt.Sprintf("the attribute %q is not declared, and no HTTP request has one of that name", wording.Shorten(u.name))
 }
 
 // hint says what may have been meant.
-func (r *Rules) hint(name string) string {
-	declare := fmt.Sprintf("what the caller gives is declared: attributes: [%s]", shorten(name))
-	if meant := r.meant(name); meant != "" {
+func (f *File) hint(name string) string {
+	declare := fmt.Sprintf("what the caller gives is declared: attributes: [%s]", wording.Shorten(name))
+	if meant := f.meant(name); meant != "" {
 		return fmt.Sprintf("did you mean %q? %s", meant, declare)
 	}
 	return declare
 }
 
 // meant returns a name like the one written, or "".
-func (r *Rules) meant(name string) string {
+func (f *File) meant(name string) string {
 	low := strings.ToLower(name)
 	if meant := aliases[low]; meant != "" {
 		return meant
@@ -111,31 +114,23 @@ func (r *Rules) meant(name string) string {
 	if dotted {
 		known = []string{"header", "query", "cookie"}
 	}
-	best, least := "", min(3, len(kind)/2)
-	for _, k := range known {
-		if n := distance(kind, k); n < least {
-			best, least = k, n
-		}
-	}
+	best := wording.Nearest(kind, slices.Values(known), min(3, len(kind)/2))
 	if best != "" && dotted {
 		best += "." + rest
 	}
-	least = min(3, len(name)/2)
-	for declared := range r.declared {
-		if n := distance(low, strings.ToLower(declared)); n < least && best == "" {
-			best, least = declared, n
-		}
+	if best == "" {
+		best = wording.Nearest(name, maps.Keys(f.declared), min(3, len(name)/2))
 	}
 	return best
 }
 
 // undeclared warns of attributes that only some callers can give.
 func (w *warner) undeclared() {
-	for _, u := range w.rules.undeclared {
+	for _, u := range w.file.undeclared {
 		switch u.name {
 		case "grpc.service", "grpc.method", "grpc.message": // package grpclimit has them
 			continue
 		}
-		w.all = append(w.all, Warning{u.line, u.column, "", u.reason(), w.rules.hint(u.name)})
+		w.all = append(w.all, Warning{u.line, u.column, "", u.reason(), w.file.hint(u.name)})
 	}
 }

@@ -1,4 +1,4 @@
-package policy
+package rulesfile
 
 // KnownFields is what the decoder takes, by the names of the schema's
 // definitions.

@@ -1,4 +1,4 @@
-package policy
+package rulesfile
 
 import (
 	"fmt"
@@ -8,14 +8,16 @@ import (
 	"strings"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/match"
+	"github.com/stint-dev/stint/internal/wording"
 )
 
 // rule reads one rule. What is wrong in it is in d.errs; the rule is then of no
 // use.
-func (d *decoder) rule(n *Node, t *trail) *rule {
-	r := &rule{
-		line: n.Line, column: n.Column, ipv4: 32, ipv6: 64, failure: FailLocal,
-		cost: cost{fixed: 1}, groups: make(map[string]*plan),
+func (d *decoder) rule(n *Node, t *trail) *Rule {
+	r := &Rule{
+		Line: n.Line, Column: n.Column, IPv4Prefix: 32, IPv6Prefix: 64,
+		OnMissing: "shared", OnStoreFailure: "local", Mode: "strict", Cost: Cost{Fixed: 1},
 	}
 	fs := d.fields(n, t, "a rule is a map", ruleFields...)
 	if n.Kind != MapKind {
@@ -26,9 +28,10 @@ func (d *decoder) rule(n *Node, t *trail) *rule {
 		case "name":
 			d.ruleName(r, f.Value, at)
 		case "shadow":
-			r.shadow = d.boolean(f.Value, at)
+			r.Shadow = d.boolean(f.Value, at)
 		}
 	}
+	d.overrides = make(map[string]bool)
 	var base planNodes
 	var tag *Node
 	var tagAt *trail
@@ -38,9 +41,9 @@ func (d *decoder) rule(n *Node, t *trail) *rule {
 		case "description":
 			d.text(f.Value, at, "")
 		case "match":
-			r.match = d.conjunctions(f.Value, at)
+			r.Match = d.conjunctions(f.Value, at)
 		case "unless":
-			r.unless = d.conjunctions(f.Value, at)
+			r.Unless = d.conjunctions(f.Value, at)
 		case "key":
 			hasKey = true
 			d.key(r, f.Value, at)
@@ -49,36 +52,34 @@ func (d *decoder) rule(n *Node, t *trail) *rule {
 		case "limits", "unlimited", "block":
 			base.add(f)
 		case "cost":
-			r.cost = d.cost(f.Value, at)
+			r.Cost = d.cost(f.Value, at)
 		case "on_missing":
-			r.missing = word(d, f.Value, at, missingWords)
+			r.OnMissing = d.word(f.Value, at, "deny", "shared", "skip")
 		case "on_store_failure":
-			r.failure = word(d, f.Value, at, failureWords)
+			r.OnStoreFailure = d.word(f.Value, at, "closed", "local", "open")
 		case "mode":
-			r.mode = word(d, f.Value, at, modeWords)
+			r.Mode = d.word(f.Value, at, "async", "lease", "share", "strict")
 		case "final":
-			r.final = d.boolean(f.Value, at)
+			r.Final = d.boolean(f.Value, at)
 		case "hash_key":
-			r.hashKey = d.boolean(f.Value, at)
+			r.HashKey = d.boolean(f.Value, at)
 		case "ipv4_prefix":
-			r.ipv4 = int(d.number(f.Value, at, 1, 32))
+			r.IPv4Prefix = int(d.number(f.Value, at, 1, 32))
 		case "ipv6_prefix":
-			r.ipv6 = int(d.number(f.Value, at, 1, 128))
+			r.IPv6Prefix = int(d.number(f.Value, at, 1, 128))
 		}
 	}
-	if r.name == "" {
+	if r.Name == "" {
 		if !has(fs, "name") {
 			d.fail(n, t, "metrics, answers and what keys have used go by it", "a rule without a name")
 		}
-		r.name = "?"
+		r.Name = "?"
 	}
 	if tag != nil {
 		d.tag(r, tag, tagAt)
 	}
 	d.plansOf(r, n, t, fs, base)
 	d.checkKey(r, n, t, hasKey)
-	r.missingLayer = &Layer{Rule: r.name, Label: r.name, Text: "missing", Action: "missing", Shadow: r.shadow}
-	r.groups = nil
 	return r
 }
 
@@ -91,27 +92,27 @@ func has(fs []Field, name string) bool {
 	return false
 }
 
-func (d *decoder) ruleName(r *rule, n *Node, t *trail) {
-	r.name = d.name(n, t)
-	if first := d.names[r.name]; first != nil && r.name != "" {
-		d.fail(n, t, "what keys have used belongs to the name", "a second rule %q: the first is in line %d", r.name, first.Line)
+func (d *decoder) ruleName(r *Rule, n *Node, t *trail) {
+	r.Name = d.name(n, t)
+	if first := d.names[r.Name]; first != nil && r.Name != "" {
+		d.fail(n, t, "what keys have used belongs to the name", "a second rule %q: the first is in line %d", r.Name, first.Line)
 	}
-	d.names[r.name] = n
+	d.names[r.Name] = n
 }
 
 // plansOf reads the limits of a rule, its tiers and its overrides.
-func (d *decoder) plansOf(r *rule, n *Node, t *trail, fs []Field, base planNodes) {
+func (d *decoder) plansOf(r *Rule, n *Node, t *trail, fs []Field, base planNodes) {
 	if base.any() {
-		r.own = d.plan(r, n, t, base, "", "/")
+		r.Own = d.plan(n, t, base)
 	}
 	for _, f := range fs {
 		switch at := t.in(f.Name); f.Name {
 		case "tiers":
-			r.tiers = d.tiers(r, f.Value, at)
-			if r.tiers != nil && r.tiers.def == nil && r.own == nil {
+			r.Tiers = d.tiers(r, f.Value, at)
+			if r.Tiers != nil && r.Tiers.Default == nil && r.Own == nil {
 				d.fail(f.Value, at, "say default: NAME, or give the rule limits of its own", "no limits for requests of no tier")
 			}
-			if r.tiers != nil && r.tiers.def != nil && r.own != nil {
+			if r.Tiers != nil && r.Tiers.Default != nil && r.Own != nil {
 				d.fail(f.Value, at, "drop one of them", "the rule has limits of its own and tiers a default")
 			}
 		case "overrides":
@@ -126,10 +127,10 @@ func (d *decoder) plansOf(r *rule, n *Node, t *trail, fs []Field, base planNodes
 	}
 }
 
-func (d *decoder) checkKey(r *rule, n *Node, t *trail, hasKey bool) {
+func (d *decoder) checkKey(r *Rule, n *Node, t *trail, hasKey bool) {
 	limited := false
-	for _, p := range r.allPlans() {
-		limited = limited || p.action == ""
+	for _, p := range r.plans() {
+		limited = limited || p.Action == ""
 	}
 	if limited && !hasKey {
 		d.fail(n, t, "such as key: [ip]; key: [] is one key for all requests of the rule", "limits without a key")
@@ -137,7 +138,7 @@ func (d *decoder) checkKey(r *rule, n *Node, t *trail, hasKey bool) {
 }
 
 // key reads the attributes that a rule's keys are made of.
-func (d *decoder) key(r *rule, n *Node, t *trail) {
+func (d *decoder) key(r *Rule, n *Node, t *trail) {
 	d.each(n, t, func(n *Node, t *trail) {
 		name, ok := d.text(n, t, "the name of an attribute, such as ip or header.x-api-key")
 		if !ok {
@@ -147,20 +148,20 @@ func (d *decoder) key(r *rule, n *Node, t *trail) {
 		if !ok {
 			return
 		}
-		for _, b := range r.key {
+		for _, b := range r.Key {
 			if a == b {
-				d.fail(n, t, "", "attribute %q twice", a.name)
+				d.fail(n, t, "", "attribute %q twice", a.Name)
 			}
 		}
-		r.key = append(r.key, a)
+		r.Key = append(r.Key, a)
 	})
-	if len(r.key) > maxKey {
-		d.fail(n, t, "", "a key of %d attributes: at most %d", len(r.key), maxKey)
+	if len(r.Key) > maxKey {
+		d.fail(n, t, "", "a key of %d attributes: at most %d", len(r.Key), maxKey)
 	}
 }
 
 // tag puts an attribute of the key first.
-func (d *decoder) tag(r *rule, n *Node, t *trail) {
+func (d *decoder) tag(r *Rule, n *Node, t *trail) {
 	name, ok := d.text(n, t, "an attribute of the rule's key, such as ip")
 	if !ok {
 		return
@@ -169,24 +170,24 @@ func (d *decoder) tag(r *rule, n *Node, t *trail) {
 	if !ok {
 		return
 	}
-	i := slices.Index(r.key, a)
+	i := slices.Index(r.Key, a)
 	if i < 0 {
-		d.fail(n, t, "it says which attribute of the key decides where a cluster keeps it", "the key has no attribute %q", a.name)
+		d.fail(n, t, "it says which attribute of the key decides where a cluster keeps it", "the key has no attribute %q", a.Name)
 		return
 	}
-	copy(r.key[1:], r.key[:i])
-	r.key[0] = a
+	copy(r.Key[1:], r.Key[:i])
+	r.Key[0] = a
 }
 
 // attribute checks an attribute's name.
-func (d *decoder) attribute(line, column int, t *trail, name string) (attribute, bool) {
+func (d *decoder) attribute(line, column int, t *trail, name string) (match.Attribute, bool) {
 	const known = "known are method, host, path, ip, header.NAME, query.NAME, cookie.NAME; any other must be given by the caller"
-	fail := func(hint, format string, args ...any) (attribute, bool) {
+	fail := func(hint, format string, args ...any) (match.Attribute, bool) {
 		d.failAt(line, column, t, hint, format, args...)
-		return attribute{}, false
+		return match.Attribute{}, false
 	}
 	if name == "" || len(name) > maxAttribute || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == 0x7f || c == 0xfffd }) {
-		return fail(known, "%q is no name of an attribute", shorten(name))
+		return fail(known, "%q is no name of an attribute", wording.Shorten(name))
 	}
 	kind, rest, dotted := strings.Cut(name, ".")
 	switch kind {
@@ -215,7 +216,7 @@ func (d *decoder) attribute(line, column int, t *trail, name string) (attribute,
 	if t != nil {
 		d.used(line, column, t, name)
 	}
-	return attributeOf(d.intern(name)), true
+	return match.AttributeOf(d.intern(name)), true
 }
 
 // planNodes are the fields that make a plan.
@@ -234,9 +235,8 @@ func (p *planNodes) add(f Field) {
 
 func (p *planNodes) any() bool { return p.limits != nil || p.unlimited != nil || p.block != nil }
 
-// plan reads limits or an action. The names of its limits begin with the rule's
-// and what sets the plan apart.
-func (d *decoder) plan(r *rule, n *Node, t *trail, nodes planNodes, variant, mark string) *plan {
+// plan reads limits or an action.
+func (d *decoder) plan(n *Node, t *trail, nodes planNodes) *Plan {
 	action := ""
 	for _, f := range []*Field{nodes.unlimited, nodes.block} {
 		switch {
@@ -256,9 +256,7 @@ func (d *decoder) plan(r *rule, n *Node, t *trail, nodes planNodes, variant, mar
 		return nil
 	}
 	if action != "" {
-		return &plan{id: -1, action: action, variant: variant, layers: []*Layer{{
-			Rule: r.name, Label: r.name, Variant: variant, Text: action, Action: action, Shadow: r.shadow,
-		}}}
+		return &Plan{Action: action}
 	}
 	if nodes.limits == nil {
 		return nil
@@ -267,50 +265,7 @@ func (d *decoder) plan(r *rule, n *Node, t *trail, nodes planNodes, variant, mar
 	if len(limits) == 0 {
 		return nil
 	}
-	return d.bindable(r, limits, variant, mark)
-}
-
-// bindable makes the plan of limits.
-func (d *decoder) bindable(r *rule, limits []stint.Limit, variant, mark string) *plan {
-	unnamed := mark == "="
-	if unnamed { // an override without a name: state belongs to the text
-		mark += textOf(limits)
-		if p := r.groups[mark]; p != nil {
-			return p
-		}
-	}
-	p := &plan{id: len(d.plans), mode: r.mode, variant: variant, name: strings.TrimSuffix(r.name+mark, "/")}
-	for _, l := range limits {
-		label := r.name
-		if len(limits) > 1 {
-			label += "/" + l.ID()
-		}
-		l = l.WithName(l.ID())
-		p.limits = append(p.limits, l)
-		p.layers = append(p.layers, &Layer{
-			Rule: r.name, Label: label, Variant: variant, Limit: l, Text: l.String(), Shadow: r.shadow,
-		})
-	}
-	d.plans = append(d.plans, p)
-	if unnamed {
-		r.groups[mark] = p
-	}
-	return p
-}
-
-// textOf tells limits apart, in at most 128 bytes.
-func textOf(limits []stint.Limit) string {
-	texts := make([]string, len(limits))
-	for i, l := range limits {
-		if texts[i] = l.String(); l != l.WithName("") {
-			texts[i] += " as " + l.ID()
-		}
-	}
-	text := strings.Join(texts, ", ")
-	if len(text) > 128 {
-		return digest(text)
-	}
-	return text
+	return &Plan{Limits: limits}
 }
 
 // limits reads a list of limits, each of which has an ID of its own.
@@ -364,11 +319,11 @@ func (d *decoder) limits(n *Node, t *trail) (limits []stint.Limit) {
 }
 
 // cost reads what a request costs.
-func (d *decoder) cost(n *Node, t *trail) cost {
+func (d *decoder) cost(n *Node, t *trail) Cost {
 	if n.Kind == Number {
-		return cost{fixed: d.number(n, t, 1, math.MaxInt64)}
+		return Cost{Fixed: d.number(n, t, 1, math.MaxInt64)}
 	}
-	c := cost{def: 1, min: 1, max: math.MaxInt64}
+	c := Cost{Default: 1, Min: 1, Max: math.MaxInt64}
 	by := 0
 	for _, f := range d.fields(n, t, `a number, or a map such as {"header": "x-cost", "max": 100}`, costFields...) {
 		at := t.in(f.Name)
@@ -380,29 +335,29 @@ func (d *decoder) cost(n *Node, t *trail) cost {
 				name = "header." + name
 			}
 			if ok {
-				c.by, _ = d.attribute(f.Value.Line, f.Value.Column, at, name)
+				c.By, _ = d.attribute(f.Value.Line, f.Value.Column, at, name)
 			}
 		case "default":
-			c.def = d.number(f.Value, at, 0, math.MaxInt64)
+			c.Default = d.number(f.Value, at, 0, math.MaxInt64)
 		case "min":
-			c.min = d.number(f.Value, at, 0, math.MaxInt64)
+			c.Min = d.number(f.Value, at, 0, math.MaxInt64)
 		case "max":
-			c.max = d.number(f.Value, at, 1, math.MaxInt64)
+			c.Max = d.number(f.Value, at, 1, math.MaxInt64)
 		}
 	}
 	switch {
 	case n.Kind != MapKind:
 	case by != 1:
 		d.fail(n, t, "", "a cost needs one of attribute and header")
-	case c.min > c.max:
-		d.fail(n, t, "", "min %d is above max %d", c.min, c.max)
+	case c.Min > c.Max:
+		d.fail(n, t, "", "min %d is above max %d", c.Min, c.Max)
 	}
 	return c
 }
 
 // tiers reads plans by the value of an attribute.
-func (d *decoder) tiers(r *rule, n *Node, t *trail) *tiers {
-	ts := &tiers{plans: make(map[string]*plan)}
+func (d *decoder) tiers(r *Rule, n *Node, t *trail) *Tiers {
+	ts := &Tiers{Plans: make(map[string]*Plan)}
 	var def *Node
 	fs := d.fields(n, t, `such as {"by": "jwt.plan", "default": "free", "plans": {"free": "1/s", "pro": "10/s"}}`, tiersFields...)
 	if n.Kind != MapKind {
@@ -413,7 +368,7 @@ func (d *decoder) tiers(r *rule, n *Node, t *trail) *tiers {
 		switch f.Name {
 		case "by":
 			if name, ok := d.text(f.Value, at, "the name of an attribute"); ok {
-				ts.by, _ = d.attribute(f.Value.Line, f.Value.Column, at, name)
+				ts.By, _ = d.attribute(f.Value.Line, f.Value.Column, at, name)
 			}
 		case "default":
 			if _, ok := d.text(f.Value, at, "the name of a plan"); ok {
@@ -431,17 +386,17 @@ func (d *decoder) tiers(r *rule, n *Node, t *trail) *tiers {
 		}
 	}
 	if def != nil {
-		if ts.def = ts.plans[def.Value]; ts.def == nil {
-			d.fail(def, t.in("default"), suggest(def.Value, ts.names), "no plan %q", shorten(def.Value))
-			ts.def = &plan{id: -1}
+		if ts.Default = ts.Plans[def.Value]; ts.Default == nil {
+			d.fail(def, t.in("default"), suggest(def.Value, ts.Names), "no plan %q", wording.Shorten(def.Value))
+			ts.Default = &Plan{}
 		}
 	}
 	return ts
 }
 
-func (d *decoder) tier(r *rule, ts *tiers, f Field, t *trail) {
+func (d *decoder) tier(r *Rule, ts *Tiers, f Field, t *trail) {
 	if !goodName(f.Name) {
-		d.failAt(f.Line, f.Column, t, "letters, digits, dots, underscores and hyphens, at most 64", "%q is no name", shorten(f.Name))
+		d.failAt(f.Line, f.Column, t, "letters, digits, dots, underscores and hyphens, at most 64", "%q is no name", wording.Shorten(f.Name))
 		return
 	}
 	nodes := planNodes{limits: &f}
@@ -454,19 +409,18 @@ func (d *decoder) tier(r *rule, ts *tiers, f Field, t *trail) {
 			d.fail(f.Value, t, "", "a plan needs one of %s", strings.Join(planFields, ", "))
 		}
 	}
-	ts.names = append(ts.names, f.Name)
-	if p := d.plan(r, f.Value, t, nodes, "tier "+f.Name, "@"+f.Name+"/"); p != nil {
-		ts.plans[f.Name] = p
+	ts.Names = append(ts.Names, f.Name)
+	if p := d.plan(f.Value, t, nodes); p != nil {
+		ts.Plans[f.Name] = p
 	} else {
-		ts.plans[f.Name] = &plan{id: -1} // an error has been told
+		ts.Plans[f.Name] = &Plan{} // an error has been told
 	}
 }
 
 // override reads limits for some requests.
-func (d *decoder) override(r *rule, n *Node, t *trail) {
-	o := override{line: n.Line, column: n.Column}
+func (d *decoder) override(r *Rule, n *Node, t *trail) {
+	o := Override{Line: n.Line, Column: n.Column}
 	var nodes planNodes
-	name := ""
 	var when *Field
 	fs := d.fields(n, t, `such as {"when": {"header.x-api-key": "partner-1"}, "limits": ["100/s"]}`, overrideFields...)
 	if n.Kind != MapKind {
@@ -475,7 +429,7 @@ func (d *decoder) override(r *rule, n *Node, t *trail) {
 	for _, f := range fs {
 		switch f.Name {
 		case "name":
-			name = d.name(f.Value, t.in("name"))
+			o.Name = d.name(f.Value, t.in("name"))
 		case "when":
 			when = &f
 		default:
@@ -486,28 +440,24 @@ func (d *decoder) override(r *rule, n *Node, t *trail) {
 		d.fail(n, t, "the attributes it is for", "an override without %q", "when")
 		return
 	}
-	o.when = d.conjunction(when.Value, t.in("when"))
+	o.When = d.conjunction(when.Value, t.in("when"))
 	if !nodes.any() {
 		d.fail(n, t, "", "an override needs one of limits, unlimited, block")
 		return
 	}
-	variant, mark := "override", "="
-	if name != "" {
-		variant, mark = "override "+name, "!"+name+"/"
-		if r.groups[mark] != nil {
-			d.fail(n, t, "what keys have used belongs to the name", "a second override %q", name)
-			return
-		}
-		defer func() { r.groups[mark] = o.plan }()
+	if o.Name != "" && d.overrides[o.Name] {
+		d.fail(n, t, "what keys have used belongs to the name", "a second override %q", o.Name)
+		return
 	}
-	if o.plan = d.plan(r, n, t, nodes, variant, mark); o.plan != nil {
-		r.overrides = append(r.overrides, o)
+	if o.Plan = d.plan(n, t, nodes); o.Plan != nil {
+		d.overrides[o.Name] = true
+		r.Overrides = append(r.Overrides, o)
 	}
 }
 
 // conjunctions reads a map of conditions, or a list of such: any of them.
-func (d *decoder) conjunctions(n *Node, t *trail) []conjunction {
-	var all []conjunction
+func (d *decoder) conjunctions(n *Node, t *trail) []match.Conjunction {
+	var all []match.Conjunction
 	d.each(n, t, func(n *Node, t *trail) { all = append(all, d.conjunction(n, t)) })
 	if len(all) == 0 {
 		d.fail(n, t, "drop the field to match every request", "no conditions")
@@ -515,19 +465,19 @@ func (d *decoder) conjunctions(n *Node, t *trail) []conjunction {
 	return all
 }
 
-func (d *decoder) conjunction(n *Node, t *trail) conjunction {
+func (d *decoder) conjunction(n *Node, t *trail) match.Conjunction {
 	fs := d.fields(n, t, `attributes and what they must be, such as {"method": "POST", "path": "/login"}`)
 	if n.Kind == MapKind && len(n.Fields) == 0 {
 		d.fail(n, t, "drop the field to match every request", "no conditions")
 	}
-	conj := make(conjunction, 0, len(fs))
+	conj := make(match.Conjunction, 0, len(fs))
 	for _, f := range fs {
 		a, ok := d.attribute(f.Line, f.Column, t, f.Name)
 		if !ok {
 			continue
 		}
-		if slices.ContainsFunc(conj, func(c condition) bool { return c.name == a.name }) {
-			d.failAt(f.Line, f.Column, t, "names of headers are the same in any case", "attribute %q twice", a.name)
+		if slices.ContainsFunc(conj, func(c match.Condition) bool { return c.Name == a.Name }) {
+			d.failAt(f.Line, f.Column, t, "names of headers are the same in any case", "attribute %q twice", a.Name)
 			continue
 		}
 		conj = append(conj, d.condition(a, f.Value, t.in(f.Name)))
@@ -536,11 +486,11 @@ func (d *decoder) conjunction(n *Node, t *trail) conjunction {
 }
 
 // condition reads what one attribute must be.
-func (d *decoder) condition(a attribute, n *Node, t *trail) condition {
-	c := condition{attribute: a}
+func (d *decoder) condition(a match.Attribute, n *Node, t *trail) match.Condition {
+	c := match.Condition{Attribute: a}
 	if n.Kind == Bool && d.visit(n, t) {
-		c.text = n.Value
-		c.present, c.absent = n.Value == "true", n.Value != "true"
+		c.Text = n.Value
+		c.Present, c.Absent = n.Value == "true", n.Value != "true"
 		return c
 	}
 	if n.Kind == List && len(n.Items) == 0 {
@@ -556,8 +506,8 @@ func (d *decoder) condition(a attribute, n *Node, t *trail) condition {
 		if n.Kind != Number && n.Kind != String {
 			return
 		}
-		if reason, hint := c.add(d.intern(n.Value)); reason != "" {
-			d.fail(n, t, hint, "%q: %s", shorten(n.Value), reason)
+		if reason, hint := c.Add(d.intern(n.Value)); reason != "" {
+			d.fail(n, t, hint, "%q: %s", wording.Shorten(n.Value), reason)
 		}
 		if len(texts) < 8 {
 			texts = append(texts, n.Value)
@@ -565,53 +515,12 @@ func (d *decoder) condition(a attribute, n *Node, t *trail) condition {
 			texts = append(texts, "…")
 		}
 	})
-	c.text = strings.Join(texts, ", ")
+	c.Text = strings.Join(texts, ", ")
 	return c
 }
 
-// add adds a value as written; reason and hint are empty if it is good.
-func (c *condition) add(text string) (reason, hint string) {
-	switch c.field {
-	case pathField:
-		p, reason, hint := parsePath(text)
-		if reason == "" {
-			c.paths = append(c.paths, p)
-		}
-		return reason, hint
-	case ipField:
-		p, reason, hint := parseNet(text)
-		if reason == "" {
-			if c.nets == nil {
-				c.nets = &netSet{}
-			}
-			c.nets.add(p)
-		}
-		return reason, hint
-	case methodField:
-		text = strings.ToUpper(text)
-		if strings.ContainsFunc(text, func(c rune) bool { return c != '-' && c != '*' && (c < 'A' || c > 'Z') }) || text == "" {
-			return "no method", "such as GET or POST"
-		}
-	case hostField:
-		if !isHostPattern(text) {
-			return "no host", "a name without port or scheme, such as api.example.com or *.example.com"
-		}
-		text = strings.ToLower(text)
-	}
-	g := parseGlob(text)
-	if !g.literal() {
-		c.globs = append(c.globs, g)
-		return "", ""
-	}
-	c.addExact(g[0])
-	if c.field == methodField && text == "GET" {
-		c.addExact("HEAD") // which servers answer by the same work
-	}
-	return "", ""
-}
-
-// wholeNumber reads digits alone; what is above int64 is the most there is.
-func wholeNumber(s string) (int64, bool) {
+// WholeNumber reads digits alone; what is above int64 is the most there is.
+func WholeNumber(s string) (int64, bool) {
 	if s == "" || strings.ContainsFunc(s, func(c rune) bool { return c < '0' || c > '9' }) {
 		return 0, false
 	}
@@ -620,24 +529,4 @@ func wholeNumber(s string) (int64, bool) {
 		return math.MaxInt64, true
 	}
 	return v, true
-}
-
-// conditions returns the conjunction as text, for people.
-func (c conjunction) String() string {
-	var parts []string
-	for i := range c {
-		parts = append(parts, fmt.Sprintf("%s %s", c[i].name, c[i].want()))
-	}
-	return strings.Join(parts, " and ")
-}
-
-// want returns what a condition asks for.
-func (c *condition) want() string {
-	switch {
-	case c.present:
-		return "present"
-	case c.absent:
-		return "absent"
-	}
-	return "is " + c.text
 }

@@ -1,0 +1,150 @@
+package match
+
+import "strings"
+
+// Covers reports whether every request for which narrow holds is surely one for
+// which c holds.
+func (c Conjunction) Covers(narrow Conjunction) bool {
+	for i := range c {
+		covered := false
+		for k := range narrow {
+			covered = covered || c[i].Name == narrow[k].Name && c[i].covers(&narrow[k])
+		}
+		if !covered {
+			return false
+		}
+	}
+	return true
+}
+
+// covers reports whether every value of o is surely one of c.
+func (c *Condition) covers(o *Condition) bool {
+	switch {
+	case c.Absent || o.Absent:
+		return c.Absent && o.Absent
+	case o.Present:
+		return c.Present
+	case c.Present:
+		return !o.isExact("") && len(o.globs) == 0
+	}
+	for v := range o.exact() {
+		if !c.isExact(v) && !anyGlob(c.globs, v) {
+			return false
+		}
+	}
+	for _, g := range o.globs {
+		// A glob's text, stars and all, fits what takes all that it stands for.
+		if !anyGlob(c.globs, strings.Join(g, "*")) {
+			return false
+		}
+	}
+	for i := range o.paths {
+		if !anyPath(c.paths, &o.paths[i]) {
+			return false
+		}
+	}
+	return o.nets == nil || c.nets != nil && c.nets.holdsAll(o.nets)
+}
+
+func anyGlob(globs []glob, s string) bool {
+	for _, g := range globs {
+		if g.match(s) {
+			return true
+		}
+	}
+	return false
+}
+
+// anyPath reports whether one of the patterns takes all paths of p: one that is
+// the same so far and then takes anything, or the same to the end.
+func anyPath(paths []pathPattern, p *pathPattern) bool {
+	for i := range paths {
+		a := paths[i].segments
+		for k := 0; ; k++ {
+			if k == len(a)-1 && a[k].deep || k == len(a) && k == len(p.segments) {
+				return true
+			}
+			if k >= len(a) || k >= len(p.segments) || !a[k].takes(&p.segments[k]) {
+				break
+			}
+		}
+	}
+	return false
+}
+
+func (s *segment) takes(o *segment) bool {
+	switch {
+	case s.deep || o.deep:
+		return s.deep && o.deep
+	case s.any || o.any:
+		return s.any
+	}
+	return s.glob.match(strings.Join(o.glob, "*"))
+}
+
+// Pinned reports whether the condition names the values that the attribute may
+// have, one by one.
+func (c *Condition) Pinned() bool {
+	if c.exacts()+len(c.paths) == 0 || len(c.globs) > 0 {
+		return false
+	}
+	for i := range c.paths {
+		if a := c.paths[i].anchor(); a.how != '|' || strings.Contains(a.text, "*") {
+			return false
+		}
+	}
+	return true
+}
+
+// Names returns the attributes alone: values may be clients' keys, and warnings
+// go into logs.
+func (c Conjunction) Names() string {
+	all := make([]string, len(c))
+	for i := range c {
+		all[i] = c[i].Name
+	}
+	return strings.Join(all, " and ")
+}
+
+// Sample returns the one request that a conjunction of plain values stands for.
+func (c Conjunction) Sample() (Attributes, bool) {
+	attrs := make(sample, len(c))
+	for i := range c {
+		if c[i].exacts() != 1 || len(c[i].globs) > 0 {
+			return nil, false
+		}
+		for v := range c[i].exact() {
+			attrs[c[i].Name] = v
+		}
+	}
+	return attrs, true
+}
+
+// A sample is a request made up from values.
+type sample map[string]string
+
+func (s sample) Attribute(name string) (string, bool) {
+	v, ok := s[name]
+	return v, ok
+}
+
+// Excluded reports whether none of the conjunctions lets any value of c through.
+func (c *Condition) Excluded(by []Conjunction) bool {
+	if c.exacts() == 0 || len(c.globs) > 0 || len(by) == 0 {
+		return false
+	}
+	for v := range c.exact() {
+		for _, conj := range by {
+			fits := true
+			for i := range conj {
+				if conj[i].Name == c.Name {
+					fits = fits && conj[i].Match(&Request{Attrs: sample{c.Name: v}})
+				}
+			}
+			if fits {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,67 @@
+// Package wording has what error messages and reports are made of: the word
+// that was likely meant, values cut to a readable length, arguments quoted for a
+// shell.
+package wording
+
+import (
+	"iter"
+	"strings"
+)
+
+// Nearest returns the known word that differs from word by the fewest letters,
+// and by fewer than below; the first of equals in the order of the alphabet. It
+// returns "" if none is near.
+func Nearest(word string, known iter.Seq[string], below int) string {
+	best, least := "", below
+	for k := range known {
+		if n := Distance(word, k); n < least || n == least && best != "" && k < best {
+			best, least = k, n
+		}
+	}
+	return best
+}
+
+// Distance returns how many letters must change to make a of b (Levenshtein).
+// Words longer than people type, or of very different lengths, are 4 apart.
+func Distance(a, b string) int {
+	if len(a) > 64 || len(a)-len(b) > 3 || len(b)-len(a) > 3 {
+		return 4
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// Shorten cuts a value to at most 80 bytes, so that a message that quotes it
+// stays readable.
+func Shorten(s string) string {
+	if len(s) > 80 {
+		return strings.ToValidUTF8(s[:77], "") + "…"
+	}
+	return s
+}
+
+// QuoteShell puts text in quotes where a shell would read it otherwise.
+func QuoteShell(s string) string {
+	special := func(c rune) bool {
+		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-_./,:=@%+", c))
+	}
+	if s != "" && !strings.ContainsFunc(s, special) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,123 @@
+package policy
+
+import (
+	"strings"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/match"
+	"github.com/stint-dev/stint/policy/rulesfile"
+)
+
+// Compile makes rules of a file: it indexes them, and names the limits that
+// state belongs to. A file may be compiled more than once.
+func Compile(file *rulesfile.File) *Rules {
+	r := &Rules{file: file}
+	for _, one := range file.Rules() {
+		r.rules = append(r.rules, r.compile(one))
+	}
+	var all []match.Conjunction
+	var item []int32
+	for i, one := range r.rules {
+		r.path, r.host = r.path || one.reads("path"), r.host || one.reads("host")
+		conditions := one.match
+		if conditions == nil {
+			conditions = []match.Conjunction{nil}
+		}
+		for _, conj := range conditions {
+			all, item = append(all, conj), append(item, int32(i))
+		}
+	}
+	r.index = match.NewIndex(all, item)
+	return r
+}
+
+// compile makes a rule.
+func (r *Rules) compile(f *rulesfile.Rule) *rule {
+	one := &rule{
+		match: f.Match, unless: f.Unless, key: f.Key, cost: f.Cost,
+		shadow: f.Shadow, final: f.Final, hashKey: f.HashKey,
+		missing: missingWords[f.OnMissing], failure: failureWords[f.OnStoreFailure], mode: modeWords[f.Mode],
+		ipv4: f.IPv4Prefix, ipv6: f.IPv6Prefix,
+		name: f.Name, line: f.Line, column: f.Column,
+		missingLayer: &Layer{Rule: f.Name, Label: f.Name, Text: "missing", Action: "missing", Shadow: f.Shadow},
+	}
+	if f.Own != nil {
+		one.own = r.plan(one, f.Own, "", "/")
+	}
+	if t := f.Tiers; t != nil {
+		one.tiers = &tiers{by: t.By, names: t.Names, plans: make(map[string]*plan, len(t.Plans))}
+		for _, name := range t.Names {
+			p := r.plan(one, t.Plans[name], "tier "+name, "@"+name+"/")
+			if one.tiers.plans[name] = p; t.Plans[name] == t.Default {
+				one.tiers.def = p
+			}
+		}
+	}
+	r.overrides(one, f.Overrides)
+	return one
+}
+
+// overrides makes the plans of overrides. Those without a name share a plan if
+// their limits are the same: state belongs to the text.
+func (r *Rules) overrides(one *rule, all []rulesfile.Override) {
+	whens, items := make([]match.Conjunction, len(all)), make([]int32, len(all))
+	byText := make(map[string]*plan)
+	for k := range all {
+		o := &all[k]
+		whens[k], items[k] = o.When, int32(k)
+		var p *plan
+		switch {
+		case o.Name != "":
+			p = r.plan(one, o.Plan, "override "+o.Name, "!"+o.Name+"/")
+		case o.Plan.Action != "":
+			p = r.plan(one, o.Plan, "override", "=")
+		default:
+			text := textOf(o.Plan.Limits)
+			if p = byText[text]; p == nil {
+				p = r.plan(one, o.Plan, "override", "="+text)
+				byText[text] = p
+			}
+		}
+		one.overrides = append(one.overrides, override{when: o.When, plan: p, line: o.Line, column: o.Column})
+	}
+	one.overrideIndex = match.NewIndex(whens, items)
+}
+
+// plan makes a plan of a rule. The name of its limits is the rule's with what
+// sets the plan apart.
+func (r *Rules) plan(one *rule, f *rulesfile.Plan, variant, mark string) *plan {
+	if f.Action != "" {
+		return &plan{id: -1, action: f.Action, variant: variant, layers: []*Layer{{
+			Rule: one.name, Label: one.name, Variant: variant, Text: f.Action, Action: f.Action, Shadow: one.shadow,
+		}}}
+	}
+	p := &plan{id: len(r.plans), mode: one.mode, variant: variant, name: strings.TrimSuffix(one.name+mark, "/")}
+	for _, l := range f.Limits {
+		label := one.name
+		if len(f.Limits) > 1 {
+			label += "/" + l.ID()
+		}
+		l = l.WithName(l.ID())
+		p.limits = append(p.limits, l)
+		p.layers = append(p.layers, &Layer{
+			Rule: one.name, Label: label, Variant: variant, Limit: l, Text: l.String(), Shadow: one.shadow,
+		})
+	}
+	r.plans = append(r.plans, p)
+	return p
+}
+
+// textOf tells limits apart, in at most 128 bytes.
+func textOf(limits []stint.Limit) string {
+	texts := make([]string, len(limits))
+	for i, l := range limits {
+		if texts[i] = l.String(); l != l.WithName("") {
+			texts[i] += " as " + l.ID()
+		}
+	}
+	text := strings.Join(texts, ", ")
+	if len(text) > 128 {
+		return digest(text)
+	}
+	return text
+}

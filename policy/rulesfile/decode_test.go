@@ -1,0 +1,168 @@
+package rulesfile_test
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stint-dev/stint/policy/rulesfile"
+)
+
+var update = flag.Bool("update", false, "write the golden errors anew")
+
+// TestBusted reads files that are wrong and holds every line of what is said
+// about them.
+func TestBusted(t *testing.T) {
+	files, _ := filepath.Glob("testdata/busted_*.json")
+	if len(files) < 10 {
+		t.Fatalf("%d files", len(files))
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules, err := rulesfile.Parse(data)
+		var errs rulesfile.Errors
+		if rules != nil || !errors.As(err, &errs) || len(errs) == 0 {
+			t.Errorf("%s: %v", file, err)
+			continue
+		}
+		var one *rulesfile.Error
+		if !errors.As(err, &one) || one != errs[0] {
+			t.Errorf("%s: errors.As does not find the first", file)
+		}
+		golden := strings.TrimSuffix(file, ".json") + ".txt"
+		if *update {
+			if err := os.WriteFile(golden, []byte(err.Error()+"\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, _ := os.ReadFile(golden)
+		if got := err.Error() + "\n"; got != string(want) {
+			t.Errorf("%s:\n%s----\nwant\n%s", file, got, want)
+		}
+	}
+}
+
+func TestGood(t *testing.T) {
+	files, _ := filepath.Glob("testdata/good_*.json")
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := rulesfile.Parse(data); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}
+
+// TestHuge refuses what would take memory for nothing, at once.
+func TestHuge(t *testing.T) {
+	for name, data := range map[string]string{
+		"bytes":  `{"rules": [` + strings.Repeat(" ", rulesfile.MaxBytes) + `]}`,
+		"nested": strings.Repeat(`{"rules":`, 1_000_000),
+		"values": `{"rules": [` + strings.Repeat("0,", 5_000_000) + `0]}`,
+		"errors": `{"rules": [` + strings.Repeat("0,", 10_000) + `0]}`,
+	} {
+		_, err := rulesfile.Parse([]byte(data))
+		var errs rulesfile.Errors
+		if !errors.As(err, &errs) || len(errs) > 101 {
+			t.Errorf("%s: %d errors, %T", name, len(errs), err)
+		}
+	}
+}
+
+// TestAliases decodes a tree whose nodes are used over and over, as aliases of
+// YAML do it: ten levels of ten are ten thousand million values.
+func TestAliases(t *testing.T) {
+	n := &rulesfile.Node{Kind: rulesfile.String, Value: "x"}
+	for range 10 {
+		up := &rulesfile.Node{Kind: rulesfile.List}
+		for range 10 {
+			up.Items = append(up.Items, n)
+		}
+		n = up
+	}
+	one := &rulesfile.Node{Kind: rulesfile.MapKind, Fields: []rulesfile.Field{{Name: "name", Value: n}, {Name: "match", Value: n}}}
+	rules := &rulesfile.Node{Kind: rulesfile.List, Items: slices.Repeat([]*rulesfile.Node{one}, 100_000)}
+	_, err := rulesfile.Decode(&rulesfile.Node{Kind: rulesfile.MapKind, Fields: []rulesfile.Field{{Name: "rules", Value: rules}}})
+	if err == nil {
+		t.Error("accepted")
+	}
+}
+
+// TestDecodeOdd feeds trees that no file gives.
+func TestDecodeOdd(t *testing.T) {
+	for name, n := range map[string]*rulesfile.Node{
+		"nil":       nil,
+		"null":      {Kind: rulesfile.Null},
+		"kind":      {Kind: 200},
+		"nil value": {Kind: rulesfile.MapKind, Fields: []rulesfile.Field{{Name: "rules"}}},
+		"nil item":  {Kind: rulesfile.MapKind, Fields: []rulesfile.Field{{Name: "rules", Value: &rulesfile.Node{Kind: rulesfile.List, Items: []*rulesfile.Node{nil}}}}},
+	} {
+		if _, err := rulesfile.Decode(n); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	also := &rulesfile.Node{Kind: rulesfile.MapKind, Fields: []rulesfile.Field{
+		{Name: "rules", Value: &rulesfile.Node{Kind: rulesfile.List}},
+		{Name: "trusted_proxies", Value: &rulesfile.Node{Kind: rulesfile.List}},
+	}}
+	if _, err := rulesfile.Decode(also); err == nil {
+		t.Error("unknown field accepted")
+	}
+	if _, err := rulesfile.Decode(also, "trusted_proxies"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSchema holds the schema for editors to the decoder's fields, and the good
+// files to the schema, as far as names of fields go.
+func TestSchema(t *testing.T) {
+	type object struct {
+		Properties           map[string]any `json:"properties"`
+		AdditionalProperties any            `json:"additionalProperties"`
+		OneOf                []*object      `json:"oneOf"`
+	}
+	var schema struct {
+		object
+		Defs map[string]*object `json:"$defs"`
+	}
+	if err := json.Unmarshal([]byte(rulesfile.Schema), &schema); err != nil {
+		t.Fatal(err)
+	}
+	for name, fields := range rulesfile.KnownFields {
+		o := schema.Defs[name]
+		switch name {
+		case "document":
+			o = &schema.object
+		case "cost":
+			o = o.OneOf[1]
+		}
+		if o == nil {
+			t.Errorf("no definition of %s", name)
+			continue
+		}
+		have := slices.Sorted(func(yield func(string) bool) {
+			for p := range o.Properties {
+				if !yield(p) {
+					return
+				}
+			}
+		})
+		want := slices.Sorted(slices.Values(fields))
+		if !slices.Equal(have, want) {
+			t.Errorf("%s: the schema has %v, the decoder %v", name, have, want)
+		}
+		if o.AdditionalProperties != false {
+			t.Errorf("%s takes further fields", name)
+		}
+	}
+}

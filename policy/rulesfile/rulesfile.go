@@ -1,0 +1,120 @@
+// Package rulesfile reads rules files: it says what they hold, or what is wrong
+// with them, where, and what would be right.
+//
+//	file, err := rulesfile.Parse(data) // docs/RULES.md says what a file holds
+//	…
+//	rules := policy.Compile(file)      // which package policy decides by
+//
+// [Parse] reads JSON. [Decode] reads a tree of [Node], which any syntax can be
+// brought to; the binary reads YAML so. Errors and warnings name line and
+// column.
+//
+// A File does not change, and may be used from many goroutines at once.
+package rulesfile
+
+import (
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/match"
+)
+
+// A File is a rules file that has been read and found good.
+type File struct {
+	rules      []*Rule
+	declared   map[string]bool // attributes that callers give beside those of HTTP
+	undeclared []use           // attributes that are neither
+}
+
+// Rules returns the rules in order. The caller does not change them.
+func (f *File) Rules() []*Rule { return f.rules }
+
+// A Rule is one entry of a file.
+type Rule struct {
+	Line, Column int // from 1
+	Name         string
+	// Match and Unless are conditions, any of which must hold, or none. A nil
+	// Match is every request.
+	Match, Unless []match.Conjunction
+	// Key is the attributes that its keys are made of; the tag is first.
+	Key []match.Attribute
+	// Cost is what a request costs.
+	Cost Cost
+	// Own is the plan of requests that no override and no tier takes; nil if the
+	// tiers have a default.
+	Own *Plan
+	// Tiers are plans by the value of an attribute; nil if there are none.
+	Tiers *Tiers
+	// Overrides are plans for some requests. The first that fits is taken.
+	Overrides []Override
+	// OnMissing is "shared", "deny" or "skip".
+	OnMissing string
+	// OnStoreFailure is "local", "open" or "closed".
+	OnStoreFailure string
+	// Mode is "strict", "lease", "async" or "share".
+	Mode string
+	// Shadow, Final and HashKey are as in the file.
+	Shadow, Final, HashKey bool
+	// IPv4Prefix and IPv6Prefix are how many bits of an address are a key.
+	IPv4Prefix, IPv6Prefix int
+}
+
+// A Plan is what requests are held to: limits, or an action.
+type Plan struct {
+	// Limits have different IDs, and the names that the file gives them. They are
+	// none if there is an action.
+	Limits []stint.Limit
+	// Action is "", "unlimited" or "block".
+	Action string
+}
+
+// An Override gives requests another plan.
+type Override struct {
+	Line, Column int // from 1
+	// Name is what state belongs to; "" if it has none.
+	Name string
+	When match.Conjunction
+	Plan *Plan
+}
+
+// Tiers give plans by the value of an attribute.
+type Tiers struct {
+	By    match.Attribute
+	Names []string // in the order of the file
+	Plans map[string]*Plan
+	// Default is the plan of other values; nil is the rule's own.
+	Default *Plan
+}
+
+// A Cost is what a request costs: a number, or an attribute.
+type Cost struct {
+	Fixed   int64           // 0 if by attribute
+	By      match.Attribute // its value, from Min to Max
+	Default int64           // when the request has none
+	Min     int64
+	Max     int64
+}
+
+// plans returns every plan of a rule, the rule's own first.
+func (r *Rule) plans() []*Plan {
+	var all []*Plan
+	if r.Own != nil {
+		all = append(all, r.Own)
+	}
+	if r.Tiers != nil {
+		for _, name := range r.Tiers.Names {
+			all = append(all, r.Tiers.Plans[name])
+		}
+	}
+	for i := range r.Overrides {
+		all = append(all, r.Overrides[i].Plan)
+	}
+	return all
+}
+
+// Parse reads rules from JSON. The error is [Errors].
+func Parse(data []byte) (*File, error) {
+	root, err := ReadJSON(data)
+	if err != nil {
+		return nil, err
+	}
+	return Decode(root)
+}

@@ -1,0 +1,219 @@
+package rulesfile
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/match"
+)
+
+// maxCompared bounds how many pairs of rules and overrides are compared for
+// warnings: a second or so for the largest files.
+const maxCompared = 2_000_000
+
+// Warnings returns what is allowed and likely not meant: keys that a client
+// chooses freely, rules and overrides that are never reached, costs that can
+// never pass, words without effect.
+func (f *File) Warnings() []Warning {
+	w := &warner{file: f}
+	for _, one := range f.rules {
+		if _, freely := one.chosen(); !freely && !one.Shadow && one.limits() && len(one.Unless) == 0 {
+			w.bounded = append(w.bounded, one)
+		}
+	}
+	w.undeclared()
+	for i, one := range f.rules {
+		w.freeKey(one)
+		w.client(one)
+		w.impossible(one)
+		w.unreachable(i, one)
+		w.overrides(one)
+		if one.Shadow && one.Final {
+			w.say(one, "drop one of them", "final has no effect in shadow")
+		}
+	}
+	return w.all
+}
+
+type warner struct {
+	file     *File
+	bounded  []*Rule // that hold clients by what they do not choose
+	all      []Warning
+	compared int
+}
+
+func (w *warner) say(r *Rule, hint, format string, args ...any) {
+	w.sayAt(r, r.Line, r.Column, hint, format, args...)
+}
+
+func (w *warner) sayAt(r *Rule, line, column int, hint, format string, args ...any) {
+	w.all = append(w.all, Warning{line, column, r.Name, fmt.Sprintf(format, args...), hint})
+}
+
+// chosen returns an attribute of the rule's key that a client chooses and no
+// condition pins down.
+func (r *Rule) chosen() (match.Attribute, bool) {
+	for _, a := range r.Key {
+		if a.Free() && !r.pinned(a) {
+			return a, true
+		}
+	}
+	return match.Attribute{}, false
+}
+
+// pinned reports whether every match names the values that a may have.
+func (r *Rule) pinned(a match.Attribute) bool {
+	for _, conj := range r.Match {
+		if !slices.ContainsFunc(conj, func(c match.Condition) bool { return c.Name == a.Name && c.Pinned() }) {
+			return false
+		}
+	}
+	return len(r.Match) > 0
+}
+
+func (w *warner) freeKey(r *Rule) {
+	a, free := r.chosen()
+	if !free || !r.limits() {
+		return
+	}
+	for _, o := range w.bounded {
+		if w.compared >= maxCompared || w.covers(o.Match, r.Match) {
+			return
+		}
+	}
+	w.say(r, "add a rule for the same requests with key: [ip]",
+		"a client can have as many keys as it sends values of %s, and no other rule holds it by address", a.Name)
+}
+
+// limits reports whether the rule ever sets limits.
+func (r *Rule) limits() bool {
+	for _, p := range r.plans() {
+		if p.Action == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// client warns of what a client can say in its own favour.
+func (w *warner) client(r *Rule) {
+	if r.Cost.Fixed == 0 && r.Cost.By.Free() && r.Cost.Min < 1 {
+		w.say(r, "drop min: 0 unless a proxy sets it", "a client that says %s: 0 pays nothing", r.Cost.By.Name)
+	}
+	if r.Tiers != nil && r.Tiers.By.Free() {
+		w.say(r, "use an attribute that your program has verified", "a client chooses its tier by %s", r.Tiers.By.Name)
+	}
+}
+
+// impossible warns of costs that no limit lets through.
+func (w *warner) impossible(r *Rule) {
+	least := r.Cost.Fixed
+	if least == 0 {
+		least = min(r.Cost.Min, r.Cost.Default)
+	}
+	said := make(map[stint.Limit]bool) // overrides have the same limits by the thousand
+	for _, p := range r.plans() {
+		for _, l := range p.Limits {
+			if least > l.Capacity() && !said[l] {
+				said[l] = true
+				w.say(r, "", "a request costs %d and %s lets through %d at most: none can ever pass", least, l, l.Capacity())
+			}
+		}
+	}
+}
+
+// unreachable warns of a rule whose requests all end at an earlier one.
+func (w *warner) unreachable(i int, r *Rule) {
+	for _, o := range w.file.rules[:i] {
+		if w.compared >= maxCompared {
+			return
+		}
+		if o.alwaysEnds() && w.covers(o.Match, r.Match) {
+			w.say(r, "put it first, or narrow the other", "never reached: rule %s ends the matching for all its requests", o.Name)
+			return
+		}
+	}
+}
+
+// alwaysEnds reports whether every request that matches ends its matching here.
+func (r *Rule) alwaysEnds() bool {
+	switch {
+	case r.Shadow || len(r.Unless) > 0:
+		return false
+	case r.Final:
+		return r.OnMissing != "skip" || len(r.Key) == 0
+	}
+	return r.Own != nil && r.Own.Action != "" && r.Tiers == nil && len(r.Overrides) == 0
+}
+
+// overrides warns of those that no request reaches.
+func (w *warner) overrides(r *Rule) {
+	whens, items := make([]match.Conjunction, len(r.Overrides)), make([]int32, len(r.Overrides))
+	for k := range r.Overrides {
+		whens[k], items[k] = r.Overrides[k].When, int32(k)
+	}
+	index := match.NewIndex(whens, items)
+	for k := range r.Overrides {
+		o := &r.Overrides[k]
+		if by := w.before(r, index, k); by >= 0 {
+			w.sayAt(r, o.Line, o.Column, "the first that fits is taken: put the narrower first",
+				"override by %s is never reached: the one in line %d takes its requests", o.When.Names(), r.Overrides[by].Line)
+			continue
+		}
+		for i := range o.When {
+			if o.When[i].Excluded(r.Match) {
+				w.sayAt(r, o.Line, o.Column, "", "override by %s never fits: the rule does not match such requests", o.When.Names())
+				break
+			}
+		}
+	}
+}
+
+// before returns an earlier override that takes all requests of override k, or
+// -1. One of plain values is sought through the index, any other by comparing.
+func (w *warner) before(r *Rule, index *match.Index, k int) int {
+	when := r.Overrides[k].When
+	if attrs, ok := when.Sample(); ok {
+		q := match.Request{Attrs: attrs}
+		if _, reason := q.Clean(true, false); reason != "" {
+			return -1
+		}
+		for _, i := range index.Find(&q, nil) {
+			if int(i) >= k {
+				break
+			}
+			if r.Overrides[i].When.Miss(&q) == nil {
+				return int(i)
+			}
+		}
+		return -1
+	}
+	for i := range k {
+		if w.compared >= maxCompared {
+			break
+		}
+		if w.covers([]match.Conjunction{r.Overrides[i].When}, []match.Conjunction{when}) {
+			return i
+		}
+	}
+	return -1
+}
+
+// covers reports whether every request that b matches is surely matched by a;
+// no conditions match all.
+func (w *warner) covers(a, b []match.Conjunction) bool {
+	if w.compared++; len(a) == 0 {
+		return true
+	}
+	for _, narrow := range b {
+		covered := false
+		for _, wide := range a {
+			covered = covered || wide.Covers(narrow)
+		}
+		if !covered {
+			return false
+		}
+	}
+	return len(b) > 0
+}
