@@ -18,6 +18,7 @@ import (
 type Debts struct {
 	main, local stint.Store
 	most        int
+	byCaller    bool // nobody posts but who calls round
 	stop        context.CancelFunc
 	done        context.Context
 	wake        chan struct{}
@@ -90,7 +91,7 @@ func (d *Debts) Add(shared, local stint.Bound, key string, units int64) {
 	}
 	one.units += min(units, math.MaxInt64-one.units)
 	one.most = max(one.most, capacity)
-	if !d.posting {
+	if !d.posting && !d.byCaller {
 		d.posting = true
 		d.running.Go(d.post)
 	}

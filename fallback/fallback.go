@@ -75,6 +75,10 @@ type Options struct {
 	// what further ones take meanwhile is forgotten, and counted in
 	// Stats.Forgiven. The default value is 65,536.
 	MaxOwed int
+	// PostByCaller leaves it to [Store.Post] to charge what is owed: no goroutine
+	// does. It is for simulations, whose time is not the machine's. The default
+	// value is false.
+	PostByCaller bool
 	// OnChange is told when the shared store begins to fail, with its error,
 	// and with nil when it answers again. It is called from the goroutine that
 	// finds out, and may not block. If nil, nothing is reported.
@@ -115,11 +119,17 @@ func New(shared stint.Store, o Options) *Store {
 	if o.Local == nil {
 		o.Local = memstore.New(memstore.Options{})
 	}
-	return &Store{
+	s := &Store{
 		main: shared, local: o.Local, mode: o.Mode, shares: NewShares(o.Local, o.Nodes),
 		debts: NewDebts(shared, o.Local, o.MaxOwed), changed: o.OnChange,
 	}
+	s.debts.byCaller = o.PostByCaller
+	return s
 }
+
+// Post charges the shared store with what is owed, and gives up where that fails.
+// It is for Options.PostByCaller, from one goroutine at a time.
+func (s *Store) Post() { s.debts.round() }
 
 // SetNodes says that so many processes share the limits now, in place of
 // Options.Nodes; see [Shares.SetNodes]. A shared store that counts them calls it:

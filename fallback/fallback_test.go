@@ -225,6 +225,31 @@ func TestOldDebtIsForgiven(t *testing.T) {
 	}
 }
 
+// With PostByCaller what is owed is charged when the caller says so, and never
+// else.
+func TestPostByCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShared()
+		n := newNode(t, s, fallback.Options{PostByCaller: true}, limit(t, "10/h"))
+		defer n.store.Close()
+		s.fail(errGone)
+		n.pass(t, "a", 4)
+		n.store.Post()
+		s.heal()
+		time.Sleep(time.Minute)
+		if st := n.store.Stats(); st.Posted != 0 || st.Owing != 1 {
+			t.Errorf("before Post: %+v", st)
+		}
+		n.store.Post()
+		if st := n.store.Stats(); st.Posted != 4 || st.Owing != 0 {
+			t.Errorf("after Post: %+v", st)
+		}
+		if got := remaining(t, n.Limiter, "a"); got != 6 {
+			t.Errorf("%d of 10 remain", got)
+		}
+	})
+}
+
 // A call whose answer was lost may have been charged: it is not owed as well.
 func TestAmbiguousIsChargedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

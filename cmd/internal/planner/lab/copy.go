@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/redisstore"
 )
 
 // mostLines is how many requests are written out for stint simulate where no
@@ -34,8 +35,16 @@ func (row *Row) rule() string {
   - name: lab
     key: [ip]
     limits: ["%s"]
-    shadow: true # decides and counts, but lets pass: without this line it denies
-`, row.Limit)
+%s    shadow: true # decides and counts, but lets pass: without this line it denies
+`, row.Limit, row.mode())
+}
+
+// mode writes how several processes hold the rule.
+func (row *Row) mode() string {
+	if row.Shared == nil || row.Shared.mode == redisstore.Strict {
+		return ""
+	}
+	return "    mode: " + row.Shared.Mode + "\n"
 }
 
 // program writes a program that holds a client to the limit.
@@ -53,6 +62,10 @@ func (row *Row) program() string {
 	fmt.Println("it is this client's turn")
 `
 	}
+	imported, store := "memstore", "memstore.New(memstore.Options{})"
+	if s := row.Shared; s != nil {
+		imported, store = "redisstore", "shared.Mode(redisstore."+strings.ToUpper(s.Mode[:1])+s.Mode[1:]+")"
+	}
 	return fmt.Sprintf(`package main
 
 import (
@@ -61,7 +74,7 @@ import (
 	"log"
 
 	"github.com/stint-dev/stint"
-	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/%s"
 )
 
 func main() {
@@ -69,17 +82,40 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), "client", limit)
+%s	limiter, err := stint.NewLimiter(%s, "client", limit)
 	if err != nil {
 		log.Fatal(err)
 	}
 %s}
-`, row.Limit, ask)
+`, imported, row.Limit, row.Shared.opening(), store, ask)
+}
+
+// opening writes how a program opens the Redis that processes share.
+func (s *Shared) opening() string {
+	if s == nil {
+		return ""
+	}
+	options := `URL: "redis://127.0.0.1:6379"`
+	if s.mode == redisstore.Share {
+		options += fmt.Sprintf(", Modes: redisstore.Modes{Nodes: %d}", s.Nodes)
+	}
+	return fmt.Sprintf(`	shared, err := redisstore.New(redisstore.Options{%s})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer shared.Close()
+`, options)
 }
 
 // command writes the line of stint simulate: the phases where they say what
 // was sent, else every request, on standard input.
 func (row *Row) command(t *traffic) string {
+	if s := row.Shared; s != nil {
+		if t.phases == "" || s.AwayTo > 0 || s.Skew > 0 {
+			return "# stint simulate has no requests of other shapes for several processes, no Redis\n# that is away, and no clocks that differ.\n"
+		}
+		return fmt.Sprintf("stint simulate --arrivals '%s' \\\n    --limit '%s' --nodes %d --mode %s\n", strings.Join(strings.Fields(t.phases), " "), row.Limit, s.Nodes, s.Mode)
+	}
 	if t.phases != "" {
 		return fmt.Sprintf("stint simulate --arrivals '%s' \\\n    --compare '%s'\n", strings.Join(strings.Fields(t.phases), " "), row.Limit)
 	}

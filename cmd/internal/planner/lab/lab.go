@@ -84,12 +84,14 @@ func New(o Options) http.Handler {
 func about(o Options) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, struct {
-			Kinds       []Kind  `json:"kinds"`
-			Shapes      []Shape `json:"shapes"`
-			MaxArrivals int     `json:"max_arrivals"`
-			MaxLimits   int     `json:"max_limits"`
-			Plan        bool    `json:"plan"`
-			MaxLog      int64   `json:"max_log"` // bytes; 0 without Plan
-		}{Kinds(), Shapes(), MaxArrivals, MaxLimits, o.Plan != nil, o.Plan.most()})
+			Kinds            []Kind   `json:"kinds"`
+			Shapes           []Shape  `json:"shapes"`
+			MaxArrivals      int      `json:"max_arrivals"`
+			Modes            []string `json:"modes"`
+			MaxNodesArrivals int      `json:"max_nodes_arrivals"`
+			MaxLimits        int      `json:"max_limits"`
+			Plan             bool     `json:"plan"`
+			MaxLog           int64    `json:"max_log"` // bytes; 0 without Plan
+		}{Kinds(), Shapes(), MaxArrivals, modes, MaxNodesArrivals, MaxLimits, o.Plan != nil, o.Plan.most()})
 	})
 }

@@ -259,6 +259,8 @@ func TestPage(t *testing.T) {
 		{"clients", "shape=several&clients=8&kinds=gcra&rate=25%2F1s&other=8%2F1s", 1280, pageShowsClients},
 		{"tied", "", 1280, pageTies},
 		{"presets", "", 1280, pageTakesPresets},
+		{"processes", "", 1280, pageShowsProcesses},
+		{"processes on a phone", several4, 360, pageOnPhone},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.do(openTab(t, browser, server.URL, c.hash, c.width, 900, false)) })
 	}
@@ -462,6 +464,8 @@ func TestPageAccessible(t *testing.T) {
 		{"light", "why=0.11&kinds=gcra,leaky_queue", 1280, false, "document.querySelectorAll('details').forEach((d) => { d.open = true; })"},
 		{"dark", "why=0.11&kinds=gcra,leaky_queue&shape=several", 1280, true, "document.querySelectorAll('details').forEach((d) => { d.open = true; })"},
 		{"phone", "shape=draw", 360, false, "0"},
+		{"processes", several4, 1280, false, "document.querySelectorAll('details').forEach((d) => { d.open = true; })"},
+		{"processes in the dark", several4 + "&why=2.700", 1280, true, "0"},
 		{"copy", "", 1280, true, "document.querySelector('.copy').click()"},
 		{"error", "own=x", 1280, true, "0"},
 		{"log", "", 1280, false, "document.querySelectorAll('details').forEach((d) => { d.open = true; })"},
@@ -532,6 +536,7 @@ func TestPageShots(t *testing.T) {
 		{"light", "kinds=gcra,fixed_window,sliding_log&why=0.11", 1280, 960, false},
 		{"dark", "kinds=leaky_queue,sliding_counter,sliding_buckets&parts=4&shape=onoff&rate=25%2F1s&why=0.40", 1280, 900, true},
 		{"phone", "kinds=gcra&shape=burst&size=14&every=2s", 360, 1010, false},
+		{"processes", several4 + "&modes=strict,lease,share", 1280, 1290, false},
 		{"plan", "kinds=gcra,fixed_window&count=30&period=1m&burst=30&horizon=6m&gap=6s&size=30&rate=60%2F1m", 1180, 1290, false},
 	} {
 		file := "../../../../docs/lab-" + c.name + ".png"

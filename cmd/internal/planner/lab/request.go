@@ -35,6 +35,9 @@ type Request struct {
 	Limits []string `json:"limits"`
 	// Arrivals say who sends what.
 	Arrivals Arrivals `json:"arrivals"`
+	// Nodes asks for the first of the limits once more, as several processes hold
+	// it together. The default value is none.
+	Nodes *Nodes `json:"nodes"`
 	// Horizon is how long the simulation runs; what would arrive later does
 	// not. The default value is the end of the arrivals for the shapes text
 	// and list, at least a second; the other shapes need it.

@@ -2,13 +2,15 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/stint-dev/stint"
+
+	"github.com/stint-dev/stint/cmd/internal/planner/nodes"
 )
 
 // An Answer is what became of the arrivals under each limit. Times and waits
@@ -39,13 +41,16 @@ type Answer struct {
 
 // A Row is what one limit did.
 type Row struct {
-	Limit    string `json:"limit"` // canonical text
-	Kind     string `json:"kind"`
-	Capacity int64  `json:"capacity"` // the most that could ever pass at one instant
-	Requests int    `json:"requests"`
-	Passed   int    `json:"passed"` // at once
-	Delayed  int    `json:"delayed"`
-	Denied   int    `json:"denied"`
+	Limit string `json:"limit"` // canonical text
+	// Shared says how several processes hold the limit; it is left out where
+	// there is one.
+	Shared   *Shared `json:"shared,omitempty"`
+	Kind     string  `json:"kind"`
+	Capacity int64   `json:"capacity"` // the most that could ever pass at one instant
+	Requests int     `json:"requests"`
+	Passed   int     `json:"passed"` // at once
+	Delayed  int     `json:"delayed"`
+	Denied   int     `json:"denied"`
 	// LongestWait is the longest delay, and LongestRetry the longest retry
 	// after: -1 for never.
 	LongestWait  int64 `json:"longest_wait"`
@@ -108,6 +113,8 @@ type Each struct {
 	Delay      []int64 `json:"delay,omitempty"`
 	// At, Cost and Who are those of the row where it has its own.
 	At []int64 `json:"at,omitempty"`
+	// Node is which of several nodes decided, counted from 0.
+	Node []int `json:"node,omitempty"`
 
 	who  []int
 	cost []int64
@@ -139,7 +146,18 @@ func Simulate(ctx context.Context, r *Request) (*Answer, error) {
 		}
 	}
 	a := &Answer{Horizon: t.horizon, Columns: min(columns, t.horizon), Requests: len(t.sends), Clients: t.clients}
-	if a.Rows, err = runAll(ctx, limits, t, watch, a.Columns); err != nil {
+	tries := make([]try, len(limits))
+	for i, l := range limits {
+		tries[i].limit = l
+	}
+	if r.Nodes != nil {
+		shared, err := r.Nodes.tries(limits[0], t)
+		if err != nil {
+			return nil, err
+		}
+		tries = append(tries, shared...)
+	}
+	if a.Rows, err = runAll(ctx, tries, t, watch, a.Columns); err != nil {
 		return nil, err
 	}
 	if r.Each == nil || *r.Each {
@@ -149,17 +167,23 @@ func Simulate(ctx context.Context, r *Request) (*Answer, error) {
 	return a, a.asked(r, t)
 }
 
+// A try is a limit as one process holds it, or several.
+type try struct {
+	limit  stint.Limit
+	shared *Shared
+}
+
 // runAll plays the traffic to each limit, all at once unless it is to make
 // pauses.
-func runAll(ctx context.Context, limits []stint.Limit, t *traffic, watch int, columns int64) ([]*Row, error) {
-	rows, errs := make([]*Row, len(limits)), make([]error, len(limits))
+func runAll(ctx context.Context, tries []try, t *traffic, watch int, columns int64) ([]*Row, error) {
+	rows, errs := make([]*Row, len(tries)), make([]error, len(tries))
 	var all sync.WaitGroup
-	for i, l := range limits {
+	for i, one := range tries {
 		if slicesOf(ctx) != nil {
-			rows[i], errs[i] = run(ctx, l, t, watch, columns)
+			rows[i], errs[i] = run(ctx, one, t, watch, columns)
 			continue
 		}
-		all.Go(func() { rows[i], errs[i] = run(ctx, l, t, watch, columns) })
+		all.Go(func() { rows[i], errs[i] = run(ctx, one, t, watch, columns) })
 	}
 	all.Wait()
 	for _, err := range errs {
@@ -208,7 +232,9 @@ func (a *Answer) asked(r *Request, t *traffic) error {
 		if w.Request < 0 || w.Request >= row.Requests {
 			return fmt.Errorf("why.request: %d, want from 0 to %d", w.Request, row.Requests-1)
 		}
-		a.Why = row.why(*w, t)
+		if a.Why = row.whyShared(*w, t); a.Why == nil {
+			a.Why = row.why(*w, t)
+		}
 	}
 	if c := r.Copy; c != nil {
 		if *c < 0 || *c >= len(a.Rows) {
@@ -264,20 +290,33 @@ func (t *table) take(key int, now, cost int64) (before, d stint.Decision) {
 	return before, d
 }
 
+// charge counts what others have decided to let through; before is how its key
+// stood.
+func (t *table) charge(key int, now, cost int64, passed bool) (before stint.Decision) {
+	s := t.state(key, now, cost)
+	before = t.meter.Answer(s, now, cost, true)
+	if passed {
+		t.meter.Charge(s, now, cost)
+	}
+	return before
+}
+
 // A runner plays traffic to one limit and fills its row.
 type runner struct {
 	ctx     context.Context
 	row     *Row
 	table   *table
-	watch   int   // the key whose state the columns show
-	columns int64 // how many
+	nodes   *nodes.Cluster // decides; nil for one process
+	watch   int            // the key whose state the columns show
+	columns int64          // how many
 	horizon int64
 	next    int64  // where the next column begins
 	letter  []byte // of each request
 }
 
 // run plays the traffic to one limit.
-func run(ctx context.Context, l stint.Limit, t *traffic, watch int, columns int64) (*Row, error) {
+func run(ctx context.Context, one try, t *traffic, watch int, columns int64) (*Row, error) {
+	l := one.limit
 	keys := len(t.clients)
 	if t.shared {
 		keys, watch = 1, 0
@@ -289,6 +328,13 @@ func run(ctx context.Context, l stint.Limit, t *traffic, watch int, columns int6
 	row := &Row{Limit: l.String(), Kind: l.Algorithm().String(), Capacity: l.Capacity(), MostIn: int64(l.Period()), limit: l, sent: newEach(len(t.sends))}
 	row.keys = make([]int, 0, len(t.sends))
 	r := &runner{ctx: ctx, row: row, table: states, watch: watch, columns: columns, horizon: t.horizon}
+	if one.shared != nil {
+		if r.nodes, err = one.shared.open(l); err != nil {
+			return nil, err
+		}
+		defer r.nodes.Close()
+		row.Shared = one.shared
+	}
 	if t.retry == 0 {
 		err = r.open(t)
 	} else {
@@ -299,6 +345,9 @@ func run(ctx context.Context, l stint.Limit, t *traffic, watch int, columns int6
 	}
 	r.columnsUpTo(t.horizon)
 	r.closeColumn(t.horizon - 1)
+	if r.nodes != nil {
+		row.Shared.Calls = r.nodes.Calls()
+	}
 	row.sent.Verdicts = string(r.letter)
 	row.Requests = len(r.letter)
 	row.Most, row.Promised = row.most(), promised(l)
@@ -358,8 +407,12 @@ func (r *runner) closed(t *traffic) error {
 func (r *runner) step(s send, key int) (stint.Decision, error) {
 	each, c := r.row.sent, &r.row.Columns
 	i := len(r.letter)
-	if i == MaxArrivals {
-		return stint.Decision{}, errors.New("arrivals: the client tries more than 100000 times: a longer gap or a shorter horizon")
+	most := MaxArrivals
+	if r.nodes != nil {
+		most = MaxNodesArrivals
+	}
+	if i == most {
+		return stint.Decision{}, fmt.Errorf("arrivals: the client tries more than %d times: a longer gap or a shorter horizon", most)
 	}
 	if i%32 == 0 {
 		slicesOf(r.ctx).pause()
@@ -368,10 +421,13 @@ func (r *runner) step(s send, key int) (stint.Decision, error) {
 		}
 	}
 	r.columnsUpTo(s.at + 1)
-	before, d := r.table.take(key, s.at, s.cost)
-	used := d.Limit - before.Remaining
+	before, d, err := r.decide(key, s)
+	if err != nil {
+		return d, err
+	}
+	used := r.row.Capacity - before.Remaining
 	if now := len(c.Low) - 1; key == r.watch {
-		after := d.Limit - d.Remaining
+		after := r.row.Capacity - r.table.peek(key, s.at).Remaining
 		c.Low[now], c.High[now] = min(c.Low[now], used, after), max(c.High[now], used, after)
 	}
 	each.At, each.cost, each.who = append(each.At, s.at), append(each.cost, s.cost), append(each.who, s.who)
@@ -380,6 +436,21 @@ func (r *runner) step(s send, key int) (stint.Decision, error) {
 	r.row.keys = append(r.row.keys, key)
 	r.letter = append(r.letter, r.row.count(i, d))
 	return d, nil
+}
+
+// decide decides one request; before is how its key stood. Where several nodes
+// decide, that is how one process would count what they have let through.
+func (r *runner) decide(key int, s send) (before, d stint.Decision, err error) {
+	if r.nodes == nil {
+		before, d = r.table.take(key, s.at, s.cost)
+		return before, d, nil
+	}
+	by, d, err := r.nodes.Take(r.ctx, strconv.Itoa(key), s.at, s.cost)
+	if err != nil {
+		return before, d, err
+	}
+	r.row.sent.Node = append(r.row.sent.Node, by)
+	return r.table.charge(key, s.at, s.cost, d.Allowed), d, nil
 }
 
 // count adds a decision to the totals and its column, and returns its letter.

@@ -113,10 +113,18 @@ func (a *Answer) compared(names []string) string {
 func (a *Answer) names() []string {
 	names, seen := make([]string, len(a.Rows)), make(map[string]bool)
 	for i, row := range a.Rows {
+		if row.Shared != nil {
+			names[i] = row.Shared.name()
+			continue
+		}
 		names[i] = "the " + strings.ToLower(kindOf(row.limit).Title)
 		if seen[names[i]] {
 			for j, other := range a.Rows {
-				names[j] = other.Limit
+				if other.Shared == nil {
+					names[j] = other.Limit
+				} else {
+					names[j] = other.Shared.name()
+				}
 			}
 			break
 		}

@@ -23,6 +23,7 @@ export function initial() {
   return {
     count: 10, period: 1e9, burst: 10, tied: true, parts: 60, relaxed: false, count_denied: false,
     kinds: ["gcra", "fixed_window", "sliding_log"], own: "", shape: "edge", ...fit(10, 1e9), why: null,
+    nodes: false, node_count: 4, modes: ["strict", "lease", "async", "share"], away_from: 2e9, away_for: 0, skew: 0,
     log: null, // the arrivals that were taken from a log
   };
 }
@@ -32,10 +33,11 @@ const fields = {
   count: "number", period: "duration", burst: "number", tied: "flag", parts: "number", relaxed: "flag", count_denied: "flag", kinds: "list", own: "text",
   shape: "text", rate: "text", other: "text", size: "number", gap: "duration", every: "duration", on: "duration", off: "duration",
   seed: "number", clients: "number", shared: "flag", counts: "numbers", text: "text", horizon: "duration", why: "place",
+  nodes: "flag", node_count: "number", modes: "list", away_from: "length", away_for: "length", skew: "length",
 };
 
 const write = {
-  number: String, text: String, duration, flag: (v) => (v ? "1" : "0"), list: (v) => v.join(","), numbers: (v) => v.join("."),
+  number: String, text: String, duration, length: duration, flag: (v) => (v ? "1" : "0"), list: (v) => v.join(","), numbers: (v) => v.join("."),
   place: (v) => `${v.limit}.${v.request}`,
 };
 
@@ -43,6 +45,7 @@ const read = {
   number: (t) => (/^\d{1,15}$/.test(t) ? Number(t) : undefined),
   text: (t) => t.slice(0, 2000),
   duration: (t) => (parseDuration(t) >= 1 ? parseDuration(t) : undefined),
+  length: (t) => (parseDuration(t) >= 0 ? parseDuration(t) : undefined),
   flag: (t) => t === "1",
   list: (t) => t.split(",").filter((k) => /^[a-z_]+$/.test(k)),
   numbers: (t) => (/^\d{1,6}(\.\d{1,6})*$/.test(t) ? Array.from({ length: cells }, (_, i) => Number(t.split(".")[i] ?? 0)) : undefined),
@@ -107,6 +110,9 @@ export function request(state, about, columns, each) {
   }
   if (shape.name === "list") Object.assign(arrivals, { times: state.log.times, costs: state.log.costs, keys: undefined });
   const body = { limits: limits(state, about.kinds), arrivals, columns, each };
+  if (state.nodes && state.modes.length) {
+    body.nodes = { count: state.node_count, modes: state.modes, away_from: duration(state.away_from), away_for: duration(state.away_for), skew: duration(state.skew) };
+  }
   if (shape.name !== "text") body.horizon = duration(state.horizon);
   if (state.why) body.why = state.why;
   return body;
