@@ -210,7 +210,7 @@ var floors = map[string]string{
 	"cmd/internal/planner/plan/bench":   "cmd/internal/planner/plan cmd/internal/planner/plan/sample",
 	"cmd/internal/service/recent":       "",
 	"cmd/internal/service/resp":         ". cmd/internal/service/recent policy cmd/internal/service/observe cmd/internal/service/rules",
-	"cmd/internal/planner/lab":          ". cmd/internal/planner/trial cmd/internal/planner/plan cmd/internal/planner/accesslog", // the planner reads logs
+	"cmd/internal/planner/lab":          ". cmd/internal/planner/trial cmd/internal/planner/plan cmd/internal/planner/accesslog cmd/internal/planner/nodes redisstore", // the planner reads logs, nodes share a limit
 	"cmd/internal/service/observe":      ". memstore policy redisstore",
 	"cmd/internal/service/proxy":        ". policy httplimit cmd/internal/service/observe cmd/internal/service/rules cmd/internal/service/server",
 	"cmd/internal/service/envoyrules":   "policy policy/rulesfile",
@@ -223,7 +223,7 @@ var floors = map[string]string{
 	"cmd/internal/wholefile":            "",
 	"cmd/internal/service/snapshot":     "memstore cmd/internal/wholefile",
 	"cmd/internal/service/ruleshttp":    "rulesource",
-	"cmd/internal/planner/nodes":        ". memstore fallback simulate cmd/internal/planner/trial",
+	"cmd/internal/planner/nodes":        ". memstore fallback redisstore cmd/internal/planner/luaserver",
 	"cmd/internal/planner/luaserver":    "redisstore", // as a driver of it
 	"cmd/internal/service/servicebench": "",
 	"cmd/internal/scratch":              "redisstore",
