@@ -1,0 +1,239 @@
+package proof_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/proof/oracle"
+	"github.com/stint-dev/stint/redisstore"
+)
+
+// A take asks one entry point for one unit of a key that all goroutines share,
+// and says whether it passed. An error is neither.
+type take func() (ok bool, err error)
+
+// An entry is one way into the limiter. Open binds a limit there, for one test.
+type entry struct {
+	name string
+	open func(t *testing.T, text string) take
+}
+
+// entryLimits drain and begin within milliseconds, so that a goroutine that
+// stands still in the middle of a call does so for longer than that.
+var entryLimits = []string{
+	"1000/s burst 3",
+	"7/1ms",
+	"500/s burst 40", // of which mode lease hands out parts
+	"20/50ms token_bucket_interval",
+	"20/20ms fixed_window",
+	"10/10ms sliding_log",
+	"20/50ms sliding_counter",
+	"20/50ms sliding_buckets parts 10",
+	"30/1h",
+}
+
+// TestEnvelopeEntries races takes through every way into the library, in
+// memory and over a real Redis, with far more goroutines and threads than
+// cores, and holds what passed to the limit's envelope.
+func TestEnvelopeEntries(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4 * runtime.NumCPU()))
+	socket := startRedis(t)
+	entries := []entry{
+		{"Limiter", func(t *testing.T, text string) take { return byLimiter(t, memstore.New(memstore.Options{}), text) }},
+		{"Store of two layers", byStore},
+		{"policy", func(t *testing.T, text string) take { return byPolicy(t, memstore.New(memstore.Options{}), text) }},
+		{"middleware", byMiddleware},
+		{"middleware of rules", byRules},
+		{"Redis", func(t *testing.T, text string) take { return byLimiter(t, sharedStore(t, socket), text) }},
+		{"Redis, mode strict", func(t *testing.T, text string) take {
+			return byLimiter(t, sharedStore(t, socket).Mode(redisstore.Strict), text)
+		}},
+		{"Redis, mode lease", func(t *testing.T, text string) take {
+			return byLimiter(t, sharedStore(t, socket).Mode(redisstore.Lease), text)
+		}},
+		{"policy over Redis", func(t *testing.T, text string) take { return byPolicy(t, sharedStore(t, socket), text) }},
+	}
+	for _, e := range entries {
+		for i, text := range entryLimits {
+			for j, goroutines := range []int{2, 64, 1000} {
+				if testing.Short() && (i+j)%3 != 0 {
+					continue // each limit with each crowd, at some entry
+				}
+				t.Run(fmt.Sprint(e.name, " ", text, " by ", goroutines), func(t *testing.T) {
+					crowd(t, text, goroutines, time.Duration(scaled(40, 80, 2000))*time.Millisecond, e.open(t, text))
+				})
+			}
+		}
+	}
+}
+
+// crowd asks from many goroutines for some time, and judges what passed.
+func crowd(t *testing.T, text string, goroutines int, length time.Duration, ask take) {
+	t.Helper()
+	l := parse(t, text)
+	clock := real{time.Now()}
+	const slop = int64(200 * time.Microsecond) // a store may read another clock, and in whole microseconds
+	var mu sync.Mutex
+	var events []oracle.Event
+	asked, failed := 0, error(nil)
+	var all sync.WaitGroup
+	end := clock.now() + int64(length)
+	for i := range goroutines {
+		all.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(i), 7))
+			var own []oracle.Event
+			n := 0
+			for from := clock.now(); from < end; from = clock.now() {
+				ok, err := ask()
+				if err != nil {
+					mu.Lock()
+					failed = err
+					mu.Unlock()
+					return
+				}
+				n++
+				if ok {
+					own = append(own, oracle.Event{T: from - slop, End: clock.now() + slop, Cost: 1, Allowed: true})
+				}
+				switch rng.IntN(8) {
+				case 0:
+					runtime.Gosched()
+				case 1:
+					time.Sleep(time.Duration(rng.Int64N(int64(time.Millisecond))))
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			events, asked = append(events, own...), asked+n
+		})
+	}
+	all.Wait()
+	if failed != nil {
+		t.Fatal(failed)
+	}
+	judgeCrowd(t, l, events, asked, length)
+}
+
+// judgeCrowd holds what passed to the envelope, and so each choice of it: calls
+// that took long say little about when. What passed must not be too little.
+func judgeCrowd(t *testing.T, l stint.Limit, passed []oracle.Event, asked int, length time.Duration) {
+	t.Helper()
+	for _, longest := range []time.Duration{time.Hour, 5 * time.Millisecond, time.Millisecond, 450 * time.Microsecond} {
+		var some []oracle.Event
+		for _, e := range passed {
+			if e.End-e.T <= int64(longest) {
+				some = append(some, e)
+			}
+		}
+		if v := oracle.Check(spec(l), some, 0); len(v) > 0 {
+			t.Errorf("calls of up to %v: %d violations in %d that passed, first: %v", longest, len(v), len(some), v[0])
+		}
+	}
+	budget := max(int64(length)*l.Count()/int64(l.Period()), 1)
+	if least := max(min(budget, int64(asked))/20, 1); int64(len(passed)) < least {
+		t.Errorf("%d of %d passed, at least %d should", len(passed), asked, least)
+	}
+}
+
+func byLimiter(t *testing.T, store stint.Store, text string) take {
+	l, err := stint.NewLimiter(store, t.Name(), parse(t, text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() (bool, error) { return l.Allow(context.Background(), "k") }
+}
+
+// byStore takes under the limit on one key and a wide one on another.
+func byStore(t *testing.T, text string) take {
+	store := memstore.New(memstore.Options{})
+	own, err := store.Bind("own", parse(t, text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wide, err := store.Bind("wide", stint.New(1e9, time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() (bool, error) {
+		d, err := store.Decide(context.Background(), stint.OpTake, []stint.Layer{{Bound: wide, Key: "all"}, {Bound: own, Key: "k"}}, 1)
+		return d.Allowed, err
+	}
+}
+
+func byPolicy(t *testing.T, store stint.Store, text string) take {
+	p := newPolicy(t, store, text)
+	asks := policy.Map{"ip": "192.0.2.7"}
+	return func() (bool, error) {
+		var r policy.Result
+		err := p.Decide(context.Background(), asks, 1, &r)
+		return r.Decision.Allowed, err
+	}
+}
+
+func newPolicy(t *testing.T, store stint.Store, text string) *policy.Policy {
+	rules, err := policy.Parse([]byte(fmt.Sprintf(`{"rules": [{"name": %q, "key": ["ip"], "limits": [%q]}]}`, "entry", text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.New(store, rules, policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func byMiddleware(t *testing.T, text string) take {
+	l, err := stint.NewLimiter(memstore.New(memstore.Options{}), "entry", parse(t, text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	guard, err := httplimit.New(l, httplimit.ByIP(httplimit.ClientIP{}), httplimit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return behind(guard)
+}
+
+func byRules(t *testing.T, text string) take {
+	guard, err := httplimit.NewPolicy(newPolicy(t, memstore.New(memstore.Options{}), text), httplimit.ClientIP{}, httplimit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return behind(guard)
+}
+
+// behind asks a handler that a guard stands before.
+func behind(guard func(http.Handler) http.Handler) take {
+	h := guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	return func() (bool, error) {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest("GET", "/", nil)
+		r.RemoteAddr = "192.0.2.7:1"
+		h.ServeHTTP(w, r)
+		if w.Code != 200 && w.Code != 429 {
+			return false, fmt.Errorf("status %d: %s", w.Code, w.Body)
+		}
+		return w.Code == 200, nil
+	}
+}
+
+// sharedStore opens a store in the test's Redis, with keys of its own.
+func sharedStore(t *testing.T, socket string) *redisstore.Store {
+	store, err := redisstore.New(redisstore.Options{URL: "unix://" + socket, Prefix: t.Name(), Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	return store
+}
