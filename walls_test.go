@@ -87,8 +87,7 @@ var places = map[string]place{
 
 	// Decisions as lines.
 	"simulate/simulate.go": {"bufio bytes context io sync/atomic " + module, "reads and writes lines; its clock is virtual and may be read by a store's goroutines"},
-	"simulate/op.go":       {"encoding/json", "a line to an operation"},
-	"simulate/scan.go":     {"", "strict JSON"},
+	"simulate/op.go":       {"encoding/json " + module + "/internal/strictjson", "a line to an operation"},
 	"simulate/answer.go":   {"encoding/json " + module, "an answer to a line"},
 	"simulate/when.go":     {"", "times of lines: exact, never the clock's"},
 	"simulate/vectors.go":  {"encoding/json io " + module, "vectors compare answers as JSON"},
@@ -106,13 +105,14 @@ var places = map[string]place{
 	"internal/match/host.go":      {"net/netip", "hosts brought to one form; some are addresses"},
 	"internal/match/index.go":     {"net/netip", "which conditions may hold, by address ranges too"},
 
-	"internal/wording/wording.go": {"", "what error messages are made of"},
-	"internal/satmath/satmath.go": {"", pureMath},
+	"internal/strictjson/strictjson.go": {"", "text to values, and where it fails"},
+	"internal/wording/wording.go":       {"", "what error messages are made of"},
+	"internal/satmath/satmath.go":       {"", pureMath},
 
 	// What a rules file holds.
 	"policy/rulesfile/rulesfile.go":  {module + " " + module + "/internal/match", "a file that has been read is a value"},
 	"policy/rulesfile/node.go":       {"", "a tree of a rules file, whatever it was written in"},
-	"policy/rulesfile/json.go":       {"", "strict JSON, with lines and columns"},
+	"policy/rulesfile/json.go":       {module + "/internal/strictjson", "strict JSON, with lines and columns"},
 	"policy/rulesfile/decode.go":     {module + " " + module + "/internal/wording", "a tree to rules, and no more limits for a request than a store takes at once"},
 	"policy/rulesfile/decoderule.go": {module + " " + module + "/internal/match " + module + "/internal/wording", "a tree to one rule, and its limits"},
 	"policy/rulesfile/declare.go":    {module + "/internal/wording", "attributes that only some callers give are declared, or named in a warning"},
@@ -188,15 +188,16 @@ var powers = map[string][]string{
 var floors = map[string]string{
 	".":                                 "internal/waitqueue internal/wording",
 	"memstore":                          ".",
-	"simulate":                          ".",
+	"simulate":                          ". internal/strictjson",
 	"storetest":                         ". simulate",
 	"fallback":                          ". memstore",
 	"internal/overridetable":            "",
 	"internal/waitqueue":                "",
 	"internal/match":                    "",
 	"internal/wording":                  "",
+	"internal/strictjson":               "",
 	"internal/satmath":                  "",
-	"policy/rulesfile":                  ". internal/match internal/wording",
+	"policy/rulesfile":                  ". internal/match internal/wording internal/strictjson",
 	"policy":                            ". internal/match internal/wording policy/rulesfile memstore fallback internal/overridetable internal/waitqueue",
 	"httplimit":                         ". memstore policy",
 	"rulesource":                        "",
@@ -216,7 +217,7 @@ var floors = map[string]string{
 	"cmd/internal/service/envoyrules":   "policy policy/rulesfile",
 	"cmd/internal/service/rls":          ". policy httplimit cmd/internal/service/observe cmd/internal/service/recent cmd/internal/service/rules",
 	"cmd/internal/service/rules":        ". policy policy/rulesfile rulesource",
-	"cmd/internal/service/server":       ". memstore policy httplimit cmd/internal/service/observe cmd/internal/service/rules",
+	"cmd/internal/service/server":       ". internal/strictjson memstore policy httplimit cmd/internal/service/observe cmd/internal/service/rules",
 	"cmd/internal/planner/trial":        ". memstore simulate",
 	"cmd/internal/service/desk":         ". policy policy/rulesfile rulesource rulesdb cmd/internal/service/rules cmd/internal/service/server cmd/internal/linediff",
 	"cmd/internal/linediff":             "",
@@ -234,7 +235,7 @@ var floors = map[string]string{
 
 // placed are the directories whose files have a place each. The others are held
 // by their floors alone: they do what tests and servers do.
-var placed = []string{".", "internal/waitqueue", "memstore", "simulate", "fallback", "rulesource", "policy", "policy/rulesfile", "httplimit", "internal/match", "internal/wording", "internal/satmath"}
+var placed = []string{".", "internal/waitqueue", "memstore", "simulate", "fallback", "rulesource", "policy", "policy/rulesfile", "httplimit", "internal/match", "internal/wording", "internal/strictjson", "internal/satmath"}
 
 // besides are modules of tests, which may look at the whole house but for cmd.
 var besides = []string{"proof", "benchmarks"}

@@ -4,9 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"time"
+
+	"github.com/stint-dev/stint/internal/strictjson"
 )
 
 // A Verb is what an operation does.
@@ -75,9 +76,9 @@ const (
 // cancel, must be well formed and is not looked at further.
 func ParseOp(line []byte) (Op, error) {
 	op := Op{Cost: 1}
-	s := scanner{data: line}
+	s := strictjson.New(string(line), "the line")
 	var seen int
-	err := s.object(func(name []byte) error {
+	err := s.Object(func(name string) error {
 		field, err := op.field(&s, name)
 		if err == nil && seen&field != 0 {
 			err = fmt.Errorf("%q is given twice", name)
@@ -86,7 +87,7 @@ func ParseOp(line []byte) (Op, error) {
 		return err
 	})
 	if err == nil {
-		err = s.end()
+		err = s.End()
 	}
 	if err != nil {
 		return Op{}, err
@@ -120,28 +121,33 @@ func (op *Op) check(seen int) error {
 	return nil
 }
 
+// quoted is what a field of text wants.
+const quoted = "text in quotes"
+
 var errNoKey = errors.New(`"key" is missing`)
 
 // field reads the value of one field and returns which it was.
-func (op *Op) field(s *scanner, name []byte) (field int, err error) {
-	switch string(name) {
+func (op *Op) field(s *strictjson.Reader, name string) (field int, err error) {
+	switch name {
 	case "t":
 		field = hasT
-		if err = s.string(&op.T); err == nil {
+		if op.T, err = s.Text(quoted); err == nil {
 			op.At, err = parseTime(op.T)
 		}
 	case "key":
-		field, err = hasKey, s.string(&op.Key)
+		field = hasKey
+		op.Key, err = s.Text(quoted)
 	case "op":
 		field, err = hasOp, op.verb(s)
 	case "cost":
 		field = hasCost
-		op.Cost, err = s.cost()
+		op.Cost, err = cost(s)
 	case "ttl":
 		field = hasTTL
-		op.TTL, err = s.ttl()
+		op.TTL, err = ttl(s)
 	case "reservation":
-		field, err = hasReservation, s.string(&op.Reservation)
+		field = hasReservation
+		op.Reservation, err = s.Text(quoted)
 	case "limits":
 		field, err = hasLimits, op.limits(s)
 	default:
@@ -153,13 +159,13 @@ func (op *Op) field(s *scanner, name []byte) (field int, err error) {
 	return field, err
 }
 
-func (op *Op) verb(s *scanner) error {
-	name, err := s.text()
+func (op *Op) verb(s *strictjson.Reader) error {
+	name, err := s.Text(quoted)
 	if err != nil {
 		return err
 	}
 	for _, v := range [...]Verb{Take, Peek, TakeUpTo, Reserve, Settle, Cancel, Refund, Reset} {
-		if string(name) == string(v) {
+		if name == string(v) {
 			op.Verb = v
 			return nil
 		}
@@ -169,9 +175,9 @@ func (op *Op) verb(s *scanner) error {
 
 // limits reads the line's own layers. One that names no key is on the line's
 // key, which may stand behind it.
-func (op *Op) limits(s *scanner) error {
-	err := s.array(func() error {
-		l, err := s.limit()
+func (op *Op) limits(s *strictjson.Reader) error {
+	err := s.List(func() error {
+		l, err := limit(s)
 		op.Limits = append(op.Limits, l)
 		return err
 	})
@@ -181,15 +187,17 @@ func (op *Op) limits(s *scanner) error {
 	return err
 }
 
-func (s *scanner) limit() (l OpLimit, err error) {
+func limit(s *strictjson.Reader) (l OpLimit, err error) {
 	var seen int
-	err = s.object(func(name []byte) (err error) {
+	err = s.Object(func(name string) (err error) {
 		var field int
-		switch string(name) {
+		switch name {
 		case "limit":
-			field, err = hasLimit, s.string(&l.Limit)
+			field = hasLimit
+			l.Limit, err = s.Text(quoted)
 		case "key":
-			field, err = hasKey, s.string(&l.Key)
+			field = hasKey
+			l.Key, err = s.Text(quoted)
 		default:
 			err = fmt.Errorf("unknown field %q", name)
 		}
@@ -207,32 +215,19 @@ func (s *scanner) limit() (l OpLimit, err error) {
 }
 
 // cost reads a whole number from 0 to the greatest int64.
-func (s *scanner) cost() (int64, error) {
-	text, err := s.number()
-	if err != nil {
-		return 0, err
+func cost(s *strictjson.Reader) (int64, error) {
+	if s.Next() == '-' {
+		return 0, s.Fail("below zero", "refund gives back")
 	}
-	n := int64(0)
-	for _, c := range text {
-		switch {
-		case c == '-':
-			return 0, fmt.Errorf("%s is below zero: refund gives back", text)
-		case c < '0' || c > '9':
-			return 0, fmt.Errorf("%s: write a whole number in digits", text)
-		case n > (math.MaxInt64-int64(c-'0'))/10:
-			return 0, fmt.Errorf("%s is above the greatest int64", text)
-		}
-		n = n*10 + int64(c-'0')
-	}
-	return n, nil
+	return s.Whole()
 }
 
-func (s *scanner) ttl() (time.Duration, error) {
-	text, err := s.text()
+func ttl(s *strictjson.Reader) (time.Duration, error) {
+	text, err := s.Text(quoted)
 	if err != nil {
 		return 0, err
 	}
-	ns, err := parseDuration(string(text))
+	ns, err := parseDuration(text)
 	if err != nil {
 		return 0, err
 	}

@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/stint-dev/stint/internal/strictjson"
 )
 
 // The fields of a question, as a set.
@@ -79,8 +81,8 @@ func (a *ask) reset() {
 
 // read reads a question of the fields that it may have and must have. A list of
 // questions is read by more, for fieldRequests.
-func (a *ask) read(s *scanner, may, must fields, more func() *problem) *problem {
-	err := s.object(func(name string) *problem {
+func (a *ask) read(s *strictjson.Reader, may, must fields, more func() error) error {
+	err := s.Object(func(name string) error {
 		f := field(name) & may
 		switch {
 		case f == 0:
@@ -89,20 +91,20 @@ func (a *ask) read(s *scanner, may, must fields, more func() *problem) *problem 
 			return bad(name, "given twice")
 		}
 		a.has |= f
-		var err *problem
+		var err error
 		switch f {
 		case fieldAttributes:
 			err = a.readAttributes(s)
 		case fieldCost:
-			a.cost, err = s.whole()
+			a.cost, err = readCost(s)
 		case fieldTTL:
 			err = a.readTTL(s)
 		case fieldReservation:
-			a.reservation, err = s.text("text in quotes")
+			a.reservation, err = s.Text("text in quotes")
 		case fieldRequests:
 			err = more()
 		}
-		return err.in(name)
+		return in(name, err)
 	})
 	if err != nil {
 		return err
@@ -121,8 +123,8 @@ func (a *ask) read(s *scanner, may, must fields, more func() *problem) *problem 
 
 // readAttributes reads a map of text. Names of headers have no case, and are
 // brought to lower case as rules have them.
-func (a *ask) readAttributes(s *scanner) *problem {
-	return s.object(func(name string) *problem {
+func (a *ask) readAttributes(s *strictjson.Reader) error {
+	return s.Object(func(name string) error {
 		if header, ok := strings.CutPrefix(name, "header."); ok && header != strings.ToLower(header) {
 			name = strings.ToLower(name)
 		}
@@ -135,14 +137,22 @@ func (a *ask) readAttributes(s *scanner) *problem {
 		if len(a.attributes) == maxAttributes {
 			return bad("", "more than %d", maxAttributes)
 		}
-		value, err := s.text("text in quotes")
+		value, err := s.Text("text in quotes")
 		a.attributes = append(a.attributes, attribute{name, value})
-		return err.in(name)
+		return in(name, err)
 	})
 }
 
-func (a *ask) readTTL(s *scanner) *problem {
-	text, err := s.text("a duration in quotes")
+// readCost reads a whole number.
+func readCost(s *strictjson.Reader) (int64, error) {
+	if s.Next() == '-' {
+		return 0, bad("", "below zero: /v1/refund gives back")
+	}
+	return s.Whole()
+}
+
+func (a *ask) readTTL(s *strictjson.Reader) error {
+	text, err := s.Text("a duration in quotes")
 	if err != nil {
 		return err
 	}
@@ -168,22 +178,22 @@ func (q *asks) batch() bool { return q.one.has&fieldRequests != 0 }
 
 // read reads a body. most is for requests; 0 where there may be none.
 func (q *asks) read(body string, may, must fields, most int) *problem {
-	s := scanner{data: body}
+	s := strictjson.New(body, "the body")
 	outer := may
 	if most > 0 {
 		outer |= fieldRequests
 	}
 	q.one.reset()
 	q.list = q.list[:0]
-	err := q.one.read(&s, outer, must, func() *problem { return q.readList(&s, may, must, most) })
+	err := q.one.read(&s, outer, must, func() error { return q.readList(&s, may, must, most) })
 	if err == nil {
-		err = s.end()
+		err = s.End()
 	}
-	return err
+	return problemOf(err)
 }
 
-func (q *asks) readList(s *scanner, may, must fields, most int) *problem {
-	err := s.list(func() *problem {
+func (q *asks) readList(s *strictjson.Reader, may, must fields, most int) error {
+	err := s.List(func() error {
 		n := len(q.list)
 		if n == most {
 			return bad("", "more than %d", most)
@@ -195,7 +205,7 @@ func (q *asks) readList(s *scanner, may, must fields, most int) *problem {
 		}
 		q.list[n].reset()
 		if err := q.list[n].read(s, may, must, nil); err != nil {
-			return err.in("[" + strconv.Itoa(n) + "]")
+			return in("["+strconv.Itoa(n)+"]", err)
 		}
 		return nil
 	})

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"unicode/utf8"
@@ -29,6 +30,36 @@ func (p *problem) Error() string {
 
 // Is makes a problem one of the request, for metrics.
 func (p *problem) Is(target error) bool { return target == policy.ErrRequest }
+
+// bad returns the problem of what is in a body.
+func bad(field, format string, args ...any) *problem {
+	return &problem{status: http.StatusBadRequest, field: field, detail: fmt.Sprintf(format, args...)}
+}
+
+// problemOf returns the problem of an error in a body, nil for none.
+func problemOf(err error) *problem {
+	if err == nil {
+		return nil
+	}
+	if p, ok := err.(*problem); ok {
+		return p
+	}
+	return bad("", "%v", err)
+}
+
+// in says that an error is in a field of its own, or in an item of a list.
+func in(field string, err error) error {
+	p := problemOf(err)
+	switch {
+	case p == nil:
+		return nil
+	case p.field == "" || p.field[0] == '[':
+		p.field = field + p.field
+	default:
+		p.field = field + "." + p.field
+	}
+	return p
+}
 
 func (p *problem) write(w http.ResponseWriter) { p.writeAs(w, p.status) }
 

@@ -1,0 +1,33 @@
+package wording_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stint-dev/stint/internal/wording"
+)
+
+func TestNearest(t *testing.T) {
+	known := []string{"limits", "limit", "match", "header"}
+	for word, want := range map[string]string{
+		"limts": "limits", "limt": "limit", "mach": "match", "heder": "header", "zzz": "", "": "",
+		"limis": "limit", "limik": "limit",
+	} {
+		if got := wording.Nearest(word, slices.Values(known), min(3, len(word)/2)); got != want {
+			t.Errorf("%s: %q, want %q", word, got, want)
+		}
+	}
+	if a, b := wording.Distance("burst", "bursts"), wording.Distance("a", "abcdef"); a != 1 || b != 4 {
+		t.Errorf("distances %d and %d", a, b)
+	}
+}
+
+func TestQuoteShell(t *testing.T) {
+	for text, want := range map[string]string{
+		"a.log": "a.log", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "$x": "'$x'", "-": "-",
+	} {
+		if got := wording.QuoteShell(text); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}
