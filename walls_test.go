@@ -106,6 +106,8 @@ var places = map[string]place{
 	"internal/match/index.go":     {"net/netip", "which conditions may hold, by address ranges too"},
 
 	"internal/strictjson/strictjson.go": {"", "text to values, and where it fails"},
+	"internal/guard/guard.go":           {"context context.WithDeadline time.Now time.Since " + module + " " + module + "/internal/ratefields", "a request may wait for its turn, until a deadline"},
+	"internal/ratefields/ratefields.go": {module, "fields of limits: text"},
 	"internal/wording/wording.go":       {"", "what error messages are made of"},
 	"internal/satmath/satmath.go":       {"", pureMath},
 
@@ -157,16 +159,16 @@ var places = map[string]place{
 	"httplimit/ambiguous.go": {"net/http net/url sync/atomic " + module + "/policy", "what servers read in different ways; what rules look at is found once for each"},
 	"httplimit/clientip.go":  {"net/http net/netip", "a request to its client's address"},
 	"httplimit/forwarded.go": {"net/netip", "lists of addresses in headers"},
-	"httplimit/httplimit.go": {"context context.WithDeadline time.Now time.Since net/http " + module + " " + module + "/policy", "the guard: a request may wait for its turn, until a deadline"},
+	"httplimit/httplimit.go": {"context net/http " + module + " " + module + "/internal/guard " + module + "/policy", "the guard of a limiter"},
 	"httplimit/rules.go":     {"context time.Now time.Since net/http net/url sync sync/atomic " + module + " " + module + "/policy", "the guard of a policy: it says how long deciding took"},
 	"httplimit/refund.go":    {"bufio context context.WithTimeout io net net/http", "a writer that sees the status; settling after the response is bounded in time"},
-	"httplimit/fields.go":    {"net/http sync sync/atomic " + module + "/policy", "fields of a policy's answers; what is the same for all is made once"},
-	"httplimit/header.go":    {"time.Now net/http " + module, "X-RateLimit-Reset is a time of day: the one dialect that needs a clock"},
-	"httplimit/deny.go":      {"net/http " + module + " " + module + "/policy", "the answer to a denial"},
-	"httplimit/connect.go":   {"encoding/base64 encoding/binary net/http", "calls of Connect and gRPC-Web, whose clients do not go by the status"},
+	"httplimit/fields.go":    {"net/http sync sync/atomic " + module + "/internal/ratefields " + module + "/policy", "fields of a policy's answers; what is the same for all is made once"},
+	"httplimit/header.go":    {"time.Now net/http " + module + " " + module + "/internal/ratefields", "X-RateLimit-Reset is a time of day: the one dialect that needs a clock"},
+	"httplimit/deny.go":      {"net/http " + module + " " + module + "/internal/ratefields " + module + "/policy", "the answer to a denial"},
+	"httplimit/connect.go":   {"encoding/base64 encoding/binary net/http " + module + "/internal/ratefields", "calls of Connect and gRPC-Web, whose clients do not go by the status"},
 	"httplimit/grpc.go":      {"encoding/base64 encoding/binary net/http", "a denial as gRPC has it, in its wire format"},
 	"httplimit/field.go":     {"", "structured fields: text to value"},
-	"httplimit/signal.go":    {"net/http", "what an answer says of its server's limits; the time is an argument"},
+	"httplimit/signal.go":    {"net/http " + module + "/internal/ratefields", "what an answer says of its server's limits; the time is an argument"},
 	"httplimit/transport.go": {"context io math/rand/v2 net/http sync time.NewTimer time.Now time.Until " + module, "requests that go out wait, for us and for the server; retries are spread at random"},
 }
 
@@ -195,15 +197,17 @@ var floors = map[string]string{
 	"internal/waitqueue":                "",
 	"internal/match":                    "",
 	"internal/wording":                  "",
+	"internal/ratefields":               ".",
+	"internal/guard":                    ". internal/ratefields",
 	"internal/strictjson":               "",
 	"internal/satmath":                  "",
 	"policy/rulesfile":                  ". internal/match internal/wording internal/strictjson",
 	"policy":                            ". internal/match internal/wording policy/rulesfile memstore fallback internal/overridetable internal/waitqueue",
-	"httplimit":                         ". memstore policy",
+	"httplimit":                         ". memstore policy internal/guard internal/ratefields",
 	"rulesource":                        "",
 	"rulesdb":                           "rulesource",
 	"cmd/stint":                         ". memstore simulate cmd/internal/service/proxy cmd/internal/planner/trial policy policy/rulesfile httplimit cmd/internal/service/rules cmd/internal/service/observe cmd/internal/service/server cmd/internal/service/resp cmd/internal/service/rls cmd/internal/service/envoyrules cmd/internal/planner/lab cmd/internal/planner/plan cmd/internal/scratch cmd/internal/service/storecheck cmd/internal/planner/nodes cmd/internal/planner/luaserver cmd/internal/service/desk cmd/internal/linediff cmd/internal/service/ruleshttp cmd/internal/service/snapshot redisstore fallback rulesource rulesdb",
-	"grpclimit":                         ". policy",
+	"grpclimit":                         ". policy internal/guard internal/ratefields",
 	"redisstore":                        ". memstore fallback",
 	"redisstore/goredis":                "redisstore",
 	"redisstore/internal/faulttest":     ". redisstore redisstore/internal/redistest", // of tests
@@ -235,7 +239,7 @@ var floors = map[string]string{
 
 // placed are the directories whose files have a place each. The others are held
 // by their floors alone: they do what tests and servers do.
-var placed = []string{".", "internal/waitqueue", "memstore", "simulate", "fallback", "rulesource", "policy", "policy/rulesfile", "httplimit", "internal/match", "internal/wording", "internal/strictjson", "internal/satmath"}
+var placed = []string{".", "internal/waitqueue", "memstore", "simulate", "fallback", "rulesource", "policy", "policy/rulesfile", "httplimit", "internal/match", "internal/wording", "internal/strictjson", "internal/ratefields", "internal/guard", "internal/satmath"}
 
 // besides are modules of tests, which may look at the whole house but for cmd.
 var besides = []string{"proof", "benchmarks"}

@@ -1,7 +1,6 @@
 package grpclimit
 
 import (
-	"math/bits"
 	"strconv"
 	"time"
 
@@ -85,19 +84,4 @@ func withDetails(code codes.Code, text string, details ...protoadapt.MessageV1) 
 		st = full
 	}
 	return st.Err()
-}
-
-// mulDiv returns a·b/c rounded up, for values that are not negative, or the
-// greatest int64.
-func mulDiv(a, b, c int64) int64 {
-	const most = 1<<63 - 1
-	hi, lo := bits.Mul64(uint64(a), uint64(b))
-	if hi >= uint64(c) {
-		return most
-	}
-	q, rest := bits.Div64(hi, lo, uint64(c))
-	if rest > 0 {
-		q++
-	}
-	return int64(min(q, most))
 }

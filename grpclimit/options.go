@@ -26,9 +26,6 @@ const (
 	missings = iota
 )
 
-// missingKey is the key of all calls without one. Metadata cannot hold a NUL.
-const missingKey = "\x00"
-
 // A Call is what is known of a call when it is decided about.
 type Call struct {
 	// Method is the full one, /package.Service/Method.

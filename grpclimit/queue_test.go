@@ -2,6 +2,7 @@ package grpclimit_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/grpclimit"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
@@ -58,4 +60,43 @@ func TestPolicyQueueLeaves(t *testing.T) {
 			t.Errorf("started at %s", got)
 		}
 	})
+}
+
+// A blindStore takes, and cannot say where a key stands.
+type blindStore struct{ *memstore.Store }
+
+type blindBound struct{ stint.Bound }
+
+func (s blindStore) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
+	b, err := s.Store.Bind(name, limits...)
+	return blindBound{b}, err
+}
+
+func (b blindBound) Decide(ctx context.Context, op stint.Op, key string, cost int64) (stint.Decision, error) {
+	if op == stint.OpPeek && cost == 0 {
+		return stint.Decision{}, errors.New("blind")
+	}
+	return b.Bound.Decide(ctx, op, key, cost)
+}
+
+// TestPassesAfterItsTurn lets a call go on that has waited and been charged,
+// although the store cannot say where its key stands.
+func TestPassesAfterItsTurn(t *testing.T) {
+	store := memstore.New(memstore.Options{})
+	defer store.Close()
+	l, err := stint.NewLimiter(blindStore{store}, "test", stint.PerSecond(10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := 0
+	s, err := grpclimit.NewServer(l, func(context.Context, string) (string, bool) { return "a", true },
+		grpclimit.Options{MaxWait: time.Second, OnError: func(context.Context, string, error) { told++ }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := func(context.Context, any) (any, error) { return "passed", nil }
+	got, err := s.UnaryInterceptor(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}, handler)
+	if got != "passed" || err != nil || told != 1 {
+		t.Errorf("%v, %v, %d errors told; want it passed, and one", got, err, told)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/guard"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -30,8 +31,11 @@ func NewServer(l *stint.Limiter, key Key, o Options) (*Server, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	by := &limited{limiter: l, key: key, o: &o, limits: l.Limits(), labels: l.Labels()}
-	by.wait = o.longestWait(by.limits)
+	most := o.MaxWait
+	if o.Shadow {
+		most = -1
+	}
+	by := &limited{limiter: guard.New(l, most), key: key, o: &o, limits: l.Limits(), labels: l.Labels()}
 	return &Server{o: o, decide: by.decide}, nil
 }
 

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"net/http"
 	"strings"
+
+	"github.com/stint-dev/stint/internal/ratefields"
 )
 
 // A rpc is a protocol of calls over HTTP whose clients do not take the status
@@ -94,7 +96,7 @@ func (f *refusal) trailers() []byte {
 // connectError returns the error of a call as the Connect protocol has it.
 func (f *refusal) connectError() []byte {
 	b := append([]byte(`{"code":"`), connectCodes[f.grpc]...)
-	b = append(append(append(b, `","message":`...), quote(f.title)...), `,"details":[`...)
+	b = append(append(append(b, `","message":`...), ratefields.Quote(f.title)...), `,"details":[`...)
 	for i, d := range f.parts() {
 		if i > 0 {
 			b = append(b, ',')

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/ratefields"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -40,7 +41,7 @@ func (e *encoder) refuseDenied(d *stint.Decision) refusal {
 	f.setWait(d.RetryAfter)
 	for i := range e.layers {
 		if d.Denied.Has(i) {
-			f.violated = append(f.violated, e.layers[i].name)
+			f.violated = append(f.violated, e.layers[i].Quoted)
 		}
 	}
 	return f
@@ -96,7 +97,7 @@ func (f *refusal) body(form int) []byte {
 	if form == formText {
 		b := append([]byte(f.title), '.')
 		if f.detail != "" {
-			b = append(append(append(b, ' '), printable(f.detail)...), '.')
+			b = append(append(append(b, ' '), ratefields.Printable(f.detail)...), '.')
 		}
 		if f.retry > 0 {
 			b = append(b, " Retry after "...)
@@ -109,7 +110,7 @@ func (f *refusal) body(form int) []byte {
 	b = append(append(b, `","title":"`...), f.title...)
 	b = strconv.AppendInt(append(b, `","status":`...), int64(f.status), 10)
 	if f.detail != "" {
-		b = append(append(b, `,"detail":`...), quote(printable(f.detail))...)
+		b = append(append(b, `,"detail":`...), ratefields.Quote(ratefields.Printable(f.detail))...)
 	}
 	if f.violated != nil {
 		b = append(b, `,"violated-policies":[`...)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/ratefields"
 )
 
 // checkPolicies is a strict reading of the lists that we write, apart from the
@@ -144,8 +145,8 @@ func TestQuota(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if q, w := quota(l); q != want[0] || w != want[1] {
-			t.Errorf("%s: q=%d;w=%d, want %v", text, q, w, want)
+		if f := ratefields.Of("", l); f.Quota != want[0] || f.Window != want[1] {
+			t.Errorf("%s: q=%d;w=%d, want %v", text, f.Quota, f.Window, want)
 		}
 	}
 }
@@ -266,13 +267,13 @@ func FuzzRateLimitField(f *testing.F) {
 		if ok {
 			var b strings.Builder
 			for i, item := range items {
-				if item.remaining < 0 || item.remaining > maxInteger || item.reset < -1 || item.reset > maxInteger {
+				if item.remaining < 0 || item.remaining > ratefields.MaxInteger || item.reset < -1 || item.reset > ratefields.MaxInteger {
 					t.Fatalf("%q: %+v", text, item)
 				}
 				if i > 0 {
 					b.WriteString(", ")
 				}
-				b.WriteString(quote(item.name) + ";r=" + strconv.FormatInt(item.remaining, 10) + ";t=" + strconv.FormatInt(max(item.reset, 0), 10))
+				b.WriteString(ratefields.Quote(item.name) + ";r=" + strconv.FormatInt(item.remaining, 10) + ";t=" + strconv.FormatInt(max(item.reset, 0), 10))
 			}
 			if _, err := checkPolicies(b.String(), "r", "t"); err != nil {
 				t.Fatalf("%q, written %q: %v", text, b.String(), err)
@@ -303,10 +304,10 @@ func FuzzQuote(f *testing.F) {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		plain := printable(name)
-		value, rest, err := checkString(quote(plain))
+		plain := ratefields.Printable(name)
+		value, rest, err := checkString(ratefields.Quote(plain))
 		if err != nil || rest != "" || value != plain {
-			t.Fatalf("%q is written %q: %v", name, quote(plain), err)
+			t.Fatalf("%q is written %q: %v", name, ratefields.Quote(plain), err)
 		}
 		if ascii := !strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' }); ascii && plain != name {
 			t.Fatalf("%q became %q", name, plain)

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/stint-dev/stint/internal/ratefields"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -66,7 +67,7 @@ func (f *Fields) encode(h http.Header, p *policy.Policy, r *policy.Result) {
 	if tightest != nil {
 		d := r.Decision
 		d.ResetAfter = r.Rules[at].ResetAfter // not that of another layer
-		tightest.set(h, f.Dialect, policies, &d, true)
+		tightest.set(h, f.Dialect, policies, &d)
 	}
 }
 
@@ -84,7 +85,7 @@ func refuseResult(r *policy.Result) refusal {
 		}
 	}
 	for _, name := range violated(r) {
-		f.violated = append(f.violated, quote(name))
+		f.violated = append(f.violated, ratefields.Quote(name))
 	}
 	f.setWait(r.Decision.RetryAfter)
 	return f
@@ -94,7 +95,7 @@ func refuseResult(r *policy.Result) refusal {
 func violated(r *policy.Result) (names []string) {
 	for i := range r.Rules {
 		if one := &r.Rules[i]; one.Denied && !one.Shadow {
-			names = append(names, printable(one.Label))
+			names = append(names, ratefields.Printable(one.Label))
 		}
 	}
 	return names

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/guard"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -40,10 +41,6 @@ const (
 // ErrNoRoute says that a guard by [ByRoute] stands where no route is known: in
 // front of the mux, or under a router that is not net/http's.
 var ErrNoRoute = errors.New("httplimit: ByRoute finds no route: put the guard around the handlers, inside of http.ServeMux, or set Options.NoRoute")
-
-// missingKey is the key of all requests without one. No text of a header can
-// hold a NUL, so that no client's key meets it.
-const missingKey = "\x00"
 
 // Options say how a guard behaves. The zero value is good for most. The
 // functions are called from many goroutines at once.
@@ -137,13 +134,15 @@ func New(l *stint.Limiter, key Key, o Options) (func(http.Handler) http.Handler,
 	if key == nil {
 		return nil, errors.New("httplimit: no key: say whom requests are counted for, such as ByIP(ClientIP{})")
 	}
-	limits := l.Limits()
-	g := &guard{limiter: l, key: key, fields: newEncoder(o.Dialect, l.Labels(), limits), o: o}
-	g.wait = o.longestWait(limits)
+	most := o.MaxWait
+	if o.Shadow {
+		most = -1
+	}
+	g := &keyed{limiter: guard.New(l, most), key: key, fields: newEncoder(o.Dialect, l.Labels(), l.Limits()), o: o}
 	if err := g.o.check(); err != nil {
 		return nil, err
 	}
-	if o.Refund != nil && g.wait > 0 {
+	if o.Refund != nil && g.limiter.Waits() {
 		return nil, errors.New("httplimit: Refund does not go with waiting: set MaxWait to -1, or use a limit that is no leaky_queue")
 	}
 	return func(next http.Handler) http.Handler { return &guarded{g, next} }, nil
@@ -165,36 +164,17 @@ func (o *Options) check() error {
 	return nil
 }
 
-// longestWait returns how long requests may wait under limits; 0 if they do
-// not.
-func (o *Options) longestWait(limits []stint.Limit) time.Duration {
-	switch {
-	case o.Shadow:
-		return 0
-	case o.MaxWait != 0:
-		return max(o.MaxWait, 0)
-	}
-	var wait time.Duration
-	for _, l := range limits {
-		if l.Algorithm() == stint.LeakyQueue {
-			wait = max(wait, time.Duration(mulDiv(l.Burst(), int64(l.Period()), l.Count())), 1)
-		}
-	}
-	return wait
-}
-
-// A guard is what all handlers of one middleware share.
-type guard struct {
-	limiter *stint.Limiter
+// keyed is what all handlers of one middleware with a limiter share.
+type keyed struct {
+	limiter *guard.Guard
 	key     Key
 	fields  *encoder
-	wait    time.Duration // the longest; 0 for no waiting
 	o       Options
 }
 
 // guarded is one handler behind a guard.
 type guarded struct {
-	*guard
+	*keyed
 	next http.Handler
 }
 
@@ -210,7 +190,7 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !ok {
-		switch key = missingKey; g.o.Missing {
+		switch key = guard.MissingKey; g.o.Missing {
 		case MissingSkip:
 			g.next.ServeHTTP(w, r)
 			return
@@ -226,7 +206,7 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		cost = g.o.Cost(r)
 	}
 	switch {
-	case g.wait > 0:
+	case g.limiter.Waits():
 		g.serveInTurn(w, r, key, cost)
 	case g.o.Refund != nil:
 		g.serveRefundable(w, r, key, cost)
@@ -261,7 +241,7 @@ func (g *guarded) serveRefundable(w http.ResponseWriter, r *http.Request, key st
 
 // admit reports a decision to whom it concerns. It says whether the request
 // may go on; if not, it has been answered.
-func (g *guard) admit(w http.ResponseWriter, r *http.Request, key string, waited time.Duration, d *stint.Decision, err error) bool {
+func (g *keyed) admit(w http.ResponseWriter, r *http.Request, key string, waited time.Duration, d *stint.Decision, err error) bool {
 	if err != nil {
 		return g.o.failed(w, r, err)
 	}
@@ -285,11 +265,11 @@ func (g *guard) admit(w http.ResponseWriter, r *http.Request, key string, waited
 	return false
 }
 
-func (g *guard) outcome(key string, waited time.Duration, d *stint.Decision) Outcome {
+func (g *keyed) outcome(key string, waited time.Duration, d *stint.Decision) Outcome {
 	o := Outcome{Decision: *d, Key: key, Shadow: g.o.Shadow, Waited: waited}
 	for layer := range d.Denied.Limits() {
 		if layer < len(g.fields.layers) {
-			o.Violated = append(o.Violated, g.fields.layers[layer].plain)
+			o.Violated = append(o.Violated, g.fields.layers[layer].Name)
 		}
 	}
 	return o
@@ -317,28 +297,12 @@ func (o *Options) tell(r *http.Request, err error) {
 
 // serveInTurn is ServeHTTP for requests that may wait.
 func (g *guarded) serveInTurn(w http.ResponseWriter, r *http.Request, key string, cost int64) {
-	began := time.Now()
-	ctx, stop := context.WithDeadline(r.Context(), began.Add(g.wait))
-	err := g.limiter.Wait(ctx, key, cost)
-	stop()
-	waited := time.Since(began)
-	var d stint.Decision
-	var early *stint.WaitError
-	switch {
-	case err == nil:
-		if d, err = g.limiter.Peek(r.Context(), key, 0); err != nil {
-			g.o.tell(r, err) // it has had its turn: only the fields are missing
-			g.next.ServeHTTP(w, r)
-			return
-		}
-		d.Taken = cost
-	case errors.As(err, &early):
-		d, err = tooLong(early.Decision, g.wait), nil
-	case r.Context().Err() == nil && errors.Is(err, context.DeadlineExceeded):
-		// Others came before it on the same store: it waited in vain.
-		if d, err = g.limiter.Peek(r.Context(), key, cost); err == nil {
-			d = tooLong(d, g.wait)
-		}
+	d, waited, err := g.limiter.InTurn(r.Context(), key, cost)
+	var passed *guard.AfterTurn
+	if errors.As(err, &passed) {
+		g.o.tell(r, passed.Err) // only the fields are missing
+		g.next.ServeHTTP(w, r)
+		return
 	}
 	if g.admit(w, r, key, waited, &d, err) {
 		g.next.ServeHTTP(w, r)
@@ -357,16 +321,4 @@ func (g *guarded) withoutRoute(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	refuseNoRoute.write(w, r)
-}
-
-// tooLong makes a denial of an answer whose wait is longer than may be.
-func tooLong(d stint.Decision, most time.Duration) stint.Decision {
-	if d.RetryAfter != stint.Never && d.Allowed {
-		d.RetryAfter = stint.Wait(max(d.Delay-most, 1))
-	}
-	d.Allowed, d.Taken, d.Delay = false, 0, 0
-	if d.Denied == 0 {
-		d.Denied = 1 // of one limit, which is nearly always
-	}
-	return d
 }

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/stint-dev/stint/internal/ratefields"
 )
 
 // A signal is what a response says about the limits of its server.
@@ -223,7 +225,7 @@ func parseCount(text string) (int64, bool) {
 		return 0, false
 	}
 	f, ok := parseNumber(text)
-	if !ok || f > maxInteger {
+	if !ok || f > ratefields.MaxInteger {
 		return 0, false
 	}
 	return int64(f), true // rounded down: half a request is none
@@ -234,7 +236,7 @@ func parseSeconds(text string) (time.Duration, bool) {
 	if !ok {
 		return 0, false
 	}
-	return seconds(int64(min(math.Ceil(f), maxInteger))), true
+	return seconds(int64(min(math.Ceil(f), ratefields.MaxInteger))), true
 }
 
 // parseNumber reads digits with or without a fraction, and nothing else that

@@ -1,0 +1,92 @@
+// Package guard holds requests to the limits of one limiter, and lets them wait
+// for their turn where the limits say so. The middleware for HTTP and the
+// interceptors for gRPC answer by it.
+package guard
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/ratefields"
+)
+
+// MissingKey is the key of all requests without one. No header and no metadata
+// can hold a NUL, so that no client's key meets it.
+const MissingKey = "\x00"
+
+// A Guard decides by a limiter. Make it with [New]. It may be used from many
+// goroutines at once.
+type Guard struct {
+	*stint.Limiter
+	wait time.Duration // the longest; 0 for no waiting
+}
+
+// New returns a guard whose requests wait at most so long for their turn. Where
+// most is 0, that is as long as a leaky_queue of the limiter holds a request,
+// and no time under limits of other algorithms; below 0 is no time under any.
+func New(l *stint.Limiter, most time.Duration) *Guard {
+	g := &Guard{l, max(most, 0)}
+	if most == 0 {
+		for _, limit := range l.Limits() {
+			if limit.Algorithm() == stint.LeakyQueue {
+				g.wait = max(g.wait, time.Duration(ratefields.MulDiv(limit.Burst(), int64(limit.Period()), limit.Count())), 1)
+			}
+		}
+	}
+	return g
+}
+
+// Waits reports whether requests may wait.
+func (g *Guard) Waits() bool { return g.wait > 0 }
+
+// InTurn decides about a request once its turn has come, and says how long that
+// was. What would wait too long is denied, with the least wait after which it
+// would not.
+func (g *Guard) InTurn(ctx context.Context, key string, cost int64) (d stint.Decision, waited time.Duration, err error) {
+	began := time.Now()
+	bound, stop := context.WithDeadline(ctx, began.Add(g.wait))
+	err = g.Wait(bound, key, cost)
+	stop()
+	waited = time.Since(began)
+	var early *stint.WaitError
+	switch {
+	case err == nil:
+		d, err = g.Peek(ctx, key, 0)
+		d.Taken = cost
+		if err != nil {
+			err = &AfterTurn{err}
+		}
+	case errors.As(err, &early):
+		d, err = tooLong(early.Decision, g.wait), nil
+	case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
+		// Others came before it on the same store: it waited in vain.
+		if d, err = g.Peek(ctx, key, cost); err == nil {
+			d = tooLong(d, g.wait)
+		}
+	}
+	return d, waited, err
+}
+
+// AfterTurn says that a request has had its turn and passes, and that where its
+// key stands now is not known.
+type AfterTurn struct{ Err error }
+
+// Error returns the reason.
+func (e *AfterTurn) Error() string { return e.Err.Error() }
+
+// Unwrap returns the store's error.
+func (e *AfterTurn) Unwrap() error { return e.Err }
+
+// tooLong makes a denial of an answer whose wait is longer than may be.
+func tooLong(d stint.Decision, most time.Duration) stint.Decision {
+	if d.RetryAfter != stint.Never && d.Allowed {
+		d.RetryAfter = stint.Wait(max(d.Delay-most, 1))
+	}
+	d.Allowed, d.Taken, d.Delay = false, 0, 0
+	if d.Denied == 0 {
+		d.Denied = 1 // of one limit, which is nearly always
+	}
+	return d
+}
