@@ -8,59 +8,6 @@ import (
 	"testing"
 )
 
-// TestDocsPlots holds the plots of the documents to what the commands above
-// them print: in a block that begins with "$ stint ", everything else is what
-// came back. With -update, it writes what comes back now.
-func TestDocsPlots(t *testing.T) {
-	for _, file := range []string{"../../README.md", "../../docs/LIMITS.md", "../../docs/PLAN.md", "../../docs/REDIS.md", "../../docs/SEMANTICS.md"} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var now strings.Builder
-		rest := string(text)
-		for {
-			before, block, ok := strings.Cut(rest, "```\n$ stint ")
-			now.WriteString(before)
-			if !ok {
-				break
-			}
-			block, rest, ok = strings.Cut(block, "```")
-			if !ok {
-				t.Fatalf("%s: an open block: %s", file, block)
-			}
-			command, in, want := command(block)
-			s := session{args: split(t, command), in: in}
-			got := s.run()
-			if got != want && !*update {
-				t.Errorf("%s: stint %s\ngot:\n%s\nwant:\n%s", file, command, got, want)
-			}
-			fmt.Fprintf(&now, "```\n$ stint %s%s```", strings.TrimSuffix(block, want), got)
-		}
-		if *update && now.String() != string(text) {
-			if err := os.WriteFile(file, []byte(now.String()), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-}
-
-// command cuts a block into the command, which may run on over lines that end
-// with a backslash, its input, the lines that begin with "< ", and the answer.
-func command(block string) (command, in, answer string) {
-	for more := true; more; {
-		var line string
-		line, block, _ = strings.Cut(block, "\n")
-		line, more = strings.CutSuffix(line, `\`)
-		command += line + " "
-	}
-	for strings.HasPrefix(block, "< ") {
-		line, rest, _ := strings.Cut(block[2:], "\n")
-		in, block = in+line+"\n", rest
-	}
-	return command, in, block
-}
-
 // picture is the arrivals and the limits of docs/compare.svg: ten a second by
 // five kinds, a burst on both sides of a window's edge, then a steady 20 a
 // second.

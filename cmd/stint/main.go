@@ -11,8 +11,6 @@ import (
 	"strings"
 	_ "time/tzdata" // limits by calendar day work without a zone database
 
-	"github.com/alecthomas/kong"
-
 	"github.com/stint-dev/stint"
 )
 
@@ -48,7 +46,12 @@ type cli struct {
 	Token      tokenCmd      `cmd:"" help:"Make and revoke tokens for the HTTP API."`
 	DB         dbCmd         `cmd:"" name:"db" help:"Make, update and look at a database of rules."`
 	Lab        labCmd        `cmd:"" help:"Serve a page on which limits are tried: drag, draw, and see why."`
+	Completion completionCmd `cmd:"" help:"Print a script that completes commands in bash, zsh or fish."`
+	Man        manCmd        `cmd:"" help:"Write manual pages."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
+
+	CompleteWord completeWordCmd `cmd:"" hidden:""`
+	ShowVersion  versionFlag     `name:"version" help:"Print the version."`
 }
 
 // Help is what "stint --help" says below the summary.
@@ -97,9 +100,6 @@ func usage(flag, format string, args ...any) error {
 	return &usageError{flag, fmt.Errorf(format, args...)}
 }
 
-// exited unwinds from kong, which ends the process after --help.
-type exited int
-
 // run is main with its world as arguments; it returns the exit status.
 func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) (status int) {
 	defer func() {
@@ -112,13 +112,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 		}
 	}()
 	var c cli
-	parser, err := kong.New(&c,
-		kong.Name("stint"),
-		kong.Description("An exact rate limiter."),
-		kong.Writers(out, errs),
-		kong.Exit(func(code int) { panic(exited(code)) }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 80}),
-	)
+	parser, err := newParser(&c, out, errs)
 	if err != nil {
 		fmt.Fprintf(errs, "stint: %v\n", err)
 		return exitFailed

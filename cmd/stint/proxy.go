@@ -21,10 +21,9 @@ import (
 
 type proxyCmd struct {
 	sourceFlags `embed:""`
+	limitFlags  `embed:""`
 	connFlags   `embed:""`
 
-	Limit        []string      `sep:"none" placeholder:"LIMIT" help:"In place of a rules file: how much each client may, such as '10/s burst 20'. Given several times, all of them hold at once."`
-	Key          string        `default:"ip" help:"With --limit, what tells clients apart: ip (the client's address, IPv6 by /64), header.NAME (requests without it share one key) or none (all share one). Default: ${default}."`
 	Listen       string        `env:"STINT_LISTEN" default:"127.0.0.1:8000" placeholder:"ADDRESS" help:"Where clients connect (${default}). :8000 is every address of this machine."`
 	Upstream     string        `env:"STINT_UPSTREAM" placeholder:"URL" help:"The server behind: http://127.0.0.1:9000."`
 	UpstreamHost string        `env:"STINT_UPSTREAM_HOST" enum:"client,upstream" default:"client" help:"The Host that the upstream sees: the one the client asked for (client, the default), or that of the URL (upstream)."`
@@ -50,7 +49,7 @@ cut short. docs/PROXY.md has the rest.
 
 For example:
 
-    stint proxy -c stint.yaml --upstream http://127.0.0.1:9000
+    stint proxy stint.yaml --upstream http://127.0.0.1:9000
     stint proxy --upstream http://127.0.0.1:9000 --limit '10/s burst 20'
     stint proxy --upstream http://127.0.0.1:9000 --limit 10/s --limit 1000/h \
         --key header.X-Api-Key
@@ -74,7 +73,7 @@ func (c *proxyCmd) Run(e *env) error {
 		return err
 	}
 	logger := c.logger(e)
-	s, err := c.sources(logger)
+	s, err := c.sources("proxy", &c.sourceFlags, logger)
 	if err != nil {
 		return err
 	}
@@ -127,29 +126,6 @@ func (c *proxyCmd) serve(ctx context.Context, ln net.Listener, h *proxy.Handler,
 	passed, denied := h.Counts()
 	logger.Info("stopped", "passed", passed, "denied", denied, "refused_at_once", h.Shed())
 	return err
-}
-
-// sources opens the rules, of a file or of flags.
-func (c *proxyCmd) sources(logger *slog.Logger) (*sources, error) {
-	switch {
-	case c.Config != "" && len(c.Limit) > 0:
-		return nil, usage("--limit", "does not go with --config: the limits are the file's")
-	case c.Config != "":
-		return c.open(logger)
-	case len(c.Limit) == 0:
-		return nil, usage("--config", "missing: write the rules file, such as -c stint.yaml, or how much each client may, such as --limit '10/s burst 20'")
-	}
-	if _, err := parseLimits("--limit", c.Limit); err != nil {
-		return nil, err
-	}
-	f, err := proxy.OneRule(c.Key, c.Limit)
-	if errors.Is(err, proxy.ErrKey) {
-		return nil, &usageError{"--key", err}
-	}
-	if err != nil {
-		return nil, &usageError{"--limit", err}
-	}
-	return c.openRules(f, logger)
 }
 
 // door reads the certificate.

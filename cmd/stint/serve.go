@@ -19,6 +19,7 @@ import (
 
 type serveCmd struct {
 	sourceFlags `embed:""`
+	limitFlags  `embed:""`
 	demoFlags   `embed:""`
 	doorFlags   `embed:""`
 	connFlags   `embed:""`
@@ -43,7 +44,8 @@ and on SIGHUP; docs/SERVE.md has the rest.
 
 For example:
 
-    stint serve -c stint.yaml
+    stint serve stint.yaml
+    stint serve --limit '100/m' --key ip
     curl --json '{"attributes":{"path":"/login","ip":"192.0.2.7"}}' \
         http://127.0.0.1:8080/v1/check
     stint serve -c stint.yaml --http :8443 --tls-cert cert.pem --tls-key key.pem \
@@ -67,7 +69,7 @@ func (c *serveCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	s, err := c.open(logger)
+	s, err := c.sources("serve", &c.sourceFlags, logger)
 	if err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ func TestServeRefuses(t *testing.T) {
 		status int
 		want   string
 	}{
-		{"", 2, "--config: missing: write the rules file, such as -c stint.yaml, or --rules and a database\n"},
+		{"", 2, "--config: missing: write the rules file, such as -c stint.yaml, how much each client may, such as --limit '10/s burst 20', or --rules and a database\n"},
 		{"-c DIR/nowhere.yaml", 1, "DIR/nowhere.yaml: no such file or directory\n"},
 		{"-c " + writeFile(t, dir+"/bad.yaml", "rules: [{name: pages}]\n"), 1, "DIR/bad.yaml:1:9: rules[0]: "},
 		{"-c " + writeFile(t, dir+"/store.yaml", "store: memcached://:secret@127.0.0.1\n"+serveRules), 1, "DIR/store.yaml: store: memcached://127.0.0.1 is no Redis: write redis://host:6379, with user:password@ and /db as needed, rediss:// for TLS, or unix:///run/redis.sock\n"},

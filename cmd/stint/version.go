@@ -12,7 +12,8 @@ type versionCmd struct{}
 func (versionCmd) Help() string {
 	return `For example:
 
-    stint version`
+    stint version
+    stint --version`
 }
 
 // Run prints the version, and the commit when the build knew it.

@@ -11,16 +11,13 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
 )
 
-// ruleName is the name of the one rule that OneRule makes.
-const ruleName = "proxy"
-
 // ErrKey is for a key that is none of those that OneRule knows.
 var ErrKey = errors.New("is no key")
 
-// OneRule returns the rules that flags say: one, for all requests, by a key.
+// OneRule returns the rules that flags say: one, for all requests, of a name and by a key.
 // The key is "ip", the client's address; "header.NAME", a header's value, with
 // one key for all requests without it; or "none", one key for all.
-func OneRule(key string, limits []string) (*rules.File, error) {
+func OneRule(name, key string, limits []string) (*rules.File, error) {
 	attributes, err := keyAttributes(key)
 	if err != nil {
 		return nil, err
@@ -30,7 +27,7 @@ func OneRule(key string, limits []string) (*rules.File, error) {
 		Key    []string `json:"key"`
 		Limits []string `json:"limits"`
 	}
-	text, err := json.Marshal(map[string][]rule{"rules": {{ruleName, attributes, limits}}})
+	text, err := json.Marshal(map[string][]rule{"rules": {{name, attributes, limits}}})
 	if err != nil {
 		return nil, err
 	}

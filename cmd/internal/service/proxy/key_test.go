@@ -58,7 +58,7 @@ func TestOneRule(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "IP", "header", "header.", "header.a b", "header.ü", "cookie.sid"} {
-		if _, err := proxy.OneRule(text, []string{"1/h"}); err == nil {
+		if _, err := proxy.OneRule("proxy", text, []string{"1/h"}); err == nil {
 			t.Errorf("%q is taken for a key", text)
 		}
 	}

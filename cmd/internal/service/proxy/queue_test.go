@@ -38,7 +38,7 @@ func source(t testing.TB, f *rules.File) *rules.Source {
 // oneRule is the rules of flags.
 func oneRule(t testing.TB, key string, limits ...string) *rules.File {
 	t.Helper()
-	f, err := proxy.OneRule(key, limits)
+	f, err := proxy.OneRule("proxy", key, limits)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,207 @@
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	main "github.com/stint-dev/stint/cmd/stint"
+)
+
+// TestVersionFlag asks for the version in both ways.
+func TestVersionFlag(t *testing.T) {
+	command := session{args: []string{"version"}}.run()
+	flag := session{args: []string{"--version"}}.run()
+	if flag != command || !strings.HasPrefix(flag, "stint ") {
+		t.Errorf("stint --version: %q; stint version: %q", flag, command)
+	}
+}
+
+// asProgram makes the program of this test's binary, named stint, and returns
+// its directory.
+func asProgram(t *testing.T) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	script := "#!/bin/sh\nSTINT_TEST_MAIN=1 exec '" + self + "' \"$@\"\n"
+	if err := os.WriteFile(filepath.Join(dir, "stint"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestCompletion presses Tab in bash, zsh and fish, as far as they are here.
+func TestCompletion(t *testing.T) {
+	dir := asProgram(t)
+	shells := map[string]struct{ drive string }{
+		// COMP_WORDS is what readline hands over: it has cut --flag=value apart.
+		"bash": {`source <(stint completion bash)
+try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _stint; echo "${COMPREPLY[*]}"; }
+try stint simul
+try stint rules p
+try stint serve --dialect draft
+try stint serve --dialect = draft
+try stint serve --resp-l
+try stint validate x`},
+		// compadd and _describe are for a terminal: these stand in for them.
+		"zsh": {`_describe() { local -a all; all=("${(@P)2}"); print -r -- "${(j: :)${(@)all%%:*}}"; }
+_files() { print; }
+compdef() { :; }
+source <(stint completion zsh)
+try() { words=("$@"); CURRENT=$#; _stint; }
+try stint simul
+try stint rules p
+try stint serve --dialect draft
+try stint serve --dialect=draft
+try stint serve --resp-l
+try stint validate x`},
+		"fish": {`stint completion fish | source
+function try; complete -C "$argv" | cut -f1 | string join ' '; end
+function empty; test (count (complete -C "$argv")) -eq 0; and echo; end
+try 'stint simul'
+try 'stint rules p'
+try 'stint serve --dialect draft'
+try 'stint serve --dialect=draft'
+try 'stint serve --resp-l'
+empty 'stint validate x'`},
+	}
+	for name, shell := range shells {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			program, err := exec.LookPath(name)
+			if err != nil {
+				t.Skip(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			run := exec.CommandContext(ctx, program, "-c", shell.drive)
+			home := t.TempDir()
+			run.Dir = home
+			run.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "HOME="+home)
+			got, err := run.CombinedOutput()
+			equals := "draft06 draft11"
+			if name != "bash" { // which wants what comes behind =
+				equals = "--dialect=draft06 --dialect=draft11"
+			}
+			want := "simulate\npull push\ndraft06 draft11\n" + equals + "\n--resp-limits\n\n"
+			if err != nil || string(got) != want {
+				t.Errorf("%v\ngot:\n%s\nwant:\n%s", err, got, want)
+			}
+		})
+	}
+}
+
+// TestMan writes the pages and lets man say what it thinks of each: what is in
+// the help is on the page.
+func TestMan(t *testing.T) {
+	dir := t.TempDir()
+	var out, errs bytes.Buffer
+	if status := main.Run(t.Context(), []string{"man", dir}, nil, &out, &errs); status != 0 {
+		t.Fatal(errs.String())
+	}
+	pages, err := filepath.Glob(filepath.Join(dir, "stint*.1"))
+	if err != nil || len(pages) < 20 {
+		t.Fatalf("%d pages, %v", len(pages), err)
+	}
+	man, err := exec.LookPath("man")
+	if err != nil {
+		t.Skip(err)
+	}
+	for _, page := range []string{"stint.1", "stint-serve.1", "stint-simulate.1", "stint-rules-push.1"} {
+		show := exec.Command(man, "--warnings", "-l", filepath.Join(dir, page))
+		show.Env = append(os.Environ(), "MANWIDTH=300", "LC_ALL=C.UTF-8", "MANPAGER=cat")
+		var told bytes.Buffer
+		show.Stderr = &told
+		text, err := show.Output()
+		if err != nil || told.Len() > 0 {
+			t.Fatalf("%s: %v: %s", page, err, told.String())
+		}
+		plain := strings.NewReplacer("‐", "-", "−", "-").Replace(string(text))
+		for _, want := range map[string][]string{
+			"stint.1":            {"stint - An exact rate limiter", "stint-check-store(1)", "--version", "    100 per minute               100 at once, then one each 600 ms"},
+			"stint-serve.1":      {"stint serve [<file>] [flags]", "-c, --config=FILE", "($STINT_TOKEN_FILE)", `--json '{"attributes":{"path":"/login","ip":"192.0.2.7"}}' \`},
+			"stint-simulate.1":   {`echo '{"t":"1s","key":"a"}' | stint simulate --limit '5/s burst 5'`},
+			"stint-rules-push.1": {"stint-rules(1)"},
+		}[page] {
+			if !strings.Contains(plain, want) {
+				t.Errorf("%s has no %q:\n%.3000s", page, want, plain)
+			}
+		}
+	}
+}
+
+// TestServeArguments serves a file that is an argument, and limits in place of
+// one.
+func TestServeArguments(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "stint.yaml")
+	if err := os.WriteFile(file, []byte("rules:\n  - {name: file, key: [ip], limits: [\"1/h\"]}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, try := range []struct {
+		args []string
+		rule string
+	}{
+		{[]string{"serve", file}, "file"},
+		{[]string{"serve", "--limit", "1/h", "--key", "ip"}, "serve"},
+		{[]string{"serve", "--limit", "1/h", "--limit", "5 per day in UTC", "--key", "none"}, "serve"},
+	} {
+		t.Run(strings.Join(try.args[1:], " "), func(t *testing.T) {
+			address := free(t)
+			ctx, stop := context.WithCancel(t.Context())
+			var errs bytes.Buffer
+			done := make(chan int, 1)
+			go func() { done <- main.Run(ctx, append(try.args, "--http", address), nil, &bytes.Buffer{}, &errs) }()
+			for i, want := range []string{`"allowed":true`, `"allowed":false`} {
+				got := ask(t, address)
+				if !strings.Contains(got, want) || !strings.Contains(got, `"rule":"`+try.rule+`"`) {
+					t.Errorf("answer %d: %s", i, got)
+				}
+			}
+			stop()
+			if status := <-done; status != 0 {
+				t.Error(errs.String())
+			}
+		})
+	}
+}
+
+// free returns an address that nobody listens at.
+func free(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// ask sends one check, as soon as somebody listens.
+func ask(t *testing.T, address string) string {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		r, err := client.Post("http://"+address+"/v1/check", "application/json", strings.NewReader(`{"attributes":{"ip":"192.0.2.7"}}`))
+		if err == nil {
+			defer r.Body.Close()
+			var body bytes.Buffer
+			if _, err := body.ReadFrom(r.Body); err != nil {
+				t.Fatal(err)
+			}
+			return body.String()
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"cmp"
+	_ "embed"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// completionScripts ask "stint complete-word" what may stand at the cursor.
+var (
+	//go:embed completion/bash.sh
+	bashCompletion string
+	//go:embed completion/zsh.sh
+	zshCompletion string
+	//go:embed completion/fish.fish
+	fishCompletion string
+)
+
+type completionCmd struct {
+	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
+}
+
+// Help is what "stint completion --help" says below the summary.
+func (completionCmd) Help() string {
+	return `For example:
+
+    source <(stint completion bash)
+    stint completion bash > /etc/bash_completion.d/stint
+    stint completion zsh > "${fpath[1]}/_stint"
+    stint completion fish > ~/.config/fish/completions/stint.fish`
+}
+
+// Run prints the script of a shell.
+func (c *completionCmd) Run(e *env) error {
+	script := map[string]string{"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion}[c.Shell]
+	_, err := fmt.Fprint(e.out, script)
+	return err
+}
+
+// completeWordCmd is what the scripts run: the words of a command line up to the
+// cursor, the last of which is to be completed.
+type completeWordCmd struct {
+	Words []string `arg:"" optional:"" passthrough:""`
+}
+
+// Run prints what the last word may become, one a line, each with what it is
+// behind a tab.
+func (c *completeWordCmd) Run(e *env, k *kong.Context) error {
+	words := c.Words
+	if len(words) > 0 && words[0] == "--" {
+		words = words[1:]
+	}
+	for _, one := range completions(k.Model.Node, words) {
+		if _, err := fmt.Fprintf(e.out, "%s\t%s\n", one[0], one[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// completions returns what the last of words may become under a command, each
+// with its summary. It is empty where a file or a value of the user's stands.
+func completions(at *kong.Node, words []string) (found [][2]string) {
+	words = joinValues(words)
+	if len(words) == 0 {
+		words = []string{""}
+	}
+	last := words[len(words)-1]
+	var value *kong.Flag // that the word at hand is the value of
+	for _, word := range words[:len(words)-1] {
+		if value != nil {
+			value = nil
+			continue
+		}
+		if name, ok := strings.CutPrefix(word, "--"); ok {
+			if f := findFlag(at, name); f != nil && !f.IsBool() {
+				value = f
+			}
+			continue
+		}
+		if i := slices.IndexFunc(at.Children, func(n *kong.Node) bool { return n.Name == word }); i >= 0 {
+			at = at.Children[i]
+		}
+	}
+	offer := func(prefix, word, summary string) {
+		if strings.HasPrefix(prefix+word, last) {
+			found = append(found, [2]string{prefix + word, firstSentence(summary)})
+		}
+	}
+	name, _, set := strings.Cut(strings.TrimPrefix(last, "--"), "=")
+	switch {
+	case value != nil:
+		enumerate(value.Value, func(one string) { offer("", one, "") })
+	case strings.HasPrefix(last, "-") && set:
+		if f := findFlag(at, name); f != nil {
+			enumerate(f.Value, func(one string) { offer("--"+name+"=", one, "") })
+		}
+	case strings.HasPrefix(last, "-"):
+		for _, f := range flagsOf(at) {
+			offer("--", f.Name, f.Help)
+		}
+	default:
+		for _, n := range at.Children {
+			if !n.Hidden {
+				offer("", n.Name, n.Help)
+			}
+		}
+		for _, arg := range at.Positional {
+			enumerate(arg, func(one string) { offer("", one, "") })
+		}
+	}
+	slices.SortStableFunc(found, func(a, b [2]string) int { return cmp.Compare(a[0], b[0]) })
+	return found
+}
+
+// joinValues puts --flag, = and a value together, which bash cuts apart.
+func joinValues(words []string) (joined []string) {
+	for i := 0; i < len(words); i++ {
+		if words[i] == "=" && len(joined) > 0 && strings.HasPrefix(joined[len(joined)-1], "--") {
+			joined[len(joined)-1] += "="
+			if i++; i < len(words) {
+				joined[len(joined)-1] += words[i]
+			}
+			continue
+		}
+		joined = append(joined, words[i])
+	}
+	return joined
+}
+
+// flagsOf returns the flags that a command takes, those of stint itself at its
+// top alone.
+func flagsOf(at *kong.Node) (flags []*kong.Flag) {
+	for _, group := range at.AllFlags(true) {
+		for _, f := range group {
+			if f.Name != "version" || at.Type == kong.ApplicationNode {
+				flags = append(flags, f)
+			}
+		}
+	}
+	return flags
+}
+
+func findFlag(at *kong.Node, name string) *kong.Flag {
+	for _, f := range flagsOf(at) {
+		if f.Name == name {
+			return f
+		}
+	}
+	return nil
+}
+
+func enumerate(v *kong.Value, offer func(string)) {
+	if v.Enum == "" {
+		return
+	}
+	for _, one := range v.EnumSlice() {
+		if one != "" {
+			offer(one)
+		}
+	}
+}
+
+// firstSentence returns what of a help text fits beside a word.
+func firstSentence(text string) string {
+	text, _, _ = strings.Cut(strings.ReplaceAll(text, "\n", " "), ". ")
+	return strings.TrimSuffix(text, ".")
+}

@@ -1,0 +1,177 @@
+package main_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	main "github.com/stint-dev/stint/cmd/stint"
+)
+
+// root is where a reader of the documents is: the top of the repository.
+const root = "../.."
+
+// documents returns the pages that a reader may copy commands from.
+func documents(t *testing.T) (files []string) {
+	t.Helper()
+	for _, pattern := range []string{"*.md", "docs/*.md"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, found...)
+	}
+	if len(files) < 15 {
+		t.Fatalf("%d documents", len(files))
+	}
+	return files
+}
+
+// TestDocsCommands runs what stands behind "$ " in a document, as it stands, by a
+// shell in the root, and compares what it prints with what follows. A block that
+// is marked as a transcript is shown alone. With -update, it writes what the
+// commands print now.
+func TestDocsCommands(t *testing.T) {
+	path := "PATH=" + asProgram(t) + ":" + os.Getenv("PATH")
+	ran := 0
+	for _, file := range documents(t) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var now strings.Builder
+		info, inside := "", false
+		for lines := strings.SplitAfter(string(text), "\n"); len(lines) > 0; {
+			line := lines[0]
+			lines = lines[1:]
+			now.WriteString(line)
+			if fence, ok := strings.CutPrefix(strings.TrimSpace(line), "```"); ok {
+				info, inside = fence, !inside
+				continue
+			}
+			if !inside || info == "transcript" || !strings.HasPrefix(line, "$ ") {
+				continue
+			}
+			command := strings.TrimPrefix(line, "$ ")
+			for unfinished(command) && len(lines) > 0 {
+				command += lines[0]
+				now.WriteString(lines[0])
+				lines = lines[1:]
+			}
+			end := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "```") || strings.HasPrefix(l, "$ ") })
+			want := strings.Join(lines[:end], "")
+			lines = lines[end:]
+			got := inShell(t, path, command)
+			if got != want && !*update {
+				t.Errorf("%s: $ %s\ngot:\n%s\nwant:\n%s", file, command, got, want)
+			}
+			now.WriteString(got)
+			ran++
+		}
+		if *update && now.String() != string(text) {
+			if err := os.WriteFile(file, []byte(now.String()), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if ran < 15 {
+		t.Errorf("%d commands", ran)
+	}
+}
+
+// unfinished says whether a command goes on in the next line: behind a
+// backslash, or until the END of its input.
+func unfinished(command string) bool {
+	return strings.HasSuffix(command, "\\\n") || strings.Contains(command, "<<'END'") && !strings.HasSuffix(command, "\nEND\n")
+}
+
+// inShell returns what a command prints, on both outputs.
+func inShell(t *testing.T, path, command string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	shell := exec.CommandContext(ctx, "sh", "-c", command)
+	shell.Dir = root
+	shell.Env = append(os.Environ(), path)
+	got, err := shell.CombinedOutput()
+	if _, exited := err.(*exec.ExitError); err != nil && !exited {
+		t.Fatalf("%s: %v", command, err)
+	}
+	return string(got)
+}
+
+// TestDocsFlags reads every other command line of the documents as stint does:
+// each names commands and flags that there are.
+func TestDocsFlags(t *testing.T) {
+	read := 0
+	for _, file := range documents(t) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inside, shown := false, false // in a block; behind a command that is run
+		for lines := strings.Split(string(text), "\n"); len(lines) > 0; lines = lines[1:] {
+			line := strings.TrimSpace(lines[0])
+			if strings.HasPrefix(line, "```") {
+				inside, shown = !inside, line == "```text"
+				continue
+			}
+			shown = shown || strings.HasPrefix(line, "$ ")
+			for inside && strings.HasSuffix(line, `\`) && len(lines) > 1 {
+				lines = lines[1:]
+				line = strings.TrimSuffix(line, `\`) + strings.TrimSpace(lines[0])
+			}
+			line = strings.TrimPrefix(line, "go run ./cmd/")
+			command, ok := strings.CutPrefix(line, "stint ")
+			if !inside || shown || !ok {
+				continue
+			}
+			if err := main.Parse(words(command)); err != nil {
+				t.Errorf("%s: stint %s: %v", file, command, err)
+			}
+			read++
+		}
+	}
+	if read < 20 {
+		t.Errorf("%d command lines", read)
+	}
+}
+
+// words cuts a command line as a shell does, up to a pipe, a redirection or a
+// comment.
+func words(command string) (all []string) {
+	var word strings.Builder
+	begun, quote := false, rune(0)
+	end := func() {
+		if begun {
+			all = append(all, word.String())
+		}
+		word.Reset()
+		begun = false
+	}
+	for _, c := range command {
+		switch {
+		case quote != 0 && c == quote:
+			quote = 0
+		case quote != 0:
+			word.WriteRune(c)
+		case c == '\'' || c == '"':
+			quote, begun = c, true
+		case c == ' ':
+			end()
+		case strings.ContainsRune("|><;&", c), c == '#' && !begun:
+			end()
+			return all
+		default:
+			word.WriteRune(c)
+			begun = true
+		}
+	}
+	end()
+	return all
+}
