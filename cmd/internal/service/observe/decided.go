@@ -32,10 +32,11 @@ const (
 	badRequest reason = iota // the request was at fault
 	canceled                 // whoever asked has gone, or its deadline has passed
 	storeError               // the store failed, and the rules have no word for that
+	overload                 // too much else was in hand: it was refused at once
 	reasons    = iota
 )
 
-var reasonNames = [reasons]string{"request", "canceled", "store"}
+var reasonNames = [reasons]string{"request", "canceled", "store", "overload"}
 
 // fallbacks are the words for what decided in place of the store.
 var fallbacks = [...]policy.Failure{policy.FailLocal, policy.FailOpen, policy.FailClosed}
@@ -128,6 +129,10 @@ func (o *Observer) Failed(name string, err error) {
 		o.log.storeFailed(name, err)
 	}
 }
+
+// Overloaded counts a request that was refused at once, undecided, because too
+// much else was in hand.
+func (o *Observer) Overloaded(name string) { o.door(name).failed[overload].Add(1) }
 
 func reasonOf(err error) reason {
 	for _, theirs := range []error{policy.ErrRequest, stint.ErrCost, stint.ErrLayers, stint.ErrReservation} {

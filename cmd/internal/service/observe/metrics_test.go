@@ -117,7 +117,7 @@ func TestDecisions(t *testing.T) {
 	)
 	check(t, text, "stint_decision_duration_seconds_count", `{door="http"} 10`)
 	check(t, text, "stint_undecided_total",
-		`{door="http",reason="canceled"} 0`, `{door="http",reason="request"} 1`, `{door="http",reason="store"} 0`)
+		`{door="http",reason="canceled"} 0`, `{door="http",reason="overload"} 0`, `{door="http",reason="request"} 1`, `{door="http",reason="store"} 0`)
 	check(t, text, "stint_store_errors_total", `{door="http"} 0`)
 	check(t, text, "stint_keys") // no store is watched
 	for _, secret := range []string{"192.0.2.7", "sesame", "a%2fb"} {
@@ -230,9 +230,10 @@ func TestFailed(t *testing.T) {
 	} {
 		o.Failed("grpc", err)
 	}
+	o.Overloaded("grpc")
 	text := scrape(t, o)
 	check(t, text, "stint_undecided_total",
-		`{door="grpc",reason="canceled"} 2`, `{door="grpc",reason="request"} 3`, `{door="grpc",reason="store"} 1`)
+		`{door="grpc",reason="canceled"} 2`, `{door="grpc",reason="overload"} 1`, `{door="grpc",reason="request"} 3`, `{door="grpc",reason="store"} 1`)
 	check(t, text, "stint_store_errors_total", `{door="grpc"} 1`)
 }
 
