@@ -46,6 +46,8 @@ func clip(s string) string {
 // Parse reads a limit as people write it:
 //
 //	100 per minute
+//	100/min
+//	1k req/s
 //	10/s burst 20
 //	500/h sliding_log count_denied
 //	every 2s
@@ -124,27 +126,45 @@ func (p *parser) limit() (Limit, error) {
 	if len(p.words) > 0 && first.s[0] > '9' && wording.Distance(strings.ToLower(clip(first.s)), "every") < 3 {
 		return Limit{}, p.fail(first.at, `did you mean "every"?`, "unknown word %q", first.s)
 	}
-	count, period, slash := strings.Cut(first.s, "/")
+	count, _, slash := strings.Cut(first.s, "/")
 	n, err := p.number(word{count, first.at}, "count", 1)
 	if err != nil {
 		return Limit{}, err
 	}
-	w := word{period, first.at + len(count) + 1}
 	if !slash {
-		switch per := p.next(); per.s {
-		case "per":
-		case "":
-			return Limit{}, p.fail(per.at, shapes, "the period is missing")
-		default:
-			return Limit{}, p.fail(per.at, shapes, `want "per" or "/" after the count, not %q`, clip(per.s))
+		first, count = p.next(), ""
+		if noun, _, _ := strings.Cut(first.s, "/"); slices.Contains(nouns, noun) {
+			if count = noun; noun == first.s {
+				first, count = p.next(), ""
+			}
 		}
-		w = p.next()
+	}
+	w, err := p.per(first, len(count))
+	if err != nil {
+		return Limit{}, err
 	}
 	l := Limit{count: n}
 	if err := p.period(&l, w); err != nil {
 		return Limit{}, err
 	}
 	return l, p.options(&l, w)
+}
+
+// nouns may stand behind the count, and change nothing.
+var nouns = []string{"req", "reqs", "request", "requests"}
+
+// per passes over "per" or "/", which is in a word at an offset or is the word,
+// and returns the word that the period begins with.
+func (p *parser) per(w word, slash int) (word, error) {
+	switch {
+	case w.s == "":
+		return w, p.fail(w.at, shapes, "the period is missing")
+	case w.s == "per" || w.s == "/":
+		return p.next(), nil
+	case w.s[slash] == '/':
+		return word{w.s[slash+1:], w.at + slash + 1}, nil
+	}
+	return w, p.fail(w.at, shapes, `want "per" or "/" after the count, not %q`, clip(w.s))
 }
 
 func (p *parser) every() (Limit, error) {
@@ -164,16 +184,25 @@ func (p *parser) every() (Limit, error) {
 	return l, nil
 }
 
-// number reads a whole number of at least least, "_" between digits allowed.
+// number reads a whole number of at least least. "_" between digits is allowed,
+// "," between groups of three, and k or M at the end for thousands and millions.
 func (p *parser) number(w word, what string, least int64) (int64, error) {
 	hint := fmt.Sprintf("write a whole number from %d to 9_223_372_036_854_775_807", least)
 	if w.s == "" {
 		return 0, p.fail(w.at, hint, "%s is missing", what)
 	}
+	digits, scale := w.s, int64(1)
+	switch last := len(w.s) - 1; {
+	case last == 0:
+	case w.s[last] == 'k' || w.s[last] == 'K':
+		digits, scale = w.s[:last], 1_000
+	case w.s[last] == 'M':
+		digits, scale = w.s[:last], 1_000_000
+	}
 	var n int64
-	for i := 0; i < len(w.s); i++ {
-		c := w.s[i]
-		if c == '_' && i > 0 && i+1 < len(w.s) && w.s[i-1] != '_' {
+	for i := 0; i < len(digits); i++ {
+		c := digits[i]
+		if c == '_' && i > 0 && i+1 < len(digits) && digits[i-1] != '_' || c == ',' && thousands(digits, i) {
 			continue
 		}
 		if c < '0' || c > '9' {
@@ -185,10 +214,20 @@ func (p *parser) number(w word, what string, least int64) (int64, error) {
 		}
 		n = n*10 + d
 	}
-	if n < least {
+	if n > math.MaxInt64/scale {
+		return 0, p.fail(w.at, hint, "%s %q is too large", what, clip(w.s))
+	}
+	if n *= scale; n < least {
 		return 0, p.fail(w.at, hint, "%s is %d", what, n)
 	}
 	return n, nil
+}
+
+// thousands reports whether the comma at i stands between groups of three digits.
+func thousands(digits string, i int) bool {
+	first := strings.IndexByte(digits, ',')
+	behind, _, _ := strings.Cut(digits[i+1:], ",")
+	return first > 0 && first <= 3 && len(behind) == 3
 }
 
 var units = map[string]time.Duration{
@@ -197,6 +236,11 @@ var units = map[string]time.Duration{
 	"h": time.Hour, "hour": time.Hour, "hours": time.Hour,
 	"d": 24 * time.Hour, "day": 24 * time.Hour, "days": 24 * time.Hour,
 	"w": 7 * 24 * time.Hour, "week": 7 * 24 * time.Hour, "weeks": 7 * 24 * time.Hour,
+}
+
+// abbreviations are units as people shorten them.
+var abbreviations = map[string]string{
+	"sec": "second", "secs": "seconds", "min": "minute", "mins": "minutes", "hr": "hour", "hrs": "hours",
 }
 
 const periods = `write s, m, h, d, w, a number of them such as "2 hours", or a duration such as 90s or 1h30m`
@@ -218,6 +262,9 @@ func (p *parser) period(l *Limit, w word) error {
 		if name = p.next(); name.s == "" || isOption(name.s) {
 			return p.fail(w.at, periods, "the period %q has no unit", clip(w.s))
 		}
+	}
+	if full, short := abbreviations[name.s]; short {
+		name.s = full
 	}
 	switch unit, known := units[name.s]; {
 	case known && digits > 0:
