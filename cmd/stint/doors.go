@@ -115,7 +115,7 @@ func (c *serveCmd) serveDoors(ctx context.Context, end func(), ds *doors, servic
 		}
 		r := resp.New(resp.Options{
 			Source: s.source, Store: s.store, Observer: s.observer, Log: logger, Version: buildVersion(),
-			MapThrottle: c.RESPLimits == "rules", Admit: d.admit(ds.respOpen),
+			MapThrottle: c.RESPLimits == "rules", Admit: d.admit(ds.respOpen), Operate: d.operate(),
 		})
 		later := after(ctx, c.DrainDelay)
 		run("resp", ln, func() error { return r.Serve(later, ln, drain) })
@@ -168,6 +168,14 @@ func (d *door) admit(open bool) func(token string) bool {
 		return nil
 	}
 	return func(token string) bool { return d.askers.Has(token) || d.operators.Has(token) }
+}
+
+// operate says who may refund and reset as a Redis client; nil is nobody.
+func (d *door) operate() func(token string) bool {
+	if d.operators == nil {
+		return nil
+	}
+	return func(token string) bool { return d.operators.Has(token) }
 }
 
 // buildVersion returns the version of this build.

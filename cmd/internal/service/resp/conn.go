@@ -22,6 +22,8 @@ type conn struct {
 	id       int64
 	name     string
 	admitted bool
+	operator bool // may refund and reset
+	multi    transaction
 	began    time.Time
 	quit     bool
 
@@ -107,6 +109,6 @@ func (c *conn) finish(within time.Duration) {
 // show a token again.
 func (c *conn) expel() {
 	if c.admitted {
-		c.admitted, c.began = false, time.Now()
+		c.admitted, c.operator, c.began = false, false, time.Now()
 	}
 }

@@ -27,6 +27,9 @@ type Options struct {
 	// Admit reports whether a token lets its holder ask. The default is that
 	// everybody may.
 	Admit func(token string) bool
+	// Operate reports whether a token lets its holder refund and reset. The
+	// default is that nobody may.
+	Operate func(token string) bool
 	// Observer is told of each decision. Required.
 	Observer *observe.Observer
 	// Log takes what goes wrong. Required.
