@@ -313,23 +313,7 @@ func (d *differential) reserve(r request, c int64) {
 	if id == 0 {
 		return
 	}
-	if d.redis != nil && c > 0 && rewrites(r) {
-		// Later, Redis gives back by a rule of its own: see storetest.OnSettledCosts.
-		d.settle(h, d.cost())
-		return
-	}
 	d.held = append(d.held, h)
-}
-
-// rewrites reports whether a layer gives back by what was charged since.
-func rewrites(r request) bool {
-	for _, l := range r.reference {
-		switch l.Spec.Kind {
-		case model.GCRA, model.Queue, model.Interval, model.Log:
-			return true
-		}
-	}
-	return false
 }
 
 func (d *differential) settle(h held, c int64) {

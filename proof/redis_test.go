@@ -87,10 +87,9 @@ func (r *redisColumn) holds(t *rapid.T, l stint.Limit) bool {
 }
 
 // tells reports whether what Redis makes of a change is what the model makes of
-// it, and remembers what the name stood for. Redis keeps the time until a
-// bucket is full where the model keeps units, and starts afresh where that
-// charges them: see storetest.Suite.OldChanges. It knows a limit by the state alone,
-// and one that comes back finds its reservations again.
+// it, and remembers what the name stood for. Redis rounds what it carries over
+// to parts of a microsecond, and keeps former forms beside the new one, so that
+// one that comes back finds what it has counted.
 func (r *redisColumn) tells(old, next stint.Limit) bool {
 	r.had[identity(old)] = true
 	if r.had[identity(next)] || !dated(old, next) {

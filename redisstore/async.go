@@ -170,6 +170,10 @@ func (as *accounts) push(shard *tableShard[account], a *account, key string, now
 	return func(ctx context.Context) {
 		s := as.of.store
 		one := as.partOf(key)
+		if err := s.migrate(ctx, []part{*one}); err != nil {
+			as.answered(shard, a, nil, err)
+			return
+		}
 		last := one.begin + ":pushed:" + as.of.node + ":" + one.limit.segment + one.end
 		reply, err := s.ask(ctx, []part{*one}, []string{last}, "n", number(sequence), number(units))
 		as.answered(shard, a, reply, err)
@@ -179,7 +183,8 @@ func (as *accounts) push(shard *tableShard[account], a *account, key string, now
 // partOf returns a key as a part of a request.
 func (as *accounts) partOf(key string) *part {
 	begin, end := as.of.store.names.place(key)
-	return &part{form: as.of.form, begin: begin, end: end, limit: as.of.strict.limits[0], weight: 1}
+	return &part{form: as.of.form, begin: begin, end: end, limit: as.of.strict.limits[0], weight: 1,
+		before: as.of.store.before(key, as.of.strict.limits[0])}
 }
 
 // answered takes the answer in, and wakes who waits for it.

@@ -75,9 +75,10 @@ func groupsBy(parts []part, placeOf func(slot uint16) place) (groups []group) {
 // An asked is what a group has answered.
 type asked struct {
 	answer
-	marks []string // of a charge: where it went to
-	cells string   // digits: which of its states were overflow keys
-	err   error
+	marks  []string // of a charge: where it went to
+	cells  string   // digits: which of its states were overflow keys
+	before []any    // of a settlement: the reply, where there was one before
+	err    error
 }
 
 // each asks the same of every group, all at once. The error is one of those that

@@ -40,6 +40,7 @@ func (s *Store) Charge(ctx context.Context, id string, charges []fallback.Charge
 		}
 		all[i].begin, all[i].end = s.names.place(c.Key)
 		all[i].limit, all[i].form, all[i].weight = b.limits[0], b.limits[0].form.Load(), 1
+		all[i].before = s.before(c.Key, b.limits[0])
 		all[i].slot, all[i].units = s.region(all[i].begin), c.Units
 	}
 	slices.SortStableFunc(all, func(a, b charging) int {
@@ -74,6 +75,9 @@ func (s *Store) Charge(ctx context.Context, id string, charges []fallback.Charge
 func (s *Store) charge(ctx context.Context, id string, all []charging) error {
 	keys := make([]string, 0, len(all)+1)
 	for i := range all {
+		if err := s.migrate(ctx, []part{all[i].part}); err != nil {
+			return err
+		}
 		keys = append(keys, state(all[i].begin, all[i].end, all[i].limit))
 	}
 	keys = append(keys, s.names.charged(id, all[0].slot))

@@ -53,6 +53,14 @@ func (s *Store) Decide(ctx context.Context, op stint.Op, layers []stint.Layer, c
 	if err != nil {
 		return stint.Decision{}, err
 	}
+	if s.old != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = s.within(ctx)
+		defer cancel()
+		if err := s.migrate(ctx, parts); err != nil {
+			return stint.Decision{}, err
+		}
+	}
 	var groups []group
 	if len(parts) > 1 && s.driver.Cluster() {
 		groups = s.groups(parts)
@@ -88,6 +96,7 @@ func (s *Store) decideParts(ctx context.Context, op stint.Op, parts []part, cost
 type part struct {
 	form       *form
 	begin, end string // of the key's names
+	before     string // the name in the old layout, with Options.Migrate
 	limit      *limit
 	weight     int64
 	at         int             // its place in the request
@@ -120,6 +129,7 @@ func (s *Store) request(parts []part, layers []stint.Layer) ([]part, error) {
 			if layer.Answers != nil {
 				p.answer = &layer.Answers[k]
 			}
+			p.before = s.before(layer.Key, l)
 			parts = append(parts, p)
 		}
 	}
@@ -258,16 +268,13 @@ func (s *Store) askFast(ctx context.Context, parts []part, verb string, cost int
 	if one, is := reply.(int64); is {
 		list, ok = []any{one}, true
 	}
-	charged := verb == "k" && len(list) == len(parts)+1
+	charged := verb == "k" && len(list) == 2*len(parts)
 	if !ok || len(list) != len(parts) && !charged {
 		return asked{err: unexpected(reply)}
 	}
-	backlogs, at := list[:len(parts)], int64(0)
-	if charged {
-		at, _ = list[len(parts)].(int64)
-		if a.cells == "" {
-			s.spendFast(stint.OpTake, parts, cost, backlogs)
-		}
+	backlogs := list[:len(parts)]
+	if charged && a.cells == "" {
+		s.spendFast(stint.OpTake, parts, cost, backlogs)
 	}
 	allowed := !slices.ContainsFunc(backlogs, func(b any) bool { n, _ := b.(int64); return n < 0 })
 	a.answer = append(make(answer, 0, 1+answersEach*len(parts)), cost)
@@ -279,7 +286,8 @@ func (s *Store) askFast(ctx context.Context, parts []part, verb string, cost int
 		q := parts[i].form.quick
 		a.answer = append(a.answer, numbers(q.answer(parts[i].form.capacity, cost, n, allowed, verb == "k"))...)
 		if charged {
-			a.marks = append(a.marks, number(at+n/q.div)+":"+number(n%q.div))
+			mark, _ := list[len(parts)+i].(string)
+			a.marks = append(a.marks, mark)
 		}
 	}
 	s.countCells(a.cells, a.denied())

@@ -241,13 +241,9 @@ func TestDenialCacheRequestDropped(t *testing.T) {
 	}
 	for _, b := range []stint.Bound{layers[1].Bound, old} {
 		layers[1].Bound = b
-		d := decide(t, s, layers, 1) // what was used is kept as time until full: one drain of the new limit
-		if of := layers[1].Answers[0]; d.Allowed || of.Limit != 1000 || of.RetryAfter > stint.Wait(2*time.Hour/1000) {
+		d := decide(t, s, layers, 1) // the units that are in use leave room under the new limit
+		if of := layers[1].Answers[0]; !d.Allowed || of.Limit != 1000 {
 			t.Errorf("the limit that was is still answered: %+v", of)
-		}
-		clock.add(time.Duration(d.RetryAfter))
-		if !passes() {
-			t.Error("denied after the wait under the new limit")
 		}
 	}
 }

@@ -135,11 +135,7 @@ func (p *pair) step() {
 		}
 	case 2, 3, 4:
 		p.tokens = p.tokens[max(len(p.tokens)-30, 0):]
-		before := len(p.tokens)
-		if p.reserve(what, r, m, cost); len(p.tokens) > before && rewrites(p, r) {
-			p.settle(before) // later, the two give back by different rules
-			p.tokens = p.tokens[:before]
-		}
+		p.reserve(what, r, m, cost)
 	case 5, 6, 7:
 		if n := len(p.tokens); n > 0 {
 			i := p.rnd.IntN(n)
@@ -206,23 +202,6 @@ func (p *pair) reserve(what string, r, m []stint.Layer, cost int64) {
 	if d.Allowed {
 		p.tokens = append(p.tokens, tokens{token, token2, cost})
 	}
-}
-
-// rewrites reports whether a layer gives back by what was charged since, which
-// the store in Redis does not look at.
-func rewrites(t testing.TB, layers []stint.Layer) bool {
-	for _, layer := range layers {
-		for _, l := range layer.Bound.Limits() {
-			m, err := stint.NewMeter(l)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if m.Rewrites() {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // settle settles, often at less, sometimes at more, now and then again.
@@ -330,9 +309,6 @@ func TestVectorsRounded(t *testing.T) {
 		t.Fatal(files, err)
 	}
 	for _, file := range files {
-		if storetest.OnSettledCosts(file) {
-			continue
-		}
 		t.Run(strings.TrimPrefix(file, "vectors/"), func(t *testing.T) { roundedVector(t, server.URL(), file) })
 	}
 }
@@ -411,8 +387,8 @@ func TestCorners(t *testing.T) {
 		key := change[0]
 		r, m = []stint.Layer{{Bound: old.redis, Key: key}}, []stint.Layer{{Bound: old.memory, Key: key}}
 		p.reserve(change[0], r, m, 4)
-		// The two carry the charge over in ways of their own: storetest's
-		// OldChanges. What is held here is that settling gives nothing back.
+		// The two round what they carry over to quanta of their own. What is held
+		// here is that settling gives nothing back.
 		now := one(change[1])
 		for _, side := range []struct {
 			store stint.Store

@@ -39,7 +39,10 @@ var Slot, Filler = slotOf, filler
 
 // State returns the key of the state of a client's key under a limit.
 func State(o Options, key, limit string) string {
-	n := names{prefix: o.Prefix, tag: o.Tag, secret: o.HashSecret}
+	if o.Tags == 0 {
+		o.Tags = 256
+	}
+	n := newNames(o.Prefix, o.Tag, o.HashSecret, o.Tags)
 	begin, end := n.place(key)
 	return begin + escape(limit) + end
 }
@@ -122,3 +125,28 @@ var NewBudget = newBudget
 
 func (b *budget) Spent(now int64) bool  { return b.spent(now) }
 func (b *budget) Spend(now, keys int64) { b.spend(now, keys) }
+
+// Shape returns what the layout before had in the place of a bucket's form.
+func Shape(text string) string {
+	l, err := stint.Parse(text)
+	if err != nil {
+		panic(err)
+	}
+	f, err := formOf(l, 1)
+	if err != nil {
+		panic(err)
+	}
+	return shape(f.quick)
+}
+
+// Begins returns how the names of a key begin, with so many tags.
+func Begins(tags int) func(key string) string {
+	if tags == 0 {
+		tags = 256
+	}
+	n := newNames("p", nil, nil, tags)
+	return func(key string) string {
+		begin, _ := n.place(key)
+		return begin
+	}
+}

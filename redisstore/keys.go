@@ -11,25 +11,40 @@ import (
 
 // names are the names of keys in Redis:
 //
-//	stint:{key}:limit                  the state of a key under a limit
-//	stint:{tag}:limit:key              the same, where the tag is not the key
-//	stint:{key}::generation:limit      of its reservations
-//	stint:{…}::reservation:token       a reservation, in the slot of its layers
-//	stint:{…}::overflow:limit          the state of newcomers, in the slot of their keys
-//	stint:{…}::charged:id              there if keys of the slot have been charged with their debts
+//	stint:{2f1}:limit:key              the state of a key under a limit
+//	stint:{2f1}::open:limit:key        the open reservations of that
+//	stint:{2f1}::reserved:token        a reservation, in the slot of its layers
+//	stint:{2f1}::overflow:limit:7      a state of newcomers, in the slot of their keys
+//	stint:{2f1}::charged:id            there if keys of the slot have been charged with their debts
 //	stint::nodes                       the processes that share the store
 //
+// What is in braces decides in which slot of a cluster a key lies. There are few
+// of them, whatever the number of keys, so that what is asked together is
+// together: the slots are cut into stretches as long as each other, and a key
+// lies in the first slot of the stretch that its own slot would be in.
+//
 // Colons of limits' names are escaped, so the first after the braces ends the
-// name, and no name is empty. Keys and tags that are long, that hold a brace or
-// that look like a hash are hashed.
+// name, and no name is empty. Keys that are long, that hold a brace or that look
+// like a hash are hashed.
 type names struct {
 	prefix string
 	tag    func(key string) string
 	secret []byte
+	wide   int // slots in a stretch
+	begins *[slots]string
 }
 
-// longest is how long a key or tag may be to stand as it is: a hash is 23
-// bytes, and what is not much longer is better read.
+// newNames returns the names of a store with so many tags.
+func newNames(prefix string, tag func(string) string, secret []byte, tags int) names {
+	n := names{prefix: prefix, tag: tag, secret: secret, wide: slots / tags, begins: new([slots]string)}
+	for slot := 0; slot < slots; slot += n.wide {
+		n.begins[slot] = prefix + ":{" + filler(uint16(slot)) + "}:"
+	}
+	return n
+}
+
+// longest is how long a key may be to stand as it is: a hash is 23 bytes, and
+// what is not much longer is better read.
 const longest = 64
 
 // plain returns what stands for a key or tag.
@@ -52,23 +67,24 @@ func (n *names) plain(s string) string {
 // place returns where a key's names begin and how they end: around the name of
 // a limit.
 func (n *names) place(key string) (begin, end string) {
-	tag := key
+	end = n.plain(key)
+	of := end
 	if n.tag != nil {
-		tag = n.tag(key)
+		if tag := n.tag(key); tag != key {
+			of = n.plain(tag)
+		}
 	}
-	if tag != key {
-		end = ":" + n.plain(key)
-	}
-	return n.prefix + ":{" + n.plain(tag) + "}:", end
+	return n.begins[int(crcOf(of))%slots/n.wide*n.wide], ":" + end
 }
 
-// state returns the key of a state, generation that of its reservations.
-func state(begin, end string, l *limit) string      { return begin + l.segment + end }
-func generation(begin, end string, l *limit) string { return begin + ":generation:" + l.segment + end }
+// state returns the key of a state, opens that of its open reservations, as
+// lua/layers.lua names it.
+func state(begin, end string, l *limit) string { return begin + l.segment + end }
+func opens(begin, end string, l *limit) string { return begin + ":open:" + l.segment + end }
 
 // reservation returns the key of a reservation in a slot.
 func (n *names) reservation(id string, slot uint16) string {
-	return n.prefix + ":{" + filler(slot) + "}::reservation:" + id
+	return n.prefix + ":{" + filler(slot) + "}::reserved:" + id
 }
 
 // charged returns the key of what has been charged under an id in a slot.
@@ -98,11 +114,15 @@ func slotOf(key string) uint16 {
 			key = tag
 		}
 	}
+	return crcOf(key) % slots
+}
+
+func crcOf(text string) uint16 {
 	crc := uint16(0)
-	for i := range len(key) {
-		crc = crc<<8 ^ crcs[byte(crc>>8)^key[i]]
+	for i := range len(text) {
+		crc = crc<<8 ^ crcs[byte(crc>>8)^text[i]]
 	}
-	return crc % slots
+	return crc
 }
 
 // crcs are the remainders of single bytes.

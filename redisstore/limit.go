@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"fmt"
-	"hash/fnv"
 	"math/big"
 	"strconv"
 	"strings"
@@ -97,28 +96,12 @@ func (f *form) bucket() {
 	queue := f.limit.Algorithm() == stint.LeakyQueue
 	letter := map[bool]string{false: "g", true: "q"}[queue]
 	if !full.IsInt64() || full.Int64() > 1<<50 || !div.IsInt64() || div.Int64() > 1<<30 {
-		f.args = []string{letter, step.String(), div.String(), number(f.capacity)}
+		f.args = []string{strings.ToUpper(letter), step.String(), div.String(), number(f.capacity)}
 		return
 	}
 	q := &quick{step.Int64(), full.Int64(), div.Int64(), queue}
-	head := shape(q)
-	if q.div > 1 {
-		head = letter + number(q.step) + ":" + number(q.div) + ":" + number(f.capacity) + ":"
-	}
+	head := "=" + letter + number(q.step) + ":" + number(q.div) + ":" + number(f.capacity) + ":"
 	f.quick, f.args = q, []string{head, number(q.step), number(q.full), number(q.div)}
-}
-
-// shape returns three digits of a hash of step and full, in front of which a
-// queue has a minus: with the 16 digits of a time behind them they make an
-// int64, which Redis keeps in the place of a pointer.
-func shape(q *quick) string {
-	h := fnv.New32a()
-	fmt.Fprint(h, q.step, q.full)
-	s := strconv.Itoa(100 + int(h.Sum32()%800))
-	if q.queue {
-		return "-" + s
-	}
-	return s
 }
 
 // span returns a period in µs, or in ns with an n where these are not whole.

@@ -26,7 +26,7 @@ import (
 const (
 	newKeysWindow = time.Second // the budget is for so long, and may be spent at once
 	briefKey      = time.Second // a key that is gone by then costs nothing: many cannot heap up
-	overflowCells = 1024        // of a limit; in a cluster one for each slot
+	overflowCells = 1024        // of a limit, as many in each slot that has keys
 )
 
 // A budget is how many keys may come into being: a bucket, by the moment at
@@ -127,27 +127,24 @@ func (s *Store) toCells(parts []part, digits string) {
 	}
 }
 
-// cell returns where the names of a part's overflow key begin and end.
+// cell returns where the names of a part's overflow key begin and end: one of a
+// few in the slot of its key.
 func (s *Store) cell(parts []part, at int) (begin, end string) {
-	slot := s.cellSlot(&parts[at])
+	end = s.cellOf(&parts[at])
 	twins := int64(0)
 	for i := range at {
-		if parts[i].limit.segment == parts[at].limit.segment && s.cellSlot(&parts[i]) == slot {
+		if parts[i].limit.segment == parts[at].limit.segment && parts[i].begin == parts[at].begin && s.cellOf(&parts[i]) == end {
 			twins++
 		}
 	}
 	if twins > 0 {
-		end = ":" + number(twins)
+		end += ":" + number(twins)
 	}
-	return s.names.prefix + ":{" + filler(slot) + "}::overflow:", end
+	return parts[at].begin + ":overflow:", end
 }
 
-func (s *Store) cellSlot(p *part) uint16 {
-	slot := slotOf(p.begin)
-	if !s.driver.Cluster() {
-		slot %= overflowCells
-	}
-	return slot
+func (s *Store) cellOf(p *part) string {
+	return ":" + number(int64(crcOf(p.end))%max(overflowCells*int64(s.names.wide)/slots, 1))
 }
 
 // overflowed returns the reply to a call with cells without its end, which says

@@ -241,7 +241,7 @@ func TestOverflowTwins(t *testing.T) {
 func TestOverflowBelongs(t *testing.T) {
 	server := redistest.Start(t)
 	c := client(t, server.Addr)
-	o := redisstore.Options{Prefix: "belongs", Tag: func(string) string { return "tag" }} // all in one cell
+	o := redisstore.Options{Prefix: "belongs", Tags: 1024, Tag: func(string) string { return "tag" }} // all in one cell
 	store, other := open(t, server.URL(), o), open(t, server.URL(), o)
 	defer store.Close()
 	defer other.Close()

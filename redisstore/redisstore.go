@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,11 +35,19 @@ type Options struct {
 	// Prefix begins every key. It must not hold a brace. The default value is
 	// "stint".
 	Prefix string
-	// Tag returns what decides in which slot of a cluster a key lies: the keys
-	// of all layers of one request need the same. It is part of the name of
-	// the key, so it must give the same for a key always. The default value
-	// takes the key itself.
+	// Tags is how many hash tags all keys are spread over, and so in how many
+	// slots of a cluster they lie: a power of two up to 16,384, the same in all
+	// processes that share a prefix, always. The default value is 256.
+	Tags int
+	// Tag returns what decides in which slot of a cluster a key lies: keys with
+	// the same tag are in one slot. It must give the same for a key always. The
+	// default value takes the key itself.
 	Tag func(key string) string
+	// Migrate takes over what keys have used as it was kept before keys had few
+	// tags, at the price of two more calls for each key that this process meets.
+	// It is for an update, and for as long as the longest limit counts: then all
+	// that was kept so has ended. The default is false.
+	Migrate bool
 	// HashSecret, if it is not empty, hides keys and tags: their HMAC-SHA-256
 	// under the secret stands in Redis. The default value is nil: they stand
 	// as they are, and hashed only when they are long or hold braces.
@@ -53,8 +62,7 @@ type Options struct {
 	// NewKeys is how many keys a second this store may bring into being in
 	// Redis, and how many at once. Beyond that, keys that are not there share
 	// overflow keys, and only they: together they get at most 1,024 times each
-	// limit (16,384 times in a cluster), and each at most twice its limit, once
-	// there and once by itself. A key that is gone within a second costs
+	// limit, and each at most twice its limit, once there and once by itself. A key that is gone within a second costs
 	// nothing. Less than zero is no bound. The default, 0, goes by the memory
 	// that the server has left, of which nine tenths are for keys, and is 10,000
 	// where it does not tell (INFO); it is no bound with Now.
@@ -94,6 +102,7 @@ type Store struct {
 	limits map[string]*limit
 
 	modes *modes
+	old   *migration // nil without Options.Migrate
 
 	life    context.Context // ends when the store is closed
 	end     context.CancelFunc
@@ -114,6 +123,12 @@ func New(o Options) (*Store, error) {
 	if strings.ContainsAny(o.Prefix, "{}") {
 		return nil, errors.New("redisstore: Options.Prefix must not hold a brace: braces mark the slot of a cluster")
 	}
+	if o.Tags == 0 {
+		o.Tags = 256
+	}
+	if o.Tags < 1 || o.Tags > slots || o.Tags&(o.Tags-1) != 0 {
+		return nil, fmt.Errorf("redisstore: Options.Tags is %d: a power of two from 1 to %d", o.Tags, slots)
+	}
 	if o.MaxLog <= 0 {
 		o.MaxLog = 10_000
 	}
@@ -129,7 +144,7 @@ func New(o Options) (*Store, error) {
 	}
 	s := &Store{
 		driver:  o.Driver,
-		names:   names{prefix: o.Prefix, tag: o.Tag, secret: o.HashSecret},
+		names:   newNames(o.Prefix, o.Tag, o.HashSecret, o.Tags),
 		maxLog:  o.MaxLog,
 		timeout: o.Timeout,
 		now:     o.Now,
@@ -156,6 +171,9 @@ func New(o Options) (*Store, error) {
 		}
 	default:
 		return nil, errors.New("redisstore: Options name no server: give a URL, a Client or a Driver")
+	}
+	if o.Migrate {
+		s.old = newMigration()
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.modes = newModes(s, o.Modes)

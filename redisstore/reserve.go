@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,6 +46,11 @@ func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 	if err != nil {
 		return stint.Decision{}, "", err
 	}
+	if s.old != nil {
+		if err := s.migrate(ctx, parts); err != nil {
+			return stint.Decision{}, "", err
+		}
+	}
 	r := reserving{cost, ttl}
 	if groups := s.slotGroups(parts); groups != nil {
 		return s.reserveGroups(ctx, parts, groups, r)
@@ -81,11 +87,11 @@ func (s *Store) reserve(ctx context.Context, parts []part, r reserving) (answer,
 	return a, stint.Token(fmt.Sprintf("%s-%04x", id, slot)), nil
 }
 
-// reserved returns the keys of a reservation.
+// reserved returns the keys of a reservation beside the states.
 func (s *Store) reserved(parts []part, id string, slot uint16) []string {
 	keys := make([]string, 0, len(parts)+1)
 	for i := range parts {
-		keys = append(keys, generation(parts[i].begin, parts[i].end, parts[i].limit))
+		keys = append(keys, opens(parts[i].begin, parts[i].end, parts[i].limit))
 	}
 	return append(keys, s.names.reservation(id, slot))
 }
@@ -141,16 +147,19 @@ func (s *Store) settle(ctx context.Context, token stint.Token, cost int64) (answ
 	if err != nil {
 		return nil, nil, err
 	}
-	reply, err := s.eval(ctx, []string{s.names.reservation(id, slot)}, []string{"a"})
+	reply, err := s.eval(ctx, []string{s.names.reservation(id, slot)}, s.clock([]string{"a"}))
 	if err != nil {
 		return nil, nil, err
 	}
 	record, _ := reply.([]any)
-	if len(record) != 2 || record[0] == nil {
+	if len(record) != 3 {
 		return nil, nil, stint.ErrReservation
 	}
-	text, _ := record[0].(string)
-	digits, _ := record[1].(string)
+	if record[0] == "s" {
+		return settledBefore(record)
+	}
+	text, _ := record[1].(string)
+	digits, _ := record[2].(string)
 	parts, err := s.recall(text)
 	if err != nil {
 		return nil, nil, err
@@ -158,18 +167,64 @@ func (s *Store) settle(ctx context.Context, token stint.Token, cost int64) (answ
 	more := s.reserved(parts, id, slot)
 	named := slices.Clone(parts)
 	s.toCells(parts, digits)
-	a, err := s.ask(ctx, parts, more, "s", number(cost))
+	asked := s.askLong(ctx, parts, more, "s", number(cost), id, metaOf(parts))
 	s.modes.returns.note(named)
-	if err != nil {
-		return nil, nil, err
+	switch {
+	case asked.err != nil:
+		return nil, nil, asked.err
+	case asked.before != nil: // by another process, just now
+		return settledBefore(asked.before)
 	}
+	a, parts := withCapacities(asked.answer, parts)
+	return a, parts, nil
+}
+
+// metaOf says of parts what reading their answers needs: weight and place.
+func metaOf(parts []part) string {
+	var b strings.Builder
+	for _, p := range parts {
+		fmt.Fprint(&b, p.weight, ":", p.at, ",")
+	}
+	return b.String()
+}
+
+// settledBefore reads what is kept of a reservation that has been settled.
+func settledBefore(record []any) (answer, []part, error) {
+	meta, _ := record[1].(string)
+	digits, _ := record[2].(string)
+	var parts []part
+	for one := range strings.SplitSeq(strings.TrimSuffix(meta, ","), ",") {
+		p := part{form: &form{}}
+		if _, err := fmt.Sscanf(one, "%d:%d", &p.weight, &p.at); err != nil {
+			return nil, nil, unexpected(record)
+		}
+		parts = append(parts, p)
+	}
+	var a answer
+	for _, text := range strings.Fields(digits) {
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil && n != math.MaxUint64 {
+			return nil, nil, unexpected(record)
+		}
+		a = append(a, int64(min(n, math.MaxInt64)))
+	}
+	if len(a) != 1+(answersEach+1)*len(parts) {
+		return nil, nil, unexpected(record)
+	}
+	a, parts = withCapacities(a, parts)
+	return a, parts, nil
+}
+
+// withCapacities takes the capacities from the end of an answer: what the limits
+// let through when it was given.
+func withCapacities(a answer, parts []part) (answer, []part) {
 	a, capacities := a[:1+answersEach*len(parts)], a[1+answersEach*len(parts):]
-	for i := range parts { // as it was when first settled
+	for i := range parts {
 		form := *parts[i].form
 		form.capacity = capacities[i]
 		parts[i].form = &form
 	}
-	return a, parts, nil
+	return a, parts
 }
 
 // recall returns the limits of a reservation: in the form that they have in
@@ -215,6 +270,9 @@ func (s *Store) Refund(ctx context.Context, layers []stint.Layer, cost int64) (s
 	}
 	ctx, cancel := s.within(ctx)
 	defer cancel()
+	if err := s.migrate(ctx, parts); err != nil {
+		return stint.Decision{}, err
+	}
 	a, _, err := s.each(ctx, parts, s.slotGroups(parts), "f", cost)
 	s.modes.returns.note(parts)
 	if err != nil {
@@ -232,12 +290,19 @@ func (s *Store) Reset(ctx context.Context, layers []stint.Layer) error {
 	if err != nil {
 		return err
 	}
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	for i := range parts {
+		if parts[i].before != "" {
+			if _, err := s.eval(ctx, []string{parts[i].before}, []string{"d"}); err != nil {
+				return err
+			}
+		}
+	}
 	groups := s.slotGroups(parts)
 	if groups == nil {
 		return s.reset(ctx, parts)
 	}
-	ctx, cancel := s.within(ctx)
-	defer cancel()
 	for _, group := range groups {
 		if err := s.reset(ctx, group.of(parts)); err != nil {
 			return err
@@ -250,7 +315,7 @@ func (s *Store) reset(ctx context.Context, parts []part) error {
 	keys := make([]string, 0, 2*len(parts))
 	for i := range parts {
 		p := &parts[i]
-		keys = append(keys, state(p.begin, p.end, p.limit), generation(p.begin, p.end, p.limit))
+		keys = append(keys, state(p.begin, p.end, p.limit), opens(p.begin, p.end, p.limit))
 	}
 	_, err := s.eval(ctx, keys, []string{"d"})
 	s.modes.returns.note(parts)

@@ -23,7 +23,7 @@ import (
 var lua embed.FS
 
 var parts = []string{
-	"crossslot", "overflow", "fastpath_single", "fastpath", "lease", "heartbeat", "room", "entries", "fastpath_log", "bigint", "arguments", "bucket", "interval", "window", "counter", "list", "log", "parts", "layers", "push", "charge", "reserve", "take", "batch", "decide",
+	"crossslot", "overflow", "fastpath_single", "fastpath", "lease", "heartbeat", "room", "entries", "fastpath_log", "bigint", "arguments", "bucket", "interval", "window", "counter", "list", "log", "parts", "layers", "open", "migrate", "push", "charge", "take", "batch", "decide",
 }
 
 // source is the whole script without its comments, sha its name in Redis.
@@ -254,6 +254,9 @@ func readAsked(reply any, verb string, parts int) (a asked) {
 	numbers := 1 + answersEach*parts
 	list, _ := reply.([]any)
 	switch {
+	case verb == "s" && len(list) == 3 && list[0] == "s": // before, and this is the answer of then
+		a.before = list
+		return a
 	case verb == "s":
 		numbers += parts
 	case verb == "k" && len(list) == numbers+parts:

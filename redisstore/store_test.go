@@ -47,10 +47,8 @@ func TestStore(t *testing.T) {
 	server := redistest.Start(t)
 	c := client(t, server.Addr)
 	storetest.Suite{
-		OldChanges:    true,
-		Quantum:       time.Microsecond,
-		ReservedCosts: true,
-		Parallel:      true,
+		Quantum:  time.Microsecond,
+		Parallel: true,
 		Open: func(t testing.TB, now func() int64) stint.Store {
 			return open(t, "", redisstore.Options{Client: c, Now: now})
 		},

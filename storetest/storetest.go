@@ -58,13 +58,6 @@ type Suite struct {
 	// Parallel runs the laws as parallel tests, for a store that waits for a
 	// server more than it works. The default value is false.
 	Parallel bool
-	// ReservedCosts leaves out the vectors and laws about settled costs, for a
-	// store that does not have them yet. The default value is false.
-	ReservedCosts bool
-	// OldChanges leaves out the law about changes of a limit, for a store that
-	// keeps the time until a bucket is full, not its units, and starts afresh
-	// with another kind, period or calendar. The default value is false.
-	OldChanges bool
 }
 
 // Run runs every vector and every law as a subtest.
@@ -74,13 +67,7 @@ func (s Suite) Run(t *testing.T) {
 	}
 	t.Run("vectors", s.vectors)
 	for _, law := range laws {
-		if s.ReservedCosts && OnSettledCosts(law.name) {
-			continue
-		}
 		t.Run(law.name, func(t *testing.T) {
-			if s.OldChanges && law.name == "changing a limit" {
-				t.Skip("the store does not carry units over yet")
-			}
 			if law.once != nil {
 				s.parallel(t)
 				s.with(t, func(e *env) { law.once(e) })
@@ -179,9 +166,6 @@ func (s Suite) vectors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, file := range files {
-		if s.ReservedCosts && OnSettledCosts(file) {
-			continue
-		}
 		t.Run(strings.TrimSuffix(path.Base(file), ".jsonl"), func(t *testing.T) { s.vector(t, file) })
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-redis/redis_rate/v10"
@@ -171,10 +172,14 @@ func (s *redisServer) log(store *redisstore.Store) (contender, error) {
 			return contender{}, err
 		}
 	}
+	filled, keys, err := s.logNames(ctx, limiter)
+	if err != nil {
+		return contender{}, err
+	}
 	before := func() error {
 		pipe := s.goRedis.Pipeline()
-		for i := range logKeys {
-			pipe.Copy(ctx, "stint:{filled}:api/log", "stint:{"+keyOf(i)+"}:api/log", 0, true)
+		for _, key := range keys {
+			pipe.Copy(ctx, filled, key, 0, true)
 		}
 		done, err := pipe.Exec(ctx)
 		for _, one := range done {
@@ -185,6 +190,28 @@ func (s *redisServer) log(store *redisstore.Store) (contender, error) {
 		return err
 	}
 	return contender{name: oursLog, call: allow(limiter), before: before, keys: logKeys}, nil
+}
+
+// logNames returns the names of the states of the log that is full and of those
+// that it is copied to.
+func (s *redisServer) logNames(ctx context.Context, limiter *stint.Limiter) (filled string, keys []string, err error) {
+	for i := range logKeys {
+		if err := admitted(limiter.Allow(ctx, keyOf(i))); err != nil {
+			return "", nil, err
+		}
+	}
+	all, err := s.goRedis.Keys(ctx, "stint:{*}:api/log:*").Result()
+	if err != nil || len(all) != logKeys+1 {
+		return "", nil, fmt.Errorf("%d logs, of %d: %w", len(all), logKeys+1, err)
+	}
+	for _, name := range all {
+		if strings.HasSuffix(name, ":filled") {
+			filled = name
+		} else {
+			keys = append(keys, name)
+		}
+	}
+	return filled, keys, nil
 }
 
 // others are the other libraries.

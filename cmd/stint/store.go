@@ -29,6 +29,7 @@ type storeFlags struct {
 	Nodes        int           `env:"STINT_NODES" placeholder:"N" help:"How many processes share the store: each holds its part of every limit while that fails. Without it they count each other, by a heartbeat through the store."`
 	NewKeys      int           `env:"STINT_NEW_KEYS" placeholder:"N" default:"0" help:"How many keys a second this process may bring into being in the store: beyond that, newcomers share overflow keys, so that a flood of them does not fill it. 0 goes by the memory that the store has left, -1 is no bound."`
 	StorePrefix  string        `env:"STINT_STORE_PREFIX" placeholder:"NAME" default:"stint" help:"What the names of keys in the store begin with (${default}): the same for all processes that share limits, and one of its own for each fleet that shares none of them."`
+	StoreMigrate bool          `env:"STINT_STORE_MIGRATE" help:"Take over what keys have used as it was kept in the store before keys had few tags: for an update, and for as long as the longest limit counts."`
 	StoreTimeout time.Duration `env:"STINT_STORE_TIMEOUT" default:"25ms" help:"How long a call to the store may take (${default}); what has no answer by then is decided without."`
 	SecretFile   string        `env:"STINT_SECRET_FILE" placeholder:"FILE" help:"A secret of 16 bytes or more, the same for all processes that share the store: it seals reservations and hashes keys. Without it, reservations hold for this process alone."`
 }
@@ -109,6 +110,7 @@ func (c *storeFlags) open(u storeURL, local *memstore.Store, logger *slog.Logger
 		URL:     string(u),
 		Prefix:  c.StorePrefix,
 		Tag:     policy.Tag,
+		Migrate: c.StoreMigrate,
 		Timeout: c.StoreTimeout,
 		NewKeys: c.NewKeys,
 		Modes:   redisstore.Modes{Nodes: c.Nodes, NodeID: host},

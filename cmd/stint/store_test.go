@@ -135,7 +135,7 @@ func TestServeBeforeStore(t *testing.T) {
 	if n := s.metric("stint_store_posted_units_total"); n != "1" {
 		t.Errorf("%s units were charged afterwards, want 1", n)
 	}
-	if n, err := redis.command("EXISTS stint:{192.0.2.7}:pages/gcra%3A1h"); err != nil || n != ":1" {
+	if n, err := redis.command("EXISTS stint:{n3j}:pages/gcra%3A1h:192.0.2.7"); err != nil || n != ":1" {
 		t.Errorf("what passed before is not in the store: %s %v", n, err)
 	}
 	s.stop("")
@@ -157,8 +157,8 @@ func TestServeOneSlot(t *testing.T) {
 		}
 	}
 	s.stop("allowed=2 denied=1 failed=0")
-	const tag = "stint:{192.0.2.7}:"
-	keys := []string{"client/gcra%3A1h", "endpoint/fixed_window%3A1h:9:192.0.2.72:/a", "user/gcra%3A1h:9:192.0.2.7-"}
+	const tag = "stint:{n3j}:"
+	keys := []string{"client/gcra%3A1h:192.0.2.7", "endpoint/fixed_window%3A1h:9:192.0.2.72:/a", "user/gcra%3A1h:9:192.0.2.7-"}
 	if n, err := redis.command("EXISTS " + tag + strings.Join(keys, " "+tag)); err != nil || n != ":3" {
 		t.Errorf("of three keys, %s are there: %v", n, err)
 	}
@@ -457,7 +457,7 @@ func TestServeStoreFlags(t *testing.T) {
 			}
 		}
 	}
-	if n, err := redis.command("EXISTS one:{192.0.2.7}:pages/gcra%3A1h other:{192.0.2.7}:pages/gcra%3A1h"); err != nil || n != ":2" {
+	if n, err := redis.command("EXISTS one:{n3j}:pages/gcra%3A1h:192.0.2.7 other:{n3j}:pages/gcra%3A1h:192.0.2.7"); err != nil || n != ":2" {
 		t.Errorf("keys with either prefix: %s %v, want :2", n, err)
 	}
 	if n := one.metric("stint_store_denials_cached_total"); n != "2" {

@@ -29,10 +29,8 @@ func TestStore(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	var prefixes atomic.Int64
 	storetest.Suite{
-		OldChanges:    true,
-		Quantum:       time.Microsecond,
-		ReservedCosts: true,
-		Parallel:      true,
+		Quantum:  time.Microsecond,
+		Parallel: true,
 		Open: func(t testing.TB, now func() int64) stint.Store {
 			store, err := redisstore.New(redisstore.Options{
 				Driver: goredis.New(client), Prefix: fmt.Sprint("test", prefixes.Add(1)), Now: now, Timeout: 30 * time.Second,

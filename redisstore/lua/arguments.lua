@@ -13,3 +13,16 @@ local function argument()
   arguments = arguments + 1
   return ARGV[arguments]
 end
+
+local virtual -- the time is an argument, and nothing expires
+
+-- timeOfCall returns the time in µs: the argument that is left, or the server's.
+local function timeOfCall()
+  local t = argument()
+  if t and t ~= '' then
+    virtual = true
+    return whole(t)
+  end
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end

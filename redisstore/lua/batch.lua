@@ -8,13 +8,7 @@
 
 if ARGV[1] == 'M' then
   argument()
-  local now, t = argument(), nil
-  if now ~= '' then
-    t, virtual = whole(now), true
-  else
-    local time = redis.call('TIME')
-    t = time[1] * 1000000 + time[2]
-  end
+  local t = timeOfCall()
   local takeLog
   -- decide returns an answer, and the layers if they are still to be written. A
   -- log is written by then; what goes wrong there does so before it counts.
@@ -28,7 +22,8 @@ if ARGV[1] == 'M' then
     local layers = readLayers(n)
     local wrong = loadAll(layers, first, t)
     if wrong then return type(wrong) == 'string' and wrong end
-    return take(op, cost, layers), layers
+    local out = take(op, cost, layers, t)
+    return out, layers
   end
 
   local answers, first = {}, 0

@@ -2,71 +2,82 @@
 -- in 1/div µs; one unit of cost is step of these. The state is the moment at
 -- which the backlog is gone:
 --
---   517 1795229355387954               the shape of the limit, then µs
---   g60000000:7:3: 1795229355387954:6  step, div, capacity, then µs and 6/7 µs
+--   =g10000:1:100:<moment>        step, div, capacity; then µs, as a double
+--   =g60000000:7:3:<moment><rest> where div is not 1 with a rest in 1/div µs,
+--                                 in four bytes
+--   =g60000000:7:3::<moment>:<rest>  both in digits, where they are large
 --
--- without the space. The first, one integer, is for steps of whole
--- microseconds; below zero it is a queue's, as is the letter q. The shape, three
--- digits of a hash, tells that the limit has changed since.
+-- q in the place of g is a queue. G and Q are of limits whose numbers are large,
+-- and always in digits. What stands behind it while reservations are open is in
+-- open.lua.
 
 local function bucket()
-  local kind = {}
+  local kind = { level = true }
+  local pack, unpack = struct.pack, struct.unpack
 
-  -- formOf returns the shape of a limit in full.
-  local function formOf(L)
-    L.form = L.form or text(L.step) .. ':' .. text(L.div) .. ':' .. text(L.capacity)
-    return L.form
-  end
-
-  -- parse returns whether a state is of this kind, whether it is of this very
-  -- limit, and its moment: µs, and a rest in 1/div µs.
-  local function parse(L, state)
-    local sign, shape, at = string.match(state, '^(%-?)(%d%d%d)(%d+)$')
-    if at then
-      return (sign == '-') == L.queue, sign .. shape == L.shape, whole(at), 0, 1
-    end
-    local letter, form, div, at, rest = string.match(state, '^([gq])(%d+:(%d+):%d+):(%d+):(%d+)$')
-    if not letter then return false end
-    return (letter == 'q') == L.queue, form == formOf(L), whole(at), whole(rest), whole(div)
-  end
-
-  function kind.read(L, state, t)
-    L.t, L.used = t, 0
+  -- prepare computes what follows from a limit's numbers.
+  function kind.prepare(L)
     L.full = mul(L.capacity, L.step)
     L.debt = mul(L.full, 2)
+    L.packed = not string.find(L.letter, '[GQ]')
+  end
+
+  function kind.read(L, state, from, t)
+    L.t, L.used = t, 0
     if not state then return end
-    local mine, same, at, rest, div = parse(L, state)
-    if not mine or less(at, t) then return end
-    local used = add(mul(sub(at, t), div), rest)
-    if not same then
-      -- the time until full is kept, up to one drain
-      used = least(ceil(mul(used, L.div), div), L.full)
-    elseif less(L.debt, used) then
-      used, L.mended = L.debt, true
+    local at, rest = nil, 0
+    if string.byte(state, from) == 58 then
+      local low, token
+      at, rest, low, token = string.match(state, '^:(%d+):(%d+):?(%d*):?(.*)$', from)
+      at, rest = whole(at), whole(rest)
+      if low ~= '' then L.low, L.token = whole(low), token end
+    else
+      at = unpack('>d', state, from)
+      from = from + 8
+      if L.div ~= 1 then
+        rest = unpack('>I4', state, from)
+        from = from + 4
+      end
+      if from <= #state then L.low, L.token = unpack('>d', state, from), string.sub(state, from + 8) end
     end
+    if less(at, t) then return end
+    local used = add(mul(sub(at, t), L.div), rest)
+    if less(L.debt, used) then used, L.mended = L.debt, true end
     L.used = used
   end
 
   function kind.write(L)
     local ahead, rest = quo(L.used, L.div)
-    local at = text(add(L.t, ahead))
-    at = string.rep('0', 16 - #at) .. at
-    if L.shape and #at == 16 then return L.shape .. at end
-    return (L.queue and 'q' or 'g') .. formOf(L) .. ':' .. at .. ':' .. text(rest)
+    local at = add(L.t, ahead)
+    if not L.packed or type(at) ~= 'number' then
+      local state = L.form .. ':' .. text(at) .. ':' .. text(rest)
+      if L.token then state = state .. ':' .. text(L.low) .. ':' .. L.token end
+      return state
+    end
+    local state = L.form .. pack('>d', at)
+    if L.div ~= 1 then state = state .. pack('>I4', rest) end
+    if L.token then state = state .. pack('>d', L.low) .. L.token end
+    return state
   end
 
   function kind.admits(L, c)
     return not less(L.full, add(L.used, mul(c, L.step)))
   end
 
-  function kind.charge(L, c)
-    L.used = least(add(L.used, mul(c, L.step)), L.debt)
+  -- charge: told says that it is for a request that was told its delay. Then no
+  -- place before it in a queue is freed any more, and none that a debt cuts off.
+  function kind.charge(L, c, told)
+    local used = add(L.used, mul(c, L.step))
+    if L.token then
+      L.low = least(L.low, L.used)
+      if less(L.debt, used) or told and L.queue then L.low = 0 end
+    end
+    L.used = least(used, L.debt)
   end
 
-  function kind.mark(L)
-    local ahead, rest = quo(L.used, L.div)
-    return text(add(L.t, ahead)) .. ':' .. text(rest)
-  end
+  function kind.backlog(L) return L.used end
+  function kind.worth(L, n) return mul(n, L.step) end
+  function kind.lower(L, by) L.used = sub(L.used, by) end
 
   function kind.remaining(L) return (quo(sub(L.full, L.used), L.step)) end
   function kind.reset(L) return ceil(L.used, L.div) end
@@ -79,17 +90,23 @@ local function bucket()
     return ceil(sub(add(L.used, mul(c, L.step)), L.full), L.div)
   end
 
-  -- giveBack returns n units, at most the part of the charge's stretch, which
-  -- ended at the mark, that still lies ahead.
-  function kind.giveBack(L, mark, n)
-    local at, rest = string.match(mark, '^(%d+):(%d+)$')
-    at = whole(at)
-    local ahead = 0
-    if not less(at, L.t) then ahead = add(mul(sub(at, L.t), L.div), whole(rest)) end
-    L.used = sub(L.used, least(mul(n, L.step), ahead))
-  end
-
   function kind.refund(L, n) L.used = sub(L.used, mul(n, L.step)) end
+
+  function kind.inUse(L) return ceil(L.used, L.step) end
+
+  -- adopt takes over what is in use under another bucket: as many units, a
+  -- fraction. Delays that a queue has told stand: the next start is one unit
+  -- after the last that was told.
+  function kind.adopt(L, old)
+    if not old.step then return false end
+    if old.used == 0 then return true end
+    local used = ceil(mul(old.used, L.step), old.step)
+    if L.queue and old.queue then
+      used = most(used, add(ceil(mul(sub(old.used, old.step), L.div), old.div), L.step))
+    end
+    L.used = least(used, L.debt)
+    return true
+  end
 
   return kind
 end

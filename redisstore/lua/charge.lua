@@ -19,13 +19,7 @@ if ARGV[1] == 'C' then
     end
     for _ = 1, n do owed[#owed + 1] = whole(argument()) end
   end
-  local t = argument()
-  if t then
-    t, virtual = whole(t), true
-  else
-    local time = redis.call('TIME')
-    t = time[1] * 1000000 + time[2]
-  end
+  local t = timeOfCall()
   local fine = {}
   for i, L in ipairs(layers) do
     local read, wrong = pcall(load, L, KEYS[i], t)
@@ -35,7 +29,7 @@ if ARGV[1] == 'C' then
   local charged = 0
   for i, L in ipairs(layers) do
     if fine[i] then
-      L.kind.charge(L, owed[i])
+      charge(L, owed[i])
       save(L)
       charged = charged + 1
     end

@@ -1,18 +1,18 @@
 -- The sliding counter: the window that was counted in, its count and that of
 -- the window before, which weighs by how much of it still overlaps:
 --
---   s60000000:29920489:5:3   period, index, cur, prev
+--   =s60000000:10::29920489:5:3   period, count, flags, index, cur, prev
 
 local function counter()
   local kind = {}
 
-  function kind.read(L, state, t)
+  function kind.read(L, state, from, t)
     L.t, L.cur, L.prev = t, 0, 0
     L.index = quo(t, L.period)
     L.left = sub(mul(add(L.index, 1), L.period), t) -- of the window before that overlaps
     L.finish = add(t, L.left)
-    if not state or string.sub(state, 1, #L.head) ~= L.head then return end
-    local index, cur, prev = string.match(state, '^(%d+):(%d+):(%d+)$', #L.head + 1)
+    if not state then return end
+    local index, cur, prev = string.match(state, '^(%d+):(%d+):(%d+)$', from)
     index, cur, prev = whole(index), whole(cur), whole(prev)
     if equal(index, L.index) then
       L.cur, L.prev = cur, prev
@@ -26,7 +26,7 @@ local function counter()
   end
 
   function kind.write(L)
-    return L.head .. text(L.index) .. ':' .. text(L.cur) .. ':' .. text(L.prev)
+    return L.form .. text(L.index) .. ':' .. text(L.cur) .. ':' .. text(L.prev)
   end
 
   function kind.admits(L, c)
@@ -85,6 +85,14 @@ local function counter()
   function kind.refund(L, n)
     local here = least(n, L.cur)
     L.cur, L.prev = sub(L.cur, here), sub(L.prev, sub(n, here))
+  end
+
+  function kind.inUse(L) return add(L.cur, ceil(mul(L.prev, L.left), L.period)) end
+
+  function kind.adopt(L, old)
+    if old.letter ~= 's' or old.span ~= L.span then return false end
+    L.index, L.cur, L.prev, L.left, L.finish = old.index, old.cur, old.prev, old.left, old.finish
+    return true
   end
 
   return kind

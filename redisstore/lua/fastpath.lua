@@ -8,7 +8,7 @@
 -- head, step, full, div; then, if the time is not the server's, now.
 -- Answer: for each key the backlog b after the decision in 1/div µs, or −1 − b
 -- where its limit denies; a number where there is one key, else a list; what K has
--- charged is a list that ends with the time.
+-- charged is a list that ends with a mark for each (see open.lua).
 --
 -- Requests that travel together: ARGV: B, now or nothing; for each run of
 -- requests that are alike how many there are, how many keys each has, then as
@@ -19,7 +19,8 @@ local ARGV, KEYS = ARGV, KEYS
 local together = ARGV[1] == 'B'
 
 if together or ARGV[1] == 'T' or ARGV[1] == 'P' or ARGV[1] == 'K' then
-  local call, sub, format = redis.call, string.sub, string.format
+  local call, sub, byte, format = redis.call, string.sub, string.byte, string.format
+  local pack, unpacked, marks = struct.pack, struct.unpack, {}
   local get = together and redis.pcall or call -- no request may fail for another's key
   local now, at, first, answers = ARGV[4 * #KEYS + 3], 1, 0, nil
   if together then now, at, answers = ARGV[2] ~= '' and ARGV[2], 3, {} end
@@ -40,51 +41,61 @@ if together or ARGV[1] == 'T' or ARGV[1] == 'P' or ARGV[1] == 'K' then
     at = at + 2 + 4 * n
 
     for _ = 1, count do
-      local backlogs, denied, known = {}, false, t < 4503599627370496 -- 2^52
+      local backlogs, before, tails, denied, known = {}, {}, {}, false, t < 4503599627370496 -- 2^52
       for i = 1, n do
-        local head, full, used = limits[4 * i - 3], limits[4 * i - 1], 0
+        local head, full, div, used = limits[4 * i - 3], limits[4 * i - 1], limits[4 * i], 0
         local state = get('GET', KEYS[first + i])
         if state then
-          local from = #head
-          local mine = type(state) == 'string' and sub(state, 1, from) == head
-          local moment = mine and tonumber(sub(state, from + 1, from + 16))
-          local rest = moment and (#state == from + 16 and 0 or tonumber(sub(state, from + 18)))
-          if not rest then
+          local from, size = #head, div == 1 and 8 or 12
+          local extra = type(state) == 'string' and sub(state, 1, from) == head and #state - from - size
+          if extra ~= 0 and extra ~= 16 or byte(state, from + 1) == 58 then
             known = false
             break
           end
-          used = (moment - t) * limits[4 * i] + rest
+          used = (unpacked('>d', state, from + 1) - t) * div
+          if div ~= 1 then used = used + unpacked('>I4', state, from + 9) end
           if used < 0 then used = 0 end
           known = known and used <= 2 * full
+          if extra == 16 then tails[i] = sub(state, -16) end
         end
         local after = used + cost * limits[4 * i - 2]
         if after > full and cost > 0 then
           denied, after = true, -1 - used
         end
-        backlogs[i] = after
+        backlogs[i], before[i] = after, used
       end
       if known and cost > 0 and (denied or verb == 'P') then
         for i = 1, n do -- those that pass are not charged
-          if backlogs[i] >= 0 then backlogs[i] = backlogs[i] - cost * limits[4 * i - 2] end
+          if backlogs[i] >= 0 then backlogs[i] = before[i] end
         end
       elseif known and cost > 0 then
         for i = 1, n do
-          local after, div, state = backlogs[i], limits[4 * i], nil
-          if div == 1 then
-            state = limits[4 * i - 3] .. format('%016d', t + after)
-          else
-            local rest = after % div
-            after = (after - rest) / div
-            state = limits[4 * i - 3] .. format('%016d:%d', t + after, rest)
+          local head, div, after = limits[4 * i - 3], limits[4 * i], backlogs[i]
+          local rest = after % div
+          local ticks = (after - rest) / div
+          local state, tail = head .. pack('>d', t + ticks), tails[i]
+          if div ~= 1 then state = state .. pack('>I4', rest) end
+          if tail then -- the last low, and whose that is
+            local low, token = unpacked('>d', tail), sub(tail, -8)
+            low = byte(head, 2) == 113 and 0 or math.min(low, before[i])
+            if verb == 'K' and byte(token) >= 128 and t + unpacked('>d', token) > 1000000 then tail = nil end
+            if tail then tail = pack('>d', low) .. token end
           end
+          if verb == 'K' then
+            tail = tail or pack('>dd', after, -t)
+            marks[i] = sub(tail, -8)
+          end
+          if tail then state = state .. tail end
           if now then
             call('SET', KEYS[first + i], state)
           else
-            call('SET', KEYS[first + i], state, 'PX', format('%d', math.floor(after / 1000) + 2))
+            call('SET', KEYS[first + i], state, 'PX', format('%d', math.floor(ticks / 1000) + 2))
           end
         end
       end
-      if verb == 'K' and not denied then backlogs[n + 1] = t end
+      if verb == 'K' and not denied then
+        for i = 1, n do backlogs[n + i] = marks[i] end
+      end
       backlogs[#backlogs + 1] = overflowed
       local answer = known and (#backlogs == 1 and backlogs[1] or backlogs)
       if answer and not together then return answer end

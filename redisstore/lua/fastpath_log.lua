@@ -2,8 +2,8 @@
 -- at. What else is done to logs stands in log.lua, how entries are packed in
 -- entries.lua. A log has one of two forms:
 --
---   l60000000:base:at:units:total:<entries>
---   l60000000:*<base, at, units, total, first, last, size><entries><room>
+--   =l60000000:10::base:at:units:total:<entries>
+--   =l60000000:10::*<base, at, units, total, first, last, size><entries><room>
 --
 -- The first is read and written whole. The second, for long ones, has numbers
 -- of a fixed width in front; its entries are the bytes after the first `first`
@@ -141,7 +141,7 @@ local function newQuickLog()
     local period, count = tonumber(ARGV[at + 4]), tonumber(ARGV[at + 5])
     local cost = ARGV[at + 1] * ARGV[at + 2]
     local L = {
-      key = key, head = 'l' .. ARGV[at + 4] .. ':', base = 0, at = 0, units = 0, total = 0, first = 0, last = 0,
+      key = key, head = '=l' .. ARGV[at + 4] .. ':' .. ARGV[at + 5] .. '::', base = 0, at = 0, units = 0, total = 0, first = 0, last = 0,
       size = 0, from = 0, read = '', more = 64, start = 0, bytes = {},
     }
     if not period or t >= 2 * LARGE or cost >= LARGE or count >= LARGE then return end

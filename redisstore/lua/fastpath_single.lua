@@ -12,12 +12,17 @@ if ARGV[1] == 'T' and #KEYS == 1 and not overflowed then
     local time = call('TIME')
     t = time[1] * 1000000.0 + time[2]
   end
-  local state, used = call('GET', key), 0
+  local state, used, low = call('GET', key), 0, nil
   if state then
-    local from = #head
-    local moment = string.sub(state, 1, from) == head and tonumber(string.sub(state, from + 1, from + 16))
-    local rest = moment and (#state == from + 16 and 0 or tonumber(string.sub(state, from + 18)))
-    used = rest and math.max((moment - t) * div + rest, 0)
+    local from, size = #head, div == 1 and 8 or 12
+    local extra = string.sub(state, 1, from) == head and #state - from - size
+    used = nil
+    if (extra == 0 or extra == 16) and string.byte(state, from + 1) ~= 58 then
+      local moment, rest = struct.unpack('>d', state, from + 1), 0
+      if div ~= 1 then rest = struct.unpack('>I4', state, from + 9) end
+      used = math.max((moment - t) * div + rest, 0)
+      if extra == 16 then low = struct.unpack('>d', state, from + size + 1) end
+    end
   end
   if used and used <= 2 * full and t < 4503599627370496 then -- 2^52
     local charge = ARGV[2] * ARGV[4]
@@ -26,15 +31,16 @@ if ARGV[1] == 'T' and #KEYS == 1 and not overflowed then
     if after > full then return -1 - used end
     local rest = after % div
     local ticks = (after - rest) / div
-    if div == 1 then
-      state = head .. string.format('%016d', t + ticks)
-    else
-      state = head .. string.format('%016d:%d', t + ticks, rest)
+    local written = head .. struct.pack('>d', t + ticks)
+    if div ~= 1 then written = written .. struct.pack('>I4', rest) end
+    if low then
+      if string.byte(head, 2) == 113 then low = 0 end -- a queue, which has told a delay
+      written = written .. struct.pack('>d', math.min(low, used)) .. string.sub(state, -8)
     end
     if now then
-      call('SET', key, state)
+      call('SET', key, written)
     else
-      call('SET', key, state, 'PX', string.format('%d', math.floor(ticks / 1000) + 2))
+      call('SET', key, written, 'PX', string.format('%d', math.floor(ticks / 1000) + 2))
     end
     return after
   end

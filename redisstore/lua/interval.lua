@@ -1,53 +1,48 @@
 -- The bucket that is filled in lumps: how many tokens are missing, and the
 -- period in which that was so.
 --
---   i60000000:7:10:29920489:3   period, count, capacity, index, missing
+--   =i60000000:7:10:29920489:3   period, count, capacity, index, missing
 
 local function interval()
-  local kind = {}
+  local kind = { level = true }
 
-  -- fill returns what is missing at L.t and the period that is so of: that of
-  -- t, or the one after where the clock stepped back.
-  local function fill(L, missing, index)
-    if less(L.now, index) then return missing, add(L.now, 1) end
-    return sub(missing, mul(sub(L.now, index), L.count)), L.now
-  end
-
-  function kind.read(L, state, t)
+  function kind.read(L, state, from, t)
     L.t = t
     L.now = quo(t, L.period)
     L.missing, L.index = 0, L.now
-    local span, count, capacity, index, missing
-    if state then
-      span, count, capacity, index, missing = string.match(state, '^i(%d+n?):(%d+):(%d+):(%d+):(%d+)$')
-    end
-    if not span then return end
-    index, missing = whole(index), whole(missing)
-    if span .. ':' .. count .. ':' .. capacity == L.form then
-      L.missing, L.index = fill(L, missing, index)
+    if not state then return end
+    local index, missing, low, token = string.match(state, '^(%d+):(%d+):?(%d*):?(.*)$', from)
+    if low ~= '' then L.low, L.token = whole(low), token end
+    index = whole(index)
+    L.missing = least(whole(missing), mul(L.capacity, 2))
+    if less(L.now, index) then -- the clock stepped back
+      L.index = add(L.now, 1)
       L.mended = less(L.index, index)
-      return
+    else
+      L.missing = sub(L.missing, mul(sub(L.now, index), L.count))
     end
-    -- the time that filling up takes on average is kept, up to one burst
-    local period, unit = spanOf(span)
-    local now = quo(mul(quo(t, L.unit), unit), period)
-    if not less(now, index) then missing = sub(missing, mul(sub(now, index), whole(count))) end
-    local kept = ceil(mul(mul(mul(missing, period), L.count), L.unit),
-      mul(mul(whole(count), L.period), unit))
-    L.missing = least(kept, L.capacity)
   end
 
   function kind.write(L)
-    return 'i' .. L.form .. ':' .. text(L.index) .. ':' .. text(L.missing)
+    local state = L.form .. text(L.index) .. ':' .. text(L.missing)
+    if L.token then state = state .. ':' .. text(L.low) .. ':' .. L.token end
+    return state
   end
 
   function kind.admits(L, c) return not less(L.capacity, add(L.missing, c)) end
 
   function kind.charge(L, c)
-    L.missing = least(add(L.missing, c), mul(L.capacity, 2))
+    local missing, most = add(L.missing, c), mul(L.capacity, 2)
+    if L.token then
+      L.low = least(L.low, L.missing)
+      if less(most, missing) then L.low = 0 end
+    end
+    L.missing = least(missing, most)
   end
 
-  function kind.mark(L) return text(L.index) .. ':' .. text(L.missing) end
+  function kind.backlog(L) return L.missing end
+  function kind.worth(_, n) return n end
+  function kind.lower(L, by) L.missing = sub(L.missing, by) end
 
   -- lumps returns the wait until so many tokens have been added.
   local function lumps(L, tokens)
@@ -58,16 +53,9 @@ local function interval()
   function kind.remaining(L) return sub(L.capacity, L.missing) end
   function kind.reset(L) return lumps(L, L.missing) end
   function kind.wait(L, c) return lumps(L, sub(L.missing, sub(L.capacity, c))) end
-
-  -- giveBack takes the charge as the last in line: of what was missing right
-  -- after it, the lumps since then have filled the front.
-  function kind.giveBack(L, mark, n)
-    local index, missing = string.match(mark, '^(%d+):(%d+)$')
-    local unforgiven = fill(L, whole(missing), whole(index))
-    L.missing = sub(L.missing, least(n, unforgiven))
-  end
-
   function kind.refund(L, n) L.missing = sub(L.missing, n) end
+  function kind.inUse(L) return L.missing end
+  function kind.adopt() return false end
 
   return kind
 end

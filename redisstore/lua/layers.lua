@@ -1,82 +1,118 @@
 -- The layers of a request: what limits they are, how their states are read and
--- written, and what they answer.
+-- written, and what they answer. A state is
+--
+--   =<form>:<what it keeps>            of one form of a limit
+--   &<n>:<n bytes><n>:<n bytes>…       of several, each as above, up to four
+--
+-- The first byte says in which way states are written; one that is written in
+-- another way is an error. A form is an algorithm's letter and its numbers.
+--
+-- A limit that has changed keeps its former forms in the state until they have
+-- nothing left to count. The form in force decides, all are charged; the first
+-- of them is the one that charged last.
 
 local makers = {
-  g = bucket, q = bucket, i = interval, w = window, c = window, s = counter, l = log, b = parts,
+  g = bucket, q = bucket, G = bucket, Q = bucket, i = interval,
+  w = window, c = window, s = counter, l = log, b = parts,
 }
-local virtual -- the time is an argument, and nothing expires
+local mostForms = 4
 
--- readNumbers reads what follows a limit's letter: of a bucket or queue step,
--- div, capacity; of an interval period, count, capacity; else the period (a
--- calendar's unit and zone), count, flags, and then the cuts of parts or so
--- many bounds of a calendar. Flags: d count_denied, r relaxed, m small counts.
-local function readNumbers(L, letter)
-  if letter == 'g' or letter == 'q' then
-    L.queue = letter == 'q'
-    L.step, L.div, L.capacity = whole(argument()), whole(argument()), whole(argument())
-    return
-  end
-  local span, count, last = argument(), argument(), argument()
-  L.count = whole(count)
-  if letter == 'i' then
-    L.form = span .. ':' .. count .. ':' .. last
-    L.period, L.unit = spanOf(span)
-    L.capacity = whole(last)
-    return
-  end
-  L.capacity = L.count
-  if last ~= '' then
-    L.countDenied = string.find(last, 'd') ~= nil
-    L.relaxed = string.find(last, 'r') ~= nil
-    L.small = string.find(last, 'm') ~= nil
-  end
-  if letter == 'c' then
-    L.head, L.bounds = 'w' .. span .. ':', {}
-    for i = 1, tonumber(argument()) do L.bounds[i] = whole(argument()) end
-    return
-  end
-  L.head = letter .. span .. ':'
-  L.period, L.unit = spanOf(span)
-  if letter == 'b' then
-    L.cuts = whole(argument())
-  elseif letter == 'l' then -- goes by whole microseconds, as does all that is in it
-    L.period, L.unit = ceil(L.period, L.unit), 1
-  end
-end
-
--- readLayer reads one layer. A bucket of small numbers begins with what its
--- states do: step, full, div.
-local function readLayer(weight)
-  local L = { weight = weight, unit = 1, from = arguments + 1 }
-  local letter = argument()
-  if makers[letter] then
-    readNumbers(L, letter)
-  else
-    L.queue = string.find(letter, '^[-q]') ~= nil
-    L.step = whole(argument())
-    L.capacity = quo(whole(argument()), L.step)
-    L.div = whole(argument())
-    if L.div == 1 then L.shape = letter end
-    letter = 'g'
-  end
+-- ofLetter returns the algorithm of a letter.
+local function ofLetter(letter)
   local kind = makers[letter]
   if type(kind) == 'function' then
     kind = kind()
     makers[letter] = kind
   end
-  L.kind, L.to = kind, arguments
+  return kind
+end
+
+-- prepare reads the numbers of a form: of a bucket or queue step, div, capacity;
+-- of an interval period, count, capacity; else the period (a calendar's unit and
+-- zone), count, flags, and then the cuts of parts. Flags: d count_denied, r
+-- relaxed, m small counts.
+local function prepare(L, letter, a, b, c, d)
+  L.letter, L.kind, L.unit, L.span = letter, ofLetter(letter), 1, a
+  if string.find(letter, '[gqGQ]') then
+    L.queue = letter == 'q' or letter == 'Q'
+    L.step, L.div, L.capacity = whole(a), whole(b), whole(c)
+    L.kind.prepare(L)
+    return
+  end
+  L.count = whole(b)
+  if letter ~= 'c' then L.period, L.unit = spanOf(a) end
+  if letter == 'i' then
+    L.capacity = whole(c)
+    return
+  end
+  L.capacity = L.count
+  if c ~= '' then
+    L.countDenied = string.find(c, 'd') ~= nil
+    L.relaxed = string.find(c, 'r') ~= nil
+    L.small = string.find(c, 'm') ~= nil
+  end
+  if letter == 'b' then
+    L.cuts = whole(d)
+  elseif letter == 'l' then -- goes by whole microseconds, as does all that is in it
+    L.period, L.unit = ceil(L.period, L.unit), 1
+  end
+end
+
+-- readLayer reads one layer from the arguments: a letter and the form's numbers,
+-- a calendar's with the bounds of windows behind them. Of a bucket of small
+-- numbers it is what its states begin with, step, full, div.
+local function readLayer(weight)
+  local L = { weight = weight }
+  local letter = argument()
+  if #letter > 1 then
+    L.form = letter
+    local step, div, capacity = string.match(letter, '^=%a(%d+):(%d+):(%d+):$')
+    prepare(L, string.sub(letter, 2, 2), step, div, capacity)
+    arguments = arguments + 3
+    return L
+  end
+  local a, b, c, d = argument(), argument(), argument(), nil
+  L.form = '=' .. letter .. a .. ':' .. b .. ':' .. c .. ':'
+  if letter == 'b' then
+    d = argument()
+    L.form = L.form .. d .. ':'
+  end
+  prepare(L, letter, a, b, c, d)
+  if letter == 'c' then
+    L.bounds = {}
+    for i = 1, tonumber(argument()) do L.bounds[i] = whole(argument()) end
+  end
   return L
 end
 
--- load reads the state at key at the time t.
-local function load(L, key, t)
-  L.key = key
-  local state = redis.call('GET', key)
-  if state and not (string.find(state, '^[-giqslb]?%d') or string.find(state, '^w[%ddm]')) then
-    return redis.error_reply('STINT a value that is no state of a limit')
+-- timeOf returns a time in the ticks of a layer.
+local function timeOf(L, t)
+  if L.unit ~= 1 then return mul(t, L.unit) end
+  return t
+end
+
+-- former reads the state of a form that is not in force.
+local function former(state, t)
+  local letter = string.sub(state, 2, 2)
+  local form = string.match(state, letter == 'b' and '^=%a[^:]*:[^:]*:[^:]*:[^:]*:' or '^=%a[^:]*:[^:]*:[^:]*:')
+  if not form or not makers[letter] then return end
+  local L = { form = form }
+  prepare(L, letter, string.match(form, '^=%a([^:]*):([^:]*):([^:]*):([^:]*)'))
+  L.kind.read(L, state, #form + 1, timeOf(L, t))
+  return L
+end
+
+-- split returns the parts of a state.
+local function split(state)
+  if string.byte(state) ~= 38 then return { state } end
+  local all, from = {}, 2
+  while from <= #state do
+    local n, first = string.match(state, '^(%d+):()', from)
+    if not n then return {} end
+    all[#all + 1] = string.sub(state, first, first + n - 1)
+    from = first + n
   end
-  if L.unit ~= 1 then t = mul(t, L.unit) end
-  L.kind.read(L, state, t)
+  return all
 end
 
 -- micros makes microseconds of ticks, rounded up.
@@ -85,16 +121,104 @@ local function micros(L, d)
   return ceil(d, L.unit)
 end
 
+-- turn notes that another form than before charges: what was reserved until now
+-- gives nothing back.
+local function turn(L)
+  local open = string.gsub(L.key, '}:', '}::open:', 1)
+  if redis.call('HGET', open, 'id') then
+    redis.call('HSET', open, 'turn', string.format('%d', (redis.call('HGET', open, 'turn') or 0) + 1))
+  end
+end
+
+-- carry has a layer count at least what is in use under another form.
+local function carry(L, old)
+  local units = old.kind.inUse(old)
+  local more = sub(units, L.kind.inUse(L))
+  if more ~= 0 then L.kind.charge(L, atMost(more)) end
+end
+
+-- meet begins a form that was not in force: with what is in use under the one
+-- that charged last. That is written, also when the request is denied.
+local function meet(L, all)
+  local old = all[1]
+  if not old then return end
+  if not L.kind.adopt(L, old) then L.kind.charge(L, atMost(old.kind.inUse(old))) end
+  L.low, L.token, L.open = nil, nil, nil
+  if #all >= mostForms then -- the one that is idle soonest makes room
+    local soonest
+    for i = 1, #all do
+      local ends = micros(all[i], all[i].kind.reset(all[i]))
+      if not soonest or less(ends, soonest.ends) then soonest = { at = i, ends = ends } end
+    end
+    local gone = table.remove(all, soonest.at)
+    carry(L, gone)
+  end
+  L.changed = true
+end
+
+-- load reads the state at key at the time t.
+local function load(L, key, t)
+  L.key, L.others = key, nil
+  local state = redis.call('GET', key)
+  if not state then return L.kind.read(L, nil, 1, timeOf(L, t)) end
+  if string.sub(state, 1, #L.form) == L.form then
+    return L.kind.read(L, state, #L.form + 1, timeOf(L, t))
+  end
+  local parts, others, mine = split(state), {}, nil
+  for i, part in ipairs(parts) do
+    if string.sub(part, 1, #L.form) == L.form then
+      L.kind.read(L, part, #L.form + 1, timeOf(L, t))
+      mine = i
+    else
+      local P = former(part, t)
+      if not P then parts = {} break end
+      if P.kind.reset(P) ~= 0 then others[#others + 1] = P end -- else it has nothing left to count
+    end
+  end
+  if #parts == 0 then
+    return redis.error_reply('STINT a value that is no state of a limit, or one of another version')
+  end
+  L.others, L.turned = others, mine ~= 1
+  if not mine then
+    L.kind.read(L, nil, 1, timeOf(L, t))
+    if not L.stale then meet(L, others) end
+  end
+end
+
 -- save writes a state that has changed, to be forgotten once it is as if never
 -- seen; a denial changes none.
 local function save(L)
-  local reset = micros(L, L.kind.reset(L))
+  local reset, state = micros(L, L.kind.reset(L)), nil
+  if L.others then
+    local all = { L.kind.write(L) }
+    for _, P in ipairs(L.others) do
+      local ends = micros(P, P.kind.reset(P))
+      if ends ~= 0 then
+        all[#all + 1] = P.kind.write(P)
+        reset = most(reset, ends)
+      end
+    end
+    state = all[1]
+    if #all > 1 then
+      for i, part in ipairs(all) do all[i] = string.format('%d:', #part) .. part end
+      state = '&' .. table.concat(all)
+    end
+    if L.turned then turn(L) end
+  end
   if reset == 0 then
     redis.call('DEL', L.key)
   elseif virtual then
-    redis.call('SET', L.key, L.kind.write(L))
+    redis.call('SET', L.key, state or L.kind.write(L))
   else
-    redis.call('SET', L.key, L.kind.write(L), 'PX', text((quo(add(reset, 1999), 1000))))
+    redis.call('SET', L.key, state or L.kind.write(L), 'PX', text((quo(add(reset, 1999), 1000))))
+  end
+end
+
+-- each calls do with every form of a layer.
+local function each(L, do_)
+  do_(L)
+  if L.others then
+    for _, P in ipairs(L.others) do do_(P) end
   end
 end
 
@@ -104,6 +228,28 @@ local function units(L, cost)
   local n = mul(cost, L.weight)
   local most = atMost(n)
   return most, equal(most, n)
+end
+
+-- charge charges every form of a layer, each by its own rule. Told says whether
+-- the request was told its delay; denied, that only what counts denials is.
+local function charge(L, n, told, denied)
+  L.changed = true
+  if not denied or L.countDenied then L.kind.charge(L, n, told) end
+  if L.others then
+    for _, P in ipairs(L.others) do
+      if not denied or P.countDenied then P.kind.charge(P, n, told) end
+    end
+  end
+end
+
+-- countsDenied reports whether a denial is to be counted under a form.
+local function countsDenied(L)
+  if L.countDenied then return true end
+  if L.others then
+    for _, P in ipairs(L.others) do
+      if P.countDenied then return true end
+    end
+  end
 end
 
 local function admits(L, cost)

@@ -29,10 +29,10 @@ if ARGV[1] == 'L' then
 
   local used, state = 0, call('GET', KEYS[1])
   if state then
-    local from = #head
-    if sub(state, 1, from) ~= head then return end
-    used = (tonumber(sub(state, from + 1, from + 16)) or 0) - t
-    if #state > from + 16 then used = used * div + sub(state, from + 18) end
+    local from, size = #head, div == 1 and 8 or 12
+    if sub(state, 1, from) ~= head or #state ~= from + size or string.byte(state, from + 1) == 58 then return end
+    used = (struct.unpack('>d', state, from + 1) - t) * div
+    if div ~= 1 then used = used + struct.unpack('>I4', state, from + 9) end
     if used < 0 then used = 0 end
     if used > 2 * full then return end
   end
@@ -75,8 +75,8 @@ if ARGV[1] == 'L' then
   if used ~= before then
     local ahead = floor(used / div)
     local rest = used - ahead * div
-    local text = head .. format('%016d', t + ahead)
-    if div ~= 1 then text = text .. format(':%d', rest) end
+    local text = head .. struct.pack('>d', t + ahead)
+    if div ~= 1 then text = text .. struct.pack('>I4', rest) end
     if used == 0 then
       call('DEL', KEYS[1])
     elseif ARGV[14] then

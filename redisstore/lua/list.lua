@@ -16,6 +16,12 @@ local function newList()
     L.base, L.at, L.units, L.total, L.body, L.pos, L.last = 0, 0, 0, 0, '', 1, 0
   end
 
+  -- copy takes over the entries of another layer.
+  function list.copy(L, from)
+    L.base, L.at, L.units, L.total, L.ahead, L.behind = from.base, from.at, from.units, from.total, nil, nil
+    L.body, L.pos, L.last = from.body, from.pos, from.last
+  end
+
   -- parse reads what follows the head of a state.
   function list.parse(L, state, from)
     local base, at, units, total, pos = string.match(state, '^(%d+):(%d+):(%d+):(%d+):()', from)
@@ -136,6 +142,26 @@ local function newList()
   function list.push(L, at, units)
     local out = newest(L, at, units)
     if out ~= '' then put(L, list.entries(L) .. out) end
+  end
+
+  -- gather makes one entry of the oldest, up to the one with which so many units
+  -- are older, at that one's time, which it returns.
+  function list.gather(L, excess)
+    local at, pos, counted = L.base, L.pos, 0
+    while pos <= L.last do
+      local gap, units, following = after(L, pos)
+      counted = add(counted, units)
+      if not less(counted, excess) then
+        if pos ~= L.pos then put(L, packed(gap, counted) .. string.sub(L.body, following, L.last)) end
+        L.base = at
+        return at
+      end
+      at, pos = add(at, gap), following
+    end
+    L.units = L.total
+    put(L, '')
+    L.base = L.at
+    return L.at
   end
 
   -- shift gives each entry the time that `to` makes of its own, in the same order.

@@ -6,17 +6,22 @@
 local function log()
   local kind, list = {}, newList()
 
-  function kind.read(L, state, t)
+  function kind.read(L, state, from, t)
     L.t = t
     list.clear(L)
-    if not state or string.sub(state, 1, #L.head) ~= L.head then return end
-    if string.byte(state, #L.head + 1) == 42 then
+    if not state then return end
+    if string.byte(state, from) == 33 then
+      local ends, cutFrom, cutAt
+      ends, cutFrom, cutAt, from = string.match(state, '^!(%d+):(%d+):(%d+)!()', from)
+      L.open, L.cutFrom, L.cutAt = whole(ends), whole(cutFrom), whole(cutAt)
+    end
+    if string.byte(state, from) == 42 then
       local first, last
-      L.base, L.at, L.units, L.total, first, last = struct.unpack(logNumbers, state, #L.head + 2)
+      L.base, L.at, L.units, L.total, first, last = struct.unpack(logNumbers, state, from + 1)
       L.body, L.pos, L.last = state, first + 1, last
       if first == last then L.base = L.at end
     else
-      list.parse(L, state, #L.head + 1)
+      list.parse(L, state, from)
     end
     if not less(t, add(L.at, L.period)) then return list.clear(L) end
     while not less(t, add(L.base, L.period)) do list.dropOldest(L) end
@@ -25,21 +30,43 @@ local function log()
       list.clamp(L, ahead)
       L.mended = true
     end
-    list.keep(L, L.count)
   end
 
   function kind.write(L)
+    local head = L.form
+    if L.open then head = head .. '!' .. text(L.open) .. ':' .. text(L.cutFrom) .. ':' .. text(L.cutAt) .. '!' end
     if type(L.at) == 'number' and type(L.total) == 'number' then
-      return formatLog(L.head, L.base, L.at, L.units, L.total, list.entries(L))
+      return formatLog(head, L.base, L.at, L.units, L.total, list.entries(L))
     end
-    return L.head .. list.format(L)
+    return head .. list.format(L)
   end
 
   function kind.admits(L, c) return not less(L.count, add(L.total, c)) end
 
+  -- gather charges a log with open reservations. What is older than the newest
+  -- count units may matter again when they give back: it is not cut off, but
+  -- kept as one entry at its newest moment.
+  local function gather(L, at, c)
+    local from = at
+    if L.total ~= 0 then
+      from = L.base
+      if equal(from, L.cutAt) then from = L.cutFrom end
+    end
+    if made then list.keep(L, sub(made.int64, c)) end
+    list.push(L, at, c)
+    local excess = sub(L.total, L.count)
+    if excess == 0 then return end
+    local newest = list.gather(L, excess)
+    if less(from, newest) then L.cutFrom, L.cutAt = from, newest end
+  end
+
   function kind.charge(L, c)
     local at = L.t
     if L.total ~= 0 then at = most(at, L.at) end
+    if L.open and less(L.t, L.open) then
+      if c ~= 0 then gather(L, at, atMost(c)) end
+      return
+    end
     list.push(L, at, least(c, L.count))
     list.keep(L, L.count)
   end
@@ -57,8 +84,29 @@ local function log()
     return sub(add(list.decisive(L, enough), L.period), L.t)
   end
 
-  function kind.giveBack(L, mark, n) list.takeOut(L, n, whole(mark)) end
+  function kind.giveBack(L, mark, n)
+    local at = whole(mark)
+    if not less(L.t, add(at, L.period)) then return end
+    if L.open and not less(at, L.cutFrom) and less(at, L.cutAt) then at = L.cutAt end
+    list.takeOut(L, n, at)
+  end
+
   function kind.refund(L, n) list.takeBack(L, n) end
+  function kind.inUse(L) return L.total end
+
+  -- adopt keeps the dates of the newest units, as far as the log goes.
+  function kind.adopt(L, old)
+    if old.letter ~= 'l' then return false end
+    list.copy(L, old)
+    if L.total == 0 then return true end
+    if not less(L.t, add(L.at, L.period)) then
+      list.clear(L)
+      return true
+    end
+    while not less(L.t, add(L.base, L.period)) do list.dropOldest(L) end
+    list.keep(L, L.count)
+    return true
+  end
 
   return kind
 end

@@ -2,7 +2,7 @@
 -- it count: the part of now and the cuts before it. Parts in which nothing was
 -- counted take no room.
 --
---   b60000000:60:<list>   period, cuts, then which part and how much
+--   =b60000000:10::60:<list>   period, count, flags, cuts, then which part and how much
 
 local function parts()
   local kind, list = {}, newList()
@@ -32,28 +32,16 @@ local function parts()
     while L.total ~= 0 and less(add(L.base, cuts), now) do list.dropOldest(L) end
   end
 
-  -- adopt puts each count into the new part that holds the end of its old one,
-  -- so that nothing stops counting earlier.
-  local function adopt(L, cuts)
-    local now = partOf(L, L.t)
-    slide(L, partOf({ period = L.period, cuts = cuts }, L.t), cuts)
-    list.shift(L, function(at) return least(sub(ceil(mul(add(at, 1), L.cuts), cuts), 1), now) end)
-    L.mended = nil
-  end
-
-  function kind.read(L, state, t)
+  function kind.read(L, state, from, t)
     L.t, L.now = t, partOf(L, t)
     if L.small then L.most = 4294967295 end
     list.clear(L)
-    if not state or string.sub(state, 1, #L.head) ~= L.head then return end
-    local cuts, from = string.match(state, '^(%d+):()', #L.head + 1)
-    cuts = whole(cuts)
+    if not state then return end
     list.parse(L, state, from)
-    if cuts ~= L.cuts then adopt(L, cuts) end
     slide(L, L.now, L.cuts)
   end
 
-  function kind.write(L) return L.head .. text(L.cuts) .. ':' .. list.format(L) end
+  function kind.write(L) return L.form .. list.format(L) end
 
   -- newest returns the part that is charged: that of now, or a later one where
   -- the clock stepped back.
@@ -78,6 +66,18 @@ local function parts()
 
   function kind.giveBack(L, mark, n) list.takeOut(L, n, whole(mark)) end
   function kind.refund(L, n) list.takeBack(L, n) end
+  function kind.inUse(L) return L.total end
+
+  -- adopt puts each count into the new part that holds the end of its old one,
+  -- so that nothing stops counting earlier.
+  function kind.adopt(L, old)
+    if old.letter ~= 'b' or old.span ~= L.span then return false end
+    list.copy(L, old)
+    if old.cuts ~= L.cuts then
+      list.shift(L, function(at) return least(sub(ceil(mul(add(at, 1), L.cuts), old.cuts), 1), L.now) end)
+    end
+    return true
+  end
 
   return kind
 end

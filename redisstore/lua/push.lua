@@ -10,19 +10,13 @@ if ARGV[1] == 'n' then
   argument()
   local sequence, cost = argument(), whole(argument())
   local L = readLayer(whole(argument()))
-  local t = argument()
-  if t then
-    t, virtual = whole(t), true
-  else
-    local time = redis.call('TIME')
-    t = time[1] * 1000000 + time[2]
-  end
+  local t = timeOfCall()
   local wrong = load(L, KEYS[1], t)
   if wrong then return wrong end
   if L.stale then return 'stale ' .. text(t) end
   local last = redis.call('GET', KEYS[2])
   if cost ~= 0 and not (last and tonumber(last) >= tonumber(sequence)) then
-    L.kind.charge(L, cost)
+    charge(L, cost)
     save(L)
     if virtual then
       redis.call('SET', KEYS[2], sequence)

@@ -21,13 +21,16 @@ local function loadAll(layers, first, t)
   end
 end
 
--- take decides, charges what passes, and answers; and whether it passes.
-local function take(op, cost, layers)
+-- take decides at t, charges what passes, and answers; and whether it passes.
+local function take(op, cost, layers, t)
   if op == 'u' and cost ~= 0 then -- the most that passes now; 1 where none does
     for i = 1, #layers do
       cost = least(cost, (quo(layers[i].kind.remaining(layers[i]), layers[i].weight)))
     end
     if cost == 0 then cost = 1 end
+  end
+  if op == 'p' or cost == 0 then -- looks, and so meets no form
+    for i = 1, #layers do layers[i].changed = nil end
   end
   local allowed, ok = true, {}
   for i = 1, #layers do
@@ -38,15 +41,14 @@ local function take(op, cost, layers)
   for i = 1, #layers do
     local L, delay, retry = layers[i], 0, 0
     if allowed and L.queue and cost ~= 0 then delay = L.kind.delay(L) end
-    if op ~= 'p' and cost ~= 0 and (allowed or L.countDenied) then
-      L.kind.charge(L, (units(L, cost)))
-      L.changed = true
+    if op ~= 'p' and cost ~= 0 and (allowed or countsDenied(L)) then
+      charge(L, units(L, cost), op ~= 'r', not allowed)
     end
     if not allowed then retry = wait(L, cost) end
     answer(out, L, ok[i], retry, delay)
   end
   if op == 'k' and allowed then
-    for i = 1, #layers do out[#out + 1] = layers[i].kind.mark(layers[i]) end
+    for i = 1, #layers do out[#out + 1] = hold(layers[i], t) end
   end
   return out, allowed
 end

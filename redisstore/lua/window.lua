@@ -1,7 +1,9 @@
 -- The fixed window: its number and its count. Windows are [k·W, (k+1)·W) since
--- the Unix epoch, or a calendar's, whose bounds come with the call.
+-- the Unix epoch, or a calendar's, whose bounds come with the call and whose end
+-- stands in the state.
 --
---   w60000000:29920489:5   what windows these are, index, used
+--   =w60000000:10::29920489:5                         period, count, flags, index, used
+--   =cday Europe/Paris:10::20488:5:1770159600000000   unit and zone, …, end
 
 local function window()
   local kind = {}
@@ -17,9 +19,22 @@ local function window()
     end
   end
 
-  function kind.read(L, state, t)
+  -- former reads a calendar's window of a form that is not in force, whose bounds
+  -- are not known: it counts until it ends.
+  local function former(L, index, used, finish, t)
+    L.index, L.finish, L.used = index, finish, used
+    if not less(t, finish) then L.used = 0 end
+  end
+
+  function kind.read(L, state, from, t)
     L.t, L.used = t, 0
     local index, finish, after
+    local at, used, ends
+    if state then
+      at, used, ends = string.match(state, '^(%d+):(%d+):?(%d*)$', from)
+      at, used = whole(at), whole(used)
+    end
+    if L.letter == 'c' and not L.bounds then return former(L, at, used, whole(ends), t) end
     if L.bounds then
       index, finish, after = calendar(L, t)
       L.stale = not index
@@ -29,19 +44,21 @@ local function window()
       finish = mul(add(index, 1), L.period)
     end
     L.index, L.finish = index, finish
-    if not state or string.sub(state, 1, #L.head) ~= L.head then return end
-    local at, used = string.match(state, '^(%d+):(%d+)$', #L.head + 1)
-    at, used = whole(at), whole(used)
+    if not state then return end
     if equal(at, index) then
       L.used = used
-    elseif less(index, at) then -- the clock stepped back
+    elseif less(index, at) and used ~= 0 then -- the clock stepped back
       L.index, L.used = add(index, 1), used
       L.finish = after or add(finish, L.period)
       L.mended = less(L.index, at)
     end
   end
 
-  function kind.write(L) return L.head .. text(L.index) .. ':' .. text(L.used) end
+  function kind.write(L)
+    local state = L.form .. text(L.index) .. ':' .. text(L.used)
+    if L.letter == 'c' then state = state .. ':' .. text(L.finish) end
+    return state
+  end
 
   function kind.admits(L, c) return not less(L.count, add(L.used, c)) end
   function kind.charge(L, c) L.used = atMost(add(L.used, c)) end
@@ -61,6 +78,17 @@ local function window()
   end
 
   function kind.refund(L, n) L.used = sub(L.used, n) end
+  function kind.inUse(L) return L.used end
+
+  function kind.adopt(L, old)
+    if old.letter ~= L.letter or old.span ~= L.span then return false end
+    if L.letter == 'c' then -- the former may not know the window of now
+      if not less(old.index, L.index) then L.index, L.used = old.index, old.used end
+    else
+      L.index, L.finish, L.used = old.index, old.finish, old.used
+    end
+    return true
+  end
 
   return kind
 end

@@ -138,7 +138,7 @@ func (r reply) said(err error) bool {
 }
 
 // state returns the key of what is kept under a limit.
-func (s *scene) state(limit string) string { return s.prefix + ":{a}:replies/" + limit }
+func (s *scene) state(limit string) string { return s.prefix + ":{3lu}:replies/" + limit + ":a" }
 
 // take asks for a unit, and sees that the answer comes in time and is one of
 // those that there are.

@@ -47,9 +47,7 @@ func TestStore(t *testing.T) {
 		t.Skip("takes minutes under the race detector; TestTogether is for that")
 	}
 	storetest.Suite{
-		OldChanges:    true,
-		Quantum:       time.Microsecond,
-		ReservedCosts: true,
+		Quantum: time.Microsecond,
 		Open: func(t testing.TB, now func() int64) stint.Store {
 			return open(t, luaserver.New(), now)
 		},

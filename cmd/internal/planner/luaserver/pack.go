@@ -11,22 +11,43 @@ import (
 // A field is one value of a format of struct.pack.
 type field struct {
 	double bool
-	size   int // bytes
+	big    bool // the greatest byte comes first
+	size   int  // bytes
 }
 
-// fields reads a format: "<", the least byte first, then d for a double and I
-// with a size for a whole number without a sign.
-func fields(l *lua.LState, format string) (all []field) {
-	if format == "" || format[0] != '<' {
-		l.ArgError(1, "luaserver: a format begins with <")
+// put writes the bytes of a value.
+func (f field) put(out []byte, bits uint64) []byte {
+	if f.big {
+		return append(out, binary.BigEndian.AppendUint64(nil, bits)[8-f.size:]...)
 	}
+	return append(out, binary.LittleEndian.AppendUint64(nil, bits)[:f.size]...)
+}
+
+// get reads them.
+func (f field) get(data []byte) uint64 {
+	var word [8]byte
+	if f.big {
+		copy(word[8-f.size:], data[:f.size])
+		return binary.BigEndian.Uint64(word[:])
+	}
+	copy(word[:], data[:f.size])
+	return binary.LittleEndian.Uint64(word[:])
+}
+
+// fields reads a format: "<", the least byte first, or ">", the greatest, then d
+// for a double and I with a size for a whole number without a sign.
+func fields(l *lua.LState, format string) (all []field) {
+	if format == "" || format[0] != '<' && format[0] != '>' {
+		l.ArgError(1, "luaserver: a format begins with < or >")
+	}
+	big := format[0] == '>'
 	for i := 1; i < len(format); i++ {
 		switch {
 		case format[i] == 'd':
-			all = append(all, field{true, 8})
+			all = append(all, field{true, big, 8})
 		case format[i] == 'I' && i+1 < len(format) && format[i+1] >= '1' && format[i+1] <= '8':
 			i++
-			all = append(all, field{false, int(format[i] - '0')})
+			all = append(all, field{false, big, int(format[i] - '0')})
 		default:
 			l.ArgError(1, "luaserver: a format is < and then d and I1 to I8: "+format)
 		}
@@ -42,7 +63,7 @@ func structPack(l *lua.LState) int {
 		if !f.double {
 			bits = uint64(v)
 		}
-		out = append(out, binary.LittleEndian.AppendUint64(nil, bits)[:f.size]...)
+		out = f.put(out, bits)
 	}
 	l.Push(lua.LString(out))
 	return 1
@@ -55,9 +76,7 @@ func structUnpack(l *lua.LState) int {
 		if at < 0 || at+f.size > len(data) {
 			l.ArgError(2, "data string too short")
 		}
-		var word [8]byte
-		copy(word[:], data[at:at+f.size])
-		bits := binary.LittleEndian.Uint64(word[:])
+		bits := f.get([]byte(data[at : at+f.size]))
 		if f.double {
 			l.Push(lua.LNumber(math.Float64frombits(bits)))
 		} else {

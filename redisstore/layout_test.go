@@ -1,0 +1,239 @@
+package redisstore_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/internal/redistest"
+)
+
+// TestForms has two processes hold different forms of one limit, in turns, as in a
+// rolling deploy: neither lets pass more than its own form does, whatever the
+// other counts.
+func TestForms(t *testing.T) {
+	server := redistest.Start(t)
+	for _, c := range []struct {
+		a, b string
+		most int64 // of both together
+	}{
+		{"10/1m", "20/1m", 20},
+		{"10/1m fixed_window", "10/1h fixed_window", 10},
+		{"10/1m", "10/1m sliding_log", 10},
+		{"5/1m sliding_log", "5/1m sliding_buckets", 5},
+		{"10/1m", "10/1m leaky_queue burst 9", 10},
+		{"10/1m fixed_window", "10 per day in UTC", 10},
+		{"10/1m sliding_counter", "10/1m token_bucket_interval", 10},
+		{"10/1m sliding_buckets", "10/1m sliding_buckets parts 7", 10},
+		{"20/1h sliding_log count_denied", "5/1h sliding_log", 20},
+	} {
+		t.Run(c.a+", "+c.b, func(t *testing.T) {
+			now := int64(1_790_000_000_000_000_000)
+			clock := func() int64 { return now }
+			a := formed(t, open(t, server.URL(), redisstore.Options{Prefix: t.Name(), Now: clock}), c.a)
+			b := formed(t, open(t, server.URL(), redisstore.Options{Prefix: t.Name(), Now: clock}), c.b)
+			passed := map[stint.Bound]int64{}
+			for range 100 {
+				for _, one := range []stint.Bound{a, b} {
+					if take(t, one, "key", 1).Allowed {
+						passed[one]++
+					}
+				}
+			}
+			if together := passed[a] + passed[b]; together > c.most || passed[b] > b.Limits()[0].Capacity() {
+				t.Errorf("%d and %d passed, at most %d together", passed[a], passed[b], c.most)
+			}
+		})
+	}
+}
+
+// formed binds a limit under the name of all forms of one.
+func formed(t *testing.T, s stint.Store, text string) stint.Bound {
+	t.Helper()
+	l, err := stint.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := s.Bind("api", l.WithName("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestFormsMany changes a limit more often than a state keeps forms: nothing is
+// let through again.
+func TestFormsMany(t *testing.T) {
+	server := redistest.Start(t)
+	now := int64(1_790_000_000_000_000_000)
+	s := open(t, server.URL(), redisstore.Options{Prefix: "stint", Now: func() int64 { return now }})
+	if passed := passes(t, formed(t, s, "10/1h"), 12); passed != 10 {
+		t.Fatalf("%d passed", passed)
+	}
+	for i := range 8 {
+		for _, text := range []string{"10/%dh", "10/%dh fixed_window", "10/%dh sliding_log", "10/%dh sliding_counter", "10/%dh sliding_buckets"} {
+			text = fmt.Sprintf(text, 20+i)
+			if passed := passes(t, formed(t, s, text), 3); passed != 0 {
+				t.Errorf("%s: %d passed", text, passed)
+			}
+		}
+	}
+	if size := len(get(t, server, redisstore.StateOf(redisstore.Options{Prefix: "stint"}, "key", formed(t, s, "10/20h")))); size > 400 {
+		t.Errorf("a state of %d bytes", size)
+	}
+}
+
+func passes(t *testing.T, b stint.Bound, tries int) (passed int) {
+	t.Helper()
+	for range tries {
+		if take(t, b, "key", 1).Allowed {
+			passed++
+		}
+	}
+	return passed
+}
+
+func get(t *testing.T, server *redistest.Server, key string) string {
+	t.Helper()
+	c := client(t, server.Addr)
+	v, err := c.Do(ctx, c.B().Get().Key(key).Build()).ToString()
+	if err != nil {
+		t.Fatal(key, err)
+	}
+	return v
+}
+
+// TestFormsIdle has a former form go once it has nothing left to count, and a
+// state become what it is without one.
+func TestFormsIdle(t *testing.T) {
+	server := redistest.Start(t)
+	now := int64(1_790_000_000_000_000_000)
+	s := open(t, server.URL(), redisstore.Options{Prefix: "stint", Now: func() int64 { return now }})
+	take(t, formed(t, s, "10/1m fixed_window"), "key", 3)
+	b := formed(t, s, "10/1h")
+	take(t, b, "key", 1)
+	key := redisstore.StateOf(redisstore.Options{Prefix: "stint"}, "key", b)
+	if state := get(t, server, key); !strings.HasPrefix(state, "&") {
+		t.Fatalf("a state of two forms: %q", state)
+	}
+	now += int64(time.Minute)
+	take(t, b, "key", 1)
+	if state := get(t, server, key); !strings.HasPrefix(state, "=g") {
+		t.Fatalf("a state of one form: %q", state)
+	}
+}
+
+// TestVersion has states that are written in a way that this version does not
+// know be errors, and stay as they are.
+func TestVersion(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server.URL(), redisstore.Options{Prefix: "stint"})
+	c := client(t, server.Addr)
+	for i, text := range texts {
+		b := bind(t, s, text)
+		for _, state := range []string{"#1", "5171795229355387954", "=z1:2:3:4", "&9:", "=", "x"} {
+			key := fmt.Sprint("key", i, state)
+			name := redisstore.StateOf(redisstore.Options{Prefix: "stint"}, key, b)
+			do(t, c, "SET", name, state)
+			if _, err := b.Decide(ctx, stint.OpTake, key, 1); !errors.Is(err, redisstore.ErrConfiguration) {
+				t.Errorf("%s on %q: %v", text, state, err)
+			}
+			if now := get(t, server, name); now != state {
+				t.Errorf("%s made %q of %q", text, now, state)
+			}
+		}
+	}
+}
+
+// TestMigrate takes over states as they were before they had a version: they keep
+// their time, and what is carried over to another form its units.
+func TestMigrate(t *testing.T) {
+	server := redistest.Start(t)
+	c := client(t, server.Addr)
+	now := int64(1_790_000_000_000_000_000)
+	us := now / 1000
+	at := func(ahead time.Duration) string { return fmt.Sprintf("%016d", us+int64(ahead/time.Microsecond)) }
+	log := func(first, last, size uint32, entries string) string {
+		var b []byte
+		for _, v := range []float64{float64(us - 5e6), float64(us - 1e6), 1, 5} {
+			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
+		}
+		for _, v := range []uint32{first, last, size} {
+			b = binary.LittleEndian.AppendUint32(b, v)
+		}
+		return "l60000000:*" + string(b) + entries + strings.Repeat("\x00", int(size-last))
+	}
+	for _, c2 := range []struct {
+		old, text       string
+		remaining, wait int64 // µs
+	}{
+		{redisstore.Shape("100/s") + at(500*time.Millisecond), "100/s", 50, 500_000},
+		{"-" + strings.TrimPrefix(redisstore.Shape("10/s leaky_queue burst 9"), "-") + at(500*time.Millisecond), "10/s leaky_queue burst 9", 5, 500_000},
+		{"101" + at(500*time.Millisecond), "10/s", 5, 500_000},
+		{"101" + at(time.Hour), "10/s", 0, 1_000_000},
+		{"g60000000:7:7:" + at(30*time.Second) + ":3", "7/1m", 3, 30_000_001},
+		{"g60000000:7:7:" + at(30*time.Second) + ":0", "14/1m", 10, 15_000_000},
+		{fmt.Sprintf("i60000000:10:10:%d:4", us/60e6), "10/1m token_bucket_interval", 6, 60e6 - us%60e6},
+		{fmt.Sprintf("w60000000:%d:4", us/60e6), "10/1m fixed_window", 6, 60e6 - us%60e6},
+		{fmt.Sprintf("s60000000:%d:4:0", us/60e6), "10/1m sliding_counter", 6, 120e6 - us%60e6},
+		{fmt.Sprintf("b60000000:60:%d:%d:4:4:", us/1e6, us/1e6), "10/1m sliding_buckets", 6, 61e6 - us%1e6},
+		{fmt.Sprintf("l60000000:%d:%d:3:3:", us-1e6, us-1e6), "10/1m sliding_log", 7, 59e6},
+		{fmt.Sprintf("l60000000:%d:%d:3:3:", us-1e6, us-1e6), "10/1m", 7, 18e6},
+		{log(55, 59, 80, "\x80\x92\xf4\x01"), "10/1m sliding_log", 5, 59e6},
+		{fmt.Sprintf("w60000000:%d:4", us/60e6), "10/1h fixed_window", 6, 3600e6 - us%3600e6},
+	} {
+		t.Run(c2.old+" "+c2.text, func(t *testing.T) {
+			s := open(t, server.URL(), redisstore.Options{Prefix: "p", Migrate: true, Now: func() int64 { return now }})
+			b := formed(t, s, c2.text)
+			do(t, c, "SET", "p:{key}:api/one", c2.old)
+			defer do(t, c, "FLUSHALL")
+			d, err := b.Decide(ctx, stint.OpPeek, "key", 1)
+			if err != nil || d.Remaining != c2.remaining || d.ResetAfter != time.Duration(c2.wait)*time.Microsecond {
+				t.Errorf("%+v, %v", d, err)
+			}
+			take(t, b, "key", 1)
+			if d := take(t, b, "key", 0); d.Remaining != max(c2.remaining-1, 0) {
+				t.Errorf("after a take: %+v", d)
+			}
+			if err := s.Reset(ctx, []stint.Layer{{Bound: b, Key: "key"}}); err != nil {
+				t.Fatal(err)
+			}
+			other := formed(t, open(t, server.URL(), redisstore.Options{Prefix: "p", Migrate: true, Now: func() int64 { return now }}), c2.text)
+			if d := take(t, other, "key", 0); d.Remaining != d.Limit {
+				t.Errorf("reset: %+v", d)
+			}
+		})
+	}
+}
+
+// TestTags spreads keys over as many tags as there are, evenly over slots, with
+// the key's own slot close behind.
+func TestTags(t *testing.T) {
+	for _, tags := range []int{0, 1, 64, 4096} {
+		want, perTag, begins := tags, map[uint16]int{}, redisstore.Begins(tags)
+		if tags == 0 {
+			want = 256
+		}
+		for i := range 100_000 {
+			key := fmt.Sprint("client", i)
+			slot := redisstore.Slot(begins(key))
+			if perTag[slot]++; int(redisstore.Slot(key)-slot) >= 16384/want {
+				t.Fatalf("%d tags: %s of slot %d lies in %d", tags, key, redisstore.Slot(key), slot)
+			}
+		}
+		if len(perTag) != want {
+			t.Errorf("%d slots of %d tags", len(perTag), want)
+		}
+	}
+	for _, tags := range []int{-1, 3, 32768} {
+		if _, err := redisstore.New(redisstore.Options{URL: "redis://127.0.0.1:1", Tags: tags}); err == nil || !strings.Contains(err.Error(), "power of two") {
+			t.Errorf("%d tags: %v", tags, err)
+		}
+	}
+}

@@ -1,0 +1,241 @@
+-- Open reservations. Beside each state that has some there is a hash:
+--
+--   id        drawn with the first of them, forgotten by a reset
+--   turn      how often another form has begun to charge
+--   <form>    those charged under it: token, end, low, of each, in order
+--
+-- To settle one is to rewrite history: the state becomes what it would be had
+-- the charge been its true cost all along. A bucket does it by how low it has
+-- been since: low is the least backlog from right after a charge up to the next
+-- reservation, and what is given back passes through every low from its own on,
+-- each letting through no more than itself. The last low and the token of its
+-- reservation stand in the state, so that a take has only that to look at. A
+-- state that does not have the last token of the hash has been forgotten
+-- meanwhile, and nothing is given back.
+--
+-- Beyond mostOpen of a key the oldest are forgotten here: these give nothing back.
+--
+-- The charge of a request on several nodes, which may have to be given back a
+-- moment later, has no record: where no reservation is open its token, made of
+-- its time, stands in the state for a second; else it gives back by the last low.
+
+local mostOpen = 1024
+local holdFor = 1000000 -- µs
+
+-- hold marks a charge that was just made so that it can be given back, and
+-- returns the mark.
+local function hold(L, t)
+  if not L.kind.level then return L.kind.mark(L) end
+  local begun = L.token and string.byte(L.token) >= 128 and -struct.unpack('>d', L.token)
+  if not L.token or begun and less(add(begun, holdFor), t) then
+    L.low, L.token = L.kind.backlog(L), struct.pack('>d', type(t) == 'number' and -math.max(t, 1) or -1)
+  end
+  return L.token
+end
+
+-- release gives back what hold has marked.
+local function release(L, mark, n)
+  if not L.kind.level then return L.kind.giveBack(L, mark, n) end
+  if L.token ~= mark then return end
+  L.low = least(L.low, L.kind.backlog(L))
+  local back = least(L.kind.worth(L, n), L.low)
+  L.low = sub(L.low, back)
+  L.kind.lower(L, back)
+end
+
+-- openAt returns the open reservations under a form, if they are those of the
+-- state: token, end, low, of each.
+local function openAt(key, L)
+  local packed = redis.call('HGET', key, L.form)
+  local all = packed and cmsgpack.unpack(packed) or {}
+  for i = 1, #all do
+    if i % 3 ~= 1 and type(all[i]) == 'string' then all[i] = whole(all[i]) end
+  end
+  if L.kind.level and all[#all - 2] ~= L.token then return {} end
+  if #all > 0 and L.kind.level then all[#all] = L.low end
+  return all
+end
+
+-- keepOpen writes them.
+local function keepOpen(key, L, all)
+  if #all == 0 then
+    L.low, L.token, L.open = nil, nil, nil
+    return redis.call('HDEL', key, L.form)
+  end
+  if L.kind.level then
+    L.token, L.low = all[#all - 2], all[#all]
+  else
+    L.open = 0
+    for i = 2, #all, 3 do L.open = most(L.open, all[i]) end
+    L.cutFrom, L.cutAt = L.cutFrom or 0, L.cutAt or 0
+  end
+  for i = 1, #all do
+    if i % 3 ~= 1 then all[i] = integer(all[i]) end
+  end
+  redis.call('HSET', key, L.form, cmsgpack.pack(all))
+end
+
+-- closeAt takes the reservation at a place out. Stands says whether any of it
+-- stays charged: then, in a queue, what was told behind those before it holds.
+local function closeAt(L, all, i, stands)
+  if L.queue and stands then
+    for k = 3, i - 1, 3 do all[k] = 0 end
+  end
+  if i > 3 then all[i - 1] = least(all[i - 1], all[i + 2]) end
+  for _ = 1, 3 do table.remove(all, i) end
+end
+
+-- openReservation notes a charge that was just made, so that it can be settled.
+local function openReservation(key, L, token, ends)
+  local all = openAt(key, L)
+  for i = #all - 2, 1, -3 do
+    if not less(L.now, all[i + 1]) then closeAt(L, all, i, true) end
+  end
+  while #all >= 3 * mostOpen do closeAt(L, all, 1, false) end
+  local n = #all
+  all[n + 1], all[n + 2], all[n + 3] = token, ends, L.kind.level and L.kind.backlog(L) or 0
+  keepOpen(key, L, all)
+end
+
+-- closeReservation takes a reservation out, and gives n units of it back.
+local function closeReservation(key, L, token, mark, n, stands)
+  local all, at = openAt(key, L), nil
+  for i = 1, #all, 3 do
+    if all[i] == token then at = i end
+  end
+  if not L.kind.level then
+    if n ~= 0 then L.kind.giveBack(L, mark, n) end
+  elseif at then
+    local last = #all
+    all[last] = least(all[last], L.kind.backlog(L))
+    if n ~= 0 and not (L.queue and at + 2 < last) then
+      local back = L.kind.worth(L, n)
+      for k = at + 2, last, 3 do
+        back = least(back, all[k])
+        all[k] = sub(all[k], back)
+      end
+      L.kind.lower(L, back)
+    end
+  end
+  if at then
+    closeAt(L, all, at, stands)
+    keepOpen(key, L, all)
+  end
+end
+
+-- keepsOpen reports whether a form has to know its open reservations: of others,
+-- a window or part gives back what it still counts.
+local function keepsOpen(L) return L.kind.level or L.letter == 'l' end
+
+-- recorded looks at a record: whether it is over, unknown or reset, and of one
+-- that is settled the answer of then.
+local function recorded(record, t)
+  local kept = redis.call('GET', record)
+  if not kept then return true end
+  local open = string.byte(kept) == 111
+  kept = cmsgpack.unpack(string.sub(kept, 2))
+  if not less(t, whole(open and kept[2] or kept[3])) then return true end
+  if open then return false, nil, { 'o', kept[3], kept[4] } end
+  for i = 4, #kept, 2 do
+    if redis.call('HGET', kept[i], 'id') ~= kept[i + 1] then return true end
+  end
+  return false, { 's', kept[1], kept[2] }
+end
+
+local function reservations(layers, n, t)
+  local r = {}
+  local record = KEYS[#KEYS]
+
+  -- reserve remembers what was charged and where to, in a record:
+  --
+  --   cost, end, about, cells, then of each layer id, turn, form, and how many
+  --   forms it was charged under, with each of these and its mark
+  function r.reserve(cost, ttl, token, about)
+    local ends, ms = add(t, ttl), text((quo(add(ttl, 1999), 1000)))
+    local kept = { text(cost), text(ends), about, overflowed or '' }
+    token = string.sub(token, 1, 8)
+    for i, L in ipairs(layers) do
+      local key = KEYS[n + i]
+      local id = redis.call('HGET', key, 'id')
+      if not id then
+        id = token
+        redis.call('HSET', key, 'id', id)
+      end
+      if not virtual then
+        local left = redis.call('PTTL', key)
+        if left < 0 or less(left, whole(ms)) then redis.call('PEXPIRE', key, ms) end
+      end
+      local forms = {}
+      each(L, function(P)
+        forms[#forms + 1], forms[#forms + 2] = P.form, P.kind.mark and P.kind.mark(P) or ''
+        P.now = t
+        if cost ~= 0 and keepsOpen(P) then openReservation(key, P, token, ends) end
+      end)
+      if L.turned then turn(L) end
+      L.turned = false
+      for _, v in ipairs({ id, redis.call('HGET', key, 'turn') or '0', L.form, #forms / 2 }) do kept[#kept + 1] = v end
+      for _, v in ipairs(forms) do kept[#kept + 1] = v end
+    end
+    if virtual then
+      redis.call('SET', record, 'o' .. cmsgpack.pack(kept))
+    else
+      redis.call('SET', record, 'o' .. cmsgpack.pack(kept), 'PX', ms)
+    end
+  end
+
+  -- find returns the reservation that is open, and notes of each layer where in
+  -- it its own begins.
+  local function find()
+    local found = cmsgpack.unpack(string.sub(redis.call('GET', record), 2))
+    local at = 5
+    for i, L in ipairs(layers) do
+      if redis.call('HGET', KEYS[n + i], 'id') ~= found[at] then return end
+      L.record = at
+      at = at + 4 + 2 * found[at + 3]
+    end
+    return found
+  end
+
+  -- close ends a layer's part of a reservation, of which so many units are given
+  -- back.
+  local function close(found, L, key, token, n, stands)
+    local at, marks = L.record, {}
+    for i = at + 4, at + 3 + 2 * found[at + 3], 2 do marks[found[i]] = found[i + 1] end
+    local turned = L.turned or (redis.call('HGET', key, 'turn') or '0') ~= found[at + 1] or L.form ~= found[at + 2]
+    each(L, function(P)
+      if marks[P.form] then closeReservation(key, P, token, marks[P.form], turned and 0 or n, stands) end
+    end)
+    L.changed = true
+  end
+
+  -- settle replaces the cost by the true one, once. Under another form of the
+  -- limit nothing is given back. What is kept of it then is the answer, with what
+  -- the caller has to know to read it, and which states it is of.
+  function r.settle(cost, token, meta, standing)
+    local over, settled = recorded(record, t)
+    if over or settled then return settled end
+    local found = find()
+    if not found then return end
+    token = string.sub(token, 1, 8)
+    local was = whole(found[1])
+    for i, L in ipairs(layers) do
+      local reserved, actual = units(L, was), units(L, cost)
+      close(found, L, KEYS[n + i], token, sub(reserved, actual), cost ~= 0)
+      if less(reserved, actual) then charge(L, sub(actual, reserved)) end
+    end
+    local out, digits = standing(), {}
+    for _, L in ipairs(layers) do out[#out + 1] = integer(L.capacity) end
+    for i, v in ipairs(out) do digits[i] = text(type(v) == 'string' and whole(v) or v) end
+    local kept = { meta, table.concat(digits, ' '), found[2] }
+    for i, L in ipairs(layers) do kept[2 + 2 * i], kept[3 + 2 * i] = KEYS[n + i], found[L.record] end
+    kept = 's' .. cmsgpack.pack(kept)
+    if virtual then
+      redis.call('SET', record, kept)
+    else
+      redis.call('SET', record, kept, 'PX', text((quo(add(sub(whole(found[2]), t), 1999), 1000))))
+    end
+    return out
+  end
+
+  return r
+end
