@@ -155,6 +155,7 @@ var places = map[string]place{
 
 	// In front of HTTP.
 	"httplimit/doc.go":       {"", "says what the package is"},
+	"httplimit/byip.go":      {"net/http " + module + " " + module + "/memstore", "the guard of one line has a store of its own"},
 	"httplimit/key.go":       {"hash/maphash net/http net/netip sync/atomic", "whom a request is counted for; the text of an address is kept for the next request"},
 	"httplimit/ambiguous.go": {"net/http net/url sync/atomic " + module + "/policy", "what servers read in different ways; what rules look at is found once for each"},
 	"httplimit/clientip.go":  {"net/http net/netip", "a request to its client's address"},

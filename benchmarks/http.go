@@ -66,7 +66,7 @@ func newGuard(fields httplimit.Dialect) func() (func(http.Handler) http.Handler,
 		if err != nil {
 			return nil, err
 		}
-		return httplimit.New(l, httplimit.ByIP(httplimit.ClientIP{}), httplimit.Options{Dialect: fields})
+		return httplimit.New(l, httplimit.IPKey(httplimit.ClientIP{}), httplimit.Options{Dialect: fields})
 	}
 }
 

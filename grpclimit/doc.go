@@ -5,7 +5,7 @@
 //
 //	limiter, err := stint.NewLimiter(store, "api", stint.PerSecond(10).WithBurst(20))
 //	…
-//	guard, err := grpclimit.NewServer(limiter, grpclimit.ByPeer(), grpclimit.Options{})
+//	guard, err := grpclimit.NewServer(limiter, grpclimit.PeerKey(), grpclimit.Options{})
 //	…
 //	s := grpc.NewServer(guard.Unary(), guard.Stream())
 //

@@ -21,7 +21,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	guard, err := grpclimit.NewServer(limiter, grpclimit.ByPeer(), grpclimit.Options{})
+	guard, err := grpclimit.NewServer(limiter, grpclimit.PeerKey(), grpclimit.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -13,10 +13,10 @@ import (
 // the full one, /package.Service/Method.
 type Key func(ctx context.Context, method string) (key string, ok bool)
 
-// ByPeer counts by the address that a connection comes from, without its port;
+// PeerKey counts by the address that a connection comes from, without its port;
 // of IPv6 by the first 64 bits, which one subscriber has. Behind a proxy that
 // is the proxy's. What comes over a Unix socket has no key.
-func ByPeer() Key {
+func PeerKey() Key {
 	return func(ctx context.Context, _ string) (string, bool) {
 		addr, ok := peerAddr(ctx)
 		if !ok {
@@ -30,15 +30,15 @@ func ByPeer() Key {
 	}
 }
 
-// ByMetadata counts by the first value of a name, such as x-api-key. An empty
+// MetadataKey counts by the first value of a name, such as x-api-key. An empty
 // one is none. Clients choose it freely, unless something checks it before.
-func ByMetadata(name string) Key {
+func MetadataKey(name string) Key {
 	name = strings.ToLower(name)
 	return func(ctx context.Context, _ string) (string, bool) { return metadataValue(ctx, name) }
 }
 
-// ByMethod counts by the full method: one limit for all callers of each.
-func ByMethod() Key {
+// MethodKey counts by the full method: one limit for all callers of each.
+func MethodKey() Key {
 	return func(_ context.Context, method string) (string, bool) { return method, true }
 }
 

@@ -26,7 +26,7 @@ func NewServer(l *stint.Limiter, key Key, o Options) (*Server, error) {
 	case l == nil:
 		return nil, errNoLimiter
 	case key == nil:
-		return nil, errors.New("grpclimit: no key: say whom calls are counted for, such as ByPeer()")
+		return nil, errors.New("grpclimit: no key: say whom calls are counted for, such as PeerKey()")
 	}
 	if err := o.check(); err != nil {
 		return nil, err

@@ -27,7 +27,7 @@ import (
 var twoAnHour = []stint.Limit{stint.PerHour(2).WithName("calls")}
 
 func TestUnary(t *testing.T) {
-	conn := guarded(t, twoAnHour, grpclimit.ByPeer(), grpclimit.Options{})
+	conn := guarded(t, twoAnHour, grpclimit.PeerKey(), grpclimit.Options{})
 	c := grpc_testing.NewTestServiceClient(conn)
 	for i, want := range []codes.Code{codes.OK, codes.OK, codes.ResourceExhausted} {
 		var head metadata.MD
@@ -68,7 +68,7 @@ func TestUnary(t *testing.T) {
 
 // Streams are counted when they open.
 func TestStream(t *testing.T) {
-	c := grpc_testing.NewTestServiceClient(guarded(t, twoAnHour, grpclimit.ByPeer(), grpclimit.Options{}))
+	c := grpc_testing.NewTestServiceClient(guarded(t, twoAnHour, grpclimit.PeerKey(), grpclimit.Options{}))
 	for i, want := range []codes.Code{codes.OK, codes.OK, codes.ResourceExhausted} {
 		stream, err := c.FullDuplexCall(soon(t))
 		if err != nil {
@@ -119,7 +119,7 @@ func TestMessages(t *testing.T) {
 
 // From many goroutines exactly the limit passes.
 func TestConcurrent(t *testing.T) {
-	c := grpc_testing.NewTestServiceClient(guarded(t, []stint.Limit{stint.New(50, 24*time.Hour)}, grpclimit.ByMethod(), grpclimit.Options{}))
+	c := grpc_testing.NewTestServiceClient(guarded(t, []stint.Limit{stint.New(50, 24*time.Hour)}, grpclimit.MethodKey(), grpclimit.Options{}))
 	var passed atomic.Int64
 	var all sync.WaitGroup
 	for range 8 {
@@ -157,10 +157,10 @@ func TestKeysAndOptions(t *testing.T) {
 		ctx  []context.Context
 		want []codes.Code
 	}{
-		"each key by itself": {grpclimit.ByMetadata("X-Api-Key"), grpclimit.Options{}, []context.Context{with("x-api-key", "a"), with("x-api-key", "a"), with("x-api-key", "a"), with("x-api-key", "b")}, []codes.Code{0, 0, 8, 0}},
-		"those without one":  {grpclimit.ByMetadata("x-api-key"), grpclimit.Options{}, []context.Context{with(), with("x-api-key", ""), with(), with("x-api-key", "a")}, []codes.Code{0, 0, 8, 0}},
-		"are refused":        {grpclimit.ByMetadata("x-api-key"), grpclimit.Options{Missing: grpclimit.MissingDeny}, []context.Context{with(), with("x-api-key", "a")}, []codes.Code{7, 0}},
-		"pass":               {grpclimit.ByMetadata("x-api-key"), grpclimit.Options{Missing: grpclimit.MissingSkip}, []context.Context{with(), with(), with()}, []codes.Code{0, 0, 0}},
+		"each key by itself": {grpclimit.MetadataKey("X-Api-Key"), grpclimit.Options{}, []context.Context{with("x-api-key", "a"), with("x-api-key", "a"), with("x-api-key", "a"), with("x-api-key", "b")}, []codes.Code{0, 0, 8, 0}},
+		"those without one":  {grpclimit.MetadataKey("x-api-key"), grpclimit.Options{}, []context.Context{with(), with("x-api-key", ""), with(), with("x-api-key", "a")}, []codes.Code{0, 0, 8, 0}},
+		"are refused":        {grpclimit.MetadataKey("x-api-key"), grpclimit.Options{Missing: grpclimit.MissingDeny}, []context.Context{with(), with("x-api-key", "a")}, []codes.Code{7, 0}},
+		"pass":               {grpclimit.MetadataKey("x-api-key"), grpclimit.Options{Missing: grpclimit.MissingSkip}, []context.Context{with(), with(), with()}, []codes.Code{0, 0, 0}},
 		"cost":               {grpclimit.All(), grpclimit.Options{Cost: costly}, []context.Context{with(), with()}, []codes.Code{0, 8}},
 		"never":              {grpclimit.All(), grpclimit.Options{Cost: func(context.Context, grpclimit.Call) int64 { return 3 }}, []context.Context{with()}, []codes.Code{8}},
 		"below zero":         {grpclimit.All(), grpclimit.Options{Cost: func(context.Context, grpclimit.Call) int64 { return -1 }}, []context.Context{with()}, []codes.Code{3}},

@@ -56,7 +56,7 @@ func BenchmarkGuard(b *testing.B) {
 		b.Run("fields="+name+"/ip=4", func(b *testing.B) { benchmark(b, h, v4) })
 		b.Run("fields="+name+"/ip=6", func(b *testing.B) { benchmark(b, h, v6) })
 	}
-	proxied, err := httplimit.New(limiter(b, nil, "1000000/s"), httplimit.ByIP(httplimit.ClientIP{
+	proxied, err := httplimit.New(limiter(b, nil, "1000000/s"), httplimit.IPKey(httplimit.ClientIP{
 		Trusted: []netip.Prefix{netip.MustParsePrefix("192.0.0.0/16")},
 	}), httplimit.Options{})
 	if err != nil {

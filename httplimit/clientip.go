@@ -38,7 +38,7 @@ type ClientIP struct {
 	// The default value is false: such a request has no client address.
 	TrustUnix bool
 	// IPv4Bits and IPv6Bits are how many leading bits of an address make a
-	// key; see ByIP. The default values are 32 and 64: an IPv6 client usually
+	// key; see IPKey. The default values are 32 and 64: an IPv6 client usually
 	// has a /64 to itself, and would have as many keys as there are addresses
 	// in it.
 	IPv4Bits, IPv6Bits int
@@ -179,7 +179,7 @@ func (c *ClientIP) bits(addr netip.Addr) int {
 }
 
 // Prefix returns the network that the client's address is in, by IPv4Bits and
-// IPv6Bits: what [ByIP] makes a key of.
+// IPv6Bits: what [IPKey] makes a key of.
 func (c ClientIP) Prefix(r *http.Request) (netip.Prefix, bool) {
 	addr, ok := c.Addr(r)
 	if !ok {

@@ -158,7 +158,7 @@ func TestClientExplain(t *testing.T) {
 	}
 }
 
-func TestByIP(t *testing.T) {
+func TestIPKey(t *testing.T) {
 	for _, test := range []struct {
 		client httplimit.ClientIP
 		peer   string
@@ -174,14 +174,14 @@ func TestByIP(t *testing.T) {
 		{httplimit.ClientIP{IPv6Bits: 128}, "[2001:db8::4]:1", "2001:db8::4"},
 		{httplimit.ClientIP{IPv6Bits: 1000, IPv4Bits: -1}, "[2001:db8::4]:1", "2001:db8::/64"},
 	} {
-		key := httplimit.ByIP(test.client)
+		key := httplimit.IPKey(test.client)
 		for range 2 { // the second time it is remembered
 			if got, ok := key(request(test.peer)); got != test.want || !ok {
 				t.Errorf("%+v, peer %s: key %q, %v; want %q", test.client, test.peer, got, ok, test.want)
 			}
 		}
 	}
-	if key, ok := httplimit.ByIP(httplimit.ClientIP{})(request("@")); ok {
+	if key, ok := httplimit.IPKey(httplimit.ClientIP{})(request("@")); ok {
 		t.Errorf("a peer without address has the key %q", key)
 	}
 }
@@ -189,21 +189,21 @@ func TestByIP(t *testing.T) {
 func TestKeys(t *testing.T) {
 	r := request("192.0.2.7:1", "X-Api-Key: k1", "X-Api-Key: k2", "Cookie: session=s1; empty=; session=s2", "X-Empty: ")
 	r.Pattern = "GET /users/{id}"
-	api := httplimit.ByHeader("x-api-key")
+	api := httplimit.HeaderKey("x-api-key")
 	for name, test := range map[string]struct {
 		key  httplimit.Key
 		want string
 		ok   bool
 	}{
 		"header":        {api, "k1", true},
-		"header empty":  {httplimit.ByHeader("X-Empty"), "", false},
-		"header none":   {httplimit.ByHeader("X-None"), "", false},
-		"cookie":        {httplimit.ByCookie("session"), "s1", true},
-		"cookie empty":  {httplimit.ByCookie("empty"), "", false},
-		"cookie none":   {httplimit.ByCookie("none"), "", false},
-		"route":         {httplimit.ByRoute(), "GET /users/{id}", true},
-		"joined":        {httplimit.Join(api, httplimit.ByRoute()), "2:k115:GET /users/{id}", true},
-		"joined, lacks": {httplimit.Join(api, httplimit.ByCookie("none")), "", false},
+		"header empty":  {httplimit.HeaderKey("X-Empty"), "", false},
+		"header none":   {httplimit.HeaderKey("X-None"), "", false},
+		"cookie":        {httplimit.CookieKey("session"), "s1", true},
+		"cookie empty":  {httplimit.CookieKey("empty"), "", false},
+		"cookie none":   {httplimit.CookieKey("none"), "", false},
+		"route":         {httplimit.RouteKey(), "GET /users/{id}", true},
+		"joined":        {httplimit.Join(api, httplimit.RouteKey()), "2:k115:GET /users/{id}", true},
+		"joined, lacks": {httplimit.Join(api, httplimit.CookieKey("none")), "", false},
 	} {
 		if got, ok := test.key(r); got != test.want || ok != test.ok {
 			t.Errorf("%s: %q, %v; want %q, %v", name, got, ok, test.want, test.ok)

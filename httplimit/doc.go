@@ -1,11 +1,15 @@
 // Package httplimit holds HTTP requests to limits: those that come in, as
 // middleware for net/http, and those that go out, as an [http.RoundTripper].
 //
+// One line holds each address to limits, in memory:
+//
+//	r.Use(httplimit.ByIP("site", "100/min"))
+//
 // Most programs guard a handler with a limiter and a key:
 //
 //	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), "api", stint.PerMinute(100))
 //	…
-//	guard, err := httplimit.New(limiter, httplimit.ByIP(httplimit.ClientIP{}), httplimit.Options{})
+//	guard, err := httplimit.New(limiter, httplimit.IPKey(httplimit.ClientIP{}), httplimit.Options{})
 //	…
 //	http.ListenAndServe(":8080", guard(handler))
 //

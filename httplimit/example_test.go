@@ -36,7 +36,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	guard, err := httplimit.New(limiter, httplimit.ByIP(httplimit.ClientIP{}), httplimit.Options{})
+	guard, err := httplimit.New(limiter, httplimit.IPKey(httplimit.ClientIP{}), httplimit.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func ExampleOptions_loginGuard() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	guard, err := httplimit.New(limiter, httplimit.ByIP(httplimit.ClientIP{}), httplimit.Options{
+	guard, err := httplimit.New(limiter, httplimit.IPKey(httplimit.ClientIP{}), httplimit.Options{
 		Refund: func(status int) bool { return status != http.StatusUnauthorized },
 	})
 	if err != nil {
@@ -135,7 +135,7 @@ func ExampleOptions_routeCosts() {
 		log.Fatal(err)
 	}
 	costs := map[string]int64{"GET /report": 10, "GET /health": 0}
-	guard, err := httplimit.New(limiter, httplimit.ByIP(httplimit.ClientIP{}), httplimit.Options{
+	guard, err := httplimit.New(limiter, httplimit.IPKey(httplimit.ClientIP{}), httplimit.Options{
 		Cost: func(r *http.Request) int64 {
 			if cost, ok := costs[r.Pattern]; ok {
 				return cost

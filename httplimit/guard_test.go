@@ -45,7 +45,7 @@ func limiter(t testing.TB, store stint.Store, texts ...string) *stint.Limiter {
 
 func guard(t testing.TB, l *stint.Limiter, o httplimit.Options) func(http.Handler) http.Handler {
 	t.Helper()
-	g, err := httplimit.New(l, httplimit.ByIP(httplimit.ClientIP{}), o)
+	g, err := httplimit.New(l, httplimit.IPKey(httplimit.ClientIP{}), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func serve(h http.Handler, path string) *httptest.ResponseRecorder {
 
 func TestNewErrors(t *testing.T) {
 	l := limiter(t, nil, "1/s")
-	key := httplimit.ByIP(httplimit.ClientIP{})
+	key := httplimit.IPKey(httplimit.ClientIP{})
 	refund := func(int) bool { return true }
 	for name, make := range map[string]func() (func(http.Handler) http.Handler, error){
 		"limiter": func() (func(http.Handler) http.Handler, error) { return httplimit.New(nil, key, httplimit.Options{}) },

@@ -26,7 +26,7 @@ const (
 	missings = iota
 )
 
-// NoRoute says what becomes of requests that [ByRoute] finds no route for.
+// NoRoute says what becomes of requests that [RouteKey] finds no route for.
 type NoRoute uint8
 
 const (
@@ -38,9 +38,9 @@ const (
 	noRoutes = iota
 )
 
-// ErrNoRoute says that a guard by [ByRoute] stands where no route is known: in
+// ErrNoRoute says that a guard by [RouteKey] stands where no route is known: in
 // front of the mux, or under a router that is not net/http's.
-var ErrNoRoute = errors.New("httplimit: ByRoute finds no route: put the guard around the handlers, inside of http.ServeMux, or set Options.NoRoute")
+var ErrNoRoute = errors.New("httplimit: RouteKey finds no route: put the guard around the handlers, inside of http.ServeMux, or set Options.NoRoute")
 
 // Options say how a guard behaves. The zero value is good for most. The
 // functions are called from many goroutines at once.
@@ -58,7 +58,7 @@ type Options struct {
 	// Missing is for requests without a key. The default value is
 	// MissingShared.
 	Missing Missing
-	// NoRoute is for requests that [ByRoute] finds no route for. The default
+	// NoRoute is for requests that [RouteKey] finds no route for. The default
 	// value is NoRouteFail.
 	NoRoute NoRoute
 	// Shadow decides, counts and reports, but lets everything pass and tells
@@ -132,7 +132,7 @@ func New(l *stint.Limiter, key Key, o Options) (func(http.Handler) http.Handler,
 		return nil, errors.New("httplimit: no limiter: stint.NewLimiter makes one")
 	}
 	if key == nil {
-		return nil, errors.New("httplimit: no key: say whom requests are counted for, such as ByIP(ClientIP{})")
+		return nil, errors.New("httplimit: no key: say whom requests are counted for, such as IPKey(ClientIP{})")
 	}
 	most := o.MaxWait
 	if o.Shadow {
@@ -309,7 +309,7 @@ func (g *guarded) serveInTurn(w http.ResponseWriter, r *http.Request, key string
 	}
 }
 
-// withoutRoute answers a request that ByRoute finds no route for, or lets it pass.
+// withoutRoute answers a request that RouteKey finds no route for, or lets it pass.
 func (g *guarded) withoutRoute(w http.ResponseWriter, r *http.Request) {
 	if g.o.NoRoute == NoRouteSkip {
 		g.next.ServeHTTP(w, r)

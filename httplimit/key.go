@@ -16,12 +16,12 @@ import (
 // A Key is called from many goroutines at once.
 type Key func(*http.Request) (key string, ok bool)
 
-// ByIP keys requests by the client's address, or by the network that it is in;
+// IPKey keys requests by the client's address, or by the network that it is in;
 // see [ClientIP]. Keys read "192.0.2.7" and "2001:db8:1:2::/64".
 //
 // Price: no allocation for an IPv4 client, and none for an IPv6 client that is
 // among the last few thousand.
-func ByIP(c ClientIP) Key {
+func IPKey(c ClientIP) Key {
 	cache := &prefixTexts{seed: maphash.MakeSeed()}
 	return func(r *http.Request) (string, bool) {
 		addr, ok := c.Addr(r)
@@ -80,12 +80,12 @@ func (t *prefixTexts) text(p netip.Prefix) string {
 	return text
 }
 
-// ByHeader keys requests by the first line of a header, such as an API key. An
+// HeaderKey keys requests by the first line of a header, such as an API key. An
 // empty one counts as none.
 //
 // A client can send what it likes: put this behind what checks the key, or add
 // a limit by address in front.
-func ByHeader(name string) Key {
+func HeaderKey(name string) Key {
 	name = http.CanonicalHeaderKey(name)
 	return func(r *http.Request) (string, bool) {
 		if lines := r.Header[name]; len(lines) > 0 && lines[0] != "" {
@@ -95,9 +95,9 @@ func ByHeader(name string) Key {
 	}
 }
 
-// ByCookie keys requests by the value of a cookie, the first of that name. An
-// empty one counts as none. What was said of [ByHeader] holds here too.
-func ByCookie(name string) Key {
+// CookieKey keys requests by the value of a cookie, the first of that name. An
+// empty one counts as none. What was said of [HeaderKey] holds here too.
+func CookieKey(name string) Key {
 	return func(r *http.Request) (string, bool) {
 		c, err := r.Cookie(name)
 		if err != nil || c.Value == "" {
@@ -107,12 +107,12 @@ func ByCookie(name string) Key {
 	}
 }
 
-// ByRoute keys requests by the pattern of [http.ServeMux] that matched, such as
+// RouteKey keys requests by the pattern of [http.ServeMux] that matched, such as
 // "POST /users/{id}". Use it in [Join] to give each route its own count. It has a
 // key inside of a mux only, so wrap the handlers and not the mux: in front of it,
 // and under the Use of other routers, no route is known yet. Options.NoRoute
 // says what becomes of such requests; they never share a key.
-func ByRoute() Key {
+func RouteKey() Key {
 	return func(r *http.Request) (string, bool) {
 		if r.Pattern == "" {
 			return noRoute, false
@@ -121,7 +121,7 @@ func ByRoute() Key {
 	}
 }
 
-// noRoute is what ByRoute returns where no route is known, alone and in Join.
+// noRoute is what RouteKey returns where no route is known, alone and in Join.
 const noRoute = "\x00no route"
 
 // Join keys requests by several keys together. Each is written with its

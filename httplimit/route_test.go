@@ -9,10 +9,10 @@ import (
 	"github.com/stint-dev/stint/httplimit"
 )
 
-// TestNoRoute guards a mux from outside, where ByRoute finds no route, and from
+// TestNoRoute guards a mux from outside, where RouteKey finds no route, and from
 // inside: clients never share a key because of it.
 func TestNoRoute(t *testing.T) {
-	byIP := httplimit.ByIP(httplimit.ClientIP{})
+	byIP := httplimit.IPKey(httplimit.ClientIP{})
 	for _, c := range []struct {
 		what           string
 		key            httplimit.Key
@@ -20,12 +20,12 @@ func TestNoRoute(t *testing.T) {
 		outside        []int // statuses of five requests of as many clients
 		errors, passed int
 	}{
-		{"alone", httplimit.ByRoute(), httplimit.Options{}, []int{500, 500, 500, 500, 500}, 5, 0},
-		{"joined", httplimit.Join(byIP, httplimit.ByRoute()), httplimit.Options{}, []int{500, 500, 500, 500, 500}, 5, 0},
-		{"joined twice", httplimit.Join(httplimit.Join(httplimit.ByRoute()), byIP), httplimit.Options{Missing: httplimit.MissingDeny}, []int{500, 500, 500, 500, 500}, 5, 0},
-		{"skipped", httplimit.Join(byIP, httplimit.ByRoute()), httplimit.Options{NoRoute: httplimit.NoRouteSkip}, []int{200, 200, 200, 200, 200}, 0, 5},
-		{"in shadow", httplimit.ByRoute(), httplimit.Options{Shadow: true}, []int{200, 200, 200, 200, 200}, 5, 5},
-		{"another key is missing", httplimit.Join(httplimit.ByHeader("X-Key"), httplimit.ByRoute()), httplimit.Options{Missing: httplimit.MissingDeny}, []int{403, 403, 403, 403, 403}, 0, 0},
+		{"alone", httplimit.RouteKey(), httplimit.Options{}, []int{500, 500, 500, 500, 500}, 5, 0},
+		{"joined", httplimit.Join(byIP, httplimit.RouteKey()), httplimit.Options{}, []int{500, 500, 500, 500, 500}, 5, 0},
+		{"joined twice", httplimit.Join(httplimit.Join(httplimit.RouteKey()), byIP), httplimit.Options{Missing: httplimit.MissingDeny}, []int{500, 500, 500, 500, 500}, 5, 0},
+		{"skipped", httplimit.Join(byIP, httplimit.RouteKey()), httplimit.Options{NoRoute: httplimit.NoRouteSkip}, []int{200, 200, 200, 200, 200}, 0, 5},
+		{"in shadow", httplimit.RouteKey(), httplimit.Options{Shadow: true}, []int{200, 200, 200, 200, 200}, 5, 5},
+		{"another key is missing", httplimit.Join(httplimit.HeaderKey("X-Key"), httplimit.RouteKey()), httplimit.Options{Missing: httplimit.MissingDeny}, []int{403, 403, 403, 403, 403}, 0, 0},
 	} {
 		told, passed := 0, 0
 		c.o.OnError = func(_ *http.Request, err error) {
@@ -61,7 +61,7 @@ func TestNoRoute(t *testing.T) {
 			t.Errorf("%s, inside: %d %v", c.what, w.Code, w.Header())
 		}
 	}
-	if _, err := httplimit.New(limiter(t, nil, "2/h"), httplimit.ByRoute(), httplimit.Options{NoRoute: 9}); err == nil {
+	if _, err := httplimit.New(limiter(t, nil, "2/h"), httplimit.RouteKey(), httplimit.Options{NoRoute: 9}); err == nil {
 		t.Error("an unknown word is taken")
 	}
 }

@@ -133,7 +133,7 @@ func guardOf(t *testing.T, setup string) http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	guard, err := httplimit.New(l, httplimit.ByIP(httplimit.ClientIP{}), o)
+	guard, err := httplimit.New(l, httplimit.IPKey(httplimit.ClientIP{}), o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -396,7 +396,7 @@ func TestTransportKeys(t *testing.T) {
 		if want := "[0s GET 0s GET 0s GET 1m0s GET]"; fmt.Sprint(f.log) != want {
 			t.Errorf("%v, want %v", f.log, want)
 		}
-		keyed := &httplimit.Transport{Base: f, Key: httplimit.ByHeader("X-Account")}
+		keyed := &httplimit.Transport{Base: f, Key: httplimit.HeaderKey("X-Account")}
 		for i := range 3 {
 			req := httptest.NewRequest(http.MethodGet, "http://c.test/", nil)
 			req.Header.Set("X-Account", fmt.Sprint(i))

@@ -198,7 +198,7 @@ func byMiddleware(t *testing.T, text string) take {
 	if err != nil {
 		t.Fatal(err)
 	}
-	guard, err := httplimit.New(l, httplimit.ByIP(httplimit.ClientIP{}), httplimit.Options{})
+	guard, err := httplimit.New(l, httplimit.IPKey(httplimit.ClientIP{}), httplimit.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

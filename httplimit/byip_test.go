@@ -1,0 +1,42 @@
+package httplimit_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stint-dev/stint/httplimit"
+)
+
+func TestByIP(t *testing.T) {
+	h := httplimit.ByIP("site", "2/min", "1k/h")(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {}))
+	for i, want := range []int{200, 200, 429} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		if w.Code != want {
+			t.Errorf("request %d: %d, want %d", i+1, w.Code, want)
+		}
+		if got := w.Header().Get("Ratelimit-Policy"); !strings.Contains(got, `;q=2;w=60, `) {
+			t.Errorf("RateLimit-Policy: %s", got)
+		}
+	}
+}
+
+func TestByIPPanics(t *testing.T) {
+	for _, c := range []struct {
+		name, limit, want string
+	}{
+		{"site", "100/fortnight", `httplimit: ByIP("site"): stint: limit "100/fortnight", column 5: unknown period "fortnight"`},
+		{"a\nb", "100/m", `httplimit: ByIP("a\nb"): stint: `},
+	} {
+		func() {
+			defer func() {
+				if got, _ := recover().(string); !strings.HasPrefix(got, c.want) {
+					t.Errorf("%s: panics with %q, want %q", c.limit, got, c.want)
+				}
+			}()
+			httplimit.ByIP(c.name, c.limit)
+		}()
+	}
+}
