@@ -12,7 +12,31 @@ import (
 )
 
 // documents are the pages that this test holds to the code.
-var documents = []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/DESIGN.md", "docs/SEMANTICS.md", "docs/LIMITS.md", "docs/RULES.md", "docs/HTTP.md", "docs/REDIS.md", "docs/PLAN.md", "docs/PROXY.md", "docs/SERVE.md", "docs/GRPC.md", "docs/RESP.md", "docs/ENVOY.md", "docs/METRICS.md", "docs/LAB.md", "docs/FIGURES.md", "docs/REDIS-FIGURES.md", "docs/RULES-DB.md", "docs/OPERATE.md"}
+var documents = []string{
+	"README.md",
+	"CONTRIBUTING.md",
+	"CHANGELOG.md",
+	"docs/DESIGN.md",
+	"docs/SEMANTICS.md",
+	"docs/LIMITS.md",
+	"docs/RULES.md",
+	"docs/HTTP.md",
+	"docs/REDIS.md",
+	"docs/PLAN.md",
+	"docs/PROXY.md",
+	"docs/SERVE.md",
+	"docs/GRPC.md",
+	"docs/RESP.md",
+	"docs/ENVOY.md",
+	"docs/METRICS.md",
+	"docs/LAB.md",
+	"docs/FIGURES.md",
+	"docs/REDIS-FIGURES.md",
+	"docs/RULES-DB.md",
+	"docs/OPERATE.md",
+	"docs/TEST.md",
+	"docs/REHEARSE.md",
+}
 
 // TestDocsExample holds README.md's example to the one that compiles and runs.
 func TestDocsExample(t *testing.T) {

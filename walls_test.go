@@ -131,6 +131,7 @@ var places = map[string]place{
 	"policy/matchrules.go": {module + " " + module + "/internal/match" + " " + module + "/policy/rulesfile", "which rules match, in order"},
 	"policy/key.go":        {"crypto/hmac crypto/rand crypto/sha256 encoding/base64 encoding/hex sync " + module + "/internal/match", "hashes keys, with a secret that is drawn once for a process unless given"},
 	"policy/keyof.go":      {module + "/internal/match", "the key that a rule makes, for those who set overrides"},
+	"policy/rehearse.go":   {module, "other rules on another store, with the customers' overrides of now"},
 	"policy/result.go":     {module, "an answer"},
 	"policy/compare.go":    {module + "/internal/match", "what a reload changes, for people"},
 	"policy/states.go":     {module, "the names in the store that plans go on with"},
@@ -207,7 +208,7 @@ var floors = map[string]string{
 	"httplimit":                         ". memstore policy internal/guard internal/ratefields",
 	"rulesource":                        "",
 	"rulesdb":                           "rulesource",
-	"cmd/stint":                         ". memstore simulate cmd/internal/service/proxy cmd/internal/planner/trial policy policy/rulesfile httplimit cmd/internal/service/rules cmd/internal/service/observe cmd/internal/service/server cmd/internal/service/resp cmd/internal/service/rls cmd/internal/service/envoyrules cmd/internal/planner/lab cmd/internal/planner/plan cmd/internal/scratch cmd/internal/service/storecheck cmd/internal/planner/nodes cmd/internal/planner/luaserver cmd/internal/service/desk cmd/internal/linediff cmd/internal/service/ruleshttp cmd/internal/service/snapshot redisstore fallback rulesource rulesdb",
+	"cmd/stint":                         ". memstore simulate cmd/internal/service/proxy cmd/internal/planner/trial policy policy/rulesfile httplimit cmd/internal/service/rules cmd/internal/service/observe cmd/internal/service/server cmd/internal/service/resp cmd/internal/service/rls cmd/internal/service/envoyrules cmd/internal/planner/lab cmd/internal/planner/plan cmd/internal/scratch cmd/internal/service/storecheck cmd/internal/planner/nodes cmd/internal/planner/luaserver cmd/internal/service/desk cmd/internal/linediff cmd/internal/service/ruleshttp cmd/internal/service/snapshot redisstore fallback rulesource rulesdb cmd/internal/service/ruletest cmd/internal/service/record cmd/internal/service/rehearse cmd/internal/planner/accesslog",
 	"grpclimit":                         ". policy internal/guard internal/ratefields",
 	"redisstore":                        ". memstore fallback",
 	"redisstore/goredis":                "redisstore",
@@ -234,6 +235,11 @@ var floors = map[string]string{
 	"cmd/internal/service/servicebench": "",
 	"cmd/internal/scratch":              "redisstore",
 	"cmd/internal/service/storecheck":   ". redisstore cmd/internal/scratch",
+	"cmd/internal/service/record":       "policy",
+	"cmd/internal/service/rehearse":     ". memstore simulate policy rulesdb cmd/internal/service/record cmd/internal/service/rules cmd/internal/service/server",
+	"cmd/internal/service/ruletest":     ". memstore simulate policy policy/rulesfile cmd/internal/service/rules",
+	"cmd/internal/service/board":        "",
+	"cmd/internal/service/board/write":  "cmd/internal/service/board",
 	"proof/model":                       "", // written apart from the engine, or it proves nothing
 	"proof/oracle":                      "proof/model",
 }

@@ -84,10 +84,11 @@ func newOverrideSet(t *overridetable.Table) *overrideSet {
 func (c *customers) find(rule, key string) *plan {
 	s := c.set.Load()
 	n := s.table.Get(rule, key)
-	if n == overridetable.None {
+	plans := *s.plans.Load()
+	if n == overridetable.None || int(n) > len(plans) { // of a table that others write, see Rehearse
 		return nil
 	}
-	return (*s.plans.Load())[n-1].plan.Load()
+	return plans[n-1].plan.Load()
 }
 
 // any reports whether there may be overrides at all, so that a policy without

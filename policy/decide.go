@@ -30,7 +30,18 @@ func (p *Policy) Decide(ctx context.Context, attrs Attributes, cost int64, r *Re
 	if err := p.match(attrs, cost, r); err != nil {
 		return err
 	}
-	return p.decide(ctx, act{op: stint.OpTake}, r)
+	if err := p.decide(ctx, act{op: stint.OpTake}, r); err != nil {
+		return err
+	}
+	p.tell(attrs, cost, r)
+	return nil
+}
+
+// tell tells who wants to know of a decision.
+func (p *Policy) tell(attrs Attributes, cost int64, r *Result) {
+	if p.opts.OnDecision != nil {
+		p.opts.OnDecision(p.rules, attrs, cost, r)
+	}
 }
 
 // Peek is Decide without the charge.

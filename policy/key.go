@@ -156,11 +156,12 @@ func (r *Result) KeyHash(i int) string {
 	if h == nil || h.plan.id < 0 {
 		return ""
 	}
-	var b strings.Builder
-	b.WriteString(h.rule.name)
-	b.WriteByte(0)
-	b.WriteString(h.key)
-	return hex.EncodeToString(mac(r.policy.secret(), "log", b.String())[:8])
+	return r.policy.KeyHash(h.rule.name, h.key)
+}
+
+// KeyHash returns what [Result.KeyHash] does for a key that a rule made.
+func (p *Policy) KeyHash(rule, key string) string {
+	return hex.EncodeToString(mac(p.secret(), "log", rule+"\x00"+key)[:8])
 }
 
 // Key returns the key of r.Rules[i] as the store has it. It may hold what

@@ -29,6 +29,13 @@ type Options struct {
 	// hashed without a secret, tokens hold for this process alone, and
 	// hash_key is refused.
 	Secret []byte
+	// OnDecision is told of each request that was decided on and would be
+	// charged, by any of the methods but those that only look or give back, and
+	// before it waits for its turn; of several questions asked together, one by
+	// one. rules are those that decided, attrs what they were asked of, cost what
+	// the caller said it costs. It runs in the caller's goroutine, may be called
+	// from many at once, and may keep neither attrs nor r. The default is nobody.
+	OnDecision func(rules *Rules, attrs Attributes, cost int64, r *Result)
 }
 
 // A Policy is rules bound to a store. Make one with [New].

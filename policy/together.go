@@ -60,7 +60,11 @@ func (p *Policy) DecideAll(ctx context.Context, questions []Question, r *Result)
 		return errors.New("policy: no question")
 	}
 	if len(questions) == 1 && !questions[0].Refund {
-		return p.decideOnly(ctx, &questions[0], r)
+		if err := p.decideOnly(ctx, &questions[0], r); err != nil {
+			return err
+		}
+		p.tellAll(questions, r)
+		return nil
 	}
 	for i := range questions {
 		if err := p.matchQuestion(&questions[i], r); err != nil {
@@ -71,7 +75,17 @@ func (p *Policy) DecideAll(ctx context.Context, questions []Question, r *Result)
 		return err
 	}
 	r.answer()
+	p.tellAll(questions, r)
 	return nil
+}
+
+// tellAll tells of the questions that the rules were asked to charge.
+func (p *Policy) tellAll(questions []Question, r *Result) {
+	for i := range questions {
+		if q := &questions[i]; !q.Peek && !q.Refund && q.Given == nil {
+			p.tell(q.Attributes, q.Cost, r)
+		}
+	}
 }
 
 // decideOnly answers a single question, at the price of any other.

@@ -67,8 +67,12 @@ func (p *Policy) wait(ctx context.Context, attrs Attributes, cost int64, ttl, mo
 			err = p.decide(ctx, act{op: stint.OpTake}, r)
 		}
 	}
-	if err != nil || !r.Decision.Allowed {
+	if err != nil {
 		return "", 0, err
+	}
+	p.tell(attrs, cost, r)
+	if !r.Decision.Allowed {
+		return "", 0, nil
 	}
 	if r.Decision.Delay > 0 {
 		if waited, err = p.untilTurn(ctx, most, ttl > 0, r); err != nil || !r.Decision.Allowed {

@@ -20,7 +20,7 @@ const adminConns = 32
 // the background. An address that others reach asks for tokens, under https if
 // the door has a certificate; without tokens it has no lab. rules is what changes
 // rules, nil where they are a file's.
-func (d *door) serveAdmin(ctx context.Context, address string, admin *server.Admin, rules server.RulesHandler, background *sync.WaitGroup, logger *slog.Logger) error {
+func (d *door) serveAdmin(ctx context.Context, address string, admin *server.Admin, s *sources, rules server.RulesHandler, background *sync.WaitGroup, logger *slog.Logger) error {
 	if address == "" {
 		return nil
 	}
@@ -42,7 +42,7 @@ func (d *door) serveAdmin(ctx context.Context, address string, admin *server.Adm
 	}
 	page := lab.New(lab.Options{Aside: true}) // decisions come first
 	handler := server.NewAdminDoor(ln.Addr(), server.AdminDoorOptions{
-		Admin: admin, Rules: rules, Lab: page, Simulate: page, Askers: d.askers, Operators: d.operators,
+		Admin: admin, Rules: rules, Rehearse: d.rehearsals(s, rules, local, logger), Lab: page, Simulate: page, Askers: d.askers, Operators: d.operators,
 	})
 	background.Go(func() {
 		bounded := server.NewConns(server.ConnsOptions{Max: adminConns, PerAddress: adminConns, Log: logger}).Listen(ln)

@@ -33,6 +33,8 @@ type cli struct {
 	Serve      serveCmd      `cmd:"" help:"Answer over HTTP whether requests may pass, by a rules file."`
 	Proxy      proxyCmd      `cmd:"" help:"Stand in front of an HTTP server and hold its clients to limits."`
 	Validate   validateCmd   `cmd:"" help:"Say what is wrong in rules files, and what is likely not meant."`
+	Test       testCmd       `cmd:"" help:"Run tests of rules files: these requests at these times, and what must become of them."`
+	Rehearse   rehearseCmd   `cmd:"" help:"Say whom other rules would deny, on requests that a server recorded or of an access log."`
 	Explain    explainCmd    `cmd:"" help:"Say which rules hold a request, and why."`
 	CheckStore checkStoreCmd `cmd:"" help:"Say what server a Redis or Valkey is, and whether limits can be kept there."`
 	Import     importCmd     `cmd:"" help:"Turn the configuration of another rate limiter into rules."`
@@ -131,6 +133,9 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	}
 	fmt.Fprintf(errs, "%s: %s\n", k.Selected().FullPath(), strings.TrimPrefix(err.Error(), "stint: "))
 	if _, ok := errors.AsType[*usageError](err); ok {
+		return exitUsage
+	}
+	if _, ok := errors.AsType[*wrongFile](err); ok {
 		return exitUsage
 	}
 	if _, ok := errors.AsType[*refusal](err); ok {

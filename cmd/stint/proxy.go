@@ -110,7 +110,7 @@ func (c *proxyCmd) serve(ctx context.Context, ln net.Listener, h *proxy.Handler,
 	if err != nil {
 		return err
 	}
-	if err := d.serveAdmin(beside, c.Admin, admin, api, &background, logger); err != nil {
+	if err := d.serveAdmin(beside, c.Admin, admin, s, api, &background, logger); err != nil {
 		return err
 	}
 	s.follow(beside, d, &background, logger)

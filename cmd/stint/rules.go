@@ -49,7 +49,12 @@ type rulesPushCmd struct {
 	IfChanged  bool   `help:"Do nothing if these rules are in force already."`
 	Parent     int64  `default:"-1" placeholder:"N" help:"Only if revision N is in force; 0 is for the first. The default is the one that is when this begins."`
 	DryRun     bool   `help:"Only check, and show what it changes."`
-	JSON       bool   `name:"json" help:"Write the revision as JSON."`
+
+	DenyAtMost        string `placeholder:"SHARE" help:"Rehearse first, and publish nothing if a greater share of the requests that a server recorded would be newly denied, such as 0.1%."`
+	RehearseAt        string `env:"STINT_REHEARSE_AT" placeholder:"URL" help:"With --deny-at-most: the admin address of that server. The default is --server."`
+	RehearseTokenFile string `env:"STINT_REHEARSE_TOKEN_FILE" placeholder:"FILE" help:"With --rehearse-at: the file of your token there. The default is --token-file."`
+
+	JSON bool `name:"json" help:"Write the revision as JSON."`
 }
 
 // Help is what "stint rules push --help" says below the summary.
@@ -61,7 +66,9 @@ For example:
 
     stint rules push stint.yaml --rules sqlite:stint.db
     stint rules push stint.yaml --if-changed --comment "$(git log -1 --format=%h)"
-    stint rules push - --parent 7 <stint.yaml`
+    stint rules push - --parent 7 <stint.yaml
+    stint rules push stint.yaml --server https://10.0.0.1:9090 --token-file token \
+        --deny-at-most 0.1%`
 }
 
 // Run publishes a file.
@@ -95,8 +102,8 @@ func (c *rulesPushCmd) Run(e *env) error {
 			return err
 		}
 	}
-	if c.DryRun {
-		return nil
+	if err := c.rehearsed(e, name, document); err != nil || c.DryRun {
+		return err
 	}
 	parent := c.Parent
 	if parent < 0 {

@@ -4,9 +4,12 @@ import (
 	"io"
 
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/cmd/internal/service/ruletest"
 )
 
-type schemaCmd struct{}
+type schemaCmd struct {
+	Tests bool `help:"Print the schema of test files instead."`
+}
 
 // Help is what "stint schema --help" says.
 func (schemaCmd) Help() string {
@@ -18,7 +21,11 @@ so in a comment:
 }
 
 // Run prints the schema.
-func (schemaCmd) Run(e *env) error {
-	_, err := io.WriteString(e.out, rules.Schema())
+func (c *schemaCmd) Run(e *env) error {
+	schema := rules.Schema()
+	if c.Tests {
+		schema = ruletest.Schema
+	}
+	_, err := io.WriteString(e.out, schema)
 	return err
 }

@@ -182,7 +182,7 @@ func (c *serveCmd) serve(ctx context.Context, ln net.Listener, ds *doors, s *sou
 	if err != nil {
 		return err
 	}
-	if err := d.serveAdmin(beside, c.Admin, admin, api, &background, logger); err != nil {
+	if err := d.serveAdmin(beside, c.Admin, admin, s, api, &background, logger); err != nil {
 		return err
 	}
 	s.follow(ctx, d, &background, logger)

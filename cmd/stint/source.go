@@ -14,6 +14,7 @@ import (
 	"github.com/stint-dev/stint/rulesource"
 
 	"github.com/stint-dev/stint/cmd/internal/service/observe"
+	"github.com/stint-dev/stint/cmd/internal/service/record"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
 	"github.com/stint-dev/stint/cmd/internal/service/snapshot"
 )
@@ -28,6 +29,7 @@ type sourceFlags struct {
 	LogFormat     string   `env:"STINT_LOG_FORMAT" enum:"text,json" default:"text" help:"The log's form, text (the default) or json."`
 	storeFlags    `embed:""`
 	snapshotFlags `embed:""`
+	recordFlags   `embed:""`
 
 	declared bool // whether attributes that no HTTP request has must be declared
 }
@@ -49,7 +51,8 @@ type sources struct {
 	source   *rules.Source
 	rules    rulesource.Source // that it follows; nil for a file
 	client   httplimit.ClientIP
-	snapshot *snapshot.File // of local; nil if none is kept
+	snapshot *snapshot.File   // of local; nil if none is kept
+	recorder *record.Recorder // of requests; nil if none are kept
 }
 
 // open reads the rules and binds them to a store. Close what it returns.
@@ -83,6 +86,7 @@ func (c *sourceFlags) openRules(f *rules.File, logger *slog.Logger) (*sources, e
 		local:    memstore.New(memstore.Options{MaxKeys: c.MaxKeys}),
 		observer: observe.New(observe.Options{Log: logger, LogKeys: c.LogKeys}),
 		client:   trusted,
+		recorder: c.recorder(),
 	}
 	s.observer.Watch(s.local)
 	err := s.load(&c.snapshotFlags, logger)
@@ -130,6 +134,9 @@ func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) (err 
 	}
 	if o.Policy, err = c.storeFlags.options(s.local, s.store); err != nil {
 		return err
+	}
+	if s.recorder != nil {
+		o.Policy.OnDecision = s.recorder.Decided
 	}
 	var source *rules.Source
 	if follower != nil {

@@ -27,12 +27,24 @@ type use struct {
 // plain reports whether what asks about an HTTP request can always say whether
 // it has the attribute.
 func plain(name string) bool {
-	kind, _, _ := strings.Cut(name, ".")
+	kind, rest, _ := strings.Cut(name, ".")
 	switch kind {
-	case "method", "host", "path", "ip", "header", "query", "cookie":
-		return true
+	case "header", "query", "cookie":
+		return rest != ""
 	}
-	return false
+	return name == "method" || name == "host" || name == "path" || name == "ip"
+}
+
+// Given returns what is wrong with a request that is given an attribute of this
+// name, with a hint; nil if nothing is. Names are those of HTTP, those that the
+// file declares, and those that rules look at. A name that is none of these
+// changes nothing, and is likely misspelt.
+func (f *File) Given(name string) *Error {
+	used := func(u use) bool { return u.name == name }
+	if plain(name) || f.declared[name] || slices.ContainsFunc(f.undeclared, used) {
+		return nil
+	}
+	return &Error{Reason: fmt.Sprintf("no rule looks at the attribute %q, and no HTTP request has one of that name", wording.Shorten(name)), Hint: f.hint(name)}
 }
 
 // used notes an attribute that must be declared.

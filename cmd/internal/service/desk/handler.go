@@ -159,6 +159,16 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, e *endpoint) {
 	write(w, status, answer)
 }
 
+// Who returns who asks, by the token that a request shows, and what they may do;
+// "" is nothing. The error is that of the database.
+func (h *Handler) Who(r *http.Request) (author string, role rulesdb.Role, err error) {
+	token, err := h.token(r)
+	if err != nil || token == nil {
+		return "", "", err
+	}
+	return token.Name, token.Role, nil
+}
+
 // rank orders roles by what they may do.
 func rank(r rulesdb.Role) int {
 	return slices.Index([]rulesdb.Role{rulesdb.Viewer, rulesdb.Operator, rulesdb.Admin}, r)

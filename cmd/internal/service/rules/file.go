@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -140,12 +139,7 @@ func Decode(name string, data []byte) (*File, error) {
 	if len(data) > maxBytes {
 		return nil, &Error{name, fault("%d bytes: a rules file has at most 32 MiB", len(data))}
 	}
-	data = bytes.TrimPrefix(data, []byte("\ufeff"))
-	read := readYAML
-	if isJSON(name, data) {
-		read = rulesfile.ReadJSON
-	}
-	root, err := read(data)
+	root, err := ReadTree(name, data)
 	if err != nil {
 		return nil, &Error{name, err}
 	}

@@ -16,6 +16,9 @@ type AdminDoorOptions struct {
 	// it has; it asks for tokens of its own. The default value is that there is
 	// none.
 	Rules RulesHandler
+	// Rehearse answers POST /v1/rehearse; it asks for tokens of its own. The
+	// default value is that it is not there.
+	Rehearse http.Handler
 	// Askers and Operators are tokens for where others reach the listener:
 	// /metrics then asks for one of either, if there are any, and the lab for
 	// one of Operators. The default value is none.
@@ -42,6 +45,7 @@ type adminDoor struct {
 //	/livez, /readyz, /metrics    as [Admin] has them
 //	/lab/          the lab
 //	/v1/simulate   its simulator
+//	/v1/rehearse   what other rules would have done to the last requests
 //	/v1/rules and its kin, where rules are in a database
 //
 // Where only this machine reaches the listener, nobody is asked for a token,
@@ -72,6 +76,8 @@ func (d *adminDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d.o.Admin.ServeHTTP(w, r)
 	case d.o.Rules != nil && d.o.Rules.Has(path):
 		d.o.Rules.ServeHTTP(w, r)
+	case d.o.Rehearse != nil && path == "/v1/rehearse":
+		d.o.Rehearse.ServeHTTP(w, r)
 	case d.o.Lab != nil && path == "/lab":
 		w.Header().Set("Location", "/lab/")
 		w.WriteHeader(http.StatusPermanentRedirect)

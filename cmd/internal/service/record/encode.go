@@ -1,0 +1,139 @@
+package record
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"hash/maphash"
+	"unsafe"
+
+	"github.com/stint-dev/stint/policy"
+)
+
+// A request is, in a segment: how long after the one before it came, in
+// nanoseconds; the length of the rest; flags; its cost unless that is 1; and of
+// each attribute one more than its length, or 0 if it is missing, and its value.
+const (
+	maxHead = 2 * binary.MaxVarintLen64
+
+	flagDenied = 1 << 0
+	flagCost   = 1 << 1
+)
+
+// appendBody appends what is kept of a request, but its time.
+func (r *Recorder) appendBody(to []byte, names []string, attrs policy.Attributes, cost int64, allowed bool) []byte {
+	var flags byte
+	if !allowed {
+		flags |= flagDenied
+	}
+	if cost != 1 {
+		flags |= flagCost
+	}
+	to = append(to, flags)
+	if cost != 1 {
+		to = binary.AppendVarint(to, cost)
+	}
+	for _, name := range names {
+		v, ok := attrs.Attribute(name)
+		switch {
+		case !ok:
+			to = append(to, 0)
+		case len(v) > longest:
+			to = r.appendCut(to, v)
+		default:
+			to = appendValue(to, v)
+		}
+	}
+	return to
+}
+
+func appendValue(to []byte, v string) []byte {
+	to = binary.AppendUvarint(to, uint64(len(v))+1)
+	return append(to, v...)
+}
+
+// hashed is how many bytes stand for what is cut off a long value.
+const hashed = 1 + 32
+
+// appendCut appends the beginning of a value that is too long, and a hash of
+// the whole, so that values which begin alike stay apart.
+func (r *Recorder) appendCut(to []byte, v string) []byte {
+	to = binary.AppendUvarint(to, longest+1)
+	to = append(to, v[:longest-hashed]...)
+	to = append(to, '~')
+	var sum [16]byte
+	binary.BigEndian.PutUint64(sum[:8], maphash.String(r.seed, v))
+	binary.BigEndian.PutUint64(sum[8:], maphash.String(r.seed, v[len(v)/2:])^uint64(len(v)))
+	return hex.AppendEncode(to, sum[:])
+}
+
+// append writes a request at the end.
+func (g *segment) append(body []byte, at int64) {
+	at = max(at, g.last) // the wall clock may step back
+	g.data = binary.AppendUvarint(g.data, uint64(at-g.last))
+	g.data = binary.AppendUvarint(g.data, uint64(len(body)))
+	g.data = append(g.data, body...)
+	g.last = at
+	g.requests++
+}
+
+// A Request is what is kept of one request. It implements [policy.Attributes].
+type Request struct {
+	At      int64 // nanoseconds since the Unix epoch
+	Cost    int64
+	Allowed bool
+
+	names  []string
+	values []string
+	has    []bool
+}
+
+// Attribute implements [policy.Attributes]: an attribute that was not kept is
+// missing.
+func (q *Request) Attribute(name string) (string, bool) {
+	for i, n := range q.names {
+		if n == name {
+			return q.values[i], q.has[i]
+		}
+	}
+	return "", false
+}
+
+// CopyTo makes to the same request, which stays when q is used for the next.
+func (q *Request) CopyTo(to *Request) {
+	values, has := append(to.values[:0], q.values...), append(to.has[:0], q.has...)
+	*to = *q
+	to.values, to.has = values, has
+}
+
+// read takes a request off the front of data, whose values stay there.
+func (q *Request) read(names []string, data []byte, before int64) (rest []byte) {
+	dt, n := binary.Uvarint(data)
+	size, m := binary.Uvarint(data[n:])
+	body := data[n+m : n+m+int(size)]
+	rest = data[n+m+int(size):]
+	q.At, q.Cost, q.names = before+int64(dt), 1, names
+	flags := body[0]
+	body = body[1:]
+	q.Allowed = flags&flagDenied == 0
+	if flags&flagCost != 0 {
+		q.Cost, n = binary.Varint(body)
+		body = body[n:]
+	}
+	if len(q.values) < len(names) {
+		q.values, q.has = make([]string, len(names)), make([]bool, len(names))
+	}
+	for i := range names {
+		length, n := binary.Uvarint(body)
+		body = body[n:]
+		if q.has[i] = length > 0; !q.has[i] {
+			q.values[i] = ""
+			continue
+		}
+		q.values[i] = text(body[:length-1])
+		body = body[length-1:]
+	}
+	return rest
+}
+
+// text returns bytes of a segment, which do not change, as text.
+func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

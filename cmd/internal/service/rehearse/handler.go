@@ -1,0 +1,203 @@
+package rehearse
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/rulesdb"
+
+	"github.com/stint-dev/stint/cmd/internal/service/record"
+	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/cmd/internal/service/server"
+)
+
+// Path is where a [Handler] answers.
+const Path = "/v1/rehearse"
+
+const (
+	// maxBody bounds a body: rules of 32 MiB, as text in JSON.
+	maxBody = 64 << 20
+	// within is how long a rehearsal may take.
+	within = time.Minute
+	// maxTop is how many keys may be asked for.
+	maxTop = 1000
+)
+
+// An Ask is what is asked of a [Handler].
+type Ask struct {
+	// Name is the name of the rules file, and Document what it holds.
+	Name     string `json:"name,omitempty"`
+	Document string `json:"document"`
+	// Names asks for keys in clear, for operators.
+	Names bool `json:"names,omitempty"`
+	// Top is how many keys are listed. The default value is 20.
+	Top int `json:"top,omitempty"`
+	// WarmUp is a duration: see [Options].
+	WarmUp string `json:"warm_up,omitempty"`
+}
+
+// HandlerOptions are what a Handler needs. All but Fresh and Log must
+// be given.
+type HandlerOptions struct {
+	// Policy returns the policy in force.
+	Policy func() *policy.Policy
+	// Recorder has the requests.
+	Recorder *record.Recorder
+	// Check reads a rules file as servers do.
+	Check func(name string, document []byte) (*rules.File, error)
+	// Fresh says that the store was empty when the recorder was made.
+	Fresh bool
+	// Who says who asks, and what they may do: "" is nothing.
+	Who func(r *http.Request) (author string, role rulesdb.Role, err error)
+	// Log takes who looked at keys in clear. The default is that nobody does.
+	Log *slog.Logger
+}
+
+// A Handler rehearses rules on the requests that a server recorded, one
+// rehearsal at a time, and leaves the processor to decisions. Viewers may ask;
+// keys in clear are for operators.
+type Handler struct {
+	o    HandlerOptions
+	busy sync.Mutex
+}
+
+// NewHandler returns a Handler.
+func NewHandler(o HandlerOptions) *Handler {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Handler{o: o}
+}
+
+// ServeHTTP answers.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		server.WriteProblem(w, http.StatusMethodNotAllowed, "", "use POST")
+		return
+	}
+	author, role, err := h.o.Who(r)
+	switch {
+	case err != nil:
+		server.WriteProblem(w, http.StatusServiceUnavailable, "", "whom the token belongs to cannot be asked just now")
+		return
+	case role == "":
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		server.WriteProblem(w, http.StatusUnauthorized, "", "want a token that is known here, as Authorization: Bearer TOKEN")
+		return
+	}
+	var ask Ask
+	if status, detail := read(w, r, &ask); status != 0 {
+		server.WriteProblem(w, status, "", detail)
+		return
+	}
+	if ask.Names {
+		if role == rulesdb.Viewer {
+			server.WriteProblem(w, http.StatusForbidden, "names", "keys in clear are for operators, and your role is viewer")
+			return
+		}
+		h.o.Log.Info("rehearsal shows keys in clear", "author", author)
+	}
+	h.answer(w, r, &ask)
+}
+
+// read reads the body.
+func read(w http.ResponseWriter, r *http.Request, ask *Ask) (status int, detail string) {
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	decoder.DisallowUnknownFields()
+	err := decoder.Decode(ask)
+	if err == nil {
+		if _, err = decoder.Token(); err == io.EOF {
+			return 0, ""
+		}
+		err = errors.New("something follows the JSON")
+	}
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return http.StatusRequestEntityTooLarge, "the body is too large"
+	}
+	return http.StatusBadRequest, "the body: " + err.Error()
+}
+
+// answer rehearses.
+func (h *Handler) answer(w http.ResponseWriter, r *http.Request, ask *Ask) {
+	o := Options{Live: h.o.Policy(), Names: ask.Names, Top: ask.Top, Fresh: h.o.Fresh, Pause: new(turns).pause}
+	if ask.Top < 0 || ask.Top > maxTop {
+		server.WriteProblem(w, http.StatusUnprocessableEntity, "top", "from 1 to 1000")
+		return
+	}
+	if ask.WarmUp != "" {
+		d, err := time.ParseDuration(ask.WarmUp)
+		if err != nil || d < 0 {
+			server.WriteProblem(w, http.StatusUnprocessableEntity, "warm_up", `want a duration from 0s, such as "5m"`)
+			return
+		}
+		if o.WarmUp = d; d == 0 {
+			o.WarmUp = -1
+		}
+	}
+	name := ask.Name
+	if name == "" {
+		name = "stint.yaml"
+	}
+	f, err := h.o.Check(name, []byte(ask.Document))
+	if err != nil {
+		server.WriteProblem(w, http.StatusUnprocessableEntity, "document", err.Error())
+		return
+	}
+	if !h.busy.TryLock() {
+		w.Header().Set("Retry-After", "2")
+		server.WriteProblem(w, http.StatusTooManyRequests, "", "another rehearsal is under way: one runs at a time")
+		return
+	}
+	defer h.busy.Unlock()
+	ctx, stop := context.WithTimeout(r.Context(), within)
+	defer stop()
+	o.After, o.Recording = f.Rules, h.o.Recorder.Recording(time.Now())
+	report, err := Run(ctx, o)
+	switch {
+	case errors.Is(err, ErrEmpty):
+		server.WriteProblem(w, http.StatusConflict, "", err.Error())
+	case errors.Is(err, context.DeadlineExceeded):
+		server.WriteProblem(w, http.StatusServiceUnavailable, "", "the rehearsal took longer than a minute, because requests come first")
+	case err != nil:
+		server.WriteProblem(w, http.StatusUnprocessableEntity, "document", err.Error())
+	default:
+		head := w.Header()
+		head.Set("Content-Type", "application/json")
+		head.Set("Cache-Control", "no-store")
+		head.Set("X-Content-Type-Options", "nosniff")
+		encoder := json.NewEncoder(w)
+		encoder.SetEscapeHTML(false)
+		_ = encoder.Encode(report) // a client that has gone needs no answer
+	}
+}
+
+// turns are the pauses of a rehearsal, so that it has at most so much of the
+// processor while others want it.
+type turns struct{ began time.Time }
+
+const (
+	// slice is how long it computes in one go, and rest how long it then leaves
+	// the processor alone: the garbage collector and goroutines that wait have
+	// their turn, and a rehearsal of a million requests stays within 2 s.
+	slice = 5 * time.Millisecond
+	rest  = time.Millisecond
+)
+
+func (s *turns) pause() {
+	now := time.Now()
+	if s.began.IsZero() {
+		s.began = now
+	}
+	if now.Sub(s.began) >= slice {
+		time.Sleep(rest)
+		s.began = time.Now()
+	}
+}

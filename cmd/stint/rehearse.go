@@ -1,0 +1,278 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+
+	"github.com/stint-dev/stint/cmd/internal/planner/accesslog"
+	"github.com/stint-dev/stint/cmd/internal/service/record"
+	"github.com/stint-dev/stint/cmd/internal/service/rehearse"
+	"github.com/stint-dev/stint/cmd/internal/service/rules"
+)
+
+type rehearseCmd struct {
+	File       string        `arg:"" help:"The rules file to try; - is standard input."`
+	Server     string        `env:"STINT_SERVER" placeholder:"URL" help:"The admin address of a server, such as http://127.0.0.1:9090: the rules are tried on the requests that it recorded."`
+	TokenFile  string        `env:"STINT_SERVER_TOKEN_FILE" placeholder:"FILE" help:"With --server: the file of your token."`
+	Log        []string      `placeholder:"FILE" help:"In place of --server: an access log. May be given several times."`
+	Before     string        `placeholder:"FILE" help:"With --log: the rules file to compare with. The default is no rules."`
+	LogFormat  string        `placeholder:"PATTERN" help:"With --log: how lines are written, as for stint plan --log-format. The default is to recognise it."`
+	Names      bool          `help:"Show keys in clear, for operators. The default is their hashes, as in the log; keys of --log are in clear."`
+	Top        int           `default:"20" placeholder:"N" help:"How many keys are listed (${default})."`
+	WarmUp     time.Duration `default:"-1ns" placeholder:"DURATION" help:"How long requests are not counted at first. The default is as long as the slowest limit remembers, at most half of what there is."`
+	DenyAtMost string        `placeholder:"SHARE" help:"Fail if a greater share of requests is newly denied, such as 0.1%."`
+	JSON       bool          `name:"json" help:"Write JSON."`
+}
+
+// Help is what "stint rehearse --help" says below the summary.
+func (rehearseCmd) Help() string {
+	return `The rules in force and those of the file decide the same requests, side by side, as
+they do in production: with a clock that goes by the times of the requests. Nothing
+that is in force changes.
+
+For example:
+
+    stint rehearse new.yaml --server http://127.0.0.1:9090
+    stint rehearse new.yaml --server https://10.0.0.1:9090 --token-file token \
+        --names
+    stint rehearse new.yaml --log access.log --before stint.yaml
+    stint rehearse new.yaml --server http://127.0.0.1:9090 --deny-at-most 0.1%
+
+docs/REHEARSE.md has the rest.`
+}
+
+// Run rehearses.
+func (c *rehearseCmd) Run(e *env) error {
+	gate, err := parseShare(c.DenyAtMost)
+	if err != nil {
+		return err
+	}
+	if err := c.check(); err != nil {
+		return err
+	}
+	name, document, err := readRules(e, c.File)
+	if err != nil {
+		return err
+	}
+	var report *rehearse.Report
+	if c.Server != "" {
+		report, err = c.onServer(e, name, document)
+	} else {
+		report, err = c.onLogs(e, name, document)
+	}
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		err = printJSON(e.out, report)
+	} else {
+		err = report.Text(e.out)
+	}
+	if err == nil && c.DenyAtMost != "" {
+		err = gate.admit(report)
+	}
+	return err
+}
+
+func (c *rehearseCmd) check() error {
+	switch {
+	case c.Server == "" && len(c.Log) == 0:
+		return usage("--server", "missing: write the admin address of a server, such as --server http://127.0.0.1:9090, or an access log, as --log FILE")
+	case c.Server != "" && len(c.Log) > 0:
+		return usage("--log", "goes in place of --server: give one of both")
+	case c.Server != "" && (c.Before != "" || c.LogFormat != ""):
+		return usage("--before and --log-format", "go with --log")
+	case c.Top < 1 || c.Top > 1000:
+		return usage("--top", "%d: from 1 to 1000", c.Top)
+	case c.WarmUp < -1:
+		return usage("--warm-up", "%v: at least 0s", c.WarmUp)
+	}
+	return nil
+}
+
+// onServer asks a server.
+func (c *rehearseCmd) onServer(e *env, name string, document []byte) (*rehearse.Report, error) {
+	client, err := rehearse.Dial(c.Server, c.TokenFile)
+	if err != nil {
+		return nil, &usageError{"--server", err}
+	}
+	ask := rehearse.Ask{Name: name, Document: string(document), Names: c.Names, Top: c.Top}
+	if c.WarmUp >= 0 {
+		ask.WarmUp = c.WarmUp.String()
+	}
+	return client.Rehearse(e.ctx, ask)
+}
+
+// onLogs rehearses here, on logs.
+func (c *rehearseCmd) onLogs(e *env, name string, document []byte) (*rehearse.Report, error) {
+	f, err := checkRules(name, document)
+	if err != nil {
+		return nil, err
+	}
+	before := &rules.File{}
+	if before.Rules, err = policy.Parse([]byte(`{"rules": []}`)); err != nil {
+		return nil, err
+	}
+	if c.Before != "" {
+		if before, err = rules.Read(c.Before); err != nil {
+			return nil, err
+		}
+	}
+	recording, err := c.readLogs(e.ctx, before.Rules, f.Rules)
+	if err != nil {
+		return nil, err
+	}
+	store := memstore.New(memstore.Options{MaxKeys: 1})
+	defer store.Close()
+	live, err := policy.New(store, before.Rules, policy.Options{Secret: make([]byte, 16)})
+	if err != nil {
+		return nil, err
+	}
+	o := rehearse.Options{Live: live, After: f.Rules, Recording: recording, Names: true, Top: c.Top}
+	if c.WarmUp >= 0 {
+		if o.WarmUp = c.WarmUp; o.WarmUp == 0 {
+			o.WarmUp = -1
+		}
+	}
+	return rehearse.Run(e.ctx, o)
+}
+
+// readLogs makes a recording of what the logs say of the attributes that rules
+// look at. A request that was answered 429 counts as denied then.
+func (c *rehearseCmd) readLogs(ctx context.Context, all ...*policy.Rules) (*record.Recording, error) {
+	var names []string
+	for _, one := range all {
+		for _, name := range one.Attributes() {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	builder := record.NewBuilder(names)
+	for _, log := range c.Log {
+		if err := c.readLog(ctx, log, names, builder); err != nil {
+			return nil, fmt.Errorf("%s: %w", log, err)
+		}
+	}
+	return builder.Recording(), nil
+}
+
+func (c *rehearseCmd) readLog(ctx context.Context, name string, names []string, builder *record.Builder) error {
+	file, err := accesslog.Open(name)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	format, err := file.Detect(accesslog.Options{Attributes: append(slices.Clone(names), "status"), Format: c.LogFormat})
+	if err != nil {
+		return err
+	}
+	parser, r := format.Parser(), accesslog.Record{Values: make([][]byte, len(names)+1)}
+	read, bad := 0, 0
+	block, err := file.Next(nil)
+	for ; err == nil; block, err = file.Next(block) {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		var line []byte
+		for rest := block; len(rest) > 0; {
+			line, rest = accesslog.Line(rest)
+			switch err := parser.Parse(line, &r); {
+			case errors.Is(err, accesslog.ErrSkip):
+			case err != nil:
+				bad++
+			default:
+				read++
+				if err := builder.Add(r.At, 1, string(r.Values[len(names)]) != "429", r.Values[:len(names)]); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	switch {
+	case !errors.Is(err, io.EOF):
+		return err
+	case bad > read:
+		return fmt.Errorf("%d of %d lines cannot be read", bad, bad+read)
+	}
+	return nil
+}
+
+// A share is the greatest share of requests that may be newly denied, from 0 to
+// 1.
+type share float64
+
+// parseShare reads --deny-at-most: a percentage.
+func parseShare(text string) (share, error) {
+	if text == "" {
+		return 1, nil
+	}
+	number, percent := strings.CutSuffix(text, "%")
+	v, err := strconv.ParseFloat(number, 64)
+	if err != nil || !percent && v != 0 || !(v >= 0 && v <= 100) {
+		return 0, usage("--deny-at-most", "%q: write a percentage of requests, such as 0.1%% or 0%%", text)
+	}
+	return share(v / 100), nil
+}
+
+// admit refuses rules that newly deny more.
+func (s share) admit(r *rehearse.Report) error {
+	if r.NewlyDeniedShare > float64(s) {
+		return fmt.Errorf("refused: %s of requests would be newly denied (%d of %d), more than %s",
+			rehearse.Percent(r.NewlyDeniedShare), r.NewlyDenied, r.Requests, rehearse.Percent(float64(s)))
+	}
+	if r.Requests == 0 {
+		return errors.New("refused: no request was counted, so nothing is known")
+	}
+	if len(r.Missing) > 0 {
+		return fmt.Errorf("refused: the new rules look at %s, which was not recorded, so what they deny is not known: start the server with --record-attribute", strings.Join(r.Missing, ", "))
+	}
+	return nil
+}
+
+// rehearsed refuses a rules file that newly denies more of the requests that a
+// server recorded than a share.
+func (c *rulesPushCmd) rehearsed(e *env, name string, document []byte) error {
+	if c.DenyAtMost == "" {
+		return nil
+	}
+	gate, err := parseShare(c.DenyAtMost)
+	if err != nil {
+		return err
+	}
+	at := c.RehearseAt
+	if at == "" {
+		at = c.Server
+	}
+	if at == "" {
+		return usage("--deny-at-most", "needs a server that has recorded requests: --rehearse-at names its admin address")
+	}
+	token := c.RehearseTokenFile
+	if token == "" {
+		token = c.TokenFile
+	}
+	client, err := rehearse.Dial(at, token)
+	if err != nil {
+		return &usageError{"--rehearse-at", err}
+	}
+	report, err := client.Rehearse(e.ctx, rehearse.Ask{Name: name, Document: string(document)})
+	if err != nil {
+		return fmt.Errorf("the rehearsal: %w; nothing was published", err)
+	}
+	if err := gate.admit(report); err != nil {
+		return fmt.Errorf("%w; nothing was published: stint rehearse says whom", err)
+	}
+	if !c.JSON {
+		_, err = fmt.Fprintf(e.out, "rehearsed on %d requests: %s would be newly denied\n", report.Requests, rehearse.Percent(report.NewlyDeniedShare))
+	}
+	return err
+}

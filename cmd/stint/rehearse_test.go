@@ -1,0 +1,194 @@
+package main_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stint-dev/stint/cmd/internal/service/rehearse"
+)
+
+const (
+	looseRules = "rules: [{name: login, match: {path: /login}, key: [ip], limits: 5 per hour}]\n"
+	tightRules = "rules: [{name: login, match: {path: /login}, key: [ip], limits: 2 per hour}]\n"
+)
+
+// adminOf returns the admin address of a server.
+func (s *serving) adminOf() string {
+	return "http://" + regexp.MustCompile(`admin=(\S+)`).FindStringSubmatch(s.said.String())[1]
+}
+
+// rehearsal runs stint rehearse --json, and returns what it says.
+func rehearsal(t *testing.T, args ...string) (report rehearse.Report, said string) {
+	t.Helper()
+	said = session{args: append([]string{"rehearse", "--json"}, args...)}.run()
+	if err := json.NewDecoder(strings.NewReader(said)).Decode(&report); err != nil && !strings.HasPrefix(said, "stderr: ") {
+		t.Fatalf("%v: %s", err, said)
+	}
+	return report, said
+}
+
+// TestRehearse sends requests in at three doors of a server, and tries a tighter
+// rule on them.
+func TestRehearse(t *testing.T) {
+	dir := t.TempDir()
+	loose, tight := writeFile(t, dir+"/stint.yaml", looseRules), writeFile(t, dir+"/new.yaml", tightRules)
+	s := startServe(t, "-c", loose, "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--trusted-proxy", "127.0.0.0/8")
+	resp := regexp.MustCompile(`door=resp address=(\S+)`).FindStringSubmatch(s.waitFor("door=resp"))[1]
+	if _, said := rehearsal(t, tight, "--server", s.adminOf()); !strings.Contains(said, "nothing is recorded yet") {
+		t.Errorf("before any request: %s", said)
+	}
+	const login = `{"attributes":{"path":"/login","ip":"192.0.2.7"}}`
+	for range 2 {
+		s.ask("/v1/check", login, "")
+		s.ask("/v1/reserve", login, "")
+	}
+	s.ask("/v1/peek", login, "") // which is no request
+	for range 2 {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.address+"/auth", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, value := range map[string]string{"X-Original-Method": "GET", "X-Original-Uri": "/login?a=b", "X-Original-Host": "a.example", "X-Forwarded-For": "192.0.2.8"} {
+			r.Header.Set(name, value)
+		}
+		if answer, err := s.client.Do(r); err != nil || answer.StatusCode != 200 {
+			t.Fatal(answer, err)
+		} else {
+			answer.Body.Close()
+		}
+	}
+	conn, err := net.Dial("tcp", resp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		fmt.Fprint(conn, "STINT.CHECK path /login ip 192.0.2.7\r\n")
+	}
+	fmt.Fprint(conn, "QUIT\r\n")
+	_, _ = io.ReadAll(conn)
+	conn.Close()
+
+	report, said := rehearsal(t, tight, "--server", s.adminOf(), "--names")
+	if report.Requests != 9 || report.RecordedDenied != 2 || report.Denied != (rehearse.Compare{Before: 2, After: 5}) || report.NewlyDenied != 3 ||
+		len(report.Denials) != 1 || report.Denials[0].Key != "192.0.2.7" {
+		t.Errorf("%s", said)
+	}
+	if _, said = rehearsal(t, tight, "--server", s.adminOf()); strings.Contains(said, "192.0.2.7") || !strings.Contains(said, `"key_hash":"`) {
+		t.Errorf("a key in clear: %s", said)
+	}
+	for share, refused := range map[string]bool{"33%": true, "34%": false, "0.1%": true, "0%": true} {
+		if _, said := rehearsal(t, tight, "--server", s.adminOf(), "--deny-at-most", share); strings.HasSuffix(said, "exit 1\n") != refused {
+			t.Errorf("%s: %s", share, said)
+		}
+	}
+	if _, said := rehearsal(t, loose, "--server", s.adminOf(), "--deny-at-most", "0%"); strings.Contains(said, "exit") {
+		t.Errorf("the rules in force: %s", said)
+	}
+	s.stop("")
+}
+
+// TestRehearseGate publishes rules into a database only if they newly deny few
+// of the requests that a server recorded.
+func TestRehearseGate(t *testing.T) {
+	dir := t.TempDir()
+	loose, tight := writeFile(t, dir+"/stint.yaml", looseRules), writeFile(t, dir+"/new.yaml", tightRules)
+	db := "sqlite:" + dir + "/stint.db"
+	push := func(args ...string) string {
+		return session{args: append([]string{"rules", "push", "--rules", db}, args...)}.run()
+	}
+	if said := push(loose); strings.Contains(said, "exit") {
+		t.Fatal(said)
+	}
+	s := startServe(t, "--rules", db, "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	made := session{args: []string{"token", "make", "ci", "--role", "viewer", "--rules", db}}.run()
+	token := writeFile(t, dir+"/token", regexp.MustCompile(`[A-Za-z0-9_-]{20,}`).FindString(made))
+	for range 4 {
+		s.ask("/v1/check", `{"attributes":{"path":"/login","ip":"192.0.2.7"}}`, "")
+	}
+	gate := []string{"--deny-at-most", "10%", "--rehearse-at", s.adminOf()}
+	if said := push(append([]string{tight}, gate...)...); !strings.Contains(said, "want a token") || !strings.Contains(said, "exit 1") {
+		t.Errorf("without a token: %s", said)
+	}
+	gate = append(gate, "--rehearse-token-file", token)
+	if said := push(append([]string{tight}, gate...)...); !strings.Contains(said, "refused: 50% of requests would be newly denied (2 of 4), more than 10%; nothing was published") || !strings.Contains(said, "exit 1") {
+		t.Errorf("too tight: %s", said)
+	}
+	if _, said := rehearsal(t, tight, "--server", s.adminOf(), "--token-file", token, "--names"); !strings.Contains(said, "keys in clear are for operators") {
+		t.Errorf("a viewer sees names: %s", said)
+	}
+	if said := (session{args: []string{"rules", "log", "--rules", db}}).run(); strings.Count(said, "\n") != 1 {
+		t.Errorf("published: %s", said)
+	}
+	more := writeFile(t, dir+"/more.yaml", strings.Replace(looseRules, "5 per hour", "9 per hour", 1))
+	if said := push(append([]string{more}, gate...)...); !strings.Contains(said, "revision 2 is in force") || !strings.Contains(said, "rehearsed on 4 requests: 0% would be newly denied") {
+		t.Errorf("looser: %s", said)
+	}
+	other := writeFile(t, dir+"/other.yaml", "rules: [{name: login, key: [header.x-key], limits: 5 per hour}]\n")
+	if said := push(append([]string{other}, gate...)...); !strings.Contains(said, "header.x-key, which was not recorded") {
+		t.Errorf("what was not recorded: %s", said)
+	}
+	if said := push(tight, "--deny-at-most", "10%"); !strings.Contains(said, "--rehearse-at") || !strings.Contains(said, "exit 2") {
+		t.Errorf("nowhere to ask: %s", said)
+	}
+	s.signal(os.Interrupt)
+}
+
+// TestRehearseTokens asks a server that has files of tokens, or keeps nothing.
+func TestRehearseTokens(t *testing.T) {
+	dir := t.TempDir()
+	loose := writeFile(t, dir+"/stint.yaml", looseRules)
+	operators := writeFile(t, dir+"/operators", operatorToken+"\n")
+	s := startServe(t, "-c", loose, "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--operator-token-file", operators)
+	s.ask("/v1/check", `{"attributes":{"path":"/login","ip":"192.0.2.7"}}`, "")
+	if _, said := rehearsal(t, loose, "--server", s.adminOf(), "--names"); !strings.Contains(said, "keys in clear are for operators") {
+		t.Errorf("names without a token: %s", said)
+	}
+	if report, said := rehearsal(t, loose, "--server", s.adminOf(), "--names", "--token-file", operators); report.Requests != 1 {
+		t.Error(said)
+	}
+	s.waitFor("rehearsal shows keys in clear")
+	for _, bad := range []struct {
+		body, want string
+		status     int
+	}{
+		{`{`, "the body: ", 400}, {`{"document":"rules: []"} x`, "the body: ", 400}, {`{"documents":""}`, "unknown field", 400},
+		{`{"document":"rules: 1"}`, "stint.yaml:1:", 422}, {`{"document":"rules: []","top":-1}`, "from 1 to", 422}, {`{"document":"rules: []","warm_up":"-1s"}`, "duration", 422},
+	} {
+		address := s.address
+		s.address = strings.TrimPrefix(s.adminOf(), "http://")
+		if status, said := s.ask("/v1/rehearse", bad.body, ""); status != bad.status || !strings.Contains(said, bad.want) {
+			t.Errorf("%s: %d %s", bad.body, status, said)
+		}
+		s.address = address
+	}
+	s.stop("")
+	s = startServe(t, "-c", loose, "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--record", "off")
+	if _, said := rehearsal(t, loose, "--server", s.adminOf()); !strings.Contains(said, "no such path") {
+		t.Errorf("with --record off: %s", said)
+	}
+	s.stop("")
+}
+
+// TestRehearseLog tries rules on an access log, whose requests no server saw.
+func TestRehearseLog(t *testing.T) {
+	dir := t.TempDir()
+	log := writeFile(t, dir+"/access.log", strings.Repeat(`192.0.2.7 - - [05/Mar/2025:12:00:01 +0000] "POST /login HTTP/1.1" 200 5 "-" "curl"`+"\n", 4)+
+		strings.Repeat(`192.0.2.8 - - [05/Mar/2025:11:59:59 +0000] "POST /login HTTP/1.1" 429 5 "-" "curl"`+"\n", 3)+"not a line\n")
+	loose, tight := writeFile(t, dir+"/stint.yaml", looseRules), writeFile(t, dir+"/new.yaml", tightRules)
+	report, said := rehearsal(t, tight, "--log", log, "--before", loose, "--warm-up", "0s")
+	if report.Requests != 7 || report.RecordedDenied != 3 || report.NewlyDenied != 3 || report.Denied.Before != 0 || len(report.Denials) != 2 || report.Denials[0].Key != "192.0.2.7" {
+		t.Error(said)
+	}
+	for _, args := range [][]string{{tight}, {tight, "--log", log, "--server", "http://127.0.0.1:1"}, {tight, "--server", "127.0.0.1"}, {tight, "--log", log, "--deny-at-most", "0.1"}, {tight, "--log", log, "--top", "0"}} {
+		if _, said := rehearsal(t, args...); !strings.Contains(said, "exit 2") {
+			t.Errorf("%v: %s", args, said)
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/stint-dev/stint/policy/rulesfile"
+
+	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/cmd/internal/service/ruletest"
+)
+
+type testCmd struct {
+	Files []string `arg:"" name:"file" help:"Test files, YAML or JSON."`
+	JSON  bool     `name:"json" help:"Write a line of JSON for each file."`
+}
+
+// Help is what "stint test --help" says below the summary.
+func (testCmd) Help() string {
+	return `A test file names a rules file, whose path is relative to the test file, and says
+which requests come when, and what must become of them:
+
+    rules: stint.yaml
+    tests:
+      - name: five logins a minute
+        requests:
+          - at: 0s
+            times: 5
+            attributes: {method: POST, path: /login, ip: 192.0.2.7}
+            expect: {allowed: true}
+          - at: 1s
+            attributes: {method: POST, path: /login, ip: 192.0.2.7}
+            expect: {allowed: false, denied_by: [login], retry_after: 59s}
+
+The rules decide as in production, on a virtual clock and in memory; each test
+begins with nothing used. The status is 0 if everything is as expected, 1 if
+something is not, and 2 if a file is wrong. docs/TEST.md has the rest.
+
+For example:
+
+    stint test stint_test.yaml
+    stint test --json rules/*_test.yaml`
+}
+
+// A tested is what became of a test file.
+type tested struct {
+	File  string            `json:"file"`
+	OK    bool              `json:"ok"`
+	Tests []ruletest.Result `json:"tests"`
+	// Errors are what is wrong in a file: in File, if it says that of nothing
+	// else.
+	Errors []fileFault `json:"errors,omitzero"`
+}
+
+// A fileFault is what is wrong in a file.
+type fileFault struct {
+	File string `json:"file"`
+	finding
+}
+
+// Run runs all tests of all files, whatever becomes of those before.
+func (c *testCmd) Run(e *env) error {
+	var failed, of, wrong int
+	for _, name := range c.Files {
+		t, err := testFile(e, name)
+		if err != nil {
+			return err
+		}
+		for _, one := range t.Tests {
+			if of++; !one.OK {
+				failed++
+			}
+		}
+		if len(t.Errors) > 0 {
+			wrong++
+		}
+		if c.JSON {
+			err = printJSON(e.out, t)
+		} else {
+			err = t.text(e.out)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	switch {
+	case wrong > 0:
+		return &wrongFile{fmt.Errorf("%d of %s wrong", wrong, count(len(c.Files), "file"))}
+	case failed > 0:
+		return fmt.Errorf("%d of %s failed", failed, count(of, "test"))
+	}
+	return nil
+}
+
+// A wrongFile is that a file which is input to a command is wrong.
+type wrongFile struct{ error }
+
+func (e *wrongFile) Unwrap() error { return e.error }
+
+// testFile runs the tests of a file. The error is not of the file.
+func testFile(e *env, name string) (*tested, error) {
+	t := &tested{File: name, Tests: []ruletest.Result{}}
+	f, err := ruletest.Read(name)
+	if err != nil {
+		t.Errors = faultsOf(name, err)
+		return t, nil
+	}
+	if t.Tests, err = f.Run(e.ctx); err != nil {
+		return nil, err
+	}
+	t.OK = true
+	for _, one := range t.Tests {
+		t.OK = t.OK && one.OK
+	}
+	return t, nil
+}
+
+// faultsOf takes an error apart.
+func faultsOf(name string, err error) (all []fileFault) {
+	if whole, ok := errors.AsType[*rules.Error](err); ok {
+		name, err = whole.Name, whole.Err
+	}
+	faults, ok := errors.AsType[rulesfile.Errors](err)
+	if !ok {
+		return []fileFault{{name, finding{Reason: strings.TrimPrefix(err.Error(), "policy: ")}}}
+	}
+	for _, one := range faults {
+		all = append(all, fileFault{name, finding{one.Line, one.Column, one.Path, "", one.Reason, one.Hint}})
+	}
+	return all
+}
+
+// text writes lines for people.
+func (t *tested) text(w io.Writer) error {
+	var b strings.Builder
+	for _, f := range t.Errors {
+		one := rulesfile.Error{Line: f.Line, Column: f.Column, Path: f.Path, Reason: f.Reason, Hint: f.Hint}
+		sep := ":"
+		if f.Line == 0 {
+			sep = ": "
+		}
+		b.WriteString(f.File + sep + one.Error() + "\n")
+	}
+	for _, one := range t.Tests {
+		if one.OK {
+			fmt.Fprintf(&b, "ok    %s\n", one.Name)
+			continue
+		}
+		fmt.Fprintf(&b, "FAIL  %s\n", one.Name)
+		for i := range one.Failures {
+			for line := range strings.Lines(one.Failures[i].Text(t.File)) {
+				b.WriteString("      " + line)
+			}
+		}
+		if one.More > 0 {
+			fmt.Fprintf(&b, "      and %d more\n", one.More)
+		}
+	}
+	return wrap(w, b.String(), "        ")
+}

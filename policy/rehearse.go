@@ -1,0 +1,39 @@
+package policy
+
+import (
+	"errors"
+
+	"github.com/stint-dev/stint"
+)
+
+// Rehearse returns a policy of any rules on another store, such as one with a
+// virtual clock, to see what the rules would do: with the overrides that
+// customers of p have now, its secret, and nothing else of it. What is decided
+// there changes nothing here, and is told to no OnDecision. The error is as that
+// of [New].
+func (p *Policy) Rehearse(store stint.Store, rules *Rules) (*Policy, error) {
+	if rules == nil {
+		return nil, errors.New("policy: Rehearse without rules: Parse reads them")
+	}
+	q := &Policy{opts: Options{Secret: p.opts.Secret}, customers: p.customers.copied(), main: side{store: store}}
+	q.lines = q.newLines()
+	return q.with(rules)
+}
+
+// copied returns the overrides of now, whose plans are bound for no rules yet.
+// The table is shared: it names no plans that are not copied but those that are
+// added later, which are none here.
+func (c *customers) copied() *customers {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.set.Load()
+	set := newOverrideSet(was.table)
+	plans := make([]*customerPlan, len(*was.plans.Load()))
+	for i, one := range *was.plans.Load() {
+		plans[i] = &customerPlan{rule: one.rule, override: one.override}
+	}
+	set.plans.Store(&plans)
+	next := new(customers)
+	next.set.Store(set)
+	return next
+}
