@@ -31,7 +31,7 @@ const (
 //
 // A cost of 0 passes at once. A deadline is held against what is known: that
 // those ahead stay and that nothing else arrives. Those ahead count under every
-// algorithm of limit, and for those that pass in windows as far as whole windows go.
+// algorithm, and for those that pass in windows as far as whole windows go.
 //
 // The waiters of one key are served first come first served, each with its
 // whole cost, and a newcomer queues behind them. [Limiter.Take] and the like
