@@ -15,6 +15,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -53,9 +54,10 @@ func run(root string, limit time.Duration, names []string) error {
 		return fmt.Errorf("the tests fail without any bug:\n%s", v.output)
 	}
 	fmt.Printf("No bug: all tests pass, in %.1f s.\n\n", time.Since(start).Seconds())
-	fmt.Println("| planted bug | breaks | killed by | s |")
-	fmt.Println("|---|---|---|---|")
+	fmt.Println("| planted bug | breaks | killed by | which is | s |")
+	fmt.Println("|---|---|---|---|---|")
 	survivors := 0
+	kinds := make(map[string]int)
 	for _, b := range bugs {
 		start := time.Now()
 		v, err := lab.plant(b)
@@ -68,9 +70,17 @@ func run(root string, limit time.Duration, names []string) error {
 			killer = "**survives**"
 			survivors++
 		}
-		fmt.Printf("| %s | %s | %s | %.1f |\n", b.what, b.breaks, killer, time.Since(start).Seconds())
+		kind := ""
+		if err == nil && v.failed {
+			kind = kindOf(killer)
+			kinds[kind]++
+		}
+		fmt.Printf("| %s | %s | %s | %s | %.1f |\n", b.what, b.breaks, killer, kind, time.Since(start).Seconds())
 	}
 	fmt.Printf("\n%d of %d killed.\n", len(bugs)-survivors, len(bugs))
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		fmt.Printf("- %s: %d\n", kind, kinds[kind])
+	}
 	if survivors > 0 {
 		return errors.New("not every bug was killed")
 	}

@@ -16,6 +16,19 @@ func TestKiller(t *testing.T) {
 	}
 }
 
+func TestKindOf(t *testing.T) {
+	for killer, want := range map[string]string{
+		"proof TestDifferential":                       "the model, on random histories",
+		"proof TestEnvelopeEntries/policy_7/1ms_by_64": "the oracle, on what passed",
+		"memstore TestStore/vectors/own_settled_log":   "vectors and laws, for every store",
+		"stint TestParse":                              "a table or a transcript",
+	} {
+		if got := kindOf(killer); got != want {
+			t.Errorf("%s: %s, want %s", killer, got, want)
+		}
+	}
+}
+
 func TestPlanted(t *testing.T) {
 	all, err := planted("../../mutants", nil)
 	if err != nil || len(all) < 18 {
