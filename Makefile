@@ -7,7 +7,7 @@ REQUIRED := . ./redisstore ./redisstore/goredis ./rulesdb # that other modules h
 FUZZTIME ?= 1m
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-valkey needs check short soak fuzz mutants house errors bench bench-redis bench-plan bench-service docs lint tidy clean
+.PHONY: help build demo test test-valkey needs check short soak fuzz mutants house errors bench bench-redis bench-plan bench-service docs board lint tidy clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ docs: ## write the plots and the pictures of the documents anew
 	cd cmd && go test ./internal/planner/lab -run TestPageShots -update
 	cd proof && go run ./cmd/house draw ../docs
 	go test -run TestDocs .
+
+board: ## write the Grafana board, the alert rules and the runbook anew
+	cd cmd && go run ./internal/service/board/write ../deploy ../docs
 
 lint: check ## gofmt, go vet and golangci-lint, a pinned version (fetched on first use)
 	@for d in . $(BELOW); do (cd $$d && go run $(GOLANGCI) run ./...) || exit 1; done

@@ -29,6 +29,7 @@ var documents = []string{
 	"docs/RESP.md",
 	"docs/ENVOY.md",
 	"docs/METRICS.md",
+	"docs/RUNBOOK.md",
 	"docs/LAB.md",
 	"docs/FIGURES.md",
 	"docs/REDIS-FIGURES.md",

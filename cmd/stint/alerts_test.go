@@ -1,0 +1,109 @@
+package main_test
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A recordedSeries is what a server said at /metrics, scrape by scrape.
+type recordedSeries struct {
+	scrapes int
+	values  map[string][]string // by name and labels
+}
+
+// scrape adds what the server says now.
+func (m *recordedSeries) scrape(t *testing.T, s *serving) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.adminOf()+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := s.client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		at := strings.LastIndexByte(line, ' ')
+		if !strings.HasPrefix(line, "stint_") && !strings.HasPrefix(line, "process_") || at < 0 {
+			continue
+		}
+		name := line[:at]
+		for len(m.values[name]) < m.scrapes {
+			m.values[name] = append(m.values[name], "_")
+		}
+		m.values[name] = append(m.values[name], strings.TrimSpace(line[at:]))
+	}
+	m.scrapes++
+}
+
+// test writes a test of alert rules: what must be raised in the minute of a
+// scrape, one a minute.
+func (m *recordedSeries) test(rules string, raised map[int]string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "rule_files: [%q]\nevaluation_interval: 1m\ntests:\n- interval: 1m\n  input_series:\n", rules)
+	for _, name := range slices.Sorted(maps.Keys(m.values)) {
+		label := name + `{job="stint", instance="a"}`
+		if before, ok := strings.CutSuffix(name, "}"); ok {
+			label = before + `, job="stint", instance="a"}`
+		}
+		fmt.Fprintf(&b, "  - {series: '%s', values: '%s'}\n", label, strings.Join(m.values[name], " "))
+	}
+	b.WriteString("  promql_expr_test:\n")
+	for _, minute := range slices.Sorted(maps.Keys(raised)) {
+		fmt.Fprintf(&b, "  - expr: count by (alertname) (ALERTS{alertstate=\"firing\"})\n    eval_time: %dm\n    exp_samples:\n", minute)
+		for name := range strings.FieldsSeq(raised[minute]) {
+			fmt.Fprintf(&b, "    - {labels: '{alertname=%q}', value: 1}\n", name)
+		}
+	}
+	return b.String()
+}
+
+// TestAlertsRecorded records the metrics of a server while its store is there and
+// after it was killed, and has Prometheus say which alerts that raises.
+func TestAlertsRecorded(t *testing.T) {
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("promtool is not here: make needs installs it")
+	}
+	redis := startRedis(t, "")
+	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", serveRules), "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store", "redis://"+redis.address)
+	m := &recordedSeries{values: make(map[string][]string)}
+	ask := func() {
+		for i := range 20 { // of others each time, or denials that are known need no store
+			s.ask("/v1/check", fmt.Sprintf(`{"attributes":{"ip":"192.0.%d.%d"}}`, m.scrapes, i), "")
+		}
+		m.scrape(t, s)
+	}
+	for range 10 {
+		ask()
+	}
+	redis.kill()
+	for range 10 {
+		ask()
+	}
+	rules, err := filepath.Abs("../../deploy/prometheus/stint.rules.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "recorded.yaml")
+	text := m.test(rules, map[int]string{9: "", 18: "StintStoreFailing StintStoreUnreachable"})
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := exec.CommandContext(t.Context(), promtool, "test", "rules", file).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s\n%s", err, said, text)
+	}
+}
