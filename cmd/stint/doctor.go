@@ -1,0 +1,301 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/stint-dev/stint/cmd/internal/service/proxy"
+	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/cmd/internal/service/server"
+	"github.com/stint-dev/stint/cmd/internal/service/storecheck"
+)
+
+type doctorCmd struct {
+	serveCmd `embed:""`
+
+	JSON bool `name:"json" help:"Write JSON."`
+}
+
+// Help is what "stint doctor --help" says below the summary.
+func (doctorCmd) Help() string {
+	return `Takes the flags and the environment of stint serve, and serves nothing: it looks
+at what that would find here. The status is 1 if it would not start, or if
+something is wrong.
+
+For example:
+
+    stint doctor stint.yaml
+    stint doctor stint.yaml --http :8443 --token-file tokens --json`
+}
+
+// A symptom is one thing that was found.
+type symptom struct {
+	About string `json:"about"`
+	Level string `json:"level"` // ok, warning or error
+	What  string `json:"what"`
+	Hint  string `json:"hint,omitempty"`
+}
+
+// A checkup gathers what was found, in order.
+type checkup struct{ found []symptom }
+
+func (u *checkup) ok(about, format string, args ...any) {
+	u.found = append(u.found, symptom{About: about, Level: "ok", What: fmt.Sprintf(format, args...)})
+}
+
+func (u *checkup) add(about, level, what, hint string) {
+	u.found = append(u.found, symptom{about, level, what, hint})
+}
+
+func (u *checkup) failed(about string, err error) {
+	u.add(about, "error", strings.TrimPrefix(err.Error(), "stint: "), "")
+}
+
+// errIll has been explained on standard output.
+var errIll = errors.New("something is wrong")
+
+// Run looks at everything, and prints one page.
+func (c *doctorCmd) Run(e *env) error {
+	var u checkup
+	c.program(&u)
+	examineClock(&u)
+	store := c.examineRules(&u)
+	c.examineStore(e.ctx, storeURL(store), &u)
+	c.examineDoors(e.ctx, &u)
+	write := u.text
+	if c.JSON {
+		write = u.json
+	}
+	if err := write(e.out); err != nil {
+		return err
+	}
+	for _, s := range u.found {
+		if s.Level == "error" {
+			return errIll
+		}
+	}
+	return nil
+}
+
+// program says which program this is, and what it may open.
+func (c *doctorCmd) program(u *checkup) {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		info = &debug.BuildInfo{}
+	}
+	u.ok("version", "%s", describe(info))
+	if err := c.check(); err != nil {
+		u.failed("flags", err)
+	}
+	most, each := server.NewConns(server.ConnsOptions{Max: c.MaxConns, PerAddress: c.MaxConnsPerAddress, Log: slog.New(slog.DiscardHandler)}).Bounds()
+	if most < 1000 {
+		u.add("descriptors", "warning", fmt.Sprintf("room for %s of clients at once, %d of one address", count(most, "connection"), each), "raise the limit: ulimit -n, or LimitNOFILE= of the unit")
+		return
+	}
+	u.ok("descriptors", "room for %s of clients at once, %d of one address", count(most, "connection"), each)
+}
+
+// examineRules reads the rules, and returns the store that they name or the flag
+// does.
+func (c *doctorCmd) examineRules(u *checkup) (store string) {
+	path := c.File
+	if path == "" {
+		path = c.Config
+	}
+	switch {
+	case c.Rules != "":
+		u.add("rules", "warning", "they are in a database, which is not read here", "stint db status and stint rules show look at it")
+	case len(c.Limit) > 0:
+		if _, err := proxy.OneRule("serve", c.Key, c.Limit); err != nil {
+			u.failed("rules", err)
+		} else {
+			u.ok("rules", "one, named serve, by %s", c.Key)
+		}
+	case path == "":
+		u.add("rules", "warning", "none are named", "stint doctor stint.yaml, or --limit '100/m'")
+	default:
+		store = c.examineFile(path, u)
+	}
+	if c.Store != "" {
+		return c.Store
+	}
+	return store
+}
+
+func (c *doctorCmd) examineFile(path string, u *checkup) (store string) {
+	r := inspect(path, nil)
+	at := func(f finding) string {
+		if f.Line == 0 {
+			return path + ": " + f.Reason
+		}
+		return fmt.Sprintf("%s:%d: %s", path, f.Line, f.Reason)
+	}
+	for _, f := range r.Errors {
+		u.add("rules", "error", at(f), f.Hint)
+	}
+	if !r.Valid {
+		return ""
+	}
+	u.ok("rules", "%s in %s", count(r.Rules, "rule"), path)
+	for _, f := range r.Warnings {
+		u.add("rules", "warning", at(f), f.Hint)
+	}
+	if f, err := rules.Read(path); err == nil {
+		store = f.Settings.Store
+	}
+	return store
+}
+
+// fewSamples is how many decisions time a store here.
+const fewSamples = 50
+
+// examineStore uses the store as stint check-store does.
+func (c *doctorCmd) examineStore(ctx context.Context, store storeURL, u *checkup) {
+	if store == "" {
+		u.ok("store", "the memory of the process, at most %s for each limit", count(c.MaxKeys, "key"))
+		return
+	}
+	o, err := store.options()
+	if err != nil {
+		u.failed("store", err)
+		return
+	}
+	o.Dialer.Timeout, o.DisableRetry = 2*time.Second, true
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	client, err := rueidis.NewClient(o)
+	if err != nil {
+		u.add("store", "error", fmt.Sprintf("%v: %v", store, err), storecheck.HintFor(err))
+		return
+	}
+	defer client.Close()
+	r := storecheck.Run(ctx, client, storecheck.Options{Samples: fewSamples, Deadline: c.StoreTimeout})
+	for i := range r.Nodes {
+		u.ok("store", "%s: %s %s", r.Nodes[i].Address, r.Nodes[i].Server, r.Nodes[i].Version)
+	}
+	if r.Decision.Median > 0 {
+		u.ok("store", "a decision takes %v, at p99 %v; --store-timeout is %v", round(r.Decision.Median), round(r.Decision.P99), c.StoreTimeout)
+		u.ok("store", "its clock is %v from this machine's, to within %v", round(r.Clock.Ahead.Abs()), round(r.Clock.Within))
+	}
+	for _, f := range r.Problems {
+		u.add("store", "error", f.What, f.Hint)
+	}
+	for _, f := range r.Warnings {
+		u.add("store", "warning", f.What, f.Hint)
+	}
+}
+
+// examineDoors opens each address for a moment, and says who may come in there.
+func (c *doctorCmd) examineDoors(ctx context.Context, u *checkup) {
+	quiet := slog.New(slog.DiscardHandler)
+	d, err := c.door(quiet)
+	if err != nil {
+		u.failed("doors", err)
+		return
+	}
+	for _, one := range []struct{ flag, address string }{
+		{"--http", c.HTTP}, {"--grpc", c.GRPC}, {"--resp", c.RESP}, {"--admin", c.Admin},
+	} {
+		if one.address == "" {
+			u.ok("ports", "%s is off", one.flag)
+			continue
+		}
+		addr, err := tryAddress(ctx, one.flag, one.address)
+		if err != nil {
+			u.add("ports", "error", err.Error(), "")
+			continue
+		}
+		u.ok("ports", "%s: %s is free", one.flag, one.address)
+		if one.flag != "--admin" {
+			if _, err := d.exposed(one.flag, one.address, addr, quiet); err != nil {
+				u.failed("exposed", err)
+				continue
+			}
+		}
+		level, text := d.audience(one.flag, addr)
+		u.add("exposed", level, one.flag+" "+text, "")
+	}
+}
+
+// tryAddress opens an address and closes it.
+func tryAddress(ctx context.Context, flag, address string) (net.Addr, error) {
+	open := func() (net.Listener, error) { return listen(ctx, flag, address) }
+	if flag == "--http" {
+		open = func() (net.Listener, error) { return listenHTTP(ctx, address) }
+	}
+	ln, err := open()
+	if err != nil {
+		return nil, err
+	}
+	defer ln.Close() // nothing was served
+	return ln.Addr(), nil
+}
+
+// audience says who reaches an address, who of them may ask, and who may change
+// what keys have used.
+func (d *door) audience(flag string, addr net.Addr) (level, text string) {
+	level, reach := "ok", "reaches this machine alone"
+	if !server.Local(addr) {
+		reach = "reaches other machines"
+	}
+	if _, unix := addr.(*net.UnixAddr); unix {
+		reach = "is a socket for its owner and group"
+	}
+	ask := "everyone there may ask"
+	switch {
+	case flag == "--admin" && server.Local(addr):
+		ask = "everyone there may see metrics and the lab"
+	case flag == "--admin" && d.askers == nil && d.operators == nil:
+		level, ask = "warning", "everyone there may see metrics"
+	case flag == "--admin":
+		ask = "those with a token may see metrics"
+	case d.askers != nil:
+		ask = "those with a token may ask"
+	case !server.Local(addr) && d.operators != nil:
+		ask = "operators may ask"
+	case !server.Local(addr):
+		level = "warning"
+	}
+	operate := "nobody may refund or reset"
+	if d.operators != nil {
+		operate = "operators may refund and reset"
+	}
+	cipher := "in clear"
+	if d.certificate != nil && (flag != "--admin" || !server.Local(addr)) {
+		cipher = "by TLS"
+		if d.clients != nil && flag != "--admin" {
+			cipher = "by TLS with certificates of clients"
+		}
+	} else if !server.Local(addr) {
+		level = "warning"
+	}
+	return level, fmt.Sprintf("%s, %s; %s; %s", reach, cipher, ask, operate)
+}
+
+func (u *checkup) text(w io.Writer) error {
+	var b strings.Builder
+	for _, s := range u.found {
+		text := s.What
+		if s.Hint != "" {
+			text += "; " + s.Hint
+		}
+		fmt.Fprintf(&b, "%-8s %-12s %s\n", s.Level, s.About, text)
+	}
+	return wrap(w, b.String(), strings.Repeat(" ", 22))
+}
+
+func (u *checkup) json(w io.Writer) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(map[string][]symptom{"found": u.found})
+}

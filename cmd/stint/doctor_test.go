@@ -1,0 +1,70 @@
+package main_test
+
+import (
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestDoctor says what would be found, and by its status whether it would serve.
+func TestDoctor(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	good := write("good.yaml", "rules:\n  - {name: a, key: [ip], limits: [\"1/h\"]}\n")
+	bad := write("bad.yaml", "rules:\n  - {name: a, key: [ip], limit: [\"1/h\"]}\n")
+	tokens := write("tokens", "0123456789abcdef-secret\n")
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	taken := ln.Addr().String()
+	const free = "127.0.0.1:0"
+	for _, try := range []struct {
+		args  string
+		ill   bool
+		wants []string
+	}{
+		{good + " --http " + free, false, []string{"ok version: stint ", "ok descriptors: room for ", "clock: 2", "ok rules: 1 rule in ", "ok store: the memory", "ok ports: --http: 127.0.0.1:0 is free", "ok exposed: --http reaches this machine alone, in clear; everyone there may ask; nobody may refund or reset", "ok ports: --grpc is off"}},
+		{"--limit 1/h --http " + free, false, []string{"ok rules: one, named serve, by ip"}},
+		{bad + " --http " + free, true, []string{"error rules: ", "bad.yaml:2: ", "limits"}},
+		{good + " --http " + taken, true, []string{"error ports: --http " + taken + ": something else listens there"}},
+		{good + " --http " + free + " --resp :0", true, []string{"error exposed: --resp: :0 can be reached from other machines"}},
+		{good + " --http " + free + " --resp :0 --operator-token-file " + tokens, false, []string{"warning exposed: --resp reaches other machines, in clear; operators may ask; operators may refund and reset"}},
+		{good + " --http " + free + " --store redis://127.0.0.1:1", true, []string{"error store: redis://127.0.0.1:1: "}},
+		{"--http " + free, false, []string{"warning rules: none are named"}},
+	} {
+		answer := session{args: append([]string{"doctor", "--json"}, strings.Fields(try.args)...)}.run()
+		line, rest, _ := strings.Cut(answer, "\n")
+		var page struct {
+			Found []struct{ About, Level, What, Hint string }
+		}
+		if err := json.Unmarshal([]byte(line), &page); err != nil {
+			t.Fatalf("%s: %v: %s", try.args, err, answer)
+		}
+		var all strings.Builder
+		for _, s := range page.Found {
+			all.WriteString(s.Level + " " + s.About + ": " + s.What + "; " + s.Hint + "\n")
+		}
+		if ill := strings.Contains(rest, "exit 1"); ill != try.ill {
+			t.Errorf("%s: %s", try.args, answer)
+		}
+		for _, want := range try.wants {
+			if !strings.Contains(all.String(), want) {
+				t.Errorf("%s: no %q in\n%s", try.args, want, all.String())
+			}
+		}
+		if strings.Contains(answer, "secret") {
+			t.Errorf("%s shows a token: %s", try.args, answer)
+		}
+	}
+}
