@@ -7,9 +7,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
-
-	"github.com/stint-dev/stint"
 )
 
 // A Certainty says how much a choice rests on, and how far it would be another
@@ -36,28 +33,8 @@ type Certainty struct {
 	Words []string `json:"words"`
 }
 
-// A Day is one day of the log, or one week if there are many.
-type Day struct {
-	From     string `json:"from"`
-	Requests int64  `json:"requests"`
-	Clients  int64  `json:"clients"`
-	// Tightest is what would have been chosen on that day alone, before the
-	// margin; empty if the day has too little.
-	Tightest string `json:"tightest,omitempty"`
-	// Denied and ClientsDenied are what the limit chosen from the whole log
-	// does on that day.
-	Denied        int64 `json:"denied"`
-	ClientsDenied int64 `json:"clients_denied"`
-
-	minute int64
-}
-
-// draws is how often clients are drawn anew, and mostDays how many days are
-// looked at one by one.
-const (
-	draws    = 200
-	mostDays = 62
-)
+// draws is how often clients are drawn anew.
+const draws = 200
 
 // drawn is how often a client is in a draw: a Poisson number of mean 1, so that
 // on average as many are drawn as there are.
@@ -100,111 +77,24 @@ func (c *chooser) bootstrap(demand *curve, chosen Candidate, to *Certainty) {
 	to.Draws, to.Same, to.Low, to.High = draws, to.Same/draws, low.text(), high.text()
 }
 
-// A daily is a sink that looks at each day alone.
-type daily struct {
-	chooser *chooser
-	options *Options
-	weeks   bool
-	ledger  *ledger
-	limit   *replay
-	curve   curve
-	end     int64
-	day     Day
-	denied  int64 // by the limit until the day at hand
-	days    []Day
-	err     error
-}
-
-func (d *daily) add(events []event) {
-	for len(events) > 0 {
-		if events[0].at >= d.end {
-			d.finish()
-			d.begin(events[0].at)
-		}
-		n, _ := slices.BinarySearchFunc(events, d.end, func(e event, at int64) int { return cmp.Compare(e.at, at) })
-		d.day.Requests += int64(n)
-		d.ledger.add(events[:n])
-		d.curve.add(events[:n])
-		events = events[n:]
-	}
-}
-
-func (d *daily) begin(at int64) {
-	from := d.options.when(at)
-	step := 1
-	if d.weeks {
-		from = from.AddDate(0, 0, -(int(from.Weekday())+6)%7)
-		step = 7
-	}
-	year, month, day := from.Date()
-	start := time.Date(year, month, day, 0, 0, 0, 0, from.Location())
-	d.end = start.AddDate(0, 0, step).UnixNano()
-	d.day = Day{From: start.Format("2006-01-02")}
-	d.curve = curve{}
-	d.denied = d.limit.sum
-	for i := range d.limit.denied[1:] {
-		d.limit.denied[i+1].today = 0
-	}
-}
-
-// finish ends the day at hand.
-func (d *daily) finish() {
-	if d.day.Requests == 0 {
-		return
-	}
-	d.curve.settle(d.chooser.keep)
-	d.day.Clients = int64(d.curve.n)
-	d.day.Denied = d.limit.sum - d.denied
-	for _, one := range d.limit.denied[1:] {
-		if one.today > 0 {
-			d.day.ClientsDenied++
-		}
-	}
-	if !d.chooser.target.Requests && d.day.Requests >= leastRequests && d.day.Clients >= leastClients {
-		all, err := d.chooser.candidates(context.Background(), 0, 0, &d.curve)
-		if err == nil {
-			best := tightest(all)
-			d.day.Tightest, d.day.minute = best.text(), best.Minute
-		}
-	}
-	d.days = append(d.days, d.day)
-}
-
-// certainty says how sure a choice is.
-func (c *chooser) certainty(ctx context.Context, r *reading, demand *curve, best Candidate, limit stint.Limit) (*Certainty, error) {
-	to := &Certainty{Requests: r.requests, Clients: r.counted(), Span: Duration(r.last - r.first), ByDay: []Day{}}
+// certainty says how sure a choice is; all is what each day says.
+func (c *chooser) certainty(ctx context.Context, r *reading, demand *curve, best Candidate, all []Day) (*Certainty, error) {
+	to := &Certainty{Requests: r.requests, Clients: r.counted(), Span: Duration(r.last - r.first), ByDay: append([]Day{}, all...), Days: len(all)}
 	if !c.target.Requests {
 		c.bootstrap(demand, best, to)
 	}
-	p, err := replayOf("", limit)
-	if err != nil {
-		return nil, err
-	}
-	d := &daily{
-		chooser: c, options: r.options, limit: p, ledger: newLedger(p),
-		weeks: time.Duration(r.last-r.first) > mostDays*24*time.Hour, end: math.MinInt64,
-	}
-	if err := c.spool.replay(ctx, c.skip, d); err != nil {
-		return nil, err
-	}
-	d.finish()
-	to.ByDay, to.Days = d.days, len(d.days)
-	for _, day := range d.days {
+	for _, day := range all {
 		if day.Requests >= leastRequests && day.Clients >= leastClients {
 			to.Busy++
 		}
 	}
 	to.Words = to.words()
-	return to, nil
+	return to, ctx.Err()
 }
 
 // words says how sure it is.
 func (s *Certainty) words() (all []string) {
-	of := "day"
-	if s.Days > 1 && len(s.ByDay) > 1 && weekly(s.ByDay) {
-		of = "week"
-	}
-	all = append(all, fmt.Sprintf("it rests on %s of %s in %s: %s, %s of them busy", plural(s.Requests, "request"), plural(s.Clients, "client"), s.Span, plural(int64(s.Days), of), number(int64(s.Busy))))
+	all = append(all, fmt.Sprintf("it rests on %s of %s in %s: %s, %s of them busy", plural(s.Requests, "request"), plural(s.Clients, "client"), s.Span, plural(int64(s.Days), "day"), number(int64(s.Busy))))
 	switch {
 	case s.Draws == 0:
 	case s.Low == s.High:
@@ -227,23 +117,16 @@ func (s *Certainty) words() (all []string) {
 	}
 	switch {
 	case s.Busy < 2:
-		all = append(all, "how "+of+"s differ cannot be seen: it takes two that are busy")
+		all = append(all, "how days differ cannot be seen: it takes two that are busy")
 	case tight != nil && tight.Tightest == loose.Tightest:
-		all = append(all, fmt.Sprintf("each busy %s alone says %s", of, tight.Tightest))
+		all = append(all, fmt.Sprintf("each busy day alone says %s", tight.Tightest))
 	case tight != nil:
-		all = append(all, fmt.Sprintf("by single %ss it would be from %s (%s) to %s (%s)", of, tight.Tightest, tight.From, loose.Tightest, loose.From))
+		all = append(all, fmt.Sprintf("by single days it would be from %s (%s) to %s (%s)", tight.Tightest, tight.From, loose.Tightest, loose.From))
 	}
 	if s.Days > 1 && worst != nil && worst.ClientsDenied > 0 {
 		all = append(all, fmt.Sprintf("most clients would be denied on %s: %s of %s", worst.From, number(worst.ClientsDenied), number(worst.Clients)))
 	}
 	return all
-}
-
-// weekly reports whether the days are weeks.
-func weekly(days []Day) bool {
-	a, err1 := time.Parse(time.DateOnly, days[0].From)
-	b, err2 := time.Parse(time.DateOnly, days[len(days)-1].From)
-	return err1 == nil && err2 == nil && b.Sub(a) > mostDays*24*time.Hour
 }
 
 func (s *Certainty) text(b *strings.Builder) {

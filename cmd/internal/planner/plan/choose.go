@@ -181,7 +181,7 @@ type chooser struct {
 func (c *chooser) candidates(ctx context.Context, from, to int64, demand *curve) ([]Candidate, error) {
 	bursts := make([]int64, len(rates))
 	for i := range rates {
-		demand.settle(c.keep)
+		demand.settle(c.keep, false)
 		needs := demand.ranked(i)
 		if len(needs) == 0 {
 			return nil, errNothing
@@ -275,9 +275,12 @@ func (c *chooser) choose(ctx context.Context, r *reading, demand *curve, who tol
 	if err != nil {
 		return nil, err
 	}
-	if err := c.spool.replay(ctx, r.exempt, newLedger(p)); err != nil {
+	demand.closeDay()
+	by := &daily{ledger: newLedger(p), limit: p, skip: c.skip, days: demand.days.all}
+	if err := c.spool.replay(ctx, r.exempt, by); err != nil {
 		return nil, err
 	}
+	by.finish()
 	who.clients, who.sent = int64(r.clients.len()), func(id uint32) int64 { return int64(r.sent[id]) }
 	choice := &Choice{
 		Target: c.target.String(), Margin: c.margin, Candidates: all,
@@ -287,7 +290,7 @@ func (c *chooser) choose(ctx context.Context, r *reading, demand *curve, who tol
 	choice.Would.Requests = r.requests + r.excluded
 	choice.Would.Allowed = choice.Would.Requests - choice.Would.Denied
 	choice.Cliff = demand.cliff(r, choice)
-	if choice.Sure, err = c.certainty(ctx, r, demand, best, limit); err != nil {
+	if choice.Sure, err = c.certainty(ctx, r, demand, best, by.days); err != nil {
 		return nil, err
 	}
 	choice.Doubts = c.doubts(r, r.counted(), choice)

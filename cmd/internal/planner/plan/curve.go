@@ -46,15 +46,25 @@ var rateUnits = func() (units [len(rates)]int64) {
 // A demand is the arrival curve of one client: for each rate, how far a bucket
 // that denies nothing has been ahead at most, in units rounded up. That is the
 // least burst which lets all through; a test holds it to the engine.
+//
+// Rates go from slow to fast, and a bucket that is full at one rate is full at
+// all faster ones: from idle on, the buckets took the last request alone, and
+// stand where that puts them. So what comes after a pause costs a few rates.
 type demand struct {
-	tat  [len(rates)]int64 // when the bucket is full again
-	most [len(rates)]uint32
+	tat   [len(rates)]int64 // when the bucket is full again, before idle
+	most  [len(rates)]uint32
+	today [len(rates)]uint32 // the same of the day at hand, if that is day
+	last  int64              // when the last request came, and what it cost
+	cost  int64
+	idle  int32
+	day   int32
 }
 
 // curve is the arrival curves of all clients: a sink.
 type curve struct {
 	demands pages[demand]
 	warmed  int64
+	days    days
 
 	settled bool
 	n       int // clients
@@ -76,13 +86,42 @@ func (c *curve) add(events []event) {
 		}
 		e := &events[i]
 		d := c.demands.at(e.id)
-		cost := min(e.cost, longestCost)
-		for k, unit := range rateUnits {
-			t := min(max(d.tat[k], e.at)+cost*unit, e.at+longestWait)
-			d.tat[k] = t
-			if t-e.at > int64(d.most[k])*unit {
-				d.most[k] = uint32(min((t-e.at+unit-1)/unit, math.MaxUint32))
-			}
+		if e.at >= c.days.end {
+			c.turn(e.at)
+		}
+		if c.days.day != d.day {
+			d.day, d.today = c.days.day, [len(rates)]uint32{}
+			c.days.active = append(c.days.active, e.id)
+		}
+		c.days.requests++
+		d.add(e.at, min(e.cost, longestCost))
+	}
+}
+
+// add takes one request in.
+func (d *demand) add(at, cost int64) {
+	idle := len(rates)
+	for k, unit := range rateUnits {
+		tat := d.tat[k]
+		if k >= int(d.idle) {
+			tat = d.last + d.cost*unit
+		}
+		if tat <= at {
+			idle = k
+			break
+		}
+		t := min(tat+cost*unit, at+longestWait)
+		d.tat[k] = t
+		if t-at > int64(d.today[k])*unit {
+			d.today[k] = uint32(min((t-at+unit-1)/unit, math.MaxUint32))
+			d.most[k] = max(d.most[k], d.today[k])
+		}
+	}
+	d.last, d.cost, d.idle = at, cost, int32(idle)
+	if alone := uint32(cost); idle < len(rates) && alone > d.today[len(rates)-1] { // which needs the least
+		for k := idle; k < len(rates); k++ {
+			d.today[k] = max(d.today[k], alone)
+			d.most[k] = max(d.most[k], alone)
 		}
 	}
 }
@@ -92,14 +131,14 @@ func (c *curve) warm(events []event) {
 	sum := int64(0)
 	for i := range events {
 		d := c.demands.at(events[i].id)
-		sum += d.tat[0] + d.tat[8] + d.tat[16] + int64(d.most[8])
+		sum += d.tat[0] + d.tat[8] + int64(d.today[0]) + d.last
 	}
 	c.warmed = sum
 }
 
 // settle ranks the clients at each rate, once all events are there, and keeps so
-// many of those that need the most.
-func (c *curve) settle(keep func(n int) int) {
+// many of those that need the most; with points, it says how needs are spread.
+func (c *curve) settle(keep func(n int) int, points bool) {
 	if c.settled {
 		return
 	}
@@ -115,12 +154,48 @@ func (c *curve) settle(keep func(n int) int) {
 		if c.n = len(all); c.n == 0 {
 			return
 		}
-		slices.Sort(all)
-		at := func(share float64) int64 { return need(all[rank(len(all), share)]) }
-		c.points = append(c.points, Point{r.String(), at(0.5), at(0.9), at(0.99), at(0.999), need(all[len(all)-1])})
-		top := slices.Clone(all[len(all)-min(keep(c.n), len(all)):])
+		kept := min(keep(c.n), len(all))
+		if points {
+			slices.Sort(all)
+			at := func(share float64) int64 { return need(all[rank(len(all), share)]) }
+			c.points = append(c.points, Point{r.String(), at(0.5), at(0.9), at(0.99), at(0.999), need(all[len(all)-1])})
+		} else {
+			highest(all, kept)
+		}
+		top := slices.Clone(all[len(all)-kept:])
+		slices.Sort(top)
 		slices.Reverse(top)
 		c.tops[i] = top
+	}
+}
+
+// highest puts the n highest numbers last, in any order.
+func highest(all []uint64, n int) {
+	for low, high, at := 0, len(all), len(all)-n; n > 0 && high-low > 1; {
+		a, b, c := all[low], all[low+(high-low)/2], all[high-1]
+		pivot := max(min(a, b), min(max(a, b), c)) // numbers differ: they hold who it is
+		i, j := low, high-1
+		for i <= j {
+			for all[i] < pivot {
+				i++
+			}
+			for all[j] > pivot {
+				j--
+			}
+			if i <= j {
+				all[i], all[j] = all[j], all[i]
+				i++
+				j--
+			}
+		}
+		switch {
+		case at <= j:
+			high = j + 1
+		case at >= i:
+			low = i
+		default:
+			return
+		}
 	}
 }
 

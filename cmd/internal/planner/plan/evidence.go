@@ -241,8 +241,9 @@ func (w *run) look(ctx context.Context, ids []uint32) (map[string]*Evidence, err
 	for i := range all {
 		all[i] = newDossier()
 	}
+	named := newWanted(wanted)
 	for _, in := range w.inputs {
-		if err := w.lookIn(ctx, in, wanted, all); err != nil {
+		if err := w.lookIn(ctx, in, named, all); err != nil {
 			return nil, err
 		}
 	}
@@ -252,8 +253,40 @@ func (w *run) look(ctx context.Context, ids []uint32) (map[string]*Evidence, err
 	return found, nil
 }
 
+// wanted are the keys of clients that are looked for, behind a filter by their
+// last bytes, which nearly all others fail.
+type wanted struct {
+	index  map[string]int
+	filter [1 << 12]bool
+}
+
+func newWanted(index map[string]int) *wanted {
+	w := &wanted{index: index}
+	for key := range index {
+		w.filter[bucketOf([]byte(key))] = true
+	}
+	return w
+}
+
+func bucketOf(key []byte) uint32 {
+	sum := uint32(len(key))
+	for _, c := range key[max(len(key)-5, 0):] {
+		sum = sum*31 + uint32(c)
+	}
+	return sum * 0x9e3779b1 >> 20
+}
+
+// find returns the number of a client that is looked for.
+func (w *wanted) find(key []byte) (i int, ok bool) {
+	if !w.filter[bucketOf(key)] {
+		return 0, false
+	}
+	i, ok = w.index[string(key)]
+	return i, ok
+}
+
 // lookIn looks into one log, with all workers.
-func (w *run) lookIn(ctx context.Context, in *input, wanted map[string]int, all []*dossier) error {
+func (w *run) lookIn(ctx context.Context, in *input, wanted *wanted, all []*dossier) error {
 	file, err := in.open(ctx)
 	if err != nil {
 		return err
@@ -316,7 +349,7 @@ func newWitness(q *question, in *input) *witness {
 	}
 }
 
-func (w *witness) read(block []byte, wanted map[string]int, to []*dossier) {
+func (w *witness) read(block []byte, wanted *wanted, to []*dossier) {
 	for len(block) > 0 {
 		var line []byte
 		line, block = accesslog.Line(block)
@@ -325,7 +358,7 @@ func (w *witness) read(block []byte, wanted map[string]int, to []*dossier) {
 		}
 		w.asker.client(w.line.Values)
 		w.text = w.asker.appendKey(w.text[:0], w.line.Values)
-		i, ok := wanted[string(w.text)]
+		i, ok := wanted.find(w.text)
 		if ok && w.asker.counts(w.line.Values) && w.detail.Parse(line, &w.whole) == nil {
 			to[i].add(&w.whole)
 		}

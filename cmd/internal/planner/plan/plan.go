@@ -269,6 +269,7 @@ func (w *run) prepare() ([]sink, error) {
 	}
 	if o.Choose != nil || !o.Brief {
 		sinks = append(sinks, &w.curve)
+		w.curve.days = days{target: o.Choose, options: o}
 	}
 	for _, text := range o.Limits {
 		r, err := newReplay(text)
@@ -336,7 +337,7 @@ func (w *run) report(ctx context.Context, cut bool) (*Report, error) {
 	}
 	if !o.Brief && w.ruling == nil {
 		report.Traffic = w.traffic.report(w.reading)
-		w.curve.settle(w.keep)
+		w.curve.settle(w.keep, true)
 		report.Traffic.Curve = w.curve.points
 		report.spread = w.traffic.spread()
 	}

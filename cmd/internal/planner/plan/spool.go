@@ -93,46 +93,117 @@ const batch = 4096
 // replay gives the events to the sinks again, but for those of clients that
 // skip names. It may be called again and again.
 func (s *spool) replay(ctx context.Context, skip []bool, sinks ...sink) error {
-	readers := make([]io.Reader, 0, len(s.memory)+2)
-	for _, m := range s.memory {
-		readers = append(readers, bytes.NewReader(m))
-	}
-	if s.file != nil {
-		if s.err = errors.Join(s.err, s.writer.Flush()); s.err != nil {
-			return s.err
-		}
-		readers = append(readers, io.NewSectionReader(s.file, 0, 1<<62))
-	}
 	if s.err != nil {
 		return s.err
 	}
-	in := bufio.NewReaderSize(io.MultiReader(append(readers, bytes.NewReader(s.chunk))...), 64<<10)
-	events := make([]event, 0, batch)
-	var e event
-	for {
-		var err error
-		e, err = next(in, e.at)
-		if err == nil && int(e.id) < len(skip) && skip[e.id] {
-			continue
-		}
-		if err == nil {
-			events = append(events, e)
-		}
-		if err != nil && !errors.Is(err, io.EOF) {
+	p := &player{skip: skip, sinks: sinks, events: make([]event, 0, batch)}
+	for _, m := range s.memory {
+		if err := p.play(ctx, m); err != nil {
 			return err
 		}
-		if len(events) == batch || err != nil {
-			for _, k := range sinks {
-				k.add(events)
-			}
-			events = events[:0]
+	}
+	if s.file != nil {
+		if s.err = s.writer.Flush(); s.err != nil {
+			return s.err
+		}
+		if err := p.playFile(ctx, s.file); err != nil {
+			return err
+		}
+	}
+	if err := p.play(ctx, s.chunk); err != nil {
+		return err
+	}
+	p.give()
+	return nil
+}
+
+// A player gives out what a spool keeps.
+type player struct {
+	skip   []bool
+	sinks  []sink
+	events []event
+	last   int64
+}
+
+// play gives out a text of whole events.
+func (p *player) play(ctx context.Context, text []byte) error {
+	for len(text) > 0 {
+		n := p.one(text)
+		if n <= 0 {
+			return errSpool
+		}
+		if text = text[n:]; len(p.events) == batch {
+			p.give()
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 		}
-		if err != nil {
+	}
+	return nil
+}
+
+var errSpool = errors.New("the temporary file does not hold what was written to it")
+
+// one reads the first event of a text and returns how long that is, 0 if it is
+// not whole.
+func (p *player) one(text []byte) int {
+	step, a := binary.Varint(text)
+	if a <= 0 {
+		return 0
+	}
+	id, b := binary.Uvarint(text[a:])
+	if b <= 0 {
+		return 0
+	}
+	cost, c := binary.Varint(text[a+b:])
+	if c <= 0 {
+		return 0
+	}
+	p.last += step
+	if int(id) >= len(p.skip) || !p.skip[id] {
+		p.events = append(p.events, event{at: p.last, cost: cost, id: uint32(id)})
+	}
+	return a + b + c
+}
+
+func (p *player) give() {
+	for _, k := range p.sinks {
+		k.add(p.events)
+	}
+	p.events = p.events[:0]
+}
+
+// playFile gives out what a file holds, from its beginning.
+func (p *player) playFile(ctx context.Context, file *os.File) error {
+	text := make([]byte, 0, spoolChunk)
+	for at := int64(0); ; {
+		n, err := file.ReadAt(text[len(text):cap(text)], at)
+		at += int64(n)
+		text = text[:len(text)+n]
+		whole := len(text)
+		if !errors.Is(err, io.EOF) {
+			whole -= 3 * binary.MaxVarintLen64 // the last may be cut
+		}
+		read := 0
+		for read < whole {
+			size := p.one(text[read:])
+			if size <= 0 {
+				return errors.Join(errSpool, err)
+			}
+			if read += size; len(p.events) == batch {
+				p.give()
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+			}
+		}
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
+		if err != nil {
+			return err
+		}
+		text = text[:copy(text, text[read:])]
 	}
 }
 
