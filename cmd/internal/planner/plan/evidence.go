@@ -225,42 +225,50 @@ func plainText(s string) string {
 
 // look reads the logs once more and returns the evidence on clients, by name.
 func (w *run) look(ctx context.Context, ids []uint32) (map[string]*Evidence, error) {
-	wanted := make(map[string]int)
+	index, n := make(map[string][]int), 0
 	for _, id := range ids {
-		if key := string(w.clients.key(id)); len(wanted) < mostNamed {
-			if _, ok := wanted[key]; !ok {
-				wanted[key] = len(wanted)
-			}
+		if key := string(w.clients.key(id)); n < mostNamed && index[key] == nil {
+			index[key], n = []int{n}, n+1
 		}
 	}
-	found := make(map[string]*Evidence)
-	if len(wanted) == 0 {
-		return found, nil
+	all, err := w.lookFor(ctx, index, n)
+	if err != nil {
+		return nil, err
 	}
-	all := make([]*dossier, len(wanted))
+	found := make(map[string]*Evidence)
+	for key, at := range index {
+		found[strings.ToValidUTF8(w.question.name([]byte(key)), "?")] = all[at[0]].evidence(w.options, w.requests+w.excluded)
+	}
+	return found, nil
+}
+
+// lookFor reads the logs once more: the index says which of n dossiers the lines
+// with a key are for.
+func (w *run) lookFor(ctx context.Context, index map[string][]int, n int) ([]*dossier, error) {
+	all := make([]*dossier, n)
 	for i := range all {
 		all[i] = newDossier()
 	}
-	named := newWanted(wanted)
+	if len(index) == 0 {
+		return all, nil
+	}
+	named := newWanted(index)
 	for _, in := range w.inputs {
 		if err := w.lookIn(ctx, in, named, all); err != nil {
 			return nil, err
 		}
 	}
-	for key, i := range wanted {
-		found[strings.ToValidUTF8(w.question.name([]byte(key)), "?")] = all[i].evidence(w.options, w.requests+w.excluded)
-	}
-	return found, nil
+	return all, nil
 }
 
 // wanted are the keys of clients that are looked for, behind a filter by their
 // last bytes, which nearly all others fail.
 type wanted struct {
-	index  map[string]int
+	index  map[string][]int
 	filter [1 << 12]bool
 }
 
-func newWanted(index map[string]int) *wanted {
+func newWanted(index map[string][]int) *wanted {
 	w := &wanted{index: index}
 	for key := range index {
 		w.filter[bucketOf([]byte(key))] = true
@@ -276,13 +284,12 @@ func bucketOf(key []byte) uint32 {
 	return sum * 0x9e3779b1 >> 20
 }
 
-// find returns the number of a client that is looked for.
-func (w *wanted) find(key []byte) (i int, ok bool) {
+// find returns the dossiers that lines with a key are for.
+func (w *wanted) find(key []byte) []int {
 	if !w.filter[bucketOf(key)] {
-		return 0, false
+		return nil
 	}
-	i, ok = w.index[string(key)]
-	return i, ok
+	return w.index[string(key)]
 }
 
 // lookIn looks into one log, with all workers.
@@ -358,8 +365,11 @@ func (w *witness) read(block []byte, wanted *wanted, to []*dossier) {
 		}
 		w.asker.client(w.line.Values)
 		w.text = w.asker.appendKey(w.text[:0], w.line.Values)
-		i, ok := wanted.find(w.text)
-		if ok && w.asker.counts(w.line.Values) && w.detail.Parse(line, &w.whole) == nil {
+		all := wanted.find(w.text)
+		if len(all) == 0 || !w.asker.counts(w.line.Values) || w.detail.Parse(line, &w.whole) != nil {
+			continue
+		}
+		for _, i := range all {
 			to[i].add(&w.whole)
 		}
 	}

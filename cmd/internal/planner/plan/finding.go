@@ -13,7 +13,7 @@ import (
 // what follows.
 type Finding struct {
 	// What names it: one_client, no_address, no_key, each_once, proxy, twice,
-	// sorted, zone, far_off, cut_off, nuls, not_found, too_little.
+	// sorted, zone, far_off, cut_off, nuls, not_found, unread, too_little.
 	What string `json:"what"`
 	Text string `json:"text"`
 	// Stops reports whether no proposal can be made from such a log.
@@ -38,6 +38,8 @@ func (w *run) findings() (all []Finding) {
 	w.twice(add)
 	if w.requests > 0 && w.ruling == nil {
 		w.keys(add)
+	} else if w.requests > 0 {
+		w.unread(add)
 	}
 	w.times(add)
 	for _, in := range w.inputs {
@@ -63,6 +65,21 @@ func (w *run) findings() (all []Finding) {
 		return 1
 	})
 	return all
+}
+
+// unread looks for what rules go by and no line has.
+func (w *run) unread(add finder) {
+	for i, n := range w.missing {
+		if n < w.requests+w.excluded {
+			continue
+		}
+		name := w.question.attributes[w.question.key[i]]
+		hint := ""
+		if f := w.inputs[0].format; len(f.Fields) > 0 {
+			hint = fmt.Sprintf(". The fields are %s: if it is one of them, say so with --field %s=%s", strings.Join(f.Fields, ", "), name, f.Likely(name))
+		}
+		add("unread", false, "no line has %s, which the rules look at: they are tried as if no request had it%s", name, hint)
+	}
 }
 
 // A finder takes a finding.

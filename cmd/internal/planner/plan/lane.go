@@ -155,7 +155,7 @@ func (w *worker) find(b *block) {
 		b.tally.subsecond++
 	}
 	for i, k := range a.key {
-		if r.Values[k] == nil {
+		if r.Values[k] == nil && !a.identified(r.Values) {
 			b.missing[i]++
 		}
 	}

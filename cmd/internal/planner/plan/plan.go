@@ -225,7 +225,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 func attempt(ctx context.Context, o Options, from []*source, by *sorter) (*Report, error) {
 	var whole []string
 	if o.Rules != nil {
-		whole = looked(&o)
+		whole = append([]string{}, o.Rules.Attributes()...) // what tells one request from another is all that they can go by
 	}
 	q, err := newQuestion(&o, whole)
 	if err != nil {
@@ -386,7 +386,7 @@ func (w *run) keep(n int) int {
 // testify adds to the denied what they did, and writes the rule.
 func (w *run) testify(ctx context.Context, report *Report) error {
 	if w.ruling != nil {
-		return nil
+		return w.ruling.testify(ctx, w, report.Results)
 	}
 	var results []*Result
 	if c := report.Choice; c != nil {

@@ -25,7 +25,12 @@ type Proposal struct {
 
 // A Routed is a route with its limit.
 type Routed struct {
-	Name     string   `json:"name"`
+	Name string `json:"name"`
+	// By is what tells these clients apart, "" for their address, and Tier the
+	// class that they are of, where TierBy says of which a client is.
+	By       string   `json:"by,omitempty"`
+	TierBy   string   `json:"tier_by,omitempty"`
+	Tier     string   `json:"tier,omitempty"`
 	Patterns []string `json:"patterns"`
 	Requests int64    `json:"requests"`
 	Clients  int64    `json:"clients"`
@@ -35,6 +40,8 @@ type Routed struct {
 	// Apart are clients that stand apart from the rest: denied, given a limit
 	// of their own, or kept.
 	Apart []Apart `json:"apart"`
+
+	minute int64 // that Limit lets pass, before the margin
 }
 
 // An Apart is a client that had no say in the limit of a route.
@@ -81,6 +88,9 @@ func propose(ctx context.Context, o Options, from []*source, by *sorter) (*Propo
 	if w.reading, err = newReading(ctx, &o, q, from, nil); err != nil {
 		return nil, err
 	}
+	if err := w.identify(ctx); err != nil {
+		return nil, err
+	}
 	if w.sorter = by; by == nil && w.backwards() {
 		w.sorter = &sorter{}
 	}
@@ -106,21 +116,50 @@ func propose(ctx context.Context, o Options, from []*source, by *sorter) (*Propo
 		return nil, err
 	}
 	for _, r := range append(slices.Clone(routes), route{name: pagesRoute}) {
-		if len(w.byRoute[r.name]) == 0 {
-			continue
+		for _, g := range w.groups(r.name) {
+			one, err := w.route(ctx, g, patterns[r.name])
+			if err != nil {
+				return nil, err
+			}
+			p.Routes = append(p.Routes, one)
 		}
-		one, err := w.route(ctx, r.name, patterns[r.name])
-		if err != nil {
-			return nil, err
-		}
-		p.Routes = append(p.Routes, one)
 	}
 	p.File = w.file(p)
 	return p, nil
 }
 
-// parts returns the address and the route of a client's number.
-func (w *proposer) parts(id uint32) (ip, route string) {
+// identify finds out what tells the clients of each route apart, and has it read.
+func (w *proposer) identify(ctx context.Context) error {
+	by, err := w.options.survey(ctx, w.inputs)
+	if err != nil {
+		return err
+	}
+	for route, one := range by {
+		if one.at = w.question.attribute(one.name); one.tier != "" {
+			one.tierAt = w.question.attribute(one.tier)
+		}
+		by[route] = one
+	}
+	w.question.by = by
+	for _, in := range w.inputs {
+		in.format = in.format.With(w.question.attributes)
+	}
+	return nil
+}
+
+// groups returns those of a route, the one by address last.
+func (w *proposer) groups(route string) (all []group) {
+	for key := range w.byRoute {
+		if g := groupOf(key); g.route == route {
+			all = append(all, g)
+		}
+	}
+	slices.SortFunc(all, func(a, b group) int { return cmp.Or(cmp.Compare(b.by, a.by), cmp.Compare(a.tier, b.tier)) })
+	return all
+}
+
+// parts returns the client and the group of a client's number.
+func (w *proposer) parts(id uint32) (client, group string) {
 	both := w.question.parts(w.clients.key(id))
 	return both[0], cmp.Or(both[1], pagesRoute)
 }
@@ -194,11 +233,12 @@ func tightestFor(all []demander) Candidate {
 	return tightest(each)
 }
 
-// route finds the limit of one route.
-func (w *proposer) route(ctx context.Context, name string, patterns []string) (Routed, error) {
-	one := Routed{Name: name, Patterns: patterns, Apart: []Apart{}}
+// route finds the limit of one group of a route.
+func (w *proposer) route(ctx context.Context, g group, patterns []string) (Routed, error) {
+	name := g.route
+	one := Routed{Name: name, By: g.by, Tier: g.tier, TierBy: w.question.by[name].tier, Patterns: patterns, Apart: []Apart{}}
 	var all []demander
-	for _, id := range w.byRoute[name] {
+	for _, id := range w.byRoute[g.key()] {
 		d := demander{id: id}
 		for i := range rates {
 			d.most[i] = int64(w.curve.demands.at(id).most[i])
@@ -227,6 +267,9 @@ func (w *proposer) route(ctx context.Context, name string, patterns []string) (R
 	for i, d := range all {
 		e := found[w.name(d.id)]
 		ip, _ := w.parts(d.id)
+		if e != nil && g.by != "" {
+			e.Named = true
+		}
 		verdict := judge(e, name, i < edge)
 		if verdict == "" {
 			rest = append(rest, d)
@@ -239,7 +282,8 @@ func (w *proposer) route(ctx context.Context, name string, patterns []string) (R
 		one.Apart = append(one.Apart, a)
 	}
 	if len(rest) >= leastClients {
-		one.Limit = grown(tightestFor(rest), w.options.Margin)
+		best := tightestFor(rest)
+		one.Limit, one.minute = grown(best, w.options.Margin), best.Minute
 	}
 	return one, nil
 }
@@ -312,17 +356,43 @@ func (w *proposer) file(p *Proposal) string {
 	wrap(&b, "# ", fmt.Sprintf("stint plan --propose, from %s of %s. All rules are in shadow: they decide and count, and deny nobody yet.", plural(w.requests, "request"), Duration(time.Duration(w.last-w.first))))
 	wrap(&b, "# ", "Before it denies: "+w.options.retry())
 	w.options.settings(&b)
+	declare(&b, p.Routes)
 	b.WriteString("rules:\n")
 	var others []string
-	for _, r := range p.Routes {
-		if r.Limit == "" && r.Name != "health" {
-			wrap(&b, "  # ", fmt.Sprintf("%s: %s of %s are too little to choose from.", r.Name, plural(r.Requests, "request"), plural(r.Clients, "client")))
-			continue
+	for start, end := 0, 0; start < len(p.Routes); start = end {
+		for end < len(p.Routes) && p.Routes[end].Name == p.Routes[start].Name {
+			end++
 		}
-		r.rule(&b, w.options, others)
-		others = append(others, r.Patterns...)
+		written := false
+		for all := p.Routes[start:end]; len(all) > 0; {
+			n := 1
+			for n < len(all) && all[n].By == all[0].By { // the tiers of one identity are one rule
+				n++
+			}
+			written = w.rule(&b, all[:n], others) || written
+			all = all[n:]
+		}
+		if written {
+			others = append(others, p.Routes[start].Patterns...)
+		}
 	}
 	return b.String()
+}
+
+// declare names the attributes that HTTP does not know: whoever asks must give
+// them.
+func declare(b *strings.Builder, all []Routed) {
+	var names []string
+	for _, r := range all {
+		for _, name := range []string{r.By, r.TierBy} {
+			if name != "" && !strings.HasPrefix(name, "header.") && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	if len(names) > 0 {
+		fmt.Fprintf(b, "attributes: [%s] # whoever asks must say these\n", strings.Join(names, ", "))
+	}
 }
 
 // retry returns the command that tries a rules file on a log.
@@ -335,42 +405,123 @@ func (o *Options) retry() string {
 	return b.String()
 }
 
-// rule writes the rule of a route, which leaves to those before it what is
-// theirs.
-func (r *Routed) rule(b *strings.Builder, o *Options, before []string) {
-	wrap(b, "  # ", fmt.Sprintf("%s: %s of %s.", r.Name, plural(r.Requests, "request"), plural(r.Clients, "client")))
-	for _, a := range r.Apart {
-		if a.Verdict == "abuse" {
-			wrap(b, "  #   ", "stands apart, and is denied: "+plainText(a.Key)+", "+a.Evidence.String())
-		}
-	}
-	fmt.Fprintf(b, "  - name: %s\n", r.Name)
-	list := func(field string, patterns []string) {
-		var quoted []string
-		for _, p := range patterns {
-			quoted = append(quoted, quoteYAML(p))
-		}
-		if len(quoted) > 0 {
-			fmt.Fprintf(b, "    %s: {path: [%s]}\n", field, strings.Join(quoted, ", "))
-		}
-	}
-	list("match", r.Patterns)
-	list("unless", before)
-	if r.Name == "health" {
-		b.WriteString("    unlimited: true\n")
-		return
-	}
-	fmt.Fprintf(b, "    key: [ip]\n    limits: [%s]\n", quoteYAML(r.Limit))
-	exempt := &Options{Key: []string{"ip"}, Exempt: o.Exempt}
-	overrides := exempt.overrides()
-	for i, a := range r.Apart {
-		if a.Verdict != "partner" {
+// rule writes the rule of a group, or of all tiers of one identity, which leaves
+// to those before it what is theirs. It reports whether there was enough for one.
+func (w *proposer) rule(b *strings.Builder, tiers []Routed, before []string) bool {
+	r, enough := &tiers[0], false
+	for _, one := range tiers {
+		wrap(b, "  # ", fmt.Sprintf("%s: %s of %s.", one.title(), plural(one.Requests, "request"), plural(one.Clients, "client")))
+		if one.Limit == "" && one.Name != "health" {
+			b.WriteString("  #   too little to choose from\n")
 			continue
 		}
-		if overrides == "" {
-			overrides = "    overrides:\n"
+		enough = true
+		for _, a := range one.Apart {
+			if a.Verdict == "abuse" {
+				wrap(b, "  #   ", "stands apart, and is denied: "+plainText(a.Key)+", "+a.Evidence.String())
+			}
 		}
-		overrides += fmt.Sprintf("      # %s\n      - {name: partner-%d, when: {%s}, limits: [%s]}\n", clip(plainText(a.Evidence.String()), 200), i+1, exempt.meets(a.Key), quoteYAML(a.Limit))
 	}
-	b.WriteString(overrides + "    shadow: true\n")
+	if !enough {
+		return false
+	}
+	name := r.Name
+	if r.By != "" {
+		name += "-by-" + strings.ReplaceAll(r.By, ".", "-")
+	}
+	fmt.Fprintf(b, "  - name: %s\n", name)
+	r.match(b, w.question.by[r.Name].name)
+	if len(before) > 0 {
+		fmt.Fprintf(b, "    unless: {path: [%s]}\n", quoted(before))
+	}
+	if r.Name == "health" {
+		b.WriteString("    unlimited: true\n")
+		return true
+	}
+	fmt.Fprintf(b, "    key: [%s]\n", cmp.Or(r.By, "ip"))
+	if r.By != "" {
+		b.WriteString("    on_missing: skip\n")
+	}
+	limited(b, tiers)
+	w.overridden(b, tiers)
+	b.WriteString("    shadow: true\n")
+	return true
+}
+
+// title names a group.
+func (r *Routed) title() string {
+	text := r.Name
+	if r.By != "" {
+		text += " by " + r.By
+	}
+	if r.Tier != "" {
+		text += ", " + clip(plainText(r.Tier), 32)
+	}
+	return text
+}
+
+// match writes which requests the rule holds; by is the identity that some of the
+// route's requests have.
+func (r *Routed) match(b *strings.Builder, by string) {
+	var all []string
+	if len(r.Patterns) > 0 {
+		all = append(all, "path: ["+quoted(r.Patterns)+"]")
+	}
+	if by != "" && r.By == "" {
+		all = append(all, by+": false")
+	}
+	if len(all) > 0 {
+		fmt.Fprintf(b, "    match: {%s}\n", strings.Join(all, ", "))
+	}
+}
+
+func quoted(all []string) string {
+	var b strings.Builder
+	for i, text := range all {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(quoteYAML(text))
+	}
+	return b.String()
+}
+
+// limited writes the limit of a rule, or those of its tiers, of which the
+// tightest is for clients of no tier that is known.
+func limited(b *strings.Builder, tiers []Routed) {
+	if tiers[0].Tier == "" {
+		fmt.Fprintf(b, "    limits: [%s]\n", quoteYAML(tiers[0].Limit))
+		return
+	}
+	var all []string
+	least, lowest := int64(0), ""
+	for _, one := range tiers {
+		if one.Limit == "" {
+			continue
+		}
+		all = append(all, quoteYAML(one.Tier)+": "+quoteYAML(one.Limit))
+		if lowest == "" || one.minute < least {
+			least, lowest = one.minute, one.Tier
+		}
+	}
+	fmt.Fprintf(b, "    tiers: {by: %s, default: %s, plans: {%s}}\n", tiers[0].TierBy, quoteYAML(lowest), strings.Join(all, ", "))
+}
+
+// overridden writes the overrides of those that are let through, and of partners.
+func (w *proposer) overridden(b *strings.Builder, tiers []Routed) {
+	exempt := &Options{Key: []string{cmp.Or(tiers[0].By, "ip")}, Exempt: w.options.Exempt}
+	overrides := exempt.overrides()
+	n := 0
+	for _, one := range tiers {
+		for _, a := range one.Apart {
+			if n++; a.Verdict != "partner" {
+				continue
+			}
+			if overrides == "" {
+				overrides = "    overrides:\n"
+			}
+			overrides += fmt.Sprintf("      # %s\n      - {name: partner-%d, when: {%s}, limits: [%s]}\n", clip(plainText(a.Evidence.String()), 200), n, exempt.meets(a.Key), quoteYAML(a.Limit))
+		}
+	}
+	b.WriteString(overrides)
 }

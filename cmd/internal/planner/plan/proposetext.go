@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf8"
 )
 
 // Text writes the proposal for a terminal of 80 columns; the file is at name.
@@ -21,7 +22,11 @@ func (p *Proposal) Text(w io.Writer, name string) error {
 		_, err := io.WriteString(w, b.String())
 		return err
 	}
-	fmt.Fprintf(&b, "\n%-8s %10s %8s  %-18s %s\n", "route", "requests", "clients", "limit", "apart")
+	width := 8
+	for _, r := range p.Routes {
+		width = max(width, utf8.RuneCountInString(r.title()))
+	}
+	fmt.Fprintf(&b, "\n%-*s %10s %8s  %-18s %s\n", width, "route", "requests", "clients", "limit", "apart")
 	for _, r := range p.Routes {
 		limit, apart := r.Limit, ""
 		if limit == "" {
@@ -41,7 +46,7 @@ func (p *Proposal) Text(w io.Writer, name string) error {
 				apart += fmt.Sprintf(" %d %s", n, map[string]string{"abuse": "denied", "partner": "with a limit of their own"}[verdict])
 			}
 		}
-		fmt.Fprintf(&b, "%-8s %10s %8s  %-18s%s\n", r.Name, number(r.Requests), number(r.Clients), limit, apart)
+		fmt.Fprintf(&b, "%-*s %10s %8s  %-18s%s\n", width, r.title(), number(r.Requests), number(r.Clients), limit, apart)
 		for _, a := range r.Apart {
 			wrap(&b, "    ", fmt.Sprintf("%s: %s: %s", plainText(a.Key), a.Verdict, a.Evidence))
 		}

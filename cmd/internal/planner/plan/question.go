@@ -23,11 +23,12 @@ import (
 // A question is what is asked of each line: whose it is, whether it counts and
 // what it costs. It does not change and serves all workers.
 type question struct {
-	attributes []string // all that must be read of a line
-	key        []int    // among attributes
-	address    []bool   // of each part of the key: an IP address
-	routed     int      // the part of the key that is a path's route, or −1
-	cost       int      // among attributes, or −1 for 1
+	attributes []string            // all that must be read of a line
+	key        []int               // among attributes
+	address    []bool              // of each part of the key: an IP address
+	routed     int                 // the part of the key that is a path's route, or −1
+	by         map[string]identity // of routes
+	cost       int                 // among attributes, or −1 for 1
 	match      *policy.Policy
 	from, to   int64
 	behind     *httplimit.ClientIP // proxies, or nil
@@ -184,6 +185,9 @@ func (a *asker) appendKey(to []byte, values [][]byte) []byte {
 	if len(a.key) == 1 {
 		return append(to, a.part(0, values)...)
 	}
+	if a.routed >= 0 {
+		return a.appendRouted(to, values)
+	}
 	for i := range a.key {
 		if values[a.key[i]] == nil {
 			to = append(to, 0)
@@ -194,6 +198,21 @@ func (a *asker) appendKey(to []byte, values [][]byte) []byte {
 		to = append(to, part...)
 	}
 	return to
+}
+
+// appendRouted adds a key of who it is and of which group of a route.
+func (a *asker) appendRouted(to []byte, values [][]byte) []byte {
+	g, client := a.groupFor(values)
+	if client == nil && values[a.key[0]] != nil {
+		client = a.part(0, values)
+	}
+	if client == nil {
+		to = append(to, 0)
+	} else {
+		to = append(appendLength(to, len(client)+1), client...)
+	}
+	text := g.key()
+	return append(appendLength(to, len(text)+1), text...)
 }
 
 func appendLength(to []byte, n int) []byte {
@@ -207,10 +226,6 @@ func appendLength(to []byte, n int) []byte {
 // that one client has.
 func (a *asker) part(i int, values [][]byte) []byte {
 	v := values[a.key[i]]
-	if i == a.routed {
-		name, _ := routeOf(string(v))
-		return append(a.text[:0], name...)
-	}
 	if !a.address[i] || !hasColon(v) {
 		return v
 	}

@@ -3,7 +3,6 @@ package plan
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 
 	"github.com/stint-dev/stint"
@@ -11,32 +10,6 @@ import (
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/simulate"
 )
-
-// spoken are attributes that logs may have and rules may look at, beside those
-// that Options.Fields names.
-var spoken = []string{
-	"ip", "method", "path", "host", "user", "status", "bytes",
-	"header.user-agent", "header.referer", "header.x-api-key", "header.authorization", "header.x-forwarded-for",
-}
-
-// looked returns those of the attributes that the rules look at: what tells
-// one request from another is all that they can go by.
-func looked(o *Options) []string {
-	names := append([]string{}, spoken...)
-	for field := range o.Fields {
-		if field != "time" && !slices.Contains(names, field) {
-			names = append(names, field)
-		}
-	}
-	slices.Sort(names[len(spoken):])
-	all := []string{}
-	for _, name := range names {
-		if o.Rules.Reads(name) {
-			all = append(all, name)
-		}
-	}
-	return all
-}
 
 // A ruling is a rules file, decided by its policy on a store whose clock is
 // that of the log: a sink. It is slower than a replay of limits alone.
@@ -177,6 +150,53 @@ func (g *ruling) report(who told) (all []Result, total Ruled, err error) {
 		return all, total, errors.New("more keys than fit into memory: the counts are not exact")
 	}
 	return all, total, nil
+}
+
+// testify adds to the denied what they did, of those requests that their rule
+// holds. What is in a client's key here says which rules hold it and under which
+// keys: so each is decided once more, at no cost.
+func (g *ruling) testify(ctx context.Context, w *run, results []Result) error {
+	places, all := make(map[*layer]map[string]int), []*Denied{}
+	for i, l := range g.order {
+		places[l] = make(map[string]int)
+		for j := range results[i].Top {
+			if d := &results[i].Top[j]; len(all) < mostNamed {
+				places[l][string(l.clients.key(d.id))] = len(all)
+				all = append(all, d)
+			}
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	aside := memstore.New(memstore.Options{Now: g.clock.Now, MaxKeys: 1 << 16})
+	defer aside.Close()
+	p, err := policy.New(aside, w.options.Rules, policy.Options{})
+	if err != nil {
+		return err
+	}
+	index := make(map[string][]int)
+	line := attributes{names: w.question.attributes}
+	for id := range uint32(w.clients.len()) {
+		key := w.clients.key(id)
+		line.values = w.question.values(line.values[:0], key)
+		if p.Decide(ctx, &line, 0, &g.result) != nil {
+			continue // at fault: no rule has seen it
+		}
+		for k := range g.result.Rules {
+			if at, ok := places[g.layers[g.result.Rules[k].Layer]][g.result.Key(k)]; ok {
+				index[string(key)] = append(index[string(key)], at)
+			}
+		}
+	}
+	found, err := w.lookFor(ctx, index, len(all))
+	if err != nil {
+		return err
+	}
+	for i, d := range all {
+		d.Evidence = found[i].evidence(w.options, w.requests+w.excluded)
+	}
+	return nil
 }
 
 func plainKey(key []byte) string {
