@@ -237,3 +237,33 @@ func TestTags(t *testing.T) {
 		}
 	}
 }
+
+// TestFormsReserved changes a limit and changes it back while a reservation is
+// open: it gives back nothing then, and frees its place.
+func TestFormsReserved(t *testing.T) {
+	server := redistest.Start(t)
+	now := int64(1_790_000_000_000_000_000)
+	for _, text := range []string{"10/1h", "10/1h token_bucket_interval", "10/1h fixed_window", "10/1h sliding_log", "10/1h sliding_counter", "10/1h sliding_buckets"} {
+		s := open(t, server.URL(), redisstore.Options{Now: func() int64 { return now }})
+		b := formed(t, s, text)
+		layers := []stint.Layer{{Bound: b, Key: "key"}}
+		_, before, err := s.Reserve(ctx, layers, 4, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		take(t, formed(t, s, "100/2h"), "key", 1)
+		formed(t, s, text)
+		if d, err := s.Settle(ctx, before, 1); err != nil || d.Remaining != 5 {
+			t.Errorf("%s: settled at 1 of 4 after two changes: %+v, %v", text, d, err)
+		}
+		_, after, err := s.Reserve(ctx, layers, 3, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if d, err := s.Settle(ctx, after, 1); err != nil || d.Remaining != 4 {
+				t.Errorf("%s: settled at 1 of 3: %+v, %v", text, d, err)
+			}
+		}
+	}
+}

@@ -36,7 +36,7 @@ var stages = []stage{
 
 	{"redisstore", []string{".", "-run", "^TestLongLog", "-short"}, []string{"redisstore/lua/fastpath_log.lua", "redisstore/lua/log.lua"}},
 	{"redisstore", []string{".", "-run", "^Test(Breaker|BreakerHolds|NoClientTime|Time|NoKeyWithoutExpiry|DenialWritesNothing|Errors|Replies|Boot|Faults|Cluster)$"}, []string{"redisstore/"}},
-	{"redisstore", []string{".", "-run", "^Test(Lease(Envelope|Ends|Newcomer|GivenBack|Changed|Hold)|Async|ClockStep(Leases|Expiry)|DenialCache|Modes|Overflow|Together)"}, []string{"redisstore/"}},
+	{"redisstore", []string{".", "-run", "^Test(Lease(Envelope|Ends|Newcomer|GivenBack|Changed|Hold)|Async|ClockStep(Leases|Expiry)|DenialCache|Modes|Overflow|Together|Forms|Version|Migrate)"}, []string{"redisstore/"}},
 	{"redisstore", []string{".", "-run", "^Test(Store|Differential)$"}, []string{"redisstore/"}},
 	{"proof", []string{".", "-run", "^TestDifferentialRedis", "-rapid.nofailfile"}, []string{"redisstore/"}},
 }
