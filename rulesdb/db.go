@@ -51,7 +51,11 @@ type DB struct {
 //
 //	sqlite:stint.db
 //	postgres://user@host:5432/database?sslmode=verify-full&sslrootcert=ca.pem
-//	mysql://user@host:3306/database?tls=true
+//	mysql://user@host:3306/database?tls=true&ssl-ca=ca.pem
+//
+// MySQL and MariaDB take tls=true or tls=skip-verify; ssl-ca, ssl-cert and
+// ssl-key, which are files of certificates and imply tls=true; and socket, the
+// path of a Unix socket. PostgreSQL takes what libpq does.
 //
 // A SQLite file is made, with its schema. Other databases get theirs from
 // [DB.Migrate]. Open does not connect to them, so that a node can start while

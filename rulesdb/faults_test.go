@@ -3,13 +3,17 @@ package rulesdb_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stint-dev/stint/rulesdb"
-	"github.com/stint-dev/stint/rulesdb/internal/dbtest"
+	"github.com/stint-dev/stint/rulesdb/dbtest"
 	"github.com/stint-dev/stint/rulesource"
 )
 
@@ -54,22 +58,38 @@ func TestLargeDocument(t *testing.T) {
 // TestGrants follows a database as the user that docs/RULES-DB.md makes for
 // servers, who may do nothing else.
 func TestGrants(t *testing.T) {
-	url := dbtest.PostgresURL(t)
-	first := open(t, url, rulesdb.Options{})
-	must(first.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: []byte("one")}))(t)
 	page, err := os.ReadFile("../docs/RULES-DB.md")
 	if err != nil {
 		t.Skip("only this module is here")
 	}
-	_, grants, _ := strings.Cut(string(page), "```sql\n")
-	grants, _, _ = strings.Cut(grants, "```")
-	dbtest.Exec(t, url, "CREATE ROLE stint_node LOGIN", "REVOKE ALL ON SCHEMA public FROM PUBLIC")
-	for one := range strings.SplitSeq(grants, ";") {
+	blocks := strings.Split(string(page), "```sql\n")[1:]
+	t.Run("postgres", func(t *testing.T) {
+		url := dbtest.PostgresURL(t)
+		open(t, url, rulesdb.Options{})
+		dbtest.Exec(t, url, "CREATE ROLE stint_node LOGIN", "REVOKE ALL ON SCHEMA public FROM PUBLIC")
+		grants(t, blocks[0], url, strings.Replace(url, "stint@", "stint_node@", 1))
+	})
+	t.Run("mariadb", func(t *testing.T) {
+		url := dbtest.MariaDBURL(t)
+		open(t, url, rulesdb.Options{})
+		dbtest.Exec(t, url, "CREATE USER stint_node")
+		grants(t, blocks[1], url, strings.Replace(url, "root@", "stint_node@", 1))
+	})
+}
+
+// grants runs the statements of a block, and then does what a server does, as
+// the user of servers.
+func grants(t *testing.T, block, url, as string) {
+	t.Helper()
+	first := open(t, url, rulesdb.Options{})
+	must(first.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: []byte("one")}))(t)
+	block, _, _ = strings.Cut(block, "```")
+	for one := range strings.SplitSeq(block, ";") {
 		if strings.TrimSpace(one) != "" {
 			dbtest.Exec(t, url, one)
 		}
 	}
-	node, err := rulesdb.Open(strings.Replace(url, "stint@", "stint_node@", 1), rulesdb.Options{Node: "n1"})
+	node, err := rulesdb.Open(as, rulesdb.Options{Node: "n1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,29 +115,84 @@ func TestGrants(t *testing.T) {
 	}
 }
 
-// TestKilled kills a PostgreSQL while a node waits: the node gets an error, and
-// what is published after the server is back.
+// servers runs a test on a server of its own of each kind that can be killed.
+func servers(t *testing.T, test func(t *testing.T, server *dbtest.Server)) {
+	t.Run("postgres", func(t *testing.T) { test(t, dbtest.Postgres(t)) })
+	t.Run("mariadb", func(t *testing.T) { test(t, dbtest.MariaDB(t, "--innodb-flush-log-at-trx-commit=1")) })
+}
+
+// TestKilled kills a server while a node waits: the node gets an error, and what
+// is published after the server is back.
 func TestKilled(t *testing.T) {
-	server := dbtest.Postgres(t)
-	db := open(t, server.URL, rulesdb.Options{Poll: 200 * time.Millisecond})
-	must(db.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: []byte("one")}))(t)
-	held := must(load(t.Context(), db, rulesource.Version{}))(t).Version
-	waited := make(chan error, 1)
-	go func() { waited <- db.Wait(t.Context(), held) }()
-	server.Kill()
-	if err := <-waited; err == nil {
-		t.Fatal("a wait for a database that is gone ended without an error")
-	}
-	server.Start(t)
-	must(db.Publish(t.Context(), 1, rulesdb.Revision{Name: "a.yaml", Document: []byte("two")}))(t)
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
-	defer stop()
-	if err := db.Wait(ctx, held); err != nil {
-		t.Fatal(err)
-	}
-	if s := must(load(ctx, db, held))(t); string(s.Document) != "two" || !s.Version.Follows(held) {
-		t.Errorf("after: %+v", s)
-	}
+	servers(t, func(t *testing.T, server *dbtest.Server) {
+		db := open(t, server.URL, rulesdb.Options{Poll: 200 * time.Millisecond})
+		must(db.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: []byte("one")}))(t)
+		held := must(load(t.Context(), db, rulesource.Version{}))(t).Version
+		waited := make(chan error, 1)
+		go func() { waited <- db.Wait(t.Context(), held) }()
+		server.Kill()
+		if err := <-waited; err == nil {
+			t.Fatal("a wait for a database that is gone ended without an error")
+		}
+		server.Start(t)
+		must(db.Publish(t.Context(), 1, rulesdb.Revision{Name: "a.yaml", Document: []byte("two")}))(t)
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		if err := db.Wait(ctx, held); err != nil {
+			t.Fatal(err)
+		}
+		if s := must(load(ctx, db, held))(t); string(s.Document) != "two" || !s.Version.Follows(held) {
+			t.Errorf("after: %+v", s)
+		}
+	})
+}
+
+// TestKilledWhileWriting kills a server while several write: what a writer was
+// told is there, numbers have no gaps, and nothing is there twice.
+func TestKilledWhileWriting(t *testing.T) {
+	servers(t, func(t *testing.T, server *dbtest.Server) {
+		db := open(t, server.URL, rulesdb.Options{})
+		var mu sync.Mutex
+		told := make(map[string]int64)
+		var all sync.WaitGroup
+		ctx, stop := context.WithCancel(t.Context())
+		for w := range 4 {
+			all.Go(func() {
+				for i := 0; ctx.Err() == nil; i++ {
+					text := fmt.Sprintf("writer %d, %d", w, i)
+					if r, err := db.Publish(ctx, rulesdb.AnyVersion, rulesdb.Revision{Name: "a.yaml", Comment: text, Document: []byte(text)}); err == nil {
+						mu.Lock()
+						told[text] = r.Number
+						mu.Unlock()
+					}
+				}
+			})
+		}
+		time.Sleep(300 * time.Millisecond)
+		server.Kill()
+		time.Sleep(50 * time.Millisecond)
+		server.Start(t)
+		time.Sleep(300 * time.Millisecond)
+		stop()
+		all.Wait()
+		log := must(db.Revisions(t.Context(), 0, 100_000))(t)
+		there := make(map[string]int64)
+		for i, r := range log {
+			if want := int64(len(log) - i); r.Number != want || r.Parent != want-1 {
+				t.Fatalf("revision %d of %d: %+v", i, len(log), r)
+			}
+			if there[r.Comment] != 0 {
+				t.Errorf("%s is there twice", r.Comment)
+			}
+			there[r.Comment] = r.Number
+		}
+		for text, n := range told {
+			if there[text] != n {
+				t.Fatalf("%s: told revision %d, there is %d", text, n, there[text])
+			}
+		}
+		t.Logf("%d of %d revisions were told to their writers", len(told), len(log))
+	})
 }
 
 // TestPgBouncer follows through a PgBouncer in transaction mode, which loses
@@ -143,23 +218,94 @@ func TestPgBouncer(t *testing.T) {
 	}
 }
 
-// TestStopped stops a PostgreSQL as a machine that hangs does, with its
-// connections open: a node's wait ends with an error, and goes on afterwards.
+// TestStopped stops a server as a machine that hangs does, with its connections
+// open: a node's wait ends with an error, and goes on afterwards.
 func TestStopped(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it waits for the time limit of a call")
 	}
-	server := dbtest.Postgres(t)
-	db := open(t, server.URL, rulesdb.Options{Poll: 100 * time.Millisecond})
+	servers(t, func(t *testing.T, server *dbtest.Server) {
+		db := open(t, server.URL, rulesdb.Options{Poll: 100 * time.Millisecond})
+		must(db.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: []byte("one")}))(t)
+		held := must(load(t.Context(), db, rulesource.Version{}))(t).Version
+		server.Stop()
+		if err := db.Wait(t.Context(), held); err == nil {
+			t.Error("a wait for a database that hangs ended without an error")
+		}
+		server.Continue()
+		must(db.Publish(t.Context(), 1, rulesdb.Revision{Name: "a.yaml", Document: []byte("two")}))(t)
+		if err := db.Wait(t.Context(), held); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestHalfOpen loses everything on the way to a server, connections stay open: a
+// node's wait ends with an error, and goes on when the way is back.
+func TestHalfOpen(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it waits for the time limit of a call")
+	}
+	servers(t, func(t *testing.T, server *dbtest.Server) {
+		writer := open(t, server.URL, rulesdb.Options{})
+		must(writer.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: []byte("one")}))(t)
+		wire := dbtest.NewWire(t, server.URL)
+		db := open(t, wire.URL, rulesdb.Options{Poll: 100 * time.Millisecond})
+		held := must(load(t.Context(), db, rulesource.Version{}))(t).Version
+		wire.Silence()
+		if err := db.Wait(t.Context(), held); err == nil {
+			t.Error("a wait on a silent connection ended without an error")
+		}
+		wire.Restore()
+		must(writer.Publish(t.Context(), 1, rulesdb.Revision{Name: "a.yaml", Document: []byte("two")}))(t)
+		ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer stop()
+		for ctx.Err() == nil {
+			if err := db.Wait(ctx, held); err == nil {
+				break
+			}
+		}
+		if s := must(load(ctx, db, held))(t); string(s.Document) != "two" {
+			t.Errorf("after: %+v", s)
+		}
+	})
+}
+
+// TestNotifyLost changes a PostgreSQL without a notification: the poll finds it.
+func TestNotifyLost(t *testing.T) {
+	url := dbtest.PostgresURL(t)
+	db := open(t, url, rulesdb.Options{Poll: 300 * time.Millisecond})
 	must(db.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: []byte("one")}))(t)
 	held := must(load(t.Context(), db, rulesource.Version{}))(t).Version
-	server.Stop()
-	if err := db.Wait(t.Context(), held); err == nil {
-		t.Error("a wait for a database that hangs ended without an error")
+	waited := make(chan error, 1)
+	go func() { waited <- db.Wait(t.Context(), held) }()
+	dbtest.Exec(t, url, "INSERT INTO stint_revisions SELECT 2, 1, author, created, remark, name, hash, document FROM stint_revisions",
+		"UPDATE stint_state SET revision = 2")
+	if err := <-waited; err != nil {
+		t.Fatal(err)
 	}
-	server.Continue()
+	if s := must(load(t.Context(), db, held))(t); s.Version.Revision != 2 {
+		t.Errorf("after: %+v", s)
+	}
+}
+
+// TestDatabaseFull fills the disk of a database: a writer is told, nothing of
+// what it wrote is there, and what was there can be read.
+func TestDatabaseFull(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("a small disk cannot be made: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, 0) })
+	db := open(t, "sqlite:"+filepath.Join(dir, "a.db"), rulesdb.Options{})
+	t.Cleanup(func() { db.Close() })
+	must(db.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: []byte("one")}))(t)
+	_, err := db.Publish(t.Context(), 1, rulesdb.Revision{Name: "a.yaml", Document: make([]byte, 4<<20)})
+	if err == nil || !strings.Contains(err.Error(), "full") {
+		t.Errorf("more than the disk holds: %v", err)
+	}
+	if s := must(load(t.Context(), db, rulesource.Version{}))(t); string(s.Document) != "one" || s.Version.Revision != 1 {
+		t.Errorf("after: %+v", s)
+	}
 	must(db.Publish(t.Context(), 1, rulesdb.Revision{Name: "a.yaml", Document: []byte("two")}))(t)
-	if err := db.Wait(t.Context(), held); err != nil {
-		t.Error(err)
-	}
 }

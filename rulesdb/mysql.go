@@ -2,10 +2,14 @@ package rulesdb
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"database/sql"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -24,7 +28,6 @@ var mySQL = &dialect{
 }
 
 // openMySQL opens mysql://user:password@host:3306/database, of MySQL or MariaDB.
-// tls=true or tls=skip-verify asks for TLS.
 func openMySQL(u *url.URL, password func() (string, error)) (*sql.DB, error) {
 	if u.Host == "" || strings.Trim(u.Path, "/") == "" {
 		return nil, errors.New("write mysql://user@host:3306/database")
@@ -32,35 +35,98 @@ func openMySQL(u *url.URL, password func() (string, error)) (*sql.DB, error) {
 	c := mysql.NewConfig()
 	c.Net, c.Addr, c.DBName = "tcp", u.Host, strings.Trim(u.Path, "/")
 	if u.Port() == "" {
-		c.Addr = u.Hostname() + ":3306"
+		c.Addr = net.JoinHostPort(u.Hostname(), "3306")
 	}
 	c.User = u.User.Username()
 	c.Passwd, _ = u.User.Password()
 	c.Timeout, c.ReadTimeout, c.WriteTimeout = dialTimeout, time.Minute, time.Minute
 	c.ParseTime, c.InterpolateParams = false, false
 	c.Params = map[string]string{"sql_mode": "'STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES'"}
-	for name, values := range u.Query() {
-		switch name {
-		case "tls":
-			c.TLSConfig = values[0]
-		case "socket":
-			c.Net, c.Addr = "unix", values[0]
-		default:
-			return nil, fmt.Errorf("parameter %q: mysql takes tls and socket", name)
-		}
+	trust, err := mySQLParameters(u, c)
+	if err != nil {
+		return nil, err
 	}
-	if password != nil {
-		err := c.Apply(mysql.BeforeConnect(func(_ context.Context, c *mysql.Config) (err error) {
-			c.Passwd, err = password()
-			return err
-		}))
-		if err != nil {
-			return nil, err
+	err = c.Apply(mysql.BeforeConnect(func(_ context.Context, c *mysql.Config) (err error) {
+		if password != nil {
+			if c.Passwd, err = password(); err != nil {
+				return err
+			}
 		}
+		if trust != nil {
+			c.TLS, err = trust.config()
+		}
+		return err
+	}))
+	if err != nil {
+		return nil, err
 	}
 	connector, err := mysql.NewConnector(c)
 	if err != nil {
 		return nil, err
 	}
 	return sql.OpenDB(connector), nil
+}
+
+// mySQLParameters reads the parameters of a URL. What it returns is nil unless
+// they name certificates.
+func mySQLParameters(u *url.URL, c *mysql.Config) (*trust, error) {
+	t := &trust{name: u.Hostname()}
+	for name, values := range u.Query() {
+		switch name {
+		case "tls":
+			c.TLSConfig = values[0]
+		case "socket":
+			c.Net, c.Addr = "unix", values[0]
+		case "ssl-ca":
+			t.ca = values[0]
+		case "ssl-cert":
+			t.cert = values[0]
+		case "ssl-key":
+			t.key = values[0]
+		default:
+			return nil, fmt.Errorf("parameter %q: mysql takes tls, ssl-ca, ssl-cert, ssl-key and socket", name)
+		}
+	}
+	switch {
+	case (t.cert == "") != (t.key == ""):
+		return nil, errors.New("ssl-cert goes with ssl-key: give both, or none")
+	case t.ca == "" && t.cert == "":
+		return nil, nil
+	case c.TLSConfig != "" && c.TLSConfig != "true":
+		return nil, fmt.Errorf("tls=%s: with ssl-ca or ssl-cert the server's certificate is verified: write tls=true, or leave it out", c.TLSConfig)
+	}
+	c.TLSConfig = ""
+	if _, err := t.config(); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// A trust is which files of certificates a connection uses. They are read at
+// each connect, so that they may be renewed while the program runs.
+type trust struct {
+	name          string // that the server's certificate must have
+	ca, cert, key string
+}
+
+func (t *trust) config() (*tls.Config, error) {
+	c := &tls.Config{ServerName: t.name, MinVersion: tls.VersionTLS12}
+	if t.ca != "" {
+		text, err := os.ReadFile(t.ca)
+		if err != nil {
+			return nil, fmt.Errorf("ssl-ca: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("ssl-ca: %s: no certificate there: PEM with CERTIFICATE blocks", t.ca)
+		}
+	}
+	if t.cert != "" {
+		pair, err := tls.LoadX509KeyPair(t.cert, t.key)
+		if err != nil {
+			return nil, fmt.Errorf("ssl-cert, ssl-key: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
 }

@@ -2,6 +2,7 @@ package rulesdb
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/stint-dev/stint/rulesource"
@@ -20,15 +21,32 @@ type Node struct {
 
 // Report writes this node's row. It is one small statement and takes no number.
 func (db *DB) Report(ctx context.Context, n Node) error {
-	ctx, stop := context.WithTimeout(ctx, callTimeout)
-	defer stop()
 	if n.Name == "" {
 		n.Name = db.o.Node
 	}
-	_, err := db.sql.ExecContext(ctx, db.d.bind("INSERT INTO stint_nodes (node, revision, change_number, hash, since, seen, error) VALUES (?, ?, ?, ?, ?, "+db.d.micros+", ?)"+
-		db.d.onConflict("node", "revision", "change_number", "hash", "since", "seen", "error")),
-		cut(n.Name, 255), n.Version.Revision, n.Version.Change, n.Hash, micros(n.Since), cut(n.Error, 4000))
-	return db.failed(err)
+	return db.ReportAll(ctx, []Node{n})
+}
+
+// ReportAll writes the rows of nodes, each as seen now.
+func (db *DB) ReportAll(ctx context.Context, nodes []Node) error {
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
+	defer stop()
+	row := "(?, ?, ?, ?, ?, " + db.d.micros + ", ?)"
+	for len(nodes) > 0 {
+		n := min(len(nodes), mostBatch)
+		var args []any
+		for _, one := range nodes[:n] {
+			args = append(args, cut(one.Name, 255), one.Version.Revision, one.Version.Change, one.Hash, micros(one.Since), cut(one.Error, 4000))
+		}
+		_, err := db.sql.ExecContext(ctx, db.d.bind("INSERT INTO stint_nodes (node, revision, change_number, hash, since, seen, error) VALUES "+
+			strings.Repeat(row+", ", n-1)+row+
+			db.d.onConflict("node", "revision", "change_number", "hash", "since", "seen", "error")), args...)
+		if err != nil {
+			return db.failed(err)
+		}
+		nodes = nodes[n:]
+	}
+	return nil
 }
 
 // Nodes returns the nodes that wrote within a time, by name; 0 is all.

@@ -151,8 +151,10 @@ func scanOverride(row interface{ Scan(...any) error }) (o rulesource.Override, e
 		o.Unlimited = true
 	case actBlock:
 		o.Block = true
-	default:
+	case actRemoved:
 		o.Removed = true
+	default: // nodes leave it out, and say so
+		o.Limits = []string{fmt.Sprintf("an act of number %d, which a later version of stint knows", action)}
 	}
 	return o, nil
 }

@@ -10,8 +10,8 @@ import (
 )
 
 // SetPlan says which plan the customers with a value of an attribute have; ""
-// takes it away. It returns the plan before. Nodes receive plans with the rules;
-// package policy does not look at them.
+// takes it away. It returns the plan before. Nodes go by it in every rule whose
+// tiers are by the attribute.
 func (db *DB) SetPlan(ctx context.Context, attribute, value, plan, author, reason string) (was string, err error) {
 	switch {
 	case attribute == "":
@@ -27,6 +27,9 @@ func (db *DB) SetPlan(ctx context.Context, attribute, value, plan, author, reaso
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
+		if plan == "" && was == "" {
+			return fmt.Errorf("plan of %s %q: %w", attribute, value, ErrNotFound)
+		}
 		w.state.change++
 		err = db.run(ctx, w.tx, "INSERT INTO stint_plans (attribute, attribute_value, plan, author, created, change_number) VALUES (?, ?, ?, ?, ?, ?)"+
 			db.d.onConflict("attribute, attribute_value", "plan", "author", "created", "change_number"),
@@ -39,9 +42,55 @@ func (db *DB) SetPlan(ctx context.Context, attribute, value, plan, author, reaso
 	return was, err
 }
 
-func scanPlan(rows *sql.Rows) (p rulesource.Plan, err error) {
+// Plan returns the plan of the customers with a value of an attribute, or
+// [ErrNotFound].
+func (db *DB) Plan(ctx context.Context, attribute, value string) (rulesource.Plan, error) {
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
+	defer stop()
+	p, err := scanPlan(db.sql.QueryRowContext(ctx, db.d.bind("SELECT "+planColumns+" FROM stint_plans WHERE attribute = ? AND attribute_value = ?"), attribute, []byte(value)))
+	if errors.Is(err, sql.ErrNoRows) || err == nil && p.Plan == "" {
+		err = fmt.Errorf("plan of %s %q: %w", attribute, value, ErrNotFound)
+	}
+	return p, db.failed(err)
+}
+
+// Plans returns up to n plans of customers, of an attribute, or of all for "",
+// behind those of a page before, in the order of attributes and values.
+func (db *DB) Plans(ctx context.Context, attribute string, after rulesource.Plan, n int) ([]rulesource.Plan, error) {
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
+	defer stop()
+	query, args := "SELECT "+planColumns+" FROM stint_plans WHERE plan <> ''", []any(nil)
+	if attribute != "" {
+		query += " AND attribute = ?"
+		args = append(args, attribute)
+	}
+	if after.Attribute != "" {
+		query += " AND (attribute > ? OR (attribute = ? AND attribute_value > ?))"
+		args = append(args, after.Attribute, after.Attribute, []byte(after.Value))
+	}
+	rows, err := db.sql.QueryContext(ctx, db.d.bind(query+" ORDER BY attribute, attribute_value LIMIT ?"), append(args, n)...)
+	if err != nil {
+		return nil, db.failed(err)
+	}
+	defer rows.Close()
+	var out []rulesource.Plan
+	for rows.Next() {
+		p, err := scanPlan(rows)
+		if err != nil {
+			return nil, db.failed(err)
+		}
+		out = append(out, p)
+	}
+	return out, db.failed(rows.Err())
+}
+
+const planColumns = "attribute, attribute_value, plan, author, created, change_number"
+
+// scanPlan reads a row of planColumns.
+func scanPlan(rows interface{ Scan(...any) error }) (p rulesource.Plan, err error) {
 	var value []byte
-	err = rows.Scan(&p.Attribute, &value, &p.Plan, &p.Change)
-	p.Value = string(value)
+	var created int64
+	err = rows.Scan(&p.Attribute, &value, &p.Plan, &p.Author, &created, &p.Change)
+	p.Value, p.Created = string(value), moment(created)
 	return p, err
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/rulesdb"
-	"github.com/stint-dev/stint/rulesdb/internal/dbtest"
+	"github.com/stint-dev/stint/rulesdb/dbtest"
 	"github.com/stint-dev/stint/rulesource"
 )
 

@@ -66,9 +66,35 @@ func (db *DB) readState(ctx context.Context, tx *sql.Tx, s *rulesource.Snapshot)
 	var at int64
 	err = tx.QueryRowContext(ctx, "SELECT identity, epoch, revision, change_number, oldest_change, "+db.d.micros+" FROM stint_state").
 		Scan(&s.Version.Identity, &s.Version.Epoch, &s.Version.Revision, &s.Version.Change, &oldest, &at)
-	took := time.Since(before)
-	s.Ahead, s.Doubt = moment(at).Sub(before.Add(took/2)), took/2
+	s.Ahead, s.Doubt = ahead(before, at)
 	return oldest, err
+}
+
+// ahead returns how far the database's clock, which showed at, is ahead of this
+// machine's, and how much that is in doubt.
+func ahead(before time.Time, at int64) (ahead, doubt time.Duration) {
+	took := time.Since(before)
+	return moment(at).Sub(before.Add(took / 2)), took / 2
+}
+
+var _ rulesource.Clock = (*DB)(nil)
+
+// Clock implements [rulesource.Clock].
+func (db *DB) Clock(ctx context.Context) (time.Duration, time.Duration, error) {
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
+	defer stop()
+	conn, err := db.sql.Conn(ctx) // connecting takes time that would be in doubt
+	if err != nil {
+		return 0, 0, db.failed(err)
+	}
+	defer conn.Close() // it goes back to the others
+	var at int64
+	before := time.Now()
+	if err := conn.QueryRowContext(ctx, "SELECT "+db.d.micros).Scan(&at); err != nil {
+		return 0, 0, db.failed(err)
+	}
+	by, doubt := ahead(before, at)
+	return by, doubt, nil
 }
 
 // readChanges hands over overrides and plans that changed after since; of a
@@ -97,7 +123,7 @@ func (db *DB) readChanges(ctx context.Context, tx *sql.Tx, since int64, whole bo
 	if err := rows.Err(); err != nil {
 		return err
 	}
-	plans, err := tx.QueryContext(ctx, db.d.bind("SELECT attribute, attribute_value, plan, change_number FROM stint_plans WHERE change_number > ?"+planned), since)
+	plans, err := tx.QueryContext(ctx, db.d.bind("SELECT "+planColumns+" FROM stint_plans WHERE change_number > ?"+planned), since)
 	if err != nil {
 		return err
 	}

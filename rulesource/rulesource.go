@@ -85,12 +85,17 @@ type Override struct {
 type Plan struct {
 	Attribute, Value string
 	// Plan is the name of the plan, "" if the customer has none any more.
-	Plan   string
+	Plan string
+	// Created is when it was set, by the source's clock; Author is for people.
+	Created time.Time
+	Author  string
+	// Change is the number of the change that set or removed it.
 	Change int64
 }
 
 // A Receiver takes overrides and plans as they are read: there may be millions.
-// An error of it ends the reading.
+// Of one that comes more than once, the last counts. An error of it ends the
+// reading.
 type Receiver interface {
 	// Begin is called before anything is handed over, with the snapshot that Load
 	// will return. With whole, what follows is all there is, and what was received
@@ -114,6 +119,13 @@ type Source interface {
 	Wait(ctx context.Context, held Version) error
 	// Close ends what Wait uses.
 	Close() error
+}
+
+// A Clock is a source that says how far its clock is ahead of this machine's, by
+// the middle of a round trip, and half of that round trip. Sources whose
+// overrides end implement it.
+type Clock interface {
+	Clock(ctx context.Context) (ahead, doubt time.Duration, err error)
 }
 
 // ErrEmpty is for a source that holds no rules yet.

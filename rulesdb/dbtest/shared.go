@@ -3,6 +3,7 @@ package dbtest
 import (
 	"database/sql"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -101,8 +102,12 @@ func (s *Server) signal(which syscall.Signal) {
 	_ = s.cmd.Process.Signal(which)
 }
 
-// Exec runs statements in the database of a URL of PostgreSQL.
-func Exec(t testing.TB, url string, statements ...string) {
+// Exec runs statements in the database of a URL.
+func Exec(t testing.TB, text string, statements ...string) {
 	t.Helper()
-	(&Server{ping: "pgx", dsn: url}).Exec(t, statements...)
+	s := &Server{ping: "pgx", dsn: text}
+	if u, err := url.Parse(text); err == nil && u.Scheme == "mysql" {
+		s = &Server{ping: "mysql", dsn: fmt.Sprintf("%s@tcp(%s)%s", u.User.Username(), u.Host, u.Path)}
+	}
+	s.Exec(t, statements...)
 }

@@ -31,7 +31,7 @@ type Server struct {
 	as   *syscall.Credential
 	cmd  *exec.Cmd
 	done chan error
-	ping string // driver and name for database/sql
+	ping string // driver and name for database/sql; "" is no database of SQL
 	dsn  string
 }
 
@@ -54,9 +54,9 @@ func Postgres(t testing.TB) *Server {
 	return s
 }
 
-// MariaDB starts a MariaDB with an empty database, or skips the test where there
-// is none.
-func MariaDB(t testing.TB) *Server {
+// MariaDB starts a MariaDB with an empty database, and further arguments, or
+// skips the test where there is none.
+func MariaDB(t testing.TB, args ...string) *Server {
 	t.Helper()
 	find(t, "mariadbd", "mariadb-install-db")
 	s := &Server{dir: directory(t), Port: port(t), name: "mariadbd", as: nobody(t), ping: "mysql"}
@@ -68,6 +68,7 @@ func MariaDB(t testing.TB) *Server {
 	}
 	s.args = []string{"--no-defaults", "--datadir=" + s.dir + "/data", "--socket=" + s.dir + "/s", "--port=" + strconv.Itoa(s.Port),
 		"--bind-address=127.0.0.1", "--innodb-flush-log-at-trx-commit=0", "--max-allowed-packet=64M"}
+	s.args = append(s.args, args...)
 	s.URL = fmt.Sprintf("mysql://root@127.0.0.1:%d/stint", s.Port)
 	s.dsn = fmt.Sprintf("root@tcp(127.0.0.1:%d)/", s.Port)
 	s.Start(t)
@@ -100,16 +101,8 @@ func (s *Server) Start(t testing.TB) {
 	s.done = done
 	go func() { done <- s.cmd.Wait() }()
 	t.Cleanup(func() { s.Kill() })
-	db, err := sql.Open(s.ping, s.dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
 	for range 600 {
-		ctx, stop := context.WithTimeout(context.Background(), time.Second)
-		err = db.PingContext(ctx)
-		stop()
-		if err == nil {
+		if err = s.answers(); err == nil {
 			return
 		}
 		select {
@@ -121,6 +114,21 @@ func (s *Server) Start(t testing.TB) {
 		}
 	}
 	t.Fatalf("%s does not answer: %v", s.name, err)
+}
+
+// answers asks whether the server is up.
+func (s *Server) answers() error {
+	ctx, stop := context.WithTimeout(context.Background(), time.Second)
+	defer stop()
+	if s.ping == "" {
+		return redisAnswers(ctx, s.Port)
+	}
+	db, err := sql.Open(s.ping, s.dsn)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return db.PingContext(ctx)
 }
 
 // Kill ends the server at once, as a crash does.

@@ -1,0 +1,108 @@
+package dbtest
+
+import (
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// A Wire is a way to a server that can go silent, as a network does that loses
+// everything: connections stay open, and nothing comes through.
+type Wire struct {
+	// URL is the server's by way of the wire.
+	URL string
+
+	silent atomic.Bool
+	mu     sync.Mutex
+	open   []net.Conn
+}
+
+// NewWire returns a wire to the server of a URL.
+func NewWire(t testing.TB, behind string) *Wire {
+	t.Helper()
+	u, err := url.Parse(behind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &Wire{URL: strings.Replace(behind, u.Host, l.Addr().String(), 1)}
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			w.join(in, u.Host)
+		}
+	}()
+	t.Cleanup(func() {
+		l.Close()
+		w.Cut()
+	})
+	return w
+}
+
+// join carries bytes between a connection and the server.
+func (w *Wire) join(in net.Conn, address string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.open = append(w.open, in)
+	if w.silent.Load() {
+		return // it is accepted, and hears nothing
+	}
+	out, err := net.Dial("tcp", address)
+	if err != nil {
+		in.Close()
+		return
+	}
+	w.open = append(w.open, out)
+	go w.carry(in, out)
+	go w.carry(out, in)
+}
+
+func (w *Wire) carry(to, from net.Conn) {
+	buffer, lost := make([]byte, 32<<10), false
+	for {
+		n, err := from.Read(buffer)
+		if lost = lost || w.silent.Load(); lost {
+			if err != nil {
+				return // the other end does not hear of that
+			}
+			continue
+		}
+		if err == nil {
+			_, err = to.Write(buffer[:n])
+		}
+		if err != nil {
+			to.Close()
+			from.Close()
+			return
+		}
+	}
+}
+
+// Silence loses everything from now on.
+func (w *Wire) Silence() { w.silent.Store(true) }
+
+// Restore carries what comes on new connections. Those that were silent stay so.
+func (w *Wire) Restore() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.silent.Store(false)
+}
+
+// Cut ends all connections.
+func (w *Wire) Cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.open {
+		c.Close()
+	}
+	w.open = nil
+}
