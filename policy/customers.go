@@ -59,6 +59,7 @@ type overrideSet struct {
 	table  *overridetable.Table
 	plans  atomic.Pointer[[]*customerPlan] // by number − 1; entries are never replaced
 	byText map[string]uint32
+	values *customerPlans // plans by the value of an attribute
 }
 
 // A customerPlan is limits that customers of one rule share.
@@ -75,7 +76,7 @@ func newCustomers() *customers {
 }
 
 func newOverrideSet(t *overridetable.Table) *overrideSet {
-	s := &overrideSet{table: t, byText: make(map[string]uint32)}
+	s := &overrideSet{table: t, byText: make(map[string]uint32), values: newCustomerPlans()}
 	s.plans.Store(new([]*customerPlan))
 	return s
 }
@@ -183,6 +184,7 @@ func (c *customers) compact() *overrideSet {
 	}
 	next := newOverrideSet(old.table.Renumber(func(n uint32) uint32 { return used[n] }))
 	next.plans.Store(&kept)
+	next.values = old.values
 	for i, one := range kept {
 		next.byText[one.id()] = uint32(i + 1)
 	}

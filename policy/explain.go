@@ -46,7 +46,10 @@ type KeyPart struct {
 // Explain says for every rule whether it holds for a request, and why: for an
 // operator's eyes, since it shows what the request sent. The error is a
 // [RequestError].
-func (r *Rules) Explain(attrs Attributes) (Explanation, error) {
+func (r *Rules) Explain(attrs Attributes) (Explanation, error) { return r.explain(attrs, nil) }
+
+// explain is Explain; for a policy, with what customers have of their own.
+func (r *Rules) explain(attrs Attributes, by *Policy) (Explanation, error) {
 	var e Explanation
 	q := match.Request{Attrs: attrs}
 	if err := r.ready(&q); err != nil {
@@ -58,7 +61,7 @@ func (r *Rules) Explain(attrs Attributes) (Explanation, error) {
 		x := RuleExplanation{Rule: one.name, Shadow: one.shadow}
 		if ended != "" {
 			x.Why = fmt.Sprintf("not tried: rule %s ended the matching", ended)
-		} else if err := one.explain(&q, &x); err != nil {
+		} else if err := one.explain(&q, &x, by); err != nil {
 			return e, err
 		}
 		if x.Ends {
@@ -69,11 +72,20 @@ func (r *Rules) Explain(attrs Attributes) (Explanation, error) {
 	return e, nil
 }
 
-func (r *rule) explain(q *match.Request, x *RuleExplanation) (err error) {
+func (r *rule) explain(q *match.Request, x *RuleExplanation, by *Policy) (err error) {
 	if !r.explainMatch(q, x) {
 		return nil
 	}
-	p, _ := r.planFor(q, nil)
+	var c *customers
+	if by != nil {
+		c = by.customers
+	}
+	p, _ := r.planFor(q, nil, c)
+	if by != nil {
+		if own := by.ownPlan(r, q); own != nil {
+			p = own
+		}
+	}
 	if p.variant != "" {
 		x.Why += "; limits by " + p.variant
 	}

@@ -100,7 +100,7 @@ func (r *Rules) ready(q *match.Request) error {
 // matching.
 func (p *Policy) hold(r *Result, q *match.Request, one *rule, cost int64) (ends bool, err error) {
 	h := hit{rule: one, first: len(r.Rules)}
-	h.plan, r.others = one.planFor(q, r.others)
+	h.plan, r.others = one.planFor(q, r.others, p.customers)
 	customers := p.customers.any() && one.limited()
 	if h.plan.id >= 0 || customers {
 		h.key, r.buf, h.missing = p.key(one, q, r.buf)
@@ -152,7 +152,7 @@ func (r *rule) limited() bool { return r.tiers != nil || r.own != nil && r.own.a
 
 // planFor returns what a request is held to: by the first override that fits,
 // else by its tier, else by the rule itself.
-func (r *rule) planFor(q *match.Request, others []int32) (*plan, []int32) {
+func (r *rule) planFor(q *match.Request, others []int32, c *customers) (*plan, []int32) {
 	if len(r.overrides) > 0 {
 		others = r.overrideIndex.Find(q, others[:0])
 		for _, i := range others {
@@ -162,12 +162,8 @@ func (r *rule) planFor(q *match.Request, others []int32) (*plan, []int32) {
 		}
 	}
 	if r.tiers != nil {
-		v, _ := q.Value(r.tiers.by)
-		if p := r.tiers.plans[v]; p != nil {
+		if p := r.tiers.plan(q, c); p != nil {
 			return p, others
-		}
-		if r.tiers.def != nil {
-			return r.tiers.def, others
 		}
 	}
 	return r.own, others

@@ -182,7 +182,3 @@ func (p *Policy) SetNodes(n int) error {
 
 // Rules returns the rules.
 func (p *Policy) Rules() *Rules { return p.rules }
-
-// Explain says for every rule whether it holds for a request, and why. The
-// error is a [RequestError]. Nothing is asked of the store.
-func (p *Policy) Explain(attrs Attributes) (Explanation, error) { return p.rules.Explain(attrs) }
