@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,14 +17,16 @@ import (
 
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
 	"github.com/stint-dev/stint/cmd/internal/service/ruleshttp"
+	"github.com/stint-dev/stint/cmd/internal/service/rulesredis"
+	"github.com/stint-dev/stint/cmd/internal/service/rulesworker"
 )
 
 // databaseFlags say which database the rules are in.
 type databaseFlags struct {
-	Rules             string `env:"STINT_RULES" placeholder:"URL" help:"The database that the rules are in, in place of a file: sqlite:FILE, postgres://…, mysql://…; or https://… of a file, asked by ETag. Put a URL with a password into $$STINT_RULES, or the password into a file."`
-	RulesPasswordFile string `env:"STINT_RULES_PASSWORD_FILE" placeholder:"FILE" help:"The password of the database, or the token for an https URL. It is read at each connect."`
+	Rules             string `env:"STINT_RULES" placeholder:"URL" help:"Where the rules are, in place of a file: a database, sqlite:FILE, postgres://… or mysql://…; what stint worker publishes, redis://… or dir:DIRECTORY; or https://… of a file, asked by ETag. Put a URL with a password into $$STINT_RULES, or the password into a file."`
+	RulesPasswordFile string `env:"STINT_RULES_PASSWORD_FILE" placeholder:"FILE" help:"The password of the database or Redis, or the token for an https URL. It is read at each connect."`
 	RulesCopy         string `env:"STINT_RULES_COPY" placeholder:"FILE" help:"The last good copy of the rules, with which the program starts while the database is gone. The default is a file in the user's cache directory; none keeps no copy."`
-	Node              string `env:"STINT_NODE" placeholder:"NAME" help:"What this node calls itself in the database. The default is the host's name."`
+	Node              string `env:"STINT_NODE" placeholder:"NAME" help:"What this node calls itself in the database. The default is the host's name and the port."`
 }
 
 // openRulesDB opens the database of --rules.
@@ -41,8 +44,8 @@ func (c *databaseFlags) copyFile() string {
 	case "none":
 		return ""
 	case "":
-		if strings.HasPrefix(c.Rules, "sqlite:") {
-			return "" // the database is a file of this machine itself
+		if strings.HasPrefix(c.Rules, "sqlite:") || strings.HasPrefix(c.Rules, "dir:") {
+			return "" // the rules are a file of this machine itself
 		}
 		dir, err := os.UserCacheDir()
 		if err != nil {
@@ -54,44 +57,78 @@ func (c *databaseFlags) copyFile() string {
 	return c.RulesCopy
 }
 
-// follow reads the first rules of the database, or of an https URL.
-func (c *databaseFlags) follow(logger *slog.Logger) (rulesource.Source, *rules.Follower, *rules.File, error) {
-	if strings.HasPrefix(c.Rules, "https:") || strings.HasPrefix(c.Rules, "http:") {
-		return c.followURL(logger)
+// A ruleSource is where rules are, and how a node says there what it holds.
+type ruleSource struct {
+	rulesource.Source
+	name   string
+	report func(ctx context.Context, n rules.Node) error // nil if there is nowhere to say it
+}
+
+// openSource opens what --rules names. It connects to nothing but a database, to
+// refuse one whose schema this program cannot use.
+func (c *databaseFlags) openSource() (*ruleSource, error) {
+	scheme, rest, _ := strings.Cut(c.Rules, ":")
+	switch scheme {
+	case "https", "http":
+		s, err := ruleshttp.Open(c.Rules, c.RulesPasswordFile)
+		if err != nil {
+			return nil, &usageError{"--rules", err}
+		}
+		return &ruleSource{Source: s, name: s.String()}, nil
+	case "redis", "rediss", "unix":
+		s, err := rulesredis.Open(c.Rules, c.RulesPasswordFile)
+		if err != nil {
+			return nil, &usageError{"--rules", err}
+		}
+		report := func(ctx context.Context, n rules.Node) error { return s.Report(ctx, c.row(n)) }
+		return &ruleSource{s, s.String(), report}, nil
+	case "dir":
+		return &ruleSource{Source: rulesworker.Published(rest), name: c.Rules}, nil
 	}
 	db, err := c.openRulesDB()
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
 	if err := checkSchema(db); err != nil {
 		_ = db.Close() // it cannot be used
+		return nil, err
+	}
+	report := func(ctx context.Context, n rules.Node) error { return db.Report(ctx, c.row(n)) }
+	return &ruleSource{db, db.String(), report}, nil
+}
+
+// row is what this node says of itself.
+func (c *databaseFlags) row(n rules.Node) rulesdb.Node {
+	return rulesdb.Node{Name: c.Node, Version: n.Version, Hash: n.Hash, Since: n.Since, Error: n.Error}
+}
+
+// follow reads the first rules of what --rules names.
+func (c *databaseFlags) follow(logger *slog.Logger) (rulesource.Source, *rules.Follower, *rules.File, error) {
+	s, err := c.openSource()
+	if err != nil {
 		return nil, nil, nil, err
 	}
 	follower, file, err := rules.Follow(context.Background(), rules.Following{
-		Source: db, Name: db.String(), Copy: c.copyFile(), Log: logger,
-		Report: func(ctx context.Context, n rules.Node) error {
-			return db.Report(ctx, rulesdb.Node{Version: n.Version, Hash: n.Hash, Since: n.Since, Error: n.Error})
-		},
+		Source: s.Source, Name: s.name, Copy: c.copyFile(), Log: logger, Report: s.report,
 	})
 	if err != nil {
-		_ = db.Close() // it was read from
+		_ = s.Close() // it was read from
 		return nil, nil, nil, err
 	}
-	return db, follower, file, nil
+	return s.Source, follower, file, nil
 }
 
-// followURL reads the first rules of an https URL.
-func (c *databaseFlags) followURL(logger *slog.Logger) (rulesource.Source, *rules.Follower, *rules.File, error) {
-	source, err := ruleshttp.Open(c.Rules, c.RulesPasswordFile)
-	if err != nil {
-		return nil, nil, nil, &usageError{"--rules", err}
+// nameNode names this node by its host and the address where it is asked, unless
+// --node does: several may run on one host.
+func (c *databaseFlags) nameNode(address string) {
+	if c.Node != "" {
+		return
 	}
-	follower, file, err := rules.Follow(context.Background(), rules.Following{Source: source, Name: source.String(), Copy: c.copyFile(), Log: logger})
-	if err != nil {
-		_ = source.Close() // it was read from
-		return nil, nil, nil, err
+	host, _ := os.Hostname() // only people read it
+	if _, port, err := net.SplitHostPort(address); err == nil {
+		address = port
 	}
-	return source, follower, file, nil
+	c.Node = host + ":" + address
 }
 
 // schemaWithin is how long a database may take to say which schema it has.

@@ -14,7 +14,9 @@ import (
 )
 
 type explainCmd struct {
-	Config       string   `short:"c" env:"STINT_CONFIG" placeholder:"FILE" help:"The rules file."`
+	Config       string `short:"c" env:"STINT_CONFIG" placeholder:"FILE" help:"The rules file."`
+	readFlags    `embed:""`
+	SecretFile   string   `env:"STINT_SECRET_FILE" placeholder:"FILE" help:"With --rules: the secret of the servers, for rules whose keys are hashed with it."`
 	Method       string   `placeholder:"POST" help:"The method."`
 	Host         string   `placeholder:"NAME" help:"The host asked for."`
 	Path         string   `placeholder:"/login" help:"The path as on the request line, with its query if it has one."`
@@ -40,19 +42,18 @@ For example:
     stint explain -c stint.yaml --path /api/a --header 'x-api-key: partner-1'
     stint explain -c stint.yaml --path / --peer 10.0.0.1 \
         --header 'x-forwarded-for: 203.0.113.9, 10.0.0.2'
-    stint explain -c stint.yaml --path /v1/chat --attribute jwt.sub=anna --json`
+    stint explain -c stint.yaml --path /v1/chat --attribute jwt.sub=anna --json
+    stint explain --rules postgres://stint@127.0.0.1/stint --path /api/a \
+        --header 'x-api-key: partner-1'`
 }
 
 // Run prints the explanation.
 func (c *explainCmd) Run(e *env) error {
-	if c.Config == "" {
-		return usage("--config", "missing: write the rules file, such as -c stint.yaml")
-	}
 	request, err := c.request()
 	if err != nil {
 		return err
 	}
-	file, err := rules.Read(c.Config)
+	file, err := c.file(e)
 	if err != nil {
 		return err
 	}
@@ -61,6 +62,9 @@ func (c *explainCmd) Run(e *env) error {
 		return err
 	}
 	x, err := file.Rules.Explain(request)
+	if err == nil && c.Config == "" {
+		x, err = c.withOwn(e, file, request)
+	}
 	if err != nil {
 		return err
 	}
@@ -79,6 +83,21 @@ func (c *explainCmd) Run(e *env) error {
 		}
 	}
 	return wrap(e.out, x.String(), "      ")
+}
+
+// file reads the rules that --config or --rules names.
+func (c *explainCmd) file(e *env) (*rules.File, error) {
+	switch {
+	case c.Config != "": // over $STINT_RULES
+		return rules.Read(c.Config)
+	case c.Rules == "":
+		return nil, usage("--config", "missing: write the rules file, such as -c stint.yaml, or --rules and where the rules are")
+	}
+	name, document, err := c.document(e)
+	if err != nil {
+		return nil, err
+	}
+	return rules.Decode(name, document)
 }
 
 // described is a request made of flags. It implements [policy.Attributes] as

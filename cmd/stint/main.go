@@ -43,6 +43,7 @@ type cli struct {
 	Override   overrideCmd   `cmd:"" help:"Give customers limits of their own, or a plan."`
 	Block      blockCmd      `cmd:"" help:"Deny a customer for a while."`
 	Unblock    unblockCmd    `cmd:"" help:"End a block."`
+	Worker     workerCmd     `cmd:"" help:"Bring rules from a database into Redis or a directory, where servers read them."`
 	Nodes      nodesCmd      `cmd:"" help:"Say which server holds which rules of a database."`
 	Audit      auditCmd      `cmd:"" help:"Say who changed what in a database of rules."`
 	Token      tokenCmd      `cmd:"" help:"Make and revoke tokens for the HTTP API."`

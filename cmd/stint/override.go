@@ -15,6 +15,8 @@ type overrideCmd struct {
 	Get    overrideGetCmd    `cmd:"" help:"Say which limits of their own a customer has under a rule."`
 	List   overrideListCmd   `cmd:"" help:"List the overrides in force."`
 	Remove overrideRemoveCmd `cmd:"" help:"Let the rule's own limits hold again."`
+	Plan   overridePlanCmd   `cmd:"" help:"Move a customer to a plan of the rules' tiers."`
+	Plans  overridePlansCmd  `cmd:"" help:"List customers' plans."`
 }
 
 // Help is what "stint override --help" says below the summary.
@@ -29,7 +31,8 @@ For example:
     stint override set api partner-1 unlimited --for 1h --reason 'migration'
     stint override get api partner-1
     stint override list api --prefix partner-
-    stint override remove api partner-1`
+    stint override remove api partner-1
+    stint override plan jwt.org=acme pro`
 }
 
 // customerFlags are how a key is given in parts.
@@ -207,7 +210,7 @@ type overrideListCmd struct {
 	Rule      string `arg:"" optional:"" help:"Only those of a rule."`
 	Prefix    string `placeholder:"TEXT" help:"Only those whose key begins so."`
 	Last      int    `name:"limit" short:"n" placeholder:"N" help:"At most N. The default is all."`
-	JSON      bool   `name:"json" help:"Write a line of JSON for each."`
+	JSON      bool   `name:"json" help:"Write a JSON array."`
 }
 
 // Run lists overrides, page by page: there may be millions.
@@ -217,27 +220,21 @@ func (c *overrideListCmd) Run(e *env) error {
 		return err
 	}
 	defer d.Close() // it has only read
-	p := rulesdb.Page{Rule: c.Rule, Prefix: c.Prefix, N: 1000}
+	out := &listing{w: e.out, json: c.JSON}
+	p := rulesdb.Page{Rule: c.Rule, Prefix: c.Prefix}
 	for left := c.Last; ; {
-		if c.Last > 0 {
-			p.N = min(p.N, left)
-		}
+		p.N = pageOf(c.Last, left)
 		some, err := d.Overrides(e.ctx, p)
 		if err != nil {
 			return err
 		}
 		for _, o := range some {
-			if c.JSON {
-				err = printJSON(e.out, desk.OverrideOf(o))
-			} else {
-				err = wrap(e.out, overrideText(o), "    ")
-			}
-			if err != nil {
+			if err := out.one(desk.OverrideOf(o), overrideText(o)); err != nil {
 				return err
 			}
 		}
 		if left -= len(some); len(some) < p.N || c.Last > 0 && left <= 0 {
-			return nil
+			return out.end()
 		}
 		last := some[len(some)-1]
 		p.AfterRule, p.AfterKey = last.Rule, last.Key

@@ -73,6 +73,7 @@ func (c *proxyCmd) Run(e *env) error {
 		return err
 	}
 	logger := c.logger(e)
+	c.nameNode(c.Listen)
 	s, err := c.sources("proxy", &c.sourceFlags, logger)
 	if err != nil {
 		return err

@@ -98,7 +98,7 @@ func (c *rulesPushCmd) Run(e *env) error {
 		return err
 	}
 	if !c.JSON {
-		if err := c.tell(e, held, name, document, len(f.Warnings)); err != nil {
+		if err := c.tell(e, held, name, document, f); err != nil {
 			return err
 		}
 	}
@@ -120,14 +120,20 @@ func (c *rulesPushCmd) Run(e *env) error {
 	return err
 }
 
-// tell shows what the file changes.
-func (c *rulesPushCmd) tell(e *env, held rulesdb.Revision, name string, document []byte, warnings int) error {
+// tell shows what the file changes, and which rules' keys start afresh.
+func (c *rulesPushCmd) tell(e *env, held rulesdb.Revision, name string, document []byte, f *rules.File) error {
 	text := linediff.Unified(fmt.Sprintf("revision %d", held.Number), name, string(held.Document), string(document))
 	if held.Number == 0 {
 		text = "" // all of it is new
+	} else if before, err := rules.Decode(held.Name, held.Document); err == nil { // else an older program knew it
+		for _, change := range f.Rules.Compare(before.Rules) {
+			if change.Fresh {
+				text += change.String() + "\n"
+			}
+		}
 	}
-	if warnings > 0 {
-		text += count(warnings, "warning") + ": stint validate says which\n"
+	if len(f.Warnings) > 0 {
+		text += count(len(f.Warnings), "warning") + ": stint validate says which\n"
 	}
 	_, err := fmt.Fprint(e.out, text)
 	return err

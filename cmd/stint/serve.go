@@ -65,6 +65,7 @@ func (c *serveCmd) Run(e *env) error {
 		return err
 	}
 	logger := c.logger(e)
+	c.nameNode(c.HTTP)
 	door, err := c.door(logger)
 	if err != nil {
 		return err

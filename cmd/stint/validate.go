@@ -19,9 +19,10 @@ import (
 )
 
 type validateCmd struct {
-	Files  []string `arg:"" name:"file" help:"Rules files, YAML or JSON; - is standard input."`
-	Strict bool     `help:"Warnings fail too."`
-	JSON   bool     `name:"json" help:"Write a line of JSON for each file."`
+	Files     []string `arg:"" optional:"" name:"file" help:"Rules files, YAML or JSON; - is standard input."`
+	readFlags `embed:""`
+	Strict    bool `help:"Warnings fail too."`
+	JSON      bool `name:"json" help:"Write a line of JSON for each file."`
 }
 
 // Help is what "stint validate --help" says below the summary.
@@ -33,6 +34,7 @@ every file is good, else 1.
 For example:
 
     stint validate stint.yaml
+    stint validate --rules postgres://stint@127.0.0.1/stint
     stint validate --strict --json rules/*.yaml
     kubectl get configmap stint -o 'jsonpath={.data.stint\.yaml}' |
         stint validate -`
@@ -63,9 +65,24 @@ func (c *validateCmd) Run(e *env) error {
 	if i := slices.Index(c.Files, "-"); i >= 0 && slices.Contains(c.Files[i+1:], "-") {
 		return usage("file", "- is standard input, which can be read once")
 	}
+	var all []report
+	switch {
+	case len(c.Files) > 0: // over $STINT_RULES
+		for _, name := range c.Files {
+			all = append(all, inspect(name, e.in))
+		}
+	case c.Rules == "":
+		return usage("file", "missing: write a rules file, or --rules and where the rules are")
+	default:
+		name, document, err := c.document(e)
+		if err != nil {
+			return err
+		}
+		f, err := rules.Decode(name, document)
+		all = append(all, reportOf(name, f, err))
+	}
 	refused := 0
-	for _, name := range c.Files {
-		r := inspect(name, e.in)
+	for _, r := range all {
 		if !r.Valid || c.Strict && len(r.Warnings) > 0 {
 			refused++
 		}
@@ -78,21 +95,24 @@ func (c *validateCmd) Run(e *env) error {
 		}
 	}
 	if refused > 0 {
-		return fmt.Errorf("refused %d of %d", refused, len(c.Files))
+		return fmt.Errorf("refused %d of %d", refused, len(all))
 	}
 	return nil
 }
 
 // inspect reads a file, or standard input as -.
 func inspect(name string, in io.Reader) report {
-	r := report{File: name, Errors: []finding{}, Warnings: []finding{}}
-	var f *rules.File
-	var err error
 	if name == "-" {
-		f, err = decode(in)
-	} else {
-		f, err = rules.Read(name)
+		f, err := decode(in)
+		return reportOf(name, f, err)
 	}
+	f, err := rules.Read(name)
+	return reportOf(name, f, err)
+}
+
+// reportOf says what is wrong in a file that was read, or why it was not.
+func reportOf(name string, f *rules.File, err error) report {
+	r := report{File: name, Errors: []finding{}, Warnings: []finding{}}
 	if err == nil {
 		err = bindable(f)
 	}

@@ -34,6 +34,10 @@ type Keeper interface {
 	Overrides(ctx context.Context, p rulesdb.Page) ([]rulesource.Override, error)
 	SetOverride(ctx context.Context, o rulesource.Override, lasts time.Duration) (was, now rulesource.Override, err error)
 
+	Plan(ctx context.Context, attribute, value string) (rulesource.Plan, error)
+	Plans(ctx context.Context, attribute string, after rulesource.Plan, n int) ([]rulesource.Plan, error)
+	SetPlan(ctx context.Context, attribute, value, plan, author, reason string) (was string, err error)
+
 	Nodes(ctx context.Context, within time.Duration) ([]rulesdb.Node, error)
 	Audit(ctx context.Context, before int64, n int) ([]rulesdb.Done, error)
 	NewToken(ctx context.Context, author, name string, role rulesdb.Role, lasts time.Duration) (string, error)

@@ -18,7 +18,8 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
 )
 
-const document = "rules:\n  - name: api\n    key: [header.x-api-key]\n    limits: [5/m]\n"
+const document = "rules:\n  - name: api\n    key: [header.x-api-key]\n    limits: [5/m]\n" +
+	"  - name: plans\n    key: [ip]\n    tiers: {by: jwt.org, default: free, plans: {free: 5/m, pro: 50/m}}\n"
 
 // serve returns a server of the API on a database of its own with one revision,
 // and a token of each role.
@@ -89,6 +90,10 @@ var requests = []struct {
 	{"DELETE", "/v1/override", "rule=api&key=a&reason=r", "", "", "operator"},
 	{"PUT", "/v1/block", "rule=api&attribute=header.x-api-key%3Da%0f", "", `{"for": "10m"}`, "operator"},
 	{"DELETE", "/v1/block", "rule=api&key=a%0f", "", "", "operator"},
+	{"PUT", "/v1/plan", "attribute=jwt.org&value=a%0f", "", `{"plan": "pro", "reason": "r"}`, "operator"},
+	{"GET", "/v1/plan", "attribute=jwt.org&value=a%0f", "", "", "operator"},
+	{"GET", "/v1/plans", "attribute=jwt.org&n=1", "", "", "operator"},
+	{"DELETE", "/v1/plan", "attribute=jwt.org&value=a%0f&reason=r", "", "", "operator"},
 	{"GET", "/v1/nodes", "within=1h", "", "", "viewer"},
 	{"GET", "/v1/audit", "n=3", "", "", "operator"},
 	{"GET", "/v1/tokens", "", "", "", "admin"},

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// An ending is when an override ends, by this machine's clock; zero is never.
+// An ending is when an override ends, by the source's clock; zero is never.
 type ending struct {
 	rule, key string
 	at        time.Time
@@ -15,6 +15,7 @@ type ending struct {
 // expiries end overrides at their time. One timer runs, for the next.
 type expiries struct {
 	mu    sync.Mutex
+	clock clock
 	queue endings
 	last  map[[2]string]time.Time // of each override that ends: an older ending does not count
 	timer *time.Timer             // nil while nothing is to end
@@ -24,6 +25,23 @@ type expiries struct {
 
 func newExpiries(end func(rule, key string) error) *expiries {
 	return &expiries{last: make(map[[2]string]time.Time), end: end}
+}
+
+// now returns the time by the source's clock.
+func (e *expiries) now() time.Time {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.clock.now()
+}
+
+// measured takes a measurement of the source's clock. The next ending may be at
+// another moment then.
+func (e *expiries) measured(ahead, doubt time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.clock.measure(ahead, doubt) {
+		e.arm()
+	}
 }
 
 // change runs f, which changes overrides, all of them or some, and notes their
@@ -56,7 +74,7 @@ func (e *expiries) arm() {
 		e.timer = nil
 	}
 	if len(e.queue) > 0 && !e.ended {
-		e.timer = time.AfterFunc(max(0, time.Until(e.queue[0].at)), e.due)
+		e.timer = time.AfterFunc(max(0, e.queue[0].at.Sub(e.clock.now())), e.due)
 	}
 }
 
@@ -64,7 +82,7 @@ func (e *expiries) arm() {
 func (e *expiries) due() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for now := time.Now(); len(e.queue) > 0 && !e.queue[0].at.After(now) && !e.ended; {
+	for now := e.clock.now(); len(e.queue) > 0 && !e.queue[0].at.After(now) && !e.ended; {
 		one := heap.Pop(&e.queue).(ending)
 		at := [2]string{one.rule, one.key}
 		if last, ok := e.last[at]; ok && last.Equal(one.at) {

@@ -13,6 +13,9 @@ type Expiries struct{ e *expiries }
 
 func NewExpiries(end func(rule, key string) error) Expiries { return Expiries{newExpiries(end)} }
 
+// Measured takes a measurement of the source's clock.
+func (x Expiries) Measured(ahead, doubt time.Duration) { x.e.measured(ahead, doubt) }
+
 // Change sets one override, with its ending.
 func (x Expiries) Change(rule, key string, at time.Time, f func()) {
 	x.e.change(false, []ending{{rule, key, at}}, f)

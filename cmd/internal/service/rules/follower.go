@@ -6,11 +6,15 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/rulesource"
+
+	"github.com/stint-dev/stint/cmd/internal/service/rulescopy"
 )
 
 const (
@@ -53,7 +57,8 @@ type Following struct {
 // [Source] of this package, and keeps them fresh. Make one with [Follow].
 type Follower struct {
 	f       Following
-	copy    lastCopy
+	copy    *rulescopy.File
+	lost    string             // why the copy lacks what is held; "" if it does not
 	from    rulesource.Source  // that the first state came from
 	held    rulesource.Version // in force
 	hash    string
@@ -61,7 +66,6 @@ type Follower struct {
 	problem string // why the newest is not in force; "" if it is
 	source  *Source
 	expiry  *expiries
-	offset  offset  // of the source's clock
 	left    leftOut // overrides of the source that are not in force
 }
 
@@ -82,13 +86,13 @@ func Follow(ctx context.Context, f Following) (*Follower, *File, error) {
 	if f.Log == nil {
 		f.Log = slog.New(slog.DiscardHandler)
 	}
-	w := &Follower{f: f, copy: lastCopy{path: f.Copy}, from: f.Source}
+	w := &Follower{f: f, copy: rulescopy.NewFile(f.Copy), from: f.Source}
 	patience := firstPatience
-	kept, there := w.copy.version()
+	kept, there := w.copy.Version()
 	if there {
 		patience = firstTry
 	}
-	s, err := firstDocument(ctx, f.Source, patience)
+	s, err := ReadDocument(ctx, f.Source, patience)
 	var file *File
 	if err == nil && there && !s.Version.Follows(kept) {
 		err = errOlder // than what this node held before it was started anew
@@ -104,8 +108,8 @@ func Follow(ctx context.Context, f Following) (*Follower, *File, error) {
 		return nil, nil, fmt.Errorf("the rules cannot be read, and there is no copy of them here: %w", err)
 	case err != nil:
 		f.Log.Error("rules: the source cannot be read: the last copy is in force until it can", "source", f.Name, "copy", f.Copy, "err", err)
-		w.problem, w.from = "started from the last copy: "+err.Error(), &w.copy
-		if s, err = firstDocument(ctx, w.from, firstPatience); err == nil {
+		w.problem, w.from = "started from the last copy: "+err.Error(), w.copy
+		if s, err = ReadDocument(ctx, w.from, firstPatience); err == nil {
 			file, err = Decode(s.Name, s.Document)
 		}
 	}
@@ -113,7 +117,7 @@ func Follow(ctx context.Context, f Following) (*Follower, *File, error) {
 }
 
 // firstDocument reads the document of a source that answers in time.
-func firstDocument(ctx context.Context, from rulesource.Source, patience time.Duration) (*rulesource.Snapshot, error) {
+func ReadDocument(ctx context.Context, from rulesource.Source, patience time.Duration) (*rulesource.Snapshot, error) {
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
 	var d documentOnly
@@ -161,18 +165,20 @@ func (w *Follower) watch(ctx context.Context) error {
 	if _, problem := w.source.Held(); problem != "" {
 		seen = rulesource.Version{} // the first answer ends it, also when nothing has changed
 	}
-	changed, done := make(chan struct{}, 1), make(chan struct{})
-	go func() {
-		defer close(done)
-		w.reportAll(ctx, changed)
-	}()
+	changed := make(chan struct{}, 1)
+	var beside sync.WaitGroup
+	beside.Go(func() { w.reportAll(ctx, changed) })
+	beside.Go(func() { w.keepTime(ctx) })
 	for ctx.Err() == nil {
-		err := w.f.Source.Wait(ctx, seen)
-		if err == nil {
+		again, err := w.wait(ctx, seen)
+		if err == nil && !again {
 			seen, err = w.take(ctx, seen)
 		}
+		if again {
+			seen = rulesource.Version{}
+		}
 		if err != nil && ctx.Err() == nil {
-			w.trouble(fmt.Sprintf("%s: %v", w.f.Name, err))
+			w.trouble(w.named(err))
 			seen = rulesource.Version{} // its first answer ends the trouble
 			pause(ctx, lookAgain+rand.N(lookAgain))
 		}
@@ -181,8 +187,34 @@ func (w *Follower) watch(ctx context.Context) error {
 		default:
 		}
 	}
-	<-done
+	beside.Wait()
 	return nil
+}
+
+// wait waits for another version than the one seen. It reports true when it is
+// time to write the copy anew, which lacks what is held.
+func (w *Follower) wait(ctx context.Context, seen rulesource.Version) (again bool, err error) {
+	at, lacks := w.copy.Retry()
+	if !lacks || seen == (rulesource.Version{}) {
+		return false, w.f.Source.Wait(ctx, seen)
+	}
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	timer := time.AfterFunc(time.Until(at), stop)
+	defer timer.Stop()
+	err = w.f.Source.Wait(waiting, seen)
+	if waiting.Err() != nil && ctx.Err() == nil {
+		return true, nil
+	}
+	return false, err
+}
+
+// named puts the source's name before an error that does not begin with it.
+func (w *Follower) named(err error) string {
+	if strings.HasPrefix(err.Error(), w.f.Name) {
+		return err.Error()
+	}
+	return w.f.Name + ": " + err.Error()
 }
 
 // reportAll reports now and then, and when something has changed, until ctx ends.

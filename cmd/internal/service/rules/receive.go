@@ -7,9 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/rulesource"
+
+	"github.com/stint-dev/stint/cmd/internal/service/rulescopy"
 )
 
 // errOlder is for a state that does not follow the one held.
@@ -23,9 +24,12 @@ type receiving struct {
 	file    *File               // new rules; nil if they are the same
 	set     *policy.Replacement // all overrides; nil for changes
 	changes []change
+	plans   []rulesource.Plan
 	parsed  map[string]policy.Override // by text: customers share few
 	ends    []ending
-	copy    *copying
+	ending  map[[2]string]bool // keys in ends
+	now     time.Time          // by the source's clock
+	copy    *rulescopy.Writing
 	bad     leftOut // overrides that cannot be read, of this state
 }
 
@@ -48,6 +52,8 @@ func (l *leftOut) add(at [2]string, err error) {
 	}
 	l.why[at] = err
 }
+
+func (l *leftOut) remove(at [2]string) { delete(l.why, at) }
 
 // String says how many are left out, and why one of them; "" for none.
 func (l *leftOut) String() string {
@@ -72,13 +78,13 @@ type change struct {
 // load reads what is new in a source and puts it in force.
 func (w *Follower) load(ctx context.Context, from rulesource.Source) (*rulesource.Snapshot, error) {
 	held := w.held
-	if w.copy.stale() {
+	if w.copy.Stale() {
 		held = rulesource.Version{Revision: held.Revision, Change: held.Change} // everything anew
 	}
-	r := &receiving{w: w, parsed: make(map[string]policy.Override)}
+	r := &receiving{w: w, parsed: make(map[string]policy.Override), ending: make(map[[2]string]bool)}
 	s, err := from.Load(ctx, held, r)
 	if err != nil {
-		r.copy.drop()
+		r.copy.Drop()
 		return s, err
 	}
 	return s, r.commit(s, from)
@@ -87,7 +93,8 @@ func (w *Follower) load(ctx context.Context, from rulesource.Source) (*rulesourc
 // Begin implements [rulesource.Receiver].
 func (r *receiving) Begin(s *rulesource.Snapshot, whole bool) error {
 	r.s = s
-	r.w.offset.measure(s)
+	r.w.expiry.measured(s.Ahead, s.Doubt)
+	r.now = r.w.expiry.now()
 	if !s.Version.Follows(r.w.held) {
 		return &refusedVersion{s.Version, errOlder}
 	}
@@ -102,7 +109,7 @@ func (r *receiving) Begin(s *rulesource.Snapshot, whole bool) error {
 		r.set = r.w.source.Policy().ReplaceOverrides()
 	}
 	if r.w.from == r.w.f.Source {
-		r.copy = r.w.copy.begin(s, whole)
+		r.copy = r.w.copy.Begin(s, whole, r.w.held)
 	}
 	return nil
 }
@@ -111,88 +118,57 @@ func (r *receiving) Begin(s *rulesource.Snapshot, whole bool) error {
 // out, with an alarm: it must not keep back all others.
 func (r *receiving) Override(o *rulesource.Override) error {
 	own, err := r.parse(o)
-	if end := r.local(o.Expires); !end.IsZero() && !end.After(time.Now()) {
+	if !o.Expires.IsZero() && !o.Expires.After(r.now) {
 		own = policy.Override{} // it has ended meanwhile
 	}
 	if err == nil && r.set != nil {
 		err = r.set.Set(o.Rule, o.Key, own)
 	}
+	at := [2]string{o.Rule, o.Key}
 	if err != nil {
-		r.bad.add([2]string{o.Rule, o.Key}, err)
+		r.bad.add(at, err)
 		return nil
 	}
 	if r.set == nil {
 		r.changes = append(r.changes, change{o.Rule, o.Key, own})
 	}
-	if r.set == nil || !o.Expires.IsZero() {
-		r.ends = append(r.ends, ending{rule: o.Rule, key: o.Key, at: r.local(o.Expires)})
+	r.bad.remove(at)
+	if r.set == nil || !o.Expires.IsZero() || r.ending[at] {
+		r.ends = append(r.ends, ending{rule: o.Rule, key: o.Key, at: o.Expires})
+		r.ending[at] = true
 	}
-	if r.copy != nil {
-		r.copy.override(o)
-	}
+	r.copy.Override(o)
 	return nil
 }
 
 // Plan implements [rulesource.Receiver].
 func (r *receiving) Plan(p *rulesource.Plan) error {
-	if r.copy != nil {
-		r.copy.plan(p)
+	if r.set == nil {
+		r.plans = append(r.plans, *p)
+	} else if err := r.set.SetPlan(p.Attribute, p.Value, p.Plan); err != nil {
+		r.bad.add([2]string{planOf(p), ""}, err)
 	}
+	r.copy.Plan(p)
 	return nil
 }
 
-// local returns a time of the source's clock as this machine has it; zero stays
-// zero.
-func (r *receiving) local(at time.Time) time.Time {
-	if at.IsZero() {
-		return at
-	}
-	return at.Add(-r.w.offset.ahead)
-}
+// planOf stands for a rule in what is left out: the plan of an attribute.
+func planOf(p *rulesource.Plan) string { return "plan of " + p.Attribute }
 
-// trustOffset is how long a measurement of the source's clock is kept while
-// later ones are less certain: clocks drift.
-const trustOffset = 10 * time.Minute
-
-// An offset is how far a source's clock is ahead, as best known.
-type offset struct {
-	ahead, doubt time.Duration
-	at           time.Time // of the measurement; zero for none
-}
-
-// measure takes a measurement if it is better than the one before, or that is
-// old.
-func (o *offset) measure(s *rulesource.Snapshot) {
-	if o.at.IsZero() || s.Doubt <= o.doubt || time.Since(o.at) > trustOffset {
-		*o = offset{s.Ahead, s.Doubt, time.Now()}
-	}
-}
-
-// parse reads what an override does.
-func (r *receiving) parse(o *rulesource.Override) (own policy.Override, err error) {
-	switch {
-	case o.Removed:
-		return own, nil
-	case o.Unlimited || o.Block:
-		return policy.Override{Unlimited: o.Unlimited, Block: o.Block}, nil
+// parse reads what an override does. Customers share few texts.
+func (r *receiving) parse(o *rulesource.Override) (policy.Override, error) {
+	if o.Removed || o.Unlimited || o.Block {
+		return parseOverride(o)
 	}
 	text := strings.Join(o.Limits, "\n")
-	own, ok := r.parsed[text]
-	if ok {
+	if own, ok := r.parsed[text]; ok {
 		return own, nil
 	}
-	for _, one := range o.Limits {
-		l, err := stint.Parse(one)
-		if err != nil {
-			return policy.Override{}, err
-		}
-		own.Limits = append(own.Limits, l)
+	own, err := parseOverride(o)
+	if err == nil {
+		r.parsed[text] = own
 	}
-	if len(own.Limits) == 0 {
-		return own, errors.New("it has no limits")
-	}
-	r.parsed[text] = own
-	return own, nil
+	return own, err
 }
 
 // commit puts what was received in force, and then keeps the copy of it.
@@ -204,7 +180,7 @@ func (r *receiving) commit(s *rulesource.Snapshot, from rulesource.Source) error
 		err := src.take(r.file)
 		src.mu.Unlock()
 		if err != nil {
-			r.copy.drop()
+			r.copy.Drop()
 			return &refusedVersion{s.Version, err}
 		}
 	}
@@ -212,6 +188,9 @@ func (r *receiving) commit(s *rulesource.Snapshot, from rulesource.Source) error
 	src.mu.Lock()
 	was := w.problem
 	w.held, w.hash, w.since, w.problem = s.Version, s.Hash, time.Now(), w.left.String()
+	if w.problem == "" {
+		w.problem = w.lost
+	}
 	if from != w.f.Source {
 		w.problem = "started from the last copy"
 	}
@@ -222,10 +201,26 @@ func (r *receiving) commit(s *rulesource.Snapshot, from rulesource.Source) error
 	if now != "" && now != was {
 		w.f.Log.Error("rules: not all is as the source has it", "source", w.f.Name, "revision", s.Version.Revision, "change", s.Version.Change, "err", now)
 	}
-	if err := r.copy.keep(); err != nil {
-		w.f.Log.Error("rules: no copy is kept: this node cannot start while the source is gone", "err", err)
-	}
+	w.kept(r.copy)
 	return nil
+}
+
+// kept keeps the copy of what is in force, and says so if that cannot be.
+func (w *Follower) kept(copy *rulescopy.Writing) {
+	if copy == nil {
+		return
+	}
+	lost := ""
+	if err := copy.Keep(); err != nil {
+		lost = err.Error() + ": this node cannot start with these rules while the source is gone"
+		w.f.Log.Error("rules: no copy is kept", "err", lost)
+	}
+	w.source.mu.Lock()
+	defer w.source.mu.Unlock()
+	if w.problem == w.lost {
+		w.problem = lost
+	}
+	w.lost = lost
 }
 
 // apply puts the overrides in force.
@@ -239,9 +234,15 @@ func (r *receiving) apply() {
 	}
 	p := r.w.source.Policy()
 	for _, c := range r.changes {
-		delete(left.why, [2]string{c.rule, c.key})
+		left.remove([2]string{c.rule, c.key})
 		if err := p.SetOverride(c.rule, c.key, c.o); err != nil {
 			left.add([2]string{c.rule, c.key}, err)
+		}
+	}
+	for i := range r.plans {
+		one := &r.plans[i]
+		if err := p.SetPlan(one.Attribute, one.Value, one.Plan); err != nil {
+			left.add([2]string{planOf(one), ""}, err)
 		}
 	}
 	for at, err := range r.bad.why {

@@ -1,0 +1,175 @@
+package desk
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stint-dev/stint/rulesource"
+)
+
+// SetPlan refuses a plan that no rule in force has for the attribute. One that is
+// taken away may be of rules that are gone.
+func (d *Desk) SetPlan(ctx context.Context, attribute, value, plan, author, reason string) (was string, err error) {
+	if plan != "" {
+		f, err := d.Rules(ctx)
+		if err != nil {
+			return "", err
+		}
+		switch names := f.Rules.Plans(attribute); {
+		case len(names) == 0:
+			return "", &InputError{"attribute", fmt.Errorf("no rule in force has tiers by %q: there are tiers by %q", attribute, f.Rules.TierAttributes())}
+		case !slices.Contains(names, plan):
+			return "", &InputError{"plan", fmt.Errorf("tiers by %s have no plan %q: there are %q", attribute, plan, names)}
+		}
+	}
+	return d.Keeper.SetPlan(ctx, attribute, value, plan, author, reason)
+}
+
+// A Plan is a customer's plan as JSON. A value that is no UTF-8 is ValueBase64.
+type Plan struct {
+	Attribute   string    `json:"attribute"`
+	Value       string    `json:"value"`
+	ValueBase64 []byte    `json:"value_base64,omitzero"`
+	Plan        string    `json:"plan"`
+	At          time.Time `json:"at"`
+	Author      string    `json:"author"`
+}
+
+// PlanOf returns a plan as JSON has it.
+func PlanOf(p rulesource.Plan) Plan {
+	j := Plan{Attribute: p.Attribute, Value: p.Value, Plan: p.Plan, At: p.Created, Author: p.Author}
+	if !utf8.ValidString(p.Value) {
+		j.Value, j.ValueBase64 = "", []byte(p.Value)
+	}
+	return j
+}
+
+func (j *Plan) plan() rulesource.Plan {
+	p := rulesource.Plan{Attribute: j.Attribute, Value: j.Value, Plan: j.Plan, Created: j.At, Author: j.Author}
+	if len(j.ValueBase64) > 0 {
+		p.Value = string(j.ValueBase64)
+	}
+	return p
+}
+
+// who returns the attribute and the value that the query names.
+func (c *call) who() (attribute, value string, err error) {
+	attribute, value = c.query.Get("attribute"), c.query.Get("value")
+	switch {
+	case len(c.query["attribute"]) != 1 || attribute == "":
+		err = &InputError{"attribute", errors.New("write the name of one attribute, such as jwt.org")}
+	case len(c.query["value"]) != 1 || value == "":
+		err = &InputError{"value", errors.New("write one value of the attribute")}
+	}
+	return attribute, value, err
+}
+
+func (h *Handler) plan(c *call) (int, any, error) {
+	attribute, value, err := c.who()
+	if err != nil {
+		return 0, nil, err
+	}
+	p, err := h.desk.Plan(c.ctx, attribute, value)
+	return http.StatusOK, PlanOf(p), err
+}
+
+// A planChange is a customer's plan and the one before; "" for none.
+type planChange struct {
+	Now string `json:"now"`
+	Was string `json:"was"`
+}
+
+func (h *Handler) putPlan(c *call) (int, any, error) {
+	attribute, value, err := c.who()
+	if err != nil {
+		return 0, nil, err
+	}
+	var to struct {
+		Plan   string `json:"plan"`
+		Reason string `json:"reason"`
+	}
+	if err := c.body(maxBody, &to); err != nil {
+		return 0, nil, err
+	}
+	if to.Plan == "" {
+		return 0, nil, &InputError{"plan", errors.New("missing: DELETE takes a plan away")}
+	}
+	was, err := h.desk.SetPlan(c.ctx, attribute, value, to.Plan, c.author, to.Reason)
+	return http.StatusOK, planChange{to.Plan, was}, err
+}
+
+func (h *Handler) deletePlan(c *call) (int, any, error) {
+	attribute, value, err := c.who()
+	if err != nil {
+		return 0, nil, err
+	}
+	was, err := h.desk.SetPlan(c.ctx, attribute, value, "", c.author, c.query.Get("reason"))
+	return http.StatusOK, planChange{"", was}, err
+}
+
+func (h *Handler) plans(c *call) (int, any, error) {
+	n, err := c.page()
+	if err != nil {
+		return 0, nil, err
+	}
+	var behind rulesource.Plan
+	if after := c.query.Get("after"); after != "" {
+		text, err := base64.RawURLEncoding.DecodeString(after)
+		attribute, value, ok := strings.Cut(string(text), "\n")
+		if err != nil || !ok {
+			return 0, nil, &InputError{"after", errors.New("want the field next of the page before")}
+		}
+		behind = rulesource.Plan{Attribute: attribute, Value: value}
+	}
+	all, err := h.desk.Plans(c.ctx, c.query.Get("attribute"), behind, n)
+	answer := struct {
+		Plans []Plan `json:"plans"`
+		Next  string `json:"next,omitzero"`
+	}{Plans: List(all, PlanOf)}
+	if len(all) == n {
+		answer.Next = planCursor(all[n-1])
+	}
+	return http.StatusOK, answer, err
+}
+
+// planCursor says where a page of plans ends; the next one begins behind it.
+func planCursor(p rulesource.Plan) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(p.Attribute + "\n" + p.Value))
+}
+
+func (c *client) Plan(ctx context.Context, attribute, value string) (rulesource.Plan, error) {
+	var p Plan
+	err := c.get(ctx, "/v1/plan", url.Values{"attribute": {attribute}, "value": {value}}, &p)
+	return p.plan(), err
+}
+
+func (c *client) Plans(ctx context.Context, attribute string, after rulesource.Plan, n int) ([]rulesource.Plan, error) {
+	query := url.Values{"attribute": {attribute}, "n": {strconv.Itoa(n)}}
+	if after.Attribute != "" {
+		query.Set("after", planCursor(after))
+	}
+	var all struct{ Plans []*Plan }
+	err := c.get(ctx, "/v1/plans", query, &all)
+	return List(all.Plans, (*Plan).plan), err
+}
+
+func (c *client) SetPlan(ctx context.Context, attribute, value, plan, _, reason string) (was string, err error) {
+	query := url.Values{"attribute": {attribute}, "value": {value}}
+	var out planChange
+	if plan == "" {
+		query.Set("reason", reason)
+		err = c.call(ctx, http.MethodDelete, "/v1/plan", query, noMatch, nil, &out)
+	} else {
+		err = c.call(ctx, http.MethodPut, "/v1/plan", query, noMatch, map[string]string{"plan": plan, "reason": reason}, &out)
+	}
+	return out.Was, err
+}

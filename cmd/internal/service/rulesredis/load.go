@@ -1,0 +1,171 @@
+package rulesredis
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/stint-dev/stint/rulesource"
+
+	"github.com/stint-dev/stint/cmd/internal/service/rulescopy"
+)
+
+const (
+	// poll is the longest time between two looks at the head; each is shortened by
+	// up to a fifth at random.
+	poll = 5 * time.Second
+	// pageBlocks is how many blocks are read at once.
+	pageBlocks = 64
+)
+
+// A position is what was read, and where that ends in the list.
+type position struct {
+	version rulesource.Version
+	list    string
+	blocks  int64
+}
+
+var errReplaced = errors.New("it was replaced while it was read")
+
+// Load implements [rulesource.Source].
+func (s *Server) Load(ctx context.Context, held rulesource.Version, to rulesource.Receiver) (*rulesource.Snapshot, error) {
+	h, text, err := s.newest(ctx)
+	if err != nil {
+		return nil, err
+	}
+	snapshot := &rulesource.Snapshot{Version: h.Version, Name: h.Name, Hash: h.Hash}
+	if text == "" {
+		return snapshot, rulesource.ErrEmpty
+	}
+	if snapshot.Ahead, snapshot.Doubt, err = s.Clock(ctx); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	from := s.read
+	s.mu.Unlock()
+	same := held.Identity == h.Version.Identity && held.Epoch == h.Version.Epoch
+	if !same || held.Revision != h.Version.Revision {
+		if snapshot.Document, err = s.document(ctx, h.Hash); err != nil {
+			return nil, err
+		}
+	}
+	whole := from.version != held || from.list != h.List || from.blocks > h.Blocks
+	if whole {
+		from.blocks = 0
+	}
+	if err := to.Begin(snapshot, whole); err != nil {
+		return nil, err
+	}
+	if err := s.hand(ctx, &h, from.blocks, to); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.read = position{h.Version, h.List, h.Blocks}
+	s.mu.Unlock()
+	return snapshot, nil
+}
+
+// document reads a document by its hash.
+func (s *Server) document(ctx context.Context, hash string) ([]byte, error) {
+	client, err := s.connected()
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
+	defer stop()
+	document, err := client.Do(ctx, client.B().Get().Key(s.key("doc:"+hash)).Build()).AsBytes()
+	if rueidis.IsRedisNil(err) {
+		err = errReplaced
+	}
+	if err != nil {
+		return nil, s.failed(err)
+	}
+	if sum := sha256.Sum256(document); hex.EncodeToString(sum[:]) != hash {
+		return nil, s.failed(errors.New("the document is not the one that was published"))
+	}
+	return document, nil
+}
+
+// hand gives a receiver the blocks of a head from a number on.
+func (s *Server) hand(ctx context.Context, h *head, from int64, to rulesource.Receiver) error {
+	client, err := s.connected()
+	if err != nil {
+		return err
+	}
+	for from < h.Blocks {
+		end := min(from+pageBlocks, h.Blocks)
+		look, stop := context.WithTimeout(ctx, callTimeout)
+		blocks, err := client.Do(look, client.B().Lrange().Key(s.key("list:"+h.List)).Start(from).Stop(end-1).Build()).AsStrSlice()
+		stop()
+		if err == nil && int64(len(blocks)) != end-from {
+			err = errReplaced
+		}
+		if err != nil {
+			return s.failed(err)
+		}
+		for _, block := range blocks {
+			if err := handBlock(block, to); err != nil {
+				return err
+			}
+		}
+		from = end
+	}
+	return nil
+}
+
+// handBlock gives a receiver what a block holds.
+func handBlock(block string, to rulesource.Receiver) error {
+	data, err := unpack(block)
+	if err != nil {
+		return err
+	}
+	r := rulescopy.NewReader(bytes.NewReader(data))
+	for {
+		f, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = f.Hand(to)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// Wait implements [rulesource.Source]: it looks at the head at once, whenever the
+// worker says that something has changed, and every 5 s at the latest.
+func (s *Server) Wait(ctx context.Context, held rulesource.Version) error {
+	for {
+		bell, err := s.bell.listen(s)
+		if err != nil {
+			return err
+		}
+		h, _, err := s.newest(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			return err
+		case h.Version != held:
+			return nil
+		}
+		timer := time.NewTimer(poll - rand.N(poll/5))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-bell:
+			timer.Stop()
+		case <-timer.C:
+		}
+	}
+}

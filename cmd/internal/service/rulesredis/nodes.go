@@ -1,0 +1,72 @@
+package rulesredis
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"time"
+
+	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesource"
+)
+
+// mostError bounds what a node says of its trouble, in bytes.
+const mostError = 4000
+
+// A row is what a node says of itself.
+type row struct {
+	Version rulesource.Version `json:"version"`
+	Hash    string             `json:"hash"`
+	Since   time.Time          `json:"since"`
+	Error   string             `json:"error"`
+	Beat    string             `json:"beat"` // another one each time
+}
+
+// Report writes a node's row, which the worker brings into the database.
+func (s *Server) Report(ctx context.Context, n rulesdb.Node) error {
+	client, err := s.connected()
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(row{n.Version, n.Hash, n.Since, n.Error[:min(len(n.Error), mostError)], rand.Text()})
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
+	defer stop()
+	return s.failed(client.Do(ctx, client.B().Hset().Key(s.key("nodes")).FieldValue().FieldValue(n.Name, string(text)).Build()).Error())
+}
+
+// Nodes returns the rows of nodes, with a text of each that changes whenever the
+// node writes.
+func (s *Server) Nodes(ctx context.Context) (nodes []rulesdb.Node, beats []string, err error) {
+	client, err := s.connected()
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
+	defer stop()
+	all, err := client.Do(ctx, client.B().Hgetall().Key(s.key("nodes")).Build()).AsStrMap()
+	if err != nil {
+		return nil, nil, s.failed(err)
+	}
+	for name, text := range all {
+		var r row
+		if json.Unmarshal([]byte(text), &r) == nil { // another program's text is no row
+			nodes = append(nodes, rulesdb.Node{Name: name, Version: r.Version, Hash: r.Hash, Since: r.Since, Error: r.Error})
+			beats = append(beats, r.Beat)
+		}
+	}
+	return nodes, beats, nil
+}
+
+// Forget removes the row of a node that is gone.
+func (s *Server) Forget(ctx context.Context, name string) error {
+	client, err := s.connected()
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
+	defer stop()
+	return s.failed(client.Do(ctx, client.B().Hdel().Key(s.key("nodes")).Field(name).Build()).Error())
+}

@@ -1,0 +1,162 @@
+package rulesredis
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/rulesource"
+)
+
+const (
+	// callTimeout is how long one command may take.
+	callTimeout = 10 * time.Second
+	// dialTimeout is how long a connection may take.
+	dialTimeout = 5 * time.Second
+	// defaultPrefix begins the names of keys.
+	defaultPrefix = "stint"
+)
+
+// A Server is a Redis that rules are published in. It is a [rulesource.Source].
+// Its methods may be called from many goroutines at once.
+type Server struct {
+	where  string
+	prefix string
+	option rueidis.ClientOption
+
+	mu     sync.Mutex
+	client rueidis.Client // nil until the server has answered once
+	closed bool
+	read   position // of the last Load
+
+	bell bell
+}
+
+var (
+	_ rulesource.Source = (*Server)(nil)
+	_ rulesource.Clock  = (*Server)(nil)
+)
+
+// Open returns the server of a URL as [redisstore.ParseURL] reads it; the
+// parameter prefix is what the names of keys begin with, stint by default. It
+// does not connect. The file, unless it is "", holds the password, which is read
+// at each connect.
+func Open(text, passwordFile string) (*Server, error) {
+	o, err := redisstore.ParseURL(text)
+	if err != nil {
+		return nil, err
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, errors.New("this is no URL: write redis://host:6379")
+	}
+	s := &Server{where: (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String(), prefix: u.Query().Get("prefix")}
+	if s.prefix == "" {
+		s.prefix = defaultPrefix
+	}
+	if strings.ContainsAny(s.prefix, "{}") {
+		return nil, errors.New("prefix: no braces, which mark the slot of a cluster")
+	}
+	o.DisableCache = true
+	o.Dialer.Timeout = dialTimeout
+	o.ConnWriteTimeout = callTimeout
+	if passwordFile != "" {
+		user := o.Username
+		o.Username, o.Password = "", ""
+		o.AuthCredentialsFn = func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
+			text, err := os.ReadFile(passwordFile)
+			if err != nil {
+				return rueidis.AuthCredentials{}, fmt.Errorf("the password's file: %w", err)
+			}
+			return rueidis.AuthCredentials{Username: user, Password: strings.TrimRight(string(text), "\r\n")}, nil
+		}
+	}
+	s.option = o
+	return s, nil
+}
+
+// String returns where the server is, without user, password and parameters.
+func (s *Server) String() string { return s.where }
+
+// Close implements [rulesource.Source].
+func (s *Server) Close() error {
+	s.bell.close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.client != nil {
+		s.client.Close()
+		s.client = nil
+	}
+	return nil
+}
+
+var errClosed = errors.New("closed")
+
+// connected returns the client, which is made once the server answers.
+func (s *Server) connected() (rueidis.Client, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, errClosed
+	}
+	if s.client == nil {
+		client, err := rueidis.NewClient(s.option)
+		if err != nil {
+			return nil, s.failed(err)
+		}
+		s.client = client
+	}
+	return s.client, nil
+}
+
+// failed says which server an error is of.
+func (s *Server) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", s.where, err)
+}
+
+// key returns the name of a key.
+func (s *Server) key(name string) string { return s.prefix + ":{rules}:" + name }
+
+func (s *Server) channel() string { return s.key("changed") }
+
+// A head is what is published.
+type head struct {
+	Version rulesource.Version `json:"version"`
+	Name    string             `json:"name"`
+	Hash    string             `json:"hash"`
+	List    string             `json:"list"`
+	Blocks  int64              `json:"blocks"` // of the list
+	Bytes   int64              `json:"bytes"`  // in them
+	Whole   int64              `json:"whole"`  // bytes of the first, which hold everything
+}
+
+// newest reads the head, and its text, which is "" if there is none.
+func (s *Server) newest(ctx context.Context) (h head, text string, err error) {
+	client, err := s.connected()
+	if err != nil {
+		return h, "", err
+	}
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
+	defer stop()
+	text, err = client.Do(ctx, client.B().Get().Key(s.key("head")).Build()).ToString()
+	if rueidis.IsRedisNil(err) {
+		return h, "", nil
+	}
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &h)
+	}
+	return h, text, s.failed(err)
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/stint-dev/stint/rulesource"
+
+	"github.com/stint-dev/stint/cmd/internal/service/desk"
+)
+
+type overridePlanCmd struct {
+	deskFlags  `embed:""`
+	authorFlag `embed:""`
+	Customer   string `arg:"" name:"name=value" help:"The attribute that tiers of rules go by, and the customer's value of it, such as jwt.org=acme."`
+	Plan       string `arg:"" optional:"" help:"The plan's name. Without it, the command says which plan the customer has."`
+	Remove     bool   `help:"Take the plan away: the attribute's value names it again."`
+	Reason     string `placeholder:"TEXT" help:"Why, for the audit."`
+	JSON       bool   `name:"json" help:"Write JSON."`
+}
+
+// Help is what "stint override plan --help" says below the summary.
+func (overridePlanCmd) Help() string {
+	return `The customer has the plan in every rule whose tiers go by the attribute, in place
+of the one that the attribute's value names.
+
+For example:
+
+    stint override plan jwt.org=acme pro --rules sqlite:stint.db
+    stint override plan jwt.org=acme
+    stint override plan jwt.org=acme --remove`
+}
+
+// Run sets, shows or takes away a plan.
+func (c *overridePlanCmd) Run(e *env) error {
+	attribute, value, ok := strings.Cut(c.Customer, "=")
+	switch {
+	case !ok || attribute == "" || value == "":
+		return usage("name=value", "%q: write the attribute and its value, such as jwt.org=acme", c.Customer)
+	case c.Remove && c.Plan != "":
+		return usage("--remove", "and a plan: give one of them")
+	}
+	d, err := c.open(e)
+	if err != nil {
+		return err
+	}
+	defer d.Close() // what was written is committed
+	was := ""
+	if c.Plan != "" || c.Remove {
+		if was, err = d.SetPlan(e.ctx, attribute, value, c.Plan, c.author(), c.Reason); err != nil {
+			return deskError(err)
+		}
+	}
+	p := rulesource.Plan{Attribute: attribute, Value: value}
+	if !c.Remove {
+		if p, err = d.Plan(e.ctx, attribute, value); err != nil {
+			return err
+		}
+	}
+	if c.JSON {
+		return printJSON(e.out, desk.PlanOf(p))
+	}
+	text := fmt.Sprintf("%s=%s: %s", attribute, shown(value), planText(p.Plan))
+	if was != "" && was != p.Plan {
+		text += ", before " + planText(was)
+	}
+	return wrap(e.out, text+"\n", "    ")
+}
+
+func planText(plan string) string {
+	if plan == "" {
+		return "the plan that the value names"
+	}
+	return "plan " + plan
+}
+
+type overridePlansCmd struct {
+	deskFlags `embed:""`
+	Attribute string `arg:"" optional:"" help:"Only those by an attribute."`
+	Last      int    `name:"limit" short:"n" placeholder:"N" help:"At most N. The default is all."`
+	JSON      bool   `name:"json" help:"Write a JSON array."`
+}
+
+// Run lists plans, page by page: there may be millions.
+func (c *overridePlansCmd) Run(e *env) error {
+	d, err := c.open(e)
+	if err != nil {
+		return err
+	}
+	defer d.Close() // it has only read
+	out := &listing{w: e.out, json: c.JSON}
+	var behind rulesource.Plan
+	for left := c.Last; ; {
+		n := pageOf(c.Last, left)
+		some, err := d.Plans(e.ctx, c.Attribute, behind, n)
+		if err != nil {
+			return err
+		}
+		for _, p := range some {
+			text := fmt.Sprintf("%s=%s: %s\n    set %s by %s\n", p.Attribute, shown(p.Value), planText(p.Plan), clock(p.Created), shown(p.Author))
+			if err := out.one(desk.PlanOf(p), text); err != nil {
+				return err
+			}
+		}
+		if left -= len(some); len(some) < n || c.Last > 0 && left <= 0 {
+			return out.end()
+		}
+		behind = some[len(some)-1]
+	}
+}
