@@ -7,7 +7,7 @@ REQUIRED := . ./redisstore ./redisstore/goredis ./rulesdb # that other modules h
 FUZZTIME ?= 1m
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-valkey needs check short soak fuzz mutants house errors bench bench-redis bench-plan bench-service docs board lint tidy clean
+.PHONY: help build demo test test-valkey needs check short soak fuzz mutants house errors bench bench-redis bench-plan bench-service bench-operate docs board lint tidy clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ bench-plan: ## the figures of docs/PLAN.md: lines a second beside mawk on the sa
 
 bench-service: ## Envoy's service and CL.THROTTLE beside the floor of each protocol; starts its own redis-server
 	cd cmd && go run ./internal/service/servicebench
+
+bench-operate: ## what the recorder costs a request, and how long a rehearsal of a million takes; leave the machine alone meanwhile
+	cd cmd && go run ./internal/service/operatebench
 
 docs: ## write the plots and the pictures of the documents anew
 	cd cmd && go test ./stint -run TestDocs -update
