@@ -211,6 +211,7 @@ var floors = map[string]string{
 	"rulesdb":                           "rulesource",
 	"cmd/stint":                         ". memstore simulate cmd/internal/service/proxy cmd/internal/planner/trial policy policy/rulesfile httplimit cmd/internal/service/rules cmd/internal/service/observe cmd/internal/service/server cmd/internal/service/resp cmd/internal/service/rls cmd/internal/service/envoyrules cmd/internal/planner/lab cmd/internal/planner/plan cmd/internal/scratch cmd/internal/service/storecheck cmd/internal/planner/nodes cmd/internal/planner/luaserver cmd/internal/service/desk cmd/internal/linediff cmd/internal/service/ruleshttp cmd/internal/service/snapshot redisstore fallback rulesource rulesdb cmd/internal/service/ruletest cmd/internal/service/record cmd/internal/service/rehearse cmd/internal/planner/accesslog cmd/internal/service/rulesredis cmd/internal/service/rulesworker",
 	"grpclimit":                         ". policy internal/guard internal/ratefields",
+	"otellimit":                         ". policy httplimit",
 	"redisstore":                        ". memstore fallback",
 	"redisstore/goredis":                "redisstore",
 	"redisstore/internal/faulttest":     ". redisstore redisstore/internal/redistest", // of tests
@@ -267,7 +268,7 @@ func (s source) nested() bool { return slices.Contains(modulesBelow, strings.Spl
 
 // modulesBelow are the directories of this repository that are modules of
 // their own.
-var modulesBelow = []string{"cmd", "grpclimit", "proof", "benchmarks", "redisstore", "rulesdb"}
+var modulesBelow = []string{"cmd", "grpclimit", "otellimit", "proof", "benchmarks", "redisstore", "rulesdb"}
 
 // imports returns the import paths, with the names that they go by.
 func (s source) imports(t *testing.T) map[string]string {
