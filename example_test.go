@@ -77,11 +77,11 @@ func ExampleLimiter_Reserve() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	d, token, err := limiter.Reserve(ctx, "client 7", 400, time.Minute)
+	d, reservation, err := limiter.Reserve(ctx, "client 7", 400, time.Minute)
 	if err != nil || !d.Allowed {
 		log.Fatal(d, err)
 	}
-	d, err = limiter.Settle(ctx, token, 150) // it cost less
+	d, err = reservation.Settle(ctx, 150) // it cost less
 	fmt.Println(d.Remaining, err)
 	// Output:
 	// 850 <nil>
@@ -98,12 +98,12 @@ func ExampleLimiter_WaitReserve() {
 		log.Fatal(err)
 	}
 	for range 3 {
-		token, err := limiter.WaitReserve(ctx, "model", 4_000, time.Minute)
+		reservation, err := limiter.WaitReserve(ctx, "model", 4_000, time.Minute)
 		if err != nil {
 			log.Fatal(err)
 		}
 		used := int64(1_200) // of the call
-		if _, err := limiter.Settle(ctx, token, used); err != nil {
+		if _, err := reservation.Settle(ctx, used); err != nil {
 			log.Fatal(err)
 		}
 	}
@@ -140,4 +140,32 @@ func ExampleQueue() {
 	// call 0
 	// call 1
 	// call 2
+}
+
+// One request and an estimate of 4,000 tokens are one decision, and are settled
+// at the tokens that were used.
+func ExampleAll() {
+	store := memstore.New(memstore.Options{})
+	defer store.Close()
+	ctx := context.Background()
+	requests, err := stint.NewLimiter(store, "requests", stint.PerMinute(10))
+	if err != nil {
+		log.Fatal(err)
+	}
+	tokens, err := stint.NewLimiter(store, "tokens", stint.PerHour(100_000).WithAlgorithm(stint.SlidingLog))
+	if err != nil {
+		log.Fatal(err)
+	}
+	request := stint.All(requests.Key("client 7"), tokens.Key("client 7").Cost(4_000))
+	d, reservation, err := request.Reserve(ctx, time.Minute)
+	if err != nil || !d.Allowed {
+		log.Fatal(d, err)
+	}
+	if _, err := reservation.Settle(ctx, 1, 1_200); err != nil {
+		log.Fatal(err)
+	}
+	d, err = tokens.Peek(ctx, "client 7", 1)
+	fmt.Println(d.Remaining, err)
+	// Output:
+	// 98800 <nil>
 }

@@ -65,20 +65,19 @@ func (l *Limiter) TakeUpTo(ctx context.Context, key string, cost int64) (Decisio
 }
 
 // Reserve takes cost units now, to be settled at their true cost within ttl;
-// the token is empty when denied.
-func (l *Limiter) Reserve(ctx context.Context, key string, cost int64, ttl time.Duration) (Decision, Token, error) {
+// the reservation is nil when denied.
+func (l *Limiter) Reserve(ctx context.Context, key string, cost int64, ttl time.Duration) (Decision, *Reservation, error) {
+	d, id, err := l.reserve(ctx, key, cost, ttl)
+	return d, l.Reservation(id), err
+}
+
+func (l *Limiter) reserve(ctx context.Context, key string, cost int64, ttl time.Duration) (Decision, ReservationID, error) {
 	return l.store.Reserve(ctx, l.layers(key), cost, ttl)
 }
 
-// Settle replaces a reservation's cost by the true one, once.
-func (l *Limiter) Settle(ctx context.Context, token Token, cost int64) (Decision, error) {
-	return l.store.Settle(ctx, token, cost)
-}
-
-// Cancel settles a reservation at 0.
-func (l *Limiter) Cancel(ctx context.Context, token Token) (Decision, error) {
-	return l.store.Settle(ctx, token, 0)
-}
+// Reservation returns the reservation of an ID, which may have been made by
+// another process on the same store; nil if the ID is empty.
+func (l *Limiter) Reservation(id ReservationID) *Reservation { return reservationOf(l.store, id) }
 
 // Refund gives up to cost units back to key: an operator's act, which lets
 // through more than the limit by what it returns.

@@ -26,13 +26,13 @@ type lines struct {
 // whoever finds busy false and sets it.
 type line struct {
 	key         string
-	held        waitqueue.Line[Token]
+	held        waitqueue.Line[ReservationID]
 	first, last *waiter
-	unlooked    *waiter // the foremost behind first that has not looked ahead, if any
-	pending     uint128 // cost of those that have not been admitted
-	left        uint128 // cost of all that no longer wait to be admitted
-	epoch       uint64  // counts what makes a sum over the line stale
-	back        []Token // of those that gave up, to be settled at 0
+	unlooked    *waiter         // the foremost behind first that has not looked ahead, if any
+	pending     uint128         // cost of those that have not been admitted
+	left        uint128         // cost of all that no longer wait to be admitted
+	epoch       uint64          // counts what makes a sum over the line stale
+	back        []ReservationID // of those that gave up, to be settled at 0
 	busy        bool
 	stuck       bool   // first was denied, so that those behind it must wait
 	again       bool   // room was made since first asked the store
@@ -43,12 +43,12 @@ type line struct {
 type waiter struct {
 	line       *line
 	prev, next *waiter // while it has not been admitted
-	held       waitqueue.Waiter[Token]
+	held       waitqueue.Waiter[ReservationID]
 	terms      *terms
 	cost       int64
 	ttl        time.Duration        // above 0: a reservation
 	room       func(Decision) error // asked once, when it is clear that the waiter must wait; may be nil
-	token      Token                // once admitted, of a reservation
+	token      ReservationID        // once admitted, of a reservation
 	before     uint128              // cost of those before it when it came
 	left       uint128              // line.left then
 	due        time.Time            // when to ask the store next; zero for now
@@ -89,7 +89,7 @@ func (ls *lines) none(key string) bool {
 // join puts a new waiter at the end of the line of key. A new line is watched:
 // watch returns what ends that.
 func (ls *lines) join(key string, w *waiter, watch func(key string) func()) {
-	w.held = waitqueue.Waiter[Token]{Units: w.cost, Turn: make(chan struct{}, 1)}
+	w.held = waitqueue.Waiter[ReservationID]{Units: w.cost, Turn: make(chan struct{}, 1)}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ln := ls.byKey[key]
@@ -188,14 +188,14 @@ func (ln *line) unlink(w *waiter) {
 
 // admit gives the first that waits to be admitted its place, which ends its
 // wait if it starts now.
-func (ln *line) admit(w *waiter, d Decision, token Token, after time.Time) {
+func (ln *line) admit(w *waiter, d Decision, token ReservationID, after time.Time) {
 	ln.unlink(w)
 	if w.token = token; d.Delay == 0 && ln.held.Len() == 0 {
 		w.out = true
 		return
 	}
 	w.admitted = true
-	p := waitqueue.Place[Token]{Start: after.Add(d.Delay), Units: w.cost, Token: token}
+	p := waitqueue.Place[ReservationID]{Start: after.Add(d.Delay), Units: w.cost, Token: token}
 	switch {
 	case token == "":
 	case w.ttl > 0:
@@ -222,7 +222,7 @@ func (ln *line) leave(w *waiter) (held bool) {
 }
 
 // surplus returns a token to settle at so many units, if there is one.
-func (ln *line) surplus() (token Token, keep int64, ok bool) {
+func (ln *line) surplus() (token ReservationID, keep int64, ok bool) {
 	if n := len(ln.back); n > 0 {
 		token, ln.back = ln.back[0], ln.back[1:]
 		return token, 0, true

@@ -47,13 +47,13 @@ type Store interface {
 	Bind(name string, limits ...Limit) (Bound, error)
 	// Decide answers op for layers that may be on different keys.
 	Decide(ctx context.Context, op Op, layers []Layer, cost int64) (Decision, error)
-	// Reserve takes cost and, when allowed, returns a token that settles it
+	// Reserve takes cost and, when allowed, returns an ID that settles it
 	// within ttl. Unsettled at its end, the cost stands as charged.
-	Reserve(ctx context.Context, layers []Layer, cost int64, ttl time.Duration) (Decision, Token, error)
+	Reserve(ctx context.Context, layers []Layer, cost int64, ttl time.Duration) (Decision, ReservationID, error)
 	// Settle replaces a reservation's cost by the true one, once; again gives
 	// the same answer. What is more is charged now, room or not; with less, the
 	// state becomes what it would be had the reservation cost that all along.
-	Settle(ctx context.Context, token Token, cost int64) (Decision, error)
+	Settle(ctx context.Context, token ReservationID, cost int64) (Decision, error)
 	// Refund removes up to cost units from what still counts in every layer,
 	// newest first.
 	Refund(ctx context.Context, layers []Layer, cost int64) (Decision, error)
@@ -93,8 +93,8 @@ type Layer struct {
 	Answers []Decision
 }
 
-// A Token names a reservation. It cannot be guessed.
-type Token string
+// A ReservationID names a reservation in its store. It cannot be guessed.
+type ReservationID string
 
 // Errors of stores and limiters, for errors.Is.
 var (
@@ -105,7 +105,7 @@ var (
 	// with the same key under the same limit twice, with limits that were bound
 	// to another store, or with too little room for answers.
 	ErrLayers = errors.New("stint: layers")
-	// ErrReservation is for a token that is unknown, expired or forgotten.
+	// ErrReservation is for a reservation that is unknown, expired or forgotten.
 	ErrReservation = errors.New("stint: no such reservation")
 	// ErrFull is for a store that has no room for another reservation, and for
 	// a queue in which no more may wait.

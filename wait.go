@@ -38,7 +38,7 @@ const (
 // do not queue: what they take in between, the waiters do not get. The order
 // is that of this Limiter; other processes on the same store have their own.
 //
-// A wait ends when it may: what makes room, such as [Limiter.Settle],
+// A wait ends when it may: what makes room, such as [Reservation.Settle],
 // [Limiter.Refund], [Limiter.Reset] or a limit that changes, wakes the line of
 // its key: at once in a memstore, whoever made the room; over a store that other
 // processes share at once for Refund and Reset of this Limiter, and else within
@@ -60,23 +60,24 @@ func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 }
 
 // WaitReserve is [Limiter.Wait] for a cost that is known only later: it waits
-// in the same line, and returns a token that settles the charge at its true
-// cost, within ttl of the moment it returns. So a caller of a language model
+// in the same line, and returns a reservation that settles the charge at its
+// true cost, within ttl of the moment it returns; nil for a cost of 0. So a caller of a language model
 // waits until its estimate has room, makes the call, and settles at the tokens
 // that it used; what it gives back wakes those that wait.
 //
 // Besides Wait's errors there is [ErrFull], when the store has no room for
 // another reservation.
-func (l *Limiter) WaitReserve(ctx context.Context, key string, cost int64, ttl time.Duration) (Token, error) {
+func (l *Limiter) WaitReserve(ctx context.Context, key string, cost int64, ttl time.Duration) (*Reservation, error) {
 	if ttl <= 0 || cost == 0 {
-		_, token, err := l.Reserve(ctx, key, cost, ttl)
-		return token, err
+		_, r, err := l.Reserve(ctx, key, cost, ttl)
+		return r, err
 	}
-	return l.wait(ctx, key, cost, ttl)
+	id, err := l.wait(ctx, key, cost, ttl)
+	return l.Reservation(id), err
 }
 
 // wait is WaitReserve, or Wait where ttl is 0.
-func (l *Limiter) wait(ctx context.Context, key string, cost int64, ttl time.Duration) (Token, error) {
+func (l *Limiter) wait(ctx context.Context, key string, cost int64, ttl time.Duration) (ReservationID, error) {
 	if cost < 0 {
 		return "", ErrCost
 	}
@@ -93,7 +94,7 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int64, ttl time.Dur
 
 // passes charges a cost that passes at once. Under a leaky_queue, and a limit
 // that counts what it denies, it looks before.
-func (l *Limiter) passes(ctx context.Context, t *terms, key string, cost int64, ttl time.Duration) (token Token, passes bool, err error) {
+func (l *Limiter) passes(ctx context.Context, t *terms, key string, cost int64, ttl time.Duration) (token ReservationID, passes bool, err error) {
 	if t.queue || t.counts {
 		if d, err := l.bound.Decide(ctx, OpPeek, key, cost); err != nil || !d.Allowed || d.Delay > 0 {
 			return "", false, err
@@ -101,7 +102,7 @@ func (l *Limiter) passes(ctx context.Context, t *terms, key string, cost int64, 
 	}
 	var d Decision
 	if ttl > 0 {
-		d, token, err = l.Reserve(ctx, key, cost, ttl)
+		d, token, err = l.reserve(ctx, key, cost, ttl)
 	} else {
 		d, err = l.bound.Decide(ctx, OpTake, key, cost)
 	}
@@ -117,7 +118,7 @@ func (l *Limiter) passes(ctx context.Context, t *terms, key string, cost int64, 
 }
 
 // waitInLine is wait for what may not pass at once.
-func (l *Limiter) waitInLine(ctx context.Context, key string, cost int64, ttl time.Duration) (Token, error) {
+func (l *Limiter) waitInLine(ctx context.Context, key string, cost int64, ttl time.Duration) (ReservationID, error) {
 	w := &waiter{cost: cost, ttl: ttl, terms: l.learn()}
 	if cost > w.terms.capacity {
 		if d, err := l.Peek(ctx, key, cost); err != nil {
@@ -253,7 +254,7 @@ func (l *Limiter) try(ctx context.Context, w *waiter, due time.Time) error {
 
 // ask takes or reserves the cost of w. What would be too late is not charged
 // where that can be known before.
-func (l *Limiter) ask(ctx context.Context, w *waiter) (d Decision, token Token, err error) {
+func (l *Limiter) ask(ctx context.Context, w *waiter) (d Decision, token ReservationID, err error) {
 	if ctx.Err() != nil {
 		ctx = context.WithoutCancel(ctx) // due at the deadline
 	}
@@ -275,7 +276,7 @@ func (l *Limiter) ask(ctx context.Context, w *waiter) (d Decision, token Token, 
 		}
 	}
 	if ttl > 0 {
-		d, token, err = l.Reserve(ctx, key, w.cost, ttl)
+		d, token, err = l.reserve(ctx, key, w.cost, ttl)
 	}
 	if ttl == 0 || w.ttl == 0 && errors.Is(err, ErrFull) { // no room for reservations: a place that cannot be given back
 		d, err = l.Take(ctx, key, w.cost)

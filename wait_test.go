@@ -494,14 +494,14 @@ type slowStore struct {
 	takes time.Duration
 }
 
-func (s *slowStore) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.Token, error) {
+func (s *slowStore) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
 	d, token, err := s.Store.Reserve(ctx, layers, cost, ttl)
 	time.Sleep(s.takes)
 	return d, token, err
 }
 
 // Settle fails when its context is over.
-func (s *slowStore) Settle(ctx context.Context, token stint.Token, cost int64) (stint.Decision, error) {
+func (s *slowStore) Settle(ctx context.Context, token stint.ReservationID, cost int64) (stint.Decision, error) {
 	if err := ctx.Err(); err != nil {
 		return stint.Decision{}, err
 	}

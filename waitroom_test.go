@@ -23,17 +23,19 @@ type hidden struct{ stint.Store }
 func TestWaitEndsWhenItMay(t *testing.T) {
 	hourly := func(l stint.Limit) stint.Limit { return l.WithName("calls") }
 	for name, test := range map[string]struct {
-		makes func(t *testing.T, store stint.Store, l *stint.Limiter, token stint.Token)
+		makes func(t *testing.T, store stint.Store, l *stint.Limiter, r *stint.Reservation)
 		hides bool // and then it takes up to a second
 	}{
-		"reset":          {func(_ *testing.T, _ stint.Store, l *stint.Limiter, _ stint.Token) { _ = l.Reset(bg, "k") }, false},
-		"refund":         {func(_ *testing.T, _ stint.Store, l *stint.Limiter, _ stint.Token) { _, _ = l.Refund(bg, "k", 1) }, false},
-		"cancel":         {func(_ *testing.T, _ stint.Store, l *stint.Limiter, token stint.Token) { _, _ = l.Cancel(bg, token) }, false},
-		"elsewhere":      {func(t *testing.T, store stint.Store, _ *stint.Limiter, _ stint.Token) { resetElsewhere(t, store) }, false},
-		"raised":         {func(t *testing.T, store stint.Store, _ *stint.Limiter, _ stint.Token) { raise(t, store) }, false},
-		"hidden: reset":  {func(_ *testing.T, _ stint.Store, l *stint.Limiter, _ stint.Token) { _ = l.Reset(bg, "k") }, false},
-		"hidden: cancel": {func(_ *testing.T, _ stint.Store, l *stint.Limiter, token stint.Token) { _, _ = l.Cancel(bg, token) }, true},
-		"hidden: raised": {func(t *testing.T, store stint.Store, _ *stint.Limiter, _ stint.Token) { raise(t, store) }, true},
+		"reset":  {func(_ *testing.T, _ stint.Store, l *stint.Limiter, _ *stint.Reservation) { _ = l.Reset(bg, "k") }, false},
+		"refund": {func(_ *testing.T, _ stint.Store, l *stint.Limiter, _ *stint.Reservation) { _, _ = l.Refund(bg, "k", 1) }, false},
+		"cancel": {func(_ *testing.T, _ stint.Store, l *stint.Limiter, r *stint.Reservation) { _, _ = r.Cancel(bg) }, false},
+		"elsewhere": {func(t *testing.T, store stint.Store, _ *stint.Limiter, _ *stint.Reservation) {
+			resetElsewhere(t, store)
+		}, false},
+		"raised":         {func(t *testing.T, store stint.Store, _ *stint.Limiter, _ *stint.Reservation) { raise(t, store) }, false},
+		"hidden: reset":  {func(_ *testing.T, _ stint.Store, l *stint.Limiter, _ *stint.Reservation) { _ = l.Reset(bg, "k") }, false},
+		"hidden: cancel": {func(_ *testing.T, _ stint.Store, l *stint.Limiter, r *stint.Reservation) { _, _ = r.Cancel(bg) }, true},
+		"hidden: raised": {func(t *testing.T, store stint.Store, _ *stint.Limiter, _ *stint.Reservation) { raise(t, store) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -244,10 +246,10 @@ func TestWaitReserve(t *testing.T) {
 		var all sync.WaitGroup
 		call := func(name string, used int64, lasts time.Duration) {
 			all.Go(func() {
-				token, err := l.WaitReserve(bg, "k", 8, time.Minute)
+				r, err := l.WaitReserve(bg, "k", 8, time.Minute)
 				tr.add("%s starts %v", name, err)
 				time.Sleep(lasts)
-				if _, err := l.Settle(bg, token, used); err != nil {
+				if _, err := r.Settle(bg, used); err != nil {
 					t.Error(err)
 				}
 			})
@@ -272,7 +274,7 @@ func TestWaitReserve(t *testing.T) {
 	})
 }
 
-func second(_ stint.Token, err error) error { return err }
+func second(_ *stint.Reservation, err error) error { return err }
 
 // TestWaitHistories has callers of a leaky_queue wait, reserve, give up, settle
 // and reset nothing, at random. Judged from the starts alone: no two within the
@@ -292,10 +294,10 @@ func TestWaitHistories(t *testing.T) {
 				own, lasts := reserves && random.IntN(2) == 0, time.Duration(random.Int64N(int64(5*time.Second)))
 				all.Go(func() {
 					defer leave()
-					var token stint.Token
+					var r *stint.Reservation
 					var err error
 					if own {
-						token, err = l.WaitReserve(ctx, "k", 1, time.Minute)
+						r, err = l.WaitReserve(ctx, "k", 1, time.Minute)
 					} else {
 						err = l.Wait(ctx, "k", 1)
 					}
@@ -307,7 +309,7 @@ func TestWaitHistories(t *testing.T) {
 					mu.Unlock()
 					if own {
 						time.Sleep(lasts)
-						if _, err := l.Settle(bg, token, 1); err != nil {
+						if _, err := r.Settle(bg, 1); err != nil {
 							t.Error(err)
 						}
 					}

@@ -46,10 +46,10 @@ type debt struct {
 	shared, local stint.Bound
 
 	units int64
-	most  int64       // the largest capacity that the local limit had when units were added
-	token stint.Token // of the reservation that posts the debt, once there is one
-	final int64       // what it is settled at: the same each time
-	maybe bool        // that has been tried, and may have been done
+	most  int64               // the largest capacity that the local limit had when units were added
+	token stint.ReservationID // of the reservation that posts the debt, once there is one
+	final int64               // what it is settled at: the same each time
+	maybe bool                // that has been tried, and may have been done
 }
 
 const (

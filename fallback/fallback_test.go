@@ -73,7 +73,7 @@ func (s *shared) Decide(ctx context.Context, op stint.Op, layers []stint.Layer, 
 	return call(s, func() (stint.Decision, error) { return s.Store.Decide(ctx, op, inner(layers), cost) })
 }
 
-func (s *shared) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (d stint.Decision, token stint.Token, err error) {
+func (s *shared) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (d stint.Decision, token stint.ReservationID, err error) {
 	d, err = call(s, func() (stint.Decision, error) {
 		d, t, err := s.Store.Reserve(ctx, inner(layers), cost, ttl)
 		token = t
@@ -85,7 +85,7 @@ func (s *shared) Reserve(ctx context.Context, layers []stint.Layer, cost int64, 
 	return d, token, err
 }
 
-func (s *shared) Settle(ctx context.Context, token stint.Token, cost int64) (stint.Decision, error) {
+func (s *shared) Settle(ctx context.Context, token stint.ReservationID, cost int64) (stint.Decision, error) {
 	if s.stuck.Load() {
 		return stint.Decision{}, errGone
 	}
@@ -397,19 +397,19 @@ func TestReservations(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.fail(errGone)
-		if _, err := n.Settle(t.Context(), first, 1); !errors.Is(err, errGone) {
+		if _, err := first.Settle(t.Context(), 1); !errors.Is(err, errGone) {
 			t.Errorf("settled in a store that is gone: %v", err)
 		}
 		d, second, err := n.Reserve(t.Context(), "a", 4, time.Hour)
 		if err != nil || !d.Allowed {
 			t.Fatal(d, err)
 		}
-		if d, err = n.Settle(t.Context(), second, 1); err != nil || d.Remaining != 5 {
+		if d, err = second.Settle(t.Context(), 1); err != nil || d.Remaining != 5 {
 			t.Errorf("settled locally: %+v, %v", d, err)
 		}
 		s.heal()
 		time.Sleep(time.Second)
-		if d, err = n.Settle(t.Context(), first, 1); err != nil || d.Remaining != 5 {
+		if d, err = first.Settle(t.Context(), 1); err != nil || d.Remaining != 5 {
 			t.Errorf("settled: %+v, %v; want 10 − 1 − 4 to remain: what was reserved meanwhile is owed whole", d, err)
 		}
 	})

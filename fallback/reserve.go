@@ -12,12 +12,12 @@ import (
 // keeps because the mode is Open.
 const (
 	localToken = "local-"
-	openToken  = stint.Token("open")
+	openToken  = stint.ReservationID("open")
 )
 
 // Reserve implements [stint.Store]. What the local store reserves is settled
 // there, by this process alone; what was reserved stays owed at its full cost.
-func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.Token, error) {
+func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
 	main, local, err := s.split(layers)
 	if err != nil {
 		return stint.Decision{}, "", err
@@ -49,12 +49,12 @@ func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 
 // Settle implements [stint.Store]. A reservation of the shared store cannot be
 // settled while that fails: try again, it counts once.
-func (s *Store) Settle(ctx context.Context, token stint.Token, cost int64) (stint.Decision, error) {
+func (s *Store) Settle(ctx context.Context, token stint.ReservationID, cost int64) (stint.Decision, error) {
 	if token == openToken {
 		return stint.Decision{Allowed: true, Tightest: -1}, nil
 	}
 	if local, ok := strings.CutPrefix(string(token), localToken); ok {
-		return s.local.Settle(ctx, stint.Token(local), cost)
+		return s.local.Settle(ctx, stint.ReservationID(local), cost)
 	}
 	return s.main.Settle(ctx, token, cost)
 }

@@ -221,7 +221,7 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serveRefundable is ServeHTTP for requests whose response may give back what
 // they took.
 func (g *guarded) serveRefundable(w http.ResponseWriter, r *http.Request, key string, cost int64) {
-	d, token, err := g.limiter.Reserve(r.Context(), key, cost, g.o.RefundWithin)
+	d, reservation, err := g.limiter.Reserve(r.Context(), key, cost, g.o.RefundWithin)
 	if errors.Is(err, stint.ErrFull) { // strict: it counts, whatever becomes of it
 		g.o.tell(r, fmt.Errorf("httplimit: no refund: %w", err))
 		d, err = g.limiter.Take(r.Context(), key, cost)
@@ -229,12 +229,12 @@ func (g *guarded) serveRefundable(w http.ResponseWriter, r *http.Request, key st
 	if !g.admit(w, r, key, 0, &d, err) {
 		return
 	}
-	if token == "" || cost == 0 {
+	if reservation == nil || cost == 0 {
 		g.next.ServeHTTP(w, r)
 		return
 	}
 	g.o.serveCounting(w, r, g.next, func(ctx context.Context) error {
-		_, err := g.limiter.Cancel(ctx, token)
+		_, err := reservation.Cancel(ctx)
 		return err
 	})
 }

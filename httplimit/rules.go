@@ -94,7 +94,7 @@ func (g *ruled) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 
 // decide asks the policy, and returns when the request's turn has come. The
 // token is of one that may be given back after the response.
-func (g *ruled) decide(p *policy.Policy, c *call, cost int64) (token stint.Token, waited time.Duration, err error) {
+func (g *ruled) decide(p *policy.Policy, c *call, cost int64) (token stint.ReservationID, waited time.Duration, err error) {
 	if err := g.plain.Check(p.Rules(), c.request.Header, c.request.URL.RawQuery); err != nil {
 		return "", 0, err
 	}
@@ -125,7 +125,7 @@ func (g *ruled) wait(p *policy.Policy, c *call, cost int64) (time.Duration, erro
 	return p.Wait(c.request.Context(), c, cost, g.o.MaxWait, &c.result)
 }
 
-func (g *ruled) reserve(p *policy.Policy, c *call, cost int64) (token stint.Token, waited time.Duration, err error) {
+func (g *ruled) reserve(p *policy.Policy, c *call, cost int64) (token stint.ReservationID, waited time.Duration, err error) {
 	if !g.waits() {
 		token, err = p.Reserve(c.request.Context(), c, cost, g.o.RefundWithin, &c.result)
 		return token, 0, err

@@ -341,7 +341,7 @@ func TestReservations(t *testing.T) {
 	s := memstore.New(memstore.Options{MaxReservations: 2, Now: c.now})
 	l := limiter(t, s, "10/1s")
 	for range 2 {
-		if _, token, err := l.Reserve(ctx, "a", 1, time.Minute); err != nil || token == "" {
+		if _, token, err := l.Reserve(ctx, "a", 1, time.Minute); err != nil || token == nil {
 			t.Fatal(token, err)
 		}
 	}
@@ -370,7 +370,7 @@ func TestClose(t *testing.T) {
 	_, whole := l.Take(ctx, "a", 1)
 	_, peek := l.Peek(ctx, "a", 1)
 	_, _, reserve := l.Reserve(ctx, "a", 1, time.Second)
-	_, settle := l.Settle(ctx, "x", 1)
+	_, settle := l.Reservation("x").Settle(ctx, 1)
 	_, refund := l.Refund(ctx, "a", 1)
 	for i, err := range []error{s.Close(), bind, short, whole, peek, reserve, settle, refund, l.Reset(ctx, "a")} {
 		if !errors.Is(err, stint.ErrClosed) {

@@ -280,7 +280,7 @@ func TestRelease(t *testing.T) {
 	}
 	clock.advance(time.Hour + 30*time.Minute) // key 7 as well as all others is idle
 	released(t, s, 2)
-	if d, err := held.Settle(ctx, token, 3); err != nil || d.Remaining != 0 {
+	if d, err := token.Settle(ctx, 3); err != nil || d.Remaining != 0 {
 		t.Errorf("settled: %+v, %v", d, err)
 	}
 	if d, _ := bind(8).Peek(ctx, "other", 1); d.Remaining != 0 {
@@ -391,8 +391,8 @@ func TestBoundsInUse(t *testing.T) {
 						_, e1 := l.Take(ctx, key, 1+rnd.Int64N(2))
 						_, e2 := l.Peek(ctx, key, 1)
 						_, token, e3 := l.Reserve(ctx, key, 1, time.Minute)
-						if e3 == nil && token != "" && rnd.IntN(2) == 0 {
-							_, e3 = l.Settle(ctx, token, rnd.Int64N(3))
+						if e3 == nil && token != nil && rnd.IntN(2) == 0 {
+							_, e3 = token.Settle(ctx, rnd.Int64N(3))
 						}
 						if e1 != nil || e2 != nil || e3 != nil && !errors.Is(e3, stint.ErrFull) && !errors.Is(e3, stint.ErrReservation) {
 							t.Error(e1, e2, e3)

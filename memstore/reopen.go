@@ -36,7 +36,7 @@ const (
 )
 
 type savedReservation struct {
-	token         stint.Token
+	token         stint.ReservationID
 	cost, expires int64
 	layers        []savedLayer
 }
@@ -174,9 +174,9 @@ func (r *reader) open(limits int) (o savedOpen) {
 		}
 		o.charges[at] = words
 	}
-	tokens := make(map[stint.Token]bool)
+	tokens := make(map[stint.ReservationID]bool)
 	for n := r.uint32(); n > 0 && r.err == nil; n-- {
-		v := savedReservation{token: stint.Token(r.text()), cost: int64(r.uint64()), expires: int64(r.uint64())}
+		v := savedReservation{token: stint.ReservationID(r.text()), cost: int64(r.uint64()), expires: int64(r.uint64())}
 		if v.layers = r.layers(limits); v.token == "" || tokens[v.token] || v.cost < 0 {
 			r.fail("a reservation of %d without a token of its own", v.cost)
 		}

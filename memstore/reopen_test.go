@@ -28,13 +28,13 @@ func restarted(t testing.TB, s *memstore.Store, o memstore.Options) *memstore.St
 }
 
 // reserve reserves cost units, which must pass.
-func reserve(t testing.TB, l *stint.Limiter, key string, cost int64, ttl time.Duration) stint.Token {
+func reserve(t testing.TB, l *stint.Limiter, key string, cost int64, ttl time.Duration) stint.ReservationID {
 	t.Helper()
 	d, token, err := l.Reserve(ctx, key, cost, ttl)
 	if err != nil || !d.Allowed {
 		t.Fatal(d, err)
 	}
-	return token
+	return token.ID()
 }
 
 // twins are a store and one that is restarted, which must answer alike.
@@ -46,7 +46,7 @@ type twins struct {
 	stores  [2]*memstore.Store
 	limits  [][]stint.Limit // under each name
 	bounds  [2][]stint.Bound
-	tokens  [][2]stint.Token
+	tokens  [][2]stint.ReservationID
 	log     []string
 }
 
@@ -115,7 +115,7 @@ func (w *twins) step() {
 	switch w.rng.IntN(12) {
 	case 0, 1, 2, 3:
 		ttl := time.Duration(1 + w.rng.Int64N(int64(2*time.Minute)))
-		var tokens [2]stint.Token
+		var tokens [2]stint.ReservationID
 		w.alike(name(fmt.Sprint("reserve ", len(w.tokens))), func(i int) (d stint.Decision, err error) {
 			d, tokens[i], err = w.stores[i].Reserve(ctx, layers[i], cost, ttl)
 			return d, err
@@ -184,7 +184,7 @@ func TestReservationsPaired(t *testing.T) {
 		w.bind(i)
 	}
 	for range 2500 {
-		var tokens [2]stint.Token
+		var tokens [2]stint.ReservationID
 		w.alike("reserve", func(i int) (d stint.Decision, err error) {
 			d, tokens[i], err = w.stores[i].Reserve(ctx, []stint.Layer{{Bound: w.bounds[i][0], Key: "a"}}, 1, time.Hour)
 			return d, err
@@ -213,7 +213,7 @@ func TestReservationForgivenRestarted(t *testing.T) {
 	take(t, l, "a", 10)
 	s = restarted(t, s, memstore.Options{Now: c.now})
 	l = limiter(t, s, "1/s burst 10")
-	if d, err := l.Settle(ctx, token, 0); err != nil || d.Remaining != 0 {
+	if d, err := l.Reservation(token).Settle(ctx, 0); err != nil || d.Remaining != 0 {
 		t.Errorf("%+v, %v: cancelled, it frees what had drained", d, err)
 	}
 }
@@ -252,7 +252,7 @@ func TestReservationsRestartedFull(t *testing.T) {
 		var c clock
 		s := memstore.New(memstore.Options{Now: c.now})
 		l := limiter(t, s, text)
-		var tokens []stint.Token
+		var tokens []stint.ReservationID
 		for i := range 10 {
 			tokens = append(tokens, reserve(t, l, "a", 5, time.Hour+time.Duration(i)))
 		}
@@ -306,16 +306,16 @@ func TestReservationCutRestarted(t *testing.T) {
 	var c clock
 	s := memstore.New(memstore.Options{Now: c.now})
 	l := limiter(t, s, "10/1m sliding_log")
-	var tokens []stint.Token
+	var tokens []stint.ReservationID
 	for _, cost := range []int64{3, 3, 4} {
 		tokens = append(tokens, reserve(t, l, "a", cost, time.Hour))
 		c.advance(time.Second)
 	}
-	l.Settle(ctx, tokens[2], 8)
+	l.Reservation(tokens[2]).Settle(ctx, 8)
 	s = restarted(t, s, memstore.Options{Now: c.now})
 	l = limiter(t, s, "10/1m sliding_log")
-	l.Settle(ctx, tokens[0], 0)
-	if d, err := l.Settle(ctx, tokens[1], 0); err != nil || d.Remaining != 2 {
+	l.Reservation(tokens[0]).Settle(ctx, 0)
+	if d, err := l.Reservation(tokens[1]).Settle(ctx, 0); err != nil || d.Remaining != 2 {
 		t.Errorf("%+v, %v: want 8 in use", d, err)
 	}
 }
@@ -375,13 +375,13 @@ func TestReserveDuringSave(t *testing.T) {
 		for i := range 20_000 { // more than is written at once
 			take(t, many, fmt.Sprint("many", i), 1)
 		}
-		var tokens []stint.Token
+		var tokens []stint.ReservationID
 		file := &reserving{do: func() {
 			c.advance(time.Millisecond)
 			for i := range 50 {
 				if token := reserve(t, l, fmt.Sprint(i), 5, time.Hour); i%3 > 0 {
 					tokens = append(tokens, token)
-				} else if _, err := l.Settle(ctx, token, 0); err != nil {
+				} else if _, err := l.Reservation(token).Settle(ctx, 0); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -17,7 +17,7 @@ import (
 // and are remembered until they expire. Its lock is taken before any shard's.
 type reservations struct {
 	mu      sync.Mutex
-	byToken map[stint.Token]*reservation
+	byToken map[stint.ReservationID]*reservation
 	byKey   map[place]*reservedLayer // the first of each key's, which are linked
 	byEnd   ends
 	open    int
@@ -56,7 +56,7 @@ func (e *ends) Pop() any {
 }
 
 type reservation struct {
-	token   stint.Token
+	token   stint.ReservationID
 	layers  []reservedLayer
 	cost    int64
 	expires int64 // on the store's clock
@@ -85,7 +85,7 @@ type reservedLayer struct {
 func (rs *reservations) init(most int) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	rs.byToken, rs.byKey, rs.byEnd = make(map[stint.Token]*reservation), make(map[place]*reservedLayer), nil
+	rs.byToken, rs.byKey, rs.byEnd = make(map[stint.ReservationID]*reservation), make(map[place]*reservedLayer), nil
 	rs.settled, rs.known, rs.open, rs.most = nil, 0, 0, most
 }
 
@@ -172,7 +172,7 @@ func (rs *reservations) remember(s *Store, r *reservation) {
 }
 
 // Reserve implements [stint.Store].
-func (s *Store) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.Token, error) {
+func (s *Store) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
 	if ttl <= 0 {
 		return stint.Decision{}, "", errTTL
 	}
@@ -196,7 +196,7 @@ func (s *Store) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl
 	if err != nil || !d.Allowed {
 		return d, "", err
 	}
-	r.token = stint.Token(rand.Text())
+	r.token = stint.ReservationID(rand.Text())
 	all.add(r)
 	return d, r.token, nil
 }
@@ -242,7 +242,7 @@ func (l *reservedLayer) left(s *Store, t *table) {
 }
 
 // Settle implements [stint.Store].
-func (s *Store) Settle(_ context.Context, token stint.Token, cost int64) (stint.Decision, error) {
+func (s *Store) Settle(_ context.Context, token stint.ReservationID, cost int64) (stint.Decision, error) {
 	if cost < 0 {
 		return stint.Decision{}, stint.ErrCost
 	}

@@ -214,12 +214,12 @@ func (s *counting) Decide(ctx context.Context, op stint.Op, layers []stint.Layer
 	return s.Store.Decide(ctx, op, layers, cost)
 }
 
-func (s *counting) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.Token, error) {
+func (s *counting) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
 	s.asked.Add(1)
 	return s.Store.Reserve(ctx, layers, cost, ttl)
 }
 
-func (s *counting) Settle(ctx context.Context, token stint.Token, cost int64) (stint.Decision, error) {
+func (s *counting) Settle(ctx context.Context, token stint.ReservationID, cost int64) (stint.Decision, error) {
 	s.asked.Add(1)
 	return s.Store.Settle(ctx, token, cost)
 }
@@ -249,7 +249,7 @@ func TestOneCall(t *testing.T) {
 		}
 		return strings.Join(all, " ")
 	}
-	var token stint.Token
+	var token stint.ReservationID
 	for _, c := range []struct {
 		what     string
 		do       func() error
@@ -558,7 +558,7 @@ func TestReserve(t *testing.T) {
 	for i := range len(token) {
 		bad := []byte(token)
 		bad[i] ^= 1
-		if _, err := p.Settle(t.Context(), stint.Token(bad), 0); !errors.Is(err, stint.ErrReservation) {
+		if _, err := p.Settle(t.Context(), stint.ReservationID(bad), 0); !errors.Is(err, stint.ErrReservation) {
 			t.Fatalf("byte %d: %v", i, err)
 		}
 	}
@@ -774,7 +774,7 @@ func (s *broken) Decide(ctx context.Context, op stint.Op, layers []stint.Layer, 
 	return s.Store.Decide(ctx, op, s.inner(layers), cost)
 }
 
-func (s *broken) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.Token, error) {
+func (s *broken) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
 	if s.down.Load() {
 		return stint.Decision{}, "", errDown
 	}

@@ -17,7 +17,7 @@ var errTTL = errors.New("policy: a reservation needs a time to live above zero")
 // Reserve is Decide with a token, when allowed, that settles the charge at its
 // true cost within ttl. The token is empty when the request is held to nothing
 // that it could be charged to.
-func (p *Policy) Reserve(ctx context.Context, attrs Attributes, cost int64, ttl time.Duration, r *Result) (stint.Token, error) {
+func (p *Policy) Reserve(ctx context.Context, attrs Attributes, cost int64, ttl time.Duration, r *Result) (stint.ReservationID, error) {
 	if ttl <= 0 {
 		return "", errTTL
 	}
@@ -39,7 +39,7 @@ func (p *Policy) Reserve(ctx context.Context, attrs Attributes, cost int64, ttl 
 // that of the rules which are not in shadow, if any was charged. The token may
 // come from a policy before a reload. One that is not ours is
 // [stint.ErrReservation].
-func (p *Policy) Settle(ctx context.Context, token stint.Token, cost int64) (d stint.Decision, err error) {
+func (p *Policy) Settle(ctx context.Context, token stint.ReservationID, cost int64) (d stint.Decision, err error) {
 	if cost < 0 {
 		return d, stint.ErrCost
 	}
@@ -68,13 +68,13 @@ func (p *Policy) settle(ctx context.Context, part tokenPart, cost int64) (stint.
 }
 
 // Cancel settles a reservation at 0.
-func (p *Policy) Cancel(ctx context.Context, token stint.Token) (stint.Decision, error) {
+func (p *Policy) Cancel(ctx context.Context, token stint.ReservationID) (stint.Decision, error) {
 	return p.Settle(ctx, token, 0)
 }
 
 // A tokenPart is one reservation of a store within a token.
 type tokenPart struct {
-	token  stint.Token
+	token  stint.ReservationID
 	local  bool
 	shadow bool
 }
@@ -88,7 +88,7 @@ const (
 
 // seal makes a token of parts: flags, length and token of each, and a seal, so
 // that nobody takes parts out, or puts others together.
-func (p *Policy) seal(parts []tokenPart) stint.Token {
+func (p *Policy) seal(parts []tokenPart) stint.ReservationID {
 	var b []byte
 	for _, part := range parts {
 		flags := byte(0)
@@ -103,11 +103,11 @@ func (p *Policy) seal(parts []tokenPart) stint.Token {
 		b = append(b, part.token...)
 	}
 	b = append(b, mac(p.secret(), "token", string(b))[:sealBytes]...)
-	return stint.Token(base64.RawURLEncoding.EncodeToString(b))
+	return stint.ReservationID(base64.RawURLEncoding.EncodeToString(b))
 }
 
 // open returns the parts of a token that we have sealed.
-func (p *Policy) open(token stint.Token) (parts []tokenPart, ok bool) {
+func (p *Policy) open(token stint.ReservationID) (parts []tokenPart, ok bool) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(string(token))
 	if err != nil || len(b) <= sealBytes {
 		return nil, false
@@ -123,7 +123,7 @@ func (p *Policy) open(token stint.Token) (parts []tokenPart, ok bool) {
 			return nil, false
 		}
 		b = b[1+n:]
-		part.token = stint.Token(b[:size])
+		part.token = stint.ReservationID(b[:size])
 		b = b[size:]
 		parts = append(parts, part)
 	}

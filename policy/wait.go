@@ -42,7 +42,7 @@ func (p *Policy) Wait(ctx context.Context, attrs Attributes, cost int64, most ti
 
 // WaitReserve is Wait with a token, when allowed, that settles the charge at its
 // true cost within ttl of the start.
-func (p *Policy) WaitReserve(ctx context.Context, attrs Attributes, cost int64, ttl, most time.Duration, r *Result) (stint.Token, time.Duration, error) {
+func (p *Policy) WaitReserve(ctx context.Context, attrs Attributes, cost int64, ttl, most time.Duration, r *Result) (stint.ReservationID, time.Duration, error) {
 	if ttl <= 0 {
 		return "", 0, errTTL
 	}
@@ -50,7 +50,7 @@ func (p *Policy) WaitReserve(ctx context.Context, attrs Attributes, cost int64, 
 }
 
 // wait is WaitReserve, or Wait where ttl is 0.
-func (p *Policy) wait(ctx context.Context, attrs Attributes, cost int64, ttl, most time.Duration, r *Result) (token stint.Token, waited time.Duration, err error) {
+func (p *Policy) wait(ctx context.Context, attrs Attributes, cost int64, ttl, most time.Duration, r *Result) (token stint.ReservationID, waited time.Duration, err error) {
 	if err := p.match(attrs, cost, r); err != nil {
 		return "", 0, err
 	}

@@ -63,7 +63,7 @@ type request struct {
 // held is a reservation: its token in each store and its id in the model.
 type held struct {
 	request
-	tokens []stint.Token
+	tokens []stint.ReservationID
 	id     int
 }
 
@@ -304,7 +304,7 @@ func (d *differential) takeUpTo() {
 func (d *differential) reserve(r request, c int64) {
 	ttl := rapid.SampledFrom([]time.Duration{1, time.Second, time.Hour, 100 * 365 * 24 * time.Hour}).Draw(d.t, "ttl")
 	want, id := d.model.Reserve(d.now, r.reference, c, int64(ttl))
-	h := held{r, make([]stint.Token, len(d.stores)), id}
+	h := held{r, make([]stint.ReservationID, len(d.stores)), id}
 	d.each(fmt.Sprint("reserve ", c), want, func(i int, s *column) (got stint.Decision, err error) {
 		got, h.tokens[i], err = s.store.Reserve(context.Background(), r.columns[i], c, ttl)
 		return got, err

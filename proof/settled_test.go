@@ -23,10 +23,10 @@ type gateway struct {
 }
 
 type flight struct {
-	token stint.Token
-	event int
-	ends  int64
-	cost  int64
+	charge *stint.Reservation
+	event  int
+	ends   int64
+	cost   int64
 }
 
 func newGateway(t *testing.T, text string) *gateway {
@@ -41,13 +41,13 @@ func newGateway(t *testing.T, text string) *gateway {
 
 // reserve starts a request, if it passes, that will have cost so much.
 func (g *gateway) reserve(cost, actual int64, lasts time.Duration) bool {
-	d, token, err := g.limiter.Reserve(context.Background(), "k", cost, 1000*time.Hour)
+	d, charge, err := g.limiter.Reserve(context.Background(), "k", cost, 1000*time.Hour)
 	if err != nil {
 		g.t.Fatal(err)
 	}
 	g.events = append(g.events, oracle.Event{T: g.now, Key: "k", Cost: cost, Allowed: d.Allowed, Delay: int64(d.Delay)})
 	if d.Allowed {
-		g.open = append(g.open, flight{token, len(g.events) - 1, g.now + int64(lasts), actual})
+		g.open = append(g.open, flight{charge, len(g.events) - 1, g.now + int64(lasts), actual})
 	}
 	return d.Allowed
 }
@@ -56,7 +56,7 @@ func (g *gateway) reserve(cost, actual int64, lasts time.Duration) bool {
 func (g *gateway) settle(i int) {
 	f := g.open[i]
 	g.open = append(g.open[:i:i], g.open[i+1:]...)
-	if _, err := g.limiter.Settle(context.Background(), f.token, f.cost); err != nil {
+	if _, err := f.charge.Settle(context.Background(), f.cost); err != nil {
 		g.t.Fatal(err)
 	}
 	g.settlements = append(g.settlements, oracle.Settlement{T: g.now, Event: f.event, Cost: f.cost})

@@ -175,7 +175,7 @@ func TestRequestDeadline(t *testing.T) {
 	for i := range 4 {
 		layers = append(layers, stint.Layer{Bound: bind(t, store, "1/1h"), Key: fmt.Sprint("key ", i)})
 	}
-	var token stint.Token
+	var token stint.ReservationID
 	for _, step := range []struct {
 		name string
 		do   func() error

@@ -261,7 +261,7 @@ func (q *asked) digits(of []int) string {
 const tokenJoint = "+"
 
 // reserveGroups is Reserve in several slots.
-func (s *Store) reserveGroups(ctx context.Context, parts []part, groups []group, r reserving) (stint.Decision, stint.Token, error) {
+func (s *Store) reserveGroups(ctx context.Context, parts []part, groups []group, r reserving) (stint.Decision, stint.ReservationID, error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	a, _, err := s.each(ctx, parts, groups, "p", r.cost)
@@ -271,7 +271,7 @@ func (s *Store) reserveGroups(ctx context.Context, parts []part, groups []group,
 	case !a.allowed():
 		return s.deniedGroups(ctx, a, parts, groups).join(parts, true), "", nil
 	}
-	tokens, errs, denied := make([]stint.Token, len(groups)), make([]error, len(groups)), make([]bool, len(groups))
+	tokens, errs, denied := make([]stint.ReservationID, len(groups)), make([]error, len(groups)), make([]bool, len(groups))
 	var calls sync.WaitGroup
 	for k, g := range groups {
 		calls.Go(func() {
@@ -289,7 +289,7 @@ func (s *Store) reserveGroups(ctx context.Context, parts []part, groups []group,
 		for k, token := range tokens {
 			texts[k] = string(token)
 		}
-		return a.join(parts, true), stint.Token(strings.Join(texts, tokenJoint)), nil
+		return a.join(parts, true), stint.ReservationID(strings.Join(texts, tokenJoint)), nil
 	}
 	back := s.cancelGroups(ctx, a, parts, groups, tokens)
 	switch {
@@ -303,7 +303,7 @@ func (s *Store) reserveGroups(ctx context.Context, parts []part, groups []group,
 
 // cancelGroups gives back the reservations of groups that have one, but for layers
 // that count what is denied, which a group of theirs alone has.
-func (s *Store) cancelGroups(ctx context.Context, a answer, parts []part, groups []group, tokens []stint.Token) (failed error) {
+func (s *Store) cancelGroups(ctx context.Context, a answer, parts []part, groups []group, tokens []stint.ReservationID) (failed error) {
 	for k, g := range groups {
 		if tokens[k] == "" {
 			continue

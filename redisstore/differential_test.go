@@ -41,7 +41,7 @@ type twins struct {
 }
 
 type tokens struct {
-	redis, memory stint.Token
+	redis, memory stint.ReservationID
 	cost          int64
 }
 
@@ -393,7 +393,7 @@ func TestCorners(t *testing.T) {
 		for _, side := range []struct {
 			store stint.Store
 			bound stint.Bound
-			token stint.Token
+			token stint.ReservationID
 		}{{p.redis, now.redis, p.tokens[len(p.tokens)-1].redis}, {p.memory, now.memory, p.tokens[len(p.tokens)-1].memory}} {
 			before, err := side.bound.Decide(ctx, stint.OpPeek, key, 0)
 			if err != nil {

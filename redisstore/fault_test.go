@@ -55,7 +55,7 @@ func (b *witnessed) Decide(ctx context.Context, op stint.Op, key string, cost in
 	return d, err
 }
 
-func (w *witness) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.Token, error) {
+func (w *witness) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
 	layers = slices.Clone(layers)
 	for i := range layers {
 		layers[i].Bound = layers[i].Bound.(*witnessed).Bound

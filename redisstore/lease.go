@@ -89,8 +89,8 @@ type hold struct {
 	kept     bool // it may be put back
 	units    int64
 	epoch    int64
-	token    stint.Token // mode Share
-	deadline time.Time   // of the operation, once it has waited
+	token    stint.ReservationID // mode Share
+	deadline time.Time           // of the operation, once it has waited
 }
 
 // take decides cost units of a key. With byServer it has decided nothing. What

@@ -68,7 +68,7 @@ func TestLogCost(t *testing.T) {
 			take(t, b, "a", 1)
 		}
 		layers := []stint.Layer{{Bound: b, Key: "a"}}
-		reserve := func(cost int64) stint.Token {
+		reserve := func(cost int64) stint.ReservationID {
 			now += int64(time.Second)
 			_, token, err := store.Reserve(ctx, layers, cost, time.Hour)
 			if err != nil {
@@ -76,7 +76,7 @@ func TestLogCost(t *testing.T) {
 			}
 			return token
 		}
-		settle := func(token stint.Token, cost int64) {
+		settle := func(token stint.ReservationID, cost int64) {
 			if _, err := store.Settle(ctx, token, cost); err != nil {
 				t.Fatal(err)
 			}

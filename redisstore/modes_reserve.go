@@ -16,7 +16,7 @@ const shareToken = "share-"
 
 // Reserve implements [stint.Store]. The server decides, but for shares, whose
 // part of a reservation this process alone can settle.
-func (m *modes) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.Token, error) {
+func (m *modes) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
 	parts, err := m.divide(layers)
 	if err != nil {
 		return stint.Decision{}, "", err
@@ -37,11 +37,11 @@ func (m *modes) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 		return parts.atThere.of(of), "", err
 	}
 	places := strconv.FormatUint(uint64(parts.atHere), 16)
-	return parts.join(d, of), shareToken + local + "." + stint.Token(places) + "." + token, nil
+	return parts.join(d, of), shareToken + local + "." + stint.ReservationID(places) + "." + token, nil
 }
 
 // Settle implements [stint.Store].
-func (m *modes) Settle(ctx context.Context, token stint.Token, cost int64) (stint.Decision, error) {
+func (m *modes) Settle(ctx context.Context, token stint.ReservationID, cost int64) (stint.Decision, error) {
 	rest, ok := strings.CutPrefix(string(token), shareToken)
 	if !ok {
 		return m.store.Settle(ctx, token, cost)
@@ -56,11 +56,11 @@ func (m *modes) Settle(ctx context.Context, token stint.Token, cost int64) (stin
 	if both && err != nil {
 		return stint.Decision{}, stint.ErrReservation
 	}
-	d, err := shares.Settle(ctx, stint.Token(local), cost)
+	d, err := shares.Settle(ctx, stint.ReservationID(local), cost)
 	if err != nil || !both {
 		return d, err
 	}
-	of, err := m.store.Settle(ctx, stint.Token(there), cost)
+	of, err := m.store.Settle(ctx, stint.ReservationID(there), cost)
 	if err != nil {
 		return d, err
 	}

@@ -257,7 +257,7 @@ func TestOverflowBelongs(t *testing.T) {
 				t.Errorf("%s: %d remain in the cell, want %d: %v", text, d.Remaining, want, err)
 			}
 		}
-		reserve := func(key string, cost int64) stint.Token {
+		reserve := func(key string, cost int64) stint.ReservationID {
 			t.Helper()
 			d, token, err := store.Reserve(ctx, layers(key), cost, time.Hour)
 			if err != nil || !d.Allowed {

@@ -219,7 +219,7 @@ func TestTwoProcesses(t *testing.T) {
 	if again, err := one.Settle(ctx, token, 3); err != nil || again != first {
 		t.Errorf("settled again: %+v, %v; want %+v", again, err, first)
 	}
-	for _, forged := range []stint.Token{"", "-", token[1:], token + "0", "x" + token[1:], token[:len(token)-1] + "g"} {
+	for _, forged := range []stint.ReservationID{"", "-", token[1:], token + "0", "x" + token[1:], token[:len(token)-1] + "g"} {
 		if d, err := other.Settle(ctx, forged, 0); !errors.Is(err, stint.ErrReservation) {
 			t.Errorf("Settle(%q): %+v, %v", forged, d, err)
 		}

@@ -32,7 +32,7 @@ type about struct {
 
 // Reserve implements [stint.Store]. The token is 130 random bits and the slot
 // of a cluster that the layers are in.
-func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.Token, error) {
+func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
 	if of, ok := s.modes.ofModes(layers); ok {
 		return s.modes.Reserve(ctx, of, cost, ttl)
 	}
@@ -70,7 +70,7 @@ type reserving struct {
 
 // reserve takes a reservation of layers that are in one slot; denied, it has no
 // token.
-func (s *Store) reserve(ctx context.Context, parts []part, r reserving) (answer, stint.Token, error) {
+func (s *Store) reserve(ctx context.Context, parts []part, r reserving) (answer, stint.ReservationID, error) {
 	all := make([]about, len(parts))
 	for i, p := range parts {
 		all[i] = about{p.form.limit.String(), p.limit.name, []byte(p.begin), []byte(p.end), p.weight, p.at - i}
@@ -84,7 +84,7 @@ func (s *Store) reserve(ctx context.Context, parts []part, r reserving) (answer,
 	if err != nil || !a.allowed() {
 		return a, "", err
 	}
-	return a, stint.Token(fmt.Sprintf("%s-%04x", id, slot)), nil
+	return a, stint.ReservationID(fmt.Sprintf("%s-%04x", id, slot)), nil
 }
 
 // reserved returns the keys of a reservation beside the states.
@@ -97,7 +97,7 @@ func (s *Store) reserved(parts []part, id string, slot uint16) []string {
 }
 
 // parseToken returns what a token names.
-func parseToken(token stint.Token) (id string, slot uint16, err error) {
+func parseToken(token stint.ReservationID) (id string, slot uint16, err error) {
 	id, hex, ok := strings.Cut(string(token), "-")
 	n, err := strconv.ParseUint(hex, 16, 16)
 	if !ok || err != nil || n >= slots || len(hex) != 4 || len(id) != len(rand.Text()) {
@@ -108,7 +108,7 @@ func parseToken(token stint.Token) (id string, slot uint16, err error) {
 
 // Settle implements [stint.Store]. It takes two round trips: the first asks
 // what the reservation is of, so that any process can settle it.
-func (s *Store) Settle(ctx context.Context, token stint.Token, cost int64) (stint.Decision, error) {
+func (s *Store) Settle(ctx context.Context, token stint.ReservationID, cost int64) (stint.Decision, error) {
 	if strings.HasPrefix(string(token), shareToken) {
 		return s.modes.Settle(ctx, token, cost)
 	}
@@ -120,7 +120,7 @@ func (s *Store) Settle(ctx context.Context, token stint.Token, cost int64) (stin
 	}
 	all := strings.SplitN(string(token), tokenJoint, stint.MaxLimits+1)
 	for _, one := range all {
-		if _, _, err := parseToken(stint.Token(one)); err != nil {
+		if _, _, err := parseToken(stint.ReservationID(one)); err != nil {
 			return stint.Decision{}, err
 		}
 	}
@@ -129,7 +129,7 @@ func (s *Store) Settle(ctx context.Context, token stint.Token, cost int64) (stin
 	var parts []part
 	var answers answer
 	for _, one := range all {
-		a, of, err := s.settle(ctx, stint.Token(one), cost)
+		a, of, err := s.settle(ctx, stint.ReservationID(one), cost)
 		if err != nil {
 			return stint.Decision{}, err
 		}
@@ -142,7 +142,7 @@ func (s *Store) Settle(ctx context.Context, token stint.Token, cost int64) (stin
 }
 
 // settle settles a reservation of one slot, and says what it was of.
-func (s *Store) settle(ctx context.Context, token stint.Token, cost int64) (answer, []part, error) {
+func (s *Store) settle(ctx context.Context, token stint.ReservationID, cost int64) (answer, []part, error) {
 	id, slot, err := parseToken(token)
 	if err != nil {
 		return nil, nil, err

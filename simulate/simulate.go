@@ -65,7 +65,7 @@ type Runner struct {
 // A reservation is kept for as long as the Runner, so that settling it again
 // gives the same answer even when the store has forgotten it.
 type reservation struct {
-	token   stint.Token
+	token   stint.ReservationID
 	layers  []stint.Layer
 	texts   []string // of their limits
 	settled bool

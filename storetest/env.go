@@ -97,7 +97,7 @@ func (e *env) peek(l limit, key string, cost int64) stint.Decision {
 	return e.do(stint.OpPeek, l.bound, key, cost)
 }
 
-func (e *env) reserve(l limit, key string, cost int64, ttl time.Duration) (stint.Decision, stint.Token) {
+func (e *env) reserve(l limit, key string, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID) {
 	e.Helper()
 	d, token, err := e.store.Reserve(e.ctx, one(l, key), cost, ttl)
 	if err != nil {
@@ -109,7 +109,7 @@ func (e *env) reserve(l limit, key string, cost int64, ttl time.Duration) (stint
 	return d, token
 }
 
-func (e *env) settle(token stint.Token, cost int64) stint.Decision {
+func (e *env) settle(token stint.ReservationID, cost int64) stint.Decision {
 	e.Helper()
 	d, err := e.store.Settle(e.ctx, token, cost)
 	if err != nil {

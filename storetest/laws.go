@@ -218,7 +218,7 @@ func settleIsTake(e *env, l limit) {
 }
 
 func reservationEnds(e *env, l limit) {
-	gone := func(what string, token stint.Token) {
+	gone := func(what string, token stint.ReservationID) {
 		e.Helper()
 		if d, err := e.store.Settle(e.ctx, token, 0); !errors.Is(err, stint.ErrReservation) {
 			e.Fatalf("%s: %+v, %v; want ErrReservation", what, d, err)
@@ -252,7 +252,7 @@ func reservationEnds(e *env, l limit) {
 // that never reserved and took the same besides.
 func givingBackNeverMints(e *env, l limit) {
 	type open struct {
-		token stint.Token
+		token stint.ReservationID
 		cost  int64
 	}
 	held := map[string][]open{}
@@ -297,7 +297,7 @@ func settlingRewrites(e *env, l limit) {
 		return
 	}
 	type open struct {
-		token  stint.Token
+		token  stint.ReservationID
 		actual int64
 	}
 	held := map[string][]open{}

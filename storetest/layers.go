@@ -219,7 +219,7 @@ func (ls *layered) reserve(e *env, cost int64, answers []*stint.Decision, what s
 	if err != nil {
 		e.Fatal(err)
 	}
-	tokens := make([]stint.Token, len(ls.limits))
+	tokens := make([]stint.ReservationID, len(ls.limits))
 	e.equal("reserve, "+what, d, ls.want(e, "reserve, "+what, stint.OpTake, cost, answers, func(i int, units int64) {
 		_, tokens[i] = e.reserve(ls.limits[i], ls.alone[i], units, ttl)
 	}))

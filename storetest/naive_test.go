@@ -22,7 +22,7 @@ type naive struct {
 	closed bool
 	meters map[string]*stint.Meter
 	states map[cell][]uint64
-	tokens map[stint.Token]*held
+	tokens map[stint.ReservationID]*held
 	open   map[cell]*stint.Reservations
 
 	plant   fault
@@ -82,7 +82,7 @@ type fault struct {
 
 func newNaive(now func() int64, plant fault) *naive {
 	return &naive{now: now, plant: plant, quantum: 1,
-		meters: map[string]*stint.Meter{}, states: map[cell][]uint64{}, tokens: map[stint.Token]*held{}, open: map[cell]*stint.Reservations{}}
+		meters: map[string]*stint.Meter{}, states: map[cell][]uint64{}, tokens: map[stint.ReservationID]*held{}, open: map[cell]*stint.Reservations{}}
 }
 
 type naiveBound struct {
@@ -358,7 +358,7 @@ func (s *naive) coarse(d stint.Decision) stint.Decision {
 	return d
 }
 
-func (s *naive) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.Token, error) {
+func (s *naive) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
 	if ttl <= 0 {
 		return stint.Decision{}, "", fmt.Errorf("ttl %v", ttl)
 	}
@@ -376,12 +376,12 @@ func (s *naive) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl
 	for i := range h.parts {
 		h.parts[i].answer = nil // the caller's, for this call alone
 	}
-	token := stint.Token(fmt.Sprint("token ", len(s.tokens)))
+	token := stint.ReservationID(fmt.Sprint("token ", len(s.tokens)))
 	s.tokens[token] = h
 	return d, token, nil
 }
 
-func (s *naive) Settle(_ context.Context, token stint.Token, cost int64) (stint.Decision, error) {
+func (s *naive) Settle(_ context.Context, token stint.ReservationID, cost int64) (stint.Decision, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, h := s.now(), s.tokens[token]

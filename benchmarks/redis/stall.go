@@ -105,7 +105,7 @@ func (w *witness) Bind(name string, limits ...stint.Limit) (stint.Bound, error) 
 }
 
 // Reserve is what debts are posted by.
-func (w *witness) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.Token, error) {
+func (w *witness) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
 	layers = slices.Clone(layers)
 	for i := range layers {
 		layers[i].Bound = layers[i].Bound.(witnessed).Bound

@@ -85,12 +85,12 @@ func (s store) Decide(_ context.Context, op stint.Op, layers []stint.Layer, cost
 	return decision(decide(s.clock.Now(), flat(layers), cost)), nil
 }
 
-func (s store) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.Token, error) {
+func (s store) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
 	a, id := s.Model.Reserve(s.clock.Now(), flat(layers), cost, int64(ttl))
-	return decision(a), stint.Token(strconv.Itoa(id)), nil
+	return decision(a), stint.ReservationID(strconv.Itoa(id)), nil
 }
 
-func (s store) Settle(_ context.Context, token stint.Token, cost int64) (stint.Decision, error) {
+func (s store) Settle(_ context.Context, token stint.ReservationID, cost int64) (stint.Decision, error) {
 	id, err := strconv.Atoi(string(token))
 	if err != nil {
 		return stint.Decision{}, stint.ErrReservation

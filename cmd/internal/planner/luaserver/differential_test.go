@@ -37,7 +37,7 @@ type pair struct {
 	rnd    *rand.Rand
 	stores [2]stint.Store
 	limits [2][]stint.Bound
-	tokens [][2]stint.Token
+	tokens [][2]stint.ReservationID
 	round  bool           // the second has a clock of nanoseconds
 	hot    stint.Decision // of the first store, in TestModes
 }
@@ -94,7 +94,7 @@ func (p *pair) step() {
 	}
 	var answers [2]stint.Decision
 	var errs [2]error
-	var made [2]stint.Token
+	var made [2]stint.ReservationID
 	for i, s := range p.stores {
 		switch {
 		case verb == 0:

@@ -105,7 +105,7 @@ func (s *Store) Decide(ctx context.Context, op stint.Op, layers []stint.Layer, c
 }
 
 // Reserve implements [stint.Store]. The token says which node.
-func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.Token, error) {
+func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
 	n := s.turn()
 	own, err := s.at(n, layers)
 	if err != nil {
@@ -113,19 +113,19 @@ func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 	}
 	d, token, err := s.stores[n].Reserve(ctx, own, cost, ttl)
 	if token != "" {
-		token = stint.Token(strconv.Itoa(n)+" ") + token
+		token = stint.ReservationID(strconv.Itoa(n)+" ") + token
 	}
 	return d, token, err
 }
 
 // Settle implements [stint.Store].
-func (s *Store) Settle(ctx context.Context, token stint.Token, cost int64) (stint.Decision, error) {
+func (s *Store) Settle(ctx context.Context, token stint.ReservationID, cost int64) (stint.Decision, error) {
 	node, of, ok := strings.Cut(string(token), " ")
 	n, err := strconv.Atoi(node)
 	if !ok || err != nil || n < 0 || n >= len(s.stores) {
 		return stint.Decision{}, stint.ErrReservation
 	}
-	return s.stores[n].Settle(ctx, stint.Token(of), cost)
+	return s.stores[n].Settle(ctx, stint.ReservationID(of), cost)
 }
 
 // Refund implements [stint.Store].

@@ -65,7 +65,7 @@ func (c *conn) read(args [][]byte, reserves bool) (q question, ok bool) {
 
 func (c *conn) check(args [][]byte) {
 	if q, ok := c.read(args, false); ok {
-		c.ask(func(ctx context.Context, p *policy.Policy) (stint.Token, error) {
+		c.ask(func(ctx context.Context, p *policy.Policy) (stint.ReservationID, error) {
 			return "", p.Decide(ctx, q.attributes, q.cost, &c.result)
 		}, c.answer)
 	}
@@ -73,7 +73,7 @@ func (c *conn) check(args [][]byte) {
 
 func (c *conn) peek(args [][]byte) {
 	if q, ok := c.read(args, false); ok {
-		c.ask(func(ctx context.Context, p *policy.Policy) (stint.Token, error) {
+		c.ask(func(ctx context.Context, p *policy.Policy) (stint.ReservationID, error) {
 			return "", p.Peek(ctx, q.attributes, q.cost, &c.result)
 		}, c.answer)
 	}
@@ -81,7 +81,7 @@ func (c *conn) peek(args [][]byte) {
 
 func (c *conn) reserve(args [][]byte) {
 	if q, ok := c.read(args, true); ok {
-		c.ask(func(ctx context.Context, p *policy.Policy) (stint.Token, error) {
+		c.ask(func(ctx context.Context, p *policy.Policy) (stint.ReservationID, error) {
 			return p.Reserve(ctx, q.attributes, q.cost, q.ttl, &c.result)
 		}, c.answer)
 	}
@@ -90,16 +90,16 @@ func (c *conn) reserve(args [][]byte) {
 // mapped answers CL.THROTTLE by the rules.
 func (c *conn) mapped(key string, quantity int64) {
 	q := question{attributes: policy.Map{"key": key}, cost: quantity}
-	c.ask(func(ctx context.Context, p *policy.Policy) (stint.Token, error) {
+	c.ask(func(ctx context.Context, p *policy.Policy) (stint.ReservationID, error) {
 		if quantity == 0 {
 			return "", p.Peek(ctx, q.attributes, 0, &c.result)
 		}
 		return "", p.Decide(ctx, q.attributes, q.cost, &c.result)
-	}, func(stint.Token) { c.cell(&c.result.Decision) })
+	}, func(stint.ReservationID) { c.cell(&c.result.Decision) })
 }
 
 // ask decides by the rules, tells who observes, and answers.
-func (c *conn) ask(decide func(context.Context, *policy.Policy) (stint.Token, error), answer func(stint.Token)) {
+func (c *conn) ask(decide func(context.Context, *policy.Policy) (stint.ReservationID, error), answer func(stint.ReservationID)) {
 	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
 	defer cancel()
 	begun := time.Now()
@@ -121,7 +121,7 @@ func (c *conn) settle(args [][]byte) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
 	defer cancel()
-	d, err := c.server.o.Source.Policy().Settle(ctx, stint.Token(args[1]), cost)
+	d, err := c.server.o.Source.Policy().Settle(ctx, stint.ReservationID(args[1]), cost)
 	if err != nil {
 		c.failed(err)
 		return
@@ -132,7 +132,7 @@ func (c *conn) settle(args [][]byte) {
 
 // answer writes the decision in names and values. Times are in milliseconds,
 // rounded up; retry_after_ms is −1 for what can never pass.
-func (c *conn) answer(token stint.Token) {
+func (c *conn) answer(token stint.ReservationID) {
 	r := &c.result
 	n := 5
 	if token != "" {

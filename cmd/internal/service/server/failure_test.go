@@ -33,7 +33,7 @@ func (down) Decide(context.Context, stint.Op, []stint.Layer, int64) (stint.Decis
 	return stint.Decision{}, errDown
 }
 
-func (down) Reserve(context.Context, []stint.Layer, int64, time.Duration) (stint.Decision, stint.Token, error) {
+func (down) Reserve(context.Context, []stint.Layer, int64, time.Duration) (stint.Decision, stint.ReservationID, error) {
 	return stint.Decision{}, "", errDown
 }
 

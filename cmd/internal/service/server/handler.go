@@ -91,7 +91,7 @@ type call struct {
 	asks   asks
 	policy *policy.Policy
 	result policy.Result
-	token  stint.Token
+	token  stint.ReservationID
 	by     int    // the line of the operator's token
 	out    []byte // the answer
 }

@@ -95,7 +95,7 @@ func operations(ctx context.Context, store *scratch.Store) error {
 // verbs goes through the operations of one key of ten units, of which none
 // comes back within minutes.
 func verbs(ctx context.Context, l *stint.Limiter, key string) error {
-	var token stint.Token
+	var reserved *stint.Reservation
 	for _, step := range []struct {
 		name    string
 		do      func() (stint.Decision, error)
@@ -108,11 +108,11 @@ func verbs(ctx context.Context, l *stint.Limiter, key string) error {
 		{"take up to 20", func() (stint.Decision, error) { return l.TakeUpTo(ctx, key, 20) }, true, 0},
 		{"refund 4", func() (stint.Decision, error) { return l.Refund(ctx, key, 4) }, true, 4},
 		{"reserve 3", func() (d stint.Decision, err error) {
-			d, token, err = l.Reserve(ctx, key, 3, time.Minute)
+			d, reserved, err = l.Reserve(ctx, key, 3, time.Minute)
 			return d, err
 		}, true, 1},
-		{"settle at 1", func() (stint.Decision, error) { return l.Settle(ctx, token, 1) }, true, 3},
-		{"settle again", func() (stint.Decision, error) { return l.Settle(ctx, token, 3) }, true, 3},
+		{"settle at 1", func() (stint.Decision, error) { return reserved.Settle(ctx, 1) }, true, 3},
+		{"settle again", func() (stint.Decision, error) { return reserved.Settle(ctx, 3) }, true, 3},
 		{"reset", func() (stint.Decision, error) {
 			if err := l.Reset(ctx, key); err != nil {
 				return stint.Decision{}, err

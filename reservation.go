@@ -1,0 +1,73 @@
+package stint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// A Reservation is a charge that is to be settled at its true cost. Unsettled
+// at the end of its time to live, it stands as charged. Up to the cost that was
+// reserved, a settlement rewrites history: the key stands as if the true cost
+// had been charged all along. What is above is charged now, room or not.
+//
+// A Reservation may be used from many goroutines at once. It counts once:
+// settled again, it answers the same.
+type Reservation struct {
+	store Store
+	parts []ReservationID // one for each cost
+}
+
+// partsOfID joins the IDs of a reservation over several keys. No store's IDs
+// have one.
+const partsOfID = "|"
+
+func reservationOf(store Store, id ReservationID) *Reservation {
+	if id == "" {
+		return nil
+	}
+	r := &Reservation{store: store}
+	for part := range strings.SplitSeq(string(id), partsOfID) {
+		r.parts = append(r.parts, ReservationID(part))
+	}
+	return r
+}
+
+// ID returns what names the reservation, in other processes on the same store
+// too; see [Limiter.Reservation]. Whoever has it can settle: it is a secret.
+func (r *Reservation) ID() ReservationID {
+	ids := make([]string, len(r.parts))
+	for i, id := range r.parts {
+		ids[i] = string(id)
+	}
+	return ReservationID(strings.Join(ids, partsOfID))
+}
+
+// Settle replaces the cost by the true one. A reservation of [All] takes the
+// cost of each part that has one, in order; the answer is then that of the part
+// that lets the fewest more units pass. The error is [ErrReservation] for one
+// that is unknown or has expired, and [ErrCost] for a cost below zero or another
+// number of costs.
+func (r *Reservation) Settle(ctx context.Context, costs ...int64) (d Decision, err error) {
+	if len(costs) != len(r.parts) {
+		return d, fmt.Errorf("%w: %d costs for a reservation of %d", ErrCost, len(costs), len(r.parts))
+	}
+	for i, id := range r.parts {
+		one, failed := r.store.Settle(ctx, id, costs[i])
+		if i == 0 || failed == nil && one.Remaining < d.Remaining {
+			d = one
+		}
+		if err == nil {
+			err = failed
+		} else if failed != nil {
+			err = errors.Join(err, failed)
+		}
+	}
+	return d, err
+}
+
+// Cancel settles at 0: the key stands as if nothing had been reserved.
+func (r *Reservation) Cancel(ctx context.Context) (Decision, error) {
+	return r.Settle(ctx, make([]int64, len(r.parts))...)
+}
