@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/stint-dev/stint/internal/match"
 )
@@ -21,6 +22,15 @@ import (
 type Attributes interface {
 	// Attribute returns the value, and false if the request has none.
 	Attribute(name string) (value string, ok bool)
+}
+
+// AttributeName returns the name that rules have for an attribute: a header's is
+// in lower case.
+func AttributeName(name string) string {
+	if len(name) > len("header.") && strings.EqualFold(name[:len("header.")], "header.") {
+		return strings.ToLower(name)
+	}
+	return name
 }
 
 // A Map is Attributes in a map.

@@ -80,7 +80,7 @@ func (db *DB) SetOverride(ctx context.Context, o rulesource.Override, lasts time
 			act = "override remove"
 		}
 		return w.audit(ctx, Act{Author: o.Author, Act: act, Subject: o.Rule + " " + fmt.Sprintf("%q", o.Key),
-			Was: describe(&was), Now: describe(&now), Reason: o.Reason})
+			Was: Describe(&was), Now: Describe(&now), Reason: o.Reason})
 	})
 	return was, now, err
 }
@@ -245,8 +245,9 @@ func endOf(prefix string) string {
 	return ""
 }
 
-// describe says what an override does, for the audit.
-func describe(o *rulesource.Override) string {
+// Describe says what an override does, as the audit has it; "" for one that is
+// removed.
+func Describe(o *rulesource.Override) string {
 	var text string
 	switch actionOf(o) {
 	case actRemoved:

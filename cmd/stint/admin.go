@@ -5,8 +5,6 @@ import (
 	"log/slog"
 	"sync"
 
-	"github.com/stint-dev/stint/rulesdb"
-
 	"github.com/stint-dev/stint/cmd/internal/planner/lab"
 	"github.com/stint-dev/stint/cmd/internal/service/desk"
 	"github.com/stint-dev/stint/cmd/internal/service/server"
@@ -18,9 +16,9 @@ const adminConns = 32
 
 // serveAdmin serves operators at the address of --admin until ctx is done, in
 // the background. An address that others reach asks for tokens, under https if
-// the door has a certificate; without tokens it has no lab. rules is what changes
-// rules, nil where they are a file's.
-func (d *door) serveAdmin(ctx context.Context, address string, admin *server.Admin, s *sources, rules server.RulesHandler, background *sync.WaitGroup, logger *slog.Logger) error {
+// the door has a certificate; without tokens it has no lab. rules is what operators
+// ask and do.
+func (d *door) serveAdmin(ctx context.Context, address string, admin *server.Admin, s *sources, rules *desk.Handler, background *sync.WaitGroup, logger *slog.Logger) error {
 	if address == "" {
 		return nil
 	}
@@ -42,7 +40,7 @@ func (d *door) serveAdmin(ctx context.Context, address string, admin *server.Adm
 	}
 	page := lab.New(lab.Options{Aside: true}) // decisions come first
 	handler := server.NewAdminDoor(ln.Addr(), server.AdminDoorOptions{
-		Admin: admin, Rules: rules, Rehearse: d.rehearsals(s, rules, local, logger), Lab: page, Simulate: page, Askers: d.askers, Operators: d.operators,
+		Admin: admin, Rules: rules, Rehearse: s.rehearsals(rules, logger), Lab: page, Simulate: page, Askers: d.askers, Operators: d.operators,
 	})
 	background.Go(func() {
 		bounded := server.NewConns(server.ConnsOptions{Max: adminConns, PerAddress: adminConns, Log: logger}).Listen(ln)
@@ -52,18 +50,4 @@ func (d *door) serveAdmin(ctx context.Context, address string, admin *server.Adm
 	})
 	logger.Info("listening", "admin", ln.Addr().String(), "tls", o.TLS != nil)
 	return nil
-}
-
-// rulesAPI returns what changes rules in the database that they come from; nil if
-// they come from elsewhere.
-func (s *sources) rulesAPI(secretFile string, logger *slog.Logger) (server.RulesHandler, error) {
-	db, ok := s.rules.(*rulesdb.DB)
-	if !ok {
-		return nil, nil
-	}
-	secret, err := readSecret(secretFile)
-	if err != nil {
-		return nil, err
-	}
-	return desk.NewHandler(desk.New(db, checkRules, secret), logger), nil
 }

@@ -53,7 +53,7 @@ func (c *auditCmd) Run(e *env) error {
 	}
 	var b strings.Builder
 	for _, d := range all {
-		fmt.Fprintf(&b, "%s  %s  %s %s", clock(d.At), shown(d.Author), d.Act.Act, d.Subject)
+		fmt.Fprintf(&b, "%d  %s  %s  %s %s", d.Number, clock(d.At), shown(d.Author), d.Act.Act, d.Subject)
 		switch {
 		case d.Was != "" && d.Now != "":
 			fmt.Fprintf(&b, ": %s, before %s", d.Now, d.Was)

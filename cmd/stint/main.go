@@ -39,6 +39,10 @@ type cli struct {
 	CheckStore checkStoreCmd `cmd:"" help:"Say what server a Redis or Valkey is, and whether limits can be kept there."`
 	Import     importCmd     `cmd:"" help:"Turn the configuration of another rate limiter into rules."`
 	Schema     schemaCmd     `cmd:"" help:"Print the JSON schema of rules files, for editors."`
+	Inspect    inspectCmd    `cmd:"" help:"Say how a client stands under all rules of a running server, and why."`
+	Reset      resetCmd      `cmd:"" help:"Forget what a customer has used."`
+	Refund     refundCmd     `cmd:"" help:"Give units back to a customer."`
+	Undo       undoCmd       `cmd:"" help:"Take back an override, a block, a reset or a refund."`
 	Rules      rulesCmd      `cmd:"" help:"Publish rules into a database, look at them, and roll back."`
 	Override   overrideCmd   `cmd:"" help:"Give customers limits of their own, or a plan."`
 	Block      blockCmd      `cmd:"" help:"Deny a customer for a while."`

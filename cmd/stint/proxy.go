@@ -107,7 +107,7 @@ func (c *proxyCmd) serve(ctx context.Context, ln net.Listener, h *proxy.Handler,
 	defer background.Wait()
 	beside, end := context.WithCancel(context.WithoutCancel(ctx)) // until the proxy has drained
 	defer end()
-	api, err := s.rulesAPI(c.SecretFile, logger)
+	api, err := s.operators(beside, &c.sourceFlags, d, &background, logger)
 	if err != nil {
 		return err
 	}

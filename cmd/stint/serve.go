@@ -179,7 +179,7 @@ func (c *serveCmd) serve(ctx context.Context, ln net.Listener, ds *doors, s *sou
 	defer end()
 	beside, finish := context.WithCancel(context.WithoutCancel(ctx)) // until requests have drained
 	defer finish()
-	api, err := s.rulesAPI(c.SecretFile, logger)
+	api, err := s.operators(beside, &c.sourceFlags, d, &background, logger)
 	if err != nil {
 		return err
 	}

@@ -13,10 +13,12 @@ import (
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/rulesource"
 
+	"github.com/stint-dev/stint/cmd/internal/service/acts"
 	"github.com/stint-dev/stint/cmd/internal/service/observe"
 	"github.com/stint-dev/stint/cmd/internal/service/record"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
 	"github.com/stint-dev/stint/cmd/internal/service/snapshot"
+	"github.com/stint-dev/stint/cmd/internal/service/top"
 )
 
 // sourceFlags say where the rules come from, and what is told of them.
@@ -30,6 +32,7 @@ type sourceFlags struct {
 	storeFlags    `embed:""`
 	snapshotFlags `embed:""`
 	recordFlags   `embed:""`
+	stateFlags    `embed:""`
 
 	declared bool // whether attributes that no HTTP request has must be declared
 }
@@ -53,6 +56,8 @@ type sources struct {
 	client   httplimit.ClientIP
 	snapshot *snapshot.File   // of local; nil if none is kept
 	recorder *record.Recorder // of requests; nil if none are kept
+	board    *top.Board
+	acts     *acts.Keeper // what operators did; nil if a database keeps that
 }
 
 // open reads the rules and binds them to a store. Close what it returns.
@@ -82,9 +87,11 @@ func (c *sourceFlags) openRules(f *rules.File, logger *slog.Logger) (*sources, e
 		}
 		trusted.Trusted = append(trusted.Trusted, p)
 	}
+	board := top.New()
 	s := &sources{
 		local:    memstore.New(memstore.Options{MaxKeys: c.MaxKeys}),
-		observer: observe.New(observe.Options{Log: logger, LogKeys: c.LogKeys}),
+		observer: observe.New(observe.Options{Log: logger, LogKeys: c.LogKeys, Board: board}),
+		board:    board,
 		client:   trusted,
 		recorder: c.recorder(),
 	}
@@ -170,6 +177,9 @@ func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) (err 
 }
 
 func (s *sources) close() {
+	if s.acts != nil {
+		_ = s.acts.Close() // every act is in its file
+	}
 	if s.rules != nil {
 		_ = s.rules.Close() // it was read from
 	}

@@ -24,32 +24,33 @@ import (
 // callTimeout is how long a server may take to answer.
 const callTimeout = 30 * time.Second
 
-// A client is a [Keeper] behind the HTTP API of a server. Authors are whoever
+// A Client is a [Keeper] behind the HTTP API of a server. Authors are whoever
 // the token names.
-type client struct {
+type Client struct {
 	base  string
 	token string
 	http  *http.Client
 }
 
 // Dial returns the Keeper of a server, by the address of its API and a file with
-// a token. It does not connect. A token goes over http to this machine alone.
-func Dial(server, tokenFile string) (Keeper, error) {
+// a token; "" shows none. It does not connect. A token goes over http to this
+// machine alone.
+func Dial(server, tokenFile string) (*Client, error) {
 	u, err := url.Parse(server)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" {
 		return nil, errors.New("want an address such as https://10.0.0.1:9090")
 	}
-	if u.Scheme == "http" && !loopback(u.Hostname()) {
+	if tokenFile != "" && u.Scheme == "http" && !loopback(u.Hostname()) {
 		return nil, fmt.Errorf("%s: a token would go over the network in clear: use https", u.Host)
 	}
-	if tokenFile == "" {
-		return nil, errors.New("a token is missing: --token-file names the file that holds it")
+	c := &Client{base: strings.TrimSuffix(u.String(), "/")}
+	if tokenFile != "" {
+		token, err := os.ReadFile(tokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("the token's file: %w", err)
+		}
+		c.token = strings.TrimSpace(string(token))
 	}
-	token, err := os.ReadFile(tokenFile)
-	if err != nil {
-		return nil, fmt.Errorf("the token's file: %w", err)
-	}
-	c := &client{base: strings.TrimSuffix(u.String(), "/"), token: strings.TrimSpace(string(token))}
 	c.http = &http.Client{Timeout: callTimeout, Transport: http.DefaultTransport.(*http.Transport).Clone(),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return c, nil
@@ -60,9 +61,9 @@ func loopback(host string) bool {
 	return host == "localhost" || err == nil && addr.IsLoopback()
 }
 
-func (c *client) String() string { return c.base }
+func (c *Client) String() string { return c.base }
 
-func (c *client) Close() error {
+func (c *Client) Close() error {
 	c.http.CloseIdleConnections()
 	return nil
 }
@@ -96,7 +97,7 @@ func (e *refusalError) Is(target error) bool {
 
 // call asks and reads the answer. match is If-Match, unless it is below
 // [rulesdb.AnyVersion].
-func (c *client) call(ctx context.Context, method, path string, query url.Values, match int64, body, into any) error {
+func (c *Client) call(ctx context.Context, method, path string, query url.Values, match int64, body, into any) error {
 	var sent io.Reader
 	if body != nil {
 		text, err := json.Marshal(body)
@@ -109,7 +110,9 @@ func (c *client) call(ctx context.Context, method, path string, query url.Values
 	if err != nil {
 		return err
 	}
-	r.Header.Set("Authorization", "Bearer "+c.token)
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
 	if match == rulesdb.AnyVersion {
 		r.Header.Set("If-Match", "*")
 	} else if match >= 0 {
@@ -137,28 +140,33 @@ func (c *client) call(ctx context.Context, method, path string, query url.Values
 	return nil
 }
 
+// Call asks for anything that the API does, see [Route].
+func (c *Client) Call(ctx context.Context, method, path string, query url.Values, body, into any) error {
+	return c.call(ctx, method, path, query, noMatch, body, into)
+}
+
 // noMatch is for calls without If-Match.
 const noMatch = rulesdb.AnyVersion - 1
 
-func (c *client) get(ctx context.Context, path string, query url.Values, into any) error {
+func (c *Client) get(ctx context.Context, path string, query url.Values, into any) error {
 	return c.call(ctx, http.MethodGet, path, query, noMatch, nil, into)
 }
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }
 
-func (c *client) Revision(ctx context.Context, n int64) (rulesdb.Revision, error) {
+func (c *Client) Revision(ctx context.Context, n int64) (rulesdb.Revision, error) {
 	var r Revision
 	err := c.get(ctx, "/v1/rules", url.Values{"version": {number(n)}}, &r)
 	return r.revision(), err
 }
 
-func (c *client) Revisions(ctx context.Context, before int64, n int) ([]rulesdb.Revision, error) {
+func (c *Client) Revisions(ctx context.Context, before int64, n int) ([]rulesdb.Revision, error) {
 	var all struct{ Revisions []*Revision }
 	err := c.get(ctx, "/v1/rules/history", url.Values{"before": {number(before)}, "n": {strconv.Itoa(n)}}, &all)
 	return List(all.Revisions, (*Revision).revision), err
 }
 
-func (c *client) Publish(ctx context.Context, parent int64, r rulesdb.Revision) (rulesdb.Revision, error) {
+func (c *Client) Publish(ctx context.Context, parent int64, r rulesdb.Revision) (rulesdb.Revision, error) {
 	var now Revision
 	err := c.call(ctx, http.MethodPost, "/v1/rules", nil, parent, posted{r.Name, string(r.Document), r.Comment}, &now)
 	out := now.revision()
@@ -166,17 +174,17 @@ func (c *client) Publish(ctx context.Context, parent int64, r rulesdb.Revision) 
 	return out, err
 }
 
-func (c *client) Rollback(ctx context.Context, parent, to int64, _, comment string) (rulesdb.Revision, error) {
+func (c *Client) Rollback(ctx context.Context, parent, to int64, _, comment string) (rulesdb.Revision, error) {
 	var now Revision
 	err := c.call(ctx, http.MethodPost, "/v1/rules/rollback", nil, parent, map[string]any{"version": to, "comment": comment}, &now)
 	return now.revision(), err
 }
 
-func (c *client) Accept(ctx context.Context, _, reason string) error {
+func (c *Client) Accept(ctx context.Context, _, reason string) error {
 	return c.call(ctx, http.MethodPost, "/v1/rules/accept", nil, noMatch, map[string]any{"reason": reason}, &done{})
 }
 
-func (c *client) Override(ctx context.Context, rule, key string) (rulesource.Override, error) {
+func (c *Client) Override(ctx context.Context, rule, key string) (rulesource.Override, error) {
 	var o *Override
 	err := c.get(ctx, "/v1/override", keyQuery(rule, key), &o)
 	return o.override(), err
@@ -184,7 +192,7 @@ func (c *client) Override(ctx context.Context, rule, key string) (rulesource.Ove
 
 func keyQuery(rule, key string) url.Values { return url.Values{"rule": {rule}, "key": {key}} }
 
-func (c *client) Overrides(ctx context.Context, p rulesdb.Page) ([]rulesource.Override, error) {
+func (c *Client) Overrides(ctx context.Context, p rulesdb.Page) ([]rulesource.Override, error) {
 	query := url.Values{"rule": {p.Rule}, "prefix": {p.Prefix}}
 	if p.N > 0 {
 		query.Set("n", strconv.Itoa(p.N))
@@ -197,7 +205,7 @@ func (c *client) Overrides(ctx context.Context, p rulesdb.Page) ([]rulesource.Ov
 	return List(all.Overrides, (*Override).override), err
 }
 
-func (c *client) SetOverride(ctx context.Context, o rulesource.Override, lasts time.Duration) (was, now rulesource.Override, err error) {
+func (c *Client) SetOverride(ctx context.Context, o rulesource.Override, lasts time.Duration) (was, now rulesource.Override, err error) {
 	query := keyQuery(o.Rule, o.Key)
 	var out changed
 	if o.Removed {
@@ -213,19 +221,23 @@ func (c *client) SetOverride(ctx context.Context, o rulesource.Override, lasts t
 	return out.Was.override(), out.Now.override(), err
 }
 
-func (c *client) Nodes(ctx context.Context, within time.Duration) ([]rulesdb.Node, error) {
+func (c *Client) Nodes(ctx context.Context, within time.Duration) ([]rulesdb.Node, error) {
 	var all struct{ Nodes []*Node }
 	err := c.get(ctx, "/v1/nodes", url.Values{"within": {within.String()}}, &all)
 	return List(all.Nodes, (*Node).node), err
 }
 
-func (c *client) Audit(ctx context.Context, before int64, n int) ([]rulesdb.Done, error) {
+func (c *Client) Audit(ctx context.Context, before int64, n int) ([]rulesdb.Done, error) {
 	var all struct{ Acts []*Done }
 	err := c.get(ctx, "/v1/audit", url.Values{"before": {number(before)}, "n": {strconv.Itoa(n)}}, &all)
 	return List(all.Acts, (*Done).done), err
 }
 
-func (c *client) NewToken(ctx context.Context, _, name string, role rulesdb.Role, lasts time.Duration) (string, error) {
+func (c *Client) Note(context.Context, rulesdb.Act) error {
+	return errors.New("the audit of a server is written by the server alone")
+}
+
+func (c *Client) NewToken(ctx context.Context, _, name string, role rulesdb.Role, lasts time.Duration) (string, error) {
 	ask := map[string]string{"name": name, "role": string(role)}
 	if lasts > 0 {
 		ask["for"] = lasts.String()
@@ -235,11 +247,11 @@ func (c *client) NewToken(ctx context.Context, _, name string, role rulesdb.Role
 	return out.Token, err
 }
 
-func (c *client) RevokeToken(ctx context.Context, _, name string) error {
+func (c *Client) RevokeToken(ctx context.Context, _, name string) error {
 	return c.call(ctx, http.MethodDelete, "/v1/token", url.Values{"name": {name}}, noMatch, nil, &done{})
 }
 
-func (c *client) Tokens(ctx context.Context) ([]rulesdb.Token, error) {
+func (c *Client) Tokens(ctx context.Context) ([]rulesdb.Token, error) {
 	var all struct{ Tokens []*Token }
 	err := c.get(ctx, "/v1/tokens", nil, &all)
 	return List(all.Tokens, (*Token).token), err

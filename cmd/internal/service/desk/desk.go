@@ -40,6 +40,7 @@ type Keeper interface {
 
 	Nodes(ctx context.Context, within time.Duration) ([]rulesdb.Node, error)
 	Audit(ctx context.Context, before int64, n int) ([]rulesdb.Done, error)
+	Note(ctx context.Context, a rulesdb.Act) error
 	NewToken(ctx context.Context, author, name string, role rulesdb.Role, lasts time.Duration) (string, error)
 	RevokeToken(ctx context.Context, author, name string) error
 	Tokens(ctx context.Context) ([]rulesdb.Token, error)

@@ -1,13 +1,11 @@
 package desk
 
 import (
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/stint-dev/stint/policy/rulesfile"
@@ -229,12 +227,11 @@ func (h *Handler) overrides(c *call) (int, any, error) {
 	}
 	p := rulesdb.Page{Rule: c.query.Get("rule"), Prefix: c.query.Get("prefix"), N: n}
 	if after := c.query.Get("after"); after != "" {
-		text, err := base64.RawURLEncoding.DecodeString(after)
-		rule, key, ok := strings.Cut(string(text), "\n")
-		if err != nil || !ok {
-			return 0, nil, &InputError{"after", errors.New("want the field next of the page before")}
+		last, err := After(after)
+		if err != nil {
+			return 0, nil, err
 		}
-		p.AfterRule, p.AfterKey = rule, key
+		p.AfterRule, p.AfterKey = last.Rule, last.Key
 	}
 	all, err := h.desk.Overrides(c.ctx, p)
 	answer := struct {
@@ -242,7 +239,7 @@ func (h *Handler) overrides(c *call) (int, any, error) {
 		Next      string      `json:"next,omitzero"`
 	}{Overrides: List(all, OverrideOf)}
 	if len(all) == n {
-		answer.Next = cursor(all[n-1])
+		answer.Next = Cursor(all[n-1])
 	}
 	return http.StatusOK, answer, err
 }

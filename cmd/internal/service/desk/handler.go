@@ -68,24 +68,65 @@ var endpoints = []endpoint{
 	{"DELETE", "/v1/token", rulesdb.Admin, (*Handler).revokeToken},
 }
 
+// A Route is one thing more that the API of a server does.
+type Route struct {
+	Method, Path string
+	Role         rulesdb.Role // the least that may
+	Serve        func(*Request) (status int, answer any, err error)
+}
+
+// A Request is a request for a [Route], of somebody who may.
+type Request struct {
+	Context context.Context
+	Query   url.Values
+	// Author is who asks, for the audit.
+	Author string
+	Role   rulesdb.Role
+
+	call *call
+}
+
+// Body reads the body, JSON without fields that are not known.
+func (r *Request) Body(into any) error { return r.call.body(maxBody, into) }
+
+// HandlerOptions are what a Handler may have beside its desk. The zero value has
+// nothing.
+type HandlerOptions struct {
+	// Log takes what goes wrong. The default is that nobody does.
+	Log *slog.Logger
+	// Guest says who it is that shows no token of the desk's, and what they may
+	// do: "" is nothing. The default is that nobody is.
+	Guest func(r *http.Request) (author string, role rulesdb.Role)
+	// Routes are what the API does beside what the desk does.
+	Routes []Route
+}
+
 // A Handler is the HTTP API of a desk. Callers show a token of the desk's, which
 // says what they may do and as whom. It may be used from many goroutines at
 // once.
 type Handler struct {
-	desk *Desk
-	log  *slog.Logger
+	desk      *Desk
+	log       *slog.Logger
+	guest     func(r *http.Request) (string, rulesdb.Role)
+	endpoints []endpoint
 
 	mu   sync.Mutex
 	held []rulesdb.Token
 	read time.Time
 }
 
-// NewHandler returns the API of a desk. log may be nil.
-func NewHandler(d *Desk, log *slog.Logger) *Handler {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
+// NewHandler returns the API of a desk.
+func NewHandler(d *Desk, o HandlerOptions) *Handler {
+	h := &Handler{desk: d, log: o.Log, guest: o.Guest, endpoints: slices.Clone(endpoints)}
+	if h.log == nil {
+		h.log = slog.New(slog.DiscardHandler)
 	}
-	return &Handler{desk: d, log: log}
+	for _, r := range o.Routes {
+		h.endpoints = append(h.endpoints, endpoint{r.Method, r.Path, r.Role, func(_ *Handler, c *call) (int, any, error) {
+			return r.Serve(&Request{c.ctx, c.query, c.author, c.role, c})
+		}})
+	}
+	return h
 }
 
 // A call is one request, of whoever showed a token.
@@ -95,11 +136,12 @@ type call struct {
 	r      *http.Request
 	query  url.Values
 	author string
+	role   rulesdb.Role
 }
 
 // Has reports whether a path is one of the API.
 func (h *Handler) Has(path string) bool {
-	return path == OpenAPI || slices.ContainsFunc(endpoints, func(e endpoint) bool { return e.path == path })
+	return path == OpenAPI || slices.ContainsFunc(h.endpoints, func(e endpoint) bool { return e.path == path })
 }
 
 // ServeHTTP answers.
@@ -113,8 +155,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var allow []string
-	for i := range endpoints {
-		e := &endpoints[i]
+	for i := range h.endpoints {
+		e := &h.endpoints[i]
 		if e.path != r.URL.Path {
 			continue
 		}
@@ -137,17 +179,17 @@ func wrongMethod(w http.ResponseWriter, allow []string) {
 }
 
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, e *endpoint) {
-	token, err := h.token(r)
+	author, role, err := h.Who(r)
 	switch {
 	case err != nil:
 		h.fail(w, r, err)
 		return
-	case token == nil:
+	case role == "":
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		server.WriteProblem(w, http.StatusUnauthorized, "", "want a token, as Authorization: Bearer TOKEN: stint token make makes one")
+		server.WriteProblem(w, http.StatusUnauthorized, "", "want a token that is known here, as Authorization: Bearer TOKEN")
 		return
-	case rank(token.Role) < rank(e.role):
-		server.WriteProblem(w, http.StatusForbidden, "", "this is for the role "+string(e.role)+", and the token's is "+string(token.Role))
+	case rank(role) < rank(e.role):
+		server.WriteProblem(w, http.StatusForbidden, "", "this is for the role "+string(e.role)+", and yours is "+string(role))
 		return
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
@@ -155,7 +197,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, e *endpoint) {
 		server.WriteProblem(w, http.StatusBadRequest, "", "the query cannot be read")
 		return
 	}
-	status, answer, err := e.serve(h, &call{r.Context(), w, r, query, token.Name})
+	status, answer, err := e.serve(h, &call{r.Context(), w, r, query, author, role})
 	if err != nil {
 		h.fail(w, r, err)
 		return
@@ -167,10 +209,15 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, e *endpoint) {
 // "" is nothing. The error is that of the database.
 func (h *Handler) Who(r *http.Request) (author string, role rulesdb.Role, err error) {
 	token, err := h.token(r)
-	if err != nil || token == nil {
-		return "", "", err
+	switch {
+	case err == nil && token != nil:
+		return token.Name, token.Role, nil
+	case h.guest != nil:
+		if author, role = h.guest(r); role != "" {
+			return author, role, nil
+		}
 	}
-	return token.Name, token.Role, nil
+	return "", "", err
 }
 
 // rank orders roles by what they may do.
@@ -243,8 +290,8 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, rulesdb.ErrInput):
 		server.WriteProblem(w, http.StatusUnprocessableEntity, "", h.bare(err))
 	default:
-		h.log.Error("rules API", "path", r.URL.Path, "error", err)
-		server.WriteProblem(w, http.StatusServiceUnavailable, "", "the database does not answer; the log says more, and the rules that are held go on")
+		h.log.Error("operators API", "path", r.URL.Path, "error", err)
+		server.WriteProblem(w, http.StatusServiceUnavailable, "", "this cannot be done now; the log says why, and the rules that are held go on")
 	}
 }
 

@@ -42,7 +42,7 @@ func serve(t *testing.T) (server *httptest.Server, db *rulesdb.DB, tokens map[st
 			t.Fatal(err)
 		}
 	}
-	server = httptest.NewServer(desk.NewHandler(desk.New(db, rules.Decode, nil), nil))
+	server = httptest.NewServer(desk.NewHandler(desk.New(db, rules.Decode, nil), desk.HandlerOptions{}))
 	t.Cleanup(server.Close)
 	return server, db, tokens
 }
@@ -134,7 +134,10 @@ func TestRoles(t *testing.T) {
 		}
 	}
 	for path, item := range api.document["paths"].(map[string]any) {
-		for method := range item.(map[string]any) {
+		for method, operation := range item.(map[string]any) {
+			if operation.(map[string]any)["x-part"] != nil {
+				continue // another package serves it, and tries it
+			}
 			if !seen[strings.ToUpper(method)+" "+path] {
 				t.Errorf("%s %s is described and was not tried", method, path)
 			}

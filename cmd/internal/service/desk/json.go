@@ -2,6 +2,8 @@ package desk
 
 import (
 	"encoding/base64"
+	"errors"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -139,7 +141,18 @@ func List[T, J any](all []T, of func(T) J) []J {
 	return out
 }
 
-// cursor says where a page of overrides ends; the next one begins behind it.
-func cursor(o rulesource.Override) string {
+// Cursor says where a page of overrides ends; the next one begins behind it.
+func Cursor(o rulesource.Override) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(o.Rule + "\n" + o.Key))
+}
+
+// After reads what [Cursor] wrote: the rule and the key of the last override of
+// the page before.
+func After(cursor string) (o rulesource.Override, err error) {
+	text, err := base64.RawURLEncoding.DecodeString(cursor)
+	rule, key, ok := strings.Cut(string(text), "\n")
+	if err != nil || !ok {
+		return o, &InputError{"after", errors.New("want the field next of the page before")}
+	}
+	return rulesource.Override{Rule: rule, Key: key}, nil
 }

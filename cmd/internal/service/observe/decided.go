@@ -74,6 +74,9 @@ func (o *Observer) Decided(name string, r *policy.Result, took time.Duration) {
 		d.storeErrors.Add(1)
 		o.log.storeFailed(name, r.StoreError)
 	}
+	if o.board != nil {
+		o.board.Decided(r)
+	}
 	if len(r.Rules) == 0 {
 		o.tally(d, unmatched).said[allowed].Add(1)
 	}
@@ -189,6 +192,26 @@ func (o *Observer) tally(d *door, rule string) *tally {
 	rules[rule] = t
 	d.rules.Store(&rules)
 	return t
+}
+
+// Said is what a rule said, at all doors together.
+type Said struct{ Allowed, Denied, Blocked, ShadowDenied uint64 }
+
+// Said returns what every rule has said since it has its name, "" for requests
+// that no rule matched.
+func (o *Observer) Said() map[string]Said {
+	all := make(map[string]Said)
+	for _, d := range *o.doors.Load() {
+		for rule, t := range *d.rules.Load() {
+			s := all[rule]
+			s.Allowed += t.said[allowed].Load()
+			s.Denied += t.said[denied].Load()
+			s.Blocked += t.said[blocked].Load()
+			s.ShadowDenied += t.said[shadowDenied].Load()
+			all[rule] = s
+		}
+	}
+	return all
 }
 
 // Rules ends the series of all rules but the named: call it after each reload

@@ -35,6 +35,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/stint-dev/stint/memstore"
+
+	"github.com/stint-dev/stint/cmd/internal/service/top"
 )
 
 // Options say what an Observer writes, and where. The zero value counts and
@@ -52,6 +54,8 @@ type Options struct {
 	// Lines is the most lines on single keys in a Period; what finds no room
 	// is counted in one line more. The default value is 100.
 	Lines int
+	// Board takes every decision. The default value is none.
+	Board *top.Board
 	// Version is what stint_build_info says. The default value is what the
 	// build knows of itself.
 	Version string
@@ -69,7 +73,8 @@ type Observer struct {
 	shared shared
 	saved  snapshots
 
-	log    *denials // nil if there is no log
+	board  *top.Board // nil if there is none
+	log    *denials   // nil if there is no log
 	closed chan struct{}
 	ended  sync.WaitGroup
 	once   sync.Once
@@ -83,6 +88,7 @@ func New(o Options) *Observer {
 			Name: "stint_decision_duration_seconds", Help: "How long decisions took, by door.",
 			Buckets: durations,
 		}, []string{"door"}),
+		board:  o.Board,
 		closed: make(chan struct{}),
 	}
 	ob.doors.Store(new([]*door))

@@ -35,7 +35,7 @@ func OneRule(name, key string, limits []string) (*rules.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &rules.File{Rules: parsed, Warnings: parsed.File().Warnings()}, nil
+	return &rules.File{Name: "--limit.json", Document: text, Rules: parsed, Warnings: parsed.File().Warnings()}, nil
 }
 
 // keyAttributes reads what requests are told apart by.

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -26,8 +27,17 @@ type File struct {
 	Settings Settings
 	// Warnings are what is allowed and likely not meant.
 	Warnings []rulesfile.Warning
+	// Name is what errors call the file, Document its text.
+	Name     string
+	Document []byte
 
 	sum [sha256.Size]byte // of the bytes read
+}
+
+// Hash is the SHA-256 of the text, in hexadecimal.
+func (f *File) Hash() string {
+	sum := sumOf(f.Document)
+	return hex.EncodeToString(sum[:])
 }
 
 // An Error says what is wrong in which file. It wraps [rulesfile.Errors], or the
@@ -135,7 +145,7 @@ func plain(err error) error {
 // .json, YAML if it ends in .yaml or .yml, else JSON if they begin as JSON does.
 // The error is an *[Error] of [rulesfile.Errors].
 func Decode(name string, data []byte) (*File, error) {
-	f := &File{sum: sumOf(data)}
+	f := &File{Name: name, Document: data, sum: sumOf(data)}
 	if len(data) > maxBytes {
 		return nil, &Error{name, fault("%d bytes: a rules file has at most 32 MiB", len(data))}
 	}

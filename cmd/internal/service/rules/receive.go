@@ -231,6 +231,9 @@ func (r *receiving) apply() {
 		if err := r.set.Commit(); err != nil {
 			left.add([2]string{}, err)
 		}
+		if again := r.w.source.again.Load(); again != nil {
+			(*again)()
+		}
 	}
 	p := r.w.source.Policy()
 	for _, c := range r.changes {

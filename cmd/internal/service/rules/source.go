@@ -37,6 +37,7 @@ type Source struct {
 	o        Options
 	settings Settings
 	policy   atomic.Pointer[policy.Policy]
+	again    atomic.Pointer[func()]
 	empty    atomic.Bool // nothing can be decided: its source holds no rules yet
 
 	mu      sync.Mutex // one reload at a time; it guards what follows
@@ -107,6 +108,17 @@ func (o *Options) refuses(f *File) error {
 // Policy returns the policy of the moment. It stays good for the request that
 // it was taken for.
 func (s *Source) Policy() *policy.Policy { return s.policy.Load() }
+
+// File returns what is in force, as it was read.
+func (s *Source) File() *File {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.file
+}
+
+// OnOverrides has f called whenever all overrides of the policy have been replaced
+// by those of a source, for who has set others beside.
+func (s *Source) OnOverrides(f func()) { s.again.Store(&f) }
 
 // Settings returns what the file said beside its rules when it was opened:
 // another value takes effect by a restart.

@@ -12,9 +12,8 @@ type AdminDoorOptions struct {
 	// Lab is what /lab/ shows, without that prefix, and Simulate answers
 	// POST /v1/simulate. The default value is that neither is there.
 	Lab, Simulate http.Handler
-	// Rules is what changes rules and customers' own limits, at the paths that
-	// it has; it asks for tokens of its own. The default value is that there is
-	// none.
+	// Rules is what operators ask and do, at the paths that it has; it says itself
+	// who may. The default value is that there is none.
 	Rules RulesHandler
 	// Rehearse answers POST /v1/rehearse; it asks for tokens of its own. The
 	// default value is that it is not there.
@@ -46,7 +45,7 @@ type adminDoor struct {
 //	/lab/          the lab
 //	/v1/simulate   its simulator
 //	/v1/rehearse   what other rules would have done to the last requests
-//	/v1/rules and its kin, where rules are in a database
+//	/v1/inspect, /v1/top and their kin, see package desk
 //
 // Where only this machine reaches the listener, nobody is asked for a token,
 // and on TCP the Host is checked. Elsewhere there is no lab without Operators.
@@ -107,10 +106,7 @@ func (d *adminDoor) admit(w http.ResponseWriter, r *http.Request, known ...*Toke
 	if d.local {
 		return true
 	}
-	shown := bearer(r)
-	if _, password, ok := r.BasicAuth(); ok && len(r.Header["Authorization"]) == 1 {
-		shown = password
-	}
+	shown := Shown(r)
 	for _, tokens := range known {
 		if tokens.find(shown) > 0 {
 			return true

@@ -154,5 +154,14 @@ func WriteProblem(w http.ResponseWriter, status int, field, detail string) {
 	(&problem{status: status, field: field, detail: detail}).write(w)
 }
 
+// Shown returns the token that a request shows, in a browser as a password; "" if
+// none, or several.
+func Shown(r *http.Request) string {
+	if _, password, ok := r.BasicAuth(); ok && len(r.Header["Authorization"]) == 1 {
+		return password
+	}
+	return bearer(r)
+}
+
 // Bearer returns the token that a request shows; "" if none, or several.
 func Bearer(r *http.Request) string { return bearer(r) }

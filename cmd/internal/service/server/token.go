@@ -97,6 +97,10 @@ func (t *Tokens) Readable() bool {
 // Has reports whether a token is one of ours. No token is one of a nil Tokens.
 func (t *Tokens) Has(presented string) bool { return t.find(presented) > 0 }
 
+// Line returns the line of a token in its file; 0 if it is none of ours, or there
+// are none.
+func (t *Tokens) Line(presented string) int { return t.find(presented) }
+
 // find returns the line of a token; 0 if it is none of ours. How long it takes
 // does not depend on which it is, nor on how much of it is right.
 func (t *Tokens) find(presented string) (line int) {

@@ -1,0 +1,313 @@
+// Package acts keeps what operators do where rules are in a file: overrides and
+// blocks, and the audit, in a small state file. It is for a hundred acts, not for
+// a million customers: those belong in a database.
+package acts
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesource"
+
+	"github.com/stint-dev/stint/cmd/internal/service/rules"
+)
+
+const (
+	mostOverrides = 10_000
+	mostActs      = 1000 // older ones are forgotten
+	mostText      = 1000 // characters of a reason or an author
+)
+
+// Options say what a Keeper keeps, and where.
+type Options struct {
+	// Path is the state file; "" keeps everything in memory alone.
+	Path string
+	// Source has the rules.
+	Source *rules.Source
+	// Node is what this process calls itself.
+	Node string
+	// Log takes what goes wrong. The default is that nobody does.
+	Log *slog.Logger
+}
+
+// A Keeper is what operators did: a desk.Keeper whose rules are a file's. It may
+// be used from many goroutines at once.
+type Keeper struct {
+	o     Options
+	began time.Time
+
+	mu     sync.Mutex
+	state  state
+	timer  *time.Timer // to the next override that ends
+	closed bool
+}
+
+// Open reads the state file, if there is one, and puts what it holds in force. A
+// file that cannot be read is an error, and stays as it is.
+func Open(o Options) (*Keeper, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	k := &Keeper{o: o, began: time.Now(), state: state{overrides: make(map[place]rulesource.Override)}}
+	if err := k.state.read(o.Path); err != nil {
+		return nil, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.end(time.Now())
+	k.Apply()
+	return k, nil
+}
+
+// Apply puts all overrides in force, in the policy of now. What cannot be is
+// logged.
+func (k *Keeper) Apply() {
+	for at, o := range k.state.overrides {
+		if err := k.apply(&o); err != nil {
+			k.o.Log.Error("an override cannot be in force", "rule", at.rule, "error", err)
+		}
+	}
+}
+
+// Reapply is Apply for whoever replaces all overrides of the policy.
+func (k *Keeper) Reapply() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.Apply()
+}
+
+// apply puts one override in force.
+func (k *Keeper) apply(o *rulesource.Override) error {
+	own := policy.Override{Unlimited: o.Unlimited, Block: o.Block}
+	if o.Removed {
+		own = policy.Override{}
+	}
+	for _, text := range o.Limits {
+		l, err := stint.Parse(text)
+		if err != nil {
+			return err
+		}
+		own.Limits = append(own.Limits, l)
+	}
+	return k.o.Source.Policy().SetOverride(o.Rule, o.Key, own)
+}
+
+// end takes away what has ended by now, and sets the timer for the next.
+func (k *Keeper) end(now time.Time) {
+	var next time.Time
+	for at, o := range k.state.overrides {
+		switch {
+		case o.Expires.IsZero():
+		case !o.Expires.After(now):
+			delete(k.state.overrides, at)
+			_ = k.apply(&rulesource.Override{Rule: o.Rule, Key: o.Key, Removed: true}) // to take away cannot fail
+		case next.IsZero() || o.Expires.Before(next):
+			next = o.Expires
+		}
+	}
+	if k.timer != nil {
+		k.timer.Stop()
+		k.timer = nil
+	}
+	if !next.IsZero() && !k.closed {
+		k.timer = time.AfterFunc(time.Until(next), func() {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			k.end(time.Now())
+		})
+	}
+}
+
+// A refused error is an [rulesdb.ErrInput].
+type refused struct{ error }
+
+func (refused) Is(target error) bool { return target == rulesdb.ErrInput }
+
+func refuse(format string, args ...any) error { return refused{fmt.Errorf(format, args...)} }
+
+// SetOverride sets an override, or removes it if it is Removed, and returns the
+// one before, Removed if there was none. It is in the state file once this
+// returns.
+func (k *Keeper) SetOverride(_ context.Context, o rulesource.Override, lasts time.Duration) (was, now rulesource.Override, err error) {
+	switch {
+	case len(o.Reason) > mostText || len(o.Author) > mostText:
+		return was, now, refuse("reason: at most %d bytes", mostText)
+	case strings.ContainsFunc(o.Reason+o.Author, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		return was, now, refuse("reason: a control character: write one line of text")
+	case len(o.Key) > 512:
+		return was, now, refuse("key: %d bytes: at most 512", len(o.Key))
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	at, moment := place{o.Rule, o.Key}, time.Now().UTC()
+	was, held := k.state.overrides[at]
+	switch {
+	case !held:
+		was = rulesource.Override{Rule: o.Rule, Key: o.Key, Removed: true}
+		if o.Removed {
+			return was, now, fmt.Errorf("override of %s: %w", o.Rule, rulesdb.ErrNotFound)
+		}
+		if len(k.state.overrides) >= mostOverrides {
+			return was, now, refuse("there are %d overrides: a state file has no more; rules in a database have room for millions", mostOverrides)
+		}
+	}
+	now = o
+	if now.Created = moment; lasts > 0 {
+		now.Expires = moment.Add(lasts)
+	}
+	if err := k.apply(&now); err != nil {
+		return was, now, refused{err}
+	}
+	next := k.state.with(at, now)
+	act := "override set"
+	if o.Removed {
+		act = "override remove"
+	}
+	next.note(moment, rulesdb.Act{Author: o.Author, Act: act, Subject: fmt.Sprintf("%s %q", o.Rule, o.Key),
+		Was: rulesdb.Describe(&was), Now: rulesdb.Describe(&now), Reason: o.Reason})
+	if err := next.write(k.o.Path); err != nil {
+		_ = k.apply(&was) // it held before
+		return was, now, fmt.Errorf("the state file: %w", err)
+	}
+	k.state = next
+	k.end(moment)
+	return was, now, nil
+}
+
+// Override returns the override of a key under a rule, or [rulesdb.ErrNotFound].
+func (k *Keeper) Override(_ context.Context, rule, key string) (rulesource.Override, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	o, ok := k.state.overrides[place{rule, key}]
+	if !ok || !o.Expires.IsZero() && !o.Expires.After(time.Now()) {
+		return rulesource.Override{Rule: rule, Key: key, Removed: true}, fmt.Errorf("override of %s: %w", rule, rulesdb.ErrNotFound)
+	}
+	return o, nil
+}
+
+// Overrides returns a page of overrides, in the order of rules and keys.
+func (k *Keeper) Overrides(_ context.Context, p rulesdb.Page) ([]rulesource.Override, error) {
+	k.mu.Lock()
+	all := slices.Collect(maps.Values(k.state.overrides))
+	k.mu.Unlock()
+	slices.SortFunc(all, func(a, b rulesource.Override) int {
+		return cmp.Or(cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Key, b.Key))
+	})
+	all = slices.DeleteFunc(all, func(o rulesource.Override) bool {
+		before := p.AfterRule != "" && (o.Rule < p.AfterRule || o.Rule == p.AfterRule && o.Key <= p.AfterKey)
+		return before || p.Rule != "" && o.Rule != p.Rule || !strings.HasPrefix(o.Key, p.Prefix) ||
+			!o.Expires.IsZero() && !o.Expires.After(time.Now())
+	})
+	n := p.N
+	if n <= 0 {
+		n = 100
+	}
+	return all[:min(n, len(all))], nil
+}
+
+// Audit returns up to n acts before a number, newest first; 0 begins at the
+// newest.
+func (k *Keeper) Audit(_ context.Context, before int64, n int) ([]rulesdb.Done, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var out []rulesdb.Done
+	for _, d := range slices.Backward(k.state.acts) {
+		if (before <= 0 || d.Number < before) && len(out) < n {
+			out = append(out, d)
+		}
+	}
+	return out, nil
+}
+
+// Note writes an act into the audit that changed something elsewhere, such as a
+// key that was reset.
+func (k *Keeper) Note(_ context.Context, a rulesdb.Act) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	next := k.state.with(place{}, rulesource.Override{Removed: true})
+	next.note(time.Now().UTC(), a)
+	if err := next.write(k.o.Path); err != nil {
+		return fmt.Errorf("the state file: %w", err)
+	}
+	k.state = next
+	return nil
+}
+
+// Revision returns the file in force, which is revision 1.
+func (k *Keeper) Revision(_ context.Context, number int64) (rulesdb.Revision, error) {
+	if number > 1 {
+		return rulesdb.Revision{}, fmt.Errorf("revision %d: %w: of a file there is the one in force", number, rulesdb.ErrNotFound)
+	}
+	f := k.o.Source.File()
+	return rulesdb.Revision{Number: 1, Created: k.began, Name: f.Name, Hash: f.Hash(), Document: f.Document}, nil
+}
+
+// Revisions returns the file in force, without its text.
+func (k *Keeper) Revisions(ctx context.Context, before int64, _ int) ([]rulesdb.Revision, error) {
+	if before == 1 {
+		return nil, nil
+	}
+	r, err := k.Revision(ctx, 1)
+	r.Document = nil
+	return []rulesdb.Revision{r}, err
+}
+
+// Nodes returns this process.
+func (k *Keeper) Nodes(context.Context, time.Duration) ([]rulesdb.Node, error) {
+	return []rulesdb.Node{{Name: k.o.Node, Version: rulesource.Version{Revision: 1}, Hash: k.o.Source.File().Hash(), Since: k.began, Seen: time.Now()}}, nil
+}
+
+// errFile is for what a file has not.
+var errFile = refused{errors.New("the rules are in a file: change that, and it is read again; --rules has them in a database")}
+
+// Publish refuses: people edit the file.
+func (k *Keeper) Publish(context.Context, int64, rulesdb.Revision) (rulesdb.Revision, error) {
+	return rulesdb.Revision{}, errFile
+}
+
+// Rollback refuses, too.
+func (k *Keeper) Rollback(context.Context, int64, int64, string, string) (rulesdb.Revision, error) {
+	return rulesdb.Revision{}, errFile
+}
+
+// Accept refuses, too.
+func (k *Keeper) Accept(context.Context, string, string) error { return errFile }
+
+// errTokens is for tokens that a file has not.
+var errTokens = refused{errors.New("tokens are in files of their own here: --operator-token-file names that of operators")}
+
+// NewToken refuses: tokens are in files.
+func (k *Keeper) NewToken(context.Context, string, string, rulesdb.Role, time.Duration) (string, error) {
+	return "", errTokens
+}
+
+// RevokeToken refuses, too.
+func (k *Keeper) RevokeToken(context.Context, string, string) error { return errTokens }
+
+// Tokens returns none.
+func (k *Keeper) Tokens(context.Context) ([]rulesdb.Token, error) { return nil, nil }
+
+// String names the state file.
+func (k *Keeper) String() string { return cmp.Or(k.o.Path, "memory") }
+
+// Close stops the timer. What was done stays in force.
+func (k *Keeper) Close() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.closed = true
+	if k.timer != nil {
+		k.timer.Stop()
+	}
+	return nil
+}

@@ -1,0 +1,333 @@
+package operate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesource"
+
+	"github.com/stint-dev/stint/cmd/internal/service/desk"
+)
+
+// The names of acts in the audit. Those of overrides are rulesdb's.
+const (
+	actReset   = "reset"
+	actRefund  = "refund"
+	actCharge  = "charge" // what undoes both
+	actSet     = "override set"
+	actRemoved = "override remove"
+)
+
+// undoes begins the reason of an act that takes another one back.
+const undoes = "undo of act "
+
+// An Act says what was done.
+type Act struct {
+	Rule    string `json:"rule"`
+	Key     string `json:"key"`
+	KeyHash string `json:"key_hash"`
+	Did     string `json:"did"`
+	Undone  int64  `json:"undone,omitzero"` // the number of the act that was taken back
+}
+
+// customer returns the rule and the key that a query names.
+func (s *Service) customer(r *desk.Request) (rule, key string, err error) {
+	if rule = r.Query.Get("rule"); rule == "" {
+		return "", "", &desk.InputError{Field: "rule", Err: errors.New("missing")}
+	}
+	key, err = s.o.Desk.Key(r.Context, rule, desk.Customer{Key: r.Query.Get("key"), Attributes: r.Query["attribute"]})
+	return rule, key, err
+}
+
+// A charge is what a key had used of a limit, as the audit keeps it.
+type charge struct {
+	Label   string    `json:"label"`
+	Variant string    `json:"variant,omitzero"`
+	Used    int64     `json:"used"`
+	At      time.Time `json:"at"`
+	Until   time.Time `json:"until"` // when it would have been as if never used
+}
+
+// now returns how much of the charge would count still, about: it wears off
+// evenly.
+func (c *charge) now(at time.Time) int64 {
+	all, left := c.Until.Sub(c.At), c.Until.Sub(at)
+	if all <= 0 || left <= 0 {
+		return 0
+	}
+	return int64(float64(c.Used)*float64(left)/float64(all) + 0.5)
+}
+
+// charges returns what a key has used.
+func (s *Service) charges(ctx context.Context, p *policy.Policy, rule, key string) ([]charge, error) {
+	limits, err := p.UsedOf(ctx, rule, key)
+	if err != nil {
+		return nil, err
+	}
+	var all []charge
+	now := time.Now().UTC()
+	for i := range limits {
+		if e := &limits[i]; e.Action == "" && e.Remaining >= 0 && e.Remaining < e.Limit.Capacity() {
+			all = append(all, charge{e.Label, e.Variant, e.Limit.Capacity() - e.Remaining, now, now.Add(e.ResetAfter)})
+		}
+	}
+	return all, nil
+}
+
+// reset answers POST /v1/reset: it forgets what a key has used under a rule.
+func (s *Service) reset(r *desk.Request) (int, any, error) {
+	var body struct {
+		Reason string `json:"reason"`
+	}
+	if err := r.Body(&body); err != nil {
+		return 0, nil, err
+	}
+	return s.give(r, body.Reason, actReset, "as if never used", func(p *policy.Policy, rule, key string) error {
+		return p.ResetKey(r.Context, rule, key)
+	})
+}
+
+// refund answers POST /v1/refund: it gives units back to a key under a rule.
+func (s *Service) refund(r *desk.Request) (int, any, error) {
+	var body struct {
+		Cost   int64  `json:"cost"`
+		Reason string `json:"reason"`
+	}
+	if err := r.Body(&body); err != nil {
+		return 0, nil, err
+	}
+	if body.Cost < 1 {
+		return 0, nil, &desk.InputError{Field: "cost", Err: errors.New("how many units to give back: at least 1")}
+	}
+	return s.give(r, body.Reason, actRefund, fmt.Sprintf("%d units given back", body.Cost), func(p *policy.Policy, rule, key string) error {
+		return p.RefundKey(r.Context, rule, key, body.Cost)
+	})
+}
+
+// give does what gives a key more room, and notes what it had used before.
+func (s *Service) give(r *desk.Request, reason, act, did string, do func(p *policy.Policy, rule, key string) error) (int, any, error) {
+	rule, key, err := s.customer(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	p := s.o.Source.Policy()
+	before, err := s.charges(r.Context, p, rule, key)
+	if err == nil {
+		err = do(p, rule, key)
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	after, err := s.charges(r.Context, p, rule, key)
+	if err != nil {
+		return 0, nil, err
+	}
+	was, err := json.Marshal(given(before, after))
+	if err == nil {
+		err = s.o.Desk.Note(r.Context, rulesdb.Act{Author: r.Author, Act: act, Subject: subject(rule, key), Was: string(was), Now: did, Reason: reason})
+	}
+	s.log(r, act, rule, key, err)
+	if err != nil {
+		return 0, nil, fmt.Errorf("it is done, but not in the audit: %w", err)
+	}
+	return http.StatusOK, s.act(rule, key, did), nil
+}
+
+// given returns what an act gave: what was used before and is not after.
+func given(before, after []charge) []charge {
+	for i := range before {
+		at := slices.IndexFunc(after, func(c charge) bool { return c.Label == before[i].Label && c.Variant == before[i].Variant })
+		if at >= 0 {
+			before[i].Used = max(before[i].Used-after[at].Used, 0)
+		}
+	}
+	return before
+}
+
+func subject(rule, key string) string { return fmt.Sprintf("%s %q", rule, key) }
+
+// customerOf reads a subject.
+func customerOf(subject string) (rule, key string, ok bool) {
+	rule, quoted, ok := strings.Cut(subject, " ")
+	key, err := strconv.Unquote(quoted)
+	return rule, key, ok && err == nil
+}
+
+func (s *Service) act(rule, key, did string) Act {
+	shown, hash := s.named(rule, key, true)
+	return Act{Rule: rule, Key: shown, KeyHash: hash, Did: did}
+}
+
+// log writes a line on an act, by the hash of the key.
+func (s *Service) log(r *desk.Request, act, rule, key string, err error) {
+	_, hash := s.named(rule, key, false)
+	attrs := []any{"act", act, "author", r.Author, "rule", rule, "key_hash", hash}
+	if err != nil {
+		attrs = append(attrs, "error", err)
+	}
+	s.o.Log.Info("operator", attrs...)
+}
+
+// mostUndo is how many acts back one may be that is taken back.
+const mostUndo = 1000
+
+// undo answers POST /v1/undo: it takes an act back, the last one unless told
+// otherwise.
+func (s *Service) undo(r *desk.Request) (int, any, error) {
+	var body struct {
+		Act int64 `json:"act"`
+	}
+	if err := r.Body(&body); err != nil {
+		return 0, nil, err
+	}
+	acts, err := s.o.Desk.Audit(r.Context, 0, mostUndo)
+	if err != nil {
+		return 0, nil, err
+	}
+	at, err := toUndo(acts, body.Act)
+	if err != nil {
+		return 0, nil, err
+	}
+	d := &acts[at]
+	rule, key, ok := customerOf(d.Subject)
+	if !ok {
+		return 0, nil, refused("act %d: its key is too long for the audit: set what it was before by hand", d.Number)
+	}
+	var did string
+	if d.Act.Act == actSet || d.Act.Act == actRemoved {
+		did, err = s.undoOverride(r, d, rule, key)
+	} else {
+		did, err = s.undoGift(r, d, rule, key)
+	}
+	s.log(r, "undo", rule, key, err)
+	if err != nil {
+		return 0, nil, err
+	}
+	answer := s.act(rule, key, did)
+	answer.Undone = d.Number
+	return http.StatusOK, answer, nil
+}
+
+func refused(format string, args ...any) error {
+	return &desk.InputError{Field: "act", Err: fmt.Errorf(format, args...)}
+}
+
+// toUndo returns which of the acts, the newest first, is to be taken back.
+func toUndo(acts []rulesdb.Done, number int64) (int, error) {
+	undone := make(map[string]bool)
+	for i := range acts {
+		d := &acts[i]
+		id := strconv.FormatInt(d.Number, 10)
+		of, isUndo := strings.CutPrefix(d.Reason, undoes)
+		if isUndo {
+			undone[of] = true
+		}
+		kind := slices.Contains([]string{actSet, actRemoved, actReset, actRefund}, d.Act.Act)
+		switch {
+		case number == 0 && kind && !isUndo && !undone[id]:
+			return i, nil
+		case number != d.Number:
+		case undone[id]:
+			return 0, refused("act %d has been taken back already", number)
+		case !kind:
+			return 0, refused("act %d, %s, is none that can be taken back so: overrides, blocks, resets and refunds are; rules rollback goes back to rules of before", number, d.Act.Act)
+		default:
+			return i, nil
+		}
+	}
+	if number == 0 {
+		return 0, refused("there is nothing to take back")
+	}
+	return 0, refused("act %d is not among the last %d", number, mostUndo)
+}
+
+// undoOverride puts an override back that another one took the place of.
+func (s *Service) undoOverride(r *desk.Request, d *rulesdb.Done, rule, key string) (string, error) {
+	held, err := s.o.Desk.Override(r.Context, rule, key)
+	switch {
+	case errors.Is(err, rulesdb.ErrNotFound):
+		held = rulesource.Override{Removed: true}
+	case err != nil:
+		return "", err
+	}
+	if now := rulesdb.Describe(&held); now != d.Now {
+		if d.Now != "" && now == "" {
+			return "", refused("act %d has ended by itself, or was taken back", d.Number)
+		}
+		return "", refused("act %d is not what holds any more: it is %q now, which came later", d.Number, now)
+	}
+	back, lasts, err := described(d.Was, time.Now())
+	if err != nil {
+		return "", err
+	}
+	back.Rule, back.Key, back.Author, back.Reason = rule, key, r.Author, undoes+strconv.FormatInt(d.Number, 10)
+	if _, back, err = s.o.Desk.SetOverride(r.Context, back, lasts); err != nil {
+		return "", err
+	}
+	if back.Removed {
+		return "the rule's own limits hold again", nil
+	}
+	return "as before: " + rulesdb.Describe(&back), nil
+}
+
+// described reads what [rulesdb.Describe] wrote, and how long it lasts from now.
+// One that has ended meanwhile is Removed.
+func described(text string, now time.Time) (o rulesource.Override, lasts time.Duration, err error) {
+	text, until, ends := strings.Cut(text, " until ")
+	if ends {
+		at, err := time.Parse(time.RFC3339, until)
+		if err != nil {
+			return o, 0, refused("what it was before cannot be read: %q", until)
+		}
+		if lasts = at.Sub(now); lasts <= 0 {
+			text = ""
+		}
+	}
+	switch text {
+	case "":
+		o.Removed, lasts = true, 0
+	case "unlimited":
+		o.Unlimited = true
+	case "block":
+		o.Block = true
+	default:
+		o.Limits = strings.Split(text, ", ")
+	}
+	return o, lasts, nil
+}
+
+// undoGift charges what a reset or a refund gave, as far as it would count still
+// and there is room.
+func (s *Service) undoGift(r *desk.Request, d *rulesdb.Done, rule, key string) (string, error) {
+	var was []charge
+	if err := json.Unmarshal([]byte(d.Was), &was); err != nil {
+		return "", refused("act %d: what was used before cannot be read", d.Number)
+	}
+	p, now := s.o.Source.Policy(), time.Now()
+	var parts []string
+	for i := range was {
+		n := was[i].now(now)
+		if n == 0 {
+			continue
+		}
+		charged, err := p.ChargeKey(r.Context, rule, key, was[i].Label, was[i].Variant, n)
+		if err != nil {
+			return "", err
+		}
+		parts = append(parts, fmt.Sprintf("%d of %s", charged, was[i].Label))
+	}
+	did := "nothing of it would count any more"
+	if len(parts) > 0 {
+		did = "charged again: " + strings.Join(parts, ", ")
+	}
+	return did, s.o.Desk.Note(r.Context, rulesdb.Act{Author: r.Author, Act: actCharge, Subject: subject(rule, key), Now: did, Reason: undoes + strconv.FormatInt(d.Number, 10)})
+}

@@ -1,0 +1,66 @@
+// Package operate is what the person with the pager asks of a running process,
+// and does to it: how a client stands under all rules and why, who is denied most
+// and who is nearest to a limit, resets, refunds, and the undoing of acts. It is
+// part of the HTTP API that package desk serves: [Service.Routes].
+package operate
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/stint-dev/stint/rulesdb"
+
+	"github.com/stint-dev/stint/cmd/internal/service/desk"
+	"github.com/stint-dev/stint/cmd/internal/service/observe"
+	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/cmd/internal/service/top"
+)
+
+// Options are what a Service needs. All must be given but Stores and Log.
+type Options struct {
+	Source   *rules.Source
+	Desk     *desk.Desk
+	Board    *top.Board
+	Observer *observe.Observer
+	// Stores says how the stores are doing. The default is that nobody knows.
+	Stores func() []Store
+	// Log takes what operators do, without keys. The default is that nobody does.
+	Log *slog.Logger
+}
+
+// A Service answers operators. It may be used from many goroutines at once.
+type Service struct {
+	o     Options
+	rates rates
+}
+
+// New returns a Service. Run keeps its rates.
+func New(o Options) *Service {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Stores == nil {
+		o.Stores = func() []Store { return nil }
+	}
+	return &Service{o: o}
+}
+
+// Run keeps what rates go by, until ctx is done.
+func (s *Service) Run(ctx context.Context) { s.rates.run(ctx, s.o.Observer.Said) }
+
+// Routes are what the API does for it.
+func (s *Service) Routes() []desk.Route {
+	return []desk.Route{
+		{Method: "POST", Path: "/v1/inspect", Role: rulesdb.Viewer, Serve: s.inspect},
+		{Method: "GET", Path: "/v1/top", Role: rulesdb.Viewer, Serve: s.top},
+		{Method: "GET", Path: "/v1/blocked", Role: rulesdb.Viewer, Serve: s.blocked},
+		{Method: "POST", Path: "/v1/reset", Role: rulesdb.Operator, Serve: s.reset},
+		{Method: "POST", Path: "/v1/refund", Role: rulesdb.Operator, Serve: s.refund},
+		{Method: "POST", Path: "/v1/undo", Role: rulesdb.Operator, Serve: s.undo},
+	}
+}
+
+// Reads reports whether a path only shows something.
+func Reads(path string) bool {
+	return path == "/v1/inspect" || path == "/v1/top" || path == "/v1/blocked"
+}

@@ -1,0 +1,320 @@
+package operate
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesource"
+
+	"github.com/stint-dev/stint/cmd/internal/service/desk"
+	"github.com/stint-dev/stint/cmd/internal/service/observe"
+	"github.com/stint-dev/stint/cmd/internal/service/top"
+)
+
+// A Page is what is going on.
+type Page struct {
+	At      time.Time `json:"at"`
+	Version Version   `json:"version"`
+	// Minutes is for how long denials of keys are counted.
+	Minutes int `json:"minutes"`
+	// Rules are counted since the start of the process, at all doors; rates are
+	// those of the last seconds.
+	Rules   []RuleCount `json:"rules"`
+	Denied  []KeyCount  `json:"denied"`
+	Nearest []KeyPart   `json:"nearest"`
+	Stores  []Store     `json:"stores"`
+	Nodes   []desk.Node `json:"nodes"`
+}
+
+// A RuleCount is what a rule said. Denied has what blocks denied too.
+type RuleCount struct {
+	Rule             string  `json:"rule"`
+	Allowed          uint64  `json:"allowed"`
+	Denied           uint64  `json:"denied"`
+	ShadowDenied     uint64  `json:"shadow_denied,omitzero"`
+	AllowedPerSecond float64 `json:"allowed_per_second"`
+	DeniedPerSecond  float64 `json:"denied_per_second"`
+}
+
+// A KeyCount is a key that was denied in the last minutes. A viewer sees its hash
+// in the place of the key.
+type KeyCount struct {
+	Rule    string    `json:"rule"`
+	Key     string    `json:"key"`
+	KeyHash string    `json:"key_hash"`
+	Count   uint64    `json:"count"`
+	Over    uint64    `json:"over,omitzero"`
+	Since   time.Time `json:"since"`
+	Last    time.Time `json:"last"`
+	Shadow  bool      `json:"shadow,omitzero"`
+}
+
+// A KeyPart is a key that is near a limit. Used is of when it last asked, Part,
+// from 0 to 1, about of now.
+type KeyPart struct {
+	Rule    string    `json:"rule"`
+	Key     string    `json:"key"`
+	KeyHash string    `json:"key_hash"`
+	Limit   string    `json:"limit"`
+	Used    int64     `json:"used"`
+	Of      int64     `json:"of"`
+	Part    float64   `json:"part"`
+	At      time.Time `json:"at"`
+}
+
+// A Store is how a store is doing. Times are of the calls since the start.
+type Store struct {
+	Store    string  `json:"store"`
+	Calls    uint64  `json:"calls,omitzero"`
+	MeanMS   float64 `json:"mean_ms,omitzero"`
+	P99MS    float64 `json:"p99_ms,omitzero"` // at most
+	Failures uint64  `json:"failures,omitzero"`
+	Open     int     `json:"breakers_open,omitzero"`
+	Keys     int     `json:"keys,omitzero"`
+	MaxKeys  int     `json:"max_keys,omitzero"`
+	Bytes    int64   `json:"bytes,omitzero"`
+}
+
+const (
+	pageSize  = 20
+	maxPage   = 1000
+	nodesFrom = 10 * time.Minute // how lately a node wrote
+	// nodesWithin is how long a page waits for the nodes of a database.
+	nodesWithin = 500 * time.Millisecond
+)
+
+// many reads n of a query.
+func many(r *desk.Request, otherwise int) (int, error) {
+	text := r.Query.Get("n")
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > maxPage {
+		return 0, &desk.InputError{Field: "n", Err: fmt.Errorf("from 1 to %d", maxPage)}
+	}
+	return n, nil
+}
+
+// top answers GET /v1/top.
+func (s *Service) top(r *desk.Request) (int, any, error) {
+	n, err := many(r, pageSize)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, s.page(r.Context, n, r.Role != rulesdb.Viewer), nil
+}
+
+// page says what is going on, with up to n of each kind, and keys if they may be
+// seen.
+func (s *Service) page(ctx context.Context, n int, clear bool) *Page {
+	p := &Page{At: time.Now().UTC(), Version: s.version(), Minutes: top.Minutes, Rules: s.rates.rules(s.o.Observer.Said(), s.o.Source.Policy().Rules().Names()),
+		Denied: []KeyCount{}, Nearest: []KeyPart{}, Stores: s.o.Stores(), Nodes: []desk.Node{}}
+	p.Rules = p.Rules[:min(n, len(p.Rules))]
+	for _, d := range s.o.Board.Denied(n) {
+		key, hash := s.named(d.Rule, d.Key, clear)
+		p.Denied = append(p.Denied, KeyCount{d.Rule, key, hash, d.Count, d.Over, d.Since.UTC(), d.Last.UTC(), d.Shadow})
+	}
+	for _, d := range s.o.Board.Nearest(n) {
+		key, hash := s.named(d.Rule, d.Key, clear)
+		p.Nearest = append(p.Nearest, KeyPart{d.Rule, key, hash, d.Layer.Text, d.Used, d.Layer.Limit.Capacity(), d.Part, d.At.UTC()})
+	}
+	ctx, stop := context.WithTimeout(ctx, nodesWithin)
+	defer stop()
+	if nodes, err := s.o.Desk.Nodes(ctx, nodesFrom); err == nil {
+		p.Nodes = desk.List(nodes, desk.NodeOf)
+	}
+	return p
+}
+
+// named returns a key as somebody may see it, and its hash.
+func (s *Service) named(rule, key string, clear bool) (shown, hash string) {
+	hash = s.o.Source.Policy().KeyHash(rule, key)
+	if !clear && key != "" {
+		return hash, hash
+	}
+	if !utf8.ValidString(key) {
+		return strconv.QuoteToASCII(key), hash
+	}
+	return key, hash
+}
+
+// rates are what rules said some seconds ago.
+type rates struct {
+	mu    sync.Mutex
+	marks []mark // the oldest first
+}
+
+type mark struct {
+	at   time.Time
+	said map[string]observe.Said
+}
+
+const (
+	markEvery = 2 * time.Second
+	marks     = 6 // rates are those of the last ten seconds
+)
+
+// run takes a mark now and then, until ctx is done.
+func (r *rates) run(ctx context.Context, said func() map[string]observe.Said) {
+	ticks := time.NewTicker(markEvery)
+	defer ticks.Stop()
+	for {
+		r.mu.Lock()
+		r.marks = append(r.marks, mark{time.Now(), said()})
+		if len(r.marks) > marks {
+			r.marks = slices.Clone(r.marks[1:])
+		}
+		r.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+		}
+	}
+}
+
+// rules returns the counts of rules: those first that decided most in the last
+// seconds, then by what they said in all.
+func (r *rates) rules(now map[string]observe.Said, names []string) []RuleCount {
+	r.mu.Lock()
+	var before mark
+	if len(r.marks) > 0 {
+		before = r.marks[0]
+	}
+	r.mu.Unlock()
+	seconds := time.Since(before.at).Seconds()
+	all := make([]RuleCount, 0, len(names))
+	for _, name := range names {
+		n, was := now[name], before.said[name]
+		c := RuleCount{Rule: name, Allowed: n.Allowed, Denied: n.Denied + n.Blocked, ShadowDenied: n.ShadowDenied}
+		if !before.at.IsZero() && seconds > 0 {
+			c.AllowedPerSecond = perSecond(n.Allowed, was.Allowed, seconds)
+			c.DeniedPerSecond = perSecond(n.Denied+n.Blocked, was.Denied+was.Blocked, seconds)
+		}
+		all = append(all, c)
+	}
+	slices.SortStableFunc(all, func(a, b RuleCount) int {
+		return cmp.Or(cmp.Compare(b.DeniedPerSecond, a.DeniedPerSecond), cmp.Compare(b.AllowedPerSecond, a.AllowedPerSecond),
+			cmp.Compare(b.Allowed+b.Denied, a.Allowed+a.Denied))
+	})
+	return all
+}
+
+func perSecond(now, was uint64, seconds float64) float64 {
+	if now < was { // the rule was gone meanwhile
+		return 0
+	}
+	return float64(int64(float64(now-was)/seconds*100+0.5)) / 100
+}
+
+// A Blocked is a key that is denied now.
+type Blocked struct {
+	Rule    string `json:"rule"`
+	Key     string `json:"key"`
+	KeyHash string `json:"key_hash"`
+	// Why is block for one that an operator blocked, denied for one that has used
+	// up a limit, as far as it is known here.
+	Why string `json:"why"`
+	// Until is when that ends; null is never.
+	Until *time.Time `json:"until"`
+	// Count is how often it was denied in the last minutes.
+	Count  uint64 `json:"count"`
+	Author string `json:"author,omitzero"`
+	Reason string `json:"reason,omitzero"`
+}
+
+// mostLooked bounds how many overrides one page looks through for blocks.
+const mostLooked = 20_000
+
+// blocked answers GET /v1/blocked: first the keys that limits deny, then those
+// that operators blocked, page by page.
+func (s *Service) blocked(r *desk.Request) (int, any, error) {
+	n, err := many(r, 100)
+	if err != nil {
+		return 0, nil, err
+	}
+	answer := struct {
+		Blocked []Blocked `json:"blocked"`
+		Next    string    `json:"next,omitzero"`
+	}{Blocked: []Blocked{}}
+	clear := r.Role != rulesdb.Viewer
+	skip, behind := 0, rulesource.Override{}
+	if after := r.Query.Get("after"); after != "" {
+		number, isNumber := strings.CutPrefix(after, "d")
+		if skip, err = strconv.Atoi(number); !isNumber || err != nil || skip < 0 {
+			if behind, err = desk.After(after); err != nil {
+				return 0, nil, err
+			}
+			skip = -1
+		}
+	}
+	if skip >= 0 {
+		denied := s.denied(clear)
+		answer.Blocked = append(answer.Blocked, denied[min(skip, len(denied)):min(skip+n, len(denied))]...)
+		if skip+n < len(denied) {
+			answer.Next = "d" + strconv.Itoa(skip+n)
+			return http.StatusOK, answer, nil
+		}
+	}
+	var more []Blocked
+	more, answer.Next, err = s.blocks(r.Context, behind, n-len(answer.Blocked), clear)
+	answer.Blocked = append(answer.Blocked, more...)
+	return http.StatusOK, answer, err
+}
+
+// denied returns the keys that limits deny now, by their last answers.
+func (s *Service) denied(clear bool) (all []Blocked) {
+	now := time.Now()
+	for _, d := range s.o.Board.Denied(maxPage * 2) {
+		if d.Shadow || !d.Until.After(now) {
+			continue
+		}
+		key, hash := s.named(d.Rule, d.Key, clear)
+		until := d.Until.UTC()
+		all = append(all, Blocked{Rule: d.Rule, Key: key, KeyHash: hash, Why: "denied", Until: &until, Count: d.Count})
+	}
+	slices.SortFunc(all, func(a, b Blocked) int { return cmp.Or(cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Key, b.Key)) })
+	return all
+}
+
+// blocks returns up to n blocks of operators after an override, and where the
+// next page begins.
+func (s *Service) blocks(ctx context.Context, behind rulesource.Override, n int, clear bool) (all []Blocked, next string, err error) {
+	for looked := 0; looked < mostLooked; looked += maxPage {
+		some, err := s.o.Desk.Overrides(ctx, rulesdb.Page{AfterRule: behind.Rule, AfterKey: behind.Key, N: maxPage})
+		if err != nil {
+			return nil, "", err
+		}
+		for _, o := range some {
+			if len(all) == n {
+				return all, desk.Cursor(behind), nil
+			}
+			if behind = o; !o.Block {
+				continue
+			}
+			key, hash := s.named(o.Rule, o.Key, clear)
+			b := Blocked{Rule: o.Rule, Key: key, KeyHash: hash, Why: "block", Author: o.Author, Reason: o.Reason}
+			if !o.Expires.IsZero() {
+				b.Until = &o.Expires
+			}
+			if d, known := s.o.Board.Of(o.Rule, o.Key); known {
+				b.Count = d.Count
+			}
+			all = append(all, b)
+		}
+		if len(some) < maxPage {
+			return all, "", nil
+		}
+	}
+	return all, desk.Cursor(behind), nil
+}

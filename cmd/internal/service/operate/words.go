@@ -1,0 +1,77 @@
+package operate
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/policy"
+)
+
+// words says in a sentence or two how a limit stands, and why it denies.
+func words(e *policy.RuleResult) string {
+	switch e.Action {
+	case "unlimited":
+		return "Everything passes: the rule, or an override, says unlimited."
+	case "block":
+		return "Everything is denied by a block, until it is lifted."
+	case "missing":
+		return "The key is missing, and on_missing says deny."
+	}
+	if e.Remaining < 0 {
+		return "Not known: the store does not answer, and the rule is " + e.Failed.String() + " then."
+	}
+	l, capacity := e.Limit, e.Limit.Capacity()
+	text := fmt.Sprintf("%d of %d used, %d left.", capacity-e.Remaining, capacity, e.Remaining)
+	if e.Failed != policy.NotFailed {
+		text = fmt.Sprintf("The store does not answer: decided by %s. ", e.Failed) + text
+	}
+	if e.Remaining == capacity {
+		return text + " As if never used."
+	}
+	text += " " + pace(l, e)
+	if !e.Denied {
+		return text
+	}
+	wait, ends := e.RetryAfter.Duration()
+	switch {
+	case !ends:
+		return text + fmt.Sprintf(" A request costs %d, which is more than can ever pass at once.", e.Cost)
+	case e.Cost == 1:
+		return text + fmt.Sprintf(" The next request passes in %v, if nothing else comes.", short(wait))
+	}
+	return text + fmt.Sprintf(" A request costs %d here and passes in %v, if nothing else comes.", e.Cost, short(wait))
+}
+
+// pace says when there is more room.
+func pace(l stint.Limit, e *policy.RuleResult) string {
+	full := short(e.ResetAfter)
+	switch l.Algorithm() {
+	case stint.TokenBucketInterval:
+		return fmt.Sprintf("%d come back at each whole %v; all are back in %v.", l.Count(), short(l.Period()), full)
+	case stint.LeakyQueue:
+		return fmt.Sprintf("One starts each %v, and those that were told to wait have started in %v.", each(l), full)
+	case stint.FixedWindow:
+		return fmt.Sprintf("The window ends in %v, and the count starts over.", full)
+	case stint.SlidingLog:
+		return fmt.Sprintf("Each counts for %v; the newest stops counting in %v.", short(l.Period()), full)
+	case stint.SlidingCounter, stint.SlidingSubWindows:
+		return fmt.Sprintf("What was counted in the last %v wears off until %v from now.", short(l.Period()), full)
+	}
+	return fmt.Sprintf("One comes back each %v; all are back in %v.", each(l), full)
+}
+
+// each is the time that one unit takes.
+func each(l stint.Limit) time.Duration { return short(l.Period() / time.Duration(l.Count())) }
+
+// short rounds a duration up to what people read.
+func short(d time.Duration) time.Duration {
+	unit := time.Millisecond
+	switch {
+	case d >= time.Hour:
+		unit = time.Second
+	case d < time.Millisecond:
+		return d
+	}
+	return (d + unit - 1).Truncate(unit)
+}

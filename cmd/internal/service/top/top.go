@@ -1,0 +1,303 @@
+// Package top keeps which keys are denied most and which are nearest to their
+// limits, in bounded memory and at a constant cost.
+//
+// There is room for 1,024 keys of each kind, about 0.7 MB in all, whatever is
+// asked. A decision that neither denies nor leaves less than a fifth of a limit
+// costs a comparison for each limit; another one a lock and a walk over the 64
+// places of a shard, and allocates nothing. A key that finds no room takes the
+// place of the one with the least count, and its count with it (Metwally, Agrawal
+// and El Abbadi's space-saving): what may be too much of a count is said.
+package top
+
+import (
+	"cmp"
+	"hash/maphash"
+	"math/bits"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/stint-dev/stint/policy"
+)
+
+const (
+	shards  = 16
+	places  = 64 // of a shard, for each of both kinds
+	minutes = 10 // for which denials are counted
+	longest = 256
+)
+
+// Minutes is for how long denials are counted.
+const Minutes = minutes
+
+// A Board is what is known of keys. Make one with [New]. It may be used from many
+// goroutines at once.
+type Board struct {
+	seed   maphash.Seed
+	shards [shards]shard
+}
+
+// New returns an empty board.
+func New() *Board { return &Board{seed: maphash.MakeSeed()} }
+
+// A shard is the keys of some hashes.
+type shard struct {
+	mu      sync.Mutex
+	minute  int64 // that counts are of, since the Unix epoch
+	denied  [places]uint64
+	near    [places]uint64 // hashes; 0 is a place that is free
+	denials [places]denials
+	nears   [places]near
+}
+
+// A name is a key under a rule.
+type name struct {
+	rule   string
+	length uint16
+	bytes  [longest]byte
+}
+
+func (n *name) set(rule, key string) {
+	n.rule, n.length = rule, uint16(copy(n.bytes[:], key))
+}
+
+func (n *name) key() string { return string(n.bytes[:n.length]) }
+
+// denials are those of one key.
+type denials struct {
+	name
+	total  uint64 // of the minutes
+	over   uint64 // how much of it may be of keys that had the place before
+	each   [minutes]uint32
+	since  time.Time // of the first, without a pause as long as the minutes
+	last   time.Time
+	until  time.Time // when it would pass again; zero is never
+	shadow bool
+}
+
+// near is how a key stood under a limit when it last passed or was denied.
+type near struct {
+	name
+	layer *policy.Layer
+	used  int64
+	at    time.Time
+	reset time.Duration // until it is as if never seen
+}
+
+// nearFrom is which part of a limit must be used: 4 in 5.
+const nearFrom = 5
+
+// Decided notes a decision.
+func (b *Board) Decided(r *policy.Result) {
+	var now time.Time
+	for i := range r.Rules {
+		e := &r.Rules[i]
+		limited := e.Action == "" && e.Remaining >= 0
+		if !e.Denied && (!limited || e.Remaining > e.Limit.Capacity()/nearFrom) {
+			continue
+		}
+		if now.IsZero() {
+			now = time.Now()
+		}
+		b.note(r, i, limited, now)
+	}
+}
+
+func (b *Board) note(r *policy.Result, i int, limited bool, now time.Time) {
+	e, key := &r.Rules[i], r.Key(i)
+	id := b.id(e.Rule, key)
+	s := &b.shards[id%shards]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.turn(now)
+	if e.Denied && firstDenied(r, i) {
+		s.denial(id, e, key, now)
+	}
+	if limited && !e.Shadow {
+		of := id ^ bits.RotateLeft64(maphash.String(b.seed, e.Label), 7) | 1
+		s.nearer(of, e, key, now)
+	}
+}
+
+// firstDenied reports whether no entry before i of the same rule denied: a
+// denial counts once for each rule.
+func firstDenied(r *policy.Result, i int) bool {
+	for j := i - 1; j >= 0 && r.Rules[j].Rule == r.Rules[i].Rule; j-- {
+		if r.Rules[j].Denied {
+			return false
+		}
+	}
+	return true
+}
+
+func (b *Board) id(rule, key string) uint64 {
+	return maphash.String(b.seed, key) ^ bits.RotateLeft64(maphash.String(b.seed, rule), 1) | 1
+}
+
+// turn forgets the minutes that are over.
+func (s *shard) turn(now time.Time) {
+	minute := now.Unix() / 60
+	passed := minute - s.minute
+	if passed <= 0 {
+		return
+	}
+	s.minute = minute
+	for i := range s.denials {
+		d := &s.denials[i]
+		for k := range min(passed, minutes) {
+			at := (minute - k) % minutes
+			d.total -= uint64(d.each[at])
+			d.each[at] = 0
+		}
+		if d.over = min(d.over, d.total); d.total == 0 {
+			*d, s.denied[i] = denials{}, 0
+		}
+	}
+}
+
+func (s *shard) denial(id uint64, e *policy.RuleResult, key string, now time.Time) {
+	at, least := -1, 0
+	for i := range s.denied {
+		if s.denied[i] == id {
+			at = i
+			break
+		}
+		if s.denials[i].total < s.denials[least].total {
+			least = i
+		}
+	}
+	if at < 0 {
+		at = least
+		d := &s.denials[at]
+		d.set(e.Rule, key)
+		s.denied[at], d.over, d.since = id, d.total, now
+	}
+	d := &s.denials[at]
+	d.total++
+	d.each[s.minute%minutes]++
+	d.last, d.shadow, d.until = now, e.Shadow, time.Time{}
+	if wait, ends := e.RetryAfter.Duration(); ends {
+		d.until = now.Add(wait)
+	}
+}
+
+func (s *shard) nearer(id uint64, e *policy.RuleResult, key string, now time.Time) {
+	at, least, lowest := -1, 0, 2.0
+	for i := range s.near {
+		if s.near[i] == id {
+			at = i
+			break
+		}
+		if score := s.nears[i].score(now); score < lowest {
+			least, lowest = i, score
+		}
+	}
+	if at < 0 {
+		at = least
+		s.nears[at].set(e.Rule, key)
+		s.near[at] = id
+	}
+	n := &s.nears[at]
+	n.layer, n.used, n.at, n.reset = e.Layer, e.Limit.Capacity()-e.Remaining, now, e.ResetAfter
+}
+
+// score is which part of the limit is used, about: what was used then wears off
+// evenly until the key is as if never seen.
+func (n *near) score(now time.Time) float64 {
+	if n.layer == nil {
+		return -1
+	}
+	left := n.reset - now.Sub(n.at)
+	if left <= 0 || n.reset <= 0 {
+		return 0
+	}
+	return float64(n.used) / float64(n.layer.Limit.Capacity()) * (float64(left) / float64(n.reset))
+}
+
+// Denied is a key that a rule has denied in the last minutes.
+type Denied struct {
+	Rule, Key string
+	// Count is how often, Over how much of that may be of other keys.
+	Count, Over uint64
+	// Each is how often in each of the last minutes, the present one first.
+	Each []uint32
+	// Since is when it began, Last when it was last, Until when it would have
+	// passed again, by the last answer; zero is never.
+	Since, Last, Until time.Time
+	Shadow             bool
+}
+
+// Denied returns the keys denied most in the last minutes, those first of which
+// that is most certain.
+func (b *Board) Denied(n int) []Denied {
+	var all []Denied
+	now := time.Now()
+	for i := range b.shards {
+		s := &b.shards[i]
+		s.mu.Lock()
+		s.turn(now)
+		for k := range s.denials {
+			if s.denied[k] != 0 {
+				all = append(all, s.denials[k].told(s.minute))
+			}
+		}
+		s.mu.Unlock()
+	}
+	slices.SortFunc(all, func(a, b Denied) int {
+		return cmp.Or(cmp.Compare(b.Count-b.Over, a.Count-a.Over), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Key, b.Key))
+	})
+	return all[:min(max(n, 0), len(all))]
+}
+
+func (d *denials) told(minute int64) Denied {
+	each := make([]uint32, minutes)
+	for k := range int64(minutes) {
+		each[k] = d.each[(minute-k)%minutes]
+	}
+	return Denied{d.rule, d.key(), d.total, d.over, each, d.since, d.last, d.until, d.shadow}
+}
+
+// Of returns what is known of the denials of a key, and false if that is nothing.
+func (b *Board) Of(rule, key string) (Denied, bool) {
+	id := b.id(rule, key)
+	s := &b.shards[id%shards]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.turn(time.Now())
+	if at := slices.Index(s.denied[:], id); at >= 0 {
+		return s.denials[at].told(s.minute), true
+	}
+	return Denied{}, false
+}
+
+// A Near is a key that has used much of a limit.
+type Near struct {
+	Rule, Key string
+	Layer     *policy.Layer
+	// Used is how much it had used when it last asked, at At; Part about which
+	// part of the limit is used now.
+	Used int64
+	At   time.Time
+	Part float64
+}
+
+// Nearest returns the keys nearest to a limit, the nearest first.
+func (b *Board) Nearest(n int) []Near {
+	var all []Near
+	now := time.Now()
+	for i := range b.shards {
+		s := &b.shards[i]
+		s.mu.Lock()
+		for k := range s.nears {
+			one := &s.nears[k]
+			if part := one.score(now); part > 0 {
+				all = append(all, Near{one.rule, one.key(), one.layer, one.used, one.at, part})
+			}
+		}
+		s.mu.Unlock()
+	}
+	slices.SortFunc(all, func(a, b Near) int {
+		return cmp.Or(cmp.Compare(b.Part, a.Part), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Key, b.Key))
+	})
+	return all[:min(max(n, 0), len(all))]
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint/policy"
+
+	"github.com/stint-dev/stint/cmd/internal/service/desk"
+	"github.com/stint-dev/stint/cmd/internal/service/operate"
+)
+
+// serverFlags name a running server.
+type serverFlags struct {
+	Server    string `required:"" env:"STINT_SERVER" placeholder:"URL" help:"The admin address of the server, such as http://127.0.0.1:9090."`
+	TokenFile string `env:"STINT_SERVER_TOKEN_FILE" placeholder:"FILE" help:"The file of your token, where the server wants one."`
+}
+
+// caller returns what asks the server.
+func (c *serverFlags) caller() (*desk.Client, error) {
+	k, err := desk.Dial(c.Server, c.TokenFile)
+	if err != nil {
+		return nil, &usageError{"--server", err}
+	}
+	return k, nil
+}
+
+type inspectCmd struct {
+	serverFlags `embed:""`
+	IP          string   `name:"ip" placeholder:"ADDRESS" help:"The client's address."`
+	Method      string   `placeholder:"POST" help:"The method."`
+	Host        string   `placeholder:"NAME" help:"The host asked for."`
+	Path        string   `placeholder:"/login" help:"The path as on the request line."`
+	Header      []string `sep:"none" placeholder:"NAME=VALUE" help:"A header; may be repeated."`
+	Attribute   []string `sep:"none" placeholder:"NAME=VALUE" help:"Any attribute, such as ip=192.0.2.7; may be repeated."`
+	JSON        bool     `name:"json" help:"Write JSON."`
+}
+
+// Help is what "stint inspect --help" says below the summary.
+func (inspectCmd) Help() string {
+	return `Says for every rule that may hold for a client what it has used and has left, when
+it passes again, and why it is denied; which override or block it has and who set
+it; and how often it was denied lately. What you do not say is left open: a rule
+that looks at the path holds "where path is /login". Nothing is charged.
+
+key_hash is what logs call the key.
+
+For example:
+
+    stint inspect --ip 192.0.2.7 --server http://127.0.0.1:9090
+    stint inspect --header X-Api-Key=partner-1 --path /api/orders
+    stint inspect --attribute jwt.sub=anna --json`
+}
+
+// attributes returns what is known of the client.
+func (c *inspectCmd) attributes() (policy.Map, error) {
+	attrs := make(policy.Map)
+	for name, value := range map[string]string{"ip": c.IP, "method": c.Method, "host": c.Host, "path": c.Path} {
+		if value != "" {
+			attrs[name] = value
+		}
+	}
+	for _, one := range []struct {
+		flag, prefix string
+		texts        []string
+	}{{"--header", "header.", c.Header}, {"--attribute", "", c.Attribute}} {
+		for _, text := range one.texts {
+			name, value, ok := strings.Cut(text, "=")
+			if !ok && one.prefix != "" {
+				name, value, ok = strings.Cut(text, ":")
+				value = strings.TrimSpace(value)
+			}
+			if !ok || name == "" {
+				return nil, usage(one.flag, "%q: write NAME=VALUE", text)
+			}
+			attrs[policy.AttributeName(one.prefix+name)] = value
+		}
+	}
+	if len(attrs) == 0 {
+		return nil, usage("--ip", "missing: say who the client is, such as --ip 192.0.2.7 or --header X-Api-Key=partner-1")
+	}
+	if ip, given := attrs["ip"]; given {
+		if _, err := netip.ParseAddr(ip); err != nil {
+			return nil, usage("--ip", "%q is no address", ip)
+		}
+	}
+	return attrs, nil
+}
+
+// Run asks and prints the answer.
+func (c *inspectCmd) Run(e *env) error {
+	attrs, err := c.attributes()
+	if err != nil {
+		return err
+	}
+	k, err := c.caller()
+	if err != nil {
+		return err
+	}
+	defer k.Close() // it has only read
+	var raw json.RawMessage
+	if err := k.Call(e.ctx, http.MethodPost, "/v1/inspect", nil, map[string]any{"attributes": attrs}, &raw); err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(e.out, raw)
+	}
+	var story operate.Story
+	if err := json.Unmarshal(raw, &story); err != nil {
+		return fmt.Errorf("the answer: %w", err)
+	}
+	return wrap(e.out, storyText(&story), "      ")
+}
+
+// storyText writes a story for people.
+func storyText(s *operate.Story) string {
+	var b strings.Builder
+	for i := range s.Rules {
+		ruleText(&b, &s.Rules[i], s.At)
+	}
+	for _, l := range s.LeftOut {
+		fmt.Fprintf(&b, "not known %s: its key is made of %s\n", l.Rule, strings.Join(l.Missing, ", "))
+	}
+	if s.More {
+		b.WriteString("and more rules: say more of the client\n")
+	}
+	if len(s.Rules)+len(s.LeftOut) == 0 {
+		b.WriteString("no rule holds for this client: it passes\n")
+	}
+	v := s.Version
+	fmt.Fprintf(&b, "rules %s", v.Name)
+	if v.Revision > 0 {
+		fmt.Fprintf(&b, ", revision %d, change %d", v.Revision, v.Change)
+	}
+	fmt.Fprintf(&b, ", %.12s\n", v.Hash)
+	if v.Problem != "" {
+		fmt.Fprintf(&b, "    %s\n", v.Problem)
+	}
+	return b.String()
+}
+
+func ruleText(b *strings.Builder, r *operate.Rule, at time.Time) {
+	mark := "passes"
+	switch {
+	case r.Denied && r.Shadow:
+		mark = "would be denied (shadow)"
+	case r.Denied:
+		mark = "DENIED"
+	}
+	fmt.Fprintf(b, "%s %s: %s", mark, r.Rule, r.Why)
+	if len(r.Where) > 0 {
+		fmt.Fprintf(b, ", where %s", strings.Join(r.Where, " and "))
+	}
+	b.WriteString("\n")
+	if r.Key != "" {
+		fmt.Fprintf(b, "    key %s, in logs %s\n", shown(r.Key), r.KeyHash)
+	}
+	for i := range r.Limits {
+		l := &r.Limits[i]
+		by := ""
+		if l.Variant != "" {
+			by = " (" + l.Variant + ")"
+		}
+		fmt.Fprintf(b, "    %s%s: %s\n", l.Limit, by, l.Words)
+	}
+	if o := r.Override; o != nil {
+		b.WriteString("    override")
+		if o.Author != "" {
+			fmt.Fprintf(b, " by %s", shown(o.Author))
+		}
+		if !o.At.IsZero() {
+			fmt.Fprintf(b, ", %s", clock(o.At))
+		}
+		if !o.Expires.IsZero() {
+			fmt.Fprintf(b, ", until %s", clock(o.Expires))
+		}
+		if o.Reason != "" {
+			fmt.Fprintf(b, ": %s", o.Reason)
+		}
+		b.WriteString("\n")
+	}
+	if d := r.Denials; d != nil {
+		fmt.Fprintf(b, "    denied %d times in the last %d minutes, since %s, last %v ago\n", d.Count, len(d.Minutes), clock(d.Since), at.Sub(d.Last).Round(time.Second))
+	}
+	if r.StoreError != "" {
+		fmt.Fprintf(b, "    the store: %s\n", r.StoreError)
+	}
+	if r.Ends {
+		b.WriteString("    no rule after it is tried\n")
+	}
+}

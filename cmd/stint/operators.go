@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/rulesdb"
+
+	"github.com/stint-dev/stint/cmd/internal/service/acts"
+	"github.com/stint-dev/stint/cmd/internal/service/desk"
+	"github.com/stint-dev/stint/cmd/internal/service/operate"
+	"github.com/stint-dev/stint/cmd/internal/service/server"
+)
+
+// stateFlags say where acts of operators are kept.
+type stateFlags struct {
+	State string `env:"STINT_STATE" placeholder:"FILE" help:"Where overrides, blocks and the audit are kept when rules are in a file: the default is that file's name with .state behind it; none keeps them in memory alone. With rules in a database they are there."`
+}
+
+// path returns the state file, "" for none.
+func (c *stateFlags) path(config string) string {
+	switch {
+	case c.State == "none" || c.State == "" && config == "":
+		return ""
+	case c.State == "":
+		return config + ".state"
+	}
+	return c.State
+}
+
+// keeper returns what keeps the acts of operators: the database of the rules, or
+// a state file.
+func (s *sources) keeper(c *sourceFlags, logger *slog.Logger) (desk.Keeper, error) {
+	if db, ok := s.rules.(*rulesdb.DB); ok {
+		return db, nil
+	}
+	node := c.Node
+	if node == "" {
+		node, _ = os.Hostname() // only people read it
+	}
+	k, err := acts.Open(acts.Options{Path: c.path(c.Config), Source: s.source, Node: node, Log: logger})
+	if err != nil {
+		return nil, fmt.Errorf("--state: %w", err)
+	}
+	s.acts = k
+	s.source.OnOverrides(k.Reapply)
+	if path := c.path(c.Config); path != "" {
+		if _, err := os.Stat(filepath.Dir(path)); err != nil {
+			return nil, fmt.Errorf("--state: %w", err)
+		}
+	}
+	return k, nil
+}
+
+// operators opens what operators see and do, and keeps it going until ctx is done.
+func (s *sources) operators(ctx context.Context, c *sourceFlags, d *door, background *sync.WaitGroup, logger *slog.Logger) (*desk.Handler, error) {
+	keeper, err := s.keeper(c, logger)
+	if err != nil {
+		return nil, err
+	}
+	secret, err := readSecret(c.SecretFile)
+	if err != nil {
+		return nil, err
+	}
+	table := desk.New(keeper, checkRules, secret)
+	service := operate.New(operate.Options{
+		Source: s.source, Desk: table, Board: s.board, Observer: s.observer, Stores: s.stores, Log: logger,
+	})
+	background.Go(func() { service.Run(ctx) })
+	_, inDatabase := keeper.(*rulesdb.DB)
+	return desk.NewHandler(table, desk.HandlerOptions{Log: logger, Guest: d.guest(inDatabase), Routes: service.Routes()}), nil
+}
+
+// guest says who it is that shows no token of a database: an operator by a token
+// of --operator-token-file, a viewer by one of --token-file, and on an address
+// that this machine alone reaches whoever shows none. Where rules are in a
+// database, its tokens say who changes what, and guests see how clients stand.
+func (d *door) guest(inDatabase bool) func(r *http.Request) (string, rulesdb.Role) {
+	return func(r *http.Request) (string, rulesdb.Role) {
+		author, role := d.known(r)
+		if inDatabase && role != "" {
+			if !operate.Reads(r.URL.Path) {
+				return "", ""
+			}
+			role = rulesdb.Viewer
+		}
+		return author, role
+	}
+}
+
+func (d *door) known(r *http.Request) (string, rulesdb.Role) {
+	shown := server.Shown(r)
+	if line := d.operators.Line(shown); line > 0 {
+		return fmt.Sprintf("operator token, line %d", line), rulesdb.Operator
+	}
+	if line := d.askers.Line(shown); line > 0 {
+		return fmt.Sprintf("token, line %d", line), rulesdb.Viewer
+	}
+	addr, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	switch {
+	case shown != "" || addr == nil || !server.Local(addr):
+		return "", ""
+	case d.operators == nil:
+		return "this machine", rulesdb.Operator
+	}
+	return "this machine", rulesdb.Viewer
+}
+
+// stores says how the stores are doing.
+func (s *sources) stores() []operate.Store {
+	held := s.local.Stats()
+	memory := operate.Store{Store: "memory", Keys: held.Keys, MaxKeys: held.MaxKeys, Bytes: held.Bytes}
+	shared, ok := s.store.(*modal)
+	if !ok {
+		return []operate.Store{memory}
+	}
+	now := shared.redis.Stats()
+	results := now.Results
+	store := operate.Store{Store: s.where, Open: now.Open, Failures: results.NotExecuted + results.Ambiguous + results.Configuration + results.Unavailable}
+	store.Calls, store.MeanMS, store.P99MS = took(now.Took)
+	return []operate.Store{store, memory}
+}
+
+// took returns how many calls there were, how long they took, and which bound 99
+// in a hundred kept.
+func took(d redisstore.Durations) (calls uint64, mean, p99 float64) {
+	for _, n := range d.Counts {
+		calls += n
+	}
+	if calls == 0 {
+		return 0, 0, 0
+	}
+	mean = float64(d.Sum.Microseconds()) / float64(calls) / 1000
+	sum, bounds := uint64(0), d.Bounds()
+	for i, bound := range bounds {
+		if sum += d.Counts[i]; sum*100 >= calls*99 {
+			return calls, mean, float64(bound) / float64(time.Millisecond)
+		}
+	}
+	return calls, mean, float64(bounds[len(bounds)-1]) / float64(time.Millisecond)
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/stint-dev/stint/cmd/internal/service/operate"
+)
+
+// query names a customer under a rule.
+func (c *customerFlags) query(rule string, args []string) (url.Values, error) {
+	who, err := c.only(args)
+	if err != nil {
+		return nil, err
+	}
+	query := url.Values{"rule": {rule}, "attribute": who.Attributes}
+	if who.Key != "" || len(who.Attributes) == 0 {
+		query.Set("key", who.Key)
+	}
+	return query, nil
+}
+
+// act asks a server to do something, and says what it did.
+func (c *serverFlags) act(e *env, path string, query url.Values, body any, asJSON bool) error {
+	k, err := c.caller()
+	if err != nil {
+		return err
+	}
+	defer k.Close() // it is done
+	var did operate.Act
+	if err := k.Call(e.ctx, http.MethodPost, path, query, body, &did); err != nil {
+		return deskError(err)
+	}
+	if asJSON {
+		return printJSON(e.out, did)
+	}
+	text := fmt.Sprintf("%s %s: %s\n", did.Rule, shown(did.Key), did.Did)
+	if did.Undone > 0 {
+		text = fmt.Sprintf("act %d is taken back: %s", did.Undone, text)
+	}
+	return wrap(e.out, text, "    ")
+}
+
+type resetCmd struct {
+	serverFlags   `embed:""`
+	customerFlags `embed:""`
+	Rule          string   `arg:"" help:"The rule's name."`
+	Args          []string `arg:"" optional:"" name:"key" help:"The customer's key."`
+	Reason        string   `placeholder:"TEXT" help:"Why, for the audit."`
+	JSON          bool     `name:"json" help:"Write JSON."`
+}
+
+// Help is what "stint reset --help" says below the summary.
+func (resetCmd) Help() string {
+	return `Forgets what a customer has used under a rule. A block, or an override, stays.
+
+For example:
+
+    stint reset login 192.0.2.7 --server http://127.0.0.1:9090
+    stint reset api --attribute header.x-api-key=partner-1 --reason 'our fault'`
+}
+
+// Run resets.
+func (c *resetCmd) Run(e *env) error {
+	query, err := c.query(c.Rule, c.Args)
+	if err != nil {
+		return err
+	}
+	return c.act(e, "/v1/reset", query, map[string]any{"reason": c.Reason}, c.JSON)
+}
+
+type refundCmd struct {
+	serverFlags   `embed:""`
+	customerFlags `embed:""`
+	Rule          string   `arg:"" help:"The rule's name."`
+	Args          []string `arg:"" optional:"" name:"key" help:"The customer's key."`
+	Cost          int64    `required:"" placeholder:"N" help:"How many units."`
+	Reason        string   `placeholder:"TEXT" help:"Why, for the audit."`
+	JSON          bool     `name:"json" help:"Write JSON."`
+}
+
+// Help is what "stint refund --help" says below the summary.
+func (refundCmd) Help() string {
+	return `Gives units back to a customer under all limits of a rule, as far as they still
+count.
+
+For example:
+
+    stint refund tokens anna --cost 50000 --server http://127.0.0.1:9090`
+}
+
+// Run refunds.
+func (c *refundCmd) Run(e *env) error {
+	query, err := c.query(c.Rule, c.Args)
+	if err != nil {
+		return err
+	}
+	return c.act(e, "/v1/refund", query, map[string]any{"cost": c.Cost, "reason": c.Reason}, c.JSON)
+}
+
+type undoCmd struct {
+	serverFlags `embed:""`
+	Act         int64 `arg:"" optional:"" help:"The number of the act, as stint audit says. The default is the last one that was not taken back."`
+	JSON        bool  `name:"json" help:"Write JSON."`
+}
+
+// Help is what "stint undo --help" says below the summary.
+func (undoCmd) Help() string {
+	return `Takes back an override, a block, a reset or a refund: what held before holds again,
+for as long as it would have. An override that somebody has changed since stays.
+What a reset or a refund gave is charged again, as far as it would count still.
+
+For example:
+
+    stint undo --server http://127.0.0.1:9090
+    stint audit -n 5
+    stint undo 17`
+}
+
+// Run takes an act back.
+func (c *undoCmd) Run(e *env) error {
+	if c.Act < 0 {
+		return usage("act", "%d: the number of an act is at least 1", c.Act)
+	}
+	return c.act(e, "/v1/undo", nil, map[string]any{"act": c.Act}, c.JSON)
+}

@@ -1,0 +1,79 @@
+package policy
+
+import (
+	"context"
+	"errors"
+
+	"github.com/stint-dev/stint"
+)
+
+// ResetKey forgets a key under a rule, here and in the local store: under the
+// rule's own limits, those of its tiers and overrides, and the key's own. The
+// error is [ErrNoRule], or the store's.
+func (p *Policy) ResetKey(ctx context.Context, name, key string) error {
+	return p.byKey(name, key, func(h *hit) error {
+		p.forgive(h)
+		for _, s := range []*side{&p.main, &p.local} {
+			if s.store == nil {
+				continue
+			}
+			if err := s.store.Reset(ctx, []stint.Layer{{Bound: p.bound(s, h), Key: h.key}}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// RefundKey gives units back to a key under all limits of a rule, as far as they
+// still count: an operator's act. The error is [stint.ErrCost], [ErrNoRule], or
+// the store's.
+func (p *Policy) RefundKey(ctx context.Context, name, key string, units int64) error {
+	if units < 0 {
+		return stint.ErrCost
+	}
+	return p.byKey(name, key, func(h *hit) error {
+		_, err := p.main.store.Refund(ctx, []stint.Layer{{Bound: p.bound(&p.main, h), Key: h.key, Weight: 1}}, units)
+		return err
+	})
+}
+
+// ChargeKey charges a key under one limit of a rule with up to that many units,
+// as far as there is room, and returns how many: it takes back what an operator
+// gave. label is [Layer.Label], variant [Layer.Variant]; a limit that there is
+// not any more is charged nothing. The error is [ErrNoRule], or the store's.
+func (p *Policy) ChargeKey(ctx context.Context, name, key, label, variant string, units int64) (charged int64, err error) {
+	err = p.byKey(name, key, func(h *hit) error {
+		for k, layer := range h.plan.layers {
+			if layer.Label != label || layer.Variant != variant {
+				continue
+			}
+			d, err := p.each(&p.main, h)[k].Decide(ctx, stint.OpTakeUpTo, h.key, units)
+			if err != nil {
+				return err
+			}
+			charged += d.Taken
+		}
+		return nil
+	})
+	return charged, err
+}
+
+// byKey calls do for each plan with limits that a key may be held to.
+func (p *Policy) byKey(name, key string, do func(h *hit) error) error {
+	one, err := p.rules.rule(name)
+	if err != nil {
+		return err
+	}
+	plans := one.allPlans()
+	if own := p.customers.find(name, key); own != nil {
+		plans = append(plans, own)
+	}
+	var failed error
+	for _, plan := range plans {
+		if plan.action == "" {
+			failed = errors.Join(failed, do(&hit{rule: one, plan: plan, key: key, weight: 1}))
+		}
+	}
+	return failed
+}

@@ -1,0 +1,256 @@
+package policy
+
+import (
+	"context"
+	"strings"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/match"
+)
+
+// A Standing is how a key stands under one rule. Nothing was charged to say so.
+type Standing struct {
+	Rule string
+	// Key is the key as stores have it, which may hold what clients sent; Hash is
+	// the key as logs have it.
+	Key, Hash string
+	// Why says why the rule holds: the conditions that the attributes meet.
+	Why string
+	// Where has the conditions on attributes that were not given: the rule holds
+	// where they are met, too.
+	Where []string
+	// Shadow reports whether the rule is in shadow, Ends whether no rule after it
+	// is tried, Missing whether the key is the one of all requests without it.
+	Shadow, Ends, Missing bool
+	// Own reports whether the limits are the key's own, by [Policy.SetOverride].
+	Own bool
+	// Limits has what each limit says to a request of cost 1; an action has one
+	// entry. Remaining is what is left before it.
+	Limits []RuleResult
+	// Err is why the store could not say, where the rule's words for that case
+	// did instead.
+	Err error
+}
+
+// A LeftOut is a rule that may hold, but of whose key too little is known.
+type LeftOut struct {
+	Rule string
+	// Missing are the attributes of the key that were not given.
+	Missing []string
+}
+
+// mostStandings bounds what one call looks at: a table of 10,000 rules may name
+// one client.
+const mostStandings = 1000
+
+// Standings says how the client of whom some attributes are known stands under
+// every rule that may hold for it, in order: a condition on an attribute that is
+// not given is left open. Rules that the attributes contradict are not listed,
+// nor those behind one that ends the matching. more reports whether there are
+// further ones, beyond a thousand. The error is a [RequestError], or the store's
+// where the rules do not say what to do then. Nothing is charged.
+//
+// Price: a decision for each 64 limits.
+func (p *Policy) Standings(ctx context.Context, attrs Attributes) (all []Standing, left []LeftOut, more bool, err error) {
+	if p.rules.notReady {
+		return nil, nil, false, ErrNotReady
+	}
+	q := match.Request{Attrs: attrs}
+	if err := p.rules.ready(&q); err != nil {
+		return nil, nil, false, err
+	}
+	if _, given := attrs.Attribute("ip"); given {
+		if _, ok := q.Addr(); !ok {
+			return nil, nil, false, &RequestError{Attribute: "ip", Reason: "not an address"}
+		}
+	}
+	l := looking{p: p, ctx: ctx}
+	for _, one := range p.rules.rules {
+		s := Standing{Rule: one.name, Shadow: one.shadow}
+		if !one.mayHold(&q, &s) {
+			continue
+		}
+		if missing := one.unknownKey(&q); len(missing) > 0 {
+			left = append(left, LeftOut{one.name, missing})
+			continue
+		}
+		if len(l.all) == mostStandings {
+			more = true
+			break
+		}
+		if err := l.add(one, &q, s); err != nil {
+			return nil, nil, false, err
+		}
+		if last := &l.all[len(l.all)-1]; last.Ends && len(last.Where) == 0 {
+			break
+		}
+	}
+	return l.all, left, more, l.flush()
+}
+
+// UsedOf says how a key stands under every limit that a rule may hold it to: its
+// own, those of tiers and overrides, and the key's own, whichever is in force. The
+// error is [ErrNoRule], or the store's.
+func (p *Policy) UsedOf(ctx context.Context, name, key string) ([]RuleResult, error) {
+	l := looking{p: p, ctx: ctx}
+	err := p.byKey(name, key, func(h *hit) error {
+		if l.limits+len(h.plan.layers) > stint.MaxLimits {
+			if err := l.flush(); err != nil {
+				return err
+			}
+		}
+		h.cost = 1
+		l.hold(*h, Standing{})
+		return nil
+	})
+	if err == nil {
+		err = l.flush()
+	}
+	var all []RuleResult
+	for _, s := range l.all {
+		all = append(all, s.Limits...)
+	}
+	return all, err
+}
+
+// mayHold reports whether the rule holds, or may hold, and writes why and where.
+func (r *rule) mayHold(q *match.Request, s *Standing) bool {
+	s.Why = "matches every request"
+	if r.match != nil {
+		var open []string
+		met := false
+		for _, conj := range r.match {
+			switch unknown, ok := judge(conj, q); {
+			case !ok:
+			case unknown == nil:
+				met, s.Why = true, conj.String()
+			default:
+				open = append(open, unknown.String())
+			}
+		}
+		if !met && open == nil {
+			return false
+		}
+		if !met {
+			s.Why, s.Where = "may match", []string{strings.Join(open, ", or ")}
+		}
+	}
+	for _, conj := range r.unless {
+		unknown, ok := judge(conj, q)
+		if ok && unknown == nil {
+			return false
+		}
+		if ok {
+			s.Where = append(s.Where, "not "+unknown.String())
+		}
+	}
+	return true
+}
+
+// judge reports whether conditions hold as far as the attributes are known, and
+// which are on others.
+func judge(c match.Conjunction, q *match.Request) (unknown match.Conjunction, ok bool) {
+	for i := range c {
+		if _, known := q.Attrs.Attribute(c[i].Name); !known {
+			unknown = append(unknown, c[i])
+		} else if !c[i].Match(q) {
+			return nil, false
+		}
+	}
+	return unknown, true
+}
+
+// unknownKey returns the attributes of the key that were not given.
+func (r *rule) unknownKey(q *match.Request) (missing []string) {
+	for _, a := range r.key {
+		if _, known := q.Attrs.Attribute(a.Name); !known {
+			missing = append(missing, a.Name)
+		}
+	}
+	return missing
+}
+
+// looking asks about the limits of many rules, as many at once as a store takes.
+type looking struct {
+	p       *Policy
+	ctx     context.Context
+	all     []Standing
+	result  Result
+	waiting int // of all: those at the end that result is about
+	limits  int // of those
+}
+
+// add looks at a rule.
+func (l *looking) add(one *rule, q *match.Request, s Standing) (err error) {
+	h := hit{rule: one}
+	h.plan, _ = one.planFor(q, nil)
+	h.key, _, h.missing = l.p.key(one, q, nil)
+	if own := l.p.customers.find(one.name, h.key); own != nil && !h.missing && one.limited() {
+		h.plan, s.Own = own, true
+	}
+	if h.weight, err = one.costOf(q); err != nil {
+		return err
+	}
+	h.cost = h.weight
+	h.missing = h.missing && h.plan.id >= 0
+	s.Key, s.Hash, s.Missing = h.key, l.p.KeyHash(one.name, h.key), h.missing
+	denies := h.plan.action == "block" || h.missing && one.missing == missingDeny
+	s.Ends = !one.shadow && (denies || one.final || h.plan == one.own && h.plan.action != "")
+	if l.limits+len(h.plan.layers) > stint.MaxLimits {
+		if err := l.flush(); err != nil {
+			return err
+		}
+	}
+	l.hold(h, s)
+	return nil
+}
+
+// hold adds a hit to those that are asked about next.
+func (l *looking) hold(h hit, s Standing) {
+	r := &l.result
+	if l.waiting == 0 {
+		l.p.begin(r, 1)
+	}
+	h.first = len(r.Rules)
+	layers := h.plan.layers
+	if h.missing && h.rule.missing == missingDeny {
+		h.out, layers = true, []*Layer{h.rule.missingLayer}
+	}
+	for _, layer := range layers {
+		e := RuleResult{Layer: layer, Cost: h.cost, Remaining: -1, Missing: h.missing, hit: len(r.hits)}
+		if layer.Action == "block" || layer.Action == "missing" {
+			e.Denied, e.Remaining, e.RetryAfter = true, 0, stint.Never
+		}
+		r.Rules = append(r.Rules, e)
+	}
+	r.hits = append(r.hits, h)
+	l.all, l.waiting, l.limits = append(l.all, s), l.waiting+1, l.limits+len(layers)
+}
+
+// flush asks, and writes the answers.
+func (l *looking) flush() error {
+	if l.waiting == 0 {
+		return nil
+	}
+	r, peek := &l.result, act{op: stint.OpPeek}
+	r.Decision.Allowed = true
+	if err := l.p.run(l.ctx, &l.p.main, peek, r); err != nil {
+		if err = l.p.failed(l.ctx, peek, r, err); err != nil {
+			return err
+		}
+	}
+	l.p.shadows(l.ctx, peek, r)
+	for i := range r.hits {
+		h, s := &r.hits[i], &l.all[len(l.all)-l.waiting+i]
+		past := len(r.Rules)
+		if i+1 < len(r.hits) {
+			past = r.hits[i+1].first
+		}
+		s.Limits = append(s.Limits, r.Rules[h.first:past]...)
+		if h.limited() || s.Limits[0].Failed != NotFailed {
+			s.Err = r.StoreError
+		}
+	}
+	l.waiting, l.limits = 0, 0
+	return nil
+}

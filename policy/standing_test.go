@@ -1,0 +1,176 @@
+package policy_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+)
+
+const standingRules = `{"rules": [
+	{"name": "login", "match": {"method": "POST", "path": "/login"}, "key": ["ip"], "limits": ["5 per minute sliding_log"]},
+	{"name": "api", "unless": {"path": "/health"}, "key": ["header.x-api-key"], "limits": ["10/h", "5 per minute fixed_window"]},
+	{"name": "all", "key": [], "limits": ["1000/h"], "shadow": true},
+	{"name": "inside", "match": {"ip": "10.0.0.0/8"}, "key": ["ip"], "limits": ["1/h"]},
+	{"name": "office", "match": {"ip": "192.0.2.0/24"}, "unlimited": true},
+	{"name": "last", "key": ["ip"], "limits": ["9/h"]}
+]}`
+
+func newStanding(t *testing.T, text string) *policy.Policy {
+	t.Helper()
+	rules, err := policy.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.New(memstore.New(memstore.Options{Now: func() int64 { return 1e18 }}), rules, policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// told writes standings as text.
+func told(all []policy.Standing, left []policy.LeftOut) string {
+	var b strings.Builder
+	for _, s := range all {
+		fmt.Fprintf(&b, "%s %q:", s.Rule, s.Key)
+		for _, l := range s.Limits {
+			fmt.Fprintf(&b, " %d of %s", l.Remaining, l.Text)
+			if l.Denied {
+				fmt.Fprintf(&b, " denied %v", l.RetryAfter)
+			}
+		}
+		if len(s.Where) > 0 {
+			fmt.Fprintf(&b, " where %s", strings.Join(s.Where, " and "))
+		}
+		if s.Own {
+			b.WriteString(" own")
+		}
+		if s.Ends {
+			b.WriteString(" ends")
+		}
+		b.WriteString("\n")
+	}
+	for _, l := range left {
+		fmt.Fprintf(&b, "left out %s: %s\n", l.Rule, strings.Join(l.Missing, " "))
+	}
+	return b.String()
+}
+
+// TestStandings asks about clients of whom more or less is known.
+func TestStandings(t *testing.T) {
+	p := newStanding(t, standingRules)
+	for range 5 {
+		var r policy.Result
+		if err := p.Decide(t.Context(), policy.Map{"method": "POST", "path": "/login", "ip": "198.51.100.7", "header.x-api-key": "k"}, 1, &r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		attrs policy.Map
+		want  string
+	}{
+		{policy.Map{"ip": "198.51.100.7"}, `login "198.51.100.7": 0 of 5/1m sliding_log denied 1m0s where method is POST and path is /login
+all "": 995 of 1000/1h
+last "198.51.100.7": 4 of 9/1h
+left out api: header.x-api-key
+`},
+		{policy.Map{"ip": "198.51.100.7", "path": "/login", "method": "GET", "header.x-api-key": "k"}, `api "k": 5 of 10/1h 0 of 5/1m fixed_window denied 20s
+all "": 995 of 1000/1h
+last "198.51.100.7": 4 of 9/1h
+`},
+		{policy.Map{"header.x-api-key": "k"}, `api "k": 5 of 10/1h 0 of 5/1m fixed_window denied 20s where not path is /health
+all "": 995 of 1000/1h
+office "": -1 of unlimited where ip is 192.0.2.0/24 ends
+left out login: ip
+left out inside: ip
+left out last: ip
+`},
+		{policy.Map{"ip": "192.0.2.7", "path": "/"}, `all "": 995 of 1000/1h
+office "": -1 of unlimited ends
+left out api: header.x-api-key
+`},
+	} {
+		all, left, more, err := p.Standings(t.Context(), c.attrs)
+		if got := told(all, left); got != c.want || err != nil || more {
+			t.Errorf("%v: %v %v\n%s\nwant\n%s", c.attrs, more, err, got, c.want)
+		}
+	}
+	_, _, _, err := p.Standings(t.Context(), policy.Map{"ip": "192.0.2.7.example"})
+	if !errors.Is(err, policy.ErrRequest) {
+		t.Errorf("no address: %v", err)
+	}
+}
+
+// TestStandingsMany asks about a client under more rules than one decision can
+// have limits, and more than are listed.
+func TestStandingsMany(t *testing.T) {
+	var b strings.Builder
+	for i := range 1200 {
+		fmt.Fprintf(&b, `,{"name": "r%d", "match": {"path": "/%d"}, "key": ["ip"], "limits": ["%d/h", "%d/d"]}`, i, i, i+1, i+2)
+	}
+	p := newStanding(t, `{"rules": [`+b.String()[1:]+`]}`)
+	all, _, more, err := p.Standings(t.Context(), policy.Map{"ip": "192.0.2.7"})
+	if err != nil || !more || len(all) != 1000 {
+		t.Fatalf("%d %v %v", len(all), more, err)
+	}
+	for i, s := range all {
+		if len(s.Limits) != 2 || s.Limits[0].Remaining != int64(i+1) || s.Limits[1].Remaining != int64(i+2) {
+			t.Fatalf("rule %d: %+v", i, s)
+		}
+	}
+}
+
+// TestByKey gives a key limits of its own, resets and refunds it, and takes that
+// back.
+func TestByKey(t *testing.T) {
+	p := newStanding(t, standingRules)
+	for range 3 {
+		var r policy.Result
+		if err := p.Decide(t.Context(), policy.Map{"ip": "198.51.100.9", "header.x-api-key": "k"}, 1, &r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(text string) {
+		t.Helper()
+		all, _, _, err := p.Standings(t.Context(), policy.Map{"header.x-api-key": "k", "path": "/"})
+		if got := told(all[:1], nil); got != text+"\n" || err != nil {
+			t.Errorf("%v %s, want %s", err, got, text)
+		}
+	}
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	want(`api "k": 7 of 10/1h 2 of 5/1m fixed_window`)
+	check(p.ResetKey(t.Context(), "api", "k"))
+	want(`api "k": 10 of 10/1h 5 of 5/1m fixed_window`)
+	all, err := p.UsedOf(t.Context(), "api", "k")
+	check(err)
+	n, err := p.ChargeKey(t.Context(), "api", "k", all[1].Label, "", 9)
+	check(err)
+	if n != 5 {
+		t.Errorf("charged %d, want 5", n)
+	}
+	want(`api "k": 10 of 10/1h 0 of 5/1m fixed_window denied 20s`)
+	check(p.RefundKey(t.Context(), "api", "k", 2))
+	want(`api "k": 10 of 10/1h 2 of 5/1m fixed_window`)
+	check(p.SetOverride("api", "k", policy.Override{Block: true}))
+	want(`api "k": 0 of block denied never own ends`)
+	l, err := stint.Parse("100/h")
+	check(err)
+	check(p.SetOverride("api", "k", policy.Override{Limits: []stint.Limit{l}}))
+	want(`api "k": 100 of 100/1h own`)
+	if all, err = p.UsedOf(t.Context(), "api", "k"); err != nil || len(all) != 3 || all[1].Remaining != 2 || all[2].Remaining != 100 {
+		t.Errorf("%v %+v", err, all)
+	}
+	if err := p.ResetKey(t.Context(), "nowhere", "k"); !errors.Is(err, policy.ErrNoRule) {
+		t.Errorf("%v, want ErrNoRule", err)
+	}
+}
