@@ -148,6 +148,8 @@ var places = map[string]place{
 	"policy/wait.go":          {"context context.WithTimeout time.Now time.Since " + module + " " + module + "/internal/waitqueue", "waits in the order of the queue; giving a place back is bounded in time"},
 	"policy/together.go":      {"context " + module, "several questions as one decision; contexts go to stores that reach over a network"},
 	"policy/reserve.go":       {"context crypto/hmac encoding/base64 encoding/binary " + module, "tokens are sealed, so that none is made up"},
+	"policy/standing.go":      {"context " + module + " " + module + "/internal/match", "how a client stands; contexts go to stores that reach over a network"},
+	"policy/bykey.go":         {"context " + module, "what operators do to a key; contexts go to stores that reach over a network"},
 
 	// While the shared store is gone.
 	"fallback/fallback.go": {"context sync/atomic " + module + " " + module + "/memstore", "asks one store, then the other"},

@@ -108,7 +108,9 @@ func (p *Policy) UsedOf(ctx context.Context, name, key string) ([]RuleResult, er
 	}
 	var all []RuleResult
 	for _, s := range l.all {
-		all = append(all, s.Limits...)
+		if all = append(all, s.Limits...); err == nil {
+			err = s.Err
+		}
 	}
 	return all, err
 }
@@ -183,7 +185,7 @@ type looking struct {
 // add looks at a rule.
 func (l *looking) add(one *rule, q *match.Request, s Standing) (err error) {
 	h := hit{rule: one}
-	h.plan, _ = one.planFor(q, nil)
+	h.plan, _ = one.planFor(q, nil, l.p.customers)
 	h.key, _, h.missing = l.p.key(one, q, nil)
 	if own := l.p.customers.find(one.name, h.key); own != nil && !h.missing && one.limited() {
 		h.plan, s.Own = own, true

@@ -16,13 +16,21 @@ import (
 
 // serverFlags name a running server.
 type serverFlags struct {
-	Server    string `required:"" env:"STINT_SERVER" placeholder:"URL" help:"The admin address of the server, such as http://127.0.0.1:9090."`
+	Server    string `env:"STINT_SERVER" placeholder:"URL" help:"The admin address of the server, such as http://127.0.0.1:9090."`
 	TokenFile string `env:"STINT_SERVER_TOKEN_FILE" placeholder:"FILE" help:"The file of your token, where the server wants one."`
 }
 
 // caller returns what asks the server.
 func (c *serverFlags) caller() (*desk.Client, error) {
-	k, err := desk.Dial(c.Server, c.TokenFile)
+	return dial(c.Server, c.TokenFile)
+}
+
+// dial returns what asks a server.
+func dial(server, tokenFile string) (*desk.Client, error) {
+	if server == "" {
+		return nil, usage("--server", "missing: write the admin address of the server, such as --server http://127.0.0.1:9090")
+	}
+	k, err := desk.Dial(server, tokenFile)
 	if err != nil {
 		return nil, &usageError{"--server", err}
 	}

@@ -61,7 +61,7 @@ func onStores(t *testing.T, test func(t *testing.T, start func(args ...string) *
 		t.Run("redis", func(t *testing.T) {
 			prefix := fmt.Sprintf("test%d", time.Now().UnixNano())
 			test(t, func(args ...string) *running {
-				return start(append([]string{"--store", "redis://" + redis.address, "--store-prefix", prefix}, args...)...)
+				return start(append([]string{"--store", "redis://" + redis.address, "--store-prefix", prefix, "--store-timeout", "5s"}, args...)...)
 			})
 		})
 	})

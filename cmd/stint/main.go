@@ -40,6 +40,8 @@ type cli struct {
 	Import     importCmd     `cmd:"" help:"Turn the configuration of another rate limiter into rules."`
 	Schema     schemaCmd     `cmd:"" help:"Print the JSON schema of rules files, for editors."`
 	Inspect    inspectCmd    `cmd:"" help:"Say how a client stands under all rules of a running server, and why."`
+	Top        topCmd        `cmd:"" help:"Say which rules and keys of running servers deny most, and which are near."`
+	Blocked    blockedCmd    `cmd:"" help:"List who is denied now."`
 	Reset      resetCmd      `cmd:"" help:"Forget what a customer has used."`
 	Refund     refundCmd     `cmd:"" help:"Give units back to a customer."`
 	Undo       undoCmd       `cmd:"" help:"Take back an override, a block, a reset or a refund."`

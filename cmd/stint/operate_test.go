@@ -57,10 +57,7 @@ func onBoth(t *testing.T, test func(t *testing.T, start func(args ...string) *ru
 			test(t, func(args ...string) *running {
 				t.Helper()
 				p := launch(t, name, append(append([]string{name, "--admin", "127.0.0.1:0"}, flags...), args...)...)
-				find := regexp.MustCompile(`msg=listening admin=(\S+)(?s:.*)msg=listening address=(\S+)`)
-				p.waitFor("msg=listening address")
-				at := find.FindStringSubmatch(p.log())
-				p.admin, p.front = "http://"+at[1], "http://"+at[2]
+				p.listening()
 				return p
 			})
 		})
@@ -88,6 +85,14 @@ func launch(t *testing.T, name string, args ...string) *running {
 		}
 	})
 	return p
+}
+
+// listening waits until it listens, and notes where.
+func (p *running) listening() {
+	p.t.Helper()
+	p.waitFor("msg=listening address")
+	at := regexp.MustCompile(`msg=listening admin=(\S+)(?s:.*)msg=listening address=(\S+)`).FindStringSubmatch(p.log())
+	p.admin, p.front = "http://"+at[1], "http://"+at[2]
 }
 
 // waitFor waits until the log has a text.

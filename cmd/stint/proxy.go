@@ -23,6 +23,7 @@ type proxyCmd struct {
 	sourceFlags `embed:""`
 	limitFlags  `embed:""`
 	connFlags   `embed:""`
+	tokenFlags  `embed:""`
 
 	Listen       string        `env:"STINT_LISTEN" default:"127.0.0.1:8000" placeholder:"ADDRESS" help:"Where clients connect (${default}). :8000 is every address of this machine."`
 	Upstream     string        `env:"STINT_UPSTREAM" placeholder:"URL" help:"The server behind: http://127.0.0.1:9000."`
@@ -31,12 +32,18 @@ type proxyCmd struct {
 	Underscores  bool          `name:"allow-underscores" env:"STINT_ALLOW_UNDERSCORES" help:"Pass headers whose names have an underscore. Without it they are dropped, since many servers take them for the ones with hyphens."`
 	TLSCert      string        `name:"tls-cert" env:"STINT_TLS_CERT" placeholder:"FILE" help:"Serve https with this certificate, PEM."`
 	TLSKey       string        `name:"tls-key" env:"STINT_TLS_KEY" placeholder:"FILE" help:"The key of --tls-cert."`
-	Admin        string        `env:"STINT_ADMIN" placeholder:"ADDRESS" help:"Where /livez, /readyz, /metrics and, on a loopback address, the lab are, such as 127.0.0.1:9090. Without it, nowhere."`
+	Admin        string        `env:"STINT_ADMIN" placeholder:"ADDRESS" help:"Where operators find /livez, /readyz, /metrics, the lab, and who is denied and why, such as 127.0.0.1:9090. Without it, nowhere."`
 	BodyRate     int64         `env:"STINT_BODY_RATE" default:"500" placeholder:"BYTES" help:"The least rate of the bodies of requests, in bytes a second beyond the first 20 seconds (${default}); 0 is none."`
 	MaxInFlight  int           `env:"STINT_MAX_IN_FLIGHT" default:"1000" placeholder:"N" help:"How many requests may wait for the server behind; further ones are answered 503 at once (${default}); 0 is no bound."`
 	MaxLag       time.Duration `env:"STINT_MAX_LAG" default:"1s" help:"How long a request may lie unread when more come than can be handled; it is then answered 503 (${default}); 0s is no bound."`
 	Drain        time.Duration `env:"STINT_DRAIN" default:"10s" help:"How long requests in flight and upgraded connections may finish after SIGTERM or SIGINT (${default})."`
 	DrainDelay   time.Duration `env:"STINT_DRAIN_DELAY" default:"0s" help:"How long it goes on taking connections before that, with /readyz saying 503 (${default})."`
+}
+
+// tokenFlags say who may use --admin of a proxy.
+type tokenFlags struct {
+	TokenFile         string `env:"STINT_TOKEN_FILE" placeholder:"FILE" help:"At --admin: the tokens of those who may look, one a line."`
+	OperatorTokenFile string `env:"STINT_OPERATOR_TOKEN_FILE" placeholder:"FILE" help:"At --admin: the tokens of those who may change limits, block and reset too."`
 }
 
 // Help is what "stint proxy --help" says below the summary.
@@ -68,11 +75,11 @@ func (c *proxyCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	d, err := c.door()
+	logger := c.logger(e)
+	d, err := c.door(logger)
 	if err != nil {
 		return err
 	}
-	logger := c.logger(e)
 	c.nameNode(c.Listen)
 	s, err := c.sources("proxy", &c.sourceFlags, logger)
 	if err != nil {
@@ -129,8 +136,8 @@ func (c *proxyCmd) serve(ctx context.Context, ln net.Listener, h *proxy.Handler,
 	return err
 }
 
-// door reads the certificate.
-func (c *proxyCmd) door() (*door, error) {
+// door reads the certificate and the tokens.
+func (c *proxyCmd) door(logger *slog.Logger) (*door, error) {
 	if err := c.connFlags.check(); err != nil {
 		return nil, err
 	}
@@ -149,14 +156,17 @@ func (c *proxyCmd) door() (*door, error) {
 		return nil, usage("--allow-upgrade", "h2c: requests in it would pass all rules; clients may speak HTTP/2 to the proxy without an upgrade")
 	case (c.TLSCert == "") != (c.TLSKey == ""):
 		return nil, usage("--tls-cert", "goes with --tls-key: give both, or none")
-	case c.TLSCert == "":
-		return &door{}, nil
+	}
+	d := &door{}
+	if err := d.readTokens(c.TokenFile, c.OperatorTokenFile, logger); err != nil || c.TLSCert == "" {
+		return d, err
 	}
 	certificate, err := server.ReadCertificate(c.TLSCert, c.TLSKey)
 	if err != nil {
 		return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
 	}
-	return &door{certificate: certificate}, nil
+	d.certificate = certificate
+	return d, nil
 }
 
 // upstream reads --upstream.

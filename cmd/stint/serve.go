@@ -119,24 +119,8 @@ type door struct {
 // door reads the files of tokens and of TLS.
 func (c *serveCmd) door(logger *slog.Logger) (*door, error) {
 	d := &door{}
-	for _, one := range []struct {
-		flag, path string
-		to         **server.Tokens
-	}{
-		{"--token-file", c.TokenFile, &d.askers},
-		{"--operator-token-file", c.OperatorTokenFile, &d.operators},
-	} {
-		if one.path == "" {
-			continue
-		}
-		tokens, err := server.ReadTokens(one.path)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", one.flag, err)
-		}
-		if tokens.Readable() {
-			logger.Warn("everyone on this machine can read the tokens: chmod o-r", "file", one.path)
-		}
-		*one.to = tokens
+	if err := d.readTokens(c.TokenFile, c.OperatorTokenFile, logger); err != nil {
+		return nil, err
 	}
 	if c.TLSCert != "" {
 		certificate, err := server.ReadCertificate(c.TLSCert, c.TLSKey)
@@ -153,6 +137,30 @@ func (c *serveCmd) door(logger *slog.Logger) (*door, error) {
 		d.clients = clients
 	}
 	return d, nil
+}
+
+// readTokens reads the files of tokens; "" is none.
+func (d *door) readTokens(askers, operators string, logger *slog.Logger) error {
+	for _, one := range []struct {
+		flag, path string
+		to         **server.Tokens
+	}{
+		{"--token-file", askers, &d.askers},
+		{"--operator-token-file", operators, &d.operators},
+	} {
+		if one.path == "" {
+			continue
+		}
+		tokens, err := server.ReadTokens(one.path)
+		if err != nil {
+			return fmt.Errorf("%s: %w", one.flag, err)
+		}
+		if tokens.Readable() {
+			logger.Warn("everyone on this machine can read the tokens: chmod o-r", "file", one.path)
+		}
+		*one.to = tokens
+	}
+	return nil
 }
 
 // serve answers until ctx is done.

@@ -284,6 +284,24 @@ func (k *Keeper) Rollback(context.Context, int64, int64, string, string) (rulesd
 // Accept refuses, too.
 func (k *Keeper) Accept(context.Context, string, string) error { return errFile }
 
+// errPlans is for plans, of which there may be millions.
+var errPlans = refused{errors.New("customers have plans of their own where rules are in a database: --rules names it; an override gives one customer other limits here")}
+
+// Plan returns [rulesdb.ErrNotFound]: nobody has one.
+func (k *Keeper) Plan(_ context.Context, attribute, _ string) (rulesource.Plan, error) {
+	return rulesource.Plan{}, fmt.Errorf("plan of %s: %w", attribute, rulesdb.ErrNotFound)
+}
+
+// Plans returns none.
+func (k *Keeper) Plans(context.Context, string, rulesource.Plan, int) ([]rulesource.Plan, error) {
+	return nil, nil
+}
+
+// SetPlan refuses.
+func (k *Keeper) SetPlan(context.Context, string, string, string, string, string) (string, error) {
+	return "", errPlans
+}
+
 // errTokens is for tokens that a file has not.
 var errTokens = refused{errors.New("tokens are in files of their own here: --operator-token-file names that of operators")}
 

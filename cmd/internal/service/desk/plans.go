@@ -146,13 +146,13 @@ func planCursor(p rulesource.Plan) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(p.Attribute + "\n" + p.Value))
 }
 
-func (c *client) Plan(ctx context.Context, attribute, value string) (rulesource.Plan, error) {
+func (c *Client) Plan(ctx context.Context, attribute, value string) (rulesource.Plan, error) {
 	var p Plan
 	err := c.get(ctx, "/v1/plan", url.Values{"attribute": {attribute}, "value": {value}}, &p)
 	return p.plan(), err
 }
 
-func (c *client) Plans(ctx context.Context, attribute string, after rulesource.Plan, n int) ([]rulesource.Plan, error) {
+func (c *Client) Plans(ctx context.Context, attribute string, after rulesource.Plan, n int) ([]rulesource.Plan, error) {
 	query := url.Values{"attribute": {attribute}, "n": {strconv.Itoa(n)}}
 	if after.Attribute != "" {
 		query.Set("after", planCursor(after))
@@ -162,7 +162,7 @@ func (c *client) Plans(ctx context.Context, attribute string, after rulesource.P
 	return List(all.Plans, (*Plan).plan), err
 }
 
-func (c *client) SetPlan(ctx context.Context, attribute, value, plan, _, reason string) (was string, err error) {
+func (c *Client) SetPlan(ctx context.Context, attribute, value, plan, _, reason string) (was string, err error) {
 	query := url.Values{"attribute": {attribute}, "value": {value}}
 	var out planChange
 	if plan == "" {

@@ -203,11 +203,14 @@ func (r *rates) rules(now map[string]observe.Said, names []string) []RuleCount {
 		}
 		all = append(all, c)
 	}
-	slices.SortStableFunc(all, func(a, b RuleCount) int {
-		return cmp.Or(cmp.Compare(b.DeniedPerSecond, a.DeniedPerSecond), cmp.Compare(b.AllowedPerSecond, a.AllowedPerSecond),
-			cmp.Compare(b.Allowed+b.Denied, a.Allowed+a.Denied))
-	})
+	slices.SortStableFunc(all, byRate)
 	return all
+}
+
+// byRate orders rules: those first that deny most now, then that decide most.
+func byRate(a, b RuleCount) int {
+	return cmp.Or(cmp.Compare(b.DeniedPerSecond, a.DeniedPerSecond), cmp.Compare(b.AllowedPerSecond, a.AllowedPerSecond),
+		cmp.Compare(b.Allowed+b.Denied, a.Allowed+a.Denied))
 }
 
 func perSecond(now, was uint64, seconds float64) float64 {

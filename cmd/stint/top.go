@@ -1,0 +1,227 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint/cmd/internal/service/desk"
+	"github.com/stint-dev/stint/cmd/internal/service/operate"
+)
+
+type topCmd struct {
+	Server    []string      `sep:"none" env:"STINT_SERVER" placeholder:"URL" help:"The admin address of a server, such as http://127.0.0.1:9090; may be repeated: counts are added up."`
+	TokenFile string        `env:"STINT_SERVER_TOKEN_FILE" placeholder:"FILE" help:"The file of your token, where servers want one."`
+	N         int           `short:"n" default:"20" placeholder:"N" help:"At most so many of each (${default})."`
+	Every     time.Duration `default:"2s" help:"How often the page is drawn anew (${default})."`
+	Once      bool          `help:"Write the page once. So it is where the output is no terminal."`
+	JSON      bool          `name:"json" help:"Write JSON, once."`
+}
+
+// Help is what "stint top --help" says below the summary.
+func (topCmd) Help() string {
+	return `Rules by what they deny and decide a second, the keys denied most in the last ten
+minutes, the keys nearest to a limit, the stores and the nodes. A server remembers
+1,024 keys of each kind, about 0.7 MB, whatever it is asked.
+
+For example:
+
+    stint top --server http://127.0.0.1:9090
+    stint top --server http://10.0.0.1:9090 --server http://10.0.0.2:9090 --json`
+}
+
+// Run draws the page until it is interrupted.
+func (c *topCmd) Run(e *env) error {
+	if c.N < 1 || c.N > 1000 {
+		return usage("-n", "%d: from 1 to 1000", c.N)
+	}
+	if c.Every < 100*time.Millisecond {
+		return usage("--every", "%v: at least 100ms", c.Every)
+	}
+	if len(c.Server) == 0 {
+		c.Server = []string{""}
+	}
+	var servers []*desk.Client
+	for _, one := range c.Server {
+		k, err := dial(one, c.TokenFile)
+		if err != nil {
+			return err
+		}
+		defer k.Close() // it has only read
+		servers = append(servers, k)
+	}
+	if c.JSON {
+		page, err := c.page(e.ctx, servers)
+		if page == nil {
+			return err
+		}
+		return errors.Join(printJSON(e.out, page), err)
+	}
+	terminal := false
+	if f, ok := e.out.(*os.File); ok {
+		info, err := f.Stat()
+		terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
+	}
+	for {
+		page, err := c.page(e.ctx, servers)
+		if page == nil || !terminal && err != nil {
+			return err
+		}
+		text := topText(page, c.Server)
+		if err != nil {
+			text += "\n" + err.Error() + "\n"
+		}
+		if !terminal || c.Once {
+			_, err := fmt.Fprint(e.out, text)
+			return err
+		}
+		if _, err := fmt.Fprint(e.out, "\x1b[H\x1b[2J"+text); err != nil { // home, and clear
+			return err
+		}
+		select {
+		case <-e.ctx.Done():
+			return nil
+		case <-time.After(c.Every):
+		}
+	}
+}
+
+// page asks all servers. It is nil if none answers; the error is of those that do
+// not.
+func (c *topCmd) page(ctx context.Context, servers []*desk.Client) (*operate.Page, error) {
+	var pages []*operate.Page
+	var failed error
+	for _, k := range servers {
+		var p operate.Page
+		err := k.Call(ctx, http.MethodGet, "/v1/top", url.Values{"n": {strconv.Itoa(c.N)}}, nil, &p)
+		if failed = errors.Join(failed, err); err == nil {
+			pages = append(pages, &p)
+		}
+	}
+	if len(pages) == 0 {
+		return nil, failed
+	}
+	return operate.Merge(pages, c.N), failed
+}
+
+// topText writes the page for a terminal.
+func topText(p *operate.Page, servers []string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s  %s  rules %s %.12s\n", strings.Join(servers, " "), p.At.Format("15:04:05Z"), p.Version.Name, p.Version.Hash)
+	fmt.Fprintf(&b, "\n%-32s %12s %12s %12s %12s\n", "RULE", "DENIED/S", "PASSED/S", "DENIED", "PASSED")
+	for _, r := range p.Rules {
+		fmt.Fprintf(&b, "%-32s %12.1f %12.1f %12d %12d\n", column(r.Rule, 32), r.DeniedPerSecond, r.AllowedPerSecond, r.Denied, r.Allowed)
+	}
+	fmt.Fprintf(&b, "\n%-32s %-32s %12s %12s\n", "DENIED MOST, LAST "+strconv.Itoa(p.Minutes)+" MIN", "KEY", "TIMES", "AGO")
+	for _, k := range p.Denied {
+		fmt.Fprintf(&b, "%-32s %-32s %12d %12v\n", column(k.Rule, 32), column(shown(k.Key), 32), k.Count-k.Over, p.At.Sub(k.Last).Round(time.Second))
+	}
+	fmt.Fprintf(&b, "\n%-32s %-32s %12s  %s\n", "NEAREST", "KEY", "USED", "OF")
+	for _, k := range p.Nearest {
+		fmt.Fprintf(&b, "%-32s %-32s %11.0f%%  %s\n", column(k.Rule, 32), column(shown(k.Key), 32), 100*k.Part, k.Limit)
+	}
+	b.WriteString("\n")
+	for _, s := range p.Stores {
+		fmt.Fprintf(&b, "store %s", s.Store)
+		if s.Calls > 0 {
+			fmt.Fprintf(&b, ": %d calls, %.2f ms, 99%% within %g ms, %d failed", s.Calls, s.MeanMS, s.P99MS, s.Failures)
+		}
+		if s.MaxKeys > 0 {
+			fmt.Fprintf(&b, ": %d of %d keys, %.1f MB", s.Keys, s.MaxKeys, float64(s.Bytes)/1e6)
+		}
+		b.WriteString("\n")
+	}
+	for _, n := range p.Nodes {
+		fmt.Fprintf(&b, "node %s: revision %d, change %d, seen %v ago %s\n", shown(n.Node), n.Version, n.Change, p.At.Sub(n.Seen).Round(time.Second), n.Error)
+	}
+	return b.String()
+}
+
+// column cuts text to a column.
+func column(text string, width int) string {
+	if runes := []rune(text); len(runes) > width {
+		return string(runes[:width-1]) + "…"
+	}
+	return text
+}
+
+type blockedCmd struct {
+	serverFlags `embed:""`
+	Last        int  `name:"limit" short:"n" placeholder:"N" help:"At most N. The default is all."`
+	JSON        bool `name:"json" help:"Write a line of JSON for each."`
+}
+
+// Help is what "stint blocked --help" says below the summary.
+func (blockedCmd) Help() string {
+	return `First those that limits deny, as far as the server remembers (1,024 keys), then
+those that operators blocked.
+
+For example:
+
+    stint blocked --server http://127.0.0.1:9090
+    stint blocked --json >blocked.jsonl`
+}
+
+// Run lists, page by page.
+func (c *blockedCmd) Run(e *env) error {
+	if c.Last < 0 {
+		return usage("--limit", "%d: at least 1", c.Last)
+	}
+	k, err := c.caller()
+	if err != nil {
+		return err
+	}
+	defer k.Close() // it has only read
+	query := url.Values{"n": {"1000"}}
+	for listed := 0; ; {
+		var page struct {
+			Blocked []operate.Blocked
+			Next    string
+		}
+		if err := k.Call(e.ctx, http.MethodGet, "/v1/blocked", query, nil, &page); err != nil {
+			return err
+		}
+		for _, one := range page.Blocked {
+			if c.Last > 0 && listed == c.Last {
+				return nil
+			}
+			listed++
+			if c.JSON {
+				err = printJSON(e.out, one)
+			} else {
+				err = wrap(e.out, blockedText(&one), "    ")
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if page.Next == "" {
+			return nil
+		}
+		query.Set("after", page.Next)
+	}
+}
+
+// blockedText is a line for one who is denied.
+func blockedText(b *operate.Blocked) string {
+	text := fmt.Sprintf("%s %s: %s", b.Rule, shown(b.Key), b.Why)
+	if b.Until != nil {
+		text += " until " + clock(*b.Until)
+	}
+	if b.Author != "" {
+		text += " by " + shown(b.Author)
+	}
+	if b.Reason != "" {
+		text += " (" + b.Reason + ")"
+	}
+	if b.Count > 0 {
+		text += fmt.Sprintf(", denied %d times lately", b.Count)
+	}
+	return text + "\n"
+}

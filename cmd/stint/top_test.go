@@ -1,0 +1,261 @@
+package main_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// A board is what stint top --json writes, as checks from outside read it.
+type board struct {
+	Rules []struct {
+		Rule            string
+		Allowed, Denied uint64
+	}
+	Denied []struct {
+		Rule, Key string
+		KeyHash   string `json:"key_hash"`
+		Count     uint64
+	}
+	Nearest []struct {
+		Rule, Key, Limit string
+		Used, Of         int64
+		Part             float64
+	}
+	Stores []struct{ Store string }
+}
+
+func (p *running) top(args ...string) board {
+	p.t.Helper()
+	status, out, errs := p.stint(append([]string{"top", "--json"}, args...)...)
+	if status != 0 {
+		p.t.Fatalf("exit %d: %s", status, errs)
+	}
+	return decode[board](p.t, out)
+}
+
+// TestTop denies some keys more and others less, and brings one near its limit.
+func TestTop(t *testing.T) {
+	onStores(t, func(t *testing.T, start func(...string) *running) {
+		p := start("-c", writeFile(t, t.TempDir()+"/stint.yaml", `rules: [{name: orders, key: [header.x-api-key], limits: ["10 per day"]}]`))
+		if b := p.top(); len(b.Rules) != 1 || len(b.Denied)+len(b.Nearest) != 0 {
+			t.Errorf("before any request: %+v", b)
+		}
+		p.requests("much", 17)
+		p.requests("little", 12)
+		p.requests("near", 9)
+		p.requests("far", 3)
+		b := p.top()
+		if len(b.Rules) != 1 || b.Rules[0].Rule != "orders" || b.Rules[0].Allowed != 32 || b.Rules[0].Denied != 9 {
+			t.Errorf("rules %+v", b.Rules)
+		}
+		var denied, near []string
+		for _, d := range b.Denied {
+			denied = append(denied, fmt.Sprint(d.Rule, " ", d.Key, " ", d.Count))
+		}
+		if want := []string{"orders much 7", "orders little 2"}; !slices.Equal(denied, want) {
+			t.Errorf("denied %q, want %q", denied, want)
+		}
+		for _, d := range b.Nearest {
+			near = append(near, fmt.Sprint(d.Key, " ", d.Used, " of ", d.Of))
+		}
+		slices.Sort(near)
+		if want := []string{"little 10 of 10", "much 10 of 10", "near 9 of 10"}; !slices.Equal(near, want) {
+			t.Errorf("nearest %q, want %q", near, want)
+		}
+		if len(b.Stores) == 0 || b.Stores[len(b.Stores)-1].Store != "memory" {
+			t.Errorf("stores %+v", b.Stores)
+		}
+		status, out, errs := p.stint("top")
+		if status != 0 || !strings.Contains(out, "\norders ") || !strings.Contains(out, "much") {
+			t.Errorf("exit %d\n%s%s", status, out, errs)
+		}
+		// Two servers are added up; here it is one that is named twice.
+		if both := p.top("--server", p.admin); both.Denied[0].Count != 14 || both.Rules[0].Allowed != 64 {
+			t.Errorf("%+v", both)
+		}
+		p.stint("block", "far", "--rule", "orders", "--reason", "abuse")
+		status, out, errs = p.stint("blocked", "--json")
+		var keys []string
+		for line := range strings.Lines(out) {
+			one := decode[struct{ Key, Why string }](t, line)
+			keys = append(keys, one.Key+" "+one.Why)
+		}
+		if want := []string{"little denied", "much denied", "far block"}; status != 0 || !slices.Equal(keys, want) {
+			t.Errorf("exit %d %s: blocked %q, want %q", status, errs, keys, want)
+		}
+	})
+}
+
+// TestTopFlood denies more keys than are remembered: the one that is denied most
+// is there, and pages of who is blocked come to an end.
+func TestTopFlood(t *testing.T) {
+	p := serveFlood(t)
+	for i := range 40 {
+		var batch []string
+		for k := range 100 {
+			once := fmt.Sprintf(`{"attributes":{"header.x-api-key":"made-up-%d"}}`, i*100+k)
+			batch = append(batch, once, once, `{"attributes":{"header.x-api-key":"stubborn"}}`)
+		}
+		body := `{"requests":[` + strings.Join(batch, ",") + `]}`
+		if status, answer := p.call(http.MethodPost, p.front+"/v1/check", body, nil); status != http.StatusOK {
+			t.Fatalf("%d %s", status, answer)
+		}
+	}
+	b := p.top("-n", "1000")
+	if b.Denied[0].Key != "stubborn" || b.Denied[0].Count < 3999 {
+		t.Errorf("%+v", b.Denied[0])
+	}
+	if len(b.Denied) > 1000 || len(b.Nearest) > 1000 {
+		t.Errorf("%d denied, %d near", len(b.Denied), len(b.Nearest))
+	}
+	status, out, errs := p.stint("blocked", "--json")
+	if n := strings.Count(out, "\n"); status != 0 || n < 500 || n > 1024 {
+		t.Errorf("exit %d %s: %d are blocked", status, errs, n)
+	}
+}
+
+// serveFlood starts a server under whose rule each key passes once.
+func serveFlood(t *testing.T) *running {
+	p := launch(t, "serve", "serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--max-batch", "1000", "-c",
+		writeFile(t, t.TempDir()+"/stint.yaml", `rules: [{name: none, key: [header.x-api-key], limits: ["1 per day"]}]`))
+	p.listening()
+	return p
+}
+
+// TestWhoMay tries what operators do as everybody else: a viewer sees hashes and
+// changes nothing, a stranger sees nothing.
+func TestWhoMay(t *testing.T) {
+	onBoth(t, func(t *testing.T, start func(...string) *running) {
+		dir := t.TempDir()
+		args := []string{"-c", writeFile(t, dir+"/stint.yaml", operateRules)}
+		tokens := map[string]string{"operator": operatorToken, "stranger": "stranger-0123456789abcdef", "": ""}
+		args = append(args, "--operator-token-file", writeFile(t, dir+"/operators", operatorToken))
+		p := start(args...)
+		p.requests("partner-1", 6)
+		for _, c := range []struct {
+			method, path, body string
+			viewer             int
+		}{
+			{"POST", "/v1/inspect", `{"attributes":{"header.x-api-key":"partner-1"}}`, 200},
+			{"GET", "/v1/top", "", 200},
+			{"GET", "/v1/blocked", "", 200},
+			{"GET", "/v1/overrides", "", 403},
+			{"GET", "/v1/audit", "", 403},
+			{"PUT", "/v1/override?rule=orders&key=partner-1", `{"limits":["100/h"]}`, 403},
+			{"PUT", "/v1/block?rule=orders&key=partner-1", `{}`, 403},
+			{"POST", "/v1/reset?rule=orders&key=partner-1", `{}`, 403},
+			{"POST", "/v1/refund?rule=orders&key=partner-1", `{"cost":1}`, 403},
+			{"POST", "/v1/undo", `{}`, 403},
+			{"POST", "/v1/rules", `{"document":"rules: []"}`, 403},
+		} {
+			for who, token := range tokens {
+				headers := map[string]string{}
+				if token != "" {
+					headers["Authorization"] = "Bearer " + token
+				}
+				status, answer := p.call(c.method, p.admin+c.path, c.body, headers)
+				want := map[string]int{"stranger": 401, "": c.viewer, "operator": status}[who]
+				if status != want || who == "operator" && (status == 401 || status == 403 && c.path != "/v1/rules") {
+					t.Errorf("%s %s as %q: %d %s, want %d", c.method, c.path, who, status, answer, want)
+				}
+				if who == "" && strings.Contains(answer, `"partner-1"`) && c.path != "/v1/inspect" {
+					t.Errorf("%s shows a viewer the key: %s", c.path, answer)
+				}
+			}
+		}
+		token := writeFile(t, dir+"/token", operatorToken)
+		if status, out, errs := p.stint("audit", "--token-file", token); status != 0 || !strings.Contains(out, `"operator token, line 1"`) {
+			t.Errorf("exit %d %s%s", status, out, errs)
+		}
+	})
+}
+
+// TestState starts with what is no state file, with half of one, and kills the
+// process in the middle of many acts: each that was answered is there.
+func TestState(t *testing.T) {
+	dir := t.TempDir()
+	rules := writeFile(t, dir+"/stint.yaml", operateRules)
+	begin := func() *running {
+		p := launch(t, "serve", "serve", "-c", rules, "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+		p.listening()
+		return p
+	}
+	p := begin()
+	answered := 0
+	for i := range 40 {
+		if i == 30 {
+			go func() { _ = p.process.Process.Signal(syscall.SIGKILL) }()
+		}
+		if status, _, _ := p.stint("block", fmt.Sprintf("key-%d", i), "--rule", "orders"); status == 0 {
+			answered++
+		}
+	}
+	<-p.ended
+	p = begin()
+	_, out, _ := p.stint("override", "list", "--json")
+	if n := strings.Count(out, "\n"); n < answered || n > answered+1 || answered < 30 {
+		t.Errorf("%d acts were answered, %d are there", answered, n)
+	}
+	_ = p.end(syscall.SIGTERM)
+	good, err := os.ReadFile(rules + ".state")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(rules + ".state"); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info, err)
+	}
+	for name, text := range map[string]string{"empty": "", "half": string(good[:len(good)/2]), "other": "{}", "changed": strings.Replace(string(good), "key", "kex", 1) + " "} {
+		writeFile(t, rules+".state", text)
+		p := launch(t, "serve", "serve", "-c", rules, "--http", "127.0.0.1:0")
+		if err := <-p.ended; err == nil || !strings.Contains(p.log(), "--state: "+rules+".state: unusable state: ") {
+			t.Errorf("%s: %v %s", name, err, p.log())
+		}
+		if now, _ := os.ReadFile(rules + ".state"); string(now) != text {
+			t.Errorf("%s: the file has changed", name)
+		}
+	}
+}
+
+// TestUndo takes back a reset, a refund, and an override that took the place of
+// another; what is not in force any more stays.
+func TestUndo(t *testing.T) {
+	onStores(t, func(t *testing.T, start func(...string) *running) {
+		dir := t.TempDir()
+		p := start("-c", writeFile(t, dir+"/stint.yaml", `rules: [{name: orders, key: [header.x-api-key], limits: ["4 per day fixed_window"]}]`))
+		do := func(status int, want string, args ...string) {
+			t.Helper()
+			got, out, errs := p.stint(args...)
+			if got != status || !strings.Contains(out+errs, want) {
+				t.Fatalf("stint %s: exit %d\n%s%s\nwant %d %s", strings.Join(args, " "), got, out, errs, status, want)
+			}
+		}
+		left := func(want int64) {
+			t.Helper()
+			if s := p.inspect("--header", "x-api-key=a"); s.Rules[0].Limits[0].Remaining != want {
+				t.Errorf("%d are left, want %d", s.Rules[0].Limits[0].Remaining, want)
+			}
+		}
+		do(1, "there is nothing to take back", "undo")
+		p.requests("a", 3)
+		left(1)
+		do(0, "as if never used", "reset", "orders", "a")
+		left(4)
+		do(0, "act 1 is taken back: orders a: charged again: 3 of orders", "undo")
+		left(1)
+		do(0, "2 units given back", "refund", "orders", "a", "--cost", "2")
+		left(3)
+		do(0, "charged again: 2 of orders", "undo")
+		left(1)
+		do(0, "9/h", "override", "set", "orders", "a", "9/h")
+		do(0, "blocked, before 9/h", "block", "a", "--rule", "orders")
+		do(1, "act 5 is not what holds any more", "undo", "5")
+		do(0, "act 6 is taken back: orders a: as before: 9/h", "undo")
+		do(1, "has been taken back already", "undo", "6")
+		do(1, "is not among the last", "undo", "99")
+	})
+}
