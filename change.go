@@ -1,41 +1,92 @@
 package stint
 
-import "math/big"
+import (
+	"math/big"
+	"time"
+)
 
-// Adopt writes into to what a state kept under an older form of the limit is
-// under this one: the units that were in use are, as far as the greatest debt
-// reaches, so that a limit that is lowered and raised again mints nothing.
+// Adopt writes into to what a key starts with under this limit when it is first
+// met, where from is what it has used under another: the units that are in use,
+// up to the new capacity, so that a key that is exhausted stays so, for as long
+// as this limit says.
 //
 //   - Buckets: what was used, a fraction, is used under the new one, rounded up
 //     to what that can hold.
 //   - Queues: as buckets, and delays that were told stand: the next starts no
-//     sooner than one T after the last that was told.
+//     sooner than one T after the last that was told, as far as the greatest
+//     debt reaches.
 //   - Windows and counters of the same period, logs, and parts of the same
-//     period: units keep their dates.
+//     period: units keep their dates, the newest where not all fit.
 //   - Otherwise the units are charged now.
 //
-// For a [SlidingLog] to must be as long as from, and at least, as for all other
-// algorithms, [Meter.Words] long.
+// Two limits of the same parameters have the same state. For a [SlidingLog] to
+// must be as long as from, and at least, as for all others, [Meter.Words] long.
 func (m *Meter) Adopt(to, from []uint64, old *Meter, now int64) {
 	clear(to)
 	t := since(now)
 	switch {
+	case m.limit.WithName("") == old.limit.WithName(""):
+		m.Move(to, from)
 	case m.isBucket() && old.isBucket():
 		m.adoptBucket(to, from, old, t)
 	case m.algorithm != old.algorithm || m.algorithm == TokenBucketInterval:
-		m.Charge(to, now, int64(old.inUse(from, t)))
+		m.adoptUndated(to, from, old, now)
 	case m.algorithm == SlidingLog:
 		old.forget(ring(from), t)
 		moveLog(to, from)
 		m.forget(ring(to), t)
 		ring(to).keep(m.count)
 	case m.period != old.period || m.limit.calendar != old.limit.calendar || m.limit.zone != old.limit.zone:
-		m.Charge(to, now, int64(old.inUse(from, t)))
+		m.adoptUndated(to, from, old, now)
 	case m.algorithm == SlidingSubWindows:
 		m.adoptParts(to, from, old, t)
 	default:
 		copy(to, from)
+		for i := range to[1:] {
+			to[1+i] = min(to[1+i], m.count)
+		}
 	}
+}
+
+// adoptUndated charges now what was in use.
+func (m *Meter) adoptUndated(to, from []uint64, old *Meter, now int64) {
+	m.Charge(to, now, int64(min(old.inUse(from, since(now)), uint64(m.capacity))))
+}
+
+// Longest returns the time after which a charge counts for nothing, whatever
+// was charged before it: the greatest debt's drain, or what windows and parts
+// remember.
+func (m *Meter) Longest() time.Duration {
+	const day = 24 * time.Hour
+	switch {
+	case m.isBucket():
+		return m.nanoseconds(m.maxBacklog)
+	case m.algorithm == TokenBucketInterval:
+		lumps := mul(2*uint64(m.capacity), 1).ceil(m.count)
+		return duration(mul(satAdd(lumps, 1), m.period).floor(1))
+	case m.calendar != nil && m.limit.calendar == calendarDay:
+		return 2 * day // no day of a zone is as long
+	case m.calendar != nil:
+		return 33 * day
+	case m.algorithm == SlidingLog || m.algorithm == FixedWindow:
+		return duration(m.period)
+	}
+	return duration(satAdd(m.period, m.period))
+}
+
+// UsesMore reports whether more units are in use in state than in another, of
+// another limit.
+func (m *Meter) UsesMore(state []uint64, than []uint64, other *Meter, now int64) bool {
+	a, b := m.use(state, since(now)), other.use(than, since(now))
+	return a.Cmp(b) > 0
+}
+
+// use returns the units in use, of buckets a fraction.
+func (m *Meter) use(s []uint64, t uint64) *big.Rat {
+	if !m.isBucket() {
+		return new(big.Rat).SetInt(whole(m.inUse(s, t)))
+	}
+	return new(big.Rat).SetFrac(m.backlog(s, t).big(), whole(m.emissionNum))
 }
 
 // inUse returns the units that count at t, rounded up.
@@ -67,7 +118,7 @@ func (m *Meter) adoptBucket(to, from []uint64, old *Meter, t uint64) {
 		return
 	}
 	kept := ceilQuotient(product(b.big(), whole(m.emissionNum)), whole(old.emissionNum))
-	if most := m.maxBacklog.big(); kept.Cmp(most) > 0 {
+	if most := m.burstSpan.big(); kept.Cmp(most) > 0 {
 		kept = most
 	}
 	if m.algorithm == LeakyQueue && old.algorithm == LeakyQueue {
@@ -92,12 +143,14 @@ func (m *Meter) afterTold(b uint128, old *Meter) *big.Int {
 }
 
 // adoptParts puts each count into the new part that holds the end of its old
-// one, so that nothing stops counting earlier.
+// one, so that nothing stops counting earlier: the newest first, as many as the
+// limit has.
 func (m *Meter) adoptParts(to, from []uint64, old *Meter, t uint64) {
 	newest := old.slide(from, t)
 	to[0] = m.partOf(t)
-	for part := satSub(newest, old.subWindows); part <= newest; part++ {
-		n := old.partCount(from, part)
+	for back := range min(old.subWindows, newest) + 1 {
+		part := newest - back
+		n := min(old.partCount(from, part), m.count-to[1])
 		if n == 0 {
 			continue
 		}

@@ -92,6 +92,19 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	return l.store.Reset(ctx, l.layers(key))
 }
 
+// SetLimits gives the limiter other limits, from the next request on and for
+// those that wait. What keys have used is kept, as docs/SEMANTICS.md says of
+// changes; other limiters of the name keep the limits that they have. The error
+// says which limit cannot be held, or that the store cannot do it: then make
+// another limiter of the same name.
+func (l *Limiter) SetLimits(limits ...Limit) error {
+	b, ok := l.bound.(interface{ Change(limits ...Limit) error })
+	if !ok {
+		return fmt.Errorf("stint: the limits of %q cannot be set in this store: make another limiter of the same name", l.Name())
+	}
+	return b.Change(limits...)
+}
+
 // Name returns the name that the limits were bound under.
 func (l *Limiter) Name() string { return l.bound.Name() }
 

@@ -601,20 +601,20 @@ func TestMeterAdopt(t *testing.T) {
 		// Buckets: five units are in use after half a second, and stay so.
 		{"10/s", 10, "20/s", 15, 250 * time.Millisecond},
 		{"10/s", 10, "5/s", 0, time.Second},
-		{"10/s", 10, "10/s burst 2", 0, 400 * time.Millisecond}, // at most the greatest debt
+		{"10/s", 10, "10/s burst 2", 0, 200 * time.Millisecond}, // at most the new burst
 		{"10/s", 10, "10/s burst 100", 95, 500 * time.Millisecond},
-		{"10/s", 10, "every 2s", 0, 4 * time.Second},
+		{"10/s", 10, "every 2s", 0, 2 * time.Second},
 		{"10/s", 5, "20/s", 20, 0},
 		{"10/s", 0, "20/s", 20, 0},
 		{"7/1m", 1, "3/1m", 2, 18833333334},
 		{"3/1m", 1, "7/1m", 6, 8357142858},
 		{"7/1m", 7, "7/1ns", 0, 1},
-		{"9223372036854775807/s burst 9223372036854775806", 9223372036854775806, "10/s", 0, 2 * time.Second},
+		{"9223372036854775807/s burst 9223372036854775806", 9223372036854775806, "10/s", 0, time.Second},
 		{"10/s leaky_queue", 11, "10/s burst 0 leaky_queue", 0, 200 * time.Millisecond},
 		{"10/s leaky_queue", 11, "20/s leaky_queue", 10, 550 * time.Millisecond},
 		// Lumps: the tokens that are missing.
 		{"10/s token_bucket_interval", 4, "20/s token_bucket_interval", 16, 500 * time.Millisecond},
-		{"10/s token_bucket_interval", 4, "3/s token_bucket_interval", 0, 1500 * time.Millisecond},
+		{"10/s token_bucket_interval", 4, "3/s token_bucket_interval", 0, 500 * time.Millisecond},
 		{"10/s token_bucket_interval", 10, "10/s burst 2 token_bucket_interval", 0, 500 * time.Millisecond},
 		{"10/s token_bucket_interval", 0, "5/s token_bucket_interval", 5, 0},
 		// What counts in windows of the same period is kept.

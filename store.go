@@ -40,10 +40,11 @@ type Store interface {
 	// Bind makes limits known under a name and returns them as the layers of
 	// one key, in order. What keys use belongs to the name: whoever binds it
 	// shares their state, and two names never do. Of several limits under one
-	// name each is known by its [Limit.ID]. One that is bound again with other
-	// parameters changes for every holder of the name, and what keys have used
-	// is carried over as [Meter.Adopt] says. The error says which limit cannot
-	// be held, and why; [CheckBind] finds what all stores refuse.
+	// name each is known by its [Limit.ID]. Limits of other parameters are
+	// another form of the name's: each Bound decides by its own, and what a key
+	// does counts under every form that it has met, each by its own rule. The
+	// error says which limit cannot be held, and why; [CheckBind] finds what all
+	// stores refuse.
 	Bind(name string, limits ...Limit) (Bound, error)
 	// Decide answers op for layers that may be on different keys.
 	Decide(ctx context.Context, op Op, layers []Layer, cost int64) (Decision, error)

@@ -32,10 +32,10 @@ func TestWaitEndsWhenItMay(t *testing.T) {
 		"elsewhere": {func(t *testing.T, store stint.Store, _ *stint.Limiter, _ *stint.Reservation) {
 			resetElsewhere(t, store)
 		}, false},
-		"raised":         {func(t *testing.T, store stint.Store, _ *stint.Limiter, _ *stint.Reservation) { raise(t, store) }, false},
+		"raised":         {func(t *testing.T, _ stint.Store, l *stint.Limiter, _ *stint.Reservation) { raise(t, l) }, false},
 		"hidden: reset":  {func(_ *testing.T, _ stint.Store, l *stint.Limiter, _ *stint.Reservation) { _ = l.Reset(bg, "k") }, false},
 		"hidden: cancel": {func(_ *testing.T, _ stint.Store, l *stint.Limiter, r *stint.Reservation) { _, _ = r.Cancel(bg) }, true},
-		"hidden: raised": {func(t *testing.T, store stint.Store, _ *stint.Limiter, _ *stint.Reservation) { raise(t, store) }, true},
+		"hidden: raised": {func(t *testing.T, _ stint.Store, l *stint.Limiter, _ *stint.Reservation) { raise(t, l) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -83,8 +83,8 @@ func resetElsewhere(t *testing.T, store stint.Store) {
 }
 
 // raise changes the limit to one that lets pass at once.
-func raise(t *testing.T, store stint.Store) {
-	if _, err := stint.NewLimiter(store, "calls", stint.PerSecond(1_000_000).WithBurst(10).WithName("calls")); err != nil {
+func raise(t *testing.T, l *stint.Limiter) {
+	if err := l.SetLimits(stint.PerSecond(1_000_000).WithBurst(10).WithName("calls")); err != nil {
 		t.Error(err)
 	}
 }

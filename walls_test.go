@@ -70,10 +70,13 @@ var places = map[string]place{
 	"internal/waitqueue/lines.go": {"context sync time.Now time.NewTimer time.Until", "waits for a turn, in the caller's goroutine, and the lock of all lines"},
 
 	// The embedded store.
-	"memstore/release.go":  {"runtime", "runtime.AddCleanup says when a limit is held no more"},
+	"memstore/forms.go":    {"runtime sync/atomic weak " + module, "forms are held by what was bound, until that is garbage"},
+	"memstore/kin.go":      {"encoding/binary", ""},
+	"memstore/meet.go":     {module, ""},
+	"memstore/release.go":  {"", "what nobody holds and no key counts under goes"},
 	"memstore/stats.go":    {"unsafe " + module, "unsafe.Sizeof, to say how many bytes a limit takes"},
 	"memstore/memstore.go": {"sync sync/atomic " + module, "the store and its locks"},
-	"memstore/decide.go":   {"context runtime " + module, "the contract's methods take a context, which memory does not need; runtime.KeepAlive, so that limits are held while they decide"},
+	"memstore/decide.go":   {"context runtime sync/atomic " + module, "the contract's methods take a context, which memory does not need; runtime.KeepAlive, so that limits are held while they decide"},
 	"memstore/shard.go":    {"sync", "a shard's lock"},
 	"memstore/table.go":    {"unsafe " + module, "unsafe.Sizeof, to say how many bytes a table takes"},
 	"memstore/slab.go":     {"", "blocks of words"},
@@ -139,7 +142,7 @@ var places = map[string]place{
 	"policy/compare.go":       {module + "/internal/match", "what a reload changes, for people"},
 	"policy/states.go":        {module, "the names in the store that plans go on with"},
 	"policy/explain.go":       {module + "/internal/match" + " " + module + "/internal/wording", "what rules make of a request, without asking a store"},
-	"policy/debt.go":          {"context " + module, "what is owed to the store is handed on: contexts go to stores"},
+	"policy/debt.go":          {"context " + module + " " + module + "/fallback", "what is owed to the store is handed on: contexts go to stores"},
 	"policy/policy.go":        {module + " " + module + "/fallback " + module + "/internal/waitqueue " + module + "/memstore", "rules bound to a store, and to one in memory for when that fails"},
 	"policy/customerplans.go": {"sync/atomic " + module + "/internal/match" + " " + module + "/internal/overridetable", "read by requests without a lock while plans change; the mutex is that of customers"},
 	"policy/customers.go":     {"sync sync/atomic " + module + " " + module + "/internal/overridetable", "limits of millions of customers: writers have a lock, requests none"},
@@ -153,6 +156,7 @@ var places = map[string]place{
 
 	// While the shared store is gone.
 	"fallback/fallback.go": {"context sync/atomic " + module + " " + module + "/memstore", "asks one store, then the other"},
+	"fallback/apart.go":    {module, "a limit of a bound by itself"},
 	"fallback/bound.go":    {"context " + module, "limits in both stores"},
 	"fallback/reserve.go":  {"context " + module, "reservations of either store"},
 	"fallback/debts.go":    {"context math/rand/v2 sync time.NewTimer " + module, "posts what is owed when the shared store is back: processes at different moments"},

@@ -31,10 +31,10 @@ func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 		return nil, fmt.Errorf("in the local store: %w", err)
 	}
 	for i := range limits {
-		if b.each[i].main, err = s.main.Bind(name, limits[i]); err != nil {
+		if b.each[i].main, err = Apart(b.main, i, s.main.Bind); err != nil {
 			return nil, err
 		}
-		if b.each[i].local, err = s.shares.Bind(name, limits[i]); err != nil {
+		if b.each[i].local, err = Apart(b.local, i, s.local.Bind); err != nil {
 			return nil, fmt.Errorf("in the local store: %w", err)
 		}
 	}

@@ -1,7 +1,6 @@
 package fallback
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -21,49 +20,65 @@ type Shares struct {
 
 	mu    sync.Mutex // guards what follows, and each binding
 	nodes int64
-	stale bool                  // a limit has kept the share that it had before
-	whole map[known]stint.Limit // what has been bound, undivided
+	stale bool                // limits have kept the share that they had before
+	whole map[string]*divided // what has been bound together, by name and limits
 }
 
-// known is a limit that was bound: the name that it is under, and its ID.
-type known struct{ name, id string }
+// divided is limits that were bound together, and the shares that hold them.
+type divided struct {
+	name         string
+	whole, parts []stint.Limit
+}
 
-func (k known) compare(o known) int {
-	return cmp.Or(strings.Compare(k.name, o.name), strings.Compare(k.id, o.id))
+// An exchanger is a store that gives all who hold limits others in their place.
+type exchanger interface {
+	Exchange(name string, from, to []stint.Limit) (known bool, err error)
 }
 
 // NewShares returns Shares in a local store for one of so many processes; below
 // 1 is 1.
 func NewShares(local stint.Store, nodes int) *Shares {
-	return &Shares{local: local, nodes: int64(max(nodes, 1)), whole: make(map[known]stint.Limit)}
+	return &Shares{local: local, nodes: int64(max(nodes, 1)), whole: make(map[string]*divided)}
 }
 
 // Bind makes limits known to the local store, each at this process's [Share].
 func (s *Shares) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	parts := make([]stint.Limit, len(limits))
-	for i, l := range limits {
-		parts[i] = Share(l, s.nodes)
-	}
-	b, err := s.local.Bind(name, parts...)
+	d := &divided{name: name, whole: slices.Clone(limits)}
+	d.parts = d.shares(s.nodes)
+	b, err := s.local.Bind(name, d.parts...)
 	if err != nil {
 		return nil, err
 	}
-	for _, l := range limits {
-		s.whole[known{name, l.ID()}] = l
+	if known := s.whole[d.key()]; known == nil {
+		s.whole[d.key()] = d
 	}
 	return b, nil
 }
 
+func (d *divided) shares(nodes int64) []stint.Limit {
+	parts := make([]stint.Limit, len(d.whole))
+	for i, l := range d.whole {
+		parts[i] = Share(l, nodes)
+	}
+	return parts
+}
+
+func (d *divided) key() string {
+	var b strings.Builder
+	b.WriteString(d.name)
+	for _, l := range d.whole {
+		fmt.Fprintf(&b, "\x00%s\x00%s", l.ID(), l)
+	}
+	return b.String()
+}
+
 // SetNodes says that there are now so many processes; below 1 is 1. Every limit
-// that was bound is bound anew for all who hold it, with what keys have used:
-// the part of a bucket or queue that is used stays the same part, windows keep
-// their counts, logs the newest that the share holds. A memstore goes through
-// all its keys for that, about a microsecond each, shard by shard, and a
-// decision may wait for one shard's: with a million keys, a sixty-fourth of them.
-// The error is for limits whose share the local store cannot hold: they keep
-// the one that they had.
+// that was bound becomes its new share for all who hold it, another form of the
+// same limit: what keys have used counts under both, so that no number of
+// changes frees anybody. The error is for limits whose share the local store
+// cannot hold: they keep the one that they had.
 func (s *Shares) SetNodes(nodes int) error {
 	n := int64(max(nodes, 1))
 	s.mu.Lock()
@@ -71,13 +86,32 @@ func (s *Shares) SetNodes(nodes int) error {
 	if n == s.nodes && !s.stale {
 		return nil
 	}
-	s.nodes = n
+	s.nodes, s.stale = n, false
 	var failed []error
-	for _, k := range slices.SortedFunc(maps.Keys(s.whole), known.compare) {
-		if _, err := s.local.Bind(k.name, Share(s.whole[k], n)); err != nil {
-			failed = append(failed, fmt.Errorf("fallback: limit %q of %q keeps the share it had: %w", k.id, k.name, err))
+	for _, k := range slices.Sorted(maps.Keys(s.whole)) {
+		known, err := s.divide(s.whole[k])
+		switch {
+		case err != nil:
+			s.stale = true
+			failed = append(failed, fmt.Errorf("fallback: the limits of %q keep the share they had: %w", s.whole[k].name, err))
+		case !known:
+			delete(s.whole, k) // nobody holds them any more
 		}
 	}
-	s.stale = failed != nil
 	return errors.Join(failed...)
+}
+
+// divide gives all who hold limits the share of now.
+func (s *Shares) divide(d *divided) (known bool, err error) {
+	parts := d.shares(s.nodes)
+	if store, ok := s.local.(exchanger); ok {
+		known, err = store.Exchange(d.name, d.parts, parts)
+	} else {
+		_, err = s.local.Bind(d.name, parts...)
+		known = true
+	}
+	if err == nil {
+		d.parts = parts
+	}
+	return known, err
 }

@@ -7,33 +7,36 @@ import (
 	"math/bits"
 	"runtime"
 	"slices"
+	"sync/atomic"
 
 	"github.com/stint-dev/stint"
 )
 
 // bound implements [stint.Bound].
 type bound struct {
-	store  *Store
-	name   string
-	limits []*limit
+	store *Store
+	view  atomic.Pointer[view]
+	held  *atomic.Pointer[form] // the view's, for letGo
 }
 
 // Limits implements [stint.Bound].
 func (b *bound) Limits() []stint.Limit {
-	out := make([]stint.Limit, len(b.limits))
-	for i, l := range b.limits {
-		out[i] = l.meter.Load().Limit()
+	limits := b.view.Load().limits
+	out := make([]stint.Limit, len(limits))
+	for i, l := range limits {
+		out[i] = l.meter.Limit()
 	}
 	return out
 }
 
 // Name implements [stint.Bound].
-func (b *bound) Name() string { return b.name }
+func (b *bound) Name() string { return b.view.Load().form.name.text }
 
 // Allow implements [stint.Bound].
 func (b *bound) Allow(_ context.Context, key string, cost int64) (bool, error) {
-	if len(b.limits) > 1 || cost <= 0 {
-		if cost > 0 && len(b.limits) <= quickLayers {
+	v := b.view.Load()
+	if len(v.limits) > 1 || cost <= 0 {
+		if cost > 0 && len(v.limits) <= quickLayers {
 			if _, ok := b.quick(b.store.seed.hash(key), cost, 1, false, nil); ok {
 				return true, nil
 			}
@@ -41,7 +44,7 @@ func (b *bound) Allow(_ context.Context, key string, cost int64) (bool, error) {
 		d, err := b.several(stint.OpTake, key, cost)
 		return d.Allowed, err
 	}
-	s, l := b.store, b.limits[0]
+	s, l := b.store, v.limits[0]
 	if s.closed.Load() {
 		return false, stint.ErrClosed
 	}
@@ -50,8 +53,13 @@ func (b *bound) Allow(_ context.Context, key string, cost int64) (bool, error) {
 	sh := &s.shards[i]
 	now := s.clock.now()
 	sh.mu.Lock()
-	defer sh.mu.Unlock()
 	t := sh.table(l)
+	if t.several && sh.among(l, t, h) {
+		sh.mu.Unlock()
+		d, err := b.several(stint.OpTake, key, cost)
+		return d.Allowed, err
+	}
+	defer sh.mu.Unlock()
 	slot, at := sh.ready(s, t, h, now, cost)
 	var ok bool
 	if open := sh.openOn(s, t, h); open != nil {
@@ -70,10 +78,11 @@ func (b *bound) Allow(_ context.Context, key string, cost int64) (bool, error) {
 
 // Decide implements [stint.Bound].
 func (b *bound) Decide(_ context.Context, op stint.Op, key string, cost int64) (d stint.Decision, err error) {
-	if len(b.limits) > 1 || op != stint.OpTake || cost <= 0 {
+	v := b.view.Load()
+	if len(v.limits) > 1 || op != stint.OpTake || cost <= 0 {
 		return b.several(op, key, cost)
 	}
-	s, l := b.store, b.limits[0]
+	s, l := b.store, v.limits[0]
 	if s.closed.Load() {
 		return d, stint.ErrClosed
 	}
@@ -82,8 +91,12 @@ func (b *bound) Decide(_ context.Context, op stint.Op, key string, cost int64) (
 	sh := &s.shards[i]
 	now := s.clock.now()
 	sh.mu.Lock()
-	defer sh.mu.Unlock()
 	t := sh.table(l)
+	if t.several && sh.among(l, t, h) {
+		sh.mu.Unlock()
+		return b.several(op, key, cost)
+	}
+	defer sh.mu.Unlock()
 	slot, at := sh.ready(s, t, h, now, cost)
 	if open := sh.openOn(s, t, h); open != nil {
 		t.meter.TakeAmong(&open.Reservations, &d, slot, at, cost)
@@ -110,10 +123,10 @@ func (sh *shard) ready(s *Store, t *table, h uint64, now, cost int64) (state []u
 		slot = sh.place(s, t, h, now, at)
 		sh.forgotten(s, t, h)
 	}
-	if !t.indirect {
+	if !t.indirect() {
 		return slot, at
 	}
-	if t.log {
+	if t.log() {
 		slot = sh.grow(s, t, h, slot, now, cost)
 	}
 	return sh.slab.get(slot[0]), at
@@ -121,16 +134,16 @@ func (sh *shard) ready(s *Store, t *table, h uint64, now, cost int64) (state []u
 
 // several decides for one key under several limits, or with the rarer verbs.
 func (b *bound) several(op stint.Op, key string, cost int64) (stint.Decision, error) {
-	h := b.store.seed.hash(key)
-	if op == stint.OpTake && cost > 0 && len(b.limits) <= quickLayers {
+	h, v := b.store.seed.hash(key), b.view.Load()
+	if op == stint.OpTake && cost > 0 && len(v.limits) <= quickLayers {
 		if d, ok := b.quick(h, cost, 1, true, nil); ok {
 			return d, nil
 		}
 	}
 	var few [4]request
 	rs := few[:0]
-	for _, l := range b.limits {
-		rs = append(rs, b.request(l, h, key))
+	for _, l := range v.limits {
+		rs = append(rs, b.request(v, l, h, key))
 	}
 	return b.store.decide(op, rs, cost, nil)
 }
@@ -142,7 +155,7 @@ const quickLayers = 8
 // them, which is what nearly every request of several limits does. If it is
 // not so, quick changes nothing and says so.
 func (b *bound) quick(h uint64, cost, weight int64, whole bool, answers []stint.Decision) (d stint.Decision, ok bool) {
-	s := b.store
+	s, v := b.store, b.view.Load()
 	units, fits := times(cost, weight)
 	if !fits || s.closed.Load() {
 		return d, false
@@ -154,13 +167,13 @@ func (b *bound) quick(h uint64, cost, weight int64, whole bool, answers []stint.
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now = sh.tick(now)
-	for i, l := range b.limits {
+	for i, l := range v.limits {
 		t := l.tables[sh.index]
-		if t == nil || t.log {
+		if t == nil || t.log() {
 			return d, false
 		}
 		slot := t.find(h)
-		if slot == nil || sh.openOn(s, t, h) != nil {
+		if slot == nil || sh.openOn(s, t, h) != nil || t.several && sh.among(l, t, h) {
 			return d, false
 		}
 		states[i], ats[i] = t.state(sh, slot), s.at(t, now)
@@ -169,7 +182,7 @@ func (b *bound) quick(h uint64, cost, weight int64, whole bool, answers []stint.
 		}
 	}
 	var layer stint.Decision
-	for i, l := range b.limits {
+	for i, l := range v.limits {
 		t := l.tables[sh.index]
 		if !whole {
 			t.meter.Allow(states[i], ats[i], units)
@@ -191,7 +204,12 @@ func (s *Store) Decide(_ context.Context, op stint.Op, layers []stint.Layer, cos
 	if op == stint.OpTake && cost > 0 && len(layers) == 1 {
 		l := &layers[0]
 		b, ok := l.Bound.(*bound)
-		if ok && b.store == s && len(b.limits) <= quickLayers && checkLayer(l, len(b.limits)) == nil {
+		if ok && b.store == s {
+			if n := len(b.view.Load().limits); n > quickLayers || checkLayer(l, n) != nil {
+				ok = false
+			}
+		}
+		if ok && b.store == s {
 			if d, ok := b.quick(s.seed.hash(l.Key), cost, max(l.Weight, 1), true, l.Answers); ok {
 				return d, nil
 			}
@@ -219,10 +237,11 @@ type request struct {
 	at     int64           // the time that this layer decides at, once locked
 	moves  uint32          // the shard's when slot was sought
 	sought bool
+	apart  bool // of a view of one limit by itself
 }
 
-func (b *bound) request(l *limit, h uint64, key string) request {
-	return request{limit: l, bound: b, sh: &b.store.shards[b.store.shard(h)], hash: h, key: key, weight: 1}
+func (b *bound) request(v *view, l *limit, h uint64, key string) request {
+	return request{limit: l, bound: b, sh: &b.store.shards[b.store.shard(h)], hash: h, key: key, weight: 1, apart: v.apart}
 }
 
 func (r *request) table() *table { return r.sh.table(r.limit) }
@@ -234,17 +253,18 @@ func (s *Store) requests(rs []request, layers []stint.Layer) ([]request, error) 
 		if !ok || b.store != s {
 			return nil, fmt.Errorf("%w: layer %d is not bound to this store", stint.ErrLayers, i)
 		}
-		if err := checkLayer(&layer, len(b.limits)); err != nil {
+		v := b.view.Load()
+		if err := checkLayer(&layer, len(v.limits)); err != nil {
 			return nil, err
 		}
 		h := s.seed.hash(layer.Key)
-		for k, l := range b.limits {
+		for k, l := range v.limits {
 			for j := range rs {
-				if rs[j].limit == l && rs[j].hash == h {
-					return nil, fmt.Errorf("%w: the same key under limit %q twice", stint.ErrLayers, b.name)
+				if rs[j].hash == h && rs[j].limit.name == l.name {
+					return nil, fmt.Errorf("%w: the same key under limit %q twice", stint.ErrLayers, b.Name())
 				}
 			}
-			r := b.request(l, h, layer.Key)
+			r := b.request(v, l, h, layer.Key)
 			r.weight = max(layer.Weight, 1)
 			if layer.Answers != nil {
 				r.answer = &layer.Answers[k]
@@ -342,10 +362,15 @@ func (r *request) seek(s *Store, now int64) {
 }
 
 // state returns the state to look at: for an unseen key, all zero.
-func (r *request) state(s *Store) []uint64 {
+func (r *request) state(s *Store, now int64) []uint64 {
 	t := r.table()
 	if r.slot != nil {
 		return t.state(r.sh, r.slot)
+	}
+	if t.several {
+		if state := r.unmet(s, now); state != nil {
+			return state
+		}
 	}
 	if cell := t.shared(s, r.hash); cell != nil {
 		return t.state(r.sh, cell) // what a place would inherit
@@ -375,7 +400,7 @@ func (r *request) room(s *Store, now, units int64) (state []uint64, at int64) {
 		r.moves = r.sh.moves
 	}
 	r.meter = t.meter
-	if t.log {
+	if t.log() {
 		r.slot = r.sh.grow(s, t, r.hash, r.slot, now, units)
 		r.moves = r.sh.moves
 	}
@@ -393,6 +418,9 @@ func (s *Store) decide(op stint.Op, rs []request, cost int64, held *reservation)
 	}
 	now := s.lock(rs)
 	defer s.unlock(rs)
+	if op != stint.OpPeek && cost > 0 {
+		s.meet(rs, now)
+	}
 	if op == stint.OpTakeUpTo {
 		cost = s.upTo(rs, now, cost)
 	}
@@ -412,11 +440,45 @@ func (s *Store) decide(op stint.Op, rs []request, cost int64, held *reservation)
 		}
 		join(&d, &layer, r.weight, i)
 	}
+	if op != stint.OpPeek && cost > 0 {
+		s.counted(rs, now, cost, denied != 0, held)
+	}
 	d.Denied, d.Taken = denied, 0
 	if denied == 0 && op != stint.OpPeek {
 		d.Taken = cost
 	}
 	return d, nil
+}
+
+// counted counts under the other forms of the keys what was charged, or what
+// was denied, under those that count that.
+func (s *Store) counted(rs []request, now, cost int64, denied bool, held *reservation) {
+	several := false
+	for i := range rs {
+		r := &rs[i]
+		if t := r.limit.tables[r.sh.index]; t == nil || !t.several {
+			continue
+		}
+		several = true
+		if !denied || r.limit.meter.CountsDenied() {
+			r.sh.decided(s, r.limit.form, r.hash)
+		}
+		if held != nil && !denied {
+			held.layers[i].turn = r.sh.turn(r.limit, r.hash)
+		}
+	}
+	if !several {
+		return
+	}
+	units := func(i int) int64 {
+		units, _ := times(cost, rs[i].weight)
+		return units
+	}
+	s.elsewhere(rs, now, true, units, func(m *stint.Meter, state []uint64, at, units int64) {
+		if !denied || m.CountsDenied() {
+			m.Charge(state, at, units)
+		}
+	})
 }
 
 // take takes a cost that all layers let pass, from a state that no other of
@@ -427,7 +489,7 @@ func (r *request) take(s *Store, now, cost int64, layer *stint.Decision) {
 	if units == 0 {
 		r.seek(s, now) // what costs nothing gets no place
 		t := r.table()
-		*layer = t.meter.Answer(r.state(s), r.at, 0, true)
+		*layer = t.meter.Answer(r.state(s, now), r.at, 0, true)
 	} else {
 		state, at := r.room(s, now, units)
 		if open := r.sh.openOn(s, r.table(), r.hash); open != nil {
@@ -447,7 +509,7 @@ func (r *request) carryOut(s *Store, now int64, op stint.Op, cost int64, denied 
 	t := r.table()
 	r.seek(s, now)
 	units, fits := times(cost, r.weight)
-	delay := t.meter.Delay(r.state(s), r.at, units)
+	delay := t.meter.Delay(r.state(s, now), r.at, units)
 	switch {
 	case op == stint.OpPeek || cost == 0 || denied != 0 && !t.meter.CountsDenied():
 	case denied == 0 && held != nil:
@@ -455,7 +517,7 @@ func (r *request) carryOut(s *Store, now int64, op stint.Op, cost int64, denied 
 	default:
 		r.charge(s, now, units, denied == 0)
 	}
-	*layer = t.meter.Answer(r.state(s), r.at, units, denied == 0)
+	*layer = t.meter.Answer(r.state(s, now), r.at, units, denied == 0)
 	if denied == 0 {
 		layer.Delay = delay
 	} else if !fits {
@@ -473,7 +535,7 @@ func (r *request) carryOut(s *Store, now int64, op stint.Op, cost int64, denied 
 func (r *request) admits(s *Store, now, cost int64) bool {
 	r.seek(s, now)
 	units, fits := times(cost, r.weight)
-	return fits && r.table().meter.Admits(r.state(s), r.at, units)
+	return fits && r.table().meter.Admits(r.state(s, now), r.at, units)
 }
 
 // times returns what a cost of the request is in units of a layer, and whether
@@ -522,7 +584,7 @@ func (s *Store) upTo(rs []request, now, cost int64) int64 {
 	for i := range rs {
 		r := &rs[i]
 		r.seek(s, now)
-		most = min(most, r.table().meter.Answer(r.state(s), r.at, 0, true).Remaining/r.weight)
+		most = min(most, r.table().meter.Answer(r.state(s, now), r.at, 0, true).Remaining/r.weight)
 	}
 	if most == 0 {
 		return min(cost, 1)

@@ -7,5 +7,9 @@ func (s *Single) SetClock(now func() int64) { s.clock.init(now) }
 func KnownLimits(s *Store) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.limits)
+	n := 0
+	for _, f := range s.list {
+		n += len(f.limits)
+	}
+	return n
 }

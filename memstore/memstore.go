@@ -21,7 +21,6 @@ package memstore
 
 import (
 	"errors"
-	"fmt"
 	"math/bits"
 	"sync"
 	"sync/atomic"
@@ -70,10 +69,10 @@ type Store struct {
 
 	maxLog       int64
 	mu           sync.Mutex // guards what follows; before any shard's lock
-	byName       map[string]*limit
-	limits       []*limit               // of byName
-	turn         int                    // of limits: whose release is looked at next
-	pending      map[string]*savedLimit // of a snapshot, until they are bound
+	names        map[string]*name
+	forms        map[string]*form // of all names, by formKey
+	list         []*form          // the same
+	turn         int              // of list: whose release is looked at next
 	reservations reservations
 	watchers     watchers
 
@@ -106,7 +105,8 @@ func New(o Options) *Store {
 		cells:  1 << cellBits / shards,
 		shards: make([]shard, shards),
 		maxLog: o.MaxLog,
-		byName: make(map[string]*limit),
+		names:  make(map[string]*name),
+		forms:  make(map[string]*form),
 	}
 	s.clock.init(o.Now)
 	s.reservations.init(o.MaxReservations)
@@ -119,20 +119,6 @@ func New(o Options) *Store {
 	return s
 }
 
-// A limit is one that is known under a name, in every shard.
-type limit struct {
-	name    string                      // what it is bound under, and its ID
-	salt    uint64                      // makes one key under two limits two
-	meter   atomic.Pointer[stint.Meter] // as it stands now
-	tables  [mostShards]*table          // each under its shard's lock; nil where no key is
-	live    atomic.Int32                // how many tables there are
-	holders atomic.Int32                // see hold
-	looked  int64                       // when release last looked for its idle keys
-}
-
-// apart is between a name and an ID, neither of which has control characters.
-const apart = "\x00"
-
 // shard returns the shard of a hash.
 func (s *Store) shard(h uint64) uint64 { return h >> s.shift }
 
@@ -143,115 +129,6 @@ func (s *Store) at(t *table, now int64) int64 {
 		return s.clock.aligned(now)
 	}
 	return now
-}
-
-// Bind implements [stint.Store]. What it returns holds its limits: one that
-// nobody holds, and under which no key counts, is released.
-func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
-	if s.closed.Load() {
-		return nil, stint.ErrClosed
-	}
-	if err := stint.CheckBind(name, limits); err != nil {
-		return nil, err
-	}
-	meters := make([]*stint.Meter, len(limits))
-	for i, l := range limits {
-		var err error
-		if meters[i], err = stint.NewMeter(l); err != nil {
-			return nil, err
-		}
-		if l.Algorithm() == stint.SlidingLog && l.Count() > s.maxLog {
-			return nil, fmt.Errorf("stint: limit %q: a log of %d is more than the %d that this store keeps (Options.MaxLog): sliding_buckets needs far less",
-				l.Name(), l.Count(), s.maxLog)
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed.Load() {
-		return nil, stint.ErrClosed
-	}
-	s.releaseSome(2)
-	b := &bound{store: s, name: name, limits: make([]*limit, len(limits))}
-	for i, m := range meters {
-		b.limits[i] = s.bind(name, m)
-	}
-	s.hold(b)
-	return b, nil
-}
-
-// bind makes or changes a limit under a name.
-func (s *Store) bind(under string, m *stint.Meter) *limit {
-	name := under + apart + m.Limit().ID()
-	l := s.byName[name]
-	if l == nil {
-		l = &limit{name: name, salt: s.seed.hash(name)}
-		l.meter.Store(m)
-		s.byName[name] = l
-		s.limits = append(s.limits, l)
-		s.adoptSaved(l)
-		return l
-	}
-	if l.meter.Load().Limit() != m.Limit() {
-		l.meter.Store(m) // before the tables: what is made from here on is right
-		for i := range s.shards {
-			s.change(&s.shards[i], l, m)
-		}
-		s.watchers.everywhere()
-	}
-	return l
-}
-
-// change carries the keys of a limit in one shard over to its new form.
-func (s *Store) change(sh *shard, l *limit, m *stint.Meter) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	old, now := l.tables[sh.index], sh.tick(s.clock.now())
-	if old == nil || old.meter == m {
-		return
-	}
-	t := newTable(m)
-	next := &t
-	at := s.at(next, now)
-	for i := range old.segments {
-		for h, slot := range old.slots(old.segments[i]) {
-			sh.carry(next, next.insert(sh, h, at), old, slot, at)
-			old.forget(sh, slot)
-		}
-	}
-	if old.cells != nil {
-		sh.carryCells(s, next, old, at)
-	}
-	sh.drop(old)
-	sh.enter(l, next)
-}
-
-// carryCells carries the overflow cells over.
-func (sh *shard) carryCells(s *Store, next, old *table, now int64) {
-	for i := range s.cells {
-		from := old.cellAt(i)
-		if old.indirect && from[0] == 0 {
-			continue
-		}
-		next.needCells(s)
-		sh.carry(next, next.cellAt(i), old, from, now)
-	}
-}
-
-// carry writes into a slot of the next table what a slot of the old one keeps.
-func (sh *shard) carry(next *table, to []uint64, old *table, from []uint64, now int64) {
-	state := old.state(sh, from)
-	words := next.meter.Words()
-	if next.log && old.log {
-		words = max(words, len(state))
-	}
-	if next.indirect {
-		to[0], _ = sh.slab.alloc(next.block(words))
-	}
-	if next.meter == old.meter {
-		next.meter.Move(next.state(sh, to), state)
-		return
-	}
-	next.meter.Adopt(next.state(sh, to), state, old.meter, now)
 }
 
 // Close implements [stint.Store]: it lets go of all keys. It has nothing to
@@ -267,15 +144,20 @@ func (s *Store) Close() error {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
-		for _, l := range s.limits {
-			l.tables[i] = nil
+		for _, f := range s.list {
+			for _, l := range f.limits {
+				l.tables[i] = nil
+			}
+			if kins := f.name.kin.Load(); kins != nil {
+				kins[i] = newKin()
+			}
 		}
 		sh.slotted, sh.indirect = roster{}, roster{}
 		sh.slab, sh.keys, sh.opened = slab{}, 0, nil
 		sh.moves++
 		sh.mu.Unlock()
 	}
-	s.byName, s.limits, s.pending = nil, nil, nil
+	s.names, s.forms, s.list = nil, nil, nil
 	return nil
 }
 

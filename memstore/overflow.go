@@ -8,10 +8,15 @@ package memstore
 
 // cell returns the slot of the cell that a hash shares.
 func (sh *shard) cell(s *Store, t *table, h uint64) []uint64 {
-	t.needCells(s)
+	if t.cells == nil {
+		t.needCells(s)
+		if t.several {
+			sh.adoptCells(s, t)
+		}
+	}
 	sh.overflowed++
 	slot := t.cellAt(s.cellOf(h))
-	if t.indirect && slot[0] == 0 {
+	if t.indirect() && slot[0] == 0 {
 		slot[0], _ = sh.slab.alloc(t.block(t.meter.Words()))
 	}
 	return slot
@@ -40,7 +45,7 @@ func (t *table) shared(s *Store, h uint64) []uint64 {
 	if t.cells == nil {
 		return nil
 	}
-	if slot := t.cellAt(s.cellOf(h)); !t.indirect || slot[0] != 0 {
+	if slot := t.cellAt(s.cellOf(h)); !t.indirect() || slot[0] != 0 {
 		return slot
 	}
 	return nil
@@ -62,13 +67,13 @@ func (sh *shard) dropIdleCells(t *table, now int64) {
 	for i := range len(*t.cells) / t.words() {
 		cell := t.cellAt(i)
 		switch {
-		case t.indirect && cell[0] == 0:
+		case t.indirect() && cell[0] == 0:
 		case !t.idle(sh, cell, now):
 			live = true
-			if !t.indirect {
+			if !t.indirect() {
 				return
 			}
-		case t.indirect:
+		case t.indirect():
 			sh.slab.release(cell[0])
 			cell[0] = 0
 			sh.moves++
@@ -80,7 +85,7 @@ func (sh *shard) dropIdleCells(t *table, now int64) {
 }
 
 func (sh *shard) copyState(t *table, to, from []uint64) {
-	if !t.indirect {
+	if !t.indirect() {
 		copy(to, from)
 		return
 	}
@@ -93,7 +98,7 @@ func (sh *shard) copyState(t *table, to, from []uint64) {
 }
 
 func (sh *shard) dropCells(t *table) {
-	if t.indirect {
+	if t.indirect() {
 		for _, ref := range *t.cells {
 			if ref != 0 {
 				sh.slab.release(ref)
@@ -102,4 +107,30 @@ func (sh *shard) dropCells(t *table) {
 	}
 	t.cells = nil
 	sh.moves++
+}
+
+// adoptCells gives the first cells of a form what those of another hold, so that
+// a change frees no newcomers.
+func (sh *shard) adoptCells(s *Store, t *table) {
+	for g := range sh.kin(t.owner.form.name).forms {
+		from := g.limit(t.owner.id)
+		if g == t.owner.form || from == nil || from.tables[sh.index] == nil || from.tables[sh.index].cells == nil {
+			continue
+		}
+		old := from.tables[sh.index]
+		at := s.at(t, sh.last)
+		for i := range s.cells {
+			cell := old.cellAt(i)
+			if old.indirect() && cell[0] == 0 {
+				continue
+			}
+			state := adopted(t.meter, old.meter, old.state(sh, cell), at)
+			to := t.cellAt(i)
+			if t.indirect() && to[0] == 0 {
+				sh.write(t, to, state)
+			} else if now := t.state(sh, to); t.meter.UsesMore(state, now, t.meter, at) && len(state) <= len(now) {
+				t.meter.Move(now, state)
+			}
+		}
+	}
 }

@@ -376,7 +376,7 @@ func TestBoundsInUse(t *testing.T) {
 	for g := range 8 {
 		wg.Go(func() {
 			rnd := rand.New(rand.NewPCG(uint64(g), 9))
-			for i := range 150 {
+			for i := range 60 {
 				text := everyKind[rnd.IntN(len(everyKind))]
 				a, err := stint.NewLimiter(s, fmt.Sprint("limit ", rnd.IntN(20)), limit(t, text).WithName("calls"))
 				b, err2 := stint.NewLimiter(s, "two", limit(t, "5/1m").WithName("b"), limit(t, everyKind[i%4]).WithName("c"))

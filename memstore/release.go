@@ -1,58 +1,104 @@
 package memstore
 
-import "runtime"
+// A form is known as long as somebody can still ask about it, or a key still
+// counts under it: what Bind returns holds its form, as a reservation does,
+// until the garbage collector finds that nobody can reach it. A form that is
+// not held is released once its keys are as if never seen; its key that comes
+// later is as unseen as before, so nobody can tell. Keys that go on under
+// another form keep it busy: then it goes as a whole once what it has decided
+// itself counts no more.
+//
+// The next calls of Bind, Stats or Save that look at it do so.
 
-// A limit is known as long as somebody can still ask about it, or a key still
-// counts under it: what Bind returns holds its limits, as a reservation does,
-// until the garbage collector finds that nobody can reach it. A limit that is
-// not held is released once its keys are as if never seen, by the next calls
-// of Bind, Stats or Save that look at it; its key that comes later is as
-// unseen as before, so nobody can tell.
-
-// hold makes b hold its limits until b is garbage.
-func (s *Store) hold(b *bound) {
-	for _, l := range b.limits {
-		l.holders.Add(1)
-	}
-	runtime.AddCleanup(b, letGo, b.limits)
-}
-
-func letGo(limits []*limit) {
-	for _, l := range limits {
-		l.holders.Add(-1)
-	}
-}
-
-// releaseSome looks at the next so many limits, in turn, for those to release.
+// releaseSome looks at the next so many forms, in turn, for those to release.
 // The store's lock is held: nobody binds meanwhile.
 func (s *Store) releaseSome(n int) {
 	now := s.clock.now()
-	for ; n > 0 && len(s.limits) > 0; n-- {
-		if s.turn >= len(s.limits) {
+	for ; n > 0 && len(s.list) > 0; n-- {
+		if s.turn >= len(s.list) {
 			s.turn = 0
 		}
-		if l := s.limits[s.turn]; l.holders.Load() > 0 || !s.unused(l, now) {
+		f := s.list[s.turn]
+		if f.holders.Load() > 0 {
+			f.since = 0
 			s.turn++
 			continue
 		}
-		delete(s.byName, s.limits[s.turn].name)
-		last := len(s.limits) - 1
-		s.limits[s.turn] = s.limits[last]
-		s.limits[last] = nil
-		s.limits = s.limits[:last]
+		if f.since == 0 {
+			f.since = max(now, 1)
+		}
+		if now < f.stays || !s.unused(f, now) {
+			s.turn++
+			continue
+		}
+		s.release(f)
+		last := len(s.list) - 1
+		s.list[s.turn] = s.list[last]
+		s.list[last] = nil
+		s.list = s.list[:last]
 	}
 }
 
-// unused reports whether a limit that is not held has no key left that counts.
+// unused reports whether a form that is not held has no key left that counts.
 // It forgets those that do not, at most once a linger: there may be many.
-func (s *Store) unused(l *limit, now int64) bool {
-	if l.live.Load() > 0 && (l.looked == 0 || now-l.looked >= linger) {
-		l.looked = max(now, 1)
+func (s *Store) unused(f *form, now int64) bool {
+	if f.live() && now-f.since > f.longest() {
 		for i := range s.shards {
-			s.shards[i].clear(s, l, now)
+			s.shards[i].dropForm(f)
 		}
 	}
-	return l.live.Load() == 0
+	if f.live() && (f.looked == 0 || now-f.looked >= linger) {
+		f.looked = max(now, 1)
+		for i := range s.shards {
+			for _, l := range f.limits {
+				s.shards[i].clear(s, l, now)
+			}
+		}
+	}
+	return !f.live()
+}
+
+// live reports whether any shard has a table of the form.
+func (f *form) live() bool {
+	for _, l := range f.limits {
+		if l.live.Load() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// longest returns the time after which nothing counts that the form decided.
+func (f *form) longest() (most int64) {
+	for _, l := range f.limits {
+		most = max(most, int64(l.meter.Longest()))
+	}
+	return most
+}
+
+// release lets go of a form without keys, but not of its place in the list.
+func (s *Store) release(f *form) {
+	n := f.name
+	delete(s.forms, f.key)
+	for i, other := range n.forms {
+		if other == f {
+			last := len(n.forms) - 1
+			n.forms[i], n.forms[last] = n.forms[last], nil
+			n.forms = n.forms[:last]
+			break
+		}
+	}
+	if n.kin.Load() != nil {
+		for i := range s.shards {
+			s.shards[i].dropForm(f)
+		}
+	}
+	switch len(n.forms) {
+	case 0:
+		delete(s.names, n.text)
+	case 1:
+		s.becomeOne(n)
+	}
 }
 
 // clear forgets the idle keys of a limit in the shard, and its table if none

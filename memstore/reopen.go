@@ -221,8 +221,8 @@ func (r *reader) layers(limits int) (layers []savedLayer) {
 type loaded struct {
 	seed   seed
 	keys   int // of all limits
-	saved  map[string]*savedLimit
-	limits []*savedLimit // in the order of the snapshot
+	names  []*savedName
+	limits []*savedLimit // of all, in the order of the snapshot
 	open   savedOpen
 	full   int                                // reservations for which there is no room
 	states map[savedPlace]*stint.Reservations // of those for which there is
@@ -239,9 +239,6 @@ func (in *loaded) reopen(now int64, most int) error {
 	for _, r := range rs {
 		for i := range r.layers {
 			l := &r.layers[i]
-			if err := in.limits[l.limit].named(); err != nil {
-				return err
-			}
 			if l.on != onNothing && in.limits[l.limit].meter.Rewrites() {
 				marks[l.place()] = append(marks[l.place()], l.mark)
 			}
@@ -275,9 +272,8 @@ func (l *savedLimit) named() error {
 	return nil
 }
 
-// reopen makes the reservations of a snapshot known. Their limits are bound
-// as they were, and carried over like others if they have changed. The locks of
-// the store and of its reservations are held.
+// reopen makes the reservations of a snapshot known. The locks of the store and
+// of its reservations are held.
 func (s *Store) reopen(in *loaded) {
 	s.fullReservations.Add(uint64(in.full))
 	bounds := make(map[uint32]*bound)
@@ -287,14 +283,13 @@ func (s *Store) reopen(in *loaded) {
 			l := &saved.layers[i]
 			b := bounds[l.limit]
 			if b == nil {
-				of := in.limits[l.limit]
-				under, _, _ := strings.Cut(of.name, apart)
-				b = &bound{store: s, name: under, limits: []*limit{s.bind(under, of.meter)}}
-				s.hold(b)
+				b = s.bound(&in.limits[l.limit].limit.form.whole)
 				bounds[l.limit] = b
 			}
+			of := in.limits[l.limit].limit
 			sh := &s.shards[s.shard(l.hash)]
-			r.layers[i] = reservedLayer{place: place{b.limits[0], l.hash}, bound: b, sh: sh, weight: l.weight, of: r}
+			r.layers[i] = reservedLayer{place: place{of.form.name, l.hash}, limit: of, bound: b, sh: sh, weight: l.weight, of: r}
+			of.form.holders.Add(1)
 			r.layers[i].reopen(s, l, in.states[l.place()])
 		}
 		s.reservations.add(r)
@@ -319,7 +314,7 @@ func (l *reservedLayer) reopen(s *Store, saved *savedLayer, open *stint.Reservat
 	default:
 		return
 	}
-	l.meter, l.mark = t.meter, saved.mark
+	l.meter, l.mark, l.turn = t.meter, saved.mark, l.sh.turn(l.limit, l.hash)
 	if open != nil {
 		if l.open = l.sh.keepOpen(s, t, l.hash); l.open.Len() == 0 {
 			l.open.Reservations = *open

@@ -237,10 +237,13 @@ func TestReservationRestartedUnbound(t *testing.T) {
 		t.Errorf("not bound: %+v, %v", d, err)
 	}
 	l = limiter(t, s, "20/1h")
-	if d, err := s.Settle(ctx, late, 0); err != nil || d.Remaining != 14 {
+	if d, err := l.Take(ctx, "a", 1); err != nil || d.Remaining != 13 {
+		t.Errorf("of a limit that has changed: %+v, %v", d, err)
+	}
+	if d, err := s.Settle(ctx, late, 0); err != nil || d.Remaining != 3 {
 		t.Errorf("of a limit that has changed: %+v, %v, want nothing back", d, err)
 	}
-	if d, err := l.Peek(ctx, "a", 1); err != nil || d.Remaining != 14 {
+	if d, err := l.Peek(ctx, "a", 1); err != nil || d.Remaining != 13 {
 		t.Errorf("%+v, %v", d, err)
 	}
 }

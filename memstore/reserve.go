@@ -26,10 +26,10 @@ type reservations struct {
 	known   int            // of settled, how many are remembered
 }
 
-// A place is a key under a limit.
+// A place is a key under a name.
 type place struct {
-	limit *limit
-	hash  uint64
+	name *name
+	hash uint64
 }
 
 // ends is a heap of reservations by when they expire, the first on top.
@@ -68,6 +68,7 @@ type reservation struct {
 // A reservedLayer is where one layer of a reservation was charged.
 type reservedLayer struct {
 	place
+	limit      *limit
 	bound      *bound // keeps the limit
 	sh         *shard
 	key        string
@@ -75,6 +76,8 @@ type reservedLayer struct {
 	of         *reservation
 	prev, next *reservedLayer // on the same key
 
+	apart  bool         // of a view of one limit by itself
+	turn   uint32       // of the key, when it was charged: see kin
 	number uint64       // of the charge, among those of reservations in its shard
 	meter  *stint.Meter // that charged
 	cells  *[]uint64    // the overflow cells, if one was charged
@@ -134,6 +137,7 @@ func (rs *reservations) forget(s *Store, r *reservation) {
 	heap.Remove(&rs.byEnd, r.end)
 	for i := range r.layers {
 		rs.unlink(&r.layers[i])
+		r.layers[i].limit.form.holders.Add(-1)
 	}
 	r.layers = nil // lets go of the limits too
 }
@@ -190,11 +194,14 @@ func (s *Store) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl
 	}
 	r := &reservation{cost: cost, expires: now + min(int64(ttl), math.MaxInt64-max(now, 0)), layers: make([]reservedLayer, len(rs))}
 	for i := range rs {
-		r.layers[i] = reservedLayer{place: place{rs[i].limit, rs[i].hash}, bound: rs[i].bound, sh: rs[i].sh, key: rs[i].key, weight: rs[i].weight, of: r}
+		r.layers[i] = reservedLayer{place: place{rs[i].limit.form.name, rs[i].hash}, limit: rs[i].limit, bound: rs[i].bound, sh: rs[i].sh, key: rs[i].key, weight: rs[i].weight, apart: rs[i].apart, of: r}
 	}
 	d, err := s.decide(stint.OpTake, rs, cost, r)
 	if err != nil || !d.Allowed {
 		return d, "", err
+	}
+	for i := range r.layers {
+		r.layers[i].limit.form.holders.Add(1)
 	}
 	r.token = stint.ReservationID(rand.Text())
 	all.add(r)
@@ -262,14 +269,24 @@ func (s *Store) Settle(_ context.Context, token stint.ReservationID, cost int64)
 	}
 	rs := make([]request, len(r.layers))
 	for i, l := range r.layers {
-		rs[i] = l.bound.request(l.limit, l.hash, l.key)
+		rs[i] = l.bound.request(&view{apart: l.apart}, l.limit, l.hash, l.key)
 		rs[i].weight = l.weight
 	}
-	r.answer = s.adjust(rs, func(i int, now int64) {
-		reserved, _ := times(r.cost, rs[i].weight)
-		actual, _ := times(cost, rs[i].weight)
-		r.layers[i].settle(s, &rs[i], now, reserved, actual)
-	})
+	if cost > r.cost {
+		r.answer = s.adjust(rs, func(i int, now int64) {
+			if i == 0 {
+				s.meet(rs, now)
+			}
+			reserved, actual := rs[i].units(r.cost), rs[i].units(cost)
+			r.layers[i].settle(s, &rs[i], now, reserved, actual)
+		}, func(now int64) {
+			s.countedMore(rs, now, func(i int) int64 { return rs[i].units(cost) - rs[i].units(r.cost) })
+		})
+	} else {
+		r.answer = s.adjust(rs, func(i int, now int64) {
+			r.layers[i].settle(s, &rs[i], now, rs[i].units(r.cost), rs[i].units(cost))
+		}, nil)
+	}
 	all.remember(s, r)
 	return r.answer, nil
 }
@@ -302,6 +319,8 @@ func (l *reservedLayer) settle(s *Store, r *request, now, reserved, actual int64
 // stands reports whether the state that the layer charged is that of its key.
 func (l *reservedLayer) stands(s *Store, t *table) bool {
 	switch {
+	case l.turn != l.sh.turn(l.limit, l.hash):
+		return false
 	case l.open != nil:
 		return l.current(s, t)
 	case t.meter != l.meter || l.meter.Rewrites():
@@ -314,7 +333,7 @@ func (l *reservedLayer) stands(s *Store, t *table) bool {
 
 // adjust does something to every layer at one instant and answers with the
 // state after it.
-func (s *Store) adjust(rs []request, do func(i int, now int64)) stint.Decision {
+func (s *Store) adjust(rs []request, do func(i int, now int64), elsewhere func(now int64)) stint.Decision {
 	defer s.watchers.roomMade(rs)
 	now := s.lock(rs)
 	defer s.unlock(rs)
@@ -322,13 +341,33 @@ func (s *Store) adjust(rs []request, do func(i int, now int64)) stint.Decision {
 	for i := range rs {
 		do(i, now)
 		rs[i].seek(s, now)
-		answer := rs[i].table().meter.Answer(rs[i].state(s), rs[i].at, 0, true)
+		answer := rs[i].table().meter.Answer(rs[i].state(s, now), rs[i].at, 0, true)
 		if rs[i].answer != nil {
 			*rs[i].answer = answer
 		}
 		join(&d, &answer, rs[i].weight, i)
 	}
+	if elsewhere != nil {
+		elsewhere(now)
+	}
 	return d
+}
+
+// countedMore counts under the other forms of the keys what was charged beyond
+// what was reserved.
+func (s *Store) countedMore(rs []request, now int64, units func(i int) int64) {
+	for i := range rs {
+		if rs[i].limit.tables[rs[i].sh.index].several {
+			rs[i].sh.decided(s, rs[i].limit.form, rs[i].hash)
+		}
+	}
+	s.elsewhere(rs, now, true, units, (*stint.Meter).Charge)
+}
+
+// units returns what a cost of the request is in units of its layer.
+func (r *request) units(cost int64) int64 {
+	units, _ := times(cost, r.weight)
+	return units
 }
 
 // Refund implements [stint.Store].
@@ -344,13 +383,15 @@ func (s *Store) Refund(_ context.Context, layers []stint.Layer, cost int64) (sti
 		return stint.Decision{}, err
 	}
 	return s.adjust(rs, func(i int, now int64) {
+		if i == 0 { // before the answers: what a key would start with comes from there
+			s.elsewhere(rs, now, false, func(i int) int64 { return rs[i].units(cost) }, (*stint.Meter).Refund)
+		}
 		r := &rs[i]
 		if r.seek(s, now); r.slot != nil {
 			t := r.table()
-			units, _ := times(cost, r.weight)
-			t.meter.Refund(t.state(r.sh, r.slot), r.at, units)
+			t.meter.Refund(t.state(r.sh, r.slot), r.at, r.units(cost))
 		}
-	}), nil
+	}, nil), nil
 }
 
 // Reset implements [stint.Store]. Reservations on the keys are forgotten too.
@@ -367,7 +408,7 @@ func (s *Store) Reset(_ context.Context, layers []stint.Layer) error {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	for i := range rs {
-		at := place{rs[i].limit, rs[i].hash}
+		at := place{rs[i].limit.form.name, rs[i].hash}
 		for l := all.byKey[at]; l != nil; l = all.byKey[at] {
 			all.forget(s, l.of)
 		}
@@ -376,9 +417,26 @@ func (s *Store) Reset(_ context.Context, layers []stint.Layer) error {
 	s.lock(rs)
 	defer s.unlock(rs)
 	for i := range rs {
-		if t := rs[i].limit.tables[rs[i].sh.index]; t != nil {
-			t.delete(rs[i].sh, rs[i].hash)
-		}
+		rs[i].reset(s)
 	}
 	return nil
+}
+
+// reset forgets the key, under all forms.
+func (r *request) reset(s *Store) {
+	r.limit.form.forget(s, r.sh, r.hash)
+	k := r.sh.kin(r.limit.form.name)
+	if k == nil {
+		return
+	}
+	met := k.met(r.hash)
+	for _, g := range met {
+		g.forget(s, r.sh, r.hash)
+	}
+	if k.remove(r.hash); met != nil || k.all {
+		return
+	}
+	for g := range k.forms {
+		g.forget(s, r.sh, r.hash)
+	}
 }

@@ -53,7 +53,7 @@ func (sh *shard) table(l *limit) *table {
 
 // open makes the table of a limit.
 func (sh *shard) open(l *limit) *table {
-	t := newTable(l.meter.Load())
+	t := newTable(l.meter)
 	sh.enter(l, &t)
 	return &t
 }
@@ -65,6 +65,10 @@ func (sh *shard) enter(l *limit, t *table) {
 	r.tables = append(r.tables, t)
 	l.tables[sh.index] = t
 	l.live.Add(1)
+	if l.form.name.kin.Load() != nil {
+		t.several = true
+		sh.kin(l.form.name).entered(sh, l.form)
+	}
 }
 
 // drop lets go of a table that holds no keys.
@@ -84,12 +88,15 @@ func (sh *shard) drop(t *table) {
 	}
 	t.owner.tables[sh.index] = nil
 	t.owner.live.Add(-1)
+	if k := sh.kin(t.owner.form.name); k != nil {
+		k.left(sh, t.owner.form)
+	}
 	r.segment, r.slot = 0, 0
 	sh.moves++
 }
 
 func (sh *shard) roster(t *table) *roster {
-	if t.indirect {
+	if t.indirect() {
 		return &sh.indirect
 	}
 	return &sh.slotted
@@ -139,7 +146,7 @@ func (sh *shard) roomFor(s *Store, t *table, now int64) bool {
 		sh.fullKeys++
 		return false
 	}
-	if !t.indirect {
+	if !t.indirect() {
 		return true
 	}
 	return sh.fits(s, seeker{table: t}, now, t.block(t.meter.Words()))
@@ -214,7 +221,7 @@ func (sh *shard) search(s *Store, r *roster, who seeker, now int64, keys int) {
 			sh.evicted++
 			continue // another key may have moved here
 		}
-		if t.indirect && sh.slab.bytes >= sh.maxBytes {
+		if t.indirect() && sh.slab.bytes >= sh.maxBytes {
 			sh.pack(t, slot, at)
 		}
 		r.slot++
@@ -241,7 +248,7 @@ func (sh *shard) finish(s *Store, r *roster, t *table, who seeker, at int64) (co
 func (sh *shard) pack(t *table, slot []uint64, now int64) {
 	state := sh.slab.get(slot[0])
 	words := len(state)
-	if t.log {
+	if t.log() {
 		if need := roomy(t.meter.Room(state, now, 1)); 2*need <= words {
 			words = need
 		}
@@ -266,7 +273,7 @@ func (sh *shard) place(s *Store, t *table, h uint64, now, at int64) []uint64 {
 		return sh.cell(s, t, h)
 	}
 	slot := t.insert(sh, h, at)
-	if t.indirect {
+	if t.indirect() {
 		slot[0], _ = sh.slab.alloc(t.block(t.meter.Words()))
 	}
 	if t.cells != nil {

@@ -22,15 +22,22 @@ import (
 // A snapshot is, in little-endian order:
 //
 //	magic    8 bytes, "stintsnp"
-//	version  uint32, 3
+//	version  uint32, 4
 //	seed     4 × uint64
-//	limits   uint32, and for each:
-//	  name, text    uint32 and so many bytes, twice
-//	  keys          until a hash of 0: hash uint64, words uint32, words × uint64
-//	  cells         the overflow cells, in the same way: for the hash, 1 more
-//	                than the top bits of the hashes that share the cell
+//	names    uint32, and for each:
+//	  name     uint32 and so many bytes
+//	  forms    uint32, and for each: limits uint32, and for each of these its ID
+//	           and its text, as the name
+//	  blocks   uint32 1 and a block, for each shard, and 0 at the end:
+//	    keys     of each limit of each form, until a hash of 0: hash uint64,
+//	             words uint32, words × uint64
+//	    met      which forms keys have met, of those that met several, until a
+//	             hash of 0: hash uint64, forms uint32, and so many uint32
+//	  cells    the overflow cells of each limit, as its keys: for the hash, 1
+//	           more than the top bits of the hashes that share the cell
 //	charges  of open reservations: uint32, and for each state that has some:
-//	  limit, on   uint32 twice: which of the limits, and 1 for a key, 2 for a cell
+//	  limit, on   uint32 twice: which of the limits above, counted through, and 1
+//	              for a key, 2 for a cell
 //	  hash        uint64, as above
 //	  words       uint32 and so many uint64: stint.Reservations
 //	open     the reservations: uint32, and for each:
@@ -40,11 +47,15 @@ import (
 //	                  weight int64, mark 2 × uint64
 //	sum      uint32, CRC-32C of all before it
 //
-// Read too are version 2, which has no reservations, and version 1, which has
-// no cells either.
+// Read too are versions 3, 2 and 1, which have for the names
+//
+//	limits   uint32, and for each: name and ID with a 0 byte in between, text,
+//	         keys, cells
+//
+// where version 2 has no reservations, and version 1 no cells either.
 const (
 	snapshotMagic   = "stintsnp"
-	snapshotVersion = 3
+	snapshotVersion = 4
 	mostText        = 1 << 10
 	mostWords       = 1 << 22
 )
@@ -54,12 +65,26 @@ var ErrSnapshot = errors.New("memstore: unusable snapshot")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// A savedLimit is what a snapshot holds of a limit, until it is bound.
+// A savedName is what a snapshot holds of a name.
+type savedName struct {
+	text  string
+	forms [][]*savedLimit
+	met   []savedMet
+}
+
+// A savedMet is which forms a key has met, that which decided last at the end.
+type savedMet struct {
+	hash  uint64
+	forms []uint32
+}
+
+// A savedLimit is what a snapshot holds of a limit.
 type savedLimit struct {
-	name  string
+	name  string // what it is bound under, and its ID
 	meter *stint.Meter
 	keys  savedStates
 	cells savedStates
+	limit *limit // once it is known to the store
 }
 
 // savedStates are states by the hash of their key, or by their cell.
@@ -76,10 +101,6 @@ type savedKey struct {
 func (s *savedStates) add(hash uint64, state []uint64) {
 	s.of = append(s.of, savedKey{hash, uint32(len(state))})
 	s.words = append(s.words, state...)
-}
-
-func (l *savedLimit) bytes() int64 {
-	return int64(8*(cap(l.keys.words)+cap(l.cells.words)) + 16*(cap(l.keys.of)+cap(l.cells.of)))
 }
 
 func (s *savedStates) all() iter.Seq2[uint64, []uint64] {
@@ -99,8 +120,7 @@ func (s *savedStates) all() iter.Seq2[uint64, []uint64] {
 // only while it is copied. Open reservations are part of the snapshot, but for
 // those that are made while Save runs; one that is settled meanwhile stands as
 // charged where it was copied before. Settled ones are not. A snapshot holds no
-// keys, only their hashes, and the secret that they are hashed with. A limit
-// that was loaded and is not bound yet is saved as far as it still counts. After
+// keys, only their hashes, and the secret that they are hashed with. After
 // [Store.Close], and if that comes while Save runs, the error is
 // [stint.ErrClosed].
 func (s *Store) Save(w io.Writer) error {
@@ -113,26 +133,11 @@ func (s *Store) Save(w io.Writer) error {
 	for _, k := range s.seed {
 		out.uint64(k)
 	}
-	limits, unbound := s.known()
-	out.uint32(uint32(len(limits) + len(unbound)))
-	for _, l := range unbound {
-		out.saved(l)
-	}
 	open := newOpenCopy()
-	for n, l := range limits {
-		of := &copiedLimit{index: uint32(len(unbound) + n)}
-		open.limits[l] = of
-		text := l.meter.Load().Limit().String()
-		out.text(l.name)
-		out.text(text)
-		var cells savedStates
-		for i := range s.shards {
-			keys := s.copyShard(l, &s.shards[i], text, &cells, open)
-			out.states(&keys)
-		}
-		out.uint64(0)
-		out.states(&cells)
-		out.uint64(0)
+	names := s.known()
+	out.uint32(uint32(len(names)))
+	for _, n := range names {
+		n.save(s, out, open)
 	}
 	open.held(s)
 	out.open(&open.savedOpen)
@@ -146,49 +151,62 @@ func (s *Store) Save(w io.Writer) error {
 	return out.err
 }
 
-// known returns the limits that are bound, and what a snapshot held of others.
-func (s *Store) known() (bound []*limit, unbound []*savedLimit) {
+// A copiedName is a name with the forms that it had when Save began.
+type copiedName struct {
+	*name
+	forms []*form
+}
+
+// known returns the names, sorted.
+func (s *Store) known() (all []copiedName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.releaseSome(len(s.limits))
-	for _, name := range slices.Sorted(maps.Keys(s.pending)) {
-		if l := s.pending[name].counting(s); l != nil {
-			unbound = append(unbound, l)
-		} else {
-			delete(s.pending, name)
-		}
+	s.releaseSome(len(s.list))
+	for _, text := range slices.Sorted(maps.Keys(s.names)) {
+		n := s.names[text]
+		all = append(all, copiedName{n, slices.Clone(n.forms)})
 	}
-	return slices.Clone(s.limits), unbound
+	return all
 }
 
-// counting returns what of a loaded limit still counts, nil if nothing does.
-func (l *savedLimit) counting(s *Store) *savedLimit {
-	t := newTable(l.meter)
-	at := s.at(&t, s.clock.now())
-	left := &savedLimit{name: l.name, meter: l.meter}
-	for hash, state := range l.keys.all() {
-		if !l.meter.Idle(state, at) {
-			left.keys.add(hash, state)
+// save writes a name. What a shard has of it is copied at one moment.
+func (n *copiedName) save(s *Store, out *writer, open *openCopy) {
+	out.text(n.text)
+	out.uint32(uint32(len(n.forms)))
+	var limits []*limit
+	for _, f := range n.forms {
+		out.uint32(uint32(len(f.limits)))
+		for _, l := range f.limits {
+			out.text(l.id)
+			out.text(l.meter.Limit().String())
+			open.limits[l] = &copiedLimit{index: uint32(len(open.limits))}
+			limits = append(limits, l)
 		}
 	}
-	for hash, state := range l.cells.all() {
-		if !l.meter.Idle(state, at) {
-			left.cells.add(hash, state)
+	cells := make([]savedStates, len(limits))
+	for i := range s.shards {
+		keys, met := n.copyShard(s, &s.shards[i], limits, cells, open)
+		if keys == nil {
+			continue
 		}
+		out.uint32(1)
+		for j := range keys {
+			out.states(&keys[j])
+			out.uint64(0)
+		}
+		for _, m := range met {
+			out.uint64(m.hash)
+			out.uint32(uint32(len(m.forms)))
+			for _, f := range m.forms {
+				out.uint32(f)
+			}
+		}
+		out.uint64(0)
 	}
-	if left.keys.of == nil && left.cells.of == nil {
-		return nil
-	}
-	return left
-}
-
-// saved writes a limit as it was loaded.
-func (w *writer) saved(l *savedLimit) {
-	w.text(l.name)
-	w.text(l.meter.Limit().String())
-	for _, states := range [...]*savedStates{&l.keys, &l.cells} {
-		w.states(states)
-		w.uint64(0)
+	out.uint32(0)
+	for i := range cells {
+		out.states(&cells[i])
+		out.uint64(0)
 	}
 }
 
@@ -202,20 +220,45 @@ func (w *writer) states(s *savedStates) {
 	}
 }
 
-// copyShard returns the keys of a limit in one shard, and adds the cells and
-// the open charges, unless the limit has changed since its text was written: its
-// next snapshot will hold them.
-func (s *Store) copyShard(l *limit, sh *shard, text string, cells *savedStates, open *openCopy) (keys savedStates) {
+// copyShard returns the keys of limits in one shard, nil if there are none, and
+// which forms they have met, and adds the cells and the open charges.
+func (n *copiedName) copyShard(s *Store, sh *shard, limits []*limit, cells []savedStates, open *openCopy) (keys []savedStates, met []savedMet) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	of := open.limits[l]
-	of.upTo[sh.index] = sh.reserved
-	t := l.tables[sh.index]
-	if t == nil || t.meter.Limit().String() != text {
-		return keys
+	now := sh.tick(s.clock.now())
+	for i, l := range limits {
+		open.limits[l].upTo[sh.index] = sh.reserved
+		t := l.tables[sh.index]
+		if t == nil {
+			continue
+		}
+		if keys == nil {
+			keys = make([]savedStates, len(limits))
+		}
+		open.charged(s, sh, t, open.limits[l])
+		t.copyStates(s, sh, now, &keys[i], &cells[i])
 	}
-	open.charged(s, sh, t, of)
-	at := s.at(t, sh.tick(s.clock.now()))
+	k := sh.kin(n.name)
+	if keys == nil || k == nil {
+		return keys, nil
+	}
+	for h := range k.keys {
+		m := savedMet{hash: h}
+		for _, f := range k.met(h) {
+			if i := slices.Index(n.forms, f); i >= 0 {
+				m.forms = append(m.forms, uint32(i))
+			}
+		}
+		if len(m.forms) > 1 {
+			met = append(met, m)
+		}
+	}
+	return keys, met
+}
+
+// copyStates copies the states that count.
+func (t *table) copyStates(s *Store, sh *shard, now int64, keys, cells *savedStates) {
+	at := s.at(t, now)
 	for j := range t.segments {
 		for h, slot := range t.slots(t.segments[j]) {
 			if !t.idle(sh, slot, at) {
@@ -224,19 +267,18 @@ func (s *Store) copyShard(l *limit, sh *shard, text string, cells *savedStates, 
 		}
 	}
 	if t.cells == nil {
-		return keys
+		return
 	}
 	for i := range s.cells {
-		if cell := t.cellAt(i); (!t.indirect || cell[0] != 0) && !t.idle(sh, cell, at) {
+		if cell := t.cellAt(i); (!t.indirect() || cell[0] != 0) && !t.idle(sh, cell, at) {
 			cells.add(uint64(sh.index*s.cells+i+1), t.state(sh, cell))
 		}
 	}
-	return keys
 }
 
-// Load reads a snapshot into a store that has bound no limits yet. What it
-// holds of a limit becomes that limit's once its name is bound, carried over
-// as [stint.Meter.Adopt] says if the limit has changed. Reservations that have
+// Load reads a snapshot into a store that has bound no limits yet. It brings the
+// limits along with what their keys have used: one that is bound with other
+// parameters is another form of it. Reservations that have
 // not expired can be settled at once; if there are more than
 // Options.MaxReservations, those that expire last are kept, and the others stand
 // as charged (Stats.FullReservations). On an error, which matches [ErrSnapshot]
@@ -264,58 +306,89 @@ func (s *Store) Load(r io.Reader) error {
 	switch {
 	case s.closed.Load():
 		return stint.ErrClosed
-	case len(s.byName) > 0:
+	case len(s.names) > 0:
 		return errors.New("memstore: Load comes before limits are bound")
 	}
-	s.seed, s.pending = in.seed, in.saved
+	s.seed = in.seed
+	for _, n := range in.names {
+		s.restore(n)
+	}
 	s.reopen(in)
 	return nil
 }
 
-// adoptSaved gives a limit that is bound for the first time the keys that a
-// snapshot holds under its name.
-func (s *Store) adoptSaved(l *limit) {
-	saved := s.pending[l.name]
-	if saved == nil {
+// restore makes a name of a snapshot known, with its keys. The store's lock is
+// held.
+func (s *Store) restore(n *savedName) {
+	now := s.clock.now()
+	var forms []*form
+	for _, limits := range n.forms {
+		meters := make([]*stint.Meter, len(limits))
+		for i, l := range limits {
+			meters[i] = l.meter
+		}
+		f := s.form(n.text, meters)
+		f.stays = now + linger // until who was before has bound it again
+		forms = append(forms, f)
+		for i, l := range limits {
+			l.limit = f.limits[i]
+			for h, state := range l.keys.all() {
+				s.shards[s.shard(h)].restore(s, l.limit, h, state, now)
+			}
+			for cell, state := range l.cells.all() {
+				h := (cell - 1) << (64 - cellBits) // one of those that share it
+				s.shards[s.shard(h)].restoreCell(s, l.limit, h, state, now)
+			}
+		}
+	}
+	for _, m := range n.met {
+		var met []*form
+		for _, i := range m.forms {
+			met = append(met, forms[i])
+		}
+		sh := &s.shards[s.shard(m.hash)]
+		sh.mu.Lock()
+		sh.kin(met[0].name).put(m.hash, met)
+		sh.mu.Unlock()
+	}
+}
+
+// restore gives a key of a limit what a snapshot holds of it.
+func (sh *shard) restore(s *Store, l *limit, h uint64, state []uint64, now int64) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	t := sh.table(l)
+	at := s.at(t, sh.tick(now))
+	if t.meter.Idle(state, at) || t.find(h) != nil {
 		return
 	}
-	delete(s.pending, l.name)
-	now := s.clock.now()
-	from := newTable(saved.meter)
-	from.indirect = false // a saved state is where a slot is
-	for h, state := range saved.keys.all() {
-		s.shards[s.shard(h)].adopt(s, l, h, &from, state, now)
-	}
-	for n, state := range saved.cells.all() {
-		h := (n - 1) << (64 - cellBits) // one of those that share it
-		s.shards[s.shard(h)].adoptCell(s, l, h, &from, state, now)
+	sh.write(t, t.insert(sh, h, at), state)
+	if k := sh.kin(l.form.name); k != nil && k.all && k.met(h) == nil {
+		k.put(h, []*form{l.form})
 	}
 }
 
-// adopt gives a key of a limit what a snapshot holds of it.
-func (sh *shard) adopt(s *Store, l *limit, h uint64, from *table, state []uint64, now int64) {
+// restoreCell gives the cell of a hash what a snapshot holds of it.
+func (sh *shard) restoreCell(s *Store, l *limit, h uint64, state []uint64, now int64) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	t := sh.table(l)
 	at := s.at(t, sh.tick(now))
-	if !from.meter.Idle(state, at) && t.find(h) == nil {
-		sh.carry(t, t.insert(sh, h, at), from, state, at)
-	}
-}
-
-// adoptCell gives the cell of a hash what a snapshot holds of it.
-func (sh *shard) adoptCell(s *Store, l *limit, h uint64, from *table, state []uint64, now int64) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	t := sh.table(l)
-	at := s.at(t, sh.tick(now))
-	if from.meter.Idle(state, at) {
+	if t.meter.Idle(state, at) {
 		return
 	}
 	t.needCells(s)
-	if cell := t.cellAt(s.cellOf(h)); !t.indirect || cell[0] == 0 {
-		sh.carry(t, cell, from, state, at)
+	if cell := t.cellAt(s.cellOf(h)); !t.indirect() || cell[0] == 0 {
+		sh.write(t, cell, state)
 	}
+}
+
+// write gives an empty slot a state.
+func (sh *shard) write(t *table, slot, state []uint64) {
+	if t.indirect() {
+		slot[0], _ = sh.slab.alloc(t.block(max(len(state), t.meter.Words())))
+	}
+	t.meter.Move(t.state(sh, slot), state)
 }
 
 // SaveFile writes a snapshot to a file, whole or not at all: it is written
@@ -421,7 +494,7 @@ func (r *reader) fail(format string, args ...any) {
 }
 
 func (r *reader) snapshot() *loaded {
-	in := &loaded{saved: make(map[string]*savedLimit)}
+	in := &loaded{}
 	if magic := string(r.bytes(make([]byte, len(snapshotMagic)))); r.err == nil && magic != snapshotMagic {
 		r.fail("not a snapshot: it begins with %q", magic)
 	}
@@ -431,18 +504,11 @@ func (r *reader) snapshot() *loaded {
 	for i := range in.seed {
 		in.seed[i] = r.uint64()
 	}
-	for n := r.uint32(); n > 0 && r.err == nil; n-- {
-		name := r.text()
-		if l := r.limit(); l != nil {
-			if !strings.Contains(name, apart) { // of before limits were bound under names
-				name += apart + l.meter.Limit().ID()
-			}
-			if r.version > 2 && in.saved[name] != nil {
-				r.fail("limit %q twice", name)
-			}
-			l.name, in.saved[name] = name, l
-			in.limits = append(in.limits, l)
-			in.keys += len(l.keys.of)
+	if r.version < 4 {
+		r.limits(in)
+	} else {
+		for n := r.uint32(); n > 0 && r.err == nil; n-- {
+			in.names = append(in.names, r.name(in))
 		}
 	}
 	if r.version > 2 {
@@ -452,28 +518,115 @@ func (r *reader) snapshot() *loaded {
 	if sum := r.uint32(); r.err == nil && sum != want {
 		r.fail("the checksum is %08x, not %08x: torn or damaged", sum, want)
 	}
+	for _, l := range in.limits {
+		in.keys += len(l.keys.of)
+	}
 	return in
 }
 
-// limit reads one limit and its keys, and checks that the states are sound.
-func (r *reader) limit() *savedLimit {
+// name reads a name with its forms and keys.
+func (r *reader) name(in *loaded) *savedName {
+	n := &savedName{text: r.text()}
+	if slices.ContainsFunc(in.names, func(o *savedName) bool { return o.text == n.text }) {
+		r.fail("name %q twice", n.text)
+	}
+	var all []*savedLimit
+	for forms := r.uint32(); forms > 0 && r.err == nil; forms-- {
+		var form []*savedLimit
+		var limits []stint.Limit
+		for count := r.uint32(); count > 0 && r.err == nil; count-- {
+			id := r.text()
+			if l := r.meter(n.text + apart + id); l != nil {
+				form, limits = append(form, l), append(limits, l.meter.Limit())
+			}
+		}
+		if err := stint.CheckBind(n.text, limits); err != nil {
+			r.fail("%w", err)
+		}
+		n.forms, all = append(n.forms, form), append(all, form...)
+	}
+	in.limits = append(in.limits, all...)
+	for r.err == nil && r.uint32() == 1 {
+		for _, l := range all {
+			r.states(&l.keys, l.meter, math.MaxUint64)
+		}
+		r.met(n)
+	}
+	for _, l := range all {
+		r.states(&l.cells, l.meter, 1<<cellBits)
+	}
+	return n
+}
+
+// met reads which forms keys have met.
+func (r *reader) met(n *savedName) {
+	for h := r.uint64(); h != 0; h = r.uint64() {
+		m := savedMet{hash: h}
+		count := r.uint32()
+		if count < 2 || int(count) > len(n.forms) {
+			r.fail("a key that met %d of %d forms", count, len(n.forms))
+			return
+		}
+		for range count {
+			f := r.uint32()
+			if int64(f) >= int64(len(n.forms)) || slices.Contains(m.forms, f) {
+				r.fail("a key that met form %d of %d", f, len(n.forms))
+				return
+			}
+			m.forms = append(m.forms, f)
+		}
+		n.met = append(n.met, m)
+	}
+}
+
+// limits reads what versions before 4 have in place of names: limits, each with
+// the name that it was bound under. Those of one name are taken for a form.
+func (r *reader) limits(in *loaded) {
+	names, seen := make(map[string]*savedName), make(map[string]bool)
+	for n := r.uint32(); n > 0 && r.err == nil; n-- {
+		text := r.text()
+		l := r.meter(text)
+		if l == nil {
+			return
+		}
+		if seen[l.name] {
+			r.fail("limit %q twice", l.name)
+		}
+		seen[l.name] = true
+		r.states(&l.keys, l.meter, math.MaxUint64)
+		if r.version > 1 {
+			r.states(&l.cells, l.meter, 1<<cellBits)
+		}
+		in.limits = append(in.limits, l)
+		under, _, _ := strings.Cut(l.name, apart)
+		if names[under] == nil {
+			names[under] = &savedName{text: under, forms: make([][]*savedLimit, 1)}
+			in.names = append(in.names, names[under])
+		}
+		names[under].forms[0] = append(names[under].forms[0], l)
+	}
+}
+
+// meter reads a limit that is known by a name and an ID.
+func (r *reader) meter(name string) *savedLimit {
 	text := r.text()
 	if r.err != nil {
 		return nil
 	}
 	limit, err := stint.Parse(text)
+	l := &savedLimit{name: name}
+	if err == nil {
+		l.meter, err = stint.NewMeter(limit)
+	}
+	if err == nil {
+		if !strings.Contains(name, apart) { // of before limits were bound under names
+			l.name += apart + limit.ID()
+		}
+		err = l.named()
+	}
 	if err != nil {
 		r.fail("%w", err)
 		return nil
-	}
-	l := &savedLimit{}
-	if l.meter, err = stint.NewMeter(limit); err != nil {
-		r.fail("%w", err)
-		return nil
-	}
-	r.states(&l.keys, l.meter, math.MaxUint64)
-	if r.version > 1 {
-		r.states(&l.cells, l.meter, 1<<cellBits)
 	}
 	return l
 }

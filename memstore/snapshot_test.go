@@ -74,8 +74,8 @@ func TestSnapshotChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	l, _ = stint.NewLimiter(next, "api", limit(t, "10/1h"))
-	if d, _ := l.Peek(ctx, "a", 1); d.Remaining != 0 || d.ResetAfter != 2*time.Hour {
-		t.Errorf("%+v, want none remaining, and two drains of 10 in use", d)
+	if d, _ := l.Peek(ctx, "a", 1); d.Remaining != 0 || d.ResetAfter != time.Hour {
+		t.Errorf("%+v, want none remaining, and all of 10 in use", d)
 	}
 }
 
@@ -296,9 +296,9 @@ func TestSnapshotLater(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole[8] = 4
+	whole[8] = 5
 	err = memstore.New(memstore.Options{}).Load(bytes.NewReader(whole))
-	if !errors.Is(err, memstore.ErrSnapshot) || !strings.Contains(err.Error(), "version 4") {
+	if !errors.Is(err, memstore.ErrSnapshot) || !strings.Contains(err.Error(), "version 5") {
 		t.Errorf("%v", err)
 	}
 }

@@ -11,8 +11,7 @@ type Stats struct {
 	// Keys is how many keys have a place, counted once for each limit; MaxKeys
 	// is the most there can be.
 	Keys, MaxKeys int
-	// Bytes is what limits, tables, logs and parts take, and what of a snapshot
-	// waits for its limit to be bound.
+	// Bytes is what limits, tables, logs and parts take.
 	Bytes int64
 	// PagedBytes is the part of Bytes that logs and parts take; MaxBytes is
 	// about the most that can be.
@@ -33,7 +32,7 @@ type Stats struct {
 	// Reservations is how many are open: neither settled nor expired.
 	Reservations int
 	// Limits is how many limits are known: bound, and held or with keys that
-	// still count.
+	// still count; each form of one counts.
 	Limits int
 }
 
@@ -43,13 +42,16 @@ type Stats struct {
 func (s *Store) Stats() Stats {
 	st := Stats{Reservations: s.reservations.count(s), FullReservations: s.fullReservations.Load()}
 	s.mu.Lock()
-	s.releaseSome(len(s.limits))
-	st.Limits = len(s.limits)
-	for _, l := range s.limits {
-		st.Bytes += l.bytes()
+	s.releaseSome(len(s.list))
+	names := make([]*name, 0, len(s.names))
+	for _, n := range s.names {
+		if names = append(names, n); len(n.forms) > 1 {
+			st.Bytes += int64(unsafe.Sizeof([mostShards]*kin{}))
+		}
 	}
-	for _, l := range s.pending {
-		st.Bytes += l.bytes()
+	for _, f := range s.list {
+		st.Limits += len(f.limits)
+		st.Bytes += f.bytes()
 	}
 	s.mu.Unlock()
 	for i := range s.shards {
@@ -58,6 +60,12 @@ func (s *Store) Stats() Stats {
 		st.Keys += sh.keys
 		st.MaxKeys += sh.maxKeys
 		st.Bytes += sh.bytes()
+		for _, n := range names {
+			if k := sh.kin(n); k != nil {
+				sh.sweep(s, k, sh.tick(s.clock.now()))
+				st.Bytes += k.bytes()
+			}
+		}
 		st.PagedBytes += sh.slab.bytes
 		st.MaxBytes += sh.maxBytes
 		st.Evicted += sh.evicted
@@ -70,11 +78,15 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
-// bytes returns what a limit takes without its tables: itself, its meter, its
-// name, and its place under that name.
-func (l *limit) bytes() int64 {
-	const named = 56 // of a map of names and a list, at their usual load
-	return int64(unsafe.Sizeof(*l)+unsafe.Sizeof(stint.Meter{})) + int64(len(l.name)) + named
+// bytes returns what a form takes without its tables: itself, its limits, their
+// meters and names, and its place under its name.
+func (f *form) bytes() int64 {
+	const named = 140 // of maps of names and forms and a list, at their usual load
+	sum := int64(unsafe.Sizeof(*f)) + int64(len(f.key)) + named
+	for _, l := range f.limits {
+		sum += int64(unsafe.Sizeof(*l)+unsafe.Sizeof(stint.Meter{})) + int64(len(l.name)+len(l.id))
+	}
+	return sum
 }
 
 // bytes returns what the shard's tables and slab take.

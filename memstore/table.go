@@ -29,10 +29,20 @@ type table struct {
 	open     uint32 // one more than the index of its open reservations in the shard, or 0
 	keys     uint32
 	width    uint8 // words of state in a slot
-	indirect bool
-	log      bool // states grow
+	stored   uint8 // inSlot, inBlock or growing
 	aligned  bool
+	several  bool // the name has other forms: see kin
 }
+
+// Where the states of a table are.
+const (
+	inSlot  = iota
+	inBlock // of the slab, which the slot refers to
+	growing // likewise: logs
+)
+
+func (t *table) indirect() bool { return t.stored != inSlot }
+func (t *table) log() bool      { return t.stored == growing }
 
 type segment struct {
 	slots []uint64
@@ -57,8 +67,12 @@ func (g *segment) full() bool { return g.used*32 >= g.size*27 }
 
 func newTable(m *stint.Meter) table {
 	t := table{meter: m, segments: noSegments, width: 1, aligned: m.Aligned()}
-	t.log = m.Limit().Algorithm() == stint.SlidingLog
-	if t.indirect = t.log || m.Words() > maxSlotted; !t.indirect {
+	switch {
+	case m.Limit().Algorithm() == stint.SlidingLog:
+		t.stored = growing
+	case m.Words() > maxSlotted:
+		t.stored = inBlock
+	default:
 		t.width = uint8(m.Words())
 	}
 	return t
@@ -70,7 +84,7 @@ var noSegments = make([]segment, 1)
 // block returns how many words to allocate for a state of at least so many: a
 // log, which grows, gets some more.
 func (t *table) block(words int) int {
-	if t.log {
+	if t.log() {
 		return roomy(words)
 	}
 	return words
@@ -219,7 +233,7 @@ func (t *table) idle(sh *shard, slot []uint64, now int64) bool {
 
 // forget gives back what a slot refers to, and counts the key off.
 func (t *table) forget(sh *shard, slot []uint64) {
-	if t.indirect && slot[0] != 0 {
+	if t.indirect() && slot[0] != 0 {
 		sh.slab.release(slot[0])
 	}
 	t.keys--
@@ -228,7 +242,7 @@ func (t *table) forget(sh *shard, slot []uint64) {
 
 // state returns the state that a slot holds or refers to.
 func (t *table) state(sh *shard, slot []uint64) []uint64 {
-	if !t.indirect {
+	if !t.indirect() {
 		return slot
 	}
 	return sh.slab.get(slot[0])
@@ -274,10 +288,16 @@ func (t *table) remove(sh *shard, g *segment, i int) {
 // delete forgets a key, if it has a slot.
 func (t *table) delete(sh *shard, h uint64) {
 	g := t.segment(h)
-	for i := range g.size {
+	if g.used == 0 {
+		return
+	}
+	for i := g.home(h); g.slots[i*t.stride()] != 0; {
 		if g.slots[i*t.stride()] == h {
 			t.remove(sh, g, i)
 			return
+		}
+		if i++; i == g.size {
+			i = 0
 		}
 	}
 }

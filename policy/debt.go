@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/fallback"
 )
 
 // While the store fails, what the local one lets through is owed, and charged
@@ -19,7 +20,10 @@ func (s *side) single(mode string, p state, together stint.Bound) ([]stint.Bound
 	each := make([]stint.Bound, len(p.limits))
 	for k, l := range p.limits {
 		var err error
-		if each[k], err = s.hold(mode, p.name, l); err != nil {
+		each[k], err = fallback.Apart(together, k, func(string, ...stint.Limit) (stint.Bound, error) {
+			return s.hold(mode, p.name, l)
+		})
+		if err != nil {
 			return nil, err
 		}
 	}

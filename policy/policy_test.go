@@ -751,6 +751,10 @@ func (s *broken) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	return &brokenBound{b, s}, err
 }
 
+func (b *brokenBound) Apart(i int) stint.Bound {
+	return &brokenBound{b.Bound.(interface{ Apart(i int) stint.Bound }).Apart(i), b.s}
+}
+
 func (b *brokenBound) Decide(ctx context.Context, op stint.Op, key string, cost int64) (stint.Decision, error) {
 	if b.s.down.Load() {
 		return stint.Decision{}, errDown

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/proof/oracle"
 )
@@ -283,8 +284,8 @@ func (r *race) layered() func(rng *rand.Rand) []seen {
 	}
 	var each []stint.Bound
 	var every []int
-	for i, l := range r.limits {
-		b, err := r.store.Bind("together", l)
+	for i := range r.limits {
+		b, err := fallback.Apart(all, i, r.store.Bind)
 		if err != nil {
 			r.t.Fatal(err)
 		}

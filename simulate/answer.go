@@ -14,7 +14,7 @@ type Answer struct {
 	// T and Key repeat what was given; NoKey leaves the key out.
 	T, Key string
 	NoKey  bool
-	// Verb is that of the operation. A reset is answered with T and Key alone;
+	// Verb is that of the operation. A reset and a change are answered with T and Key alone;
 	// only take_up_to says how many were taken.
 	Verb Verb
 	// Tightest is the limit that Limit and Remaining are of, as it was given; ""
@@ -42,7 +42,7 @@ func (a Answer) AppendJSON(b []byte) []byte {
 	if !a.NoKey {
 		b = appendString(append(b, `,"key":`...), a.Key)
 	}
-	if a.Verb == Reset {
+	if a.Verb == Reset || a.Verb == Change {
 		return append(b, '}')
 	}
 	d := &a.Decision

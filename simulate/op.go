@@ -23,9 +23,10 @@ const (
 	Cancel   Verb = "cancel"
 	Refund   Verb = "refund"
 	Reset    Verb = "reset"
+	Change   Verb = "change"
 )
 
-const verbs = "write take, peek, take_up_to, reserve, settle, cancel, refund or reset"
+const verbs = "write take, peek, take_up_to, reserve, settle, cancel, refund, reset or change"
 
 // An Op is one operation: a line that was read.
 type Op struct {
@@ -48,7 +49,8 @@ type Op struct {
 	// Reservation names what to settle or cancel: "r1" is the first that was
 	// granted.
 	Reservation string
-	// Limits are the line's own layers, instead of those that all lines share.
+	// Limits are the line's own layers, instead of those that all lines share;
+	// of a change, what these become.
 	Limits []OpLimit
 }
 
@@ -105,7 +107,9 @@ func (op *Op) check(seen int) error {
 		return fmt.Errorf(`%s needs a "reservation"`, op.Verb)
 	case op.Verb == Settle && seen&hasCost == 0:
 		return errors.New(`settle needs a "cost", the true one`)
-	case settles:
+	case op.Verb == Change && seen&hasLimits == 0:
+		return errors.New(`change needs "limits", as many as all lines share`)
+	case settles || op.Verb == Change:
 		return nil
 	case op.NoKey && seen&hasLimits == 0:
 		return errNoKey
@@ -164,7 +168,7 @@ func (op *Op) verb(s *strictjson.Reader) error {
 	if err != nil {
 		return err
 	}
-	for _, v := range [...]Verb{Take, Peek, TakeUpTo, Reserve, Settle, Cancel, Refund, Reset} {
+	for _, v := range [...]Verb{Take, Peek, TakeUpTo, Reserve, Settle, Cancel, Refund, Reset, Change} {
 		if name == string(v) {
 			op.Verb = v
 			return nil
@@ -261,7 +265,10 @@ func (op Op) AppendJSON(b []byte) []byte {
 			b = append(b, ',')
 		}
 		b = appendString(append(b, `{"limit":`...), l.Limit)
-		b = append(appendString(append(b, `,"key":`...), l.Key), '}')
+		if op.Verb != Change {
+			b = appendString(append(b, `,"key":`...), l.Key)
+		}
+		b = append(b, '}')
 		if i == len(op.Limits)-1 {
 			b = append(b, ']')
 		}

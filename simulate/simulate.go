@@ -57,6 +57,7 @@ type Runner struct {
 	clock        *Clock
 	bounds       []stint.Bound // the limits of lines that bring none, one by one
 	texts        []string      // of these limits, as they were given
+	former       []stint.Bound // what they were before changes, which stay known
 	own          map[string]stint.Bound
 	reservations map[string]*reservation
 	layers       []stint.Layer // of the operation at hand
@@ -212,6 +213,8 @@ func (r *Runner) Do(op Op) (Answer, error) {
 			a.setTightest(r.reservations[op.Reservation].texts)
 		}
 		return a, err
+	case Change:
+		return a, r.change(op)
 	}
 	if err := r.arrange(op); err != nil {
 		return Answer{}, err
@@ -243,6 +246,28 @@ func (r *Runner) Do(op Op) (Answer, error) {
 		a.setTightest(r.textsOf(op))
 	}
 	return a, nil
+}
+
+// change gives the limits that all lines share other forms, each in its place.
+func (r *Runner) change(op Op) error {
+	if len(op.Limits) != len(r.bounds) {
+		return fmt.Errorf("change has %d limits, where all lines share %d", len(op.Limits), len(r.bounds))
+	}
+	bounds, texts := make([]stint.Bound, len(r.bounds)), make([]string, len(r.bounds))
+	for i, l := range op.Limits {
+		limit, err := stint.Parse(l.Limit)
+		if err == nil {
+			former := r.bounds[i]
+			bounds[i], err = r.store.Bind(former.Name(), limit.WithName(former.Limits()[0].ID()))
+		}
+		if err != nil {
+			return err
+		}
+		texts[i] = l.Limit
+	}
+	r.former = append(r.former, r.bounds...)
+	r.bounds, r.texts = bounds, texts
+	return nil
 }
 
 // arrange sets the layers of an operation.

@@ -48,7 +48,7 @@ func newLayered(e *env) *layered {
 			}
 			together = append(together, l.Limit)
 			ls.limits, ls.weights = append(ls.limits, l), append(ls.weights, max(weight, 1))
-			ls.keys, ls.alone = append(ls.keys, key), append(ls.alone, "twin of "+key)
+			ls.keys, ls.alone = append(ls.keys, key), append(ls.alone, fmt.Sprint("twin ", len(ls.alone), " of ", key))
 			ls.leastOfCosts = min(ls.leastOfCosts, l.Capacity()/max(weight, 1))
 		}
 		ls.layers = append(ls.layers, stint.Layer{Bound: e.under("layers", together...), Key: key, Weight: weight})

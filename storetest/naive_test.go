@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/big"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +25,7 @@ type naive struct {
 	states map[cell][]uint64
 	tokens map[stint.ReservationID]*held
 	open   map[cell]*stint.Reservations
+	met    map[cell][]string // forms by the limit's name, that which decided last at the end
 
 	plant   fault
 	quantum time.Duration // that waits are rounded up to
@@ -78,11 +80,13 @@ type fault struct {
 	settlesUnits   bool // without their weights
 	wrapsWeights   bool
 	sharesAnswers  bool // each limit's is the joined one
+	changeMints    bool // a form starts afresh
+	dropsForms     bool // and others count nothing of it
 }
 
 func newNaive(now func() int64, plant fault) *naive {
 	return &naive{now: now, plant: plant, quantum: 1,
-		meters: map[string]*stint.Meter{}, states: map[cell][]uint64{}, tokens: map[stint.ReservationID]*held{}, open: map[cell]*stint.Reservations{}}
+		meters: map[string]*stint.Meter{}, states: map[cell][]uint64{}, tokens: map[stint.ReservationID]*held{}, open: map[cell]*stint.Reservations{}, met: map[cell][]string{}}
 }
 
 type naiveBound struct {
@@ -112,22 +116,69 @@ func (s *naive) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 		if err != nil {
 			return nil, err
 		}
-		meters, b.names = append(meters, m), append(b.names, name+"\x00"+l.ID())
+		meters, b.names = append(meters, m), append(b.names, name+"\x00"+l.ID()+"\x00"+l.String())
 	}
 	for i, name := range b.names {
-		if old := s.meters[name]; old != nil {
-			for c, from := range s.states {
-				if c.limit == name {
-					to := make([]uint64, max(len(from), meters[i].Words()))
-					meters[i].Adopt(to, from, old, s.now())
-					s.states[c] = to
-					delete(s.open, c)
-				}
-			}
-		}
 		s.meters[name] = meters[i]
 	}
 	return b, nil
+}
+
+// limitOf is the limit that a form is one of.
+func (c cell) limitOf() cell {
+	return cell{c.limit[:strings.LastIndexByte(c.limit, 0)], c.key}
+}
+
+// meet makes the form of a cell one that counts its key, and says how it was
+// before.
+func (s *naive) meet(c cell) (undo func()) {
+	at, now := c.limitOf(), s.now()
+	met := s.met[at]
+	busy := slices.ContainsFunc(met, func(f string) bool {
+		state := s.states[cell{f, c.key}]
+		return state != nil && !s.meters[f].Idle(state, now)
+	})
+	if !busy && len(met) > 1 {
+		for _, f := range met {
+			delete(s.states, cell{f, c.key})
+			delete(s.open, cell{f, c.key})
+		}
+		met = nil
+	}
+	was, state := s.met[at], s.states[c]
+	if slices.Contains(met, c.limit) {
+		return func() {}
+	}
+	if busy && !s.plant.changeMints {
+		from := met[len(met)-1]
+		old := s.states[cell{from, c.key}]
+		to := make([]uint64, max(len(old), s.meters[c.limit].Words()))
+		s.meters[c.limit].Adopt(to, old, s.meters[from], now)
+		s.states[c] = to
+	}
+	s.met[at] = append(slices.Clone(met), c.limit)
+	return func() {
+		s.met[at], s.states[c] = was, state
+		if state == nil {
+			delete(s.states, c)
+		}
+	}
+}
+
+// others does something to the states of a key under the forms that do not
+// decide.
+func (s *naive) others(c cell, do func(m *stint.Meter, c cell)) {
+	met := s.met[c.limitOf()]
+	if i := slices.Index(met, c.limit); i >= 0 && i < len(met)-1 {
+		met = append(slices.Delete(slices.Clone(met), i, i+1), c.limit)
+		s.met[c.limitOf()] = met
+	}
+	for _, f := range met {
+		if f != c.limit && !s.plant.dropsForms {
+			delete(s.open, cell{f, c.key})
+			do(s.meters[f], cell{f, c.key})
+		}
+	}
 }
 
 func (b *naiveBound) Limits() (all []stint.Limit) {
@@ -173,10 +224,10 @@ func (s *naive) parts(layers []stint.Layer, cost int64) (all []part, err error) 
 			if s.plant.joinsKeys {
 				c = cell{name, strings.TrimSpace(layer.Key)}
 			}
-			if seen[c] {
+			if seen[c.limitOf()] {
 				return nil, stint.ErrLayers
 			}
-			seen[c] = true
+			seen[c.limitOf()] = true
 			p := part{cell: c, weight: max(layer.Weight, 1)}
 			if layer.Answers != nil {
 				p.answer = &layer.Answers[i]
@@ -233,6 +284,11 @@ func (s *naive) decide(op stint.Op, layers []stint.Layer, cost int64, expires *i
 		return d, nil, err
 	}
 	now := s.now()
+	for _, p := range parts {
+		if undo := s.meet(p.cell); op == stint.OpPeek || cost == 0 {
+			defer undo()
+		}
+	}
 	if op == stint.OpTakeUpTo && !s.plant.upToIsTake {
 		most := cost
 		for _, p := range parts {
@@ -324,6 +380,13 @@ func (s *naive) layer(op stint.Op, p part, now, cost int64, allowed bool, expire
 		} else {
 			m.ChargeAmong(open, state, now, units, allowed)
 		}
+	}
+	if op != stint.OpPeek && units > 0 {
+		s.others(p.cell, func(m *stint.Meter, c cell) {
+			if allowed || m.CountsDenied() {
+				m.Charge(s.state(c, units), now, units)
+			}
+		})
 	}
 	d = s.coarse(m.Answer(state, now, units, allowed))
 	if !allowed && !fits {
@@ -454,8 +517,11 @@ func (s *naive) Reset(_ context.Context, layers []stint.Layer) error {
 		return err
 	}
 	for _, p := range parts {
-		delete(s.states, p.cell)
-		delete(s.open, p.cell)
+		for _, f := range append(s.met[p.limitOf()], p.limit) {
+			delete(s.states, cell{f, p.key})
+			delete(s.open, cell{f, p.key})
+		}
+		delete(s.met, p.limitOf())
 		for token, h := range s.tokens {
 			for _, other := range h.parts {
 				if other.cell == p.cell {

@@ -118,6 +118,8 @@ var laws = []law{
 	{name: "limits are apart", once: limitsAreApart},
 	{name: "forgetting is lossless", once: forgettingIsLossless},
 	{name: "changing a limit", once: changingALimit},
+	{name: "there and back", once: thereAndBack},
+	{name: "a change locks nobody out", once: changeLocksNobodyOut},
 	{name: "errors", once: errorsAreTold},
 	{name: "closed", once: closedIsClosed},
 	{name: "greatest values", once: greatestValues},

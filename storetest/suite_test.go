@@ -77,6 +77,8 @@ func TestFaultsAreCaught(t *testing.T) {
 		"a reset resets all":      {fault{resetsAll: true}, "reset is unseen"},
 		"settles without weights": {fault{settlesUnits: true}, "layers, all or none"},
 		"weights that wrap":       {fault{wrapsWeights: true}, "greatest values"},
+		"a change mints":          {fault{changeMints: true}, "changing a limit"},
+		"a form is dropped":       {fault{dropsForms: true}, "there and back"},
 		"one answer for all":      {fault{sharesAnswers: true}, "layers, all or none"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -102,35 +102,6 @@ func (b *bucket) drain(t *big.Int, ns *big.Rat) {
 	b.tat = new(big.Rat).Add(b.backlog(t), whole(t))
 }
 
-func (b *bucket) become(t *big.Int, to Spec) state {
-	if to.Kind == Queue {
-		return &queue{*carried(to, b.carry(t, to, to.Burst+1))}
-	}
-	return carried(to, b.carry(t, to, to.Burst))
-}
-
-// carried is a bucket that begins with a tat.
-func carried(spec Spec, tat *big.Rat) *bucket { return &bucket{spec: spec, tat: tat, first: tat} }
-
-// carry is the tat under another limit: as many units are in use as before, at
-// most its greatest debt, and the time that they take is rounded up to a multiple of
-// 1/L' ns, where L'/W' is the new rate in lowest terms.
-func (b *bucket) carry(t *big.Int, to Spec, capacity int64) *big.Rat {
-	unit := ratio(to.Period, to.Count)
-	used := new(big.Rat).Quo(b.backlog(t), ratio(b.spec.Period, b.spec.Count))
-	left := grains(used.Mul(used, unit), unit)
-	if greatest := times(2, times(capacity, unit)); left.Cmp(greatest) > 0 {
-		left = greatest
-	}
-	return left.Add(left, whole(t))
-}
-
-// grains is a time rounded up to what a state with that T can hold.
-func grains(r, unit *big.Rat) *big.Rat {
-	n := unit.Denom()
-	return new(big.Rat).SetFrac(ceil(new(big.Rat).Mul(r, whole(n))), n)
-}
-
 // queue is "leaky_queue". Its tat is the contract's next: when the next request
 // could start.
 type queue struct{ bucket }
@@ -156,24 +127,4 @@ func (q *queue) giveBack(t *big.Int, r receipt, g int64) {
 	if !q.past.kept(r, g) && q.past.rewrite(r, g) {
 		q.replay(t, q.most())
 	}
-}
-
-func (q *queue) become(t *big.Int, to Spec) state {
-	if to.Kind == GCRA {
-		return q.bucket.become(t, to)
-	}
-	tat := q.carry(t, to, to.Burst+1)
-	if backlog := q.backlog(t); backlog.Sign() > 0 {
-		// The last start that was told is one T before the tat.
-		unit := ratio(to.Period, to.Count)
-		after := new(big.Rat).Sub(backlog, ratio(q.spec.Period, q.spec.Count))
-		after = new(big.Rat).Add(grains(after, unit), unit)
-		if greatest := times(2, times(to.Burst+1, unit)); after.Cmp(greatest) > 0 {
-			after = greatest
-		}
-		if after.Add(after, whole(t)); after.Cmp(tat) > 0 {
-			tat = after
-		}
-	}
-	return &queue{*carried(to, tat)}
 }

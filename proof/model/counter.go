@@ -82,13 +82,3 @@ func (k *counter) refund(t *big.Int, c int64) {
 	fromPrev := sub(big.NewInt(c), fromCur)
 	k.write(t, sub(cur, fromCur), lessUpTo(prev, fromPrev))
 }
-
-func (k *counter) become(t *big.Int, to Spec) state {
-	if to.Period != k.spec.Period {
-		return nil
-	}
-	cur, prev := k.countsAt(t)
-	changed := &counter{spec: to}
-	changed.write(t, cur, prev)
-	return changed
-}

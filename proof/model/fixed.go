@@ -77,15 +77,3 @@ func (f *fixed) giveBack(t *big.Int, r receipt, g int64) {
 func (f *fixed) refund(t *big.Int, c int64) {
 	f.write(t, lessUpTo(f.usedAt(t), big.NewInt(c)))
 }
-
-func (f *fixed) become(t *big.Int, to Spec) state {
-	if to.Calendar != f.spec.Calendar || to.Zone != f.spec.Zone {
-		return nil
-	}
-	if to.Calendar == "" && to.Period != f.spec.Period {
-		return nil
-	}
-	changed := &fixed{spec: to, windows: f.windows}
-	changed.write(t, f.usedAt(t))
-	return changed
-}

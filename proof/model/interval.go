@@ -102,11 +102,3 @@ func (b *interval) refund(t *big.Int, c int64) {
 	b.past.refunded(t, c)
 	b.write(t, lessUpTo(b.missingAt(t), big.NewInt(c)))
 }
-
-// become keeps the tokens that are missing, at most two of the new burst.
-func (b *interval) become(t *big.Int, to Spec) state {
-	changed := &interval{spec: to}
-	changed.write(t, least(b.missingAt(t), mul(big.NewInt(2), big.NewInt(to.Burst))))
-	changed.first = tokens{changed.missing, changed.index}
-	return changed
-}

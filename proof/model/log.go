@@ -149,11 +149,3 @@ func (l *log) remove(t *big.Int, c int64, choose func(entry) bool) {
 	}
 	l.drop(t)
 }
-
-func (l *log) become(t *big.Int, to Spec) state {
-	l.drop(t)
-	changed := &log{spec: to, entries: l.entries}
-	changed.drop(t)
-	changed.cut()
-	return changed
-}

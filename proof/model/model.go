@@ -50,10 +50,11 @@ type Spec struct {
 }
 
 // Layer is one of the limits that a request is held to, and the key that it is
-// held to it on. State belongs to (Name, Key); Spec must be the one that Name
-// has had since the last Change.
+// held to it on. State belongs to (Name, Key). The layers of a request that
+// share both are a form of the name's limits; each has an ID of its own.
 type Layer struct {
 	Name   string
+	ID     string // what the limit is known by under Name; "" where it is the only one
 	Spec   Spec
 	Key    string
 	Weight int64 // units of this limit to one of the request; 0 means 1
@@ -77,10 +78,11 @@ type Answer struct {
 // Model holds the state of every key under every limit. The zero value is not
 // ready; use New.
 type Model struct {
-	now    int64 // greatest time given so far
-	states map[place]state
-	held   map[int]*reservation
-	live   []*reservation // those that may be open
+	now      int64 // greatest time given so far
+	families map[place]*family
+	turns    int
+	held     map[int]*reservation
+	live     []*reservation // those that may be open
 }
 
 // place is where a state lives.
@@ -88,27 +90,27 @@ type place struct{ name, key string }
 
 // New returns a Model at the Unix epoch in which no key was ever seen.
 func New() *Model {
-	return &Model{states: map[place]state{}, held: map[int]*reservation{}}
+	return &Model{families: map[place]*family{}, held: map[int]*reservation{}}
 }
 
 // Take charges cost to every layer if every layer admits it, else to none of
 // them, those that count denied requests excepted.
 func (m *Model) Take(t int64, layers []Layer, cost int64) Answer {
-	now, parts := m.begin(t, layers, cost)
-	a, _ := take(now, parts, cost)
+	now, r := m.begin(t, layers, cost, cost > 0)
+	a, _ := m.take(now, r, cost)
 	return a
 }
 
 // Peek tells what Take would decide, and the state as it stands. It changes
 // nothing.
 func (m *Model) Peek(t int64, layers []Layer, cost int64) Answer {
-	now, parts := m.begin(t, layers, cost)
-	denied := deniers(now, parts, cost)
-	a := standing(now, parts)
+	now, r := m.begin(t, layers, cost, false)
+	denied := deniers(now, r.parts, cost)
+	a := standing(now, r.parts)
 	if len(denied) > 0 {
-		a.deny(now, parts, denied, cost)
+		a.deny(now, r.parts, denied, cost)
 	} else if cost > 0 {
-		a.hold(delays(now, parts))
+		a.hold(delays(now, r.parts))
 	}
 	return a
 }
@@ -116,13 +118,13 @@ func (m *Model) Peek(t int64, layers []Layer, cost int64) Answer {
 // TakeUpTo takes the most that passes now, at most max. When nothing passes it
 // is a denied Take of 1. With max 0 it is allowed and takes nothing.
 func (m *Model) TakeUpTo(t int64, layers []Layer, max int64) Answer {
-	now, parts := m.begin(t, layers, max)
-	n := min(max, standing(now, parts).Remaining)
+	now, r := m.begin(t, layers, max, max > 0)
+	n := min(max, standing(now, r.parts).Remaining)
 	if n == 0 && max > 0 {
-		a, _ := take(now, parts, 1)
+		a, _ := m.take(now, r, 1)
 		return a
 	}
-	a, _ := take(now, parts, n)
+	a, _ := m.take(now, r, n)
 	a.Taken = n
 	return a
 }
@@ -130,27 +132,37 @@ func (m *Model) TakeUpTo(t int64, layers []Layer, max int64) Answer {
 // Admits says whether Take would pass, and no more: Peek also searches for the
 // waits.
 func (m *Model) Admits(t int64, layers []Layer, cost int64) bool {
-	now, parts := m.begin(t, layers, cost)
-	return len(deniers(now, parts, cost)) == 0
+	now, r := m.begin(t, layers, cost, false)
+	return len(deniers(now, r.parts, cost)) == 0
 }
 
 // Charge charges cost to every layer, room or not, as a settled debt does. It
 // replays what was decided elsewhere.
 func (m *Model) Charge(t int64, layers []Layer, cost int64) {
-	now, parts := m.begin(t, layers, cost)
-	for _, p := range parts {
+	now, r := m.begin(t, layers, cost, cost > 0)
+	for _, p := range r.parts {
 		p.charge(now, p.held(cost), charging{told: true, open: p.open})
 	}
+	m.counted(now, r, func(i int) int64 { return r.parts[i].held(cost) }, false)
 }
 
 // Refund removes up to cost, newest first, from what still counts in every
-// layer.
+// layer, and under the other forms of its name.
 func (m *Model) Refund(t int64, layers []Layer, cost int64) Answer {
-	now, parts := m.begin(t, layers, cost)
-	for _, p := range parts {
-		p.refund(now, p.held(cost))
+	now, r := m.begin(t, layers, cost, false)
+	for _, a := range r.asked {
+		units := a.units(func(i int) int64 { return r.parts[i].held(cost) })
+		a.others(func(s state) { s.refund(now, units) })
 	}
-	return standing(now, parts)
+	now, r = m.begin(t, layers, cost, false) // what an unseen form would start with is less now
+	for _, a := range r.asked {
+		if m.families[a.place] != nil && m.families[a.place].find(a.form) == a.form {
+			for k, i := range a.layers {
+				a.form.states[k].refund(now, r.parts[i].held(cost))
+			}
+		}
+	}
+	return standing(now, r.parts)
 }
 
 // Reset forgets the key of every layer. A reservation that charged one of them
@@ -158,30 +170,54 @@ func (m *Model) Refund(t int64, layers []Layer, cost int64) Answer {
 func (m *Model) Reset(t int64, layers []Layer) {
 	m.clock(t)
 	for _, l := range layers {
-		delete(m.states, place{l.Name, l.Key})
+		delete(m.families, place{l.Name, l.Key})
 		m.killReservations(place{l.Name, l.Key})
 	}
 }
 
-// begin moves the clock and finds the state of every layer.
-func (m *Model) begin(t int64, layers []Layer, cost int64) (now *big.Int, parts []weighted) {
+// A request is the states of its layers, in order, and what they belong to.
+type request struct {
+	parts []weighted
+	asked []asked
+}
+
+// begin moves the clock and finds the state of every layer. If it meets, forms
+// that are new to their keys are known to them from then on.
+func (m *Model) begin(t int64, layers []Layer, cost int64, meets bool) (now *big.Int, r request) {
 	if cost < 0 {
 		panic(fmt.Sprintf("model: cost %d below 0", cost))
 	}
 	now = m.clock(t)
-	seen := map[place]bool{}
-	for _, l := range layers {
-		p := place{l.Name, l.Key}
-		if seen[p] {
-			panic(fmt.Sprintf("model: %q under %q twice in one request", l.Key, l.Name))
+	r = request{make([]weighted, len(layers)), m.arrange(now, layers, meets)}
+	for _, a := range r.asked {
+		for k, i := range a.layers {
+			l := layers[i]
+			if l.Weight < 0 {
+				panic(fmt.Sprintf("model: weight %d below 0", l.Weight))
+			}
+			r.parts[i] = weighted{a.form.states[k], big.NewInt(max(l.Weight, 1)), m.open(a.place, a.form.states[k], now)}
 		}
-		seen[p] = true
-		if l.Weight < 0 {
-			panic(fmt.Sprintf("model: weight %d below 0", l.Weight))
-		}
-		parts = append(parts, weighted{m.state(l), big.NewInt(max(l.Weight, 1)), m.open(p, now)})
 	}
-	return now, parts
+	return now, r
+}
+
+// counted notes who has decided, and counts under the other forms of the keys
+// what was charged, or what was denied.
+func (m *Model) counted(now *big.Int, r request, units func(i int) int64, denied bool) {
+	for k := range r.asked {
+		a := &r.asked[k]
+		if a.units(units) == 0 {
+			continue
+		}
+		charged := !denied
+		for _, l := range a.form.limits {
+			charged = charged || l.spec.CountDenied
+		}
+		if charged {
+			m.decided(a)
+		}
+		a.elsewhere(now, units, denied)
+	}
 }
 
 // clock returns the time at which a call that gives t decides.
@@ -190,31 +226,20 @@ func (m *Model) clock(t int64) *big.Int {
 	return big.NewInt(m.now)
 }
 
-// state returns the state of a layer's key, a fresh one when it is unseen.
-func (m *Model) state(l Layer) state {
-	p := place{l.Name, l.Key}
-	s := m.states[p]
-	if s == nil {
-		s = fresh(l.Spec)
-		m.states[p] = s
-	}
-	if s.limitOf() != l.Spec {
-		panic(fmt.Sprintf("model: the limit of %q changed from %+v to %+v without Change", l.Name, s.limitOf(), l.Spec))
-	}
-	return s
-}
-
-// take is Take over parts. The receipts are those of an allowed take.
-func take(now *big.Int, parts []weighted, cost int64) (Answer, []receipt) {
+// take is Take of a request. The receipts are those of an allowed take.
+func (m *Model) take(now *big.Int, r request, cost int64) (Answer, []receipt) {
+	parts := r.parts
+	units := func(i int) int64 { return parts[i].held(cost) }
 	denied := deniers(now, parts, cost)
 	if len(denied) > 0 {
-		for _, p := range parts {
+		for i, p := range parts {
 			if p.limitOf().CountDenied {
-				p.charge(now, p.held(cost), charging{open: p.open})
+				p.charge(now, units(i), charging{open: p.open})
 			}
 		}
 		a := standing(now, parts)
 		a.deny(now, parts, denied, cost)
+		m.counted(now, r, units, true)
 		return a, nil
 	}
 	waits := make([]*big.Int, len(parts))
@@ -222,14 +247,15 @@ func take(now *big.Int, parts []weighted, cost int64) (Answer, []receipt) {
 		waits = delays(now, parts)
 	}
 	var receipts []receipt
-	for _, p := range parts {
-		receipts = append(receipts, p.charge(now, p.held(cost), charging{told: true, open: p.open}))
+	for i, p := range parts {
+		receipts = append(receipts, p.charge(now, units(i), charging{told: true, open: p.open}))
 	}
 	a := standing(now, parts)
 	a.hold(waits)
-	for i, p := range parts {
-		a.Alone[i].Taken = p.held(cost)
+	for i := range parts {
+		a.Alone[i].Taken = units(i)
 	}
+	m.counted(now, r, units, false)
 	return a, receipts
 }
 

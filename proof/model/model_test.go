@@ -226,7 +226,6 @@ func TestBadRequestsPanic(t *testing.T) {
 		"same key twice":    func(m *model.Model) { m.Take(0, append(l, l...), 1) },
 		"unknown id":        func(m *model.Model) { m.Settle(0, 1, 1) },
 		"unknown kind":      func(m *model.Model) { m.Take(0, on(model.Spec{Kind: "no"}), 1) },
-		"silent change":     func(m *model.Model) { m.Take(0, l, 1); s := l[0]; s.Spec.Count++; m.Take(0, []model.Layer{s}, 1) },
 		"unknown time zone": func(m *model.Model) { m.Take(0, on(day("No/Where")), 1) },
 	} {
 		func() {

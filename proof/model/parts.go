@@ -117,30 +117,3 @@ func (p *parts) remove(t *big.Int, c int64, choose func(part) bool) {
 	}
 	p.trim(t)
 }
-
-// become keeps the counts. With another number of parts, the count of a part
-// goes to the new part in which the old one ends, or to the present one if that
-// is earlier: it stops counting no earlier than a unit at its end should.
-func (p *parts) become(t *big.Int, to Spec) state {
-	if to.Period != p.spec.Period {
-		return nil
-	}
-	changed := &parts{spec: to}
-	period := big.NewInt(to.Period)
-	n, m := least(big.NewInt(p.spec.Parts), period), least(big.NewInt(to.Parts), period)
-	p.trim(t)
-	for _, e := range p.counts {
-		i := e.index
-		if p.spec.Parts > to.Period { // the one instant that lies in it
-			i = ceilDiv(mul(i, period), big.NewInt(p.spec.Parts))
-		}
-		i = sub(ceilDiv(mul(add(i, big.NewInt(1)), m), n), big.NewInt(1))
-		i = least(i, floorDiv(mul(t, m), period))
-		if to.Parts > to.Period {
-			i = changed.indexOf(i)
-		}
-		changed.put(i, e.units)
-	}
-	changed.trim(t)
-	return changed
-}

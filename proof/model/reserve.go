@@ -10,7 +10,8 @@ import (
 type reservation struct {
 	layers   []Layer
 	receipts []receipt // one for each layer
-	changed  []bool    // layers whose limit was changed since: nothing is given back to them
+	states   []state   // that they are on
+	turns    []int     // of their keys
 	cost     int64
 	expires  *big.Int // from this instant on it stands as charged
 	dead     bool     // one of its keys was reset
@@ -20,20 +21,23 @@ type reservation struct {
 // Reserve is Take with an id by which the true cost can be told within ttl
 // nanoseconds. Ids count from 1; a denied one has id 0.
 func (m *Model) Reserve(t int64, layers []Layer, cost, ttl int64) (Answer, int) {
-	now, parts := m.begin(t, layers, cost)
-	a, receipts := take(now, parts, cost)
+	now, r := m.begin(t, layers, cost, cost > 0)
+	a, receipts := m.take(now, r, cost)
 	if !a.Allowed {
 		return a, 0
 	}
 	id := len(m.held) + 1
-	r := &reservation{
+	one := &reservation{
 		layers:   append([]Layer(nil), layers...),
 		receipts: receipts,
-		changed:  make([]bool, len(layers)),
 		cost:     cost,
 		expires:  add(now, big.NewInt(ttl)),
 	}
-	m.held[id], m.live = r, append(m.live, r)
+	for i, p := range r.parts {
+		one.states = append(one.states, p.state)
+		one.turns = append(one.turns, m.turn(place{layers[i].Name, layers[i].Key}))
+	}
+	m.held[id], m.live = one, append(m.live, one)
 	return a, id
 }
 
@@ -53,38 +57,71 @@ func (m *Model) Settle(t int64, id int, actual int64) Answer {
 	if !over && !again {
 		r.settled = &Answer{} // it is no longer open when more is charged
 	}
-	now, parts := m.begin(t, r.layers, actual)
+	now, req := m.begin(t, r.layers, actual, !over && !again && actual > r.cost)
 	switch {
 	case over:
-		return standing(now, parts)
+		return standing(now, req.parts)
 	case again:
 		return *r.settled
 	}
-	for i, p := range parts {
+	more := func(i int) int64 { return req.parts[i].held(actual) - req.parts[i].held(r.cost) }
+	for i, p := range req.parts {
 		switch {
 		case actual > r.cost:
-			p.charge(now, p.held(actual)-p.held(r.cost), charging{open: p.open})
-		case actual < r.cost && !r.changed[i]:
+			p.charge(now, more(i), charging{open: p.open})
+		case actual < r.cost && r.stands(m, i, p.state):
 			p.giveBack(now, r.receipts[i], p.held(r.cost)-p.held(actual))
 		}
 	}
-	a := standing(now, parts)
+	if actual > r.cost {
+		m.counted(now, req, more, false)
+	}
+	a := standing(now, req.parts)
 	r.settled = &a
 	return a
+}
+
+// stands reports whether a layer may still give back: no other form has decided
+// about its key since, and of limits that rewrite history, the state is the one
+// that was charged.
+func (r *reservation) stands(m *Model, i int, s state) bool {
+	l := r.layers[i]
+	f := m.families[place{l.Name, l.Key}]
+	if f == nil || f.turn != r.turns[i] || !f.has(s) {
+		return false
+	}
+	switch l.Spec.Kind {
+	case GCRA, Queue, Interval, Log:
+		return s == r.states[i]
+	}
+	return true
+}
+
+// has reports whether a state is one that the key has.
+func (f *family) has(s state) bool {
+	return slices.ContainsFunc(f.forms, func(g *form) bool { return slices.Contains(g.states, s) })
+}
+
+// turn is when the form that decides about a key changed last.
+func (m *Model) turn(p place) int {
+	if f := m.families[p]; f != nil {
+		return f.turn
+	}
+	return 0
 }
 
 // Cancel is Settle with a true cost of 0.
 func (m *Model) Cancel(t int64, id int) Answer { return m.Settle(t, id, 0) }
 
-// open says whether a charge of a place at least 1 unit high waits for its true
+// open says whether a charge of a state at least 1 unit high waits for its true
 // cost, and may still lower it.
-func (m *Model) open(p place, now *big.Int) bool {
+func (m *Model) open(p place, s state, now *big.Int) bool {
 	m.live = slices.DeleteFunc(m.live, func(r *reservation) bool {
 		return r.dead || r.settled != nil || r.cost == 0 || now.Cmp(r.expires) >= 0
 	})
 	for _, r := range m.live {
 		for i, l := range r.layers {
-			if (place{l.Name, l.Key}) == p && !r.changed[i] {
+			if (place{l.Name, l.Key}) == p && r.states[i] == s && r.turns[i] == m.turn(p) {
 				return true
 			}
 		}
@@ -98,43 +135,6 @@ func (m *Model) killReservations(p place) {
 		for _, l := range r.layers {
 			if (place{l.Name, l.Key}) == p {
 				r.dead = true
-			}
-		}
-	}
-}
-
-// Change gives the limit that is called name other parameters, from t on, for
-// all of its keys. What is in use stays in use, see become; where units cannot
-// keep their dates, another kind, or another period, calendar or zone of a
-// window, they are charged at t. Reservations made
-// before it give nothing back to that limit; their debts are charged to it as
-// it is now. Nothing happens when the two are the same.
-func (m *Model) Change(t int64, name string, old, new Spec) {
-	now := m.clock(t)
-	if old == new {
-		return
-	}
-	for p, s := range m.states {
-		if p.name != name {
-			continue
-		}
-		var changed state
-		buckets := map[string]bool{GCRA: true, Queue: true}
-		if was := s.limitOf().Kind; was == new.Kind || buckets[was] && buckets[new.Kind] {
-			changed = s.become(now, new)
-		}
-		if changed == nil {
-			changed = fresh(new)
-			used := least(inUse(s, now), maxInt64)
-			changed.charge(now, used.Int64(), charging{})
-		}
-		m.states[p] = changed
-	}
-	for _, r := range m.held {
-		for i := range r.layers {
-			if r.layers[i].Name == name {
-				r.layers[i].Spec = new
-				r.changed[i] = true
 			}
 		}
 	}

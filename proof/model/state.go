@@ -25,10 +25,6 @@ type state interface {
 	giveBack(t *big.Int, r receipt, g int64)
 	// refund removes up to c of what still counts, newest first.
 	refund(t *big.Int, c int64)
-	// become is the state under another limit of the same kind, or of another
-	// kind of bucket, from t on;
-	// nil where the units have no dates that it could keep.
-	become(t *big.Int, to Spec) state
 }
 
 // receipt is what must be known of a charge to give some of it back.
@@ -108,7 +104,8 @@ func leastWait(s state, t *big.Int, c int64) *big.Int {
 // t + retryAfter it passes, a nanosecond earlier it does not. It changes
 // nothing but the clock. The error says what does not hold.
 func (m *Model) Tight(t int64, layers []Layer, cost int64, retryAfter *big.Int) error {
-	now, parts := m.begin(t, layers, cost)
+	now, r := m.begin(t, layers, cost, false)
+	parts := r.parts
 	if retryAfter == nil {
 		for _, p := range parts {
 			if p.units(cost).Cmp(big.NewInt(p.most())) > 0 {

@@ -112,7 +112,7 @@ func flat(layers []stint.Layer) []model.Layer {
 	var all []model.Layer
 	for _, layer := range layers {
 		for _, l := range layer.Bound.Limits() {
-			all = append(all, model.Layer{Name: l.Name(), Spec: specOf(l), Key: layer.Key})
+			all = append(all, model.Layer{Name: layer.Bound.Name(), ID: l.ID(), Spec: specOf(l), Key: layer.Key})
 		}
 	}
 	return all

@@ -47,7 +47,11 @@ func (t *throttle) find(burst, count, period int64) (bucket, error) {
 	}
 	return t.known.Get([3]int64{burst, count, period}, func() (bucket, error) {
 		limit := stint.New(count, time.Duration(period)*time.Second).WithBurst(burst + 1)
-		bound, err := t.store.Bind("cl.throttle", limit.WithName(limit.String()))
+		if err := limit.Validate(); err != nil {
+			return bucket{}, err
+		}
+		// One limit of each key, in as many forms as callers give.
+		bound, err := t.store.Bind("cl.throttle", limit.WithName("cl.throttle"))
 		return bucket{burst, count, period, bound}, err
 	})
 }

@@ -86,18 +86,31 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// Any number of different limits may be brought along.
+// Any number of different limits may be brought along. Of one key they are forms
+// of one limit: what passes under one counts under all.
 func TestManyOverrides(t *testing.T) {
 	s := service(t, rls.Options{})
-	for i := uint32(0); i <= 3000; i++ {
-		req := request("none", "x", "y")
-		req.Descriptors[0].Limit = &core.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5 + i%3000, Unit: typev3.RateLimitUnit_YEAR}
+	ask := func(key string, requests uint32) *pb.RateLimitResponse {
+		req := request("none", "x", key)
+		req.Descriptors[0].Limit = &core.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: requests, Unit: typev3.RateLimitUnit_YEAR}
 		resp, err := s.ShouldRateLimit(t.Context(), req)
-		if err != nil || resp.GetOverallCode() != pb.RateLimitResponse_OK {
-			t.Fatalf("limit %d: %v %v", i, resp, err)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if got := resp.GetStatuses()[0].GetLimitRemaining(); i == 3000 && got != 3 {
-			t.Errorf("under the first limit, again, %d remain, want 3", got)
+		return resp
+	}
+	for i := uint32(0); i <= 3000; i++ {
+		resp := ask(fmt.Sprint(i%3000), 5+i%3000)
+		if got := resp.GetStatuses()[0].GetLimitRemaining(); resp.GetOverallCode() != pb.RateLimitResponse_OK || i == 3000 && got != 3 {
+			t.Fatalf("limit %d: %v", i, resp)
+		}
+	}
+	for requests := uint32(1); requests <= 3000; requests++ {
+		if resp := ask("one", requests); resp.GetOverallCode() != pb.RateLimitResponse_OK {
+			t.Fatalf("%d a year, %d used: %v", requests, requests-1, resp)
+		}
+		if resp := ask("one", requests); resp.GetOverallCode() != pb.RateLimitResponse_OVER_LIMIT {
+			t.Fatalf("%d a year, as many used: %v", requests, resp)
 		}
 	}
 }

@@ -1,0 +1,246 @@
+package memstore
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"weak"
+
+	"github.com/stint-dev/stint"
+)
+
+// A name is what limits are bound under. What a key has used under it is one
+// state: every form of its limits that has decided about the key counts what the
+// key does, each by its own rule; see kin.
+type name struct {
+	text    string
+	forms   []*form                          // guarded by the store's lock, as are the next two
+	numbers uint32                           // of forms, ever
+	bounds  []weak.Pointer[bound]            // those that were bound, for Exchange
+	kin     atomic.Pointer[[mostShards]*kin] // nil while there is one form; each under its shard's lock
+}
+
+// A form is limits that were bound together: one way of a name to decide.
+type form struct {
+	name    *name
+	number  uint32 // among the forms of its name
+	key     string // what it is known by
+	limits  []*limit
+	whole   view
+	holders atomic.Int32 // see hold
+	since   int64        // when it was first seen without any; 0 while it is held
+	looked  int64        // when release last looked for idle keys
+	stays   int64        // until when it is not released, whoever holds it
+}
+
+// A limit is one of a form, in every shard.
+type limit struct {
+	form   *form
+	id     string
+	name   string // what it is bound under, and its ID
+	salt   uint64 // makes one key under two limits two
+	meter  *stint.Meter
+	tables [mostShards]*table // each under its shard's lock; nil where no key is
+	live   atomic.Int32       // how many tables there are
+}
+
+// A view is what a bound decides by: the limits of a form, or one of them by
+// itself.
+type view struct {
+	form   *form
+	limits []*limit
+	apart  bool // one by itself: it charges other forms of that limit alone
+}
+
+// apart is between a name and an ID, neither of which has control characters.
+const apart = "\x00"
+
+// formKey is what the forms of all names are told apart by.
+func formKey(text string, meters []*stint.Meter) string {
+	var b strings.Builder
+	b.WriteString(text)
+	for _, m := range meters {
+		b.WriteString(apart)
+		b.WriteString(m.Limit().ID())
+		b.WriteString(apart)
+		b.WriteString(m.Limit().String())
+	}
+	return b.String()
+}
+
+// form returns the form of a name that has these limits, and makes it if there
+// is none. The store's lock is held.
+func (s *Store) form(text string, meters []*stint.Meter) *form {
+	key := formKey(text, meters)
+	if f := s.forms[key]; f != nil {
+		return f
+	}
+	n := s.names[text]
+	if n == nil {
+		n = &name{text: text}
+		s.names[text] = n
+	}
+	n.numbers++
+	f := &form{name: n, number: n.numbers, key: key, limits: make([]*limit, len(meters))}
+	for i, m := range meters {
+		id := m.Limit().ID()
+		full := text + apart + id
+		f.limits[i] = &limit{form: f, id: id, name: full, salt: s.seed.hash(full), meter: m}
+	}
+	f.whole = view{form: f, limits: f.limits}
+	n.forms = append(n.forms, f)
+	s.forms[key] = f
+	s.list = append(s.list, f)
+	if len(n.forms) == 2 {
+		s.becomeSeveral(n)
+	}
+	return f
+}
+
+// meters makes limits ready to decide, or says why they cannot be held.
+func (s *Store) meters(limits []stint.Limit) ([]*stint.Meter, error) {
+	meters := make([]*stint.Meter, len(limits))
+	for i, l := range limits {
+		var err error
+		if meters[i], err = stint.NewMeter(l); err != nil {
+			return nil, err
+		}
+		if l.Algorithm() == stint.SlidingLog && l.Count() > s.maxLog {
+			return nil, fmt.Errorf("stint: limit %q: a log of %d is more than the %d that this store keeps (Options.MaxLog): sliding_buckets needs far less",
+				l.Name(), l.Count(), s.maxLog)
+		}
+	}
+	return meters, nil
+}
+
+// Bind implements [stint.Store]. What it returns holds its limits: those that
+// nobody holds, and under which no key counts, are released.
+func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
+	if s.closed.Load() {
+		return nil, stint.ErrClosed
+	}
+	if err := stint.CheckBind(name, limits); err != nil {
+		return nil, err
+	}
+	meters, err := s.meters(limits)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed.Load() {
+		return nil, stint.ErrClosed
+	}
+	s.releaseSome(2)
+	return s.bound(&s.form(name, meters).whole), nil
+}
+
+// bound returns what decides by a view. The store's lock is held.
+func (s *Store) bound(v *view) *bound {
+	b := &bound{store: s}
+	b.view.Store(v)
+	s.hold(b)
+	n := v.form.name
+	if len(n.bounds) == cap(n.bounds) {
+		n.bounds = slices.DeleteFunc(n.bounds, func(p weak.Pointer[bound]) bool { return p.Value() == nil })
+	}
+	n.bounds = append(n.bounds, weak.Make(b))
+	return b
+}
+
+// Apart returns the i-th limit by itself: what is charged to it is charged to
+// that limit alone, in all its forms, and to no other of the name.
+func (b *bound) Apart(i int) stint.Bound {
+	s := b.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := b.view.Load()
+	if len(v.limits) == 1 && len(v.form.limits) == 1 {
+		return b
+	}
+	return s.bound(&view{form: v.form, limits: v.limits[i : i+1], apart: true})
+}
+
+// Change gives all that hold this bound other limits, from the next decision on,
+// and wakes those that wait. The error says which cannot be held; nothing is
+// changed then. See [stint.Limiter.SetLimits].
+func (b *bound) Change(limits ...stint.Limit) error {
+	s, n := b.store, b.Name()
+	if err := stint.CheckBind(n, limits); err != nil {
+		return err
+	}
+	meters, err := s.meters(limits)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed.Load() {
+		return stint.ErrClosed
+	}
+	s.become(b, s.form(n, meters))
+	s.watchers.everywhere()
+	return nil
+}
+
+// Exchange gives all that were bound under a name with some limits others in
+// their place: as many, in the same order, each with the ID of the one before.
+// What keys have used is kept as docs/SEMANTICS.md says of changes. It reports
+// whether anybody may hold those limits.
+func (s *Store) Exchange(name string, from, to []stint.Limit) (known bool, err error) {
+	if err := stint.CheckBind(name, to); err != nil {
+		return true, err
+	}
+	meters, err := s.meters(to)
+	if err != nil {
+		return true, err
+	}
+	olds, err := s.meters(from)
+	if err != nil {
+		return true, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.forms[formKey(name, olds)]
+	if s.closed.Load() || old == nil {
+		return false, nil
+	}
+	next := s.form(name, meters)
+	if next == old {
+		return true, nil
+	}
+	for _, p := range old.name.bounds {
+		if b := p.Value(); b != nil && b.view.Load().form == old {
+			s.become(b, next)
+		}
+	}
+	s.watchers.everywhere()
+	return true, nil
+}
+
+// become makes a bound decide by another form.
+func (s *Store) become(b *bound, f *form) {
+	v := b.view.Load()
+	next := &f.whole
+	if v.apart {
+		i := slices.Index(v.form.limits, v.limits[0])
+		next = &view{form: f, limits: f.limits[i : i+1], apart: true}
+	}
+	v.form.stays = s.clock.now() + linger
+	f.holders.Add(1)
+	b.held.Swap(f).holders.Add(-1)
+	b.view.Store(next)
+}
+
+// hold makes b hold its form until b is garbage.
+func (s *Store) hold(b *bound) {
+	f := b.view.Load().form
+	f.holders.Add(1)
+	b.held = new(atomic.Pointer[form])
+	b.held.Store(f)
+	runtime.AddCleanup(b, letGo, b.held)
+}
+
+func letGo(held *atomic.Pointer[form]) { held.Load().holders.Add(-1) }

@@ -1,0 +1,240 @@
+package memstore
+
+import (
+	"slices"
+
+	"github.com/stint-dev/stint"
+)
+
+// meet makes the forms that are about to decide known to their keys: one that a
+// key has not met starts with what is in use under the others. It is called
+// before anything is decided that may be charged.
+func (s *Store) meet(rs []request, now int64) {
+	for i := range rs {
+		if r := &rs[i]; r.table().several {
+			r.meet(s, rs, now)
+		}
+	}
+}
+
+func (r *request) meet(s *Store, rs []request, now int64) {
+	sh, f, h := r.sh, r.limit.form, r.hash
+	k := sh.kin(f.name)
+	sh.sweep(s, k, now)
+	forms := sh.forms(s, k, f, h, now)
+	if slices.Contains(forms, f) {
+		return
+	}
+	if len(forms) > 0 {
+		r.begin(s, k, forms, now)
+		return
+	}
+	forms = []*form{f}
+	for i := range rs { // all that decide about an unseen key begin with nothing
+		if g := rs[i].limit.form; g.name == f.name && rs[i].hash == h && !slices.Contains(forms, g) {
+			forms = append(forms, g)
+		}
+	}
+	if len(forms) > 1 || k.all {
+		k.put(h, forms)
+	}
+}
+
+// begin gives a key that other forms count what it starts with under this one.
+func (r *request) begin(s *Store, k *kin, forms []*form, now int64) {
+	sh, f, h := r.sh, r.limit.form, r.hash
+	goes := sh.tooMany(s, forms, h, now)
+	states := make([][]uint64, len(f.limits))
+	for i, l := range f.limits {
+		states[i] = sh.start(s, l, forms, goes, h, now)
+	}
+	keeps := slices.DeleteFunc(slices.Clone(forms), func(g *form) bool { return g == goes })
+	if goes != nil {
+		goes.forget(s, sh, h)
+	}
+	for i, l := range f.limits {
+		if states[i] == nil {
+			continue
+		}
+		for !sh.roomFor(s, sh.table(l), now) && len(keeps) > 0 {
+			keeps[0].forget(s, sh, h) // its place is for the newest, which has its units
+			keeps = keeps[1:]
+		}
+		t := sh.table(l)
+		sh.write(t, t.insert(sh, h, s.at(t, now)), states[i])
+		sh.forgotten(s, t, h)
+	}
+	for _, g := range keeps {
+		g.tablesIn(sh, func(t *table) { sh.forgotten(s, t, h) })
+	}
+	if keeps = append(keeps, f); len(keeps) > 1 || k.all {
+		k.put(h, keeps)
+	} else {
+		k.remove(h)
+	}
+}
+
+// tooMany returns the form that makes place for another, if one must: that
+// which has nothing left to count the soonest.
+func (sh *shard) tooMany(s *Store, forms []*form, h uint64, now int64) (goes *form) {
+	if len(forms) < mostForms {
+		return nil
+	}
+	soonest := int64(0)
+	for _, g := range forms {
+		if after := g.idleAfter(s, sh, h, now); goes == nil || after < soonest {
+			goes, soonest = g, after
+		}
+	}
+	return goes
+}
+
+// start returns the state that a key starts with under a limit, nil if that is
+// an unseen one: what is in use under the limit of its ID in the form that
+// decided last of those which have one, and in the form that goes; where there
+// is none, the most that is in use, in the form that decided last and in that
+// which goes, under a limit whose ID its form has not.
+func (sh *shard) start(s *Store, l *limit, forms []*form, goes *form, h uint64, now int64) []uint64 {
+	var from []*limit
+	for i := len(forms) - 1; i >= 0; i-- {
+		if g := forms[i].limit(l.id); g != nil && (len(from) == 0 || forms[i] == goes) {
+			from = append(from, g)
+		}
+	}
+	if len(from) == 0 {
+		for i, g := range forms {
+			if g != goes && i < len(forms)-1 {
+				continue
+			}
+			for _, other := range g.limits {
+				if l.form.limit(other.id) == nil {
+					from = append(from, other)
+				}
+			}
+		}
+	}
+	var most []uint64
+	at := s.alignedAt(l, now)
+	for _, g := range from {
+		t := g.tables[sh.index]
+		if t == nil {
+			continue
+		}
+		slot := t.find(h)
+		if slot == nil {
+			continue
+		}
+		state := adopted(l.meter, t.meter, t.state(sh, slot), at)
+		if !l.meter.Idle(state, at) && (most == nil || l.meter.UsesMore(state, most, l.meter, at)) {
+			most = state
+		}
+	}
+	return most
+}
+
+// adopted returns what a limit makes of a state of another.
+func adopted(m, old *stint.Meter, state []uint64, now int64) []uint64 {
+	words := m.Words()
+	if m.Limit().Algorithm() == stint.SlidingLog && old.Limit().Algorithm() == stint.SlidingLog {
+		words = max(words, len(state))
+	}
+	to := make([]uint64, words)
+	m.Adopt(to, state, old, now)
+	return to
+}
+
+// alignedAt returns the time that a limit decides at.
+func (s *Store) alignedAt(l *limit, now int64) int64 {
+	if l.meter.Aligned() {
+		return s.clock.aligned(now)
+	}
+	return now
+}
+
+// limit returns the limit of an ID, or nil.
+func (f *form) limit(id string) *limit {
+	for _, l := range f.limits {
+		if l.id == id {
+			return l
+		}
+	}
+	return nil
+}
+
+// unmet returns what the key of a request would start with, for an answer that
+// writes nothing; nil if there is nothing in use under other forms.
+func (r *request) unmet(s *Store, now int64) []uint64 {
+	sh, f, h := r.sh, r.limit.form, r.hash
+	k := sh.kin(f.name)
+	if k == nil {
+		return nil
+	}
+	forms := sh.known(k, h)
+	busy := slices.ContainsFunc(forms, func(g *form) bool { return !g.idle(s, sh, h, now) })
+	if !busy || slices.Contains(forms, f) {
+		return nil
+	}
+	return sh.start(s, r.limit, forms, sh.tooMany(s, forms, h, now), h, now)
+}
+
+// elsewhere does something to the state of each key under the forms that do not
+// decide, and have met it: charging, which makes a place for it if need be, or
+// refunding. It is given units of each request; of one key, the most.
+func (s *Store) elsewhere(rs []request, now int64, charges bool, units func(i int) int64, do func(m *stint.Meter, state []uint64, at, units int64)) {
+	for i := range rs {
+		r := &rs[i]
+		t := r.limit.tables[r.sh.index]
+		if t == nil || !t.several {
+			continue
+		}
+		k := r.sh.kin(r.limit.form.name)
+		if k == nil || slices.ContainsFunc(rs[:i], r.sameKey) {
+			continue
+		}
+		for _, g := range r.sh.known(k, r.hash) {
+			if slices.ContainsFunc(rs[i:], func(o request) bool { return r.sameKey(o) && o.limit.form == g }) {
+				continue
+			}
+			for _, l := range g.limits {
+				most := int64(0)
+				for j := i; j < len(rs); j++ {
+					if o := &rs[j]; r.sameKey(*o) && (!o.apart || o.limit.id == l.id) {
+						most = max(most, units(j))
+					}
+				}
+				if most > 0 {
+					r.sh.countUnder(s, k, l, r.hash, now, most, charges, do)
+				}
+			}
+		}
+	}
+}
+
+// sameKey reports whether two requests are about one key under one name.
+func (r *request) sameKey(o request) bool {
+	return o.hash == r.hash && o.limit.form.name == r.limit.form.name
+}
+
+func (sh *shard) countUnder(s *Store, k *kin, l *limit, h uint64, now, units int64, charges bool, do func(m *stint.Meter, state []uint64, at, units int64)) {
+	t := sh.table(l)
+	at := s.at(t, now)
+	slot := t.find(h)
+	if slot == nil {
+		if !charges {
+			return
+		}
+		if !sh.roomFor(s, t, now) {
+			l.form.forget(s, sh, h)
+			k.without(h, l.form) // it meets the key anew, with what the others count
+			return
+		}
+		t = sh.table(l)
+		slot = t.insert(sh, h, at)
+		sh.write(t, slot, sh.unseen(t))
+		sh.forgotten(s, t, h)
+	}
+	if t.log() && charges {
+		slot = sh.grow(s, t, h, slot, now, units)
+	}
+	do(t.meter, t.state(sh, slot), at, units)
+}

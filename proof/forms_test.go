@@ -1,0 +1,186 @@
+package proof_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/proof/model"
+	"github.com/stint-dev/stint/proof/oracle"
+	"pgregory.net/rapid"
+)
+
+// TestDifferentialForms asks for a few keys under many forms of one name, each a
+// list of one to three limits, in any order, through restarts as well, and wants
+// what the model says.
+func TestDifferentialForms(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := &formDifferential{differential: newDifferential(t, 1)}
+		d.store = d.stores[0].store.(*memstore.Store)
+		d.now = rapid.SampledFrom([]int64{0, 1e9, 1763700000123456789}).Draw(t, "start")
+		for range rapid.IntRange(2, 6).Draw(t, "forms") {
+			d.form()
+		}
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			d.step()
+		}
+	})
+}
+
+type formDifferential struct {
+	*differential
+	store *memstore.Store
+	lists [][]stint.Limit
+}
+
+// form binds another list of limits. IDs are few, so that forms have some in
+// common.
+func (d *formDifferential) form() {
+	var list []stint.Limit
+	ids := rapid.Permutation([]string{"a", "b", "c", "d"}).Draw(d.t, "ids")
+	for i := range rapid.IntRange(1, 3).Draw(d.t, "limits") {
+		l := d.anyLimit().WithName(ids[i])
+		list, d.limits = append(list, l), append(d.limits, l)
+	}
+	if !slices.ContainsFunc(d.lists, func(o []stint.Limit) bool { return slices.Equal(o, list) }) {
+		d.lists = append(d.lists, list)
+	}
+	d.bindAll()
+}
+
+func (d *formDifferential) bindAll() {
+	s := d.stores[0]
+	s.bound = s.bound[:0]
+	for _, list := range d.lists {
+		b, err := s.store.Bind("name", list...)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		s.bound = append(s.bound, b)
+	}
+}
+
+// layers draws a form and a key.
+func (d *formDifferential) layers() (r request) {
+	i := rapid.IntRange(0, len(d.lists)-1).Draw(d.t, "form")
+	key := rapid.SampledFrom([]string{"a", "a", "b"}).Draw(d.t, "key")
+	weight := int64(rapid.SampledFrom([]int{0, 0, 0, 1, 2, 3}).Draw(d.t, "weight"))
+	r.columns = [][]stint.Layer{{{Bound: d.stores[0].bound[i], Key: key, Weight: weight, Answers: make([]stint.Decision, len(d.lists[i]))}}}
+	for _, l := range d.lists[i] {
+		r.reference = append(r.reference, model.Layer{Name: "name", ID: l.ID(), Spec: spec(l), Key: key, Weight: weight})
+	}
+	return r
+}
+
+func (d *formDifferential) step() {
+	d.wait()
+	r, c, ctx := d.layers(), d.cost(), context.Background()
+	decide := func(op stint.Op) func(int, *column) (stint.Decision, error) {
+		return func(i int, s *column) (stint.Decision, error) { return s.store.Decide(ctx, op, r.columns[i], c) }
+	}
+	switch rapid.IntRange(0, 12).Draw(d.t, "op") {
+	case 0, 1:
+		d.each(fmt.Sprint("peek ", c), d.model.Peek(d.now, r.reference, c), decide(stint.OpPeek))
+	case 2:
+		d.each(fmt.Sprint("take_up_to ", c), d.model.TakeUpTo(d.now, r.reference, c), decide(stint.OpTakeUpTo))
+	case 3, 4:
+		d.reserve(r, c)
+	case 5, 6:
+		if len(d.held) > 0 {
+			d.settle(d.held[rapid.IntRange(0, len(d.held)-1).Draw(d.t, "reservation")], c)
+		}
+	case 7:
+		if rapid.IntRange(0, 3).Draw(d.t, "reset") > 0 {
+			d.each(fmt.Sprint("refund ", c), d.model.Refund(d.now, r.reference, c), func(i int, s *column) (stint.Decision, error) {
+				return s.store.Refund(ctx, r.columns[i], c)
+			})
+			return
+		}
+		d.model.Reset(d.now, r.reference)
+		if err := d.store.Reset(ctx, r.columns[0]); err != nil {
+			d.t.Fatal(err)
+		}
+	case 8:
+		if len(d.held) == 0 && rapid.Bool().Draw(d.t, "restart") {
+			d.restart()
+		}
+	default:
+		d.each(fmt.Sprint("take ", c), d.model.Take(d.now, r.reference, c), decide(stint.OpTake))
+	}
+}
+
+// settle is told by token alone, whatever form is in force.
+func (d *formDifferential) settle(h held, c int64) {
+	want := d.model.Settle(d.now, h.id, c)
+	d.each(fmt.Sprint("settle ", c), want, func(_ int, s *column) (stint.Decision, error) {
+		got, err := s.store.Settle(context.Background(), h.tokens[0], c)
+		if errors.Is(err, stint.ErrReservation) {
+			return s.store.Decide(context.Background(), stint.OpPeek, h.columns[0], 0)
+		}
+		return got, err
+	})
+}
+
+// restart saves the store and goes on with another that has loaded it.
+func (d *formDifferential) restart() {
+	var file bytes.Buffer
+	if err := d.store.Save(&file); err != nil {
+		d.t.Fatal(err)
+	}
+	d.store = memstore.New(memstore.Options{Now: func() int64 { return d.now }})
+	if err := d.store.Load(&file); err != nil {
+		d.t.Fatal(err)
+	}
+	d.stores[0].store = d.store
+	d.bindAll()
+}
+
+// TestFormsEnvelope asks for one key under three forms of a limit in turn, for
+// random stretches, and holds what each let pass to its own envelope: however
+// often the limit changes, no form mints.
+func TestFormsEnvelope(t *testing.T) {
+	for seed := range uint64(scaled(30, 100, 3000)) {
+		rng := rand.New(rand.NewPCG(seed, 11))
+		now := int64(1_763_675_900_000_000_000)
+		store := memstore.New(memstore.Options{Now: func() int64 { return now }})
+		limits, events := make([]stint.Limit, 3), make([][]oracle.Event, 3)
+		all := make([]*stint.Limiter, 3)
+		for i := range limits {
+			for limits[i] = (stint.Limit{}); limits[i].Validate() != nil || limits[i].CountDenied() || limits[i].Algorithm() == stint.LeakyQueue; {
+				limits[i] = parse(t, everyKind[rng.IntN(len(everyKind))])
+			}
+			limits[i] = limits[i].WithName("limit")
+			var err error
+			if all[i], err = stint.NewLimiter(store, "changing", limits[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 30 {
+			i := rng.IntN(3)
+			for range rng.IntN(20) {
+				cost := 1 + rng.Int64N(3)
+				d, err := all[i].Take(context.Background(), "k", cost)
+				if err != nil {
+					t.Fatal(err)
+				}
+				events[i] = append(events[i], oracle.Event{T: now, Key: "k", Cost: cost, Allowed: d.Allowed})
+				if wait, ok := d.RetryAfter.Duration(); ok && wait > 3*limits[i].Period() && limits[i].Period() > time.Second {
+					t.Errorf("%v: locked out for %v", limits[i], wait)
+				}
+				now += rng.Int64N(int64(limits[i].Period())/limits[i].Count() + 1)
+			}
+		}
+		for i, l := range limits {
+			for _, v := range oracle.Check(spec(l), events[i], 0) {
+				t.Errorf("seed %d, %v beside %v: %v", seed, l, limits, v)
+			}
+		}
+	}
+}

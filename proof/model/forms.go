@@ -1,0 +1,237 @@
+package model
+
+import (
+	"fmt"
+	"math/big"
+	"slices"
+)
+
+// A family is what one key has done under one name. A name may have several
+// forms: other numbers, another kind, period or calendar of a limit, or other
+// limits. Every form that the key has met counts every request of it, each by
+// its own rule; the form that is asked decides. Once none of several counts
+// anything, the key is as if never seen.
+type family struct {
+	forms []*form // in the order in which they decided last
+	turn  int     // of the model, when the form that decided last changed; 0 for never
+}
+
+// A form is the limits that a name has for one request, and the key's state
+// under each.
+type form struct {
+	limits []known
+	states []state
+}
+
+// known is a limit and what it is known by under its name.
+type known struct {
+	id   string
+	spec Spec
+}
+
+// mostForms is how many forms count one key.
+const mostForms = 4
+
+// asked is the limits of a request that are on one key under one name.
+type asked struct {
+	place  place
+	family *family // nil while the key is unseen
+	form   *form   // the key's own, or what it would be if it was met now
+	layers []int   // where they stand in the request
+}
+
+// arrange finds the form of each name and key of a request. If it meets, a form
+// that is new to its key is known to it from then on; else nothing is written.
+func (m *Model) arrange(now *big.Int, layers []Layer, meets bool) []asked {
+	var all []asked
+	for i, l := range layers {
+		p := place{l.Name, l.Key}
+		at := slices.IndexFunc(all, func(a asked) bool { return a.place == p })
+		if at < 0 {
+			at = len(all)
+			all = append(all, asked{place: p, form: &form{}})
+		}
+		a := &all[at]
+		if slices.ContainsFunc(a.form.limits, func(k known) bool { return k.id == l.ID }) {
+			panic(fmt.Sprintf("model: %q under %q twice in one request", l.Key, l.Name))
+		}
+		a.form.limits = append(a.form.limits, known{l.ID, l.Spec})
+		a.layers = append(a.layers, i)
+	}
+	for i := range all {
+		m.meet(now, &all[i], meets)
+	}
+	return all
+}
+
+// meet gives a form that is asked its states.
+func (m *Model) meet(now *big.Int, a *asked, meets bool) {
+	f := m.families[a.place]
+	if f != nil && f.forgotten(now, a.form) {
+		f = nil
+	}
+	if f != nil {
+		if own := f.find(a.form); own != nil {
+			a.family, a.form = f, own
+			return
+		}
+	}
+	if f == nil {
+		f = &family{}
+	}
+	begun, goes := f.begin(now, a.form)
+	a.form.states = begun
+	if !meets {
+		if m.families[a.place] != nil {
+			a.family = m.families[a.place]
+		}
+		return
+	}
+	if len(f.forms) > 0 {
+		f.turn = m.nextTurn()
+	}
+	f.forms = append(slices.DeleteFunc(f.forms, func(g *form) bool { return g == goes }), a.form)
+	m.families[a.place], a.family = f, f
+}
+
+// forgotten reports whether nothing counts any more under several forms, or
+// under one that is not the one asked.
+func (f *family) forgotten(now *big.Int, asked *form) bool {
+	if len(f.forms) == 1 && f.forms[0].same(asked) {
+		return false
+	}
+	return !slices.ContainsFunc(f.forms, func(g *form) bool { return g.idleAfter(now).Sign() > 0 })
+}
+
+func (f *family) find(asked *form) *form {
+	for _, g := range f.forms {
+		if g.same(asked) {
+			return g
+		}
+	}
+	return nil
+}
+
+func (g *form) same(o *form) bool { return slices.Equal(g.limits, o.limits) }
+
+// idleAfter is the wait until the form counts nothing of the key.
+func (g *form) idleAfter(now *big.Int) *big.Int {
+	longest := new(big.Int)
+	for _, s := range g.states {
+		longest = most(longest, s.resetAfter(now))
+	}
+	return longest
+}
+
+// find returns the state under the limit of an ID, or nil.
+func (g *form) find(id string) state {
+	for i, k := range g.limits {
+		if k.id == id {
+			return g.states[i]
+		}
+	}
+	return nil
+}
+
+// begin returns the states with which a key starts under a form, and the form
+// that no longer counts it if there are too many: that which is idle soonest.
+//
+// A limit starts with what is in use under the limit of its ID in the form that
+// decided last of those that have one; where none has, with the greatest use in
+// the form that decided last, under limits whose IDs the form has not. What the form that goes has in use
+// is carried over likewise. Of several, the greatest use counts.
+func (f *family) begin(now *big.Int, to *form) (states []state, goes *form) {
+	if len(f.forms) >= mostForms {
+		for _, g := range f.forms {
+			if goes == nil || g.idleAfter(now).Cmp(goes.idleAfter(now)) < 0 {
+				goes = g
+			}
+		}
+	}
+	for _, k := range to.limits {
+		var from []state
+		for i := len(f.forms) - 1; i >= 0; i-- {
+			if s := f.forms[i].find(k.id); s != nil && (len(from) == 0 || f.forms[i] == goes) {
+				from = append(from, s)
+			}
+		}
+		if len(from) == 0 {
+			from = f.orphans(to, goes)
+		}
+		starts := fresh(k.spec)
+		for _, s := range from {
+			if one := adopt(s, k.spec, now); use(one, now).Cmp(use(starts, now)) > 0 {
+				starts = one
+			}
+		}
+		states = append(states, starts)
+	}
+	return states, goes
+}
+
+// orphans are the states, of the form that decided last and of that which goes,
+// under limits that a form has no limit for.
+func (f *family) orphans(to, goes *form) (all []state) {
+	for i, g := range f.forms {
+		if g != goes && i < len(f.forms)-1 {
+			continue
+		}
+		for i, k := range g.limits {
+			if !slices.ContainsFunc(to.limits, func(o known) bool { return o.id == k.id }) {
+				all = append(all, g.states[i])
+			}
+		}
+	}
+	return all
+}
+
+// nextTurn numbers the changes of forms.
+func (m *Model) nextTurn() int {
+	m.turns++
+	return m.turns
+}
+
+// decided notes that a form has decided about its key.
+func (m *Model) decided(a *asked) {
+	f := a.family
+	if last := len(f.forms) - 1; last > 0 && f.forms[last] != a.form {
+		f.forms = append(slices.DeleteFunc(f.forms, func(g *form) bool { return g == a.form }), a.form)
+		f.turn = m.nextTurn()
+	}
+}
+
+// elsewhere counts under the other forms of a key what has been charged: of
+// the limits that are asked together, the most units. What was denied counts
+// under those alone that count it.
+func (a *asked) elsewhere(now *big.Int, units func(layer int) int64, denied bool) {
+	if most := a.units(units); most > 0 {
+		a.others(func(s state) {
+			if !denied || s.limitOf().CountDenied {
+				s.charge(now, most, charging{})
+			}
+		})
+	}
+}
+
+// units is the most of any layer.
+func (a *asked) units(of func(layer int) int64) (most int64) {
+	for _, i := range a.layers {
+		most = max(most, of(i))
+	}
+	return most
+}
+
+// others does something with each state of the key under another form.
+func (a *asked) others(do func(s state)) {
+	if a.family == nil {
+		return
+	}
+	for _, g := range a.family.forms {
+		if g == a.form {
+			continue
+		}
+		for _, s := range g.states {
+			do(s)
+		}
+	}
+}
