@@ -11,22 +11,23 @@ import (
 )
 
 // Requests that come while some calls are on their way wait for one of these to
-// return, and then travel together, as one call: the more there are, the less
-// the server spends on each. Each has its own answer, and is decided as if it had
-// come alone. With few callers nobody waits, and nobody waits for long: where
-// calls take their time, requests go alone.
+// return, and are then sent in one call: the more there are, the less the server
+// and this process spend on each. Each has its own answer, and is decided as if it
+// had come alone. With few callers no request waits, and none waits for long: where
+// calls take their time, those that wait go as a call more.
 const (
-	maxInFlight  = 8    // calls on their way before requests wait
+	maxInFlight  = 2    // calls on their way before requests wait
 	mostTogether = 64   // requests in a call: the server does nothing else meanwhile
 	bulk         = 1000 // entries of logs that count as one request more
-	waitPart     = 16   // of the deadline, one part is the most that a request waits
+	waitPart     = 32   // of the deadline, one part is the most that a request waits
 )
 
 // A batcher collects requests whose keys may be in one call.
 type batcher struct {
 	mu       sync.Mutex
 	inFlight int            // calls on their way
-	queue    []*pendingCall // waiting; only while maxInFlight calls are on their way
+	queue    []*pendingCall // waiting; only while calls are on their way
+	watched  bool           // somebody looks after those that wait for long
 }
 
 // A batcherOf says what requests are collected: those for one place, and the long
@@ -66,22 +67,25 @@ func (all *batchers) of(which batcherOf) *batcher {
 	return b
 }
 
-// A pendingCall is a request that waits to travel with others.
+// A pendingCall is a request that waits to be sent with others.
 type pendingCall struct {
 	keys, args []string
 	size       int // as many requests as it counts for
+	since, by  time.Time
 	state      atomic.Int32
-	done       chan struct{} // closed when reply and err are there
+	done       chan struct{} // is sent to when reply and err are there
 	reply      any           // nil without err: it was not decided, and has to go alone
 	err        error
 }
 
-// States of a pendingCall.
+// States of a pending call.
 const (
 	callWaits int32 = iota
 	callSent
-	callLeft // its caller is gone, or sends it alone
+	callLeft // its caller is gone
 )
+
+var pendingCalls = sync.Pool{New: func() any { return &pendingCall{done: make(chan struct{}, 1)} }}
 
 // batched decides the request that the keys and arguments say, alone or with
 // others; its states may hold so many entries. The clock is not among the
@@ -103,81 +107,111 @@ func (s *Store) batched(ctx context.Context, long bool, entries int64, keys, arg
 		defer s.callDone(b, long)
 		return s.eval(ctx, keys, s.clock(args))
 	}
-	r := &pendingCall{keys: keys, args: args, size: 1 + int(entries/bulk), done: make(chan struct{})}
+	r := pendingCalls.Get().(*pendingCall)
+	r.keys, r.args, r.size, r.since = keys, args, 1+int(entries/bulk), time.Now()
+	r.by = r.since.Add(s.timeout)
+	r.state.Store(callWaits)
 	b.queue = append(b.queue, r)
+	if !b.watched {
+		b.watched = true
+		time.AfterFunc(s.timeout/waitPart, func() { s.watch(b, long) })
+	}
 	b.mu.Unlock()
-	return s.ride(ctx, r)
+	return s.await(ctx, r)
 }
 
-// ride waits for a request's answer. When it has waited for long it goes alone.
-func (s *Store) ride(ctx context.Context, r *pendingCall) (any, error) {
-	by := time.Now().Add(s.timeout)
-	timer := time.NewTimer(s.timeout / waitPart)
-	defer timer.Stop()
-	for {
-		select {
-		case <-r.done:
-			if r.err == nil && r.reply == nil {
-				return s.evalBy(ctx, by, r.keys, s.clock(r.args))
-			}
-			return r.reply, r.err
-		case <-ctx.Done():
-			if r.state.CompareAndSwap(callWaits, callLeft) {
-				return nil, fmt.Errorf("%w: waiting for calls before it: %w", ErrNotExecuted, ctx.Err())
-			}
-			return nil, fmt.Errorf("%w: %w", ErrAmbiguous, ctx.Err())
-		case <-timer.C:
-			left := time.Until(by)
-			switch {
-			case r.state.CompareAndSwap(callWaits, callLeft):
-				return s.evalBy(ctx, by, r.keys, s.clock(r.args))
-			case left <= 0:
-				return nil, fmt.Errorf("%w: %w", ErrAmbiguous, context.DeadlineExceeded)
-			}
-			timer.Reset(left)
+// await waits for a request's answer.
+func (s *Store) await(ctx context.Context, r *pendingCall) (any, error) {
+	select {
+	case <-r.done:
+	case <-ctx.Done(): // r is left to whoever has it
+		if r.state.CompareAndSwap(callWaits, callLeft) {
+			return nil, fmt.Errorf("%w: waiting for calls before it: %w", ErrNotExecuted, ctx.Err())
 		}
+		return nil, fmt.Errorf("%w: %w", ErrAmbiguous, ctx.Err())
 	}
+	reply, err, keys, args, by := r.reply, r.err, r.keys, r.args, r.by
+	r.keys, r.args, r.reply, r.err = nil, nil, nil, nil
+	pendingCalls.Put(r)
+	if err == nil && reply == nil {
+		return s.evalBy(ctx, by, keys, s.clock(args))
+	}
+	return reply, err
+}
+
+// watch sends requests that have waited for long as a call more.
+func (s *Store) watch(b *batcher, long bool) {
+	b.mu.Lock()
+	b.watched = false
+	var group []*pendingCall
+	if b.waitsLong(s.timeout / waitPart) {
+		group = b.group()
+	}
+	if group != nil {
+		b.inFlight++
+	}
+	if len(b.queue) > 0 {
+		b.watched = true
+		time.AfterFunc(s.timeout/waitPart, func() { s.watch(b, long) })
+	}
+	b.mu.Unlock()
+	s.sendAll(b, group, long)
+}
+
+// waitsLong reports whether the first that waits has done so for that long.
+func (b *batcher) waitsLong(d time.Duration) bool {
+	return len(b.queue) > 0 && time.Since(b.queue[0].since) >= d
 }
 
 // callDone says that a call has returned, in whose place those that wait may go.
 func (s *Store) callDone(b *batcher, long bool) {
-	if group := b.next(); group != nil {
-		go func() {
-			for ; group != nil; group = b.next() {
-				s.send(group, long)
-			}
-		}()
+	if group := b.next(s.timeout / waitPart); group != nil {
+		go s.sendAll(b, group, long)
 	}
 }
 
-// next returns the requests that travel in the place of a call that has
-// returned: nil if there are none, and then the place is free.
-func (b *batcher) next() []*pendingCall {
+// sendAll sends a group, and then those that have come meanwhile.
+func (s *Store) sendAll(b *batcher, group []*pendingCall, long bool) {
+	for ; group != nil; group = b.next(s.timeout / waitPart) {
+		s.send(group, long)
+	}
+}
+
+// next returns the requests that are sent in the place of a call that has
+// returned: nil if there are none, or if enough calls are on their way without it,
+// and then the place is free.
+func (b *batcher) next(patience time.Duration) []*pendingCall {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for len(b.queue) > 0 {
-		n, size := 0, 0
-		var group []*pendingCall
-		for n < len(b.queue) && (n == 0 || size+b.queue[n].size <= mostTogether) {
-			r := b.queue[n]
-			if r.state.CompareAndSwap(callWaits, callSent) {
-				group, size = append(group, r), size+r.size
-			}
-			b.queue[n] = nil
-			n++
-		}
-		b.queue = b.queue[n:]
-		if group != nil {
+	if b.inFlight <= maxInFlight || b.waitsLong(patience) {
+		if group := b.group(); group != nil {
 			return group
 		}
 	}
-	b.queue = nil
 	b.inFlight--
 	return nil
 }
 
+// group takes requests for one call from the queue. The lock is held.
+func (b *batcher) group() (group []*pendingCall) {
+	n, size := 0, 0
+	for n < len(b.queue) && (len(group) == 0 || size+b.queue[n].size <= mostTogether) {
+		r := b.queue[n]
+		if r.state.CompareAndSwap(callWaits, callSent) {
+			group, size = append(group, r), size+r.size
+		}
+		b.queue[n] = nil
+		n++
+	}
+	if b.queue = b.queue[n:]; len(b.queue) == 0 {
+		b.queue = nil
+	}
+	return group
+}
+
 // send makes one call of several requests, and tells each its answer.
 func (s *Store) send(group []*pendingCall, long bool) {
+	by := group[0].by // of the one that has waited longest
 	head := []string{"B", ""}
 	if now := s.clock(nil); now != nil {
 		head[1] = now[0]
@@ -192,7 +226,7 @@ func (s *Store) send(group []*pendingCall, long bool) {
 	if len(group) > 1 {
 		s.tally.together.Add(uint64(len(group)))
 	}
-	reply, err := s.eval(context.Background(), keys, args)
+	reply, err := s.evalBy(context.Background(), by, keys, args)
 	list, ok := reply.([]any)
 	switch {
 	case err == nil && (!ok || len(list) != len(group)):
@@ -206,7 +240,7 @@ func (s *Store) send(group []*pendingCall, long bool) {
 		if r.err = err; err == nil {
 			r.reply = list[i]
 		}
-		close(r.done)
+		r.done <- struct{}{}
 	}
 }
 

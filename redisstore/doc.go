@@ -9,7 +9,7 @@
 //	limiter, err := stint.NewLimiter(store, "api", stint.PerSecond(100))
 //
 // Guarantees: a request is one script call at most, whatever its layers: read,
-// decide, write all or nothing. Requests that come while eight calls are on their
+// decide, write all or nothing. Requests that come while two calls are on their
 // way may share one, each decided by itself. Time is the server's TIME, read once a call, and its
 // quantum is a microsecond: a decision is made at the microsecond that has
 // begun, and waits are rounded up to whole ones. At such times answers are

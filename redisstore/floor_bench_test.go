@@ -1,0 +1,83 @@
+package redisstore_test
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/internal/redistest"
+)
+
+// BenchmarkFloor measures decisions beside the least script that keeps a key,
+// through the same client, in slices that take turns: "x" is how many decisions
+// were made for each of its calls, the median of the pairs.
+func BenchmarkFloor(b *testing.B) {
+	server := redistest.Start(b)
+	driver := redisstore.NewDriver(client(b, server.Addr))
+	store, err := redisstore.New(redisstore.Options{Driver: driver, Prefix: "floor", Timeout: 5 * time.Second, NewKeys: -1})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer store.Close()
+	limit := bind(b, store, "1000000/s")
+	if _, err := driver.Eval(ctx, floor, []string{"floor"}, nil); err != nil {
+		b.Fatal(err)
+	}
+	sum := sha1.Sum([]byte(floor))
+	sha := hex.EncodeToString(sum[:])
+	least := func(key string) error {
+		_, err := driver.EvalSHA(ctx, sha, []string{key}, nil)
+		return err
+	}
+	ours := func(key string) error {
+		_, err := limit.Decide(ctx, stint.OpTake, key, 1)
+		return err
+	}
+	for _, callers := range []int{1, 16, 128} {
+		b.Run(fmt.Sprint("callers=", callers), func(b *testing.B) {
+			var ratios []float64
+			for range max(b.N, 5) {
+				base := rate(b, callers, "floor:", least)
+				ratios = append(ratios, rate(b, callers, "ours:", ours)/base)
+			}
+			slices.Sort(ratios)
+			b.ReportMetric(ratios[len(ratios)/2], "x")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// rate returns how many calls a second so many callers make, over 10,000 keys.
+func rate(b *testing.B, callers int, prefix string, call func(key string) error) float64 {
+	keys := make([]string, 10_000)
+	for i := range keys {
+		keys[i] = prefix + strconv.Itoa(i)
+	}
+	var done atomic.Int64
+	var wg sync.WaitGroup
+	begun := time.Now()
+	until := begun.Add(250 * time.Millisecond)
+	for c := range callers {
+		wg.Go(func() {
+			n := 0
+			for i := c * 7919; time.Now().Before(until); i++ {
+				if err := call(keys[i%len(keys)]); err != nil {
+					b.Error(err)
+					return
+				}
+				n++
+			}
+			done.Add(int64(n))
+		})
+	}
+	wg.Wait()
+	return float64(done.Load()) / time.Since(begun).Seconds()
+}
