@@ -66,7 +66,8 @@ bench-plan: ## the figures of docs/PLAN.md: lines a second beside mawk on the sa
 bench-service: ## Envoy's service and CL.THROTTLE beside the floor of each protocol; starts its own redis-server
 	cd cmd && go run ./internal/service/servicebench
 
-bench-operate: ## what the recorder costs a request, and how long a rehearsal of a million takes; leave the machine alone meanwhile
+bench-operate: ## what the recorder and top cost a request, how long inspect and a rehearsal of a million take; leave the machine alone meanwhile
+	cd cmd && go test ./internal/service/top -run '^$$' -bench Board
 	cd cmd && go run ./internal/service/operatebench
 
 docs: ## write the plots and the pictures of the documents anew

@@ -37,7 +37,7 @@ func (c *demoFlags) demo(ctx context.Context, e *env, checkAddress string) error
 	if err != nil {
 		return err
 	}
-	s, err := (&sourceFlags{MaxKeys: demoKeys, storeFlags: storeFlags{StoreTimeout: mostTimeout}}).openRules(f, logger)
+	s, err := (&sourceFlags{MaxKeys: demoKeys, warnFlags: warnFlags{WarnAt: 80}, storeFlags: storeFlags{StoreTimeout: mostTimeout}}).openRules(f, logger)
 	if err != nil {
 		return err
 	}

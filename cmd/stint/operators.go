@@ -147,3 +147,12 @@ func took(d redisstore.Durations) (calls uint64, mean, p99 float64) {
 	}
 	return calls, mean, float64(bounds[len(bounds)-1]) / float64(time.Millisecond)
 }
+
+// usage returns what shows customers how they stand, nil without a secret that
+// signs their tokens.
+func (s *sources) usage(logger *slog.Logger) http.Handler {
+	if len(s.secret) == 0 {
+		return nil
+	}
+	return operate.UsageHandler(s.source, s.secret, logger)
+}

@@ -171,7 +171,7 @@ func (c *serveCmd) serve(ctx context.Context, ln net.Listener, ds *doors, s *sou
 	service := c.service(s)
 	h := server.NewHandler(server.Options{
 		Envoy:  service.JSON,
-		Source: s.source, Observer: s.observer, Admin: admin, Log: logger,
+		Source: s.source, Observer: s.observer, Admin: admin, Log: logger, Usage: s.usage(logger),
 		Open: d.open, Askers: d.askers, Operators: d.operators,
 		Client: client, Dialect: dialects[c.Dialect], MaxBatch: c.MaxBatch,
 	})
@@ -196,6 +196,7 @@ func (c *serveCmd) serve(ctx context.Context, ln net.Listener, ds *doors, s *sou
 	}
 	s.follow(ctx, d, &background, logger)
 	s.save(beside, &c.snapshotFlags, &background)
+	s.warn(beside, &background)
 	logger.Info("listening", "address", ln.Addr().String(), "rules", len(s.source.Policy().Rules().Names()),
 		"store", s.where, "max_keys", c.MaxKeys, "tls", d.certificate != nil, "tokens", d.askers != nil, "operators", d.operators != nil)
 	conns := c.conns(s, 1, logger)

@@ -19,6 +19,7 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
 	"github.com/stint-dev/stint/cmd/internal/service/snapshot"
 	"github.com/stint-dev/stint/cmd/internal/service/top"
+	"github.com/stint-dev/stint/cmd/internal/service/warn"
 )
 
 // sourceFlags say where the rules come from, and what is told of them.
@@ -33,6 +34,7 @@ type sourceFlags struct {
 	snapshotFlags `embed:""`
 	recordFlags   `embed:""`
 	stateFlags    `embed:""`
+	warnFlags     `embed:""`
 
 	declared bool // whether attributes that no HTTP request has must be declared
 }
@@ -57,7 +59,9 @@ type sources struct {
 	snapshot *snapshot.File   // of local; nil if none is kept
 	recorder *record.Recorder // of requests; nil if none are kept
 	board    *top.Board
-	acts     *acts.Keeper // what operators did; nil if a database keeps that
+	webhook  *warn.Webhook // nil if there is none
+	secret   []byte        // of --secret-file
+	acts     *acts.Keeper  // what operators did; nil if a database keeps that
 }
 
 // open reads the rules and binds them to a store. Close what it returns.
@@ -87,16 +91,24 @@ func (c *sourceFlags) openRules(f *rules.File, logger *slog.Logger) (*sources, e
 		}
 		trusted.Trusted = append(trusted.Trusted, p)
 	}
+	warner, webhook, err := c.warner(logger)
+	if err != nil {
+		return nil, err
+	}
 	board := top.New()
 	s := &sources{
 		local:    memstore.New(memstore.Options{MaxKeys: c.MaxKeys}),
-		observer: observe.New(observe.Options{Log: logger, LogKeys: c.LogKeys, Board: board}),
+		observer: observe.New(observe.Options{Log: logger, LogKeys: c.LogKeys, Board: board, Warner: warner}),
 		board:    board,
+		webhook:  webhook,
 		client:   trusted,
 		recorder: c.recorder(),
 	}
 	s.observer.Watch(s.local)
-	err := s.load(&c.snapshotFlags, logger)
+	if webhook != nil {
+		s.observer.WatchWebhook(webhook.Counts)
+	}
+	err = s.load(&c.snapshotFlags, logger)
 	if err == nil {
 		err = s.read(c, f, logger)
 	}
@@ -145,6 +157,7 @@ func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) (err 
 	if s.recorder != nil {
 		o.Policy.OnDecision = s.recorder.Decided
 	}
+	s.secret = o.Policy.Secret
 	var source *rules.Source
 	if follower != nil {
 		source, err = follower.Open(context.Background(), s.store, f, o)

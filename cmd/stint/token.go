@@ -3,16 +3,19 @@ package main
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/stint-dev/stint/rulesdb"
 
 	"github.com/stint-dev/stint/cmd/internal/service/desk"
+	"github.com/stint-dev/stint/cmd/internal/service/operate"
 )
 
 type tokenCmd struct {
 	Make   tokenMakeCmd   `cmd:"" help:"Make a token, which is shown once."`
 	Revoke tokenRevokeCmd `cmd:"" help:"End all tokens of a name."`
 	List   tokenListCmd   `cmd:"" help:"List tokens: names, roles and times."`
+	Usage  tokenUsageCmd  `cmd:"" help:"Make a token by which a customer sees what is used, at /v1/usage."`
 }
 
 // Help is what "stint token --help" says below the summary.
@@ -102,4 +105,48 @@ func (c *tokenListCmd) Run(e *env) error {
 		b.WriteByte('\n')
 	}
 	return wrap(e.out, b.String(), "    ")
+}
+
+type tokenUsageCmd struct {
+	SecretFile string   `required:"" env:"STINT_SECRET_FILE" placeholder:"FILE" help:"The secret of the servers: --secret-file of stint serve and stint proxy."`
+	Attribute  []string `required:"" sep:"none" placeholder:"NAME=VALUE" help:"Who the customer is, such as header.x-api-key=partner-1; may be repeated."`
+	For        string   `default:"1d" placeholder:"DURATION" help:"How long it is good, such as 12h or 30d (${default})."`
+}
+
+// Help is what "stint token usage --help" says below the summary.
+func (tokenUsageCmd) Help() string {
+	return `The token is signed, and kept nowhere: it cannot be revoked but by another secret.
+Its holder can read the attributes in it. GET /v1/usage with it says what is used
+and left under each rule that has a key of the customer.
+
+For example:
+
+    stint token usage --secret-file secret --for 12h \
+        --attribute header.x-api-key=partner-1
+    curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8080/v1/usage`
+}
+
+// Run makes a token.
+func (c *tokenUsageCmd) Run(e *env) error {
+	lasts, err := desk.ParseLasts(c.For)
+	if err != nil || lasts == 0 {
+		return usage("--for", "%q: how long the token is good, such as 12h or 30d", c.For)
+	}
+	secret, err := readSecret(c.SecretFile)
+	if err != nil {
+		return err
+	}
+	if len(secret) < 16 {
+		return fmt.Errorf("--secret-file: a secret of %d bytes: at least 16, such as openssl rand -hex 32 makes", len(secret))
+	}
+	attrs, err := (&inspectCmd{Attribute: c.Attribute}).attributes()
+	if err != nil {
+		return err
+	}
+	token, err := operate.UsageToken(secret, attrs, time.Now().Add(lasts))
+	if err != nil {
+		return usage("--attribute", "%w", err)
+	}
+	_, err = fmt.Fprintln(e.out, token)
+	return err
 }

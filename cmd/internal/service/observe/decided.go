@@ -77,6 +77,9 @@ func (o *Observer) Decided(name string, r *policy.Result, took time.Duration) {
 	if o.board != nil {
 		o.board.Decided(r)
 	}
+	if o.warner != nil {
+		o.warner.Decided(r)
+	}
 	if len(r.Rules) == 0 {
 		o.tally(d, unmatched).said[allowed].Add(1)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/cmd/internal/service/observe"
+	"github.com/stint-dev/stint/cmd/internal/service/warn"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 	"go.uber.org/goleak"
@@ -253,7 +254,9 @@ func TestDocument(t *testing.T) {
 	}
 
 	store := memstore.New(memstore.Options{})
-	o := observe.New(observe.Options{})
+	warner := warn.New(warn.Options{At: 1})
+	o := observe.New(observe.Options{Warner: warner})
+	o.WatchWebhook(func() (sent, failed, dropped uint64) { return 1, 2, 3 })
 	o.Watch(store)
 	o.WatchShared(func() observe.Shared { return observe.Shared{} })
 	o.WatchSnapshot(time.Now)

@@ -37,6 +37,7 @@ import (
 	"github.com/stint-dev/stint/memstore"
 
 	"github.com/stint-dev/stint/cmd/internal/service/top"
+	"github.com/stint-dev/stint/cmd/internal/service/warn"
 )
 
 // Options say what an Observer writes, and where. The zero value counts and
@@ -56,6 +57,8 @@ type Options struct {
 	Lines int
 	// Board takes every decision. The default value is none.
 	Board *top.Board
+	// Warner takes every decision too. The default value is none.
+	Warner *warn.Warner
 	// Version is what stint_build_info says. The default value is what the
 	// build knows of itself.
 	Version string
@@ -73,8 +76,11 @@ type Observer struct {
 	shared shared
 	saved  snapshots
 
-	board  *top.Board // nil if there is none
-	log    *denials   // nil if there is no log
+	webhook webhooks
+
+	board  *top.Board   // nil if there is none
+	warner *warn.Warner // nil if there is none
+	log    *denials     // nil if there is no log
 	closed chan struct{}
 	ended  sync.WaitGroup
 	once   sync.Once
@@ -89,13 +95,14 @@ func New(o Options) *Observer {
 			Buckets: durations,
 		}, []string{"door"}),
 		board:  o.Board,
+		warner: o.Warner,
 		closed: make(chan struct{}),
 	}
 	ob.doors.Store(new([]*door))
 	ob.registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		ob.took, counters{ob}, &ob.reload, held{ob}, &ob.shared, &ob.saved, newBuild(o.Version),
+		ob.took, counters{ob}, &ob.reload, held{ob}, &ob.shared, &ob.saved, &ob.webhook, warnings{ob}, newBuild(o.Version),
 	)
 	if o.Log != nil {
 		if o.Period <= 0 {
@@ -128,6 +135,10 @@ func (o *Observer) Watch(store *memstore.Store) { o.store.Store(store) }
 // WatchSnapshot adds of when the last snapshot is to the metrics: saved is asked
 // for each scrape, and says zero while there is none.
 func (o *Observer) WatchSnapshot(saved func() time.Time) { o.saved.saved.Store(&saved) }
+
+// WatchWebhook adds what became of warnings to the metrics: ask is called for each
+// scrape.
+func (o *Observer) WatchWebhook(ask func() (sent, failed, dropped uint64)) { o.webhook.ask.Store(&ask) }
 
 // Reloaded notes an attempt to read the rules, the first one at the start
 // included; err is why they were not taken. Without a call there are no metrics

@@ -1,7 +1,7 @@
 // Operatebench measures what operators' tools cost: the processor time of a
 // request through stint serve with the recorder and without, in processes of
-// their own, round by round; and a rehearsal of a million requests that a server
-// recorded. Run it as make bench-operate; it takes about two minutes.
+// their own, round by round; how long stint inspect waits beside full load; and a
+// rehearsal of a million requests that a server recorded. Run it as make bench-operate; it takes about two minutes.
 package main
 
 import (
@@ -34,6 +34,7 @@ const (
 	batch    = 100
 
 	mostTimes    = 1.05 // the processor time of a request, with and without
+	mostInspect  = 10 * time.Millisecond
 	mostRehearse = 2 * time.Second
 )
 
@@ -85,7 +86,34 @@ func run(ctx context.Context) error {
 	if err := price(with, without); err != nil {
 		return err
 	}
+	if err := inspection(ctx, with); err != nil {
+		return err
+	}
 	return rehearsal(ctx, with, rules)
+}
+
+// inspection asks how clients stand while as much is asked as goes.
+func inspection(ctx context.Context, s *server) error {
+	loaded := make(chan error, 1)
+	go func() {
+		_, err := s.load(2 * each)
+		loaded <- err
+	}()
+	var took []time.Duration
+	for n := 0; len(loaded) == 0; n++ {
+		body := fmt.Sprintf(`{"attributes":{"ip":"198.51.%d.%d","header.x-api-key":"key-%06d"}}`, n/256%40, n%256, n%clients)
+		began := time.Now()
+		if _, err := s.post(ctx, s.admin, "/v1/inspect", body); err != nil {
+			return errors.Join(err, <-loaded)
+		}
+		took = append(took, time.Since(began))
+		time.Sleep(5 * time.Millisecond)
+	}
+	slices.Sort(took)
+	median := took[len(took)/2]
+	fmt.Printf("inspect beside full load, %d times, the load on the same cores: 90 %% within %v, 99 %% within %v\n", len(took), took[len(took)*9/10].Round(10*time.Microsecond), took[len(took)*99/100].Round(10*time.Microsecond))
+	verdict(fmt.Sprintf("median %v", median.Round(10*time.Microsecond)), fmt.Sprintf("at most %v", mostInspect), median <= mostInspect)
+	return <-loaded
 }
 
 // A server is stint serve.

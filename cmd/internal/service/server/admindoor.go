@@ -18,6 +18,9 @@ type AdminDoorOptions struct {
 	// Rehearse answers POST /v1/rehearse; it asks for tokens of its own. The
 	// default value is that it is not there.
 	Rehearse http.Handler
+	// Usage answers GET /v1/usage; it asks for tokens of its own. The default value
+	// is that it is not there.
+	Usage http.Handler
 	// Askers and Operators are tokens for where others reach the listener:
 	// /metrics then asks for one of either, if there are any, and the lab for
 	// one of Operators. The default value is none.
@@ -73,6 +76,8 @@ func (d *adminDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	case path == "/livez", path == "/readyz", path == "/metrics":
 		d.o.Admin.ServeHTTP(w, r)
+	case d.o.Usage != nil && path == "/v1/usage":
+		d.o.Usage.ServeHTTP(w, r)
 	case d.o.Rules != nil && d.o.Rules.Has(path):
 		d.o.Rules.ServeHTTP(w, r)
 	case d.o.Rehearse != nil && path == "/v1/rehearse":

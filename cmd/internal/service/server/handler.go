@@ -47,6 +47,9 @@ type Options struct {
 	Envoy func(ctx context.Context, body []byte, operator bool) (status int, answer []byte, err error)
 	// MaxBatch is how many requests a body may have. The default value is 100.
 	MaxBatch int
+	// Usage answers GET /v1/usage; it asks for tokens of its own. The default is
+	// that there is no such path.
+	Usage http.Handler
 	// MaxBody bounds a body, in bytes. The default value is 64 KiB.
 	MaxBody int
 }
@@ -136,6 +139,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.o.Admin.ServeHTTP(w, r)
 	case "/livez", "/readyz":
 		h.o.Admin.ServeHTTP(w, r)
+	case "/v1/usage":
+		if h.o.Usage != nil {
+			h.o.Usage.ServeHTTP(w, r)
+			return
+		}
+		fallthrough
 	default:
 		notFound("POST /v1/check, /v1/peek, /v1/reserve, /v1/settle, /v1/cancel, /v1/refund, /v1/reset and GET /auth, /auth/401, /auth/403, /auth/429, /livez, /readyz, /metrics").write(w)
 	}

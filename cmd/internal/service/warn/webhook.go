@@ -1,0 +1,184 @@
+package warn
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// WebhookOptions say where warnings are sent.
+type WebhookOptions struct {
+	// URL is https, or http on this machine.
+	URL string
+	// Secret signs, of 16 bytes or more.
+	Secret []byte
+	// Log takes what goes wrong, without keys. The default is that nobody does.
+	Log *slog.Logger
+	// Queue is how many may wait. The default value is 1024.
+	Queue int
+	// Attempts is how often one is tried, and First how long after the first
+	// attempt; each pause is twice the one before. The default values are 6 and
+	// 1 s: within about half a minute.
+	Attempts int
+	First    time.Duration
+}
+
+// A Webhook posts warnings one after the other, signed as Standard Webhooks has
+// it. Its methods may be called from many goroutines at once.
+type Webhook struct {
+	o     WebhookOptions
+	queue chan *Warning
+	http  *http.Client
+
+	sent, failed, dropped atomic.Uint64
+}
+
+// NewWebhook returns a Webhook. Run sends.
+func NewWebhook(o WebhookOptions) (*Webhook, error) {
+	u, err := url.Parse(o.URL)
+	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !local(u.Hostname())) {
+		return nil, errors.New("want an https address, or an http one on this machine")
+	}
+	if len(o.Secret) < 16 {
+		return nil, fmt.Errorf("a secret of %d bytes: at least 16, such as openssl rand -hex 32 makes", len(o.Secret))
+	}
+	if rest, ok := strings.CutPrefix(string(o.Secret), "whsec_"); ok {
+		if o.Secret, err = base64.StdEncoding.DecodeString(rest); err != nil {
+			return nil, errors.New("a secret that begins with whsec_ is base64 behind that")
+		}
+	}
+	if o.Queue == 0 {
+		o.Queue = 1024
+	}
+	if o.Attempts == 0 {
+		o.Attempts = 6
+	}
+	if o.First == 0 {
+		o.First = time.Second
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Webhook{o: o, queue: make(chan *Warning, o.Queue), http: &http.Client{
+		Timeout:       5 * time.Second,
+		Transport:     http.DefaultTransport.(*http.Transport).Clone(),
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}, nil
+}
+
+func local(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.IsLoopback()
+}
+
+// Send puts a warning into the queue; one that finds no room is dropped and
+// counted.
+func (h *Webhook) Send(w *Warning) {
+	select {
+	case h.queue <- w:
+	default:
+		h.dropped.Add(1)
+	}
+}
+
+// Run sends until ctx is done. What waits then is not sent.
+func (h *Webhook) Run(ctx context.Context) {
+	defer h.http.CloseIdleConnections()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case w := <-h.queue:
+			h.deliver(ctx, w)
+		}
+	}
+}
+
+// deliver tries until the warning is taken, refused for good, or has been tried
+// often enough.
+func (h *Webhook) deliver(ctx context.Context, w *Warning) {
+	body, err := json.Marshal(w)
+	if err != nil {
+		h.failed.Add(1)
+		return
+	}
+	pause := h.o.First
+	for attempt := 1; ; attempt++ {
+		again, err := h.post(ctx, w.ID, body)
+		if err == nil {
+			h.sent.Add(1)
+			return
+		}
+		if !again || attempt == h.o.Attempts || ctx.Err() != nil {
+			h.failed.Add(1)
+			h.o.Log.Warn("webhook: a warning was not taken", "id", w.ID, "rule", w.About.Rule, "attempts", attempt, "error", err)
+			return
+		}
+		t := time.NewTimer(pause + rand.N(pause/4+1))
+		select {
+		case <-ctx.Done():
+		case <-t.C:
+		}
+		t.Stop()
+		pause *= 2
+	}
+}
+
+// post sends once, and reports whether it may be tried again.
+func (h *Webhook) post(ctx context.Context, id string, body []byte) (again bool, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, h.o.URL, bytes.NewReader(body))
+	if err != nil {
+		return false, err
+	}
+	stamp := strconv.FormatInt(time.Now().Unix(), 10)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Webhook-Id", id)
+	r.Header.Set("Webhook-Timestamp", stamp)
+	r.Header.Set("Webhook-Signature", Sign(h.o.Secret, id, stamp, body))
+	resp, err := h.http.Do(r)
+	if err != nil {
+		var of *url.Error
+		if errors.As(err, &of) {
+			err = of.Err // without the address, which may hold a secret
+		}
+		return true, err
+	}
+	defer resp.Body.Close() // it is of no use
+	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
+	switch {
+	case resp.StatusCode/100 == 2:
+		return false, nil
+	case resp.StatusCode == http.StatusGone || resp.StatusCode == http.StatusBadRequest:
+		return false, errors.New(resp.Status)
+	}
+	return true, errors.New(resp.Status)
+}
+
+// Sign returns the signature of a body, as Standard Webhooks has it: v1, and
+// base64 of HMAC-SHA256 over id.timestamp.body.
+func Sign(secret []byte, id, timestamp string, body []byte) string {
+	m := hmac.New(sha256.New, secret)
+	_, _ = io.WriteString(m, id+"."+timestamp+".") // it never fails
+	m.Write(body)
+	return "v1," + base64.StdEncoding.EncodeToString(m.Sum(nil))
+}
+
+// Counts returns how many were taken, given up, and dropped for lack of room.
+func (h *Webhook) Counts() (sent, failed, dropped uint64) {
+	return h.sent.Load(), h.failed.Load(), h.dropped.Load()
+}
