@@ -154,7 +154,7 @@ func column(text string, width int) string {
 type blockedCmd struct {
 	serverFlags `embed:""`
 	Last        int  `name:"limit" short:"n" placeholder:"N" help:"At most N. The default is all."`
-	JSON        bool `name:"json" help:"Write a line of JSON for each."`
+	JSON        bool `name:"json" help:"Write a JSON array, a line for each."`
 }
 
 // Help is what "stint blocked --help" says below the summary.
@@ -165,7 +165,7 @@ those that operators blocked.
 For example:
 
     stint blocked --server http://127.0.0.1:9090
-    stint blocked --json >blocked.jsonl`
+    stint blocked --json >blocked.json`
 }
 
 // Run lists, page by page.
@@ -178,7 +178,7 @@ func (c *blockedCmd) Run(e *env) error {
 		return err
 	}
 	defer k.Close() // it has only read
-	query := url.Values{"n": {"1000"}}
+	query, out := url.Values{"n": {"1000"}}, &listing{w: e.out, json: c.JSON}
 	for listed := 0; ; {
 		var page struct {
 			Blocked []operate.Blocked
@@ -189,20 +189,15 @@ func (c *blockedCmd) Run(e *env) error {
 		}
 		for _, one := range page.Blocked {
 			if c.Last > 0 && listed == c.Last {
-				return nil
+				return out.end()
 			}
 			listed++
-			if c.JSON {
-				err = printJSON(e.out, one)
-			} else {
-				err = wrap(e.out, blockedText(&one), "    ")
-			}
-			if err != nil {
+			if err := out.one(one, blockedText(&one)); err != nil {
 				return err
 			}
 		}
 		if page.Next == "" {
-			return nil
+			return out.end()
 		}
 		query.Set("after", page.Next)
 	}
