@@ -25,12 +25,21 @@ type clock struct {
 	source time.Time // that it showed, without a monotonic reading
 	at     time.Time // when, with one; zero before the first measurement
 	doubt  time.Duration
+	wall   func() time.Time // this machine's; nil for time.Now
+}
+
+// here returns what this machine's clock shows.
+func (c *clock) here() time.Time {
+	if c.wall != nil {
+		return c.wall()
+	}
+	return time.Now()
 }
 
 // now returns what the source's clock shows.
 func (c *clock) now() time.Time {
 	if c.at.IsZero() {
-		return time.Now().Round(0)
+		return c.here().Round(0)
 	}
 	return c.source.Add(time.Since(c.at))
 }
@@ -39,12 +48,12 @@ func (c *clock) now() time.Time {
 // old, or if the clock was set; it reports whether it did.
 func (c *clock) measure(ahead, doubt time.Duration) bool {
 	at := time.Now()
-	source := at.Add(ahead).Round(0)
+	source := c.here().Add(ahead).Round(0)
 	off := source.Sub(c.now()).Abs()
 	if !c.at.IsZero() && doubt > c.doubt && at.Sub(c.at) <= trustClock && off <= doubt+c.doubt+stepped {
 		return false
 	}
-	*c = clock{source, at, doubt}
+	c.source, c.at, c.doubt = source, at, doubt
 	return true
 }
 

@@ -20,3 +20,6 @@ func (x Expiries) Measured(ahead, doubt time.Duration) { x.e.measured(ahead, dou
 func (x Expiries) Change(rule, key string, at time.Time, f func()) {
 	x.e.change(false, []ending{{rule, key, at}}, f)
 }
+
+// SetClock gives a node another clock than the machine's.
+func SetClock(w *Follower, now func() time.Time) { w.wall = now }

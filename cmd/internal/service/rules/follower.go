@@ -66,7 +66,8 @@ type Follower struct {
 	problem string // why the newest is not in force; "" if it is
 	source  *Source
 	expiry  *expiries
-	left    leftOut // overrides of the source that are not in force
+	wall    func() time.Time // this machine's clock in tests; nil for time.Now
+	left    leftOut          // overrides of the source that are not in force
 }
 
 // errEnough ends a reading of which the document is all that is wanted.
@@ -140,6 +141,7 @@ func (w *Follower) Open(ctx context.Context, store stint.Store, first *File, o O
 	s.follower, s.name, w.source = w, w.f.Name, s
 	s.empty.Store(w.problem != "" && w.from == w.f.Source)
 	w.expiry = newExpiries(func(rule, key string) error { return s.Policy().SetOverride(rule, key, policy.Override{}) })
+	w.expiry.clock.wall = w.wall
 	if !s.empty.Load() {
 		if _, err := w.load(ctx, w.from); err != nil {
 			return nil, err

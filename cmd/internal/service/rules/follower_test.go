@@ -31,10 +31,18 @@ func startNode(t *testing.T, from rulesource.Source, copy string, report func(co
 		cancel()
 		return nil, err
 	}
+	cancel()
+	return watch(t, follower, first), nil
+}
+
+// watch opens what a follower follows, until it is stopped.
+func watch(t *testing.T, follower *rules.Follower, first *rules.File) *node {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
 	source, err := follower.Open(ctx, memstore.New(memstore.Options{}), first, rules.Options{})
 	if err != nil {
 		cancel()
-		return nil, err
+		t.Fatal(err)
 	}
 	done := make(chan struct{})
 	go func() {
@@ -43,7 +51,7 @@ func startNode(t *testing.T, from rulesource.Source, copy string, report func(co
 	}()
 	n := &node{source, func() { cancel(); <-done }}
 	t.Cleanup(n.stop)
-	return n, nil
+	return n
 }
 
 func mustStart(t *testing.T, from rulesource.Source, copy string) *node {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/policy/rulesfile"
+	"github.com/stint-dev/stint/rulesdb/dbtest"
 
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
 
@@ -24,7 +25,13 @@ import (
 
 var update = flag.Bool("update", false, "write the golden errors anew")
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain looks for goroutines that are left over, and ends servers that tests
+// share.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(sharing{m}) }
+
+type sharing struct{ m *testing.M }
+
+func (s sharing) Run() int { return dbtest.Main(s.m) }
 
 // TestBusted reads files that are wrong and holds every line of what is said
 // about them. Each line names the file.

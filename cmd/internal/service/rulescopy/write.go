@@ -58,6 +58,7 @@ type Writing struct {
 	file  *os.File // of a whole copy: the new one
 	w     *bufio.Writer
 	added []byte // changes
+	rules int    // bytes of them that are the begin, with a document
 	n     int64
 	err   error
 }
@@ -90,7 +91,10 @@ func (w *Writing) put(f *Frame) {
 		return
 	}
 	if !w.whole {
-		if w.added, w.err = f.Append(w.added); w.err == nil && len(w.added) > mostAdded && f.Begin == nil {
+		if w.added, w.err = f.Append(w.added); f.Begin != nil {
+			w.rules = len(w.added)
+		}
+		if w.err == nil && len(w.added)-w.rules > mostAdded {
 			w.err = fmt.Errorf("more than %d MiB of changes at once: it is written anew", mostAdded>>20)
 		}
 		return
