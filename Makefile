@@ -7,7 +7,7 @@ REQUIRED := . ./redisstore ./redisstore/goredis ./rulesdb # that other modules h
 FUZZTIME ?= 1m
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-valkey needs check short soak fuzz mutants house errors bench bench-redis bench-plan bench-service bench-operate docs board lint tidy clean
+.PHONY: help build demo test test-valkey needs check short soak fuzz mutants house errors bench bench-redis bench-plan bench-service bench-rules bench-operate docs board lint tidy clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ bench-redis: ## the figures of docs/REDIS-FIGURES.md, beside other libraries; st
 
 bench-plan: ## the figures of docs/PLAN.md: lines a second beside mawk on the same file, and memory
 	cd cmd && go run ./internal/planner/plan/bench
+
+bench-rules: ## rules in a database: how soon a change is enforced, ten million overrides; starts its own servers
+	cd cmd && go run ./internal/service/rulesbench
 
 bench-service: ## Envoy's service and CL.THROTTLE beside the floor of each protocol; starts its own redis-server
 	cd cmd && go run ./internal/service/servicebench

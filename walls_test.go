@@ -247,6 +247,7 @@ var floors = map[string]string{
 	"cmd/internal/service/rulescopy":    "rulesource",
 	"cmd/internal/service/rulesredis":   "redisstore rulesource rulesdb cmd/internal/service/rulescopy",
 	"cmd/internal/service/rulesworker":  "rulesource rulesdb cmd/internal/service/rulescopy cmd/internal/service/rulesredis",
+	"cmd/internal/service/rulesbench":   "memstore policy rulesource rulesdb rulesdb/dbtest cmd/internal/service/rules cmd/internal/service/rulesredis cmd/internal/service/rulesworker",
 	"cmd/internal/service/ruleshttp":    "rulesource",
 	"cmd/internal/planner/nodes":        ". memstore fallback redisstore cmd/internal/planner/luaserver",
 	"cmd/internal/planner/luaserver":    "redisstore", // as a driver of it

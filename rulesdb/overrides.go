@@ -86,13 +86,20 @@ func (db *DB) SetOverride(ctx context.Context, o rulesource.Override, lasts time
 }
 
 // ImportOverrides sets many overrides as one change, without a word of each in
-// the audit.
+// the audit. A customer of a rule may be there once.
 func (db *DB) ImportOverrides(ctx context.Context, author string, overrides []rulesource.Override) error {
+	seen := make(map[[2]string]bool, len(overrides))
 	for i := range overrides {
-		overrides[i].Author = author
-		if err := checkOverride(&overrides[i]); err != nil {
+		o := &overrides[i]
+		o.Author = author
+		if err := checkOverride(o); err != nil {
 			return fmt.Errorf("override %d: %w", i, err)
 		}
+		at := [2]string{o.Rule, o.Key}
+		if seen[at] {
+			return refuse("override %d: %s %q is there twice", i, o.Rule, o.Key)
+		}
+		seen[at] = true
 	}
 	return db.failed(db.writeTx(ctx, func(ctx context.Context, w *write) error {
 		w.state.change++

@@ -3,12 +3,17 @@ package main
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesource"
 
 	"github.com/stint-dev/stint/cmd/internal/service/proxy"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
@@ -22,8 +27,33 @@ var demoRules []byte
 
 // demoFlags are the flags of stint serve that need no rules file.
 type demoFlags struct {
-	Demo       bool   `help:"Bring rules and a small server of its own, with the proxy in front of it, and say what to try."`
+	Demo       bool   `help:"Bring rules and a small server of its own, with the proxy in front of it, and say what to try. With --rules and a database that holds no rules yet: put the rules there."`
 	DemoListen string `default:"127.0.0.1:8000" placeholder:"ADDRESS" help:"With --demo, where the proxy is (${default})."`
+}
+
+// fill puts the rules of the demo, and a customer's own limits, into a database
+// that holds none.
+func (c *databaseFlags) fill(ctx context.Context, logger *slog.Logger) error {
+	db, err := c.openRulesDB()
+	if err != nil {
+		return err
+	}
+	defer db.Close() // what was written is committed
+	const author = "stint serve --demo"
+	_, err = db.Publish(ctx, 0, rulesdb.Revision{Author: author, Comment: "the rules of the demo", Name: "demo.yaml", Document: demoRules})
+	if errors.Is(err, rulesdb.ErrConflict) {
+		logger.Info("--demo: the database holds rules already, which stay", "database", db.String())
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	o := rulesource.Override{Rule: "api", Key: "friend", Limits: []string{"50/m"}, Reason: "to look at: stint override list", Author: author}
+	if _, _, err := db.SetOverride(ctx, o, 0); err != nil {
+		return err
+	}
+	logger.Info("--demo: the database has rules now: stint rules log, stint override list", "database", db.String())
+	return nil
 }
 
 // demoKeys is the most keys that a demo remembers.

@@ -46,6 +46,7 @@ For example:
 
     stint serve stint.yaml
     stint serve --limit '100/m' --key ip
+    stint serve --rules sqlite:stint.db --demo
     curl --json '{"attributes":{"path":"/login","ip":"192.0.2.7"}}' \
         http://127.0.0.1:8080/v1/check
     stint serve -c stint.yaml --http :8443 --tls-cert cert.pem --tls-key key.pem \
@@ -58,13 +59,18 @@ func (c *serveCmd) Run(e *env) error {
 	defer stop()
 	context.AfterFunc(ctx, stop)
 	defer relieveCollector()()
-	if c.Demo {
+	if c.Demo && c.Rules == "" {
 		return c.demo(ctx, e, c.HTTP)
 	}
 	if err := c.check(); err != nil {
 		return err
 	}
 	logger := c.logger(e)
+	if c.Demo {
+		if err := c.fill(ctx, logger); err != nil {
+			return err
+		}
+	}
 	c.nameNode(c.HTTP)
 	door, err := c.door(logger)
 	if err != nil {

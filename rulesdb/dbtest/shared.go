@@ -72,6 +72,13 @@ func (s *Server) database(t testing.TB, other, name string) string {
 	return strings.Replace(s.URL, other, fmt.Sprintf(name, made), 1)
 }
 
+// Database makes a database of a PostgreSQL, and returns its URL.
+func (s *Server) Database(t testing.TB, name string) string {
+	t.Helper()
+	s.Exec(t, "CREATE DATABASE "+name)
+	return strings.Replace(s.URL, "/postgres?", "/"+name+"?", 1)
+}
+
 // Exec runs statements as the server's first user.
 func (s *Server) Exec(t testing.TB, statements ...string) {
 	t.Helper()
