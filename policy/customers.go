@@ -48,6 +48,7 @@ func (o *Override) text() string {
 // [Policy.Reload] have the same.
 type customers struct {
 	set atomic.Pointer[overrideSet] // in force
+	ask atomic.Pointer[func(rule, key string)]
 
 	mu     sync.Mutex // of writers
 	policy *Policy    // the newest, whose rules plans are bound for
@@ -83,6 +84,9 @@ func newOverrideSet(t *overridetable.Table) *overrideSet {
 
 // find returns what a customer has in place of the rule's limits, or nil.
 func (c *customers) find(rule, key string) *plan {
+	if ask := c.ask.Load(); ask != nil {
+		(*ask)(rule, key)
+	}
 	s := c.set.Load()
 	n := s.table.Get(rule, key)
 	plans := *s.plans.Load()
@@ -94,7 +98,20 @@ func (c *customers) find(rule, key string) *plan {
 
 // any reports whether there may be overrides at all, so that a policy without
 // them makes no key that it does not need.
-func (c *customers) any() bool { return len(*c.set.Load().plans.Load()) > 0 }
+func (c *customers) any() bool {
+	return len(*c.set.Load().plans.Load()) > 0 || c.ask.Load() != nil
+}
+
+// Ask calls f before a customer's override is looked for, in the goroutine of the
+// request: it may call SetOverride, and must be quick. nil ends that. It is for
+// who does not have all overrides in memory.
+func (p *Policy) Ask(f func(rule, key string)) {
+	if f == nil {
+		p.customers.ask.Store(nil)
+		return
+	}
+	p.customers.ask.Store(&f)
+}
 
 // SetOverride gives a customer limits of their own under a rule, from the next
 // request on; the zero Override takes them away. The key is as

@@ -3,6 +3,7 @@ package rulesdb
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 
@@ -51,13 +52,20 @@ func (db *DB) load(ctx context.Context, held rulesource.Version, to rulesource.R
 	if !same || since < oldest || since > s.Version.Change {
 		since, whole = 0, true
 	}
-	if err := to.Begin(s, whole); err != nil {
+	err = to.Begin(s, whole)
+	plansOnly := errors.Is(err, rulesource.ErrPlansOnly)
+	if err != nil && !plansOnly {
 		return nil, err
 	}
 	if since == s.Version.Change && !whole {
 		return s, nil
 	}
-	return s, w.why(db.readChanges(ctx, tx, since, whole, to, w))
+	if !plansOnly {
+		if err := db.readOverrides(ctx, tx, since, whole, to, w); err != nil {
+			return nil, w.why(err)
+		}
+	}
+	return s, w.why(db.readPlans(ctx, tx, since, whole, to, w))
 }
 
 // readState reads the version row and the database's clock.
@@ -97,13 +105,12 @@ func (db *DB) Clock(ctx context.Context) (time.Duration, time.Duration, error) {
 	return by, doubt, nil
 }
 
-// readChanges hands over overrides and plans that changed after since; of a
-// whole snapshot, without those that are gone.
-func (db *DB) readChanges(ctx context.Context, tx *sql.Tx, since int64, whole bool, to rulesource.Receiver, w *dog) error {
-	there, planned := "", ""
+// readOverrides hands over overrides that changed after since; of a whole
+// snapshot, without those that are gone.
+func (db *DB) readOverrides(ctx context.Context, tx *sql.Tx, since int64, whole bool, to rulesource.Receiver, w *dog) error {
+	there := ""
 	if whole {
 		there = " AND action <> 0 AND (expires = 0 OR expires > " + db.d.micros + ")"
-		planned = " AND plan <> ''"
 	}
 	rows, err := tx.QueryContext(ctx, db.d.bind("SELECT "+overrideColumns+" FROM stint_overrides WHERE change_number > ?"+there), since)
 	if err != nil {
@@ -120,16 +127,22 @@ func (db *DB) readChanges(ctx context.Context, tx *sql.Tx, since int64, whole bo
 		}
 		w.alive()
 	}
-	if err := rows.Err(); err != nil {
-		return err
+	return rows.Err()
+}
+
+// readPlans is readOverrides for plans.
+func (db *DB) readPlans(ctx context.Context, tx *sql.Tx, since int64, whole bool, to rulesource.Receiver, w *dog) error {
+	there := ""
+	if whole {
+		there = " AND plan <> ''"
 	}
-	plans, err := tx.QueryContext(ctx, db.d.bind("SELECT "+planColumns+" FROM stint_plans WHERE change_number > ?"+planned), since)
+	rows, err := tx.QueryContext(ctx, db.d.bind("SELECT "+planColumns+" FROM stint_plans WHERE change_number > ?"+there), since)
 	if err != nil {
 		return err
 	}
-	defer plans.Close()
-	for plans.Next() {
-		p, err := scanPlan(plans)
+	defer rows.Close()
+	for rows.Next() {
+		p, err := scanPlan(rows)
 		if err != nil {
 			return fmt.Errorf("a plan: %w", err)
 		}
@@ -138,7 +151,20 @@ func (db *DB) readChanges(ctx context.Context, tx *sql.Tx, since int64, whole bo
 		}
 		w.alive()
 	}
-	return plans.Err()
+	return rows.Err()
+}
+
+var _ rulesource.Asker = (*DB)(nil)
+
+// Ask implements [rulesource.Asker].
+func (db *DB) Ask(ctx context.Context, rule, key string) (rulesource.Override, error) {
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
+	defer stop()
+	o, err := scanOverride(db.sql.QueryRowContext(ctx, db.d.bind("SELECT "+overrideColumns+" FROM stint_overrides WHERE rule = ? AND client_key = ? AND (expires = 0 OR expires > "+db.d.micros+")"), rule, []byte(key)))
+	if errors.Is(err, sql.ErrNoRows) {
+		return rulesource.Override{Rule: rule, Key: key, Removed: true}, nil
+	}
+	return o, db.failed(err)
 }
 
 // A dog cancels a long reading that has stood still.

@@ -128,5 +128,17 @@ type Clock interface {
 	Clock(ctx context.Context) (ahead, doubt time.Duration, err error)
 }
 
+// An Asker is a source that answers for one customer, for nodes that do not hold
+// all overrides in memory.
+type Asker interface {
+	// Ask returns the override of a key under a rule, Removed if there is none.
+	Ask(ctx context.Context, rule, key string) (Override, error)
+}
+
+// ErrPlansOnly is returned by [Receiver.Begin] of a node that asks for overrides
+// one by one: a source that is an [Asker] hands over everything but overrides
+// then.
+var ErrPlansOnly = errors.New("no overrides are wanted")
+
 // ErrEmpty is for a source that holds no rules yet.
 var ErrEmpty = errors.New("there are no rules yet")

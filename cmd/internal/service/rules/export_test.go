@@ -1,6 +1,10 @@
 package rules
 
-import "time"
+import (
+	"time"
+
+	"github.com/stint-dev/stint/rulesource"
+)
 
 // SettingNames are the fields beside the rules.
 var SettingNames = settingNames
@@ -23,3 +27,16 @@ func (x Expiries) Change(rule, key string, at time.Time, f func()) {
 
 // SetClock gives a node another clock than the machine's.
 func SetClock(w *Follower, now func() time.Time) { w.wall = now }
+
+// An OnDemand asks for overrides one by one.
+type OnDemand struct{ d *onDemand }
+
+// MostHeld is how many customers are remembered at least.
+const MostHeld = mostHeld
+
+func NewOnDemand(source rulesource.Asker, put func(o *rulesource.Override)) OnDemand {
+	return OnDemand{newOnDemand(source, put)}
+}
+
+// Ask makes a customer known.
+func (d OnDemand) Ask(rule, key string) { d.d.ask(rule, key) }

@@ -68,6 +68,7 @@ type Follower struct {
 	expiry  *expiries
 	wall    func() time.Time // this machine's clock in tests; nil for time.Now
 	left    leftOut          // overrides of the source that are not in force
+	demand  *onDemand        // nil while all overrides are in memory
 }
 
 // errEnough ends a reading of which the document is all that is wanted.

@@ -16,6 +16,9 @@ import (
 // errOlder is for a state that does not follow the one held.
 var errOlder = errors.New("the source was restored to an older state, or is another one: if it is right, stint rules accept says so to all nodes")
 
+// errAnew ends the reading of changes when everything is to be read.
+var errAnew = errors.New("everything is to be read")
+
 // A receiving is one state of a source on its way into force: read as a whole,
 // then taken as a whole or not at all.
 type receiving struct {
@@ -24,6 +27,8 @@ type receiving struct {
 	file    *File               // new rules; nil if they are the same
 	set     *policy.Replacement // all overrides; nil for changes
 	changes []change
+	asks    bool                  // overrides are asked for one by one
+	asked   []rulesource.Override // of these, what has changed
 	plans   []rulesource.Plan
 	parsed  map[string]policy.Override // by text: customers share few
 	ends    []ending
@@ -83,6 +88,10 @@ func (w *Follower) load(ctx context.Context, from rulesource.Source) (*rulesourc
 	}
 	r := &receiving{w: w, parsed: make(map[string]policy.Override), ending: make(map[[2]string]bool)}
 	s, err := from.Load(ctx, held, r)
+	if errors.Is(err, errAnew) {
+		r = &receiving{w: w, parsed: r.parsed, ending: r.ending}
+		s, err = from.Load(ctx, rulesource.Version{Revision: held.Revision, Change: held.Change}, r)
+	}
 	if err != nil {
 		r.copy.Drop()
 		return s, err
@@ -98,12 +107,17 @@ func (r *receiving) Begin(s *rulesource.Snapshot, whole bool) error {
 	if !s.Version.Follows(r.w.held) {
 		return &refusedVersion{s.Version, errOlder}
 	}
+	r.asks = r.w.demand != nil
 	if s.Document != nil {
 		file, err := Decode(s.Name, s.Document)
 		if err != nil {
 			return &refusedVersion{s.Version, err}
 		}
-		r.file = file
+		_, can := r.w.f.Source.(rulesource.Asker)
+		r.file, r.asks = file, file.Settings.OnDemand && can
+	}
+	if r.asks != (r.w.demand != nil) && !whole {
+		return errAnew
 	}
 	if whole {
 		r.set = r.w.source.Policy().ReplaceOverrides()
@@ -111,12 +125,21 @@ func (r *receiving) Begin(s *rulesource.Snapshot, whole bool) error {
 	if r.w.from == r.w.f.Source {
 		r.copy = r.w.copy.Begin(s, whole, r.w.held)
 	}
+	if _, can := r.w.from.(rulesource.Asker); r.asks && whole && can {
+		return rulesource.ErrPlansOnly
+	}
 	return nil
 }
 
 // Override implements [rulesource.Receiver]. One that cannot be read is left
 // out, with an alarm: it must not keep back all others.
 func (r *receiving) Override(o *rulesource.Override) error {
+	if r.asks {
+		if r.set == nil { // what a copy has from before is not wanted
+			r.asked = append(r.asked, *o)
+		}
+		return nil
+	}
 	own, err := r.parse(o)
 	if !o.Expires.IsZero() && !o.Expires.After(r.now) {
 		own = policy.Override{} // it has ended meanwhile
@@ -185,6 +208,7 @@ func (r *receiving) commit(s *rulesource.Snapshot, from rulesource.Source) error
 		}
 	}
 	w.expiry.change(r.set != nil, r.ends, r.apply)
+	w.askFor(r)
 	src.mu.Lock()
 	was := w.problem
 	w.held, w.hash, w.since, w.problem = s.Version, s.Hash, time.Now(), w.left.String()

@@ -21,6 +21,11 @@ const settingSchema = `    "trusted_proxies": {
       "type": "string",
       "minLength": 1
     },
+    "overrides": {
+      "description": "How customers' own limits of a database are held: all in memory (in_memory, the default), or asked for as customers come (on_demand).",
+      "type": "string",
+      "enum": ["in_memory", "on_demand"]
+    },
 `
 
 // Schema returns the JSON schema of rules files as the binary takes them:

@@ -21,10 +21,13 @@ type Settings struct {
 	// Store says where what keys have used is kept, as a URL, which may hold a
 	// password. The default value is "", for the memory of the process.
 	Store string
+	// OnDemand says that customers' own limits are asked of the database as
+	// customers come, and not all held in memory. The default value is false.
+	OnDemand bool
 }
 
 // settingNames are the fields of Settings in a file; schema.go has the same.
-var settingNames = []string{"trusted_proxies", "client_ip_header", "store"}
+var settingNames = []string{"trusted_proxies", "client_ip_header", "store", "overrides"}
 
 // maxErrors is how many errors in settings are told at once.
 const maxErrors = 100
@@ -69,6 +72,12 @@ func settings(root *rulesfile.Node) (s Settings, warnings []rulesfile.Warning, e
 				continue
 			}
 			s.Store = n.Value
+		case "overrides":
+			if n.Kind != rulesfile.String || n.Value != "on_demand" && n.Value != "in_memory" {
+				fail(n, f.Name, "want in_memory or on_demand", "in_memory, the default, holds all customers' own limits of the database; on_demand asks for each as it comes")
+				continue
+			}
+			s.OnDemand = n.Value == "on_demand"
 		}
 	}
 	if header != nil && len(s.TrustedProxies) == 0 && len(errs) == 0 {

@@ -236,7 +236,7 @@ func (s *Source) warn(f *File) {
 
 // differ returns the names of the settings that are not the same.
 func (s Settings) differ(o Settings) (names []string) {
-	same := []bool{reflect.DeepEqual(s.TrustedProxies, o.TrustedProxies), s.ClientIPHeader == o.ClientIPHeader, s.Store == o.Store}
+	same := []bool{reflect.DeepEqual(s.TrustedProxies, o.TrustedProxies), s.ClientIPHeader == o.ClientIPHeader, s.Store == o.Store, true}
 	for i, ok := range same {
 		if !ok {
 			names = append(names, settingNames[i])

@@ -26,6 +26,7 @@ const (
 type File struct {
 	path string
 	read position // of the last Load
+	seen position // of the last Version, with the document
 	writer
 }
 
@@ -60,6 +61,7 @@ func (c *File) Version() (v rulesource.Version, there bool) {
 	if err != nil {
 		return v, false
 	}
+	c.seen = at
 	return at.s.Version, true
 }
 
@@ -82,12 +84,13 @@ func (c *File) check(from position) (at position, whole bool, err error) {
 	r := NewReader(bufio.NewReaderSize(file, 1<<20))
 	var group rulesource.Snapshot
 	for {
-		f, err := r.Next()
+		f, err := r.bound()
 		switch {
 		case err != nil && at.end == int64(len(format)):
 			return at, false, c.failed(errors.New("no whole copy in it"))
 		case err != nil:
 			return at, whole, nil
+		case f == nil:
 		case f.Begin != nil:
 			group = *f.Begin
 		case f.End:
@@ -97,6 +100,18 @@ func (c *File) check(from position) (at position, whole bool, err error) {
 			at.s, at.end = group, from.end+r.At
 		}
 	}
+}
+
+// added is check, but of everything only what was added since Version.
+func (c *File) added(from position) (at position, whole bool, err error) {
+	if from.file != nil || c.seen.file == nil {
+		return c.check(from)
+	}
+	at, whole, err = c.check(c.seen)
+	if err == nil && !whole {
+		c.seen, whole = at, true
+	}
+	return at, whole, err
 }
 
 // open opens the file behind the line that names its format.
@@ -134,7 +149,7 @@ func (c *File) Load(ctx context.Context, held rulesource.Version, to rulesource.
 	if from.file == nil || from.s.Version != held {
 		from = position{}
 	}
-	at, whole, err := c.check(from)
+	at, whole, err := c.added(from)
 	if errors.Is(err, fs.ErrNotExist) {
 		return new(rulesource.Snapshot), rulesource.ErrEmpty
 	}
@@ -154,7 +169,7 @@ func (c *File) Load(ctx context.Context, held rulesource.Version, to rulesource.
 	if err := c.hand(ctx, from.end, at, to); err != nil {
 		return nil, err
 	}
-	c.read = at.bare()
+	c.read, c.seen = at.bare(), position{}
 	c.written = c.read
 	return &s, ctx.Err()
 }

@@ -1,6 +1,7 @@
 package rulescopy
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -82,13 +83,41 @@ func NewReader(from io.Reader) *Reader { return &Reader{from: from} }
 // Next reads a frame. The error is io.EOF at the end, another one for what is
 // cut off or has another checksum.
 func (r *Reader) Next() (*Frame, error) {
+	if err := r.raw(); err != nil {
+		return nil, err
+	}
+	return r.frame()
+}
+
+// bound reads a frame, and returns it if it is no override and no plan, which
+// are most of a copy; else nil.
+func (r *Reader) bound() (*Frame, error) {
+	if err := r.raw(); err != nil {
+		return nil, err
+	}
+	if bytes.HasPrefix(r.data, []byte(`{"override":`)) || bytes.HasPrefix(r.data, []byte(`{"key":`)) {
+		return nil, nil
+	}
+	return r.frame()
+}
+
+func (r *Reader) frame() (*Frame, error) {
+	f := new(Frame)
+	if json.Unmarshal(r.data, f) != nil {
+		return nil, errTorn
+	}
+	return f, nil
+}
+
+// raw reads the bytes of a frame.
+func (r *Reader) raw() error {
 	var head [lead]byte
 	if _, err := io.ReadFull(r.from, head[:]); err != nil {
-		return nil, torn(err)
+		return torn(err)
 	}
 	n := binary.BigEndian.Uint32(head[:])
 	if n > maxFrame {
-		return nil, errTorn
+		return errTorn
 	}
 	if int(n) > cap(r.data) {
 		r.data = make([]byte, n)
@@ -98,14 +127,13 @@ func (r *Reader) Next() (*Frame, error) {
 		if err == io.EOF {
 			err = io.ErrUnexpectedEOF
 		}
-		return nil, torn(err)
+		return torn(err)
 	}
-	f := new(Frame)
-	if crc32.ChecksumIEEE(r.data) != binary.BigEndian.Uint32(head[4:]) || json.Unmarshal(r.data, f) != nil {
-		return nil, errTorn
+	if crc32.ChecksumIEEE(r.data) != binary.BigEndian.Uint32(head[4:]) {
+		return errTorn
 	}
 	r.At += lead + int64(n)
-	return f, nil
+	return nil
 }
 
 func torn(err error) error {
