@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	format = "stint rules copy 1\n"
+	format = "stint rules copy 2\n"
 	// glance is about how often a file that is followed is looked at.
 	glance = 200 * time.Millisecond
 )

@@ -1,7 +1,6 @@
 package rulescopy
 
 import (
-	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -19,34 +18,17 @@ const maxFrame = 64 << 20
 type Frame struct {
 	Begin    *rulesource.Snapshot `json:"begin,omitempty"`
 	Whole    bool                 `json:"whole,omitempty"`
-	Override *rulesource.Override `json:"override,omitempty"`
-	Key      []byte               `json:"key,omitempty"` // of the override or plan: any bytes
-	Plan     *rulesource.Plan     `json:"plan,omitempty"`
 	End      bool                 `json:"end,omitempty"`
-}
-
-// OverrideFrame returns an override as a frame.
-func OverrideFrame(o *rulesource.Override) *Frame {
-	bare := *o
-	bare.Key = ""
-	return &Frame{Override: &bare, Key: []byte(o.Key)}
-}
-
-// PlanFrame returns a plan as a frame.
-func PlanFrame(p *rulesource.Plan) *Frame {
-	bare := *p
-	bare.Value = ""
-	return &Frame{Plan: &bare, Key: []byte(p.Value)}
+	Override *rulesource.Override `json:"-"`
+	Plan     *rulesource.Plan     `json:"-"`
 }
 
 // Hand gives an override or a plan to a receiver; other frames are passed over.
 func (f *Frame) Hand(to rulesource.Receiver) error {
 	switch {
 	case f.Override != nil:
-		f.Override.Key = string(f.Key)
 		return to.Override(f.Override)
 	case f.Plan != nil:
-		f.Plan.Value = string(f.Key)
 		return to.Plan(f.Plan)
 	}
 	return nil
@@ -57,13 +39,24 @@ const lead = 8
 
 // Append appends a frame to bytes.
 func (f *Frame) Append(to []byte) ([]byte, error) {
-	data, err := json.Marshal(f)
-	if err != nil {
-		return to, err
+	start := len(to)
+	to = append(to, make([]byte, lead)...)
+	switch {
+	case f.Override != nil:
+		to = appendOverride(to, f.Override)
+	case f.Plan != nil:
+		to = appendPlan(to, f.Plan)
+	default:
+		data, err := json.Marshal(f)
+		if err != nil {
+			return to[:start], err
+		}
+		to = append(to, data...)
 	}
-	to = binary.BigEndian.AppendUint32(to, uint32(len(data)))
-	to = binary.BigEndian.AppendUint32(to, crc32.ChecksumIEEE(data))
-	return append(to, data...), nil
+	data := to[start+lead:]
+	binary.BigEndian.PutUint32(to[start:], uint32(len(data)))
+	binary.BigEndian.PutUint32(to[start+4:], crc32.ChecksumIEEE(data))
+	return to, nil
 }
 
 // errTorn is for a frame that is cut off, or not what was written.
@@ -95,15 +88,23 @@ func (r *Reader) bound() (*Frame, error) {
 	if err := r.raw(); err != nil {
 		return nil, err
 	}
-	if bytes.HasPrefix(r.data, []byte(`{"override":`)) || bytes.HasPrefix(r.data, []byte(`{"key":`)) {
+	if len(r.data) > 0 && (r.data[0] == overrideLetter || r.data[0] == planLetter) {
 		return nil, nil
 	}
 	return r.frame()
 }
 
 func (r *Reader) frame() (*Frame, error) {
-	f := new(Frame)
-	if json.Unmarshal(r.data, f) != nil {
+	f, good := new(Frame), false
+	switch {
+	case len(r.data) > 0 && r.data[0] == overrideLetter:
+		f.Override, good = readOverride(r.data[1:])
+	case len(r.data) > 0 && r.data[0] == planLetter:
+		f.Plan, good = readPlan(r.data[1:])
+	default:
+		good = json.Unmarshal(r.data, f) == nil
+	}
+	if !good {
 		return nil, errTorn
 	}
 	return f, nil

@@ -57,7 +57,7 @@ type Writing struct {
 	whole bool
 	file  *os.File // of a whole copy: the new one
 	w     *bufio.Writer
-	added []byte // changes
+	added []byte // changes; of a whole copy the last frame
 	rules int    // bytes of them that are the begin, with a document
 	n     int64
 	err   error
@@ -99,26 +99,24 @@ func (w *Writing) put(f *Frame) {
 		}
 		return
 	}
-	data, err := f.Append(nil)
-	if err != nil {
-		w.err = err
+	if w.added, w.err = f.Append(w.added[:0]); w.err != nil {
 		return
 	}
-	w.n += int64(len(data))
-	_, w.err = w.w.Write(data)
+	w.n += int64(len(w.added))
+	_, w.err = w.w.Write(w.added)
 }
 
 // Override writes an override.
 func (w *Writing) Override(o *rulesource.Override) {
 	if w != nil {
-		w.put(OverrideFrame(o))
+		w.put(&Frame{Override: o})
 	}
 }
 
 // Plan writes a plan.
 func (w *Writing) Plan(p *rulesource.Plan) {
 	if w != nil {
-		w.put(PlanFrame(p))
+		w.put(&Frame{Plan: p})
 	}
 }
 

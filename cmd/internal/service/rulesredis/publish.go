@@ -107,10 +107,12 @@ func (p *Publishing) Begin(s *rulesource.Snapshot, whole bool) error {
 }
 
 // Override implements [rulesource.Receiver].
-func (p *Publishing) Override(o *rulesource.Override) error { return p.put(rulescopy.OverrideFrame(o)) }
+func (p *Publishing) Override(o *rulesource.Override) error {
+	return p.put(&rulescopy.Frame{Override: o})
+}
 
 // Plan implements [rulesource.Receiver].
-func (p *Publishing) Plan(o *rulesource.Plan) error { return p.put(rulescopy.PlanFrame(o)) }
+func (p *Publishing) Plan(o *rulesource.Plan) error { return p.put(&rulescopy.Frame{Plan: o}) }
 
 func (p *Publishing) put(f *rulescopy.Frame) (err error) {
 	if p.frames, err = f.Append(p.frames); err == nil && len(p.frames) >= blockBytes {
