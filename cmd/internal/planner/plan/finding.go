@@ -13,7 +13,7 @@ import (
 // what follows.
 type Finding struct {
 	// What names it: one_client, no_address, no_key, each_once, proxy, twice,
-	// sorted, zone, far_off, cut_off, nuls, not_found, unread, too_little.
+	// sorted, zone, far_off, cut_off, nuls, not_found, unread, overlap, future, too_little.
 	What string `json:"what"`
 	Text string `json:"text"`
 	// Stops reports whether no proposal can be made from such a log.
@@ -36,6 +36,7 @@ func (w *run) findings() (all []Finding) {
 		all = append(all, Finding{what, fmt.Sprintf(format, args...), stops})
 	}
 	w.twice(add)
+	w.overlapping(add)
 	if w.requests > 0 && w.ruling == nil {
 		w.keys(add)
 	} else if w.requests > 0 {
@@ -99,6 +100,13 @@ func (w *run) twice(add finder) {
 				return
 			}
 		}
+	}
+}
+
+// overlapping says that a log begins within another.
+func (w *run) overlapping(add finder) {
+	if names := w.overlaps; names[0] != "" {
+		add("overlap", true, "the first lines of %s stand in %s too: the same requests count twice. Take out what is in both", names[0], names[1])
 	}
 }
 
@@ -202,6 +210,7 @@ func (w *run) times(add finder) {
 			add("zone", false, "the last line is of %s after %s was written: its times may be of another zone, which --tz says", Duration(ahead.Round(time.Minute)), in.about.Name)
 		}
 	}
+	w.ahead(add)
 	series := &w.traffic.series.timeline
 	if n, from, to := series.faraway(); n > 0 {
 		hint := "--to " + w.options.when(to).Format("2006-01-02")
@@ -211,6 +220,26 @@ func (w *run) times(add finder) {
 		add("far_off", false, "far from all the others in time: %s. If the date is wrong, leave that out, such as with %s", plural(n, "request"), hint)
 	}
 }
+
+// ahead looks for requests that are dated long after the logs were written.
+func (w *run) ahead(add finder) {
+	written := time.Time{}
+	for _, in := range w.inputs {
+		if in.written.IsZero() {
+			return
+		}
+		if in.written.After(written) {
+			written = in.written
+		}
+	}
+	if last := time.Unix(0, w.last); w.requests > 0 && last.Sub(written) >= farAhead {
+		add("future", false, "the last request is dated %s, long after the log was written, %s: leave out what is wrong, such as with --to %s",
+			w.options.when(w.last).Format(time.DateOnly), w.options.when(written.UnixNano()).Format(time.DateOnly), w.options.when(written.UnixNano()).AddDate(0, 0, 1).Format(time.DateOnly))
+	}
+}
+
+// farAhead is how far after it was written a log's times are of no other zone.
+const farAhead = 48 * time.Hour
 
 // little says that a log is too small to choose from.
 func (w *run) little(add finder) {

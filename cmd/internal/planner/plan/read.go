@@ -49,6 +49,7 @@ type reading struct {
 	requests, excluded int64
 	missing            []int64
 	reordered          int64
+	overlaps           [2]string // a log that begins within another
 	first, last        int64
 }
 
@@ -99,6 +100,9 @@ func (r *reading) run(ctx context.Context) error {
 	r.files.Wait()
 	if err == nil {
 		err = ctx.Err()
+	}
+	if err == nil && len(r.inputs) > 1 {
+		err = r.overlap(ctx)
 	}
 	return err
 }
@@ -226,6 +230,10 @@ func (r *reading) take(l *lane, b *block) {
 	}
 	for i := range b.found {
 		f := &b.found[i]
+		if l.input.folds != nil {
+			f.at = l.unfold(f.at)
+		}
+		l.input.latest = max(l.input.latest, f.at)
 		key := b.keys[f.start : f.start+f.length]
 		id, fresh := r.clients.number(f.hash, key)
 		if fresh {
