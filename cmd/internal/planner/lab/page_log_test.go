@@ -58,6 +58,7 @@ func TestPageLog(t *testing.T) {
 		{"keyboard", 1280, pageLogByKeyboard},
 		{"errors", 1280, pageLogErrors},
 		{"a bad drop", 1280, pageDropsBad},
+		{"the answer first", 1280, pageAnswersFirst},
 		{"phone", 360, func(p *tab) {
 			p.choose(shipped)
 			p.until(reported)
@@ -84,7 +85,7 @@ func pageChoosesLog(p *tab) {
 	p.until(reported)
 	p.contains("the report", p.text("#report"), "access.log.gz", "combined, 14,101 lines", "1 line could not be read",
 		"14,100 requests of 485 clients, Mon 3 Mar 2025 00:10:00 UTC to Tue 4 Mar 2025 23:57:10 UTC", "45 in a second, 761 in a minute, 971 in an hour",
-		"Far from the rest: 198.51.100.162 (732 in a minute)", "10/1s fixed_window", "24/1m burst 20 (below)", "689", "it rests on 14,100 requests", "485 clients are few",
+		"Far from the rest: 198.51.100.162 (732 in a minute)", "10/1s fixed_window", "24/1m burst 20 (above)", "689", "it rests on 14,100 requests", "485 clients are few",
 		"limits: ['24/1m burst 20']", "shadow: true", "stint plan --limit '24/1m burst 20' access.log.gz")
 	p.contains("what a screen reader hears", p.text("#log-said"), "access.log.gz: 14,100 requests of 485 clients. To choose: 24/1m burst 20.")
 	p.js("document.getElementById('choice-show').click()")
@@ -97,6 +98,26 @@ func pageChoosesLog(p *tab) {
 	p.until("document.getElementById('report').innerText.includes('at most 0% of clients')")
 	p.js("document.getElementById('report-close').click()")
 	p.until("document.getElementById('report').hidden && document.activeElement.id === 'log-file'")
+}
+
+// pageAnswersFirst has the proposal and whom it denies on top, and the cliff.
+func pageAnswersFirst(p *tab) {
+	p.set("log-share", "1%")
+	p.choose(shipped)
+	p.until(reported)
+	heads := eval[[]string](p, "[...document.querySelectorAll('#report h3')].map((h) => h.textContent)")
+	if len(heads) < 4 || heads[0] != "What to choose" || heads[1] != "Who falls off as the limit tightens" {
+		p.Errorf("the parts of the report: %q", heads)
+	}
+	p.contains("the report", p.text("#report"), "Whom it would deny", "198.51.100.162: ", "POST /api/login", "chosen")
+	small := filepath.Join(p.TempDir(), "small.log")
+	line := "192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 5\n"
+	if err := os.WriteFile(small, []byte(strings.Repeat(line, 50)), 0o600); err != nil {
+		p.Fatal(err)
+	}
+	p.set("own", "")
+	p.choose(small)
+	p.until("document.getElementById('report').innerText.includes('No proposal: all requests are of one ip')")
 }
 
 func pageTakesDrop(p *tab) {

@@ -1,4 +1,4 @@
-// What a log said: what happened, what limits would have done, what to choose.
+// What a log said: what to choose and whom that denies, then what it rests on.
 
 import { copied } from "./copy.js";
 import { el } from "./dom.js";
@@ -15,11 +15,25 @@ export function report(r, page) {
   const nodes = [
     el("div", { class: "bar" }, el("h2", { id: "report-title" }, file.name),
       el("span", { class: "title" }, `${file.format}, ${count(log.lines, "line")}`), el("span", { class: "actions" }, close)),
+    ...found(r),
     ...doubtful(r, file),
-    r.traffic && log.requests > 0 ? happened(r, canvas, page) : el("p", {}, "There are no requests in it."),
   ];
-  if (log.requests > 0) nodes.push(would(r), ...(r.choice ? [choice(r.choice, page)] : []), timeline(r, page));
-  return { nodes, paint: () => r.traffic && log.requests > 0 && paintBars(canvas, r.traffic, page.colours()) };
+  const cliff = el("canvas", { role: "img" });
+  const steps = r.choice?.cliff?.steps ?? [];
+  if (log.requests > 0) {
+    if (r.choice) nodes.push(choice(r.choice, page));
+    if (steps.length > 1) nodes.push(falls(r.choice.cliff, cliff));
+    nodes.push(would(r));
+    if (r.traffic) nodes.push(happened(r, canvas, page));
+    nodes.push(timeline(r, page));
+  } else nodes.push(el("p", {}, "There are no requests in it."));
+  return {
+    nodes,
+    paint() {
+      if (log.requests > 0 && r.traffic) paintBars(canvas, r.traffic, page.colours());
+      if (log.requests > 0 && steps.length > 1) paintSteps(cliff, steps, page.colours());
+    },
+  };
 }
 
 const count = (n, what) => `${number(n)} ${what}${n === 1 ? "" : "s"}`;
@@ -29,6 +43,11 @@ const percent = (part, of) => (of === 0 ? "0%" : `${Number(((100 * part) / of).t
 const clock = (options) => new Intl.DateTimeFormat("en-GB", { timeZone: "UTC", hourCycle: "h23", ...options });
 const long = clock({ weekday: "short", day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const moment = (rfc) => `${long.format(new Date(rfc)).replaceAll(",", "")} UTC`;
+
+// found says what one must know of the log before one believes the rest.
+function found(r) {
+  return r.findings.map((f) => el("p", { class: f.stops ? "error" : "note" }, `${f.stops ? "No proposal: " : ""}${f.text}.`));
+}
 
 // doubtful says what of the log was not read as it stands.
 function doubtful(r, file) {
@@ -68,7 +87,7 @@ function happened(r, canvas, page) {
 
 function would(r) {
   const all = r.results.map((x) => [x, x.limit]);
-  if (r.choice) all.push([r.choice.would, `${r.choice.limit} (below)`]);
+  if (r.choice) all.push([r.choice.would, `${r.choice.limit} (above)`]);
   return el("section", {}, el("h3", {}, "What limits would have done"),
     grid("What limits would have done", ["Limit", "requests denied", "share", "clients denied", "share", "longest lock-out", "most denied to"], all.map(([x, name]) => [
       el("code", {}, name), number(x.denied), percent(x.denied, x.requests), number(x.clients_denied), percent(x.clients_denied, x.clients),
@@ -89,8 +108,55 @@ function choice(c, page) {
   return el("section", { class: "choice" }, el("h3", {}, "What to choose"),
     el("p", { class: "chosen" }, el("code", { id: "choice" }, c.limit), button),
     el("p", {}, `The tightest that denies at most ${c.target} is ${c.tightest}; with ${percent(c.margin, 1)} to grow it is this. On this log it would have denied ${count(w.denied, "request")} (${percent(w.denied, w.requests)}) of ${count(w.clients_denied, "client")} (${percent(w.clients_denied, w.clients)}).`),
+    denied("Whom it would deny", w.top.map((d) => [d.key, `${number(d.denied)} denied${d.requests ? ` of ${number(d.requests)}` : ""}`, d.evidence])),
+    c.left_out?.length ? denied("Those that had no say", c.left_out.map((d) => [d.key, d.exempt ? `let through: ${count(d.requests, "request")}` : `${number(d.denied)} denied of ${number(d.requests)}`])) : null,
     el("div", {}, el("h4", {}, "How sure that is"), el("ul", { class: "doubts" }, ...[...c.sure.words, ...c.doubts].map((d) => el("li", {}, d)))),
     el("div", { class: "pair" }, pasted("The rule, in shadow first (YAML)", "choice-rule", c.rule), pasted("To look again later", "choice-check", c.check)));
+}
+
+// denied lists clients, each with what it did.
+function denied(title, all) {
+  if (!all.length) return null;
+  return el("div", {}, el("h4", {}, title), el("ul", { class: "doubts" }, ...all.map(([key, what, e]) => el("li", {}, el("b", {}, key), `: ${what}`,
+    e ? el("span", {}, `. ${did(e)}`) : null))));
+}
+
+// did says in a sentence what a client did.
+function did(e) {
+  const parts = (list) => list.map((p) => `${p.text} ${percent(p.share, 1)}`).join(", ");
+  return [`${count(e.requests, "request")}, up to ${number(e.most_per_minute)} a minute`, parts(e.statuses), parts(e.paths), parts(e.user_agents), e.looks].filter(Boolean).join("; ");
+}
+
+// falls is who falls off as the limit tightens: a picture, and a table.
+function falls(cliff, canvas) {
+  const most = Math.max(...cliff.steps.map((s) => s.clients_denied));
+  canvas.setAttribute("aria-label", `Clients denied as the limit tightens: ${cliff.steps.length} steps, at most ${number(most)}. The table has them all.`);
+  return el("section", {}, el("h3", {}, "Who falls off as the limit tightens"), canvas,
+    cliff.advice ? el("p", {}, `${cliff.advice}.`) : null,
+    grid("Who falls off as the limit tightens", ["Limit", "a minute", "clients denied", "who falls here"], cliff.steps.map((s) => [
+      el("code", {}, s.limit), number(s.most_per_minute), number(s.clients_denied),
+      [[s.chosen ? "chosen" : "", s.edge ? "the cliff is below" : ""].filter(Boolean).join(", "), s.who.join(", ") + (s.falls > s.who.length ? ` and ${number(s.falls - s.who.length)} more` : "")].filter(Boolean).join(": ")])));
+}
+
+// paintSteps draws how many clients each step denies, the chosen one darker.
+function paintSteps(canvas, steps, k) {
+  const s = sheet(canvas, steps.length);
+  const base = s.height - 18;
+  const most = Math.max(1, ...steps.map((x) => x.clients_denied));
+  s.c.textBaseline = "top";
+  s.c.textAlign = "center";
+  steps.forEach((x, i) => {
+    const h = (x.clients_denied / most) * (base - 8);
+    const w = s.span / steps.length;
+    s.c.fillStyle = x.chosen ? k.passed : k.denied;
+    s.c.fillRect(s.x(i) + 2, base - Math.max(h, 1), Math.max(1, w - 4), Math.max(h, 1));
+    s.c.fillStyle = k.muted;
+    if (w > 28) s.c.fillText(number(x.clients_denied), s.x(i) + w / 2, base + 3);
+  });
+  s.c.textAlign = "right";
+  s.c.textBaseline = "middle";
+  s.c.fillText(number(most), left - 6, 12);
+  s.c.textAlign = "left";
 }
 
 // timeline offers the arrivals of a client, or of all.
