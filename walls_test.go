@@ -140,7 +140,7 @@ var places = map[string]place{
 	"policy/rehearse.go":      {module, "other rules on another store, with the customers' overrides of now"},
 	"policy/result.go":        {module, "an answer"},
 	"policy/compare.go":       {module + "/internal/match", "what a reload changes, for people"},
-	"policy/states.go":        {module, "the names in the store that plans go on with"},
+	"policy/formers.go":       {module, "which plan takes the place of which, for people"},
 	"policy/explain.go":       {module + "/internal/match" + " " + module + "/internal/wording", "what rules make of a request, without asking a store"},
 	"policy/debt.go":          {"context " + module + " " + module + "/fallback", "what is owed to the store is handed on: contexts go to stores"},
 	"policy/policy.go":        {module + " " + module + "/fallback " + module + "/internal/waitqueue " + module + "/memstore", "rules bound to a store, and to one in memory for when that fails"},

@@ -260,7 +260,7 @@ func (s *Store) requests(rs []request, layers []stint.Layer) ([]request, error) 
 		h := s.seed.hash(layer.Key)
 		for k, l := range v.limits {
 			for j := range rs {
-				if rs[j].hash == h && rs[j].limit.name == l.name {
+				if rs[j].hash == h && rs[j].limit == l {
 					return nil, fmt.Errorf("%w: the same key under limit %q twice", stint.ErrLayers, b.Name())
 				}
 			}

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"math"
 	"slices"
 
 	"github.com/stint-dev/stint"
@@ -46,7 +47,7 @@ func (r *request) begin(s *Store, k *kin, forms []*form, now int64) {
 	goes := sh.tooMany(s, forms, h, now)
 	states := make([][]uint64, len(f.limits))
 	for i, l := range f.limits {
-		states[i] = sh.start(s, l, forms, goes, h, now)
+		states[i] = sh.start(s, l, forms, h, now)
 	}
 	keeps := slices.DeleteFunc(slices.Clone(forms), func(g *form) bool { return g == goes })
 	if goes != nil {
@@ -90,29 +91,9 @@ func (sh *shard) tooMany(s *Store, forms []*form, h uint64, now int64) (goes *fo
 }
 
 // start returns the state that a key starts with under a limit, nil if that is
-// an unseen one: what is in use under the limit of its ID in the form that
-// decided last of those which have one, and in the form that goes; where there
-// is none, the most that is in use, in the form that decided last and in that
-// which goes, under a limit whose ID its form has not.
-func (sh *shard) start(s *Store, l *limit, forms []*form, goes *form, h uint64, now int64) []uint64 {
-	var from []*limit
-	for i := len(forms) - 1; i >= 0; i-- {
-		if g := forms[i].limit(l.id); g != nil && (len(from) == 0 || forms[i] == goes) {
-			from = append(from, g)
-		}
-	}
-	if len(from) == 0 {
-		for i, g := range forms {
-			if g != goes && i < len(forms)-1 {
-				continue
-			}
-			for _, other := range g.limits {
-				if l.form.limit(other.id) == nil {
-					from = append(from, other)
-				}
-			}
-		}
-	}
+// an unseen one: see sources. Of several the greatest use counts.
+func (sh *shard) start(s *Store, l *limit, forms []*form, h uint64, now int64) []uint64 {
+	from := l.sources(forms)
 	var most []uint64
 	at := s.alignedAt(l, now)
 	for _, g := range from {
@@ -130,6 +111,29 @@ func (sh *shard) start(s *Store, l *limit, forms []*form, goes *form, h uint64, 
 		}
 	}
 	return most
+}
+
+// sources returns the limits, of forms that a key has met, whose use it starts
+// with under another: the same limit, in another list; else those of its ID;
+// where there is none, those whose IDs its form has not.
+func (l *limit) sources(forms []*form) (from []*limit) {
+	var orphans []*limit
+	for _, g := range forms {
+		for _, other := range g.limits {
+			switch {
+			case other.id == l.id && other.meter.Limit() == l.meter.Limit():
+				return []*limit{other}
+			case other.id == l.id:
+				from = append(from, other)
+			case l.form.limit(other.id) == nil:
+				orphans = append(orphans, other)
+			}
+		}
+	}
+	if len(from) == 0 {
+		return orphans
+	}
+	return from
 }
 
 // adopted returns what a limit makes of a state of another.
@@ -174,12 +178,13 @@ func (r *request) unmet(s *Store, now int64) []uint64 {
 	if !busy || slices.Contains(forms, f) {
 		return nil
 	}
-	return sh.start(s, r.limit, forms, sh.tooMany(s, forms, h, now), h, now)
+	return sh.start(s, r.limit, forms, h, now)
 }
 
-// elsewhere does something to the state of each key under the forms that do not
-// decide, and have met it: charging, which makes a place for it if need be, or
-// refunding. It is given units of each request; of one key, the most.
+// elsewhere does something to the state of each key under the forms that it has
+// met, for what was asked under others: charging, which makes a place for it if
+// need be, or refunding. It is given units of each request; of those of one form,
+// the most.
 func (s *Store) elsewhere(rs []request, now int64, charges bool, units func(i int) int64, do func(m *stint.Meter, state []uint64, at, units int64)) {
 	for i := range rs {
 		r := &rs[i]
@@ -192,22 +197,33 @@ func (s *Store) elsewhere(rs []request, now int64, charges bool, units func(i in
 			continue
 		}
 		for _, g := range r.sh.known(k, r.hash) {
-			if slices.ContainsFunc(rs[i:], func(o request) bool { return r.sameKey(o) && o.limit.form == g }) {
-				continue
-			}
 			for _, l := range g.limits {
-				most := int64(0)
-				for j := i; j < len(rs); j++ {
-					if o := &rs[j]; r.sameKey(*o) && (!o.apart || o.limit.id == l.id) {
-						most = max(most, units(j))
-					}
-				}
-				if most > 0 {
-					r.sh.countUnder(s, k, l, r.hash, now, most, charges, do)
+				if sum := r.unitsElsewhere(rs[i:], l, func(j int) int64 { return units(i + j) }); sum > 0 {
+					r.sh.countUnder(s, k, l, r.hash, now, sum, charges, do)
 				}
 			}
 		}
 	}
+}
+
+// unitsElsewhere returns what requests for one key have taken under other forms
+// than that of a limit, and count under that.
+func (r *request) unitsElsewhere(rs []request, l *limit, units func(j int) int64) (sum int64) {
+	for j := range rs {
+		f := rs[j].limit.form
+		first := func(o request) bool { return r.sameKey(o) && o.limit.form == f }
+		if !r.sameKey(rs[j]) || f == l.form || slices.ContainsFunc(rs[:j], first) {
+			continue
+		}
+		most := int64(0)
+		for i := j; i < len(rs); i++ {
+			if o := &rs[i]; first(*o) && (!o.apart || o.limit.id == l.id) {
+				most = max(most, units(i))
+			}
+		}
+		sum += min(most, math.MaxInt64-sum)
+	}
+	return sum
 }
 
 // sameKey reports whether two requests are about one key under one name.

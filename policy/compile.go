@@ -91,7 +91,7 @@ func (r *Rules) plan(one *rule, f *rulesfile.Plan, variant, mark string) *plan {
 			Rule: one.name, Label: one.name, Variant: variant, Text: f.Action, Action: f.Action, Shadow: one.shadow,
 		}}}
 	}
-	p := &plan{id: len(r.plans), mode: one.mode, variant: variant, name: strings.TrimSuffix(one.name+mark, "/")}
+	p := &plan{id: len(r.plans), mode: one.mode, variant: variant, name: strings.TrimSuffix(one.name+mark, "/"), rule: one.name}
 	for _, l := range f.Limits {
 		label := one.name
 		if len(f.Limits) > 1 {

@@ -110,6 +110,7 @@ func (p *Policy) hold(r *Result, q *match.Request, one *rule, cost int64) (ends 
 			h.plan = own
 		}
 	}
+	h.plan = r.oneForm(&h)
 	if h.plan.id >= 0 {
 		if h.missing && one.missing == missingSkip {
 			return false, nil
@@ -144,6 +145,20 @@ func (p *Policy) hold(r *Result, q *match.Request, one *rule, cost int64) (ends 
 		r.blocked = h.first
 	}
 	return denies || one.final || h.plan == one.own && h.plan.action != "", nil
+}
+
+// oneForm returns the plan that a hit goes by: among several questions that
+// meet one key of a rule, the plan of the first of them, since one decision goes
+// by one form of the rule's limits.
+func (r *Result) oneForm(h *hit) *plan {
+	if r.several && h.plan.id >= 0 {
+		for i := range r.hits {
+			if g := &r.hits[i]; g.plan.id >= 0 && g.plan.rule == h.plan.rule && g.key == h.key {
+				return g.plan
+			}
+		}
+	}
+	return h.plan
 }
 
 // limited reports whether the rule holds anybody to limits, and not to an

@@ -41,7 +41,7 @@ type Options struct {
 // A Policy is rules bound to a store. Make one with [New].
 type Policy struct {
 	rules     *Rules
-	states    []state // by plan.id
+	forms     bool // the store keeps plans of one rule as forms of its limits
 	opts      Options
 	main      side
 	local     side                        // without a store if there is none
@@ -94,10 +94,8 @@ func (p *Policy) with(rules *Rules) (*Policy, error) {
 		}
 	}
 	next := *p
-	next.rules, next.states = rules, rules.states(nil, nil)
-	if _, inProcess := p.main.store.(*memstore.Store); inProcess {
-		next.states = rules.states(p.rules, p.states)
-	}
+	next.rules = rules
+	_, next.forms = p.main.store.(*memstore.Store)
 	if err := next.main.bind(&next); err != nil {
 		return nil, err
 	}
@@ -112,6 +110,22 @@ func (p *Policy) with(rules *Rules) (*Policy, error) {
 	return &next, nil
 }
 
+// A state is what the store knows the limits of a plan by.
+type state struct {
+	name   string
+	limits []stint.Limit
+}
+
+// state returns what a plan is bound as. All plans of a rule, of tiers and
+// overrides too, are forms of its limits in a store that keeps forms beside each
+// other in one process; else each has a name of its own.
+func (p *Policy) state(of *plan) state {
+	if p.forms {
+		return state{of.rule, of.limits}
+	}
+	return state{of.name, of.limits}
+}
+
 // bind makes the limits of all plans known to the store.
 func (s *side) bind(p *Policy) error {
 	rules := p.rules
@@ -119,10 +133,11 @@ func (s *side) bind(p *Policy) error {
 	s.each = make([][]stint.Bound, len(rules.plans))
 	for i, plan := range rules.plans {
 		var err error
-		if s.plans[i], err = s.hold(plan.mode, p.states[i].name, p.states[i].limits...); err != nil {
+		of := p.state(plan)
+		if s.plans[i], err = s.hold(plan.mode, of.name, of.limits...); err != nil {
 			return fmt.Errorf("policy: rule %q: %w", plan.layers[0].Rule, err)
 		}
-		if s.each[i], err = s.single(plan.mode, p.states[i], s.plans[i]); err != nil {
+		if s.each[i], err = s.single(plan.mode, of, s.plans[i]); err != nil {
 			return fmt.Errorf("policy: rule %q: %w", plan.layers[0].Rule, err)
 		}
 	}

@@ -478,7 +478,7 @@ func TestOverridesAndTiers(t *testing.T) {
 		{"partner-1", "gone", 7, "override"},
 		{"partner-2", "", 6, "override"},
 		{"x", "pro", 4, "override"},
-		{"x", "", 2, "tier free"},
+		{"y", "", 2, "tier free"},
 		{"thief", "pro", 0, "override"},
 		{"vip", "", 3, "override vip"},
 	} {

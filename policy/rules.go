@@ -50,7 +50,8 @@ type rule struct {
 // A plan is what a request is held to: limits, or an action.
 type plan struct {
 	id      int    // in Rules.plans; -1 for an action
-	name    string // that its limits are bound under
+	name    string // apart from all other plans
+	rule    string // whose it is
 	mode    string
 	action  string
 	layers  []*Layer // one for an action

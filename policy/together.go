@@ -46,7 +46,7 @@ type Answer struct {
 
 // DecideAll answers several questions by one decision: it passes when all
 // pass, and then all are charged; else none is. Questions that meet the same key
-// under the same limit ask for the sum of their costs. The answer in r is about
+// of a rule ask for the sum of their costs, and go by the plan of the first. The answer in r is about
 // all of them as if they were one request, and r.Answers about each.
 //
 // What is given back goes first; what only asks is looked at before the others
@@ -330,7 +330,7 @@ type Given struct {
 // answers; no rule has one in parentheses. When the store fails, they do as
 // on_store_failure: local.
 func (p *Policy) Give(name string, limits ...stint.Limit) (*Given, error) {
-	g := &Given{rule: &rule{name: name, failure: FailLocal}, plan: &plan{name: name, limits: limits}}
+	g := &Given{rule: &rule{name: name, failure: FailLocal}, plan: &plan{name: name, rule: name, limits: limits}}
 	g.plan.given = g
 	if len(limits) == 0 {
 		g.plan.id, g.plan.action = -1, "block"
@@ -348,15 +348,15 @@ func (p *Policy) Give(name string, limits ...stint.Limit) (*Given, error) {
 
 // bind makes the limits known to both stores, in a mode.
 func (g *Given) bind(p *Policy, mode string) (err error) {
-	name, limits := g.plan.name, g.plan.limits
-	if g.main, err = p.main.hold(mode, name, limits...); err != nil {
+	of := p.state(g.plan)
+	if g.main, err = p.main.hold(mode, of.name, of.limits...); err != nil {
 		return err
 	}
-	if g.mainEach, err = p.main.single(mode, state{name, limits}, g.main); err != nil || p.local.store == nil {
+	if g.mainEach, err = p.main.single(mode, of, g.main); err != nil || p.local.store == nil {
 		return err
 	}
-	if g.local, err = p.local.hold(mode, name, limits...); err == nil {
-		g.localEach, err = p.local.single(mode, state{name, limits}, g.local)
+	if g.local, err = p.local.hold(mode, of.name, of.limits...); err == nil {
+		g.localEach, err = p.local.single(mode, of, g.local)
 	}
 	if err != nil {
 		return fmt.Errorf("local store: %w", err)
@@ -370,7 +370,8 @@ func (g *Given) hold(q *Question, r *Result) {
 	if len(h.key) > plainKey || h.key != "" && h.key[0] == hashMark {
 		h.key = r.policy.hashed(h.key)
 	}
-	for _, l := range g.plan.layers {
+	h.plan = r.oneForm(&h)
+	for _, l := range h.plan.layers {
 		e := RuleResult{Layer: l, Cost: q.Cost, Remaining: -1, hit: len(r.hits)}
 		if l.Action != "" {
 			e.Denied, e.Remaining, e.RetryAfter = true, 0, stint.Never

@@ -123,23 +123,12 @@ func (g *form) idleAfter(now *big.Int) *big.Int {
 	return longest
 }
 
-// find returns the state under the limit of an ID, or nil.
-func (g *form) find(id string) state {
-	for i, k := range g.limits {
-		if k.id == id {
-			return g.states[i]
-		}
-	}
-	return nil
-}
-
 // begin returns the states with which a key starts under a form, and the form
 // that no longer counts it if there are too many: that which is idle soonest.
 //
-// A limit starts with what is in use under the limit of its ID in the form that
-// decided last of those that have one; where none has, with the greatest use in
-// the form that decided last, under limits whose IDs the form has not. What the form that goes has in use
-// is carried over likewise. Of several, the greatest use counts.
+// A limit that the key has met in another list goes on with what it counts
+// there. Another starts with the greatest use under limits of its ID; where there
+// is none, under limits whose IDs the form has not.
 func (f *family) begin(now *big.Int, to *form) (states []state, goes *form) {
 	if len(f.forms) >= mostForms {
 		for _, g := range f.forms {
@@ -149,17 +138,8 @@ func (f *family) begin(now *big.Int, to *form) (states []state, goes *form) {
 		}
 	}
 	for _, k := range to.limits {
-		var from []state
-		for i := len(f.forms) - 1; i >= 0; i-- {
-			if s := f.forms[i].find(k.id); s != nil && (len(from) == 0 || f.forms[i] == goes) {
-				from = append(from, s)
-			}
-		}
-		if len(from) == 0 {
-			from = f.orphans(to, goes)
-		}
 		starts := fresh(k.spec)
-		for _, s := range from {
+		for _, s := range f.sources(k, to) {
 			if one := adopt(s, k.spec, now); use(one, now).Cmp(use(starts, now)) > 0 {
 				starts = one
 			}
@@ -169,20 +149,28 @@ func (f *family) begin(now *big.Int, to *form) (states []state, goes *form) {
 	return states, goes
 }
 
-// orphans are the states, of the form that decided last and of that which goes,
-// under limits that a form has no limit for.
-func (f *family) orphans(to, goes *form) (all []state) {
-	for i, g := range f.forms {
-		if g != goes && i < len(f.forms)-1 {
-			continue
-		}
+// sources are the states whose use a limit of a form starts with.
+func (f *family) sources(of known, to *form) []state {
+	var same, named, orphans []state
+	for _, g := range f.forms {
 		for i, k := range g.limits {
-			if !slices.ContainsFunc(to.limits, func(o known) bool { return o.id == k.id }) {
-				all = append(all, g.states[i])
+			switch {
+			case k == of:
+				same = append(same, g.states[i])
+			case k.id == of.id:
+				named = append(named, g.states[i])
+			case !slices.ContainsFunc(to.limits, func(o known) bool { return o.id == k.id }):
+				orphans = append(orphans, g.states[i])
 			}
 		}
 	}
-	return all
+	switch {
+	case len(same) > 0:
+		return same[:1]
+	case len(named) > 0:
+		return named
+	}
+	return orphans
 }
 
 // nextTurn numbers the changes of forms.

@@ -1,45 +1,14 @@
 package policy
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/stint-dev/stint"
 )
 
-// What keys have used belongs to a name in the store: a plan's, and the ID of
-// each of its limits. In the memory of one process a plan goes on with the
-// names of the one whose place it takes, so that a limit of another kind or
-// period, and an override of other numbers, find what was used. A store that is
-// shared has the names of the file alone: processes that read another file
-// before must mean the same.
-
-// A state is what the store knows the limits of a plan by.
-type state struct {
-	name   string
-	limits []stint.Limit // each with its ID as its name
-}
-
-// states returns what the store is to know the plans by, which take the place
-// of those of old.
-func (r *Rules) states(old *Rules, were []state) []state {
-	all, taken := make([]state, len(r.plans)), make(map[string]bool)
-	formers := r.formers(old)
-	for i, p := range r.plans {
-		if was := formers[p]; was != nil {
-			all[i] = state{were[was.id].name, succeed(p.limits, was.limits, were[was.id].limits)}
-			taken[all[i].name] = true
-		}
-	}
-	for i, p := range r.plans {
-		if formers[p] == nil {
-			all[i] = state{unused(p.name, taken), p.limits}
-			taken[all[i].name] = true
-		}
-	}
-	return all
-}
+// Which plan goes on with what another had is for people to read: what keys have
+// used belongs to the rule.
 
 // formers returns the plan of old that each goes on with: that of the same
 // name, or for an override, which goes by its limits if it has no name, that
@@ -106,25 +75,6 @@ func (r *rule) overridesOf(plans map[string]*plan) map[string][]*override {
 	return all
 }
 
-// succeed names limits as the store knows those whose parts they take.
-func succeed(limits, old, known []stint.Limit) []stint.Limit {
-	from, taken := parts(limits, old), make(map[string]bool)
-	for _, l := range known {
-		taken[l.Name()] = true
-	}
-	named := slices.Clone(limits)
-	for i, l := range limits {
-		if from[i] >= 0 {
-			named[i] = l.WithName(known[from[i]].Name())
-			continue
-		}
-		id := unused(l.Name(), taken)
-		taken[id] = true
-		named[i] = l.WithName(id)
-	}
-	return named
-}
-
 // parts returns which of old each limit goes on with, or −1: that of the same
 // ID; a single one without takes the single one that is left over.
 func parts(limits, old []stint.Limit) []int {
@@ -145,13 +95,4 @@ func parts(limits, old []stint.Limit) []int {
 		}
 	}
 	return from
-}
-
-// unused returns the name, or one like it that is not taken.
-func unused(name string, taken map[string]bool) string {
-	free := name
-	for n := 2; taken[free]; n++ {
-		free = fmt.Sprintf("%s~%d", name, n)
-	}
-	return free
 }

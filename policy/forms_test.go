@@ -1,0 +1,94 @@
+package policy_test
+
+import (
+	"testing"
+
+	"github.com/stint-dev/stint/policy"
+)
+
+const formRules = `{"rules": [{
+	"name": "api", "key": ["header.k"], "limits": ["10/h"],
+	"tiers": {"by": "jwt.plan", "plans": {"pro": ["100/d", "50/h sliding_log"], "all": {"unlimited": true}, "none": {"block": true}}},
+	"overrides": [{"name": "vip", "when": {"header.vip": true}, "limits": ["20/h"]}]
+}]}`
+
+// TestPlansAreForms moves a key from a rule's own limits to a tier, an override
+// and a customer's own limits and back: what it has used counts everywhere, and
+// unlimited and block leave it.
+func TestPlansAreForms(t *testing.T) {
+	p := customerPolicy(t, formRules)
+	own := policy.Map{"header.k": "a"}
+	with := func(name, value string) policy.Map { return policy.Map{"header.k": "a", name: value} }
+	set := func(o policy.Override) {
+		if err := p.SetOverride("api", "a", o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, step := range []struct {
+		what   string
+		before func()
+		attrs  policy.Map
+		want   int // that pass
+	}{
+		{"the rule's own", nil, own, 10},
+		{"unlimited", nil, with("jwt.plan", "all"), 50},
+		{"block", nil, with("jwt.plan", "none"), 0},
+		{"an override, 10 used of 20", nil, with("header.vip", "yes"), 10},
+		{"a tier, 20 used of 50", nil, with("jwt.plan", "pro"), 30},
+		{"the override again", nil, with("header.vip", "yes"), 0},
+		{"the rule's own again", nil, own, 0},
+		{"a customer's own limit, of which 20/h can owe 40", func() { set(limits(t, "45/h")) }, own, 5},
+		{"another, of another algorithm", func() { set(limits(t, "57/h fixed_window")) }, own, 2},
+		{"it ends", func() { set(policy.Override{}) }, own, 0},
+		{"and begins again", func() { set(limits(t, "57/h fixed_window")) }, own, 0},
+	} {
+		if step.before != nil {
+			step.before()
+		}
+		if n, _ := passUntilDenied(t, p, step.attrs); n != step.want {
+			t.Errorf("%s: %d passed, want %d", step.what, n, step.want)
+		}
+	}
+}
+
+// TestReloadThereAndBack reloads a rule to laxer limits of any kind and back: it
+// mints nothing.
+func TestReloadThereAndBack(t *testing.T) {
+	file := func(limits string) string {
+		return `{"rules": [{"name": "api", "key": ["header.k"], "limits": [` + limits + `]}]}`
+	}
+	p := customerPolicy(t, file(`"10/h", "20/d"`))
+	who, passed := policy.Map{"header.k": "a"}, 0
+	for i := range 40 {
+		n, _ := passUntilDenied(t, p, who)
+		passed += n
+		rules, err := policy.Parse([]byte(file([]string{`"1/h", "20/d"`, `"12/1h sliding_log"`, `"20/d", "10/h"`, `"10/h", "20/d"`}[i%4])))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, err = p.Reload(rules); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if passed != 12 {
+		t.Errorf("%d passed, want 10, and 2 more while there were 12", passed)
+	}
+}
+
+// TestQuestionsOfOneKey asks for one key of a rule by two plans in one decision:
+// it goes by the plan of the first, for the sum.
+func TestQuestionsOfOneKey(t *testing.T) {
+	p := customerPolicy(t, formRules)
+	questions := []policy.Question{
+		{Attributes: policy.Map{"header.k": "a"}, Cost: 6},
+		{Attributes: policy.Map{"header.k": "a", "header.vip": "yes"}, Cost: 5},
+	}
+	var r policy.Result
+	if err := p.DecideAll(t.Context(), questions, &r); err != nil || r.Decision.Allowed {
+		t.Errorf("11 of 10: %+v, %v", r.Decision, err)
+	}
+	questions[1].Cost = 4
+	if err := p.DecideAll(t.Context(), questions, &r); err != nil || !r.Decision.Allowed {
+		t.Errorf("10 of 10: %+v, %v", r.Decision, err)
+	}
+}
