@@ -101,3 +101,32 @@ func TestSnapshotRefused(t *testing.T) {
 		t.Error("the half of a snapshot is there still")
 	}
 }
+
+// TestSnapshotReload changes the algorithm of a limit while it runs, twice, and
+// restarts: what was used before stays used.
+func TestSnapshotReload(t *testing.T) {
+	onBoth(t, func(t *testing.T, start func(...string) *running) {
+		dir := t.TempDir()
+		rules, file := writeFile(t, dir+"/stint.yaml", dailyRules), dir+"/stint.snapshot"
+		p := start("-c", rules, "--snapshot", file)
+		if n := p.requests("partner-1", 3); n != 3 {
+			t.Fatalf("%d of 3 passed", n)
+		}
+		for i, limit := range []string{"5 per day fixed_window in UTC", "5 per 12h sliding_log"} {
+			writeFile(t, rules, strings.Replace(dailyRules, "5 per day sliding_log", limit, 1))
+			for strings.Count(p.log(), "rules: reloaded") <= i {
+				time.Sleep(5 * time.Millisecond)
+			}
+			if err := p.end(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			p = start("-c", rules, "--snapshot", file)
+			if s := p.inspect("--header", "x-api-key=partner-1"); s.Rules[0].Limits[0].Remaining != 2 {
+				t.Errorf("after %s and a restart: %+v", limit, s.Rules[0].Limits)
+			}
+			p.mu.Lock()
+			p.said.WriteString(strings.Repeat("rules: reloaded ", i+1)) // as the process before said
+			p.mu.Unlock()
+		}
+	})
+}
