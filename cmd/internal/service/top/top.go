@@ -46,6 +46,9 @@ type shard struct {
 	minute  int64 // that counts are of, since the Unix epoch
 	denied  [places]uint64
 	near    [places]uint64 // hashes; 0 is a place that is free
+	totals  [places]uint64 // of denials, together, since all are looked at
+	scores  [places]float64
+	refresh int // of scores: they wear off
 	denials [places]denials
 	nears   [places]near
 }
@@ -66,8 +69,7 @@ func (n *name) key() string { return string(n.bytes[:n.length]) }
 // denials are those of one key.
 type denials struct {
 	name
-	total  uint64 // of the minutes
-	over   uint64 // how much of it may be of keys that had the place before
+	over   uint64 // how much of the total may be of keys that had the place before
 	each   [minutes]uint32
 	since  time.Time // of the first, without a pause as long as the minutes
 	last   time.Time
@@ -146,10 +148,10 @@ func (s *shard) turn(now time.Time) {
 		d := &s.denials[i]
 		for k := range min(passed, minutes) {
 			at := (minute - k) % minutes
-			d.total -= uint64(d.each[at])
+			s.totals[i] -= uint64(d.each[at])
 			d.each[at] = 0
 		}
-		if d.over = min(d.over, d.total); d.total == 0 {
+		if d.over = min(d.over, s.totals[i]); s.totals[i] == 0 {
 			*d, s.denied[i] = denials{}, 0
 		}
 	}
@@ -162,7 +164,7 @@ func (s *shard) denial(id uint64, e *policy.RuleResult, key string, now time.Tim
 			at = i
 			break
 		}
-		if s.denials[i].total < s.denials[least].total {
+		if s.totals[i] < s.totals[least] {
 			least = i
 		}
 	}
@@ -170,10 +172,10 @@ func (s *shard) denial(id uint64, e *policy.RuleResult, key string, now time.Tim
 		at = least
 		d := &s.denials[at]
 		d.set(e.Rule, key)
-		s.denied[at], d.over, d.since = id, d.total, now
+		s.denied[at], d.over, d.since = id, s.totals[at], now
 	}
 	d := &s.denials[at]
-	d.total++
+	s.totals[at]++
 	d.each[s.minute%minutes]++
 	d.last, d.shadow, d.until = now, e.Shadow, time.Time{}
 	if wait, ends := e.RetryAfter.Duration(); ends {
@@ -182,23 +184,29 @@ func (s *shard) denial(id uint64, e *policy.RuleResult, key string, now time.Tim
 }
 
 func (s *shard) nearer(id uint64, e *policy.RuleResult, key string, now time.Time) {
-	at, least, lowest := -1, 0, 2.0
+	at, least := -1, 0
 	for i := range s.near {
 		if s.near[i] == id {
 			at = i
 			break
 		}
-		if score := s.nears[i].score(now); score < lowest {
-			least, lowest = i, score
+		if s.scores[i] < s.scores[least] {
+			least = i
 		}
 	}
 	if at < 0 {
+		if s.refresh++; s.refresh%places == 0 {
+			for i := range s.nears {
+				s.scores[i] = s.nears[i].score(now)
+			}
+		}
 		at = least
 		s.nears[at].set(e.Rule, key)
 		s.near[at] = id
 	}
 	n := &s.nears[at]
 	n.layer, n.used, n.at, n.reset = e.Layer, e.Limit.Capacity()-e.Remaining, now, e.ResetAfter
+	s.scores[at] = n.score(now)
 }
 
 // score is which part of the limit is used, about: what was used then wears off
@@ -238,7 +246,7 @@ func (b *Board) Denied(n int) []Denied {
 		s.turn(now)
 		for k := range s.denials {
 			if s.denied[k] != 0 {
-				all = append(all, s.denials[k].told(s.minute))
+				all = append(all, s.told(k))
 			}
 		}
 		s.mu.Unlock()
@@ -249,12 +257,12 @@ func (b *Board) Denied(n int) []Denied {
 	return all[:min(max(n, 0), len(all))]
 }
 
-func (d *denials) told(minute int64) Denied {
-	each := make([]uint32, minutes)
+func (s *shard) told(at int) Denied {
+	d, each := &s.denials[at], make([]uint32, minutes)
 	for k := range int64(minutes) {
-		each[k] = d.each[(minute-k)%minutes]
+		each[k] = d.each[(s.minute-k)%minutes]
 	}
-	return Denied{d.rule, d.key(), d.total, d.over, each, d.since, d.last, d.until, d.shadow}
+	return Denied{d.rule, d.key(), s.totals[at], d.over, each, d.since, d.last, d.until, d.shadow}
 }
 
 // Of returns what is known of the denials of a key, and false if that is nothing.
@@ -265,7 +273,7 @@ func (b *Board) Of(rule, key string) (Denied, bool) {
 	defer s.mu.Unlock()
 	s.turn(time.Now())
 	if at := slices.Index(s.denied[:], id); at >= 0 {
-		return s.denials[at].told(s.minute), true
+		return s.told(at), true
 	}
 	return Denied{}, false
 }
