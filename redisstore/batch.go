@@ -225,6 +225,7 @@ func (s *Store) send(group []*pendingCall, long bool) {
 	}
 	if len(group) > 1 {
 		s.tally.together.Add(uint64(len(group)))
+		s.tally.batches.Add(1)
 	}
 	reply, err := s.evalBy(context.Background(), by, keys, args)
 	list, ok := reply.([]any)

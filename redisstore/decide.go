@@ -72,6 +72,7 @@ func (s *Store) Decide(ctx context.Context, op stint.Op, layers []stint.Layer, c
 		}
 		groups = s.slotGroups(parts)
 	}
+	s.tally.crossSlot.Add(1)
 	d, err := s.decideGroups(ctx, op, parts, groups, cost)
 	if s.parted(err) {
 		d, err = s.decideGroups(ctx, op, parts, s.slotGroups(parts), cost)

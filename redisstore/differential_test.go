@@ -395,12 +395,16 @@ func TestCorners(t *testing.T) {
 			bound stint.Bound
 			token stint.ReservationID
 		}{{p.redis, now.redis, p.tokens[len(p.tokens)-1].redis}, {p.memory, now.memory, p.tokens[len(p.tokens)-1].memory}} {
+			if _, err := side.bound.Decide(ctx, stint.OpTake, key, 1); err != nil { // which meets the new form
+				t.Fatal(err)
+			}
 			before, err := side.bound.Decide(ctx, stint.OpPeek, key, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
-			after, err := side.store.Settle(ctx, side.token, 1)
-			if err != nil || after.Remaining != before.Remaining || after.ResetAfter != before.ResetAfter {
+			_, err = side.store.Settle(ctx, side.token, 1)
+			after, peeked := side.bound.Decide(ctx, stint.OpPeek, key, 0)
+			if err != nil || peeked != nil || after.Remaining != before.Remaining || after.ResetAfter != before.ResetAfter {
 				t.Errorf("%s to %s: settled to %+v, %v; it was %+v", change[0], change[1], after, err, before)
 			}
 		}

@@ -70,6 +70,19 @@ func newLeases(of *boundLimit, most int64) *leases {
 	return &leases{of: of, most: most, table: newTable[lease]()}
 }
 
+// units returns how many are in hand, of all keys together.
+func (ls *leases) units() (n int64) {
+	for i := range ls.table.shards {
+		shard := &ls.table.shards[i]
+		shard.Lock()
+		for _, l := range shard.all {
+			n += l.left
+		}
+		shard.Unlock()
+	}
+	return n
+}
+
 // empty implements sweeper.
 func (ls *leases) empty() bool { return ls.table.empty() }
 

@@ -316,6 +316,19 @@ func (m *modes) sweep(last bool) {
 	})
 }
 
+// leasedUnits returns how many units are in hand, of all limits together.
+func (m *modes) leasedUnits() (n int64) {
+	m.mu.Lock()
+	all := slices.Clone(m.tables)
+	m.mu.Unlock()
+	for _, t := range all {
+		if ls, ok := t.(*leases); ok {
+			n += ls.units()
+		}
+	}
+	return n
+}
+
 // current reports whether limits are still bound to it. m.mu is held.
 func (m *modes) current(t sweeper) bool {
 	for _, one := range m.singles {
@@ -355,7 +368,8 @@ func (m *modes) close() {
 	close(m.done)
 	m.running.Wait()
 	m.sweep(true)
-	m.sweep(true) // what came in behind what had been lost on its way
+	m.sweep(true)   // what came in behind what had been lost on its way
+	m.held.Store(0) // what could not be sent is lost with the process
 	if shares := m.local.Load(); shares != nil {
 		_ = shares.Close()
 	}

@@ -146,6 +146,9 @@ type node struct {
 	breaker
 	loading atomic.Pointer[chan struct{}] // closed when the script has been sent; nil if nobody sends it
 	room    room
+
+	calls atomic.Uint64 // that were made
+	took  atomic.Int64  // ns, all of them
 }
 
 // A Topology is a driver of a cluster that says which node serves which slots.
@@ -279,16 +282,16 @@ func (n *nodes) take(ranges []SlotRange) {
 	n.slots.Store(table)
 }
 
-// each calls do with every node that is known.
-func (n *nodes) each(do func(*node)) {
-	do(&n.one)
+// each calls do with every node that is known, and its name.
+func (n *nodes) each(do func(name string, n *node)) {
+	do("", &n.one)
 	for i := range n.ranges {
-		do(&n.ranges[i])
+		do(fmt.Sprintf("slots %d to %d", i<<8, i<<8+255), &n.ranges[i])
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, one := range n.named {
-		do(one)
+	for name, one := range n.named {
+		do(name, one)
 	}
 }
 

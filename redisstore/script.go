@@ -176,7 +176,10 @@ func (s *Store) callLimited(parent, ctx context.Context, keys, args []string) (a
 		r = s.callDetached(ctx, n, keys, args)
 	}
 	r.err = classify(r.err)
-	s.tally.lasted(s.since() - begun)
+	took := s.since() - begun
+	s.tally.lasted(took)
+	n.calls.Add(1)
+	n.took.Add(int64(took))
 	h := says(parent, r.err)
 	if h == healthBad && hurried && word(r.err) == "" { // other calls of its request have used up the time
 		h = healthUnknown
@@ -458,7 +461,7 @@ type tally struct {
 	took  [len(tookBounds) + 1]atomic.Uint64
 	total atomic.Int64 // of what took counts, in ns
 
-	together, denialsCached atomic.Uint64
+	together, batches, denialsCached, crossSlot atomic.Uint64
 }
 
 // ended notes how a call has ended, whether it was made or not.

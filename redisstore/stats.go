@@ -26,11 +26,33 @@ type Stats struct {
 	// took that were made.
 	Results Results
 	Took    Durations
-	// Together is how many requests were sent in a call that had others too.
-	Together uint64
+	// Together is how many requests were sent in a call that had others too, and
+	// Batches how many such calls there were.
+	Together, Batches uint64
+	// CrossSlot is how many requests took calls to several nodes or slots of a
+	// cluster.
+	CrossSlot uint64
+	// Leased is how many units are in hand in mode Lease, of all keys together.
+	Leased int64
+	// Nodes has what is told of each server: of one alone, or of the nodes of a
+	// cluster that are known.
+	Nodes []NodeStats
 	// DenialsCached is how many requests were denied without a call, because the
 	// server had denied as much for longer: Modes.DenialCache.
 	DenialsCached uint64
+}
+
+// NodeStats is what a store tells of one server.
+type NodeStats struct {
+	// Node is its address in a cluster, as that says it; "" where there is one
+	// server.
+	Node string
+	// Calls is how many calls were made to it, and Took how long they took
+	// together.
+	Calls uint64
+	Took  time.Duration
+	// Open reports whether calls are kept from it, since it does not answer.
+	Open bool
 }
 
 // Results says how calls to the server have ended: those of decisions, of leases
@@ -76,11 +98,16 @@ var tookBounds = [11]time.Duration{
 func (s *Store) Stats() Stats {
 	st := Stats{Calls: s.calls.Load(), Held: s.modes.held.Load(), Overflowed: s.shared.Load(), OverflowDenied: s.sharedDenied.Load()}
 	s.tally.tell(&st)
-	s.nodes.each(func(n *node) {
-		if !n.lets() {
+	s.nodes.each(func(name string, n *node) {
+		one := NodeStats{Node: name, Calls: n.calls.Load(), Took: time.Duration(n.took.Load()), Open: !n.lets()}
+		if one.Open {
 			st.Open++
 		}
+		if one.Calls > 0 || one.Open {
+			st.Nodes = append(st.Nodes, one)
+		}
 	})
+	st.Leased = s.modes.leasedUnits()
 	return st
 }
 
@@ -94,4 +121,5 @@ func (t *tally) tell(st *Stats) {
 	}
 	st.Took.Sum = time.Duration(t.total.Load())
 	st.Together, st.DenialsCached = t.together.Load(), t.denialsCached.Load()
+	st.Batches, st.CrossSlot = t.batches.Load(), t.crossSlot.Load()
 }

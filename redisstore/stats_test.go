@@ -3,6 +3,8 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -162,5 +164,37 @@ func TestStatsDenialsCached(t *testing.T) {
 		if d := take(t, limit, "key", 5); d.Allowed != want.allowed || store.Stats().DenialsCached != want.cached {
 			t.Errorf("request %d: %+v, %d cached; want %+v", i, d, store.Stats().DenialsCached, want)
 		}
+	}
+}
+
+// TestStatsNodes counts calls by the server that they go to.
+func TestStatsNodes(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3, 0)
+	store := open(t, cluster.URL(), redisstore.Options{})
+	defer store.Close()
+	knows(t, store)
+	limit := bind(t, store, "10/1h")
+	for i := range 64 {
+		take(t, limit, fmt.Sprint("client", i), 1)
+	}
+	calls, addresses := uint64(0), 0
+	for _, n := range store.Stats().Nodes {
+		if calls += n.Calls; n.Calls > 0 && n.Took > 0 && strings.Contains(n.Node, ":") {
+			addresses++
+		}
+	}
+	if calls < 64 || addresses != 3 {
+		t.Errorf("%d calls, %d servers with an address: %+v", calls, addresses, store.Stats().Nodes)
+	}
+	if err := store.Reset(ctx, []stint.Layer{{Bound: limit, Key: "client1"}, {Bound: limit, Key: "client2"}}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 8 {
+		if _, err := store.Decide(ctx, stint.OpTake, []stint.Layer{{Bound: limit, Key: fmt.Sprint("client", i)}, {Bound: limit, Key: fmt.Sprint("client", i+32)}}, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := store.Stats().CrossSlot; n == 0 || n > 8 {
+		t.Errorf("%d of 8 requests were on several nodes", n)
 	}
 }

@@ -125,9 +125,12 @@ end
 -- gives nothing back.
 local function turn(L)
   local open = string.gsub(L.key, '}:', '}::open:', 1)
-  if redis.call('HGET', open, 'id') then
-    redis.call('HSET', open, 'turn', string.format('%d', (redis.call('HGET', open, 'turn') or 0) + 1))
-  end
+  local id, turns = redis.call('HGET', open, 'id'), redis.call('HGET', open, 'turn') or 0
+  if not id then return end
+  local left = virtual and -1 or redis.call('PTTL', open)
+  redis.call('DEL', open)
+  redis.call('HSET', open, 'id', id, 'turn', string.format('%d', turns + 1))
+  if left > 0 then redis.call('PEXPIRE', open, string.format('%d', left)) end
 end
 
 -- carry has a layer count at least what is in use under another form.

@@ -12,7 +12,7 @@ local function log()
     if not state then return end
     if string.byte(state, from) == 33 then
       local ends, cutFrom, cutAt
-      ends, cutFrom, cutAt, L.token, from = string.match(state, '^!(%d+):(%d+):(%d+):(%w+)!()', from)
+      ends, cutFrom, cutAt, from = string.match(state, '^!(%d+):(%d+):(%d+)!()', from)
       L.open, L.cutFrom, L.cutAt = whole(ends), whole(cutFrom), whole(cutAt)
     end
     if string.byte(state, from) == 42 then
@@ -34,7 +34,7 @@ local function log()
 
   function kind.write(L)
     local head = L.form
-    if L.open then head = head .. '!' .. text(L.open) .. ':' .. text(L.cutFrom) .. ':' .. text(L.cutAt) .. ':' .. L.token .. '!' end
+    if L.open then head = head .. '!' .. text(L.open) .. ':' .. text(L.cutFrom) .. ':' .. text(L.cutAt) .. '!' end
     if type(L.at) == 'number' and type(L.total) == 'number' then
       return formatLog(head, L.base, L.at, L.units, L.total, list.entries(L))
     end

@@ -51,7 +51,7 @@ local function openAt(key, L)
   for i = 1, #all do
     if i % 3 ~= 1 and type(all[i]) == 'string' then all[i] = whole(all[i]) end
   end
-  if all[#all - 2] ~= L.token then return {} end
+  if L.kind.level and all[#all - 2] ~= L.token then return {} end
   if #all > 0 and L.kind.level then all[#all] = L.low end
   return all
 end
@@ -62,9 +62,8 @@ local function keepOpen(key, L, all)
     L.low, L.token, L.open = nil, nil, nil
     return redis.call('HDEL', key, L.form)
   end
-  L.token = all[#all - 2]
   if L.kind.level then
-    L.low = all[#all]
+    L.token, L.low = all[#all - 2], all[#all]
   else
     L.open = 0
     for i = 2, #all, 3 do L.open = most(L.open, all[i]) end

@@ -20,6 +20,7 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/service/warn"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/redisstore"
 	"go.uber.org/goleak"
 )
 
@@ -258,7 +259,9 @@ func TestDocument(t *testing.T) {
 	o := observe.New(observe.Options{Warner: warner})
 	o.WatchWebhook(func() (sent, failed, dropped uint64) { return 1, 2, 3 })
 	o.Watch(store)
-	o.WatchShared(func() observe.Shared { return observe.Shared{} })
+	o.WatchShared(func() observe.Shared {
+		return observe.Shared{Store: redisstore.Stats{Nodes: []redisstore.NodeStats{{}}}}
+	})
 	o.WatchSnapshot(time.Now)
 	o.Reloaded(time.Now(), nil)
 	ask(o, newPolicy(t, broken{store}, rulesFile), policy.Map{"path": "/e", "ip": "192.0.2.7"})

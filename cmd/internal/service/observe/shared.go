@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"sync/atomic"
 	"time"
 
@@ -57,6 +58,12 @@ var sharedMetrics = []sharedMetric{
 		prometheus.CounterValue, func(s Shared) float64 { return float64(s.Store.OverflowDenied) }),
 	newShared("stint_store_together_total", "Requests that were sent to the store in a call that had others too.",
 		prometheus.CounterValue, func(s Shared) float64 { return float64(s.Store.Together) }),
+	newShared("stint_store_batches_total", "Calls to the store that had several requests.",
+		prometheus.CounterValue, func(s Shared) float64 { return float64(s.Store.Batches) }),
+	newShared("stint_store_cross_slot_requests_total", "Requests that took calls to several nodes or slots of a cluster.",
+		prometheus.CounterValue, func(s Shared) float64 { return float64(s.Store.CrossSlot) }),
+	newShared("stint_store_leased_units", "Units that this process has in hand, in mode lease, of all keys together.",
+		prometheus.GaugeValue, func(s Shared) float64 { return float64(s.Store.Leased) }),
 	newShared("stint_store_denials_cached_total", "Denials without a call to the store, which had denied as much for longer.",
 		prometheus.CounterValue, func(s Shared) float64 { return float64(s.Store.DenialsCached) }),
 	newShared("stint_store_owing_keys", "Keys that owe the store something because they passed while it failed, counted once for each limit.",
@@ -73,11 +80,20 @@ var (
 		[]string{"result"}, nil)
 	callTookDesc = prometheus.NewDesc("stint_store_call_duration_seconds",
 		"How long calls to the store took that were made, whatever they came to.", nil, nil)
+	nodeCallsDesc = prometheus.NewDesc("stint_store_node_calls_total",
+		"Calls that were made to each server of the store.", []string{"node"}, nil)
+	nodeTookDesc = prometheus.NewDesc("stint_store_node_seconds_total",
+		"How long the calls to each server of the store took together.", []string{"node"}, nil)
+	nodeOpenDesc = prometheus.NewDesc("stint_store_node_breaker_open",
+		"1 where calls are kept from a server of the store, since it does not answer.", []string{"node"}, nil)
 )
 
 func (s *shared) Describe(to chan<- *prometheus.Desc) {
 	to <- callsDesc
 	to <- callTookDesc
+	to <- nodeCallsDesc
+	to <- nodeTookDesc
+	to <- nodeOpenDesc
 	for _, m := range sharedMetrics {
 		to <- m.desc
 	}
@@ -99,6 +115,15 @@ func (s *shared) Collect(to chan<- prometheus.Metric) {
 		to <- prometheus.MustNewConstMetric(callsDesc, prometheus.CounterValue, float64(n), result)
 	}
 	to <- histogram(callTookDesc, now.Store.Took)
+	for _, n := range now.Store.Nodes {
+		name, open := cmp.Or(n.Node, "server"), 0.0
+		if n.Open {
+			open = 1
+		}
+		to <- prometheus.MustNewConstMetric(nodeCallsDesc, prometheus.CounterValue, float64(n.Calls), name)
+		to <- prometheus.MustNewConstMetric(nodeTookDesc, prometheus.CounterValue, n.Took.Seconds(), name)
+		to <- prometheus.MustNewConstMetric(nodeOpenDesc, prometheus.GaugeValue, open, name)
+	}
 }
 
 // histogram adds the buckets up, as Prometheus wants them.
