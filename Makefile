@@ -4,16 +4,39 @@ GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 MODULE   := github.com/stint-dev/stint
 BELOW     = $(filter-out $(CURDIR),$(shell go list -m -f '{{.Dir}}')) # the modules beside the root
 REQUIRED := . ./redisstore ./redisstore/goredis ./rulesdb # that other modules here require
+VULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+TARGETS  := linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 FUZZTIME ?= 1m
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-valkey needs check short soak fuzz mutants house errors bench bench-redis bench-plan bench-service bench-rules bench-operate docs board lint tidy clean
+.PHONY: help build release size site man cross audit demo test test-valkey needs check short soak fuzz mutants house errors bench bench-redis bench-plan bench-service bench-rules bench-operate docs board lint tidy clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build the binary into bin/stint
 	go build -o bin/stint ./cmd/stint
+
+release: ## build what a release has into dist/: archives, packages, images, sums
+	go run ./release --out dist
+
+size: ## what takes the room in the stripped binary
+	go build -o bin/stint-named ./cmd/stint && go build -ldflags='-s -w' -o bin/stint ./cmd/stint
+	@ls -l bin/stint | awk '{ printf "%.1f MB stripped; by package, without the tables for stack traces:\n", $$5 / 1e6 }'
+	@go run ./release --size bin/stint-named
+
+man: build ## write manual pages into bin/man
+	bin/stint man bin/man
+
+cross: ## compile and vet for the other systems, and the library for 32 bits
+	@for t in $(TARGETS); do echo $$t; \
+	  (cd cmd && CGO_ENABLED=0 GOOS=$${t%/*} GOARCH=$${t\#*/} go vet ./...) || exit 1; done
+	CGO_ENABLED=0 GOARCH=386 go vet ./...
+
+audit: check ## look for known holes where their database can be reached, and at licences
+	go run ./release --out bin/audit --only linux_amd64
+	@for d in . $(BELOW); do (cd $$d && go run $(VULNCHECK) ./...) || \
+	  { echo "govulncheck could not look, or found something: see above"; exit 1; }; done
 
 demo: ## run the proxy in front of a small server of its own, and say what to try
 	go run ./cmd/stint serve --demo

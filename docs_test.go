@@ -33,7 +33,7 @@ var documents = []string{
 	"docs/LAB.md",
 	"docs/FIGURES.md",
 	"docs/REDIS-FIGURES.md",
-	"docs/RULES-DB.md",
+	"docs/RULES-DB.md", "docs/THREATS.md", "docs/RELEASING.md", "SECURITY.md",
 	"docs/OPERATE.md",
 	"docs/TEST.md",
 	"docs/REHEARSE.md",

@@ -405,8 +405,8 @@ func TestQueueThousandWithRandomCancels(t *testing.T) {
 		}
 		var wg sync.WaitGroup
 		for i := range 1000 {
-			arrive := time.Duration(rand.IntN(int(3 * time.Second)))
-			patience := time.Duration(rand.IntN(int(5 * time.Second)))
+			arrive := rand.N(3 * time.Second)
+			patience := rand.N(5 * time.Second)
 			wg.Go(func() {
 				time.Sleep(arrive)
 				if i%3 == 0 {

@@ -602,10 +602,10 @@ func TestWaitQueueEqualsModel(t *testing.T) {
 			callers := make([]caller, n)
 			at := time.Duration(0)
 			for i := range callers {
-				at += time.Duration(1 + r.IntN(int(gap)))
+				at += time.Duration(1 + r.Int64N(int64(gap)))
 				callers[i] = caller{name: fmt.Sprint(i), at: at, cost: 1}
 				if r.IntN(3) == 0 {
-					callers[i].cancel = at + time.Duration(1+r.IntN(int(20*gap)))
+					callers[i].cancel = at + time.Duration(1+r.Int64N(int64(20*gap)))
 				}
 			}
 			want := make(map[string]bool)
@@ -644,7 +644,7 @@ func TestWaitBucketEqualsModel(t *testing.T) {
 				at += time.Duration(1 + r.IntN(int(200*ms)))
 				callers[i] = caller{name: fmt.Sprint(i), at: at, cost: 1 + r.Int64N(burst)}
 				if r.IntN(2) == 0 {
-					callers[i].within = time.Duration(1 + r.IntN(int(3*time.Second)))
+					callers[i].within = time.Duration(1 + r.Int64N(int64(3*time.Second)))
 				}
 			}
 			want := make(map[string]bool)
@@ -710,8 +710,8 @@ func TestWaitThousandWithRandomCancels(t *testing.T) {
 				var starts []time.Duration
 				var wg sync.WaitGroup
 				for range 1000 {
-					arrive := time.Duration(rand.IntN(int(2 * time.Second)))
-					patience := time.Duration(rand.IntN(int(20 * time.Second)))
+					arrive := rand.N(2 * time.Second)
+					patience := rand.N(20 * time.Second)
 					wg.Go(func() {
 						time.Sleep(arrive)
 						ctx, cancel := context.WithCancel(bg)

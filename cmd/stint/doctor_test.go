@@ -3,6 +3,8 @@ package main_test
 import (
 	"encoding/json"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -66,5 +68,27 @@ func TestDoctor(t *testing.T) {
 		if strings.Contains(answer, "secret") {
 			t.Errorf("%s shows a token: %s", try.args, answer)
 		}
+	}
+}
+
+// TestHealth asks a server that is ready, one that is not, and nobody.
+func TestHealth(t *testing.T) {
+	ready := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/readyz" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	defer ready.Close()
+	for _, try := range []struct{ url, want string }{
+		{ready.URL + "/readyz", "ok\n"},
+		{ready.URL + "/other", "stderr: stint health: " + ready.URL + "/other: 503 Service Unavailable\nexit 1\n"},
+		{"nowhere", "stderr: stint health: url: \"nowhere\" is no http or https URL: write http://127.0.0.1:8080/readyz\nexit 2\n"},
+	} {
+		if got := (session{args: []string{"health", try.url}}).run(); got != try.want {
+			t.Errorf("%s: %q, want %q", try.url, got, try.want)
+		}
+	}
+	if got := (session{args: []string{"health", "http://127.0.0.1:1/readyz"}}).run(); !strings.HasSuffix(got, "exit 1\n") {
+		t.Error(got)
 	}
 }

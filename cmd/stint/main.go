@@ -56,6 +56,7 @@ type cli struct {
 	DB         dbCmd         `cmd:"" name:"db" help:"Make, update and look at a database of rules."`
 	Lab        labCmd        `cmd:"" help:"Serve a page on which limits are tried: drag, draw, and see why."`
 	Doctor     doctorCmd     `cmd:"" help:"Say in one page what stint serve would find here, and who could reach it."`
+	Health     healthCmd     `cmd:"" help:"Ask a running stint whether it is ready: for health checks of containers."`
 	Completion completionCmd `cmd:"" help:"Print a script that completes commands in bash, zsh or fish."`
 	Man        manCmd        `cmd:"" help:"Write manual pages."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`

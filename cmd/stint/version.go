@@ -26,10 +26,17 @@ func (versionCmd) Run(e *env) error {
 	return err
 }
 
+// released is the version that a release was built as: -ldflags "-X
+// main.released=v0.1.0". Without it, the build's own word holds.
+var released string
+
 // describe writes what a build knows about itself as one line.
 func describe(info *debug.BuildInfo) string {
 	version, commit, changed := info.Main.Version, "", ""
-	if version == "" || version == "(devel)" {
+	switch {
+	case released != "":
+		version = released
+	case version == "", version == "(devel)":
 		version = "development"
 	}
 	for _, s := range info.Settings {

@@ -1,0 +1,235 @@
+package main_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	main "github.com/stint-dev/stint/release"
+)
+
+// TestRelease builds a release twice, compares the two, and looks into each file.
+func TestRelease(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds the command")
+	}
+	if runtime.GOOS != "linux" {
+		t.Skip("packages and images are for Linux")
+	}
+	first, second := t.TempDir(), t.TempDir()
+	for _, out := range []string{first, second} {
+		if err := main.Release(t.Context(), out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sums := read(t, first, "SHA256SUMS")
+	if again := read(t, second, "SHA256SUMS"); !bytes.Equal(sums, again) {
+		t.Errorf("the second release is another:\n%s\n%s", sums, again)
+	}
+	check := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
+	check.Dir = first
+	if out, err := check.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	base := "stint_1.2.3_linux_" + runtime.GOARCH
+	t.Run("archive", func(t *testing.T) { archive(t, filepath.Join(first, base+".tar.gz"), base) })
+	t.Run("bill", func(t *testing.T) { bill(t, read(t, first, base+".spdx.json")) })
+	t.Run("package", func(t *testing.T) { debian(t, filepath.Join(first, "stint_1.2.3_"+runtime.GOARCH+".deb")) })
+	t.Run("image", func(t *testing.T) { image(t, filepath.Join(first, base+".image.tar")) })
+}
+
+func read(t *testing.T, dir, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// archive runs the program that is in it, and looks for what goes with it.
+func archive(t *testing.T, path, base string) {
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	zip, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := make(map[string][]byte)
+	for r := tar.NewReader(zip); ; {
+		head, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found[head.Name], err = io.ReadAll(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]string{
+		"LICENSE": "Apache License", "THIRD-PARTY-NOTICES.txt": "google.golang.org/grpc v", "SECURITY.md": "stint",
+		"man/stint-serve.1": ".TH STINT", "completion/stint.bash": "complete-word", "completion/stint.zsh": "#compdef stint",
+		"completion/stint.fish": "complete -c stint", "systemd/stint.service": "ExecStart=/usr/bin/stint serve",
+	} {
+		if !strings.Contains(string(found[base+"/"+name]), want) {
+			t.Errorf("%s has no %q", name, want)
+		}
+	}
+	program := filepath.Join(t.TempDir(), "stint")
+	if err := os.WriteFile(program, found[base+"/stint"], 0o755); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(program, "--version").Output()
+	if err != nil || !strings.HasPrefix(string(out), "stint v1.2.3") {
+		t.Errorf("%s, %v", out, err)
+	}
+	if here, err := filepath.Abs(".."); err != nil || bytes.Contains(found[base+"/stint"], []byte(here+"/")) {
+		t.Errorf("the program names %s, where it was built", here)
+	}
+}
+
+// bill holds the document to what SPDX 2.3 requires of one.
+func bill(t *testing.T, text []byte) {
+	var d struct {
+		SPDXVersion, DataLicense, SPDXID, Name, DocumentNamespace string
+		CreationInfo                                              struct{ Created string }
+		Packages                                                  []struct{ SPDXID, Name, VersionInfo, LicenseDeclared string }
+		Relationships                                             []struct{ SPDXElementID, RelationshipType, RelatedSPDXElement string }
+	}
+	if err := json.Unmarshal(text, &d); err != nil {
+		t.Fatal(err)
+	}
+	if d.SPDXVersion != "SPDX-2.3" || d.DataLicense != "CC0-1.0" || d.SPDXID != "SPDXRef-DOCUMENT" || d.DocumentNamespace == "" || len(d.Packages) < 20 {
+		t.Errorf("%s, %s, %s, %d packages", d.SPDXVersion, d.DataLicense, d.SPDXID, len(d.Packages))
+	}
+	ids := map[string]bool{d.SPDXID: true}
+	for _, p := range d.Packages {
+		if ids[p.SPDXID] || !regexp.MustCompile(`^SPDXRef-[A-Za-z0-9.-]+$`).MatchString(p.SPDXID) || p.VersionInfo == "" || p.LicenseDeclared == "" {
+			t.Errorf("%+v", p)
+		}
+		ids[p.SPDXID] = true
+	}
+	for _, r := range d.Relationships {
+		if !ids[r.SPDXElementID] || !ids[r.RelatedSPDXElement] {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// debian asks dpkg-deb what is in the package.
+func debian(t *testing.T, path string) {
+	if _, err := exec.LookPath("dpkg-deb"); err != nil {
+		t.Skip(err)
+	}
+	head, err := exec.Command("dpkg-deb", "--info", path).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := exec.Command("dpkg-deb", "--contents", path).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Package: stint", "Version: 1.2.3", "Architecture: " + runtime.GOARCH, "conffiles"} {
+		if !strings.Contains(string(head), want) {
+			t.Errorf("no %q in\n%s", want, head)
+		}
+	}
+	for _, want := range []string{"./usr/bin/stint\n", "./usr/lib/systemd/system/stint.service\n", "./etc/stint/stint.yaml\n", "./usr/share/man/man1/stint-serve.1.gz\n", "./usr/share/doc/stint/copyright\n", "./usr/share/bash-completion/completions/stint\n"} {
+		if !strings.Contains(string(list), want) {
+			t.Errorf("no %q in\n%s", want, list)
+		}
+	}
+}
+
+// image reads the image as docker load would: the program and the roots of TLS,
+// a user that is not root, no shell.
+func image(t *testing.T, path string) {
+	image, err := tarball.ImageFromPath(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := config.Config
+	if config.OS != "linux" || config.Architecture != runtime.GOARCH || c.User != "65532:65532" || len(c.Entrypoint) != 1 || c.Entrypoint[0] != "/stint" || c.Healthcheck.Test[1] != "/stint" {
+		t.Errorf("%+v", config)
+	}
+	layers, err := image.Layers()
+	if err != nil || len(layers) != 1 {
+		t.Fatal(len(layers), err)
+	}
+	text, err := layers[0].Uncompressed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer text.Close()
+	for r := tar.NewReader(text); ; {
+		head, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch head.Name {
+		case "stint", "etc/", "etc/ssl/", "etc/ssl/certs/", "etc/ssl/certs/ca-certificates.crt":
+		default:
+			t.Errorf("%s is in the image", head.Name)
+		}
+	}
+}
+
+// TestUnit lets systemd judge the unit: below 2 of 10.
+func TestUnit(t *testing.T) {
+	tool, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip(err)
+	}
+	out, err := exec.Command(tool, "security", "--offline=true", "--no-pager", "systemd/stint.service").Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	m := regexp.MustCompile(`exposure level for stint\.service: ([0-9.]+)`).FindSubmatch(out)
+	if m == nil {
+		t.Fatalf("%s", out)
+	}
+	if level, err := strconv.ParseFloat(string(m[1]), 64); err != nil || level >= 2 {
+		t.Errorf("exposure %s, want below 2\n%s", m[1], out)
+	}
+}
+
+// TestLicenceOf tells the licences that Go modules have by their first words.
+func TestLicenceOf(t *testing.T) {
+	for text, want := range map[string]string{
+		"Apache License\n   Version 2.0, January 2004":                            "Apache-2.0",
+		"Permission is hereby granted, free of charge":                            "MIT",
+		"Redistribution and use in source and binary forms … Neither the name of": "BSD-3-Clause",
+		"Redistribution and use in source and binary forms, with or without":      "BSD-2-Clause",
+		"GNU AFFERO GENERAL PUBLIC LICENSE":                                       "GPL",
+		"Mozilla Public License Version 2.0":                                      "MPL-2.0",
+		"all rights reserved":                                                     "",
+	} {
+		if got := main.LicenceOf(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
