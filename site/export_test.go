@@ -1,0 +1,4 @@
+package main
+
+// Build is for the tests.
+var Build = build

@@ -1,0 +1,81 @@
+package main_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	main "github.com/stint-dev/stint/site"
+)
+
+var (
+	references = regexp.MustCompile(`(?:href|src)="([^"]*)"`)
+	identities = regexp.MustCompile(` id="([^"]*)"`)
+)
+
+// TestSite builds the site of the documents as they are: every link inside leads
+// to a page and a heading that are there, and no page loads anything from
+// elsewhere.
+func TestSite(t *testing.T) {
+	out := t.TempDir()
+	n, err := main.Build("..", out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	documents, err := filepath.Glob("../docs/*.md")
+	if err != nil || n < len(documents)+4 {
+		t.Errorf("%d pages of %d documents, and README, SECURITY, CHANGELOG, CONTRIBUTING: name new ones in groups", n, len(documents))
+	}
+	pages, ids := make(map[string]string), make(map[string]bool)
+	names, err := filepath.Glob(filepath.Join(out, "*.html"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages[filepath.Base(name)] = string(text)
+		for _, m := range identities.FindAllStringSubmatch(string(text), -1) {
+			ids[filepath.Base(name)+"#"+m[1]] = true
+		}
+	}
+	for name, text := range pages {
+		if strings.Contains(text, ` style="`) || strings.Contains(text, "<script>") {
+			t.Errorf("%s has a style or a script that its policy forbids", name)
+		}
+		for _, m := range references.FindAllStringSubmatch(text, -1) {
+			link := m[1]
+			if strings.HasPrefix(m[0], "src") && strings.Contains(link, "://") {
+				t.Errorf("%s loads %s", name, link)
+			}
+			if strings.Contains(link, "://") || strings.HasPrefix(link, "mailto:") {
+				continue
+			}
+			file, fragment, _ := strings.Cut(link, "#")
+			if file == "" {
+				file = name
+			}
+			if _, err := os.Stat(filepath.Join(out, file)); err != nil {
+				t.Errorf("%s links to %s: %v", name, link, err)
+			}
+			if fragment != "" && !ids[file+"#"+fragment] {
+				t.Errorf("%s links to %s: no such heading", name, link)
+			}
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(out, "index.json"))
+	var index []struct{ P, I, T, X string }
+	if err != nil || json.Unmarshal(text, &index) != nil || len(index) < 100 {
+		t.Fatalf("%v, %d passages", err, len(index))
+	}
+	for _, one := range index {
+		if one.I != "" && !ids[one.P+"#"+one.I] {
+			t.Errorf("search finds %s#%s, which is not there", one.P, one.I)
+		}
+	}
+}
