@@ -282,7 +282,7 @@ func (s source) nested() bool { return slices.Contains(modulesBelow, strings.Spl
 
 // modulesBelow are the directories of this repository that are modules of
 // their own.
-var modulesBelow = []string{"cmd", "grpclimit", "otellimit", "proof", "benchmarks", "redisstore", "rulesdb"}
+var modulesBelow = []string{"cmd", "grpclimit", "otellimit", "proof", "benchmarks", "redisstore", "release", "rulesdb", "site"}
 
 // imports returns the import paths, with the names that they go by.
 func (s source) imports(t *testing.T) map[string]string {

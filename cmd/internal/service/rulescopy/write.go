@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/stint-dev/stint/rulesource"
@@ -156,7 +155,7 @@ func (c *File) locked(f func() error) error {
 	}
 	defer lock.Close() // which ends the lock
 	for begun := time.Now(); ; time.Sleep(lockAgain) {
-		err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		err := tryLock(lock)
 		if err == nil {
 			return f()
 		}
