@@ -117,8 +117,8 @@ func FuzzSnapshot(f *testing.F) {
 	f.Add(snapshotOf(f, fuzzLimits...), true, uint32(99|version2))
 	f.Add(snapshotOf(f, fuzzLimits...), true, uint32(99|version3))
 	for i, text := range fuzzLimits {
-		f.Add(snapshotOf(f, text), true, uint32(i*7|version3))
-		f.Add(snapshotOf(f, text), true, uint32(i*7|version2))
+		f.Add(snapshotOf(f, text), true, uint32(i*7)|version3)
+		f.Add(snapshotOf(f, text), true, uint32(i*7)|version2)
 		f.Add(snapshotOf(f, text), true, uint32(i*7))
 	}
 	if old, err := os.ReadFile("testdata/v1.snapshot"); err == nil {
