@@ -36,6 +36,8 @@ var documents = []string{
 	"docs/RULES-DB.md", "docs/THREATS.md", "docs/RELEASING.md", "SECURITY.md",
 	"docs/OPERATE.md",
 	"docs/TEST.md",
+	"docs/TESTING.md",
+	"docs/SINGLE.md",
 	"docs/REHEARSE.md",
 }
 

@@ -88,7 +88,7 @@ func (k kindRow) contenders() ([]contender, error) {
 	if err != nil {
 		return nil, err
 	}
-	one, err := memstore.NewSingle(limit)
+	one, err := memstore.NewSingle(limit, memstore.SingleOptions{})
 	if err != nil {
 		return nil, err
 	}

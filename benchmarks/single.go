@@ -22,7 +22,7 @@ var begin = time.Now()
 
 // single measures the limiter without keys beside the floors and x/time/rate.
 func (f *figures) single() error {
-	one, err := memstore.NewSingle(stint.New(plentyCount, plentyPeriod))
+	one, err := memstore.NewSingle(stint.New(plentyCount, plentyPeriod), memstore.SingleOptions{})
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ type clock struct {
 	start   time.Time
 	base    int64
 	custom  func() int64
+	coarse  atomic.Pointer[coarseClock] // nil unless the clock is coarse
 	drift   atomic.Int64
 	sampled atomic.Int64
 }
@@ -32,6 +33,9 @@ func (c *clock) init(custom func() int64) {
 }
 
 func (c *clock) now() int64 {
+	if k := c.coarse.Load(); k != nil {
+		return k.at.Load()
+	}
 	if c.custom != nil {
 		return c.custom()
 	}

@@ -1,43 +1,112 @@
 package memstore
 
 import (
+	"context"
+	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/stint-dev/stint"
 )
 
 // A Single is one limit without keys, for a whole process: the shortest way
-// from a limit to an answer.
+// from a limit to an answer, and what takes the place of a Limiter of
+// golang.org/x/time/rate; docs/SINGLE.md has each of its methods.
 //
 // Price: one clock read and one compare-and-swap, without a lock, for gcra and
-// leaky_queue where the period divides evenly by the count; other limits take
-// a mutex. Nothing is allocated, but for a growing log. A Single may be used
-// from many goroutines at once.
+// leaky_queue where the period divides evenly by the count; other limits, and
+// these while reservations are open, take a mutex. Nothing is allocated, but for
+// a growing log and for reservations. A Single may be used from many goroutines
+// at once.
 type Single struct {
-	meter    *stint.Meter
-	clock    clock
-	lockFree bool
-	word     atomic.Uint64 // the state, if lockFree
-	drain    uint64        // from full to empty, in ns, if lockFree
+	clock   clock
+	form    atomic.Pointer[singleForm]
+	word    atomic.Uint64 // the state of a lock-free form, or inState
+	limiter *stint.Limiter
 
-	mu    sync.Mutex
-	state []uint64 // else
+	mu      sync.Mutex // guards what follows
+	state   []uint64   // of other forms, and while word is inState
+	charges singleCharges
+	former  []formerForm // limits that were in force and still count
+}
+
+// A formerForm is a limit that was in force: what passes counts under it too,
+// until it has nothing left to count, so that going back to it finds the truth.
+type formerForm struct {
+	meter *stint.Meter
+	state []uint64
+}
+
+// mostFormer is how many limits are remembered; of more the oldest goes.
+const mostFormer = 8
+
+// A singleForm is a limit in force. It does not change.
+type singleForm struct {
+	meter    *stint.Meter
+	verdict  verdict
+	lockFree bool
+	drain    uint64 // from full to empty, in ns, if lockFree
+}
+
+// A verdict is what takes the place of the limit.
+type verdict uint8
+
+const (
+	byLimit verdict = iota
+	unlimited
+	blocked
+)
+
+// inState is the word while the state is in Single.state. No state has this
+// value: it is beyond all time.
+const inState = math.MaxUint64
+
+// SingleOptions are for a [Single]. The zero value is good for most.
+type SingleOptions struct {
+	// Now returns the time in nanoseconds since the Unix epoch, for tests. It
+	// may not go back. The default is the machine's clock, which testing/synctest
+	// replaces.
+	Now func() int64
+	// CoarseClock reads the clock a few thousand times a second in a goroutine,
+	// which Close ends, and not at each decision: for machines on which reading
+	// it costs more than deciding. See [Options.CoarseClock]. The default value is
+	// false.
+	CoarseClock bool
 }
 
 // NewSingle returns a limiter of that limit. The error says why it cannot be
 // held.
-func NewSingle(limit stint.Limit) (*Single, error) {
+func NewSingle(limit stint.Limit, o SingleOptions) (*Single, error) {
+	f, err := newSingleForm(limit)
+	if err != nil {
+		return nil, err
+	}
+	s := &Single{state: make([]uint64, f.meter.Words())}
+	if s.form.Store(f); !f.lockFree {
+		s.word.Store(inState)
+	}
+	s.clock.init(o.Now)
+	if s.limiter, err = stint.NewLimiter(singleStore{s}, "single", limit); err != nil {
+		return nil, err
+	}
+	if o.CoarseClock {
+		s.clock.coarsen()
+	}
+	return s, nil
+}
+
+func newSingleForm(limit stint.Limit) (*singleForm, error) {
 	m, err := stint.NewMeter(limit)
 	if err != nil {
 		return nil, err
 	}
-	s := &Single{meter: m, lockFree: m.Words() == 1, state: make([]uint64, m.Words())}
-	if s.lockFree { // one unit takes a whole number of nanoseconds
-		s.drain = uint64(limit.Capacity()) * uint64(int64(limit.Period())/limit.Count())
+	f := &singleForm{meter: m, lockFree: m.Words() == 1}
+	if f.lockFree { // one unit takes a whole number of nanoseconds
+		f.drain = uint64(limit.Capacity()) * uint64(int64(limit.Period())/limit.Count())
 	}
-	s.clock.init(nil)
-	return s, nil
+	return f, nil
 }
 
 // Allow takes one unit and reports whether it passed.
@@ -46,36 +115,135 @@ func (s *Single) Allow() bool { return s.AllowN(1) }
 // AllowN takes cost units, all or none, and reports whether they passed. A cost
 // below zero never passes.
 func (s *Single) AllowN(cost int64) bool {
-	if !s.lockFree || cost < 0 {
-		return cost >= 0 && s.allowLocked(cost)
+	f := s.form.Load()
+	if !f.lockFree || f.verdict != byLimit || cost < 0 {
+		return s.allowSlow(f, cost)
 	}
 	for {
-		old, now, sure := s.look()
-		next, ok := s.meter.TakeWord(old, now, cost)
+		old, now, sure := s.look(f)
+		if old == inState {
+			return s.allowSlow(f, cost)
+		}
+		next, ok := f.meter.TakeWord(old, now, cost)
 		if next != old && s.word.CompareAndSwap(old, next) || next == old && (ok || sure) {
 			return ok
 		}
 	}
 }
 
+func (s *Single) allowSlow(f *singleForm, cost int64) bool {
+	if f.verdict != byLimit || cost < 0 {
+		return cost >= 0 && f.verdict == unlimited
+	}
+	var d stint.Decision
+	s.takeLocked(&d, cost)
+	return d.Allowed
+}
+
 // Take takes cost units, all or none, and gives the whole answer. The error is
 // [stint.ErrCost] for a cost below zero.
 func (s *Single) Take(cost int64) (d stint.Decision, err error) {
-	if cost < 0 {
+	f := s.form.Load()
+	switch {
+	case cost < 0:
 		return d, stint.ErrCost
-	}
-	if !s.lockFree {
+	case f.verdict != byLimit:
+		return f.verdict.answer(cost), nil
+	case !f.lockFree:
 		s.takeLocked(&d, cost)
 		return d, nil
 	}
 	for {
-		old, now, sure := s.look()
+		old, now, sure := s.look(f)
+		if old == inState {
+			s.takeLocked(&d, cost)
+			return d, nil
+		}
 		state := [1]uint64{old}
-		s.meter.TakeInto(&d, state[:], now, cost)
+		f.meter.TakeInto(&d, state[:], now, cost)
 		if state[0] != old && s.word.CompareAndSwap(old, state[0]) || state[0] == old && (d.Allowed || sure) {
 			return d, nil
 		}
 	}
+}
+
+// Peek says whether a Take of cost would pass, and changes nothing.
+func (s *Single) Peek(cost int64) (stint.Decision, error) {
+	return singleStore{s}.decide(stint.OpPeek, cost)
+}
+
+// Wait waits until cost units pass, and charges them then. The waiters are
+// served first come first served; errors, deadlines and what giving up leaves
+// are as [stint.Limiter.Wait] says. While nothing may pass, it fails at once.
+func (s *Single) Wait(ctx context.Context, cost int64) error { return s.limiter.Wait(ctx, "", cost) }
+
+// Reserve takes cost units now, to be settled at their true cost within ttl; the
+// reservation is nil when denied, and where there is no limit to charge. The
+// error is [stint.ErrFull] while 65,536 are open.
+func (s *Single) Reserve(cost int64, ttl time.Duration) (stint.Decision, *stint.Reservation, error) {
+	return s.limiter.Reserve(context.Background(), "", cost, ttl)
+}
+
+// WaitReserve is Wait with a reservation, to be settled within ttl of the moment
+// it returns.
+func (s *Single) WaitReserve(ctx context.Context, cost int64, ttl time.Duration) (*stint.Reservation, error) {
+	return s.limiter.WaitReserve(ctx, "", cost, ttl)
+}
+
+// SetLimit puts another limit in force, also in place of SetUnlimited and
+// SetBlocked, for those that wait too. What is in use is in use under the new
+// limit, as docs/SEMANTICS.md says of changes; reservations from before then
+// give nothing back. The error says why the limit cannot be held: the one before
+// stays.
+func (s *Single) SetLimit(limit stint.Limit) error {
+	f, err := newSingleForm(limit)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	was := s.hold()
+	now := s.ready(was, 0)
+	state := s.succeed(was, f, now)
+	s.charges.forgo()
+	if idle := uint64(max(now, 0)); f.lockFree && state[0] == s.state[0] && state[0] < idle {
+		state[0] = idle // the same, but not to a decision under way: it may not charge by the old limit
+	}
+	s.state = state
+	s.word.Store(inState) // until release, also where the form before had no word
+	s.form.Store(f)
+	s.release(f)
+	s.wakeWaiters()
+	return nil
+}
+
+// SetUnlimited lets everything pass from now on, and charges nothing.
+func (s *Single) SetUnlimited() { s.setVerdict(unlimited) }
+
+// SetBlocked lets nothing pass from now on, and charges nothing.
+func (s *Single) SetBlocked() { s.setVerdict(blocked) }
+
+func (s *Single) setVerdict(v verdict) {
+	s.mu.Lock()
+	f := *s.hold()
+	f.verdict = v
+	s.form.Store(&f)
+	s.release(&f)
+	s.wakeWaiters()
+}
+
+// Limit returns the limit that is in force, or was last.
+func (s *Single) Limit() stint.Limit { return s.form.Load().meter.Limit() }
+
+// Close ends the goroutine of a coarse clock. The Single goes on, and reads the
+// clock at each decision.
+func (s *Single) Close() { s.clock.stop() }
+
+// answer is the decision of a verdict.
+func (v verdict) answer(cost int64) stint.Decision {
+	if v == blocked {
+		return stint.Decision{RetryAfter: stint.Never, Tightest: -1}
+	}
+	return stint.Decision{Allowed: true, Limit: math.MaxInt64, Remaining: math.MaxInt64, Taken: cost, Tightest: -1}
 }
 
 // look returns the state and a time to decide at, which was read before it, so
@@ -86,7 +254,7 @@ func (s *Single) Take(cost int64) (d stint.Decision, err error) {
 // drains meanwhile, but a denial may be one for what they took, and has to be
 // made again. Where the state lies further ahead than a full bucket, the caller
 // stood still for so long that the time is of no use.
-func (s *Single) look() (state uint64, now int64, sure bool) {
+func (s *Single) look(f *singleForm) (state uint64, now int64, sure bool) {
 	for {
 		before := s.word.Load()
 		now = s.clock.now()
@@ -94,35 +262,100 @@ func (s *Single) look() (state uint64, now int64, sure bool) {
 		if state == before {
 			return state, now, true
 		}
-		if now >= 0 && state <= uint64(now)+s.drain {
+		if state == inState || now >= 0 && state <= uint64(now)+f.drain {
 			return state, now, false
 		}
 	}
 }
 
-func (s *Single) allowLocked(cost int64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.ready(cost)
-	return s.meter.Allow(s.state, now, cost)
+// hold moves the state to where the holder of the lock works on it, and returns
+// the form in force.
+func (s *Single) hold() *singleForm {
+	f := s.form.Load()
+	if f.lockFree {
+		if word := s.word.Swap(inState); word != inState {
+			s.state[0] = word
+		}
+	}
+	return f
+}
+
+// release moves the state back and unlocks.
+func (s *Single) release(f *singleForm) {
+	if f.lockFree && s.charges.open.Len() == 0 && len(s.former) == 0 {
+		s.word.Store(s.state[0])
+	}
+	s.mu.Unlock()
 }
 
 func (s *Single) takeLocked(d *stint.Decision, cost int64) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.ready(cost)
-	s.meter.TakeInto(d, s.state, now, cost)
+	f := s.hold()
+	defer s.release(f)
+	if f.verdict != byLimit {
+		*d = f.verdict.answer(cost)
+		return
+	}
+	now := s.ready(f, cost)
+	f.meter.TakeAmong(&s.charges.open, d, s.state, now, cost)
+	s.count(now, d.Taken)
+}
+
+// count charges the limits that were in force with what has passed.
+func (s *Single) count(now, cost int64) {
+	for i := range s.former {
+		s.former[i].charge(now, cost)
+	}
+}
+
+func (f *formerForm) charge(now, cost int64) {
+	if need := f.meter.Room(f.state, now, cost); need > len(f.state) {
+		state := make([]uint64, roomy(need))
+		f.meter.Move(state, f.state)
+		f.state = state
+	}
+	f.meter.Charge(f.state, now, cost)
+}
+
+// succeed keeps the form before beside its successor, and returns the state of
+// that: its own if it was in force before, else the greatest use that any knows.
+func (s *Single) succeed(was, next *singleForm, now int64) []uint64 {
+	before := formerForm{was.meter, s.state}
+	if was.meter.Limit() != next.meter.Limit() {
+		s.former = append(s.former, before)
+	}
+	for i, f := range s.former {
+		if f.meter.Limit() == next.meter.Limit() {
+			s.former = slices.Delete(s.former, i, i+1)
+			return f.state
+		}
+		if f.meter.UsesMore(f.state, before.state, before.meter, now) {
+			before = f
+		}
+	}
+	if len(s.former) > mostFormer {
+		s.former = slices.Delete(s.former, 0, 1)
+	}
+	words := next.meter.Words()
+	if next.meter.Limit().Algorithm() == stint.SlidingLog && before.meter.Limit().Algorithm() == stint.SlidingLog {
+		words = max(words, len(before.state))
+	}
+	state := make([]uint64, words)
+	next.meter.Adopt(state, before.state, before.meter, now)
+	return state
 }
 
 // ready makes room for a charge and returns the time to decide at.
-func (s *Single) ready(cost int64) int64 {
+func (s *Single) ready(f *singleForm, cost int64) int64 {
 	now := s.clock.now()
-	if s.meter.Aligned() {
+	s.charges.expire(now)
+	if f.meter.Aligned() {
 		now = s.clock.aligned(now)
 	}
-	if need := s.meter.Room(s.state, now, cost); need > len(s.state) {
+	s.former = slices.DeleteFunc(s.former, func(f formerForm) bool { return f.meter.Idle(f.state, now) })
+	if need := f.meter.Room(s.state, now, cost); need > len(s.state) {
 		state := make([]uint64, roomy(need))
-		s.meter.Move(state, s.state)
+		f.meter.Move(state, s.state)
 		s.state = state
 	}
 	return now

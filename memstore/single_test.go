@@ -24,7 +24,7 @@ func TestSingle(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				time.Sleep(time.Hour) // not at an edge of anything
 				l := limit(t, text)
-				s, err := memstore.NewSingle(l)
+				s, err := memstore.NewSingle(l, memstore.SingleOptions{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -69,7 +69,7 @@ func TestSingleStalled(t *testing.T) {
 		"10/1us fixed_window", "10/1us sliding_log", "10/1us sliding_counter", "10/1us sliding_buckets parts 10",
 	} {
 		t.Run(text, func(t *testing.T) {
-			s, err := memstore.NewSingle(limit(t, text))
+			s, err := memstore.NewSingle(limit(t, text), memstore.SingleOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,7 +125,7 @@ func (c *stallingClock) now() int64 {
 }
 
 func TestSingleCosts(t *testing.T) {
-	s, err := memstore.NewSingle(stint.PerSecond(10))
+	s, err := memstore.NewSingle(stint.PerSecond(10), memstore.SingleOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestSingleCosts(t *testing.T) {
 	if s.AllowN(math.MaxInt64) || !s.AllowN(0) || !s.AllowN(10) || s.AllowN(5) {
 		t.Error("0 and 10 of 10 pass, more does not")
 	}
-	if _, err := memstore.NewSingle(stint.PerSecond(0)); err == nil {
+	if _, err := memstore.NewSingle(stint.PerSecond(0), memstore.SingleOptions{}); err == nil {
 		t.Error("a limit of 0 was taken")
 	}
 }

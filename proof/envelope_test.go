@@ -319,7 +319,7 @@ func TestEnvelopeSingle(t *testing.T) {
 	const all = 20_000
 	for _, text := range []string{"20_000/10000h", "20_001/10000h burst 20_000", "20_000/10000h sliding_buckets", "20_000/10000h leaky_queue burst 19_999"} {
 		l := parse(t, text)
-		s, err := memstore.NewSingle(l)
+		s, err := memstore.NewSingle(l, memstore.SingleOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

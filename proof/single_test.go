@@ -45,7 +45,7 @@ func TestEnvelopeSingleReal(t *testing.T) {
 // passed.
 func hammer(t *testing.T, text string, goroutines int, length time.Duration) {
 	l := parse(t, text)
-	s, err := memstore.NewSingle(l)
+	s, err := memstore.NewSingle(l, memstore.SingleOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,249 @@
+package memstore
+
+import (
+	"container/heap"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/stint-dev/stint"
+)
+
+// A singleStore is a [Single] as a store of one key, for the limiter that waits
+// and reserves.
+type singleStore struct{ *Single }
+
+var _ stint.Store = singleStore{}
+
+// mostSingleCharges is how many reservations a Single remembers.
+const mostSingleCharges = 65_536
+
+// singleCharges are the reservations of a Single, and those that wait for what
+// they give back. The Single's lock guards them.
+type singleCharges struct {
+	open     stint.Reservations
+	byID     map[stint.ReservationID]*singleCharge
+	byEnd    chargeHeap
+	watchers map[*watcher]struct{}
+}
+
+type singleCharge struct {
+	id      stint.ReservationID
+	form    *stint.Meter // that charged
+	mark    stint.ChargeRef
+	cost    int64
+	expires int64
+	settled bool
+	lost    bool // gives nothing back: the limit has changed
+	answer  stint.Decision
+}
+
+// expire forgets reservations whose time is over.
+func (c *singleCharges) expire(now int64) {
+	for len(c.byEnd) > 0 && c.byEnd[0].expires <= now {
+		r := heap.Pop(&c.byEnd).(*singleCharge)
+		if delete(c.byID, r.id); !r.settled && !r.lost && r.cost > 0 {
+			r.form.Close(&c.open, r.mark, true)
+		}
+	}
+}
+
+// forgo makes all reservations such as give nothing back.
+func (c *singleCharges) forgo() {
+	c.open = stint.Reservations{}
+	for _, r := range c.byID {
+		r.lost = true
+	}
+}
+
+// Bind implements [stint.Store].
+func (s singleStore) Bind(string, ...stint.Limit) (stint.Bound, error) { return singleBound{s}, nil }
+
+// Decide implements [stint.Store].
+func (s singleStore) Decide(_ context.Context, op stint.Op, _ []stint.Layer, cost int64) (stint.Decision, error) {
+	return s.decide(op, cost)
+}
+
+func (s singleStore) decide(op stint.Op, cost int64) (d stint.Decision, err error) {
+	if cost < 0 {
+		return d, stint.ErrCost
+	}
+	if op == stint.OpTake {
+		return s.Take(cost)
+	}
+	s.mu.Lock()
+	f := s.hold()
+	defer s.release(f)
+	if f.verdict != byLimit {
+		return f.verdict.answer(cost), nil
+	}
+	now := s.ready(f, cost)
+	if op == stint.OpTakeUpTo {
+		most := min(cost, f.meter.Limit().Capacity())
+		cost = max(int64(sort.Search(int(most), func(n int) bool { return !f.meter.Admits(s.state, now, int64(n)+1) })), min(cost, 1))
+		f.meter.TakeAmong(&s.charges.open, &d, s.state, now, cost)
+		s.count(now, d.Taken)
+		return d, nil
+	}
+	ok := f.meter.Admits(s.state, now, cost)
+	d = f.meter.Answer(s.state, now, cost, ok)
+	if ok {
+		d.Delay = f.meter.Delay(s.state, now, cost)
+	}
+	return d, nil
+}
+
+// Reserve implements [stint.Store].
+func (s singleStore) Reserve(_ context.Context, _ []stint.Layer, cost int64, ttl time.Duration) (d stint.Decision, id stint.ReservationID, err error) {
+	switch {
+	case cost < 0:
+		return d, "", stint.ErrCost
+	case ttl <= 0:
+		return d, "", errTTL
+	}
+	s.mu.Lock()
+	f := s.hold()
+	defer s.release(f)
+	if f.verdict != byLimit {
+		return f.verdict.answer(cost), "", nil
+	}
+	now, c := s.ready(f, cost), &s.charges
+	if !f.meter.Admits(s.state, now, cost) {
+		f.meter.TakeAmong(&c.open, &d, s.state, now, cost)
+		return d, "", nil
+	}
+	if len(c.byID) >= mostSingleCharges {
+		return d, "", fmt.Errorf("%w: %d reservations are known", stint.ErrFull, len(c.byID))
+	}
+	delay, at := f.meter.Delay(s.state, now, cost), s.clock.now()
+	r := &singleCharge{
+		id: stint.ReservationID(rand.Text()), form: f.meter, cost: cost,
+		expires: at + min(int64(ttl), math.MaxInt64-max(at, 0)),
+	}
+	r.mark = f.meter.Reserve(&c.open, s.state, now, cost, r.expires)
+	d = f.meter.Answer(s.state, now, cost, true)
+	d.Taken, d.Delay = cost, delay
+	s.count(now, cost)
+	if c.byID == nil {
+		c.byID = make(map[stint.ReservationID]*singleCharge)
+	}
+	c.byID[r.id] = r
+	heap.Push(&c.byEnd, r)
+	return d, r.id, nil
+}
+
+// Settle implements [stint.Store].
+func (s singleStore) Settle(_ context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
+	if cost < 0 {
+		return stint.Decision{}, stint.ErrCost
+	}
+	defer s.wakeWaiters()
+	s.mu.Lock()
+	f := s.hold()
+	defer s.release(f)
+	now := s.ready(f, cost)
+	r := s.charges.byID[id]
+	switch {
+	case r == nil:
+		return stint.Decision{}, stint.ErrReservation
+	case r.settled:
+		return r.answer, nil
+	case r.lost && cost > r.cost:
+		f.meter.ChargeAmong(&s.charges.open, s.state, now, cost-r.cost, false)
+	case !r.lost:
+		f.meter.Settle(&s.charges.open, r.mark, s.state, now, r.cost, cost)
+	}
+	s.count(now, max(cost-r.cost, 0))
+	r.settled, r.answer = true, f.meter.Answer(s.state, now, 0, true)
+	return r.answer, nil
+}
+
+// Refund implements [stint.Store].
+func (s singleStore) Refund(_ context.Context, _ []stint.Layer, cost int64) (stint.Decision, error) {
+	if cost < 0 {
+		return stint.Decision{}, stint.ErrCost
+	}
+	defer s.wakeWaiters()
+	s.mu.Lock()
+	f := s.hold()
+	defer s.release(f)
+	now := s.ready(f, 0)
+	f.meter.Refund(s.state, now, cost)
+	for i := range s.former {
+		s.former[i].meter.Refund(s.former[i].state, now, cost)
+	}
+	return f.meter.Answer(s.state, now, 0, true), nil
+}
+
+// Reset implements [stint.Store].
+func (s singleStore) Reset(context.Context, []stint.Layer) error {
+	defer s.wakeWaiters()
+	s.mu.Lock()
+	f := s.hold()
+	defer s.release(f)
+	s.charges.forgo()
+	s.former = nil
+	clear(s.state)
+	return nil
+}
+
+// Close implements [stint.Store].
+func (s singleStore) Close() error { return nil }
+
+// Watch calls wake whenever something else than time may have made room.
+func (s singleStore) Watch(_ stint.Bound, _ string, wake func()) (stop func()) {
+	w := &watcher{wake}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.charges.watchers == nil {
+		s.charges.watchers = make(map[*watcher]struct{})
+	}
+	s.charges.watchers[w] = struct{}{}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.charges.watchers, w)
+	}
+}
+
+// wakeWaiters tells those that wait to ask again. The lock is not held.
+func (s *Single) wakeWaiters() {
+	s.mu.Lock()
+	waiting := slices.Collect(maps.Keys(s.charges.watchers))
+	s.mu.Unlock()
+	wakeAll(waiting)
+}
+
+// A singleBound is the limit of a Single, as bound in its store.
+type singleBound struct{ s singleStore }
+
+func (b singleBound) Decide(_ context.Context, op stint.Op, _ string, cost int64) (stint.Decision, error) {
+	return b.s.decide(op, cost)
+}
+
+func (b singleBound) Allow(_ context.Context, _ string, cost int64) (bool, error) {
+	d, err := b.s.Take(cost)
+	return d.Allowed, err
+}
+
+func (b singleBound) Limits() []stint.Limit { return []stint.Limit{b.s.Limit()} }
+func (b singleBound) Name() string          { return "single" }
+
+// A chargeHeap has the reservation that expires first on top.
+type chargeHeap []*singleCharge
+
+func (h chargeHeap) Len() int           { return len(h) }
+func (h chargeHeap) Less(i, j int) bool { return h[i].expires < h[j].expires }
+func (h chargeHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *chargeHeap) Push(r any)        { *h = append(*h, r.(*singleCharge)) }
+func (h *chargeHeap) Pop() any {
+	last := len(*h) - 1
+	r := (*h)[last]
+	(*h)[last], *h = nil, (*h)[:last]
+	return r
+}

@@ -1,0 +1,367 @@
+package memstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
+)
+
+func newSingle(t testing.TB, text string, o memstore.SingleOptions) *memstore.Single {
+	t.Helper()
+	s, err := memstore.NewSingle(limit(t, text), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+var singleLimits = []string{
+	"10/1s", "7/3s burst 5", "5/1s burst 8 leaky_queue", "7/3s burst 3 leaky_queue", "6/1s burst 9 token_bucket_interval",
+	"5/2s fixed_window", "6/2s sliding_log", "6/2s sliding_counter", "6/2s sliding_buckets", "6/2s sliding_log count_denied",
+}
+
+// TestSingleIsAStore holds every verb to what a store answers for one key.
+func TestSingleIsAStore(t *testing.T) {
+	for _, text := range singleLimits {
+		rng := rand.New(rand.NewPCG(7, uint64(len(text))))
+		c := clock{}
+		one := newSingle(t, text, memstore.SingleOptions{Now: c.now})
+		many := limiter(t, memstore.New(memstore.Options{Now: c.now}), text)
+		var held [][2]*stint.Reservation
+		for step := range 4000 {
+			c.advance(time.Duration(rng.Int64N(int64(400 * time.Millisecond))))
+			cost := rng.Int64N(5)
+			var what string
+			var a, b stint.Decision
+			var err, want error
+			switch verb := rng.IntN(8); {
+			case verb < 3:
+				what = "take"
+				a, err = one.Take(cost)
+				b, want = many.Take(ctx, "k", cost)
+			case verb == 3:
+				what = "allow"
+				a.Allowed = one.AllowN(cost)
+				b.Allowed, want = many.AllowN(ctx, "k", cost)
+			case verb == 4:
+				what = "peek"
+				a, err = one.Peek(cost)
+				b, want = many.Peek(ctx, "k", cost)
+			case verb == 5:
+				what = "reserve"
+				var r [2]*stint.Reservation
+				ttl := time.Duration(1 + rng.Int64N(int64(3*time.Second)))
+				a, r[0], err = one.Reserve(cost, ttl)
+				b, r[1], want = many.Reserve(ctx, "k", cost, ttl)
+				if (r[0] == nil) != (r[1] == nil) {
+					t.Fatalf("%s: step %d: %v and %v", text, step, r[0], r[1])
+				}
+				if r[0] != nil {
+					held = append(held, r)
+				}
+			case len(held) > 0:
+				what = "settle"
+				i := rng.IntN(len(held))
+				a, err = held[i][0].Settle(ctx, cost)
+				b, want = held[i][1].Settle(ctx, cost)
+				if rng.IntN(4) > 0 {
+					held = append(held[:i], held[i+1:]...)
+				}
+			}
+			if a != b || !errors.Is(err, want) {
+				t.Fatalf("%s: step %d, %s %d:\n%+v, %v\n%+v, %v", text, step, what, cost, a, err, b, want)
+			}
+		}
+	}
+}
+
+// TestSingleSetLimit keeps what is in use, from every limit to every other.
+func TestSingleSetLimit(t *testing.T) {
+	for _, from := range singleLimits {
+		for _, to := range singleLimits {
+			c := clock{}
+			c.advance(time.Hour)
+			s := newSingle(t, from, memstore.SingleOptions{Now: c.now})
+			for s.Allow() {
+			}
+			d, _ := s.Peek(1)
+			used := d.Limit - d.Remaining
+			if err := s.SetLimit(limit(t, to)); err != nil {
+				t.Fatal(err)
+			}
+			d, err := s.Peek(1)
+			if want := max(limit(t, to).Capacity()-used, 0); err != nil || d.Remaining > want || s.Limit() != limit(t, to) {
+				t.Errorf("%s to %s: %d remain of %d after %d were used, %v", from, to, d.Remaining, d.Limit, used, err)
+			}
+			c.advance(time.Hour)
+			if d, _ := s.Peek(1); d.Remaining != d.Limit || !s.Allow() {
+				t.Errorf("%s to %s: an hour later %+v", from, to, d)
+			}
+		}
+	}
+	s := newSingle(t, "1/s", memstore.SingleOptions{})
+	if err := s.SetLimit(stint.Limit{}); err == nil || s.Limit() != limit(t, "1/s") {
+		t.Errorf("a limit that is none: %v, in force %v", err, s.Limit())
+	}
+}
+
+// TestSingleThereAndBack mints nothing when a limit is lowered and raised again.
+func TestSingleThereAndBack(t *testing.T) {
+	for _, other := range []string{"3/1h", "9/1h", "5/1h sliding_log", "5/1h fixed_window", "2/1h burst 1", "1000/1s"} {
+		c := clock{}
+		c.advance(time.Hour)
+		s := newSingle(t, "10/1h", memstore.SingleOptions{Now: c.now})
+		for range 10 {
+			if !s.Allow() {
+				t.Fatal("denied")
+			}
+		}
+		for _, text := range []string{other, "10/1h"} {
+			if err := s.SetLimit(limit(t, text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s.Allow() {
+			t.Errorf("by way of %s an exhausted limit lets pass", other)
+		}
+		c.advance(6 * time.Minute)
+		if !s.Allow() || s.Allow() {
+			t.Errorf("by way of %s: not one more after 6 minutes", other)
+		}
+		c.advance(3 * time.Hour)
+		if !s.Allow() {
+			t.Errorf("by way of %s: denied hours later", other)
+		}
+	}
+}
+
+// TestSingleVerdicts lets all pass, and nothing, and leaves the state.
+func TestSingleVerdicts(t *testing.T) {
+	for _, text := range singleLimits {
+		c := clock{}
+		s := newSingle(t, text, memstore.SingleOptions{Now: c.now})
+		if !s.Allow() {
+			t.Fatal(text)
+		}
+		before, _ := s.Peek(1)
+		s.SetUnlimited()
+		for range 100 {
+			if d, err := s.Take(5); !s.Allow() || err != nil || !d.Allowed || d.Taken != 5 {
+				t.Fatalf("%s: unlimited: %+v, %v", text, d, err)
+			}
+		}
+		if d, r, err := s.Reserve(7, time.Second); !d.Allowed || r != nil || err != nil {
+			t.Errorf("%s: unlimited: %+v, %v, %v", text, d, r, err)
+		}
+		s.SetBlocked()
+		if d, err := s.Take(1); s.Allow() || err != nil || d.Allowed || d.RetryAfter != stint.Never {
+			t.Errorf("%s: blocked: %+v, %v", text, d, err)
+		}
+		var never *stint.WaitError
+		if err := s.Wait(ctx, 1); !errors.As(err, &never) {
+			t.Errorf("%s: blocked: %v", text, err)
+		}
+		if err := s.SetLimit(limit(t, text)); err != nil {
+			t.Fatal(err)
+		}
+		if after, _ := s.Peek(1); after.Remaining != before.Remaining {
+			t.Errorf("%s: %d remain, and did before: %d", text, after.Remaining, before.Remaining)
+		}
+	}
+}
+
+// TestSingleWait serves in order, wakes at a change of the limit and gives back
+// what giving up leaves.
+func TestSingleWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSingle(t, "1/s burst 1", memstore.SingleOptions{})
+		var order []string
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		began := time.Now()
+		for i := range 4 {
+			all.Go(func() {
+				if err := s.Wait(context.Background(), 1); err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				order = append(order, fmt.Sprint(i, " ", time.Since(began)))
+				mu.Unlock()
+			})
+			synctest.Wait()
+		}
+		time.Sleep(1500 * time.Millisecond)
+		if err := s.SetLimit(limit(t, "10/s burst 1")); err != nil {
+			t.Fatal(err)
+		}
+		all.Wait()
+		if got := fmt.Sprint(order); got != "[0 0s 1 1s 2 1.55s 3 1.65s]" {
+			t.Error(got)
+		}
+		r, err := s.WaitReserve(t.Context(), 1, time.Minute)
+		if err != nil || r == nil {
+			t.Fatal(err)
+		}
+		go func() { time.Sleep(time.Millisecond); r.Cancel(context.Background()) }()
+		began = time.Now()
+		if err := s.Wait(t.Context(), 1); err != nil || time.Since(began) != time.Millisecond {
+			t.Errorf("%v after %v; want as soon as the other gave back", err, time.Since(began))
+		}
+	})
+}
+
+// TestSingleRace changes the limit, reserves and settles beside a thousand
+// callers without a lock: no more passes than the greatest limit holds.
+func TestSingleRace(t *testing.T) {
+	c := clock{}
+	c.advance(time.Hour)
+	s := newSingle(t, "1000/24h", memstore.SingleOptions{Now: c.now})
+	var passed atomic.Int64
+	var all sync.WaitGroup
+	for i := range 64 {
+		all.Go(func() {
+			for k := range 100 {
+				switch {
+				case i < 60:
+					if s.Allow() {
+						passed.Add(1)
+					}
+				case i == 60:
+					text := []string{"1000/24h", "999/24h", "1000/24h sliding_log", "1000/24h sliding_counter"}[k%4]
+					if err := s.SetLimit(limit(t, text)); err != nil {
+						t.Error(err)
+					}
+				default:
+					d, r, err := s.Reserve(1, time.Hour)
+					if err != nil {
+						t.Error(err)
+					}
+					if d.Allowed && k%2 == 0 {
+						if _, err := r.Cancel(ctx); err != nil {
+							t.Error(err)
+						}
+					} else if d.Allowed {
+						passed.Add(1)
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := passed.Load(); n > 1000 || n < 900 {
+		t.Errorf("%d passed of 1000", n)
+	}
+}
+
+// TestCoarseClock never leads, and catches up within its tick; Close ends the
+// goroutine and reads the clock again.
+func TestCoarseClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSingle(t, "1000/1s burst 1", memstore.SingleOptions{CoarseClock: true})
+		passed := 0
+		began := time.Now()
+		for time.Since(began) < time.Second {
+			if s.Allow() {
+				passed++
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+		if passed > 1000 || passed < 400 {
+			t.Errorf("%d passed in a second at 1000/s", passed)
+		}
+		s.Close()
+		time.Sleep(time.Millisecond)
+		if !s.Allow() || s.Allow() {
+			t.Error("the clock stands still after Close")
+		}
+		s.Close()
+	})
+}
+
+// TestCoarseStore holds a store with a coarse clock to the limit, and ends its
+// goroutine.
+func TestCoarseStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New(memstore.Options{CoarseClock: true})
+		l := limiter(t, s, "100/1s burst 10")
+		passed := 0
+		for range 1000 {
+			if ok, err := l.Allow(ctx, "k"); err != nil {
+				t.Fatal(err)
+			} else if ok {
+				passed++
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if passed > 110 || passed < 108 {
+			t.Errorf("%d passed in a second, want 109 or 110", passed)
+		}
+		if err := s.Close(); err != nil { // else synctest finds a goroutine
+			t.Error(err)
+		}
+	})
+}
+
+func BenchmarkSingleClock(b *testing.B) {
+	for name, o := range map[string]memstore.SingleOptions{"exact": {}, "coarse": {CoarseClock: true}} {
+		b.Run(name, func(b *testing.B) {
+			s := newSingle(b, "1000000000/1s", o)
+			for b.Loop() {
+				s.Allow()
+			}
+		})
+	}
+}
+
+// TestSingleChanges never lets more pass than the limit, however often it changes
+// beside reservations that are canceled.
+func TestSingleChanges(t *testing.T) {
+	texts := []string{"10/24h", "9/24h", "10/24h sliding_log", "10/24h sliding_counter"}
+	for seed := range uint64(3000) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		c := clock{}
+		c.advance(time.Hour)
+		s := newSingle(t, texts[0], memstore.SingleOptions{Now: c.now})
+		n := 0
+		var tr []string
+		for range 60 {
+			switch rng.IntN(4) {
+			case 0:
+				x := texts[rng.IntN(4)]
+				if err := s.SetLimit(limit(t, x)); err != nil {
+					t.Fatal(err)
+				}
+				tr = append(tr, x)
+			case 1:
+				d, r, err := s.Reserve(1, time.Hour)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if d.Allowed {
+					if _, err := r.Cancel(ctx); err != nil {
+						t.Fatal(err)
+					}
+					tr = append(tr, "cancel")
+				}
+			default:
+				if s.Allow() {
+					n++
+					tr = append(tr, "pass")
+				}
+			}
+		}
+		if n > 10 {
+			t.Fatal("seed", seed, n, "passed:", tr)
+		}
+	}
+}
