@@ -48,6 +48,29 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (bool, err
 	return l.bound.Allow(ctx, key, cost)
 }
 
+// AllowEach takes cost units from each key by itself, as AllowN for one after
+// the other, and writes into passed which passed. It is for hot paths that have
+// many keys at hand: a memstore reads the clock once, and waits for the memory of
+// up to 64 keys at once. passed is as long as keys. On an error the keys before
+// it have been decided, and maybe others.
+func (l *Limiter) AllowEach(ctx context.Context, keys []string, cost int64, passed []bool) error {
+	if len(passed) < len(keys) {
+		return fmt.Errorf("stint: AllowEach of %d keys with room for %d answers", len(keys), len(passed))
+	}
+	if b, ok := l.bound.(interface {
+		AllowEach(ctx context.Context, keys []string, cost int64, passed []bool) error
+	}); ok {
+		return b.AllowEach(ctx, keys, cost, passed)
+	}
+	for i, key := range keys {
+		var err error
+		if passed[i], err = l.bound.Allow(ctx, key, cost); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Take takes cost units from key, all or none, and gives the whole answer.
 func (l *Limiter) Take(ctx context.Context, key string, cost int64) (Decision, error) {
 	return l.bound.Decide(ctx, OpTake, key, cost)

@@ -60,6 +60,13 @@ func (b *bound) Allow(_ context.Context, key string, cost int64) (bool, error) {
 		return d.Allowed, err
 	}
 	defer sh.mu.Unlock()
+	ok := sh.allow(s, l, t, h, key, now, cost)
+	runtime.KeepAlive(b) // until here its limits are held
+	return ok, nil
+}
+
+// allow takes cost from one key.
+func (sh *shard) allow(s *Store, l *limit, t *table, h uint64, key string, now, cost int64) bool {
 	slot, at := sh.ready(s, t, h, now, cost)
 	var ok bool
 	if open := sh.openOn(s, t, h); open != nil {
@@ -72,8 +79,7 @@ func (b *bound) Allow(_ context.Context, key string, cost int64) (bool, error) {
 	if !ok {
 		sh.denial(l, h, key)
 	}
-	runtime.KeepAlive(b) // until here its limits are held
-	return ok, nil
+	return ok
 }
 
 // Decide implements [stint.Bound].
