@@ -3,10 +3,9 @@ package fallback
 import (
 	"context"
 	"fmt"
-	"math"
-	"math/bits"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/satmath"
 )
 
 // bound implements [stint.Bound]: the same limits in both stores.
@@ -102,7 +101,7 @@ func (b *bound) warm(key string, taken, weight int64) {
 	if taken == 0 || b.store.mode != Local {
 		return
 	}
-	units := times(taken, weight)
+	units, _ := satmath.Mul(taken, max(weight, 1))
 	for _, one := range b.each {
 		// An error leaves it colder, which is no reason to deny.
 		_, _ = one.local.Decide(context.Background(), stint.OpTakeUpTo, key, units)
@@ -120,17 +119,8 @@ func (b *bound) owe(key string, taken, weight int64) {
 	if taken == 0 {
 		return
 	}
-	units := times(taken, weight)
+	units, _ := satmath.Mul(taken, max(weight, 1))
 	for _, one := range b.each {
 		b.store.debts.Add(one.main, one.local, key, units)
 	}
-}
-
-// times returns the units of a layer, at most what an int64 holds.
-func times(cost, weight int64) int64 {
-	high, low := bits.Mul64(uint64(cost), uint64(max(weight, 1)))
-	if high != 0 || low > math.MaxInt64 {
-		return math.MaxInt64
-	}
-	return int64(low)
 }

@@ -3,13 +3,12 @@ package memstore
 import (
 	"context"
 	"fmt"
-	"math"
-	"math/bits"
 	"runtime"
 	"slices"
 	"sync/atomic"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/satmath"
 )
 
 // bound implements [stint.Bound].
@@ -162,7 +161,7 @@ const quickLayers = 8
 // not so, quick changes nothing and says so.
 func (b *bound) quick(h uint64, cost, weight int64, whole bool, answers []stint.Decision) (d stint.Decision, ok bool) {
 	s, v := b.store, b.view.Load()
-	units, fits := times(cost, weight)
+	units, fits := satmath.Mul(cost, weight)
 	if !fits || s.closed.Load() {
 		return d, false
 	}
@@ -477,7 +476,7 @@ func (s *Store) counted(rs []request, now, cost int64, denied bool, held *reserv
 		return
 	}
 	units := func(i int) int64 {
-		units, _ := times(cost, rs[i].weight)
+		units, _ := satmath.Mul(cost, rs[i].weight)
 		return units
 	}
 	s.elsewhere(rs, now, true, units, func(m *stint.Meter, state []uint64, at, units int64) {
@@ -491,7 +490,7 @@ func (s *Store) counted(rs []request, now, cost int64, denied bool, held *reserv
 // them shares: layers in one overflow cell let it pass each by itself, and are
 // charged together, room or not.
 func (r *request) take(s *Store, now, cost int64, layer *stint.Decision) {
-	units, _ := times(cost, r.weight)
+	units, _ := satmath.Mul(cost, r.weight)
 	if units == 0 {
 		r.seek(s, now) // what costs nothing gets no place
 		t := r.table()
@@ -514,7 +513,7 @@ func (r *request) take(s *Store, now, cost int64, layer *stint.Decision) {
 func (r *request) carryOut(s *Store, now int64, op stint.Op, cost int64, denied stint.LimitSet, i int, held *reservation, layer *stint.Decision) {
 	t := r.table()
 	r.seek(s, now)
-	units, fits := times(cost, r.weight)
+	units, fits := satmath.Mul(cost, r.weight)
 	delay := t.meter.Delay(r.state(s, now), r.at, units)
 	switch {
 	case op == stint.OpPeek || cost == 0 || denied != 0 && !t.meter.CountsDenied():
@@ -540,21 +539,8 @@ func (r *request) carryOut(s *Store, now int64, op stint.Op, cost int64, denied 
 // admits reports whether the request's layer lets a cost pass.
 func (r *request) admits(s *Store, now, cost int64) bool {
 	r.seek(s, now)
-	units, fits := times(cost, r.weight)
+	units, fits := satmath.Mul(cost, r.weight)
 	return fits && r.table().meter.Admits(r.state(s, now), r.at, units)
-}
-
-// times returns what a cost of the request is in units of a layer, and whether
-// an int64 holds it; if not, it is the most that one does.
-func times(cost, weight int64) (units int64, fits bool) {
-	if weight == 1 {
-		return cost, true
-	}
-	hi, lo := bits.Mul64(uint64(cost), uint64(weight))
-	if hi != 0 || lo > math.MaxInt64 {
-		return math.MaxInt64, false
-	}
-	return int64(lo), true
 }
 
 // tell writes the layer's own answer where the caller wants it.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/satmath"
 )
 
 // reservations are the costs that are still to be settled, and those that were
@@ -366,7 +367,7 @@ func (s *Store) countedMore(rs []request, now int64, units func(i int) int64) {
 
 // units returns what a cost of the request is in units of its layer.
 func (r *request) units(cost int64) int64 {
-	units, _ := times(cost, r.weight)
+	units, _ := satmath.Mul(cost, r.weight)
 	return units
 }
 

@@ -139,6 +139,18 @@ func (p *Policy) one(ctx context.Context, s *side, a act, r *Result, h *hit) (er
 	return nil
 }
 
+// bound returns what a hit is decided by on one side.
+func (p *Policy) bound(s *side, h *hit) stint.Bound {
+	switch g := h.plan.given; {
+	case g == nil:
+		return s.plans[h.plan.id]
+	case s == &p.local:
+		return g.local
+	default:
+		return g.main
+	}
+}
+
 // layer returns a hit's part of a request, with room for its answers.
 func (r *Result) layer(s *side, h *hit) stint.Layer {
 	if missing := len(r.Rules) - len(r.answers); missing > 0 {

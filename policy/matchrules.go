@@ -1,11 +1,9 @@
 package policy
 
 import (
-	"math"
-	"math/bits"
-
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/match"
+	"github.com/stint-dev/stint/internal/satmath"
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
@@ -118,7 +116,7 @@ func (p *Policy) hold(r *Result, q *match.Request, one *rule, cost int64) (ends 
 		if h.weight, err = one.costOf(q); err != nil {
 			return false, err
 		}
-		h.cost = times(h.weight, cost)
+		h.cost, _ = satmath.Mul(h.weight, cost)
 	} else {
 		h.missing = false // what has no limits needs no key
 	}
@@ -203,13 +201,4 @@ func (r *rule) costOf(q *match.Request) (int64, error) {
 		return c.Default, nil
 	}
 	return min(max(n, c.Min), c.Max), nil
-}
-
-// times multiplies; what is above int64 is the most there is, and never passes.
-func times(a, b int64) int64 {
-	hi, lo := bits.Mul64(uint64(a), uint64(b))
-	if hi != 0 || lo > math.MaxInt64 {
-		return math.MaxInt64
-	}
-	return int64(lo)
 }

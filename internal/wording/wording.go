@@ -55,12 +55,13 @@ func Shorten(s string) string {
 	return s
 }
 
-// QuoteShell puts text in quotes where a shell would read it otherwise.
+// QuoteShell puts text in quotes where a shell would read it otherwise, or a
+// reader might take it for an option.
 func QuoteShell(s string) string {
 	special := func(c rune) bool {
 		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-_./,:=@%+", c))
 	}
-	if s != "" && !strings.ContainsFunc(s, special) {
+	if s == "-" || s != "" && s[0] != '-' && !strings.ContainsFunc(s, special) {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"

@@ -24,7 +24,7 @@ func TestNearest(t *testing.T) {
 
 func TestQuoteShell(t *testing.T) {
 	for text, want := range map[string]string{
-		"a.log": "a.log", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "$x": "'$x'", "-": "-",
+		"a.log": "a.log", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "$x": "'$x'", "-": "-", "--x": "'--x'",
 	} {
 		if got := wording.QuoteShell(text); got != want {
 			t.Errorf("%s: %s, want %s", text, got, want)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/cmd/internal/planner/plan"
+	"github.com/stint-dev/stint/internal/wording"
 )
 
 // PlannerOptions bound what a [Planner] takes. The zero value is good for most.
@@ -163,17 +164,9 @@ func (p *Planner) answer(ctx context.Context, file *os.File, q *planQuery) (any,
 		report.Log.Files[i].Name = q.name
 	}
 	if c := report.Choice; c != nil {
-		c.Check = strings.TrimSuffix(c.Check, " -") + " " + quoteShell(q.name)
+		c.Check = strings.TrimSuffix(c.Check, " -") + " " + wording.QuoteShell(q.name)
 	}
 	return report, nil
-}
-
-// quoteShell puts the name of a log in quotes, unless it is plain.
-func quoteShell(name string) string {
-	if strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789._-") == "" && !strings.HasPrefix(name, "-") {
-		return name
-	}
-	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
 }
 
 // failed returns what went wrong, in words for those who sent the log.

@@ -25,6 +25,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/wording"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -535,47 +536,36 @@ func quoteYAML(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") 
 // command returns the command that tries the limit on a later log.
 func (o *Options) command(limit stint.Limit) string {
 	var b strings.Builder
-	b.WriteString("stint plan --limit " + quoteShell(limit.String()))
+	b.WriteString("stint plan --limit " + wording.QuoteShell(limit.String()))
 	if o.keyText() != "ip" {
-		b.WriteString(" --key " + quoteShell(o.keyText()))
+		b.WriteString(" --key " + wording.QuoteShell(o.keyText()))
 	}
 	for _, m := range o.Match {
-		b.WriteString(" --match " + quoteShell(m))
+		b.WriteString(" --match " + wording.QuoteShell(m))
 	}
 	if o.Cost != "" && o.Cost != "1" {
-		b.WriteString(" --cost " + quoteShell(o.Cost))
+		b.WriteString(" --cost " + wording.QuoteShell(o.Cost))
 	}
 	for _, key := range o.Exempt {
-		b.WriteString(" --exempt " + quoteShell(key))
+		b.WriteString(" --exempt " + wording.QuoteShell(key))
 	}
 	for _, p := range o.Client.Trusted {
-		b.WriteString(" --trusted-proxies " + quoteShell(p.String()))
+		b.WriteString(" --trusted-proxies " + wording.QuoteShell(p.String()))
 	}
 	if len(o.Client.Trusted) > 0 && o.Client.Header != "" {
-		b.WriteString(" --client-ip-header " + quoteShell(o.Client.Header))
+		b.WriteString(" --client-ip-header " + wording.QuoteShell(o.Client.Header))
 	}
 	if o.Format != "" {
-		b.WriteString(" --format " + quoteShell(o.Format))
+		b.WriteString(" --format " + wording.QuoteShell(o.Format))
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Fields)) {
-		b.WriteString(" --field " + quoteShell(name+"="+o.Fields[name]))
+		b.WriteString(" --field " + wording.QuoteShell(name+"="+o.Fields[name]))
 	}
 	if o.Zone != nil && o.Zone != time.UTC {
-		b.WriteString(" --tz " + quoteShell(o.Zone.String()))
+		b.WriteString(" --tz " + wording.QuoteShell(o.Zone.String()))
 	}
 	for _, f := range o.Files {
-		b.WriteString(" " + quoteShell(f))
+		b.WriteString(" " + wording.QuoteShell(f))
 	}
 	return b.String()
-}
-
-// quoteShell puts text in quotes where a shell would read it otherwise.
-func quoteShell(s string) string {
-	plain := func(c rune) bool {
-		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-_./,:=@%+", c))
-	}
-	if s != "" && !strings.ContainsFunc(s, plain) {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/cmd/internal/planner/accesslog"
+	"github.com/stint-dev/stint/internal/wording"
 )
 
 // A Proposal is a rules file that was found from logs.
@@ -400,7 +401,7 @@ func (o *Options) retry() string {
 	var b strings.Builder
 	b.WriteString("stint plan --rules FILE")
 	for _, f := range o.Files {
-		b.WriteString(" " + quoteShell(f))
+		b.WriteString(" " + wording.QuoteShell(f))
 	}
 	return b.String()
 }

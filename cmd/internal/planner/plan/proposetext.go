@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/stint-dev/stint/internal/wording"
 )
 
 // Text writes the proposal for a terminal of 80 columns; the file is at name.
@@ -51,7 +53,7 @@ func (p *Proposal) Text(w io.Writer, name string) error {
 			wrap(&b, "    ", fmt.Sprintf("%s: %s: %s", plainText(a.Key), a.Verdict, a.Evidence))
 		}
 	}
-	fmt.Fprintf(&b, "\nWritten to %s, all in shadow. Then:\n\n    stint validate %s\n    stint plan --rules %s LATER.log\n", name, quoteShell(name), quoteShell(name))
+	fmt.Fprintf(&b, "\nWritten to %s, all in shadow. Then:\n\n    stint validate %s\n    stint plan --rules %s LATER.log\n", name, wording.QuoteShell(name), wording.QuoteShell(name))
 	_, err := io.WriteString(w, b.String())
 	return err
 }

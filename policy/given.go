@@ -1,0 +1,77 @@
+package policy
+
+import (
+	"fmt"
+
+	"github.com/stint-dev/stint"
+)
+
+// A Given is limits that do not come from rules: those that a request brings
+// along, say. They are held all at once, for a key that the caller chooses, and
+// what keys have used belongs to their names. Make one with [Policy.Give]; it
+// does not change, and outlives [Policy.Reload].
+type Given struct {
+	rule        *rule
+	plan        *plan
+	main, local stint.Bound
+
+	mainEach, localEach []stint.Bound // limit by limit
+}
+
+// Give makes limits known to the store under a name, for [Question.Given]. Each is a limit of the
+// store while you hold it: bound how many a client can make you hold. No limits are a block. The name stands for the rule's in
+// answers; no rule has one in parentheses. When the store fails, they do as
+// on_store_failure: local.
+func (p *Policy) Give(name string, limits ...stint.Limit) (*Given, error) {
+	g := &Given{rule: &rule{name: name, failure: FailLocal}, plan: &plan{name: name, rule: name, limits: limits}}
+	g.plan.given = g
+	if len(limits) == 0 {
+		g.plan.id, g.plan.action = -1, "block"
+		g.plan.layers = []*Layer{{Rule: name, Label: name, Text: "block", Action: "block"}}
+		return g, nil
+	}
+	for _, l := range limits {
+		g.plan.layers = append(g.plan.layers, &Layer{Rule: name, Label: name, Limit: l, Text: l.String()})
+	}
+	if err := g.bind(p, strict); err != nil {
+		return nil, fmt.Errorf("policy: %w", err)
+	}
+	return g, nil
+}
+
+// bind makes the limits known to both stores, in a mode.
+func (g *Given) bind(p *Policy, mode string) (err error) {
+	of := p.state(g.plan)
+	if g.main, err = p.main.hold(mode, of.name, of.limits...); err != nil {
+		return err
+	}
+	if g.mainEach, err = p.main.single(mode, of, g.main); err != nil || p.local.store == nil {
+		return err
+	}
+	if g.local, err = p.local.hold(mode, of.name, of.limits...); err == nil {
+		g.localEach, err = p.local.single(mode, of, g.local)
+	}
+	if err != nil {
+		return fmt.Errorf("local store: %w", err)
+	}
+	return nil
+}
+
+// hold adds the limits to a result.
+func (g *Given) hold(q *Question, r *Result) {
+	h := hit{rule: g.rule, plan: g.plan, key: q.Key, weight: 1, cost: q.Cost, first: len(r.Rules)}
+	if len(h.key) > plainKey || h.key != "" && h.key[0] == hashMark {
+		h.key = r.policy.hashed(h.key)
+	}
+	h.plan = r.oneForm(&h)
+	for _, l := range h.plan.layers {
+		e := RuleResult{Layer: l, Cost: q.Cost, Remaining: -1, hit: len(r.hits)}
+		if l.Action != "" {
+			e.Denied, e.Remaining, e.RetryAfter = true, 0, stint.Never
+			r.blocked = h.first
+		}
+		r.Rules = append(r.Rules, e)
+	}
+	r.hits = append(r.hits, h)
+	r.Matched = true
+}
