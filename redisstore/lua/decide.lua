@@ -32,7 +32,7 @@ if op == 'y' then for i = 1, n do marks[i] = argument() end end
 if op == 'r' or op == 's' then n = (n - 1) / 2 end
 local layers = readLayers(n, quick)
 local t = timeOfCall()
-local wrong = loadAll(layers, 0, t)
+local wrong = loadAll(layers, 0, t, op == 'f' and cost)
 if wrong then return wrong end
 
 -- standing answers with the states as they are.
@@ -54,7 +54,7 @@ elseif op == 'y' then
 elseif op == 'f' then
   for _, L in ipairs(layers) do
     local back = units(L, cost)
-    each(L, function(P) P.kind.refund(P, back) end)
+    if not L.refunded then each(L, function(P) P.kind.refund(P, back) end) end
     L.changed = cost ~= 0
   end
   out = standing()

@@ -159,8 +159,9 @@ local function meet(L, all)
   L.changed = true
 end
 
--- load reads the state at key at the time t.
-local function load(L, key, t)
+-- load reads the state at key at the time t. What is to be refunded goes from the
+-- former forms before another one is met.
+local function load(L, key, t, refunded)
   L.key, L.others = key, nil
   local state = redis.call('GET', key)
   if not state then return L.kind.read(L, nil, 1, timeOf(L, t)) end
@@ -183,6 +184,10 @@ local function load(L, key, t)
   end
   L.others, L.turned = others, mine ~= 1
   if not mine then
+    if refunded then
+      L.refunded = true
+      for _, P in ipairs(others) do P.kind.refund(P, refunded) end
+    end
     L.kind.read(L, nil, 1, timeOf(L, t))
     if not L.stale then meet(L, others) end
   end

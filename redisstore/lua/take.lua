@@ -11,9 +11,9 @@ end
 
 -- loadAll reads the states of layers, whose keys follow the first so many, and
 -- returns what is wrong with one.
-local function loadAll(layers, first, t)
+local function loadAll(layers, first, t, refunded)
   for i = 1, #layers do
-    local wrong = load(layers[i], KEYS[first + i], t)
+    local wrong = load(layers[i], KEYS[first + i], t, refunded and atMost(mul(refunded, layers[i].weight)))
     if wrong then return wrong end
   end
   for i = 1, #layers do
