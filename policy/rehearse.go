@@ -20,7 +20,7 @@ func (p *Policy) Rehearse(store stint.Store, rules *Rules) (*Policy, error) {
 	return q.with(rules)
 }
 
-// copied returns the overrides of now, whose plans are bound for no rules yet.
+// copied returns the overrides and plans of now, whose plans are bound for no rules yet.
 // The table is shared: it names no plans that are not copied but those that are
 // added later, which are none here.
 func (c *customers) copied() *customers {
@@ -28,6 +28,7 @@ func (c *customers) copied() *customers {
 	defer c.mu.Unlock()
 	was := c.set.Load()
 	set := newOverrideSet(was.table)
+	set.values = was.values // which a rehearsal only reads
 	plans := make([]*customerPlan, len(*was.plans.Load()))
 	for i, one := range *was.plans.Load() {
 		plans[i] = &customerPlan{rule: one.rule, override: one.override}

@@ -101,6 +101,19 @@ func TestRehearse(t *testing.T) {
 			t.Errorf("%s: %d passed, want %d", ip, passed, want)
 		}
 	}
+	tiered, err := policy.Parse([]byte(`{"rules": [{"name": "api", "key": ["ip"], "tiers": {"by": "ip", "default": "free", "plans": {"free": "1/h", "pro": "4/h"}}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.SetPlan("ip", "192.0.2.10", "pro"); err != nil {
+		t.Fatal(err)
+	}
+	if q, err = p.Rehearse(memstore.New(memstore.Options{}), tiered); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Decide(t.Context(), policy.Map{"ip": "192.0.2.10"}, 1, &r); err != nil || r.Decision.Remaining != 3 {
+		t.Errorf("a customer's plan leaves %d, %v; want 3", r.Decision.Remaining, err)
+	}
 	if err := p.Peek(t.Context(), policy.Map{"ip": "192.0.2.7"}, 1, &r); err != nil || r.Decision.Remaining != 2 {
 		t.Errorf("the rehearsal charged the policy: %d left, %v", r.Decision.Remaining, err)
 	}
