@@ -40,7 +40,7 @@ func (d *door) serveAdmin(ctx context.Context, address string, admin *server.Adm
 	}
 	page := lab.New(lab.Options{Aside: true}) // decisions come first
 	handler := server.NewAdminDoor(ln.Addr(), server.AdminDoorOptions{
-		Admin: admin, Rules: rules, Usage: s.usage(logger), Rehearse: s.rehearsals(rules, logger), Lab: page, Simulate: page, Askers: d.askers, Operators: d.operators,
+		Admin: admin, Rules: rules, Usage: s.usage(logger), Rehearse: s.rehearsals(ctx, rules, background, logger), Lab: page, Simulate: page, Askers: d.askers, Operators: d.operators,
 	})
 	background.Go(func() {
 		bounded := server.NewConns(server.ConnsOptions{Max: adminConns, PerAddress: adminConns, Log: logger}).Listen(ln)

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
+	"sync"
 
 	"github.com/stint-dev/stint/cmd/internal/service/desk"
 	"github.com/stint-dev/stint/cmd/internal/service/record"
@@ -24,13 +26,18 @@ func (c *recordFlags) recorder() *record.Recorder {
 }
 
 // rehearsals returns what tries rules on the requests that were kept; nil if none
-// are. api says who may.
-func (s *sources) rehearsals(api *desk.Handler, logger *slog.Logger) http.Handler {
+// are. api says who may. Checkpoints are made in the background until ctx is done.
+func (s *sources) rehearsals(ctx context.Context, api *desk.Handler, background *sync.WaitGroup, logger *slog.Logger) http.Handler {
 	if s.recorder == nil {
 		return nil
 	}
+	var checkpoints *rehearse.Checkpoints
+	if s.where == "memory" {
+		checkpoints = new(rehearse.Checkpoints)
+		background.Go(func() { checkpoints.Keep(ctx, s.local) })
+	}
 	return rehearse.NewHandler(rehearse.HandlerOptions{
-		Policy: s.source.Policy, Recorder: s.recorder, Check: checkRules, Fresh: s.where == "memory" && s.snapshot == nil, Log: logger,
+		Checkpoints: checkpoints, Policy: s.source.Policy, Recorder: s.recorder, Check: checkRules, Fresh: s.where == "memory" && s.snapshot == nil, Log: logger,
 		Who: api.Who,
 	})
 }

@@ -3,6 +3,7 @@
 // compares whom they deny.
 //
 // Both are decided by package policy, on stores in memory with a clock that
-// goes by the times of the requests. They begin with nothing used: the first
-// requests fill the stores and are left out of the counts.
+// goes by the times of the requests. They begin with what keys had used at a
+// checkpoint; without one with nothing used, and the first requests, which fill
+// the stores, are left out of the counts.
 package rehearse

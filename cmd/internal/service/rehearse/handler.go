@@ -43,8 +43,8 @@ type Ask struct {
 	WarmUp string `json:"warm_up,omitempty"`
 }
 
-// HandlerOptions are what a Handler needs. All but Fresh and Log must
-// be given.
+// HandlerOptions are what a Handler needs. All but Fresh, Checkpoints and Log
+// must be given.
 type HandlerOptions struct {
 	// Policy returns the policy in force.
 	Policy func() *policy.Policy
@@ -54,6 +54,8 @@ type HandlerOptions struct {
 	Check func(name string, document []byte) (*rules.File, error)
 	// Fresh says that the store was empty when the recorder was made.
 	Fresh bool
+	// Checkpoints are of the store. The default, nil, is none.
+	Checkpoints *Checkpoints
 	// Who says who asks, and what they may do: "" is nothing.
 	Who func(r *http.Request) (author string, role rulesdb.Role, err error)
 	// Log takes who looked at keys in clear. The default is that nobody does.
@@ -160,6 +162,10 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, ask *Ask) {
 	ctx, stop := context.WithTimeout(r.Context(), within)
 	defer stop()
 	o.After, o.Recording = f.Rules, h.o.Recorder.Recording(time.Now())
+	if h.o.Checkpoints != nil {
+		first, _ := o.Recording.Span()
+		o.Checkpoint = h.o.Checkpoints.Since(first)
+	}
 	report, err := Run(ctx, o)
 	switch {
 	case errors.Is(err, ErrEmpty):

@@ -1,6 +1,7 @@
 package rehearse
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -38,6 +39,10 @@ type Options struct {
 	// the recording is whole, nothing is unknown then, and the default of WarmUp
 	// is none.
 	Fresh bool
+	// Checkpoint is what keys had used at a moment after which requests were
+	// recorded; those before are left out. It is used where WarmUp is 0 and
+	// Fresh does not make it needless. The default, nil, is none.
+	Checkpoint *Checkpoint
 	// Names shows keys in clear. The default value is their hashes.
 	Names bool
 	// Top is how many keys are listed. The default value is 20.
@@ -83,6 +88,10 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return err
 	}
 	for q := range o.Recording.Requests() {
+		if q.At < r.begin {
+			r.out.WarmUpRequests++
+			continue
+		}
 		batch = batch[:len(batch)+1]
 		q.CopyTo(&batch[len(batch)-1])
 		if len(batch) == batchSize {
@@ -106,6 +115,7 @@ type run struct {
 	o             *Options
 	before, after actor
 	first, last   int64 // of the recording
+	begin         int64 // requests before are not played
 	counted       int64 // requests from here on count
 	column        int64 // nanoseconds
 
@@ -143,12 +153,25 @@ func newRun(o *Options) (*run, error) {
 	r := &run{o: o, rules: make(map[string]*Rule), keys: make(map[id]*tally)}
 	first, last := o.Recording.Span()
 	r.first, r.last = first.UnixNano(), last.UnixNano()
+	r.begin = r.first
+	if o.WarmUp != 0 || o.Fresh && o.Recording.Whole() || o.Checkpoint != nil && o.Checkpoint.At.After(last) {
+		o.Checkpoint = nil
+	}
+	if o.Checkpoint != nil {
+		r.begin = o.Checkpoint.At.UnixNano()
+	}
 	for _, one := range []struct {
 		to    *actor
 		rules *policy.Rules
 	}{{&r.before, o.Before}, {&r.after, o.After}} {
-		one.to.clock.Advance(r.first)
+		one.to.clock.Advance(r.begin)
 		one.to.store = memstore.New(memstore.Options{Now: one.to.clock.Now, MaxKeys: 4 << 20})
+		if o.Checkpoint != nil {
+			if err := one.to.store.Load(bytes.NewReader(o.Checkpoint.state)); err != nil {
+				r.close()
+				return nil, err
+			}
+		}
 		p, err := o.Live.Rehearse(one.to.store, one.rules)
 		if err != nil {
 			r.close()
@@ -199,6 +222,9 @@ func (r *run) warmUp() {
 		r.out.State = "empty, as it was when the recording began"
 	}
 	switch {
+	case r.o.Checkpoint != nil:
+		r.out.State = "as it was at " + r.o.Checkpoint.At.UTC().Format("2006-01-02 15:04:05Z")
+		warm = time.Duration(r.begin - r.first)
 	case warm < 0 || warm == 0 && fresh:
 		warm = 0
 	case warm == 0:
@@ -208,7 +234,7 @@ func (r *run) warmUp() {
 	}
 	r.counted = r.first + int64(warm)
 	r.out.WarmUp = warm.String()
-	if want > warm && !fresh {
+	if want > warm && !fresh && r.o.Checkpoint == nil {
 		r.note("the slowest limit, of %s, remembers for %v: what keys had used of it before is not known, and fewer requests are denied here than would have been", longest, want)
 	}
 	if r.out.Missing = append([]string{}, r.o.Recording.Missing(r.o.After)...); len(r.out.Missing) > 0 {

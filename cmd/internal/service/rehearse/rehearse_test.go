@@ -228,3 +228,48 @@ func TestMissing(t *testing.T) {
 		t.Error(b.String(), err)
 	}
 }
+
+// TestCheckpoint begins with what keys had used: limits that remember longer than
+// the recording deny exactly what was denied, and other rules find what was used
+// under those in force.
+func TestCheckpoint(t *testing.T) {
+	const daily = `{"rules": [{"name": "export", "key": ["ip"], "limits": ["200 per day"]}, {"name": "login", "match": {"path": "/login"}, "key": ["ip"], "limits": ["100 per hour sliding_log"]}]}`
+	synctest.Test(t, func(t *testing.T) {
+		recorder, store := record.New(record.Options{}), memstore.New(memstore.Options{})
+		first, err := policy.New(store, parse(t, strings.Replace(daily, "200 per day", "10 per minute", 1)), policy.Options{OnDecision: recorder.Decided})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := first.Reload(parse(t, daily)) // the store's names are those of the first
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kept rehearse.Checkpoints
+		ctx, stop := context.WithCancel(t.Context())
+		go kept.Keep(ctx, store)
+		defer stop()
+		random := rand.New(rand.NewPCG(3, 4))
+		var r policy.Result
+		for range 6000 {
+			time.Sleep(time.Duration(random.IntN(1e9)))
+			if err := p.Decide(t.Context(), policy.Map{"path": "/login", "ip": fmt.Sprintf("192.0.2.%d", random.IntN(20))}, 1, &r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		recording := recorder.Recording(time.Now())
+		began, _ := recording.Span()
+		o := rehearse.Options{Live: p, After: parse(t, strings.Replace(daily, "200 per day", "1000 per day", 1)), Recording: recording, Checkpoint: kept.Since(began), Fresh: true}
+		report, err := rehearse.Run(t.Context(), o)
+		if err != nil || !strings.HasPrefix(report.State, "as it was at ") || len(report.Notes) != 0 || report.RecordedDenied == 0 || report.Denied.Before != report.RecordedDenied {
+			t.Errorf("%+v, %v", report, err)
+		}
+		if report.Requests < 1000 || report.WarmUpRequests == 0 || report.Requests+report.WarmUpRequests > int64(recording.Len()) {
+			t.Errorf("%d requests, %d left out", report.Requests, report.WarmUpRequests)
+		}
+		if o.Checkpoint = nil; true { // what the checkpoint is for
+			if report, err = rehearse.Run(t.Context(), o); err != nil || report.Denied.Before >= report.RecordedDenied || len(report.Notes) == 0 {
+				t.Errorf("from empty: %+v, %v", report, err)
+			}
+		}
+	})
+}

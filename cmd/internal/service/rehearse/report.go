@@ -9,8 +9,9 @@ type Report struct {
 	Requests int64     `json:"requests"`
 	From     time.Time `json:"from"`
 	To       time.Time `json:"to"`
-	// State says what the stores began with, and WarmUp how long requests then
-	// were not counted: WarmUpRequests of them.
+	// State says what the stores began with: nothing, or what keys had used at a
+	// checkpoint. WarmUp is how long requests at first are not counted:
+	// WarmUpRequests of them.
 	State          string `json:"state"`
 	WarmUp         string `json:"warm_up"`
 	WarmUpRequests int64  `json:"warm_up_requests"`
