@@ -95,12 +95,12 @@ local function bucket()
   function kind.inUse(L) return ceil(L.used, L.step) end
 
   -- adopt takes over what is in use under another bucket: as many units, a
-  -- fraction. Delays that a queue has told stand: the next start is one unit
-  -- after the last that was told.
+  -- fraction, up to the capacity. Delays that a queue has told stand: the next
+  -- start is one unit after the last that was told.
   function kind.adopt(L, old)
     if not old.step then return false end
     if old.used == 0 then return true end
-    local used = ceil(mul(old.used, L.step), old.step)
+    local used = least(ceil(mul(old.used, L.step), old.step), L.full)
     if L.queue and old.queue then
       used = most(used, add(ceil(mul(sub(old.used, old.step), L.div), old.div), L.step))
     end

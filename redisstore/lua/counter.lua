@@ -91,7 +91,8 @@ local function counter()
 
   function kind.adopt(L, old)
     if old.letter ~= 's' or old.span ~= L.span then return false end
-    L.index, L.cur, L.prev, L.left, L.finish = old.index, old.cur, old.prev, old.left, old.finish
+    L.index, L.left, L.finish = old.index, old.left, old.finish
+    L.cur, L.prev = least(old.cur, L.count), least(old.prev, L.count)
     return true
   end
 

@@ -133,19 +133,24 @@ local function turn(L)
   if left > 0 then redis.call('PEXPIRE', open, string.format('%d', left)) end
 end
 
--- carry has a layer count at least what is in use under another form.
-local function carry(L, old)
-  local units = old.kind.inUse(old)
-  local more = sub(units, L.kind.inUse(L))
-  if more ~= 0 then L.kind.charge(L, atMost(more)) end
+-- begin has a form start with what is in use under another, up to its capacity.
+local function begin(L, old, t)
+  L.kind.read(L, nil, 1, timeOf(L, t))
+  if not L.kind.adopt(L, old) then L.kind.charge(L, least(old.kind.inUse(old), L.capacity)) end
 end
 
--- meet begins a form that was not in force: with what is in use under the one
--- that charged last. That is written, also when the request is denied.
-local function meet(L, all)
-  local old = all[1]
-  if not old then return end
-  if not L.kind.adopt(L, old) then L.kind.charge(L, atMost(old.kind.inUse(old))) end
+-- meet begins a form that was not in force: with the greatest use under those
+-- that still count, of equals that which charged last the longest ago. That is
+-- written, also when the request is denied.
+local function meet(L, all, t)
+  if #all == 0 then return end
+  local greatest, from
+  for i = 1, #all do
+    begin(L, all[i], t)
+    local use = L.step and L.used or L.kind.inUse(L)
+    if not from or less(greatest, use) then greatest, from = use, i end
+  end
+  if from ~= #all then begin(L, all[from], t) end
   L.low, L.token, L.open = nil, nil, nil
   if #all >= mostForms then -- the one that is idle soonest makes room
     local soonest
@@ -153,8 +158,7 @@ local function meet(L, all)
       local ends = micros(all[i], all[i].kind.reset(all[i]))
       if not soonest or less(ends, soonest.ends) then soonest = { at = i, ends = ends } end
     end
-    local gone = table.remove(all, soonest.at)
-    carry(L, gone)
+    table.remove(all, soonest.at)
   end
   L.changed = true
 end
@@ -189,7 +193,7 @@ local function load(L, key, t, refunded)
       for _, P in ipairs(others) do P.kind.refund(P, refunded) end
     end
     L.kind.read(L, nil, 1, timeOf(L, t))
-    if not L.stale then meet(L, others) end
+    if not L.stale then meet(L, others, t) end
   end
 end
 

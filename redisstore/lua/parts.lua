@@ -69,10 +69,11 @@ local function parts()
   function kind.inUse(L) return L.total end
 
   -- adopt puts each count into the new part that holds the end of its old one,
-  -- so that nothing stops counting earlier.
+  -- so that nothing stops counting earlier: the newest, as many as the limit has.
   function kind.adopt(L, old)
     if old.letter ~= 'b' or old.span ~= L.span then return false end
     list.copy(L, old)
+    list.keep(L, L.count)
     if old.cuts ~= L.cuts then
       list.shift(L, function(at) return least(sub(ceil(mul(add(at, 1), L.cuts), old.cuts), 1), L.now) end)
     end

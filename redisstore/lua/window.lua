@@ -87,6 +87,7 @@ local function window()
     else
       L.index, L.finish, L.used = old.index, old.finish, old.used
     end
+    L.used = least(L.used, L.count)
     return true
   end
 

@@ -130,7 +130,8 @@ func TestOddFiles(t *testing.T) {
 		{[]string{write("cut.log", log[:len(log)-60])}, "cut_off", false},
 		{[]string{ahead}, "zone", false},
 		{[]string{write("nul.log", strings.Repeat("\x00", 70_000)+log)}, "nuls", false},
-		{[]string{write("2099.log", log+combined(time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC), "192.0.2.1")+"\n")}, "far_off", false},
+		{[]string{write("2099.log", log+combined(time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC), "192.0.2.1")+"\n")}, "future", false},
+		{[]string{write("1999.log", combined(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC), "192.0.2.1")+"\n"+log)}, "far_off", false},
 	} {
 		r, err := plan.Run(t.Context(), plan.Options{Files: test.files, Choose: &plan.Target{Share: 0.01}, Brief: true})
 		if err != nil || len(r.Findings) == 0 || r.Findings[0].What != test.want || r.Findings[0].Stops != test.stops || (r.Choice == nil) != test.stops {
