@@ -34,6 +34,7 @@ type held struct {
 	name  string
 	limit stint.Limit
 	reset time.Duration
+	among int // of how many limits reset is the longest
 }
 
 func (a *answer) release() {

@@ -42,9 +42,10 @@ func (f *fields) of(a *answer) map[string][]string {
 		}
 		m[fieldPolicy] = []string{strings.Join(all, ", ")}
 		h := a.held[a.tightest]
-		d := a.decision
+		d, l := a.decision, f.limit(h)
 		d.ResetAfter = h.reset
-		m[fieldRateLimit] = []string{f.limit(h).RateLimit(&d)}
+		d.ResetAfter = l.Reset(&d, h.among)
+		m[fieldRateLimit] = []string{l.RateLimit(&d)}
 	}
 	if _, ok := a.decision.RetryAfter.Duration(); ok && !a.decision.Allowed {
 		m[fieldRetry] = []string{strconv.FormatInt(max(a.decision.RetryAfter.Seconds(), 1), 10)}

@@ -52,7 +52,7 @@ func (b *limited) decide(ctx context.Context, c Call, _ bool) (*answer, error) {
 func (b *limited) tell(a *answer) {
 	a.held, a.tightest = make([]held, len(b.limits)), a.decision.Tightest
 	for i, l := range b.limits {
-		a.held[i] = held{b.labels[i], l, a.decision.ResetAfter}
+		a.held[i] = held{b.labels[i], l, a.decision.ResetAfter, len(b.limits)}
 		if a.decision.Denied.Has(i) {
 			a.violated = append(a.violated, b.labels[i])
 		}

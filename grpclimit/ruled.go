@@ -53,7 +53,7 @@ func (b *ruled) decide(ctx context.Context, c Call, message bool) (*answer, erro
 		if i == r.Tightest {
 			a.tightest, a.key = len(a.held), r.Key(i)
 		}
-		a.held = append(a.held, held{e.Label, e.Limit, e.ResetAfter})
+		a.held = append(a.held, held{e.Label, e.Limit, e.ResetAfter, 1})
 	}
 	return a, nil
 }

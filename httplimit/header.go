@@ -98,10 +98,13 @@ func (e *encoder) set(h http.Header, d *stint.Decision) {
 	if e.dialect == NoFields || d.Tightest < 0 || d.Tightest >= len(e.layers) {
 		return
 	}
-	e.layers[d.Tightest].set(h, e.dialect, e.policy, d)
+	y, own := &e.layers[d.Tightest], *d
+	own.ResetAfter = y.Reset(d, len(e.layers))
+	y.set(h, e.dialect, e.policy, &own)
 }
 
-// set writes the fields of a decision whose Remaining is the layer's.
+// set writes the fields of a decision whose Remaining and ResetAfter are the
+// layer's.
 func (y *layer) set(h http.Header, dialect Dialect, policy []string, d *stint.Decision) {
 	switch dialect {
 	case Draft11:

@@ -45,13 +45,23 @@ func Of(name string, l stint.Limit) Limit {
 // Policy returns the limit as RateLimit-Policy has it: "name";q=100;w=60.
 func (f *Limit) Policy() string { return f.policy }
 
+// Reset returns what a decision on several limits says of one of them alone: its
+// ResetAfter is the longest of all, and at most Span is likely this limit's.
+func (f *Limit) Reset(d *stint.Decision, limits int) time.Duration {
+	if limits == 1 {
+		return d.ResetAfter
+	}
+	return min(d.ResetAfter, f.Span)
+}
+
 // Wait returns how long a client waits until its limit is as if never used, or
-// until the denied request would pass.
+// until the denied request would pass. The ResetAfter of d is to be that of
+// this limit alone.
 func (f *Limit) Wait(d *stint.Decision) time.Duration {
 	if retry, ok := d.RetryAfter.Duration(); ok && !d.Allowed {
 		return retry
 	}
-	return min(d.ResetAfter, f.Span) // else it is another limit's
+	return d.ResetAfter
 }
 
 // RateLimit returns where a client stands, as RateLimit has it: "name";r=4;t=12.
