@@ -227,7 +227,8 @@ var floors = map[string]string{
 	"otellimit":                         ". policy httplimit",
 	"redisstore":                        ". memstore fallback",
 	"redisstore/goredis":                "redisstore",
-	"redisstore/internal/faulttest":     ". redisstore redisstore/internal/redistest", // of tests
+	"redisstore/internal/faulttest":     ". redisstore internal/redistest", // of tests
+	"internal/redistest":                "",                                // of tests
 	"cmd/internal/planner/plan":         ". internal/wording memstore simulate policy policy/rulesfile httplimit cmd/internal/planner/accesslog cmd/internal/service/rules",
 	"cmd/internal/planner/plan/bench":   "cmd/internal/planner/plan cmd/internal/planner/plan/sample",
 	"cmd/internal/service/recent":       "",

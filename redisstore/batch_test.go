@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/redisstore"
-	"github.com/stint-dev/stint/redisstore/internal/redistest"
 )
 
 // A gate is a driver that holds calls back until it is opened, and notes what

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/redisstore"
 	"github.com/stint-dev/stint/redisstore/internal/faulttest"
-	"github.com/stint-dev/stint/redisstore/internal/redistest"
 )
 
 // A stepped is a limit of 100 a second on a server whose clock steps.

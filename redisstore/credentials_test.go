@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/redisstore"
-	"github.com/stint-dev/stint/redisstore/internal/redistest"
 )
 
 // TestHosts connects to a cluster, and to one server, by a URL with several hosts.

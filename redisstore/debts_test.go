@@ -7,9 +7,9 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
+	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/redisstore"
-	"github.com/stint-dev/stint/redisstore/internal/redistest"
 )
 
 // TestCharge charges keys under limits of every kind at once: each as a debt is

@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/redisstore"
-	"github.com/stint-dev/stint/redisstore/internal/redistest"
 	"github.com/stint-dev/stint/simulate"
 	"github.com/stint-dev/stint/storetest"
 )

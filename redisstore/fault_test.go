@@ -17,10 +17,10 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
+	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/redisstore"
 	"github.com/stint-dev/stint/redisstore/internal/faulttest"
-	"github.com/stint-dev/stint/redisstore/internal/redistest"
 )
 
 // A witness stands between the fallback and the store, and counts what comes of

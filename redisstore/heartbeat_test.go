@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/redisstore"
-	"github.com/stint-dev/stint/redisstore/internal/redistest"
 )
 
 // A counted is a process that counts those that share its server.

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/redisstore"
-	"github.com/stint-dev/stint/redisstore/internal/redistest"
 )
 
 // A waiter is a driver that does something while a strict call is on its way.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/redisstore"
-	"github.com/stint-dev/stint/redisstore/internal/redistest"
 )
 
 // BenchmarkBudget is what the budget for new keys costs a call: asking whether it

@@ -14,9 +14,9 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/redisstore"
 	"github.com/stint-dev/stint/redisstore/internal/faulttest"
-	"github.com/stint-dev/stint/redisstore/internal/redistest"
 )
 
 // TestPartition takes one of three nodes its way to the server: what it sends

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/redisstore"
-	"github.com/stint-dev/stint/redisstore/internal/redistest"
 )
 
 // nodeProcess names the variable that makes this test binary a node: URL and

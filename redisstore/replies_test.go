@@ -5,9 +5,9 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/redisstore"
 	"github.com/stint-dev/stint/redisstore/internal/faulttest"
-	"github.com/stint-dev/stint/redisstore/internal/redistest"
 )
 
 // byURL is a store's own client.

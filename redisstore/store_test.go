@@ -9,8 +9,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/redisstore"
-	"github.com/stint-dev/stint/redisstore/internal/redistest"
 	"github.com/stint-dev/stint/storetest"
 )
 

@@ -15,9 +15,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/redisstore"
 	"github.com/stint-dev/stint/redisstore/goredis"
-	"github.com/stint-dev/stint/redisstore/internal/redistest"
 )
 
 // A cutter dials connections that lose the reply to a script's call, while it

@@ -5,10 +5,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/redisstore"
 	"github.com/stint-dev/stint/redisstore/goredis"
 	"github.com/stint-dev/stint/redisstore/internal/faulttest"
-	"github.com/stint-dev/stint/redisstore/internal/redistest"
 )
 
 // byDriver is a go-redis client of whatever is at a place, with its retries on.

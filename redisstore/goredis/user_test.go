@@ -10,9 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/redisstore"
 	"github.com/stint-dev/stint/redisstore/goredis"
-	"github.com/stint-dev/stint/redisstore/internal/redistest"
 )
 
 // user makes the user of docs/REDIS.md on a server, with more words.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/redisstore"
-	"github.com/stint-dev/stint/redisstore/internal/redistest"
 )
 
 // cli returns what tells a server something.

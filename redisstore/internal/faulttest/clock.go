@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/redisstore"
-	"github.com/stint-dev/stint/redisstore/internal/redistest"
 )
 
 // ModesClock steps the clock of a server back and forth under stores in modes
