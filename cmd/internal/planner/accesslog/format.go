@@ -82,7 +82,8 @@ func stated(lines [][]byte, o *Options) (Format, error) {
 			}
 		}
 	}
-	return Format{}, fmt.Errorf("most of the first lines are not in the format that was stated, such as\n  %s", Excerpt(lines[len(lines)-1]))
+	_, bad := f.count(lines)
+	return Format{}, fmt.Errorf("%d of the first %d lines are not in the format that was stated, such as\n  %s", len(bad), len(lines), Excerpt(bad[0]))
 }
 
 // recognise finds the format of lines, behind prefixes if it must be.
@@ -196,12 +197,12 @@ func headingOf(lines [][]byte) []byte {
 // has an address stands one.
 func (f Format) fits(lines [][]byte) bool {
 	good, bad := f.count(lines)
-	return nearlyAll(good, good+len(bad)) || good+len(bad) == 0
+	return nearlyAll(len(good), len(good)+len(bad)) || len(good)+len(bad) == 0
 }
 
-// count returns how many of the lines are in the format, and those that are
+// count returns which of the lines are in the format, and those that are
 // requests and are not.
-func (f Format) count(lines [][]byte) (good int, bad [][]byte) {
+func (f Format) count(lines [][]byte) (good, bad [][]byte) {
 	f = f.With([]string{"ip", "status", "host", "user"})
 	p := f.Parser()
 	r := Record{Values: make([][]byte, 4)}
@@ -209,7 +210,7 @@ func (f Format) count(lines [][]byte) (good int, bad [][]byte) {
 		switch err := p.Parse(line, &r); {
 		case errors.Is(err, ErrSkip):
 		case err == nil && (!f.placed || plausible(&r)):
-			good++
+			good = append(good, line)
 		default:
 			bad = append(bad, line)
 		}
@@ -265,14 +266,18 @@ func unknown(sample []byte, lines [][]byte, o *Options) error {
 		return errors.New(why)
 	}
 	var b strings.Builder
-	if fields := fieldsOf(lines); len(fields) > 0 {
-		fmt.Fprintf(&b, "JSON lines with no field that is known for the time; the fields are %s\nsay which has the time, such as --field time=%s", strings.Join(fields, ", "), likely("time", fields))
-		return errors.New(b.String())
-	}
-	if most, name, bad := closest(lines, o); most*4 >= len(lines) {
+	most, name, bad := closest(lines, o)
+	switch {
+	case most*10 >= len(lines):
 		fmt.Fprintf(&b, "%d of the first %d lines are %s, and too many are not, such as", most, len(lines), name)
 		listed(&b, bad)
 		b.WriteString("\ntake those out first, if they are of another program")
+		return errors.New(b.String())
+	case most > 0:
+		lines = bad
+	}
+	if fields := fieldsOf(lines); len(fields) > 0 {
+		fmt.Fprintf(&b, "JSON lines with no field that is known for the time; the fields are %s\nsay which has the time, such as --field time=%s", strings.Join(fields, ", "), likely("time", fields))
 		return errors.New(b.String())
 	}
 	b.WriteString("the lines are in no format that is known; the first are")
@@ -297,8 +302,8 @@ func listed(b *strings.Builder, lines [][]byte) {
 func closest(lines [][]byte, o *Options) (most int, name string, bad [][]byte) {
 	for _, f := range candidates(lines, o) {
 		good, others := f.count(lines)
-		if good > most {
-			most, name, bad = good, dialect(f.Name, lines), others
+		if len(good) > most {
+			most, name, bad = len(good), dialect(f.Name, good), others
 		}
 	}
 	return most, name, bad

@@ -348,6 +348,25 @@ func TestDetectRefuses(t *testing.T) {
 	}
 }
 
+// An error about a log that is garbage in part quotes what could not be read.
+func TestDetectQuotesTheBad(t *testing.T) {
+	combined := `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "curl/8.5"` + "\n"
+	object := `{"time":"2025-03-04T00:00:00Z","remote_addr":"192.0.2.1","request":"GET / HTTP/1.1"}` + "\n"
+	for name, test := range map[string]struct{ sample, format, want string }{
+		"half":      {strings.Repeat(combined, 3) + strings.Repeat("garbage\n"+combined, 40), "", "are combined"},
+		"a third":   {combined + strings.Repeat("garbage\ngarbage\n"+combined, 30), "", "are combined"},
+		"a fifth":   {strings.Repeat(combined, 5) + strings.Repeat("garbage\ngarbage\ngarbage\ngarbage\n"+combined, 15), "", "are combined"},
+		"a few":     {strings.Repeat(combined, 3) + strings.Repeat("garbage\n", 90), "", "no format"},
+		"half JSON": {strings.Repeat(object, 3) + strings.Repeat("garbage\n"+object, 40), "", "are nginx JSON"},
+		"stated":    {strings.Repeat(combined, 3) + strings.Repeat("garbage\n"+combined, 40), `$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent"`, "format that was stated"},
+	} {
+		_, err := accesslog.Detect([]byte(test.sample), accesslog.Options{Attributes: all, Format: test.format})
+		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), `"garbage"`) || strings.Contains(err.Error(), `"192.0.2.1`) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // Compressed or not, the lines are the same, whatever their length and however
 // they lie in blocks.
 func TestCompressed(t *testing.T) {
