@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"runtime/debug"
 
 	"github.com/alecthomas/kong"
@@ -47,3 +48,9 @@ func (versionFlag) BeforeReset(app *kong.Kong) error {
 	app.Exit(0)
 	return nil
 }
+
+// unvalued is what kong says of a flag at the end of a line, whose value is missing.
+var unvalued = regexp.MustCompile(`expected .* value but got "EOL" \(<EOL>\)`)
+
+// misread says what is wrong with a command line.
+func misread(err error) string { return unvalued.ReplaceAllString(err.Error(), "its value is missing") }

@@ -133,7 +133,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	}
 	k, err := parser.Parse(args)
 	if err != nil {
-		fmt.Fprintf(errs, "stint: %v (stint --help says what there is)\n", err)
+		fmt.Fprintf(errs, "stint: %s (stint --help says what there is)\n", misread(err))
 		return exitUsage
 	}
 	err = k.Run(&env{ctx, in, out, errs})
