@@ -2,13 +2,17 @@ package main_test
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -24,13 +28,17 @@ import (
 	main "github.com/stint-dev/stint/cmd/stint"
 )
 
-// A hit is a line of a combined log, read the slow way.
+// A hit is a line of a log, read the slow way: when it came, and what a server
+// is told of it.
 type hit struct {
-	at time.Time
-	ip string
+	at         time.Time
+	attributes map[string]string
 }
 
-func hits(t *testing.T, file string) (all []hit) {
+var combinedLine = regexp.MustCompile(`(?m)^([^ \n]+) - - \[([^\]\n]+)\] "(?:([A-Z]+) ([^ ?"\n]*)[^"\n]*")?`)
+
+// hits reads a combined log; whole are the lines that name a request alone.
+func hits(t *testing.T, file string, whole bool) (all []hit) {
 	t.Helper()
 	packed, err := os.ReadFile(file)
 	if err != nil {
@@ -44,15 +52,67 @@ func hits(t *testing.T, file string) (all []hit) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range regexp.MustCompile(`(?m)^([^ \n]+) - - \[([^\]\n]+)\] "`).FindAllSubmatch(text, -1) {
-		at, err := time.Parse("02/Jan/2006:15:04:05 -0700", string(m[2]))
+	for line := range strings.Lines(string(text)) {
+		m := combinedLine.FindStringSubmatch(line)
+		if m == nil || whole && m[3] == "" {
+			continue
+		}
+		at, err := time.Parse("02/Jan/2006:15:04:05 -0700", m[2])
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, hit{at, string(m[1])})
+		one := hit{at, map[string]string{"ip": m[1]}}
+		if m[3] != "" {
+			one.attributes["method"], one.attributes["path"] = m[3], m[4]
+		}
+		all = append(all, one)
 	}
 	slices.SortStableFunc(all, func(a, b hit) int { return a.at.Compare(b.at) })
 	return all
+}
+
+// keyed gives each hit the key and the plan of a customer, as some clients have
+// them, and writes them as a log in JSON.
+func keyed(t *testing.T, from []hit) (file string, all []hit) {
+	t.Helper()
+	var b bytes.Buffer
+	for _, one := range from {
+		h := fnv.New32a()
+		io.WriteString(h, one.attributes["ip"])
+		more := maps.Clone(one.attributes)
+		if sum := h.Sum32(); sum%5 > 0 {
+			more["header.x-api-key"] = fmt.Sprintf("key-%d", sum%70)
+			more["plan"] = []string{"free", "pro"}[sum%70%2]
+		}
+		line := maps.Clone(more)
+		line["time"] = one.at.UTC().Format(time.RFC3339)
+		if err := json.NewEncoder(&b).Encode(line); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, hit{one.at, more})
+	}
+	file = filepath.Join(t.TempDir(), "access.jsonl")
+	if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file, all
+}
+
+// asked runs the planner and reads the JSON that it writes.
+func asked(t *testing.T, to any, args ...string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	if status := main.Run(t.Context(), append([]string{"plan", "--json"}, args...), nil, &out, &errs); status != 0 {
+		t.Fatalf("%v: exit %d: %s%s", args, status, &out, &errs)
+	}
+	if err := json.Unmarshal(out.Bytes(), to); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// outOfShadow is a rules file that denies.
+func outOfShadow(file string) string {
+	return strings.ReplaceAll(file, "shadow: true", "shadow: false")
 }
 
 // The file that the planner proposes does in a server, over the two days of the
@@ -60,14 +120,32 @@ func hits(t *testing.T, file string) (all []hit) {
 // those that are exempt.
 func TestPlanPasted(t *testing.T) {
 	const log, hammer = "testdata/access.log.gz", "198.51.100.162"
-	requests := hits(t, log)
-	for _, flags := range [][]string{
-		nil, {"--deny-at-most", "1%"}, {"--deny-at-most", "1%", "--ignore-key", hammer},
-		{"--deny-at-most", "2%", "--exempt", hammer}, {"--deny-at-most", "5%", "--exempt", "2001:db8::/32", "--ignore-top", "1"},
+	plain, whole := hits(t, log, false), hits(t, log, true)
+	objects, keys := keyed(t, whole)
+	for _, test := range []struct {
+		log      string
+		requests []hit
+		key      string
+		flags    []string
+	}{
+		{log, plain, "", nil},
+		{log, plain, "", []string{"--deny-at-most", "1%"}},
+		{log, plain, "", []string{"--deny-at-most", "1%", "--ignore-key", hammer}},
+		{log, plain, "", []string{"--deny-at-most", "2%", "--exempt", hammer}},
+		{log, plain, "", []string{"--deny-at-most", "5%", "--exempt", "2001:db8::/32", "--ignore-top", "1"}},
+		{log, plain, "", []string{"--deny-at-most", "1% of requests", "--margin", "0%"}},
+		{log, plain, "", []string{"--deny-at-most", "5% of requests", "--exempt", hammer, "--margin", "0%"}},
+		{log, whole, "path", []string{"--deny-at-most", "2%"}},
+		{log, whole, "ip,path", []string{"--deny-at-most", "3% of requests"}},
+		{log, whole, "ip,path", []string{"--deny-at-most", "2%", "--exempt", hammer + " /api/login"}},
+		{log, whole, "ip,method", []string{"--deny-at-most", "2%"}},
+		{objects, keys, "header.x-api-key", []string{"--deny-at-most", "5%"}},
+		{objects, keys, "header.x-api-key", []string{"--deny-at-most", "2% of requests", "--match", "path=/**"}},
+		{objects, keys, "header.x-api-key,path", []string{"--deny-at-most", "5%", "--exempt", "(none) /api/login"}},
 	} {
-		var out, errs bytes.Buffer
-		if status := main.Run(t.Context(), append([]string{"plan", "--brief", "--json", log}, flags...), nil, &out, &errs); status != 0 {
-			t.Fatalf("%v: exit %d: %s", flags, status, &errs)
+		args := append([]string{"--brief", test.log}, test.flags...)
+		if test.key != "" {
+			args = append(args, "--key", test.key)
 		}
 		var report struct {
 			Choice struct {
@@ -78,25 +156,61 @@ func TestPlanPasted(t *testing.T) {
 				}
 			}
 		}
-		if err := json.Unmarshal(out.Bytes(), &report); err != nil {
-			t.Fatal(err)
-		}
+		asked(t, &report, args...)
 		want := report.Choice.Would
 		synctest.Test(t, func(t *testing.T) {
-			denied, clients := serve(t, strings.ReplaceAll(report.Choice.Rule, "shadow: true", "shadow: false"), requests)
-			if denied != want.Denied || clients != want.ClientsDenied || int64(len(requests)) != want.Requests {
-				t.Errorf("%v: the server denied %d of %d requests, of %d clients; the report says %+v\n%s", flags, denied, len(requests), clients, want, report.Choice.Rule)
+			key := strings.Split(cmp.Or(test.key, "ip"), ",")
+			denied, clients := serve(t, outOfShadow(report.Choice.Rule), test.requests, key)
+			if denied != want.Denied || int64(len(clients)) != want.ClientsDenied || int64(len(test.requests)) != want.Requests {
+				t.Errorf("%v: the server denied %d of %d requests, of %d clients; the report says %+v\n%s", args, denied, len(test.requests), len(clients), want, report.Choice.Rule)
+			}
+		})
+	}
+}
+
+// A whole rules file that the planner proposes does in a server what the planner
+// says of it, and denies nothing to programs that are answered well.
+func TestProposalPasted(t *testing.T) {
+	plain := hits(t, "testdata/access.log.gz", true)
+	objects, keys := keyed(t, plain)
+	for log, requests := range map[string][]hit{"testdata/access.log.gz": plain, objects: keys} {
+		dir := t.TempDir()
+		shadow, real := filepath.Join(dir, "shadow.yaml"), filepath.Join(dir, "real.yaml")
+		var proposal struct{ File string }
+		asked(t, &proposal, "--propose", shadow, log)
+		file := outOfShadow(proposal.File)
+		if err := os.WriteFile(real, []byte(file), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		var report struct {
+			Rules struct {
+				Denied        int64
+				ClientsDenied int64 `json:"clients_denied"`
+			}
+		}
+		asked(t, &report, "--rules", real, log)
+		synctest.Test(t, func(t *testing.T) {
+			denied, clients := serve(t, file, requests, []string{"ip"})
+			if denied != report.Rules.Denied {
+				t.Errorf("%s: the server denied %d of %d requests; the planner says %d\n%s", log, denied, len(requests), report.Rules.Denied, file)
+			}
+			for _, partner := range []string{"192.0.2.161", "203.0.113.161", "198.51.100.161"} {
+				if n := clients[partner]; n > 0 {
+					t.Errorf("%s: %d requests of %s are denied\n%s", log, n, partner, file)
+				}
 			}
 		})
 	}
 }
 
 // serve asks the handler of a server about each request when its time has come.
-func serve(t *testing.T, file string, requests []hit) (denied, clients int64) {
+// It returns how many were denied, and how many of each client, told apart by
+// the key.
+func serve(t *testing.T, file string, requests []hit, key []string) (denied int64, clients map[string]int64) {
 	t.Helper()
 	f, err := rules.Decode("stint.yaml", []byte(file))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v in\n%s", err, file)
 	}
 	store := memstore.New(memstore.Options{})
 	defer store.Close()
@@ -108,10 +222,14 @@ func serve(t *testing.T, file string, requests []hit) (denied, clients int64) {
 	defer observer.Close()
 	h := server.NewHandler(server.Options{Source: source, Observer: observer, Admin: server.NewAdmin(source, observer), Open: true})
 	start, begin := time.Now(), requests[0].at
-	once := make(map[string]bool)
+	clients = make(map[string]int64)
 	for _, one := range requests {
 		time.Sleep(one.at.Sub(begin) - time.Since(start))
-		r := httptest.NewRequest(http.MethodPost, "/v1/check", strings.NewReader(fmt.Sprintf(`{"attributes":{"ip":%q}}`, one.ip)))
+		body, err := json.Marshal(map[string]any{"attributes": one.attributes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequest(http.MethodPost, "/v1/check", bytes.NewReader(body))
 		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
@@ -121,8 +239,12 @@ func serve(t *testing.T, file string, requests []hit) (denied, clients int64) {
 		}
 		if !*answer.Allowed {
 			denied++
-			once[one.ip] = true
+			who := ""
+			for _, name := range key {
+				who += one.attributes[name] + "\x00"
+			}
+			clients[strings.TrimSuffix(who, "\x00")]++
 		}
 	}
-	return denied, int64(len(once))
+	return denied, clients
 }

@@ -1,11 +1,8 @@
 package plan
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"math"
-	"slices"
 	"strings"
 )
 
@@ -21,8 +18,7 @@ type Certainty struct {
 	Busy int `json:"busy_days"`
 	// Low and High are the choices between which nine of ten lie when the
 	// clients are drawn anew from those that there were, and Same the part of
-	// these draws that choose the same. They are empty if the target is of
-	// requests, or if there were no draws.
+	// these draws that choose the same.
 	Low   string  `json:"low,omitempty"`
 	High  string  `json:"high,omitempty"`
 	Same  float64 `json:"same"`
@@ -33,58 +29,21 @@ type Certainty struct {
 	Words []string `json:"words"`
 }
 
-// draws is how often clients are drawn anew.
-const draws = 200
-
-// drawn is how often a client is in a draw: a Poisson number of mean 1, so that
-// on average as many are drawn as there are.
-func drawn(id uint32, draw int) int {
-	x := mix(uint64(id)*0x9e3779b97f4a7c15 + uint64(draw)*0xda942042e4dd58b5 + 1)
-	u := float64(x>>11) / (1 << 53)
-	for k, p, sum := 0, math.Exp(-1), math.Exp(-1); ; k++ {
-		if u < sum || k > 20 {
-			return k
-		}
-		p /= float64(k + 1)
-		sum += p
-	}
-}
-
-// bootstrap makes the choice again from clients drawn anew.
-func (c *chooser) bootstrap(demand *curve, chosen Candidate, to *Certainty) {
-	k := c.target.most(int64(demand.n))
-	var all []Candidate
-	for draw := range draws {
-		var each []Candidate
-		for i, r := range rates {
-			left, most := k, int64(1)
-			for _, packed := range demand.ranked(i) {
-				if left -= int64(drawn(idOf(packed), draw)); left < 0 {
-					most = need(packed)
-					break
-				}
-			}
-			each = append(each, candidate(r, roundUp(most)))
-		}
-		one := tightest(each)
-		if one.text() == chosen.text() {
-			to.Same++
-		}
-		all = append(all, one)
-	}
-	slices.SortStableFunc(all, func(a, b Candidate) int { return cmp.Compare(a.Minute, b.Minute) })
-	low, high := all[draws/20], all[draws-1-draws/20]
-	to.Draws, to.Same, to.Low, to.High = draws, to.Same/draws, low.text(), high.text()
-}
-
 // certainty says how sure a choice is; all is what each day says.
-func (c *chooser) certainty(ctx context.Context, r *reading, demand *curve, best Candidate, all []Day) (*Certainty, error) {
+func (c *chooser) certainty(ctx context.Context, r *reading, demand *curve, candidates []Candidate, all []Day) (*Certainty, error) {
 	to := &Certainty{Requests: r.requests, Clients: r.counted(), Span: Duration(r.last - r.first), ByDay: append([]Day{}, all...), Days: len(all)}
-	if !c.target.Requests {
-		c.bootstrap(demand, best, to)
+	var anew []Candidate
+	if c.target.Requests {
+		var err error
+		if anew, err = c.drawRequests(ctx, r, demand, candidates); err != nil {
+			return nil, err
+		}
+	} else {
+		anew = c.drawClients(demand)
 	}
-	for _, day := range all {
-		if day.Requests >= leastRequests && day.Clients >= leastClients {
+	to.spread(anew, tightest(candidates))
+	for i := range all {
+		if all[i].busy() {
 			to.Busy++
 		}
 	}
@@ -95,9 +54,8 @@ func (c *chooser) certainty(ctx context.Context, r *reading, demand *curve, best
 // words says how sure it is.
 func (s *Certainty) words() (all []string) {
 	all = append(all, fmt.Sprintf("it rests on %s of %s in %s: %s, %s of them busy", plural(s.Requests, "request"), plural(s.Clients, "client"), s.Span, plural(int64(s.Days), "day"), number(int64(s.Busy))))
-	switch {
-	case s.Draws == 0:
-	case s.Low == s.High:
+	switch s.Low {
+	case s.High:
 		all = append(all, fmt.Sprintf("with the clients drawn anew %d times from these, nine of ten choices are %s as well", s.Draws, s.Low))
 	default:
 		all = append(all, fmt.Sprintf("with the clients drawn anew %d times from these, nine of ten choices lie between %s and %s; %.0f%% are this one", s.Draws, s.Low, s.High, 100*s.Same))

@@ -152,20 +152,6 @@ type Left struct {
 	Exempt   bool   `json:"exempt"`
 }
 
-// A between passes on the events of a stretch of time: from ≤ at < to.
-type between struct {
-	from, to int64
-	sinks    []sink
-}
-
-func (b *between) add(events []event) {
-	start, _ := slices.BinarySearchFunc(events, b.from, func(e event, at int64) int { return cmp.Compare(e.at, at) })
-	end, _ := slices.BinarySearchFunc(events, b.to, func(e event, at int64) int { return cmp.Compare(e.at, at) })
-	for _, s := range b.sinks {
-		s.add(events[start:end])
-	}
-}
-
 // A chooser finds limits in what is spooled.
 type chooser struct {
 	target Target
@@ -176,74 +162,26 @@ type chooser struct {
 	outliers int // clients that are far from the rest
 }
 
-// candidates returns the least burst for each rate, for a stretch of the log
-// whose curve is known.
-func (c *chooser) candidates(ctx context.Context, from, to int64, demand *curve) ([]Candidate, error) {
-	bursts := make([]int64, len(rates))
-	for i := range rates {
-		demand.settle(c.keep, false)
-		needs := demand.ranked(i)
-		if len(needs) == 0 {
-			return nil, errNothing
-		}
-		most := need(needs[0])
-		if !c.target.Requests {
-			most = 1
-			if k := c.target.most(int64(demand.n)); k < int64(len(needs)) {
-				most = need(needs[k])
-			}
-		}
-		bursts[i] = roundUp(most)
+// candidates returns the least burst for each rate.
+func (c *chooser) candidates(ctx context.Context, demand *curve) (all []Candidate, err error) {
+	demand.settle(c.keep, false)
+	if len(demand.ranked(0)) == 0 {
+		return nil, errNothing
 	}
 	if c.target.Requests {
-		if err := c.search(ctx, from, to, bursts); err != nil {
-			return nil, err
-		}
+		rising := ladder(demand)
+		h := newHunt(math.MinInt64, math.MaxInt64, demand, rising)
+		err = c.search(ctx, rising, h)
+		return h.candidates(rising), err
 	}
-	var all []Candidate
 	for i, r := range rates {
-		all = append(all, candidate(r, bursts[i]))
+		needs, most := demand.ranked(i), int64(1)
+		if k := c.target.most(int64(demand.n)); k < int64(len(needs)) {
+			most = need(needs[k])
+		}
+		all = append(all, candidate(r, roundUp(most)))
 	}
 	return all, nil
-}
-
-// search lowers the bursts, with which nothing is denied, as far as the share
-// of requests allows: a pass for each halving of what is left to try.
-func (c *chooser) search(ctx context.Context, from, to int64, bursts []int64) error {
-	low := make([]int64, len(bursts)) // too low
-	for {
-		var tried []*replay
-		var which []int
-		window := &between{from: from, to: to}
-		for i, r := range rates {
-			try := roundUp((low[i] + bursts[i] + 1) / 2)
-			if try >= bursts[i] {
-				try = roundUp(low[i] + 1)
-			}
-			if try >= bursts[i] {
-				continue // no round number between
-			}
-			p, err := replayOf("", stint.New(r.Count, r.Period).WithBurst(try))
-			if err != nil {
-				return err
-			}
-			tried, which = append(tried, p), append(which, i)
-			window.sinks = append(window.sinks, newLedger(p))
-		}
-		if len(tried) == 0 {
-			return nil
-		}
-		if err := c.spool.replay(ctx, c.skip, window); err != nil {
-			return err
-		}
-		for k, p := range tried {
-			if i, burst := which[k], p.meter.Limit().Burst(); p.sum <= c.target.most(p.total) {
-				bursts[i] = burst
-			} else {
-				low[i] = burst
-			}
-		}
-	}
 }
 
 // withMargin returns the limit of a candidate with room for growth. A count
@@ -265,7 +203,7 @@ func (c *chooser) keep(n int) int {
 
 // choose finds the limit.
 func (c *chooser) choose(ctx context.Context, r *reading, demand *curve, who told) (*Choice, error) {
-	all, err := c.candidates(ctx, math.MinInt64, math.MaxInt64, demand)
+	all, err := c.candidates(ctx, demand)
 	if err != nil {
 		return nil, err
 	}
@@ -276,6 +214,11 @@ func (c *chooser) choose(ctx context.Context, r *reading, demand *curve, who tol
 		return nil, err
 	}
 	demand.closeDay()
+	if c.target.Requests {
+		if err := c.byRequests(ctx, demand, demand.days.all); err != nil {
+			return nil, err
+		}
+	}
 	by := &daily{ledger: newLedger(p), limit: p, skip: c.skip, days: demand.days.all}
 	if err := c.spool.replay(ctx, r.exempt, by); err != nil {
 		return nil, err
@@ -290,7 +233,7 @@ func (c *chooser) choose(ctx context.Context, r *reading, demand *curve, who tol
 	choice.Would.Requests = r.requests + r.excluded
 	choice.Would.Allowed = choice.Would.Requests - choice.Would.Denied
 	choice.Cliff = demand.cliff(r, choice)
-	if choice.Sure, err = c.certainty(ctx, r, demand, best, by.days); err != nil {
+	if choice.Sure, err = c.certainty(ctx, r, demand, all, by.days); err != nil {
 		return nil, err
 	}
 	choice.Doubts = c.doubts(r, r.counted(), choice)

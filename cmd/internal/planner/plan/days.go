@@ -24,6 +24,9 @@ type Day struct {
 	minute     int64
 }
 
+// busy reports whether the day alone has enough to choose from.
+func (d *Day) busy() bool { return d.Requests >= leastRequests && d.Clients >= leastClients }
+
 // days looks at each day of a curve by itself. What a client has used up at
 // midnight is used up on the next day too.
 type days struct {
@@ -63,7 +66,7 @@ func (c *curve) closeDay() {
 		return
 	}
 	d.at.Requests, d.at.Clients = d.requests, int64(len(d.active))
-	if !d.target.Requests && d.at.Requests >= leastRequests && d.at.Clients >= leastClients {
+	if !d.target.Requests && d.at.busy() {
 		k := int(d.target.most(d.at.Clients))
 		var each []Candidate
 		for i, r := range rates {

@@ -125,6 +125,10 @@ func propose(ctx context.Context, o Options, from []*source, by *sorter) (*Propo
 			p.Routes = append(p.Routes, one)
 		}
 	}
+	if !slices.ContainsFunc(p.Routes, func(r Routed) bool { return r.Limit != "" }) {
+		p.Findings = append(p.Findings, Finding{"too_little", fmt.Sprintf("not enough to choose: no route has %d clients", leastClients), true})
+		return p, nil
+	}
 	p.File = w.file(p)
 	return p, nil
 }
@@ -364,18 +368,15 @@ func (w *proposer) file(p *Proposal) string {
 		for end < len(p.Routes) && p.Routes[end].Name == p.Routes[start].Name {
 			end++
 		}
-		written := false
 		for all := p.Routes[start:end]; len(all) > 0; {
 			n := 1
 			for n < len(all) && all[n].By == all[0].By { // the tiers of one identity are one rule
 				n++
 			}
-			written = w.rule(&b, all[:n], others) || written
+			w.rule(&b, all[:n], others)
 			all = all[n:]
 		}
-		if written {
-			others = append(others, p.Routes[start].Patterns...)
-		}
+		others = append(others, p.Routes[start].Patterns...) // no limit holds what it was not chosen from
 	}
 	return b.String()
 }
@@ -407,13 +408,13 @@ func (o *Options) retry() string {
 }
 
 // rule writes the rule of a group, or of all tiers of one identity, which leaves
-// to those before it what is theirs. It reports whether there was enough for one.
-func (w *proposer) rule(b *strings.Builder, tiers []Routed, before []string) bool {
+// to those before it what is theirs. Where there is too little for one, it says so.
+func (w *proposer) rule(b *strings.Builder, tiers []Routed, before []string) {
 	r, enough := &tiers[0], false
 	for _, one := range tiers {
 		wrap(b, "  # ", fmt.Sprintf("%s: %s of %s.", one.title(), plural(one.Requests, "request"), plural(one.Clients, "client")))
 		if one.Limit == "" && one.Name != "health" {
-			b.WriteString("  #   too little to choose from\n")
+			b.WriteString("  #   too little to choose from: no rule holds these\n")
 			continue
 		}
 		enough = true
@@ -424,7 +425,7 @@ func (w *proposer) rule(b *strings.Builder, tiers []Routed, before []string) boo
 		}
 	}
 	if !enough {
-		return false
+		return
 	}
 	name := r.Name
 	if r.By != "" {
@@ -437,7 +438,7 @@ func (w *proposer) rule(b *strings.Builder, tiers []Routed, before []string) boo
 	}
 	if r.Name == "health" {
 		b.WriteString("    unlimited: true\n")
-		return true
+		return
 	}
 	fmt.Fprintf(b, "    key: [%s]\n", cmp.Or(r.By, "ip"))
 	if r.By != "" {
@@ -446,7 +447,6 @@ func (w *proposer) rule(b *strings.Builder, tiers []Routed, before []string) boo
 	limited(b, tiers)
 	w.overridden(b, tiers)
 	b.WriteString("    shadow: true\n")
-	return true
 }
 
 // title names a group.
