@@ -7,17 +7,20 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+
+	"github.com/stint-dev/stint/cmd/internal/service/server"
 )
 
 // follow reads the rules again when their file changes, and on SIGHUP the
-// rules, the tokens and the certificate, until ctx is done. What cannot be read
-// stays as it was.
+// rules, the tokens and the certificate, until ctx is done. Tokens are read again
+// when their files change, too. What cannot be read stays as it was.
 func (s *sources) follow(ctx context.Context, d *door, background *sync.WaitGroup, logger *slog.Logger) {
 	background.Go(func() {
 		if err := s.source.Watch(ctx); err != nil {
 			logger.Error("the rules file is not watched: SIGHUP reads it again", "error", err)
 		}
 	})
+	d.watchTokens(ctx, background, logger)
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP) // before anybody knows that we run: it would end us
 	background.Go(func() {
@@ -32,6 +35,20 @@ func (s *sources) follow(ctx context.Context, d *door, background *sync.WaitGrou
 			d.reload(logger)
 		}
 	})
+}
+
+// watchTokens reads the files of tokens again when they change, until ctx is
+// done.
+func (d *door) watchTokens(ctx context.Context, background *sync.WaitGroup, logger *slog.Logger) {
+	for flag, tokens := range map[string]*server.Tokens{"--token-file": d.askers, "--operator-token-file": d.operators} {
+		if tokens != nil {
+			background.Go(func() {
+				tokens.Watch(ctx, func(err error) {
+					logger.Error("not read again, stays as it was", "what", flag, "error", err)
+				})
+			})
+		}
+	}
 }
 
 // reload reads the files of a door again.

@@ -81,12 +81,13 @@ func (s *sources) operators(ctx context.Context, c *sourceFlags, d *door, backgr
 
 // guest says who it is that shows no token of a database: an operator by a token
 // of --operator-token-file, a viewer by one of --token-file, and on an address
-// that this machine alone reaches whoever shows none. Where rules are in a
-// database, its tokens say who changes what, and guests see how clients stand.
+// that this machine alone reaches whoever shows none. A token whose file names
+// its holder has the role that is said there. Where rules are in a database,
+// guests without a name see how clients stand, and no more.
 func (d *door) guest(inDatabase bool) func(r *http.Request) (string, rulesdb.Role) {
 	return func(r *http.Request) (string, rulesdb.Role) {
-		author, role := d.known(r)
-		if inDatabase && role != "" {
+		author, role, named := d.known(r)
+		if inDatabase && role != "" && !named {
 			if !operate.Reads(r.URL.Path) {
 				return "", ""
 			}
@@ -96,22 +97,27 @@ func (d *door) guest(inDatabase bool) func(r *http.Request) (string, rulesdb.Rol
 	}
 }
 
-func (d *door) known(r *http.Request) (string, rulesdb.Role) {
+// known says who it is, what they may do, and whether a file names them.
+func (d *door) known(r *http.Request) (author string, role rulesdb.Role, named bool) {
 	shown := server.Shown(r)
-	if line := d.operators.Line(shown); line > 0 {
-		return fmt.Sprintf("operator token, line %d", line), rulesdb.Operator
+	by, role, what := d.operators.Find(shown), rulesdb.Operator, "operator token"
+	if by.Line == 0 {
+		by, role, what = d.askers.Find(shown), rulesdb.Viewer, "token"
 	}
-	if line := d.askers.Line(shown); line > 0 {
-		return fmt.Sprintf("token, line %d", line), rulesdb.Viewer
+	switch {
+	case by.Name != "":
+		return by.Name, rulesdb.Role(by.Role), true
+	case by.Line > 0:
+		return fmt.Sprintf("%s, line %d", what, by.Line), role, false
 	}
 	addr, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	switch {
 	case shown != "" || addr == nil || !server.Local(addr):
-		return "", ""
+		return "", "", false
 	case d.operators == nil:
-		return "this machine", rulesdb.Operator
+		return "this machine", rulesdb.Operator, false
 	}
-	return "this machine", rulesdb.Viewer
+	return "this machine", rulesdb.Viewer, false
 }
 
 // stores says how the stores are doing.

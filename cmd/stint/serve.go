@@ -149,15 +149,16 @@ func (c *serveCmd) door(logger *slog.Logger) (*door, error) {
 func (d *door) readTokens(askers, operators string, logger *slog.Logger) error {
 	for _, one := range []struct {
 		flag, path string
+		read       func(path string) (*server.Tokens, error)
 		to         **server.Tokens
 	}{
-		{"--token-file", askers, &d.askers},
-		{"--operator-token-file", operators, &d.operators},
+		{"--token-file", askers, server.ReadTokens, &d.askers},
+		{"--operator-token-file", operators, server.ReadOperators, &d.operators},
 	} {
 		if one.path == "" {
 			continue
 		}
-		tokens, err := server.ReadTokens(one.path)
+		tokens, err := one.read(one.path)
 		if err != nil {
 			return fmt.Errorf("%s: %w", one.flag, err)
 		}

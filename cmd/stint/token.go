@@ -20,20 +20,23 @@ type tokenCmd struct {
 
 // Help is what "stint token --help" says below the summary.
 func (tokenCmd) Help() string {
-	return `A token lets its holder change rules over HTTP, at the admin address of a server
-that follows the database. A viewer sees; an operator sets overrides and blocks
-too; an admin publishes and rolls back rules and makes tokens too. The database
-keeps hashes alone.
+	return `A token lets its holder see and change things over HTTP, at the admin address of
+a server. A viewer sees; an operator sets overrides and blocks too; an admin
+publishes and rolls back rules and makes tokens too. Tokens are kept in the
+database of the rules, or in a file that servers read as --operator-token-file;
+both keep hashes alone.
 
 For example:
 
     stint token make ci --role admin --for 90d --rules sqlite:stint.db >token
-    stint token revoke ci --rules sqlite:stint.db`
+    stint token revoke ci --rules sqlite:stint.db
+    stint token make anna --role operator --file tokens >token`
 }
 
 type tokenMakeCmd struct {
-	deskFlags  `embed:""`
-	authorFlag `embed:""`
+	deskFlags     `embed:""`
+	tokenFileFlag `embed:""`
+	authorFlag    `embed:""`
 	Name       string `arg:"" help:"Whose it is: the author of what is done with it."`
 	Role       string `enum:"viewer,operator,admin" default:"viewer" help:"What it may do: viewer (the default), operator or admin."`
 	For        string `placeholder:"DURATION" help:"How long, such as 12h or 90d. The default is for good."`
@@ -45,12 +48,7 @@ func (c *tokenMakeCmd) Run(e *env) error {
 	if err != nil {
 		return &usageError{"--for", err}
 	}
-	d, err := c.open(e)
-	if err != nil {
-		return err
-	}
-	defer d.Close() // what was written is committed
-	text, err := d.NewToken(e.ctx, c.author(), c.Name, rulesdb.Role(c.Role), lasts)
+	text, err := c.make(e, lasts)
 	if err != nil {
 		return err
 	}
@@ -58,14 +56,30 @@ func (c *tokenMakeCmd) Run(e *env) error {
 	return err
 }
 
+func (c *tokenMakeCmd) make(e *env, lasts time.Duration) (text string, err error) {
+	if c.File != "" {
+		return c.tokenFileFlag.make(c.Name, c.Role, lasts)
+	}
+	d, err := c.open(e)
+	if err != nil {
+		return "", err
+	}
+	defer d.Close() // what was written is committed
+	return d.NewToken(e.ctx, c.author(), c.Name, rulesdb.Role(c.Role), lasts)
+}
+
 type tokenRevokeCmd struct {
-	deskFlags  `embed:""`
-	authorFlag `embed:""`
+	deskFlags     `embed:""`
+	tokenFileFlag `embed:""`
+	authorFlag    `embed:""`
 	Name       string `arg:"" help:"Whose tokens."`
 }
 
 // Run revokes tokens.
 func (c *tokenRevokeCmd) Run(e *env) error {
+	if c.File != "" {
+		return c.revoke(c.Name)
+	}
 	d, err := c.open(e)
 	if err != nil {
 		return err
@@ -75,18 +89,14 @@ func (c *tokenRevokeCmd) Run(e *env) error {
 }
 
 type tokenListCmd struct {
-	deskFlags `embed:""`
-	JSON      bool `name:"json" help:"Write a JSON array."`
+	deskFlags     `embed:""`
+	tokenFileFlag `embed:""`
+	JSON          bool `name:"json" help:"Write a JSON array."`
 }
 
 // Run lists tokens.
 func (c *tokenListCmd) Run(e *env) error {
-	d, err := c.open(e)
-	if err != nil {
-		return err
-	}
-	defer d.Close() // it has only read
-	tokens, err := d.Tokens(e.ctx)
+	tokens, err := c.tokens(e)
 	if err != nil {
 		return err
 	}
@@ -105,6 +115,18 @@ func (c *tokenListCmd) Run(e *env) error {
 		b.WriteByte('\n')
 	}
 	return wrap(e.out, b.String(), "    ")
+}
+
+func (c *tokenListCmd) tokens(e *env) ([]rulesdb.Token, error) {
+	if c.File != "" {
+		return c.list()
+	}
+	d, err := c.open(e)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close() // it has only read
+	return d.Tokens(e.ctx)
 }
 
 type tokenUsageCmd struct {

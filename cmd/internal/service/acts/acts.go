@@ -303,7 +303,7 @@ func (k *Keeper) SetPlan(context.Context, string, string, string, string, string
 }
 
 // errTokens is for tokens that a file has not.
-var errTokens = refused{errors.New("tokens are in files of their own here: --operator-token-file names that of operators")}
+var errTokens = refused{errors.New("tokens are in files of their own here, as --operator-token-file names one: stint token make NAME --file FILE adds to it")}
 
 // NewToken refuses: tokens are in files.
 func (k *Keeper) NewToken(context.Context, string, string, rulesdb.Role, time.Duration) (string, error) {

@@ -113,7 +113,7 @@ func (d *adminDoor) admit(w http.ResponseWriter, r *http.Request, known ...*Toke
 	}
 	shown := Shown(r)
 	for _, tokens := range known {
-		if tokens.find(shown) > 0 {
+		if tokens.Line(shown) > 0 {
 			return true
 		}
 	}

@@ -159,10 +159,10 @@ func (h *Handler) admit(w http.ResponseWriter, r *http.Request, operator bool) (
 		return 0, &problem{status: http.StatusForbidden, detail: "for operators alone: start with --operator-token-file FILE, and show a token of it"}
 	}
 	shown := bearer(r)
-	if line = h.o.Operators.find(shown); line > 0 {
-		return line, nil
+	if by := h.o.Operators.Find(shown); by.Line > 0 && by.Role != RoleViewer {
+		return by.Line, nil
 	}
-	asker := h.o.Askers.find(shown) > 0
+	asker := h.o.Askers.Has(shown)
 	switch {
 	case asker && operator:
 		return 0, &problem{status: http.StatusForbidden, detail: "this token may ask: refund and reset are for operators' tokens"}

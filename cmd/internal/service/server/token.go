@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
+	"time"
 )
 
 // minToken is how short a token may be: 16 characters of 64 are 96 bits.
@@ -20,41 +22,70 @@ const maxTokenFile = 1 << 20
 
 // Tokens are what callers may show to be let in, read from a file: one on a
 // line; lines that begin with # and empty ones are passed over. Several make it
-// possible to change them without a pause.
+// possible to change them without a pause. In place of a token a line may hold
+// its hash, with a name, a role and an end; another may revoke those of a name:
+// see [TokenLine].
 //
 // Tokens are kept hashed. They may be used from many goroutines at once, also
 // while they are read anew.
 type Tokens struct {
-	path string
-	now  atomic.Pointer[[]token]
+	path      string
+	operators bool // of operators: those of viewers do not count in Has
+	now       atomic.Pointer[[]token]
+	read      atomic.Pointer[[sha256.Size]byte] // the hash of the text that was read last
 }
 
 type token struct {
-	hash [sha256.Size]byte
-	line int
+	TokenLine
+	line    int
+	revoked bool
 }
 
-// ReadTokens reads a file. Its errors name the line, never what is on it.
+// ReadTokens reads a file of those who may ask. Those whose hashes it holds are
+// viewers. Its errors name the line, never what is on it.
 func ReadTokens(path string) (*Tokens, error) {
 	t := &Tokens{path: path}
+	return t, t.Reload()
+}
+
+// ReadOperators reads a file of operators; those whose hashes it holds may have
+// any role.
+func ReadOperators(path string) (*Tokens, error) {
+	t := &Tokens{path: path, operators: true}
 	return t, t.Reload()
 }
 
 // Reload reads the file again. If there is an error, the tokens stay as they
 // were.
 func (t *Tokens) Reload() error {
-	f, err := os.Open(t.path)
+	text, err := t.text()
 	if err != nil {
 		return err
+	}
+	return t.take(text)
+}
+
+// text returns what the file holds.
+func (t *Tokens) text() ([]byte, error) {
+	f, err := os.Open(t.path)
+	if err != nil {
+		return nil, err
 	}
 	defer f.Close() // it was only read
 	text, err := io.ReadAll(io.LimitReader(f, maxTokenFile+1))
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case len(text) > maxTokenFile:
-		return fmt.Errorf("%s: more than %d bytes: one token a line", t.path, maxTokenFile)
+		return nil, fmt.Errorf("%s: more than %d bytes: one token a line", t.path, maxTokenFile)
 	}
+	return text, nil
+}
+
+// take makes the tokens those of a text.
+func (t *Tokens) take(text []byte) error {
+	sum := sha256.Sum256(text)
+	t.read.Store(&sum)
 	var all []token
 	number := 0
 	for line := range bytes.Lines(text) {
@@ -63,16 +94,77 @@ func (t *Tokens) Reload() error {
 		if len(line) == 0 || line[0] == '#' {
 			continue
 		}
-		if err := checkToken(line); err != nil {
+		one, err := t.parse(line)
+		if err != nil {
 			return fmt.Errorf("%s:%d: %w", t.path, number, err)
 		}
-		all = append(all, token{sha256.Sum256(line), number})
+		if one.Revoked.IsZero() {
+			one.line = number
+			all = append(all, one)
+			continue
+		}
+		for i := range all {
+			all[i].revoked = all[i].revoked || all[i].Name == one.Name
+		}
 	}
 	if len(all) == 0 {
 		return fmt.Errorf("%s: no token there: write one on a line, such as openssl rand -hex 32 makes", t.path)
 	}
 	t.now.Store(&all)
 	return nil
+}
+
+// parse reads a line.
+func (t *Tokens) parse(line []byte) (token, error) {
+	if !NamesHolder(line) {
+		return token{TokenLine: TokenLine{Hash: sha256.Sum256(line)}}, checkToken(line)
+	}
+	l, err := ParseTokenLine(string(line))
+	if err == nil && !t.operators && l.Revoked.IsZero() && l.Role != RoleViewer {
+		err = fmt.Errorf("role %q: those of this file may ask and see, which is %s: --operator-token-file is for the others", l.Role, RoleViewer)
+	}
+	return token{TokenLine: l}, err
+}
+
+// lookEvery is how often Watch looks at the file.
+const lookEvery = 250 * time.Millisecond
+
+// Watch reads the file again when its text changes, within a second, until ctx
+// is done. A text counts once it has been there for two looks, so that one which
+// is half written does not. What cannot be read is told to note, once, and the
+// tokens stay as they were.
+func (t *Tokens) Watch(ctx context.Context, note func(error)) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	var before [sha256.Size]byte
+	said := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		text, err := t.text()
+		if err == nil {
+			sum := sha256.Sum256(text)
+			steady := sum == before
+			before = sum
+			if sum == *t.read.Load() {
+				continue
+			}
+			if !steady {
+				continue
+			}
+			err = t.take(text)
+		}
+		if err != nil && err.Error() != said {
+			note(err)
+		}
+		said = ""
+		if err != nil {
+			said = err.Error()
+		}
+	}
 }
 
 func checkToken(line []byte) error {
@@ -94,26 +186,39 @@ func (t *Tokens) Readable() bool {
 	return err == nil && info.Mode().Perm()&0o004 != 0
 }
 
-// Has reports whether a token is one of ours. No token is one of a nil Tokens.
-func (t *Tokens) Has(presented string) bool { return t.find(presented) > 0 }
+// A Holder is who shows a token.
+type Holder struct {
+	// Line is that of the token in its file.
+	Line int
+	// Name and Role are "" where the file holds the token itself.
+	Name, Role string
+}
+
+// Has reports whether a token is one of ours, and of a file of operators whether
+// its holder is one. No token is one of a nil Tokens.
+func (t *Tokens) Has(presented string) bool {
+	h := t.Find(presented)
+	return h.Line > 0 && (!t.operators || h.Role != RoleViewer)
+}
 
 // Line returns the line of a token in its file; 0 if it is none of ours, or there
 // are none.
-func (t *Tokens) Line(presented string) int { return t.find(presented) }
+func (t *Tokens) Line(presented string) int { return t.Find(presented).Line }
 
-// find returns the line of a token; 0 if it is none of ours. How long it takes
-// does not depend on which it is, nor on how much of it is right.
-func (t *Tokens) find(presented string) (line int) {
+// Find returns who holds a token: the zero Holder if it is none of ours, has
+// ended or is revoked. How long it takes does not depend on which it is, nor on
+// how much of it is right.
+func (t *Tokens) Find(presented string) (h Holder) {
 	if t == nil {
-		return 0
+		return h
 	}
 	hash := sha256.Sum256([]byte(presented))
 	for _, one := range *t.now.Load() {
-		if subtle.ConstantTimeCompare(hash[:], one.hash[:]) == 1 {
-			line = one.line
+		if subtle.ConstantTimeCompare(hash[:], one.Hash[:]) == 1 && !one.revoked && (one.Until.IsZero() || time.Now().Before(one.Until)) {
+			h = Holder{one.line, one.Name, one.Role}
 		}
 	}
-	return line
+	return h
 }
 
 // bearer returns the token that a request shows; "" if none, or several.

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/stint-dev/stint/rulesdb"
+
+	"github.com/stint-dev/stint/cmd/internal/service/server"
+)
+
+// tokenFileFlag names a file of tokens in the place of a database.
+type tokenFileFlag struct {
+	File string `placeholder:"FILE" help:"In place of --rules: a file of tokens, as --operator-token-file of a server names it. Lines are added to it, and none is changed."`
+}
+
+// make adds the hash of a token to the file and returns the token.
+func (c *tokenFileFlag) make(name, role string, lasts time.Duration) (text string, err error) {
+	text = rand.Text()
+	now := time.Now()
+	line := server.TokenLine{Hash: sha256.Sum256([]byte(text)), Name: name, Role: role, Made: now}
+	if lasts > 0 {
+		line.Until = now.Add(lasts)
+	}
+	return text, c.add(line)
+}
+
+// revoke adds that all tokens of a name are good no longer.
+func (c *tokenFileFlag) revoke(name string) error {
+	tokens, err := c.list()
+	if err != nil {
+		return err
+	}
+	for _, t := range tokens {
+		if t.Name == name && t.Revoked.IsZero() {
+			return c.add(server.TokenLine{Name: name, Revoked: time.Now()})
+		}
+	}
+	return fmt.Errorf("%s: token %q: %w", c.File, name, rulesdb.ErrNotFound)
+}
+
+// list returns the tokens that have names.
+func (c *tokenFileFlag) list() (all []rulesdb.Token, err error) {
+	text, err := os.ReadFile(c.File)
+	if err != nil {
+		return nil, err
+	}
+	number := 0
+	for line := range bytes.Lines(text) {
+		number++
+		line = bytes.TrimSpace(line)
+		if !server.NamesHolder(line) {
+			continue
+		}
+		l, err := server.ParseTokenLine(string(line))
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", c.File, number, err)
+		}
+		if l.Revoked.IsZero() {
+			all = append(all, rulesdb.Token{Name: l.Name, Role: rulesdb.Role(l.Role), Created: l.Made, Expires: l.Until})
+			continue
+		}
+		for i := range all {
+			if all[i].Name == l.Name && all[i].Revoked.IsZero() {
+				all[i].Revoked = l.Revoked
+			}
+		}
+	}
+	return all, nil
+}
+
+// add writes a line behind the others, at once: several programs may do so, and
+// servers that read meanwhile see it whole. The file keeps its owner and mode.
+func (c *tokenFileFlag) add(l server.TokenLine) error {
+	if err := l.Check(); err != nil {
+		return &usageError{"NAME", err}
+	}
+	before, err := os.ReadFile(c.File)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	line := l.String() + "\n"
+	if len(before) > 0 && before[len(before)-1] != '\n' {
+		line = "\n" + line
+	}
+	f, err := os.OpenFile(c.File, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(line)
+	return errors.Join(err, f.Sync(), f.Close())
+}
