@@ -68,6 +68,8 @@ func TestGrants(t *testing.T) {
 		open(t, url, rulesdb.Options{})
 		dbtest.Exec(t, url, "CREATE ROLE stint_node LOGIN", "REVOKE ALL ON SCHEMA public FROM PUBLIC")
 		grants(t, blocks[0], url, strings.Replace(url, "stint@", "stint_node@", 1))
+		dbtest.Exec(t, url, "CREATE ROLE stint_worker LOGIN IN ROLE stint_node")
+		workerGrants(t, blocks[2], url, strings.Replace(url, "stint@", "stint_worker@", 1))
 	})
 	t.Run("mariadb", func(t *testing.T) {
 		url := dbtest.MariaDBURL(t)
@@ -83,12 +85,7 @@ func grants(t *testing.T, block, url, as string) {
 	t.Helper()
 	first := open(t, url, rulesdb.Options{})
 	must(first.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: []byte("one")}))(t)
-	block, _, _ = strings.Cut(block, "```")
-	for one := range strings.SplitSeq(block, ";") {
-		if strings.TrimSpace(one) != "" {
-			dbtest.Exec(t, url, one)
-		}
-	}
+	grant(t, block, url)
 	node, err := rulesdb.Open(as, rulesdb.Options{Node: "n1"})
 	if err != nil {
 		t.Fatal(err)
@@ -112,6 +109,40 @@ func grants(t *testing.T, block, url, as string) {
 	}
 	if _, _, err := node.SetOverride(t.Context(), rulesource.Override{Rule: "a", Key: "b", Block: true}, 0); err == nil {
 		t.Error("a server may block")
+	}
+}
+
+func grant(t *testing.T, block, url string) {
+	t.Helper()
+	block, _, _ = strings.Cut(block, "```")
+	for one := range strings.SplitSeq(block, ";") {
+		if strings.TrimSpace(one) != "" {
+			dbtest.Exec(t, url, one)
+		}
+	}
+}
+
+// workerGrants runs the statements of a block, and then does what a worker does
+// beside what a server does, as its user.
+func workerGrants(t *testing.T, block, url, as string) {
+	t.Helper()
+	grant(t, block, url)
+	past(t, url)
+	worker, err := rulesdb.Open(as, rulesdb.Options{Node: "w1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer worker.Close()
+	if held, err := worker.Lease(t.Context(), "worker", "w1", time.Second); err != nil || !held {
+		t.Error(held, err)
+	}
+	must(load(t.Context(), worker, rulesource.Version{}))(t)
+	gone := must(worker.Prune(t.Context(), "w1", rulesdb.Retention{Revisions: 1, Older: time.Hour}))(t)
+	if gone.Acts != 1 || gone.Nodes != 1 {
+		t.Errorf("gone: %+v", gone)
+	}
+	if _, err := worker.Publish(t.Context(), rulesdb.AnyVersion, rulesdb.Revision{Name: "a.yaml"}); err == nil {
+		t.Error("a worker may publish")
 	}
 }
 

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+
+	"github.com/stint-dev/stint/rulesdb"
 
 	"github.com/stint-dev/stint/cmd/internal/service/desk"
 )
@@ -85,14 +88,15 @@ func (c *dbStatusCmd) Run(e *env) error {
 
 type dbPruneCmd struct {
 	keeperFlags `embed:""`
+	authorFlag  `embed:""`
 	Revisions   int    `default:"1000" placeholder:"N" help:"How many revisions are kept (${default})."`
-	Older       string `default:"365d" placeholder:"DURATION" help:"Acts of the audit, overrides and plans that ended, and servers that were last seen longer ago than this are removed (${default})."`
+	Older       string `default:"365d" placeholder:"DURATION" help:"Acts of the audit, overrides, plans and tokens that ended, and servers that were last seen longer ago than this are removed (${default})."`
 }
 
 // Help is what "stint db prune --help" says below the summary.
 func (dbPruneCmd) Help() string {
-	return `Nothing is removed unless you run this, such as once a day. What is in force
-stays.
+	return `Workers, and servers whose user may, do it by themselves, by --keep-revisions and
+--keep-past. What is in force stays.
 
 For example:
 
@@ -105,10 +109,18 @@ func (c *dbPruneCmd) Run(e *env) error {
 	if err != nil {
 		return &usageError{"--older", err}
 	}
+	if c.Revisions < 1 {
+		return usage("--revisions", "%d: at least 1 is kept", c.Revisions)
+	}
 	db, err := c.database()
 	if err != nil {
 		return err
 	}
 	defer db.Close() // what was written is committed
-	return db.Prune(e.ctx, c.Revisions, older)
+	gone, err := db.Prune(e.ctx, c.author(), rulesdb.Retention{Revisions: c.Revisions, Older: older})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(e.out, "removed: "+cmp.Or(gone.String(), "nothing"))
+	return err
 }

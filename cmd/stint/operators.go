@@ -75,7 +75,12 @@ func (s *sources) operators(ctx context.Context, c *sourceFlags, d *door, backgr
 		Source: s.source, Desk: table, Board: s.board, Observer: s.observer, Stores: s.stores, Log: logger,
 	})
 	background.Go(func() { service.Run(ctx) })
-	_, inDatabase := keeper.(*rulesdb.DB)
+	db, inDatabase := keeper.(*rulesdb.DB)
+	if inDatabase {
+		if err := c.retain(ctx, db, c.Node, background, logger); err != nil {
+			return nil, err
+		}
+	}
 	return desk.NewHandler(table, desk.HandlerOptions{Log: logger, Guest: d.guest(inDatabase), Routes: service.Routes()}), nil
 }
 

@@ -24,17 +24,18 @@ import (
 
 // sourceFlags say where the rules come from, and what is told of them.
 type sourceFlags struct {
-	Config        string `short:"c" env:"STINT_CONFIG" placeholder:"FILE" help:"The rules file, YAML or JSON. It is read again when it changes, and on SIGHUP."`
-	databaseFlags `embed:""`
-	MaxKeys       int      `env:"STINT_MAX_KEYS" default:"1048576" placeholder:"N" help:"The most keys remembered, for each limit (${default}). Beyond it newcomers share limits."`
-	TrustedProxy  []string `env:"STINT_TRUSTED_PROXY" placeholder:"CIDR" help:"A proxy whose word about the client is taken, in place of the file's trusted_proxies. May be given several times."`
-	LogKeys       bool     `env:"STINT_LOG_KEYS" help:"Log keys in clear: addresses, API keys, whatever rules key by. The default is their hashes."`
-	LogFormat     string   `env:"STINT_LOG_FORMAT" enum:"text,json" default:"text" help:"The log's form, text (the default) or json."`
-	storeFlags    `embed:""`
-	snapshotFlags `embed:""`
-	recordFlags   `embed:""`
-	stateFlags    `embed:""`
-	warnFlags     `embed:""`
+	Config         string `short:"c" env:"STINT_CONFIG" placeholder:"FILE" help:"The rules file, YAML or JSON. It is read again when it changes, and on SIGHUP."`
+	databaseFlags  `embed:""`
+	retentionFlags `embed:""`
+	MaxKeys        int      `env:"STINT_MAX_KEYS" default:"1048576" placeholder:"N" help:"The most keys remembered, for each limit (${default}). Beyond it newcomers share limits."`
+	TrustedProxy   []string `env:"STINT_TRUSTED_PROXY" placeholder:"CIDR" help:"A proxy whose word about the client is taken, in place of the file's trusted_proxies. May be given several times."`
+	LogKeys        bool     `env:"STINT_LOG_KEYS" help:"Log keys in clear: addresses, API keys, whatever rules key by. The default is their hashes."`
+	LogFormat      string   `env:"STINT_LOG_FORMAT" enum:"text,json" default:"text" help:"The log's form, text (the default) or json."`
+	storeFlags     `embed:""`
+	snapshotFlags  `embed:""`
+	recordFlags    `embed:""`
+	stateFlags     `embed:""`
+	warnFlags      `embed:""`
 
 	declared bool // whether attributes that no HTTP request has must be declared
 }

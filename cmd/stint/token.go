@@ -37,9 +37,9 @@ type tokenMakeCmd struct {
 	deskFlags     `embed:""`
 	tokenFileFlag `embed:""`
 	authorFlag    `embed:""`
-	Name       string `arg:"" help:"Whose it is: the author of what is done with it."`
-	Role       string `enum:"viewer,operator,admin" default:"viewer" help:"What it may do: viewer (the default), operator or admin."`
-	For        string `placeholder:"DURATION" help:"How long, such as 12h or 90d. The default is for good."`
+	Name          string `arg:"" help:"Whose it is: the author of what is done with it."`
+	Role          string `enum:"viewer,operator,admin" default:"viewer" help:"What it may do: viewer (the default), operator or admin."`
+	For           string `placeholder:"DURATION" help:"How long, such as 12h or 90d. The default is for good."`
 }
 
 // Run makes a token.
@@ -72,7 +72,7 @@ type tokenRevokeCmd struct {
 	deskFlags     `embed:""`
 	tokenFileFlag `embed:""`
 	authorFlag    `embed:""`
-	Name       string `arg:"" help:"Whose tokens."`
+	Name          string `arg:"" help:"Whose tokens."`
 }
 
 // Run revokes tokens.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/stint-dev/stint/rulesdb"
@@ -21,6 +22,7 @@ type workerCmd struct {
 	To               string `env:"STINT_WORKER_TO" placeholder:"URL|DIRECTORY" help:"Where servers read: redis://HOST:6379, with ?prefix=NAME for keys of another name than stint; or a directory."`
 	ToPasswordFile   string `env:"STINT_WORKER_TO_PASSWORD_FILE" placeholder:"FILE" help:"The password of the Redis, so that the URL needs none."`
 	Node             string `env:"STINT_NODE" placeholder:"NAME" help:"What this worker calls itself, among all workers. The default is the host's name and something random."`
+	retentionFlags   `embed:""`
 	LogFormat        string `env:"STINT_LOG_FORMAT" enum:"text,json" default:"text" help:"The log's form, text (the default) or json."`
 }
 
@@ -67,6 +69,11 @@ func (c *workerCmd) Run(e *env) error {
 		return err
 	}
 	defer to.Close() // what was published stays
+	var background sync.WaitGroup
+	defer background.Wait()
+	if err := c.retain(ctx, db, c.Node, &background, logger); err != nil {
+		return err
+	}
 	c.work(ctx, db, to, logger)
 	return nil
 }

@@ -113,7 +113,9 @@ func (s *Server) signal(which syscall.Signal) {
 func Exec(t testing.TB, text string, statements ...string) {
 	t.Helper()
 	s := &Server{ping: "pgx", dsn: text}
-	if u, err := url.Parse(text); err == nil && u.Scheme == "mysql" {
+	if file, ok := strings.CutPrefix(text, "sqlite:"); ok {
+		s = &Server{ping: "sqlite", dsn: file}
+	} else if u, err := url.Parse(text); err == nil && u.Scheme == "mysql" {
 		s = &Server{ping: "mysql", dsn: fmt.Sprintf("%s@tcp(%s)%s", u.User.Username(), u.Host, u.Path)}
 	}
 	s.Exec(t, statements...)

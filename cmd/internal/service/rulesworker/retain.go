@@ -1,0 +1,77 @@
+package rulesworker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/stint-dev/stint/rulesdb"
+)
+
+const (
+	// retainEvery is how often the past of a database is looked through.
+	retainEvery = 6 * time.Hour
+	// retainWithin bounds one look.
+	retainWithin = 10 * time.Minute
+	// retainDoubt is how far the database's clock may be from this machine's: one
+	// that is wrong would make all of the audit old.
+	retainDoubt = time.Hour
+)
+
+// A Retainer removes from a database what is older than a retention keeps. All
+// fields must be given but Every.
+type Retainer struct {
+	From *rulesdb.DB
+	Keep rulesdb.Retention
+	// Name is this process's own, in the audit and among those who may prune.
+	Name string
+	// Every is how often it is done. The default value is 6 hours.
+	Every time.Duration
+	// Log takes what was removed, and why it cannot be.
+	Log *slog.Logger
+
+	said string
+}
+
+// Run prunes now and then until ctx ends: of all processes that do, one at a
+// time by a lease in the database. One whose user may not is quiet about it after
+// the first time.
+func (r *Retainer) Run(ctx context.Context) {
+	if r.Every <= 0 {
+		r.Every = retainEvery
+	}
+	for pause(ctx, rand.N(r.Every/100+1)); ctx.Err() == nil; pause(ctx, r.Every) {
+		err := r.once(ctx)
+		if err != nil && ctx.Err() == nil && err.Error() != r.said {
+			r.said = err.Error()
+			r.Log.Info("retention: nothing is removed from the database here", "error", err)
+		}
+	}
+}
+
+func (r *Retainer) once(ctx context.Context) error {
+	const lease = "retention"
+	ctx, stop := context.WithTimeout(ctx, retainWithin)
+	defer stop()
+	held, err := r.From.Lease(ctx, lease, r.Name, r.Every)
+	if err != nil || !held {
+		return err
+	}
+	ahead, _, err := r.From.Clock(ctx)
+	if err == nil && ahead.Abs() > retainDoubt {
+		err = fmt.Errorf("the database's clock is %v from this machine's: one of them is wrong", ahead.Round(time.Minute))
+	}
+	var gone rulesdb.Pruned
+	if err == nil {
+		gone, err = r.From.Prune(ctx, r.Name, r.Keep)
+	}
+	if gone != (rulesdb.Pruned{}) {
+		r.Log.Info("retention: removed from the database", "what", gone.String())
+	}
+	if err != nil {
+		_ = r.From.Release(ctx, lease, r.Name) // another may be able to
+	}
+	return err
+}

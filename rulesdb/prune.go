@@ -1,0 +1,186 @@
+package rulesdb
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// A Retention says what of the past is kept.
+type Retention struct {
+	// Revisions is how many of the newest documents are kept; 0 keeps all.
+	Revisions int
+	// Older is for how long the rest is: acts of the audit, overrides and plans
+	// that were removed or have ended, tokens that are good no longer, nodes that
+	// were not seen. 0 keeps all.
+	Older time.Duration
+}
+
+// check refuses what would remove what people still look at.
+func (r Retention) check() error {
+	if r.Revisions < 0 || r.Older < 0 || r.Older > 0 && r.Older < time.Hour {
+		return refuse("at least 1 revision and 1 hour are kept, not %d and %v", r.Revisions, r.Older)
+	}
+	return nil
+}
+
+// A Pruned counts what was removed.
+type Pruned struct {
+	Revisions, Acts, Overrides, Plans, Tokens, Nodes int64
+}
+
+// String lists what there is, "" for nothing.
+func (p Pruned) String() string {
+	var all []string
+	for _, one := range []struct {
+		n    int64
+		what string
+	}{
+		{p.Revisions, "revisions"}, {p.Acts, "acts"}, {p.Overrides, "overrides that had ended"},
+		{p.Plans, "plans that had ended"}, {p.Tokens, "tokens that had ended"}, {p.Nodes, "nodes"},
+	} {
+		if one.n > 0 {
+			all = append(all, fmt.Sprintf("%d %s", one.n, one.what))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// pruneStep is how many rows one transaction removes: it holds the version row,
+// and writers wait for it.
+const pruneStep = 1000
+
+// Prune removes what a retention does not keep, in the database's time; what is
+// in force stays. The audit says what was removed, and by whom. It looks for old
+// rows beside writers, and holds them up for some milliseconds at a time. A node
+// that has held an older version than what was removed reads all again.
+func (db *DB) Prune(ctx context.Context, author string, keep Retention) (gone Pruned, err error) {
+	if err := keep.check(); err != nil {
+		return gone, err
+	}
+	if err := line("author", author, 255); err != nil {
+		return gone, err
+	}
+	err = db.failed(db.prune(ctx, keep, &gone))
+	if gone != (Pruned{}) {
+		noteErr := db.Note(ctx, Act{Author: author, Act: "prune", Subject: gone.String()})
+		if err == nil {
+			err = noteErr
+		}
+	}
+	return gone, err
+}
+
+func (db *DB) prune(ctx context.Context, keep Retention, gone *Pruned) error {
+	var newest, now int64
+	if err := db.sql.QueryRowContext(ctx, "SELECT revision, "+db.d.micros+" FROM stint_state").Scan(&newest, &now); err != nil {
+		return err
+	}
+	if keep.Revisions > 0 {
+		if err := db.pruneNumbers(ctx, "stint_revisions", newest-int64(keep.Revisions), &gone.Revisions); err != nil {
+			return err
+		}
+	}
+	if keep.Older == 0 {
+		return nil
+	}
+	edge := now - keep.Older.Microseconds()
+	var acts int64
+	if err := db.sql.QueryRowContext(ctx, db.d.bind("SELECT coalesce(max(number), 0) FROM stint_audit WHERE created < ?"), edge).Scan(&acts); err != nil {
+		return err
+	}
+	if err := db.pruneNumbers(ctx, "stint_audit", acts, &gone.Acts); err != nil {
+		return err
+	}
+	if err := db.pruneEnded(ctx, "stint_overrides", "rule", "client_key", "action = 0 AND created < ? OR expires > 0 AND expires < ?", edge, &gone.Overrides); err != nil {
+		return err
+	}
+	if err := db.pruneEnded(ctx, "stint_plans", "attribute", "attribute_value", "plan = '' AND created < ? AND created < ?", edge, &gone.Plans); err != nil {
+		return err
+	}
+	return db.write(ctx, func(ctx context.Context, w *write) error {
+		if err := w.remove(ctx, &gone.Tokens, "DELETE FROM stint_tokens WHERE revoked > 0 AND revoked < ? OR expires > 0 AND expires < ?", edge, edge); err != nil {
+			return err
+		}
+		return w.remove(ctx, &gone.Nodes, "DELETE FROM stint_nodes WHERE seen < ?", edge)
+	})
+}
+
+// remove runs a DELETE and adds up what it removed.
+func (w *write) remove(ctx context.Context, gone *int64, query string, args ...any) error {
+	r, err := w.tx.ExecContext(ctx, w.db.d.bind(query), args...)
+	if err != nil {
+		return err
+	}
+	n, err := r.RowsAffected()
+	*gone += n
+	return err
+}
+
+// pruneNumbers removes the rows of a table up to a number.
+func (db *DB) pruneNumbers(ctx context.Context, table string, last int64, gone *int64) error {
+	for {
+		var first int64
+		if err := db.sql.QueryRowContext(ctx, "SELECT coalesce(min(number), 0) FROM "+table).Scan(&first); err != nil {
+			return err
+		}
+		if first == 0 || first > last {
+			return nil
+		}
+		err := db.write(ctx, func(ctx context.Context, w *write) error {
+			return w.remove(ctx, gone, "DELETE FROM "+table+" WHERE number <= ?", min(last, first+pruneStep-1))
+		})
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// An ended is a row that holds for nobody any more.
+type ended struct {
+	name   string
+	value  []byte
+	change int64
+}
+
+// pruneEnded removes rows of a table with two columns for a key. Whoever has
+// read no further than the last of them would miss that they ended.
+func (db *DB) pruneEnded(ctx context.Context, table, name, value, where string, edge int64, gone *int64) error {
+	for {
+		old, err := db.ended(ctx, "SELECT "+name+", "+value+", change_number FROM "+table+" WHERE "+where+" LIMIT ?", edge, edge, pruneStep)
+		if err != nil || len(old) == 0 {
+			return err
+		}
+		err = db.write(ctx, func(ctx context.Context, w *write) error {
+			last := int64(0)
+			for _, one := range old {
+				// One that was written anew meanwhile has another change.
+				if err := w.remove(ctx, gone, "DELETE FROM "+table+" WHERE "+name+" = ? AND "+value+" = ? AND change_number = ?", one.name, one.value, one.change); err != nil {
+					return err
+				}
+				last = max(last, one.change)
+			}
+			return db.run(ctx, w.tx, "UPDATE stint_state SET oldest_change = ? WHERE oldest_change < ?", last, last)
+		})
+		if err != nil || len(old) < pruneStep {
+			return err
+		}
+	}
+}
+
+func (db *DB) ended(ctx context.Context, query string, args ...any) (all []ended, err error) {
+	rows, err := db.sql.QueryContext(ctx, db.d.bind(query), args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var one ended
+		if err := rows.Scan(&one.name, &one.value, &one.change); err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, rows.Err()
+}
