@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/stint-dev/stint/meter"
 )
 
 // A Part is one key of a limiter, and what a request costs it, as one part of a
@@ -69,7 +71,7 @@ func All(parts ...Part) *Request {
 		r.parts, r.from = append(r.parts, p), append(r.from, limits)
 		r.layers = append(r.layers, Layer{Bound: p.limiter.bound, Key: p.key, Weight: p.cost})
 		for _, l := range p.limiter.Limits() {
-			r.delays = r.delays || l.Algorithm() == LeakyQueue
+			r.delays = r.delays || l.Algorithm() == meter.LeakyQueue
 			r.counted = r.counted || l.CountDenied()
 			limits++
 		}
@@ -78,12 +80,12 @@ func All(parts ...Part) *Request {
 }
 
 // Take takes what the request costs, all or nothing.
-func (r *Request) Take(ctx context.Context) (Decision, error) { return r.decide(ctx, OpTake) }
+func (r *Request) Take(ctx context.Context) (Decision, error) { return r.decide(ctx, meter.OpTake) }
 
 // Peek says whether Take would pass, and changes nothing.
-func (r *Request) Peek(ctx context.Context) (Decision, error) { return r.decide(ctx, OpPeek) }
+func (r *Request) Peek(ctx context.Context) (Decision, error) { return r.decide(ctx, meter.OpPeek) }
 
-func (r *Request) decide(ctx context.Context, op Op) (Decision, error) {
+func (r *Request) decide(ctx context.Context, op meter.Op) (Decision, error) {
 	switch {
 	case r.err != nil:
 		return Decision{}, r.err
@@ -107,7 +109,7 @@ func (r *Request) decide(ctx context.Context, op Op) (Decision, error) {
 // before it are then canceled, and meanwhile may have denied others.
 func (r *Request) Reserve(ctx context.Context, ttl time.Duration) (Decision, *Reservation, error) {
 	if r.err != nil || len(r.layers) == 0 {
-		d, err := r.decide(ctx, OpPeek)
+		d, err := r.decide(ctx, meter.OpPeek)
 		return d, nil, err
 	}
 	if len(r.parts) > 1 {
@@ -136,7 +138,7 @@ func (r *Request) Reserve(ctx context.Context, ttl time.Duration) (Decision, *Re
 // look says whether the whole request would pass. A denial is counted by the
 // limits that count those.
 func (r *Request) look(ctx context.Context, ttl time.Duration) (Decision, error) {
-	d, err := r.decide(ctx, OpPeek)
+	d, err := r.decide(ctx, meter.OpPeek)
 	if err != nil || d.Allowed || !r.counted {
 		return d, err
 	}

@@ -4,6 +4,8 @@ import (
 	"iter"
 	"math/bits"
 	"time"
+
+	"github.com/stint-dev/stint/meter"
 )
 
 // A Decision answers whether a request may pass now. A denial is a Decision,
@@ -22,7 +24,7 @@ type Decision struct {
 	// ResetAfter is the wait until the key is as if never seen.
 	ResetAfter time.Duration
 	// Delay is how long the caller must wait before it starts; 0 unless a
-	// [LeakyQueue] is among the limits.
+	// [meter.LeakyQueue] is among the limits.
 	Delay time.Duration
 	// Tightest is the limit that Limit and Remaining are of, as an index into
 	// the limits of the request, layer by layer: the one that lets the fewest
@@ -44,7 +46,7 @@ type Decision struct {
 type Wait int64
 
 // Never is the wait for what can never pass: a cost above the limit.
-const Never Wait = -1
+const Never = Wait(meter.Never)
 
 // Duration returns the wait and true, or 0 and false for [Never].
 func (w Wait) Duration() (time.Duration, bool) {
@@ -99,6 +101,23 @@ func (m LimitSet) Limits() iter.Seq[int] {
 				return
 			}
 		}
+	}
+}
+
+// Set makes d the answer of one limit alone to a request, which passed and took so
+// many units, or did not pass. Stores use it, with what a [meter.Meter] says.
+func (d *Decision) Set(m *meter.Meter, a meter.Answer, passed bool, taken int64) {
+	// Field by field: a literal would be made elsewhere and copied.
+	d.Limit = m.Capacity()
+	d.Remaining = a.Remaining
+	d.RetryAfter = Wait(a.RetryAfter)
+	d.ResetAfter = a.ResetAfter
+	d.Delay = a.Delay
+	d.Tightest = 0
+	d.Allowed = passed
+	d.Taken, d.Denied = 0, 1
+	if passed {
+		d.Taken, d.Denied = max(taken, 0), 0
 	}
 }
 

@@ -13,8 +13,8 @@
 // nothing could be decided. [Limiter.Allow] is the short answer,
 // [Limiter.Wait] waits for its turn, and a [Queue] runs work at the pace of a
 // limit. Several limits given to one Limiter hold each key at once. A limit
-// without keys is memstore.Single. A [Meter] is the arithmetic alone, for those
-// who write a [Store].
+// without keys is memstore.Single. Package meter is the arithmetic alone, for
+// those who write a [Store], and names the algorithms.
 //
 // # Guarantees
 //
@@ -30,17 +30,16 @@
 // # Price
 //
 // State is one word for a bucket whose period divides evenly by its count, two
-// or three for most others, a count for each part of [SlidingSubWindows], and a
-// word for each unit or charge of a [SlidingLog]. Allow and Take of a Limiter
+// or three for most others, a count for each part of [meter.SlidingSubWindows], and a
+// word for each unit or charge of a [meter.SlidingLog]. Allow and Take of a Limiter
 // allocate nothing, but for room for new keys and growing logs. The package imports the standard library alone. Calendar
 // limits look for their zone in the machine's zone database; import
 // time/tzdata to bring one along.
 //
 // # Concurrency
 //
-// Limit, Decision and the other plain values may be copied. A Limiter, a Queue,
-// a Meter and every Store may be used from many goroutines at once; the state
-// that a Meter works on may not.
+// Limit, Decision and the other plain values may be copied. A Limiter, a Queue
+// and every Store may be used from many goroutines at once.
 //
 // # Time in tests
 //

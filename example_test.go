@@ -8,6 +8,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 )
 
 // The example of README.md, which docs_test.go holds to this one.
@@ -73,7 +74,7 @@ func ExampleLimiter_Reserve() {
 	store := memstore.New(memstore.Options{})
 	defer store.Close()
 	ctx := context.Background()
-	limiter, err := stint.NewLimiter(store, "api", stint.PerHour(1000).WithAlgorithm(stint.SlidingLog))
+	limiter, err := stint.NewLimiter(store, "api", stint.PerHour(1000).WithAlgorithm(meter.SlidingLog))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -152,7 +153,7 @@ func ExampleAll() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	tokens, err := stint.NewLimiter(store, "tokens", stint.PerHour(100_000).WithAlgorithm(stint.SlidingLog))
+	tokens, err := stint.NewLimiter(store, "tokens", stint.PerHour(100_000).WithAlgorithm(meter.SlidingLog))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -3,11 +3,11 @@ package stint
 import (
 	"errors"
 	"fmt"
-	"math"
-	"math/bits"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/stint-dev/stint/meter"
 )
 
 // A Limit says how much may pass: a count in a period, by one of the algorithms. It
@@ -17,34 +17,21 @@ import (
 // Make one with [Parse], [New] or [PerSecond] and refine it with the With
 // methods; each returns a new value. What cannot be held (a count of zero, a
 // burst on a window) is reported by [Limit.Validate], which [Parse],
-// [NewMeter] and [NewLimiter] call, so a wrong limit never decides anything.
+// [NewLimiter] and [Limit.Meter] call, so a wrong limit never decides anything.
 //
 // The zero Limit is not valid.
 type Limit struct {
-	name        string
-	zone        string
-	count       int64
-	period      int64 // nanoseconds; 0 for a calendar
-	burst       int64 // meaningful when burstSet
-	parts       int64 // 0 for the default
-	algorithm   Algorithm
-	calendar    calendarUnit
-	burstSet    bool // false when the burst is the count
-	relaxed     bool
-	countDenied bool
+	name string
+	spec meter.Spec
 }
 
-// The greatest values that a limit may hold, and a default.
-const (
-	maxParts     = 3600
-	defaultParts = 60
-	maxName      = 256
-)
+// maxName is the most bytes of a name.
+const maxName = 256
 
-// New returns the limit of count units per period, of algorithm [GCRA] with a burst
+// New returns the limit of count units per period, of algorithm [meter.GCRA] with a burst
 // of count.
 func New(count int64, period time.Duration) Limit {
-	return Limit{count: count, period: int64(period)}
+	return Limit{spec: meter.Spec{Count: count, Period: period}}
 }
 
 // PerSecond returns New(count, time.Second).
@@ -63,13 +50,17 @@ func Every(gap time.Duration) Limit { return New(1, gap) }
 // PerDayIn returns the fixed window of count units per calendar day in an IANA
 // time zone such as "Europe/Paris" or "UTC".
 func PerDayIn(count int64, zone string) Limit {
-	return Limit{count: count, algorithm: FixedWindow, calendar: calendarDay, zone: zone}
+	return calendarOf(count, meter.Day, zone)
 }
 
 // PerMonthIn returns the fixed window of count units per calendar month in an
 // IANA time zone.
 func PerMonthIn(count int64, zone string) Limit {
-	return Limit{count: count, algorithm: FixedWindow, calendar: calendarMonth, zone: zone}
+	return calendarOf(count, meter.Month, zone)
+}
+
+func calendarOf(count int64, unit meter.CalendarUnit, zone string) Limit {
+	return Limit{spec: meter.Spec{Count: count, Algorithm: meter.FixedWindow, Calendar: unit, Zone: zone}}
 }
 
 // WithName returns the limit under a name of its own, which tells it apart from
@@ -77,44 +68,49 @@ func PerMonthIn(count int64, zone string) Limit {
 // [Limit.ID]. At most 256 bytes of UTF-8, no control characters.
 func (l Limit) WithName(name string) Limit { l.name = name; return l }
 
-// WithAlgorithm returns the limit as another algorithm.
-func (l Limit) WithAlgorithm(algorithm Algorithm) Limit { l.algorithm = algorithm; return l.plain() }
+// WithAlgorithm returns the limit as another algorithm, such as
+// [meter.SlidingLog].
+func (l Limit) WithAlgorithm(algorithm meter.Algorithm) Limit {
+	l.spec.Algorithm = algorithm
+	return l.plain()
+}
 
 // WithBurst returns the limit with another burst, in units: for buckets the
 // most that passes at one instant, for the queue the most that waits.
 func (l Limit) WithBurst(burst int64) Limit {
-	l.burst, l.burstSet = burst, true
+	l.spec.Burst, l.spec.BurstSet = burst, true
 	return l.plain()
 }
 
 // WithParts returns the limit with its window cut into another number of
-// parts, at most 3,600; for [SlidingSubWindows]. The default value is 60.
+// parts, at most 3,600; for [meter.SlidingSubWindows]. The default value is 60.
 func (l Limit) WithParts(parts int64) Limit {
-	if l.parts = parts; parts == 0 {
-		l.parts = -1 // asked for, and refused by Validate
+	if l.spec.SubWindows = parts; parts == 0 {
+		l.spec.SubWindows = -1 // asked for, and refused by Validate
 	}
 	return l.plain()
 }
 
 // plain drops what the algorithm has anyway, so that equal limits are equal values.
 func (l Limit) plain() Limit {
-	if l.burst == l.count && l.algorithm.hasBurst() {
-		l.burst, l.burstSet = 0, false
+	s := &l.spec
+	if s.Burst == s.Count && s.Algorithm.HasBurst() {
+		s.Burst, s.BurstSet = 0, false
 	}
-	if l.parts == defaultParts && l.algorithm == SlidingSubWindows {
-		l.parts = 0
+	if s.SubWindows == meter.DefaultSubWindows && s.Algorithm == meter.SlidingSubWindows {
+		s.SubWindows = 0
 	}
 	return l
 }
 
-// WithRelaxed returns the [SlidingCounter] that admits one unit more, as some
+// WithRelaxed returns the [meter.SlidingCounter] that admits one unit more, as some
 // articles and libraries have it.
-func (l Limit) WithRelaxed() Limit { l.relaxed = true; return l }
+func (l Limit) WithRelaxed() Limit { l.spec.Relaxed = true; return l }
 
 // WithCountDenied returns the limit that counts denied requests as if they had
 // passed, so that a client that keeps hammering stays out; for windows, the
 // log, the counter and the parts.
-func (l Limit) WithCountDenied() Limit { l.countDenied = true; return l }
+func (l Limit) WithCountDenied() Limit { l.spec.CountDenied = true; return l }
 
 // Name returns the limit's own name, else its text.
 func (l Limit) Name() string {
@@ -125,90 +121,60 @@ func (l Limit) Name() string {
 }
 
 // Algorithm returns the algorithm.
-func (l Limit) Algorithm() Algorithm { return l.algorithm }
+func (l Limit) Algorithm() meter.Algorithm { return l.spec.Algorithm }
 
 // Count returns the units per period.
-func (l Limit) Count() int64 { return l.count }
+func (l Limit) Count() int64 { return l.spec.Count }
 
 // Period returns the stretch that the count is for; for a calendar day 24 h
 // and for a calendar month 30 days, in name only.
-func (l Limit) Period() time.Duration {
-	switch l.calendar {
-	case calendarDay:
-		return 24 * time.Hour
-	case calendarMonth:
-		return 30 * 24 * time.Hour
-	}
-	return time.Duration(l.period)
-}
+func (l Limit) Period() time.Duration { return l.spec.NominalPeriod() }
 
 // Burst returns the burst in units: the count unless given, 0 for algorithms that
 // have none.
-func (l Limit) Burst() int64 {
-	if !l.algorithm.hasBurst() {
-		return 0
-	}
-	if l.burstSet {
-		return l.burst
-	}
-	return l.count
-}
+func (l Limit) Burst() int64 { return l.spec.EffectiveBurst() }
 
-// Parts returns the number of parts of a [SlidingSubWindows] limit, else 0.
-func (l Limit) Parts() int64 {
-	if l.algorithm != SlidingSubWindows {
-		return 0
-	}
-	if l.parts == 0 {
-		return defaultParts
-	}
-	return l.parts
-}
+// Parts returns the number of parts of a [meter.SlidingSubWindows] limit, else 0.
+func (l Limit) Parts() int64 { return l.spec.Parts() }
 
-// Relaxed reports whether the limit is a relaxed [SlidingCounter].
-func (l Limit) Relaxed() bool { return l.relaxed }
+// Relaxed reports whether the limit is a relaxed [meter.SlidingCounter].
+func (l Limit) Relaxed() bool { return l.spec.Relaxed }
 
 // CountDenied reports whether denied requests count.
-func (l Limit) CountDenied() bool { return l.countDenied }
+func (l Limit) CountDenied() bool { return l.spec.CountDenied }
 
 // Calendar returns "day" or "month" and the zone of a calendar window, else
 // two empty strings.
-func (l Limit) Calendar() (unit, zone string) { return l.calendar.String(), l.zone }
+func (l Limit) Calendar() (unit, zone string) { return l.spec.Calendar.String(), l.spec.Zone }
 
 // Capacity returns the most that could ever pass at one instant, in units: the
 // burst of a bucket, the count of a window, the burst and the one that starts
 // for the queue.
-func (l Limit) Capacity() int64 {
-	switch {
-	case l.algorithm == LeakyQueue:
-		return l.Burst() + 1
-	case l.algorithm.hasBurst():
-		return l.Burst()
-	}
-	return l.count
-}
+func (l Limit) Capacity() int64 { return l.spec.Capacity() }
 
 // Validate returns nil if the limit can be held, else an error that says what
 // is wrong and what would be right.
 func (l Limit) Validate() error {
-	if l.algorithm >= algorithms {
-		return fmt.Errorf("stint: limit of unknown %v", l.algorithm)
-	}
 	if err := l.check(); err != nil {
 		return fmt.Errorf("stint: limit %q: %w", clip(l.Name()), err)
 	}
 	return nil
 }
 
-func (l Limit) check() error {
-	for _, check := range []func(Limit) error{
-		Limit.checkName, Limit.checkNumbers, Limit.checkOptions, Limit.checkRange,
-	} {
-		if err := check(l); err != nil {
-			return err
-		}
+// Meter returns the arithmetic of the limit, for those who write a [Store], or
+// what [Limit.Validate] says.
+func (l Limit) Meter() (*meter.Meter, error) {
+	if err := l.Validate(); err != nil {
+		return nil, err
 	}
-	return nil
+	return meter.New(l.spec)
+}
+
+func (l Limit) check() error {
+	if err := l.checkName(); err != nil {
+		return err
+	}
+	return l.spec.Validate()
 }
 
 func (l Limit) checkName() error {
@@ -223,98 +189,40 @@ func (l Limit) checkName() error {
 
 func isControl(r rune) bool { return r < 0x20 || r >= 0x7f && r < 0xa0 }
 
-func (l Limit) checkNumbers() error {
-	switch {
-	case l.count < 1:
-		return fmt.Errorf("count %d: at least 1", l.count)
-	case l.calendar == calendarNone && l.period < 1:
-		return fmt.Errorf("period %v: at least 1ns", time.Duration(l.period))
-	case l.calendar != calendarNone && l.period != 0:
-		return errors.New("a calendar window has no other period")
-	case l.burstSet && l.burst < 0, l.burstSet && l.burst == 0 && l.algorithm != LeakyQueue:
-		return fmt.Errorf("burst %d: at least 1 (0 for leaky_queue alone)", l.burst)
-	case l.parts < 0 || l.parts > maxParts:
-		return fmt.Errorf("parts %d: from 1 to %d", max(l.parts, 0), maxParts)
-	}
-	return nil
-}
-
-func (l Limit) checkOptions() error {
-	switch {
-	case l.burstSet && !l.algorithm.hasBurst():
-		return fmt.Errorf("%v has no burst: buckets and leaky_queue have one", l.algorithm)
-	case l.parts != 0 && l.algorithm != SlidingSubWindows:
-		return fmt.Errorf("%v has no parts: sliding_buckets has them", l.algorithm)
-	case l.relaxed && l.algorithm != SlidingCounter:
-		return fmt.Errorf("%v cannot be relaxed: sliding_counter can", l.algorithm)
-	case l.countDenied && !l.algorithm.countsDenied():
-		return fmt.Errorf("%v cannot count_denied: windows, logs, counters and parts can", l.algorithm)
-	case l.calendar != calendarNone && l.algorithm != FixedWindow:
-		return fmt.Errorf("%v cannot follow a calendar: fixed_window can", l.algorithm)
-	case l.calendar == calendarNone && l.zone != "":
-		return errors.New("a zone goes with a calendar day or month")
-	case l.calendar != calendarNone:
-		_, err := loadZone(l.zone)
-		return err
-	}
-	return nil
-}
-
-// checkRange refuses what int64 nanoseconds cannot hold: (burst + 1)·T for
-// buckets and the queue, two periods for what counts in windows.
-func (l Limit) checkRange() error {
-	if l.algorithm != GCRA && l.algorithm != LeakyQueue && l.period > math.MaxInt64/2 {
-		return fmt.Errorf("period %v: at most %v", time.Duration(l.period), time.Duration(math.MaxInt64/2))
-	}
-	if !l.algorithm.hasBurst() {
-		return nil
-	}
-	if l.algorithm == LeakyQueue && l.Burst() == math.MaxInt64 {
-		return fmt.Errorf("burst %d: at most %d for leaky_queue", l.Burst(), int64(math.MaxInt64-1))
-	}
-	hi, lo := bits.Mul64(uint64(l.Burst())+1, uint64(l.period))
-	maxHi, maxLo := bits.Mul64(math.MaxInt64, uint64(l.count))
-	if hi > maxHi || hi == maxHi && lo > maxLo {
-		return fmt.Errorf("burst %d at one unit each %v: (burst + 1) × period ÷ count must stay below 292 years",
-			l.Burst(), time.Duration(max(l.period/l.count, 1)))
-	}
-	return nil
-}
-
 // String returns the limit as canonical text, which [Parse] reads back to the
 // same limit but for its name.
 func (l Limit) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d/", l.count)
-	if l.calendar != calendarNone {
-		b.WriteString(l.calendar.String())
+	fmt.Fprintf(&b, "%d/", l.spec.Count)
+	if l.spec.Calendar != meter.NoCalendar {
+		b.WriteString(l.spec.Calendar.String())
 	} else {
-		b.WriteString(formatPeriod(l.period))
+		b.WriteString(formatPeriod(l.spec.Period))
 	}
-	if l.burstSet {
-		fmt.Fprintf(&b, " burst %d", l.burst)
+	if l.spec.BurstSet {
+		fmt.Fprintf(&b, " burst %d", l.spec.Burst)
 	}
-	if l.algorithm != GCRA && l.calendar == calendarNone {
-		b.WriteString(" " + l.algorithm.String())
+	if l.spec.Algorithm != meter.GCRA && l.spec.Calendar == meter.NoCalendar {
+		b.WriteString(" " + l.spec.Algorithm.String())
 	}
-	if l.parts != 0 {
-		fmt.Fprintf(&b, " parts %d", l.parts)
+	if l.spec.SubWindows != 0 {
+		fmt.Fprintf(&b, " parts %d", l.spec.SubWindows)
 	}
-	if l.relaxed {
+	if l.spec.Relaxed {
 		b.WriteString(" relaxed")
 	}
-	if l.countDenied {
+	if l.spec.CountDenied {
 		b.WriteString(" count_denied")
 	}
-	if l.calendar != calendarNone {
-		b.WriteString(" in " + l.zone)
+	if l.spec.Calendar != meter.NoCalendar {
+		b.WriteString(" in " + l.spec.Zone)
 	}
 	return b.String()
 }
 
 // formatPeriod is Duration.String without units that are zero: 1h, not 1h0m0s.
-func formatPeriod(ns int64) string {
-	s := time.Duration(ns).String()
+func formatPeriod(period time.Duration) string {
+	s := period.String()
 	if strings.HasSuffix(s, "m0s") {
 		s = strings.TrimSuffix(s, "0s")
 	}

@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 func TestLimitValidate(t *testing.T) {
-	window := stint.PerSecond(10).WithAlgorithm(stint.FixedWindow)
+	window := stint.PerSecond(10).WithAlgorithm(meter.FixedWindow)
 	for _, c := range []struct {
 		name  string
 		limit stint.Limit
@@ -26,25 +27,25 @@ func TestLimitValidate(t *testing.T) {
 		{"every 0", stint.Every(0), "period 0s"},
 		{"burst 0", stint.PerSecond(10).WithBurst(0), "burst 0"},
 		{"burst below zero", stint.PerSecond(10).WithBurst(-1), "burst -1"},
-		{"burst 0 of a queue", stint.PerSecond(10).WithBurst(0).WithAlgorithm(stint.LeakyQueue), ""},
-		{"burst below zero of a queue", stint.PerSecond(10).WithBurst(-1).WithAlgorithm(stint.LeakyQueue), "burst -1"},
-		{"burst 0 in lumps", stint.PerSecond(10).WithBurst(0).WithAlgorithm(stint.TokenBucketInterval), "burst 0"},
+		{"burst 0 of a queue", stint.PerSecond(10).WithBurst(0).WithAlgorithm(meter.LeakyQueue), ""},
+		{"burst below zero of a queue", stint.PerSecond(10).WithBurst(-1).WithAlgorithm(meter.LeakyQueue), "burst -1"},
+		{"burst 0 in lumps", stint.PerSecond(10).WithBurst(0).WithAlgorithm(meter.TokenBucketInterval), "burst 0"},
 		{"burst of a window", window.WithBurst(5), "fixed_window has no burst"},
 		{"burst of a window, its count", window.WithBurst(10), "fixed_window has no burst"},
 		{"parts of a bucket", stint.PerSecond(10).WithParts(5), "gcra has no parts"},
 		{"parts of a bucket, the default", stint.PerSecond(10).WithParts(60), "gcra has no parts"},
-		{"parts 0", window.WithAlgorithm(stint.SlidingSubWindows).WithParts(0), "parts 0"},
-		{"parts below zero", window.WithAlgorithm(stint.SlidingSubWindows).WithParts(-5), "parts"},
-		{"most parts", window.WithAlgorithm(stint.SlidingSubWindows).WithParts(3600), ""},
-		{"too many parts", window.WithAlgorithm(stint.SlidingSubWindows).WithParts(3601), "parts 3601"},
-		{"absurd parts", window.WithAlgorithm(stint.SlidingSubWindows).WithParts(math.MaxInt64), "parts 9223372036854775807"},
-		{"more parts than nanoseconds", stint.New(1, 7).WithAlgorithm(stint.SlidingSubWindows), ""},
+		{"parts 0", window.WithAlgorithm(meter.SlidingSubWindows).WithParts(0), "parts 0"},
+		{"parts below zero", window.WithAlgorithm(meter.SlidingSubWindows).WithParts(-5), "parts"},
+		{"most parts", window.WithAlgorithm(meter.SlidingSubWindows).WithParts(3600), ""},
+		{"too many parts", window.WithAlgorithm(meter.SlidingSubWindows).WithParts(3601), "parts 3601"},
+		{"absurd parts", window.WithAlgorithm(meter.SlidingSubWindows).WithParts(math.MaxInt64), "parts 9223372036854775807"},
+		{"more parts than nanoseconds", stint.New(1, 7).WithAlgorithm(meter.SlidingSubWindows), ""},
 		{"relaxed bucket", stint.PerSecond(10).WithRelaxed(), "gcra cannot be relaxed"},
 		{"count_denied of a bucket", stint.PerSecond(10).WithCountDenied(), "gcra cannot count_denied"},
-		{"count_denied of a queue", stint.PerSecond(10).WithAlgorithm(stint.LeakyQueue).WithCountDenied(), "leaky_queue cannot count_denied"},
+		{"count_denied of a queue", stint.PerSecond(10).WithAlgorithm(meter.LeakyQueue).WithCountDenied(), "leaky_queue cannot count_denied"},
 		{"unknown algorithm", stint.PerSecond(10).WithAlgorithm(7), "algorithm(7)"},
 		{"calendar", stint.PerDayIn(5, "Europe/Paris"), ""},
-		{"calendar of another algorithm", stint.PerDayIn(5, "UTC").WithAlgorithm(stint.SlidingLog), "sliding_log cannot follow a calendar"},
+		{"calendar of another algorithm", stint.PerDayIn(5, "UTC").WithAlgorithm(meter.SlidingLog), "sliding_log cannot follow a calendar"},
 		{"calendar with a burst", stint.PerDayIn(5, "UTC").WithBurst(7), "fixed_window has no burst"},
 		{"calendar without a zone", stint.PerDayIn(5, ""), "zone"},
 		{"zone of the machine", stint.PerDayIn(5, "Local"), "zone"},
@@ -63,9 +64,9 @@ func TestLimitValidate(t *testing.T) {
 		{"name that is not UTF-8", stint.PerSecond(1).WithName("a\xffb"), "UTF-8"},
 	} {
 		err := c.limit.Validate()
-		_, meterErr := stint.NewMeter(c.limit)
+		_, meterErr := c.limit.Meter()
 		if (err == nil) != (meterErr == nil) {
-			t.Errorf("%s: Validate says %v, NewMeter %v", c.name, err, meterErr)
+			t.Errorf("%s: Validate says %v, Meter %v", c.name, err, meterErr)
 		}
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
@@ -88,14 +89,14 @@ func TestLimitGreatest(t *testing.T) {
 		{stint.New(2, most).WithBurst(1), stint.New(2, most).WithBurst(2)},
 		{stint.New(most, most).WithBurst(most - 1), stint.New(most, most)},
 		{stint.New(most, most-1), stint.New(most-1, most)},
-		{stint.New(1, most).WithBurst(0).WithAlgorithm(stint.LeakyQueue), stint.New(1, most/2+1).WithBurst(1).WithAlgorithm(stint.LeakyQueue)},
-		{stint.New(most, 1).WithBurst(most - 1).WithAlgorithm(stint.LeakyQueue), stint.New(most, 1).WithAlgorithm(stint.LeakyQueue)},
-		{stint.New(1, most/2).WithAlgorithm(stint.TokenBucketInterval), stint.New(1, most/2+1).WithAlgorithm(stint.TokenBucketInterval)},
-		{stint.New(most, most/2).WithAlgorithm(stint.TokenBucketInterval), stint.New(most, most/2+1).WithAlgorithm(stint.TokenBucketInterval)},
-		{stint.New(most, most/2).WithAlgorithm(stint.FixedWindow), stint.New(1, most/2+1).WithAlgorithm(stint.FixedWindow)},
-		{stint.New(most, most/2).WithAlgorithm(stint.SlidingLog), stint.New(1, most/2+1).WithAlgorithm(stint.SlidingLog)},
-		{stint.New(most, most/2).WithAlgorithm(stint.SlidingCounter), stint.New(1, most/2+1).WithAlgorithm(stint.SlidingCounter)},
-		{stint.New(most, most/2).WithAlgorithm(stint.SlidingSubWindows), stint.New(1, most/2+1).WithAlgorithm(stint.SlidingSubWindows)},
+		{stint.New(1, most).WithBurst(0).WithAlgorithm(meter.LeakyQueue), stint.New(1, most/2+1).WithBurst(1).WithAlgorithm(meter.LeakyQueue)},
+		{stint.New(most, 1).WithBurst(most - 1).WithAlgorithm(meter.LeakyQueue), stint.New(most, 1).WithAlgorithm(meter.LeakyQueue)},
+		{stint.New(1, most/2).WithAlgorithm(meter.TokenBucketInterval), stint.New(1, most/2+1).WithAlgorithm(meter.TokenBucketInterval)},
+		{stint.New(most, most/2).WithAlgorithm(meter.TokenBucketInterval), stint.New(most, most/2+1).WithAlgorithm(meter.TokenBucketInterval)},
+		{stint.New(most, most/2).WithAlgorithm(meter.FixedWindow), stint.New(1, most/2+1).WithAlgorithm(meter.FixedWindow)},
+		{stint.New(most, most/2).WithAlgorithm(meter.SlidingLog), stint.New(1, most/2+1).WithAlgorithm(meter.SlidingLog)},
+		{stint.New(most, most/2).WithAlgorithm(meter.SlidingCounter), stint.New(1, most/2+1).WithAlgorithm(meter.SlidingCounter)},
+		{stint.New(most, most/2).WithAlgorithm(meter.SlidingSubWindows), stint.New(1, most/2+1).WithAlgorithm(meter.SlidingSubWindows)},
 	} {
 		if err := c.holds.Validate(); err != nil {
 			t.Errorf("%v: %v", c.holds, err)
@@ -126,8 +127,12 @@ func TestLimitCapacity(t *testing.T) {
 		if got := l.Capacity(); got != want {
 			t.Errorf("%s: %d, want %d", text, got, want)
 		}
-		m := meter(t, text)
-		if d := m.Answer(make([]uint64, m.Words()), 0, 0, true); d.Limit != want || d.Remaining != want {
+		m, err := l.Meter()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var d stint.Decision
+		if d.Set(m, m.Answer(make([]uint64, m.Words()), 0, 0, true), true, 0); d.Limit != want || d.Remaining != want {
 			t.Errorf("%s: unseen, the limit is %d and %d remain, want %d", text, d.Limit, d.Remaining, want)
 		}
 	}
@@ -155,7 +160,7 @@ func TestLimitCalendar(t *testing.T) {
 	}{
 		{stint.PerDayIn(5, "Europe/Paris"), "day", "Europe/Paris", 24 * time.Hour, "5/day in Europe/Paris"},
 		{stint.PerMonthIn(5, "UTC"), "month", "UTC", 30 * 24 * time.Hour, "5/month in UTC"},
-		{stint.New(5, 24*time.Hour).WithAlgorithm(stint.FixedWindow), "", "", 24 * time.Hour, "5/24h fixed_window"},
+		{stint.New(5, 24*time.Hour).WithAlgorithm(meter.FixedWindow), "", "", 24 * time.Hour, "5/24h fixed_window"},
 	} {
 		unit, zone := c.limit.Calendar()
 		if unit != c.unit || zone != c.zone || c.limit.Period() != c.period || c.limit.String() != c.text {
@@ -176,7 +181,7 @@ func TestLimitComparable(t *testing.T) {
 	}
 	base := stint.PerSecond(10)
 	kept := base
-	base.WithBurst(5).WithName("x").WithAlgorithm(stint.SlidingSubWindows).WithParts(5).WithRelaxed().WithCountDenied()
+	base.WithBurst(5).WithName("x").WithAlgorithm(meter.SlidingSubWindows).WithParts(5).WithRelaxed().WithCountDenied()
 	if base != kept {
 		t.Errorf("%+v became %+v", kept, base)
 	}
@@ -186,10 +191,10 @@ func TestLimitComparable(t *testing.T) {
 }
 
 func TestKindString(t *testing.T) {
-	for algorithm, want := range map[stint.Algorithm]string{
-		stint.GCRA: "gcra", stint.TokenBucketInterval: "token_bucket_interval", stint.LeakyQueue: "leaky_queue",
-		stint.FixedWindow: "fixed_window", stint.SlidingLog: "sliding_log", stint.SlidingCounter: "sliding_counter",
-		stint.SlidingSubWindows: "sliding_buckets", 7: "algorithm(7)", 255: "algorithm(255)",
+	for algorithm, want := range map[meter.Algorithm]string{
+		meter.GCRA: "gcra", meter.TokenBucketInterval: "token_bucket_interval", meter.LeakyQueue: "leaky_queue",
+		meter.FixedWindow: "fixed_window", meter.SlidingLog: "sliding_log", meter.SlidingCounter: "sliding_counter",
+		meter.SlidingSubWindows: "sliding_buckets", 7: "algorithm(7)", 255: "algorithm(255)",
 	} {
 		if got := algorithm.String(); got != want {
 			t.Errorf("%d: %q, want %q", algorithm, got, want)

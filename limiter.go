@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/stint-dev/stint/meter"
 )
 
 // A Limiter holds keys to limits: each key to all of them at once. It is bound
@@ -73,18 +75,18 @@ func (l *Limiter) AllowEach(ctx context.Context, keys []string, cost int64, pass
 
 // Take takes cost units from key, all or none, and gives the whole answer.
 func (l *Limiter) Take(ctx context.Context, key string, cost int64) (Decision, error) {
-	return l.bound.Decide(ctx, OpTake, key, cost)
+	return l.bound.Decide(ctx, meter.OpTake, key, cost)
 }
 
 // Peek says whether a Take of cost would pass, and changes nothing.
 func (l *Limiter) Peek(ctx context.Context, key string, cost int64) (Decision, error) {
-	return l.bound.Decide(ctx, OpPeek, key, cost)
+	return l.bound.Decide(ctx, meter.OpPeek, key, cost)
 }
 
 // TakeUpTo takes the most that passes now, at most cost; Decision.Taken says
 // how many. When none passes it is denied, with the answer for one unit.
 func (l *Limiter) TakeUpTo(ctx context.Context, key string, cost int64) (Decision, error) {
-	return l.bound.Decide(ctx, OpTakeUpTo, key, cost)
+	return l.bound.Decide(ctx, meter.OpTakeUpTo, key, cost)
 }
 
 // Reserve takes cost units now, to be settled at their true cost within ttl;

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stint-dev/stint/internal/uint128"
 	"github.com/stint-dev/stint/internal/waitqueue"
 )
 
@@ -19,7 +20,7 @@ type lines struct {
 }
 
 // A line is the waiters of one key, first come first served. Those that have
-// been admitted and wait for their start (of a [LeakyQueue] only) are in held;
+// been admitted and wait for their start (of a [meter.LeakyQueue] only) are in held;
 // behind them are those that have not been admitted, from first to last.
 //
 // Calls to the store are made without the lock, one at a time for a line: by
@@ -29,8 +30,8 @@ type line struct {
 	held        waitqueue.Line[ReservationID]
 	first, last *waiter
 	unlooked    *waiter         // the foremost behind first that has not looked ahead, if any
-	pending     uint128         // cost of those that have not been admitted
-	left        uint128         // cost of all that no longer wait to be admitted
+	pending     uint128.Int     // cost of those that have not been admitted
+	left        uint128.Int     // cost of all that no longer wait to be admitted
 	epoch       uint64          // counts what makes a sum over the line stale
 	back        []ReservationID // of those that gave up, to be settled at 0
 	busy        bool
@@ -49,8 +50,8 @@ type waiter struct {
 	ttl        time.Duration        // above 0: a reservation
 	room       func(Decision) error // asked once, when it is clear that the waiter must wait; may be nil
 	token      ReservationID        // once admitted, of a reservation
-	before     uint128              // cost of those before it when it came
-	left       uint128              // line.left then
+	before     uint128.Int          // cost of those before it when it came
+	left       uint128.Int          // line.left then
 	due        time.Time            // when to ask the store next; zero for now
 	admitted   bool
 	looked     bool // it has been its turn to look ahead
@@ -111,7 +112,7 @@ func (ls *lines) join(key string, w *waiter, watch func(key string) func()) {
 	if ln.last = w; ln.unlooked == nil && w != ln.first {
 		ln.unlooked = w
 	}
-	ln.pending = ln.pending.add(uint128{0, uint64(w.cost)})
+	ln.pending = ln.pending.Add(uint128.From(uint64(w.cost)))
 }
 
 // drop forgets a line that nobody needs any more.
@@ -164,8 +165,8 @@ func (ls *lines) next(w *waiter, seat bool) (s step, due time.Time) {
 
 // unlink takes a waiter that has not been admitted out of the row of those.
 func (ln *line) unlink(w *waiter) {
-	cost := uint128{0, uint64(w.cost)}
-	ln.pending, ln.left = ln.pending.sub(cost), ln.left.add(cost)
+	cost := uint128.From(uint64(w.cost))
+	ln.pending, ln.left = ln.pending.Sub(cost), ln.left.Add(cost)
 	if ln.unlooked == w {
 		ln.unlooked = w.next
 	}
@@ -269,10 +270,10 @@ func (ln *line) roomMade() {
 // less: those that have left behind it count too. The sum holds as long as
 // fresh says so of the epoch; known is false while one of them may just be
 // passing.
-func (ls *lines) ahead(w *waiter) (cost uint128, epoch uint64, known bool) {
+func (ls *lines) ahead(w *waiter) (cost uint128.Int, epoch uint64, known bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	return w.before.sub(w.line.left.sub(w.left)), w.line.epoch, !w.line.busy
+	return w.before.Sub(w.line.left.Sub(w.left)), w.line.epoch, !w.line.busy
 }
 
 // fresh reports whether nothing moved in the line of w since the epoch.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/stint-dev/stint/meter"
 )
 
 // State belongs to a name, which limits are bound under ([Store.Bind]), and to
@@ -17,10 +19,10 @@ func (l Limit) ID() string {
 	if l.name != "" {
 		return l.name
 	}
-	if l.calendar != calendarNone {
-		return l.calendar.String() + ":" + l.zone
+	if l.spec.Calendar != meter.NoCalendar {
+		return l.spec.Calendar.String() + ":" + l.spec.Zone
 	}
-	return l.algorithm.String() + ":" + formatPeriod(l.period)
+	return l.spec.Algorithm.String() + ":" + formatPeriod(l.spec.Period)
 }
 
 // CheckBind returns why limits cannot be bound together under a name, or nil.

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/stint-dev/stint/internal/wording"
+	"github.com/stint-dev/stint/meter"
 )
 
 // A ParseError says what is wrong in a limit's text, where, and what would be
@@ -143,7 +144,7 @@ func (p *parser) limit() (Limit, error) {
 	if err != nil {
 		return Limit{}, err
 	}
-	l := Limit{count: n}
+	l := Limit{spec: meter.Spec{Count: n}}
 	if err := p.period(&l, w); err != nil {
 		return Limit{}, err
 	}
@@ -168,12 +169,12 @@ func (p *parser) per(w word, slash int) (word, error) {
 }
 
 func (p *parser) every() (Limit, error) {
-	l := Limit{count: 1}
+	l := Limit{spec: meter.Spec{Count: 1}}
 	w := p.next()
 	if err := p.period(&l, w); err != nil {
 		return Limit{}, err
 	}
-	if l.calendar != calendarNone {
+	if l.spec.Calendar != meter.NoCalendar {
 		return Limit{}, p.fail(w.at, `write "1 per month in UTC"`, `"every" takes a duration, not a calendar month`)
 	}
 	period1 := p.end
@@ -253,7 +254,7 @@ func (p *parser) period(l *Limit, w word) error {
 		return p.fail(w.at, periods, "the period is missing")
 	}
 	if w.s == "month" {
-		l.calendar = calendarMonth
+		l.spec.Calendar = meter.Month
 		return nil
 	}
 	digits := len(w.s) - len(strings.TrimLeft(w.s, "0123456789_"))
@@ -275,9 +276,9 @@ func (p *parser) period(l *Limit, w word) error {
 		if n > math.MaxInt64/int64(unit) {
 			return p.fail(w.at, "the longest is 292 years", "the period is too long")
 		}
-		l.period = n * int64(unit)
+		l.spec.Period = time.Duration(n) * unit
 	case known:
-		l.period = int64(unit)
+		l.spec.Period = unit
 	case name.s == "month" || name.s == "months":
 		return p.fail(name.at, `write "per month in UTC", or a number of days`, "months cannot be counted")
 	case name.at == w.at+digits && (digits > 0 || w.s[0] == '.'):
@@ -292,7 +293,7 @@ func (p *parser) period(l *Limit, w word) error {
 
 // isOption reports whether a word begins an option.
 func isOption(word string) bool {
-	_, algorithm := parseAlgorithm(word)
+	_, algorithm := meter.ParseAlgorithm(word)
 	return algorithm || slices.Contains(optionNames, word)
 }
 
@@ -307,7 +308,7 @@ func (p *parser) duration(l *Limit, w word) error {
 	if ns < 1 {
 		return p.fail(w.at, periods, "the period is zero")
 	}
-	l.period = ns
+	l.spec.Period = time.Duration(ns)
 	return nil
 }
 
@@ -319,14 +320,14 @@ func (p *parser) options(l *Limit, period word) error {
 			return err
 		}
 	}
-	if l.calendar == calendarMonth && l.zone == "" {
+	if l.spec.Calendar == meter.Month && l.spec.Zone == "" {
 		return p.fail(period.at, `write "per month in UTC", or a number of days`, "a month needs a zone")
 	}
-	if algorithm, ok := p.seen["algorithm"]; ok && l.calendar != calendarNone && l.algorithm != FixedWindow {
-		return p.fail(algorithm.at, "leave the algorithm out", `"in" makes a fixed_window, not %v`, l.algorithm)
+	if algorithm, ok := p.seen["algorithm"]; ok && l.spec.Calendar != meter.NoCalendar && l.spec.Algorithm != meter.FixedWindow {
+		return p.fail(algorithm.at, "leave the algorithm out", `"in" makes a fixed_window, not %v`, l.spec.Algorithm)
 	}
-	if l.calendar != calendarNone {
-		l.algorithm = FixedWindow
+	if l.spec.Calendar != meter.NoCalendar {
+		l.spec.Algorithm = meter.FixedWindow
 	}
 	return p.fitting(l)
 }
@@ -334,24 +335,24 @@ func (p *parser) options(l *Limit, period word) error {
 // owners says which algorithms have an option that not all have, and how to say so.
 var owners = []struct {
 	option string
-	has    func(Algorithm) bool
+	has    func(meter.Algorithm) bool
 	hint   string
 }{
-	{"burst", Algorithm.hasBurst, "buckets and leaky_queue have one"},
-	{"parts", func(k Algorithm) bool { return k == SlidingSubWindows }, "sliding_buckets has them"},
-	{"relaxed", func(k Algorithm) bool { return k == SlidingCounter }, "sliding_counter has it"},
-	{"count_denied", Algorithm.countsDenied, "fixed_window, sliding_log, sliding_counter and sliding_buckets have it"},
+	{"burst", meter.Algorithm.HasBurst, "buckets and leaky_queue have one"},
+	{"parts", func(k meter.Algorithm) bool { return k == meter.SlidingSubWindows }, "sliding_buckets has them"},
+	{"relaxed", func(k meter.Algorithm) bool { return k == meter.SlidingCounter }, "sliding_counter has it"},
+	{"count_denied", meter.Algorithm.CountsDenied, "fixed_window, sliding_log, sliding_counter and sliding_buckets have it"},
 }
 
 // fitting refuses options that the algorithm does not have, also where their value
 // is the default.
 func (p *parser) fitting(l *Limit) error {
 	for _, o := range owners {
-		if w, given := p.seen[o.option]; given && !o.has(l.algorithm) {
-			return p.fail(w.at, o.hint, "%v has no %s", l.algorithm, o.option)
+		if w, given := p.seen[o.option]; given && !o.has(l.spec.Algorithm) {
+			return p.fail(w.at, o.hint, "%v has no %s", l.spec.Algorithm, o.option)
 		}
 	}
-	if p.noBurst && l.algorithm != LeakyQueue {
+	if p.noBurst && l.spec.Algorithm != meter.LeakyQueue {
 		return p.fail(p.seen["burst"].at, "at least 1; leaky_queue alone takes 0", "burst is 0")
 	}
 	return nil
@@ -359,7 +360,7 @@ func (p *parser) fitting(l *Limit) error {
 
 func (p *parser) option(l *Limit, w, period word) error {
 	name := w.s
-	algorithm, isAlgorithm := parseAlgorithm(name)
+	algorithm, isAlgorithm := meter.ParseAlgorithm(name)
 	if isAlgorithm {
 		name = "algorithm"
 	}
@@ -372,11 +373,11 @@ func (p *parser) option(l *Limit, w, period word) error {
 	p.seen[name] = w
 	switch name {
 	case "algorithm":
-		l.algorithm = algorithm
+		l.spec.Algorithm = algorithm
 	case "relaxed":
-		l.relaxed = true
+		l.spec.Relaxed = true
 	case "count_denied":
-		l.countDenied = true
+		l.spec.CountDenied = true
 	case "burst":
 		n, err := p.number(p.next(), "burst", 0)
 		if err != nil {
@@ -389,14 +390,14 @@ func (p *parser) option(l *Limit, w, period word) error {
 		if err != nil {
 			return err
 		}
-		if n > maxParts {
-			return p.fail(w.at, fmt.Sprintf("from 1 to %d", maxParts), "parts is %d", n)
+		if n > meter.MaxSubWindows {
+			return p.fail(w.at, fmt.Sprintf("from 1 to %d", meter.MaxSubWindows), "parts is %d", n)
 		}
 		*l = l.WithParts(n)
 	case "in":
 		return p.zone(l, p.next(), period)
 	default:
-		options := append(append([]string{"token_bucket", "leaky_bucket"}, algorithmNames[:]...), optionNames...)
+		options := append(meter.AlgorithmNames(), optionNames...)
 		return p.fail(w.at, p.suggest(name, options, "options are an algorithm, burst N, parts N, relaxed, count_denied and in ZONE"),
 			"unknown option %q", clip(name))
 	}
@@ -404,17 +405,17 @@ func (p *parser) option(l *Limit, w, period word) error {
 }
 
 func (p *parser) zone(l *Limit, zone, period word) error {
-	if l.calendar == calendarNone {
+	if l.spec.Calendar == meter.NoCalendar {
 		if period.s != "day" {
 			return p.fail(period.at, `write "per day in ZONE" or "per month in ZONE"`,
 				`"in" goes with "day" or "month", not %q`, clip(p.text[p.period0:p.period1]))
 		}
-		l.calendar, l.period = calendarDay, 0
+		l.spec.Calendar, l.spec.Period = meter.Day, 0
 	}
-	if _, err := loadZone(zone.s); err != nil {
+	if _, err := meter.LoadZone(zone.s); err != nil {
 		return p.fail(zone.at, "write a name of the IANA database such as Europe/Paris or UTC", "%v", err)
 	}
-	l.zone = zone.s
+	l.spec.Zone = zone.s
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 var update = flag.Bool("update", false, "write what the golden transcripts should say from what the code says")
@@ -29,7 +30,7 @@ func parse(t testing.TB, text string) stint.Limit {
 
 // fields is what a limit's accessors say, for comparing at a glance.
 type fields struct {
-	algorithm stint.Algorithm
+	algorithm meter.Algorithm
 	count     int64
 	period    time.Duration
 	burst     int64
@@ -131,35 +132,35 @@ var accepted = []struct {
 	{"10/s gcra", "10/1s", fields{count: 10, period: time.Second, burst: 10}},
 	{"10/s token_bucket", "10/1s", fields{count: 10, period: time.Second, burst: 10}},
 	{"10/s leaky_bucket", "10/1s", fields{count: 10, period: time.Second, burst: 10}},
-	{"10/s token_bucket_interval", "10/1s token_bucket_interval", fields{algorithm: stint.TokenBucketInterval, count: 10, period: time.Second, burst: 10}},
-	{"10/s leaky_queue", "10/1s leaky_queue", fields{algorithm: stint.LeakyQueue, count: 10, period: time.Second, burst: 10}},
-	{"10/s fixed_window", "10/1s fixed_window", fields{algorithm: stint.FixedWindow, count: 10, period: time.Second}},
-	{"10/s sliding_log", "10/1s sliding_log", fields{algorithm: stint.SlidingLog, count: 10, period: time.Second}},
-	{"10/s sliding_counter", "10/1s sliding_counter", fields{algorithm: stint.SlidingCounter, count: 10, period: time.Second}},
-	{"10/s sliding_buckets", "10/1s sliding_buckets", fields{algorithm: stint.SlidingSubWindows, count: 10, period: time.Second, parts: 60}},
-	{"10 per day fixed_window", "10/24h fixed_window", fields{algorithm: stint.FixedWindow, count: 10, period: day}},
+	{"10/s token_bucket_interval", "10/1s token_bucket_interval", fields{algorithm: meter.TokenBucketInterval, count: 10, period: time.Second, burst: 10}},
+	{"10/s leaky_queue", "10/1s leaky_queue", fields{algorithm: meter.LeakyQueue, count: 10, period: time.Second, burst: 10}},
+	{"10/s fixed_window", "10/1s fixed_window", fields{algorithm: meter.FixedWindow, count: 10, period: time.Second}},
+	{"10/s sliding_log", "10/1s sliding_log", fields{algorithm: meter.SlidingLog, count: 10, period: time.Second}},
+	{"10/s sliding_counter", "10/1s sliding_counter", fields{algorithm: meter.SlidingCounter, count: 10, period: time.Second}},
+	{"10/s sliding_buckets", "10/1s sliding_buckets", fields{algorithm: meter.SlidingSubWindows, count: 10, period: time.Second, parts: 60}},
+	{"10 per day fixed_window", "10/24h fixed_window", fields{algorithm: meter.FixedWindow, count: 10, period: day}},
 	// Options, in any order.
 	{"10/s burst 20", "10/1s burst 20", fields{count: 10, period: time.Second, burst: 20}},
 	{"10/s burst 1_000", "10/1s burst 1000", fields{count: 10, period: time.Second, burst: 1000}},
 	{"10/s burst 10", "10/1s", fields{count: 10, period: time.Second, burst: 10}},
 	{"10/s burst 20 gcra", "10/1s burst 20", fields{count: 10, period: time.Second, burst: 20}},
-	{"10/s leaky_queue burst 0", "10/1s burst 0 leaky_queue", fields{algorithm: stint.LeakyQueue, count: 10, period: time.Second}},
-	{"10/s burst 5 token_bucket_interval", "10/1s burst 5 token_bucket_interval", fields{algorithm: stint.TokenBucketInterval, count: 10, period: time.Second, burst: 5}},
-	{"10/m sliding_buckets parts 6", "10/1m sliding_buckets parts 6", fields{algorithm: stint.SlidingSubWindows, count: 10, period: time.Minute, parts: 6}},
-	{"10/m parts 3_600 sliding_buckets", "10/1m sliding_buckets parts 3600", fields{algorithm: stint.SlidingSubWindows, count: 10, period: time.Minute, parts: 3600}},
-	{"10/m sliding_buckets parts 60", "10/1m sliding_buckets", fields{algorithm: stint.SlidingSubWindows, count: 10, period: time.Minute, parts: 60}},
-	{"10/1m sliding_counter relaxed", "10/1m sliding_counter relaxed", fields{algorithm: stint.SlidingCounter, count: 10, period: time.Minute, relaxed: true}},
-	{"10/m count_denied relaxed sliding_counter", "10/1m sliding_counter relaxed count_denied", fields{algorithm: stint.SlidingCounter, count: 10, period: time.Minute, relaxed: true, denied: true}},
-	{"500/h sliding_log count_denied", "500/1h sliding_log count_denied", fields{algorithm: stint.SlidingLog, count: 500, period: time.Hour, denied: true}},
-	{"5/s count_denied fixed_window", "5/1s fixed_window count_denied", fields{algorithm: stint.FixedWindow, count: 5, period: time.Second, denied: true}},
-	{"5/s parts 3 count_denied sliding_buckets", "5/1s sliding_buckets parts 3 count_denied", fields{algorithm: stint.SlidingSubWindows, count: 5, period: time.Second, parts: 3, denied: true}},
+	{"10/s leaky_queue burst 0", "10/1s burst 0 leaky_queue", fields{algorithm: meter.LeakyQueue, count: 10, period: time.Second}},
+	{"10/s burst 5 token_bucket_interval", "10/1s burst 5 token_bucket_interval", fields{algorithm: meter.TokenBucketInterval, count: 10, period: time.Second, burst: 5}},
+	{"10/m sliding_buckets parts 6", "10/1m sliding_buckets parts 6", fields{algorithm: meter.SlidingSubWindows, count: 10, period: time.Minute, parts: 6}},
+	{"10/m parts 3_600 sliding_buckets", "10/1m sliding_buckets parts 3600", fields{algorithm: meter.SlidingSubWindows, count: 10, period: time.Minute, parts: 3600}},
+	{"10/m sliding_buckets parts 60", "10/1m sliding_buckets", fields{algorithm: meter.SlidingSubWindows, count: 10, period: time.Minute, parts: 60}},
+	{"10/1m sliding_counter relaxed", "10/1m sliding_counter relaxed", fields{algorithm: meter.SlidingCounter, count: 10, period: time.Minute, relaxed: true}},
+	{"10/m count_denied relaxed sliding_counter", "10/1m sliding_counter relaxed count_denied", fields{algorithm: meter.SlidingCounter, count: 10, period: time.Minute, relaxed: true, denied: true}},
+	{"500/h sliding_log count_denied", "500/1h sliding_log count_denied", fields{algorithm: meter.SlidingLog, count: 500, period: time.Hour, denied: true}},
+	{"5/s count_denied fixed_window", "5/1s fixed_window count_denied", fields{algorithm: meter.FixedWindow, count: 5, period: time.Second, denied: true}},
+	{"5/s parts 3 count_denied sliding_buckets", "5/1s sliding_buckets parts 3 count_denied", fields{algorithm: meter.SlidingSubWindows, count: 5, period: time.Second, parts: 3, denied: true}},
 	// Calendars.
-	{"100 per day in Europe/Paris", "100/day in Europe/Paris", fields{algorithm: stint.FixedWindow, count: 100, period: day, unit: "day", zone: "Europe/Paris"}},
-	{"1_000_000 per month in UTC", "1000000/month in UTC", fields{algorithm: stint.FixedWindow, count: 1_000_000, period: 30 * day, unit: "month", zone: "UTC"}},
-	{"5/day count_denied in UTC", "5/day count_denied in UTC", fields{algorithm: stint.FixedWindow, count: 5, period: day, denied: true, unit: "day", zone: "UTC"}},
-	{"5/month in UTC fixed_window", "5/month in UTC", fields{algorithm: stint.FixedWindow, count: 5, period: 30 * day, unit: "month", zone: "UTC"}},
-	{"5/day in America/Argentina/ComodRivadavia", "5/day in America/Argentina/ComodRivadavia", fields{algorithm: stint.FixedWindow, count: 5, period: day, unit: "day", zone: "America/Argentina/ComodRivadavia"}},
-	{"5/day in Etc/GMT+12", "5/day in Etc/GMT+12", fields{algorithm: stint.FixedWindow, count: 5, period: day, unit: "day", zone: "Etc/GMT+12"}},
+	{"100 per day in Europe/Paris", "100/day in Europe/Paris", fields{algorithm: meter.FixedWindow, count: 100, period: day, unit: "day", zone: "Europe/Paris"}},
+	{"1_000_000 per month in UTC", "1000000/month in UTC", fields{algorithm: meter.FixedWindow, count: 1_000_000, period: 30 * day, unit: "month", zone: "UTC"}},
+	{"5/day count_denied in UTC", "5/day count_denied in UTC", fields{algorithm: meter.FixedWindow, count: 5, period: day, denied: true, unit: "day", zone: "UTC"}},
+	{"5/month in UTC fixed_window", "5/month in UTC", fields{algorithm: meter.FixedWindow, count: 5, period: 30 * day, unit: "month", zone: "UTC"}},
+	{"5/day in America/Argentina/ComodRivadavia", "5/day in America/Argentina/ComodRivadavia", fields{algorithm: meter.FixedWindow, count: 5, period: day, unit: "day", zone: "America/Argentina/ComodRivadavia"}},
+	{"5/day in Etc/GMT+12", "5/day in Etc/GMT+12", fields{algorithm: meter.FixedWindow, count: 5, period: day, unit: "day", zone: "Etc/GMT+12"}},
 	// Blanks do not matter.
 	{"  10/s\t burst   20 ", "10/1s burst 20", fields{count: 10, period: time.Second, burst: 20}},
 	{"\t10\tper\tminute", "10/1m", fields{count: 10, period: time.Minute, burst: 10}},
@@ -193,21 +194,21 @@ func TestParseEqualsBuilt(t *testing.T) {
 		"100/s burst 200":                        stint.PerSecond(100).WithBurst(200),
 		"100/s":                                  stint.PerSecond(100),
 		"100/s burst 100":                        stint.PerSecond(100).WithBurst(100),
-		"100/s token_bucket":                     stint.PerSecond(100).WithAlgorithm(stint.GCRA),
+		"100/s token_bucket":                     stint.PerSecond(100).WithAlgorithm(meter.GCRA),
 		"6 per minute":                           stint.PerMinute(6),
 		"6 per hour":                             stint.PerHour(6),
 		"6/90ms":                                 stint.New(6, 90*time.Millisecond),
 		"every 2s":                               stint.Every(2 * time.Second),
-		"10/s leaky_queue burst 0":               stint.PerSecond(10).WithAlgorithm(stint.LeakyQueue).WithBurst(0),
-		"10/m sliding_buckets":                   stint.PerMinute(10).WithAlgorithm(stint.SlidingSubWindows),
-		"10/m sliding_buckets parts 60":          stint.PerMinute(10).WithParts(60).WithAlgorithm(stint.SlidingSubWindows),
-		"10/m sliding_buckets parts 6":           stint.PerMinute(10).WithParts(6).WithAlgorithm(stint.SlidingSubWindows),
-		"10/m sliding_counter relaxed":           stint.PerMinute(10).WithAlgorithm(stint.SlidingCounter).WithRelaxed(),
-		"500/h sliding_log count_denied":         stint.PerHour(500).WithAlgorithm(stint.SlidingLog).WithCountDenied(),
+		"10/s leaky_queue burst 0":               stint.PerSecond(10).WithAlgorithm(meter.LeakyQueue).WithBurst(0),
+		"10/m sliding_buckets":                   stint.PerMinute(10).WithAlgorithm(meter.SlidingSubWindows),
+		"10/m sliding_buckets parts 60":          stint.PerMinute(10).WithParts(60).WithAlgorithm(meter.SlidingSubWindows),
+		"10/m sliding_buckets parts 6":           stint.PerMinute(10).WithParts(6).WithAlgorithm(meter.SlidingSubWindows),
+		"10/m sliding_counter relaxed":           stint.PerMinute(10).WithAlgorithm(meter.SlidingCounter).WithRelaxed(),
+		"500/h sliding_log count_denied":         stint.PerHour(500).WithAlgorithm(meter.SlidingLog).WithCountDenied(),
 		"100/day in Europe/Paris":                stint.PerDayIn(100, "Europe/Paris"),
 		"100/month in UTC":                       stint.PerMonthIn(100, "UTC"),
 		"100/day in UTC count_denied":            stint.PerDayIn(100, "UTC").WithCountDenied(),
-		"10/s token_bucket_interval burst 3":     stint.PerSecond(10).WithBurst(3).WithAlgorithm(stint.TokenBucketInterval),
+		"10/s token_bucket_interval burst 3":     stint.PerSecond(10).WithBurst(3).WithAlgorithm(meter.TokenBucketInterval),
 		"9223372036854775807/9223372036854775ns": stint.New(math.MaxInt64, 9223372036854775),
 	} {
 		l, err := stint.Parse(text)
@@ -252,17 +253,17 @@ func randomLimit(rnd *rand.Rand) stint.Limit {
 		}
 		return l
 	}
-	l := stint.New(number(), time.Duration(number())).WithAlgorithm(stint.Algorithm(rnd.IntN(7)))
+	l := stint.New(number(), time.Duration(number())).WithAlgorithm(meter.Algorithm(rnd.IntN(7)))
 	if rnd.IntN(3) == 0 {
 		l = l.WithBurst(number())
 	}
-	if l.Algorithm() == stint.SlidingSubWindows && rnd.IntN(2) == 0 {
+	if l.Algorithm() == meter.SlidingSubWindows && rnd.IntN(2) == 0 {
 		l = l.WithParts(number() % 4000)
 	}
-	if l.Algorithm() == stint.SlidingCounter && rnd.IntN(2) == 0 {
+	if l.Algorithm() == meter.SlidingCounter && rnd.IntN(2) == 0 {
 		l = l.WithRelaxed()
 	}
-	if l.Algorithm() >= stint.FixedWindow && rnd.IntN(2) == 0 {
+	if l.Algorithm() >= meter.FixedWindow && rnd.IntN(2) == 0 {
 		l = l.WithCountDenied()
 	}
 	return l
@@ -394,7 +395,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil || back != l || back.String() != printed {
 			t.Fatalf("%q prints as %q, which is %+v, %v, not %+v", text, printed, back, err, l)
 		}
-		if _, err := stint.NewMeter(l); err != nil {
+		if _, err := l.Meter(); err != nil {
 			t.Fatalf("%q: %v", text, err)
 		}
 	})

@@ -42,7 +42,7 @@ type QueueOptions struct {
 }
 
 // A Queue runs work at the pace of a limit, first come first served: each
-// piece of work is one unit of one key. Use a limit of algorithm [LeakyQueue],
+// piece of work is one unit of one key. Use a limit of algorithm [meter.LeakyQueue],
 // such as "10/s leaky_queue burst 50", for an even pace and 50 that wait; any
 // other algorithm lets a burst start together.
 //

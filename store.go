@@ -4,18 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
-)
 
-// An Op is what a request asks of a store.
-type Op uint8
-
-const (
-	// OpTake charges the whole cost if all of it may pass.
-	OpTake Op = iota
-	// OpPeek says whether a take would pass, and changes nothing.
-	OpPeek
-	// OpTakeUpTo charges the most that may pass now, at most the cost.
-	OpTakeUpTo
+	"github.com/stint-dev/stint/meter"
 )
 
 // A Store keeps what keys have used under limits, and is the clock. Every
@@ -47,7 +37,7 @@ type Store interface {
 	// stores refuse.
 	Bind(name string, limits ...Limit) (Bound, error)
 	// Decide answers op for layers that may be on different keys.
-	Decide(ctx context.Context, op Op, layers []Layer, cost int64) (Decision, error)
+	Decide(ctx context.Context, op meter.Op, layers []Layer, cost int64) (Decision, error)
 	// Reserve takes cost and, when allowed, returns an ID that settles it
 	// within ttl. Unsettled at its end, the cost stands as charged.
 	Reserve(ctx context.Context, layers []Layer, cost int64, ttl time.Duration) (Decision, ReservationID, error)
@@ -68,8 +58,8 @@ type Store interface {
 // that store.
 type Bound interface {
 	// Decide answers op for one key.
-	Decide(ctx context.Context, op Op, key string, cost int64) (Decision, error)
-	// Allow is Decide of [OpTake] with the short answer.
+	Decide(ctx context.Context, op meter.Op, key string, cost int64) (Decision, error)
+	// Allow is Decide of [meter.OpTake] with the short answer.
 	Allow(ctx context.Context, key string, cost int64) (bool, error)
 	// Limits returns the limits in order, as they stand now.
 	Limits() []Limit

@@ -1,6 +1,12 @@
 package stint
 
-import "time"
+import (
+	"time"
+
+	"github.com/stint-dev/stint/internal/satmath"
+	"github.com/stint-dev/stint/internal/uint128"
+	"github.com/stint-dev/stint/meter"
+)
 
 // terms are what waiting needs to know of the limits.
 type terms struct {
@@ -16,8 +22,8 @@ func termsOf(limits []Limit) *terms {
 		if c := l.Capacity(); i == 0 || c < t.capacity {
 			t.capacity = c
 		}
-		t.queue = t.queue || l.algorithm == LeakyQueue
-		t.counts = t.counts || l.countDenied
+		t.queue = t.queue || l.spec.Algorithm == meter.LeakyQueue
+		t.counts = t.counts || l.spec.CountDenied
 	}
 	return t
 }
@@ -33,17 +39,17 @@ func (t *terms) pace() func(units int64) time.Duration {
 	}
 	l := t.limits[0]
 	return func(units int64) time.Duration {
-		return duration(mul(uint64(units), uint64(l.period)).ceil(uint64(l.count)))
+		return satmath.Duration(uint128.Mul(uint64(units), uint64(l.spec.Period)).Ceil(uint64(l.spec.Count)))
 	}
 }
 
 // span returns n·T of the fastest bucket or queue among the limits, rounded
 // down; 0 where none is.
-func (t *terms) span(n uint128) time.Duration {
+func (t *terms) span(n uint128.Int) time.Duration {
 	var least time.Duration
 	found := false
 	for _, l := range t.limits {
-		if l.algorithm != GCRA && l.algorithm != LeakyQueue {
+		if l.spec.Algorithm != meter.GCRA && l.spec.Algorithm != meter.LeakyQueue {
 			continue
 		}
 		if d := spanOf(l, n); !found || d < least {
@@ -54,18 +60,18 @@ func (t *terms) span(n uint128) time.Duration {
 }
 
 // spanOf returns n·T, rounded down and held at the longest duration.
-func spanOf(l Limit, n uint128) time.Duration {
-	if n.hi != 0 {
-		return duration(^uint64(0))
+func spanOf(l Limit, n uint128.Int) time.Duration {
+	if n.Hi != 0 {
+		return satmath.Duration(^uint64(0))
 	}
-	return duration(mul(n.lo, uint64(l.period)).floor(uint64(l.count)))
+	return satmath.Duration(uint128.Mul(n.Lo, uint64(l.spec.Period)).Floor(uint64(l.spec.Count)))
 }
 
 // behind returns the least time that lies between two moments: that from which
 // the first of all units may pass together, as many as fits, and that at which
 // the last of all may, one after the other. It is exact for one limit of algorithm
 // gcra, and for whole multiples of the count in the others.
-func (t *terms) behind(all, fits uint128, later bool) time.Duration {
+func (t *terms) behind(all, fits uint128.Int, later bool) time.Duration {
 	var least time.Duration
 	for i, l := range t.limits {
 		if d := l.behind(all, fits, later && len(t.limits) == 1); i == 0 || d < least {
@@ -77,17 +83,17 @@ func (t *terms) behind(all, fits uint128, later bool) time.Duration {
 
 // behind is that of one limit. Later says that the first of the units may not
 // pass yet, and that this limit is why.
-func (l Limit) behind(all, fits uint128, later bool) time.Duration {
-	rest := all.sub(fits)
+func (l Limit) behind(all, fits uint128.Int, later bool) time.Duration {
+	rest := all.Sub(fits)
 	switch {
-	case l.algorithm == GCRA || l.algorithm == LeakyQueue:
-		return spanOf(l, all.sub(uint128{0, uint64(l.Capacity())}))
-	case rest.hi != 0 || l.calendar != calendarNone:
+	case l.spec.Algorithm == meter.GCRA || l.spec.Algorithm == meter.LeakyQueue:
+		return spanOf(l, all.Sub(uint128.From(uint64(l.Capacity()))))
+	case rest.Hi != 0 || l.spec.Calendar != meter.NoCalendar:
 		return 0 // no window of the calendar is known to be as long as another
 	}
-	windows := rest.lo / uint64(l.count)
-	if windows > 0 && (l.algorithm == SlidingCounter || !later && l.algorithm != SlidingLog) {
+	windows := rest.Lo / uint64(l.spec.Count)
+	if windows > 0 && (l.spec.Algorithm == meter.SlidingCounter || !later && l.spec.Algorithm != meter.SlidingLog) {
 		windows-- // the first of them may end at any moment
 	}
-	return duration(mul(windows, uint64(l.period)).floor(1))
+	return satmath.Duration(uint128.Mul(windows, uint64(l.spec.Period)).Floor(1))
 }

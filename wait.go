@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/stint-dev/stint/internal/satmath"
+	"github.com/stint-dev/stint/internal/uint128"
+	"github.com/stint-dev/stint/meter"
 )
 
 const (
@@ -44,7 +48,7 @@ const (
 // processes share at once for Refund and Reset of this Limiter, and else within
 // a second.
 //
-// Under a [LeakyQueue] the charge is made on arrival, as soon as the queue has
+// Under a [meter.LeakyQueue] the charge is made on arrival, as soon as the queue has
 // room, and Wait returns after the delay. Who gives up before that frees the
 // place, and those behind it in this Limiter move up. Only they can: a caller
 // that was told a delay by Take keeps it.
@@ -96,7 +100,7 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int64, ttl time.Dur
 // that counts what it denies, it looks before.
 func (l *Limiter) passes(ctx context.Context, t *terms, key string, cost int64, ttl time.Duration) (token ReservationID, passes bool, err error) {
 	if t.queue || t.counts {
-		if d, err := l.bound.Decide(ctx, OpPeek, key, cost); err != nil || !d.Allowed || d.Delay > 0 {
+		if d, err := l.bound.Decide(ctx, meter.OpPeek, key, cost); err != nil || !d.Allowed || d.Delay > 0 {
 			return "", false, err
 		}
 	}
@@ -104,7 +108,7 @@ func (l *Limiter) passes(ctx context.Context, t *terms, key string, cost int64, 
 	if ttl > 0 {
 		d, token, err = l.reserve(ctx, key, cost, ttl)
 	} else {
-		d, err = l.bound.Decide(ctx, OpTake, key, cost)
+		d, err = l.bound.Decide(ctx, meter.OpTake, key, cost)
 	}
 	if err == nil && d.Delay > 0 { // others came between
 		w := &waiter{cost: cost, ttl: ttl, terms: t}
@@ -228,7 +232,7 @@ func (l *Limiter) try(ctx context.Context, w *waiter, due time.Time) error {
 	}
 	after := time.Now()
 	if !d.Allowed {
-		if err := l.seat(ctx, w, before, d, uint128{}); err != nil {
+		if err := l.seat(ctx, w, before, d, uint128.Int{}); err != nil {
 			return err
 		}
 		l.lines.mu.Lock()
@@ -249,7 +253,7 @@ func (l *Limiter) try(ctx context.Context, w *waiter, due time.Time) error {
 	if d.Delay == 0 {
 		return nil
 	}
-	return l.seat(ctx, w, before, d, uint128{})
+	return l.seat(ctx, w, before, d, uint128.Int{})
 }
 
 // ask takes or reserves the cost of w. What would be too late is not charged
@@ -266,13 +270,13 @@ func (l *Limiter) ask(ctx context.Context, w *waiter) (d Decision, token Reserva
 			return d, "", err
 		}
 		if d.Delay > 0 {
-			if err := l.seat(ctx, w, before, d, uint128{}); err != nil {
+			if err := l.seat(ctx, w, before, d, uint128.Int{}); err != nil {
 				return d, "", err
 			}
 		}
 		if w.terms.queue {
-			hold := max(w.terms.span(uint128{0, holdUnits}), holdLeast)
-			ttl = duration(satAddInt64(satAddInt64(uint64(d.Delay), uint64(hold)), uint64(ttl)))
+			hold := max(w.terms.span(uint128.From(holdUnits)), holdLeast)
+			ttl = satmath.Duration(satmath.AddInt64(satmath.AddInt64(uint64(d.Delay), uint64(hold)), uint64(ttl)))
 		}
 	}
 	if ttl > 0 {
@@ -303,21 +307,21 @@ func (l *Limiter) lookAhead(ctx context.Context, w *waiter) error {
 		return err
 	}
 	if !known || !l.lines.fresh(w, epoch) {
-		ahead = uint128{}
+		ahead = uint128.Int{}
 	}
-	if err := l.seat(ctx, w, before, d, ahead); err != nil || !bounded || w.terms.alone() || ahead.zero() {
+	if err := l.seat(ctx, w, before, d, ahead); err != nil || !bounded || w.terms.alone() || ahead.Zero() {
 		return err
 	}
-	all := ahead.add(uint128{0, uint64(w.cost)})
-	fits := smaller(all, uint128{0, uint64(w.terms.capacity)})
+	all := ahead.Add(uint128.From(uint64(w.cost)))
+	fits := uint128.Min(all, uint128.From(uint64(w.terms.capacity)))
 	before = time.Now()
-	d, err = l.Peek(ctx, w.line.key, int64(fits.lo))
+	d, err = l.Peek(ctx, w.line.key, int64(fits.Lo))
 	if err != nil || d.RetryAfter == Never || !l.lines.fresh(w, epoch) {
 		return err
 	}
-	wait := satAddInt64(uint64(d.RetryAfter), uint64(w.terms.behind(all, fits, d.RetryAfter > 0)))
-	if late(ctx, before, duration(wait)) {
-		d.Allowed, d.RetryAfter = false, Wait(duration(wait))
+	wait := satmath.AddInt64(uint64(d.RetryAfter), uint64(w.terms.behind(all, fits, d.RetryAfter > 0)))
+	if late(ctx, before, satmath.Duration(wait)) {
+		d.Allowed, d.RetryAfter = false, Wait(satmath.Duration(wait))
 		return &WaitError{Decision: d}
 	}
 	return nil
@@ -326,7 +330,7 @@ func (l *Limiter) lookAhead(ctx context.Context, w *waiter) error {
 // seat is called when the answer d makes it clear that w must wait, behind
 // others of a cost of ahead. It returns an error if there is no room for w, or
 // not enough time.
-func (l *Limiter) seat(ctx context.Context, w *waiter, before time.Time, d Decision, ahead uint128) error {
+func (l *Limiter) seat(ctx context.Context, w *waiter, before time.Time, d Decision, ahead uint128.Int) error {
 	if d.RetryAfter == Never {
 		return &WaitError{Decision: d}
 	}
@@ -344,9 +348,9 @@ func (l *Limiter) seat(ctx context.Context, w *waiter, before time.Time, d Decis
 	}
 	if w.terms.alone() && w.cost <= w.terms.capacity {
 		if !d.Allowed { // once admitted, it waits until all before it have been served
-			ahead = ahead.add(uint128{0, uint64(w.terms.capacity - w.cost)})
+			ahead = ahead.Add(uint128.From(uint64(w.terms.capacity - w.cost)))
 		}
-		wait = duration(satAddInt64(uint64(wait), uint64(w.terms.span(ahead))))
+		wait = satmath.Duration(satmath.AddInt64(uint64(wait), uint64(w.terms.span(ahead))))
 		d.Delay = wait
 	}
 	if late(ctx, before, wait) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 )
 
 var bg = context.Background()
@@ -322,7 +323,7 @@ func TestWaitKeepsPaceWithoutDrift(t *testing.T) {
 		t.Run(limit, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l, begin := limiterOf(t, limit), time.Now()
-				if l.Limits()[0].Algorithm() == stint.GCRA {
+				if l.Limits()[0].Algorithm() == meter.GCRA {
 					must(t, l, 1)
 				}
 				var wg sync.WaitGroup
@@ -521,7 +522,7 @@ type slowBound struct {
 	takes time.Duration
 }
 
-func (b *slowBound) Decide(ctx context.Context, op stint.Op, key string, cost int64) (stint.Decision, error) {
+func (b *slowBound) Decide(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
 	d, err := b.Bound.Decide(ctx, op, key, cost)
 	time.Sleep(b.takes)
 	return d, err

@@ -21,7 +21,8 @@ import (
 const module = "github.com/stint-dev/stint"
 
 // A place is what one file may reach beyond the standard library's pure parts
-// (pureImports), and why. What it may is a list of import paths, of functions
+// (pureImports), and why. What it may is a list of import paths ("./" for those
+// of this module, one path to a word), of functions
 // that read a clock, start a timer or touch the machine (see powers), and "go"
 // for starting goroutines. A file that no longer needs what it may fails too.
 type place struct {
@@ -33,73 +34,80 @@ const pureMath = "arithmetic over words and an argument for time: the same answe
 
 var places = map[string]place{
 	// The limits: pure.
-	"doc.go":          {"", "says what the package is"},
-	"limit.go":        {"", "a limit is a value; making one asks nobody"},
-	"algorithm.go":    {"", "names of algorithms"},
-	"name.go":         {"", "what state belongs to: a name, and what tells its limits apart"},
-	"parse.go":        {module + "/internal/wording", "text to value and back"},
-	"duration.go":     {"", "exact durations: text to value"},
-	"uint128.go":      {"", pureMath},
-	"gcra.go":         {"", pureMath + "; the queue's arithmetic is here too"},
-	"interval.go":     {"", pureMath},
-	"window.go":       {"", pureMath},
-	"counter.go":      {"", pureMath},
-	"subwindow.go":    {"", pureMath},
-	"log.go":          {"", pureMath},
-	"meter.go":        {"", pureMath},
-	"change.go":       {"", pureMath + "; changes are rare, so math/big will do"},
-	"decision.go":     {"", "answers are values"},
-	"reservations.go": {"", "what giving back makes of a state"},
-	"reopen.go":       {"", "open charges as words, and back"},
-	"calendar.go":     {"sync/atomic time.LoadLocation", "zones come from the zone database; the last window is kept for all callers, and is the same whoever computes it"},
+	"doc.go":      {"", "says what the package is"},
+	"limit.go":    {"./meter", "a limit is a value; making one asks nobody"},
+	"name.go":     {"./meter", "what state belongs to: a name, and what tells its limits apart"},
+	"parse.go":    {"./internal/wording ./meter", "text to value and back"},
+	"duration.go": {"", "exact durations: text to value"},
+	"decision.go": {"./meter", "answers are values"},
+
+	// The arithmetic: pure.
+	"meter/doc.go":                {"", "says what the package is"},
+	"meter/spec.go":               {"", "the parameters of a limit are a value"},
+	"meter/op.go":                 {"", "names of operations"},
+	"meter/answer.go":             {"", "answers are values"},
+	"meter/algorithm.go":          {"", "names of algorithms"},
+	"meter/gcra.go":               {"./internal/satmath ./internal/uint128", pureMath + "; the queue's arithmetic is here too"},
+	"meter/interval.go":           {"./internal/satmath ./internal/uint128", pureMath},
+	"meter/window.go":             {"./internal/satmath", pureMath},
+	"meter/counter.go":            {"./internal/satmath ./internal/uint128", pureMath},
+	"meter/subwindow.go":          {"./internal/satmath ./internal/uint128", pureMath},
+	"meter/log.go":                {"./internal/satmath", pureMath},
+	"meter/meter.go":              {"./internal/satmath ./internal/uint128", pureMath},
+	"meter/change.go":             {"./internal/uint128 ./internal/satmath", pureMath + "; changes are rare, so math/big will do"},
+	"meter/reservations.go":       {"./internal/uint128", "what giving back makes of a state"},
+	"meter/reopen.go":             {"./internal/uint128", "open charges as words, and back"},
+	"meter/calendar.go":           {"sync/atomic time.LoadLocation ./internal/wording", "zones come from the zone database; the last window is kept for all callers, and is the same whoever computes it"},
+	"internal/uint128/uint128.go": {"", pureMath},
 
 	// Asking a store: a context passes through, nothing waits.
-	"store.go":   {"context", "the contract: contexts go to stores that reach over a network"},
-	"limiter.go": {"context sync/atomic", "hands requests to the store, in the caller's goroutine"},
+	"store.go":   {"context ./meter", "the contract: contexts go to stores that reach over a network"},
+	"limiter.go": {"context sync/atomic ./meter", "hands requests to the store, in the caller's goroutine"},
 
-	"all.go":         {"context time.NewTimer time.Until context.WithTimeout", "requests over several keys, and their waits, in the caller's goroutine; giving back is bounded in time"},
+	"all.go":         {"context time.NewTimer time.Until context.WithTimeout ./meter", "requests over several keys, and their waits, in the caller's goroutine; giving back is bounded in time"},
 	"reservation.go": {"context", "hands settlements to the store"},
 
 	// Waiting: the only files of the package with locks and timers.
-	"terms.go": {"", "what waiting needs to know of the limits: arithmetic"},
-	"wait.go":  {"context time.Now time.Until time.NewTimer context.WithDeadline", "waits until a deadline or a turn, in the caller's goroutine; giving a place back is bounded in time"},
-	"line.go":  {"sync sync/atomic time.Now " + module + "/internal/waitqueue", "the line of waiters and its lock; asks whether a start is due"},
+	"terms.go": {"./internal/satmath ./internal/uint128 ./meter", "what waiting needs to know of the limits: arithmetic"},
+	"wait.go":  {"context time.Now time.Until time.NewTimer context.WithDeadline ./internal/satmath ./internal/uint128 ./meter", "waits until a deadline or a turn, in the caller's goroutine; giving a place back is bounded in time"},
+	"line.go":  {"sync sync/atomic time.Now ./internal/waitqueue ./internal/uint128", "the line of waiters and its lock; asks whether a start is due"},
 	"queue.go": {"container/list context sync go time.Now time.Since time.Until context.WithDeadline", "runs submitted work: the one file of the package that starts goroutines"},
 
 	"internal/waitqueue/line.go":  {"", "waiters and places as values: the time is an argument"},
 	"internal/waitqueue/lines.go": {"context sync time.Now time.NewTimer time.Until", "waits for a turn, in the caller's goroutine, and the lock of all lines"},
 
 	// The embedded store.
-	"memstore/forms.go":       {"runtime sync/atomic weak " + module, "forms are held by what was bound, until that is garbage"},
+	"memstore/forms.go":       {"runtime sync/atomic weak . ./meter", "forms are held by what was bound, until that is garbage"},
 	"memstore/kin.go":         {"encoding/binary", ""},
-	"memstore/meet.go":        {module, ""},
+	"memstore/meet.go":        {"./meter", ""},
 	"memstore/release.go":     {"", "what nobody holds and no key counts under goes"},
-	"memstore/stats.go":       {"unsafe " + module, "unsafe.Sizeof, to say how many bytes a limit takes"},
-	"memstore/memstore.go":    {"sync sync/atomic " + module, "the store and its locks"},
-	"memstore/batch.go":       {"context runtime " + module, "a context that memory does not need; runtime.KeepAlive, as in decide.go"},
-	"memstore/decide.go":      {"context runtime sync/atomic " + module + " " + module + "/internal/satmath", "the contract's methods take a context, which memory does not need; runtime.KeepAlive, so that limits are held while they decide"},
+	"memstore/stats.go":       {"unsafe ./meter", "unsafe.Sizeof, to say how many bytes a limit takes"},
+	"memstore/memstore.go":    {"sync sync/atomic .", "the store and its locks"},
+	"memstore/answer.go":      {". ./meter", "what a meter says as a decision"},
+	"memstore/batch.go":       {"context runtime . ./meter", "a context that memory does not need; runtime.KeepAlive, as in decide.go"},
+	"memstore/decide.go":      {"context runtime sync/atomic . ./internal/satmath ./meter", "the contract's methods take a context, which memory does not need; runtime.KeepAlive, so that limits are held while they decide"},
 	"memstore/shard.go":       {"sync", "a shard's lock"},
-	"memstore/table.go":       {"unsafe " + module, "unsafe.Sizeof, to say how many bytes a table takes"},
+	"memstore/table.go":       {"unsafe ./meter", "unsafe.Sizeof, to say how many bytes a table takes"},
 	"memstore/slab.go":        {"", "blocks of words"},
 	"memstore/overflow.go":    {"", "cells that newcomers share"},
 	"memstore/denied.go":      {"", "top-k in bounded memory"},
 	"memstore/hash.go":        {"crypto/rand encoding/binary", "the seed is drawn once for each store"},
-	"memstore/reserve.go":     {"container/heap context crypto/rand sync " + module + " " + module + "/internal/satmath", "tokens cannot be guessed; what is open has a lock of its own"},
-	"memstore/watch.go":       {"sync sync/atomic " + module, "who wants to know of room that is made, and their lock"},
-	"memstore/open.go":        {module, "reservations on one state, under its shard's lock"},
+	"memstore/reserve.go":     {"container/heap context crypto/rand sync . ./internal/satmath ./meter", "tokens cannot be guessed; what is open has a lock of its own"},
+	"memstore/watch.go":       {"sync sync/atomic .", "who wants to know of room that is made, and their lock"},
+	"memstore/open.go":        {"./meter", "reservations on one state, under its shard's lock"},
 	"memstore/clock.go":       {"sync/atomic time.Now time.Since", "the store is the clock: the one file that reads it"},
-	"memstore/single.go":      {"context sync sync/atomic " + module, "a state in an atomic word, or under a mutex"},
-	"memstore/singlestore.go": {"container/heap context crypto/rand " + module, "reservations of one state; its tokens cannot be guessed"},
+	"memstore/single.go":      {"context sync sync/atomic . ./meter", "a state in an atomic word, or under a mutex"},
+	"memstore/singlestore.go": {"container/heap context crypto/rand . ./meter", "reservations of one state; its tokens cannot be guessed"},
 	"memstore/coarse.go":      {"sync sync/atomic time.NewTicker time.Since", "a coarse clock is read by a goroutine: the one of the store, where it is asked for"},
-	"memstore/snapshot.go":    {"bufio encoding/binary hash hash/crc32 io os path/filepath " + module, "the one file of the store that touches files"},
-	"memstore/reopen.go":      {module, "open reservations in a snapshot"},
+	"memstore/snapshot.go":    {"bufio encoding/binary hash hash/crc32 io os path/filepath . ./meter", "the one file of the store that touches files"},
+	"memstore/reopen.go":      {". ./meter", "open reservations in a snapshot"},
 
 	// Decisions as lines.
-	"simulate/simulate.go": {"bufio bytes context io sync/atomic " + module, "reads and writes lines; its clock is virtual and may be read by a store's goroutines"},
-	"simulate/op.go":       {"encoding/json " + module + "/internal/strictjson", "a line to an operation"},
-	"simulate/answer.go":   {"encoding/json " + module, "an answer to a line"},
+	"simulate/simulate.go": {"bufio bytes context io sync/atomic . ./meter", "reads and writes lines; its clock is virtual and may be read by a store's goroutines"},
+	"simulate/op.go":       {"encoding/json ./internal/strictjson", "a line to an operation"},
+	"simulate/answer.go":   {"encoding/json .", "an answer to a line"},
 	"simulate/when.go":     {"", "times of lines: exact, never the clock's"},
-	"simulate/vectors.go":  {"encoding/json io " + module, "vectors compare answers as JSON"},
+	"simulate/vectors.go":  {"encoding/json io .", "vectors compare answers as JSON"},
 
 	// Where rules come from.
 	"rulesource/rulesource.go": {"context", "the contract of what keeps rules: contexts go to databases"},
@@ -115,77 +123,77 @@ var places = map[string]place{
 	"internal/match/index.go":     {"net/netip", "which conditions may hold, by address ranges too"},
 
 	"internal/strictjson/strictjson.go": {"", "text to values, and where it fails"},
-	"internal/guard/guard.go":           {"context context.WithDeadline time.Now time.Since " + module + " " + module + "/internal/ratefields", "a request may wait for its turn, until a deadline"},
-	"internal/ratefields/ratefields.go": {module, "fields of limits: text"},
+	"internal/guard/guard.go":           {"context context.WithDeadline time.Now time.Since . ./internal/ratefields ./meter", "a request may wait for its turn, until a deadline"},
+	"internal/ratefields/ratefields.go": {". ./meter", "fields of limits: text"},
 	"internal/wording/wording.go":       {"", "what error messages are made of"},
 	"internal/satmath/satmath.go":       {"", pureMath},
 
 	// What a rules file holds.
-	"policy/rulesfile/rulesfile.go":  {module + " " + module + "/internal/match", "a file that has been read is a value"},
+	"policy/rulesfile/rulesfile.go":  {". ./internal/match", "a file that has been read is a value"},
 	"policy/rulesfile/node.go":       {"", "a tree of a rules file, whatever it was written in"},
-	"policy/rulesfile/json.go":       {module + "/internal/strictjson", "strict JSON, with lines and columns"},
-	"policy/rulesfile/decode.go":     {module + " " + module + "/internal/wording", "a tree to rules, and no more limits for a request than a store takes at once"},
-	"policy/rulesfile/decoderule.go": {module + " " + module + "/internal/match " + module + "/internal/wording", "a tree to one rule, and its limits"},
-	"policy/rulesfile/declare.go":    {module + "/internal/wording", "attributes that only some callers give are declared, or named in a warning"},
+	"policy/rulesfile/json.go":       {"./internal/strictjson", "strict JSON, with lines and columns"},
+	"policy/rulesfile/decode.go":     {". ./internal/wording", "a tree to rules, and no more limits for a request than a store takes at once"},
+	"policy/rulesfile/decoderule.go": {". ./internal/match ./internal/wording", "a tree to one rule, and its limits"},
+	"policy/rulesfile/declare.go":    {"./internal/wording", "attributes that only some callers give are declared, or named in a warning"},
 	"policy/rulesfile/schema.go":     {"embed", "the schema is a file that editors read too"},
 	"policy/rulesfile/errors.go":     {"", "what is wrong, where, and what would be right"},
-	"policy/rulesfile/warn.go":       {module + " " + module + "/internal/match", "what is likely not meant"},
+	"policy/rulesfile/warn.go":       {". ./internal/match", "what is likely not meant"},
 
 	// Rules. They read no clock but to wait: what they bind to a store is decided
 	// there.
 	"policy/doc.go":           {"", "says what the package is"},
-	"policy/attributes.go":    {module + "/internal/match", "what is known of a request"},
-	"policy/rules.go":         {module + " " + module + "/internal/match" + " " + module + "/policy/rulesfile", "rules that have been read are a value"},
-	"policy/compile.go":       {module + " " + module + "/internal/match" + " " + module + "/policy/rulesfile", "a file to rules with indexes, and names that state belongs to"},
-	"policy/matchrules.go":    {module + " " + module + "/internal/match" + " " + module + "/internal/satmath " + module + "/policy/rulesfile", "which rules match, in order"},
-	"policy/key.go":           {"crypto/hmac crypto/rand crypto/sha256 encoding/base64 encoding/hex sync " + module + "/internal/match", "hashes keys, with a secret that is drawn once for a process unless given"},
-	"policy/keyof.go":         {module + "/internal/match", "the key that a rule makes, for those who set overrides"},
-	"policy/rehearse.go":      {module, "other rules on another store, with the customers' overrides of now"},
-	"policy/result.go":        {module, "an answer"},
-	"policy/compare.go":       {module + "/internal/match", "what a reload changes, for people"},
-	"policy/formers.go":       {module, "which plan takes the place of which, for people"},
-	"policy/explain.go":       {module + "/internal/match" + " " + module + "/internal/wording", "what rules make of a request, without asking a store"},
-	"policy/debt.go":          {"context " + module + " " + module + "/fallback", "what is owed to the store is handed on: contexts go to stores"},
-	"policy/policy.go":        {module + " " + module + "/fallback " + module + "/internal/waitqueue " + module + "/memstore", "rules bound to a store, and to one in memory for when that fails"},
-	"policy/customerplans.go": {"sync/atomic " + module + "/internal/match" + " " + module + "/internal/overridetable", "read by requests without a lock while plans change; the mutex is that of customers"},
-	"policy/customers.go":     {"sync sync/atomic " + module + " " + module + "/internal/overridetable", "limits of millions of customers: writers have a lock, requests none"},
-	"policy/decide.go":        {"context " + module, "contexts go to stores that reach over a network"},
-	"policy/mode.go":          {module + " " + module + "/memstore", "limits of a rule bound in its mode, which in memory is nothing"},
-	"policy/wait.go":          {"context context.WithTimeout time.Now time.Since " + module + " " + module + "/internal/waitqueue", "waits in the order of the queue; giving a place back is bounded in time"},
-	"policy/decide_all.go":    {"context " + module, "several questions as one decision; contexts go to stores that reach over a network"},
-	"policy/given.go":         {module, "limits that a request brings along, bound"},
-	"policy/reserve.go":       {"context crypto/hmac encoding/base64 encoding/binary " + module, "tokens are sealed, so that none is made up"},
-	"policy/standing.go":      {"context " + module + " " + module + "/internal/match", "how a client stands; contexts go to stores that reach over a network"},
-	"policy/bykey.go":         {"context " + module, "what operators do to a key; contexts go to stores that reach over a network"},
+	"policy/attributes.go":    {"./internal/match", "what is known of a request"},
+	"policy/rules.go":         {". ./internal/match ./policy/rulesfile", "rules that have been read are a value"},
+	"policy/compile.go":       {". ./internal/match ./policy/rulesfile", "a file to rules with indexes, and names that state belongs to"},
+	"policy/matchrules.go":    {". ./internal/match ./internal/satmath ./policy/rulesfile", "which rules match, in order"},
+	"policy/key.go":           {"crypto/hmac crypto/rand crypto/sha256 encoding/base64 encoding/hex sync ./internal/match", "hashes keys, with a secret that is drawn once for a process unless given"},
+	"policy/keyof.go":         {"./internal/match", "the key that a rule makes, for those who set overrides"},
+	"policy/rehearse.go":      {".", "other rules on another store, with the customers' overrides of now"},
+	"policy/result.go":        {".", "an answer"},
+	"policy/compare.go":       {"./internal/match", "what a reload changes, for people"},
+	"policy/formers.go":       {".", "which plan takes the place of which, for people"},
+	"policy/explain.go":       {"./internal/match ./internal/wording", "what rules make of a request, without asking a store"},
+	"policy/debt.go":          {"context . ./fallback ./meter", "what is owed to the store is handed on: contexts go to stores"},
+	"policy/policy.go":        {". ./fallback ./internal/waitqueue ./memstore", "rules bound to a store, and to one in memory for when that fails"},
+	"policy/customerplans.go": {"sync/atomic ./internal/match ./internal/overridetable", "read by requests without a lock while plans change; the mutex is that of customers"},
+	"policy/customers.go":     {"sync sync/atomic . ./internal/overridetable", "limits of millions of customers: writers have a lock, requests none"},
+	"policy/decide.go":        {"context . ./meter", "contexts go to stores that reach over a network"},
+	"policy/mode.go":          {". ./memstore", "limits of a rule bound in its mode, which in memory is nothing"},
+	"policy/wait.go":          {"context context.WithTimeout time.Now time.Since . ./internal/waitqueue ./meter", "waits in the order of the queue; giving a place back is bounded in time"},
+	"policy/decide_all.go":    {"context . ./meter", "several questions as one decision; contexts go to stores that reach over a network"},
+	"policy/given.go":         {".", "limits that a request brings along, bound"},
+	"policy/reserve.go":       {"context crypto/hmac encoding/base64 encoding/binary . ./meter", "tokens are sealed, so that none is made up"},
+	"policy/standing.go":      {"context . ./internal/match ./meter", "how a client stands; contexts go to stores that reach over a network"},
+	"policy/bykey.go":         {"context . ./meter", "what operators do to a key; contexts go to stores that reach over a network"},
 
 	// While the shared store is gone.
-	"fallback/fallback.go": {"context sync/atomic " + module + " " + module + "/memstore", "asks one store, then the other"},
-	"fallback/apart.go":    {module, "a limit of a bound by itself"},
-	"fallback/bound.go":    {"context " + module + " " + module + "/internal/satmath", "limits in both stores"},
-	"fallback/reserve.go":  {"context " + module, "reservations of either store"},
-	"fallback/debts.go":    {"context math/rand/v2 sync time.NewTimer " + module, "posts what is owed when the shared store is back: processes at different moments"},
-	"fallback/postings.go": {"context crypto/rand time.Now time.Since " + module, "posts many debts with one call: names them, and gives up what may have been forgotten"},
-	"fallback/share.go":    {module, "the part of a limit that one process holds"},
-	"fallback/shares.go":   {"sync " + module, "parts of limits, bound anew when processes come and go: a lock for that, none for decisions"},
+	"fallback/fallback.go": {"context sync/atomic . ./memstore ./meter", "asks one store, then the other"},
+	"fallback/apart.go":    {".", "a limit of a bound by itself"},
+	"fallback/bound.go":    {"context . ./internal/satmath ./meter", "limits in both stores"},
+	"fallback/reserve.go":  {"context .", "reservations of either store"},
+	"fallback/debts.go":    {"context math/rand/v2 sync time.NewTimer . ./meter", "posts what is owed when the shared store is back: processes at different moments"},
+	"fallback/postings.go": {"context crypto/rand time.Now time.Since .", "posts many debts with one call: names them, and gives up what may have been forgotten"},
+	"fallback/share.go":    {". ./meter", "the part of a limit that one process holds"},
+	"fallback/shares.go":   {"sync .", "parts of limits, bound anew when processes come and go: a lock for that, none for decisions"},
 
 	// In front of HTTP.
 	"httplimit/doc.go":       {"", "says what the package is"},
-	"httplimit/byip.go":      {"net/http " + module + " " + module + "/memstore", "the guard of one line has a store of its own"},
+	"httplimit/byip.go":      {"net/http . ./memstore", "the guard of one line has a store of its own"},
 	"httplimit/key.go":       {"hash/maphash net/http net/netip sync/atomic", "whom a request is counted for; the text of an address is kept for the next request"},
-	"httplimit/ambiguous.go": {"net/http net/url sync/atomic " + module + "/policy", "what servers read in different ways; what rules look at is found once for each"},
+	"httplimit/ambiguous.go": {"net/http net/url sync/atomic ./policy", "what servers read in different ways; what rules look at is found once for each"},
 	"httplimit/clientip.go":  {"net/http net/netip", "a request to its client's address"},
 	"httplimit/forwarded.go": {"net/netip", "lists of addresses in headers"},
-	"httplimit/httplimit.go": {"context net/http " + module + " " + module + "/internal/guard " + module + "/policy", "the guard of a limiter"},
-	"httplimit/rules.go":     {"context time.Now time.Since net/http net/url sync sync/atomic " + module + " " + module + "/policy", "the guard of a policy: it says how long deciding took"},
+	"httplimit/httplimit.go": {"context net/http . ./internal/guard ./policy", "the guard of a limiter"},
+	"httplimit/rules.go":     {"context time.Now time.Since net/http net/url sync sync/atomic . ./policy", "the guard of a policy: it says how long deciding took"},
 	"httplimit/refund.go":    {"bufio context context.WithTimeout io net net/http", "a writer that sees the status; settling after the response is bounded in time"},
-	"httplimit/fields.go":    {"net/http sync sync/atomic " + module + "/internal/ratefields " + module + "/policy", "fields of a policy's answers; what is the same for all is made once"},
-	"httplimit/header.go":    {"time.Now net/http " + module + " " + module + "/internal/ratefields", "X-RateLimit-Reset is a time of day: the one dialect that needs a clock"},
-	"httplimit/deny.go":      {"net/http " + module + " " + module + "/internal/ratefields " + module + "/policy", "the answer to a denial"},
-	"httplimit/connect.go":   {"encoding/base64 encoding/binary net/http " + module + "/internal/ratefields", "calls of Connect and gRPC-Web, whose clients do not go by the status"},
+	"httplimit/fields.go":    {"net/http sync sync/atomic ./internal/ratefields ./policy", "fields of a policy's answers; what is the same for all is made once"},
+	"httplimit/header.go":    {"time.Now net/http . ./internal/ratefields", "X-RateLimit-Reset is a time of day: the one dialect that needs a clock"},
+	"httplimit/deny.go":      {"net/http . ./internal/ratefields ./policy", "the answer to a denial"},
+	"httplimit/connect.go":   {"encoding/base64 encoding/binary net/http ./internal/ratefields", "calls of Connect and gRPC-Web, whose clients do not go by the status"},
 	"httplimit/grpc.go":      {"encoding/base64 encoding/binary net/http", "a denial as gRPC has it, in its wire format"},
 	"httplimit/field.go":     {"", "structured fields: text to value"},
-	"httplimit/signal.go":    {"net/http " + module + "/internal/ratefields", "what an answer says of its server's limits; the time is an argument"},
-	"httplimit/transport.go": {"context io math/rand/v2 net/http sync time.NewTimer time.Now time.Until " + module, "requests that go out wait, for us and for the server; retries are spread at random"},
+	"httplimit/signal.go":    {"net/http ./internal/ratefields", "what an answer says of its server's limits; the time is an argument"},
+	"httplimit/transport.go": {"context io math/rand/v2 net/http sync time.NewTimer time.Now time.Until .", "requests that go out wait, for us and for the server; retries are spread at random"},
 }
 
 // pureImports do not reach outside of a function's arguments.
@@ -204,73 +212,302 @@ var powers = map[string][]string{
 // floors is which packages of the house each directory may import: arrows
 // point down only. A directory that is not named has no floor yet.
 var floors = map[string]string{
-	".":                                 "internal/waitqueue internal/wording",
-	"memstore":                          ". internal/satmath",
-	"simulate":                          ". internal/strictjson",
-	"storetest":                         ". simulate",
-	"fallback":                          ". memstore internal/satmath",
-	"internal/overridetable":            "",
-	"internal/waitqueue":                "",
-	"internal/match":                    "",
-	"internal/wording":                  "",
-	"internal/ratefields":               ".",
-	"internal/guard":                    ". internal/ratefields",
-	"internal/strictjson":               "",
-	"internal/satmath":                  "",
-	"policy/rulesfile":                  ". internal/match internal/wording internal/strictjson",
-	"policy":                            ". internal/match internal/satmath internal/wording policy/rulesfile memstore fallback internal/overridetable internal/waitqueue",
-	"httplimit":                         ". memstore policy internal/guard internal/ratefields",
-	"rulesource":                        "",
-	"rulesdb":                           "rulesource",
-	"cmd/stint":                         ". memstore simulate cmd/internal/service/proxy cmd/internal/planner/trial policy policy/rulesfile httplimit cmd/internal/service/rules cmd/internal/service/observe cmd/internal/service/server cmd/internal/service/resp cmd/internal/service/rls cmd/internal/service/envoyrules cmd/internal/planner/lab cmd/internal/planner/plan cmd/internal/scratch cmd/internal/service/storecheck cmd/internal/planner/nodes cmd/internal/planner/luaserver cmd/internal/service/desk cmd/internal/linediff cmd/internal/service/ruleshttp cmd/internal/service/snapshot redisstore fallback rulesource rulesdb cmd/internal/service/ruletest cmd/internal/service/record cmd/internal/service/rehearse cmd/internal/planner/accesslog cmd/internal/service/rulesredis cmd/internal/service/rulesworker cmd/internal/service/acts cmd/internal/service/operate cmd/internal/service/top cmd/internal/service/warn",
-	"grpclimit":                         ". policy internal/guard internal/ratefields",
-	"otellimit":                         ". policy httplimit",
-	"redisstore":                        ". memstore fallback",
-	"redisstore/goredis":                "redisstore",
-	"redisstore/internal/faulttest":     ". redisstore internal/redistest", // of tests
-	"internal/redistest":                "",                                // of tests
-	"cmd/internal/planner/plan":         ". internal/wording memstore simulate policy policy/rulesfile httplimit cmd/internal/planner/accesslog cmd/internal/service/rules",
-	"cmd/internal/planner/plan/bench":   "cmd/internal/planner/plan cmd/internal/planner/plan/sample",
-	"cmd/internal/service/recent":       "",
-	"cmd/internal/service/resp":         ". cmd/internal/service/recent policy cmd/internal/service/observe cmd/internal/service/rules",
-	"cmd/internal/planner/lab":          ". internal/wording cmd/internal/planner/trial cmd/internal/planner/plan cmd/internal/planner/accesslog cmd/internal/planner/nodes redisstore", // the planner reads logs, nodes share a limit
-	"cmd/internal/service/observe":      ". memstore policy redisstore cmd/internal/service/top cmd/internal/service/warn",
-	"cmd/internal/service/top":          "policy",
-	"cmd/internal/service/warn":         ". policy",
-	"cmd/internal/service/acts":         ". policy rulesource rulesdb cmd/internal/service/rules cmd/internal/wholefile",
-	"cmd/internal/service/operate":      ". policy rulesource rulesdb cmd/internal/service/desk cmd/internal/service/observe cmd/internal/service/rules cmd/internal/service/top cmd/internal/service/server",
-	"cmd/internal/service/proxy":        ". policy httplimit cmd/internal/service/observe cmd/internal/service/rules cmd/internal/service/server",
-	"cmd/internal/service/envoyrules":   "policy policy/rulesfile",
-	"cmd/internal/service/rls":          ". policy httplimit cmd/internal/service/observe cmd/internal/service/recent cmd/internal/service/rules",
-	"cmd/internal/service/rules":        ". policy policy/rulesfile rulesource cmd/internal/service/rulescopy",
-	"cmd/internal/service/server":       ". internal/strictjson memstore policy httplimit cmd/internal/service/observe cmd/internal/service/rules",
-	"cmd/internal/planner/trial":        ". memstore simulate",
-	"cmd/internal/service/desk":         ". policy policy/rulesfile rulesource rulesdb cmd/internal/service/rules cmd/internal/service/server cmd/internal/linediff",
-	"cmd/internal/linediff":             "",
-	"cmd/internal/wholefile":            "",
-	"cmd/internal/service/snapshot":     "memstore cmd/internal/wholefile",
-	"cmd/internal/service/rulescopy":    "rulesource",
-	"cmd/internal/service/rulesredis":   "redisstore rulesource rulesdb cmd/internal/service/rulescopy",
-	"cmd/internal/service/rulesworker":  "rulesource rulesdb cmd/internal/service/rulescopy cmd/internal/service/rulesredis",
-	"cmd/internal/service/rulesbench":   "memstore policy rulesource rulesdb rulesdb/dbtest cmd/internal/service/rules cmd/internal/service/rulesredis cmd/internal/service/rulesworker",
-	"cmd/internal/service/ruleshttp":    "rulesource",
-	"cmd/internal/planner/nodes":        ". memstore fallback redisstore cmd/internal/planner/luaserver",
+	"meter": `
+		internal/satmath
+		internal/uint128
+		internal/wording`,
+	"internal/uint128": "",
+	".": `
+		internal/satmath
+		internal/uint128
+		internal/waitqueue
+		internal/wording
+		meter`,
+	"memstore": `
+		.
+		internal/satmath
+		meter`,
+	"simulate": `
+		.
+		internal/strictjson
+		meter`,
+	"storetest": `
+		.
+		meter
+		simulate`,
+	"fallback": `
+		.
+		internal/satmath
+		memstore
+		meter`,
+	"internal/overridetable": "",
+	"internal/waitqueue":     "",
+	"internal/match":         "",
+	"internal/wording":       "",
+	"internal/ratefields": `
+		.
+		meter`,
+	"internal/guard": `
+		.
+		internal/ratefields
+		meter`,
+	"internal/strictjson": "",
+	"internal/satmath":    "",
+	"policy/rulesfile": `
+		.
+		internal/match
+		internal/strictjson
+		internal/wording`,
+	"policy": `
+		.
+		fallback
+		internal/match
+		internal/overridetable
+		internal/satmath
+		internal/waitqueue
+		internal/wording
+		memstore
+		meter
+		policy/rulesfile`,
+	"httplimit": `
+		.
+		internal/guard
+		internal/ratefields
+		memstore
+		policy`,
+	"internal/redistest": "", // of tests
+	"rulesource":         "",
+	"rulesdb":            "rulesource",
+	"cmd/stint": `
+		.
+		cmd/internal/linediff
+		cmd/internal/planner/accesslog
+		cmd/internal/planner/lab
+		cmd/internal/planner/luaserver
+		cmd/internal/planner/nodes
+		cmd/internal/planner/plan
+		cmd/internal/planner/trial
+		cmd/internal/scratch
+		cmd/internal/service/acts
+		cmd/internal/service/desk
+		cmd/internal/service/envoyrules
+		cmd/internal/service/observe
+		cmd/internal/service/operate
+		cmd/internal/service/proxy
+		cmd/internal/service/record
+		cmd/internal/service/rehearse
+		cmd/internal/service/resp
+		cmd/internal/service/rls
+		cmd/internal/service/rules
+		cmd/internal/service/ruleshttp
+		cmd/internal/service/rulesredis
+		cmd/internal/service/rulesworker
+		cmd/internal/service/ruletest
+		cmd/internal/service/server
+		cmd/internal/service/snapshot
+		cmd/internal/service/storecheck
+		cmd/internal/service/top
+		cmd/internal/service/warn
+		fallback
+		httplimit
+		memstore
+		policy
+		policy/rulesfile
+		redisstore
+		rulesdb
+		rulesource
+		simulate`,
+	"grpclimit": `
+		.
+		internal/guard
+		internal/ratefields
+		policy`,
+	"otellimit": `
+		.
+		httplimit
+		policy`,
+	"redisstore": `
+		.
+		fallback
+		memstore
+		meter`,
+	"redisstore/goredis": "redisstore",
+	"redisstore/internal/faulttest": `
+		.
+		meter
+		redisstore
+		internal/redistest`, // of tests
+	"cmd/internal/planner/plan": `
+		.
+		cmd/internal/planner/accesslog
+		cmd/internal/service/rules
+		httplimit
+		internal/wording
+		memstore
+		meter
+		policy
+		policy/rulesfile
+		simulate`,
+	"cmd/internal/planner/plan/bench": `
+		cmd/internal/planner/plan
+		cmd/internal/planner/plan/sample`,
+	"cmd/internal/service/recent": "",
+	"cmd/internal/service/resp": `
+		.
+		cmd/internal/service/observe
+		cmd/internal/service/recent
+		cmd/internal/service/rules
+		meter
+		policy`,
+	"cmd/internal/planner/lab": `
+		.
+		cmd/internal/planner/accesslog
+		cmd/internal/planner/nodes
+		cmd/internal/planner/plan
+		cmd/internal/planner/trial
+		internal/wording
+		meter
+		redisstore`, // the planner reads logs, nodes share a limit
+	"cmd/internal/service/observe": `
+		.
+		cmd/internal/service/top
+		cmd/internal/service/warn
+		memstore
+		policy
+		redisstore`,
+	"cmd/internal/service/top": "policy",
+	"cmd/internal/service/warn": `
+		.
+		policy`,
+	"cmd/internal/service/acts": `
+		.
+		cmd/internal/service/rules
+		cmd/internal/wholefile
+		policy
+		rulesdb
+		rulesource`,
+	"cmd/internal/service/operate": `
+		.
+		cmd/internal/service/desk
+		cmd/internal/service/observe
+		cmd/internal/service/rules
+		cmd/internal/service/server
+		cmd/internal/service/top
+		meter
+		policy
+		rulesdb
+		rulesource`,
+	"cmd/internal/service/proxy": `
+		.
+		cmd/internal/service/observe
+		cmd/internal/service/rules
+		cmd/internal/service/server
+		httplimit
+		meter
+		policy`,
+	"cmd/internal/service/envoyrules": `
+		policy
+		policy/rulesfile`,
+	"cmd/internal/service/rls": `
+		.
+		cmd/internal/service/observe
+		cmd/internal/service/recent
+		cmd/internal/service/rules
+		httplimit
+		policy`,
+	"cmd/internal/service/rules": `
+		.
+		cmd/internal/service/rulescopy
+		policy
+		policy/rulesfile
+		rulesource`,
+	"cmd/internal/service/server": `
+		.
+		cmd/internal/service/observe
+		cmd/internal/service/rules
+		httplimit
+		internal/strictjson
+		memstore
+		policy`,
+	"cmd/internal/planner/trial": `
+		.
+		memstore
+		simulate`,
+	"cmd/internal/service/desk": `
+		.
+		cmd/internal/linediff
+		cmd/internal/service/rules
+		cmd/internal/service/server
+		policy
+		policy/rulesfile
+		rulesdb
+		rulesource`,
+	"cmd/internal/linediff":  "",
+	"cmd/internal/wholefile": "",
+	"cmd/internal/service/snapshot": `
+		cmd/internal/wholefile
+		memstore`,
+	"cmd/internal/service/rulescopy": "rulesource",
+	"cmd/internal/service/rulesredis": `
+		cmd/internal/service/rulescopy
+		redisstore
+		rulesdb
+		rulesource`,
+	"cmd/internal/service/rulesworker": `
+		cmd/internal/service/rulescopy
+		cmd/internal/service/rulesredis
+		rulesdb
+		rulesource`,
+	"cmd/internal/service/rulesbench": `
+		cmd/internal/service/rules
+		cmd/internal/service/rulesredis
+		cmd/internal/service/rulesworker
+		memstore
+		policy
+		rulesdb
+		rulesdb/dbtest
+		rulesource`,
+	"cmd/internal/service/ruleshttp": "rulesource",
+	"cmd/internal/planner/nodes": `
+		.
+		cmd/internal/planner/luaserver
+		fallback
+		memstore
+		meter
+		redisstore`,
 	"cmd/internal/planner/luaserver":    "redisstore", // as a driver of it
 	"cmd/internal/service/servicebench": "",
 	"cmd/internal/scratch":              "redisstore",
-	"cmd/internal/service/storecheck":   ". redisstore cmd/internal/scratch",
-	"cmd/internal/service/record":       "policy",
-	"cmd/internal/service/rehearse":     ". memstore simulate policy rulesdb cmd/internal/service/record cmd/internal/service/rules cmd/internal/service/server",
-	"cmd/internal/service/ruletest":     ". memstore simulate policy policy/rulesfile cmd/internal/service/rules",
-	"cmd/internal/service/board":        "",
-	"cmd/internal/service/board/write":  "cmd/internal/service/board",
-	"proof/model":                       "", // written apart from the engine, or it proves nothing
-	"proof/oracle":                      "proof/model",
+	"cmd/internal/service/storecheck": `
+		.
+		cmd/internal/scratch
+		redisstore`,
+	"cmd/internal/service/record": "policy",
+	"cmd/internal/service/rehearse": `
+		.
+		cmd/internal/service/record
+		cmd/internal/service/rules
+		cmd/internal/service/server
+		memstore
+		policy
+		rulesdb
+		simulate`,
+	"cmd/internal/service/ruletest": `
+		.
+		cmd/internal/service/rules
+		memstore
+		policy
+		policy/rulesfile
+		simulate`,
+	"cmd/internal/service/board":       "",
+	"cmd/internal/service/board/write": "cmd/internal/service/board",
+	"proof/model":                      "", // written apart from the engine, or it proves nothing
+	"proof/oracle":                     "proof/model",
 }
 
 // placed are the directories whose files have a place each. The others are held
 // by their floors alone: they do what tests and servers do.
-var placed = []string{".", "internal/waitqueue", "memstore", "simulate", "fallback", "rulesource", "policy", "policy/rulesfile", "httplimit", "internal/match", "internal/wording", "internal/strictjson", "internal/ratefields", "internal/guard", "internal/satmath"}
+var placed = []string{".", "meter", "internal/uint128", "internal/waitqueue", "memstore", "simulate", "fallback", "rulesource", "policy", "policy/rulesfile", "httplimit", "internal/match", "internal/wording", "internal/strictjson", "internal/ratefields", "internal/guard", "internal/satmath"}
 
 // besides are modules of tests, which may look at the whole house but for cmd.
 var besides = []string{"proof", "benchmarks"}
@@ -368,6 +605,11 @@ func TestWallsFiles(t *testing.T) {
 			continue
 		}
 		may, needs := strings.Fields(p.may), s.needs(t)
+		for i, m := range may {
+			if m == "." || strings.HasPrefix(m, "./") {
+				may[i] = module + m[1:]
+			}
+		}
 		for need := range needs {
 			if !slices.Contains(may, need) {
 				t.Errorf("%s: %s is behind a wall; this file %s", s.path, need, p.why)
@@ -418,9 +660,9 @@ func (s source) checkFloor(t *testing.T, inside string) {
 	}
 }
 
-// mostExported bounds the names of package stint. It is what there is now: a
-// name more should replace one, or come with a reason to raise this.
-const mostExported = 55
+// mostExported bounds the names of package stint, which are to be one page: a
+// name more should replace one.
+const mostExported = 40
 
 func TestWallsExported(t *testing.T) {
 	var names []string

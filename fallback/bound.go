@@ -6,6 +6,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/satmath"
+	"github.com/stint-dev/stint/meter"
 )
 
 // bound implements [stint.Bound]: the same limits in both stores.
@@ -48,12 +49,12 @@ func (b *bound) Name() string { return b.main.Name() }
 
 // Allow implements [stint.Bound].
 func (b *bound) Allow(ctx context.Context, key string, cost int64) (bool, error) {
-	d, err := b.Decide(ctx, stint.OpTake, key, cost)
+	d, err := b.Decide(ctx, meter.OpTake, key, cost)
 	return d.Allowed, err
 }
 
 // Decide implements [stint.Bound].
-func (b *bound) Decide(ctx context.Context, op stint.Op, key string, cost int64) (stint.Decision, error) {
+func (b *bound) Decide(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
 	s := b.store
 	d, err := b.main.Decide(ctx, op, key, cost)
 	if err == nil {
@@ -104,7 +105,7 @@ func (b *bound) warm(key string, taken, weight int64) {
 	units, _ := satmath.Mul(taken, max(weight, 1))
 	for _, one := range b.each {
 		// An error leaves it colder, which is no reason to deny.
-		_, _ = one.local.Decide(context.Background(), stint.OpTakeUpTo, key, units)
+		_, _ = one.local.Decide(context.Background(), meter.OpTakeUpTo, key, units)
 	}
 }
 

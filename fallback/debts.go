@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // Debts is what was let through without a shared store, to be charged to it
@@ -236,13 +237,13 @@ func (d *Debts) settle(who debtor) error {
 // taken as a part of the most that it was. Windows and logs keep their counts, as
 // far as the smaller limit holds them.
 func (d *Debts) counting(local stint.Bound, key string, most int64) int64 {
-	state, err := local.Decide(context.Background(), stint.OpPeek, key, 0)
+	state, err := local.Decide(context.Background(), meter.OpPeek, key, 0)
 	if err != nil {
 		return math.MaxInt64
 	}
 	used := state.Limit - state.Remaining
 	switch local.Limits()[0].Algorithm() {
-	case stint.GCRA, stint.LeakyQueue, stint.TokenBucketInterval:
+	case meter.GCRA, meter.LeakyQueue, meter.TokenBucketInterval:
 	default:
 		if used < state.Limit {
 			return used

@@ -45,6 +45,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 )
 
 // A Mode says what becomes of requests that the shared store cannot decide.
@@ -149,7 +150,7 @@ func (s *Store) Stats() Stats {
 }
 
 // Decide implements [stint.Store].
-func (s *Store) Decide(ctx context.Context, op stint.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
+func (s *Store) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
 	main, local, err := s.split(layers)
 	if err != nil {
 		return stint.Decision{}, err

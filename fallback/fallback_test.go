@@ -13,6 +13,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/storetest"
 )
 
@@ -55,7 +56,7 @@ func (s *shared) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	return &sharedBound{b, s}, err
 }
 
-func (b *sharedBound) Decide(ctx context.Context, op stint.Op, key string, cost int64) (stint.Decision, error) {
+func (b *sharedBound) Decide(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
 	return call(b.of, func() (stint.Decision, error) { return b.Bound.Decide(ctx, op, key, cost) })
 }
 
@@ -69,7 +70,7 @@ func inner(layers []stint.Layer) []stint.Layer {
 	return out
 }
 
-func (s *shared) Decide(ctx context.Context, op stint.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
+func (s *shared) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
 	return call(s, func() (stint.Decision, error) { return s.Store.Decide(ctx, op, inner(layers), cost) })
 }
 

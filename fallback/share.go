@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // Share returns the part of a limit that one of n processes holds, with the
@@ -16,7 +17,7 @@ func Share(l stint.Limit, n int64) stint.Limit {
 		return l
 	}
 	count, period := l.Count(), l.Period()
-	even := l.Algorithm() == stint.GCRA || l.Algorithm() == stint.LeakyQueue
+	even := l.Algorithm() == meter.GCRA || l.Algorithm() == meter.LeakyQueue
 	if even && period <= time.Duration(math.MaxInt64/n) {
 		period *= time.Duration(n)
 	} else {
@@ -30,11 +31,11 @@ func Share(l stint.Limit, n int64) stint.Limit {
 		part = stint.PerMonthIn(count, zone)
 	}
 	switch l.Algorithm() {
-	case stint.GCRA, stint.TokenBucketInterval:
+	case meter.GCRA, meter.TokenBucketInterval:
 		part = part.WithBurst(max(l.Burst()/n, 1))
-	case stint.LeakyQueue:
+	case meter.LeakyQueue:
 		part = part.WithBurst(l.Burst() / n)
-	case stint.SlidingSubWindows:
+	case meter.SlidingSubWindows:
 		part = part.WithParts(l.Parts())
 	}
 	if l.Relaxed() {

@@ -14,6 +14,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/grpclimit"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -72,8 +73,8 @@ func (s blindStore) Bind(name string, limits ...stint.Limit) (stint.Bound, error
 	return blindBound{b}, err
 }
 
-func (b blindBound) Decide(ctx context.Context, op stint.Op, key string, cost int64) (stint.Decision, error) {
-	if op == stint.OpPeek && cost == 0 {
+func (b blindBound) Decide(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
+	if op == meter.OpPeek && cost == 0 {
 		return stint.Decision{}, errors.New("blind")
 	}
 	return b.Bound.Decide(ctx, op, key, cost)

@@ -21,6 +21,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/grpclimit"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -187,7 +188,7 @@ func TestKeysAndOptions(t *testing.T) {
 
 // A call waits for its turn under a queue.
 func TestQueue(t *testing.T) {
-	queue := stint.New(20, time.Second).WithAlgorithm(stint.LeakyQueue).WithBurst(2).WithName("q")
+	queue := stint.New(20, time.Second).WithAlgorithm(meter.LeakyQueue).WithBurst(2).WithName("q")
 	c := grpc_testing.NewTestServiceClient(guarded(t, []stint.Limit{queue}, grpclimit.All(), grpclimit.Options{}))
 	var all sync.WaitGroup
 	var passed, denied atomic.Int64

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/ratefields"
+	"github.com/stint-dev/stint/meter"
 )
 
 // checkPolicies is a strict reading of the lists that we write, apart from the
@@ -79,9 +80,9 @@ func TestFields(t *testing.T) {
 	const most = 1<<63 - 1
 	limits := []stint.Limit{
 		stint.PerMinute(100), stint.PerSecond(10).WithBurst(1), stint.PerSecond(10).WithBurst(600),
-		stint.New(1, time.Nanosecond), stint.New(most, time.Second).WithAlgorithm(stint.FixedWindow), stint.PerDayIn(5, "UTC"), stint.PerMonthIn(5, "UTC"),
-		stint.New(7, 90*time.Second), stint.Every(100 * 365 * 24 * time.Hour), stint.PerSecond(3).WithAlgorithm(stint.LeakyQueue).WithBurst(0),
-		stint.New(5, time.Minute).WithAlgorithm(stint.TokenBucketInterval).WithBurst(12), stint.New(5, time.Minute).WithAlgorithm(stint.SlidingLog),
+		stint.New(1, time.Nanosecond), stint.New(most, time.Second).WithAlgorithm(meter.FixedWindow), stint.PerDayIn(5, "UTC"), stint.PerMonthIn(5, "UTC"),
+		stint.New(7, 90*time.Second), stint.Every(100 * 365 * 24 * time.Hour), stint.PerSecond(3).WithAlgorithm(meter.LeakyQueue).WithBurst(0),
+		stint.New(5, time.Minute).WithAlgorithm(meter.TokenBucketInterval).WithBurst(12), stint.New(5, time.Minute).WithAlgorithm(meter.SlidingLog),
 	}
 	decisions := []stint.Decision{
 		{Allowed: true}, {Allowed: true, Limit: 100, Remaining: 99, ResetAfter: 1}, {Limit: 100, RetryAfter: 1},

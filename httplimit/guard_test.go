@@ -21,6 +21,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 )
 
 func limiter(t testing.TB, store stint.Store, texts ...string) *stint.Limiter {
@@ -170,7 +171,7 @@ func (f failing) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	return failingBound{b, f.err}, err
 }
 
-func (f failingBound) Decide(context.Context, stint.Op, string, int64) (stint.Decision, error) {
+func (f failingBound) Decide(context.Context, meter.Op, string, int64) (stint.Decision, error) {
 	return stint.Decision{}, f.err
 }
 

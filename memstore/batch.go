@@ -6,6 +6,7 @@ import (
 	"runtime"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // batchKeys is how many keys are decided under one round of locks: enough for
@@ -75,7 +76,7 @@ func (b *bound) allowBatch(v *view, keys []string, cost int64, passed []bool) er
 	}()
 	for ; apart != 0; apart &= apart - 1 {
 		i := bits.TrailingZeros64(apart)
-		d, err := b.several(stint.OpTake, keys[i], cost)
+		d, err := b.several(meter.OpTake, keys[i], cost)
 		if err != nil {
 			return err
 		}

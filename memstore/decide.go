@@ -9,6 +9,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/satmath"
+	"github.com/stint-dev/stint/meter"
 )
 
 // bound implements [stint.Bound].
@@ -23,7 +24,7 @@ func (b *bound) Limits() []stint.Limit {
 	limits := b.view.Load().limits
 	out := make([]stint.Limit, len(limits))
 	for i, l := range limits {
-		out[i] = l.meter.Limit()
+		out[i] = l.given
 	}
 	return out
 }
@@ -40,7 +41,7 @@ func (b *bound) Allow(_ context.Context, key string, cost int64) (bool, error) {
 				return true, nil
 			}
 		}
-		d, err := b.several(stint.OpTake, key, cost)
+		d, err := b.several(meter.OpTake, key, cost)
 		return d.Allowed, err
 	}
 	s, l := b.store, v.limits[0]
@@ -55,7 +56,7 @@ func (b *bound) Allow(_ context.Context, key string, cost int64) (bool, error) {
 	t := sh.table(l)
 	if t.several && sh.among(l, t, h) {
 		sh.mu.Unlock()
-		d, err := b.several(stint.OpTake, key, cost)
+		d, err := b.several(meter.OpTake, key, cost)
 		return d.Allowed, err
 	}
 	defer sh.mu.Unlock()
@@ -69,9 +70,7 @@ func (sh *shard) allow(s *Store, l *limit, t *table, h uint64, key string, now, 
 	slot, at := sh.ready(s, t, h, now, cost)
 	var ok bool
 	if open := sh.openOn(s, t, h); open != nil {
-		var d stint.Decision
-		t.meter.TakeAmong(&open.Reservations, &d, slot, at, cost)
-		ok = d.Allowed
+		_, ok = t.meter.TakeAmong(&open.Reservations, slot, at, cost)
 	} else {
 		ok = t.meter.Allow(slot, at, cost)
 	}
@@ -82,9 +81,9 @@ func (sh *shard) allow(s *Store, l *limit, t *table, h uint64, key string, now, 
 }
 
 // Decide implements [stint.Bound].
-func (b *bound) Decide(_ context.Context, op stint.Op, key string, cost int64) (d stint.Decision, err error) {
+func (b *bound) Decide(_ context.Context, op meter.Op, key string, cost int64) (d stint.Decision, err error) {
 	v := b.view.Load()
-	if len(v.limits) > 1 || op != stint.OpTake || cost <= 0 {
+	if len(v.limits) > 1 || op != meter.OpTake || cost <= 0 {
 		return b.several(op, key, cost)
 	}
 	s, l := b.store, v.limits[0]
@@ -104,9 +103,10 @@ func (b *bound) Decide(_ context.Context, op stint.Op, key string, cost int64) (
 	defer sh.mu.Unlock()
 	slot, at := sh.ready(s, t, h, now, cost)
 	if open := sh.openOn(s, t, h); open != nil {
-		t.meter.TakeAmong(&open.Reservations, &d, slot, at, cost)
+		takeAmong(&d, t.meter, &open.Reservations, slot, at, cost)
 	} else {
-		t.meter.TakeInto(&d, slot, at, cost)
+		a, ok := t.meter.Take(slot, at, cost)
+		d.Set(t.meter, a, ok, cost)
 	}
 	if !d.Allowed {
 		sh.denial(l, h, key)
@@ -122,7 +122,7 @@ func (sh *shard) ready(s *Store, t *table, h uint64, now, cost int64) (state []u
 	at = s.at(t, now)
 	slot := t.find(h)
 	if slot == nil {
-		if cost > t.meter.Limit().Capacity() && !t.meter.CountsDenied() && t.cells == nil {
+		if cost > t.meter.Capacity() && !t.meter.CountsDenied() && t.cells == nil {
 			return sh.unseen(t), at
 		}
 		slot = sh.place(s, t, h, now, at)
@@ -138,9 +138,9 @@ func (sh *shard) ready(s *Store, t *table, h uint64, now, cost int64) (state []u
 }
 
 // several decides for one key under several limits, or with the rarer verbs.
-func (b *bound) several(op stint.Op, key string, cost int64) (stint.Decision, error) {
+func (b *bound) several(op meter.Op, key string, cost int64) (stint.Decision, error) {
 	h, v := b.store.seed.hash(key), b.view.Load()
-	if op == stint.OpTake && cost > 0 && len(v.limits) <= quickLayers {
+	if op == meter.OpTake && cost > 0 && len(v.limits) <= quickLayers {
 		if d, ok := b.quick(h, cost, 1, true, nil); ok {
 			return d, nil
 		}
@@ -193,7 +193,8 @@ func (b *bound) quick(h uint64, cost, weight int64, whole bool, answers []stint.
 			t.meter.Allow(states[i], ats[i], units)
 			continue
 		}
-		t.meter.TakeInto(&layer, states[i], ats[i], units)
+		a, ok := t.meter.Take(states[i], ats[i], units)
+		layer.Set(t.meter, a, ok, units)
 		if answers != nil {
 			answers[i] = layer
 		}
@@ -205,8 +206,8 @@ func (b *bound) quick(h uint64, cost, weight int64, whole bool, answers []stint.
 }
 
 // Decide implements [stint.Store].
-func (s *Store) Decide(_ context.Context, op stint.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
-	if op == stint.OpTake && cost > 0 && len(layers) == 1 {
+func (s *Store) Decide(_ context.Context, op meter.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
+	if op == meter.OpTake && cost > 0 && len(layers) == 1 {
 		l := &layers[0]
 		b, ok := l.Bound.(*bound)
 		if ok && b.store == s {
@@ -238,7 +239,7 @@ type request struct {
 	weight int64           // units of this layer to one of the request
 	answer *stint.Decision // where this layer's own goes, or nil
 	slot   []uint64        // the key's, or its overflow cell's; nil if unseen
-	meter  *stint.Meter    // that charged
+	meter  *meter.Meter    // that charged
 	at     int64           // the time that this layer decides at, once locked
 	moves  uint32          // the shard's when slot was sought
 	sought bool
@@ -414,7 +415,7 @@ func (r *request) room(s *Store, now, units int64) (state []uint64, at int64) {
 
 // decide answers op over all requests: read, decide, write all or nothing. If
 // held is not nil and the cost is charged, its layers hold where to.
-func (s *Store) decide(op stint.Op, rs []request, cost int64, held *reservation) (stint.Decision, error) {
+func (s *Store) decide(op meter.Op, rs []request, cost int64, held *reservation) (stint.Decision, error) {
 	if cost < 0 {
 		return stint.Decision{}, stint.ErrCost
 	}
@@ -423,10 +424,10 @@ func (s *Store) decide(op stint.Op, rs []request, cost int64, held *reservation)
 	}
 	now := s.lock(rs)
 	defer s.unlock(rs)
-	if op != stint.OpPeek && cost > 0 {
+	if op != meter.OpPeek && cost > 0 {
 		s.meet(rs, now)
 	}
-	if op == stint.OpTakeUpTo {
+	if op == meter.OpTakeUpTo {
 		cost = s.upTo(rs, now, cost)
 	}
 	var denied stint.LimitSet
@@ -438,18 +439,18 @@ func (s *Store) decide(op stint.Op, rs []request, cost int64, held *reservation)
 	var d, layer stint.Decision
 	for i := range rs {
 		r := &rs[i]
-		if denied == 0 && op != stint.OpPeek && held == nil && r.table().cells == nil {
+		if denied == 0 && op != meter.OpPeek && held == nil && r.table().cells == nil {
 			r.take(s, now, cost, &layer)
 		} else {
 			r.carryOut(s, now, op, cost, denied, i, held, &layer)
 		}
 		join(&d, &layer, r.weight, i)
 	}
-	if op != stint.OpPeek && cost > 0 {
+	if op != meter.OpPeek && cost > 0 {
 		s.counted(rs, now, cost, denied != 0, held)
 	}
 	d.Denied, d.Taken = denied, 0
-	if denied == 0 && op != stint.OpPeek {
+	if denied == 0 && op != meter.OpPeek {
 		d.Taken = cost
 	}
 	return d, nil
@@ -479,7 +480,7 @@ func (s *Store) counted(rs []request, now, cost int64, denied bool, held *reserv
 		units, _ := satmath.Mul(cost, rs[i].weight)
 		return units
 	}
-	s.elsewhere(rs, now, true, units, func(m *stint.Meter, state []uint64, at, units int64) {
+	s.elsewhere(rs, now, true, units, func(m *meter.Meter, state []uint64, at, units int64) {
 		if !denied || m.CountsDenied() {
 			m.Charge(state, at, units)
 		}
@@ -494,13 +495,13 @@ func (r *request) take(s *Store, now, cost int64, layer *stint.Decision) {
 	if units == 0 {
 		r.seek(s, now) // what costs nothing gets no place
 		t := r.table()
-		*layer = t.meter.Answer(r.state(s, now), r.at, 0, true)
+		*layer = describe(t.meter, r.state(s, now), r.at, 0, true)
 	} else {
 		state, at := r.room(s, now, units)
 		if open := r.sh.openOn(s, r.table(), r.hash); open != nil {
-			r.meter.TakeAmong(&open.Reservations, layer, state, at, units)
+			takeAmong(layer, r.meter, &open.Reservations, state, at, units)
 		} else {
-			r.meter.TakeInto(layer, state, at, units)
+			take(layer, r.meter, state, at, units)
 		}
 	}
 	if r.answer != nil {
@@ -510,28 +511,28 @@ func (r *request) take(s *Store, now, cost int64, layer *stint.Decision) {
 
 // carryOut does to one layer what op asks for, when it is known which layers
 // have denied, and gives its part of the answer.
-func (r *request) carryOut(s *Store, now int64, op stint.Op, cost int64, denied stint.LimitSet, i int, held *reservation, layer *stint.Decision) {
+func (r *request) carryOut(s *Store, now int64, op meter.Op, cost int64, denied stint.LimitSet, i int, held *reservation, layer *stint.Decision) {
 	t := r.table()
 	r.seek(s, now)
 	units, fits := satmath.Mul(cost, r.weight)
 	delay := t.meter.Delay(r.state(s, now), r.at, units)
 	switch {
-	case op == stint.OpPeek || cost == 0 || denied != 0 && !t.meter.CountsDenied():
+	case op == meter.OpPeek || cost == 0 || denied != 0 && !t.meter.CountsDenied():
 	case denied == 0 && held != nil:
 		r.reserve(s, now, units, &held.layers[i])
 	default:
 		r.charge(s, now, units, denied == 0)
 	}
-	*layer = t.meter.Answer(r.state(s, now), r.at, units, denied == 0)
+	*layer = describe(t.meter, r.state(s, now), r.at, units, denied == 0)
 	if denied == 0 {
 		layer.Delay = delay
 	} else if !fits {
 		layer.RetryAfter = stint.Never
 	}
 	if r.answer != nil {
-		r.tell(*layer, denied.Has(i), op != stint.OpPeek, units)
+		r.tell(*layer, denied.Has(i), op != meter.OpPeek, units)
 	}
-	if denied.Has(i) && op != stint.OpPeek {
+	if denied.Has(i) && op != meter.OpPeek {
 		r.sh.denial(r.limit, r.hash, r.key)
 	}
 }
@@ -576,7 +577,7 @@ func (s *Store) upTo(rs []request, now, cost int64) int64 {
 	for i := range rs {
 		r := &rs[i]
 		r.seek(s, now)
-		most = min(most, r.table().meter.Answer(r.state(s, now), r.at, 0, true).Remaining/r.weight)
+		most = min(most, describe(r.table().meter, r.state(s, now), r.at, 0, true).Remaining/r.weight)
 	}
 	if most == 0 {
 		return min(cost, 1)

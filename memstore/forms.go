@@ -9,6 +9,7 @@ import (
 	"weak"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // A name is what limits are bound under. What a key has used under it is one
@@ -39,9 +40,10 @@ type form struct {
 type limit struct {
 	form   *form
 	id     string
-	name   string // what it is bound under, and its ID
-	salt   uint64 // makes one key under two limits two
-	meter  *stint.Meter
+	name   string      // what it is bound under, and its ID
+	salt   uint64      // makes one key under two limits two
+	given  stint.Limit // as it was bound
+	meter  *meter.Meter
 	tables [mostShards]*table // each under its shard's lock; nil where no key is
 	live   atomic.Int32       // how many tables there are
 }
@@ -58,22 +60,22 @@ type view struct {
 const apart = "\x00"
 
 // formKey is what the forms of all names are told apart by.
-func formKey(text string, meters []*stint.Meter) string {
+func formKey(text string, limits []stint.Limit) string {
 	var b strings.Builder
 	b.WriteString(text)
-	for _, m := range meters {
+	for _, l := range limits {
 		b.WriteString(apart)
-		b.WriteString(m.Limit().ID())
+		b.WriteString(l.ID())
 		b.WriteString(apart)
-		b.WriteString(m.Limit().String())
+		b.WriteString(l.String())
 	}
 	return b.String()
 }
 
 // form returns the form of a name that has these limits, and makes it if there
 // is none. The store's lock is held.
-func (s *Store) form(text string, meters []*stint.Meter) *form {
-	key := formKey(text, meters)
+func (s *Store) form(text string, limits []stint.Limit, meters []*meter.Meter) *form {
+	key := formKey(text, limits)
 	if f := s.forms[key]; f != nil {
 		return f
 	}
@@ -85,9 +87,9 @@ func (s *Store) form(text string, meters []*stint.Meter) *form {
 	n.numbers++
 	f := &form{name: n, number: n.numbers, key: key, limits: make([]*limit, len(meters))}
 	for i, m := range meters {
-		id := m.Limit().ID()
+		id := limits[i].ID()
 		full := text + apart + id
-		f.limits[i] = &limit{form: f, id: id, name: full, salt: s.seed.hash(full), meter: m}
+		f.limits[i] = &limit{form: f, id: id, name: full, salt: s.seed.hash(full), given: limits[i], meter: m}
 	}
 	f.whole = view{form: f, limits: f.limits}
 	n.forms = append(n.forms, f)
@@ -100,14 +102,14 @@ func (s *Store) form(text string, meters []*stint.Meter) *form {
 }
 
 // meters makes limits ready to decide, or says why they cannot be held.
-func (s *Store) meters(limits []stint.Limit) ([]*stint.Meter, error) {
-	meters := make([]*stint.Meter, len(limits))
+func (s *Store) meters(limits []stint.Limit) ([]*meter.Meter, error) {
+	meters := make([]*meter.Meter, len(limits))
 	for i, l := range limits {
 		var err error
-		if meters[i], err = stint.NewMeter(l); err != nil {
+		if meters[i], err = l.Meter(); err != nil {
 			return nil, err
 		}
-		if l.Algorithm() == stint.SlidingLog && l.Count() > s.maxLog {
+		if l.Algorithm() == meter.SlidingLog && l.Count() > s.maxLog {
 			return nil, fmt.Errorf("stint: limit %q: a log of %d is more than the %d that this store keeps (Options.MaxLog): sliding_buckets needs far less",
 				l.Name(), l.Count(), s.maxLog)
 		}
@@ -134,7 +136,7 @@ func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 		return nil, stint.ErrClosed
 	}
 	s.releaseSome(2)
-	return s.bound(&s.form(name, meters).whole), nil
+	return s.bound(&s.form(name, limits, meters).whole), nil
 }
 
 // bound returns what decides by a view. The store's lock is held.
@@ -180,7 +182,7 @@ func (b *bound) Change(limits ...stint.Limit) error {
 	if s.closed.Load() {
 		return stint.ErrClosed
 	}
-	s.become(b, s.form(n, meters))
+	s.become(b, s.form(n, limits, meters))
 	s.watchers.everywhere()
 	return nil
 }
@@ -197,17 +199,16 @@ func (s *Store) Exchange(name string, from, to []stint.Limit) (known bool, err e
 	if err != nil {
 		return true, err
 	}
-	olds, err := s.meters(from)
-	if err != nil {
+	if _, err := s.meters(from); err != nil {
 		return true, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old := s.forms[formKey(name, olds)]
+	old := s.forms[formKey(name, from)]
 	if s.closed.Load() || old == nil {
 		return false, nil
 	}
-	next := s.form(name, meters)
+	next := s.form(name, to, meters)
 	if next == old {
 		return true, nil
 	}

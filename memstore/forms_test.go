@@ -11,6 +11,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 )
 
 // forms returns limiters of one name, each with a form of one limit.
@@ -121,7 +122,7 @@ func TestFormsOfLists(t *testing.T) {
 			taken(t, before, "a", c.used)
 			b, _ := s.Bind("api", c.to...)
 			answers := make([]stint.Decision, len(c.to))
-			if _, err := s.Decide(ctx, stint.OpPeek, []stint.Layer{{Bound: b, Key: "a", Answers: answers}}, 0); err != nil {
+			if _, err := s.Decide(ctx, meter.OpPeek, []stint.Layer{{Bound: b, Key: "a", Answers: answers}}, 0); err != nil {
 				t.Fatal(err)
 			}
 			for i, want := range c.want {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 )
 
 // seal returns the bytes as a snapshot of a version whose head and checksum are
@@ -88,7 +89,7 @@ func use(t *testing.T, s *memstore.Store) {
 			t.Fatalf("%s: %v", text, err)
 		}
 		for _, key := range []string{"a", "b", "c"} {
-			for _, op := range []stint.Op{stint.OpPeek, stint.OpTake, stint.OpTakeUpTo, stint.OpPeek} {
+			for _, op := range []meter.Op{meter.OpPeek, meter.OpTake, meter.OpTakeUpTo, meter.OpPeek} {
 				d, err := bound.Decide(ctx, op, key, 2)
 				if err != nil || d.Remaining < 0 || d.Remaining > d.Limit || d.ResetAfter < 0 || d.RetryAfter < stint.Never {
 					t.Fatalf("%s: %+v, %v", text, d, err)

@@ -256,7 +256,7 @@ func (f *form) idle(s *Store, sh *shard, h uint64, now int64) bool {
 func (f *form) idleAfter(s *Store, sh *shard, h uint64, now int64) (longest int64) {
 	f.tablesIn(sh, func(t *table) {
 		if slot := t.find(h); slot != nil {
-			d := t.meter.Answer(t.state(sh, slot), s.at(t, now), 0, true)
+			d := describe(t.meter, t.state(sh, slot), s.at(t, now), 0, true)
 			longest = max(longest, int64(d.ResetAfter))
 		}
 	})

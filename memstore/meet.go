@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // meet makes the forms that are about to decide known to their keys: one that a
@@ -121,7 +121,7 @@ func (l *limit) sources(forms []*form) (from []*limit) {
 	for _, g := range forms {
 		for _, other := range g.limits {
 			switch {
-			case other.id == l.id && other.meter.Limit() == l.meter.Limit():
+			case other.id == l.id && other.meter.Spec() == l.meter.Spec():
 				return []*limit{other}
 			case other.id == l.id:
 				from = append(from, other)
@@ -137,9 +137,9 @@ func (l *limit) sources(forms []*form) (from []*limit) {
 }
 
 // adopted returns what a limit makes of a state of another.
-func adopted(m, old *stint.Meter, state []uint64, now int64) []uint64 {
+func adopted(m, old *meter.Meter, state []uint64, now int64) []uint64 {
 	words := m.Words()
-	if m.Limit().Algorithm() == stint.SlidingLog && old.Limit().Algorithm() == stint.SlidingLog {
+	if m.Algorithm() == meter.SlidingLog && old.Algorithm() == meter.SlidingLog {
 		words = max(words, len(state))
 	}
 	to := make([]uint64, words)
@@ -185,7 +185,7 @@ func (r *request) unmet(s *Store, now int64) []uint64 {
 // met, for what was asked under others: charging, which makes a place for it if
 // need be, or refunding. It is given units of each request; of those of one form,
 // the most.
-func (s *Store) elsewhere(rs []request, now int64, charges bool, units func(i int) int64, do func(m *stint.Meter, state []uint64, at, units int64)) {
+func (s *Store) elsewhere(rs []request, now int64, charges bool, units func(i int) int64, do func(m *meter.Meter, state []uint64, at, units int64)) {
 	for i := range rs {
 		r := &rs[i]
 		t := r.limit.tables[r.sh.index]
@@ -231,7 +231,7 @@ func (r *request) sameKey(o request) bool {
 	return o.hash == r.hash && o.limit.form.name == r.limit.form.name
 }
 
-func (sh *shard) countUnder(s *Store, k *kin, l *limit, h uint64, now, units int64, charges bool, do func(m *stint.Meter, state []uint64, at, units int64)) {
+func (sh *shard) countUnder(s *Store, k *kin, l *limit, h uint64, now, units int64, charges bool, do func(m *meter.Meter, state []uint64, at, units int64)) {
 	t := sh.table(l)
 	at := s.at(t, now)
 	slot := t.find(h)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 )
 
 var ctx = context.Background()
@@ -100,7 +101,7 @@ func TestTwin(t *testing.T) {
 			c.advance(1_000_000 * time.Hour)
 			s := memstore.New(memstore.Options{Now: c.now})
 			l := limiter(t, s, text)
-			m, _ := stint.NewMeter(limit(t, text))
+			m, _ := limit(t, text).Meter()
 			twins := make(map[string][]uint64)
 			rnd := rand.New(rand.NewPCG(1, 2))
 			for range 60_000 {
@@ -120,7 +121,9 @@ func TestTwin(t *testing.T) {
 				}
 				cost := 1 + rnd.Int64N(2)
 				got, err := l.Take(ctx, key, cost)
-				if want := m.Take(twin, c.now(), cost); err != nil || got != want {
+				var want stint.Decision
+				a, ok := m.Take(twin, c.now(), cost)
+				if want.Set(m, a, ok, cost); err != nil || got != want {
 					t.Fatalf("key %s at %d, cost %d:\n got %+v, %v\nwant %+v", key, c.now(), cost, got, err, want)
 				}
 			}
@@ -234,7 +237,7 @@ func TestShards(t *testing.T) {
 				for _, k := range order {
 					layers = append(layers, stint.Layer{Bound: b, Key: fmt.Sprint(k)})
 				}
-				d, err := s.Decide(ctx, stint.OpTake, layers, 1)
+				d, err := s.Decide(ctx, meter.OpTake, layers, 1)
 				if err != nil {
 					t.Error(err)
 					return
@@ -249,7 +252,7 @@ func TestShards(t *testing.T) {
 	}
 	wg.Wait()
 	for k := range passed {
-		d, _ := b.Decide(ctx, stint.OpPeek, fmt.Sprint(k), 0)
+		d, _ := b.Decide(ctx, meter.OpPeek, fmt.Sprint(k), 0)
 		if got := passed[k].Load(); got > 1000 || got+d.Remaining != 1000 {
 			t.Errorf("key %d: %d passed and %d remain of 1000", k, got, d.Remaining)
 		}
@@ -318,9 +321,9 @@ func TestRefused(t *testing.T) {
 	_, twice := s.Bind("api", limit(t, "5/1s"), limit(t, "6/1s"))
 	_, none := s.Bind("api")
 	_, zero := s.Bind("api", stint.Limit{})
-	_, stranger := s.Decide(ctx, stint.OpTake, []stint.Layer{{Bound: foreign, Key: "a"}}, 1)
-	_, same := s.Decide(ctx, stint.OpTake, []stint.Layer{{Bound: b, Key: "a"}, {Bound: b, Key: "a"}}, 1)
-	_, cost := b.Decide(ctx, stint.OpTake, "a", -1)
+	_, stranger := s.Decide(ctx, meter.OpTake, []stint.Layer{{Bound: foreign, Key: "a"}}, 1)
+	_, same := s.Decide(ctx, meter.OpTake, []stint.Layer{{Bound: b, Key: "a"}, {Bound: b, Key: "a"}}, 1)
+	_, cost := b.Decide(ctx, meter.OpTake, "a", -1)
 	_, costAllow := b.Allow(ctx, "a", -1)
 	_, token := s.Settle(ctx, "nonsense", 1)
 	_, refund := s.Refund(ctx, []stint.Layer{{Bound: b, Key: "a"}}, -1)
@@ -420,7 +423,7 @@ func TestSharedCells(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Decide(t.Context(), stint.OpTake, "the only place", 1); err != nil {
+	if _, err := b.Decide(t.Context(), meter.OpTake, "the only place", 1); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3 {
@@ -428,7 +431,7 @@ func TestSharedCells(t *testing.T) {
 		for k := range layers {
 			layers[k] = stint.Layer{Bound: b, Key: fmt.Sprint(k), Answers: make([]stint.Decision, 1)}
 		}
-		d, err := s.Decide(t.Context(), stint.OpTake, layers, 1)
+		d, err := s.Decide(t.Context(), meter.OpTake, layers, 1)
 		if err != nil || d.Allowed != (i == 0) || d.Allowed != (d.RetryAfter == 0) {
 			t.Fatalf("%d: %+v, %v", i, d, err)
 		}

@@ -3,7 +3,7 @@ package memstore
 import (
 	"slices"
 
-	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // openKeys are the open reservations of one table, by the state that they
@@ -17,7 +17,7 @@ type openKeys struct {
 }
 
 // openKey is the open reservations on one state.
-type openKey struct{ stint.Reservations }
+type openKey struct{ meter.Reservations }
 
 // openOn returns the open reservations on the state that a hash decides on, or
 // nil if there are none.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // Open reservations in a snapshot. A shard is copied at a moment of its own, so
@@ -45,7 +46,7 @@ type savedLayer struct {
 	limit, on uint32
 	hash      uint64
 	weight    int64
-	mark      stint.ChargeRef
+	mark      meter.ChargeRef
 }
 
 func (l *savedLayer) place() savedPlace {
@@ -205,7 +206,7 @@ func (r *reader) layers(limits int) (layers []savedLayer) {
 	}
 	for ; n > 0 && r.err == nil; n-- {
 		l := savedLayer{limit: r.uint32(), on: r.uint32(), hash: r.uint64(), weight: int64(r.uint64())}
-		l.mark = stint.ChargeRef{r.uint64(), r.uint64()}
+		l.mark = meter.ChargeRef{r.uint64(), r.uint64()}
 		if r.err == nil && (int64(l.limit) >= int64(limits) || l.on > onCell || l.hash == 0 || l.weight < 1) {
 			r.fail("a layer of a reservation that cannot be")
 		}
@@ -225,7 +226,7 @@ type loaded struct {
 	limits []*savedLimit // of all, in the order of the snapshot
 	open   savedOpen
 	full   int                                // reservations for which there is no room
-	states map[savedPlace]*stint.Reservations // of those for which there is
+	states map[savedPlace]*meter.Reservations // of those for which there is
 }
 
 // reopen makes ready what may still be settled at a time, at most so many:
@@ -235,7 +236,7 @@ func (in *loaded) reopen(now int64, most int) error {
 	in.full = max(len(rs)-most, 0)
 	rs = rs[in.full:]
 	in.open.reservations = rs
-	marks := make(map[savedPlace][]stint.ChargeRef)
+	marks := make(map[savedPlace][]meter.ChargeRef)
 	for _, r := range rs {
 		for i := range r.layers {
 			l := &r.layers[i]
@@ -244,11 +245,11 @@ func (in *loaded) reopen(now int64, most int) error {
 			}
 		}
 	}
-	in.states = make(map[savedPlace]*stint.Reservations, len(marks))
+	in.states = make(map[savedPlace]*meter.Reservations, len(marks))
 	for at, held := range marks {
-		open := &stint.Reservations{}
+		open := &meter.Reservations{}
 		if !in.limits[at.limit].meter.Reopen(open, in.open.charges[at], held) {
-			return fmt.Errorf("open charges that limit %q cannot have", in.limits[at.limit].meter.Limit())
+			return fmt.Errorf("open charges that limit %q cannot have", in.limits[at.limit].given)
 		}
 		in.states[at] = open
 	}
@@ -258,17 +259,17 @@ func (in *loaded) reopen(now int64, most int) error {
 // named gives the limit the name that it is bound by, if that is its own.
 func (l *savedLimit) named() error {
 	_, id, _ := strings.Cut(l.name, apart)
-	if l.meter.Limit().ID() == id {
+	if l.given.ID() == id {
 		return nil
 	}
-	m, err := stint.NewMeter(l.meter.Limit().WithName(id))
-	switch {
+	named := l.given.WithName(id)
+	switch err := named.Validate(); {
 	case err != nil:
 		return err
-	case m.Limit().ID() != id:
+	case named.ID() != id:
 		return fmt.Errorf("a limit known as %q", l.name)
 	}
-	l.meter = m
+	l.given = named
 	return nil
 }
 
@@ -299,7 +300,7 @@ func (s *Store) reopen(in *loaded) {
 // reopen puts the layer back on the state that it was charged on, if that still
 // is there. A key whose units were refunded is not, and may be charged again in
 // the same window.
-func (l *reservedLayer) reopen(s *Store, saved *savedLayer, open *stint.Reservations) {
+func (l *reservedLayer) reopen(s *Store, saved *savedLayer, open *meter.Reservations) {
 	if saved.on == onNothing {
 		return
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 )
 
 // restarted returns what a snapshot of a store becomes in another process.
@@ -124,7 +125,7 @@ func (w *twins) step() {
 			w.tokens = append(w.tokens, tokens)
 		}
 	case 4, 5, 6:
-		w.alike(name("take"), func(i int) (stint.Decision, error) { return w.stores[i].Decide(ctx, stint.OpTake, layers[i], cost) })
+		w.alike(name("take"), func(i int) (stint.Decision, error) { return w.stores[i].Decide(ctx, meter.OpTake, layers[i], cost) })
 	case 7:
 		if w.rng.IntN(4) == 0 {
 			w.alike(name("refund"), func(i int) (stint.Decision, error) { return w.stores[i].Refund(ctx, layers[i], cost) })

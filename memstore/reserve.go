@@ -12,6 +12,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/satmath"
+	"github.com/stint-dev/stint/meter"
 )
 
 // reservations are the costs that are still to be settled, and those that were
@@ -80,9 +81,9 @@ type reservedLayer struct {
 	apart  bool         // of a view of one limit by itself
 	turn   uint32       // of the key, when it was charged: see kin
 	number uint64       // of the charge, among those of reservations in its shard
-	meter  *stint.Meter // that charged
+	meter  *meter.Meter // that charged
 	cells  *[]uint64    // the overflow cells, if one was charged
-	mark   stint.ChargeRef
+	mark   meter.ChargeRef
 	open   *openKey // nil if it has no part in any
 }
 
@@ -197,7 +198,7 @@ func (s *Store) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl
 	for i := range rs {
 		r.layers[i] = reservedLayer{place: place{rs[i].limit.form.name, rs[i].hash}, limit: rs[i].limit, bound: rs[i].bound, sh: rs[i].sh, key: rs[i].key, weight: rs[i].weight, apart: rs[i].apart, of: r}
 	}
-	d, err := s.decide(stint.OpTake, rs, cost, r)
+	d, err := s.decide(meter.OpTake, rs, cost, r)
 	if err != nil || !d.Allowed {
 		return d, "", err
 	}
@@ -219,7 +220,7 @@ func (r *request) reserve(s *Store, now, units int64, l *reservedLayer) {
 		l.cells = t.cells
 	}
 	if !t.meter.Rewrites() {
-		var none stint.Reservations
+		var none meter.Reservations
 		l.mark = t.meter.Reserve(&none, state, at, units, l.of.expires)
 		return
 	}
@@ -307,7 +308,7 @@ func (l *reservedLayer) settle(s *Store, r *request, now, reserved, actual int64
 		}
 		return
 	}
-	open := &stint.Reservations{}
+	open := &meter.Reservations{}
 	if l.open != nil {
 		open = &l.open.Reservations
 	}
@@ -342,7 +343,7 @@ func (s *Store) adjust(rs []request, do func(i int, now int64), elsewhere func(n
 	for i := range rs {
 		do(i, now)
 		rs[i].seek(s, now)
-		answer := rs[i].table().meter.Answer(rs[i].state(s, now), rs[i].at, 0, true)
+		answer := describe(rs[i].table().meter, rs[i].state(s, now), rs[i].at, 0, true)
 		if rs[i].answer != nil {
 			*rs[i].answer = answer
 		}
@@ -362,7 +363,7 @@ func (s *Store) countedMore(rs []request, now int64, units func(i int) int64) {
 			rs[i].sh.decided(s, rs[i].limit.form, rs[i].hash)
 		}
 	}
-	s.elsewhere(rs, now, true, units, (*stint.Meter).Charge)
+	s.elsewhere(rs, now, true, units, (*meter.Meter).Charge)
 }
 
 // units returns what a cost of the request is in units of its layer.
@@ -385,7 +386,7 @@ func (s *Store) Refund(_ context.Context, layers []stint.Layer, cost int64) (sti
 	}
 	return s.adjust(rs, func(i int, now int64) {
 		if i == 0 { // before the answers: what a key would start with comes from there
-			s.elsewhere(rs, now, false, func(i int) int64 { return rs[i].units(cost) }, (*stint.Meter).Refund)
+			s.elsewhere(rs, now, false, func(i int) int64 { return rs[i].units(cost) }, (*meter.Meter).Refund)
 		}
 		r := &rs[i]
 		if r.seek(s, now); r.slot != nil {

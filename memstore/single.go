@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // A Single is one limit without keys, for a whole process: the shortest way
@@ -35,7 +36,7 @@ type Single struct {
 // A formerForm is a limit that was in force: what passes counts under it too,
 // until it has nothing left to count, so that going back to it finds the truth.
 type formerForm struct {
-	meter *stint.Meter
+	meter *meter.Meter
 	state []uint64
 }
 
@@ -44,7 +45,8 @@ const mostFormer = 8
 
 // A singleForm is a limit in force. It does not change.
 type singleForm struct {
-	meter    *stint.Meter
+	limit    stint.Limit
+	meter    *meter.Meter
 	verdict  verdict
 	lockFree bool
 	drain    uint64 // from full to empty, in ns, if lockFree
@@ -98,11 +100,11 @@ func NewSingle(limit stint.Limit, o SingleOptions) (*Single, error) {
 }
 
 func newSingleForm(limit stint.Limit) (*singleForm, error) {
-	m, err := stint.NewMeter(limit)
+	m, err := limit.Meter()
 	if err != nil {
 		return nil, err
 	}
-	f := &singleForm{meter: m, lockFree: m.Words() == 1}
+	f := &singleForm{limit: limit, meter: m, lockFree: m.Words() == 1}
 	if f.lockFree { // one unit takes a whole number of nanoseconds
 		f.drain = uint64(limit.Capacity()) * uint64(int64(limit.Period())/limit.Count())
 	}
@@ -160,7 +162,8 @@ func (s *Single) Take(cost int64) (d stint.Decision, err error) {
 			return d, nil
 		}
 		state := [1]uint64{old}
-		f.meter.TakeInto(&d, state[:], now, cost)
+		a, ok := f.meter.Take(state[:], now, cost)
+		d.Set(f.meter, a, ok, cost)
 		if state[0] != old && s.word.CompareAndSwap(old, state[0]) || state[0] == old && (d.Allowed || sure) {
 			return d, nil
 		}
@@ -169,7 +172,7 @@ func (s *Single) Take(cost int64) (d stint.Decision, err error) {
 
 // Peek says whether a Take of cost would pass, and changes nothing.
 func (s *Single) Peek(cost int64) (stint.Decision, error) {
-	return singleStore{s}.decide(stint.OpPeek, cost)
+	return singleStore{s}.decide(meter.OpPeek, cost)
 }
 
 // Wait waits until cost units pass, and charges them then. The waiters are
@@ -232,7 +235,7 @@ func (s *Single) setVerdict(v verdict) {
 }
 
 // Limit returns the limit that is in force, or was last.
-func (s *Single) Limit() stint.Limit { return s.form.Load().meter.Limit() }
+func (s *Single) Limit() stint.Limit { return s.form.Load().limit }
 
 // Close ends the goroutine of a coarse clock. The Single goes on, and reads the
 // clock at each decision.
@@ -297,7 +300,7 @@ func (s *Single) takeLocked(d *stint.Decision, cost int64) {
 		return
 	}
 	now := s.ready(f, cost)
-	f.meter.TakeAmong(&s.charges.open, d, s.state, now, cost)
+	takeAmong(d, f.meter, &s.charges.open, s.state, now, cost)
 	s.count(now, d.Taken)
 }
 
@@ -321,11 +324,11 @@ func (f *formerForm) charge(now, cost int64) {
 // that: its own if it was in force before, else the greatest use that any knows.
 func (s *Single) succeed(was, next *singleForm, now int64) []uint64 {
 	before := formerForm{was.meter, s.state}
-	if was.meter.Limit() != next.meter.Limit() {
+	if was.meter.Spec() != next.meter.Spec() {
 		s.former = append(s.former, before)
 	}
 	for i, f := range s.former {
-		if f.meter.Limit() == next.meter.Limit() {
+		if f.meter.Spec() == next.meter.Spec() {
 			s.former = slices.Delete(s.former, i, i+1)
 			return f.state
 		}
@@ -337,7 +340,7 @@ func (s *Single) succeed(was, next *singleForm, now int64) []uint64 {
 		s.former = slices.Delete(s.former, 0, 1)
 	}
 	words := next.meter.Words()
-	if next.meter.Limit().Algorithm() == stint.SlidingLog && before.meter.Limit().Algorithm() == stint.SlidingLog {
+	if next.meter.Algorithm() == meter.SlidingLog && before.meter.Algorithm() == meter.SlidingLog {
 		words = max(words, len(before.state))
 	}
 	state := make([]uint64, words)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // A singleStore is a [Single] as a store of one key, for the limiter that waits
@@ -26,7 +27,7 @@ const mostSingleCharges = 65_536
 // singleCharges are the reservations of a Single, and those that wait for what
 // they give back. The Single's lock guards them.
 type singleCharges struct {
-	open     stint.Reservations
+	open     meter.Reservations
 	byID     map[stint.ReservationID]*singleCharge
 	byEnd    chargeHeap
 	watchers map[*watcher]struct{}
@@ -34,8 +35,8 @@ type singleCharges struct {
 
 type singleCharge struct {
 	id      stint.ReservationID
-	form    *stint.Meter // that charged
-	mark    stint.ChargeRef
+	form    *meter.Meter // that charged
+	mark    meter.ChargeRef
 	cost    int64
 	expires int64
 	settled bool
@@ -55,7 +56,7 @@ func (c *singleCharges) expire(now int64) {
 
 // forgo makes all reservations such as give nothing back.
 func (c *singleCharges) forgo() {
-	c.open = stint.Reservations{}
+	c.open = meter.Reservations{}
 	for _, r := range c.byID {
 		r.lost = true
 	}
@@ -65,15 +66,15 @@ func (c *singleCharges) forgo() {
 func (s singleStore) Bind(string, ...stint.Limit) (stint.Bound, error) { return singleBound{s}, nil }
 
 // Decide implements [stint.Store].
-func (s singleStore) Decide(_ context.Context, op stint.Op, _ []stint.Layer, cost int64) (stint.Decision, error) {
+func (s singleStore) Decide(_ context.Context, op meter.Op, _ []stint.Layer, cost int64) (stint.Decision, error) {
 	return s.decide(op, cost)
 }
 
-func (s singleStore) decide(op stint.Op, cost int64) (d stint.Decision, err error) {
+func (s singleStore) decide(op meter.Op, cost int64) (d stint.Decision, err error) {
 	if cost < 0 {
 		return d, stint.ErrCost
 	}
-	if op == stint.OpTake {
+	if op == meter.OpTake {
 		return s.Take(cost)
 	}
 	s.mu.Lock()
@@ -83,15 +84,15 @@ func (s singleStore) decide(op stint.Op, cost int64) (d stint.Decision, err erro
 		return f.verdict.answer(cost), nil
 	}
 	now := s.ready(f, cost)
-	if op == stint.OpTakeUpTo {
-		most := min(cost, f.meter.Limit().Capacity())
+	if op == meter.OpTakeUpTo {
+		most := min(cost, f.meter.Capacity())
 		cost = max(int64(sort.Search(int(most), func(n int) bool { return !f.meter.Admits(s.state, now, int64(n)+1) })), min(cost, 1))
-		f.meter.TakeAmong(&s.charges.open, &d, s.state, now, cost)
+		takeAmong(&d, f.meter, &s.charges.open, s.state, now, cost)
 		s.count(now, d.Taken)
 		return d, nil
 	}
 	ok := f.meter.Admits(s.state, now, cost)
-	d = f.meter.Answer(s.state, now, cost, ok)
+	d = describe(f.meter, s.state, now, cost, ok)
 	if ok {
 		d.Delay = f.meter.Delay(s.state, now, cost)
 	}
@@ -114,7 +115,7 @@ func (s singleStore) Reserve(_ context.Context, _ []stint.Layer, cost int64, ttl
 	}
 	now, c := s.ready(f, cost), &s.charges
 	if !f.meter.Admits(s.state, now, cost) {
-		f.meter.TakeAmong(&c.open, &d, s.state, now, cost)
+		takeAmong(&d, f.meter, &c.open, s.state, now, cost)
 		return d, "", nil
 	}
 	if len(c.byID) >= mostSingleCharges {
@@ -126,7 +127,7 @@ func (s singleStore) Reserve(_ context.Context, _ []stint.Layer, cost int64, ttl
 		expires: at + min(int64(ttl), math.MaxInt64-max(at, 0)),
 	}
 	r.mark = f.meter.Reserve(&c.open, s.state, now, cost, r.expires)
-	d = f.meter.Answer(s.state, now, cost, true)
+	d = describe(f.meter, s.state, now, cost, true)
 	d.Taken, d.Delay = cost, delay
 	s.count(now, cost)
 	if c.byID == nil {
@@ -159,7 +160,7 @@ func (s singleStore) Settle(_ context.Context, id stint.ReservationID, cost int6
 		f.meter.Settle(&s.charges.open, r.mark, s.state, now, r.cost, cost)
 	}
 	s.count(now, max(cost-r.cost, 0))
-	r.settled, r.answer = true, f.meter.Answer(s.state, now, 0, true)
+	r.settled, r.answer = true, describe(f.meter, s.state, now, 0, true)
 	return r.answer, nil
 }
 
@@ -177,7 +178,7 @@ func (s singleStore) Refund(_ context.Context, _ []stint.Layer, cost int64) (sti
 	for i := range s.former {
 		s.former[i].meter.Refund(s.former[i].state, now, cost)
 	}
-	return f.meter.Answer(s.state, now, 0, true), nil
+	return describe(f.meter, s.state, now, 0, true), nil
 }
 
 // Reset implements [stint.Store].
@@ -222,7 +223,7 @@ func (s *Single) wakeWaiters() {
 // A singleBound is the limit of a Single, as bound in its store.
 type singleBound struct{ s singleStore }
 
-func (b singleBound) Decide(_ context.Context, op stint.Op, _ string, cost int64) (stint.Decision, error) {
+func (b singleBound) Decide(_ context.Context, op meter.Op, _ string, cost int64) (stint.Decision, error) {
 	return b.s.decide(op, cost)
 }
 

@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // A snapshot is, in little-endian order:
@@ -39,7 +40,7 @@ import (
 //	  limit, on   uint32 twice: which of the limits above, counted through, and 1
 //	              for a key, 2 for a cell
 //	  hash        uint64, as above
-//	  words       uint32 and so many uint64: stint.Reservations
+//	  words       uint32 and so many uint64: meter.Reservations
 //	open     the reservations: uint32, and for each:
 //	  token           uint32 and so many bytes
 //	  cost, expires   int64 twice
@@ -81,7 +82,8 @@ type savedMet struct {
 // A savedLimit is what a snapshot holds of a limit.
 type savedLimit struct {
 	name  string // what it is bound under, and its ID
-	meter *stint.Meter
+	given stint.Limit
+	meter *meter.Meter
 	keys  savedStates
 	cells savedStates
 	limit *limit // once it is known to the store
@@ -178,7 +180,7 @@ func (n *copiedName) save(s *Store, out *writer, open *openCopy) {
 		out.uint32(uint32(len(f.limits)))
 		for _, l := range f.limits {
 			out.text(l.id)
-			out.text(l.meter.Limit().String())
+			out.text(l.given.String())
 			open.limits[l] = &copiedLimit{index: uint32(len(open.limits))}
 			limits = append(limits, l)
 		}
@@ -323,11 +325,11 @@ func (s *Store) restore(n *savedName) {
 	now := s.clock.now()
 	var forms []*form
 	for _, limits := range n.forms {
-		meters := make([]*stint.Meter, len(limits))
+		given, meters := make([]stint.Limit, len(limits)), make([]*meter.Meter, len(limits))
 		for i, l := range limits {
-			meters[i] = l.meter
+			given[i], meters[i] = l.given, l.meter
 		}
-		f := s.form(n.text, meters)
+		f := s.form(n.text, given, meters)
 		f.stays = now + linger // until who was before has bound it again
 		forms = append(forms, f)
 		for i, l := range limits {
@@ -537,7 +539,7 @@ func (r *reader) name(in *loaded) *savedName {
 		for count := r.uint32(); count > 0 && r.err == nil; count-- {
 			id := r.text()
 			if l := r.meter(n.text + apart + id); l != nil {
-				form, limits = append(form, l), append(limits, l.meter.Limit())
+				form, limits = append(form, l), append(limits, l.given)
 			}
 		}
 		if err := stint.CheckBind(n.text, limits); err != nil {
@@ -548,12 +550,12 @@ func (r *reader) name(in *loaded) *savedName {
 	in.limits = append(in.limits, all...)
 	for r.err == nil && r.uint32() == 1 {
 		for _, l := range all {
-			r.states(&l.keys, l.meter, math.MaxUint64)
+			r.states(l, &l.keys, math.MaxUint64)
 		}
 		r.met(n)
 	}
 	for _, l := range all {
-		r.states(&l.cells, l.meter, 1<<cellBits)
+		r.states(l, &l.cells, 1<<cellBits)
 	}
 	return n
 }
@@ -593,9 +595,9 @@ func (r *reader) limits(in *loaded) {
 			r.fail("limit %q twice", l.name)
 		}
 		seen[l.name] = true
-		r.states(&l.keys, l.meter, math.MaxUint64)
+		r.states(l, &l.keys, math.MaxUint64)
 		if r.version > 1 {
-			r.states(&l.cells, l.meter, 1<<cellBits)
+			r.states(l, &l.cells, 1<<cellBits)
 		}
 		in.limits = append(in.limits, l)
 		under, _, _ := strings.Cut(l.name, apart)
@@ -614,9 +616,9 @@ func (r *reader) meter(name string) *savedLimit {
 		return nil
 	}
 	limit, err := stint.Parse(text)
-	l := &savedLimit{name: name}
+	l := &savedLimit{name: name, given: limit}
 	if err == nil {
-		l.meter, err = stint.NewMeter(limit)
+		l.meter, err = limit.Meter()
 	}
 	if err == nil {
 		if !strings.Contains(name, apart) { // of before limits were bound under names
@@ -631,8 +633,8 @@ func (r *reader) meter(name string) *savedLimit {
 	return l
 }
 
-// states reads states by hashes up to one.
-func (r *reader) states(into *savedStates, m *stint.Meter, most uint64) {
+// states reads states of a limit, by hashes up to one.
+func (r *reader) states(l *savedLimit, into *savedStates, most uint64) {
 	for h := r.uint64(); h != 0; h = r.uint64() {
 		n := r.uint32()
 		if n > mostWords || h > most {
@@ -645,8 +647,8 @@ func (r *reader) states(into *savedStates, m *stint.Meter, most uint64) {
 				return
 			}
 		}
-		if !m.Check(into.words[begin:]) {
-			r.fail("a state that limit %q cannot have", m.Limit())
+		if !l.meter.Check(into.words[begin:]) {
+			r.fail("a state that limit %q cannot have", l.given)
 			return
 		}
 		into.of = append(into.of, savedKey{h, n})

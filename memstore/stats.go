@@ -3,7 +3,7 @@ package memstore
 import (
 	"unsafe"
 
-	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // Stats is what a store holds and has done.
@@ -84,7 +84,7 @@ func (f *form) bytes() int64 {
 	const named = 140 // of maps of names and forms and a list, at their usual load
 	sum := int64(unsafe.Sizeof(*f)) + int64(len(f.key)) + named
 	for _, l := range f.limits {
-		sum += int64(unsafe.Sizeof(*l)+unsafe.Sizeof(stint.Meter{})) + int64(len(l.name)+len(l.id))
+		sum += int64(unsafe.Sizeof(*l)+unsafe.Sizeof(meter.Meter{})) + int64(len(l.name)+len(l.id))
 	}
 	return sum
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // A table is the keys of one limit in one shard: open addressing with linear
@@ -21,7 +21,7 @@ import (
 // The shard's lock guards it. There may be one for each limit in each shard, so
 // it is kept to 64 bytes, and is made when it gets its first key.
 type table struct {
-	meter    *stint.Meter
+	meter    *meter.Meter
 	segments []segment
 	cells    *[]uint64 // overflow: states shared by keys without a place
 	owner    *limit
@@ -65,10 +65,10 @@ const (
 // insert pays for moving about ten slots.
 func (g *segment) full() bool { return g.used*32 >= g.size*27 }
 
-func newTable(m *stint.Meter) table {
+func newTable(m *meter.Meter) table {
 	t := table{meter: m, segments: noSegments, width: 1, aligned: m.Aligned()}
 	switch {
-	case m.Limit().Algorithm() == stint.SlidingLog:
+	case m.Algorithm() == meter.SlidingLog:
 		t.stored = growing
 	case m.Words() > maxSlotted:
 		t.stored = inBlock

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // ResetKey forgets a key under a rule, here and in the local store: under the
@@ -48,7 +49,7 @@ func (p *Policy) ChargeKey(ctx context.Context, name, key, label, variant string
 			if layer.Label != label || layer.Variant != variant {
 				continue
 			}
-			d, err := p.each(&p.main, h)[k].Decide(ctx, stint.OpTakeUpTo, h.key, units)
+			d, err := p.each(&p.main, h)[k].Decide(ctx, meter.OpTakeUpTo, h.key, units)
 			if err != nil {
 				return err
 			}

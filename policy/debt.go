@@ -6,6 +6,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
+	"github.com/stint-dev/stint/meter"
 )
 
 // While the store fails, what the local one lets through is owed, and charged
@@ -54,7 +55,7 @@ func (p *Policy) warm(ctx context.Context, r *Result) {
 		if h := &r.hits[i]; h.local() {
 			for _, one := range p.each(&p.local, h) {
 				// An error leaves it colder, which is no reason to deny.
-				_, _ = one.Decide(ctx, stint.OpTakeUpTo, h.key, h.cost)
+				_, _ = one.Decide(ctx, meter.OpTakeUpTo, h.key, h.cost)
 			}
 		}
 	}

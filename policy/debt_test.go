@@ -11,6 +11,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -20,7 +21,7 @@ type lossy struct {
 	loses atomic.Bool
 }
 
-func (s *lossy) Decide(ctx context.Context, op stint.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
+func (s *lossy) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
 	d, err := s.broken.Decide(ctx, op, layers, cost)
 	if s.loses.Load() {
 		return stint.Decision{}, fmt.Errorf("%w: reset", stint.ErrAmbiguous)

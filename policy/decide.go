@@ -9,17 +9,18 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // An act is what is asked of the stores: an operation, for a reservation its
 // time to live, or a refund.
 type act struct {
-	op     stint.Op
+	op     meter.Op
 	ttl    time.Duration // above 0: reserve
 	refund bool
 }
 
-func (a act) charges() bool { return a.op != stint.OpPeek && !a.refund }
+func (a act) charges() bool { return a.op != meter.OpPeek && !a.refund }
 
 // Decide answers whether the request may pass now, and charges it: cost times
 // what each rule says it costs. The answer is in r. The error is a
@@ -30,7 +31,7 @@ func (p *Policy) Decide(ctx context.Context, attrs Attributes, cost int64, r *Re
 	if err := p.match(attrs, cost, r); err != nil {
 		return err
 	}
-	if err := p.decide(ctx, act{op: stint.OpTake}, r); err != nil {
+	if err := p.decide(ctx, act{op: meter.OpTake}, r); err != nil {
 		return err
 	}
 	p.tell(attrs, cost, r)
@@ -49,7 +50,7 @@ func (p *Policy) Peek(ctx context.Context, attrs Attributes, cost int64, r *Resu
 	if err := p.match(attrs, cost, r); err != nil {
 		return err
 	}
-	return p.decide(ctx, act{op: stint.OpPeek}, r)
+	return p.decide(ctx, act{op: meter.OpPeek}, r)
 }
 
 // decide decides for the rules that matched: first for those that are not in
@@ -58,7 +59,7 @@ func (p *Policy) decide(ctx context.Context, a act, r *Result) error {
 	r.Decision.Allowed, r.Decision.Tightest = true, -1
 	if r.blocked >= 0 {
 		if r.several { // the answers to the others say where they stand
-			r.StoreError = p.run(ctx, &p.main, act{op: stint.OpPeek}, r)
+			r.StoreError = p.run(ctx, &p.main, act{op: meter.OpPeek}, r)
 		}
 		r.Decision = stint.Decision{RetryAfter: stint.Never, Tightest: -1}
 		r.Tightest = r.blocked
@@ -186,7 +187,7 @@ func (p *Policy) look(ctx context.Context, s *side, r *Result, d *stint.Decision
 			r.layers = append(r.layers, r.layer(s, h))
 		}
 	}
-	state, err := p.ask(ctx, s, act{op: stint.OpPeek}, r, 0, false)
+	state, err := p.ask(ctx, s, act{op: meter.OpPeek}, r, 0, false)
 	d.ResetAfter = max(d.ResetAfter, state.ResetAfter)
 	return err
 }
@@ -263,7 +264,7 @@ func (r *Result) requests(e *RuleResult) int64 {
 // have denied will not happen, and so is not charged here either.
 func (p *Policy) shadows(ctx context.Context, a act, r *Result) {
 	if !r.Decision.Allowed {
-		a = act{op: stint.OpPeek}
+		a = act{op: meter.OpPeek}
 	}
 	for i := range r.hits {
 		if h := &r.hits[i]; h.limited() && h.rule.shadow {
@@ -278,7 +279,7 @@ func (p *Policy) shadow(ctx context.Context, a act, r *Result, h *hit) {
 		cost = h.part.cost()
 	}
 	if h.weight == 0 {
-		a, cost = act{op: stint.OpPeek}, 0
+		a, cost = act{op: meter.OpPeek}, 0
 	}
 	var d stint.Decision
 	var err error

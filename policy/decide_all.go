@@ -8,6 +8,7 @@ import (
 	"math/bits"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // A Question is one of several that [Policy.DecideAll] answers together. Peek
@@ -71,7 +72,7 @@ func (p *Policy) DecideAll(ctx context.Context, questions []Question, r *Result)
 			return err
 		}
 	}
-	if err := p.decide(ctx, act{op: stint.OpTake}, r); err != nil {
+	if err := p.decide(ctx, act{op: meter.OpTake}, r); err != nil {
 		return err
 	}
 	r.answer()
@@ -94,9 +95,9 @@ func (p *Policy) decideOnly(ctx context.Context, q *Question, r *Result) error {
 	if err := p.matchQuestion(q, r); err != nil {
 		return err
 	}
-	op := stint.OpTake
+	op := meter.OpTake
 	if q.Peek {
-		op = stint.OpPeek
+		op = meter.OpPeek
 	}
 	if err := p.decide(ctx, act{op: op}, r); err != nil {
 		return err
@@ -159,7 +160,7 @@ func (k part) act(a act) act {
 	case partRefund:
 		return act{refund: true}
 	}
-	return act{op: stint.OpPeek}
+	return act{op: meter.OpPeek}
 }
 
 // cost is what the store is asked, in units of a hit's weight.
@@ -197,7 +198,7 @@ func (p *Policy) runAll(ctx context.Context, s *side, a act, r *Result) error {
 			return err
 		}
 		if !d.Allowed {
-			a = act{op: stint.OpPeek} // the rest only says where it stands
+			a = act{op: meter.OpPeek} // the rest only says where it stands
 		}
 		for i := range r.hits {
 			h := &r.hits[i]

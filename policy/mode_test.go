@@ -9,6 +9,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -24,7 +25,7 @@ type modal struct {
 
 func (s *modal) BindMode(mode, name string, limits ...stint.Limit) (stint.Bound, error) {
 	for _, l := range limits {
-		if l.Algorithm() == stint.FixedWindow && mode == "async" {
+		if l.Algorithm() == meter.FixedWindow && mode == "async" {
 			return nil, fmt.Errorf("no %v here", l.Algorithm())
 		}
 		s.bound = append(s.bound, mode+" "+name+"/"+l.ID())

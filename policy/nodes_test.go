@@ -6,6 +6,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -18,7 +19,7 @@ func TestSetNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	given, err := p.Give("(given)", stint.PerHour(12).WithAlgorithm(stint.FixedWindow).WithName("(given)"))
+	given, err := p.Give("(given)", stint.PerHour(12).WithAlgorithm(meter.FixedWindow).WithName("(given)"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -209,7 +210,7 @@ type counting struct {
 	asked atomic.Int64
 }
 
-func (s *counting) Decide(ctx context.Context, op stint.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
+func (s *counting) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
 	s.asked.Add(1)
 	return s.Store.Decide(ctx, op, layers, cost)
 }
@@ -755,7 +756,7 @@ func (b *brokenBound) Apart(i int) stint.Bound {
 	return &brokenBound{b.Bound.(interface{ Apart(i int) stint.Bound }).Apart(i), b.s}
 }
 
-func (b *brokenBound) Decide(ctx context.Context, op stint.Op, key string, cost int64) (stint.Decision, error) {
+func (b *brokenBound) Decide(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
 	if b.s.down.Load() {
 		return stint.Decision{}, errDown
 	}
@@ -771,7 +772,7 @@ func (s *broken) inner(layers []stint.Layer) []stint.Layer {
 	return all
 }
 
-func (s *broken) Decide(ctx context.Context, op stint.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
+func (s *broken) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
 	if s.down.Load() {
 		return stint.Decision{}, errDown
 	}

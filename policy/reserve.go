@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 var errTTL = errors.New("policy: a reservation needs a time to live above zero")
@@ -24,7 +25,7 @@ func (p *Policy) Reserve(ctx context.Context, attrs Attributes, cost int64, ttl 
 	if err := p.match(attrs, cost, r); err != nil {
 		return "", err
 	}
-	if err := p.decide(ctx, act{op: stint.OpTake, ttl: ttl}, r); err != nil {
+	if err := p.decide(ctx, act{op: meter.OpTake, ttl: ttl}, r); err != nil {
 		return "", err
 	}
 	p.tell(attrs, cost, r)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/match"
+	"github.com/stint-dev/stint/meter"
 )
 
 // A Standing is how a key stands under one rule. Nothing was charged to say so.
@@ -234,7 +235,7 @@ func (l *looking) flush() error {
 	if l.waiting == 0 {
 		return nil
 	}
-	r, peek := &l.result, act{op: stint.OpPeek}
+	r, peek := &l.result, act{op: meter.OpPeek}
 	r.Decision.Allowed = true
 	if err := l.p.run(l.ctx, &l.p.main, peek, r); err != nil {
 		if err = l.p.failed(l.ctx, peek, r, err); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/waitqueue"
+	"github.com/stint-dev/stint/meter"
 )
 
 const (
@@ -54,7 +55,7 @@ func (p *Policy) wait(ctx context.Context, attrs Attributes, cost int64, ttl, mo
 	if err := p.match(attrs, cost, r); err != nil {
 		return "", 0, err
 	}
-	a := act{op: stint.OpTake, ttl: ttl}
+	a := act{op: meter.OpTake, ttl: ttl}
 	if held := r.held(); held > 0 {
 		if most > 0 {
 			held = min(held, most)
@@ -64,7 +65,7 @@ func (p *Policy) wait(ctx context.Context, attrs Attributes, cost int64, ttl, mo
 	err = p.decide(ctx, a, r)
 	if errors.Is(err, stint.ErrFull) && ttl == 0 {
 		if err = p.match(attrs, cost, r); err == nil {
-			err = p.decide(ctx, act{op: stint.OpTake}, r)
+			err = p.decide(ctx, act{op: meter.OpTake}, r)
 		}
 	}
 	if err != nil {
@@ -148,7 +149,7 @@ func (r *Result) queues(yield func(*hit, *Layer)) (alone bool) {
 			continue
 		}
 		for _, l := range h.plan.layers {
-			if l.Limit.Algorithm() == stint.LeakyQueue {
+			if l.Limit.Algorithm() == meter.LeakyQueue {
 				yield(h, l)
 			} else {
 				alone = false

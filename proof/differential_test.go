@@ -11,6 +11,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/proof/model"
 	"pgregory.net/rapid"
 )
@@ -123,7 +124,7 @@ var (
 // anyLimit draws a limit that can be held.
 func anyLimit(t *rapid.T) stint.Limit {
 	for range 100 {
-		if l := drawLimit(t); l.Validate() == nil && !(l.Algorithm() == stint.SlidingLog && l.Count() > 1_000_000) {
+		if l := drawLimit(t); l.Validate() == nil && !(l.Algorithm() == meter.SlidingLog && l.Count() > 1_000_000) {
 			return l
 		}
 	}
@@ -131,14 +132,14 @@ func anyLimit(t *rapid.T) stint.Limit {
 }
 
 func drawLimit(t *rapid.T) stint.Limit {
-	kind := stint.Algorithm(rapid.IntRange(0, int(stint.SlidingSubWindows)).Draw(t, "kind"))
+	kind := meter.Algorithm(rapid.IntRange(0, int(meter.SlidingSubWindows)).Draw(t, "kind"))
 	few := rapid.IntRange(0, 3).Draw(t, "everyday") > 0
 	cs, ps := counts, periods
 	if few {
 		cs, ps = counts[:9], periods[3:14]
 	}
 	l := stint.New(rapid.SampledFrom(cs).Draw(t, "count"), time.Duration(rapid.SampledFrom(ps).Draw(t, "period"))).WithAlgorithm(kind)
-	if kind == stint.FixedWindow && rapid.IntRange(0, 3).Draw(t, "calendar") == 0 {
+	if kind == meter.FixedWindow && rapid.IntRange(0, 3).Draw(t, "calendar") == 0 {
 		zone := rapid.SampledFrom([]string{"UTC", "Europe/Paris", "America/Sao_Paulo", "Pacific/Apia"}).Draw(t, "zone")
 		if rapid.Bool().Draw(t, "month") {
 			l = stint.PerMonthIn(l.Count(), zone)
@@ -147,14 +148,14 @@ func drawLimit(t *rapid.T) stint.Limit {
 		}
 	}
 	switch kind {
-	case stint.GCRA, stint.TokenBucketInterval, stint.LeakyQueue:
+	case meter.GCRA, meter.TokenBucketInterval, meter.LeakyQueue:
 		if rapid.Bool().Draw(t, "bursts") {
 			l = l.WithBurst(rapid.SampledFrom(append([]int64{0}, cs...)).Draw(t, "burst"))
 		}
 		return l
-	case stint.SlidingSubWindows:
+	case meter.SlidingSubWindows:
 		l = l.WithParts(rapid.SampledFrom([]int64{1, 2, 3, 7, 10, 60}).Draw(t, "parts"))
-	case stint.SlidingCounter:
+	case meter.SlidingCounter:
 		if rapid.Bool().Draw(t, "relaxed") {
 			l = l.WithRelaxed()
 		}
@@ -269,9 +270,9 @@ func (d *differential) take() {
 	direct := len(r.reference) == 1 && r.reference[0].Weight == 0
 	d.each(fmt.Sprint("take ", c), want, func(i int, s *column) (stint.Decision, error) {
 		if l := r.columns[i]; direct {
-			return l[0].Bound.Decide(ctx, stint.OpTake, l[0].Key, c)
+			return l[0].Bound.Decide(ctx, meter.OpTake, l[0].Key, c)
 		}
-		return s.store.Decide(ctx, stint.OpTake, r.columns[i], c)
+		return s.store.Decide(ctx, meter.OpTake, r.columns[i], c)
 	})
 	if !direct {
 		d.alone("take", r, want)
@@ -285,7 +286,7 @@ func (d *differential) peek() {
 	r, c := d.layers(), d.cost()
 	want := d.model.Peek(d.now, r.reference, c)
 	d.each(fmt.Sprint("peek ", c), want, func(i int, s *column) (stint.Decision, error) {
-		return s.store.Decide(context.Background(), stint.OpPeek, r.columns[i], c)
+		return s.store.Decide(context.Background(), meter.OpPeek, r.columns[i], c)
 	})
 	d.alone("peek", r, want)
 }
@@ -294,7 +295,7 @@ func (d *differential) takeUpTo() {
 	r, c := d.layers(), d.cost()
 	want := d.model.TakeUpTo(d.now, r.reference, c)
 	d.each(fmt.Sprint("take_up_to ", c), want, func(i int, s *column) (stint.Decision, error) {
-		got, err := s.store.Decide(context.Background(), stint.OpTakeUpTo, r.columns[i], c)
+		got, err := s.store.Decide(context.Background(), meter.OpTakeUpTo, r.columns[i], c)
 		if got.Taken != want.Taken {
 			d.t.Fatalf("%s: take_up_to %d: took %d, want %d", s.name, c, got.Taken, want.Taken)
 		}
@@ -323,7 +324,7 @@ func (d *differential) settle(h held, c int64) {
 	d.each(fmt.Sprint("settle ", c), want, func(i int, s *column) (stint.Decision, error) {
 		got, err := s.store.Settle(ctx, h.tokens[i], c)
 		if errors.Is(err, stint.ErrReservation) { // expired or reset: nothing changes
-			return s.store.Decide(ctx, stint.OpPeek, h.columns[i], 0)
+			return s.store.Decide(ctx, meter.OpPeek, h.columns[i], 0)
 		}
 		return got, err
 	})
@@ -358,7 +359,7 @@ func (d *differential) change() {
 	next := d.anyLimit()
 	if unit, _ := next.Calendar(); rapid.IntRange(0, 3).Draw(d.t, "kept") > 0 && unit == "" {
 		kept := next.WithAlgorithm(old.Algorithm())
-		if kept.Validate() == nil && (old.Algorithm() != stint.SlidingLog || next.Count() < 1_000_000) {
+		if kept.Validate() == nil && (old.Algorithm() != meter.SlidingLog || next.Count() < 1_000_000) {
 			next = kept
 		}
 	}

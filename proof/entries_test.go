@@ -14,6 +14,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/proof/oracle"
 	"github.com/stint-dev/stint/redisstore"
@@ -166,7 +167,7 @@ func byStore(t *testing.T, text string) take {
 		t.Fatal(err)
 	}
 	return func() (bool, error) {
-		d, err := store.Decide(context.Background(), stint.OpTake, []stint.Layer{{Bound: wide, Key: "all"}, {Bound: own, Key: "k"}}, 1)
+		d, err := store.Decide(context.Background(), meter.OpTake, []stint.Layer{{Bound: wide, Key: "all"}, {Bound: own, Key: "k"}}, 1)
 		return d.Allowed, err
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/proof/oracle"
 )
 
@@ -198,7 +199,7 @@ func (r *race) one() func(rng *rand.Rand) []seen {
 		key, cost := []string{"a", "a", "b", "c"}[rng.IntN(4)], 1+rng.Int64N(3)
 		on := []string{key}
 		what := rng.IntN(6)
-		if r.limits[0].Algorithm() == stint.LeakyQueue {
+		if r.limits[0].Algorithm() == meter.LeakyQueue {
 			what = 2 // the short answer has no delay
 		}
 		switch what {
@@ -297,7 +298,7 @@ func (r *race) layered() func(rng *rand.Rand) []seen {
 		if rng.IntN(2) == 0 {
 			key := fmt.Sprint("k", rng.IntN(3))
 			return r.took(slices.Repeat([]string{key}, len(every)), every, cost, func() (stint.Decision, error) {
-				return all.Decide(ctx, stint.OpTake, key, cost)
+				return all.Decide(ctx, meter.OpTake, key, cost)
 			})
 		}
 		var keys []string
@@ -308,7 +309,7 @@ func (r *race) layered() func(rng *rand.Rand) []seen {
 			layers = append(layers, stint.Layer{Bound: each[i], Key: keys[len(keys)-1]})
 		}
 		return r.took(keys, order, cost, func() (stint.Decision, error) {
-			return r.store.Decide(ctx, stint.OpTake, layers, cost)
+			return r.store.Decide(ctx, meter.OpTake, layers, cost)
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/proof/model"
 	"github.com/stint-dev/stint/proof/oracle"
 )
@@ -77,7 +78,7 @@ func TestStepBackAddsNothing(t *testing.T) {
 }
 
 func stepBack(t *testing.T, l stint.Limit, seed uint64) {
-	m, err := stint.NewMeter(l)
+	m, err := l.Meter()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +100,7 @@ func stepBack(t *testing.T, l stint.Limit, seed uint64) {
 		cost := 1 + clock.rng.Int64N(3)
 		d := key.take(clock.now, cost)
 		e := oracle.Event{T: forward % (1 << 62), Cost: cost, Allowed: d.Allowed}
-		if l.Algorithm() == stint.FixedWindow || l.Algorithm() == stint.TokenBucketInterval {
+		if l.Algorithm() == meter.FixedWindow || l.Algorithm() == meter.TokenBucketInterval {
 			e.T = edges * period
 		}
 		events = append(events, e)
@@ -115,9 +116,9 @@ func stepBack(t *testing.T, l stint.Limit, seed uint64) {
 func unrolled(l stint.Limit) model.Spec {
 	s := spec(l)
 	switch l.Algorithm() {
-	case stint.LeakyQueue:
+	case meter.LeakyQueue:
 		return model.Spec{Kind: model.GCRA, Count: s.Count, Period: s.Period, Burst: s.Burst + 1}
-	case stint.SlidingCounter:
+	case meter.SlidingCounter:
 		s.Kind, s.Burst = model.GCRA, s.Count
 		if s.Relaxed {
 			s.Burst++
@@ -132,13 +133,13 @@ func unrolled(l stint.Limit) model.Spec {
 func longestLock(l stint.Limit) time.Duration {
 	w, count := l.Period(), l.Count()
 	switch l.Algorithm() {
-	case stint.GCRA, stint.LeakyQueue:
+	case meter.GCRA, meter.LeakyQueue:
 		return time.Duration(2*l.Capacity())*w/time.Duration(count) + 1
-	case stint.TokenBucketInterval:
+	case meter.TokenBucketInterval:
 		return time.Duration((l.Burst()+count)/count+2) * w
-	case stint.SlidingSubWindows:
+	case meter.SlidingSubWindows:
 		return 2*w + w/time.Duration(l.Parts()) + 1
-	case stint.SlidingCounter:
+	case meter.SlidingCounter:
 		return 3 * w
 	}
 	if unit, _ := l.Calendar(); unit != "" {
@@ -158,7 +159,7 @@ func TestJumpLocksNobodyOut(t *testing.T) {
 			continue // to ask is to stay out
 		}
 		t.Run(text, func(t *testing.T) {
-			m, err := stint.NewMeter(l)
+			m, err := l.Meter()
 			if err != nil {
 				t.Fatal(err)
 			}

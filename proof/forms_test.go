@@ -12,6 +12,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/proof/model"
 	"github.com/stint-dev/stint/proof/oracle"
 	"pgregory.net/rapid"
@@ -82,14 +83,14 @@ func (d *formDifferential) layers() (r request) {
 func (d *formDifferential) step() {
 	d.wait()
 	r, c, ctx := d.layers(), d.cost(), context.Background()
-	decide := func(op stint.Op) func(int, *column) (stint.Decision, error) {
+	decide := func(op meter.Op) func(int, *column) (stint.Decision, error) {
 		return func(i int, s *column) (stint.Decision, error) { return s.store.Decide(ctx, op, r.columns[i], c) }
 	}
 	switch rapid.IntRange(0, 12).Draw(d.t, "op") {
 	case 0, 1:
-		d.each(fmt.Sprint("peek ", c), d.model.Peek(d.now, r.reference, c), decide(stint.OpPeek))
+		d.each(fmt.Sprint("peek ", c), d.model.Peek(d.now, r.reference, c), decide(meter.OpPeek))
 	case 2:
-		d.each(fmt.Sprint("take_up_to ", c), d.model.TakeUpTo(d.now, r.reference, c), decide(stint.OpTakeUpTo))
+		d.each(fmt.Sprint("take_up_to ", c), d.model.TakeUpTo(d.now, r.reference, c), decide(meter.OpTakeUpTo))
 	case 3, 4:
 		d.reserve(r, c)
 	case 5, 6:
@@ -112,7 +113,7 @@ func (d *formDifferential) step() {
 			d.restart()
 		}
 	default:
-		d.each(fmt.Sprint("take ", c), d.model.Take(d.now, r.reference, c), decide(stint.OpTake))
+		d.each(fmt.Sprint("take ", c), d.model.Take(d.now, r.reference, c), decide(meter.OpTake))
 	}
 }
 
@@ -122,7 +123,7 @@ func (d *formDifferential) settle(h held, c int64) {
 	d.each(fmt.Sprint("settle ", c), want, func(_ int, s *column) (stint.Decision, error) {
 		got, err := s.store.Settle(context.Background(), h.tokens[0], c)
 		if errors.Is(err, stint.ErrReservation) {
-			return s.store.Decide(context.Background(), stint.OpPeek, h.columns[0], 0)
+			return s.store.Decide(context.Background(), meter.OpPeek, h.columns[0], 0)
 		}
 		return got, err
 	})
@@ -153,7 +154,7 @@ func TestFormsEnvelope(t *testing.T) {
 		limits, events := make([]stint.Limit, 3), make([][]oracle.Event, 3)
 		all := make([]*stint.Limiter, 3)
 		for i := range limits {
-			for limits[i] = (stint.Limit{}); limits[i].Validate() != nil || limits[i].CountDenied() || limits[i].Algorithm() == stint.LeakyQueue; {
+			for limits[i] = (stint.Limit{}); limits[i].Validate() != nil || limits[i].CountDenied() || limits[i].Algorithm() == meter.LeakyQueue; {
 				limits[i] = parse(t, everyKind[rng.IntN(len(everyKind))])
 			}
 			limits[i] = limits[i].WithName("limit")

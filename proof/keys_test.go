@@ -63,7 +63,7 @@ func TestEvictionIsExact(t *testing.T) {
 	for _, text := range everyKind {
 		now := int64(1_763_675_900_000_000_123)
 		l := once(t, text, memstore.Options{MaxKeys: 1}, &now)
-		m, err := stint.NewMeter(parse(t, text))
+		m, err := parse(t, text).Meter()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/proof/oracle"
 	"github.com/stint-dev/stint/redisstore"
 )
@@ -175,7 +176,7 @@ func takeShared(t *testing.T, bounds []stint.Bound, rng *rand.Rand, takes int) [
 	for range takes {
 		k, key, cost := rng.IntN(len(bounds)), []string{"a", "a", "b", "c"}[rng.IntN(4)], 1+rng.Int64N(3)
 		from := time.Now().UnixNano()
-		d, err := bounds[k].Decide(context.Background(), stint.OpTake, key, cost)
+		d, err := bounds[k].Decide(context.Background(), meter.OpTake, key, cost)
 		to := time.Now().UnixNano()
 		if err != nil {
 			t.Error(err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/proof/model"
 	"github.com/stint-dev/stint/redisstore"
 	"pgregory.net/rapid"
@@ -76,7 +77,7 @@ func (r *redisColumn) name(i int) string { return fmt.Sprint(r.check, ".", i) }
 // holds reports whether Redis holds a limit, and fails the test unless that is
 // as "Frontier" in docs/REDIS.md says.
 func (r *redisColumn) holds(t *rapid.T, l stint.Limit) bool {
-	beyond := l.Algorithm() == stint.SlidingLog && (l.Count() > 10_000 || l.Period() > 35*365*24*time.Hour)
+	beyond := l.Algorithm() == meter.SlidingLog && (l.Count() > 10_000 || l.Period() > 35*365*24*time.Hour)
 	if err := r.store.Check("", l); (err != nil) != beyond {
 		t.Fatalf("%v, beyond the frontier: %v: %v", l, beyond, err)
 	}
@@ -96,7 +97,7 @@ func (r *redisColumn) tells(old, next stint.Limit) bool {
 		return false
 	}
 	switch old.Algorithm() {
-	case stint.GCRA, stint.LeakyQueue, stint.TokenBucketInterval:
+	case meter.GCRA, meter.LeakyQueue, meter.TokenBucketInterval:
 		return unit(old).Cmp(unit(next)) == 0 && next.Burst() >= old.Burst()
 	}
 	return true
@@ -105,7 +106,7 @@ func (r *redisColumn) tells(old, next stint.Limit) bool {
 // dated reports whether a change keeps what is used without charging it anew.
 func dated(old, next stint.Limit) bool {
 	switch next.Algorithm() {
-	case stint.GCRA, stint.LeakyQueue, stint.TokenBucketInterval:
+	case meter.GCRA, meter.LeakyQueue, meter.TokenBucketInterval:
 		return next.Algorithm() == old.Algorithm()
 	}
 	a, zoneA := old.Calendar()
@@ -117,9 +118,9 @@ func dated(old, next stint.Limit) bool {
 func identity(l stint.Limit) string {
 	s := spec(l)
 	switch l.Algorithm() {
-	case stint.GCRA, stint.LeakyQueue:
+	case meter.GCRA, meter.LeakyQueue:
 		return fmt.Sprint(l.Name(), s.Kind, big.NewRat(s.Period, s.Count), l.Capacity())
-	case stint.FixedWindow:
+	case meter.FixedWindow:
 		s.CountDenied = s.CountDenied && s.Calendar == ""
 	}
 	return fmt.Sprint(l.Name(), s)
@@ -181,14 +182,14 @@ func (s *stepping) check(t *rapid.T) {
 	d.now = 1_763_700_000_123_456_000
 	d.bind(0)
 	l := d.limits[0]
-	if l.Algorithm() == stint.SlidingLog && l.Period()%time.Microsecond != 0 || l.Period() > 90*24*time.Hour {
+	if l.Algorithm() == meter.SlidingLog && l.Period()%time.Microsecond != 0 || l.Period() > 90*24*time.Hour {
 		return // the one goes by whole microseconds, of the other a year is nothing
 	}
 	bound, err := s.store.Bind(l.Name(), l)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := stint.NewMeter(l)
+	m, err := l.Meter()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +205,7 @@ func (s *stepping) check(t *rapid.T) {
 		}
 		s.now = d.now
 		c := d.cost()
-		got, err := bound.Decide(context.Background(), stint.OpTake, "a", c)
+		got, err := bound.Decide(context.Background(), meter.OpTake, "a", c)
 		if want := inMicros(twin.take(s.now, c)); err != nil || got != want {
 			t.Fatalf("at %d, take %d under %v:\n got %+v, %v\nwant %+v", s.now, c, l, got, err, want)
 		}
@@ -260,7 +261,7 @@ func (s *sightings) take(r request, want model.Answer) {
 // judge wants takes of every kind to have passed, and to have been denied.
 func (s *sightings) judge(t *testing.T) {
 	t.Logf("%d operations, %d limits beyond the frontier; denied and passed: %v", s.operations, s.beyond, s.takes)
-	for kind := stint.GCRA; kind <= stint.SlidingSubWindows; kind++ {
+	for kind := meter.GCRA; kind <= meter.SlidingSubWindows; kind++ {
 		if n := s.takes[kind.String()]; n[0] == 0 || n[1] == 0 {
 			t.Errorf("%v: %d denied, %d passed: little was compared", kind, n[0], n[1])
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/proof/oracle"
 )
 
@@ -106,7 +107,7 @@ func TestGateway(t *testing.T) {
 // any order, and holds what was finally charged to each kind's envelope.
 func TestSettledEnvelope(t *testing.T) {
 	for _, text := range everyKind {
-		if l := parse(t, text); l.CountDenied() || l.Algorithm() == stint.LeakyQueue {
+		if l := parse(t, text); l.CountDenied() || l.Algorithm() == meter.LeakyQueue {
 			continue // a queue's places pass unused; what denials charge is no request
 		}
 		for seed := range uint64(scaled(5, 20, 500)) {

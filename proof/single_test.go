@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/proof/oracle"
 )
 
@@ -55,7 +55,7 @@ func hammer(t *testing.T, text string, goroutines int, length time.Duration) {
 	clock := real{time.Now()}
 	// A Single of windows goes by its own reading of the time of day.
 	slop := int64(20 * time.Microsecond)
-	short := l.Algorithm() != stint.LeakyQueue // the short answer has no delay
+	short := l.Algorithm() != meter.LeakyQueue // the short answer has no delay
 	for i := range goroutines {
 		wg.Go(func() {
 			own := hammered(s, clock, uint64(i), length, slop, short)

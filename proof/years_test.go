@@ -10,6 +10,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/proof/model"
 	"github.com/stint-dev/stint/proof/oracle"
 )
@@ -84,7 +85,7 @@ type years struct {
 	rng   *rand.Rand
 	limit stint.Limit
 	spec  model.Spec
-	meter *stint.Meter
+	meter *meter.Meter
 
 	store      *memstore.Store
 	bound      stint.Bound
@@ -108,7 +109,7 @@ type regular struct {
 
 func newYears(t *testing.T, text string, seed uint64) *years {
 	l := parse(t, text)
-	m, err := stint.NewMeter(l)
+	m, err := l.Meter()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +195,7 @@ func (y *years) cost() int64 {
 }
 
 func (y *years) take(key string, cost int64) stint.Decision {
-	d, err := y.bound.Decide(context.Background(), stint.OpTake, key, cost)
+	d, err := y.bound.Decide(context.Background(), meter.OpTake, key, cost)
 	if err != nil {
 		y.t.Fatal(err)
 	}
@@ -280,17 +281,19 @@ func (y *years) judge() {
 // bare is the state of one key, held by the test: the arithmetic without a
 // store.
 type bare struct {
-	meter *stint.Meter
+	meter *meter.Meter
 	words []uint64
 }
 
-func newBare(m *stint.Meter) bare { return bare{m, make([]uint64, m.Words())} }
+func newBare(m *meter.Meter) bare { return bare{m, make([]uint64, m.Words())} }
 
-func (b *bare) take(now, cost int64) stint.Decision {
+func (b *bare) take(now, cost int64) (d stint.Decision) {
 	if need := b.meter.Room(b.words, now, cost); need > len(b.words) {
 		words := make([]uint64, 2*need)
 		b.meter.Move(words, b.words)
 		b.words = words
 	}
-	return b.meter.Take(b.words, now, cost)
+	a, ok := b.meter.Take(b.words, now, cost)
+	d.Set(b.meter, a, ok, cost)
+	return d
 }

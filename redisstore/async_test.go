@@ -11,6 +11,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -35,7 +36,7 @@ func TestAsyncWorstCase(t *testing.T) {
 		limits := make([]stint.Bound, n)
 		for i, s := range stores {
 			limits[i] = bindIn(t, s, redisstore.Async, text)
-			if d, err := limits[i].Decide(ctx, stint.OpPeek, "k", 1); err != nil || d.Remaining != below {
+			if d, err := limits[i].Decide(ctx, meter.OpPeek, "k", 1); err != nil || d.Remaining != below {
 				t.Fatalf("%s: %+v, %v", text, d, err)
 			}
 		}
@@ -43,7 +44,7 @@ func TestAsyncWorstCase(t *testing.T) {
 		for _, l := range limits {
 			for {
 				within, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
-				d, err := l.Decide(within, stint.OpTake, "k", 1)
+				d, err := l.Decide(within, meter.OpTake, "k", 1)
 				cancel()
 				if err != nil || !d.Allowed {
 					break
@@ -110,7 +111,7 @@ func TestAsyncCountsOnce(t *testing.T) {
 		admitted, rnd := int64(0), rand.New(rand.NewPCG(2, 3))
 		for range 5000 {
 			clock.add(10 * time.Millisecond)
-			d, err := limit.Decide(ctx, stint.OpTake, "k", 1+rnd.Int64N(9))
+			d, err := limit.Decide(ctx, meter.OpTake, "k", 1+rnd.Int64N(9))
 			if err != nil && !errors.Is(err, redisstore.ErrNotExecuted) {
 				t.Fatal(err)
 			}
@@ -122,7 +123,7 @@ func TestAsyncCountsOnce(t *testing.T) {
 				break
 			}
 		}
-		d, err := asked.Decide(ctx, stint.OpPeek, "k", 1)
+		d, err := asked.Decide(ctx, meter.OpPeek, "k", 1)
 		if err != nil {
 			t.Fatal(err)
 		}

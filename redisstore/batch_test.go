@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -94,7 +94,7 @@ func filling(t *testing.T, store *redisstore.Store, text string) []func() {
 	calls := make([]func(), redisstore.MaxInFlight)
 	for i := range calls {
 		calls[i] = func() {
-			if d, err := limit.Decide(ctx, stint.OpTake, "filling", 1); err != nil || !d.Allowed {
+			if d, err := limit.Decide(ctx, meter.OpTake, "filling", 1); err != nil || !d.Allowed {
 				t.Errorf("%+v, %v", d, err)
 			}
 		}
@@ -112,9 +112,9 @@ func TestTogether(t *testing.T) {
 	t.Run("short", func(t *testing.T) {
 		testTogether(t, short, [][]string{
 			{"5/s"}, {"7/1m"}, {"100/1h burst 3"}, {"9/1m leaky_queue"}, {"3/s burst 20", "11/1m", "6/1h leaky_queue"},
-		}, stint.OpTake)
+		}, meter.OpTake)
 	})
-	for _, op := range []stint.Op{stint.OpTake, stint.OpTakeUpTo} {
+	for _, op := range []meter.Op{meter.OpTake, meter.OpTakeUpTo} {
 		t.Run(fmt.Sprint("long ", op), func(t *testing.T) {
 			testTogether(t, long, [][]string{
 				{"5/1m fixed_window"}, {"405/1h sliding_log"}, {"6/1m sliding_counter", "5/s"}, {"3 per day in Europe/Paris"},
@@ -124,7 +124,7 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-func testTogether(t *testing.T, way string, sets [][]string, op stint.Op) {
+func testTogether(t *testing.T, way string, sets [][]string, op meter.Op) {
 	var at atomic.Int64
 	at.Store(1795229355387954000)
 	server := redistest.Start(t)
@@ -143,7 +143,7 @@ func testTogether(t *testing.T, way string, sets [][]string, op stint.Op) {
 	calls := filling(t, store, way)
 	var mu sync.Mutex
 	got, want := map[string][]string{}, map[string][]string{}
-	ask := func(i int, op stint.Op, cost int64) (call func()) {
+	ask := func(i int, op meter.Op, cost int64) (call func()) {
 		texts, key := sets[i%len(sets)], fmt.Sprint("key", i/len(sets)%3/2)
 		name := fmt.Sprint(texts, key, op, cost)
 		d, err := bind(t, alone[1], texts...).Decide(ctx, op, key, cost)
@@ -167,7 +167,7 @@ func testTogether(t *testing.T, way string, sets [][]string, op stint.Op) {
 		t.Errorf("%d calls, want one more than were on their way", n)
 	}
 	for i := range 9 * len(sets) { // what is left
-		ask(i, stint.OpPeek, int64(i%3))()
+		ask(i, meter.OpPeek, int64(i%3))()
 	}
 	for name := range want {
 		slices.Sort(got[name])
@@ -186,7 +186,7 @@ func TestTogetherMany(t *testing.T) {
 	calls := filling(t, store, short)
 	for range 2*redisstore.MostTogether + 1 {
 		calls = append(calls, func() {
-			d, err := limit.Decide(ctx, stint.OpTake, "a", 1)
+			d, err := limit.Decide(ctx, meter.OpTake, "a", 1)
 			if err != nil {
 				t.Error(err)
 			}
@@ -218,7 +218,7 @@ func testTogetherOthers(t *testing.T, way, text string) {
 	calls := filling(t, store, way)
 	for _, key := range []string{"a", "list", "b", "window", "c", "garbage", "d"} {
 		calls = append(calls, func() {
-			d, err := limit.Decide(ctx, stint.OpTake, key, 1)
+			d, err := limit.Decide(ctx, meter.OpTake, key, 1)
 			mu.Lock()
 			defer mu.Unlock()
 			left[key], failed[key] = d.Remaining, err
@@ -263,10 +263,10 @@ func TestTogetherLeft(t *testing.T) {
 	leaving, leave := context.WithCancel(ctx)
 	gone := make(chan error, 1)
 	calls := append(filling(t, store, short), func() {
-		_, err := limit.Decide(leaving, stint.OpTake, "a", 1)
+		_, err := limit.Decide(leaving, meter.OpTake, "a", 1)
 		gone <- err
 	}, func() {
-		if d, err := limit.Decide(ctx, stint.OpTake, "a", 1); err != nil || d.Remaining != 9 {
+		if d, err := limit.Decide(ctx, meter.OpTake, "a", 1); err != nil || d.Remaining != 9 {
 			t.Errorf("%+v, %v; want 9 left: who gave up before it was sent charged nothing", d, err)
 		}
 	})
@@ -288,7 +288,7 @@ func TestTogetherSlow(t *testing.T) {
 	calls := filling(t, store, short)
 	for range 20 {
 		calls = append(calls, func() {
-			d, err := limit.Decide(ctx, stint.OpTake, "a", 1)
+			d, err := limit.Decide(ctx, meter.OpTake, "a", 1)
 			if err != nil {
 				t.Error(err)
 			}
@@ -326,10 +326,10 @@ func TestTogetherSent(t *testing.T) {
 		return nil, nil
 	}
 	wg := crowd(t, store, g, append(filling(t, store, short), func() {
-		_, err := limit.Decide(leaving, stint.OpTake, "a", 1)
+		_, err := limit.Decide(leaving, meter.OpTake, "a", 1)
 		gone <- err
 	}, func() {
-		if d, err := limit.Decide(ctx, stint.OpTake, "a", 1); err != nil || d.Remaining != 8 {
+		if d, err := limit.Decide(ctx, meter.OpTake, "a", 1); err != nil || d.Remaining != 8 {
 			t.Errorf("%+v, %v; want 8 left: the call went on without who gave up", d, err)
 		}
 	}))
@@ -351,7 +351,7 @@ func TestTogetherFails(t *testing.T) {
 	calls := filling(t, store, short)
 	for range 20 {
 		calls = append(calls, func() {
-			if _, err := limit.Decide(ctx, stint.OpTake, "a", 1); !errors.Is(err, redisstore.ErrAmbiguous) {
+			if _, err := limit.Decide(ctx, meter.OpTake, "a", 1); !errors.Is(err, redisstore.ErrAmbiguous) {
 				t.Errorf("%v, want ErrAmbiguous", err)
 			}
 		})
@@ -378,7 +378,7 @@ func TestTogetherSlots(t *testing.T) {
 	calls := filling(t, store, short)
 	for range 20 {
 		calls = append(calls, func() {
-			d, err := limit.Decide(ctx, stint.OpTake, "a", 1)
+			d, err := limit.Decide(ctx, meter.OpTake, "a", 1)
 			if err != nil {
 				t.Error(err)
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -76,7 +77,7 @@ func BenchmarkCPU(b *testing.B) {
 		store := open(b, server.URL(), redisstore.Options{})
 		bound := bind(b, store, texts...)
 		measure(strings.Join(texts, ","), "evalsha", func(i int) error {
-			_, err := bound.Decide(ctx, stint.OpTake, "key"+strconv.Itoa(i%100), 1)
+			_, err := bound.Decide(ctx, meter.OpTake, "key"+strconv.Itoa(i%100), 1)
 			return err
 		})
 		store.Close()
@@ -184,7 +185,7 @@ func bytesOf(t testing.TB, c rueidis.Client, url, text string, takes int) int64 
 	}
 	ctx := context.Background()
 	for range takes {
-		if _, err := limit.Decide(ctx, stint.OpTake, key, 1); err != nil {
+		if _, err := limit.Decide(ctx, meter.OpTake, key, 1); err != nil {
 			t.Fatal(err)
 		}
 		now += int64(l.Period()) / int64(takes)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -14,7 +15,7 @@ import (
 // of its own, on a clock that steps back and forth.
 type stepper struct {
 	testing.TB
-	meter *stint.Meter
+	meter *meter.Meter
 	state []uint64
 	bound stint.Bound
 	now   int64
@@ -22,25 +23,26 @@ type stepper struct {
 }
 
 // take asks both, and reports whether something was charged.
-func (s *stepper) take(op stint.Op, cost int64) bool {
+func (s *stepper) take(op meter.Op, cost int64) bool {
 	if room := s.meter.Room(s.state, s.now, cost); room > len(s.state) {
 		more := make([]uint64, 2*room)
 		s.meter.Move(more, s.state)
 		s.state = more
 	}
 	var want stint.Decision
-	if op == stint.OpPeek {
+	if op == meter.OpPeek {
 		ok := s.meter.Admits(s.state, s.now, cost)
-		want = s.meter.Answer(s.state, s.now, cost, ok)
+		want.Set(s.meter, s.meter.Answer(s.state, s.now, cost, ok), ok, 0)
 		if ok {
 			want.Delay = s.meter.Delay(s.state, s.now, cost)
 		}
 	} else {
-		want = s.meter.Take(s.state, s.now, cost)
+		a, ok := s.meter.Take(s.state, s.now, cost)
+		want.Set(s.meter, a, ok, cost)
 	}
 	got, err := s.bound.Decide(ctx, op, "a", cost)
 	if err != nil || got != micros(want) {
-		s.Fatalf("%v: op %d of %d at %d:\n got %+v, %v\nwant %+v", s.meter.Limit(), op, cost, s.now, got, err, micros(want))
+		s.Fatalf("%v: op %d of %d at %d:\n got %+v, %v\nwant %+v", s.bound.Limits(), op, cost, s.now, got, err, micros(want))
 	}
 	return got.Taken > 0
 }
@@ -56,14 +58,14 @@ func TestClockSteps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if l.Algorithm() == stint.SlidingLog && l.Period()%time.Microsecond != 0 || l.Period() > 90*24*time.Hour {
+		if l.Algorithm() == meter.SlidingLog && l.Period()%time.Microsecond != 0 || l.Period() > 90*24*time.Hour {
 			continue // the one goes by whole microseconds, of the other a year is nothing
 		}
-		meter, err := stint.NewMeter(l)
+		m, err := l.Meter()
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &stepper{TB: t, meter: meter, state: make([]uint64, max(meter.Words(), 64)), now: 1_750_000_000_000_000_000, rnd: rand.New(rand.NewPCG(6, 28))}
+		s := &stepper{TB: t, meter: m, state: make([]uint64, max(m.Words(), 64)), now: 1_750_000_000_000_000_000, rnd: rand.New(rand.NewPCG(6, 28))}
 		store := open(t, server.URL(), redisstore.Options{Now: func() int64 { return s.now }})
 		s.bound = bind(t, store, text)
 		p := &pair{TB: t, rnd: s.rnd}
@@ -75,7 +77,7 @@ func TestClockSteps(t *testing.T) {
 				back := s.rnd.Int64N([]int64{int64(l.Period()), 3 * int64(l.Period()), int64(365 * 24 * time.Hour)}[s.rnd.IntN(3)])
 				s.now -= back / microsecond * microsecond
 			}
-			charged = s.take(stint.Op(s.rnd.IntN(2)), p.cost(l))
+			charged = s.take(meter.Op(s.rnd.IntN(2)), p.cost(l))
 		}
 		store.Close()
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 	"github.com/stint-dev/stint/redisstore/internal/faulttest"
 )
@@ -65,7 +66,7 @@ func steppeds() []*stepped {
 func (l *stepped) take(t testing.TB, store int, slowest *faulttest.Longest) {
 	moment := func() int64 { return time.Now().UnixNano() / int64(steppedMoment) }
 	begun, from := time.Now(), moment()
-	d, err := l.bound[store].Decide(ctx, stint.OpTake, "a", 1)
+	d, err := l.bound[store].Decide(ctx, meter.OpTake, "a", 1)
 	if err != nil {
 		t.Errorf("%s: a call without an answer: %v", l.text, err)
 		return
@@ -207,7 +208,7 @@ func TestClockStepExpiry(t *testing.T) {
 		limit := bind(t, store, text)
 		expect := func(when string, remaining int64, kept int) {
 			t.Helper()
-			d, err := limit.Decide(ctx, stint.OpPeek, "a", 1)
+			d, err := limit.Decide(ctx, meter.OpPeek, "a", 1)
 			if err != nil || d.Remaining > remaining || remaining == d.Limit && d.ResetAfter+d.Delay != 0 || (d.Remaining == d.Limit) != (kept == 0) {
 				t.Errorf("%s, %s: %+v, %v", text, when, d, err)
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -36,7 +37,7 @@ func TestStallWithoutSpareCore(t *testing.T) {
 					return
 				default:
 				}
-				if _, err := limit.Decide(ctx, stint.OpTake, fmt.Sprint(i), 1); err == nil {
+				if _, err := limit.Decide(ctx, meter.OpTake, fmt.Sprint(i), 1); err == nil {
 					decided.Add(1)
 				}
 			}
@@ -74,7 +75,7 @@ func TestInterleavedSlots(t *testing.T) {
 	limit := bind(t, store, "100000/1h")
 	ask := func(i int) (slot uint16, err error) {
 		key := fmt.Sprint("key ", i)
-		_, err = limit.Decide(ctx, stint.OpTake, key, 1)
+		_, err = limit.Decide(ctx, meter.OpTake, key, 1)
 		return redisstore.Slot(redisstore.State(redisstore.Options{Prefix: "interleaved"}, key, "100000/1h")), err
 	}
 	for i := range 300 {
@@ -180,9 +181,9 @@ func TestRequestDeadline(t *testing.T) {
 		name string
 		do   func() error
 	}{
-		{"take", func() error { _, err := store.Decide(ctx, stint.OpTake, layers[:2], 1); return err }},
-		{"take that is denied", func() error { _, err := store.Decide(ctx, stint.OpTake, layers, 1); return err }},
-		{"take up to", func() error { _, err := store.Decide(ctx, stint.OpTakeUpTo, layers[2:], 1); return err }},
+		{"take", func() error { _, err := store.Decide(ctx, meter.OpTake, layers[:2], 1); return err }},
+		{"take that is denied", func() error { _, err := store.Decide(ctx, meter.OpTake, layers, 1); return err }},
+		{"take up to", func() error { _, err := store.Decide(ctx, meter.OpTakeUpTo, layers[2:], 1); return err }},
 		{"reset", func() error { return store.Reset(ctx, layers) }},
 		{"reserve", func() (err error) { _, token, err = store.Reserve(ctx, layers, 1, time.Minute); return err }},
 		{"settle", func() error { _, err := store.Settle(ctx, token, 0); return err }},
@@ -202,7 +203,7 @@ func TestRequestDeadline(t *testing.T) {
 	for i := range layers {
 		layers[i].Bound = bind(t, hurry, "1/1h")
 	}
-	if _, err := hurry.Decide(ctx, stint.OpTake, layers, 1); !errors.Is(err, stint.ErrAmbiguous) && !errors.Is(err, redisstore.ErrNotExecuted) {
+	if _, err := hurry.Decide(ctx, meter.OpTake, layers, 1); !errors.Is(err, stint.ErrAmbiguous) && !errors.Is(err, redisstore.ErrNotExecuted) {
 		t.Errorf("a driver that does not answer: %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -45,7 +46,7 @@ func testLayersAcrossSlots(t *testing.T, c *redistest.Cluster) {
 	}
 	tagged := open(t, c.URL(), redisstore.Options{Tag: func(string) string { return "one" }})
 	defer tagged.Close()
-	if d, err := tagged.Decide(ctx, stint.OpTake, []stint.Layer{{Bound: bind(t, tagged, "9/1h"), Key: "a"}, {Bound: bind(t, tagged, "9/1h fixed_window count_denied"), Key: "b"}}, 1); err != nil || !d.Allowed {
+	if d, err := tagged.Decide(ctx, meter.OpTake, []stint.Layer{{Bound: bind(t, tagged, "9/1h"), Key: "a"}, {Bound: bind(t, tagged, "9/1h fixed_window count_denied"), Key: "b"}}, 1); err != nil || !d.Allowed {
 		t.Errorf("under one tag: %+v, %v", d, err)
 	}
 }
@@ -89,11 +90,11 @@ func acrossSlots(t *testing.T, store, single *redisstore.Store, texts []string) 
 		}
 	}
 	for _, cost := range []int64{3, 5, 4, 0, 1, 2} { // the second and last are denied by the second layer, and leave nothing behind
-		got, err := store.Decide(ctx, stint.OpTake, ours, cost)
-		want, failed := single.Decide(ctx, stint.OpTake, theirs, cost)
+		got, err := store.Decide(ctx, meter.OpTake, ours, cost)
+		want, failed := single.Decide(ctx, meter.OpTake, theirs, cost)
 		same(fmt.Sprint("take ", cost), got, want, err, failed)
 	}
-	for _, op := range []stint.Op{stint.OpPeek, stint.OpTakeUpTo} {
+	for _, op := range []meter.Op{meter.OpPeek, meter.OpTakeUpTo} {
 		got, err := store.Decide(ctx, op, ours, 1)
 		want, failed := single.Decide(ctx, op, theirs, 1)
 		same(fmt.Sprint("op ", op), got, want, err, failed)
@@ -114,8 +115,8 @@ func acrossSlots(t *testing.T, store, single *redisstore.Store, texts []string) 
 			t.Errorf("%q, settle: %+v, %v; want %+v, %v", texts, got, err, want, failed)
 		}
 	}
-	got, err = store.Decide(ctx, stint.OpTakeUpTo, ours, 100)
-	want, failed = single.Decide(ctx, stint.OpTakeUpTo, theirs, 100)
+	got, err = store.Decide(ctx, meter.OpTakeUpTo, ours, 100)
+	want, failed = single.Decide(ctx, meter.OpTakeUpTo, theirs, 100)
 	same("take up to 100", got, want, err, failed)
 	if err := store.Reset(ctx, ours); err != nil {
 		t.Error(err)
@@ -123,8 +124,8 @@ func acrossSlots(t *testing.T, store, single *redisstore.Store, texts []string) 
 	if err := single.Reset(ctx, theirs); err != nil {
 		t.Error(err)
 	}
-	got, err = store.Decide(ctx, stint.OpPeek, ours, 1)
-	want, failed = single.Decide(ctx, stint.OpPeek, theirs, 1)
+	got, err = store.Decide(ctx, meter.OpPeek, ours, 1)
+	want, failed = single.Decide(ctx, meter.OpPeek, theirs, 1)
 	same("after the reset", got, want, err, failed)
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // In a cluster, the layers of one request may be on several nodes, which no one
@@ -116,23 +117,23 @@ func (s *Store) askGroup(ctx context.Context, parts []part, verb string, cost in
 }
 
 // decideGroups is Decide on several nodes.
-func (s *Store) decideGroups(ctx context.Context, op stint.Op, parts []part, groups []group, cost int64) (stint.Decision, error) {
+func (s *Store) decideGroups(ctx context.Context, op meter.Op, parts []part, groups []group, cost int64) (stint.Decision, error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	looked := cost
-	if op == stint.OpTakeUpTo {
+	if op == meter.OpTakeUpTo {
 		looked = min(cost, 1)
 	}
 	a, _, err := s.each(ctx, parts, groups, "p", looked)
 	switch {
 	case err != nil:
 		return stint.Decision{}, err
-	case op == stint.OpPeek || cost == 0:
-		return a.join(parts, op != stint.OpPeek), nil
+	case op == meter.OpPeek || cost == 0:
+		return a.join(parts, op != meter.OpPeek), nil
 	case !a.allowed():
 		return s.deniedGroups(ctx, a, parts, groups).join(parts, true), nil
 	}
-	if op == stint.OpTakeUpTo {
+	if op == meter.OpTakeUpTo {
 		cost = min(cost, a.join(parts, false).Remaining)
 	}
 	for {
@@ -140,7 +141,7 @@ func (s *Store) decideGroups(ctx context.Context, op stint.Op, parts []part, gro
 		switch {
 		case err != nil:
 			return stint.Decision{}, err
-		case a.allowed() || op != stint.OpTakeUpTo || cost == 1:
+		case a.allowed() || op != meter.OpTakeUpTo || cost == 1:
 			return a.join(parts, true), nil
 		}
 		if cost /= 2; cost == 0 { // others are quicker: the less, the likelier

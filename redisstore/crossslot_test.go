@@ -12,6 +12,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -34,13 +35,13 @@ func knows(t *testing.T, store *redisstore.Store) {
 	t.Helper()
 	limit := bind(t, store, "1000000/s burst 1000000")
 	eventually(t, 10*time.Second, "the store does not know the cluster", func() bool {
-		if _, err := limit.Decide(ctx, stint.OpPeek, "a", 1); err != nil {
+		if _, err := limit.Decide(ctx, meter.OpPeek, "a", 1); err != nil {
 			t.Fatal(err)
 		}
 		return store.KnowsNodes()
 	})
 	for _, key := range spread() {
-		if _, err := limit.Decide(ctx, stint.OpPeek, key, 1); err != nil { // the script is everywhere
+		if _, err := limit.Decide(ctx, meter.OpPeek, key, 1); err != nil { // the script is everywhere
 			t.Fatal(err)
 		}
 	}
@@ -78,7 +79,7 @@ func TestNodes(t *testing.T) {
 	ask := func(name, key string, want stint.Decision, calls, newKeys int) {
 		t.Helper()
 		keys, scripts, changes := sums(t, c)
-		d, err := store.Decide(ctx, stint.OpTake, []stint.Layer{{Bound: ip, Key: key}, {Bound: user, Key: name}}, 1)
+		d, err := store.Decide(ctx, meter.OpTake, []stint.Layer{{Bound: ip, Key: key}, {Bound: user, Key: name}}, 1)
 		if err != nil || d.Allowed != want.Allowed || d.Denied != want.Denied {
 			t.Errorf("%s and %s: %+v, %v", name, key, d, err)
 		}
@@ -109,7 +110,7 @@ func TestNodesFlood(t *testing.T) {
 	take(t, user, "mallory", 1)
 	keys, _, _ := sums(t, c)
 	for i := range 1000 {
-		d, err := store.Decide(ctx, stint.OpTake, []stint.Layer{{Bound: ip, Key: fmt.Sprint("address ", i)}, {Bound: user, Key: "mallory"}}, 1)
+		d, err := store.Decide(ctx, meter.OpTake, []stint.Layer{{Bound: ip, Key: fmt.Sprint("address ", i)}, {Bound: user, Key: "mallory"}}, 1)
 		if err != nil || d.Allowed {
 			t.Fatalf("%+v, %v", d, err)
 		}
@@ -122,7 +123,7 @@ func TestNodesFlood(t *testing.T) {
 		layers = append(layers, stint.Layer{Bound: ip, Key: fmt.Sprint("known ", i)})
 	}
 	for range 300 {
-		if d, err := store.Decide(ctx, stint.OpTake, layers, 1); err != nil || !d.Allowed {
+		if d, err := store.Decide(ctx, meter.OpTake, layers, 1); err != nil || !d.Allowed {
 			t.Fatalf("%+v, %v", d, err)
 		}
 	}
@@ -190,7 +191,7 @@ func TestGivenBack(t *testing.T) {
 		h.back = func() {
 			take(t, bind(t, plain, text), mine, 3)
 		}
-		d, err := store.Decide(ctx, stint.OpTake, []stint.Layer{{Bound: limit, Key: mine}, {Bound: one, Key: last}}, 1)
+		d, err := store.Decide(ctx, meter.OpTake, []stint.Layer{{Bound: limit, Key: mine}, {Bound: one, Key: last}}, 1)
 		if err != nil || d.Allowed || h.back != nil {
 			t.Errorf("%s: %+v, %v, given back %t", text, d, err, h.back == nil)
 		}
@@ -221,7 +222,7 @@ func TestOvertaken(t *testing.T) {
 		last, _ := apartKeys(store, "overtaken", mine)
 		limit, one := bind(t, store, text), bind(t, store, "1/24h fixed_window")
 		take(t, limit, mine, 2)
-		before, err := limit.Decide(ctx, stint.OpPeek, mine, 0)
+		before, err := limit.Decide(ctx, meter.OpPeek, mine, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -230,11 +231,11 @@ func TestOvertaken(t *testing.T) {
 		}
 		keys, _, _ := sums(t, c)
 		h.before = func() { take(t, bind(t, plain, "1/24h fixed_window"), last, 1) }
-		d, err := store.Decide(ctx, stint.OpTake, []stint.Layer{{Bound: limit, Key: mine}, {Bound: one, Key: last}}, 1)
+		d, err := store.Decide(ctx, meter.OpTake, []stint.Layer{{Bound: limit, Key: mine}, {Bound: one, Key: last}}, 1)
 		if err != nil || d.Allowed || d.Denied != 2 || h.before != nil {
 			t.Errorf("%s: %+v, %v", text, d, err)
 		}
-		after, err := limit.Decide(ctx, stint.OpPeek, mine, 0)
+		after, err := limit.Decide(ctx, meter.OpPeek, mine, 0)
 		if err != nil || after.Remaining != before.Remaining || after.ResetAfter > before.ResetAfter {
 			t.Errorf("%s: %+v after what was given back, %+v before: %v", text, after, before, err)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -62,8 +63,8 @@ func testCharge(t *testing.T, url string) {
 		}
 	}
 	for i, o := range all {
-		got, err1 := o.ours.Decide(ctx, stint.OpPeek, o.key, 1)
-		want, err2 := o.theirs.Decide(ctx, stint.OpPeek, o.key, 1)
+		got, err1 := o.ours.Decide(ctx, meter.OpPeek, o.key, 1)
+		want, err2 := o.theirs.Decide(ctx, meter.OpPeek, o.key, 1)
 		if err1 != nil || err2 != nil || got.Allowed != want.Allowed || got.Remaining != want.Remaining {
 			t.Errorf("%s owed %d: %+v, want %+v: %v, %v", o.key, charges[i].Units, got, want, err1, err2)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // bound implements [stint.Bound].
@@ -31,17 +32,17 @@ func (b *bound) Name() string { return b.name }
 
 // Allow implements [stint.Bound].
 func (b *bound) Allow(ctx context.Context, key string, cost int64) (bool, error) {
-	d, err := b.Decide(ctx, stint.OpTake, key, cost)
+	d, err := b.Decide(ctx, meter.OpTake, key, cost)
 	return d.Allowed, err
 }
 
 // Decide implements [stint.Bound].
-func (b *bound) Decide(ctx context.Context, op stint.Op, key string, cost int64) (stint.Decision, error) {
+func (b *bound) Decide(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
 	return b.store.Decide(ctx, op, []stint.Layer{{Bound: b, Key: key}}, cost)
 }
 
 // Decide implements [stint.Store].
-func (s *Store) Decide(ctx context.Context, op stint.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
+func (s *Store) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
 	if of, ok := s.modes.ofModes(layers); ok {
 		return s.modes.Decide(ctx, op, of, cost)
 	}
@@ -81,16 +82,16 @@ func (s *Store) Decide(ctx context.Context, op stint.Op, layers []stint.Layer, c
 }
 
 // decideParts decides what one call reaches.
-func (s *Store) decideParts(ctx context.Context, op stint.Op, parts []part, cost int64) (stint.Decision, error) {
-	if op != stint.OpTakeUpTo && isFast(parts) {
+func (s *Store) decideParts(ctx context.Context, op meter.Op, parts []part, cost int64) (stint.Decision, error) {
+	if op != meter.OpTakeUpTo && isFast(parts) {
 		return s.fastPath(ctx, op, parts, cost)
 	}
-	verb := map[stint.Op]string{stint.OpTake: "t", stint.OpPeek: "p", stint.OpTakeUpTo: "u"}[op]
+	verb := map[meter.Op]string{meter.OpTake: "t", meter.OpPeek: "p", meter.OpTakeUpTo: "u"}[op]
 	a := s.askLong(ctx, parts, nil, verb, number(cost))
 	if a.err != nil {
 		return stint.Decision{}, a.err
 	}
-	return a.join(parts, op != stint.OpPeek), nil
+	return a.join(parts, op != meter.OpPeek), nil
 }
 
 // A part is one limit of a request, on one key.
@@ -212,9 +213,9 @@ func isFast(parts []part) bool {
 }
 
 // fastPath takes or peeks the short way.
-func (s *Store) fastPath(ctx context.Context, op stint.Op, parts []part, cost int64) (d stint.Decision, err error) {
+func (s *Store) fastPath(ctx context.Context, op meter.Op, parts []part, cost int64) (d stint.Decision, err error) {
 	verb := "T"
-	if op == stint.OpPeek {
+	if op == meter.OpPeek {
 		verb = "P"
 	}
 	room := make([]string, 5*len(parts)+3) // of both, and the clock's
@@ -233,7 +234,7 @@ func (s *Store) fastPath(ctx context.Context, op stint.Op, parts []part, cost in
 	}
 	s.spendFast(op, parts, cost, reply)
 	if one, ok := reply.(int64); ok && len(parts) == 1 {
-		d := parts[0].form.quick.answer(parts[0].form.capacity, cost, one, one >= 0, op != stint.OpPeek)
+		d := parts[0].form.quick.answer(parts[0].form.capacity, cost, one, one >= 0, op != meter.OpPeek)
 		if parts[0].answer != nil {
 			*parts[0].answer = d
 		}
@@ -243,7 +244,7 @@ func (s *Store) fastPath(ctx context.Context, op stint.Op, parts []part, cost in
 	if !ok || len(list) != len(parts) {
 		return d, unexpected(reply)
 	}
-	return joinFast(parts, list, cost, op != stint.OpPeek)
+	return joinFast(parts, list, cost, op != meter.OpPeek)
 }
 
 // askFast looks at the parts of a group, or charges them so that it can be given
@@ -275,7 +276,7 @@ func (s *Store) askFast(ctx context.Context, parts []part, verb string, cost int
 	}
 	backlogs := list[:len(parts)]
 	if charged && a.cells == "" {
-		s.spendFast(stint.OpTake, parts, cost, backlogs)
+		s.spendFast(meter.OpTake, parts, cost, backlogs)
 	}
 	allowed := !slices.ContainsFunc(backlogs, func(b any) bool { n, _ := b.(int64); return n < 0 })
 	a.answer = append(make(answer, 0, 1+answersEach*len(parts)), cost)

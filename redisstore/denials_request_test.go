@@ -10,6 +10,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -29,7 +30,7 @@ func request(t testing.TB, s *redisstore.Store, key string, limits ...[]string) 
 
 func decide(t testing.TB, s *redisstore.Store, layers []stint.Layer, cost int64) stint.Decision {
 	t.Helper()
-	d, err := s.Mode(redisstore.Strict).Decide(ctx, stint.OpTake, layers, cost)
+	d, err := s.Mode(redisstore.Strict).Decide(ctx, meter.OpTake, layers, cost)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -96,7 +97,7 @@ func TestDenialCacheFlood(t *testing.T) {
 		if n := calls(t, server) - before; n > 11 || n < 9 {
 			t.Errorf("%s: %d calls for ten seconds of denials", text, n)
 		}
-		if d, err := limit.Decide(ctx, stint.OpTakeUpTo, "other", 3); err != nil || d.Taken != 3 {
+		if d, err := limit.Decide(ctx, meter.OpTakeUpTo, "other", 3); err != nil || d.Taken != 3 {
 			t.Errorf("%s: %+v, %v", text, d, err)
 		}
 		if d := take(t, limit, "k", 2); !d.Allowed {
@@ -142,7 +143,7 @@ func TestDenialCacheOthers(t *testing.T) {
 		if d := take(t, one, "denied", 1); d.Allowed {
 			t.Fatalf("%+v", d)
 		}
-		if d, err := view.Decide(ctx, stint.OpTake, both, 1); err != nil || d.Allowed {
+		if d, err := view.Decide(ctx, meter.OpTake, both, 1); err != nil || d.Allowed {
 			t.Fatalf("%+v, %v", d, err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -124,7 +125,7 @@ func testDeniedKinds(t *testing.T, server *redistest.Server, c rueidis.Client, o
 			if d := take(t, limit, "a", 0); !d.Allowed {
 				t.Errorf("%s: nothing: %+v", text, d)
 			}
-			for _, op := range []stint.Op{stint.OpPeek, stint.OpTakeUpTo} {
+			for _, op := range []meter.Op{meter.OpPeek, meter.OpTakeUpTo} {
 				if d, err := limit.Decide(ctx, op, "a", 1); err != nil || d.Allowed {
 					t.Errorf("%s: %v: %+v, %v", text, op, d, err)
 				}
@@ -153,13 +154,13 @@ func testDeniedLayers(t *testing.T, server *redistest.Server, c rueidis.Client) 
 				for i, text := range set {
 					layers = append(layers, stint.Layer{Bound: bind(t, store, text), Key: fmt.Sprint("key", i%2), Weight: weight})
 				}
-				if d, err := store.Decide(ctx, stint.OpTake, layers, 1); err != nil || !d.Allowed {
+				if d, err := store.Decide(ctx, meter.OpTake, layers, 1); err != nil || !d.Allowed {
 					t.Fatalf("%v: %+v, %v", set, d, err)
 				}
 				exhaust(t, layers[denies].Bound, layers[denies].Key)
 				unwritten(t, c, fmt.Sprint(set, denies, weight), func() {
 					for _, cost := range []int64{1, 2, 1000} {
-						d, err := store.Decide(ctx, stint.OpTake, layers, cost)
+						d, err := store.Decide(ctx, meter.OpTake, layers, cost)
 						if err != nil || d.Allowed || !d.Denied.Has(denies) || cost == 1 && d.Denied != 1<<denies {
 							t.Errorf("%v: %+v, %v", set, d, err)
 						}
@@ -198,7 +199,7 @@ func testDeniedLogs(t *testing.T, server *redistest.Server, c rueidis.Client) {
 					if d := take(t, limit, "a", cost); d.Allowed {
 						t.Errorf("%d, %d: %d: %+v", n, part, cost, d)
 					}
-					if d, err := store.Decide(ctx, stint.OpTake, []stint.Layer{{Bound: limit, Key: "a"}, {Bound: other, Key: "b"}}, cost); err != nil || d.Denied != 1 {
+					if d, err := store.Decide(ctx, meter.OpTake, []stint.Layer{{Bound: limit, Key: "a"}, {Bound: other, Key: "b"}}, cost); err != nil || d.Denied != 1 {
 						t.Errorf("%d, %d: %d: %+v, %v", n, part, cost, d, err)
 					}
 				}
@@ -227,7 +228,7 @@ func testDeniedTogether(t *testing.T, server *redistest.Server, c rueidis.Client
 			exhaust(t, bind(t, alone, set...), key)
 		}
 		calls = append(calls, func() {
-			if d, err := limit.Decide(ctx, stint.OpTake, key, 1+int64(i%3)); err != nil || d.Allowed {
+			if d, err := limit.Decide(ctx, meter.OpTake, key, 1+int64(i%3)); err != nil || d.Allowed {
 				t.Errorf("%v: %+v, %v", set, d, err)
 			}
 		})

@@ -17,6 +17,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 	"github.com/stint-dev/stint/simulate"
 	"github.com/stint-dev/stint/storetest"
@@ -142,7 +143,7 @@ func (p *pair) step() {
 			p.settle(i)
 		}
 	default:
-		op := []stint.Op{stint.OpTake, stint.OpTake, stint.OpTake, stint.OpPeek, stint.OpTakeUpTo}[p.rnd.IntN(5)]
+		op := []meter.Op{meter.OpTake, meter.OpTake, meter.OpTake, meter.OpPeek, meter.OpTakeUpTo}[p.rnd.IntN(5)]
 		if len(picked) == 1 && p.rnd.IntN(2) == 0 {
 			p.same(what, op)(one.redis.Decide(ctx, op, key, cost))(one.memory.Decide(ctx, op, key, cost))
 		} else {
@@ -375,7 +376,7 @@ func TestCorners(t *testing.T) {
 	// a count of 32 bits stops at its greatest
 	l := one("9/10s sliding_buckets parts 3 count_denied")
 	r, m := []stint.Layer{{Bound: l.redis, Key: "c"}}, []stint.Layer{{Bound: l.memory, Key: "c"}}
-	p.same("2^33", "take")(l.redis.Decide(ctx, stint.OpTake, "c", 1<<33))(l.memory.Decide(ctx, stint.OpTake, "c", 1<<33))
+	p.same("2^33", "take")(l.redis.Decide(ctx, meter.OpTake, "c", 1<<33))(l.memory.Decide(ctx, meter.OpTake, "c", 1<<33))
 	p.same("2^32", "refund")(p.redis.Refund(ctx, r, 1<<32))(p.memory.Refund(ctx, m, 1<<32))
 
 	// a limit that changed since it was reserved gives nothing back
@@ -395,15 +396,15 @@ func TestCorners(t *testing.T) {
 			bound stint.Bound
 			token stint.ReservationID
 		}{{p.redis, now.redis, p.tokens[len(p.tokens)-1].redis}, {p.memory, now.memory, p.tokens[len(p.tokens)-1].memory}} {
-			if _, err := side.bound.Decide(ctx, stint.OpTake, key, 1); err != nil { // which meets the new form
+			if _, err := side.bound.Decide(ctx, meter.OpTake, key, 1); err != nil { // which meets the new form
 				t.Fatal(err)
 			}
-			before, err := side.bound.Decide(ctx, stint.OpPeek, key, 0)
+			before, err := side.bound.Decide(ctx, meter.OpPeek, key, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
 			_, err = side.store.Settle(ctx, side.token, 1)
-			after, peeked := side.bound.Decide(ctx, stint.OpPeek, key, 0)
+			after, peeked := side.bound.Decide(ctx, meter.OpPeek, key, 0)
 			if err != nil || peeked != nil || after.Remaining != before.Remaining || after.ResetAfter != before.ResetAfter {
 				t.Errorf("%s to %s: settled to %+v, %v; it was %+v", change[0], change[1], after, err, before)
 			}

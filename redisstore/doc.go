@@ -25,14 +25,14 @@
 // in part, else whole. Keys expire once they are as if never seen; expiry
 // collects garbage and decides nothing.
 //
-// Frontier: a [stint.SlidingLog] of more than Options.MaxLog units, or of a
+// Frontier: a [meter.SlidingLog] of more than Options.MaxLog units, or of a
 // period of more than 35 years, is refused when it is bound. All else that
 // [stint.Limit.Validate] accepts is held exactly. A log whose period is no whole
 // number of microseconds goes by the next greater one, which no clock of whole
 // microseconds can tell apart.
 //
 // A limit that is bound with other parameters than the state was written under
-// carries over what was used, as [stint.Meter.Adopt] says, when the key is next
+// carries over what was used, as [meter.Meter.Adopt] says, when the key is next
 // charged. That a bucket of whole microseconds has changed is told by three
 // digits of a hash: one change in 800 goes unnoticed, and then a burst that
 // became smaller is worked off over up to two drains of the new limit, not one.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -45,7 +46,7 @@ func TestNoClientTime(t *testing.T) {
 		limit := bind(t, store, text)
 		s.args = nil
 		for range 2 {
-			_, _ = limit.Decide(ctx, stint.OpTake, "a", 1) // the answer is right for buckets alone
+			_, _ = limit.Decide(ctx, meter.OpTake, "a", 1) // the answer is right for buckets alone
 			time.Sleep(2 * time.Millisecond)
 		}
 		if len(s.args) != 2 || !slices.Equal(s.args[0], s.args[1]) {

@@ -19,6 +19,7 @@ import (
 	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 	"github.com/stint-dev/stint/redisstore/internal/faulttest"
 )
@@ -40,7 +41,7 @@ func (w *witness) Bind(name string, limits ...stint.Limit) (stint.Bound, error) 
 	return &witnessed{b, w}, err
 }
 
-func (b *witnessed) Decide(ctx context.Context, op stint.Op, key string, cost int64) (stint.Decision, error) {
+func (b *witnessed) Decide(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
 	d, err := b.Bound.Decide(ctx, op, key, cost)
 	switch {
 	case err == nil:
@@ -208,7 +209,7 @@ func (r *trial) recovered() {
 func (r *trial) used() (sum int64) {
 	for _, key := range r.keys {
 		for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-			d, err := r.counted.Decide(ctx, stint.OpPeek, key, 1)
+			d, err := r.counted.Decide(ctx, meter.OpPeek, key, 1)
 			if err == nil {
 				sum += d.Limit - d.Remaining
 				break
@@ -426,7 +427,7 @@ func TestManyCallersOfAStall(t *testing.T) {
 	defer store.Close()
 	limit := bind(t, store, "1000000/1000h")
 	for range 50 {
-		if _, err := limit.Decide(ctx, stint.OpTake, "a", 1); err == nil {
+		if _, err := limit.Decide(ctx, meter.OpTake, "a", 1); err == nil {
 			break
 		}
 	}
@@ -438,7 +439,7 @@ func TestManyCallersOfAStall(t *testing.T) {
 	begun := time.Now()
 	for range callers {
 		wg.Go(func() {
-			_, err := limit.Decide(ctx, stint.OpTake, "a", 1)
+			_, err := limit.Decide(ctx, meter.OpTake, "a", 1)
 			switch {
 			case errors.Is(err, redisstore.ErrNotExecuted): // the breaker, or a place in a call that others wait for
 				unavailable.Add(1)
@@ -451,7 +452,7 @@ func TestManyCallersOfAStall(t *testing.T) {
 	}
 	wg.Wait()
 	took := time.Since(begun)
-	_, err := limit.Decide(ctx, stint.OpTake, "a", 1)
+	_, err := limit.Decide(ctx, meter.OpTake, "a", 1)
 	s.Signal(t, syscall.SIGCONT)
 	if took > 10*time.Second || !errors.Is(err, redisstore.ErrNotExecuted) && !errors.Is(err, redisstore.ErrAmbiguous) {
 		t.Errorf("%d callers took %v, and the next was told %v", callers, took, err)
@@ -463,7 +464,7 @@ func TestManyCallersOfAStall(t *testing.T) {
 		}
 	}
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		d, err := limit.Decide(ctx, stint.OpPeek, "a", 1)
+		d, err := limit.Decide(ctx, meter.OpPeek, "a", 1)
 		if err == nil {
 			if used := d.Limit - d.Remaining; used > ambiguous.Load()+3 {
 				t.Errorf("%d charges of %d calls that may have charged", used, ambiguous.Load())

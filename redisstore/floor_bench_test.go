@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -38,7 +38,7 @@ func BenchmarkFloor(b *testing.B) {
 		return err
 	}
 	ours := func(key string) error {
-		_, err := limit.Decide(ctx, stint.OpTake, key, 1)
+		_, err := limit.Decide(ctx, meter.OpTake, key, 1)
 		return err
 	}
 	for _, callers := range []int{1, 16, 128} {

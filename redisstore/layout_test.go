@@ -11,6 +11,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -141,7 +142,7 @@ func TestVersion(t *testing.T) {
 			key := fmt.Sprint("key", i, state)
 			name := redisstore.StateOf(redisstore.Options{Prefix: "stint"}, key, b)
 			do(t, c, "SET", name, state)
-			if _, err := b.Decide(ctx, stint.OpTake, key, 1); !errors.Is(err, redisstore.ErrConfiguration) {
+			if _, err := b.Decide(ctx, meter.OpTake, key, 1); !errors.Is(err, redisstore.ErrConfiguration) {
 				t.Errorf("%s on %q: %v", text, state, err)
 			}
 			if now := get(t, server, name); now != state {
@@ -193,7 +194,7 @@ func TestMigrate(t *testing.T) {
 			b := formed(t, s, c2.text)
 			do(t, c, "SET", "p:{key}:api/one", c2.old)
 			defer do(t, c, "FLUSHALL")
-			d, err := b.Decide(ctx, stint.OpPeek, "key", 1)
+			d, err := b.Decide(ctx, meter.OpPeek, "key", 1)
 			if err != nil || d.Remaining != c2.remaining || d.ResetAfter != time.Duration(c2.wait)*time.Microsecond {
 				t.Errorf("%+v, %v", d, err)
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // leases are what this node has in hand under one limit. They may be used from
@@ -56,7 +57,7 @@ const (
 
 // leased returns S of a limit: 0 if it cannot be leased.
 func (m *modes) leased(l stint.Limit) int64 {
-	if l.Algorithm() != stint.GCRA || l.Validate() != nil {
+	if l.Algorithm() != meter.GCRA || l.Validate() != nil {
 		return 0
 	}
 	s := int64(float64(l.Burst()) * m.LeaseShare)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -62,7 +63,7 @@ func TestLeaseHold(t *testing.T) {
 				meanwhile(clock, held, first, second)
 			}
 			layers := []stint.Layer{{Bound: first, Key: "k", Weight: most / 2}, {Bound: closed, Key: "k"}}
-			if d, err := held.Mode(redisstore.Lease).Decide(ctx, stint.OpTake, layers, 1); err != nil || d.Allowed || !reached {
+			if d, err := held.Mode(redisstore.Lease).Decide(ctx, meter.OpTake, layers, 1); err != nil || d.Allowed || !reached {
 				t.Fatalf("%+v, %v, and something happened meanwhile: %t", d, err, reached)
 			}
 			history := envelopeOf(first.Limits()[0])

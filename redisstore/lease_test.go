@@ -10,6 +10,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -271,7 +272,7 @@ func TestLeaseConcurrent(t *testing.T) {
 			wg.Go(func() {
 				got := int64(0)
 				for time.Since(began) < 1500*time.Millisecond {
-					d, err := limit.Decide(ctx, stint.OpTake, "k", 1)
+					d, err := limit.Decide(ctx, meter.OpTake, "k", 1)
 					if err != nil {
 						t.Error(err)
 						return

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // A limit is one that is known under a name.
@@ -47,30 +48,30 @@ const longestPeriod = 35 * 365 * 24 * time.Hour
 
 // formOf returns the form of a limit, or why it cannot be held.
 func formOf(l stint.Limit, maxLog int64) (*form, error) {
-	meter, err := stint.NewMeter(l)
+	m, err := l.Meter()
 	if err != nil {
 		return nil, err
 	}
 	f := &form{limit: l, capacity: l.Capacity()}
 	count, capacity := number(l.Count()), number(f.capacity)
 	switch l.Algorithm() {
-	case stint.GCRA, stint.LeakyQueue:
+	case meter.GCRA, meter.LeakyQueue:
 		f.bucket()
-	case stint.TokenBucketInterval:
+	case meter.TokenBucketInterval:
 		f.args = []string{"i", span(l.Period()), count, capacity}
-	case stint.FixedWindow:
+	case meter.FixedWindow:
 		if unit, zone := l.Calendar(); unit != "" {
 			f.args = []string{"c", unit + " " + zone, count, flags(l)}
-			f.calendar = &calendar{meter: meter, monthly: unit == "month"}
+			f.calendar = &calendar{meter: m, monthly: unit == "month"}
 		} else {
 			f.args = []string{"w", span(l.Period()), count, flags(l)}
 		}
-	case stint.SlidingCounter:
+	case meter.SlidingCounter:
 		f.args = []string{"s", span(l.Period()), count, flags(l)}
-	case stint.SlidingSubWindows:
+	case meter.SlidingSubWindows:
 		cuts := min(l.Parts(), int64(l.Period()))
 		f.args, f.entries = []string{"b", span(l.Period()), count, flags(l), number(cuts)}, cuts+1
-	case stint.SlidingLog:
+	case meter.SlidingLog:
 		if l.Count() > maxLog {
 			return nil, fmt.Errorf("redisstore: limit %q: a log of %d is more than the %d that this store keeps (Options.MaxLog): sliding_buckets needs far less",
 				l.Name(), l.Count(), maxLog)
@@ -93,7 +94,7 @@ func (f *form) bucket() {
 	step.Quo(step, gcd)
 	div.Quo(div, gcd)
 	full := new(big.Int).Mul(step, big.NewInt(f.capacity))
-	queue := f.limit.Algorithm() == stint.LeakyQueue
+	queue := f.limit.Algorithm() == meter.LeakyQueue
 	letter := map[bool]string{false: "g", true: "q"}[queue]
 	if !full.IsInt64() || full.Int64() > 1<<50 || !div.IsInt64() || div.Int64() > 1<<30 {
 		f.args = []string{strings.ToUpper(letter), step.String(), div.String(), number(f.capacity)}
@@ -122,7 +123,7 @@ func flags(l stint.Limit) string {
 	if l.Relaxed() {
 		s += "r"
 	}
-	if l.Algorithm() == stint.SlidingSubWindows && l.Count() < 1<<31 {
+	if l.Algorithm() == meter.SlidingSubWindows && l.Count() < 1<<31 {
 		s += "m"
 	}
 	return s
@@ -143,7 +144,7 @@ func (f *form) append(args []string, now int64) []string {
 // A calendar gives the script the bounds of the windows around a time, which
 // only floor 0 can tell. It may be used from many goroutines at once.
 type calendar struct {
-	meter   *stint.Meter
+	meter   *meter.Meter
 	monthly bool
 	last    atomic.Pointer[bounds]
 }
@@ -191,7 +192,7 @@ func (c *calendar) around(now int64) *bounds {
 // itself ends with int64.
 func (c *calendar) window(t int64) (index uint64, end int64) {
 	state := make([]uint64, c.meter.Words())
-	mark := c.meter.Reserve(&stint.Reservations{}, state, t, 1, t)
+	mark := c.meter.Reserve(&meter.Reservations{}, state, t, 1, t)
 	return mark[1], t + int64(c.meter.Answer(state, t, 0, true).ResetAfter)
 }
 

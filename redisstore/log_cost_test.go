@@ -12,6 +12,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -82,7 +83,7 @@ func TestLogCost(t *testing.T) {
 			}
 		}
 		took := scriptTime(t, c, 7, func() {
-			if _, err := store.Decide(ctx, stint.OpTakeUpTo, layers, 1); err != nil { // the long way
+			if _, err := store.Decide(ctx, meter.OpTakeUpTo, layers, 1); err != nil { // the long way
 				t.Fatal(err)
 			}
 		})
@@ -108,7 +109,7 @@ func TestLogCost(t *testing.T) {
 			now += int64(one.apart)
 			for range 2 {
 				now++
-				if _, err := store.Decide(ctx, stint.OpTake, layers, 1); err != nil {
+				if _, err := store.Decide(ctx, meter.OpTake, layers, 1); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -117,7 +118,7 @@ func TestLogCost(t *testing.T) {
 				t.Fatal(err)
 			}
 			now -= int64(2 * time.Hour)
-			if _, err := store.Decide(ctx, stint.OpTake, layers, 1); err != nil {
+			if _, err := store.Decide(ctx, meter.OpTake, layers, 1); err != nil {
 				t.Fatal(err)
 			}
 			now += int64(2 * time.Hour)
@@ -138,7 +139,7 @@ func TestLogsTogether(t *testing.T) {
 	var limits []stint.Limit
 	var layers []stint.Layer
 	for i := range 5 {
-		l := stint.New(1000, time.Hour).WithAlgorithm(stint.SlidingLog).WithName(fmt.Sprint("log ", i))
+		l := stint.New(1000, time.Hour).WithAlgorithm(meter.SlidingLog).WithName(fmt.Sprint("log ", i))
 		limits = append(limits, l)
 		b, err := store.Bind(l.Name(), l)
 		if err != nil {
@@ -152,10 +153,10 @@ func TestLogsTogether(t *testing.T) {
 	if err := store.Check("", limits...); !errors.Is(err, stint.ErrLayers) {
 		t.Errorf("five logs checked: %v", err)
 	}
-	if _, err := store.Decide(ctx, stint.OpTake, layers, 1); !errors.Is(err, stint.ErrLayers) {
+	if _, err := store.Decide(ctx, meter.OpTake, layers, 1); !errors.Is(err, stint.ErrLayers) {
 		t.Errorf("five logs in a request: %v", err)
 	}
-	if d, err := store.Decide(ctx, stint.OpTake, layers[:4], 1); err != nil || !d.Allowed {
+	if d, err := store.Decide(ctx, meter.OpTake, layers[:4], 1); err != nil || !d.Allowed {
 		t.Errorf("four logs in a request: %+v, %v", d, err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -31,7 +32,7 @@ func newLogs(t testing.TB, url string, seed uint64, logs ...stint.Limit) *pair {
 }
 
 // decide asks both the same of one log.
-func (p *pair) decide(l twins, op stint.Op, cost int64) {
+func (p *pair) decide(l twins, op meter.Op, cost int64) {
 	p.Helper()
 	p.same(fmt.Sprintf("%d of %v", cost, l.Limit), op)(l.redis.Decide(ctx, op, "a", cost))(l.memory.Decide(ctx, op, "a", cost))
 }
@@ -62,13 +63,13 @@ func (p *pair) stepLog(l twins) {
 	few := 1 + p.rnd.Int64N(3)
 	switch p.rnd.IntN(60) {
 	case 0:
-		p.decide(l, stint.OpTake, some)
+		p.decide(l, meter.OpTake, some)
 	case 1, 2, 3, 4:
-		p.decide(l, stint.OpPeek, some) // a wait that ends deep in the log
+		p.decide(l, meter.OpPeek, some) // a wait that ends deep in the log
 	case 5:
-		p.decide(l, stint.OpTakeUpTo, few)
+		p.decide(l, meter.OpTakeUpTo, few)
 	case 6:
-		p.decide(l, stint.OpTake, []int64{0, l.Count(), l.Count() + 1, math.MaxInt64}[p.rnd.IntN(4)])
+		p.decide(l, meter.OpTake, []int64{0, l.Count(), l.Count() + 1, math.MaxInt64}[p.rnd.IntN(4)])
 	case 7:
 		p.same("some", "refund")(p.redis.Refund(ctx, one(l.redis), few))(p.memory.Refund(ctx, one(l.memory), few))
 	case 8:
@@ -80,11 +81,11 @@ func (p *pair) stepLog(l twins) {
 	case 10:
 		r, m := one(l.redis), one(l.memory)
 		r[0].Weight, m[0].Weight = few, few
-		p.same("weighed", "take")(p.redis.Decide(ctx, stint.OpTake, r, 2))(p.memory.Decide(ctx, stint.OpTake, m, 2))
+		p.same("weighed", "take")(p.redis.Decide(ctx, meter.OpTake, r, 2))(p.memory.Decide(ctx, meter.OpTake, m, 2))
 	case 11:
-		p.decide(l, stint.OpTake, 1+p.rnd.Int64N(200)) // units of more than one byte
+		p.decide(l, meter.OpTake, 1+p.rnd.Int64N(200)) // units of more than one byte
 	default:
-		p.decide(l, stint.OpTake, 1)
+		p.decide(l, meter.OpTake, 1)
 	}
 	p.decisions++
 }
@@ -118,11 +119,11 @@ func TestLongLogSteps(t *testing.T) {
 	server := redistest.Start(t)
 	for _, text := range []string{"300/1m sliding_log", "1000/1h sliding_log"} {
 		l := parse(t, text)
-		meter, err := stint.NewMeter(l)
+		m, err := l.Meter()
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &stepper{TB: t, meter: meter, state: make([]uint64, 64), now: 1_750_000_000_000_000_000, rnd: rand.New(rand.NewPCG(6, 28))}
+		s := &stepper{TB: t, meter: m, state: make([]uint64, 64), now: 1_750_000_000_000_000_000, rnd: rand.New(rand.NewPCG(6, 28))}
 		store := open(t, server.URL(), redisstore.Options{Now: func() int64 { return s.now }})
 		defer store.Close()
 		s.bound = bind(t, store, text)
@@ -140,7 +141,7 @@ func TestLongLogSteps(t *testing.T) {
 			if s.rnd.IntN(20) == 0 {
 				cost = 1 + s.rnd.Int64N(l.Count())
 			}
-			charged = s.take(stint.Op(s.rnd.IntN(2)), cost)
+			charged = s.take(meter.Op(s.rnd.IntN(2)), cost)
 		}
 	}
 }
@@ -160,8 +161,8 @@ func TestLongLogChanged(t *testing.T) {
 			p.now += int64(2 * time.Hour)
 		}
 		p.limits, p.tokens = nil, nil
-		p.bind(stint.New(20+p.rnd.Int64N(2000), time.Hour).WithAlgorithm(stint.SlidingLog).WithName("changing"))
-		p.decide(p.limits[0], stint.OpTake, 1) // which meets the new form in both
+		p.bind(stint.New(20+p.rnd.Int64N(2000), time.Hour).WithAlgorithm(meter.SlidingLog).WithName("changing"))
+		p.decide(p.limits[0], meter.OpTake, 1) // which meets the new form in both
 	}
 }
 
@@ -275,7 +276,7 @@ func TestLongLogRefused(t *testing.T) {
 	for _, command := range []string{"getrange", "setrange", "pexpire", "set"} {
 		for range 30 {
 			do(t, c, "ACL", "SETUSER", "default", "-"+command)
-			d, err := limit.Decide(ctx, stint.OpTake, "a", 1)
+			d, err := limit.Decide(ctx, meter.OpTake, "a", 1)
 			do(t, c, "ACL", "SETUSER", "default", "+"+command)
 			switch {
 			case err == nil:
@@ -298,7 +299,7 @@ func TestLongLogRefused(t *testing.T) {
 
 func peek(t testing.TB, b stint.Bound) stint.Decision {
 	t.Helper()
-	d, err := b.Decide(ctx, stint.OpPeek, "a", 1)
+	d, err := b.Decide(ctx, meter.OpPeek, "a", 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -103,10 +104,10 @@ func TestLua54(t *testing.T) {
 		for step := range 12 {
 			take(t, limit, layers[0].Key, 1+int64(step%3))
 			now += int64(step) * int64(time.Millisecond) * 77
-			if _, err := store.Decide(ctx, stint.OpTakeUpTo, layers, 2); err != nil {
+			if _, err := store.Decide(ctx, meter.OpTakeUpTo, layers, 2); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := limit.Decide(ctx, stint.OpPeek, layers[0].Key, 3); err != nil {
+			if _, err := limit.Decide(ctx, meter.OpPeek, layers[0].Key, 3); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := store.Refund(ctx, layers, 1); err != nil {

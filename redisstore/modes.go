@@ -13,6 +13,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 )
 
 // A Mode says where a limit is decided, and so what a decision costs and how
@@ -266,7 +267,7 @@ func (m *modes) boundLimit(mode Mode, l stint.Limit, known *limit) *boundLimit {
 	case mode == Lease && m.leased(l) > 0 && form.quick != nil:
 		one.lease = newLeases(one, m.leased(l))
 		m.tables = append(m.tables, one.lease)
-	case mode == Async && l.Algorithm() != stint.LeakyQueue && !l.CountDenied():
+	case mode == Async && l.Algorithm() != meter.LeakyQueue && !l.CountDenied():
 		one.async = newAccounts(one)
 		m.tables = append(m.tables, one.async)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // modeBound implements [stint.Bound]: limits on one key, each in its mode.
@@ -43,12 +44,12 @@ func (b *modeBound) Allow(ctx context.Context, key string, cost int64) (bool, er
 	if len(b.all) == 1 && b.local == nil {
 		return b.all[0].allow(ctx, key, cost)
 	}
-	d, err := b.Decide(ctx, stint.OpTake, key, cost)
+	d, err := b.Decide(ctx, meter.OpTake, key, cost)
 	return d.Allowed, err
 }
 
 // Decide implements [stint.Bound].
-func (b *modeBound) Decide(ctx context.Context, op stint.Op, key string, cost int64) (stint.Decision, error) {
+func (b *modeBound) Decide(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
 	switch {
 	case b.local != nil:
 		return b.local.Decide(ctx, op, key, cost)
@@ -102,8 +103,8 @@ func (m *modes) flatten(layers []stint.Layer) ([]item, error) {
 }
 
 // here reports whether the item is decided in this process, if it can be.
-func (it *item) here(op stint.Op) bool {
-	return it.mode == Share || op == stint.OpTake && (it.lease != nil || it.async != nil)
+func (it *item) here(op meter.Op) bool {
+	return it.mode == Share || op == meter.OpTake && (it.lease != nil || it.async != nil)
 }
 
 // units returns what a cost of the request is in the item's own, and whether
@@ -114,7 +115,7 @@ func (it *item) units(cost int64) (int64, bool) {
 }
 
 // Decide implements [stint.Store].
-func (m *modes) Decide(ctx context.Context, op stint.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
+func (m *modes) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
 	if cost < 0 {
 		return stint.Decision{}, stint.ErrCost
 	}
@@ -124,7 +125,7 @@ func (m *modes) Decide(ctx context.Context, op stint.Op, layers []stint.Layer, c
 	return m.decide(ctx, op, layers, cost)
 }
 
-func (m *modes) decide(ctx context.Context, op stint.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
+func (m *modes) decide(ctx context.Context, op meter.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
 	items, err := m.flatten(layers)
 	if err != nil {
 		return stint.Decision{}, err
@@ -152,9 +153,9 @@ func (m *modes) decide(ctx context.Context, op stint.Op, layers []stint.Layer, c
 	switch {
 	case shares == len(items):
 		return m.local.Load().Decide(ctx, op, m.unwrap(layers), cost)
-	case here == 0 && (op == stint.OpPeek || !kept) || cost == 0 && shares == 0:
+	case here == 0 && (op == meter.OpPeek || !kept) || cost == 0 && shares == 0:
 		return m.store.Decide(ctx, op, m.unwrap(layers), cost)
-	case op == stint.OpTakeUpTo:
+	case op == meter.OpTakeUpTo:
 		return m.upTo(ctx, items, cost)
 	}
 	return m.decideAll(ctx, op, items, cost)
@@ -194,11 +195,11 @@ type boundLimit struct {
 func (o *boundLimit) current() bool { return o.strict.limits[0].form.Load() == o.form }
 
 // decide answers for one key by itself.
-func (o *boundLimit) decide(ctx context.Context, op stint.Op, key string, cost int64) (stint.Decision, error) {
+func (o *boundLimit) decide(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
 	if cost < 0 {
 		return stint.Decision{}, stint.ErrCost
 	}
-	if op == stint.OpTake && cost > 0 || op == stint.OpPeek && o.async != nil {
+	if op == meter.OpTake && cost > 0 || op == meter.OpPeek && o.async != nil {
 		var h hold
 		result, d, err := o.take(ctx, op, key, cost, &h)
 		if result == passed && o.lease != nil {
@@ -219,7 +220,7 @@ func (o *boundLimit) decide(ctx context.Context, op stint.Op, key string, cost i
 // allow is decide of OpTake with the short answer.
 func (o *boundLimit) allow(ctx context.Context, key string, cost int64) (bool, error) {
 	if o.lease == nil || cost <= 0 {
-		d, err := o.decide(ctx, stint.OpTake, key, cost)
+		d, err := o.decide(ctx, meter.OpTake, key, cost)
 		return d.Allowed, err
 	}
 	var h hold
@@ -233,18 +234,18 @@ func (o *boundLimit) allow(ctx context.Context, key string, cost int64) (bool, e
 			ctx, cancel = o.store.by(ctx, h.deadline)
 			defer cancel()
 		}
-		d, err = o.ask(ctx, stint.OpTake, key, cost)
+		d, err = o.ask(ctx, meter.OpTake, key, cost)
 	}
 	return d.Allowed, err
 }
 
 // take decides here, if this mode can.
-func (o *boundLimit) take(ctx context.Context, op stint.Op, key string, cost int64, h *hold) (outcome, stint.Decision, error) {
+func (o *boundLimit) take(ctx context.Context, op meter.Op, key string, cost int64, h *hold) (outcome, stint.Decision, error) {
 	switch {
 	case o.lease != nil:
 		return o.lease.take(ctx, key, cost, h)
 	case o.async != nil:
-		return o.async.take(ctx, key, cost, op == stint.OpPeek, h)
+		return o.async.take(ctx, key, cost, op == meter.OpPeek, h)
 	case o.mode == Share:
 		return o.reserve(ctx, key, cost, h)
 	}
@@ -252,8 +253,8 @@ func (o *boundLimit) take(ctx context.Context, op stint.Op, key string, cost int
 }
 
 // ask has the server decide, unless it is known to deny.
-func (o *boundLimit) ask(ctx context.Context, op stint.Op, key string, cost int64) (stint.Decision, error) {
-	if op == stint.OpTake && cost > 0 && o.current() {
+func (o *boundLimit) ask(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
+	if op == meter.OpTake && cost > 0 && o.current() {
 		if known, since := o.denied.known(key, cost, func() int64 { return o.givenBack(key) }); known != nil {
 			return known.after(0, o.form, cost, cost == known.cost, since), nil
 		}
@@ -263,11 +264,11 @@ func (o *boundLimit) ask(ctx context.Context, op stint.Op, key string, cost int6
 		before = o.returns.now(func() int64 { return o.givenBack(key) })
 	}
 	d, err := o.strict.Decide(ctx, op, key, cost)
-	if op == stint.OpTakeUpTo && !d.Allowed {
+	if op == meter.OpTakeUpTo && !d.Allowed {
 		cost = min(cost, 1) // that is what was answered
 	}
 	switch {
-	case err != nil || op == stint.OpPeek || cost == 0 || !o.current():
+	case err != nil || op == meter.OpPeek || cost == 0 || !o.current():
 	case d.Allowed:
 		o.denied.drop(key)
 	default:
@@ -332,20 +333,20 @@ func (m *modes) upTo(ctx context.Context, items []item, cost int64) (stint.Decis
 	most := cost
 	for i := range items {
 		if it := &items[i]; it.mode == Share {
-			d, err := it.share.Decide(ctx, stint.OpPeek, it.key, 1)
+			d, err := it.share.Decide(ctx, meter.OpPeek, it.key, 1)
 			if err != nil {
 				return d, err
 			}
 			most = min(most, d.Remaining/it.weight)
 		}
 	}
-	return m.decideAll(ctx, stint.OpTakeUpTo, items, max(most, min(cost, 1)))
+	return m.decideAll(ctx, meter.OpTakeUpTo, items, max(most, min(cost, 1)))
 }
 
 // decideAll decides a request with several layers: those that decide here first,
 // the others with one call; when not all let it pass, what was taken here is put
 // back.
-func (m *modes) decideAll(ctx context.Context, op stint.Op, items []item, cost int64) (stint.Decision, error) {
+func (m *modes) decideAll(ctx context.Context, op meter.Op, items []item, cost int64) (stint.Decision, error) {
 	ctx, cancel := m.store.within(ctx)
 	defer cancel()
 	denied := false
@@ -359,12 +360,12 @@ func (m *modes) decideAll(ctx context.Context, op stint.Op, items []item, cost i
 			return stint.Decision{}, err
 		}
 		denied = denied || it.told && !it.own.Allowed
-		if denied && op != stint.OpPeek {
+		if denied && op != meter.OpPeek {
 			break
 		}
 	}
 	taken := cost
-	if !denied || op == stint.OpPeek {
+	if !denied || op == meter.OpPeek {
 		var err error
 		if taken, err = m.rest(ctx, op, items, cost); err != nil {
 			putBack(items, 0)
@@ -375,20 +376,20 @@ func (m *modes) decideAll(ctx context.Context, op stint.Op, items []item, cost i
 }
 
 // try decides one item here, if it can be.
-func (it *item) try(ctx context.Context, op stint.Op, cost int64) error {
+func (it *item) try(ctx context.Context, op meter.Op, cost int64) error {
 	units, fits := it.units(cost)
 	if !fits {
 		it.told = true
 		it.own = stint.Decision{Limit: it.limit.Capacity(), Denied: 1, RetryAfter: stint.Never}
 		return nil
 	}
-	if op == stint.OpPeek || units == 0 {
-		d, err := it.share.Decide(ctx, stint.OpPeek, it.key, units)
+	if op == meter.OpPeek || units == 0 {
+		d, err := it.share.Decide(ctx, meter.OpPeek, it.key, units)
 		it.own, it.told = d, true
 		return err
 	}
 	it.held.kept = true
-	result, d, err := it.take(ctx, stint.OpTake, it.key, units, &it.held)
+	result, d, err := it.take(ctx, meter.OpTake, it.key, units, &it.held)
 	if result == passed && it.lease != nil {
 		d = it.lease.describe(it.key, units)
 	}
@@ -401,7 +402,7 @@ func (it *item) try(ctx context.Context, op stint.Op, cost int64) error {
 
 // rest asks the server for the items that have not answered, unless it is known
 // to deny, and returns what the request takes: 0 if it is denied.
-func (m *modes) rest(ctx context.Context, op stint.Op, items []item, cost int64) (int64, error) {
+func (m *modes) rest(ctx context.Context, op meter.Op, items []item, cost int64) (int64, error) {
 	of := make([]*item, 0, len(items))
 	for i := range items {
 		if it := &items[i]; !it.told {
@@ -412,7 +413,7 @@ func (m *modes) rest(ctx context.Context, op stint.Op, items []item, cost int64)
 		return cost, nil
 	}
 	request := requestOf(of)
-	if op == stint.OpTake && m.recall(request, of, cost) {
+	if op == meter.OpTake && m.recall(request, of, cost) {
 		return 0, nil
 	}
 	layers, answers := make([]stint.Layer, len(of)), make([]stint.Decision, len(of))
@@ -427,10 +428,10 @@ func (m *modes) rest(ctx context.Context, op stint.Op, items []item, cost int64)
 	for i, it := range of {
 		it.own, it.told = answers[i], true
 	}
-	if op == stint.OpTakeUpTo {
+	if op == meter.OpTakeUpTo {
 		cost = d.Taken
 	}
-	if op == stint.OpTake || d.Allowed {
+	if op == meter.OpTake || d.Allowed {
 		m.remember(request, of, cost, before, &d)
 	}
 	return cost, nil
@@ -454,7 +455,7 @@ func putBack(items []item, taken int64) {
 }
 
 // join makes one decision of the items' own, and tells each its own.
-func join(op stint.Op, items []item, taken int64) (d stint.Decision) {
+func join(op meter.Op, items []item, taken int64) (d stint.Decision) {
 	allowed, first := true, true
 	for i := range items {
 		if it := &items[i]; it.told && !it.own.Allowed {
@@ -462,7 +463,7 @@ func join(op stint.Op, items []item, taken int64) (d stint.Decision) {
 			allowed = false
 		}
 	}
-	if !allowed || op == stint.OpPeek {
+	if !allowed || op == meter.OpPeek {
 		taken = 0
 	}
 	putBack(items, taken)

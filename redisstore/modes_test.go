@@ -10,6 +10,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/redisstore"
 	"github.com/stint-dev/stint/storetest"
@@ -51,7 +52,7 @@ func TestModeRules(t *testing.T) {
 			}
 			for _, e := range r.Rules {
 				want := want
-				if e.Limit.Algorithm() == stint.FixedWindow {
+				if e.Limit.Algorithm() == meter.FixedWindow {
 					want += 1000
 				}
 				below := int64(2)
@@ -92,7 +93,7 @@ func TestModeWords(t *testing.T) {
 	if err := s.Check("sloppy", stint.PerHour(1)); err == nil {
 		t.Error("an unknown mode is checked")
 	}
-	log := stint.New(1_000_000, time.Hour).WithAlgorithm(stint.SlidingLog)
+	log := stint.New(1_000_000, time.Hour).WithAlgorithm(meter.SlidingLog)
 	for mode, fits := range map[string]bool{"": false, "strict": false, "lease": false, "share": true} {
 		if err := s.Check(mode, log); (err == nil) != fits {
 			t.Errorf("mode %q: a log of a million: %v", mode, err)
@@ -201,7 +202,7 @@ func TestModesTogether(t *testing.T) {
 			view := s.Mode(redisstore.Strict)
 			passed := int64(0)
 			for {
-				d, err := view.Decide(ctx, stint.OpTake, layers, 7)
+				d, err := view.Decide(ctx, meter.OpTake, layers, 7)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -219,7 +220,7 @@ func TestModesTogether(t *testing.T) {
 				t.Errorf("%d passed, at least %d should", passed, least)
 			}
 			for range 50 { // all denied: nothing may leak
-				if d, err := view.Decide(ctx, stint.OpTake, layers, 7); err != nil || d.Allowed {
+				if d, err := view.Decide(ctx, meter.OpTake, layers, 7); err != nil || d.Allowed {
 					t.Fatalf("%+v, %v", d, err)
 				}
 			}
@@ -247,9 +248,9 @@ func TestModesTogether(t *testing.T) {
 // left peeks.
 func left(t testing.TB, b stint.Bound, key string) int64 {
 	t.Helper()
-	d, err := b.Decide(ctx, stint.OpPeek, key, 1)
+	d, err := b.Decide(ctx, meter.OpPeek, key, 1)
 	if err == nil {
-		d, err = b.Decide(ctx, stint.OpPeek, key, 1) // by now an async one is known anew
+		d, err = b.Decide(ctx, meter.OpPeek, key, 1) // by now an async one is known anew
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -291,11 +292,11 @@ func TestModesVerbs(t *testing.T) {
 		}
 		check("settled at 2", 8)
 	}
-	if d, err := view.Decide(ctx, stint.OpTakeUpTo, layers, 100); err != nil || d.Taken != 8 {
+	if d, err := view.Decide(ctx, meter.OpTakeUpTo, layers, 100); err != nil || d.Taken != 8 {
 		t.Fatalf("took %+v, %v", d, err)
 	}
 	check("took the rest", 0)
-	if d, err := view.Decide(ctx, stint.OpTakeUpTo, layers, 100); err != nil || d.Allowed || d.Taken != 0 {
+	if d, err := view.Decide(ctx, meter.OpTakeUpTo, layers, 100); err != nil || d.Allowed || d.Taken != 0 {
 		t.Fatalf("took %+v, %v", d, err)
 	}
 	if _, err := view.Refund(ctx, layers, 3); err != nil {
@@ -315,7 +316,7 @@ func TestModesVerbs(t *testing.T) {
 		"twice":            {layers[1], layers[1]},
 		"none":             nil,
 	} {
-		if _, err := view.Decide(ctx, stint.OpTake, layers, 1); !errors.Is(err, stint.ErrLayers) {
+		if _, err := view.Decide(ctx, meter.OpTake, layers, 1); !errors.Is(err, stint.ErrLayers) {
 			t.Errorf("layers %s: %v", name, err)
 		}
 	}
@@ -323,7 +324,7 @@ func TestModesVerbs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, l := range layers {
-		if _, err := l.Bound.Decide(ctx, stint.OpTake, "k", 1); !errors.Is(err, stint.ErrClosed) {
+		if _, err := l.Bound.Decide(ctx, meter.OpTake, "k", 1); !errors.Is(err, stint.ErrClosed) {
 			t.Errorf("layer %d of a closed store: %v", i, err)
 		}
 	}
@@ -357,7 +358,7 @@ func TestModesTightest(t *testing.T) {
 				t.Errorf("%s, %s: %+v, %v; want limit %d", name, what, d, err, want)
 			}
 		}
-		d, err := view.Decide(ctx, stint.OpTake, limits, 1)
+		d, err := view.Decide(ctx, meter.OpTake, limits, 1)
 		say("take", d, err, last)
 		d, token, err := view.Reserve(ctx, limits, 2, time.Hour)
 		say("reserve", d, err, last)
@@ -365,7 +366,7 @@ func TestModesTightest(t *testing.T) {
 		say("settle", d, err, last)
 		d, err = view.Refund(ctx, limits, 1)
 		say("refund", d, err, last)
-		d, err = view.Decide(ctx, stint.OpPeek, limits, 30)
+		d, err = view.Decide(ctx, meter.OpPeek, limits, 30)
 		say("denied", d, err, last)
 	}
 }

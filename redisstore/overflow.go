@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // A flood of new keys must not fill the server. Each store has a budget of keys
@@ -160,7 +161,7 @@ func overflowed(reply any) (without any, cells string) {
 }
 
 // fastOverflow is fastPath of a store whose budget is spent.
-func (s *Store) fastOverflow(ctx context.Context, op stint.Op, parts []part, cost int64, keys, args []string) (d stint.Decision, err error) {
+func (s *Store) fastOverflow(ctx context.Context, op meter.Op, parts []part, cost int64, keys, args []string) (d stint.Decision, err error) {
 	reply, cells, err := s.evalCells(ctx, parts, keys, args)
 	if err != nil {
 		return d, err
@@ -172,7 +173,7 @@ func (s *Store) fastOverflow(ctx context.Context, op stint.Op, parts []part, cos
 	if !ok || len(list) != len(parts) {
 		return d, unexpected(reply)
 	}
-	d, err = joinFast(parts, list, cost, op != stint.OpPeek)
+	d, err = joinFast(parts, list, cost, op != meter.OpPeek)
 	s.countCells(cells, d.Denied)
 	return d, err
 }
@@ -222,8 +223,8 @@ func (s *Store) evalLong(ctx context.Context, parts []part, keys, args []string,
 
 // spendFast counts the keys that a take of the short way has brought into
 // being: those with nothing in use but its cost. A denial made none.
-func (s *Store) spendFast(op stint.Op, parts []part, cost int64, reply any) {
-	if op != stint.OpTake || cost == 0 || s.newKeys.unit == 0 {
+func (s *Store) spendFast(op meter.Op, parts []part, cost int64, reply any) {
+	if op != meter.OpTake || cost == 0 || s.newKeys.unit == 0 {
 		return
 	}
 	if one, ok := reply.(int64); ok {

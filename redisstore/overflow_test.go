@@ -12,6 +12,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -51,7 +52,7 @@ func TestOverflowDifferential(t *testing.T) {
 			for _, l := range p.limits { // these keys are established, as far as the limit lets anything pass
 				for i := range 2 {
 					key := fmt.Sprint("key ", i)
-					p.same(key, "take")(l.redis.Decide(ctx, stint.OpTake, key, 1))(l.memory.Decide(ctx, stint.OpTake, key, 1))
+					p.same(key, "take")(l.redis.Decide(ctx, meter.OpTake, key, 1))(l.memory.Decide(ctx, meter.OpTake, key, 1))
 				}
 			}
 			store.Flood()
@@ -96,7 +97,7 @@ func (p *pair) overflowStep(c rueidis.Client) {
 			p.settle(p.rnd.IntN(n))
 		}
 	default:
-		op := []stint.Op{stint.OpTake, stint.OpTake, stint.OpTake, stint.OpPeek, stint.OpTakeUpTo}[p.rnd.IntN(5)]
+		op := []meter.Op{meter.OpTake, meter.OpTake, meter.OpTake, meter.OpPeek, meter.OpTakeUpTo}[p.rnd.IntN(5)]
 		p.same(what, op)(p.redis.Decide(ctx, op, r, cost))(p.memory.Decide(ctx, op, m, cost))
 	}
 }
@@ -193,7 +194,7 @@ func TestOverflowWritesNothing(t *testing.T) {
 		take(t, limit, "a", 1)
 		before := dirty(t, c)
 		d := take(t, limit, "a", 1)
-		if _, err := limit.Decide(ctx, stint.OpPeek, "b", 1); err != nil || d.Allowed {
+		if _, err := limit.Decide(ctx, meter.OpPeek, "b", 1); err != nil || d.Allowed {
 			t.Errorf("%s: %+v, %v", text, d, err)
 		}
 		if after := dirty(t, c); after != before {
@@ -223,7 +224,7 @@ func TestOverflowTwins(t *testing.T) {
 			layers[i] = stint.Layer{Bound: limit, Key: fmt.Sprint("key ", i), Weight: int64(i + 1), Answers: make([]stint.Decision, 1)}
 		}
 		for takes := int64(1); takes <= 3; takes++ {
-			if _, err := store.Decide(ctx, stint.OpTake, layers, 1); err != nil {
+			if _, err := store.Decide(ctx, meter.OpTake, layers, 1); err != nil {
 				t.Fatal(err)
 			}
 			for i, l := range layers {
@@ -253,7 +254,7 @@ func TestOverflowBelongs(t *testing.T) {
 		layers := func(key string) []stint.Layer { return []stint.Layer{{Bound: limit, Key: key}} }
 		left := func(want int64) {
 			t.Helper()
-			if d, err := limit.Decide(ctx, stint.OpPeek, "peeks", 1); err != nil || d.Remaining != want {
+			if d, err := limit.Decide(ctx, meter.OpPeek, "peeks", 1); err != nil || d.Remaining != want {
 				t.Errorf("%s: %d remain in the cell, want %d: %v", text, d.Remaining, want, err)
 			}
 		}
@@ -293,7 +294,7 @@ func TestOverflowBelongs(t *testing.T) {
 			t.Fatal(err)
 		}
 		left(2)
-		if d, err := limit.Decide(ctx, stint.OpPeek, "debtor", 1); err != nil || d.Remaining != 1 {
+		if d, err := limit.Decide(ctx, meter.OpPeek, "debtor", 1); err != nil || d.Remaining != 1 {
 			t.Errorf("%s: after a debt of 4: %+v, %v", text, d, err)
 		}
 	}
@@ -305,22 +306,22 @@ func TestOverflowSpends(t *testing.T) {
 	server := redistest.Start(t)
 	for _, c := range []struct {
 		name, text string
-		op         stint.Op
+		op         meter.Op
 		cost       int64
 		keys       int // of how many the newcomer after them still has a key of its own, of a budget of 50
 		shared     bool
 	}{
-		{"brief", "1000000/s", stint.OpTake, 1, 200, false},
-		{"brief window", "1000000/s fixed_window", stint.OpTake, 1, 200, false},
-		{"peeks", "5/1000h", stint.OpPeek, 1, 200, false},
-		{"denials", "5/1000h", stint.OpTake, 6, 200, false},
-		{"denied log", "5/1000h sliding_log", stint.OpTake, 6, 200, false},
-		{"nothing", "5/1000h", stint.OpTake, 0, 200, false},
-		{"counted denials", "5/1000h fixed_window count_denied", stint.OpTake, 6, 50, true},
-		{"takes", "5/1000h", stint.OpTake, 1, 50, true},
-		{"up to", "5/1000h", stint.OpTakeUpTo, 9, 50, true},
-		{"fewer", "5/1000h", stint.OpTake, 5, 49, false},
-		{"windows", "5/1000h fixed_window", stint.OpTake, 5, 50, true},
+		{"brief", "1000000/s", meter.OpTake, 1, 200, false},
+		{"brief window", "1000000/s fixed_window", meter.OpTake, 1, 200, false},
+		{"peeks", "5/1000h", meter.OpPeek, 1, 200, false},
+		{"denials", "5/1000h", meter.OpTake, 6, 200, false},
+		{"denied log", "5/1000h sliding_log", meter.OpTake, 6, 200, false},
+		{"nothing", "5/1000h", meter.OpTake, 0, 200, false},
+		{"counted denials", "5/1000h fixed_window count_denied", meter.OpTake, 6, 50, true},
+		{"takes", "5/1000h", meter.OpTake, 1, 50, true},
+		{"up to", "5/1000h", meter.OpTakeUpTo, 9, 50, true},
+		{"fewer", "5/1000h", meter.OpTake, 5, 49, false},
+		{"windows", "5/1000h fixed_window", meter.OpTake, 5, 50, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			store := open(t, server.URL(), redisstore.Options{NewKeys: 50, Now: func() int64 { return 1_900_000_000e9 }})
@@ -345,7 +346,7 @@ func TestOverflowSpends(t *testing.T) {
 		each, all := bind(t, store, "5/1000h"), bind(t, store, "1000/1000h")
 		for i := range 49 {
 			layers := []stint.Layer{{Bound: all, Key: "all"}, {Bound: each, Key: fmt.Sprint("key ", i)}}
-			if _, err := store.Decide(ctx, stint.OpTake, layers, 1); err != nil {
+			if _, err := store.Decide(ctx, meter.OpTake, layers, 1); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -354,7 +355,7 @@ func TestOverflowSpends(t *testing.T) {
 			if i == 1 {
 				layers = append(layers, stint.Layer{Bound: each, Key: "one more"})
 			}
-			if _, err := store.Decide(ctx, stint.OpTake, layers, 1); err != nil || store.Stats().Overflowed != want {
+			if _, err := store.Decide(ctx, meter.OpTake, layers, 1); err != nil || store.Stats().Overflowed != want {
 				t.Errorf("request %d: %d decisions in cells, want %d: %v", i, store.Stats().Overflowed, want, err)
 			}
 		}
@@ -395,7 +396,7 @@ func TestOverflowCluster(t *testing.T) {
 		defer store.Close()
 		quick, long := bind(t, store, "50/1000h"), bind(t, store, "70/1000h fixed_window")
 		established := []stint.Layer{{Bound: quick, Key: "e"}, {Bound: long, Key: "e"}}
-		if _, err := store.Decide(ctx, stint.OpTake, established, 10); err != nil {
+		if _, err := store.Decide(ctx, meter.OpTake, established, 10); err != nil {
 			t.Fatal(err)
 		}
 		store.Flood()
@@ -406,7 +407,7 @@ func TestOverflowCluster(t *testing.T) {
 				{{Bound: quick, Key: key}, {Bound: long, Key: key}},
 				{{Bound: quick, Key: key}, {Bound: long, Key: "e"}},
 			} {
-				if _, err := store.Decide(ctx, stint.OpTake, layers, 1); err != nil {
+				if _, err := store.Decide(ctx, meter.OpTake, layers, 1); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -440,7 +441,7 @@ func newcomers(t *testing.T, n int, limits ...stint.Bound) (denied, failed int64
 				if k > int64(n) {
 					return
 				}
-				d, err := limits[i%len(limits)].Decide(ctx, stint.OpTake, fmt.Sprint("client ", k), 1)
+				d, err := limits[i%len(limits)].Decide(ctx, meter.OpTake, fmt.Sprint("client ", k), 1)
 				switch {
 				case err != nil:
 					errs.Add(1)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 	"github.com/stint-dev/stint/redisstore/internal/faulttest"
 )
@@ -183,7 +184,7 @@ func newSide(t testing.TB, d *redistest.Divided, from string) *side {
 func (s *side) take(key string) {
 	for _, l := range []stint.Bound{s.wide, s.narrow} {
 		begun := time.Now()
-		d, err := l.Decide(ctx, stint.OpTake, key, 1)
+		d, err := l.Decide(ctx, meter.OpTake, key, 1)
 		s.slowest.Note(time.Since(begun))
 		switch {
 		case errors.Is(err, redisstore.ErrAmbiguous):
@@ -285,7 +286,7 @@ func TestClusterPartition(t *testing.T) {
 
 	var used int64
 	wait(t, "the server does not say what it counted", func() bool {
-		d, err := there.wide.Decide(ctx, stint.OpPeek, key, 1)
+		d, err := there.wide.Decide(ctx, meter.OpPeek, key, 1)
 		used = d.Limit - d.Remaining
 		return err == nil
 	})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -42,7 +43,7 @@ func keys(t testing.TB, c rueidis.Client) []string {
 
 func take(t testing.TB, b stint.Bound, key string, cost int64) stint.Decision {
 	t.Helper()
-	d, err := b.Decide(ctx, stint.OpTake, key, cost)
+	d, err := b.Decide(ctx, meter.OpTake, key, cost)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func TestTime(t *testing.T) {
 				both[i] = stint.Layer{Bound: limit, Key: fmt.Sprint("key ", i)}
 			}
 			before := now()
-			d, err := store.Decide(ctx, stint.OpTake, both, 1)
+			d, err := store.Decide(ctx, meter.OpTake, both, 1)
 			after := now()
 			if err != nil || !d.Allowed {
 				t.Errorf("%s: %+v, %v", text, d, err)
@@ -148,7 +149,7 @@ func TestOneCall(t *testing.T) {
 	}
 	do(t, c, "CONFIG", "RESETSTAT")
 	for range 12 {
-		if _, err := store.Decide(ctx, stint.OpTake, layers, 1); err != nil {
+		if _, err := store.Decide(ctx, meter.OpTake, layers, 1); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -173,7 +174,7 @@ func TestScriptFlush(t *testing.T) {
 		go func() {
 			defer wg.Done()
 			for range 1000 {
-				d, err := limit.Decide(ctx, stint.OpTake, "a", 1)
+				d, err := limit.Decide(ctx, meter.OpTake, "a", 1)
 				switch {
 				case err != nil:
 					t.Error(err)
@@ -273,7 +274,7 @@ func TestErrors(t *testing.T) {
 	take(t, limit, "b", 1)
 	try := func(what, key string, want error) {
 		t.Helper()
-		if d, err := limit.Decide(ctx, stint.OpTake, key, 1); !errors.Is(err, want) || want == nil && err != nil {
+		if d, err := limit.Decide(ctx, meter.OpTake, key, 1); !errors.Is(err, want) || want == nil && err != nil {
 			t.Errorf("%s: %+v, %v; want %v", what, d, err, want)
 		}
 	}
@@ -289,7 +290,7 @@ func TestErrors(t *testing.T) {
 	}
 	cancelled, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err := limit.Decide(cancelled, stint.OpTake, "b", 1); !errors.Is(err, context.Canceled) {
+	if _, err := limit.Decide(cancelled, meter.OpTake, "b", 1); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 	if err := store.Close(); err != nil {
@@ -420,7 +421,7 @@ func TestEnvelope(t *testing.T) {
 				go func() {
 					defer wg.Done()
 					for range each / 4 {
-						d, err := limit.Decide(ctx, stint.OpTake, "a", 1)
+						d, err := limit.Decide(ctx, meter.OpTake, "a", 1)
 						if err != nil {
 							t.Error(err)
 						}
@@ -432,7 +433,7 @@ func TestEnvelope(t *testing.T) {
 		wg.Wait()
 		took := time.Since(begun)
 		most := l.Capacity() + int64(took)*l.Count()/int64(l.Period()) + 1
-		if l.Algorithm() == stint.SlidingLog {
+		if l.Algorithm() == meter.SlidingLog {
 			most = l.Count() * (int64(took)/int64(l.Period()) + 1)
 		}
 		if n := passed.Load(); n > most || n < l.Capacity() {

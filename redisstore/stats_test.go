@@ -12,6 +12,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -72,7 +73,7 @@ func TestStatsResults(t *testing.T) {
 			{"open", t.Context(), nil, 0, redisstore.ErrUnavailable, &want.Unavailable, false},
 		} {
 			driver.answer.Store(&cannedAnswer{step.err, step.after})
-			if _, err := limit.Decide(step.ctx, stint.OpTake, "key", 1); !errors.Is(err, step.is) {
+			if _, err := limit.Decide(step.ctx, meter.OpTake, "key", 1); !errors.Is(err, step.is) {
 				t.Errorf("%s: %v, want %v", step.name, err, step.is)
 			}
 			if *step.count++; step.made {
@@ -111,7 +112,7 @@ func TestStatsTook(t *testing.T) {
 		for i, bound := range want.Bounds() {
 			for more := range time.Duration(2) {
 				driver.answer.Store(&cannedAnswer{redisstore.ReplyError("OOM full"), bound + more})
-				if _, err := limit.Decide(t.Context(), stint.OpTake, "key", 1); !errors.Is(err, redisstore.ErrNotExecuted) {
+				if _, err := limit.Decide(t.Context(), meter.OpTake, "key", 1); !errors.Is(err, redisstore.ErrNotExecuted) {
 					t.Fatal(err)
 				}
 				want.Counts[i+int(more)]++
@@ -134,7 +135,7 @@ func TestStatsTogether(t *testing.T) {
 		limit := bind(t, store, short)
 		for range waiting {
 			calls = append(calls, func() {
-				if _, err := limit.Decide(ctx, stint.OpTake, "key", 1); err != nil {
+				if _, err := limit.Decide(ctx, meter.OpTake, "key", 1); err != nil {
 					t.Error(err)
 				}
 			})
@@ -190,7 +191,7 @@ func TestStatsNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 8 {
-		if _, err := store.Decide(ctx, stint.OpTake, []stint.Layer{{Bound: limit, Key: fmt.Sprint("client", i)}, {Bound: limit, Key: fmt.Sprint("client", i+32)}}, 1); err != nil {
+		if _, err := store.Decide(ctx, meter.OpTake, []stint.Layer{{Bound: limit, Key: fmt.Sprint("client", i)}, {Bound: limit, Key: fmt.Sprint("client", i+32)}}, 1); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // MaxLine is the longest line that is read, in bytes without its end.
@@ -222,11 +223,11 @@ func (r *Runner) Do(op Op) (Answer, error) {
 	ctx := context.Background()
 	switch op.Verb {
 	case "", Take:
-		a.Decision, err = r.decide(op, stint.OpTake)
+		a.Decision, err = r.decide(op, meter.OpTake)
 	case Peek:
-		a.Decision, err = r.decide(op, stint.OpPeek)
+		a.Decision, err = r.decide(op, meter.OpPeek)
 	case TakeUpTo:
-		a.Decision, err = r.decide(op, stint.OpTakeUpTo)
+		a.Decision, err = r.decide(op, meter.OpTakeUpTo)
 	case Reserve:
 		a.Decision, a.Reservation, err = r.reserve(op)
 	case Refund:
@@ -308,7 +309,7 @@ func (r *Runner) textsOf(op Op) []string {
 	return texts
 }
 
-func (r *Runner) decide(op Op, what stint.Op) (stint.Decision, error) {
+func (r *Runner) decide(op Op, what meter.Op) (stint.Decision, error) {
 	if len(r.layers) == 1 {
 		return r.layers[0].Bound.Decide(context.Background(), what, r.layers[0].Key, op.Cost)
 	}
@@ -350,7 +351,7 @@ func (r *Runner) settle(op Op) (stint.Decision, error) {
 	case res.settled:
 		return res.answer, nil
 	default:
-		return r.store.Decide(context.Background(), stint.OpPeek, res.layers, 0)
+		return r.store.Decide(context.Background(), meter.OpPeek, res.layers, 0)
 	}
 	return d, err
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // changes are pairs of limits, forms of one.
@@ -93,7 +94,7 @@ func changingALimit(e *env) {
 func badChange(e *env, from, to limit, used int64, after stint.Decision) string {
 	unseen := e.peek(to, e.key("unseen"), 0)
 	want := max(to.Capacity()-used, 0)
-	queues := from.Algorithm() == stint.LeakyQueue && to.Algorithm() == stint.LeakyQueue
+	queues := from.Algorithm() == meter.LeakyQueue && to.Algorithm() == meter.LeakyQueue
 	switch {
 	case after.Limit != to.Capacity():
 		return "not the new limit"

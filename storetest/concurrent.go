@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // So many goroutines at once try the laws about concurrency, on a clock that
@@ -39,15 +40,15 @@ func concurrentTakes(e *env, l limit) {
 			return map[bool]int64{true: 1}[ok], err
 		},
 		"take": func(key string, _ *rand.Rand) (int64, error) {
-			d, err := l.bound.Decide(e.ctx, stint.OpTake, key, 1)
+			d, err := l.bound.Decide(e.ctx, meter.OpTake, key, 1)
 			return d.Taken, err
 		},
 		"take up to": func(key string, rnd *rand.Rand) (int64, error) {
-			d, err := l.bound.Decide(e.ctx, stint.OpTakeUpTo, key, 1+rnd.Int64N(3))
+			d, err := l.bound.Decide(e.ctx, meter.OpTakeUpTo, key, 1+rnd.Int64N(3))
 			return d.Taken, err
 		},
 		"layers": func(key string, _ *rand.Rand) (int64, error) {
-			d, err := e.store.Decide(e.ctx, stint.OpTake, one(l, key), 1)
+			d, err := e.store.Decide(e.ctx, meter.OpTake, one(l, key), 1)
 			return d.Taken, err
 		},
 	} {
@@ -60,7 +61,7 @@ func concurrentTakes(e *env, l limit) {
 	}
 	key := e.key("mixed")
 	total := e.race(key, capacity, func(key string, rnd *rand.Rand) (int64, error) {
-		d, err := l.bound.Decide(e.ctx, stint.OpTake, key, rnd.Int64N(4))
+		d, err := l.bound.Decide(e.ctx, meter.OpTake, key, rnd.Int64N(4))
 		return d.Taken, err
 	})
 	if d := e.peek(l, key, 0); total > capacity || !l.CountDenied() && d.Remaining != capacity-total {
@@ -128,7 +129,7 @@ func concurrentReservations(e *env, l limit) {
 	})
 	// A queue keeps a place behind which others were told their delays.
 	want := capacity - total.Load()
-	if d := e.peek(l, key, 0); d.Remaining > want || d.Remaining < want && l.Algorithm() != stint.LeakyQueue {
+	if d := e.peek(l, key, 0); d.Remaining > want || d.Remaining < want && l.Algorithm() != meter.LeakyQueue {
 		e.Errorf("%d units were settled, and there remain %+v", total.Load(), d)
 	}
 }
@@ -146,7 +147,7 @@ func concurrentLayers(e *env) {
 			for range 20 {
 				layers := []stint.Layer{{Bound: address.bound, Key: ip}, {Bound: user.bound, Key: name}, {Bound: burst.bound, Key: name, Weight: 2}}
 				rnd.Shuffle(len(layers), func(i, j int) { layers[i], layers[j] = layers[j], layers[i] })
-				d, err := e.store.Decide(e.ctx, stint.OpTake, layers, 1+rnd.Int64N(2))
+				d, err := e.store.Decide(e.ctx, meter.OpTake, layers, 1+rnd.Int64N(2))
 				if err != nil {
 					e.Error(err)
 				}
@@ -195,14 +196,14 @@ func concurrentChanges(e *env) {
 						e.Error(err)
 					}
 				}
-				d, err := l.bound.Decide(e.ctx, stint.OpTake, "key", 1)
+				d, err := l.bound.Decide(e.ctx, meter.OpTake, "key", 1)
 				if err != nil {
 					e.Error(err)
 				}
 				total.Add(d.Taken)
 			}
 		})
-		if l.Algorithm() == stint.SlidingLog {
+		if l.Algorithm() == meter.SlidingLog {
 			continue // a smaller log keeps its newest units alone, and cannot know more when it grows
 		}
 		if total.Load() > 200 {

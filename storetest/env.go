@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // An env is a store under test, its clock and a source of chance.
@@ -78,7 +79,7 @@ func (e *env) key(name string) string {
 	return fmt.Sprint(name, e.keys)
 }
 
-func (e *env) do(op stint.Op, b stint.Bound, key string, cost int64) stint.Decision {
+func (e *env) do(op meter.Op, b stint.Bound, key string, cost int64) stint.Decision {
 	e.Helper()
 	d, err := b.Decide(e.ctx, op, key, cost)
 	if err != nil {
@@ -89,12 +90,12 @@ func (e *env) do(op stint.Op, b stint.Bound, key string, cost int64) stint.Decis
 
 func (e *env) take(l limit, key string, cost int64) stint.Decision {
 	e.Helper()
-	return e.do(stint.OpTake, l.bound, key, cost)
+	return e.do(meter.OpTake, l.bound, key, cost)
 }
 
 func (e *env) peek(l limit, key string, cost int64) stint.Decision {
 	e.Helper()
-	return e.do(stint.OpPeek, l.bound, key, cost)
+	return e.do(meter.OpPeek, l.bound, key, cost)
 }
 
 func (e *env) reserve(l limit, key string, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID) {

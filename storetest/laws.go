@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // A key that is never denied anything answers like its twin that is, or, where
@@ -39,7 +40,7 @@ func unitsMakeSums(e *env, l limit) {
 		if cost == 0 || !e.peek(l, a, 1).Allowed {
 			return
 		}
-		most := e.do(stint.OpTakeUpTo, l.bound, a, cost)
+		most := e.do(meter.OpTakeUpTo, l.bound, a, cost)
 		n := int64(0)
 		for n < cost && e.peek(l, b, 1).Allowed {
 			if d := e.take(l, b, 1); !d.Allowed || d.Taken != 1 {
@@ -124,7 +125,7 @@ func askingChangesNothing(e *env, l limit) {
 		state := e.peek(l, a, 0)
 		e.peek(l, a, cost)
 		e.equal("take of 0", e.take(l, a, 0), state)
-		e.equal("take up to 0", e.do(stint.OpTakeUpTo, l.bound, a, 0), state)
+		e.equal("take up to 0", e.do(meter.OpTakeUpTo, l.bound, a, 0), state)
 		e.equal("refund of 0", e.refund(l, a, 0), state)
 		d, token := e.reserve(l, a, 0, time.Second)
 		e.equal("reserve of 0", d, state)
@@ -139,7 +140,7 @@ func doorsAgree(e *env, l limit) {
 	e.walk(l, func(a, b string) {
 		cost := e.cost(l.Limit)
 		d := e.take(l, a, cost)
-		got, err := e.store.Decide(e.ctx, stint.OpTake, one(l, b), cost)
+		got, err := e.store.Decide(e.ctx, meter.OpTake, one(l, b), cost)
 		if err != nil {
 			e.Fatal(err)
 		}
@@ -293,7 +294,7 @@ func givingBackNeverMints(e *env, l limit) {
 // Once all that a key reserved is settled, it answers like its twin that took
 // the true costs at those moments. (A queue keeps what it told others.)
 func settlingRewrites(e *env, l limit) {
-	if l.Algorithm() == stint.LeakyQueue {
+	if l.Algorithm() == meter.LeakyQueue {
 		return
 	}
 	type open struct {
@@ -363,7 +364,7 @@ func resetIsUnseen(e *env, l limit) {
 // its state can lie ahead, and is no better off when the clock has come back.
 func clockStepsBack(e *env, l limit) {
 	e.walk(l, func(a, _ string) {
-		e.do(stint.OpTakeUpTo, l.bound, a, l.Capacity())
+		e.do(meter.OpTakeUpTo, l.bound, a, l.Capacity())
 		before := e.peek(l, a, 1)
 		t := e.now.Load()
 		back := e.rnd.Int64N(min(int64(before.ResetAfter), int64(l.Period())/2) + 1)

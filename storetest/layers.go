@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // A request with layers is held against a twin of each limit that is asked and
@@ -98,13 +99,13 @@ func (ls *layered) step(e *env) {
 			ls.told(e, "refund, "+what, answers, i, e.peek(l, ls.alone[i], 0))
 		}
 	default:
-		op := stint.Op(n % 3)
+		op := meter.Op(n % 3)
 		got, err := e.store.Decide(e.ctx, op, ls.layers, cost)
 		if err != nil {
 			e.Fatal(err)
 		}
 		what = fmt.Sprintf("op %d, %s", op, what)
-		if op == stint.OpTakeUpTo {
+		if op == meter.OpTakeUpTo {
 			cost = ls.upTo(e, cost)
 		}
 		e.equal(what, got, ls.want(e, what, op, cost, answers, func(i int, units int64) {
@@ -156,7 +157,7 @@ func (ls *layered) upTo(e *env, cost int64) int64 {
 }
 
 // want carries the operation out on the twins, and joins their answers.
-func (ls *layered) want(e *env, what string, op stint.Op, cost int64, answers []*stint.Decision, charge func(i int, units int64)) stint.Decision {
+func (ls *layered) want(e *env, what string, op meter.Op, cost int64, answers []*stint.Decision, charge func(i int, units int64)) stint.Decision {
 	var want stint.Decision
 	alone := make([]stint.Decision, len(ls.limits))
 	for i, l := range ls.limits {
@@ -167,7 +168,7 @@ func (ls *layered) want(e *env, what string, op stint.Op, cost int64, answers []
 	want.Allowed = want.Denied == 0
 	for i, l := range ls.limits {
 		units, one := ls.units(i, cost), &alone[i]
-		if op != stint.OpPeek && (want.Allowed || l.CountDenied()) {
+		if op != meter.OpPeek && (want.Allowed || l.CountDenied()) {
 			charge(i, units)
 		}
 		state := e.peek(l, ls.alone[i], 0)
@@ -179,7 +180,7 @@ func (ls *layered) want(e *env, what string, op stint.Op, cost int64, answers []
 			if one.Delay = 0; !one.Allowed {
 				one.RetryAfter = wait
 			}
-		} else if op != stint.OpPeek {
+		} else if op != meter.OpPeek {
 			one.Taken, want.Taken = units, cost
 		}
 		want.Delay = max(want.Delay, one.Delay)
@@ -220,7 +221,7 @@ func (ls *layered) reserve(e *env, cost int64, answers []*stint.Decision, what s
 		e.Fatal(err)
 	}
 	tokens := make([]stint.ReservationID, len(ls.limits))
-	e.equal("reserve, "+what, d, ls.want(e, "reserve, "+what, stint.OpTake, cost, answers, func(i int, units int64) {
+	e.equal("reserve, "+what, d, ls.want(e, "reserve, "+what, meter.OpTake, cost, answers, func(i int, units int64) {
 		_, tokens[i] = e.reserve(ls.limits[i], ls.alone[i], units, ttl)
 	}))
 	if !d.Allowed {
@@ -243,7 +244,7 @@ func heaviest(e *env, l limit) {
 	all, a := l.Capacity(), e.key("a")
 	ask := func(what string, weight, cost int64, allowed bool, taken int64) {
 		var answer [1]stint.Decision
-		d, err := e.store.Decide(e.ctx, stint.OpTake, []stint.Layer{{Bound: l.bound, Key: a, Weight: weight, Answers: answer[:]}}, cost)
+		d, err := e.store.Decide(e.ctx, meter.OpTake, []stint.Layer{{Bound: l.bound, Key: a, Weight: weight, Answers: answer[:]}}, cost)
 		if err != nil {
 			e.Fatal(err)
 		}
@@ -261,7 +262,7 @@ func heaviest(e *env, l limit) {
 	ask("half of it, twice", max(all/2, 1), min(all, 2), true, max(all/2, 1)*min(all, 2))
 	var answer [1]stint.Decision
 	layers := []stint.Layer{{Bound: l.bound, Key: a, Weight: all, Answers: answer[:]}}
-	d, err := e.store.Decide(e.ctx, stint.OpTakeUpTo, layers, math.MaxInt64)
+	d, err := e.store.Decide(e.ctx, meter.OpTakeUpTo, layers, math.MaxInt64)
 	if err != nil || !d.Allowed || d.Taken != 1 || d.Limit != 1 || d.Remaining != 0 || answer[0].Taken != all || answer[0].Remaining != 0 {
 		e.Errorf("%v, all at once, as often as may be: %+v, alone %+v, %v", l, d, answer[0], err)
 	}

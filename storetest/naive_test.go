@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // naive is a store of maps behind one lock: what the suite is tried on. Faults
@@ -21,10 +22,10 @@ type naive struct {
 	mu     sync.Mutex
 	now    func() int64
 	closed bool
-	meters map[string]*stint.Meter
+	meters map[string]*meter.Meter
 	states map[cell][]uint64
 	tokens map[stint.ReservationID]*held
-	open   map[cell]*stint.Reservations
+	open   map[cell]*meter.Reservations
 	met    map[cell][]string // forms by the limit's name, that which decided last at the end
 
 	plant   fault
@@ -51,8 +52,8 @@ func (p part) units(cost int64) (units int64, fits bool) {
 
 type held struct {
 	parts   []part
-	marks   []stint.ChargeRef
-	meters  []*stint.Meter
+	marks   []meter.ChargeRef
+	meters  []*meter.Meter
 	cost    int64
 	expires int64
 	answer  *stint.Decision
@@ -86,13 +87,14 @@ type fault struct {
 
 func newNaive(now func() int64, plant fault) *naive {
 	return &naive{now: now, plant: plant, quantum: 1,
-		meters: map[string]*stint.Meter{}, states: map[cell][]uint64{}, tokens: map[stint.ReservationID]*held{}, open: map[cell]*stint.Reservations{}, met: map[cell][]string{}}
+		meters: map[string]*meter.Meter{}, states: map[cell][]uint64{}, tokens: map[stint.ReservationID]*held{}, open: map[cell]*meter.Reservations{}, met: map[cell][]string{}}
 }
 
 type naiveBound struct {
 	store *naive
 	name  string
 	names []string
+	given []stint.Limit
 }
 
 func (b *naiveBound) Name() string { return b.name }
@@ -100,19 +102,19 @@ func (b *naiveBound) Name() string { return b.name }
 func (s *naive) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := &naiveBound{store: s, name: name}
+	b := &naiveBound{store: s, name: name, given: limits}
 	if s.closed {
 		return nil, stint.ErrClosed
 	}
 	if err := stint.CheckBind(name, limits); err != nil {
 		return nil, err
 	}
-	var meters []*stint.Meter
+	var meters []*meter.Meter
 	for _, l := range limits {
-		if s.plant.rounds && l.Algorithm() == stint.GCRA && l.Period() > time.Duration(l.Count()) {
+		if s.plant.rounds && l.Algorithm() == meter.GCRA && l.Period() > time.Duration(l.Count()) {
 			l = stint.New(1, l.Period()/time.Duration(l.Count())).WithBurst(l.Burst()).WithName(l.ID())
 		}
-		m, err := stint.NewMeter(l)
+		m, err := l.Meter()
 		if err != nil {
 			return nil, err
 		}
@@ -167,7 +169,7 @@ func (s *naive) meet(c cell) (undo func()) {
 
 // others does something to the states of a key under the forms that do not
 // decide.
-func (s *naive) others(c cell, do func(m *stint.Meter, c cell)) {
+func (s *naive) others(c cell, do func(m *meter.Meter, c cell)) {
 	met := s.met[c.limitOf()]
 	if i := slices.Index(met, c.limit); i >= 0 && i < len(met)-1 {
 		met = append(slices.Delete(slices.Clone(met), i, i+1), c.limit)
@@ -181,21 +183,14 @@ func (s *naive) others(c cell, do func(m *stint.Meter, c cell)) {
 	}
 }
 
-func (b *naiveBound) Limits() (all []stint.Limit) {
-	b.store.mu.Lock()
-	defer b.store.mu.Unlock()
-	for _, name := range b.names {
-		all = append(all, b.store.meters[name].Limit())
-	}
-	return all
-}
+func (b *naiveBound) Limits() []stint.Limit { return slices.Clone(b.given) }
 
-func (b *naiveBound) Decide(ctx context.Context, op stint.Op, key string, cost int64) (stint.Decision, error) {
+func (b *naiveBound) Decide(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
 	return b.store.Decide(ctx, op, []stint.Layer{{Bound: b, Key: key}}, cost)
 }
 
 func (b *naiveBound) Allow(ctx context.Context, key string, cost int64) (bool, error) {
-	d, err := b.Decide(ctx, stint.OpTake, key, cost)
+	d, err := b.Decide(ctx, meter.OpTake, key, cost)
 	return d.Allowed, err
 }
 
@@ -264,19 +259,19 @@ func (s *naive) state(c cell, cost int64) []uint64 {
 }
 
 // reserved returns the open reservations of a cell.
-func (s *naive) reserved(c cell) *stint.Reservations {
+func (s *naive) reserved(c cell) *meter.Reservations {
 	if s.open[c] == nil {
-		s.open[c] = &stint.Reservations{}
+		s.open[c] = &meter.Reservations{}
 	}
 	return s.open[c]
 }
 
-func (s *naive) Decide(_ context.Context, op stint.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
+func (s *naive) Decide(_ context.Context, op meter.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
 	d, _, err := s.decide(op, layers, cost, nil)
 	return d, err
 }
 
-func (s *naive) decide(op stint.Op, layers []stint.Layer, cost int64, expires *int64) (d stint.Decision, h *held, err error) {
+func (s *naive) decide(op meter.Op, layers []stint.Layer, cost int64, expires *int64) (d stint.Decision, h *held, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	parts, err := s.parts(layers, cost)
@@ -285,11 +280,11 @@ func (s *naive) decide(op stint.Op, layers []stint.Layer, cost int64, expires *i
 	}
 	now := s.now()
 	for _, p := range parts {
-		if undo := s.meet(p.cell); op == stint.OpPeek || cost == 0 {
+		if undo := s.meet(p.cell); op == meter.OpPeek || cost == 0 {
 			defer undo()
 		}
 	}
-	if op == stint.OpTakeUpTo && !s.plant.upToIsTake {
+	if op == meter.OpTakeUpTo && !s.plant.upToIsTake {
 		most := cost
 		for _, p := range parts {
 			most = min(most, s.meters[p.limit].Answer(s.state(p.cell, 0), now, 0, true).Remaining/p.weight)
@@ -299,7 +294,7 @@ func (s *naive) decide(op stint.Op, layers []stint.Layer, cost int64, expires *i
 	var denied stint.LimitSet
 	for i, p := range parts {
 		if s.admits(p, now, cost) {
-			if s.plant.chargesFirst && op != stint.OpPeek && i+1 < len(parts) {
+			if s.plant.chargesFirst && op != meter.OpPeek && i+1 < len(parts) {
 				defer func() {
 					if denied != 0 {
 						units, _ := p.units(cost)
@@ -335,7 +330,7 @@ func (s *naive) decide(op stint.Op, layers []stint.Layer, cost int64, expires *i
 		}
 	}
 	d.Denied = denied
-	if d.Allowed && op != stint.OpPeek {
+	if d.Allowed && op != meter.OpPeek {
 		d.Taken = cost
 	}
 	for _, p := range parts {
@@ -369,33 +364,34 @@ func (p part) perUnit(d stint.Decision) stint.Decision {
 }
 
 // layer charges one layer, if it is to be, and gives its answer.
-func (s *naive) layer(op stint.Op, p part, now, cost int64, allowed bool, expires *int64) (d stint.Decision, mark stint.ChargeRef) {
+func (s *naive) layer(op meter.Op, p part, now, cost int64, allowed bool, expires *int64) (d stint.Decision, mark meter.ChargeRef) {
 	units, fits := p.units(cost)
 	m, state := s.meters[p.limit], s.state(p.cell, units)
 	delay := m.Delay(state, now, units)
 	counts := m.CountsDenied() && !s.plant.ignoresDenied || s.plant.chargesDenials
-	if op != stint.OpPeek && (allowed || counts) || s.plant.peekCharges && allowed {
+	if op != meter.OpPeek && (allowed || counts) || s.plant.peekCharges && allowed {
 		if open := s.reserved(p.cell); expires != nil && allowed {
 			mark = m.Reserve(open, state, now, units, *expires)
 		} else {
 			m.ChargeAmong(open, state, now, units, allowed)
 		}
 	}
-	if op != stint.OpPeek && units > 0 {
-		s.others(p.cell, func(m *stint.Meter, c cell) {
+	if op != meter.OpPeek && units > 0 {
+		s.others(p.cell, func(m *meter.Meter, c cell) {
 			if allowed || m.CountsDenied() {
 				m.Charge(s.state(c, units), now, units)
 			}
 		})
 	}
-	d = s.coarse(m.Answer(state, now, units, allowed))
+	d.Set(m, m.Answer(state, now, units, allowed), allowed, 0)
+	d = s.coarse(d)
 	if !allowed && !fits {
 		d.RetryAfter = stint.Never
 	}
 	if allowed {
 		d.Delay = s.up(delay)
 	}
-	if allowed && op != stint.OpPeek {
+	if allowed && op != meter.OpPeek {
 		d.Taken = units
 	}
 	switch {
@@ -429,7 +425,7 @@ func (s *naive) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl
 	if now := s.now(); int64(ttl) < expires-now {
 		expires = now + int64(ttl)
 	}
-	d, h, err := s.decide(stint.OpTake, layers, cost, &expires)
+	d, h, err := s.decide(meter.OpTake, layers, cost, &expires)
 	if err != nil || !d.Allowed {
 		return d, "", err
 	}
@@ -458,7 +454,7 @@ func (s *naive) Settle(_ context.Context, token stint.ReservationID, cost int64)
 	case h.answer != nil && !s.plant.settlesTwice:
 		return *h.answer, nil
 	}
-	d := s.adjust(h.parts, func(i int, m *stint.Meter, p part) {
+	d := s.adjust(h.parts, func(i int, m *meter.Meter, p part) {
 		reserved, _ := p.units(h.cost)
 		actual, _ := p.units(cost)
 		if s.plant.settlesUnits {
@@ -478,11 +474,13 @@ func (s *naive) Settle(_ context.Context, token stint.ReservationID, cost int64)
 	return d, nil
 }
 
-func (s *naive) adjust(parts []part, do func(i int, m *stint.Meter, p part)) (d stint.Decision) {
+func (s *naive) adjust(parts []part, do func(i int, m *meter.Meter, p part)) (d stint.Decision) {
 	for i, p := range parts {
 		m := s.meters[p.limit]
 		do(i, m, p)
-		layer := s.coarse(m.Answer(s.state(p.cell, 0), s.now(), 0, true))
+		var layer stint.Decision
+		layer.Set(m, m.Answer(s.state(p.cell, 0), s.now(), 0, true), true, 0)
+		layer = s.coarse(layer)
 		if p.answer != nil {
 			*p.answer = layer
 		}
@@ -503,7 +501,7 @@ func (s *naive) Refund(_ context.Context, layers []stint.Layer, cost int64) (sti
 	if err != nil {
 		return stint.Decision{}, err
 	}
-	return s.adjust(parts, func(_ int, m *stint.Meter, p part) {
+	return s.adjust(parts, func(_ int, m *meter.Meter, p part) {
 		units, _ := p.units(cost)
 		m.Refund(s.state(p.cell, 0), s.now(), units)
 	}), nil

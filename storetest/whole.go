@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // oddKeys are keys that something could take for one another.
@@ -158,7 +159,7 @@ func errorsAreTold(e *env) {
 			}
 		}
 	}
-	if _, err := l.bound.Decide(e.ctx, stint.OpTake, "a", -1); !errors.Is(err, stint.ErrCost) {
+	if _, err := l.bound.Decide(e.ctx, meter.OpTake, "a", -1); !errors.Is(err, stint.ErrCost) {
 		e.Errorf("Bound.Decide: %v; want ErrCost", err)
 	}
 	if ok, err := l.bound.Allow(e.ctx, "a", -1); ok || !errors.Is(err, stint.ErrCost) {
@@ -199,9 +200,9 @@ func (e *env) bindErrors() {
 // verbs tries every verb that has layers, and returns the errors.
 func (e *env) verbs(layers []stint.Layer, cost int64) map[string]error {
 	all := make(map[string]error)
-	_, all["take"] = e.store.Decide(e.ctx, stint.OpTake, layers, cost)
-	_, all["peek"] = e.store.Decide(e.ctx, stint.OpPeek, layers, cost)
-	_, all["take up to"] = e.store.Decide(e.ctx, stint.OpTakeUpTo, layers, cost)
+	_, all["take"] = e.store.Decide(e.ctx, meter.OpTake, layers, cost)
+	_, all["peek"] = e.store.Decide(e.ctx, meter.OpPeek, layers, cost)
+	_, all["take up to"] = e.store.Decide(e.ctx, meter.OpTakeUpTo, layers, cost)
 	_, _, all["Reserve"] = e.store.Reserve(e.ctx, layers, cost, time.Second)
 	_, all["Refund"] = e.store.Refund(e.ctx, layers, cost)
 	all["Reset"] = e.store.Reset(e.ctx, layers)
@@ -221,7 +222,7 @@ func closedIsClosed(e *env) {
 	all := e.verbs(one(l, "a"), 1)
 	_, all["Settle"] = store.Settle(e.ctx, token, 1)
 	_, all["Bind"] = store.Bind(l.Limit.Name(), l.Limit)
-	_, all["Bound.Decide"] = l.bound.Decide(e.ctx, stint.OpTake, "a", 1)
+	_, all["Bound.Decide"] = l.bound.Decide(e.ctx, meter.OpTake, "a", 1)
 	_, all["Bound.Allow"] = l.bound.Allow(e.ctx, "a", 1)
 	for verb, err := range all {
 		if !errors.Is(err, stint.ErrClosed) {

@@ -17,6 +17,7 @@ import (
 	ululeredis "github.com/ulule/limiter/v3/drivers/store/redis"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 	"github.com/stint-dev/stint/redisstore/goredis"
 )
@@ -161,7 +162,7 @@ func unlessNil(err error) error {
 // log is a log that is nearly full, and is made so again before each slice by
 // copies of one that was filled by decisions.
 func (s *redisServer) log(store *redisstore.Store) (contender, error) {
-	limit := stint.PerHour(logFull).WithAlgorithm(stint.SlidingLog).WithName("log")
+	limit := stint.PerHour(logFull).WithAlgorithm(meter.SlidingLog).WithName("log")
 	limiter, err := stint.NewLimiter(store, "api", limit)
 	if err != nil {
 		return contender{}, err

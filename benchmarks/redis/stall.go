@@ -13,6 +13,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -113,7 +114,7 @@ func (w *witness) Reserve(ctx context.Context, layers []stint.Layer, cost int64,
 	return w.Store.Reserve(ctx, layers, cost, ttl)
 }
 
-func (b witnessed) Decide(ctx context.Context, op stint.Op, key string, cost int64) (stint.Decision, error) {
+func (b witnessed) Decide(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
 	d, err := b.Bound.Decide(ctx, op, key, cost)
 	said := notSent
 	switch {

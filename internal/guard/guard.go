@@ -10,6 +10,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/ratefields"
+	"github.com/stint-dev/stint/meter"
 )
 
 // MissingKey is the key of all requests without one. No header and no metadata
@@ -30,7 +31,7 @@ func New(l *stint.Limiter, most time.Duration) *Guard {
 	g := &Guard{l, max(most, 0)}
 	if most == 0 {
 		for _, limit := range l.Limits() {
-			if limit.Algorithm() == stint.LeakyQueue {
+			if limit.Algorithm() == meter.LeakyQueue {
 				g.wait = max(g.wait, time.Duration(ratefields.MulDiv(limit.Burst(), int64(limit.Period()), limit.Count())), 1)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/guard"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 )
 
 // A blind store takes, and cannot say where a key stands.
@@ -24,8 +25,8 @@ func (s blind) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	return blindBound{b}, err
 }
 
-func (b blindBound) Decide(ctx context.Context, op stint.Op, key string, cost int64) (stint.Decision, error) {
-	if op == stint.OpPeek && cost == 0 {
+func (b blindBound) Decide(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
+	if op == meter.OpPeek && cost == 0 {
 		return stint.Decision{}, errBlind
 	}
 	return b.Bound.Decide(ctx, op, key, cost)

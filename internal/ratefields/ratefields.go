@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // MaxInteger is the greatest integer of a structured field (RFC 9651, 3.3.1).
@@ -36,7 +37,7 @@ func Of(name string, l stint.Limit) Limit {
 	f.Quota, f.Window = quota(l, f.Span)
 	f.policy = f.Quoted + ";q=" + strconv.FormatInt(f.Quota, 10) + ";w=" + strconv.FormatInt(f.Window, 10)
 	switch l.Algorithm() {
-	case stint.GCRA, stint.LeakyQueue, stint.TokenBucketInterval:
+	case meter.GCRA, meter.LeakyQueue, meter.TokenBucketInterval:
 		f.count, f.period = l.Count(), l.Period()
 	}
 	return f
@@ -97,9 +98,9 @@ func quota(l stint.Limit, d time.Duration) (q, w int64) {
 // span returns how long a key's whole capacity takes to come back.
 func span(l stint.Limit) time.Duration {
 	switch l.Algorithm() {
-	case stint.GCRA, stint.LeakyQueue:
+	case meter.GCRA, meter.LeakyQueue:
 		return time.Duration(MulDiv(l.Capacity(), int64(l.Period()), l.Count()))
-	case stint.TokenBucketInterval:
+	case meter.TokenBucketInterval:
 		lumps := (l.Capacity()-1)/l.Count() + 1
 		return time.Duration(MulDiv(lumps, int64(l.Period()), 1))
 	}

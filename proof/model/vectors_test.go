@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/proof/model"
 	"github.com/stint-dev/stint/simulate"
 )
@@ -62,24 +63,24 @@ func (s store) Close() error          { return nil }
 func (b bound) Name() string          { return b.name }
 func (b bound) Limits() []stint.Limit { return b.limits }
 
-func (b bound) Decide(ctx context.Context, op stint.Op, key string, cost int64) (stint.Decision, error) {
+func (b bound) Decide(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
 	return b.store.Decide(ctx, op, []stint.Layer{{Bound: b, Key: key}}, cost)
 }
 
 func (b bound) Allow(ctx context.Context, key string, cost int64) (bool, error) {
-	d, err := b.Decide(ctx, stint.OpTake, key, cost)
+	d, err := b.Decide(ctx, meter.OpTake, key, cost)
 	return d.Allowed, err
 }
 
-func (s store) Decide(_ context.Context, op stint.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
+func (s store) Decide(_ context.Context, op meter.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
 	if cost < 0 {
 		return stint.Decision{}, stint.ErrCost
 	}
 	decide := s.Take
 	switch op {
-	case stint.OpPeek:
+	case meter.OpPeek:
 		decide = s.Peek
-	case stint.OpTakeUpTo:
+	case meter.OpTakeUpTo:
 		decide = s.TakeUpTo
 	}
 	return decision(decide(s.clock.Now(), flat(layers), cost)), nil

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 	"github.com/stint-dev/stint/redisstore/goredis"
 	"github.com/stint-dev/stint/storetest"
@@ -118,13 +119,13 @@ func TestStalled(t *testing.T) {
 				t.Fatal(err)
 			}
 			for { // connects
-				if _, err = limit.Decide(t.Context(), stint.OpPeek, "a", 1); err == nil {
+				if _, err = limit.Decide(t.Context(), meter.OpPeek, "a", 1); err == nil {
 					break
 				}
 			}
 			server.Signal(t, syscall.SIGSTOP)
 			begun := time.Now()
-			_, err = limit.Decide(t.Context(), stint.OpTake, "a", 1)
+			_, err = limit.Decide(t.Context(), meter.OpTake, "a", 1)
 			took := time.Since(begun)
 			server.Signal(t, syscall.SIGCONT)
 			if !errors.Is(err, redisstore.ErrAmbiguous) || took > 30*time.Second {
@@ -147,7 +148,7 @@ func TestRing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := limit.Decide(t.Context(), stint.OpTake, "a", 1); !errors.Is(err, redisstore.ErrConfiguration) {
+	if _, err := limit.Decide(t.Context(), meter.OpTake, "a", 1); !errors.Is(err, redisstore.ErrConfiguration) {
 		t.Errorf("%v, want ErrConfiguration", err)
 	}
 }

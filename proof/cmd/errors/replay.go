@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // clients are the times of requests by client, sorted: ns since the epoch.
@@ -82,12 +83,12 @@ func readLog(r io.Reader, zipped bool) (clients, error) {
 
 // key is the state of one client under one limit, without a store.
 type key struct {
-	meter *stint.Meter
+	meter *meter.Meter
 	words []uint64
 }
 
 func newKey(l stint.Limit) (*key, error) {
-	m, err := stint.NewMeter(l)
+	m, err := l.Meter()
 	if err != nil {
 		return nil, err
 	}
@@ -103,9 +104,11 @@ func (k *key) room(now, cost int64) {
 	}
 }
 
-func (k *key) take(now, cost int64) stint.Decision {
+func (k *key) take(now, cost int64) (d stint.Decision) {
 	k.room(now, cost)
-	return k.meter.Take(k.words, now, cost)
+	a, ok := k.meter.Take(k.words, now, cost)
+	d.Set(k.meter, a, ok, cost)
+	return d
 }
 
 // admit notes what another limit admitted.
@@ -116,7 +119,7 @@ func (k *key) admit(now, cost int64) {
 
 // units returns how many units a log holds at a moment.
 func (k *key) units(now int64) int64 {
-	return k.meter.Limit().Count() - k.meter.Answer(k.words, now, 0, true).Remaining
+	return k.meter.Spec().Count - k.meter.Answer(k.words, now, 0, true).Remaining
 }
 
 // mistakes are what a kind did on a log.
@@ -137,7 +140,7 @@ func replay(c clients, rate, kind string) (e mistakes, err error) {
 		return e, err
 	}
 	e.count = log.Count()
-	wide := stint.New(4*log.Count(), log.Period()).WithAlgorithm(stint.SlidingLog) // of what was admitted: never full
+	wide := stint.New(4*log.Count(), log.Period()).WithAlgorithm(meter.SlidingLog) // of what was admitted: never full
 	for _, times := range c {
 		var own [3]*key
 		for i, l := range []stint.Limit{judged, log, wide} {

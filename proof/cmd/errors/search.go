@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // burst is units that arrive together, one by one.
@@ -52,7 +53,7 @@ type search struct {
 
 func newSearch(l stint.Limit, goal func(*search, bursts) (found, error)) *search {
 	return &search{
-		limit: l, log: stint.New(4*l.Count(), l.Period()).WithAlgorithm(stint.SlidingLog),
+		limit: l, log: stint.New(4*l.Count(), l.Period()).WithAlgorithm(meter.SlidingLog),
 		period: int64(l.Period()), rng: rand.New(rand.NewPCG(1, 2)), goal: goal,
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -92,7 +93,7 @@ func (f *fleet) ask(store int, key string) error {
 	f.asked.Add(1)
 	for i := range f.limits {
 		begun, from := time.Now(), now()
-		d, err := f.limits[i][store].Decide(ctx, stint.OpTake, key, 1)
+		d, err := f.limits[i][store].Decide(ctx, meter.OpTake, key, 1)
 		f.slowest.Note(time.Since(begun))
 		if err != nil {
 			f.failed.Add(1)
@@ -210,7 +211,7 @@ func (f *fleet) envelopes(what string, forgotten, least int64) {
 func (f *fleet) used() (sum int64) {
 	for _, key := range f.keys {
 		eventually(f, 20*time.Second, "the server does not say what it counted", func() bool {
-			d, err := f.strict.Decide(ctx, stint.OpPeek, key, 1)
+			d, err := f.strict.Decide(ctx, meter.OpPeek, key, 1)
 			if err == nil {
 				sum += d.Limit - d.Remaining
 			}

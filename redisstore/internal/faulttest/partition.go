@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -28,7 +28,7 @@ func ModesPartition(t *testing.T, client Client) {
 	time.Sleep(modeBurst * time.Second / modeRate) // buckets are full again
 	f.during(func() {
 		passes := func(limit int, key string) bool {
-			d, _ := f.limits[limit][0].Decide(ctx, stint.OpTake, key, 1)
+			d, _ := f.limits[limit][0].Decide(ctx, meter.OpTake, key, 1)
 			return d.Allowed
 		}
 		for range 300 { // a key that is its own

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -181,7 +182,7 @@ func CrossSlot(t *testing.T, driver redisstore.Driver) {
 		t.Fatal(err)
 	}
 	for range 6 {
-		d, err := s.store.Decide(ctx, stint.OpTake, []stint.Layer{{Bound: b, Key: "a"}, {Bound: b, Key: "b"}}, 1)
+		d, err := s.store.Decide(ctx, meter.OpTake, []stint.Layer{{Bound: b, Key: "a"}, {Bound: b, Key: "b"}}, 1)
 		if !errors.Is(err, redisstore.ErrConfiguration) || !strings.Contains(err.Error(), "CROSSSLOT") || s.store.Stats().Open != 0 {
 			t.Errorf("%+v, %v, with %d breakers open", d, err, s.store.Stats().Open)
 		}

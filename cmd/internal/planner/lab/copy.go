@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -55,7 +55,7 @@ func (row *Row) program() string {
 	}
 	fmt.Println("allowed:", allowed)
 `
-	if row.limit.Algorithm() == stint.LeakyQueue {
+	if row.limit.Algorithm() == meter.LeakyQueue {
 		ask = `	if err := limiter.Wait(context.Background(), "client", 1); err != nil {
 		log.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 
 	"github.com/stint-dev/stint/cmd/internal/planner/lab"
 )
@@ -167,7 +168,7 @@ func TestKinds(t *testing.T) {
 	}
 	rows := regexp.MustCompile(`(?m)^\| \[([a-z_]+)\]\(#[^)]*\) \| (.*) \| (.*) \| (.*) \|$`).FindAllStringSubmatch(string(text), -1)
 	kinds := lab.Kinds()
-	if len(rows) != len(kinds) || len(kinds) != int(stint.SlidingSubWindows)+1 {
+	if len(rows) != len(kinds) || len(kinds) != int(meter.SlidingSubWindows)+1 {
 		t.Fatalf("%d kinds; docs/LIMITS.md has %d", len(kinds), len(rows))
 	}
 	for i, k := range kinds {

@@ -1,6 +1,6 @@
 package lab
 
-import "github.com/stint-dev/stint"
+import "github.com/stint-dev/stint/meter"
 
 // A Kind is an algorithm, explained: in short what docs/LIMITS.md says at
 // length. [Kinds] is the one place of these texts.
@@ -26,7 +26,7 @@ type Kind struct {
 
 var kinds = []Kind{
 	{
-		Name: stint.GCRA.String(), Title: "Bucket",
+		Name: meter.GCRA.String(), Title: "Bucket",
 		Few: "a bucket that fills all the time", Most: "burst + count", Memory: "1 or 2 words",
 		How:     "A bucket holds burst tokens and gets a new one every period ÷ count. A request takes its cost in tokens or is denied. token_bucket and leaky_bucket are the same arithmetic.",
 		Choose:  "Unless you have a reason not to. It smooths, and allows bursts of a size that you set.",
@@ -35,7 +35,7 @@ var kinds = []Kind{
 		Options: []string{"burst"},
 	},
 	{
-		Name: stint.TokenBucketInterval.String(), Title: "Bucket, filled in lumps",
+		Name: meter.TokenBucketInterval.String(), Title: "Bucket, filled in lumps",
 		Few: "a bucket filled once a period", Most: "burst + count", Memory: "2 words",
 		How:     "The same bucket, but count tokens come at once, at each whole multiple of the period: on the full second, minute, hour.",
 		Choose:  "When a quota is handed out by the clock and what is left may be saved up to a burst.",
@@ -44,7 +44,7 @@ var kinds = []Kind{
 		Options: []string{"burst"},
 	},
 	{
-		Name: stint.LeakyQueue.String(), Title: "Queue",
+		Name: meter.LeakyQueue.String(), Title: "Queue",
 		Few: "starts at an even pace, the rest waits", Most: "count + 1 started", Memory: "1 or 2 words",
 		How:     "Requests start one after another at an even pace. Who comes while others wait gets a place in line and is told the delay; when burst of them wait, the next is denied.",
 		Choose:  "In front of something that breaks under bursts and whose callers rather wait than come again.",
@@ -53,7 +53,7 @@ var kinds = []Kind{
 		Options: []string{"burst"},
 	},
 	{
-		Name: stint.FixedWindow.String(), Title: "Fixed window",
+		Name: meter.FixedWindow.String(), Title: "Fixed window",
 		Few: "a count that starts over", Most: "2 × count", Memory: "2 words",
 		How:     "One count for each period, aligned to the clock: it starts over on the full second, minute, hour; with a zone, at midnight or on the first of the month.",
 		Choose:  "For quotas that people read: 5,000 a day, 1,000,000 a month. When it starts over is on every clock.",
@@ -62,7 +62,7 @@ var kinds = []Kind{
 		Options: []string{"count_denied"},
 	},
 	{
-		Name: stint.SlidingLog.String(), Title: "Sliding log",
+		Name: meter.SlidingLog.String(), Title: "Sliding log",
 		Few: "remembers every admission", Most: "count", Memory: "up to a word for each unit",
 		How:     "Every admitted request is remembered with its time, for one period. What is remembered and the new cost must not be above the count.",
 		Choose:  "For few and precious things: 5 log-ins a minute, a contract that says “in any 24 hours”.",
@@ -71,7 +71,7 @@ var kinds = []Kind{
 		Options: []string{"count_denied"},
 	},
 	{
-		Name: stint.SlidingCounter.String(), Title: "Sliding counter",
+		Name: meter.SlidingCounter.String(), Title: "Sliding counter",
 		Few: "this window, and what overlaps of the last", Most: "below 2 × count", Memory: "3 words",
 		How:     "Two counts: this window's and that of the one before, which weighs as much as still overlaps the last period, as if its requests had come evenly.",
 		Choose:  "For high counts and many keys, when a few percent of error do not matter.",
@@ -80,7 +80,7 @@ var kinds = []Kind{
 		Options: []string{"relaxed", "count_denied"},
 	},
 	{
-		Name: stint.SlidingSubWindows.String(), Title: "Sliding window in parts",
+		Name: meter.SlidingSubWindows.String(), Title: "Sliding window in parts",
 		Few: "a log cut into parts", Most: "count", Memory: "parts + 3 words, or half of that",
 		How:     "The period is cut into parts, and each has a count. What is in the parts that still overlap the last period counts in full.",
 		Choose:  "Where a log would be too large and too much must never pass.",

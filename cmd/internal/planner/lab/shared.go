@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 
 	"github.com/stint-dev/stint/cmd/internal/planner/nodes"
@@ -109,9 +110,9 @@ const leaseLeast = 16
 func strictly(l stint.Limit, mode redisstore.Mode) bool {
 	switch mode {
 	case redisstore.Lease:
-		return l.Algorithm() != stint.GCRA || l.Burst()/10 < leaseLeast
+		return l.Algorithm() != meter.GCRA || l.Burst()/10 < leaseLeast
 	case redisstore.Async:
-		return l.Algorithm() == stint.LeakyQueue || l.CountDenied()
+		return l.Algorithm() == meter.LeakyQueue || l.CountDenied()
 	}
 	return false
 }

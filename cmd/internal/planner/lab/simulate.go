@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 
 	"github.com/stint-dev/stint/cmd/internal/planner/nodes"
 )
@@ -248,16 +249,16 @@ func (a *Answer) asked(r *Request, t *traffic) error {
 
 // A table holds the states of keys under one limit.
 type table struct {
-	meter  *stint.Meter
+	meter  *meter.Meter
 	states [][]uint64
 }
 
 func newTable(l stint.Limit, keys int) (*table, error) {
-	meter, err := stint.NewMeter(l)
+	m, err := l.Meter()
 	if err != nil {
 		return nil, err
 	}
-	return &table{meter, make([][]uint64, keys)}, nil
+	return &table{m, make([][]uint64, keys)}, nil
 }
 
 // state returns the state of a key, with room for a charge.
@@ -279,14 +280,21 @@ func (t *table) state(key int, now, cost int64) []uint64 {
 // peek says how a key stands to a request of cost 1.
 func (t *table) peek(key int, now int64) stint.Decision {
 	s := t.state(key, now, 1)
-	return t.meter.Answer(s, now, 1, t.meter.Admits(s, now, 1))
+	return t.describe(s, now, 1, t.meter.Admits(s, now, 1))
+}
+
+// describe says how a state stands to a request that passes or does not.
+func (t *table) describe(s []uint64, now, cost int64, passes bool) (d stint.Decision) {
+	d.Set(t.meter, t.meter.Answer(s, now, cost, passes), passes, 0)
+	return d
 }
 
 // take decides one request; before is how its key stood.
 func (t *table) take(key int, now, cost int64) (before, d stint.Decision) {
 	s := t.state(key, now, cost)
-	before = t.meter.Answer(s, now, cost, true)
-	t.meter.TakeInto(&d, s, now, cost)
+	before = t.describe(s, now, cost, true)
+	a, ok := t.meter.Take(s, now, cost)
+	d.Set(t.meter, a, ok, cost)
 	return before, d
 }
 
@@ -294,7 +302,7 @@ func (t *table) take(key int, now, cost int64) (before, d stint.Decision) {
 // stood.
 func (t *table) charge(key int, now, cost int64, passed bool) (before stint.Decision) {
 	s := t.state(key, now, cost)
-	before = t.meter.Answer(s, now, cost, true)
+	before = t.describe(s, now, cost, true)
 	if passed {
 		t.meter.Charge(s, now, cost)
 	}

@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // promised returns how many units a limit's text lets one expect within a
 // period: the count, and the burst on top for a bucket.
 func promised(l stint.Limit) int64 {
 	switch l.Algorithm() {
-	case stint.GCRA, stint.TokenBucketInterval:
+	case meter.GCRA, meter.TokenBucketInterval:
 		return plus(l.Count(), l.Burst())
 	}
 	return l.Count()

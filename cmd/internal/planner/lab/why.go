@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // A Why explains one verdict in words and numbers.
@@ -112,19 +113,19 @@ func (m *moment) explain() {
 		return
 	}
 	switch m.limit.Algorithm() {
-	case stint.GCRA:
+	case meter.GCRA:
 		m.bucket()
-	case stint.TokenBucketInterval:
+	case meter.TokenBucketInterval:
 		m.interval()
-	case stint.LeakyQueue:
+	case meter.LeakyQueue:
 		m.queue()
-	case stint.FixedWindow:
+	case meter.FixedWindow:
 		m.window()
-	case stint.SlidingLog:
+	case meter.SlidingLog:
 		m.log()
-	case stint.SlidingCounter:
+	case meter.SlidingCounter:
 		m.counter()
-	case stint.SlidingSubWindows:
+	case meter.SlidingSubWindows:
 		m.parts()
 	}
 	if m.d.Allowed {

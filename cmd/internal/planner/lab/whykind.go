@@ -94,13 +94,13 @@ func windowOf(l stint.Limit, at int64) (begin, end int64) {
 		begin = at - at%period
 		return begin, begin + period
 	}
-	meter, err := stint.NewMeter(l)
+	m, err := l.Meter()
 	if err != nil {
 		panic(err) // the limit has decided before
 	}
 	endOf := func(at int64) int64 {
-		d := meter.Take(make([]uint64, meter.Words()), at, 1)
-		return at + int64(d.ResetAfter)
+		a, _ := m.Take(make([]uint64, m.Words()), at, 1)
+		return at + int64(a.ResetAfter)
 	}
 	end = endOf(at)
 	longest := min(at, int64(40*24*time.Hour))

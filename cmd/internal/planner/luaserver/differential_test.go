@@ -10,6 +10,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 
 	"github.com/stint-dev/stint/cmd/internal/planner/luaserver"
@@ -106,7 +107,7 @@ func (p *pair) step() {
 		case verb < 12 && token < len(p.tokens):
 			answers[i], errs[i] = s.Settle(ctx, p.tokens[token][i], cost)
 		default:
-			op := []stint.Op{stint.OpTake, stint.OpTake, stint.OpTake, stint.OpPeek, stint.OpTakeUpTo}[verb%5]
+			op := []meter.Op{meter.OpTake, meter.OpTake, meter.OpTake, meter.OpPeek, meter.OpTakeUpTo}[verb%5]
 			answers[i], errs[i] = s.Decide(ctx, op, layers[i], cost)
 		}
 	}
@@ -172,7 +173,7 @@ func TestLongLog(t *testing.T) {
 	for range steps(10_000) {
 		p.now += p.rnd.Int64N(20_000) * 1000
 		limit, cost := p.rnd.IntN(2), 1+p.rnd.Int64N(3)*p.rnd.Int64N(2)
-		op := []stint.Op{stint.OpTake, stint.OpTake, stint.OpTake, stint.OpPeek, stint.OpTakeUpTo}[p.rnd.IntN(5)]
+		op := []meter.Op{meter.OpTake, meter.OpTake, meter.OpTake, meter.OpPeek, meter.OpTakeUpTo}[p.rnd.IntN(5)]
 		got, err := p.limits[0][limit].Decide(ctx, op, "k", cost)
 		want, err2 := p.limits[1][limit].Decide(ctx, op, "k", cost)
 		if err != nil || err2 != nil || p.tell(got) != p.tell(want) {
@@ -212,7 +213,7 @@ func TestModes(t *testing.T) {
 			for range 20_000 {
 				p.now += p.rnd.Int64N(200) * 1000
 				for i := range p.stores {
-					d, err := p.limits[i][0].Decide(ctx, stint.OpTake, "hot", 1)
+					d, err := p.limits[i][0].Decide(ctx, meter.OpTake, "hot", 1)
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -9,6 +9,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 
 	"github.com/stint-dev/stint/cmd/internal/planner/luaserver"
@@ -94,7 +95,7 @@ func (c *Cluster) Take(ctx context.Context, key string, now, cost int64) (by int
 	c.now = now
 	by = c.next
 	c.next = (by + 1) % len(c.nodes)
-	if d, err = c.nodes[by].bound.Decide(ctx, stint.OpTake, key, cost); err == nil {
+	if d, err = c.nodes[by].bound.Decide(ctx, meter.OpTake, key, cost); err == nil {
 		err = c.failed
 	}
 	return by, d, err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // A Store is a [stint.Store] of several, of which each keeps its own. Decide,
@@ -71,12 +72,12 @@ func (b *bound) Name() string { return b.each[0].Name() }
 
 // Allow implements [stint.Bound].
 func (b *bound) Allow(ctx context.Context, key string, cost int64) (bool, error) {
-	d, err := b.Decide(ctx, stint.OpTake, key, cost)
+	d, err := b.Decide(ctx, meter.OpTake, key, cost)
 	return d.Allowed, err
 }
 
 // Decide implements [stint.Bound].
-func (b *bound) Decide(ctx context.Context, op stint.Op, key string, cost int64) (stint.Decision, error) {
+func (b *bound) Decide(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
 	return b.each[b.store.turn()].Decide(ctx, op, key, cost)
 }
 
@@ -95,7 +96,7 @@ func (s *Store) at(n int, layers []stint.Layer) ([]stint.Layer, error) {
 }
 
 // Decide implements [stint.Store].
-func (s *Store) Decide(ctx context.Context, op stint.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
+func (s *Store) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
 	n := s.turn()
 	own, err := s.at(n, layers)
 	if err != nil {

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // compared are the algorithms that a comparison puts side by side, the exact
 // log first: the others are measured by it.
-var compared = []stint.Algorithm{
-	stint.SlidingLog, stint.SlidingSubWindows, stint.SlidingCounter, stint.FixedWindow,
-	stint.GCRA, stint.TokenBucketInterval, stint.LeakyQueue,
+var compared = []meter.Algorithm{
+	meter.SlidingLog, meter.SlidingSubWindows, meter.SlidingCounter, meter.FixedWindow,
+	meter.GCRA, meter.TokenBucketInterval, meter.LeakyQueue,
 }
 
 // A comparison is one count and period under each algorithm: a sink.
@@ -26,7 +27,7 @@ type comparison struct {
 type row struct {
 	*replay
 	ledger   *ledger
-	admitted *stint.Meter // a log that is never full
+	admitted *meter.Meter // a log that is never full
 	windows  *pages[[]uint64]
 	count    int64
 
@@ -61,7 +62,7 @@ func newComparison(text string) (*comparison, error) {
 		if err != nil {
 			return nil, err
 		}
-		admitted, err := stint.NewMeter(stint.New(never, given.Period()).WithAlgorithm(stint.SlidingLog))
+		admitted, err := stint.New(never, given.Period()).WithAlgorithm(meter.SlidingLog).Meter()
 		if err != nil {
 			return nil, err
 		}
@@ -96,7 +97,7 @@ func (r *row) judge(e *event) bool {
 	before := never - r.admitted.Answer(*window, e.at, 0, true).Remaining
 	starts := e.at
 	state := r.ledger.state(e.id)
-	if r.meter.Limit().Algorithm() == stint.LeakyQueue {
+	if r.meter.Algorithm() == meter.LeakyQueue {
 		starts += int64(r.meter.Delay(state[r.offset:], e.at, e.cost))
 	}
 	ok := r.decide(e, state)
@@ -149,7 +150,7 @@ func (c *comparison) report(r *reading) Comparison {
 	all := Comparison{Limit: c.text}
 	for _, row := range c.rows {
 		out := Row{
-			Limit: row.text, Kind: row.meter.Limit().Algorithm().String(),
+			Limit: row.text, Kind: row.meter.Algorithm().String(),
 			Denied: row.sum, ClientsDenied: int64(len(row.denied) - 1),
 			Most: row.most, Differ: row.differ, Above: row.above, Below: row.below,
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/simulate"
 
 	"github.com/stint-dev/stint/cmd/internal/planner/plan"
@@ -378,7 +379,7 @@ func TestAgreesWithSimulate(t *testing.T) {
 func TestManyLimits(t *testing.T) {
 	var limits []string
 	for n := 1; n <= 70; n++ {
-		limits = append(limits, stint.New(int64(n), time.Minute).WithAlgorithm(stint.Algorithm(n%7)).String())
+		limits = append(limits, stint.New(int64(n), time.Minute).WithAlgorithm(meter.Algorithm(n%7)).String())
 	}
 	text := fine()
 	for i, got := range planText(t, text, plan.Options{Limits: limits, Brief: true}).Results {

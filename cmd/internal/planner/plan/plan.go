@@ -4,7 +4,7 @@
 //
 // [Run] reads logs once, in order of time, numbers the clients and lets the
 // engine decide every request on the clock of the log: package stint's own
-// [stint.Meter] on a state for each client and limit, the arithmetic that every
+// [meter.Meter] on a state for each client and limit, the arithmetic that every
 // store runs. What must be looked at twice is kept in a spool.
 //
 // A request costs about a tenth of a microsecond to read and a few nanoseconds

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // A ledger decides several limits, each by itself: a sink. The states of one
@@ -100,7 +101,7 @@ func (l *ledger) bytes() (n int) {
 // A replay is one limit, decided by the engine for every request.
 type replay struct {
 	text   string // as it was given
-	meter  *stint.Meter
+	meter  *meter.Meter
 	offset int              // of its words in those of a client
 	bit    uint64           // in a client's first word: something was denied
 	logs   *pages[[]uint64] // the states of a log, which grow; else nil
@@ -133,12 +134,12 @@ func newReplay(text string) (*replay, error) {
 }
 
 func replayOf(text string, limit stint.Limit) (*replay, error) {
-	meter, err := stint.NewMeter(limit)
+	m, err := limit.Meter()
 	if err != nil {
 		return nil, err
 	}
-	r := &replay{text: text, meter: meter, denied: make([]refused, 1)}
-	if limit.Algorithm() == stint.SlidingLog {
+	r := &replay{text: text, meter: m, denied: make([]refused, 1)}
+	if limit.Algorithm() == meter.SlidingLog {
 		r.logs = new(pages[[]uint64])
 	}
 	return r, nil
@@ -168,7 +169,7 @@ func (r *replay) tell(e *event, ok bool) {
 }
 
 // room makes sure that a log can note a charge exactly.
-func room(m *stint.Meter, state *[]uint64, at, cost int64) {
+func room(m *meter.Meter, state *[]uint64, at, cost int64) {
 	if *state == nil {
 		*state = make([]uint64, m.Words())
 	}

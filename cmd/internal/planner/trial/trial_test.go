@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/simulate"
 
 	"github.com/stint-dev/stint/cmd/internal/planner/trial"
@@ -88,7 +89,7 @@ func TestDriveSkipsTries(t *testing.T) {
 			t.Fatal(err)
 		}
 		// A layer that counts what it denies, but never does, forbids to skip.
-		layers := []stint.Limit{limit, stint.New(1e6, time.Hour).WithAlgorithm(stint.FixedWindow).WithCountDenied()}
+		layers := []stint.Limit{limit, stint.New(1e6, time.Hour).WithAlgorithm(meter.FixedWindow).WithCountDenied()}
 		if err := trial.Drive(&slow, layers, phases, 3*time.Millisecond); err != nil {
 			t.Fatal(err)
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/service/observe"
 	"github.com/stint-dev/stint/cmd/internal/service/warn"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/redisstore"
 	"go.uber.org/goleak"
@@ -166,11 +167,11 @@ func (b broken) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	return brokenBound{bound}, err
 }
 
-func (broken) Decide(context.Context, stint.Op, []stint.Layer, int64) (stint.Decision, error) {
+func (broken) Decide(context.Context, meter.Op, []stint.Layer, int64) (stint.Decision, error) {
 	return stint.Decision{}, errBroken
 }
 
-func (brokenBound) Decide(context.Context, stint.Op, string, int64) (stint.Decision, error) {
+func (brokenBound) Decide(context.Context, meter.Op, string, int64) (stint.Decision, error) {
 	return stint.Decision{}, errBroken
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -47,15 +48,15 @@ func words(e *policy.RuleResult) string {
 func pace(l stint.Limit, e *policy.RuleResult) string {
 	full := short(e.ResetAfter)
 	switch l.Algorithm() {
-	case stint.TokenBucketInterval:
+	case meter.TokenBucketInterval:
 		return fmt.Sprintf("%d come back at each whole %v; all are back in %v.", l.Count(), short(l.Period()), full)
-	case stint.LeakyQueue:
+	case meter.LeakyQueue:
 		return fmt.Sprintf("One starts each %v, and those that were told to wait have started in %v.", each(l), full)
-	case stint.FixedWindow:
+	case meter.FixedWindow:
 		return fmt.Sprintf("The window ends in %v, and the count starts over.", full)
-	case stint.SlidingLog:
+	case meter.SlidingLog:
 		return fmt.Sprintf("Each counts for %v; the newest stops counting in %v.", short(l.Period()), full)
-	case stint.SlidingCounter, stint.SlidingSubWindows:
+	case meter.SlidingCounter, meter.SlidingSubWindows:
 		return fmt.Sprintf("What was counted in the last %v wears off until %v from now.", short(l.Period()), full)
 	}
 	return fmt.Sprintf("One comes back each %v; all are back in %v.", each(l), full)

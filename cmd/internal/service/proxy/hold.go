@@ -5,7 +5,7 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -47,7 +47,7 @@ func (h *Handler) queues(p *policy.Policy) bool {
 		known = &holding{policy: p}
 		for _, name := range p.Rules().Names() {
 			for _, l := range p.Rules().Layers(name) {
-				known.queues = known.queues || !l.Shadow && l.Action == "" && l.Limit.Algorithm() == stint.LeakyQueue
+				known.queues = known.queues || !l.Shadow && l.Action == "" && l.Limit.Algorithm() == meter.LeakyQueue
 			}
 		}
 		h.holds.Store(known)

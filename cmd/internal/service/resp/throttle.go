@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 
 	"github.com/stint-dev/stint/cmd/internal/service/recent"
 )
@@ -90,9 +91,9 @@ func (c *conn) clThrottle(args [][]byte) {
 		}
 		*b = found
 	}
-	op := stint.OpTake
+	op := meter.OpTake
 	if quantity == 0 {
-		op = stint.OpPeek
+		op = meter.OpPeek
 	}
 	d, err := b.bound.Decide(context.Background(), op, string(args[1]), quantity)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
 	"github.com/stint-dev/stint/cmd/internal/service/server"
@@ -25,11 +26,11 @@ func (s down) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	return downBound{b}, err
 }
 
-func (downBound) Decide(context.Context, stint.Op, string, int64) (stint.Decision, error) {
+func (downBound) Decide(context.Context, meter.Op, string, int64) (stint.Decision, error) {
 	return stint.Decision{}, errDown
 }
 
-func (down) Decide(context.Context, stint.Op, []stint.Layer, int64) (stint.Decision, error) {
+func (down) Decide(context.Context, meter.Op, []stint.Layer, int64) (stint.Decision, error) {
 	return stint.Decision{}, errDown
 }
 

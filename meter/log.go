@@ -1,8 +1,10 @@
-package stint
+package meter
 
 import (
 	"math"
 	"time"
+
+	"github.com/stint-dev/stint/internal/satmath"
 )
 
 // The sliding log. The state is every charge of the last period, oldest first,
@@ -213,7 +215,7 @@ func (m *Meter) logGather(of *Reservations, s []uint64, t, c uint64) {
 	}
 	r.keep(math.MaxInt64 - c)
 	r.push(at, c)
-	excess := satSub(r[1], m.count)
+	excess := satmath.Sub(r[1], m.count)
 	if excess == 0 {
 		return
 	}
@@ -238,20 +240,20 @@ func (m *Meter) logLevel(s []uint64, t uint64) (remaining int64, reset time.Dura
 	if r.used() == 0 {
 		return int64(m.count), 0
 	}
-	return int64(satSub(m.count, r[1])), duration(r.newest().at + m.period - t)
+	return int64(satmath.Sub(m.count, r[1])), satmath.Duration(r.newest().at + m.period - t)
 }
 
 // logWait walks from the oldest entry until enough would be forgotten: for a
 // cost of 1 that is the oldest.
-func (m *Meter) logWait(s []uint64, t, c uint64) Wait {
+func (m *Meter) logWait(s []uint64, t, c uint64) time.Duration {
 	r := ring(s)
 	m.forget(r, t)
-	excess := satSub(r[1], m.count-c)
+	excess := satmath.Sub(r[1], m.count-c)
 	for i := 0; ; {
 		e := r.entryAt(i)
 		i += e.words
 		if e.units >= excess || i >= r.used() {
-			return Wait(duration(e.at + m.period - t))
+			return satmath.Duration(e.at + m.period - t)
 		}
 		excess -= e.units
 	}
@@ -368,7 +370,7 @@ func (m *Meter) logSound(r ring) bool {
 		if e.at&unitFlag != 0 || e.at < last || e.units == 0 {
 			return false
 		}
-		units, last = satAdd(units, e.units), e.at
+		units, last = satmath.Add(units, e.units), e.at
 		i += e.words
 	}
 	return units == r[1] && units <= math.MaxInt64

@@ -1,8 +1,11 @@
-package stint
+package meter
 
 import (
 	"math/big"
 	"time"
+
+	"github.com/stint-dev/stint/internal/satmath"
+	"github.com/stint-dev/stint/internal/uint128"
 )
 
 // Adopt writes into to what a key starts with under this limit when it is first
@@ -25,7 +28,7 @@ func (m *Meter) Adopt(to, from []uint64, old *Meter, now int64) {
 	clear(to)
 	t := since(now)
 	switch {
-	case m.limit.WithName("") == old.limit.WithName(""):
+	case m.spec == old.spec:
 		m.Move(to, from)
 	case m.isBucket() && old.isBucket():
 		m.adoptBucket(to, from, old, t)
@@ -36,7 +39,7 @@ func (m *Meter) Adopt(to, from []uint64, old *Meter, now int64) {
 		moveLog(to, from)
 		m.forget(ring(to), t)
 		ring(to).keep(m.count)
-	case m.period != old.period || m.limit.calendar != old.limit.calendar || m.limit.zone != old.limit.zone:
+	case m.period != old.period || m.spec.Calendar != old.spec.Calendar || m.spec.Zone != old.spec.Zone:
 		m.adoptUndated(to, from, old, now)
 	case m.algorithm == SlidingSubWindows:
 		m.adoptParts(to, from, old, t)
@@ -62,16 +65,16 @@ func (m *Meter) Longest() time.Duration {
 	case m.isBucket():
 		return m.nanoseconds(m.maxBacklog)
 	case m.algorithm == TokenBucketInterval:
-		lumps := mul(2*uint64(m.capacity), 1).ceil(m.count)
-		return duration(mul(satAdd(lumps, 1), m.period).floor(1))
-	case m.calendar != nil && m.limit.calendar == calendarDay:
+		lumps := uint128.Mul(2*uint64(m.capacity), 1).Ceil(m.count)
+		return satmath.Duration(uint128.Mul(satmath.Add(lumps, 1), m.period).Floor(1))
+	case m.calendar != nil && m.spec.Calendar == Day:
 		return 2 * day // no day of a zone is as long
 	case m.calendar != nil:
 		return 33 * day
 	case m.algorithm == SlidingLog || m.algorithm == FixedWindow:
-		return duration(m.period)
+		return satmath.Duration(m.period)
 	}
-	return duration(satAdd(m.period, m.period))
+	return satmath.Duration(satmath.Add(m.period, m.period))
 }
 
 // UsesMore reports whether more units are in use in state than in another, of
@@ -86,14 +89,14 @@ func (m *Meter) use(s []uint64, t uint64) *big.Rat {
 	if !m.isBucket() {
 		return new(big.Rat).SetInt(whole(m.inUse(s, t)))
 	}
-	return new(big.Rat).SetFrac(m.backlog(s, t).big(), whole(m.emissionNum))
+	return new(big.Rat).SetFrac(m.backlog(s, t).Big(), whole(m.emissionNum))
 }
 
 // inUse returns the units that count at t, rounded up.
 func (m *Meter) inUse(s []uint64, t uint64) uint64 {
 	switch m.algorithm {
 	case GCRA, LeakyQueue:
-		return m.byEmissionNum.ceil(m.backlog(s, t))
+		return m.byEmissionNum.Ceil(m.backlog(s, t))
 	case TokenBucketInterval:
 		missing, _ := m.missing(s, t)
 		return missing
@@ -102,7 +105,7 @@ func (m *Meter) inUse(s []uint64, t uint64) uint64 {
 		return used
 	case SlidingCounter:
 		p := m.counts(s, t)
-		return satAddInt64(p.cur, mul(p.prev, m.left(p)).ceil(m.period))
+		return satmath.AddInt64(p.cur, uint128.Mul(p.prev, m.left(p)).Ceil(m.period))
 	case SlidingSubWindows:
 		m.slide(s, t)
 		return s[1]
@@ -114,11 +117,11 @@ func (m *Meter) inUse(s []uint64, t uint64) uint64 {
 
 func (m *Meter) adoptBucket(to, from []uint64, old *Meter, t uint64) {
 	b := old.backlog(from, t)
-	if b.zero() {
+	if b.Zero() {
 		return
 	}
-	kept := ceilQuotient(product(b.big(), whole(m.emissionNum)), whole(old.emissionNum))
-	if most := m.burstSpan.big(); kept.Cmp(most) > 0 {
+	kept := ceilQuotient(product(b.Big(), whole(m.emissionNum)), whole(old.emissionNum))
+	if most := m.burstSpan.Big(); kept.Cmp(most) > 0 {
 		kept = most
 	}
 	if m.algorithm == LeakyQueue && old.algorithm == LeakyQueue {
@@ -127,17 +130,17 @@ func (m *Meter) adoptBucket(to, from []uint64, old *Meter, t uint64) {
 			kept = told
 		}
 	}
-	m.setBacklog(to, t, fromBig(kept))
+	m.setBacklog(to, t, uint128.FromBig(kept))
 }
 
 // afterTold returns the backlog with which the next start is one T after the
 // last that was told under the limit before.
-func (m *Meter) afterTold(b uint128, old *Meter) *big.Int {
-	start := b.big()
+func (m *Meter) afterTold(b uint128.Int, old *Meter) *big.Int {
+	start := b.Big()
 	start.Sub(start, whole(old.emissionNum))
 	told := ceilQuotient(start.Mul(start, whole(m.emissionDen)), whole(old.emissionDen))
-	if told.Add(told, whole(m.emissionNum)); told.Cmp(m.maxBacklog.big()) > 0 {
-		return m.maxBacklog.big()
+	if told.Add(told, whole(m.emissionNum)); told.Cmp(m.maxBacklog.Big()) > 0 {
+		return m.maxBacklog.Big()
 	}
 	return told
 }
@@ -154,8 +157,8 @@ func (m *Meter) adoptParts(to, from []uint64, old *Meter, t uint64) {
 		if n == 0 {
 			continue
 		}
-		at := min(mul(part+1, m.subWindows).ceil(old.subWindows)-1, to[0])
-		m.setPart(to, at, satAddInt64(m.partCount(to, at), n))
+		at := min(uint128.Mul(part+1, m.subWindows).Ceil(old.subWindows)-1, to[0])
+		m.setPart(to, at, satmath.AddInt64(m.partCount(to, at), n))
 	}
 }
 
@@ -175,14 +178,4 @@ func ceilQuotient(a, b *big.Int) *big.Int {
 		q.Add(q, big.NewInt(1))
 	}
 	return q
-}
-
-func (a uint128) big() *big.Int {
-	n := whole(a.hi)
-	return n.Add(n.Lsh(n, 64), whole(a.lo))
-}
-
-func fromBig(n *big.Int) uint128 {
-	lo := new(big.Int).And(n, whole(^uint64(0)))
-	return uint128{new(big.Int).Rsh(n, 64).Uint64(), lo.Uint64()}
 }

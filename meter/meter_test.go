@@ -1,4 +1,4 @@
-package stint_test
+package meter_test
 
 import (
 	"fmt"
@@ -11,11 +11,16 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
-func meter(t testing.TB, limit string) *stint.Meter {
+func meterOf(t testing.TB, limit string) *meter.Meter {
 	t.Helper()
-	m, err := stint.NewMeter(parse(t, limit))
+	l, err := stint.Parse(limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := l.Meter()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,19 +29,25 @@ func meter(t testing.TB, limit string) *stint.Meter {
 
 // A key is a meter and the state of one key, which grows as a store's would.
 type key struct {
-	*stint.Meter
+	*meter.Meter
 	s    []uint64
-	open stint.Reservations
+	open meter.Reservations
 	held []reserved
+}
+
+// An answer is what a meter says of a request, and whether it passes.
+type answer struct {
+	meter.Answer
+	Allowed bool
 }
 
 // reserved is a charge that may be settled at less.
 type reserved struct {
-	mark stint.ChargeRef
+	mark meter.ChargeRef
 	cost int64
 }
 
-func keyOf(m *stint.Meter) *key { return &key{Meter: m, s: make([]uint64, m.Words())} }
+func keyOf(m *meter.Meter) *key { return &key{Meter: m, s: make([]uint64, m.Words())} }
 
 func (k *key) clone() *key { return &key{Meter: k.Meter, s: slices.Clone(k.s)} }
 
@@ -48,11 +59,16 @@ func (k *key) room(now, cost int64) {
 	}
 }
 
-func (k *key) take(now, cost int64) stint.Decision {
+func (k *key) take(now, cost int64) answer {
 	k.room(now, cost)
-	var d stint.Decision
-	k.TakeAmong(&k.open, &d, k.s, now, cost)
-	return d
+	a, ok := k.TakeAmong(&k.open, k.s, now, cost)
+	return answer{a, ok}
+}
+
+// ask describes the state to a request that passes or does not.
+func (k *key) ask(now, cost int64) answer {
+	ok := k.admits(now, cost)
+	return answer{k.Answer(k.s, now, cost, ok), ok}
 }
 
 func (k *key) charge(now, cost int64) {
@@ -104,12 +120,12 @@ func (k *key) play(t testing.TB, line string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	now, d, out := int64(at), stint.Decision{}, ""
+	now, d, out := int64(at), answer{}, ""
 	switch f[1] {
 	case "take":
 		d = k.take(now, cost)
 	case "peek":
-		d = k.Answer(k.s, now, cost, k.admits(now, cost))
+		d = k.ask(now, cost)
 	case "charge":
 		k.reserve(now, cost)
 	case "give":
@@ -121,14 +137,18 @@ func (k *key) play(t testing.TB, line string) string {
 	}
 	switch {
 	case f[1] != "take" && f[1] != "peek":
-		d = k.Answer(k.s, now, 0, true)
+		d.Answer = k.Answer(k.s, now, 0, true)
 	case d.Allowed:
 		out = "pass, "
 	default:
 		out = "deny, "
 	}
 	out += fmt.Sprintf("%d left", d.Remaining)
-	if d.RetryAfter != 0 {
+	switch d.RetryAfter {
+	case 0:
+	case meter.Never:
+		out += ", retry never"
+	default:
 		out += fmt.Sprintf(", retry %v", d.RetryAfter)
 	}
 	if d.ResetAfter != 0 {
@@ -143,10 +163,7 @@ func (k *key) play(t testing.TB, line string) string {
 // TestFullDebtReset asks for the time to reset of the greatest debt of a limit
 // whose drain is nearly as long as an int64 of nanoseconds: it stays at the end.
 func TestFullDebtReset(t *testing.T) {
-	m, err := stint.NewMeter(parse(t, "1/1ns burst 9223372036854775806 token_bucket_interval"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := meterOf(t, "1/1ns burst 9223372036854775806 token_bucket_interval")
 	state := make([]uint64, m.Words())
 	m.Charge(state, 0, math.MaxInt64)
 	m.Charge(state, 0, math.MaxInt64) // cut at 2^64 - 4 missing
@@ -286,7 +303,7 @@ func TestMeter(t *testing.T) {
 			1ns take 9223372037: deny, 9223372036 left, retry 1ns, reset 999.999999ms`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			k := keyOf(meter(t, c.limit))
+			k := keyOf(meterOf(t, c.limit))
 			for line := range strings.Lines(strings.TrimSpace(c.script)) {
 				do, want, _ := strings.Cut(strings.TrimSpace(line), ": ")
 				if got := k.play(t, do); got != want {
@@ -338,7 +355,7 @@ func within(t testing.TB, d time.Duration, f func()) {
 func TestMeterExtremes(t *testing.T) {
 	for _, limit := range greatest {
 		t.Run(strings.ReplaceAll(limit, "/", " per "), func(t *testing.T) {
-			m := meter(t, limit)
+			m := meterOf(t, limit)
 			within(t, 30*time.Second, func() {
 				for _, now := range extremeTimes {
 					for _, cost := range extremeCosts {
@@ -351,11 +368,11 @@ func TestMeterExtremes(t *testing.T) {
 }
 
 // everyMethod takes cost at now, and then calls every method at every time.
-func everyMethod(t testing.TB, m *stint.Meter, now, cost int64) {
+func everyMethod(t testing.TB, m *meter.Meter, now, cost int64) {
 	first := keyOf(m)
 	d := first.take(now, cost)
 	ranges(t, m, d, now, cost)
-	if want := cost <= m.Limit().Capacity(); d.Allowed != want {
+	if want := cost <= m.Capacity(); d.Allowed != want {
 		t.Errorf("at %d an unseen key is allowed %d: %v, want %v", now, cost, d.Allowed, want)
 	}
 	for _, then := range extremeTimes {
@@ -371,7 +388,7 @@ func everyMethod(t testing.TB, m *stint.Meter, now, cost int64) {
 			}
 			k.giveBack(then, c)
 			m.Refund(k.s, extremeTimes[i], c)
-			ranges(t, m, m.Answer(k.s, then, c, m.Admits(k.s, then, c)), then, c)
+			ranges(t, m, k.ask(then, c), then, c)
 			m.Idle(k.s, then)
 			m.Allow(k.s, now, min(c, 1))
 			if !m.Check(k.s) {
@@ -385,28 +402,22 @@ func everyMethod(t testing.TB, m *stint.Meter, now, cost int64) {
 }
 
 // ranges checks what every decision must be, whatever was asked.
-func ranges(t testing.TB, m *stint.Meter, d stint.Decision, now, cost int64) {
+func ranges(t testing.TB, m *meter.Meter, d answer, now, cost int64) {
 	t.Helper()
-	capacity := m.Limit().Capacity()
+	capacity := m.Capacity()
 	bad := ""
 	switch {
-	case d.Limit != capacity:
-		bad = "limit"
 	case d.Remaining < 0 || d.Remaining > capacity:
 		bad = "remaining"
-	case d.Taken < 0 || d.Taken > max(cost, 0) || !d.Allowed && d.Taken != 0:
-		bad = "taken"
 	case d.ResetAfter < 0:
 		bad = "reset after"
-	case d.Delay < 0 || d.Delay > 0 && m.Limit().Algorithm() != stint.LeakyQueue:
+	case d.Delay < 0 || d.Delay > 0 && m.Algorithm() != meter.LeakyQueue:
 		bad = "delay"
-	case d.Allowed != (d.RetryAfter == 0), d.RetryAfter < stint.Never, (cost > capacity) != (d.RetryAfter == stint.Never):
+	case d.Allowed != (d.RetryAfter == 0), d.RetryAfter < meter.Never, (cost > capacity) != (d.RetryAfter == meter.Never):
 		bad = "retry after"
-	case d.Allowed == d.Denied.Has(0), d.Denied > 1:
-		bad = "denied"
 	}
 	if bad != "" {
-		t.Errorf("%v: %d units at %d: %s of %+v", m.Limit(), cost, now, bad, d)
+		t.Errorf("%v: %d units at %d: %s of %+v", m.Spec(), cost, now, bad, d)
 	}
 }
 
@@ -431,16 +442,16 @@ func TestMeterClockFault(t *testing.T) {
 		{"10/s sliding_counter", 0, false},
 		{"10/s sliding_buckets parts 5", 0, false},
 	} {
-		m := meter(t, c.limit)
-		period := int64(m.Limit().Period())
+		m := meterOf(t, c.limit)
+		period := int64(m.Spec().NominalPeriod())
 		most := c.lasts
 		if most == 0 {
 			most = 2*period + period/5
 		}
 		k := keyOf(m)
 		start := 100*period + period/2
-		k.take(start+1000*period, m.Limit().Capacity())
-		d := k.Answer(k.s, start, 1, k.admits(start, 1))
+		k.take(start+1000*period, m.Capacity())
+		d := k.ask(start, 1)
 		if d.Allowed || int64(d.RetryAfter) > most || c.atOnce && int64(d.RetryAfter) != most {
 			t.Errorf("%s: after the jump %+v, want a wait of at most %v", c.limit, d, time.Duration(most))
 			continue
@@ -466,7 +477,7 @@ func TestMeterClockFault(t *testing.T) {
 func TestMeterLogMerges(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 8))
 	for round := range 300 {
-		m, err := stint.NewMeter(stint.New(1+rnd.Int64N(40), 1000).WithAlgorithm(stint.SlidingLog))
+		m, err := stint.New(1+rnd.Int64N(40), 1000).WithAlgorithm(meter.SlidingLog).Meter()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -475,11 +486,11 @@ func TestMeterLogMerges(t *testing.T) {
 		for range 200 {
 			now += rnd.Int64N(80) * rnd.Int64N(2)
 			cost := 1 + rnd.Int64N(3)
-			d := tight.Take(tight.s, now, cost)
-			if d.Allowed && !exact.admits(now, cost) {
-				t.Fatalf("round %d, %v: with %d words %d passes at %d, exactly it does not", round, m.Limit(), len(tight.s), cost, now)
+			d, ok := tight.Take(tight.s, now, cost)
+			if ok && !exact.admits(now, cost) {
+				t.Fatalf("round %d, %v: with %d words %d passes at %d, exactly it does not", round, m.Spec(), len(tight.s), cost, now)
 			}
-			if d.Allowed {
+			if ok {
 				exact.charge(now, cost)
 			} else if exact.admits(now, cost) {
 				denied++
@@ -500,7 +511,7 @@ func TestMeterParts(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(9, 10))
 	for round := range 400 {
 		period, parts, count := 1+rnd.Int64N(50), 1+rnd.Int64N(12), 1+rnd.Int64N(9)
-		m, err := stint.NewMeter(stint.New(count, time.Duration(period)).WithAlgorithm(stint.SlidingSubWindows).WithParts(parts))
+		m, err := stint.New(count, time.Duration(period)).WithAlgorithm(meter.SlidingSubWindows).WithParts(parts).Meter()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -515,7 +526,7 @@ func TestMeterParts(t *testing.T) {
 				}
 			}
 			if d := k.take(now, cost); d.Allowed != (used+cost <= count) {
-				t.Fatalf("round %d, %v: %d at %d with %d counting: %+v", round, m.Limit(), cost, now, used, d)
+				t.Fatalf("round %d, %v: %d at %d with %d counting: %+v", round, m.Spec(), cost, now, used, d)
 			} else if d.Allowed {
 				charges[now*parts/period] += cost
 			}
@@ -551,7 +562,7 @@ func TestMeterCalendar(t *testing.T) {
 		{"a month short of a day", "3/month in Pacific/Apia", "2011-12-01T10:00:00Z", "2011-12-31T10:00:00Z"},
 	} {
 		t.Run(c.about, func(t *testing.T) {
-			m, from, until := meter(t, c.limit), unix(t, c.from), unix(t, c.until)
+			m, from, until := meterOf(t, c.limit), unix(t, c.from), unix(t, c.until)
 			k := keyOf(m)
 			k.take(from-1, 3)
 			if from > 0 && k.admits(from-1, 1) {
@@ -638,7 +649,7 @@ func TestMeterAdopt(t *testing.T) {
 		{"10/day in UTC", 10, "10/month in UTC", 0, 743*time.Hour + 58*time.Minute + 19500*time.Millisecond},
 		{"10/day in UTC", 10, "10/day in Europe/Paris", 0, 22*time.Hour + 58*time.Minute + 19500*time.Millisecond},
 	} {
-		old, next := keyOf(meter(t, c.old)), meter(t, c.next)
+		old, next := keyOf(meterOf(t, c.old)), meterOf(t, c.next)
 		old.charge(100*s, c.used)
 		to := &key{Meter: next, s: make([]uint64, max(next.Words(), len(old.s)))}
 		to.s[0] = math.MaxUint64 // whatever was there before
@@ -660,10 +671,10 @@ func TestMeterAdoptClockFault(t *testing.T) {
 		"10/s", "10/s leaky_queue", "10/s token_bucket_interval", "10/s fixed_window", "10/day in UTC",
 		"10/s sliding_log", "10/s sliding_counter", "10/s sliding_buckets parts 5",
 	} {
-		m := meter(t, limit)
-		period := int64(m.Limit().Period())
+		m := meterOf(t, limit)
+		period := int64(m.Spec().NominalPeriod())
 		k, now := keyOf(m), 100*period
-		k.take(now+1000*period, m.Limit().Capacity())
+		k.take(now+1000*period, m.Capacity())
 		to := &key{Meter: m, s: make([]uint64, len(k.s))}
 		m.Adopt(to.s, k.s, m, now)
 		for step := int64(0); ; step += period / 10 {
@@ -691,11 +702,11 @@ var fixedKinds = []string{
 func TestMeterGiveBackNeverMints(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(11, 12))
 	for _, limit := range append([]string{"10/s sliding_log", "10/s sliding_log count_denied"}, fixedKinds...) {
-		m := meter(t, limit)
-		gap := int64(m.Limit().Period()) / min(m.Limit().Capacity(), 10)
+		m := meterOf(t, limit)
+		gap := int64(m.Spec().NominalPeriod()) / min(m.Capacity(), 10)
 		for round := range 2000 {
 			with, without, now := keyOf(m), keyOf(m), rnd.Int64N(1e9)
-			some := func() int64 { return 1 + rnd.Int64N(min(m.Limit().Capacity(), 6)) }
+			some := func() int64 { return 1 + rnd.Int64N(min(m.Capacity(), 6)) }
 			others := func() {
 				for range rnd.IntN(4) {
 					now += rnd.Int64N(1 + gap*3)
@@ -729,8 +740,8 @@ func TestMeterGiveBackNeverMints(t *testing.T) {
 // Giving back and refunding never leave more than the limit.
 func TestMeterRefund(t *testing.T) {
 	for _, limit := range append([]string{"10/s sliding_log"}, greatest...) {
-		m := meter(t, limit)
-		capacity := m.Limit().Capacity()
+		m := meterOf(t, limit)
+		capacity := m.Capacity()
 		for _, amount := range []int64{math.MinInt64, -1, 0, 1, capacity, math.MaxInt64} {
 			k := keyOf(m)
 			now := int64(5e9)
@@ -781,7 +792,7 @@ func TestMeterCheck(t *testing.T) {
 		{"parts after all time", "9/3s sliding_buckets parts 3", []uint64{flag, 1, 1, 0}, false},
 		{"large parts", "3000000000/3s sliding_buckets parts 3", []uint64{7, math.MaxUint64, math.MaxUint64, 1, 1, 0}, true},
 	} {
-		if got := meter(t, c.limit).Check(c.state); got != c.want {
+		if got := meterOf(t, c.limit).Check(c.state); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -791,7 +802,7 @@ func TestMeterCheck(t *testing.T) {
 func TestMeterArbitraryState(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(13, 14))
 	for _, limit := range greatest {
-		m := meter(t, limit)
+		m := meterOf(t, limit)
 		within(t, 30*time.Second, func() {
 			for range 300 {
 				k := keyOf(m)
@@ -823,7 +834,7 @@ func TestMeterWords(t *testing.T) {
 		"10/s sliding_counter": 3, "10/s sliding_log": 4, "10/s sliding_buckets": 33, "3000000000/s sliding_buckets": 63,
 		"10/s sliding_buckets parts 3600": 1803, "10/7ns sliding_buckets parts 3600": 6, "1/4611686018427387903ns": 2,
 	} {
-		if got := meter(t, limit).Words(); got != want {
+		if got := meterOf(t, limit).Words(); got != want {
 			t.Errorf("%s: %d words, want %d", limit, got, want)
 		}
 	}
@@ -832,7 +843,7 @@ func TestMeterWords(t *testing.T) {
 // TakeWord is Allow on a word.
 func TestMeterTakeWord(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(15, 16))
-	m := meter(t, "10/s burst 4")
+	m := meterOf(t, "10/s burst 4")
 	k, word, now := keyOf(m), uint64(0), int64(0)
 	for i := range 10_000 {
 		now += rnd.Int64N(3e8) - 5e7
@@ -848,18 +859,17 @@ func TestMeterTakeWord(t *testing.T) {
 
 func TestMeterAllocatesNothing(t *testing.T) {
 	for _, limit := range fixedKinds {
-		m := meter(t, limit)
-		s, now, d := make([]uint64, m.Words()), int64(1e18), stint.Decision{}
-		var open stint.Reservations
+		m := meterOf(t, limit)
+		s, now := make([]uint64, m.Words()), int64(1e18)
+		var open meter.Reservations
 		for name, f := range map[string]func(){
-			"Allow":    func() { now += 7e6; m.Allow(s, now, 1) },
-			"Take":     func() { now += 7e6; d = m.Take(s, now, 2) },
-			"TakeInto": func() { now += 7e6; m.TakeInto(&d, s, now, 1) },
-			"denied":   func() { d = m.Take(s, now, m.Limit().Capacity()) },
-			"never":    func() { d = m.Take(s, now, math.MaxInt64) },
-			"Settle":   func() { m.Settle(&open, m.Reserve(&open, s, now, 1, now), s, now, 1, 0) },
-			"Refund":   func() { m.Refund(s, now, 1) },
-			"Idle":     func() { m.Idle(s, now) },
+			"Allow":  func() { now += 7e6; m.Allow(s, now, 1) },
+			"Take":   func() { now += 7e6; m.Take(s, now, 2) },
+			"denied": func() { m.Take(s, now, m.Capacity()) },
+			"never":  func() { m.Take(s, now, math.MaxInt64) },
+			"Settle": func() { m.Settle(&open, m.Reserve(&open, s, now, 1, now), s, now, 1, 0) },
+			"Refund": func() { m.Refund(s, now, 1) },
+			"Idle":   func() { m.Idle(s, now) },
 		} {
 			if n := testing.AllocsPerRun(100, f); n != 0 {
 				t.Errorf("%s: %s allocates %v times", limit, name, n)
@@ -867,9 +877,17 @@ func TestMeterAllocatesNothing(t *testing.T) {
 		}
 	}
 	// A log allocates nothing either, as long as it has room.
-	m := meter(t, "10/s sliding_log")
+	m := meterOf(t, "10/s sliding_log")
 	s, now := make([]uint64, 64), int64(1e18)
 	if n := testing.AllocsPerRun(1000, func() { now += 7e6; m.Take(s, now, 1) }); n != 0 {
 		t.Errorf("a log with room allocates %v times", n)
+	}
+}
+
+func TestGCD(t *testing.T) {
+	for _, c := range [][3]uint64{{1, 1, 1}, {12, 18, 6}, {7, 60e9, 1}, {1e9, 1e9, 1e9}, {math.MaxInt64, 7, 7}, {math.MaxInt64, math.MaxInt64 - 1, 1}} {
+		if got := meter.GCD(c[0], c[1]); got != c[2] {
+			t.Errorf("gcd of %d and %d: %d, want %d", c[0], c[1], got, c[2])
+		}
 	}
 }

@@ -1,16 +1,15 @@
-package stint
+package meter
 
 import (
-	"fmt"
-	"math"
-	"math/bits"
 	"time"
+
+	"github.com/stint-dev/stint/internal/satmath"
+	"github.com/stint-dev/stint/internal/uint128"
 )
 
 // A Meter is a limit made ready to decide: validated, with its constants
 // computed. It is the arithmetic that every store shares, and it is pure: time
 // is an argument, state is a slice of words that the caller keeps and locks.
-// Most programs want a [Limiter] instead.
 //
 // A state whose words are all zero is that of an unseen key. Times are
 // nanoseconds since the Unix epoch; before the epoch counts as the epoch.
@@ -22,7 +21,7 @@ import (
 // taken as exactly as far ahead as could be explained, so that a clock that
 // jumps and comes back locks nobody out for longer than a drain.
 type Meter struct {
-	limit     Limit
+	spec      Spec
 	algorithm Algorithm
 	narrow    bool  // a bucket whose state is one word
 	relaxed   bool  // sliding_counter
@@ -33,59 +32,65 @@ type Meter struct {
 	// emissionNum/emissionDen nanoseconds, in lowest
 	// terms; state and sums are kept in 1/emissionDen ns.
 	emissionNum, emissionDen     uint64
-	burstSpan, maxBacklog        uint128 // capacity·emissionNum, and twice that: the most that is owed
-	byEmissionNum, byEmissionDen divisor // by emissionNum and by emissionDen
+	burstSpan, maxBacklog        uint128.Int     // capacity·emissionNum, and twice that: the most that is owed
+	byEmissionNum, byEmissionDen uint128.Divisor // by emissionNum and by emissionDen
 
 	// What counts in windows.
 	count, period uint64
-	byPeriods     divisor
-	subWindows    uint64  // sliding_buckets: the parts of a window
-	bySubWindows  divisor // nanoseconds to parts, where a part is whole
-	byRing        divisor // subWindows + 1, the length of the ring
+	byPeriods     uint128.Divisor
+	subWindows    uint64          // sliding_buckets: the parts of a window
+	bySubWindows  uint128.Divisor // nanoseconds to parts, where a part is whole
+	byRing        uint128.Divisor // subWindows + 1, the length of the ring
 	calendar      *calendar
 }
 
-// NewMeter returns the arithmetic of a limit, or what [Limit.Validate] says.
-func NewMeter(limit Limit) (*Meter, error) {
-	if err := limit.Validate(); err != nil {
+// New returns the arithmetic of a limit, or what [Spec.Validate] says.
+func New(spec Spec) (*Meter, error) {
+	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
 	m := &Meter{
-		limit:     limit,
-		algorithm: limit.algorithm,
-		relaxed:   limit.relaxed,
-		capacity:  limit.Capacity(),
-		count:     uint64(limit.count),
-		period:    uint64(limit.period),
-		small:     limit.count < 1<<31,
+		spec:      spec,
+		algorithm: spec.Algorithm,
+		relaxed:   spec.Relaxed,
+		capacity:  spec.Capacity(),
+		count:     uint64(spec.Count),
+		period:    uint64(spec.Period),
+		small:     spec.Count < 1<<31,
 	}
-	if limit.calendar != calendarNone {
-		zone, err := loadZone(limit.zone)
+	if spec.Calendar != NoCalendar {
+		zone, err := LoadZone(spec.Zone)
 		if err != nil {
-			return nil, fmt.Errorf("stint: limit %q: %w", limit.Name(), err)
+			return nil, err
 		}
-		m.calendar = &calendar{zone: zone, unit: limit.calendar}
+		m.calendar = &calendar{zone: zone, unit: spec.Calendar}
 	}
 	if m.calendar == nil {
-		m.byPeriods = newDivisor(m.period)
+		m.byPeriods = uint128.NewDivisor(m.period)
 	}
 	if m.algorithm == SlidingSubWindows {
-		m.subWindows = min(uint64(limit.Parts()), m.period)
-		m.bySubWindows, m.byRing = newDivisor(m.period/m.subWindows), newDivisor(m.subWindows+1)
+		m.subWindows = min(uint64(spec.Parts()), m.period)
+		m.bySubWindows, m.byRing = uint128.NewDivisor(m.period/m.subWindows), uint128.NewDivisor(m.subWindows+1)
 	}
 	if m.isBucket() {
 		g := gcd(m.count, m.period)
 		m.emissionNum, m.emissionDen = m.period/g, m.count/g
-		m.byEmissionNum, m.byEmissionDen = newDivisor(m.emissionNum), newDivisor(m.emissionDen)
-		m.burstSpan = mul(uint64(m.capacity), m.emissionNum)
-		m.maxBacklog = m.burstSpan.shl1()
-		m.narrow = m.emissionDen == 1 && m.maxBacklog.hi == 0 && m.maxBacklog.lo <= 1<<61
+		m.byEmissionNum, m.byEmissionDen = uint128.NewDivisor(m.emissionNum), uint128.NewDivisor(m.emissionDen)
+		m.burstSpan = uint128.Mul(uint64(m.capacity), m.emissionNum)
+		m.maxBacklog = m.burstSpan.Shl1()
+		m.narrow = m.emissionDen == 1 && m.maxBacklog.Hi == 0 && m.maxBacklog.Lo <= 1<<61
 	}
 	return m, nil
 }
 
-// Limit returns the limit.
-func (m *Meter) Limit() Limit { return m.limit }
+// Spec returns the parameters of the limit.
+func (m *Meter) Spec() Spec { return m.spec }
+
+// Algorithm returns the algorithm of the limit.
+func (m *Meter) Algorithm() Algorithm { return m.algorithm }
+
+// Capacity returns the most that could ever pass at one instant, in units.
+func (m *Meter) Capacity() int64 { return m.capacity }
 
 // Aligned reports whether the limit goes by the time of day: its windows begin
 // at multiples of the period, or with a calendar's days or months.
@@ -143,14 +148,14 @@ func (m *Meter) Allow(state []uint64, now, cost int64) bool {
 		return ok
 	}
 	if m.isBucket() {
-		_, _, ok := m.wideTake(state, since(now), cost)
+		_, _, ok := m.wideCharge(state, since(now), cost)
 		return ok
 	}
 	if m.Admits(state, now, cost) {
 		m.Charge(state, now, cost)
 		return true
 	}
-	if m.limit.countDenied {
+	if m.spec.CountDenied {
 		m.Charge(state, now, cost)
 	}
 	return false
@@ -158,31 +163,19 @@ func (m *Meter) Allow(state []uint64, now, cost int64) bool {
 
 // Take decides one request of cost units and charges it if it passes. A denial
 // changes nothing, unless the limit counts what it denies. A cost of 0 or less
-// passes and changes nothing.
-func (m *Meter) Take(state []uint64, now, cost int64) (d Decision) {
-	m.TakeInto(&d, state, now, cost)
-	return d
-}
-
-// TakeInto is [Meter.Take] that writes its answer where the caller wants it,
-// which saves copying it from call to call.
-func (m *Meter) TakeInto(d *Decision, state []uint64, now, cost int64) {
+// passes and changes nothing. It reports whether the request passed.
+func (m *Meter) Take(state []uint64, now, cost int64) (a Answer, ok bool) {
 	if m.narrow {
-		m.narrowAnswer(d, state, since(now), cost)
-		return
+		return m.narrowTake(state, since(now), cost)
 	}
 	if m.isBucket() {
-		m.wideAnswer(d, state, since(now), cost)
-		return
+		return m.wideTake(state, since(now), cost)
 	}
-	ok := m.Admits(state, now, cost)
-	if ok || m.limit.countDenied {
+	ok = m.Admits(state, now, cost)
+	if ok || m.spec.CountDenied {
 		m.Charge(state, now, cost)
 	}
-	m.answer(d, state, now, cost, ok)
-	if ok {
-		d.Taken = max(cost, 0)
-	}
+	return m.Answer(state, now, cost, ok), ok
 }
 
 // Admits reports whether a request of cost units would pass. It forgets from
@@ -197,7 +190,7 @@ func (m *Meter) Admits(state []uint64, now, cost int64) bool {
 	t, c := since(now), uint64(cost)
 	if m.narrow {
 		state[0] = m.mend(state[0], t)
-		return satSub(state[0], t)+c*m.emissionNum <= m.burstSpan.lo
+		return satmath.Sub(state[0], t)+c*m.emissionNum <= m.burstSpan.Lo
 	}
 	switch m.algorithm {
 	case GCRA, LeakyQueue:
@@ -237,37 +230,31 @@ func (m *Meter) Charge(state []uint64, now, cost int64) {
 
 // Answer describes the state as it stands to a request of cost units: when
 // allowed is false, RetryAfter is the least wait after which it passes.
-func (m *Meter) Answer(state []uint64, now, cost int64, allowed bool) (d Decision) {
-	m.answer(&d, state, now, cost, allowed)
-	return d
-}
-
-func (m *Meter) answer(d *Decision, state []uint64, now, cost int64, allowed bool) {
+func (m *Meter) Answer(state []uint64, now, cost int64, allowed bool) (a Answer) {
 	t := since(now)
-	*d = Decision{Allowed: allowed, Limit: m.capacity}
 	switch m.algorithm {
 	case GCRA, LeakyQueue:
-		d.Remaining, d.ResetAfter = m.bucketLevel(state, t)
+		a.Remaining, a.ResetAfter = m.bucketLevel(state, t)
 	case TokenBucketInterval:
-		d.Remaining, d.ResetAfter = m.intervalLevel(state, t)
+		a.Remaining, a.ResetAfter = m.intervalLevel(state, t)
 	case FixedWindow:
-		d.Remaining, d.ResetAfter = m.windowLevel(state, t)
+		a.Remaining, a.ResetAfter = m.windowLevel(state, t)
 	case SlidingCounter:
-		d.Remaining, d.ResetAfter = m.counterLevel(state, t)
+		a.Remaining, a.ResetAfter = m.counterLevel(state, t)
 	case SlidingSubWindows:
-		d.Remaining, d.ResetAfter = m.partsLevel(state, t)
+		a.Remaining, a.ResetAfter = m.partsLevel(state, t)
 	default:
-		d.Remaining, d.ResetAfter = m.logLevel(state, t)
+		a.Remaining, a.ResetAfter = m.logLevel(state, t)
 	}
 	if !allowed {
-		d.Denied = 1
-		d.RetryAfter = m.Wait(state, now, cost)
+		a.RetryAfter = m.Wait(state, now, cost)
 	}
+	return a
 }
 
 // Wait returns the least wait after which cost units pass if nothing else
 // arrives: 0 if they pass now, [Never] if they never can.
-func (m *Meter) Wait(state []uint64, now, cost int64) Wait {
+func (m *Meter) Wait(state []uint64, now, cost int64) time.Duration {
 	if cost > m.capacity {
 		return Never
 	}
@@ -356,32 +343,11 @@ func (m *Meter) Check(state []uint64) bool {
 }
 
 // CountsDenied reports whether a denied request is charged too.
-func (m *Meter) CountsDenied() bool { return m.limit.countDenied }
+func (m *Meter) CountsDenied() bool { return m.spec.CountDenied }
 
 func gcd(a, b uint64) uint64 {
 	for b != 0 {
 		a, b = b, a%b
 	}
 	return a
-}
-
-// satSub returns a − b, or 0 where b is larger.
-func satSub(a, b uint64) uint64 {
-	if a <= b {
-		return 0
-	}
-	return a - b
-}
-
-// satAddInt64 returns a + b, held at the greatest int64.
-func satAddInt64(a, b uint64) uint64 {
-	if s, carry := bits.Add64(a, b, 0); carry == 0 && s <= math.MaxInt64 {
-		return s
-	}
-	return math.MaxInt64
-}
-
-// duration returns ns as a duration, held at the longest there is.
-func duration(ns uint64) time.Duration {
-	return time.Duration(min(ns, math.MaxInt64))
 }

@@ -1,8 +1,10 @@
-package stint
+package meter
 
 import (
 	"slices"
 	"sort"
+
+	"github.com/stint-dev/stint/internal/uint128"
 )
 
 // Reservations are the charges on one state whose true cost is still to be
@@ -36,10 +38,10 @@ type Reservations struct {
 
 // openCharge is one open charge, or neighbours that became one.
 type openCharge struct {
-	first   uint64  // its number, or that of the first of them
-	left    int     // how many of them are still open
-	expires int64   // when the last of them is no longer open
-	low     uint128 // the least backlog, or missing tokens, up to the next
+	first   uint64      // its number, or that of the first of them
+	left    int         // how many of them are still open
+	expires int64       // when the last of them is no longer open
+	low     uint128.Int // the least backlog, or missing tokens, up to the next
 }
 
 // mostOpen is how many open charges are kept apart.
@@ -62,9 +64,9 @@ func (r *Reservations) openAt(now int64) bool {
 }
 
 // low returns the least backlog since the i-th charge, up to the next open one.
-func (r *Reservations) low(i int) uint128 {
+func (r *Reservations) low(i int) uint128.Int {
 	if r.open[i].first < r.forgone {
-		return uint128{}
+		return uint128.Int{}
 	}
 	return r.open[i].low
 }
@@ -79,7 +81,7 @@ func (r *Reservations) pair() {
 			later := r.open[i+1]
 			o.left += later.left
 			o.expires = max(o.expires, later.expires)
-			o.low = smaller(r.low(i), r.low(i+1))
+			o.low = uint128.Min(r.low(i), r.low(i+1))
 		}
 		r.open[n] = o
 		n++
@@ -141,26 +143,26 @@ func (m *Meter) Close(r *Reservations, mark ChargeRef, stands bool) {
 		return
 	}
 	if i > 0 {
-		r.open[i-1].low = smaller(r.open[i-1].low, r.low(i))
+		r.open[i-1].low = uint128.Min(r.open[i-1].low, r.low(i))
 	}
 	r.open = slices.Delete(r.open, i, i+1)
 }
 
-// TakeAmong is [Meter.TakeInto] on a state with open reservations.
-func (m *Meter) TakeAmong(r *Reservations, d *Decision, state []uint64, now, cost int64) {
+// TakeAmong is [Meter.Take] on a state with open reservations.
+func (m *Meter) TakeAmong(r *Reservations, state []uint64, now, cost int64) (a Answer, ok bool) {
 	if len(r.open) == 0 {
-		m.TakeInto(d, state, now, cost)
-		return
+		return m.Take(state, now, cost)
 	}
-	ok := m.Admits(state, now, cost)
+	ok = m.Admits(state, now, cost)
 	delay := m.Delay(state, now, cost)
-	if ok || m.limit.countDenied {
+	if ok || m.spec.CountDenied {
 		m.ChargeAmong(r, state, now, cost, ok)
 	}
-	m.answer(d, state, now, cost, ok)
+	a = m.Answer(state, now, cost, ok)
 	if ok {
-		d.Taken, d.Delay = max(cost, 0), delay
+		a.Delay = delay
 	}
+	return a, ok
 }
 
 // ChargeAmong is [Meter.Charge] on a state with open reservations. Told says
@@ -191,7 +193,7 @@ func (m *Meter) ChargeAmong(r *Reservations, state []uint64, now, cost int64, to
 func (m *Meter) note(r *Reservations, state []uint64, t uint64) {
 	if len(r.open) > 0 {
 		last := &r.open[len(r.open)-1]
-		last.low = smaller(last.low, m.level(state, t))
+		last.low = uint128.Min(last.low, m.level(state, t))
 	}
 }
 
@@ -200,23 +202,23 @@ func (m *Meter) note(r *Reservations, state []uint64, t uint64) {
 func (m *Meter) levels() bool { return m.isBucket() || m.algorithm == TokenBucketInterval }
 
 // level returns the backlog, or the tokens that are missing.
-func (m *Meter) level(s []uint64, t uint64) uint128 {
+func (m *Meter) level(s []uint64, t uint64) uint128.Int {
 	if m.isBucket() {
 		return m.backlog(s, t)
 	}
 	missing, _ := m.missing(s, t)
-	return uint128{0, missing}
+	return uint128.From(missing)
 }
 
 // cutsOff reports whether a charge on a level is more than the greatest debt.
-func (m *Meter) cutsOff(level uint128, c uint64) bool {
+func (m *Meter) cutsOff(level uint128.Int, c uint64) bool {
 	if c > 2*uint64(m.capacity) {
 		return true
 	}
 	if m.isBucket() {
-		return m.maxBacklog.less(level.add(mul(c, m.emissionNum)))
+		return m.maxBacklog.Less(level.Add(uint128.Mul(c, m.emissionNum)))
 	}
-	return (uint128{0, 2 * uint64(m.capacity)}).less(level.add(uint128{0, c}))
+	return (uint128.From(2 * uint64(m.capacity))).Less(level.Add(uint128.From(c)))
 }
 
 // place returns what a charge at t is told apart by: its window, part or moment.
@@ -257,17 +259,17 @@ func (m *Meter) levelGiveBack(r *Reservations, mark ChargeRef, s []uint64, t, am
 		return // in a queue, those behind were told their delays
 	}
 	m.note(r, s, t)
-	back := uint128{0, amount}
+	back := uint128.From(amount)
 	if m.isBucket() {
 		back = m.units(amount)
 	}
 	for k := i; k < len(r.open); k++ {
-		back = smaller(back, r.low(k))
-		r.open[k].low = r.low(k).sub(back)
+		back = uint128.Min(back, r.low(k))
+		r.open[k].low = r.low(k).Sub(back)
 	}
 	if m.isBucket() {
 		m.bucketLower(s, t, back)
 	} else {
-		m.intervalRefund(s, t, back.lo)
+		m.intervalRefund(s, t, back.Lo)
 	}
 }

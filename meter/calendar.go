@@ -1,4 +1,4 @@
-package stint
+package meter
 
 import (
 	"errors"
@@ -8,24 +8,30 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/stint-dev/stint/internal/wording"
 )
 
-type calendarUnit uint8
+// A CalendarUnit is what a calendar's windows are.
+type CalendarUnit uint8
 
 const (
-	calendarNone calendarUnit = iota
-	calendarDay
-	calendarMonth
+	NoCalendar CalendarUnit = iota // windows are of a period
+	Day
+	Month
 )
 
 // String returns "", "day" or "month".
-func (u calendarUnit) String() string {
+func (u CalendarUnit) String() string {
+	if u > Month {
+		return fmt.Sprintf("unit(%d)", uint8(u))
+	}
 	return [...]string{"", "day", "month"}[u]
 }
 
-// loadZone returns the zone of that name in the IANA database: the machine's,
+// LoadZone returns the zone of that name in the IANA database: the machine's,
 // or the copy that a program embeds by importing time/tzdata.
-func loadZone(name string) (*time.Location, error) {
+func LoadZone(name string) (*time.Location, error) {
 	switch name {
 	case "":
 		return nil, errors.New("the zone is missing")
@@ -34,7 +40,7 @@ func loadZone(name string) (*time.Location, error) {
 	}
 	zone, err := time.LoadLocation(name)
 	if err != nil || strings.Contains(name, "//") || strings.Contains(name, "./") {
-		return nil, fmt.Errorf("unknown zone %q", clip(name))
+		return nil, fmt.Errorf("unknown zone %q", wording.Shorten(name))
 	}
 	return zone, nil
 }
@@ -48,7 +54,7 @@ func loadZone(name string) (*time.Location, error) {
 // falls into that one; it may be used from many goroutines at once.
 type calendar struct {
 	zone *time.Location
-	unit calendarUnit
+	unit CalendarUnit
 	last atomic.Pointer[calendarWindow]
 }
 
@@ -80,7 +86,7 @@ func (c *calendar) find(now int64) calendarWindow {
 // number returns the number of the window that a local date lies in.
 func (c *calendar) number(local time.Time) uint64 {
 	y, m, d := local.Date()
-	if c.unit == calendarMonth {
+	if c.unit == Month {
 		return uint64(y*12 + int(m) - 1)
 	}
 	return uint64(time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix()/86400 + daysBefore1970)
@@ -90,7 +96,7 @@ const daysBefore1970 = 719162
 
 // first returns midnight of a window's first local date, as if in UTC.
 func (c *calendar) first(index uint64) time.Time {
-	if c.unit == calendarMonth {
+	if c.unit == Month {
 		return time.Date(int(index/12), time.Month(index%12+1), 1, 0, 0, 0, 0, time.UTC)
 	}
 	return time.Unix((int64(index)-daysBefore1970)*86400, 0).UTC()

@@ -1,6 +1,11 @@
-package stint
+package meter
 
-import "time"
+import (
+	"time"
+
+	"github.com/stint-dev/stint/internal/satmath"
+	"github.com/stint-dev/stint/internal/uint128"
+)
 
 // The sliding counter. The state is the index of the window that was counted
 // in, its count and that of the window before. At e into the current window
@@ -16,7 +21,7 @@ import "time"
 type pair struct{ index, cur, prev, at uint64 }
 
 func (m *Meter) counts(s []uint64, t uint64) pair {
-	p := pair{index: m.byPeriods.quo(t), at: t}
+	p := pair{index: m.byPeriods.Quo(t), at: t}
 	switch {
 	case s[0] == p.index:
 		p.cur, p.prev = s[1], s[2]
@@ -35,28 +40,28 @@ func (m *Meter) left(p pair) uint64 { return (p.index+1)*m.period - p.at }
 // most returns the largest cost that passes with so many units counted in the
 // current window and this much of prev overlapping.
 func (m *Meter) most(cur, prev, left uint64) uint64 {
-	weight := mul(prev, left)
-	weighed := weight.ceil(m.period)
+	weight := uint128.Mul(prev, left)
+	weighed := weight.Ceil(m.period)
 	if m.relaxed {
-		weighed = weight.floor(m.period)
+		weighed = weight.Floor(m.period)
 	}
-	return satSub(satSub(m.count, cur), weighed)
+	return satmath.Sub(satmath.Sub(m.count, cur), weighed)
 }
 
 func (m *Meter) counterAdmits(s []uint64, t, c uint64) bool {
 	p := m.counts(s, t)
-	room := satSub(m.count, p.cur)
+	room := satmath.Sub(m.count, p.cur)
 	if m.relaxed {
 		// c − 1 < room − weight, both sides × W
-		return room >= c && mul(p.prev, m.left(p)).less(mul(room-c+1, m.period))
+		return room >= c && uint128.Mul(p.prev, m.left(p)).Less(uint128.Mul(room-c+1, m.period))
 	}
-	return room >= c && !mul(room-c, m.period).less(mul(p.prev, m.left(p)))
+	return room >= c && !uint128.Mul(room-c, m.period).Less(uint128.Mul(p.prev, m.left(p)))
 }
 
 func (m *Meter) counterCharge(s []uint64, t, c uint64) {
 	p := m.counts(s, t)
 	if c > 0 {
-		s[0], s[1], s[2] = p.index, satAddInt64(p.cur, c), p.prev
+		s[0], s[1], s[2] = p.index, satmath.AddInt64(p.cur, c), p.prev
 	}
 }
 
@@ -66,22 +71,22 @@ func (m *Meter) counterLevel(s []uint64, t uint64) (remaining int64, reset time.
 	end := p.at + m.left(p)
 	switch {
 	case p.cur > 0:
-		return remaining, duration(satAdd(end, m.period) - t)
+		return remaining, satmath.Duration(satmath.Add(end, m.period) - t)
 	case p.prev > 0:
-		return remaining, duration(end - t)
+		return remaining, satmath.Duration(end - t)
 	}
 	return remaining, 0
 }
 
 // counterWait finds how little of the older window may overlap for c to pass:
 // in this window, or else in the next, where cur has become prev.
-func (m *Meter) counterWait(s []uint64, t, c uint64) Wait {
+func (m *Meter) counterWait(s []uint64, t, c uint64) time.Duration {
 	p := m.counts(s, t)
 	end := p.at + m.left(p)
-	if room := satSub(m.count, p.cur); room >= c {
-		return Wait(duration(end - m.overlap(room-c, p.prev) - t))
+	if room := satmath.Sub(m.count, p.cur); room >= c {
+		return satmath.Duration(end - m.overlap(room-c, p.prev) - t)
 	}
-	return Wait(duration(satAdd(end, m.period) - m.overlap(m.count-c, p.cur) - t))
+	return satmath.Duration(satmath.Add(end, m.period) - m.overlap(m.count-c, p.cur) - t)
 }
 
 // overlap returns the largest W − e, at most W, at which a window of n units
@@ -91,18 +96,18 @@ func (m *Meter) overlap(room, n uint64) uint64 {
 		return m.period
 	}
 	if m.relaxed {
-		return min(mul(room+1, m.period).ceil(n)-1, m.period)
+		return min(uint128.Mul(room+1, m.period).Ceil(n)-1, m.period)
 	}
-	return min(mul(room, m.period).floor(n), m.period)
+	return min(uint128.Mul(room, m.period).Floor(n), m.period)
 }
 
 func (m *Meter) counterGiveBack(s []uint64, t, index, amount uint64) {
 	p := m.counts(s, t)
 	switch index {
 	case p.index:
-		p.cur = satSub(p.cur, amount)
+		p.cur = satmath.Sub(p.cur, amount)
 	case p.index - 1:
-		p.prev = satSub(p.prev, amount)
+		p.prev = satmath.Sub(p.prev, amount)
 	}
 	s[0], s[1], s[2] = p.index, p.cur, p.prev
 }
@@ -110,10 +115,10 @@ func (m *Meter) counterGiveBack(s []uint64, t, index, amount uint64) {
 func (m *Meter) counterRefund(s []uint64, t, amount uint64) {
 	p := m.counts(s, t)
 	fromCur := min(amount, p.cur)
-	s[0], s[1], s[2] = p.index, p.cur-fromCur, satSub(p.prev, amount-fromCur)
+	s[0], s[1], s[2] = p.index, p.cur-fromCur, satmath.Sub(p.prev, amount-fromCur)
 }
 
 func (m *Meter) counterIdle(s []uint64, t uint64) bool {
-	index := m.byPeriods.quo(t)
-	return s[1]|s[2] == 0 || s[0] < satSub(index, 1) || s[0] < index && s[1] == 0
+	index := m.byPeriods.Quo(t)
+	return s[1]|s[2] == 0 || s[0] < satmath.Sub(index, 1) || s[0] < index && s[1] == 0
 }

@@ -1,4 +1,4 @@
-package stint_test
+package uint128_test
 
 import (
 	"math"
@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/uint128"
 )
 
 // edges are the words at which arithmetic goes wrong: 0, powers of two and
@@ -38,7 +38,7 @@ func TestQuotientsOfWords(t *testing.T) {
 		}
 		for _, x := range words {
 			for _, x := range []uint64{x, x * d, x*d - 1, x*d + 1} { // around multiples
-				if got := stint.Quo(x, d); got != x/d {
+				if got := uint128.NewDivisor(d).Quo(x); got != x/d {
 					t.Fatalf("%d/%d: %d, want %d", x, d, got, x/d)
 				}
 			}
@@ -47,13 +47,13 @@ func TestQuotientsOfWords(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	for range 1_000_000 {
 		x, d := rnd.Uint64()>>rnd.IntN(64), rnd.Uint64()>>rnd.IntN(64)|1
-		if got := stint.Quo(x, d); got != x/d {
+		if got := uint128.NewDivisor(d).Quo(x); got != x/d {
 			t.Fatalf("%d/%d: %d, want %d", x, d, got, x/d)
 		}
 	}
 }
 
-func TestWideEqualsBig(t *testing.T) {
+func TestIntEqualsBig(t *testing.T) {
 	words := edges()
 	rnd := rand.New(rand.NewPCG(5, 6))
 	word := func() uint64 {
@@ -63,29 +63,29 @@ func TestWideEqualsBig(t *testing.T) {
 		return rnd.Uint64() >> rnd.IntN(64)
 	}
 	for range 100_000 {
-		a, b, d := stint.Wide{Hi: word() >> 1, Lo: word()}, stint.Wide{Hi: word() >> 1, Lo: word()}, word()|1
+		a, b, d := uint128.Int{Hi: word() >> 1, Lo: word()}, uint128.Int{Hi: word() >> 1, Lo: word()}, word()|1
 		if rnd.IntN(3) == 0 {
 			a.Hi = 0
 		}
-		checkWide(t, a, b, d)
+		checkInt(t, a, b, d)
 		if t.Failed() {
 			t.Fatalf("a = %v, b = %v, d = %d", a, b, d)
 		}
 	}
 }
 
-// checkWide compares every operation on a, b and d with math/big.
-func checkWide(t *testing.T, a, b stint.Wide, d uint64) {
+// checkInt compares every operation on a, b and d with math/big.
+func checkInt(t *testing.T, a, b uint128.Int, d uint64) {
 	x, y := a.Big(), b.Big()
-	equal := func(what string, got stint.Wide, want *big.Int) {
+	equal := func(what string, got uint128.Int, want *big.Int) {
 		t.Helper()
 		if got.Big().Cmp(want) != 0 {
 			t.Errorf("%s: %v, want %v", what, got.Big(), want)
 		}
 	}
-	equal("mul", stint.Mul(a.Lo, b.Lo), new(big.Int).Mul(whole(a.Lo), whole(b.Lo)))
+	equal("mul", uint128.Mul(a.Lo, b.Lo), new(big.Int).Mul(whole(a.Lo), whole(b.Lo)))
 	equal("add", a.Add(b), new(big.Int).Add(x, y))
-	equal("back", a.Back(), x)
+	equal("back", uint128.FromBig(x), x)
 	equal("shl1", a.Shl1(), new(big.Int).Lsh(x, 1))
 	difference, least := new(big.Int).Sub(x, y), x
 	if difference.Sign() < 0 {
@@ -95,7 +95,7 @@ func checkWide(t *testing.T, a, b stint.Wide, d uint64) {
 		least = y
 	}
 	equal("sub", a.Sub(b), difference)
-	equal("smaller", a.Smaller(b), least)
+	equal("smaller", uint128.Min(a, b), least)
 	if a.Less(b) != (x.Cmp(y) < 0) || a.Zero() != (x.Sign() == 0) {
 		t.Errorf("less %v, zero %v", a.Less(b), a.Zero())
 	}
@@ -104,29 +104,9 @@ func checkWide(t *testing.T, a, b stint.Wide, d uint64) {
 	if rest.Sign() > 0 {
 		up.Add(up, big.NewInt(1))
 	}
-	floor, ceil, byFloor, byCeil := a.Quotients(d)
+	v := uint128.NewDivisor(d)
+	floor, ceil, byFloor, byCeil := a.Floor(d), a.Ceil(d), v.Floor(a), v.Ceil(a)
 	if floor != held(down) || byFloor != floor || ceil != held(up) || byCeil != ceil {
 		t.Errorf("quotients %d %d, by the inverse %d %d, want %v and %v", floor, ceil, byFloor, byCeil, down, up)
-	}
-}
-
-func TestWordHelpers(t *testing.T) {
-	for _, c := range []struct{ a, b, plus, sum uint64 }{
-		{0, 0, 0, 0},
-		{1, 2, 3, 3},
-		{math.MaxInt64, 0, math.MaxInt64, math.MaxInt64},
-		{math.MaxInt64, 1, math.MaxInt64, 1 << 63},
-		{math.MaxUint64, 0, math.MaxInt64, math.MaxUint64},
-		{math.MaxUint64, 1, math.MaxInt64, math.MaxUint64},
-		{math.MaxUint64, math.MaxUint64, math.MaxInt64, math.MaxUint64},
-	} {
-		if plus, sum := stint.Plus(c.a, c.b), stint.Sum(c.a, c.b); plus != c.plus || sum != c.sum {
-			t.Errorf("%d and %d: %d and %d, want %d and %d", c.a, c.b, plus, sum, c.plus, c.sum)
-		}
-	}
-	for _, c := range [][3]uint64{{1, 1, 1}, {12, 18, 6}, {7, 60e9, 1}, {1e9, 1e9, 1e9}, {math.MaxInt64, 7, 7}, {math.MaxInt64, math.MaxInt64 - 1, 1}} {
-		if got := stint.GCD(c[0], c[1]); got != c[2] {
-			t.Errorf("gcd of %d and %d: %d, want %d", c[0], c[1], got, c[2])
-		}
 	}
 }

@@ -1,6 +1,10 @@
-package stint
+package meter
 
-import "math"
+import (
+	"math"
+
+	"github.com/stint-dev/stint/internal/uint128"
+)
 
 // What is kept of open charges in a file: four words, and so many for each.
 const (
@@ -13,7 +17,7 @@ const (
 func (r *Reservations) AppendTo(words []uint64) []uint64 {
 	words = append(words, r.next, r.forgone, r.cutFrom, r.cutAt)
 	for _, o := range r.open {
-		words = append(words, o.first, uint64(o.left), uint64(o.expires), o.low.hi, o.low.lo)
+		words = append(words, o.first, uint64(o.left), uint64(o.expires), o.low.Hi, o.low.Lo)
 	}
 	return words
 }
@@ -28,7 +32,7 @@ func (m *Meter) Reopen(r *Reservations, words []uint64, held []ChargeRef) bool {
 	}
 	*r = Reservations{next: words[0], forgone: words[1], cutFrom: words[2], cutAt: words[3]}
 	for w := words[reservationsHead:]; len(w) > 0; w = w[openChargeWords:] {
-		r.open = append(r.open, openCharge{w[0], int(w[1]), int64(w[2]), uint128{w[3], w[4]}})
+		r.open = append(r.open, openCharge{w[0], int(w[1]), int64(w[2]), uint128.Int{Hi: w[3], Lo: w[4]}})
 	}
 	if !m.openSound(r) {
 		return false
@@ -75,7 +79,7 @@ func (m *Meter) closeOthers(r *Reservations, left []int) {
 			r.forgone = max(r.forgone, o.first)
 		}
 		if n > 0 {
-			r.open[n-1].low = smaller(r.open[n-1].low, r.low(i))
+			r.open[n-1].low = uint128.Min(r.open[n-1].low, r.low(i))
 		}
 	}
 	r.open = r.open[:n]

@@ -1,4 +1,4 @@
-package stint_test
+package meter_test
 
 import (
 	"encoding/binary"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // FuzzMeter lets bytes choose a limit, and then charges of all sorts at times
@@ -18,7 +19,7 @@ import (
 func FuzzMeter(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		in := input(data)
-		m, err := stint.NewMeter(in.limit())
+		m, err := in.limit().Meter()
 		if err != nil {
 			t.Skip(err)
 		}
@@ -36,7 +37,7 @@ func FuzzMeter(f *testing.F) {
 				m.Refund(k.s, now, cost)
 			}
 			if checkState(t, k, now, cost); t.Failed() {
-				t.Fatalf("%v: step %d, op %d of %d at %d: %v", m.Limit(), n, op%6, cost, now, k.s)
+				t.Fatalf("%v: step %d, op %d of %d at %d: %v", m.Spec(), n, op%6, cost, now, k.s)
 			}
 		}
 	})
@@ -71,7 +72,7 @@ func (in *input) number() int64 {
 
 func (in *input) limit() stint.Limit {
 	b := in.byte()
-	algorithm, options := stint.Algorithm(b%7), in.byte()
+	algorithm, options := meter.Algorithm(b%7), in.byte()
 	if b>>4 == 15 {
 		l := stint.PerDayIn(in.number(), []string{"UTC", "Europe/Paris", "America/St_Johns", "Pacific/Apia"}[options&3])
 		if options&4 != 0 {
@@ -80,16 +81,16 @@ func (in *input) limit() stint.Limit {
 		return l
 	}
 	l := stint.New(in.number(), time.Duration(in.number())).WithAlgorithm(algorithm)
-	if algorithm < stint.FixedWindow && options&1 != 0 {
+	if algorithm < meter.FixedWindow && options&1 != 0 {
 		l = l.WithBurst(in.number())
 	}
-	if algorithm == stint.SlidingSubWindows && options&1 != 0 {
+	if algorithm == meter.SlidingSubWindows && options&1 != 0 {
 		l = l.WithParts(int64(in.byte()))
 	}
-	if algorithm == stint.SlidingCounter && options&2 != 0 {
+	if algorithm == meter.SlidingCounter && options&2 != 0 {
 		l = l.WithRelaxed()
 	}
-	if algorithm >= stint.FixedWindow && options&4 != 0 {
+	if algorithm >= meter.FixedWindow && options&4 != 0 {
 		l = l.WithCountDenied()
 	}
 	return l
@@ -141,7 +142,7 @@ func checkState(t *testing.T, k *key, now, cost int64) {
 	later := func(wait int64) (*key, int64, bool) {
 		return k.clone(), at + wait, wait < math.MaxInt64-at
 	}
-	d := m.Answer(k.s, now, cost, k.admits(now, cost))
+	d := k.ask(now, cost)
 	ranges(t, m, d, now, cost)
 	if !k.admits(now, d.Remaining) || d.Remaining < math.MaxInt64 && k.admits(now, d.Remaining+1) {
 		t.Errorf("%d remain, which is not so", d.Remaining)
@@ -167,7 +168,7 @@ func checkState(t *testing.T, k *key, now, cost int64) {
 	}
 	if k.Idle(k.s, now) {
 		fresh := keyOf(m)
-		if a := m.Answer(fresh.s, now, cost, fresh.admits(now, cost)); a != d {
+		if a := fresh.ask(now, cost); a != d {
 			t.Errorf("idle, but %+v; unseen %+v", d, a)
 		}
 	}

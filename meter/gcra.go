@@ -1,6 +1,11 @@
-package stint
+package meter
 
-import "time"
+import (
+	"time"
+
+	"github.com/stint-dev/stint/internal/satmath"
+	"github.com/stint-dev/stint/internal/uint128"
+)
 
 // The generic cell rate algorithm, for buckets and the queue. The state is the
 // theoretical arrival time (TAT): the moment at which the bucket is full again
@@ -19,13 +24,13 @@ import "time"
 // backlog returns what has been used and not yet forgiven. A state that lies
 // further ahead than can be is brought back to there: else each later look
 // would find it as far ahead again.
-func (m *Meter) backlog(s []uint64, t uint64) uint128 {
+func (m *Meter) backlog(s []uint64, t uint64) uint128.Int {
 	if m.narrow {
 		s[0] = m.mend(s[0], t)
-		return uint128{0, satSub(s[0], t)}
+		return uint128.From(satmath.Sub(s[0], t))
 	}
-	b := uint128{s[0], s[1]}.sub(mul(t, m.emissionDen))
-	if m.maxBacklog.less(b) {
+	b := uint128.Int{Hi: s[0], Lo: s[1]}.Sub(uint128.Mul(t, m.emissionDen))
+	if m.maxBacklog.Less(b) {
 		m.setBacklog(s, t, m.maxBacklog)
 		return m.maxBacklog
 	}
@@ -34,19 +39,19 @@ func (m *Meter) backlog(s []uint64, t uint64) uint128 {
 
 // mend brings a state of one word back to where it can be.
 func (m *Meter) mend(tat, t uint64) uint64 {
-	if satSub(tat, t) > m.maxBacklog.lo {
-		return t + m.maxBacklog.lo
+	if satmath.Sub(tat, t) > m.maxBacklog.Lo {
+		return t + m.maxBacklog.Lo
 	}
 	return tat
 }
 
-func (m *Meter) setBacklog(s []uint64, t uint64, b uint128) {
+func (m *Meter) setBacklog(s []uint64, t uint64, b uint128.Int) {
 	if m.narrow {
-		s[0] = t + b.lo
+		s[0] = t + b.Lo
 		return
 	}
-	tat := mul(t, m.emissionDen).add(b)
-	s[0], s[1] = tat.hi, tat.lo
+	tat := uint128.Mul(t, m.emissionDen).Add(b)
+	s[0], s[1] = tat.Hi, tat.Lo
 }
 
 // TakeWord is [Meter.Allow] on a state of one word, by value, for callers that
@@ -60,39 +65,39 @@ func (m *Meter) TakeWord(tat uint64, now, cost int64) (uint64, bool) {
 		return tat, false
 	}
 	tat = m.mend(tat, t)
-	used := satSub(tat, t) + uint64(cost)*m.emissionNum
-	if used > m.burstSpan.lo {
+	used := satmath.Sub(tat, t) + uint64(cost)*m.emissionNum
+	if used > m.burstSpan.Lo {
 		return tat, false
 	}
 	return t + used, true
 }
 
-// narrowAnswer is [Meter.Take] on a state of one word.
-func (m *Meter) narrowAnswer(d *Decision, s []uint64, t uint64, cost int64) {
-	*d = Decision{Limit: m.capacity}
+// narrowTake is [Meter.Take] on a state of one word.
+func (m *Meter) narrowTake(s []uint64, t uint64, cost int64) (a Answer, ok bool) {
 	s[0] = m.mend(s[0], t)
-	before := satSub(s[0], t)
+	before := satmath.Sub(s[0], t)
 	used := before
 	if cost > m.capacity {
-		d.RetryAfter, d.Denied = Never, 1
-	} else if after := before + uint64(max(cost, 0))*m.emissionNum; after > m.burstSpan.lo && cost > 0 {
-		d.RetryAfter, d.Denied = Wait(after-m.burstSpan.lo), 1
+		a.RetryAfter = Never
+	} else if after := before + uint64(max(cost, 0))*m.emissionNum; after > m.burstSpan.Lo && cost > 0 {
+		a.RetryAfter = time.Duration(after - m.burstSpan.Lo)
 	} else {
-		d.Allowed = true
+		ok = true
 		if cost > 0 {
-			used, d.Taken, s[0] = after, cost, t+after
+			used, s[0] = after, t+after
 			if m.algorithm == LeakyQueue {
-				d.Delay = time.Duration(before)
+				a.Delay = time.Duration(before)
 			}
 		}
 	}
-	d.Remaining = int64(m.byEmissionNum.quo(satSub(m.burstSpan.lo, used)))
-	d.ResetAfter = time.Duration(used)
+	a.Remaining = int64(m.byEmissionNum.Quo(satmath.Sub(m.burstSpan.Lo, used)))
+	a.ResetAfter = time.Duration(used)
+	return a, ok
 }
 
-// wideTake is a take on a state of two words. It returns the backlog before it
+// wideCharge is a take on a state of two words. It returns the backlog before it
 // and after it.
-func (m *Meter) wideTake(s []uint64, t uint64, cost int64) (before, after uint128, ok bool) {
+func (m *Meter) wideCharge(s []uint64, t uint64, cost int64) (before, after uint128.Int, ok bool) {
 	before = m.backlog(s, t)
 	if cost <= 0 {
 		return before, before, true
@@ -100,36 +105,35 @@ func (m *Meter) wideTake(s []uint64, t uint64, cost int64) (before, after uint12
 	if cost > m.capacity {
 		return before, before, false
 	}
-	after = before.add(mul(uint64(cost), m.emissionNum))
-	if m.burstSpan.less(after) {
+	after = before.Add(uint128.Mul(uint64(cost), m.emissionNum))
+	if m.burstSpan.Less(after) {
 		return before, before, false
 	}
 	m.setBacklog(s, t, after)
 	return before, after, true
 }
 
-// wideAnswer is [Meter.Take] on a state of two words.
-func (m *Meter) wideAnswer(d *Decision, s []uint64, t uint64, cost int64) {
-	before, after, ok := m.wideTake(s, t, cost)
-	*d = Decision{Limit: m.capacity, Allowed: ok}
+// wideTake is [Meter.Take] on a state of two words.
+func (m *Meter) wideTake(s []uint64, t uint64, cost int64) (a Answer, ok bool) {
+	before, after, ok := m.wideCharge(s, t, cost)
 	switch {
 	case ok:
-		d.Taken = max(cost, 0)
 		if m.algorithm == LeakyQueue && cost > 0 {
-			d.Delay = m.nanoseconds(before)
+			a.Delay = m.nanoseconds(before)
 		}
 	case cost > m.capacity:
-		d.RetryAfter, d.Denied = Never, 1
+		a.RetryAfter = Never
 	default:
-		d.RetryAfter, d.Denied = m.bucketWait(s, t, uint64(cost)), 1
+		a.RetryAfter = m.bucketWait(s, t, uint64(cost))
 	}
-	d.Remaining = int64(m.byEmissionNum.floor(m.burstSpan.sub(after)))
-	d.ResetAfter = m.nanoseconds(after)
+	a.Remaining = int64(m.byEmissionNum.Floor(m.burstSpan.Sub(after)))
+	a.ResetAfter = m.nanoseconds(after)
+	return a, ok
 }
 
 func (m *Meter) bucketAdmits(s []uint64, t, c uint64) bool {
-	used := m.backlog(s, t).add(mul(c, m.emissionNum))
-	return !m.burstSpan.less(used)
+	used := m.backlog(s, t).Add(uint128.Mul(c, m.emissionNum))
+	return !m.burstSpan.Less(used)
 }
 
 func (m *Meter) bucketCharge(s []uint64, t, c uint64) {
@@ -138,22 +142,24 @@ func (m *Meter) bucketCharge(s []uint64, t, c uint64) {
 	}
 	used := m.maxBacklog
 	if c <= 2*uint64(m.capacity) {
-		used = smaller(m.backlog(s, t).add(mul(c, m.emissionNum)), m.maxBacklog)
+		used = uint128.Min(m.backlog(s, t).Add(uint128.Mul(c, m.emissionNum)), m.maxBacklog)
 	}
 	m.setBacklog(s, t, used)
 }
 
 func (m *Meter) bucketLevel(s []uint64, t uint64) (remaining int64, reset time.Duration) {
 	b := m.backlog(s, t)
-	return int64(m.byEmissionNum.floor(m.burstSpan.sub(b))), m.nanoseconds(b)
+	return int64(m.byEmissionNum.Floor(m.burstSpan.Sub(b))), m.nanoseconds(b)
 }
 
 // nanoseconds rounds a stretch in units of 1/emissionDen ns up to whole ones.
-func (m *Meter) nanoseconds(b uint128) time.Duration { return duration(m.byEmissionDen.ceil(b)) }
+func (m *Meter) nanoseconds(b uint128.Int) time.Duration {
+	return satmath.Duration(m.byEmissionDen.Ceil(b))
+}
 
-func (m *Meter) bucketWait(s []uint64, t, c uint64) Wait {
-	over := m.backlog(s, t).add(mul(c, m.emissionNum)).sub(m.burstSpan)
-	return Wait(m.nanoseconds(over))
+func (m *Meter) bucketWait(s []uint64, t, c uint64) time.Duration {
+	over := m.backlog(s, t).Add(uint128.Mul(c, m.emissionNum)).Sub(m.burstSpan)
+	return m.nanoseconds(over)
 }
 
 func (m *Meter) bucketRefund(s []uint64, t uint64, amount uint64) {
@@ -161,16 +167,16 @@ func (m *Meter) bucketRefund(s []uint64, t uint64, amount uint64) {
 }
 
 // units returns amount·T, held at the greatest backlog.
-func (m *Meter) units(amount uint64) uint128 {
+func (m *Meter) units(amount uint64) uint128.Int {
 	if amount > 2*uint64(m.capacity) {
 		return m.maxBacklog
 	}
-	return mul(amount, m.emissionNum)
+	return uint128.Mul(amount, m.emissionNum)
 }
 
-func (m *Meter) bucketLower(s []uint64, t uint64, by uint128) {
-	if b := m.backlog(s, t); !b.zero() {
-		m.setBacklog(s, t, b.sub(by))
+func (m *Meter) bucketLower(s []uint64, t uint64, by uint128.Int) {
+	if b := m.backlog(s, t); !b.Zero() {
+		m.setBacklog(s, t, b.Sub(by))
 	}
 }
 
@@ -178,5 +184,5 @@ func (m *Meter) bucketIdle(s []uint64, t uint64) bool {
 	if m.narrow {
 		return s[0] <= t
 	}
-	return !mul(t, m.emissionDen).less(uint128{s[0], s[1]})
+	return !uint128.Mul(t, m.emissionDen).Less(uint128.Int{Hi: s[0], Lo: s[1]})
 }

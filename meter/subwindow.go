@@ -1,9 +1,11 @@
-package stint
+package meter
 
 import (
 	"math"
-	"math/bits"
 	"time"
+
+	"github.com/stint-dev/stint/internal/satmath"
+	"github.com/stint-dev/stint/internal/uint128"
 )
 
 // Sub-windows: the window is cut into n equal parts aligned to the epoch, part
@@ -28,22 +30,22 @@ func (m *Meter) partWords() int {
 }
 
 func (m *Meter) partOf(t uint64) uint64 {
-	if m.bySubWindows.d*m.subWindows == m.period {
-		return m.bySubWindows.quo(t)
+	if m.bySubWindows.D*m.subWindows == m.period {
+		return m.bySubWindows.Quo(t)
 	}
-	return mul(t, m.subWindows).floor(m.period)
+	return uint128.Mul(t, m.subWindows).Floor(m.period)
 }
 
 // partBegin returns the first moment of a part.
-func (m *Meter) partBegin(part uint64) uint64 { return mul(part, m.period).ceil(m.subWindows) }
+func (m *Meter) partBegin(part uint64) uint64 { return uint128.Mul(part, m.period).Ceil(m.subWindows) }
 
 // forgotten returns the wait from t until a part stops counting.
 func (m *Meter) forgotten(part, t uint64) uint64 {
-	return satSub(m.partBegin(part+m.subWindows+1), t)
+	return satmath.Sub(m.partBegin(part+m.subWindows+1), t)
 }
 
 // slot returns where in the ring a part is counted: part mod (n + 1).
-func (m *Meter) slot(part uint64) uint64 { return part - m.byRing.quo(part)*m.byRing.d }
+func (m *Meter) slot(part uint64) uint64 { return part - m.byRing.Quo(part)*m.byRing.D }
 
 func (m *Meter) partCount(s []uint64, part uint64) uint64 {
 	i := m.slot(part)
@@ -66,7 +68,7 @@ func (m *Meter) setPart(s []uint64, part, n uint64) {
 		n = min(n, math.MaxInt64)
 		s[partHead+i] = n
 	}
-	s[1] = satAdd(s[1]-before, n)
+	s[1] = satmath.Add(s[1]-before, n)
 	if saturated {
 		m.recount(s)
 	}
@@ -77,7 +79,7 @@ func (m *Meter) setPart(s []uint64, part, n uint64) {
 func (m *Meter) recount(s []uint64) {
 	s[1] = 0
 	for part := range m.subWindows + 1 {
-		s[1] = satAdd(s[1], m.partCount(s, part))
+		s[1] = satmath.Add(s[1], m.partCount(s, part))
 	}
 }
 
@@ -104,7 +106,7 @@ func (m *Meter) slide(s []uint64, t uint64) uint64 {
 func (m *Meter) relabel(s []uint64, newest uint64) {
 	counts := make([]uint64, m.subWindows+1)
 	for i := range counts {
-		counts[i] = m.partCount(s, satSub(s[0], uint64(i)))
+		counts[i] = m.partCount(s, satmath.Sub(s[0], uint64(i)))
 	}
 	clear(s)
 	s[0] = newest
@@ -123,7 +125,7 @@ func (m *Meter) partsAdmit(s []uint64, t, c uint64) bool {
 func (m *Meter) partsCharge(s []uint64, t, c uint64) {
 	part := m.slide(s, t)
 	if c > 0 {
-		m.setPart(s, part, satAddInt64(m.partCount(s, part), c))
+		m.setPart(s, part, satmath.AddInt64(m.partCount(s, part), c))
 	}
 }
 
@@ -135,18 +137,18 @@ func (m *Meter) partsLevel(s []uint64, t uint64) (remaining int64, reset time.Du
 	for m.partCount(s, part) == 0 {
 		part--
 	}
-	return int64(satSub(m.count, s[1])), duration(m.forgotten(part, t))
+	return int64(satmath.Sub(m.count, s[1])), satmath.Duration(m.forgotten(part, t))
 }
 
 // partsWait looks for the newest part that must be forgotten: the one with
 // which those after it leave no room. It adds up from the newest, since the sum
 // of all may be held at its greatest.
-func (m *Meter) partsWait(s []uint64, t, c uint64) Wait {
+func (m *Meter) partsWait(s []uint64, t, c uint64) time.Duration {
 	room, counted := m.count-c, uint64(0)
 	for part := m.slide(s, t); ; part-- {
-		counted = satAdd(counted, m.partCount(s, part))
+		counted = satmath.Add(counted, m.partCount(s, part))
 		if counted > room || part == 0 {
-			return Wait(duration(m.forgotten(part, t)))
+			return satmath.Duration(m.forgotten(part, t))
 		}
 	}
 }
@@ -154,7 +156,7 @@ func (m *Meter) partsWait(s []uint64, t, c uint64) Wait {
 func (m *Meter) partsGiveBack(s []uint64, t, part, amount uint64) {
 	newest := m.slide(s, t)
 	if part <= newest && newest-part <= m.subWindows {
-		m.setPart(s, part, satSub(m.partCount(s, part), amount))
+		m.setPart(s, part, satmath.Sub(m.partCount(s, part), amount))
 	}
 }
 
@@ -188,16 +190,7 @@ func (m *Meter) partsSound(s []uint64) bool {
 		if n > 0 && i > s[0] { // before the epoch
 			return false
 		}
-		total = satAdd(total, n)
+		total = satmath.Add(total, n)
 	}
 	return s[1] == total && s[0] <= math.MaxInt64
-}
-
-// satAdd returns a + b, held at the greatest uint64.
-func satAdd(a, b uint64) uint64 {
-	s, carry := bits.Add64(a, b, 0)
-	if carry != 0 {
-		return math.MaxUint64
-	}
-	return s
 }

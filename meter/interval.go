@@ -1,9 +1,12 @@
-package stint
+package meter
 
 import (
 	"math"
 	"math/bits"
 	"time"
+
+	"github.com/stint-dev/stint/internal/satmath"
+	"github.com/stint-dev/stint/internal/uint128"
 )
 
 // The token bucket that is filled in lumps. The state is how many tokens are
@@ -14,16 +17,16 @@ import (
 // of: that of t, or the one after where the clock stepped back. A state of a
 // later one is brought back to that.
 func (m *Meter) missing(s []uint64, t uint64) (missing, index uint64) {
-	missing, index = min(s[0], 2*uint64(m.capacity)), m.byPeriods.quo(t)
+	missing, index = min(s[0], 2*uint64(m.capacity)), m.byPeriods.Quo(t)
 	if s[1] > index {
 		s[1] = index + 1
 		return missing, index + 1
 	}
-	lumps := mul(index-s[1], m.count)
-	if lumps.hi != 0 {
+	lumps := uint128.Mul(index-s[1], m.count)
+	if lumps.Hi != 0 {
 		return 0, index
 	}
-	return satSub(missing, lumps.lo), index
+	return satmath.Sub(missing, lumps.Lo), index
 }
 
 func (m *Meter) intervalAdmits(s []uint64, t, c uint64) bool {
@@ -45,11 +48,11 @@ func (m *Meter) intervalCharge(s []uint64, t, c uint64) {
 
 func (m *Meter) intervalLevel(s []uint64, t uint64) (remaining int64, reset time.Duration) {
 	missing, index := m.missing(s, t)
-	remaining = int64(satSub(uint64(m.capacity), missing))
+	remaining = int64(satmath.Sub(uint64(m.capacity), missing))
 	if missing == 0 {
 		return remaining, 0
 	}
-	return remaining, duration(m.lumpsUntil(missing, index, t))
+	return remaining, satmath.Duration(m.lumpsUntil(missing, index, t))
 }
 
 // lumpsUntil returns the wait from t until so many tokens have been added
@@ -59,28 +62,28 @@ func (m *Meter) lumpsUntil(tokens, index, t uint64) uint64 {
 	if tokens%m.count != 0 {
 		lumps++
 	}
-	at := mul(satAdd(index, lumps), m.period)
-	if at.hi != 0 {
+	at := uint128.Mul(satmath.Add(index, lumps), m.period)
+	if at.Hi != 0 {
 		return math.MaxInt64
 	}
-	return satSub(at.lo, t)
+	return satmath.Sub(at.Lo, t)
 }
 
-func (m *Meter) intervalWait(s []uint64, t, c uint64) Wait {
+func (m *Meter) intervalWait(s []uint64, t, c uint64) time.Duration {
 	missing, index := m.missing(s, t)
-	return Wait(duration(m.lumpsUntil(satSub(missing, uint64(m.capacity)-c), index, t)))
+	return satmath.Duration(m.lumpsUntil(satmath.Sub(missing, uint64(m.capacity)-c), index, t))
 }
 
 func (m *Meter) intervalRefund(s []uint64, t, amount uint64) {
 	missing, index := m.missing(s, t)
-	s[0], s[1] = satSub(missing, amount), index
+	s[0], s[1] = satmath.Sub(missing, amount), index
 }
 
 func (m *Meter) intervalIdle(s []uint64, t uint64) bool {
-	index := m.byPeriods.quo(t)
+	index := m.byPeriods.Quo(t)
 	if s[0] == 0 || s[1] >= index {
 		return s[0] == 0
 	}
-	lumps := mul(index-s[1], m.count)
-	return lumps.hi != 0 || lumps.lo >= s[0]
+	lumps := uint128.Mul(index-s[1], m.count)
+	return lumps.Hi != 0 || lumps.Lo >= s[0]
 }

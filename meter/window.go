@@ -1,6 +1,10 @@
-package stint
+package meter
 
-import "time"
+import (
+	"time"
+
+	"github.com/stint-dev/stint/internal/satmath"
+)
 
 // The fixed window. The state is the number of the window that was counted in,
 // and the count. Windows are [k·W, (k+1)·W) since the Unix epoch, or a
@@ -15,7 +19,7 @@ func (m *Meter) window(t uint64) span {
 		w := m.calendar.window(int64(t))
 		return span{w.index, since(w.begin), since(w.end)}
 	}
-	index := m.byPeriods.quo(t)
+	index := m.byPeriods.Quo(t)
 	begin := index * m.period
 	return span{index, begin, begin + m.period}
 }
@@ -44,7 +48,7 @@ func (m *Meter) windowAdmits(s []uint64, t, c uint64) bool {
 func (m *Meter) windowCharge(s []uint64, t, c uint64) {
 	used, w := m.counted(s, t)
 	if c > 0 {
-		s[0], s[1] = w.index, satAddInt64(used, c)
+		s[0], s[1] = w.index, satmath.AddInt64(used, c)
 	}
 }
 
@@ -53,23 +57,23 @@ func (m *Meter) windowLevel(s []uint64, t uint64) (remaining int64, reset time.D
 	if used == 0 {
 		return int64(m.count), 0
 	}
-	return int64(satSub(m.count, used)), duration(w.end - t)
+	return int64(satmath.Sub(m.count, used)), satmath.Duration(w.end - t)
 }
 
-func (m *Meter) windowWait(s []uint64, t uint64) Wait {
+func (m *Meter) windowWait(s []uint64, t uint64) time.Duration {
 	_, w := m.counted(s, t)
-	return Wait(max(duration(w.end-t), 1)) // the last window there is has no end
+	return max(satmath.Duration(w.end-t), 1) // the last window there is has no end
 }
 
 func (m *Meter) windowGiveBack(s []uint64, t, index, amount uint64) {
 	if used, w := m.counted(s, t); w.index == index {
-		s[0], s[1] = w.index, satSub(used, amount)
+		s[0], s[1] = w.index, satmath.Sub(used, amount)
 	}
 }
 
 func (m *Meter) windowRefund(s []uint64, t, amount uint64) {
 	used, w := m.counted(s, t)
-	s[0], s[1] = w.index, satSub(used, amount)
+	s[0], s[1] = w.index, satmath.Sub(used, amount)
 }
 
 func (m *Meter) windowIdle(s []uint64, t uint64) bool {

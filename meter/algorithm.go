@@ -1,4 +1,4 @@
-package stint
+package meter
 
 import "fmt"
 
@@ -40,6 +40,11 @@ var algorithmNames = [algorithms]string{
 // algorithmAliases are further names that text may use.
 var algorithmAliases = map[string]Algorithm{"token_bucket": GCRA, "leaky_bucket": GCRA}
 
+// AlgorithmNames returns all names that text may use, aliases first.
+func AlgorithmNames() []string {
+	return append([]string{"token_bucket", "leaky_bucket"}, algorithmNames[:]...)
+}
+
 // String returns the name that limits as text use: "gcra", "leaky_queue", ….
 func (a Algorithm) String() string {
 	if int(a) < len(algorithmNames) {
@@ -48,7 +53,9 @@ func (a Algorithm) String() string {
 	return fmt.Sprintf("algorithm(%d)", uint8(a))
 }
 
-func parseAlgorithm(word string) (Algorithm, bool) {
+// ParseAlgorithm returns the algorithm of a name or an alias, and whether there
+// is one.
+func ParseAlgorithm(word string) (Algorithm, bool) {
 	if a, ok := algorithmAliases[word]; ok {
 		return a, true
 	}
@@ -60,13 +67,13 @@ func parseAlgorithm(word string) (Algorithm, bool) {
 	return 0, false
 }
 
-// hasBurst reports whether limits of the algorithm hold a burst.
-func (a Algorithm) hasBurst() bool {
+// HasBurst reports whether limits of the algorithm hold a burst.
+func (a Algorithm) HasBurst() bool {
 	return a == GCRA || a == TokenBucketInterval || a == LeakyQueue
 }
 
-// countsDenied reports whether limits of the algorithm can count what they deny.
-func (a Algorithm) countsDenied() bool {
+// CountsDenied reports whether limits of the algorithm can count what they deny.
+func (a Algorithm) CountsDenied() bool {
 	return a == FixedWindow || a == SlidingLog || a == SlidingCounter || a == SlidingSubWindows
 }
 

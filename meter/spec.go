@@ -1,0 +1,154 @@
+package meter
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"time"
+)
+
+// A Spec is the parameters of a limit, in whole numbers. It is a comparable
+// value: limits with equal specs decide alike. Package stint makes it from text
+// and from a Limit.
+type Spec struct {
+	Zone        string // of a calendar: its IANA time zone
+	Count       int64  // units a period
+	Period      time.Duration
+	Burst       int64 // where BurstSet; else it is the count
+	SubWindows  int64 // of a window, for SlidingSubWindows; 0 is DefaultSubWindows
+	Algorithm   Algorithm
+	Calendar    CalendarUnit // then Period is 0
+	BurstSet    bool
+	Relaxed     bool // a SlidingCounter that admits one unit more
+	CountDenied bool // denied requests count as if they had passed
+}
+
+// The most that a spec may have, and a default.
+const (
+	MaxSubWindows     = 3600
+	DefaultSubWindows = 60
+)
+
+// NominalPeriod returns the stretch that the count is for; for a calendar day
+// 24 h and for a calendar month 30 days, in name only.
+func (s Spec) NominalPeriod() time.Duration {
+	switch s.Calendar {
+	case Day:
+		return 24 * time.Hour
+	case Month:
+		return 30 * 24 * time.Hour
+	}
+	return s.Period
+}
+
+// EffectiveBurst returns the burst in units: the count unless given, 0 for
+// algorithms that have none.
+func (s Spec) EffectiveBurst() int64 {
+	switch {
+	case !s.Algorithm.HasBurst():
+		return 0
+	case s.BurstSet:
+		return s.Burst
+	}
+	return s.Count
+}
+
+// Parts returns the number of parts of a SlidingSubWindows, else 0.
+func (s Spec) Parts() int64 {
+	switch {
+	case s.Algorithm != SlidingSubWindows:
+		return 0
+	case s.SubWindows == 0:
+		return DefaultSubWindows
+	}
+	return s.SubWindows
+}
+
+// Capacity returns the most that could ever pass at one instant, in units: the
+// burst of a bucket, the count of a window, the burst and the one that starts
+// for the queue.
+func (s Spec) Capacity() int64 {
+	switch {
+	case s.Algorithm == LeakyQueue:
+		return s.EffectiveBurst() + 1
+	case s.Algorithm.HasBurst():
+		return s.EffectiveBurst()
+	}
+	return s.Count
+}
+
+// Validate returns nil if a limit of these parameters can be held, else what is
+// wrong and what would be right.
+func (s Spec) Validate() error {
+	if s.Algorithm >= algorithms {
+		return fmt.Errorf("unknown %v", s.Algorithm)
+	}
+	for _, check := range []func(Spec) error{Spec.checkNumbers, Spec.checkOptions, Spec.checkRange} {
+		if err := check(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s Spec) checkNumbers() error {
+	switch {
+	case s.Count < 1:
+		return fmt.Errorf("count %d: at least 1", s.Count)
+	case s.Calendar > Month:
+		return fmt.Errorf("calendar unit %d: none, day or month", s.Calendar)
+	case s.Calendar == NoCalendar && s.Period < 1:
+		return fmt.Errorf("period %v: at least 1ns", s.Period)
+	case s.Calendar != NoCalendar && s.Period != 0:
+		return errors.New("a calendar window has no other period")
+	case s.BurstSet && s.Burst < 0, s.BurstSet && s.Burst == 0 && s.Algorithm != LeakyQueue:
+		return fmt.Errorf("burst %d: at least 1 (0 for leaky_queue alone)", s.Burst)
+	case s.SubWindows < 0 || s.SubWindows > MaxSubWindows:
+		return fmt.Errorf("parts %d: from 1 to %d", max(s.SubWindows, 0), MaxSubWindows)
+	}
+	return nil
+}
+
+func (s Spec) checkOptions() error {
+	switch {
+	case s.BurstSet && !s.Algorithm.HasBurst():
+		return fmt.Errorf("%v has no burst: buckets and leaky_queue have one", s.Algorithm)
+	case s.SubWindows != 0 && s.Algorithm != SlidingSubWindows:
+		return fmt.Errorf("%v has no parts: sliding_buckets has them", s.Algorithm)
+	case s.Relaxed && s.Algorithm != SlidingCounter:
+		return fmt.Errorf("%v cannot be relaxed: sliding_counter can", s.Algorithm)
+	case s.CountDenied && !s.Algorithm.CountsDenied():
+		return fmt.Errorf("%v cannot count_denied: windows, logs, counters and parts can", s.Algorithm)
+	case s.Calendar != NoCalendar && s.Algorithm != FixedWindow:
+		return fmt.Errorf("%v cannot follow a calendar: fixed_window can", s.Algorithm)
+	case s.Calendar == NoCalendar && s.Zone != "":
+		return errors.New("a zone goes with a calendar day or month")
+	case s.Calendar != NoCalendar:
+		_, err := LoadZone(s.Zone)
+		return err
+	}
+	return nil
+}
+
+// checkRange refuses what int64 nanoseconds cannot hold: (burst + 1)·T for
+// buckets and the queue, two periods for what counts in windows.
+func (s Spec) checkRange() error {
+	if s.Algorithm != GCRA && s.Algorithm != LeakyQueue && s.Period > math.MaxInt64/2 {
+		return fmt.Errorf("period %v: at most %v", s.Period, time.Duration(math.MaxInt64/2))
+	}
+	if !s.Algorithm.HasBurst() {
+		return nil
+	}
+	burst := s.EffectiveBurst()
+	if s.Algorithm == LeakyQueue && burst == math.MaxInt64 {
+		return fmt.Errorf("burst %d: at most %d for leaky_queue", burst, int64(math.MaxInt64-1))
+	}
+	hi, lo := bits.Mul64(uint64(burst)+1, uint64(s.Period))
+	maxHi, maxLo := bits.Mul64(math.MaxInt64, uint64(s.Count))
+	if hi > maxHi || hi == maxHi && lo > maxLo {
+		return fmt.Errorf("burst %d at one unit each %v: (burst + 1) × period ÷ count must stay below 292 years",
+			burst, max(s.Period/time.Duration(s.Count), 1))
+	}
+	return nil
+}
