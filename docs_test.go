@@ -35,6 +35,7 @@ var documents = []string{
 	"docs/REDIS-FIGURES.md",
 	"docs/RULES-DB.md", "docs/THREATS.md", "docs/RELEASING.md", "SECURITY.md",
 	"docs/OPERATE.md",
+	"docs/PAGE.md",
 	"docs/TEST.md",
 	"docs/TESTING.md",
 	"docs/SINGLE.md",

@@ -293,6 +293,7 @@ var floors = map[string]string{
 		cmd/internal/service/envoyrules
 		cmd/internal/service/observe
 		cmd/internal/service/operate
+		cmd/internal/service/page
 		cmd/internal/service/proxy
 		cmd/internal/service/record
 		cmd/internal/service/rehearse
@@ -397,6 +398,12 @@ var floors = map[string]string{
 		policy
 		rulesdb
 		rulesource`,
+	"cmd/internal/service/page": `
+		cmd/internal/service/desk
+		cmd/internal/service/observe
+		cmd/internal/service/operate
+		cmd/internal/service/server
+		rulesdb`,
 	"cmd/internal/service/proxy": `
 		.
 		cmd/internal/service/observe

@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/stint-dev/stint/cmd/internal/planner/lab"
-	"github.com/stint-dev/stint/cmd/internal/service/desk"
 	"github.com/stint-dev/stint/cmd/internal/service/server"
 )
 
@@ -16,9 +15,9 @@ const adminConns = 32
 
 // serveAdmin serves operators at the address of --admin until ctx is done, in
 // the background. An address that others reach asks for tokens, under https if
-// the door has a certificate; without tokens it has no lab. rules is what operators
+// the door has a certificate; without tokens it has no lab. of is what operators
 // ask and do.
-func (d *door) serveAdmin(ctx context.Context, address string, admin *server.Admin, s *sources, rules *desk.Handler, background *sync.WaitGroup, logger *slog.Logger) error {
+func (d *door) serveAdmin(ctx context.Context, address string, admin *server.Admin, s *sources, of *office, background *sync.WaitGroup, logger *slog.Logger) error {
 	if address == "" {
 		return nil
 	}
@@ -38,9 +37,11 @@ func (d *door) serveAdmin(ctx context.Context, address string, admin *server.Adm
 	if tokens := d.askers != nil || d.operators != nil; !local && tokens && d.certificate != nil {
 		o.TLS = d.certificate.Config()
 	}
-	page := lab.New(lab.Options{Aside: true}) // decisions come first
+	lab := lab.New(lab.Options{Aside: true}) // decisions come first
+	rehearsals := s.rehearsals(ctx, of.api, background, logger)
 	handler := server.NewAdminDoor(ln.Addr(), server.AdminDoorOptions{
-		Admin: admin, Rules: rules, Usage: s.usage(logger), Rehearse: s.rehearsals(ctx, rules, background, logger), Lab: page, Simulate: page, Askers: d.askers, Operators: d.operators,
+		Admin: admin, Page: s.page(ctx, of, rehearsals, background, logger), Rules: of.api, Usage: s.usage(logger),
+		Rehearse: rehearsals, Lab: lab, Simulate: lab, Askers: d.askers, Operators: d.operators,
 	})
 	background.Go(func() {
 		bounded := server.NewConns(server.ConnsOptions{Max: adminConns, PerAddress: adminConns, Log: logger}).Listen(ln)

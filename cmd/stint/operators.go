@@ -60,8 +60,15 @@ func (s *sources) keeper(c *sourceFlags, logger *slog.Logger) (desk.Keeper, erro
 	return k, nil
 }
 
+// An office is what operators see and do.
+type office struct {
+	api        *desk.Handler
+	service    *operate.Service
+	inDatabase bool // rules are
+}
+
 // operators opens what operators see and do, and keeps it going until ctx is done.
-func (s *sources) operators(ctx context.Context, c *sourceFlags, d *door, background *sync.WaitGroup, logger *slog.Logger) (*desk.Handler, error) {
+func (s *sources) operators(ctx context.Context, c *sourceFlags, d *door, background *sync.WaitGroup, logger *slog.Logger) (*office, error) {
 	keeper, err := s.keeper(c, logger)
 	if err != nil {
 		return nil, err
@@ -81,7 +88,9 @@ func (s *sources) operators(ctx context.Context, c *sourceFlags, d *door, backgr
 			return nil, err
 		}
 	}
-	return desk.NewHandler(table, desk.HandlerOptions{Log: logger, Guest: d.guest(inDatabase), Routes: service.Routes()}), nil
+	api := desk.NewHandler(table, desk.HandlerOptions{Log: logger, Guest: d.guest(inDatabase), Routes: service.Routes(),
+		KeyHash: func(rule, key string) string { return s.source.Policy().KeyHash(rule, key) }})
+	return &office{api, service, inDatabase}, nil
 }
 
 // guest says who it is that shows no token of a database: an operator by a token

@@ -227,7 +227,7 @@ func (h *Handler) overrides(c *call) (int, any, error) {
 	}
 	p := rulesdb.Page{Rule: c.query.Get("rule"), Prefix: c.query.Get("prefix"), N: n}
 	if after := c.query.Get("after"); after != "" {
-		last, err := After(after)
+		last, err := AfterPage(c.ctx, after)
 		if err != nil {
 			return 0, nil, err
 		}
@@ -239,7 +239,12 @@ func (h *Handler) overrides(c *call) (int, any, error) {
 		Next      string      `json:"next,omitzero"`
 	}{Overrides: List(all, OverrideOf)}
 	if len(all) == n {
-		answer.Next = Cursor(all[n-1])
+		answer.Next = NextPage(c.ctx, all[n-1])
+	}
+	if hashed(c.ctx) {
+		for _, o := range answer.Overrides {
+			h.hide(o)
+		}
 	}
 	return http.StatusOK, answer, err
 }
@@ -359,9 +364,15 @@ func (h *Handler) audit(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	all, err := h.desk.Audit(c.ctx, before, n)
+	acts := List(all, DoneOf)
+	if hashed(c.ctx) {
+		for i := range acts {
+			h.hideSubject(&acts[i])
+		}
+	}
 	return http.StatusOK, struct {
 		Acts []Done `json:"acts"`
-	}{List(all, DoneOf)}, err
+	}{acts}, err
 }
 
 func (h *Handler) tokens(c *call) (int, any, error) {

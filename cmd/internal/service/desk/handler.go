@@ -86,6 +86,10 @@ type Request struct {
 	call *call
 }
 
+// Clear reports whether keys are shown in clear: to operators, unless the request
+// is [Hashed].
+func (r *Request) Clear() bool { return r.Role != rulesdb.Viewer && !hashed(r.Context) }
+
 // Body reads the body, JSON without fields that are not known.
 func (r *Request) Body(into any) error { return r.call.body(maxBody, into) }
 
@@ -99,6 +103,9 @@ type HandlerOptions struct {
 	Guest func(r *http.Request) (author string, role rulesdb.Role)
 	// Routes are what the API does beside what the desk does.
 	Routes []Route
+	// KeyHash returns a key as logs have it, for requests that are [Hashed]. It
+	// must be given where there are any.
+	KeyHash func(rule, key string) string
 }
 
 // A Handler is the HTTP API of a desk. Callers show a token of the desk's, which
@@ -108,6 +115,7 @@ type Handler struct {
 	desk      *Desk
 	log       *slog.Logger
 	guest     func(r *http.Request) (string, rulesdb.Role)
+	keyHash   func(rule, key string) string
 	endpoints []endpoint
 
 	mu   sync.Mutex
@@ -117,7 +125,7 @@ type Handler struct {
 
 // NewHandler returns the API of a desk.
 func NewHandler(d *Desk, o HandlerOptions) *Handler {
-	h := &Handler{desk: d, log: o.Log, guest: o.Guest, endpoints: slices.Clone(endpoints)}
+	h := &Handler{desk: d, log: o.Log, guest: o.Guest, keyHash: o.KeyHash, endpoints: slices.Clone(endpoints)}
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
 	}

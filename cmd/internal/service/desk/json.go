@@ -33,11 +33,13 @@ func (r *Revision) revision() rulesdb.Revision {
 		Comment: r.Comment, Name: r.Name, Hash: r.Hash, Document: []byte(r.Document)}
 }
 
-// An Override is an override as JSON. A key that is no UTF-8 is KeyBase64.
+// An Override is an override as JSON. A key that is no UTF-8 is KeyBase64. KeyHash
+// is there where it stands in the place of the key, see [Hashed].
 type Override struct {
 	Rule      string    `json:"rule"`
 	Key       string    `json:"key"`
 	KeyBase64 []byte    `json:"key_base64,omitzero"`
+	KeyHash   string    `json:"key_hash,omitzero"`
 	Limits    []string  `json:"limits,omitzero"`
 	Unlimited bool      `json:"unlimited,omitzero"`
 	Block     bool      `json:"block,omitzero"`
@@ -103,11 +105,14 @@ type Done struct {
 	Was     string    `json:"was"`
 	Now     string    `json:"now"`
 	Reason  string    `json:"reason"`
+	// Rule and KeyHash are there where Subject has the hash of a key, see [Hashed].
+	Rule    string `json:"rule,omitzero"`
+	KeyHash string `json:"key_hash,omitzero"`
 }
 
 // DoneOf returns an act as JSON has it.
 func DoneOf(d rulesdb.Done) Done {
-	return Done{d.Number, d.At, d.Author, d.Act.Act, d.Subject, d.Was, d.Now, d.Reason}
+	return Done{Number: d.Number, At: d.At, Author: d.Author, Act: d.Act.Act, Subject: d.Subject, Was: d.Was, Now: d.Now, Reason: d.Reason}
 }
 
 func (j *Done) done() rulesdb.Done {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/policy"
 )
@@ -45,6 +46,7 @@ var fallbacks = [...]policy.Failure{policy.FailLocal, policy.FailOpen, policy.Fa
 type door struct {
 	name        string
 	took        prometheus.Observer
+	denied      atomic.Uint64 // requests
 	storeErrors atomic.Uint64
 	forgotten   atomic.Uint64 // limits of callers
 	failed      [reasons]atomic.Uint64
@@ -70,6 +72,9 @@ const unmatched = ""
 func (o *Observer) Decided(name string, r *policy.Result, took time.Duration) {
 	d := o.door(name)
 	d.took.Observe(took.Seconds())
+	if !r.Decision.Allowed {
+		d.denied.Add(1)
+	}
 	if r.StoreError != nil {
 		d.storeErrors.Add(1)
 		o.log.storeFailed(name, r.StoreError)
@@ -195,6 +200,23 @@ func (o *Observer) tally(d *door, rule string) *tally {
 	rules[rule] = t
 	d.rules.Store(&rules)
 	return t
+}
+
+// Requests are how many were decided, at all doors together.
+type Requests struct{ Allowed, Denied uint64 }
+
+// Requests returns how many requests passed and were denied since the start. Where
+// several questions are decided together, they are one.
+func (o *Observer) Requests() (all Requests) {
+	for _, d := range *o.doors.Load() {
+		denied := d.denied.Load() // before the sum: a request is in that first
+		var m dto.Metric
+		if took, ok := d.took.(prometheus.Metric); ok && took.Write(&m) == nil {
+			all.Allowed += m.GetHistogram().GetSampleCount() - denied
+		}
+		all.Denied += denied
+	}
+	return all
 }
 
 // Said is what a rule said, at all doors together.

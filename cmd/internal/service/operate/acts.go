@@ -139,7 +139,7 @@ func (s *Service) give(r *desk.Request, reason, act, did string, do func(p *poli
 	if err != nil {
 		return 0, nil, fmt.Errorf("it is done, but not in the audit: %w", err)
 	}
-	return http.StatusOK, s.act(rule, key, did), nil
+	return http.StatusOK, s.act(r, rule, key, did), nil
 }
 
 // given returns what an act gave: what was used before and is not after.
@@ -162,8 +162,8 @@ func customerOf(subject string) (rule, key string, ok bool) {
 	return rule, key, ok && err == nil
 }
 
-func (s *Service) act(rule, key, did string) Act {
-	shown, hash := s.named(rule, key, true)
+func (s *Service) act(r *desk.Request, rule, key, did string) Act {
+	shown, hash := s.named(rule, key, r.Clear())
 	return Act{Rule: rule, Key: shown, KeyHash: hash, Did: did}
 }
 
@@ -212,7 +212,7 @@ func (s *Service) undo(r *desk.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	answer := s.act(rule, key, did)
+	answer := s.act(r, rule, key, did)
 	answer.Undone = d.Number
 	return http.StatusOK, answer, nil
 }

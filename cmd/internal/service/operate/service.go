@@ -56,6 +56,7 @@ func (s *Service) Routes() []desk.Route {
 		{Method: "GET", Path: "/v1/blocked", Role: rulesdb.Viewer, Serve: s.blocked},
 		{Method: "POST", Path: "/v1/reset", Role: rulesdb.Operator, Serve: s.reset},
 		{Method: "POST", Path: "/v1/refund", Role: rulesdb.Operator, Serve: s.refund},
+		{Method: "POST", Path: "/v1/reveal", Role: rulesdb.Operator, Serve: s.reveal},
 		{Method: "POST", Path: "/v1/undo", Role: rulesdb.Operator, Serve: s.undo},
 	}
 }

@@ -33,6 +33,8 @@ type Page struct {
 	Nearest []KeyPart   `json:"nearest"`
 	Stores  []Store     `json:"stores"`
 	Nodes   []desk.Node `json:"nodes"`
+	// NodesError is why the nodes of the database are not known; "" if they are.
+	NodesError string `json:"nodes_error,omitzero"`
 }
 
 // A RuleCount is what a rule said. Denied has what blocks denied too.
@@ -111,15 +113,16 @@ func (s *Service) top(r *desk.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return http.StatusOK, s.page(r.Context, n, r.Role != rulesdb.Viewer), nil
+	p := s.Page(r.Context, n, s.o.Source.Policy().Rules().Names(), r.Clear())
+	p.Rules = p.Rules[:min(n, len(p.Rules))]
+	return http.StatusOK, p, nil
 }
 
-// page says what is going on, with up to n of each kind, and keys if they may be
-// seen.
-func (s *Service) page(ctx context.Context, n int, clear bool) *Page {
-	p := &Page{At: time.Now().UTC(), Version: s.version(), Minutes: top.Minutes, Rules: s.rates.rules(s.o.Observer.Said(), s.o.Source.Policy().Rules().Names()),
+// Page says what is going on: with the rules that are named, and up to n keys of
+// each kind, in clear if they may be seen.
+func (s *Service) Page(ctx context.Context, n int, rules []string, clear bool) *Page {
+	p := &Page{At: time.Now().UTC(), Version: s.version(), Minutes: top.Minutes, Rules: s.rates.rules(s.o.Observer.Said(), rules),
 		Denied: []KeyCount{}, Nearest: []KeyPart{}, Stores: s.o.Stores(), Nodes: []desk.Node{}}
-	p.Rules = p.Rules[:min(n, len(p.Rules))]
 	for _, d := range s.o.Board.Denied(n) {
 		key, hash := s.named(d.Rule, d.Key, clear)
 		p.Denied = append(p.Denied, KeyCount{d.Rule, key, hash, d.Count, d.Over, d.Since.UTC(), d.Last.UTC(), d.Shadow})
@@ -130,11 +133,17 @@ func (s *Service) page(ctx context.Context, n int, clear bool) *Page {
 	}
 	ctx, stop := context.WithTimeout(ctx, nodesWithin)
 	defer stop()
-	if nodes, err := s.o.Desk.Nodes(ctx, nodesFrom); err == nil {
-		p.Nodes = desk.List(nodes, desk.NodeOf)
+	nodes, err := s.o.Desk.Nodes(ctx, nodesFrom)
+	if err != nil {
+		s.o.Log.Debug("nodes", "error", err)
+		p.NodesError = "the database does not say which nodes there are"
 	}
+	p.Nodes = desk.List(nodes, desk.NodeOf)
 	return p
 }
+
+// RulesInForce returns how many rules there are.
+func (s *Service) RulesInForce() int { return len(s.o.Source.Policy().Rules().Names()) }
 
 // named returns a key as somebody may see it, and its hash.
 func (s *Service) named(rule, key string, clear bool) (shown, hash string) {
@@ -250,12 +259,12 @@ func (s *Service) blocked(r *desk.Request) (int, any, error) {
 		Blocked []Blocked `json:"blocked"`
 		Next    string    `json:"next,omitzero"`
 	}{Blocked: []Blocked{}}
-	clear := r.Role != rulesdb.Viewer
+	clear := r.Clear()
 	skip, behind := 0, rulesource.Override{}
 	if after := r.Query.Get("after"); after != "" {
 		number, isNumber := strings.CutPrefix(after, "d")
 		if skip, err = strconv.Atoi(number); !isNumber || err != nil || skip < 0 {
-			if behind, err = desk.After(after); err != nil {
+			if behind, err = desk.AfterPage(r.Context, after); err != nil {
 				return 0, nil, err
 			}
 			skip = -1
@@ -300,7 +309,7 @@ func (s *Service) blocks(ctx context.Context, behind rulesource.Override, n int,
 		}
 		for _, o := range some {
 			if len(all) == n {
-				return all, desk.Cursor(behind), nil
+				return all, desk.NextPage(ctx, behind), nil
 			}
 			if behind = o; !o.Block {
 				continue
@@ -319,5 +328,5 @@ func (s *Service) blocks(ctx context.Context, behind rulesource.Override, n int,
 			return all, "", nil
 		}
 	}
-	return all, desk.Cursor(behind), nil
+	return all, desk.NextPage(ctx, behind), nil
 }

@@ -12,6 +12,9 @@ type AdminDoorOptions struct {
 	// Lab is what /lab/ shows, without that prefix, and Simulate answers
 	// POST /v1/simulate. The default value is that neither is there.
 	Lab, Simulate http.Handler
+	// Page is what /ui/ shows, without that prefix; it asks for tokens of its own.
+	// The default value is that it is not there.
+	Page http.Handler
 	// Rules is what operators ask and do, at the paths that it has; it says itself
 	// who may. The default value is that there is none.
 	Rules RulesHandler
@@ -45,6 +48,7 @@ type adminDoor struct {
 //
 //	/              links to the others
 //	/livez, /readyz, /metrics    as [Admin] has them
+//	/ui/           the page of operators
 //	/lab/          the lab
 //	/v1/simulate   its simulator
 //	/v1/rehearse   what other rules would have done to the last requests
@@ -82,9 +86,12 @@ func (d *adminDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d.o.Rules.ServeHTTP(w, r)
 	case d.o.Rehearse != nil && path == "/v1/rehearse":
 		d.o.Rehearse.ServeHTTP(w, r)
+	case d.o.Page != nil && path == "/ui":
+		redirect(w, "/ui/")
+	case d.o.Page != nil && strings.HasPrefix(path, "/ui/"):
+		http.StripPrefix("/ui", d.o.Page).ServeHTTP(w, r)
 	case d.o.Lab != nil && path == "/lab":
-		w.Header().Set("Location", "/lab/")
-		w.WriteHeader(http.StatusPermanentRedirect)
+		redirect(w, "/lab/")
 	case d.o.Lab != nil && strings.HasPrefix(path, "/lab/"):
 		if d.admit(w, r, d.o.Operators) {
 			http.StripPrefix("/lab", d.o.Lab).ServeHTTP(w, r)
@@ -94,6 +101,11 @@ func (d *adminDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		notFound(strings.Join(d.paths(), ", ")).write(w)
 	}
+}
+
+func redirect(w http.ResponseWriter, to string) {
+	w.Header().Set("Location", to)
+	w.WriteHeader(http.StatusPermanentRedirect)
 }
 
 func (d *adminDoor) simulate(w http.ResponseWriter, r *http.Request) {
@@ -125,6 +137,9 @@ func (d *adminDoor) admit(w http.ResponseWriter, r *http.Request, known ...*Toke
 // paths returns what there is to read.
 func (d *adminDoor) paths() []string {
 	paths := []string{"/livez", "/readyz", "/metrics"}
+	if d.o.Page != nil {
+		paths = append(paths, "/ui/")
+	}
 	if d.o.Lab != nil {
 		paths = append(paths, "/lab/")
 	}
@@ -134,7 +149,7 @@ func (d *adminDoor) paths() []string {
 // abouts say what is at a path.
 var abouts = map[string]string{
 	"/livez": "whether the process is alive", "/readyz": "whether to send it requests",
-	"/metrics": "metrics for Prometheus", "/lab/": "try limits, and see how they behave",
+	"/metrics": "metrics for Prometheus", "/ui/": "what passes, who is denied and why, and what to do about it", "/lab/": "try limits, and see how they behave",
 }
 
 func (d *adminDoor) index(w http.ResponseWriter, r *http.Request) {

@@ -1,0 +1,221 @@
+// Package browser is Debian's Chromium, for tests of pages: a [Tab] fails its test
+// at whatever should not happen, such as an error on the console, something that
+// the page's policy refuses, or a request to elsewhere.
+package browser
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// patience is how long a condition may take to come true.
+const patience = 30 * time.Second
+
+// Start starts Chromium, which has cookies and a cache of its own, and ends it with
+// the test. That it is missing is a failure: the page would go untested.
+func Start(t testing.TB) context.Context {
+	t.Helper()
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Fatal("there is no chromium to test the page with: sudo apt-get install chromium")
+	}
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.DisableGPU,
+		chromedp.Flag("disable-component-update", true), chromedp.Flag("force-color-profile", "srgb"))
+	if os.Getuid() == 0 {
+		options = append(options, chromedp.NoSandbox)
+	}
+	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
+	browser, stop := chromedp.NewContext(ctx)
+	if err := chromedp.Do(browser); err != nil {
+		cancel()
+		t.Fatalf("chromium does not start: %v", err)
+	}
+	t.Cleanup(func() {
+		_ = chromedp.Cancel(browser) // waits until it has ended
+		stop()
+		cancel()
+		chromedp.FromContext(browser).Allocator.Wait()
+	})
+	return browser
+}
+
+// A Look is how a tab looks. The zero value is light and 1280 by 900 pixels.
+type Look struct {
+	Width, Height int64
+	Dark          bool
+	// Refused are statuses that the page expects of the server, such as "403":
+	// the browser's log names those, too.
+	Refused []string
+}
+
+// A Tab shows a page, and notes whatever should not happen.
+type Tab struct {
+	testing.TB
+	Context context.Context
+	base    string
+	look    Look
+
+	mu       sync.Mutex
+	problems []string
+}
+
+// Open opens a tab at a path of a server, such as http://127.0.0.1:9090.
+func Open(t testing.TB, browser context.Context, base, path string, look Look) *Tab {
+	t.Helper()
+	ctx, cancel := chromedp.NewContext(browser)
+	ctx, stop := context.WithTimeout(ctx, 4*time.Minute)
+	if look.Width == 0 {
+		look.Width, look.Height = 1280, 900
+	}
+	p := &Tab{TB: t, Context: ctx, base: base, look: look}
+	t.Cleanup(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, problem := range p.problems {
+			t.Error(problem)
+		}
+		stop()
+		cancel()
+	})
+	scheme := "light"
+	if look.Dark {
+		scheme = "dark"
+	}
+	if err := chromedp.Listen(ctx, p.listen); err != nil {
+		t.Fatal(err)
+	}
+	call(p, network.Enable, network.EnableParams{})
+	call(p, log.Enable, cdp.Empty{})
+	call(p, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: look.Width, Height: look.Height, DeviceScaleFactor: 1, Mobile: look.Width < 500})
+	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+	p.do(chromedp.Navigate(base + path))
+	return p
+}
+
+// call sends a command of the browser's protocol.
+func call[P, R any](p *Tab, command cdp.Command[P, R], parameters P) {
+	p.Helper()
+	if _, err := chromedp.Call(p.Context, command, parameters); err != nil {
+		p.Fatal(err)
+	}
+}
+
+func (p *Tab) listen(event any) {
+	problem := ""
+	switch e := event.(type) {
+	case *runtime.EventConsoleAPICalled:
+		if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeWarning {
+			problem = fmt.Sprintf("console: %s %s", e.Type, e.Args[0].Value)
+		}
+	case *runtime.EventExceptionThrown:
+		problem = fmt.Sprintf("exception: %s %+v", e.ExceptionDetails.Text, e.ExceptionDetails.Exception)
+	case *log.EventEntryAdded: // also what the page's policy refuses
+		if e.Entry.Level == log.EntryLevelError && !p.expected(e.Entry.Text) {
+			problem = fmt.Sprintf("log: %s %s", e.Entry.Text, e.Entry.URL)
+		}
+	case *network.EventRequestWillBeSent:
+		if !strings.HasPrefix(e.Request.URL, p.base+"/") {
+			problem = "a request to elsewhere: " + e.Request.URL
+		}
+	}
+	if problem != "" {
+		p.mu.Lock()
+		p.problems = append(p.problems, problem)
+		p.mu.Unlock()
+	}
+}
+
+func (p *Tab) expected(text string) bool {
+	return slices.ContainsFunc(p.look.Refused, func(status string) bool { return strings.Contains(text, "status of "+status) })
+}
+
+func (p *Tab) do(actions ...chromedp.Action[chromedp.Void]) {
+	p.Helper()
+	if err := chromedp.Do(p.Context, actions...); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// Eval returns the value of an expression in the page.
+func Eval[T any](p *Tab, expression string) T {
+	p.Helper()
+	value, err := chromedp.Run(p.Context, chromedp.Evaluate[T](expression, func(e *runtime.EvaluateParams) { e.AwaitPromise = new(true) }))
+	if err != nil {
+		p.Fatalf("%.200s: %v", expression, err)
+	}
+	return value
+}
+
+// JS runs statements in the page.
+func (p *Tab) JS(format string, args ...any) {
+	p.Helper()
+	Eval[int](p, fmt.Sprintf("(() => { "+format+"; return 0; })()", args...))
+}
+
+// Until waits until an expression is true.
+func (p *Tab) Until(format string, args ...any) {
+	p.Helper()
+	expression := fmt.Sprintf(format, args...)
+	if _, err := chromedp.Run(p.Context, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(patience))); err != nil {
+		p.Fatalf("never true: %s: %v\n%s", expression, err, Eval[string](p, "location.hash + '\\n' + document.body.innerText"))
+	}
+}
+
+// Says waits until an element says all of some texts.
+func (p *Tab) Says(selector string, texts ...string) {
+	p.Helper()
+	for _, text := range texts {
+		p.Until("document.querySelector(%q)?.innerText.includes(%q)", selector, text)
+	}
+}
+
+// Set waits for a field and gives it a value, as if it had been written there.
+func (p *Tab) Set(selector, value string) {
+	p.Helper()
+	p.Until("document.querySelector(%q) !== null", selector)
+	p.JS("const e = document.querySelector(%q); e.value = %q; e.dispatchEvent(new Event(e.tagName === 'SELECT' ? 'change' : 'input', {bubbles: true}))", selector, value)
+}
+
+// Click waits for a button or a link of this name within an element, and clicks it.
+func (p *Tab) Click(within, name string) {
+	p.Helper()
+	find := fmt.Sprintf("[...document.querySelectorAll(%q)].flatMap((e) => [...e.querySelectorAll('button, a, summary')]).find((b) => (b.innerText.trim() === %q || b.ariaLabel === %q) && !b.disabled && b.checkVisibility())", within, name, name)
+	p.Until("%s !== undefined", find)
+	p.JS("%s.click()", find)
+}
+
+// Shot returns a picture of what is seen, PNG.
+func (p *Tab) Shot() []byte {
+	p.Helper()
+	shot, err := chromedp.Run(p.Context, chromedp.CaptureScreenshot())
+	if err != nil {
+		p.Fatal(err)
+	}
+	return shot
+}
+
+// Press presses a key.
+func (p *Tab) Press(key string) {
+	p.Helper()
+	p.do(chromedp.KeyEvent(key))
+}
+
+// Go navigates to a path of the server.
+func (p *Tab) Go(path string) {
+	p.Helper()
+	p.do(chromedp.Navigate(p.base + path))
+}
