@@ -280,6 +280,7 @@ var floors = map[string]string{
 	"rulesdb":            "rulesource",
 	"cmd/stint": `
 		.
+		cmd/internal/commandline
 		cmd/internal/linediff
 		cmd/internal/planner/accesslog
 		cmd/internal/planner/lab
@@ -449,8 +450,9 @@ var floors = map[string]string{
 		policy/rulesfile
 		rulesdb
 		rulesource`,
-	"cmd/internal/linediff":  "",
-	"cmd/internal/wholefile": "",
+	"cmd/internal/commandline": "internal/wording",
+	"cmd/internal/linediff":    "",
+	"cmd/internal/wholefile":   "",
 	"cmd/internal/service/snapshot": `
 		cmd/internal/wholefile
 		memstore`,

@@ -59,6 +59,23 @@ func read(t *testing.T, dir, name string) []byte {
 	return text
 }
 
+// TestSmall looks for what makes the linker keep every method of every type,
+// since it finds methods by name while the program runs: it costs 15 MB.
+func TestSmall(t *testing.T) {
+	list := exec.Command("go", "list", "-deps", "-tags=grpcnotrace", "./stint")
+	list.Dir = "../cmd"
+	out, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range strings.FieldsSeq(string(out)) {
+		switch name {
+		case "text/template", "html/template", "github.com/alecthomas/kong", "golang.org/x/net/trace", "net/rpc":
+			t.Errorf("the command imports %s", name)
+		}
+	}
+}
+
 // archive runs the program that is in it, and looks for what goes with it.
 func archive(t *testing.T, path, base string) {
 	f, err := os.Open(path)
@@ -99,6 +116,9 @@ func archive(t *testing.T, path, base string) {
 	out, err := exec.Command(program, "--version").Output()
 	if err != nil || !strings.HasPrefix(string(out), "stint v1.2.3") {
 		t.Errorf("%s, %v", out, err)
+	}
+	if size := len(found[base+"/stint"]); size > 30e6 {
+		t.Errorf("the program has %.1f MB, 30 are allowed: make size says what takes the room", float64(size)/1e6)
 	}
 	if here, err := filepath.Abs(".."); err != nil || bytes.Contains(found[base+"/stint"], []byte(here+"/")) {
 		t.Errorf("the program names %s, where it was built", here)

@@ -16,7 +16,7 @@ import (
 )
 
 type checkStoreCmd struct {
-	URL      string        `arg:"" optional:"" name:"url" help:"The server: redis://host:6379. The default is $$STINT_STORE."`
+	URL      string        `arg:"" optional:"" name:"url" help:"The server: redis://host:6379. The default is $STINT_STORE."`
 	Store    string        `hidden:"" env:"STINT_STORE"`
 	Samples  int           `default:"200" placeholder:"N" help:"How many pings and decisions are timed (${default})."`
 	Timeout  time.Duration `default:"2s" help:"How long one operation may take (${default})."`

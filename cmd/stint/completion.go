@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/alecthomas/kong"
+	"github.com/stint-dev/stint/cmd/internal/commandline"
 )
 
 // completionScripts ask "stint complete-word" what may stand at the cursor.
@@ -49,12 +49,12 @@ type completeWordCmd struct {
 
 // Run prints what the last word may become, one a line, each with what it is
 // behind a tab.
-func (c *completeWordCmd) Run(e *env, k *kong.Context) error {
+func (c *completeWordCmd) Run(e *env) error {
 	words := c.Words
 	if len(words) > 0 && words[0] == "--" {
 		words = words[1:]
 	}
-	for _, one := range completions(k.Model.Node, words) {
+	for _, one := range completions(e.program, words) {
 		if _, err := fmt.Fprintf(e.out, "%s\t%s\n", one[0], one[1]); err != nil {
 			return err
 		}
@@ -64,13 +64,13 @@ func (c *completeWordCmd) Run(e *env, k *kong.Context) error {
 
 // completions returns what the last of words may become under a command, each
 // with its summary. It is empty where a file or a value of the user's stands.
-func completions(at *kong.Node, words []string) (found [][2]string) {
+func completions(at *commandline.Command, words []string) (found [][2]string) {
 	words = joinValues(words)
 	if len(words) == 0 {
 		words = []string{""}
 	}
 	last := words[len(words)-1]
-	var value *kong.Flag // that the word at hand is the value of
+	var value *commandline.Value // that the word at hand is the value of
 	for _, word := range words[:len(words)-1] {
 		if value != nil {
 			value = nil
@@ -82,7 +82,7 @@ func completions(at *kong.Node, words []string) (found [][2]string) {
 			}
 			continue
 		}
-		if i := slices.IndexFunc(at.Children, func(n *kong.Node) bool { return n.Name == word }); i >= 0 {
+		if i := slices.IndexFunc(at.Children, func(n *commandline.Command) bool { return n.Name == word }); i >= 0 {
 			at = at.Children[i]
 		}
 	}
@@ -94,13 +94,13 @@ func completions(at *kong.Node, words []string) (found [][2]string) {
 	name, _, set := strings.Cut(strings.TrimPrefix(last, "--"), "=")
 	switch {
 	case value != nil:
-		enumerate(value.Value, func(one string) { offer("", one, "") })
+		enumerate(value, func(one string) { offer("", one, "") })
 	case strings.HasPrefix(last, "-") && set:
 		if f := findFlag(at, name); f != nil {
-			enumerate(f.Value, func(one string) { offer("--"+name+"=", one, "") })
+			enumerate(f, func(one string) { offer("--"+name+"=", one, "") })
 		}
 	case strings.HasPrefix(last, "-"):
-		for _, f := range flagsOf(at) {
+		for _, f := range slices.Concat(at.AllFlags()...) {
 			offer("--", f.Name, f.Help)
 		}
 	default:
@@ -109,7 +109,7 @@ func completions(at *kong.Node, words []string) (found [][2]string) {
 				offer("", n.Name, n.Help)
 			}
 		}
-		for _, arg := range at.Positional {
+		for _, arg := range at.Args {
 			enumerate(arg, func(one string) { offer("", one, "") })
 		}
 	}
@@ -132,21 +132,8 @@ func joinValues(words []string) (joined []string) {
 	return joined
 }
 
-// flagsOf returns the flags that a command takes, those of stint itself at its
-// top alone.
-func flagsOf(at *kong.Node) (flags []*kong.Flag) {
-	for _, group := range at.AllFlags(true) {
-		for _, f := range group {
-			if f.Name != "version" || at.Type == kong.ApplicationNode {
-				flags = append(flags, f)
-			}
-		}
-	}
-	return flags
-}
-
-func findFlag(at *kong.Node, name string) *kong.Flag {
-	for _, f := range flagsOf(at) {
+func findFlag(at *commandline.Command, name string) *commandline.Value {
+	for _, f := range slices.Concat(at.AllFlags()...) {
 		if f.Name == name {
 			return f
 		}
@@ -154,14 +141,9 @@ func findFlag(at *kong.Node, name string) *kong.Flag {
 	return nil
 }
 
-func enumerate(v *kong.Value, offer func(string)) {
-	if v.Enum == "" {
-		return
-	}
-	for _, one := range v.EnumSlice() {
-		if one != "" {
-			offer(one)
-		}
+func enumerate(v *commandline.Value, offer func(string)) {
+	for _, one := range v.Enum {
+		offer(one)
 	}
 }
 

@@ -1,9 +1,6 @@
 package main
 
-import (
-	"fmt"
-	"io"
-)
+import "github.com/stint-dev/stint/cmd/internal/commandline"
 
 // For the tests, which are outside of the package.
 var (
@@ -12,18 +9,7 @@ var (
 )
 
 // Parse reads a command line, and runs nothing.
-func Parse(args []string) (err error) {
-	defer func() {
-		if e := recover(); e != nil {
-			if _, ok := e.(exited); !ok {
-				err = fmt.Errorf("%v", e)
-			}
-		}
-	}()
-	var c cli
-	parser, err := newParser(&c, io.Discard, io.Discard)
-	if err == nil {
-		_, err = parser.Parse(args)
-	}
+func Parse(args []string) error {
+	_, _, err := commandline.New("stint", "", &cli{}).Read(args)
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	_ "time/tzdata" // limits by calendar day work without a zone database
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/cmd/internal/commandline"
 )
 
 func main() {
@@ -62,7 +63,7 @@ type cli struct {
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 
 	CompleteWord completeWordCmd `cmd:"" hidden:""`
-	ShowVersion  versionFlag     `name:"version" help:"Print the version."`
+	ShowVersion  bool            `name:"version" alone:"" help:"Print the version."`
 }
 
 // Help is what "stint --help" says below the summary.
@@ -87,7 +88,11 @@ type env struct {
 	ctx      context.Context
 	in       io.Reader
 	out, err io.Writer
+	program  *commandline.Command // with all its commands
 }
+
+// A command runs once its flags and arguments are read.
+type command interface{ Run(e *env) error }
 
 // A usageError is a wrong command line: it names the flag.
 type usageError struct {
@@ -112,35 +117,34 @@ func usage(flag, format string, args ...any) error {
 }
 
 // run is main with its world as arguments; it returns the exit status.
-func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) (status int) {
-	defer func() {
-		switch e := recover().(type) {
-		case nil:
-		case exited:
-			status = int(e)
-		default:
-			panic(e)
-		}
-	}()
+func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
 	var c cli
-	parser, err := newParser(&c, out, errs)
-	if err != nil {
-		fmt.Fprintf(errs, "stint: %v\n", err)
-		return exitFailed
-	}
+	e := &env{ctx, in, out, errs, commandline.New("stint", "An exact rate limiter.", &c)}
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
-	k, err := parser.Parse(args)
+	at, alone, err := e.program.Read(args)
 	if err != nil {
-		fmt.Fprintf(errs, "stint: %s (stint --help says what there is)\n", misread(err))
+		fmt.Fprintf(errs, "stint: %v (stint --help says what there is)\n", err)
 		return exitUsage
 	}
-	err = k.Run(&env{ctx, in, out, errs})
+	switch {
+	case alone == nil:
+		err = at.Target().(command).Run(e)
+	case alone.Name == "version":
+		err = c.Version.Run(e)
+	default:
+		err = at.WriteHelp(out)
+	}
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(errs, "%s: %s\n", k.Selected().FullPath(), strings.TrimPrefix(err.Error(), "stint: "))
+	fmt.Fprintf(errs, "%s: %s\n", at.FullPath(), strings.TrimPrefix(err.Error(), "stint: "))
+	return statusOf(err)
+}
+
+// statusOf returns the exit status for what a command returned.
+func statusOf(err error) int {
 	if _, ok := errors.AsType[*usageError](err); ok {
 		return exitUsage
 	}

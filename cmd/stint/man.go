@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
-	"github.com/alecthomas/kong"
+	"github.com/stint-dev/stint/cmd/internal/commandline"
 )
 
 type manCmd struct {
@@ -24,11 +25,11 @@ For example:
 }
 
 // Run writes the pages.
-func (c *manCmd) Run(e *env, k *kong.Context) error {
+func (c *manCmd) Run(e *env) error {
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return err
 	}
-	pages := manPages(k.Model.Node)
+	pages := manPages(e.program)
 	for _, p := range pages {
 		if err := os.WriteFile(filepath.Join(c.Dir, p.name+".1"), []byte(p.text), 0o644); err != nil {
 			return err
@@ -42,7 +43,7 @@ func (c *manCmd) Run(e *env, k *kong.Context) error {
 type manPage struct{ name, text string }
 
 // manPages returns the page of a command and those below it.
-func manPages(at *kong.Node) []manPage {
+func manPages(at *commandline.Command) []manPage {
 	pages := []manPage{{pageName(at), writePage(at)}}
 	for _, n := range at.Children {
 		if !n.Hidden {
@@ -53,11 +54,11 @@ func manPages(at *kong.Node) []manPage {
 }
 
 // pageName returns the name of a command's page: stint, stint-serve, stint-rules-push.
-func pageName(at *kong.Node) string {
+func pageName(at *commandline.Command) string {
 	return strings.ReplaceAll(strings.TrimSpace("stint "+at.Path()), " ", "-")
 }
 
-func writePage(at *kong.Node) string {
+func writePage(at *commandline.Command) string {
 	var b strings.Builder
 	name := pageName(at)
 	// No date: the same program writes the same page.
@@ -74,19 +75,19 @@ func writePage(at *kong.Node) string {
 		}
 	}
 	var arguments, options, commands bool
-	for _, arg := range at.Positional {
+	for _, arg := range at.Args {
 		section("ARGUMENTS", &arguments)
 		fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(arg.Summary()), roff(arg.Help))
 	}
-	for _, f := range flagsOf(at) {
+	for _, f := range slices.Concat(at.AllFlags()...) {
 		section("OPTIONS", &options)
 		word := f.Summary()
 		if f.Short != 0 {
 			word = fmt.Sprintf("-%c, %s", f.Short, word)
 		}
 		text := f.Help
-		if len(f.Envs) > 0 && !strings.Contains(text, f.Envs[0]) {
-			text += " ($" + strings.Join(f.Envs, ", $") + ")"
+		if f.Env != "" && !strings.Contains(text, f.Env) {
+			text += " ($" + f.Env + ")"
 		}
 		fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(word), roff(text))
 	}

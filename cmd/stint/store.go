@@ -25,7 +25,7 @@ import (
 
 // storeFlags say where what keys have used is kept.
 type storeFlags struct {
-	Store        string        `env:"STINT_STORE" placeholder:"URL" help:"The Redis or Valkey that keeps what keys have used: redis://host:6379, in place of the file's store. Put a URL with a password into $$STINT_STORE, which others cannot see. The default is the memory of this process."`
+	Store        string        `env:"STINT_STORE" placeholder:"URL" help:"The Redis or Valkey that keeps what keys have used: redis://host:6379, in place of the file's store. Put a URL with a password into $STINT_STORE, which others cannot see. The default is the memory of this process."`
 	Nodes        int           `env:"STINT_NODES" placeholder:"N" help:"How many processes share the store: each holds its part of every limit while that fails. Without it they count each other, by a heartbeat through the store."`
 	NewKeys      int           `env:"STINT_NEW_KEYS" placeholder:"N" default:"0" help:"How many keys a second this process may bring into being in the store: beyond that, newcomers share overflow keys, so that a flood of them does not fill it. 0 goes by the memory that the store has left, -1 is no bound."`
 	StorePrefix  string        `env:"STINT_STORE_PREFIX" placeholder:"NAME" default:"stint" help:"What the names of keys in the store begin with (${default}): the same for all processes that share limits, and one of its own for each fleet that shares none of them."`

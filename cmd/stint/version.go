@@ -18,12 +18,17 @@ func (versionCmd) Help() string {
 
 // Run prints the version, and the commit when the build knew it.
 func (versionCmd) Run(e *env) error {
+	_, err := fmt.Fprintln(e.out, version())
+	return err
+}
+
+// version describes this program.
+func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		info = &debug.BuildInfo{}
 	}
-	_, err := fmt.Fprintln(e.out, describe(info))
-	return err
+	return describe(info)
 }
 
 // released is the version that a release was built as: -ldflags "-X
