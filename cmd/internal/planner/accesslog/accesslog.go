@@ -55,6 +55,14 @@ type Parser interface {
 	Parse(line []byte, r *Record) error
 }
 
+// A Leader is a [Parser] of lines that begin with the address.
+type Leader interface {
+	Parser
+	// Address returns it without a look at the rest of the line, which may not be
+	// in the format.
+	Address(line []byte) []byte
+}
+
 // Options say what is wanted of each line, and how to read it.
 type Options struct {
 	// Attributes are the names of what is wanted:

@@ -69,6 +69,12 @@ func (p *combined) Parse(line []byte, r *Record) error {
 	return p.tail(rest[clfLength+2:], r)
 }
 
+// Address returns the first word of a line, which is the address if the line can
+// be parsed.
+func (p *combined) Address(line []byte) []byte {
+	return line[:max(bytes.IndexByte(line, ' '), 0)]
+}
+
 // identified reports whether an identity and a user stand between the address
 // and the time: " ident user ". Anything else there means that the first word
 // of the line is no address.

@@ -220,7 +220,7 @@ func (c *chooser) choose(ctx context.Context, r *reading, demand *curve, who tol
 		}
 	}
 	by := &daily{ledger: newLedger(p), limit: p, skip: c.skip, days: demand.days.all}
-	if err := c.spool.replay(ctx, r.exempt, by); err != nil {
+	if err := c.spool.replay(ctx, c.unmoved(r, demand, best), by); err != nil {
 		return nil, err
 	}
 	by.finish()
@@ -239,6 +239,19 @@ func (c *chooser) choose(ctx context.Context, r *reading, demand *curve, who tol
 	choice.Doubts = c.doubts(r, r.counted(), choice)
 	choice.Check = r.options.command(limit)
 	return choice, nil
+}
+
+// unmoved says which clients a limit no tighter than the best denies nothing:
+// those that are exempt, and those that have a say and need no more.
+func (c *chooser) unmoved(r *reading, demand *curve, best Candidate) []bool {
+	skip := slices.Clone(r.exempt)
+	rate := slices.Index(rates[:], best.rate)
+	for id := range skip {
+		if !r.ignored[id] && demand.demands.at(uint32(id)).within(rate, best.Burst) {
+			skip[id] = true
+		}
+	}
+	return skip
 }
 
 // left says what becomes of those that had no say, the heaviest first.

@@ -51,13 +51,22 @@ var rateUnits = func() (units [len(rates)]int64) {
 // all faster ones: from idle on, the buckets took the last request alone, and
 // stand where that puts them. So what comes after a pause costs a few rates.
 type demand struct {
-	tat   [len(rates)]int64 // when the bucket is full again, before idle
-	most  [len(rates)]uint32
-	today [len(rates)]uint32 // the same of the day at hand, if that is day
-	last  int64              // when the last request came, and what it cost
-	cost  int64
-	idle  int32
-	day   int32
+	last int64 // when the last request came, and what it cost
+	cost int64
+	idle int32
+	day  int32
+	// alone is the most that the fastest bucket was ahead today, which no slower
+	// one stays below.
+	alone  uint32
+	levels [len(rates)]level
+}
+
+// A level is how a client stands at one rate. What is looked at together lies
+// together.
+type level struct {
+	tat   int64  // when the bucket is full again, before idle
+	most  uint32 // that it was ever ahead
+	today uint32 // the same of the day at hand, if that is day
 }
 
 // curve is the arrival curves of all clients: a sink.
@@ -90,7 +99,7 @@ func (c *curve) add(events []event) {
 			c.turn(e.at)
 		}
 		if c.days.day != d.day {
-			d.day, d.today = c.days.day, [len(rates)]uint32{}
+			d.turn(c.days.day)
 			c.days.active = append(c.days.active, e.id)
 		}
 		c.days.requests++
@@ -98,11 +107,26 @@ func (c *curve) add(events []event) {
 	}
 }
 
+// within reports whether a burst at a rate denies the client nothing.
+func (d *demand) within(rate int, burst int64) bool {
+	most := int64(d.levels[rate].most)
+	return most <= burst && most < longestCost
+}
+
+// turn begins a day.
+func (d *demand) turn(day int32) {
+	d.day, d.alone = day, 0
+	for k := range d.levels {
+		d.levels[k].today = 0
+	}
+}
+
 // add takes one request in.
 func (d *demand) add(at, cost int64) {
 	idle := len(rates)
 	for k, unit := range rateUnits {
-		tat := d.tat[k]
+		one := &d.levels[k]
+		tat := one.tat
 		if k >= int(d.idle) {
 			tat = d.last + d.cost*unit
 		}
@@ -111,18 +135,21 @@ func (d *demand) add(at, cost int64) {
 			break
 		}
 		t := min(tat+cost*unit, at+longestWait)
-		d.tat[k] = t
-		if t-at > int64(d.today[k])*unit {
-			d.today[k] = uint32(min((t-at+unit-1)/unit, math.MaxUint32))
-			d.most[k] = max(d.most[k], d.today[k])
+		one.tat = t
+		if t-at > int64(one.today)*unit {
+			one.today = uint32(min((t-at+unit-1)/unit, math.MaxUint32))
+			one.most = max(one.most, one.today)
 		}
 	}
 	d.last, d.cost, d.idle = at, cost, int32(idle)
-	if alone := uint32(cost); idle < len(rates) && alone > d.today[len(rates)-1] { // which needs the least
+	if alone := uint32(cost); idle < len(rates) && alone > d.alone {
 		for k := idle; k < len(rates); k++ {
-			d.today[k] = max(d.today[k], alone)
-			d.most[k] = max(d.most[k], alone)
+			d.levels[k].today = max(d.levels[k].today, alone)
+			d.levels[k].most = max(d.levels[k].most, alone)
 		}
+		d.alone = alone
+	} else if idle == len(rates) {
+		d.alone = d.levels[len(rates)-1].today
 	}
 }
 
@@ -131,7 +158,7 @@ func (c *curve) warm(events []event) {
 	sum := int64(0)
 	for i := range events {
 		d := c.demands.at(events[i].id)
-		sum += d.tat[0] + d.tat[8] + int64(d.today[0]) + d.last
+		sum += d.last + d.levels[2].tat + d.levels[6].tat
 	}
 	c.warmed = sum
 }
@@ -143,30 +170,88 @@ func (c *curve) settle(keep func(n int) int, points bool) {
 		return
 	}
 	c.settled, c.points = true, []Point{}
+	c.demands.each(func(_ uint32, d *demand) {
+		if d.levels[0].most > 0 {
+			c.n++
+		}
+	})
+	if c.n == 0 {
+		return
+	}
+	kept := min(keep(c.n), c.n)
+	if points {
+		c.spread(kept)
+		return
+	}
+	var tops [len(rates)]podium
+	for i := range tops {
+		tops[i].n = kept
+	}
+	c.demands.each(func(id uint32, d *demand) {
+		if d.levels[0].most > 0 {
+			for i := range tops {
+				tops[i].add(uint64(d.levels[i].most)<<32 | uint64(^id))
+			}
+		}
+	})
+	for i := range tops {
+		c.tops[i] = tops[i].ranked()
+	}
+}
+
+// spread ranks all clients at each rate, and keeps so many.
+func (c *curve) spread(kept int) {
 	var all []uint64
 	for i, r := range rates {
 		all = all[:0]
 		c.demands.each(func(id uint32, d *demand) {
-			if most := d.most[i]; most > 0 {
+			if most := d.levels[i].most; most > 0 {
 				all = append(all, uint64(most)<<32|uint64(^id))
 			}
 		})
-		if c.n = len(all); c.n == 0 {
-			return
-		}
-		kept := min(keep(c.n), len(all))
-		if points {
-			slices.Sort(all)
-			at := func(share float64) int64 { return need(all[rank(len(all), share)]) }
-			c.points = append(c.points, Point{r.String(), at(0.5), at(0.9), at(0.99), at(0.999), need(all[len(all)-1])})
-		} else {
-			highest(all, kept)
-		}
+		slices.Sort(all)
+		at := func(share float64) int64 { return need(all[rank(len(all), share)]) }
+		c.points = append(c.points, Point{r.String(), at(0.5), at(0.9), at(0.99), at(0.999), need(all[len(all)-1])})
 		top := slices.Clone(all[len(all)-kept:])
-		slices.Sort(top)
 		slices.Reverse(top)
 		c.tops[i] = top
 	}
+}
+
+// A podium keeps the n highest of the numbers that it is given, which differ.
+type podium struct {
+	n     int
+	floor uint64 // what is not above it is not among them
+	all   []uint64
+}
+
+// spare is how many more a podium takes in before it looks which are the highest.
+const spare = 1 << 10
+
+func (p *podium) add(x uint64) {
+	if x <= p.floor {
+		return
+	}
+	if p.all = append(p.all, x); len(p.all) >= 2*p.n+spare {
+		p.cut()
+		p.floor = slices.Min(p.all)
+	}
+}
+
+// cut leaves the n highest.
+func (p *podium) cut() {
+	if len(p.all) > p.n {
+		highest(p.all, p.n)
+		p.all = p.all[:copy(p.all, p.all[len(p.all)-p.n:])]
+	}
+}
+
+// ranked returns the n highest, the highest first.
+func (p *podium) ranked() []uint64 {
+	p.cut()
+	slices.Sort(p.all)
+	slices.Reverse(p.all)
+	return p.all
 }
 
 // highest puts the n highest numbers last, in any order.

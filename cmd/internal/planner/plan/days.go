@@ -39,7 +39,6 @@ type days struct {
 	active   []uint32 // clients that have sent something today
 	requests int64
 	all      []Day
-	needs    []uint64
 }
 
 // turn ends the day at hand and begins that of a moment.
@@ -68,15 +67,20 @@ func (c *curve) closeDay() {
 	d.at.Requests, d.at.Clients = d.requests, int64(len(d.active))
 	if !d.target.Requests && d.at.busy() {
 		k := int(d.target.most(d.at.Clients))
+		var tops [len(rates)]podium
+		for i := range tops {
+			tops[i].n = k + 1
+		}
+		for _, id := range d.active {
+			one := c.demands.at(id)
+			for i := range tops {
+				tops[i].add(uint64(one.levels[i].today)<<32 | uint64(^id))
+			}
+		}
 		var each []Candidate
 		for i, r := range rates {
-			d.needs = d.needs[:0]
-			for _, id := range d.active {
-				d.needs = append(d.needs, uint64(c.demands.at(id).today[i])<<32|uint64(^id))
-			}
-			highest(d.needs, k+1)
-			most := slices.Min(d.needs[max(len(d.needs)-k-1, 0):])
-			each = append(each, candidate(r, roundUp(need(most))))
+			tops[i].cut()
+			each = append(each, candidate(r, roundUp(need(slices.Min(tops[i].all)))))
 		}
 		best := tightest(each)
 		d.at.Tightest, d.at.minute = best.text(), best.Minute

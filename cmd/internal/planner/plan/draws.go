@@ -150,7 +150,7 @@ func (l *lottery) touched(tries []try) []bool {
 		if int(id) >= len(skip) || skip[id] {
 			return
 		}
-		skip[id] = !slices.ContainsFunc(tries, func(t try) bool { return int64(d.most[t.rate]) > l.ladder[t.rung] })
+		skip[id] = !slices.ContainsFunc(tries, func(t try) bool { return !d.within(t.rate, l.ladder[t.rung]) })
 	})
 	return skip
 }

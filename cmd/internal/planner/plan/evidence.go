@@ -292,19 +292,33 @@ func (w *wanted) find(key []byte) []int {
 	return w.index[string(key)]
 }
 
-// lookIn looks into one log, with all workers.
+// inTurn is how many blocks a worker reads before another may: they are looked at
+// so fast that waking another takes longer.
+const inTurn = 4
+
+// lookIn looks into one log, with all workers: each reads some of it and looks at
+// that at once.
 func (w *run) lookIn(ctx context.Context, in *input, wanted *wanted, all []*dossier) error {
 	file, err := in.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	blocks, free := make(chan []byte, w.workers), make(chan []byte, 2*w.workers+1)
-	for range cap(free) {
-		free <- nil
+	var mu sync.Mutex
+	next := func(blocks *[inTurn][]byte) (n int) {
+		mu.Lock()
+		defer mu.Unlock()
+		for n < inTurn && (in.pipe != nil || ctx.Err() == nil) { // a pipe says so itself, behind what it gave
+			block, err := file.Next(blocks[n])
+			if err != nil {
+				break
+			}
+			blocks[n] = block
+			n++
+		}
+		return n
 	}
 	var workers sync.WaitGroup
-	var mu sync.Mutex
 	for range w.workers {
 		workers.Go(func() {
 			own := make([]*dossier, len(all))
@@ -312,9 +326,11 @@ func (w *run) lookIn(ctx context.Context, in *input, wanted *wanted, all []*doss
 				own[i] = newDossier()
 			}
 			r := newWitness(w.question, in)
-			for block := range blocks {
-				r.read(block, wanted, own)
-				free <- block
+			var blocks [inTurn][]byte
+			for n := next(&blocks); n > 0; n = next(&blocks) {
+				for _, block := range blocks[:n] {
+					r.read(block, wanted, own)
+				}
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -323,19 +339,9 @@ func (w *run) lookIn(ctx context.Context, in *input, wanted *wanted, all []*doss
 			}
 		})
 	}
-	for err == nil {
-		var block []byte
-		if block, err = file.Next(<-free); err == nil {
-			blocks <- block
-			if in.pipe == nil { // a pipe says so itself, behind what it gave
-				err = ctx.Err()
-			}
-		}
-	}
-	close(blocks)
 	workers.Wait()
-	if interrupted(err) && in.pipe == nil {
-		return err
+	if in.pipe == nil {
+		return ctx.Err()
 	}
 	return nil // whatever else ended it: the first reading has said so
 }
@@ -343,29 +349,37 @@ func (w *run) lookIn(ctx context.Context, in *input, wanted *wanted, all []*doss
 // A witness finds the lines of wanted clients, and reads those whole.
 type witness struct {
 	asker       *asker
+	lead        accesslog.Leader // nil if a key is no address at the beginning of lines
 	key, detail accesslog.Parser
 	line, whole accesslog.Record
-	text        []byte
 }
 
 func newWitness(q *question, in *input) *witness {
-	return &witness{
+	w := &witness{
 		asker: q.asker(), key: in.format.Parser(), detail: in.format.With(shown).Parser(),
-		line:  accesslog.Record{Values: make([][]byte, len(q.attributes))},
+		line:  accesslog.Record{Values: make([][]byte, len(q.attributes), len(q.attributes)+apart)},
 		whole: accesslog.Record{Values: make([][]byte, len(shown))},
 	}
+	if len(q.key) == 1 && q.address[0] && q.behind == nil {
+		w.lead, _ = w.key.(accesslog.Leader)
+	}
+	return w
 }
 
 func (w *witness) read(block []byte, wanted *wanted, to []*dossier) {
 	for len(block) > 0 {
 		var line []byte
 		line, block = accesslog.Line(block)
+		if w.lead != nil {
+			if addr := w.lead.Address(line); !hasColon(addr) && wanted.find(addr) == nil {
+				continue
+			}
+		}
 		if w.key.Parse(line, &w.line) != nil || w.line.At < w.asker.from || w.line.At >= w.asker.to {
 			continue
 		}
 		w.asker.client(w.line.Values)
-		w.text = w.asker.appendKey(w.text[:0], w.line.Values)
-		all := wanted.find(w.text)
+		all := wanted.find(w.asker.keyOf(w.line.Values))
 		if len(all) == 0 || !w.asker.counts(w.line.Values) || w.detail.Parse(line, &w.whole) != nil {
 			continue
 		}

@@ -6,19 +6,24 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/stint-dev/stint/cmd/internal/planner/accesslog"
 )
 
-// A lane reads one log: blocks of lines, which workers parse, in the order of
-// the file.
+// A lane reads one log: blocks of lines, in the order of the file. A worker reads
+// a block and parses it at once, while the text is in the cache of its core.
 type lane struct {
 	input  *input
-	file   *accesslog.File
-	blocks chan *block
-	free   chan *block
+	ctx    context.Context
+	blocks chan *block // in the order of the file; it has room for all of them
 	order  *order
+
+	mu    sync.Mutex // of whoever reads
+	file  *accesslog.File
+	ended bool
+
 	raw    []event // as they came, for a sorter
 	ready  []event // in order, to be given out
 	over   bool
@@ -42,24 +47,26 @@ type input struct {
 
 // A block is some lines of a log, and what they ask for.
 type block struct {
-	text     []byte
-	err      error
-	question *question
-	format   *accesslog.Format
-	done     chan struct{}
+	lane *lane
+	err  error
+	done chan struct{}
+	harvest
+}
 
+// A harvest is what a block's lines ask for.
+type harvest struct {
 	found   []found
+	costs   []int64 // of each found, where requests have one
 	keys    []byte
 	tally   tallied
 	missing []int64 // by part of the key: lines without
 }
 
-// A found request has its key in the block's keys.
+// A found request has its key in the block's keys, where those before it end. It
+// is short: what goes from core to core is what two cores lose their time with.
 type found struct {
-	at, cost int64
-	hash     uint64
-	start    uint32
-	length   uint32
+	at     int64
+	length uint32
 }
 
 // tallied is how many lines were what.
@@ -92,11 +99,16 @@ type worker struct {
 	parsers map[*accesslog.Format]accesslog.Parser
 	asker   *asker
 	record  accesslog.Record
+	text    []byte
 }
 
-// apart is room behind a worker's values, which it writes for each line: those
-// of another in the same line of the cache would slow both down by a third.
-const apart = 3
+// apart is room behind a worker's values, and cacheLine behind whatever else it
+// writes for each line of the log: what is another's in the same line of the cache
+// would slow both down by a third.
+const (
+	apart     = 3
+	cacheLine = 64
+)
 
 func work(q *question, jobs <-chan *block, halt <-chan struct{}) {
 	w := worker{
@@ -108,64 +120,102 @@ func work(q *question, jobs <-chan *block, halt <-chan struct{}) {
 		case <-halt:
 			return
 		case b := <-jobs:
-			w.parse(b)
-			b.done <- struct{}{}
+			w.read(b)
 		}
 	}
 }
 
-// parse finds the requests of a block.
-func (w *worker) parse(b *block) {
-	p := w.parsers[b.format]
+// read reads the next lines of a log into a block, unless the log or the context
+// has ended before.
+func (w *worker) read(b *block) {
+	l := b.lane
+	l.mu.Lock()
+	if l.ended {
+		l.mu.Unlock()
+		return
+	}
+	if b.err = nil; l.input.pipe == nil {
+		b.err = l.ctx.Err() // a pipe says so itself, behind what it gave
+	}
+	var text []byte
+	if b.err == nil {
+		text, b.err = l.file.Next(w.text)
+	}
+	if b.err != nil {
+		l.close()
+	}
+	l.blocks <- b
+	l.mu.Unlock()
+	if b.err == nil {
+		w.text = text
+		w.parse(b, text)
+	}
+	b.done <- struct{}{}
+}
+
+// close ends the reading of a lane that is locked.
+func (l *lane) close() {
+	if !l.ended {
+		l.ended = true
+		l.file.Close()
+	}
+}
+
+// parse finds the requests of a block's text.
+func (w *worker) parse(b *block, text []byte) {
+	format := &b.lane.input.format
+	p := w.parsers[format]
 	if p == nil {
-		p = b.format.Parser()
-		w.parsers[b.format] = p
+		p = format.Parser()
+		w.parsers[format] = p
 		clear(w.record.Values) // what another parser put there
 	}
-	b.found, b.keys, b.tally = b.found[:0], b.keys[:0], tallied{}
-	b.missing = append(b.missing[:0], make([]int64, len(w.asker.key))...)
+	own := harvest{found: b.found[:0], costs: b.costs[:0], keys: b.keys[:0], missing: append(b.missing[:0], make([]int64, len(w.asker.key))...)}
+	defer func() { b.harvest = own }() // not in the block, which may lie beside that of another
 	r := &w.record
-	for text := b.text; len(text) > 0; {
+	for len(text) > 0 {
 		var line []byte
 		line, text = accesslog.Line(text)
 		if err := p.Parse(line, r); err != nil {
-			b.tally.skip(line, err)
-			b.tally.cut = text == nil && b.tally.bad > 0
+			own.tally.skip(line, err)
+			own.tally.cut = text == nil && own.tally.bad > 0
 			continue
 		}
-		b.tally.lines++
+		own.tally.lines++
 		if r.At < w.asker.from || r.At >= w.asker.to {
-			b.tally.outside++
+			own.tally.outside++
 			continue
 		}
 		w.asker.client(r.Values)
 		if !w.asker.counts(r.Values) {
-			b.tally.unmatched++
+			own.tally.unmatched++
 			continue
 		}
-		w.find(b)
+		w.find(&own)
 	}
 }
 
 // find adds the request of the record at hand.
-func (w *worker) find(b *block) {
+func (w *worker) find(to *harvest) {
 	r, a := &w.record, w.asker
 	cost, known := a.units(r.Values)
 	if !known {
-		b.tally.costless++
+		to.tally.costless++
 	}
 	if r.At%1e9 != 0 {
-		b.tally.subsecond++
+		to.tally.subsecond++
 	}
 	for i, k := range a.key {
 		if r.Values[k] == nil && !a.identified(r.Values) {
-			b.missing[i]++
+			to.missing[i]++
 		}
 	}
-	start := len(b.keys)
-	b.keys = a.appendKey(b.keys, r.Values)
-	key := b.keys[start:]
-	b.found = append(b.found, found{r.At, cost, hashKey(key), uint32(start), uint32(len(key))})
+	key := a.keyOf(r.Values)
+	to.found = append(to.found, found{r.At, uint32(len(key))})
+	to.keys = append(to.keys, key...)
+	if a.cost >= 0 {
+		to.costs = append(to.costs, cost)
+	}
 }
 
 // skip notes a line that is no request.
@@ -217,59 +267,22 @@ func zoneless(file *accesslog.File, in *input, q *question, o *Options) bool {
 
 // start begins to read the log.
 func (in *input) start(ctx context.Context, r *reading) (*lane, error) {
-	l := &lane{input: in, order: newOrder(int64(r.options.reorder()))}
+	l := &lane{input: in, ctx: ctx, order: newOrder(int64(r.options.reorder()))}
 	var err error
 	if l.file, err = in.open(ctx); err != nil {
 		return nil, err
 	}
-	depth := 2 * r.workers
-	l.blocks, l.free = make(chan *block, depth), make(chan *block, depth+2)
-	for range depth + 2 {
-		l.free <- &block{question: r.question, format: &in.format, done: make(chan struct{}, 1)}
-	}
-	r.files.Go(func() { l.read(ctx, r) })
 	r.open.Store(in.name, l.file)
+	r.opened = append(r.opened, l)
+	l.blocks = make(chan *block, r.depth())
+	for range r.depth() {
+		r.jobs <- &block{lane: l, done: make(chan struct{}, 1)}
+	}
 	return l, nil
 }
 
-// read hands blocks to the workers until the log or the context ends. What has
-// been read by then is still parsed and counted.
-func (l *lane) read(ctx context.Context, r *reading) {
-	defer l.file.Close()
-	defer close(l.blocks)
-	for {
-		var b *block
-		select {
-		case <-r.halt:
-			return
-		case b = <-l.free:
-		}
-		if b.err = nil; l.input.pipe == nil {
-			b.err = ctx.Err() // a pipe says so itself, behind what it gave
-		}
-		if b.err == nil {
-			b.text, b.err = l.file.Next(b.text)
-		}
-		if b.err != nil {
-			b.text = nil
-			b.done <- struct{}{}
-		}
-		failed := b.err != nil
-		select {
-		case <-r.halt:
-			return
-		case l.blocks <- b:
-		}
-		if failed {
-			return
-		}
-		select {
-		case <-r.halt:
-			return
-		case r.jobs <- b:
-		}
-	}
-}
+// depth is how many blocks of a log are read ahead.
+func (r *reading) depth() int { return 2*r.workers + 2 }
 
 // fill makes sure that some event is ready, unless the log is over.
 func (l *lane) fill(r *reading) error {
@@ -286,7 +299,7 @@ func (l *lane) fill(r *reading) error {
 			l.finish()
 		default:
 			r.take(l, b)
-			l.free <- b
+			r.jobs <- b
 			if l.order.astray {
 				return errAstray
 			}

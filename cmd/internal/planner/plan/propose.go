@@ -246,7 +246,7 @@ func (w *proposer) route(ctx context.Context, g group, patterns []string) (Route
 	for _, id := range w.byRoute[g.key()] {
 		d := demander{id: id}
 		for i := range rates {
-			d.most[i] = int64(w.curve.demands.at(id).most[i])
+			d.most[i] = int64(w.curve.demands.at(id).levels[i].most)
 		}
 		all = append(all, d)
 		one.Requests += int64(w.sent[id])

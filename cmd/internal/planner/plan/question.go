@@ -121,6 +121,8 @@ type asker struct {
 	nets   map[string]string // IPv6 addresses to their networks
 	hops   map[string][]byte // the peer and what it says to the client's address
 	text   []byte
+	whole  []byte // the key at hand
+	_      [cacheLine]byte
 }
 
 // attributes are those of a line, for policy.
@@ -139,7 +141,10 @@ func (a *attributes) Attribute(name string) (string, bool) {
 }
 
 func (q *question) asker() *asker {
-	return &asker{question: q, line: attributes{names: q.attributes}, nets: make(map[string]string)}
+	return &asker{
+		question: q, line: attributes{names: q.attributes}, nets: make(map[string]string),
+		text: make([]byte, 0, 2*cacheLine), whole: make([]byte, 0, 2*cacheLine), // of their own lines of the cache
+	}
 }
 
 // client puts the address of the client in place of that of the proxy.
@@ -177,6 +182,15 @@ func (a *asker) counts(values [][]byte) bool {
 	a.line.values = values
 	err := a.match.Decide(context.Background(), &a.line, 1, &a.result)
 	return err == nil && a.result.Matched
+}
+
+// keyOf returns the key of a line, until the next call.
+func (a *asker) keyOf(values [][]byte) []byte {
+	if len(a.key) == 1 {
+		return a.part(0, values)
+	}
+	a.whole = a.appendKey(a.whole[:0], values)
+	return a.whole
 }
 
 // appendKey adds the key of a line: the value itself, or of several each with

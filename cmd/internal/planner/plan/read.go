@@ -26,9 +26,9 @@ type reading struct {
 	options  *Options
 	question *question
 	workers  int
-	jobs     chan *block
+	jobs     chan *block   // to be read; it has room for those of all logs
 	halt     chan struct{} // closed when nothing more is wanted
-	files    sync.WaitGroup
+	opened   []*lane
 	open     sync.Map // of what is read, by name, for the progress
 
 	inputs  []*input // by their first time
@@ -81,7 +81,7 @@ func (r *reading) backwards() bool {
 func (r *reading) run(ctx context.Context) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
-	r.jobs, r.halt = make(chan *block, r.workers), make(chan struct{})
+	r.jobs, r.halt = make(chan *block, r.depth()*len(r.inputs)), make(chan struct{})
 	var workers sync.WaitGroup
 	for range r.workers {
 		workers.Go(func() { work(r.question, r.jobs, r.halt) })
@@ -97,7 +97,9 @@ func (r *reading) run(ctx context.Context) error {
 	stop()
 	close(r.halt)
 	workers.Wait()
-	r.files.Wait()
+	for _, l := range r.opened {
+		l.close()
+	}
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -135,7 +137,7 @@ func (r *reading) sort(ctx context.Context) error {
 				}
 			}
 			l.raw = l.raw[:0]
-			l.free <- b
+			r.jobs <- b
 		}
 	}
 	return r.sorter.each(context.WithoutCancel(ctx), func(events []event) {
@@ -228,14 +230,16 @@ func (r *reading) take(l *lane, b *block) {
 	for i, n := range b.missing {
 		r.missing[i] += n
 	}
+	keys := b.keys
 	for i := range b.found {
 		f := &b.found[i]
 		if l.input.folds != nil {
 			f.at = l.unfold(f.at)
 		}
 		l.input.latest = max(l.input.latest, f.at)
-		key := b.keys[f.start : f.start+f.length]
-		id, fresh := r.clients.number(f.hash, key)
+		key := keys[:f.length]
+		keys = keys[f.length:]
+		id, fresh := r.clients.number(hashKey(key), key)
 		if fresh {
 			one := r.leaves.find(r.question, key)
 			r.ignored = append(r.ignored, one != nil)
@@ -243,7 +247,10 @@ func (r *reading) take(l *lane, b *block) {
 			r.sent = append(r.sent, 0)
 		}
 		r.sent[id]++
-		e := event{f.at, f.cost, id, r.ignored[id]}
+		e := event{f.at, 1, id, r.ignored[id]}
+		if len(b.costs) > 0 {
+			e.cost = b.costs[i]
+		}
 		if r.sorter != nil {
 			l.raw = append(l.raw, e)
 		} else {

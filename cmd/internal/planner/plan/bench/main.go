@@ -16,6 +16,8 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stint-dev/stint/cmd/internal/planner/plan"
@@ -29,8 +31,9 @@ type way struct {
 	base  int // among the ways: what its ratio is to
 	run   func(file string) (*plan.Report, error)
 
-	took []time.Duration
-	last *plan.Report
+	took  []time.Duration
+	ratio []float64 // of its speed to that of its base, by round
+	last  *plan.Report
 }
 
 // ten limits such as one would try. A request that is denied costs more than
@@ -98,15 +101,22 @@ func measure(lines, clients, rounds int) error {
 		fmt.Println("mawk is not installed: no ratio to it")
 		all[0].run = nil
 	}
+	var apart []time.Duration
 	for range rounds {
+		apart = append(apart, distance())
 		for _, w := range all {
 			if err := w.measure(file); err != nil {
 				return fmt.Errorf("%s: %w", w.name, err)
 			}
 		}
+		for _, w := range all {
+			w.compare(all[w.base])
+		}
 	}
 	n := all[1].last.Log.Lines
-	fmt.Printf("%d lines, %.0f MB, %d clients; medians of %d rounds\n\n", n, float64(info.Size())/1e6, all[1].last.Log.Clients, rounds)
+	slices.Sort(apart)
+	fmt.Printf("%d lines, %.0f MB, %d clients; medians of %d rounds, ratios within each round\n", n, float64(info.Size())/1e6, all[1].last.Log.Clients, rounds)
+	fmt.Printf("from one core to another and back: %v (%v to %v)\n\n", apart[len(apart)/2], apart[0], apart[len(apart)-1])
 	fmt.Printf("%-18s %5s  %12s  %s\n", "", "cores", "lines/s", "ratio")
 	for _, w := range all {
 		w.print(n, all)
@@ -184,27 +194,67 @@ func (w *way) measure(file string) error {
 	return err
 }
 
+// compare notes how much faster it was than its base in this round.
+func (w *way) compare(base *way) {
+	if n := len(w.took); n > 0 && len(base.took) == n {
+		w.ratio = append(w.ratio, base.took[n-1].Seconds()/w.took[n-1].Seconds())
+	}
+}
+
 // rate returns the median of lines a second, 0 if it was not measured.
 func (w *way) rate(lines int64) float64 {
 	if len(w.took) == 0 {
 		return 0
 	}
-	slices.Sort(w.took)
-	return float64(lines) / w.took[len(w.took)/2].Seconds()
+	sorted := slices.Sorted(slices.Values(w.took))
+	return float64(lines) / sorted[len(sorted)/2].Seconds()
 }
 
 func (w *way) print(lines int64, all []*way) {
-	rate, base := w.rate(lines), all[w.base].rate(lines)
+	rate := w.rate(lines)
 	if rate == 0 {
 		return
 	}
 	fmt.Printf("%-18s %5d  %12.0f", w.name, w.cores, rate)
-	if all[w.base] != w && base > 0 {
+	if base := all[w.base]; base != w && len(w.ratio) > 0 {
 		to := "mawk"
 		if w.base > 0 {
-			to = fmt.Sprintf("%s on %d", all[w.base].name, all[w.base].cores)
+			to = fmt.Sprintf("%s on %d", base.name, base.cores)
 		}
-		fmt.Printf("  %.2f of %s", rate/base, to)
+		slices.Sort(w.ratio)
+		fmt.Printf("  %.2f of %s", w.ratio[len(w.ratio)/2], to)
 	}
 	fmt.Println()
+}
+
+// distance measures how long it takes that one core sees what another has
+// written, and that one its answer. Where the cores of a virtual machine are on
+// different chips, two of them are worth less.
+func distance() time.Duration {
+	const turns = 100_000
+	if runtime.NumCPU() < 2 {
+		return 0
+	}
+	var ball atomic.Int64
+	until := func(want int64) {
+		for spins := 1; ball.Load() != want; spins++ {
+			if spins%10_000 == 0 { // the other may not run
+				runtime.Gosched()
+			}
+		}
+	}
+	var back sync.WaitGroup
+	back.Go(func() {
+		for i := int64(1); i < 2*turns; i += 2 {
+			until(i)
+			ball.Store(i + 1)
+		}
+	})
+	start := time.Now()
+	for i := int64(1); i < 2*turns; i += 2 {
+		ball.Store(i)
+		until(i + 1)
+	}
+	back.Wait()
+	return time.Since(start) / turns
 }
