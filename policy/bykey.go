@@ -33,7 +33,13 @@ func (p *Policy) RefundKey(ctx context.Context, name, key string, units int64) e
 	if units < 0 {
 		return stint.ErrCost
 	}
+	given := make(map[string]bool) // by what plans are bound as: a refund is for all forms of that
 	return p.byKey(name, key, func(h *hit) error {
+		as := p.state(h.plan).name
+		if given[as] {
+			return nil
+		}
+		given[as] = true
 		_, err := p.main.store.Refund(ctx, []stint.Layer{{Bound: p.bound(&p.main, h), Key: h.key, Weight: 1}}, units)
 		return err
 	})

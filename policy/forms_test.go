@@ -92,3 +92,25 @@ func TestQuestionsOfOneKey(t *testing.T) {
 		t.Errorf("10 of 10: %+v, %v", r.Decision, err)
 	}
 }
+
+// TestRefundOnce refunds a key of a rule with several plans: each of its forms
+// gives back that many units, once.
+func TestRefundOnce(t *testing.T) {
+	p := customerPolicy(t, formRules)
+	own := policy.Map{"header.k": "a"}
+	if n, _ := passUntilDenied(t, p, own); n != 10 {
+		t.Fatalf("%d passed", n)
+	}
+	if err := p.SetOverride("api", "a", limits(t, "10/h", "12/d")); err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := passUntilDenied(t, p, own); n != 0 {
+		t.Errorf("a customer's own limit: %d passed", n)
+	}
+	if err := p.RefundKey(t.Context(), "api", "a", 2); err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := passUntilDenied(t, p, own); n != 2 {
+		t.Errorf("after a refund of 2: %d passed", n)
+	}
+}

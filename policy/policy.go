@@ -41,7 +41,7 @@ type Options struct {
 // A Policy is rules bound to a store. Make one with [New].
 type Policy struct {
 	rules     *Rules
-	forms     bool // the store keeps plans of one rule as forms of its limits
+	inProcess bool // the store is in memory, where all modes are one
 	opts      Options
 	main      side
 	local     side                        // without a store if there is none
@@ -95,7 +95,7 @@ func (p *Policy) with(rules *Rules) (*Policy, error) {
 	}
 	next := *p
 	next.rules = rules
-	_, next.forms = p.main.store.(*memstore.Store)
+	_, next.inProcess = p.main.store.(*memstore.Store)
 	if err := next.main.bind(&next); err != nil {
 		return nil, err
 	}
@@ -117,10 +117,10 @@ type state struct {
 }
 
 // state returns what a plan is bound as. All plans of a rule, of tiers and
-// overrides too, are forms of its limits in a store that keeps forms beside each
-// other in one process; else each has a name of its own.
+// overrides too, are forms of its limits; but where the store is not asked about
+// each request, each has a name of its own.
 func (p *Policy) state(of *plan) state {
-	if p.forms {
+	if p.inProcess || of.mode == strict {
 		return state{of.rule, of.limits}
 	}
 	return state{of.name, of.limits}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/redisstore"
 )
 
 // TestFormsStartAlike exhausts one key under a list of forms in turn, in memory
@@ -69,4 +71,95 @@ func exhaust(t *testing.T, store stint.Store, forms []string, key string) (d sti
 		}
 	}
 	return d
+}
+
+// TestPlansShared moves a customer of a rule from its own limits to an override,
+// a tier, limits of the customer's own and back, over Redis as in memory: each
+// starts with what the others count, and going back finds the truth.
+func TestPlansShared(t *testing.T) {
+	rules, err := policy.Parse([]byte(`{"rules": [{
+		"name": "api", "key": ["header.k"], "limits": ["10/h"],
+		"tiers": {"by": "jwt.plan", "plans": {"pro": ["50/h", "100/d"], "all": {"unlimited": true}}},
+		"overrides": [{"name": "vip", "when": {"header.vip": true}, "limits": ["20/h"]}]
+	}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := int64(1_790_000_000_000_000_000)
+	clock := func() int64 { return now }
+	stores := map[string]stint.Store{
+		"memory":        memstore.New(memstore.Options{Now: clock}),
+		"Redis":         openRedis(t, startRedis(t), clock),
+		"Redis, strict": openRedis(t, startRedis(t), clock).Mode(redisstore.Strict),
+	}
+	own := policy.Map{"header.k": "a"}
+	with := func(name, value string) policy.Map { return policy.Map{"header.k": "a", name: value} }
+	for name, store := range stores {
+		t.Run(name, func(t *testing.T) {
+			defer store.Close()
+			p, err := policy.New(store, rules, policy.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			set := func(text string) {
+				o := policy.Override{}
+				if text != "" {
+					o.Limits = []stint.Limit{parse(t, text)}
+				}
+				if err := p.SetOverride("api", "a", o); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, step := range []struct {
+				what, customers string
+				attrs           policy.Map
+				want            int
+			}{
+				{"the rule's own", "", own, 10},
+				{"unlimited", "", with("jwt.plan", "all"), 60},
+				{"the customer's first override, 10 used of 15", "15/h", own, 5},
+				{"it ends", "", own, 0},
+				{"an override, 15 used of 20", "", with("header.vip", "yes"), 5},
+				{"a tier, 20 used of 50", "", with("jwt.plan", "pro"), 30},
+				{"the override again", "", with("header.vip", "yes"), 0},
+				{"the tier again", "", with("jwt.plan", "pro"), 0},
+				{"the rule's own again", "", own, 0},
+				{"the customer's again", "15/h", own, 0},
+			} {
+				set(step.customers)
+				if n := passesUntil(t, p, step.attrs, 60); n != step.want {
+					t.Errorf("%s: %d passed, want %d", step.what, n, step.want)
+				}
+			}
+			if err := p.RefundKey(t.Context(), "api", "a", 2); err != nil {
+				t.Fatal(err)
+			}
+			set("")
+			if n := passesUntil(t, p, own, 60); n > 2 {
+				t.Errorf("%d passed after a refund of 2", n)
+			}
+			if err := p.ResetKey(t.Context(), "api", "a"); err != nil {
+				t.Fatal(err)
+			}
+			if n := passesUntil(t, p, with("jwt.plan", "pro"), 60); n != 50 {
+				t.Errorf("%d passed after a reset", n)
+			}
+		})
+	}
+}
+
+// passesUntil asks until the first denial, at most so often.
+func passesUntil(t *testing.T, p *policy.Policy, attrs policy.Map, most int) (n int) {
+	t.Helper()
+	var r policy.Result
+	for n < most {
+		if err := p.Decide(t.Context(), attrs, 1, &r); err != nil {
+			t.Fatal(err)
+		}
+		if !r.Decision.Allowed {
+			break
+		}
+		n++
+	}
+	return n
 }

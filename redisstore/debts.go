@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -39,13 +40,11 @@ func (s *Store) Charge(ctx context.Context, id string, charges []fallback.Charge
 			return fmt.Errorf("%w: a charge of %d under %d limits of another store or of several", stint.ErrLayers, c.Units, len(c.Bound.Limits()))
 		}
 		all[i].begin, all[i].end = s.names.place(c.Key)
-		all[i].limit, all[i].form, all[i].weight = b.limits[0], b.limits[0].form.Load(), 1
+		all[i].limit, all[i].form, all[i].weight = b.limits[0], b.forms[0], 1
 		all[i].before = s.before(c.Key, b.limits[0])
 		all[i].slot, all[i].units = s.region(all[i].begin), c.Units
 	}
-	slices.SortStableFunc(all, func(a, b charging) int {
-		return cmp.Or(cmp.Compare(a.slot, b.slot), strings.Compare(a.limit.segment, b.limit.segment))
-	})
+	all = together(all)
 	var calls sync.WaitGroup
 	var mu sync.Mutex
 	var failed []error
@@ -69,6 +68,24 @@ func (s *Store) Charge(ctx context.Context, id string, charges []fallback.Charge
 	}
 	calls.Wait()
 	return errors.Join(failed...)
+}
+
+// together sorts charges, and makes one of those of a key: each counts under all
+// forms of its limit.
+func together(all []charging) []charging {
+	slices.SortStableFunc(all, func(a, b charging) int {
+		return cmp.Or(cmp.Compare(a.slot, b.slot), strings.Compare(a.limit.segment, b.limit.segment),
+			strings.Compare(a.begin, b.begin), strings.Compare(a.end, b.end))
+	})
+	merged := all[:0]
+	for _, c := range all {
+		if n := len(merged) - 1; n >= 0 && merged[n].limit == c.limit && merged[n].begin == c.begin && merged[n].end == c.end {
+			merged[n].units += min(c.units, math.MaxInt64-merged[n].units)
+			continue
+		}
+		merged = append(merged, c)
+	}
+	return merged
 }
 
 // charge charges keys of one slot.

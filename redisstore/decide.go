@@ -16,13 +16,14 @@ type bound struct {
 	store  *Store
 	name   string
 	limits []*limit
+	forms  []*form // of the limits, that decide
 }
 
 // Limits implements [stint.Bound].
 func (b *bound) Limits() []stint.Limit {
 	out := make([]stint.Limit, len(b.limits))
-	for i, l := range b.limits {
-		out[i] = l.form.Load().limit
+	for i, f := range b.forms {
+		out[i] = f.limit
 	}
 	return out
 }
@@ -127,7 +128,7 @@ func (s *Store) request(parts []part, layers []stint.Layer) ([]part, error) {
 					return nil, fmt.Errorf("%w: the same key under limit %q twice", stint.ErrLayers, b.name)
 				}
 			}
-			p := part{form: l.form.Load(), begin: begin, end: end, limit: l, weight: max(layer.Weight, 1), at: len(parts)}
+			p := part{form: b.forms[k], begin: begin, end: end, limit: l, weight: max(layer.Weight, 1), at: len(parts)}
 			if layer.Answers != nil {
 				p.answer = &layer.Answers[k]
 			}
@@ -391,10 +392,9 @@ func (m *modes) ofModes(layers []stint.Layer) ([]stint.Layer, bool) {
 func (m *modes) plain(b *bound) *modeBound {
 	of := &modeBound{modes: m, name: b.name, all: make([]*boundLimit, len(b.limits)), whole: b}
 	for i, known := range b.limits {
-		form := known.form.Load()
 		of.all[i] = &boundLimit{
-			modes: m, mode: Strict, name: known.name, limit: form.limit, form: form,
-			strict: &bound{store: m.store, name: b.name, limits: b.limits[i : i+1]},
+			modes: m, mode: Strict, name: known.name, limit: b.forms[i].limit, form: b.forms[i],
+			strict: &bound{store: m.store, name: b.name, limits: b.limits[i : i+1], forms: b.forms[i : i+1]},
 		}
 	}
 	return of

@@ -193,9 +193,9 @@ func ownOf(items []*item) func() int64 {
 }
 
 // kept reports whether denials of these limits are: none of them counts what it
-// denies, or has been bound anew.
+// denies.
 func kept(items []*item) bool {
-	return !slices.ContainsFunc(items, func(it *item) bool { return it.denied == nil || !it.current() })
+	return !slices.ContainsFunc(items, func(it *item) bool { return it.denied == nil })
 }
 
 // requestOf returns by what the denials of a request are kept: its limits as they
@@ -235,7 +235,7 @@ func (m *modes) recall(request string, items []*item, cost int64) bool {
 }
 
 // remember keeps what the server has answered to the items, if it was a denial
-// that will end and the limits are still the same.
+// that will end.
 func (m *modes) remember(request string, items []*item, cost int64, given given, d *stint.Decision) {
 	switch {
 	case request == "" || cost == 0 || !kept(items):

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
@@ -266,5 +267,43 @@ func TestFormsReserved(t *testing.T) {
 				t.Errorf("%s: settled at 1 of 3: %+v, %v", text, d, err)
 			}
 		}
+	}
+}
+
+// TestFormsHeld has each that was bound decide by its own form, and answer for
+// what was reserved under it.
+func TestFormsHeld(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server.URL(), redisstore.Options{})
+	a, b := formed(t, s, "10/1h"), formed(t, s, "20/1h")
+	if got := take(t, a, "key", 10); !got.Allowed || got.Limit != 10 {
+		t.Errorf("under 10/1h: %+v", got)
+	}
+	if got := take(t, b, "key", 4); !got.Allowed || got.Limit != 20 || got.Remaining != 6 {
+		t.Errorf("under 20/1h: %+v", got)
+	}
+	if got := take(t, a, "key", 1); got.Allowed || got.Limit != 10 {
+		t.Errorf("under 10/1h again: %+v", got)
+	}
+	_, token, err := s.Reserve(ctx, []stint.Layer{{Bound: b, Key: "key"}}, 4, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	formed(t, s, "30/1h")
+	if d, err := s.Settle(ctx, token, 1); err != nil || d.Limit != 20 || d.Remaining != 5 {
+		t.Errorf("settled at 1 of 4: %+v, %v", d, err)
+	}
+}
+
+// TestChargeForms charges a key with what it owes under two forms at once.
+func TestChargeForms(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server.URL(), redisstore.Options{})
+	a, b := formed(t, s, "10/1h"), formed(t, s, "20/1h")
+	if err := s.Charge(ctx, "once", []fallback.Charge{{Bound: a, Key: "key", Units: 3}, {Bound: b, Key: "key", Units: 4}}); err != nil {
+		t.Fatal(err)
+	}
+	if d := take(t, a, "key", 0); d.Remaining != 3 {
+		t.Errorf("of 10, 7 were owed: %+v", d)
 	}
 }

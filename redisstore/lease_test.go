@@ -350,7 +350,8 @@ func TestLeaseKeys(t *testing.T) {
 	}
 }
 
-// TestLeaseChanged binds the limit anew: what is in hand of the old one is void.
+// TestLeaseChanged binds another form of a limit: what is in hand of the one
+// before is void, and each form is decided by the server.
 func TestLeaseChanged(t *testing.T) {
 	server := redistest.Start(t)
 	clock := newVirtual()
@@ -362,14 +363,18 @@ func TestLeaseChanged(t *testing.T) {
 	}
 	inHand(t, clock, limit)
 	less, _ := stint.Parse("10/1h burst 10")
-	if _, err := s.Mode(redisstore.Lease).Bind("l", less.WithName("l")); err != nil {
+	next, err := s.Mode(redisstore.Lease).Bind("l", less.WithName("l"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	admitted := int64(0)
-	for range 100 {
-		admitted += take(t, limit, "k", 1).Taken
+	if d := take(t, next, "k", 11); d.Allowed || d.Limit != 10 {
+		t.Errorf("11 of 10: %+v", d)
 	}
-	if admitted > 10 || limit.Limits()[0] != less.WithName("l") {
-		t.Errorf("%d admitted by %v", admitted, limit.Limits())
+	calls := s.Stats().Results.OK
+	for range 10 {
+		take(t, limit, "k", 1)
+	}
+	if asked := s.Stats().Results.OK - calls; asked != 10 || limit.Limits()[0] != old.WithName("l") {
+		t.Errorf("%v: the server was asked %d times of 10", limit.Limits(), asked)
 	}
 }

@@ -12,11 +12,12 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// A limit is one that is known under a name.
+// A limit is all forms of one: what is bound under a name with an ID, whatever
+// its numbers. A key has one state under it.
 type limit struct {
-	name    string // what it is bound under, and its ID
-	segment string // the name in keys
-	form    atomic.Pointer[form]
+	name    string               // what it is bound under, and its ID
+	segment string               // the name in keys
+	last    atomic.Pointer[form] // that was bound
 }
 
 // stateName returns the name of a limit's states: the name that it is bound
@@ -28,6 +29,7 @@ func stateName(name string, l stint.Limit) string {
 // A form is a limit as the script takes it.
 type form struct {
 	limit    stint.Limit
+	text     string // the limit's
 	capacity int64
 	args     []string  // letter and numbers, or those of quick
 	calendar *calendar // whose bounds follow args; nil without
@@ -52,7 +54,7 @@ func formOf(l stint.Limit, maxLog int64) (*form, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &form{limit: l, capacity: l.Capacity()}
+	f := &form{limit: l, text: l.String(), capacity: l.Capacity()}
 	count, capacity := number(l.Count()), number(f.capacity)
 	switch l.Algorithm() {
 	case meter.GCRA, meter.LeakyQueue:

@@ -5,10 +5,12 @@ import (
 	"crypto/rand"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
@@ -159,13 +161,15 @@ type modes struct {
 	returns returns                        // what was given back: denials of before are forgotten
 	denied  *denials                       // of requests with several limits; nil if none are kept
 
-	once    sync.Once              // start
-	mu      sync.Mutex             // guards what follows
-	serial  uint64                 // of the last boundLimit
-	singles map[string]*boundLimit // that are bound, by name
-	shares  map[string]stint.Limit // the same of mode Share
-	tables  []sweeper
-	closed  bool
+	once     sync.Once                           // start
+	mu       sync.Mutex                          // guards what follows
+	serial   uint64                              // of the last boundLimit
+	singles  map[string]*boundLimit              // that were bound last in modes lease and async, by name
+	strict   map[string]weak.Pointer[boundLimit] // that ask the server each time, by name and text
+	forgetAt int                                 // how many of strict make it worth while to look for some that nobody holds
+	shares   map[string]stint.Limit              // the same of mode Share
+	tables   []sweeper
+	closed   bool
 
 	done    chan struct{}
 	running sync.WaitGroup
@@ -184,7 +188,7 @@ const sweepEvery = 100 * time.Millisecond
 func newModes(s *Store, o Modes) *modes {
 	m := &modes{
 		store: s, Modes: o.withDefaults(), clock: s.now,
-		singles: make(map[string]*boundLimit), shares: make(map[string]stint.Limit), done: make(chan struct{}),
+		singles: make(map[string]*boundLimit), strict: make(map[string]weak.Pointer[boundLimit]), forgetAt: 64, shares: make(map[string]stint.Limit), done: make(chan struct{}),
 	}
 	m.denied = newDenials(m)
 	m.returns.seed = maphash.MakeSeed()
@@ -236,7 +240,7 @@ func (v *view) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	}
 	b := &modeBound{modes: v.modes, name: name, all: make([]*boundLimit, len(limits)), whole: bnd.(*bound)}
 	for i, l := range limits {
-		b.all[i] = v.boundLimit(v.mode, l, b.whole.limits[i])
+		b.all[i] = v.boundLimit(v.mode, l, b.whole.limits[i], b.whole.forms[i])
 	}
 	return b, nil
 }
@@ -250,21 +254,33 @@ func (m *modes) form(mode Mode, l stint.Limit) stint.Limit {
 }
 
 // boundLimit returns what stands for the limit in a mode: the same for the same
-// limit, so that all who bound it spend what is in hand together.
-func (m *modes) boundLimit(mode Mode, l stint.Limit, known *limit) *boundLimit {
+// limit, so that all who bound it know its denials, and spend what is in hand,
+// together.
+func (m *modes) boundLimit(mode Mode, l stint.Limit, known *limit, f *form) *boundLimit {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	form := known.form.Load()
-	if old := m.singles[known.name]; old != nil && old.mode == mode && old.limit == l && old.form == form {
+	strict := known.name + "\x00" + f.text
+	old := m.singles[known.name]
+	if mode == Strict {
+		old = m.strict[strict].Value()
+	}
+	if old != nil && old.mode == mode && old.limit == l && old.form == f {
 		return old
 	}
 	m.serial++
-	one := &boundLimit{modes: m, serial: m.serial, mode: mode, name: known.name, limit: l, form: form, strict: &bound{store: m.store, name: known.name, limits: []*limit{known}}}
+	one := &boundLimit{
+		modes: m, serial: m.serial, mode: mode, name: known.name, limit: l, form: f,
+		strict: &bound{store: m.store, name: known.name, limits: []*limit{known}, forms: []*form{f}},
+	}
 	if !l.CountDenied() {
 		one.denied = newDenials(m)
 	}
 	switch {
-	case mode == Lease && m.leased(l) > 0 && form.quick != nil:
+	case mode == Strict:
+		m.forgetStrict()
+		m.strict[strict] = weak.Make(one)
+		return one
+	case mode == Lease && m.leased(l) > 0 && f.quick != nil:
 		one.lease = newLeases(one, m.leased(l))
 		m.tables = append(m.tables, one.lease)
 	case mode == Async && l.Algorithm() != meter.LeakyQueue && !l.CountDenied():
@@ -273,6 +289,16 @@ func (m *modes) boundLimit(mode Mode, l stint.Limit, known *limit) *boundLimit {
 	}
 	m.singles[known.name] = one
 	return one
+}
+
+// forgetStrict forgets limits that nobody holds, once there are twice as many as
+// were left the last time. m.mu is held.
+func (m *modes) forgetStrict() {
+	if len(m.strict) < m.forgetAt {
+		return
+	}
+	maps.DeleteFunc(m.strict, func(_ string, p weak.Pointer[boundLimit]) bool { return p.Value() == nil })
+	m.forgetAt = max(64, 2*len(m.strict))
 }
 
 // start starts the keeper, once there is something to look after. On a virtual

@@ -24,13 +24,8 @@ type modeBound struct {
 func (b *modeBound) Limits() []stint.Limit {
 	out := make([]stint.Limit, len(b.all))
 	for i, one := range b.all {
-		switch {
-		case one.mode == Share:
+		if out[i] = one.limit; one.mode == Share {
 			out[i] = b.shared(one.name)
-		case one.current():
-			out[i] = one.limit
-		default:
-			out[i] = one.strict.Limits()[0]
 		}
 	}
 	return out
@@ -182,7 +177,7 @@ type boundLimit struct {
 	mode   Mode
 	name   string      // that its states have
 	limit  stint.Limit // as it was bound
-	form   *form       // as the server holds it, unless it has been bound anew
+	form   *form       // as the server holds it
 	strict *bound      // nil in mode Share
 	share  stint.Bound // nil but in mode Share
 	denied *denials    // nil if none are kept
@@ -190,9 +185,9 @@ type boundLimit struct {
 	async  *accounts   // nil unless it is decided so
 }
 
-// current reports whether the limit is still the one that was bound: under
-// another, what this node has in hand is void, and the server decides.
-func (o *boundLimit) current() bool { return o.strict.limits[0].form.Load() == o.form }
+// current reports whether no other form of the limit has been bound since: then
+// what this node has in hand under this one is void, and the server decides.
+func (o *boundLimit) current() bool { return o.strict.limits[0].last.Load() == o.form }
 
 // decide answers for one key by itself.
 func (o *boundLimit) decide(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
@@ -254,7 +249,7 @@ func (o *boundLimit) take(ctx context.Context, op meter.Op, key string, cost int
 
 // ask has the server decide, unless it is known to deny.
 func (o *boundLimit) ask(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
-	if op == meter.OpTake && cost > 0 && o.current() {
+	if op == meter.OpTake && cost > 0 {
 		if known, since := o.denied.known(key, cost, func() int64 { return o.givenBack(key) }); known != nil {
 			return known.after(0, o.form, cost, cost == known.cost, since), nil
 		}
@@ -268,7 +263,7 @@ func (o *boundLimit) ask(ctx context.Context, op meter.Op, key string, cost int6
 		cost = min(cost, 1) // that is what was answered
 	}
 	switch {
-	case err != nil || op == meter.OpPeek || cost == 0 || !o.current():
+	case err != nil || op == meter.OpPeek || cost == 0:
 	case d.Allowed:
 		o.denied.drop(key)
 	default:

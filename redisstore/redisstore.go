@@ -98,8 +98,9 @@ type Store struct {
 	batchers     batchers
 	tally        tally
 
-	mu     sync.Mutex // guards limits
-	limits map[string]*limit
+	mu     sync.Mutex          // guards the next two
+	limits map[string]*limit   // by name
+	bound  map[string][]*limit // by the name that they are bound under
 
 	modes *modes
 	old   *migration // nil without Options.Migrate
@@ -150,7 +151,7 @@ func New(o Options) (*Store, error) {
 		now:     o.Now,
 		born:    time.Now(),
 		newKeys: newBudget(o.NewKeys), byRoom: byRoom,
-		limits: make(map[string]*limit),
+		limits: make(map[string]*limit), bound: make(map[string][]*limit),
 	}
 	switch {
 	case s.driver != nil:
@@ -202,16 +203,19 @@ func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := &bound{store: s, name: name, limits: make([]*limit, len(limits))}
+	b := &bound{store: s, name: name, limits: make([]*limit, len(limits)), forms: forms}
 	for i, f := range forms {
 		full := stateName(name, f.limit)
 		l := s.limits[full]
 		if l == nil {
 			l = &limit{name: full, segment: escape(full)}
 			s.limits[full] = l
+			s.bound[name] = append(s.bound[name], l)
 		}
-		if old := l.form.Load(); old == nil || old.limit != f.limit {
-			l.form.Store(f)
+		if old := l.last.Load(); old != nil && old.limit == f.limit {
+			b.forms[i] = old
+		} else {
+			l.last.Store(f)
 		}
 		b.limits[i] = l
 	}

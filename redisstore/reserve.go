@@ -73,7 +73,7 @@ type reserving struct {
 func (s *Store) reserve(ctx context.Context, parts []part, r reserving) (answer, stint.ReservationID, error) {
 	all := make([]about, len(parts))
 	for i, p := range parts {
-		all[i] = about{p.form.limit.String(), p.limit.name, []byte(p.begin), []byte(p.end), p.weight, p.at - i}
+		all[i] = about{p.form.text, p.limit.name, []byte(p.begin), []byte(p.end), p.weight, p.at - i}
 	}
 	text, err := json.Marshal(all)
 	if err != nil {
@@ -227,8 +227,7 @@ func withCapacities(a answer, parts []part) (answer, []part) {
 	return a, parts
 }
 
-// recall returns the limits of a reservation: in the form that they have in
-// this process now, or, if it does not know the name, in that of then.
+// recall returns the limits of a reservation, in the form that they had then.
 func (s *Store) recall(text string) ([]part, error) {
 	var all []about
 	if err := json.Unmarshal([]byte(text), &all); err != nil || len(all) == 0 {
@@ -240,18 +239,19 @@ func (s *Store) recall(text string) ([]part, error) {
 		l := s.limits[a.Name]
 		s.mu.Unlock()
 		if l == nil {
+			l = &limit{name: a.Name, segment: escape(a.Name)}
+		}
+		f := l.last.Load()
+		if f == nil || f.text != a.Limit {
 			parsed, err := stint.Parse(a.Limit)
 			if err != nil {
 				return nil, err
 			}
-			form, err := formOf(parsed, s.maxLog)
-			if err != nil {
+			if f, err = formOf(parsed, s.maxLog); err != nil {
 				return nil, err
 			}
-			l = &limit{name: a.Name, segment: escape(a.Name)}
-			l.form.Store(form)
 		}
-		parts[i] = part{form: l.form.Load(), begin: string(a.Begin), end: string(a.End), limit: l, weight: a.Weight, at: i + a.Behind}
+		parts[i] = part{form: f, begin: string(a.Begin), end: string(a.End), limit: l, weight: a.Weight, at: i + a.Behind}
 	}
 	return parts, nil
 }
@@ -268,6 +268,8 @@ func (s *Store) Refund(ctx context.Context, layers []stint.Layer, cost int64) (s
 	if err != nil {
 		return stint.Decision{}, err
 	}
+	asked := len(parts)
+	parts = s.withOthers(parts, layers)
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	if err := s.migrate(ctx, parts); err != nil {
@@ -278,7 +280,27 @@ func (s *Store) Refund(ctx context.Context, layers []stint.Layer, cost int64) (s
 	if err != nil {
 		return stint.Decision{}, err
 	}
-	return a.join(parts, false), nil
+	return a[:1+answersEach*asked].join(parts[:asked], false), nil
+}
+
+// withOthers appends what else has been bound under the names of layers, and so
+// may count their keys.
+func (s *Store) withOthers(parts []part, layers []stint.Layer) []part {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range layers {
+		begin, end := s.names.place(layers[i].Key)
+		for _, l := range s.bound[layers[i].Bound.Name()] {
+			if slices.ContainsFunc(parts, func(p part) bool { return p.limit == l && p.begin == begin && p.end == end }) {
+				continue
+			}
+			parts = append(parts, part{
+				form: l.last.Load(), begin: begin, end: end, limit: l, weight: max(layers[i].Weight, 1), at: len(parts),
+				before: s.before(layers[i].Key, l),
+			})
+		}
+	}
+	return parts
 }
 
 // Reset implements [stint.Store]. Reservations on the keys are forgotten too.
@@ -290,6 +312,7 @@ func (s *Store) Reset(ctx context.Context, layers []stint.Layer) error {
 	if err != nil {
 		return err
 	}
+	parts = s.withOthers(parts, layers)
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	for i := range parts {

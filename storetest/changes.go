@@ -40,16 +40,23 @@ var changes = []struct {
 	{"10/1m sliding_buckets", "10/1h sliding_buckets"},
 }
 
-// form binds one form of a limit. It is bound anew whenever it is asked: some
-// stores give all who hold a limit in the process the form that was bound last.
+// form returns one form of a limit, bound when it is first asked for.
 func (e *env) form(name, text string) limit {
 	e.Helper()
+	if known, ok := e.forms[name+"\x00"+text]; ok {
+		return known
+	}
 	l, err := stint.Parse(text)
 	if err != nil {
 		e.Fatal(err)
 	}
 	l = l.WithName("limit")
-	return limit{l, e.under(name, l)}
+	made := limit{l, e.under(name, l)}
+	if e.forms == nil {
+		e.forms = make(map[string]limit)
+	}
+	e.forms[name+"\x00"+text] = made
+	return made
 }
 
 // Another form of a limit starts with the units that are in use, and each form

@@ -151,7 +151,7 @@ local function meet(L, all, t)
     if not from or less(greatest, use) then greatest, from = use, i end
   end
   if from ~= #all then begin(L, all[from], t) end
-  L.low, L.token, L.open = nil, nil, nil
+  L.low, L.token, L.open, L.met = nil, nil, nil, true
   if #all >= mostForms then -- the one that is idle soonest makes room
     local soonest
     for i = 1, #all do
@@ -166,7 +166,7 @@ end
 -- load reads the state at key at the time t. What is to be refunded goes from the
 -- former forms before another one is met.
 local function load(L, key, t, refunded)
-  L.key, L.others = key, nil
+  L.key, L.others, L.place = key, nil, nil
   local state = redis.call('GET', key)
   if not state then return L.kind.read(L, nil, 1, timeOf(L, t)) end
   if string.sub(state, 1, #L.form) == L.form then
@@ -176,7 +176,7 @@ local function load(L, key, t, refunded)
   for i, part in ipairs(parts) do
     if string.sub(part, 1, #L.form) == L.form then
       L.kind.read(L, part, #L.form + 1, timeOf(L, t))
-      mine = i
+      mine, L.place = i, #others + 1
     else
       local P = former(part, t)
       if not P then parts = {} break end
@@ -186,7 +186,7 @@ local function load(L, key, t, refunded)
   if #parts == 0 then
     return redis.error_reply('STINT a value that is no state of a limit, or one of another version')
   end
-  L.others, L.turned = others, mine ~= 1
+  L.others, L.turned, L.place = others, mine ~= 1, L.place or 1
   if not mine then
     if refunded then
       L.refunded = true
@@ -198,11 +198,11 @@ local function load(L, key, t, refunded)
 end
 
 -- save writes a state that has changed, to be forgotten once it is as if never
--- seen; a denial changes none.
+-- seen; a denial changes none. The form that has charged comes first.
 local function save(L)
   local reset, state = micros(L, L.kind.reset(L)), nil
   if L.others then
-    local all = { L.kind.write(L) }
+    local all = {}
     for _, P in ipairs(L.others) do
       local ends = micros(P, P.kind.reset(P))
       if ends ~= 0 then
@@ -210,12 +210,13 @@ local function save(L)
         reset = most(reset, ends)
       end
     end
+    table.insert(all, L.place, L.kind.write(L))
     state = all[1]
     if #all > 1 then
       for i, part in ipairs(all) do all[i] = string.format('%d:', #part) .. part end
       state = '&' .. table.concat(all)
     end
-    if L.turned then turn(L) end
+    if L.turned and L.place == 1 then turn(L) end
   end
   if reset == 0 then
     redis.call('DEL', L.key)
@@ -245,7 +246,7 @@ end
 -- charge charges every form of a layer, each by its own rule. Told says whether
 -- the request was told its delay; denied, that only what counts denials is.
 local function charge(L, n, told, denied)
-  L.changed = true
+  L.changed, L.place = true, 1
   if not denied or L.countDenied then L.kind.charge(L, n, told) end
   if L.others then
     for _, P in ipairs(L.others) do

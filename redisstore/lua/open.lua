@@ -165,14 +165,14 @@ local function reservations(layers, n, t)
         local left = redis.call('PTTL', key)
         if left < 0 or less(left, whole(ms)) then redis.call('PEXPIRE', key, ms) end
       end
+      if L.turned then turn(L) end
+      L.turned = false
       local forms = {}
       each(L, function(P)
         forms[#forms + 1], forms[#forms + 2] = P.form, P.kind.mark and P.kind.mark(P) or ''
         P.now = t
         if cost ~= 0 and keepsOpen(P) then openReservation(key, P, token, ends) end
       end)
-      if L.turned then turn(L) end
-      L.turned = false
       for _, v in ipairs({ id, redis.call('HGET', key, 'turn') or '0', L.form, #forms / 2 }) do kept[#kept + 1] = v end
       for _, v in ipairs(forms) do kept[#kept + 1] = v end
     end
@@ -205,7 +205,7 @@ local function reservations(layers, n, t)
     each(L, function(P)
       if marks[P.form] then closeReservation(key, P, token, marks[P.form], turned and 0 or n, stands) end
     end)
-    L.changed = true
+    L.changed = not L.met -- what was not met is not, but by a charge
   end
 
   -- settle replaces the cost by the true one, once. Under another form of the
