@@ -407,6 +407,7 @@ var floors = map[string]string{
 		rulesdb`,
 	"cmd/internal/service/proxy": `
 		.
+		cmd/internal/service/drain
 		cmd/internal/service/observe
 		cmd/internal/service/rules
 		cmd/internal/service/server
@@ -418,6 +419,7 @@ var floors = map[string]string{
 		policy/rulesfile`,
 	"cmd/internal/service/rls": `
 		.
+		cmd/internal/service/drain
 		cmd/internal/service/observe
 		cmd/internal/service/recent
 		cmd/internal/service/rules
@@ -431,6 +433,7 @@ var floors = map[string]string{
 		rulesource`,
 	"cmd/internal/service/server": `
 		.
+		cmd/internal/service/drain
 		cmd/internal/service/observe
 		cmd/internal/service/rules
 		httplimit

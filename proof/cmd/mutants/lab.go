@@ -31,7 +31,7 @@ var stages = []stage{
 	{"proof", []string{".", "-run", "^TestDifferential$", "-rapid.checks=20000", "-rapid.nofailfile"}, nil},
 	{"proof", []string{".", "-run", "^TestEnvelopeEntries$", "-short"}, nil},
 
-	{".", []string{"./fallback", "./policy", "-short"}, []string{"fallback/", "policy/"}},
+	{".", []string{"./fallback", "./policy/...", "-short"}, []string{"fallback/", "policy/"}},
 	{".", []string{"./httplimit", "-short"}, []string{"httplimit/"}},
 	{".", []string{"./internal/...", "./policy", "./httplimit", "-short"}, []string{"internal/"}},
 

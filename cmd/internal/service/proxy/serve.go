@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/stint-dev/stint/cmd/internal/service/drain"
 	"github.com/stint-dev/stint/cmd/internal/service/server"
 )
 
@@ -42,7 +43,8 @@ type ServeOptions struct {
 }
 
 // Serve answers on ln until ctx is done, over HTTP/1.1 and HTTP/2, the latter
-// in the clear too. It then takes no new connections after Notice, lets the
+// in the clear too. It then ends each connection with its answer, and takes no
+// new ones after Notice but those that wait to be accepted, lets the
 // requests in flight, those that wait and upgraded connections finish for at
 // most Drain, closes what is left, and returns nil if no request was.
 //
@@ -52,15 +54,8 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, o ServeOptions)
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	flying := &inFlight{next: h}
-	running := newServer(base, flying, o)
-	stopped := make(chan error, 1)
-	go func() {
-		if o.TLS != nil {
-			stopped <- running.ServeTLS(ln, "", "")
-		} else {
-			stopped <- running.Serve(ln)
-		}
-	}()
+	running := drain.NewHTTP(newServer(base, flying, o), ln)
+	stopped := running.Start()
 	select {
 	case err := <-stopped:
 		return err
@@ -70,6 +65,7 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, o ServeOptions)
 		o.OnStop()
 	}
 	o.Log.Info("stopping", "drain_delay", o.Notice, "drain", o.Drain)
+	running.Leave()
 	select {
 	case err := <-stopped:
 		return err
@@ -77,7 +73,7 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, o ServeOptions)
 	}
 	bound, release := context.WithTimeout(base, o.Drain)
 	defer release()
-	err := running.Shutdown(bound)
+	err := running.Stop(bound)
 	if left := flying.wait(bound); err == nil && left { // Shutdown knows nothing of upgraded connections
 		o.Log.Info("upgraded connections are cut: the drain is over")
 	}
@@ -88,7 +84,6 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, o ServeOptions)
 	if closing := running.Close(); err == nil {
 		err = closing
 	}
-	<-stopped
 	return err
 }
 

@@ -15,6 +15,8 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
+
+	"github.com/stint-dev/stint/cmd/internal/service/drain"
 )
 
 // ServeOptions say how a Service is served. The zero value is good for most.
@@ -82,8 +84,8 @@ func Serve(ctx context.Context, ln net.Listener, s *Service, o ServeOptions) err
 	healthpb.RegisterHealthServer(server, alive)
 	reflection.Register(server)
 
-	stopped := make(chan error, 1)
-	go func() { stopped <- server.Serve(ln) }()
+	stopped, queue := make(chan error, 1), drain.NewListener(ln)
+	go func() { stopped <- server.Serve(queue) }()
 	select {
 	case err := <-stopped:
 		return err
@@ -95,9 +97,15 @@ func Serve(ctx context.Context, ln net.Listener, s *Service, o ServeOptions) err
 		return err
 	case <-time.After(o.Notice):
 	}
+	ended := queue.Empty()
+	if ended {
+		<-stopped
+	}
 	release()
 	err := stop(server, o.Drain)
-	<-stopped
+	if !ended {
+		<-stopped
+	}
 	return err
 }
 

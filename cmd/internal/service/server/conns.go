@@ -1,10 +1,12 @@
 package server
 
 import (
+	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
+	"time"
 )
 
 // ConnsOptions say how many connections there may be. The zero value is good
@@ -86,6 +88,14 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		_ = conn.Close() // it has had no answer, and gets none
 		l.conns.o.Log.Warn("a connection was closed at once", "why", why)
 	}
+}
+
+// SetDeadline sets that of Accept, if the listener below has one.
+func (l *boundedListener) SetDeadline(t time.Time) error {
+	if under, ok := l.Listener.(interface{ SetDeadline(t time.Time) error }); ok {
+		return under.SetDeadline(t)
+	}
+	return errors.ErrUnsupported
 }
 
 // enter counts a connection, or says why there may not be another.

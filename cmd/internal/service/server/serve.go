@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/stint-dev/stint/cmd/internal/service/drain"
 )
 
 // ServeOptions say how a handler is served. The zero value is good for most.
@@ -70,7 +72,8 @@ func (o *ServeOptions) fill() {
 }
 
 // Serve answers on ln until ctx is done. It then says so, takes new connections
-// for as long as Notice, lets the requests in flight finish for at most Drain,
+// for as long as Notice, and those that wait to be accepted by then, and ends each
+// with its answer; lets the requests in flight finish for at most Drain,
 // closes what is left, and returns nil if nothing was. It closes ln.
 func Serve(ctx context.Context, ln net.Listener, h http.Handler, o ServeOptions) error {
 	o.fill()
@@ -84,14 +87,8 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, o ServeOptions)
 		MaxHeaderBytes:    o.MaxHeader,
 		ErrorLog:          ErrorLog(o.Log),
 	}
-	stopped := make(chan error, 1)
-	go func() {
-		if o.TLS != nil {
-			stopped <- server.ServeTLS(ln, "", "")
-		} else {
-			stopped <- server.Serve(ln)
-		}
-	}()
+	running := drain.NewHTTP(server, ln)
+	stopped := running.Start()
 	select {
 	case err := <-stopped:
 		return err
@@ -100,6 +97,7 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, o ServeOptions)
 	if o.OnStop != nil {
 		o.OnStop()
 	}
+	running.Leave()
 	select {
 	case err := <-stopped:
 		return err
@@ -107,14 +105,13 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, o ServeOptions)
 	}
 	bound, release := context.WithTimeout(context.WithoutCancel(ctx), o.Drain)
 	defer release()
-	err := server.Shutdown(bound)
+	err := running.Stop(bound)
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = errors.New("not all requests had finished when the drain was over")
 	}
-	if closing := server.Close(); err == nil {
+	if closing := running.Close(); err == nil {
 		err = closing
 	}
-	<-stopped
 	return err
 }
 

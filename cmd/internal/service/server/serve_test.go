@@ -355,3 +355,35 @@ func TestTokensReload(t *testing.T) {
 	check(askToken, http.StatusUnauthorized)
 	check(operatorToken, http.StatusOK)
 }
+
+// TestStopAccepts stops a server whose clients have connected and not been
+// accepted yet: they are answered.
+func TestStopAccepts(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns []net.Conn
+	for range 100 {
+		conn := dial(t, ln.Addr().String())
+		if _, err := io.WriteString(conn, "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	served := make(chan error, 1)
+	go func() {
+		bounds := server.NewConns(server.ConnsOptions{Max: 1000, PerAddress: 1000, Log: slog.New(slog.DiscardHandler)})
+		served <- server.Serve(ctx, bounds.Listen(ln), server.NewHandler(newOptions(t, someRules)), server.ServeOptions{Drain: patience})
+	}()
+	for i, conn := range conns {
+		if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("connection %d of those that waited: %v %+v", i, err, resp)
+		}
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,126 @@
+// Package drain stops servers without losing who has just connected.
+//
+// To close a listener is to reset the connections that wait to be accepted,
+// however long new ones were taken before, and net/http drops the first request of
+// a connection, unanswered, if it is read once the server is shutting down. On a
+// busy machine there always are some of both.
+package drain
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// toBegin is how long clients that have connected may take to send a request when
+// the server stops. Those that connected to ask something have sent it by then.
+const toBegin = time.Second
+
+// An HTTP is an HTTP server on a listener.
+type HTTP struct {
+	server  *http.Server
+	queue   *Listener
+	stopped chan error
+
+	leaving atomic.Bool
+	fresh   atomic.Int64 // connections of which no request has begun
+	conns   sync.Map     // of these, net.Conn to *conn
+}
+
+// A conn is what is known of a connection.
+type conn struct{ begun atomic.Bool }
+
+type connKey struct{}
+
+// NewHTTP returns a server on a listener. It takes the server's Handler, ConnContext
+// and ConnState as they are, and puts its own in front; nothing else may use them.
+func NewHTTP(server *http.Server, ln net.Listener) *HTTP {
+	h := &HTTP{server: server, queue: NewListener(ln), stopped: make(chan error, 1)}
+	next, withConn, state := server.Handler, server.ConnContext, server.ConnState
+	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, ok := r.Context().Value(connKey{}).(*conn); ok && !c.begun.Load() {
+			h.begin(c)
+		}
+		if h.leaving.Load() && r.Header["Upgrade"] == nil {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
+	server.ConnContext = func(ctx context.Context, with net.Conn) context.Context {
+		if withConn != nil {
+			ctx = withConn(ctx, with)
+		}
+		c := new(conn)
+		h.fresh.Add(1)
+		h.conns.Store(with, c)
+		return context.WithValue(ctx, connKey{}, c)
+	}
+	server.ConnState = func(with net.Conn, s http.ConnState) {
+		if s == http.StateClosed || s == http.StateHijacked {
+			if c, ok := h.conns.LoadAndDelete(with); ok {
+				h.begin(c.(*conn))
+			}
+		}
+		if state != nil {
+			state(with, s)
+		}
+	}
+	return h
+}
+
+// begin notes that a connection has no first request to wait for any more.
+func (h *HTTP) begin(c *conn) {
+	if c.begun.CompareAndSwap(false, true) {
+		h.fresh.Add(-1)
+	}
+}
+
+// Start serves, over TLS if the server has a configuration for it, until Stop. The
+// channel tells why it has ended before.
+func (h *HTTP) Start() (stopped <-chan error) {
+	go func() {
+		if h.server.TLSConfig != nil {
+			h.stopped <- h.server.ServeTLS(h.queue, "", "")
+		} else {
+			h.stopped <- h.server.Serve(h.queue)
+		}
+	}()
+	return h.stopped
+}
+
+// Leave has each answer end its connection from now on, so that clients go
+// elsewhere without losing a request.
+func (h *HTTP) Leave() { h.leaving.Store(true) }
+
+// Stop takes the connections that wait to be accepted, and no more, gives all a
+// moment to send their first request, and returns when all requests have been
+// answered or ctx is done, as [http.Server.Shutdown] does. What is left then is to
+// be closed; Done waits for the rest.
+func (h *HTTP) Stop(ctx context.Context) error {
+	h.Leave()
+	if h.queue.Empty() {
+		err := <-h.stopped
+		h.stopped <- err // for Done
+	}
+	soon := time.After(toBegin)
+	for waiting := true; waiting && h.fresh.Load() > 0; {
+		select {
+		case <-time.After(2 * time.Millisecond):
+		case <-soon:
+			waiting = false
+		case <-ctx.Done():
+			waiting = false
+		}
+	}
+	return h.server.Shutdown(ctx)
+}
+
+// Close closes all connections, and returns when the server has ended.
+func (h *HTTP) Close() error {
+	err := h.server.Close()
+	<-h.stopped
+	return err
+}
