@@ -287,6 +287,9 @@ func (c *chooser) doubts(r *reading, n int64, choice *Choice) []string {
 	case n < 1000:
 		say("%d clients are few: one more or less changes the share by %.2g%%", n, 100/float64(n))
 	}
+	if once := r.once(); !c.target.Requests && once*2 > n && c.target.most(n) > 0 {
+		say("%s of %s clients sent a single request: a share of the clients counts these too, and they may be one with many addresses", number(once), number(n))
+	}
 	if r.tally.subsecond == 0 {
 		say("times are whole seconds: what came spread over a second is taken as at once")
 	}
@@ -300,6 +303,16 @@ func (c *chooser) doubts(r *reading, n int64, choice *Choice) []string {
 		say("no limit recovers within %s: some clients send more than any sensible one lets pass", Duration(recoverWithin))
 	}
 	return doubts
+}
+
+// once returns how many clients that have a say sent one request.
+func (r *reading) once() (n int64) {
+	for id, sent := range r.sent {
+		if sent == 1 && !r.ignored[id] {
+			n++
+		}
+	}
+	return n
 }
 
 // muchDenied is the part of all requests that a limit seldom should deny.

@@ -13,7 +13,8 @@ import (
 // what follows.
 type Finding struct {
 	// What names it: one_client, no_address, no_key, each_once, proxy, twice,
-	// sorted, zone, far_off, cut_off, nuls, not_found, unread, overlap, future, too_little.
+	// sorted, zone, far_off, cut_off, nuls, not_found, unread, overlap, future, unreadable,
+	// too_little.
 	What string `json:"what"`
 	Text string `json:"text"`
 	// Stops reports whether no proposal can be made from such a log.
@@ -37,6 +38,7 @@ func (w *run) findings() (all []Finding) {
 	}
 	w.twice(add)
 	w.overlapping(add)
+	w.unreadable(add)
 	if w.requests > 0 && w.ruling == nil {
 		w.keys(add)
 	} else if w.requests > 0 {
@@ -211,13 +213,23 @@ func (w *run) times(add finder) {
 		}
 	}
 	w.ahead(add)
-	series := &w.traffic.series.timeline
-	if n, from, to := series.faraway(); n > 0 {
-		hint := "--to " + w.options.when(to).Format("2006-01-02")
-		if from {
-			hint = "--from " + w.options.when(to).Format("2006-01-02")
+	if far := w.traffic.series.faraway(); far.early+far.late > 0 {
+		var hints []string
+		if far.early > 0 {
+			hints = append(hints, "--from "+w.options.when(far.from).Format(time.DateOnly))
 		}
-		add("far_off", false, "far from all the others in time: %s. If the date is wrong, leave that out, such as with %s", plural(n, "request"), hint)
+		if far.late > 0 {
+			hints = append(hints, "--to "+w.options.when(far.to).AddDate(0, 0, 1).Format(time.DateOnly))
+		}
+		add("far_off", false, "far from all the others in time: %s. If the date is wrong, leave that out, such as with %s", plural(far.early+far.late, "request"), strings.Join(hints, " "))
+	}
+}
+
+// unreadable says that too many lines could not be read: nearly all must be, as
+// in the sample by which the format was recognised.
+func (w *run) unreadable(add finder) {
+	if t := &w.tally; t.bad > max(t.lines/20, 1) {
+		add("unreadable", true, "%s of all lines could not be read, such as the first above: what they would say is missing. If they are in another format, take them apart", share(t.bad, t.lines))
 	}
 }
 

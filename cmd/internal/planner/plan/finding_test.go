@@ -101,6 +101,67 @@ func TestBehindProxies(t *testing.T) {
 	}
 }
 
+// So it is with the logs of Envoy and Istio, which say it in fields of their own.
+func TestBehindProxiesEnvoy(t *testing.T) {
+	const list = "203.0.113.99, %s, 10.0.0.9"
+	o := plan.Options{Limits: []string{"1/m"}, Brief: true}
+	want := planText(t, plain(2000, 50, combined), o)
+	o.Client = httplimit.ClientIP{Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+	for name, line := range map[string]func(at time.Time, c string) string{
+		"Envoy JSON": func(at time.Time, c string) string {
+			return fmt.Sprintf(`{"start_time":%q,"method":"GET","path":"/","response_code":200,"downstream_remote_address":"10.0.0.1:52014","x_forwarded_for":"`+list+`"}`, at.Format(time.RFC3339Nano), c)
+		},
+		"Envoy text": func(at time.Time, c string) string {
+			return fmt.Sprintf(`[%s] "GET / HTTP/1.1" 200 - 0 5 1 1 "`+list+`, 10.0.0.1" "curl/8.5" "f1" "shop.example.com" "10.1.0.4:8080"`, at.Format("2006-01-02T15:04:05.000Z"), c)
+		},
+		"Istio text": func(at time.Time, c string) string {
+			return fmt.Sprintf(`[%s] "GET / HTTP/1.1" 200 - via_upstream - "-" 0 5 1 1 "`+list+`" "curl/8.5" "f1" "shop.example.com" "10.1.0.4:8080" outbound|80||shop 10.1.0.9:3412 10.1.0.9:80 10.0.0.1:52014 - default`, at.Format("2006-01-02T15:04:05.000Z"), c)
+		},
+	} {
+		got := planText(t, plain(2000, 50, line), o)
+		if got.Log.Files[0].Format != name || outcomeOf(got.Results[0]) != outcomeOf(want.Results[0]) || len(got.Findings) > 0 {
+			t.Errorf("%s: %s, %+v and %+v; want %+v", name, got.Log.Files[0].Format, outcomeOf(got.Results[0]), got.Findings, outcomeOf(want.Results[0]))
+		}
+	}
+}
+
+// A share of the clients is no measure where most came once.
+func TestManyOnce(t *testing.T) {
+	var b strings.Builder
+	n := 0
+	b.Write(plain(4000, 50, func(at time.Time, client string) string {
+		n++
+		return combined(at, client) + "\n" + combined(at, fmt.Sprintf("203.%d.%d.1", n/250, n%250))
+	}))
+	r := planText(t, []byte(b.String()), plan.Options{Choose: &plan.Target{Share: 0.001}, Brief: true})
+	if doubts := strings.Join(r.Choice.Doubts, "\n"); !strings.Contains(doubts, "4,000 of 4,050 clients sent a single request") {
+		t.Errorf("%s", doubts)
+	}
+}
+
+// Requests that are far from the others at both ends are found.
+func TestFarOff(t *testing.T) {
+	log := string(plain(2000, 50, combined))
+	stray := func(year int) string {
+		return combined(time.Date(year, 6, 1, 0, 0, 0, 0, time.UTC), "192.0.2.1") + "\n"
+	}
+	for name, test := range map[string]struct{ log, want string }{
+		"before": {stray(1999) + log, "1 request. If the date is wrong, leave that out, such as with --from 2024-"},
+		"behind": {log + stray(2025), "1 request. If the date is wrong, leave that out, such as with --to 2024-"},
+		"both":   {stray(1999) + log + stray(2025), "2 requests. If the date is wrong, leave that out, such as with --from 2024-"},
+	} {
+		found := ""
+		for _, f := range planText(t, []byte(test.log), plan.Options{Limits: []string{"1/m"}, Brief: true}).Findings {
+			if f.What == "far_off" {
+				found = f.Text
+			}
+		}
+		if !strings.Contains(found, test.want) {
+			t.Errorf("%s: %q", name, found)
+		}
+	}
+}
+
 // What is odd about files is said: given twice, cut off, another zone, dates
 // that cannot be, NUL bytes.
 func TestOddFiles(t *testing.T) {
@@ -131,6 +192,7 @@ func TestOddFiles(t *testing.T) {
 		{[]string{ahead}, "zone", false},
 		{[]string{write("nul.log", strings.Repeat("\x00", 70_000)+log)}, "nuls", false},
 		{[]string{write("2099.log", log+combined(time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC), "192.0.2.1")+"\n")}, "future", false},
+		{[]string{write("half.log", log+strings.Repeat("garbage\n", 1500))}, "unreadable", true},
 		{[]string{write("1999.log", combined(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC), "192.0.2.1")+"\n"+log)}, "far_off", false},
 	} {
 		r, err := plan.Run(t.Context(), plan.Options{Files: test.files, Choose: &plan.Target{Share: 0.01}, Brief: true})
