@@ -395,8 +395,10 @@ var floors = map[string]string{
 		cmd/internal/service/rules
 		cmd/internal/service/server
 		cmd/internal/service/top
+		internal/match
 		meter
 		policy
+		policy/rulesfile
 		rulesdb
 		rulesource`,
 	"cmd/internal/service/page": `

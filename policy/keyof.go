@@ -59,3 +59,35 @@ func (r *Rules) rule(name string) (*rule, error) {
 	}
 	return nil, fmt.Errorf("rule %q: %w", name, ErrNoRule)
 }
+
+// AttributesOf returns the attributes that a rule makes a key of: [Rules.KeyOf] of
+// them is the key. It is false where the key does not say: it holds a hash, or one
+// of them is missing.
+func (r *Rules) AttributesOf(name, key string) (Map, bool) {
+	one, err := r.rule(name)
+	if err != nil || one.hashKey || len(one.key) == 0 {
+		return nil, err == nil && !one.hashKey && key == ""
+	}
+	values, rest := []string{key}, ""
+	if len(one.key) > 1 {
+		values = values[:0]
+		for rest = key; rest != "" && len(values) < len(one.key); {
+			value, behind, ok := unlink(rest)
+			if !ok {
+				return nil, false
+			}
+			values, rest = append(values, value), behind
+		}
+	}
+	if rest != "" || len(values) != len(one.key) {
+		return nil, false
+	}
+	attrs := make(Map, len(values))
+	for i, a := range one.key {
+		if values[i] == "" || values[i][0] == hashMark {
+			return nil, false
+		}
+		attrs[a.Name] = values[i]
+	}
+	return attrs, true
+}

@@ -47,6 +47,13 @@ func TestKeyOf(t *testing.T) {
 			if err != nil || got != result.Key(0) {
 				t.Errorf("key %q, %v; a decision has %q", got, err, result.Key(0))
 			}
+			attrs, ok := r.AttributesOf("a", got)
+			if want := !strings.Contains(got, "~"); ok != want {
+				t.Errorf("the attributes of %q: %v, %v", got, attrs, ok)
+			}
+			if back, err := r.KeyOf("a", attrs, secret); ok && (err != nil || back != got) {
+				t.Errorf("the key of %v: %q, %v; want %q", attrs, back, err, got)
+			}
 		})
 	}
 }

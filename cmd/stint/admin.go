@@ -38,7 +38,7 @@ func (d *door) serveAdmin(ctx context.Context, address string, admin *server.Adm
 		o.TLS = d.certificate.Config()
 	}
 	lab := lab.New(lab.Options{Aside: true}) // decisions come first
-	rehearsals := s.rehearsals(ctx, of.api, background, logger)
+	rehearsals := s.rehearsals(ctx, of, background, logger)
 	handler := server.NewAdminDoor(ln.Addr(), server.AdminDoorOptions{
 		Admin: admin, Page: s.page(ctx, of, rehearsals, background, logger), Rules: of.api, Usage: s.usage(logger),
 		Rehearse: rehearsals, Lab: lab, Simulate: lab, Askers: d.askers, Operators: d.operators,

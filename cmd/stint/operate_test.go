@@ -105,6 +105,16 @@ func (p *running) waitFor(text string) {
 	}
 }
 
+// until waits until something is so.
+func (p *running) until(so func() bool) {
+	p.t.Helper()
+	for until := time.Now().Add(30 * time.Second); !so(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(until) {
+			p.t.Fatal("it never is so")
+		}
+	}
+}
+
 // end sends a signal and waits for the end.
 func (p *running) end(sig syscall.Signal) error {
 	p.t.Helper()

@@ -62,6 +62,7 @@ func (s *sources) keeper(c *sourceFlags, logger *slog.Logger) (desk.Keeper, erro
 
 // An office is what operators see and do.
 type office struct {
+	desk       *desk.Desk
 	api        *desk.Handler
 	service    *operate.Service
 	inDatabase bool // rules are
@@ -90,7 +91,7 @@ func (s *sources) operators(ctx context.Context, c *sourceFlags, d *door, backgr
 	}
 	api := desk.NewHandler(table, desk.HandlerOptions{Log: logger, Guest: d.guest(inDatabase), Routes: service.Routes(),
 		KeyHash: func(rule, key string) string { return s.source.Policy().KeyHash(rule, key) }})
-	return &office{api, service, inDatabase}, nil
+	return &office{table, api, service, inDatabase}, nil
 }
 
 // guest says who it is that shows no token of a database: an operator by a token

@@ -1,6 +1,8 @@
 package main_test
 
 import (
+	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
@@ -8,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/stint-dev/stint/cmd/internal/browser"
+	main "github.com/stint-dev/stint/cmd/stint"
 )
 
 const pageRules = `rules:
@@ -113,5 +116,145 @@ func TestPageSession(t *testing.T) {
 	expect("the cookie of before", 403, "for the role operator", "PUT", override, `{"limits":["8/h"]}`, "Cookie", strings.Split(set, ";")[0])
 	if log := s.log(); strings.Contains(log, viewer) || strings.Contains(log, operator) || strings.Contains(log, strings.Split(set, ";")[0]) {
 		t.Errorf("the log has a token or a session:\n%s", log)
+	}
+}
+
+// TestPageClient: a client is denied; the page says why, raises its limits for an
+// hour, and takes that back.
+func TestPageClient(t *testing.T) {
+	chromium := browser.Start(t)
+	onBoth(t, func(t *testing.T, start func(...string) *running) {
+		p := start("-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
+		p.requests("partner-1", 7)
+		tab := browser.Open(t, chromium, p.admin, "/ui/", browser.Look{Refused: []string{"422"}})
+		tab.Until("document.querySelector('td button') !== null")
+		tab.JS("document.querySelector('td button').click()")
+		tab.Click("#view", "partner-1")
+		tab.Says("#view", "Denied now.", "5 of 5 used, 0 left", "Denied 2 times in the last ten minutes")
+		tab.Click("[aria-label='Rule orders']", "Raise…")
+		tab.Says("dialog", "Other limits for this client")
+		tab.Set("dialog [name=limits]", "ten")
+		tab.Set("dialog [name=reason]", "ticket 4711")
+		tab.Click("dialog", "Confirm")
+		tab.Says("dialog [role=alert]", "ten")
+		tab.Set("dialog [name=limits]", "100/h")
+		tab.Click("dialog", "Confirm")
+		tab.Says("#view", "Passes now.", "Has 100/h of its own", "ticket 4711", "override set")
+		if n := p.requests("partner-1", 1); n != 1 {
+			t.Error("the client is denied still")
+		}
+		tab.Click("#view", "Undo act 2")
+		tab.Click("dialog", "Confirm")
+		tab.Says("#view", "Denied now.", "undo of act 2")
+		if n := p.requests("partner-1", 1); n != 0 {
+			t.Error("the client passes still")
+		}
+		tab.Click("[aria-label='Rule orders']", "Block…")
+		tab.Set("dialog [name=reason]", "abuse")
+		tab.Click("dialog", "Confirm")
+		tab.Says("#view", "Blocked, by this machine", "Everything is denied by a block")
+		tab.JS("location.hash = '#/overrides'")
+		tab.Says("#view", "abuse", "block")
+		if text := browser.Eval[string](tab, "document.querySelector('#view').innerText"); !strings.Contains(text, "partner-1") {
+			t.Errorf("a key that was revealed is hidden again: %s", text)
+		}
+		tab.JS("location.hash = '#/audit'")
+		tab.Says("#view", "key reveal", "override set", "ticket 4711", "abuse")
+		tab.JS("location.hash = '#/nodes'")
+		tab.Says("#view", "ok", "none")
+	})
+}
+
+// TestPageRules edits rules in a database as an admin: what is wrong stands at its
+// line; then they are rehearsed, published, and rolled back. Meanwhile a viewer in
+// another browser sees it, and may not.
+func TestPageRules(t *testing.T) {
+	dir := t.TempDir()
+	database := "sqlite:" + dir + "/stint.db"
+	run := func(args ...string) string {
+		t.Helper()
+		var out, errs bytes.Buffer
+		if status := main.Run(t.Context(), args, strings.NewReader(""), &out, &errs); status != 0 {
+			t.Fatalf("stint %s: exit %d %s", strings.Join(args, " "), status, errs.String())
+		}
+		return strings.TrimSpace(out.String())
+	}
+	run("db", "migrate", "--rules", database)
+	run("rules", "push", writeFile(t, dir+"/stint.yaml", pageRules), "--rules", database, "--comment", "the first")
+	admin := run("token", "make", "anna", "--role", "admin", "--rules", database)
+	viewer := run("token", "make", "vera", "--role", "viewer", "--rules", database)
+	p := launch(t, "serve", "serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--rules", database)
+	p.listening()
+	for i := range 4 {
+		p.requests(fmt.Sprint("partner-", i), 5)
+	}
+	tab := browser.Open(t, browser.Start(t), p.admin, "/ui/", browser.Look{})
+	other := browser.Open(t, browser.Start(t), p.admin, "/ui/#/rules", browser.Look{Refused: []string{"401", "403"}})
+	other.Says("#view", "Sign in")
+	other.Set("#token", "no-such-token-here")
+	other.Click("#view", "Sign in")
+	other.Says("#view", "not known here")
+	other.Set("#token", viewer)
+	other.Click("#view", "Sign in")
+	other.Says("#who", "vera, viewer")
+	other.Says("#view", "orders", "logins", "2 rules")
+
+	tab.Click("header", "Sign in")
+	tab.Set("#token", admin)
+	tab.Click("#view", "Sign in")
+	tab.Says("#who", "anna, admin")
+	tab.Click("#view", "orders")
+	tab.Says("#view", "Holds every request.", "Each header.x-api-key is counted apart", "5/1h: 5 at once, and one comes back each 12m", "limits: [5 per hour]", "20 passed", "revision 1")
+	tab.Click("#view", "Edit…")
+	tab.Until("document.getElementById('document')?.value.includes('5 per hour')")
+	tab.Says("#verdict", "Good: 2 rules")
+	text := "document.getElementById('document').value"
+	tab.Set("#document", strings.Replace(pageRules, "limits: [5 per hour]", "limit: [5 per hour]", 1))
+	tab.Says(".faults", "line 4", "limits")
+	tab.Until("document.querySelector('.gutter .wrong')?.textContent.trim() === '4'")
+	tab.Until("[...document.querySelectorAll('button')].find((b) => b.textContent === 'Publish…').disabled")
+	tab.Click(".faults", "line 4")
+	tab.Until("document.activeElement.id === 'document' && document.activeElement.selectionStart === %d", strings.Index(pageRules, "limits"))
+	tab.Set("#document", strings.Replace(pageRules, "5 per hour", "2 per hour", 1))
+	tab.Says("#verdict", "Good")
+	tab.JS("const a = document.getElementById('document'); a.focus(); a.setSelectionRange(0, 0); a.setSelectionRange(%s.indexOf('limits') + 2, %s.indexOf('limits') + 2)", text, text)
+	tab.Says(".help", "rules › limits")
+	tab.Click("#view", "Compare")
+	tab.Says("#diff", "-    limits: [5 per hour]", "+    limits: [2 per hour]")
+	tab.Click("#view", "Rehearse")
+	tab.Says("#rehearsed", "20 requests", "newly denied (60 %)", "12", "orders")
+	tab.Click("#view", "Show keys")
+	tab.Says("#rehearsed", "partner-2")
+	tab.Click("#view", "Publish…")
+	tab.Set("dialog [name=comment]", "two an hour")
+	tab.Click("dialog", "Confirm")
+	tab.Says("#published", "Revision 2 is in force")
+	other.JS("location.hash = '#/history'")
+	other.Says("#view", "2, in force", "two an hour", "anna")
+	p.until(func() bool { return p.requests("late", 5) == 2 || p.requests("later", 5) == 2 })
+
+	tab.JS("location.hash = '#/history'")
+	tab.Click("#view", "Show revision 2")
+	tab.Says("#diff", "+    limits: [2 per hour]")
+	tab.Click("#view", "Roll back to revision 1")
+	tab.Click("dialog", "Confirm")
+	tab.Says("#view", "3, in force", "back to revision 1")
+	other.JS("location.hash = '#/edit'")
+	other.Says("#verdict", "Good")
+	for _, name := range []string{"Publish…", "Show keys", "Overrides", "Audit"} {
+		if browser.Eval[bool](other, fmt.Sprintf("[...document.querySelectorAll('button, a')].some((b) => b.textContent === %q)", name)) {
+			t.Errorf("a viewer is offered %s", name)
+		}
+	}
+	for _, path := range []string{"v1/overrides", "v1/audit", "v1/tokens"} {
+		if status := browser.Eval[int](tab, "fetch('"+path+"').then((r) => r.status)"); status != 200 {
+			t.Errorf("an admin is answered %d for %s", status, path)
+		}
+		if status := browser.Eval[int](other, "fetch('"+path+"').then((r) => r.status)"); status != 403 {
+			t.Errorf("a viewer is answered %d for %s", status, path)
+		}
+	}
+	if _, out, _ := p.stint("audit", "--token-file", writeFile(t, dir+"/token", admin)); !strings.Contains(out, "anna  key reveal rehearsal") {
+		t.Errorf("the audit:\n%s", out)
 	}
 }

@@ -6,7 +6,8 @@ import (
 	"net/http"
 	"sync"
 
-	"github.com/stint-dev/stint/cmd/internal/service/desk"
+	"github.com/stint-dev/stint/rulesdb"
+
 	"github.com/stint-dev/stint/cmd/internal/service/record"
 	"github.com/stint-dev/stint/cmd/internal/service/rehearse"
 )
@@ -26,8 +27,8 @@ func (c *recordFlags) recorder() *record.Recorder {
 }
 
 // rehearsals returns what tries rules on the requests that were kept; nil if none
-// are. api says who may. Checkpoints are made in the background until ctx is done.
-func (s *sources) rehearsals(ctx context.Context, api *desk.Handler, background *sync.WaitGroup, logger *slog.Logger) http.Handler {
+// are. of says who may. Checkpoints are made in the background until ctx is done.
+func (s *sources) rehearsals(ctx context.Context, of *office, background *sync.WaitGroup, logger *slog.Logger) http.Handler {
 	if s.recorder == nil {
 		return nil
 	}
@@ -38,6 +39,9 @@ func (s *sources) rehearsals(ctx context.Context, api *desk.Handler, background 
 	}
 	return rehearse.NewHandler(rehearse.HandlerOptions{
 		Checkpoints: checkpoints, Policy: s.source.Policy, Recorder: s.recorder, Check: checkRules, Fresh: s.where == "memory" && s.snapshot == nil, Log: logger,
-		Who: api.Who,
+		Who: of.api.Who,
+		Note: func(ctx context.Context, author string) error {
+			return of.desk.Note(ctx, rulesdb.Act{Author: author, Act: "key reveal", Subject: "rehearsal"})
+		},
 	})
 }

@@ -157,11 +157,17 @@ func (h *Handler) validate(c *call) (int, any, error) {
 }
 
 func (h *Handler) diff(c *call) (int, any, error) {
-	var p posted
+	var p struct {
+		posted
+		Version int64 `json:"version"` // to compare with; 0 is the one in force
+	}
 	if err := c.body(maxRules, &p); err != nil {
 		return 0, nil, err
 	}
 	held, err := InForce(c.ctx, h.desk)
+	if err == nil && p.Version > 0 {
+		held, err = h.desk.Revision(c.ctx, p.Version)
+	}
 	if err != nil {
 		return 0, nil, err
 	}

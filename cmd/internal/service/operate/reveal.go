@@ -16,6 +16,8 @@ type Revealed struct {
 	Rule    string `json:"rule"`
 	Key     string `json:"key"`
 	KeyHash string `json:"key_hash"`
+	// Attributes are those that the key is made of; null where it holds hashes.
+	Attributes map[string]string `json:"attributes"`
 }
 
 // reveal answers POST /v1/reveal: the key of a hash, as far as it is remembered
@@ -43,7 +45,8 @@ func (s *Service) reveal(r *desk.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	shown, hash := s.named(body.Rule, key, true)
-	return http.StatusOK, Revealed{body.Rule, shown, hash}, nil
+	attrs, _ := s.o.Source.Policy().Rules().AttributesOf(body.Rule, key)
+	return http.StatusOK, Revealed{body.Rule, shown, hash, attrs}, nil
 }
 
 // keyOf returns the key that has a hash under a rule.

@@ -6,7 +6,9 @@ package operate
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
+	"net/http"
 
 	"github.com/stint-dev/stint/rulesdb"
 
@@ -53,12 +55,27 @@ func (s *Service) Routes() []desk.Route {
 	return []desk.Route{
 		{Method: "POST", Path: "/v1/inspect", Role: rulesdb.Viewer, Serve: s.inspect},
 		{Method: "GET", Path: "/v1/top", Role: rulesdb.Viewer, Serve: s.top},
+		{Method: "GET", Path: "/v1/rule", Role: rulesdb.Viewer, Serve: s.ruleView},
+		{Method: "GET", Path: "/v1/rules/list", Role: rulesdb.Viewer, Serve: s.ruleList},
+		{Method: "GET", Path: "/v1/rules/schema", Role: rulesdb.Viewer, Serve: s.schema},
 		{Method: "GET", Path: "/v1/blocked", Role: rulesdb.Viewer, Serve: s.blocked},
 		{Method: "POST", Path: "/v1/reset", Role: rulesdb.Operator, Serve: s.reset},
 		{Method: "POST", Path: "/v1/refund", Role: rulesdb.Operator, Serve: s.refund},
 		{Method: "POST", Path: "/v1/reveal", Role: rulesdb.Operator, Serve: s.reveal},
 		{Method: "POST", Path: "/v1/undo", Role: rulesdb.Operator, Serve: s.undo},
 	}
+}
+
+// Attributes returns the attributes that rules look at, at most a hundred.
+func (s *Service) Attributes() []string {
+	const most = 100
+	all := s.o.Source.Policy().Rules().Attributes()
+	return all[:min(most, len(all))]
+}
+
+// schema answers GET /v1/rules/schema: the JSON schema of rules files.
+func (s *Service) schema(*desk.Request) (int, any, error) {
+	return http.StatusOK, json.RawMessage(rules.Schema()), nil
 }
 
 // Reads reports whether a path only shows something.

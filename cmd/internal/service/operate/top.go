@@ -122,15 +122,7 @@ func (s *Service) top(r *desk.Request) (int, any, error) {
 // each kind, in clear if they may be seen.
 func (s *Service) Page(ctx context.Context, n int, rules []string, clear bool) *Page {
 	p := &Page{At: time.Now().UTC(), Version: s.version(), Minutes: top.Minutes, Rules: s.rates.rules(s.o.Observer.Said(), rules),
-		Denied: []KeyCount{}, Nearest: []KeyPart{}, Stores: s.o.Stores(), Nodes: []desk.Node{}}
-	for _, d := range s.o.Board.Denied(n) {
-		key, hash := s.named(d.Rule, d.Key, clear)
-		p.Denied = append(p.Denied, KeyCount{d.Rule, key, hash, d.Count, d.Over, d.Since.UTC(), d.Last.UTC(), d.Shadow})
-	}
-	for _, d := range s.o.Board.Nearest(n) {
-		key, hash := s.named(d.Rule, d.Key, clear)
-		p.Nearest = append(p.Nearest, KeyPart{d.Rule, key, hash, d.Layer.Text, d.Used, d.Layer.Limit.Capacity(), d.Part, d.At.UTC()})
-	}
+		Denied: s.denials(n, clear), Nearest: s.nearest(n, clear), Stores: s.o.Stores(), Nodes: []desk.Node{}}
 	ctx, stop := context.WithTimeout(ctx, nodesWithin)
 	defer stop()
 	nodes, err := s.o.Desk.Nodes(ctx, nodesFrom)
@@ -140,6 +132,26 @@ func (s *Service) Page(ctx context.Context, n int, rules []string, clear bool) *
 	}
 	p.Nodes = desk.List(nodes, desk.NodeOf)
 	return p
+}
+
+// denials returns the n keys denied most.
+func (s *Service) denials(n int, clear bool) []KeyCount {
+	all := []KeyCount{}
+	for _, d := range s.o.Board.Denied(n) {
+		key, hash := s.named(d.Rule, d.Key, clear)
+		all = append(all, KeyCount{d.Rule, key, hash, d.Count, d.Over, d.Since.UTC(), d.Last.UTC(), d.Shadow})
+	}
+	return all
+}
+
+// nearest returns the n keys nearest to a limit.
+func (s *Service) nearest(n int, clear bool) []KeyPart {
+	all := []KeyPart{}
+	for _, d := range s.o.Board.Nearest(n) {
+		key, hash := s.named(d.Rule, d.Key, clear)
+		all = append(all, KeyPart{d.Rule, key, hash, d.Layer.Text, d.Used, d.Layer.Limit.Capacity(), d.Part, d.At.UTC()})
+	}
+	return all
 }
 
 // RulesInForce returns how many rules there are.

@@ -170,6 +170,18 @@ func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 	p.follow(w, r, out)
 }
 
+// ruleHour answers GET hour?rule=NAME: what a rule said in the last hour.
+func (p *Page) ruleHour(w http.ResponseWriter, r *http.Request) {
+	if !p.watches(r) {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		server.WriteProblem(w, http.StatusUnauthorized, "", "sign in first")
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_ = json.NewEncoder(w).Encode(p.hour.rule(time.Now(), r.URL.Query().Get("rule"))) // a client that has gone needs no answer
+}
+
 // watches reports whether the stream is for whoever asks.
 func (p *Page) watches(r *http.Request) bool {
 	_, role, err := p.may(r, "/v1/top")

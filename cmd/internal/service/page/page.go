@@ -106,7 +106,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	api := strings.HasPrefix(r.URL.Path, "/v1/")
-	if (api || r.URL.Path == "/session" || r.URL.Path == "/live") && foreign(r) {
+	if (api || r.URL.Path == "/session" || r.URL.Path == "/live" || r.URL.Path == "/hour") && foreign(r) {
 		server.WriteProblem(w, http.StatusForbidden, "", "asked by a page of another origin")
 		return
 	}
@@ -117,6 +117,8 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.session(w, r)
 	case r.URL.Path == "/live":
 		p.stream(w, r)
+	case r.URL.Path == "/hour":
+		p.ruleHour(w, r)
 	default:
 		h.Set("Cache-Control", "no-cache") // the next version of the binary has other files
 		if media := mediaTypes[path.Ext(r.URL.Path)]; media != "" {

@@ -109,6 +109,8 @@ type standing struct {
 	// Publishes and Rehearses are as in [Options].
 	Publishes bool `json:"publishes"`
 	Rehearses bool `json:"rehearses"`
+	// Attributes are what rules look at.
+	Attributes []string `json:"attributes"`
 }
 
 // session answers GET, POST and DELETE of session: who one is, signing in by
@@ -146,7 +148,9 @@ func (p *Page) standing(r *http.Request) (standing, error) {
 	if s.Rules = role != ""; err == nil && !s.Rules {
 		author, role, err = p.may(r, "/v1/top")
 	}
-	s.Author, s.Role = author, role
+	if s.Author, s.Role = author, role; role != "" {
+		s.Attributes = p.o.Service.Attributes()
+	}
 	return s, err
 }
 

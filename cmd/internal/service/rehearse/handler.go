@@ -58,6 +58,9 @@ type HandlerOptions struct {
 	Checkpoints *Checkpoints
 	// Who says who asks, and what they may do: "" is nothing.
 	Who func(r *http.Request) (author string, role rulesdb.Role, err error)
+	// Note writes into the audit that somebody looked at keys in clear. The default
+	// is that it does not.
+	Note func(ctx context.Context, author string) error
 	// Log takes who looked at keys in clear. The default is that nobody does.
 	Log *slog.Logger
 }
@@ -106,8 +109,20 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		h.o.Log.Info("rehearsal shows keys in clear", "author", author)
+		if err := h.note(r.Context(), author); err != nil {
+			h.o.Log.Error("rehearsal", "error", err)
+			server.WriteProblem(w, http.StatusServiceUnavailable, "names", "keys are not shown, since the audit cannot be written; the log says why")
+			return
+		}
 	}
 	h.answer(w, r, &ask)
+}
+
+func (h *Handler) note(ctx context.Context, author string) error {
+	if h.o.Note == nil {
+		return nil
+	}
+	return h.o.Note(ctx, author)
 }
 
 // read reads the body.

@@ -123,11 +123,11 @@ export const legend = () => el("ul", { class: "legend", "aria-label": "Legend" }
   el("li", {}, el("span", { class: "mark", "aria-hidden": "true" }), "passed, above the line"),
   el("li", {}, el("span", { class: "mark denied", "aria-hidden": "true" }), "denied, below it"));
 
-/** spark makes a small plot of what a rule said, minute by minute. */
-export function spark() {
+/** spark makes a small plot of what a rule said, minute by minute; or a wide one. */
+export function spark(wide = false) {
   const up = el("path", { class: "passed" });
   const down = el("path", { class: "denied" });
-  const svg = el("svg", { class: "spark", viewBox: "0 0 120 22", preserveAspectRatio: "none", role: "img" }, up, down);
+  const svg = el("svg", { class: wide ? "spark wide" : "spark", viewBox: "0 0 120 22", preserveAspectRatio: "none", role: "img" }, up, down);
   return {
     svg,
     set(r) {

@@ -6,14 +6,14 @@ import { el } from "./dom.js";
 import { may } from "./session.js";
 
 const most = 500;
-const known = new Map(); // "rule hash" to key; the oldest go first
+const known = new Map(); // "rule hash" to what was answered; the oldest go first
 
 /** keyCell shows a key by its hash, with what reveals it. */
 export function keyCell(rule, hash, failed) {
   const node = el("span", { class: "key" });
-  const key = known.get(`${rule} ${hash}`);
-  if (key !== undefined) {
-    node.append(el("a", { href: keyLink(rule, key) }, key || "(one key for all)"));
+  const seen = known.get(`${rule} ${hash}`);
+  if (seen) {
+    node.append(seen.attributes && Object.keys(seen.attributes).length ? el("a", { href: clientLink(seen.attributes) }, seen.key) : el("code", {}, seen.key || "one key for all"));
     return node;
   }
   node.append(el("code", {}, hash.slice(0, 16)));
@@ -22,8 +22,10 @@ export function keyCell(rule, hash, failed) {
       type: "button", "aria-label": `Reveal key ${hash.slice(0, 16)}`,
       onclick: async () => {
         try {
-          remember(rule, hash, (await post("v1/reveal", { rule, key_hash: hash })).key);
-          node.replaceWith(keyCell(rule, hash, failed));
+          remember(rule, hash, await post("v1/reveal", { rule, key_hash: hash }));
+          const shown = keyCell(rule, hash, failed);
+          node.replaceWith(shown);
+          shown.querySelector("a")?.focus();
         } catch (err) {
           failed(err);
         }
@@ -33,13 +35,13 @@ export function keyCell(rule, hash, failed) {
   return node;
 }
 
-function remember(rule, hash, key) {
-  known.set(`${rule} ${hash}`, key);
+function remember(rule, hash, answer) {
+  known.set(`${rule} ${hash}`, answer);
   if (known.size > most) known.delete(known.keys().next().value);
 }
 
-/** keyLink is where the story of a key is. */
-export const keyLink = (rule, key) => `#/client?${new URLSearchParams({ rule, key })}`;
+/** clientLink is where the story of a client is. */
+const clientLink = (attributes) => `#/client?${new URLSearchParams(attributes)}`;
 
 /** ruleLink is where a rule is. */
 export const ruleLink = (rule) => `#/rule?${new URLSearchParams({ name: rule })}`;

@@ -1,12 +1,25 @@
 // The page: which of its views is seen, and who sees it.
 
+import { client } from "./client.js";
 import { byID, el, put, say } from "./dom.js";
+import { editor } from "./editor.js";
+import { history } from "./history.js";
+import { auditLog, nodeList, overrides } from "./lists.js";
 import { overview } from "./overview.js";
+import { rule, ruleList } from "./rules.js";
 import { may, refresh, session, signIn, signOut } from "./session.js";
 
 // views are what there is: who may see it, and what it is called in the menu.
 const views = [
   { path: "", title: "Overview", role: "", show: overview },
+  { path: "client", title: "Client", role: "", show: client },
+  { path: "rules", title: "Rules", role: "viewer", show: ruleList },
+  { path: "rule", title: "Rule", role: "viewer", show: rule, menu: false, under: "rules" },
+  { path: "edit", title: "Edit rules", role: "viewer", show: editor, menu: false, under: "rules" },
+  { path: "history", title: "Revisions", role: "viewer", show: history, menu: false, under: "rules" },
+  { path: "overrides", title: "Overrides", role: "operator", show: overrides },
+  { path: "audit", title: "Audit", role: "operator", show: auditLog },
+  { path: "nodes", title: "Nodes", role: "viewer", show: nodeList },
 ];
 
 let leave = () => {};

@@ -1,0 +1,195 @@
+package operate
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/match"
+	"github.com/stint-dev/stint/meter"
+	"github.com/stint-dev/stint/policy/rulesfile"
+)
+
+// ruleWords says in sentences what a rule means.
+func ruleWords(r *rulesfile.Rule) []string {
+	all := []string{which(r)}
+	if r.Own == nil || r.Own.Action == "" || r.Tiers != nil {
+		all = append(all, counted(r))
+	}
+	if r.Own != nil {
+		all = append(all, planWords("", r.Own)...)
+	}
+	if t := r.Tiers; t != nil {
+		for _, name := range t.Names {
+			all = append(all, planWords(fmt.Sprintf("Where %s is %s: ", t.By.Name, name), t.Plans[name])...)
+		}
+		if t.Default != nil {
+			all = append(all, planWords("For any other "+t.By.Name+": ", t.Default)...)
+		}
+	}
+	for i := range r.Overrides {
+		all = append(all, planWords("Where "+r.Overrides[i].When.String()+": ", r.Overrides[i].Plan)...)
+	}
+	return append(all, besides(r)...)
+}
+
+func which(r *rulesfile.Rule) string {
+	text := "Holds every request"
+	if r.Match != nil {
+		text = "Holds requests where " + either(r.Match)
+	}
+	if len(r.Unless) > 0 {
+		text += ", but not those where " + either(r.Unless)
+	}
+	return text + "."
+}
+
+func either(any []match.Conjunction) string {
+	texts := make([]string, len(any))
+	for i, c := range any {
+		texts[i] = c.String()
+	}
+	return strings.Join(texts, "; or where ")
+}
+
+func counted(r *rulesfile.Rule) string {
+	names := make([]string, len(r.Key))
+	addresses := false
+	for i, a := range r.Key {
+		names[i] = a.Name
+		addresses = addresses || a.Field == match.IP
+	}
+	var text string
+	switch len(names) {
+	case 0:
+		return "All of them share one count."
+	case 1:
+		text = "Each " + names[0] + " is counted apart"
+	default:
+		text = "Each combination of " + strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1] + " is counted apart"
+	}
+	if addresses && (r.IPv4Prefix < 32 || r.IPv6Prefix < 128) {
+		text += fmt.Sprintf(", addresses by /%d (IPv4) and /%d (IPv6)", r.IPv4Prefix, r.IPv6Prefix)
+	}
+	switch r.OnMissing {
+	case "deny":
+		return text + "; without that, a request is denied."
+	case "skip":
+		return text + "; without that, a request is not held."
+	}
+	return text + "; those without share one count."
+}
+
+// planWords says what a plan means, each sentence behind a lead.
+func planWords(lead string, p *rulesfile.Plan) (all []string) {
+	switch p.Action {
+	case "block":
+		return []string{lead + "All are denied."}
+	case "unlimited":
+		return []string{lead + "All pass."}
+	}
+	for _, l := range p.Limits {
+		all = append(all, lead+limitWords(l))
+	}
+	return all
+}
+
+// limitWords says what a limit means.
+func limitWords(l stint.Limit) string {
+	n, period := l.Count(), plain(l.Period())
+	if unit, zone := l.Calendar(); unit != "" {
+		return fmt.Sprintf("%v: %d in each %s of %s, beginning anew with the next.", l, n, unit, zone)
+	}
+	switch l.Algorithm() {
+	case meter.TokenBucketInterval:
+		return fmt.Sprintf("%v: %d at once, and %d come back at each whole %s.", l, l.Capacity(), n, period)
+	case meter.LeakyQueue:
+		return fmt.Sprintf("%v: one starts each %v; %d have room, and those that come early wait.", l, plain(each(l)), l.Capacity())
+	case meter.FixedWindow:
+		return fmt.Sprintf("%v: %d in each window of %s, which begin by the clock.", l, n, period)
+	case meter.SlidingLog:
+		return fmt.Sprintf("%v: %d in any %s, to the request.", l, n, period)
+	case meter.SlidingCounter:
+		return fmt.Sprintf("%v: %d in any %s, by two counts.", l, n, period)
+	case meter.SlidingSubWindows:
+		return fmt.Sprintf("%v: %d in any %s, by counts of %d parts.", l, n, period, l.Parts())
+	}
+	return fmt.Sprintf("%v: %d at once, and one comes back each %v.", l, l.Capacity(), plain(each(l)))
+}
+
+// plain writes a duration without the zeros at its end: 12m for 12m0s.
+func plain(d time.Duration) string {
+	text := short(d).String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// besides is what a rule says beside its limits.
+func besides(r *rulesfile.Rule) (all []string) {
+	if c := r.Cost; c.Fixed > 1 {
+		all = append(all, fmt.Sprintf("A request costs %d.", c.Fixed))
+	} else if c.Fixed == 0 && c.By.Name != "" {
+		all = append(all, fmt.Sprintf("A request costs what %s says, from %d to %d; %d without it.", c.By.Name, c.Min, c.Max, c.Default))
+	}
+	if r.Shadow {
+		all = append(all, "In shadow: it counts, and denies nothing.")
+	}
+	if r.Final {
+		all = append(all, "No rule after it is tried.")
+	}
+	if r.HashKey {
+		all = append(all, "Keys are kept as hashes alone.")
+	}
+	if r.Mode != "" && r.Mode != "strict" {
+		all = append(all, "Processes hold it together by "+r.Mode+".")
+	}
+	switch r.OnStoreFailure {
+	case "open":
+		all = append(all, "While the store does not answer, all pass.")
+	case "closed":
+		all = append(all, "While the store does not answer, all are denied.")
+	}
+	return all
+}
+
+// mostText bounds the text of a rule that is shown, in lines.
+const mostText = 400
+
+// ruleText returns the lines of a document that a rule stands on, without what
+// leads to the next.
+func ruleText(document []byte, line int, next int) string {
+	lines := bytes.Split(document, []byte("\n"))
+	if line < 1 || line > len(lines) {
+		return ""
+	}
+	end := len(lines)
+	if next > line {
+		end = min(end, next-1)
+	}
+	first := lines[line-1]
+	indent := len(first) - len(bytes.TrimLeft(first, " "))
+	last := line
+	for at := line + 1; at <= min(end, line+mostText-1); at++ {
+		text := bytes.TrimSpace(lines[at-1])
+		here := len(lines[at-1]) - len(bytes.TrimLeft(lines[at-1], " "))
+		switch {
+		case len(text) == 0 || text[0] == '#' && here <= indent:
+		case here <= indent:
+			end = 0 // behind the rules
+		default:
+			last = at
+		}
+	}
+	out := make([]string, 0, last-line+1)
+	for _, l := range lines[line-1 : last] {
+		out = append(out, strings.TrimPrefix(string(l), strings.Repeat(" ", indent)))
+	}
+	return strings.Join(out, "\n")
+}
