@@ -3,7 +3,7 @@
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 MODULE   := github.com/stint-dev/stint
 BELOW     = $(filter-out $(CURDIR),$(shell go list -m -f '{{.Dir}}')) # the modules beside the root
-REQUIRED := . ./redisstore ./redisstore/goredis ./rulesdb # that other modules here require
+REQUIRED := . ./grpclimit ./redisstore ./redisstore/goredis ./rulesdb # that other modules here require
 VULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 TARGETS  := linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 FUZZTIME ?= 1m

@@ -324,6 +324,10 @@ var floors = map[string]string{
 		internal/guard
 		internal/ratefields
 		policy`,
+	"adapters/connectlimit": "grpclimit",
+	"adapters/echolimit":    "", // they take a guard of httplimit as a function
+	"adapters/fiberlimit":   "",
+	"adapters/ginlimit":     "",
 	"otellimit": `
 		.
 		httplimit
@@ -538,7 +542,7 @@ func (s source) nested() bool { return slices.Contains(modulesBelow, strings.Spl
 
 // modulesBelow are the directories of this repository that are modules of
 // their own.
-var modulesBelow = []string{"cmd", "grpclimit", "otellimit", "proof", "benchmarks", "redisstore", "release", "rulesdb", "site"}
+var modulesBelow = []string{"adapters", "cmd", "grpclimit", "otellimit", "proof", "benchmarks", "redisstore", "release", "rulesdb", "site"}
 
 // imports returns the import paths, with the names that they go by.
 func (s source) imports(t *testing.T) map[string]string {

@@ -27,7 +27,7 @@ var wings = []wing{
 	{"service, command", true, []string{"cmd/"}},
 	{"redis", true, []string{"redisstore/", "fallback/", "failover/"}},
 	{"rules", true, []string{"policy/", "rulesource/", "rulesdb/", "internal/overridetable/"}},
-	{"middleware", true, []string{"httplimit/", "grpclimit/", "otellimit/"}},
+	{"middleware", true, []string{"httplimit/", "grpclimit/", "otellimit/", "adapters/"}},
 	{"memory", true, []string{"memstore/"}},
 	{"engine", true, []string{""}},
 }

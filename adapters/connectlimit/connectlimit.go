@@ -1,0 +1,200 @@
+// Package connectlimit holds the calls of a Connect server to limits, those by the
+// Connect protocol, by gRPC and by gRPC-Web alike:
+//
+//	guard, err := grpclimit.NewServer(limiter, grpclimit.PeerKey(), grpclimit.Options{})
+//	…
+//	path, handler := pingv1connect.NewPingServiceHandler(server,
+//		connect.WithInterceptors(connectlimit.Interceptor(guard)))
+//
+// It is [grpclimit.Server] behind the interceptor of Connect, so that keys, options,
+// rules and answers are those of gRPC: what is denied ends with resource_exhausted
+// and google.rpc.RetryInfo, QuotaFailure and ErrorInfo as details, and the fields
+// ratelimit, ratelimit-policy and retry-after stand in the headers. Streams are held
+// to limits when they open and, with grpclimit.Options.Messages, at each message.
+//
+// Price: what the guard costs, and some allocations for a call's metadata. The
+// interceptor may be used from many goroutines at once.
+package connectlimit
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"connectrpc.com/connect"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/stint-dev/stint/grpclimit"
+)
+
+// Interceptor returns an interceptor for handlers. In a client it does nothing.
+func Interceptor(guard *grpclimit.Server) connect.Interceptor { return &interceptor{guard} }
+
+type interceptor struct{ guard *grpclimit.Server }
+
+// WrapUnary implements [connect.Interceptor].
+func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
+		if r.Spec().IsClient {
+			return next(ctx, r)
+		}
+		fields := make(http.Header)
+		known := grpc.NewContextWithServerTransportStream(incoming(ctx, r.Header(), r.Peer()), transport{r.Spec().Procedure, fields})
+		var answer connect.AnyResponse
+		var failure error
+		passed := false
+		_, err := i.guard.UnaryInterceptor(known, r.Any(), &grpc.UnaryServerInfo{FullMethod: r.Spec().Procedure},
+			func(context.Context, any) (any, error) {
+				passed = true
+				answer, failure = next(ctx, r)
+				return nil, nil
+			})
+		switch {
+		case !passed:
+			return nil, refusal(err, fields)
+		case failure != nil:
+			if e, ok := errors.AsType[*connect.Error](failure); ok {
+				add(e.Meta(), fields)
+			}
+			return answer, failure
+		}
+		add(answer.Header(), fields)
+		return answer, nil
+	}
+}
+
+// WrapStreamingClient implements [connect.Interceptor].
+func (i *interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+// WrapStreamingHandler implements [connect.Interceptor].
+func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		known := incoming(ctx, conn.RequestHeader(), conn.Peer())
+		passed := false
+		err := i.guard.StreamInterceptor(nil, &stream{conn: conn, ctx: known}, &grpc.StreamServerInfo{FullMethod: conn.Spec().Procedure},
+			func(_ any, s grpc.ServerStream) error {
+				passed = true
+				return next(ctx, &guarded{conn, s})
+			})
+		if !passed {
+			return refusal(err, conn.ResponseHeader())
+		}
+		return err
+	}
+}
+
+// incoming returns the context of a call as grpc has it: with its metadata and its
+// peer.
+func incoming(ctx context.Context, header http.Header, from connect.Peer) context.Context {
+	md := make(metadata.MD, len(header))
+	for name, values := range header {
+		md[strings.ToLower(name)] = values
+	}
+	return peer.NewContext(metadata.NewIncomingContext(ctx, md), &peer.Peer{Addr: address(from.Addr)})
+}
+
+// An address is that of a client, as text.
+type address string
+
+// Network implements [net.Addr].
+func (address) Network() string { return "tcp" }
+
+// String implements [net.Addr].
+func (a address) String() string { return string(a) }
+
+// refusal returns an error of grpc as one of Connect, with the fields.
+func refusal(err error, fields http.Header) error {
+	s, ok := status.FromError(err)
+	if !ok {
+		return err
+	}
+	e := connect.NewError(connect.Code(s.Code()), errors.New(s.Message()))
+	for _, d := range s.Details() {
+		if message, ok := d.(proto.Message); ok {
+			if detail, err := connect.NewErrorDetail(message); err == nil {
+				e.AddDetail(detail)
+			}
+		}
+	}
+	add(e.Meta(), fields)
+	return e
+}
+
+// add sets the fields in a header.
+func add(to, fields http.Header) {
+	for name, values := range fields {
+		to[name] = values
+	}
+}
+
+func set(to http.Header, md metadata.MD) {
+	for name, values := range md {
+		to[http.CanonicalHeaderKey(name)] = values
+	}
+}
+
+// A transport takes the fields of a call that is no stream.
+type transport struct {
+	method string
+	fields http.Header
+}
+
+var _ grpc.ServerTransportStream = transport{}
+
+// Method implements [grpc.ServerTransportStream].
+func (t transport) Method() string { return t.method }
+
+// SetHeader implements [grpc.ServerTransportStream].
+func (t transport) SetHeader(md metadata.MD) error { set(t.fields, md); return nil }
+
+// SendHeader implements [grpc.ServerTransportStream].
+func (t transport) SendHeader(md metadata.MD) error { return t.SetHeader(md) }
+
+// SetTrailer implements [grpc.ServerTransportStream].
+func (t transport) SetTrailer(metadata.MD) error { return nil }
+
+// A stream is a stream of Connect as the guard sees it.
+type stream struct {
+	grpc.ServerStream // nil: the guard calls nothing else
+
+	conn connect.StreamingHandlerConn
+	ctx  context.Context
+}
+
+// Context implements [grpc.ServerStream].
+func (s *stream) Context() context.Context { return s.ctx }
+
+// SetHeader implements [grpc.ServerStream].
+func (s *stream) SetHeader(md metadata.MD) error { set(s.conn.ResponseHeader(), md); return nil }
+
+// SetTrailer implements [grpc.ServerStream].
+func (s *stream) SetTrailer(md metadata.MD) { set(s.conn.ResponseTrailer(), md) }
+
+// RecvMsg implements [grpc.ServerStream].
+func (s *stream) RecvMsg(m any) error { return s.conn.Receive(m) }
+
+// guarded is a stream whose messages pass the guard.
+type guarded struct {
+	connect.StreamingHandlerConn
+
+	through grpc.ServerStream
+}
+
+// Receive implements [connect.StreamingHandlerConn].
+func (g *guarded) Receive(m any) error {
+	err := g.through.RecvMsg(m)
+	if _, ok := errors.AsType[interface {
+		error
+		GRPCStatus() *status.Status
+	}](err); ok {
+		return refusal(err, nil)
+	}
+	return err
+}

@@ -1,0 +1,25 @@
+package echolimit_test
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/labstack/echo/v5"
+
+	"github.com/stint-dev/stint/adapters/echolimit"
+	"github.com/stint-dev/stint/httplimit"
+)
+
+func Example() {
+	r := engine() // echo.New()
+	r.Use(echolimit.Guard(httplimit.ByIP("site", "2 per hour")))
+	r.GET("/hello", func(c *echo.Context) error { return c.String(http.StatusOK, "hello") })
+	for range 3 {
+		w := get(r, "/hello")
+		fmt.Printf("%d %s, retry after %q\n", w.Code, w.Header().Get("RateLimit"), w.Header().Get("Retry-After"))
+	}
+	// Output:
+	// 200 "site";r=1;t=1800, retry after ""
+	// 200 "site";r=0;t=3600, retry after ""
+	// 429 "site";r=0;t=1800, retry after "1800"
+}

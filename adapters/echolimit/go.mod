@@ -1,0 +1,6 @@
+module github.com/stint-dev/stint/adapters/echolimit
+
+go 1.26.0
+
+require github.com/labstack/echo/v5 v5.3.1
+

@@ -1,0 +1,163 @@
+package fiberlimit_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/gofiber/fiber/v3"
+	"github.com/gofiber/fiber/v3/middleware/recover"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/adapters/fiberlimit"
+	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/memstore"
+)
+
+func guard(t *testing.T, text string, key httplimit.Key, o httplimit.Options) fiber.Handler {
+	t.Helper()
+	limit, err := stint.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := memstore.New(memstore.Options{})
+	t.Cleanup(func() { store.Close() })
+	l, err := stint.NewLimiter(store, "test", limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := httplimit.New(l, key, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fiberlimit.Guard(g)
+}
+
+func all(*http.Request) (string, bool) { return "", true }
+
+// serve runs an app on a port of its own, and returns its address.
+func serve(t testing.TB, app *fiber.App) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- app.Listener(ln, fiber.ListenConfig{DisableStartupMessage: true}) }()
+	t.Cleanup(func() {
+		if err := app.Shutdown(); err != nil {
+			t.Error(err)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return "http://" + ln.Addr().String()
+}
+
+func get(t testing.TB, url string, header ...string) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(body)
+}
+
+// TestDenied denies, and no handler behind the guard runs.
+func TestDenied(t *testing.T) {
+	app := fiber.New()
+	reached := 0
+	app.Use(guard(t, "1/h", all, httplimit.Options{}))
+	app.Get("/", func(c fiber.Ctx) error { reached++; return c.SendString("hello") })
+	url := serve(t, app)
+	for i, want := range []int{200, 429} {
+		w, body := get(t, url)
+		if w.StatusCode != want || w.Header.Get("RateLimit") == "" || (w.Header.Get("Retry-After") == "3600") != (want == 429) {
+			t.Errorf("request %d: %d %v", i, w.StatusCode, w.Header)
+		}
+		if (body == "hello") != (want == 200) || want == 429 && !strings.Contains(body, "Quota Exceeded") {
+			t.Errorf("request %d: %q", i, body)
+		}
+	}
+	if reached != 1 {
+		t.Errorf("%d requests reached the handlers", reached)
+	}
+}
+
+// TestSeen compares what a key can see with what was sent.
+func TestSeen(t *testing.T) {
+	var saw string
+	key := func(r *http.Request) (string, bool) {
+		saw = fmt.Sprint(r.Method, r.Host != "", r.URL.Path, r.URL.RawQuery, r.Header["X-Forwarded-For"], r.Header["X-Api-Key"], strings.HasPrefix(r.RemoteAddr, "127.0.0.1:"))
+		return "", true
+	}
+	app := fiber.New()
+	app.Use(guard(t, "10/h", key, httplimit.Options{}))
+	app.Get("/*", func(c fiber.Ctx) error { return c.SendString("hello") })
+	get(t, serve(t, app)+"/a%2Fb?q=1", "X-Forwarded-For", "192.0.2.1", "X-Forwarded-For", "192.0.2.2", "x-api-key", "k")
+	if want := "GETtrue/a/bq=1[192.0.2.1 192.0.2.2][k]true"; strings.ReplaceAll(saw, " ", "") != strings.ReplaceAll(want, " ", "") {
+		t.Errorf("saw %s, want %s", saw, want)
+	}
+}
+
+// TestRefund gives back what succeeded, and not what an error or a panic ended.
+func TestRefund(t *testing.T) {
+	app := fiber.New()
+	app.Use(recover.New(), guard(t, "2/h", all, httplimit.Options{Refund: func(status int) bool { return status < 400 }}))
+	app.Get("/good", func(c fiber.Ctx) error { return c.Status(201).JSON("made") })
+	app.Get("/late", func(fiber.Ctx) error { return fiber.ErrUnauthorized })
+	app.Get("/panic", func(fiber.Ctx) error { panic("x") })
+	url := serve(t, app)
+	for i, try := range []struct {
+		path string
+		want int
+	}{{"/good", 201}, {"/good", 201}, {"/good", 201}, {"/late", 401}, {"/panic", 500}, {"/good", 429}} {
+		if w, _ := get(t, url+try.path); w.StatusCode != try.want {
+			t.Errorf("request %d, %s: %d, want %d", i, try.path, w.StatusCode, try.want)
+		}
+	}
+}
+
+// TestMany gives each of a hundred clients what is theirs, many at once: no key is
+// read from memory that another request uses meanwhile.
+func TestMany(t *testing.T) {
+	app := fiber.New()
+	app.Use(guard(t, "5/h", httplimit.HeaderKey("X-Api-Key"), httplimit.Options{}))
+	app.Get("/", func(c fiber.Ctx) error { return c.SendString("hello") })
+	url := serve(t, app)
+	var passed [100]atomic.Int64
+	var group sync.WaitGroup
+	for worker := range 10 {
+		group.Go(func() {
+			for n := range 100 {
+				if w, _ := get(t, url, "X-Api-Key", fmt.Sprintf("customer-%d", (n+worker*7)%100)); w.StatusCode == 200 {
+					passed[(n+worker*7)%100].Add(1)
+				}
+			}
+		})
+	}
+	group.Wait()
+	for i := range passed {
+		if n := passed[i].Load(); n != 5 {
+			t.Errorf("%d requests of customer %d passed, want 5", n, i)
+		}
+	}
+}

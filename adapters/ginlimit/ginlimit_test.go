@@ -1,0 +1,126 @@
+package ginlimit_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/adapters/ginlimit"
+	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/memstore"
+)
+
+func limiter(t *testing.T, text string) *stint.Limiter {
+	t.Helper()
+	limit, err := stint.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := memstore.New(memstore.Options{})
+	t.Cleanup(func() { store.Close() })
+	l, err := stint.NewLimiter(store, "test", limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func guard(t *testing.T, text string, key httplimit.Key, o httplimit.Options) gin.HandlerFunc {
+	t.Helper()
+	g, err := httplimit.New(limiter(t, text), key, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ginlimit.Guard(g)
+}
+
+func all(*http.Request) (string, bool) { return "", true }
+
+func engine() *gin.Engine {
+	gin.SetMode(gin.ReleaseMode)
+	r := gin.New()
+	r.Use(gin.CustomRecoveryWithWriter(nil, func(c *gin.Context, _ any) { c.AbortWithStatus(http.StatusInternalServerError) }))
+	return r
+}
+
+func get(h http.Handler, path string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w
+}
+
+// TestAbort denies, and no handler behind the guard runs.
+func TestAbort(t *testing.T) {
+	r := engine()
+	reached := 0
+	r.Use(guard(t, "1/h", all, httplimit.Options{}), func(*gin.Context) { reached++ })
+	r.GET("/", func(c *gin.Context) { c.String(http.StatusOK, "hello") })
+	for i, want := range []int{200, 429} {
+		w := get(r, "/")
+		if w.Code != want || w.Header().Get("RateLimit") == "" || (w.Header().Get("Retry-After") == "3600") != (want == 429) {
+			t.Errorf("request %d: %d %v", i, w.Code, w.Header())
+		}
+	}
+	if reached != 1 {
+		t.Errorf("%d requests reached the handlers", reached)
+	}
+}
+
+// TestRoutes gives each route its own count.
+func TestRoutes(t *testing.T) {
+	r := engine()
+	r.Use(guard(t, "1/h", httplimit.RouteKey(), httplimit.Options{}))
+	r.GET("/users/:id", func(*gin.Context) {})
+	r.GET("/other", func(*gin.Context) {})
+	for _, try := range []struct {
+		path string
+		want int
+	}{{"/users/1", 200}, {"/users/2", 429}, {"/other", 200}, {"/nowhere", 404}, {"/elsewhere", 429}} {
+		if w := get(r, try.path); w.Code != try.want {
+			t.Errorf("%s: %d, want %d", try.path, w.Code, try.want)
+		}
+	}
+}
+
+// TestRefund gives back what succeeded, whatever gin does to the status on the way,
+// and not what panicked.
+func TestRefund(t *testing.T) {
+	r := engine()
+	r.Use(guard(t, "2/h", all, httplimit.Options{Refund: func(status int) bool { return status < 400 }}))
+	r.GET("/good", func(c *gin.Context) { c.JSON(http.StatusCreated, "made") })
+	r.GET("/late", func(c *gin.Context) { c.Status(http.StatusOK); c.Status(http.StatusUnauthorized) })
+	r.GET("/panic", func(*gin.Context) { panic("x") })
+	for i, try := range []struct {
+		path string
+		want int
+	}{{"/good", 201}, {"/good", 201}, {"/good", 201}, {"/late", 401}, {"/panic", 500}, {"/good", 429}} {
+		if w := get(r, try.path); w.Code != try.want {
+			t.Errorf("request %d, %s: %d, want %d", i, try.path, w.Code, try.want)
+		}
+	}
+}
+
+// TestMany lets pass as many of a thousand at once as there is room for.
+func TestMany(t *testing.T) {
+	r := engine()
+	r.Use(guard(t, "100/h", all, httplimit.Options{}))
+	r.GET("/", func(c *gin.Context) { c.String(http.StatusOK, "hello") })
+	var passed atomic.Int64
+	var group sync.WaitGroup
+	for range 1000 {
+		group.Go(func() {
+			if get(r, "/").Code == http.StatusOK {
+				passed.Add(1)
+			}
+		})
+	}
+	group.Wait()
+	if passed.Load() != 100 {
+		t.Errorf("%d passed, want 100", passed.Load())
+	}
+}
