@@ -207,7 +207,7 @@ func (d *Debts) settle(who debtor) error {
 	}
 	var failed error
 	if final > 0 {
-		if _, failed = d.main.Settle(d.done, token, final); failed != nil && !CallersFault(failed) {
+		if _, failed = d.main.Settle(d.done, token, final); failed != nil && !callersFault(failed) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			one.maybe = one.maybe || errors.Is(failed, stint.ErrAmbiguous)

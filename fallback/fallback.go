@@ -104,12 +104,8 @@ type Stats struct {
 type Store struct {
 	main, local stint.Store
 	mode        Mode
-	shares      *Shares // of limits in local
-	debts       *Debts
-	changed     func(error)
-
-	degraded atomic.Bool
-	failed   atomic.Uint64
+	failover    *Failover
+	closed      atomic.Bool
 }
 
 var _ stint.Store = (*Store)(nil)
@@ -120,34 +116,25 @@ func New(shared stint.Store, o Options) *Store {
 	if o.Local == nil {
 		o.Local = memstore.New(memstore.Options{})
 	}
-	s := &Store{
-		main: shared, local: o.Local, mode: o.Mode, shares: NewShares(o.Local, o.Nodes),
-		debts: NewDebts(shared, o.Local, o.MaxOwed), changed: o.OnChange,
-	}
-	s.debts.byCaller = o.PostByCaller
-	return s
+	return &Store{main: shared, local: o.Local, mode: o.Mode, failover: NewFailover(shared, o)}
 }
 
 // Post charges the shared store with what is owed, and gives up where that fails.
 // It is for Options.PostByCaller, from one goroutine at a time.
-func (s *Store) Post() { s.debts.round() }
+func (s *Store) Post() { s.failover.debts.round() }
 
 // SetNodes says that so many processes share the limits now, in place of
 // Options.Nodes; see [Shares.SetNodes]. A shared store that counts them calls it:
 //
 //	shared.CountNodes(func(n int) { _ = store.SetNodes(n) })
-func (s *Store) SetNodes(n int) error { return s.shares.SetNodes(n) }
+func (s *Store) SetNodes(n int) error { return s.failover.SetNodes(n) }
 
-// closedFor is when to come back to what is closed: long enough to spare the
-// shared store, short enough to notice that it is back.
-const closedFor = stint.Wait(time.Second)
+// ClosedFor is when to come back to what is closed because its store failed: long
+// enough to spare the store, short enough to notice that it is back.
+const ClosedFor = stint.Wait(time.Second)
 
 // Stats returns what the store has done.
-func (s *Store) Stats() Stats {
-	st := Stats{Degraded: s.degraded.Load(), Failed: s.failed.Load()}
-	st.Owing, st.Posted, st.Forgiven = s.debts.Stats()
-	return st
-}
+func (s *Store) Stats() Stats { return s.failover.Stats() }
 
 // Decide implements [stint.Store].
 func (s *Store) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
@@ -157,68 +144,35 @@ func (s *Store) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, c
 	}
 	d, err := s.main.Decide(ctx, op, main, cost)
 	if err == nil {
-		s.answered()
+		s.failover.Answered()
 		s.warm(layers, d.Taken)
 		return d, nil
 	}
 	if !s.fails(ctx, err) {
 		return d, err
 	}
-	d, err, by := s.instead(err, func() (stint.Decision, error) {
+	why := err
+	d, err = s.instead(func() (stint.Decision, error) {
 		return s.local.Decide(context.WithoutCancel(ctx), op, local, cost)
 	})
-	if by {
-		s.owe(layers, d.Taken)
-	}
+	s.owe(why, layers, d.Taken)
 	return d, err
 }
 
-// instead answers what the shared store has failed with why; by reports
-// whether what the local store has charged is owed.
-func (s *Store) instead(why error, local func() (stint.Decision, error)) (d stint.Decision, err error, by bool) {
+// instead answers what the shared store has failed.
+func (s *Store) instead(local func() (stint.Decision, error)) (d stint.Decision, err error) {
 	switch s.mode {
 	case Open:
-		return stint.Decision{Allowed: true, Tightest: -1}, nil, false
+		return stint.Decision{Allowed: true, Tightest: -1}, nil
 	case Closed:
-		return stint.Decision{RetryAfter: closedFor, Tightest: -1}, nil, false
+		return stint.Decision{RetryAfter: ClosedFor, Tightest: -1}, nil
 	}
-	d, err = local()
-	return d, err, err == nil && !errors.Is(why, stint.ErrAmbiguous)
+	return local()
 }
 
-// fails reports whether an error is the shared store's failure, and not the
-// caller's doing.
+// fails reports whether to decide in place of the shared store, after an error.
 func (s *Store) fails(ctx context.Context, err error) bool {
-	if ctx.Err() != nil || CallersFault(err) {
-		return false
-	}
-	s.failed.Add(1)
-	if s.degraded.CompareAndSwap(false, true) && s.changed != nil {
-		s.changed(err)
-	}
-	return true
-}
-
-// CallersFault reports whether an error of a store says that the call was
-// wrong, or the store was closed: nothing that another store would decide
-// better.
-func CallersFault(err error) bool {
-	for _, theirs := range []error{stint.ErrCost, stint.ErrLayers, stint.ErrReservation, stint.ErrFull, stint.ErrClosed} {
-		if errors.Is(err, theirs) {
-			return true
-		}
-	}
-	return false
-}
-
-// answered notes that the shared store is well.
-func (s *Store) answered() {
-	if s.degraded.Load() && s.degraded.CompareAndSwap(true, false) {
-		s.debts.Wake()
-		if s.changed != nil {
-			s.changed(nil)
-		}
-	}
+	return ctx.Err() == nil && !s.closed.Load() && s.failover.Fails(err)
 }
 
 // Refund implements [stint.Store]. It is not done while the shared store fails.
@@ -244,9 +198,7 @@ func (s *Store) Reset(ctx context.Context, layers []stint.Layer) error {
 		return err
 	}
 	for _, l := range layers {
-		for _, one := range l.Bound.(*bound).each {
-			s.debts.Forget(one.main, l.Key)
-		}
+		l.Bound.(*bound).pair.Forget(l.Key)
 	}
 	return errors.Join(s.main.Reset(ctx, main), s.local.Reset(ctx, local))
 }
@@ -254,6 +206,7 @@ func (s *Store) Reset(ctx context.Context, layers []stint.Layer) error {
 // Close implements [stint.Store]: it closes both stores. What is owed and not
 // yet posted is lost.
 func (s *Store) Close() error {
-	s.debts.Close()
+	s.closed.Store(true)
+	s.failover.Close()
 	return errors.Join(s.main.Close(), s.local.Close())
 }

@@ -24,23 +24,22 @@ func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 	}
 	d, token, err := s.main.Reserve(ctx, main, cost, ttl)
 	if err == nil {
-		s.answered()
+		s.failover.Answered()
 		s.warm(layers, d.Taken)
 		return d, token, nil
 	}
 	if !s.fails(ctx, err) {
 		return d, token, err
 	}
-	d, err, by := s.instead(err, func() (stint.Decision, error) {
+	why := err
+	d, err = s.instead(func() (stint.Decision, error) {
 		d, t, err := s.local.Reserve(context.WithoutCancel(ctx), local, cost, ttl)
 		if t != "" {
 			token = localToken + t
 		}
 		return d, err
 	})
-	if by {
-		s.owe(layers, d.Taken)
-	}
+	s.owe(why, layers, d.Taken)
 	if s.mode == Open {
 		token = openToken
 	}

@@ -13,7 +13,7 @@ import (
 // error is [ErrNoRule], or the store's.
 func (p *Policy) ResetKey(ctx context.Context, name, key string) error {
 	return p.byKey(name, key, func(h *hit) error {
-		p.forgive(h)
+		p.pairOf(h).Forget(h.key)
 		for _, s := range []*side{&p.main, &p.local} {
 			if s.store == nil {
 				continue
@@ -55,7 +55,7 @@ func (p *Policy) ChargeKey(ctx context.Context, name, key, label, variant string
 			if layer.Label != label || layer.Variant != variant {
 				continue
 			}
-			d, err := p.each(&p.main, h)[k].Decide(ctx, meter.OpTakeUpTo, h.key, units)
+			d, err := p.pairOf(h).Limit(k).Decide(ctx, meter.OpTakeUpTo, h.key, units)
 			if err != nil {
 				return err
 			}

@@ -308,5 +308,7 @@ func (p *Policy) customerPlan(r *rule, o *Override) (*plan, error) {
 	}
 	g := &Given{rule: r, plan: next}
 	next.given = g
-	return next, g.bind(p, r.mode)
+	var err error
+	g.pair, err = p.pair(next, r.mode)
+	return next, err
 }

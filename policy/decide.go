@@ -2,13 +2,13 @@ package policy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/meter"
 )
 
@@ -68,7 +68,7 @@ func (p *Policy) decide(ctx context.Context, a act, r *Result) error {
 			return err
 		}
 	} else if a.charges() && r.Decision.Allowed && p.local.store != nil {
-		p.warm(ctx, r)
+		p.warm(r)
 	}
 	p.shadows(ctx, a, r)
 	return nil
@@ -142,14 +142,10 @@ func (p *Policy) one(ctx context.Context, s *side, a act, r *Result, h *hit) (er
 
 // bound returns what a hit is decided by on one side.
 func (p *Policy) bound(s *side, h *hit) stint.Bound {
-	switch g := h.plan.given; {
-	case g == nil:
-		return s.plans[h.plan.id]
-	case s == &p.local:
-		return g.local
-	default:
-		return g.main
+	if s == &p.local {
+		return p.pairOf(h).Local
 	}
+	return p.pairOf(h).Main
 }
 
 // layer returns a hit's part of a request, with room for its answers.
@@ -308,10 +304,8 @@ func (p *Policy) shadow(ctx context.Context, a act, r *Result, h *hit) {
 
 // failed decides by the words of the rules, because the store could not.
 func (p *Policy) failed(ctx context.Context, a act, r *Result, err error) error {
-	for _, ours := range []error{stint.ErrCost, stint.ErrLayers, stint.ErrReservation, stint.ErrFull} {
-		if errors.Is(err, ours) {
-			return err
-		}
+	if !p.failover.Fails(err) {
+		return err
 	}
 	r.StoreError = err
 	closed, tightest, layers, local := -1, -1, 0, false
@@ -328,7 +322,7 @@ func (p *Policy) failed(ctx context.Context, a act, r *Result, err error) error 
 			h.out = true
 			for k := range h.plan.layers {
 				e := &r.Rules[h.first+k]
-				e.Denied, e.Remaining, e.RetryAfter = true, 0, closedFor
+				e.Denied, e.Remaining, e.RetryAfter = true, 0, fallback.ClosedFor
 			}
 			if closed < 0 {
 				closed, tightest = h.first, layers
@@ -342,7 +336,7 @@ func (p *Policy) failed(ctx context.Context, a act, r *Result, err error) error 
 	}
 	switch {
 	case closed >= 0:
-		r.Decision = stint.Decision{Limit: r.Rules[closed].Limit.Capacity(), RetryAfter: closedFor, Tightest: tightest}
+		r.Decision = stint.Decision{Limit: r.Rules[closed].Limit.Capacity(), RetryAfter: fallback.ClosedFor, Tightest: tightest}
 		r.Tightest = closed
 		return nil
 	case local && p.local.store == nil:
@@ -357,7 +351,3 @@ func (p *Policy) failed(ctx context.Context, a act, r *Result, err error) error 
 	r.Decision = stint.Decision{Allowed: true, Tightest: -1}
 	return nil
 }
-
-// closedFor is when to come back to a rule that is closed because its store
-// failed: long enough to spare it, short enough to notice that it is back.
-const closedFor = stint.Wait(time.Second)

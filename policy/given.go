@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/fallback"
 )
 
 // A Given is limits that do not come from rules: those that a request brings
@@ -11,11 +12,9 @@ import (
 // what keys have used belongs to their names. Make one with [Policy.Give]; it
 // does not change, and outlives [Policy.Reload].
 type Given struct {
-	rule        *rule
-	plan        *plan
-	main, local stint.Bound
-
-	mainEach, localEach []stint.Bound // limit by limit
+	rule *rule
+	plan *plan
+	pair *fallback.Pair
 }
 
 // Give makes limits known to the store under a name, for [Question.Given]. Each is a limit of the
@@ -33,28 +32,11 @@ func (p *Policy) Give(name string, limits ...stint.Limit) (*Given, error) {
 	for _, l := range limits {
 		g.plan.layers = append(g.plan.layers, &Layer{Rule: name, Label: name, Limit: l, Text: l.String()})
 	}
-	if err := g.bind(p, strict); err != nil {
+	var err error
+	if g.pair, err = p.pair(g.plan, strict); err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
 	return g, nil
-}
-
-// bind makes the limits known to both stores, in a mode.
-func (g *Given) bind(p *Policy, mode string) (err error) {
-	of := p.state(g.plan)
-	if g.main, err = p.main.hold(mode, of.name, of.limits...); err != nil {
-		return err
-	}
-	if g.mainEach, err = p.main.single(mode, of, g.main); err != nil || p.local.store == nil {
-		return err
-	}
-	if g.local, err = p.local.hold(mode, of.name, of.limits...); err == nil {
-		g.localEach, err = p.local.single(mode, of, g.local)
-	}
-	if err != nil {
-		return fmt.Errorf("local store: %w", err)
-	}
-	return nil
 }
 
 // hold adds the limits to a result.

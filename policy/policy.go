@@ -45,18 +45,14 @@ type Policy struct {
 	opts      Options
 	main      side
 	local     side                        // without a store if there is none
+	failover  *fallback.Failover          // of main by local; shared by Reload
+	pairs     []*fallback.Pair            // by plan.id: its limits in both stores
 	customers *customers                  // overrides by the million; shared by Reload
-	debts     *fallback.Debts             // to main, for what local let through; shared by Reload; nil if there is nothing to owe
 	lines     *waitqueue.Lines[tokenPart] // of requests that wait; shared by Reload
 }
 
-// A side is a store and the plans of the rules bound to it.
-type side struct {
-	store  stint.Store
-	shares *fallback.Shares // what binds limits in store, at this process's part; nil for main; shared by Reload
-	plans  []stint.Bound    // by plan.id
-	each   [][]stint.Bound  // by plan.id: its limits, one by one
-}
+// A side is one of the two stores that may decide.
+type side struct{ store stint.Store }
 
 // New binds rules to a store, each in its mode if that is a [ModeStore]. The
 // error says which limit the store cannot hold; limits that it holds already
@@ -75,15 +71,18 @@ func New(store stint.Store, rules *Rules, o Options) (*Policy, error) {
 	if !inProcess && o.Local == nil {
 		o.Local = memstore.New(memstore.Options{})
 	}
-	p := &Policy{opts: o, customers: newCustomers(), main: side{store: store}, local: side{store: o.Local}}
-	p.lines = p.newLines()
-	if o.Local != nil {
-		p.local.shares = fallback.NewShares(o.Local, o.Nodes)
-		if !inProcess {
-			p.debts = fallback.NewDebts(store, o.Local, 0)
-		}
+	return on(store, o, newCustomers()).with(rules)
+}
+
+// on returns a policy without rules on a store and its options' local one.
+func on(store stint.Store, o Options, c *customers) *Policy {
+	p := &Policy{
+		opts: o, customers: c, main: side{store}, local: side{o.Local},
+		failover: fallback.NewFailover(store, fallback.Options{Local: o.Local, Nodes: o.Nodes}),
 	}
-	return p.with(rules)
+	_, p.inProcess = store.(*memstore.Store)
+	p.lines = p.newLines()
+	return p
 }
 
 // with returns a policy of other rules on the stores of p.
@@ -95,14 +94,8 @@ func (p *Policy) with(rules *Rules) (*Policy, error) {
 	}
 	next := *p
 	next.rules = rules
-	_, next.inProcess = p.main.store.(*memstore.Store)
-	if err := next.main.bind(&next); err != nil {
+	if err := next.bind(); err != nil {
 		return nil, err
-	}
-	if p.local.store != nil {
-		if err := next.local.bind(&next); err != nil {
-			return nil, fmt.Errorf("local store: %w", err)
-		}
 	}
 	if err := next.customers.rebind(&next); err != nil {
 		return nil, err
@@ -126,31 +119,25 @@ func (p *Policy) state(of *plan) state {
 	return state{of.name, of.limits}
 }
 
-// bind makes the limits of all plans known to the store.
-func (s *side) bind(p *Policy) error {
-	rules := p.rules
-	s.plans = make([]stint.Bound, len(rules.plans))
-	s.each = make([][]stint.Bound, len(rules.plans))
-	for i, plan := range rules.plans {
+// bind makes the limits of all plans known to the stores.
+func (p *Policy) bind() error {
+	p.pairs = make([]*fallback.Pair, len(p.rules.plans))
+	for i, plan := range p.rules.plans {
 		var err error
-		of := p.state(plan)
-		if s.plans[i], err = s.hold(plan.mode, of.name, of.limits...); err != nil {
-			return fmt.Errorf("policy: rule %q: %w", plan.layers[0].Rule, err)
-		}
-		if s.each[i], err = s.single(plan.mode, of, s.plans[i]); err != nil {
+		if p.pairs[i], err = p.pair(plan, plan.mode); err != nil {
 			return fmt.Errorf("policy: rule %q: %w", plan.layers[0].Rule, err)
 		}
 	}
 	return nil
 }
 
-// hold binds limits in a mode; in the local store, which knows none, to this
-// process's share.
-func (s *side) hold(mode, name string, limits ...stint.Limit) (stint.Bound, error) {
-	if s.shares != nil {
-		return s.shares.Bind(name, limits...)
-	}
-	return bindMode(s.store, mode, name, limits)
+// pair makes the limits of a plan known to the stores: in a mode to the main one,
+// at this process's share to the local one, which knows no modes.
+func (p *Policy) pair(of *plan, mode string) (*fallback.Pair, error) {
+	s := p.state(of)
+	return p.failover.Bind(func(name string, limits ...stint.Limit) (stint.Bound, error) {
+		return bindMode(p.main.store, mode, name, limits)
+	}, s.name, s.limits...)
 }
 
 // Reload returns a policy of other rules on the same store, with what keys have
@@ -169,13 +156,8 @@ func (p *Policy) Reload(rules *Rules) (*Policy, error) {
 		return next, nil
 	}
 	was := *p // whose bounds are in use
-	if back := was.main.bind(p); back != nil {
+	if back := was.bind(); back != nil {
 		err = errors.Join(err, back)
-	}
-	if p.local.store != nil {
-		if back := was.local.bind(p); back != nil {
-			err = errors.Join(err, back)
-		}
 	}
 	if back := was.customers.rebind(&was); back != nil {
 		err = errors.Join(err, back)
@@ -189,10 +171,7 @@ func (p *Policy) Reload(rules *Rules) (*Policy, error) {
 // over, see [fallback.Shares.SetNodes]; the error is for limits that keep the
 // share they had.
 func (p *Policy) SetNodes(n int) error {
-	if p.local.shares == nil {
-		return nil
-	}
-	return p.local.shares.SetNodes(n)
+	return p.failover.SetNodes(n)
 }
 
 // Rules returns the rules.

@@ -15,9 +15,7 @@ func (p *Policy) Rehearse(store stint.Store, rules *Rules) (*Policy, error) {
 	if rules == nil {
 		return nil, errors.New("policy: Rehearse without rules: Parse reads them")
 	}
-	q := &Policy{opts: Options{Secret: p.opts.Secret}, customers: p.customers.copied(), main: side{store: store}}
-	q.lines = q.newLines()
-	return q.with(rules)
+	return on(store, Options{Secret: p.opts.Secret}, p.customers.copied()).with(rules)
 }
 
 // copied returns the overrides and plans of now, whose plans are bound for no rules yet.

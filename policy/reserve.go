@@ -204,7 +204,7 @@ func (p *Policy) Reset(ctx context.Context, attrs Attributes, r *Result) error {
 		if !h.limited() {
 			continue
 		}
-		p.forgive(h)
+		p.pairOf(h).Forget(h.key)
 		for _, s := range []*side{&p.main, &p.local} {
 			if s.store == nil {
 				continue

@@ -1,0 +1,191 @@
+package fallback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
+)
+
+// A Failover is a store that several processes share, and the one in this
+// process that decides while it fails: what a [Store] and a policy do when the
+// network is gone is this, whichever asks. Limits are bound in both as a [Pair].
+// It may be used from many goroutines at once.
+type Failover struct {
+	main, local stint.Store // local is nil if there is none
+	shares      *Shares     // of limits in local
+	debts       *Debts
+	changed     func(error)
+
+	degraded atomic.Bool
+	failed   atomic.Uint64
+}
+
+// NewFailover returns the failover of a shared store. Without a local store
+// nothing decides in its place. Of the options it uses Local, Nodes, MaxOwed,
+// PostByCaller and OnChange. It closes neither store.
+func NewFailover(main stint.Store, o Options) *Failover {
+	f := &Failover{main: main, local: o.Local, changed: o.OnChange}
+	if o.Local != nil {
+		f.shares = NewShares(o.Local, o.Nodes)
+		f.debts = NewDebts(main, o.Local, o.MaxOwed)
+		f.debts.byCaller = o.PostByCaller
+	}
+	return f
+}
+
+// SetNodes says that so many processes share the limits now, in place of
+// Options.Nodes; see [Shares.SetNodes].
+func (f *Failover) SetNodes(n int) error {
+	if f.local == nil {
+		return nil
+	}
+	return f.shares.SetNodes(n)
+}
+
+// Fails reports whether an error of the shared store is its failure, which
+// another store may decide in place of, and not the caller's doing. A failure is
+// noted.
+func (f *Failover) Fails(err error) bool {
+	if callersFault(err) {
+		return false
+	}
+	f.failed.Add(1)
+	if f.degraded.CompareAndSwap(false, true) && f.changed != nil {
+		f.changed(err)
+	}
+	return true
+}
+
+// callersFault reports whether an error of a store says that the call was wrong:
+// nothing that another store would decide better.
+func callersFault(err error) bool {
+	for _, theirs := range []error{stint.ErrCost, stint.ErrLayers, stint.ErrReservation, stint.ErrFull} {
+		if errors.Is(err, theirs) {
+			return true
+		}
+	}
+	return false
+}
+
+// Answered notes that the shared store is well, so that what is owed is charged
+// to it at once, and not only when that is next tried, four times a second. It is
+// for those whose every answer comes from there, and not from memory.
+func (f *Failover) Answered() {
+	if f.degraded.Load() && f.degraded.CompareAndSwap(true, false) {
+		if f.debts != nil {
+			f.debts.Wake()
+		}
+		if f.changed != nil {
+			f.changed(nil)
+		}
+	}
+}
+
+// Stats returns what has been done.
+func (f *Failover) Stats() Stats {
+	st := Stats{Degraded: f.degraded.Load(), Failed: f.failed.Load()}
+	if f.debts != nil {
+		st.Owing, st.Posted, st.Forgiven = f.debts.Stats()
+	}
+	return st
+}
+
+// Close forgets what is owed, and waits for the goroutine that posts it. The
+// stores stay open.
+func (f *Failover) Close() {
+	if f.debts != nil {
+		f.debts.Close()
+	}
+}
+
+// A Pair is limits that are bound together, in both stores.
+type Pair struct {
+	// Main and Local are what each store decides by. Local is nil where there is
+	// no local store.
+	Main, Local stint.Bound
+
+	failover *Failover
+	each     []single
+}
+
+// A single is one limit of a pair by itself.
+type single struct{ main, local stint.Bound }
+
+// Bind makes limits known to both stores under a name: to the local one at this
+// process's share. bind is what does it in the shared store; nil is its Bind.
+func (f *Failover) Bind(bind func(name string, limits ...stint.Limit) (stint.Bound, error), name string, limits ...stint.Limit) (*Pair, error) {
+	if bind == nil {
+		bind = f.main.Bind
+	}
+	p := &Pair{failover: f, each: make([]single, len(limits))}
+	var err error
+	if p.Main, err = bind(name, limits...); err != nil {
+		return nil, err
+	}
+	for i := range p.each {
+		if p.each[i].main, err = apart(p.Main, i, len(limits), bind); err != nil {
+			return nil, err
+		}
+	}
+	if f.local == nil {
+		return p, nil
+	}
+	if p.Local, err = f.shares.Bind(name, limits...); err != nil {
+		return nil, fmt.Errorf("in the local store: %w", err)
+	}
+	for i := range p.each {
+		if p.each[i].local, err = apart(p.Local, i, len(limits), f.local.Bind); err != nil {
+			return nil, fmt.Errorf("in the local store: %w", err)
+		}
+	}
+	return p, nil
+}
+
+// apart is [Apart] of one of so many limits: one alone is by itself already.
+func apart(b stint.Bound, i, of int, bind func(name string, limits ...stint.Limit) (stint.Bound, error)) (stint.Bound, error) {
+	if of == 1 {
+		return b, nil
+	}
+	return Apart(b, i, bind)
+}
+
+// Limit returns limit i by itself, in the shared store.
+func (p *Pair) Limit(i int) stint.Bound { return p.each[i].main }
+
+// Warm charges the local store with what the shared one has let through: each
+// limit by itself, as far as its share goes.
+func (p *Pair) Warm(key string, units int64) {
+	if units == 0 || p.Local == nil {
+		return
+	}
+	for _, one := range p.each {
+		// An error leaves it colder, which is no reason to deny.
+		_, _ = one.local.Decide(context.Background(), meter.OpTakeUpTo, key, units)
+	}
+}
+
+// Owe notes what the local store has let through by itself, because of an error
+// of the shared one: it is charged there once that answers again. What may have
+// been charged already is not.
+func (p *Pair) Owe(why error, key string, units int64) {
+	if units == 0 || p.Local == nil || errors.Is(why, stint.ErrAmbiguous) {
+		return
+	}
+	for _, one := range p.each {
+		p.failover.debts.Add(one.main, one.local, key, units)
+	}
+}
+
+// Forget drops what a key owes.
+func (p *Pair) Forget(key string) {
+	if p.Local == nil {
+		return
+	}
+	for _, one := range p.each {
+		p.failover.debts.Forget(one.main, key)
+	}
+}

@@ -1,0 +1,82 @@
+package policy_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/fallback"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+)
+
+// TestFailoverIsOne asks a limiter on a fallback.Store and a policy the same, on
+// shared stores that fail, lose answers and recover at the same moments: each
+// answer is the same, and so is what is charged in the end. What one of them is
+// tested for, the other does.
+func TestFailoverIsOne(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) { sameFailover(t, seed) })
+	}
+}
+
+// apart reports whether waits differ by more than it takes to post.
+func apart(a, b time.Duration) bool { return max(a-b, b-a) > time.Second }
+
+func sameFailover(t *testing.T, seed uint64) {
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	// Periods are long: when in the next second what is owed is charged is chance.
+	limit := []string{"10/10000h fixed_window", "20/10000h", "5/10000h sliding_log", "30/10000h leaky_queue"}[seed%4]
+	store, p := debtor(t, `{"name": "a", "key": ["ip"], "limits": ["`+limit+`"]}`)
+	shared := &lossy{broken: &broken{Store: memstore.New(memstore.Options{})}}
+	front := fallback.New(shared, fallback.Options{})
+	defer front.Close()
+	l, err := stint.Parse(limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limiter, err := stint.NewLimiter(front, "a", l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ips := []string{"192.0.2.1", "192.0.2.2"}
+	same := func(step int, ip string, cost int64) {
+		t.Helper()
+		want, err := limiter.Take(t.Context(), ip, cost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var r policy.Result
+		if err := p.Decide(t.Context(), policy.Map{"ip": ip}, cost, &r); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Decision; got.Allowed != want.Allowed || got.Remaining != want.Remaining || got.Denied != want.Denied ||
+			apart(time.Duration(got.RetryAfter), time.Duration(want.RetryAfter)) || apart(got.Delay, want.Delay) {
+			t.Fatalf("%s, seed %d, step %d:\npolicy %+v\n store %+v", limit, seed, step, got, want)
+		}
+	}
+	for step := range 60 {
+		switch rnd.IntN(8) {
+		case 0:
+			down := rnd.IntN(2) == 0
+			store.down.Store(down)
+			shared.down.Store(down)
+			time.Sleep(time.Second) // what is owed is posted, by both
+		case 1:
+			time.Sleep(time.Duration(rnd.Int64N(int64(5 * time.Minute))))
+		default:
+			same(step, ips[rnd.IntN(2)], rnd.Int64N(4))
+		}
+	}
+	recovered(store)
+	recovered(shared)
+	for _, ip := range ips {
+		same(-1, ip, 0)
+	}
+	for _, s := range []*lossy{store, shared} {
+		s.Close() // by somebody else: that is a failure like any other
+	}
+	same(-2, ips[0], 1)
+}
