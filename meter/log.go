@@ -11,7 +11,7 @@ import (
 // in a ring of words, behind two words of header: the ring's head and length
 // in words, and the sum of units. A charge of one unit is its time, one word;
 // a larger one is followed by its units, flagged with the top bit, which no
-// time has. Charges at the same time are one entry. A log keeps no more than
+// time has, and so is one of which the neighbour was taken out. Charges at the same time are one entry. A log keeps no more than
 // its newest count units: older ones could not matter, unless an open
 // reservation gives back; then they are kept as one entry.
 
@@ -303,6 +303,9 @@ func (r ring) take(i int, amount uint64) uint64 {
 		return amount
 	}
 	r[1] -= e.units
+	if e.words == 1 && r.cover(i) {
+		return 1
+	}
 	used := r.used()
 	if behind := used - i - e.words; behind < i {
 		r.down(i, e.words, behind)
@@ -312,6 +315,23 @@ func (r ring) take(i int, amount uint64) uint64 {
 	r.up(e.words, i)
 	r.skip(e.words)
 	return e.units
+}
+
+// cover takes out the entry that the one word i is without moving others, if there
+// is a neighbour of one word as well: that has its one unit written behind it.
+func (r ring) cover(i int) bool {
+	time := func(i int) bool { return *r.word(i)&unitFlag == 0 }
+	switch used := r.used(); {
+	case i == 0 || i == used-1:
+		return false
+	case time(i - 1):
+		*r.word(i) = 1 | unitFlag
+	case i+2 == used || time(i+2):
+		*r.word(i), *r.word(i + 1) = *r.word(i + 1), 1|unitFlag
+	default:
+		return false
+	}
+	return true
 }
 
 // down moves the n words behind the by words at place i down over them.
