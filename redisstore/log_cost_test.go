@@ -160,3 +160,56 @@ func TestLogsTogether(t *testing.T) {
 		t.Errorf("four logs in a request: %+v, %v", d, err)
 	}
 }
+
+// TestSettleCost settles the oldest, those in the middle and the newest of a log
+// of 10,000: none costs the server much more than a take on it.
+func TestSettleCost(t *testing.T) {
+	server := redistest.Start(t, "--slowlog-log-slower-than", "0")
+	c := client(t, server.Addr)
+	now := time.Date(2025, 6, 1, 12, 0, 0, 0, time.UTC).UnixNano()
+	store := open(t, server.URL(), redisstore.Options{Now: func() int64 { return now }, Timeout: 10 * time.Second})
+	defer store.Close()
+	b := bind(t, store, "10000/1h sliding_log")
+	layers := []stint.Layer{{Bound: b, Key: "a"}}
+	const entries, each = 9_900, 10
+	tokens := map[string][]stint.ReservationID{}
+	for i := range entries {
+		now += int64(300 * time.Millisecond)
+		where := ""
+		switch {
+		case i < each:
+			where = "oldest"
+		case i >= entries/2 && i < entries/2+each:
+			where = "middle"
+		case i >= entries-each:
+			where = "newest"
+		default:
+			take(t, b, "a", 1)
+			continue
+		}
+		_, token, err := store.Reserve(ctx, layers, 1, 3*time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens[where] = append(tokens[where], token)
+	}
+	took := scriptTime(t, c, each, func() {
+		now += 1000
+		take(t, b, "a", 1)
+	})
+	for where, all := range tokens {
+		us := scriptTime(t, c, each, func() {
+			if d, err := store.Settle(ctx, all[0], 0); err != nil || !d.Allowed {
+				t.Fatal(d, err)
+			}
+			all = all[1:]
+		})
+		t.Logf("%s: %.0f µs, %.1f times a take", where, us, us/took)
+		if us > 10*took {
+			t.Errorf("%s: settling takes %.0f µs of the server, a take %.0f", where, us, took)
+		}
+	}
+	if d := take(t, b, "a", 0); d.Remaining != 10_000-entries-each+3*each {
+		t.Errorf("%+v", d)
+	}
+}

@@ -205,28 +205,100 @@ local function newList()
     end
   end
 
-  -- takeOut takes up to n units out of the entry that was at a time.
+  -- drop takes up to n units out of the packed entry from pos to last.
+  local function drop(L, n, at, gap, units, pos, last)
+    local back = least(units, n)
+    L.total = sub(L.total, back)
+    local following = string.sub(L.body, last + 1, L.last)
+    if less(back, units) then
+      put(L, string.sub(L.body, L.pos, pos - 1) .. packed(gap, sub(units, back)) .. following)
+    elseif pos == L.pos then
+      L.base, L.pos = add(at, gap), last + 1
+    else -- the entry before reaches to the one after
+      local more, n, front = before(L, pos - 1)
+      put(L, string.sub(L.body, L.pos, front) .. packed(add(more, gap), n) .. following)
+    end
+  end
+
+  -- seek goes through the packed entries, oldest first, to the one at a time or the
+  -- first that is later: when that was, and where it begins. All times are numbers,
+  -- and this does little else than count: a log may have 10,000.
+  local function seek(L, time)
+    local body, at, pos, last = L.body, L.base, L.pos, L.last
+    local from, c, k = pos, {}, 1 -- c holds what begins at from
+    while at < time and pos <= last do
+      k = pos - from + 1
+      if not c[k + entrySize] then
+        from, c, k = pos, { byte(body, pos, math.min(pos + entryBytes, last)) }, 1
+      end
+      local b = c[k]
+      local v, scale = 0, 1
+      while b >= 128 do
+        v, scale, k = v + (b - 128) * scale, scale * 128, k + 1
+        b = c[k]
+      end
+      if b >= 64 then -- these were its units
+        v, scale, k = 0, 1, k + 1
+        b = c[k]
+        while b >= 128 do
+          v, scale, k = v + (b - 128) * scale, scale * 128, k + 1
+          b = c[k]
+        end
+      end
+      at, pos = at + v + b * scale, from + k
+    end
+    return at, pos
+  end
+
+  -- seekBack is seek from the newest on, to the one at a time or the first that is
+  -- earlier.
+  local function seekBack(L, time)
+    local body, at, last = L.body, L.at, L.last
+    local from, c = last + 1, {}
+    while at > time and last >= L.pos do
+      local k = last - from + 1
+      if k <= entrySize and from > L.pos then
+        from = math.max(last - entryBytes + 1, L.pos)
+        c, k = { byte(body, from, last) }, last - from + 1
+      end
+      local gap = c[k]
+      k = k - 1
+      local b = c[k] or 0
+      while b >= 128 do
+        gap, k = gap * 128 + b - 128, k - 1
+        b = c[k] or 0
+      end
+      if b >= 64 then -- the end of its units
+        repeat k = k - 1 until (c[k] or 0) < 128
+      end
+      at, last = at - gap, from + k - 1
+    end
+    return at, last + 1
+  end
+
+  -- takeOut takes up to n units out of the entry that was at a time, which it looks
+  -- for from the end that is nearer in time.
   function list.takeOut(L, n, time)
     if L.total == 0 or less(L.at, time) then return end
     if equal(L.at, time) then return list.takeBack(L, least(n, L.units)) end
     local at, last = L.at, L.last
+    if type(at) == 'number' then
+      local pos
+      if time - L.base < at - time then
+        at, pos = seek(L, time)
+      else
+        at, pos = seekBack(L, time)
+      end
+      if at == time and pos <= last then
+        local gap, units, following = after(L, pos)
+        drop(L, n, at, gap, units, pos, following - 1)
+      end
+      return
+    end
     while last >= L.pos and less(time, at) do
       local gap, units, rest = before(L, last)
       at = sub(at, gap)
-      if equal(at, time) then
-        local back = least(units, n)
-        L.total = sub(L.total, back)
-        local following = string.sub(L.body, last + 1, L.last)
-        if less(back, units) then
-          put(L, string.sub(L.body, L.pos, rest) .. packed(gap, sub(units, back)) .. following)
-        elseif rest < L.pos then
-          L.base, L.pos = add(at, gap), last + 1
-        else -- the entry before reaches to the one after
-          local more, n, front = before(L, rest)
-          put(L, string.sub(L.body, L.pos, front) .. packed(add(more, gap), n) .. following)
-        end
-        return
-      end
+      if equal(at, time) then return drop(L, n, at, gap, units, rest + 1, last) end
       last = rest
     end
   end
