@@ -40,6 +40,7 @@ var documents = []string{
 	"docs/TESTING.md",
 	"docs/SINGLE.md",
 	"docs/REHEARSE.md",
+	"docs/MOVING.md",
 }
 
 // TestDocsExample holds README.md's example to the one that compiles and runs.

@@ -1,0 +1,64 @@
+package moving
+
+import (
+	"context"
+	"net"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// server starts a redis-server that writes nothing to disk.
+func server(t *testing.T) *redis.Client {
+	t.Helper()
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		t.Skip("redis-server is not installed")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	_, port, _ := net.SplitHostPort(address)
+	process := exec.Command(path, "--bind", "127.0.0.1", "--port", port, "--dir", t.TempDir(), "--save", "", "--appendonly", "no")
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { process.Process.Kill(); process.Wait() })
+	client := redis.NewClient(&redis.Options{Addr: address, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { client.Close() })
+	for range 500 {
+		if client.Ping(t.Context()).Err() == nil {
+			return client
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("redis-server does not answer")
+	return nil
+}
+
+// Of requests at once as many pass before and after.
+func TestSameInRedis(t *testing.T) {
+	client := server(t)
+	for name, take := range map[string]func(context.Context, *redis.Client, string) (bool, time.Duration, error){"before": redisrateBefore, "after": redisrateAfter} {
+		passed, start := 0, time.Now()
+		for range 130 {
+			ok, retry, err := take(t.Context(), client, "alice")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ok {
+				passed++
+			} else if retry <= 0 || retry > time.Minute {
+				t.Errorf("%s: again in %v", name, retry)
+			}
+		}
+		if most := 100 + int(time.Since(start)/(600*time.Millisecond)) + 1; passed < 100 || passed > most {
+			t.Errorf("%s: %d passed, want 100 to %d", name, passed, most)
+		}
+	}
+}
