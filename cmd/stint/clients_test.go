@@ -1,0 +1,201 @@
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	main "github.com/stint-dev/stint/cmd/stint"
+)
+
+// snippetName is the first line of a block that is a file.
+var snippetName = regexp.MustCompile(`^(?://|#) ([a-z-]+\.[a-z]+)$`)
+
+// longestSnippet is how many lines one may have.
+const longestSnippet = 30
+
+// snippets writes the files of docs/CLIENTS.md into a directory, with the rules
+// that they go by.
+func snippets(t *testing.T) (dir string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "docs/CLIENTS.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir = t.TempDir()
+	patient := strings.NewReplacer("(250)", "(20000)", " 250", " 20000", "0.25", "20") // a machine that tests is slow
+	for i, block := range strings.Split(string(text), "\n```") {
+		if i%2 == 0 {
+			continue
+		}
+		kind, body, _ := strings.Cut(block, "\n")
+		first, _, _ := strings.Cut(body, "\n")
+		name := "stint.yaml"
+		if m := snippetName.FindStringSubmatch(first); m != nil {
+			name = m[1]
+		} else if kind != "yaml" {
+			continue
+		}
+		if n := strings.Count(body, "\n") + 1; n > longestSnippet {
+			t.Errorf("%s has %d lines, more than %d", name, n, longestSnippet)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(patient.Replace(body)+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// asker prints what a check in Node says of the requests for some paths, once its
+// client is connected, or has had a second for it.
+const asker = `
+const { check, client } = require("./SNIPPET");
+(async () => {
+	if (client?.on) await new Promise((done) => { client.on("ready", done); setTimeout(done, 1000); });
+	for (const path of process.env.PATHS.split(" ")) {
+		const answer = await check({ path, ip: "192.0.2.7" });
+		console.log(answer.status ?? answer.pass);
+	}
+	process.exit(0);
+})();`
+
+// TestClients runs the snippets of docs/CLIENTS.md: what passes, what is denied,
+// what is wrong, and what happens when nobody answers.
+func TestClients(t *testing.T) {
+	dir := snippets(t)
+	node := func(snippet string) []string {
+		return []string{"node", "-e", strings.ReplaceAll(asker, "SNIPPET", snippet)}
+	}
+	python := []string{"python3", "-c", `import check, os
+for path in os.environ["PATHS"].split(): print(check.check({"path": path, "ip": "192.0.2.7"})[0])`}
+	shell := []string{"bash", "-c", `. ./check.sh; for path in $PATHS; do check 192.0.2.7 && echo pass || echo deny; done`}
+	for _, try := range []struct {
+		name, module string // module is what Node must find
+		command      []string
+		want, away   string
+	}{
+		{"check.js", "", node("check.js"), "200 200 429 400", "200"},
+		{"check-redis.js", "redis", node("check-redis.js"), "true true false false", "true"},
+		{"check-ioredis.js", "ioredis", node("check-ioredis.js"), "true true false false", "true"},
+		{"check-grpc.js", "@grpc/grpc-js", node("check-grpc.js"), "true true false false", "true"},
+		{"check.py", "", python, "200 200 429 400", "200"},
+		{"check.sh", "", shell, "pass pass deny deny", "pass"}, // it asks for one path
+	} {
+		t.Run(try.name, func(t *testing.T) {
+			program := wanted(t, try.command[0], try.module)
+			h, g, r := free(t), free(t), free(t)
+			env := append(os.Environ(), "NODE_PATH="+nodeModules(t), "STINT_URL=http://"+h, "STINT_GRPC="+g, "STINT_REDIS_URL=redis://"+r)
+			run := func(paths string) string {
+				ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+				defer stop()
+				c := exec.CommandContext(ctx, program, try.command[1:]...)
+				c.Dir, c.Env = dir, append(env, "PATHS="+paths)
+				out, err := c.CombinedOutput()
+				if err != nil {
+					t.Errorf("%v: %s", err, out)
+				}
+				return strings.Join(strings.Fields(string(out)), " ")
+			}
+			stop := serveSnippets(t, dir, "--http", h, "--grpc", g, "--resp", r)
+			if got := run("/api /api /api /a%2fb"); got != try.want {
+				t.Errorf("said %s, want %s", got, try.want)
+			}
+			stop()
+			if got := run("/api"); got != try.away {
+				t.Errorf("when stint is away: said %s, want %s", got, try.away)
+			}
+		})
+	}
+}
+
+// serveSnippets serves the rules of the page until stop is called.
+func serveSnippets(t *testing.T, dir string, doors ...string) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var errs bytes.Buffer
+	done := make(chan int, 1)
+	go func() {
+		done <- main.Run(ctx, append([]string{"serve", filepath.Join(dir, "stint.yaml")}, doors...), nil, &bytes.Buffer{}, &errs)
+	}()
+	ask(t, doors[1]) // for no rule
+	return func() {
+		cancel()
+		if status := <-done; status != 0 {
+			t.Error(errs.String())
+		}
+	}
+}
+
+// nodeModules is where "make needs" puts packages of npm.
+func nodeModules(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs(filepath.Join(root, "bin/node/node_modules"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// wanted returns the path of a program, or skips the test.
+func wanted(t *testing.T, name, module string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		t.Skip(err)
+	}
+	if module != "" {
+		if _, err := os.Stat(filepath.Join(nodeModules(t), module)); err != nil {
+			t.Skipf("npm package %s is missing: make needs installs it", module)
+		}
+	}
+	return path
+}
+
+// TestExpress runs the app of docs/CLIENTS.md and asks it.
+func TestExpress(t *testing.T) {
+	node := wanted(t, "node", "express")
+	dir, door := snippets(t), free(t)
+	stop := serveSnippets(t, dir, "--http", door)
+	ctx, quit := context.WithCancel(t.Context())
+	defer quit()
+	app := exec.CommandContext(ctx, node, "app.js")
+	app.Dir = dir
+	app.Env = append(os.Environ(), "NODE_PATH="+nodeModules(t), "STINT_URL=http://"+door, "PORT=0")
+	out, err := app.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := app.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { quit(); _ = app.Wait() }()
+	var port int
+	if _, err := fmt.Fscan(out, &port); err != nil {
+		t.Fatal(err)
+	}
+	for i, try := range []struct {
+		path string
+		want int
+	}{{"/api?q=1", 200}, {"/api", 200}, {"/api", 429}, {"/a%2fb", 400}, {"/other", 404}, {"", 0}, {"/api", 200}} {
+		if try.path == "" {
+			stop() // stint is away from here on
+			continue
+		}
+		resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d%s", port, try.path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != try.want || (resp.Header.Get("Retry-After") != "") != (try.want == 429) || (resp.Header.Get("RateLimit") != "") != (i < 3) {
+			t.Errorf("request %d, %s: %d %v, want %d", i, try.path, resp.StatusCode, resp.Header, try.want)
+		}
+	}
+}
