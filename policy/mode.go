@@ -12,18 +12,18 @@ import (
 // A request may have layers of several modes.
 type ModeStore interface {
 	stint.Store
-	// BindMode is Bind for limits that are held in the mode of a word: "lease",
-	// "async" or "share". The error says which limit cannot be held so, and why.
+	// BindMode is Bind for limits that are held in the mode of a word: "strict",
+	// "lease", "async" or "share". The error says which limit cannot be held so,
+	// and why.
 	BindMode(mode, name string, limits ...stint.Limit) (stint.Bound, error)
 }
 
 // A Checker is a store that says beforehand what binding would refuse, and changes
-// nothing by that. [Policy.Reload] asks it about all limits before the first is
-// bound: one that is bound anew starts afresh with what it has in hand, also
-// where the rules are refused in the end.
+// nothing by that. [New] and [Policy.Reload] ask it about all limits before the
+// first is bound: one that is bound anew starts afresh with what it has in hand,
+// also where the rules are refused in the end.
 type Checker interface {
-	// Check returns why BindMode, or Bind where the mode is "", would refuse
-	// limits.
+	// Check returns why BindMode would refuse limits.
 	Check(mode string, limits ...stint.Limit) error
 }
 
@@ -34,14 +34,14 @@ func check(store stint.Store, rules *Rules) error {
 		return nil
 	}
 	for _, plan := range rules.plans {
-		if err := c.Check(plan.mode, plan.limits...); err != nil {
+		if err := c.Check(modeName(plan.mode), plan.limits...); err != nil {
 			return fmt.Errorf("policy: rule %q: %w", plan.layers[0].Rule, err)
 		}
 	}
 	return nil
 }
 
-// modeWords are the words of mode. The first is Bind itself.
+// modeWords are the words of mode.
 var modeWords = map[string]string{"strict": strict, "lease": "lease", "async": "async", "share": "share"}
 
 const strict = ""
@@ -49,13 +49,10 @@ const strict = ""
 // bindMode binds the limits of a rule in its mode. In the memory of one process
 // nothing is shared, and every mode is the same.
 func bindMode(store stint.Store, mode, name string, limits []stint.Limit) (stint.Bound, error) {
-	if mode == strict {
-		return store.Bind(name, limits...)
-	}
 	if modes, ok := store.(ModeStore); ok {
-		return modes.BindMode(mode, name, limits...)
+		return modes.BindMode(modeName(mode), name, limits...)
 	}
-	if _, inProcess := store.(*memstore.Store); inProcess {
+	if _, inProcess := store.(*memstore.Store); inProcess || mode == strict {
 		return store.Bind(name, limits...)
 	}
 	return nil, fmt.Errorf("mode %s: the store decides every request itself: write mode: strict", mode)

@@ -69,7 +69,7 @@ func TestModes(t *testing.T) {
 		t.Fatal(err)
 	}
 	slices.Sort(store.bound) // together, then one by one
-	if got, want := strings.Join(slices.Compact(store.bound), ", "), "lease lease/fixed_window:1h, lease lease/gcra:1h, share share/fixed_window:1h, share share/gcra:1h"; got != want {
+	if got, want := strings.Join(slices.Compact(store.bound), ", "), "lease lease/fixed_window:1h, lease lease/gcra:1h, share share/fixed_window:1h, share share/gcra:1h, strict strict/fixed_window:1h, strict strict/gcra:1h"; got != want {
 		t.Errorf("bound %s; want %s", got, want)
 	}
 	if n := passes(t, p, policy.Map{"ip": "192.0.2.1"}); n != 2 {

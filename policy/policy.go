@@ -71,6 +71,9 @@ func New(store stint.Store, rules *Rules, o Options) (*Policy, error) {
 	if !inProcess && o.Local == nil {
 		o.Local = memstore.New(memstore.Options{})
 	}
+	if err := check(store, rules); err != nil {
+		return nil, err
+	}
 	return on(store, o, newCustomers()).with(rules)
 }
 

@@ -150,7 +150,7 @@ func TestLogsTogether(t *testing.T) {
 	if _, err := store.Bind("logs", limits...); !errors.Is(err, stint.ErrLayers) || !strings.Contains(err.Error(), "5000") {
 		t.Errorf("five logs bound together: %v", err)
 	}
-	if err := store.Check("", limits...); !errors.Is(err, stint.ErrLayers) {
+	if err := store.Check("strict", limits...); !errors.Is(err, stint.ErrLayers) {
 		t.Errorf("five logs checked: %v", err)
 	}
 	if _, err := store.Decide(ctx, meter.OpTake, layers, 1); !errors.Is(err, stint.ErrLayers) {

@@ -25,10 +25,10 @@ import (
 type Mode uint8
 
 const (
-	// Strict asks the server each time: the envelope of docs/SEMANTICS.md, to
-	// the unit. A denial that is known is answered locally for up to
-	// Modes.DenialCache; limits that were bound by [Store.Bind], without a mode,
-	// are strict and keep none.
+	// Strict asks the server about whatever may pass: the envelope of
+	// docs/SEMANTICS.md, to the unit. A denial that is known is answered locally
+	// for up to Modes.DenialCache. It is the mode of rules that name none.
+	// [Store.Bind] is no mode: it asks the server about denials too.
 	Strict Mode = iota
 
 	// Lease takes units ahead with one call and spends them without one. It is
@@ -405,14 +405,12 @@ func (m *modes) close() {
 // BindMode is Bind for limits that are held in the mode of a word: strict,
 // lease, async or share. With it a Store is a policy.ModeStore, and the rules of
 // a policy say for themselves in which mode they are held. A request may have
-// layers of several modes, and such as were bound without one: those ask the
-// server each time.
+// layers of several modes, and such as were bound without one.
 func (s *Store) BindMode(mode, name string, limits ...stint.Limit) (stint.Bound, error) {
 	return s.modes.BindMode(mode, name, limits...)
 }
 
-// Check returns why BindMode, or Bind where the mode is "", would refuse limits,
-// and changes nothing.
+// Check returns why BindMode would refuse limits, and changes nothing.
 func (s *Store) Check(mode string, limits ...stint.Limit) error {
 	return s.modes.Check(mode, limits...)
 }
@@ -428,11 +426,8 @@ func (m *modes) BindMode(mode, name string, limits ...stint.Limit) (stint.Bound,
 
 // Check is [Store.Check].
 func (m *modes) Check(mode string, limits ...stint.Limit) error {
-	if mode != "" {
-		parsed, err := ParseMode(mode)
-		if err != nil || parsed == Share { // that is held in memory
-			return err
-		}
+	if parsed, err := ParseMode(mode); err != nil || parsed == Share { // that is held in memory
+		return err
 	}
 	entries := int64(0)
 	for _, l := range limits {

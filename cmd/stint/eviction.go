@@ -40,7 +40,7 @@ func (a *asking) end() {
 
 // warnOfEviction asks the store, once it is there, whether it evicts keys in use
 // when its memory is full, and says so in the log. It does not wait for that.
-func (m *modal) warnOfEviction(u storeURL, logger *slog.Logger) {
+func (m *sharedStore) warnOfEviction(u storeURL, logger *slog.Logger) {
 	var ctx context.Context
 	ctx, m.asking.stop = context.WithCancel(context.Background())
 	m.asking.running.Go(func() {

@@ -139,11 +139,11 @@ func (d *door) known(r *http.Request) (author string, role rulesdb.Role, named b
 func (s *sources) stores() []operate.Store {
 	held := s.local.Stats()
 	memory := operate.Store{Store: "memory", Keys: held.Keys, MaxKeys: held.MaxKeys, Bytes: held.Bytes}
-	shared, ok := s.store.(*modal)
+	shared, ok := s.store.(*sharedStore)
 	if !ok {
 		return []operate.Store{memory}
 	}
-	now := shared.redis.Stats()
+	now := shared.Stats()
 	results := now.Results
 	store := operate.Store{Store: s.where, Open: now.Open, Failures: results.NotExecuted + results.Ambiguous + results.Configuration + results.Unavailable}
 	store.Calls, store.MeanMS, store.P99MS = took(now.Took)

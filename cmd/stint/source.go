@@ -170,14 +170,14 @@ func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) (err 
 	}
 	opened.Store(source)
 	s.source = source
-	if shared, ok := s.store.(*modal); ok {
+	if shared, ok := s.store.(*sharedStore); ok {
 		if s.snapshot != nil {
 			logger.Warn("--snapshot has no effect on what the store keeps: it is of what decides while the store fails")
 		}
 		shared.count(func(n int) error { return source.Policy().SetNodes(n) }, logger)
 		shared.warnOfEviction(u, logger)
 		s.observer.WatchShared(func() observe.Shared {
-			now := observe.Shared{Nodes: shared.nodes(), Store: shared.redis.Stats()}
+			now := observe.Shared{Nodes: shared.nodes(), Store: shared.Stats()}
 			now.Owing, now.Posted, now.Forgiven = source.Policy().Debts()
 			return now
 		})
@@ -201,7 +201,7 @@ func (s *sources) close() {
 	if s.source != nil {
 		s.source.Policy().Close()
 	}
-	if shared, ok := s.store.(*modal); ok {
+	if shared, ok := s.store.(*sharedStore); ok {
 		_ = shared.Close() // what keys have used stays there
 	}
 	_ = s.local.Close() // it is in memory: nothing is to be saved

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -118,43 +117,29 @@ func (c *storeFlags) open(u storeURL, local *memstore.Store, logger *slog.Logger
 	if err != nil {
 		return nil, fmt.Errorf("store: %v: %w", u, err)
 	}
-	return &modal{Store: store.Mode(redisstore.Strict), redis: store, told: c.Nodes}, nil
+	return &sharedStore{Store: store, told: c.Nodes}, nil
 }
 
-// A modal is a store in Redis in which each rule's limits are held in its mode.
-type modal struct {
-	stint.Store // of mode strict; it decides for bounds of every mode
-	redis       *redisstore.Store
-	told        int         // how many processes share it; 0 if they are to be counted
-	unknown     *time.Timer // to the warning that they have not been; nil if there is none
-	asking      asking
+// A sharedStore is a store in Redis, which holds each rule's limits in its mode.
+type sharedStore struct {
+	*redisstore.Store
+	told    int         // how many processes share it; 0 if they are to be counted
+	unknown *time.Timer // to the warning that they have not been; nil if there is none
+	asking  asking
 }
 
 var (
-	_ policy.ModeStore = (*modal)(nil)
-	_ policy.Checker   = (*modal)(nil)
-	_ fallback.Charger = (*modal)(nil)
+	_ policy.ModeStore = (*sharedStore)(nil)
+	_ policy.Checker   = (*sharedStore)(nil)
+	_ fallback.Charger = (*sharedStore)(nil)
 )
 
-// BindMode implements [policy.ModeStore].
-func (m *modal) BindMode(mode, name string, limits ...stint.Limit) (stint.Bound, error) {
-	if err := m.Check(mode, limits...); err != nil {
-		return nil, err
-	}
-	return m.redis.BindMode(mode, name, limits...)
-}
-
-// Charge implements [fallback.Charger].
-func (m *modal) Charge(ctx context.Context, id string, charges []fallback.Charge) error {
-	return m.Store.(fallback.Charger).Charge(ctx, id, charges)
-}
-
 // Check implements [policy.Checker].
-func (m *modal) Check(mode string, limits ...stint.Limit) error {
+func (m *sharedStore) Check(mode string, limits ...stint.Limit) error {
 	if mode == redisstore.Share.String() && m.told == 0 {
 		return errors.New("mode share: each process holds its part: --nodes says how many there are")
 	}
-	return m.redis.Check(mode, limits...)
+	return m.Store.Check(mode, limits...)
 }
 
 // countWithin is how long the first count of processes may take without a word:
@@ -163,17 +148,17 @@ const countWithin = 3 * time.Second
 
 // count has this process counted among those that share the store. use is told
 // how many there are, unless flags have said so.
-func (m *modal) count(use func(int) error, logger *slog.Logger) {
+func (m *sharedStore) count(use func(int) error, logger *slog.Logger) {
 	if m.told > 0 {
-		m.redis.CountNodes(nil) // others may count
+		m.CountNodes(nil) // others may count
 		return
 	}
 	m.unknown = time.AfterFunc(countWithin, func() {
-		if m.redis.Nodes() == 0 {
+		if m.Nodes() == 0 {
 			logger.Warn("how many processes share the store is not known: while it fails, each holds the whole of every limit until the store has answered once; --nodes says how many")
 		}
 	})
-	m.redis.CountNodes(func(n int) {
+	m.CountNodes(func(n int) {
 		logger.Info("counted the processes that share the store", "nodes", n)
 		if err := use(n); err != nil {
 			logger.Warn("the share of a limit that this process holds while the store fails could not be changed", "error", err)
@@ -182,10 +167,10 @@ func (m *modal) count(use func(int) error, logger *slog.Logger) {
 }
 
 // nodes returns how many processes share the store, 0 if that is not known.
-func (m *modal) nodes() int { return cmp.Or(m.told, m.redis.Nodes()) }
+func (m *sharedStore) nodes() int { return cmp.Or(m.told, m.Nodes()) }
 
 // Close implements [stint.Store]. What keys have used stays in Redis.
-func (m *modal) Close() error {
+func (m *sharedStore) Close() error {
 	if m.unknown != nil {
 		m.unknown.Stop()
 	}
