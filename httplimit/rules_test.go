@@ -226,11 +226,14 @@ func TestPolicyQueueLeaves(t *testing.T) {
 		mine  = `{"name": "mine", "key": ["ip"], "limits": ["1/s burst 9 leaky_queue"], "cost": {"header": "x-cost"}}`
 		every = `, {"name": "every", "key": [], "limits": ["1/s burst 9 leaky_queue"], "cost": {"header": "x-cost"}}`
 	)
+	const slow = `, {"name": "slow", "key": [], "limits": ["1/2s burst 9 leaky_queue"]}`
 	for name, test := range map[string]struct {
 		rules string
 		costs [4]int
 		want  string
 	}{
+		"of one in both": {mine + slow, [4]int{1, 1, 1, 1}, "0s gave up 2s 4s"},
+
 		"of one cost":   {mine, [4]int{1, 1, 1, 1}, "0s gave up 1s 2s"},
 		"of its own":    {mine, [4]int{1, 2, 1, 1}, "0s gave up 1s 2s"},
 		"of less cost":  {mine, [4]int{1, 1, 2, 1}, "0s gave up 1s 3s"},

@@ -1,0 +1,172 @@
+package memstore_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stint-dev/stint/memstore"
+)
+
+// A rateStep is one line of a public case of golang.org/x/time/rate. Times are in
+// tenths of a second from the start.
+type rateStep struct {
+	at    int
+	op    string // allow, wait, cancel (the wait of a number), or the text of a limit to set
+	n     int64  // units, or which wait
+	rate  int    // when rate lets it act; −1 where it does not
+	ours  int    // when a Single does, if not at the same time
+	where bool   // ours is set
+}
+
+// act is a step that is the same in both, differs one in which ours is another.
+func act(at int, op string, n int64, when int) rateStep {
+	return rateStep{at: at, op: op, n: n, rate: when}
+}
+
+func differs(at int, op string, n int64, rate, ours int) rateStep {
+	return rateStep{at, op, n, rate, ours, true}
+}
+
+const never = -1
+
+// rateCases are those of Allow, Reserve and Wait. A Reserve of rate is a Wait here:
+// what it would sleep, this does.
+var rateCases = []struct {
+	name, limit string
+	reason      string // where a Single does otherwise on purpose
+	steps       []rateStep
+}{
+	{"burst 1", "10/s burst 1", "", []rateStep{
+		act(0, "allow", 1, 0), act(0, "allow", 1, never), act(0, "allow", 1, never),
+		act(1, "allow", 1, 1), act(1, "allow", 1, never), act(1, "allow", 1, never),
+		act(2, "allow", 2, never), act(2, "allow", 1, 2), act(2, "allow", 1, never),
+	}},
+	{"burst 3", "10/s burst 3", "", []rateStep{
+		act(0, "allow", 2, 0), act(0, "allow", 2, never), act(0, "allow", 1, 0), act(0, "allow", 1, never),
+		act(1, "allow", 4, never), act(2, "allow", 1, 2), act(3, "allow", 1, 3), act(4, "allow", 1, 4), act(4, "allow", 1, 4),
+		act(4, "allow", 1, never), act(4, "allow", 1, never), act(9, "allow", 3, 9), act(9, "allow", 0, 9),
+	}},
+	{"simple reserve", "10/s burst 2", "", []rateStep{
+		act(0, "wait", 2, 0), act(0, "wait", 2, 2), act(3, "wait", 2, 4),
+	}},
+	{"mix", "10/s burst 2", "Allow does not stand in line: it gets what passes in between, and who waits waits for longer", []rateStep{
+		act(0, "wait", 3, never), act(0, "wait", 2, 0), act(1, "allow", 2, never),
+		differs(1, "wait", 2, 2, 3), differs(1, "allow", 1, never, 1),
+	}},
+	{"cancel last", "10/s burst 2", "", []rateStep{
+		act(0, "wait", 2, 0), act(0, "wait", 2, never), act(1, "cancel", 1, never), act(1, "wait", 2, 2),
+	}},
+	{"cancel too late", "10/s burst 2", "", []rateStep{
+		act(0, "wait", 2, 0), act(0, "wait", 2, 2), act(3, "cancel", 1, never), act(3, "wait", 2, 4),
+	}},
+	{"cancel, nothing comes back", "10/s burst 2", "those behind one who gives up move up", []rateStep{
+		act(0, "wait", 2, 0), act(0, "wait", 1, never), differs(0, "wait", 1, 2, 1), act(0, "cancel", 1, never), differs(0, "wait", 1, 3, 2),
+	}},
+	{"cancel, one comes back", "10/s burst 2", "those behind one who gives up move up", []rateStep{
+		act(0, "wait", 2, 0), act(0, "wait", 2, never), differs(0, "wait", 1, 3, 1), act(1, "cancel", 1, never), differs(2, "wait", 2, 4, 3),
+	}},
+	{"cancel several", "10/s burst 4", "those behind one who gives up move up", []rateStep{
+		act(0, "wait", 4, 0), act(0, "wait", 3, never), differs(0, "wait", 1, 4, 1), act(0, "wait", 1, never),
+		act(1, "cancel", 3, never), act(1, "cancel", 1, never), differs(1, "wait", 3, 5, 4),
+	}},
+	{"set the limit", "5/s burst 2", "a turn is not booked ahead: what waits goes by the new limit too", []rateStep{
+		act(0, "wait", 2, 0), differs(0, "wait", 2, 4, 3), act(2, "10/s burst 2", 0, never), act(2, "wait", 1, 4),
+	}},
+	{"wait", "10/s burst 3", "", []rateStep{
+		act(0, "wait", 4, never), act(0, "wait", 2, 0), act(0, "wait", 3, 2),
+	}},
+	{"wait, cancelled", "10/s burst 3", "", []rateStep{
+		act(0, "wait", 2, 0), act(0, "wait", 3, never), act(1, "cancel", 1, never), act(1, "wait", 3, 2),
+	}},
+}
+
+// TestRateCases runs what golang.org/x/time/rate holds its Limiter to. A clock that
+// jumps back is not among it: rate gives out what it gave before, a Single nothing.
+func TestRateCases(t *testing.T) {
+	for _, test := range rateCases {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSingle(t, test.limit, memstore.SingleOptions{})
+				began, got := time.Now(), make([]int, len(test.steps))
+				cancels := map[int64]context.CancelFunc{}
+				waits, differ := int64(0), false
+				now := func() int { return int(time.Since(began) / (100 * time.Millisecond)) }
+				for i, step := range test.steps {
+					time.Sleep(time.Until(began.Add(time.Duration(step.at) * 100 * time.Millisecond)))
+					synctest.Wait()
+					got[i] = never
+					switch step.op {
+					case "allow":
+						if s.AllowN(step.n) {
+							got[i] = now()
+						}
+					case "cancel":
+						cancels[step.n]()
+					case "wait":
+						ctx, cancel := context.WithCancel(t.Context())
+						cancels[waits] = cancel
+						waits++
+						go func() {
+							if s.Wait(ctx, step.n) == nil {
+								got[i] = now()
+							}
+						}()
+					default:
+						if err := s.SetLimit(limit(t, step.op)); err != nil {
+							t.Error(err)
+						}
+					}
+					synctest.Wait()
+				}
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				for i, step := range test.steps {
+					want := step.rate
+					if step.where {
+						want, differ = step.ours, true
+					}
+					if got[i] != want {
+						t.Errorf("step %d, %s %d at %d: at %d, want %d (rate: %d)", i, step.op, step.n, step.at, got[i], want, step.rate)
+					}
+				}
+				if differ != (test.reason != "") {
+					t.Error("a difference and a reason go together")
+				}
+				for _, cancel := range cancels {
+					cancel()
+				}
+			})
+		})
+	}
+}
+
+// TestRateErrors has a Wait fail at once whose context has ended, or ends before it
+// could pass.
+func TestRateErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSingle(t, "10/s burst 3", memstore.SingleOptions{})
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		soon, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		for _, c := range []struct {
+			ctx    context.Context
+			n      int64
+			passes bool
+		}{{ended, 1, false}, {soon, 4, false}, {soon, 2, true}, {soon, 3, false}, {soon, 2, true}} {
+			if err := s.Wait(c.ctx, c.n); (err == nil) != c.passes {
+				t.Errorf("wait for %d: %v", c.n, err)
+			}
+		}
+		if took := time.Since(began); took != 100*time.Millisecond {
+			t.Errorf("it took %v: one waits for a token, no other for anything", took)
+		}
+		s.SetUnlimited() // rate.Inf
+		if err := s.Wait(t.Context(), 1<<40); err != nil {
+			t.Error(err)
+		}
+	})
+}
