@@ -15,6 +15,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/tap"
 
 	"github.com/stint-dev/stint/cmd/internal/service/drain"
 )
@@ -32,6 +33,9 @@ type ServeOptions struct {
 	// Drain is how long calls on their way may then finish. The default value
 	// is 10 s.
 	Drain time.Duration
+	// Read is how long a call for a decision may take, of which nearly all is the
+	// client's sending it. The default value is 10 s.
+	Read time.Duration
 	// MaxStreams is how many calls a connection may have at once; further ones
 	// wait on the client's side. The default value is 1,000.
 	MaxStreams uint32
@@ -44,6 +48,9 @@ type ServeOptions struct {
 func (o *ServeOptions) fill() {
 	if o.Drain == 0 {
 		o.Drain = 10 * time.Second
+	}
+	if o.Read == 0 {
+		o.Read = 10 * time.Second
 	}
 	if o.MaxStreams == 0 {
 		o.MaxStreams = 1000
@@ -122,6 +129,7 @@ func (o *ServeOptions) server(stopping context.Context) *grpc.Server {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: o.MinPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: quiet, Timeout: patience}),
 		grpc.StreamInterceptor(admit.stream),
+		grpc.InTapHandle(o.within),
 	}
 	if o.Admit != nil {
 		options = append(options, grpc.UnaryInterceptor(admit.unary))
@@ -130,6 +138,18 @@ func (o *ServeOptions) server(stopping context.Context) *grpc.Server {
 		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
 	}
 	return grpc.NewServer(options...)
+}
+
+// within bounds calls for a decision from their headers on: interceptors see one
+// only once its message is there, which a client may send byte by byte. Envoy sends
+// a deadline of its own.
+func (o *ServeOptions) within(ctx context.Context, call *tap.Info) (context.Context, error) {
+	if by, ok := ctx.Deadline(); call.FullMethodName != pb.RateLimitService_ShouldRateLimit_FullMethodName || ok && time.Until(by) <= o.Read {
+		return ctx, nil
+	}
+	bound, release := context.WithTimeout(ctx, o.Read)
+	context.AfterFunc(ctx, release)
+	return bound, nil
 }
 
 // stop lets calls on their way finish, for at most so long.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -76,4 +77,26 @@ func TestSlowReader(t *testing.T) {
 		t.Errorf("%d of 500 calls went without an answer: nobody was slow", unanswered.Load())
 	}
 	_ = stop() // it ends; whether all had finished by then is up to who does not listen
+}
+
+// A client that begins a call and sends nothing of it is answered that its time is
+// over.
+func TestSlowCall(t *testing.T) {
+	address, _ := start(t, service(t, rls.Options{}), rls.ServeOptions{Read: 50 * time.Millisecond})
+	slow, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Close()
+	ctx := soon(t)
+	call, err := slow.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, pb.RateLimitService_ShouldRateLimit_FullMethodName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := call.RecvMsg(new(pb.RateLimitResponse)); status.Code(err) != codes.DeadlineExceeded || ctx.Err() != nil {
+		t.Errorf("a call of which nothing comes: %v", err)
+	}
+	if _, err := client(t, address).ShouldRateLimit(soon(t), request("shop", "user", "ann")); err != nil {
+		t.Error(err)
+	}
 }
