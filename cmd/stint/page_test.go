@@ -6,8 +6,11 @@ import (
 	"io"
 	"net/http"
 	"net/http/cookiejar"
+	"os"
 	"strings"
 	"testing"
+
+	"github.com/chromedp/chromedp/kb"
 
 	"github.com/stint-dev/stint/cmd/internal/browser"
 	main "github.com/stint-dev/stint/cmd/stint"
@@ -256,5 +259,118 @@ func TestPageRules(t *testing.T) {
 	}
 	if _, out, _ := p.stint("audit", "--token-file", writeFile(t, dir+"/token", admin)); !strings.Contains(out, "anna  key reveal rehearsal") {
 		t.Errorf("the audit:\n%s", out)
+	}
+}
+
+// axe is the accessibility checker, for browsers.
+const axe = "../internal/planner/lab/testdata/axe/axe-4.14.1.min.js.gz"
+
+// TestPageLooks goes through all views, light on a desk and dark on a phone: axe
+// finds nothing, and nothing is wider than the phone.
+func TestPageLooks(t *testing.T) {
+	chromium := browser.Start(t)
+	p := launch(t, "serve", "serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
+	p.listening()
+	for i := range 3 {
+		p.requests(fmt.Sprint("partner-", i), 7)
+	}
+	if status, _, errs := p.stint("block", "partner-1", "--rule", "orders", "--for", "1h", "--reason", "abuse"); status != 0 {
+		t.Fatal(errs)
+	}
+	for _, look := range []browser.Look{{}, {Width: 360, Height: 780, Dark: true}} {
+		name := map[bool]string{false: "desk", true: "phone"}[look.Dark]
+		t.Run(name, func(t *testing.T) {
+			tab := browser.Open(t, chromium, p.admin, "/ui/", look)
+			for _, view := range []struct{ hash, says, do string }{
+				{"", "Reveal", ""},
+				{"client", "Write what you know", ""},
+				{"client?header.x-api-key=partner-1", "Everything is denied by a block", "[...document.querySelectorAll('button')].find((b) => b.textContent === 'Unblock…').click()"},
+				{"rules", "logins", ""},
+				{"rule?name=orders", "counted apart", ""},
+				{"edit", "Good", "const a = document.getElementById('document'); a.value += 'nonsense: 1'; a.dispatchEvent(new Event('input'))"},
+				{"history", "in force", ""},
+				{"overrides", "abuse", ""},
+				{"audit", "override set", ""},
+				{"nodes", "none", ""},
+				{"nodes", "", "document.getElementById('sign').click()"},
+			} {
+				tab.JS("document.querySelector('dialog')?.close(); location.hash = '#/%s'", view.hash)
+				tab.Says("#view", view.says)
+				if view.do != "" {
+					tab.JS("%s", view.do)
+				}
+				if view.hash == "edit" {
+					tab.Says(".faults", "nonsense")
+				}
+				tab.Accessible(axe, view.hash)
+				if look.Width > 0 && browser.Eval[int](tab, "document.documentElement.scrollWidth") > 360 {
+					t.Errorf("%s is wider than a phone: %v", view.hash, browser.Eval[[]string](tab, "[...document.querySelectorAll('body *')].filter((e) => e.getBoundingClientRect().right > 361 && !e.closest('.scroll, pre')).map((e) => e.tagName + '.' + e.className).slice(0, 10)"))
+				}
+			}
+		})
+	}
+}
+
+// TestPageKeyboard: by keys alone past the menu, to the chart, and through it.
+func TestPageKeyboard(t *testing.T) {
+	p := launch(t, "serve", "serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
+	p.listening()
+	p.requests("partner-1", 7)
+	tab := browser.Open(t, browser.Start(t), p.admin, "/ui/", browser.Look{})
+	tab.Says("#view", "Point at a column")
+	tab.Press(kb.Tab)
+	tab.Says(":focus", "Skip to the content")
+	tab.Press(kb.Enter)
+	tab.Until("document.activeElement.id === 'view'")
+	tab.Press(kb.Tab)
+	tab.Until("document.activeElement.matches('svg.plot')")
+	tab.Press(kb.Home)
+	tab.Until("document.activeElement.getAttribute('aria-valuetext').endsWith('0 passed, 0 denied') && document.activeElement.getAttribute('aria-valuenow') === '0'")
+	tab.Press(kb.End)
+	tab.Press(kb.ArrowLeft)
+	tab.Until("document.activeElement.getAttribute('aria-valuenow') === '178'")
+	tab.Until("document.querySelector('.readout').innerText.includes(' to ')")
+}
+
+// TestPageBounded: a page that is open for long does not grow, whatever comes:
+// events with keys and rules that are new each time, a day of them with
+// STINT_SOAK.
+func TestPageBounded(t *testing.T) {
+	p := launch(t, "serve", "serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
+	p.listening()
+	tab := browser.Open(t, browser.Start(t), p.admin, "/ui/", browser.Look{})
+	tab.Says("#view", "ready")
+	tab.JS(`
+		window.feed = async (from, n) => {
+			const { heard } = await import(location.pathname + 'live.js');
+			for (let i = from; i < from + n; i++) {
+				const at = new Date(1e12 + i * 2000).toISOString();
+				const key = (j) => ({rule: 'rule' + ((i + j) %% 50), key: 'k' + i + j, key_hash: 'hash' + i + j, count: i + j, limit: '5/1h', used: 5, of: 5, part: 0.9, since: at, last: at, at});
+				const keys = Array.from({length: 10}, (_, j) => key(j));
+				const rules = Array.from({length: 20}, (_, j) => ({rule: 'rule' + (i + j), allowed: Array(60).fill(i %% 100), denied: Array(60).fill(j)}));
+				if (i %% 5 === 0) heard('hour', JSON.stringify({to: at, step: 10, allowed: Array(360).fill(i %% 90), denied: Array(360).fill(i %% 7), rules, others: 0}));
+				heard('now', JSON.stringify({at, version: {name: 'v' + i, hash: ''}, minutes: 10, rules: rules.map((r) => ({rule: r.rule, allowed: i, denied: i, allowed_per_second: 1, denied_per_second: 2})),
+					denied: keys, nearest: keys, stores: [{store: 'memory', keys: i, max_keys: 1e6, bytes: i}], nodes: [{node: 'n' + i, version: i, change: 0, seen: at, error: ''}],
+					allowed_per_second: 1, denied_per_second: 2, rules_in_force: 50}));
+				if (i %% 100 === 0) await new Promise((r) => setTimeout(r));
+			}
+			return document.querySelectorAll('*').length;
+		}`)
+	n := 200
+	if os.Getenv("STINT_SOAK") != "" {
+		n = 43_200
+	}
+	browser.Eval[int](tab, "feed(0, 50)")
+	tab.Held()
+	elements := browser.Eval[int](tab, "feed(50, 50)")
+	nodes, listeners, heap := tab.Held()
+	after := 0
+	for from := 100; from < 100+n; from += 200 {
+		after = browser.Eval[int](tab, fmt.Sprintf("feed(%d, 200)", from))
+	}
+	nodesAfter, listenersAfter, heapAfter := tab.Held()
+	t.Logf("%d events: elements %d, then %d; nodes %.0f, %.0f; listeners %.0f, %.0f; heap %.0f, %.0f KB", n, elements, after, nodes, nodesAfter, listeners, listenersAfter, heap/1024, heapAfter/1024)
+	if after > elements+50 || nodesAfter > nodes*1.5+500 || listenersAfter > listeners*1.5+100 || heapAfter > heap*1.5+1<<20 {
+		t.Errorf("it grows: elements %d, then %d; nodes %.0f, %.0f; listeners %.0f, %.0f; heap %.0f, %.0f", elements, after, nodes, nodesAfter, listeners, listenersAfter, heap, heapAfter)
 	}
 }

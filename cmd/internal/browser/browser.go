@@ -4,8 +4,10 @@
 package browser
 
 import (
+	"compress/gzip"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -16,8 +18,10 @@ import (
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/heapprofiler"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/performance"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 )
@@ -77,7 +81,11 @@ type Tab struct {
 func Open(t testing.TB, browser context.Context, base, path string, look Look) *Tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(browser)
-	ctx, stop := context.WithTimeout(ctx, 4*time.Minute)
+	most := 4 * time.Minute
+	if os.Getenv("STINT_SOAK") != "" {
+		most = 50 * time.Minute
+	}
+	ctx, stop := context.WithTimeout(ctx, most)
 	if look.Width == 0 {
 		look.Width, look.Height = 1280, 900
 	}
@@ -218,4 +226,53 @@ func (p *Tab) Press(key string) {
 func (p *Tab) Go(path string) {
 	p.Helper()
 	p.do(chromedp.Navigate(p.base + path))
+}
+
+// Accessible runs axe-core, a gzipped file, on what is seen, and fails the test at
+// what it finds.
+func (p *Tab) Accessible(axe, what string) {
+	p.Helper()
+	if !Eval[bool](p, "typeof axe !== 'undefined'") {
+		f, err := os.Open(axe)
+		if err != nil {
+			p.Fatal(err)
+		}
+		defer f.Close()
+		z, err := gzip.NewReader(f)
+		if err != nil {
+			p.Fatal(err)
+		}
+		text, err := io.ReadAll(z)
+		if err != nil {
+			p.Fatal(err)
+		}
+		p.JS("%s", text)
+	}
+	for _, broken := range Eval[[]string](p, `axe.run(document, {resultTypes: ["violations"]}).then((r) =>
+		r.violations.flatMap((v) => v.nodes.map((n) => v.id + ": " + n.html.slice(0, 160) + " " + n.failureSummary)))`) {
+		p.Errorf("%s: %s", what, broken)
+	}
+}
+
+// Held is what the page holds, after garbage has been collected: elements, also
+// those that are in no document, listeners, and bytes of scripts.
+func (p *Tab) Held() (nodes, listeners, heap float64) {
+	p.Helper()
+	call(p, performance.Enable, performance.EnableParams{})
+	call(p, heapprofiler.CollectGarbage, cdp.Empty{})
+	metrics, err := chromedp.Call(p.Context, performance.GetMetrics, cdp.Empty{})
+	if err != nil {
+		p.Fatal(err)
+	}
+	for _, m := range metrics.Metrics {
+		switch m.Name {
+		case "Nodes":
+			nodes = m.Value
+		case "JSEventListeners":
+			listeners = m.Value
+		case "JSHeapUsedSize":
+			heap = m.Value
+		}
+	}
+	return nodes, listeners, heap
 }

@@ -1,13 +1,9 @@
 package lab_test
 
 import (
-	"bytes"
 	"compress/gzip"
 	"context"
 	"fmt"
-	"image"
-	"image/color"
-	"image/png"
 	"io"
 	"net/http/httptest"
 	"os"
@@ -27,6 +23,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/stint-dev/stint/cmd/internal/browser"
 	"github.com/stint-dev/stint/cmd/internal/planner/lab"
 )
 
@@ -554,7 +551,7 @@ func TestPageShots(t *testing.T) {
 				t.Fatal(err)
 			}
 			server.Close()
-			if err := os.WriteFile(file, shrink(t, shot), 0o644); err != nil {
+			if err := os.WriteFile(file, browser.Small(t, shot), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -567,49 +564,6 @@ func TestPageShots(t *testing.T) {
 			t.Errorf("docs/LAB.md does not show lab-%s.png: %v", c.name, err)
 		}
 	}
-}
-
-// shrink writes a screenshot with a palette: the colours that occur most, the
-// others by the nearest of them.
-func shrink(t *testing.T, shot []byte) []byte {
-	t.Helper()
-	img, err := png.Decode(bytes.NewReader(shot))
-	if err != nil {
-		t.Fatal(err)
-	}
-	counts := make(map[color.RGBA]int)
-	bounds := img.Bounds()
-	at := func(x, y int) color.RGBA { return color.RGBAModel.Convert(img.At(x, y)).(color.RGBA) }
-	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
-		for x := bounds.Min.X; x < bounds.Max.X; x++ {
-			counts[at(x, y)]++
-		}
-	}
-	var palette color.Palette
-	for c := range counts {
-		palette = append(palette, c)
-	}
-	slices.SortFunc(palette, func(a, b color.Color) int { return counts[b.(color.RGBA)] - counts[a.(color.RGBA)] })
-	palette = palette[:min(200, len(palette))]
-	nearest := make(map[color.RGBA]uint8)
-	small := image.NewPaletted(bounds, palette)
-	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
-		for x := bounds.Min.X; x < bounds.Max.X; x++ {
-			c := at(x, y)
-			i, ok := nearest[c]
-			if !ok {
-				i = uint8(palette.Index(c))
-				nearest[c] = i
-			}
-			small.SetColorIndex(x, y, i)
-		}
-	}
-	var out bytes.Buffer
-	encoder := png.Encoder{CompressionLevel: png.BestCompression}
-	if err := encoder.Encode(&out, small); err != nil {
-		t.Fatal(err)
-	}
-	return out.Bytes()
 }
 
 // BenchmarkPageRedraw drags the count's slider, and reports the time from an

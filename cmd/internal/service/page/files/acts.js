@@ -151,4 +151,4 @@ export function actCells(a, done) {
     el("td", {}, a.undoable && el("button", { type: "button", "aria-label": `Undo act ${a.number}`, onclick: () => undo(a, done) }, "Undo"))];
 }
 
-export const actHeads = [["act"], ["at"], ["who", "word"], ["did", "word"], ["what", "word"], ["why", "word"], [""]];
+export const actHeads = [["act"], ["at"], ["who", "word"], ["did", "word"], ["what", "word"], ["why", "word"], ["take back"]];

@@ -17,7 +17,7 @@ export function editor(view, { fail, fine, parameters }) {
   const area = el("textarea", { id: "document", spellcheck: "false", autocapitalize: "off", autocomplete: "off", wrap: "off", "aria-label": "Rules", "aria-describedby": "verdict" });
   const verdict = el("p", { id: "verdict", class: "note", role: "status" });
   const faults = el("ul", { class: "faults" });
-  const aside = el("section", { class: "card help", "aria-label": "What the field means" });
+  const aside = el("section", { class: "card help", tabindex: "0", "aria-label": "What the field means" });
   const result = el("div", { id: "result" });
   const publish = el("button", { type: "button", class: "main", disabled: true, onclick: askPublish }, "Publish…");
   const buttons = [el("button", { type: "button", onclick: compare }, "Compare"),

@@ -17,7 +17,7 @@ export function diffText(text) {
 
 /** history lists revisions. */
 export function history(view, { fail, fine }) {
-  const t = table("Revisions", [["revision"], ["at"], ["who", "word"], ["why", "word"], [""]]);
+  const t = table("Revisions", [["revision"], ["at"], ["who", "word"], ["why", "word"], ["do"]]);
   const next = el("button", { type: "button", hidden: true, onclick: () => load(oldest) }, "Older");
   const first = el("button", { type: "button", hidden: true, onclick: () => load(0) }, "Newest");
   const change = el("div", { id: "change" });

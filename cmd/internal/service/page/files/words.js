@@ -4,7 +4,7 @@
 export const number = (n) => n.toLocaleString("en");
 
 /** rate writes how many a second. */
-export const rate = (n) => (n === 0 ? "0" : n < 10 ? n.toFixed(1) : number(Math.round(n)));
+export const rate = (n) => (n === 0 ? "0" : n < 0.05 ? "<0.1" : n < 10 ? n.toFixed(1) : number(Math.round(n)));
 
 /** short writes a large count in four characters or so. */
 export function short(n) {
@@ -38,7 +38,10 @@ export function lasting(ms) {
 }
 
 /** ago writes how long ago a time is. */
-export const ago = (text) => `${lasting(Math.max(0, Date.now() - new Date(text)))} ago`;
+export const ago = (text) => {
+  const ms = Date.now() - new Date(text);
+  return ms < 1000 ? "just now" : `${lasting(ms)} ago`;
+};
 
 /** bytes writes a size. */
 export const bytes = (n) => (n < 1 << 20 ? `${Math.round(n / 1024)} KiB` : `${(n / (1 << 20)).toFixed(1)} MiB`);
