@@ -293,6 +293,7 @@ var floors = map[string]string{
 		cmd/internal/service/acts
 		cmd/internal/service/desk
 		cmd/internal/service/envoyrules
+		cmd/internal/service/nginxrules
 		cmd/internal/service/observe
 		cmd/internal/service/operate
 		cmd/internal/service/page
@@ -421,6 +422,7 @@ var floors = map[string]string{
 		httplimit
 		meter
 		policy`,
+	"cmd/internal/service/nginxrules": ``,
 	"cmd/internal/service/envoyrules": `
 		policy
 		policy/rulesfile`,

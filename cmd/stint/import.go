@@ -9,12 +9,64 @@ import (
 	"strings"
 
 	"github.com/stint-dev/stint/cmd/internal/service/envoyrules"
+	"github.com/stint-dev/stint/cmd/internal/service/nginxrules"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
 )
 
 // importCmd is the configurations that can be turned into rules.
 type importCmd struct {
 	EnvoyRatelimit importEnvoyCmd `cmd:"" name:"envoy-ratelimit" help:"The YAML of envoyproxy/ratelimit, Envoy's reference rate limit service."`
+	Nginx          importNginxCmd `cmd:"" help:"The limit_req directives of an nginx configuration."`
+}
+
+type importNginxCmd struct {
+	Config string `arg:"" help:"Its configuration, such as /etc/nginx/nginx.conf; what that includes is read too."`
+}
+
+// Help is what "stint import nginx --help" says below the summary.
+func (importNginxCmd) Help() string {
+	return `Writes rules to standard output, and to standard error what means something
+else than it did or is not kept; docs/MOVING.md has the rest.
+
+For example:
+
+    stint import nginx /etc/nginx/nginx.conf >stint.yaml
+    stint serve -c stint.yaml`
+}
+
+// Run reads the configuration and writes the rules.
+func (c *importNginxCmd) Run(e *env) error {
+	r := nginxrules.Reader{Read: readConfiguration, Glob: filepath.Glob}
+	all, err := r.File(c.Config)
+	if err != nil {
+		return err
+	}
+	yaml, notes, err := nginxrules.Convert(all)
+	if err != nil {
+		return err
+	}
+	if _, err := rules.Decode("the rules made of "+c.Config, yaml); err != nil {
+		return err
+	}
+	for _, n := range notes {
+		fmt.Fprintf(e.err, "stint: %s\n", n)
+	}
+	_, err = e.out.Write(yaml)
+	return err
+}
+
+// readConfiguration returns a regular file, of a size that configurations have.
+func readConfiguration(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // it was only read
+	data, err := rules.ReadAll(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return data, nil
 }
 
 type importEnvoyCmd struct {
