@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 	"testing"
 	"time"
 
@@ -351,21 +352,25 @@ func (d *differential) operate() {
 
 // change gives one limit another form: one that it had before, or a new one.
 func (d *differential) change() {
-	if d.redis != nil {
-		return // see storetest.Suite.OldChanges
+	if d.redis != nil && !d.redis.forms {
+		return // the stores forget former forms at different times
 	}
 	i := rapid.IntRange(0, len(d.limits)-1).Draw(d.t, "changed")
 	old := d.limits[i]
 	next := d.anyLimit()
 	if unit, _ := next.Calendar(); rapid.IntRange(0, 3).Draw(d.t, "kept") > 0 && unit == "" {
 		kept := next.WithAlgorithm(old.Algorithm())
-		if kept.Validate() == nil && (old.Algorithm() != meter.SlidingLog || next.Count() < 1_000_000) {
+		if kept.Validate() == nil && (old.Algorithm() != meter.SlidingLog || next.Count() < 1_000_000) &&
+			(d.redis == nil || d.redis.holds(d.t, kept)) {
 			next = kept
 		}
 	}
 	next = next.WithName(old.Name())
 	if had := d.had[i]; len(had) > 0 && rapid.Bool().Draw(d.t, "back") {
 		next = rapid.SampledFrom(had).Draw(d.t, "to")
+	}
+	if d.redis != nil && !d.tells(i, next) {
+		return
 	}
 	for _, s := range d.stores {
 		b, err := s.store.Bind(next.Name(), next)
@@ -376,6 +381,23 @@ func (d *differential) change() {
 	}
 	d.had[i] = append(d.had[i], old)
 	d.limits[i] = next
+}
+
+// tells reports whether Redis tells a form from those that the limit had, as the
+// model does. What was reserved under another is settled under that in force,
+// and answers by it: it is left open.
+func (d *differential) tells(i int, next stint.Limit) bool {
+	for _, l := range append([]stint.Limit{d.limits[i]}, d.had[i]...) {
+		if identity(l) == identity(next) && spec(l) != spec(next) {
+			return false
+		}
+	}
+	name := d.limits[i].Name()
+	d.held = slices.DeleteFunc(d.held, func(h held) bool {
+		return slices.ContainsFunc(h.reference, func(l model.Layer) bool { return l.Name == name })
+	})
+	d.redis.saw.change()
+	return true
 }
 
 // each compares the answer of each store with the model's, and what they say

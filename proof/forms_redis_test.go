@@ -20,7 +20,7 @@ func TestFormsStartAlike(t *testing.T) {
 	clock := func() int64 { return now }
 	stores := map[string]stint.Store{
 		"memory": memstore.New(memstore.Options{Now: clock}),
-		"Redis":  openRedis(t, startRedis(t), clock),
+		"Redis":  openRedis(t, "unix://"+startRedis(t), clock),
 	}
 	defer stores["Redis"].Close()
 	for _, forms := range []string{

@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"math/big"
-	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/proof/model"
 	"github.com/stint-dev/stint/redisstore"
@@ -21,21 +21,50 @@ import (
 // Redis, on a clock of whole microseconds. All say the same; Redis rounds waits
 // up to whole microseconds.
 func TestDifferentialRedis(t *testing.T) {
-	socket := startRedis(t)
+	differAll(t, "unix://"+startRedis(t))
+}
+
+// TestDifferentialRedisCluster is TestDifferentialRedis on three masters with a
+// replica each, where the layers of a request may be on several nodes.
+func TestDifferentialRedisCluster(t *testing.T) {
+	differAll(t, redistest.StartCluster(t, 3, 1).URL())
+}
+
+// TestDifferentialRedisForms changes limits all the while, to other numbers,
+// kinds and periods and back: Redis says what the model does, whose forms too are
+// forgotten as soon as they count nothing and begin with whole parts of a
+// microsecond.
+func TestDifferentialRedisForms(t *testing.T) {
+	url := "unix://" + startRedis(t)
+	saw := sightings{takes: make(map[string][2]int)}
+	var all sync.WaitGroup
+	for i := range 12 {
+		all.Go(func() {
+			t.Run(fmt.Sprint(i), func(t *testing.T) { differ(t, url, &saw, true) })
+		})
+	}
+	all.Wait()
+	saw.judge(t)
+	if saw.changes == 0 {
+		t.Error("no limit changed")
+	}
+}
+
+func differAll(t *testing.T, url string) {
 	saw := sightings{takes: make(map[string][2]int)}
 	var all sync.WaitGroup
 	for i := range 12 { // at once: they wait for Redis more than they compute
 		all.Go(func() {
-			t.Run(fmt.Sprint(i), func(t *testing.T) { differ(t, socket, &saw) })
+			t.Run(fmt.Sprint(i), func(t *testing.T) { differ(t, url, &saw, false) })
 		})
 	}
 	all.Wait()
 	saw.judge(t)
 }
 
-func differ(t *testing.T, socket string, saw *sightings) {
+func differ(t *testing.T, url string, saw *sightings, forms bool) {
 	var d *differential // of the check that runs: they run one at a time
-	store := openRedis(t, socket, func() int64 { return d.now })
+	store := openRedis(t, url, func() int64 { return d.now })
 	defer store.Close()
 	rounds := scaled(1, 2, 20)
 	if racing {
@@ -46,17 +75,21 @@ func differ(t *testing.T, socket string, saw *sightings) {
 		rapid.Check(t, func(t *rapid.T) {
 			checks++
 			d = newDifferential(t, 1000)
-			d.redis = &redisColumn{store: store, check: checks, had: make(map[string]bool), saw: saw}
+			d.redis = &redisColumn{store: store, check: checks, saw: saw}
 			d.stores = append(d.stores, &column{name: "redis", store: store, quantum: 1000})
+			if forms { // which memory keeps until none of them counts
+				d.stores, d.redis.forms = d.stores[1:], true
+				d.model.Quantum, d.model.Forgets = 1000, true
+			}
 			d.run(200)
 		})
 	}
 }
 
 // openRedis opens a store on a virtual clock, with keys that are the test's own.
-func openRedis(t *testing.T, socket string, now func() int64) *redisstore.Store {
+func openRedis(t *testing.T, url string, now func() int64) *redisstore.Store {
 	t.Helper()
-	store, err := redisstore.New(redisstore.Options{URL: "unix://" + socket, Prefix: t.Name(), Timeout: time.Minute, Now: now})
+	store, err := redisstore.New(redisstore.Options{URL: url, Prefix: t.Name(), Timeout: time.Minute, Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +100,7 @@ func openRedis(t *testing.T, socket string, now func() int64) *redisstore.Store 
 type redisColumn struct {
 	store *redisstore.Store
 	check int
-	had   map[string]bool // the limits that each name has stood for
+	forms bool // limits change
 	saw   *sightings
 }
 
@@ -87,67 +120,16 @@ func (r *redisColumn) holds(t *rapid.T, l stint.Limit) bool {
 	return !beyond
 }
 
-// tells reports whether what Redis makes of a change is what the model makes of
-// it, and remembers what the name stood for. Redis rounds what it carries over
-// to parts of a microsecond, and keeps former forms beside the new one, so that
-// one that comes back finds what it has counted.
-func (r *redisColumn) tells(old, next stint.Limit) bool {
-	r.had[identity(old)] = true
-	if r.had[identity(next)] || !dated(old, next) {
-		return false
-	}
-	switch old.Algorithm() {
-	case meter.GCRA, meter.LeakyQueue, meter.TokenBucketInterval:
-		return unit(old).Cmp(unit(next)) == 0 && next.Burst() >= old.Burst()
-	}
-	return true
-}
-
-// dated reports whether a change keeps what is used without charging it anew.
-func dated(old, next stint.Limit) bool {
-	switch next.Algorithm() {
-	case meter.GCRA, meter.LeakyQueue, meter.TokenBucketInterval:
-		return next.Algorithm() == old.Algorithm()
-	}
-	a, zoneA := old.Calendar()
-	b, zoneB := next.Calendar()
-	return next.Algorithm() == old.Algorithm() && old.Period() == next.Period() && a == b && zoneA == zoneB
-}
-
 // identity is the same for two limits of a name that are one to Redis.
 func identity(l stint.Limit) string {
 	s := spec(l)
 	switch l.Algorithm() {
 	case meter.GCRA, meter.LeakyQueue:
 		return fmt.Sprint(l.Name(), s.Kind, big.NewRat(s.Period, s.Count), l.Capacity())
-	case meter.FixedWindow:
-		s.CountDenied = s.CountDenied && s.Calendar == ""
+	case meter.SlidingSubWindows:
+		s.Parts = min(s.Parts, s.Period)
 	}
 	return fmt.Sprint(l.Name(), s)
-}
-
-// unit is how long one unit of a bucket takes, in µs; drain all of it.
-func unit(l stint.Limit) *big.Rat {
-	return new(big.Rat).SetFrac(big.NewInt(int64(l.Period())), new(big.Int).Mul(big.NewInt(l.Count()), big.NewInt(1000)))
-}
-
-func drain(l stint.Limit) *big.Rat {
-	return new(big.Rat).Mul(unit(l), new(big.Rat).SetInt64(l.Capacity()))
-}
-
-// owe reserves nothing on each key of a limit, to be settled for 1 when the
-// limit has changed: Redis carries over what a key has used when the key is
-// next charged, the other columns at once.
-func (d *differential) owe(i int) (debts []held) {
-	before := len(d.held)
-	for _, key := range []string{"a", "b"} {
-		var r request
-		d.layer(&r, i, key, 0)
-		d.reserve(r, 0)
-	}
-	debts = slices.Clone(d.held[before:])
-	d.held = d.held[:before]
-	return debts
 }
 
 // TestDifferentialRedisSteps holds Redis to the bare arithmetic while the clock
@@ -157,7 +139,7 @@ func (d *differential) owe(i int) (debts []held) {
 // arithmetic also remembers the time of a look, and mints nothing by it.
 func TestDifferentialRedisSteps(t *testing.T) {
 	s := stepping{saw: &sightings{}}
-	s.store = openRedis(t, startRedis(t), func() int64 { return s.now })
+	s.store = openRedis(t, "unix://"+startRedis(t), func() int64 { return s.now })
 	defer s.store.Close()
 	for range scaled(10, 20, 400) {
 		rapid.Check(t, s.check)
@@ -229,6 +211,7 @@ type sightings struct {
 	mu         sync.Mutex
 	operations int
 	beyond     int               // limits beyond the frontier
+	changes    int               // of limits
 	takes      map[string][2]int // denied and passed, by kind
 }
 
@@ -236,6 +219,12 @@ func (s *sightings) operation() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.operations++
+}
+
+func (s *sightings) change() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changes++
 }
 
 func (s *sightings) refused() {
@@ -260,8 +249,8 @@ func (s *sightings) take(r request, want model.Answer) {
 
 // judge wants takes of every kind to have passed, and to have been denied.
 func (s *sightings) judge(t *testing.T) {
-	t.Logf("%d operations, %d limits beyond the frontier; denied and passed: %v", s.operations, s.beyond, s.takes)
-	for kind := meter.GCRA; kind <= meter.SlidingSubWindows; kind++ {
+	t.Logf("%d operations, %d changes, %d limits beyond the frontier; denied and passed: %v", s.operations, s.changes, s.beyond, s.takes)
+	for kind := stint.GCRA; kind <= stint.SlidingSubWindows; kind++ {
 		if n := s.takes[kind.String()]; n[0] == 0 || n[1] == 0 {
 			t.Errorf("%v: %d denied, %d passed: little was compared", kind, n[0], n[1])
 		}

@@ -18,6 +18,8 @@ func TestCluster(t *testing.T) {
 	t.Parallel() // it waits more than it works
 	c := redistest.StartCluster(t, 3, 1)
 	t.Run("Layers", func(t *testing.T) { testLayersAcrossSlots(t, c) })
+	t.Run("CountsDenied", func(t *testing.T) { testDeniedElsewhere(t, c) })
+	t.Run("ResetInPart", func(t *testing.T) { testResetInPart(t, c) })
 	t.Run("Reshard", func(t *testing.T) { testReshard(t, c) })
 	t.Run("Failover", func(t *testing.T) { testClusterFailover(t, c) })
 }
@@ -127,6 +129,50 @@ func acrossSlots(t *testing.T, store, single *redisstore.Store, texts []string) 
 	got, err = store.Decide(ctx, meter.OpPeek, ours, 1)
 	want, failed = single.Decide(ctx, meter.OpPeek, theirs, 1)
 	same("after the reset", got, want, err, failed)
+}
+
+// testDeniedElsewhere has a limit count what one in another slot denies, and says
+// how long that takes to pass.
+func testDeniedElsewhere(t *testing.T, c *redistest.Cluster) {
+	store := open(t, c.URL(), redisstore.Options{})
+	defer store.Close()
+	first := stint.Layer{Bound: bind(t, store, "1/1h"), Key: "key 1"}
+	counts := stint.Layer{Bound: bind(t, store, "2/2h sliding_log count_denied"), Key: "key 2"}
+	for i := range 2 {
+		d, err := store.Decide(ctx, stint.OpTake, []stint.Layer{first, counts}, 1)
+		if err != nil || d.Allowed != (i == 0) {
+			t.Fatalf("%d: %+v, %v", i, d, err)
+		}
+		if wait, _ := d.RetryAfter.Duration(); i == 1 && wait <= time.Hour {
+			t.Errorf("denied for %v, while the log that counted it is full for two hours", wait)
+		}
+	}
+}
+
+// testResetInPart settles a reservation in several slots of which one key was
+// reset: nothing is given back in any.
+func testResetInPart(t *testing.T, c *redistest.Cluster) {
+	store := open(t, c.URL(), redisstore.Options{})
+	defer store.Close()
+	limit := bind(t, store, "10/1000h")
+	layers := []stint.Layer{{Bound: limit, Key: "key 3"}, {Bound: limit, Key: "key 4"}}
+	for _, reset := range layers {
+		_, token, err := store.Reserve(ctx, layers, 3, time.Hour)
+		if err != nil || token == "" {
+			t.Fatal(token, err)
+		}
+		if err := store.Reset(ctx, []stint.Layer{reset}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.Settle(ctx, token, 0); !errors.Is(err, stint.ErrReservation) {
+			t.Errorf("%q was reset: settled with %v", reset.Key, err)
+		}
+	}
+	for i, want := range []int64{7, 10} {
+		if d, err := limit.Decide(ctx, stint.OpPeek, layers[i].Key, 1); err != nil || d.Remaining != want {
+			t.Errorf("%q: %d remain, want %d: %v", layers[i].Key, d.Remaining, want, err)
+		}
+	}
 }
 
 // testReshard moves slots from one master to another while calls are on their

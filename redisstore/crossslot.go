@@ -172,7 +172,7 @@ func (s *Store) deniedGroups(ctx context.Context, a answer, parts []part, groups
 	of := make([]asked, len(counting))
 	var all sync.WaitGroup
 	for k, g := range counting {
-		all.Go(func() { of[k] = s.askGroup(ctx, g.of(parts), "t", a[0]) })
+		all.Go(func() { of[k] = s.askGroup(ctx, g.of(parts), "x", a[0]) })
 	}
 	all.Wait()
 	for k, g := range counting {
@@ -309,7 +309,11 @@ func (s *Store) cancelGroups(ctx context.Context, a answer, parts []part, groups
 		if tokens[k] == "" {
 			continue
 		}
-		of, _, err := s.settle(context.WithoutCancel(ctx), tokens[k], 0)
+		var of answer
+		open, err := s.findReservation(context.WithoutCancel(ctx), tokens[k])
+		if err == nil {
+			of, _, err = s.settleFound(context.WithoutCancel(ctx), open, 0)
+		}
 		if err != nil {
 			failed = err
 			continue

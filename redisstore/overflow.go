@@ -213,7 +213,7 @@ func (s *Store) evalLong(ctx context.Context, parts []part, keys, args []string,
 	switch {
 	case shares:
 		return s.evalCells(ctx, parts, keys, args)
-	case strings.Contains("tpuk", args[0]):
+	case strings.Contains("tpukx", args[0]):
 		reply, err = s.batched(ctx, true, entriesOf(parts), keys, args)
 	default:
 		reply, err = s.eval(ctx, keys, s.clock(args))
@@ -266,7 +266,7 @@ func (q *quick) fresh(cost, backlog int64) bool {
 // of nothing is for a debt, which the key itself has to bear, and what is settled
 // stands where it was charged.
 func overflows(verb string, cost string) bool {
-	return verb == "t" || verb == "p" || verb == "u" || verb == "k" || verb == "r" && cost != "0"
+	return strings.Contains("tpukx", verb) || verb == "r" && cost != "0"
 }
 
 // spendLong counts the keys that the long way has brought into being: states

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -51,8 +52,9 @@ func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 			return stint.Decision{}, "", err
 		}
 	}
-	r := reserving{cost, ttl}
+	r := reserving{cost: cost, ttl: ttl}
 	if groups := s.slotGroups(parts); groups != nil {
+		r.apart = true
 		return s.reserveGroups(ctx, parts, groups, r)
 	}
 	a, token, err := s.reserve(ctx, parts, r)
@@ -62,10 +64,12 @@ func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 	return a.join(parts, true), token, nil
 }
 
-// A reserving is a cost that is to be reserved, and for how long.
+// A reserving is a cost that is to be reserved, for how long, and whether in
+// several slots.
 type reserving struct {
-	cost int64
-	ttl  time.Duration
+	cost  int64
+	ttl   time.Duration
+	apart bool
 }
 
 // reserve takes a reservation of layers that are in one slot; denied, it has no
@@ -80,7 +84,14 @@ func (s *Store) reserve(ctx context.Context, parts []part, r reserving) (answer,
 		return nil, "", err
 	}
 	id, slot := rand.Text(), slotOf(parts[0].begin)
-	a, err := s.ask(ctx, parts, s.reserved(parts, id, slot), "r", number(r.cost), micros(int64(r.ttl)), id, string(text))
+	more := s.reserved(parts, id, slot)
+	if r.apart { // what is asked before it is settled, in any of its slots
+		text = append(text, '&')
+		for _, key := range more[:len(parts)] {
+			text = fmt.Append(text, len(key), ":", key)
+		}
+	}
+	a, err := s.ask(ctx, parts, more, "r", number(r.cost), micros(int64(r.ttl)), id, string(text))
 	if err != nil || !a.allowed() {
 		return a, "", err
 	}
@@ -107,7 +118,8 @@ func parseToken(token stint.ReservationID) (id string, slot uint16, err error) {
 }
 
 // Settle implements [stint.Store]. It takes two round trips: the first asks
-// what the reservation is of, so that any process can settle it.
+// what the reservation is of, so that any process can settle it. Of one in several
+// slots all are asked at once, each time.
 func (s *Store) Settle(ctx context.Context, token stint.ReservationID, cost int64) (stint.Decision, error) {
 	if strings.HasPrefix(string(token), shareToken) {
 		return s.modes.Settle(ctx, token, cost)
@@ -126,48 +138,85 @@ func (s *Store) Settle(ctx context.Context, token stint.ReservationID, cost int6
 	}
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	var parts []part
-	var answers answer
-	for _, one := range all {
-		a, of, err := s.settle(ctx, stint.ReservationID(one), cost)
-		if err != nil {
-			return stint.Decision{}, err
-		}
-		if answers == nil {
-			answers = a[:1]
-		}
-		parts, answers = append(parts, of...), append(answers, a[1:]...)
+	open := make([]openReservation, len(all))
+	err := together(len(all), func(k int) (err error) {
+		open[k], err = s.findReservation(ctx, stint.ReservationID(all[k]))
+		return err
+	})
+	if err != nil { // of one that is gone nothing is settled, in any slot
+		return stint.Decision{}, err
+	}
+	answered, of := make([]answer, len(all)), make([][]part, len(all))
+	err = together(len(all), func(k int) (err error) {
+		answered[k], of[k], err = s.settleFound(ctx, open[k], cost)
+		return err
+	})
+	if err != nil {
+		return stint.Decision{}, err
+	}
+	parts, answers := of[0], answered[0]
+	for k := 1; k < len(all); k++ {
+		parts, answers = append(parts, of[k]...), append(answers, answered[k][1:]...)
 	}
 	return answers.join(parts, false), nil
 }
 
-// settle settles a reservation of one slot, and says what it was of.
-func (s *Store) settle(ctx context.Context, token stint.ReservationID, cost int64) (answer, []part, error) {
-	id, slot, err := parseToken(token)
+// together does n things at once. The error is one of those that there were,
+// ambiguous if any was.
+func together(n int, do func(k int) error) (failed error) {
+	errs := make([]error, n)
+	var others sync.WaitGroup
+	for k := 1; k < n; k++ {
+		others.Go(func() { errs[k] = do(k) })
+	}
+	errs[0] = do(0)
+	others.Wait()
+	for _, err := range errs {
+		if err != nil && (failed == nil || errors.Is(err, ErrAmbiguous)) {
+			failed = err
+		}
+	}
+	return failed
+}
+
+// An openReservation is what Redis has of a reservation of one slot: what settling
+// it needs to know, or how it was settled.
+type openReservation struct {
+	id     string
+	slot   uint16
+	record []any
+}
+
+// findReservation asks for a reservation of one slot.
+func (s *Store) findReservation(ctx context.Context, token stint.ReservationID) (r openReservation, err error) {
+	if r.id, r.slot, err = parseToken(token); err != nil {
+		return r, err
+	}
+	reply, err := s.eval(ctx, []string{s.names.reservation(r.id, r.slot)}, s.clock([]string{"a"}))
 	if err != nil {
-		return nil, nil, err
+		return r, err
 	}
-	reply, err := s.eval(ctx, []string{s.names.reservation(id, slot)}, s.clock([]string{"a"}))
-	if err != nil {
-		return nil, nil, err
+	if r.record, _ = reply.([]any); len(r.record) != 3 {
+		return r, stint.ErrReservation
 	}
-	record, _ := reply.([]any)
-	if len(record) != 3 {
-		return nil, nil, stint.ErrReservation
+	return r, nil
+}
+
+// settleFound settles a reservation of one slot, and says what it was of.
+func (s *Store) settleFound(ctx context.Context, r openReservation, cost int64) (answer, []part, error) {
+	if r.record[0] == "s" {
+		return settledBefore(r.record)
 	}
-	if record[0] == "s" {
-		return settledBefore(record)
-	}
-	text, _ := record[1].(string)
-	digits, _ := record[2].(string)
+	text, _ := r.record[1].(string)
+	digits, _ := r.record[2].(string)
 	parts, err := s.recall(text)
 	if err != nil {
 		return nil, nil, err
 	}
-	more := s.reserved(parts, id, slot)
+	more := s.reserved(parts, r.id, r.slot)
 	named := slices.Clone(parts)
 	s.toCells(parts, digits)
-	asked := s.askLong(ctx, parts, more, "s", number(cost), id, metaOf(parts))
+	asked := s.askLong(ctx, parts, more, "s", number(cost), r.id, metaOf(parts))
 	s.modes.returns.note(named)
 	switch {
 	case asked.err != nil:
@@ -230,6 +279,7 @@ func withCapacities(a answer, parts []part) (answer, []part) {
 // recall returns the limits of a reservation, in the form that they had then.
 func (s *Store) recall(text string) ([]part, error) {
 	var all []about
+	text, _, _ = strings.Cut(text, "&") // which JSON has none of
 	if err := json.Unmarshal([]byte(text), &all); err != nil || len(all) == 0 {
 		return nil, fmt.Errorf("%w: a reservation that is none of this version's", ErrConfiguration)
 	}

@@ -10,7 +10,7 @@ import (
 // has used under another: the units in use, up to the new capacity. Units that
 // both limits date keep their dates; others are charged at t. Two limits of the
 // same numbers have the same state.
-func adopt(s state, to Spec, t *big.Int) state {
+func adopt(s state, to Spec, t *big.Int, quantum int64) state {
 	if s.limitOf() == to {
 		return copyOf(s)
 	}
@@ -18,15 +18,15 @@ func adopt(s state, to Spec, t *big.Int) state {
 	switch made := made.(type) {
 	case *bucket:
 		if old := bucketOf(s); old != nil {
-			made.tat = add1(t, made.timeOf(use(s, t), made.most()))
+			made.tat = add1(t, made.timeOf(use(s, t), made.most(), quantum))
 			made.first = made.tat
 			return made
 		}
 	case *queue:
 		if old := bucketOf(s); old != nil {
-			left := made.timeOf(use(s, t), made.most())
+			left := made.timeOf(use(s, t), made.most(), quantum)
 			if was, told := s.(*queue); told && was.backlog(t).Sign() > 0 {
-				left = mostRat(left, made.afterTold(was.backlog(t), was.unit()))
+				left = mostRat(left, made.afterTold(was.backlog(t), was.unit(), quantum))
 			}
 			made.tat = add1(t, left)
 			made.first = made.tat
@@ -107,8 +107,8 @@ func sameWindows(a, b Spec) bool {
 
 // timeOf is how long units take to drain, rounded up to what a state can hold,
 // and at most that of a full bucket.
-func (b *bucket) timeOf(units *big.Rat, capacity int64) *big.Rat {
-	time := grains(new(big.Rat).Mul(units, b.unit()), b.unit())
+func (b *bucket) timeOf(units *big.Rat, capacity, quantum int64) *big.Rat {
+	time := grains(new(big.Rat).Mul(units, b.unit()), b.unit(), quantum)
 	if full := times(capacity, b.unit()); time.Cmp(full) > 0 {
 		return full
 	}
@@ -116,17 +116,19 @@ func (b *bucket) timeOf(units *big.Rat, capacity int64) *big.Rat {
 }
 
 // grains is a time rounded up to what a state with that T can hold: a multiple
-// of 1/L' ns, where L'/W' is the rate in lowest terms.
-func grains(r, unit *big.Rat) *big.Rat {
-	n := unit.Denom()
-	return new(big.Rat).SetFrac(ceil(new(big.Rat).Mul(r, whole(n))), n)
+// of 1/L' of the clock's quantum, where L'/W' is the rate in lowest terms.
+func grains(r, unit *big.Rat, quantum int64) *big.Rat {
+	q := ratio(quantum, 1)
+	n := new(big.Rat).Quo(unit, q).Denom()
+	quanta := new(big.Rat).SetFrac(ceil(new(big.Rat).Mul(new(big.Rat).Quo(r, q), whole(n))), n)
+	return quanta.Mul(quanta, q)
 }
 
 // afterTold is the backlog with which the next start is one T after the last
 // that was told, as far as the greatest debt reaches. The last start that was
 // told is one of the old T before the old backlog's end.
-func (q *queue) afterTold(backlog, oldUnit *big.Rat) *big.Rat {
-	after := grains(new(big.Rat).Sub(backlog, oldUnit), q.unit())
+func (q *queue) afterTold(backlog, oldUnit *big.Rat, quantum int64) *big.Rat {
+	after := grains(new(big.Rat).Sub(backlog, oldUnit), q.unit(), quantum)
 	after.Add(after, q.unit())
 	if greatest := times(2, times(q.most(), q.unit())); after.Cmp(greatest) > 0 {
 		return greatest

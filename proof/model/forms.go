@@ -79,13 +79,16 @@ func (m *Model) meet(now *big.Int, a *asked, meets bool) {
 	if f == nil {
 		f = &family{}
 	}
-	begun, goes := f.begin(now, a.form)
+	begun, goes := f.begin(now, a.form, m.quantum())
 	a.form.states = begun
 	if !meets {
 		if m.families[a.place] != nil {
 			a.family = m.families[a.place]
 		}
 		return
+	}
+	if m.Forgets {
+		f.forms = slices.DeleteFunc(f.forms, func(g *form) bool { return g.idleAfter(now).Sign() == 0 })
 	}
 	if len(f.forms) > 0 {
 		f.turn = m.nextTurn()
@@ -129,7 +132,7 @@ func (g *form) idleAfter(now *big.Int) *big.Int {
 // A limit that the key has met in another list goes on with what it counts
 // there. Another starts with the greatest use under limits of its ID; where there
 // is none, under limits whose IDs the form has not.
-func (f *family) begin(now *big.Int, to *form) (states []state, goes *form) {
+func (f *family) begin(now *big.Int, to *form, quantum int64) (states []state, goes *form) {
 	if len(f.forms) >= mostForms {
 		for _, g := range f.forms {
 			if goes == nil || g.idleAfter(now).Cmp(goes.idleAfter(now)) < 0 {
@@ -140,7 +143,7 @@ func (f *family) begin(now *big.Int, to *form) (states []state, goes *form) {
 	for _, k := range to.limits {
 		starts := fresh(k.spec)
 		for _, s := range f.sources(k, to) {
-			if one := adopt(s, k.spec, now); use(one, now).Cmp(use(starts, now)) > 0 {
+			if one := adopt(s, k.spec, now, quantum); use(one, now).Cmp(use(starts, now)) > 0 {
 				starts = one
 			}
 		}
@@ -187,6 +190,22 @@ func (m *Model) decided(a *asked) {
 		f.turn = m.nextTurn()
 	}
 }
+
+// forget takes out the forms of a key that have nothing left to count, but for
+// the one that is written.
+func (m *Model) forget(now *big.Int, a *asked) {
+	if f := m.families[a.place]; m.Forgets && f != nil {
+		f.forms = slices.DeleteFunc(f.forms, func(g *form) bool { return g != a.form && g.idleAfter(now).Sign() == 0 })
+	}
+}
+
+// countsDenied says whether a form of the key counts what is denied.
+func (a *asked) countsDenied() (counts bool) {
+	a.others(func(s state) { counts = counts || s.limitOf().CountDenied })
+	return counts
+}
+
+func (m *Model) quantum() int64 { return max(m.Quantum, 1) }
 
 // elsewhere counts under the other forms of a key what has been charged: of
 // the limits that are asked together, the most units. What was denied counts

@@ -78,6 +78,13 @@ type Answer struct {
 // Model holds the state of every key under every limit. The zero value is not
 // ready; use New.
 type Model struct {
+	// Quantum is what the clock goes by, in ns: what a form starts with is rounded
+	// up to parts of it. 0 is 1.
+	Quantum int64
+	// Forgets has each form be forgotten as soon as it has nothing left to count,
+	// not only all of them together, when another one is written.
+	Forgets bool
+
 	now      int64 // greatest time given so far
 	families map[place]*family
 	turns    int
@@ -153,6 +160,9 @@ func (m *Model) Refund(t int64, layers []Layer, cost int64) Answer {
 	for _, a := range r.asked {
 		units := a.units(func(i int) int64 { return r.parts[i].held(cost) })
 		a.others(func(s state) { s.refund(now, units) })
+		if cost > 0 {
+			m.forget(now, &a)
+		}
 	}
 	now, r = m.begin(t, layers, cost, false) // what an unseen form would start with is less now
 	for _, a := range r.asked {
@@ -215,6 +225,9 @@ func (m *Model) counted(now *big.Int, r request, units func(i int) int64, denied
 		}
 		if charged {
 			m.decided(a)
+		}
+		if charged || a.countsDenied() {
+			m.forget(now, a)
 		}
 		a.elsewhere(now, units, denied)
 	}

@@ -76,6 +76,9 @@ func (m *Model) Settle(t int64, id int, actual int64) Answer {
 	if actual > r.cost {
 		m.counted(now, req, more, false)
 	}
+	for i := range req.asked {
+		m.forget(now, &req.asked[i])
+	}
 	a := standing(now, req.parts)
 	r.settled = &a
 	return a

@@ -2,8 +2,8 @@
 -- other, at one moment; what goes wrong with one harms no other.
 --
 -- KEYS: those of all of them. ARGV: M, now or nothing; for each request how many
--- keys and how many arguments it has, then these, as in decide.lua; op is t, p, u
--- or k. Answer: one for each; false for what has not been decided, and has to come
+-- keys and how many arguments it has, then these, as in decide.lua; op is t, x, p,
+-- u or k. Answer: one for each; false for what has not been decided, and has to come
 -- alone.
 
 if ARGV[1] == 'M' then

@@ -102,7 +102,8 @@ local function bucket()
     if old.used == 0 then return true end
     local used = least(ceil(mul(old.used, L.step), old.step), L.full)
     if L.queue and old.queue then
-      used = most(used, add(ceil(mul(sub(old.used, old.step), L.div), old.div), L.step))
+      local after = add(mul(old.used, L.div), mul(L.step, old.div))
+      used = most(used, ceil(sub(after, mul(old.step, L.div)), old.div))
     end
     L.used = least(used, L.debt)
     return true

@@ -5,7 +5,7 @@
 -- ARGV: op, cost; for r then time to live (µs), token, and what settling needs
 -- to know, for s the token and what reading the answer needs; for each layer its
 -- weight, letter and numbers; then, if the time is not the server's, now (µs).
--- op: t take, p peek, u take up to, r reserve, s settle, f refund, d reset, k take so
+-- op: t take, x count what was denied elsewhere, p peek, u take up to, r reserve, s settle, f refund, d reset, k take so
 -- that it can be given back, y give that back: then the marks follow the cost,
 -- a what settling a reservation needs to know.
 -- Answer: the cost that was decided on, then five integers a layer, behind them for k

@@ -145,13 +145,13 @@ end
 local function meet(L, all, t)
   if #all == 0 then return end
   local greatest, from
-  for i = 1, #all do
+  for i = #all, 1, -1 do
     begin(L, all[i], t)
     local use = L.step and L.used or L.kind.inUse(L)
     if not from or less(greatest, use) then greatest, from = use, i end
   end
-  if from ~= #all then begin(L, all[from], t) end
-  L.low, L.token, L.open, L.met = nil, nil, nil, true
+  if from ~= 1 then begin(L, all[from], t) end
+  L.low, L.token, L.open = nil, nil, nil
   if #all >= mostForms then -- the one that is idle soonest makes room
     local soonest
     for i = 1, #all do
@@ -166,7 +166,7 @@ end
 -- load reads the state at key at the time t. What is to be refunded goes from the
 -- former forms before another one is met.
 local function load(L, key, t, refunded)
-  L.key, L.others, L.place = key, nil, nil
+  L.key, L.others, L.place, L.unmet = key, nil, nil, nil
   local state = redis.call('GET', key)
   if not state then return L.kind.read(L, nil, 1, timeOf(L, t)) end
   if string.sub(state, 1, #L.form) == L.form then
@@ -186,7 +186,7 @@ local function load(L, key, t, refunded)
   if #parts == 0 then
     return redis.error_reply('STINT a value that is no state of a limit, or one of another version')
   end
-  L.others, L.turned, L.place = others, mine ~= 1, L.place or 1
+  L.others, L.turned, L.place, L.unmet = others, mine ~= 1, L.place or 1, not mine
   if not mine then
     if refunded then
       L.refunded = true
@@ -198,9 +198,10 @@ local function load(L, key, t, refunded)
 end
 
 -- save writes a state that has changed, to be forgotten once it is as if never
--- seen; a denial changes none. The form that has charged comes first.
+-- seen; a denial changes none. The form that has charged comes first; what gives
+-- back meets none.
 local function save(L)
-  local reset, state = micros(L, L.kind.reset(L)), nil
+  local reset, state = L.unmet and 0 or micros(L, L.kind.reset(L)), nil
   if L.others then
     local all = {}
     for _, P in ipairs(L.others) do
@@ -210,13 +211,13 @@ local function save(L)
         reset = most(reset, ends)
       end
     end
-    table.insert(all, L.place, L.kind.write(L))
+    if not L.unmet then table.insert(all, L.place, L.kind.write(L)) end
     state = all[1]
     if #all > 1 then
       for i, part in ipairs(all) do all[i] = string.format('%d:', #part) .. part end
       state = '&' .. table.concat(all)
     end
-    if L.turned and L.place == 1 then turn(L) end
+    if L.turned and L.place == 1 and not L.unmet then turn(L) end
   end
   if reset == 0 then
     redis.call('DEL', L.key)
@@ -244,9 +245,12 @@ local function units(L, cost)
 end
 
 -- charge charges every form of a layer, each by its own rule. Told says whether
--- the request was told its delay; denied, that only what counts denials is.
+-- the request was told its delay; denied, that only what counts denials is. What
+-- is open under another form than that which charged last gives nothing back.
 local function charge(L, n, told, denied)
-  L.changed, L.place = true, 1
+  L.changed, L.place, L.unmet = true, 1, nil
+  if L.turned then L.open = nil end
+  for _, P in ipairs(L.others or {}) do P.open = nil end
   if not denied or L.countDenied then L.kind.charge(L, n, told) end
   if L.others then
     for _, P in ipairs(L.others) do

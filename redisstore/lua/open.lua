@@ -127,6 +127,18 @@ end
 -- a window or part gives back what it still counts.
 local function keepsOpen(L) return L.kind.level or L.letter == 'l' end
 
+-- stands reports whether none of the keys of an open reservation of several slots
+-- was reset: they follow what settling needs to know.
+local function stands(kept)
+  local from = string.find(kept[3], '&', 1, true)
+  local at = 5
+  for _, key in ipairs(from and split(string.sub(kept[3], from)) or {}) do
+    if redis.call('HGET', key, 'id') ~= kept[at] then return false end
+    at = at + 4 + 2 * kept[at + 3]
+  end
+  return true
+end
+
 -- recorded looks at a record: whether it is over, unknown or reset, and of one
 -- that is settled the answer of then.
 local function recorded(record, t)
@@ -135,7 +147,7 @@ local function recorded(record, t)
   local open = string.byte(kept) == 111
   kept = cmsgpack.unpack(string.sub(kept, 2))
   if not less(t, whole(open and kept[2] or kept[3])) then return true end
-  if open then return false, nil, { 'o', kept[3], kept[4] } end
+  if open then return not stands(kept), nil, { 'o', kept[3], kept[4] } end
   for i = 4, #kept, 2 do
     if redis.call('HGET', kept[i], 'id') ~= kept[i + 1] then return true end
   end
@@ -149,13 +161,15 @@ local function reservations(layers, n, t)
   -- reserve remembers what was charged and where to, in a record:
   --
   --   cost, end, about, cells, then of each layer id, turn, form, and how many
-  --   forms it was charged under, with each of these and its mark
+  --   forms may give back (one: it is theirs), with each of these and its mark
   function r.reserve(cost, ttl, token, about)
     local ends, ms = add(t, ttl), text((quo(add(ttl, 1999), 1000)))
     local kept = { text(cost), text(ends), about, overflowed or '' }
     token = string.sub(token, 1, 8)
     for i, L in ipairs(layers) do
       local key = KEYS[n + i]
+      if L.turned then turn(L) end -- what was reserved before, not this
+      L.turned = false
       local id = redis.call('HGET', key, 'id')
       if not id then
         id = token
@@ -165,16 +179,11 @@ local function reservations(layers, n, t)
         local left = redis.call('PTTL', key)
         if left < 0 or less(left, whole(ms)) then redis.call('PEXPIRE', key, ms) end
       end
-      if L.turned then turn(L) end
-      L.turned = false
-      local forms = {}
-      each(L, function(P)
-        forms[#forms + 1], forms[#forms + 2] = P.form, P.kind.mark and P.kind.mark(P) or ''
-        P.now = t
-        if cost ~= 0 and keepsOpen(P) then openReservation(key, P, token, ends) end
-      end)
-      for _, v in ipairs({ id, redis.call('HGET', key, 'turn') or '0', L.form, #forms / 2 }) do kept[#kept + 1] = v end
-      for _, v in ipairs(forms) do kept[#kept + 1] = v end
+      local mark = L.kind.mark and L.kind.mark(L) or ''
+      L.now = t
+      if cost ~= 0 and keepsOpen(L) then openReservation(key, L, token, ends) end
+      local own = { id, redis.call('HGET', key, 'turn') or '0', L.form, 1, L.form, mark }
+      for _, v in ipairs(own) do kept[#kept + 1] = v end
     end
     if virtual then
       redis.call('SET', record, 'o' .. cmsgpack.pack(kept))
@@ -199,13 +208,12 @@ local function reservations(layers, n, t)
   -- close ends a layer's part of a reservation, of which so many units are given
   -- back.
   local function close(found, L, key, token, n, stands)
-    local at, marks = L.record, {}
-    for i = at + 4, at + 3 + 2 * found[at + 3], 2 do marks[found[i]] = found[i + 1] end
+    local at = L.record
     local turned = L.turned or (redis.call('HGET', key, 'turn') or '0') ~= found[at + 1] or L.form ~= found[at + 2]
-    each(L, function(P)
-      if marks[P.form] then closeReservation(key, P, token, marks[P.form], turned and 0 or n, stands) end
-    end)
-    L.changed = not L.met -- what was not met is not, but by a charge
+    for i = at + 4, at + 3 + 2 * found[at + 3], 2 do
+      if found[i] == L.form then closeReservation(key, L, token, found[i + 1], turned and 0 or n, stands) end
+    end
+    L.changed = not L.unmet
   end
 
   -- settle replaces the cost by the true one, once. Under another form of the

@@ -21,7 +21,8 @@ local function loadAll(layers, first, t, refunded)
   end
 end
 
--- take decides at t, charges what passes, and answers; and whether it passes.
+-- take decides at t, charges what passes, and answers; and whether it passes. With
+-- x it has been denied elsewhere: what counts that is charged.
 local function take(op, cost, layers, t)
   if op == 'u' and cost ~= 0 then -- the most that passes now; 1 where none does
     for i = 1, #layers do
@@ -31,8 +32,10 @@ local function take(op, cost, layers, t)
   end
   if op == 'p' or cost == 0 then -- looks, and so meets no form
     for i = 1, #layers do layers[i].changed = nil end
+  else
+    for i = 1, #layers do layers[i].unmet = nil end
   end
-  local allowed, ok = true, {}
+  local allowed, ok = op ~= 'x', {}
   for i = 1, #layers do
     ok[i] = admits(layers[i], cost)
     allowed = allowed and ok[i]
