@@ -12,7 +12,7 @@ FUZZTIME ?= 1m
 TAGS     := -tags grpcnotrace
 
 .DEFAULT_GOAL := help
-.PHONY: help build release size site man cross audit demo test test-valkey needs check short soak fuzz mutants house errors bench bench-redis bench-plan bench-service bench-rules bench-operate docs board lint tidy clean
+.PHONY: help build release size site man cross audit demo test test-valkey needs check short soak chaos fuzz mutants house errors bench bench-redis bench-plan bench-service bench-rules bench-operate docs board lint tidy clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ fuzz: ## run every fuzz target for FUZZTIME (1m) each
 soak: ## the long forms of the tests: thousands of years of virtual time, a Redis that stalls for minutes
 	cd proof && STINT_SOAK=1 go test -count=1 -timeout 30m .
 	cd redisstore && STINT_SOAK=1 go test -count=1 -timeout 60m .
+
+chaos: ## three stint serve on a Redis cluster, a fault every few seconds for CHAOSTIME (10m), and what passed beside what is promised
+	cd proof && STINT_CHAOS=$(CHAOSTIME) go test -count=1 -v -timeout 0 -run TestChaos ./chaos
 
 mutants: ## plant each bug of proof/mutants in turn and print which test killed it
 	cd proof && go run ./cmd/mutants

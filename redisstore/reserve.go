@@ -139,7 +139,7 @@ func (s *Store) Settle(ctx context.Context, token stint.ReservationID, cost int6
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	open := make([]openReservation, len(all))
-	err := together(len(all), func(k int) (err error) {
+	err := atOnce(len(all), func(k int) (err error) {
 		open[k], err = s.findReservation(ctx, stint.ReservationID(all[k]))
 		return err
 	})
@@ -147,7 +147,7 @@ func (s *Store) Settle(ctx context.Context, token stint.ReservationID, cost int6
 		return stint.Decision{}, err
 	}
 	answered, of := make([]answer, len(all)), make([][]part, len(all))
-	err = together(len(all), func(k int) (err error) {
+	err = atOnce(len(all), func(k int) (err error) {
 		answered[k], of[k], err = s.settleFound(ctx, open[k], cost)
 		return err
 	})
@@ -161,9 +161,9 @@ func (s *Store) Settle(ctx context.Context, token stint.ReservationID, cost int6
 	return answers.join(parts, false), nil
 }
 
-// together does n things at once. The error is one of those that there were,
+// atOnce does n things at once. The error is one of those that there were,
 // ambiguous if any was.
-func together(n int, do func(k int) error) (failed error) {
+func atOnce(n int, do func(k int) error) (failed error) {
 	errs := make([]error, n)
 	var others sync.WaitGroup
 	for k := 1; k < n; k++ {

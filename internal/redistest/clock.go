@@ -30,16 +30,8 @@ type Clock struct {
 // to read the time, of an allocator that needs the time to have memory.)
 func StartClock(t testing.TB, args ...string) (*Server, *Clock) {
 	t.Helper()
-	dir := t.TempDir()
-	library := buildClock(t, dir)
-	file, err := os.Create(filepath.Join(dir, "offset"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = file.Close() })
-	c := &Clock{file: file}
-	c.write(t)
-	s := start(t, dir, args, "LD_PRELOAD="+library, "STINT_CLOCK="+file.Name())
+	c, env := NewClock(t)
+	s := start(t, t.TempDir(), args, env...)
 	before := s.time(t)
 	c.Step(t, time.Hour)
 	after := s.time(t)
@@ -48,6 +40,21 @@ func StartClock(t testing.TB, args ...string) (*Server, *Clock) {
 		t.Fatalf("a step of an hour took the server from %v to %v: its clock is another", before, after)
 	}
 	return s, c
+}
+
+// NewClock returns a Clock, and the environment of the servers that go by it.
+func NewClock(t testing.TB) (c *Clock, env []string) {
+	t.Helper()
+	dir := t.TempDir()
+	library := buildClock(t, dir)
+	file, err := os.Create(filepath.Join(dir, "offset"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	c = &Clock{file: file}
+	c.write(t)
+	return c, []string{"LD_PRELOAD=" + library, "STINT_CLOCK=" + file.Name()}
 }
 
 // buildClock compiles the library that stands between the server and the time.

@@ -26,7 +26,7 @@ func StartCluster(t testing.TB, masters, replicas int) *Cluster {
 		args = []string{"--cluster-node-timeout", "20000"}
 	}
 	for range masters * (1 + replicas) {
-		s, _ := startNode(t, args...)
+		s, _ := startNode(t, nil, args...)
 		c.Nodes = append(c.Nodes, s)
 		addrs = append(addrs, s.Addr)
 	}
@@ -40,7 +40,7 @@ func StartInterleaved(t testing.TB, masters int) *Cluster {
 	t.Helper()
 	c := &Cluster{}
 	for i := range masters {
-		s, bus := startNode(t)
+		s, bus := startNode(t, nil)
 		c.Nodes = append(c.Nodes, s)
 		args := []string{"cluster", "addslots"}
 		for slot := i; slot < 16384; slot += masters {
@@ -64,12 +64,12 @@ func StartInterleaved(t testing.TB, masters int) *Cluster {
 }
 
 // startNode starts a node of a cluster, and returns where its bus is as well.
-func startNode(t testing.TB, args ...string) (s *Server, bus string) {
+func startNode(t testing.TB, env []string, args ...string) (s *Server, bus string) {
 	t.Helper()
 	bus = freeAddr(t)
 	_, port, _ := net.SplitHostPort(bus)
-	return Start(t, append([]string{"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "1000",
-		"--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0", "--cluster-port", port}, args...)...), bus
+	return start(t, t.TempDir(), append([]string{"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "1000",
+		"--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0", "--cluster-port", port}, args...), env...), bus
 }
 
 // create makes a cluster of the nodes, which are known by these addresses.

@@ -26,9 +26,9 @@ const (
 func source(node int) string { return fmt.Sprintf("127.0.1.%d", node+1) }
 
 // StartDivided starts a cluster of three masters with a replica each, whole for
-// now. All of 127.0.0.0/8 is this machine on Linux alone; elsewhere the test is
-// skipped.
-func StartDivided(t testing.TB) *Divided {
+// now, with more in its environment. All of 127.0.0.0/8 is this machine on Linux
+// alone; elsewhere the test is skipped.
+func StartDivided(t testing.TB, env ...string) *Divided {
 	t.Helper()
 	if runtime.GOOS != "linux" {
 		t.Skip("a network that parts takes several loopback addresses, as Linux has")
@@ -38,7 +38,7 @@ func StartDivided(t testing.TB) *Divided {
 		way, bus := NewProxy(t, ""), NewProxy(t, "")
 		_, port, _ := net.SplitHostPort(way.Addr)
 		_, busPort, _ := net.SplitHostPort(bus.Addr)
-		s, itsBus := startNode(t, "--bind-source-addr", source(i),
+		s, itsBus := startNode(t, env, "--bind-source-addr", source(i),
 			"--cluster-announce-ip", "127.0.0.1", "--cluster-announce-port", port, "--cluster-announce-bus-port", busPort)
 		way.lead(s.Addr)
 		bus.lead(itsBus)
@@ -55,6 +55,15 @@ func (d *Divided) Addrs() (all []string) {
 		all = append(all, ways[0].Addr)
 	}
 	return all
+}
+
+// Way has what clients and replicas send a node, and are sent, suffer a fault.
+func (d *Divided) Way(node *Server, f Fault) {
+	for i, s := range d.Nodes {
+		if s == node {
+			d.ways[i][0].Set(f)
+		}
+	}
 }
 
 // Part leaves a node alone with the clients that connect from Here: what it and

@@ -1,0 +1,51 @@
+// Package chaos does to three stint serve processes, and to the cluster of three
+// masters with replicas that they share, what happens to such things: a fault
+// every few seconds. The oracle judges what they let through, and a report says
+// for each fault what passed beside what is promised. Run it as make chaos.
+package chaos_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint/internal/redistest"
+)
+
+// TestChaos does each fault once, for a moment. $STINT_CHAOS says how long to go
+// on, with faults in any order; $STINT_CHAOS_SEED draws the same order again.
+func TestChaos(t *testing.T) {
+	lasts, seed := time.Duration(0), uint64(1)
+	if text := os.Getenv("STINT_CHAOS"); text != "" {
+		var err error
+		if lasts, err = time.ParseDuration(text); err != nil {
+			t.Fatalf("STINT_CHAOS: %v", err)
+		}
+		seed = uint64(time.Now().UnixNano())
+	}
+	if text := os.Getenv("STINT_CHAOS_SEED"); text != "" {
+		if _, err := fmt.Sscan(text, &seed); err != nil {
+			t.Fatalf("STINT_CHAOS_SEED: %v", err)
+		}
+	}
+	clock, env := redistest.NewClock(t)
+	s := &site{TB: t, clock: clock, cluster: redistest.StartDivided(t, env...), rnd: rand.New(rand.NewPCG(seed, 0))}
+	s.serve(3)
+	stop := s.load()
+	var done []suffered
+	calm := fault{name: "none", lasts: 2 * time.Second}
+	done = append(done, s.suffer(calm))
+	for begun := time.Now(); lasts > 0 && time.Since(begun) < lasts; {
+		done = append(done, s.suffer(faults[s.rnd.IntN(len(faults))]))
+	}
+	for i, f := range faults {
+		if lasts == 0 && (i < 3 || !testing.Short()) {
+			done = append(done, s.suffer(f))
+		}
+	}
+	done = append(done, s.suffer(calm))
+	stop()
+	s.judge(done, seed)
+}

@@ -1,0 +1,141 @@
+package chaos_test
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/proof/model"
+	"github.com/stint-dev/stint/proof/oracle"
+)
+
+// A suffered is a fault that has been, from a while before it until all is as
+// before.
+type suffered struct {
+	fault
+	from, until time.Time
+	again       time.Duration // from its end until every process is decided for by the store
+	without     float64       // requests that were answered without the store
+}
+
+// suffer does one fault, and waits until all is as before.
+func (s *site) suffer(f fault) suffered {
+	one := suffered{fault: f, from: time.Now(), without: -s.without()}
+	time.Sleep(300 * time.Millisecond)
+	if f.begin != nil {
+		f.begin(s)
+	}
+	time.Sleep(f.lasts)
+	if f.end != nil {
+		f.end(s)
+	}
+	ended := time.Now()
+	for !s.decided() {
+		if time.Since(ended) > 30*time.Second {
+			s.Fatalf("%s: after %v requests are still answered without the store", f.name, time.Since(ended))
+		}
+	}
+	one.again = time.Since(ended)
+	s.settled()
+	time.Sleep(300 * time.Millisecond)
+	one.until = time.Now()
+	if one.without += s.without(); one.without > 0 { // a machine that is busy is a fault as well
+		one.promised = max(one.promised, 1)
+	}
+	return one
+}
+
+// without returns how many requests were answered without the store.
+func (s *site) without() (sum float64) {
+	for _, p := range s.processes {
+		sum += max(s.metric(p, "stint_fallback_total"), 0)
+	}
+	return sum
+}
+
+// decided reports whether for a moment no request was answered without the store.
+func (s *site) decided() bool {
+	count := func() (sum float64) {
+		for _, p := range s.processes {
+			sum += s.metric(p, "stint_fallback_total") + 1e9*s.metric(p, "stint_store_breakers_open")
+		}
+		return sum
+	}
+	before := count()
+	time.Sleep(250 * time.Millisecond)
+	after := count()
+	return before == after && after < 1e9 && after >= 0
+}
+
+// limits are the rules' limits.
+var limits = map[string]stint.Limit{
+	"one": stint.PerSecond(60).WithBurst(60), "user": stint.PerSecond(40).WithBurst(40), "team": stint.PerSecond(100).WithBurst(100),
+}
+
+// between returns what was let through under a rule by calls that lie in a stretch,
+// for the oracle.
+func (s *site) between(rule string, from, until time.Time) (all []oracle.Event) {
+	for _, e := range s.events {
+		if e.begun.Before(from) || e.ended.After(until) {
+			continue
+		}
+		for _, l := range e.limits {
+			if l[0] == rule {
+				all = append(all, oracle.Event{T: e.begun.UnixNano(), End: e.ended.UnixNano(), Key: l[1], Cost: 1, Allowed: true})
+			}
+		}
+	}
+	return all
+}
+
+func specOf(l stint.Limit) model.Spec {
+	return model.Spec{Kind: l.Algorithm().String(), Count: l.Count(), Period: int64(l.Period()), Burst: l.Burst()}
+}
+
+// above returns by how many units a history is above the envelope, at most.
+func above(l stint.Limit, events []oracle.Event, most int64) int64 {
+	low, high := int64(-1), most // above low, not above high
+	for low+1 < high {
+		if mid := (low + high) / 2; len(oracle.Check(specOf(l), events, mid)) > 0 {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	return high
+}
+
+// judge prints what passed in each fault beside what is promised, and holds each,
+// and all of them together, to that.
+func (s *site) judge(done []suffered, seed uint64) {
+	var report strings.Builder
+	fmt.Fprintf(&report, "\nSeed %d. %d requests to %d processes: %d let through, %d denied, %d without an answer.\n\n",
+		seed, s.asked.Load(), len(s.processes), len(s.events), s.refused.Load(), s.unanswered.Load())
+	report.WriteString("Above the envelope: the most units of a key in any stretch, in parts of its burst.\n\n")
+	report.WriteString("| fault | passed | above the envelope | promised | without the store | the store decides again after |\n|---|---:|---:|---:|---:|---:|\n")
+	promised := int64(0)
+	for _, f := range done {
+		worst, passed := 0.0, 0
+		for rule, l := range limits {
+			events := s.between(rule, f.from, f.until)
+			passed += len(events)
+			over := above(l, events, 100*l.Burst())
+			worst = max(worst, float64(over)/float64(l.Burst()))
+			if over > f.promised*l.Burst() {
+				s.Errorf("%s, rule %s: %d units above the envelope, at most %d are promised", f.name, rule, over, f.promised*l.Burst())
+			}
+		}
+		if passed == 0 {
+			s.Errorf("%s: nothing was let through: that was no trial", f.name)
+		}
+		promised += f.promised
+		fmt.Fprintf(&report, "| %s | %d | %.2f | %d | %.0f | %v |\n", f.name, passed, worst, f.promised, max(f.without, 0), f.again.Round(time.Millisecond))
+	}
+	for rule, l := range limits {
+		if over := above(l, s.between(rule, time.Time{}, time.Now()), 1000*l.Burst()); over > promised*l.Burst() {
+			s.Errorf("rule %s, all of it: %d units above the envelope, at most %d are promised", rule, over, promised*l.Burst())
+		}
+	}
+	fmt.Print(report.String())
+}

@@ -1,0 +1,197 @@
+package chaos_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint/internal/redistest"
+)
+
+// The rules: requests under one limit, and under two whose keys are on different
+// nodes.
+const rules = `attributes: [user, team]
+rules:
+  - {name: one, match: {path: /one}, key: [user], limits: "60/s burst 60"}
+  - {name: user, match: {path: /two}, key: [user], limits: "40/s burst 40"}
+  - {name: team, match: {path: /two}, key: [team], limits: "100/s burst 100"}
+`
+
+const users, teams = 6, 2
+
+// A site is what is done to: servers, processes that share them, and callers.
+type site struct {
+	testing.TB
+	clock   *redistest.Clock
+	cluster *redistest.Divided
+	rnd     *rand.Rand
+	struck  *redistest.Server // by the last fault
+
+	binary, rules string
+	processes     []*process
+	killed        int // the process that the last fault ended
+
+	mu     sync.Mutex
+	events []event
+
+	asked, refused, unanswered atomic.Int64
+}
+
+// A process is a stint serve.
+type process struct {
+	addr string
+	cmd  *exec.Cmd
+}
+
+// An event is a request that was let through, by the limits that it was held to.
+type event struct {
+	begun, ended time.Time
+	limits       [][2]string // rule and key
+}
+
+// serve builds stint and starts so many processes.
+func (s *site) serve(n int) {
+	dir := s.TempDir()
+	s.binary, s.rules = filepath.Join(dir, "stint"), filepath.Join(dir, "stint.yaml")
+	build := exec.Command("go", "build", "-o", s.binary, "./stint")
+	build.Dir = "../../cmd"
+	if out, err := build.CombinedOutput(); err != nil {
+		s.Fatalf("go build: %v\n%s", err, out)
+	}
+	if err := os.WriteFile(s.rules, []byte(rules), 0o644); err != nil {
+		s.Fatal(err)
+	}
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			s.Fatal(err)
+		}
+		s.processes = append(s.processes, &process{addr: l.Addr().String()})
+		l.Close()
+	}
+	for _, p := range s.processes {
+		s.start(p)
+	}
+	for _, p := range s.processes {
+		s.ready(p)
+	}
+}
+
+func (s *site) start(p *process) {
+	store := "redis://" + strings.Join(s.cluster.Addrs(), ",")
+	p.cmd = exec.Command(s.binary, "serve", s.rules, "--http", p.addr, "--store", store)
+	if err := p.cmd.Start(); err != nil {
+		s.Fatal(err)
+	}
+	started := p.cmd
+	s.Cleanup(func() { _ = started.Process.Kill(); _ = started.Wait() })
+}
+
+// ready waits until a process has counted all of them.
+func (s *site) ready(p *process) {
+	for end := time.Now().Add(30 * time.Second); s.metric(p, "stint_store_nodes") != float64(len(s.processes)); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			s.Fatalf("%s counts %v processes", p.addr, s.metric(p, "stint_store_nodes"))
+		}
+	}
+}
+
+// metric returns the sum of a metric over its labels; -1 if the process does not
+// say.
+func (s *site) metric(p *process, name string) float64 {
+	resp, err := http.Get("http://" + p.addr + "/metrics")
+	if err != nil {
+		return -1
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	sum := 0.0
+	for line := range strings.Lines(string(body)) {
+		if !strings.HasPrefix(line, name+" ") && !strings.HasPrefix(line, name+"{") {
+			continue
+		}
+		n, _ := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(strings.TrimSpace(line), ' ')+1:]), 64)
+		sum += n
+	}
+	return sum
+}
+
+func killProcess(s *site) {
+	s.killed = s.rnd.IntN(len(s.processes))
+	cmd := s.processes[s.killed].cmd
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+}
+
+func (s *site) restart() {
+	s.start(s.processes[s.killed])
+}
+
+// load has callers ask all processes for more than the limits let through, until
+// stop.
+func (s *site) load() (stop func()) {
+	done := make(chan struct{})
+	var callers sync.WaitGroup
+	for i, p := range s.processes {
+		for c := range 4 {
+			rnd := rand.New(rand.NewPCG(uint64(i), uint64(c)))
+			callers.Go(func() {
+				client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{}}
+				defer client.CloseIdleConnections()
+				for {
+					select {
+					case <-done:
+						return
+					default:
+						s.ask(client, p.addr, rnd)
+					}
+				}
+			})
+		}
+	}
+	return func() { close(done); callers.Wait() }
+}
+
+func (s *site) ask(client *http.Client, addr string, rnd *rand.Rand) {
+	user, team := fmt.Sprint("user", rnd.IntN(users)), fmt.Sprint("team", rnd.IntN(teams))
+	attributes, limits := map[string]string{"user": user, "team": team, "path": "/one"}, [][2]string{{"one", user}}
+	if rnd.IntN(2) == 0 {
+		attributes["path"], limits = "/two", [][2]string{{"user", user}, {"team", team}}
+	}
+	body, _ := json.Marshal(map[string]any{"attributes": attributes})
+	e := event{begun: time.Now(), limits: limits}
+	resp, err := client.Post("http://"+addr+"/v1/check", "application/json", bytes.NewReader(body))
+	s.asked.Add(1)
+	if err != nil {
+		s.unanswered.Add(1)
+		time.Sleep(20 * time.Millisecond)
+		return
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+	e.ended = time.Now()
+	switch resp.StatusCode {
+	case http.StatusOK:
+		s.mu.Lock()
+		s.events = append(s.events, e)
+		s.mu.Unlock()
+	case http.StatusTooManyRequests:
+		s.refused.Add(1)
+	default:
+		s.Errorf("%s: %s", addr, resp.Status)
+	}
+	time.Sleep(5 * time.Millisecond)
+}
