@@ -212,17 +212,7 @@ func (b *batcher) group() (group []*pendingCall) {
 // send makes one call of several requests, and tells each its answer.
 func (s *Store) send(group []*pendingCall, long bool) {
 	by := group[0].by // of the one that has waited longest
-	head := []string{"B", ""}
-	if now := s.clock(nil); now != nil {
-		head[1] = now[0]
-	}
-	var keys, args []string
-	if long {
-		head[0] = "M"
-		keys, args = several(group, head)
-	} else {
-		keys, args = alike(group, head)
-	}
+	keys, args := s.joined(group, long)
 	if len(group) > 1 {
 		s.tally.together.Add(uint64(len(group)))
 		s.tally.batches.Add(1)
@@ -243,6 +233,42 @@ func (s *Store) send(group []*pendingCall, long bool) {
 		}
 		r.done <- struct{}{}
 	}
+}
+
+// joined returns several requests as one call.
+func (s *Store) joined(group []*pendingCall, long bool) (keys, args []string) {
+	if !long && single(group) {
+		keys = make([]string, len(group))
+		for i, r := range group {
+			keys[i] = r.keys[0]
+		}
+		args = append(append(make([]string, 0, 7), "R"), group[0].args[1:]...)
+		return keys, s.clock(args)
+	}
+	head := []string{"B", ""}
+	if now := s.clock(nil); now != nil {
+		head[1] = now[0]
+	}
+	if long {
+		head[0] = "M"
+		return several(group, head)
+	}
+	return alike(group, head)
+}
+
+// single reports whether requests of the short way take from one bucket each and
+// differ only in the key, as lua/fastpath_single.lua wants them.
+func single(group []*pendingCall) bool {
+	first := group[0]
+	if len(first.keys) != 1 || first.args[0] != "T" {
+		return false
+	}
+	for _, r := range group[1:] {
+		if len(r.keys) != 1 || !slices.Equal(r.args, first.args) {
+			return false
+		}
+	}
+	return true
 }
 
 // several appends requests of the long way, as lua/batch.lua wants them.

@@ -317,7 +317,7 @@ func TestTogetherSent(t *testing.T) {
 	leaving, leave := context.WithCancel(ctx)
 	gone := make(chan error, 1)
 	g.reply = func(args []string) (any, error) {
-		if args[0] == "B" {
+		if args[0] == "B" || args[0] == "R" {
 			leave()
 			if err := <-gone; !errors.Is(err, redisstore.ErrAmbiguous) {
 				t.Errorf("on its way: %v, want ErrAmbiguous", err)
@@ -342,7 +342,7 @@ func TestTogetherSent(t *testing.T) {
 func TestTogetherFails(t *testing.T) {
 	store, g := gated(t, redistest.Start(t), redisstore.Options{})
 	g.reply = func(args []string) (any, error) {
-		if args[0] == "B" {
+		if args[0] == "B" || args[0] == "R" {
 			return nil, errors.New("the connection broke")
 		}
 		return nil, nil
@@ -368,7 +368,7 @@ func TestTogetherFails(t *testing.T) {
 func TestTogetherSlots(t *testing.T) {
 	store, g := gated(t, redistest.Start(t), redisstore.Options{})
 	g.reply = func(args []string) (any, error) {
-		if args[0] == "B" {
+		if args[0] == "B" || args[0] == "R" {
 			return nil, redisstore.ReplyError("CROSSSLOT Keys in request don't hash to the same slot")
 		}
 		return nil, nil

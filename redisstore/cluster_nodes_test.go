@@ -25,7 +25,10 @@ func TestStallWithoutSpareCore(t *testing.T) {
 	store := open(t, server.URL(), redisstore.Options{Timeout: 25 * time.Millisecond})
 	defer store.Close()
 	limit := bind(t, store, "1000000/s burst 1000000")
-	take(t, limit, "a", 1)
+	eventually(t, 10*time.Second, "the store does not decide", func() bool {
+		_, err := limit.Decide(ctx, stint.OpTake, "a", 1)
+		return err == nil
+	})
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	var decided atomic.Int64

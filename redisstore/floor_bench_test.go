@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -44,15 +46,53 @@ func BenchmarkFloor(b *testing.B) {
 	for _, callers := range []int{1, 16, 128} {
 		b.Run(fmt.Sprint("callers=", callers), func(b *testing.B) {
 			var ratios []float64
+			var floors, all spent
 			for range max(b.N, 5) {
+				before := spend(b, server)
 				base := rate(b, callers, "floor:", least)
-				ratios = append(ratios, rate(b, callers, "ours:", ours)/base)
+				between := spend(b, server)
+				own := rate(b, callers, "ours:", ours)
+				floors.add(before, between, base)
+				all.add(between, spend(b, server), own)
+				ratios = append(ratios, own/base)
 			}
 			slices.Sort(ratios)
 			b.ReportMetric(ratios[len(ratios)/2], "x")
+			b.ReportMetric(all.client, "client-µs")
+			b.ReportMetric(all.server, "server-µs")
+			b.ReportMetric(floors.client, "floor-client-µs")
+			b.ReportMetric(floors.server, "floor-server-µs")
 			b.ReportMetric(0, "ns/op")
 		})
 	}
+}
+
+// spent is processor time: of this process and of a server, in µs; at last, for each
+// decision.
+type spent struct{ client, server, decisions float64 }
+
+func spend(b *testing.B, server *redistest.Server) (now spent) {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	now.client = float64(used.Utime.Nano()+used.Stime.Nano()) / 1e3
+	info := server.CLI(b, "info", "cpu")
+	for _, name := range []string{"used_cpu_sys:", "used_cpu_user:"} {
+		_, rest, _ := strings.Cut(info, name)
+		var seconds float64
+		_, _ = fmt.Sscan(rest, &seconds)
+		now.server += seconds * 1e6
+	}
+	return now
+}
+
+// add counts in a slice of 250 ms at a rate.
+func (s *spent) add(from, to spent, rate float64) {
+	n := rate / 4
+	s.client = (s.client*s.decisions + to.client - from.client) / (s.decisions + n)
+	s.server = (s.server*s.decisions + to.server - from.server) / (s.decisions + n)
+	s.decisions += n
 }
 
 // rate returns how many calls a second so many callers make, over 10,000 keys.
