@@ -199,9 +199,10 @@ func (m *Model) forget(now *big.Int, a *asked) {
 	}
 }
 
-// countsDenied says whether a form of the key counts what is denied.
-func (a *asked) countsDenied() (counts bool) {
-	a.others(func(s state) { counts = counts || s.limitOf().CountDenied })
+// countsDenied says whether another form of the key, that counts anything still,
+// counts what is denied.
+func (a *asked) countsDenied(now *big.Int) (counts bool) {
+	a.others(func(s state) { counts = counts || s.limitOf().CountDenied && s.resetAfter(now).Sign() > 0 })
 	return counts
 }
 

@@ -226,7 +226,7 @@ func (m *Model) counted(now *big.Int, r request, units func(i int) int64, denied
 		if charged {
 			m.decided(a)
 		}
-		if charged || a.countsDenied() {
+		if charged || a.countsDenied(now) {
 			m.forget(now, a)
 		}
 		a.elsewhere(now, units, denied)
