@@ -7,6 +7,7 @@ REQUIRED := . ./grpclimit ./redisstore ./redisstore/goredis ./rulesdb # that oth
 VULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 TARGETS  := linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 FUZZTIME ?= 1m
+CHAOSTIME ?= 10m
 # The tracing pages of grpc, which nothing here shows, find methods by name: with
 # them the linker keeps every method of every type, and the binary is half as large again.
 TAGS     := -tags grpcnotrace

@@ -26,7 +26,7 @@ func TestStallWithoutSpareCore(t *testing.T) {
 	defer store.Close()
 	limit := bind(t, store, "1000000/s burst 1000000")
 	eventually(t, 10*time.Second, "the store does not decide", func() bool {
-		_, err := limit.Decide(ctx, stint.OpTake, "a", 1)
+		_, err := limit.Decide(ctx, meter.OpTake, "a", 1)
 		return err == nil
 	})
 	stop := make(chan struct{})

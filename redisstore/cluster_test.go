@@ -139,7 +139,7 @@ func testDeniedElsewhere(t *testing.T, c *redistest.Cluster) {
 	first := stint.Layer{Bound: bind(t, store, "1/1h"), Key: "key 1"}
 	counts := stint.Layer{Bound: bind(t, store, "2/2h sliding_log count_denied"), Key: "key 2"}
 	for i := range 2 {
-		d, err := store.Decide(ctx, stint.OpTake, []stint.Layer{first, counts}, 1)
+		d, err := store.Decide(ctx, meter.OpTake, []stint.Layer{first, counts}, 1)
 		if err != nil || d.Allowed != (i == 0) {
 			t.Fatalf("%d: %+v, %v", i, d, err)
 		}
@@ -169,7 +169,7 @@ func testResetInPart(t *testing.T, c *redistest.Cluster) {
 		}
 	}
 	for i, want := range []int64{7, 10} {
-		if d, err := limit.Decide(ctx, stint.OpPeek, layers[i].Key, 1); err != nil || d.Remaining != want {
+		if d, err := limit.Decide(ctx, meter.OpPeek, layers[i].Key, 1); err != nil || d.Remaining != want {
 			t.Errorf("%q: %d remain, want %d: %v", layers[i].Key, d.Remaining, want, err)
 		}
 	}
