@@ -7,9 +7,11 @@ import (
 
 const (
 	// slice is how long a simulation computes in one go where others have the
-	// processor first, and rest how long it then leaves it alone.
-	slice = time.Millisecond
-	rest  = 2 * time.Millisecond
+	// processor first, and rest how long it then leaves it alone. A decision that
+	// finds one at work waits for about a slice: it is of the length of a few
+	// decisions.
+	slice = 250 * time.Microsecond
+	rest  = 500 * time.Microsecond
 )
 
 // timeSlices are the pauses of a simulation that runs beside something that
