@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"runtime"
 	"strings"
 
 	"github.com/stint-dev/stint"
@@ -12,8 +13,11 @@ import (
 // state belongs to. A file may be compiled more than once.
 func Compile(file *rulesfile.File) *Rules {
 	r := &Rules{file: file}
-	for _, one := range file.Rules() {
+	for i, one := range file.Rules() {
 		r.rules = append(r.rules, r.compile(one))
+		if i%64 == 63 { // requests are decided meanwhile
+			runtime.Gosched()
+		}
 	}
 	var all []match.Conjunction
 	var item []int32

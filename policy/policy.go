@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
@@ -129,6 +130,9 @@ func (p *Policy) bind() error {
 		var err error
 		if p.pairs[i], err = p.pair(plan, plan.mode); err != nil {
 			return fmt.Errorf("policy: rule %q: %w", plan.layers[0].Rule, err)
+		}
+		if i%64 == 63 { // requests are decided meanwhile
+			runtime.Gosched()
 		}
 	}
 	return nil

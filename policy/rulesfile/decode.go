@@ -3,6 +3,7 @@ package rulesfile
 import (
 	"cmp"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -281,6 +282,9 @@ func (d *decoder) document(root *Node, also []string) *File {
 				continue
 			}
 			file.rules = append(file.rules, d.rule(item, t.at(i)))
+			if i%64 == 63 { // a server reads rules while requests wait
+				runtime.Gosched()
+			}
 		}
 	}
 	if !have && len(d.errs) == 0 {

@@ -2,6 +2,7 @@ package rulesfile
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 
 	"github.com/stint-dev/stint"
@@ -27,8 +28,11 @@ func (f *File) Warnings() []Warning {
 		w.freeKey(one)
 		w.client(one)
 		w.impossible(one)
-		w.unreachable(i, one)
+		w.unreachable(one)
 		w.overrides(one)
+		if i%64 == 63 { // a server reads rules while requests wait
+			runtime.Gosched()
+		}
 		if one.Shadow && one.Final {
 			w.say(one, "drop one of them", "final has no effect in shadow")
 		}
@@ -39,6 +43,7 @@ func (f *File) Warnings() []Warning {
 type warner struct {
 	file     *File
 	bounded  []*Rule // that hold clients by what they do not choose
+	ends     []*Rule // so far, that end the matching of all their requests
 	all      []Warning
 	compared int
 }
@@ -124,12 +129,15 @@ func (w *warner) impossible(r *Rule) {
 }
 
 // unreachable warns of a rule whose requests all end at an earlier one.
-func (w *warner) unreachable(i int, r *Rule) {
-	for _, o := range w.file.rules[:i] {
+func (w *warner) unreachable(r *Rule) {
+	if r.alwaysEnds() {
+		defer func() { w.ends = append(w.ends, r) }()
+	}
+	for _, o := range w.ends {
 		if w.compared >= maxCompared {
 			return
 		}
-		if o.alwaysEnds() && w.covers(o.Match, r.Match) {
+		if w.covers(o.Match, r.Match) {
 			w.say(r, "put it first, or narrow the other", "never reached: rule %s ends the matching for all its requests", o.Name)
 			return
 		}

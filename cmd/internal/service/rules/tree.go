@@ -3,6 +3,7 @@ package rules
 import (
 	"fmt"
 	"regexp"
+	"runtime"
 	"strings"
 
 	"github.com/stint-dev/stint/policy/rulesfile"
@@ -77,7 +78,10 @@ func (t *tree) list(n *yaml.Node, b *branch, depth int) *rulesfile.Error {
 	}
 	b.node.Kind = rulesfile.List
 	b.node.Items = make([]*rulesfile.Node, 0, len(n.Content))
-	for _, item := range n.Content {
+	for i, item := range n.Content {
+		if i%64 == 63 { // requests are decided meanwhile
+			runtime.Gosched()
+		}
 		below, err := t.node(item, depth+1)
 		if err != nil {
 			return err
