@@ -132,19 +132,19 @@ var places = map[string]place{
 	"policy/rulesfile/rulesfile.go":  {". ./internal/match", "a file that has been read is a value"},
 	"policy/rulesfile/node.go":       {"", "a tree of a rules file, whatever it was written in"},
 	"policy/rulesfile/json.go":       {"./internal/strictjson", "strict JSON, with lines and columns"},
-	"policy/rulesfile/decode.go":     {". ./internal/wording", "a tree to rules, and no more limits for a request than a store takes at once"},
+	"policy/rulesfile/decode.go":     {"runtime . ./internal/wording", "a tree to rules, and no more limits for a request than a store takes at once; runtime.Gosched, so that requests pass meanwhile"},
 	"policy/rulesfile/decoderule.go": {". ./internal/match ./internal/wording", "a tree to one rule, and its limits"},
 	"policy/rulesfile/declare.go":    {"./internal/wording", "attributes that only some callers give are declared, or named in a warning"},
 	"policy/rulesfile/schema.go":     {"embed", "the schema is a file that editors read too"},
 	"policy/rulesfile/errors.go":     {"", "what is wrong, where, and what would be right"},
-	"policy/rulesfile/warn.go":       {". ./internal/match", "what is likely not meant"},
+	"policy/rulesfile/warn.go":       {"runtime . ./internal/match", "what is likely not meant; runtime.Gosched, as in decode.go"},
 
 	// Rules. They read no clock but to wait: what they bind to a store is decided
 	// there.
 	"policy/doc.go":           {"", "says what the package is"},
 	"policy/attributes.go":    {"./internal/match", "what is known of a request"},
 	"policy/rules.go":         {". ./internal/match ./policy/rulesfile", "rules that have been read are a value"},
-	"policy/compile.go":       {". ./internal/match ./policy/rulesfile", "a file to rules with indexes, and names that state belongs to"},
+	"policy/compile.go":       {"runtime . ./internal/match ./policy/rulesfile", "a file to rules with indexes, and names that state belongs to; runtime.Gosched, so that requests pass meanwhile"},
 	"policy/matchrules.go":    {". ./internal/match ./internal/satmath ./policy/rulesfile", "which rules match, in order"},
 	"policy/key.go":           {"crypto/hmac crypto/rand crypto/sha256 encoding/base64 encoding/hex sync ./internal/match", "hashes keys, with a secret that is drawn once for a process unless given"},
 	"policy/keyof.go":         {"./internal/match", "the key that a rule makes, for those who set overrides"},
@@ -154,7 +154,7 @@ var places = map[string]place{
 	"policy/formers.go":       {".", "which plan takes the place of which, for people"},
 	"policy/explain.go":       {"./internal/match ./internal/wording", "what rules make of a request, without asking a store"},
 	"policy/failover.go":      {"./fallback", "what is owed to the store is handed on"},
-	"policy/policy.go":        {". ./fallback ./internal/waitqueue ./memstore", "rules bound to a store, and to one in memory for when that fails"},
+	"policy/policy.go":        {"runtime . ./fallback ./internal/waitqueue ./memstore", "rules bound to a store, and to one in memory for when that fails; runtime.Gosched, as in compile.go"},
 	"policy/customerplans.go": {"sync/atomic ./internal/match ./internal/overridetable", "read by requests without a lock while plans change; the mutex is that of customers"},
 	"policy/customers.go":     {"sync sync/atomic . ./internal/overridetable", "limits of millions of customers: writers have a lock, requests none"},
 	"policy/decide.go":        {"context . ./meter ./fallback", "contexts go to stores that reach over a network"},
@@ -296,6 +296,7 @@ var floors = map[string]string{
 		cmd/internal/service/nginxrules
 		cmd/internal/service/observe
 		cmd/internal/service/operate
+		cmd/internal/service/otlp
 		cmd/internal/service/page
 		cmd/internal/service/proxy
 		cmd/internal/service/record
@@ -504,6 +505,9 @@ var floors = map[string]string{
 		cmd/internal/scratch
 		redisstore`,
 	"cmd/internal/service/record": "policy",
+	"cmd/internal/service/otlp": `
+		cmd/internal/service/observe
+		policy`,
 	"cmd/internal/service/rehearse": `
 		.
 		cmd/internal/service/record

@@ -82,7 +82,7 @@ func (ds *doors) bound(conns *server.Conns) {
 // service returns what answers Envoy.
 func (c *serveCmd) service(s *sources) *rls.Service {
 	return rls.New(rls.Options{
-		Source: s.source, Observer: s.observer, RefuseLimits: c.RLSOverrides == "off",
+		Source: s.source, Observer: s.observer, Traced: s.exporter != nil, RefuseLimits: c.RLSOverrides == "off",
 		AskersRefund: c.RLSRefunds == "askers", Headers: c.RLSHeaders != "none", Dialect: dialects[c.RLSHeaders],
 	})
 }

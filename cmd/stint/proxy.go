@@ -124,6 +124,7 @@ func (c *proxyCmd) serve(ctx context.Context, ln net.Listener, h *proxy.Handler,
 	s.follow(beside, d, &background, logger)
 	s.save(beside, &c.snapshotFlags, &background)
 	s.warn(beside, &background)
+	s.export(beside, &background)
 	conns := c.conns(s, 2, logger) // the client's and the upstream's
 	most, _ := conns.Bounds()
 	logger.Info("listening", "address", ln.Addr().String(), "upstream", c.Upstream, "max_conns", most,

@@ -204,6 +204,7 @@ func (c *serveCmd) serve(ctx context.Context, ln net.Listener, ds *doors, s *sou
 	s.follow(ctx, d, &background, logger)
 	s.save(beside, &c.snapshotFlags, &background)
 	s.warn(beside, &background)
+	s.export(beside, &background)
 	logger.Info("listening", "address", ln.Addr().String(), "rules", len(s.source.Policy().Rules().Names()),
 		"store", s.where, "max_keys", c.MaxKeys, "tls", d.certificate != nil, "tokens", d.askers != nil, "operators", d.operators != nil)
 	conns := c.conns(s, 1, logger)

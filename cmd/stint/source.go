@@ -15,6 +15,7 @@ import (
 
 	"github.com/stint-dev/stint/cmd/internal/service/acts"
 	"github.com/stint-dev/stint/cmd/internal/service/observe"
+	"github.com/stint-dev/stint/cmd/internal/service/otlp"
 	"github.com/stint-dev/stint/cmd/internal/service/record"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
 	"github.com/stint-dev/stint/cmd/internal/service/snapshot"
@@ -36,6 +37,7 @@ type sourceFlags struct {
 	recordFlags    `embed:""`
 	stateFlags     `embed:""`
 	warnFlags      `embed:""`
+	otlpFlags      `embed:""`
 
 	declared bool // whether attributes that no HTTP request has must be declared
 }
@@ -59,6 +61,7 @@ type sources struct {
 	client   httplimit.ClientIP
 	snapshot *snapshot.File   // of local; nil if none is kept
 	recorder *record.Recorder // of requests; nil if none are kept
+	exporter *otlp.Exporter   // to OpenTelemetry; nil if there is no collector
 	board    *top.Board
 	webhook  *warn.Webhook // nil if there is none
 	secret   []byte        // of --secret-file
@@ -96,14 +99,24 @@ func (c *sourceFlags) openRules(f *rules.File, logger *slog.Logger) (*sources, e
 	if err != nil {
 		return nil, err
 	}
+	exporter, err := c.exporter(logger)
+	if err != nil {
+		return nil, err
+	}
+	watching := observe.Options{Log: logger, LogKeys: c.LogKeys, Warner: warner}
+	if exporter != nil {
+		watching.Spans = exporter.Decided
+	}
 	board := top.New()
+	watching.Board = board
 	s := &sources{
 		local:    memstore.New(memstore.Options{MaxKeys: c.MaxKeys}),
-		observer: observe.New(observe.Options{Log: logger, LogKeys: c.LogKeys, Board: board, Warner: warner}),
+		observer: observe.New(watching),
 		board:    board,
 		webhook:  webhook,
 		client:   trusted,
 		recorder: c.recorder(),
+		exporter: exporter,
 	}
 	s.observer.Watch(s.local)
 	if webhook != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -67,13 +66,15 @@ type tally struct {
 const unmatched = ""
 
 // Decided counts one decision, once for each rule that matched, and logs the
-// rules that denied. took is how long the decision took. A result of a peek
-// is no decision.
-func (o *Observer) Decided(name string, r *policy.Result, took time.Duration) {
+// rules that denied. A result of a peek is no decision.
+func (o *Observer) Decided(name string, r *policy.Result, q Request) {
 	d := o.door(name)
-	d.took.Observe(took.Seconds())
+	d.took.Observe(q.Took.Seconds())
 	if !r.Decision.Allowed {
 		d.denied.Add(1)
+	}
+	if o.spans != nil {
+		o.spans(r, q)
 	}
 	if r.StoreError != nil {
 		d.storeErrors.Add(1)
@@ -97,7 +98,7 @@ func (o *Observer) Decided(name string, r *policy.Result, took time.Duration) {
 			t.fellBack[e.Failed].Add(1)
 		}
 		if v != allowed && e.Failed != policy.FailClosed {
-			o.log.denied(name, r, at)
+			o.log.denied(name, r, at, &q)
 		}
 		from = past
 	}

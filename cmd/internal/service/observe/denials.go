@@ -21,19 +21,43 @@ import (
 // A key's first line and its summary each count as a line, so that keys have
 // half of Options.Lines as room. Those that are denied still at the end of a
 // period keep theirs, the most often denied first, but for half of the room,
-// so that a few stubborn clients do not hide all others.
+// so that a few stubborn clients do not hide all others. A quarter of the room
+// is for rules that have few lines, so that a flood under one rule does not hide
+// the others.
 type denials struct {
 	log   *slog.Logger
 	clear bool // keys in clear
 	room  int
 	seed  maphash.Seed
 
-	mu    sync.Mutex                          // for whoever replaces known
-	known atomic.Pointer[map[uint64]*culprit] // replaced as a whole
-	rest  atomic.Uint64                       // denials of keys that had no room
-	since atomic.Pointer[time.Time]           // when the period began
+	mu    sync.Mutex                // for whoever replaces known
+	known atomic.Pointer[culprits]  // replaced as a whole
+	rest  atomic.Uint64             // denials of keys that had no room
+	since atomic.Pointer[time.Time] // when the period began
 
 	failures atomic.Uint64 // of the store, in this period
+}
+
+// culprits are those who have lines. They are never changed.
+type culprits struct {
+	keys  map[uint64]*culprit
+	rules map[string]int // how many keys each rule has
+}
+
+// with returns the same with one more.
+func (c *culprits) with(id uint64, one *culprit) *culprits {
+	next := &culprits{make(map[uint64]*culprit, len(c.keys)+1), make(map[string]int, len(c.rules)+1)}
+	maps.Copy(next.keys, c.keys)
+	maps.Copy(next.rules, c.rules)
+	next.keys[id] = one
+	next.rules[one.rule]++
+	return next
+}
+
+// full reports whether another key of a rule finds no room.
+func (d *denials) full(c *culprits, rule string) bool {
+	n := len(c.keys)
+	return n >= d.room || n >= d.room-d.room/4 && c.rules[rule] >= max(1, d.room/16)
 }
 
 // A culprit is one key that a rule has denied.
@@ -47,7 +71,7 @@ type culprit struct {
 
 func newDenials(o Options) *denials {
 	d := &denials{log: o.Log, clear: o.LogKeys, room: max(o.Lines/2, 1), seed: maphash.MakeSeed()}
-	d.known.Store(new(map[uint64]*culprit))
+	d.known.Store(new(culprits))
 	now := time.Now()
 	d.since.Store(&now)
 	return d
@@ -55,16 +79,16 @@ func newDenials(o Options) *denials {
 
 // denied notes that r.Rules[i] denied. Once a key has its line, or there is no
 // room for it, that takes no lock and allocates nothing.
-func (d *denials) denied(door string, r *policy.Result, i int) {
+func (d *denials) denied(door string, r *policy.Result, i int, q *Request) {
 	if d == nil {
 		return
 	}
 	id := maphash.String(d.seed, r.Key(i)) ^ bits.RotateLeft64(maphash.String(d.seed, r.Rules[i].Rule), 1)
-	known := *d.known.Load()
-	switch c := known[id]; {
+	known := d.known.Load()
+	switch c := known.keys[id]; {
 	case c != nil:
 		c.more.Add(1)
-	case len(known) >= d.room || !d.add(id, door, r, i):
+	case d.full(known, r.Rules[i].Rule) || !d.add(id, door, r, i, q):
 		d.rest.Add(1)
 	}
 }
@@ -73,7 +97,7 @@ func (d *denials) denied(door string, r *policy.Result, i int) {
 const longestKey = 256
 
 // add writes the first line on a key, and reports false if it has no room.
-func (d *denials) add(id uint64, door string, r *policy.Result, i int) bool {
+func (d *denials) add(id uint64, door string, r *policy.Result, i int, q *Request) bool {
 	e := &r.Rules[i]
 	c := &culprit{door: door, rule: e.Rule, shadow: e.Shadow, since: time.Now()}
 	if d.clear {
@@ -83,23 +107,23 @@ func (d *denials) add(id uint64, door string, r *policy.Result, i int) bool {
 		c.key = slog.String("key_hash", r.KeyHash(i))
 	}
 	d.mu.Lock()
-	old := *d.known.Load()
-	if was := old[id]; was != nil || len(old) >= d.room {
+	old := d.known.Load()
+	if was := old.keys[id]; was != nil || d.full(old, e.Rule) {
 		d.mu.Unlock()
 		if was != nil {
 			was.more.Add(1)
 		}
 		return was != nil
 	}
-	known := make(map[uint64]*culprit, len(old)+1)
-	maps.Copy(known, old)
-	known[id] = c
-	d.known.Store(&known)
+	d.known.Store(old.with(id, c))
 	d.mu.Unlock()
 
 	attrs := append(c.attrs(), "limit", e.Text)
 	if e.Action == "" {
 		attrs = append(attrs, "cost", e.Cost, "retry_after", e.RetryAfter.String())
+	}
+	if trace, ok := q.Trace(); ok {
+		attrs = append(attrs, "trace_id", trace.ID)
 	}
 	d.log.Info("denied", attrs...)
 	return true
@@ -129,18 +153,18 @@ func (d *denials) sumUp(now time.Time) {
 	}
 	d.mu.Lock()
 	var list []again
-	for id, c := range *d.known.Load() {
+	for id, c := range d.known.Load().keys {
 		if n := c.more.Swap(0); n > 0 {
 			list = append(list, again{id, c, n, c.since})
 			c.since = now
 		}
 	}
 	slices.SortFunc(list, func(a, b again) int { return cmp.Compare(b.more, a.more) })
-	stay := make(map[uint64]*culprit, d.room)
+	stay := new(culprits)
 	for _, a := range list[:min(len(list), d.room/2)] {
-		stay[a.id] = a.c
+		stay = stay.with(a.id, a.c)
 	}
-	d.known.Store(&stay)
+	d.known.Store(stay)
 	d.mu.Unlock()
 
 	for _, a := range list {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -262,5 +263,61 @@ func TestAtOnce(t *testing.T) {
 	}
 	if got != workers*each {
 		t.Errorf("%d decisions counted, %d made", got, workers*each)
+	}
+}
+
+// TestLogFloodOneRule floods one rule with keys: the first denials under others
+// have their lines all the same.
+func TestLogFloodOneRule(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log lines
+		p := newPolicy(t, newStore(), `{"rules": [{"name": "flooded", "match": {"path": "/flooded"}, "key": ["ip"], "limits": ["1/h"]},
+			{"name": "quiet", "match": {"path": "/quiet"}, "key": ["ip"], "limits": ["1/h"]}]}`)
+		o := observe.New(observe.Options{Log: log.logger(), Lines: 40})
+		for minute := range 4 {
+			for i := range 1000 {
+				for range 2 {
+					ask(o, p, policy.Map{"path": "/flooded", "ip": fmt.Sprintf("10.%d.%d.%d", minute, i/250, i%250)})
+				}
+			}
+			log.take()
+			for range 2 {
+				ask(o, p, policy.Map{"path": "/quiet", "ip": fmt.Sprintf("192.0.2.%d", minute)})
+			}
+			log.want(t, `level=INFO msg=denied door=http rule=quiet key_hash=HASH limit=1/1h cost=1 retry_after=1h0m0s`)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+		}
+		o.Close()
+	})
+}
+
+// TestLogTrace denies requests of traces, and of what is none.
+func TestLogTrace(t *testing.T) {
+	const id = "0af7651916cd43dd8448eb211c80319c"
+	for header, want := range map[string]string{
+		"00-" + id + "-b7ad6b7169203331-01": id,
+		"00-" + id:                          "",
+		"00-" + strings.Repeat("0", 32) + "-b7ad6b7169203331-01": "",
+		"": "",
+		"00-" + strings.ToUpper(id) + "-b7ad6b7169203331-01": "",
+		"00-" + id[1:] + "-b7ad6b7169203331-01":              "",
+		"00-\nlevel=ERROR msg=forged-00000000000-1":          "",
+		"00-" + strings.Repeat("é", 16) + "-1":               "",
+	} {
+		var log lines
+		p := newPolicy(t, newStore(), rulesFile)
+		o := observe.New(observe.Options{Log: log.logger()})
+		var r policy.Result
+		for range 3 {
+			if err := p.Decide(t.Context(), policy.Map{"path": "/e", "ip": "192.0.2.7"}, 1, &r); err != nil {
+				t.Fatal(err)
+			}
+			o.Decided("http", &r, observe.Request{Header: http.Header{"Traceparent": {header}}})
+		}
+		if said := strings.Join(log.take(), "\n"); strings.Contains(said, "trace_id") != (want != "") || !strings.Contains(said, want) || strings.Contains(said, "forged") {
+			t.Errorf("%q: %s", header, said)
+		}
+		o.Close()
 	}
 }

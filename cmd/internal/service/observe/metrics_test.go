@@ -57,7 +57,7 @@ func ask(o *observe.Observer, p *policy.Policy, attrs policy.Map) {
 		o.Failed("http", err)
 		return
 	}
-	o.Decided("http", &r, 3*time.Microsecond)
+	o.Decided("http", &r, observe.Request{Took: 3 * time.Microsecond})
 }
 
 // scrape returns the metrics as Prometheus reads them.
@@ -302,9 +302,9 @@ func TestAllocations(t *testing.T) {
 			if err := p.Decide(context.Background(), policy.Map{"path": path, "ip": "192.0.2.7"}, 1, &r); err != nil {
 				t.Fatal(err)
 			}
-			o.Decided("http", &r, time.Microsecond)
+			o.Decided("http", &r, observe.Request{Took: time.Microsecond})
 		}
-		if n := testing.AllocsPerRun(100, func() { o.Decided("http", &r, time.Microsecond) }); n > 0 {
+		if n := testing.AllocsPerRun(100, func() { o.Decided("http", &r, observe.Request{Took: time.Microsecond}) }); n > 0 {
 			t.Errorf("%s: %v allocations", path, n)
 		}
 	}
@@ -320,12 +320,12 @@ func BenchmarkDecided(b *testing.B) {
 			if err := p.Decide(context.Background(), policy.Map{"path": path, "ip": "192.0.2.7"}, 1, &r); err != nil {
 				b.Fatal(err)
 			}
-			o.Decided("http", &r, time.Microsecond)
+			o.Decided("http", &r, observe.Request{Took: time.Microsecond})
 		}
 		b.Run(fmt.Sprintf("rules=%d/allowed=%v", len(r.Rules), r.Decision.Allowed), func(b *testing.B) {
 			b.ReportAllocs()
 			for range b.N {
-				o.Decided("http", &r, time.Microsecond)
+				o.Decided("http", &r, observe.Request{Took: time.Microsecond})
 			}
 		})
 	}

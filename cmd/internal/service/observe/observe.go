@@ -12,7 +12,7 @@
 //	if err != nil {
 //		o.Failed("http", err)
 //	} else {
-//		o.Decided("http", &r, time.Since(begun))
+//		o.Decided("http", &r, observe.Request{Took: time.Since(begun), Header: header})
 //	}
 //
 // Labels are the names of doors, of rules and of words that are listed here:
@@ -34,7 +34,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
 
 	"github.com/stint-dev/stint/cmd/internal/service/top"
 	"github.com/stint-dev/stint/cmd/internal/service/warn"
@@ -59,6 +61,9 @@ type Options struct {
 	Board *top.Board
 	// Warner takes every decision too. The default value is none.
 	Warner *warn.Warner
+	// Spans is told of decisions on requests that may belong to a trace. The
+	// default value, nil, is nobody.
+	Spans func(r *policy.Result, q Request)
 	// Version is what stint_build_info says. The default value is what the
 	// build knows of itself.
 	Version string
@@ -84,6 +89,8 @@ type Observer struct {
 	closed chan struct{}
 	ended  sync.WaitGroup
 	once   sync.Once
+
+	spans func(r *policy.Result, q Request) // nil if nobody is told
 }
 
 // New returns an Observer. Close it to end its goroutine.
@@ -98,6 +105,7 @@ func New(o Options) *Observer {
 		warner: o.Warner,
 		closed: make(chan struct{}),
 	}
+	ob.spans = o.Spans
 	ob.doors.Store(new([]*door))
 	ob.registry.MustRegister(
 		collectors.NewGoCollector(),
@@ -122,6 +130,9 @@ func New(o Options) *Observer {
 var durations = []float64{
 	1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 1,
 }
+
+// Gather returns the metrics, for those who send them.
+func (o *Observer) Gather() ([]*dto.MetricFamily, error) { return o.registry.Gather() }
 
 // Metrics serves the metrics as Prometheus text.
 func (o *Observer) Metrics() http.Handler {

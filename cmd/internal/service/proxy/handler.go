@@ -173,11 +173,11 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	answer(w, r, status, err.Error())
 }
 
-func (h *Handler) decided(_ *http.Request, o httplimit.Outcome) {
+func (h *Handler) decided(r *http.Request, o httplimit.Outcome) {
 	if !o.Decision.Allowed {
 		h.denied.Add(1)
 	}
-	h.o.Observer.Decided(door, o.Rules, o.Took)
+	h.o.Observer.Decided(door, o.Rules, observe.Request{Took: o.Took, Waited: o.Waited, Header: r.Header})
 }
 
 func (h *Handler) failed(_ *http.Request, err error) { h.o.Observer.Failed(door, err) }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/policy"
+
+	"github.com/stint-dev/stint/cmd/internal/service/observe"
 )
 
 // door is the label of what comes in here.
@@ -108,7 +110,7 @@ func (c *conn) ask(decide func(context.Context, *policy.Policy) (stint.Reservati
 		c.failed(err)
 		return
 	}
-	c.server.o.Observer.Decided(door, &c.result, time.Since(begun))
+	c.server.o.Observer.Decided(door, &c.result, observe.Request{Took: time.Since(begun)})
 	answer(token)
 }
 

@@ -15,6 +15,7 @@ import (
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/stint-dev/stint"
@@ -41,6 +42,9 @@ type Options struct {
 	Source *rules.Source
 	// Observer is told of each decision.
 	Observer *observe.Observer
+	// Traced says that the observer wants to know which trace a call belongs to,
+	// also of those that pass. The default value is false: of denials alone.
+	Traced bool
 	// RefuseLimits passes over limits that descriptors bring along, so that
 	// the rules decide. The default value is false: they take the place of the
 	// rules.
@@ -109,7 +113,11 @@ func (s *Service) Decide(ctx context.Context, req *pb.RateLimitRequest, operator
 		}
 		return nil, statusOf(ctx, err)
 	}
-	s.o.Observer.Decided(door, &c.result, time.Since(began))
+	asked := observe.Request{Took: time.Since(began)}
+	if s.o.Traced || !c.result.Decision.Allowed {
+		asked.Header = traceOf(ctx)
+	}
+	s.o.Observer.Decided(door, &c.result, asked)
 	resp := respond(&c.result)
 	for i, q := range c.questions {
 		if q.Given != nil {
@@ -120,6 +128,17 @@ func (s *Service) Decide(ctx context.Context, req *pb.RateLimitRequest, operator
 		s.addHeaders(p, c, resp)
 	}
 	return resp, nil
+}
+
+// traceOf returns the headers of a call that name the trace which it belongs to.
+func traceOf(ctx context.Context) http.Header {
+	h := make(http.Header)
+	for _, name := range []string{"traceparent", "tracestate"} {
+		for _, v := range metadata.ValueFromIncomingContext(ctx, name) {
+			h.Add(name, v)
+		}
+	}
+	return h
 }
 
 // tellBrought completes the status of a descriptor that brought a limit of

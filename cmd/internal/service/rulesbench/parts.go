@@ -138,6 +138,29 @@ func deciding(n *node, stop *atomic.Bool) (took sample, longest time.Duration) {
 	return took, longest
 }
 
+// decidingWhile returns the 99th percentile of decisions of 5 s, while something
+// is done 50 times a second.
+func decidingWhile(n *node, do func(k int) error) (p99 time.Duration, err error) {
+	var stop atomic.Bool
+	var took sample
+	done := make(chan struct{})
+	go func() {
+		took, _ = deciding(n, &stop)
+		close(done)
+	}()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for k := range 250 {
+		<-tick.C
+		if err = do(k); err != nil {
+			break
+		}
+	}
+	stop.Store(true)
+	<-done
+	return took.at(0.99), err
+}
+
 // changes measures decisions while overrides change.
 func (b *bench) changes() error {
 	db, url, err := b.database()
@@ -175,33 +198,13 @@ func (b *bench) changes() error {
 	if err := batch(db, 0); err != nil {
 		return err
 	}
-	run := func(to *rulesdb.DB) (p99 time.Duration, err error) {
-		var stop atomic.Bool
-		var took sample
-		done := make(chan struct{})
-		go func() {
-			took, _ = deciding(n, &stop)
-			close(done)
-		}()
-		tick := time.NewTicker(20 * time.Millisecond)
-		defer tick.Stop()
-		for k := range 250 { // 5 s
-			<-tick.C
-			if err = batch(to, k); err != nil {
-				break
-			}
-		}
-		stop.Store(true)
-		<-done
-		return took.at(0.99), err
-	}
 	var without, with sample
 	for range 5 {
 		for _, one := range []struct {
 			to  *rulesdb.DB
 			all *sample
 		}{{beside, &without}, {db, &with}} {
-			p99, err := run(one.to)
+			p99, err := decidingWhile(n, func(k int) error { return batch(one.to, k) })
 			if err != nil {
 				return err
 			}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/policy"
+
+	"github.com/stint-dev/stint/cmd/internal/service/observe"
 )
 
 // maxDelay is how long a request may be held under a leaky_queue, well below
@@ -43,7 +45,7 @@ func (h *Handler) auth(w http.ResponseWriter, r *http.Request, deny int) {
 		h.fail(authDoor, r, err).deny(w, deny)
 		return
 	}
-	h.count(authDoor, &c.result, took)
+	h.count(authDoor, &c.result, observe.Request{Took: took, Waited: waited, Header: r.Header})
 	status := h.fields.Set(head, c.policy, &c.result)
 	if status == http.StatusOK {
 		head["Content-Length"] = zero

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/policy"
+
+	"github.com/stint-dev/stint/cmd/internal/service/observe"
 )
 
 // The doors, as metrics name them.
@@ -48,12 +50,12 @@ func (h *Handler) decided(w http.ResponseWriter, r *http.Request, c *call, took 
 	if err != nil {
 		return 0, h.fail(door, r, err)
 	}
-	h.count(door, &c.result, took)
+	h.count(door, &c.result, observe.Request{Took: took, Header: r.Header})
 	return h.say(w, c), nil
 }
 
-func (h *Handler) count(door string, result *policy.Result, took time.Duration) {
-	h.o.Observer.Decided(door, result, took)
+func (h *Handler) count(door string, result *policy.Result, q observe.Request) {
+	h.o.Observer.Decided(door, result, q)
 	if result.Decision.Allowed {
 		h.allowed.Add(1)
 	} else {

@@ -1,0 +1,68 @@
+package main_test
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// TestOTLP sends spans of sampled traces, and metrics, to a collector; the last
+// of them at the end.
+func TestOTLP(t *testing.T) {
+	var mu sync.Mutex
+	got := make(map[string][]byte)
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		got[r.URL.Path] = append(got[r.URL.Path], body...)
+	}))
+	defer collector.Close()
+	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", serveRules), "--http", "127.0.0.1:0", "--otlp", collector.URL)
+	const sampled, not = "0af7651916cd43dd8448eb211c80319c", "1bf7651916cd43dd8448eb211c80319c"
+	for _, parent := range []string{"00-" + sampled + "-b7ad6b7169203331-01", "00-" + not + "-b7ad6b7169203331-00", "", "nonsense"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.address+"/v1/check", strings.NewReader(`{"attributes":{"ip":"192.0.2.7"}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if parent != "" {
+			r.Header.Set("Traceparent", parent)
+		}
+		resp, err := s.client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+	s.stop("")
+	mu.Lock()
+	defer mu.Unlock()
+	spans, metrics := got["/v1/traces"], got["/v1/metrics"]
+	for id, want := range map[string]int{sampled: 1, not: 0} {
+		if n := bytes.Count(spans, []byte(id)); n != want {
+			t.Errorf("%d spans of trace %s, want %d", n, id, want)
+		}
+	}
+	if n := bytes.Count(spans, []byte("stint.rate_limit")); n == 0 || bytes.Contains(spans, []byte("192.0.2.7")) || bytes.Contains(metrics, []byte("192.0.2.7")) {
+		t.Errorf("spans: %q, metrics: %q", spans, metrics)
+	}
+	for _, name := range []string{"stint_decisions_total", "stint_decision_duration_seconds", `"pages"`} {
+		if !bytes.Contains(metrics, []byte(name)) {
+			t.Errorf("no %s in %q", name, metrics)
+		}
+	}
+}
+
+// TestOTLPGone starts and stops without a collector, and decides.
+func TestOTLPGone(t *testing.T) {
+	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", serveRules), "--http", "127.0.0.1:0", "--otlp", "http://127.0.0.1:1")
+	s.want("/v1/check", "", 200, `"allowed":true`)
+	s.stop("")
+	if said := (session{args: []string{"serve", "-c", "stint.yaml", "--otlp", "127.0.0.1:4318"}}).run(); !strings.Contains(said, "--otlp: want an address") || !strings.HasSuffix(said, "exit 2\n") {
+		t.Error(said)
+	}
+}
