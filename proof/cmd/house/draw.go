@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"html"
@@ -21,21 +22,30 @@ type room struct {
 	x, y    int
 }
 
-// draw writes rooms.svg, the packages and their imports.
+// draw writes rooms.svg, the packages and their imports, and readers.svg, who
+// reads rules from where.
 func draw(top, dir string) error {
 	rooms, err := readRooms(top)
 	if err != nil {
 		return err
 	}
-	f, err := os.Create(filepath.Join(dir, "rooms.svg"))
+	grants, err := readGrants(top)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	if err := drawRooms(f, rooms); err != nil {
-		return err
+	for name, picture := range map[string]func(io.Writer) error{
+		"rooms.svg":   func(w io.Writer) error { return drawRooms(w, rooms) },
+		"readers.svg": func(w io.Writer) error { return drawReaders(w, grants) },
+	} {
+		var b bytes.Buffer
+		if err := picture(&b); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), b.Bytes(), 0o644); err != nil {
+			return err
+		}
 	}
-	return f.Close()
+	return nil
 }
 
 // readRooms asks the go command for the packages of every module.

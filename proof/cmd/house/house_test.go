@@ -35,6 +35,31 @@ func TestRooms(t *testing.T) {
 	}
 }
 
+// TestReaders holds the picture of docs/RULES-DB.md to what the document has users
+// of the database granted, which package rulesdb tests on a server.
+func TestReaders(t *testing.T) {
+	top := filepath.Join("..", "..", "..")
+	grants, err := readGrants(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []struct{ user, may, tables string }{
+		{"stint_node", "SELECT", "nodes, overrides, plans, revisions, state, tokens"}, {"stint_node", "INSERT", "nodes"}, {"stint_worker", "INSERT", "audit, leases"},
+	} {
+		if got := tables(grants, want.user, want.may); got != want.tables {
+			t.Errorf("%s may %s %s, want %s", want.user, want.may, got, want.tables)
+		}
+	}
+	var now bytes.Buffer
+	if err := drawReaders(&now, grants); err != nil {
+		t.Fatal(err)
+	}
+	drawn, err := os.ReadFile(filepath.Join(top, "docs", "readers.svg"))
+	if err != nil || !bytes.Equal(drawn, now.Bytes()) {
+		t.Errorf("docs/readers.svg is not what docs/RULES-DB.md says: make docs draws it anew (%v)", err)
+	}
+}
+
 func TestCodeLines(t *testing.T) {
 	src := "// Package p.\npackage p\n\nvar a = `one\ntwo` // and more\n\n/* not\nthis */\nfunc f() {\n\n}\n"
 	file := filepath.Join(t.TempDir(), "p.go")

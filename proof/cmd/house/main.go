@@ -4,7 +4,7 @@
 //
 //	go run ./cmd/house lines           lines of code by wing
 //	go run ./cmd/house trips           files that one call runs through, by coverage
-//	go run ./cmd/house draw DIR        rooms.svg and request.svg, for docs/DESIGN.md
+//	go run ./cmd/house draw DIR        rooms.svg for docs/DESIGN.md, readers.svg for docs/RULES-DB.md
 //
 // It reads the work tree around it and needs redis-server for one trip.
 package main
