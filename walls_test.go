@@ -331,6 +331,7 @@ var floors = map[string]string{
 	"adapters/echolimit":    "", // they take a guard of httplimit as a function
 	"adapters/fiberlimit":   "",
 	"adapters/ginlimit":     "",
+	"adapters/routers":      ". memstore httplimit", // examples alone
 	"otellimit": `
 		.
 		httplimit
