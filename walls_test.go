@@ -439,6 +439,7 @@ var floors = map[string]string{
 	"cmd/internal/service/rules": `
 		.
 		cmd/internal/service/rulescopy
+		internal/match
 		policy
 		policy/rulesfile
 		rulesource`,

@@ -87,7 +87,7 @@ func TestServeRefuses(t *testing.T) {
 		{"-c DIR/good.yaml --max-keys 0", 2, "--max-keys: 0: at least 1\n"},
 		{"-c DIR/good.yaml --drain=-1s", 2, "--drain: -1s: at least 0s\n"},
 		{"-c DIR/good.yaml --drain-delay=-1s", 2, "--drain-delay: -1s: at least 0s\n"},
-		{"-c DIR/good.yaml --trusted-proxy 10.0.0.1/8", 2, "--trusted-proxy: \"10.0.0.1/8\" has bits behind the length of the range; did you mean 10.0.0.0/8?\n"},
+		{"-c DIR/good.yaml --trusted-proxy 10.0.0.1/8", 2, "--trusted-proxy: \"10.0.0.1/8\": the address has bits behind the length of the range; did you mean 10.0.0.0/8?\n"},
 	} {
 		var out, errs bytes.Buffer
 		args := append([]string{"serve"}, strings.Fields(strings.ReplaceAll(one.args, "DIR", dir))...)

@@ -132,7 +132,7 @@ func (c *Condition) Add(text string) (reason, hint string) {
 		}
 		return reason, hint
 	case IP:
-		p, reason, hint := parseNet(text)
+		p, reason, hint := ParseNet(text)
 		if reason == "" {
 			if c.nets == nil {
 				c.nets = &netSet{}

@@ -37,8 +37,9 @@ func (s *netSet) has(a netip.Addr) bool {
 	return false
 }
 
-// parseNet reads an address or a range; the bits behind its length must be 0.
-func parseNet(text string) (p netip.Prefix, reason, hint string) {
+// ParseNet reads an address or a range; the bits behind its length must be 0. If
+// it is none, the reason and a hint say why and what would be right.
+func ParseNet(text string) (p netip.Prefix, reason, hint string) {
 	if !strings.Contains(text, "/") {
 		a, err := netip.ParseAddr(text)
 		if err != nil || a.Zone() != "" {

@@ -172,7 +172,7 @@ func runbook() string {
 	var b strings.Builder
 	b.WriteString(`# Runbook
 
-What to do about each alert of [stint.rules.yaml](../deploy/prometheus/stint.rules.yaml). Every alert links to its section here. ` + "`ADMIN`" + ` is the ` + "`--admin`" + ` address of the server. [METRICS.md](METRICS.md) explains the metrics.
+What to do about each alert of [stint.rules.yaml](../deploy/prometheus/stint.rules.yaml). Every alert links to its section here. ` + "`ADMIN`" + ` is the ` + "`--admin`" + ` address of the server. [METRICS.md](METRICS.md) explains the metrics. In the headlines N, T and P stand for the number, the time and the share that the alert gives.
 
 <!-- Written by make board: change cmd/internal/service/board/alerts.go. -->
 `)
@@ -185,6 +185,6 @@ What to do about each alert of [stint.rules.yaml](../deploy/prometheus/stint.rul
 
 // heading makes words of a summary's templates.
 func heading(summary string) string {
-	text := strings.NewReplacer("{{ $labels.instance }}", "a server", "{{ $labels.rule }}", "NAME", "{{ $value | humanize }}", "so many", "{{ $value | humanizeDuration }}", "so long", "{{ $value | humanizePercentage }}", "so much").Replace(summary)
+	text := strings.NewReplacer("{{ $labels.instance }}", "a server", "{{ $labels.rule }}", "NAME", "{{ $value | humanize }}", "N", "{{ $value | humanizeDuration }}", "T", "{{ $value | humanizePercentage }}", "P").Replace(summary)
 	return strings.ToUpper(text[:1]) + text[1:]
 }

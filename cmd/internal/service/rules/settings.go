@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/stint-dev/stint/internal/match"
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
@@ -117,22 +118,9 @@ func proxies(n *rulesfile.Node, path string, fail func(n *rulesfile.Node, path, 
 // ParseProxy reads an address or a range of trusted proxies: the flags take the
 // same as the file. The error says what would be right.
 func ParseProxy(text string) (netip.Prefix, error) {
-	if !strings.Contains(text, "/") {
-		a, err := netip.ParseAddr(text)
-		if err != nil || a.Zone() != "" {
-			return netip.Prefix{}, fmt.Errorf("%.80q is no address; %s", text, addressHint)
-		}
-		a = a.Unmap()
-		return netip.PrefixFrom(a, a.BitLen()), nil
-	}
-	p, err := netip.ParsePrefix(text)
-	switch {
-	case err != nil:
-		return p, fmt.Errorf("%.80q is no range of addresses; %s", text, addressHint)
-	case p.Addr().Is4In6():
-		return p, fmt.Errorf("%q is an IPv4 range written as IPv6; addresses are unmapped first: write it as IPv4", text)
-	case p != p.Masked():
-		return p, fmt.Errorf("%q has bits behind the length of the range; did you mean %v?", text, p.Masked())
+	p, reason, hint := match.ParseNet(text)
+	if reason != "" {
+		return p, fmt.Errorf("%.80q: %s; %s", text, reason, hint)
 	}
 	return p, nil
 }

@@ -23,13 +23,18 @@ import (
 
 func upTo(d time.Duration) func() time.Duration { return func() time.Duration { return rand.N(d) } }
 
+// filled returns a database with the rule, at so many a minute.
+func (b *bench) filled(limit int) (db *rulesdb.DB, url string, err error) {
+	if db, url, err = b.database(); err == nil {
+		err = put(db, limit)
+	}
+	return db, url, err
+}
+
 // listen measures how soon a commit is enforced on three nodes that LISTEN.
 func (b *bench) listen() error {
-	db, url, err := b.database()
+	db, url, err := b.filled(1)
 	if err != nil {
-		return err
-	}
-	if err := put(db, 1); err != nil {
 		return err
 	}
 	nodes, err := three(url)
@@ -48,11 +53,8 @@ func (b *bench) listen() error {
 
 // poll is listen by way of a PgBouncer in transaction mode, which loses LISTEN.
 func (b *bench) poll() error {
-	db, url, err := b.database()
+	db, url, err := b.filled(1)
 	if err != nil {
-		return err
-	}
-	if err := put(db, 1); err != nil {
 		return err
 	}
 	nodes, err := three(dbtest.PgBouncer(&b.host, url))
@@ -70,11 +72,8 @@ func (b *bench) poll() error {
 
 // worker is listen for nodes that read from a Redis, which a worker feeds.
 func (b *bench) worker() error {
-	db, _, err := b.database()
+	db, _, err := b.filled(1)
 	if err != nil {
-		return err
-	}
-	if err := put(db, 1); err != nil {
 		return err
 	}
 	url := dbtest.Redis(&b.host).URL
@@ -110,6 +109,19 @@ func (b *bench) worker() error {
 	}
 	row("commit → enforced on 3 nodes behind a worker and Redis (300 publications)", fmt.Sprintf("p50 %s, p99 %s, longest %s", ms(all.at(0.5)), ms(all.at(0.99)), ms(all.at(1))), "")
 	return nil
+}
+
+// following starts a node on a database, with a last copy if that has a name.
+func following(url, copy string) (n *node, stop func(), err error) {
+	from, err := rulesdb.Open(url, rulesdb.Options{})
+	if err != nil {
+		return nil, nil, err
+	}
+	if n, err = follow(from, copy); err != nil {
+		from.Close()
+		return nil, nil, err
+	}
+	return n, func() { n.stop(); from.Close() }, nil
 }
 
 // deciding decides for random customers until it is stopped, and returns how long
@@ -163,23 +175,15 @@ func decidingWhile(n *node, do func(k int) error) (p99 time.Duration, err error)
 
 // changes measures decisions while overrides change.
 func (b *bench) changes() error {
-	db, url, err := b.database()
+	db, url, err := b.filled(1000)
 	if err != nil {
 		return err
 	}
-	if err := put(db, 1000); err != nil {
-		return err
-	}
-	from, err := rulesdb.Open(url, rulesdb.Options{})
+	n, stop, err := following(url, "")
 	if err != nil {
 		return err
 	}
-	defer from.Close()
-	n, err := follow(from, "")
-	if err != nil {
-		return err
-	}
-	defer n.stop()
+	defer stop()
 	// What the same changes cost the machine, they cost in another database too.
 	beside, _, err := b.database()
 	if err != nil {
@@ -241,16 +245,11 @@ func (b *bench) publish() error {
 	if err := send(0); err != nil {
 		return err
 	}
-	from, err := rulesdb.Open(url, rulesdb.Options{})
+	n, stop, err := following(url, "")
 	if err != nil {
 		return err
 	}
-	defer from.Close()
-	n, err := follow(from, "")
-	if err != nil {
-		return err
-	}
-	defer n.stop()
+	defer stop()
 	run := func(k int) (time.Duration, error) {
 		var stop atomic.Bool
 		var longest time.Duration
@@ -299,11 +298,8 @@ const gone = "postgres://stint@127.0.0.1:1/none?sslmode=disable"
 
 // start measures a start from the last copy while the database is gone.
 func (b *bench) start() error {
-	db, _, err := b.database()
+	db, _, err := b.filled(1)
 	if err != nil {
-		return err
-	}
-	if err := put(db, 1); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "rulesbench")
@@ -328,18 +324,13 @@ func (b *bench) start() error {
 	n.stop()
 	var all sample
 	for range 5 {
-		from, err := rulesdb.Open(gone, rulesdb.Options{})
-		if err != nil {
-			return err
-		}
 		begun := time.Now()
-		n, err := follow(from, copy)
+		_, stop, err := following(gone, copy)
 		if err != nil {
 			return err
 		}
 		all = append(all, time.Since(begun))
-		n.stop()
-		from.Close()
+		stop()
 	}
 	row("start from the last copy while the database is gone, 100,000 overrides", fmt.Sprintf("median %s, longest %s", ms(all.at(0.5)), ms(all.at(1))), "1 s")
 	return nil
@@ -347,11 +338,8 @@ func (b *bench) start() error {
 
 // expiry measures how far apart three nodes end an override.
 func (b *bench) expiry() error {
-	db, url, err := b.database()
+	db, url, err := b.filled(5)
 	if err != nil {
-		return err
-	}
-	if err := put(db, 5); err != nil {
 		return err
 	}
 	nodes, err := three(url)
