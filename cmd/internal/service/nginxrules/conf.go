@@ -19,8 +19,12 @@ type Directive struct {
 // where says where it stands.
 func (d *Directive) where() string { return fmt.Sprintf("%s:%d", d.file, d.line) }
 
-// mostIncluded bounds how many files a configuration includes, itself with them.
-const mostIncluded = 1000
+// mostIncluded bounds how many files a configuration includes, and deepest how
+// many include one another.
+const (
+	mostIncluded = 1000
+	deepest      = 20
+)
 
 // A Reader reads configurations.
 type Reader struct {
@@ -28,28 +32,18 @@ type Reader struct {
 	Read func(name string) ([]byte, error)
 	Glob func(pattern string) ([]string, error)
 
-	read int
-	dir  string // of the first file, from which nginx includes
+	read, deep int
+	dir        string // of the first file, from which nginx includes
 }
 
 // File reads a configuration and what it includes. Errors name file and line.
 func (r *Reader) File(name string) ([]Directive, error) {
-	if r.read++; r.read > mostIncluded {
-		return nil, fmt.Errorf("%s: more than %d files are included: maybe one includes itself", name, mostIncluded)
-	}
-	if r.read == 1 {
-		r.dir = filepath.Dir(name)
-	}
 	text, err := r.Read(name)
 	if err != nil {
 		return nil, err
 	}
-	l := &lexer{file: name, line: 1, text: string(text)}
-	all, err := r.block(l, false)
-	if err != nil {
-		return nil, err
-	}
-	return all, nil
+	r.dir = filepath.Dir(name)
+	return r.block(&lexer{file: name, line: 1, text: string(text)}, false)
 }
 
 // block reads directives up to the end of a block, or of the file.
@@ -99,13 +93,24 @@ func (r *Reader) include(d *Directive) (all []Directive, err error) {
 			return nil, fmt.Errorf("%s: %w", d.where(), err)
 		}
 	}
+	if r.deep++; r.deep > deepest {
+		return nil, fmt.Errorf("%s: files include one another more than %d deep: maybe one includes itself", d.where(), deepest)
+	}
 	for _, name := range names {
-		more, err := r.File(name)
+		if r.read++; r.read > mostIncluded {
+			return nil, fmt.Errorf("%s: more than %d files are included", d.where(), mostIncluded)
+		}
+		text, err := r.Read(name)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", d.where(), err)
 		}
+		more, err := r.block(&lexer{file: name, line: 1, text: string(text)}, false)
+		if err != nil {
+			return nil, err
+		}
 		all = append(all, more...)
 	}
+	r.deep--
 	return all, nil
 }
 

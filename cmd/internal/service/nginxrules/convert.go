@@ -138,6 +138,8 @@ func (c *converter) server(d *Directive, top level) error {
 			switch {
 			case strings.HasPrefix(name, "~"):
 				c.note(one, "server_name %s is NOT KEPT: rules know stars alone", name)
+			case name != "" && !host.MatchString(name):
+				c.note(one, "server_name %s is NOT KEPT: it is no name that requests have", name)
 			case strings.HasPrefix(name, "."):
 				hosts = append(hosts, name[1:], "*"+name)
 			case name != "_" && name != "":
@@ -190,6 +192,9 @@ func (c *converter) locations(block []Directive, outer level, in place) error {
 	return nil
 }
 
+// host is a name of a server, with stars or not.
+var host = regexp.MustCompile(`^[A-Za-z0-9.*_-]+$`)
+
 var (
 	modifier = regexp.MustCompile(`^(=|\^~|~\*?)(.+)$`)
 	endings  = regexp.MustCompile(`^\\\.(?:([a-z0-9]+)|\((?:\?:)?([a-z0-9|]+)\))\$$`)
@@ -199,8 +204,6 @@ var (
 // globs returns the patterns of a location's paths, nil if there are none.
 func (c *converter) globs(p *place) []string {
 	switch p.kind {
-	case "=":
-		return []string{p.path}
 	case "~", "~*":
 		if m := endings.FindStringSubmatch(p.path); m != nil {
 			var all []string
@@ -217,14 +220,28 @@ func (c *converter) globs(p *place) []string {
 			p.path = m[1]
 			return prefixed(m[1])
 		}
-		what := "it has no limits of its own, and those around it hold here too"
-		if len(p.uses) > 0 {
-			what = "its limits are left out"
-		}
-		c.note(p.at, "location %s %s is NOT KEPT: rules have no regular expressions for paths. Where it differs, %s", p.kind, p.path, what)
-		return nil
+		return c.lose(p, "rules have no regular expressions for paths")
+	}
+	if !named.MatchString(p.path) || strings.Contains(p.path, "//") || strings.Contains(p.path+"/", "/./") || strings.Contains(p.path+"/", "/../") {
+		return c.lose(p, "rules cannot name such a path")
+	}
+	if p.kind == "=" {
+		return []string{p.path}
 	}
 	return prefixed(p.path)
+}
+
+// named is a path that stands for itself in a pattern.
+var named = regexp.MustCompile(`^/[A-Za-z0-9/_.~!$&'()+,=:@ -]*$`)
+
+// lose says that a location is not kept, and what that means for its requests.
+func (c *converter) lose(p *place, why string) []string {
+	what := "it has no limits of its own, and those around it hold here too"
+	if len(p.uses) > 0 {
+		what = "its limits are left out"
+	}
+	c.note(p.at, "location %s is NOT KEPT: %s. Where it differs, %s", strings.TrimSpace(p.kind+" "+p.path), why, what)
+	return nil
 }
 
 // prefixed are the patterns of paths that begin so.

@@ -284,11 +284,16 @@ func TestNotes(t *testing.T) {
 		content_by_lua_block { if x then y = "}" end }
 		location /a { limit_req zone=uri burst=5 delay=2; limit_req_dry_run on; limit_req_status 503; }
 		location ~* ^/b[0-9]+ { limit_req zone=uri; }
+		location /c*/ { limit_req zone=uri; }
+		location "/{d}/" { limit_req zone=uri; }
+		location /e%20/ { limit_req zone=uri; }
+		location /f//g/ { limit_req zone=uri; }
 	}
 }`})
 	for i, want := range []string{
 		"nginx.conf:3: the zone mapped is NOT KEPT", "nginx.conf:4: $request_uri has the query", "nginx.conf:7: limit_conn is NOT KEPT",
 		"nginx.conf:10: delay=2:", "nginx.conf:10: limit_req_status 503", "nginx.conf:11: location ~* ^/b[0-9]+ is NOT KEPT",
+		"nginx.conf:12: location /c*/ is NOT KEPT", "nginx.conf:13: location /{d}/ is NOT KEPT", "nginx.conf:14: location /e%20/ is NOT KEPT", "nginx.conf:15: location /f//g/ is NOT KEPT",
 	} {
 		if !slices.ContainsFunc(notes, func(n string) bool { return strings.HasPrefix(n, want) }) {
 			t.Errorf("%d: no note %q in\n%s", i, want, strings.Join(notes, "\n"))
@@ -319,7 +324,7 @@ func TestErrors(t *testing.T) {
 		if err == nil {
 			_, _, err = nginxrules.Convert(all)
 		}
-		if err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 100_000 {
+		if err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 300 {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
@@ -330,13 +335,24 @@ func FuzzConvert(f *testing.F) {
 	f.Add(locations)
 	f.Add("http { limit_req_zone $uri zone=a:1m rate=1r/s; server { server_name ~x .y; location ~ \\.(a|b)$ { limit_req zone=a; } } }")
 	f.Fuzz(func(t *testing.T, text string) {
-		r := nginxrules.Reader{Read: func(string) ([]byte, error) { return []byte(text), nil }, Glob: func(string) ([]string, error) { return nil, nil }}
+		first := true
+		r := nginxrules.Reader{Read: func(string) ([]byte, error) {
+			if !first { // what is included is empty
+				return nil, nil
+			}
+			first = false
+			return []byte(text), nil
+		}, Glob: func(string) ([]string, error) { return nil, nil }}
 		all, err := r.File("nginx.conf")
 		if err != nil {
 			return
 		}
-		if file, _, err := nginxrules.Convert(all); err == nil && len(file) == 0 {
-			t.Error("nothing")
+		file, _, err := nginxrules.Convert(all)
+		if err != nil {
+			return
+		}
+		if _, err := rules.Decode("stint.yaml", file); err != nil && !strings.Contains(err.Error(), "limit") { // some bursts are more than a limit holds
+			t.Errorf("%v in\n%s", err, file)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package nginxrules
 import (
 	"bytes"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -112,6 +113,9 @@ func (p *place) beats(q *place) bool {
 	return len(p.path) > len(q.path) && strings.HasPrefix(p.path, q.path)
 }
 
+// unnamed is what names of rules do not have.
+var unnamed = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
+
 // write returns the rules as YAML.
 func (c *converter) write() []byte {
 	all := c.rules()
@@ -123,9 +127,9 @@ func (c *converter) write() []byte {
 	names := make(map[string]int)
 	for _, r := range all {
 		z := c.zones[r.zone]
-		name := r.zone
-		if names[r.zone]++; names[r.zone] > 1 {
-			name = fmt.Sprintf("%s-%d", name, names[r.zone])
+		name := unnamed.ReplaceAllString(r.zone, "-")
+		if names[name]++; names[name] > 1 {
+			name = fmt.Sprintf("%s-%d", name, names[name])
 		}
 		fmt.Fprintf(&b, "  - name: %s\n", quoted(name))
 		if c.hosts > 1 && len(r.in[0].hosts) == 0 {

@@ -23,7 +23,7 @@ var variables = map[string]string{
 
 var (
 	variable = regexp.MustCompile(`\$\{?([A-Za-z0-9_]+)\}?`)
-	rateText = regexp.MustCompile(`^(\d+)r/([sm])$`)
+	rateText = regexp.MustCompile(`^(\d{1,9})r/([sm])$`)
 )
 
 // zone reads a limit_req_zone.
@@ -54,7 +54,7 @@ func (c *converter) zone(d *Directive) error {
 	}
 	for _, m := range variable.FindAllStringSubmatch(d.Args[0], -1) {
 		name, ok := variables[m[1]]
-		if header, is := strings.CutPrefix(m[1], "http_"); is && !ok {
+		if header, is := strings.CutPrefix(m[1], "http_"); is && !ok && header != "" {
 			name, ok = "header."+strings.ReplaceAll(header, "_", "-"), true
 		}
 		if !ok {
