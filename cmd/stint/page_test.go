@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"net/http/cookiejar"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/chromedp/chromedp/kb"
@@ -191,7 +193,7 @@ func TestPageRules(t *testing.T) {
 	for i := range 4 {
 		p.requests(fmt.Sprint("partner-", i), 5)
 	}
-	tab := browser.Open(t, browser.Start(t), p.admin, "/ui/", browser.Look{})
+	tab := browser.Open(t, browser.Start(t), p.admin, "/ui/", browser.Look{Refused: []string{"412"}})
 	other := browser.Open(t, browser.Start(t), p.admin, "/ui/#/rules", browser.Look{Refused: []string{"401", "403"}})
 	other.Says("#view", "Sign in")
 	other.Set("#token", "no-such-token-here")
@@ -242,6 +244,14 @@ func TestPageRules(t *testing.T) {
 	tab.Click("#view", "Roll back to revision 1")
 	tab.Click("dialog", "Confirm")
 	tab.Says("#view", "3, in force", "back to revision 1")
+	tab.JS("location.hash = '#/edit'")
+	tab.Says("#base", "from revision 3")
+	run("rules", "push", writeFile(t, dir+"/stint.yaml", pageRules+"# of somebody else\n"), "--rules", database)
+	tab.Set("#document", pageRules+"# of anna\n")
+	tab.Click("#view", "Publish…")
+	tab.Set("dialog [name=comment]", "too late")
+	tab.Click("dialog", "Confirm")
+	tab.Says("dialog [role=alert]", "Somebody else has published meanwhile")
 	other.JS("location.hash = '#/edit'")
 	other.Says("#verdict", "Good")
 	for _, name := range []string{"Publish…", "Show keys", "Overrides", "Audit"} {
@@ -372,5 +382,49 @@ func TestPageBounded(t *testing.T) {
 	t.Logf("%d events: elements %d, then %d; nodes %.0f, %.0f; listeners %.0f, %.0f; heap %.0f, %.0f KB", n, elements, after, nodes, nodesAfter, listeners, listenersAfter, heap/1024, heapAfter/1024)
 	if after > elements+50 || nodesAfter > nodes*1.5+500 || listenersAfter > listeners*1.5+100 || heapAfter > heap*1.5+1<<20 {
 		t.Errorf("it grows: elements %d, then %d; nodes %.0f, %.0f; listeners %.0f, %.0f; heap %.0f, %.0f", elements, after, nodes, nodesAfter, listeners, listenersAfter, heap, heapAfter)
+	}
+}
+
+// TestPageStream: at most sixteen watch; streams end with the process, which does
+// not wait for them.
+func TestPageStream(t *testing.T) {
+	p := launch(t, "serve", "serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
+	p.listening()
+	watch := func() *http.Response {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.admin+"/ui/live", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { resp.Body.Close() })
+		return resp
+	}
+	streams := make([]*http.Response, 16)
+	for i := range streams {
+		streams[i] = watch()
+		lines := bufio.NewScanner(streams[i].Body)
+		for _, want := range []string{"event: hour", `data: {"to":`, "", "event: now", `data: {"at":`} {
+			if !lines.Scan() || !strings.HasPrefix(lines.Text(), want) {
+				t.Fatalf("stream %d: %.80q, want %q", i, lines.Text(), want)
+			}
+		}
+	}
+	if resp := watch(); resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("one more is answered %d", resp.StatusCode)
+	}
+	streams[0].Body.Close()
+	p.until(func() bool { return watch().StatusCode == http.StatusOK })
+	if err := p.end(syscall.SIGTERM); err != nil {
+		t.Errorf("the process ended with %v", err)
+	}
+	if _, err := io.Copy(io.Discard, streams[1].Body); err != nil {
+		t.Errorf("a stream is cut off: %v", err)
+	}
+	if strings.Contains(p.log(), "not all requests had finished") {
+		t.Errorf("it waited for streams:\n%s", p.log())
 	}
 }

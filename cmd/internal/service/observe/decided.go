@@ -226,7 +226,11 @@ type Said struct{ Allowed, Denied, Blocked, ShadowDenied uint64 }
 // Said returns what every rule has said since it has its name, "" for requests
 // that no rule matched.
 func (o *Observer) Said() map[string]Said {
-	all := make(map[string]Said)
+	most := 0
+	for _, d := range *o.doors.Load() {
+		most = max(most, len(*d.rules.Load()))
+	}
+	all := make(map[string]Said, most)
 	for _, d := range *o.doors.Load() {
 		for rule, t := range *d.rules.Load() {
 			s := all[rule]

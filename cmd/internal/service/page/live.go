@@ -77,7 +77,9 @@ func (l *live) look(p *Page, also bool) {
 	l.rates.add(at, requests)
 	watched := l.streams > 0
 	l.mu.Unlock()
-	p.hour.add(at, requests, p.o.Observer.Said())
+	if watched || also {
+		p.hour.add(at, requests, p.o.Observer.Said())
+	}
 	if watched {
 		l.tell(p, also)
 	}
