@@ -76,6 +76,21 @@ func TestSmall(t *testing.T) {
 	}
 }
 
+// TestAdapters looks that each adapter requires the root module: here go.work finds
+// it, and who gets the adapter alone would not.
+func TestAdapters(t *testing.T) {
+	files, err := filepath.Glob("../adapters/*/go.mod")
+	if err != nil || len(files) < 5 {
+		t.Fatalf("%d modules, %v", len(files), err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil || !bytes.Contains(text, []byte("github.com/stint-dev/stint v0.1.0\n")) {
+			t.Errorf("%s does not require the root module (%v)", file, err)
+		}
+	}
+}
+
 // archive runs the program that is in it, and looks for what goes with it.
 func archive(t *testing.T, path, base string) {
 	f, err := os.Open(path)
