@@ -89,8 +89,8 @@ func TestPlansShared(t *testing.T) {
 	clock := func() int64 { return now }
 	stores := map[string]stint.Store{
 		"memory":        memstore.New(memstore.Options{Now: clock}),
-		"Redis":         openRedis(t, startRedis(t), clock),
-		"Redis, strict": openRedis(t, startRedis(t), clock).Mode(redisstore.Strict),
+		"Redis":         openRedis(t, "unix://"+startRedis(t), clock),
+		"Redis, strict": openRedis(t, "unix://"+startRedis(t), clock).Mode(redisstore.Strict),
 	}
 	own := policy.Map{"header.k": "a"}
 	with := func(name, value string) policy.Map { return policy.Map{"header.k": "a", name: value} }

@@ -201,7 +201,7 @@ func TestCheckUsesAll(t *testing.T) {
 			t.Errorf("the check does not have the script call %s", command)
 		}
 	}
-	for _, verb := range strings.Fields("T P B M t p u r a s f d L n H O") { // see redisstore/lua
+	for _, verb := range strings.Fields("T P R B M t p u r a s f d L n H O") { // see redisstore/lua
 		if !verbs[verb] {
 			t.Errorf("the check does not use %s", verb)
 		}

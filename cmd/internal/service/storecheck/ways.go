@@ -27,6 +27,7 @@ type way struct {
 	callers int // at once
 	takes   int // of each, for all of which there is room
 	cost    int64
+	uneven  bool  // every other caller's takes cost one more
 	left    int64 // of each key afterwards; -1 where this process cannot know
 }
 
@@ -37,12 +38,13 @@ func ways(ctx context.Context, store *scratch.Store, timeout time.Duration) erro
 		return err
 	}
 	for _, w := range []way{
-		{"a long log", store, fmt.Sprint(most, "/24h sliding_log"), 1, 1, 60, most / 100, most / 100 * 40},
-		{"buckets that travel together", store, "1000/24h", 1, 64, 1, 1, 936},
-		{"logs that travel together", store, "1000/24h sliding_log", 1, 64, 1, 1, 936},
-		{"mode lease", store.Mode(redisstore.Lease), "1000/24h", 1, 64, 1, 1, -1},
-		{"mode async", store.Mode(redisstore.Async), "1000/24h", 1, 8, 8, 5, -1},
-		{"new keys above their bound", flooded, "10/24h", 8, 1, 1, 1, -1},
+		{"a long log", store, fmt.Sprint(most, "/24h sliding_log"), 1, 1, 60, most / 100, false, most / 100 * 40},
+		{"buckets that travel together", store, "1000/24h", 1, 64, 1, 1, false, 936},
+		{"buckets of two costs that travel together", store, "1000/24h", 1, 64, 1, 1, true, 904},
+		{"logs that travel together", store, "1000/24h sliding_log", 1, 64, 1, 1, false, 936},
+		{"mode lease", store.Mode(redisstore.Lease), "1000/24h", 1, 64, 1, 1, false, -1},
+		{"mode async", store.Mode(redisstore.Async), "1000/24h", 1, 8, 8, 5, false, -1},
+		{"new keys above their bound", flooded, "10/24h", 8, 1, 1, 1, false, -1},
 	} {
 		if err := w.walk(ctx); err != nil {
 			return fmt.Errorf("%s: %w", w.name, err)
@@ -82,11 +84,15 @@ func (w *way) take(ctx context.Context, l *stint.Limiter, key string) error {
 	failed := make([]error, w.callers)
 	var all sync.WaitGroup
 	for i := range failed {
+		cost := w.cost
+		if w.uneven && i%2 == 1 {
+			cost++
+		}
 		all.Go(func() {
 			for range w.takes {
-				d, err := l.Take(ctx, key, w.cost)
+				d, err := l.Take(ctx, key, cost)
 				if err == nil && !d.Allowed {
-					err = fmt.Errorf("denied %d with %d remaining", w.cost, d.Remaining)
+					err = fmt.Errorf("denied %d with %d remaining", cost, d.Remaining)
 				}
 				failed[i] = cmp.Or(failed[i], err)
 			}
