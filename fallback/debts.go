@@ -193,7 +193,7 @@ func (d *Debts) settle(who debtor) error {
 		if final = min(units, d.counting(one.local, who.key, most)); final > 0 {
 			var err error
 			if _, token, err = d.main.Reserve(d.done, []stint.Layer{{Bound: one.shared, Key: who.key}}, 0, postWithin); err != nil {
-				return err
+				return d.kept(err, who, one)
 			}
 			d.mu.Lock()
 			one.token, one.final = token, final
@@ -207,7 +207,7 @@ func (d *Debts) settle(who debtor) error {
 	}
 	var failed error
 	if final > 0 {
-		if _, failed = d.main.Settle(d.done, token, final); failed != nil && !callersFault(failed) {
+		if _, failed = d.main.Settle(d.done, token, final); failed != nil && !lasting(failed) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			one.maybe = one.maybe || errors.Is(failed, stint.ErrAmbiguous)
@@ -226,6 +226,21 @@ func (d *Debts) settle(who debtor) error {
 	}
 	one.token, one.final, one.maybe = "", 0, false
 	if one.units -= units; one.units <= 0 && d.owed[who] == one {
+		delete(d.owed, who)
+	}
+	return nil
+}
+
+// kept returns an error after which a debt is tried again. A store that is closed
+// will never take it: it is forgiven, and there is no error.
+func (d *Debts) kept(err error, who debtor, one *debt) error {
+	if !errors.Is(err, stint.ErrClosed) {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.owed[who] == one {
+		d.forgiven += uint64(one.units)
 		delete(d.owed, who)
 	}
 	return nil

@@ -71,6 +71,10 @@ func callersFault(err error) bool {
 	return false
 }
 
+// lasting reports whether an error of a posting will not go away: that of a
+// wrong call, and of a store that is closed.
+func lasting(err error) bool { return callersFault(err) || errors.Is(err, stint.ErrClosed) }
+
 // Answered notes that the shared store is well, so that what is owed is charged
 // to it at once, and not only when that is next tried, four times a second. It is
 // for those whose every answer comes from there, and not from memory.

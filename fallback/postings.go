@@ -115,7 +115,7 @@ func (d *Debts) send(to Charger) bool {
 	}
 	begun := time.Now()
 	err := to.Charge(d.done, p.id, p.charges)
-	if err != nil && !callersFault(err) {
+	if err != nil && !lasting(err) {
 		if !p.maybe && errors.Is(err, stint.ErrAmbiguous) {
 			p.maybe, p.begun = true, begun
 		}

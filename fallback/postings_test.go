@@ -127,3 +127,26 @@ func TestPostingsExpire(t *testing.T) {
 		})
 	}
 }
+
+// A shared store that was closed takes no debts any more: they are forgiven, not
+// kept and tried for ever.
+func TestDebtsOfClosed(t *testing.T) {
+	for name, s := range map[string]interface {
+		stint.Store
+		fail(error)
+		heal()
+	}{"together": newBatched(), "one by one": newShared()} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t, s, fallback.Options{}, limit(t, "10 per hour"))
+				defer n.store.Close()
+				s.fail(stint.ErrClosed)
+				n.pass(t, "a", 4)
+				time.Sleep(time.Minute)
+				if st := n.store.Stats(); st.Owing != 0 || st.Forgiven != 4 {
+					t.Errorf("%+v", st)
+				}
+			})
+		})
+	}
+}

@@ -22,6 +22,7 @@ type Shares struct {
 	nodes int64
 	stale bool                // limits have kept the share that they had before
 	whole map[string]*divided // what has been bound together, by name and limits
+	tidy  int                 // at so many in whole, those that nobody holds are forgotten
 }
 
 // divided is limits that were bound together, and the shares that hold them.
@@ -52,9 +53,23 @@ func (s *Shares) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 		return nil, err
 	}
 	if known := s.whole[d.key()]; known == nil {
+		if len(s.whole) >= s.tidy {
+			s.forget()
+		}
 		s.whole[d.key()] = d
 	}
 	return b, nil
+}
+
+// forget drops limits that nobody holds any more, as those that callers bring
+// come to be: it is done when there are twice those that the last time left.
+func (s *Shares) forget() {
+	for k, d := range s.whole {
+		if known, err := s.divide(d); err == nil && !known {
+			delete(s.whole, k)
+		}
+	}
+	s.tidy = max(64, 2*len(s.whole))
 }
 
 func (d *divided) shares(nodes int64) []stint.Limit {

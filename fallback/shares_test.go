@@ -2,6 +2,7 @@ package fallback_test
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -173,5 +174,22 @@ func TestSetNodesRefused(t *testing.T) {
 	}
 	if got := n.pass(t, "b", 200); got != 75 {
 		t.Errorf("%d passed, want 75", got)
+	}
+}
+
+// Limits that nobody holds any more are forgotten, however many callers bring.
+func TestSharesForget(t *testing.T) {
+	shares := fallback.NewShares(memstore.New(memstore.Options{}), 2)
+	for i := range 20_000 {
+		if _, err := shares.Bind("api", stint.PerHour(int64(i+1))); err != nil {
+			t.Fatal(err)
+		}
+		if i%1000 == 0 {
+			runtime.GC()
+			runtime.GC()
+		}
+	}
+	if held := shares.Held(); held > 10_000 {
+		t.Errorf("%d limits are held, and one at most is in use", held)
 	}
 }

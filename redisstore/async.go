@@ -99,7 +99,7 @@ func (as *accounts) get(shard *tableShard[account], key string) *account {
 		}
 		as.of.held.Add(1)
 		a = &account{}
-		shard.all[key] = a
+		shard.put(key, a)
 		as.of.once.Do(as.of.start)
 	}
 	return a

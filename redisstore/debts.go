@@ -30,19 +30,24 @@ type charging struct {
 // Charge implements [fallback.Charger]: one call for up to 512 keys where there is
 // one server, and in a cluster for those of each slot.
 func (s *Store) Charge(ctx context.Context, id string, charges []fallback.Charge) error {
-	all := make([]charging, len(charges))
-	for i, c := range charges {
+	all := make([]charging, 0, len(charges))
+	for _, c := range charges {
 		b, ok := c.Bound.(*bound)
 		if in, is := c.Bound.(*modeBound); is {
+			if in.modes.store == s && in.whole == nil {
+				continue // of mode Share: the server does not know its limits
+			}
 			b, ok = in.whole, in.whole != nil
 		}
 		if !ok || b.store != s || len(b.limits) != 1 || c.Units < 0 {
 			return fmt.Errorf("%w: a charge of %d under %d limits of another store or of several", stint.ErrLayers, c.Units, len(c.Bound.Limits()))
 		}
-		all[i].begin, all[i].end = s.names.place(c.Key)
-		all[i].limit, all[i].form, all[i].weight = b.limits[0], b.forms[0], 1
-		all[i].before = s.before(c.Key, b.limits[0])
-		all[i].slot, all[i].units = s.region(all[i].begin), c.Units
+		one := charging{units: c.Units}
+		one.begin, one.end = s.names.place(c.Key)
+		one.limit, one.form, one.weight = b.limits[0], b.forms[0], 1
+		one.before = s.before(c.Key, b.limits[0])
+		one.slot = s.region(one.begin)
+		all = append(all, one)
 	}
 	all = together(all)
 	var calls sync.WaitGroup

@@ -71,6 +71,24 @@ func testCharge(t *testing.T, url string) {
 	}
 }
 
+// What a limit of mode share owes is nothing to the server, and keeps no other
+// debt from being charged.
+func TestChargeBesideShare(t *testing.T) {
+	store := open(t, redistest.Start(t).URL(), redisstore.Options{})
+	defer store.Close()
+	share, err := store.Mode(redisstore.Share).Bind("own", parse(t, "10/h"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	strict := bind(t, store, "10/h")
+	if err := store.Charge(ctx, "once", []fallback.Charge{{Bound: share, Key: "a", Units: 3}, {Bound: strict, Key: "a", Units: 4}}); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := strict.Decide(ctx, meter.OpPeek, "a", 1); err != nil || d.Remaining != 6 {
+		t.Errorf("%+v, %v: want 6 remaining", d, err)
+	}
+}
+
 // BenchmarkCharge posts debts as package fallback does: 512 keys at once.
 func BenchmarkCharge(b *testing.B) {
 	server := redistest.Start(b)

@@ -86,7 +86,7 @@ func (d *denials) learn(key string, cost int64, given given, retry stint.Wait, a
 			break
 		}
 	}
-	shard.all[key] = &denial{cost: cost, at: at, until: at + int64(wait), given: given, answers: answers}
+	shard.put(key, &denial{cost: cost, at: at, until: at + int64(wait), given: given, answers: answers})
 }
 
 // drop forgets what is known: something passed.
@@ -265,11 +265,16 @@ type tableShard[T any] struct {
 }
 
 func newTable[T any]() *table[T] {
-	t := &table[T]{seed: maphash.MakeSeed()}
-	for i := range t.shards {
-		t.shards[i].all = make(map[string]*T)
+	return &table[T]{seed: maphash.MakeSeed()}
+}
+
+// put keeps an entry. The shard is locked; it has no map before its first one,
+// since most limits of many customers deny little.
+func (s *tableShard[T]) put(key string, one *T) {
+	if s.all == nil {
+		s.all = make(map[string]*T)
 	}
-	return t
+	s.all[key] = one
 }
 
 // of returns the shard that holds a key.

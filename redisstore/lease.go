@@ -182,7 +182,7 @@ func (ls *leases) get(shard *tableShard[lease], key string) *lease {
 		}
 		ls.of.held.Add(1)
 		l = &lease{since: ls.of.clock()}
-		shard.all[key] = l
+		shard.put(key, l)
 		ls.of.once.Do(ls.of.start)
 	}
 	return l

@@ -16,7 +16,11 @@
 -- keys; or s, what reading the answer needs, and that.
 
 local op = string.lower(argument())
-if op == 'd' then return redis.call('DEL', unpack(KEYS)) end
+if op == 'd' then
+  local gone = 0
+  for i = 1, #KEYS do gone = gone + redis.call('DEL', KEYS[i]) end
+  return gone
+end
 
 if op == 'a' then
   local over, settled, open = recorded(KEYS[1], timeOfCall())

@@ -1,0 +1,8 @@
+package fallback
+
+// Held is how many limits are remembered.
+func (s *Shares) Held() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.whole)
+}
