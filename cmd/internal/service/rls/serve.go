@@ -140,11 +140,11 @@ func (o *ServeOptions) server(stopping context.Context) *grpc.Server {
 	return grpc.NewServer(options...)
 }
 
-// within bounds calls for a decision from their headers on: interceptors see one
-// only once its message is there, which a client may send byte by byte. Envoy sends
-// a deadline of its own.
+// within bounds calls from their headers on, but for watches of health, which are
+// long: interceptors see a call only once its message is there, which a client may
+// send byte by byte. Envoy sends a deadline of its own.
 func (o *ServeOptions) within(ctx context.Context, call *tap.Info) (context.Context, error) {
-	if by, ok := ctx.Deadline(); call.FullMethodName != pb.RateLimitService_ShouldRateLimit_FullMethodName || ok && time.Until(by) <= o.Read {
+	if by, ok := ctx.Deadline(); call.FullMethodName == healthpb.Health_Watch_FullMethodName || ok && time.Until(by) <= o.Read {
 		return ctx, nil
 	}
 	bound, release := context.WithTimeout(ctx, o.Read)

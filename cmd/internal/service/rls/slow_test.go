@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	"github.com/stint-dev/stint/cmd/internal/service/rls"
@@ -88,13 +89,15 @@ func TestSlowCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer slow.Close()
-	ctx := soon(t)
-	call, err := slow.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, pb.RateLimitService_ShouldRateLimit_FullMethodName)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := call.RecvMsg(new(pb.RateLimitResponse)); status.Code(err) != codes.DeadlineExceeded || ctx.Err() != nil {
-		t.Errorf("a call of which nothing comes: %v", err)
+	for _, method := range []string{pb.RateLimitService_ShouldRateLimit_FullMethodName, healthpb.Health_Check_FullMethodName} {
+		ctx := soon(t)
+		call, err := slow.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, method)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := call.RecvMsg(new(pb.RateLimitResponse)); status.Code(err) != codes.DeadlineExceeded || ctx.Err() != nil {
+			t.Errorf("%s, of which nothing comes: %v", method, err)
+		}
 	}
 	if _, err := client(t, address).ShouldRateLimit(soon(t), request("shop", "user", "ann")); err != nil {
 		t.Error(err)
