@@ -19,7 +19,11 @@ func Convert(all []Directive) (yaml []byte, notes []string, err error) {
 		}
 	}
 	if !slices.ContainsFunc(all, func(d Directive) bool { return d.Name == "http" }) { // a part of one
-		if err := c.http(&Directive{Block: all}); err != nil {
+		part := Directive{Block: all}
+		if len(all) > 0 {
+			part.file, part.line = all[0].file, all[0].line
+		}
+		if err := c.http(&part); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -117,6 +121,11 @@ func (c *converter) http(d *Directive) error {
 			if len(c.places[before].hosts) > 0 {
 				named++
 			}
+		}
+	}
+	if c.hosts == 0 { // a part without servers: what stands in one
+		if err := c.server(d, top); err != nil {
+			return err
 		}
 	}
 	if named > 1 && named == c.hosts {

@@ -68,6 +68,8 @@ location = /login { limit_req zone=all nodelay; empty_gif; }
 location /static/ { limit_req zone=page burst=2 nodelay; empty_gif; }
 location ~ \.(png|jpg)$ { limit_req zone=page burst=5 nodelay; empty_gif; }
 location ^~ "/static/raw/" { limit_req zone=one burst=7 nodelay; limit_req zone=all burst=20 nodelay; empty_gif; }
+location ^~ /raw/ { empty_gif; }
+location = /exact.png { empty_gif; }
 `
 
 // A request is one that both are asked about.
@@ -210,6 +212,7 @@ func TestSameAsNginx(t *testing.T) {
 		{{"shop.example.com", "/static/a.css", ""}, {"shop.example.com", "/static/b.css", ""}, {"shop.example.com", "/static/c.png", ""}, {"shop.example.com", "/d.jpg", ""}},
 		{{"shop.example.com", "/static/raw/x.png", ""}, {"shop.example.com", "/static/raw/y", ""}, {"shop.example.com", "/", ""}},
 		{{"www.example.org", "/", ""}, {"example.org", "/x", ""}, {"www.example.net", "/free/a", ""}, {"www.example.net", "/free/b", ""}},
+		{{"shop.example.com", "/raw/z.png", ""}, {"shop.example.com", "/exact.png", ""}},
 		{{"elsewhere.example", "/", ""}, {"shop.example.com", "/", ""}},
 	}
 	for i, round := range rounds {
@@ -355,4 +358,28 @@ func FuzzConvert(f *testing.F) {
 			t.Errorf("%v in\n%s", err, file)
 		}
 	})
+}
+
+// A part of a configuration keeps its limits: what would stand in a server, or
+// at the level of http.
+func TestParts(t *testing.T) {
+	const want = "limits: ['1/s burst 6']"
+	for name, text := range map[string]string{
+		"locations": "limit_req_zone $binary_remote_addr zone=a:1m rate=1r/s;\nlocation /login { limit_req zone=a burst=5 nodelay; }",
+		"http":      "limit_req_zone $binary_remote_addr zone=a:1m rate=1r/s;\nlimit_req zone=a burst=5 nodelay;",
+		"no server": "http {\nlimit_req_zone $binary_remote_addr zone=a:1m rate=1r/s;\nlimit_req zone=a burst=5 nodelay;\n}",
+	} {
+		if file, _ := converted(t, map[string]string{"nginx.conf": text}); !strings.Contains(file, want) {
+			t.Errorf("%s: %s", name, file)
+		}
+	}
+	file, notes := converted(t, map[string]string{"nginx.conf": "limit_req_zone $server_name zone=a:1m rate=1r/s;\nserver { limit_req zone=a burst=20; }"})
+	if !strings.Contains(file, "key: []") {
+		t.Errorf("a Host that a client chooses is in the key: %s", file)
+	}
+	for _, want := range []string{"nginx.conf:1: $server_name", "nginx.conf:2: burst=20: asked at /auth"} {
+		if !slices.ContainsFunc(notes, func(n string) bool { return strings.HasPrefix(n, want) }) {
+			t.Errorf("no note %q in %q", want, notes)
+		}
+	}
 }

@@ -105,7 +105,9 @@ func (p *place) beats(q *place) bool {
 	switch {
 	case p.kind == "~":
 		return q.kind == ""
-	case q.kind == "~" || q.kind == "=":
+	case q.kind == "~":
+		return p.kind != "" // after = and ^~ nginx does not look at expressions
+	case q.kind == "=":
 		return false
 	case p.kind == "=":
 		return strings.HasPrefix(p.path, q.path)

@@ -17,8 +17,18 @@ type zone struct {
 
 // variables are what nginx calls the attributes of a request.
 var variables = map[string]string{
-	"binary_remote_addr": "ip", "remote_addr": "ip", "host": "host", "http_host": "host", "server_name": "host",
+	"binary_remote_addr": "ip", "remote_addr": "ip", "host": "host", "http_host": "host",
 	"uri": "path", "document_uri": "path", "request_uri": "path", "request_method": "method",
+}
+
+// waiting returns how many requests the zone lets through in some seconds.
+func (z *zone) waiting(seconds int64) int64 {
+	count, unit, _ := strings.Cut(z.rate, "/")
+	n, _ := strconv.ParseInt(count, 10, 64) // rateText has looked at it
+	if unit == "m" {
+		return n * seconds / 60
+	}
+	return n * seconds
 }
 
 var (
@@ -53,6 +63,10 @@ func (c *converter) zone(d *Directive) error {
 		return fmt.Errorf("%s: limit_req_zone: zone= or rate= is missing", d.where())
 	}
 	for _, m := range variable.FindAllStringSubmatch(d.Args[0], -1) {
+		if m[1] == "server_name" { // a word of the configuration, not what a client sends
+			c.note(d, "$server_name: servers that use the zone %s share one count", z.name)
+			continue
+		}
 		name, ok := variables[m[1]]
 		if header, is := strings.CutPrefix(m[1], "http_"); is && !ok && header != "" {
 			name, ok = "header."+strings.ReplaceAll(header, "_", "-"), true
@@ -118,6 +132,9 @@ func (c *converter) use(d *Directive, dry bool) (u use, ok bool, err error) {
 		c.note(d, "delay=%d: as many requests pass, but those behind the first %d are not made to wait", delay, delay)
 	default:
 		u.limit = fmt.Sprintf("%s burst %d leaky_queue", z.rate, burst)
+		if burst > z.waiting(5) { // of [server.NewAuth]'s longest delay
+			c.note(d, "burst=%d: asked at /auth, what would wait for more than 5 s is denied; stint proxy lets it wait", burst)
+		}
 	}
 	return u, true, nil
 }
