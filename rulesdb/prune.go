@@ -64,7 +64,7 @@ func (db *DB) Prune(ctx context.Context, author string, keep Retention) (gone Pr
 	}
 	err = db.failed(db.prune(ctx, keep, &gone))
 	if gone != (Pruned{}) {
-		noteErr := db.Note(ctx, Act{Author: author, Act: "prune", Subject: gone.String()})
+		noteErr := db.Note(context.WithoutCancel(ctx), Act{Author: author, Act: "prune", Subject: gone.String()})
 		if err == nil {
 			err = noteErr
 		}
@@ -87,7 +87,7 @@ func (db *DB) prune(ctx context.Context, keep Retention, gone *Pruned) error {
 	}
 	edge := now - keep.Older.Microseconds()
 	var acts int64
-	if err := db.sql.QueryRowContext(ctx, db.d.bind("SELECT coalesce(max(number), 0) FROM stint_audit WHERE created < ?"), edge).Scan(&acts); err != nil {
+	if err := db.sql.QueryRowContext(ctx, db.d.bind("SELECT coalesce((SELECT min(number) - 1 FROM stint_audit WHERE created >= ?), (SELECT max(number) FROM stint_audit), 0)"), edge).Scan(&acts); err != nil {
 		return err
 	}
 	if err := db.pruneNumbers(ctx, "stint_audit", acts, &gone.Acts); err != nil {

@@ -94,3 +94,17 @@ func TestPrune(t *testing.T) {
 		}
 	})
 }
+
+// An act that was written while a clock was wrong takes no others with it.
+func TestPruneWrongClock(t *testing.T) {
+	each(t, func(t *testing.T, url string) {
+		db := open(t, url, rulesdb.Options{Node: "n1"})
+		for i := range 3 {
+			must(db.Publish(t.Context(), int64(i), rulesdb.Revision{Author: "anna", Name: "stint.yaml", Document: fmt.Append(nil, i)}))(t)
+		}
+		dbtest.Exec(t, url, "UPDATE stint_audit SET created = 1 WHERE number = 3")
+		if gone := must(db.Prune(t.Context(), "anna", rulesdb.Retention{Older: 300 * 24 * time.Hour}))(t); gone != (rulesdb.Pruned{}) {
+			t.Errorf("gone: %+v, though all is of today", gone)
+		}
+	})
+}

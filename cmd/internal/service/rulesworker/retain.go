@@ -71,7 +71,7 @@ func (r *Retainer) once(ctx context.Context) error {
 		r.Log.Info("retention: removed from the database", "what", gone.String())
 	}
 	if err != nil {
-		_ = r.From.Release(ctx, lease, r.Name) // another may be able to
+		_ = r.From.Release(context.WithoutCancel(ctx), lease, r.Name) // another may be able to
 	}
 	return err
 }
