@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/stint-dev/stint/cmd/internal/planner/lab"
 	"github.com/stint-dev/stint/cmd/internal/service/server"
@@ -15,7 +16,8 @@ const adminConns = 32
 
 // serveAdmin serves operators at the address of --admin until ctx is done, in
 // the background. An address that others reach asks for tokens, under https if
-// the door has a certificate; without tokens it has no lab. of is what operators
+// the door has a certificate; those of a database of rules are tokens too. Without
+// tokens it has no lab. of is what operators
 // ask and do.
 func (d *door) serveAdmin(ctx context.Context, address string, admin *server.Admin, s *sources, of *office, background *sync.WaitGroup, logger *slog.Logger) error {
 	if address == "" {
@@ -26,15 +28,16 @@ func (d *door) serveAdmin(ctx context.Context, address string, admin *server.Adm
 		return err
 	}
 	local := server.Local(ln.Addr())
-	o := server.ServeOptions{Log: logger}
+	o := server.ServeOptions{Log: logger, IdleTimeout: 5 * time.Second} // of few connections: probes need them too
+	tokens := d.askers != nil || d.operators != nil || of.inDatabase
 	switch {
 	case local:
-	case d.askers == nil && d.operators == nil:
+	case !tokens:
 		logger.Warn("everyone who reaches this address sees the metrics", "admin", ln.Addr().String())
 	case d.certificate == nil:
 		logger.Warn("tokens go over the network in clear: --tls-cert and --tls-key encrypt them", "admin", ln.Addr().String())
 	}
-	if tokens := d.askers != nil || d.operators != nil; !local && tokens && d.certificate != nil {
+	if !local && tokens && d.certificate != nil {
 		o.TLS = d.certificate.Config()
 	}
 	lab := lab.New(lab.Options{Aside: true}) // decisions come first

@@ -385,7 +385,7 @@ func TestPageBounded(t *testing.T) {
 	}
 }
 
-// TestPageStream: at most sixteen watch; streams end with the process, which does
+// TestPageStream: at most eight watch; streams end with the process, which does
 // not wait for them.
 func TestPageStream(t *testing.T) {
 	p := launch(t, "serve", "serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
@@ -403,7 +403,7 @@ func TestPageStream(t *testing.T) {
 		t.Cleanup(func() { resp.Body.Close() })
 		return resp
 	}
-	streams := make([]*http.Response, 16)
+	streams := make([]*http.Response, 8)
 	for i := range streams {
 		streams[i] = watch()
 		lines := bufio.NewScanner(streams[i].Body)

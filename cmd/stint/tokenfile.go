@@ -94,5 +94,11 @@ func (c *tokenFileFlag) add(l server.TokenLine) error {
 		return err
 	}
 	_, err = f.WriteString(line)
-	return errors.Join(err, f.Sync(), f.Close())
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if _, err = server.ReadOperators(c.File); err != nil {
+		return fmt.Errorf("the line is written, but servers refuse the file and keep the tokens they had until this is mended: %w", err)
+	}
+	return nil
 }

@@ -109,5 +109,14 @@ func TestTokenFile(t *testing.T) {
 		if status := main.Run(t.Context(), []string{"token", "revoke", "nobody", "--file", file}, strings.NewReader(""), &errs, &errs); status != 1 || !strings.Contains(errs.String(), "not found") {
 			t.Errorf("revoking what is not there: exit %d %s", status, errs.String())
 		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, file, "short\n"+string(text)) // a line that servers do not take: they keep the tokens they had
+		errs.Reset()
+		if status := main.Run(t.Context(), []string{"token", "revoke", "vera", "--file", file}, strings.NewReader(""), &errs, &errs); status != 1 || !strings.Contains(errs.String(), "servers refuse the file") {
+			t.Errorf("revoking in a file that servers refuse: exit %d %s", status, errs.String())
+		}
 	})
 }

@@ -18,7 +18,7 @@ const (
 	hourEvery   = 5               // ticks
 	shown       = 20              // rules
 	shownKeys   = 10
-	mostStreams = 16
+	mostStreams = 8 // of the connections of --admin, which probes and acts need too
 	// askAgain is how long a stream goes on without asking who watches: one that
 	// is revoked ends by then.
 	askAgain = 30 * time.Second

@@ -12,7 +12,7 @@
 // Keys are hashes on the page, for whatever role, until somebody asks for one,
 // which stands in the audit.
 //
-// Memory is bounded: 256 sessions, 16 streams, and of the last hour the counts of
+// Memory is bounded: 256 sessions, 8 streams, and of the last hour the counts of
 // 10,000 rules, 480 bytes each. What clients ask costs nothing beside what is
 // counted anyway.
 package page
