@@ -26,7 +26,7 @@ type stage struct {
 // stages are in order: those that are quick and see most first.
 var stages = []stage{
 	{"proof", []string{".", "-short", "-skip", "^Test(DifferentialRedis|EnvelopeEntries|EnvelopeListeners)", "-rapid.checks=4000", "-rapid.nofailfile"}, nil},
-	{".", []string{".", "./memstore", "./simulate", "-short"}, nil},
+	{".", []string{".", "./meter", "./memstore", "./simulate", "-short"}, nil},
 	{".", []string{"./storetest", "-short"}, nil},
 	{"proof", []string{".", "-run", "^TestDifferential$", "-rapid.checks=20000", "-rapid.nofailfile"}, nil},
 	{"proof", []string{".", "-run", "^TestEnvelopeEntries$", "-short"}, nil},
