@@ -195,7 +195,11 @@ func TestGivenBack(t *testing.T) {
 		if err != nil || d.Allowed || h.back != nil {
 			t.Errorf("%s: %+v, %v, given back %t", text, d, err, h.back == nil)
 		}
-		if d := take(t, limit, mine, 0); d.Remaining != d.Limit-3 {
+		// On a slow machine the charge may leave after the 48 hours only. A queue
+		// then gives nothing back: those behind were told their delays.
+		d = take(t, limit, mine, 0)
+		told := strings.HasSuffix(text, "leaky_queue") && d.Remaining == d.Limit-4
+		if d.Remaining != d.Limit-3 && !told {
 			t.Errorf("%s: %d of %d remain after 3 were taken: the charge was given back, by time or by the store, once", text, d.Remaining, d.Limit)
 		}
 	}
