@@ -3,6 +3,7 @@
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 MODULE   := github.com/stint-dev/stint
 BELOW     = $(filter-out $(CURDIR),$(shell go list -m -f '{{.Dir}}')) # the modules beside the root
+APART    := deploy/helm # modules that go.work leaves out, so that nothing else is built with their dependencies
 REQUIRED := . ./grpclimit ./redisstore ./redisstore/goredis ./rulesdb # that other modules here require
 VULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 TARGETS  := linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
@@ -50,6 +51,7 @@ demo: ## run the proxy in front of a small server of its own, and say what to tr
 
 test: needs check ## install what is missing, check, then test every module with the race detector
 	go test -race -timeout 40m work
+	@for d in $(APART); do (cd $$d && GOWORK=off go test ./...) || exit 1; done
 
 test-valkey: ## the tests of redisstore on valkey-server instead of redis-server
 	STINT_REDIS_SERVER=valkey-server go test -count=1 ./redisstore/... ./redisstore/goredis/...
@@ -63,6 +65,7 @@ check: ## gofmt and go vet, every module
 
 short: ## test without the race detector: a first look
 	go test work
+	@for d in $(APART); do (cd $$d && GOWORK=off go test ./...) || exit 1; done
 
 fuzz: ## run every fuzz target for FUZZTIME (1m) each
 	@for d in $$(go list -f '{{.Dir}}' work); do \

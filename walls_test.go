@@ -551,7 +551,7 @@ func (s source) nested() bool { return slices.Contains(modulesBelow, strings.Spl
 
 // modulesBelow are the directories of this repository that are modules of
 // their own.
-var modulesBelow = []string{"adapters", "cmd", "grpclimit", "otellimit", "proof", "benchmarks", "redisstore", "release", "rulesdb", "site"}
+var modulesBelow = []string{"adapters", "cmd", "deploy", "grpclimit", "otellimit", "proof", "benchmarks", "redisstore", "release", "rulesdb", "site"}
 
 // imports returns the import paths, with the names that they go by.
 func (s source) imports(t *testing.T) map[string]string {

@@ -35,7 +35,7 @@ var shelves = []shelf{
 	{"Start", []string{"README.md"}},
 	{"In Go", []string{"docs/MOVING.md", "docs/HTTP.md", "docs/ROUTERS.md", "docs/GRPC.md", "docs/LIMITS.md"}},
 	{"For a platform", []string{"docs/PROXY.md", "docs/SERVE.md", "docs/RULES.md", "docs/ENVOY.md", "docs/RESP.md", "docs/CLIENTS.md", "docs/REDIS.md"}},
-	{"To operate", []string{"docs/OPERATE.md", "docs/PAGE.md", "docs/METRICS.md", "docs/RULES-DB.md", "docs/PLAN.md", "docs/LAB.md", "docs/THREATS.md", "SECURITY.md"}},
+	{"To operate", []string{"docs/KUBERNETES.md", "docs/OPERATE.md", "docs/PAGE.md", "docs/METRICS.md", "docs/RULES-DB.md", "docs/PLAN.md", "docs/LAB.md", "docs/THREATS.md", "SECURITY.md"}},
 	{"Reference", []string{"docs/SEMANTICS.md", "docs/DESIGN.md", "docs/FIGURES.md", "docs/REDIS-FIGURES.md", "docs/RELEASING.md", "CHANGELOG.md", "CONTRIBUTING.md"}},
 }
 
