@@ -276,9 +276,11 @@ var floors = map[string]string{
 		internal/ratefields
 		memstore
 		policy`,
-	"internal/redistest": "", // of tests
+	"internal/freeport":  "", // of tests
+	"internal/redistest": "internal/freeport",
 	"rulesource":         "",
 	"rulesdb":            "rulesource",
+	"rulesdb/dbtest":     "internal/freeport",
 	"cmd/stint": `
 		.
 		cmd/internal/commandline

@@ -18,6 +18,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/stint-dev/stint/internal/freeport"
 )
 
 // TestEnvelopeListeners races takes through every listener of the program
@@ -93,17 +95,6 @@ func start(t *testing.T, program, text, address string, args ...string) {
 	t.Fatalf("%v does not listen:\n%s", args, said.String())
 }
 
-// freeAddress returns one on loopback that nothing listens on.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // client keeps enough connections for a crowd.
 func client(t *testing.T, protocols *http.Protocols) *http.Client {
 	transport := &http.Transport{MaxIdleConnsPerHost: 500, Protocols: protocols}
@@ -132,7 +123,7 @@ func statusTake(c *http.Client, denied int, request func() (*http.Request, error
 }
 
 func serveHTTP(t *testing.T, program, text string) take {
-	address := freeAddress(t)
+	address := freeport.Addr(t)
 	start(t, program, text, address, "serve", "--http", address)
 	return statusTake(client(t, nil), http.StatusTooManyRequests, func() (*http.Request, error) {
 		return http.NewRequest("POST", "http://"+address+"/v1/check", strings.NewReader(`{"attributes":{"ip":"192.0.2.7"}}`))
@@ -140,7 +131,7 @@ func serveHTTP(t *testing.T, program, text string) take {
 }
 
 func serveAuth(t *testing.T, program, text string) take {
-	address := freeAddress(t)
+	address := freeport.Addr(t)
 	start(t, program, text, address, "serve", "--http", address)
 	return statusTake(client(t, nil), http.StatusTooManyRequests, func() (*http.Request, error) {
 		r, err := http.NewRequest("GET", "http://"+address+"/auth", nil)
@@ -157,7 +148,7 @@ func serveAuth(t *testing.T, program, text string) take {
 func proxied(t *testing.T, program, text string) take {
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(upstream.Close)
-	address := freeAddress(t)
+	address := freeport.Addr(t)
 	start(t, program, text, address, "proxy", "--listen", address, "--upstream", upstream.URL)
 	return statusTake(client(t, nil), http.StatusTooManyRequests, func() (*http.Request, error) {
 		return http.NewRequest("GET", "http://"+address+"/", nil)
@@ -167,7 +158,7 @@ func proxied(t *testing.T, program, text string) take {
 // serveGRPC asks as Envoy does. The messages are written by hand, from the
 // field numbers of envoy.service.ratelimit.v3.
 func serveGRPC(t *testing.T, program, text string) take {
-	address := freeAddress(t)
+	address := freeport.Addr(t)
 	start(t, program, text, address, "serve", "--grpc", address)
 	entry := field(nil, 1, "ip")
 	entry = field(entry, 2, "192.0.2.7")
@@ -204,13 +195,13 @@ func field(to []byte, number byte, value string) []byte {
 }
 
 func serveRESP(t *testing.T, program, text string) take {
-	address := freeAddress(t)
+	address := freeport.Addr(t)
 	start(t, program, text, address, "serve", "--resp", address)
 	return respTake(t, address, []string{"STINT.CHECK", "ip", "192.0.2.7"}, ":1", ":0")
 }
 
 func serveThrottle(t *testing.T, program, _ string) take {
-	address := freeAddress(t)
+	address := freeport.Addr(t)
 	start(t, program, "1/1h", address, "serve", "--resp", address)
 	// 1000 a second with a burst of 3: redis-cell's max_burst is one less.
 	return respTake(t, address, []string{"CL.THROTTLE", "k", "2", "1000", "1"}, ":0", ":1")

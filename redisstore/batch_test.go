@@ -75,7 +75,7 @@ func crowd(t *testing.T, store *redisstore.Store, g *gate, calls []func()) *sync
 	var wg sync.WaitGroup
 	for i, call := range calls {
 		wg.Go(call)
-		for deadline := time.Now().Add(20 * time.Second); len(g.calls())+store.Waiting(false)+store.Waiting(true) <= i; time.Sleep(10 * time.Microsecond) {
+		for deadline := time.Now().Add(patience); len(g.calls())+store.Waiting(false)+store.Waiting(true) <= i; time.Sleep(10 * time.Microsecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("call %d neither came to the server nor waits", i)
 			}
@@ -282,7 +282,7 @@ func TestTogetherLeft(t *testing.T) {
 // TestTogetherSlow has calls take their time: what would wait for long goes as a
 // call more.
 func TestTogetherSlow(t *testing.T) {
-	store, g := gated(t, redistest.Start(t), redisstore.Options{Timeout: 8 * time.Second})
+	store, g := gated(t, redistest.Start(t), redisstore.Options{Timeout: patience / 2})
 	limit := bind(t, store, "10/1h")
 	var passed atomic.Int64
 	calls := filling(t, store, short)
@@ -299,9 +299,7 @@ func TestTogetherSlow(t *testing.T) {
 	for _, call := range calls {
 		wg.Go(call)
 	}
-	for end := time.Now().Add(7 * time.Second); len(g.calls()) <= redisstore.MaxInFlight && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "those that wait do not go", func() bool { return len(g.calls()) > redisstore.MaxInFlight })
 	n := len(g.calls())
 	close(g.opened)
 	wg.Wait()

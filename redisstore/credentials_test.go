@@ -72,14 +72,14 @@ func TestCredentials(t *testing.T) {
 		t.Fatal(who.Error())
 	}
 	before := asked.Load()
-	eventually(t, 10*time.Second, "a connection that is open is not asked to log in anew", func() bool { return asked.Load() > before+2 })
+	eventually(t, "a connection that is open is not asked to log in anew", func() bool { return asked.Load() > before+2 })
 	password.Store("second")
 	write("second")
 	server.CLI(t, "acl", "setuser", "app", "resetpass", ">second")
 	server.CLI(t, "client", "kill", "type", "normal", "skipme", "yes")
 	for _, store := range []*redisstore.Store{called, read} {
 		limit := bind(t, store, "5/1h")
-		eventually(t, 10*time.Second, "the new password is not used", func() bool {
+		eventually(t, "the new password is not used", func() bool {
 			d, err := limit.Allow(ctx, "b", 1)
 			return err == nil && d
 		})

@@ -34,7 +34,7 @@ func sums(t *testing.T, c *redistest.Cluster) (keys, scripts, changes int) {
 func knows(t *testing.T, store *redisstore.Store) {
 	t.Helper()
 	limit := bind(t, store, "1000000/s burst 1000000")
-	eventually(t, 10*time.Second, "the store does not know the cluster", func() bool {
+	eventually(t, "the store does not know the cluster", func() bool {
 		if _, err := limit.Decide(ctx, meter.OpPeek, "a", 1); err != nil {
 			t.Fatal(err)
 		}

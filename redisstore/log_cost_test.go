@@ -17,14 +17,17 @@ import (
 )
 
 // scriptTime returns how many microseconds the server spent on the longest of the
-// script's runs that do makes; of several tries the best, as the machine has
-// other things to do.
+// script's runs that do makes, or all that it has worked meanwhile if that is less:
+// the machine has other things to do, also in the middle of a run. Of several tries
+// it is the best.
 func scriptTime(t *testing.T, c rueidis.Client, tries int, do1 func()) float64 {
 	t.Helper()
 	best := math.Inf(1)
 	for range tries {
 		do(t, c, "SLOWLOG", "RESET")
+		before := cpuOf(t, c)
 		do1()
+		worked := (cpuOf(t, c) - before) * 1e6
 		list, err := do(t, c, "SLOWLOG", "GET", "10").ToArray()
 		if err != nil {
 			t.Fatal(err)
@@ -41,7 +44,7 @@ func scriptTime(t *testing.T, c rueidis.Client, tries int, do1 func()) float64 {
 				longest = max(longest, float64(us))
 			}
 		}
-		best = min(best, longest)
+		best = min(best, longest, worked)
 	}
 	return best
 }
@@ -53,7 +56,7 @@ func TestLogCost(t *testing.T) {
 	server := redistest.Start(t, "--slowlog-log-slower-than", "0")
 	c := client(t, server.Addr)
 	now := time.Date(2025, 6, 1, 12, 0, 0, 0, time.UTC).UnixNano()
-	store := open(t, server.URL(), redisstore.Options{Now: func() int64 { return now }, Timeout: 10 * time.Second})
+	store := open(t, server.URL(), redisstore.Options{Now: func() int64 { return now }, Timeout: patience})
 	defer store.Close()
 	for _, one := range []struct {
 		text    string
@@ -167,7 +170,7 @@ func TestSettleCost(t *testing.T) {
 	server := redistest.Start(t, "--slowlog-log-slower-than", "0")
 	c := client(t, server.Addr)
 	now := time.Date(2025, 6, 1, 12, 0, 0, 0, time.UTC).UnixNano()
-	store := open(t, server.URL(), redisstore.Options{Now: func() int64 { return now }, Timeout: 10 * time.Second})
+	store := open(t, server.URL(), redisstore.Options{Now: func() int64 { return now }, Timeout: patience})
 	defer store.Close()
 	b := bind(t, store, "10000/1h sliding_log")
 	layers := []stint.Layer{{Bound: b, Key: "a"}}

@@ -3,10 +3,13 @@ package redisstore_test
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -26,9 +29,9 @@ const (
 )
 
 // TestLeaseNodeProcess is a node of TestLeaseProcesses when it is told so: it
-// takes as much as it can until it is killed or its parent has gone, and says,
-// of each slot of time, how much was let through in calls that began there and
-// ended there or later.
+// takes as much as it can until it is killed or its input ends, and says, of each
+// slot of time, how much was let through in calls that began there and ended there
+// or later.
 func TestLeaseNodeProcess(t *testing.T) {
 	url, prefix, ok := strings.Cut(os.Getenv(nodeProcess), " ")
 	if !ok {
@@ -38,8 +41,12 @@ func TestLeaseNodeProcess(t *testing.T) {
 	defer s.Close()
 	limit := bindIn(t, s, redisstore.Lease, fmt.Sprintf("%d/1s burst %d", processRate, processBurst))
 	slot := func() int64 { return time.Now().UnixNano() / int64(processSlot) }
-	until := time.Now().Add(6 * time.Second)
-	for time.Now().Before(until) {
+	var over atomic.Bool
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // however it ends
+		over.Store(true)
+	}()
+	for !over.Load() {
 		before, n := slot(), 0
 		for range 20 {
 			if ok, err := limit.Allow(ctx, "k", 1); err == nil && ok {
@@ -60,18 +67,25 @@ func TestLeaseProcesses(t *testing.T) {
 	server := redistest.Start(t)
 	var mu sync.Mutex
 	took := make(map[[2]int64]int64) // by the slots in which calls began and ended
+	var sums [4]atomic.Int64         // of each node
 	var wg sync.WaitGroup
 	var nodes []*exec.Cmd
-	for range 4 {
+	var inputs []io.Closer
+	for i := range sums {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestLeaseNodeProcess$")
 		cmd.Env = append(os.Environ(), nodeProcess+"="+server.URL()+" processes")
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
 		}
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
+		inputs = append(inputs, in)
 		t.Cleanup(func() { _ = cmd.Process.Kill() })
 		nodes = append(nodes, cmd)
 		wg.Go(func() {
@@ -81,6 +95,7 @@ func TestLeaseProcesses(t *testing.T) {
 					mu.Lock()
 					took[[2]int64{from, to}] += n
 					mu.Unlock()
+					sums[i].Add(n)
 				}
 			}
 			_ = cmd.Wait() // one of them was killed
@@ -91,11 +106,21 @@ func TestLeaseProcesses(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	time.Sleep(1500 * time.Millisecond)
+	enough := func(of ...int) bool {
+		return !slices.ContainsFunc(of, func(i int) bool { return sums[i].Load() < processBurst })
+	}
+	eventually(t, "not all take", func() bool { return enough(0, 1, 2, 3) })
 	signal(0, syscall.SIGSTOP)
 	signal(1, syscall.SIGKILL)
 	time.Sleep(3 * time.Second)
+	before := sums[0].Load()
 	signal(0, syscall.SIGCONT)
+	eventually(t, "too little to judge by", func() bool {
+		return sums[0].Load() > before && sums[0].Load()+sums[1].Load()+sums[2].Load()+sums[3].Load() >= 3*processRate
+	})
+	for _, in := range inputs {
+		_ = in.Close() // one of them was killed
+	}
 	wg.Wait()
 
 	total := int64(0)
@@ -117,9 +142,6 @@ func TestLeaseProcesses(t *testing.T) {
 			}
 		}
 		total = max(total, sum)
-	}
-	if total < 3*processRate {
-		t.Errorf("%d in six seconds of %d each: too little to judge by", total, processRate)
 	}
 	t.Logf("%d admitted", total)
 }

@@ -26,6 +26,10 @@ func TestMain(m *testing.M) {
 
 var prefixes atomic.Int64
 
+// patience is how long a test waits for what takes a moment on a machine that has
+// nothing else to do: it fails by that alone where something never comes.
+const patience = time.Minute
+
 // open returns a store of its own on a server that others may use too.
 func open(t testing.TB, url string, o redisstore.Options) *redisstore.Store {
 	t.Helper()

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/freeport"
 	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/redisstore"
 )
@@ -84,15 +85,11 @@ func (a *authority) server(t *testing.T) (args []string, address string) {
 			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		})
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
+	address = freeport.Addr(t)
+	_, port, _ := net.SplitHostPort(address)
 	return []string{
 		"--tls-port", port, "--tls-cert-file", a.file("server.pem"), "--tls-key-file", a.file("server.key"), "--tls-ca-cert-file", a.file("ca.pem"),
-	}, l.Addr().String()
+	}, address
 }
 
 // decides reports how a store at a URL decides.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	main "github.com/stint-dev/stint/cmd/stint"
+	"github.com/stint-dev/stint/internal/freeport"
 )
 
 // snippetName is the first line of a block that is a file.
@@ -91,7 +92,7 @@ for path in os.environ["PATHS"].split(): print(check.check({"path": path, "ip": 
 	} {
 		t.Run(try.name, func(t *testing.T) {
 			program := wanted(t, try.command[0], try.module)
-			h, g, r := free(t), free(t), free(t)
+			h, g, r := freeport.Addr(t), freeport.Addr(t), freeport.Addr(t)
 			env := append(os.Environ(), "NODE_PATH="+nodeModules(t), "STINT_URL=http://"+h, "STINT_GRPC="+g, "STINT_REDIS_URL=redis://"+r)
 			run := func(paths string) string {
 				ctx, stop := context.WithTimeout(t.Context(), time.Minute)
@@ -162,7 +163,7 @@ func wanted(t *testing.T, name, module string) string {
 // TestExpress runs the app of docs/CLIENTS.md and asks it.
 func TestExpress(t *testing.T) {
 	node := wanted(t, "node", "express")
-	dir, door := snippets(t), free(t)
+	dir, door := snippets(t), freeport.Addr(t)
 	stop := serveSnippets(t, dir, "--http", door)
 	ctx, quit := context.WithCancel(t.Context())
 	defer quit()

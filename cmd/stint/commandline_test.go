@@ -3,7 +3,6 @@ package main_test
 import (
 	"bytes"
 	"context"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	main "github.com/stint-dev/stint/cmd/stint"
+	"github.com/stint-dev/stint/internal/freeport"
 )
 
 // TestVersionFlag asks for the version in both ways.
@@ -156,7 +156,7 @@ func TestServeArguments(t *testing.T) {
 		{[]string{"serve", "--limit", "1/h", "--limit", "5 per day in UTC", "--key", "none"}, "serve"},
 	} {
 		t.Run(strings.Join(try.args[1:], " "), func(t *testing.T) {
-			address := free(t)
+			address := freeport.Addr(t)
 			ctx, stop := context.WithCancel(t.Context())
 			var errs bytes.Buffer
 			done := make(chan int, 1)
@@ -173,17 +173,6 @@ func TestServeArguments(t *testing.T) {
 			}
 		})
 	}
-}
-
-// free returns an address that nobody listens at.
-func free(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
 }
 
 // ask sends one check, as soon as somebody listens.

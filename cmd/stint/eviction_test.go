@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stint-dev/stint/internal/freeport"
 )
 
 // lined returns how many lines of its log so far have some text in them.
@@ -73,7 +75,7 @@ func (s *redisServer) informed(t *testing.T) (n int) {
 
 // TestServeEvictionLater starts before the server is there, which then evicts.
 func TestServeEvictionLater(t *testing.T) {
-	address := freeAddress(t)
+	address := freeport.Addr(t)
 	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", sharedRules), "--http", "127.0.0.1:0", "--store", "redis://"+address, "--nodes", "1")
 	if status := s.check("/pages"); status != http.StatusOK {
 		t.Errorf("before the store: %d", status)

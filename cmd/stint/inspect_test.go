@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stint-dev/stint/internal/freeport"
 )
 
 const operateRules = `
@@ -55,7 +57,7 @@ func (p *running) inspect(args ...string) story {
 
 // onStores starts a program with memory and with a Redis.
 func onStores(t *testing.T, test func(t *testing.T, start func(args ...string) *running)) {
-	redis := startRedis(t, freeAddress(t))
+	redis := startRedis(t, freeport.Addr(t))
 	onBoth(t, func(t *testing.T, start func(args ...string) *running) {
 		t.Run("memory", func(t *testing.T) { test(t, start) })
 		t.Run("redis", func(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stint-dev/stint/internal/freeport"
 )
 
 // A redisServer is a redis-server of a test, on a loopback port of its own.
@@ -31,7 +33,7 @@ func startRedis(t *testing.T, address string, args ...string) *redisServer {
 	for range 5 { // another program may take a port that was free
 		s := &redisServer{address: address, ended: make(chan struct{})}
 		if address == "" {
-			s.address = freeAddress(t)
+			s.address = freeport.Addr(t)
 		}
 		_, port, _ := net.SplitHostPort(s.address)
 		log, err := os.Create(filepath.Join(t.TempDir(), "redis.log"))
@@ -69,7 +71,7 @@ func arguments(port, dir string, args []string) []string {
 // startCluster starts a cluster of one node.
 func startCluster(t *testing.T) *redisServer {
 	t.Helper()
-	_, bus, _ := strings.Cut(freeAddress(t), ":")
+	bus := freeport.Port(t)
 	s := startRedis(t, "", "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-port", bus)
 	if answer, err := s.command("CLUSTER ADDSLOTSRANGE 0 16383"); err != nil || answer != "+OK" {
 		t.Fatalf("%s %v", answer, err)
@@ -134,14 +136,4 @@ func (s *redisServer) command(lines ...string) (answer string, err error) {
 		}
 	}
 	return strings.TrimRight(answer, "\r\n"), nil
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }

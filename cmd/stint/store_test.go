@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stint-dev/stint/internal/freeport"
 )
 
 // What differs from run to run, in the transcripts of stores.
@@ -118,7 +120,7 @@ func (s session) onServer(t *testing.T) string {
 // TestServeBeforeStore starts while the server is not there: questions are
 // answered, and by the server once it comes.
 func TestServeBeforeStore(t *testing.T) {
-	address := freeAddress(t)
+	address := freeport.Addr(t)
 	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", sharedRules), "--http", "127.0.0.1:0", "--store", "redis://"+address, "--nodes", "1")
 	for path, want := range map[string]int{"/pages": 200, "/closed": 503} {
 		if got := s.check(path); got != want {
@@ -357,7 +359,7 @@ func TestServeCounts(t *testing.T) {
 // TestServeCountsNobody warns when the store has not answered: this process
 // then holds the whole of every limit.
 func TestServeCountsNobody(t *testing.T) {
-	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", sharedRules), "--http", "127.0.0.1:0", "--store", "redis://"+freeAddress(t))
+	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", sharedRules), "--http", "127.0.0.1:0", "--store", "redis://"+freeport.Addr(t))
 	s.waitFor("is not known")
 	if n := s.metric("stint_store_nodes"); n != "0" {
 		t.Errorf("stint_store_nodes %s, want 0: nobody has been counted", n)

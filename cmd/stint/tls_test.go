@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stint-dev/stint/internal/freeport"
 )
 
 // certificate writes a certificate for 127.0.0.1 that vouches for itself, and
@@ -46,7 +48,7 @@ func certificate(t *testing.T) (cert, key string) {
 // and with a certificate that SSL_CERT_FILE or the URL names.
 func TestStoreTLS(t *testing.T) {
 	cert, key := certificate(t)
-	address := freeAddress(t)
+	address := freeport.Addr(t)
 	_, port, _ := strings.Cut(address, ":")
 	redis := startRedis(t, "", "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert, "--tls-auth-clients", "no")
 	redis.user(t, "stint", "+info", "+config|get")

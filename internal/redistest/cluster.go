@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stint-dev/stint/internal/freeport"
 )
 
 // A Cluster is nodes of a test: masters, then replicas.
@@ -55,7 +57,7 @@ func StartInterleaved(t testing.TB, masters int) *Cluster {
 		}
 	}
 	for _, s := range c.Nodes {
-		eventually(t, 30*time.Second, "the cluster is not well", func() bool {
+		eventually(t, patience, "the cluster is not well", func() bool {
 			info := s.CLI(t, "cluster", "info")
 			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, fmt.Sprint("cluster_known_nodes:", masters))
 		})
@@ -66,7 +68,7 @@ func StartInterleaved(t testing.TB, masters int) *Cluster {
 // startNode starts a node of a cluster, and returns where its bus is as well.
 func startNode(t testing.TB, env []string, args ...string) (s *Server, bus string) {
 	t.Helper()
-	bus = freeAddr(t)
+	bus = freeport.Addr(t)
 	_, port, _ := net.SplitHostPort(bus)
 	return start(t, t.TempDir(), append([]string{"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "1000",
 		"--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0", "--cluster-port", port}, args...), env...), bus
@@ -76,7 +78,7 @@ func startNode(t testing.TB, env []string, args ...string) (s *Server, bus strin
 func (c *Cluster) create(t testing.TB, addrs []string, replicas int) {
 	t.Helper()
 	CLI(t, append(append([]string{"--cluster", "create"}, addrs...), "--cluster-replicas", strconv.Itoa(replicas), "--cluster-yes")...)
-	eventually(t, 30*time.Second, "the cluster is not well", func() bool {
+	eventually(t, patience, "the cluster is not well", func() bool {
 		for _, s := range c.Nodes {
 			info := s.CLI(t, "cluster", "info")
 			if !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, fmt.Sprint("cluster_known_nodes:", len(c.Nodes))) {
@@ -86,7 +88,7 @@ func (c *Cluster) create(t testing.TB, addrs []string, replicas int) {
 		return true
 	})
 	for _, s := range c.Nodes { // replication is up as well
-		eventually(t, 30*time.Second, "a replica is not linked", func() bool {
+		eventually(t, patience, "a replica is not linked", func() bool {
 			role := s.CLI(t, "role")
 			return !strings.HasPrefix(role, "slave") || strings.Contains(role, "connected")
 		})
@@ -122,7 +124,7 @@ type Sentinels struct {
 // has what.
 func (c *Cluster) Reshard(t testing.TB, from, to *Server, slots int) {
 	t.Helper()
-	eventually(t, 30*time.Second, "the nodes do not agree", func() bool {
+	eventually(t, patience, "the nodes do not agree", func() bool {
 		return exec.Command("redis-cli", "--cluster", "check", c.Nodes[0].Addr).Run() == nil
 	})
 	id := func(s *Server) string { return strings.TrimSpace(s.CLI(t, "cluster", "myid")) }
@@ -136,7 +138,7 @@ func StartSentinels(t testing.TB) *Sentinels {
 	s := &Sentinels{Data: []*Server{Start(t)}}
 	host, port, _ := net.SplitHostPort(s.Data[0].Addr)
 	s.Data = append(s.Data, Start(t, "--replicaof", host+" "+port, "--repl-diskless-sync-delay", "0"))
-	eventually(t, 30*time.Second, "the replica is not linked", func() bool {
+	eventually(t, patience, "the replica is not linked", func() bool {
 		return strings.Contains(s.Data[1].CLI(t, "info", "replication"), "master_link_status:up")
 	})
 	for range 3 {
@@ -149,7 +151,7 @@ func StartSentinels(t testing.TB) *Sentinels {
 		s.Sentinels = append(s.Sentinels, start(t, dir, []string{file, "--sentinel"}))
 	}
 	for _, one := range s.Sentinels {
-		eventually(t, 30*time.Second, "the Sentinels do not agree", func() bool {
+		eventually(t, patience, "the Sentinels do not agree", func() bool {
 			state := one.CLI(t, "sentinel", "master", "stint")
 			return strings.Contains(one.CLI(t, "sentinel", "ckquorum", "stint"), "OK 3") && strings.Contains(state, "num-slaves\n1\n")
 		})

@@ -13,7 +13,13 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stint-dev/stint/internal/freeport"
 )
+
+// patience is how long a server may take for what it does at once where there is
+// nothing else to do.
+const patience = time.Minute
 
 // Program returns the name of the program that servers run.
 func Program() string {
@@ -45,7 +51,8 @@ func Start(t testing.TB, args ...string) *Server {
 	return start(t, t.TempDir(), args)
 }
 
-// start tries a few ports: another program may take one before the server does.
+// start tries a few ports: where they are not kept, another program may take one
+// before the server does.
 func start(t testing.TB, dir string, args []string, env ...string) *Server {
 	t.Helper()
 	path, err := exec.LookPath(Program())
@@ -53,7 +60,7 @@ func start(t testing.TB, dir string, args []string, env ...string) *Server {
 		t.Fatalf("%s is missing, and no mock would do: apt-get install %[1]s: %v", Program(), err)
 	}
 	for range 5 {
-		s := &Server{Addr: freeAddr(t), path: path, dir: dir, args: args, env: env}
+		s := &Server{Addr: freeport.Addr(t), path: path, dir: dir, args: args, env: env}
 		s.run(t)
 		if s.ready() {
 			return s
@@ -118,7 +125,7 @@ func (s *Server) Restart(t testing.TB) {
 
 // ready waits until the server answers, or has ended.
 func (s *Server) ready() bool {
-	for range 500 {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
 		if s.ping() == nil {
 			return true
 		}
@@ -132,12 +139,12 @@ func (s *Server) ready() bool {
 }
 
 func (s *Server) ping() error {
-	c, err := net.DialTimeout("tcp", s.Addr, time.Second)
+	c, err := net.DialTimeout("tcp", s.Addr, patience)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		return err
 	}
 	if _, err := c.Write([]byte("PING\r\n")); err != nil {
@@ -156,14 +163,4 @@ func (s *Server) Signal(t testing.TB, signal syscall.Signal) {
 	if err := s.cmd.Process.Signal(signal); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func freeAddr(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }

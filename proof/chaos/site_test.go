@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/freeport"
 	"github.com/stint-dev/stint/internal/redistest"
 )
 
@@ -75,12 +75,7 @@ func (s *site) serve(n int) {
 		s.Fatal(err)
 	}
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			s.Fatal(err)
-		}
-		s.processes = append(s.processes, &process{addr: l.Addr().String()})
-		l.Close()
+		s.processes = append(s.processes, &process{addr: freeport.Addr(s)})
 	}
 	for _, p := range s.processes {
 		s.start(p)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"os/user"
@@ -15,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stint-dev/stint/internal/freeport"
 
 	_ "github.com/go-sql-driver/mysql" // to see that the server is up
 	_ "github.com/jackc/pgx/v5/stdlib"
@@ -206,13 +207,12 @@ func own(t testing.TB, dir string, as *syscall.Credential) {
 	}
 }
 
-// port returns a free one. It is the server's soon after.
+// port returns one that is the test's.
 func port(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	n, err := strconv.Atoi(freeport.Port(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return n
 }

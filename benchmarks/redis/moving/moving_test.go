@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/stint-dev/stint/internal/freeport"
 )
 
 // server starts a redis-server that writes nothing to disk.
@@ -17,12 +19,7 @@ func server(t *testing.T) *redis.Client {
 	if err != nil {
 		t.Skip("redis-server is not installed")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	l.Close()
+	address := freeport.Addr(t)
 	_, port, _ := net.SplitHostPort(address)
 	process := exec.Command(path, "--bind", "127.0.0.1", "--port", port, "--dir", t.TempDir(), "--save", "", "--appendonly", "no")
 	if err := process.Start(); err != nil {

@@ -101,7 +101,7 @@ func roomOf(path string) string {
 
 // beside reports whether a package only looks at the house: tests, figures.
 func beside(name string) bool {
-	for _, p := range []string{"proof", "benchmarks", "storetest", "cmd/internal/service/servicebench", "redisstore/internal/faulttest", "internal/redistest"} {
+	for _, p := range []string{"proof", "benchmarks", "storetest", "cmd/internal/service/servicebench", "redisstore/internal/faulttest", "internal/redistest", "internal/freeport"} {
 		if name == p || strings.HasPrefix(name, p+"/") {
 			return true
 		}

@@ -22,7 +22,7 @@ type wing struct {
 var wings = []wing{
 	{"planner, lab", false, []string{"cmd/internal/planner/", "cmd/internal/scratch/"}},
 	{"proof", false, []string{"proof/"}},
-	{"harness", false, []string{"storetest/", "simulate/", "redisstore/internal/faulttest/", "internal/redistest/"}},
+	{"harness", false, []string{"storetest/", "simulate/", "redisstore/internal/faulttest/", "internal/redistest/", "internal/freeport/"}},
 	{"benchmarks", false, []string{"benchmarks/", "cmd/internal/service/servicebench/"}},
 	{"service, command", true, []string{"cmd/"}},
 	{"redis", true, []string{"redisstore/", "fallback/", "failover/"}},

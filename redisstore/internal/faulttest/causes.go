@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/redisstore"
@@ -43,7 +42,7 @@ var replies = []reply{
 	{name: "BUSY", says: []string{"BUSY"}, class: redisstore.ErrNotExecuted, breaks: true, args: []string{"--lua-time-limit", "10"}, begin: runForEver, end: killScript},
 	{
 		name: "LOADING", says: []string{"LOADING"}, class: redisstore.ErrNotExecuted, breaks: true, cuts: true,
-		args: []string{"--key-load-delay", "600", "--loading-process-events-interval-bytes", "1024"}, begin: loadSlowly, end: func(*scene) {},
+		args: []string{"--key-load-delay", "600", "--loading-process-events-interval-bytes", "1024"}, begin: loadSlowly, end: cli("config", "set", "key-load-delay", "0"),
 	},
 
 	{name: "WRONGTYPE", says: []string{"WRONGTYPE"}, class: redisstore.ErrConfiguration, begin: replace, end: putBack},
@@ -90,7 +89,7 @@ func saveSomewhere(s *scene) {
 
 func save(s *scene, status string) {
 	s.CLI(s, "bgsave")
-	eventually(s, 15*time.Second, "the snapshot does not end", func() bool {
+	eventually(s, "the snapshot does not end", func() bool {
 		return strings.Contains(s.CLI(s, "info", "persistence"), "rdb_last_bgsave_status:"+status)
 	})
 }
@@ -106,7 +105,7 @@ func runForEver(s *scene) {
 		s.Fatal(err)
 	}
 	host, port, _ := net.SplitHostPort(s.Addr)
-	eventually(s, 15*time.Second, "the server is not busy", func() bool {
+	eventually(s, "the server is not busy", func() bool {
 		out, _ := exec.Command("redis-cli", "-h", host, "-p", port, "ping").CombinedOutput()
 		return strings.Contains(string(out), "BUSY")
 	})
@@ -114,14 +113,15 @@ func runForEver(s *scene) {
 
 func killScript(s *scene) { s.CLI(s, "script", "kill") }
 
-// loadSlowly starts the server anew on a snapshot that it takes seconds to read.
+// loadSlowly starts the server anew on a snapshot that it takes a minute to read,
+// unless it is told to hurry.
 func loadSlowly(s *scene) {
-	s.CLI(s, "eval", "for i = 1, 3000 do redis.call('SET', 'other' .. i, i) end", "0")
+	s.CLI(s, "eval", "for i = 1, 100000 do redis.call('SET', 'other' .. i, i) end", "0")
 	s.CLI(s, "save")
 	s.Kill()
 	s.Launch(s)
-	eventually(s, 15*time.Second, "the server does not listen", func() bool {
-		conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
+	eventually(s, "the server does not listen", func() bool {
+		conn, err := net.DialTimeout("tcp", s.Addr, patience)
 		if err == nil {
 			conn.Close()
 		}

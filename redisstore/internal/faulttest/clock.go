@@ -20,7 +20,7 @@ func ModesClock(t *testing.T, client Client) {
 	server, clock := redistest.StartClock(t)
 	patient := func(t testing.TB, at Place) redisstore.Options {
 		o := client(t, at)
-		o.Timeout = 5 * time.Second // no call has a reason to fail, but a machine that is busy
+		o.Timeout = patience // no call has a reason to fail, but a machine that is busy
 		return o
 	}
 	f := newFleet(t, patient, Place{Addrs: []string{server.Addr}}, "a", "b")
@@ -40,9 +40,7 @@ func ModesClock(t *testing.T, client Client) {
 		time.Sleep(step.idle) // buckets are full again
 		f.during(func() {
 			time.Sleep(300 * time.Millisecond)
-			if f.held() == 0 {
-				f.Errorf("%s: nothing is in hand", step.name)
-			}
+			eventually(f, step.name+": nothing is in hand", func() bool { return f.held() > 0 })
 			clock.Step(t, step.by)
 			time.Sleep(step.lasts)
 			f.decided(step.name)

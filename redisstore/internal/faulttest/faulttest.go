@@ -75,12 +75,16 @@ func parse(t testing.TB, text string) stint.Limit {
 	return l
 }
 
+// patience is how long something may take that takes a moment on a machine with
+// nothing else to do.
+const patience = time.Minute
+
 // eventually waits for something that takes as long as it takes, up to a bound.
-func eventually(t testing.TB, most time.Duration, what string, is func() bool) {
+func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(most); !is(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(patience); !is(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("after %v: %s", most, what)
+			t.Fatalf("after %v: %s", patience, what)
 		}
 	}
 }

@@ -22,8 +22,13 @@ const (
 	modeRate   = 500  // a second
 	modeBurst  = 1000 // B
 	modeUnsent = 50   // U
-	modeLeast  = 2000 // requests of each mode while something happens, or it was no trial
+	modeCalls  = 600  // a second: about as many as the modes make of themselves, under any load
+	modeLeast  = 4000 // requests of each mode while something happens, or it was no trial
 	moment     = 50 * time.Millisecond
+
+	// modeDeadline is that of calls: a machine that is busy is not the fault that
+	// is looked at.
+	modeDeadline = 250 * time.Millisecond
 )
 
 // A fleet is stores of one program's processes, each with limits in modes Lease
@@ -63,6 +68,9 @@ func newFleet(t testing.TB, client Client, at Place, keys ...string) *fleet {
 	for range modeNodes {
 		o := client(t, at)
 		o.Prefix, o.Modes = f.prefix, redisstore.Modes{AsyncUnsent: modeUnsent}
+		if o.Timeout == 0 {
+			o.Timeout = modeDeadline
+		}
 		s := open(t, o)
 		f.stores = append(f.stores, s)
 		for i, l := range of {
@@ -74,7 +82,7 @@ func newFleet(t testing.TB, client Client, at Place, keys ...string) *fleet {
 		}
 	}
 	o := client(t, at)
-	o.Prefix, o.Timeout = f.prefix, 5*time.Second
+	o.Prefix, o.Timeout = f.prefix, patience
 	var err error
 	if f.strict, err = open(t, o).Bind(of[2].name, parse(t, of[2].text)); err != nil {
 		t.Fatal(err)
@@ -155,7 +163,7 @@ func (f *fleet) load() (stop func()) {
 func (f *fleet) during(happens func()) {
 	stop := f.load()
 	happens()
-	eventually(f, 30*time.Second, fmt.Sprintf("less than %d requests", modeLeast), func() bool { return f.asked.Load() >= modeLeast })
+	eventually(f, fmt.Sprintf("less than %d requests", modeLeast), func() bool { return f.asked.Load() >= modeLeast })
 	stop()
 }
 
@@ -163,7 +171,7 @@ func (f *fleet) during(happens func()) {
 func (f *fleet) decided(when string) {
 	for store := range f.stores {
 		for _, key := range f.keys {
-			eventually(f, 20*time.Second, when+", a store does not decide", func() bool { return f.ask(store, key) == nil })
+			eventually(f, when+", a store does not decide", func() bool { return f.ask(store, key) == nil })
 		}
 	}
 }
@@ -201,7 +209,7 @@ func (f *fleet) envelopes(what string, forgotten, least int64) {
 			f.Logf("%s, mode %d: %d of %q, in the worst stretch 0.%03d of the bound", what, i, total, key, most)
 		}
 	}
-	if slowest := f.slowest.Load(); slowest > 5*time.Second { // of 25 ms, and what else runs here
+	if slowest := f.slowest.Load(); slowest > patience { // of a quarter of a second, and what else runs here
 		f.Errorf("%s: a call took %v", what, slowest)
 	}
 	f.Logf("%s: %d requests, %d errors, the slowest %v", what, f.asked.Load(), f.failed.Load(), f.slowest.Load())
@@ -210,7 +218,7 @@ func (f *fleet) envelopes(what string, forgotten, least int64) {
 // used is what the servers have counted under the limit that counts.
 func (f *fleet) used() (sum int64) {
 	for _, key := range f.keys {
-		eventually(f, 20*time.Second, "the server does not say what it counted", func() bool {
+		eventually(f, "the server does not say what it counted", func() bool {
 			d, err := f.strict.Decide(ctx, meter.OpPeek, key, 1)
 			if err == nil {
 				sum += d.Limit - d.Remaining
@@ -225,7 +233,7 @@ func (f *fleet) used() (sum int64) {
 func (f *fleet) exact(what string) int64 {
 	f.Helper()
 	used := int64(0)
-	eventually(f, 20*time.Second, what+": not all that was let through is counted", func() bool {
+	eventually(f, what+": not all that was let through is counted", func() bool {
 		used = f.used()
 		return used >= f.counted.Load()
 	})
@@ -240,17 +248,16 @@ func (f *fleet) exact(what string) int64 {
 func (f *fleet) forgets(fail func()) {
 	before := f.exact("before")
 	f.during(func() {
-		eventually(f, 30*time.Second, "too few requests", func() bool { return f.asked.Load() >= modeLeast })
+		eventually(f, "too few requests", func() bool { return f.asked.Load() >= modeLeast })
 		fail()
 		f.decided("after the failover")
 	})
 	f.envelopes("failover", modeBurst, modeBurst/4)
 	sure := f.counted.Load()
-	f.during(func() {}) // and all is as it was
+	f.during(func() { // and all is as it was
+		eventually(f, "afterwards, nothing is in hand: all is asked of the server", func() bool { return f.held() > 0 })
+	})
 	f.envelopes("afterwards", modeBurst, 20)
-	if n := f.held(); n == 0 {
-		f.Error("afterwards, nothing is in hand: all is asked of the server")
-	}
 	last := f.counted.Load()
 	for _, s := range f.stores {
 		if err := s.Close(); err != nil { // sends what was not sent
@@ -274,7 +281,7 @@ func (f *fleet) held() (n int64) {
 
 // Replicated waits until a master's replica has all that it has.
 func Replicated(t testing.TB, master *redistest.Server) {
-	eventually(t, 20*time.Second, "the replica is behind", func() bool {
+	eventually(t, "the replica is behind", func() bool {
 		info := master.CLI(t, "info", "replication")
 		number := func(after string) int64 {
 			_, rest, _ := strings.Cut(info, after)
@@ -298,18 +305,18 @@ func ModesCluster(t *testing.T, client Client) {
 		t.Fatalf("%d masters", len(masters))
 	}
 	f := newFleet(t, client, place, keyIn(t, masters[0], 0, 200), keyIn(t, masters[0], 5461, 10922), keyIn(t, masters[0], 10923, 16383))
-	before := evals(t, masters)
+	before, begun := evals(t, masters), time.Now()
 	f.during(func() { c.Reshard(t, masters[0], masters[1], 200) }) // the first key's slot among them
-	calls := evals(t, masters) - before
+	calls, background := evals(t, masters)-before, int64(time.Since(begun)*modeCalls/time.Second)
 	f.envelopes("reshard", 0, modeBurst/2)
 	f.exact("reshard")
-	if n := 3 * f.asked.Load(); calls > n/2 {
+	if n := 3 * f.asked.Load(); calls > max(n/2, background) { // a machine that is busy makes few decisions
 		t.Errorf("%d calls for %d decisions: that is no mode", calls, n)
 	}
 	Replicated(t, masters[1])
 	f.forgets(func() {
 		masters[1].Kill()
-		eventually(t, 30*time.Second, "the cluster elects nobody", func() bool { return len(c.Masters()) == 3 })
+		eventually(t, "the cluster elects nobody", func() bool { return len(c.Masters()) == 3 })
 	})
 }
 
@@ -327,7 +334,7 @@ func ModesSentinel(t *testing.T, client Client) {
 	Replicated(t, s.Data[0])
 	f.forgets(func() {
 		s.Data[0].Kill()
-		eventually(t, 30*time.Second, "the Sentinels elect nobody", func() bool { return s.Data[1].Role() == "master" })
+		eventually(t, "the Sentinels elect nobody", func() bool { return s.Data[1].Role() == "master" })
 	})
 }
 

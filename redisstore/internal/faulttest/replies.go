@@ -45,7 +45,7 @@ type scene struct {
 // within is the deadline of calls; slow is when one took longer than that and
 // the machine explain.
 const (
-	within = time.Second
+	within = 10 * time.Second
 	slow   = 3 * within
 )
 
@@ -85,18 +85,18 @@ func (r reply) play(s *scene, o redisstore.Options) {
 	if s.limiter, err = stint.NewLimiter(s.store, "replies", limits...); err != nil {
 		s.Fatal(err)
 	}
-	eventually(s, 15*time.Second, "the store does not decide at first", func() bool { return s.take() == nil })
+	eventually(s, "the store does not decide at first", func() bool { return s.take() == nil })
 	r.begin(s)
 	begun := time.Now()
 	for err := s.take(); !r.said(err); err = s.take() {
-		if time.Since(begun) > 15*time.Second {
+		if time.Since(begun) > patience {
 			s.Fatalf("the server should say %q, and the last call was told %v", r.says, err)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 	r.meanwhile(s)
 	r.end(s)
-	eventually(s, 15*time.Second, "the store does not decide again", func() bool { return s.take() == nil })
+	eventually(s, "the store does not decide again", func() bool { return s.take() == nil })
 	d, err := s.limiter.Peek(ctx, "a", 1)
 	if err != nil {
 		s.Fatal(err)
@@ -176,7 +176,7 @@ func CrossSlot(t *testing.T, driver redisstore.Driver) {
 	if s.limiter, err = stint.NewLimiter(s.store, "1000000/100000h", parse(t, "1000000/100000h")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 15*time.Second, "the store does not decide at first", func() bool { return s.take() == nil })
+	eventually(t, "the store does not decide at first", func() bool { return s.take() == nil })
 	b, err := s.store.Bind("1000000/100000h", parse(t, "1000000/100000h"))
 	if err != nil {
 		t.Fatal(err)

@@ -11,12 +11,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"testing/fstest"
 	"time"
 
+	"github.com/stint-dev/stint/internal/freeport"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/simulate"
@@ -149,12 +151,9 @@ func nginx(t *testing.T, conf string, more map[string]string) (port int) {
 			t.Skip("nginx is not installed")
 		}
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	if port, err = strconv.Atoi(freeport.Port(t)); err != nil {
 		t.Fatal(err)
 	}
-	port = l.Addr().(*net.TCPAddr).Port
-	l.Close()
 	dir := t.TempDir()
 	more["nginx.conf"] = fmt.Sprintf(conf, dir, port)
 	for name, text := range more {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/freeport"
 
 	"github.com/stint-dev/stint/cmd/internal/service/proxy"
 )
@@ -286,16 +287,6 @@ func told(t *testing.T, name string, args ...string) string {
 	return strings.TrimSpace(line)
 }
 
-// free returns an address that is free now.
-func free(t *testing.T) string {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
-}
-
 // reached waits until somebody listens.
 func reached(t *testing.T, address string) {
 	for range 500 {
@@ -330,7 +321,7 @@ func asgiEcho(t *testing.T) (address, missing string) {
 	if exec.Command(python, "-c", "import hypercorn").Run() != nil {
 		return "", "no hypercorn"
 	}
-	address = free(t)
+	address = freeport.Addr(t)
 	program(t, python, "-m", "hypercorn", "-b", address, "--error-logfile", "/dev/null", "echo:app")
 	reached(t, address)
 	return address, ""
@@ -348,7 +339,7 @@ func nginxEcho(t *testing.T) (address, missing string) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	address = free(t)
+	address = freeport.Addr(t)
 	config := filepath.Join(dir, "nginx.conf")
 	text = []byte(strings.NewReplacer("DIR", dir, "ADDRESS", address).Replace(string(text)))
 	if err := os.WriteFile(config, text, 0o600); err != nil {

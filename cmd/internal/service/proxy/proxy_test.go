@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/freeport"
 	"github.com/stint-dev/stint/policy"
 
 	"github.com/stint-dev/stint/cmd/internal/service/observe"
@@ -328,12 +329,7 @@ func TestStopWaitsForUpgrades(t *testing.T) {
 }
 
 func TestUpstreamDown(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	target := &url.URL{Scheme: "http", Host: ln.Addr().String()}
-	_ = ln.Close() // so that nothing listens there
+	target := &url.URL{Scheme: "http", Host: freeport.Addr(t)} // where nothing listens
 	f := start(t, target, time.Minute, oneRule(t, "ip", "10/s"), httplimit.ClientIP{})
 	answer := f.get(t, "/")
 	body, _ := io.ReadAll(answer.Body)

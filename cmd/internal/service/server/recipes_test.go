@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/cmd/internal/service/server"
+	"github.com/stint-dev/stint/internal/freeport"
 )
 
 // A recipe is what docs/SERVE.md says of one proxy, and what it needs to run
@@ -184,7 +185,7 @@ func (r *recipe) start(t *testing.T, stint, behind string) (address string) {
 			t.Fatalf("this test needs %s: make needs", r.program)
 		}
 	}
-	address = freeAddress(t)
+	address = freeport.Addr(t)
 	dir := t.TempDir()
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // for who drops the rights of root
 		t.Fatal(err)
@@ -240,15 +241,4 @@ func (r *recipe) start(t *testing.T, stint, behind string) (address string) {
 			t.Fatalf("%s does not listen: %v", r.program, err)
 		}
 	}
-}
-
-// freeAddress returns an address on loopback that nobody listened on just now.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
 }

@@ -1,0 +1,33 @@
+// Package freeport keeps TCP ports on loopback for the servers of tests.
+package freeport
+
+import (
+	"net"
+	"testing"
+)
+
+// Addr returns 127.0.0.1 and a port that no other program gets until the test
+// ends, while a server that sets SO_REUSEADDR, as about all do, may listen there,
+// again and again. Until one does, connections are refused.
+//
+// A port that was only found free is anybody's a moment later, also as the near
+// end of a connection. Elsewhere than on Linux it is no more than that.
+func Addr(t testing.TB) string {
+	t.Helper()
+	addr, release, err := keep()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(release)
+	return addr
+}
+
+// Port is Addr without the address.
+func Port(t testing.TB) string {
+	t.Helper()
+	_, port, err := net.SplitHostPort(Addr(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
