@@ -183,8 +183,7 @@ func (as *accounts) push(shard *tableShard[account], a *account, key string, now
 // partOf returns a key as a part of a request.
 func (as *accounts) partOf(key string) *part {
 	begin, end := as.of.store.names.place(key)
-	return &part{form: as.of.form, begin: begin, end: end, limit: as.of.strict.limits[0], weight: 1,
-		before: as.of.store.before(key, as.of.strict.limits[0])}
+	return &part{form: as.of.form, begin: begin, end: end, key: key, limit: as.of.strict.limits[0], weight: 1}
 }
 
 // answered takes the answer in, and wakes who waits for it.

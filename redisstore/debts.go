@@ -43,9 +43,9 @@ func (s *Store) Charge(ctx context.Context, id string, charges []fallback.Charge
 			return fmt.Errorf("%w: a charge of %d under %d limits of another store or of several", stint.ErrLayers, c.Units, len(c.Bound.Limits()))
 		}
 		one := charging{units: c.Units}
+		one.key = c.Key
 		one.begin, one.end = s.names.place(c.Key)
 		one.limit, one.form, one.weight = b.limits[0], b.forms[0], 1
-		one.before = s.before(c.Key, b.limits[0])
 		one.slot = s.region(one.begin)
 		all = append(all, one)
 	}

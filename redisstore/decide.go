@@ -99,7 +99,7 @@ func (s *Store) decideParts(ctx context.Context, op meter.Op, parts []part, cost
 type part struct {
 	form       *form
 	begin, end string // of the key's names
-	before     string // the name in the old layout, with Options.Migrate
+	key        string // the client's
 	limit      *limit
 	weight     int64
 	at         int             // its place in the request
@@ -128,11 +128,10 @@ func (s *Store) request(parts []part, layers []stint.Layer) ([]part, error) {
 					return nil, fmt.Errorf("%w: the same key under limit %q twice", stint.ErrLayers, b.name)
 				}
 			}
-			p := part{form: b.forms[k], begin: begin, end: end, limit: l, weight: max(layer.Weight, 1), at: len(parts)}
+			p := part{form: b.forms[k], begin: begin, end: end, key: layer.Key, limit: l, weight: max(layer.Weight, 1), at: len(parts)}
 			if layer.Answers != nil {
 				p.answer = &layer.Answers[k]
 			}
-			p.before = s.before(layer.Key, l)
 			parts = append(parts, p)
 		}
 	}

@@ -351,7 +351,7 @@ func (ls *leases) eval(ctx context.Context, key string, sequence, back, held, ne
 	begin, end := s.names.place(key)
 	known := ls.of.strict.limits[0]
 	if s.old != nil {
-		one := part{form: ls.of.form, begin: begin, end: end, limit: known, weight: 1, before: s.before(key, known)}
+		one := part{form: ls.of.form, begin: begin, end: end, limit: known, weight: 1, key: key}
 		if err := s.migrate(ctx, []part{one}); err != nil {
 			return nil, err
 		}

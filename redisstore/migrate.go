@@ -51,7 +51,7 @@ func (s *Store) migrate(ctx context.Context, parts []part) error {
 
 // takeOver reads an old state, and writes it where there is no other.
 func (s *Store) takeOver(ctx context.Context, p *part, key string) error {
-	reply, err := s.eval(ctx, []string{p.before}, []string{"W"})
+	reply, err := s.eval(ctx, []string{s.names.before(p.key, p.limit)}, []string{"W"})
 	if err != nil {
 		return err
 	}
@@ -66,12 +66,9 @@ func (s *Store) takeOver(ctx context.Context, p *part, key string) error {
 	return err
 }
 
-// before returns the name of a key's state in the old layout, if that matters.
-func (s *Store) before(key string, l *limit) string {
-	if s.old == nil {
-		return ""
-	}
-	n, tag := &s.names, key
+// before returns the name of a key's state in the old layout.
+func (n *names) before(key string, l *limit) string {
+	tag := key
 	if n.tag != nil {
 		tag = n.tag(key)
 	}

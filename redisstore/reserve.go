@@ -344,10 +344,7 @@ func (s *Store) withOthers(parts []part, layers []stint.Layer) []part {
 			if slices.ContainsFunc(parts, func(p part) bool { return p.limit == l && p.begin == begin && p.end == end }) {
 				continue
 			}
-			parts = append(parts, part{
-				form: l.last.Load(), begin: begin, end: end, limit: l, weight: max(layers[i].Weight, 1), at: len(parts),
-				before: s.before(layers[i].Key, l),
-			})
+			parts = append(parts, part{form: l.last.Load(), begin: begin, end: end, key: layers[i].Key, limit: l, weight: max(layers[i].Weight, 1), at: len(parts)})
 		}
 	}
 	return parts
@@ -365,9 +362,9 @@ func (s *Store) Reset(ctx context.Context, layers []stint.Layer) error {
 	parts = s.withOthers(parts, layers)
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	for i := range parts {
-		if parts[i].before != "" {
-			if _, err := s.eval(ctx, []string{parts[i].before}, []string{"d"}); err != nil {
+	if s.old != nil {
+		for i := range parts {
+			if _, err := s.eval(ctx, []string{s.names.before(parts[i].key, parts[i].limit)}, []string{"d"}); err != nil {
 				return err
 			}
 		}
