@@ -39,7 +39,7 @@ func (c *chooser) certainty(ctx context.Context, r *reading, demand *curve, cand
 			return nil, err
 		}
 	} else {
-		anew = c.drawClients(demand)
+		anew = c.drawClients(r, demand)
 	}
 	to.spread(anew, tightest(candidates))
 	for i := range all {

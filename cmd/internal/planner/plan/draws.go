@@ -21,10 +21,14 @@ var drawnBelow = func() (sums [20]float64) {
 	return sums
 }()
 
+// seed is what a client's draws go by: its key, so that the order of the lines
+// does not matter.
+func (r *reading) seed(id uint32) uint64 { return hashKey(r.clients.key(id)) }
+
 // drawn is how often a client is in a draw: a Poisson number of mean 1, so that
 // on average as many are drawn as there are.
-func drawn(id uint32, draw int) int {
-	x := mix(uint64(id)*0x9e3779b97f4a7c15 + uint64(draw)*0xda942042e4dd58b5 + 1)
+func drawn(seed uint64, draw int) int {
+	x := mix(seed + uint64(draw)*0xda942042e4dd58b5)
 	u := float64(x>>11) / (1 << 53)
 	k := 0
 	for k < len(drawnBelow) && u >= drawnBelow[k] {
@@ -48,21 +52,28 @@ func (to *Certainty) spread(all []Candidate, chosen Candidate) {
 
 // drawClients makes the choice again from clients drawn anew, where the target
 // is a share of these.
-func (c *chooser) drawClients(demand *curve) (all []Candidate) {
+func (c *chooser) drawClients(r *reading, demand *curve) (all []Candidate) {
 	k := c.target.most(int64(demand.n))
-	for draw := range draws {
-		var each []Candidate
-		for i, r := range rates {
+	var each [draws][]Candidate
+	for i, rate := range rates {
+		ranked := demand.ranked(i)
+		var seeds []uint64 // of those that were looked at
+		for draw := range draws {
 			left, most := k, int64(1)
-			for _, packed := range demand.ranked(i) {
-				if left -= int64(drawn(idOf(packed), draw)); left < 0 {
+			for place, packed := range ranked {
+				if place == len(seeds) {
+					seeds = append(seeds, r.seed(idOf(packed)))
+				}
+				if left -= int64(drawn(seeds[place], draw)); left < 0 {
 					most = need(packed)
 					break
 				}
 			}
-			each = append(each, candidate(r, roundUp(most)))
+			each[draw] = append(each[draw], candidate(rate, roundUp(most)))
 		}
-		all = append(all, tightest(each))
+	}
+	for _, candidates := range each {
+		all = append(all, tightest(candidates))
 	}
 	return all
 }
@@ -75,6 +86,7 @@ type lottery struct {
 	demand *curve
 	ladder []int64
 	sent   []uint32     // by client
+	seeds  []uint64     // by client
 	may    [draws]int64 // requests that a draw may deny
 	hunts  [draws]*hunt
 }
@@ -89,12 +101,15 @@ const (
 // drawRequests runs the lottery. It begins around what the whole log says.
 func (c *chooser) drawRequests(ctx context.Context, r *reading, demand *curve, chosen []Candidate) ([]Candidate, error) {
 	l := &lottery{chooser: c, demand: demand, ladder: ladder(demand), sent: r.sent}
+	for id := range r.sent {
+		l.seeds = append(l.seeds, r.seed(uint32(id)))
+	}
 	for d := range draws {
 		l.hunts[d] = newHunt(math.MinInt64, math.MaxInt64, demand, l.ladder)
 		sum := int64(0)
 		for id, n := range r.sent {
 			if !c.skip[id] {
-				sum += int64(drawn(uint32(id), d)) * int64(n)
+				sum += int64(drawn(l.seeds[id], d)) * int64(n)
 			}
 		}
 		l.may[d] = c.target.most(sum)
@@ -161,7 +176,7 @@ func (l *lottery) tell(t *try) {
 	for i := range t.denied[1:] {
 		one := &t.denied[i+1]
 		for d := range sums {
-			sums[d] += int64(drawn(one.id, d)) * one.requests
+			sums[d] += int64(drawn(l.seeds[one.id], d)) * one.requests
 		}
 	}
 	for d, h := range l.hunts {

@@ -1,5 +1,7 @@
 package plan
 
+import "io"
+
 // SetSpoolMemory sets how much of a spool stays in memory, and returns what
 // puts it back.
 func SetSpoolMemory(n int64) (restore func()) {
@@ -14,4 +16,11 @@ func SetSortEvents(n int) (restore func()) {
 	before := sortEvents
 	sortEvents = n
 	return func() { sortEvents = before }
+}
+
+// SetOpenPipe sets what opens pipes by their names, and returns what puts it back.
+func SetOpenPipe(open func(string) (io.ReadCloser, error)) (restore func()) {
+	before := openPipe
+	openPipe = open
+	return func() { openPipe = before }
 }

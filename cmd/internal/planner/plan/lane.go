@@ -266,7 +266,11 @@ func zoneless(file *accesslog.File, in *input, q *question, o *Options) bool {
 }
 
 // start begins to read the log.
-func (in *input) start(ctx context.Context, r *reading) (*lane, error) {
+func (in *input) start(r *reading) (*lane, error) {
+	ctx := r.files
+	if in.pipe != nil {
+		ctx = r.ctx
+	}
 	l := &lane{input: in, ctx: ctx, order: newOrder(int64(r.options.reorder()))}
 	var err error
 	if l.file, err = in.open(ctx); err != nil {

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stint-dev/stint/cmd/internal/planner/plan"
@@ -73,6 +74,9 @@ func TestAnyOrder(t *testing.T) {
 				if outcomeOf(r) != outcomeOf(want.Results[i]) {
 					t.Errorf("%s, %d at a time: %+v, want %+v", name, at, outcomeOf(r), outcomeOf(want.Results[i]))
 				}
+			}
+			if !reflect.DeepEqual(got.Choice.Sure, want.Choice.Sure) {
+				t.Errorf("%s: sure %+v, want %+v", name, got.Choice.Sure, want.Choice.Sure)
 			}
 			if !reflect.DeepEqual(got.Traffic.Busiest, want.Traffic.Busiest) || !reflect.DeepEqual(got.Traffic.Curve, want.Traffic.Curve) || got.Choice.Limit != want.Choice.Limit {
 				t.Errorf("%s: busiest %v, want %v", name, got.Traffic.Busiest, want.Traffic.Busiest)
@@ -264,5 +268,85 @@ func TestMillionClients(t *testing.T) {
 	t.Logf("%.1f bytes a client, %.1f a client and limit", perClient, perLimit)
 	if perClient > 60 || perLimit > 13 {
 		t.Errorf("%.1f bytes a client and %.1f a client and limit: docs/PLAN.md says less", perClient, perLimit)
+	}
+}
+
+// A played pipe is opened once it is written to, gives its text and is silent
+// until the end.
+type played struct {
+	text string
+	end  chan struct{}
+}
+
+func (p *played) Read(b []byte) (int, error) {
+	if p.text == "" {
+		<-p.end
+		return 0, io.EOF
+	}
+	n := copy(b, p.text)
+	p.text = p.text[n:]
+	return n, nil
+}
+
+func (p *played) Close() error { return nil }
+
+// One who gives up on pipes that are silent gets all that each has sent, and the
+// whole of the files that waited for them.
+func TestSilentPipes(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // one worker: none waits for another, which would keep the clock of the bubble
+	dir := t.TempDir()
+	lines := func(host, n int) string {
+		return strings.Repeat(fmt.Sprintf("192.0.2.%d - - [17/May/2015:10:05:%02d +0000] \"GET / HTTP/1.1\" 200 5\n", host, host), n)
+	}
+	file, some, more, none := filepath.Join(dir, "file"), filepath.Join(dir, "some"), filepath.Join(dir, "more"), filepath.Join(dir, "none")
+	for name, text := range map[string]string{file: lines(1, 300)} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{some, more, none} {
+		if err := os.Symlink(os.DevNull, name); err != nil { // anything that is no file
+			t.Skip(err)
+		}
+	}
+	texts := map[string]string{some: lines(2, 500), more: lines(3, 9000), none: ""}
+	for _, test := range []struct {
+		files []string
+		want  int64
+	}{
+		{[]string{some}, 500}, {[]string{some, more}, 9500}, {[]string{more, some}, 9500},
+		{[]string{file, some}, 800}, {[]string{some, file}, 800}, {[]string{file, more}, 9300},
+		{[]string{none, some, file}, 800}, {[]string{file, none}, 300}, {[]string{none}, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			end := make(chan struct{})
+			defer plan.SetOpenPipe(func(name string) (io.ReadCloser, error) {
+				if texts[name] == "" {
+					<-end // no one writes to it
+				}
+				return &played{texts[name], end}, nil
+			})()
+			ctx, stop := context.WithCancel(context.Background())
+			var report *plan.Report
+			var err error
+			done := make(chan struct{})
+			go func() {
+				report, err = plan.Run(ctx, plan.Options{Files: test.files, Limits: []string{"1/s"}})
+				close(done)
+			}()
+			synctest.Wait()
+			stop()
+			<-done
+			close(end)
+			if err != nil {
+				t.Fatalf("%v: %v", test.files, err)
+			}
+			if !report.Log.Interrupted || report.Log.Requests != test.want || report.Results[0].Requests != test.want {
+				t.Errorf("%v: %d requests, interrupted: %v; want %d", test.files, report.Log.Requests, report.Log.Interrupted, test.want)
+			}
+			if top := report.Results[0].Top; test.want > 0 && (len(top) != len(test.files)-strings.Count(strings.Join(test.files, " "), none) || top[0].Evidence == nil || top[0].Evidence.Requests != top[0].Requests) {
+				t.Errorf("%v: denied first %+v", test.files, top)
+			}
+		})
 	}
 }

@@ -209,7 +209,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if len(o.Key) == 0 {
 		o.Key = []string{"ip"}
 	}
-	from := o.sources()
+	from := o.sources(ctx)
 	defer func() {
 		for _, s := range from {
 			s.close()
@@ -331,6 +331,9 @@ func (w *run) read(ctx context.Context, twice bool, sinks []sink) error {
 // report gathers what the sinks have found.
 func (w *run) report(ctx context.Context, cut bool) (*Report, error) {
 	o := w.options
+	if cut && w.piped() {
+		ctx = context.WithoutCancel(ctx) // it has ended the pipes, and that is all
+	}
 	report := &Report{Key: o.keyText(), Results: []Result{}, asked: o.Choose != nil, Findings: append([]Finding{}, w.findings()...)}
 	who := told{
 		options: o, series: &w.traffic.series.timeline, weighed: w.question.cost >= 0, name: w.name,

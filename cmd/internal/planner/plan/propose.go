@@ -67,7 +67,7 @@ type proposer struct {
 // not stand apart, in shadow first.
 func Propose(ctx context.Context, o Options) (*Proposal, error) {
 	o.Key, o.routed, o.Brief, o.Choose = []string{"ip", "route"}, true, true, &Target{}
-	from := o.sources()
+	from := o.sources(ctx)
 	defer func() {
 		for _, s := range from {
 			s.close()

@@ -26,8 +26,10 @@ type reading struct {
 	options  *Options
 	question *question
 	workers  int
-	jobs     chan *block   // to be read; it has room for those of all logs
-	halt     chan struct{} // closed when nothing more is wanted
+	jobs     chan *block     // to be read; it has room for those of all logs
+	halt     chan struct{}   // closed when nothing more is wanted
+	ctx      context.Context // of what reads pipes
+	files    context.Context // of what reads files
 	opened   []*lane
 	open     sync.Map // of what is read, by name, for the progress
 
@@ -76,11 +78,20 @@ func (r *reading) backwards() bool {
 }
 
 // run reads everything. When the context ends, what was read until then has
-// been given to the sinks, and the error is the context's. The error errAstray
-// means that it must be done again with a sorter.
+// been given to the sinks, and the error is the context's. While there are pipes,
+// it ends these, and files are read on: they were waiting for the pipes. The error
+// errAstray means that it must be done again with a sorter.
 func (r *reading) run(ctx context.Context) error {
-	reading, stop := context.WithCancel(ctx)
+	var stop, stopFiles context.CancelFunc
+	r.ctx, stop = context.WithCancel(ctx)
 	defer stop()
+	r.files, stopFiles = context.WithCancel(context.WithoutCancel(ctx))
+	defer stopFiles()
+	defer context.AfterFunc(ctx, func() {
+		if !r.piped() {
+			stopFiles()
+		}
+	})()
 	r.jobs, r.halt = make(chan *block, r.depth()*len(r.inputs)), make(chan struct{})
 	var workers sync.WaitGroup
 	for range r.workers {
@@ -89,12 +100,13 @@ func (r *reading) run(ctx context.Context) error {
 	told := r.telling()
 	var err error
 	if r.sorter != nil {
-		err = r.sort(reading)
+		err = r.sort()
 	} else {
-		err = r.merge(reading)
+		err = r.merge()
 	}
 	told()
 	stop()
+	stopFiles()
 	close(r.halt)
 	workers.Wait()
 	for _, l := range r.opened {
@@ -109,11 +121,16 @@ func (r *reading) run(ctx context.Context) error {
 	return err
 }
 
+// piped reports whether there are pipes that have not ended by themselves.
+func (r *reading) piped() bool {
+	return slices.ContainsFunc(r.inputs, func(in *input) bool { return in.pipe != nil && !in.pipe.whole.Load() })
+}
+
 // sort reads all files and gives out their events in order.
-func (r *reading) sort(ctx context.Context) error {
+func (r *reading) sort() error {
 	defer r.sorter.close()
 	for _, in := range r.inputs {
-		l, err := in.start(ctx, r)
+		l, err := in.start(r)
 		if err != nil {
 			return err
 		}
@@ -140,7 +157,7 @@ func (r *reading) sort(ctx context.Context) error {
 			r.jobs <- b
 		}
 	}
-	return r.sorter.each(context.WithoutCancel(ctx), func(events []event) {
+	return r.sorter.each(context.WithoutCancel(r.ctx), func(events []event) {
 		for i := range events {
 			events[i].out = r.ignored[events[i].id]
 		}
@@ -149,7 +166,7 @@ func (r *reading) sort(ctx context.Context) error {
 }
 
 // merge gives events out in order of time over all files.
-func (r *reading) merge(ctx context.Context) error {
+func (r *reading) merge() error {
 	waiting := slices.Clone(r.inputs)
 	slices.SortStableFunc(waiting, func(a, b *input) int { return cmp.Compare(a.first, b.first) })
 	for {
@@ -160,10 +177,13 @@ func (r *reading) merge(ctx context.Context) error {
 		}
 		r.retire()
 		next, bound := r.choose()
-		if len(waiting) > 0 && (ctx.Err() == nil || waiting[0].pipe != nil) { // what a pipe gave is not lost
+		if r.files.Err() != nil { // what a pipe gave is not lost
+			waiting = slices.DeleteFunc(waiting, func(in *input) bool { return in.pipe == nil })
+		}
+		if len(waiting) > 0 {
 			begins := waiting[0].first - int64(r.options.reorder())
 			if next == nil || next.head() >= begins {
-				l, err := waiting[0].start(ctx, r)
+				l, err := waiting[0].start(r)
 				if err != nil {
 					return err
 				}
@@ -173,7 +193,7 @@ func (r *reading) merge(ctx context.Context) error {
 			bound = min(bound, begins-1)
 		}
 		if next == nil {
-			return ctx.Err()
+			return r.ctx.Err()
 		}
 		n := len(next.ready)
 		if next.ready[n-1].at > bound {

@@ -23,7 +23,7 @@ func TraceOf(ctx context.Context, o Options, client string, most int) (*Trace, e
 	if len(o.Key) == 0 {
 		o.Key = []string{"ip"}
 	}
-	from := o.sources()
+	from := o.sources(ctx)
 	defer func() {
 		for _, s := range from {
 			s.close()
