@@ -89,21 +89,23 @@ const (
 )
 
 func (c *curve) add(events []event) {
-	for i := range events {
-		if i%ahead == 0 {
-			c.warm(events[i:min(i+ahead, len(events))])
+	var near [ahead]*demand
+	for len(events) > 0 {
+		n := min(ahead, len(events))
+		c.warm(events[:n], &near)
+		for i := range events[:n] {
+			e, d := &events[i], near[i]
+			if e.at >= c.days.end {
+				c.turn(e.at)
+			}
+			if c.days.day != d.day {
+				d.turn(c.days.day)
+				c.days.active = append(c.days.active, e.id)
+			}
+			c.days.requests++
+			d.add(e.at, min(e.cost, longestCost))
 		}
-		e := &events[i]
-		d := c.demands.at(e.id)
-		if e.at >= c.days.end {
-			c.turn(e.at)
-		}
-		if c.days.day != d.day {
-			d.turn(c.days.day)
-			c.days.active = append(c.days.active, e.id)
-		}
-		c.days.requests++
-		d.add(e.at, min(e.cost, longestCost))
+		events = events[n:]
 	}
 }
 
@@ -123,11 +125,11 @@ func (d *demand) turn(day int32) {
 
 // add takes one request in.
 func (d *demand) add(at, cost int64) {
-	idle := len(rates)
-	for k, unit := range rateUnits {
-		one := &d.levels[k]
+	idle, alone := len(rates), int(d.idle)
+	for k := range d.levels {
+		one, unit := &d.levels[k], rateUnits[k]
 		tat := one.tat
-		if k >= int(d.idle) {
+		if k >= alone {
 			tat = d.last + d.cost*unit
 		}
 		if tat <= at {
@@ -136,9 +138,8 @@ func (d *demand) add(at, cost int64) {
 		}
 		t := min(tat+cost*unit, at+longestWait)
 		one.tat = t
-		if t-at > int64(one.today)*unit {
-			one.today = uint32(min((t-at+unit-1)/unit, math.MaxUint32))
-			one.most = max(one.most, one.today)
+		if ahead := t - at; ahead > int64(one.today)*unit {
+			one.rise(ahead, unit)
 		}
 	}
 	d.last, d.cost, d.idle = at, cost, int32(idle)
@@ -153,11 +154,21 @@ func (d *demand) add(at, cost int64) {
 	}
 }
 
-// warm is that of a ledger.
-func (c *curve) warm(events []event) {
+// rise notes that a bucket is further ahead than it was today, by one unit most
+// often, which needs no division.
+func (l *level) rise(ahead, unit int64) {
+	if l.today++; ahead > int64(l.today)*unit {
+		l.today = uint32(min((ahead+unit-1)/unit, math.MaxUint32))
+	}
+	l.most = max(l.most, l.today)
+}
+
+// warm is that of a ledger, and says where the demands are.
+func (c *curve) warm(events []event, near *[ahead]*demand) {
 	sum := int64(0)
 	for i := range events {
 		d := c.demands.at(events[i].id)
+		near[i] = d
 		sum += d.last + d.levels[2].tat + d.levels[6].tat
 	}
 	c.warmed = sum

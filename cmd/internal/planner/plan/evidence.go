@@ -264,24 +264,36 @@ func (w *run) lookFor(ctx context.Context, index map[string][]int, n int) ([]*do
 // wanted are the keys of clients that are looked for, behind a filter by their
 // last bytes, which nearly all others fail.
 type wanted struct {
-	index  map[string][]int
-	filter [1 << 12]bool
+	index    map[string][]int
+	filter   [1 << 12]bool
+	networks bool // some are of IPv6
 }
 
 func newWanted(index map[string][]int) *wanted {
 	w := &wanted{index: index}
 	for key := range index {
 		w.filter[bucketOf([]byte(key))] = true
+		w.networks = w.networks || hasColon([]byte(key))
 	}
 	return w
 }
 
-func bucketOf(key []byte) uint32 {
-	sum := uint32(len(key))
-	for _, c := range key[max(len(key)-5, 0):] {
-		sum = sum*31 + uint32(c)
+// bucketOf returns a number of twelve bits, by the length of a key and its last
+// sixteen bytes: networks of IPv6 end alike.
+func bucketOf(key []byte) uint64 {
+	const odd = 0x9e3779b97f4a7c15
+	n, sum := len(key), uint64(len(key))
+	switch {
+	case n >= 16:
+		sum = (sum^word(key[n-16:]))*odd ^ word(key[n-8:])
+	case n >= 8:
+		sum = (sum^word(key))*odd ^ word(key[n-8:])
+	default:
+		for _, c := range key {
+			sum = sum<<8 | uint64(c)
+		}
 	}
-	return sum * 0x9e3779b1 >> 20
+	return sum * odd >> 52
 }
 
 // find returns the dossiers that lines with a key are for.
@@ -371,7 +383,11 @@ func (w *witness) read(block []byte, wanted *wanted, to []*dossier) {
 		var line []byte
 		line, block = accesslog.Line(block)
 		if w.lead != nil {
-			if addr := w.lead.Address(line); !hasColon(addr) && wanted.find(addr) == nil {
+			addr := w.lead.Address(line)
+			if hasColon(addr) && !wanted.networks && addr[0] != ':' && addr[0] != '0' { // no address of IPv4 in another guise
+				continue
+			}
+			if wanted.find(w.asker.owner(addr)) == nil {
 				continue
 			}
 		}

@@ -240,16 +240,24 @@ func appendLength(to []byte, n int) []byte {
 // that one client has.
 func (a *asker) part(i int, values [][]byte) []byte {
 	v := values[a.key[i]]
-	if !a.address[i] || !hasColon(v) {
+	if !a.address[i] {
 		return v
 	}
-	net, ok := a.nets[string(v)]
+	return a.owner(v)
+}
+
+// owner returns whose an address is, until the next call.
+func (a *asker) owner(addr []byte) []byte {
+	if !hasColon(addr) {
+		return addr
+	}
+	net, ok := a.nets[string(addr)]
 	if !ok {
 		if len(a.nets) == 1<<16 {
 			clear(a.nets)
 		}
-		net = network(string(v))
-		a.nets[string(v)] = net
+		net = network(string(addr))
+		a.nets[string(addr)] = net
 	}
 	a.text = append(a.text[:0], net...)
 	return a.text

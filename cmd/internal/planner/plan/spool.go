@@ -7,7 +7,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"math/bits"
 	"os"
+	"slices"
 )
 
 // A spool keeps the events of a pass in order, so that the logs are read but
@@ -39,17 +41,67 @@ func (s *spool) add(events []event) {
 	}
 }
 
-// appendEvent writes an event behind one of the moment last.
+// mostEvent is how many bytes an event takes at most: one that says how long the
+// others are, what has passed since the event before, the client, and the cost.
+const mostEvent = 1 + 8 + 4 + binary.MaxVarintLen64
+
+// costly marks an event that has a cost of its own: most cost 1.
+const costly = 1 << 7
+
+// appendEvent writes an event behind one of the moment last. Whole words are
+// written, and what is not needed of them is written over.
 func appendEvent(to []byte, e *event, last int64) []byte {
-	to = binary.AppendVarint(to, e.at-last)
-	to = binary.AppendUvarint(to, uint64(e.id))
-	return binary.AppendVarint(to, e.cost)
+	n := len(to)
+	to = slices.Grow(to, mostEvent)
+	text := to[n : n+mostEvent]
+	step := uint64(e.at - last)
+	a, b := (bits.Len64(step)+7)/8, (bits.Len32(e.id)+7)/8
+	text[0] = byte(a | b<<4)
+	binary.LittleEndian.PutUint64(text[1:], step)
+	binary.LittleEndian.PutUint32(text[1+a:], e.id)
+	to = to[:n+1+a+b]
+	if e.cost != 1 {
+		text[0] |= costly
+		to = binary.AppendVarint(to, e.cost)
+	}
+	return to
+}
+
+// eventAt reads the first event of a text, behind one of the moment last, and
+// returns how long that is, 0 if it is not whole.
+func eventAt(text []byte, last int64) (e event, n int) {
+	if len(text) < mostEvent {
+		if len(text) == 0 {
+			return e, 0
+		}
+		var padded [mostEvent]byte
+		copy(padded[:], text)
+		if e, n = eventAt(padded[:], last); n > len(text) {
+			n = 0
+		}
+		return e, n
+	}
+	a, b := int(text[0]&15), int(text[0]>>4&7)
+	if a > 8 || b > 4 {
+		return e, 0
+	}
+	e.at = last + int64(binary.LittleEndian.Uint64(text[1:])&^(^uint64(0)<<(8*a)))
+	e.id = binary.LittleEndian.Uint32(text[1+a:]) &^ (^uint32(0) << (8 * b))
+	e.cost, n = 1, 1+a+b
+	if text[0]&costly != 0 {
+		cost, c := binary.Varint(text[n:])
+		if c <= 0 {
+			return e, 0
+		}
+		e.cost, n = cost, n+c
+	}
+	return e, n
 }
 
 // An encoder writes events one after another.
 type encoder struct {
 	last int64
-	text [3 * binary.MaxVarintLen64]byte
+	text [mostEvent]byte
 }
 
 // encode returns the text of an event, until the next call.
@@ -147,23 +199,15 @@ var errSpool = errors.New("the temporary file does not hold what was written to 
 // one reads the first event of a text and returns how long that is, 0 if it is
 // not whole.
 func (p *player) one(text []byte) int {
-	step, a := binary.Varint(text)
-	if a <= 0 {
+	e, n := eventAt(text, p.last)
+	if n == 0 {
 		return 0
 	}
-	id, b := binary.Uvarint(text[a:])
-	if b <= 0 {
-		return 0
+	p.last = e.at
+	if int(e.id) >= len(p.skip) || !p.skip[e.id] {
+		p.events = append(p.events, e)
 	}
-	cost, c := binary.Varint(text[a+b:])
-	if c <= 0 {
-		return 0
-	}
-	p.last += step
-	if int(id) >= len(p.skip) || !p.skip[id] {
-		p.events = append(p.events, event{at: p.last, cost: cost, id: uint32(id)})
-	}
-	return a + b + c
+	return n
 }
 
 func (p *player) give() {
@@ -182,7 +226,7 @@ func (p *player) playFile(ctx context.Context, file *os.File) error {
 		text = text[:len(text)+n]
 		whole := len(text)
 		if !errors.Is(err, io.EOF) {
-			whole -= 3 * binary.MaxVarintLen64 // the last may be cut
+			whole -= mostEvent // the last may be cut
 		}
 		read := 0
 		for read < whole {
@@ -207,16 +251,16 @@ func (p *player) playFile(ctx context.Context, file *os.File) error {
 	}
 }
 
-func next(in *bufio.Reader, last int64) (e event, err error) {
-	step, err := binary.ReadVarint(in)
-	if err != nil {
-		return e, err
+// next reads the event behind one of the moment last.
+func next(in *bufio.Reader, last int64) (event, error) {
+	text, err := in.Peek(mostEvent)
+	if len(text) == 0 {
+		return event{}, err
 	}
-	id, err := binary.ReadUvarint(in)
-	if err != nil {
-		return e, err
+	e, n := eventAt(text, last)
+	if n == 0 {
+		return e, errors.Join(errSpool, err)
 	}
-	e.cost, err = binary.ReadVarint(in)
-	e.at, e.id = last+step, uint32(id)
+	_, err = in.Discard(n)
 	return e, err
 }
