@@ -150,8 +150,8 @@ func (r *Request) look(ctx context.Context, ttl time.Duration) (Decision, error)
 }
 
 // Wait waits until the request passes, and charges it then. Errors are those of
-// [Limiter.Wait]. Requests over the same keys are not served in the order in
-// which they come: whoever asks first once there is room passes.
+// [Limiter.Wait]. Requests over the same keys are not served in order of arrival:
+// the first to try once there is room passes.
 func (r *Request) Wait(ctx context.Context) error {
 	return r.wait(ctx, func() (Decision, *Reservation, error) {
 		if !r.delays || len(r.layers) == 0 {
@@ -162,7 +162,7 @@ func (r *Request) Wait(ctx context.Context) error {
 		if err != nil || !d.Allowed {
 			return d, nil, err
 		}
-		// A reservation, so that whoever gives up is not charged.
+		// A reservation, so that a caller that gives up is not charged.
 		d, id, err := r.store.Reserve(ctx, r.layers, 1, d.Delay+holdLonger)
 		return d, reservationOf(r.store, id), err
 	})

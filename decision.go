@@ -104,8 +104,8 @@ func (m LimitSet) Limits() iter.Seq[int] {
 	}
 }
 
-// Set makes d the answer of one limit alone to a request, which passed and took so
-// many units, or did not pass. Stores use it, with what a [meter.Meter] says.
+// Set makes d the answer of a single limit to a request: passed with taken units
+// charged, or denied. Stores call it with the answer of a [meter.Meter].
 func (d *Decision) Set(m *meter.Meter, a meter.Answer, passed bool, taken int64) {
 	// Field by field: a literal would be made elsewhere and copied.
 	d.Limit = m.Capacity()

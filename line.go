@@ -19,12 +19,12 @@ type lines struct {
 	byKey map[string]*line
 }
 
-// A line is the waiters of one key, first come first served. Those that have
-// been admitted and wait for their start (of a [meter.LeakyQueue] only) are in held;
+// A line is the waiters of one key, in order of arrival. Waiters that have been
+// admitted and wait for their start (of a [meter.LeakyQueue] only) are in held;
 // behind them are those that have not been admitted, from first to last.
 //
-// Calls to the store are made without the lock, one at a time for a line: by
-// whoever finds busy false and sets it.
+// Calls to the store are made without the lock, one at a time for each line: the
+// goroutine that sets busy makes them.
 type line struct {
 	key         string
 	held        waitqueue.Line[ReservationID]
@@ -77,7 +77,7 @@ const (
 	stepStart              // it has left the line and starts
 )
 
-// none reports whether nobody waits for key.
+// none reports whether key has no waiters.
 func (ls *lines) none(key string) bool {
 	if ls.n.Load() == 0 {
 		return true
@@ -115,7 +115,7 @@ func (ls *lines) join(key string, w *waiter, watch func(key string) func()) {
 	ln.pending = ln.pending.Add(uint128.From(uint64(w.cost)))
 }
 
-// drop forgets a line that nobody needs any more.
+// drop removes a line that is no longer needed.
 func (ls *lines) drop(ln *line) {
 	if ln.first == nil && ln.held.Empty() && len(ln.back) == 0 && !ln.busy && ls.byKey[ln.key] == ln {
 		delete(ls.byKey, ln.key)
@@ -222,7 +222,8 @@ func (ln *line) leave(w *waiter) (held bool) {
 	return true
 }
 
-// surplus returns a token to settle at so many units, if there is one.
+// surplus returns a reservation that is not needed and the cost to settle it at.
+// ok is false if there is none.
 func (ln *line) surplus() (token ReservationID, keep int64, ok bool) {
 	if n := len(ln.back); n > 0 {
 		token, ln.back = ln.back[0], ln.back[1:]

@@ -41,18 +41,18 @@ type QueueOptions struct {
 	MaxDepth int
 }
 
-// A Queue runs work at the pace of a limit, first come first served: each
-// piece of work is one unit of one key. Use a limit of algorithm [meter.LeakyQueue],
-// such as "10/s leaky_queue burst 50", for an even pace and 50 that wait; any
-// other algorithm lets a burst start together.
+// A Queue runs work at the pace of a limit, first come first served. Each piece
+// of work takes one unit of one key. Use a limit of algorithm [meter.LeakyQueue],
+// such as "10/s leaky_queue burst 50", for an even pace and a queue of 50; with
+// any other algorithm a burst of work starts at once.
 //
-// A Queue stands in the same line as [Limiter.Wait] does for the key, and
-// frees the place of whoever gives up before it starts, so that those behind
-// it move up. When the queue is full it refuses at once.
+// A Queue shares the line of its key with [Limiter.Wait]. Work that is given up
+// before it starts frees its place, and the work behind it moves up. When the
+// queue is full, new work is refused at once.
 //
 // A Queue may be used from many goroutines at once. It runs one goroutine of
-// its own, and only while submitted work waits. Giving up costs time in
-// proportion to those behind in line; all else does not depend on the depth.
+// its own, and only while submitted work waits. Giving up takes time in
+// proportion to the waiters behind; every other operation takes constant time.
 type Queue struct {
 	limiter *Limiter
 	key     string

@@ -367,7 +367,7 @@ func TestQueueSharesTheLine(t *testing.T) {
 	})
 }
 
-// The store fails: nobody hangs, and the error is the store's.
+// The store fails: no caller hangs, and the error is the store's.
 func TestQueueStoreFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New(memstore.Options{})

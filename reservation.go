@@ -34,8 +34,9 @@ func reservationOf(store Store, id ReservationID) *Reservation {
 	return r
 }
 
-// ID returns what names the reservation, in other processes on the same store
-// too; see [Limiter.Reservation]. Whoever has it can settle: it is a secret.
+// ID returns the name of the reservation, which is valid in other processes on
+// the same store too; see [Limiter.Reservation]. It is a secret: anyone who has
+// it can settle the reservation.
 func (r *Reservation) ID() ReservationID {
 	ids := make([]string, len(r.parts))
 	for i, id := range r.parts {

@@ -8,33 +8,33 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// A Store keeps what keys have used under limits, and is the clock. Every
-// store answers as docs/SEMANTICS.md says, and passes the suite of package
-// storetest.
+// A Store keeps the state of keys under limits, and is the clock. Every store
+// answers as docs/SEMANTICS.md says, and passes the suite of package storetest.
 //
-// A request may have several layers: it passes when all of them pass, at one
-// instant, and then every layer is charged; else none is, but those that count
-// what they deny. A denial is a [Decision]; an error means that no decision
-// could be made, and that nothing was charged unless the error says so.
+// A request may have several layers. It passes when all of them pass at one
+// instant, and then every layer is charged. Otherwise no layer is charged, except
+// those that count what they deny. A denial is a [Decision]; an error means that
+// no decision could be made, and that nothing was charged unless the error says
+// so.
 //
-// A store that makes all room itself may have a method
+// A store that no other process shares may have a method
 //
 //	Watch(b Bound, key string, wake func()) (stop func())
 //
-// that calls wake after anything but time may have made room for key under b:
-// whoever settled, refunded, reset or changed a limit. Then a [Limiter] whose
-// callers wait need not ask it once a second.
+// that calls wake after anything but time may have made room for key under b: a
+// settlement, a refund, a reset or a changed limit. Then a [Limiter] whose callers
+// wait need not poll the store once a second.
 //
 // All methods may be called from many goroutines at once.
 type Store interface {
 	// Bind makes limits known under a name and returns them as the layers of
-	// one key, in order. What keys use belongs to the name: whoever binds it
-	// shares their state, and two names never do. Of several limits under one
-	// name each is known by its [Limit.ID]. Limits of other parameters are
-	// another form of the name's: each Bound decides by its own, and what a key
-	// does counts under every form that it has met, each by its own rule. The
-	// error says which limit cannot be held, and why; [CheckBind] finds what all
-	// stores refuse.
+	// one key, in order. State belongs to the name: callers that bind the same
+	// name share it, and two names never do. Several limits under one name are
+	// identified by their [Limit.ID]. Limits with other parameters are another
+	// form of the name: each Bound decides by its own form, and what a key uses
+	// counts under every form that it has met, each by its own rule. The error
+	// says which limit cannot be held, and why; [CheckBind] reports what every
+	// store refuses.
 	Bind(name string, limits ...Limit) (Bound, error)
 	// Decide answers op for layers that may be on different keys.
 	Decide(ctx context.Context, op meter.Op, layers []Layer, cost int64) (Decision, error)

@@ -20,44 +20,44 @@ const (
 	// askAgain is how long the foremost waiter sleeps at most before it asks a
 	// store again that does not say when it makes room.
 	askAgain = time.Second
-	// giveBackWithin is how long giving a place back may take, since the
-	// context of whoever gave up is over by then.
+	// giveBackWithin is how long giving a place back may take. It has a
+	// deadline of its own because the caller's context has ended by then.
 	giveBackWithin = time.Second
 )
 
 // Wait waits until cost units of key pass, and charges them then. It returns
-// nil when they have passed; else nothing was charged, and the error is
+// nil when they have passed; otherwise nothing was charged, and the error is
 //
 //   - a [*WaitError], at once, when the context's deadline comes before they
 //     could pass, or when they never can: the cost is above the limit;
 //   - the context's error when it ends meanwhile;
-//   - [ErrCost] for a cost below zero, or what the store says.
+//   - [ErrCost] for a cost below zero, or the store's error.
 //
-// A cost of 0 passes at once. A deadline is held against what is known: that
-// those ahead stay and that nothing else arrives. Those ahead count under every
-// algorithm, and for those that pass in windows as far as whole windows go.
+// A cost of 0 passes at once. A deadline is compared with what is known: it is
+// assumed that the waiters ahead stay and that nothing else arrives. Waiters ahead
+// count under every algorithm; under algorithms with windows, in whole windows.
 //
 // The waiters of one key are served first come first served, each with its
 // whole cost, and a newcomer queues behind them. [Limiter.Take] and the like
 // do not queue: what they take in between, the waiters do not get. The order
 // is that of this Limiter; other processes on the same store have their own.
 //
-// A wait ends when it may: what makes room, such as [Reservation.Settle],
-// [Limiter.Refund], [Limiter.Reset] or a limit that changes, wakes the line of
-// its key: at once in a memstore, whoever made the room; over a store that other
-// processes share at once for Refund and Reset of this Limiter, and else within
-// a second.
+// A wait ends early when room is made by [Reservation.Settle], [Limiter.Refund],
+// [Limiter.Reset] or a changed limit: over a memstore at once, whichever caller
+// made the room; over a store that other processes share at once for Refund and
+// Reset of this Limiter, and otherwise within a second.
 //
 // Under a [meter.LeakyQueue] the charge is made on arrival, as soon as the queue has
-// room, and Wait returns after the delay. Who gives up before that frees the
-// place, and those behind it in this Limiter move up. Only they can: a caller
-// that was told a delay by Take keeps it.
+// room, and Wait returns after the delay. A caller that gives up before that frees
+// its place, and the waiters behind it in this Limiter move up. Callers of Take do
+// not: they keep the delay that they got.
 //
 // Price: that of one Take and no allocation when the cost passes at once, two
 // calls to the store under a LeakyQueue or a limit that counts what it denies.
-// Those that wait in line hold a few hundred bytes, but no goroutine of their
-// own and no timer; the foremost alone asks the store, once each RetryAfter, and
-// of a store that others share at least once a second. With a deadline, each asks twice more.
+// A waiter in line holds a few hundred bytes, but no goroutine of its own and no
+// timer. Only the first in line calls the store, once each RetryAfter, and for a
+// store that other processes share at least once a second. A waiter with a deadline
+// makes two more calls.
 func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 	_, err := l.wait(ctx, key, cost, 0)
 	return err
@@ -162,7 +162,7 @@ func (l *Limiter) watch(key string) func() {
 func (l *Limiter) await(ctx context.Context, w *waiter, seat bool) (started bool, err error) {
 	done := false
 	defer func() {
-		if !done { // an error, or a store that panics: nobody waits behind it
+		if !done { // an error, or a store that panics: the waiters behind must not hang
 			l.giveUp(ctx, w)
 		}
 	}()
@@ -367,7 +367,7 @@ func late(ctx context.Context, now time.Time, wait time.Duration) bool {
 }
 
 // giveUp takes w out of its line. If it had been admitted, a place is given
-// back: here, or by whoever is asking the store for the line right now.
+// back: here, or by the goroutine that is calling the store for the line now.
 func (l *Limiter) giveUp(ctx context.Context, w *waiter) {
 	l.lines.mu.Lock()
 	held := !w.out && w.line.leave(w)
@@ -381,8 +381,8 @@ func (l *Limiter) giveUp(ctx context.Context, w *waiter) {
 	}
 }
 
-// tidy gives back what nobody in the line needs, unless somebody will who asks
-// the store for it right now.
+// tidy gives back the places that the line no longer needs, unless another
+// goroutine is calling the store for the line; that one does it then.
 func (l *Limiter) tidy(ctx context.Context, ln *line) {
 	l.lines.mu.Lock()
 	mine := !ln.busy

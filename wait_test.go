@@ -51,7 +51,7 @@ func must(t testing.TB, l *stint.Limiter, cost int64) {
 	}
 }
 
-// empty checks that nobody is left in a line.
+// empty checks that no waiter is left in a line.
 func empty(t testing.TB, l *stint.Limiter) {
 	t.Helper()
 	synctest.Wait()

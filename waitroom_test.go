@@ -14,8 +14,8 @@ import (
 	"github.com/stint-dev/stint/memstore"
 )
 
-// hidden is a store that tells nobody of room it makes, as one that others
-// share.
+// hidden is a store without Watch: it does not announce room, like a store that
+// processes share.
 type hidden struct{ stint.Store }
 
 // Whatever makes room ends the wait of the first in line, and of those behind it

@@ -33,7 +33,7 @@ type form struct {
 	holders atomic.Int32 // see hold
 	since   int64        // when it was first seen without any; 0 while it is held
 	looked  int64        // when release last looked for idle keys
-	stays   int64        // until when it is not released, whoever holds it
+	stays   int64        // until when it is not released, even if it is not held
 }
 
 // A limit is one of a form, in every shard.
@@ -59,7 +59,7 @@ type view struct {
 // apart is between a name and an ID, neither of which has control characters.
 const apart = "\x00"
 
-// formKey is what the forms of all names are told apart by.
+// formKey returns the key that identifies a form among the forms of all names.
 func formKey(text string, limits []stint.Limit) string {
 	var b strings.Builder
 	b.WriteString(text)
@@ -117,8 +117,8 @@ func (s *Store) meters(limits []stint.Limit) ([]*meter.Meter, error) {
 	return meters, nil
 }
 
-// Bind implements [stint.Store]. What it returns holds its limits: those that
-// nobody holds, and under which no key counts, are released.
+// Bind implements [stint.Store]. The Bound holds its limits: limits that no Bound
+// or reservation holds, and under which no key counts, are released.
 func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	if s.closed.Load() {
 		return nil, stint.ErrClosed

@@ -6,9 +6,9 @@ import (
 	"math/bits"
 )
 
-// A seed is the secret that keys are hashed with, so that nobody outside can
-// make keys meet. It is drawn for each store, and goes into its snapshots,
-// which is why the runtime's own hash would not do.
+// A seed is the secret that keys are hashed with, so that clients cannot choose
+// keys that collide. It is drawn for each store and kept in its snapshots, which is
+// why the runtime's own hash would not do.
 type seed [4]uint64
 
 func newSeed() (k seed) {

@@ -234,7 +234,8 @@ func TestRecoversReservations(t *testing.T) {
 	}
 }
 
-// released collects garbage until a store knows so many limits.
+// released collects garbage until a store knows no more than the given number of
+// limits.
 func released(t *testing.T, s *memstore.Store, limits int) {
 	t.Helper()
 	for s.Stats().Limits > limits {

@@ -1,17 +1,16 @@
 package memstore
 
-// A form is known as long as somebody can still ask about it, or a key still
-// counts under it: what Bind returns holds its form, as a reservation does,
-// until the garbage collector finds that nobody can reach it. A form that is
-// not held is released once its keys are as if never seen; its key that comes
-// later is as unseen as before, so nobody can tell. Keys that go on under
-// another form keep it busy: then it goes as a whole once what it has decided
-// itself counts no more.
+// A form stays as long as it is held or keys count under it. A Bound holds its
+// form, and so does a reservation, until the garbage collector finds them
+// unreachable. A form that is not held is released once its keys are as if never
+// seen: a key that comes later is unseen too, so releasing changes no answer. Keys
+// that go on under another form keep it busy: then it is released as a whole, once
+// what it has decided itself no longer counts.
 //
-// The next calls of Bind, Stats or Save that look at it do so.
+// Bind, Stats and Save look for forms to release.
 
-// releaseSome looks at the next so many forms, in turn, for those to release.
-// The store's lock is held: nobody binds meanwhile.
+// releaseSome looks at the next n forms, in turn, and releases those that it can.
+// The store's lock is held, so no Bind runs meanwhile.
 func (s *Store) releaseSome(n int) {
 	now := s.clock.now()
 	for ; n > 0 && len(s.list) > 0; n-- {
@@ -113,7 +112,7 @@ func (sh *shard) clear(s *Store, l *limit, now int64) {
 	at := s.at(t, sh.tick(now))
 	for i := range t.segments {
 		if t.segments[i].used > 0 {
-			t.rebuild(sh, &t.segments[i], at+linger) // without it: nobody is about to ask
+			t.rebuild(sh, &t.segments[i], at+linger) // without linger: the limit is not in use
 		}
 	}
 	if t.cells != nil {

@@ -187,7 +187,7 @@ func (r *reader) open(limits int) (o savedOpen) {
 	return o
 }
 
-// words reads so many words.
+// words reads a count and that many words.
 func (r *reader) words() (words []uint64) {
 	n := r.uint32()
 	if n > mostWords {
@@ -229,8 +229,8 @@ type loaded struct {
 	states map[savedPlace]*meter.Reservations // of those for which there is
 }
 
-// reopen makes ready what may still be settled at a time, at most so many:
-// those that expire last.
+// reopen restores the reservations that may still be settled at time now, most of
+// them at most: those that expire last.
 func (in *loaded) reopen(now int64, most int) error {
 	rs := slices.DeleteFunc(in.open.reservations, func(r savedReservation) bool { return r.expires <= now })
 	in.full = max(len(rs)-most, 0)

@@ -161,8 +161,8 @@ func (sh *shard) fits(s *Store, who seeker, now int64, words int) bool {
 	return false
 }
 
-// makeRoom evicts until there is room for a key, or for a block of so many
-// words if that is above 0.
+// makeRoom evicts until there is room for a key, and for a block of the given
+// number of words if that is above 0.
 func (sh *shard) makeRoom(s *Store, who seeker, now int64, words int) bool {
 	for _, r := range [...]*roster{&sh.indirect, &sh.slotted} {
 		if words > 0 && r == &sh.slotted {

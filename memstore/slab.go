@@ -18,7 +18,7 @@ type slab struct {
 const (
 	smallPage  = 1 << 10 // words
 	largePage  = 1 << 13
-	smallPages = 16 // so many of them
+	smallPages = 16 // number of small pages
 	pageBits   = 8  // a page has at most 2^pageBits blocks
 	classShift = 48 // a reference: class, page, block
 )
@@ -39,7 +39,7 @@ type page struct {
 	live   uint16
 }
 
-// alloc returns a block of at least so many words, all zero, and its
+// alloc returns a zeroed block of at least the given number of words, and its
 // reference, which is never 0.
 func (s *slab) alloc(words int) (ref uint64, block []uint64) {
 	ci := s.class(words)
@@ -74,8 +74,8 @@ func (s *slab) class(words int) int {
 	return len(s.classes) - 1
 }
 
-// fits reports whether a block of so many words is to be had with the pages
-// there are, or by one more below that many bytes.
+// fits reports whether a block of the given number of words can be had from the
+// pages there are, or from one more page without exceeding most bytes.
 func (s *slab) fits(words int, most int64) bool {
 	if s.bytes < most {
 		return true

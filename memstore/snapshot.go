@@ -26,29 +26,29 @@ import (
 //	version  uint32, 4
 //	seed     4 × uint64
 //	names    uint32, and for each:
-//	  name     uint32 and so many bytes
+//	  name     length uint32, bytes
 //	  forms    uint32, and for each: limits uint32, and for each of these its ID
 //	           and its text, as the name
 //	  blocks   uint32 1 and a block, for each shard, and 0 at the end:
 //	    keys     of each limit of each form, until a hash of 0: hash uint64,
 //	             words uint32, words × uint64
 //	    met      which forms keys have met, of those that met several, until a
-//	             hash of 0: hash uint64, forms uint32, and so many uint32
+//	             hash of 0: hash uint64, forms uint32, forms × uint32
 //	  cells    the overflow cells of each limit, as its keys: for the hash, 1
 //	           more than the top bits of the hashes that share the cell
 //	charges  of open reservations: uint32, and for each state that has some:
 //	  limit, on   uint32 twice: which of the limits above, counted through, and 1
 //	              for a key, 2 for a cell
 //	  hash        uint64, as above
-//	  words       uint32 and so many uint64: meter.Reservations
+//	  words       uint32, words × uint64: meter.Reservations
 //	open     the reservations: uint32, and for each:
-//	  token           uint32 and so many bytes
+//	  token           length uint32, bytes
 //	  cost, expires   int64 twice
 //	  layers          uint32, and for each: limit and on as above, hash uint64,
 //	                  weight int64, mark 2 × uint64
 //	sum      uint32, CRC-32C of all before it
 //
-// Read too are versions 3, 2 and 1, which have for the names
+// Versions 3, 2 and 1 are read too. In place of the names they have
 //
 //	limits   uint32, and for each: name and ID with a 0 byte in between, text,
 //	         keys, cells

@@ -207,8 +207,8 @@ func TestSnapshotUnbound(t *testing.T) {
 	}
 }
 
-// TestSnapshotUnboundForgets drops a limit that nobody binds any more once its
-// keys no longer count, so that files do not grow for ever.
+// TestSnapshotUnboundForgets drops a limit that is no longer bound once its keys
+// no longer count, so that files do not grow for ever.
 func TestSnapshotUnboundForgets(t *testing.T) {
 	s, c := used(t)
 	var first, later bytes.Buffer

@@ -81,8 +81,8 @@ func newTable(m *meter.Meter) table {
 // noSegments are those of every table that has had no key: one without slots.
 var noSegments = make([]segment, 1)
 
-// block returns how many words to allocate for a state of at least so many: a
-// log, which grows, gets some more.
+// block returns how many words to allocate for a state of at least the given
+// number. A log grows, so it gets some more.
 func (t *table) block(words int) int {
 	if t.log() {
 		return roomy(words)
@@ -163,7 +163,7 @@ func (g *segment) put(h uint64, words int) []uint64 {
 	return g.slots[at+1 : at+1+words : at+1+words]
 }
 
-// newSegment returns a segment with slots for so many keys and one more.
+// newSegment returns a segment with slots for the given number of keys and one more.
 func newSegment(keys, words int) segment {
 	stride := 1 + words
 	least := max((keys+1)*32/27*11/10+2, leastSlots) * stride

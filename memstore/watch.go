@@ -12,7 +12,7 @@ import (
 // watchers are those that wait for room, by the hash of their key. Its lock is
 // taken last of all.
 type watchers struct {
-	n      atomic.Int64 // of byHash, so that who makes room for nobody needs no lock
+	n      atomic.Int64 // len(byHash), so that making room takes no lock while there are no watchers
 	mu     sync.Mutex
 	byHash map[uint64]map[*watcher]struct{}
 }

@@ -37,8 +37,8 @@ func (m *Meter) counts(s []uint64, t uint64) pair {
 // left returns how much of the window before still overlaps: W − e.
 func (m *Meter) left(p pair) uint64 { return (p.index+1)*m.period - p.at }
 
-// most returns the largest cost that passes with so many units counted in the
-// current window and this much of prev overlapping.
+// most returns the largest cost that passes with cur units counted in the current
+// window, prev in the one before, and left of that one still overlapping.
 func (m *Meter) most(cur, prev, left uint64) uint64 {
 	weight := uint128.Mul(prev, left)
 	weighed := weight.Ceil(m.period)

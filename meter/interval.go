@@ -55,8 +55,8 @@ func (m *Meter) intervalLevel(s []uint64, t uint64) (remaining int64, reset time
 	return remaining, satmath.Duration(m.lumpsUntil(missing, index, t))
 }
 
-// lumpsUntil returns the wait from t until so many tokens have been added
-// after the period index.
+// lumpsUntil returns the wait from t until the given number of tokens has been
+// added after the period index.
 func (m *Meter) lumpsUntil(tokens, index, t uint64) uint64 {
 	lumps := tokens / m.count
 	if tokens%m.count != 0 {

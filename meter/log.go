@@ -77,7 +77,7 @@ func (r ring) dropOldest(e entry) {
 	r[1] -= e.units
 }
 
-// skip moves the head of the ring on by so many words.
+// skip moves the head of the ring on by the given number of words.
 func (r ring) skip(words int) {
 	head := r.head() + words
 	if head >= r.size() {

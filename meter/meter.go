@@ -17,9 +17,9 @@ import (
 // has at least [Meter.Words] words. A Meter may be used from many goroutines
 // at once; a state may not.
 //
-// State that lies further ahead than time can explain is a clock fault, and is
-// taken as exactly as far ahead as could be explained, so that a clock that
-// jumps and comes back locks nobody out for longer than a drain.
+// State that lies further ahead than time can explain is a clock fault. It is
+// taken to be exactly as far ahead as could be explained, so that a clock that
+// jumps and comes back locks a key out for one drain at most.
 type Meter struct {
 	spec      Spec
 	algorithm Algorithm

@@ -421,9 +421,9 @@ func ranges(t testing.TB, m *meter.Meter, d answer, now, cost int64) {
 	}
 }
 
-// A clock that jumped a thousand years of windows ahead and came back locks
-// nobody out for longer than the algorithm allows, however often it is asked, and
-// the waits that it is told are true.
+// A clock that jumped a thousand years of windows ahead and came back locks no key
+// out for longer than the algorithm allows, however often it is asked, and the waits
+// that it returns are true.
 func TestMeterClockFault(t *testing.T) {
 	const s = int64(time.Second)
 	for _, c := range []struct {
@@ -665,7 +665,7 @@ func TestMeterAdopt(t *testing.T) {
 
 // Debt is not carried over a change beyond one drain, and a state that a clock
 // fault left far ahead is pulled back by one: the snapshot of a machine whose
-// clock was wrong locks nobody out for longer.
+// clock was wrong locks no key out for longer.
 func TestMeterAdoptClockFault(t *testing.T) {
 	for _, limit := range []string{
 		"10/s", "10/s leaky_queue", "10/s token_bucket_interval", "10/s fixed_window", "10/day in UTC",

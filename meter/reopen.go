@@ -6,7 +6,7 @@ import (
 	"github.com/stint-dev/stint/internal/uint128"
 )
 
-// What is kept of open charges in a file: four words, and so many for each.
+// The size of open charges in a file, in words: a head, and then each charge.
 const (
 	reservationsHead = 4
 	openChargeWords  = 5
@@ -65,7 +65,7 @@ func (m *Meter) openSound(r *Reservations) bool {
 	return true
 }
 
-// closeOthers is [Meter.Close] of all charges but so many at each place.
+// closeOthers is [Meter.Close] of all charges except left[i] of them at place i.
 func (m *Meter) closeOthers(r *Reservations, left []int) {
 	n := 0
 	for i, o := range r.open {

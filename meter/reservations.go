@@ -114,9 +114,9 @@ func (m *Meter) Reserve(r *Reservations, state []uint64, now, cost, expires int6
 // gives back what it still counts.
 func (m *Meter) Rewrites() bool { return m.levels() || m.algorithm == SlidingLog }
 
-// Settle closes a reservation of so many units at its true cost. What that is
-// less is given back, as if it had never been charged, and what it is more is
-// charged now, room or not.
+// Settle closes a reservation of reserved units at its actual cost. If actual is
+// less, the difference is given back as if it had never been charged; if it is
+// more, the difference is charged now, even if there is no room for it.
 func (m *Meter) Settle(r *Reservations, mark ChargeRef, state []uint64, now, reserved, actual int64) {
 	if actual < reserved {
 		m.giveBack(r, mark, state, since(now), uint64(reserved-actual))
@@ -221,7 +221,7 @@ func (m *Meter) cutsOff(level uint128.Int, c uint64) bool {
 	return (uint128.From(2 * uint64(m.capacity))).Less(level.Add(uint128.From(c)))
 }
 
-// place returns what a charge at t is told apart by: its window, part or moment.
+// place returns the window, part or moment that identifies a charge made at t.
 func (m *Meter) place(s []uint64, t uint64) uint64 {
 	switch m.algorithm {
 	case FixedWindow:

@@ -123,7 +123,8 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// TestDecided is told by whoever asks a limiter, with times of its own.
+// TestDecided reports decisions as a program does that calls a limiter itself, with
+// times of its own.
 func TestDecided(t *testing.T) {
 	telemetry, sdk := newTelemetry(t)
 	for _, d := range []otellimit.Decision{

@@ -164,7 +164,7 @@ func TestOverridesAreShared(t *testing.T) {
 }
 
 // TestOverridesRecover fills the bound on different limits, and then changes what
-// customers have: limits that nobody has any more make room.
+// customers have: limits that no customer has any more make room.
 func TestOverridesRecover(t *testing.T) {
 	p := customerPolicy(t, customerRules)
 	at := func(i int) policy.Override { return limits(t, fmt.Sprintf("%d/h", i+10)) }

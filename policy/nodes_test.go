@@ -10,8 +10,9 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// TestSetNodes changes the share of what is bound, of what a reload brings, and
-// of limits that are given, whichever policy is told; what was used counts.
+// TestSetNodes changes the share of what is bound, of what a reload brings, and of
+// limits that are given, on the policy before the reload as on the one after it; what
+// was used counts.
 func TestSetNodes(t *testing.T) {
 	store := newBroken()
 	p, err := policy.New(store, parse(t, `{"name": "a", "key": ["ip"], "limits": ["12/h fixed_window"]}`), policy.Options{})

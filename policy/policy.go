@@ -30,12 +30,12 @@ type Options struct {
 	// hashed without a secret, tokens hold for this process alone, and
 	// hash_key is refused.
 	Secret []byte
-	// OnDecision is told of each request that was decided on and would be
-	// charged, by any of the methods but those that only look or give back, and
-	// before it waits for its turn; of several questions asked together, one by
-	// one. rules are those that decided, attrs what they were asked of, cost what
-	// the caller said it costs. It runs in the caller's goroutine, may be called
-	// from many at once, and may keep neither attrs nor r. The default is nobody.
+	// OnDecision is called for each request that was decided on and would be
+	// charged: by every method except those that only look or give back. It is
+	// called before the request waits in a queue, and once for each question of
+	// a batch. rules are those that decided, attrs the request's attributes, cost
+	// the cost that the caller gave. It runs in the caller's goroutine, may be
+	// called from many at once, and must not keep attrs or r. Optional.
 	OnDecision func(rules *Rules, attrs Attributes, cost int64, r *Result)
 }
 
@@ -172,11 +172,11 @@ func (p *Policy) Reload(rules *Rules) (*Policy, error) {
 	return nil, err
 }
 
-// SetNodes says that so many processes share the store now, in place of
-// Options.Nodes; below 1 is 1. It holds for every policy that comes of this one
-// by [Policy.Reload], or that this one came of. What keys have used is carried
-// over, see [fallback.Shares.SetNodes]; the error is for limits that keep the
-// share they had.
+// SetNodes sets the number of processes that share the store, in place of
+// Options.Nodes; below 1 counts as 1. It holds for every policy in the same chain
+// of [Policy.Reload], before this one and after. What keys have used is carried
+// over, see [fallback.Shares.SetNodes]. The error is for limits that could not be
+// changed and keep the share they had.
 func (p *Policy) SetNodes(n int) error {
 	return p.failover.SetNodes(n)
 }

@@ -734,7 +734,7 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// broken is a store that fails while it is told to.
+// broken is a store that fails while down is set.
 type broken struct {
 	stint.Store
 	down atomic.Bool

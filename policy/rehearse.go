@@ -7,10 +7,9 @@ import (
 )
 
 // Rehearse returns a policy of any rules on another store, such as one with a
-// virtual clock, to see what the rules would do: with the overrides that
-// customers of p have now, its secret, and nothing else of it. What is decided
-// there changes nothing here, and is told to no OnDecision. The error is as that
-// of [New].
+// virtual clock, to see what the rules would do. It takes over the overrides that
+// customers of p have now, and the secret, and nothing else. Its decisions change
+// nothing in p, and it calls no OnDecision. The error is as that of [New].
 func (p *Policy) Rehearse(store stint.Store, rules *Rules) (*Policy, error) {
 	if rules == nil {
 		return nil, errors.New("policy: Rehearse without rules: Parse reads them")

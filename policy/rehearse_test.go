@@ -10,8 +10,8 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// TestOnDecision is told of each request that was decided on and would be
-// charged, whichever way it was asked, and of nothing else.
+// TestOnDecision checks that OnDecision is called for each request that was decided
+// on and would be charged, by any method, and for nothing else.
 func TestOnDecision(t *testing.T) {
 	rules, err := policy.Parse([]byte(`{"rules": [{"name": "api", "match": {"path": "/api"}, "key": ["ip"], "limits": ["3/h"]}]}`))
 	if err != nil {

@@ -87,8 +87,8 @@ const (
 	sealBytes  = 16
 )
 
-// seal makes a token of parts: flags, length and token of each, and a seal, so
-// that nobody takes parts out, or puts others together.
+// seal makes a token of parts: flags, length and token of each, and a MAC, so that
+// clients cannot take parts out or combine parts of several tokens.
 func (p *Policy) seal(parts []tokenPart) stint.ReservationID {
 	var b []byte
 	for _, part := range parts {

@@ -22,16 +22,16 @@ const (
 )
 
 // Wait is Decide that returns when the request may start: under a leaky_queue
-// it holds what has passed until its turn has come. It says how long that was.
-// What would wait longer than most, or past the context's deadline, is denied
-// at once, with the least wait after which it would not; most of 0 is as long
-// as the queue holds. A context that ends meanwhile is its error.
+// it holds a request that passed until its start, and returns how long that was.
+// A request that would wait longer than most, or past the context's deadline, is
+// denied at once, with the least wait after which it would not; most of 0 is as
+// long as the queue holds. If the context ends meanwhile, Wait returns its error.
 //
-// A request that is denied so or gives up charges nothing, and those behind it
-// move up: requests that wait under the same queues, in this policy and those
-// that come of it by [Policy.Reload], whichever way they came in. Under one
-// queue at most 1 + d/T of them start in any stretch of length d. A delay that
-// was told by Decide is kept, and nobody moves into it.
+// A request that is denied in this way or gives up charges nothing, and the
+// requests behind it move up: all that wait under the same queues, in this policy
+// and those made from it by [Policy.Reload], for whichever entrance. Under one
+// queue at most 1 + d/T of them start in any stretch of length d. A caller of
+// Decide keeps the delay that it got; no other request moves into it.
 //
 // Price: that of Decide, or under a leaky_queue of Reserve, whose place in the
 // store lasts as long as the queue holds a request. When the store has no room

@@ -11,8 +11,8 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// So many goroutines at once try the laws about concurrency, on a clock that
-// stands still: then exactly the capacity passes, whatever the interleaving.
+// goroutines is how many goroutines at once try the laws about concurrency, on a
+// clock that stands still: then exactly the capacity passes, in any interleaving.
 const goroutines = 8
 
 // together runs do in many goroutines that begin at one moment.

@@ -21,7 +21,7 @@ type env struct {
 	now     atomic.Int64
 	quantum int64
 	rnd     *rand.Rand
-	keys    int // so many have been made up
+	keys    int // how many have been made up
 	forms   map[string]limit
 }
 
@@ -51,8 +51,8 @@ func (e *env) limit(text string) limit {
 	return limit{l, e.bind(l)}
 }
 
-// among returns a limit that may be one of several on a key: they are told
-// apart by their texts.
+// among returns a limit that may be one of several on a key. Its text identifies
+// it.
 func (e *env) among(text string) limit {
 	e.Helper()
 	l := e.limit(text).WithName(text)

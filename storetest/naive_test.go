@@ -67,7 +67,7 @@ type fault struct {
 	joinsKeys      bool // into one string with the limit's name
 	floors         bool // waits, by a nanosecond
 	neverIsLong    bool // the wait for the impossible is an hour
-	forgets        int  // all but so many states; 0 for none
+	forgets        int  // keep only this many states; 0 keeps all
 	rounds         bool // T to whole nanoseconds
 	settlesTwice   bool
 	mints          bool // gives back what time has forgiven

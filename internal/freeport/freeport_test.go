@@ -7,8 +7,8 @@ import (
 	"github.com/stint-dev/stint/internal/freeport"
 )
 
-// TestAddr listens at an address again and again: nobody answers there meanwhile,
-// and no other socket is given the port.
+// TestAddr listens at an address again and again: nothing else answers there in
+// between, and no other socket is given the port.
 func TestAddr(t *testing.T) {
 	addr := freeport.Addr(t)
 	for range 3 {

@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// keep binds a socket and does not listen on it: the system then gives its port to
-// nobody who does not ask for it, and to whoever does and sets SO_REUSEADDR too.
+// keep binds a socket and does not listen on it. The system then assigns the port
+// to no other socket, unless a program asks for it by number with SO_REUSEADDR.
 func keep() (addr string, release func(), err error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -17,14 +17,14 @@ import (
 // A Cluster is nodes of a test: masters, then replicas.
 type Cluster struct{ Nodes []*Server }
 
-// StartCluster starts a cluster of masters, each with so many replicas, and
-// waits until every node says that it is well.
+// StartCluster starts a cluster of masters, each with the given number of replicas,
+// and waits until every node reports that the cluster is well.
 func StartCluster(t testing.TB, masters, replicas int) *Cluster {
 	t.Helper()
 	c := &Cluster{}
 	var addrs []string
 	var args []string
-	if replicas == 0 { // nobody could take over: a node that is slow is not taken for dead
+	if replicas == 0 { // no replica could take over: a slow node is not declared dead
 		args = []string{"--cluster-node-timeout", "20000"}
 	}
 	for range masters * (1 + replicas) {

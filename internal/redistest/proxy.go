@@ -25,8 +25,8 @@ type Fault struct {
 	CutEvery int
 }
 
-// A Proxy stands between clients and a server. It is well until it is told
-// otherwise.
+// A Proxy stands between clients and a server. It forwards everything until
+// [Proxy.Set] gives it a fault.
 type Proxy struct {
 	// Addr is where it listens: 127.0.0.1 and a port.
 	Addr string
@@ -67,8 +67,8 @@ func NewProxy(t testing.TB, server string) *Proxy {
 // URL returns the proxy's address as a URL.
 func (p *Proxy) URL() string { return "redis://" + p.Addr }
 
-// lead has the proxy stand in front of a server that was not there yet. Until
-// then nobody may connect.
+// lead sets the server behind the proxy, for a proxy made before its server. No
+// client may connect before that.
 func (p *Proxy) lead(server string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

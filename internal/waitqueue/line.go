@@ -1,13 +1,13 @@
-// Package waitqueue is the queue of those that wait for their start under a
+// Package waitqueue is the queue of requests that wait for their start under a
 // leaky_queue, for every part of stint that lets requests wait.
 //
-// A store tells each request a delay, which makes a [Place]: a stretch of the
+// A store gives each request a delay, which makes a [Place]: a stretch of the
 // limit's time that has been paid for. Waiters and places are kept apart: the
 // first waiter starts at the first place, and so on. So when a waiter gives up,
-// all behind it move up without being touched, and what is left over is at the
-// end: it goes back to the store last place first, each while no later request
-// was told a delay, since only then the store can let others have it. What
-// cannot go back is there for whoever comes next.
+// all behind it move up without being touched, and the surplus is at the end.
+// Surplus places go back to the store from the last on, each as long as the store
+// has given no later request a delay, since only then can it reuse them. Places
+// that cannot go back are taken by later waiters.
 package waitqueue
 
 import (
@@ -54,8 +54,8 @@ func (p *Place[T]) loose() bool { return p.Return == ByWaiter && !p.owner.in }
 type Waiter[T any] struct {
 	// Units is how much of the line's places the request takes.
 	Units int64
-	// Turn is sent to when the waiter should look again. It has room for one,
-	// and whoever sends does not block.
+	// Turn receives a value when the waiter should look again. It has a buffer
+	// of one, and sending never blocks.
 	Turn chan struct{}
 
 	own        *Place[T] // that was charged for it
@@ -195,9 +195,9 @@ type spot struct {
 	used int64
 }
 
-// fit returns where a request of so many units starts that may not start before
+// fit returns where a request of the given units starts that may not start before
 // from, and where the next one may: the first stretch that is long enough, of
-// one place or of several that follow each other.
+// one place or of several adjacent ones.
 func (l *Line[T]) fit(from spot, units int64) (start, end spot, ok bool) {
 	for start = from; start.at < len(l.places); start = (spot{end.at + 1, 0}) {
 		end.at = start.at
@@ -217,10 +217,10 @@ func (l *Line[T]) fit(from spot, units int64) (start, end spot, ok bool) {
 	return start, end, false
 }
 
-// follows reports whether the place after i begins where place i ends: nobody
-// else was told a start in between, which would take a unit's time or more. A
-// place that a request may settle does not count, lest it gives back what it
-// started in.
+// follows reports whether the place after i begins where place i ends: the store
+// gave no other request a start in between, which would take a unit's time or
+// more. A place that a request may settle does not count, so that the request does
+// not give back the place that it started in.
 func (l *Line[T]) follows(i int) bool {
 	if l.Span == nil || i+1 == len(l.places) || l.places[i].Return == ByWaiter || l.places[i+1].Return == ByWaiter {
 		return false
@@ -238,8 +238,8 @@ func (l *Line[T]) time(s spot) time.Time {
 	return at
 }
 
-// StartOf returns when w starts if nobody gives up. For the head it takes
-// constant time, for others in proportion to those before it.
+// StartOf returns when w starts if no waiter gives up. It takes constant time for
+// the head, and time in proportion to the waiters ahead for others.
 func (l *Line[T]) StartOf(w *Waiter[T]) time.Time {
 	from := spot{0, l.used}
 	for u := l.head; u != nil; u = u.next {
@@ -315,8 +315,8 @@ func (l *Line[T]) borrowed(k int) bool {
 	return k >= 0 && l.n > 0 && l.places[k].Return == ByWaiter && l.places[k].owner != l.tail
 }
 
-// prune forgets places at the end that nobody in the line needs and that may be
-// given back at any moment.
+// prune removes places at the end that no waiter needs and that may be given back
+// at any moment.
 func (l *Line[T]) prune() {
 	for last := len(l.places) - 1; last > l.lastNeeded() && l.places[last].loose(); last-- {
 		l.places[last] = nil
@@ -324,10 +324,10 @@ func (l *Line[T]) prune() {
 	}
 }
 
-// Surplus takes the last place out of the line if nobody needs it, or the part
-// that nobody needs: token is to be settled at keep, in its own units. What is
-// returned must be settled before Surplus is called again, since a store frees a
-// place only while no later one stands.
+// Surplus takes the last place out of the line if no waiter needs it, or the part
+// of it that none needs: the caller settles token at keep, in the token's own
+// units. It must do so before it calls Surplus again, since a store frees a place
+// only while no later one stands.
 func (l *Line[T]) Surplus(now time.Time) (token T, keep int64, ok bool) {
 	if l.n == 0 && now.Before(l.lent) {
 		l.places, l.used = nil, 0
@@ -348,7 +348,7 @@ func (l *Line[T]) Surplus(now time.Time) (token T, keep int64, ok bool) {
 	}
 	switch {
 	case keep%max(p.Grain, 1) != 0 && l.n > 0:
-		return token, 0, false // it is there for whoever comes next
+		return token, 0, false // it stays for a later waiter
 	case keep > 0 && l.n > 0:
 		l.places[last] = &Place[T]{Start: p.Start, Units: keep} // no waiter's own any more
 	case l.borrowed(l.lastNeeded()):

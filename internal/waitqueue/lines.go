@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Lines are the lines of all keys that anybody waits for. The zero value with
-// GiveBack is ready; it may be used from many goroutines at once, and holds
-// nothing when nobody waits.
+// Lines are the lines of all keys with waiters. The zero value with GiveBack set is
+// ready to use. Lines may be used from many goroutines at once, and hold no memory
+// for keys without waiters.
 type Lines[T any] struct {
 	// GiveBack settles a token at a cost in its own units. It is called by those who give
 	// up, for one place of a line at a time, and must end in bounded time.
@@ -98,8 +98,8 @@ func (ls *Lines[T]) start(ln *keyed[T], w *Waiter[T]) (wait time.Duration, start
 // notYet is longer than anything waits, and no waiter needs it to end.
 const notYet = 1<<63 - 1
 
-// settle gives back what nobody needs any more, last place first, unless
-// somebody is doing so already; and forgets a line that nobody needs.
+// settle gives back the places that are no longer needed, the last first, unless
+// another goroutine is doing so already. It then removes the line if it is empty.
 func (ls *Lines[T]) settle(key string, ln *keyed[T]) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

@@ -13,9 +13,9 @@ import (
 	"github.com/stint-dev/stint/internal/waitqueue"
 )
 
-// A store is a leaky_queue of one unit a second by its definition: what is told
-// a delay is kept, and giving back frees a place only while no later request
-// was told one.
+// A store is a leaky_queue of one unit a second by its definition: a delay that a
+// request was given stays its own, and giving back frees a place only while no
+// later request has a delay.
 type store struct {
 	mu   sync.Mutex
 	end  time.Time // of what has been charged
@@ -139,7 +139,7 @@ func TestLinesMoveUp(t *testing.T) {
 	for name, test := range map[string]struct {
 		units  [5]int64
 		by     waitqueue.Return
-		taken  bool // somebody is told a delay before the fourth, and keeps it
+		taken  bool // another request takes a delay before the fourth, and keeps it
 		starts string
 	}{
 		"even":                    {[5]int64{1, 1, 1, 1, 1}, waitqueue.ByLine, false, "0s 1s 2s 3s"},
@@ -192,8 +192,8 @@ func TestLinesMoveUp(t *testing.T) {
 	}
 }
 
-// TestLinesThousands has 20,000 give up at once, in whatever order: all of their
-// places are free again, the last first, and nobody is left.
+// TestLinesThousands has 20,000 waiters give up at once, in any order: all of their
+// places are free again, the last first, and the lines are empty.
 func TestLinesThousands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{last: make(map[int]stretch)}
