@@ -22,8 +22,10 @@ type dialect struct {
 	value  func(column string) string
 	// ddlCommits is set where each statement of a migration commits by itself.
 	ddlCommits bool
-	// snapshot are the options of a transaction that reads one state.
-	snapshot *sql.TxOptions
+	// snapshot are the options of a transaction that reads one state, writing those
+	// of one that writes: it waits for the version row, whatever the database's
+	// default is.
+	snapshot, writing *sql.TxOptions
 	// changed returns a channel that receives when the database may have
 	// changed, until ctx ends. It may miss changes: it is a hint.
 	changed func(ctx context.Context, db *DB) <-chan struct{}

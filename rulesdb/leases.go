@@ -10,7 +10,7 @@ import (
 func (db *DB) Lease(ctx context.Context, name, holder string, lasts time.Duration) (held bool, err error) {
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
-	tx, err := db.sql.BeginTx(ctx, nil)
+	tx, err := db.sql.BeginTx(ctx, db.d.writing)
 	if err != nil {
 		return false, db.failed(err)
 	}

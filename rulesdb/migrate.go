@@ -139,7 +139,7 @@ func (db *DB) Migrate(ctx context.Context) (from, to int, err error) {
 	if from >= len(migrations) {
 		return from, from, nil
 	}
-	tx, err := db.sql.BeginTx(ctx, nil)
+	tx, err := db.sql.BeginTx(ctx, db.d.writing)
 	if err != nil {
 		return from, from, db.failed(err)
 	}

@@ -31,6 +31,7 @@ var postgres = &dialect{
 	upsert:   conflictUpdate,
 	value:    excluded,
 	snapshot: &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
+	writing:  &sql.TxOptions{Isolation: sql.LevelReadCommitted},
 	changed:  listen,
 	announce: "SELECT pg_notify('" + channel + "', '')",
 }

@@ -322,3 +322,29 @@ func TestOpenRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestWritersIsolated runs writers at once on a database whose transactions are
+// serializable unless they say otherwise: each waits for its turn, none is refused.
+func TestWritersIsolated(t *testing.T) {
+	const writers, times = 4, 10
+	db := open(t, dbtest.PostgresURL(t)+"&options=-c%20default_transaction_isolation%3Dserializable", rulesdb.Options{})
+	var all sync.WaitGroup
+	for w := range writers {
+		all.Go(func() {
+			for i := range times {
+				if _, err := db.Publish(t.Context(), rulesdb.AnyVersion, rulesdb.Revision{Name: "x.yaml", Document: fmt.Append(nil, w, i)}); err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := db.Lease(t.Context(), "w", fmt.Sprint(w), time.Second); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if log := must(db.Revisions(t.Context(), 0, 1000))(t); len(log) != writers*times {
+		t.Errorf("%d revisions of %d", len(log), writers*times)
+	}
+}

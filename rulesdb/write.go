@@ -63,7 +63,7 @@ func (db *DB) write(ctx context.Context, f func(ctx context.Context, w *write) e
 }
 
 func (db *DB) writeTx(ctx context.Context, f func(ctx context.Context, w *write) error) error {
-	tx, err := db.sql.BeginTx(ctx, nil)
+	tx, err := db.sql.BeginTx(ctx, db.d.writing)
 	if err != nil {
 		return err
 	}

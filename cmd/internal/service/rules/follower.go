@@ -64,6 +64,7 @@ type Follower struct {
 	hash    string
 	since   time.Time
 	problem string // why the newest is not in force; "" if it is
+	older   bool   // the source was seen in an older state: what follows is read as a whole
 	source  *Source
 	expiry  *expiries
 	wall    func() time.Time // this machine's clock in tests; nil for time.Now
@@ -244,6 +245,7 @@ func (w *Follower) take(ctx context.Context, seen rulesource.Version) (rulesourc
 	case err == nil:
 		return w.held, nil
 	case bad:
+		w.older = w.older || errors.Is(refused.why, errOlder)
 		w.trouble(refused.Error())
 		return refused.version, nil
 	case errors.Is(err, rulesource.ErrEmpty) && s != nil:

@@ -83,7 +83,7 @@ type change struct {
 // load reads what is new in a source and puts it in force.
 func (w *Follower) load(ctx context.Context, from rulesource.Source) (*rulesource.Snapshot, error) {
 	held := w.held
-	if w.copy.Stale() {
+	if w.copy.Stale() || w.older { // changes since an older state need not be those since what is held
 		held = rulesource.Version{Revision: held.Revision, Change: held.Change} // everything anew
 	}
 	r := &receiving{w: w, parsed: make(map[string]policy.Override), ending: make(map[[2]string]bool)}
@@ -104,7 +104,7 @@ func (r *receiving) Begin(s *rulesource.Snapshot, whole bool) error {
 	r.s = s
 	r.w.expiry.measured(s.Ahead, s.Doubt)
 	r.now = r.w.expiry.now()
-	if !s.Version.Follows(r.w.held) {
+	if !s.Version.Follows(r.w.held) || r.w.differs(s) {
 		return &refusedVersion{s.Version, errOlder}
 	}
 	r.asks = r.w.demand != nil
@@ -129,6 +129,13 @@ func (r *receiving) Begin(s *rulesource.Snapshot, whole bool) error {
 		return rulesource.ErrPlansOnly
 	}
 	return nil
+}
+
+// differs reports whether the source has other rules under the number of those that
+// are held: a revision is never changed, so it has gone back and on another way.
+func (w *Follower) differs(s *rulesource.Snapshot) bool {
+	v, held := s.Version, w.held
+	return v.Identity == held.Identity && v.Epoch == held.Epoch && v.Revision == held.Revision && held.Revision > 0 && s.Hash != w.hash
 }
 
 // Override implements [rulesource.Receiver]. One that cannot be read is left
@@ -221,7 +228,7 @@ func (r *receiving) commit(s *rulesource.Snapshot, from rulesource.Source) error
 	now := w.problem
 	src.mu.Unlock()
 	src.empty.Store(false)
-	w.from = w.f.Source
+	w.from, w.older = w.f.Source, false
 	if now != "" && now != was {
 		w.f.Log.Error("rules: not all is as the source has it", "source", w.f.Name, "revision", s.Version.Revision, "change", s.Version.Change, "err", now)
 	}

@@ -3,6 +3,7 @@ package rules_test
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"os"
 	"path/filepath"
@@ -227,4 +228,65 @@ func TestRestoredAtStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "the older state", func() bool { return n.decided(t, "192.0.2.1") == "5/1m" })
+}
+
+// TestRestoredAndChanged restores a database to an older state and changes it until
+// its numbers are those of before: what nodes hold then is what it holds, and
+// nothing of what was lost.
+func TestRestoredAndChanged(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.db")
+	db, err := rulesdb.Open("sqlite:"+path, rulesdb.Options{Poll: 50 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	limits := func(ip, limit string) {
+		t.Helper()
+		override(t, db, rulesource.Override{Rule: "site", Key: ip, Limits: []string{limit}}, 0)
+	}
+	run := func(statements ...string) {
+		t.Helper()
+		raw, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer raw.Close()
+		for _, s := range statements {
+			if _, err := raw.Exec(s); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	publish(t, db, "5/m")
+	limits("192.0.2.1", "6/m")
+	limits("192.0.2.2", "7/m")
+	n := mustStart(t, db, "")
+	holds := func(one, two, three string) bool {
+		return n.decided(t, "192.0.2.1") == one && n.decided(t, "192.0.2.2") == two && n.decided(t, "192.0.2.3") == three
+	}
+	problem := func() string { _, why := n.source.Held(); return why }
+	until(t, "all", func() bool { return holds("6/1m", "7/1m", "5/1m") })
+	run("UPDATE stint_state SET change_number = 1", "DELETE FROM stint_overrides WHERE change_number > 1")
+	until(t, "the alarm", func() bool { return strings.Contains(problem(), "stint rules accept") })
+	if !holds("6/1m", "7/1m", "5/1m") {
+		t.Error("the older state is in force")
+	}
+	limits("192.0.2.3", "8/m")
+	until(t, "what it has now", func() bool { return problem() == "" && holds("6/1m", "5/1m", "8/1m") })
+
+	publish(t, db, "9/m")
+	until(t, "revision 2", func() bool { return holds("6/1m", "9/1m", "8/1m") })
+	run("UPDATE stint_state SET revision = 1, change_number = change_number + 1")
+	until(t, "the alarm", func() bool { return strings.Contains(problem(), "stint rules accept") })
+	run("DELETE FROM stint_revisions WHERE number = 2")
+	publish(t, db, "10/m")
+	limits("192.0.2.4", "8/m") // it is looked at, and is not the revision 2 that is held
+	until(t, "the newest is seen", func() bool { return strings.Contains(problem(), "revision 2") })
+	if !holds("6/1m", "9/1m", "8/1m") {
+		t.Error("other rules of the same number are in force")
+	}
+	if err := db.Accept(t.Context(), "anna", "restored on purpose"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "what is accepted", func() bool { return holds("6/1m", "10/1m", "8/1m") })
 }

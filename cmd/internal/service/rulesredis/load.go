@@ -72,6 +72,14 @@ func (s *Server) Load(ctx context.Context, held rulesource.Version, to rulesourc
 	return snapshot, nil
 }
 
+// replaced reports whether another list is there for the version that was read, as
+// when the database behind was restored and changed again.
+func (s *Server) replaced(h *head) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.read.version == h.Version && s.read.list != h.List
+}
+
 // document reads a document by its hash.
 func (s *Server) document(ctx context.Context, hash string) ([]byte, error) {
 	client, err := s.connected()
@@ -155,7 +163,7 @@ func (s *Server) Wait(ctx context.Context, held rulesource.Version) error {
 			return ctx.Err()
 		case err != nil:
 			return err
-		case h.Version != held:
+		case h.Version != held || s.replaced(&h):
 			return nil
 		}
 		timer := time.NewTimer(poll - rand.N(poll/5))
