@@ -17,8 +17,7 @@ const adminConns = 32
 // serveAdmin serves operators at the address of --admin until ctx is done, in
 // the background. An address that others reach asks for tokens, under https if
 // the door has a certificate; those of a database of rules are tokens too. Without
-// tokens it has no lab. of is what operators
-// ask and do.
+// tokens it has no lab. of is what operators ask and do.
 func (d *door) serveAdmin(ctx context.Context, address string, admin *server.Admin, s *sources, of *office, background *sync.WaitGroup, logger *slog.Logger) error {
 	if address == "" {
 		return nil
@@ -27,17 +26,17 @@ func (d *door) serveAdmin(ctx context.Context, address string, admin *server.Adm
 	if err != nil {
 		return err
 	}
-	local := server.Local(ln.Addr())
+	d.local = server.Local(ln.Addr())
 	o := server.ServeOptions{Log: logger, IdleTimeout: 5 * time.Second} // of few connections: probes need them too
 	tokens := d.askers != nil || d.operators != nil || of.inDatabase
 	switch {
-	case local:
+	case d.local:
 	case !tokens:
 		logger.Warn("everyone who reaches this address sees the metrics", "admin", ln.Addr().String())
 	case d.certificate == nil:
 		logger.Warn("tokens go over the network in clear: --tls-cert and --tls-key encrypt them", "admin", ln.Addr().String())
 	}
-	if !local && tokens && d.certificate != nil {
+	if !d.local && tokens && d.certificate != nil {
 		o.TLS = d.certificate.Config()
 	}
 	lab := lab.New(lab.Options{Aside: true}) // decisions come first

@@ -120,6 +120,7 @@ type door struct {
 	certificate       *server.Certificate // nil for http
 	clients           *x509.CertPool      // that sign those of clients; nil if they show none
 	open              bool                // everyone may ask who reaches it
+	local             bool                // only this machine reaches the address of operators
 }
 
 // door reads the files of tokens and of TLS.

@@ -31,6 +31,7 @@ type sourceFlags struct {
 	MaxKeys        int      `env:"STINT_MAX_KEYS" default:"1048576" placeholder:"N" help:"The most keys remembered, for each limit (${default}). Beyond it newcomers share limits."`
 	TrustedProxy   []string `env:"STINT_TRUSTED_PROXY" placeholder:"CIDR" help:"A proxy whose word about the client is taken, in place of the file's trusted_proxies. May be given several times."`
 	LogKeys        bool     `env:"STINT_LOG_KEYS" help:"Log keys in clear: addresses, API keys, whatever rules key by. The default is their hashes."`
+	LogSample      []string `env:"STINT_LOG_SAMPLE" placeholder:"RULE=PART" help:"Log this part of a rule's denials, a line each, such as login=100% or scrapers=0.1%; 0% is none of them. May be given several times. The default is the first denial of a key, and sums."`
 	LogFormat      string   `env:"STINT_LOG_FORMAT" enum:"text,json" default:"text" help:"The log's form, text (the default) or json."`
 	storeFlags     `embed:""`
 	snapshotFlags  `embed:""`
@@ -103,7 +104,11 @@ func (c *sourceFlags) openRules(f *rules.File, logger *slog.Logger) (*sources, e
 	if err != nil {
 		return nil, err
 	}
-	watching := observe.Options{Log: logger, LogKeys: c.LogKeys, Warner: warner}
+	sample, err := sampleOf(c.LogSample)
+	if err != nil {
+		return nil, err
+	}
+	watching := observe.Options{Log: logger, LogKeys: c.LogKeys, Sample: sample, Warner: warner}
 	if exporter != nil {
 		watching.Spans = exporter.Decided
 	}

@@ -159,8 +159,9 @@ type blockedCmd struct {
 
 // Help is what "stint blocked --help" says below the summary.
 func (blockedCmd) Help() string {
-	return `First those that limits deny, as far as the server remembers (1,024 keys), then
-those that operators blocked.
+	return `First those that limits deny, and those whose last request can never pass, since a
+rule blocks it or it costs more than a limit holds, as far as the server remembers
+(1,024 keys); then those that operators blocked.
 
 For example:
 
@@ -205,7 +206,11 @@ func (c *blockedCmd) Run(e *env) error {
 
 // blockedText is a line for one who is denied.
 func blockedText(b *operate.Blocked) string {
-	text := fmt.Sprintf("%s %s: %s", b.Rule, shown(b.Key), b.Why)
+	why := b.Why
+	if why == "never" {
+		why = "can never pass"
+	}
+	text := fmt.Sprintf("%s %s: %s", b.Rule, shown(b.Key), why)
 	if b.Until != nil {
 		text += " until " + clock(*b.Until)
 	}

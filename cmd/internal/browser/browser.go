@@ -23,6 +23,7 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/performance"
 	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/security"
 	"github.com/chromedp/chromedp"
 )
 
@@ -64,6 +65,8 @@ type Look struct {
 	// Refused are statuses that the page expects of the server, such as "403":
 	// the browser's log names those, too.
 	Refused []string
+	// AnyCertificate takes whatever certificate the server has.
+	AnyCertificate bool
 }
 
 // A Tab shows a page, and notes whatever should not happen.
@@ -105,6 +108,9 @@ func Open(t testing.TB, browser context.Context, base, path string, look Look) *
 	}
 	if err := chromedp.Listen(ctx, p.listen); err != nil {
 		t.Fatal(err)
+	}
+	if look.AnyCertificate {
+		call(p, security.SetIgnoreCertificateErrors, security.SetIgnoreCertificateErrorsParams{Ignore: true})
 	}
 	call(p, network.Enable, network.EnableParams{})
 	call(p, log.Enable, cdp.Empty{})

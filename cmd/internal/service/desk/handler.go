@@ -29,6 +29,10 @@ const (
 	// tokensFor is how long tokens are believed before the database is asked
 	// again: one that is revoked is good for no longer.
 	tokensFor = time.Second
+	// tokensWithin is how long the database may take to say them: everybody who
+	// shows one waits meanwhile. After a failure it is left alone for as long as
+	// tokens are believed.
+	tokensWithin = 3 * time.Second
 	// OpenAPI is the path of the description of the API.
 	OpenAPI = "/v1/openapi.json"
 )
@@ -118,9 +122,10 @@ type Handler struct {
 	keyHash   func(rule, key string) string
 	endpoints []endpoint
 
-	mu   sync.Mutex
-	held []rulesdb.Token
-	read time.Time
+	mu     sync.Mutex
+	held   []rulesdb.Token
+	failed error // why they could not be read last
+	read   time.Time
 }
 
 // NewHandler returns the API of a desk.
@@ -214,18 +219,19 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, e *endpoint) {
 }
 
 // Who returns who asks, by the token that a request shows, and what they may do;
-// "" is nothing. The error is that of the database.
+// "" is nothing. The error is that of the database, which is asked for tokens that
+// are known nowhere else.
 func (h *Handler) Who(r *http.Request) (author string, role rulesdb.Role, err error) {
-	token, err := h.token(r)
-	switch {
-	case err == nil && token != nil:
-		return token.Name, token.Role, nil
-	case h.guest != nil:
+	if h.guest != nil {
 		if author, role = h.guest(r); role != "" {
 			return author, role, nil
 		}
 	}
-	return "", "", err
+	token, err := h.token(r)
+	if token == nil {
+		return "", "", err
+	}
+	return token.Name, token.Role, nil
 }
 
 // rank orders roles by what they may do.
@@ -244,11 +250,15 @@ func (h *Handler) token(r *http.Request) (*rulesdb.Token, error) {
 	defer h.mu.Unlock()
 	now := time.Now()
 	if now.Sub(h.read) >= tokensFor {
-		held, err := h.desk.Tokens(r.Context())
-		if err != nil {
-			return nil, err
+		ctx, stop := context.WithTimeout(context.WithoutCancel(r.Context()), tokensWithin)
+		h.held, h.failed = h.desk.Tokens(ctx)
+		stop()
+		if h.read = now; h.failed != nil {
+			h.read = time.Now()
 		}
-		h.held, h.read = held, now
+	}
+	if h.failed != nil {
+		return nil, h.failed
 	}
 	hash := rulesdb.HashToken(shown) // comparing hashes tells nothing of the token
 	for i := range h.held {

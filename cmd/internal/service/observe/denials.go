@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/bits"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -24,6 +25,9 @@ import (
 // so that a few stubborn clients do not hide all others. A quarter of the room
 // is for rules that have few lines, so that a flood under one rule does not hide
 // the others.
+//
+// Rules with a sample are apart: of their denials, that part has a line each, as
+// far as there is room for lines of samples.
 type denials struct {
 	log   *slog.Logger
 	clear bool // keys in clear
@@ -36,7 +40,13 @@ type denials struct {
 	since atomic.Pointer[time.Time] // when the period began
 
 	failures atomic.Uint64 // of the store, in this period
+
+	sample  map[string]float64 // by rule
+	sampled atomic.Uint64      // lines of samples in this period
 }
+
+// mostSampled is how many lines of samples there are in a period.
+const mostSampled = 1000
 
 // culprits are those who have lines. They are never changed.
 type culprits struct {
@@ -70,7 +80,7 @@ type culprit struct {
 }
 
 func newDenials(o Options) *denials {
-	d := &denials{log: o.Log, clear: o.LogKeys, room: max(o.Lines/2, 1), seed: maphash.MakeSeed()}
+	d := &denials{log: o.Log, clear: o.LogKeys, room: max(o.Lines/2, 1), seed: maphash.MakeSeed(), sample: o.Sample}
 	d.known.Store(new(culprits))
 	now := time.Now()
 	d.since.Store(&now)
@@ -81,6 +91,10 @@ func newDenials(o Options) *denials {
 // room for it, that takes no lock and allocates nothing.
 func (d *denials) denied(door string, r *policy.Result, i int, q *Request) {
 	if d == nil {
+		return
+	}
+	if part, sampled := d.sample[r.Rules[i].Rule]; sampled {
+		d.sampleOf(part, door, r, i, q)
 		return
 	}
 	id := maphash.String(d.seed, r.Key(i)) ^ bits.RotateLeft64(maphash.String(d.seed, r.Rules[i].Rule), 1)
@@ -98,14 +112,7 @@ const longestKey = 256
 
 // add writes the first line on a key, and reports false if it has no room.
 func (d *denials) add(id uint64, door string, r *policy.Result, i int, q *Request) bool {
-	e := &r.Rules[i]
-	c := &culprit{door: door, rule: e.Rule, shadow: e.Shadow, since: time.Now()}
-	if d.clear {
-		key := r.Key(i)
-		c.key = slog.String("key", key[:min(len(key), longestKey)])
-	} else {
-		c.key = slog.String("key_hash", r.KeyHash(i))
-	}
+	e, c := &r.Rules[i], d.culprit(door, r, i)
 	d.mu.Lock()
 	old := d.known.Load()
 	if was := old.keys[id]; was != nil || d.full(old, e.Rule) {
@@ -118,15 +125,45 @@ func (d *denials) add(id uint64, door string, r *policy.Result, i int, q *Reques
 	d.known.Store(old.with(id, c))
 	d.mu.Unlock()
 
-	attrs := append(c.attrs(), "limit", e.Text)
+	d.log.Info("denied", append(c.attrs(), about(e, q)...)...)
+	return true
+}
+
+// sampleOf writes a line on one denial in so many.
+func (d *denials) sampleOf(part float64, door string, r *policy.Result, i int, q *Request) {
+	switch {
+	case part < 1 && rand.Float64() >= part:
+	case d.sampled.Add(1) > mostSampled:
+		d.rest.Add(1)
+	default:
+		attrs := append(d.culprit(door, r, i).attrs(), about(&r.Rules[i], q)...)
+		d.log.Info("denied", append(attrs, "sample", part)...)
+	}
+}
+
+// culprit returns the key that a rule denied.
+func (d *denials) culprit(door string, r *policy.Result, i int) *culprit {
+	e := &r.Rules[i]
+	c := &culprit{door: door, rule: e.Rule, shadow: e.Shadow, since: time.Now()}
+	if d.clear {
+		key := r.Key(i)
+		c.key = slog.String("key", key[:min(len(key), longestKey)])
+	} else {
+		c.key = slog.String("key_hash", r.KeyHash(i))
+	}
+	return c
+}
+
+// about is what a line has of one denial beside its key.
+func about(e *policy.RuleResult, q *Request) []any {
+	attrs := []any{"limit", e.Text}
 	if e.Action == "" {
 		attrs = append(attrs, "cost", e.Cost, "retry_after", e.RetryAfter.String())
 	}
 	if trace, ok := q.Trace(); ok {
 		attrs = append(attrs, "trace_id", trace.ID)
 	}
-	d.log.Info("denied", attrs...)
-	return true
+	return attrs
 }
 
 // attrs are what every line on a culprit has.
@@ -170,6 +207,7 @@ func (d *denials) sumUp(now time.Time) {
 	for _, a := range list {
 		d.log.Info("denied again", append(a.c.attrs(), "times", a.more, "since", a.since)...)
 	}
+	d.sampled.Store(0)
 	since := d.since.Swap(&now)
 	if n := d.rest.Swap(0); n > 0 {
 		d.log.Info("denied others", "times", n, "since", *since)

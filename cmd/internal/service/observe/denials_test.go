@@ -321,3 +321,56 @@ func TestLogTrace(t *testing.T) {
 		o.Close()
 	}
 }
+
+// TestLogSample: a rule with a sample has a line for that part of its denials, each
+// with its trace, up to a bound; the others are as they were.
+func TestLogSample(t *testing.T) {
+	const id = "0af7651916cd43dd8448eb211c80319c"
+	synctest.Test(t, func(t *testing.T) {
+		var log lines
+		p := newPolicy(t, newStore(), `{"rules": [
+			{"name": "all", "match": {"path": "/all"}, "key": ["ip"], "limits": ["1/d"]},
+			{"name": "some", "match": {"path": "/some"}, "key": ["ip"], "limits": ["1/d"]},
+			{"name": "none", "match": {"path": "/none"}, "key": ["ip"], "limits": ["1/d"]},
+			{"name": "other", "match": {"path": "/other"}, "key": ["ip"], "limits": ["1/d"]}]}`)
+		o := observe.New(observe.Options{Log: log.logger(), Sample: map[string]float64{"all": 1, "some": 0.1, "none": 0}})
+		defer o.Close()
+		deny := func(path string, n int) []string {
+			t.Helper()
+			var r policy.Result
+			for range n {
+				if err := p.Decide(t.Context(), policy.Map{"path": path, "ip": "192.0.2.7"}, 1, &r); err != nil {
+					t.Fatal(err)
+				}
+				if !r.Decision.Allowed {
+					o.Decided("http", &r, observe.Request{Header: http.Header{"Traceparent": {"00-" + id + "-b7ad6b7169203331-01"}}})
+				}
+			}
+			return log.take()
+		}
+		each := deny("/all", 4)
+		if len(each) != 3 || strings.Count(strings.Join(each, "\n"), "trace_id="+id+" sample=1") != 3 {
+			t.Errorf("each denial: %q", each)
+		}
+		if none := deny("/none", 100); len(none) != 0 {
+			t.Errorf("no denial: %q", none)
+		}
+		if other := deny("/other", 100); len(other) != 1 || strings.Contains(other[0], "sample") {
+			t.Errorf("a rule without a sample: %q", other)
+		}
+		if some := deny("/some", 4001); len(some) < 200 || len(some) > 600 || !strings.Contains(some[0], "sample=0.1") {
+			t.Errorf("%d lines of one denial in ten of 4,000", len(some))
+		}
+		if more := deny("/all", 5000); len(more) > 1000 {
+			t.Errorf("%d lines in a minute", len(more))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if text := strings.Join(log.take(), "\n"); !strings.Contains(text, `msg="denied again"`) || !strings.Contains(text, `msg="denied others"`) {
+			t.Errorf("the sums:\n%s", text)
+		}
+		if each := deny("/all", 2); len(each) != 2 {
+			t.Errorf("in the next minute: %q", each)
+		}
+	})
+}

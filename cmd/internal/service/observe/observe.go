@@ -57,6 +57,10 @@ type Options struct {
 	// Lines is the most lines on single keys in a Period; what finds no room
 	// is counted in one line more. The default value is 100.
 	Lines int
+	// Sample has, for each rule named, which part of its denials gets a line each,
+	// from 0 to 1, in place of one for the first denial of a key and sums. The
+	// default value is no rule.
+	Sample map[string]float64
 	// Board takes every decision. The default value is none.
 	Board *top.Board
 	// Warner takes every decision too. The default value is none.

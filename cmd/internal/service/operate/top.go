@@ -246,8 +246,9 @@ type Blocked struct {
 	Rule    string `json:"rule"`
 	Key     string `json:"key"`
 	KeyHash string `json:"key_hash"`
-	// Why is block for one that an operator blocked, denied for one that has used
-	// up a limit, as far as it is known here.
+	// Why is block for one that an operator blocked; as far as it is known here,
+	// denied for one that has used up a limit, and never for one whose last request
+	// can never pass: a rule blocks it, or it costs more than a limit holds.
 	Why string `json:"why"`
 	// Until is when that ends; null is never.
 	Until *time.Time `json:"until"`
@@ -260,7 +261,7 @@ type Blocked struct {
 // mostLooked bounds how many overrides one page looks through for blocks.
 const mostLooked = 20_000
 
-// blocked answers GET /v1/blocked: first the keys that limits deny, then those
+// blocked answers GET /v1/blocked: first the keys that rules deny, then those
 // that operators blocked, page by page.
 func (s *Service) blocked(r *desk.Request) (int, any, error) {
 	n, err := many(r, 100)
@@ -296,16 +297,20 @@ func (s *Service) blocked(r *desk.Request) (int, any, error) {
 	return http.StatusOK, answer, err
 }
 
-// denied returns the keys that limits deny now, by their last answers.
+// denied returns the keys that limits deny now, or rules always, by their last
+// answers.
 func (s *Service) denied(clear bool) (all []Blocked) {
 	now := time.Now()
 	for _, d := range s.o.Board.Denied(maxPage * 2) {
-		if d.Shadow || !d.Until.After(now) {
-			continue
+		if d.Shadow || d.Own || !d.Until.IsZero() && !d.Until.After(now) {
+			continue // blocks that operators gave are listed with who did it
 		}
-		key, hash := s.named(d.Rule, d.Key, clear)
-		until := d.Until.UTC()
-		all = append(all, Blocked{Rule: d.Rule, Key: key, KeyHash: hash, Why: "denied", Until: &until, Count: d.Count})
+		one := Blocked{Rule: d.Rule, Why: "never", Count: d.Count}
+		one.Key, one.KeyHash = s.named(d.Rule, d.Key, clear)
+		if until := d.Until.UTC(); !until.IsZero() {
+			one.Why, one.Until = "denied", &until
+		}
+		all = append(all, one)
 	}
 	slices.SortFunc(all, func(a, b Blocked) int { return cmp.Or(cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Key, b.Key)) })
 	return all

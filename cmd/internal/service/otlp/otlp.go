@@ -25,8 +25,9 @@ const (
 	mostSpans = 2048
 	// spansEvery and metricsEvery are how often they are sent.
 	spansEvery, metricsEvery = 5 * time.Second, time.Minute
-	// sendWithin is how long sending may take.
-	sendWithin = 3 * time.Second
+	// sendWithin is how long sending may take, lastWithin all that is sent at the
+	// end: the process waits for it.
+	sendWithin, lastWithin = 3 * time.Second, time.Second
 )
 
 // Options are what an Exporter needs.
@@ -64,28 +65,32 @@ func New(o Options) (*Exporter, error) {
 	}}, nil
 }
 
-// Run sends until ctx is done, and then what is left. gather returns the metrics.
+// Run sends until ctx is done, and then what is left, within a second. gather
+// returns the metrics.
 func (e *Exporter) Run(ctx context.Context, gather func() ([]*dto.MetricFamily, error)) {
 	defer e.client.CloseIdleConnections()
-	metrics := func() { e.sendMetrics(gather) }
+	sending, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
+	context.AfterFunc(ctx, func() { time.AfterFunc(lastWithin, cut) }) // also of what is being sent then
+	metrics := func() { e.sendMetrics(sending, gather) }
 	spans, all := time.NewTicker(spansEvery), time.NewTicker(metricsEvery)
 	defer spans.Stop()
 	defer all.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			e.sendSpans()
+			e.sendSpans(sending)
 			metrics()
 			return
 		case <-spans.C:
-			e.sendSpans()
+			e.sendSpans(sending)
 		case <-all.C:
 			metrics()
 		}
 	}
 }
 
-func (e *Exporter) sendSpans() {
+func (e *Exporter) sendSpans(ctx context.Context) {
 	e.mu.Lock()
 	spans, lost := e.spans, e.lost
 	e.spans, e.lost = nil, 0
@@ -94,18 +99,18 @@ func (e *Exporter) sendSpans() {
 		e.o.Log.Warn("--otlp: spans found no room", "spans", lost)
 	}
 	if len(spans) > 0 {
-		e.send("/v1/traces", map[string]any{"resourceSpans": []any{map[string]any{
+		e.send(ctx, "/v1/traces", map[string]any{"resourceSpans": []any{map[string]any{
 			"resource": e.resource(), "scopeSpans": []any{map[string]any{"scope": e.scope(), "spans": spans}},
 		}}})
 	}
 }
 
-func (e *Exporter) sendMetrics(gather func() ([]*dto.MetricFamily, error)) {
+func (e *Exporter) sendMetrics(ctx context.Context, gather func() ([]*dto.MetricFamily, error)) {
 	families, err := gather()
 	if err != nil {
 		e.o.Log.Warn("--otlp: metrics", "error", err)
 	}
-	e.send("/v1/metrics", map[string]any{"resourceMetrics": []any{map[string]any{
+	e.send(ctx, "/v1/metrics", map[string]any{"resourceMetrics": []any{map[string]any{
 		"resource": e.resource(), "scopeMetrics": []any{map[string]any{"scope": e.scope(), "metrics": e.metrics(families, time.Now())}},
 	}}})
 }
@@ -118,18 +123,23 @@ func (e *Exporter) scope() any { return map[string]string{"name": "github.com/st
 
 // send posts JSON. What cannot be sent is lost: the next metrics have all, and
 // spans are no book-keeping.
-func (e *Exporter) send(path string, what any) {
-	if err := e.post(path, what); err != nil {
+func (e *Exporter) send(ctx context.Context, path string, what any) {
+	if err := e.post(ctx, path, what); err != nil {
 		e.o.Log.Warn("--otlp", "error", err)
 	}
 }
 
-func (e *Exporter) post(path string, what any) error {
+func (e *Exporter) post(ctx context.Context, path string, what any) error {
 	body, err := json.Marshal(what)
 	if err != nil {
 		return err
 	}
-	resp, err := e.client.Post(e.o.URL+path, "application/json", bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, e.o.URL+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	resp, err := e.client.Do(r)
 	if err != nil {
 		return err
 	}

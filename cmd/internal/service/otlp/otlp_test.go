@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -118,4 +119,44 @@ func TestExporterBounded(t *testing.T) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
+}
+
+// hung is a collector that takes requests and answers none.
+type hung struct{}
+
+func (hung) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+// TestExporterStops: a collector that hangs holds up the end of the process for a
+// second, whatever is being sent and is left to send.
+func TestExporterStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, err := otlp.New(otlp.Options{URL: "http://192.0.2.1:4318", Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Through(hung{})
+		o := observe.New(observe.Options{Spans: e.Decided})
+		defer o.Close()
+		decide := func() {
+			o.Decided("http", result(true), observe.Request{Header: http.Header{"Traceparent": {"00-" + traceID + "-" + parent + "-01"}}})
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			e.Run(ctx, o.Gather)
+			close(done)
+		}()
+		decide()
+		time.Sleep(6 * time.Second) // these spans are on their way
+		decide()
+		stop()
+		asked := time.Now()
+		<-done
+		if took := time.Since(asked); took > time.Second { // of the bubble's clock
+			t.Errorf("it ended after %v", took)
+		}
+	})
 }

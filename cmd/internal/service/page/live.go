@@ -19,9 +19,6 @@ const (
 	shown       = 20              // rules
 	shownKeys   = 10
 	mostStreams = 8 // of the connections of --admin, which probes and acts need too
-	// askAgain is how long a stream goes on without asking who watches: one that
-	// is revoked ends by then.
-	askAgain = 30 * time.Second
 	// sendWithin is how long a browser may take to read an event.
 	sendWithin = 10 * time.Second
 )
@@ -193,8 +190,8 @@ func (p *Page) watches(r *http.Request) bool {
 // follow writes events until the browser has gone, who watches may no longer, or
 // the server stops.
 func (p *Page) follow(w http.ResponseWriter, r *http.Request, out *http.ResponseController) {
-	l, asked, hours := &p.live, time.Now(), -1
-	for {
+	l, hours := &p.live, -1
+	for p.watches(r) { // a token that is revoked ends its streams with the next event
 		l.mu.Lock()
 		first := l.now == nil && !l.closed
 		l.mu.Unlock()
@@ -221,11 +218,6 @@ func (p *Page) follow(w http.ResponseWriter, r *http.Request, out *http.Response
 		case <-changed:
 		case <-r.Context().Done():
 			return
-		}
-		if time.Since(asked) > askAgain {
-			if asked = time.Now(); !p.watches(r) {
-				return
-			}
 		}
 	}
 }

@@ -18,13 +18,18 @@
 package page
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"embed"
+	"encoding/base64"
 	"io/fs"
 	"log/slog"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/stint-dev/stint/rulesdb"
 
@@ -56,7 +61,8 @@ type Options struct {
 	// Publishes says that rules can be published: they are in a database.
 	// Rehearses says that requests are recorded.
 	Publishes, Rehearses bool
-	// Log takes who signed in. The default is that nobody does.
+	// Log takes who signed in, and sparingly who could not: whoever reaches the
+	// address can try. The default is that nobody does.
 	Log *slog.Logger
 }
 
@@ -65,6 +71,8 @@ type Options struct {
 type Page struct {
 	o        Options
 	files    http.Handler
+	index    []byte // with its styles
+	policy   string
 	sessions sessions
 	hour     hour
 	live     live
@@ -75,19 +83,36 @@ func New(o Options) *Page {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	o.Log = server.Sparing(o.Log)
 	sub, err := fs.Sub(files, "files")
 	if err != nil {
 		panic(err) // the directory is embedded above
 	}
 	p := &Page{o: o, files: http.FileServerFS(sub)}
+	p.index, p.policy = withStyles(file("index.html"), file("page.css"))
 	p.live.changed = make(chan struct{})
 	return p
 }
 
-// policy is what the page may load: its own files and nothing else, and no
-// script or style that stands in the page itself.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+// withStyles puts the styles into the page, so that it is drawn at once, and returns
+// it with what it may load: its own files and nothing else, and of what stands in
+// the page itself these styles alone.
+func withStyles(index, styles []byte) (whole []byte, policy string) {
+	sum := sha256.Sum256(styles)
+	before, after, _ := bytes.Cut(index, []byte(`<link rel="stylesheet" href="page.css">`))
+	return slices.Concat(before, []byte("<style>"), styles, []byte("</style>"), after),
+		"default-src 'none'; script-src 'self'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; img-src 'self'; connect-src 'self'; " +
+			"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+}
+
+// file returns a file of the page.
+func file(name string) []byte {
+	text, err := files.ReadFile("files/" + name)
+	if err != nil {
+		panic(err) // it is embedded above
+	}
+	return text
+}
 
 // mediaTypes are those of the page's files: what the machine thinks of them may
 // differ, and browsers run no module of another type.
@@ -100,7 +125,7 @@ var mediaTypes = map[string]string{
 // ServeHTTP answers.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
-	h.Set("Content-Security-Policy", policy)
+	h.Set("Content-Security-Policy", p.policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
@@ -123,6 +148,10 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.Set("Cache-Control", "no-cache") // the next version of the binary has other files
 		if media := mediaTypes[path.Ext(r.URL.Path)]; media != "" {
 			h.Set("Content-Type", media)
+		}
+		if r.URL.Path == "/" {
+			http.ServeContent(w, r, "index.html", time.Time{}, bytes.NewReader(p.index))
+			return
 		}
 		p.files.ServeHTTP(w, r)
 	}

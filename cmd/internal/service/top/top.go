@@ -75,6 +75,7 @@ type denials struct {
 	last   time.Time
 	until  time.Time // when it would pass again; zero is never
 	shadow bool
+	own    bool // by a block that an operator gave the key
 }
 
 // near is how a key stood under a limit when it last passed or was denied.
@@ -178,6 +179,7 @@ func (s *shard) denial(id uint64, e *policy.RuleResult, key string, now time.Tim
 	s.totals[at]++
 	d.each[s.minute%minutes]++
 	d.last, d.shadow, d.until = now, e.Shadow, time.Time{}
+	d.own = e.Action == "block" && e.Variant == "override"
 	if wait, ends := e.RetryAfter.Duration(); ends {
 		d.until = now.Add(wait)
 	}
@@ -233,6 +235,8 @@ type Denied struct {
 	// passed again, by the last answer; zero is never.
 	Since, Last, Until time.Time
 	Shadow             bool
+	// Own reports whether it was by a block that an operator gave the key.
+	Own bool
 }
 
 // Denied returns the keys denied most in the last minutes, those first of which
@@ -262,7 +266,7 @@ func (s *shard) told(at int) Denied {
 	for k := range int64(minutes) {
 		each[k] = d.each[(s.minute-k)%minutes]
 	}
-	return Denied{d.rule, d.key(), s.totals[at], d.over, each, d.since, d.last, d.until, d.shadow}
+	return Denied{d.rule, d.key(), s.totals[at], d.over, each, d.since, d.last, d.until, d.shadow, d.own}
 }
 
 // Of returns what is known of the denials of a key, and false if that is nothing.

@@ -1,0 +1,61 @@
+package desk_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stint-dev/stint/rulesdb"
+
+	"github.com/stint-dev/stint/cmd/internal/service/desk"
+	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/cmd/internal/service/server"
+)
+
+// hung keeps tokens, and does not say which.
+type hung struct{ desk.Keeper }
+
+func (hung) Tokens(ctx context.Context) ([]rulesdb.Token, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestTokensHang: while a database hangs, whoever has a token in a file is answered
+// at once, and the others are refused within seconds, and then at once for a while.
+func TestTokensHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := desk.NewHandler(desk.New(hung{}, rules.Decode, nil), desk.HandlerOptions{
+			Guest: func(r *http.Request) (string, rulesdb.Role) {
+				if server.Bearer(r) == "of-a-file" {
+					return "vera", rulesdb.Viewer
+				}
+				return "", ""
+			},
+			Routes: []desk.Route{{Method: "GET", Path: "/v1/here", Role: rulesdb.Viewer, Serve: func(*desk.Request) (int, any, error) { return http.StatusOK, "here", nil }}},
+		})
+		ask := func(token string) (int, time.Duration) {
+			began, w, r := time.Now(), httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/v1/here", nil)
+			r.Header.Set("Authorization", "Bearer "+token)
+			h.ServeHTTP(w, r)
+			return w.Code, time.Since(began) // of the bubble's clock
+		}
+		waiting := make(chan struct{})
+		go func() {
+			defer close(waiting)
+			if status, took := ask("of-the-database"); status != http.StatusServiceUnavailable || took > 5*time.Second {
+				t.Errorf("a token of the database: %d after %v", status, took)
+			}
+		}()
+		synctest.Wait()
+		if status, took := ask("of-a-file"); status != http.StatusOK || took > 0 {
+			t.Errorf("a token of a file: %d after %v", status, took)
+		}
+		<-waiting
+		if status, took := ask("of-the-database"); status != http.StatusServiceUnavailable || took > 0 {
+			t.Errorf("the next one: %d after %v", status, took)
+		}
+	})
+}
