@@ -1,6 +1,7 @@
 # What this repository can do for you. `make help` lists it.
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+VALE     := github.com/errata-ai/vale/v3/cmd/vale@v3.15.2
 MODULE   := github.com/stint-dev/stint
 BELOW     = $(filter-out $(CURDIR),$(shell go list -m -f '{{.Dir}}')) # the modules beside the root
 APART    := deploy/helm # modules that go.work leaves out, so that nothing else is built with their dependencies
@@ -118,7 +119,8 @@ docs: ## write the plots and the pictures of the documents anew
 board: ## write the Grafana board, the alert rules and the runbook anew
 	cd cmd && go run ./internal/service/board/write ../deploy ../docs
 
-lint: check ## gofmt, go vet and golangci-lint, a pinned version (fetched on first use)
+lint: check ## gofmt, go vet, golangci-lint and vale, of pinned versions (fetched on first use: minutes)
+	go run $(VALE) --config docs/.vale.ini README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs/*.md
 	@for d in . $(BELOW); do (cd $$d && go run $(GOLANGCI) run ./...) || exit 1; done
 
 tidy: ## tidy every go.mod (go mod tidy ignores go.work, so give it a replace for as long as it runs)

@@ -46,7 +46,7 @@ var kinds = []Kind{
 	{
 		Name: meter.LeakyQueue.String(), Title: "Queue",
 		Few: "starts at an even pace, the rest waits", Most: "count + 1 started", Memory: "1 or 2 words",
-		How:     "Requests start one after another at an even pace. Who comes while others wait gets a place in line and is told the delay; when burst of them wait, the next is denied.",
+		How:     "Requests start one after another at an even pace. A request that comes while others wait gets a place in line and its delay; when burst of them wait, the next is denied.",
 		Choose:  "In front of something that breaks under bursts and whose callers rather wait than come again.",
 		Wrong:   "When the queue is long, callers time out and the work is done for nobody. Keep burst × period ÷ count, the longest wait, below their patience.",
 		Level:   "places taken",

@@ -25,7 +25,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- /* Not empty where no tokens are given, so that some are drawn. */ -}}
 {{- define "stint.drawn" -}}
 {{- with .Values.tokens -}}
-{{- if not (or .existingSecret .askers .operators .metrics) }}drawn{{ end -}}
+{{- if not (or .existingSecret .callers .operators .metrics) }}drawn{{ end -}}
 {{- end -}}
 {{- end -}}
 
