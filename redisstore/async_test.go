@@ -90,7 +90,7 @@ type lossy struct {
 
 func (l *lossy) EvalSHA(ctx context.Context, sha string, keys, args []string) (any, error) {
 	reply, err := l.Driver.EvalSHA(ctx, sha, keys, args)
-	if args[0] == "n" && err == nil && l.sent.Add(1)%2 == 0 { // never so many in a row that calls cease
+	if args[0] == "n" && err == nil && l.sent.Add(1)%2 == 0 { // never enough in a row for calls to cease
 		l.lost.Add(1)
 		return nil, errors.New("the connection was lost")
 	}

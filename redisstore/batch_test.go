@@ -87,7 +87,7 @@ func crowd(t *testing.T, store *redisstore.Store, g *gate, calls []func()) *sync
 	return &wg
 }
 
-// filling returns so many requests under a limit that those behind them wait.
+// filling returns enough requests under a limit that those behind them wait.
 func filling(t *testing.T, store *redisstore.Store, text string) []func() {
 	t.Helper()
 	limit := bind(t, store, text)
@@ -178,7 +178,7 @@ func testTogether(t *testing.T, way string, sets [][]string, op meter.Op) {
 	}
 }
 
-// TestTogetherMany sends what waits in calls of at most so many requests.
+// TestTogetherMany sends waiting requests in batches of bounded size.
 func TestTogetherMany(t *testing.T) {
 	store, g := gated(t, redistest.Start(t), redisstore.Options{})
 	limit := bind(t, store, "50/1h")

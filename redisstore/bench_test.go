@@ -36,7 +36,7 @@ func BenchmarkCPU(b *testing.B) {
 			before := cpuOf(b, c)
 			b.ResetTimer()
 			var wg sync.WaitGroup
-			for g := range redisstore.MaxInFlight { // none wait to travel together
+			for g := range redisstore.MaxInFlight { // none wait for a batch
 				wg.Add(1)
 				go func() {
 					defer wg.Done()
@@ -166,8 +166,8 @@ func BenchmarkBytes(b *testing.B) {
 	}
 }
 
-// bytesOf returns the bytes of a key of 22 bytes after so many takes spread
-// evenly over a period.
+// bytesOf returns the bytes of a key of 22 bytes after the given number of takes,
+// spread evenly over a period.
 func bytesOf(t testing.TB, c rueidis.Client, url, text string, takes int) int64 {
 	t.Helper()
 	l, err := stint.Parse(text)

@@ -41,7 +41,7 @@ func steppeds() []*stepped {
 			most: func(d time.Duration) int64 { return burst + rate(d) },
 			more: func(step time.Duration) int64 { return min(rate(step)+1, burst) }}
 	}
-	windows := func(text string, edges int64, ahead time.Duration) *stepped { // so many windows have a part in a moment
+	windows := func(text string, edges int64, ahead time.Duration) *stepped { // edges is how many windows have a part in a moment
 		return &stepped{text: text, ahead: ahead,
 			most: func(d time.Duration) int64 { return (int64(d/time.Second) + edges) * steppedCount },
 			more: func(time.Duration) int64 { return edges * steppedCount }}
@@ -166,7 +166,7 @@ func TestClockStepServer(t *testing.T) {
 		j.to = time.Now().UnixNano() / int64(steppedMoment)
 		jumps = append(jumps, j)
 		time.Sleep(300 * time.Millisecond)
-		for _, l := range all { // and nobody is kept out
+		for _, l := range all { // and no key is locked out
 			if by < -time.Second {
 				time.Sleep(time.Until(time.Unix(0, j.to*int64(steppedMoment)).Add(l.ahead)))
 			}

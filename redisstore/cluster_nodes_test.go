@@ -205,7 +205,7 @@ func TestScriptSentOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range callers {
 			wg.Go(func() {
-				// the long way, of which not all travel together
+				// the slow path, on which only some are batched
 				layers := []stint.Layer{{Bound: limit, Key: fmt.Sprint(i)}}
 				if _, _, err := store.Reserve(ctx, layers, 1, time.Minute); err != nil {
 					t.Error(err)

@@ -411,7 +411,7 @@ func entriesOf(parts []part) (n int64) {
 	return n
 }
 
-// bearable returns why limits of so many entries cannot be in one request.
+// bearable returns an error for more log entries than one request may have.
 func (s *Store) bearable(entries int64) error {
 	if (entries-1)/logsTogether < s.maxLog {
 		return nil

@@ -212,8 +212,8 @@ func testDeniedLogs(t *testing.T, server *redistest.Server, c rueidis.Client) {
 	}
 }
 
-// testDeniedTogether denies requests on a key of each set, of which most travel
-// together.
+// testDeniedTogether denies requests on a key of each set, most of them in
+// batches.
 func testDeniedTogether(t *testing.T, server *redistest.Server, c rueidis.Client, sets [][]string) {
 	do(t, c, "FLUSHALL")
 	o := redisstore.Options{Prefix: "together"}

@@ -16,8 +16,8 @@ func NewDriver(client rueidis.Client) Driver { return rueidisDriver{client} }
 // how many of these travel as one.
 const MaxInFlight, MostTogether = maxInFlight, mostTogether
 
-// Waiting returns how many requests wait to travel together, the long way or the
-// short.
+// Waiting returns how many requests wait for a batch, on the slow path or the fast
+// one.
 func (s *Store) Waiting(long bool) int {
 	b := s.batchers.of(batcherOf{long: long})
 	b.mu.Lock()
@@ -139,7 +139,7 @@ func Shape(text string) string {
 	return shape(f.quick)
 }
 
-// Begins returns how the names of a key begin, with so many tags.
+// Begins returns how the names of a key begin, with the given number of tags.
 func Begins(tags int) func(key string) string {
 	if tags == 0 {
 		tags = 256

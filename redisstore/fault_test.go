@@ -138,8 +138,8 @@ func (r *trial) take(n int) {
 	}
 }
 
-// load asks until told to stop, from enough goroutines for requests to travel
-// together.
+// load calls until stop is called, from enough goroutines for requests to be
+// batched.
 func (r *trial) load() (stop func()) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
@@ -160,8 +160,8 @@ func (r *trial) load() (stop func()) {
 	return stop
 }
 
-// during loads while the fault lasts, and until there were so many calls: where
-// they hang as long as the fault lasts, that is never.
+// during loads while the fault lasts, and until the given number of calls have
+// been made; where calls hang as long as the fault lasts, that is never.
 func (r *trial) during(lasts time.Duration, least int64) {
 	before, base := r.calls.Load(), runtime.NumGoroutine()
 	stop := r.load()
@@ -420,7 +420,7 @@ func testFlood(t *testing.T, newKeys int) {
 }
 
 // TestManyCallersOfAStall has more callers at once than a client library has
-// room for, on a server that does not answer: each is told in time, and none
+// room for, on a server that does not answer: each gets its error in time, and none
 // leaves anything behind.
 func TestManyCallersOfAStall(t *testing.T) {
 	s := redistest.Start(t)
@@ -474,7 +474,7 @@ func TestManyCallersOfAStall(t *testing.T) {
 	}
 }
 
-// TestBoot starts before its server, and is told of a wrong password at once.
+// TestBoot starts before its server, and reports a wrong password at once.
 func TestBoot(t *testing.T) {
 	s := redistest.Start(t)
 	s.Kill()

@@ -95,7 +95,7 @@ func (s *spent) add(from, to spent, rate float64) {
 	s.decisions += n
 }
 
-// rate returns how many calls a second so many callers make, over 10,000 keys.
+// rate returns how many calls a second the callers make, over 10,000 keys.
 func rate(b *testing.B, callers int, prefix string, call func(key string) error) float64 {
 	keys := make([]string, 10_000)
 	for i := range keys {

@@ -17,13 +17,13 @@ const (
 )
 
 // A heart counts the processes that share a store: each writes itself into one
-// hash every second or so, which says how many there are.
+// hash every second or so, and reads how many there are.
 //
-// Too many is the safe side, since each then holds less of a limit than it
+// Too many is the safe side, since each process then holds less of a limit than it
 // might. So a higher count is taken at once, and a lower one only after some
 // beats: a server that has restarted without its memory, or whose clock was
-// stepped forward, knows nobody until each has beaten, once it may again. A beat
-// that fails changes nothing.
+// stepped forward, knows no process until each has beaten again. A beat that fails
+// changes nothing.
 type heart struct {
 	node   string       // a random name: nothing of the machine
 	nodes  atomic.Int64 // the count in use; 0 while there is none

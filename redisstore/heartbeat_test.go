@@ -51,8 +51,8 @@ func awaitNodes(n int, all ...*counted) {
 }
 
 // TestCountNodes counts three processes, of which one closes its store and one
-// is cut off; that one, and all of them when the server is gone, keep what they
-// counted last, and a server that comes back knowing nobody makes it no lower.
+// is cut off. That one, and all of them when the server is gone, keep what they
+// counted last, and a server that comes back without its memory does not lower it.
 func TestCountNodes(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -152,7 +152,7 @@ func TestCountNodesCluster(t *testing.T) {
 	}
 }
 
-// TestCountNodesVirtual counts nobody on a virtual clock.
+// TestCountNodesVirtual counts no process on a virtual clock.
 func TestCountNodesVirtual(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, server.URL(), redisstore.Options{Now: func() int64 { return 0 }})

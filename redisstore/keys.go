@@ -34,7 +34,7 @@ type names struct {
 	begins *[slots]string
 }
 
-// newNames returns the names of a store with so many tags.
+// newNames returns the names of a store with the given number of tags.
 func newNames(prefix string, tag func(string) string, secret []byte, tags int) names {
 	n := names{prefix: prefix, tag: tag, secret: secret, wide: slots / tags, begins: new([slots]string)}
 	for slot := 0; slot < slots; slot += n.wide {
@@ -92,7 +92,7 @@ func (n *names) charged(id string, slot uint16) string {
 	return n.prefix + ":{" + filler(slot) + "}::charged:" + id
 }
 
-// probe returns a key in a slot that nobody writes.
+// probe returns a key in a slot. Nothing writes it.
 func (n *names) probe(slot uint16) string { return n.prefix + ":{" + filler(slot) + "}::probe" }
 
 // nodes returns the key of the processes that are counted.

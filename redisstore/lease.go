@@ -107,8 +107,9 @@ type hold struct {
 	deadline time.Time           // of the operation, once it has waited
 }
 
-// take decides cost units of a key. With byServer it has decided nothing. What
-// passes while there is enough in hand asks nobody and allocates nothing.
+// take decides cost units of a key. If it returns byServer, it has decided nothing
+// and the server must. What passes while there is enough in hand makes no call and
+// allocates nothing.
 func (ls *leases) take(ctx context.Context, key string, cost int64, h *hold) (outcome, stint.Decision, error) {
 	if cost > ls.most || !ls.of.current() {
 		return byServer, stint.Decision{}, nil
@@ -446,7 +447,7 @@ func (ls *leases) sweep(last bool) {
 			idle := now - l.touched
 			switch {
 			case l.asking != nil:
-			case !ls.of.current(): // what it has in hand is of a limit that was: nobody spends it
+			case !ls.of.current(): // its lease is of a limit that has changed: it cannot be spent
 				delete(shard.all, key)
 				ls.of.held.Add(-1)
 			case l.left > 0 && now < l.end && (last || idle >= int64(leaseIdle) || l.end-now < int64(leaseHeld/4)):

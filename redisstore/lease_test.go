@@ -192,8 +192,8 @@ func TestLeaseOfTheDead(t *testing.T) {
 	}
 }
 
-// TestLeaseGivenBack closes a node, and idles another: what they had in hand is
-// there for the next one who asks.
+// TestLeaseGivenBack closes a node, and idles another: other nodes can take what
+// they had in hand.
 func TestLeaseGivenBack(t *testing.T) {
 	server := redistest.Start(t)
 	for _, how := range []string{"closed", "idle"} {

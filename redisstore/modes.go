@@ -44,13 +44,13 @@ const (
 	// it ends for the server, by a clock that counts suspends (CLOCK_BOOTTIME
 	// on Linux; elsewhere the monotonic clock and each step forward of the time
 	// of day); the pause of a whole virtual machine that its own clocks do not
-	// show is not seen. A server's clock that steps forward, or one that
-	// forgets what is leased, costs at most S more, once. A node that is killed
-	// takes with it what it had in hand: nobody gets it.
+	// show is not seen. A server's clock that steps forward, or a server that
+	// forgets what is leased, costs at most S more, once. When a node is killed,
+	// the units that it had in hand are lost.
 	//
 	// One request passes at most B − S units, which is the Limit of answers; a
-	// denial may come up to 10 ms too early, so may its RetryAfter be longer.
-	// Reset forgets what is in hand here, not what other nodes hold.
+	// denial may come up to 10 ms too early, and its RetryAfter may be longer by
+	// as much. Reset forgets what is in hand here, not what other nodes hold.
 	// Remaining and ResetAfter are what this node knows: others spend
 	// meanwhile. A limit of another kind, or one of which S is less than 16,
 	// is strict.
@@ -166,7 +166,7 @@ type modes struct {
 	serial   uint64                              // of the last boundLimit
 	singles  map[string]*boundLimit              // that were bound last in modes lease and async, by name
 	strict   map[string]weak.Pointer[boundLimit] // that ask the server each time, by name and text
-	forgetAt int                                 // how many of strict make it worth while to look for some that nobody holds
+	forgetAt int                                 // the size of strict at which to look for limits that are no longer held
 	shares   map[string]stint.Limit              // the same of mode Share
 	tables   []sweeper
 	closed   bool
@@ -291,7 +291,7 @@ func (m *modes) boundLimit(mode Mode, l stint.Limit, known *limit, f *form) *bou
 	return one
 }
 
-// forgetStrict forgets limits that nobody holds, once there are twice as many as
+// forgetStrict drops limits that are no longer held, once there are twice as many as
 // were left the last time. m.mu is held.
 func (m *modes) forgetStrict() {
 	if len(m.strict) < m.forgetAt {

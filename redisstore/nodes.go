@@ -59,8 +59,8 @@ func (b *breaker) lets() bool {
 }
 
 // ended notes how a call on a slot ended. Calls that were on their way when the
-// breaker opened count for nothing, unless they succeed. It reports whether
-// somebody has to probe from now on: whoever called.
+// breaker opened count for nothing, unless they succeed. If probe is true, the
+// caller has to probe from now on.
 func (b *breaker) ended(h health, slot uint16) (probe bool) {
 	if h == healthUnknown || h == healthGood && !b.trouble.Load() {
 		return false
@@ -92,7 +92,7 @@ func (b *breaker) probes() (slot uint16, more bool) {
 	return b.slot, b.open
 }
 
-// leave says that nobody probes any more.
+// leave notes that the goroutine that probed has stopped.
 func (b *breaker) leave() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -144,7 +144,7 @@ func (b *breaker) at() uint16 {
 // of a cluster apart.
 type node struct {
 	breaker
-	loading atomic.Pointer[chan struct{}] // closed when the script has been sent; nil if nobody sends it
+	loading atomic.Pointer[chan struct{}] // closed when the script has been sent; nil if it is not being sent
 	room    room
 
 	calls atomic.Uint64 // that were made

@@ -13,16 +13,16 @@ import (
 )
 
 // A flood of new keys must not fill the server. Each store has a budget of keys
-// that it may bring into being. Once that is spent, calls name an overflow key
-// beside each state, and the script takes it where the state is not there (see
-// overflow.lua): keys in use are decided as ever, and newcomers share cells, so
-// that together they get at most cells × the limit. There is no other round trip.
+// that it may create. Once that is spent, calls name an overflow key beside each
+// state, and the script takes it where the state does not exist (see overflow.lua):
+// existing keys are decided as ever, and newcomers share cells, so that together
+// they get at most cells × the limit. This takes no further round trip.
 //
 // A newcomer that gets a key of its own later does not inherit its cell's
 // state, as it would in package memstore: what other stores have in their cells
 // is not known here anyway, and while a flood lasts its cells are exhausted, so
-// that nobody who inherits from them would come in. So a key may get its limit
-// twice: once of its cell, and once of its own.
+// that every newcomer would be denied. So a key may get its limit twice: once of
+// its cell, and once of its own.
 
 const (
 	newKeysWindow = time.Second // the budget is for so long, and may be spent at once
@@ -38,7 +38,8 @@ type budget struct {
 	full atomic.Int64
 }
 
-// newBudget returns one of so many keys a second.
+// newBudget returns a budget of the given number of keys a second; below 0
+// it is unlimited.
 func newBudget(keys int) *budget {
 	if keys < 0 {
 		return &budget{}
@@ -60,7 +61,8 @@ func (b *budget) spent(now int64) bool {
 	return used(b.full.Load(), now)+b.unit > int64(newKeysWindow)
 }
 
-// spend takes so many keys, which are there by now, left or not.
+// spend takes the given number of keys, which have been created by now, even if the
+// budget has fewer left.
 func (b *budget) spend(now, keys int64) {
 	if b.unit == 0 || keys == 0 {
 		return

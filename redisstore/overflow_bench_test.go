@@ -41,7 +41,7 @@ func BenchmarkBudget(b *testing.B) {
 func BenchmarkOverflow(b *testing.B) {
 	server := redistest.Start(b)
 	c := client(b, server.Addr)
-	const callers = 4 // nobody waits for others
+	const callers = 4 // few enough that none waits for a batch
 	for _, text := range []string{"1000000/1000h", "1000000/1000h fixed_window"} {
 		for _, with := range []string{"a budget", "cells, keys in use", "cells, newcomers"} {
 			b.Run(text+", "+with, func(b *testing.B) {

@@ -238,7 +238,7 @@ func TestOverflowTwins(t *testing.T) {
 
 // TestOverflowBelongs resets a newcomer, refunds to it and posts a debt of it:
 // that is between it and its own key. What was reserved in a cell goes back
-// there, whoever settles, but not once the key has been reset.
+// there, from whichever store settles, but not once the key has been reset.
 func TestOverflowBelongs(t *testing.T) {
 	server := redistest.Start(t)
 	c := client(t, server.Addr)
@@ -428,8 +428,8 @@ func TestOverflowCluster(t *testing.T) {
 	}
 }
 
-// newcomers lets so many clients come for the first time, as fast as they can, to
-// some stores, and returns how many were denied and how many not decided.
+// newcomers lets n clients come for the first time, as fast as they can, and
+// returns how many were denied and how many not decided.
 func newcomers(t *testing.T, n int, limits ...stint.Bound) (denied, failed int64) {
 	t.Helper()
 	var next, no, errs atomic.Int64

@@ -46,7 +46,7 @@ func testPartition(t *testing.T, lost bool) {
 		if err := r.front.SetNodes(len(all)); err != nil {
 			t.Fatal(err)
 		}
-		r.keys = append(r.keys, "b") // which nobody has asked for
+		r.keys = append(r.keys, "b") // which was never used
 	}
 	way.Set(redistest.Fault{Stall: true})
 	before, first := make([]int64, len(all)), cut.narrowly.Load()
@@ -204,7 +204,7 @@ func (s *side) take(key string) {
 	}
 }
 
-// load asks from eight callers until it is told to stop.
+// load calls from eight goroutines until stop is called.
 func (s *side) load(key string) (stop func()) {
 	done := make(chan struct{})
 	var callers sync.WaitGroup

@@ -28,10 +28,10 @@ const (
 	processSlot  = 50 * time.Millisecond
 )
 
-// TestLeaseNodeProcess is a node of TestLeaseProcesses when it is told so: it
-// takes as much as it can until it is killed or its input ends, and says, of each
-// slot of time, how much was let through in calls that began there and ended there
-// or later.
+// TestLeaseNodeProcess is a node of TestLeaseProcesses when its environment says
+// so. It takes as much as it can until it is killed or its input ends, and prints,
+// for each slot of time, how much was let through in calls that began there and ended
+// there or later.
 func TestLeaseNodeProcess(t *testing.T) {
 	url, prefix, ok := strings.Cut(os.Getenv(nodeProcess), " ")
 	if !ok {

@@ -114,9 +114,10 @@ type Store struct {
 var _ stint.Store = (*Store)(nil)
 
 // New returns a store in the Redis that the options name. With a URL it tries
-// for up to a second to connect; when nobody answers it returns all the same, and
-// connects when it can: calls fail fast until then. The error is for options
-// that cannot work, and for a password that the server refuses.
+// for up to a second to connect. If the server does not answer, New returns the
+// store all the same, and it connects when it can: calls fail fast until then. The
+// error is for options that cannot work, and for a password that the server
+// refuses.
 func New(o Options) (*Store, error) {
 	if o.Prefix == "" {
 		o.Prefix = "stint"

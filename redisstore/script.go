@@ -223,8 +223,8 @@ const (
 	answersEach
 )
 
-// readAnswer reads a reply of so many numbers; nil is for a reservation that
-// is not there.
+// readAnswer reads a reply of the given number of numbers; a nil reply means that
+// the reservation does not exist.
 func readAnswer(reply any, numbers int) (answer, error) {
 	list, ok := reply.([]any)
 	if reply == nil {
@@ -251,8 +251,9 @@ func readAnswer(reply any, numbers int) (answer, error) {
 	return a, nil
 }
 
-// readAsked reads the reply to a verb on so many parts: a settlement's ends with
-// the capacities, that of a charge that can be given back with where it went to.
+// readAsked reads the reply to a verb on the given number of parts. A settlement's
+// reply ends with the capacities, that of a charge that can be given back with where
+// it went.
 func readAsked(reply any, verb string, parts int) (a asked) {
 	numbers := 1 + answersEach*parts
 	list, _ := reply.([]any)
@@ -434,9 +435,9 @@ func word(err error) string {
 	return word
 }
 
-// says returns what a call's error says of the server. One that answers is
-// well, whatever it answers, but for one that serves nobody. A caller that gave
-// up by itself says nothing.
+// says returns what a call's error says about the server. A server that answers is
+// well, whatever the answer, unless it serves no caller. A caller that gave up by
+// itself says nothing.
 func says(ctx context.Context, err error) health {
 	switch word(err) {
 	case "":

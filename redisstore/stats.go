@@ -34,8 +34,8 @@ type Stats struct {
 	CrossSlot uint64
 	// Leased is how many units are in hand in mode Lease, of all keys together.
 	Leased int64
-	// Nodes has what is told of each server: of one alone, or of the nodes of a
-	// cluster that are known.
+	// Nodes describes each server: the one, or the nodes of a cluster that are
+	// known.
 	Nodes []NodeStats
 	// DenialsCached is how many requests were denied without a call, because the
 	// server had denied as much for longer: Modes.DenialCache.

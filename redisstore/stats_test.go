@@ -125,8 +125,7 @@ func TestStatsTook(t *testing.T) {
 	})
 }
 
-// TestStatsTogether counts requests that travel together, and none that travels
-// alone.
+// TestStatsTogether counts requests that are batched, and none that is sent alone.
 func TestStatsTogether(t *testing.T) {
 	server := redistest.Start(t)
 	for _, waiting := range []int{1, 2, redisstore.MostTogether} {

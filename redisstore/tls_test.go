@@ -112,7 +112,7 @@ func decides(t *testing.T, url string) error {
 }
 
 // TestTLS connects to a server with TLS, as an ACL user, with certificates that
-// nobody in the system knows.
+// the system does not know.
 func TestTLS(t *testing.T) {
 	a := newAuthority(t)
 	a.issue(t, "client", &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})

@@ -1,10 +1,10 @@
--- Requests of the long way that travel together. They are decided one after the
--- other, at one moment; what goes wrong with one harms no other.
+-- A batch of requests on the slow path. They are decided one after the other, at
+-- one moment; an error in one does not affect the others.
 --
--- KEYS: those of all of them. ARGV: M, now or nothing; for each request how many
+-- KEYS: those of all requests. ARGV: M, now or nothing; for each request how many
 -- keys and how many arguments it has, then these, as in decide.lua; op is t, x, p,
--- u or k. Answer: one for each; false for what has not been decided, and has to come
--- alone.
+-- u or k. Answer: one for each; false for a request that has not been decided, and
+-- has to be sent alone.
 
 if ARGV[1] == 'M' then
   argument()

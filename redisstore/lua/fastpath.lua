@@ -1,19 +1,19 @@
--- Keys under buckets of small numbers, taken from or looked at: what nearly
--- every call is. It needs none of what follows, and falls through to it when a
+-- The fast path: take from or peek at keys under buckets of small numbers, which is
+-- nearly every call. It needs none of the code below, and falls through to it when a
 -- state is not as it expects: left by another form of the limit, or by a clock
--- that jumped. How states look stands in bucket.lua.
+-- that jumped. bucket.lua describes the state.
 --
 -- KEYS: the states. ARGV: T, P or K (take, peek, take so that it can be given
 -- back), cost; for each key its limit's
 -- head, step, full, div; then, if the time is not the server's, now.
 -- Answer: for each key the backlog b after the decision in 1/div µs, or −1 − b
--- where its limit denies; a number where there is one key, else a list; what K has
--- charged is a list that ends with a mark for each (see open.lua).
+-- where its limit denies; a number where there is one key, else a list; K's answer
+-- is a list that ends with a mark for each charge (see open.lua).
 --
--- Requests that travel together: ARGV: B, now or nothing; for each run of
--- requests that are alike how many there are, how many keys each has, then as
--- above. They are decided one after the other, at one moment. Answer: one for
--- each; false for what falls through, which has then not been decided.
+-- Batches: ARGV: B, now or nothing; for each run of requests that are alike how many
+-- there are, how many keys each has, then as above. They are decided one after the
+-- other, at one moment. Answer: one for each; false for a request that falls
+-- through, which has then not been decided.
 
 local ARGV, KEYS = ARGV, KEYS
 local together = ARGV[1] == 'B'

@@ -1,10 +1,10 @@
--- One key under one bucket of small numbers, taken from, or several that travel
--- together and differ in nothing but their keys: what fastpath.lua does, in a
--- straight line, since most calls are this. What it cannot tell falls through.
+-- One key under one bucket of small numbers, taken from, or a batch of requests
+-- that differ only in their keys. It does what fastpath.lua does in a straight line,
+-- since most calls are of this kind. What it cannot decide falls through.
 --
 -- KEYS: the states. ARGV: T for one or R for several, cost, head, step, full, div;
 -- then, if the time is not the server's, now. Answer: as fastpath.lua's; to R one
--- for each; false for what falls through, which has then not been decided.
+-- for each; false for a request that falls through, which has then not been decided.
 
 if (ARGV[1] == 'T' and #KEYS == 1 or ARGV[1] == 'R') and not overflowed then
   local call, sub, byte, format = redis.call, string.sub, string.byte, string.format

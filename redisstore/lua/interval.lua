@@ -44,7 +44,7 @@ local function interval()
   function kind.worth(_, n) return n end
   function kind.lower(L, by) L.missing = sub(L.missing, by) end
 
-  -- lumps returns the wait until so many tokens have been added.
+  -- lumps returns the wait until the given number of tokens has been added.
   local function lumps(L, tokens)
     if tokens == 0 then return 0 end
     return sub(mul(add(L.index, ceil(tokens, L.count)), L.period), L.t)

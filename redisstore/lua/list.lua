@@ -144,8 +144,8 @@ local function newList()
     if out ~= '' then put(L, list.entries(L) .. out) end
   end
 
-  -- gather makes one entry of the oldest, up to the one with which so many units
-  -- are older, at that one's time, which it returns.
+  -- gather merges the oldest entries into one, up to the entry with which excess
+  -- units are older. It takes that entry's time, which gather returns.
   function list.gather(L, excess)
     local at, pos, counted = L.base, L.pos, 0
     while pos <= L.last do

@@ -205,8 +205,7 @@ local function reservations(layers, n, t)
     return found
   end
 
-  -- close ends a layer's part of a reservation, of which so many units are given
-  -- back.
+  -- close ends a layer's part of a reservation, and gives n of its units back.
   local function close(found, L, key, token, n, stands)
     local at = L.record
     local turned = L.turned or (redis.call('HGET', key, 'turn') or '0') ~= found[at + 1] or L.form ~= found[at + 2]

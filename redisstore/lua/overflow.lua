@@ -1,7 +1,7 @@
--- Calls of a store whose budget for new keys is spent: each state whose key is
--- not there is that of an overflow key instead, which newcomers share. So keys
--- that are in use, whoever made them, are decided as ever, and no others come
--- into being. A reservation remembers which of its states these were.
+-- Calls of a store whose budget for new keys is spent. A state whose key does not
+-- exist is replaced by that of an overflow key, which newcomers share. So existing
+-- keys, of any store, are decided as ever, and no others are created. A reservation
+-- remembers which of its states were replaced.
 --
 -- KEYS: those of the call, then an overflow key for each state. ARGV: O, how
 -- many states; then those of the call. Answer: that of the call, as a list, and

@@ -1,5 +1,5 @@
--- What decides a request, of one that comes alone as of those that travel
--- together: read its layers, decide each, write all or nothing.
+-- Decides a request, alone or in a batch: read its layers, decide each, write all or
+-- nothing.
 
 -- readLayers reads the arguments of n layers; those of the short way have no
 -- weights.
@@ -9,8 +9,8 @@ local function readLayers(n, short)
   return layers
 end
 
--- loadAll reads the states of layers, whose keys follow the first so many, and
--- returns what is wrong with one.
+-- loadAll reads the states of layers, whose keys follow KEYS[first], and returns the
+-- error of one, if any.
 local function loadAll(layers, first, t, refunded)
   for i = 1, #layers do
     local wrong = load(layers[i], KEYS[first + i], t, refunded and atMost(mul(refunded, layers[i].weight)))

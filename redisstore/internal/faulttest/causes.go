@@ -113,8 +113,8 @@ func runForEver(s *scene) {
 
 func killScript(s *scene) { s.CLI(s, "script", "kill") }
 
-// loadSlowly starts the server anew on a snapshot that it takes a minute to read,
-// unless it is told to hurry.
+// loadSlowly restarts the server on a snapshot that it takes a minute to read,
+// unless it is made to hurry.
 func loadSlowly(s *scene) {
 	s.CLI(s, "eval", "for i = 1, 100000 do redis.call('SET', 'other' .. i, i) end", "0")
 	s.CLI(s, "save")

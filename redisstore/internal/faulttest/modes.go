@@ -135,7 +135,7 @@ func (f *fleet) afresh() {
 	}
 }
 
-// load asks all stores from four goroutines each until it is told to stop.
+// load calls all stores from four goroutines each until stop is called.
 func (f *fleet) load() (stop func()) {
 	f.afresh()
 	f.asked.Store(0)

@@ -19,7 +19,7 @@ type reply struct {
 	name   string
 	says   []string // any of these is in the error
 	class  error
-	breaks bool // the breaker opens: the server serves nobody
+	breaks bool // the breaker opens: the server serves no caller
 	cuts   bool // begin cuts connections, which a call may come upon
 	begin  func(s *scene)
 	end    func(s *scene)
@@ -51,7 +51,7 @@ const (
 
 // Replies goes through the errors that servers answer with, each made by a real
 // one. Every call ends in time with an error of the right class, charges
-// nothing, and opens the breaker where the server serves nobody; when the cause
+// nothing, and opens the breaker where the server serves no caller; when the cause
 // has gone, the store decides again.
 func Replies(t *testing.T, client Client) {
 	for _, r := range replies {
