@@ -90,7 +90,7 @@ func (c *canned) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for name, values := range c.Header {
 		h[name] = values
 	}
-	_, _ = io.WriteString(w, c.Body) // to a client that is gone: nobody is left to tell
+	_, _ = io.WriteString(w, c.Body) // the client may be gone: the error has no reader
 }
 
 // proxyBuffers is httputil's advice for a proxy of many requests, which stint's
@@ -198,7 +198,7 @@ func (p *process) stop() {
 // used returns the processor time of the process so far.
 func (p *process) used() time.Duration { return processorTimeOf(p.command.Process.Pid) }
 
-// freeAddress returns an address of this machine that nobody listens on.
+// freeAddress returns a free address of this machine.
 func freeAddress() (string, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

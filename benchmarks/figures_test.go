@@ -59,8 +59,8 @@ func TestMedian(t *testing.T) {
 	}
 }
 
-// Benchmarks for whoever works on one way through the engine; profiles come
-// from here: go test -bench Keyed -cpuprofile cpu.prof.
+// Benchmarks for work on one path through the engine, and for profiles of it:
+// go test -bench Keyed -cpuprofile cpu.prof.
 
 func BenchmarkKeyed(b *testing.B) {
 	for _, n := range []struct {

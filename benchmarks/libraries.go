@@ -55,8 +55,8 @@ func libraryNames() []string {
 	return names
 }
 
-// newStint returns a limiter over a store of its own with room for so many
-// keys under each limit.
+// newStint returns a limiter over a store of its own with room for the given number
+// of keys under each limit.
 func newStint(keys int, limits ...stint.Limit) (*stint.Limiter, *memstore.Store, error) {
 	store := memstore.New(memstore.Options{MaxKeys: max(2*keys, 1<<16) * len(limits), MaxBytes: 8 << 30})
 	l, err := stint.NewLimiter(store, "api", limits...)
@@ -146,8 +146,8 @@ func newSethvargo() (batch, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Its goroutine would hold a store that nobody else does, and spoil what is
-	// measured of the heap later.
+	// Its goroutine would keep an unused store alive, and spoil what is measured
+	// of the heap later.
 	held := &struct{ golimiter.Store }{store}
 	runtime.AddCleanup(held, func(s golimiter.Store) { _ = s.Close(context.Background()) }, store)
 	ctx := context.Background()

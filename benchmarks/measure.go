@@ -242,8 +242,8 @@ func (c contender) allocations() (count, bytes float64) {
 // results are what a race measured.
 type results []result
 
-// of returns the result of a contender on so many cores; ok is false where the
-// machine has fewer.
+// of returns the result of a contender on the given number of cores; ok is false
+// where the machine has fewer.
 func (rs results) of(name string, cores int) (r result, ok bool) {
 	i := slices.IndexFunc(rs, func(r result) bool { return r.name == name && r.cores == cores })
 	if i < 0 {
@@ -252,7 +252,7 @@ func (rs results) of(name string, cores int) (r result, ok bool) {
 	return rs[i], true
 }
 
-// fastest returns the one of the named that takes least on so many cores.
+// fastest returns the fastest of the named contenders on the given number of cores.
 func (rs results) fastest(names []string, cores int) (best result, ok bool) {
 	for _, name := range names {
 		if r, found := rs.of(name, cores); found && (!ok || r.median() < best.median()) {

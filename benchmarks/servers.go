@@ -78,8 +78,8 @@ const (
 	// since a machine does not stay the same for long.
 	turnSlices = 10
 	turns      = 3
-	// ease is the share of what the slowest answers flat out that all are then
-	// asked at, to see how long an answer takes when nobody is overloaded.
+	// ease is the fraction of the slowest server's full rate at which all are then
+	// called, to measure the time of an answer when no server is overloaded.
 	ease = 0.3
 	// unquiet is how far the p99s of two servers that do the same may be apart.
 	unquiet = 1.15

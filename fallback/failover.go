@@ -37,7 +37,7 @@ func NewFailover(main stint.Store, o Options) *Failover {
 	return f
 }
 
-// SetNodes says that so many processes share the limits now, in place of
+// SetNodes sets the number of processes that share the limits, in place of
 // Options.Nodes; see [Shares.SetNodes].
 func (f *Failover) SetNodes(n int) error {
 	if f.local == nil {
@@ -149,7 +149,8 @@ func (f *Failover) Bind(bind func(name string, limits ...stint.Limit) (stint.Bou
 	return p, nil
 }
 
-// apart is [Apart] of one of so many limits: one alone is by itself already.
+// apart is [Apart] for limit i of the given number; a single limit is by itself
+// already.
 func apart(b stint.Bound, i, of int, bind func(name string, limits ...stint.Limit) (stint.Bound, error)) (stint.Bound, error) {
 	if of == 1 {
 		return b, nil

@@ -80,9 +80,9 @@ type Options struct {
 	// does. It is for simulations, whose time is not the machine's. The default
 	// value is false.
 	PostByCaller bool
-	// OnChange is told when the shared store begins to fail, with its error,
-	// and with nil when it answers again. It is called from the goroutine that
-	// finds out, and may not block. If nil, nothing is reported.
+	// OnChange is called with its error when the shared store begins to fail,
+	// and with nil when it answers again. It runs in the goroutine that finds
+	// out, and must not block. Optional.
 	OnChange func(error)
 }
 
@@ -123,7 +123,7 @@ func New(shared stint.Store, o Options) *Store {
 // It is for Options.PostByCaller, from one goroutine at a time.
 func (s *Store) Post() { s.failover.debts.round() }
 
-// SetNodes says that so many processes share the limits now, in place of
+// SetNodes sets the number of processes that share the limits, in place of
 // Options.Nodes; see [Shares.SetNodes]. A shared store that counts them calls it:
 //
 //	shared.CountNodes(func(n int) { _ = store.SetNodes(n) })

@@ -132,7 +132,7 @@ func newNode(t *testing.T, s stint.Store, o fallback.Options, limits ...stint.Li
 	return node{l, store}
 }
 
-// pass asks so many times for one unit and returns how many passed.
+// pass tries one unit, times times, and returns how many passed.
 func (n node) pass(t *testing.T, key string, times int) (passed int64) {
 	t.Helper()
 	for range times {
@@ -463,7 +463,7 @@ func TestDebtsAreBounded(t *testing.T) {
 	})
 }
 
-// OnChange is told of each failure and each recovery, once.
+// OnChange is called for each failure and each recovery, once.
 func TestOnChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []error

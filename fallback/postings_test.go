@@ -117,7 +117,7 @@ func TestPostingsExpire(t *testing.T) {
 				}
 				want := fallback.Stats{Posted: 4}
 				if !stuck {
-					want = fallback.Stats{Forgiven: 4} // it was charged, but nobody can know
+					want = fallback.Stats{Forgiven: 4} // it was charged, but the process cannot know
 				}
 				st := n.store.Stats()
 				if st.Posted != want.Posted || st.Forgiven != want.Forgiven || st.Owing != 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/stint-dev/stint"
 )
 
-// Tokens of reservations that the local store made, and of those that nobody
+// Tokens of reservations that the local store made, and of those that no store
 // keeps because the mode is Open.
 const (
 	localToken = "local-"

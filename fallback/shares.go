@@ -22,7 +22,7 @@ type Shares struct {
 	nodes int64
 	stale bool                // limits have kept the share that they had before
 	whole map[string]*divided // what has been bound together, by name and limits
-	tidy  int                 // at so many in whole, those that nobody holds are forgotten
+	tidy  int                 // at this size of whole, limits that are no longer held are dropped
 }
 
 // divided is limits that were bound together, and the shares that hold them.
@@ -36,8 +36,8 @@ type exchanger interface {
 	Exchange(name string, from, to []stint.Limit) (known bool, err error)
 }
 
-// NewShares returns Shares in a local store for one of so many processes; below
-// 1 is 1.
+// NewShares returns Shares in a local store for one of nodes processes; below 1
+// counts as 1.
 func NewShares(local stint.Store, nodes int) *Shares {
 	return &Shares{local: local, nodes: int64(max(nodes, 1)), whole: make(map[string]*divided)}
 }
@@ -61,8 +61,8 @@ func (s *Shares) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	return b, nil
 }
 
-// forget drops limits that nobody holds any more, as those that callers bring
-// come to be: it is done when there are twice those that the last time left.
+// forget drops limits that are no longer held, such as limits that callers bring
+// along. It does so when there are twice as many as the last time left.
 func (s *Shares) forget() {
 	for k, d := range s.whole {
 		if known, err := s.divide(d); err == nil && !known {
@@ -89,11 +89,11 @@ func (d *divided) key() string {
 	return b.String()
 }
 
-// SetNodes says that there are now so many processes; below 1 is 1. Every limit
-// that was bound becomes its new share for all who hold it, another form of the
-// same limit: what keys have used counts under both, so that no number of
-// changes frees anybody. The error is for limits whose share the local store
-// cannot hold: they keep the one that they had.
+// SetNodes sets the number of processes; below 1 counts as 1. Every limit that was
+// bound gets its new share, for all who hold it, as another form of the same limit:
+// what keys have used counts under both, so that no number of changes frees a key.
+// The error is for limits whose share the local store cannot hold: they keep the
+// one that they had.
 func (s *Shares) SetNodes(nodes int) error {
 	n := int64(max(nodes, 1))
 	s.mu.Lock()
@@ -110,7 +110,7 @@ func (s *Shares) SetNodes(nodes int) error {
 			s.stale = true
 			failed = append(failed, fmt.Errorf("fallback: the limits of %q keep the share they had: %w", s.whole[k].name, err))
 		case !known:
-			delete(s.whole, k) // nobody holds them any more
+			delete(s.whole, k) // no longer held
 		}
 	}
 	return errors.Join(failed...)

@@ -177,7 +177,7 @@ func TestSetNodesRefused(t *testing.T) {
 	}
 }
 
-// Limits that nobody holds any more are forgotten, however many callers bring.
+// Limits that are no longer held are dropped, however many callers bring.
 func TestSharesForget(t *testing.T) {
 	shares := fallback.NewShares(memstore.New(memstore.Options{}), 2)
 	for i := range 20_000 {

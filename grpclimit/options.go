@@ -65,11 +65,11 @@ type Options struct {
 	// FailOpen lets calls pass that could not be decided about, because the
 	// store failed. The default value is false: they end with Unavailable.
 	FailOpen bool
-	// OnError is told why a call could not be decided about. The default is
-	// that nobody is.
+	// OnError is called with the error of a call that could not be decided.
+	// Optional.
 	OnError func(ctx context.Context, method string, err error)
-	// OnDecision is told what was decided, before the call goes on or ends. The
-	// default is that nobody is.
+	// OnDecision is called with each decision, before the call goes on or ends.
+	// Optional.
 	OnDecision func(ctx context.Context, method string, o Outcome)
 	// MaxWait is how long a call, or a message, may wait for its turn; what
 	// would wait longer is denied at once. The default value, 0, is as long as

@@ -147,8 +147,8 @@ func hasForeign(name string) bool {
 }
 
 // mostPairs is how many cookies or parameters a request may have where rules
-// look at one. Servers read so many and no more, each another number: Go 3,000
-// and 10,000, PHP and Node's qs 1,000.
+// look at one. Servers ignore those past a limit of their own: Go 3,000 and 10,000,
+// PHP and Node's qs 1,000.
 const mostPairs = 1000
 
 // queryFault finds a parameter of the rules that comes twice, or as the name of

@@ -50,7 +50,7 @@ type ClientIP struct {
 const maxHops = 64
 
 // Addr returns the client's address, or false if there is none: the peer has
-// no address and is not trusted, or names nobody.
+// no address and is not trusted, or the header fields name no client.
 func (c ClientIP) Addr(r *http.Request) (netip.Addr, bool) { return c.find(r, nil) }
 
 // Explain says how [ClientIP.Addr] comes to its answer, a line for each
@@ -66,7 +66,7 @@ func (c ClientIP) Explain(r *http.Request) string {
 	return b.String()
 }
 
-// A note is told of each address that is looked at, and what is made of it; it
+// A note is called for each address that is examined, with the verdict on it. It
 // may be nil.
 type note func(text, verdict string)
 

@@ -18,7 +18,7 @@ import (
 
 var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
 
-// get plays a client and prints what it is told.
+// get plays a client and prints the answer.
 func get(h http.Handler, method, path string, headers ...string) {
 	r := httptest.NewRequest(method, path, nil)
 	for i := 0; i < len(headers); i += 2 {

@@ -108,8 +108,8 @@ type knownLayers struct {
 	count  atomic.Int64
 }
 
-// mostKnown bounds what is remembered, at some hundred bytes each; layers
-// beyond it, as a file with very many overrides may have, are told of anew
+// mostKnown bounds what is remembered, at some hundred bytes each. The fields of
+// layers beyond it, as a file with very many overrides may have, are encoded anew
 // each time.
 const mostKnown = 10_000
 

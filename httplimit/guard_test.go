@@ -468,7 +468,7 @@ func TestHTTP2(t *testing.T) {
 	}
 }
 
-// TestConcurrent lets as many through as the limit says, whoever else asks.
+// TestConcurrent lets as many through as the limit says, from many clients at once.
 func TestConcurrent(t *testing.T) {
 	const limit, clients, each = 50, 8, 100
 	h := guard(t, limiter(t, nil, fmt.Sprint(limit, "/h")), httplimit.Options{})(status)

@@ -69,13 +69,13 @@ type Options struct {
 	// 503, since a guard that a broken store opens guards nothing. A store
 	// that has a fallback of its own gives no error while that works.
 	FailOpen bool
-	// OnError is told why a request could not be decided about, or a refund
-	// not be made. Where a policy's rules decide without their store, the
-	// store's error is in the Outcome if there is OnDecision, else it is told
-	// here. The default is that nobody is.
+	// OnError is called with the error of a request that could not be decided,
+	// or of a refund that failed. Where a policy's rules decide without their
+	// store, the store's error is in the Outcome if there is OnDecision, else
+	// OnError gets it. Optional.
 	OnError func(*http.Request, error)
-	// OnDecision is told what was decided, before the answer is written. The
-	// default is that nobody is.
+	// OnDecision is called with each decision, before the answer is written.
+	// Optional.
 	OnDecision func(*http.Request, Outcome)
 	// Denied answers a denied request in place of the usual 429; fields and
 	// Retry-After are set already. The default is an answer of the kind that

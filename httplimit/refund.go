@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// settleWithin is how long a refund may take: it is made after the response,
-// when nobody waits for it but the connection's goroutine.
+// settleWithin is how long a refund may take. It is made after the response, when
+// only the connection's goroutine waits for it.
 const settleWithin = time.Second
 
 // serveCounting runs the handler, and refunds what its status says. It refunds

@@ -106,7 +106,7 @@ func TestPolicy(t *testing.T) {
 	})
 }
 
-// TestPolicyHooks looks at what hooks are told, shadows included.
+// TestPolicyHooks looks at what hooks are called with, shadows included.
 func TestPolicyHooks(t *testing.T) {
 	var seen []string
 	p := policyOf(t, memstore.New(memstore.Options{}), someRules)
@@ -273,9 +273,9 @@ func TestPolicyQueueLeaves(t *testing.T) {
 	}
 }
 
-// TestPolicyQueueSpacing has clients come and give up at random: whoever
-// starts does so a second or more after the one before, and nobody waits while
-// nothing is ahead.
+// TestPolicyQueueSpacing has clients come and give up at random: each request
+// starts a second or more after the one before, and none waits while nothing is
+// ahead.
 func TestPolicyQueueSpacing(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {

@@ -174,13 +174,13 @@ func again(req *http.Request) (*http.Request, error) {
 	return next, nil
 }
 
-// discard closes the body of an answer that nobody will read. A short one is
+// discard closes the body of an answer that will not be read. A short one is
 // read first, so that its connection can be used again.
 func discard(resp *http.Response) {
 	if resp.ContentLength >= 0 && resp.ContentLength <= mostDrained {
 		_, _ = io.CopyN(io.Discard, resp.Body, mostDrained) // else the connection ends
 	}
-	_ = resp.Body.Close() // nobody reads it
+	_ = resp.Body.Close() // it is not read
 }
 
 // turn returns when the request may be sent, and counts it as sent. First it
@@ -229,7 +229,7 @@ type peer struct {
 	asOf    uint64        // the event that low is from
 	flying  int64         // requests without an answer
 	waiting int           // goroutines that hold on to the peer
-	changed chan struct{} // closed when any of this changes; nil if nobody waits
+	changed chan struct{} // closed when any of this changes; nil without waiters
 }
 
 // closed returns until when nothing may be sent, zero if something may. sure

@@ -79,7 +79,7 @@ func newDifferential(t *rapid.T, tick int64) *differential {
 	return d
 }
 
-// run takes up to so many steps under one to three limits.
+// run takes up to the given number of steps under one to three limits.
 func (d *differential) run(steps int) {
 	start := rapid.SampledFrom([]int64{0, 1, 1e9, 1763700000123456789, 1 << 61}).Draw(d.t, "start")
 	d.now = start - start%d.tick

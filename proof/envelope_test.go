@@ -115,7 +115,7 @@ func newRace(t *testing.T, clock stopwatch, o memstore.Options, texts ...string)
 	return r
 }
 
-// run lets the racers make so many requests each, and judges what they saw.
+// run lets each racer make the given number of requests, and judges what they saw.
 func (r *race) run(requests int, request func(rng *rand.Rand) []seen) {
 	var wg sync.WaitGroup
 	for i := range racers {

@@ -202,9 +202,9 @@ func lockedOut(t *testing.T, key *bare, before, now int64, longest time.Duration
 	}
 }
 
-// TestStoreClockThatStepsBack gives the embedded store a clock that steps, as
-// no sane one does: it must go on as if time stood still, and nobody must get
-// more than over the time of the latest reading.
+// TestStoreClockThatStepsBack gives the embedded store a clock that steps back, as
+// no sane one does: it must go on as if time stood still, and no key may get more
+// than it would over the time of the latest reading.
 func TestStoreClockThatStepsBack(t *testing.T) {
 	for _, text := range everyKind {
 		l := parse(t, text)

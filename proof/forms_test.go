@@ -117,7 +117,7 @@ func (d *formDifferential) step() {
 	}
 }
 
-// settle is told by token alone, whatever form is in force.
+// settle settles by the token alone, under any form in force.
 func (d *formDifferential) settle(h held, c int64) {
 	want := d.model.Settle(d.now, h.id, c)
 	d.each(fmt.Sprint("settle ", c), want, func(_ int, s *column) (stint.Decision, error) {

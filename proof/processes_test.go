@@ -21,7 +21,7 @@ import (
 	"github.com/stint-dev/stint/redisstore"
 )
 
-// What a process of TestEnvelopeProcesses is told.
+// The environment variables of a process of TestEnvelopeProcesses.
 const (
 	processSocket = "STINT_PROOF_SOCKET"
 	processSeed   = "STINT_PROOF_SEED"
@@ -166,7 +166,7 @@ func beProcess(t *testing.T, socket string) {
 	}
 }
 
-// callers of a process: enough for requests to travel together.
+// callers of a process: enough for requests to be batched.
 const callers = 16
 
 // takeShared makes takes at random. The server's clock is this machine's, in

@@ -48,7 +48,7 @@ const (
 
 // TestYears runs every kind through years of bursts, floods of newcomers, edges
 // of windows and idle stretches, in a store that is far too small for all keys.
-// Nobody, established or newcomer, may get more than the envelope; established
+// No key, established or newcomer, may get more than the envelope; established
 // keys must be answered exactly as by the bare arithmetic that knows no bound,
 // their denials must be justified, and some of them must be answered as the
 // model does.

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// user is who the program runs as in the image: nobody that a system knows.
+// user is the user of the image: an id that no system assigns.
 const user = "65532:65532"
 
 // roots are the authorities that TLS trusts, where Debian keeps them.

@@ -320,7 +320,7 @@ func TestNotifyLost(t *testing.T) {
 	}
 }
 
-// TestDatabaseFull fills the disk of a database: a writer is told, nothing of
+// TestDatabaseFull fills the disk of a database: a writer gets an error, nothing of
 // what it wrote is there, and what was there can be read.
 func TestDatabaseFull(t *testing.T) {
 	dir := t.TempDir()

@@ -137,15 +137,15 @@ func (db *DB) pruneNumbers(ctx context.Context, table string, last int64, gone *
 	}
 }
 
-// An ended is a row that holds for nobody any more.
+// An ended is a row that no customer has any more.
 type ended struct {
 	name   string
 	value  []byte
 	change int64
 }
 
-// pruneEnded removes rows of a table with two columns for a key. Whoever has
-// read no further than the last of them would miss that they ended.
+// pruneEnded removes rows of a table with two columns for a key. A reader that has
+// not read past the last of them would miss that they ended.
 func (db *DB) pruneEnded(ctx context.Context, table, name, value, where string, edge int64, gone *int64) error {
 	for {
 		old, err := db.ended(ctx, "SELECT "+name+", "+value+", change_number FROM "+table+" WHERE "+where+" LIMIT ?", edge, edge, pruneStep)

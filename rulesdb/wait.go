@@ -23,7 +23,7 @@ var errClosed = errors.New("closed")
 
 // Wait implements [rulesource.Source]. It looks at the version at once, whenever
 // the database announces a change, and every [Options.Poll] at the latest. An
-// error of the database is returned at once, so that whoever waits can say so.
+// error of the database is returned at once, so that the caller can report it.
 func (db *DB) Wait(ctx context.Context, held rulesource.Version) error {
 	for {
 		bell, err := db.waiters.listen(db)

@@ -1,10 +1,10 @@
 // Package rulesource is the contract between what keeps rules, such as a file
 // or a database, and what holds them in memory on every node.
 //
-// A [Source] has a [Version] that only grows. Whoever holds a version waits for
-// another one with Wait, and reads it with Load: a whole document of rules, and
-// the overrides that changed since the version held. The source is asked beside
-// the traffic, never by a request.
+// A [Source] has a [Version] that only grows. A reader that holds a version waits
+// for another one with Wait, and reads it with Load: a whole document of rules, and
+// the overrides that changed since the version held. The source is read in the
+// background, never by a request.
 package rulesource
 
 import (

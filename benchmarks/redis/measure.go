@@ -115,9 +115,9 @@ func (r *result) crowd(s *redisServer, c contender, slice time.Duration) error {
 	return nil
 }
 
-// run calls for a while from so many goroutines, and returns how long it took
-// and how many ns each call did. What could be called no more often without
-// being denied ends early.
+// run calls for a while from the given number of goroutines. It returns how long it
+// took, and the duration of each call in ns. It ends early when further calls would
+// be denied.
 func (c contender) run(goroutines int, slice time.Duration) (took time.Duration, each []float64, err error) {
 	if c.before != nil {
 		if err := c.before(); err != nil {

@@ -82,12 +82,12 @@ const (
 	decided   word = iota
 	ambiguous      // it may have been charged
 	notAsked       // the breaker is open
-	notSent        // as one of several that were to travel together, say
+	notSent        // as part of a batch, say
 )
 
 // An ask is one call.
 type ask struct {
-	begun, ended time.Duration // since the askers were born
+	begun, ended time.Duration // since the callers were started
 	said         word
 }
 
@@ -131,7 +131,7 @@ func (b witnessed) Decide(ctx context.Context, op meter.Op, key string, cost int
 	return d, err
 }
 
-// askers are callers, each with a key of its own.
+// askers are concurrent callers, each with a key of its own.
 type askers struct {
 	born    time.Time
 	done    atomic.Bool
@@ -140,9 +140,9 @@ type askers struct {
 	errs    [stallCallers]error
 }
 
-// asking starts them. Each pauses a millisecond between calls: what asks nobody
-// takes so little time that callers without a pause would keep every core busy,
-// and it would be each other that they wait for.
+// asking starts the callers. Each pauses a millisecond between calls: a decision
+// without the server takes so little time that callers without a pause would keep
+// every core busy, and wait for each other.
 func asking(l *stint.Limiter) *askers {
 	a := &askers{born: time.Now()}
 	for i := range stallCallers {

@@ -62,7 +62,7 @@ type event struct {
 	limits       [][2]string // rule and key
 }
 
-// serve builds stint and starts so many processes.
+// serve builds stint and starts n processes.
 func (s *site) serve(n int) {
 	dir := s.TempDir()
 	s.binary, s.rules = filepath.Join(dir, "stint"), filepath.Join(dir, "stint.yaml")

@@ -16,13 +16,13 @@ func (p weighted) units(cost int64) *big.Int { return mul(big.NewInt(cost), p.we
 // held is units as they are counted: no more than an int64 holds.
 func (p weighted) held(cost int64) int64 { return least(p.units(cost), maxInt64).Int64() }
 
-// passes says whether so many units have room at t. More than an int64 holds
-// never has.
+// passes says whether there is room for the given units at t. For more than an
+// int64 holds there never is.
 func (p weighted) passes(t, units *big.Int) bool {
 	return units.Sign() == 0 || units.IsInt64() && p.admits(t, units.Int64())
 }
 
-// leastWait is the least wait after which so many units pass; nil for never.
+// leastWait is the least wait after which the given units pass; nil for never.
 func (p weighted) leastWait(t, units *big.Int) *big.Int {
 	if !units.IsInt64() {
 		return nil

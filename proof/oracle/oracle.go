@@ -249,7 +249,7 @@ func (h history) spaced(count, period int64) []Violation {
 		func(t int64) *big.Int { return new(big.Int).Mul(big.NewInt(t), big.NewInt(count)) })
 }
 
-// underQueue: nobody is let in who would have more than burst units waiting:
+// underQueue: no request is let in that would make more than burst units wait:
 // delay + (c − 1)·T ≤ burst·T. The delay was rounded up to its quantum.
 func (h history) underQueue(burst, count, period int64) []Violation {
 	var found []Violation

@@ -182,7 +182,8 @@ func directory(t testing.TB) string {
 	return dir
 }
 
-// nobody is whom servers run as that refuse to be root's.
+// nobody returns the system's user of that name, for servers that refuse to run as
+// root. It is nil unless the test runs as root.
 func nobody(t testing.TB) *syscall.Credential {
 	t.Helper()
 	if os.Getuid() != 0 {

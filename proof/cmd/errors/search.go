@@ -63,8 +63,8 @@ const (
 	restarts   = 8
 )
 
-// climb takes so many steps in all, from a few starts. A step that is no worse
-// is taken, so that plateaus are crossed.
+// climb takes the given number of steps in all, from a few starts. A step that is
+// no worse is taken, so that plateaus are crossed.
 func (s *search) climb(steps int) (best found, err error) {
 	for range restarts {
 		var at bursts
@@ -196,7 +196,7 @@ func longestLate(s *search, b bursts) (f found, err error) {
 		wait, exact := int64(d.RetryAfter), int64(0)
 		if over := admitted.units(at) + 1 - s.limit.Count(); over > 0 {
 			// the log of four times the count has room for one unit more than
-			// the exact log would once so many have aged
+			// the exact log would, once that many have aged
 			w := admitted.meter.Wait(admitted.words, at, s.log.Count()-s.limit.Count()+1)
 			exact = int64(w)
 		}
