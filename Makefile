@@ -31,7 +31,7 @@ size: ## what takes the room in the stripped binary
 	@ls -l bin/stint | awk '{ printf "%.1f MB stripped; by package, without the tables for stack traces:\n", $$5 / 1e6 }'
 	@go run ./release --size bin/stint-named
 
-site: ## make a site of the documents in bin/site: pages that load nothing from elsewhere
+site: ## make a site of the documents and the lab in bin/site: pages that load nothing from elsewhere
 	go run ./site --out bin/site
 
 man: build ## write manual pages into bin/man

@@ -324,6 +324,7 @@ var floors = map[string]string{
 		rulesdb
 		rulesource
 		simulate`,
+	"site": ".",
 	"grpclimit": `
 		.
 		internal/guard
@@ -371,6 +372,7 @@ var floors = map[string]string{
 		cmd/internal/service/rules
 		meter
 		policy`,
+	"cmd/internal/planner/lab/wasm": "cmd/internal/planner/lab",
 	"cmd/internal/planner/lab": `
 		.
 		cmd/internal/planner/accesslog

@@ -48,6 +48,9 @@ var style []byte
 //go:embed search.js
 var script []byte
 
+//go:embed reach.js
+var reach []byte
+
 var layout = template.Must(template.New("page").Parse(pageHTML))
 
 // A page is one document in the list of them.
@@ -124,12 +127,15 @@ func build(root, out string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	for name, text := range map[string][]byte{"style.css": style, "search.js": script, "index.json": list} {
+	for name, text := range map[string][]byte{"style.css": style, "search.js": script, "reach.js": reach, "index.json": list} {
 		if err := os.WriteFile(filepath.Join(out, name), text, 0o644); err != nil {
 			return 0, err
 		}
 	}
-	return n, pictures(root, out)
+	if err := pictures(root, out); err != nil {
+		return 0, err
+	}
+	return n, lab(root, filepath.Join(out, "lab"))
 }
 
 // write makes one page, and returns what search finds on it.
@@ -140,6 +146,7 @@ func (s *site) write(file string) ([]passage, error) {
 	}
 	tree := markdown.Parser().Parse(text.NewReader(from), parser.WithContext(parser.NewContext(parser.WithIDs(make(headings)))))
 	found := s.read(tree, from, file)
+	linkLimits(tree, from)
 	var body bytes.Buffer
 	if err := markdown.Renderer().Render(&body, from, tree); err != nil {
 		return nil, err
@@ -153,7 +160,7 @@ func (s *site) write(file string) ([]passage, error) {
 		Title  string
 		Groups []group
 		Body   template.HTML
-	}{title, s.navigation(file), template.HTML(body.String())}) // our own documents
+	}{title, s.navigation(file), template.HTML(emptyHeads.ReplaceAllString(body.String(), "<td$1></td>"))}) // our own documents
 	if err != nil {
 		return nil, err
 	}
@@ -246,6 +253,9 @@ func (s *site) target(link, file string) string {
 	}
 	return source + full + fragment
 }
+
+// emptyHeads are the heads of columns that name nothing: to a screen reader, cells.
+var emptyHeads = regexp.MustCompile(`<th([^>]*)></th>`)
 
 var isPicture = regexp.MustCompile(`\.(svg|png)$`)
 

@@ -2,12 +2,15 @@ package main_test
 
 import (
 	"encoding/json"
+	"html"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/stint-dev/stint"
 	main "github.com/stint-dev/stint/site"
 )
 
@@ -15,6 +18,18 @@ var (
 	references = regexp.MustCompile(`(?:href|src)="([^"]*)"`)
 	identities = regexp.MustCompile(` id="([^"]*)"`)
 )
+
+// tried reads the address of a limit in the lab.
+func tried(t *testing.T, fragment string) {
+	t.Helper()
+	state, err := url.ParseQuery(html.UnescapeString(fragment))
+	if err != nil {
+		t.Errorf("%s: %v", fragment, err)
+	}
+	if _, err := stint.Parse(state.Get("own")); err != nil {
+		t.Errorf("%s: %v", fragment, err)
+	}
+}
 
 // TestSite builds the site of the documents as they are: every link inside leads
 // to a page and a heading that are there, and no page loads anything from
@@ -44,6 +59,7 @@ func TestSite(t *testing.T) {
 			ids[filepath.Base(name)+"#"+m[1]] = true
 		}
 	}
+	limits := 0
 	for name, text := range pages {
 		if strings.Contains(text, ` style="`) || strings.Contains(text, "<script>") {
 			t.Errorf("%s has a style or a script that its policy forbids", name)
@@ -63,10 +79,24 @@ func TestSite(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(out, file)); err != nil {
 				t.Errorf("%s links to %s: %v", name, link, err)
 			}
+			if file == "lab/index.html" {
+				if fragment != "" {
+					limits++
+					tried(t, fragment)
+				}
+				continue
+			}
 			if fragment != "" && !ids[file+"#"+fragment] {
 				t.Errorf("%s links to %s: no such heading", name, link)
 			}
 		}
+	}
+	if limits < 40 {
+		t.Errorf("%d limits lead to the lab", limits)
+	}
+	engine, err := os.Stat(filepath.Join(out, "lab", "lab.bin"))
+	if err != nil || engine.Size() > 2e6 {
+		t.Errorf("the lab's engine: %v, %v", engine, err)
 	}
 	text, err := os.ReadFile(filepath.Join(out, "index.json"))
 	var index []struct{ P, I, T, X string }

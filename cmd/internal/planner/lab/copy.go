@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/meter"
-	"github.com/stint-dev/stint/redisstore"
 )
 
 // mostLines is how many requests are written out for stint simulate where no
@@ -41,7 +40,7 @@ func (row *Row) rule() string {
 
 // mode writes how several processes hold the rule.
 func (row *Row) mode() string {
-	if row.Shared == nil || row.Shared.mode == redisstore.Strict {
+	if row.Shared == nil || row.Shared.Mode == "strict" {
 		return ""
 	}
 	return "    mode: " + row.Shared.Mode + "\n"
@@ -96,7 +95,7 @@ func (s *Shared) opening() string {
 		return ""
 	}
 	options := `URL: "redis://127.0.0.1:6379"`
-	if s.mode == redisstore.Share {
+	if s.Mode == "share" {
 		options += fmt.Sprintf(", Modes: redisstore.Modes{Nodes: %d}", s.Nodes)
 	}
 	return fmt.Sprintf(`	shared, err := redisstore.New(redisstore.Options{%s})

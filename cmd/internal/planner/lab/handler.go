@@ -1,3 +1,5 @@
+//go:build !js
+
 package lab
 
 import (
@@ -8,17 +10,10 @@ import (
 	"mime"
 	"net/http"
 	"runtime"
-	"time"
 )
 
-const (
-	// MaxBody bounds a request in bytes.
-	MaxBody = 4 << 20
-	// patience is how long a simulation may take, the wait for its turn
-	// included. 100,000 arrivals take a fraction of a second; only large costs
-	// on long logs come near this.
-	patience = 5 * time.Second
-)
+// MaxBody bounds a request in bytes.
+const MaxBody = 4 << 20
 
 // Simulator returns the handler of POST /v1/simulate: a [Request] in, an
 // [Answer] out, both JSON. What is wrong with a request is said with status 400
@@ -44,18 +39,13 @@ func Simulator(aside bool) http.Handler {
 			writeError(w, status, err.Error())
 			return
 		}
-		request, err := Decode(body)
-		if err != nil {
-			writeError(w, http.StatusBadRequest, err.Error())
-			return
-		}
 		if aside {
 			ctx = withSlices(ctx)
 		}
-		answer, err := Simulate(ctx, request)
+		answer, err := Ask(ctx, body)
 		switch {
-		case errors.Is(err, context.DeadlineExceeded):
-			writeError(w, http.StatusServiceUnavailable, "this takes longer than "+patience.String()+": take fewer arrivals or smaller costs")
+		case errors.Is(err, errLong):
+			writeError(w, http.StatusServiceUnavailable, err.Error())
 		case err != nil:
 			writeError(w, http.StatusBadRequest, err.Error())
 		case aside:

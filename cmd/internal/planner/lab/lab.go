@@ -1,3 +1,5 @@
+//go:build !js
+
 // Package lab is the page on which people see how limits behave, and the
 // simulator behind it.
 //
@@ -83,15 +85,8 @@ func New(o Options) http.Handler {
 // about answers GET /v1/lab: what there is to choose from.
 func about(o Options) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, struct {
-			Kinds            []Kind   `json:"kinds"`
-			Shapes           []Shape  `json:"shapes"`
-			MaxArrivals      int      `json:"max_arrivals"`
-			Modes            []string `json:"modes"`
-			MaxNodesArrivals int      `json:"max_nodes_arrivals"`
-			MaxLimits        int      `json:"max_limits"`
-			Plan             bool     `json:"plan"`
-			MaxLog           int64    `json:"max_log"` // bytes; 0 without Plan
-		}{Kinds(), Shapes(), MaxArrivals, modes, MaxNodesArrivals, MaxLimits, o.Plan != nil, o.Plan.most()})
+		choices := Choose()
+		choices.Modes, choices.Plan, choices.MaxLog = modes, o.Plan != nil, o.Plan.most()
+		writeJSON(w, http.StatusOK, choices)
 	})
 }

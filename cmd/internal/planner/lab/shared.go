@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,9 +9,6 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/meter"
-	"github.com/stint-dev/stint/redisstore"
-
-	"github.com/stint-dev/stint/cmd/internal/planner/nodes"
 )
 
 // The bounds of what several nodes are asked: each of their calls to a server is
@@ -49,8 +47,15 @@ type Shared struct {
 	Strictly bool `json:"strictly"`
 	// Calls is how often the processes asked Redis.
 	Calls int64 `json:"calls"`
+}
 
-	mode redisstore.Mode
+// A cluster is several processes that hold a limit together, on a virtual clock.
+type cluster interface {
+	// Take has the next of them decide, and says which that is.
+	Take(ctx context.Context, key string, now, cost int64) (by int, d stint.Decision, err error)
+	// Calls returns how often they have asked Redis.
+	Calls() int64
+	Close()
 }
 
 var modes = []string{"strict", "lease", "async", "share"}
@@ -80,11 +85,10 @@ func (n *Nodes) tries(l stint.Limit, t *traffic) (all []try, err error) {
 		names = modes
 	}
 	for i, name := range names {
-		mode, err := redisstore.ParseMode(name)
-		if err != nil || slices.Contains(names[:i], name) {
+		if !slices.Contains(modes, name) || slices.Contains(names[:i], name) {
 			return nil, fmt.Errorf("nodes.modes: %q: each of %s once at most", clip(name), strings.Join(modes, ", "))
 		}
-		one := &Shared{Mode: name, Nodes: n.Count, Skew: skew, Strictly: strictly(l, mode), mode: mode}
+		one := &Shared{Mode: name, Nodes: n.Count, Skew: skew, Strictly: strictly(l, name)}
 		if long > 0 {
 			one.AwayFrom, one.AwayTo = from, from+long
 		}
@@ -106,19 +110,15 @@ func optional(name, text string) (int64, error) {
 const leaseLeast = 16
 
 // strictly reports whether a mode leaves a limit to the server each time, as
-// the documentation of [redisstore.Mode] says.
-func strictly(l stint.Limit, mode redisstore.Mode) bool {
+// the documentation of redisstore.Mode says.
+func strictly(l stint.Limit, mode string) bool {
 	switch mode {
-	case redisstore.Lease:
+	case "lease":
 		return l.Algorithm() != meter.GCRA || l.Burst()/10 < leaseLeast
-	case redisstore.Async:
+	case "async":
 		return l.Algorithm() == meter.LeakyQueue || l.CountDenied()
 	}
 	return false
-}
-
-func (s *Shared) open(l stint.Limit) (*nodes.Cluster, error) {
-	return nodes.NewCluster(l, nodes.Options{Count: s.Nodes, Mode: s.mode, AwayFrom: s.AwayFrom, AwayTo: s.AwayTo, Skew: time.Duration(s.Skew)})
 }
 
 // away reports whether Redis cannot be reached at a moment.
@@ -162,17 +162,17 @@ func (row *Row) whyShared(p Place, t *traffic) *Why {
 // how says by what a process decides at a moment.
 func (s *Shared) how(at int64, l stint.Limit) string {
 	switch {
-	case s.mode == redisstore.Share:
+	case s.Mode == "share":
 		return fmt.Sprintf("By share, no process asks Redis: each holds a part of the limit, one of %d.", s.Nodes)
-	case s.away(at) && (s.mode == redisstore.Strict || s.Strictly):
+	case s.away(at) && (s.Mode == "strict" || s.Strictly):
 		return fmt.Sprintf("Redis is away: the process holds its part of the limit, one of %d. What it lets through is charged to Redis afterwards.", s.Nodes)
-	case s.mode == redisstore.Strict:
+	case s.Mode == "strict":
 		return "Strictly, Redis is asked about every request, but where it has just denied."
 	case s.Strictly:
 		return fmt.Sprintf("The mode %s leaves %s to Redis, which is asked about every request.", s.Mode, l)
-	case s.mode == redisstore.Lease && s.away(at):
+	case s.Mode == "lease" && s.away(at):
 		return fmt.Sprintf("Redis is away: the process spends what it has in hand, and holds its part of the limit, one of %d, when that is gone or has ended.", s.Nodes)
-	case s.mode == redisstore.Lease:
+	case s.Mode == "lease":
 		return "By lease, the process takes units ahead from Redis and spends them without asking."
 	case s.away(at):
 		return fmt.Sprintf("Redis is away: the process decides on the last sum that it knows until it has let too much through that Redis does not know of, and then holds its part of the limit, one of %d.", s.Nodes)

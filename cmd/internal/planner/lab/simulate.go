@@ -10,8 +10,6 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/meter"
-
-	"github.com/stint-dev/stint/cmd/internal/planner/nodes"
 )
 
 // An Answer is what became of the arrivals under each limit. Times and waits
@@ -314,9 +312,9 @@ type runner struct {
 	ctx     context.Context
 	row     *Row
 	table   *table
-	nodes   *nodes.Cluster // decides; nil for one process
-	watch   int            // the key whose state the columns show
-	columns int64          // how many
+	nodes   cluster // decides; nil for one process
+	watch   int     // the key whose state the columns show
+	columns int64   // how many
 	horizon int64
 	next    int64  // where the next column begins
 	letter  []byte // of each request

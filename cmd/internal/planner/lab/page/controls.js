@@ -228,6 +228,7 @@ function processes(state, about, changed) {
   ];
   const parts = el("div", { class: "parameters" }, ...all.map((p) => p.node));
   byID("processes").replaceChildren(on.node, parts);
+  byID("processes-group").hidden = about.modes.length === 0;
   return {
     show() {
       if (state.nodes) byID("processes").closest("details").open = true;
