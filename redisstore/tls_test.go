@@ -95,12 +95,12 @@ func (a *authority) server(t *testing.T) (args []string, address string) {
 // decides reports how a store at a URL decides.
 func decides(t *testing.T, url string) error {
 	t.Helper()
-	store, err := redisstore.New(redisstore.Options{URL: url, Timeout: 10 * time.Second})
+	store, err := redisstore.New(redisstore.Options{URL: url, Timeout: patience})
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	limiter, err := stint.NewLimiter(store, "test", stint.PerSecond(1000))
+	limiter, err := stint.NewLimiter(store, "test", stint.New(1000, 1000*time.Hour)) // a state that stays for an hour
 	if err != nil {
 		t.Fatal(err)
 	}

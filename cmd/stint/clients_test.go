@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	main "github.com/stint-dev/stint/cmd/stint"
 	"github.com/stint-dev/stint/internal/freeport"
@@ -95,7 +94,7 @@ for path in os.environ["PATHS"].split(): print(check.check({"path": path, "ip": 
 			h, g, r := freeport.Addr(t), freeport.Addr(t), freeport.Addr(t)
 			env := append(os.Environ(), "NODE_PATH="+nodeModules(t), "STINT_URL=http://"+h, "STINT_GRPC="+g, "STINT_REDIS_URL=redis://"+r)
 			run := func(paths string) string {
-				ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+				ctx, stop := context.WithTimeout(t.Context(), patience)
 				defer stop()
 				c := exec.CommandContext(ctx, program, try.command[1:]...)
 				c.Dir, c.Env = dir, append(env, "PATHS="+paths)

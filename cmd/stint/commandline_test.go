@@ -82,7 +82,7 @@ empty 'stint validate x'`},
 			if err != nil {
 				t.Skip(err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			run := exec.CommandContext(ctx, program, "-c", shell.drive)
 			home := t.TempDir()
@@ -179,7 +179,7 @@ func TestServeArguments(t *testing.T) {
 func ask(t *testing.T, address string) string {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		r, err := client.Post("http://"+address+"/v1/check", "application/json", strings.NewReader(`{"attributes":{"ip":"192.0.2.7"}}`))
 		if err == nil {
 			defer r.Body.Close()

@@ -41,7 +41,7 @@ func TestFewDescriptors(t *testing.T) {
 				defer conn.Close()
 				fmt.Fprint(conn, test.hello)
 			}
-			client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
+			client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
 			for range 5 {
 				answer, err := client.Get("http://" + at["admin"] + "/livez")
 				if err != nil {

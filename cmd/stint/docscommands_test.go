@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	main "github.com/stint-dev/stint/cmd/stint"
 )
@@ -93,7 +92,7 @@ func unfinished(command string) bool {
 // inShell returns what a command prints, on both outputs.
 func inShell(t *testing.T, path, command string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	shell := exec.CommandContext(ctx, "sh", "-c", command)
 	shell.Dir = root

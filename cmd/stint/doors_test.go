@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -287,7 +286,7 @@ func TestDoorsGuarded(t *testing.T) {
 		{stranger, serveToken, plain, codes.Unavailable}, {envoy, "", plain, codes.Unauthenticated}, {envoy, serveToken, plain, codes.OK},
 		{envoy, serveToken, negative, codes.PermissionDenied}, {envoy, operatorToken, negative, codes.OK},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		if one.token != "" {
 			ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+one.token)
 		}

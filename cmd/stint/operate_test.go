@@ -72,7 +72,7 @@ func launch(t *testing.T, name string, args ...string) *running {
 		t.Fatal(err)
 	}
 	p := &running{t: t, name: name, process: exec.Command(self, args...), ended: make(chan error, 1)}
-	p.process.Env = append(os.Environ(), "STINT_TEST_MAIN=1")
+	p.process.Env = append([]string{storePatience}, append(os.Environ(), "STINT_TEST_MAIN=1")...)
 	p.process.Stderr = p
 	if err := p.process.Start(); err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func (p *running) listening() {
 // waitFor waits until the log has a text.
 func (p *running) waitFor(text string) {
 	p.t.Helper()
-	for until := time.Now().Add(30 * time.Second); !strings.Contains(p.log(), text); time.Sleep(5 * time.Millisecond) {
+	for until := time.Now().Add(patience); !strings.Contains(p.log(), text); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(until) {
 			p.t.Fatalf("%s does not say %q:\n%s", p.name, text, p.log())
 		}
@@ -108,7 +108,7 @@ func (p *running) waitFor(text string) {
 // until waits until something is so.
 func (p *running) until(so func() bool) {
 	p.t.Helper()
-	for until := time.Now().Add(30 * time.Second); !so(); time.Sleep(20 * time.Millisecond) {
+	for until := time.Now().Add(patience); !so(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(until) {
 			p.t.Fatal("it never is so")
 		}
@@ -124,7 +124,7 @@ func (p *running) end(sig syscall.Signal) error {
 	select {
 	case err := <-p.ended:
 		return err
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		p.t.Fatalf("%s does not end", p.name)
 		return nil
 	}
@@ -159,7 +159,7 @@ func (p *running) requests(client string, n int) (passed int) {
 // call sends an HTTP request with a body of JSON.
 func (p *running) call(method, url, body string, headers map[string]string) (int, string) {
 	p.t.Helper()
-	ctx, stop := context.WithTimeout(p.t.Context(), 30*time.Second)
+	ctx, stop := context.WithTimeout(p.t.Context(), patience)
 	defer stop()
 	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {

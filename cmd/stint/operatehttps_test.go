@@ -48,7 +48,7 @@ func TestOperateHTTPS(t *testing.T) {
 	}
 	held := func(when string) {
 		t.Helper()
-		for until := time.Now().Add(30 * time.Second); p.requests("partner-1", 1) != 1; time.Sleep(20 * time.Millisecond) {
+		for until := time.Now().Add(patience); p.requests("partner-1", 1) != 1; time.Sleep(20 * time.Millisecond) {
 			if time.Now().After(until) {
 				t.Fatalf("%s: the override does not hold", when)
 			}
@@ -63,7 +63,7 @@ func TestOperateHTTPS(t *testing.T) {
 		t.Helper()
 		before := reloaded()
 		publish(limit)
-		for until := time.Now().Add(30 * time.Second); reloaded() == before; time.Sleep(20 * time.Millisecond) {
+		for until := time.Now().Add(patience); reloaded() == before; time.Sleep(20 * time.Millisecond) {
 			if time.Now().After(until) {
 				t.Fatalf("the rules are not read again:\n%s", p.log())
 			}

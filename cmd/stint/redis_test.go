@@ -14,6 +14,10 @@ import (
 	"github.com/stint-dev/stint/internal/freeport"
 )
 
+// patience is how long a test waits for what takes a moment on a machine that has
+// nothing else to do.
+const patience = time.Minute
+
 // A redisServer is a redis-server of a test, on a loopback port of its own.
 type redisServer struct {
 	address string
@@ -76,7 +80,7 @@ func startCluster(t *testing.T) *redisServer {
 	if answer, err := s.command("CLUSTER ADDSLOTSRANGE 0 16383"); err != nil || answer != "+OK" {
 		t.Fatalf("%s %v", answer, err)
 	}
-	for range 1000 {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
 		if answer, err := s.command("GET key"); err == nil && answer == "$-1" {
 			return s
 		}
@@ -102,7 +106,7 @@ func (s *redisServer) kill() {
 
 // ready waits until the server answers, if only that it wants a password.
 func (s *redisServer) ready() bool {
-	for range 500 {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
 		if answer, err := s.command("PING"); err == nil && !strings.HasPrefix(answer, "-LOADING") {
 			return true
 		}
@@ -118,12 +122,12 @@ func (s *redisServer) ready() bool {
 // command sends commands in a line each, and returns the last answer's first
 // line.
 func (s *redisServer) command(lines ...string) (answer string, err error) {
-	c, err := net.DialTimeout("tcp", s.address, time.Second)
+	c, err := net.DialTimeout("tcp", s.address, patience)
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		return "", err
 	}
 	answers := bufio.NewReader(c)

@@ -46,7 +46,7 @@ func TestRestoredDatabase(t *testing.T) {
 	until := func(what string, ok func() bool) {
 		t.Helper()
 		for begun := time.Now(); !ok(); time.Sleep(50 * time.Millisecond) {
-			if time.Since(begun) > time.Minute {
+			if time.Since(begun) > patience {
 				t.Fatalf("never: %s", what)
 			}
 		}

@@ -112,7 +112,7 @@ func TestSnapshotReload(t *testing.T) {
 		if n := p.requests("partner-1", 3); n != 3 {
 			t.Fatalf("%d of 3 passed", n)
 		}
-		for i, limit := range []string{"5 per day fixed_window in UTC", "5 per 12h sliding_log"} {
+		for i, limit := range []string{"5 per day fixed_window in " + farFromMidnight(), "5 per 12h sliding_log"} {
 			writeFile(t, rules, strings.Replace(dailyRules, "5 per day sliding_log", limit, 1))
 			for strings.Count(p.log(), "rules: reloaded") <= i {
 				time.Sleep(5 * time.Millisecond)

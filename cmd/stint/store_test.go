@@ -152,7 +152,7 @@ func TestServeOneSlot(t *testing.T) {
   - {name: user, key: [header.x-user, ip], tag: ip, limits: 2 per hour}
 `
 	redis := startCluster(t)
-	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", rules), "--http", "127.0.0.1:0", "--store", "redis://"+redis.address, "--nodes", "1", "--store-timeout", "5s")
+	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", rules), "--http", "127.0.0.1:0", "--store", "redis://"+redis.address, "--nodes", "1")
 	for _, want := range []int{200, 200, 429} {
 		if got := s.check("/a"); got != want {
 			t.Errorf("%d, want %d", got, want)
@@ -279,7 +279,7 @@ func TestServeStore(t *testing.T) {
 
 	startRedis(t, redis.address, "--requirepass", "secret")
 	back := false
-	for deadline := time.Now().Add(30 * time.Second); !back && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !back && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		switch got := one.check("/closed"); got {
 		case http.StatusOK:
 			back = true
@@ -318,7 +318,7 @@ func TestServeCounts(t *testing.T) {
 	redis := startRedis(t, "")
 	file := writeFile(t, t.TempDir()+"/stint.yaml", `rules:
   - {name: wide, match: {path: /wide}, key: [ip], limits: 40 per hour}
-  - {name: narrow, match: {path: /narrow}, key: [ip], limits: [7 per hour fixed_window, 9 per day]}
+  - {name: narrow, match: {path: /narrow}, key: [ip], limits: [7 per 1000h fixed_window, 9 per day]}
 `)
 	var both []*serving
 	for range 2 {
@@ -378,7 +378,7 @@ func TestServeDebtsOfModes(t *testing.T) {
 	text := "rules:\n  - {name: first, match: {path: /first}, key: [ip], limits: 400 per hour, on_store_failure: open}\n"
 	var paths []string
 	for _, mode := range []string{"strict", "lease", "async", "share"} {
-		for tightest, limits := range map[string]string{"bucket": "400 per hour, 600 per day fixed_window", "window": "600 per hour, 400 per day fixed_window"} {
+		for tightest, limits := range map[string]string{"bucket": "400 per hour, 600 per 1000h fixed_window", "window": "600 per hour, 400 per 1000h fixed_window"} {
 			name := mode + "-" + tightest
 			paths = append(paths, "/"+name)
 			text += fmt.Sprintf("  - {name: %s, match: {path: /%[1]s}, key: [ip], mode: %s, limits: [%s]}\n", name, mode, limits)
@@ -448,7 +448,7 @@ func TestServeStoreFlags(t *testing.T) {
 	redis := startRedis(t, "")
 	file := writeFile(t, t.TempDir()+"/stint.yaml", sharedRules)
 	t.Setenv("STINT_STORE", "redis://"+redis.address)
-	t.Setenv("STINT_STORE_TIMEOUT", "5s")
+	t.Setenv("STINT_STORE_TIMEOUT", "4s")
 	one := startServe(t, "-c", file, "--http", "127.0.0.1:0", "--nodes", "1", "--store-prefix", "one")
 	t.Setenv("STINT_STORE_PREFIX", "other")
 	other := startServe(t, "-c", file, "--http", "127.0.0.1:0", "--nodes", "1")

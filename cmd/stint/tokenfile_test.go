@@ -86,7 +86,7 @@ func TestTokenFile(t *testing.T) {
 				t.Errorf("%v: the audit:\n%s%s", source, out, errs)
 			}
 			run("token", "revoke", "otto", "--file", file)
-			for until := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+			for until := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 				if status, _ := do("otto", set...); status == 1 {
 					break
 				}

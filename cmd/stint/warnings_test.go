@@ -42,7 +42,7 @@ func TestWebhook(t *testing.T) {
 		p.requests("a", 13)
 		p.requests("b", 3)
 		want := []string{"stint.limit.near a 8 of 10", "stint.limit.denied a 10 of 10"}
-		for until := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		for until := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 			mu.Lock()
 			now := slices.Clone(got)
 			mu.Unlock()
