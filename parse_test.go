@@ -357,7 +357,7 @@ func TestParseMegabytes(t *testing.T) {
 		if msg := wrong(t, text); len(msg) > 1000 {
 			t.Errorf("%s: the message has %d bytes", name, len(msg))
 		}
-		if took := time.Since(begin); took > time.Second {
+		if took := time.Since(begin); took > 30*time.Second {
 			t.Errorf("%s: takes %v", name, took)
 		}
 	}

@@ -101,7 +101,7 @@ func dial(t testing.TB, address string, o ...grpc.DialOption) *grpc.ClientConn {
 }
 
 func soon(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

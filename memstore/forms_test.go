@@ -280,7 +280,7 @@ func TestFormsRace(t *testing.T) {
 		})
 	}
 	changes := 0
-	for time.Since(begun) < time.Second {
+	for time.Since(begun) < time.Second || passed.Load() < 100 && time.Since(begun) < time.Minute {
 		for _, text := range []string{"10/1ms fixed_window", "20/1ms burst 20", "20/1ms sliding_log", "5/1ms burst 20 leaky_queue", "20/1ms sliding_buckets"} {
 			if err := l.SetLimits(limit(t, text)); err != nil {
 				t.Fatal(err)

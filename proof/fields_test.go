@@ -350,7 +350,7 @@ func TestFieldsRead(t *testing.T) {
 		}
 		for range pass {
 			flying.Go(func() {
-				if err := get(client, 5*time.Second); err != nil {
+				if err := get(client, time.Minute); err != nil {
 					stuck <- err
 				}
 			})

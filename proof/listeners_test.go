@@ -81,7 +81,7 @@ func start(t *testing.T, program, text, address string, args ...string) {
 			t.Log(said.String())
 		}
 	})
-	for range 1000 {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		if c, err := net.Dial("tcp", address); err == nil {
 			_ = c.Close()
 			return

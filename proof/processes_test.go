@@ -93,11 +93,10 @@ func startRedis(t *testing.T) (socket string) {
 		_ = cmd.Wait()
 		_ = os.RemoveAll(dir)
 	})
-	for range 500 {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if _, err := os.Stat(socket); err == nil {
 			return socket
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 	t.Fatal("redis-server does not start")
 	return ""

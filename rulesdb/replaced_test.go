@@ -41,7 +41,7 @@ func TestFileReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	done := make(chan error)
-	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	go func() { done <- db.Wait(ctx, now.Version) }()
 	time.Sleep(100 * time.Millisecond) // it waits

@@ -54,9 +54,12 @@ func TestSameStatuses(t *testing.T) {
 		"didip/tollbooth":      {tollboothBefore, tollboothAfter},
 		"sethvargo/go-limiter": {golimiterBefore, golimiterAfter},
 	} {
+		start := time.Now()
 		before, _ := statuses(t, pair[0], 240)
 		after, denied := statuses(t, pair[1], 240)
-		if before != after || before[0] < 99 || before[0] > 102 {
+		more := int(time.Since(start) / (500 * time.Millisecond)) // may pass meanwhile, of 100 a minute
+		apart := max(before[0]-after[0], after[0]-before[0], before[1]-after[1], after[1]-before[1])
+		if apart > more || before[0] < 99 || before[0] > 102+more {
 			t.Errorf("%s: %v passed before, %v after", name, before, after)
 		}
 		if denied.Get("Retry-After") == "" || denied.Get("RateLimit") == "" {

@@ -102,7 +102,7 @@ func (s *Server) Start(t testing.TB) {
 	s.done = done
 	go func() { done <- s.cmd.Wait() }()
 	t.Cleanup(func() { s.Kill() })
-	for range 600 {
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {
 		if err = s.answers(); err == nil {
 			return
 		}
@@ -119,7 +119,7 @@ func (s *Server) Start(t testing.TB) {
 
 // answers asks whether the server is up.
 func (s *Server) answers() error {
-	ctx, stop := context.WithTimeout(context.Background(), time.Second)
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
 	if s.ping == "" {
 		return redisAnswers(ctx, s.Port)

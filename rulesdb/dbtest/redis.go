@@ -31,7 +31,7 @@ func redisAnswers(ctx context.Context, port int) error {
 		return err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return err
 	}
 	if _, err := conn.Write([]byte("PING\r\n")); err != nil {

@@ -28,7 +28,7 @@ import (
 )
 
 // patience is how long a condition may take to come true.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // Start starts Chromium, which has cookies and a cache of its own, and ends it with
 // the test. That it is missing is a failure: the page would go untested.
@@ -38,7 +38,7 @@ func Start(t testing.TB) context.Context {
 	if err != nil {
 		t.Fatal("there is no chromium to test the page with: sudo apt-get install chromium")
 	}
-	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.DisableGPU,
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.DisableGPU, chromedp.WSURLReadTimeout(patience),
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("force-color-profile", "srgb"))
 	if os.Getuid() == 0 {
 		options = append(options, chromedp.NoSandbox)
@@ -84,7 +84,7 @@ type Tab struct {
 func Open(t testing.TB, browser context.Context, base, path string, look Look) *Tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(browser)
-	most := 4 * time.Minute
+	most := 10 * time.Minute
 	if os.Getenv("STINT_SOAK") != "" {
 		most = 50 * time.Minute
 	}

@@ -13,6 +13,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/stint-dev/stint/cmd/internal/planner/lab"
+
+	"github.com/stint-dev/stint/cmd/internal/browser"
 )
 
 // choose gives the page's file field a file, as its dialog does.
@@ -44,7 +46,7 @@ const reported = "!document.getElementById('report').hidden && document.querySel
 
 // TestPageLog has the page read logs.
 func TestPageLog(t *testing.T) {
-	browser := startBrowser(t)
+	chromium := browser.Start(t)
 	server := httptest.NewServer(lab.Guard(lab.New(lab.Options{Plan: lab.NewPlanner(lab.PlannerOptions{MaxBody: 2 << 20, MaxLines: 50_000})})))
 	defer server.Close()
 	for _, c := range []struct {
@@ -65,7 +67,7 @@ func TestPageLog(t *testing.T) {
 			pageOnPhone(p)
 		}},
 	} {
-		t.Run(c.name, func(t *testing.T) { c.do(openTab(t, browser, server.URL, "", c.width, 900, false)) })
+		t.Run(c.name, func(t *testing.T) { c.do(openTab(t, chromium, server.URL, "", c.width, 900, false)) })
 	}
 }
 
@@ -73,7 +75,7 @@ func TestPageLog(t *testing.T) {
 func TestPageWithoutPlan(t *testing.T) {
 	server := httptest.NewServer(lab.Guard(lab.New(lab.Options{})))
 	defer server.Close()
-	p := openTab(t, startBrowser(t), server.URL, "", 1280, 900, false)
+	p := openTab(t, browser.Start(t), server.URL, "", 1280, 900, false)
 	if !eval[bool](p, "document.getElementById('log-group').hidden && document.getElementById('log-file') === null") {
 		t.Error("the page asks for a log that nobody reads")
 	}
@@ -194,7 +196,7 @@ func TestPageLogStops(t *testing.T) {
 	planner := lab.NewPlanner(lab.PlannerOptions{})
 	server := httptest.NewServer(lab.Guard(lab.New(lab.Options{Plan: planner})))
 	defer server.Close()
-	p := openTab(t, startBrowser(t), server.URL, "", 1280, 900, false)
+	p := openTab(t, browser.Start(t), server.URL, "", 1280, 900, false)
 	release := hold(planner)
 	p.choose(shipped)
 	p.until("!document.querySelector('.busy').hidden")

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -27,34 +26,6 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/planner/lab"
 )
 
-// startBrowser starts Debian's Chromium. That it is missing is a failure: the
-// page would go untested.
-func startBrowser(t testing.TB) context.Context {
-	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Fatal("there is no chromium to test the page with: sudo apt-get install chromium")
-	}
-	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.DisableGPU,
-		chromedp.Flag("disable-component-update", true), chromedp.Flag("force-color-profile", "srgb"))
-	if os.Getuid() == 0 {
-		options = append(options, chromedp.NoSandbox)
-	}
-	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
-	browser, stop := chromedp.NewContext(ctx)
-	if err := chromedp.Do(browser); err != nil {
-		cancel()
-		t.Fatalf("chromium does not start: %v", err)
-	}
-	t.Cleanup(func() {
-		_ = chromedp.Cancel(browser) // waits until it has ended
-		stop()
-		cancel()
-		chromedp.FromContext(browser).Allocator.Wait()
-	})
-	return browser
-}
-
 // A tab shows the lab, and notes whatever should not happen.
 type tab struct {
 	testing.TB
@@ -66,10 +37,10 @@ type tab struct {
 }
 
 // openTab opens the lab in a tab of so many pixels, at the state of a hash.
-func openTab(t testing.TB, browser context.Context, base, hash string, width, height int64, dark bool) *tab {
+func openTab(t testing.TB, chromium context.Context, base, hash string, width, height int64, dark bool) *tab {
 	t.Helper()
-	ctx, cancel := chromedp.NewContext(browser)
-	ctx, stop := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := chromedp.NewContext(chromium)
+	ctx, stop := context.WithTimeout(ctx, 10*time.Minute)
 	p := &tab{TB: t, ctx: ctx, base: base}
 	t.Cleanup(func() {
 		p.mu.Lock()
@@ -163,7 +134,7 @@ func (p *tab) set(id, value string) {
 // until waits until an expression is true.
 func (p *tab) until(expression string) {
 	p.Helper()
-	if _, err := chromedp.Run(p.ctx, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(20*time.Second))); err != nil {
+	if _, err := chromedp.Run(p.ctx, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(2*time.Minute))); err != nil {
 		p.Fatalf("never true: %s: %v\n%s", expression, err, eval[string](p, "document.body.innerText"))
 	}
 }
@@ -229,7 +200,7 @@ func (p *tab) contains(what, text string, parts ...string) {
 
 // TestPage uses the lab in a browser.
 func TestPage(t *testing.T) {
-	browser := startBrowser(t)
+	chromium := browser.Start(t)
 	server := httptest.NewServer(lab.Guard(lab.New(lab.Options{})))
 	defer server.Close()
 	for _, c := range []struct {
@@ -259,7 +230,7 @@ func TestPage(t *testing.T) {
 		{"processes", "", 1280, pageShowsProcesses},
 		{"processes on a phone", several4, 360, pageOnPhone},
 	} {
-		t.Run(c.name, func(t *testing.T) { c.do(openTab(t, browser, server.URL, c.hash, c.width, 900, false)) })
+		t.Run(c.name, func(t *testing.T) { c.do(openTab(t, chromium, server.URL, c.hash, c.width, 900, false)) })
 	}
 }
 
@@ -447,7 +418,7 @@ func pageOnPhone(p *tab) {
 
 // TestPageAccessible has axe-core look at the page in its states.
 func TestPageAccessible(t *testing.T) {
-	browser := startBrowser(t)
+	chromium := browser.Start(t)
 	server := httptest.NewServer(lab.Guard(lab.New(lab.Options{Plan: lab.NewPlanner(lab.PlannerOptions{})})))
 	defer server.Close()
 	axe := unpack(t, "testdata/axe/axe-4.14.1.min.js.gz")
@@ -475,7 +446,7 @@ func TestPageAccessible(t *testing.T) {
 			if c.name == "error" { // first as it should be, so that something is drawn
 				hash = ""
 			}
-			p := openTab(t, browser, server.URL, hash, c.width, 900, c.dark)
+			p := openTab(t, chromium, server.URL, hash, c.width, 900, c.dark)
 			if c.name == "error" {
 				p.set("own", "x")
 				p.until("!document.getElementById('error').hidden")
@@ -539,7 +510,7 @@ func TestPageShots(t *testing.T) {
 		file := "../../../../docs/lab-" + c.name + ".png"
 		if *update {
 			server := httptest.NewServer(lab.Guard(lab.New(lab.Options{Plan: lab.NewPlanner(lab.PlannerOptions{})})))
-			p := openTab(t, startBrowser(t), server.URL, c.hash, c.width, c.height, c.dark)
+			p := openTab(t, browser.Start(t), server.URL, c.hash, c.width, c.height, c.dark)
 			if c.name == "plan" {
 				p.set("log-share", "1%")
 				p.choose(shipped)
@@ -569,7 +540,7 @@ func TestPageShots(t *testing.T) {
 // BenchmarkPageRedraw drags the count's slider, and reports the time from an
 // input event until everything is drawn anew, as the page measures it.
 func BenchmarkPageRedraw(b *testing.B) {
-	browser := startBrowser(b)
+	chromium := browser.Start(b)
 	server := httptest.NewServer(lab.Guard(lab.New(lab.Options{})))
 	defer server.Close()
 	for _, c := range []struct{ name, hash string }{
@@ -579,7 +550,7 @@ func BenchmarkPageRedraw(b *testing.B) {
 		{"3-limits/100000-requests", "shape=steady&rate=10000%2F1s&horizon=10s"},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			p := openTab(b, browser, server.URL, c.hash, 1280, 900, false)
+			p := openTab(b, chromium, server.URL, c.hash, 1280, 900, false)
 			p.js("performance.clearMeasures()")
 			i := 0
 			for b.Loop() {

@@ -116,13 +116,12 @@ func startRedis(t *testing.T) rueidis.Client {
 		t.Fatal(err)
 	}
 	option.DisableCache = true
-	for range 200 {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		client, err := rueidis.NewClient(option)
 		if err == nil {
 			t.Cleanup(client.Close)
 			return client
 		}
-		time.Sleep(50 * time.Millisecond)
 	}
 	t.Fatal("redis-server does not start")
 	return nil

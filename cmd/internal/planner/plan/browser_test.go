@@ -9,7 +9,6 @@ import (
 	"image/png"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -28,35 +27,9 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/stint-dev/stint/cmd/internal/planner/plan"
-)
 
-// startBrowser starts Debian's Chromium. That it is missing is a failure: the
-// page would go untested.
-func startBrowser(t *testing.T) context.Context {
-	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Fatal("there is no chromium to test the page with: sudo apt-get install chromium")
-	}
-	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.DisableGPU,
-		chromedp.Flag("disable-component-update", true), chromedp.Flag("force-color-profile", "srgb"))
-	if os.Getuid() == 0 {
-		options = append(options, chromedp.NoSandbox)
-	}
-	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
-	browser, stop := chromedp.NewContext(ctx)
-	if err := chromedp.Do(browser); err != nil {
-		cancel()
-		t.Fatalf("chromium does not start: %v", err)
-	}
-	t.Cleanup(func() {
-		_ = chromedp.Cancel(browser) // waits until it has ended
-		stop()
-		cancel()
-		chromedp.FromContext(browser).Allocator.Wait()
-	})
-	return browser
-}
+	"github.com/stint-dev/stint/cmd/internal/browser"
+)
 
 // A tab shows a report from a file, and notes whatever should not happen.
 type tab struct {
@@ -76,10 +49,10 @@ type view struct {
 }
 
 // openTab opens a file.
-func openTab(t *testing.T, browser context.Context, file string, v view) *tab {
+func openTab(t *testing.T, chromium context.Context, file string, v view) *tab {
 	t.Helper()
-	ctx, cancel := chromedp.NewContext(browser)
-	ctx, stop := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := chromedp.NewContext(chromium)
+	ctx, stop := context.WithTimeout(ctx, 10*time.Minute)
 	p := &tab{T: t, ctx: ctx, url: "file://" + file, requests: make(map[network.RequestID]string)}
 	t.Cleanup(func() {
 		p.mu.Lock()
@@ -206,7 +179,7 @@ var desk = view{1000, 900, "screen", "light"}
 
 // TestBrowser opens the report in a browser.
 func TestBrowser(t *testing.T) {
-	browser := startBrowser(t)
+	chromium := browser.Start(t)
 	file := written(t, shippedReport(t))
 	for _, c := range []struct {
 		name string
@@ -220,7 +193,7 @@ func TestBrowser(t *testing.T) {
 		{"phone", view{360, 740, "screen", "light"}, pageOnPhone},
 		{"paper", view{1000, 900, "print", "dark"}, pageOnPaper},
 	} {
-		t.Run(c.name, func(t *testing.T) { c.do(openTab(t, browser, file, c.view)) })
+		t.Run(c.name, func(t *testing.T) { c.do(openTab(t, chromium, file, c.view)) })
 	}
 }
 
@@ -358,7 +331,7 @@ func TestBrowserHostile(t *testing.T) {
 	r := planText(t, []byte(lines.String()), plan.Options{
 		Key: []string{"ip", "path"}, Limits: []string{"1/m"}, Compare: true, Choose: &plan.Target{Share: 0.5}, Fields: map[string]string{"user": "</pre><script>alert(1)</script>"},
 	})
-	p := openTab(t, startBrowser(t), written(t, r), desk)
+	p := openTab(t, browser.Start(t), written(t, r), desk)
 	text := eval[string](p, "document.querySelectorAll('details').forEach((d) => { d.open = true; }); document.body.textContent")
 	for _, key := range hostile {
 		if !strings.Contains(text, key) {
@@ -395,14 +368,14 @@ func TestBrowserHostile(t *testing.T) {
 
 // TestBrowserAccessible has axe-core look at the page.
 func TestBrowserAccessible(t *testing.T) {
-	browser := startBrowser(t)
+	chromium := browser.Start(t)
 	file := written(t, shippedReport(t))
 	axe := axeCore(t)
 	for name, v := range map[string]view{
 		"light": desk, "dark": {1000, 900, "screen", "dark"}, "phone": {360, 740, "screen", "dark"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := openTab(t, browser, file, v)
+			p := openTab(t, chromium, file, v)
 			eval[int](p, "document.querySelectorAll('details').forEach((d) => { d.open = true; }) ?? 0")
 			eval[int](p, axe+"; 0")
 			for _, broken := range eval[[]string](p, `axe.run(document, {resultTypes: ["violations"]}).then((r) =>
@@ -436,7 +409,7 @@ func axeCore(t *testing.T) string {
 func TestBrowserShot(t *testing.T) {
 	const file, most = "../../../../docs/plan-report.png", 150 << 10
 	if *update {
-		p := openTab(t, startBrowser(t), written(t, shippedReport(t)), view{800, 900, "screen", "light"})
+		p := openTab(t, browser.Start(t), written(t, shippedReport(t)), view{800, 900, "screen", "light"})
 		shot, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
 		if err != nil {
 			t.Fatal(err)

@@ -295,11 +295,10 @@ func TestRevoked(t *testing.T) {
 	if err := db.RevokeToken(t.Context(), "anna", "the viewer"); err != nil {
 		t.Fatal(err)
 	}
-	for range 600 {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if status, _ := ask(t, server, tokens["viewer"], "GET", "/v1/nodes", "", ""); status == http.StatusUnauthorized {
 			return
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 	t.Error("a token that was revoked is good for ever")
 }

@@ -167,13 +167,12 @@ func nginx(t *testing.T, conf string, more map[string]string) (port int) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	for range 500 {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			c.Close()
 			return port
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 	t.Fatal("nginx does not answer")
 	return 0

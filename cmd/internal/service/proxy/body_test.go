@@ -57,16 +57,17 @@ func TestBodies(t *testing.T) {
 // than the least rate: the client is cut off. A rate that it keeps lets it go
 // on, for longer than it may stall.
 func TestBodyRate(t *testing.T) {
+	t.Parallel() // it waits
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
 	defer server.Close()
 	for _, test := range []struct {
 		rate int64
 		want int
 	}{{1 << 20, http.StatusRequestTimeout}, {1, http.StatusOK}, {-1, http.StatusOK}} {
-		f := start(t, mustURL(t, server.URL), 0, oneRule(t, "ip", "100/s"), httplimit.ClientIP{}, proxy.Options{BodyStall: 200 * time.Millisecond, BodyRate: test.rate})
+		f := start(t, mustURL(t, server.URL), 0, oneRule(t, "ip", "100/s"), httplimit.ClientIP{}, proxy.Options{BodyStall: 3 * time.Second, BodyRate: test.rate})
 		out, in := io.Pipe()
 		go func() {
-			for range 300 {
+			for range 1700 {
 				if _, err := in.Write([]byte("x")); err != nil {
 					return
 				}

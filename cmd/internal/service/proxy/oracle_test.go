@@ -289,13 +289,12 @@ func told(t *testing.T, name string, args ...string) string {
 
 // reached waits until somebody listens.
 func reached(t *testing.T, address string) {
-	for range 500 {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		conn, err := net.Dial("tcp", address)
 		if err == nil {
 			_ = conn.Close() // it was only to see
 			return
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
 	t.Fatalf("nobody listens at %s", address)
 }

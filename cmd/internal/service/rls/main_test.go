@@ -100,7 +100,7 @@ func client(t testing.TB, address string, o ...grpc.DialOption) pb.RateLimitServ
 
 // soon bounds a test's calls.
 func soon(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -209,7 +209,7 @@ func TestReflection(t *testing.T) {
 // Told to stop, it says so to those who watch its health, ends their streams,
 // and finishes.
 func TestStop(t *testing.T) {
-	address, stop := start(t, service(t, rls.Options{}), rls.ServeOptions{Notice: 50 * time.Millisecond, Drain: 20 * time.Second})
+	address, stop := start(t, service(t, rls.Options{}), rls.ServeOptions{Notice: 50 * time.Millisecond, Drain: time.Minute})
 	conn := dial(t, address)
 	for _, name := range []string{"", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"} {
 		resp, err := healthpb.NewHealthClient(conn).Check(soon(t), &healthpb.HealthCheckRequest{Service: name})
@@ -306,7 +306,7 @@ func raw(t *testing.T, address string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	return conn
 }
 

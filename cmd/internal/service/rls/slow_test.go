@@ -83,7 +83,8 @@ func TestSlowReader(t *testing.T) {
 // A client that begins a call and sends nothing of it is answered that its time is
 // over.
 func TestSlowCall(t *testing.T) {
-	address, _ := start(t, service(t, rls.Options{}), rls.ServeOptions{Read: 50 * time.Millisecond})
+	t.Parallel() // it waits
+	address, _ := start(t, service(t, rls.Options{}), rls.ServeOptions{Read: 2 * time.Second})
 	slow, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)

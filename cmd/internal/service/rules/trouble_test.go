@@ -21,6 +21,7 @@ import (
 
 // TestEndingBesideChange prolongs an override while it ends.
 func TestEndingBesideChange(t *testing.T) {
+	t.Parallel() // it waits
 	var prolonged, other atomic.Bool
 	e := rules.NewExpiries(func(_, key string) error {
 		if key == "192.0.2.7" {
@@ -30,7 +31,7 @@ func TestEndingBesideChange(t *testing.T) {
 		}
 		return nil
 	})
-	soon := time.Now().Add(20 * time.Millisecond)
+	soon := time.Now().Add(3 * time.Second) // and no sooner than it is prolonged
 	e.Change("site", "192.0.2.7", soon, func() {})
 	e.Change("site", "192.0.2.7", time.Time{}, func() { time.Sleep(time.Until(soon) + 30*time.Millisecond) })
 	e.Change("site", "192.0.2.8", time.Now(), func() {})

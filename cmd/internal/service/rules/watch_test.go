@@ -26,7 +26,7 @@ func (b *bench) watch() {
 // await waits until a condition holds; how long it takes does not matter.
 func (b *bench) await(what string, holds func() bool) {
 	b.t.Helper()
-	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
