@@ -21,7 +21,7 @@ func limiter(t *testing.T, text string) *stint.Limiter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := memstore.New(memstore.Options{})
+	store := memstore.New(memstore.Options{Now: func() int64 { return 1e18 }}) // seconds are compared
 	t.Cleanup(func() { store.Close() })
 	l, err := stint.NewLimiter(store, "test", limit)
 	if err != nil {

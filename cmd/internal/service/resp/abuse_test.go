@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -114,7 +115,7 @@ func TestCallersLimits(t *testing.T) {
 	if strings.Contains(got, "-ERR") || strings.Count(got, "*5\r\n:0\r\n") != n+4 {
 		t.Errorf("%d of %d pass: %q", strings.Count(got, "*5\r\n:0\r\n"), n+4, got[max(len(got)-80, 0):])
 	}
-	if !strings.HasSuffix(got, "*5\r\n:0\r\n:6\r\n:1\r\n:-1\r\n:500000\r\n+OK\r\n") {
+	if !regexp.MustCompile(`\*5\r\n:0\r\n:6\r\n:1\r\n:-1\r\n:(500000|499\d\d\d)\r\n\+OK\r\n$`).MatchString(got) { // less what has passed
 		t.Errorf("the first limit, again: %q", got[max(len(got)-80, 0):])
 	}
 }
