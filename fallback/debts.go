@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/bits"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,20 +45,41 @@ func debtorOf(shared stint.Bound, key string) debtor {
 }
 
 type debt struct {
-	shared, local stint.Bound
+	lenders []lender
 
 	units int64
-	most  int64               // the largest capacity that the local limit had when units were added
 	token stint.ReservationID // of the reservation that posts the debt, once there is one
 	final int64               // what it is settled at: the same each time
 	maybe bool                // that has been tried, and may have been done
 }
 
 const (
+	mostLenders = 4 // forms that are remembered of one debt
+
 	postEvery  = 250 * time.Millisecond // how often a store that fails is tried
 	postWithin = time.Minute            // how long a posting's reservation may last
 	mostOwed   = 65_536
 )
+
+// A lender is a form of a limit that let through what is owed. Each form counts
+// what the others let through: what counts still is what counts under any.
+type lender struct {
+	shared, local stint.Bound
+	most          int64 // the largest capacity that local had when units were added
+}
+
+// lent notes which form let something through.
+func (one *debt) lent(shared, local stint.Bound) {
+	whole, capacity := shared.Limits()[0], local.Limits()[0].Capacity()
+	i := slices.IndexFunc(one.lenders, func(o lender) bool { return o.shared == shared || o.shared.Limits()[0] == whole })
+	if i < 0 {
+		if len(one.lenders) == mostLenders {
+			one.lenders = one.lenders[1:]
+		}
+		i, one.lenders = len(one.lenders), append(slices.Clip(one.lenders), lender{shared: shared})
+	}
+	one.lenders[i].local, one.lenders[i].most = local, max(one.lenders[i].most, capacity)
+}
 
 // NewDebts returns an empty book of debts to a shared store, for what the
 // local store lets through. It remembers at most so many keys; 0 is 65,536.
@@ -76,7 +98,7 @@ func (d *Debts) Add(shared, local stint.Bound, key string, units int64) {
 	if units <= 0 {
 		return
 	}
-	who, capacity := debtorOf(shared, key), local.Limits()[0].Capacity()
+	who := debtorOf(shared, key)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	one := d.owed[who]
@@ -87,11 +109,11 @@ func (d *Debts) Add(shared, local stint.Bound, key string, units int64) {
 		d.forgiven += uint64(units)
 		return
 	case one == nil:
-		one = &debt{shared: shared, local: local}
+		one = &debt{}
 		d.owed[who] = one
 	}
 	one.units += min(units, math.MaxInt64-one.units)
-	one.most = max(one.most, capacity)
+	one.lent(shared, local)
 	if !d.posting && !d.byCaller {
 		d.posting = true
 		d.running.Go(d.post)
@@ -187,12 +209,13 @@ func (d *Debts) settle(who debtor) error {
 		d.mu.Unlock()
 		return nil
 	}
-	token, final, units, most := one.token, one.final, one.units, one.most
+	token, final, units, lenders := one.token, one.final, one.units, slices.Clone(one.lenders)
 	d.mu.Unlock()
 	if token == "" {
-		if final = min(units, d.counting(one.local, who.key, most)); final > 0 {
+		counts, shared := counting(lenders, who.key)
+		if final = min(units, counts); final > 0 {
 			var err error
-			if _, token, err = d.main.Reserve(d.done, []stint.Layer{{Bound: one.shared, Key: who.key}}, 0, postWithin); err != nil {
+			if _, token, err = d.main.Reserve(d.done, []stint.Layer{{Bound: shared, Key: who.key}}, 0, postWithin); err != nil {
 				return d.kept(err, who, one)
 			}
 			d.mu.Lock()
@@ -246,28 +269,39 @@ func (d *Debts) kept(err error, who debtor, one *debt) error {
 	return nil
 }
 
-// counting returns how many units of a key's still count in the local store:
-// what time has forgiven here is not charged there. Where a local bucket or queue
+// counting returns how many units of a key's still count in the local store, under
+// the form that counts the most, and that form in the shared one: what time has
+// forgiven here is not charged there.
+func counting(lenders []lender, key string) (most int64, shared stint.Bound) {
+	for _, l := range lenders {
+		if n := l.counting(key); n > most || shared == nil {
+			most, shared = n, l.shared
+		}
+	}
+	return most, shared
+}
+
+// counting returns how many units of a key's still count under one form. Where a local bucket or queue
 // has become smaller since, because more processes share it, what counts of it is
 // taken as a part of the most that it was. Windows and logs keep their counts, as
 // far as the smaller limit holds them.
-func (d *Debts) counting(local stint.Bound, key string, most int64) int64 {
-	state, err := local.Decide(context.Background(), meter.OpPeek, key, 0)
+func (l lender) counting(key string) int64 {
+	state, err := l.local.Decide(context.Background(), meter.OpPeek, key, 0)
 	if err != nil {
 		return math.MaxInt64
 	}
 	used := state.Limit - state.Remaining
-	switch local.Limits()[0].Algorithm() {
+	switch l.local.Limits()[0].Algorithm() {
 	case meter.GCRA, meter.LeakyQueue, meter.TokenBucketInterval:
 	default:
 		if used < state.Limit {
 			return used
 		}
 	}
-	if most <= state.Limit || state.Limit < 1 {
+	if l.most <= state.Limit || state.Limit < 1 {
 		return used
 	}
-	high, low := bits.Mul64(uint64(used), uint64(most))
+	high, low := bits.Mul64(uint64(used), uint64(l.most))
 	part, rest := bits.Div64(high, low, uint64(state.Limit))
 	if rest > 0 {
 		part++

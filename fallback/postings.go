@@ -82,14 +82,15 @@ func (d *Debts) collect(some []debtor) *posting {
 			d.mu.Unlock()
 			continue
 		}
-		local, units, most := one.local, one.units, one.most
+		lenders, units := slices.Clone(one.lenders), one.units
 		d.mu.Unlock()
-		counts := min(units, d.counting(local, who.key, most))
+		counts, shared := counting(lenders, who.key)
+		counts = min(counts, units)
 		d.mu.Lock()
 		if d.owed[who] == one {
 			if one.units -= units; counts > 0 {
 				p.who = append(p.who, who)
-				p.charges = append(p.charges, Charge{one.shared, who.key, counts})
+				p.charges = append(p.charges, Charge{shared, who.key, counts})
 			} else if one.units == 0 {
 				delete(d.owed, who)
 			}
