@@ -12,8 +12,14 @@ import (
 // rule's own limits, those of its tiers and overrides, and the key's own. The
 // error is [ErrNoRule], or the store's.
 func (p *Policy) ResetKey(ctx context.Context, name, key string) error {
+	done := make(map[string]bool) // by what plans are bound as: a reset is for all forms of that
 	return p.byKey(name, key, func(h *hit) error {
 		p.pairOf(h).Forget(h.key)
+		as := p.state(h.plan).name
+		if done[as] {
+			return nil
+		}
+		done[as] = true
 		for _, s := range []*side{&p.main, &p.local} {
 			if s.store == nil {
 				continue

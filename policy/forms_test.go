@@ -1,8 +1,11 @@
 package policy_test
 
 import (
+	"context"
 	"testing"
 
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -112,5 +115,41 @@ func TestRefundOnce(t *testing.T) {
 	}
 	if n, _ := passUntilDenied(t, p, own); n != 2 {
 		t.Errorf("after a refund of 2: %d passed", n)
+	}
+}
+
+// resets counts them.
+type resets struct {
+	stint.Store
+	n int
+}
+
+func (r *resets) Reset(ctx context.Context, layers []stint.Layer) error {
+	r.n++
+	return r.Store.Reset(ctx, layers)
+}
+
+// TestResetKeyOnce resets a key under a rule with several plans, which are forms
+// of one name: the store is told once, and every plan is new to the key.
+func TestResetKeyOnce(t *testing.T) {
+	store := &resets{Store: memstore.New(memstore.Options{})}
+	rules, err := policy.Parse([]byte(formRules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.New(store, rules, policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	vip := policy.Map{"header.k": "a", "header.vip": "yes"}
+	passUntilDenied(t, p, vip)
+	if err := p.ResetKey(t.Context(), "api", "a"); err != nil {
+		t.Fatal(err)
+	}
+	if store.n != 1 {
+		t.Errorf("the store was told %d times", store.n)
+	}
+	if n, _ := passUntilDenied(t, p, vip); n != 20 {
+		t.Errorf("%d pass, want 20", n)
 	}
 }

@@ -325,12 +325,18 @@ func (s *Store) Refund(ctx context.Context, layers []stint.Layer, cost int64) (s
 	if err := s.migrate(ctx, parts); err != nil {
 		return stint.Decision{}, err
 	}
-	a, _, err := s.each(ctx, parts, s.slotGroups(parts), "f", cost)
-	s.modes.returns.note(parts)
-	if err != nil {
-		return stint.Decision{}, err
+	var answers answer
+	for some := range slices.Chunk(parts, stint.MaxLimits) { // those that were asked are in the first
+		a, _, err := s.each(ctx, some, s.slotGroups(some), "f", cost)
+		s.modes.returns.note(some)
+		if err != nil {
+			return stint.Decision{}, err
+		}
+		if answers == nil {
+			answers = a[:1+answersEach*asked]
+		}
 	}
-	return a[:1+answersEach*asked].join(parts[:asked], false), nil
+	return answers.join(parts[:asked], false), nil
 }
 
 // withOthers appends what else has been bound under the names of layers, and so
@@ -369,6 +375,16 @@ func (s *Store) Reset(ctx context.Context, layers []stint.Layer) error {
 			}
 		}
 	}
+	for some := range slices.Chunk(parts, stint.MaxLimits) {
+		if err := s.resetSome(ctx, some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resetSome resets as many states as a request may have, slot by slot.
+func (s *Store) resetSome(ctx context.Context, parts []part) error {
 	groups := s.slotGroups(parts)
 	if groups == nil {
 		return s.reset(ctx, parts)
