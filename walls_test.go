@@ -78,6 +78,7 @@ var places = map[string]place{
 
 	// The embedded store.
 	"memstore/forms.go":       {"runtime sync/atomic weak . ./meter", "forms are held by what was bound, until that is garbage"},
+	"memstore/held.go":        {"", "what forms had in use that a key has no more"},
 	"memstore/kin.go":         {"encoding/binary", ""},
 	"memstore/meet.go":        {"./meter", ""},
 	"memstore/release.go":     {"", "what nobody holds and no key counts under goes"},

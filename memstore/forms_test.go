@@ -297,3 +297,62 @@ func TestFormsRace(t *testing.T) {
 		t.Errorf("%d passed, %d may", passed.Load(), most)
 	}
 }
+
+// TestFormsBeyondFour exhausts a limit, and asks under four others that hold less
+// and take longer: the first, which no longer counts the key, is still exhausted
+// when it is asked again, through a restart too, and for no longer than it was.
+func TestFormsBeyondFour(t *testing.T) {
+	var c clock
+	c.advance(1000 * time.Hour)
+	s := memstore.New(memstore.Options{Now: c.now})
+	texts := []string{"10/h", "1/20h", "1/30h", "1/40h", "1/50h"}
+	l := forms(t, s, texts...)
+	taken(t, l[0], "a", 10)
+	for i := range 40 {
+		if d := taken(t, l[i%5], "a", 1); d.Allowed {
+			t.Fatalf("%s lets pass one more", texts[i%5])
+		}
+	}
+	s = restarted(t, s, memstore.Options{Now: c.now})
+	l = forms(t, s, texts...)
+	c.advance(time.Hour - 1)
+	for _, i := range []int{4, 3, 2, 1} {
+		taken(t, l[i], "a", 1)
+	}
+	if d, err := l[0].Peek(ctx, "a", 1); err != nil || d.Remaining != 0 {
+		t.Errorf("a nanosecond before it ends: %+v, %v", d, err)
+	}
+	c.advance(1)
+	if d := taken(t, l[0], "a", 1); !d.Allowed {
+		t.Errorf("an hour later: %+v", d)
+	}
+}
+
+// TestFormsBeyondFourRefunded gives back under a fifth form, which drops none of
+// the others, and what is held of one that went.
+func TestFormsBeyondFourRefunded(t *testing.T) {
+	var c clock
+	l := forms(t, memstore.New(memstore.Options{Now: c.now}), "10/h", "10/20h", "10/30h", "10/40h", "10/50h", "10/60h")
+	taken(t, l[0], "a", 10)
+	for _, one := range l[1:5] { // the first goes
+		taken(t, one, "a", 1)
+	}
+	if _, err := l[5].Refund(ctx, "a", 4); err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range []int{1, 2, 3, 4, 0} {
+		if d, err := l[i].Peek(ctx, "a", 1); err != nil || d.Remaining != 4 {
+			t.Errorf("%v: %+v, %v", l[i].Limits(), d, err)
+		}
+	}
+	c.advance(11 * time.Hour)
+	if d, err := l[1].Peek(ctx, "a", 1); err != nil || d.Remaining != 9 { // it has counted all along
+		t.Errorf("11 hours later: %+v, %v", d, err)
+	}
+	if err := l[5].Reset(ctx, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if d := taken(t, l[0], "a", 10); !d.Allowed {
+		t.Errorf("after a reset: %+v", d)
+	}
+}

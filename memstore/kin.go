@@ -17,8 +17,7 @@ import (
 // Names of one form have no kin, and their tables say so: one look at a bool.
 
 // mostForms is how many forms count what one key does. Of more, the one that is
-// idle soonest goes, and the newest starts with what was in use there, if that
-// is more.
+// idle soonest goes, and what it has in use is held.
 const mostForms = 4
 
 // kin is what a shard knows of the keys of a name of several forms. The shard's
@@ -26,6 +25,7 @@ const mostForms = 4
 type kin struct {
 	forms   map[*form]struct{} // that have a table here
 	keys    map[uint64]met
+	held    map[uint64][]held // what forms had in use that a key has no more
 	lists   []formList
 	free    []uint32          // of lists
 	byID    map[string]uint32 // of lists
@@ -278,7 +278,7 @@ func (f *form) forget(s *Store, sh *shard, h uint64) {
 // as if never seen.
 func (sh *shard) forms(s *Store, k *kin, f *form, h uint64, now int64) []*form {
 	if forms := k.met(h); forms != nil {
-		if len(forms) == 1 && forms[0] == f {
+		if len(forms) == 1 && forms[0] == f || k.holds(h, now) {
 			return forms
 		}
 		for _, g := range forms {
@@ -296,7 +296,7 @@ func (sh *shard) forms(s *Store, k *kin, f *form, h uint64, now int64) []*form {
 		return []*form{f}
 	}
 	home := sh.known(k, h)
-	if len(home) > 0 && home[0].idle(s, sh, h, now) {
+	if len(home) > 0 && home[0].idle(s, sh, h, now) && !k.holds(h, now) {
 		home[0].forget(s, sh, h)
 		return nil
 	}
@@ -311,13 +311,14 @@ func (sh *shard) sweep(s *Store, k *kin, now int64) {
 	}
 	k.swept = now
 	k.all = len(k.forms) > fewForms
+	k.endHeld(now)
 	for h, m := range k.keys {
 		forms := k.lists[m.list].forms
 		if len(forms) == 1 && !k.all {
 			k.remove(h)
 			continue
 		}
-		if slices.ContainsFunc(forms, func(g *form) bool { return !g.idle(s, sh, h, now) }) {
+		if k.holds(h, now) || slices.ContainsFunc(forms, func(g *form) bool { return !g.idle(s, sh, h, now) }) {
 			continue
 		}
 		if len(forms) > 1 {
@@ -398,5 +399,5 @@ func (sh *shard) decided(s *Store, f *form, h uint64) {
 // bytes returns about what kin takes.
 func (k *kin) bytes() int64 {
 	const slot = 28 // of a map from uint64 to met, at its usual load
-	return 256 + slot*int64(len(k.keys)) + 64*int64(cap(k.lists)) + 16*int64(len(k.forms))
+	return 256 + (slot+160)*int64(len(k.held)) + slot*int64(len(k.keys)) + 64*int64(cap(k.lists)) + 16*int64(len(k.forms))
 }

@@ -26,7 +26,7 @@ func (r *request) meet(s *Store, rs []request, now int64) {
 	if slices.Contains(forms, f) {
 		return
 	}
-	if len(forms) > 0 {
+	if len(forms) > 0 || k.holds(h, now) {
 		r.begin(s, k, forms, now)
 		return
 	}
@@ -47,10 +47,11 @@ func (r *request) begin(s *Store, k *kin, forms []*form, now int64) {
 	goes := sh.tooMany(s, forms, h, now)
 	states := make([][]uint64, len(f.limits))
 	for i, l := range f.limits {
-		states[i] = sh.start(s, l, forms, h, now)
+		states[i] = sh.start(s, k, l, forms, h, now)
 	}
 	keeps := slices.DeleteFunc(slices.Clone(forms), func(g *form) bool { return g == goes })
 	if goes != nil {
+		k.hold(s, sh, goes, h, now)
 		goes.forget(s, sh, h)
 	}
 	for i, l := range f.limits {
@@ -58,7 +59,8 @@ func (r *request) begin(s *Store, k *kin, forms []*form, now int64) {
 			continue
 		}
 		for !sh.roomFor(s, sh.table(l), now) && len(keeps) > 0 {
-			keeps[0].forget(s, sh, h) // its place is for the newest, which has its units
+			k.hold(s, sh, keeps[0], h, now)
+			keeps[0].forget(s, sh, h) // its place is for the newest
 			keeps = keeps[1:]
 		}
 		t := sh.table(l)
@@ -91,8 +93,9 @@ func (sh *shard) tooMany(s *Store, forms []*form, h uint64, now int64) (goes *fo
 }
 
 // start returns the state that a key starts with under a limit, nil if that is
-// an unseen one: see sources. Of several the greatest use counts.
-func (sh *shard) start(s *Store, l *limit, forms []*form, h uint64, now int64) []uint64 {
+// an unseen one: see sources. Of several the greatest use counts, and what is
+// held of it.
+func (sh *shard) start(s *Store, k *kin, l *limit, forms []*form, h uint64, now int64) []uint64 {
 	from := l.sources(forms)
 	var most []uint64
 	at := s.alignedAt(l, now)
@@ -107,6 +110,17 @@ func (sh *shard) start(s *Store, l *limit, forms []*form, h uint64, now int64) [
 		}
 		state := adopted(l.meter, t.meter, t.state(sh, slot), at)
 		if !l.meter.Idle(state, at) && (most == nil || l.meter.UsesMore(state, most, l.meter, at)) {
+			most = state
+		}
+	}
+	if len(from) == 1 && from[0].id == l.id && from[0].meter.Spec() == l.meter.Spec() {
+		return most // it has counted all along
+	}
+	orphans := !slices.ContainsFunc(from, func(o *limit) bool { return o.id == l.id })
+	if units := k.heldFor(l, h, now, orphans); units > 0 {
+		state := make([]uint64, l.meter.Words())
+		l.meter.Charge(state, at, min(units, l.meter.Capacity()))
+		if most == nil || l.meter.UsesMore(state, most, l.meter, at) {
 			most = state
 		}
 	}
@@ -175,10 +189,10 @@ func (r *request) unmet(s *Store, now int64) []uint64 {
 	}
 	forms := sh.known(k, h)
 	busy := slices.ContainsFunc(forms, func(g *form) bool { return !g.idle(s, sh, h, now) })
-	if !busy || slices.Contains(forms, f) {
+	if !busy && !k.holds(h, now) || slices.Contains(forms, f) {
 		return nil
 	}
-	return sh.start(s, r.limit, forms, h, now)
+	return sh.start(s, k, r.limit, forms, h, now)
 }
 
 // elsewhere does something to the state of each key under the forms that it has
@@ -240,6 +254,7 @@ func (sh *shard) countUnder(s *Store, k *kin, l *limit, h uint64, now, units int
 			return
 		}
 		if !sh.roomFor(s, t, now) {
+			k.hold(s, sh, l.form, h, now)
 			l.form.forget(s, sh, h)
 			k.without(h, l.form) // it meets the key anew, with what the others count
 			return

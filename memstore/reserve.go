@@ -387,6 +387,7 @@ func (s *Store) Refund(_ context.Context, layers []stint.Layer, cost int64) (sti
 	return s.adjust(rs, func(i int, now int64) {
 		if i == 0 { // before the answers: what a key would start with comes from there
 			s.elsewhere(rs, now, false, func(i int) int64 { return rs[i].units(cost) }, (*meter.Meter).Refund)
+			s.refundHeld(rs, cost)
 		}
 		r := &rs[i]
 		if r.seek(s, now); r.slot != nil {
@@ -431,6 +432,7 @@ func (r *request) reset(s *Store) {
 	if k == nil {
 		return
 	}
+	delete(k.held, r.hash)
 	met := k.met(r.hash)
 	for _, g := range met {
 		g.forget(s, r.sh, r.hash)

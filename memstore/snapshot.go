@@ -34,6 +34,9 @@ import (
 //	             words uint32, words × uint64
 //	    met      which forms keys have met, of those that met several, until a
 //	             hash of 0: hash uint64, forms uint32, forms × uint32
+//	    held     what forms had in use that keys have no more, until a hash of 0:
+//	             hash uint64, limits uint32, and for each: its ID as the name,
+//	             steps uint32, and for each: units int64, until int64
 //	  cells    the overflow cells of each limit, as its keys: for the hash, 1
 //	           more than the top bits of the hashes that share the cell
 //	charges  of open reservations: uint32, and for each state that has some:
@@ -48,7 +51,8 @@ import (
 //	                  weight int64, mark 2 × uint64
 //	sum      uint32, CRC-32C of all before it
 //
-// Versions 3, 2 and 1 are read too. In place of the names they have
+// Read too are version 4, which has no held, and versions 3, 2 and 1. In place of
+// the names these have
 //
 //	limits   uint32, and for each: name and ID with a 0 byte in between, text,
 //	         keys, cells
@@ -56,7 +60,7 @@ import (
 // where version 2 has no reservations, and version 1 no cells either.
 const (
 	snapshotMagic   = "stintsnp"
-	snapshotVersion = 4
+	snapshotVersion = 5
 	mostText        = 1 << 10
 	mostWords       = 1 << 22
 )
@@ -71,6 +75,13 @@ type savedName struct {
 	text  string
 	forms [][]*savedLimit
 	met   []savedMet
+	held  []savedHeld
+}
+
+// A savedHeld is what is held of a key.
+type savedHeld struct {
+	hash uint64
+	all  []held
 }
 
 // A savedMet is which forms a key has met, that which decided last at the end.
@@ -187,7 +198,7 @@ func (n *copiedName) save(s *Store, out *writer, open *openCopy) {
 	}
 	cells := make([]savedStates, len(limits))
 	for i := range s.shards {
-		keys, met := n.copyShard(s, &s.shards[i], limits, cells, open)
+		keys, met, held := n.copyShard(s, &s.shards[i], limits, cells, open)
 		if keys == nil {
 			continue
 		}
@@ -201,6 +212,19 @@ func (n *copiedName) save(s *Store, out *writer, open *openCopy) {
 			out.uint32(uint32(len(m.forms)))
 			for _, f := range m.forms {
 				out.uint32(f)
+			}
+		}
+		out.uint64(0)
+		for _, of := range held {
+			out.uint64(of.hash)
+			out.uint32(uint32(len(of.all)))
+			for _, one := range of.all {
+				out.text(one.id)
+				out.uint32(uint32(len(one.steps)))
+				for _, s := range one.steps {
+					out.uint64(uint64(s.units))
+					out.uint64(uint64(s.until))
+				}
 			}
 		}
 		out.uint64(0)
@@ -223,8 +247,9 @@ func (w *writer) states(s *savedStates) {
 }
 
 // copyShard returns the keys of limits in one shard, nil if there are none, and
-// which forms they have met, and adds the cells and the open charges.
-func (n *copiedName) copyShard(s *Store, sh *shard, limits []*limit, cells []savedStates, open *openCopy) (keys []savedStates, met []savedMet) {
+// which forms they have met and what is held of them, and adds the cells and the
+// open charges.
+func (n *copiedName) copyShard(s *Store, sh *shard, limits []*limit, cells []savedStates, open *openCopy) (keys []savedStates, met []savedMet, held []savedHeld) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now := sh.tick(s.clock.now())
@@ -242,7 +267,11 @@ func (n *copiedName) copyShard(s *Store, sh *shard, limits []*limit, cells []sav
 	}
 	k := sh.kin(n.name)
 	if keys == nil || k == nil {
-		return keys, nil
+		return keys, nil, nil
+	}
+	k.endHeld(now)
+	for h, all := range k.held {
+		held = append(held, savedHeld{h, copyHeld(all)})
 	}
 	for h := range k.keys {
 		m := savedMet{hash: h}
@@ -255,7 +284,7 @@ func (n *copiedName) copyShard(s *Store, sh *shard, limits []*limit, cells []sav
 			met = append(met, m)
 		}
 	}
-	return keys, met
+	return keys, met, held
 }
 
 // copyStates copies the states that count.
@@ -351,6 +380,16 @@ func (s *Store) restore(n *savedName) {
 		sh := &s.shards[s.shard(m.hash)]
 		sh.mu.Lock()
 		sh.kin(met[0].name).put(m.hash, met)
+		sh.mu.Unlock()
+	}
+	for _, of := range n.held {
+		sh := &s.shards[s.shard(of.hash)]
+		sh.mu.Lock()
+		if k := sh.kin(forms[0].name); k.held == nil {
+			k.held = map[uint64][]held{of.hash: of.all}
+		} else {
+			k.held[of.hash] = of.all
+		}
 		sh.mu.Unlock()
 	}
 }
@@ -553,6 +592,9 @@ func (r *reader) name(in *loaded) *savedName {
 			r.states(l, &l.keys, math.MaxUint64)
 		}
 		r.met(n)
+		if r.version > 4 {
+			r.held(n)
+		}
 	}
 	for _, l := range all {
 		r.states(l, &l.cells, 1<<cellBits)
@@ -578,6 +620,29 @@ func (r *reader) met(n *savedName) {
 			m.forms = append(m.forms, f)
 		}
 		n.met = append(n.met, m)
+	}
+}
+
+// held reads what is held of keys.
+func (r *reader) held(n *savedName) {
+	for h := r.uint64(); h != 0; h = r.uint64() {
+		of := savedHeld{hash: h}
+		if len(n.forms) < 2 {
+			r.fail("a key that has lost a form of one")
+			return
+		}
+		for count := r.uint32(); count > 0 && r.err == nil; count-- {
+			one := held{id: r.text()}
+			for steps := r.uint32(); steps > 0 && r.err == nil; steps-- {
+				s := step{int64(r.uint64()), int64(r.uint64())}
+				if s.units < 0 || len(one.steps) == mostSteps {
+					r.fail("%d units that are held", s.units)
+				}
+				one.steps = append(one.steps, s)
+			}
+			of.all = append(of.all, one)
+		}
+		n.held = append(n.held, of)
 	}
 }
 

@@ -296,9 +296,9 @@ func TestSnapshotLater(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole[8] = 5
+	whole[8] = 99
 	err = memstore.New(memstore.Options{}).Load(bytes.NewReader(whole))
-	if !errors.Is(err, memstore.ErrSnapshot) || !strings.Contains(err.Error(), "version 5") {
+	if !errors.Is(err, memstore.ErrSnapshot) || !strings.Contains(err.Error(), "version 99") {
 		t.Errorf("%v", err)
 	}
 }

@@ -84,6 +84,11 @@ func (m *Meter) UsesMore(state []uint64, than []uint64, other *Meter, now int64)
 	return a.Cmp(b) > 0
 }
 
+// InUse returns the units in use, rounded up, and at most the limit's capacity.
+func (m *Meter) InUse(state []uint64, now int64) int64 {
+	return int64(min(m.inUse(state, since(now)), uint64(m.capacity)))
+}
+
 // use returns the units in use, of buckets a fraction.
 func (m *Meter) use(s []uint64, t uint64) *big.Rat {
 	if !m.isBucket() {

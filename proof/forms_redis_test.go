@@ -2,6 +2,7 @@ package proof_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -162,4 +163,21 @@ func passesUntil(t *testing.T, p *policy.Policy, attrs policy.Map, most int) (n 
 		n++
 	}
 	return n
+}
+
+// TestManyFormsEnvelopeRedis is TestManyFormsEnvelope over Redis.
+func TestManyFormsEnvelopeRedis(t *testing.T) {
+	var now int64
+	store := openRedis(t, "unix://"+startRedis(t), func() int64 { return now })
+	defer store.Close()
+	for check := range scaled(100, 300, 10_000) {
+		rng := rand.New(rand.NewPCG(uint64(check), 13))
+		wander(t, rng, &now, check, func(key string, limits []stint.Limit) stint.Bound {
+			b, err := store.Bind(key, limits...) // of its own: the clock goes back
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b
+		})
+	}
 }

@@ -185,3 +185,84 @@ func TestFormsEnvelope(t *testing.T) {
 		}
 	}
 }
+
+// TestManyFormsEnvelope asks for a key under more forms than a store counts, in
+// any order: what each form let pass, by itself and written down as it passed, is
+// a history that the form admits. So no way to go from one to another mints.
+func TestManyFormsEnvelope(t *testing.T) {
+	var now int64
+	for check := range scaled(300, 1000, 30_000) {
+		rng := rand.New(rand.NewPCG(uint64(check), 12))
+		store := memstore.New(memstore.Options{Now: func() int64 { return now }})
+		wander(t, rng, &now, check, func(_ string, limits []stint.Limit) stint.Bound {
+			b, err := store.Bind("wandering", limits...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b
+		})
+		store.Close()
+	}
+}
+
+// wander goes from form to form of a key, and judges each.
+func wander(t *testing.T, rng *rand.Rand, now *int64, check int, bind func(key string, limits []stint.Limit) stint.Bound) {
+	t.Helper()
+	*now = 1_763_675_900_000_000_000 + rng.Int64N(int64(time.Hour))/1e6*1e6
+	key := fmt.Sprint("key", check)
+	lists, bounds := make([][]stint.Limit, 5+rng.IntN(4)), []stint.Bound{}
+	for i := range lists {
+		ids := []int{0, 1}
+		if rng.IntN(4) == 0 {
+			ids = []int{1, 0}
+		}
+		for _, id := range ids[:1+rng.IntN(8)/7] {
+			lists[i] = append(lists[i], wanderingLimit(rng).WithName(fmt.Sprint("limit", id)))
+		}
+		bounds = append(bounds, bind(key, lists[i]))
+	}
+	judge, passed := model.New(), 0
+	for range 60 {
+		i := rng.IntN(len(lists))
+		for range 1 + rng.IntN(6) {
+			cost := 1 + rng.Int64N(4)/3
+			d, err := bounds[i].Decide(context.Background(), meter.OpTake, key, cost)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d.Allowed {
+				var alone []model.Layer
+				for _, l := range lists[i] {
+					alone = append(alone, model.Layer{Name: fmt.Sprint("alone ", i), ID: l.ID(), Spec: spec(l), Key: key})
+				}
+				if a := judge.Take(*now, alone, cost); !a.Allowed {
+					t.Fatalf("check %d, at %d: %d more pass under %v, beside %v: by itself it would wait %v", check, *now, cost, lists[i], lists, a.RetryAfter)
+				}
+				passed++
+			}
+			if rng.IntN(3) == 0 {
+				*now += rng.Int64N(int64(lists[i][0].Period())/lists[i][0].Count()+1) / 1e6 * 1e6
+			}
+		}
+		if rng.IntN(12) == 0 {
+			*now += rng.Int64N(int64(lists[i][0].Period())) / 1e6 * 1e6
+		}
+	}
+	if passed < 5 {
+		t.Fatalf("check %d: %d passed under %v: little was judged", check, passed, lists)
+	}
+}
+
+// wanderingLimit returns a limit of any kind, of which some are soon exhausted and
+// others long idle.
+func wanderingLimit(rng *rand.Rand) stint.Limit {
+	kinds := []meter.Algorithm{meter.GCRA, meter.GCRA, meter.GCRA, meter.TokenBucketInterval, meter.LeakyQueue, meter.FixedWindow,
+		meter.SlidingLog, meter.SlidingCounter, meter.SlidingSubWindows}
+	periods := []time.Duration{time.Second, 10 * time.Second, time.Minute, time.Hour}
+	kind := kinds[rng.IntN(len(kinds))]
+	l := stint.New(1+rng.Int64N(12), periods[rng.IntN(len(periods))]).WithAlgorithm(kind)
+	if kind <= meter.LeakyQueue && kind != meter.SlidingLog && rng.IntN(2) == 0 {
+		l = l.WithBurst(1 + rng.Int64N(20))
+	}
+	return l
+}

@@ -91,6 +91,117 @@ func TestFormsMany(t *testing.T) {
 	}
 }
 
+// TestFormsBeyondFour exhausts a limit, and asks under four others that hold less
+// and take longer: the first, whose place went, is still exhausted when it is
+// asked again, and for no longer than it was.
+func TestFormsBeyondFour(t *testing.T) {
+	server := redistest.Start(t)
+	now := int64(1_790_000_000_000_000_000)
+	s := open(t, server.URL(), redisstore.Options{Prefix: "beyond", Now: func() int64 { return now }})
+	texts := []string{"10/h", "1/20h", "1/30h", "1/40h", "1/50h"}
+	take(t, formed(t, s, texts[0]), "key", 10)
+	for i := range 40 {
+		if passed := passes(t, formed(t, s, texts[i%5]), 1); passed != 0 {
+			t.Fatalf("%s lets pass one more", texts[i%5])
+		}
+	}
+	now += int64(time.Hour - time.Microsecond)
+	for _, text := range texts[1:] {
+		take(t, formed(t, s, text), "key", 1)
+	}
+	first := formed(t, s, texts[0])
+	if d, err := first.Decide(ctx, meter.OpPeek, "key", 1); err != nil || d.Remaining != 0 {
+		t.Errorf("a microsecond before it ends: %+v, %v", d, err)
+	}
+	now += int64(time.Microsecond)
+	if d := take(t, first, "key", 1); !d.Allowed {
+		t.Errorf("an hour later: %+v", d)
+	}
+}
+
+// TestFormsBeyondFourRefunded gives back under a fifth form, which drops none of
+// the others, and what is held of one that went.
+func TestFormsBeyondFourRefunded(t *testing.T) {
+	server := redistest.Start(t)
+	now := int64(1_790_000_000_000_000_000)
+	s := open(t, server.URL(), redisstore.Options{Prefix: "refunded", Now: func() int64 { return now }})
+	var all []stint.Bound
+	for _, text := range []string{"10/h", "10/20h", "10/30h", "10/40h", "10/50h", "10/60h"} {
+		all = append(all, formed(t, s, text))
+	}
+	take(t, all[0], "key", 10)
+	for _, one := range all[1:5] { // the first goes
+		take(t, one, "key", 1)
+	}
+	for range 4 {
+		if _, err := s.Refund(ctx, []stint.Layer{{Bound: all[5], Key: "key"}}, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, i := range []int{1, 2, 3, 4, 0} {
+		if d, err := all[i].Decide(ctx, meter.OpPeek, "key", 1); err != nil || d.Remaining != 4 {
+			t.Errorf("%v: %+v, %v", all[i].Limits(), d, err)
+		}
+	}
+	now += int64(11 * time.Hour)
+	if d, err := all[1].Decide(ctx, meter.OpPeek, "key", 1); err != nil || d.Remaining != 9 { // it has counted all along
+		t.Errorf("11 hours later: %+v, %v", d, err)
+	}
+	if err := s.Reset(ctx, []stint.Layer{{Bound: all[5], Key: "key"}}); err != nil {
+		t.Fatal(err)
+	}
+	if d := take(t, all[0], "key", 10); !d.Allowed {
+		t.Errorf("after a reset: %+v", d)
+	}
+}
+
+// TestFormsOfManyNames gives back and resets under a name that many limits were
+// bound under: no call is about more of them than a request may have.
+func TestFormsOfManyNames(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server.URL(), redisstore.Options{Prefix: "names"})
+	c := client(t, server.Addr)
+	var all []stint.Bound
+	for i := range 3*stint.MaxLimits + 1 {
+		l := parse(t, "10/h").WithName(fmt.Sprint("limit", i))
+		b, err := s.Bind("api", l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		take(t, b, "key", 10)
+		all = append(all, b)
+	}
+	layers := []stint.Layer{{Bound: all[0], Key: "key"}}
+	calls := func(what string, do func() error) {
+		t.Helper()
+		before := callsOf(t, c, "evalsha")
+		if err := do(); err != nil {
+			t.Fatal(what, err)
+		}
+		if n := callsOf(t, c, "evalsha") - before; n != 4 {
+			t.Errorf("%s: %d calls, want 4", what, n)
+		}
+	}
+	left := func(what string, want int64) {
+		t.Helper()
+		for _, b := range all {
+			if d, err := b.Decide(ctx, meter.OpPeek, "key", 1); err != nil || d.Remaining != want {
+				t.Fatalf("%s: %v: %+v, %v", what, b.Limits(), d, err)
+			}
+		}
+	}
+	calls("refund", func() error {
+		d, err := s.Refund(ctx, layers, 3)
+		if d.Remaining != 3 {
+			t.Errorf("refund: %+v", d)
+		}
+		return err
+	})
+	left("refund", 3)
+	calls("reset", func() error { return s.Reset(ctx, layers) })
+	left("reset", 10)
+}
+
 func passes(t *testing.T, b stint.Bound, tries int) (passed int) {
 	t.Helper()
 	for range tries {

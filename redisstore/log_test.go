@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -153,16 +154,43 @@ func TestLongLogChanged(t *testing.T) {
 	l := parse(t, "1000/1h sliding_log").WithName("changing")
 	p := newLogs(t, server.URL(), 5, l)
 	defer p.redis.Close()
-	for i := range 300 {
+	var held []twins
+	defer func() { runtime.KeepAlive(held) }()
+	for range 300 {
 		for range 150 {
 			p.stepLog(p.limits[0])
 		}
-		if i%2 == 1 { // of several forms before that count as much, the stores may go by the dates of either
-			p.now += int64(2 * time.Hour)
-		}
+		held = append(held, p.limits...) // else memory forgets it as a whole, sooner or later
 		p.limits, p.tokens = nil, nil
 		p.bind(stint.New(20+p.rnd.Int64N(2000), time.Hour).WithAlgorithm(meter.SlidingLog).WithName("changing"))
 		p.decide(p.limits[0], meter.OpTake, 1) // which meets the new form in both
+	}
+}
+
+// TestLogIdleReserved has a reservation outlast what it charged: also after the
+// log is idle, and written then, it keeps more than its count while that is open.
+func TestLogIdleReserved(t *testing.T) {
+	server := redistest.Start(t)
+	now := int64(1_750_000_000_000_000_000)
+	clock := func() int64 { return now }
+	for name, s := range map[string]stint.Store{
+		"memory": memstore.New(memstore.Options{Now: clock}),
+		"Redis":  open(t, server.URL(), redisstore.Options{Prefix: "idle", Now: clock}),
+	} {
+		now = 1_750_000_000_000_000_000
+		b := bind(t, s, "1/1s sliding_log count_denied")
+		layers := []stint.Layer{{Bound: b, Key: "a"}}
+		if _, _, err := s.Reserve(ctx, layers, 1, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		now += int64(2 * time.Second)
+		if _, err := s.Refund(ctx, layers, 1); err != nil {
+			t.Fatal(err)
+		}
+		take(t, b, "a", 3)
+		if d, err := s.Refund(ctx, layers, 2); err != nil || d.Remaining != 0 {
+			t.Errorf("%s: of three denied two given back: %+v, %v", name, d, err)
+		}
 	}
 }
 

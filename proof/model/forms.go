@@ -14,6 +14,46 @@ import (
 type family struct {
 	forms []*form // in the order in which they decided last
 	turn  int     // of the model, when the form that decided last changed; 0 for never
+	held  []held  // what forms had in use that count the key no more
+}
+
+// A held is units that were in use under a limit whose form went because the key
+// met too many: until the moment at which they would have counted no longer, each
+// form that is met starts with so many at least. Of a limit, four are told apart.
+type held struct {
+	id           string
+	units, until *big.Int
+}
+
+// covers says whether another adds nothing to this one.
+func (h held) covers(o held) bool {
+	return h.id == o.id && h.units.Cmp(o.units) >= 0 && h.until.Cmp(o.until) >= 0
+}
+
+// hold adds what was in use. Of five of a limit, of the two that end first the
+// greater units count until the later end.
+func (f *family) hold(h held) {
+	if slices.ContainsFunc(f.held, func(o held) bool { return o.covers(h) }) {
+		return
+	}
+	f.held = append(slices.DeleteFunc(f.held, h.covers), h)
+	var first, second, all int
+	first, second = -1, -1
+	for i, o := range f.held {
+		switch {
+		case o.id != h.id:
+			continue
+		case first < 0 || o.until.Cmp(f.held[first].until) < 0:
+			first, second = i, first
+		case second < 0 || o.until.Cmp(f.held[second].until) < 0:
+			second = i
+		}
+		all++
+	}
+	if all > 4 {
+		f.held[second].units = most(f.held[first].units, f.held[second].units)
+		f.held = slices.Delete(f.held, first, first+1)
+	}
 }
 
 // A form is the limits that a name has for one request, and the key's state
@@ -79,7 +119,7 @@ func (m *Model) meet(now *big.Int, a *asked, meets bool) {
 	if f == nil {
 		f = &family{}
 	}
-	begun, goes := f.begin(now, a.form, m.quantum())
+	begun := f.begin(now, a.form, m.quantum())
 	a.form.states = begun
 	if !meets {
 		if m.families[a.place] != nil {
@@ -93,7 +133,10 @@ func (m *Model) meet(now *big.Int, a *asked, meets bool) {
 	if len(f.forms) > 0 {
 		f.turn = m.nextTurn()
 	}
-	f.forms = append(slices.DeleteFunc(f.forms, func(g *form) bool { return g == goes }), a.form)
+	if len(f.forms) >= mostForms {
+		f.drop(now, m.quantum())
+	}
+	f.forms = append(f.forms, a.form)
 	m.families[a.place], a.family = f, f
 }
 
@@ -103,7 +146,38 @@ func (f *family) forgotten(now *big.Int, asked *form) bool {
 	if len(f.forms) == 1 && f.forms[0].same(asked) {
 		return false
 	}
-	return !slices.ContainsFunc(f.forms, func(g *form) bool { return g.idleAfter(now).Sign() > 0 })
+	return !f.holds(now) && !slices.ContainsFunc(f.forms, func(g *form) bool { return g.idleAfter(now).Sign() > 0 })
+}
+
+// holds reports whether units of forms that went still count.
+func (f *family) holds(now *big.Int) bool {
+	f.held = slices.DeleteFunc(f.held, func(h held) bool { return h.until.Cmp(now) <= 0 || h.units.Sign() <= 0 })
+	return len(f.held) > 0
+}
+
+// drop takes out the form that is idle soonest, of equals that which decided the
+// longest ago, and holds what it has in use.
+func (f *family) drop(now *big.Int, quantum int64) {
+	soonest := func(g *form) *big.Int { return roundedUp(g.idleAfter(now), quantum) }
+	goes := f.forms[0]
+	for _, g := range f.forms {
+		if soonest(g).Cmp(soonest(goes)) < 0 {
+			goes = g
+		}
+	}
+	f.forms = slices.DeleteFunc(f.forms, func(g *form) bool { return g == goes })
+	f.holds(now)
+	for i, k := range goes.limits {
+		s := goes.states[i]
+		if wait := roundedUp(s.resetAfter(now), quantum); wait.Sign() > 0 {
+			f.hold(held{k.id, least(ceil(use(s, now)), big.NewInt(s.most())), add(now, wait)})
+		}
+	}
+}
+
+// roundedUp is n as a multiple of the quantum.
+func roundedUp(n *big.Int, quantum int64) *big.Int {
+	return mul(ceilDiv(n, big.NewInt(quantum)), big.NewInt(quantum))
 }
 
 func (f *family) find(asked *form) *form {
@@ -126,34 +200,42 @@ func (g *form) idleAfter(now *big.Int) *big.Int {
 	return longest
 }
 
-// begin returns the states with which a key starts under a form, and the form
-// that no longer counts it if there are too many: that which is idle soonest.
+// begin returns the states with which a key starts under a form.
 //
 // A limit that the key has met in another list goes on with what it counts
 // there. Another starts with the greatest use under limits of its ID; where there
-// is none, under limits whose IDs the form has not.
-func (f *family) begin(now *big.Int, to *form, quantum int64) (states []state, goes *form) {
-	if len(f.forms) >= mostForms {
-		for _, g := range f.forms {
-			if goes == nil || g.idleAfter(now).Cmp(goes.idleAfter(now)) < 0 {
-				goes = g
-			}
-		}
-	}
+// is none, under limits whose IDs the form has not. What is held counts likewise,
+// but for a limit that goes on.
+func (f *family) begin(now *big.Int, to *form, quantum int64) (states []state) {
+	f.holds(now)
 	for _, k := range to.limits {
 		starts := fresh(k.spec)
-		for _, s := range f.sources(k, to) {
+		from, goesOn, named := f.sources(k, to)
+		for _, s := range from {
 			if one := adopt(s, k.spec, now, quantum); use(one, now).Cmp(use(starts, now)) > 0 {
+				starts = one
+			}
+		}
+		for _, h := range f.held {
+			if goesOn || h.id != k.id && (named || slices.ContainsFunc(to.limits, func(o known) bool { return o.id == h.id })) {
+				continue
+			}
+			one := fresh(k.spec)
+			if units := least(h.units, big.NewInt(one.most())); units.Sign() > 0 {
+				one.charge(now, units.Int64(), charging{})
+			}
+			if use(one, now).Cmp(use(starts, now)) > 0 {
 				starts = one
 			}
 		}
 		states = append(states, starts)
 	}
-	return states, goes
+	return states
 }
 
-// sources are the states whose use a limit of a form starts with.
-func (f *family) sources(of known, to *form) []state {
+// sources are the states whose use a limit of a form starts with; whether it goes
+// on with what it counts in another list, and whether limits of its ID are known.
+func (f *family) sources(of known, to *form) (from []state, goesOn, isNamed bool) {
 	var same, named, orphans []state
 	for _, g := range f.forms {
 		for i, k := range g.limits {
@@ -169,11 +251,11 @@ func (f *family) sources(of known, to *form) []state {
 	}
 	switch {
 	case len(same) > 0:
-		return same[:1]
+		return same[:1], true, true
 	case len(named) > 0:
-		return named
+		return named, false, true
 	}
-	return orphans
+	return orphans, false, false
 }
 
 // nextTurn numbers the changes of forms.

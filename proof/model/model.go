@@ -160,6 +160,11 @@ func (m *Model) Refund(t int64, layers []Layer, cost int64) Answer {
 	for _, a := range r.asked {
 		units := a.units(func(i int) int64 { return r.parts[i].held(cost) })
 		a.others(func(s state) { s.refund(now, units) })
+		if a.family != nil {
+			for i, h := range a.family.held {
+				a.family.held[i].units = lessUpTo(h.units, big.NewInt(units))
+			}
+		}
 		if cost > 0 {
 			m.forget(now, &a)
 		}
@@ -228,6 +233,8 @@ func (m *Model) counted(now *big.Int, r request, units func(i int) int64, denied
 		}
 		if charged || a.countsDenied(now) {
 			m.forget(now, a)
+		} else if m.Forgets {
+			continue // a form that has nothing left to count counts no denial
 		}
 		a.elsewhere(now, units, denied)
 	}

@@ -57,8 +57,7 @@ elseif op == 'y' then
   out = standing()
 elseif op == 'f' then
   for _, L in ipairs(layers) do
-    local back = units(L, cost)
-    if not L.refunded then each(L, function(P) P.kind.refund(P, back) end) end
+    refund(L, (units(L, cost)))
     L.changed = cost ~= 0
   end
   out = standing()

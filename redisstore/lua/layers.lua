@@ -3,13 +3,16 @@
 --
 --   =<form>:<what it keeps>            of one form of a limit
 --   &<n>:<n bytes><n>:<n bytes>…       of several, each as above, up to four
+--   =h:::<units>:<moment>…             behind them, what forms had that went
 --
 -- The first byte says in which way states are written; one that is written in
 -- another way is an error. A form is an algorithm's letter and its numbers.
 --
 -- A limit that has changed keeps its former forms in the state until they have
 -- nothing left to count. The form in force decides, all are charged; the first
--- of them is the one that charged last.
+-- of them is the one that charged last. When a fifth is met, the one that would be
+-- idle soonest goes, but what it has is held until then: a form that is met starts
+-- with as many units at least.
 
 local makers = {
   g = bucket, q = bucket, G = bucket, Q = bucket, i = interval,
@@ -121,6 +124,45 @@ local function micros(L, d)
   return ceil(d, L.unit)
 end
 
+-- What is held is steps: units that count until a moment, of which the later are
+-- fewer. Of too many the first two become one.
+local mostSteps = 4
+
+-- readHeld reads those that still count.
+local function readHeld(part, t)
+  local steps = {}
+  for units, ends in string.gmatch(part, ':(%d+):(%d+)') do
+    units, ends = whole(units), whole(ends)
+    if less(t, ends) and units ~= 0 then steps[#steps + 1] = { units = units, ends = ends } end
+  end
+  return steps
+end
+
+-- addHeld returns steps with one more.
+local function addHeld(steps, units, ends)
+  local all, added = {}, false
+  for i = 1, #steps do
+    local o = steps[i]
+    local fewer, sooner = not less(units, o.units), not less(ends, o.ends)
+    if not (less(o.units, units) or less(o.ends, ends)) then return steps end
+    if not sooner and not added then
+      all[#all + 1], added = { units = units, ends = ends }, true
+    end
+    if not (fewer and sooner) then all[#all + 1] = o end
+  end
+  if not added then all[#all + 1] = { units = units, ends = ends } end
+  if #all > mostSteps then
+    all[2] = { units = all[1].units, ends = all[2].ends }
+    table.remove(all, 1)
+  end
+  return all
+end
+
+-- asForm makes a form of what is held, to begin another with.
+local function asForm(steps)
+  return { kind = { inUse = function() return steps[1].units end } }
+end
+
 -- turn notes that another form than before charges: what was reserved until now
 -- gives nothing back.
 local function turn(L)
@@ -139,34 +181,63 @@ local function begin(L, old, t)
   if not L.kind.adopt(L, old) then L.kind.charge(L, least(old.kind.inUse(old), L.capacity)) end
 end
 
+-- makeRoom finds, of too many forms, that which is idle soonest, of equals that
+-- which charged last the longest ago. It goes, and what it holds is held for it.
+local function makeRoom(L, all, t)
+  if #all < mostForms then return end
+  local soonest
+  for i = #all, 1, -1 do
+    local ends = micros(all[i], all[i].kind.reset(all[i]))
+    if not soonest or less(ends, soonest) then L.goes, soonest = i, ends end
+  end
+  local P = all[L.goes]
+  L.holds = addHeld(L.held, least(P.kind.inUse(P), P.capacity), add(t, soonest))
+end
+
 -- meet begins a form that was not in force: with the greatest use under those
 -- that still count, of equals that which charged last the longest ago. That is
 -- written, also when the request is denied.
 local function meet(L, all, t)
-  if #all == 0 then return end
+  if #all == 0 and #L.held == 0 then return end
   local greatest, from
-  for i = #all, 1, -1 do
-    begin(L, all[i], t)
-    local use = L.step and L.used or L.kind.inUse(L)
-    if not from or less(greatest, use) then greatest, from = use, i end
-  end
-  if from ~= 1 then begin(L, all[from], t) end
-  L.low, L.token, L.open = nil, nil, nil
-  if #all >= mostForms then -- the one that is idle soonest makes room
-    local soonest
-    for i = 1, #all do
-      local ends = micros(all[i], all[i].kind.reset(all[i]))
-      if not soonest or less(ends, soonest.ends) then soonest = { at = i, ends = ends } end
+  for i = #all, 0, -1 do
+    local old = all[i] or #L.held > 0 and asForm(L.held)
+    if old then
+      begin(L, old, t)
+      local use = L.step and L.used or L.kind.inUse(L)
+      if not from or less(greatest, use) then greatest, from = use, old end
     end
-    table.remove(all, soonest.at)
   end
+  begin(L, from, t)
+  L.low, L.token, L.open = nil, nil, nil
+  makeRoom(L, all, t)
   L.changed = true
+end
+
+-- met notes that a form counts from now on, and lets go of the one in whose place
+-- it is.
+local function met(L)
+  if L.unmet and L.goes then
+    table.remove(L.others, L.goes)
+    L.held = L.holds
+  end
+  L.unmet, L.goes = nil, nil
+end
+
+-- refundOthers takes units out of the forms that are not in force.
+local function refundOthers(L, n)
+  for _, P in ipairs(L.others or {}) do P.kind.refund(P, n) end
+  for i = #L.held, 1, -1 do
+    local o = L.held[i]
+    o.units = sub(o.units, n)
+    if o.units == 0 then L.held[i] = nil end
+  end
 end
 
 -- load reads the state at key at the time t. What is to be refunded goes from the
 -- former forms before another one is met.
 local function load(L, key, t, refunded)
-  L.key, L.others, L.place, L.unmet = key, nil, nil, nil
+  L.key, L.others, L.place, L.unmet, L.held, L.goes, L.loaded = key, nil, nil, nil, {}, nil, t
   local state = redis.call('GET', key)
   if not state then return L.kind.read(L, nil, 1, timeOf(L, t)) end
   if string.sub(state, 1, #L.form) == L.form then
@@ -177,6 +248,8 @@ local function load(L, key, t, refunded)
     if string.sub(part, 1, #L.form) == L.form then
       L.kind.read(L, part, #L.form + 1, timeOf(L, t))
       mine, L.place = i, #others + 1
+    elseif string.byte(part, 2) == 104 then
+      L.held = readHeld(part, t)
     else
       local P = former(part, t)
       if not P then parts = {} break end
@@ -190,7 +263,7 @@ local function load(L, key, t, refunded)
   if not mine then
     if refunded then
       L.refunded = true
-      for _, P in ipairs(others) do P.kind.refund(P, refunded) end
+      refundOthers(L, refunded)
     end
     L.kind.read(L, nil, 1, timeOf(L, t))
     if not L.stale then meet(L, others, t) end
@@ -198,10 +271,11 @@ local function load(L, key, t, refunded)
 end
 
 -- save writes a state that has changed, to be forgotten once it is as if never
--- seen; a denial changes none. The form that has charged comes first; what gives
+-- seen, and not while reservations of a log are open; a denial changes none. The form that has charged comes first; what gives
 -- back meets none.
 local function save(L)
   local reset, state = L.unmet and 0 or micros(L, L.kind.reset(L)), nil
+  if L.open then reset = most(reset, sub(L.open, L.loaded)) end
   if L.others then
     local all = {}
     for _, P in ipairs(L.others) do
@@ -212,6 +286,12 @@ local function save(L)
       end
     end
     if not L.unmet then table.insert(all, L.place, L.kind.write(L)) end
+    if #L.held > 0 then
+      local held = '=h::'
+      for _, o in ipairs(L.held) do held = held .. ':' .. text(o.units) .. ':' .. text(o.ends) end
+      all[#all + 1] = held
+      reset = most(reset, sub(L.held[#L.held].ends, L.loaded))
+    end
     state = all[1]
     if #all > 1 then
       for i, part in ipairs(all) do all[i] = string.format('%d:', #part) .. part end
@@ -228,12 +308,11 @@ local function save(L)
   end
 end
 
--- each calls do with every form of a layer.
-local function each(L, do_)
-  do_(L)
-  if L.others then
-    for _, P in ipairs(L.others) do do_(P) end
-  end
+-- refund takes units out of every form of a layer.
+local function refund(L, n)
+  if L.refunded then return end -- before it met this one
+  L.kind.refund(L, n)
+  refundOthers(L, n)
 end
 
 -- units returns what a cost of the request is in the layer's own units, at most
@@ -248,7 +327,8 @@ end
 -- the request was told its delay; denied, that only what counts denials is. What
 -- is open under another form than that which charged last gives nothing back.
 local function charge(L, n, told, denied)
-  L.changed, L.place, L.unmet = true, 1, nil
+  met(L)
+  L.changed, L.place = true, 1
   if L.turned then L.open = nil end
   for _, P in ipairs(L.others or {}) do P.open = nil end
   if not denied or L.countDenied then L.kind.charge(L, n, told) end

@@ -33,7 +33,7 @@ local function take(op, cost, layers, t)
   if op == 'p' or cost == 0 then -- looks, and so meets no form
     for i = 1, #layers do layers[i].changed = nil end
   else
-    for i = 1, #layers do layers[i].unmet = nil end
+    for i = 1, #layers do met(layers[i]) end
   end
   local allowed, ok = op ~= 'x', {}
   for i = 1, #layers do

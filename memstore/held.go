@@ -1,0 +1,138 @@
+package memstore
+
+import (
+	"math"
+	"slices"
+)
+
+// A held is what forms had in use of a limit, by its ID, that no longer count a
+// key because it has met too many: until the moment at which that would have been
+// idle, another form starts with that many units at least. So who asks under one
+// form after the other finds none of them fresh.
+type held struct {
+	id    string
+	steps []step
+}
+
+// A step is units that count until a moment; of several the later are fewer.
+type step struct{ units, until int64 }
+
+// mostSteps is how many of a limit are told apart; of more, the first two become
+// one.
+const mostSteps = 4
+
+// add returns steps with one more.
+func add(steps []step, one step) []step {
+	at := 0
+	for _, o := range steps {
+		if o.units >= one.units && o.until >= one.until {
+			return steps
+		}
+		if o.until < one.until {
+			at++
+		}
+	}
+	steps = slices.Insert(slices.Clone(steps), at, one)
+	steps = slices.DeleteFunc(steps, func(o step) bool { return o != one && o.units <= one.units && o.until <= one.until })
+	if len(steps) > mostSteps {
+		steps[1].units = steps[0].units
+		steps = steps[1:]
+	}
+	return steps
+}
+
+// standing returns the units that steps say at a moment.
+func standing(steps []step, now int64) int64 {
+	for _, o := range steps {
+		if o.until > now {
+			return o.units
+		}
+	}
+	return 0
+}
+
+// hold keeps what a form has in use of a key, which it is about to forget.
+func (k *kin) hold(s *Store, sh *shard, f *form, h uint64, now int64) {
+	f.tablesIn(sh, func(t *table) {
+		slot := t.find(h)
+		if slot == nil {
+			return
+		}
+		state, at := t.state(sh, slot), s.at(t, now)
+		reset := int64(describe(t.meter, state, at, 0, true).ResetAfter)
+		one := step{t.meter.InUse(state, at), now + min(reset, math.MaxInt64-now)}
+		if one.until == now {
+			return
+		}
+		all := k.held[h]
+		i := slices.IndexFunc(all, func(o held) bool { return o.id == t.owner.id })
+		if i < 0 {
+			i, all = len(all), append(all, held{id: t.owner.id})
+		}
+		all[i].steps = slices.DeleteFunc(all[i].steps, func(o step) bool { return o.until <= now })
+		all[i].steps = add(all[i].steps, one)
+		if k.held == nil {
+			k.held = make(map[uint64][]held)
+		}
+		k.held[h] = all
+	})
+}
+
+// holds reports whether anything is held of a key.
+func (k *kin) holds(h uint64, now int64) bool {
+	return slices.ContainsFunc(k.held[h], func(o held) bool { return standing(o.steps, now) > 0 })
+}
+
+// heldFor returns the units that are held of a key for a limit: those of its ID,
+// and for one that finds no limit of its ID those of IDs that its form has not.
+func (k *kin) heldFor(l *limit, h uint64, now int64, orphan bool) (units int64) {
+	for _, o := range k.held[h] {
+		if o.id == l.id || orphan && l.form.limit(o.id) == nil {
+			units = max(units, standing(o.steps, now))
+		}
+	}
+	return units
+}
+
+// refundHeld takes units out of what is held of the keys of requests.
+func (s *Store) refundHeld(rs []request, cost int64) {
+	for i := range rs {
+		r := &rs[i]
+		k := r.sh.kin(r.limit.form.name)
+		if k == nil || k.held[r.hash] == nil || slices.ContainsFunc(rs[:i], r.sameKey) {
+			continue
+		}
+		for at := range k.held[r.hash] {
+			one, most := &k.held[r.hash][at], int64(0)
+			for j := range rs[i:] {
+				if o := &rs[i+j]; r.sameKey(*o) && (!o.apart || o.limit.id == one.id) {
+					most = max(most, o.units(cost))
+				}
+			}
+			for j := range one.steps {
+				one.steps[j].units = max(one.steps[j].units-most, 0)
+			}
+		}
+	}
+}
+
+// endHeld forgets what is held of keys no longer.
+func (k *kin) endHeld(now int64) {
+	for h := range k.held {
+		if !k.holds(h, now) {
+			delete(k.held, h)
+		}
+	}
+	if len(k.held) == 0 {
+		k.held = nil // a map does not shrink
+	}
+}
+
+// copyHeld returns a copy that does not change any more.
+func copyHeld(all []held) []held {
+	all = slices.Clone(all)
+	for i := range all {
+		all[i].steps = slices.Clone(all[i].steps)
+	}
+	return all
+}
