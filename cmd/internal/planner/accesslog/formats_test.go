@@ -304,7 +304,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// Lines that are no requests, and bad ones, are told apart.
+// TestBadLines tells lines that are no requests from bad lines.
 func TestBadLines(t *testing.T) {
 	good := `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5`
 	format, err := accesslog.Detect([]byte(good+"\n"), accesslog.Options{Attributes: all})

@@ -2,8 +2,8 @@ package accesslog
 
 import "strings"
 
-// A shape is a text format that servers write unless they are told otherwise:
-// its name, its pattern, and a line of it.
+// A shape is a text format that servers write by default: its name, its pattern,
+// and a line of it.
 type shape struct {
 	name, pattern, example string
 	parsed                 *Pattern
@@ -83,8 +83,8 @@ var examples = []shape{
 	{name: "W3C", example: `#Fields: date time c-ip cs-method cs-uri-stem sc-status`},
 }
 
-// nearest returns those of all known formats whose lines look most like this
-// one, at most so many.
+// nearest returns at most most of the known formats, those whose lines look most
+// like the given one.
 func nearest(line []byte, most int) (all []shape) {
 	known := append(append([]shape{}, examples...), shapes...)
 	mine := grams(line)

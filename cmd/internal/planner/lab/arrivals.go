@@ -48,7 +48,7 @@ type send struct {
 	who  int // the client
 }
 
-// retryAfter is the retry of a client that waits as long as it is told.
+// retryAfter is the retry of a client that waits for the Retry-After it receives.
 const retryAfter = -1
 
 // traffic is what arrives. With a retry, the sends are what one client wants:
@@ -184,7 +184,7 @@ func (t *traffic) play(text string) error {
 	return nil
 }
 
-// A rate is so many requests in a stretch of time.
+// A rate is a number of requests in a stretch of time.
 type rate struct {
 	text  string
 	phase trial.Phase // one request at that rate: it knows the slots
@@ -327,7 +327,7 @@ func (a *Arrivals) hammer(t *traffic) error {
 	return a.steady(t)
 }
 
-// polite is a client that waits as long as it is told.
+// polite is a client that waits for the Retry-After it receives.
 func (a *Arrivals) polite(t *traffic) error {
 	t.retry = retryAfter
 	return a.steady(t)
@@ -365,7 +365,7 @@ func (a *Arrivals) several(t *traffic) error {
 	return nil
 }
 
-// drawn sends what was drawn: so many requests in each cell, evenly.
+// drawn sends the number of requests that was drawn in each cell, evenly.
 func (a *Arrivals) drawn(t *traffic) error {
 	cell, err := length("arrivals.cell", a.Cell, 1)
 	if err != nil {
@@ -398,7 +398,7 @@ func (a *Arrivals) drawn(t *traffic) error {
 
 func (a *Arrivals) phases(t *traffic) error { return t.play(a.Text) }
 
-// list sends what it is told.
+// list sends the requests that are listed, each at its time.
 func (a *Arrivals) list(t *traffic) error {
 	n := len(a.Times)
 	switch {

@@ -50,7 +50,7 @@ func Simulator(aside bool) http.Handler {
 			writeError(w, http.StatusBadRequest, err.Error())
 		case aside:
 			jsonHeader(w, http.StatusOK)
-			_ = stream(w, answer, slicesOf(ctx).pause) // the client may be gone: nobody is left to tell
+			_ = stream(w, answer, slicesOf(ctx).pause) // the client may be gone: the error has no reader
 		default:
 			writeJSON(w, http.StatusOK, answer)
 		}
@@ -86,5 +86,5 @@ func jsonHeader(w http.ResponseWriter, status int) {
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	jsonHeader(w, status)
-	_ = json.NewEncoder(w).Encode(v) // the client may be gone: nobody is left to tell
+	_ = json.NewEncoder(w).Encode(v) // the client may be gone: the error has no reader
 }

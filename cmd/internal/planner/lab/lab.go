@@ -5,9 +5,9 @@
 //
 // [New] is the whole lab: the page, what it needs, and POST v1/simulate.
 // [Simulator] is that one endpoint, for a server that has its own page, and a
-// [Planner] the endpoint that reads a log. Every
-// decision is the engine's, made by a [meter.Meter] on a virtual clock that
-// begins at the Unix epoch; the page draws what it is told and decides nothing.
+// [Planner] the endpoint that reads a log. Every decision is the engine's, made by a
+// [meter.Meter] on a virtual clock that begins at the Unix epoch; the page draws the
+// answers and decides nothing.
 //
 // A request is bounded in every way ([MaxArrivals], [MaxLimits], [MaxBody],
 // [MaxClients], [MaxColumns]), and given up after a few seconds. Nothing is
@@ -53,8 +53,8 @@ var mediaTypes = map[string]string{
 
 // New returns the lab: the page at /, its files, GET /v1/lab and
 // POST /v1/simulate. All its links are relative, so that it can stand under a
-// prefix such as /lab/ that [http.StripPrefix] takes off. It trusts whoever may reach it: put
-// [Guard] before it.
+// prefix such as /lab/ that [http.StripPrefix] takes off. It authorises no
+// requests: put [Guard] before it.
 func New(o Options) http.Handler {
 	files, err := fs.Sub(page, "page")
 	if err != nil {

@@ -36,7 +36,7 @@ type tab struct {
 	problems []string
 }
 
-// openTab opens the lab in a tab of so many pixels, at the state of a hash.
+// openTab opens the lab in a tab of the given size in pixels, at the state of a hash.
 func openTab(t testing.TB, chromium context.Context, base, hash string, width, height int64, dark bool) *tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(chromium)

@@ -111,7 +111,7 @@ func (p *Planner) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer file.Close()
 	answer, err := p.answer(r.Context(), file, q)
 	switch {
-	case r.Context().Err() != nil: // nobody is left to tell
+	case r.Context().Err() != nil: // the client is gone
 	case err != nil:
 		p.refuse(w, err)
 	default:

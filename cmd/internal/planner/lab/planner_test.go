@@ -36,7 +36,7 @@ func readFile(t testing.TB, name string) []byte {
 	return content
 }
 
-// lines is a log of so many requests, a second apart, of two clients: the first
+// lines returns a log of n requests, a second apart, of two clients: the first
 // sends all but every fourth.
 func lines(n int) []byte {
 	var b bytes.Buffer

@@ -194,7 +194,7 @@ func (r *Request) columns() (int64, error) {
 	return int64(r.Columns), nil
 }
 
-// length reads a duration of at least so many nanoseconds.
+// length reads a duration of at least the given number of nanoseconds.
 func length(name, text string, least int64) (int64, error) {
 	d, err := time.ParseDuration(text)
 	switch {

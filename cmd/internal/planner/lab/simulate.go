@@ -363,7 +363,7 @@ func run(ctx context.Context, one try, t *traffic, watch int, columns int64) (*R
 	return row, nil
 }
 
-// newEach has room for so many requests.
+// newEach returns an Each with room for n requests.
 func newEach(n int) *Each {
 	numbers := make([]int64, 6*n)
 	part := func(i int) []int64 { return numbers[i*n : i*n : (i+1)*n] }

@@ -117,7 +117,7 @@ func checkWhy(t *testing.T, row *lab.Row, w *lab.Why, j int) {
 	}
 }
 
-// enough returns when so many of the oldest units that counted have left.
+// enough returns when the oldest of the given number of units that counted have left.
 func enough(w *lab.Why, units int64) int64 {
 	for _, c := range w.Counted {
 		if units -= c.Units; units <= 0 {

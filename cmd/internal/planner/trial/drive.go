@@ -45,8 +45,8 @@ func (l Lap) String() string {
 	return s
 }
 
-// decimal writes a number with at most so many decimals and no zeros behind
-// them; what would vanish keeps three digits.
+// decimal writes a number with at most the given number of decimals and no zeros
+// behind them; a number that would vanish keeps three digits.
 func decimal(x float64, decimals int) string {
 	s := strconv.FormatFloat(x, 'f', decimals, 64)
 	if strings.Contains(s, ".") {
