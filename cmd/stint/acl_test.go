@@ -138,7 +138,8 @@ func TestUserLacks(t *testing.T) {
 	}
 }
 
-// monitor returns what a server is told while something is done, a command a line.
+// monitor returns the commands that a server receives while something is done, one a
+// line.
 func (s *redisServer) monitor(t *testing.T, do func()) (lines []string) {
 	t.Helper()
 	c, err := net.Dial("tcp", s.address)

@@ -68,7 +68,7 @@ const { check, client } = require("./SNIPPET");
 })();`
 
 // TestClients runs the snippets of docs/CLIENTS.md: what passes, what is denied,
-// what is wrong, and what happens when nobody answers.
+// what is wrong, and what happens when the server does not answer.
 func TestClients(t *testing.T) {
 	dir := snippets(t)
 	node := func(snippet string) []string {

@@ -23,7 +23,7 @@ func (f *connFlags) check() error {
 	return nil
 }
 
-// conns returns the bounds; a connection takes so many descriptors.
+// conns returns the bounds; a connection takes the given number of descriptors.
 func (f *connFlags) conns(s *sources, descriptors int, logger *slog.Logger) *server.Conns {
 	return server.NewConns(server.ConnsOptions{
 		Max: f.MaxConns, PerAddress: f.MaxConnsPerAddress, Trusted: s.client.Trusted, PerConn: descriptors, Log: logger,

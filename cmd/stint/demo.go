@@ -101,7 +101,7 @@ func (c *demoFlags) demo(ctx context.Context, e *env, checkAddress string) error
 	beside, end := context.WithCancel(context.WithoutCancel(ctx)) // until the proxy has drained
 	defer end()
 	all.Go(func() {
-		_ = server.Serve(beside, behind, proxy.Demo(), server.ServeOptions{Log: logger}) // nobody else asks it
+		_ = server.Serve(beside, behind, proxy.Demo(), server.ServeOptions{Log: logger}) // the proxy is its only client
 	})
 	all.Go(func() {
 		if err := server.Serve(beside, door, server.Guard(checks, door.Addr()), server.ServeOptions{Log: logger}); err != nil {

@@ -71,7 +71,7 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// TestHealth asks a server that is ready, one that is not, and nobody.
+// TestHealth asks a server that is ready, one that is not, and one that does not run.
 func TestHealth(t *testing.T) {
 	ready := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/readyz" {

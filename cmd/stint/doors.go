@@ -170,7 +170,7 @@ func (d *door) admit(open bool) func(token string) bool {
 	return func(token string) bool { return d.askers.Has(token) || d.operators.Has(token) }
 }
 
-// operate says who may refund and reset as a Redis client; nil is nobody.
+// operate returns which tokens may refund and reset as a Redis client; nil if none.
 func (d *door) operate() func(token string) bool {
 	if d.operators == nil {
 		return nil

@@ -21,7 +21,7 @@ import (
 )
 
 // A running is stint serve or stint proxy in a process of its own, with an
-// address for operators, whose clients are told apart by X-Api-Key.
+// address for operators; X-Api-Key identifies its clients.
 type running struct {
 	t            *testing.T
 	name         string // serve or proxy

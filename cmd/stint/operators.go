@@ -93,11 +93,11 @@ func (s *sources) operators(ctx context.Context, c *sourceFlags, d *door, backgr
 	return &office{table, api, service, inDatabase}, nil
 }
 
-// guest says who it is that shows no token of a database: an operator by a token
-// of --operator-token-file, a viewer by one of --token-file, and on an address
-// that this machine alone reaches whoever shows none. A token whose file names
-// its holder has the role that is said there. Where rules are in a database,
-// guests without a name see how clients stand, and no more.
+// guest returns the author and the role of a request without a token of a database:
+// an operator by a token of --operator-token-file, a viewer by one of --token-file,
+// and a request without a token on an address that only this machine reaches. A
+// token whose file names its holder has the role that is said there. Where rules are
+// in a database, guests without a name see how clients stand, and no more.
 func (d *door) guest(inDatabase bool) func(r *http.Request) (string, rulesdb.Role) {
 	return func(r *http.Request) (string, rulesdb.Role) {
 		author, role, named := d.known(r)

@@ -9,7 +9,7 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/service/server"
 )
 
-// otlpFlags say whom decisions are told as OpenTelemetry has it.
+// otlpFlags say where decisions are sent by OpenTelemetry.
 type otlpFlags struct {
 	OTLP string `name:"otlp" env:"STINT_OTLP" placeholder:"URL" help:"Send spans of decisions, and the metrics, to an OpenTelemetry collector, over OTLP/HTTP, such as http://127.0.0.1:4318. The default is nowhere."`
 }

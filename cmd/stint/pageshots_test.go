@@ -10,7 +10,7 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/browser"
 )
 
-// madeUp feeds the page an hour of traffic that nobody had.
+// madeUp feeds the page an hour of invented traffic.
 const madeUp = `(async () => {
 	const { heard } = await import(location.pathname + 'live.js');
 	let seed = 7;

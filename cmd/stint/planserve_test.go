@@ -28,8 +28,8 @@ import (
 	main "github.com/stint-dev/stint/cmd/stint"
 )
 
-// A hit is a line of a log, read the slow way: when it came, and what a server
-// is told of it.
+// A hit is a line of a log, read the slow way: when it came, and the request that a
+// server gets for it.
 type hit struct {
 	at         time.Time
 	attributes map[string]string

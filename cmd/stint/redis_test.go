@@ -63,7 +63,7 @@ func startRedis(t *testing.T, address string, args ...string) *redisServer {
 	return nil
 }
 
-// arguments puts what every server is told behind a file, where there is one.
+// arguments adds the arguments that every server gets, after a file where there is one.
 func arguments(port, dir string, args []string) []string {
 	all := []string{"--bind", "127.0.0.1", "--port", port, "--dir", dir}
 	if len(args) > 0 && args[0][0] == '/' { // a Sentinel's

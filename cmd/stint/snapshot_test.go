@@ -90,7 +90,7 @@ func TestSnapshotRefused(t *testing.T) {
 	if err := <-p.ended; err == nil || !strings.Contains(p.log(), "no such file or directory") {
 		t.Errorf("a directory that is not there: %v, %s", err, p.log())
 	}
-	// What a process leaves that was killed while it saved is in nobody's way.
+	// The rest of a process that was killed while it saved does no harm.
 	writeFile(t, dir+"/good.new", "half of a snapsh")
 	s = startServe(t, "-c", rules, "--http", "127.0.0.1:0", "--snapshot", dir+"/good")
 	if _, answer := s.ask("/v1/check", `{"attributes":{"header.x-api-key":"partner-1"}}`, ""); !strings.Contains(answer, `"remaining":3`) {

@@ -21,7 +21,7 @@ func listenHTTP(ctx context.Context, address string) (net.Listener, error) {
 // socketMode lets the owner and the group ask.
 const socketMode = 0o660
 
-// listenUnix opens a Unix socket, in place of one that nobody listens on any
+// listenUnix opens a Unix socket, in place of one on which no process listens any
 // more.
 func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	var config net.ListenConfig
@@ -46,7 +46,7 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	}
 	if err != nil {
 		if ln != nil {
-			_ = ln.Close() // the error is told
+			_ = ln.Close() // the error is returned
 		}
 		return nil, fmt.Errorf("--http unix:%s: %w", path, err)
 	}

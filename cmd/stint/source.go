@@ -23,7 +23,7 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/service/warn"
 )
 
-// sourceFlags say where the rules come from, and what is told of them.
+// sourceFlags say where the rules come from, and where decisions are reported.
 type sourceFlags struct {
 	Config         string `short:"c" env:"STINT_CONFIG" placeholder:"FILE" help:"The rules file, YAML or JSON. It is read again when it changes, and on SIGHUP."`
 	databaseFlags  `embed:""`
@@ -51,7 +51,7 @@ func (c *sourceFlags) logger(e *env) *slog.Logger {
 	return slog.New(slog.NewTextHandler(e.err, nil))
 }
 
-// sources are rules on a store, and who is told of decisions.
+// sources are rules on a store, and the receivers of decisions.
 type sources struct {
 	store    stint.Store     // that decides
 	local    *memstore.Store // the same, or what decides while that fails

@@ -63,7 +63,7 @@ func (u storeURL) options() (rueidis.ClientOption, error) {
 	return o, err
 }
 
-// mostTimeout leaves time to answer: whoever asks has 10 s to take the answer.
+// mostTimeout leaves time to answer: clients have 10 s to take the answer.
 const mostTimeout = 5 * time.Second
 
 // check refuses flags that make no sense.
@@ -146,8 +146,8 @@ func (m *sharedStore) Check(mode string, limits ...stint.Limit) error {
 // a few beats.
 const countWithin = 3 * time.Second
 
-// count has this process counted among those that share the store. use is told
-// how many there are, unless flags have said so.
+// count has this process counted among those that share the store. use is called
+// with their number, unless flags have said it.
 func (m *sharedStore) count(use func(int) error, logger *slog.Logger) {
 	if m.told > 0 {
 		m.CountNodes(nil) // others may count

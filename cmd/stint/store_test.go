@@ -242,7 +242,7 @@ func (s *serving) metric(name string) string {
 
 // TestServeStore shares limits between two processes through a server with a
 // password, kills the server, and brings it back: every question is answered
-// meanwhile, what was used counts, and nobody sees the password.
+// meanwhile, what was used counts, and the password is in no output.
 func TestServeStore(t *testing.T) {
 	redis := startRedis(t, "", "--requirepass", "secret")
 	url := "redis://:secret@" + redis.address
@@ -305,15 +305,15 @@ func TestServeStore(t *testing.T) {
 	}
 }
 
-// counts waits until the process knows that so many share its store.
+// counts waits until the process reports that n processes share its store.
 func (s *serving) counts(n int) {
 	for s.metric("stint_store_nodes") != fmt.Sprint(n) { // or the test's deadline
 		time.Sleep(20 * time.Millisecond)
 	}
 }
 
-// TestServeCounts starts two processes that nobody told of each other, lets
-// them count, and kills the server: together they let one limit through.
+// TestServeCounts starts two processes without --nodes, lets them count, and kills
+// the server: together they let one limit through.
 func TestServeCounts(t *testing.T) {
 	redis := startRedis(t, "")
 	file := writeFile(t, t.TempDir()+"/stint.yaml", `rules:

@@ -19,7 +19,7 @@ import (
 
 const webhookSecret = "0123456789abcdef-webhook"
 
-// TestWebhook warns whoever is told by a webhook: at 80 % and at the first denial,
+// TestWebhook checks the warnings of a webhook: at 80 % and at the first denial,
 // once each, signed.
 func TestWebhook(t *testing.T) {
 	onBoth(t, func(t *testing.T, start func(...string) *running) {
@@ -62,7 +62,7 @@ func TestWebhook(t *testing.T) {
 	})
 }
 
-// TestUsage shows a customer what is used, by a token, and nobody anything without.
+// TestUsage shows a customer what is used, by a token, and nothing without one.
 func TestUsage(t *testing.T) {
 	onBoth(t, func(t *testing.T, start func(...string) *running) {
 		dir := t.TempDir()
