@@ -37,7 +37,7 @@ type Options struct {
 	Source *rules.Source
 	// Node is what this process calls itself.
 	Node string
-	// Log takes what goes wrong. The default is that nobody does.
+	// Log receives failures. The default discards them.
 	Log *slog.Logger
 }
 
@@ -80,7 +80,7 @@ func (k *Keeper) Apply() {
 	}
 }
 
-// Reapply is Apply for whoever replaces all overrides of the policy.
+// Reapply is Apply for a caller that has replaced all overrides of the policy.
 func (k *Keeper) Reapply() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -287,7 +287,7 @@ func (k *Keeper) Accept(context.Context, string, string) error { return errFile 
 // errPlans is for plans, of which there may be millions.
 var errPlans = refused{errors.New("customers have plans of their own where rules are in a database: --rules names it; an override gives one customer other limits here")}
 
-// Plan returns [rulesdb.ErrNotFound]: nobody has one.
+// Plan returns [rulesdb.ErrNotFound]: a rules file has no plans.
 func (k *Keeper) Plan(_ context.Context, attribute, _ string) (rulesource.Plan, error) {
 	return rulesource.Plan{}, fmt.Errorf("plan of %s: %w", attribute, rulesdb.ErrNotFound)
 }

@@ -24,8 +24,8 @@ import (
 // callTimeout is how long a server may take to answer.
 const callTimeout = 30 * time.Second
 
-// A Client is a [Keeper] behind the HTTP API of a server. Authors are whoever
-// the token names.
+// A Client is a [Keeper] behind the HTTP API of a server. The server takes the
+// author from the token.
 type Client struct {
 	base  string
 	token string

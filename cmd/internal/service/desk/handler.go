@@ -83,7 +83,7 @@ type Route struct {
 type Request struct {
 	Context context.Context
 	Query   url.Values
-	// Author is who asks, for the audit.
+	// Author is the person or token that made the request, for the audit.
 	Author string
 	Role   rulesdb.Role
 
@@ -100,10 +100,10 @@ func (r *Request) Body(into any) error { return r.call.body(maxBody, into) }
 // HandlerOptions are what a Handler may have beside its desk. The zero value has
 // nothing.
 type HandlerOptions struct {
-	// Log takes what goes wrong. The default is that nobody does.
+	// Log receives failures. The default discards them.
 	Log *slog.Logger
-	// Guest says who it is that shows no token of the desk's, and what they may
-	// do: "" is nothing. The default is that nobody is.
+	// Guest returns the author and the role of a request without a token of the
+	// desk; role "" may do nothing. The default returns "" for all.
 	Guest func(r *http.Request) (author string, role rulesdb.Role)
 	// Routes are what the API does beside what the desk does.
 	Routes []Route
@@ -142,7 +142,7 @@ func NewHandler(d *Desk, o HandlerOptions) *Handler {
 	return h
 }
 
-// A call is one request, of whoever showed a token.
+// A call is one request, by the holder of a token or a guest.
 type call struct {
 	ctx    context.Context
 	w      http.ResponseWriter
@@ -218,9 +218,9 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, e *endpoint) {
 	write(w, status, answer)
 }
 
-// Who returns who asks, by the token that a request shows, and what they may do;
-// "" is nothing. The error is that of the database, which is asked for tokens that
-// are known nowhere else.
+// Who returns the author and the role of a request, by its token; role "" may do
+// nothing. The error is that of the database, which is read for tokens that are
+// known nowhere else.
 func (h *Handler) Who(r *http.Request) (author string, role rulesdb.Role, err error) {
 	if h.guest != nil {
 		if author, role = h.guest(r); role != "" {

@@ -25,7 +25,7 @@ type deadlines interface{ SetDeadline(t time.Time) error }
 // for one goroutine.
 type Listener struct {
 	net.Listener
-	until atomic.Pointer[time.Time] // set once it is told
+	until atomic.Pointer[time.Time] // set by Empty
 }
 
 // NewListener returns a Listener in front of another.

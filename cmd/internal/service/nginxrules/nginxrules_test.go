@@ -115,7 +115,7 @@ func converted(t *testing.T, files map[string]string) (string, []string) {
 	return string(yaml), notes
 }
 
-// denies returns how many of so many requests rules deny.
+// denies returns how many of the given requests rules deny.
 func denies(t *testing.T, file string, all []request) map[request]int {
 	t.Helper()
 	f, err := rules.Decode("stint.yaml", []byte(file))

@@ -30,7 +30,7 @@ type reason uint8
 
 const (
 	badRequest reason = iota // the request was at fault
-	canceled                 // whoever asked has gone, or its deadline has passed
+	canceled                 // the caller has gone, or its deadline has passed
 	storeError               // the store failed, and the rules have no word for that
 	overload                 // too much else was in hand: it was refused at once
 	reasons    = iota

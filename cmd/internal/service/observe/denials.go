@@ -34,7 +34,7 @@ type denials struct {
 	room  int
 	seed  maphash.Seed
 
-	mu    sync.Mutex                // for whoever replaces known
+	mu    sync.Mutex                // held to replace known
 	known atomic.Pointer[culprits]  // replaced as a whole
 	rest  atomic.Uint64             // denials of keys that had no room
 	since atomic.Pointer[time.Time] // when the period began

@@ -1,4 +1,4 @@
-// Package observe tells operators what was decided: metrics for Prometheus, and
+// Package observe reports decisions to operators: metrics for Prometheus, and
 // a log of denials. docs/METRICS.md lists the metrics and the lines.
 //
 // Every door of the program makes one call for each request, Decided or, when
@@ -16,8 +16,8 @@
 //	}
 //
 // Labels are the names of doors, of rules and of words that are listed here:
-// nothing that a client sends. The log shows keys as hashes unless it is told
-// otherwise, and has a bounded number of lines however many clients are denied.
+// nothing that a client sends. The log shows keys as hashes unless Options.LogKeys
+// is set, and has a bounded number of lines however many clients are denied.
 //
 // Price: Decided allocates nothing once a rule has been seen at a door, and
 // takes no lock. An Observer may be used from many goroutines at once, and has
@@ -45,8 +45,8 @@ import (
 // Options say what an Observer writes, and where. The zero value counts and
 // logs nothing.
 type Options struct {
-	// Log gets denials and failures of the store. The default value, nil, is
-	// nobody.
+	// Log receives denials and failures of the store. The default discards
+	// them.
 	Log *slog.Logger
 	// LogKeys shows keys in clear, which may be secrets that clients sent. The
 	// default value is to show their hashes.
@@ -65,8 +65,8 @@ type Options struct {
 	Board *top.Board
 	// Warner takes every decision too. The default value is none.
 	Warner *warn.Warner
-	// Spans is told of decisions on requests that may belong to a trace. The
-	// default value, nil, is nobody.
+	// Spans is called with decisions on requests that may belong to a trace.
+	// Optional.
 	Spans func(r *policy.Result, q Request)
 	// Version is what stint_build_info says. The default value is what the
 	// build knows of itself.
@@ -78,7 +78,7 @@ type Observer struct {
 	registry *prometheus.Registry
 	took     *prometheus.HistogramVec
 	doors    atomic.Pointer[[]*door] // replaced as a whole, under mu
-	mu       sync.Mutex              // for whoever adds doors and rules
+	mu       sync.Mutex              // held to add doors and rules
 
 	reload reload
 	store  atomic.Pointer[memstore.Store]
@@ -94,7 +94,7 @@ type Observer struct {
 	ended  sync.WaitGroup
 	once   sync.Once
 
-	spans func(r *policy.Result, q Request) // nil if nobody is told
+	spans func(r *policy.Result, q Request) // optional
 }
 
 // New returns an Observer. Close it to end its goroutine.

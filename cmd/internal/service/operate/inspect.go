@@ -166,7 +166,7 @@ func (s *Service) rule(ctx context.Context, at *policy.Standing) Rule {
 		switch {
 		case err == nil:
 			r.Override = desk.OverrideOf(o)
-		case !errors.Is(err, rulesdb.ErrNotFound): // it is in force, whoever set it
+		case !errors.Is(err, rulesdb.ErrNotFound): // it is in force, even if its author is not known
 			r.Override = &desk.Override{Rule: at.Rule, Key: at.Key, Reason: "who set it cannot be read now"}
 		}
 	}

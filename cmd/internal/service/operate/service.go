@@ -24,9 +24,9 @@ type Options struct {
 	Desk     *desk.Desk
 	Board    *top.Board
 	Observer *observe.Observer
-	// Stores says how the stores are doing. The default is that nobody knows.
+	// Stores says how the stores are doing. The default reports no stores.
 	Stores func() []Store
-	// Log takes what operators do, without keys. The default is that nobody does.
+	// Log receives what operators do, without keys. The default discards it.
 	Log *slog.Logger
 }
 

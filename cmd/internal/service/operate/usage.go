@@ -39,8 +39,8 @@ func seal(secret []byte, payload string) string {
 	return base64.RawURLEncoding.EncodeToString(m.Sum(nil))
 }
 
-// UsageToken returns a token that shows whoever holds it how one customer stands,
-// until a time. The attributes are in it, for its holder to read.
+// UsageToken returns a token that shows its holder how one customer stands, until a
+// time. The attributes are in it, for its holder to read.
 func UsageToken(secret []byte, attrs policy.Map, until time.Time) (string, error) {
 	text, err := json.Marshal(claim{attrs, until.Unix()})
 	if err != nil {

@@ -35,8 +35,8 @@ func result(allowed bool) *policy.Result {
 	return r
 }
 
-// TestExporter sends to a collector what it takes, and the sums and histograms of
-// the metrics; what it is told after that it has no room for is counted.
+// TestExporter sends spans to a collector, and the sums and histograms of the
+// metrics; spans beyond the exporter's room are dropped and counted.
 func TestExporter(t *testing.T) {
 	var mu sync.Mutex
 	got := make(map[string][]byte)

@@ -15,9 +15,8 @@ const (
 	defaultStall = 20 * time.Second
 	// defaultRate is the least rate of a body, in bytes a second.
 	defaultRate = 500
-	// unreadTimeout is how long the rest of a body that nobody reads may take,
-	// so that the connection can be used again. net/http waits for it before it
-	// answers.
+	// unreadTimeout is how long the unread rest of a body may take, so that the
+	// connection can be used again. net/http waits for it before it answers.
 	unreadTimeout = 5 * time.Second
 )
 
@@ -87,7 +86,7 @@ func (b *pacedBody) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// release bounds how long net/http waits for what nobody has read.
+// release bounds how long net/http waits for the unread rest of the body.
 func (b *pacedBody) release() {
 	if b != nil && !b.ended.Load() {
 		_ = b.control.SetReadDeadline(time.Now().Add(min(unreadTimeout, b.stall)))

@@ -14,7 +14,7 @@ import (
 )
 
 // TestBodies sends bodies that do not come, break off or are slow: the client
-// is told, and the upstream is not blamed.
+// gets an error, and the upstream is not blamed.
 func TestBodies(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Demo returns a small server to stand behind a proxy: a login that knows
-// nobody, an API, and a report that says when it was begun.
+// Demo returns a small server to stand behind a proxy: a login that refuses every
+// user, an API, and a report that says when it was begun.
 func Demo() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {

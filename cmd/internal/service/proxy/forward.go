@@ -76,8 +76,8 @@ func (h *Handler) trusts(addr netip.Addr) bool {
 
 var protoHTTP, protoHTTPS = []string{"http"}, []string{"https"}
 
-// proto returns how the client has connected. The slices are shared: an append
-// copies them, and nobody else writes to a value.
+// proto returns how the client has connected. The slices are shared and read-only:
+// an append copies them.
 func proto(r *http.Request) []string {
 	if r.TLS != nil {
 		return protoHTTPS[:1:1]

@@ -1,16 +1,16 @@
 // Package proxy is a reverse proxy that holds its clients to the rules of a
 // rules file: the engine of stint in front of any HTTP or gRPC server.
 //
-// A [Handler] decides and passes on; [Serve] runs it on a listener until told
-// to stop, and then lets the requests in flight finish.
+// A [Handler] decides and forwards; [Serve] runs it on a listener until its context
+// ends, and then lets the requests in flight finish.
 //
 // # Guarantees
 //
-// What a rule denies never reaches the upstream, and what passes was charged
-// before it did. The upstream hears of a client what this connection knows and
+// A denied request never reaches the upstream, and a request that passes was charged
+// before it did. The upstream learns about a client what this connection knows and
 // trusted proxies said, never what the client claims. A request that servers
 // read in different ways is refused, or sent on in the one form that the rules
-// decided by. Nothing about the upstream is told to clients but that it did not
+// decided by. Clients learn nothing about the upstream except that it did not
 // answer, and no key or address of a client is in the log.
 package proxy
 

@@ -38,7 +38,8 @@ func OneRule(name, key string, limits []string) (*rules.File, error) {
 	return &rules.File{Name: "--limit.json", Document: text, Rules: parsed, Warnings: parsed.File().Warnings()}, nil
 }
 
-// keyAttributes reads what requests are told apart by.
+// keyAttributes returns the attributes that --key names: a limit holds for each
+// value of theirs.
 func keyAttributes(text string) ([]string, error) {
 	name, isHeader := strings.CutPrefix(text, "header.")
 	switch {

@@ -287,7 +287,7 @@ func TestUpgrades(t *testing.T) {
 			t.Errorf("read %q (%v)", got, err)
 		}
 	}
-	_ = conn.Close() // nobody reads any more
+	_ = conn.Close() // the client reads no more
 	if _, _, status := f.upgrade(t); status != http.StatusTooManyRequests {
 		t.Errorf("a second upgrade is answered %d, want 429", status)
 	}

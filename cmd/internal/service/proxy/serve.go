@@ -35,8 +35,7 @@ type ServeOptions struct {
 	// that balancers have seen by then that the proxy is not ready. The default
 	// value is 0.
 	Notice time.Duration
-	// OnStop is called first of all when told to stop. The default is that
-	// nobody is told.
+	// OnStop is called first when Serve begins to stop. Optional.
 	OnStop func()
 	// Log takes what goes wrong with connections, without their addresses.
 	Log *slog.Logger

@@ -56,12 +56,12 @@ type HandlerOptions struct {
 	Fresh bool
 	// Checkpoints are of the store. The default, nil, is none.
 	Checkpoints *Checkpoints
-	// Who says who asks, and what they may do: "" is nothing.
+	// Who returns the author and the role of a request; role "" may do nothing.
 	Who func(r *http.Request) (author string, role rulesdb.Role, err error)
 	// Note writes into the audit that somebody looked at keys in clear. The default
 	// is that it does not.
 	Note func(ctx context.Context, author string) error
-	// Log takes who looked at keys in clear. The default is that nobody does.
+	// Log records which author looked at keys in clear. The default discards it.
 	Log *slog.Logger
 }
 

@@ -179,7 +179,7 @@ func (c *conn) state(d *stint.Decision) {
 	c.out.integer(milliseconds(stint.Wait(d.ResetAfter)))
 }
 
-// milliseconds rounds up, so that whoever waits so long has waited enough.
+// milliseconds rounds up, so that waiting that long is enough.
 func milliseconds(w stint.Wait) int64 {
 	d, ok := w.Duration()
 	if !ok {

@@ -41,7 +41,8 @@ func newConn(s *Server, with net.Conn) *conn {
 	}
 }
 
-// run answers commands until the client goes, is cut off, or is told to go.
+// run answers commands until the client closes the connection, is cut off, or the
+// server stops.
 func (c *conn) run() {
 	for !c.quit {
 		if !c.reader.Buffered() && (!c.flush() || !c.await()) {

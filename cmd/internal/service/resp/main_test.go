@@ -79,7 +79,7 @@ func start(t testing.TB, o resp.Options) (address string, server *resp.Server) {
 	return ln.Addr().String(), server
 }
 
-// dial connects as nobody's library.
+// dial connects without a client library.
 func dial(t testing.TB, address string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", address)

@@ -30,7 +30,7 @@ func (r *reply) integer(n int64) { r.head(':', n) }
 
 func (r *reply) array(n int) { r.head('*', int64(n)) }
 
-// fields begins so many names with values: a map in RESP 3, a flat array in 2.
+// fields begins n pairs of name and value: a map in RESP 3, a flat array in 2.
 func (r *reply) fields(n int) {
 	if r.three {
 		r.head('%', int64(n))

@@ -28,16 +28,16 @@ type Options struct {
 	// everybody may.
 	Admit func(token string) bool
 	// Operate reports whether a token lets its holder refund and reset. The
-	// default is that nobody may.
+	// default refuses every token.
 	Operate func(token string) bool
-	// Observer is told of each decision. Required.
+	// Observer counts each decision. Required.
 	Observer *observe.Observer
 	// Log takes what goes wrong. Required.
 	Log *slog.Logger
 	// Version is what HELLO and INFO say.
 	Version string
-	// MaxConns is the most connections at once; further ones are told so and
-	// closed. The default value is 10,000.
+	// MaxConns is the most connections at once; further ones get an error and
+	// are closed. The default value is 10,000.
 	MaxConns int
 	// Idle is how long a connection may say nothing. The default value is 5
 	// minutes.

@@ -35,8 +35,9 @@ func newThrottle(store stint.Store, forgot func()) *throttle {
 	return t
 }
 
-// find returns the bucket for what a caller gave: burst + 1 units at once, then
-// count a period of so many seconds.
+// find returns the bucket for the arguments of CL.THROTTLE: burst + 1 units at once,
+// then count a period, which is in seconds. The error says which argument is out of
+// range.
 func (t *throttle) find(burst, count, period int64) (bucket, error) {
 	switch {
 	case burst < 0 || burst == math.MaxInt64:

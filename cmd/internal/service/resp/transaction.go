@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// A transaction holds at most so many commands, and bytes of their arguments.
+// The most commands of a transaction, and bytes of their arguments.
 const (
 	maxQueued      = 256
 	maxQueuedBytes = 64 << 10

@@ -84,10 +84,10 @@ var units = [...]struct {
 	{time.Second, pb.RateLimitResponse_RateLimit_SECOND},
 }
 
-// unitOf returns a limit in Envoy's units: in one if there is one of its
-// length, else as several of the longest that divides it, of a week at most.
-// What lasts no whole seconds is told by the second if that comes out even, and
-// else has no unit, which makes Envoy leave out the window.
+// unitOf returns a limit in Envoy's units: in one unit if there is one of its
+// period's length, else as several of the longest that divides it, of a week at
+// most. A period that is no whole number of seconds is given per second if that
+// comes out even, and otherwise has no unit, so that Envoy leaves out the window.
 func unitOf(l stint.Limit) (count uint32, unit pb.RateLimitResponse_RateLimit_Unit, multiplier *wrapperspb.UInt32Value) {
 	n, period := l.Count(), l.Period()
 	switch calendar, _ := l.Calendar(); calendar {

@@ -14,7 +14,7 @@ import (
 type Role uint8
 
 const (
-	// Nobody may do nothing but ask for the server's health.
+	// Nobody may only ask for the server's health.
 	Nobody Role = iota
 	// Asker may ask.
 	Asker

@@ -13,6 +13,6 @@
 // A request has at most [MaxDescriptors] descriptors of at most [MaxEntries]
 // entries, and [MaxMessage] bytes. Requests that are at fault are answered
 // with an error of the protocol and never end the process: limits that they
-// bring along are checked before they are used, and only so many different
-// ones are kept.
+// bring along are checked before they are used, and a bounded number of different
+// ones is kept.
 package rls

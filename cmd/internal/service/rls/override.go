@@ -23,7 +23,7 @@ const maxOverrides = 1024
 // No rule has the name.
 const overrideRule = "(override)"
 
-// A brought limit is one that a descriptor has: so many, so many times a unit.
+// A brought limit is one that a descriptor has: count requests in multiplier units.
 type brought struct {
 	count      uint32
 	unit       typev3.RateLimitUnit

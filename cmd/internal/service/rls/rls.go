@@ -40,7 +40,7 @@ const door = "rls"
 type Options struct {
 	// Source has the rules.
 	Source *rules.Source
-	// Observer is told of each decision.
+	// Observer counts each decision.
 	Observer *observe.Observer
 	// Traced says that the observer wants to know which trace a call belongs to,
 	// also of those that pass. The default value is false: of denials alone.
@@ -52,8 +52,8 @@ type Options struct {
 	// AskersRefund lets all who may ask give back, with is_negative_hits. The
 	// default value is false: operators alone may.
 	AskersRefund bool
-	// Dialect is the header fields that Envoy is told to add to responses. The
-	// default is set by Headers.
+	// Dialect is the header fields that Envoy adds to responses. Headers turns
+	// them on.
 	Dialect httplimit.Dialect
 	// Headers tells Envoy to add the fields of Dialect, and Retry-After to
 	// denials. The default value is false.
@@ -92,8 +92,8 @@ func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest)
 	return s.Decide(ctx, req, isOperator(ctx))
 }
 
-// Decide answers a request; operator says that who asks is one. The error is a
-// status of gRPC.
+// Decide answers a request; operator says that the caller is an operator. The error
+// is a gRPC status.
 func (s *Service) Decide(ctx context.Context, req *pb.RateLimitRequest, operator bool) (*pb.RateLimitResponse, error) {
 	c := s.calls.Get().(*call)
 	defer s.release(c)

@@ -24,8 +24,8 @@ import (
 type ServeOptions struct {
 	// TLS is for connections with TLS. The default is without.
 	TLS *tls.Config
-	// Admit says what the holder of a token may do. The default is that
-	// everybody may ask, and nobody gives back.
+	// Admit returns the role of a token. The default lets every caller ask, and
+	// none give back.
 	Admit func(token string) Role
 	// Notice is how long calls are still taken when told to stop, with health
 	// checks told that it serves no more. The default value is 0.
@@ -39,9 +39,9 @@ type ServeOptions struct {
 	// MaxStreams is how many calls a connection may have at once; further ones
 	// wait on the client's side. The default value is 1,000.
 	MaxStreams uint32
-	// MinPing is how often a client may ping, at most; one that does it more
-	// often is cut off. The default value is 10 s, as often as Envoy and grpc
-	// clients are told to at most.
+	// MinPing is the least time between two pings of a client; one that pings
+	// more often is cut off. The default value is 10 s, the shortest interval
+	// that Envoy and gRPC clients are meant to use.
 	MinPing time.Duration
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/service/rls"
 )
 
-// A deaf connection reads nothing once it is told so, until it is closed.
+// A deaf connection reads nothing once it is made deaf, until it is closed.
 type deaf struct {
 	net.Conn
 	now    *atomic.Bool
@@ -40,8 +40,8 @@ func (d *deaf) Close() error {
 	return d.Conn.Close()
 }
 
-// A client that asks and asks and takes no answer holds up nobody else, and the
-// server stops in time all the same.
+// A client that sends requests and reads no answers does not hold up other clients,
+// and the server still stops in time.
 func TestSlowReader(t *testing.T) {
 	address, stop := start(t, service(t, rls.Options{}), rls.ServeOptions{Drain: 200 * time.Millisecond})
 	var now atomic.Bool

@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// What the library says, and what to tell people instead. Those with began are
-// told at the place where the construct began, since the library notices late.
+// plainer has plainer reasons and hints for errors of the YAML library. Errors with
+// began are reported where the construct began, since the library notices late.
 var plainer = []struct {
 	says         string
 	reason, hint string

@@ -30,7 +30,7 @@ type Settings struct {
 // settingNames are the fields of Settings in a file; schema.go has the same.
 var settingNames = []string{"trusted_proxies", "client_ip_header", "store", "overrides"}
 
-// maxErrors is how many errors in settings are told at once.
+// maxErrors is how many errors in settings are reported at once.
 const maxErrors = 100
 
 const addressHint = "write an address or a range, such as 192.0.2.1, 10.0.0.0/8 or 2001:db8::/32"

@@ -22,12 +22,11 @@ type Options struct {
 	// and which the file does not declare: for who can give no others, such as a
 	// proxy. The default value is false: they are warnings.
 	Declared bool
-	// Log is told of reloads, of files that are refused, once for each, and of
-	// warnings. No key of a client is in what it is told. The default is that
-	// nobody is.
+	// Log receives reloads, refused files, once for each, and warnings, without
+	// keys of clients. The default discards them.
 	Log *slog.Logger
-	// OnReload is told of the first reading, of each reload, and of each
-	// refusal. It may not call Reload. The default is that nobody is.
+	// OnReload is called after the first read, each reload and each refusal. It
+	// must not call Reload. Optional.
 	OnReload func(at time.Time, err error)
 }
 

@@ -86,8 +86,8 @@ func replace(t *testing.T, path, text string) {
 	}
 }
 
-// limited returns a file of one rule. Each count is told from others by what is
-// left after one request.
+// limited returns a file of one rule. What is left after one request tells counts
+// apart.
 func limited(count int) string {
 	return fmt.Sprintf("rules:\n  - name: a\n    key: [jwt.sub]\n    limits: %d per day fixed_window\n", count)
 }

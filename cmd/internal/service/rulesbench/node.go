@@ -105,7 +105,7 @@ func (n *node) limit() string {
 	return r.Rules[0].Text
 }
 
-// put publishes a rule of so many requests per minute.
+// put publishes a rule of n requests per minute.
 func put(db *rulesdb.DB, n int) error {
 	_, err := db.Publish(context.Background(), rulesdb.AnyVersion, rulesdb.Revision{Name: "stint.yaml",
 		Document: fmt.Appendf(nil, "rules: [{name: api, key: [ip], limits: [%d/m]}]\n", n)})

@@ -23,7 +23,7 @@ import (
 
 func upTo(d time.Duration) func() time.Duration { return func() time.Duration { return rand.N(d) } }
 
-// filled returns a database with the rule, at so many a minute.
+// filled returns a database with the rule, at limit requests per minute.
 func (b *bench) filled(limit int) (db *rulesdb.DB, url string, err error) {
 	if db, url, err = b.database(); err == nil {
 		err = put(db, limit)
@@ -449,8 +449,8 @@ func lookups(db *rulesdb.DB) (took [len(asked)]time.Duration) {
 	return took
 }
 
-// asked is how many customers ask in turn: so few that what a lookup reads stays
-// in the processor's caches, and so many that it does not.
+// asked is how many customers are looked up in turn: few enough for what a lookup
+// reads to stay in the processor's caches, and enough for it not to.
 var asked = [...]int{1 << 10, 1 << 16}
 
 // ruleOnly is a source without its overrides.

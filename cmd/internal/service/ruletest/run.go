@@ -16,7 +16,7 @@ import (
 
 type clock = simulate.Clock
 
-// maxFailures is how many requests of one test are told of.
+// maxFailures is how many failed requests of one test are reported.
 const maxFailures = 10
 
 // A Result is what became of one test.

@@ -54,9 +54,9 @@ type adminDoor struct {
 //	/v1/rehearse   what other rules would have done to the last requests
 //	/v1/inspect, /v1/top and their kin, see package desk
 //
-// Where only this machine reaches the listener, nobody is asked for a token,
-// and on TCP the Host is checked. Elsewhere there is no lab without Operators.
-// A browser shows a token as the password of any user.
+// Where only this machine reaches the listener, no token is required, and on TCP
+// the Host is checked. Elsewhere there is no lab without Operators. A browser sends
+// a token as the password of any user.
 func NewAdminDoor(addr net.Addr, o AdminDoorOptions) http.Handler {
 	d := &adminDoor{o, Local(addr), http.NewCrossOriginProtection()}
 	if !d.local && o.Operators == nil {

@@ -69,8 +69,8 @@ func labels(r *policy.Result, shadow bool) (all []string) {
 }
 
 // appendWait writes a wait twice: as a Go duration, or "never", and under the
-// name with _ms as milliseconds, rounded up so that whoever waits so long has
-// waited enough, or null.
+// name with _ms as milliseconds, rounded up so that waiting that long is enough, or
+// null.
 func appendWait(b []byte, name string, w stint.Wait) []byte {
 	b = append(append(append(b, `,"`...), name...), `":"`...)
 	d, ok := w.Duration()

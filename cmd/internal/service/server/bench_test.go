@@ -220,7 +220,7 @@ func startChild(b testing.TB, kind string) (child *exec.Cmd, address string) {
 	if err = child.Start(); err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = child.Wait() }) // it is told to stop by the context
+	b.Cleanup(func() { _ = child.Wait() }) // the context stops it
 	if address, err = bufio.NewReader(out).ReadString('\n'); err != nil {
 		b.Fatal(err)
 	}

@@ -24,7 +24,7 @@ type ConnsOptions struct {
 	// PerConn is how many descriptors a connection takes: 2 for a proxy. The
 	// default value is 1.
 	PerConn int
-	// Log is told of refusals, without addresses. Required.
+	// Log receives refusals, without addresses. Required.
 	Log *slog.Logger
 }
 

@@ -24,11 +24,10 @@ type Options struct {
 	Observer *observe.Observer
 	// Admin answers /livez, /readyz and /metrics.
 	Admin *Admin
-	// Log gets what operators do, without keys. The default is that nobody
-	// does.
+	// Log receives what operators do, without keys. The default discards it.
 	Log *slog.Logger
-	// Open lets everyone ask who reaches the server. The default is that
-	// askers show a token.
+	// Open lets every client that reaches the server ask. By default clients show
+	// a token.
 	Open bool
 	// Askers are the tokens of those who may ask. The default is none.
 	Askers *Tokens
@@ -42,8 +41,8 @@ type Options struct {
 	// httplimit.Draft11.
 	Dialect httplimit.Dialect
 	// Envoy answers the body of a POST to /json, a rate limit request as Envoy's
-	// service has it, with a status and a body; operator says that who asks is
-	// one. The default is that there is no such path.
+	// service has it, with a status and a body; operator says that the client is
+	// an operator. By default there is no such path.
 	Envoy func(ctx context.Context, body []byte, operator bool) (status int, answer []byte, err error)
 	// MaxBatch is how many requests a body may have. The default value is 100.
 	MaxBatch int
@@ -150,7 +149,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// admit says whether who asks may, and for an operator the line of the token.
+// admit reports whether the client may ask, and for an operator the line of the token.
 func (h *Handler) admit(w http.ResponseWriter, r *http.Request, operator bool) (line int, refused *problem) {
 	if !operator && h.o.Open {
 		return 0, nil

@@ -143,8 +143,8 @@ func TestConcurrentReserve(t *testing.T) {
 	}
 }
 
-// TestSecrets plants what nobody but the one who sent it should see, in every
-// place of a question, and looks for it in logs, metrics and answers.
+// TestSecrets plants secrets that only their sender should see, in every place of a
+// question, and looks for them in logs, metrics and answers.
 func TestSecrets(t *testing.T) {
 	const planted = "planted"
 	var mu sync.Mutex

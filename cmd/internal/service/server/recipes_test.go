@@ -216,7 +216,7 @@ func (r *recipe) start(t *testing.T, stint, behind string) (address string) {
 	}
 	ended := make(chan struct{})
 	go func() {
-		_ = proxy.Wait() // it is told to stop
+		_ = proxy.Wait() // it was sent a signal
 		close(ended)
 	}()
 	t.Cleanup(func() {

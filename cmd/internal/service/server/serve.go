@@ -19,11 +19,11 @@ import (
 type ServeOptions struct {
 	// TLS is for https. The default is http.
 	TLS *tls.Config
-	// Log gets what goes wrong with connections, without their addresses. The
-	// default is that nobody does.
+	// Log receives failures of connections, without their addresses. The default
+	// discards them.
 	Log *slog.Logger
-	// OnStop is called once, first of all when told to stop: to say that the
-	// server is not ready any more. The default is that nobody is told.
+	// OnStop is called first when Serve begins to stop, so that the server can
+	// report that it is not ready any more. Optional.
 	OnStop func()
 	// Notice is how long new connections are still taken when told to stop, so
 	// that balancers have seen by then that the server is not ready. The

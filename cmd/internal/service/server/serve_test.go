@@ -138,8 +138,8 @@ func TestRawRequests(t *testing.T) {
 	}
 }
 
-// TestStop holds a request while the server is told to stop: first it is not
-// ready, but takes connections; then the request is answered, and Serve returns.
+// TestStop holds a request while the server stops: first it is not ready, but takes
+// connections; then the request is answered, and Serve returns.
 func TestStop(t *testing.T) {
 	o := newOptions(t, someRules)
 	h := server.NewHandler(o)

@@ -131,8 +131,8 @@ const lookEvery = 250 * time.Millisecond
 
 // Watch reads the file again when its text changes, within a second, until ctx
 // is done. A text counts once it has been there for two looks, so that one which
-// is half written does not. What cannot be read is told to note, once, and the
-// tokens stay as they were.
+// is half written does not. When the file cannot be read, note is called once with
+// the error, and the tokens stay as they were.
 func (t *Tokens) Watch(ctx context.Context, note func(error)) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()

@@ -81,8 +81,8 @@ func TestTokenHolders(t *testing.T) {
 	}
 }
 
-// TestTokensWatch changes a file in steps: what is half written and what is wrong
-// does not count, what is steady counts within a second, and a fault is told once.
+// TestTokensWatch changes a file in steps: what is half written or wrong does not
+// count, what is steady counts within a second, and a fault is reported once.
 func TestTokensWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := t.TempDir() + "/tokens"

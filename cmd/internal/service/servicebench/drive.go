@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// A client has so many connections of RESP, or calls on one of gRPC, at once.
+// The connections of a RESP client, and the concurrent calls of a gRPC client.
 const (
 	conns = 8
 	calls = 16
@@ -63,7 +63,7 @@ func rivals(processes []*process) (all []*rival, err error) {
 	return all, nil
 }
 
-// together runs a function so many times at once, and joins what they return.
+// together runs a function times times at once, and joins what they return.
 func together(do func(n int) ([]time.Duration, error), times int) (all []time.Duration, failed error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup

@@ -109,7 +109,7 @@ func (r *Report) tryCommands(ctx context.Context, node rueidis.Client, at, key s
 		err := node.Do(ctx, node.B().Arbitrary(words...).Build()).Error()
 		said, ok := rueidis.IsRedisErr(err)
 		if err != nil && !ok && !rueidis.IsRedisNil(err) {
-			break // nobody there
+			break // the node does not answer
 		}
 		switch {
 		case !ok:

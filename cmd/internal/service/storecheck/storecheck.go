@@ -110,7 +110,7 @@ func (r *Report) try(ctx context.Context, client rueidis.Client, o Options) {
 	r.judgeTimes(o.Deadline)
 }
 
-// problem notes an error; where in the script it was, nobody needs to know.
+// problem notes an error, without its position in the script.
 func (r *Report) problem(err error) {
 	what := err.Error()
 	if at := strings.LastIndex(what, " script: "); at > 0 { // Valkey says "in script:" before that

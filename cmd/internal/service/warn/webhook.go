@@ -27,7 +27,7 @@ type WebhookOptions struct {
 	URL string
 	// Secret signs, of 16 bytes or more.
 	Secret []byte
-	// Log takes what goes wrong, without keys. The default is that nobody does.
+	// Log receives failures, without keys. The default discards them.
 	Log *slog.Logger
 	// Queue is how many may wait. The default value is 1024.
 	Queue int
