@@ -43,7 +43,7 @@ func TestOperateDatabase(t *testing.T) {
 		}
 		passes := func(want int) {
 			t.Helper()
-			for until := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) { // nodes are told by the database
+			for until := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) { // nodes learn of it from the database
 				if p.requests("partner-1", 1) == want {
 					return
 				}
