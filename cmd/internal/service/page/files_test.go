@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -23,6 +24,8 @@ func TestFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	first := make(map[string]bool)
+	needed(t, "main.js", first)
 	sum := 0
 	for _, f := range files {
 		text, err := os.ReadFile("files/" + f.Name())
@@ -31,8 +34,8 @@ func TestFiles(t *testing.T) {
 		}
 		sum += len(text)
 		name, end := f.Name(), f.Name()[strings.LastIndexByte(f.Name(), '.')+1:]
-		if end == "js" && !strings.Contains(string(index), `"`+name+`"`) {
-			t.Errorf("index.html does not name %s: it would be found late", name)
+		if end == "js" && strings.Contains(string(index), `"`+name+`"`) != first[name] {
+			t.Errorf("%s: index.html is to name what the overview needs, which would be found late, and nothing else: it needs this %t", name, first[name])
 		}
 		if name == "index.html" {
 			name = ""
@@ -64,6 +67,22 @@ func TestFiles(t *testing.T) {
 		t.Errorf("%d bytes in all, at most %d", sum, most)
 	}
 	t.Logf("%d files, %d bytes", len(files), sum)
+}
+
+// needed adds a module, and what it needs before it runs.
+func needed(t *testing.T, name string, all map[string]bool) {
+	t.Helper()
+	if all[name] {
+		return
+	}
+	all[name] = true
+	text, err := os.ReadFile("files/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, found := range regexp.MustCompile(`(?m)^import .* from "\./([a-z]+\.js)";$`).FindAllStringSubmatch(string(text), -1) {
+		needed(t, found[1], all)
+	}
 }
 
 // TestColours: the page has the colours of the lab.

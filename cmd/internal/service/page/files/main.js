@@ -1,29 +1,31 @@
-// The page: which of its views is seen, and who sees it.
+// The page: which of its views is seen, and who sees it. The overview is there at
+// once; the files of the other views come when one of them is asked for, or when
+// the overview has been drawn.
 
-import { client } from "./client.js";
 import { byID, el, put, say } from "./dom.js";
-import { editor } from "./editor.js";
-import { history } from "./history.js";
-import { auditLog, nodeList, overrides } from "./lists.js";
 import { overview } from "./overview.js";
-import { rule, ruleList } from "./rules.js";
 import { may, refresh, session, signIn, signOut } from "./session.js";
 
-// views are what there is: who may see it, and what it is called in the menu.
+const lists = () => import("./lists.js");
+const rules = () => import("./rules.js");
+
+// views are what there is: who may see it, what it is called in the menu, and what
+// shows it.
 const views = [
-  { path: "", title: "Overview", role: "", show: overview },
-  { path: "client", title: "Client", role: "", show: client },
-  { path: "rules", title: "Rules", role: "viewer", show: ruleList },
-  { path: "rule", title: "Rule", role: "viewer", show: rule, menu: false, under: "rules" },
-  { path: "edit", title: "Edit rules", role: "viewer", show: editor, menu: false, under: "rules" },
-  { path: "history", title: "Revisions", role: "viewer", show: history, menu: false, under: "rules" },
-  { path: "overrides", title: "Overrides", role: "operator", show: overrides },
-  { path: "audit", title: "Audit", role: "operator", show: auditLog },
-  { path: "nodes", title: "Nodes", role: "viewer", show: nodeList },
+  { path: "", title: "Overview", role: "", load: () => overview },
+  { path: "client", title: "Client", role: "", load: async () => (await import("./client.js")).client },
+  { path: "rules", title: "Rules", role: "viewer", load: async () => (await rules()).ruleList },
+  { path: "rule", title: "Rule", role: "viewer", load: async () => (await rules()).rule, menu: false, under: "rules" },
+  { path: "edit", title: "Edit rules", role: "viewer", load: async () => (await import("./editor.js")).editor, menu: false, under: "rules" },
+  { path: "history", title: "Revisions", role: "viewer", load: async () => (await import("./history.js")).history, menu: false, under: "rules" },
+  { path: "overrides", title: "Overrides", role: "operator", load: async () => (await lists()).overrides },
+  { path: "audit", title: "Audit", role: "operator", load: async () => (await lists()).auditLog },
+  { path: "nodes", title: "Nodes", role: "viewer", load: async () => (await lists()).nodeList },
 ];
 
 let leave = () => {};
 let shown = null;
+let turn = 0; // of routes
 
 function fail(err) {
   byID("trouble").textContent = err.message;
@@ -47,10 +49,12 @@ function frame() {
   put(byID("sign"), session.signed_in ? "Sign out" : "Sign in");
 }
 
-// route shows what the address names.
-function route() {
+// route shows what the address names, unless it names something else by the time
+// that the view's files are there.
+async function route() {
   const [, path, rest] = location.hash.match(/^#\/?([^?]*)\??(.*)$/) ?? [null, "", ""];
   const view = views.find((v) => v.path === path) ?? views[0];
+  const routed = ++turn;
   leave();
   leave = () => {};
   fine();
@@ -64,7 +68,14 @@ function route() {
   }
   document.title = `${view.title} · stint`;
   main.replaceChildren();
-  leave = view.show(main, { fail, fine, parameters: new URLSearchParams(rest), again: route }) ?? (() => {});
+  let show;
+  try {
+    show = await view.load();
+  } catch {
+    if (routed === turn) fail(new Error("This view cannot be loaded: the server does not answer. Reload the page when it does."));
+  }
+  if (!show || routed !== turn) return;
+  leave = show(main, { fail, fine, parameters: new URLSearchParams(rest), again: route }) ?? (() => {});
   say(view.title);
 }
 
@@ -74,6 +85,7 @@ byID("sign").addEventListener("click", async () => {
       await signOut();
       route();
     } else {
+      turn++;
       leave();
       leave = () => {};
       signIn(byID("view"), "Show the token that you were given.", route);
@@ -92,4 +104,5 @@ addEventListener("connection", async (e) => {
 });
 
 await refresh().catch(fail);
-route();
+await route();
+requestIdleCallback(() => Promise.all(views.map((v) => v.load())).catch(() => {})); // what cannot be had now is asked for again
