@@ -49,7 +49,7 @@ func TestEnvelopeListeners(t *testing.T) {
 func buildProgram(t *testing.T) (program string) {
 	t.Helper()
 	program = filepath.Join(t.TempDir(), "stint")
-	if said, err := exec.Command("go", "build", "-o", program, "github.com/stint-dev/stint/cmd/stint").CombinedOutput(); err != nil {
+	if said, err := exec.Command("go", "build", "-trimpath", "-tags", "grpcnotrace", "-o", program, "github.com/stint-dev/stint/cmd/stint").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, said)
 	}
 	return program

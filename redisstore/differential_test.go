@@ -276,7 +276,7 @@ func TestDifferential(t *testing.T) {
 	server := redistest.Start(t)
 	steps := 15_000
 	if racing {
-		steps /= 2
+		steps /= 5
 	}
 	if testing.Short() {
 		steps = 1_000

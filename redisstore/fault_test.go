@@ -78,7 +78,8 @@ type trial struct {
 	slow                    atomic.Int64 // calls of more than 1 ms
 	slowest                 faulttest.Longest
 	goroutines              int
-	crowded                 bool // other tests run at the same time: goroutines are theirs too
+	crowded                 bool          // other tests run at the same time: goroutines are theirs too
+	pace                    time.Duration // what a caller does besides
 }
 
 const narrow = 200
@@ -94,7 +95,7 @@ func newTrial(t testing.TB, o redisstore.Options, keys ...string) *trial {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &trial{TB: t, witness: &witness{Store: store}, keys: append(keys, "a")}
+	r := &trial{TB: t, witness: &witness{Store: store}, keys: append(keys, "a"), pace: time.Millisecond}
 	r.front = fallback.New(r.witness, fallback.Options{Local: memstore.New(memstore.Options{Now: o.Now})})
 	t.Cleanup(func() { r.front.Close() })
 	for limiter, text := range map[**stint.Limiter]string{&r.wide: "1000000/100000h", &r.narrow: fmt.Sprint(narrow, "/10000h")} {
@@ -149,7 +150,7 @@ func (r *trial) load() (stop func()) {
 				select {
 				case <-done:
 					return
-				case <-time.After(time.Millisecond): // what a caller does besides
+				case <-time.After(r.pace):
 					r.take(1)
 				}
 			}
@@ -256,28 +257,60 @@ func lasting(d time.Duration) time.Duration {
 	return d
 }
 
+// An on is a server, and the way to it.
+type on struct {
+	s *redistest.Server
+	p *redistest.Proxy
+}
+
+func signalled(s syscall.Signal) func(testing.TB, on) {
+	return func(t testing.TB, o on) { o.s.Signal(t, s) }
+}
+
+// A suffering is a fault: how it begins and ends, and whether the server forgets.
+type suffering struct {
+	name       string
+	begin, end func(testing.TB, on)
+	lasts      time.Duration
+	lossy      bool
+}
+
+// TestFaultStall is TestFaults for a server that stands still for so long that
+// connections to it are given up.
+func TestFaultStall(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	suffering{"stall", signalled(syscall.SIGSTOP), signalled(syscall.SIGCONT), lasting(30 * time.Second), false}.trial(t, true)
+}
+
+func (f suffering) trial(t *testing.T, crowded bool) {
+	s := redistest.Start(t)
+	o := on{s, redistest.NewProxy(t, s.Addr)}
+	r := newTrial(t, redisstore.Options{URL: o.p.URL()})
+	if r.crowded = crowded; crowded {
+		r.pace = 20 * time.Millisecond
+	}
+	f.begin(t, o)
+	r.during(f.lasts, 200)
+	f.end(t, o)
+	r.recovered()
+	r.judge(f.lossy)
+	if f.name == "replies cut" && o.p.Cuts() < 10 {
+		t.Errorf("only %d replies were cut", o.p.Cuts())
+	}
+}
+
 // TestFaults makes a server or the way to it suffer, under load. Whatever it is:
 // each call is answered, in time; the server counts each at most once, and those
 // that passed without it afterwards; no more passes than is said; and soon after,
 // Redis answers again.
 func TestFaults(t *testing.T) {
-	type on struct {
-		s *redistest.Server
-		p *redistest.Proxy
-	}
 	set := func(f redistest.Fault) func(testing.TB, on) { return func(_ testing.TB, o on) { o.p.Set(f) } }
 	cli := func(args ...string) func(testing.TB, on) { return func(t testing.TB, o on) { o.s.CLI(t, args...) } }
-	signal := func(s syscall.Signal) func(testing.TB, on) { return func(t testing.TB, o on) { o.s.Signal(t, s) } }
 	well := set(redistest.Fault{})
 	half := 500 * time.Millisecond
-	for _, f := range []struct {
-		name       string
-		begin, end func(testing.TB, on)
-		lasts      time.Duration
-		lossy      bool
-	}{
+	for _, f := range []suffering{
 		{"kill and restart empty", func(_ testing.TB, o on) { o.s.Kill() }, func(t testing.TB, o on) { o.s.Restart(t) }, half, true},
-		{"stall", signal(syscall.SIGSTOP), signal(syscall.SIGCONT), lasting(30 * time.Second), false},
+		{"stall", signalled(syscall.SIGSTOP), signalled(syscall.SIGCONT), 1500 * time.Millisecond, false},
 		{"stall on the way", set(redistest.Fault{Stall: true}), well, 1500 * time.Millisecond, false},
 		{"connections refused", func(_ testing.TB, o on) { o.p.Set(redistest.Fault{Refuse: true}); o.p.Reset() }, well, half, false},
 		{"replies cut", set(redistest.Fault{CutEvery: 5}), well, half, false},
@@ -289,19 +322,7 @@ func TestFaults(t *testing.T) {
 		{"scripts gone", cli("script", "flush"), well, half, false},
 		{"writers paused", cli("client", "pause", fmt.Sprint(half.Milliseconds()), "write"), well, half, false},
 	} {
-		t.Run(f.name, func(t *testing.T) {
-			s := redistest.Start(t)
-			o := on{s, redistest.NewProxy(t, s.Addr)}
-			r := newTrial(t, redisstore.Options{URL: o.p.URL()})
-			f.begin(t, o)
-			r.during(f.lasts, 200)
-			f.end(t, o)
-			r.recovered()
-			r.judge(f.lossy)
-			if f.name == "replies cut" && o.p.Cuts() < 10 {
-				t.Errorf("only %d replies were cut", o.p.Cuts())
-			}
-		})
+		t.Run(f.name, func(t *testing.T) { f.trial(t, false) })
 	}
 }
 

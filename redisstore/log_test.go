@@ -96,7 +96,7 @@ func (p *pair) stepLog(l twins) {
 func TestLongLog(t *testing.T) {
 	server := redistest.Start(t)
 	steps := 60_000
-	if testing.Short() {
+	if racing || testing.Short() {
 		steps = 8_000
 	}
 	for seed, text := range []string{
@@ -156,7 +156,11 @@ func TestLongLogChanged(t *testing.T) {
 	defer p.redis.Close()
 	var held []twins
 	defer func() { runtime.KeepAlive(held) }()
-	for range 300 {
+	rounds := 300
+	if racing {
+		rounds = 60
+	}
+	for range rounds {
 		for range 150 {
 			p.stepLog(p.limits[0])
 		}

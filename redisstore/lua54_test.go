@@ -57,7 +57,7 @@ func flat(reply any) string {
 const stub = `
 unpack = table.unpack
 struct = { pack = string.pack, unpack = string.unpack }
-local file = io.open(arg[1]); local source = file:read('a'); file:close()
+local file = io.open(arg[1]); local script = assert(load(file:read('a'))); file:close()
 local data, now = {}, '0'
 local commands = {
   TIME = function() return { now:sub(1, -7), now:sub(-6) } end,
@@ -81,7 +81,7 @@ local function show(v)
 end
 function try(keys, args, at)
   now, KEYS, ARGV = at, keys, args
-  print(show(assert(load(source))()))
+  print(show(script()))
 end
 `
 

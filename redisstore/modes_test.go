@@ -167,6 +167,7 @@ func TestModeStore(t *testing.T) {
 		t.Run(c.mode.String(), func(t *testing.T) {
 			storetest.Suite{
 				Quantum: c.quantum,
+				Part:    part(),
 				Open: func(t testing.TB, now func() int64) stint.Store {
 					return open(t, server.URL(), redisstore.Options{Now: now, Modes: c.modes}).Mode(c.mode)
 				},

@@ -51,7 +51,11 @@ func TestBreaker(t *testing.T) {
 // server is used again within a second of its return; and no more than a few
 // probes are on their way at once.
 func TestBreakerHolds(t *testing.T) {
-	for seed := range uint64(50) {
+	seeds := uint64(50)
+	if racing || testing.Short() {
+		seeds = 10
+	}
+	for seed := range seeds {
 		synctest.Test(t, func(t *testing.T) { breakerHolds(t, rand.New(rand.NewPCG(seed, 1))) })
 	}
 }

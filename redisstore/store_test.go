@@ -1,7 +1,10 @@
 package redisstore_test
 
 import (
+	"flag"
 	"fmt"
+	"os"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,13 +18,40 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m,
+	if os.Getenv("GOMAXPROCS") == "" && runtime.GOMAXPROCS(0) < 4 { // tests that are parallel wait more than they work
+		flag.Parse()
+		if set := flag.Lookup("test.parallel"); set.Value.String() == fmt.Sprint(runtime.GOMAXPROCS(0)) {
+			_ = set.Value.Set("4")
+		}
+	}
+	goleak.VerifyTestMain(settling{m},
 		// rueidis asks a cluster for its topology after a pause of up to a second,
 		// and closes connections to nodes that have left five seconds later, also
 		// when the client has been closed meanwhile. Both end by themselves.
 		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"),
 		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"),
 	)
+}
+
+// settling gives goroutines that are about to end time for it, before those that
+// are left are looked for.
+type settling struct{ *testing.M }
+
+func (s settling) Run() int {
+	status := s.M.Run()
+	for end := time.Now().Add(patience); goleak.Find() != nil && time.Now().Before(end) && status == 0; {
+		time.Sleep(100 * time.Millisecond)
+	}
+	return status
+}
+
+// part is which part of the laws a store is held to: the whole where that takes
+// seconds, or there is time.
+func part() int {
+	if os.Getenv("STINT_SOAK") == "" && (racing || testing.Short()) {
+		return 4
+	}
+	return 1
 }
 
 var prefixes atomic.Int64
@@ -53,6 +83,7 @@ func TestStore(t *testing.T) {
 	storetest.Suite{
 		Quantum:  time.Microsecond,
 		Parallel: true,
+		Part:     part(),
 		Open: func(t testing.TB, now func() int64) stint.Store {
 			return open(t, "", redisstore.Options{Client: c, Now: now})
 		},

@@ -20,7 +20,7 @@ func TestValkey(t *testing.T) {
 		t.Skipf("valkey-server is missing (make needs, or Debian 13 and 12's backports have it): %v", err)
 	}
 	t.Parallel()
-	const laws = "vectors|all_doors_agree|settle_is_take|layers,_all_or_none|changing_a_limit|greatest_values|concurrent"
+	const laws = "vectors|layers,_all_or_none|changing_a_limit|greatest_values|concurrent"
 	these := []string{
 		"Valkeys", "Differential", "VectorsRounded", "Corners", "Whole", "Time", "DenialWritesNothing", "OneCall", "ScriptFlush",
 		"Errors", "Replies", "Bytes", "AsyncWorstCase", "ModesTogether",

@@ -371,7 +371,7 @@ func TestDocument(t *testing.T) {
 // reads the same flags and files, and serves nothing.
 func TestProgram(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "stint")
-	build := exec.Command("go", "build", "-tags", "grpcnotrace", "-o", program, "./cmd/stint")
+	build := exec.Command("go", "build", "-trimpath", "-tags", "grpcnotrace", "-o", program, "./cmd/stint")
 	build.Dir = "../.."
 	build.Env = append(os.Environ(), "GOWORK=")
 	if out, err := build.CombinedOutput(); err != nil {
