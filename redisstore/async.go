@@ -29,7 +29,7 @@ type account struct {
 	sequence int64 // theirs
 	asking   chan struct{}
 	failed   error
-	next     int64 // no call before that, unless somebody waits
+	next     int64 // no call before that, unless a caller waits
 	touched  int64
 }
 

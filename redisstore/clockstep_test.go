@@ -21,7 +21,7 @@ type stepped struct {
 	ahead time.Duration                  // the longest wait for a unit, after a step back of any size
 
 	bound   []stint.Bound     // of each store
-	waited  faulttest.Longest // that was told to wait
+	waited  faulttest.Longest // of the waits that were answered
 	allowed atomic.Int64
 	mu      sync.Mutex
 	took    map[[2]int64]int64 // by the moments in which calls began and ended

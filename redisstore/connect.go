@@ -274,10 +274,10 @@ func (c *connector) Close() {
 
 // ParseURL returns what a URL says, as [Options].URL does: for a program that
 // makes a client by itself. Beside the parameters that rueidis.ParseURL knows,
-// such as addr, master_set and skip_verify, these are read; others are ignored:
+// such as addr, master_set and skip_verify, it reads these and ignores others:
 //
-//   - cacert names a file of certificates, in PEM, of those who vouch for the
-//     servers, in place of the system's.
+//   - cacert names a file of CA certificates for the servers, in PEM, in place of
+//     the system's.
 //   - cert and key name files of the certificate to show to servers, and of its
 //     key.
 //   - server_name is the name that the certificates of servers must have. Without
@@ -285,12 +285,12 @@ func (c *connector) Close() {
 //     dialled.
 //   - password_file names a file whose first line is the password: it is read for
 //     each new connection, and for open ones once a minute.
-//   - sentinel_username and sentinel_password are for Sentinels, which are not
-//     told those of the servers.
+//   - sentinel_username and sentinel_password are for Sentinels, which do not get
+//     those of the servers.
 //
-// Several hosts, with commas between them, are the first one and addr of the
-// others. With rediss:// Sentinels are asked over TLS too. Files are read at once. An
-// error shows nothing of the URL but the name of a file.
+// Several hosts, separated by commas, stand for the first one and an addr for each of
+// the others. With rediss:// Sentinels are called over TLS too. Files are read at
+// once. Errors show nothing of the URL except names of files.
 func ParseURL(text string) (rueidis.ClientOption, error) {
 	text = separate(text)
 	o, err := rueidis.ParseURL(text)
@@ -416,14 +416,14 @@ func optionOf(text string, timeout time.Duration) (rueidis.ClientOption, error) 
 	return o, nil
 }
 
-// Credentials are what a connection logs in with: tokens, say, that are good for
+// Credentials are what a connection logs in with, such as tokens that are valid for
 // some minutes.
 type Credentials struct {
 	// Username is an ACL user's; "" is the default user.
 	Username string
 	// Password may be a token.
 	Password string
-	// Until, if it is not zero, is when connections that are open log in anew.
+	// Until, if it is not zero, is when open connections log in again.
 	Until time.Time
 }
 

@@ -196,7 +196,7 @@ func TestGivenBack(t *testing.T) {
 			t.Errorf("%s: %+v, %v, given back %t", text, d, err, h.back == nil)
 		}
 		// On a slow machine the charge may leave after the 48 hours only. A queue
-		// then gives nothing back: those behind were told their delays.
+		// then gives nothing back: requests behind keep their delays.
 		d = take(t, limit, mine, 0)
 		told := strings.HasSuffix(text, "leaky_queue") && d.Remaining == d.Limit-4
 		if d.Remaining != d.Limit-3 && !told {

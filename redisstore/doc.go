@@ -10,9 +10,9 @@
 //
 // Guarantees: a request is one script call at most, whatever its layers: read,
 // decide, write all or nothing. Requests that come while two calls are on their
-// way may share one, each decided by itself. Time is the server's TIME, read once a call, and its
-// quantum is a microsecond: a decision is made at the microsecond that has
-// begun, and waits are rounded up to whole ones. At such times answers are
+// way may share one, each decided by itself. Time is the server's TIME, read once a
+// call, and its quantum is a microsecond: a decision is made at the microsecond
+// that has begun, and waits are rounded up to whole ones. At such times answers are
 // those of docs/SEMANTICS.md, bit for bit: every number in the script is exact,
 // whatever its size. A denial writes nothing, unless the limit counts what it
 // denies. A call that may have run is never sent again, so one call is at most
@@ -21,11 +21,11 @@
 //
 // Price: a round trip, and in Redis one integer a key for a bucket whose unit
 // takes whole microseconds, a short string for other kinds, and about 4 bytes
-// an entry for a log. A long log that is limited by alone is read and written
-// in part, else whole. Keys expire once they are as if never seen; expiry
+// an entry for a log. A long log that is the only limit of a request is read and
+// written in part, else whole. Keys expire once they are as if never seen; expiry
 // collects garbage and decides nothing.
 //
-// Frontier: a [meter.SlidingLog] of more than Options.MaxLog units, or of a
+// Bounds: a [meter.SlidingLog] of more than Options.MaxLog units, or of a
 // period of more than 35 years, is refused when it is bound. All else that
 // [stint.Limit.Validate] accepts is held exactly. A log whose period is no whole
 // number of microseconds goes by the next greater one, which no clock of whole
@@ -33,29 +33,30 @@
 //
 // A limit that is bound with other parameters than the state was written under
 // carries over what was used, as [meter.Meter.Adopt] says, when the key is next
-// charged. That a bucket of whole microseconds has changed is told by three
-// digits of a hash: one change in 800 goes unnoticed, and then a burst that
-// became smaller is worked off over up to two drains of the new limit, not one.
+// charged. A bucket of whole microseconds notices a change by three digits of a
+// hash: one change in 800 goes unnoticed, and then a burst that became smaller is
+// worked off over up to two drains of the new limit, not one.
 //
-// In a cluster, a request whose layers are on several nodes is looked at by all of
-// them and then charged by all, and given back where one was overtaken: not at one
-// instant, never more than one call would let through.
+// In a cluster, a request whose layers are on several nodes first peeks at all of
+// them, then charges each, and gives back its charges if another request was faster
+// on one of them. It is not decided at one instant, but never lets through more than
+// a single call would.
 //
-// A server that does not answer is tried now and then beside the traffic, and
-// calls fail at once meanwhile ([ErrUnavailable]); New does not need it to be
-// there. Package fallback answers instead, with this process's part of a limit:
-// [Store.CountNodes] says how many share it.
+// While a server does not answer, calls fail at once ([ErrUnavailable]), and the
+// store probes the server in the background. New does not need it to run. Package
+// fallback decides in the meantime, with this process's share of a limit;
+// [Store.CountNodes] counts the processes that share it.
 //
-// Of keys that are not there, a store brings as many into being as the server has
-// room for, or Options.NewKeys a second. Newcomers beyond that share overflow keys, so that a flood cannot
-// fill the server; exactness is suspended for them alone: they may be denied for
-// what others used, and may get twice their limit, once there and once by
-// themselves. Keys in use are decided as ever.
+// A store creates as many new keys as the server has room for, or Options.NewKeys a
+// second. Newcomers beyond that share overflow keys, so that a flood cannot fill the
+// server. Exactness is suspended for them alone: they may be denied for what others
+// used, and may get twice their limit, once there and once under a key of their own.
+// Existing keys are decided as ever.
 //
-// What replication and eviction forget is forgotten: run Redis with
-// maxmemory-policy noeviction or volatile-ttl.
+// State that replication or eviction loses is lost: run Redis with maxmemory-policy
+// noeviction or volatile-ttl.
 //
-// [Store.Mode] is for limits that shall not ask the server each time: leased
+// [Store.Mode] is for limits that must not call the server for each request: leased
 // for hot keys, synchronised now and then, or divided; see [Mode].
 //
 // A Store may be used from many goroutines at once.

@@ -62,7 +62,7 @@ const MostProbes = mostProbes
 // Lets reports whether calls are made.
 func (b *breaker) Lets() bool { return b.lets() }
 
-// Ended says how a call ended: good, bad, or neither; probe whether somebody has
+// Ended says how a call ended: good, bad, or neither; probe whether the caller has
 // to try from now on.
 func (b *breaker) Ended(good, bad bool) (probe bool) { return b.ended(healthOf(good, bad), 0) }
 

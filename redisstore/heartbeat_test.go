@@ -31,7 +31,7 @@ func newCounted(t *testing.T, url, prefix string) *counted {
 	return c
 }
 
-// last returns what it was told last, 0 if nothing.
+// last returns the count of the last call, 0 if there was none.
 func (c *counted) last() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -36,7 +36,7 @@ type lease struct {
 	denied int64 // the server had no more
 	early  int64 // before that, more is asked for only with too little in hand
 	capped int64 // before that, there is no room among the leases
-	used   int64 // the server's backlog in 1/div µs, when it last told,
+	used   int64 // the server's backlog in 1/div µs, as of its last answer,
 	told   int64 // and when that was
 
 	sequence int64
@@ -247,7 +247,7 @@ func (l *lease) expect(now int64) {
 	}
 }
 
-// denial returns the answer of the server's bucket, as it was told.
+// denial returns the answer of the server's bucket, as of its last answer.
 func (ls *leases) denial(l *lease, now, cost int64) stint.Decision {
 	f := ls.of.form
 	d := f.quick.answer(f.capacity, cost-l.left, -1-ls.backlog(l, now), false, true)

@@ -25,10 +25,10 @@ import (
 type Mode uint8
 
 const (
-	// Strict asks the server about whatever may pass: the envelope of
-	// docs/SEMANTICS.md, to the unit. A denial that is known is answered locally
-	// for up to Modes.DenialCache. It is the mode of rules that name none.
-	// [Store.Bind] is no mode: it asks the server about denials too.
+	// Strict calls the server for every request that may pass: it holds the
+	// envelope of docs/SEMANTICS.md to the unit. A known denial is answered
+	// locally for up to Modes.DenialCache. It is the mode of rules that name
+	// none. [Store.Bind] is stricter still: it calls the server for denials too.
 	Strict Mode = iota
 
 	// Lease takes units ahead with one call and spends them without one. It is
@@ -56,21 +56,21 @@ const (
 	// is strict.
 	Lease
 
-	// Async decides on the last known sum and what this node has let through
-	// since, which it adds to the sum every Modes.AsyncPeriod, room or not. With
-	// U units that are not acknowledged, nothing more is let through until
-	// they are. While the sum is below the limit all is well; from then on each
-	// of N nodes can let through at most the U that it had not sent: at most
-	// N·U more than the limit's envelope. A lost answer is asked for again, and
-	// what was sent counts once, if the server remembers ten minutes. What a
-	// node that is killed had not sent is never counted, at most U. A
-	// leaky_queue and limits that count what they deny are strict.
+	// Async decides by the last known sum and what this node has let through
+	// since. It adds that to the sum every Modes.AsyncPeriod, even if there is no
+	// room for it. At U units that are not acknowledged, the node lets nothing
+	// more through until they are. Once the sum is at the limit, each of N nodes
+	// can still let through the U that it had not sent: together at most N·U more
+	// than the limit's envelope. A lost answer is requested again, and what was
+	// sent counts once, if the server remembers ten minutes. What a node had not
+	// sent when it is killed is never counted, at most U. A leaky_queue and
+	// limits that count what they deny are strict.
 	Async
 
-	// Share asks no server: this node holds its part of the limit, one of
-	// Modes.Nodes, in memory; see [fallback.Share]. Together they admit no more
-	// than the limit does, but one unit a node where a part is rounded up to
-	// it, and less when they are not asked evenly.
+	// Share calls no server: this node holds its part of the limit, one of
+	// Modes.Nodes, in memory; see [fallback.Share]. Together the nodes admit no
+	// more than the limit does, plus one unit a node where a part is rounded up
+	// to it, and less when the load is uneven.
 	Share
 )
 
@@ -99,9 +99,9 @@ type Modes struct {
 	// LeaseShare is which part of a burst all nodes together may have in hand,
 	// above 0 and at most 0.5. The default value is 0.1.
 	LeaseShare float64
-	// LeaseKeys is for how many keys, counted once for each limit, a node may
-	// have something in hand or not yet sent; further ones are decided
-	// strictly. The default value is 65,536.
+	// LeaseKeys is the most keys, counted once for each limit, for which a node
+	// has units in hand or not yet sent; further ones are decided strictly. The
+	// default value is 65,536.
 	LeaseKeys int
 	// NodeID names this process to people who look into Redis. It need not be
 	// unique: random letters follow it. The default value is "node".
@@ -115,16 +115,16 @@ type Modes struct {
 	// AsyncUnsent is U of mode Async, in units. The default value, 0, is one in
 	// a hundred of what the limit lets through at once, at least 1.
 	AsyncUnsent int64
-	// DenialCache is for how long at most a denial is answered again without
-	// asking, for the same limit and key or, of a request with several limits,
-	// for the same limits, keys and weights in the same order, and for the cost
-	// that was denied or more. Who denied, and for how long, is then what it
-	// was less the time that has passed; of a limit that is no bucket or queue
-	// what remains is that of the denial, and the wait for a greater cost at
-	// least what is answered. A denial is dropped when this store resets,
-	// refunds or settles anything of its keys, and not kept where a limit counts what it
-	// denies, nor for requests with several limits that can never pass. Less
-	// than zero asks each time. The default value is 1 s.
+	// DenialCache is how long at most a denial is answered again without a call
+	// to the server: for the same limit and key or, of a request with several
+	// limits, for the same limits, keys and weights in the same order, and for
+	// the cost that was denied or more. Its waits are those of the denial less the
+	// time that has passed. Under a limit that is no bucket or queue, Remaining is
+	// that of the denial, and the wait for a greater cost may be longer than
+	// answered. A denial is dropped when this store resets, refunds or settles
+	// anything of its keys. It is not kept where a limit counts what it denies,
+	// nor for requests with several limits that can never pass. A value below
+	// zero turns the cache off. The default value is 1 s.
 	DenialCache time.Duration
 }
 

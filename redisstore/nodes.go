@@ -35,7 +35,7 @@ type breaker struct {
 	mu      sync.Mutex
 	failed  int    // in a row
 	open    bool   // no calls
-	probing bool   // somebody tries
+	probing bool   // a goroutine probes
 	slot    uint16 // of the last call that failed
 }
 

@@ -14,23 +14,23 @@ import (
 	"github.com/stint-dev/stint"
 )
 
-// Options say which Redis, and how keys are named there. URL, Client or Driver
-// is needed.
+// Options name the Redis server and the keys in it. URL, Client or Driver is
+// required.
 type Options struct {
 	// URL is where the server is, such as redis://user:password@host:6379/0,
 	// rediss:// for TLS, or unix://; [ParseURL] says what else it may hold. The
 	// store makes a client of its own and closes it.
 	URL string
-	// Credentials, if it is set, is asked with what each new connection to the
-	// URL's servers logs in, in place of the user and password in it, and again
-	// when these are no longer good. It may take a while; an error is that of the
-	// connection. It is called from many goroutines at once.
+	// Credentials, if it is set, returns what each new connection to the URL's
+	// servers logs in with, in place of the user and password in the URL. It is
+	// called again when the credentials expire. It may take a while; its error is
+	// that of the connection. It is called from many goroutines at once.
 	Credentials func(ctx context.Context) (Credentials, error)
-	// Client is a client that is ready, instead of URL; it stays the caller's
+	// Client is a client that is ready, in place of URL; it stays the caller's
 	// to close. It may be one of a cluster or of a Sentinel set.
 	Client rueidis.Client
-	// Driver is another client library's, instead of Client: that of
-	// redisstore/goredis, say. It stays the caller's to close.
+	// Driver is that of another client library, in place of Client, such as
+	// redisstore/goredis. It stays the caller's to close.
 	Driver Driver
 	// Prefix begins every key. It must not hold a brace. The default value is
 	// "stint".
@@ -43,13 +43,13 @@ type Options struct {
 	// the same tag are in one slot. It must give the same for a key always. The
 	// default value takes the key itself.
 	Tag func(key string) string
-	// Migrate takes over what keys have used as it was kept before keys had few
-	// tags, at the price of two more calls for each key that this process meets.
-	// It is for an update, and for as long as the longest limit counts: then all
-	// that was kept so has ended. The default is false.
+	// Migrate takes over state from the layout of keys before Tags, at the price
+	// of two more calls for each key that this process meets. Set it for an update
+	// and for as long as the longest limit counts: then no such state is left. The
+	// default value is false.
 	Migrate bool
-	// HashSecret, if it is not empty, hides keys and tags: their HMAC-SHA-256
-	// under the secret stands in Redis. The default value is nil: they stand
+	// HashSecret, if it is not empty, hides keys and tags: Redis holds their
+	// HMAC-SHA-256 under the secret. The default value is nil: Redis holds them
 	// as they are, and hashed only when they are long or hold braces.
 	HashSecret []byte
 	// MaxLog is the largest count of a sliding_log that is accepted, and a
@@ -59,13 +59,14 @@ type Options struct {
 	// Timeout is how long an operation may take; a context may make it less.
 	// The default value is 25 ms.
 	Timeout time.Duration
-	// NewKeys is how many keys a second this store may bring into being in
-	// Redis, and how many at once. Beyond that, keys that are not there share
-	// overflow keys, and only they: together they get at most 1,024 times each
-	// limit, and each at most twice its limit, once there and once by itself. A key that is gone within a second costs
-	// nothing. Less than zero is no bound. The default, 0, goes by the memory
-	// that the server has left, of which nine tenths are for keys, and is 10,000
-	// where it does not tell (INFO); it is no bound with Now.
+	// NewKeys is how many keys a second this store may create in Redis, and how
+	// many at once. Beyond that, new keys share overflow keys, and existing keys
+	// do not: together the new keys get at most 1,024 times each limit, and each
+	// at most twice its limit, once there and once under a key of its own. A key
+	// that expires within a second costs nothing. A value below zero is no bound.
+	// The default value, 0, depends on the memory that the server has left (INFO),
+	// of which nine tenths are for keys; it is 10,000 where the server does not
+	// report it, and no bound with Now.
 	NewKeys int
 	// Modes are for limits that are bound through [Store.Mode].
 	Modes Modes
@@ -182,7 +183,7 @@ func New(o Options) (*Store, error) {
 	return s, nil
 }
 
-// Bind implements [stint.Store]. It asks no server.
+// Bind implements [stint.Store]. It calls no server.
 func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	if s.closed.Load() {
 		return nil, stint.ErrClosed

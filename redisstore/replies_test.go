@@ -21,7 +21,7 @@ func TestReplies(t *testing.T) {
 	faulttest.Replies(t, byURL)
 }
 
-// TestCrossSlot is for a program whose client is not told that it is a cluster.
+// TestCrossSlot is for a program whose client does not know that it is a cluster.
 func TestCrossSlot(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)

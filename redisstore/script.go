@@ -320,7 +320,7 @@ func (a answer) denied() (m stint.LimitSet) {
 	return m
 }
 
-// join makes one decision of the answers of all limits, and tells each its own.
+// join makes one decision of the answers of all limits, and hands each its own.
 func (a answer) join(parts []part, charges bool) (d stint.Decision) {
 	allowed := true
 	for i := range parts {
@@ -376,16 +376,17 @@ func (p *part) tell(of stint.Decision, denied, charges bool, cost int64) {
 	*p.answer = of
 }
 
-// What an error of an operation is, for errors.Is. Each error of Redis is one
+// The classes of errors of operations, for errors.Is. Each error of Redis is in one
 // of them.
 var (
-	// ErrNotExecuted is for what surely did not run, and charged nothing.
+	// ErrNotExecuted is for a call that certainly did not run. Nothing was
+	// charged.
 	ErrNotExecuted = errors.New("redisstore: not executed")
-	// ErrAmbiguous is for what may have run: no answer came. It is not sent
-	// again, for that could charge twice.
+	// ErrAmbiguous is for a call that may have run: no answer came. It is not
+	// sent again, since that could charge twice.
 	ErrAmbiguous = stint.ErrAmbiguous
-	// ErrConfiguration is for what will not run until somebody changes the
-	// configuration: a password, a permission, a key of another program, keys
+	// ErrConfiguration is for a call that cannot run until the operator changes
+	// the configuration: a password, a permission, a key of another program, keys
 	// of one request in different slots. Nothing was charged.
 	ErrConfiguration = errors.New("redisstore: configuration")
 )
@@ -455,7 +456,7 @@ func says(ctx context.Context, err error) health {
 	return healthBad
 }
 
-// A tally counts what Stats tells. It may be used from many goroutines at once.
+// A tally counts for Stats. It may be used from many goroutines at once.
 type tally struct {
 	ok, notExecuted, ambiguous, configuration, unavailable atomic.Uint64
 

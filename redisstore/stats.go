@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// Stats is what a store tells of itself. What counts up begins at 0 with the
+// Stats is the statistics of a store. What counts up begins at 0 with the
 // store.
 type Stats struct {
 	// Open is how many breakers keep calls from servers that do not answer: one
@@ -42,7 +42,7 @@ type Stats struct {
 	DenialsCached uint64
 }
 
-// NodeStats is what a store tells of one server.
+// NodeStats is the statistics of one server.
 type NodeStats struct {
 	// Node is its address in a cluster, as that says it; "" where there is one
 	// server.
@@ -51,23 +51,24 @@ type NodeStats struct {
 	// together.
 	Calls uint64
 	Took  time.Duration
-	// Open reports whether calls are kept from it, since it does not answer.
+	// Open reports whether its breaker is open: no calls are made to it, since it
+	// does not answer.
 	Open bool
 }
 
-// Results says how calls to the server have ended: those of decisions, of leases
+// Results counts how calls to the server have ended: those of decisions, of leases
 // and of the heartbeat. One that is made again, because the server's answer said
 // so, counts twice.
 type Results struct {
 	// OK is how many were answered.
 	OK uint64
-	// NotExecuted is how many surely did not run ([ErrNotExecuted]), but for
+	// NotExecuted is how many certainly did not run ([ErrNotExecuted]), except
 	// those that Unavailable counts.
 	NotExecuted uint64
 	// Ambiguous is how many may have run without an answer ([ErrAmbiguous]):
 	// units may have been charged, and lost.
 	Ambiguous uint64
-	// Configuration is how many will not run until somebody changes the
+	// Configuration is how many cannot run until the operator changes the
 	// configuration ([ErrConfiguration]).
 	Configuration uint64
 	// Unavailable is how many were not made, as the server does not answer or
@@ -75,7 +76,7 @@ type Results struct {
 	Unavailable uint64
 }
 
-// Durations says how many calls took how long, whatever they came to.
+// Durations is a histogram of how long calls took, whatever their results.
 type Durations struct {
 	// Counts has the calls of at most each of Bounds that took longer than the
 	// bound before it, and last those that took longer than all.

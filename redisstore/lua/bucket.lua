@@ -64,7 +64,7 @@ local function bucket()
     return not less(L.full, add(L.used, mul(c, L.step)))
   end
 
-  -- charge: told says that it is for a request that was told its delay. Then no
+  -- charge: told says that it is for a request that has got its delay. Then no
   -- place before it in a queue is freed any more, and none that a debt cuts off.
   function kind.charge(L, c, told)
     local used = add(L.used, mul(c, L.step))
@@ -95,8 +95,8 @@ local function bucket()
   function kind.inUse(L) return ceil(L.used, L.step) end
 
   -- adopt takes over what is in use under another bucket: as many units, a
-  -- fraction, up to the capacity. Delays that a queue has told stand: the next
-  -- start is one unit after the last that was told.
+  -- fraction, up to the capacity. Delays that requests have got stand: the
+  -- next start is one unit after the last of them.
   function kind.adopt(L, old)
     if not old.step then return false end
     if old.used == 0 then return true end

@@ -41,7 +41,7 @@ if (ARGV[1] == 'T' and #KEYS == 1 or ARGV[1] == 'R') and not overflowed then
         local written = head .. pack('>d', t + ticks)
         if div ~= 1 then written = written .. pack('>I4', rest) end
         if low then
-          if queue then low = 0 end -- it has told a delay
+          if queue then low = 0 end -- a request has got its delay
           written = written .. pack('>d', low < used and low or used) .. sub(state, -8)
         end
         if now then

@@ -75,8 +75,8 @@ local function keepOpen(key, L, all)
   redis.call('HSET', key, L.form, cmsgpack.pack(all))
 end
 
--- closeAt takes the reservation at a place out. Stands says whether any of it
--- stays charged: then, in a queue, what was told behind those before it holds.
+-- closeAt takes the reservation at a place out. stands says whether any of it
+-- stays charged: then, in a queue, requests behind those before it keep their delays.
 local function closeAt(L, all, i, stands)
   if L.queue and stands then
     for k = 3, i - 1, 3 do all[k] = 0 end
