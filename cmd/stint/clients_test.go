@@ -54,7 +54,7 @@ func snippets(t *testing.T) (dir string) {
 	return dir
 }
 
-// asker prints what a check in Node says of the requests for some paths, once its
+// asker prints what a check in Node answers for the requests for some paths, once its
 // client is connected, or has had a second for it.
 const asker = `
 const { check, client } = require("./SNIPPET");

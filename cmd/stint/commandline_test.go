@@ -175,7 +175,7 @@ func TestServeArguments(t *testing.T) {
 	}
 }
 
-// ask sends one check, as soon as somebody listens.
+// ask sends one check, as soon as the server listens.
 func ask(t *testing.T, address string) string {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}

@@ -124,8 +124,8 @@ func TestDemoGuide(t *testing.T) {
 	}
 }
 
-// TestDemoStops runs the demo in this process: started, asked, told to stop,
-// nothing left over.
+// TestDemoStops runs the demo in this process: it starts, answers, stops, and leaves
+// nothing over.
 func TestDemoStops(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

@@ -14,7 +14,7 @@ type otlpFlags struct {
 	OTLP string `name:"otlp" env:"STINT_OTLP" placeholder:"URL" help:"Send spans of decisions, and the metrics, to an OpenTelemetry collector, over OTLP/HTTP, such as http://127.0.0.1:4318. The default is nowhere."`
 }
 
-// exporter returns what tells a collector; nil if there is none.
+// exporter returns the exporter to a collector; nil without --otlp.
 func (c *otlpFlags) exporter(logger *slog.Logger) (*otlp.Exporter, error) {
 	if c.OTLP == "" {
 		return nil, nil
@@ -26,7 +26,7 @@ func (c *otlpFlags) exporter(logger *slog.Logger) (*otlp.Exporter, error) {
 	return e, nil
 }
 
-// export tells the collector until ctx is done, in the background.
+// export sends to the collector until ctx is done, in the background.
 func (s *sources) export(ctx context.Context, background *sync.WaitGroup) {
 	if s.exporter != nil {
 		background.Go(func() { s.exporter.Run(ctx, s.observer.Gather) })

@@ -52,7 +52,7 @@ func clickThrough(tab *browser.Tab, becomes func(passes bool)) {
 	becomes(false)
 }
 
-// signIn shows a token on the page. On this machine somebody is there already.
+// signIn shows a token on the page. On this machine no sign-in is needed.
 func signIn(tab *browser.Tab, token, who string) {
 	tab.Helper()
 	tab.Until("document.querySelector('#token') !== null || !document.getElementById('sign').hidden")

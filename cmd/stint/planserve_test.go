@@ -204,8 +204,7 @@ func TestProposalPasted(t *testing.T) {
 }
 
 // serve asks the handler of a server about each request when its time has come.
-// It returns how many were denied, and how many of each client, told apart by
-// the key.
+// It returns how many were denied, in all and of each client by its key.
 func serve(t *testing.T, file string, requests []hit, key []string) (denied int64, clients map[string]int64) {
 	t.Helper()
 	f, err := rules.Decode("stint.yaml", []byte(file))

@@ -159,7 +159,7 @@ func readRules(e *env, path string) (name string, document []byte, err error) {
 	return filepath.Base(path), document, nil
 }
 
-// conflict says what to do when somebody else was quicker.
+// conflict says what to do when another author was quicker.
 func conflict(err error) error {
 	if errors.Is(err, rulesdb.ErrConflict) {
 		return fmt.Errorf("%w; nothing was written: stint rules pull or diff shows what is in force, then push again", err)

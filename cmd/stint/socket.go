@@ -31,7 +31,7 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 		conn, dialed := dialer.DialContext(ctx, "unix", path)
 		switch {
 		case dialed == nil:
-			_ = conn.Close() // it was only to see whether somebody is there
+			_ = conn.Close() // it only showed that a process listens
 			return nil, fmt.Errorf("--http unix:%s: something else listens there already", path)
 		case !isSocket(path):
 			return nil, fmt.Errorf("--http unix:%s: a file that is no socket is there: remove it, or name another path", path)

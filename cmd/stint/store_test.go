@@ -261,7 +261,7 @@ func TestServeStore(t *testing.T) {
 	one.check("/closed")
 
 	redis.kill()
-	// Each holds half of 3, rounded down to 1, whether told or not.
+	// Each holds half of 3, rounded down to 1, with or without --nodes.
 	for path, want := range map[string]int{"/pages": 429, "/closed": 503} {
 		if got := one.check(path); got != want {
 			t.Errorf("without the store, %s: %d, want %d", path, got, want)
@@ -408,8 +408,8 @@ func TestServeDebtsOfModes(t *testing.T) {
 	for s.metric("stint_store_owing_keys") != "0" { // or the test's deadline
 		time.Sleep(20 * time.Millisecond)
 	}
-	// The server forgot the first of each, but share asks none, and async may not
-	// have told it. Leases keep a tenth of a burst for nodes.
+	// The server forgot the first of each, but share never calls it, and async may
+	// not have synchronised yet. Leases keep a tenth of a burst for nodes.
 	for _, path := range paths {
 		want := []int{380, 380}
 		switch mode, tightest, _ := strings.Cut(path[1:], "-"); {

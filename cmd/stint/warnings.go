@@ -11,7 +11,8 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/service/warn"
 )
 
-// warnFlags say when customers come near their limits, and who hears of it.
+// warnFlags say from where on customers are near their limits, and where that is
+// reported.
 type warnFlags struct {
 	WarnAt            int    `env:"STINT_WARN_AT" default:"80" placeholder:"PERCENT" help:"From which part of a limit on a key is counted as near it, and the webhook is told (${default})."`
 	Webhook           string `env:"STINT_WEBHOOK" placeholder:"URL" help:"Where it is posted that a key has used most of a limit, or was first denied: at most once a period and key. Signed as Standard Webhooks has it."`

@@ -16,8 +16,8 @@ import (
 	main "github.com/stint-dev/stint/cmd/stint"
 )
 
-// A visitor is somebody who asks, and what they may do: "" is nothing. Where rules
-// are in a database, whoever has no name there may look at three paths alone.
+// A visitor is a client and its roles: "" may do nothing. Where rules are in a
+// database, a client without a name there may look at three paths alone.
 type visitor struct {
 	who, token     string
 	file, database string // the role
@@ -132,7 +132,7 @@ func TestFileRoles(t *testing.T) {
 						headers["Authorization"] = "Bearer " + v.token
 					}
 					status, answer := p.call(e.method, p.admin+e.path, e.body, headers)
-					again := e.method == "DELETE" && status == http.StatusNotFound && want == http.StatusOK // somebody was there before
+					again := e.method == "DELETE" && status == http.StatusNotFound && want == http.StatusOK // another author was there before
 					if status != want && !again {
 						t.Errorf("%s %s as %s: %d, want %d: %.200s", e.method, e.path, v.who, status, want, answer)
 					}
@@ -144,7 +144,7 @@ func TestFileRoles(t *testing.T) {
 	}
 }
 
-// wantedOf returns the status for somebody of a role.
+// wantedOf returns the status for a client of a role.
 func wantedOf(role string, e *endpoint, good int) int {
 	ranks := []string{"", "viewer", "operator", "admin"}
 	switch path, _, _ := strings.Cut(e.path, "?"); {

@@ -151,8 +151,8 @@ var formats = []struct {
 	},
 }
 
-// What servers write unless told otherwise is recognised as that, and the client
-// found, by the lines that errors show as examples.
+// The default formats of servers are recognised, and the client found, by the lines
+// that errors show as examples.
 func TestShapes(t *testing.T) {
 	for _, s := range accesslog.Shapes() {
 		format, records := read(t, s.Name, s.Example+"\n", accesslog.Options{Attributes: []string{"ip", "path", "status", "header.x-forwarded-for"}})

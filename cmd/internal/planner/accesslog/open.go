@@ -184,8 +184,8 @@ func (f *File) Detect(o Options) (Format, error) {
 	return format, nil
 }
 
-// Head returns the beginning of the log, by which two can be told apart. It is
-// not to be changed.
+// Head returns the beginning of the log, which identifies it. The caller must not
+// change it.
 func (f *File) Head() []byte { return f.head }
 
 // Position returns how many bytes of the file have been read, compressed if it

@@ -156,7 +156,7 @@ func newCalendar(o *Options) calendar {
 
 // read reads an RFC 3339 time, with a blank for the T or without a zone if it
 // must be; one of the common log format; or seconds, milli-, micro- or
-// nanoseconds since the epoch, told apart by their size.
+// nanoseconds since the epoch, by the size of the number.
 func (c *calendar) read(b []byte) (int64, bool) {
 	if len(b) == clfLength+2 && b[0] == '[' {
 		b = b[1 : clfLength+1]

@@ -15,7 +15,7 @@ import (
 	"github.com/stint-dev/stint/internal/wording"
 )
 
-// PlannerOptions bound what a [Planner] takes. The zero value is good for most.
+// PlannerOptions bound what a [Planner] takes. The zero value suits most programs.
 type PlannerOptions struct {
 	// MaxBody bounds a log as it is sent, in bytes. The default value is
 	// 256 MiB.

@@ -105,8 +105,8 @@ func optional(name, text string) (int64, error) {
 	return length(name, text, 0)
 }
 
-// leaseLeast is of how many units in hand a lease is worth while: those of a tenth
-// of the burst, as redisstore has it unless told otherwise.
+// leaseLeast is the least number of units in hand for which a lease is worth while.
+// In hand is a tenth of the burst, the default of redisstore.
 const leaseLeast = 16
 
 // strictly reports whether a mode leaves a limit to the server each time, as

@@ -13,7 +13,7 @@ type alert struct {
 	name     string
 	expr     string
 	wait     string // how long it must hold: for
-	severity string // critical: somebody gets up; warning: in working hours
+	severity string // critical: page the operator; warning: in working hours
 	summary  string // one line, with templates of Prometheus
 	means    string // for the runbook: what happens to clients
 	look     string // where to look, and in what order

@@ -80,7 +80,7 @@ func (h *Handler) rules(c *call) (int, any, error) {
 	return c.revision(http.StatusOK, r)
 }
 
-// A posted is a document that somebody sends.
+// A posted is a document that a client sends.
 type posted struct {
 	Name     string `json:"name"`
 	Document string `json:"document"`
@@ -283,7 +283,7 @@ func (h *Handler) override(c *call) (int, any, error) {
 	return http.StatusOK, OverrideOf(o), err
 }
 
-// An asked is what somebody wants for a customer.
+// An asked is the override of a customer that a client sends.
 type asked struct {
 	Limits    []string `json:"limits"`
 	Unlimited bool     `json:"unlimited"`

@@ -79,7 +79,7 @@ type Route struct {
 	Serve        func(*Request) (status int, answer any, err error)
 }
 
-// A Request is a request for a [Route], of somebody who may.
+// A Request is an authorised request for a [Route].
 type Request struct {
 	Context context.Context
 	Query   url.Values

@@ -123,7 +123,7 @@ func TestRoles(t *testing.T) {
 				body = fmt.Sprintf(body, document+"# "+role+"\n")
 			}
 			status, answer := ask(t, server, tokens[role], q.method, q.path+"?"+q.query, q.match, body)
-			again := q.method == "DELETE" && status == http.StatusNotFound // somebody else was there before
+			again := q.method == "DELETE" && status == http.StatusNotFound // another author was there before
 			switch want := wanted(role, allowed); {
 			case want == 0 && status/100 != 2 && !again, want != 0 && status != want:
 				t.Errorf("%s %s as %q: %d %v", q.method, q.path, role, status, answer)
@@ -148,7 +148,7 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// wanted returns the status that somebody is refused with, 0 if they are not.
+// wanted returns the status of a refusal, 0 if the request is not refused.
 func wanted(role string, allowed bool) int {
 	switch {
 	case role == "" || role == "unknown":

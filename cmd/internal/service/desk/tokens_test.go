@@ -23,7 +23,7 @@ func (hung) Tokens(ctx context.Context) ([]rulesdb.Token, error) {
 	return nil, ctx.Err()
 }
 
-// TestTokensHang: while a database hangs, whoever has a token in a file is answered
+// TestTokensHang: while a database hangs, a client with a token in a file is answered
 // at once, and the others are refused within seconds, and then at once for a while.
 func TestTokensHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

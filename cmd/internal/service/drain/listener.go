@@ -21,8 +21,8 @@ const (
 // that pass them on.
 type deadlines interface{ SetDeadline(t time.Time) error }
 
-// A Listener can be told to take no more connections than there are. Accept is
-// for one goroutine.
+// A Listener accepts the connections that wait and then closes, after Empty. Accept
+// is for one goroutine.
 type Listener struct {
 	net.Listener
 	until atomic.Pointer[time.Time] // set by Empty

@@ -77,7 +77,7 @@ func newGauge(name, help string, kind prometheus.ValueType, of func(memstore.Sta
 	return gauge{prometheus.NewDesc(name, help, nil, nil), kind, of}
 }
 
-// gauges are what memstore.Stats tells.
+// gauges are the values of memstore.Stats.
 var gauges = []gauge{
 	newGauge("stint_keys", "Keys that have a place in the store, counted once for each limit.",
 		prometheus.GaugeValue, func(s memstore.Stats) float64 { return float64(s.Keys) }),

@@ -129,7 +129,7 @@ func (d *denials) add(id uint64, door string, r *policy.Result, i int, q *Reques
 	return true
 }
 
-// sampleOf writes a line on one denial in so many.
+// sampleOf writes a line on a random part of the denials.
 func (d *denials) sampleOf(part float64, door string, r *policy.Result, i int, q *Request) {
 	switch {
 	case part < 1 && rand.Float64() >= part:

@@ -13,10 +13,10 @@ import (
 // Shared is what is known of a store that other processes use too, at one
 // moment.
 type Shared struct {
-	// Nodes is how many processes share it, as this one was told or has counted;
-	// 0 while that is not known.
+	// Nodes is how many processes share it, as the operator configured or this
+	// process has counted; 0 while that is not known.
 	Nodes int
-	// Store is what the store tells of itself.
+	// Store is the statistics of the store.
 	Store redisstore.Stats
 	// Owing is how many keys owe the store something because they passed while
 	// it failed, Posted how many units have been charged to it afterwards, and
@@ -29,7 +29,7 @@ type Shared struct {
 // called for each scrape. A second call replaces the store of the first.
 func (o *Observer) WatchShared(ask func() Shared) { o.shared.ask.Store(&ask) }
 
-// shared collects what a shared store tells, once there is one.
+// shared collects the statistics of a shared store, once there is one.
 type shared struct {
 	ask atomic.Pointer[func() Shared]
 }

@@ -180,8 +180,7 @@ func (s *Service) log(r *desk.Request, act, rule, key string, err error) {
 // mostUndo is how many acts back one may be that is taken back.
 const mostUndo = 1000
 
-// undo answers POST /v1/undo: it takes an act back, the last one unless told
-// otherwise.
+// undo answers POST /v1/undo: it takes an act back, by default the last one.
 func (s *Service) undo(r *desk.Request) (int, any, error) {
 	var body struct {
 		Act int64 `json:"act"`

@@ -11,7 +11,7 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/service/desk"
 )
 
-// A Revealed is a key that somebody asked for by its hash.
+// A Revealed is a key that an operator asked for by its hash.
 type Revealed struct {
 	Rule    string `json:"rule"`
 	Key     string `json:"key"`

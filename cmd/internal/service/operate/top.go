@@ -157,7 +157,7 @@ func (s *Service) nearest(n int, clear bool) []KeyPart {
 // RulesInForce returns how many rules there are.
 func (s *Service) RulesInForce() int { return len(s.o.Source.Policy().Rules().Names()) }
 
-// named returns a key as somebody may see it, and its hash.
+// named returns a key as the role may see it, in clear or as its hash, and its hash.
 func (s *Service) named(rule, key string, clear bool) (shown, hash string) {
 	hash = s.o.Source.Policy().KeyHash(rule, key)
 	if !clear && key != "" {

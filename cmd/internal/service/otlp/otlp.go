@@ -36,7 +36,7 @@ type Options struct {
 	URL string
 	// Version is that of this program.
 	Version string
-	// Log takes what cannot be sent.
+	// Log receives failures to send.
 	Log *slog.Logger
 }
 

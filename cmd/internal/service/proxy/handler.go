@@ -70,7 +70,7 @@ type Options struct {
 	Client httplimit.ClientIP
 	// Observer counts and logs decisions.
 	Observer *observe.Observer
-	// Log takes what goes wrong; never a client's key or address.
+	// Log receives failures, without keys or addresses of clients.
 	Log *slog.Logger
 	// Transport reaches the upstream. The default goes straight to it,
 	// whatever HTTP_PROXY says, and speaks HTTP/2 to it for gRPC calls.

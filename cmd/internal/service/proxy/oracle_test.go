@@ -278,7 +278,7 @@ func program(t *testing.T, name string, args ...string) io.Reader {
 	return out
 }
 
-// told runs a program that prints its address.
+// told runs a program and returns the address that it prints.
 func told(t *testing.T, name string, args ...string) string {
 	line, err := bufio.NewReader(program(t, name, args...)).ReadString('\n')
 	if err != nil {
@@ -287,7 +287,7 @@ func told(t *testing.T, name string, args ...string) string {
 	return strings.TrimSpace(line)
 }
 
-// reached waits until somebody listens.
+// reached waits until a program listens.
 func reached(t *testing.T, address string) {
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		conn, err := net.Dial("tcp", address)

@@ -293,8 +293,8 @@ func TestUpgrades(t *testing.T) {
 	}
 }
 
-// An upgraded connection has as long as requests in flight when told to stop,
-// and is closed then.
+// After a stop an upgraded connection has as long as requests in flight, and is
+// closed then.
 func TestStopEndsUpgrades(t *testing.T) {
 	f := serve(t, echo, time.Millisecond, "ip", "10/s")
 	_, r, _ := f.upgrade(t)

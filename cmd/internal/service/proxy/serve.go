@@ -27,17 +27,17 @@ const (
 
 // ServeOptions say how a Handler is served.
 type ServeOptions struct {
-	// Drain is how long requests in flight may finish when told to stop.
+	// Drain is how long requests in flight may take to finish after a stop.
 	Drain time.Duration
 	// TLS is for https. The default is http.
 	TLS *tls.Config
-	// Notice is how long new connections are still taken when told to stop, so
-	// that balancers have seen by then that the proxy is not ready. The default
-	// value is 0.
+	// Notice is how long new connections are still accepted after a stop, so that
+	// balancers have seen by then that the proxy is not ready. The default value
+	// is 0.
 	Notice time.Duration
 	// OnStop is called first when Serve begins to stop. Optional.
 	OnStop func()
-	// Log takes what goes wrong with connections, without their addresses.
+	// Log receives failures of connections, without their addresses.
 	Log *slog.Logger
 }
 

@@ -58,8 +58,8 @@ type HandlerOptions struct {
 	Checkpoints *Checkpoints
 	// Who returns the author and the role of a request; role "" may do nothing.
 	Who func(r *http.Request) (author string, role rulesdb.Role, err error)
-	// Note writes into the audit that somebody looked at keys in clear. The default
-	// is that it does not.
+	// Note writes into the audit that the author looked at keys in clear.
+	// Optional.
 	Note func(ctx context.Context, author string) error
 	// Log records which author looked at keys in clear. The default discards it.
 	Log *slog.Logger

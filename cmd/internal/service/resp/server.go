@@ -32,7 +32,7 @@ type Options struct {
 	Operate func(token string) bool
 	// Observer counts each decision. Required.
 	Observer *observe.Observer
-	// Log takes what goes wrong. Required.
+	// Log receives failures. Required.
 	Log *slog.Logger
 	// Version is what HELLO and INFO say.
 	Version string

@@ -114,8 +114,8 @@ func unitOf(l stint.Limit) (count uint32, unit pb.RateLimitResponse_RateLimit_Un
 }
 
 // denial is the answer to a request of which descriptor i is at fault. It is
-// denied and not an error, since Envoy lets pass what it gets no answer to,
-// unless told otherwise, and a client could then choose not to be limited.
+// denied and not an error, since Envoy by default lets pass what it gets no answer
+// to, and a client could then choose not to be limited.
 func denial(descriptors []*ratelimit.RateLimitDescriptor, i int) *pb.RateLimitResponse {
 	resp := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OVER_LIMIT}
 	for k := range descriptors {

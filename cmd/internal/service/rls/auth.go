@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A Role is what somebody may do who calls.
+// A Role is what a caller may do.
 type Role uint8
 
 const (
@@ -38,7 +38,7 @@ type gate struct {
 	// role says what the holder of a token may do, "" where none was shown;
 	// nil if everybody may ask.
 	role func(token string) Role
-	// stopping ends the streams of those who watch the server's health, which
+	// stopping ends the streams of clients that watch the server's health, which
 	// have no end of their own.
 	stopping context.Context
 }

@@ -55,7 +55,7 @@ type Options struct {
 	// Dialect is the header fields that Envoy adds to responses. Headers turns
 	// them on.
 	Dialect httplimit.Dialect
-	// Headers tells Envoy to add the fields of Dialect, and Retry-After to
+	// Headers has Envoy add the fields of Dialect, and Retry-After to
 	// denials. The default value is false.
 	Headers bool
 }
@@ -225,7 +225,7 @@ func statusOf(ctx context.Context, err error) error {
 	return status.Error(codes.Unavailable, "the store could not decide")
 }
 
-// addHeaders tells Envoy which headers to add to the response.
+// addHeaders adds to the answer the headers that Envoy is to add to the response.
 func (s *Service) addHeaders(p *policy.Policy, c *call, resp *pb.RateLimitResponse) {
 	h := make(http.Header)
 	s.fields.Set(h, p, &c.result)

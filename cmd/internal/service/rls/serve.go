@@ -20,15 +20,15 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/service/drain"
 )
 
-// ServeOptions say how a Service is served. The zero value is good for most.
+// ServeOptions say how a Service is served. The zero value suits most programs.
 type ServeOptions struct {
 	// TLS is for connections with TLS. The default is without.
 	TLS *tls.Config
 	// Admit returns the role of a token. The default lets every caller ask, and
 	// none give back.
 	Admit func(token string) Role
-	// Notice is how long calls are still taken when told to stop, with health
-	// checks told that it serves no more. The default value is 0.
+	// Notice is how long calls are still accepted after a stop, while health
+	// checks report that the server does not serve. The default value is 0.
 	Notice time.Duration
 	// Drain is how long calls on their way may then finish. The default value
 	// is 10 s.

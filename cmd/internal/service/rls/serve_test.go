@@ -206,8 +206,8 @@ func TestReflection(t *testing.T) {
 	}
 }
 
-// Told to stop, it says so to those who watch its health, ends their streams,
-// and finishes.
+// When it stops, the server reports that to the streams that watch its health, ends
+// them, and finishes.
 func TestStop(t *testing.T) {
 	address, stop := start(t, service(t, rls.Options{}), rls.ServeOptions{Notice: 50 * time.Millisecond, Drain: time.Minute})
 	conn := dial(t, address)

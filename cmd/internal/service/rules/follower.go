@@ -47,9 +47,9 @@ type Following struct {
 	Name string
 	// Copy is the file of the last good copy; "" keeps none.
 	Copy string
-	// Report, if set, takes what the node says of itself.
+	// Report is called with the state of the node. Optional.
 	Report func(ctx context.Context, n Node) error
-	// Log takes what is worth knowing. The default is that nothing is logged.
+	// Log receives changes and failures. The default discards them.
 	Log *slog.Logger
 }
 

@@ -18,7 +18,7 @@ import (
 type Options struct {
 	// Policy is what the policy needs beside its store and rules.
 	Policy policy.Options
-	// Declared refuses rules that speak of attributes which no HTTP request has
+	// Declared refuses rules that use attributes which no HTTP request has
 	// and which the file does not declare: for who can give no others, such as a
 	// proxy. The default value is false: they are warnings.
 	Declared bool

@@ -46,7 +46,7 @@ func (b *bench) logged(text string) int {
 	return strings.Count(b.log.String(), text)
 }
 
-// told returns how often OnReload was called, and what with last.
+// told returns how often OnReload was called, and its last error.
 func (b *bench) told() (n int, last error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -167,7 +167,7 @@ func TestEditsInUse(t *testing.T) {
 	for _, c := range []struct {
 		name, old, new string
 		client         string // that has used 3 before
-		limit, left    int64  // and what another request of it is then told
+		limit, left    int64  // and the answer to its next request
 	}{
 		{"first override", bare("9/24h"), with(vip("50/24h")), "x", 9, 5},
 		{"numbers", with(vip("100/24h")), with(vip("200/24h")), "vip", 200, 196},

@@ -54,7 +54,7 @@ func (s *Source) Watch(ctx context.Context) error {
 			if !s.attend(w) {
 				timer.Reset(again)
 			}
-			s.reload(false) // tells the log and OnReload
+			s.reload(false) // reports to the log and OnReload
 			first = time.Time{}
 			continue
 		}

@@ -29,7 +29,7 @@ type Retainer struct {
 	Name string
 	// Every is how often it is done. The default value is 6 hours.
 	Every time.Duration
-	// Log takes what was removed, and why it cannot be.
+	// Log receives what was removed, and failures.
 	Log *slog.Logger
 
 	said string

@@ -39,7 +39,7 @@ type Options struct {
 	Name string
 	// Check refuses a document that nodes could not use.
 	Check func(name string, document []byte) error
-	// Log takes what is worth knowing.
+	// Log receives changes and failures.
 	Log *slog.Logger
 }
 

@@ -24,7 +24,7 @@ type AdminDoorOptions struct {
 	// Usage answers GET /v1/usage; it asks for tokens of its own. The default value
 	// is that it is not there.
 	Usage http.Handler
-	// Askers and Operators are tokens for where others reach the listener:
+	// Askers and Operators are tokens for a listener that other machines reach:
 	// /metrics then asks for one of either, if there are any, and the lab for
 	// one of Operators. The default value is none.
 	Askers, Operators *Tokens

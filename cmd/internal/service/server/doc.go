@@ -2,7 +2,7 @@
 // programs in any language, and forward-auth for nginx, Traefik and Caddy.
 //
 // A [Handler] answers by the rules of a rules.Source; [Serve] runs it, or any
-// other handler, on a listener with timeouts and bounds until told to stop; an
+// other handler, on a listener with timeouts and bounds until its context ends; an
 // [Admin] says whether the process is alive and ready, and shows its metrics.
 //
 // # Guarantees

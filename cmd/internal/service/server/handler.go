@@ -29,9 +29,9 @@ type Options struct {
 	// Open lets every client that reaches the server ask. By default clients show
 	// a token.
 	Open bool
-	// Askers are the tokens of those who may ask. The default is none.
+	// Askers are the tokens of clients that may ask. The default is none.
 	Askers *Tokens
-	// Operators are the tokens of those who may refund and reset, and ask. The
+	// Operators are the tokens of clients that may refund and reset, and ask. The
 	// default is none.
 	Operators *Tokens
 	// Client says which proxies may ask at /auth, and which header they name

@@ -15,7 +15,7 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/service/drain"
 )
 
-// ServeOptions say how a handler is served. The zero value is good for most.
+// ServeOptions say how a handler is served. The zero value suits most programs.
 type ServeOptions struct {
 	// TLS is for https. The default is http.
 	TLS *tls.Config
@@ -25,9 +25,9 @@ type ServeOptions struct {
 	// OnStop is called first when Serve begins to stop, so that the server can
 	// report that it is not ready any more. Optional.
 	OnStop func()
-	// Notice is how long new connections are still taken when told to stop, so
-	// that balancers have seen by then that the server is not ready. The
-	// default value is 0.
+	// Notice is how long new connections are still accepted after a stop, so that
+	// balancers have seen by then that the server is not ready. The default
+	// value is 0.
 	Notice time.Duration
 	// Drain is how long requests in flight may then finish. The default value
 	// is 10 s.

@@ -106,7 +106,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestRawRequests sends what only somebody who means harm sends.
+// TestRawRequests sends what only an attacker sends.
 func TestRawRequests(t *testing.T) {
 	const body = `{"attributes":{"path":"/free"}}`
 	address, _ := serve(t, server.CheckHost(server.NewHandler(newOptions(t, someRules))), server.ServeOptions{})

@@ -116,7 +116,7 @@ func command(args ...string) string {
 	return b.String()
 }
 
-// askRESP sends the same over one connection until told to stop.
+// askRESP sends the same over one connection until stop is closed.
 func askRESP(address, send string, lines int, stop <-chan struct{}) (took []time.Duration, err error) {
 	conn, err := net.Dial("tcp", address)
 	if err != nil {

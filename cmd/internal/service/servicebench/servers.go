@@ -54,7 +54,7 @@ func startAll(dir string) (all []*process, err error) {
 	return all, nil
 }
 
-// await returns when somebody listens.
+// await returns when a process listens at the address.
 func await(address string) error {
 	var err error
 	for range 100 {

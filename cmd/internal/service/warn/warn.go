@@ -1,4 +1,4 @@
-// Package warn tells when a key passes most of a limit, or is first denied: at
+// Package warn reports when a key passes most of a limit, or is first denied: at
 // most once a period and key, in bounded memory.
 //
 // A decision that leaves enough costs a comparison for each limit. There is room

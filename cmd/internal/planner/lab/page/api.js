@@ -21,8 +21,8 @@ async function ask(path, options) {
 
 /**
  * plan sends a log. It returns a promise of the answer, which is undefined once
- * stop has been called, and stop. progress is told how much has been sent of how
- * much, in bytes.
+ * stop has been called, and stop. progress is called with how many bytes have been
+ * sent, of how many.
  */
 export function plan(log, query, progress) {
   const request = new XMLHttpRequest();
