@@ -14,7 +14,7 @@
 // [Limiter.Wait] waits for its turn, and a [Queue] runs work at the pace of a
 // limit. Several limits given to one Limiter hold each key at once. A limit
 // without keys is memstore.Single. Package meter is the arithmetic alone, for
-// those who write a [Store], and names the algorithms.
+// authors of a [Store], and names the algorithms.
 //
 // # Guarantees
 //
@@ -32,9 +32,9 @@
 // State is one word for a bucket whose period divides evenly by its count, two
 // or three for most others, a count for each part of [meter.SlidingSubWindows], and a
 // word for each unit or charge of a [meter.SlidingLog]. Allow and Take of a Limiter
-// allocate nothing, but for room for new keys and growing logs. The package imports the standard library alone. Calendar
-// limits look for their zone in the machine's zone database; import
-// time/tzdata to bring one along.
+// allocate nothing except room for new keys and growing logs. The package imports
+// only the standard library. Calendar limits look for their zone in the machine's
+// zone database; import time/tzdata to embed one.
 //
 // # Concurrency
 //

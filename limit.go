@@ -63,7 +63,7 @@ func calendarOf(count int64, unit meter.CalendarUnit, zone string) Limit {
 	return Limit{spec: meter.Spec{Count: count, Algorithm: meter.FixedWindow, Calendar: unit, Zone: zone}}
 }
 
-// WithName returns the limit under a name of its own, which tells it apart from
+// WithName returns the limit under a name of its own, which identifies it among
 // others that are bound with it, also after a change of its algorithm or period; see
 // [Limit.ID]. At most 256 bytes of UTF-8, no control characters.
 func (l Limit) WithName(name string) Limit { l.name = name; return l }
@@ -161,8 +161,8 @@ func (l Limit) Validate() error {
 	return nil
 }
 
-// Meter returns the arithmetic of the limit, for those who write a [Store], or
-// what [Limit.Validate] says.
+// Meter returns the arithmetic of the limit, for authors of a [Store], or the error
+// of [Limit.Validate].
 func (l Limit) Meter() (*meter.Meter, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err

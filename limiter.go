@@ -111,7 +111,7 @@ func (l *Limiter) Refund(ctx context.Context, key string, cost int64) (Decision,
 	return l.store.Refund(ctx, l.layers(key), cost)
 }
 
-// Reset forgets key.
+// Reset makes key as if never seen.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	defer l.lines.roomMade(key)
 	return l.store.Reset(ctx, l.layers(key))

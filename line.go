@@ -59,7 +59,7 @@ type waiter struct {
 	out        bool // left the line
 }
 
-// wake tells w to look again.
+// wake has w look again.
 func (w *waiter) wake() {
 	if w != nil {
 		w.held.Wake()
@@ -232,7 +232,7 @@ func (ln *line) surplus() (token ReservationID, keep int64, ok bool) {
 	return ln.held.Surplus(time.Now())
 }
 
-// stir tells those to look again who may have something to do.
+// stir wakes the waiters that may have something to do.
 func (ln *line) stir() {
 	if h := ln.held.Head(); h != nil {
 		h.Wake()

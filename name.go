@@ -12,7 +12,7 @@ import (
 // State belongs to a name, which limits are bound under ([Store.Bind]), and to
 // a key. Of several limits under one name each is known by its ID.
 
-// ID returns what tells a limit apart from others under one name: its own name
+// ID returns what identifies a limit among others under one name: its own name
 // ([Limit.WithName]), else its algorithm and its period, such as "gcra:1m". It is
 // never its count or its burst, so that those may change.
 func (l Limit) ID() string {

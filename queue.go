@@ -29,7 +29,7 @@ func (e *FullError) Error() string {
 // Unwrap returns ErrFull.
 func (e *FullError) Unwrap() error { return ErrFull }
 
-// QueueOptions are the bounds of a [Queue]. The zero value is good for most.
+// QueueOptions are the bounds of a [Queue]. The zero value suits most programs.
 type QueueOptions struct {
 	// MaxAge drops work with [ErrStale] that would start later than this after
 	// it arrived: at once, when that is clear on arrival. The default value is
@@ -271,7 +271,7 @@ func (q *Queue) leave(t *ticket, err error) error {
 	return err
 }
 
-// verdict tells why a wait failed: the store, the caller, its age or Close.
+// verdict returns why a wait failed: the store, the caller, its age or Close.
 func (t *ticket) verdict(err error) error {
 	var early *WaitError
 	switch {

@@ -41,16 +41,17 @@ type Store interface {
 	// Reserve takes cost and, when allowed, returns an ID that settles it
 	// within ttl. Unsettled at its end, the cost stands as charged.
 	Reserve(ctx context.Context, layers []Layer, cost int64, ttl time.Duration) (Decision, ReservationID, error)
-	// Settle replaces a reservation's cost by the true one, once; again gives
-	// the same answer. What is more is charged now, room or not; with less, the
-	// state becomes what it would be had the reservation cost that all along.
+	// Settle replaces a reservation's cost by the actual one, once; a second call
+	// gives the same answer. If the actual cost is higher, the difference is
+	// charged now, even if there is no room for it; if it is lower, the state
+	// becomes what it would be had the reservation cost that all along.
 	Settle(ctx context.Context, token ReservationID, cost int64) (Decision, error)
 	// Refund removes up to cost units from what still counts in every layer,
 	// newest first.
 	Refund(ctx context.Context, layers []Layer, cost int64) (Decision, error)
-	// Reset forgets the keys.
+	// Reset makes the keys as if never seen.
 	Reset(ctx context.Context, layers []Layer) error
-	// Close lets go of what the store holds. Later calls fail with [ErrClosed].
+	// Close releases what the store holds. Later calls fail with [ErrClosed].
 	Close() error
 }
 
@@ -76,11 +77,11 @@ type Layer struct {
 	// than an int64 holds never passes. The joined answer is in units of the
 	// request; a reservation keeps its weights.
 	Weight int64
-	// Answers, if it is not nil, takes what each limit of Bound answers by
-	// itself, in its own units; it is [ErrLayers] if there is no room for each.
+	// Answers, if it is not nil, receives the answer of each limit of Bound by
+	// itself, in its own units; the error is [ErrLayers] if it is too short.
 	// Allowed says whether that limit alone would let the request pass, Taken
 	// what it was charged because all did, Denied has layer 0 if it denied.
-	// Settle and Reset do not write it, nor does what fails.
+	// Settle, Reset and calls that fail do not write it.
 	Answers []Decision
 }
 
@@ -99,7 +100,7 @@ var (
 	// ErrReservation is for a reservation that is unknown, expired or forgotten.
 	ErrReservation = errors.New("stint: no such reservation")
 	// ErrFull is for a store that has no room for another reservation, and for
-	// a queue in which no more may wait.
+	// a queue in which no further request may wait.
 	ErrFull = errors.New("stint: full")
 	// ErrAmbiguous is for a call whose answer was lost on the way: what it
 	// asked for may have been done.

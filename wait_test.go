@@ -447,7 +447,7 @@ func TestWaitCancelledBurnsNothing(t *testing.T) {
 	}
 }
 
-// Those who were told a delay by Take keep it: places in line pass around them.
+// Callers of Take keep the delay they got: places in line pass around them.
 func TestWaitMovesUpAroundTakers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, "1/s leaky_queue burst 9")

@@ -192,7 +192,7 @@ func (p *process) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = p.command.Process.Kill() })()
-	_ = p.command.Wait() // it was told to stop: how it did is all one
+	_ = p.command.Wait() // it was signalled: its exit status does not matter
 }
 
 // used returns the processor time of the process so far.

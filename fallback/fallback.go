@@ -18,12 +18,11 @@
 // most once: one that may have been charged there ([stint.ErrAmbiguous]) is
 // decided locally and not owed.
 //
-// While the shared store is gone, n processes that were told Nodes: n, or have
-// been by SetNodes, together let through at most what the limit does, plus one
-// unit a process and limit where a share is rounded up to one. A process that
-// was told too few lets through that much more. In the stretch around a failure
-// the shared store's envelope and the local ones add up: at most twice the
-// limit's.
+// While the shared store is gone, n processes with Nodes: n, or SetNodes(n), together
+// let through at most what the limit does, plus one unit a process and limit where a
+// share is rounded up to one. A process whose number is too low lets through that
+// much more. In the stretch around a failure the shared store's envelope and the
+// local ones add up: at most twice the limit's.
 //
 // # Price
 //

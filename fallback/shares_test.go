@@ -48,7 +48,7 @@ func TestSetNodesKeeps(t *testing.T) {
 	}
 }
 
-// Processes that take all the while, as the number that each was told goes up
+// Processes that take all the while, as the number of nodes goes up
 // and down, hold the limit together from the moment that all know it.
 func TestSetNodesTogether(t *testing.T) {
 	const nodes, burst, rate, stretch = 3, 60, 1000, 2 * time.Second

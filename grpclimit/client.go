@@ -38,10 +38,10 @@ type Client struct {
 	// Messages holds each message that a stream sends to Limiter as well as its
 	// opening. The default value is false.
 	Messages bool
-	// MaxRetries is how often a call that is no stream is made again when the
-	// server denies it and says for how long. The server must not have begun
-	// with it then, which is so where it has an interceptor of this package.
-	// The default value is 0.
+	// MaxRetries is how often a unary call is made again when the server denies
+	// it and says for how long. The server must not have begun to handle it by
+	// then; an interceptor of this package guarantees that. The default value
+	// is 0.
 	MaxRetries int
 	// MaxPause is the longest pause that a server can make us keep: a longer
 	// one is cut to it, and then a call is tried. The default value is 1 hour.
@@ -71,7 +71,7 @@ type LimitedError struct {
 	Err error
 }
 
-// Error says whom the call waited for and for how long.
+// Error names the limits that hold the call, its key and the wait.
 func (e *LimitedError) Error() string {
 	whose := "our limits hold"
 	if e.Server {

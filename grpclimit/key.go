@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// A Key says whom a call is counted for, and false if it has no key. method is
-// the full one, /package.Service/Method.
+// A Key returns the key that a call is counted under, and false if it has none.
+// method is the full method name, /package.Service/Method.
 type Key func(ctx context.Context, method string) (key string, ok bool)
 
 // PeerKey counts by the address that a connection comes from, without its port;

@@ -26,44 +26,44 @@ const (
 	missings = iota
 )
 
-// A Call is what is known of a call when it is decided about.
+// A Call describes a call that is to be decided.
 type Call struct {
-	// Method is the full one, /package.Service/Method.
+	// Method is the full method name, /package.Service/Method.
 	Method string
 	// Stream reports whether it is a stream.
 	Stream bool
-	// Message is the message that a stream received, or the request of a call
-	// that is no stream. It is nil for a stream that opens.
+	// Message is the message that a stream received, or the request of a unary
+	// call. It is nil for a stream that opens.
 	Message any
 }
 
-// Options say how a guard behaves. The zero value is good for most. The
+// Options say how a guard behaves. The zero value suits most programs. The
 // functions are called from many goroutines at once.
 type Options struct {
 	// Cost returns how many units a call takes. A cost of 0 passes without
 	// being counted, one above the limit never passes. The default is 1.
 	Cost func(context.Context, Call) int64
-	// Skip reports whether a call passes without being looked at. The default
+	// Skip reports whether a call passes undecided and uncounted. The default
 	// is [Exempt].
 	Skip func(ctx context.Context, method string) bool
-	// Messages holds each message that a stream receives to the limits as well
-	// as its opening; the stream of one that is denied ends. Under a policy,
-	// attribute grpc.message is "true" for messages and missing else. The
-	// default value is false.
+	// Messages holds each message that a stream receives to the limits, as well
+	// as its opening; a denied message ends its stream. Under a policy, attribute
+	// grpc.message is "true" for messages and missing otherwise. The default
+	// value is false.
 	Messages bool
 	// Address returns the client's address for rules by ip, where it is not
 	// that of the connection. The default is the connection's.
 	Address func(context.Context) (netip.Addr, bool)
-	// Attribute returns further attributes that a policy's rules speak of,
-	// such as jwt.sub. The default is that there are none.
+	// Attribute returns further attributes that a policy's rules use,
+	// such as jwt.sub. The default returns none.
 	Attribute func(ctx context.Context, method, name string) (value string, ok bool)
 	// Missing is for calls without a key. The default value is MissingShared.
 	Missing Missing
-	// Shadow decides, counts and reports, but lets everything pass and tells
-	// clients nothing. The default value is false.
+	// Shadow decides, counts and reports, but lets everything pass and sends
+	// clients no metadata. The default value is false.
 	Shadow bool
-	// FailOpen lets calls pass that could not be decided about, because the
-	// store failed. The default value is false: they end with Unavailable.
+	// FailOpen lets calls pass that could not be decided because the store
+	// failed. The default value is false: they end with Unavailable.
 	FailOpen bool
 	// OnError is called with the error of a call that could not be decided.
 	// Optional.
@@ -71,11 +71,11 @@ type Options struct {
 	// OnDecision is called with each decision, before the call goes on or ends.
 	// Optional.
 	OnDecision func(ctx context.Context, method string, o Outcome)
-	// MaxWait is how long a call, or a message, may wait for its turn; what
-	// would wait longer is denied at once. The default value, 0, is as long as
-	// a leaky_queue holds, and no time under limits of other kinds. A negative
-	// value is no time under any, and then a leaky_queue lets pass what it has
-	// room for without spacing it.
+	// MaxWait is how long a call, or a message, may wait for its start; one that
+	// would wait longer is denied at once. The default value, 0, is as long as a
+	// leaky_queue holds, and no time under limits of other algorithms. With a
+	// negative value none waits, and a leaky_queue lets those that it has room
+	// for pass without spacing them.
 	MaxWait time.Duration
 	// NoFields sends no ratelimit and ratelimit-policy metadata. The default
 	// value is false.
@@ -86,19 +86,19 @@ type Options struct {
 type Outcome struct {
 	// Decision is the answer.
 	Decision stint.Decision
-	// Key is whom the call was counted for. It is what a client sent, or its
-	// address: keep it out of logs and metric labels.
+	// Key is the key that the call was counted under. It is what a client sent,
+	// or its address: keep it out of logs and metric labels.
 	Key string
 	// Violated is the names of the limits that denied it, or would have.
 	Violated []string
-	// Rules is the policy's whole answer, valid until the function returns
-	// that was given it; nil without a policy.
+	// Rules is the policy's whole answer, valid until the function that got
+	// the Outcome returns; nil without a policy.
 	Rules *policy.Result
 	// Shadow says that the call passes whatever Decision says.
 	Shadow bool
 	// Message says that it is about a message of a stream.
 	Message bool
-	// Waited is how long the call waited for its turn.
+	// Waited is how long the call waited for its start.
 	Waited time.Duration
 }
 

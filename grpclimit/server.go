@@ -145,7 +145,7 @@ func (s *Server) admit(ctx context.Context, c Call, message bool, set func(map[s
 	return refused
 }
 
-// failed tells of an error, and returns what the call ends with, nil if it goes
+// failed reports an error, and returns what the call ends with, nil if it goes
 // on.
 func (s *Server) failed(ctx context.Context, method string, err error) error {
 	gone := ctx.Err() != nil // or clients would open the guard by leaving

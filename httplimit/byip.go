@@ -15,8 +15,8 @@ import (
 //
 // The address is the connection's: behind a proxy every client has the proxy's,
 // so use [New] with [IPKey] there. The name is that of the limiter. ByIP is for
-// limits that stand in the code: like regexp.MustCompile it panics on a text
-// that is no limit. New returns an error, and takes a store and options.
+// limits that are constants in the code: like regexp.MustCompile it panics on a
+// text that does not parse. New returns an error, and takes a store and options.
 func ByIP(name string, limits ...string) func(http.Handler) http.Handler {
 	parsed := make([]stint.Limit, len(limits))
 	for i, text := range limits {

@@ -45,8 +45,8 @@ type ClientIP struct {
 }
 
 // maxHops is how many entries of a list are walked. Chains of proxies have a
-// handful; a longer list is somebody's attempt to make work, and counts as one
-// that cannot be read.
+// handful; a longer list is an attempt to make work, and counts as one that
+// cannot be read.
 const maxHops = 64
 
 // Addr returns the client's address, or false if there is none: the peer has

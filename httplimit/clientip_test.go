@@ -218,7 +218,7 @@ func TestKeys(t *testing.T) {
 }
 
 // FuzzAddress holds addresses out of headers to be in one form, and never the
-// word of somebody who is not trusted.
+// word of a peer that is not trusted.
 func FuzzAddress(f *testing.F) {
 	for _, test := range clientTests {
 		all := ""

@@ -21,13 +21,12 @@
 //
 // # Guarantees
 //
-// Whom a request is counted for is always said: there is no default key.
-// [ClientIP] believes no header unless the peer is a proxy that it was told to
-// trust. A denied request never reaches the handler, and an allowed one is
-// charged before it does. The handler gets the [http.ResponseWriter] that came
-// in, so that it can flush, hijack and stream; with Options.Refund alone it
-// gets one that counts, and unwraps. No text of a client, nor the name of a
-// limit, can put a line break into a header.
+// The caller always says what a request is counted under: there is no default key.
+// [ClientIP] believes no header unless the peer is a trusted proxy. A denied request
+// never reaches the handler, and an allowed one is charged before it does. The
+// handler gets the [http.ResponseWriter] that came in, so that it can flush, hijack
+// and stream; with Options.Refund alone it gets one that counts, and unwraps. No text
+// of a client, nor the name of a limit, can put a line break into a header.
 //
 // # Price
 //

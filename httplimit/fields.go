@@ -9,12 +9,12 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// Fields tells clients what a policy decided, in the header fields of a dialect
-// and with the status that the guard of [NewPolicy] answers with: for servers
-// that answer in bodies of their own. The zero value is ready for use.
+// Fields writes the decision of a policy into the header fields of a dialect, and
+// returns the status that the guard of [NewPolicy] answers with: for servers that
+// answer in bodies of their own. The zero value is ready to use.
 //
-// Fields may be used from many goroutines at once, and may not be copied. It
-// remembers how to tell of each limit, at some hundred bytes each.
+// Fields may be used from many goroutines at once, and must not be copied. It caches
+// the encoded form of each limit, at some hundred bytes each.
 type Fields struct {
 	// Dialect is the header fields to send. The default value is Draft11.
 	Dialect Dialect
@@ -23,9 +23,9 @@ type Fields struct {
 }
 
 // Set writes the fields of an answer that p gave, and Retry-After with a
-// denial. It returns the status that goes with it: 200 when allowed, 403 for a
-// block and for a key that is missing and may not be, 503 for a rule that is
-// closed because its store fails, else 429.
+// denial. It returns the status for the answer: 200 when allowed, 403 for a block
+// and for a required key that is missing, 503 for a rule that is closed because its
+// store fails, else 429.
 //
 // Price: two allocations, for what depends on the decision; none without
 // fields.

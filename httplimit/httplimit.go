@@ -30,7 +30,7 @@ const (
 type NoRoute uint8
 
 const (
-	// NoRouteFail answers them with 500 and tells OnError [ErrNoRoute].
+	// NoRouteFail answers them with 500 and calls OnError with [ErrNoRoute].
 	NoRouteFail NoRoute = iota
 	// NoRouteSkip lets them pass, uncounted.
 	NoRouteSkip
@@ -42,18 +42,18 @@ const (
 // front of the mux, or under a router that is not net/http's.
 var ErrNoRoute = errors.New("httplimit: RouteKey finds no route: put the guard around the handlers, inside of http.ServeMux, or set Options.NoRoute")
 
-// Options say how a guard behaves. The zero value is good for most. The
+// Options say how a guard behaves. The zero value suits most programs. The
 // functions are called from many goroutines at once.
 type Options struct {
 	// Cost returns how many units a request takes. A cost of 0 passes
 	// without being counted, one above the limit never passes. The default
 	// is 1.
 	Cost func(*http.Request) int64
-	// Skip reports whether a request passes without being looked at. The
-	// default is that none does.
+	// Skip reports whether a request passes undecided and uncounted. The default
+	// skips none.
 	Skip func(*http.Request) bool
-	// Attribute returns further attributes that a policy's rules speak of,
-	// such as jwt.sub. The default is that there are none.
+	// Attribute returns further attributes that a policy's rules use,
+	// such as jwt.sub. The default returns none.
 	Attribute func(r *http.Request, name string) (value string, ok bool)
 	// Missing is for requests without a key. The default value is
 	// MissingShared.
@@ -61,13 +61,13 @@ type Options struct {
 	// NoRoute is for requests that [RouteKey] finds no route for. The default
 	// value is NoRouteFail.
 	NoRoute NoRoute
-	// Shadow decides, counts and reports, but lets everything pass and tells
-	// clients nothing. The default value is false.
+	// Shadow decides, counts and reports, but lets everything pass and sends
+	// clients no fields. The default value is false.
 	Shadow bool
-	// FailOpen lets requests pass that could not be decided about, because
-	// the store failed. The default value is false: they are answered with
-	// 503, since a guard that a broken store opens guards nothing. A store
-	// that has a fallback of its own gives no error while that works.
+	// FailOpen lets requests pass that could not be decided because the store
+	// failed. The default value is false: they are answered with 503, since a
+	// broken store would otherwise open the guard. A store that has a fallback
+	// of its own returns no error while that works.
 	FailOpen bool
 	// OnError is called with the error of a request that could not be decided,
 	// or of a refund that failed. Where a policy's rules decide without their
@@ -84,18 +84,18 @@ type Options struct {
 	Denied func(http.ResponseWriter, *http.Request, Outcome)
 	// Dialect is the header fields to send. The default value is Draft11.
 	Dialect Dialect
-	// MaxWait is how long a request may wait for its turn; what would wait
+	// MaxWait is how long a request may wait for its start; one that would wait
 	// longer is denied at once. The default value, 0, is as long as a
-	// leaky_queue holds, and no time under limits of other kinds. A negative
-	// value is no time under any, and then a leaky_queue lets pass what it
-	// has room for without spacing it.
+	// leaky_queue holds, and no time under limits of other algorithms. With a
+	// negative value no request waits, and a leaky_queue lets the requests that
+	// it has room for pass without spacing them.
 	MaxWait time.Duration
 	// Refund reports whether a response of that status gives back what its
-	// request took, so that only failures count, say. A handler that panics
-	// counts as 500. The handler's ResponseWriter is wrapped for it, and the
-	// cost is a reservation: what time has forgiven meanwhile is not given
-	// back. Refund does not go with waiting. The default is that none is
-	// given back.
+	// request took, for example so that only failures count. A handler that
+	// panics counts as 500. The handler's ResponseWriter is wrapped for it, and
+	// the cost is a reservation: units that have recovered by then are not given
+	// back. Refund cannot be combined with waiting. The default gives nothing
+	// back.
 	Refund func(status int) bool
 	// RefundWithin is how long after a request its refund may come; later it
 	// stands as charged. Each refundable request takes room in the store for
@@ -107,20 +107,20 @@ type Options struct {
 type Outcome struct {
 	// Decision is the limiter's answer.
 	Decision stint.Decision
-	// Key is whom the request was counted for. It is what a client sent, or
-	// its address: keep it out of logs and metric labels.
+	// Key is the key that the request was counted under. It is what a client
+	// sent, or its address: keep it out of logs and metric labels.
 	Key string
 	// Violated is the names of the limits that denied it, or would have. Under
 	// a policy they are the labels of its layers.
 	Violated []string
-	// Rules is the policy's whole answer, valid until the function returns
-	// that was given it; nil without a policy.
+	// Rules is the policy's whole answer, valid until the function that got
+	// the Outcome returns; nil without a policy.
 	Rules *policy.Result
 	// Shadow says that the request passes whatever Decision says.
 	Shadow bool
-	// Waited is how long the request waited for its turn.
+	// Waited is how long the request waited for its start.
 	Waited time.Duration
-	// Took is how long the policy took to decide, the wait left out; 0 without
+	// Took is how long the policy took to decide, without the wait; 0 without
 	// a policy.
 	Took time.Duration
 }
@@ -239,8 +239,8 @@ func (g *guarded) serveRefundable(w http.ResponseWriter, r *http.Request, key st
 	})
 }
 
-// admit reports a decision to whom it concerns. It says whether the request
-// may go on; if not, it has been answered.
+// admit reports a decision to the hooks and the client. It returns whether the
+// request may go on; if not, it has been answered.
 func (g *keyed) admit(w http.ResponseWriter, r *http.Request, key string, waited time.Duration, d *stint.Decision, err error) bool {
 	if err != nil {
 		return g.o.failed(w, r, err)
@@ -275,7 +275,7 @@ func (g *keyed) outcome(key string, waited time.Duration, d *stint.Decision) Out
 	return o
 }
 
-// failed tells of an error and says whether the request may go on; if not, it
+// failed reports an error and says whether the request may go on; if not, it
 // has been answered.
 func (o *Options) failed(w http.ResponseWriter, r *http.Request, err error) bool {
 	gone := r.Context().Err() != nil // or clients would open the guard by leaving

@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 )
 
-// A Key says whom a request is counted for: requests with the same key share
-// what the limits allow. It reports false when the request has no key, which
-// Options.Missing decides about; an empty key is a key.
+// A Key returns the key that a request is counted under: requests with the same key
+// share what the limits allow. It returns false when the request has no key; then
+// Options.Missing says what happens. An empty key is a key.
 //
 // A Key is called from many goroutines at once.
 type Key func(*http.Request) (key string, ok bool)

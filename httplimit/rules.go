@@ -16,8 +16,8 @@ import (
 )
 
 // NewPolicy returns middleware that holds requests to the rules of a policy,
-// which say whom each counts for. The client's address is what client says, the
-// path is that of the request's URL where the guard stands. Further attributes
+// which name the key of each request. The client's address is what client returns,
+// the path is that of the request's URL where the guard stands. Further attributes
 // come from Options.Attribute.
 //
 // A block, and a missing key that a rule denies, is answered with 403; what
@@ -133,8 +133,8 @@ func (g *ruled) reserve(p *policy.Policy, c *call, cost int64) (token stint.Rese
 	return p.WaitReserve(c.request.Context(), c, cost, g.o.RefundWithin, g.o.MaxWait, &c.result)
 }
 
-// admit reports a decision to whom it concerns. It says whether the request
-// may go on; if not, it has been answered.
+// admit reports a decision to the hooks and the client. It returns whether the
+// request may go on; if not, it has been answered.
 func (g *ruled) admit(w http.ResponseWriter, p *policy.Policy, c *call, waited time.Duration, err error) bool {
 	r, d := c.request, &c.result.Decision
 	if err != nil {

@@ -69,7 +69,7 @@ type LimitedError struct {
 	Err error
 }
 
-// Error says whom the request waited for and for how long.
+// Error names the limits that hold the request, its key and the wait.
 func (e *LimitedError) Error() string {
 	whose := "our limits hold"
 	if e.Server {
@@ -184,8 +184,8 @@ func discard(resp *http.Response) {
 }
 
 // turn returns when the request may be sent, and counts it as sent. First it
-// waits for the server, then for our limits: who waited for the server has not
-// been charged meanwhile, so that the end of a pause is no burst.
+// waits for the server, then for our limits: a request that waits for the server is
+// not charged meanwhile, so that the end of a pause is no burst.
 func (t *Transport) turn(req *http.Request, key string) (sent uint64, err error) {
 	ctx := req.Context()
 	cost := int64(1)

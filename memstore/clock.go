@@ -10,7 +10,7 @@ import (
 // a clock change for longer.
 const resample = int64(time.Second)
 
-// A clock tells the time in nanoseconds since the Unix epoch and never steps:
+// A clock reads the time in nanoseconds since the Unix epoch and never steps:
 // it is the wall clock of the start, carried on by the monotonic clock. Limits
 // that go by the time of day add how far wall time has drifted from it since.
 //

@@ -384,8 +384,8 @@ func (r *request) state(s *Store, now int64) []uint64 {
 	return r.sh.unseen(t)
 }
 
-// charge charges the request's layer, room or not. Told says whether a request
-// was told its delay for it.
+// charge charges the request's layer, even if there is no room. told says whether a
+// request has got its delay for it.
 func (r *request) charge(s *Store, now, units int64, told bool) {
 	state, at := r.room(s, now, units)
 	if open := r.sh.openOn(s, r.table(), r.hash); open != nil {

@@ -187,10 +187,10 @@ func (b *bound) Change(limits ...stint.Limit) error {
 	return nil
 }
 
-// Exchange gives all that were bound under a name with some limits others in
-// their place: as many, in the same order, each with the ID of the one before.
-// What keys have used is kept as docs/SEMANTICS.md says of changes. It reports
-// whether anybody may hold those limits.
+// Exchange replaces the limits from by the limits to in every Bound of a name that
+// holds them: as many, in the same order, each with the ID of the one it replaces.
+// What keys have used is kept as docs/SEMANTICS.md says of changes. known reports
+// whether any Bound may still hold those limits.
 func (s *Store) Exchange(name string, from, to []stint.Limit) (known bool, err error) {
 	if err := stint.CheckBind(name, to); err != nil {
 		return true, err

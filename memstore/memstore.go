@@ -28,7 +28,7 @@ import (
 	"github.com/stint-dev/stint"
 )
 
-// Options are the bounds of a store. The zero value is good for most.
+// Options are the bounds of a store. The zero value suits most programs.
 type Options struct {
 	// MaxKeys is the most keys that have a place of their own, counted once
 	// for each limit they are under. It is divided evenly over the shards.
@@ -52,12 +52,12 @@ type Options struct {
 	Now func() int64
 	// CoarseClock reads the clock every half millisecond in a goroutine, and not
 	// at each decision: for machines on which reading it costs more than
-	// deciding. Time then lags by half a millisecond as a rule, and by as long as
-	// the scheduler keeps the goroutine from running; it never leads. So a
-	// decision is never laxer: at most what a limit gives back in that time,
-	// rate·lag units of a key, is denied that would have passed, and waits come
-	// out longer by the lag. The price is some two thousand wake-ups a second. Close
-	// ends the goroutine. It has no meaning beside Now. The default value is false.
+	// deciding. Time then lags by half a millisecond as a rule, and longer while
+	// the scheduler does not run the goroutine; it never leads. So no decision is
+	// laxer: at most rate·lag units of a key, what a limit gives back in that time,
+	// are denied that would have passed, and waits are longer by the lag. The price
+	// is some two thousand wake-ups a second. Close ends the goroutine. CoarseClock
+	// is ignored when Now is set. The default value is false.
 	CoarseClock bool
 }
 
@@ -142,7 +142,7 @@ func (s *Store) at(t *table, now int64) int64 {
 	return now
 }
 
-// Close implements [stint.Store]: it lets go of all keys. It has nothing to
+// Close implements [stint.Store]: it releases all keys. It has nothing to
 // wait for, since a store starts no goroutine.
 func (s *Store) Close() error {
 	if !s.closed.CompareAndSwap(false, true) {

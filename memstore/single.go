@@ -65,7 +65,7 @@ const (
 // value: it is beyond all time.
 const inState = math.MaxUint64
 
-// SingleOptions are for a [Single]. The zero value is good for most.
+// SingleOptions are for a [Single]. The zero value suits most programs.
 type SingleOptions struct {
 	// Now returns the time in nanoseconds since the Unix epoch, for tests. It
 	// may not go back. The default is the machine's clock, which testing/synctest

@@ -212,7 +212,7 @@ func (s singleStore) Watch(_ stint.Bound, _ string, wake func()) (stop func()) {
 	}
 }
 
-// wakeWaiters tells those that wait to ask again. The lock is not held.
+// wakeWaiters has all waiters try again. The lock is not held.
 func (s *Single) wakeWaiters() {
 	s.mu.Lock()
 	waiting := slices.Collect(maps.Keys(s.charges.watchers))

@@ -2,8 +2,8 @@ package meter
 
 import "fmt"
 
-// An Algorithm is the algorithm of a limit. docs/LIMITS.md explains each for someone
-// who has never met it; docs/SEMANTICS.md says exactly what each admits.
+// An Algorithm is the algorithm of a limit. docs/LIMITS.md introduces each of them;
+// docs/SEMANTICS.md says exactly what each admits.
 type Algorithm uint8
 
 const (

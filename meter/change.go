@@ -15,8 +15,8 @@ import (
 //
 //   - Buckets: what was used, a fraction, is used under the new one, rounded up
 //     to what that can hold.
-//   - Queues: as buckets, and delays that were told stand: the next starts no
-//     sooner than one T after the last that was told, as far as the greatest
+//   - Queues: as buckets, and delays that requests have got stand: the next one
+//     starts no sooner than one T after the last of them, as far as the greatest
 //     debt reaches.
 //   - Windows and counters of the same period, logs, and parts of the same
 //     period: units keep their dates, the newest where not all fit.
@@ -139,7 +139,7 @@ func (m *Meter) adoptBucket(to, from []uint64, old *Meter, t uint64) {
 }
 
 // afterTold returns the backlog with which the next start is one T after the
-// last that was told under the limit before.
+// last start that a request got under the limit before.
 func (m *Meter) afterTold(b uint128.Int, old *Meter) *big.Int {
 	start := b.Big()
 	start.Sub(start, whole(old.emissionNum))

@@ -22,10 +22,9 @@ func (r *Reservations) AppendTo(words []uint64) []uint64 {
 	return words
 }
 
-// Reopen makes r what [Reservations.AppendTo] wrote, as far as it is held by
-// somebody who may still settle it, each charge by its mark. The others stand
-// as charged. It reports whether the words are sound and have all that is held;
-// if not, r is not to be used.
+// Reopen makes r what [Reservations.AppendTo] wrote, as far as held lists the marks
+// of charges that may still be settled. The others stand as charged. It reports
+// whether the words are sound and have all that is held; if not, r is not to be used.
 func (m *Meter) Reopen(r *Reservations, words []uint64, held []ChargeRef) bool {
 	if len(words) < reservationsHead || (len(words)-reservationsHead)%openChargeWords != 0 {
 		return false

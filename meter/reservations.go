@@ -7,8 +7,8 @@ import (
 	"github.com/stint-dev/stint/internal/uint128"
 )
 
-// Reservations are the charges on one state whose true cost is still to be
-// told, in the order in which they were made. Until the last of them is
+// Reservations are the charges on one state whose actual cost is not known yet,
+// in the order in which they were made. Until the last of them is
 // settled, the state must be charged through [Meter.TakeAmong] and
 // [Meter.ChargeAmong]. The zero value holds none; what guards the state guards
 // them.
@@ -137,7 +137,7 @@ func (m *Meter) Close(r *Reservations, mark ChargeRef, stands bool) {
 		return
 	}
 	if m.algorithm == LeakyQueue && stands {
-		r.forgone = max(r.forgone, r.open[i].first) // what was told behind them holds
+		r.forgone = max(r.forgone, r.open[i].first) // requests behind them keep their delays
 	}
 	if r.open[i].left--; r.open[i].left > 0 {
 		return
@@ -165,9 +165,9 @@ func (m *Meter) TakeAmong(r *Reservations, state []uint64, now, cost int64) (a A
 	return a, ok
 }
 
-// ChargeAmong is [Meter.Charge] on a state with open reservations. Told says
-// whether it is for a request that was told its delay, and not debt: then no
-// place before it in a queue is freed any more.
+// ChargeAmong is [Meter.Charge] on a state with open reservations. told says
+// whether it is for a request that has got its delay, and not debt: then no place
+// before it in a queue is freed any more.
 func (m *Meter) ChargeAmong(r *Reservations, state []uint64, now, cost int64, told bool) {
 	if len(r.open) == 0 {
 		m.Charge(state, now, cost)
@@ -256,7 +256,7 @@ func (m *Meter) giveBack(r *Reservations, mark ChargeRef, s []uint64, t, amount 
 func (m *Meter) levelGiveBack(r *Reservations, mark ChargeRef, s []uint64, t, amount uint64) {
 	i := r.find(mark)
 	if i < 0 || m.algorithm == LeakyQueue && i < len(r.open)-1 {
-		return // in a queue, those behind were told their delays
+		return // in a queue, requests behind keep their delays
 	}
 	m.note(r, s, t)
 	back := uint128.From(amount)

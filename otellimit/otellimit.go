@@ -29,8 +29,8 @@ const (
 	retryAfterKey = attribute.Key("stint.rate_limiting.retry_after")
 )
 
-// Options say whom a Telemetry tells. The zero value tells the providers that
-// are global in the program.
+// Options are the providers of a Telemetry. The zero value uses the global providers
+// of the program.
 type Options struct {
 	// Tracer makes spans. The default is otel.GetTracerProvider.
 	Tracer trace.TracerProvider
@@ -38,7 +38,7 @@ type Options struct {
 	Meter metric.MeterProvider
 }
 
-// A Telemetry tells OpenTelemetry of decisions. It may be used from many
+// A Telemetry reports decisions to OpenTelemetry. It may be used from many
 // goroutines at once.
 type Telemetry struct {
 	tracer   trace.Tracer
@@ -86,18 +86,18 @@ type Decision struct {
 	Rules *policy.Result
 	// Shadow says that the request passes whatever Answer says.
 	Shadow bool
-	// Took is how long deciding took, and Waited how long the request waited for
-	// its turn after that.
+	// Took is how long deciding took, and Waited how long the request waited
+	// in the queue after that.
 	Took, Waited time.Duration
 }
 
-// HTTP tells of a decision of package httplimit: it is for
+// HTTP reports a decision of package httplimit: it is for
 // [httplimit.Options.OnDecision].
 func (t *Telemetry) HTTP(r *http.Request, o httplimit.Outcome) {
 	t.Decided(r.Context(), Decision{Answer: o.Decision, Rules: o.Rules, Shadow: o.Shadow, Took: o.Took, Waited: o.Waited})
 }
 
-// Decided tells of a decision that has just been made. The span is a child of
+// Decided reports a decision that has just been made. The span is a child of
 // the one in ctx.
 func (t *Telemetry) Decided(ctx context.Context, d Decision) {
 	now := time.Now()

@@ -16,7 +16,7 @@ import (
 //	header.NAME    NAME in lower case
 //	query.NAME, cookie.NAME
 //
-// and any other name that rules speak of, such as jwt.sub. A value is asked for
+// and any other name that rules use, such as jwt.sub. A value is asked for
 // only when a rule needs it, maybe more than once, and must stay the same
 // meanwhile.
 type Attributes interface {

@@ -22,7 +22,7 @@ type Change struct {
 // String returns one line.
 func (c Change) String() string { return fmt.Sprintf("rule %s: %s", c.Rule, c.What) }
 
-// Compare tells what changes when r takes the place of old, for people to read:
+// Compare describes what changes when r replaces old, for people to read:
 // rules, limits and overrides that come, go and change, and which rules' keys
 // start afresh. No value that conditions compare with is in it.
 func (r *Rules) Compare(old *Rules) []Change {
@@ -91,7 +91,7 @@ func (r *rule) compare(old *rule, formers map[*plan]*plan) []Change {
 	return all
 }
 
-// compare tells what becomes of the limits of a plan.
+// compare describes what becomes of the limits of a plan.
 func (p *plan) compare(old *plan, say func(format string, args ...any)) {
 	from, stays := parts(p.limits, old.limits), make(map[int]bool)
 	for i, l := range p.limits {

@@ -111,7 +111,7 @@ func (r *Rules) plan(one *rule, f *rulesfile.Plan, variant, mark string) *plan {
 	return p
 }
 
-// textOf tells limits apart, in at most 128 bytes.
+// textOf identifies limits, in at most 128 bytes.
 func textOf(limits []stint.Limit) string {
 	texts := make([]string, len(limits))
 	for i, l := range limits {

@@ -26,7 +26,7 @@ type Override struct {
 // none reports whether the override is the zero one.
 func (o *Override) none() bool { return len(o.Limits) == 0 && !o.Unlimited && !o.Block }
 
-// text tells what overrides do apart.
+// text identifies what an override does.
 func (o *Override) text() string {
 	switch {
 	case o.Unlimited:
@@ -258,7 +258,7 @@ func (c *customers) rebind(p *Policy) error {
 	return nil
 }
 
-// id tells plans apart.
+// id identifies a plan.
 func (c *customerPlan) id() string { return c.rule + "\x00" + c.override.text() }
 
 // bind makes the plan for the rule of this name.

@@ -38,7 +38,7 @@ func (p *Policy) Decide(ctx context.Context, attrs Attributes, cost int64, r *Re
 	return nil
 }
 
-// tell tells who wants to know of a decision.
+// tell calls OnDecision, if there is one.
 func (p *Policy) tell(attrs Attributes, cost int64, r *Result) {
 	if p.opts.OnDecision != nil {
 		p.opts.OnDecision(p.rules, attrs, cost, r)
@@ -188,7 +188,7 @@ func (p *Policy) look(ctx context.Context, s *side, r *Result, d *stint.Decision
 	return err
 }
 
-// told writes the answers of a hit's layers into its entries.
+// told writes the answers of a hit's layers into the entries of r.
 func (r *Result) told(h *hit) {
 	for k := range h.plan.layers {
 		r.Rules[h.first+k].set(&r.answers[h.first+k])

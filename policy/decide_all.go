@@ -80,7 +80,7 @@ func (p *Policy) DecideAll(ctx context.Context, questions []Question, r *Result)
 	return nil
 }
 
-// tellAll tells of the questions that the rules were asked to charge.
+// tellAll calls OnDecision for each question that was to be charged.
 func (p *Policy) tellAll(questions []Question, r *Result) {
 	for i := range questions {
 		if q := &questions[i]; !q.Peek && !q.Refund && q.Given == nil {

@@ -1,5 +1,5 @@
-// Package policy says who may do how much: rules that match requests by their
-// attributes, and hold each to its limits. Package rulesfile reads them from a
+// Package policy decides requests by rules, which match requests by their attributes
+// and hold each to its limits. Package rulesfile reads them from a
 // file.
 //
 // A request is a set of named attributes. Most programs read rules once, bind
@@ -30,13 +30,13 @@
 // reload that fails leaves the policy before as it was.
 //
 // All layers of a request are charged in one step of the store, or none is,
-// whatever each rule says that it costs; and the store says of each layer how
-// it stands. Two things are asked of it beside: each rule in shadow decides by
-// itself, and a layer that costs this request nothing is looked at.
+// whatever cost each rule gives it, and the store answers for each layer. Two kinds
+// of layers take further calls: each rule in shadow decides by itself, and a layer
+// that costs this request nothing is peeked at.
 //
 // A request is held to [stint.MaxLimits] limits at most, those in shadow not
-// counted. Package rulesfile refuses rules that hold every request to more; where more
-// meet for some request alone, its decision is [stint.ErrLayers], and charges
+// counted. Package rulesfile refuses rules that hold every request to more. Where only
+// some request meets more, deciding it fails with [stint.ErrLayers] and charges
 // nothing.
 //
 // # Price

@@ -76,7 +76,7 @@ func sameFailover(t *testing.T, seed uint64) {
 		same(-1, ip, 0)
 	}
 	for _, s := range []*lossy{store, shared} {
-		s.Close() // by somebody else: that is a failure like any other
+		s.Close() // by another caller: that is a failure like any other
 	}
 	same(-2, ips[0], 1)
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/stint-dev/stint/memstore"
 )
 
-// Options are what a policy needs beside its store. The zero value is good for
-// a store in this process.
+// Options are what a policy needs beside its store. The zero value suits a store in
+// this process.
 type Options struct {
-	// Local decides for rules that say on_store_failure: local (the default)
-	// while the store cannot. It is kept warm: what the store lets through is
-	// charged here too, so that a failure mints nothing. The default is a
-	// memstore of the policy's own when the store is none itself; where both
-	// are missing, the store's error is returned.
+	// Local decides for rules with on_store_failure: local (the default) while
+	// the store cannot. It is kept warm: what the store lets through is charged
+	// here too, so that a failure grants no fresh burst. The default is a memstore
+	// of the policy's own if the store is not in this process; otherwise there
+	// is none, and the store's error is returned.
 	Local stint.Store
 	// Nodes is how many processes share the store; Local then holds each limit
 	// to a share of one in Nodes, of one unit at least. [Policy.SetNodes] changes
@@ -147,10 +147,11 @@ func (p *Policy) pair(of *plan, mode string) (*fallback.Pair, error) {
 	}, s.name, s.limits...)
 }
 
-// Reload returns a policy of other rules on the same store, with what keys have
-// used: in a store in this process also under a limit of another kind or
-// period, as docs/RULES.md says. The policy before stays good, for requests that are on their way. When
-// the store refuses a limit, its limits are put back as they were.
+// Reload returns a policy of other rules on the same store. What keys have used is
+// kept, in a store in this process also under a limit of another algorithm or
+// period, as docs/RULES.md says. The policy before stays valid, for requests that
+// are in flight. When the store refuses a limit, Reload returns its error and puts
+// the limits back as they were.
 func (p *Policy) Reload(rules *Rules) (*Policy, error) {
 	if rules == nil {
 		return nil, errors.New("policy: Reload without rules: Parse reads them")

@@ -6,9 +6,9 @@ import (
 	"github.com/stint-dev/stint"
 )
 
-// A Result is the answer to one request. It may be used again and again, for
-// one request at a time, and then saves the allocations; what an earlier answer
-// held is lost. The zero Result is ready for use.
+// A Result is the answer to one request. It may be reused, for one request at a
+// time, which saves allocations; the earlier answer is then lost. The zero Result is
+// ready to use.
 type Result struct {
 	// Decision is the answer of all rules that are not in shadow. Limit,
 	// Remaining and Taken are those of Rules[Tightest], in its units. When none
@@ -26,8 +26,8 @@ type Result struct {
 	// the layer that denied for longest; else the one that lets the fewest more
 	// such requests pass. It is the first of equals, and -1 when there is none.
 	Tightest int
-	// StoreError is why the store could not decide, when the rules' words for
-	// that case made the decision instead.
+	// StoreError is the error of the store, when the rules decided without it by
+	// their on_store_failure.
 	StoreError error
 	// Rules has an entry for each limit of each rule that matched, in the
 	// order of the rules; a rule that sets no limit has one. It is valid until
@@ -40,7 +40,7 @@ type Result struct {
 	scratch
 }
 
-// A RuleResult is what one limit of a matching rule said.
+// A RuleResult is the answer of one limit of a matching rule.
 type RuleResult struct {
 	*Layer
 	// Cost is what the request costs under this rule. What costs 0 passes and
@@ -70,7 +70,7 @@ type Layer struct {
 	// Rule is the name of the rule.
 	Rule string
 	// Label names the layer in answers: the rule's name, and for a rule of
-	// several limits a slash and what tells them apart. It is ASCII without
+	// several limits a slash and what identifies each. It is ASCII without
 	// quotes.
 	Label string
 	// Variant says which limits of the rule these are: "" for the rule's own,

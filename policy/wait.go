@@ -95,7 +95,7 @@ func (p *Policy) untilTurn(ctx context.Context, most time.Duration, settles bool
 		most = max(deadline.Sub(began), 1)
 	}
 	if most > 0 && d.Delay > most {
-		p.drop(ctx, r, false) // the last that was told a delay, or it passes unused
+		p.drop(ctx, r, false) // if it is the last with a delay; else its place passes unused
 		r.tooLong(most)
 		return 0, nil
 	}

@@ -21,7 +21,7 @@ const (
 	callTimeout = 10 * time.Second
 )
 
-// Options say how a database is used. The zero value is good for most.
+// Options say how a database is used. The zero value suits most programs.
 type Options struct {
 	// PasswordFile, if set, holds the password. It is read at each connect, so
 	// that it may be changed while the program runs.

@@ -178,8 +178,8 @@ func TestKilled(t *testing.T) {
 	})
 }
 
-// TestKilledWhileWriting kills a server while several write: what a writer was
-// told is there, numbers have no gaps, and nothing is there twice.
+// TestKilledWhileWriting kills a server while several write: what a writer saw
+// committed is there, numbers have no gaps, and nothing is there twice.
 func TestKilledWhileWriting(t *testing.T) {
 	servers(t, func(t *testing.T, server *dbtest.Server) {
 		db := open(t, server.URL, rulesdb.Options{})

@@ -91,7 +91,7 @@ func watchFile(ctx context.Context, db *DB, tick *time.Ticker, out chan<- struct
 	}
 }
 
-// poke sends unless somebody has not yet read the last one.
+// poke sends unless the last value has not been read yet.
 func poke(out chan<- struct{}) {
 	select {
 	case out <- struct{}{}:

@@ -15,7 +15,7 @@ import (
 // Errors of writers, for errors.Is.
 var (
 	// ErrConflict is for a writer that changed another version than the one in
-	// force: somebody else was there in between. Nothing was written.
+	// force: another author wrote in between. Nothing was written.
 	ErrConflict = errors.New("somebody else has changed it meanwhile")
 	// ErrNotFound is for what is not there.
 	ErrNotFound = errors.New("not found")

@@ -96,8 +96,8 @@ func changingALimit(e *env) {
 }
 
 // badChange says what is wrong with the state after a change, if anything: the
-// units that were used are, at most the new capacity. Of a queue, delays that
-// were told may take more of it.
+// units that were used are, at most the new capacity. In a queue, delays that
+// requests have got may take more of it.
 func badChange(e *env, from, to limit, used int64, after stint.Decision) string {
 	unseen := e.peek(to, e.key("unseen"), 0)
 	want := max(to.Capacity()-used, 0)

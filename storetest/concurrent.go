@@ -127,7 +127,7 @@ func concurrentReservations(e *env, l limit) {
 			total.Add(actual)
 		}
 	})
-	// A queue keeps a place behind which others were told their delays.
+	// A queue keeps a place behind which other requests have got delays.
 	want := capacity - total.Load()
 	if d := e.peek(l, key, 0); d.Remaining > want || d.Remaining < want && l.Algorithm() != meter.LeakyQueue {
 		e.Errorf("%d units were settled, and there remain %+v", total.Load(), d)

@@ -292,7 +292,7 @@ func givingBackNeverMints(e *env, l limit) {
 }
 
 // Once all that a key reserved is settled, it answers like its twin that took
-// the true costs at those moments. (A queue keeps what it told others.)
+// the true costs at those moments. (A queue keeps the delays of other requests.)
 func settlingRewrites(e *env, l limit) {
 	if l.Algorithm() == meter.LeakyQueue {
 		return

@@ -139,7 +139,7 @@ func (ls *layered) room(e *env) (all []*stint.Decision) {
 	return all
 }
 
-// told holds the answer of one limit to what its twin says.
+// told compares the answer of one limit with that of its twin.
 func (ls *layered) told(e *env, what string, answers []*stint.Decision, i int, want stint.Decision) {
 	e.Helper()
 	if answers[i] != nil {

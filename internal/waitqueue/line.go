@@ -66,7 +66,7 @@ type Waiter[T any] struct {
 // In reports whether the waiter is in a line.
 func (w *Waiter[T]) In() bool { return w.in }
 
-// Wake tells the waiter to look again.
+// Wake has the waiter look again. It does not block.
 func (w *Waiter[T]) Wake() {
 	if w == nil {
 		return
@@ -252,7 +252,7 @@ func (l *Line[T]) StartOf(w *Waiter[T]) time.Time {
 		}
 		from = end
 	}
-	return w.own.Start // costs differ, and others were told starts in between
+	return w.own.Start // costs differ, and other requests have starts in between
 }
 
 // Start takes the head out of the line: its start has come.
@@ -355,7 +355,7 @@ func (l *Line[T]) Surplus(now time.Time) (token T, keep int64, ok bool) {
 		return token, 0, false
 	default:
 		if last > 0 && l.places[last-1].Return == ByLine && l.Span != nil && !l.follows(last-1) {
-			l.places[last-1].Return = Kept // somebody else stands between
+			l.places[last-1].Return = Kept // the place of another request is in between
 		}
 		l.places[last] = nil
 		if l.places = l.places[:last]; last == 0 {

@@ -22,7 +22,7 @@ type Lines[T any] struct {
 // A keyed is the line of one key.
 type keyed[T any] struct {
 	Line[T]
-	busy bool // somebody gives back
+	busy bool // a goroutine is giving places back
 }
 
 // Wait returns when the turn of a request has come that was charged a place in

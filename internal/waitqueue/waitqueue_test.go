@@ -74,8 +74,8 @@ func checkPace(t *testing.T, starts []start) {
 }
 
 // TestLines lets requests come and give up at random, with others between them
-// that were told a delay and keep it. Judged by the starts alone: the pace is
-// held, and nothing is left.
+// that keep the delay they got. Judged by the starts alone: the pace is held, and
+// nothing is left.
 func TestLines(t *testing.T) {
 	for seed := range uint64(300) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

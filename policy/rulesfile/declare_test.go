@@ -7,8 +7,8 @@ import (
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
-// TestUndeclared says of attributes that no HTTP request has: they are declared,
-// or told of once, with what may have been meant.
+// TestUndeclared checks attributes that no HTTP request has: they are declared, or
+// reported once, with what may have been meant.
 func TestUndeclared(t *testing.T) {
 	for _, c := range []struct {
 		what, attributes, rule string

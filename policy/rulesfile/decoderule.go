@@ -121,7 +121,7 @@ func (d *decoder) plansOf(r *Rule, n *Node, t *trail, fs []Field, base planNodes
 			}
 		}
 	}
-	unread := len(fs) < len(n.Fields) // an error has been told, and limits may be what was meant
+	unread := len(fs) < len(n.Fields) // an error has been reported, and limits may be what was meant
 	if !base.any() && !has(fs, "tiers") && !unread {
 		d.fail(n, t, `such as limits: ["100 per minute"]; or unlimited: true, or block: true`, "a rule without limits")
 	}
@@ -413,7 +413,7 @@ func (d *decoder) tier(r *Rule, ts *Tiers, f Field, t *trail) {
 	if p := d.plan(f.Value, t, nodes); p != nil {
 		ts.Plans[f.Name] = p
 	} else {
-		ts.Plans[f.Name] = &Plan{} // an error has been told
+		ts.Plans[f.Name] = &Plan{} // an error has been reported
 	}
 }
 

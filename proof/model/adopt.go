@@ -124,9 +124,9 @@ func grains(r, unit *big.Rat, quantum int64) *big.Rat {
 	return quanta.Mul(quanta, q)
 }
 
-// afterTold is the backlog with which the next start is one T after the last
-// that was told, as far as the greatest debt reaches. The last start that was
-// told is one of the old T before the old backlog's end.
+// afterTold is the backlog with which the next start is one T after the last start
+// that a request got, as far as the greatest debt reaches. That start is one of the
+// old T before the old backlog's end.
 func (q *queue) afterTold(backlog, oldUnit *big.Rat, quantum int64) *big.Rat {
 	after := grains(new(big.Rat).Sub(backlog, oldUnit), q.unit(), quantum)
 	after.Add(after, q.unit())

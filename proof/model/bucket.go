@@ -121,8 +121,8 @@ func (q *queue) charge(t *big.Int, c int64, how charging) receipt {
 
 func (q *queue) delay(t *big.Int) *big.Int { return ceil(q.backlog(t)) }
 
-// giveBack frees the place only while no request behind it that will start was
-// told its delay: that is a promise. Else the place passes unused.
+// giveBack frees the place only while no request behind it that will start has got
+// its delay: that is a promise. Otherwise the place passes unused.
 func (q *queue) giveBack(t *big.Int, r receipt, g int64) {
 	if !q.past.kept(r, g) && q.past.rewrite(r, g) {
 		q.replay(t, q.most())

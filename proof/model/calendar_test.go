@@ -69,7 +69,7 @@ func TestCalendarWindows(t *testing.T) {
 }
 
 // Walking through nine months of a zone, 47 minutes at a time: the index
-// never falls, and the end that was told is where it next grows.
+// never falls, and it next grows at the end that the answer gave.
 func TestCalendarWalk(t *testing.T) {
 	for _, zone := range []string{"Europe/Paris", "America/Sao_Paulo", "Pacific/Apia", "America/St_Johns", "Africa/Cairo", "Australia/Lord_Howe"} {
 		for _, spec := range []model.Spec{day(zone), month(zone)} {

@@ -108,7 +108,7 @@ func (m *Model) Take(t int64, layers []Layer, cost int64) Answer {
 	return a
 }
 
-// Peek tells what Take would decide, and the state as it stands. It changes
+// Peek returns what Take would decide, and the state as it stands. It changes
 // nothing.
 func (m *Model) Peek(t int64, layers []Layer, cost int64) Answer {
 	now, r := m.begin(t, layers, cost, false)

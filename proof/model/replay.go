@@ -14,7 +14,7 @@ type history struct {
 type act struct {
 	at      *big.Int
 	units   int64 // charged; below zero, refunded
-	told    bool  // a request, which was told when it may start
+	told    bool  // a request, which has got its start
 	promise int64 // leaky_queue: units of it that will start
 }
 
@@ -44,7 +44,7 @@ func (h *history) rewrite(r receipt, g int64) bool {
 }
 
 // kept takes g units off what a charge will start, and reports whether a later
-// request that will start was told when.
+// request that will start has got its start.
 func (h *history) kept(r receipt, g int64) bool {
 	if r.term != h.term {
 		return true

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// reservation is a charge whose true cost is still to be told.
+// reservation is a charge whose actual cost is not known yet.
 type reservation struct {
 	layers   []Layer
 	receipts []receipt // one for each layer
@@ -18,7 +18,7 @@ type reservation struct {
 	settled  *Answer  // what the first settle answered
 }
 
-// Reserve is Take with an id by which the true cost can be told within ttl
+// Reserve is Take with an id by which the actual cost can be settled within ttl
 // nanoseconds. Ids count from 1; a denied one has id 0.
 func (m *Model) Reserve(t int64, layers []Layer, cost, ttl int64) (Answer, int) {
 	now, r := m.begin(t, layers, cost, cost > 0)
