@@ -167,11 +167,26 @@ func (p *Tab) do(actions ...chromedp.Action[chromedp.Void]) {
 // Eval returns the value of an expression in the page.
 func Eval[T any](p *Tab, expression string) T {
 	p.Helper()
-	value, err := chromedp.Run(p.Context, chromedp.Evaluate[T](expression, func(e *runtime.EvaluateParams) { e.AwaitPromise = new(true) }))
+	var value T
+	err := settled(func() (err error) {
+		value, err = chromedp.Run(p.Context, chromedp.Evaluate[T](expression, func(e *runtime.EvaluateParams) { e.AwaitPromise = new(true) }))
+		return err
+	})
 	if err != nil {
 		p.Fatalf("%.200s: %v", expression, err)
 	}
 	return value
+}
+
+// settled does something in the page, again as long as the browser says that it was
+// asked in the page before: what tells which page there is comes beside the answers.
+func settled(do func() error) error {
+	for until := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		err := do()
+		if err == nil || !strings.Contains(err.Error(), "Cannot find context with specified id") || time.Now().After(until) {
+			return err
+		}
+	}
 }
 
 // JS runs statements in the page.
@@ -184,7 +199,11 @@ func (p *Tab) JS(format string, args ...any) {
 func (p *Tab) Until(format string, args ...any) {
 	p.Helper()
 	expression := fmt.Sprintf(format, args...)
-	if _, err := chromedp.Run(p.Context, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(patience))); err != nil {
+	err := settled(func() error {
+		_, err := chromedp.Run(p.Context, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(patience)))
+		return err
+	})
+	if err != nil {
 		p.Fatalf("never true: %s: %v\n%s", expression, err, Eval[string](p, "location.hash + '\\n' + document.body.innerText"))
 	}
 }
