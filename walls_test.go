@@ -472,6 +472,7 @@ var floors = map[string]string{
 		rulesource`,
 	"cmd/internal/commandline": "internal/wording",
 	"cmd/internal/linediff":    "",
+	"cmd/internal/settled":     "", // of tests
 	"cmd/internal/wholefile":   "",
 	"cmd/internal/service/snapshot": `
 		cmd/internal/wholefile

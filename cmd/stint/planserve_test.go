@@ -122,7 +122,7 @@ func TestPlanPasted(t *testing.T) {
 	const log, hammer = "testdata/access.log.gz", "198.51.100.162"
 	plain, whole := hits(t, log, false), hits(t, log, true)
 	objects, keys := keyed(t, whole)
-	for _, test := range []struct {
+	for i, test := range []struct {
 		log      string
 		requests []hit
 		key      string
@@ -143,6 +143,9 @@ func TestPlanPasted(t *testing.T) {
 		{objects, keys, "header.x-api-key", []string{"--deny-at-most", "2% of requests", "--match", "path=/**"}},
 		{objects, keys, "header.x-api-key,path", []string{"--deny-at-most", "5%", "--exempt", "(none) /api/login"}},
 	} {
+		if racing && i%3 != 0 {
+			continue
+		}
 		args := append([]string{"--brief", test.log}, test.flags...)
 		if test.key != "" {
 			args = append(args, "--key", test.key)

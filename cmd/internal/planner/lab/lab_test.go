@@ -4,9 +4,9 @@ import (
 	"flag"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/stint-dev/stint/cmd/internal/settled"
 )
 
 var update = flag.Bool("update", false, "write the golden files and the screenshots of docs/LAB.md")
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { settled.Main(m) }

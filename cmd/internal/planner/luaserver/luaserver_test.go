@@ -22,11 +22,12 @@ import (
 	"github.com/stint-dev/stint/storetest"
 
 	"github.com/stint-dev/stint/cmd/internal/planner/luaserver"
+	"github.com/stint-dev/stint/cmd/internal/settled"
 )
 
 func TestMain(m *testing.M) {
 	// rueidis looks for a cluster first, and sleeps a second after that.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
+	settled.Main(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
 }
 
 var ctx = context.Background()

@@ -5,15 +5,14 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/redisstore"
 
 	"github.com/stint-dev/stint/cmd/internal/planner/nodes"
+	"github.com/stint-dev/stint/cmd/internal/settled"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { settled.Main(m) }
 
 // play sends requests at a rate to one key and returns when each passed, and how
 // often the server was asked.

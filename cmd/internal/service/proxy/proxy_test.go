@@ -17,8 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/internal/freeport"
 	"github.com/stint-dev/stint/policy"
@@ -26,6 +24,7 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/service/observe"
 	"github.com/stint-dev/stint/cmd/internal/service/proxy"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/cmd/internal/settled"
 )
 
 // TestMain runs the tests, or, in a child process of a benchmark, its peers.
@@ -37,7 +36,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	goleak.VerifyTestMain(m)
+	settled.Main(m)
 }
 
 // A front is a proxy that runs on a real listener.

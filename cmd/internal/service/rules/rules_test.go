@@ -19,15 +19,14 @@ import (
 	"github.com/stint-dev/stint/rulesdb/dbtest"
 
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
-
-	"go.uber.org/goleak"
+	"github.com/stint-dev/stint/cmd/internal/settled"
 )
 
 var update = flag.Bool("update", false, "write the golden errors anew")
 
 // TestMain looks for goroutines that are left over, and ends servers that tests
 // share.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(sharing{m}) }
+func TestMain(m *testing.M) { settled.Main(sharing{m}) }
 
 type sharing struct{ m *testing.M }
 
