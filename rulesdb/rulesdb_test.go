@@ -16,8 +16,14 @@ import (
 	"github.com/stint-dev/stint/rulesource"
 )
 
-// TestMain runs the tests, which share a server of each kind.
-func TestMain(m *testing.M) { os.Exit(dbtest.Main(m)) }
+// TestMain runs the tests, which share a server of each kind; or, in a child process
+// of theirs, a writer.
+func TestMain(m *testing.M) {
+	if url := os.Getenv("STINT_TEST_WRITER"); url != "" {
+		writeOn(url)
+	}
+	os.Exit(dbtest.Main(m))
+}
 
 // each runs a test on every kind of database, each on one that is empty.
 func each(t *testing.T, test func(t *testing.T, url string)) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesdb/dbtest"
 	"github.com/stint-dev/stint/rulesource"
 
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
@@ -235,28 +236,41 @@ func TestRestoredAtStart(t *testing.T) {
 // its numbers are those of before: what nodes hold then is what it holds, and
 // nothing of what was lost.
 func TestRestoredAndChanged(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "rules.db")
-	db, err := rulesdb.Open("sqlite:"+path, rulesdb.Options{Poll: 50 * time.Millisecond})
+	t.Run("sqlite", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "rules.db")
+		restoredAndChanged(t, "sqlite:"+path, func(statement string) {
+			raw, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer raw.Close()
+			if _, err := raw.Exec(statement); err != nil {
+				t.Fatal(err)
+			}
+		})
+	})
+	for name, url := range map[string]func(testing.TB) string{"postgres": dbtest.PostgresURL, "mariadb": dbtest.MariaDBURL} {
+		t.Run(name, func(t *testing.T) {
+			url := url(t)
+			restoredAndChanged(t, url, func(statement string) { dbtest.Exec(t, url, statement) })
+		})
+	}
+}
+
+// restoredAndChanged is TestRestoredAndChanged on a database; run runs a statement
+// of SQL there, behind the back of stint.
+func restoredAndChanged(t *testing.T, url string, run func(statement string)) {
+	db, err := rulesdb.Open(url, rulesdb.Options{Poll: 50 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
+	if _, _, err := db.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	limits := func(ip, limit string) {
 		t.Helper()
 		override(t, db, rulesource.Override{Rule: "site", Key: ip, Limits: []string{limit}}, 0)
-	}
-	run := func(statements ...string) {
-		t.Helper()
-		raw, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer raw.Close()
-		for _, s := range statements {
-			if _, err := raw.Exec(s); err != nil {
-				t.Fatal(err)
-			}
-		}
 	}
 	publish(t, db, "5/m")
 	limits("192.0.2.1", "6/m")
@@ -267,7 +281,8 @@ func TestRestoredAndChanged(t *testing.T) {
 	}
 	problem := func() string { _, why := n.source.Held(); return why }
 	until(t, "all", func() bool { return holds("6/1m", "7/1m", "5/1m") })
-	run("UPDATE stint_state SET change_number = 1", "DELETE FROM stint_overrides WHERE change_number > 1")
+	run("UPDATE stint_state SET change_number = 1")
+	run("DELETE FROM stint_overrides WHERE change_number > 1")
 	until(t, "the alarm", func() bool { return strings.Contains(problem(), "stint rules accept") })
 	if !holds("6/1m", "7/1m", "5/1m") {
 		t.Error("the older state is in force")
