@@ -28,7 +28,7 @@ func (row *Row) copy(t *traffic) *Copy {
 	return &Copy{Rule: row.rule(), Go: row.program(), Simulate: row.command(t)}
 }
 
-// rule writes a rules file, in shadow: a first guess should not deny anybody.
+// rule writes a rules file, in shadow: a first guess should deny no client.
 func (row *Row) rule() string {
 	return fmt.Sprintf(`rules:
   - name: lab

@@ -27,7 +27,7 @@ func (p *tab) choose(file string) {
 	p.do(chromedp.SetUploadFiles("#log-file", []string{path}))
 }
 
-// drop drags files onto the page and lets go of them.
+// drop drags files onto the page and releases them.
 func (p *tab) drop(files ...string) {
 	p.Helper()
 	x, y, w, h := p.box("#results")

@@ -107,7 +107,7 @@ func (c *Cluster) Away(now int64) bool { return now >= c.options.AwayFrom && now
 // Calls returns how often the nodes have reached the server.
 func (c *Cluster) Calls() int64 { return c.server.Calls() }
 
-// Close lets go of the nodes.
+// Close releases the nodes.
 func (c *Cluster) Close() {
 	for _, n := range c.nodes {
 		_ = n.store.Close() // all is in this process: nothing can be lost

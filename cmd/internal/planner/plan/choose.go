@@ -51,8 +51,8 @@ func (t Target) String() string {
 func (t Target) most(n int64) int64 { return int64(math.Floor(t.Share*float64(n) + 1e-9)) }
 
 // What makes a limit tight is how much it lets pass in tightWithin: burst and
-// rate. And whoever has used it up is as good as new within recoverWithin, or
-// the burst would be as long as the log.
+// rate. A client that has used it up recovers within recoverWithin; otherwise the
+// burst could be as long as the log.
 const (
 	tightWithin   = time.Minute
 	recoverWithin = time.Hour

@@ -12,8 +12,8 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/planner/plan"
 )
 
-// A shaped log is of clients that send as much as a bucket of so many a second
-// and such a burst lets pass, whenever they come, and of some that send little.
+// A shaped log is of clients that send as much as a bucket of a given rate and burst
+// lets pass, whenever they come, and of some that send little.
 type shaped struct {
 	rate, burst int
 	minutes     int
@@ -149,7 +149,7 @@ func TestDraws(t *testing.T) {
 }
 
 // leastFor returns the least round burst that keeps to a target for clients that
-// each send so many requests at once.
+// each send a given number of requests at once.
 func leastFor(sizes []int64, target plan.Target) int64 {
 	for _, burst := range []int64{1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100, 120, 150, 200} {
 		denied, sent, clients := int64(0), int64(0), 0

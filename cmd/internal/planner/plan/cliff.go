@@ -51,7 +51,7 @@ const (
 )
 
 // allowance returns the tightest limit that denies at most k clients, its burst
-// as round as said, or false if there are not so many clients.
+// rounded by round. It returns false if there are no more than k clients.
 func (c *curve) allowance(k int, round func(int64) int64) (best Candidate, ok bool) {
 	var all []Candidate
 	for i, r := range rates {

@@ -174,8 +174,9 @@ func (c *curve) warm(events []event, near *[ahead]*demand) {
 	c.warmed = sum
 }
 
-// settle ranks the clients at each rate, once all events are there, and keeps so
-// many of those that need the most; with points, it says how needs are spread.
+// settle ranks the clients at each rate, once all events are there, and keeps
+// keep(n) of n, those that need the most; with points, it records how needs are
+// spread.
 func (c *curve) settle(keep func(n int) int, points bool) {
 	if c.settled {
 		return
@@ -210,7 +211,7 @@ func (c *curve) settle(keep func(n int) int, points bool) {
 	}
 }
 
-// spread ranks all clients at each rate, and keeps so many.
+// spread ranks all clients at each rate, and keeps the given number.
 func (c *curve) spread(kept int) {
 	var all []uint64
 	for i, r := range rates {
@@ -316,7 +317,7 @@ func (c *curve) above(rate int, burst int64) (ids []uint32) {
 }
 
 // A Point is the arrival curve of all clients at one rate: the least burst that
-// would let through everything of so many of them.
+// would let all requests of a given number of clients through.
 type Point struct {
 	Rate string `json:"rate"`
 	P50  int64  `json:"p50"`

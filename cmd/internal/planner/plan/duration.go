@@ -56,5 +56,5 @@ func (d Duration) String() string {
 	return s
 }
 
-// timeOf returns how long so many bars are.
+// timeOf returns the length of n bars.
 func timeOf(bar Duration, n int) time.Duration { return time.Duration(bar) * time.Duration(n) }

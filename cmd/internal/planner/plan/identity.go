@@ -10,8 +10,8 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/planner/accesslog"
 )
 
-// An identity is by what the clients of a route are told apart, better than by
-// their address: a name or a key that most of the route's requests have.
+// An identity is what identifies the clients of a route better than their address: a
+// name or a key that most of the route's requests have.
 type identity struct {
 	name string // of the attribute
 	at   int    // among the attributes of a question
@@ -32,7 +32,7 @@ var (
 const (
 	identityPart = 0.5 // of the requests have it
 	mostTiers    = 8
-	mostSurveyed = 1 << 16 // values that are told apart
+	mostSurveyed = 1 << 16 // different values that are counted
 )
 
 // A survey counts what the requests of a route have.
@@ -125,7 +125,7 @@ func (s *survey) add(values [][]byte) {
 	}
 }
 
-// identity returns what tells the route's clients apart, and their tier if each
+// identity returns what identifies the route's clients, and their tier if each
 // has one of a few.
 func (s *survey) identity(tier string) (one identity, ok bool) {
 	for i, name := range identities {
@@ -178,7 +178,7 @@ func (a *asker) groupFor(values [][]byte) (g group, client []byte) {
 	return g, values[one.at]
 }
 
-// identified reports whether a line has what tells the clients of its route
+// identified reports whether a line has what identifies the clients of its route
 // apart, so that its address does not matter.
 func (a *asker) identified(values [][]byte) bool {
 	if len(a.by) == 0 {

@@ -41,7 +41,7 @@ func TestKeys(t *testing.T) {
 }
 
 // The command that looks at a choice again reads the log as it was read, and
-// moments are told in the zone of the report.
+// prints moments in the zone of the report.
 func TestChoiceIsRepeatable(t *testing.T) {
 	zone, err := time.LoadLocation("Europe/Paris")
 	if err != nil {

@@ -235,7 +235,7 @@ func TestSilentPipe(t *testing.T) {
 	}
 }
 
-// When told to stop, it reports what it has read.
+// When it is interrupted, it reports what it has read.
 func TestInterrupted(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

@@ -174,7 +174,7 @@ func (s sentence) String() string {
 	return fmt.Sprintf("%sothers %.3f%%", &b, 100*s.others())
 }
 
-// expert is what somebody would write who knows this shop.
+// expert is what an expert who knows this shop would write.
 const expert = `
 rules:
   - {name: health, match: {path: /healthz}, unlimited: true}
@@ -187,7 +187,7 @@ rules:
   - {name: pages, unless: {path: [/login, /api/**, /healthz]}, key: [ip], limits: ['1/s burst 200']}
 `
 
-// In a log of people, nobody who sends a handful of requests is abuse.
+// In a log of people, no client that sends a handful of requests is abuse.
 func TestProposeSpares(t *testing.T) {
 	p, err := plan.Propose(t.Context(), plan.Options{Files: []string{shipped}, Margin: 0.2})
 	if err != nil {

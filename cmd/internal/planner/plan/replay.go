@@ -257,7 +257,7 @@ type Denied struct {
 	id uint32
 }
 
-// told is what a report needs to know of clients.
+// told is what a report needs to know about clients.
 type told struct {
 	options *Options
 	series  *timeline

@@ -82,7 +82,7 @@ func (t *traffic) add(events []event) {
 	}
 }
 
-// quantiles are those that are told of, beside the most.
+// quantiles are those that are reported, beside the maximum.
 var quantiles = [...]float64{0.5, 0.9, 0.99, 0.999}
 
 // A Distribution says how clients' busiest seconds, minutes or hours are
@@ -201,8 +201,8 @@ func (t *traffic) distribution(ids []uint32, span int) Distribution {
 	return Distribution{spanNames[span], q[0], q[1], q[2], q[3], values[len(values)-1]}
 }
 
-// rank returns the index of a quantile in n sorted values: the least that so
-// many of them do not exceed.
+// rank returns the index of a quantile in n sorted values: the least that the given
+// share of them does not exceed.
 func rank(n int, share float64) int {
 	const parts = 1000 // quantiles are whole thousandths
 	thousandths := int(share*parts + 0.5)

@@ -67,7 +67,7 @@ func (l *live) run(ctx context.Context, p *Page) {
 	}
 }
 
-// look counts, and tells those who watch.
+// look counts, and sends to the streams.
 func (l *live) look(p *Page, also bool) {
 	at, requests := time.Now(), p.o.Observer.Requests()
 	l.mu.Lock()
@@ -181,7 +181,7 @@ func (p *Page) ruleHour(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(p.hour.rule(time.Now(), r.URL.Query().Get("rule"))) // a client that has gone needs no answer
 }
 
-// watches reports whether the stream is for whoever asks.
+// watches reports whether the request may read the stream.
 func (p *Page) watches(r *http.Request) bool {
 	_, role, err := p.may(r, "/v1/top")
 	return err == nil && role != ""

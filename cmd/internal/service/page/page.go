@@ -9,8 +9,8 @@
 // which a browser shows a token without having it, and one stream of events,
 // which is computed once for all who watch.
 //
-// Keys are hashes on the page, for whatever role, until somebody asks for one,
-// which stands in the audit.
+// Keys are hashes on the page, for every role, until an operator asks for one, which
+// the audit records.
 //
 // Memory is bounded: 256 sessions, 8 streams, and of the last hour the counts of
 // 10,000 rules, 480 bytes each. What clients ask costs nothing beside what is
@@ -49,8 +49,8 @@ var files embed.FS
 type Options struct {
 	// API answers what is below /v1/.
 	API http.Handler
-	// Who says who asks, by the token that a request shows, and what they may do:
-	// "" is nothing.
+	// Who returns the author and the role of a request, by its token; role "" may
+	// do nothing.
 	Who func(r *http.Request) (author string, role rulesdb.Role, err error)
 	// Service knows what is going on.
 	Service *operate.Service
@@ -61,8 +61,8 @@ type Options struct {
 	// Publishes says that rules can be published: they are in a database.
 	// Rehearses says that requests are recorded.
 	Publishes, Rehearses bool
-	// Log takes who signed in, and sparingly who could not: whoever reaches the
-	// address can try. The default is that nobody does.
+	// Log receives sign-ins, and a sample of failed ones, since any client that
+	// reaches the address can try. The default discards them.
 	Log *slog.Logger
 }
 
@@ -182,7 +182,7 @@ func (p *Page) as(r *http.Request) *http.Request {
 	return out
 }
 
-// may returns who asks and what they may do at a path of the API.
+// may returns the author of a request and their role at a path of the API.
 func (p *Page) may(r *http.Request, path string) (author string, role rulesdb.Role, err error) {
 	out := p.as(r)
 	out.URL.Path = path

@@ -97,7 +97,7 @@ func (s *sessions) end(r *http.Request) {
 	}
 }
 
-// A standing is who somebody is on the page.
+// A standing is the author and the role of a browser.
 type standing struct {
 	// Author is who they are, Role what they may do; "" is nothing.
 	Author string       `json:"author"`

@@ -12,8 +12,8 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/service/page"
 )
 
-// TestSignInLog: whoever reaches the page can try tokens; the log says so sparingly,
-// and names none.
+// TestSignInLog: any client that reaches the page can try tokens; the log says so
+// sparingly, and names none.
 func TestSignInLog(t *testing.T) {
 	var log strings.Builder
 	p := page.New(page.Options{Log: slog.New(slog.NewTextHandler(&log, nil)),

@@ -1,8 +1,7 @@
-// Package sample writes access logs that nobody's server wrote: browsers,
-// programs, a crawler and one client that hammers, all with addresses that are
-// set aside for documentation. The same options give the same bytes. The small
-// log that comes with this project is made here, and so are the large ones that
-// its benchmarks read.
+// Package sample writes invented access logs: browsers, programs, a crawler and one
+// client that hammers, all with addresses that are set aside for documentation. The
+// same options give the same bytes. The small log that comes with this project is
+// made here, and so are the large ones that its benchmarks read.
 package sample
 
 import (
@@ -50,7 +49,7 @@ func (r *random) below(n int) int { return int(r.next() % uint64(n)) }
 // chance is true once in n.
 func (r *random) chance(n int) bool { return r.below(n) == 0 }
 
-// A visitor is somebody who will send a request at a moment.
+// A visitor is a client that will send a request at a moment.
 type visitor struct {
 	at    int64 // seconds from the start
 	id    int

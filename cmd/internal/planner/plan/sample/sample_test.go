@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "write the log that comes with the proje
 // shipped is the log that documents and tests look at.
 const shipped = "../../../../stint/testdata/access.log.gz"
 
-// The log that is shipped is the one that is made here, small, and nobody's.
+// The log that is shipped is the one that is made here: small, and of no real server.
 func TestShipped(t *testing.T) {
 	var made bytes.Buffer
 	if err := sample.Write(&made, sample.Options{}); err != nil {

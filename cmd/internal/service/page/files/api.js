@@ -1,4 +1,4 @@
-// Asking the server. Who asks is known by a cookie that scripts cannot read.
+// Calls to the server. It identifies the operator by a cookie that scripts cannot read.
 
 /** A Problem is why something was not done. */
 export class Problem extends Error {

@@ -1,5 +1,5 @@
-// Keys of clients: hashes, until somebody who may asks for one, which the server
-// notes in its audit.
+// Keys of clients: hashes, until an operator asks for one, which the server notes in
+// its audit.
 
 import { post } from "./api.js";
 import { el } from "./dom.js";

@@ -96,7 +96,7 @@ export function rule(view, { fail, fine, parameters }) {
   function rows(t, none, keys, texts) {
     none.hidden = keys.length > 0;
     t.box.hidden = keys.length === 0;
-    if (t.body.contains(document.activeElement)) return; // somebody is about to press what is there
+    if (t.body.contains(document.activeElement)) return; // do not move a button that is about to be pressed
     t.body.replaceChildren(...keys.map((k) => el("tr", {}, el("td", { class: "word wide" }, keyCell(k.rule, k.key_hash, fail)), ...texts(k).map((x) => el("td", {}, x)))));
   }
   look();

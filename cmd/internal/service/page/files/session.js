@@ -6,7 +6,7 @@ import { el } from "./dom.js";
 
 const ranks = ["viewer", "operator", "admin"];
 
-/** session is who is at the page; role is "" for nobody. */
+/** session is the operator at the page; role is "" for none. */
 export const session = { author: "", role: "", signed_in: false, rules: false, publishes: false, rehearses: false };
 
 /** may reports whether who is here may do what a role may. */
@@ -22,7 +22,7 @@ export async function signOut() {
   Object.assign(session, await ask("DELETE", "session"));
 }
 
-/** signIn shows the form. done is called when somebody has signed in. */
+/** signIn shows the form. done is called after the sign-in. */
 export function signIn(view, why, done) {
   const wrong = el("p", { class: "bad", role: "alert" });
   const field = el("input", { id: "token", type: "password", autocomplete: "current-password", required: true, spellcheck: "false" });
