@@ -9,12 +9,12 @@ import (
 	"github.com/stint-dev/stint/internal/waitqueue"
 )
 
-// lines are those that wait, a line for each key that anybody waits for. The
-// zero value is ready. They are bounded by the number of waiters: a line goes
-// when its last waiter does. Whatever is done under the lock takes constant
-// time, but where costs differ under a leaky_queue.
+// lines are the waiters, in a line for each key that has some. The zero value is
+// ready to use. Memory is bounded by the number of waiters: a line goes when its
+// last waiter does. Work under the lock takes constant time, except where costs
+// differ under a leaky_queue.
 type lines struct {
-	n     atomic.Int64 // of byKey, so that who finds none needs no lock
+	n     atomic.Int64 // len(byKey), so that a caller who finds none needs no lock
 	mu    sync.Mutex   // guards everything below, and all lines and waiters
 	byKey map[string]*line
 }

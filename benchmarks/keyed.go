@@ -32,7 +32,7 @@ func (f *figures) scaled(n int) int {
 	return n
 }
 
-// keys races everybody on n keys.
+// keys races all contenders on n keys.
 func (f *figures) keys(n int) (results, error) {
 	l, _, err := newStint(n, plenty())
 	if err != nil {

@@ -60,7 +60,7 @@ func filledMap(int) (func(from, to int), error) {
 	}, nil
 }
 
-// memory measures bytes a key of everybody, at sizes from one million keys to
+// memory measures the bytes a key of all contenders, at sizes from one million keys to
 // two, which takes every table through a whole round of growth, and at five
 // million; and how long a collection takes with them live.
 func (f *figures) memory() error {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// stintCommand is the program that is measured, built as anybody would.
+// stintCommand is the program that is measured, built with the defaults.
 const stintCommand = "github.com/stint-dev/stint/cmd/stint"
 
 // serverRules hold every client to plenty, by address.

@@ -14,13 +14,13 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// Debts is what was let through without a shared store, to be charged to it
-// once it answers again. It may be used from many goroutines at once; it has
-// one of its own while something is owed.
+// Debts is what was let through without a shared store, to be charged to it once it
+// answers again. It may be used from many goroutines at once. It runs one goroutine
+// of its own while there are debts.
 type Debts struct {
 	main, local stint.Store
 	most        int
-	byCaller    bool // nobody posts but who calls round
+	byCaller    bool // no goroutine posts: callers of Post do
 	stop        context.CancelFunc
 	done        context.Context
 	wake        chan struct{}
@@ -81,8 +81,8 @@ func (one *debt) lent(shared, local stint.Bound) {
 	one.lenders[i].local, one.lenders[i].most = local, max(one.lenders[i].most, capacity)
 }
 
-// NewDebts returns an empty book of debts to a shared store, for what the
-// local store lets through. It remembers at most so many keys; 0 is 65,536.
+// NewDebts returns an empty book of debts to a shared store, for what the local
+// store lets through. It remembers at most most keys; 0 is 65,536.
 func NewDebts(shared, local stint.Store, most int) *Debts {
 	if most <= 0 {
 		most = mostOwed
@@ -131,7 +131,7 @@ func (d *Debts) Forget(shared stint.Bound, key string) {
 	}
 }
 
-// Wake says that the shared store answers again.
+// Wake notes that the shared store answers again.
 func (d *Debts) Wake() {
 	select {
 	case d.wake <- struct{}{}:

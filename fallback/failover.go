@@ -10,10 +10,9 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// A Failover is a store that several processes share, and the one in this
-// process that decides while it fails: what a [Store] and a policy do when the
-// network is gone is this, whichever asks. Limits are bound in both as a [Pair].
-// It may be used from many goroutines at once.
+// A Failover is a store that several processes share, and the one in this process
+// that decides while it fails. A [Store] and a policy both use it. Limits are bound in
+// both stores as a [Pair]. It may be used from many goroutines at once.
 type Failover struct {
 	main, local stint.Store // local is nil if there is none
 	shares      *Shares     // of limits in local
@@ -24,9 +23,9 @@ type Failover struct {
 	failed   atomic.Uint64
 }
 
-// NewFailover returns the failover of a shared store. Without a local store
-// nothing decides in its place. Of the options it uses Local, Nodes, MaxOwed,
-// PostByCaller and OnChange. It closes neither store.
+// NewFailover returns the failover of a shared store. Without a local store there is
+// none to decide in its place. It uses the options Local, Nodes, MaxOwed,
+// PostByCaller and OnChange, and closes neither store.
 func NewFailover(main stint.Store, o Options) *Failover {
 	f := &Failover{main: main, local: o.Local, changed: o.OnChange}
 	if o.Local != nil {
@@ -75,9 +74,9 @@ func callersFault(err error) bool {
 // wrong call, and of a store that is closed.
 func lasting(err error) bool { return callersFault(err) || errors.Is(err, stint.ErrClosed) }
 
-// Answered notes that the shared store is well, so that what is owed is charged
-// to it at once, and not only when that is next tried, four times a second. It is
-// for those whose every answer comes from there, and not from memory.
+// Answered notes that the shared store answers, so that debts are charged to it at
+// once, and not only at the next try, four times a second. It is for callers whose
+// answers all come from the shared store, and not from memory.
 func (f *Failover) Answered() {
 	if f.degraded.Load() && f.degraded.CompareAndSwap(true, false) {
 		if f.debts != nil {

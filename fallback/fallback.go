@@ -59,7 +59,7 @@ const (
 	Closed
 )
 
-// Options say how a Store falls back. The zero value is good for one process.
+// Options say how a Store falls back. The zero value suits a single process.
 type Options struct {
 	// Mode is what to do while the shared store fails. The default value is
 	// Local.
@@ -71,13 +71,13 @@ type Options struct {
 	// its part of it; see [Share]. [Store.SetNodes] changes it. The default
 	// value is 1.
 	Nodes int
-	// MaxOwed is the most keys that anything is remembered for that they owe;
-	// what further ones take meanwhile is forgotten, and counted in
-	// Stats.Forgiven. The default value is 65,536.
+	// MaxOwed is the most keys whose debts are remembered. Units that further
+	// keys take meanwhile are forgiven, and counted in Stats.Forgiven. The default
+	// value is 65,536.
 	MaxOwed int
-	// PostByCaller leaves it to [Store.Post] to charge what is owed: no goroutine
-	// does. It is for simulations, whose time is not the machine's. The default
-	// value is false.
+	// PostByCaller leaves it to [Store.Post] to charge debts, in place of a
+	// goroutine. It is for simulations, whose time is not the machine's. The
+	// default value is false.
 	PostByCaller bool
 	// OnChange is called with its error when the shared store begins to fail,
 	// and with nil when it answers again. It runs in the goroutine that finds
@@ -128,8 +128,8 @@ func (s *Store) Post() { s.failover.debts.round() }
 //	shared.CountNodes(func(n int) { _ = store.SetNodes(n) })
 func (s *Store) SetNodes(n int) error { return s.failover.SetNodes(n) }
 
-// ClosedFor is when to come back to what is closed because its store failed: long
-// enough to spare the store, short enough to notice that it is back.
+// ClosedFor is the RetryAfter of a denial because the store failed: long enough to
+// spare the store, short enough to notice that it is back.
 const ClosedFor = stint.Wait(time.Second)
 
 // Stats returns what the store has done.

@@ -10,13 +10,13 @@ import (
 	"github.com/stint-dev/stint"
 )
 
-// A Charger is a shared store that charges many keys with one call. [Debts] are
-// posted so where the store is one, and else key by key.
+// A Charger is a shared store that charges many keys with one call. [Debts] are posted
+// in this way to a store that is a Charger, and otherwise key by key.
 type Charger interface {
-	// Charge charges each key with its units, whether there is room or not. Done
-	// again under the same id within ChargeFor it charges no key twice, as long
-	// as charges that are left out then stay left out. The error is for charges
-	// of which some may not have been made: all are to be sent again.
+	// Charge charges each key with its units, whether there is room or not. A
+	// second call with the same id within ChargeFor charges no key twice; it may
+	// leave out charges, which must then stay left out. An error says that some
+	// charges may not have been made: the caller sends all of them again.
 	Charge(ctx context.Context, id string, charges []Charge) error
 }
 

@@ -26,7 +26,7 @@ type answer struct {
 	waited     time.Duration
 	storeError error
 	rules      *policy.Result
-	done       func() // lets go of rules
+	done       func() // releases rules
 }
 
 // A held is one limit that a call was held to.

@@ -78,7 +78,7 @@ func (e *LimitedError) Error() string {
 	return fmt.Sprintf("httplimit: %s requests to %s: retry after %v", whose, e.Key, e.RetryAfter)
 }
 
-// Unwrap returns Err, which matches context.DeadlineExceeded but for what can
+// Unwrap returns Err, which matches context.DeadlineExceeded unless the cost can
 // never pass.
 func (e *LimitedError) Unwrap() error { return e.Err }
 

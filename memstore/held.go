@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// A held is what forms had in use of a limit, by its ID, that no longer count a
-// key because it has met too many: until the moment at which that would have been
-// idle, another form starts with that many units at least. So who asks under one
-// form after the other finds none of them fresh.
+// A held is the units that a key had in use under a limit, by its ID, in forms that
+// no longer count the key because it has met too many. Until those units would have
+// been idle, every further form starts with at least as many. So a caller that uses
+// one form after the other finds none of them fresh.
 type held struct {
 	id    string
 	steps []step
@@ -17,8 +17,8 @@ type held struct {
 // A step is units that count until a moment; of several the later are fewer.
 type step struct{ units, until int64 }
 
-// mostSteps is how many of a limit are told apart; of more, the first two become
-// one.
+// mostSteps is how many steps a limit has at most; when there are more, the first
+// two are merged.
 const mostSteps = 4
 
 // add returns steps with one more.

@@ -263,7 +263,7 @@ func (f *form) idleAfter(s *Store, sh *shard, h uint64, now int64) (longest int6
 	return longest
 }
 
-// forget deletes what a form has of a key, and lets go of its reservations.
+// forget deletes what a form has of a key, and releases its reservations.
 func (f *form) forget(s *Store, sh *shard, h uint64) {
 	f.tablesIn(sh, func(t *table) {
 		if t.find(h) != nil {

@@ -70,7 +70,7 @@ func (sh *shard) keepOpen(s *Store, t *table, h uint64) *openKey {
 	return k
 }
 
-// dropOpen lets go of reservations, which are those of the hash's state. What
+// dropOpen releases reservations, which are those of the hash's state. What
 // remains of them gives nothing back.
 func (sh *shard) dropOpen(s *Store, t *table, h uint64, k *openKey) {
 	o := sh.opened[t.open-1]
@@ -87,7 +87,7 @@ func (sh *shard) dropOpen(s *Store, t *table, h uint64, k *openKey) {
 	}
 }
 
-// closeTable lets go of all reservations on a table.
+// closeTable releases all reservations on a table.
 func (sh *shard) closeTable(t *table) {
 	if t.open > 0 {
 		sh.opened[t.open-1] = nil

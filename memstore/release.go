@@ -75,7 +75,7 @@ func (f *form) longest() (most int64) {
 	return most
 }
 
-// release lets go of a form without keys, but not of its place in the list.
+// release releases a form without keys, but keeps its place in the list.
 func (s *Store) release(f *form) {
 	n := f.name
 	delete(s.forms, f.key)

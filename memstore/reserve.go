@@ -122,7 +122,7 @@ func (rs *reservations) add(r *reservation) {
 	}
 }
 
-// forget lets go of a reservation. If it is open, it stands as charged.
+// forget releases a reservation. If it is open, it stands as charged.
 func (rs *reservations) forget(s *Store, r *reservation) {
 	if r.settled {
 		rs.known--
@@ -141,7 +141,7 @@ func (rs *reservations) forget(s *Store, r *reservation) {
 		rs.unlink(&r.layers[i])
 		r.layers[i].limit.form.holders.Add(-1)
 	}
-	r.layers = nil // lets go of the limits too
+	r.layers = nil // releases the limits too
 }
 
 func (rs *reservations) unlink(l *reservedLayer) {

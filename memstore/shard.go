@@ -71,7 +71,7 @@ func (sh *shard) enter(l *limit, t *table) {
 	}
 }
 
-// drop lets go of a table that holds no keys.
+// drop releases a table that holds no keys.
 func (sh *shard) drop(t *table) {
 	if t.cells != nil {
 		sh.dropCells(t)

@@ -310,8 +310,8 @@ func (m *Meter) Refund(state []uint64, now, amount int64) {
 	}
 }
 
-// Idle reports whether the state equals that of an unseen key, so that a store
-// may forget it without anybody noticing.
+// Idle reports whether the state equals that of an unseen key, so that a store may
+// drop it without changing any answer.
 func (m *Meter) Idle(state []uint64, now int64) bool {
 	t := since(now)
 	switch m.algorithm {

@@ -130,7 +130,7 @@ func (r *resets) Reset(ctx context.Context, layers []stint.Layer) error {
 }
 
 // TestResetKeyOnce resets a key under a rule with several plans, which are forms
-// of one name: the store is told once, and every plan is new to the key.
+// of one name: the store is called once, and every plan is new to the key.
 func TestResetKeyOnce(t *testing.T) {
 	store := &resets{Store: memstore.New(memstore.Options{})}
 	rules, err := policy.Parse([]byte(formRules))

@@ -27,8 +27,8 @@ func (r *Rules) KeyAttributes(name string) ([]string, error) {
 
 // KeyOf returns the key that a rule makes of attributes, as stores and overrides
 // have it. secret is [Options.Secret]: keys that are hashed depend on it. A key
-// of which an attribute is missing is refused, since it is shared by everyone
-// who does not send it.
+// of which an attribute is missing is refused, since all clients that do not send it
+// share it.
 func (r *Rules) KeyOf(name string, attrs Attributes, secret []byte) (string, error) {
 	one, err := r.rule(name)
 	if err != nil {

@@ -159,8 +159,8 @@ func (r *Result) oneForm(h *hit) *plan {
 	return h.plan
 }
 
-// limited reports whether the rule holds anybody to limits, and not to an
-// action alone.
+// limited reports whether the rule holds any client to limits, and not to an action
+// alone.
 func (r *rule) limited() bool { return r.tiers != nil || r.own != nil && r.own.action == "" }
 
 // planFor returns what a request is held to: by the first override that fits,

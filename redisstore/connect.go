@@ -37,7 +37,7 @@ type Driver interface {
 	// different slots are on different nodes. It may be called at any time, and
 	// may say false until a connection has been made.
 	Cluster() bool
-	// Close lets go of the client.
+	// Close releases the client.
 	Close()
 }
 

@@ -402,10 +402,10 @@ func (m *modes) close() {
 	}
 }
 
-// BindMode is Bind for limits that are held in the mode of a word: strict,
-// lease, async or share. With it a Store is a policy.ModeStore, and the rules of
-// a policy say for themselves in which mode they are held. A request may have
-// layers of several modes, and such as were bound without one.
+// BindMode is Bind for limits that are held in the mode of a name: strict, lease,
+// async or share. With it a Store is a policy.ModeStore, and each rule of a policy
+// names its mode. A request may have layers of several modes, and layers that were
+// bound without one.
 func (s *Store) BindMode(mode, name string, limits ...stint.Limit) (stint.Bound, error) {
 	return s.modes.BindMode(mode, name, limits...)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/stint-dev/stint/rulesource"
 )
 
-// A Node is what a program that follows the rules last said of itself.
+// A Node is the last report of a program that follows the rules.
 type Node struct {
 	Name    string
 	Version rulesource.Version

@@ -85,8 +85,8 @@ func (db *DB) SetOverride(ctx context.Context, o rulesource.Override, lasts time
 	return was, now, err
 }
 
-// ImportOverrides sets many overrides as one change, without a word of each in
-// the audit. A customer of a rule may be there once.
+// ImportOverrides sets many overrides as one change, which has one entry in the
+// audit. A customer of a rule may be in it once.
 func (db *DB) ImportOverrides(ctx context.Context, author string, overrides []rulesource.Override) error {
 	seen := make(map[[2]string]bool, len(overrides))
 	for i := range overrides {

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// A Retention says what of the past is kept.
+// A Retention says how much of the past is kept.
 type Retention struct {
 	// Revisions is how many of the newest documents are kept; 0 keeps all.
 	Revisions int
-	// Older is for how long the rest is: acts of the audit, overrides and plans
-	// that were removed or have ended, tokens that are good no longer, nodes that
-	// were not seen. 0 keeps all.
+	// Older is how long the rest is kept: acts of the audit, overrides and plans
+	// that were removed or have ended, tokens that have expired or are revoked,
+	// nodes that were not seen. 0 keeps all.
 	Older time.Duration
 }
 

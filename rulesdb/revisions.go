@@ -33,8 +33,8 @@ func HashOf(document []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// AnyVersion, in place of the version that a writer changed, is for writers
-// that do not care what was there.
+// AnyVersion, in place of the version that a writer changed, is for writers that
+// overwrite any version.
 const AnyVersion = -1
 
 // Publish puts a document in force as the next revision and returns it. parent

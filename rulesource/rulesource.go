@@ -17,10 +17,10 @@ import (
 // ordered only when their Identity is the same.
 type Version struct {
 	// Identity names the place: another database, or one that was made anew, has
-	// another. It is empty for a source that cannot tell.
+	// another. It is empty for a source that has none.
 	Identity string
-	// Epoch counts how often an operator said that the source is right although
-	// it is older than what nodes hold, as after a restore.
+	// Epoch counts how often an operator accepted the source although it is older
+	// than what nodes hold, as after a restore.
 	Epoch int64
 	// Revision is the number of the rules in force, from 1; 0 before the first.
 	Revision int64
@@ -61,7 +61,7 @@ type Snapshot struct {
 }
 
 // An Override is a customer's own limits under a rule, in place of those that
-// the rule has for everybody.
+// the rule has for all customers.
 type Override struct {
 	// Rule is the rule's name, Key the customer's key as the rule makes it.
 	Rule, Key string
@@ -135,9 +135,8 @@ type Asker interface {
 	Ask(ctx context.Context, rule, key string) (Override, error)
 }
 
-// ErrPlansOnly is returned by [Receiver.Begin] of a node that asks for overrides
-// one by one: a source that is an [Asker] hands over everything but overrides
-// then.
+// ErrPlansOnly is returned by [Receiver.Begin] of a node that asks for overrides one
+// by one. A source that is an [Asker] then hands over everything except overrides.
 var ErrPlansOnly = errors.New("no overrides are wanted")
 
 // ErrEmpty is for a source that holds no rules yet.

@@ -63,7 +63,7 @@ type held struct {
 type fault struct {
 	chargesDenials bool // where the limit does not count them
 	chargesFirst   bool // one layer after the other, until one denies
-	checksThenActs bool // lets go of the lock in between
+	checksThenActs bool // releases the lock in between
 	joinsKeys      bool // into one string with the limit's name
 	floors         bool // waits, by a nanosecond
 	neverIsLong    bool // the wait for the impossible is an hour

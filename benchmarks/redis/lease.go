@@ -169,7 +169,7 @@ func (n *nodes) close() {
 }
 
 // ask asks at a pace, a node's part of it at each: as many each millisecond as
-// are due by then. A node that falls behind lets go of what is older than 50 ms.
+// are due by then. A node that falls behind drops what is older than 50 ms.
 func (n *nodes) ask(length time.Duration, demand int64) error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(n.bound))

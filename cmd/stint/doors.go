@@ -33,7 +33,7 @@ type doorFlags struct {
 // nowhere.
 type doors struct {
 	grpc, resp         net.Listener
-	grpcOpen, respOpen bool // everyone may ask who reaches it
+	grpcOpen, respOpen bool // every client that reaches it may ask
 }
 
 // openDoors opens the doors that flags name, and refuses those that others
@@ -162,7 +162,7 @@ func (d *door) role(open bool) func(token string) rls.Role {
 	}
 }
 
-// admit says who may ask as a Redis client; nil is everybody.
+// admit returns which tokens may ask as a Redis client; nil admits every client.
 func (d *door) admit(open bool) func(token string) bool {
 	if open {
 		return nil
@@ -199,8 +199,8 @@ func readClients(path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// exposed says whether everyone may ask who reaches an address, and refuses one
-// that others reach while nothing keeps them out.
+// exposed says whether every client that reaches an address may ask. It refuses an
+// address that other machines reach without tokens or certificates.
 func (d *door) exposed(flag, text string, addr net.Addr, logger *slog.Logger) (open bool, err error) {
 	tokens := d.askers != nil || d.operators != nil
 	switch {

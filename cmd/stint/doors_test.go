@@ -313,7 +313,7 @@ func TestDoorsGuarded(t *testing.T) {
 	s.waitFor("msg=stopped")
 }
 
-// TestDoorsRefused starts doors that nothing would keep anybody from.
+// TestDoorsRefused starts doors that any client could use.
 func TestDoorsRefused(t *testing.T) {
 	config := writeFile(t, t.TempDir()+"/stint.yaml", doorRules)
 	for _, one := range []struct{ args, want string }{

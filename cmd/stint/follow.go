@@ -22,7 +22,7 @@ func (s *sources) follow(ctx context.Context, d *door, background *sync.WaitGrou
 	})
 	d.watchTokens(ctx, background, logger)
 	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP) // before anybody knows that we run: it would end us
+	signal.Notify(hangups, syscall.SIGHUP) // before a signal can arrive: it would end the process
 	background.Go(func() {
 		defer signal.Stop(hangups)
 		for {

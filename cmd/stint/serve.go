@@ -119,7 +119,7 @@ type door struct {
 	askers, operators *server.Tokens      // nil without a file
 	certificate       *server.Certificate // nil for http
 	clients           *x509.CertPool      // that sign those of clients; nil if they show none
-	open              bool                // everyone may ask who reaches it
+	open              bool                // every client that reaches it may ask
 	local             bool                // only this machine reaches the address of operators
 }
 

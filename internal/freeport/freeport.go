@@ -10,8 +10,8 @@ import (
 // ends, while a server that sets SO_REUSEADDR, as about all do, may listen there,
 // again and again. Until one does, connections are refused.
 //
-// A port that was only found free is anybody's a moment later, also as the near
-// end of a connection. Elsewhere than on Linux it is no more than that.
+// A port that was only found to be free may be taken a moment later, also as the near
+// end of a connection. On systems other than Linux Addr does no more than that.
 func Addr(t testing.TB) string {
 	t.Helper()
 	addr, release, err := keep()

@@ -20,8 +20,8 @@ type Fault struct {
 	From []string
 	// Refuse resets new connections.
 	Refuse bool
-	// CutEvery resets a connection in the middle of its so manieth piece of
-	// replies: what was asked for has been done.
+	// CutEvery resets a connection in the middle of every CutEvery-th piece of
+	// replies: the commands have been executed by then.
 	CutEvery int
 }
 

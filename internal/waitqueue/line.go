@@ -272,7 +272,7 @@ func (l *Line[T]) Start() {
 // endOf returns when a place ends.
 func (l *Line[T]) endOf(p *Place[T]) time.Time {
 	if l.Span == nil {
-		return p.Start.Add(1<<63 - 1) // not known: for as long as anybody waits
+		return p.Start.Add(1<<63 - 1) // not known: for as long as there are waiters
 	}
 	return p.Start.Add(l.Span(p.Units))
 }

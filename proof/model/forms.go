@@ -18,8 +18,8 @@ type family struct {
 }
 
 // A held is units that were in use under a limit whose form went because the key
-// met too many: until the moment at which they would have counted no longer, each
-// form that is met starts with so many at least. Of a limit, four are told apart.
+// met too many. Until the moment at which they would no longer have counted, each
+// form that is met starts with at least as many. A limit has at most four of them.
 type held struct {
 	id           string
 	units, until *big.Int

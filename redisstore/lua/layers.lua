@@ -323,8 +323,8 @@ local function units(L, cost)
   return most, equal(most, n)
 end
 
--- charge charges every form of a layer, each by its own rule. Told says whether
--- the request was told its delay; denied, that only what counts denials is. What
+-- charge charges every form of a layer, each by its own rule. told says whether
+-- the request has got its delay; denied, that only what counts denials is. What
 -- is open under another form than that which charged last gives nothing back.
 local function charge(L, n, told, denied)
   met(L)

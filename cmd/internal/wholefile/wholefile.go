@@ -9,7 +9,7 @@ import (
 )
 
 // beside is what the name of a file ends with until it is whole. There is one
-// such file for each path, so that those who are killed leave one behind, which
+// such file for each path, so that a process that is killed leaves one behind, which
 // the next write replaces.
 const beside = ".new"
 

@@ -10,7 +10,7 @@ import (
 
 // ModesClock steps the clock of a server back and forth under stores in modes
 // Lease and Async. Steps back add nothing to what passes, in real time, nor do
-// they keep anybody out for longer than two drains. A step forth is time that
+// they lock a key out for longer than two drains. A step forth is time that
 // passes, at most a limit's worth, and ends leases for the server while nodes
 // have them in hand. Once the clock is where it was, all that was let through is
 // counted, to the unit.

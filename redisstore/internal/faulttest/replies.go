@@ -37,7 +37,7 @@ type scene struct {
 	prefix            string
 	store             *redisstore.Store
 	limiter           *stint.Limiter
-	held              func() // lets go of what begin holds
+	held              func() // releases what begin holds
 
 	passed, ambiguous int64
 }

@@ -26,12 +26,12 @@ const (
 	maxRules = 64 << 20
 	// maxBody bounds all other bodies.
 	maxBody = 64 << 10
-	// tokensFor is how long tokens are believed before the database is asked
-	// again: one that is revoked is good for no longer.
+	// tokensFor is how long tokens are cached before the database is read again:
+	// a revoked token is accepted for no longer.
 	tokensFor = time.Second
-	// tokensWithin is how long the database may take to say them: everybody who
-	// shows one waits meanwhile. After a failure it is left alone for as long as
-	// tokens are believed.
+	// tokensWithin is how long the database may take to return them: requests with
+	// tokens wait meanwhile. After a failure it is not read again for as long as
+	// tokens are cached.
 	tokensWithin = 3 * time.Second
 	// OpenAPI is the path of the description of the API.
 	OpenAPI = "/v1/openapi.json"

@@ -286,7 +286,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestRevoked ends a token by the database; the server lets go of it.
+// TestRevoked revokes a token in the database; the server then refuses it.
 func TestRevoked(t *testing.T) {
 	server, db, tokens := serve(t)
 	if status, _ := ask(t, server, tokens["viewer"], "GET", "/v1/nodes", "", ""); status != http.StatusOK {

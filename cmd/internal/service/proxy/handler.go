@@ -105,7 +105,7 @@ func (o *Options) fill() {
 // door is what decisions are counted under.
 const door = "proxy"
 
-// NewHandler returns a Handler. Close lets go of its connections. The error
+// NewHandler returns a Handler. Close releases its connections. The error
 // says what is missing.
 func NewHandler(o Options) (*Handler, error) {
 	h := &Handler{o: o, log: server.ErrorLog(o.Log), sparing: server.Sparing(o.Log)}

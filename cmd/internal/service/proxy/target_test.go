@@ -116,7 +116,7 @@ func TestTargets(t *testing.T) {
 		{plain, "GET / HTTP/1.1\r\nHost: admin.internal..", "400"},
 		{plain, "GET / HTTP/1.1\r\nHost: x@admin.internal", "400"},
 		{plain, "GET / HTTP/1.1\r\nHost: admin.internal,h", "400"},
-		{plain, "GET / HTTP/1.1\r\nHost:", "400"}, // the upstream would be told its own name
+		{plain, "GET / HTTP/1.1\r\nHost:", "400"}, // the upstream would get its own name
 		{plain, "GET / HTTP/1.1\r\nHost: Example.ORG.:8000", "GET example.org:8000 /"},
 		{plain, "GET / HTTP/1.1\r\nHost: [2001:DB8::1]:80", "GET [2001:db8::1]:80 /"},
 		{plain, "GET / HTTP/1.1\r\nHost: 2001:db8::1", "400"},

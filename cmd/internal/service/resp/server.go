@@ -24,8 +24,8 @@ type Options struct {
 	// MapThrottle ignores the limits that CL.THROTTLE is given and asks the
 	// rules, with the key as attribute "key". The default value is false.
 	MapThrottle bool
-	// Admit reports whether a token lets its holder ask. The default is that
-	// everybody may.
+	// Admit reports whether a token lets its holder ask. The default admits every
+	// client.
 	Admit func(token string) bool
 	// Operate reports whether a token lets its holder refund and reset. The
 	// default refuses every token.

@@ -22,7 +22,7 @@ const (
 	Operator
 )
 
-// healthService may be called by everybody: probes have no token.
+// healthService may be called without a token: probes have none.
 const healthService = "/grpc.health.v1.Health/"
 
 type operatorKey struct{}
@@ -36,7 +36,7 @@ func isOperator(ctx context.Context) bool {
 // A gate is what calls come through.
 type gate struct {
 	// role says what the holder of a token may do, "" where none was shown;
-	// nil if everybody may ask.
+	// nil if every caller may ask.
 	role func(token string) Role
 	// stopping ends the streams of clients that watch the server's health, which
 	// have no end of their own.

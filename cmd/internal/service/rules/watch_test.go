@@ -47,7 +47,7 @@ func TestWatch(t *testing.T) {
 	write(t, path, limited(10))
 	b := open(t, path, rules.Options{})
 	b.take("x")
-	write(t, path, limited(11)) // before anybody watches
+	write(t, path, limited(11)) // before the watch begins
 	b.watch()
 	b.awaitCount("changed before the watch", 11)
 

@@ -117,8 +117,8 @@ func (d *adminDoor) simulate(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// admit lets in who shows one of the tokens, and everyone where only this
-// machine reaches the listener. The others it answers.
+// admit admits requests with one of the tokens, and every request where only this
+// machine reaches the listener. It answers the others.
 func (d *adminDoor) admit(w http.ResponseWriter, r *http.Request, known ...*Tokens) bool {
 	if d.local {
 		return true

@@ -215,7 +215,7 @@ func (q *asks) readList(s *strictjson.Reader, may, must fields, most int) error 
 	return err
 }
 
-// release lets go of the body.
+// release releases the body.
 func (q *asks) release() {
 	q.one.reset()
 	for i := range q.list {
