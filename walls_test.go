@@ -368,6 +368,7 @@ var floors = map[string]string{
 	"cmd/internal/service/recent": "",
 	"cmd/internal/service/resp": `
 		.
+		cmd/internal/service/drain
 		cmd/internal/service/observe
 		cmd/internal/service/recent
 		cmd/internal/service/rules

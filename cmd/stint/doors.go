@@ -109,16 +109,12 @@ func (c *serveCmd) serveDoors(ctx context.Context, end func(), ds *doors, servic
 		run("grpc", ds.grpc, func() error { return rls.Serve(ctx, ds.grpc, service, o) })
 	}
 	if ds.resp != nil {
-		ln := ds.resp
-		if t := d.tls(); t != nil {
-			ln = tls.NewListener(ln, t)
-		}
 		r := resp.New(resp.Options{
 			Source: s.source, Store: s.store, Observer: s.observer, Log: logger, Version: buildVersion(),
-			MapThrottle: c.RESPLimits == "rules", Admit: d.admit(ds.respOpen), Operate: d.operate(),
+			MapThrottle: c.RESPLimits == "rules", Admit: d.admit(ds.respOpen), Operate: d.operate(), TLS: d.tls(),
 		})
 		later := after(ctx, c.DrainDelay)
-		run("resp", ln, func() error { return r.Serve(later, ln, drain) })
+		run("resp", ds.resp, func() error { return r.Serve(later, ds.resp, drain) })
 	}
 	return func() error {
 		mu.Lock()

@@ -165,10 +165,6 @@ func (p *Planner) answer(ctx context.Context, file *os.File, q *planQuery) (any,
 	for i := range report.Log.Files {
 		report.Log.Files[i].Name = q.name
 	}
-	for i := range report.Findings {
-		f := &report.Findings[i]
-		f.Text = strings.ReplaceAll(f.Text, "standard input", q.name)
-	}
 	if c := report.Choice; c != nil {
 		c.Check = strings.TrimSuffix(c.Check, " -") + " " + wording.QuoteShell(q.name)
 	}

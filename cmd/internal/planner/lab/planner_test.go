@@ -119,7 +119,6 @@ func TestPlannerTable(t *testing.T) {
 		{"fields", "limit=1/m&field=ip=who.from&field=time=when", []byte(`{"when":1431857103,"who":{"from":"192.0.2.9"}}` + "\n"), 200, `"requests":1,`},
 		{"some bad lines", "limit=1/m", append([]byte("what\n"), log...), 200, `"bad":1`},
 		{"cut short", "limit=1/m", zipped(t, lines(1900))[:6000], 200, `"error":"it ends early, or is damaged`},
-		{"cut short, by its name", "limit=1/m&name=web1.log", zipped(t, lines(1900))[:6000], 200, `web1.log could not be read to its end (it ends early, or is damaged`},
 
 		{"no such parameter", "limits=1/m", log, 400, `{"error":"\"limits\": there is no such parameter"}`},
 		{"a wrong limit", "limit=ten", log, 400, `{"error":"limit \"ten\", column 1`},

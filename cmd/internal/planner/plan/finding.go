@@ -2,7 +2,6 @@ package plan
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -47,11 +46,8 @@ func (w *run) findings() (all []Finding) {
 	}
 	w.times(add)
 	for _, in := range w.inputs {
-		switch {
-		case in.about.Error != "":
-			add("cut_off", false, "%s could not be read to its end (%s): what follows is of its beginning", in.about.Name, in.about.Error)
-		case in.cut:
-			add("cut_off", false, "the last line of %s has no end: it may be cut off, or still being written", in.about.Name)
+		if in.cut {
+			add("cut_off", false, "%s ends in the middle of a line: it is cut off, or still being written", in.about.Name)
 		}
 		if in.about.NULs > 0 {
 			add("nuls", false, "%s begins with %s: it was cut in place while its server wrote on, and what stood there is lost", in.about.Name, plural(in.about.NULs, "NUL byte"))
@@ -133,85 +129,50 @@ func (w *run) keys(add finder) {
 		add("no_key", true, "%s", text)
 		return
 	}
-	all := w.parties()
-	top := slices.MaxFunc(all, func(a, b party) int { return cmp.Or(cmp.Compare(a.sent, b.sent), cmp.Compare(b.id, a.id)) }) // of equals the first
-	what := o.keyText()
-	if o.routed {
-		what = "address"
+	clients, top := 0, uint32(0)
+	for id, n := range w.sent {
+		if !w.ignored[id] {
+			clients++
+			if w.ignored[top] || n > w.sent[top] {
+				top = uint32(id)
+			}
+		}
 	}
-	if what == "ip" || o.routed {
-		w.addresses(add, all, top)
+	if o.keyText() == "ip" {
+		w.addresses(add, top)
 	}
-	most, clients := top.sent, len(all)
+	most := int64(w.sent[top])
 	switch {
 	case clients == 1 && w.requests > 1:
-		add("one_client", true, "all requests are of one %s, %s: what others would send cannot be seen", what, w.nameOf(top))
+		add("one_client", true, "all requests are of one %s, %s: what others would send cannot be seen", o.keyText(), w.name(top))
 	case float64(most) > mostlyOf*float64(w.requests):
-		add("one_client", true, "%s of all requests are of one %s, %s: leave it out with --ignore-key, or with --exempt if it is to be let through", share(most, w.requests), what, w.nameOf(top))
+		add("one_client", true, "%s of all requests are of one %s, %s: leave it out with --ignore-key, or with --exempt if it is to be let through", share(most, w.requests), o.keyText(), w.name(top))
 	case most*2 > w.requests && clients > 1:
-		add("one_client", false, "%s of all requests are of one %s, %s", share(most, w.requests), what, w.nameOf(top))
+		add("one_client", false, "%s of all requests are of one %s, %s", share(most, w.requests), o.keyText(), w.name(top))
 	case w.requests >= 100 && float64(clients) > mostlyOf*float64(w.requests):
-		add("each_once", true, "there are %s and %s: nearly each has its own %s, such as %s, so it tells no clients apart", plural(w.requests, "request"), plural(int64(clients), "client"), what, w.nameOf(top))
+		add("each_once", true, "there are %s and %s: nearly each has a %s of its own, such as %s, so it tells no clients apart", plural(w.requests, "request"), plural(int64(clients), "client"), o.keyText(), w.name(top))
 	}
-}
-
-// A party is a client that has a say, whatever its routes: id is its first number.
-type party struct {
-	id      uint32
-	sent    int64
-	address bool // it is told by its address
-}
-
-// parties returns the clients that have a say, in the order of their numbers.
-func (r *reading) parties() (all []party) {
-	at := make(map[string]int) // where routes are told apart
-	for id, n := range r.sent {
-		if r.ignored[id] {
-			continue
-		}
-		one := party{uint32(id), int64(n), true}
-		if r.question.routed >= 0 {
-			parts := r.question.parts(r.clients.key(one.id))
-			by := groupOf(parts[1]).by
-			one.address = by == ""
-			place, known := at[by+"\x00"+parts[0]]
-			if known {
-				all[place].sent += one.sent
-				continue
-			}
-			at[by+"\x00"+parts[0]] = len(all)
-		}
-		all = append(all, one)
-	}
-	return all
-}
-
-// nameOf returns the name of a party.
-func (w *run) nameOf(p party) string {
-	if w.question.routed >= 0 {
-		return strings.ToValidUTF8(cmp.Or(w.question.parts(w.clients.key(p.id))[0], missing), "?")
-	}
-	return w.name(p.id)
 }
 
 // addresses looks at keys that should be addresses.
-func (w *run) addresses(add finder, all []party, top party) {
+func (w *run) addresses(add finder, top uint32) {
 	var names, others, private int64
 	example, odd := "", ""
-	for _, p := range all {
-		name, n := w.nameOf(p), p.sent
-		if !p.address || name == missing {
+	for id, n := range w.sent {
+		key := w.clients.key(uint32(id))
+		if w.ignored[id] || len(key) == 0 {
 			continue
 		}
+		name := w.name(uint32(id))
 		addr := prefixOf(name)
 		switch {
 		case addr.IsValid() && addr.Addr().IsPrivate():
-			private += n
+			private += int64(n)
 		case addr.IsValid():
 		case strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789.-_") == "":
-			names, example = names+n, name
+			names, example = names+int64(n), name
 		default:
-			others, odd = others+n, name
+			others, odd = others+int64(n), name
 		}
 	}
 	if others*20 > w.requests {
@@ -220,7 +181,8 @@ func (w *run) addresses(add finder, all []party, top party) {
 		add("no_address", false, "clients are named, such as %s, where rules will see addresses: several addresses may share a name", example)
 	}
 	if private*10 > w.requests*9 && len(w.options.Client.Trusted) == 0 && int(private) > 0 && slices.ContainsFunc(w.inputs, forwards) {
-		add("proxy", true, "nearly all requests come from private addresses, such as %s, and the log has X-Forwarded-For: they came through proxies. Say which to trust, such as --trusted-proxies %s", w.nameOf(top), around(prefixOf(w.nameOf(top))))
+		addr := prefixOf(w.name(top))
+		add("proxy", true, "nearly all requests come from private addresses, such as %s, and the log has X-Forwarded-For: they came through proxies. Say which to trust, such as --trusted-proxies %s", w.name(top), around(addr))
 	}
 }
 

@@ -42,7 +42,7 @@ type input struct {
 	written     time.Time // zero if that is not known
 	about       FileReport
 	size        int64
-	cut         bool // its last line has no end
+	cut         bool // its last line has no end and cannot be read
 }
 
 // A block is some lines of a log, and what they ask for.
@@ -73,7 +73,7 @@ type found struct {
 type tallied struct {
 	lines, bad, outside, unmatched, costless int64
 	subsecond                                int64 // lines with a time finer than a second
-	cut                                      bool  // the last line has no end
+	cut                                      bool  // the last line, which has no end, is bad
 	examples                                 []string
 }
 
@@ -173,12 +173,12 @@ func (w *worker) parse(b *block, text []byte) {
 	own := harvest{found: b.found[:0], costs: b.costs[:0], keys: b.keys[:0], missing: append(b.missing[:0], make([]int64, len(w.asker.key))...)}
 	defer func() { b.harvest = own }() // not in the block, which may lie beside that of another
 	r := &w.record
-	own.tally.cut = len(text) > 0 && text[len(text)-1] != '\n'
 	for len(text) > 0 {
 		var line []byte
 		line, text = accesslog.Line(text)
 		if err := p.Parse(line, r); err != nil {
 			own.tally.skip(line, err)
+			own.tally.cut = text == nil && own.tally.bad > 0
 			continue
 		}
 		own.tally.lines++

@@ -448,9 +448,6 @@ func (w *run) logReport(cut bool) LogReport {
 
 // counted returns how many clients are not left out.
 func (r *reading) counted() int64 {
-	if r.question.routed >= 0 {
-		return int64(len(r.parties()))
-	}
 	n := int64(r.clients.len())
 	for _, out := range r.ignored {
 		if out {

@@ -96,10 +96,7 @@ func propose(ctx context.Context, o Options, from []*source, by *sorter) (*Propo
 		w.sorter = &sorter{}
 	}
 	w.sinks = []sink{&w.traffic.series, &w.curve}
-	switch err := w.reading.run(ctx); {
-	case interrupted(err):
-		return nil, errors.New("interrupted: a part of a log is no base for a rules file, so none is written")
-	case err != nil:
+	if err := w.reading.run(ctx); err != nil {
 		return nil, err
 	}
 	if err := w.judge(); err != nil {
@@ -416,16 +413,14 @@ func (w *proposer) rule(b *strings.Builder, tiers []Routed, before []string) {
 	r, enough := &tiers[0], false
 	for _, one := range tiers {
 		wrap(b, "  # ", fmt.Sprintf("%s: %s of %s.", one.title(), plural(one.Requests, "request"), plural(one.Clients, "client")))
-		fate := "stands apart, and is denied: "
 		if one.Limit == "" && one.Name != "health" {
 			b.WriteString("  #   too little to choose from: no rule holds these\n")
-			fate = "stands apart, and no rule denies it: "
-		} else {
-			enough = true
+			continue
 		}
+		enough = true
 		for _, a := range one.Apart {
 			if a.Verdict == "abuse" {
-				wrap(b, "  #   ", fate+plainText(a.Key)+", "+a.Evidence.String())
+				wrap(b, "  #   ", "stands apart, and is denied: "+plainText(a.Key)+", "+a.Evidence.String())
 			}
 		}
 	}

@@ -45,11 +45,7 @@ func (p *Proposal) Text(w io.Writer, name string) error {
 				}
 			}
 			if n > 0 {
-				fate := map[string]string{"abuse": "denied", "partner": "with a limit of their own"}[verdict]
-				if verdict == "abuse" && r.Limit == "" {
-					fate = "that no rule denies"
-				}
-				apart += fmt.Sprintf(" %d %s", n, fate)
+				apart += fmt.Sprintf(" %d %s", n, map[string]string{"abuse": "denied", "partner": "with a limit of their own"}[verdict])
 			}
 		}
 		fmt.Fprintf(&b, "%-*s %10s %8s  %-18s%s\n", width, r.title(), number(r.Requests), number(r.Clients), limit, apart)

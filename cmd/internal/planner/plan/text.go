@@ -171,6 +171,11 @@ func (l *LogReport) text(b *strings.Builder) {
 			b.WriteString("  " + clip(e, lineWidth-2) + "\n")
 		}
 	}
+	for _, f := range l.Files {
+		if f.Error != "" {
+			wrap(b, "", f.Name+": not read to its end: "+f.Error)
+		}
+	}
 	if l.Interrupted {
 		b.WriteString("Interrupted: what follows is of what had been read until then.\n")
 	}

@@ -3,7 +3,9 @@ package resp
 import (
 	"errors"
 	"net"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stint-dev/stint/policy"
@@ -12,6 +14,16 @@ import (
 // flushAt is how many bytes of answers are kept back while more commands are
 // here already.
 const flushAt = 32 << 10
+
+const (
+	// toBegin is how long a client that has connected, and asked nothing yet, may
+	// take to do so when the server stops.
+	toBegin = time.Second
+	// A connection is looked at so often, for so long each time, before it is
+	// closed: a command may have arrived that was not read yet.
+	looks   = 3
+	lookFor = time.Millisecond
+)
 
 // A conn is one connection. It belongs to its goroutine, but for finish.
 type conn struct {
@@ -26,19 +38,48 @@ type conn struct {
 	multi    transaction
 	began    time.Time
 	quit     bool
+	begun    atomic.Bool // has asked something, beyond who it is
 
 	result policy.Result
 	last   bucket // of the last CL.THROTTLE: the next is often alike
 
 	mu    sync.Mutex // orders deadlines
 	until time.Time  // when the connection ends, if it is to
+	looks int        // how often it was looked at since it is to end
 }
 
 func newConn(s *Server, with net.Conn) *conn {
-	return &conn{
-		server: s, net: with, reader: NewReader(with), id: s.next.Add(1), began: time.Now(),
-		admitted: s.o.Admit == nil,
+	c := &conn{server: s, net: with, id: s.next.Add(1), began: time.Now(), admitted: s.o.Admit == nil}
+	c.reader = NewReader(c)
+	return c
+}
+
+// Read reads from the client, and looks again where the time was over because the
+// connection is to end.
+func (c *conn) Read(b []byte) (int, error) {
+	for {
+		n, err := c.net.Read(b)
+		var late net.Error
+		if n > 0 || !errors.As(err, &late) || !late.Timeout() || !c.look() {
+			return n, err
+		}
 	}
+}
+
+// look gives what may have arrived a moment to be read, if the connection is to
+// end and was not looked at too often.
+func (c *conn) look() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.until.IsZero() && c.lookLocked()
+}
+
+func (c *conn) lookLocked() bool {
+	if c.looks == looks {
+		return false
+	}
+	c.looks++
+	return c.net.SetReadDeadline(time.Now().Add(lookFor)) == nil
 }
 
 // run answers commands until the client closes the connection, is cut off, or the
@@ -56,6 +97,9 @@ func (c *conn) run() {
 			}
 			return
 		}
+		if !c.begun.Load() && !introduces(args[0]) {
+			c.begun.Store(true)
+		}
 		c.do(args)
 		if len(c.out.buf) >= flushAt && !c.flush() {
 			return
@@ -70,7 +114,7 @@ func (c *conn) await() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.until.IsZero() {
-		return false
+		return !c.begun.Load() || c.lookLocked()
 	}
 	by := time.Now().Add(c.server.o.Idle)
 	if !c.admitted { // however much it says
@@ -96,14 +140,29 @@ func (c *conn) flush() bool {
 }
 
 // finish ends the connection once it has answered what has arrived, or when
-// the time is over.
-func (c *conn) finish(within time.Duration) {
+// the time is over. A read that waits for a command ends now, but for the first.
+func (c *conn) finish(until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.until = time.Now().Add(within)
-	// A read that waits for a command ends now; what is buffered is answered.
-	_ = c.net.SetReadDeadline(time.Now())
-	_ = c.net.SetWriteDeadline(c.until)
+	c.until = until
+	by := time.Now()
+	if !c.begun.Load() {
+		if by = by.Add(toBegin); until.Before(by) {
+			by = until
+		}
+	}
+	_ = c.net.SetReadDeadline(by)
+	_ = c.net.SetWriteDeadline(until)
+}
+
+// introduces reports whether a command says who asks, and asks nothing yet.
+func introduces(command []byte) bool {
+	for _, name := range [...]string{"HELLO", "AUTH", "CLIENT", "SELECT", "COMMAND", "INFO", "PING"} {
+		if strings.EqualFold(string(command), name) {
+			return true
+		}
+	}
+	return false
 }
 
 // expel takes a connection's right to ask away; it has the time of a new one to

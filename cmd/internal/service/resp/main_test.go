@@ -43,6 +43,26 @@ rules:
 // start serves the door on a free port until the test ends.
 func start(t testing.TB, o resp.Options) (address string, server *resp.Server) {
 	t.Helper()
+	server = prepare(t, o)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(ctx, ln, time.Second) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return ln.Addr().String(), server
+}
+
+// prepare returns a server of some rules in memory.
+func prepare(t testing.TB, o resp.Options) *resp.Server {
+	t.Helper()
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	file, err := rules.Decode("rules.yaml", []byte(someRules))
 	if err != nil {
@@ -60,22 +80,8 @@ func start(t testing.TB, o resp.Options) (address string, server *resp.Server) {
 		o.Observer = observe.New(observe.Options{})
 		t.Cleanup(o.Observer.Close)
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server = resp.New(o)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(ctx, ln, time.Second) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		_ = store.Close()
-	})
-	return ln.Addr().String(), server
+	t.Cleanup(func() { _ = store.Close() })
+	return resp.New(o)
 }
 
 // dial connects without a client library.

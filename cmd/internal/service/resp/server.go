@@ -2,6 +2,7 @@ package resp
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stint-dev/stint"
 
+	"github.com/stint-dev/stint/cmd/internal/service/drain"
 	"github.com/stint-dev/stint/cmd/internal/service/observe"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
 )
@@ -48,6 +50,8 @@ type Options struct {
 	// Write is how long a client may take to accept its answers. The default
 	// value is 10 s.
 	Write time.Duration
+	// TLS encrypts connections. The default is that they are not.
+	TLS *tls.Config
 }
 
 // A Server answers Redis clients. It may be used from many goroutines at once.
@@ -58,7 +62,7 @@ type Server struct {
 
 	mu    sync.Mutex
 	conns map[*conn]struct{}
-	ended bool
+	until time.Time // when all end, once Serve is to stop
 }
 
 // New returns a Server.
@@ -78,12 +82,21 @@ func New(o Options) *Server {
 	return &Server{o: o, throttle: newThrottle(o.Store, func() { o.Observer.Forgot(door) }), conns: map[*conn]struct{}{}}
 }
 
-// Serve serves a listener, which it closes, until ctx ends; then commands that
-// have arrived are answered, for at most drain, and connections closed.
-func (s *Server) Serve(ctx context.Context, ln net.Listener, drain time.Duration) error {
-	stop := context.AfterFunc(ctx, func() { _ = ln.Close() })
+// Serve serves a listener, which it closes, until ctx ends. Then it accepts who has
+// connected by then, gives those that have asked nothing yet a moment to do so,
+// answers what has arrived, for at most within, and closes connections.
+func (s *Server) Serve(ctx context.Context, ln net.Listener, within time.Duration) error {
+	queue := drain.NewListener(ln)
+	defer queue.Close()
+	stop := context.AfterFunc(ctx, func() {
+		if !queue.Empty() {
+			_ = queue.Close()
+		}
+	})
 	defer stop()
-	defer ln.Close()
+	if ln = queue; s.o.TLS != nil {
+		ln = tls.NewListener(queue, s.o.TLS)
+	}
 	var all sync.WaitGroup
 	var failed error
 	for pause := time.Duration(0); ; {
@@ -108,18 +121,18 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, drain time.Duration
 		case <-time.After(pause):
 		}
 	}
-	s.drain(drain)
+	s.leave(time.Now().Add(within))
 	all.Wait()
 	return failed
 }
 
-// drain tells connections to end once they have answered what has arrived.
-func (s *Server) drain(within time.Duration) {
+// leave tells connections to end once they have answered what has arrived.
+func (s *Server) leave(until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ended = true
+	s.until = until
 	for c := range s.conns {
-		c.finish(within)
+		c.finish(until)
 	}
 }
 
@@ -128,16 +141,17 @@ func (s *Server) serve(with net.Conn) {
 	defer with.Close()
 	c := newConn(s, with)
 	s.mu.Lock()
-	full, ended := len(s.conns) >= s.o.MaxConns, s.ended
-	if !full && !ended {
+	full := len(s.conns) >= s.o.MaxConns
+	if !full {
 		s.conns[c] = struct{}{}
+		if !s.until.IsZero() {
+			c.finish(s.until)
+		}
 	}
 	s.mu.Unlock()
-	if full || ended {
-		if full {
-			_ = with.SetWriteDeadline(time.Now().Add(time.Second))
-			_, _ = with.Write([]byte("-ERR max number of clients reached\r\n"))
-		}
+	if full {
+		_ = with.SetWriteDeadline(time.Now().Add(time.Second))
+		_, _ = with.Write([]byte("-ERR max number of clients reached\r\n"))
 		return
 	}
 	defer func() {

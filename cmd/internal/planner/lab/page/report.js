@@ -16,7 +16,7 @@ export function report(r, page) {
     el("div", { class: "bar" }, el("h2", { id: "report-title" }, file.name),
       el("span", { class: "title" }, `${file.format}, ${count(log.lines, "line")}`), el("span", { class: "actions" }, close)),
     ...found(r),
-    ...doubtful(r),
+    ...doubtful(r, file),
   ];
   const cliff = el("canvas", { role: "img" });
   const steps = r.choice?.cliff?.steps ?? [];
@@ -50,10 +50,11 @@ function found(r) {
 }
 
 // doubtful says what of the log was not read as it stands.
-function doubtful(r) {
+function doubtful(r, file) {
   const { log } = r;
   const out = [];
   if (log.interrupted) out.push(el("p", { class: "error" }, "This took too long and was ended: the report is of the first part of the log."));
+  if (file.error) out.push(el("p", { class: "error" }, `Not read to its end: ${file.error}.`));
   if (log.bad > 0) {
     out.push(el("details", { class: "bad" }, el("summary", {}, `${count(log.bad, "line")} could not be read (${percent(log.bad, log.lines)})`),
       el("ul", {}, ...log.bad_examples.map((b) => el("li", {}, el("code", {}, b))))));
