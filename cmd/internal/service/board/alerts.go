@@ -25,7 +25,7 @@ var alerts = []alert{
 		name: "StintDown", wait: "2m", severity: "critical",
 		expr:    `up == 0 and on (job, instance) last_over_time(stint_build_info[1h])`,
 		summary: "stint on {{ $labels.instance }} cannot be scraped",
-		means:   "The process is gone, hangs, or its admin address cannot be reached. Behind a proxy that asks it, requests are answered as the proxy is told to when it gets no answer.",
+		means:   "The process is gone, hangs, or its admin address cannot be reached. Behind a proxy that asks it, requests are answered as the proxy is configured for when it gets no answer.",
 		look:    "`curl http://ADMIN/livez` from the machine itself. If it answers, the network or the scrape is at fault. Else the last lines of its log, and whether the kernel killed it (`dmesg`, `OOMKilled`).",
 		act:     "Start it again. With `--snapshot` it goes on with what keys have used; without, in memory, every key begins with nothing used.",
 	},
@@ -74,7 +74,7 @@ var alerts = []alert{
 		expr:    `sum by (job, instance) (rate(stint_store_overflowed_total[5m])) > 0`,
 		summary: "{{ $value | humanize }} decisions a second on {{ $labels.instance }} share keys of the store for lack of room",
 		means:   "More new keys come than the store has room for. Newcomers share limits, and some are denied who would have had room. Keys that are known are not touched.",
-		look:    "`used_memory` and `maxmemory` of the store. Which rule makes so many keys: one that is keyed by what a client chooses freely.",
+		look:    "`used_memory` and `maxmemory` of the store. Which rule makes the most keys: one that is keyed by what a client chooses freely.",
 		act:     "Give the store more memory, or `--new-keys`. Against a flood, add a rule by address in front.",
 	},
 	{
@@ -89,7 +89,7 @@ var alerts = []alert{
 		name: "StintUndecided", wait: "2m", severity: "critical",
 		expr:    `sum by (job, instance) (rate(stint_undecided_total{reason="store"}[5m])) > 0`,
 		summary: "{{ $value | humanize }} requests a second on {{ $labels.instance }} get no decision",
-		means:   "Whoever asks gets an error in place of an answer. No rule has a word for what happens.",
+		means:   "Callers get an error in place of an answer. No rule has a word for what happens.",
 		look:    "`store failed` lines in the log.",
 		act:     "Bring the store back, and give the rules an `on_store_failure`.",
 	},
@@ -106,7 +106,7 @@ var alerts = []alert{
 		expr:    `sum by (job, instance) (rate(stint_overflow_decisions_total[5m])) > 0`,
 		summary: "{{ $value | humanize }} decisions a second on {{ $labels.instance }} share a cell, because the memory for keys is full",
 		means:   "There are more keys than `--max-keys`. New ones share limits: some clients are denied who would have had room. Keys that are known are not touched, and none that is exhausted is let in.",
-		look:    "`stint_keys` beside `stint_keys_max`. Which rule makes so many keys: one that is keyed by what a client chooses freely.",
+		look:    "`stint_keys` beside `stint_keys_max`. Which rule makes the most keys: one that is keyed by what a client chooses freely.",
 		act:     "Raise `--max-keys` (about 21 to 100 bytes a key), or add a rule by address in front. It recovers by itself after a flood.",
 	},
 	{
@@ -172,7 +172,7 @@ func runbook() string {
 	var b strings.Builder
 	b.WriteString(`# Runbook
 
-What to do about each alert of [stint.rules.yaml](../deploy/prometheus/stint.rules.yaml). Every alert links to its section here. ` + "`ADMIN`" + ` is the ` + "`--admin`" + ` address of the server. [METRICS.md](METRICS.md) explains the metrics. In the headlines N, T and P stand for the number, the time and the share that the alert gives.
+What to do about each alert of [stint.rules.yaml](../deploy/prometheus/stint.rules.yaml), and what the metrics say that have [no alert](#metrics-without-an-alert-of-their-own). Every alert links to its section here. ` + "`ADMIN`" + ` is the ` + "`--admin`" + ` address of the server. [METRICS.md](METRICS.md) explains the metrics. In the headlines N, T and P stand for the number, the time and the share that the alert gives.
 
 <!-- Written by make board: change cmd/internal/service/board/alerts.go. -->
 `)
@@ -180,6 +180,7 @@ What to do about each alert of [stint.rules.yaml](../deploy/prometheus/stint.rul
 		a := &alerts[i]
 		fmt.Fprintf(&b, "\n## %s\n\n*%s.* Severity %s.\n\n```\n%s\n```\n\n**What it means.** %s\n\n**Where to look.** %s\n\n**What to do.** %s\n", a.name, heading(a.summary), a.severity, a.expr, a.means, a.look, a.act)
 	}
+	b.WriteString(readingsPage())
 	return b.String()
 }
 
