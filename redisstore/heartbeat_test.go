@@ -138,7 +138,7 @@ func TestCountNodesCluster(t *testing.T) {
 	awaitNodes(2, one, other)
 	found := false
 	for _, s := range cluster.Nodes {
-		if strings.TrimSpace(s.CLI(t, "dbsize")) == "1" {
+		if strings.TrimSpace(s.CLI(t, "exists", "test::nodes")) == "1" {
 			s.Kill()
 			found = true
 		}

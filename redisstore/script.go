@@ -78,6 +78,9 @@ func (s *Store) evalBy(ctx context.Context, deadline time.Time, keys, args []str
 	if s.closed.Load() {
 		return nil, stint.ErrClosed
 	}
+	if wrong := s.misfit.Load(); wrong != nil {
+		return nil, *wrong
+	}
 	caller := ctx
 	if of, ok := ctx.Value(callerKey{}).(context.Context); ok {
 		caller = of
@@ -94,6 +97,9 @@ func (s *Store) evalBy(ctx context.Context, deadline time.Time, keys, args []str
 		case <-within.Done():
 		}
 		reply, err = s.callThroughBreaker(caller, within, keys, args)
+	}
+	if err == nil && !s.tagged.Load() && s.tagged.CompareAndSwap(false, true) {
+		s.watchTags(s.checkTags(within))
 	}
 	return reply, err
 }
