@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -20,12 +21,14 @@ const (
 	mostTogether = 64   // requests in a call: the server does nothing else meanwhile
 	bulk         = 1000 // entries of logs that count as one request more
 	waitPart     = 32   // of the deadline, one part is the most that a request waits
+	mostYields   = 3    // in a row, in which nobody comes, before a call leaves
 )
 
 // A batcher collects requests whose keys may be in one call.
 type batcher struct {
 	mu       sync.Mutex
 	inFlight int            // calls on their way
+	away     int            // requests in them
 	queue    []*pendingCall // waiting; only while calls are on their way
 	watched  bool           // somebody looks after those that wait for long
 }
@@ -103,6 +106,7 @@ func (s *Store) batched(ctx context.Context, long bool, entries int64, keys, arg
 	b.mu.Lock()
 	if b.inFlight < maxInFlight {
 		b.inFlight++
+		b.away++
 		b.mu.Unlock()
 		defer s.callDone(b, long)
 		return s.eval(ctx, keys, s.clock(args))
@@ -155,7 +159,9 @@ func (s *Store) watch(b *batcher, long bool) {
 		time.AfterFunc(s.timeout/waitPart, func() { s.watch(b, long) })
 	}
 	b.mu.Unlock()
-	s.sendAll(b, group, long)
+	if group != nil {
+		s.sendAll(b, group, long)
+	}
 }
 
 // waitsLong reports whether the first that waits has done so for that long.
@@ -163,26 +169,64 @@ func (b *batcher) waitsLong(d time.Duration) bool {
 	return len(b.queue) > 0 && time.Since(b.queue[0].since) >= d
 }
 
-// callDone says that a call has returned, in whose place those that wait may go.
+// callDone says that a call of one has returned, in whose place those that wait may
+// go.
 func (s *Store) callDone(b *batcher, long bool) {
-	if group := b.next(s.timeout / waitPart); group != nil {
-		go s.sendAll(b, group, long)
+	if b.leaves() {
+		go s.sendAll(b, nil, long)
 	}
+}
+
+// leaves gives up the place of a call of one if none wait for it, and reports
+// whether some do.
+func (b *batcher) leaves() (wanted bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.away--
+	if len(b.queue) == 0 {
+		b.inFlight--
+	}
+	return len(b.queue) > 0
 }
 
 // sendAll sends a group, and then those that have come meanwhile.
 func (s *Store) sendAll(b *batcher, group []*pendingCall, long bool) {
-	for ; group != nil; group = b.next(s.timeout / waitPart) {
-		s.send(group, long)
+	for {
+		if len(group) > 0 {
+			s.send(group, long)
+		}
+		b.gather()
+		if group = b.next(s.timeout/waitPart, len(group)); group == nil {
+			return
+		}
+	}
+}
+
+// gather lets those come who have just been answered and ask again, so that the
+// next call is not made for the first of them alone: until as many wait as is their
+// part of all that are about, or nobody else comes.
+func (b *batcher) gather() {
+	for idle, before := 0, -1; idle < mostYields; idle++ {
+		b.mu.Lock()
+		waiting, all := len(b.queue), len(b.queue)+b.away
+		b.mu.Unlock()
+		if waiting*maxInFlight >= all {
+			return
+		}
+		if waiting > before {
+			idle, before = 0, waiting
+		}
+		runtime.Gosched()
 	}
 }
 
 // next returns the requests that are sent in the place of a call that has
-// returned: nil if there are none, or if enough calls are on their way without it,
-// and then the place is free.
-func (b *batcher) next(patience time.Duration) []*pendingCall {
+// returned, of so many: nil if there are none, or if enough calls are on their way
+// without it, and then the place is free.
+func (b *batcher) next(patience time.Duration, answered int) []*pendingCall {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.away -= answered
 	if b.inFlight <= maxInFlight || b.waitsLong(patience) {
 		if group := b.group(); group != nil {
 			return group
@@ -199,6 +243,7 @@ func (b *batcher) group() (group []*pendingCall) {
 		r := b.queue[n]
 		if r.state.CompareAndSwap(callWaits, callSent) {
 			group, size = append(group, r), size+r.size
+			b.away++
 		}
 		b.queue[n] = nil
 		n++

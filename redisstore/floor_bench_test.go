@@ -29,7 +29,7 @@ func BenchmarkFloor(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer store.Close()
-	limit := bind(b, store, "1000000/s")
+	limit := bind(b, store, "1/s burst 1000000")
 	if _, err := driver.Eval(ctx, floor, []string{"floor"}, nil); err != nil {
 		b.Fatal(err)
 	}
@@ -47,6 +47,7 @@ func BenchmarkFloor(b *testing.B) {
 		b.Run(fmt.Sprint("callers=", callers), func(b *testing.B) {
 			var ratios []float64
 			var floors, all spent
+			calls, decisions := store.Stats().Results.OK, 0.0
 			for range max(b.N, 5) {
 				before := spend(b, server)
 				base := rate(b, callers, "floor:", least)
@@ -55,9 +56,11 @@ func BenchmarkFloor(b *testing.B) {
 				floors.add(before, between, base)
 				all.add(between, spend(b, server), own)
 				ratios = append(ratios, own/base)
+				decisions += own / 4
 			}
 			slices.Sort(ratios)
 			b.ReportMetric(ratios[len(ratios)/2], "x")
+			b.ReportMetric(decisions/float64(store.Stats().Results.OK-calls), "decisions/call")
 			b.ReportMetric(all.client, "client-µs")
 			b.ReportMetric(all.server, "server-µs")
 			b.ReportMetric(floors.client, "floor-client-µs")
