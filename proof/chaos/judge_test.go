@@ -32,7 +32,7 @@ func (s *site) suffer(f fault) suffered {
 	}
 	ended := time.Now()
 	for !s.decided() {
-		if time.Since(ended) > 30*time.Second {
+		if time.Since(ended) > 2*time.Minute {
 			s.Fatalf("%s: after %v requests are still answered without the store", f.name, time.Since(ended))
 		}
 	}
@@ -54,7 +54,8 @@ func (s *site) without() (sum float64) {
 	return sum
 }
 
-// decided reports whether for a moment no request was answered without the store.
+// decided reports whether for a moment nearly no request was answered without the
+// store: on a machine that is busy some always are.
 func (s *site) decided() bool {
 	count := func() (sum float64) {
 		for _, p := range s.processes {
@@ -62,10 +63,10 @@ func (s *site) decided() bool {
 		}
 		return sum
 	}
-	before := count()
+	before, asked := count(), s.asked.Load()
 	time.Sleep(250 * time.Millisecond)
 	after := count()
-	return before == after && after < 1e9 && after >= 0
+	return after-before <= float64(s.asked.Load()-asked)/20 && after < 1e9 && after >= 0
 }
 
 // limits are the rules' limits.
@@ -87,6 +88,17 @@ func (s *site) between(rule string, from, until time.Time) (all []oracle.Event) 
 		}
 	}
 	return all
+}
+
+// deniedBelow returns how many requests were denied in a stretch of those who ask
+// for far less than they may have.
+func (s *site) deniedBelow(from, until time.Time) (n int) {
+	for _, e := range s.unjust {
+		if e.begun.After(from) && e.ended.Before(until) {
+			n++
+		}
+	}
+	return n
 }
 
 func specOf(l stint.Limit) model.Spec {
@@ -112,8 +124,8 @@ func (s *site) judge(done []suffered, seed uint64) {
 	var report strings.Builder
 	fmt.Fprintf(&report, "\nSeed %d. %d requests to %d processes: %d let through, %d denied, %d without an answer.\n\n",
 		seed, s.asked.Load(), len(s.processes), len(s.events), s.refused.Load(), s.unanswered.Load())
-	report.WriteString("Above the envelope: the most units of a key in any stretch, in parts of its burst.\n\n")
-	report.WriteString("| fault | passed | above the envelope | promised | without the store | the store decides again after |\n|---|---:|---:|---:|---:|---:|\n")
+	report.WriteString("Above the envelope: the most units of a key in any stretch, in parts of its burst. Denied far below the limit: of clients who ask for a tenth of it.\n\n")
+	report.WriteString("| fault | passed | above the envelope | promised | denied far below the limit | without the store | the store decides again after |\n|---|---:|---:|---:|---:|---:|---:|\n")
 	promised := int64(0)
 	for _, f := range done {
 		worst, passed := 0.0, 0
@@ -130,7 +142,11 @@ func (s *site) judge(done []suffered, seed uint64) {
 			s.Errorf("%s: nothing was let through: that was no trial", f.name)
 		}
 		promised += f.promised
-		fmt.Fprintf(&report, "| %s | %d | %.2f | %d | %.0f | %v |\n", f.name, passed, worst, f.promised, max(f.without, 0), f.again.Round(time.Millisecond))
+		wrong := s.deniedBelow(f.from, f.until)
+		if f.begin == nil && f.without <= 0 && wrong > 0 {
+			s.Errorf("%s: %d requests were denied of clients who ask for a tenth of their limit", f.name, wrong)
+		}
+		fmt.Fprintf(&report, "| %s | %d | %.2f | %d | %d | %.0f | %v |\n", f.name, passed, worst, f.promised, wrong, max(f.without, 0), f.again.Round(time.Millisecond))
 	}
 	for rule, l := range limits {
 		if over := above(l, s.between(rule, time.Time{}, time.Now()), 1000*l.Burst()); over > promised*l.Burst() {

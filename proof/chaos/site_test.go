@@ -30,7 +30,11 @@ rules:
   - {name: team, match: {path: /two}, key: [team], limits: "100/s burst 100"}
 `
 
-const users, teams = 6, 2
+// Beside those who ask for more than they may have there are some who ask for far
+// less, one in ten of it, each from one process: they are denied only for a reason.
+const users, teams, modest = 6, 2, 3
+
+const modestPause = 150 * time.Millisecond
 
 // A site is what is done to: servers, processes that share them, and callers.
 type site struct {
@@ -46,6 +50,7 @@ type site struct {
 
 	mu     sync.Mutex
 	events []event
+	unjust []event // denials of those who ask for little
 
 	asked, refused, unanswered atomic.Int64
 }
@@ -156,8 +161,23 @@ func (s *site) load() (stop func()) {
 				}
 			})
 		}
+		callers.Go(func() { s.askLittle(done, p.addr, fmt.Sprint("modest", i%modest)) })
 	}
 	return func() { close(done); callers.Wait() }
+}
+
+// askLittle asks for far less than the limit lets through, until done.
+func (s *site) askLittle(done <-chan struct{}, addr, user string) {
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	for {
+		select {
+		case <-done:
+			return
+		case <-time.After(modestPause):
+			s.post(client, addr, map[string]string{"user": user, "team": "", "path": "/one"}, [][2]string{{"one", user}}, true)
+		}
+	}
 }
 
 func (s *site) ask(client *http.Client, addr string, rnd *rand.Rand) {
@@ -166,6 +186,12 @@ func (s *site) ask(client *http.Client, addr string, rnd *rand.Rand) {
 	if rnd.IntN(2) == 0 {
 		attributes["path"], limits = "/two", [][2]string{{"user", user}, {"team", team}}
 	}
+	s.post(client, addr, attributes, limits, false)
+	time.Sleep(5 * time.Millisecond)
+}
+
+// post asks a process, and notes what it says.
+func (s *site) post(client *http.Client, addr string, attributes map[string]string, limits [][2]string, modest bool) {
 	body, _ := json.Marshal(map[string]any{"attributes": attributes})
 	e := event{begun: time.Now(), limits: limits}
 	resp, err := client.Post("http://"+addr+"/v1/check", "application/json", bytes.NewReader(body))
@@ -185,8 +211,12 @@ func (s *site) ask(client *http.Client, addr string, rnd *rand.Rand) {
 		s.mu.Unlock()
 	case http.StatusTooManyRequests:
 		s.refused.Add(1)
+		if modest {
+			s.mu.Lock()
+			s.unjust = append(s.unjust, e)
+			s.mu.Unlock()
+		}
 	default:
 		s.Errorf("%s: %s", addr, resp.Status)
 	}
-	time.Sleep(5 * time.Millisecond)
 }
