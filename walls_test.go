@@ -291,6 +291,7 @@ var floors = map[string]string{
 		cmd/internal/planner/luaserver
 		cmd/internal/planner/nodes
 		cmd/internal/planner/plan
+		cmd/internal/planner/sizing
 		cmd/internal/planner/trial
 		cmd/internal/scratch
 		cmd/internal/service/acts
@@ -506,7 +507,13 @@ var floors = map[string]string{
 		memstore
 		meter
 		redisstore`,
-	"cmd/internal/planner/luaserver":    "redisstore", // as a driver of it
+	"cmd/internal/planner/luaserver": "redisstore", // as a driver of it
+	"cmd/internal/planner/sizing": `
+		.
+		cmd/internal/planner/luaserver
+		meter
+		policy
+		redisstore`, // which it runs, and weighs
 	"cmd/internal/service/servicebench": "",
 	"cmd/internal/scratch":              "redisstore",
 	"cmd/internal/service/storecheck": `

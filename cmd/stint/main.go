@@ -38,6 +38,7 @@ type cli struct {
 	Rehearse   rehearseCmd   `cmd:"" help:"Say whom other rules would deny, on requests that a server recorded or of an access log."`
 	Explain    explainCmd    `cmd:"" help:"Say which rules hold a request, and why."`
 	CheckStore checkStoreCmd `cmd:"" help:"Say what server a Redis or Valkey is, and whether limits can be kept there."`
+	Size       sizeCmd       `cmd:"" help:"Say what rules need of a Redis: memory, calls, processor time, network, connections."`
 	Import     importCmd     `cmd:"" help:"Turn the configuration of another rate limiter into rules."`
 	Schema     schemaCmd     `cmd:"" help:"Print the JSON schema of rules files, for editors."`
 	Inspect    inspectCmd    `cmd:"" help:"Say how a client stands under all rules of a running server, and why."`

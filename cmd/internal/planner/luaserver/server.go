@@ -153,3 +153,17 @@ func reply(v lua.LValue) (any, error) {
 	}
 	return nil, fmt.Errorf("luaserver: a script returned a %v", v.Type())
 }
+
+// Each calls do with every key and what it holds: of a hash, its fields and their
+// values one behind the other.
+func (s *Server) Each(do func(key, text string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, v := range s.keys {
+		text := v.text
+		for field, value := range v.hash {
+			text += field + value
+		}
+		do(key, text)
+	}
+}
