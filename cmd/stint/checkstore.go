@@ -21,6 +21,7 @@ type checkStoreCmd struct {
 	Samples  int           `default:"200" placeholder:"N" help:"How many pings and decisions are timed (${default})."`
 	Timeout  time.Duration `default:"2s" help:"How long one operation may take (${default})."`
 	Deadline time.Duration `default:"25ms" help:"Warn if decisions take longer: what they may take under stint serve (${default})."`
+	Prefix   string        `name:"store-prefix" env:"STINT_STORE_PREFIX" placeholder:"NAME" default:"stint" help:"What the names of keys of the processes begin with (${default})."`
 	JSON     bool          `name:"json" help:"Write JSON."`
 }
 
@@ -64,7 +65,7 @@ func (c *checkStoreCmd) Run(e *env) error {
 	r := &storecheck.Report{}
 	client, err := rueidis.NewClient(o)
 	if err == nil {
-		r = storecheck.Run(ctx, client, storecheck.Options{Samples: c.Samples, Timeout: c.Timeout, Deadline: c.Deadline})
+		r = storecheck.Run(ctx, client, storecheck.Options{Samples: c.Samples, Timeout: c.Timeout, Deadline: c.Deadline, Prefix: c.Prefix})
 		client.Close()
 	} else {
 		r.Problems = []storecheck.Finding{{What: err.Error(), Hint: storecheck.HintFor(err)}}
@@ -93,6 +94,11 @@ func writeCheckJSON(w io.Writer, name string, r *storecheck.Report) error {
 		Ahead  string `json:"ahead"`
 		Within string `json:"within"`
 	}
+	type logs struct {
+		Entries int    `json:"entries"`
+		Take    string `json:"take"`
+		Settle  string `json:"settle"`
+	}
 	findings := func(list []storecheck.Finding) []storecheck.Finding { return append([]storecheck.Finding{}, list...) }
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
@@ -104,6 +110,8 @@ func writeCheckJSON(w io.Writer, name string, r *storecheck.Report) error {
 		Ping     latency              `json:"ping"`
 		Decision latency              `json:"decision"`
 		Clock    clock                `json:"clock"`
+		Logs     logs                 `json:"logs"`
+		Tags     string               `json:"tags,omitempty"`
 		Problems []storecheck.Finding `json:"problems"`
 		Warnings []storecheck.Finding `json:"warnings"`
 	}{
@@ -111,6 +119,7 @@ func writeCheckJSON(w io.Writer, name string, r *storecheck.Report) error {
 		latency{r.Ping.Median.String(), r.Ping.P99.String()},
 		latency{r.Decision.Median.String(), r.Decision.P99.String()},
 		clock{r.Clock.Ahead.String(), r.Clock.Within.String()},
+		logs{r.Logs.Entries, r.Logs.Take.String(), r.Logs.Settle.String()}, r.Tags,
 		findings(r.Problems), findings(r.Warnings),
 	})
 }
@@ -128,6 +137,7 @@ func writeCheck(w io.Writer, name string, r *storecheck.Report) error {
 		}
 		line("operations", "all answer as they should")
 		line("decision", "median %v, p99 %v", round(r.Decision.Median), round(r.Decision.P99))
+		line("logs", "of %d entries: take %v, settle %v", r.Logs.Entries, round(r.Logs.Take), round(r.Logs.Settle))
 		line("ping", "median %v, p99 %v", round(r.Ping.Median), round(r.Ping.P99))
 		way := "ahead of"
 		if r.Clock.Ahead < 0 {

@@ -179,7 +179,7 @@ func (c *doctorCmd) examineStore(ctx context.Context, store storeURL, u *checkup
 		return
 	}
 	defer client.Close()
-	r := storecheck.Run(ctx, client, storecheck.Options{Samples: fewSamples, Deadline: c.StoreTimeout})
+	r := storecheck.Run(ctx, client, storecheck.Options{Samples: fewSamples, Deadline: c.StoreTimeout, Prefix: c.StorePrefix})
 	for i := range r.Nodes {
 		u.ok("store", "%s: %s %s", r.Nodes[i].Address, r.Nodes[i].Server, r.Nodes[i].Version)
 	}

@@ -5,13 +5,17 @@
 package storecheck
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/stint-dev/stint/redisstore"
 )
 
 // Options say how much to ask. The zero value is good.
@@ -24,6 +28,9 @@ type Options struct {
 	// Deadline is how long an operation may take where limits are kept in the
 	// server: what comes near is warned of. The default value is 25 ms.
 	Deadline time.Duration
+	// Prefix is what the keys of the processes begin with. The default value is
+	// "stint".
+	Prefix string
 }
 
 // A Report is what was found.
@@ -37,6 +44,11 @@ type Report struct {
 	Ping, Decision Latency
 	Samples        int
 	Clock          Clock
+	// Logs is what long logs cost.
+	Logs LogCost
+	// Tags is how many hash tags processes keep their keys under, as the server
+	// says; "" where none have yet.
+	Tags string
 	// Problems are why limits cannot be kept there, Warnings what would be
 	// unwise.
 	Problems, Warnings []Finding
@@ -107,7 +119,28 @@ func (r *Report) try(ctx context.Context, client rueidis.Client, o Options) {
 		r.problem(fmt.Errorf("TIME: %w", err))
 		return
 	}
+	if r.Logs, err = logs(ctx, store); err != nil {
+		r.problem(fmt.Errorf("a log: %w", err))
+		return
+	}
 	r.judgeTimes(o.Deadline)
+	r.judgeTags(ctx, client, cmp.Or(o.Prefix, "stint"))
+}
+
+// judgeTags looks whether processes that are there keep their keys as this one
+// would.
+func (r *Report) judgeTags(ctx context.Context, client rueidis.Client, prefix string) {
+	key := redisstore.TagsKey(prefix)
+	there, err := client.Do(ctx, client.B().Get().Key(key).Build()).ToString()
+	if err != nil { // nobody has been here, or it is not for this user to see
+		return
+	}
+	if r.Tags = there; there != strconv.Itoa(redisstore.DefaultTags) {
+		r.Problems = append(r.Problems, Finding{
+			fmt.Sprintf("processes under the prefix %q keep their keys under %.20q hash tags, and stint under %d: it would not start", prefix, there, redisstore.DefaultTags),
+			"another --store-prefix; if no such process is left, delete the key " + key,
+		})
+	}
 }
 
 // problem notes an error, without its position in the script.
