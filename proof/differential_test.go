@@ -45,6 +45,7 @@ type differential struct {
 	limits []stint.Limit
 	had    map[int][]stint.Limit // forms of each that were in force
 	held   []held
+	ever   []request // that were reserved
 
 	reserving bool // most operations reserve and settle
 }
@@ -317,7 +318,7 @@ func (d *differential) reserve(r request, c int64) {
 	if id == 0 {
 		return
 	}
-	d.held = append(d.held, h)
+	d.held, d.ever = append(d.held, h), append(d.ever, r)
 }
 
 func (d *differential) settle(h held, c int64) {
@@ -334,6 +335,9 @@ func (d *differential) settle(h held, c int64) {
 func (d *differential) operate() {
 	r, ctx := d.layers(), context.Background()
 	if rapid.Bool().Draw(d.t, "reset") {
+		if d.redis != nil && slices.ContainsFunc(d.ever, r.leavesLog) {
+			return
+		}
 		d.model.Reset(d.now, r.reference)
 		for i, s := range d.stores {
 			if err := s.store.Reset(ctx, r.columns[i]); err != nil {
@@ -348,6 +352,17 @@ func (d *differential) operate() {
 		return s.store.Refund(ctx, r.columns[i], c)
 	})
 	d.alone("refund", r, want)
+}
+
+// leavesLog reports whether to reset these would end a reservation that has a log
+// beside them: in Redis that does not learn of it, and goes on keeping more than
+// its count until the reservation would have ended.
+func (r request) leavesLog(of request) bool {
+	among := func(l model.Layer) bool {
+		return slices.ContainsFunc(r.reference, func(o model.Layer) bool { return o.Name == l.Name && o.Key == l.Key })
+	}
+	return slices.ContainsFunc(of.reference, among) &&
+		slices.ContainsFunc(of.reference, func(l model.Layer) bool { return l.Spec.Kind == model.Log && !among(l) })
 }
 
 // change gives one limit another form: one that it had before, or a new one.

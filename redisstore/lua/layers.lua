@@ -271,14 +271,17 @@ local function load(L, key, t, refunded)
 end
 
 -- save writes a state that has changed, to be forgotten once it is as if never
--- seen, and not while reservations of a log are open; a denial changes none. The form that has charged comes first; what gives
--- back meets none.
+-- seen, but of a log not while reservations are open; a denial changes none. The
+-- form that has charged comes first, and ends reservations under the others; what
+-- gives back meets none.
 local function save(L)
   local reset, state = L.unmet and 0 or micros(L, L.kind.reset(L)), nil
   if L.open then reset = most(reset, sub(L.open, L.loaded)) end
   if L.others then
-    local all = {}
+    local all, takesOver = {}, L.turned and L.place == 1 and not L.unmet
+    if takesOver then turn(L) end
     for _, P in ipairs(L.others) do
+      if takesOver then P.open = nil end
       local ends = micros(P, P.kind.reset(P))
       if ends ~= 0 then
         all[#all + 1] = P.kind.write(P)
@@ -297,7 +300,6 @@ local function save(L)
       for i, part in ipairs(all) do all[i] = string.format('%d:', #part) .. part end
       state = '&' .. table.concat(all)
     end
-    if L.turned and L.place == 1 and not L.unmet then turn(L) end
   end
   if reset == 0 then
     redis.call('DEL', L.key)
