@@ -95,7 +95,7 @@ func crowd(t *testing.T, text string, goroutines int, length time.Duration, ask 
 			rng := rand.New(rand.NewPCG(uint64(i), 7))
 			var own []oracle.Event
 			n := 0
-			for from := clock.now(); from < end; from = clock.now() {
+			for from := clock.now(); from < end || n == 0; from = clock.now() { // once, however late it begins
 				ok, err := ask()
 				if err != nil {
 					mu.Lock()
