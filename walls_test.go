@@ -332,6 +332,13 @@ var floors = map[string]string{
 		internal/guard
 		internal/ratefields
 		policy`,
+	"adapters/caddylimit": `
+		.
+		httplimit
+		memstore
+		policy
+		policy/rulesfile
+		redisstore`,
 	"adapters/connectlimit": "grpclimit",
 	"adapters/echolimit":    "", // they take a guard of httplimit as a function
 	"adapters/fiberlimit":   "",

@@ -33,7 +33,7 @@ type shelf struct {
 // is in docs and not named here is put on the last.
 var shelves = []shelf{
 	{"Start", []string{"README.md"}},
-	{"In Go", []string{"docs/MOVING.md", "docs/HTTP.md", "docs/ROUTERS.md", "docs/GRPC.md", "docs/LIMITS.md"}},
+	{"In Go", []string{"docs/MOVING.md", "docs/HTTP.md", "docs/ROUTERS.md", "docs/CADDY.md", "docs/GRPC.md", "docs/LIMITS.md"}},
 	{"For a platform", []string{"docs/PROXY.md", "docs/SERVE.md", "docs/RULES.md", "docs/ENVOY.md", "docs/RESP.md", "docs/CLIENTS.md", "docs/REDIS.md"}},
 	{"To operate", []string{"docs/KUBERNETES.md", "docs/OPERATE.md", "docs/PAGE.md", "docs/METRICS.md", "docs/RULES-DB.md", "docs/PLAN.md", "docs/LAB.md", "docs/THREATS.md", "SECURITY.md"}},
 	{"Reference", []string{"docs/SEMANTICS.md", "docs/DESIGN.md", "docs/FIGURES.md", "docs/REDIS-FIGURES.md", "docs/RELEASING.md", "CHANGELOG.md", "CONTRIBUTING.md"}},

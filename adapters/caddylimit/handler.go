@@ -1,0 +1,185 @@
+// Package caddylimit is the module http.handlers.stint for Caddy: it holds requests
+// to limits before the handlers behind it see them.
+//
+//	example.com {
+//		stint site "100/min"
+//		reverse_proxy 127.0.0.1:9000
+//	}
+//
+// Limits stand in the Caddyfile, with any of Caddy's placeholders as keys, or in a
+// rules file, the same that stint serve and stint proxy go by. A request that may
+// not pass is answered as package httplimit does: 429 with Retry-After and the
+// RateLimit fields. What keys have used belongs to the handler's name: it outlives
+// a reload of Caddy's configuration, and with a store in Redis the process.
+//
+// docs/CADDY.md describes the directive and the JSON.
+package caddylimit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/policy"
+)
+
+func init() { caddy.RegisterModule(new(Handler)) }
+
+// Handler holds requests to limits, or to the rules of a file: one of Limits,
+// Rules and RulesFile must be given.
+type Handler struct {
+	// Name is what keys have used belongs to. Handlers of one name share it, so
+	// give each a name of its own. It is what clients and metrics see, too.
+	Name string `json:"name"`
+	// Limits are texts such as "10/s burst 20". All of them hold together.
+	Limits []string `json:"limits,omitempty"`
+	// Key is whom a request counts for under Limits: placeholders, or text with
+	// placeholders. Several make one key together. The default is
+	// {http.vars.client_ip}, the address by trusted_proxies of the server, of
+	// which IPv6 counts by /64.
+	Key []string `json:"key,omitempty"`
+	// OnMissing says what becomes of requests under Limits of which a part of
+	// the key is empty: shared (one key for all of them, the default), deny or
+	// skip.
+	OnMissing string `json:"on_missing,omitempty"`
+	// Shadow decides and counts under Limits, but denies nothing.
+	Shadow bool `json:"shadow,omitempty"`
+
+	// RulesFile is a rules file, YAML or JSON. It is read when Caddy loads its
+	// configuration. Attributes that it declares are Caddy's placeholders, without
+	// their braces.
+	RulesFile string `json:"rules_file,omitempty"`
+	// Rules is what such a file holds, in place of one.
+	Rules json.RawMessage `json:"rules,omitempty"`
+
+	// Store is the Redis or Valkey that keeps what keys have used:
+	// redis://host:6379. Placeholders such as {env.REDIS_URL} are replaced. The
+	// default is the memory of this process.
+	Store string `json:"store,omitempty"`
+	// Nodes is how many processes share the store. The default is that they count
+	// each other.
+	Nodes int `json:"nodes,omitempty"`
+	// MaxKeys is the most keys in memory for each limit: 1,048,576 by default.
+	MaxKeys int `json:"max_keys,omitempty"`
+	// Secret hashes long keys, and those of rules that say so: at least 16 bytes,
+	// the same for all processes on one store. Placeholders are replaced.
+	Secret string `json:"secret,omitempty"`
+	// Dialect is the header fields of answers: draft11 (the default), draft06,
+	// x-ratelimit or none.
+	Dialect string `json:"dialect,omitempty"`
+
+	guard   func(http.Handler) http.Handler
+	policy  *policy.Policy
+	store   *store
+	metrics *metrics
+	log     *slog.Logger
+}
+
+var (
+	_ caddy.Provisioner           = (*Handler)(nil)
+	_ caddy.CleanerUpper          = (*Handler)(nil)
+	_ caddyhttp.MiddlewareHandler = (*Handler)(nil)
+)
+
+// CaddyModule implements [caddy.Module].
+func (*Handler) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "http.handlers.stint", New: func() caddy.Module { return new(Handler) }}
+}
+
+var dialects = map[string]httplimit.Dialect{
+	"": httplimit.Draft11, "draft11": httplimit.Draft11, "draft06": httplimit.Draft06, "x-ratelimit": httplimit.XRateLimit, "none": httplimit.NoFields,
+}
+
+// Provision implements [caddy.Provisioner].
+func (h *Handler) Provision(ctx caddy.Context) error {
+	h.log = ctx.Slogger()
+	dialect, ok := dialects[h.Dialect]
+	switch {
+	case h.Name == "":
+		return errors.New("name: give one, such as site: what clients have used belongs to it")
+	case !ok:
+		return fmt.Errorf("dialect %q: want draft11, draft06, x-ratelimit or none", h.Dialect)
+	case h.MaxKeys < 0:
+		return fmt.Errorf("max_keys %d: at least 1", h.MaxKeys)
+	case h.Nodes < 0:
+		return fmt.Errorf("nodes %d: at least 1", h.Nodes)
+	}
+	rules, err := h.rules()
+	if err != nil {
+		return err
+	}
+	if h.metrics, err = newMetrics(ctx.GetMetricsRegistry()); err != nil {
+		return err
+	}
+	if h.store, err = openStore(h); err != nil {
+		return err
+	}
+	if h.policy, err = h.store.policy(rules, h); err != nil {
+		return err
+	}
+	h.guard, err = httplimit.NewPolicy(h.policy, httplimit.ClientIP{}, httplimit.Options{
+		Dialect: dialect, Attribute: h.attribute, OnError: h.failed, OnDecision: h.decided,
+	})
+	return err
+}
+
+// Cleanup implements [caddy.CleanerUpper]. Caddy calls it after those handlers have
+// been provisioned that take the place of this one, so that what keys have used
+// is still there for them.
+func (h *Handler) Cleanup() error {
+	if h.policy != nil {
+		h.policy.Close()
+	}
+	return h.store.close()
+}
+
+// ServeHTTP implements [caddyhttp.MiddlewareHandler].
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (err error) {
+	asked := r
+	if client, ok := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string); ok && client != "" {
+		copied := *r // the guard goes by the peer, and Caddy has found the client already
+		copied.RemoteAddr = client
+		asked = &copied
+	}
+	h.guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		err = next.ServeHTTP(w, r)
+	})).ServeHTTP(w, asked)
+	return err
+}
+
+// attribute returns what rules ask for beside what every request has: parts of
+// the key, and placeholders.
+func (h *Handler) attribute(r *http.Request, name string) (string, bool) {
+	replacer, ok := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	if !ok {
+		return "", false
+	}
+	if part, ok := h.part(name); ok {
+		value := replacer.ReplaceAll(part, "")
+		return value, value != ""
+	}
+	value, ok := replacer.GetString(name)
+	return value, ok && value != ""
+}
+
+// failed is told why a request could not be decided about.
+func (h *Handler) failed(r *http.Request, err error) {
+	h.metrics.undecided.WithLabelValues(h.Name).Inc()
+	if errors.Is(err, policy.ErrRequest) || r.Context().Err() != nil {
+		return // it is the client's fault, and its business
+	}
+	h.log.Log(context.WithoutCancel(r.Context()), slog.LevelError, "no decision", "name", h.Name, "error", err)
+}
+
+// decided counts a decision.
+func (h *Handler) decided(_ *http.Request, o httplimit.Outcome) {
+	h.metrics.duration.WithLabelValues(h.Name).Observe(o.Took.Seconds())
+	h.metrics.count(h.Name, o.Rules)
+}

@@ -1,0 +1,124 @@
+package caddylimit
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/policy/rulesfile"
+)
+
+// clientIP is the placeholder of the client's address, which rules call ip.
+const clientIP = "{http.vars.client_ip}"
+
+// rules reads what the handler is to go by.
+func (h *Handler) rules() (*policy.Rules, error) {
+	given := 0
+	for _, one := range []bool{len(h.Limits) > 0, h.RulesFile != "", len(h.Rules) > 0} {
+		if one {
+			given++
+		}
+	}
+	switch {
+	case given != 1:
+		return nil, errors.New("give one of limits, rules_file and rules")
+	case len(h.Limits) == 0 && (len(h.Key) > 0 || h.OnMissing != "" || h.Shadow):
+		return nil, errors.New("key, on_missing and shadow go with limits: rules have fields of these names")
+	}
+	file, err := h.file()
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range file.Warnings() {
+		h.log.Warn("rules", "name", h.Name, "warning", w.String())
+	}
+	return policy.Compile(file), nil
+}
+
+// file reads rules from where they stand.
+func (h *Handler) file() (*rulesfile.File, error) {
+	switch {
+	case len(h.Limits) > 0:
+		return h.inline()
+	case len(h.Rules) > 0:
+		return rulesfile.Parse(h.Rules)
+	}
+	text, err := os.ReadFile(h.RulesFile)
+	if err != nil {
+		return nil, err
+	}
+	read := readYAML
+	if strings.EqualFold(filepath.Ext(h.RulesFile), ".json") {
+		read = rulesfile.ReadJSON
+	}
+	root, err := read(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", h.RulesFile, err)
+	}
+	for _, f := range root.Fields {
+		if f.Name == "trusted_proxies" || f.Name == "client_ip_header" || f.Name == "store" {
+			return nil, fmt.Errorf("%s:%d:%d: %s is not for Caddy: it is trusted_proxies and client_ip_headers of its server, and store of this handler", h.RulesFile, f.Line, f.Column, f.Name)
+		}
+	}
+	file, err := rulesfile.Decode(root)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", h.RulesFile, err)
+	}
+	return file, nil
+}
+
+// inline writes the limits as a rule, so that they are held as any other is.
+func (h *Handler) inline() (*rulesfile.File, error) {
+	type rule struct {
+		Name      string   `json:"name"`
+		Key       []string `json:"key"`
+		Limits    []string `json:"limits"`
+		OnMissing string   `json:"on_missing,omitempty"`
+		Shadow    bool     `json:"shadow,omitempty"`
+	}
+	one := rule{Name: h.Name, Key: []string{}, Limits: h.Limits, OnMissing: h.OnMissing, Shadow: h.Shadow}
+	var declared []string
+	if len(h.Key) == 0 {
+		one.Key = []string{"ip"}
+	}
+	for i, part := range h.Key {
+		switch part {
+		case clientIP:
+			one.Key = append(one.Key, "ip")
+		case "":
+			return nil, fmt.Errorf("key: part %d is empty", i+1)
+		default:
+			name := partName + strconv.Itoa(i)
+			one.Key, declared = append(one.Key, name), append(declared, name)
+		}
+	}
+	text, err := json.Marshal(struct {
+		Attributes []string `json:"attributes,omitempty"`
+		Rules      []rule   `json:"rules"`
+	}{declared, []rule{one}})
+	if err != nil {
+		return nil, err
+	}
+	return rulesfile.Parse(text)
+}
+
+// partName begins the attributes that parts of the key are.
+const partName = "key_"
+
+// part returns the part of the key that an attribute is.
+func (h *Handler) part(name string) (string, bool) {
+	number, ok := strings.CutPrefix(name, partName)
+	if !ok || len(h.Key) == 0 {
+		return "", false
+	}
+	i, err := strconv.Atoi(number)
+	if err != nil || i < 0 || i >= len(h.Key) {
+		return "", false
+	}
+	return h.Key[i], true
+}

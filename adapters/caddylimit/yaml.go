@@ -1,0 +1,83 @@
+package caddylimit
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/stint-dev/stint/policy/rulesfile"
+)
+
+// maxDepth is how deep a rules file may nest: as deep as package rulesfile takes.
+const maxDepth = 16
+
+// readYAML returns the tree of a rules file. It reads what stint serve reads, but
+// for anchors, aliases and tags.
+func readYAML(text []byte) (*rulesfile.Node, error) {
+	var document yaml.Node
+	if err := yaml.Unmarshal(text, &document); err != nil {
+		return nil, err
+	}
+	if len(document.Content) == 0 {
+		return nil, errors.New("the file is empty: want rules: and a list of rules")
+	}
+	return nodeOf(document.Content[0], 0)
+}
+
+func nodeOf(n *yaml.Node, depth int) (*rulesfile.Node, error) {
+	at := &rulesfile.Node{Line: n.Line, Column: n.Column}
+	switch {
+	case depth > maxDepth:
+		return nil, fmt.Errorf("line %d: nested deeper than %d", n.Line, maxDepth)
+	case n.Anchor != "" || n.Kind == yaml.AliasNode || n.Style&yaml.TaggedStyle != 0:
+		return nil, fmt.Errorf("line %d: anchors, aliases and tags are not read here: write it out", n.Line)
+	case n.Kind == yaml.SequenceNode:
+		at.Kind = rulesfile.List
+		for _, item := range n.Content {
+			one, err := nodeOf(item, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			at.Items = append(at.Items, one)
+		}
+	case n.Kind == yaml.MappingNode:
+		at.Kind = rulesfile.MapKind
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			key := n.Content[i]
+			if key.Kind != yaml.ScalarNode {
+				return nil, fmt.Errorf("line %d: a field's name must be text", key.Line)
+			}
+			value, err := nodeOf(n.Content[i+1], depth+1)
+			if err != nil {
+				return nil, err
+			}
+			at.Fields = append(at.Fields, rulesfile.Field{Name: key.Value, Line: key.Line, Column: key.Column, Value: value})
+		}
+	default:
+		scalar(n, at)
+	}
+	return at, nil
+}
+
+// numbers are those of YAML's core schema, and those with underscores, since limits
+// have them too.
+var numbers = regexp.MustCompile(`^[-+]?([0-9][0-9_]*|(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?)$`)
+
+// scalar sets the kind and the value of one word or text.
+func scalar(n *yaml.Node, to *rulesfile.Node) {
+	to.Kind, to.Value = rulesfile.String, n.Value
+	if n.Style != 0 { // in quotes, or a block
+		return
+	}
+	switch word := strings.ToLower(n.Value); {
+	case word == "" || word == "~" || word == "null":
+		to.Kind = rulesfile.Null
+	case word == "true" || word == "false":
+		to.Kind, to.Value = rulesfile.Bool, word
+	case numbers.MatchString(n.Value):
+		to.Kind = rulesfile.Number
+	}
+}
