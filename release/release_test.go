@@ -132,8 +132,8 @@ func archive(t *testing.T, path, base string) {
 	if err != nil || !strings.HasPrefix(string(out), "stint v1.2.3") {
 		t.Errorf("%s, %v", out, err)
 	}
-	if size := len(found[base+"/stint"]); size > 30<<20 {
-		t.Errorf("the program has %.1f MiB, 30 are allowed: make size says what takes the room", float64(size)/(1<<20))
+	if size := len(found[base+"/stint"]); size > 30e6 {
+		t.Errorf("the program has %.2f MB, 30 are allowed: make size says what takes the room", float64(size)/1e6)
 	}
 	if here, err := filepath.Abs(".."); err != nil || bytes.Contains(found[base+"/stint"], []byte(here+"/")) {
 		t.Errorf("the program names %s, where it was built", here)

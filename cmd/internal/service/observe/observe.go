@@ -33,7 +33,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
@@ -140,7 +139,7 @@ func (o *Observer) Gather() ([]*dto.MetricFamily, error) { return o.registry.Gat
 
 // Metrics serves the metrics as Prometheus text.
 func (o *Observer) Metrics() http.Handler {
-	return promhttp.HandlerFor(o.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+	return scrapes(o.registry)
 }
 
 // Watch adds what a store holds to the metrics; a second call replaces the
