@@ -147,7 +147,7 @@ func (c *converter) server(d *Directive, top level) error {
 			switch {
 			case strings.HasPrefix(name, "~"):
 				c.note(one, "server_name %s is NOT KEPT: rules know stars alone", name)
-			case name != "" && !host.MatchString(name):
+			case name != "" && (len(name) > mostHost || !host.MatchString(name)):
 				c.note(one, "server_name %s is NOT KEPT: it is no name that requests have", name)
 			case strings.HasPrefix(name, "."):
 				hosts = append(hosts, name[1:], "*"+name)
@@ -201,8 +201,12 @@ func (c *converter) locations(block []Directive, outer level, in place) error {
 	return nil
 }
 
-// host is a name of a server, with stars or not.
-var host = regexp.MustCompile(`^[A-Za-z0-9.*_-]+$`)
+// host is a name of a server, with stars or not. nginx takes the dot at the end off
+// the host of a request and not off this, so that a name with one has no requests.
+var host = regexp.MustCompile(`^\.?[A-Za-z0-9*_-]+(\.[A-Za-z0-9*_-]+)*$`)
+
+// mostHost is how long such a name may be, in bytes, so that rules take it.
+const mostHost = 250
 
 var (
 	modifier = regexp.MustCompile(`^(=|\^~|~\*?)(.+)$`)
