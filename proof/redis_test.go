@@ -34,8 +34,8 @@ func TestDifferentialRedisCluster(t *testing.T) {
 // TestDifferentialRedisForms changes limits all the while, to other numbers,
 // kinds and periods and back: Redis says what the model does, whose forms too are
 // forgotten when they count nothing and begin with whole parts of a microsecond.
-// Its seeds are fixed: a difference that is still to be found shows up once in
-// tens of thousands of checks, and is to be looked for, not met by chance.
+// Its seeds are fixed, so that it fails for a change alone; -rapid.seed and
+// -rapid.checks look further, with -run 'Forms/0'.
 func TestDifferentialRedisForms(t *testing.T) {
 	url := "unix://" + startRedis(t)
 	saw := sightings{takes: make(map[string][2]int)}
