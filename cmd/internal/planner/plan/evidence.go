@@ -224,14 +224,15 @@ func plainText(s string) string {
 }
 
 // look reads the logs once more and returns the evidence on clients, by name.
-func (w *run) look(ctx context.Context, ids []uint32) (map[string]*Evidence, error) {
+// Where it is known when they sent something, only that is read.
+func (w *run) look(ctx context.Context, ids []uint32, when *moments) (map[string]*Evidence, error) {
 	index, n := make(map[string][]int), 0
 	for _, id := range ids {
 		if key := string(w.clients.key(id)); n < mostNamed && index[key] == nil {
 			index[key], n = []int{n}, n+1
 		}
 	}
-	all, err := w.lookFor(ctx, index, n)
+	all, err := w.lookFor(ctx, index, n, when)
 	if err != nil {
 		return nil, err
 	}
@@ -244,7 +245,7 @@ func (w *run) look(ctx context.Context, ids []uint32) (map[string]*Evidence, err
 
 // lookFor reads the logs once more: the index says which of n dossiers the lines
 // with a key are for.
-func (w *run) lookFor(ctx context.Context, index map[string][]int, n int) ([]*dossier, error) {
+func (w *run) lookFor(ctx context.Context, index map[string][]int, n int, when *moments) ([]*dossier, error) {
 	all := make([]*dossier, n)
 	for i := range all {
 		all[i] = newDossier()
@@ -254,7 +255,7 @@ func (w *run) lookFor(ctx context.Context, index map[string][]int, n int) ([]*do
 	}
 	named := newWanted(index)
 	for _, in := range w.inputs {
-		if err := w.lookIn(ctx, in, named, all); err != nil {
+		if err := w.lookIn(ctx, in, named, all, when); err != nil {
 			return nil, err
 		}
 	}
@@ -310,18 +311,22 @@ const inTurn = 4
 
 // lookIn looks into one log, with all workers: each reads some of it and looks at
 // that at once.
-func (w *run) lookIn(ctx context.Context, in *input, wanted *wanted, all []*dossier) error {
+func (w *run) lookIn(ctx context.Context, in *input, wanted *wanted, all []*dossier, when *moments) error {
 	file, err := in.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
+	nextBlock := file.Next
+	if when != nil && len(in.places) > 0 {
+		nextBlock = when.blocks(file, in.places)
+	}
 	var mu sync.Mutex
 	next := func(blocks *[inTurn][]byte) (n int) {
 		mu.Lock()
 		defer mu.Unlock()
 		for n < inTurn && (in.pipe != nil || ctx.Err() == nil) { // a pipe says so itself, behind what it gave
-			block, err := file.Next(blocks[n])
+			block, err := nextBlock(blocks[n])
 			if err != nil {
 				break
 			}

@@ -24,3 +24,11 @@ func SetOpenPipe(open func(string) (io.ReadCloser, error)) (restore func()) {
 	openPipe = open
 	return func() { openPipe = before }
 }
+
+// SetWorthwhile sets for how many requests a block only some of a log is read, and
+// returns what puts it back.
+func SetWorthwhile(n int) (restore func()) {
+	before := worthwhile
+	worthwhile = n
+	return func() { worthwhile = before }
+}

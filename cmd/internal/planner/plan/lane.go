@@ -38,6 +38,7 @@ type input struct {
 	head        []byte
 	latest      int64     // the time of the last request that was read
 	folds       []fold    // times without a zone that clocks showed twice
+	places      []place   // where its requests stand, if it can be read from anywhere
 	forwarded   bool      // most lines say for whom proxies asked
 	written     time.Time // zero if that is not known
 	about       FileReport
@@ -50,6 +51,7 @@ type block struct {
 	lane *lane
 	err  error
 	done chan struct{}
+	end  int64 // of its text in the file, or 0
 	harvest
 }
 
@@ -140,6 +142,10 @@ func (w *worker) read(b *block) {
 	var text []byte
 	if b.err == nil {
 		text, b.err = l.file.Next(w.text)
+		b.end = 0
+		if end, ok := l.file.End(); ok {
+			b.end = end
+		}
 	}
 	if b.err != nil {
 		l.close()

@@ -407,7 +407,7 @@ func (w *run) testify(ctx context.Context, report *Report) error {
 			ids = append(ids, d.id)
 		}
 	}
-	found, err := w.look(ctx, ids)
+	found, err := w.look(ctx, ids, w.when(ctx, ids))
 	for _, res := range results {
 		for i := range res.Top {
 			res.Top[i].Evidence = found[res.Top[i].Key]

@@ -263,7 +263,7 @@ func (w *proposer) route(ctx context.Context, g group, patterns []string) (Route
 	if name == "login" { // a slow guesser stands not among those that need the most
 		ids = append(ids, w.busiest(all)...)
 	}
-	found, err := w.look(ctx, ids)
+	found, err := w.look(ctx, ids, nil)
 	if err != nil {
 		return one, err
 	}

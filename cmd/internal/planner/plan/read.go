@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -251,11 +252,13 @@ func (r *reading) take(l *lane, b *block) {
 		r.missing[i] += n
 	}
 	keys := b.keys
+	here := place{end: b.end, first: math.MaxInt64, last: math.MinInt64}
 	for i := range b.found {
 		f := &b.found[i]
 		if l.input.folds != nil {
 			f.at = l.unfold(f.at)
 		}
+		here.first, here.last = min(here.first, f.at), max(here.last, f.at)
 		l.input.latest = max(l.input.latest, f.at)
 		key := keys[:f.length]
 		keys = keys[f.length:]
@@ -276,6 +279,9 @@ func (r *reading) take(l *lane, b *block) {
 		} else {
 			l.order.add(e)
 		}
+	}
+	if b.end > 0 {
+		l.input.places = append(l.input.places, here)
 	}
 }
 

@@ -189,7 +189,7 @@ func (g *ruling) testify(ctx context.Context, w *run, results []Result) error {
 			}
 		}
 	}
-	found, err := w.lookFor(ctx, index, len(all))
+	found, err := w.lookFor(ctx, index, len(all), nil)
 	if err != nil {
 		return err
 	}
