@@ -282,7 +282,7 @@ func TestTogetherLeft(t *testing.T) {
 // TestTogetherSlow has calls take their time: what would wait for long goes as a
 // call more.
 func TestTogetherSlow(t *testing.T) {
-	store, g := gated(t, redistest.Start(t), redisstore.Options{Timeout: patience / 2})
+	store, g := gated(t, redistest.Start(t), redisstore.Options{Timeout: 30 * time.Second})
 	limit := bind(t, store, "10/1h")
 	var passed atomic.Int64
 	calls := filling(t, store, short)

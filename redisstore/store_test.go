@@ -57,8 +57,9 @@ func part() int {
 var prefixes atomic.Int64
 
 // patience is how long a test waits for what takes a moment on a machine that has
-// nothing else to do: it fails by that alone where something never comes.
-const patience = time.Minute
+// nothing else to do: it fails by that alone where something never comes. Sentinels
+// whose machine stood still for two seconds do nothing for half a minute.
+const patience = 5 * time.Minute
 
 // open returns a store of its own on a server that others may use too.
 func open(t testing.TB, url string, o redisstore.Options) *redisstore.Store {

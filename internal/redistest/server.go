@@ -19,7 +19,7 @@ import (
 
 // patience is how long a server may take for what it does at once where there is
 // nothing else to do.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // Program returns the name of the program that servers run.
 func Program() string {
