@@ -1,6 +1,7 @@
 package fallback
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -54,7 +55,7 @@ type debt struct {
 }
 
 const (
-	mostLenders = 4 // forms that are remembered of one debt
+	mostLenders = 4 // forms that are remembered of one debt: those that count the longest
 
 	postEvery  = 250 * time.Millisecond // how often a store that fails is tried
 	postWithin = time.Minute            // how long a posting's reservation may last
@@ -73,12 +74,22 @@ func (one *debt) lent(shared, local stint.Bound) {
 	whole, capacity := shared.Limits()[0], local.Limits()[0].Capacity()
 	i := slices.IndexFunc(one.lenders, func(o lender) bool { return o.shared == shared || o.shared.Limits()[0] == whole })
 	if i < 0 {
-		if len(one.lenders) == mostLenders {
-			one.lenders = one.lenders[1:]
-		}
 		i, one.lenders = len(one.lenders), append(slices.Clip(one.lenders), lender{shared: shared})
 	}
 	one.lenders[i].local, one.lenders[i].most = local, max(one.lenders[i].most, capacity)
+	if len(one.lenders) > mostLenders {
+		soonest := slices.MinFunc(one.lenders, func(a, b lender) int { return cmp.Compare(a.forgets(), b.forgets()) })
+		one.lenders = slices.DeleteFunc(one.lenders, func(o lender) bool { return o.shared == soonest.shared })
+	}
+}
+
+// forgets returns the time after which nothing counts under a form.
+func (l lender) forgets() time.Duration {
+	m, err := l.local.Limits()[0].Meter()
+	if err != nil {
+		return 0 // of a limit that is bound there is none
+	}
+	return m.Longest()
 }
 
 // NewDebts returns an empty book of debts to a shared store, for what the local

@@ -194,6 +194,32 @@ func TestSharesForget(t *testing.T) {
 	}
 }
 
+// TestDebtOfManyForms has five forms let pass for one key while the shared store
+// is gone: what the slowest counts is owed when the others have forgotten it.
+func TestDebtOfManyForms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShared()
+		slow := newNode(t, s, fallback.Options{}, limit(t, "20/h").WithName("calls"))
+		defer slow.store.Close()
+		s.fail(errGone)
+		slow.pass(t, "a", 4)
+		for _, text := range []string{"10/s", "11/s", "12/s", "13/s", "14/s"} {
+			l, err := stint.NewLimiter(slow.store, "test", limit(t, text).WithName("calls"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			(&node{store: slow.store, Limiter: l}).pass(t, "a", 1)
+		}
+		time.Sleep(10 * time.Second)
+		s.heal()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := remaining(t, slow.Limiter, "a"); got > 16 {
+			t.Errorf("%d of 20 remain: what passed was not charged", got)
+		}
+	})
+}
+
 // TestDebtOfTwoForms has two forms of a limit let pass for one key while the
 // shared store is gone: what counts still under the slower one is owed, whichever
 // was asked first.

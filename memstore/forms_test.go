@@ -356,3 +356,73 @@ func TestFormsBeyondFourRefunded(t *testing.T) {
 		t.Errorf("after a reset: %+v", d)
 	}
 }
+
+// TestFormsOfFlood has ever new keys use two forms of a full store one after the
+// other: what is held of those that had to go is bounded as keys are.
+func TestFormsOfFlood(t *testing.T) {
+	var c clock
+	c.advance(1000 * time.Hour)
+	const keys = 512
+	s := memstore.New(memstore.Options{Now: c.now, MaxKeys: keys})
+	l := forms(t, s, "10/24h", "100/s")
+	var first int64
+	for round := range 60 {
+		for _, one := range l {
+			for k := range keys {
+				taken(t, one, fmt.Sprint(round, " ", k), 1)
+			}
+		}
+		c.advance(11 * time.Second)
+		if round == 9 {
+			first = s.Stats().Bytes
+		}
+	}
+	if last := s.Stats().Bytes; last > 2*first {
+		t.Errorf("%d bytes after 10 rounds of new keys, %d after 60", first, last)
+	}
+}
+
+// A binder binds forms while a snapshot is written.
+type binder struct {
+	bytes.Buffer
+	bind func()
+}
+
+func (b *binder) Write(p []byte) (int, error) {
+	if b.bind != nil {
+		b.bind()
+		b.bind = nil
+	}
+	return b.Buffer.Write(p)
+}
+
+// TestFormsBoundWhileSaved has a key meet four more forms while a snapshot is
+// written that knows of one: it can be read.
+func TestFormsBoundWhileSaved(t *testing.T) {
+	var c clock
+	c.advance(1000 * time.Hour)
+	s := memstore.New(memstore.Options{Now: c.now})
+	// So many keys under the first name that they are written before the other's are copied.
+	before := under(t, s, "a", limit(t, "10/24h"))
+	for i := range 100_000 {
+		taken(t, before, fmt.Sprint(i), 1)
+	}
+	one := under(t, s, "b", limit(t, "10/24h"))
+	for i := range 1000 {
+		taken(t, one, fmt.Sprint(i), 1)
+	}
+	file := &binder{bind: func() {
+		for n := int64(11); n < 15; n++ {
+			l := under(t, s, "b", limit(t, fmt.Sprint(n, "/24h")))
+			for i := range 1000 {
+				taken(t, l, fmt.Sprint(i), 1)
+			}
+		}
+	}}
+	if err := s.Save(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := memstore.New(memstore.Options{Now: c.now}).Load(&file.Buffer); err != nil {
+		t.Error(err)
+	}
+}

@@ -64,7 +64,13 @@ func (k *kin) hold(s *Store, sh *shard, f *form, h uint64, now int64) {
 		if one.until == now {
 			return
 		}
-		all := k.held[h]
+		all := slices.DeleteFunc(k.held[h], func(o held) bool { return standing(o.steps, now) == 0 })
+		if len(all) == 0 {
+			delete(k.held, h)
+			if len(k.held) >= sh.maxKeys {
+				return // full: the newest form has started with the units
+			}
+		}
 		i := slices.IndexFunc(all, func(o held) bool { return o.id == t.owner.id })
 		if i < 0 {
 			i, all = len(all), append(all, held{id: t.owner.id})

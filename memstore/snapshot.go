@@ -23,7 +23,7 @@ import (
 // A snapshot is, in little-endian order:
 //
 //	magic    8 bytes, "stintsnp"
-//	version  uint32, 4
+//	version  uint32, 5
 //	seed     4 × uint64
 //	names    uint32, and for each:
 //	  name     length uint32, bytes
@@ -270,8 +270,10 @@ func (n *copiedName) copyShard(s *Store, sh *shard, limits []*limit, cells []sav
 		return keys, nil, nil
 	}
 	k.endHeld(now)
-	for h, all := range k.held {
-		held = append(held, savedHeld{h, copyHeld(all)})
+	if len(n.forms) > 1 { // of those that are written: others may have come since Save began
+		for h, all := range k.held {
+			held = append(held, savedHeld{h, copyHeld(all)})
+		}
 	}
 	for h := range k.keys {
 		m := savedMet{hash: h}

@@ -418,3 +418,44 @@ func TestChargeForms(t *testing.T) {
 		t.Errorf("of 10, 7 were owed: %+v", d)
 	}
 }
+
+// TestRefundOfForms gives back to a form what makes those beside it idle: its own
+// state stays, whichever place it had.
+func TestRefundOfForms(t *testing.T) {
+	server := redistest.Start(t)
+	for _, test := range []struct {
+		name   string
+		others []string
+		wait   time.Duration
+		last   int // of the others: it is asked again before the refund
+		back   int64
+	}{
+		{"three", []string{"20/20s", "20/200s"}, 10 * time.Second, 0, 1},
+		{"more than four", []string{"20/20s", "20/21s", "20/22s", "20/23s"}, 8500 * time.Millisecond, -1, 5},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			now := int64(1_790_000_000_000_000_000)
+			s := open(t, server.URL(), redisstore.Options{Prefix: test.name, Now: func() int64 { return now }})
+			slow := formed(t, s, "10/100h")
+			take(t, slow, "key", 8)
+			var others []stint.Bound
+			for _, text := range test.others {
+				one := formed(t, s, text)
+				take(t, one, "key", 1)
+				others = append(others, one)
+			}
+			now += int64(test.wait)
+			if test.last >= 0 {
+				take(t, others[test.last], "key", 1)
+			}
+			d, err := s.Refund(ctx, []stint.Layer{{Bound: slow, Key: "key"}}, test.back)
+			if err != nil {
+				t.Fatal(err)
+			}
+			after, err := slow.Decide(ctx, meter.OpPeek, "key", 1)
+			if err != nil || after.Remaining != d.Remaining || after.ResetAfter != d.ResetAfter {
+				t.Errorf("the refund says %d remain and all after %v, a look after it %d and %v (%v)", d.Remaining, d.ResetAfter, after.Remaining, after.ResetAfter, err)
+			}
+		})
+	}
+}

@@ -278,17 +278,20 @@ local function save(L)
   local reset, state = L.unmet and 0 or micros(L, L.kind.reset(L)), nil
   if L.open then reset = most(reset, sub(L.open, L.loaded)) end
   if L.others then
-    local all, takesOver = {}, L.turned and L.place == 1 and not L.unmet
+    local all, place = {}, L.place
+    local takesOver = L.turned and place == 1 and not L.unmet
     if takesOver then turn(L) end
-    for _, P in ipairs(L.others) do
+    for i, P in ipairs(L.others) do
       if takesOver then P.open = nil end
       local ends = micros(P, P.kind.reset(P))
       if ends ~= 0 then
         all[#all + 1] = P.kind.write(P)
         reset = most(reset, ends)
+      elseif i < L.place then -- what was given back has made it idle
+        place = place - 1
       end
     end
-    if not L.unmet then table.insert(all, L.place, L.kind.write(L)) end
+    if not L.unmet then table.insert(all, place, L.kind.write(L)) end
     if #L.held > 0 then
       local held = '=h::'
       for _, o in ipairs(L.held) do held = held .. ':' .. text(o.units) .. ':' .. text(o.ends) end
