@@ -6,7 +6,8 @@ MODULE   := github.com/stint-dev/stint
 BELOW     = $(filter-out $(CURDIR),$(shell go list -m -f '{{.Dir}}')) # the modules beside the root
 APART    := adapters/caddylimit benchmarks/caddy deploy/compose deploy/helm # modules that go.work leaves out, so that nothing else is built with their dependencies
 REQUIRED := . ./grpclimit ./redisstore ./redisstore/goredis ./rulesdb # that other modules here require
-LONGEST  := ./redisstore ./cmd/stint ./redisstore/goredis ./release # begin first, or others wait for them
+# They begin first, or the others wait for them at the end.
+LONGEST  := ./redisstore ./cmd/stint ./redisstore/goredis ./release
 VULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 TARGETS  := linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 FUZZTIME ?= 1m
@@ -55,7 +56,7 @@ demo: ## run the proxy in front of a small server of its own, and say what to tr
 	go run ./cmd/stint serve --demo
 
 test: needs check ## install what is missing, check, then test every module with the race detector
-	go test -race -timeout 40m work
+	go test -race -timeout 40m $(LONGEST) work
 	@for d in $(APART); do (cd $$d && GOWORK=off go test ./...) || exit 1; done
 
 test-valkey: ## the tests of redisstore on valkey-server instead of redis-server
