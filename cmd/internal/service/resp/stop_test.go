@@ -49,6 +49,7 @@ func (b *backlog) SetDeadline(t time.Time) error {
 }
 
 func (b *backlog) Accept() (net.Conn, error) {
+	time.Sleep(time.Microsecond) // what is to happen now happens first
 	for {
 		b.mu.Lock()
 		late, moved := b.late, b.moved
