@@ -186,7 +186,7 @@ func (p *process) answers() error {
 // stop ends the process, by force if need be.
 func (p *process) stop() {
 	if p.input != nil {
-		_ = p.input.Close() // which tells the child to end
+		_ = p.input.Close() // which ends the child
 	}
 	_ = p.command.Process.Signal(syscall.SIGTERM)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)

@@ -30,7 +30,7 @@ func (c contender) on(cores int) contender {
 }
 
 const (
-	// twoCores is as many as the promises speak of.
+	// twoCores is the number of cores that the promises are about.
 	twoCores = 2
 	// chunk is how many decisions lie between two looks at the watch: enough
 	// that looking costs nothing.

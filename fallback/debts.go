@@ -93,7 +93,7 @@ func (l lender) forgets() time.Duration {
 }
 
 // NewDebts returns an empty book of debts to a shared store, for what the local
-// store lets through. It remembers at most most keys; 0 is 65,536.
+// store lets through. most is the greatest number of keys to remember; 0 is 65,536.
 func NewDebts(shared, local stint.Store, most int) *Debts {
 	if most <= 0 {
 		most = mostOwed

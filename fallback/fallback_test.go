@@ -132,7 +132,7 @@ func newNode(t *testing.T, s stint.Store, o fallback.Options, limits ...stint.Li
 	return node{l, store}
 }
 
-// pass tries one unit, times times, and returns how many passed.
+// pass takes one unit the given number of times, and returns how many passed.
 func (n node) pass(t *testing.T, key string, times int) (passed int64) {
 	t.Helper()
 	for range times {

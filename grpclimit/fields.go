@@ -17,7 +17,7 @@ const (
 	fieldRetry     = "retry-after"
 )
 
-// fields tells clients where they stand, as package httplimit does for HTTP. It
+// fields sends clients their limits, as package httplimit does for HTTP. It
 // remembers how to tell of each limit.
 type fields struct {
 	known sync.Map // of limitKey to *ratefields.Limit

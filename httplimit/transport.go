@@ -394,7 +394,7 @@ func retriable(status int, s *signal) bool {
 	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable && s.hasRetry
 }
 
-// pauseAfter returns how long an answer tells us to send nothing. Retry-After
+// pauseAfter returns how long an answer asks us to send nothing. Retry-After
 // goes before what the quota says.
 func pauseAfter(status int, s *signal, try int) time.Duration {
 	switch {

@@ -229,8 +229,8 @@ type loaded struct {
 	states map[savedPlace]*meter.Reservations // of those for which there is
 }
 
-// reopen restores the reservations that may still be settled at time now, most of
-// them at most: those that expire last.
+// reopen restores the reservations that may still be settled at time now. If there
+// are more than most, it restores those that expire last.
 func (in *loaded) reopen(now int64, most int) error {
 	rs := slices.DeleteFunc(in.open.reservations, func(r savedReservation) bool { return r.expires <= now })
 	in.full = max(len(rs)-most, 0)

@@ -308,7 +308,7 @@ func numbers(d stint.Decision) []int64 {
 	return n
 }
 
-// joinFast makes one decision of several backlogs, and tells each limit its
+// joinFast makes one decision of several backlogs, and hands each limit its
 // own.
 func joinFast(parts []part, backlogs []any, cost int64, charges bool) (d stint.Decision, err error) {
 	var denied stint.LimitSet

@@ -449,7 +449,7 @@ func putBack(items []item, taken int64) {
 	}
 }
 
-// join makes one decision of the items' own, and tells each its own.
+// join makes one decision of the items' own, and hands each its own.
 func join(op meter.Op, items []item, taken int64) (d stint.Decision) {
 	allowed, first := true, true
 	for i := range items {

@@ -109,7 +109,7 @@ func (m *modes) Reset(ctx context.Context, layers []stint.Layer) error {
 	return nil
 }
 
-// forget tells each limit of the layers that are not shares about its key.
+// forget calls tell with each limit of the layers and its key, except shares.
 func (m *modes) forget(layers []stint.Layer, tell func(*boundLimit, string)) {
 	for _, layer := range layers {
 		for _, one := range layer.Bound.(*modeBound).all {

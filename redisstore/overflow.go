@@ -376,7 +376,7 @@ func (s *Store) look(n *node, slot uint16) {
 	}
 }
 
-// take takes in what a node has answered, and reports whether it tells.
+// take reads the answer of a node, and reports whether it says how much room there is.
 func (r *room) take(reply any) bool {
 	list, _ := reply.([]any)
 	if len(list) != 2 {

@@ -95,7 +95,7 @@ func (m *module) read() error {
 	return nil
 }
 
-// licenceOf tells a licence by its words.
+// licenceOf recognises a licence by its words.
 func licenceOf(text string) string {
 	text = strings.Join(strings.Fields(strings.ToLower(text)), " ")
 	has := func(words string) bool { return strings.Contains(text, words) }

@@ -49,7 +49,7 @@ func sizes(ctx context.Context, w io.Writer, binary string) error {
 	return nil
 }
 
-// owner returns the module, as far as its path tells, that a symbol is of.
+// owner returns the module of a symbol, as far as its path shows it.
 func owner(symbol string) string {
 	if strings.HasPrefix(symbol, "go:") || strings.HasPrefix(symbol, "type:") {
 		return "types and strings"

@@ -109,7 +109,7 @@ func (r *Runner) vector(line []byte, quantum time.Duration) ([]Mismatch, error) 
 	return found, nil
 }
 
-// same compares one field of an answer with what is wanted.
+// same compares one field of an answer with the expected one.
 func same(field string, got, want json.RawMessage, quantum time.Duration) bool {
 	switch field {
 	case "retry_after", "reset_after", "delay":

@@ -81,7 +81,7 @@ func (s *redisServer) ownSizes() []sized {
 	return list
 }
 
-// spread takes one unit n times, evenly over a period; n is takes.
+// spread takes one unit the given number of times, evenly over a period.
 func (s *redisServer) spread(ctx context.Context, text string, takes int) error {
 	limit, err := stint.Parse(text)
 	if err != nil {

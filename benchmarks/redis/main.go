@@ -120,7 +120,7 @@ func versions() []string {
 	return list
 }
 
-// cpu returns the processor's name, where the system tells.
+// cpu returns the processor's name, where the system reports it.
 func cpu() string {
 	f, err := os.Open("/proc/cpuinfo")
 	if err != nil {
@@ -135,7 +135,7 @@ func cpu() string {
 	return "an unnamed processor"
 }
 
-// load returns the load averages, where the system tells: on a machine that is
+// load returns the load averages, where the system reports them: on a machine that is
 // not idle, figures are to be doubted.
 func load() string {
 	text, err := os.ReadFile("/proc/loadavg")

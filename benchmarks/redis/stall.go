@@ -91,8 +91,8 @@ type ask struct {
 	said         word
 }
 
-// A witness stands between the fallback and the store, and tells callers what
-// the store said of their calls. A call is decided in its caller's goroutine.
+// A witness stands between the fallback and the store, and reports to callers how
+// the store answered their calls. A call is decided in its caller's goroutine.
 type witness struct{ stint.Store }
 
 type witnessed struct{ stint.Bound }

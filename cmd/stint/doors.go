@@ -61,7 +61,7 @@ func (c *serveCmd) openDoors(ctx context.Context, d *door, logger *slog.Logger) 
 	return ds, nil
 }
 
-// close closes what was opened. Those who serve have done so already.
+// close closes what was opened. Servers have done so already.
 func (ds *doors) close() {
 	for _, ln := range []net.Listener{ds.grpc, ds.resp} {
 		if ln != nil {

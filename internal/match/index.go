@@ -43,7 +43,7 @@ type anchor struct {
 	path []segment
 }
 
-// id tells anchors apart.
+// id identifies an anchor.
 type anchorID struct {
 	name string
 	how  byte

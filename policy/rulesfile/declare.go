@@ -16,7 +16,7 @@ var aliases = map[string]string{
 	"uri": "path", "url": "path", "request_uri": "path", "verb": "method", "request_method": "method", "authority": "host", "hostname": "host",
 }
 
-// A use is where the rules first speak of an attribute that not every HTTP
+// A use is where the rules first use an attribute that not every HTTP
 // request has.
 type use struct {
 	name         string

@@ -41,10 +41,11 @@ func (m *Model) Reserve(t int64, layers []Layer, cost, ttl int64) (Answer, int) 
 	return a, id
 }
 
-// Settle tells the true cost of a reservation. What is more than was reserved
-// is charged now, room or not; with less, the state becomes what it would be had
-// the reservation cost that from its own moment on; each limit in its own units. An expired reservation, or one of a key that was reset,
-// changes nothing and answers with the state now. One that was settled before
+// Settle replaces the cost of a reservation by the actual one. If that
+// is more, the difference is charged now, even if there is no room for it; if it is
+// less, the state becomes what it would be had the reservation cost that from its own
+// moment on; each limit in its own units. An expired reservation, or one of a key
+// that was reset, changes nothing and answers with the state now. One that was settled before
 // answers what it answered then. It panics when Reserve never gave the id.
 func (m *Model) Settle(t int64, id int, actual int64) Answer {
 	r := m.held[id]

@@ -72,7 +72,7 @@ func (w *Wire) carry(to, from net.Conn) {
 		n, err := from.Read(buffer)
 		if lost = lost || w.silent.Load(); lost {
 			if err != nil {
-				return // the other end does not hear of that
+				return // the other end does not notice
 			}
 			continue
 		}

@@ -11,10 +11,10 @@ import (
 	"github.com/stint-dev/stint/redisstore"
 )
 
-// cli returns what tells a server something.
+// cli returns a function that sends a command to a server.
 func cli(args ...string) func(*scene) { return func(s *scene) { s.CLI(s, args...) } }
 
-// as tells a server something under a password, and then hangs up on all its
+// as sends a command to a server under a password, and then hangs up on all its
 // clients, which have to log in again.
 func as(password string, args ...string) func(*scene) {
 	return func(s *scene) {

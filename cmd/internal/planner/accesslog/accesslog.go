@@ -63,9 +63,9 @@ type Leader interface {
 	Address(line []byte) []byte
 }
 
-// Options say what is wanted of each line, and how to read it.
+// Options name the attributes to read from each line, and its format.
 type Options struct {
-	// Attributes are the names of what is wanted:
+	// Attributes are the names of the attributes to read:
 	//
 	//	ip, method, path, host, user, status, bytes, header.NAME
 	//

@@ -83,8 +83,8 @@ var examples = []shape{
 	{name: "W3C", example: `#Fields: date time c-ip cs-method cs-uri-stem sc-status`},
 }
 
-// nearest returns at most most of the known formats, those whose lines look most
-// like the given one.
+// nearest returns the known formats whose lines look most like the given one, the
+// nearest first. most is the greatest number of them.
 func nearest(line []byte, most int) (all []shape) {
 	known := append(append([]shape{}, examples...), shapes...)
 	mine := grams(line)

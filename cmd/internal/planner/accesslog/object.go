@@ -118,7 +118,7 @@ func (p *object) skip(c byte) bool {
 	return false
 }
 
-// value reads any value and puts what is wanted of it into the record.
+// value reads any value and puts the requested attributes of it into the record.
 func (p *object) value(r *Record, depth int) bool {
 	switch {
 	case depth == 0:

@@ -26,7 +26,7 @@ import (
 //go:embed page
 var page embed.FS
 
-// Options is what a lab has beside its page. The zero value is good for most.
+// Options is what a lab has beside its page. The zero value suits most programs.
 type Options struct {
 	// Aside is for a process that has more important things to do: one
 	// simulation runs at a time, for a third of one processor's time. The

@@ -243,7 +243,7 @@ func (p *page) results(all []Result) {
 	p.put("\n</section>\n")
 }
 
-// denied writes to whom a limit denied most.
+// denied writes which clients a limit denied most.
 func (p *page) denied(r *Result) {
 	p.put("<details><summary>%s: to whom most was denied</summary>\n", r.Limit)
 	p.put("<div class=\"wide\" role=\"group\" tabindex=\"0\" aria-label=\"To whom %s denied most\"><table>", r.Limit)

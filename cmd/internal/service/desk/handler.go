@@ -260,7 +260,7 @@ func (h *Handler) token(r *http.Request) (*rulesdb.Token, error) {
 	if h.failed != nil {
 		return nil, h.failed
 	}
-	hash := rulesdb.HashToken(shown) // comparing hashes tells nothing of the token
+	hash := rulesdb.HashToken(shown) // comparing hashes reveals nothing of the token
 	for i := range h.held {
 		t := &h.held[i]
 		if t.Hash == hash && t.Revoked.IsZero() && (t.Expires.IsZero() || now.Before(t.Expires)) {

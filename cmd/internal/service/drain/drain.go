@@ -79,7 +79,7 @@ func (h *HTTP) begin(c *conn) {
 }
 
 // Start serves, over TLS if the server has a configuration for it, until Stop. The
-// channel tells why it has ended before.
+// channel says why it has ended before.
 func (h *HTTP) Start() (stopped <-chan error) {
 	go func() {
 		if h.server.TLSConfig != nil {

@@ -48,7 +48,7 @@ type denials struct {
 // mostSampled is how many lines of samples there are in a period.
 const mostSampled = 1000
 
-// culprits are those who have lines. They are never changed.
+// culprits are the keys that have lines. They are never changed.
 type culprits struct {
 	keys  map[uint64]*culprit
 	rules map[string]int // how many keys each rule has

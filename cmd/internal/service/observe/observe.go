@@ -134,7 +134,7 @@ var durations = []float64{
 	1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 1,
 }
 
-// Gather returns the metrics, for those who send them.
+// Gather returns the metrics, for exporters.
 func (o *Observer) Gather() ([]*dto.MetricFamily, error) { return o.registry.Gather() }
 
 // Metrics serves the metrics as Prometheus text.

@@ -100,7 +100,7 @@ func (c *conn) mapped(key string, quantity int64) {
 	}, func(stint.ReservationID) { c.cell(&c.result.Decision) })
 }
 
-// ask decides by the rules, tells who observes, and answers.
+// ask decides by the rules, reports to the observer, and answers.
 func (c *conn) ask(decide func(context.Context, *policy.Policy) (stint.ReservationID, error), answer func(stint.ReservationID)) {
 	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
 	defer cancel()

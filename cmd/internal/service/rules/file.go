@@ -191,5 +191,5 @@ func isJSON(name string, data []byte) bool {
 	return open && (strings.HasPrefix(rest, `"`) || strings.HasPrefix(rest, "}"))
 }
 
-// sumOf tells contents apart.
+// sumOf identifies the contents of a file.
 func sumOf(data []byte) [sha256.Size]byte { return sha256.Sum256(data) }

@@ -41,7 +41,7 @@ type token struct {
 	revoked bool
 }
 
-// ReadTokens reads a file of those who may ask. Those whose hashes it holds are
+// ReadTokens reads a file of tokens. Those whose hashes it holds are
 // viewers. Its errors name the line, never what is on it.
 func ReadTokens(path string) (*Tokens, error) {
 	t := &Tokens{path: path}

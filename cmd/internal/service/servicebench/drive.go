@@ -63,7 +63,7 @@ func rivals(processes []*process) (all []*rival, err error) {
 	return all, nil
 }
 
-// together runs a function times times at once, and joins what they return.
+// together runs a function the given number of times at once, and joins the results.
 func together(do func(n int) ([]time.Duration, error), times int) (all []time.Duration, failed error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup

@@ -239,7 +239,7 @@ func (w *writer) request(v *visitor) {
 		w.late, w.lateFor = line, 1+w.below(5)
 		return
 	}
-	fmt.Fprint(w.out, line) // Flush tells what failed
+	fmt.Fprint(w.out, line) // Flush returns the error
 	if w.lateFor--; w.lateFor <= 0 {
 		w.flushLate()
 	}

@@ -8,7 +8,7 @@ const height = 132;
 const base = 112; // below it are times
 const left = 40;
 
-// merged sums columns until there are at most most.
+// merged sums neighbouring columns; most is the greatest number of columns left.
 function merged(values, most) {
   const size = Math.ceil(values.length / most);
   const out = [];

@@ -1,4 +1,4 @@
-// What is going on, as the server tells it: one stream for the page, open while
+// What is going on, as the server reports it: one stream for the page, open while
 // the page can be seen. Of what came, the last is kept, and nothing else.
 
 const listeners = new Set();
