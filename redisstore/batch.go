@@ -90,8 +90,8 @@ const (
 
 var pendingCalls = sync.Pool{New: func() any { return &pendingCall{done: make(chan struct{}, 1)} }}
 
-// batched decides the request that the keys and arguments say, alone or with
-// others; its states may hold so many entries. The clock is not among the
+// batched decides the request that the keys and arguments describe, alone or in a
+// batch; its states may hold the given number of entries. The clock is not among the
 // arguments.
 func (s *Store) batched(ctx context.Context, long bool, entries int64, keys, args []string) (any, error) {
 	slot := s.region(keys[0])
@@ -128,7 +128,7 @@ func (s *Store) batched(ctx context.Context, long bool, entries int64, keys, arg
 func (s *Store) await(ctx context.Context, r *pendingCall) (any, error) {
 	select {
 	case <-r.done:
-	case <-ctx.Done(): // r is left to whoever has it
+	case <-ctx.Done(): // the goroutine that has r finishes it
 		if r.state.CompareAndSwap(callWaits, callLeft) {
 			return nil, fmt.Errorf("%w: waiting for calls before it: %w", ErrNotExecuted, ctx.Err())
 		}

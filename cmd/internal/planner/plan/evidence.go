@@ -13,7 +13,7 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/planner/accesslog"
 )
 
-// An Evidence is what a client did, by which one tells abuse from a customer.
+// An Evidence is what a client did, which tells abuse from a customer.
 type Evidence struct {
 	Requests int64 `json:"requests"`
 	// Share is the part of all requests that are the client's, from 0 to 1.
@@ -31,7 +31,7 @@ type Evidence struct {
 	// people behind it.
 	Kinds int `json:"user_agent_kinds"`
 	// Named reports whether nearly all requests have the name of a user, which
-	// servers write of those who have shown a password.
+	// servers write for users that have logged in.
 	Named bool `json:"named,omitempty"`
 	// Statuses are the answers, the most frequent first.
 	Statuses []Part `json:"statuses"`
@@ -57,7 +57,7 @@ func (e *Evidence) Rate() float64 {
 var shown = []string{"status", "path", "method", "header.user-agent", "user"}
 
 // mostKinds bounds how many different paths and user agents of a client are
-// told apart, and mostNamed how many clients are looked at.
+// counted, and mostNamed how many clients are looked at.
 const (
 	mostKinds = 256
 	mostNamed = 64

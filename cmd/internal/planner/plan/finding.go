@@ -112,7 +112,7 @@ func (w *run) overlapping(add finder) {
 	}
 }
 
-// keys looks at what tells clients apart.
+// keys looks at what identifies clients.
 func (w *run) keys(add finder) {
 	o := w.options
 	for i, n := range w.missing {

@@ -14,8 +14,8 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/planner/plan"
 )
 
-// plain is a log of n requests of so many clients, a few seconds apart, each
-// line as the function writes it.
+// plain is a log of n requests of the given number of clients, a few seconds apart,
+// each line as the function writes it.
 func plain(n, clients int, line func(at time.Time, client string) string) []byte {
 	var b strings.Builder
 	at := time.Date(2024, 3, 5, 12, 0, 0, 0, time.UTC)

@@ -20,7 +20,7 @@ type lane struct {
 	blocks chan *block // in the order of the file; it has room for all of them
 	order  *order
 
-	mu    sync.Mutex // of whoever reads
+	mu    sync.Mutex // held by readers
 	file  *accesslog.File
 	ended bool
 

@@ -226,7 +226,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 func attempt(ctx context.Context, o Options, from []*source, by *sorter) (*Report, error) {
 	var whole []string
 	if o.Rules != nil {
-		whole = append([]string{}, o.Rules.Attributes()...) // what tells one request from another is all that they can go by
+		whole = append([]string{}, o.Rules.Attributes()...) // they have nothing else to tell requests apart
 	}
 	q, err := newQuestion(&o, whole)
 	if err != nil {

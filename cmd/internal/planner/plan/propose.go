@@ -27,7 +27,7 @@ type Proposal struct {
 // A Routed is a route with its limit.
 type Routed struct {
 	Name string `json:"name"`
-	// By is what tells these clients apart, "" for their address, and Tier the
+	// By is what identifies these clients, "" for their address, and Tier the
 	// class that they are of, where TierBy says of which a client is.
 	By       string   `json:"by,omitempty"`
 	TierBy   string   `json:"tier_by,omitempty"`
@@ -55,8 +55,8 @@ type Apart struct {
 	Evidence *Evidence `json:"evidence"`
 }
 
-// A proposer finds the routes of a reading, whose clients are told apart by
-// address and route.
+// A proposer finds the routes of a reading. Address and route together identify a
+// client.
 type proposer struct {
 	*run
 	byRoute map[string][]uint32
@@ -133,7 +133,7 @@ func propose(ctx context.Context, o Options, from []*source, by *sorter) (*Propo
 	return p, nil
 }
 
-// identify finds out what tells the clients of each route apart, and has it read.
+// identify finds out what identifies the clients of each route, and has it read.
 func (w *proposer) identify(ctx context.Context) error {
 	by, err := w.options.survey(ctx, w.inputs)
 	if err != nil {
@@ -381,8 +381,7 @@ func (w *proposer) file(p *Proposal) string {
 	return b.String()
 }
 
-// declare names the attributes that HTTP does not know: whoever asks must give
-// them.
+// declare names the attributes that HTTP does not know, which callers must give.
 func declare(b *strings.Builder, all []Routed) {
 	var names []string
 	for _, r := range all {

@@ -15,7 +15,7 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/planner/accesslog"
 )
 
-// A sink is told of every request, in order of time. The events are valid
+// A sink receives every request, in order of time. The events are valid
 // during the call.
 type sink interface {
 	add(events []event)
@@ -42,8 +42,8 @@ type reading struct {
 	exempt  []bool   // by client: of those ignored, let through by the rule
 	sent    []uint32 // by client, those ignored included
 	sorter  *sorter  // nil while lines are in order
-	sinks   []sink   // told of the requests that count
-	whole   []sink   // told of all
+	sinks   []sink   // receive the requests that count
+	whole   []sink   // receive all
 	rest    []event  // of a batch, those that count
 	tell    func([]event)
 	inline  bool // the sinks look at the clients
@@ -285,7 +285,7 @@ func (r *reading) take(l *lane, b *block) {
 	}
 }
 
-// give tells the sinks.
+// give hands events to the sinks.
 func (r *reading) give(events []event) {
 	if r.requests+r.excluded == 0 {
 		r.first = events[0].at
@@ -304,9 +304,9 @@ func (r *reading) give(events []event) {
 	r.tell(events)
 }
 
-// telling starts a goroutine that tells the sinks, beside the one that puts
-// requests in order. Sinks that look at the keys of clients want to be told
-// where these are given: inline.
+// telling starts a goroutine that calls the sinks, beside the one that puts requests
+// in order. Sinks that look at the keys of clients are called inline, in the
+// goroutine that assigns these.
 func (r *reading) telling() (stop func()) {
 	if r.inline {
 		r.tell = r.direct
@@ -399,7 +399,7 @@ func (r *reading) watch(what string) (stop func()) {
 	return func() { close(done); watcher.Wait() }
 }
 
-// interrupted reports whether a pass ended because it was told to.
+// interrupted reports whether a pass ended because its context did.
 func interrupted(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

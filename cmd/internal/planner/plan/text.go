@@ -262,7 +262,7 @@ func (t *Traffic) plot(b *strings.Builder) {
 	fmt.Fprintf(b, "%10srequests each %s from %s\n", "", Duration(int64(t.Bar)*int64(per)), t.Start.Format("2 Jan 15:04:05 MST"))
 }
 
-// gather adds neighbours up until there are at most so many.
+// gather adds neighbours up until there are at most the given number.
 func gather(bars []int64, most int) (cells []int64, per int) {
 	per = (len(bars) + most - 1) / most
 	for i, n := range bars {
