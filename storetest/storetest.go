@@ -58,9 +58,9 @@ type Suite struct {
 	// Parallel runs the laws as parallel tests, for a store that waits for a
 	// server more than it works. The default value is false.
 	Parallel bool
-	// Part, if it is above 1, holds each law to one limit in so many, each to
-	// others, for a store that takes minutes for all. The default value holds each
-	// to every limit.
+	// Part, if it is above 1, holds each law to one limit in Part, a different
+	// one for each law, for a store that takes minutes for all. The default value
+	// holds each law to every limit.
 	Part int
 }
 
