@@ -75,6 +75,7 @@ func open(t testing.TB, url string, o redisstore.Options) *redisstore.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = store.Close() }) // the test may have
 	return store
 }
 
