@@ -161,7 +161,8 @@ func (r *release) write(name string, make func(path string) error) error {
 // build compiles the command, without paths of this machine in it.
 func (r *release) build(ctx context.Context, t target, to string) error {
 	_, err := command(ctx, filepath.Join(r.root, "cmd"), append([]string{"GOOS=" + t.os, "GOARCH=" + t.arch}, r.env...),
-		"go", "build", "-trimpath", "-tags=grpcnotrace", "-gcflags=github.com/jackc/...=-l", "-gcflags=github.com/go-sql-driver/...=-l", "-gcflags=go.yaml.in/...=-l", "-ldflags=-s -w -buildid= -X main.released=v"+r.version, "-o", to, "./stint")
+		"go", "build", "-trimpath", "-tags=grpcnotrace", "-gcflags=github.com/jackc/...=-l", "-gcflags=github.com/go-sql-driver/...=-l", "-gcflags=go.yaml.in/...=-l",
+		"-gcflags=github.com/prometheus/...=-l", "-gcflags=github.com/stint-dev/stint/cmd/stint=-l", "-ldflags=-s -w -buildid= -X main.released=v"+r.version, "-o", to, "./stint")
 	return err
 }
 

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
@@ -22,8 +23,9 @@ import (
 	_ "github.com/caddyserver/caddy/v2/modules/logging"
 	_ "github.com/caddyserver/caddy/v2/modules/metrics"
 
-	_ "github.com/stint-dev/stint/adapters/caddylimit"
+	"github.com/stint-dev/stint/adapters/caddylimit"
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/redisstore"
 )
 
 // A server is Caddy itself in this process, on a Unix socket that it trusts as a
@@ -204,8 +206,9 @@ func TestRules(t *testing.T) {
 	for text, want := range map[string]string{
 		"rules:\n  - name: a\n    limit: [1/h]\n":  "3:5",
 		"trusted_proxies: [10.0.0.1]\nrules: []\n": "1:1: trusted_proxies is not for Caddy",
-		"rules: &a []\n": "line 1: anchors",
-		"":               "empty",
+		"rules: &a []\n":              "line 1: anchors",
+		"rules: []\n---\nrules: []\n": "a second document",
+		"":                            "empty",
 	} {
 		write(text)
 		if err := s.load(site); err == nil || !strings.Contains(err.Error(), want) {
@@ -251,6 +254,52 @@ func TestStore(t *testing.T) {
 	s.want("200 200 429", "192.0.2.3", "192.0.2.3", "192.0.2.3")
 }
 
+// TestStoreCounted has two handlers and another process share a Redis: this one
+// counts once, and holds half of each limit while Redis is gone, also under the
+// configuration that came after the count.
+func TestStoreCounted(t *testing.T) {
+	redis := redistest.Start(t)
+	other, err := redisstore.New(redisstore.Options{URL: redis.URL(), Timeout: 30 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	other.CountNodes(nil)
+	handlers := fmt.Sprintf("stint one 2/d {\nstore %[1]s\n}\nstint two 100/d {\nstore %[1]s\n}\n", redis.URL())
+	s := start(t, "route {\n"+handlers+"respond hello\n}")
+	for until := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		opened, nodes := caddylimit.Counted()
+		if opened == 1 && nodes == 2 {
+			break
+		}
+		if opened != 1 || nodes > 2 || time.Now().After(until) {
+			t.Fatalf("%d connections, %d processes: want 1 and 2", opened, nodes)
+		}
+	}
+	if err := s.load("route {\n" + handlers + "respond bye\n}"); err != nil {
+		t.Fatal(err)
+	}
+	redis.Kill()
+	s.want("200 429", "192.0.2.1", "192.0.2.1")
+}
+
+// TestShareWantsNodes refuses rules of mode share without the number of processes.
+func TestShareWantsNodes(t *testing.T) {
+	redis := redistest.Start(t)
+	file := filepath.Join(t.TempDir(), "stint.yaml")
+	if err := os.WriteFile(file, []byte("rules:\n  - {name: a, key: [ip], limits: [10/h], mode: share}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, "respond hello")
+	site := "stint a {\nrules " + file + "\nstore " + redis.URL() + "\n%s}\nrespond hello"
+	if err := s.load(fmt.Sprintf(site, "")); err == nil || !strings.Contains(err.Error(), "nodes says how many") {
+		t.Errorf("without nodes: %v", err)
+	}
+	if err := s.load(fmt.Sprintf(site, "nodes 2\n")); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestMetrics counts decisions beside Caddy's own metrics.
 func TestMetrics(t *testing.T) {
 	s := start(t, "route /metrics {\nmetrics\n}\nroute {\nstint counted 1/h\nstint too 5/h\nrespond hello\n}")
@@ -274,7 +323,7 @@ func TestMetrics(t *testing.T) {
 // TestMany lets pass as many of many at once as there is room for, while Caddy takes
 // configurations.
 func TestMany(t *testing.T) {
-	const site = "stint many 100/h {\nkey all\n}\nrespond hello"
+	const site = "stint many 100/d {\nkey all\n}\nrespond hello"
 	s := start(t, site)
 	var passed atomic.Int64
 	var group sync.WaitGroup

@@ -121,7 +121,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if h.store, err = openStore(h); err != nil {
 		return err
 	}
-	if h.policy, err = h.store.policy(rules, h); err != nil {
+	if h.policy, err = h.store.bind(rules, h); err != nil {
 		return err
 	}
 	h.guard, err = httplimit.NewPolicy(h.policy, httplimit.ClientIP{}, httplimit.Options{
@@ -135,7 +135,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 // is still there for them.
 func (h *Handler) Cleanup() error {
 	if h.policy != nil {
-		h.policy.Close()
+		h.store.unbind(h.policy)
 	}
 	return h.store.close()
 }

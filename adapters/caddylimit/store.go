@@ -3,36 +3,29 @@ package caddylimit
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 
 	"github.com/caddyserver/caddy/v2"
 
-	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
-	"github.com/stint-dev/stint/redisstore"
 )
 
-// stores are those in use, by what they hold: handlers of a configuration that is
-// loaded anew find those of the one before.
-var stores = caddy.NewUsagePool()
+// stores and servers are those in use, by what they hold: handlers of a
+// configuration that is loaded anew find those of the one before.
+var stores, servers = caddy.NewUsagePool(), caddy.NewUsagePool()
 
-// A store is what keys have used, of one handler in memory, or of all on one
-// Redis.
+// A store is what keys have used under one handler: in the process, and on a
+// server that others share.
 type store struct {
-	name   string      // in stores
-	shared stint.Store // nil without Redis
+	name   string // in stores
 	local  *memstore.Store
+	server *server // nil without Redis
 }
 
 // Destruct implements [caddy.Destructor].
 func (s *store) Destruct() error {
-	var err error
-	if s.shared != nil {
-		err = s.shared.Close()
-	}
-	return errors.Join(err, s.local.Close())
+	return errors.Join(s.server.release(), s.local.Close())
 }
 
 // openStore returns the store of a handler, which closes it.
@@ -42,58 +35,51 @@ func openStore(h *Handler) (*store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	name := strconv.Itoa(h.MaxKeys) + " " + h.Name + " " + url
-	one, _, err := stores.LoadOrNew(name, func() (caddy.Destructor, error) { return newStore(name, url, h) })
+	name := strconv.Itoa(h.MaxKeys) + " " + strconv.Itoa(h.Nodes) + " " + h.Name + " " + url
+	one, _, err := stores.LoadOrNew(name, func() (caddy.Destructor, error) {
+		s := &store{name: name}
+		if url != "" {
+			var err error
+			if s.server, err = openServer(url, h.Nodes); err != nil {
+				return nil, err
+			}
+		}
+		s.local = memstore.New(memstore.Options{MaxKeys: h.MaxKeys})
+		return s, nil
+	})
 	if err != nil {
 		return nil, err
 	}
 	return one.(*store), nil
 }
 
-func newStore(name, url string, h *Handler) (*store, error) {
-	s := &store{name: name, local: memstore.New(memstore.Options{MaxKeys: h.MaxKeys})}
-	if url == "" {
-		return s, nil
-	}
-	if _, err := redisstore.ParseURL(url); err != nil { // the error might show a password
-		return nil, errors.New("store: want redis://host:6379, with user:password@ and /db as needed, rediss:// for TLS, or unix:///run/redis.sock")
-	}
-	host, _ := os.Hostname() // only people read it
-	shared, err := redisstore.New(redisstore.Options{URL: url, Tag: policy.Tag, Modes: redisstore.Modes{Nodes: h.Nodes, NodeID: host}})
-	if err != nil {
-		return nil, fmt.Errorf("store: %w", err)
-	}
-	s.shared = shared
-	return s, nil
-}
-
-// policy binds rules to the store.
-func (s *store) policy(rules *policy.Rules, h *Handler) (*policy.Policy, error) {
+// bind returns a policy of rules on the store, which unbind closes.
+func (s *store) bind(rules *policy.Rules, h *Handler) (*policy.Policy, error) {
 	o := policy.Options{Secret: []byte(caddy.NewReplacer().ReplaceAll(h.Secret, ""))}
 	if n := len(o.Secret); n > 0 && n < 16 {
 		return nil, fmt.Errorf("secret: %d bytes: at least 16, such as openssl rand -hex 32 makes", n)
 	}
-	if s.shared == nil {
+	if s.server == nil {
 		return policy.New(s.local, rules, o)
 	}
 	o.Local, o.Nodes = s.local, h.Nodes
-	p, err := policy.New(s.shared, rules, o)
+	p, err := policy.New(s.server, rules, o)
 	if err != nil {
 		return nil, err
 	}
-	counted := func(n int) {
-		if err := p.SetNodes(n); err != nil {
-			h.log.Warn("the part of a limit that this process holds while the store fails could not be changed", "name", h.Name, "error", err)
-		}
-	}
-	if h.Nodes > 0 {
-		counted = nil // others may count
-	}
-	s.shared.(*redisstore.Store).CountNodes(counted)
+	s.server.add(p, h.log)
 	return p, nil
 }
 
-// close lets go of the store.
+// unbind closes a policy.
+func (s *store) unbind(p *policy.Policy) {
+	if s.server != nil {
+		s.server.remove(p)
+	}
+	p.Close()
+}
+
+// close releases the store.
 func (s *store) close() error {
 	if s == nil {
 		return nil

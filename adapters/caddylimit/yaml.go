@@ -1,8 +1,10 @@
 package caddylimit
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"strings"
 
@@ -17,12 +19,20 @@ const maxDepth = 16
 // readYAML returns the tree of a rules file. It reads what stint serve reads, but
 // for anchors, aliases and tags.
 func readYAML(text []byte) (*rulesfile.Node, error) {
-	var document yaml.Node
-	if err := yaml.Unmarshal(text, &document); err != nil {
+	var document, more yaml.Node
+	read := yaml.NewDecoder(bytes.NewReader(text))
+	if err := read.Decode(&document); err != nil && err != io.EOF {
 		return nil, err
 	}
 	if len(document.Content) == 0 {
 		return nil, errors.New("the file is empty: want rules: and a list of rules")
+	}
+	switch err := read.Decode(&more); err {
+	case io.EOF:
+	case nil:
+		return nil, fmt.Errorf("line %d: a second document: want one", more.Line)
+	default:
+		return nil, err
 	}
 	return nodeOf(document.Content[0], 0)
 }

@@ -56,8 +56,10 @@ func (c *sizeCmd) Run(e *env) error {
 	return c.text(e, answer)
 }
 
-// mostRate is more than all the world asks.
-const mostRate = 1_000_000_000
+const (
+	mostRate = 1_000_000_000     // more than all the world asks
+	mostKeys = 1_000_000_000_000 // more than any Redis holds
+)
 
 // rules reads what is asked about.
 func (c *sizeCmd) rules(e *env) ([]sizing.Rule, error) {
@@ -69,8 +71,8 @@ func (c *sizeCmd) rules(e *env) ([]sizing.Rule, error) {
 		return nil, usage("--limit", "stands in place of rules: one of them")
 	case c.File != "" && c.Rules != "":
 		return nil, usage("--rules", "names rules, and so does %s: one of them", c.File)
-	case c.Clients < 1:
-		return nil, usage("--clients", "%d: at least 1", c.Clients)
+	case c.Clients < 1 || c.Clients > mostKeys:
+		return nil, usage("--clients", "%d: from 1 to %d", c.Clients, int64(mostKeys))
 	case c.Rate < 1 || c.Rate > mostRate:
 		return nil, usage("--rate", "%d: from 1 to %d", c.Rate, mostRate)
 	case c.Processes < 1 || c.Processes > mostNodes:
@@ -127,8 +129,8 @@ func (c *sizeCmd) keysOf() (map[string]int64, error) {
 	for _, one := range c.Keys {
 		name, text, _ := strings.Cut(one, "=")
 		n, err := strconv.ParseInt(text, 0, 64)
-		if err != nil || n < 1 || name == "" {
-			return nil, usage("--keys", "%q: write RULE=N, with N at least 1", one)
+		if err != nil || n < 1 || n > mostKeys || name == "" {
+			return nil, usage("--keys", "%q: write RULE=N, with N from 1 to %d", one, int64(mostKeys))
 		}
 		keys[name] = n
 	}

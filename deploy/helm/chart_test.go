@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -367,6 +368,9 @@ func TestDocument(t *testing.T) {
 	}
 }
 
+// listens are the flags that say where to listen: a test takes free ports.
+var listens = regexp.MustCompile(`^(--(?:http|grpc|resp|admin)=).*`)
+
 // TestProgram gives what pods are started with to the program itself: its doctor
 // reads the same flags and files, and serves nothing.
 func TestProgram(t *testing.T) {
@@ -398,7 +402,7 @@ func TestProgram(t *testing.T) {
 		args := []string{"doctor"}
 		for _, a := range o.deployment.Spec.Template.Spec.Containers[0].Args[1:] {
 			if !strings.HasPrefix(a, "--tls-") { // its files are none of the chart's
-				args = append(args, strings.Replace(a, "/etc/stint", dir, 1))
+				args = append(args, listens.ReplaceAllString(strings.Replace(a, "/etc/stint", dir, 1), "${1}127.0.0.1:0"))
 			}
 		}
 		run := exec.Command(program, args...)

@@ -3,6 +3,7 @@
 const worker = new Worker("worker.js");
 const waiting = new Map();
 let last = 0;
+let gone = false;
 
 worker.addEventListener("message", ({ data }) => {
   const { resolve, reject } = waiting.get(data.id);
@@ -11,10 +12,17 @@ worker.addEventListener("message", ({ data }) => {
   else resolve(JSON.parse(data.text));
 });
 
+worker.addEventListener("error", () => {
+  gone = true; // no answer comes any more
+  for (const { reject } of waiting.values()) reject();
+  waiting.clear();
+});
+
 const failed = "The engine of the lab did not load: reload the page. It takes a browser with WebAssembly.";
 
 async function ask(what, body) {
   const answer = await new Promise((resolve, reject) => {
+    if (gone) return reject();
     waiting.set(++last, { resolve, reject });
     worker.postMessage({ id: last, what, body });
   }).catch(() => {

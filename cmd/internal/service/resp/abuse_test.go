@@ -124,7 +124,7 @@ func TestCallersLimits(t *testing.T) {
 // has shown it stays.
 func TestUnknown(t *testing.T) {
 	t.Parallel() // it waits
-	address, server := start(t, resp.Options{Unknown: 3 * time.Second, Admit: func(token string) bool { return token == "good" }})
+	address, server := start(t, resp.Options{Unknown: 10 * time.Second, Admit: func(token string) bool { return token == "good" }})
 	known := dial(t, address)
 	if _, err := io.WriteString(known, "AUTH good\r\n"); err != nil {
 		t.Fatal(err)

@@ -213,7 +213,7 @@ func TestExpiryOnThreeNodes(t *testing.T) {
 		rules.SetClock(follower, func() time.Time { return time.Now().Add(by) })
 		nodes = append(nodes, watch(t, follower, first))
 	}
-	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.7", Limits: []string{"9/m"}}, 5*time.Second)
+	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.7", Limits: []string{"9/m"}}, 15*time.Second)
 	for i, n := range nodes {
 		until(t, fmt.Sprintf("node %d has the override", i), func() bool { return n.decided(t, "192.0.2.7") == "9/1m" })
 	}

@@ -105,4 +105,4 @@ addEventListener("connection", async (e) => {
 
 await refresh().catch(fail);
 await route();
-requestIdleCallback(() => Promise.all(views.map((v) => v.load())).catch(() => {})); // what cannot be had now is asked for again
+(globalThis.requestIdleCallback ?? setTimeout)(() => Promise.all(views.map((v) => v.load())).catch(() => {})); // what cannot be had now is asked for again
