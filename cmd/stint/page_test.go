@@ -332,6 +332,9 @@ func TestPageKeyboard(t *testing.T) {
 	tab.Says(":focus", "Skip to the content")
 	tab.Press(kb.Enter)
 	tab.Until("document.activeElement.id === 'view'")
+	if at := browser.Eval[string](tab, "location.hash"); at != "" {
+		t.Errorf("to skip to the content is to go to %s", at)
+	}
 	tab.Press(kb.Tab)
 	tab.Until("document.activeElement.matches('svg.plot')")
 	tab.Press(kb.Home)

@@ -79,6 +79,10 @@ async function route() {
   say(view.title);
 }
 
+document.querySelector(".skip").addEventListener("click", (e) => {
+  e.preventDefault(); // the address names views
+  byID("view").focus();
+});
 byID("sign").addEventListener("click", async () => {
   try {
     if (session.signed_in) {
