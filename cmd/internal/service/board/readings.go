@@ -29,7 +29,7 @@ var readings = []reading{
 	{"stint_limits", "as many as the rules have, and those that still count from before", "If it only grows, callers give limits of their own: see `stint_callers_limits_forgotten_total`."},
 	{"stint_store_nodes", "as many processes as you run", "0: not counted yet, so while the store fails this process holds the whole of every limit; `--nodes` says how many there are. Too many: another fleet beats under the same prefix; give it another `--store-prefix`. Too few: one cannot reach the store."},
 	{"stint_store_overflow_denied_total", "does not grow", "Newcomers are denied who by themselves may have had room. As StintStoreFull."},
-	{"stint_store_held_keys", "keys in use under `mode: lease` and `async`", "If it stays up when nobody asks, the store does not take what this process gives back: see `stint_store_calls_total`."},
+	{"stint_store_held_keys", "keys in use under `mode: lease` and `async`", "If it stays up while there are no requests, the store does not take what this process gives back: see `stint_store_calls_total`."},
 	{"stint_store_leased_units", "at most a tenth of each burst", "What a process that is killed takes with it, until two seconds later."},
 	{"stint_store_together_total", "grows with the load", "Divided by `stint_store_batches_total` it is how many requests share a call. Near 64 each: the store is saturated; `stint size` says how many masters the rate needs."},
 	{"stint_store_batches_total", "grows with the load", "As `stint_store_together_total`."},
