@@ -13,8 +13,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
+	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
@@ -56,28 +58,41 @@ func values(t *testing.T, file string) map[string]any {
 	return v
 }
 
+// load reads the chart, once.
+var load = sync.OnceValues(func() (*chart.Chart, error) { return loader.Load("stint") })
+
 // template does what "helm template" does, and returns the files by their names.
-func template(v map[string]any) (map[string]string, error) {
-	chart, err := loader.Load("stint")
+func template(v map[string]any) (map[string]string, error) { return templateAs("limits", "web", v) }
+
+// templateAs is template for a release of another name.
+func templateAs(name, namespace string, v map[string]any) (map[string]string, error) {
+	from, err := load()
 	if err != nil {
 		return nil, err
 	}
-	release := chartutil.ReleaseOptions{Name: "limits", Namespace: "web", Revision: 1, IsInstall: true}
-	all, err := chartutil.ToRenderValues(chart, v, release, chartutil.DefaultCapabilities)
+	release := chartutil.ReleaseOptions{Name: name, Namespace: namespace, Revision: 1, IsInstall: true}
+	all, err := chartutil.ToRenderValues(from, v, release, chartutil.DefaultCapabilities)
 	if err != nil {
 		return nil, err
 	}
-	return engine.Render(chart, all)
+	return engine.Render(from, all)
 }
 
-// render reads each object strictly: a field that Kubernetes does not know, or that
-// comes twice, fails the test.
-func render(t *testing.T, file string) (o objects) {
+// render makes the objects of a file of values.
+func render(t *testing.T, file string) objects {
 	t.Helper()
 	files, err := template(values(t, file))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return read(t, files, file)
+}
+
+// read reads each object strictly: a field that Kubernetes does not know, or that
+// comes twice, fails the test, as does a number where text stands. What says which
+// values these are.
+func read(t *testing.T, files map[string]string, what string) (o objects) {
+	t.Helper()
 	for name, text := range files {
 		if filepath.Ext(name) != ".yaml" || strings.TrimSpace(text) == "" {
 			continue
@@ -99,13 +114,13 @@ func render(t *testing.T, file string) (o objects) {
 		} {
 			var head struct{ APIVersion, Kind string }
 			if err := yaml.Unmarshal([]byte(text), &head); err != nil {
-				t.Fatalf("%s: %v\n%s", name, err, text)
+				t.Fatalf("%s: %s: %v\n%s", what, name, err, text)
 			}
 			if i == 9 {
 				t.Errorf("%s: %s %s is not looked at", name, head.APIVersion, head.Kind)
 			} else if one.kind == head.APIVersion+" "+head.Kind {
 				if err := one.read(); err != nil {
-					t.Fatalf("%s: %v\n%s", name, err, text)
+					t.Fatalf("%s: %s: %v\n%s", what, name, err, text)
 				}
 				break
 			}

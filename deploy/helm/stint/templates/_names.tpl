@@ -4,14 +4,14 @@
 
 {{- define "stint.selector" -}}
 app.kubernetes.io/name: stint
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "stint.labels" -}}
 {{ include "stint.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
 {{- end -}}
 
 {{- define "stint.rules" -}}
@@ -30,13 +30,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
 {{- define "stint.metadata" -}}
-name: {{ include "stint.name" . }}
-namespace: {{ .Release.Namespace }}
+name: {{ include "stint.name" . | quote }}
+namespace: {{ .Release.Namespace | quote }}
 labels: {{- include "stint.labels" . | nindent 2 }}
 {{- end -}}
 
 {{- /* What the schema cannot say. */ -}}
 {{- define "stint.check" -}}
+{{- $name := include "stint.name" . -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
+{{- fail (printf "%q cannot be the name of a Service, which begins with a letter and has no dot: set nameOverride, or name the release otherwise" $name) -}}
+{{- end -}}
 {{- $several := or (gt (int .Values.replicas) 1) .Values.autoscaling.enabled -}}
 {{- $store := or .Values.store.url .Values.store.existingSecret -}}
 {{- if and $several (not $store) (not .Values.separate) -}}
