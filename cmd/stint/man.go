@@ -64,9 +64,9 @@ func writePage(at *commandline.Command) string {
 	// No date: the same program writes the same page.
 	fmt.Fprintf(&b, ".TH %s 1 \"\" stint \"User Commands\"\n.SH NAME\n%s \\- %s\n.SH SYNOPSIS\n.B %s\n",
 		roff(strings.ToUpper(name)), roff(name), roff(strings.TrimSuffix(at.Help, ".")), roff("stint "+at.Summary()))
-	if at.Detail != "" {
+	if detail := at.Detail(); detail != "" {
 		b.WriteString(".SH DESCRIPTION\n")
-		paragraphs(&b, at.Detail)
+		paragraphs(&b, detail)
 	}
 	section := func(title string, begun *bool) {
 		if !*begun {

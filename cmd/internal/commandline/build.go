@@ -26,9 +26,6 @@ func New(name, help string, to any) *Command {
 
 // build makes what is in c of the fields of its struct.
 func (c *Command) build() {
-	if detailed, ok := c.Target().(interface{ Help() string }); ok {
-		c.Detail = detailed.Help()
-	}
 	c.addFields(c.target)
 	for i, a := range c.Args[:max(len(c.Args)-1, 0)] {
 		if a.cumulative() || !a.Required && c.Args[i+1].Required {

@@ -34,7 +34,6 @@ import (
 type Command struct {
 	Name   string
 	Help   string // one line
-	Detail string // what the command's Help method returns
 	Hidden bool
 
 	Parent   *Command // nil for the program
@@ -65,6 +64,14 @@ type Value struct {
 	typeName    string
 	field       reflect.Value
 	given       bool // on the line, by env or as the default
+}
+
+// Detail returns what the command's Help method says, if it has one.
+func (c *Command) Detail() string {
+	if detailed, ok := c.Target().(interface{ Help() string }); ok {
+		return detailed.Help()
+	}
+	return ""
 }
 
 // Path returns the names of the commands down to c, without the program's.

@@ -25,7 +25,7 @@ func columns() int {
 func (c *Command) WriteHelp(w io.Writer) error {
 	h := helpText{width: columns()}
 	h.line("Usage: " + c.root().Name + " " + c.Summary())
-	for _, text := range []string{c.Help, c.Detail} {
+	for _, text := range []string{c.Help, c.Detail()} {
 		if text != "" {
 			h.line("")
 			h.paragraphs(text)
