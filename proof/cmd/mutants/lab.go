@@ -124,8 +124,10 @@ func copyFile(from, to, name string) error {
 	return os.WriteFile(filepath.Join(to, name), text, 0o644)
 }
 
-// plant applies a bug, tests, and takes the bug out again.
-func (l *lab) plant(b bug) (v verdict, err error) {
+// plant applies a bug, tests, and takes the bug out again. The test that killed
+// the bug last time goes first. Before other tests judge, sound has to say that
+// they pass without any bug.
+func (l *lab) plant(b bug, sound func(stage) error) (v verdict, err error) {
 	patch, err := filepath.Abs(b.path)
 	if err != nil {
 		return v, err
@@ -138,23 +140,68 @@ func (l *lab) plant(b bug) (v verdict, err error) {
 			err = fmt.Errorf("the patch cannot be taken out: %s", out)
 		}
 	}()
-	if out, err := l.command(".", "go", "build", ".", "./memstore", "./policy", "./httplimit", "./redisstore", "./cmd/..."); err != nil {
-		return v, fmt.Errorf("does not compile: %s", out)
+	if b.last.dir != "" {
+		if v, err := l.test([]stage{b.last}); v.failed || err != nil {
+			return v, err
+		}
 	}
-	return l.test(stagesOf(b.files...))
+	for _, s := range stagesOf(b.files...) {
+		if err := sound(s); err != nil {
+			return v, err
+		}
+		if v, err := l.test([]stage{s}); v.failed || err != nil {
+			return v, err
+		}
+	}
+	return v, nil
 }
 
-// A verdict says whether a test failed, and which.
+// A verdict says whether a test failed, and which: by alone, the stage of that
+// test and no other.
 type verdict struct {
 	failed bool
 	killer string
 	output string
+	alone  stage
+	took   time.Duration
+	wrong  error // why tests cannot judge
+}
+
+// judge plants a bug; the killer of one that survives or that cannot be planted
+// says so.
+func (l *lab) judge(b bug, sound func(stage) error) verdict {
+	start := time.Now()
+	v, err := l.plant(b, sound)
+	switch {
+	case errors.Is(err, errFails):
+		v = verdict{wrong: err}
+	case err != nil:
+		v = verdict{killer: "**" + firstLine(err.Error()) + "**"}
+	case !v.failed:
+		v.killer = "**survives**"
+	}
+	v.took = time.Since(start)
+	return v
+}
+
+var errFails = errors.New("tests fail without any bug")
+
+// passes says whether tests pass, where no bug is planted.
+func (l *lab) passes(stages []stage) error {
+	v, err := l.test(stages)
+	if err != nil {
+		return err
+	}
+	if v.failed {
+		return fmt.Errorf("%w: %s\n%s", errFails, v.killer, v.output)
+	}
+	return nil
 }
 
 // test runs stages until one fails.
 func (l *lab) test(stages []stage) (verdict, error) {
 	for _, stage := range stages {
-		args := []string{"test", "-count=1", "-failfast", "-timeout=" + l.limit.String()}
+		args := []string{"test", "-count=1", "-failfast", "-vet=off", "-timeout=" + l.limit.String()}
 		out, err := l.command(stage.dir, "go", append(args, stage.args...)...)
 		if err == nil {
 			continue
@@ -164,11 +211,13 @@ func (l *lab) test(stages []stage) (verdict, error) {
 			return verdict{}, err
 		}
 		v := verdict{failed: true, killer: killer(out), output: out}
-		if strings.Contains(out, "panic: test timed out") {
-			v.killer += ", which hangs"
+		if v.killer == "" || notBuilt.MatchString(out) {
+			return verdict{}, fmt.Errorf("%s: the tests do not run: %s", stage.dir, out)
 		}
-		if v.killer == "" {
-			return v, fmt.Errorf("%s: the tests do not run: %s", stage.dir, out)
+		hangs := strings.Contains(out, "panic: test timed out")
+		v.alone = stage.only(v.killer, hangs)
+		if hangs {
+			v.killer += ", which hangs"
 		}
 		return v, nil
 	}
@@ -180,7 +229,7 @@ func (l *lab) test(stages []stage) (verdict, error) {
 func (l *lab) command(dir, name string, args ...string) (string, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = filepath.Join(l.dir, dir)
-	cmd.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(l.dir), "STINT_MUTANT=1", "GOFLAGS=")
+	cmd.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(l.dir), "STINT_MUTANT=1", "GOFLAGS=-trimpath")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
@@ -191,6 +240,7 @@ var (
 	failedTest  = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 	running     = regexp.MustCompile(`running tests:\n\s+(\S+)`)
 	panicked    = regexp.MustCompile(`(?m)^(?:panic|fatal error): (.*)$`)
+	notBuilt    = regexp.MustCompile(`(?m)^FAIL\s+\S+ \[(?:build|setup) failed\]`)
 	failPackage = regexp.MustCompile(`(?m)^FAIL\s+github\.com/stint-dev/stint/?(\S*)`)
 )
 
@@ -213,6 +263,39 @@ func killer(out string) string {
 		return where + ": panic: " + m[1]
 	}
 	return ""
+}
+
+// only returns the stage with nothing but the test that killed, or one without a
+// directory where that is not known.
+func (s stage) only(killer string, hangs bool) stage {
+	where, test, ok := strings.Cut(killer, " ")
+	if !ok || strings.HasSuffix(where, ":") {
+		return stage{}
+	}
+	if where == "stint" {
+		where = "."
+	}
+	in, err := filepath.Rel(s.dir, where)
+	if err != nil {
+		return stage{}
+	}
+	if in != "." {
+		in = "./" + filepath.ToSlash(in)
+	}
+	test, _, _ = strings.Cut(test, "/")
+	args := []string{in, "-run", "^" + test + "$"}
+	for i := 0; i < len(s.args); i++ {
+		switch arg := s.args[i]; {
+		case arg == "-run" || arg == "-skip":
+			i++
+		case strings.HasPrefix(arg, "-"):
+			args = append(args, arg)
+		}
+	}
+	if hangs {
+		args = append(args, "-timeout=1m")
+	}
+	return stage{dir: s.dir, args: args}
 }
 
 // testKinds are the kinds of test, by words in their names. The first that

@@ -1,6 +1,10 @@
 package main
 
-import "testing"
+import (
+	"slices"
+	"strings"
+	"testing"
+)
 
 func TestKiller(t *testing.T) {
 	for _, c := range []struct{ out, want string }{
@@ -26,6 +30,42 @@ func TestKindOf(t *testing.T) {
 		if got := kindOf(killer); got != want {
 			t.Errorf("%s: %s, want %s", killer, got, want)
 		}
+	}
+}
+
+func TestKillers(t *testing.T) {
+	s := stage{"proof", []string{".", "-short", "-skip", "^TestX", "-rapid.checks=4000"}, nil}
+	for _, c := range []struct {
+		stage  stage
+		killer string
+		hangs  bool
+		want   string
+	}{
+		{s, "proof TestA/b", false, ". -run ^TestA$ -short -rapid.checks=4000"},
+		{s, "proof/model TestA", true, "./model -run ^TestA$ -short -rapid.checks=4000 -timeout=1m"},
+		{stage{".", []string{".", "./memstore", "-short"}, nil}, "stint TestA", false, ". -run ^TestA$ -short"},
+		{stage{".", []string{".", "./memstore", "-short"}, nil}, "memstore TestA", false, "./memstore -run ^TestA$ -short"},
+		{stage{".", []string{"."}, nil}, "memstore: panic: boom", false, ""},
+	} {
+		if got := strings.Join(c.stage.only(c.killer, c.hangs).args, " "); got != c.want {
+			t.Errorf("%s: run %q, want %q", c.killer, got, c.want)
+		}
+	}
+
+	dir := t.TempDir()
+	a, b := s.only("proof TestA", false), s.only("proof TestB", true)
+	for name, test := range map[string]stage{"b": b, "a": a, "unknown": {}} {
+		if err := writeKiller(dir, name, test); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := readKillers(dir)
+	if err != nil || len(got) != 2 || !slices.Equal(got["a"].args, a.args) || got["b"].dir != "proof" {
+		t.Errorf("read back: %v, %v", got, err)
+	}
+	all := together([]stage{got["a"], got["b"]})
+	if len(all) != 1 || strings.Join(all[0].args, " ") != ". -run ^TestA$|^TestB$ -short -rapid.checks=4000" {
+		t.Errorf("together: %v", all)
 	}
 }
 

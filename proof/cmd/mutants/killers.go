@@ -1,0 +1,85 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// killersFile says by the names of bugs which tests killed them last time. A line
+// has a name, a directory, and what go test gets there.
+const killersFile = "killers.txt"
+
+func readKillers(dir string) (map[string]stage, error) {
+	path := filepath.Join(dir, killersFile)
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	killers := make(map[string]stage)
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
+		if len(words) < 3 {
+			return nil, fmt.Errorf("%s: want a bug, a directory and a test in %q", path, line)
+		}
+		killers[words[0]] = stage{dir: words[1], args: words[2:]}
+	}
+	return killers, nil
+}
+
+// writeKiller writes the file anew with the test that killed this bug.
+func writeKiller(dir, bug string, test stage) error {
+	if test.dir == "" {
+		return nil
+	}
+	killers, err := readKillers(dir)
+	if err != nil {
+		return err
+	}
+	killers[bug] = test
+	var lines []string
+	for name, s := range killers {
+		lines = append(lines, name+" "+s.dir+" "+strings.Join(s.args, " ")+"\n")
+	}
+	slices.Sort(lines)
+	return os.WriteFile(filepath.Join(dir, killersFile), []byte(strings.Join(lines, "")), 0o644)
+}
+
+// together makes of tests that are run alike one stage: one for each directory
+// and its flags.
+func together(tests []stage) (all []stage) {
+	type group struct{ places, names []string }
+	groups := make(map[string]*group)
+	var order []string
+	for _, s := range tests {
+		if len(s.args) < 3 || s.args[1] != "-run" {
+			all = append(all, s)
+			continue
+		}
+		key := s.dir + " " + strings.Join(slices.DeleteFunc(slices.Clone(s.args[3:]), isTimeout), " ")
+		g := groups[key]
+		if g == nil {
+			g = new(group)
+			groups[key] = g
+			order = append(order, key)
+		}
+		if !slices.Contains(g.places, s.args[0]) {
+			g.places = append(g.places, s.args[0])
+		}
+		if !slices.Contains(g.names, s.args[2]) {
+			g.names = append(g.names, s.args[2])
+		}
+	}
+	for _, key := range order {
+		g, words := groups[key], strings.Fields(key)
+		args := append(slices.Clone(g.places), "-run", strings.Join(g.names, "|"))
+		all = append(all, stage{dir: words[0], args: append(args, words[1:]...)})
+	}
+	return all
+}
+
+func isTimeout(arg string) bool { return strings.HasPrefix(arg, "-timeout=") }
