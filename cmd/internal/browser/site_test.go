@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stint-dev/stint/cmd/internal/browser"
@@ -83,6 +84,16 @@ func TestSite(t *testing.T) {
 	})
 }
 
+// longQuestion asks the engine in the page what would take it minutes: half of the
+// requests fill a log, and each of the others looks through all of it.
+const longQuestion = `(async () => {
+	const n = 100000, limit = 4000000, all = Array.from({ length: n }, (_, i) => i);
+	const costs = all.map((i) => (i < n / 2 ? limit / (n / 2) : limit));
+	const arrivals = { shape: "list", times: all.map((i) => i * 1000), costs };
+	const { simulate } = await import("./api.js");
+	return simulate({ limits: Array(8).fill(limit + "/1h sliding_log"), arrivals, horizon: "1h" }).then(() => "", (err) => err.message);
+})()`
+
 // labWithoutServer follows a limit from a document into the lab, where the engine in
 // the page decides.
 func labWithoutServer(t *testing.T, chromium context.Context, base string) {
@@ -109,6 +120,11 @@ func labWithoutServer(t *testing.T, chromium context.Context, base string) {
 	if !browser.Eval[bool](p, "[...document.querySelectorAll('#presets button')].every((b) => !b.innerText.includes('processes'))") {
 		t.Error("an example of several processes is offered")
 	}
+	if said := browser.Eval[string](p, longQuestion); !strings.HasPrefix(said, "this takes longer than 5s") {
+		t.Errorf("to a question that takes minutes the lab says %q", said)
+	}
+	p.Set("#own", "4/1m fixed_window")
+	p.Says("#compare", "4/1m fixed_window")
 	if back := browser.Eval[string](p, "document.querySelector('header a').getAttribute('href')"); back != "../index.html" {
 		t.Errorf("the way back is %s", back)
 	}

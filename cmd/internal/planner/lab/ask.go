@@ -29,6 +29,15 @@ func Ask(ctx context.Context, body []byte) (*Answer, error) {
 	return answer, err
 }
 
+// over returns why a simulation must end, if it must. It looks at the time itself:
+// in a browser there is one thread, and no timer ends ctx while that computes.
+func over(ctx context.Context) error {
+	if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
+}
+
 // Choices are what there is to choose from: what GET /v1/lab says.
 type Choices struct {
 	Kinds            []Kind   `json:"kinds"`

@@ -163,7 +163,7 @@ func Simulate(ctx context.Context, r *Request) (*Answer, error) {
 		a.each(t)
 	}
 	a.Says = a.story(t)
-	return a, a.asked(r, t)
+	return a, a.asked(ctx, r, t)
 }
 
 // A try is a limit as one process holds it, or several.
@@ -222,7 +222,7 @@ func (a *Answer) each(t *traffic) {
 }
 
 // asked adds what the request asks about one limit.
-func (a *Answer) asked(r *Request, t *traffic) error {
+func (a *Answer) asked(ctx context.Context, r *Request, t *traffic) (err error) {
 	if w := r.Why; w != nil {
 		if w.Limit < 0 || w.Limit >= len(a.Rows) {
 			return fmt.Errorf("why.limit: %d, want from 0 to %d", w.Limit, len(a.Rows)-1)
@@ -232,7 +232,9 @@ func (a *Answer) asked(r *Request, t *traffic) error {
 			return fmt.Errorf("why.request: %d, want from 0 to %d", w.Request, row.Requests-1)
 		}
 		if a.Why = row.whyShared(*w, t); a.Why == nil {
-			a.Why = row.why(*w, t)
+			if a.Why, err = row.why(ctx, *w, t); err != nil {
+				return err
+			}
 		}
 	}
 	if c := r.Copy; c != nil {
@@ -422,8 +424,8 @@ func (r *runner) step(s send, key int) (stint.Decision, error) {
 	}
 	if i%32 == 0 {
 		slicesOf(r.ctx).pause()
-		if r.ctx.Err() != nil {
-			return stint.Decision{}, r.ctx.Err()
+		if err := over(r.ctx); err != nil {
+			return stint.Decision{}, err
 		}
 	}
 	r.columnsUpTo(s.at + 1)

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -326,4 +327,40 @@ func BenchmarkSimulate(b *testing.B) {
 			}
 		})
 	}
+}
+
+// A past is a context whose time is over, and that no timer has ended: as in a
+// browser, where there is one thread.
+type past struct{ context.Context }
+
+func (past) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second), true }
+
+// TestSimulateEnds: the time that a simulation has is up when it is up, whether or not
+// a timer has said so.
+func TestSimulateEnds(t *testing.T) {
+	r := &lab.Request{Limits: everyKind, Arrivals: phases("100@once"), Horizon: "1s"}
+	if a, err := lab.Simulate(past{context.Background()}, r); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%+v, %v", a, err)
+	}
+	r.Why = &lab.Place{Limit: 0, Request: 90}
+	if _, err := lab.Simulate(&later{Context: context.Background(), calls: 8 * 4}, r); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the verdict is explained: %v", err)
+	}
+}
+
+// A later is a context whose time is over when it has been asked for often enough.
+type later struct {
+	context.Context
+	mu    sync.Mutex
+	calls int
+}
+
+func (c *later) Deadline() (time.Time, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls--
+	if c.calls < 0 {
+		return time.Now().Add(-time.Second), true
+	}
+	return time.Now().Add(time.Hour), true
 }

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"time"
@@ -67,7 +68,7 @@ type moment struct {
 }
 
 // why plays the limit once more, up to one request, and explains it.
-func (row *Row) why(p Place, t *traffic) *Why {
+func (row *Row) why(ctx context.Context, p Place, t *traffic) (*Why, error) {
 	states, err := newTable(row.limit, len(t.clients))
 	if err != nil {
 		panic(err) // the row was made by the same limit
@@ -75,6 +76,11 @@ func (row *Row) why(p Place, t *traffic) *Why {
 	each, i := row.sent, p.Request
 	m := moment{limit: row.limit, at: each.At[i], cost: each.cost[i]}
 	for j := range i + 1 {
+		if j%32 == 0 {
+			if err := over(ctx); err != nil {
+				return nil, err
+			}
+		}
 		if row.keys[j] != row.keys[i] {
 			continue
 		}
@@ -88,7 +94,7 @@ func (row *Row) why(p Place, t *traffic) *Why {
 		RetryAfter: int64(m.d.RetryAfter), Delay: int64(m.d.Delay), Facts: []Fact{},
 	}
 	m.explain()
-	return m.why
+	return m.why, nil
 }
 
 // explain fills in the words and numbers.

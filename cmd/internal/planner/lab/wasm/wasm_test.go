@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -137,14 +138,7 @@ func TestSameAnswers(t *testing.T) {
 		bodies.Write(append(text, '\n'))
 		want = append(want, answer)
 	}
-	run := exec.Command(node, "testdata/answer.js", glue, program)
-	run.Stdin = &bodies
-	run.Stderr = os.Stderr
-	out, err := run.Output()
-	if err != nil {
-		t.Fatalf("%v: %.400s", err, out)
-	}
-	got := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
+	got := play(t, node, program, glue, &bodies)
 	if len(got) != len(want)+1 || faults < 5 || faults > len(want)/2 {
 		t.Fatalf("%d answers to %d questions, %d at fault", len(got)-1, len(want), faults)
 	}
@@ -158,6 +152,54 @@ func TestSameAnswers(t *testing.T) {
 		}
 	}
 	t.Logf("%d decisions, %d questions, %d of them at fault", decisions, len(want), faults)
+}
+
+// play has the engine answer bodies, one a line, in Node: its choices first.
+func play(t *testing.T, node, program, glue string, bodies io.Reader) []string {
+	t.Helper()
+	run := exec.Command(node, "testdata/answer.js", glue, program)
+	run.Stdin, run.Stderr = bodies, os.Stderr
+	out, err := run.Output()
+	if err != nil {
+		t.Fatalf("%v: %.400s", err, out)
+	}
+	return strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
+}
+
+// long is a question that would take minutes: half of the requests fill a log, and
+// each of the others looks through all of it.
+func long() []byte {
+	const n, limit = lab.MaxArrivals, 4_000_000
+	times, costs := make([]int64, n), make([]int64, n)
+	for i := range n {
+		times[i], costs[i] = int64(i)*1000, limit
+		if i < n/2 {
+			costs[i] = limit / (n / 2)
+		}
+	}
+	limits := slices.Repeat([]string{fmt.Sprint(limit, "/1h sliding_log")}, lab.MaxLimits)
+	text, err := json.Marshal(map[string]any{"limits": limits, "arrivals": map[string]any{"shape": "list", "times": times, "costs": costs}, "horizon": "1h"})
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
+
+// TestLong: what takes too long is given up, and the engine answers the next.
+func TestLong(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds the engine, and waits for the time that a simulation has")
+	}
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Fatal("there is no node to run the engine with: sudo apt-get install nodejs")
+	}
+	program, glue := engine(t)
+	next := `{"limits":["3/m"],"arrivals":{"shape":"text","text":"5@once"},"horizon":"1s"}`
+	got := play(t, node, program, glue, strings.NewReader(string(long())+"\n"+next+"\n"))
+	if len(got) != 3 || !strings.HasPrefix(got[1], `{"error":"this takes longer than 5s`) || !strings.Contains(got[2], `"verdicts":"pppdd"`) {
+		t.Errorf("%.400s", got[1:])
+	}
 }
 
 func post(t *testing.T, url string, body []byte) (answer string, status int) {
