@@ -54,6 +54,7 @@ func run(covers string) error {
 	if _, err := limiter.Take(ctx, "client", 1); err != nil { // loads the script
 		return err
 	}
+	time.Sleep(100 * time.Millisecond) // what runs beside the calls has begun, and waits
 	if err := coverage.ClearCounters(); err != nil {
 		return err
 	}
