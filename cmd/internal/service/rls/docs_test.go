@@ -3,6 +3,7 @@ package rls_test
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"os"
 	"regexp"
 	"strings"
@@ -93,6 +94,24 @@ func message(t *testing.T, value any, m proto.Message) {
 	}
 }
 
+// config returns the configuration of the first filter of the first listener,
+// without the name of its type.
+func config(t *testing.T, envoy any) any {
+	t.Helper()
+	at := envoy
+	for _, step := range []any{"static_resources", "listeners", 0, "filter_chains", 0, "filters", 0, "typed_config"} {
+		switch name := step.(type) {
+		case int:
+			at = at.([]any)[name]
+		case string:
+			at = at.(map[string]any)[name]
+		}
+	}
+	found := maps.Clone(at.(map[string]any))
+	delete(found, "@type")
+	return found
+}
+
 // TestDocsConfigurations reads the configurations of docs/ENVOY.md as messages
 // of Envoy's API.
 func TestDocsConfigurations(t *testing.T) {
@@ -102,16 +121,36 @@ func TestDocsConfigurations(t *testing.T) {
 	}
 	message(t, envoy, &bootstrap.Bootstrap{})
 
+	manager := &hcm.HttpConnectionManager{}
+	message(t, config(t, envoy), manager)
+	if !manager.GetUseRemoteAddress().GetValue() {
+		t.Error("remote_address is what the client writes into X-Forwarded-For: use_remote_address is missing")
+	}
+
+	// An EnvoyPatchPolicy, as its resource definition has it.
 	var policy struct {
-		Spec struct {
+		APIVersion string `yaml:"apiVersion"`
+		Kind       string
+		Metadata   struct{ Name, Namespace string }
+		Spec       struct {
+			TargetRef   struct{ Group, Kind, Name string } `yaml:"targetRef"`
+			Type        string
 			JSONPatches []struct {
-				Type      string
-				Operation struct{ Value any }
+				Type, Name string
+				Operation  struct {
+					Op, Path string
+					Value    any
+				}
 			} `yaml:"jsonPatches"`
 		}
 	}
-	if err := yaml.Unmarshal([]byte(blocks(t, "yaml patch")[0]), &policy); err != nil {
+	decoder := yaml.NewDecoder(strings.NewReader(blocks(t, "yaml patch")[0]))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(&policy); err != nil {
 		t.Fatal(err)
+	}
+	if target := policy.Spec.TargetRef; policy.Kind != "EnvoyPatchPolicy" || policy.APIVersion != "gateway.envoyproxy.io/v1alpha1" || target.Kind != "Gateway" || target.Group == "" || target.Name == "" {
+		t.Errorf("%s %s of %+v", policy.APIVersion, policy.Kind, target)
 	}
 	read := 0
 	for _, p := range policy.Spec.JSONPatches {
