@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	main "github.com/stint-dev/stint/cmd/stint"
@@ -22,17 +25,18 @@ var snippetName = regexp.MustCompile(`^(?://|#) ([a-z-]+\.[a-z]+)$`)
 // longestSnippet is how many lines one may have.
 const longestSnippet = 30
 
+// patiently makes snippets wait for answers for longer: a machine that tests is slow.
+var patiently = strings.NewReplacer("(250)", "(20000)", " 250", " 20000", "0.25", "20")
+
+// asTheyStand leaves them as a reader copies them.
+var asTheyStand = strings.NewReplacer()
+
 // snippets writes the files of docs/CLIENTS.md into a directory, with the rules
 // that they go by.
-func snippets(t *testing.T) (dir string) {
+func snippets(t *testing.T, change *strings.Replacer) (dir string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "docs/CLIENTS.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir = t.TempDir()
-	patient := strings.NewReplacer("(250)", "(20000)", " 250", " 20000", "0.25", "20") // a machine that tests is slow
-	for i, block := range strings.Split(string(text), "\n```") {
+	for i, block := range strings.Split(clientsPage(t), "\n```") {
 		if i%2 == 0 {
 			continue
 		}
@@ -47,11 +51,20 @@ func snippets(t *testing.T) (dir string) {
 		if n := strings.Count(body, "\n") + 1; n > longestSnippet {
 			t.Errorf("%s has %d lines, more than %d", name, n, longestSnippet)
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(patient.Replace(body)+"\n"), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(change.Replace(body)+"\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return dir
+}
+
+func clientsPage(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "docs/CLIENTS.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // asker prints what a check in Node answers for the requests for some paths, once its
@@ -67,49 +80,144 @@ const { check, client } = require("./SNIPPET");
 	process.exit(0);
 })();`
 
-// TestClients runs the snippets of docs/CLIENTS.md: what passes, what is denied,
-// what is wrong, and what happens when the server does not answer.
-func TestClients(t *testing.T) {
-	dir := snippets(t)
+// A client is a snippet, and what it says.
+type client struct {
+	name, module string // module is what Node must find
+	command      []string
+	want, away   string
+	asks         string // what of a question is in clear on the wire, behind what is said at the beginning
+}
+
+func clients() []client {
 	node := func(snippet string) []string {
 		return []string{"node", "-e", strings.ReplaceAll(asker, "SNIPPET", snippet)}
 	}
 	python := []string{"python3", "-c", `import check, os
 for path in os.environ["PATHS"].split(): print(check.check({"path": path, "ip": "192.0.2.7"})[0])`}
 	shell := []string{"bash", "-c", `. ./check.sh; for path in $PATHS; do check 192.0.2.7 && echo pass || echo deny; done`}
-	for _, try := range []struct {
-		name, module string // module is what Node must find
-		command      []string
-		want, away   string
-	}{
-		{"check.js", "", node("check.js"), "200 200 429 400", "200"},
-		{"check-redis.js", "redis", node("check-redis.js"), "true true false false", "true"},
-		{"check-ioredis.js", "ioredis", node("check-ioredis.js"), "true true false false", "true"},
-		{"check-grpc.js", "@grpc/grpc-js", node("check-grpc.js"), "true true false false", "true"},
-		{"check.py", "", python, "200 200 429 400", "200"},
-		{"check.sh", "", shell, "pass pass deny deny", "pass"}, // it asks for one path
-	} {
+	return []client{
+		{"check.js", "", node("check.js"), "200 200 429 400", "200", ""},
+		{"check-redis.js", "redis", node("check-redis.js"), "true true false false", "true", "STINT.CHECK"},
+		{"check-ioredis.js", "ioredis", node("check-ioredis.js"), "true true false false", "true", "STINT.CHECK"},
+		{"check-grpc.js", "@grpc/grpc-js", node("check-grpc.js"), "true true false false", "true", ""},
+		{"check.py", "", python, "200 200 429 400", "200", ""},
+		{"check.sh", "", shell, "pass pass deny deny", "pass", ""}, // it asks for one path
+	}
+}
+
+// runClient returns what a program that asks for some paths prints.
+func runClient(t *testing.T, program string, args []string, dir string, env []string, paths string) string {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), patience)
+	defer stop()
+	c := exec.CommandContext(ctx, program, args...)
+	c.Dir, c.Env = dir, append(env, "PATHS="+paths)
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	return strings.Join(strings.Fields(string(out)), " ")
+}
+
+// TestClientsSilent runs the snippets, as they stand, against a server that takes
+// a question and never answers: each lets the request pass, and does not wait on.
+func TestClientsSilent(t *testing.T) {
+	dir := snippets(t, asTheyStand)
+	for _, try := range clients() {
+		t.Run(try.name, func(t *testing.T) {
+			program := wanted(t, try.command[0], try.module)
+			r := freeport.Addr(t)
+			defer serveSnippets(t, dir, "--http", freeport.Addr(t), "--resp", r)()
+			at := silent(t, r, try.asks)
+			env := append(os.Environ(), "NODE_PATH="+nodeModules(t), "STINT_URL=http://"+at, "STINT_GRPC="+at, "STINT_REDIS_URL=redis://"+at)
+			if got := runClient(t, program, try.command[1:], dir, env, "/api /api"); got != try.away+" "+try.away {
+				t.Errorf("said %s", got)
+			}
+		})
+	}
+}
+
+// silent listens, and passes on to a server what clients say until one asks; from
+// then on that one hears nothing.
+func silent(t *testing.T, server, asks string) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var open sync.WaitGroup
+	t.Cleanup(func() { l.Close(); open.Wait() })
+	open.Go(func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			open.Go(func() { muted(from, server, asks) })
+		}
+	})
+	return l.Addr().String()
+}
+
+// muted passes on what a connection says to a server, and what that answers, until
+// it asks; then it reads on, until the connection ends.
+func muted(from net.Conn, server, asks string) {
+	defer from.Close()
+	to, err := net.Dial("tcp", server)
+	if err != nil {
+		return
+	}
+	defer to.Close()
+	back := make(chan struct{})
+	go func() { defer close(back); _, _ = io.Copy(from, to) }()
+	defer func() { to.Close(); <-back }()
+	piece := make([]byte, 1<<16)
+	for asked := false; ; {
+		n, err := from.Read(piece)
+		if err != nil {
+			return
+		}
+		if asked = asked || bytes.Contains(piece[:n], []byte(asks)); !asked {
+			_, _ = to.Write(piece[:n])
+		}
+	}
+}
+
+// TestClientsVersions looks that the page has readers install the versions that
+// the tests install.
+func TestClientsVersions(t *testing.T) {
+	needs, err := os.ReadFile(filepath.Join(root, ".ci/needs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	installs := regexp.MustCompile("`npm install ([^`]+)`").FindAllStringSubmatch(clientsPage(t), -1)
+	for _, m := range installs {
+		for _, pack := range strings.Fields(m[1]) {
+			if !bytes.Contains(needs, []byte(" "+pack+".")) && !bytes.Contains(needs, []byte("("+pack+".")) {
+				t.Errorf("%s: the tests install another version", pack)
+			}
+		}
+	}
+	if len(installs) < 4 {
+		t.Errorf("%d lines of npm install", len(installs))
+	}
+}
+
+// TestClients runs the snippets of docs/CLIENTS.md: what passes, what is denied,
+// what is wrong, and what happens when the server does not answer.
+func TestClients(t *testing.T) {
+	dir := snippets(t, patiently)
+	for _, try := range clients() {
 		t.Run(try.name, func(t *testing.T) {
 			program := wanted(t, try.command[0], try.module)
 			h, g, r := freeport.Addr(t), freeport.Addr(t), freeport.Addr(t)
 			env := append(os.Environ(), "NODE_PATH="+nodeModules(t), "STINT_URL=http://"+h, "STINT_GRPC="+g, "STINT_REDIS_URL=redis://"+r)
-			run := func(paths string) string {
-				ctx, stop := context.WithTimeout(t.Context(), patience)
-				defer stop()
-				c := exec.CommandContext(ctx, program, try.command[1:]...)
-				c.Dir, c.Env = dir, append(env, "PATHS="+paths)
-				out, err := c.CombinedOutput()
-				if err != nil {
-					t.Errorf("%v: %s", err, out)
-				}
-				return strings.Join(strings.Fields(string(out)), " ")
-			}
 			stop := serveSnippets(t, dir, "--http", h, "--grpc", g, "--resp", r)
-			if got := run("/api /api /api /a%2fb"); got != try.want {
+			if got := runClient(t, program, try.command[1:], dir, env, "/api /api /api /a%2fb"); got != try.want {
 				t.Errorf("said %s, want %s", got, try.want)
 			}
 			stop()
-			if got := run("/api"); got != try.away {
+			if got := runClient(t, program, try.command[1:], dir, env, "/api"); got != try.away {
 				t.Errorf("when stint is away: said %s, want %s", got, try.away)
 			}
 		})
@@ -162,7 +270,7 @@ func wanted(t *testing.T, name, module string) string {
 // TestExpress runs the app of docs/CLIENTS.md and asks it.
 func TestExpress(t *testing.T) {
 	node := wanted(t, "node", "express")
-	dir, door := snippets(t), freeport.Addr(t)
+	dir, door := snippets(t, patiently), freeport.Addr(t)
 	stop := serveSnippets(t, dir, "--http", door)
 	ctx, quit := context.WithCancel(t.Context())
 	defer quit()
