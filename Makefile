@@ -4,7 +4,7 @@ GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 VALE     := github.com/errata-ai/vale/v3/cmd/vale@v3.15.2
 MODULE   := github.com/stint-dev/stint
 BELOW     = $(filter-out $(CURDIR),$(shell go list -m -f '{{.Dir}}')) # the modules beside the root
-APART    := adapters/caddylimit benchmarks/caddy deploy/compose deploy/helm # modules that go.work leaves out, so that nothing else is built with their dependencies
+APART    := adapters/caddylimit adapters/generated benchmarks/caddy deploy/compose deploy/helm # modules that go.work leaves out, so that nothing else is built with their dependencies
 REQUIRED := . ./grpclimit ./redisstore ./redisstore/goredis ./rulesdb # that other modules here require
 # They begin first, or the others wait for them at the end.
 LONGEST  := ./redisstore ./cmd/stint ./redisstore/goredis ./release
