@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -18,7 +19,8 @@ type Format struct {
 
 	parser func(o *Options) Parser
 	o      *Options
-	placed bool // an address stands in a place of its own
+	placed bool     // an address stands in a place of its own
+	others []string // attributes of its own, beside those that all formats may have
 }
 
 // Parser returns a parser of its own for the caller.
@@ -169,7 +171,7 @@ func candidates(lines [][]byte, o *Options) []Format {
 		{Name: "AWS load balancer", parser: newBalancer, o: o, placed: true},
 	}
 	for _, s := range shapes {
-		all = append(all, Format{Name: s.name, parser: s.parsed.parser, o: o, placed: true})
+		all = append(all, Format{Name: s.name, parser: s.parsed.parser, o: o, placed: true, others: s.parsed.attributes()})
 	}
 	if heading := headingOf(lines); newTable(heading, o) != nil {
 		comma, columns, _ := readHeading(heading)
@@ -326,6 +328,35 @@ func likely(attribute string, fields []string) string {
 		}
 	}
 	return "FIELD"
+}
+
+// usual are the attributes that lines of any format may have.
+var usual = []string{"ip", "user", "method", "host", "path", "status", "bytes", "header.referer", "header.user-agent", "header.x-forwarded-for"}
+
+// Attributes returns those that lines of a sample have.
+func (f Format) Attributes(sample []byte) (all []string) {
+	asked := slices.Clone(usual)
+	for _, name := range f.others {
+		if !slices.Contains(asked, name) {
+			asked = append(asked, name)
+		}
+	}
+	p := f.With(asked).Parser()
+	r, has := Record{Values: make([][]byte, len(asked))}, make([]bool, len(asked))
+	for _, line := range sampleLines(sample) {
+		if p.Parse(line, &r) != nil {
+			continue
+		}
+		for i, v := range r.Values {
+			has[i] = has[i] || v != nil
+		}
+	}
+	for i, name := range asked {
+		if has[i] {
+			all = append(all, name)
+		}
+	}
+	return all
 }
 
 // Likely returns the field of the format that an attribute probably stands in,

@@ -206,6 +206,16 @@ func attributeOf(variable string) string {
 	return variable
 }
 
+// attributes returns those that the fields hold.
+func (p *Pattern) attributes() (all []string) {
+	for _, n := range p.pieces {
+		if a := attributeOf(n.name); a != "time" && a != "request" {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
 // parser returns a parser of lines in the pattern.
 func (p *Pattern) parser(o *Options) Parser {
 	if p.fields != nil {

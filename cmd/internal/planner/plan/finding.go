@@ -77,12 +77,24 @@ func (w *run) unread(add finder) {
 			continue
 		}
 		name := w.question.attributes[w.question.key[i]]
-		hint := ""
+		hint := w.inputs[0].there()
 		if f := w.inputs[0].format; len(f.Fields) > 0 {
-			hint = fmt.Sprintf(". The fields are %s: if it is one of them, say so with --field %s=%s", strings.Join(f.Fields, ", "), name, f.Likely(name))
+			hint += fmt.Sprintf(": if it is one of them, say so with --field %s=%s", name, f.Likely(name))
 		}
 		add("unread", false, "no line has %s, which the rules look at: they are tried as if no request had it%s", name, hint)
 	}
+}
+
+// there says what the lines of a log have to go by: fields with names, or the
+// attributes that its format has places for.
+func (in *input) there() string {
+	if names := in.format.Fields; len(names) > 0 {
+		return ". The fields are " + strings.Join(names, ", ")
+	}
+	if names := in.format.Attributes(in.head); len(names) > 0 {
+		return ". Its lines have " + strings.Join(names, ", ")
+	}
+	return ""
 }
 
 // A finder takes a finding.
@@ -123,8 +135,8 @@ func (w *run) keys(add finder) {
 		text := fmt.Sprintf("%s of %s had no %s", number(n), number(w.requests+w.excluded), name)
 		if name == "ip" && len(o.Client.Trusted) == 0 && slices.ContainsFunc(w.inputs, forwards) {
 			text += ", but X-Forwarded-For, whose last address asked the server. Say which proxies to trust there, such as --trusted-proxies 10.0.0.0/8"
-		} else if f := w.inputs[0].format; len(f.Fields) > 0 {
-			text += fmt.Sprintf(". The fields are %s: say which it is, such as --field %s=%s", strings.Join(f.Fields, ", "), name, f.Likely(name))
+		} else if text += w.inputs[0].there(); len(w.inputs[0].format.Fields) > 0 {
+			text += fmt.Sprintf(": say which it is, such as --field %s=%s", name, w.inputs[0].format.Likely(name))
 		}
 		add("no_key", true, "%s", text)
 		return

@@ -12,6 +12,7 @@ import (
 	"github.com/stint-dev/stint/httplimit"
 
 	"github.com/stint-dev/stint/cmd/internal/planner/plan"
+	"github.com/stint-dev/stint/cmd/internal/service/rules"
 )
 
 // plain is a log of n requests of the given number of clients, a few seconds apart,
@@ -84,6 +85,46 @@ func TestGate(t *testing.T) {
 		}
 		if head := strings.Join(strings.SplitN(text.String(), "\n", 6)[:5], " "); !strings.Contains(head, "NO PROPOSAL") || strings.Contains(text.String(), "shadow") {
 			t.Errorf("%s:\n%s", test.name, &text)
+		}
+	}
+}
+
+// A key that no line has is answered with what lines have instead, in formats
+// whose fields have no names too.
+func TestNoSuchKey(t *testing.T) {
+	for name, test := range map[string]struct {
+		line func(at time.Time, client string) string
+		want string
+	}{
+		"combined": {combined, "2,000 of 2,000 had no nosuch. Its lines have ip, method, path, status, bytes, header.user-agent"},
+		"a user and a referrer": {func(at time.Time, c string) string {
+			return strings.NewReplacer(" - - ", " - ann ", `"-"`, `"https://example.com/"`).Replace(combined(at, c))
+		}, "Its lines have ip, user, method, path, status, bytes, header.referer, header.user-agent"},
+		"containerd": {func(at time.Time, c string) string {
+			return at.Format(time.RFC3339Nano) + " stdout F " + combined(at, c)
+		}, "Its lines have ip, method, path, status, bytes, header.user-agent"},
+		"vhost_combined": {func(at time.Time, c string) string { return "www.example.com:443 " + combined(at, c) },
+			"Its lines have ip, method, host, path, status, bytes, header.user-agent"},
+		"Envoy text": {func(at time.Time, c string) string {
+			return fmt.Sprintf(`[%s] "GET / HTTP/1.1" 200 - 0 5 1 1 "%s" "curl/8.5" "f1" "shop.example.com" "10.1.0.4:8080"`, at.Format("2006-01-02T15:04:05.000Z"), c)
+		}, "method, host, path, status, bytes, header.user-agent, header.x-forwarded-for, protocol, received, duration, upstream_time, request_id, upstream"},
+		"JSON": {func(at time.Time, c string) string {
+			return fmt.Sprintf(`{"ip":%q,"time":%q}`, c, at.Format(time.RFC3339Nano))
+		}, "The fields are ip, time: say which it is, such as --field nosuch="},
+	} {
+		log := plain(2000, 50, test.line)
+		r := planText(t, log, plan.Options{Key: []string{"nosuch"}, Choose: &plan.Target{Share: 0.01}, Brief: true})
+		if len(r.Findings) == 0 || r.Findings[0].What != "no_key" || !strings.Contains(r.Findings[0].Text, test.want) {
+			t.Errorf("%s: %+v", name, r.Findings)
+		}
+		file, err := rules.Decode("stint.yaml", []byte("rules:\n  - {name: by-tenant, key: [nosuch], limits: [10/s]}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r = planText(t, log, plan.Options{Rules: file.Rules})
+		_, list, _ := strings.Cut(test.want, "ave ")
+		if len(r.Findings) == 0 || r.Findings[0].What != "unread" || !strings.Contains(r.Findings[0].Text, list) && name != "JSON" {
+			t.Errorf("%s, rules: %+v", name, r.Findings)
 		}
 	}
 }
