@@ -3,7 +3,9 @@ package plan
 import (
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -192,29 +194,50 @@ func (c *curve) settle(keep func(n int) int, points bool) {
 	}
 	kept := min(keep(c.n), c.n)
 	if points {
-		c.spread(kept)
-		return
+		c.points = make([]Point, len(rates))
 	}
+	inParts(len(rates), func(from, to int) {
+		if points {
+			c.spread(from, to, kept)
+		} else {
+			c.climb(from, to, kept)
+		}
+	})
+}
+
+// inParts does something for all of n, in one part for each core, at once.
+func inParts(n int, do func(from, to int)) {
+	cores := min(runtime.GOMAXPROCS(0), n)
+	var all sync.WaitGroup
+	for i := range cores - 1 {
+		all.Go(func() { do(i*n/cores, (i+1)*n/cores) })
+	}
+	do((cores-1)*n/cores, n)
+	all.Wait()
+}
+
+// climb finds the clients that need the most at some of the rates.
+func (c *curve) climb(from, to, kept int) {
 	var tops [len(rates)]podium
-	for i := range tops {
+	for i := from; i < to; i++ {
 		tops[i].n = kept
 	}
 	c.demands.each(func(id uint32, d *demand) {
 		if d.levels[0].most > 0 {
-			for i := range tops {
+			for i := from; i < to; i++ {
 				tops[i].add(uint64(d.levels[i].most)<<32 | uint64(^id))
 			}
 		}
 	})
-	for i := range tops {
+	for i := from; i < to; i++ {
 		c.tops[i] = tops[i].ranked()
 	}
 }
 
-// spread ranks all clients at each rate, and keeps the given number.
-func (c *curve) spread(kept int) {
-	var all []uint64
-	for i, r := range rates {
+// spread ranks all clients at some of the rates, and keeps the given number.
+func (c *curve) spread(from, to, kept int) {
+	all := make([]uint64, 0, c.n)
+	for i := from; i < to; i++ {
 		all = all[:0]
 		c.demands.each(func(id uint32, d *demand) {
 			if most := d.levels[i].most; most > 0 {
@@ -223,7 +246,7 @@ func (c *curve) spread(kept int) {
 		})
 		slices.Sort(all)
 		at := func(share float64) int64 { return need(all[rank(len(all), share)]) }
-		c.points = append(c.points, Point{r.String(), at(0.5), at(0.9), at(0.99), at(0.999), need(all[len(all)-1])})
+		c.points[i] = Point{rates[i].String(), at(0.5), at(0.9), at(0.99), at(0.999), need(all[len(all)-1])}
 		top := slices.Clone(all[len(all)-kept:])
 		slices.Reverse(top)
 		c.tops[i] = top

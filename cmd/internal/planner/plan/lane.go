@@ -112,18 +112,10 @@ const (
 	cacheLine = 64
 )
 
-func work(q *question, jobs <-chan *block, halt <-chan struct{}) {
-	w := worker{
+func newWorker(q *question) *worker {
+	return &worker{
 		parsers: make(map[*accesslog.Format]accesslog.Parser), asker: q.asker(),
 		record: accesslog.Record{Values: make([][]byte, len(q.attributes), len(q.attributes)+apart)},
-	}
-	for {
-		select {
-		case <-halt:
-			return
-		case b := <-jobs:
-			w.read(b)
-		}
 	}
 }
 
@@ -297,8 +289,7 @@ func (r *reading) depth() int { return 2*r.workers + 2 }
 // fill makes sure that some event is ready, unless the log is over.
 func (l *lane) fill(r *reading) error {
 	for len(l.ready) == 0 && !l.over {
-		b := <-l.blocks
-		<-b.done
+		b := r.next(l)
 		switch {
 		case interrupted(b.err):
 			l.finish()

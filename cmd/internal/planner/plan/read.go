@@ -45,8 +45,9 @@ type reading struct {
 	sinks   []sink   // receive the requests that count
 	whole   []sink   // receive all
 	rest    []event  // of a batch, those that count
-	tell    func([]event)
-	inline  bool // the sinks look at the clients
+	inline  bool     // the sinks look at the clients: they are called where these get their numbers
+	teller  *teller  // nil if the sinks are called directly
+	own     *worker  // of the goroutine that puts requests in order; nil if it does not parse
 
 	tally              tallied
 	requests, excluded int64
@@ -94,18 +95,16 @@ func (r *reading) run(ctx context.Context) error {
 		}
 	})()
 	r.jobs, r.halt = make(chan *block, r.depth()*len(r.inputs)), make(chan struct{})
-	var workers sync.WaitGroup
-	for range r.workers {
-		workers.Go(func() { work(r.question, r.jobs, r.halt) })
-	}
-	told := r.telling()
+	workers := r.begin()
 	var err error
 	if r.sorter != nil {
 		err = r.sort()
 	} else {
 		err = r.merge()
 	}
-	told()
+	if r.teller != nil {
+		r.teller.finish()
+	}
 	stop()
 	stopFiles()
 	close(r.halt)
@@ -122,6 +121,79 @@ func (r *reading) run(ctx context.Context) error {
 	return err
 }
 
+// begin starts the workers, one for each core. One of them is the goroutine that
+// puts requests in order, which parses while it waits for a block: not where there
+// are pipes, since it would wait for one that is silent.
+func (r *reading) begin() *sync.WaitGroup {
+	if !r.inline && r.workers > 1 {
+		r.teller = newTeller(r.whole, r.sinks)
+	}
+	n := r.workers
+	if !slices.ContainsFunc(r.inputs, func(in *input) bool { return in.pipe != nil }) {
+		r.own = newWorker(r.question)
+		n--
+	}
+	var workers sync.WaitGroup
+	for range n {
+		workers.Go(r.work)
+	}
+	return &workers
+}
+
+// work parses blocks, and tells the sinks what was found.
+func (r *reading) work() {
+	w := newWorker(r.question)
+	var bell chan struct{}
+	if r.teller != nil {
+		bell = r.teller.bell
+	}
+	for {
+		select {
+		case <-r.halt:
+			return
+		case <-bell:
+			r.teller.help()
+		case b := <-r.jobs:
+			w.read(b)
+		}
+	}
+}
+
+// help parses a block that waits, and reports whether there was one.
+func (r *reading) help() bool {
+	if r.own == nil {
+		return false
+	}
+	select {
+	case b := <-r.jobs:
+		r.own.read(b)
+		return true
+	default:
+		return false
+	}
+}
+
+// next returns the next block of a lane once it has been parsed.
+func (r *reading) next(l *lane) *block {
+	b := await(r, l.blocks)
+	await(r, b.done)
+	return b
+}
+
+// await receives what others send. Meanwhile it helps them.
+func await[T any](r *reading, from <-chan T) T {
+	for {
+		select {
+		case got := <-from:
+			return got
+		default:
+			if !r.help() {
+				return <-from
+			}
+		}
+	}
+}
+
 // piped reports whether there are pipes that have not ended by themselves.
 func (r *reading) piped() bool {
 	return slices.ContainsFunc(r.inputs, func(in *input) bool { return in.pipe != nil && !in.pipe.whole.Load() })
@@ -136,8 +208,7 @@ func (r *reading) sort() error {
 			return err
 		}
 		for newest := int64(0); !l.over; {
-			b := <-l.blocks
-			<-b.done
+			b := r.next(l)
 			if b.err != nil {
 				if !interrupted(b.err) && (!errors.Is(b.err, io.EOF) || errors.Is(b.err, io.ErrUnexpectedEOF)) {
 					in.about.Error = b.err.Error()
@@ -290,48 +361,8 @@ func (r *reading) give(events []event) {
 	if r.requests+r.excluded == 0 {
 		r.first = events[0].at
 	}
-	n := int64(len(events))
-	if len(r.leaves) > 0 {
-		for i := range events {
-			if events[i].out {
-				r.excluded++
-				n--
-			}
-		}
-	}
-	r.requests += n
 	r.last = events[len(events)-1].at
-	r.tell(events)
-}
-
-// telling starts a goroutine that calls the sinks, beside the one that puts requests
-// in order. Sinks that look at the keys of clients are called inline, in the
-// goroutine that assigns these.
-func (r *reading) telling() (stop func()) {
-	if r.inline {
-		r.tell = r.direct
-		return func() {}
-	}
-	const depth = 4
-	free, full := make(chan []event, depth), make(chan []event, depth)
-	for range depth {
-		free <- nil
-	}
-	r.tell = func(events []event) { full <- append((<-free)[:0], events...) }
-	var teller sync.WaitGroup
-	teller.Go(func() {
-		for events := range full {
-			r.direct(events)
-			free <- events
-		}
-	})
-	return func() { close(full); teller.Wait() }
-}
-
-func (r *reading) direct(events []event) {
-	for _, s := range r.whole {
-		s.add(events)
-	}
+	counted := events
 	if len(r.leaves) > 0 {
 		r.rest = r.rest[:0]
 		for i := range events {
@@ -339,12 +370,21 @@ func (r *reading) direct(events []event) {
 				r.rest = append(r.rest, events[i])
 			}
 		}
-		if events = r.rest; len(events) == 0 {
-			return
-		}
+		counted = r.rest
 	}
-	for _, s := range r.sinks {
+	r.requests += int64(len(counted))
+	r.excluded += int64(len(events) - len(counted))
+	if r.teller != nil {
+		r.teller.tell(events, counted)
+		return
+	}
+	for _, s := range r.whole {
 		s.add(events)
+	}
+	if len(counted) > 0 {
+		for _, s := range r.sinks {
+			s.add(counted)
+		}
 	}
 }
 
