@@ -24,6 +24,7 @@ func (h *Handler) auth(w http.ResponseWriter, r *http.Request, deny int) {
 	if refused != nil {
 		h.failed.Add(1)
 		h.o.Observer.Failed(authDoor, refused)
+		h.sparing.Warn("a proxy's question was refused: it is not set up as docs/SERVE.md says", "why", refused.detail)
 		refused.write(w)
 		return
 	}
@@ -97,7 +98,7 @@ var originalHeaders = [2][3]string{
 // original reads what a trusted proxy says of the request that it asks about.
 func (h *Handler) original(r *http.Request) (*original, *problem) {
 	if !h.trusts(r.RemoteAddr) {
-		return nil, &problem{status: http.StatusForbidden, detail: "/auth is for proxies that trusted_proxies lists, and the peer of this connection is not listed"}
+		return nil, &problem{status: http.StatusForbidden, detail: "/auth is for proxies that trusted_proxies of the rules file lists, and the peer of this connection is not listed"}
 	}
 	first, second := originalHeaders[0], originalHeaders[1]
 	names := first

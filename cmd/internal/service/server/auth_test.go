@@ -1,7 +1,9 @@
 package server_test
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -102,6 +104,36 @@ rules:
 			t.Errorf("started at %s", got)
 		}
 	})
+}
+
+// TestAuthRefused asks as a proxy that the rules file does not list, and as one
+// that says nothing of the request: the log says why, without the address.
+func TestAuthRefused(t *testing.T) {
+	for _, one := range []struct {
+		peer string
+		want int
+		why  string
+	}{
+		{"192.0.2.77:4711", 403, "trusted_proxies"},
+		{"127.0.0.1:4711", 400, "X-Forwarded-Method"},
+	} {
+		var log bytes.Buffer
+		o := newOptions(t, "trusted_proxies: [127.0.0.1]\nrules: [{name: a, key: [ip], limits: 1/m}]\n")
+		o.Log = slog.New(slog.NewTextHandler(&log, nil))
+		h := server.NewHandler(o)
+		for range 100 {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/auth", nil)
+			r.RemoteAddr = one.peer
+			w := httptest.NewRecorder()
+			if h.ServeHTTP(w, r); w.Code != one.want {
+				t.Fatalf("%s: status %d", one.peer, w.Code)
+			}
+		}
+		text := log.String()
+		if n := strings.Count(text, "\n"); n == 0 || n > 50 || !strings.Contains(text, one.why) || strings.Contains(text, "192.0.2.77") {
+			t.Errorf("%s: the log has\n%s", one.peer, text)
+		}
+	}
 }
 
 // TestAuthAttributes asks for rules that look at the host, cookies and query of
