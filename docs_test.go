@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/format"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -12,35 +13,13 @@ import (
 )
 
 // documents are the pages that this test holds to the code.
-var documents = []string{
-	"README.md",
-	"CONTRIBUTING.md",
-	"CHANGELOG.md",
-	"docs/DESIGN.md",
-	"docs/SEMANTICS.md",
-	"docs/LIMITS.md",
-	"docs/RULES.md",
-	"docs/HTTP.md",
-	"docs/REDIS.md",
-	"docs/PLAN.md",
-	"docs/PROXY.md",
-	"docs/SERVE.md",
-	"docs/GRPC.md",
-	"docs/RESP.md",
-	"docs/ENVOY.md",
-	"docs/METRICS.md",
-	"docs/RUNBOOK.md",
-	"docs/LAB.md",
-	"docs/FIGURES.md",
-	"docs/REDIS-FIGURES.md",
-	"docs/RULES-DB.md", "docs/THREATS.md", "docs/RELEASING.md", "SECURITY.md",
-	"docs/OPERATE.md",
-	"docs/PAGE.md",
-	"docs/TEST.md",
-	"docs/TESTING.md",
-	"docs/SINGLE.md",
-	"docs/REHEARSE.md",
-	"docs/MOVING.md",
+func documents(t *testing.T) []string {
+	t.Helper()
+	pages, err := filepath.Glob("docs/*.md")
+	if err != nil || len(pages) < 30 {
+		t.Fatalf("%d documents: %v", len(pages), err)
+	}
+	return append(pages, "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 }
 
 // TestDocsExample holds README.md's example to the one that compiles and runs.
@@ -65,13 +44,55 @@ func TestDocsExample(t *testing.T) {
 	}
 }
 
+// TestDocsClone does what README.md tells the owner of another module to do: its
+// example runs there, on this clone, and no network is needed.
+func TestDocsClone(t *testing.T) {
+	readme := readDocument(t, "README.md")
+	_, rest, _ := strings.Cut(readme, "```go\n")
+	shown, _, _ := strings.Cut(rest, "```")
+	program := "package main\n\nimport (\n\t\"context\"\n\t\"fmt\"\n\t\"log\"\n\n\t\"github.com/stint-dev/stint\"\n\t\"github.com/stint-dev/stint/memstore\"\n)\n\nfunc main() {\n" + shown + "}\n"
+	root, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{"main.go": program, "go.mod": "module example.com/app\n\ngo 1.26.0\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var printed string
+	for _, told := range []string{"go mod edit -replace=github.com/stint-dev/stint=../stint", "go mod tidy", "go run ."} {
+		if told != "go run ." && !strings.Contains(readme, "\n"+told+" ") {
+			t.Errorf("README.md does not say %s", told)
+		}
+		words := strings.Fields(strings.ReplaceAll(told, "../stint", root))
+		command := exec.Command(words[0], words[1:]...)
+		command.Dir = dir
+		command.Env = append(os.Environ(), "GOWORK=off", "GOPROXY=off", "GOFLAGS=-mod=mod")
+		out, err := command.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", told, err, out)
+		}
+		printed = string(out)
+	}
+	for _, line := range strings.Split(strings.TrimSpace(printed), "\n") {
+		if !strings.Contains(readme, "`"+line+"`") {
+			t.Errorf("README.md does not say that the example prints %s", line)
+		}
+	}
+}
+
 var (
-	links     = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	links     = regexp.MustCompile(`\]\(([^)#:\s]*)(?:#([^)\s]*))?\)`)
+	headings  = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	blocks    = regexp.MustCompile("(?ms)^```.*?^```$")
+	unlinked  = regexp.MustCompile(`[^\p{L}\p{N}_ -]`) // what a heading's address leaves out
 	testNames = regexp.MustCompile("`((?:Test|Fuzz|Example)[A-Za-z_]+)`")
 )
 
-// TestDocsNames looks for every file that the documents link to, and for every
-// test that they name.
+// TestDocsNames looks for every file and heading that the documents link to, and
+// for every test that they name.
 func TestDocsNames(t *testing.T) {
 	tests, nested := make(map[string]bool), false
 	for _, s := range sources(t) {
@@ -88,11 +109,17 @@ func TestDocsNames(t *testing.T) {
 	if !nested {
 		t.Skip("only the root module is here")
 	}
-	for _, name := range documents {
+	for _, name := range documents(t) {
 		text := readDocument(t, name)
-		for _, m := range links.FindAllStringSubmatch(text, -1) {
-			if _, err := os.Stat(filepath.Join(filepath.Dir(name), m[1])); err != nil {
+		for _, m := range links.FindAllStringSubmatch(blocks.ReplaceAllString(text, ""), -1) {
+			to := name
+			if m[1] != "" {
+				to = filepath.Join(filepath.Dir(name), m[1])
+			}
+			if _, err := os.Stat(to); err != nil {
 				t.Errorf("%s links to %s: %v", name, m[1], err)
+			} else if m[2] != "" && !hasHeading(readDocument(t, to), m[2]) {
+				t.Errorf("%s links to %s: there is no such heading", name, m[0])
 			}
 		}
 		for _, m := range testNames.FindAllStringSubmatch(text, -1) {
@@ -101,6 +128,16 @@ func TestDocsNames(t *testing.T) {
 			}
 		}
 	}
+}
+
+// hasHeading says whether a page has a heading with that address.
+func hasHeading(page, address string) bool {
+	for _, m := range headings.FindAllStringSubmatch(blocks.ReplaceAllString(page, ""), -1) {
+		if strings.ReplaceAll(unlinked.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-") == address {
+			return true
+		}
+	}
+	return false
 }
 
 func readDocument(t *testing.T, name string) string {

@@ -339,11 +339,12 @@ var floors = map[string]string{
 		policy
 		policy/rulesfile
 		redisstore`,
-	"adapters/connectlimit": "grpclimit",
-	"adapters/echolimit":    "", // they take a guard of httplimit as a function
-	"adapters/fiberlimit":   "",
-	"adapters/ginlimit":     "",
-	"adapters/routers":      ". memstore httplimit", // examples alone
+	"adapters/caddylimit/caddy": "adapters/caddylimit",
+	"adapters/connectlimit":     "grpclimit",
+	"adapters/echolimit":        "", // they take a guard of httplimit as a function
+	"adapters/fiberlimit":       "",
+	"adapters/ginlimit":         "",
+	"adapters/routers":          ". memstore httplimit", // examples alone
 	"otellimit": `
 		.
 		httplimit
