@@ -18,11 +18,12 @@ type migration struct {
 	oldest int
 }
 
-//go:embed schema/1.sql
+//go:embed schema
 var schemaTexts embed.FS
 
 var migrations = []migration{
 	{read("schema/1.sql"), 1},
+	{read("schema/2.sql"), 1},
 }
 
 func read(name string) string {

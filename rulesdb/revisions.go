@@ -97,7 +97,8 @@ func (db *DB) Accept(ctx context.Context, author, reason string) error {
 		return err
 	}
 	return db.write(ctx, func(ctx context.Context, w *write) error {
-		w.state.epoch++
+		// By the time, so that it grows also from a state before an earlier accept.
+		w.state.epoch = max(w.was.epoch+1, w.at)
 		return w.audit(ctx, Act{Author: author, Act: "accept", Subject: fmt.Sprintf("revision %d", w.was.revision), Reason: reason})
 	})
 }

@@ -37,7 +37,11 @@ func (db *DB) load(ctx context.Context, held rulesource.Version, to rulesource.R
 		return s, rulesource.ErrEmpty
 	}
 	var r Revision
-	same := held.Identity == s.Version.Identity && held.Epoch == s.Version.Epoch
+	var has bool
+	if has, s.Strayed, err = db.has(ctx, tx, held, s.Version); err != nil {
+		return nil, w.why(err)
+	}
+	same := has && held.Identity == s.Version.Identity
 	if !same || held.Revision != s.Version.Revision {
 		if r, err = db.revision(ctx, tx, s.Version.Revision); err != nil {
 			return nil, w.why(err)
@@ -72,8 +76,8 @@ func (db *DB) load(ctx context.Context, held rulesource.Version, to rulesource.R
 func (db *DB) readState(ctx context.Context, tx *sql.Tx, s *rulesource.Snapshot) (oldest int64, err error) {
 	before := time.Now()
 	var at int64
-	err = tx.QueryRowContext(ctx, "SELECT identity, epoch, revision, change_number, oldest_change, "+db.d.micros+" FROM stint_state").
-		Scan(&s.Version.Identity, &s.Version.Epoch, &s.Version.Revision, &s.Version.Change, &oldest, &at)
+	err = tx.QueryRowContext(ctx, "SELECT identity, epoch, revision, change_number, mark, oldest_change, "+db.d.micros+" FROM stint_state").
+		Scan(&s.Version.Identity, &s.Version.Epoch, &s.Version.Revision, &s.Version.Change, &s.Version.Mark, &oldest, &at)
 	s.Ahead, s.Doubt = ahead(before, at)
 	return oldest, err
 }

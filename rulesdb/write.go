@@ -44,6 +44,11 @@ type state struct {
 	epoch, revision, change, audit int64
 }
 
+// version is the row without the number of the audit.
+func (s state) version() rulesource.Version {
+	return rulesource.Version{Epoch: s.epoch, Revision: s.revision, Change: s.change}
+}
+
 // An Act is what the audit keeps of a write.
 type Act struct {
 	Author string
@@ -90,12 +95,20 @@ func (db *DB) writeTx(ctx context.Context, f func(ctx context.Context, w *write)
 	if err != nil {
 		return err
 	}
-	if s := w.state; db.d.announce != "" && (s.epoch != w.was.epoch || s.revision != w.was.revision || s.change != w.was.change) {
-		if err := db.run(ctx, tx, db.d.announce); err != nil {
+	if w.state.version() != w.was.version() {
+		if err := w.newVersion(ctx); err != nil {
 			return err
 		}
 	}
 	return tx.Commit()
+}
+
+// newVersion marks the version that w makes, and announces it.
+func (w *write) newVersion(ctx context.Context) error {
+	if err := w.mark(ctx); err != nil || w.db.d.announce == "" {
+		return err
+	}
+	return w.db.run(ctx, w.tx, w.db.d.announce)
 }
 
 // audit adds a row to the audit.
@@ -113,7 +126,7 @@ type reader interface {
 
 // version reads the version row.
 func (db *DB) version(ctx context.Context, r reader) (v rulesource.Version, err error) {
-	err = r.QueryRowContext(ctx, "SELECT identity, epoch, revision, change_number FROM stint_state").Scan(&v.Identity, &v.Epoch, &v.Revision, &v.Change)
+	err = r.QueryRowContext(ctx, "SELECT identity, epoch, revision, change_number, mark FROM stint_state").Scan(&v.Identity, &v.Epoch, &v.Revision, &v.Change, &v.Mark)
 	return v, err
 }
 

@@ -19,18 +19,30 @@ type Version struct {
 	// Identity names the place: another database, or one that was made anew, has
 	// another. It is empty for a source that has none.
 	Identity string
-	// Epoch counts how often an operator accepted the source although it is older
-	// than what nodes hold, as after a restore.
+	// Epoch grows each time that an operator accepts the source although it is
+	// older than what nodes hold, as after a restore.
 	Epoch int64
 	// Revision is the number of the rules in force, from 1; 0 before the first.
 	Revision int64
 	// Change is the number of the last change of overrides or plans.
 	Change int64
+	// Mark is a text of chance that the source gives each version: one of the
+	// same numbers with another mark is of another history, as after a restore.
+	// It is empty for a source that has none.
+	Mark string
+}
+
+// Whole returns v as a reader gives it to Load who wants all there is, not what
+// has changed since.
+func (v Version) Whole() Version {
+	v.Identity = ""
+	return v
 }
 
 // Follows reports whether a node that holds the version held may take v. It may
 // not take an older state of the same source, as after a restore of a backup,
-// nor another source, until an operator has said that it is right.
+// nor another source or history, until an operator has said that it is right. Of a
+// later version, [Snapshot.Strayed] says whether its history is another one.
 func (v Version) Follows(held Version) bool {
 	switch {
 	case held == Version{}:
@@ -39,6 +51,9 @@ func (v Version) Follows(held Version) bool {
 		return v.Epoch > 0
 	case v.Epoch != held.Epoch:
 		return v.Epoch > held.Epoch
+	}
+	if v.Revision == held.Revision && v.Change == held.Change {
+		return v.Mark == held.Mark || v.Mark == "" || held.Mark == ""
 	}
 	return v.Revision >= held.Revision && v.Change >= held.Change
 }
@@ -54,6 +69,11 @@ type Snapshot struct {
 	Document []byte
 	// Hash is the SHA-256 of the document of Version.Revision, in hexadecimal.
 	Hash string
+	// Strayed reports that the version which the caller of Load holds is not in
+	// the source's history: the source was restored to an older state, and
+	// changed since. The caller may not take it until an operator has said that
+	// it is right, and Version.Epoch has grown.
+	Strayed bool `json:"-"`
 	// Ahead is how far the source's clock is ahead of this machine's, by the
 	// middle of a round trip; Doubt is half of that round trip. Times of
 	// overrides go by the source's clock.
@@ -110,7 +130,8 @@ type Receiver interface {
 type Source interface {
 	// Load reads the state of the source in one piece, and hands overrides and
 	// plans to the receiver: what changed since the version that the caller
-	// holds, or all. The zero Version holds nothing. After an error, what was
+	// holds, or all. The zero Version holds nothing, and one without an Identity
+	// asks for all. After an error, what was
 	// received does not count. The error is ErrEmpty when there are no rules yet;
 	// the snapshot has the version then.
 	Load(ctx context.Context, held Version, to Receiver) (*Snapshot, error)

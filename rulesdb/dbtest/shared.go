@@ -112,11 +112,16 @@ func (s *Server) signal(which syscall.Signal) {
 // Exec runs statements in the database of a URL.
 func Exec(t testing.TB, text string, statements ...string) {
 	t.Helper()
-	s := &Server{ping: "pgx", dsn: text}
+	of(text).Exec(t, statements...)
+}
+
+// of returns the server of a URL, for its statements alone.
+func of(text string) *Server {
 	if file, ok := strings.CutPrefix(text, "sqlite:"); ok {
-		s = &Server{ping: "sqlite", dsn: file}
-	} else if u, err := url.Parse(text); err == nil && u.Scheme == "mysql" {
-		s = &Server{ping: "mysql", dsn: fmt.Sprintf("%s@tcp(%s)%s", u.User.Username(), u.Host, u.Path)}
+		return &Server{ping: "sqlite", dsn: file + "?_pragma=busy_timeout(10000)"}
 	}
-	s.Exec(t, statements...)
+	if u, err := url.Parse(text); err == nil && u.Scheme == "mysql" {
+		return &Server{ping: "mysql", dsn: fmt.Sprintf("%s@tcp(%s)%s", u.User.Username(), u.Host, u.Path)}
+	}
+	return &Server{ping: "pgx", dsn: text}
 }

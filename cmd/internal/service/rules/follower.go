@@ -64,7 +64,6 @@ type Follower struct {
 	hash    string
 	since   time.Time
 	problem string // why the newest is not in force; "" if it is
-	older   bool   // the source was seen in an older state: what follows is read as a whole
 	source  *Source
 	expiry  *expiries
 	wall    func() time.Time // this machine's clock in tests; nil for time.Now
@@ -95,9 +94,9 @@ func Follow(ctx context.Context, f Following) (*Follower, *File, error) {
 	if there {
 		patience = firstTry
 	}
-	s, err := ReadDocument(ctx, f.Source, patience)
+	s, err := readDocument(ctx, f.Source, kept, patience)
 	var file *File
-	if err == nil && there && !s.Version.Follows(kept) {
+	if err == nil && there && (s.Strayed || !s.Version.Follows(kept)) {
 		err = errOlder // than what this node held before it was started anew
 	}
 	if err == nil {
@@ -119,12 +118,17 @@ func Follow(ctx context.Context, f Following) (*Follower, *File, error) {
 	return w, file, err
 }
 
-// firstDocument reads the document of a source that answers in time.
+// ReadDocument reads the document of a source that answers in time.
 func ReadDocument(ctx context.Context, from rulesource.Source, patience time.Duration) (*rulesource.Snapshot, error) {
+	return readDocument(ctx, from, rulesource.Version{}, patience)
+}
+
+// readDocument is ReadDocument for a node that has a copy of the version kept.
+func readDocument(ctx context.Context, from rulesource.Source, kept rulesource.Version, patience time.Duration) (*rulesource.Snapshot, error) {
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
 	var d documentOnly
-	if _, err := from.Load(ctx, rulesource.Version{}, &d); !errors.Is(err, errEnough) {
+	if _, err := from.Load(ctx, kept.Whole(), &d); !errors.Is(err, errEnough) {
 		if err == nil {
 			err = errors.New("it handed nothing over")
 		}
@@ -245,7 +249,6 @@ func (w *Follower) take(ctx context.Context, seen rulesource.Version) (rulesourc
 	case err == nil:
 		return w.held, nil
 	case bad:
-		w.older = w.older || errors.Is(refused.why, errOlder)
 		w.trouble(refused.Error())
 		return refused.version, nil
 	case errors.Is(err, rulesource.ErrEmpty) && s != nil:

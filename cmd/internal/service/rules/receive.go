@@ -14,7 +14,7 @@ import (
 )
 
 // errOlder is for a state that does not follow the one held.
-var errOlder = errors.New("the source was restored to an older state, or is another one: if it is right, stint rules accept says so to all nodes")
+var errOlder = errors.New("the source was restored to an older state, and may have changed since, or is another one: if it is right, stint rules accept says so to all nodes")
 
 // errAnew ends the reading of changes when everything is to be read.
 var errAnew = errors.New("everything is to be read")
@@ -83,14 +83,14 @@ type change struct {
 // load reads what is new in a source and puts it in force.
 func (w *Follower) load(ctx context.Context, from rulesource.Source) (*rulesource.Snapshot, error) {
 	held := w.held
-	if w.copy.Stale() || w.older { // changes since an older state need not be those since what is held
-		held = rulesource.Version{Revision: held.Revision, Change: held.Change} // everything anew
+	if w.copy.Stale() {
+		held = held.Whole()
 	}
 	r := &receiving{w: w, parsed: make(map[string]policy.Override), ending: make(map[[2]string]bool)}
 	s, err := from.Load(ctx, held, r)
 	if errors.Is(err, errAnew) {
 		r = &receiving{w: w, parsed: r.parsed, ending: r.ending}
-		s, err = from.Load(ctx, rulesource.Version{Revision: held.Revision, Change: held.Change}, r)
+		s, err = from.Load(ctx, held.Whole(), r)
 	}
 	if err != nil {
 		r.copy.Drop()
@@ -104,7 +104,7 @@ func (r *receiving) Begin(s *rulesource.Snapshot, whole bool) error {
 	r.s = s
 	r.w.expiry.measured(s.Ahead, s.Doubt)
 	r.now = r.w.expiry.now()
-	if !s.Version.Follows(r.w.held) || r.w.differs(s) {
+	if s.Strayed || !s.Version.Follows(r.w.held) || r.w.differs(s) {
 		return &refusedVersion{s.Version, errOlder}
 	}
 	r.asks = r.w.demand != nil
@@ -228,7 +228,7 @@ func (r *receiving) commit(s *rulesource.Snapshot, from rulesource.Source) error
 	now := w.problem
 	src.mu.Unlock()
 	src.empty.Store(false)
-	w.from, w.older = w.f.Source, false
+	w.from = w.f.Source
 	if now != "" && now != was {
 		w.f.Log.Error("rules: not all is as the source has it", "source", w.f.Name, "revision", s.Version.Revision, "change", s.Version.Change, "err", now)
 	}

@@ -3,8 +3,8 @@ package rules_test
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -233,41 +233,33 @@ func TestRestoredAtStart(t *testing.T) {
 }
 
 // TestRestoredAndChanged restores a database to an older state and changes it until
-// its numbers are those of before: what nodes hold then is what it holds, and
-// nothing of what was lost.
+// its numbers are those of before, and higher: nodes keep what they hold until that
+// is accepted, and then hold nothing of what was lost.
 func TestRestoredAndChanged(t *testing.T) {
-	t.Run("sqlite", func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "rules.db")
-		restoredAndChanged(t, "sqlite:"+path, func(statement string) {
-			raw, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)")
+	onEach(t, restoredAndChanged)
+}
+
+// onEach runs a test on an empty database of each kind.
+func onEach(t *testing.T, test func(t *testing.T, db *rulesdb.DB, url string)) {
+	for name, url := range map[string]func(testing.TB) string{"postgres": dbtest.PostgresURL, "mariadb": dbtest.MariaDBURL,
+		"sqlite": func(t testing.TB) string { return "sqlite:" + filepath.Join(t.TempDir(), "rules.db") }} {
+		t.Run(name, func(t *testing.T) {
+			url := url(t)
+			db, err := rulesdb.Open(url, rulesdb.Options{Poll: 50 * time.Millisecond})
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer raw.Close()
-			if _, err := raw.Exec(statement); err != nil {
+			t.Cleanup(func() { db.Close() })
+			if _, _, err := db.Migrate(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-		})
-	})
-	for name, url := range map[string]func(testing.TB) string{"postgres": dbtest.PostgresURL, "mariadb": dbtest.MariaDBURL} {
-		t.Run(name, func(t *testing.T) {
-			url := url(t)
-			restoredAndChanged(t, url, func(statement string) { dbtest.Exec(t, url, statement) })
+			test(t, db, url)
 		})
 	}
 }
 
-// restoredAndChanged is TestRestoredAndChanged on a database; run runs a statement
-// of SQL there, behind the back of stint.
-func restoredAndChanged(t *testing.T, url string, run func(statement string)) {
-	db, err := rulesdb.Open(url, rulesdb.Options{Poll: 50 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { db.Close() })
-	if _, _, err := db.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+func restoredAndChanged(t *testing.T, db *rulesdb.DB, url string) {
+	run := func(statement string) { dbtest.Exec(t, url, statement) }
 	limits := func(ip, limit string) {
 		t.Helper()
 		override(t, db, rulesource.Override{Rule: "site", Key: ip, Limits: []string{limit}}, 0)
@@ -287,8 +279,16 @@ func restoredAndChanged(t *testing.T, url string, run func(statement string)) {
 	if !holds("6/1m", "7/1m", "5/1m") {
 		t.Error("the older state is in force")
 	}
-	limits("192.0.2.3", "8/m")
-	until(t, "what it has now", func() bool { return problem() == "" && holds("6/1m", "5/1m", "8/1m") })
+	limits("192.0.2.3", "8/m") // its numbers are those that the node holds
+	limits("192.0.2.4", "8/m")
+	until(t, "the newest is seen", func() bool { return strings.Contains(problem(), "change 3") })
+	if !holds("6/1m", "7/1m", "5/1m") {
+		t.Errorf("another history is in force: %s", problem())
+	}
+	if err := db.Accept(t.Context(), "anna", "restored on purpose"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "what is accepted", func() bool { return problem() == "" && holds("6/1m", "5/1m", "8/1m") })
 
 	publish(t, db, "9/m")
 	until(t, "revision 2", func() bool { return holds("6/1m", "9/1m", "8/1m") })
@@ -306,3 +306,94 @@ func restoredAndChanged(t *testing.T, url string, run func(statement string)) {
 	}
 	until(t, "what is accepted", func() bool { return holds("6/1m", "10/1m", "8/1m") })
 }
+
+// TestRestoredUnseen restores a database and changes it while a node is stopped,
+// or does not look: to the numbers that the node holds, or beyond. The node says so
+// and keeps what it has until that is accepted, or the history is brought back.
+func TestRestoredUnseen(t *testing.T) {
+	onEach(t, func(t *testing.T, db *rulesdb.DB, url string) {
+		for name, looks := range map[string]bool{"stopped": false, "running": true} {
+			for _, beyond := range []int{0, 3} {
+				t.Run(fmt.Sprintf("%s, %d beyond", name, beyond), func(t *testing.T) { restoredUnseen(t, db, url, looks, beyond) })
+			}
+		}
+	})
+}
+
+func restoredUnseen(t *testing.T, db *rulesdb.DB, url string, running bool, beyond int) {
+	limits := func(ip, limit string) {
+		t.Helper()
+		override(t, db, rulesource.Override{Rule: "site", Key: ip, Limits: []string{limit}}, 0)
+	}
+	if err := db.Accept(t.Context(), "anna", "the next test"); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, db, "5/m")
+	limits("192.0.2.1", "6/m")
+	limits("192.0.2.2", "5/m")
+	limits("192.0.2.3", "5/m")
+	older := dbtest.Backup(t, url)
+	publish(t, db, "7/m")
+	limits("192.0.2.2", "8/m")
+	both := &switched{source: db}
+	copy := filepath.Join(t.TempDir(), "last.copy")
+	n := mustStart(t, both, copy)
+	until(t, "all", func() bool { return n.decided(t, "192.0.2.2") == "8/1m" })
+	if running {
+		both.off.Store(true)
+	} else {
+		n.stop()
+	}
+	newer := dbtest.Backup(t, url)
+	older()
+	publish(t, db, "9/m")
+	for i := range 1 + beyond {
+		limits("192.0.2.3", fmt.Sprintf("%d/m", 10+i))
+	}
+	if running {
+		both.off.Store(false)
+	} else {
+		n = mustStart(t, both, copy)
+	}
+	problem := func() string { _, why := n.source.Held(); return why }
+	until(t, "the alarm", func() bool { return strings.Contains(problem(), "stint rules accept") })
+	if got := n.decided(t, "192.0.2.9") + n.decided(t, "192.0.2.2") + n.decided(t, "192.0.2.3"); got != "7/1m8/1m5/1m" {
+		t.Errorf("before it is accepted: %s", got)
+	}
+	if beyond > 0 {
+		newer()
+		until(t, "what was before", func() bool { return problem() == "" })
+		limits("192.0.2.4", "4/m")
+		until(t, "a change behind it", func() bool { return n.decided(t, "192.0.2.4") == "4/1m" && n.decided(t, "192.0.2.2") == "8/1m" })
+		return
+	}
+	if err := db.Accept(t.Context(), "anna", "restored on purpose"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "what is accepted", func() bool {
+		return problem() == "" && n.decided(t, "192.0.2.9") == "9/1m" && n.decided(t, "192.0.2.2") == "5/1m" && n.decided(t, "192.0.2.3") == "10/1m"
+	})
+}
+
+// A switched source is not looked at while it is off.
+type switched struct {
+	source *rulesdb.DB
+	off    atomic.Bool
+}
+
+func (s *switched) Load(ctx context.Context, held rulesource.Version, to rulesource.Receiver) (*rulesource.Snapshot, error) {
+	return s.source.Load(ctx, held, to)
+}
+
+func (s *switched) Wait(ctx context.Context, held rulesource.Version) error {
+	for ctx.Err() == nil {
+		if s.off.Load() {
+			time.Sleep(time.Millisecond)
+		} else if err := s.source.Wait(ctx, held); !s.off.Load() {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+func (s *switched) Close() error { return nil }

@@ -1,6 +1,8 @@
 package rulesredis
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 
 	"github.com/klauspost/compress/zstd"
@@ -32,4 +34,12 @@ func unpack(block string) ([]byte, error) {
 		return nil, errors.New("a block is not what was published")
 	}
 	return data, nil
+}
+
+// link returns the chain of a list with one more block. Lists of the same chain
+// hold the same blocks; that of none is "". A server that goes back, as to a copy
+// which is behind, and on another way has as many blocks, and another chain.
+func link(chain, block string) string {
+	sum := sha256.Sum256([]byte(chain + block))
+	return hex.EncodeToString(sum[:])
 }

@@ -30,6 +30,7 @@ type position struct {
 	version rulesource.Version
 	list    string
 	blocks  int64
+	chain   string
 }
 
 var errReplaced = errors.New("it was replaced while it was read")
@@ -50,7 +51,7 @@ func (s *Server) Load(ctx context.Context, held rulesource.Version, to rulesourc
 	s.mu.Lock()
 	from := s.read
 	s.mu.Unlock()
-	same := held.Identity == h.Version.Identity && held.Epoch == h.Version.Epoch
+	same := held.Identity == h.Version.Identity && held.Epoch == h.Version.Epoch // of other histories, Begin takes none
 	if !same || held.Revision != h.Version.Revision {
 		if snapshot.Document, err = s.document(ctx, h.Hash); err != nil {
 			return nil, err
@@ -58,17 +59,27 @@ func (s *Server) Load(ctx context.Context, held rulesource.Version, to rulesourc
 	}
 	whole := from.version != held || from.list != h.List || from.blocks > h.Blocks
 	if whole {
-		from.blocks = 0
+		from = position{}
 	}
 	if err := to.Begin(snapshot, whole); err != nil {
 		return nil, err
 	}
-	if err := s.hand(ctx, &h, from.blocks, to); err != nil {
+	from.version, from.list = h.Version, h.List
+	err = s.hand(ctx, &h, &from, to)
+	if err == nil && h.Chain != "" && from.chain != h.Chain {
+		err = s.failed(errReplaced)
+	}
+	if errors.Is(err, errReplaced) {
+		from = position{} // the next Load reads all
+	} else if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
-	s.read = position{h.Version, h.List, h.Blocks}
+	s.read = from
 	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
 	return snapshot, nil
 }
 
@@ -101,18 +112,18 @@ func (s *Server) document(ctx context.Context, hash string) ([]byte, error) {
 	return document, nil
 }
 
-// hand gives a receiver the blocks of a head from a number on.
-func (s *Server) hand(ctx context.Context, h *head, from int64, to rulesource.Receiver) error {
+// hand gives a receiver the blocks of a head from a position on, which it moves.
+func (s *Server) hand(ctx context.Context, h *head, from *position, to rulesource.Receiver) error {
 	client, err := s.connected()
 	if err != nil {
 		return err
 	}
-	for from < h.Blocks {
-		end := min(from+pageBlocks, h.Blocks)
+	for from.blocks < h.Blocks {
+		end := min(from.blocks+pageBlocks, h.Blocks)
 		look, stop := context.WithTimeout(ctx, callTimeout)
-		blocks, err := client.Do(look, client.B().Lrange().Key(s.key("list:"+h.List)).Start(from).Stop(end-1).Build()).AsStrSlice()
+		blocks, err := client.Do(look, client.B().Lrange().Key(s.key("list:"+h.List)).Start(from.blocks).Stop(end-1).Build()).AsStrSlice()
 		stop()
-		if err == nil && int64(len(blocks)) != end-from {
+		if err == nil && int64(len(blocks)) != end-from.blocks {
 			err = errReplaced
 		}
 		if err != nil {
@@ -122,8 +133,9 @@ func (s *Server) hand(ctx context.Context, h *head, from int64, to rulesource.Re
 			if err := handBlock(block, to); err != nil {
 				return err
 			}
+			from.chain = link(from.chain, block)
 		}
-		from = end
+		from.blocks = end
 	}
 	return nil
 }

@@ -78,7 +78,7 @@ func (p *Publishing) Newest() rulesource.Version { return p.was.Version }
 func (p *Publishing) Held() rulesource.Version { return p.held }
 
 // Anew makes it a version of everything.
-func (p *Publishing) Anew() { p.held = rulesource.Version{} }
+func (p *Publishing) Anew() { p.held = p.held.Whole() }
 
 // Begin implements [rulesource.Receiver].
 func (p *Publishing) Begin(s *rulesource.Snapshot, whole bool) error {
@@ -87,7 +87,7 @@ func (p *Publishing) Begin(s *rulesource.Snapshot, whole bool) error {
 	if whole {
 		p.now.List = rand.Text()
 	} else {
-		p.now.List, p.now.Blocks, p.now.Bytes, p.now.Whole = p.was.List, p.was.Blocks, p.was.Bytes, p.was.Whole
+		p.now.List, p.now.Blocks, p.now.Bytes, p.now.Whole, p.now.Chain = p.was.List, p.was.Blocks, p.was.Bytes, p.was.Whole, p.was.Chain
 	}
 	if s.Document == nil {
 		return nil
@@ -128,6 +128,9 @@ func (p *Publishing) flush() error {
 	}
 	block := pack(p.frames)
 	p.frames = p.frames[:0]
+	if p.now.Chain != "" || p.now.Blocks == 0 {
+		p.now.Chain = link(p.now.Chain, block)
+	}
 	p.now.Blocks++
 	p.now.Bytes += int64(len(block))
 	if !p.whole {

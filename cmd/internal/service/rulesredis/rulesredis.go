@@ -141,6 +141,7 @@ type head struct {
 	Blocks  int64              `json:"blocks"` // of the list
 	Bytes   int64              `json:"bytes"`  // in them
 	Whole   int64              `json:"whole"`  // bytes of the first, which hold everything
+	Chain   string             `json:"chain"`  // of all blocks; "" if whoever published made none
 }
 
 // newest reads the head, and its text, which is "" if there is none.

@@ -54,8 +54,6 @@ type Worker struct {
 	problem string // why the newest is not published; "" if it is
 	leads   bool
 	relay   relay
-
-	older bool // the database was seen in an older state: what follows is read as a whole
 }
 
 // New returns a worker.
@@ -130,7 +128,7 @@ func (w *Worker) setLeads(leads bool) {
 
 // publishing publishes what is new, and waits for more.
 func (w *Worker) publishing(ctx context.Context) {
-	v, err := w.publish(ctx, w.older)
+	v, err := w.publish(ctx, false)
 	if rulesredis.TooMuch(err) {
 		v, err = w.publish(ctx, true)
 	}
@@ -162,7 +160,6 @@ func (w *Worker) publish(ctx context.Context, anew bool) (rulesource.Version, er
 		}
 		return s.Version, nil
 	case c.refused != nil:
-		w.older = w.older || c.older
 		p.Drop()
 		w.trouble(c.refused)
 		return c.s.Version, nil
@@ -184,7 +181,6 @@ func (w *Worker) publish(ctx context.Context, anew bool) (rulesource.Version, er
 	} else {
 		p.Drop()
 	}
-	w.older = false
 	w.mu.Lock()
 	w.held, w.hash, w.problem = s.Version, s.Hash, ""
 	w.since = time.Now()
@@ -239,15 +235,13 @@ type checked struct {
 	s       *rulesource.Snapshot
 	begun   bool
 	refused error
-	older   bool // since the database was restored to an older state
 }
 
 // Begin implements [rulesource.Receiver].
 func (c *checked) Begin(s *rulesource.Snapshot, whole bool) error {
 	c.s = s
-	if !s.Version.Follows(c.Newest()) {
-		c.older = true
-		c.refused = fmt.Errorf("revision %d, change %d is not published: the database was restored to an older state, or is another one: if it is right, stint rules accept says so", s.Version.Revision, s.Version.Change)
+	if s.Strayed || !s.Version.Follows(c.Newest()) {
+		c.refused = fmt.Errorf("revision %d, change %d is not published: the database was restored to an older state, and may have changed since, or is another one: if it is right, stint rules accept says so", s.Version.Revision, s.Version.Change)
 		return c.refused
 	}
 	if s.Document != nil && c.check != nil {
