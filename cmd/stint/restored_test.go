@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"net/url"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -10,21 +11,67 @@ import (
 	"github.com/stint-dev/stint/rulesdb/dbtest"
 )
 
-// TestRestoredDatabase restores a PostgreSQL to an older state by pg_dump and
-// psql, while a server runs: it decides by what it holds, says so, also after a
-// restart, and takes the older state once that is accepted.
+// A dumping is a database server with its programs to dump and to restore.
+type dumping struct {
+	programs      []string
+	url           func(t testing.TB) string
+	dump, restore func(url, file string) []string
+}
+
+var dumpings = map[string]dumping{
+	"postgres": {
+		programs: []string{"pg_dump", "psql"},
+		url:      func(t testing.TB) string { return dbtest.Postgres(t).URL },
+		dump: func(url, file string) []string {
+			return []string{"pg_dump", "--clean", "--if-exists", "--file", file, url}
+		},
+		restore: func(url, file string) []string {
+			return []string{"psql", "--quiet", "--set", "ON_ERROR_STOP=1", "--file", file, url}
+		},
+	},
+	"mariadb": {
+		programs: []string{"mariadb-dump", "mariadb"},
+		url:      func(t testing.TB) string { return dbtest.MariaDB(t).URL },
+		dump: func(url, file string) []string {
+			return append([]string{"mariadb-dump", "--result-file=" + file}, mariadbAt(url)...)
+		},
+		restore: func(url, file string) []string {
+			return append([]string{"mariadb", "--execute=source " + file}, mariadbAt(url)...)
+		},
+	},
+}
+
+// mariadbAt returns what MariaDB's programs take in place of a URL.
+func mariadbAt(text string) []string {
+	u, err := url.Parse(text)
+	if err != nil {
+		panic(err) // dbtest made it
+	}
+	return []string{"--host=" + u.Hostname(), "--port=" + u.Port(), "--user=" + u.User.Username(), strings.TrimPrefix(u.Path, "/")}
+}
+
+// TestRestoredDatabase restores PostgreSQL and MariaDB to an older state with their
+// own programs, while a server runs: it decides by what it holds, says so, also
+// after a restart and when the older state is changed, and takes that once it is
+// accepted.
 func TestRestoredDatabase(t *testing.T) {
-	for _, program := range []string{"pg_dump", "psql"} {
+	for name, d := range dumpings {
+		t.Run(name, func(t *testing.T) { restoredDatabase(t, d) })
+	}
+}
+
+func restoredDatabase(t *testing.T, d dumping) {
+	for _, program := range d.programs {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skip(err)
 		}
 	}
-	url, dir := dbtest.Postgres(t).URL, t.TempDir()
+	url, dir := d.url(t), t.TempDir()
 	command := func(args ...string) string {
 		t.Helper()
 		return session{args: append(args, "--rules", url)}.run()
 	}
-	program := func(args ...string) {
+	program := func(args []string) {
 		t.Helper()
 		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", args[0], err, out)
@@ -33,7 +80,7 @@ func TestRestoredDatabase(t *testing.T) {
 	command("db", "migrate")
 	command("rules", "push", "testdata/database/one.yaml")
 	dump := filepath.Join(dir, "dump.sql")
-	program("pg_dump", "--clean", "--if-exists", "--file", dump, url)
+	program(d.dump(url, dump))
 	command("rules", "push", "testdata/database/two.yaml")
 	start := func() *serving {
 		return startServe(t, "--rules", url, "--rules-copy", filepath.Join(dir, "copy"), "--node", "n1", "--http", "127.0.0.1:0")
@@ -53,7 +100,7 @@ func TestRestoredDatabase(t *testing.T) {
 	}
 	until("the newest rules", func() bool { return limit("20") })
 	alarm := func() bool { return strings.Contains(command("nodes", "--json"), "stint rules accept") }
-	program("psql", "--quiet", "--set", "ON_ERROR_STOP=1", "--file", dump, url)
+	program(d.restore(url, dump))
 	until("the alarm", alarm)
 	if !limit("20") {
 		t.Error("the older state is taken before it is accepted")
@@ -65,6 +112,14 @@ func TestRestoredDatabase(t *testing.T) {
 	if !limit("20") {
 		t.Error("after a restart, the older state is taken before it is accepted")
 	}
+	command("rules", "push", "testdata/database/three.yaml") // under the number that the server holds
+	_ = s.process.Process.Kill()
+	_ = s.process.Wait()
+	s = start()
+	until("the alarm for another history", alarm)
+	if !limit("20") {
+		t.Error("another history is taken before it is accepted")
+	}
 	command("rules", "accept", "--reason", "restored on purpose")
-	until("the older state", func() bool { return limit("10") })
+	until("what was accepted", func() bool { return limit("30") })
 }
