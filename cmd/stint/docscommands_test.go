@@ -83,6 +83,31 @@ func TestDocsCommands(t *testing.T) {
 	}
 }
 
+// TestDocsTest runs the test that docs/TEST.md begins with on the rules of
+// README.md, as its reader does.
+func TestDocsTest(t *testing.T) {
+	dir := t.TempDir()
+	for name, page := range map[string]string{"stint.yaml": "README.md", "stint_test.yaml": "docs/TEST.md"} {
+		text, err := os.ReadFile(filepath.Join(root, page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, block, _ := strings.Cut(string(text), "\n```yaml\n")
+		block, _, _ = strings.Cut(block, "```")
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page, err := os.ReadFile(filepath.Join(root, "docs/TEST.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := session{args: []string{"test", filepath.Join(dir, "stint_test.yaml")}}.run()
+	if line := strings.TrimSuffix(got, "\n"); strings.Contains(line, "\n") || !strings.Contains(string(page), "`"+line+"`") {
+		t.Errorf("docs/TEST.md does not say that this is printed:\n%s", got)
+	}
+}
+
 // unfinished says whether a command goes on in the next line: behind a
 // backslash, or until the END of its input.
 func unfinished(command string) bool {
