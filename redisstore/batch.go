@@ -22,6 +22,7 @@ const (
 	bulk         = 1000 // entries of logs that count as one request more
 	waitPart     = 32   // of the deadline, one part is the most that a request waits
 	mostYields   = 3    // in a row, in which nobody comes, before a call leaves
+	few          = 8    // requests on their way to a node of a cluster, beside which another call leaves
 )
 
 // A batcher collects requests whose keys may be in one call.
@@ -31,6 +32,12 @@ type batcher struct {
 	away     int            // requests in them
 	queue    []*pendingCall // waiting; only while calls are on their way
 	watched  bool           // somebody looks after those that wait for long
+	oneOf    bool           // of the nodes of a cluster
+}
+
+// lets reports whether a call may leave beside so many others. The lock is held.
+func (b *batcher) lets(others, calls int) bool {
+	return others < calls && (others == 0 || !b.oneOf || b.away < few || len(b.queue) >= mostTogether)
 }
 
 // A batcherOf says what requests are collected: those for one place, and the long
@@ -64,7 +71,7 @@ func (all *batchers) of(which batcherOf) *batcher {
 		if all.slot == nil {
 			all.slot = make(map[batcherOf]*batcher)
 		}
-		b = new(batcher)
+		b = &batcher{oneOf: which.node != nil}
 		all.slot[which] = b
 	}
 	return b
@@ -104,7 +111,7 @@ func (s *Store) batched(ctx context.Context, long bool, entries int64, keys, arg
 		return s.eval(ctx, keys, s.clock(args))
 	}
 	b.mu.Lock()
-	if b.inFlight < maxInFlight {
+	if b.lets(b.inFlight, s.inFlight) {
 		b.inFlight++
 		b.away++
 		b.mu.Unlock()
@@ -116,6 +123,10 @@ func (s *Store) batched(ctx context.Context, long bool, entries int64, keys, arg
 	r.by = r.since.Add(s.timeout)
 	r.state.Store(callWaits)
 	b.queue = append(b.queue, r)
+	if b.lets(b.inFlight, s.inFlight) { // it is full by now
+		b.inFlight++
+		go s.sendAll(b, nil, long)
+	}
 	if !b.watched {
 		b.watched = true
 		time.AfterFunc(s.timeout/waitPart, func() { s.watch(b, long) })
@@ -195,8 +206,8 @@ func (s *Store) sendAll(b *batcher, group []*pendingCall, long bool) {
 		if len(group) > 0 {
 			s.send(group, long)
 		}
-		b.gather()
-		if group = b.next(s.timeout/waitPart, len(group)); group == nil {
+		b.gather(s.inFlight)
+		if group = b.next(s.inFlight, s.timeout/waitPart, len(group)); group == nil {
 			return
 		}
 	}
@@ -204,13 +215,14 @@ func (s *Store) sendAll(b *batcher, group []*pendingCall, long bool) {
 
 // gather lets those come who have just been answered and ask again, so that the
 // next call is not made for the first of them alone: until as many wait as is their
-// part of all that are about, or nobody else comes.
-func (b *batcher) gather() {
+// part of all that are about when so many calls are on their way, or nobody else
+// comes.
+func (b *batcher) gather(calls int) {
 	for idle, before := 0, -1; idle < mostYields; idle++ {
 		b.mu.Lock()
-		waiting, all := len(b.queue), len(b.queue)+b.away
+		waiting, all, leaves := len(b.queue), len(b.queue)+b.away, b.lets(b.inFlight-1, calls)
 		b.mu.Unlock()
-		if waiting*maxInFlight >= all {
+		if b.oneOf && (!leaves || waiting >= mostTogether) || !b.oneOf && waiting*calls >= all {
 			return
 		}
 		if waiting > before {
@@ -221,13 +233,13 @@ func (b *batcher) gather() {
 }
 
 // next returns the requests that are sent in the place of a call that has
-// returned, of so many: nil if there are none, or if enough calls are on their way
-// without it, and then the place is free.
-func (b *batcher) next(patience time.Duration, answered int) []*pendingCall {
+// returned, which answered so many: nil if there are none, or if enough calls are
+// on their way without it, and then the place is free.
+func (b *batcher) next(calls int, patience time.Duration, answered int) []*pendingCall {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.away -= answered
-	if b.inFlight <= maxInFlight || b.waitsLong(patience) {
+	if b.lets(b.inFlight-1, calls) || b.waitsLong(patience) {
 		if group := b.group(); group != nil {
 			return group
 		}

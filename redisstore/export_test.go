@@ -16,13 +16,31 @@ func NewDriver(client rueidis.Client) Driver { return rueidisDriver{client} }
 // how many of these travel as one.
 const MaxInFlight, MostTogether = maxInFlight, mostTogether
 
+// Few is how many requests on their way to a node of a cluster keep another call
+// from leaving.
+const Few = few
+
+// SetInFlight sets how many calls are on their way before requests wait, before
+// there is one.
+func (s *Store) SetInFlight(n int) { s.inFlight = n }
+
 // Waiting returns how many requests wait for a batch, on the slow path or the fast
 // one.
-func (s *Store) Waiting(long bool) int {
-	b := s.batchers.of(batcherOf{long: long})
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.queue)
+func (s *Store) Waiting(long bool) (n int) {
+	all := []*batcher{s.batchers.of(batcherOf{long: long})}
+	s.batchers.mu.Lock()
+	for which, b := range s.batchers.slot {
+		if which.long == long {
+			all = append(all, b)
+		}
+	}
+	s.batchers.mu.Unlock()
+	for _, b := range all {
+		b.mu.Lock()
+		n += len(b.queue)
+		b.mu.Unlock()
+	}
+	return n
 }
 
 // WholeNumbers is the script's arithmetic, for a test to run by itself.

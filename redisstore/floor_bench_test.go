@@ -20,16 +20,11 @@ import (
 
 // BenchmarkFloor measures decisions beside the least script that keeps a key,
 // through the same client, in slices that take turns: "x" is how many decisions
-// were made for each of its calls, the median of the pairs.
+// were made for each of its calls, the median of the pairs; "calls" how many are on
+// their way before requests wait, of which redisstore.MaxInFlight is what stores do.
 func BenchmarkFloor(b *testing.B) {
 	server := redistest.Start(b)
 	driver := redisstore.NewDriver(client(b, server.Addr))
-	store, err := redisstore.New(redisstore.Options{Driver: driver, Prefix: "floor", Timeout: 5 * time.Second, NewKeys: -1})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer store.Close()
-	limit := bind(b, store, "1/s burst 1000000")
 	if _, err := driver.Eval(ctx, floor, []string{"floor"}, nil); err != nil {
 		b.Fatal(err)
 	}
@@ -39,35 +34,49 @@ func BenchmarkFloor(b *testing.B) {
 		_, err := driver.EvalSHA(ctx, sha, []string{key}, nil)
 		return err
 	}
+	for _, callers := range []int{1, 16, 128} {
+		for calls := 1; calls <= 3; calls++ {
+			if callers == 1 && calls != redisstore.MaxInFlight {
+				continue
+			}
+			b.Run(fmt.Sprintf("callers=%d/calls=%d", callers, calls), func(b *testing.B) { besideFloor(b, server, driver, least, callers, calls) })
+		}
+	}
+}
+
+// besideFloor measures with so many calls on their way before requests wait.
+func besideFloor(b *testing.B, server *redistest.Server, driver redisstore.Driver, least func(key string) error, callers, calls int) {
+	store, err := redisstore.New(redisstore.Options{Driver: driver, Prefix: "floor", Timeout: 5 * time.Second, NewKeys: -1})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer store.Close()
+	store.SetInFlight(calls)
+	limit := bind(b, store, "1/s burst 1000000")
 	ours := func(key string) error {
 		_, err := limit.Decide(ctx, meter.OpTake, key, 1)
 		return err
 	}
-	for _, callers := range []int{1, 16, 128} {
-		b.Run(fmt.Sprint("callers=", callers), func(b *testing.B) {
-			var ratios []float64
-			var floors, all spent
-			calls, decisions := store.Stats().Results.OK, 0.0
-			for range max(b.N, 5) {
-				before := spend(b, server)
-				base := rate(b, callers, "floor:", least)
-				between := spend(b, server)
-				own := rate(b, callers, "ours:", ours)
-				floors.add(before, between, base)
-				all.add(between, spend(b, server), own)
-				ratios = append(ratios, own/base)
-				decisions += own / 4
-			}
-			slices.Sort(ratios)
-			b.ReportMetric(ratios[len(ratios)/2], "x")
-			b.ReportMetric(decisions/float64(store.Stats().Results.OK-calls), "decisions/call")
-			b.ReportMetric(all.client, "client-µs")
-			b.ReportMetric(all.server, "server-µs")
-			b.ReportMetric(floors.client, "floor-client-µs")
-			b.ReportMetric(floors.server, "floor-server-µs")
-			b.ReportMetric(0, "ns/op")
-		})
+	var ratios []float64
+	var floors, all spent
+	for range max(b.N, 5) {
+		before := spend(b, server)
+		base := rate(b, callers, "floor:", least)
+		between := spend(b, server)
+		own := rate(b, callers, "ours:", ours)
+		floors.add(before, between, base)
+		all.add(between, spend(b, server), own)
+		ratios = append(ratios, own/base)
 	}
+	slices.Sort(ratios)
+	b.ReportMetric(ratios[len(ratios)/2], "x")
+	b.ReportMetric(all.decisions/float64(store.Stats().Results.OK), "decisions/call")
+	b.ReportMetric(4*floors.decisions/float64(len(ratios)), "floor/s")
+	b.ReportMetric(all.client, "client-µs")
+	b.ReportMetric(all.server, "server-µs")
+	b.ReportMetric(floors.client, "floor-client-µs")
+	b.ReportMetric(floors.server, "floor-server-µs")
+	b.ReportMetric(0, "ns/op")
 }
 
 // spent is processor time: of this process and of a server, in µs; at last, for each

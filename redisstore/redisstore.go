@@ -101,6 +101,7 @@ type Store struct {
 	sharedDenied atomic.Uint64 // of these, what such a key denied
 	heart        heart
 	batchers     batchers
+	inFlight     int // calls on their way to one place before requests wait
 	tally        tally
 
 	mu     sync.Mutex          // guards the next two
@@ -155,7 +156,7 @@ func New(o Options) (*Store, error) {
 		maxLog:  o.MaxLog,
 		timeout: o.Timeout,
 		now:     o.Now,
-		born:    time.Now(),
+		born:    time.Now(), inFlight: maxInFlight,
 		newKeys: newBudget(o.NewKeys), byRoom: byRoom,
 		limits: make(map[string]*limit), bound: make(map[string][]*limit),
 	}

@@ -1,0 +1,105 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint/meter"
+	"github.com/stint-dev/stint/redisstore"
+)
+
+// An oneNode driver is of a cluster with a node that serves everything, and answers
+// that all buckets are empty, when it is told to.
+type oneNode struct {
+	spy
+	mu    sync.Mutex
+	sizes []int // of calls, in requests
+	turns chan struct{}
+}
+
+func (*oneNode) Cluster() bool { return true }
+
+func (*oneNode) Slots(context.Context) ([]redisstore.SlotRange, error) {
+	return []redisstore.SlotRange{{First: 0, Last: 16383, Node: "one"}}, nil
+}
+
+func (d *oneNode) EvalSHA(_ context.Context, _ string, keys, args []string) (any, error) {
+	n, together := len(keys), args[0] == "R"
+	if args[0] == "X" {
+		more, _ := strconv.Atoi(args[1])
+		n, together = 1+more, args[2+more] == "R"
+	}
+	d.mu.Lock()
+	d.sizes = append(d.sizes, n)
+	d.mu.Unlock()
+	<-d.turns
+	if !together {
+		return int64(0), nil
+	}
+	all := make([]any, n)
+	for i := range all {
+		all[i] = int64(0)
+	}
+	return all, nil
+}
+
+func (d *oneNode) calls() []int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return append([]int(nil), d.sizes...)
+}
+
+// TestTogetherNode has requests for one of the nodes of a cluster wait while a call
+// with many is on its way, so that the next one is no smaller than it has to be. A
+// second call leaves beside one with few, and when it is full.
+func TestTogetherNode(t *testing.T) {
+	d := &oneNode{turns: make(chan struct{})}
+	store, err := redisstore.New(redisstore.Options{Driver: d, NewKeys: -1, Timeout: 1000 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	limit := bind(t, store, "1/s burst 1000")
+	var wg sync.WaitGroup
+	asked := 0
+	ask := func(n int) {
+		for range n {
+			key := fmt.Sprint("key", asked)
+			asked++
+			wg.Go(func() {
+				if _, err := limit.Decide(ctx, meter.OpTake, key, 1); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	waits := func(want int, sizes ...int) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("not %d waiting and calls of %v", want, sizes), func() bool {
+			return store.Waiting(false) == want && fmt.Sprint(d.calls()) == fmt.Sprint(sizes)
+		})
+	}
+	ask(1) // has the store ask who serves what
+	eventually(t, "no node is known", store.KnowsNodes)
+	waits(0, 1)
+	d.turns <- struct{}{}
+	ask(1)
+	waits(0, 1, 1)
+	ask(1) // beside one
+	waits(0, 1, 1, 1)
+	ask(redisstore.Few + 2)
+	waits(redisstore.Few+2, 1, 1, 1)
+	d.turns <- struct{}{} // another is on its way still
+	waits(0, 1, 1, 1, redisstore.Few+2)
+	d.turns <- struct{}{}
+	ask(redisstore.MostTogether - 1) // beside many
+	waits(redisstore.MostTogether-1, 1, 1, 1, redisstore.Few+2)
+	ask(1) // now it is full
+	waits(0, 1, 1, 1, redisstore.Few+2, redisstore.MostTogether)
+	close(d.turns)
+	wg.Wait()
+}
