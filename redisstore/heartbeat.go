@@ -94,7 +94,7 @@ func (s *Store) beat(ctx context.Context) {
 // count runs the script's part heartbeat.lua: this process counts for so long
 // from now, not at all if that is 0.
 func (s *Store) count(ctx context.Context, life time.Duration) (int64, error) {
-	reply, err := s.eval(ctx, []string{s.names.nodes()}, []string{"H", s.heart.node, strconv.FormatInt(life.Microseconds(), 10)})
+	reply, err := s.batched(ctx, true, 0, []string{s.names.nodes()}, []string{"H", s.heart.node, strconv.FormatInt(life.Microseconds(), 10)})
 	n, _ := reply.(int64)
 	return n, err
 }

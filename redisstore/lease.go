@@ -346,7 +346,7 @@ func (l *lease) next(now int64) int64 {
 	return l.sequence
 }
 
-// eval runs the script's part lease.lua.
+// eval runs the script's part lease.lua, together with what else waits for the node.
 func (ls *leases) eval(ctx context.Context, key string, sequence, back, held, need, want int64) (any, error) {
 	s := ls.of.store
 	begin, end := s.names.place(key)
@@ -361,7 +361,7 @@ func (ls *leases) eval(ctx context.Context, key string, sequence, back, held, ne
 	args := append(append(make([]string, 0, 14), "L"), ls.of.form.args...)
 	args = append(args, ls.of.node, number(sequence), number(ls.most), number(back), number(held),
 		number(need), number(want), number(int64(leaseLife/time.Microsecond)))
-	return s.eval(ctx, keys, s.clock(args))
+	return s.batched(ctx, true, 0, keys, args)
 }
 
 // uncharged returns an error of a call that was not made for one request: none

@@ -3,16 +3,25 @@
 --
 -- KEYS: those of all requests. ARGV: M, now or nothing; for each request how many
 -- keys and how many arguments it has, then these, as in decide.lua; op is t, x, p,
--- u or k. Answer: one for each; false for a request that has not been decided, and
--- has to be sent alone.
+-- u or k; or those of a lease or a heartbeat. Answer: one for each; false for a
+-- request that has not been decided, and has to be sent alone.
 
 if ARGV[1] == 'M' then
   argument()
   local t = timeOfCall()
   local takeLog
+  local others = { L = lease, H = heartbeat }
   -- decide returns an answer, and the layers if they are still to be written. A
-  -- log is written by then; what goes wrong there does so before it counts.
-  local function decide(first, n)
+  -- log is written by then, as is a lease or a heartbeat; what goes wrong there does
+  -- so before it counts.
+  local function decide(first, n, size)
+    local other = others[ARGV[arguments + 1]]
+    if other then
+      local keys, args = {}, {}
+      for i = 1, n do keys[i] = KEYS[first + i] end
+      for i = 1, size do args[i] = ARGV[arguments + i] end
+      return other(keys, args, t, virtual) or false
+    end
     if isQuickLog(arguments + 1, n) then
       takeLog = takeLog or newQuickLog()
       local out = takeLog(KEYS[first + 1], arguments + 1, t, virtual)
@@ -30,7 +39,7 @@ if ARGV[1] == 'M' then
   repeat
     local n, size = tonumber(argument()), tonumber(argument())
     local following = arguments + size
-    local fine, out, layers = pcall(decide, first, n)
+    local fine, out, layers = pcall(decide, first, n, size)
     answers[#answers + 1] = fine and out
     if fine and layers then saveAll(layers) end
     arguments, first = following, first + n

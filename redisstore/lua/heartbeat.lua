@@ -5,10 +5,9 @@
 -- it out.
 -- Answer: how many there are.
 
-if ARGV[1] == 'H' then
-  local call, node, life = redis.call, ARGV[2], tonumber(ARGV[3])
-  local time = call('TIME')
-  local t, nodes = time[1] * 1000000 + time[2], 0
+-- heartbeat is a call, alone or in a batch, at t.
+local function heartbeat(KEYS, ARGV, t)
+  local call, node, life, nodes = redis.call, ARGV[2], tonumber(ARGV[3]), 0
   local all = call('HGETALL', KEYS[1])
   for i = 1, #all, 2 do
     local finish = tonumber(all[i + 1])
@@ -30,4 +29,9 @@ if ARGV[1] == 'H' then
   call('HSET', KEYS[1], node, string.format('%d', t + life))
   call('PEXPIRE', KEYS[1], string.format('%d', math.floor(life / 1000) + 2))
   return nodes + 1
+end
+
+if ARGV[1] == 'H' then
+  local time = redis.call('TIME')
+  return heartbeat(KEYS, ARGV, time[1] * 1000000 + time[2])
 end

@@ -14,18 +14,13 @@
 -- there was room among the leases; nothing where the state is not as expected
 -- (see fastpath.lua), or a later call of this node has been answered.
 
-if ARGV[1] == 'L' then
+-- lease is a call, alone or in a batch, at t.
+local function lease(KEYS, ARGV, t, virtual)
   local call, sub, format, floor = redis.call, string.sub, string.format, math.floor
   local head, step, full, div = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
   local node, sequence, most = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
   local back, held, need, want = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
-  local life, t = tonumber(ARGV[13]), ARGV[14]
-  if t then
-    t = tonumber(t)
-  else
-    local time = call('TIME')
-    t = time[1] * 1000000.0 + time[2]
-  end
+  local life = tonumber(ARGV[13])
 
   local used, state = 0, call('GET', KEYS[1])
   if state then
@@ -79,7 +74,7 @@ if ARGV[1] == 'L' then
     if div ~= 1 then text = text .. struct.pack('>I4', rest) end
     if used == 0 then
       call('DEL', KEYS[1])
-    elseif ARGV[14] then
+    elseif virtual then
       call('SET', KEYS[1], text)
     else
       call('SET', KEYS[1], text, 'PX', format('%d', floor(ahead / 1000) + 2))
@@ -89,7 +84,13 @@ if ARGV[1] == 'L' then
     call('HDEL', KEYS[2], node)
   else
     call('HSET', KEYS[2], node, format('%d %d %d %d', sequence, held + granted, t + life, mark))
-    if not ARGV[14] then call('PEXPIRE', KEYS[2], format('%d', floor(life / 1000) + 2)) end
+    if not virtual then call('PEXPIRE', KEYS[2], format('%d', floor(life / 1000) + 2)) end
   end
   return { granted, used, room }
+end
+
+if ARGV[1] == 'L' then
+  if ARGV[14] then return lease(KEYS, ARGV, tonumber(ARGV[14]), true) end
+  local time = redis.call('TIME')
+  return lease(KEYS, ARGV, time[1] * 1000000.0 + time[2])
 end

@@ -1,0 +1,123 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
+	"github.com/stint-dev/stint/redisstore"
+)
+
+// TestTogetherLeases has what is in hand of twenty keys given back at once: two calls
+// leave, and the others travel as one, each with its own effect.
+func TestTogetherLeases(t *testing.T) {
+	const keys = 20
+	var at atomic.Int64
+	at.Store(1795229355387954000)
+	server := redistest.Start(t)
+	store, g := gated(t, server, redisstore.Options{Now: at.Load})
+	close(g.opened)
+	b, err := store.Mode(redisstore.Lease).Bind("leased", parse(t, "100000/s burst 1000"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 40 * keys {
+		at.Add(int64(time.Microsecond))
+		if ok, err := b.Allow(ctx, fmt.Sprint("key", i%keys), 1); err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+	}
+	c := client(t, server.Addr)
+	names := func() []string {
+		all, err := do(t, c, "KEYS", "*::lease:*").AsStrSlice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	if n := store.Held(); n != keys || len(names()) != keys {
+		t.Fatalf("%d keys are leased, and %d hashes are there: that is no trial", n, len(names()))
+	}
+	at.Add(int64(600 * time.Millisecond)) // what is not used for half a second goes back
+	before := len(g.calls())
+	g.opened = make(chan struct{})
+	swept := make(chan struct{})
+	go func() { store.Sweep(); close(swept) }()
+	eventually(t, "not all are to be given back", func() bool { return len(g.calls())-before+store.Waiting(true) == keys })
+	if n := len(g.calls()) - before; n != redisstore.MaxInFlight {
+		t.Errorf("%d calls left", n)
+	}
+	close(g.opened)
+	<-swept
+	if n := len(g.calls()) - before; n != redisstore.MaxInFlight+1 {
+		t.Errorf("%d calls in all", n)
+	}
+	if left := names(); len(left) != 0 {
+		t.Errorf("still leased: %q", left)
+	}
+	strict, err := store.Bind("leased", parse(t, "100000/s burst 900"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range keys { // 600 ms have made good what was spent
+		if d, err := strict.Decide(ctx, meter.OpPeek, fmt.Sprint("key", i), 1); err != nil || d.Remaining != 900 {
+			t.Errorf("key%d: %+v, %v", i, d, err)
+		}
+	}
+}
+
+// TestTogetherLeaseAnswers has leases that were asked for in one call be granted as
+// if each had come alone.
+func TestTogetherLeaseAnswers(t *testing.T) {
+	c := client(t, redistest.Start(t).Addr)
+	do(t, c, "SCRIPT", "LOAD", redisstore.Source)
+	eval := func(keys []string, args ...string) []any {
+		t.Helper()
+		v, err := redisstore.NewDriver(c).EvalSHA(ctx, redisstore.SHA, keys, args)
+		list, ok := v.([]any)
+		if err != nil || !ok {
+			t.Fatalf("%v, %v", v, err)
+		}
+		return list
+	}
+	ask := func(node, want string) []string {
+		return []string{"L", "=g10:1:900:", "10", "9000", "1", node, "1", "100", "0", "0", "1", want, "2000000"}
+	}
+	keys := func(key string) []string { return []string{"p:{a}:" + key, "p:{a}::lease:" + key} }
+	for _, one := range []struct {
+		key, node, want string
+	}{{"a", "n1", "30"}, {"b", "n1", "300"}, {"c", "n2", "1"}} {
+		alone := eval(keys("alone-"+one.key), ask(one.node, one.want)...)
+		both := eval(append(keys("first-"+one.key), keys("second-"+one.key)...), append(append([]string{"M", "", "2", "13"}, ask(one.node, one.want)...),
+			append([]string{"2", "13"}, ask(one.node, one.want)...)...)...)
+		for i, v := range both {
+			if got, ok := v.([]any); !ok || !slices.Equal(got[:1], alone[:1]) || !slices.Equal(got[2:], alone[2:]) {
+				t.Errorf("%s: the %dth of two is granted %v, alone %v", one.key, i, v, alone)
+			}
+		}
+	}
+}
+
+// TestTogetherHeartbeat has a heartbeat travel with requests that wait.
+func TestTogetherHeartbeat(t *testing.T) {
+	store, g := gated(t, redistest.Start(t), redisstore.Options{})
+	limit := bind(t, store, "10/1h sliding_log")
+	wg := crowd(t, store, g, append(filling(t, store, long), func() {
+		if d, err := limit.Decide(ctx, meter.OpTake, "a", 1); err != nil || d.Remaining != 9 {
+			t.Errorf("%+v, %v", d, err)
+		}
+	}))
+	store.CountNodes(nil)
+	eventually(t, "the heartbeat does not wait", func() bool { return store.Waiting(true) == 2 })
+	close(g.opened)
+	wg.Wait()
+	eventually(t, "the process is not counted", func() bool { return store.Nodes() == 1 })
+	together := slices.ContainsFunc(g.calls(), func(args []string) bool { return args[0] == "M" && slices.Contains(args, "H") })
+	if !together {
+		t.Errorf("calls: %q", g.calls())
+	}
+}
