@@ -38,6 +38,8 @@ type contender struct {
 	call func(ctx context.Context, key string) error
 	// before, if set, makes things ready for a slice.
 	before func() error
+	// made, if set, returns how many calls of the server have been made.
+	made func() uint64
 	// keys is how many keys it is called with; 0 is keys.
 	keys int
 }
@@ -249,3 +251,9 @@ func (s *redisServer) others() ([]contender, error) {
 }
 
 func keyOf(i int) string { return "key" + strconv.Itoa(i) }
+
+// indexOf is the way back.
+func indexOf(key string) int {
+	i, _ := strconv.Atoi(strings.TrimPrefix(key, "key"))
+	return i
+}

@@ -15,7 +15,7 @@ func TestQuick(t *testing.T) {
 	if err := f.run(); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
-	for _, title := range []string{"Decisions", "Leases and denials", "A stall", "Bytes a key", "Promises"} {
+	for _, title := range []string{"Decisions", "A cluster", "Leases and denials", "A stall", "Bytes a key", "Promises"} {
 		if !strings.Contains(out.String(), "\n## "+title+"\n") {
 			t.Errorf("chapter %q left no trace", title)
 		}

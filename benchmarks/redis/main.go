@@ -70,6 +70,7 @@ func (f *figures) run() error {
 		run   func(*redisServer) error
 	}{
 		{"Decisions", f.decisions},
+		{"A cluster", f.cluster},
 		{"Leases and denials", f.leases},
 		{"A stall", f.stall},
 		{"Bytes a key", f.bytes},

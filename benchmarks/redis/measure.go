@@ -17,6 +17,7 @@ type result struct {
 	pace    []float64 // decisions a second of many callers
 	cpu     []float64 // µs of the server a decision, with many callers
 	busy    []float64 // the share of a processor that the server used meanwhile
+	each    []float64 // decisions in a call; none where that is not known
 }
 
 // decisions times all contenders in turns: one caller of all, then many of each.
@@ -38,7 +39,7 @@ func (f *figures) decisions(s *redisServer) error {
 			return err
 		}
 		for i, c := range contenders {
-			if err := results[i].crowd(s, c, f.slice); err != nil {
+			if err := results[i].crowd(s, c, callers, f.slice); err != nil {
 				return fmt.Errorf("%s, %d callers: %w", c.name, callers, err)
 			}
 		}
@@ -89,7 +90,7 @@ func (c contender) over() int {
 }
 
 // crowd times many callers.
-func (r *result) crowd(s *redisServer, c contender, slice time.Duration) error {
+func (r *result) crowd(s processors, c contender, callers int, slice time.Duration) error {
 	if c.before != nil { // outside of the processor time
 		if err := c.before(); err != nil {
 			return err
@@ -100,10 +101,12 @@ func (r *result) crowd(s *redisServer, c contender, slice time.Duration) error {
 	if err != nil {
 		return err
 	}
+	made := c.callsMade()
 	took, each, err := c.run(callers, slice)
 	if err != nil {
 		return err
 	}
+	made = c.callsMade() - made
 	after, err := s.cpu()
 	if err != nil {
 		return err
@@ -111,8 +114,19 @@ func (r *result) crowd(s *redisServer, c contender, slice time.Duration) error {
 	n := float64(len(each))
 	r.pace = append(r.pace, n/took.Seconds())
 	r.cpu = append(r.cpu, float64(after-before)/n/1000)
+	if made > 0 {
+		r.each = append(r.each, n/float64(made))
+	}
 	r.busy = append(r.busy, float64(after-before)/float64(took))
 	return nil
+}
+
+// callsMade returns how many calls have been made, 0 if that is not known.
+func (c contender) callsMade() uint64 {
+	if c.made == nil {
+		return 0
+	}
+	return c.made()
 }
 
 // run calls for a while from the given number of goroutines. It returns how long it

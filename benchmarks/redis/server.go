@@ -26,23 +26,21 @@ type redisServer struct {
 }
 
 // startServer starts a server that writes nothing to disk, on a free loopback
-// port.
-func startServer() (*redisServer, error) {
+// port, with more arguments.
+func startServer(args ...string) (*redisServer, error) {
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
 		return nil, fmt.Errorf("apt-get install redis-server: %w", err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	s := &redisServer{}
+	if s.address, err = freeAddress(); err != nil {
 		return nil, err
 	}
-	s := &redisServer{address: l.Addr().String()}
-	l.Close()
 	if s.dir, err = os.MkdirTemp("", "stint-redis"); err != nil {
 		return nil, err
 	}
 	_, port, _ := net.SplitHostPort(s.address)
-	s.process = exec.Command(path, "--bind", "127.0.0.1", "--port", port, "--dir", s.dir, "--save", "", "--appendonly", "no")
+	s.process = exec.Command(path, append([]string{"--bind", "127.0.0.1", "--port", port, "--dir", s.dir, "--save", "", "--appendonly", "no"}, args...)...)
 	if err := s.process.Start(); err != nil {
 		return nil, err
 	}
@@ -58,6 +56,16 @@ func startServer() (*redisServer, error) {
 	}
 	s.goRedis = redis.NewClient(&redis.Options{Addr: s.address, PoolSize: callers, ContextTimeoutEnabled: true}) // as redisstore/goredis wants it
 	return s, nil
+}
+
+// freeAddress returns a loopback address that nobody listens at.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
 }
 
 func (s *redisServer) stop() {

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/goredis"
+)
+
+const clusterCallers = 64
+
+// A sided is a contender, and what it is measured on.
+type sided struct {
+	contender
+	on processors
+}
+
+// processors say how much processor time servers have used.
+type processors interface {
+	cpu() (time.Duration, error)
+}
+
+// Names of contenders in this chapter.
+const (
+	onServer, onCluster = ", one server", ", cluster"
+	viaRueidis          = "stint"
+	viaGoRedis          = "stint, go-redis"
+)
+
+// cluster measures decisions on a cluster beside the same on one server.
+func (f *figures) cluster(s *redisServer) error {
+	c, err := startCluster()
+	if err != nil {
+		return err
+	}
+	defer c.stop()
+	open, done := opener()
+	defer done()
+	if err := f.spread(s, c, open); err != nil {
+		return err
+	}
+	return f.pairs(c, open)
+}
+
+// An opening makes a store.
+type opening func(redisstore.Options) (*redisstore.Store, error)
+
+// opener returns what makes stores, and what closes them.
+func opener() (open opening, done func()) {
+	var stores []*redisstore.Store
+	open = func(o redisstore.Options) (*redisstore.Store, error) {
+		o.Timeout, o.NewKeys, o.Prefix = 10*time.Second, -1, "cluster"+strconv.Itoa(len(stores))
+		store, err := redisstore.New(o)
+		if err == nil {
+			stores = append(stores, store)
+		}
+		return store, err
+	}
+	return open, func() {
+		for _, one := range stores {
+			_ = one.Close()
+		}
+	}
+}
+
+// spread measures one limit on one server and on a cluster.
+func (f *figures) spread(s *redisServer, c *redisCluster, open opening) error {
+	var all []sided
+	for _, one := range []struct {
+		name string
+		o    redisstore.Options
+		on   processors
+	}{
+		{viaRueidis + onServer, redisstore.Options{Client: s.rueidis}, s},
+		{viaRueidis + onCluster, redisstore.Options{Client: c.rueidis}, c},
+		{viaGoRedis + onServer, redisstore.Options{Driver: goredis.New(s.goRedis)}, s},
+		{viaGoRedis + onCluster, redisstore.Options{Driver: goredis.New(c.goRedis)}, c},
+		{viaGoRedis + bySlots + onCluster, redisstore.Options{Driver: &counting{Driver: goredis.New(c.goRedis)}}, c},
+	} {
+		store, err := open(one.o)
+		if err != nil {
+			return err
+		}
+		limiter, err := limiterOf(store, "spread", "1/s burst 1000000")
+		if err != nil {
+			return err
+		}
+		all = append(all, sided{contender{name: one.name, call: allow(limiter), made: callsOf(store)}, one.on})
+	}
+	limit := redis_rate.Limit{Rate: 1, Burst: plenty, Period: time.Second}
+	for _, one := range []struct {
+		name string
+		rate *redis_rate.Limiter
+		on   processors
+	}{{redisRate + onServer, redis_rate.NewLimiter(s.goRedis), s}, {redisRate + onCluster, redis_rate.NewLimiter(c.goRedis), c}} {
+		all = append(all, sided{contender{name: one.name, call: func(ctx context.Context, key string) error {
+			r, err := one.rate.Allow(ctx, key, limit)
+			return admitted(err == nil && r.Allowed == 1, err)
+		}}, one.on})
+	}
+	results, err := f.turns(all, clusterCallers)
+	if err != nil {
+		return err
+	}
+	rows := [][]string{{fmt.Sprintf("one limit, gcra, %d callers", clusterCallers), "1/s", "decisions a call", "server, µs each"}}
+	for _, r := range results {
+		rows = append(rows, []string{r.name, fmt.Sprintf("%.0f", median(r.pace)), r.decisionsEach(), number(median(r.cpu))})
+	}
+	f.print(rows)
+	rate := of(results, redisRate+onCluster)
+	for _, via := range []string{viaRueidis, viaGoRedis} {
+		cluster := of(results, via+onCluster)
+		f.atMost(1.25, ratio(cluster.cpu, of(results, via+onServer).cpu), " ×", "cluster, "+via+": processor time of the servers, beside one server")
+		f.atLeast(2, ratio(cluster.pace, rate.pace), " ×", "cluster, "+via+": decisions a second, beside redis_rate")
+	}
+	return nil
+}
+
+// callsOf returns how many calls a store has made.
+func callsOf(store *redisstore.Store) func() uint64 {
+	return func() uint64 { return store.Stats().Results.OK }
+}
+
+// decisionsEach returns how many decisions were in a call, if that is known.
+func (r result) decisionsEach() string {
+	if len(r.each) == 0 {
+		return ""
+	}
+	return number(median(r.each))
+}
+
+// turns times contenders in turns.
+func (f *figures) turns(all []sided, callers int) ([]result, error) {
+	results := make([]result, len(all))
+	for i, one := range all { // warm up: connections, scripts, keys
+		results[i].name = one.name
+		if _, _, err := one.run(callers, f.slice/10); err != nil {
+			return nil, fmt.Errorf("%s: %w", one.name, err)
+		}
+	}
+	for range f.rounds {
+		for i, one := range all {
+			if err := results[i].crowd(one.on, one.contender, callers, f.slice); err != nil {
+				return nil, fmt.Errorf("%s, %d callers: %w", one.name, callers, err)
+			}
+		}
+	}
+	return results, nil
+}

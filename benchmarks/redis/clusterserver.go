@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+
+	"github.com/stint-dev/stint/redisstore"
+)
+
+const masters = 3
+
+// A redisCluster is three masters of this program without replicas, with a client
+// of either library.
+type redisCluster struct {
+	masters []*redisServer
+	rueidis rueidis.Client
+	goRedis *redis.ClusterClient
+}
+
+// startCluster starts a cluster on free loopback ports.
+func startCluster() (c *redisCluster, err error) {
+	c = &redisCluster{}
+	defer func() {
+		if err != nil {
+			c.stop()
+		}
+	}()
+	var addresses, buses []string
+	for range masters {
+		bus, err := freeAddress()
+		if err != nil {
+			return c, err
+		}
+		_, busPort, _ := net.SplitHostPort(bus)
+		s, err := startServer("--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-port", busPort)
+		if err != nil {
+			return c, err
+		}
+		c.masters = append(c.masters, s)
+		addresses, buses = append(addresses, s.address), append(buses, busPort)
+	}
+	if err := c.join(buses); err != nil {
+		return c, err
+	}
+	if c.rueidis, err = rueidis.NewClient(rueidis.ClientOption{InitAddress: addresses, DisableCache: true}); err != nil {
+		return c, err
+	}
+	c.goRedis = redis.NewClusterClient(&redis.ClusterOptions{Addrs: addresses, PoolSize: callers, ContextTimeoutEnabled: true})
+	return c, nil
+}
+
+// join makes a cluster of the masters, each of which serves a third of the slots.
+func (c *redisCluster) join(buses []string) error {
+	ctx := context.Background()
+	for i, s := range c.masters {
+		first, last := i*slots/masters, (i+1)*slots/masters-1
+		if err := s.goRedis.ClusterAddSlotsRange(ctx, first, last).Err(); err != nil {
+			return err
+		}
+		if err := s.goRedis.Do(ctx, "cluster", "set-config-epoch", i+1).Err(); err != nil {
+			return err
+		}
+		host, port, _ := net.SplitHostPort(s.address)
+		if err := c.masters[0].goRedis.Do(ctx, "cluster", "meet", host, port, buses[i]).Err(); err != nil {
+			return err
+		}
+	}
+	return await("in the cluster", func() bool {
+		return !slices.ContainsFunc(c.masters, func(s *redisServer) bool {
+			text, err := s.goRedis.ClusterInfo(ctx).Result()
+			return err != nil || !strings.Contains(text, "cluster_state:ok") || !strings.Contains(text, fmt.Sprint("cluster_known_nodes:", masters))
+		})
+	})
+}
+
+func (c *redisCluster) stop() {
+	if c.rueidis != nil {
+		c.rueidis.Close()
+	}
+	if c.goRedis != nil {
+		_ = c.goRedis.Close()
+	}
+	for _, s := range c.masters {
+		s.stop()
+	}
+}
+
+// cpu returns the processor time that the masters have used.
+func (c *redisCluster) cpu() (sum time.Duration, err error) {
+	for _, s := range c.masters {
+		one, err := s.cpu()
+		if err != nil {
+			return 0, err
+		}
+		sum += one
+	}
+	return sum, nil
+}
+
+// changes returns how many writes the masters have counted.
+func (c *redisCluster) changes() (sum int, err error) {
+	for _, s := range c.masters {
+		text, err := s.info("persistence", "rdb_changes_since_last_save")
+		if err != nil {
+			return 0, err
+		}
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+const slots = 16384
+
+// masterOf returns, for each of keys, which master has its states: the one of the
+// first slot of the stretch in which the key's own slot is.
+func (c *redisCluster) masterOf(keys []string) ([]int, error) {
+	pipe := c.masters[0].goRedis.Pipeline()
+	asked := make([]*redis.IntCmd, len(keys))
+	for i, key := range keys {
+		asked[i] = pipe.ClusterKeySlot(context.Background(), key)
+	}
+	if _, err := pipe.Exec(context.Background()); err != nil {
+		return nil, err
+	}
+	const wide = slots / redisstore.DefaultTags
+	out := make([]int, len(keys))
+	for i, one := range asked {
+		slot := int(one.Val()) / wide * wide
+		for out[i] = masters - 1; slot < out[i]*slots/masters; out[i]-- {
+		}
+	}
+	return out, nil
+}
