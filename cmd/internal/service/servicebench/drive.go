@@ -20,23 +20,34 @@ import (
 const (
 	conns = 8
 	calls = 16
+	many  = 128 // where a store is shared
 )
 
-// rivals returns who is asked what.
-func rivals(processes []*process) (all []*rival, err error) {
-	stint, bare, redis := processes[0], processes[1], processes[2]
+// rivals returns who is asked what: first memory and the shared store, and only
+// these if that is wanted.
+func rivals(processes []*process, only bool) (all []*rival, err error) {
+	stint, bare, redis, sharing := processes[0], processes[1], processes[2], processes[3]
 	for _, one := range []struct {
 		name, address string
-		server        *process
-	}{{"stint, ShouldRateLimit", stintGRPC, stint}, {"grpc-go, a constant answer", floorGRPC, bare}} {
+		calls         int
+		servers       []*process
+	}{
+		{"stint, ShouldRateLimit, 128 calls", stintGRPC, many, []*process{stint}},
+		{"the same, shared store, with Redis", sharedGRPC, many, []*process{sharing, redis}},
+		{"stint, ShouldRateLimit", stintGRPC, calls, []*process{stint}},
+		{"grpc-go, a constant answer", floorGRPC, calls, []*process{bare}},
+	} {
 		conn, err := grpc.NewClient(one.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			return nil, err
 		}
 		client := pb.NewRateLimitServiceClient(conn)
-		all = append(all, &rival{name: one.name, server: one.server, per: 1, drive: func(stop <-chan struct{}) ([]time.Duration, error) {
-			return askEnvoy(client, stop)
+		all = append(all, &rival{name: one.name, servers: one.servers, per: 1, drive: func(stop <-chan struct{}) ([]time.Duration, error) {
+			return askEnvoy(client, one.calls, stop)
 		}})
+	}
+	if only {
+		return all[:2], nil
 	}
 	sha, err := loadScript()
 	if err != nil {
@@ -53,7 +64,7 @@ func rivals(processes []*process) (all []*rival, err error) {
 			{"redis-server, EVALSHA of return 1", "127.0.0.1:" + redisPort, command("EVALSHA", sha, "1", "user:%04d"), redis, 1},
 		} {
 			name := fmt.Sprintf("%s, pipeline %d", strings.Replace(one.name, " of return 1", "", 1), pipeline)
-			all = append(all, &rival{name: name, server: one.server, per: pipeline, drive: func(stop <-chan struct{}) ([]time.Duration, error) {
+			all = append(all, &rival{name: name, servers: []*process{one.server}, per: pipeline, drive: func(stop <-chan struct{}) ([]time.Duration, error) {
 				return together(func(n int) ([]time.Duration, error) {
 					return askRESP(one.address, strings.Repeat(fmt.Sprintf(one.command, n), pipeline), one.lines*pipeline, stop)
 				}, conns)
@@ -82,7 +93,7 @@ func together(do func(n int) ([]time.Duration, error), times int) (all []time.Du
 	return all, failed
 }
 
-func askEnvoy(client pb.RateLimitServiceClient, stop <-chan struct{}) ([]time.Duration, error) {
+func askEnvoy(client pb.RateLimitServiceClient, calls int, stop <-chan struct{}) ([]time.Duration, error) {
 	return together(func(n int) (took []time.Duration, err error) {
 		req := &pb.RateLimitRequest{Domain: "bench", Descriptors: []*ratelimit.RateLimitDescriptor{{
 			Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "user", Value: fmt.Sprintf("user:%04d", n)}, {Key: "path", Value: "/api/orders"}},

@@ -1,8 +1,9 @@
 // Servicebench measures the doors of stint serve beside the floor of each
 // protocol, all in processes of their own on this machine: Envoy's service
 // beside a grpc-go server that reads the same request and gives the same
-// answer, and CL.THROTTLE beside redis-server. Run it as make bench-service; it
-// takes about two minutes.
+// answer, the same service with a shared store beside that in memory, and
+// CL.THROTTLE beside redis-server. Run it as make bench-service; it takes about
+// three minutes. With the argument shared it measures the shared store alone.
 package main
 
 import (
@@ -26,10 +27,11 @@ const (
 
 func main() {
 	var err error
-	if len(os.Args) == 2 && os.Args[1] == "floor" {
+	switch {
+	case len(os.Args) == 2 && os.Args[1] == "floor":
 		err = floor()
-	} else {
-		err = run()
+	default:
+		err = run(len(os.Args) == 2 && os.Args[1] == "shared")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "servicebench:", err)
@@ -39,17 +41,18 @@ func main() {
 
 // A rival is one server, what it is asked, and what came of it, by round.
 type rival struct {
-	name   string
-	server *process
-	drive  func(stop <-chan struct{}) ([]time.Duration, error) // how long each request took
-	per    int                                                 // decisions in a request
-	out    []outcome
+	name    string
+	servers []*process                                          // whose processor time counts
+	drive   func(stop <-chan struct{}) ([]time.Duration, error) // how long each request took
+	per     int                                                 // decisions in a request
+	out     []outcome
 }
 
 // An outcome is one round.
 type outcome struct{ rate, p50, p99, p999, cpu float64 } // a second, µs, µs, µs, seconds per million
 
-func run() error {
+// run measures all rivals, or the shared store alone beside memory.
+func run(only bool) error {
 	dir, err := os.MkdirTemp("", "stint-servicebench")
 	if err != nil {
 		return err
@@ -64,7 +67,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	rivals, err := rivals(processes)
+	rivals, err := rivals(processes, only)
 	if err != nil {
 		return err
 	}
@@ -83,6 +86,14 @@ func run() error {
 			r.median(func(o outcome) float64 { return o.p99 }), r.median(func(o outcome) float64 { return o.p999 }),
 			r.median(func(o outcome) float64 { return o.cpu }))
 	}
+	memory, shared := rivals[0], rivals[1]
+	ratios := make([]float64, rounds)
+	for i := range ratios {
+		ratios[i] = shared.out[i].cpu / memory.out[i].cpu
+	}
+	slices.Sort(ratios)
+	fmt.Printf("\nWith a shared store, stint and redis-server together take %.2f times the processor time that stint takes in memory (%.2f to %.2f); at most 2 is wanted.\n",
+		ratios[rounds/2], ratios[0], ratios[rounds-1])
 	return nil
 }
 
@@ -100,7 +111,7 @@ func (r *rival) measure() error {
 	if _, err := r.during(warmUp); err != nil {
 		return err
 	}
-	before, err := r.server.cpu()
+	before, err := r.cpu()
 	if err != nil {
 		return err
 	}
@@ -110,7 +121,7 @@ func (r *rival) measure() error {
 		return err
 	}
 	passed := time.Since(began)
-	after, err := r.server.cpu()
+	after, err := r.cpu()
 	if err != nil {
 		return err
 	}
@@ -124,6 +135,18 @@ func (r *rival) measure() error {
 	decisions := float64(len(took) * r.per)
 	r.out = append(r.out, outcome{decisions / passed.Seconds(), at(0.5), at(0.99), at(0.999), (after - before).Seconds() / decisions * 1e6})
 	return nil
+}
+
+// cpu returns the processor time that its servers have used.
+func (r *rival) cpu() (sum time.Duration, err error) {
+	for _, p := range r.servers {
+		one, err := p.cpu()
+		if err != nil {
+			return 0, err
+		}
+		sum += one
+	}
+	return sum, nil
 }
 
 func (r *rival) during(d time.Duration) ([]time.Duration, error) {

@@ -17,12 +17,13 @@ import (
 
 // The addresses of the servers.
 const (
-	stintGRPC, stintRESP, floorGRPC, redisPort = "127.0.0.1:18471", "127.0.0.1:18472", "127.0.0.1:18473", "18474"
+	stintGRPC, stintRESP, floorGRPC, redisPort, sharedGRPC = "127.0.0.1:18471", "127.0.0.1:18472", "127.0.0.1:18473", "18474", "127.0.0.1:18475"
 )
 
 const benchRules = `{"rules": [{"name": "all", "match": {"domain": "bench"}, "key": ["user"], "limits": ["1000000000/s"]}]}`
 
-// startAll builds stint and starts it, the floor and redis-server.
+// startAll builds stint and starts it, the floor, redis-server, and a stint that
+// keeps its limits there.
 func startAll(dir string) (all []*process, err error) {
 	program, rules := filepath.Join(dir, "stint"), filepath.Join(dir, "rules.json")
 	if err := os.WriteFile(rules, []byte(benchRules), 0o600); err != nil {
@@ -39,6 +40,7 @@ func startAll(dir string) (all []*process, err error) {
 		{program, "serve", "-c", rules, "--http", "127.0.0.1:0", "--grpc", stintGRPC, "--resp", stintRESP},
 		{self, "floor"},
 		{"redis-server", "--port", redisPort, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", dir},
+		{program, "serve", "-c", rules, "--http", "127.0.0.1:0", "--grpc", sharedGRPC, "--store", "redis://127.0.0.1:" + redisPort, "--store-timeout", "1s"},
 	} {
 		p := &process{exec.Command(args[0], args[1:]...)}
 		if err := p.Start(); err != nil {
@@ -46,7 +48,7 @@ func startAll(dir string) (all []*process, err error) {
 		}
 		all = append(all, p)
 	}
-	for _, address := range []string{stintGRPC, stintRESP, floorGRPC, "127.0.0.1:" + redisPort} {
+	for _, address := range []string{stintGRPC, stintRESP, floorGRPC, "127.0.0.1:" + redisPort, sharedGRPC} {
 		if err := await(address); err != nil {
 			return all, err
 		}
