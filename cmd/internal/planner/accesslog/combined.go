@@ -57,7 +57,9 @@ func (p *combined) Parse(line []byte, r *Record) error {
 		return errTime
 	}
 	if p.ip >= 0 {
-		r.Values[p.ip] = line[:i]
+		if r.Values[p.ip] = line[:i]; i == 1 && line[0] == '-' {
+			r.Values[p.ip] = nil
+		}
 	}
 	if p.user >= 0 {
 		r.Values[p.user] = nil
@@ -70,9 +72,12 @@ func (p *combined) Parse(line []byte, r *Record) error {
 }
 
 // Address returns the first word of a line, which is the address if the line can
-// be parsed.
+// be parsed; nil if that is not known.
 func (p *combined) Address(line []byte) []byte {
-	return line[:max(bytes.IndexByte(line, ' '), 0)]
+	if i := bytes.IndexByte(line, ' '); i > 1 || i == 1 && line[0] != '-' {
+		return line[:i]
+	}
+	return nil
 }
 
 // identified reports whether an identity and a user stand between the address

@@ -284,8 +284,10 @@ func unknown(sample []byte, lines [][]byte, o *Options) error {
 	}
 	b.WriteString("the lines are in no format that is known; the first are")
 	listed(&b, lines)
-	b.WriteString("\nthe nearest formats are")
-	for _, s := range nearest(lines[len(lines)/2], 3) {
+	for i, s := range nearest(lines[len(lines)/2], 3) {
+		if i == 0 {
+			b.WriteString("\nthe nearest formats are")
+		}
 		b.WriteString("\n  " + s.name + ", such as\n    " + s.example)
 	}
 	b.WriteString("\nsay how the lines are written with --format, as nginx's log_format or Apache's LogFormat has it, such as\n  --format '$remote_addr - $remote_user [$time_local] \"$request\" $status'")

@@ -3,6 +3,7 @@ package plan_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -256,5 +257,30 @@ func TestRuleAndCommand(t *testing.T) {
 	}
 	if want := "stint plan --limit '1/1s burst 5' --key header.x-api-key --match 'header.x-api-key=1*' --match 'header.x-api-key=2*' -"; r.Choice.Check != want {
 		t.Errorf("%s\nwant\n%s", r.Choice.Check, want)
+	}
+}
+
+// Clients that are left out may come at another time than all the others, an hour
+// or ten years before or after, and what is denied to them counts.
+func TestLeftOutElsewhere(t *testing.T) {
+	for _, apart := range []time.Duration{time.Hour, 24 * time.Hour, 87600 * time.Hour} {
+		for _, sign := range []time.Duration{-1, 1} {
+			var flood strings.Builder
+			at := time.Date(2024, 3, 5, 12, 0, 0, 0, time.UTC).Add(sign * apart)
+			for i := range 1500 {
+				flood.WriteString(combined(at.Add(time.Duration(i/5)*time.Second), "203.0.113.9") + "\n")
+			}
+			log := flood.String() + string(plain(2000, 50, combined))
+			if sign > 0 {
+				log = string(plain(2000, 50, combined)) + flood.String()
+			}
+			r := planText(t, []byte(log), plan.Options{Choose: &plan.Target{Share: 0.01}, IgnoreKeys: []string{"203.0.113.9"}})
+			if r.Choice == nil || len(r.Choice.Left) != 1 || r.Choice.Left[0].Denied < 1000 || r.Choice.Would.Denied < r.Choice.Left[0].Denied {
+				t.Fatalf("%v: %+v", sign*apart, r.Choice)
+			}
+			if err := r.HTML(io.Discard); err != nil {
+				t.Errorf("%v: %v", sign*apart, err)
+			}
+		}
 	}
 }

@@ -37,6 +37,7 @@ func (w *run) findings() (all []Finding) {
 		all = append(all, Finding{what, fmt.Sprintf(format, args...), stops})
 	}
 	w.twice(add)
+	w.repeating(add)
 	w.overlapping(add)
 	w.unreadable(add)
 	if w.requests > 0 && w.ruling == nil {
@@ -56,7 +57,7 @@ func (w *run) findings() (all []Finding) {
 	if names := w.leaves.unmet(); len(names) > 0 {
 		add("not_found", false, "no request is of %s, which should be left out", strings.Join(names, ", "))
 	}
-	if w.options.Choose != nil && w.requests > 0 {
+	if w.options.Choose != nil {
 		w.little(add)
 	}
 	slices.SortStableFunc(all, func(a, b Finding) int { // those that stop first
@@ -117,6 +118,20 @@ func (w *run) twice(add finder) {
 	}
 }
 
+// repeating says that a log holds the same requests more than once.
+func (w *run) repeating(add finder) {
+	if name := w.repeated; name != "" {
+		add("twice", true, "the first lines of %s stand in it again: it is several copies in a row, and the same requests count as often. Take out what is there already", name)
+		return
+	}
+	for _, in := range w.inputs {
+		if doubled(in.head) {
+			add("twice", true, "nearly each line of %s stands there twice: the same requests count twice. Take out what is double", in.about.Name)
+			return
+		}
+	}
+}
+
 // overlapping says that a log begins within another.
 func (w *run) overlapping(add finder) {
 	if names := w.overlaps; names[0] != "" {
@@ -171,8 +186,7 @@ func (w *run) addresses(add finder, top uint32) {
 	var names, others, private int64
 	example, odd := "", ""
 	for id, n := range w.sent {
-		key := w.clients.key(uint32(id))
-		if w.ignored[id] || len(key) == 0 {
+		if w.ignored[id] {
 			continue
 		}
 		name := w.name(uint32(id))
@@ -188,7 +202,12 @@ func (w *run) addresses(add finder, top uint32) {
 		}
 	}
 	if others*20 > w.requests {
-		add("no_address", true, "%s have no address where the client's should be, but such as %s", plural(others, "request"), clip(odd, 60))
+		if odd == missing {
+			odd = "nothing"
+		} else {
+			odd = "such as " + clip(odd, 60)
+		}
+		add("no_address", true, "%s have no address where the client's should be, but %s", plural(others, "request"), odd)
 	} else if names*20 > w.requests {
 		add("no_address", false, "clients are named, such as %s, where rules will see addresses: several addresses may share a name", example)
 	}
@@ -267,6 +286,10 @@ const farAhead = 48 * time.Hour
 
 // little says that a log is too small to choose from.
 func (w *run) little(add finder) {
+	if w.requests == 0 {
+		add("too_little", true, "not enough to choose: no request")
+		return
+	}
 	var short []string
 	if w.requests < leastRequests {
 		short = append(short, fmt.Sprintf("%s (%s at the least)", plural(w.requests, "request"), number(leastRequests)))

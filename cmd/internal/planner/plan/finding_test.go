@@ -65,6 +65,15 @@ func TestGate(t *testing.T) {
 		{"no address", func(at time.Time, c string) string {
 			return fmt.Sprintf(`{"ip":"user/%s","time":%q}`, c, at.Format(time.RFC3339Nano))
 		}, "no_address"},
+		{"now and then no address", func(at time.Time, c string) string {
+			if at.Unix()%10 == 0 {
+				c = "-"
+			}
+			return combined(at, c)
+		}, "no_address"},
+		{"each line twice", func(at time.Time, c string) string {
+			return combined(at, c) + "\n" + combined(at, c)
+		}, "twice"},
 		{"a request's own number", func(at time.Time, c string) string {
 			return fmt.Sprintf(`{"ip":"h%d","time":%q}`, at.UnixNano(), at.Format(time.RFC3339Nano))
 		}, "each_once"},
@@ -229,6 +238,8 @@ func TestOddFiles(t *testing.T) {
 	}{
 		{[]string{whole, whole}, "twice", true},
 		{[]string{whole, write("copy.log", log[:len(log)/2])}, "twice", true},
+		{[]string{write("joined.log", log+log)}, "twice", true},
+		{[]string{write("empty.log", "")}, "too_little", true},
 		{[]string{write("cut.log", log[:len(log)-60])}, "cut_off", false},
 		{[]string{ahead}, "zone", false},
 		{[]string{write("nul.log", strings.Repeat("\x00", 70_000)+log)}, "nuls", false},

@@ -78,12 +78,18 @@ func (m *moments) any(first, last int64) bool {
 
 // blocks returns what reads those blocks of a log in which something was sent.
 func (m *moments) blocks(file *accesslog.File, places []place) func(buf []byte) ([]byte, error) {
+	return readPlaces(file, places, m.any)
+}
+
+// readPlaces returns what reads those blocks of a log whose first and last moment
+// are such as one wants.
+func readPlaces(file *accesslog.File, places []place, want func(first, last int64) bool) func(buf []byte) ([]byte, error) {
 	start := int64(0)
 	return func(buf []byte) ([]byte, error) {
 		for len(places) > 0 {
 			from, here := start, places[0]
 			start, places = here.end, places[1:]
-			if m.any(here.first, here.last) {
+			if want(here.first, here.last) {
 				return file.Again(buf, from, here.end)
 			}
 		}

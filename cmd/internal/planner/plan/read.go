@@ -54,6 +54,7 @@ type reading struct {
 	missing            []int64
 	reordered          int64
 	overlaps           [2]string // a log that begins within another
+	repeated           string    // a log that holds its own beginning again
 	first, last        int64
 }
 
@@ -117,6 +118,9 @@ func (r *reading) run(ctx context.Context) error {
 	}
 	if err == nil && len(r.inputs) > 1 {
 		err = r.overlap(ctx)
+	}
+	if err == nil && r.sorter != nil {
+		err = r.repeat(ctx)
 	}
 	return err
 }

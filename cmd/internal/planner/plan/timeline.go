@@ -121,16 +121,19 @@ func (t *timeline) faraway() (far faraway) {
 	return far
 }
 
-// fit returns the counts over the bars of another timeline, which holds all of
-// this one's time.
+// fit returns the counts over the bars of another timeline. What is at another
+// time, as the requests of clients that are left out may be, is in none of them.
 func (t *timeline) fit(all *timeline) []int64 {
 	bars := make([]int64, len(all.bars))
 	own := timeline{width: t.width, base: t.base, bars: append([]int64(nil), t.bars...)}
 	if len(own.bars) > 0 {
 		own.widen(all.width)
 	}
+	by := int64(widths[max(own.width, all.width)] / widths[all.width]) // more than 1 if the other is much shorter
 	for i, n := range own.bars {
-		bars[own.base-all.base+int64(i)] += n
+		if at := (own.base+int64(i))*by - all.base; at >= 0 && at < int64(len(bars)) {
+			bars[at] += n
+		}
 	}
 	return bars
 }

@@ -1,0 +1,116 @@
+package plan
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/stint-dev/stint/cmd/internal/planner/accesslog"
+)
+
+// repeat finds a log whose beginning stands in it again, as where a log was joined
+// with a copy of itself, and notes it. Only what had to be sorted is looked at: in
+// any other log no time comes again.
+func (r *reading) repeat(ctx context.Context) error {
+	for _, in := range r.inputs {
+		again, err := in.again(ctx, groups(in.head), int64(r.options.reorder()))
+		if err != nil {
+			return err
+		}
+		if again {
+			r.repeated = in.about.Name
+			return nil
+		}
+	}
+	return nil
+}
+
+// A group is some lines that follow one another: groupLines, groupApart from one
+// group to the next.
+const (
+	groupLines = 3
+	groupApart = 10
+	mostGroups = 3
+)
+
+// groups returns the text of groups of different lines at the beginning of a log.
+func groups(head []byte) (all [][]byte) {
+	for rest := head; len(all) < mostGroups; {
+		text, lines := rest, map[string]bool{}
+		for i := range groupApart {
+			_, after := accesslog.Line(rest)
+			if after == nil {
+				return all
+			}
+			if line := rest[:len(rest)-len(after)]; i < groupLines && len(line) > shortLine {
+				lines[string(line)] = true
+			}
+			if rest = after; i == groupLines-1 {
+				text = text[:len(text)-len(rest)]
+			}
+		}
+		if len(lines) == groupLines {
+			all = append(all, text)
+		}
+	}
+	return all
+}
+
+// again reports whether all groups but one stand in the log more than once: that
+// one may be where two blocks meet. Of a file, only what is of the same time, or
+// nearly, is read.
+func (in *input) again(ctx context.Context, groups [][]byte, nearly int64) (bool, error) {
+	if len(groups) < mostGroups {
+		return false, nil
+	}
+	file, err := in.open(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer file.Close()
+	var found [mostGroups]int
+	next := file.Next
+	if len(in.places) > 0 && in.folds == nil {
+		next = readPlaces(file, in.places, func(first, last int64) bool { return first <= in.first+nearly && last >= in.first-nearly })
+	}
+	for block, err := next(nil); err == nil && ctx.Err() == nil; block, err = next(block) {
+		several := 0
+		for i, text := range groups {
+			if found[i] += bytes.Count(block, text); found[i] > 1 {
+				several++
+			}
+		}
+		if several >= mostGroups-1 {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// Lines are doubled if there are enough different ones, and nearly each stands an
+// even number of times.
+const (
+	leastDoubled  = 20
+	doubledPart   = 0.95
+	longestSample = 4000 // lines
+)
+
+// doubled reports whether each request was written twice.
+func doubled(head []byte) bool {
+	times := make(map[string]int)
+	for n := 0; n < longestSample; n++ {
+		line, rest := accesslog.Line(head)
+		if rest == nil {
+			break // without its end: maybe cut off
+		}
+		if head = rest; len(line) > shortLine {
+			times[string(line)]++
+		}
+	}
+	even := 0
+	for _, n := range times {
+		if n%2 == 0 {
+			even++
+		}
+	}
+	return len(times) >= leastDoubled && float64(even) >= doubledPart*float64(len(times))
+}
