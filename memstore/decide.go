@@ -32,19 +32,13 @@ func (b *bound) Limits() []stint.Limit {
 // Name implements [stint.Bound].
 func (b *bound) Name() string { return b.view.Load().form.name.text }
 
-// Allow implements [stint.Bound].
+// Allow implements [stint.Bound]. Nearly every request is for a key that has its
+// place under the only limit: that way is spelled out.
 func (b *bound) Allow(_ context.Context, key string, cost int64) (bool, error) {
-	v := b.view.Load()
-	if len(v.limits) > 1 || cost <= 0 {
-		if cost > 0 && len(v.limits) <= quickLayers {
-			if _, ok := b.quick(b.store.seed.hash(key), cost, 1, false, nil); ok {
-				return true, nil
-			}
-		}
-		d, err := b.several(meter.OpTake, key, cost)
-		return d.Allowed, err
+	s, l := b.store, b.view.Load().only
+	if l == nil || cost <= 0 {
+		return b.allowSeveral(key, cost)
 	}
-	s, l := b.store, v.limits[0]
 	if s.closed.Load() {
 		return false, stint.ErrClosed
 	}
@@ -53,16 +47,49 @@ func (b *bound) Allow(_ context.Context, key string, cost int64) (bool, error) {
 	sh := &s.shards[i]
 	now := s.clock.now()
 	sh.mu.Lock()
+	if t := l.tables[i]; t != nil && t.plain() {
+		if slot := t.find(h); slot != nil {
+			ok := t.meter.Allow(slot, s.at(t, sh.tick(now)), cost) // total: no defer is needed
+			if !ok {
+				sh.denial(l, h, key)
+			}
+			sh.mu.Unlock()
+			runtime.KeepAlive(b) // until here its limits are held
+			return ok, nil
+		}
+	}
+	return b.allowRarely(l, sh, h, key, now, cost)
+}
+
+// allowSeveral decides under several limits, or about what costs nothing.
+func (b *bound) allowSeveral(key string, cost int64) (bool, error) {
+	if cost > 0 && len(b.view.Load().limits) <= quickLayers {
+		if _, ok := b.quick(b.store.seed.hash(key), cost, 1, false, nil); ok {
+			return true, nil
+		}
+	}
+	d, err := b.several(meter.OpTake, key, cost)
+	return d.Allowed, err
+}
+
+// allowRarely takes cost from a key of any state under one limit. It unlocks.
+func (b *bound) allowRarely(l *limit, sh *shard, h uint64, key string, now, cost int64) (bool, error) {
+	if ok, decided := sh.allowAlone(b.store, l, h, key, now, cost); decided {
+		runtime.KeepAlive(b)
+		return ok, nil
+	}
+	d, err := b.several(meter.OpTake, key, cost)
+	return d.Allowed, err
+}
+
+// allowAlone takes cost from a key that counts under no other form, and unlocks.
+func (sh *shard) allowAlone(s *Store, l *limit, h uint64, key string, now, cost int64) (ok, decided bool) {
+	defer sh.mu.Unlock()
 	t := sh.table(l)
 	if t.several && sh.among(l, t, h) {
-		sh.mu.Unlock()
-		d, err := b.several(meter.OpTake, key, cost)
-		return d.Allowed, err
+		return false, false
 	}
-	defer sh.mu.Unlock()
-	ok := sh.allow(s, l, t, h, key, now, cost)
-	runtime.KeepAlive(b) // until here its limits are held
-	return ok, nil
+	return sh.allow(s, l, t, h, key, now, cost), true
 }
 
 // allow takes cost from one key.
@@ -82,11 +109,10 @@ func (sh *shard) allow(s *Store, l *limit, t *table, h uint64, key string, now, 
 
 // Decide implements [stint.Bound].
 func (b *bound) Decide(_ context.Context, op meter.Op, key string, cost int64) (d stint.Decision, err error) {
-	v := b.view.Load()
-	if len(v.limits) > 1 || op != meter.OpTake || cost <= 0 {
+	s, l := b.store, b.view.Load().only
+	if l == nil || op != meter.OpTake || cost <= 0 {
 		return b.several(op, key, cost)
 	}
-	s, l := b.store, v.limits[0]
 	if s.closed.Load() {
 		return d, stint.ErrClosed
 	}
@@ -95,15 +121,35 @@ func (b *bound) Decide(_ context.Context, op meter.Op, key string, cost int64) (
 	sh := &s.shards[i]
 	now := s.clock.now()
 	sh.mu.Lock()
-	t := sh.table(l)
-	if t.several && sh.among(l, t, h) {
-		sh.mu.Unlock()
+	if t := l.tables[i]; t != nil && t.plain() {
+		if slot := t.find(h); slot != nil {
+			a, ok := t.meter.Take(slot, s.at(t, sh.tick(now)), cost)
+			if !ok {
+				sh.denial(l, h, key)
+			}
+			sh.mu.Unlock()
+			runtime.KeepAlive(b)
+			d.Set(t.meter, a, ok, cost)
+			return d, nil
+		}
+	}
+	if !sh.takeAlone(&d, s, l, h, key, now, cost) {
 		return b.several(op, key, cost)
 	}
+	runtime.KeepAlive(b)
+	return d, nil
+}
+
+// takeAlone takes cost from a key that counts under no other form, and unlocks.
+func (sh *shard) takeAlone(d *stint.Decision, s *Store, l *limit, h uint64, key string, now, cost int64) (decided bool) {
 	defer sh.mu.Unlock()
+	t := sh.table(l)
+	if t.several && sh.among(l, t, h) {
+		return false
+	}
 	slot, at := sh.ready(s, t, h, now, cost)
 	if open := sh.openOn(s, t, h); open != nil {
-		takeAmong(&d, t.meter, &open.Reservations, slot, at, cost)
+		takeAmong(d, t.meter, &open.Reservations, slot, at, cost)
 	} else {
 		a, ok := t.meter.Take(slot, at, cost)
 		d.Set(t.meter, a, ok, cost)
@@ -111,8 +157,7 @@ func (b *bound) Decide(_ context.Context, op meter.Op, key string, cost int64) (
 	if !d.Allowed {
 		sh.denial(l, h, key)
 	}
-	runtime.KeepAlive(b)
-	return d, nil
+	return true
 }
 
 // ready returns the state of a key for one take, and the time to decide at. A

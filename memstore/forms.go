@@ -51,9 +51,18 @@ type limit struct {
 // A view is what a bound decides by: the limits of a form, or one of them by
 // itself.
 type view struct {
+	only   *limit // where there is one: what most requests need, at one load
 	form   *form
 	limits []*limit
 	apart  bool // one by itself: it charges other forms of that limit alone
+}
+
+func viewOf(f *form, limits []*limit) view {
+	v := view{form: f, limits: limits}
+	if len(limits) == 1 {
+		v.only = limits[0]
+	}
+	return v
 }
 
 // apart is between a name and an ID, neither of which has control characters.
@@ -91,7 +100,7 @@ func (s *Store) form(text string, limits []stint.Limit, meters []*meter.Meter) *
 		full := text + apart + id
 		f.limits[i] = &limit{form: f, id: id, name: full, salt: s.seed.hash(full), given: limits[i], meter: m}
 	}
-	f.whole = view{form: f, limits: f.limits}
+	f.whole = viewOf(f, f.limits)
 	n.forms = append(n.forms, f)
 	s.forms[key] = f
 	s.list = append(s.list, f)
@@ -162,7 +171,9 @@ func (b *bound) Apart(i int) stint.Bound {
 	if len(v.limits) == 1 && len(v.form.limits) == 1 {
 		return b
 	}
-	return s.bound(&view{form: v.form, limits: v.limits[i : i+1], apart: true})
+	one := viewOf(v.form, v.limits[i:i+1])
+	one.apart = true
+	return s.bound(&one)
 }
 
 // Change gives all that hold this bound other limits, from the next decision on,
@@ -227,7 +238,8 @@ func (s *Store) become(b *bound, f *form) {
 	next := &f.whole
 	if v.apart {
 		i := slices.Index(v.form.limits, v.limits[0])
-		next = &view{form: f, limits: f.limits[i : i+1], apart: true}
+		one := viewOf(f, f.limits[i:i+1])
+		one.apart, next = true, &one
 	}
 	v.form.stays = s.clock.now() + linger
 	f.holders.Add(1)

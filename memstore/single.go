@@ -121,6 +121,19 @@ func (s *Single) AllowN(cost int64) bool {
 	if !f.lockFree || f.verdict != byLimit || cost < 0 {
 		return s.allowSlow(f, cost)
 	}
+	before := s.word.Load() // what look does, where there is no call for it
+	now := s.clock.now()
+	if old := s.word.Load(); old == before && old != inState {
+		next, ok := f.meter.TakeWord(old, now, cost)
+		if next == old || s.word.CompareAndSwap(old, next) {
+			return ok
+		}
+	}
+	return s.allowAgain(f, cost)
+}
+
+// allowAgain is AllowN where others take at the same time.
+func (s *Single) allowAgain(f *singleForm, cost int64) bool {
 	for {
 		old, now, sure := s.look(f)
 		if old == inState {

@@ -44,6 +44,9 @@ const (
 func (t *table) indirect() bool { return t.stored != inSlot }
 func (t *table) log() bool      { return t.stored == growing }
 
+// plain reports whether the words in a slot are all that there is of its key.
+func (t *table) plain() bool { return t.stored == inSlot && !t.several && t.open == 0 }
+
 type segment struct {
 	slots []uint64
 	size  int // slots there are
