@@ -159,7 +159,7 @@ func proxied(t *testing.T, program, text string) take {
 // field numbers of envoy.service.ratelimit.v3.
 func serveGRPC(t *testing.T, program, text string) take {
 	address := freeport.Addr(t)
-	start(t, program, text, address, "serve", "--grpc", address)
+	start(t, program, text, address, "serve", "--http", "127.0.0.1:0", "--grpc", address)
 	entry := field(nil, 1, "ip")
 	entry = field(entry, 2, "192.0.2.7")
 	message := field(nil, 1, "any")                                   // RateLimitRequest.domain
@@ -196,13 +196,13 @@ func field(to []byte, number byte, value string) []byte {
 
 func serveRESP(t *testing.T, program, text string) take {
 	address := freeport.Addr(t)
-	start(t, program, text, address, "serve", "--resp", address)
+	start(t, program, text, address, "serve", "--http", "127.0.0.1:0", "--resp", address)
 	return respTake(t, address, []string{"STINT.CHECK", "ip", "192.0.2.7"}, ":1", ":0")
 }
 
 func serveThrottle(t *testing.T, program, _ string) take {
 	address := freeport.Addr(t)
-	start(t, program, "1/1h", address, "serve", "--resp", address)
+	start(t, program, "1/1h", address, "serve", "--http", "127.0.0.1:0", "--resp", address)
 	// 1000 a second with a burst of 3: redis-cell's max_burst is one less.
 	return respTake(t, address, []string{"CL.THROTTLE", "k", "2", "1000", "1"}, ":0", ":1")
 }
