@@ -56,9 +56,8 @@ audit: check ## look for known holes where their database can be reached, and at
 demo: ## run the proxy in front of a small server of its own, and say what to try
 	go run ./cmd/stint serve --demo
 
-test: needs check ## install what is missing, check, then test every module, those of go.work with the race detector
-	go test -race -timeout 40m $(LONGEST) work
-	@for d in $(APART); do (cd $$d && GOWORK=off go test ./...) || exit 1; done
+test: needs check ## install what is missing, check, then test every module, those of go.work with the race detector; say what was left out
+	go run ./proof/cmd/tests -race -timeout 40m $(LONGEST) work -- $(APART)
 
 test-valkey: ## the tests of redisstore on valkey-server instead of redis-server
 	STINT_REDIS_SERVER=valkey-server go test -count=1 ./redisstore/... ./redisstore/goredis/...
