@@ -21,7 +21,7 @@ type explainCmd struct {
 	Host         string   `placeholder:"NAME" help:"The host asked for."`
 	Path         string   `placeholder:"/login" help:"The path as on the request line, with its query if it has one."`
 	IP           string   `name:"ip" placeholder:"ADDRESS" help:"The client's address."`
-	Header       []string `sep:"none" placeholder:"'NAME: VALUE'" help:"A header; may be repeated."`
+	Header       []string `sep:"none" placeholder:"NAME=VALUE" help:"A header; may be repeated."`
 	Query        []string `sep:"none" placeholder:"NAME=VALUE" help:"A query parameter, not encoded; may be repeated."`
 	Cookie       []string `sep:"none" placeholder:"NAME=VALUE" help:"A cookie; may be repeated."`
 	Attribute    []string `sep:"none" placeholder:"NAME=VALUE" help:"Any other attribute, such as jwt.sub=anna; may be repeated."`
@@ -39,12 +39,12 @@ is counted. What the request holds is shown in clear.
 For example:
 
     stint explain -c stint.yaml --method POST --path /login --ip 192.0.2.7
-    stint explain -c stint.yaml --path /api/a --header 'x-api-key: partner-1'
+    stint explain -c stint.yaml --path /api/a --header X-Api-Key=partner-1
     stint explain -c stint.yaml --path / --peer 10.0.0.1 \
-        --header 'x-forwarded-for: 203.0.113.9, 10.0.0.2'
+        --header 'X-Forwarded-For: 203.0.113.9, 10.0.0.2'
     stint explain -c stint.yaml --path /v1/chat --attribute jwt.sub=anna --json
     stint explain --rules postgres://stint@127.0.0.1/stint --path /api/a \
-        --header 'x-api-key: partner-1'`
+        --header X-Api-Key=partner-1`
 }
 
 // Run prints the explanation.
@@ -155,11 +155,11 @@ func (c *explainCmd) request() (*described, error) {
 		}
 	}
 	for _, text := range c.Header {
-		name, value, ok := strings.Cut(text, ":")
-		if !ok || name == "" || strings.ContainsAny(text, "\r\n\x00") || strings.ContainsAny(name, " \t") {
-			return nil, usage("--header", "%q is no header: write 'NAME: VALUE', such as 'x-api-key: partner-1'", text)
+		name, value, err := headerOf(text)
+		if err != nil {
+			return nil, err
 		}
-		d.Header.Add(name, strings.Trim(value, " \t"))
+		d.Header.Add(name, value)
 	}
 	if d.Host == "" {
 		d.Host = d.Header.Get("Host")

@@ -72,21 +72,19 @@ func (c *inspectCmd) attributes() (policy.Map, error) {
 			attrs[name] = value
 		}
 	}
-	for _, one := range []struct {
-		flag, prefix string
-		texts        []string
-	}{{"--header", "header.", c.Header}, {"--attribute", "", c.Attribute}} {
-		for _, text := range one.texts {
-			name, value, ok := strings.Cut(text, "=")
-			if !ok && one.prefix != "" {
-				name, value, ok = strings.Cut(text, ":")
-				value = strings.TrimSpace(value)
-			}
-			if !ok || name == "" {
-				return nil, usage(one.flag, "%q: write NAME=VALUE", text)
-			}
-			attrs[policy.AttributeName(one.prefix+name)] = value
+	for _, text := range c.Header {
+		name, value, err := headerOf(text)
+		if err != nil {
+			return nil, err
 		}
+		attrs[policy.AttributeName("header."+name)] = value
+	}
+	for _, text := range c.Attribute {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok || name == "" {
+			return nil, usage("--attribute", "%q: write NAME=VALUE", text)
+		}
+		attrs[policy.AttributeName(name)] = value
 	}
 	if len(attrs) == 0 {
 		return nil, usage("--ip", "missing: say who the client is, such as --ip 192.0.2.7 or --header X-Api-Key=partner-1")

@@ -136,6 +136,8 @@ func TestInspectRefuses(t *testing.T) {
 			{"", 2, "--ip: missing: say who the client is, such as --ip 192.0.2.7 or --header X-Api-Key=partner-1"},
 			{"--ip 192.0.2", 2, `--ip: "192.0.2" is no address`},
 			{"--attribute ip", 2, `--attribute: "ip" is no address`},
+			{"--header X-Api-Key", 2, `--header: "X-Api-Key" is no header`},
+			{"--header =a", 2, `--header: "=a" is no header`},
 			{"--path /a%2fb", 1, "attributes.path: encoded slash or backslash"},
 		} {
 			status, out, errs := p.stint(append([]string{"inspect"}, strings.Fields(c.args)...)...)
@@ -152,6 +154,12 @@ func TestInspectRefuses(t *testing.T) {
 			status, answer := p.call(http.MethodPost, p.admin+"/v1/inspect", body, nil)
 			if status < 400 || status >= 500 || !strings.Contains(answer, `"detail":"`) {
 				t.Errorf("%.60q: %d %s", body, status, answer)
+			}
+		}
+		// A header is written in either form, whatever signs its value has.
+		for text, key := range map[string]string{"X-Api-Key=a": "a", "X-Api-Key: a": "a", "X-Api-Key: YTpi=": "YTpi=", "X-Api-Key=a:b": "a:b", "x-api-key: a=b: c": "a=b: c"} {
+			if s := p.inspect("--header", text); len(s.Rules) == 0 || s.Rules[0].Key != key {
+				t.Errorf("%s: %+v, want key %s", text, s.Rules, key)
 			}
 		}
 		// What clients make up is shown as it is, and does nothing to the terminal.

@@ -102,8 +102,11 @@ func (c *rulesPushCmd) Run(e *env) error {
 			return err
 		}
 	}
-	if err := c.rehearsed(e, name, document); err != nil || c.DryRun {
+	if err := c.rehearsed(e, name, document); err != nil {
 		return err
+	}
+	if c.DryRun {
+		return c.would(e, held, document)
 	}
 	parent := c.Parent
 	if parent < 0 {
@@ -117,6 +120,19 @@ func (c *rulesPushCmd) Run(e *env) error {
 		return printJSON(e.out, desk.RevisionOf(withoutDocument(r)))
 	}
 	_, err = fmt.Fprintf(e.out, "revision %d is in force, %s\n", r.Number, count(len(f.Rules.Names()), "rule"))
+	return err
+}
+
+// would says what would be done with a file that nothing is wrong with.
+func (c *rulesPushCmd) would(e *env, held rulesdb.Revision, document []byte) error {
+	if c.JSON {
+		return nil
+	}
+	says := "would be published; nothing was written\n"
+	if held.Number > 0 && held.Hash == rulesdb.HashOf(document) {
+		says = fmt.Sprintf("revision %d is in force, and the same\n", held.Number)
+	}
+	_, err := fmt.Fprint(e.out, says)
 	return err
 }
 
