@@ -21,7 +21,7 @@ import (
 
 // keeperFlags say which database keeps the rules.
 type keeperFlags struct {
-	Rules             string `env:"STINT_RULES" placeholder:"URL" help:"The database of rules: sqlite:FILE, postgres://USER@HOST/NAME or mysql://USER@HOST/NAME."`
+	Rules             string `env:"STINT_RULES" instead:"keeper" placeholder:"URL" help:"The database of rules: sqlite:FILE, postgres://USER@HOST/NAME or mysql://USER@HOST/NAME."`
 	RulesPasswordFile string `env:"STINT_RULES_PASSWORD_FILE" placeholder:"FILE" help:"The database's password, so that the URL needs none."`
 }
 
@@ -40,7 +40,7 @@ func (c *keeperFlags) database() (*rulesdb.DB, error) {
 // deskFlags say where rules are kept, and who changes them.
 type deskFlags struct {
 	keeperFlags `embed:""`
-	Server      string `env:"STINT_SERVER" placeholder:"URL" help:"In place of --rules: the admin address of a server, such as https://10.0.0.1:9090."`
+	Server      string `env:"STINT_SERVER" instead:"keeper" placeholder:"URL" help:"In place of --rules: the admin address of a server, such as https://10.0.0.1:9090."`
 	TokenFile   string `env:"STINT_SERVER_TOKEN_FILE" placeholder:"FILE" help:"With --server: the file of your token."`
 	SecretFile  string `env:"STINT_SECRET_FILE" placeholder:"FILE" help:"The secret of the servers, for rules whose keys are hashed with it."`
 }
@@ -53,7 +53,7 @@ func (c *deskFlags) open(e *env) (*desk.Desk, error) {
 	}
 	if c.Server != "" {
 		if c.Rules != "" {
-			return nil, usage("--server", "goes in place of --rules: give one of both")
+			return nil, usage("--server", "goes in place of --rules: give one of both, on the line if both $STINT_SERVER and $STINT_RULES are set")
 		}
 		k, err := desk.Dial(c.Server, c.TokenFile)
 		if err != nil {

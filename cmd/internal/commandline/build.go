@@ -68,7 +68,7 @@ func (c *Command) addValue(field reflect.StructField, value reflect.Value) {
 	v := &Value{
 		Name: nameOf(field), Env: field.Tag.Get("env"), Group: field.Tag.Get("group"),
 		Hidden: has("hidden"), Alone: has("alone"), flag: !has("arg"), passthrough: has("passthrough"),
-		fallback: field.Tag.Get("default"), placeholder: field.Tag.Get("placeholder"),
+		instead: field.Tag.Get("instead"), fallback: field.Tag.Get("default"), placeholder: field.Tag.Get("placeholder"),
 		separator: ",", typeName: field.Type.Name(), field: value,
 	}
 	v.Required = has("required") || !v.flag && !has("optional") && v.fallback == ""

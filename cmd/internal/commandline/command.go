@@ -9,6 +9,8 @@
 //	short:"x"         a flag's letter
 //	default:"VALUE"   what it is when neither the line nor env says
 //	env:"NAME"        the environment variable that says so
+//	instead:"NAME"    of values with the same name, one that the line has keeps env
+//	                  from saying what another is
 //	enum:"a,b"        the values that it may have
 //	placeholder:"X"   what stands for the value in the help
 //	group:"TITLE"     the part of the help that a flag is in
@@ -58,6 +60,7 @@ type Value struct {
 
 	flag        bool
 	passthrough bool
+	instead     string // what values that stand for each other share
 	fallback    string // the default
 	placeholder string
 	separator   string // between items; "" is none

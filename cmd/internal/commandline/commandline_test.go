@@ -172,6 +172,35 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
+// TestInstead has values of which one stands for the other: what the line says
+// counts before what the environment says of the other.
+func TestInstead(t *testing.T) {
+	type places struct {
+		Look struct {
+			File   string `env:"TOOL_FILE" instead:"place"`
+			Server string `env:"TOOL_SERVER" instead:"place"`
+			Token  string `env:"TOOL_TOKEN"`
+		} `cmd:""`
+	}
+	t.Setenv("TOOL_FILE", "env-file")
+	t.Setenv("TOOL_SERVER", "env-server")
+	t.Setenv("TOOL_TOKEN", "env-token")
+	for _, try := range []struct{ line, file, server string }{
+		{"look", "env-file", "env-server"},
+		{"look --file a", "a", ""},
+		{"look --server b", "", "b"},
+		{"look --server b --file a", "a", "b"},
+	} {
+		var to places
+		if _, _, err := commandline.New("tool", "A tool.", &to).Read(strings.Fields(try.line)); err != nil {
+			t.Fatal(err)
+		}
+		if l := to.Look; l.File != try.file || l.Server != try.server || l.Token != "env-token" {
+			t.Errorf("%q: %+v", try.line, l)
+		}
+	}
+}
+
 // TestHelp compares the help of a command.
 func TestHelp(t *testing.T) {
 	t.Setenv("COLUMNS", "60")

@@ -196,9 +196,16 @@ func suggest(text, word, dashes string, known []string) error {
 // complete takes from the environment, or as the default, what the line does not
 // say, and looks at what it does.
 func (c *Command) complete() error {
-	for _, v := range slices.Concat(c.Flags, c.Args) {
+	all := slices.Concat(c.Flags, c.Args)
+	said := make(map[string]bool) // what the line has one of
+	for _, v := range all {
+		if v.given && v.instead != "" {
+			said[v.instead] = true
+		}
+	}
+	for _, v := range all {
 		text, ok := "", false
-		if v.Env != "" {
+		if v.Env != "" && !said[v.instead] {
 			text, ok = os.LookupEnv(v.Env)
 		}
 		switch {
