@@ -29,6 +29,9 @@ const (
 	// tokensFor is how long tokens are cached before the database is read again:
 	// a revoked token is accepted for no longer.
 	tokensFor = time.Second
+	// unknownFor is how long tokens are cached for requests whose token is not
+	// among them: they wait that long at most, and may have just been given it.
+	unknownFor = 50 * time.Millisecond
 	// tokensWithin is how long the database may take to return them: requests with
 	// tokens wait meanwhile. After a failure it is not read again for as long as
 	// tokens are cached.
@@ -240,16 +243,34 @@ func rank(r rulesdb.Role) int {
 }
 
 // token returns the token that a request shows, nil if it shows none that is
-// good.
+// good. One that is not known may have just been made: it is looked for once more,
+// while requests with tokens that are not known share looking.
 func (h *Handler) token(r *http.Request) (*rulesdb.Token, error) {
 	shown := server.Bearer(r)
 	if shown == "" {
 		return nil, nil
 	}
+	began := time.Now()
+	t, read, err := h.known(r, shown, began.Add(-tokensFor))
+	if t != nil || err != nil || !read.Before(began) {
+		return t, err
+	}
+	select {
+	case <-r.Context().Done():
+		return nil, nil
+	case <-time.After(time.Until(read.Add(unknownFor))):
+	}
+	t, _, err = h.known(r, shown, began)
+	return t, err
+}
+
+// known returns the token of a text, nil if there is none that is good, by what was
+// read after a moment, and when that was.
+func (h *Handler) known(r *http.Request, shown string, after time.Time) (t *rulesdb.Token, read time.Time, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
-	if now.Sub(h.read) >= tokensFor {
+	if !h.read.After(after) {
 		ctx, stop := context.WithTimeout(context.WithoutCancel(r.Context()), tokensWithin)
 		h.held, h.failed = h.desk.Tokens(ctx)
 		stop()
@@ -258,16 +279,16 @@ func (h *Handler) token(r *http.Request) (*rulesdb.Token, error) {
 		}
 	}
 	if h.failed != nil {
-		return nil, h.failed
+		return nil, h.read, h.failed
 	}
 	hash := rulesdb.HashToken(shown) // comparing hashes reveals nothing of the token
 	for i := range h.held {
 		t := &h.held[i]
 		if t.Hash == hash && t.Revoked.IsZero() && (t.Expires.IsZero() || now.Before(t.Expires)) {
-			return t, nil
+			return t, h.read, nil
 		}
 	}
-	return nil, nil
+	return nil, h.read, nil
 }
 
 func write(w http.ResponseWriter, status int, answer any) {

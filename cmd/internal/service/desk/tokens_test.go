@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +23,66 @@ type hung struct{ desk.Keeper }
 func (hung) Tokens(ctx context.Context) ([]rulesdb.Token, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
+}
+
+// lately keeps tokens that are made while requests come, and counts the looks.
+type lately struct {
+	desk.Keeper
+	mu     sync.Mutex
+	tokens []rulesdb.Token
+	looks  int
+}
+
+func (l *lately) Tokens(context.Context) ([]rulesdb.Token, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.looks++
+	return slices.Clone(l.tokens), nil
+}
+
+func (l *lately) make(text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tokens = append(l.tokens, rulesdb.Token{Name: text, Role: rulesdb.Viewer, Hash: rulesdb.HashToken(text)})
+}
+
+// TestTokenJustMade: a token is good from the moment that it is made, also when
+// tokens were read a moment before; a flood of bad ones reads them 20 times a second.
+func TestTokenJustMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keeper := new(lately)
+		h := desk.NewHandler(desk.New(keeper, rules.Decode, nil), desk.HandlerOptions{
+			Routes: []desk.Route{{Method: "GET", Path: "/v1/here", Role: rulesdb.Viewer, Serve: func(*desk.Request) (int, any, error) { return http.StatusOK, "here", nil }}},
+		})
+		ask := func(token string) int {
+			w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/v1/here", nil)
+			r.Header.Set("Authorization", "Bearer "+token)
+			h.ServeHTTP(w, r)
+			return w.Code
+		}
+		keeper.make("first")
+		if status := ask("first"); status != http.StatusOK {
+			t.Errorf("the first: %d", status)
+		}
+		time.Sleep(10 * time.Millisecond)
+		keeper.make("second")
+		if status := ask("second"); status != http.StatusOK {
+			t.Errorf("one made 10 ms after tokens were read: %d", status)
+		}
+		before, bad := keeper.looks, new(sync.WaitGroup)
+		for range 1000 {
+			bad.Go(func() {
+				if status := ask("bad"); status != http.StatusUnauthorized {
+					t.Errorf("a bad one: %d", status)
+				}
+			})
+			time.Sleep(time.Millisecond)
+		}
+		bad.Wait()
+		if looks := keeper.looks - before; looks > 22 {
+			t.Errorf("1,000 bad tokens in a second: the database was read %d times", looks)
+		}
+	})
 }
 
 // TestTokensHang: while a database hangs, a client with a token in a file is answered

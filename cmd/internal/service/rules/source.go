@@ -188,7 +188,7 @@ func (s *Source) take(f *File) error {
 	s.o.Log.Info("rules: reloaded", "file", cmp.Or(s.path, s.name), "rules", len(f.Rules.Names()), "changes", len(changes))
 	for i, c := range changes {
 		if i == maxTold {
-			s.o.Log.Info("rules: more changes", "file", s.path, "count", len(changes)-i)
+			s.o.Log.Info("rules: more changes", "file", cmp.Or(s.path, s.name), "count", len(changes)-i)
 			break
 		}
 		s.o.Log.Info("rules: changed", "rule", c.Rule, "what", c.What, "afresh", c.Fresh)
@@ -201,7 +201,7 @@ func (s *Source) take(f *File) error {
 // refuse keeps what is in force, and logs why, once.
 func (s *Source) refuse(sum [32]byte, err error) error {
 	if was := s.refused; was == nil || was.sum != sum || was.err.Error() != err.Error() {
-		s.o.Log.Error("rules: not reloaded, the rules before stay in force", "file", s.path, "err", err)
+		s.o.Log.Error("rules: not reloaded, the rules before stay in force", "file", cmp.Or(s.path, s.name), "err", err)
 		s.tell(err)
 	} else if sum != [32]byte{} { // asked for once more; a file that is missing is looked for all the time
 		s.tell(err)
@@ -223,13 +223,13 @@ const maxTold = 20
 func (s *Source) warn(f *File) {
 	for i, w := range f.Warnings {
 		if i == maxTold {
-			s.o.Log.Warn("rules: more warnings, stint validate has them", "file", s.path, "count", len(f.Warnings)-i)
+			s.o.Log.Warn("rules: more warnings, stint validate has them", "file", cmp.Or(s.path, s.name), "count", len(f.Warnings)-i)
 			break
 		}
-		s.o.Log.Warn("rules: "+w.Reason, "file", s.path, "line", w.Line, "column", w.Column, "rule", w.Rule, "hint", w.Hint)
+		s.o.Log.Warn("rules: "+w.Reason, "file", cmp.Or(s.path, s.name), "line", w.Line, "column", w.Column, "rule", w.Rule, "hint", w.Hint)
 	}
 	if names := s.settings.differ(f.Settings); len(names) > 0 {
-		s.o.Log.Warn("rules: settings take effect by a restart", "file", s.path, "settings", strings.Join(names, ", "))
+		s.o.Log.Warn("rules: settings take effect by a restart", "file", cmp.Or(s.path, s.name), "settings", strings.Join(names, ", "))
 	}
 }
 
