@@ -15,9 +15,12 @@ import (
 
 // TestAllowEach gives the answers of one decision after the other.
 func TestAllowEach(t *testing.T) {
-	for _, texts := range [][]string{
+	for i, texts := range [][]string{
 		{"3/1s"}, {"7/3s burst 4"}, {"5/1s sliding_log"}, {"3/1s sliding_log count_denied"}, {"3/1s", "5/4s fixed_window"},
 	} {
+		if leftOut(i) {
+			continue
+		}
 		var c clock
 		rng := rand.New(rand.NewPCG(1, 2))
 		one, many := limiter(t, memstore.New(memstore.Options{Now: c.now}), texts...), limiter(t, memstore.New(memstore.Options{Now: c.now}), texts...)

@@ -29,7 +29,7 @@ func take(t testing.TB, l *stint.Limiter, key string, cost int64) bool {
 // newcomer is denied, shares a cell, or finds its log merged.
 func TestRecovers(t *testing.T) {
 	const mib = 1 << 20
-	for _, c := range []struct {
+	for i, c := range []struct {
 		what         string
 		limit, later string // another limit, of other states, if not empty
 		options      memstore.Options
@@ -51,6 +51,9 @@ func TestRecovers(t *testing.T) {
 		{"bytes of logs that count what they deny", "10/1h sliding_log count_denied", "", memstore.Options{MaxBytes: mib}, 15_000, 1, time.Hour, 3000},
 		{"bytes in one shard", "100/1h sliding_log", "", memstore.Options{MaxKeys: 400, MaxBytes: 1 << 16}, 2_000, 1, time.Hour, 100},
 	} {
+		if leftOut(i) {
+			continue
+		}
 		t.Run(c.what, func(t *testing.T) {
 			clock := new(clock)
 			clock.advance(1_000_000 * time.Hour)
@@ -93,7 +96,10 @@ func TestRecovers(t *testing.T) {
 // time: they pin no more than they need, and newcomers find room, but for a few
 // that meet in a shard while it is searched.
 func TestRecoversAround(t *testing.T) {
-	for _, text := range []string{"100/1m sliding_buckets", "100/1m sliding_log"} {
+	for i, text := range []string{"100/1m sliding_log", "100/1m sliding_buckets"} {
+		if leftOut(i) {
+			continue
+		}
 		t.Run(text, func(t *testing.T) {
 			clock := new(clock)
 			clock.advance(1_000_000 * time.Hour)
@@ -175,7 +181,10 @@ func TestLogsShrink(t *testing.T) {
 // TestRecoversManyLimits finds idle keys in a full store as fast under 2,000
 // limits as under one.
 func TestRecoversManyLimits(t *testing.T) {
-	for _, limits := range []int{1, 2000} {
+	for i, limits := range []int{1, 2000} {
+		if leftOut(i) {
+			continue
+		}
 		clock := new(clock)
 		clock.advance(1_000_000 * time.Hour)
 		s := memstore.New(memstore.Options{MaxKeys: 20_000, Now: clock.now})
@@ -333,10 +342,13 @@ func TestBytes(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
-	for _, c := range []struct {
+	for i, c := range []struct {
 		text         string
 		limits, keys int
-	}{{"10/1h", 20_000, 1}, {"10/1h", 1, 200_000}, {"10/1h", 1000, 100}, {"10/1h sliding_buckets", 10, 5000}, {"10/1h sliding_log", 100, 500}} {
+	}{{"10/1h sliding_log", 100, 500}, {"10/1h", 20_000, 1}, {"10/1h", 1, 200_000}, {"10/1h", 1000, 100}, {"10/1h sliding_buckets", 10, 5000}} {
+		if leftOut(i) {
+			continue
+		}
 		t.Run(fmt.Sprint(c.limits, c.text), func(t *testing.T) {
 			l := limit(t, c.text)
 			names := make([]string, c.limits)
@@ -373,11 +385,15 @@ func TestBoundsInUse(t *testing.T) {
 	clock := new(clock)
 	clock.advance(1_000_000 * time.Hour)
 	s := memstore.New(memstore.Options{MaxKeys: 1500, MaxBytes: 1 << 17, MaxReservations: 50, Now: clock.now})
+	rounds := 60
+	if racing {
+		rounds = 20
+	}
 	var wg sync.WaitGroup
 	for g := range 8 {
 		wg.Go(func() {
 			rnd := rand.New(rand.NewPCG(uint64(g), 9))
-			for i := range 60 {
+			for i := range rounds {
 				text := everyKind[rnd.IntN(len(everyKind))]
 				a, err := stint.NewLimiter(s, fmt.Sprint("limit ", rnd.IntN(20)), limit(t, text).WithName("calls"))
 				b, err2 := stint.NewLimiter(s, "two", limit(t, "5/1m").WithName("b"), limit(t, everyKind[i%4]).WithName("c"))
