@@ -8,6 +8,9 @@ APART    := adapters/caddylimit adapters/generated benchmarks/caddy deploy/compo
 REQUIRED := . ./grpclimit ./redisstore ./redisstore/goredis ./rulesdb # that other modules here require
 # They begin first, or the others wait for them at the end.
 LONGEST  := ./redisstore ./cmd/stint ./redisstore/goredis ./release
+# Much in them compares on one goroutine, where there is no race to find: with the
+# detector that is done in part, and whole without it.
+WHOLE    := ./memstore ./cmd/internal/planner/plan
 VULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 TARGETS  := linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 FUZZTIME ?= 1m
@@ -56,7 +59,15 @@ audit: check ## look for known holes where their database can be reached, and at
 demo: ## run the proxy in front of a small server of its own, and say what to try
 	go run ./cmd/stint serve --demo
 
+# All that tests build, the command among it, is compiled once: with these flags, and
+# for vet as for the tests. Vet looks at the tests, too, so that they do not again.
+test: export GOFLAGS := $(GOFLAGS) -trimpath -tags=grpcnotrace -vet=off
+test: RACE := -race
+# With the race detector a program waits a second before it ends: tests run hundreds.
+test: export GORACE := atexit_sleep_ms=10 $(GORACE)
+
 test: needs check ## install what is missing, check, then test every module, those of go.work with the race detector; say what was left out
+	go test -timeout 40m $(WHOLE)
 	go run ./proof/cmd/tests -race -timeout 40m $(LONGEST) work -- $(APART)
 
 test-valkey: ## the tests of redisstore on valkey-server instead of redis-server
@@ -67,9 +78,10 @@ needs: ## install the servers and the browser that tests run against (Debian pac
 
 check: ## gofmt, and go vet of every module
 	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "not formatted (gofmt -w):"; echo "$$files"; exit 1; fi
-	go vet work
+	go vet $(RACE) work
 	@for d in $(APART); do (cd $$d && GOWORK=off go vet ./...) || exit 1; done
 
+short: export GOFLAGS := $(GOFLAGS) -trimpath -tags=grpcnotrace
 short: ## test without the race detector and without what takes long: a first look
 	go test -short $(LONGEST) work
 	@for d in $(APART); do (cd $$d && GOWORK=off go test ./...) || exit 1; done
