@@ -37,11 +37,14 @@ func TestEvidenceByMoments(t *testing.T) {
 		if err := os.WriteFile(file, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		for _, o := range []plan.Options{
+		for i, o := range []plan.Options{
 			{}, {IgnoreTop: 1}, {Match: []string{"path=/api/**", "path=/static/**"}},
 			{From: day("2025-03-03T12:00:00Z"), To: day("2025-03-04T06:00:00Z")},
 			{Choose: &plan.Target{Share: 0.01, Requests: true}}, {Limits: []string{"30/m"}},
 		} {
+			if leftOut(i) {
+				continue
+			}
 			if o.Choose == nil {
 				o.Choose = &plan.Target{Share: 0.002}
 			}

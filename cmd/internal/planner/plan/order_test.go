@@ -248,6 +248,9 @@ func TestInterrupted(t *testing.T) {
 // A million clients: what each costs is what the report says, and that is
 // within what the documents say.
 func TestMillionClients(t *testing.T) {
+	if racing {
+		t.Skip("it measures memory: make test runs it without the race detector")
+	}
 	if testing.Short() {
 		t.Skip("a million clients take a few seconds")
 	}
