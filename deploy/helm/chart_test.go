@@ -26,6 +26,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
@@ -361,6 +362,7 @@ func TestDocument(t *testing.T) {
 			"Service":    func() error { return strict(block, new(*corev1.Service)) },
 			"ConfigMap":  func() error { return strict(block, new(*corev1.ConfigMap)) },
 			"Ingress":    func() error { return strict(block, new(*networkingv1.Ingress)) },
+			"HTTPRoute":  func() error { return strict(block, new(*gatewayv1.HTTPRoute)) },
 		}[head.Kind]
 		if read == nil {
 			t.Errorf("a %s is not looked at", head.Kind)
@@ -369,7 +371,7 @@ func TestDocument(t *testing.T) {
 		}
 		n++
 	}
-	if n != 4 {
+	if n != 5 {
 		t.Errorf("%d objects", n)
 	}
 	given, err := chartutil.ReadValuesFile("stint/values.yaml")
