@@ -84,7 +84,7 @@ func (r *release) bill(path string, t target, binary string, modules []module) e
 		d.Packages = append(d.Packages, spdxPackage{
 			ID: id, Name: m.Path, Version: m.Version, Download: "NOASSERTION",
 			Concluded: m.licence, Declared: m.licence, Copyright: "NOASSERTION",
-			Refs: []spdxExternal{{"PACKAGE-MANAGER", "purl", "pkg:golang/" + m.Path + "@" + m.Version}},
+			Refs: []spdxExternal{{"PACKAGE-MANAGER", "purl", m.purl()}},
 		})
 		d.Relationships = append(d.Relationships, spdxRelationship{"SPDXRef-stint", "DEPENDS_ON", id})
 	}

@@ -19,5 +19,8 @@ func Release(ctx context.Context, out string) error {
 	if err := r.target(ctx, target{"linux", runtime.GOARCH}); err != nil {
 		return err
 	}
+	if err := r.provenance(ctx, []string{"linux_" + runtime.GOARCH}); err != nil {
+		return err
+	}
 	return r.sums()
 }

@@ -16,6 +16,7 @@ import (
 // A module is one that a binary has code of.
 type module struct {
 	Path, Version, Dir string
+	sum                string // of its files, as go.sum has it
 	licence            string // its name in SPDX
 	texts              []string
 }
@@ -54,7 +55,7 @@ func readModules(ctx context.Context, root, binary string) ([]module, error) {
 	all := []module{{Path: "std", Version: strings.TrimPrefix(info.GoVersion, "go"), Dir: goroot}}
 	for _, d := range info.Deps {
 		if d.Path != stint && !strings.HasPrefix(d.Path, stint+"/") {
-			all = append(all, module{Path: d.Path, Version: d.Version, Dir: where[d.Path]})
+			all = append(all, module{Path: d.Path, Version: d.Version, Dir: where[d.Path], sum: d.Sum})
 		}
 	}
 	for i := range all {
@@ -68,6 +69,9 @@ func readModules(ctx context.Context, root, binary string) ([]module, error) {
 const stint = "github.com/stint-dev/stint"
 
 var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice)([.-].*)?$`)
+
+// purl names the module as other tools do.
+func (m *module) purl() string { return "pkg:golang/" + m.Path + "@" + m.Version }
 
 // read finds the texts that must go with a module's code, and what licence the
 // first is.

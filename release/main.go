@@ -9,6 +9,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"flag"
 	"fmt"
@@ -35,6 +36,9 @@ type release struct {
 	version   string    // without the v
 	at        time.Time // of the commit: the time of every file
 	env       []string  // of builds, beside GOOS and GOARCH
+
+	made    []descriptor                 // the files
+	modules map[string]map[string]string // that are in them: digests by purl
 }
 
 func main() {
@@ -60,7 +64,7 @@ func run(ctx context.Context, out, version, only string) error {
 	if err != nil {
 		return err
 	}
-	built := 0
+	var built []string
 	for _, t := range targets {
 		if only != "" && only != t.String() {
 			continue
@@ -68,10 +72,13 @@ func run(ctx context.Context, out, version, only string) error {
 		if err := r.target(ctx, t); err != nil {
 			return fmt.Errorf("%v: %w", t, err)
 		}
-		built++
+		built = append(built, t.String())
 	}
-	if built == 0 {
+	if built == nil {
 		return fmt.Errorf("--only %s: there is %v", only, targets)
+	}
+	if err := r.provenance(ctx, built); err != nil {
+		return err
 	}
 	return r.sums()
 }
@@ -82,7 +89,7 @@ func open(ctx context.Context, out, version string) (*release, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &release{root: root, out: out, version: version, env: []string{"CGO_ENABLED=0"}}
+	r := &release{root: root, out: out, version: version, env: []string{"CGO_ENABLED=0"}, modules: make(map[string]map[string]string)}
 	if version == "" {
 		if r.version, err = command(ctx, root, nil, "git", "describe", "--tags", "--always", "--match", "v*"); err != nil {
 			return nil, err
@@ -121,6 +128,11 @@ func (r *release) target(ctx context.Context, t target) error {
 	if err != nil {
 		return err
 	}
+	for _, m := range modules {
+		if r.modules[m.purl()], err = m.digest(); err != nil {
+			return err
+		}
+	}
 	notices, err := notices(modules)
 	if err != nil {
 		return err
@@ -151,9 +163,10 @@ func (r *release) write(name string, make func(path string) error) error {
 	if err := make(path); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	info, err := os.Stat(path)
+	text, err := os.ReadFile(path)
 	if err == nil {
-		fmt.Printf("%-44s %6.1f MB\n", name, float64(info.Size())/1e6)
+		r.made = append(r.made, descriptor{Name: name, Digest: map[string]string{"sha256": fmt.Sprintf("%x", sha256.Sum256(text))}})
+		fmt.Printf("%-44s %6.1f MB\n", name, float64(len(text))/1e6)
 	}
 	return err
 }

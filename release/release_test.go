@@ -4,6 +4,8 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"io"
 	"os"
@@ -46,6 +48,7 @@ func TestRelease(t *testing.T) {
 	base := "stint_1.2.3_linux_" + runtime.GOARCH
 	t.Run("archive", func(t *testing.T) { archive(t, filepath.Join(first, base+".tar.gz"), base) })
 	t.Run("bill", func(t *testing.T) { bill(t, read(t, first, base+".spdx.json")) })
+	t.Run("provenance", func(t *testing.T) { provenance(t, read(t, first, "stint_1.2.3.provenance.json"), sums) })
 	t.Run("package", func(t *testing.T) { debian(t, filepath.Join(first, "stint_1.2.3_"+runtime.GOARCH+".deb")) })
 	t.Run("image", func(t *testing.T) { image(t, filepath.Join(first, base+".image.tar")) })
 }
@@ -166,6 +169,76 @@ func bill(t *testing.T, text []byte) {
 			t.Errorf("%+v", r)
 		}
 	}
+}
+
+// provenance holds the statement to what in-toto and SLSA ask of one, and to the sums
+// and the module cache: whoever has the files can check it.
+func provenance(t *testing.T, text, sums []byte) {
+	type descriptor struct {
+		Name, URI string
+		Digest    map[string]string
+	}
+	var s struct {
+		Type          string `json:"_type"`
+		Subject       []descriptor
+		PredicateType string
+		Predicate     struct {
+			BuildDefinition struct {
+				BuildType            string
+				ExternalParameters   struct{ Version string }
+				ResolvedDependencies []descriptor
+			}
+			RunDetails struct{ Builder struct{ ID string } }
+		}
+	}
+	if err := json.Unmarshal(text, &s); err != nil {
+		t.Fatal(err)
+	}
+	d := s.Predicate.BuildDefinition
+	if s.Type != "https://in-toto.io/Statement/v1" || s.PredicateType != "https://slsa.dev/provenance/v1" || d.BuildType == "" ||
+		d.ExternalParameters.Version != "v1.2.3" || s.Predicate.RunDetails.Builder.ID == "" {
+		t.Errorf("%.600s", text)
+	}
+	if len(s.Subject) != bytes.Count(sums, []byte("\n"))-1 { // all but the statement itself
+		t.Errorf("%d files, of\n%s", len(s.Subject), sums)
+	}
+	for _, f := range s.Subject {
+		if !bytes.Contains(sums, []byte(f.Digest["sha256"]+"  "+f.Name+"\n")) {
+			t.Errorf("%s is not among\n%s", f, sums)
+		}
+	}
+	head, err := exec.Command("git", "rev-parse", "HEAD").Output()
+	if err != nil || len(d.ResolvedDependencies) < 20 || d.ResolvedDependencies[0].Digest["gitCommit"] != strings.TrimSpace(string(head)) {
+		t.Fatalf("made of %+v at %s (%v)", d.ResolvedDependencies, head, err)
+	}
+	known := checksums(t)
+	for _, m := range d.ResolvedDependencies[1:] {
+		path, version, _ := strings.Cut(strings.TrimPrefix(m.URI, "pkg:golang/"), "@")
+		sum, err := hex.DecodeString(m.Digest["dirHash"])
+		if line := path + " " + version + " h1:" + base64.StdEncoding.EncodeToString(sum) + "\n"; path != "std" && (err != nil || !bytes.Contains(known, []byte(line))) {
+			t.Errorf("%s: go.sum has no line %s", m, line)
+		}
+	}
+}
+
+// checksums returns the checksum files of the repository: go.work may choose a version
+// that another module than that of the command asks for.
+func checksums(t *testing.T) (all []byte) {
+	t.Helper()
+	for _, pattern := range []string{"../go.work.sum", "../*/go.sum", "../*/*/go.sum"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || files == nil {
+			t.Fatalf("%s: %v", pattern, err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, text...)
+		}
+	}
+	return all
 }
 
 // debian asks dpkg-deb what is in the package.
