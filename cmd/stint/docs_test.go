@@ -9,7 +9,7 @@ import (
 )
 
 // picture is the arrivals and the limits of docs/compare.svg: ten a second by
-// five kinds, a burst on both sides of a window's edge, then a steady 20 a
+// five algorithms, a burst on both sides of a window's edge, then a steady 20 a
 // second.
 var picture = []string{
 	"--arrivals", "+1900ms 10@once +100ms 10@once +1s 40@20/s +1s", "--compare",
@@ -53,7 +53,7 @@ func (c comparison) draw() string {
 	height := top + row*len(c.Rows)
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">
-<title>What five kinds of 10 a second let pass of the same requests</title>
+<title>What five limits of 10 a second let pass of the same requests</title>
 <rect width="100%%" height="100%%" fill="#fff"/>
 <rect x="%d" y="9" width="10" height="10" fill="#2a6f97"/><text x="%d" y="18">passed, at its start</text>
 <rect x="%d" y="9" width="10" height="10" fill="#f2b8a2"/><text x="%d" y="18">denied</text>

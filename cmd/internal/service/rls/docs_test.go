@@ -13,7 +13,7 @@ import (
 	bootstrap "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	cluster "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	route "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ratelimit/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ratelimit/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcm "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
@@ -157,7 +157,15 @@ func TestDocsConfigurations(t *testing.T) {
 		read++
 		switch kind := p.Type[strings.LastIndexByte(p.Type, '.')+1:]; kind {
 		case "Listener":
-			message(t, p.Operation.Value, &hcm.HttpFilter{})
+			filter := &hcm.HttpFilter{}
+			message(t, p.Operation.Value, filter)
+			said, err := filter.GetTypedConfig().UnmarshalNew()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if with := said.(*ratelimit.RateLimit).GetRateLimitService().GetGrpcService().GetInitialMetadata(); len(with) != 1 || with[0].GetKey() != "authorization" {
+				t.Errorf("stint in a cluster wants a token, and is shown %v", with)
+			}
 		case "RouteConfiguration":
 			message(t, map[string]any{"name": "x", "domains": []string{"*"}, "rate_limits": p.Operation.Value}, &route.VirtualHost{})
 		case "Cluster":
