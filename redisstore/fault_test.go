@@ -78,6 +78,7 @@ type trial struct {
 	slow                    atomic.Int64 // calls of more than 1 ms
 	slowest                 faulttest.Longest
 	goroutines              int
+	early                   int64         // calls that fell back before it was known how many nodes there are
 	crowded                 bool          // other tests run at the same time: goroutines are theirs too
 	pace                    time.Duration // what a caller does besides
 }

@@ -46,7 +46,8 @@ func testPartition(t *testing.T, lost bool) {
 		if err := r.front.SetNodes(len(all)); err != nil {
 			t.Fatal(err)
 		}
-		r.keys = append(r.keys, "b") // which was never used
+		r.keys = append(r.keys, "b")            // which was never used
+		r.early = int64(r.front.Stats().Failed) // on a machine that is busy
 	}
 	way.Set(redistest.Fault{Stall: true})
 	before, first := make([]int64, len(all)), cut.narrowly.Load()
@@ -112,7 +113,7 @@ func together(t *testing.T, all []*trial, part int64) (passed, narrowly int64) {
 	if used := cut.used(); used > passed || used < passed-ambiguous {
 		t.Errorf("%d units passed, %d calls were ambiguous, and the server has counted %d: want at most one charge a call, and none lost", passed, ambiguous, used)
 	}
-	if may := int64(len(cut.keys)) * (narrow + part); narrowly > may {
+	if may := int64(len(cut.keys))*(narrow+part) + cut.early; narrowly > may {
 		t.Errorf("%d units passed of %d keys, at most %d may", narrowly, len(cut.keys), may)
 	}
 	return passed, narrowly
