@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/stint-dev/stint/internal/wording"
 	"github.com/stint-dev/stint/meter"
 )
 
@@ -156,7 +157,7 @@ func (l Limit) Capacity() int64 { return l.spec.Capacity() }
 // is wrong and what would be right.
 func (l Limit) Validate() error {
 	if err := l.check(); err != nil {
-		return fmt.Errorf("stint: limit %q: %w", clip(l.Name()), err)
+		return fmt.Errorf("stint: limit %q: %w", wording.Shorten(l.Name()), err)
 	}
 	return nil
 }

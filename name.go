@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/stint-dev/stint/internal/wording"
 	"github.com/stint-dev/stint/meter"
 )
 
@@ -39,7 +40,7 @@ func CheckBind(name string, limits []Limit) error {
 	for _, l := range limits {
 		id := l.ID()
 		if known[id] {
-			return fmt.Errorf("%w: two limits %q under the name %q: give them names of their own, WithName", ErrLayers, clip(id), name)
+			return fmt.Errorf("%w: two limits %q under the name %q: give them names of their own, WithName", ErrLayers, wording.Shorten(id), name)
 		}
 		known[id] = true
 	}

@@ -23,7 +23,7 @@ type ParseError struct {
 
 // Error returns one line: the text, the place, the reason and the hint.
 func (e *ParseError) Error() string {
-	s := fmt.Sprintf("stint: limit %q, column %d: %s", clip(e.Text), e.column(), e.Reason)
+	s := fmt.Sprintf("stint: limit %q, column %d: %s", wording.Shorten(e.Text), e.column(), e.Reason)
 	if e.Hint != "" {
 		s += "; " + e.Hint
 	}
@@ -33,15 +33,6 @@ func (e *ParseError) Error() string {
 // column returns the place in characters, from 1.
 func (e *ParseError) column() int {
 	return utf8.RuneCountInString(e.Text[:min(max(e.Offset, 0), len(e.Text))]) + 1
-}
-
-// clip shortens what is quoted in an error.
-func clip(s string) string {
-	const most = 80
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + "…"
 }
 
 // Parse reads a limit as people write it:
@@ -124,7 +115,7 @@ func (p *parser) limit() (Limit, error) {
 	case first.s == "every":
 		return p.every()
 	}
-	if len(p.words) > 0 && first.s[0] > '9' && wording.Distance(strings.ToLower(clip(first.s)), "every") < 3 {
+	if len(p.words) > 0 && first.s[0] > '9' && wording.Distance(strings.ToLower(wording.Shorten(first.s)), "every") < 3 {
 		return Limit{}, p.fail(first.at, `did you mean "every"?`, "unknown word %q", first.s)
 	}
 	count, _, slash := strings.Cut(first.s, "/")
@@ -165,7 +156,7 @@ func (p *parser) per(w word, slash int) (word, error) {
 	case w.s[slash] == '/':
 		return word{w.s[slash+1:], w.at + slash + 1}, nil
 	}
-	return w, p.fail(w.at, shapes, `want "per" or "/" after the count, not %q`, clip(w.s))
+	return w, p.fail(w.at, shapes, `want "per" or "/" after the count, not %q`, wording.Shorten(w.s))
 }
 
 func (p *parser) every() (Limit, error) {
@@ -179,8 +170,8 @@ func (p *parser) every() (Limit, error) {
 	}
 	period1 := p.end
 	if more := p.next(); more.s != "" {
-		hint := fmt.Sprintf("write %q", "1/"+clip(p.text[w.at:period1])+" "+clip(p.text[more.at:]))
-		return Limit{}, p.fail(more.at, hint, `"every" takes no options, and here is %q`, clip(more.s))
+		hint := fmt.Sprintf("write %q", "1/"+wording.Shorten(p.text[w.at:period1])+" "+wording.Shorten(p.text[more.at:]))
+		return Limit{}, p.fail(more.at, hint, `"every" takes no options, and here is %q`, wording.Shorten(more.s))
 	}
 	return l, nil
 }
@@ -207,16 +198,16 @@ func (p *parser) number(w word, what string, least int64) (int64, error) {
 			continue
 		}
 		if c < '0' || c > '9' {
-			return 0, p.fail(w.at+i, hint, "%s %q is not a whole number", what, clip(w.s))
+			return 0, p.fail(w.at+i, hint, "%s %q is not a whole number", what, wording.Shorten(w.s))
 		}
 		d := int64(c - '0')
 		if n > (math.MaxInt64-d)/10 {
-			return 0, p.fail(w.at, hint, "%s %q is too large", what, clip(w.s))
+			return 0, p.fail(w.at, hint, "%s %q is too large", what, wording.Shorten(w.s))
 		}
 		n = n*10 + d
 	}
 	if n > math.MaxInt64/scale {
-		return 0, p.fail(w.at, hint, "%s %q is too large", what, clip(w.s))
+		return 0, p.fail(w.at, hint, "%s %q is too large", what, wording.Shorten(w.s))
 	}
 	if n *= scale; n < least {
 		return 0, p.fail(w.at, hint, "%s is %d", what, n)
@@ -261,7 +252,7 @@ func (p *parser) period(l *Limit, w word) error {
 	name := word{w.s[digits:], w.at + digits}
 	if digits > 0 && name.s == "" {
 		if name = p.next(); name.s == "" || isOption(name.s) {
-			return p.fail(w.at, periods, "the period %q has no unit", clip(w.s))
+			return p.fail(w.at, periods, "the period %q has no unit", wording.Shorten(w.s))
 		}
 	}
 	if full, short := abbreviations[name.s]; short {
@@ -286,7 +277,7 @@ func (p *parser) period(l *Limit, w word) error {
 	case isDurationUnit(name.s):
 		return p.fail(name.at, fmt.Sprintf("write \"1%s\"", name.s), "%q needs a number right before it", name.s)
 	default:
-		return p.fail(name.at, p.suggest(name.s, keys(units), periods), "unknown period %q", clip(name.s))
+		return p.fail(name.at, p.suggest(name.s, keys(units), periods), "unknown period %q", wording.Shorten(name.s))
 	}
 	return nil
 }
@@ -303,7 +294,7 @@ var optionNames = []string{"burst", "parts", "relaxed", "count_denied", "in"}
 func (p *parser) duration(l *Limit, w word) error {
 	ns, err := parseDuration(w.s)
 	if err != nil {
-		return p.fail(w.at, periods, "period %q: %v", clip(w.s), err)
+		return p.fail(w.at, periods, "period %q: %v", wording.Shorten(w.s), err)
 	}
 	if ns < 1 {
 		return p.fail(w.at, periods, "the period is zero")
@@ -399,7 +390,7 @@ func (p *parser) option(l *Limit, w, period word) error {
 	default:
 		options := append(meter.AlgorithmNames(), optionNames...)
 		return p.fail(w.at, p.suggest(name, options, "options are an algorithm, burst N, parts N, relaxed, count_denied and in ZONE"),
-			"unknown option %q", clip(name))
+			"unknown option %q", wording.Shorten(name))
 	}
 	return nil
 }
@@ -408,7 +399,7 @@ func (p *parser) zone(l *Limit, zone, period word) error {
 	if l.spec.Calendar == meter.NoCalendar {
 		if period.s != "day" {
 			return p.fail(period.at, `write "per day in ZONE" or "per month in ZONE"`,
-				`"in" goes with "day" or "month", not %q`, clip(p.text[p.period0:p.period1]))
+				`"in" goes with "day" or "month", not %q`, wording.Shorten(p.text[p.period0:p.period1]))
 		}
 		l.spec.Calendar, l.spec.Period = meter.Day, 0
 	}
@@ -422,7 +413,7 @@ func (p *parser) zone(l *Limit, zone, period word) error {
 // suggest returns a hint with the nearest of the known words, or the general
 // hint when none is near.
 func (p *parser) suggest(got string, known []string, hint string) string {
-	best := wording.Nearest(strings.ToLower(clip(got)), slices.Values(known), min(3, len(got)))
+	best := wording.Nearest(strings.ToLower(wording.Shorten(got)), slices.Values(known), min(3, len(got)))
 	if best == "" {
 		return hint
 	}

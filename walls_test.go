@@ -35,8 +35,8 @@ const pureMath = "arithmetic over words and an argument for time: the same answe
 var places = map[string]place{
 	// The limits: pure.
 	"doc.go":      {"", "says what the package is"},
-	"limit.go":    {"./meter", "a limit is a value; making one asks nobody"},
-	"name.go":     {"./meter", "what state belongs to: a name, and what tells its limits apart"},
+	"limit.go":    {"./internal/wording ./meter", "a limit is a value; making one asks nobody"},
+	"name.go":     {"./internal/wording ./meter", "what state belongs to: a name, and what tells its limits apart"},
 	"parse.go":    {"./internal/wording ./meter", "text to value and back"},
 	"duration.go": {"", "exact durations: text to value"},
 	"decision.go": {"./meter", "answers are values"},
@@ -381,6 +381,7 @@ var floors = map[string]string{
 		cmd/internal/service/observe
 		cmd/internal/service/recent
 		cmd/internal/service/rules
+		internal/wording
 		meter
 		policy`,
 	"cmd/internal/planner/lab/wasm": "cmd/internal/planner/lab",

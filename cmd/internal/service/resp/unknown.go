@@ -3,6 +3,8 @@ package resp
 import (
 	"fmt"
 	"strings"
+
+	"github.com/stint-dev/stint/internal/wording"
 )
 
 // mostNamed is how long the name of an unknown command may be to be repeated.
@@ -39,9 +41,9 @@ func namely(text []byte) bool {
 func nearest(name string) string {
 	best, least := "", 3
 	for one := range commands {
-		n := slips(name, one)
+		n := wording.Distance(name, one)
 		if _, behind, ok := strings.Cut(one, "."); ok {
-			n = min(n, slips(name, behind)+1)
+			n = min(n, wording.Distance(name, behind)+1)
 		}
 		if n < least || n == least && n < 3 && one < best {
 			best, least = one, n
@@ -51,26 +53,4 @@ func nearest(name string) string {
 		return ""
 	}
 	return best
-}
-
-// slips counts the letters to insert, leave out or change on the way from one
-// word to another.
-func slips(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		corner := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := corner
-			if a[i] != b[j] {
-				change++
-			}
-			corner = row[j+1]
-			row[j+1] = min(change, row[j+1]+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }
