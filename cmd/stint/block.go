@@ -49,21 +49,12 @@ func (c *unblockCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	d, err := c.open(e)
-	if err != nil {
-		return err
-	}
-	defer d.Close() // it has only read
-	key, err := d.HeldKey(e.ctx, c.Rule, customer)
-	if err != nil {
-		return deskError(err)
-	}
-	held, err := d.Override(e.ctx, c.Rule, key)
+	held, err := c.heldOverride(e, c.Rule, customer)
 	if err != nil {
 		return err
 	}
 	if !held.Block {
-		return usage("key", "%s is not blocked: it has %s; stint override remove ends that", shown(key), effect(held))
+		return usage("key", "%s is not blocked: it has %s; stint override remove ends that", shown(held.Key), effect(held))
 	}
 	return setOverride(e, &c.deskFlags, c.author(), customer, rulesource.Override{Rule: c.Rule, Removed: true, Reason: c.Reason}, "", false)
 }

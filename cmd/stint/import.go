@@ -45,13 +45,19 @@ func (c *importNginxCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	if _, err := rules.Decode("the rules made of "+c.Config, yaml); err != nil {
+	return writeImported(e, c.Config, yaml, notes)
+}
+
+// writeImported writes the rules that were made of a configuration to standard output,
+// if they are rules, and to standard error what means something else now.
+func writeImported[N any](e *env, from string, yaml []byte, notes []N) error {
+	if _, err := rules.Decode("the rules made of "+from, yaml); err != nil {
 		return err
 	}
 	for _, n := range notes {
-		fmt.Fprintf(e.err, "stint: %s\n", n)
+		fmt.Fprintf(e.err, "stint: %v\n", n)
 	}
-	_, err = e.out.Write(yaml)
+	_, err := e.out.Write(yaml)
 	return err
 }
 
@@ -109,14 +115,7 @@ func (c *importEnvoyCmd) Run(e *env) error {
 		}
 	}
 	yaml, notes := envoyrules.Convert(domains, envoyrules.Options{Compatible: c.Compatible})
-	if _, err := rules.Decode("the rules made of "+c.Dir, yaml); err != nil {
-		return err
-	}
-	for _, n := range notes {
-		fmt.Fprintf(e.err, "stint: %s\n", n)
-	}
-	_, err = e.out.Write(yaml)
-	return err
+	return writeImported(e, c.Dir, yaml, notes)
 }
 
 // configFiles returns the files of a configuration in the order of their names.
@@ -148,14 +147,9 @@ func configFiles(path string) ([]string, error) {
 
 // readDomain reads one file. The error names it.
 func readDomain(name string) (*envoyrules.Domain, error) {
-	f, err := os.Open(name)
+	data, err := readConfiguration(name)
 	if err != nil {
 		return nil, err
-	}
-	defer f.Close() // it was only read
-	data, err := rules.ReadAll(f)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	root, err := rules.ReadYAML(data)
 	if err != nil {

@@ -173,16 +173,7 @@ func (c *overrideGetCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	d, err := c.open(e)
-	if err != nil {
-		return err
-	}
-	defer d.Close() // it has only read
-	key, err := d.HeldKey(e.ctx, c.Rule, customer)
-	if err != nil {
-		return deskError(err)
-	}
-	o, err := d.Override(e.ctx, c.Rule, key)
+	o, err := c.heldOverride(e, c.Rule, customer)
 	if err != nil {
 		return err
 	}
@@ -190,6 +181,20 @@ func (c *overrideGetCmd) Run(e *env) error {
 		return printJSON(e.out, desk.OverrideOf(o))
 	}
 	return wrap(e.out, overrideText(o), "    ")
+}
+
+// heldOverride returns the override that a customer has under a rule.
+func (c *deskFlags) heldOverride(e *env, rule string, customer desk.Customer) (rulesource.Override, error) {
+	d, err := c.open(e)
+	if err != nil {
+		return rulesource.Override{}, err
+	}
+	defer d.Close() // it has only read
+	key, err := d.HeldKey(e.ctx, rule, customer)
+	if err != nil {
+		return rulesource.Override{}, deskError(err)
+	}
+	return d.Override(e.ctx, rule, key)
 }
 
 // overrideText is a line for an override, and one for why.
