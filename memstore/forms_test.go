@@ -402,7 +402,7 @@ func TestFormsBoundWhileSaved(t *testing.T) {
 	var c clock
 	c.advance(1000 * time.Hour)
 	s := memstore.New(memstore.Options{Now: c.now})
-	// So many keys under the first name that they are written before the other's are copied.
+	// Enough keys under the first name that they are written before the other's are copied.
 	before := under(t, s, "a", limit(t, "10/24h"))
 	for i := range 100_000 {
 		taken(t, before, fmt.Sprint(i), 1)

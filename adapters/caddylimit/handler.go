@@ -169,7 +169,7 @@ func (h *Handler) attribute(r *http.Request, name string) (string, bool) {
 	return value, ok && value != ""
 }
 
-// failed is told why a request could not be decided about.
+// failed counts a request that could not be decided about, and logs why.
 func (h *Handler) failed(r *http.Request, err error) {
 	h.metrics.undecided.WithLabelValues(h.Name).Inc()
 	if errors.Is(err, policy.ErrRequest) || r.Context().Err() != nil {

@@ -172,7 +172,7 @@ func (c *sizeCmd) text(e *env, a *sizing.Answer) error {
 	return wrap(e.out, b.String(), "             ")
 }
 
-// cut shortens a text to so many columns.
+// cut shortens a text to a number of columns.
 func cut(text string, columns int) string {
 	if r := []rune(text); len(r) > columns {
 		return string(r[:columns-1]) + "…"

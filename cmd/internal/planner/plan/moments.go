@@ -18,7 +18,7 @@ type moments struct {
 	sent         [slots + 1]uint32 // by part, then in all parts before
 }
 
-// slots is how finely time is told apart: there are fewer blocks in 16 GB.
+// slots is how many parts the time of a log is divided into: there are fewer blocks in 16 GB.
 const slots = 1 << 16
 
 // worthwhile is how many requests for each block of the logs are few enough that

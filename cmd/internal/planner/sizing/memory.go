@@ -11,7 +11,7 @@ const (
 // An entry is a key and its value, in bytes.
 type entry struct{ key, value int }
 
-// bytes returns what one of so many such entries takes: the name, its place in the
+// bytes returns what one entry takes where there are that many keys: the name, its place in the
 // table of keys and in that of expiries, the value, and its part of both tables,
 // which double when they are full.
 func (e entry) bytes(keys int64) int64 {

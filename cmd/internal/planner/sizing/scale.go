@@ -58,7 +58,7 @@ func (s *scale) note(sha string, keys, args []string, reply any) {
 	s.last = x
 }
 
-// bulk returns the bytes of a text of so many.
+// bulk returns the bytes of a reply that is a text of n bytes.
 func bulk(n int) int { return len("$\r\n\r\n") + len(strconv.Itoa(n)) + n }
 
 // weigh returns the bytes of a reply.

@@ -126,8 +126,8 @@ func Of(rules []Rule, load Load) (*Answer, error) {
 	return a, nil
 }
 
-// rounds returns how many calls a request of keys in so many slots takes on so many nodes:
-// one where they are all on one, else a look and a charge at each.
+// rounds returns how many calls a request takes whose keys lie in different slots:
+// one where these are all on one node, else a look and a charge at each.
 func rounds(keys, nodes int) float64 {
 	if nodes <= 1 || keys <= 1 {
 		return 1
@@ -141,7 +141,7 @@ func rounds(keys, nodes int) float64 {
 // needOf returns what one limit of a rule needs.
 func needOf(r *Rule, l stint.Limit, load Load) (Need, exchange, error) {
 	n := Need{Rule: r.Name, Limit: l.String(), Mode: cmp.Or(r.Mode, "strict"), Keys: r.Keys}
-	if n.Mode == redisstore.Share.String() { // asks nobody
+	if n.Mode == redisstore.Share.String() { // asks no server
 		return n, exchange{}, nil
 	}
 	each := load.Rate / float64(max(r.Keys, 1)) // requests a second of a key

@@ -13,7 +13,7 @@ const (
 	callTogether = 0.5
 )
 
-// serverTime returns µs a decision of a limit whose keys hold so many entries: as a
+// serverTime returns µs a decision of a limit whose keys hold that many entries: as a
 // call of its own, and where many share one.
 func serverTime(l stint.Limit, entries int64) (alone, together float64) {
 	switch l.Algorithm() {

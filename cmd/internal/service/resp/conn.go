@@ -155,7 +155,7 @@ func (c *conn) finish(until time.Time) {
 	_ = c.net.SetWriteDeadline(until)
 }
 
-// introduces reports whether a command says who asks, and asks nothing yet.
+// introduces reports whether a command is part of a client's handshake.
 func introduces(command []byte) bool {
 	for _, name := range [...]string{"HELLO", "AUTH", "CLIENT", "SELECT", "COMMAND", "INFO", "PING"} {
 		if strings.EqualFold(string(command), name) {

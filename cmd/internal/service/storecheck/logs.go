@@ -20,8 +20,8 @@ type LogCost struct {
 	Take, Settle time.Duration
 }
 
-// Of the logs that are timed: a fifth of the longest that redisstore keeps unless
-// it is told otherwise.
+// Of the logs that are timed: a fifth of the longest that redisstore keeps by
+// default.
 const (
 	logEntries = 2_000
 	logTries   = 5

@@ -132,7 +132,7 @@ func (r *Report) try(ctx context.Context, client rueidis.Client, o Options) {
 func (r *Report) judgeTags(ctx context.Context, client rueidis.Client, prefix string) {
 	key := redisstore.TagsKey(prefix)
 	there, err := client.Do(ctx, client.B().Get().Key(key).Build()).ToString()
-	if err != nil { // nobody has been here, or it is not for this user to see
+	if err != nil { // no process has been here, or this user may not read it
 		return
 	}
 	if r.Tags = there; there != strconv.Itoa(redisstore.DefaultTags) {
