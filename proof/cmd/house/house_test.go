@@ -44,7 +44,7 @@ func TestReaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []struct{ user, may, tables string }{
-		{"stint_node", "SELECT", "nodes, overrides, plans, revisions, state, tokens"}, {"stint_node", "INSERT", "nodes"}, {"stint_worker", "INSERT", "audit, leases"},
+		{"stint_node", "SELECT", "marks, nodes, overrides, plans, revisions, state, tokens"}, {"stint_node", "INSERT", "nodes"}, {"stint_worker", "INSERT", "audit, leases"},
 	} {
 		if got := tables(grants, want.user, want.may); got != want.tables {
 			t.Errorf("%s may %s %s, want %s", want.user, want.may, got, want.tables)
