@@ -177,7 +177,7 @@ func (w *run) keys(add finder) {
 	case most*2 > w.requests && clients > 1:
 		add("one_client", false, "%s of all requests are of one %s, %s", share(most, w.requests), o.keyText(), w.name(top))
 	case w.requests >= 100 && float64(clients) > mostlyOf*float64(w.requests):
-		add("each_once", true, "there are %s and %s: nearly each has a %s of its own, such as %s, so it tells no clients apart", plural(w.requests, "request"), plural(int64(clients), "client"), o.keyText(), w.name(top))
+		add("each_once", true, "there are %s and %s: nearly each has its own %s, such as %s, so it tells no clients apart", plural(w.requests, "request"), plural(int64(clients), "client"), o.keyText(), w.name(top))
 	}
 }
 
