@@ -48,7 +48,8 @@ type Options struct {
 	// 100,000.
 	MaxReservations int
 	// Now, if set, is the clock: nanoseconds since the Unix epoch. It is for
-	// simulations and tests. The default is a clock that never steps.
+	// simulations and tests. Where it goes back, decisions stay at the latest time
+	// until it is there again. The default is a clock that never steps.
 	Now func() int64
 	// CoarseClock reads the clock every half millisecond in a goroutine, and not
 	// at each decision: for machines on which reading it costs more than
