@@ -64,10 +64,12 @@ func besideFloor(b *testing.B, server *redistest.Server, driver redisstore.Drive
 	b.ReportMetric(ratios[len(ratios)/2], "x")
 	b.ReportMetric(all.decisions/float64(store.Stats().Results.OK), "decisions/call")
 	b.ReportMetric(4*floors.decisions/float64(len(ratios)), "floor/s")
-	b.ReportMetric(all.client, "client-µs")
-	b.ReportMetric(all.server, "server-µs")
-	b.ReportMetric(floors.client, "floor-client-µs")
-	b.ReportMetric(floors.server, "floor-server-µs")
+	for of, one := range map[string]spent{"": all, "floor-": floors} {
+		b.ReportMetric(one.client, of+"client-µs")
+		b.ReportMetric(one.clientSystem, of+"client-system-µs")
+		b.ReportMetric(one.server, of+"server-µs")
+		b.ReportMetric(one.serverSystem, of+"server-system-µs")
+	}
 	b.ReportMetric(0, "ns/op")
 }
 
@@ -84,31 +86,36 @@ func leastScript(b *testing.B, driver redisstore.Driver) func(key string) error 
 	}
 }
 
-// spent is processor time: of this process and of a server, in µs; at last, for each
-// decision.
-type spent struct{ client, server, decisions float64 }
+// spent is processor time: of this process and of a server, and what of each was the
+// system's, in µs; at last, for each decision.
+type spent struct{ client, clientSystem, server, serverSystem, decisions float64 }
 
 func spend(b *testing.B, server *redistest.Server) (now spent) {
 	var used syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
 		b.Fatal(err)
 	}
-	now.client = float64(used.Utime.Nano()+used.Stime.Nano()) / 1e3
+	now.clientSystem = float64(used.Stime.Nano()) / 1e3
+	now.client = now.clientSystem + float64(used.Utime.Nano())/1e3
 	info := server.CLI(b, "info", "cpu")
-	for _, name := range []string{"used_cpu_sys:", "used_cpu_user:"} {
+	seconds := func(name string) (n float64) {
 		_, rest, _ := strings.Cut(info, name)
-		var seconds float64
-		_, _ = fmt.Sscan(rest, &seconds)
-		now.server += seconds * 1e6
+		_, _ = fmt.Sscan(rest, &n)
+		return n
 	}
+	now.serverSystem = seconds("used_cpu_sys:") * 1e6
+	now.server = now.serverSystem + seconds("used_cpu_user:")*1e6
 	return now
 }
 
 // add counts in a slice of 250 ms at a rate.
 func (s *spent) add(from, to spent, rate float64) {
 	n := rate / 4
-	s.client = (s.client*s.decisions + to.client - from.client) / (s.decisions + n)
-	s.server = (s.server*s.decisions + to.server - from.server) / (s.decisions + n)
+	each := func(mean *float64, used float64) { *mean = (*mean*s.decisions + used) / (s.decisions + n) }
+	each(&s.client, to.client-from.client)
+	each(&s.clientSystem, to.clientSystem-from.clientSystem)
+	each(&s.server, to.server-from.server)
+	each(&s.serverSystem, to.serverSystem-from.serverSystem)
 	s.decisions += n
 }
 
