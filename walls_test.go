@@ -121,7 +121,7 @@ var places = map[string]place{
 	"internal/match/nets.go":      {"net/netip", "address ranges"},
 	"internal/match/path.go":      {"bytes", "paths brought to one form, and patterns of them"},
 	"internal/match/host.go":      {"net/netip", "hosts brought to one form; some are addresses"},
-	"internal/match/index.go":     {"net/netip", "which conditions may hold, by address ranges too"},
+	"internal/match/index.go":     {"net/netip runtime", "which conditions may hold, by address ranges too; runtime.Gosched, so that requests pass meanwhile"},
 
 	"internal/strictjson/strictjson.go": {"", "text to values, and where it fails"},
 	"internal/guard/guard.go":           {"context context.WithDeadline time.Now time.Since . ./internal/ratefields ./meter", "a request may wait for its turn, until a deadline"},
@@ -151,7 +151,7 @@ var places = map[string]place{
 	"policy/keyof.go":         {"./internal/match", "the key that a rule makes, for those who set overrides"},
 	"policy/rehearse.go":      {".", "other rules on another store, with the customers' overrides of now"},
 	"policy/result.go":        {".", "an answer"},
-	"policy/compare.go":       {"./internal/match", "what a reload changes, for people"},
+	"policy/compare.go":       {"runtime ./internal/match", "what a reload changes, for people; runtime.Gosched, as in compile.go"},
 	"policy/formers.go":       {".", "which plan takes the place of which, for people"},
 	"policy/explain.go":       {"./internal/match ./internal/wording", "what rules make of a request, without asking a store"},
 	"policy/failover.go":      {"./fallback", "what is owed to the store is handed on"},

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -28,7 +29,11 @@ func (c Change) String() string { return fmt.Sprintf("rule %s: %s", c.Rule, c.Wh
 func (r *Rules) Compare(old *Rules) []Change {
 	var all []Change
 	formers, before := r.formers(old), old.names()
-	for _, one := range r.rules {
+	runtime.Gosched() // requests are decided meanwhile
+	for i, one := range r.rules {
+		if i%64 == 63 {
+			runtime.Gosched()
+		}
 		if was := before[one.name]; was != nil {
 			all = append(all, one.compare(was, formers)...)
 			delete(before, one.name)

@@ -2,6 +2,7 @@ package match
 
 import (
 	"net/netip"
+	"runtime"
 	"slices"
 )
 
@@ -107,6 +108,9 @@ func NewIndex(all []Conjunction, item []int32) *Index {
 	shared := make(map[anchorID]int)
 	places := make([][][]anchor, len(all))
 	for i, conj := range all {
+		if i%64 == 63 { // requests are matched meanwhile
+			runtime.Gosched()
+		}
 		for k := range conj {
 			as := conj[k].anchors()
 			places[i] = append(places[i], as)
@@ -116,6 +120,9 @@ func NewIndex(all []Conjunction, item []int32) *Index {
 		}
 	}
 	for i := range all {
+		if i%64 == 63 {
+			runtime.Gosched()
+		}
 		var best []anchor
 		least := -1
 		for _, as := range places[i] {
