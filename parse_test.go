@@ -400,3 +400,13 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// What an error quotes of a long text ends between two characters.
+func TestParseQuotesCharacters(t *testing.T) {
+	for n := range 4 {
+		text := strings.Repeat("a", n) + strings.Repeat("ü", 60)
+		if _, err := stint.Parse(text); err == nil || strings.Contains(err.Error(), `\x`) {
+			t.Errorf("%v", err)
+		}
+	}
+}
