@@ -191,6 +191,9 @@ func (c *proxyCmd) upstream() (*url.URL, error) {
 
 // listen opens the address of a flag.
 func listen(ctx context.Context, flag, address string) (net.Listener, error) {
+	if strings.HasPrefix(address, "unix:") {
+		return nil, usage(flag, "%s: a Unix socket is for --http of stint serve alone; write an address, such as 127.0.0.1:8082", address)
+	}
 	var config net.ListenConfig
 	ln, err := config.Listen(ctx, "tcp", address)
 	switch {
