@@ -48,38 +48,3 @@ func writeKiller(dir, bug string, test stage) error {
 	slices.Sort(lines)
 	return os.WriteFile(filepath.Join(dir, killersFile), []byte(strings.Join(lines, "")), 0o644)
 }
-
-// together makes of tests that are run alike one stage: one for each directory
-// and its flags.
-func together(tests []stage) (all []stage) {
-	type group struct{ places, names []string }
-	groups := make(map[string]*group)
-	var order []string
-	for _, s := range tests {
-		if len(s.args) < 3 || s.args[1] != "-run" {
-			all = append(all, s)
-			continue
-		}
-		key := s.dir + " " + strings.Join(slices.DeleteFunc(slices.Clone(s.args[3:]), isTimeout), " ")
-		g := groups[key]
-		if g == nil {
-			g = new(group)
-			groups[key] = g
-			order = append(order, key)
-		}
-		if !slices.Contains(g.places, s.args[0]) {
-			g.places = append(g.places, s.args[0])
-		}
-		if !slices.Contains(g.names, s.args[2]) {
-			g.names = append(g.names, s.args[2])
-		}
-	}
-	for _, key := range order {
-		g, words := groups[key], strings.Fields(key)
-		args := append(slices.Clone(g.places), "-run", strings.Join(g.names, "|"))
-		all = append(all, stage{dir: words[0], args: append(args, words[1:]...)})
-	}
-	return all
-}
-
-func isTimeout(arg string) bool { return strings.HasPrefix(arg, "-timeout=") }

@@ -125,8 +125,8 @@ func copyFile(from, to, name string) error {
 }
 
 // plant applies a bug, tests, and takes the bug out again. The test that killed
-// the bug last time goes first. Before other tests judge, sound has to say that
-// they pass without any bug.
+// the bug last time goes first. Before tests judge, sound has to say that they
+// pass without any bug.
 func (l *lab) plant(b bug, sound func(stage) error) (v verdict, err error) {
 	patch, err := filepath.Abs(b.path)
 	if err != nil {
@@ -140,7 +140,7 @@ func (l *lab) plant(b bug, sound func(stage) error) (v verdict, err error) {
 			err = fmt.Errorf("the patch cannot be taken out: %s", out)
 		}
 	}()
-	if b.last.dir != "" {
+	if b.last.dir != "" && sound(b.last) == nil {
 		if v, err := l.test([]stage{b.last}); v.failed || err != nil {
 			return v, err
 		}

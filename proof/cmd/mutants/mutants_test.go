@@ -63,10 +63,6 @@ func TestKillers(t *testing.T) {
 	if err != nil || len(got) != 2 || !slices.Equal(got["a"].args, a.args) || got["b"].dir != "proof" {
 		t.Errorf("read back: %v, %v", got, err)
 	}
-	all := together([]stage{got["a"], got["b"]})
-	if len(all) != 1 || strings.Join(all[0].args, " ") != ". -run ^TestA$|^TestB$ -short -rapid.checks=4000" {
-		t.Errorf("together: %v", all)
-	}
 }
 
 func TestPlanted(t *testing.T) {
