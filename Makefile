@@ -14,6 +14,8 @@ AT_ONCE  := -p $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
 # Much in them compares on one goroutine, where there is no race to find: with the
 # detector that is done in part, and whole without it.
 WHOLE    := ./memstore ./cmd/internal/planner/plan
+# What users run or import, and not what tests and builds it.
+SHIPPED  := . cmd grpclimit redisstore redisstore/goredis rulesdb otellimit adapters/connectlimit adapters/echolimit adapters/fiberlimit adapters/ginlimit
 VULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 TARGETS  := linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 FUZZTIME ?= 1m
@@ -56,8 +58,9 @@ cross: ## compile for the other systems, and vet the library for 32 bits; takes 
 	  (cd cmd && CGO_ENABLED=0 GOOS=$${t%/*} GOARCH=$${t#*/} go build $(TAGS) -o /dev/null ./stint) || exit 1; done
 	CGO_ENABLED=0 GOARCH=386 go vet ./...
 
-audit: check ## look for known holes where their database can be reached, and at licences
+audit: check ## look for known holes where their database can be reached, for unsafe code (gosec, with written exceptions), and at licences
 	go run ./release --out bin/audit --only linux_amd64
+	@for d in $(SHIPPED); do (cd $$d && go run $(GOLANGCI) run -c $(CURDIR)/.golangci-audit.yml ./...) || exit 1; done
 	@for d in . $(BELOW); do (cd $$d && go run $(VULNCHECK) ./...) || \
 	  { echo "govulncheck could not look, or found something: see above"; exit 1; }; done
 
