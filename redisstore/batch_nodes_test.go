@@ -17,8 +17,8 @@ import (
 type oneNode struct {
 	spy
 	mu    sync.Mutex
-	sizes []int // of calls, in requests
-	turns chan struct{}
+	sizes []int           // of calls, in requests
+	turns []chan struct{} // a call each: it is answered when its own is closed
 }
 
 func (*oneNode) Cluster() bool { return true }
@@ -34,9 +34,10 @@ func (d *oneNode) EvalSHA(_ context.Context, _ string, keys, args []string) (any
 		n, together = 1+more, args[2+more] == "R"
 	}
 	d.mu.Lock()
-	d.sizes = append(d.sizes, n)
+	turn := make(chan struct{})
+	d.sizes, d.turns = append(d.sizes, n), append(d.turns, turn)
 	d.mu.Unlock()
-	<-d.turns
+	<-turn
 	if !together {
 		return int64(0), nil
 	}
@@ -53,11 +54,20 @@ func (d *oneNode) calls() []int {
 	return append([]int(nil), d.sizes...)
 }
 
+// answer has calls answered, by their number.
+func (d *oneNode) answer(from, to int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, turn := range d.turns[from:to] {
+		close(turn)
+	}
+}
+
 // TestTogetherNode has requests for one of the nodes of a cluster wait while a call
 // with many is on its way, so that the next one is no smaller than it has to be. A
 // second call leaves beside one with few, and when it is full.
 func TestTogetherNode(t *testing.T) {
-	d := &oneNode{turns: make(chan struct{})}
+	d := new(oneNode)
 	store, err := redisstore.New(redisstore.Options{Driver: d, NewKeys: -1, Timeout: 1000 * time.Hour})
 	if err != nil {
 		t.Fatal(err)
@@ -86,20 +96,20 @@ func TestTogetherNode(t *testing.T) {
 	ask(1) // has the store ask who serves what
 	eventually(t, "no node is known", store.KnowsNodes)
 	waits(0, 1)
-	d.turns <- struct{}{}
+	d.answer(0, 1)
 	ask(1)
 	waits(0, 1, 1)
 	ask(1) // beside one
 	waits(0, 1, 1, 1)
 	ask(redisstore.Few + 2)
 	waits(redisstore.Few+2, 1, 1, 1)
-	d.turns <- struct{}{} // another is on its way still
+	d.answer(1, 2) // another is on its way still
 	waits(0, 1, 1, 1, redisstore.Few+2)
-	d.turns <- struct{}{}
+	d.answer(2, 3)
 	ask(redisstore.MostTogether - 1) // beside many
 	waits(redisstore.MostTogether-1, 1, 1, 1, redisstore.Few+2)
 	ask(1) // now it is full
 	waits(0, 1, 1, 1, redisstore.Few+2, redisstore.MostTogether)
-	close(d.turns)
+	d.answer(3, 5)
 	wg.Wait()
 }

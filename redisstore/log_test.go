@@ -153,10 +153,14 @@ func TestLongLogSteps(t *testing.T) {
 }
 
 // TestLongLogChanged gives a long log other counts, smaller and greater ones,
-// and goes on. STINT_SEED begins it with that seed, STINT_SEEDS says how many.
+// and goes on. STINT_SOAK takes other seeds each time, STINT_SEED begins with that
+// one, STINT_SEEDS says how many.
 func TestLongLogChanged(t *testing.T) {
 	server := redistest.Start(t)
-	from, seeds := rand.Uint64(), 5
+	from, seeds := uint64(1), 5
+	if os.Getenv("STINT_SOAK") != "" {
+		from, seeds = rand.Uint64(), 100
+	}
 	if racing || testing.Short() {
 		seeds = 2
 	}

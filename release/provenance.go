@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // The parts of an in-toto statement with SLSA's provenance that a release has.
@@ -46,19 +47,39 @@ type descriptor struct {
 	Annotations map[string]any    `json:"annotations,omitempty"`
 }
 
+// An origin is what a checkout was when this process first looked, so that its
+// releases are alike.
+type origin struct {
+	once    sync.Once
+	commit  string
+	changed bool
+	err     error
+}
+
+var checkout origin
+
+// origin returns the commit that is checked out, and whether that is not all there is.
+func (r *release) origin(ctx context.Context) (commit string, changed bool, err error) {
+	checkout.once.Do(func() {
+		if checkout.commit, checkout.err = command(ctx, r.root, nil, "git", "rev-parse", "HEAD"); checkout.err != nil {
+			return
+		}
+		var status string
+		status, checkout.err = command(ctx, r.root, nil, "git", "status", "--porcelain")
+		checkout.changed = status != ""
+	})
+	return checkout.commit, checkout.changed, checkout.err
+}
+
 // provenance writes what the files of the release were made of, and how. It is not
 // signed: who signs it vouches for it.
 func (r *release) provenance(ctx context.Context, systems []string) error {
-	commit, err := command(ctx, r.root, nil, "git", "rev-parse", "HEAD")
-	if err != nil {
-		return err
-	}
-	changed, err := command(ctx, r.root, nil, "git", "status", "--porcelain")
+	commit, changed, err := r.origin(ctx)
 	if err != nil {
 		return err
 	}
 	source := descriptor{URI: "git+https://" + stint + "@" + commit, Digest: map[string]string{"gitCommit": commit}}
-	if changed != "" {
+	if changed {
 		source.Annotations = map[string]any{"modified": true} // the commit is not all that was built
 	}
 	s := statement{Type: "https://in-toto.io/Statement/v1", Subject: r.made, PredicateType: "https://slsa.dev/provenance/v1"}

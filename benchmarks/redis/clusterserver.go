@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 
+	"github.com/stint-dev/stint/internal/freeport"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -21,6 +22,7 @@ const masters = 3
 // of either library.
 type redisCluster struct {
 	masters []*redisServer
+	buses   []func() // release their ports
 	rueidis rueidis.Client
 	goRedis *redis.ClusterClient
 }
@@ -35,10 +37,11 @@ func startCluster() (c *redisCluster, err error) {
 	}()
 	var addresses, buses []string
 	for range masters {
-		bus, err := freeAddress()
+		bus, release, err := freeport.Keep()
 		if err != nil {
 			return c, err
 		}
+		c.buses = append(c.buses, release)
 		_, busPort, _ := net.SplitHostPort(bus)
 		s, err := startServer("--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-port", busPort)
 		if err != nil {
@@ -73,7 +76,7 @@ func (c *redisCluster) join(buses []string) error {
 			return err
 		}
 	}
-	return await("in the cluster", func() bool {
+	return await("the masters do not make a cluster", func() bool {
 		return !slices.ContainsFunc(c.masters, func(s *redisServer) bool {
 			text, err := s.goRedis.ClusterInfo(ctx).Result()
 			return err != nil || !strings.Contains(text, "cluster_state:ok") || !strings.Contains(text, fmt.Sprint("cluster_known_nodes:", masters))
@@ -90,6 +93,9 @@ func (c *redisCluster) stop() {
 	}
 	for _, s := range c.masters {
 		s.stop()
+	}
+	for _, release := range c.buses {
+		release()
 	}
 }
 

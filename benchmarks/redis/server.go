@@ -13,12 +13,15 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
+
+	"github.com/stint-dev/stint/internal/freeport"
 )
 
 // A redisServer is a redis-server of this program, with a client of either
 // library.
 type redisServer struct {
 	address string
+	release func() // the address
 	dir     string
 	process *exec.Cmd
 	rueidis rueidis.Client
@@ -33,10 +36,10 @@ func startServer(args ...string) (*redisServer, error) {
 		return nil, fmt.Errorf("apt-get install redis-server: %w", err)
 	}
 	s := &redisServer{}
-	if s.address, err = freeAddress(); err != nil {
+	if s.dir, err = os.MkdirTemp("", "stint-redis"); err != nil {
 		return nil, err
 	}
-	if s.dir, err = os.MkdirTemp("", "stint-redis"); err != nil {
+	if s.address, s.release, err = freeport.Keep(); err != nil {
 		return nil, err
 	}
 	_, port, _ := net.SplitHostPort(s.address)
@@ -44,7 +47,7 @@ func startServer(args ...string) (*redisServer, error) {
 	if err := s.process.Start(); err != nil {
 		return nil, err
 	}
-	for range 500 {
+	for range 6000 {
 		if s.rueidis, err = rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.address}, DisableCache: true, ForceSingleClient: true}); err == nil {
 			break
 		}
@@ -58,16 +61,6 @@ func startServer(args ...string) (*redisServer, error) {
 	return s, nil
 }
 
-// freeAddress returns a loopback address that nobody listens at.
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
-}
-
 func (s *redisServer) stop() {
 	if s.rueidis != nil {
 		s.rueidis.Close()
@@ -77,6 +70,7 @@ func (s *redisServer) stop() {
 	}
 	_ = s.process.Process.Kill()
 	_ = s.process.Wait()
+	s.release()
 	_ = os.RemoveAll(s.dir)
 }
 

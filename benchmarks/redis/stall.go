@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -42,7 +41,7 @@ func (f *figures) stall(*redisServer) error {
 	ask := asking(limiter)
 	defer ask.stop()
 	time.Sleep(f.stalled / 10)
-	if err := await("before the stall", func() bool { return store.Stats().Open == 0 && !front.Stats().Degraded }); err != nil {
+	if err := await("no decision by Redis before the stall", func() bool { return store.Stats().Open == 0 && !front.Stats().Degraded }); err != nil {
 		return err
 	}
 	stopped := time.Since(ask.born)
@@ -54,7 +53,7 @@ func (f *figures) stall(*redisServer) error {
 	if err := s.process.Process.Signal(syscall.SIGCONT); err != nil {
 		return err
 	}
-	if err := await("after the stall", func() bool { return !front.Stats().Degraded }); err != nil {
+	if err := await("no decision by Redis after the stall", func() bool { return !front.Stats().Degraded }); err != nil {
 		return err
 	}
 	time.Sleep(f.stalled / 10)
@@ -66,10 +65,10 @@ func (f *figures) stall(*redisServer) error {
 }
 
 // await waits until Redis decides.
-func await(when string, well func() bool) error {
+func await(problem string, well func() bool) error {
 	for end := time.Now().Add(30 * time.Second); !well(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			return fmt.Errorf("no decision by Redis %s", when)
+			return errors.New(problem)
 		}
 	}
 	return nil

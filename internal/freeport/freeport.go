@@ -14,13 +14,16 @@ import (
 // end of a connection. On systems other than Linux Addr does no more than that.
 func Addr(t testing.TB) string {
 	t.Helper()
-	addr, release, err := keep()
+	addr, release, err := Keep()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(release)
 	return addr
 }
+
+// Keep is Addr for a program, which calls release when it needs the port no more.
+func Keep() (addr string, release func(), err error) { return keep() }
 
 // Port is Addr without the address.
 func Port(t testing.TB) string {

@@ -343,7 +343,7 @@ func TestSimulateEnds(t *testing.T) {
 		t.Errorf("%+v, %v", a, err)
 	}
 	r.Why = &lab.Place{Limit: 0, Request: 90}
-	if _, err := lab.Simulate(&later{Context: context.Background(), calls: 8 * 4}, r); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := lab.Simulate(&later{Context: context.Background(), calls: 4 * len(everyKind)}, r); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the verdict is explained: %v", err)
 	}
 }

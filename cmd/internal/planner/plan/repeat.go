@@ -3,6 +3,8 @@ package plan
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io"
 
 	"github.com/stint-dev/stint/cmd/internal/planner/accesslog"
 )
@@ -72,7 +74,10 @@ func (in *input) again(ctx context.Context, groups [][]byte, nearly int64) (bool
 	if len(in.places) > 0 && in.folds == nil {
 		next = readPlaces(file, in.places, func(first, last int64) bool { return first <= in.first+nearly && last >= in.first-nearly })
 	}
-	for block, err := next(nil); err == nil && ctx.Err() == nil; block, err = next(block) {
+	for block := []byte(nil); ctx.Err() == nil; {
+		if block, err = next(block); err != nil {
+			break
+		}
 		several := 0
 		for i, text := range groups {
 			if found[i] += bytes.Count(block, text); found[i] > 1 {
@@ -83,7 +88,10 @@ func (in *input) again(ctx context.Context, groups [][]byte, nearly int64) (bool
 			return true, nil
 		}
 	}
-	return false, nil
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return false, err
 }
 
 // Lines are doubled if there are enough different ones, and nearly each stands an

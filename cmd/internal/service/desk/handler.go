@@ -127,7 +127,8 @@ type Handler struct {
 
 	mu     sync.Mutex
 	held   []rulesdb.Token
-	failed error // why they could not be read last
+	failed error         // why they could not be read last
+	took   time.Duration // to read them
 	read   time.Time
 }
 
@@ -258,10 +259,18 @@ func (h *Handler) token(r *http.Request) (*rulesdb.Token, error) {
 	select {
 	case <-r.Context().Done():
 		return nil, nil
-	case <-time.After(time.Until(read.Add(unknownFor))):
+	case <-time.After(time.Until(read.Add(h.pause()))):
 	}
 	t, _, err = h.known(r, shown, began)
 	return t, err
+}
+
+// pause returns how long after tokens were read they are read again for one that is
+// not known. A database that takes long to return them is not asked all the time.
+func (h *Handler) pause() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return min(max(unknownFor, 10*h.took), tokensFor)
 }
 
 // known returns the token of a text, nil if there is none that is good, by what was
@@ -274,6 +283,7 @@ func (h *Handler) known(r *http.Request, shown string, after time.Time) (t *rule
 		ctx, stop := context.WithTimeout(context.WithoutCancel(r.Context()), tokensWithin)
 		h.held, h.failed = h.desk.Tokens(ctx)
 		stop()
+		h.took = time.Since(now)
 		if h.read = now; h.failed != nil {
 			h.read = time.Now()
 		}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/stint-dev/stint/rulesource"
@@ -71,7 +72,7 @@ func (c *File) Begin(s *rulesource.Snapshot, whole bool, held rulesource.Version
 	w := &Writing{c: c, s: *s, held: held, whole: whole}
 	if whole {
 		if w.err = os.MkdirAll(filepath.Dir(c.path), 0o700); w.err == nil {
-			w.file, w.err = os.CreateTemp(filepath.Dir(c.path), filepath.Base(c.path)+".new*")
+			w.file, w.err = os.CreateTemp(filepath.Dir(c.path), filepath.Base(c.path)+newSuffix+"*")
 		}
 		if w.err != nil {
 			return w
@@ -205,7 +206,32 @@ func (w *Writing) rename() error {
 		err = syncDir(filepath.Dir(c.path))
 	}
 	c.written, c.whole, c.lacks = position{info, w.n, w.s}.bare(), w.n, false
+	RemoveLeft(c.path + newSuffix)
 	return err
+}
+
+// newSuffix is between the name of a copy and the number of one that is written.
+const newSuffix = ".new"
+
+// leftFor is how old a file is before it counts as left behind.
+const leftFor = time.Hour
+
+// RemoveLeft removes files whose path begins so if nothing was written to them for an
+// hour: processes that were killed while they wrote them left them.
+func RemoveLeft(path string) {
+	dir, prefix := filepath.Split(path)
+	entries, err := os.ReadDir(filepath.Clean(dir))
+	if err != nil {
+		return // it is tried again at the next whole copy
+	}
+	for _, entry := range entries {
+		if !strings.HasPrefix(entry.Name(), prefix) || !entry.Type().IsRegular() {
+			continue
+		}
+		if info, err := entry.Info(); err == nil && time.Since(info.ModTime()) > leftFor {
+			_ = os.Remove(filepath.Join(dir, entry.Name()))
+		}
+	}
 }
 
 // add writes changes behind what the file holds. An end that a crash has torn is

@@ -132,5 +132,6 @@ func replace(path string, data []byte) error {
 	if err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
 		return err
 	}
+	rulescopy.RemoveLeft(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new"))
 	return os.Rename(f.Name(), path)
 }
