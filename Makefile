@@ -8,13 +8,10 @@ APART    := adapters/caddylimit adapters/generated benchmarks/caddy deploy/compo
 REQUIRED := . ./grpclimit ./redisstore ./redisstore/goredis ./rulesdb # that other modules here require
 # They begin first, or the others wait for them at the end.
 LONGEST  := ./redisstore ./cmd/stint ./redisstore/goredis ./release
-# Twice as many packages run at once as there are processors: the longest wait more
-# than they work, for servers, faults and browsers.
-AT_ONCE  := -p $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
 # Much in them compares on one goroutine, where there is no race to find: with the
 # detector that is done in part, and whole without it.
 WHOLE    := ./memstore ./cmd/internal/planner/plan
-# What users run or import, and not what tests and builds it.
+# What users run or import, but for the modules apart, and not what tests and builds it.
 SHIPPED  := . cmd grpclimit redisstore redisstore/goredis rulesdb otellimit adapters/connectlimit adapters/echolimit adapters/fiberlimit adapters/ginlimit
 VULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 TARGETS  := linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
@@ -76,7 +73,7 @@ test: export GORACE := atexit_sleep_ms=10 $(GORACE)
 
 test: needs check ## install what is missing, check, then test every module, those of go.work with the race detector; say what was left out
 	go test -timeout 40m $(WHOLE)
-	go run ./proof/cmd/tests -race $(AT_ONCE) -timeout 40m $(LONGEST) work -- $(APART)
+	go run ./proof/cmd/tests -race -timeout 40m $(LONGEST) work -- $(APART)
 
 test-valkey: ## the tests of redisstore on valkey-server instead of redis-server
 	STINT_REDIS_SERVER=valkey-server go test -count=1 ./redisstore/... ./redisstore/goredis/...
@@ -91,7 +88,7 @@ check: ## gofmt, and go vet of every module
 
 short: export GOFLAGS := $(GOFLAGS) -trimpath -tags=grpcnotrace
 short: ## test without the race detector and without what takes long: a first look
-	go test -short $(AT_ONCE) $(LONGEST) work
+	go test -short $(LONGEST) work
 	@for d in $(APART); do (cd $$d && GOWORK=off go test ./...) || exit 1; done
 
 fuzz: ## run every fuzz target for FUZZTIME (1m) each

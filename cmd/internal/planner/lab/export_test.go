@@ -1,4 +1,6 @@
 package lab
 
-// Patience is how long a simulation may take.
-const Patience = patience
+import "time"
+
+// SetPatience says how long a simulation may take.
+func SetPatience(d time.Duration) { patience = d }

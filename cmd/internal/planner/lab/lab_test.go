@@ -3,10 +3,15 @@ package lab_test
 import (
 	"flag"
 	"testing"
+	"time"
 
+	"github.com/stint-dev/stint/cmd/internal/planner/lab"
 	"github.com/stint-dev/stint/cmd/internal/settled"
 )
 
 var update = flag.Bool("update", false, "write the golden files and the screenshots of docs/LAB.md")
 
-func TestMain(m *testing.M) { settled.Main(m) }
+func TestMain(m *testing.M) {
+	lab.SetPatience(5 * time.Minute) // under the race detector, beside other tests
+	settled.Main(m)
+}

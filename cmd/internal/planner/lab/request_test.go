@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stint-dev/stint/cmd/internal/planner/lab"
 )
@@ -49,7 +50,7 @@ func FuzzDecode(f *testing.F) {
 			}
 			return
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), lab.Patience)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		a, err := lab.Simulate(ctx, r)
 		if err != nil {

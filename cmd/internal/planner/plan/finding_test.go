@@ -1,6 +1,9 @@
 package plan_test
 
 import (
+	"bytes"
+	"compress/gzip"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -251,5 +254,29 @@ func TestOddFiles(t *testing.T) {
 		if err != nil || len(r.Findings) == 0 || r.Findings[0].What != test.want || r.Findings[0].Stops != test.stops || (r.Choice == nil) != test.stops {
 			t.Errorf("%s: %v, %+v", test.want, err, r)
 		}
+	}
+}
+
+// TestCutGzip reads a compressed log that is cut off, and whose lines are to be sorted,
+// as far as it goes.
+func TestCutGzip(t *testing.T) {
+	log := plain(20_000, 50, combined)
+	half := bytes.IndexByte(log[len(log)/2:], '\n') + len(log)/2 + 1
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	_, err := w.Write(append(bytes.Clone(log[half:]), log[:half]...))
+	if err := errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "access.log.gz")
+	if err := os.WriteFile(file, packed.Bytes()[:packed.Len()-60], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := plan.Run(t.Context(), plan.Options{Files: []string{file}, Choose: &plan.Target{Share: 0.01}, Brief: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if file := r.Log.Files[0]; file.Error == "" || !r.Log.Sorted || r.Log.Requests < 15_000 {
+		t.Errorf("%d requests, sorted %v, %+v", r.Log.Requests, r.Log.Sorted, file)
 	}
 }

@@ -88,7 +88,7 @@ func (in *input) again(ctx context.Context, groups [][]byte, nearly int64) (bool
 			return true, nil
 		}
 	}
-	if errors.Is(err, io.EOF) {
+	if errors.Is(err, io.EOF) || in.about.Error != "" { // where the first reading ended, too
 		err = nil
 	}
 	return false, err

@@ -216,8 +216,8 @@ const newSuffix = ".new"
 // leftFor is how old a file is before it counts as left behind.
 const leftFor = time.Hour
 
-// RemoveLeft removes files whose path begins so if nothing was written to them for an
-// hour: processes that were killed while they wrote them left them.
+// RemoveLeft removes files of this path and a number if nothing was written to them for
+// an hour: processes that were killed while they wrote them left them.
 func RemoveLeft(path string) {
 	dir, prefix := filepath.Split(path)
 	entries, err := os.ReadDir(filepath.Clean(dir))
@@ -225,7 +225,8 @@ func RemoveLeft(path string) {
 		return // it is tried again at the next whole copy
 	}
 	for _, entry := range entries {
-		if !strings.HasPrefix(entry.Name(), prefix) || !entry.Type().IsRegular() {
+		number, ok := strings.CutPrefix(entry.Name(), prefix)
+		if !ok || strings.Trim(number, "0123456789") != "" || !entry.Type().IsRegular() {
 			continue
 		}
 		if info, err := entry.Info(); err == nil && time.Since(info.ModTime()) > leftFor {
