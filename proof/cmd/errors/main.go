@@ -5,10 +5,9 @@
 //	go run ./cmd/errors          # in the module proof
 //	go run ./cmd/errors -quick   # a shorter search
 //
-// First on a real access log, client by client: the file that STINT_LOG names,
-// or ../shared/data/apache_access.log.gz beside the repository. Then on the
-// worst arrivals that a search finds, beside what theory allows. Last, the
-// fixed window's double burst, step by step.
+// First on a real access log, client by client: the file that STINT_LOG
+// names. Then on the worst arrivals that a search finds, beside what theory allows.
+// Last, the fixed window's double burst, step by step.
 package main
 
 import (

@@ -27,28 +27,23 @@ func (c clients) requests() (n int) {
 	return n
 }
 
-// openLog reads the access log. Where it is not, the error matches
-// fs.ErrNotExist.
+// openLog reads the access log that STINT_LOG names. Where it is not, the error
+// matches fs.ErrNotExist.
 func openLog() (clients, error) {
-	for _, path := range []string{os.Getenv("STINT_LOG"), "../shared/data/apache_access.log.gz", "../../shared/data/apache_access.log.gz", "../../../../shared/data/apache_access.log.gz"} {
-		if path == "" {
-			continue
-		}
-		f, err := os.Open(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		c, err := readLog(f, filepath.Ext(path) == ".gz")
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-		return c, nil
+	path := os.Getenv("STINT_LOG")
+	if path == "" {
+		return nil, fmt.Errorf("STINT_LOG names no access log: %w", fs.ErrNotExist)
 	}
-	return nil, fmt.Errorf("../shared/data/apache_access.log.gz: %w (STINT_LOG may name another)", fs.ErrNotExist)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	c, err := readLog(f, filepath.Ext(path) == ".gz")
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return c, nil
 }
 
 // readLog reads lines in Apache's common or combined format. Lines that are
