@@ -131,16 +131,8 @@ func (t *Telemetry) count(ctx context.Context, d *Decision, result string) {
 		t.add(ctx, said{d.Name, result})
 		return
 	}
-	entries := d.Rules.Rules
-	for from := 0; from < len(entries); {
-		at, past := from, from // the rule's first limit that denied, if one did
-		for ; past < len(entries) && entries[past].Rule == entries[from].Rule; past++ {
-			if entries[past].Denied && !entries[at].Denied {
-				at = past
-			}
-		}
-		t.add(ctx, said{entries[at].Rule, saidBy(&entries[at])})
-		from = past
+	for _, e := range d.Rules.ByRule {
+		t.add(ctx, said{e.Rule, e.Verdict().String()})
 	}
 }
 
@@ -150,18 +142,6 @@ func (t *Telemetry) add(ctx context.Context, s said) {
 		set, _ = t.sets.LoadOrStore(s, metric.WithAttributeSet(attribute.NewSet(resultKey.String(s.result), policyKey.String(s.policy))))
 	}
 	t.requests.Add(ctx, 1, set.(metric.MeasurementOption))
-}
-
-func saidBy(e *policy.RuleResult) string {
-	switch {
-	case !e.Denied:
-		return "allowed"
-	case e.Shadow:
-		return "shadow_denied"
-	case e.Action != "":
-		return "blocked"
-	}
-	return "denied"
 }
 
 // resultOf is what became of the whole request.

@@ -65,6 +65,61 @@ type RuleResult struct {
 	hit int // index of the rule's hit in the scratch
 }
 
+// ByRule calls yield once for each rule that matched, with the index in Rules of the
+// entry that speaks for it: the first of its limits that denied, else its first. It is
+// for range: for i, e := range r.ByRule. It allocates nothing.
+func (r *Result) ByRule(yield func(i int, e *RuleResult) bool) {
+	for from := 0; from < len(r.Rules); {
+		at, past := from, from
+		for ; past < len(r.Rules) && r.Rules[past].Rule == r.Rules[from].Rule; past++ {
+			if r.Rules[past].Denied && !r.Rules[at].Denied {
+				at = past
+			}
+		}
+		if !yield(at, &r.Rules[at]) {
+			return
+		}
+		from = past
+	}
+}
+
+// A Verdict is what one limit of a rule says to a request, or the whole rule: see
+// [Result.ByRule].
+type Verdict uint8
+
+const (
+	// VerdictAllowed lets the request pass; another limit may have denied it.
+	VerdictAllowed Verdict = iota
+	// VerdictDenied is for a limit that is used up.
+	VerdictDenied
+	// VerdictBlocked is for a rule that never lets the request pass: it is a block,
+	// or an attribute of its key is missing.
+	VerdictBlocked
+	// VerdictShadowDenied is for a rule in shadow that would have denied the request.
+	VerdictShadowDenied
+
+	verdicts = iota
+)
+
+// String returns the verdict as metrics name it: allowed, denied, blocked or
+// shadow_denied.
+func (v Verdict) String() string {
+	return [verdicts]string{"allowed", "denied", "blocked", "shadow_denied"}[v]
+}
+
+// Verdict returns what the limit says.
+func (e *RuleResult) Verdict() Verdict {
+	switch {
+	case !e.Denied:
+		return VerdictAllowed
+	case e.Shadow:
+		return VerdictShadowDenied
+	case e.Action != "":
+		return VerdictBlocked
+	}
+	return VerdictDenied
+}
+
 // A Layer describes one limit of a rule. It does not change.
 type Layer struct {
 	// Rule is the name of the rule.

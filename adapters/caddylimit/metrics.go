@@ -54,26 +54,7 @@ func (m *metrics) count(name string, r *policy.Result) {
 	if len(r.Rules) == 0 {
 		m.decisions.WithLabelValues(name, "", "allowed").Inc()
 	}
-	for from := 0; from < len(r.Rules); {
-		at, past := from, from // the rule's first limit that denied, if one did
-		for ; past < len(r.Rules) && r.Rules[past].Rule == r.Rules[from].Rule; past++ {
-			if r.Rules[past].Denied && !r.Rules[at].Denied {
-				at = past
-			}
-		}
-		m.decisions.WithLabelValues(name, r.Rules[at].Rule, said(&r.Rules[at])).Inc()
-		from = past
+	for _, e := range r.ByRule {
+		m.decisions.WithLabelValues(name, e.Rule, e.Verdict().String()).Inc()
 	}
-}
-
-func said(e *policy.RuleResult) string {
-	switch {
-	case !e.Denied:
-		return "allowed"
-	case e.Shadow:
-		return "shadow_denied"
-	case e.Action != "":
-		return "blocked"
-	}
-	return "denied"
 }

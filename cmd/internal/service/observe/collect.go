@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
 )
 
 var (
@@ -51,10 +52,10 @@ func (c counters) Collect(to chan<- prometheus.Metric) {
 			count(failedDesc, d.failed[why].Load(), d.name, name)
 		}
 		for rule, t := range *d.rules.Load() {
-			for v, name := range verdictNames {
+			for _, v := range verdicts {
 				n := t.said[v].Load()
-				if n > 0 || rule != unmatched && verdict(v) <= denied {
-					count(decisionsDesc, n, d.name, rule, name)
+				if n > 0 || rule != unmatched && v <= policy.VerdictDenied {
+					count(decisionsDesc, n, d.name, rule, v.String())
 				}
 			}
 			for _, f := range fallbacks {

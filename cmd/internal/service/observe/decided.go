@@ -12,19 +12,6 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// A verdict is what one rule said to one request.
-type verdict uint8
-
-const (
-	allowed      verdict = iota // the rule let it pass; another may have denied it
-	denied                      // a limit of the rule was used up
-	blocked                     // the rule never lets it pass: a block, or its key was missing
-	shadowDenied                // the rule would have denied it, but is in shadow
-	verdicts     = iota
-)
-
-var verdictNames = [verdicts]string{"allowed", "denied", "blocked", "shadow_denied"}
-
 // A reason is why no decision could be made.
 type reason uint8
 
@@ -37,6 +24,9 @@ const (
 )
 
 var reasonNames = [reasons]string{"request", "canceled", "store", "overload"}
+
+// verdicts are what a rule can say.
+var verdicts = [...]policy.Verdict{policy.VerdictAllowed, policy.VerdictDenied, policy.VerdictBlocked, policy.VerdictShadowDenied}
 
 // fallbacks are the words for what decided in place of the store.
 var fallbacks = [...]policy.Failure{policy.FailLocal, policy.FailOpen, policy.FailClosed}
@@ -57,7 +47,7 @@ type door struct {
 
 // A tally is the counters of one rule at one door.
 type tally struct {
-	said     [verdicts]atomic.Uint64
+	said     [len(verdicts)]atomic.Uint64
 	fellBack [len(fallbacks) + 1]atomic.Uint64 // by policy.Failure
 }
 
@@ -87,45 +77,18 @@ func (o *Observer) Decided(name string, r *policy.Result, q Request) {
 		o.warner.Decided(r)
 	}
 	if len(r.Rules) == 0 {
-		o.tally(d, unmatched).said[allowed].Add(1)
+		o.tally(d, unmatched).said[policy.VerdictAllowed].Add(1)
 	}
-	for from := 0; from < len(r.Rules); {
-		at, past := oneRule(r.Rules, from)
-		e := &r.Rules[at]
-		t, v := o.tally(d, e.Rule), verdictOf(e)
+	for i, e := range r.ByRule {
+		t, v := o.tally(d, e.Rule), e.Verdict()
 		t.said[v].Add(1)
 		if e.Failed != policy.NotFailed && int(e.Failed) < len(t.fellBack) {
 			t.fellBack[e.Failed].Add(1)
 		}
-		if v != allowed && e.Failed != policy.FailClosed {
-			o.log.denied(name, r, at, &q)
-		}
-		from = past
-	}
-}
-
-// oneRule returns which of the entries of the rule at from speaks for it, the
-// first that denied if one did, and where the next rule's begin.
-func oneRule(entries []policy.RuleResult, from int) (at, past int) {
-	at = from
-	for past = from; past < len(entries) && entries[past].Rule == entries[from].Rule; past++ {
-		if entries[past].Denied && !entries[at].Denied {
-			at = past
+		if v != policy.VerdictAllowed && e.Failed != policy.FailClosed {
+			o.log.denied(name, r, i, &q)
 		}
 	}
-	return at, past
-}
-
-func verdictOf(e *policy.RuleResult) verdict {
-	switch {
-	case !e.Denied:
-		return allowed
-	case e.Shadow:
-		return shadowDenied
-	case e.Action != "":
-		return blocked
-	}
-	return denied
 }
 
 // Forgot counts a limit that a caller gave and that made room for another.
@@ -234,10 +197,10 @@ func (o *Observer) Said() map[string]Said {
 	for _, d := range *o.doors.Load() {
 		for rule, t := range *d.rules.Load() {
 			s := all[rule]
-			s.Allowed += t.said[allowed].Load()
-			s.Denied += t.said[denied].Load()
-			s.Blocked += t.said[blocked].Load()
-			s.ShadowDenied += t.said[shadowDenied].Load()
+			s.Allowed += t.said[policy.VerdictAllowed].Load()
+			s.Denied += t.said[policy.VerdictDenied].Load()
+			s.Blocked += t.said[policy.VerdictBlocked].Load()
+			s.ShadowDenied += t.said[policy.VerdictShadowDenied].Load()
 			all[rule] = s
 		}
 	}

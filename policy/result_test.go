@@ -1,0 +1,63 @@
+package policy_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stint-dev/stint/policy"
+)
+
+func TestByRule(t *testing.T) {
+	entry := func(rule, action string, denied, shadow bool) policy.RuleResult {
+		return policy.RuleResult{Layer: &policy.Layer{Rule: rule, Action: action, Shadow: shadow}, Denied: denied}
+	}
+	for _, test := range []struct {
+		name  string
+		rules []policy.RuleResult
+		want  string
+	}{
+		{"no rule", nil, ""},
+		{"allowed", []policy.RuleResult{entry("a", "", false, false)}, "0 a allowed"},
+		{"the second of two limits denied", []policy.RuleResult{
+			entry("a", "", false, false), entry("a", "", true, false), entry("b", "", false, false),
+		}, "1 a denied; 2 b allowed"},
+		{"the first that denied", []policy.RuleResult{
+			entry("a", "", true, false), entry("a", "", true, false), entry("a", "", false, false),
+		}, "0 a denied"},
+		{"a block", []policy.RuleResult{entry("a", "block", true, false)}, "0 a blocked"},
+		{"a missing key", []policy.RuleResult{entry("a", "missing", true, false)}, "0 a blocked"},
+		{"unlimited", []policy.RuleResult{entry("a", "unlimited", false, false)}, "0 a allowed"},
+		{"a block in shadow", []policy.RuleResult{entry("a", "block", true, true)}, "0 a shadow_denied"},
+		{"shadow", []policy.RuleResult{
+			entry("a", "", true, true), entry("b", "", false, true), entry("c", "", false, false), entry("c", "", true, false),
+		}, "0 a shadow_denied; 1 b allowed; 3 c denied"},
+	} {
+		r := policy.Result{Rules: test.rules}
+		var got []string
+		for i, e := range r.ByRule {
+			got = append(got, fmt.Sprint(i, " ", e.Rule, " ", e.Verdict()))
+		}
+		if got := strings.Join(got, "; "); got != test.want {
+			t.Errorf("%s: %s, want %s", test.name, got, test.want)
+		}
+		for range r.ByRule { // and may be left
+			break
+		}
+	}
+}
+
+func TestByRuleAllocatesNothing(t *testing.T) {
+	layer := &policy.Layer{Rule: "a"}
+	r := policy.Result{Rules: []policy.RuleResult{{Layer: layer}, {Layer: layer, Denied: true}}}
+	denied := 0
+	if n := testing.AllocsPerRun(100, func() {
+		for _, e := range r.ByRule {
+			if e.Verdict() == policy.VerdictDenied {
+				denied++
+			}
+		}
+	}); n != 0 || denied == 0 {
+		t.Errorf("%v allocations, %d denied", n, denied)
+	}
+}
