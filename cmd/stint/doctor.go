@@ -134,7 +134,7 @@ func (c *doctorCmd) examineRules(u *checkup) (store string) {
 
 func (c *doctorCmd) examineFile(path string, u *checkup) (store string) {
 	r := inspect(path, nil)
-	at := func(f finding) string {
+	at := func(f rules.Finding) string {
 		if f.Line == 0 {
 			return path + ": " + f.Reason
 		}

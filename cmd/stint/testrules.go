@@ -57,7 +57,7 @@ type tested struct {
 // A fileFault is what is wrong in a file.
 type fileFault struct {
 	File string `json:"file"`
-	finding
+	rules.Finding
 }
 
 // Run runs all tests of all files, whatever becomes of those before.
@@ -117,17 +117,13 @@ func testFile(e *env, name string) (*tested, error) {
 	return t, nil
 }
 
-// faultsOf takes an error apart.
+// faultsOf says what is wrong in which file.
 func faultsOf(name string, err error) (all []fileFault) {
-	if whole, ok := errors.AsType[*rules.Error](err); ok {
-		name, err = whole.Name, whole.Err
+	if named, ok := errors.AsType[*rules.Error](err); ok {
+		name = named.Name
 	}
-	faults, ok := errors.AsType[rulesfile.Errors](err)
-	if !ok {
-		return []fileFault{{name, finding{Reason: strings.TrimPrefix(err.Error(), "policy: ")}}}
-	}
-	for _, one := range faults {
-		all = append(all, fileFault{name, finding{one.Line, one.Column, one.Path, "", one.Reason, one.Hint}})
+	for _, one := range rules.ReportOf(nil, err).Errors {
+		all = append(all, fileFault{name, one})
 	}
 	return all
 }

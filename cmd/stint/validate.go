@@ -3,16 +3,13 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
-	"github.com/stint-dev/stint/policy/rulesfile"
 	"github.com/stint-dev/stint/redisstore"
 
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
@@ -42,22 +39,8 @@ For example:
 
 // A report says what is wrong in one file.
 type report struct {
-	File     string    `json:"file"`
-	Valid    bool      `json:"valid"`
-	Rules    int       `json:"rules"`
-	Errors   []finding `json:"errors"`
-	Warnings []finding `json:"warnings"`
-}
-
-// A finding is an error or a warning. Line and column are 0 for what concerns
-// the file as a whole.
-type finding struct {
-	Line   int    `json:"line,omitzero"`
-	Column int    `json:"column,omitzero"`
-	Path   string `json:"path,omitzero"`
-	Rule   string `json:"rule,omitzero"`
-	Reason string `json:"reason"`
-	Hint   string `json:"hint,omitzero"`
+	File string `json:"file"`
+	rules.Report
 }
 
 // Run reads the files and reports on each.
@@ -112,27 +95,10 @@ func inspect(name string, in io.Reader) report {
 
 // reportOf says what is wrong in a file that was read, or why it was not.
 func reportOf(name string, f *rules.File, err error) report {
-	r := report{File: name, Errors: []finding{}, Warnings: []finding{}}
 	if err == nil {
 		err = bindable(f)
 	}
-	switch errs, ok := errors.AsType[rulesfile.Errors](err); {
-	case ok:
-		for _, one := range errs {
-			r.Errors = append(r.Errors, finding{one.Line, one.Column, one.Path, "", one.Reason, one.Hint})
-		}
-	case err != nil:
-		if file, ok := errors.AsType[*rules.Error](err); ok {
-			err = file.Err
-		}
-		r.Errors = append(r.Errors, finding{Reason: strings.TrimPrefix(err.Error(), "policy: ")})
-	default:
-		r.Valid, r.Rules = true, len(f.Rules.Names())
-		for _, w := range f.Warnings {
-			r.Warnings = append(r.Warnings, finding{w.Line, w.Column, "", w.Rule, w.Reason, w.Hint})
-		}
-	}
-	return r
+	return report{name, rules.ReportOf(f, err)}
 }
 
 // bindable binds rules to a store in memory as stint serve would, since a store
@@ -205,7 +171,7 @@ func (r report) text(w io.Writer) error {
 	return wrap(w, lines, "    ")
 }
 
-func (r report) line(word string, f finding) string {
+func (r report) line(word string, f rules.Finding) string {
 	place := r.File
 	if f.Line > 0 {
 		place = fmt.Sprintf("%s:%d:%d", r.File, f.Line, f.Column)

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/stint-dev/stint/policy/rulesfile"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
 
@@ -111,49 +110,13 @@ func (h *Handler) publish(c *call) (int, any, error) {
 	return c.revision(http.StatusCreated, r)
 }
 
-// A verdict says whether rules are good.
-type verdict struct {
-	Valid    bool    `json:"valid"`
-	Rules    int     `json:"rules"`
-	Errors   []fault `json:"errors"`
-	Warnings []fault `json:"warnings"`
-}
-
-// A fault is an error or a warning. Line and column are 0 for what concerns the
-// document as a whole.
-type fault struct {
-	Line   int    `json:"line,omitzero"`
-	Column int    `json:"column,omitzero"`
-	Path   string `json:"path,omitzero"`
-	Rule   string `json:"rule,omitzero"`
-	Reason string `json:"reason"`
-	Hint   string `json:"hint,omitzero"`
-}
-
 func (h *Handler) validate(c *call) (int, any, error) {
 	var p posted
 	if err := c.body(maxRules, &p); err != nil {
 		return 0, nil, err
 	}
-	v := verdict{Errors: []fault{}, Warnings: []fault{}}
 	f, err := h.desk.Check(p.name(), []byte(p.Document))
-	switch faults, ok := errors.AsType[rulesfile.Errors](err); {
-	case ok:
-		for _, one := range faults {
-			v.Errors = append(v.Errors, fault{one.Line, one.Column, one.Path, "", one.Reason, one.Hint})
-		}
-	case err != nil:
-		if whole, ok := errors.AsType[*rules.Error](err); ok {
-			err = whole.Err
-		}
-		v.Errors = append(v.Errors, fault{Reason: err.Error()})
-	default:
-		v.Valid, v.Rules = true, len(f.Rules.Names())
-		for _, w := range f.Warnings {
-			v.Warnings = append(v.Warnings, fault{w.Line, w.Column, "", w.Rule, w.Reason, w.Hint})
-		}
-	}
-	return http.StatusOK, v, nil
+	return http.StatusOK, rules.ReportOf(f, err), nil
 }
 
 func (h *Handler) diff(c *call) (int, any, error) {
