@@ -129,6 +129,8 @@ var places = map[string]place{
 	"internal/wording/wording.go":       {"", "what error messages are made of"},
 	"internal/satmath/satmath.go":       {"", pureMath},
 
+	"internal/machine/machine.go": {"bufio os runtime/debug", "what a benchmark ran on, for its report: read from the system"},
+
 	// What a rules file holds.
 	"policy/rulesfile/rulesfile.go":  {". ./internal/match", "a file that has been read is a value"},
 	"policy/rulesfile/node.go":       {"", "a tree of a rules file, whatever it was written in"},
@@ -195,7 +197,7 @@ var places = map[string]place{
 	"httplimit/grpc.go":      {"encoding/base64 encoding/binary net/http", "a denial as gRPC has it, in its wire format"},
 	"httplimit/field.go":     {"", "structured fields: text to value"},
 	"httplimit/signal.go":    {"net/http ./internal/ratefields", "what an answer says of its server's limits; the time is an argument"},
-	"httplimit/transport.go": {"context io math/rand/v2 net/http sync time.NewTimer time.Now time.Until .", "requests that go out wait, for us and for the server; retries are spread at random"},
+	"httplimit/transport.go": {"context io math/rand/v2 net/http sync time.NewTimer time.Now time.Until . ./internal/guard", "requests that go out wait, for us and for the server; retries are spread at random"},
 }
 
 // pureImports do not reach outside of a function's arguments.
@@ -255,6 +257,7 @@ var floors = map[string]string{
 		meter`,
 	"internal/strictjson": "",
 	"internal/satmath":    "",
+	"internal/machine":    "",
 	"policy/rulesfile": `
 		.
 		internal/match
@@ -557,7 +560,7 @@ var floors = map[string]string{
 
 // placed are the directories whose files have a place each. The others are held
 // by their floors alone: they do what tests and servers do.
-var placed = []string{".", "meter", "internal/uint128", "internal/waitqueue", "memstore", "simulate", "fallback", "rulesource", "policy", "policy/rulesfile", "httplimit", "internal/match", "internal/wording", "internal/strictjson", "internal/ratefields", "internal/guard", "internal/satmath"}
+var placed = []string{".", "meter", "internal/uint128", "internal/waitqueue", "memstore", "simulate", "fallback", "rulesource", "policy", "policy/rulesfile", "httplimit", "internal/match", "internal/wording", "internal/strictjson", "internal/ratefields", "internal/guard", "internal/satmath", "internal/machine"}
 
 // besides are modules of tests, which may look at the whole house but for cmd.
 var besides = []string{"proof", "benchmarks"}

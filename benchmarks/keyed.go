@@ -41,7 +41,7 @@ func (f *figures) keys(n int) (results, error) {
 	order := shuffled(n)
 	fill(allows(l), 0, n)
 	contenders := []contender{
-		{name: machine, run: arithmetic},
+		{name: justCores, run: arithmetic},
 		{name: "(clock, hash, lock, one slot)", run: sweep(order, oneSlot(n))},
 		{name: stintAllow, ours: true, run: sweep(order, allows(l))},
 		{name: stintTake, ours: true, run: sweep(order, takes(l))},
@@ -81,14 +81,14 @@ func (f *figures) keyedChecks(rs results, n int) {
 	f.noAllocations(rs, fmt.Sprintf("%d keys", n))
 }
 
-// machine is arithmetic without memory: what two cores reach of it is what the
+// justCores is arithmetic without memory: what two cores reach of it is what the
 // machine had to give while it was measured.
-const machine = "(arithmetic alone)"
+const justCores = "(arithmetic alone)"
 
 // scaling says how much more two cores gave than one in the same run.
 func (rs results) scaling() string {
-	one, ok := rs.of(machine, 1)
-	two, found := rs.of(machine, twoCores)
+	one, ok := rs.of(justCores, 1)
+	two, found := rs.of(justCores, twoCores)
 	if !ok || !found {
 		return ""
 	}

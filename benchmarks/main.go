@@ -16,16 +16,16 @@
 package main
 
 import (
-	"bufio"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/stint-dev/stint/internal/machine"
 )
 
 func main() {
@@ -111,14 +111,14 @@ func (f *figures) run(only string) error {
 	}
 	fmt.Fprintf(f.out, "\n## Promises\n")
 	f.promises(f.checks)
-	fmt.Fprintf(f.out, "\nThe run took %v; load average at its end %s.\n", time.Since(begun).Round(time.Second), load())
+	fmt.Fprintf(f.out, "\nThe run took %v; load average at its end %s.\n", time.Since(begun).Round(time.Second), machine.Load())
 	return nil
 }
 
 // preface says on what and how everything was measured.
 func (f *figures) preface() {
 	fmt.Fprintf(f.out, "# Figures\n\n%s, %d cores, %s/%s, %s; load average at the start %s.\n",
-		cpu(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), load())
+		machine.Processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), machine.Load())
 	if f.quick {
 		fmt.Fprint(f.out, "\n**A quick run: everything ran, the numbers mean nothing.**\n")
 	}
@@ -130,47 +130,5 @@ func (f *figures) preface() {
 		"Servers are processes of their own, asked by this one over %d connections on loopback, %d times a round for %v: "+
 		"flat out for their processor time, as the system counts it; then all at one pace, %.0f %% of what the slowest made flat out, for p50 and p99.\n",
 		f.rounds, f.slice, connections, turns, turnSlices*f.slice, 100*ease)
-	fmt.Fprintf(f.out, "\nBeside: %s.\n", strings.Join(versions(), ", "))
-}
-
-// versions returns the libraries that stint is measured beside.
-func versions() []string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return nil
-	}
-	var list []string
-	for _, m := range info.Deps {
-		for _, lib := range []string{"/x/time", "/go-limiter", "/throttled/", "/limiter/v3", "/httprate", "/tollbooth/"} {
-			if strings.Contains(m.Path, lib) {
-				list = append(list, m.Path+" "+m.Version)
-			}
-		}
-	}
-	return list
-}
-
-// cpu returns the processor's name, where the system reports it.
-func cpu() string {
-	f, err := os.Open("/proc/cpuinfo")
-	if err != nil {
-		return "an unnamed processor"
-	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if name, ok := strings.CutPrefix(lines.Text(), "model name"); ok {
-			return strings.TrimSpace(strings.TrimLeft(name, "\t :"))
-		}
-	}
-	return "an unnamed processor"
-}
-
-// load returns the load averages, where the system reports them: on a machine that is
-// not idle, figures are to be doubted.
-func load() string {
-	text, err := os.ReadFile("/proc/loadavg")
-	if fields := strings.Fields(string(text)); err == nil && len(fields) >= 3 {
-		return strings.Join(fields[:3], " ")
-	}
-	return "unknown"
+	fmt.Fprintf(f.out, "\nBeside: %s.\n", strings.Join(machine.Versions("/x/time", "/go-limiter", "/throttled/", "/limiter/v3", "/httprate", "/tollbooth/"), ", "))
 }

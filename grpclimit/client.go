@@ -3,7 +3,6 @@ package grpclimit
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/guard"
 )
 
 // A Client makes calls at the pace that we set and that servers ask for: its
@@ -73,11 +73,7 @@ type LimitedError struct {
 
 // Error names the limits that hold the call, its key and the wait.
 func (e *LimitedError) Error() string {
-	whose := "our limits hold"
-	if e.Server {
-		whose = "the server holds"
-	}
-	return fmt.Sprintf("grpclimit: %s calls to %s: retry after %v", whose, e.Key, e.RetryAfter)
+	return guard.NotSent("grpclimit", "calls", e.Key, e.RetryAfter, e.Server)
 }
 
 // Unwrap returns Err, which matches context.DeadlineExceeded unless the cost can

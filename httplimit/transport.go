@@ -3,7 +3,6 @@ package httplimit
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/guard"
 )
 
 // A Transport makes HTTP requests at the pace that we set and that servers ask
@@ -71,11 +71,7 @@ type LimitedError struct {
 
 // Error names the limits that hold the request, its key and the wait.
 func (e *LimitedError) Error() string {
-	whose := "our limits hold"
-	if e.Server {
-		whose = "the server holds"
-	}
-	return fmt.Sprintf("httplimit: %s requests to %s: retry after %v", whose, e.Key, e.RetryAfter)
+	return guard.NotSent("httplimit", "requests", e.Key, e.RetryAfter, e.Server)
 }
 
 // Unwrap returns Err, which matches context.DeadlineExceeded unless the cost can

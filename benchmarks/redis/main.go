@@ -16,15 +16,15 @@
 package main
 
 import (
-	"bufio"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"time"
+
+	"github.com/stint-dev/stint/internal/machine"
 )
 
 func main() {
@@ -82,7 +82,7 @@ func (f *figures) run() error {
 	}
 	fmt.Fprint(f.out, "\n## Promises\n\n")
 	f.promises()
-	fmt.Fprintf(f.out, "\nThe run took %v; load average at its end %s.\n", time.Since(begun).Round(time.Second), load())
+	fmt.Fprintf(f.out, "\nThe run took %v; load average at its end %s.\n", time.Since(begun).Round(time.Second), machine.Load())
 	return nil
 }
 
@@ -93,55 +93,13 @@ func (f *figures) preface(s *redisServer) error {
 		return err
 	}
 	fmt.Fprintf(f.out, "%s, %d cores, %s/%s, %s, Redis %s; load average at the start %s.\n",
-		cpu(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), version, load())
+		machine.Processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), version, machine.Load())
 	if f.quick {
 		fmt.Fprint(f.out, "\n**A quick run: everything ran, the numbers mean nothing.**\n")
 	}
 	fmt.Fprintf(f.out, "\nMedians of %d rounds in turns, %v for each contender in a round, all calls admitted, over %d keys; "+
 		"client and server on one machine, over loopback TCP. Processor time is the server's, user and system, as INFO has it, with %d callers.\n",
 		f.rounds, f.slice, keys, callers)
-	fmt.Fprintf(f.out, "\nBeside: %s.\n", strings.Join(versions(), ", "))
+	fmt.Fprintf(f.out, "\nBeside: %s.\n", strings.Join(machine.Versions("/redis_rate/", "/throttled/", "/limiter/v3", "/go-redis/v9", "/rueidis"), ", "))
 	return nil
-}
-
-// versions returns the libraries that are measured, and the clients.
-func versions() []string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return nil
-	}
-	var list []string
-	for _, m := range info.Deps {
-		for _, lib := range []string{"/redis_rate/", "/throttled/", "/limiter/v3", "/go-redis/v9", "/rueidis"} {
-			if strings.Contains(m.Path, lib) {
-				list = append(list, m.Path+" "+m.Version)
-			}
-		}
-	}
-	return list
-}
-
-// cpu returns the processor's name, where the system reports it.
-func cpu() string {
-	f, err := os.Open("/proc/cpuinfo")
-	if err != nil {
-		return "an unnamed processor"
-	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if name, ok := strings.CutPrefix(lines.Text(), "model name"); ok {
-			return strings.TrimSpace(strings.TrimLeft(name, "\t :"))
-		}
-	}
-	return "an unnamed processor"
-}
-
-// load returns the load averages, where the system reports them: on a machine that is
-// not idle, figures are to be doubted.
-func load() string {
-	text, err := os.ReadFile("/proc/loadavg")
-	if fields := strings.Fields(string(text)); err == nil && len(fields) >= 3 {
-		return strings.Join(fields[:3], " ")
-	}
-	return "unknown"
 }

@@ -6,6 +6,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -90,4 +91,14 @@ func tooLong(d stint.Decision, most time.Duration) stint.Decision {
 		d.Denied = 1 // of one limit, which is nearly always
 	}
 	return d
+}
+
+// NotSent is the text of the error that a client of pkg gets for requests that
+// would have waited too long: whose limits hold them, their key and the wait.
+func NotSent(pkg, requests, key string, wait stint.Wait, server bool) string {
+	whose := "our limits hold"
+	if server {
+		whose = "the server holds"
+	}
+	return fmt.Sprintf("%s: %s %s to %s: retry after %v", pkg, whose, requests, key, wait)
 }
