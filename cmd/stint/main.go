@@ -158,6 +158,21 @@ func statusOf(err error) int {
 	return exitFailed
 }
 
+// splitLimits cuts a list of limits at its commas, but for those that stand in a
+// number, as in 1,000/h.
+func splitLimits(list string) (texts []string) {
+	digit := func(i int) bool { return i >= 0 && i < len(list) && '0' <= list[i] && list[i] <= '9' }
+	from := 0
+	for i := range len(list) {
+		group := digit(i-1) && digit(i+1) && digit(i+2) && digit(i+3) && !digit(i+4)
+		if list[i] == ',' && (!group || i+4 < len(list) && list[i+4] == '_') {
+			texts = append(texts, strings.TrimSpace(list[from:i]))
+			from = i + 1
+		}
+	}
+	return append(texts, strings.TrimSpace(list[from:]))
+}
+
 // parseLimits reads the values of a flag.
 func parseLimits(flag string, texts []string) ([]stint.Limit, error) {
 	limits := make([]stint.Limit, len(texts))

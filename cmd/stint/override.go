@@ -94,9 +94,7 @@ func (c *overrideSetCmd) Run(e *env) error {
 	}
 	o := rulesource.Override{Rule: c.Rule, Reason: c.Reason}
 	for _, text := range limits {
-		for one := range strings.SplitSeq(text, ",") {
-			o.Limits = append(o.Limits, strings.TrimSpace(one))
-		}
+		o.Limits = append(o.Limits, splitLimits(text)...)
 	}
 	if len(o.Limits) == 1 {
 		switch o.Limits[0] {

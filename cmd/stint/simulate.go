@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -138,11 +137,7 @@ func (c *simulateCmd) operations(e *env) error {
 func (c *simulateCmd) compare(e *env, phases []trial.Phase) error {
 	var candidates [][]stint.Limit
 	for _, text := range append(c.Compare, c.More...) {
-		layers := strings.Split(text, ",")
-		for i := range layers {
-			layers[i] = strings.TrimSpace(layers[i])
-		}
-		limits, err := parseLimits("--compare", layers)
+		limits, err := parseLimits("--compare", splitLimits(text))
 		if err != nil {
 			return err
 		}

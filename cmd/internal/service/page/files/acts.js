@@ -14,7 +14,10 @@ function keyQuery(path, r) {
 }
 
 // more doubles the count of a limit, as a beginning.
-const more = (limit) => limit.replace(/^[\d_]+/, (n) => String(2 * Number(n.replaceAll("_", ""))));
+const more = (limit) => limit.replace(/^[\d_,]+/, (n) => String(2 * Number(n.replace(/[_,]/g, ""))));
+
+// list cuts a list of limits at its commas, but for those in a number, as in 1,000/h.
+const list = (text) => text.split(/,(?!\d{3}(?![\d_]))|(?<!\d),/).map((l) => l.trim()).filter(Boolean);
 
 const own = (r) => (r.override?.limits ?? r.limits.filter((l) => l.capacity > 0).map((l) => l.limit)).map((l) => more(l)).join(", ");
 
@@ -23,7 +26,7 @@ const kinds = {
   raise: {
     name: "Raise…", title: "Other limits for this client", does: "Sets limits",
     fields: (r) => [limits(r), lasts("1h"), reason()],
-    send: (r, v) => ask("PUT", keyQuery("v1/override", r), { limits: v.limits.split(",").map((l) => l.trim()).filter(Boolean), for: v.for, reason: v.reason }),
+    send: (r, v) => ask("PUT", keyQuery("v1/override", r), { limits: list(v.limits), for: v.for, reason: v.reason }),
     when: (r) => !r.override?.block,
   },
   unlimited: {
