@@ -199,3 +199,33 @@ func words(command string) (all []string) {
 	end()
 	return all
 }
+
+// TestDocsRules has stint validate --strict read the rules files that documents show
+// and that packages bring along: a reader begins with these.
+func TestDocsRules(t *testing.T) {
+	found := 0
+	for _, file := range documents(t) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at, block := range strings.Split(string(text), "\n```") {
+			rules, shown := strings.CutPrefix(block, "yaml\n")
+			if !shown || !strings.Contains("\n"+rules, "\nrules:\n  - ") {
+				continue
+			}
+			found++
+			if got := (session{args: []string{"validate", "--strict", "-"}, in: rules}).run(); !strings.Contains(got, "no warnings") {
+				t.Errorf("%s, fence %d:\n%s", file, at, got)
+			}
+		}
+	}
+	if found < 8 {
+		t.Errorf("%d rules files", found)
+	}
+	for _, file := range []string{"cmd/stint/demo.yaml", "release/container/stint.yaml", "release/systemd/stint.yaml"} {
+		if got := (session{args: []string{"validate", "--strict", filepath.Join(root, file)}}).run(); !strings.Contains(got, "no warnings") {
+			t.Errorf("%s:\n%s", file, got)
+		}
+	}
+}
