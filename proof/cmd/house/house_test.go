@@ -70,3 +70,14 @@ func TestCodeLines(t *testing.T) {
 		t.Errorf("%d lines, %v; want 5:\n%s", n, err, strings.TrimSpace(src))
 	}
 }
+
+func TestFunctionsAt(t *testing.T) {
+	src := "package p\n\nvar a = func() int {\n\treturn 1\n}\n\nfunc f() {\n\ta()\n}\n\nfunc (t T) g() {\n}\n"
+	file := filepath.Join(t.TempDir(), "p.go")
+	if err := os.WriteFile(file, []byte(src), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := functionsAt(file, []int{4, 11}); err != nil || strings.Join(names, " ") != "var g" {
+		t.Errorf("%v, %v; want var and g", names, err)
+	}
+}

@@ -3,7 +3,7 @@
 // imports which.
 //
 //	go run ./cmd/house lines           lines of code by wing
-//	go run ./cmd/house trips           files that one call runs through, by coverage
+//	go run ./cmd/house trips           files that one call runs through, and what of each, by coverage
 //	go run ./cmd/house draw DIR        rooms.svg for docs/DESIGN.md, readers.svg for docs/RULES-DB.md
 //
 // It reads the work tree around it and needs redis-server for one trip.
