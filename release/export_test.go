@@ -5,8 +5,12 @@ import (
 	"runtime"
 )
 
-// LicenceOf is for the tests.
-var LicenceOf = licenceOf
+// These are for the tests.
+var (
+	LicenceOf = licenceOf
+	Published = published
+	Tag       = tag
+)
 
 // Release builds everything for this machine's system, as the tests' own tools
 // do: with C where they use it, which spares compiling all of it again.

@@ -46,11 +46,15 @@ func main() {
 	version := flag.String("version", "", "the version, such as v0.1.0; without it, what git describe says")
 	only := flag.String("only", "", "one system, such as linux_amd64; without it, all")
 	size := flag.String("size", "", "say what takes the room in this binary, which must not be stripped, and build nothing")
+	tagged := flag.String("tag", "", "give every module tags for this version, such as v0.1.0, say how to push them, and build nothing")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	do := func() error { return run(ctx, *out, *version, *only) }
-	if *size != "" {
+	switch {
+	case *tagged != "":
+		do = func() error { return tag(ctx, os.Stdout, ".", *tagged) }
+	case *size != "":
 		do = func() error { return sizes(ctx, os.Stdout, *size) }
 	}
 	if err := do(); err != nil {
