@@ -335,10 +335,16 @@ type room struct {
 }
 
 // roomy reports whether the node of a slot has room for another key: known is
-// false where it does not tell.
+// false where it does not tell. While there is none it has a look when that is due,
+// since no key comes into being that would.
 func (s *Store) roomy(slot uint16) (is, known bool) {
-	r := &s.nodeOf(slot).room
-	return r.left.Load() > 0, r.known.Load()
+	n := s.nodeOf(slot)
+	r := &n.room
+	is, known = r.left.Load() > 0, r.known.Load()
+	if known && !is && !r.looks.Load() && int64(s.since()) >= r.next.Load() {
+		s.look(n, slot)
+	}
+	return is, known
 }
 
 // fill notes that keys have come into being on the node of a slot, and has a look
