@@ -102,6 +102,8 @@ func newServer(base context.Context, h http.Handler, o ServeOptions) *http.Serve
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ConnContext:       withConn,
 		ErrorLog:          server.ErrorLog(o.Log),
+
+		DisableGeneralOptionsHandler: true, // or net/http would answer OPTIONS * itself, past the rules
 	}
 }
 

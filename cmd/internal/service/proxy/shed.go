@@ -2,8 +2,10 @@ package proxy
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -38,7 +40,9 @@ func (h *Handler) shed(w http.ResponseWriter, r *http.Request, why string) {
 }
 
 // asking counts requests from when the upstream is asked until it begins to
-// answer: streams that have begun are no load to be shed.
+// answer: streams that have begun are no load to be shed. Nor are those that
+// wait for their own clients: with bodies that do not come, a few clients would
+// have everybody else refused.
 type asking struct {
 	next http.RoundTripper
 	n    *atomic.Int64
@@ -47,8 +51,53 @@ type asking struct {
 // RoundTrip implements [http.RoundTripper].
 func (a asking) RoundTrip(r *http.Request) (*http.Response, error) {
 	a.n.Add(1)
-	defer a.n.Add(-1)
+	if r.Body == nil || r.Body == http.NoBody {
+		defer a.n.Add(-1)
+		return a.next.RoundTrip(r)
+	}
+	b := &askedBody{ReadCloser: r.Body, n: a.n}
+	defer b.answered()
+	r = r.WithContext(r.Context()) // a copy: a RoundTripper leaves its request as it is
+	r.Body = b
 	return a.next.RoundTrip(r)
+}
+
+// An askedBody takes its request out of the count while it waits for the
+// client. It may still be read when the upstream has begun to answer.
+type askedBody struct {
+	io.ReadCloser
+	n *atomic.Int64
+
+	mu      sync.Mutex
+	waiting bool // for the client
+	begun   bool // the upstream has begun to answer, and nothing is counted any more
+}
+
+// Read implements [io.Reader].
+func (b *askedBody) Read(p []byte) (int, error) {
+	b.waits(true)
+	defer b.waits(false)
+	return b.ReadCloser.Read(p)
+}
+
+func (b *askedBody) waits(now bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch b.waiting = now; {
+	case b.begun:
+	case now:
+		b.n.Add(-1)
+	default:
+		b.n.Add(1)
+	}
+}
+
+func (b *askedBody) answered() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.begun = true; !b.waiting {
+		b.n.Add(-1)
+	}
 }
 
 // A clientConn is what is known of a connection.

@@ -63,6 +63,69 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
+// TestInFlightOfSlowClients has more clients than requests may be in flight send
+// bodies that do not come, over HTTP/1.1 and as calls of gRPC: others are answered
+// all the same, and the bound holds for those that wait for the upstream again.
+func TestInFlightOfSlowClients(t *testing.T) {
+	arrived, finish := make(chan bool, 8), make(chan struct{})
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" {
+			return
+		}
+		arrived <- true
+		_, _ = io.Copy(io.Discard, r.Body) // it ends with the test
+		<-finish
+	}))
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetHTTP1(true)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	defer server.Close()
+	release := sync.OnceFunc(func() { close(finish) })
+	defer release()
+	f := start(t, mustURL(t, server.URL), 0, oneRule(t, "ip", "1000000/h"), httplimit.ClientIP{}, proxy.Options{MaxInFlight: 2, BodyStall: time.Hour})
+	until := func(want int, when string) {
+		t.Helper()
+		got := 0
+		for end := time.Now().Add(30 * time.Second); got != want; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: %d, want %d", when, got, want)
+			}
+			got = f.get(t, "/").StatusCode
+		}
+	}
+	var two http.Protocols
+	two.SetUnencryptedHTTP2(true)
+	calls := &http.Client{Transport: &http.Transport{Protocols: &two}}
+	defer calls.CloseIdleConnections()
+	var all sync.WaitGroup
+	var ends []*io.PipeWriter
+	for i := range 6 {
+		client, kind := f.client, "text/plain"
+		if i%2 == 1 {
+			client, kind = calls, "application/grpc"
+		}
+		body, end := io.Pipe()
+		defer end.Close() // a pipe closes
+		ends = append(ends, end)
+		all.Go(func() {
+			answer, err := client.Post("http://"+f.address+"/slow", kind, body)
+			if err == nil {
+				_ = answer.Body.Close() // it does not matter
+			}
+		})
+		<-arrived
+	}
+	until(http.StatusOK, "beside slow clients")
+	for _, end := range ends {
+		_ = end.Close() // a pipe closes
+	}
+	until(http.StatusServiceUnavailable, "once their bodies have come")
+	release()
+	all.Wait()
+	until(http.StatusOK, "afterwards")
+}
+
 // TestOverload is a benchmark of goodput: requests at three times what the
 // upstream can take, from clients that give up after a second, beside the most
 // that it ever answers in time. Set STINT_OVERLOAD to run it.

@@ -100,6 +100,7 @@ func TestTargets(t *testing.T) {
 		{plain, "GET http://other//login HTTP/1.1", "403"},
 		{plain, "GET ftp://other/x HTTP/1.1", "400"},
 		{plain, "GET * HTTP/1.1", "400"},
+		{plain, "OPTIONS * HTTP/1.1", "400"},
 		{plain, "CONNECT h:80 HTTP/1.1", "400"},
 		{plain, "GET //h/login HTTP/1.1", "GET h /h/login"},
 		{plain, "GET //login HTTP/1.1", "403"},

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -96,7 +97,7 @@ func TestRecipes(t *testing.T) {
 }
 
 func tryRecipe(t *testing.T, r recipe) {
-	stint, stop := serve(t, server.CheckHost(server.NewHandler(newOptions(t, someRules))), server.ServeOptions{})
+	stint, stop := serve(t, server.CheckHost(server.NewHandler(newOptions(t, someRules+"  - {name: host, match: {host: admin.internal}, block: true}\n"))), server.ServeOptions{})
 	var reached atomic.Int64
 	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		reached.Add(1)
@@ -168,10 +169,40 @@ func tryRecipe(t *testing.T, r recipe) {
 			t.Errorf("%s %s %v: %d %v; want %d", one.method, one.path, one.headers, resp.StatusCode, resp.Header, one.want)
 		}
 	}
+	for _, one := range []struct {
+		request string
+		reaches bool // the server behind
+	}{
+		{"GET /api/x HTTP/1.1\r\nHost: " + address + "\r\nX-Api-Key: a", true},
+		// Apache takes away what Connection names: the rules would see a key that the server does not.
+		{"GET /api/x HTTP/1.1\r\nHost: " + address + "\r\nX-Api-Key: b\r\nConnection: X-Api-Key", r.program == "nginx" || r.program == "haproxy"},
+		{"GET /other HTTP/1.1\r\nHost: " + address + ",h", r.program == "nginx"}, // which sends a name of its own
+	} {
+		before := reached.Load()
+		rawRequest(t, address, one.request)
+		if got := reached.Load() > before; got != one.reaches {
+			t.Errorf("%q reached the server: %v, want %v", one.request, got, one.reaches)
+		}
+	}
 	_ = stop() // it is away now
 	before := reached.Load()
 	if resp, _ := send("GET", "/other"); resp.StatusCode != r.away || reached.Load() != before {
 		t.Errorf("without stint: %d, %d reached the server; want %d and none", resp.StatusCode, reached.Load()-before, r.away)
+	}
+}
+
+// rawRequest sends a request and reads what comes back.
+func rawRequest(t *testing.T, address, request string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	fmt.Fprintf(conn, "%s\r\n\r\n", request)
+	if _, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil { // its body does not matter
+		t.Errorf("%q: %v", request, err)
 	}
 }
 
