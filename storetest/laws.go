@@ -135,7 +135,7 @@ func askingChangesNothing(e *env, l limit) {
 	})
 }
 
-func doorsAgree(e *env, l limit) {
+func waysAgree(e *env, l limit) {
 	c := e.key("c")
 	e.walk(l, func(a, b string) {
 		cost := e.cost(l.Limit)

@@ -110,7 +110,7 @@ var laws = []law{
 	{name: "remaining is true", each: remainingIsTrue},
 	{name: "reset_after is true", each: resetIsTrue},
 	{name: "what only asks changes nothing", each: askingChangesNothing},
-	{name: "all doors agree", each: doorsAgree},
+	{name: "all ways to ask agree", each: waysAgree},
 	{name: "impossible is never", each: impossibleIsNever},
 	{name: "reserve and cancel are nothing", each: cancelUndoes},
 	{name: "settle is take", each: settleIsTake},

@@ -16,9 +16,9 @@ const adminConns = 32
 
 // serveAdmin serves operators at the address of --admin until ctx is done, in
 // the background. An address that others reach asks for tokens, under https if
-// the door has a certificate; those of a database of rules are tokens too. Without
+// the service has a certificate; those of a database of rules are tokens too. Without
 // tokens it has no lab. of is what operators ask and do.
-func (d *door) serveAdmin(ctx context.Context, address string, admin *server.Admin, s *sources, of *office, background *sync.WaitGroup, logger *slog.Logger) error {
+func (d *access) serveAdmin(ctx context.Context, address string, admin *server.Admin, s *sources, of *office, background *sync.WaitGroup, logger *slog.Logger) error {
 	if address == "" {
 		return nil
 	}
@@ -28,7 +28,7 @@ func (d *door) serveAdmin(ctx context.Context, address string, admin *server.Adm
 	}
 	d.local = server.Local(ln.Addr())
 	o := server.ServeOptions{Log: logger, IdleTimeout: 5 * time.Second} // of few connections: probes need them too
-	tokens := d.askers != nil || d.operators != nil || of.inDatabase
+	tokens := d.clients != nil || d.operators != nil || of.inDatabase
 	switch {
 	case d.local:
 	case !tokens:
@@ -41,9 +41,9 @@ func (d *door) serveAdmin(ctx context.Context, address string, admin *server.Adm
 	}
 	lab := lab.New(lab.Options{Aside: true}) // decisions come first
 	rehearsals := s.rehearsals(ctx, of, background, logger)
-	handler := server.NewAdminDoor(ln.Addr(), server.AdminDoorOptions{
+	handler := server.NewAdminHandler(ln.Addr(), server.AdminHandlerOptions{
 		Admin: admin, Page: s.page(ctx, of, rehearsals, background, logger), Rules: of.api, Usage: s.usage(logger),
-		Rehearse: rehearsals, Lab: lab, Simulate: lab, Askers: d.askers, Operators: d.operators,
+		Rehearse: rehearsals, Lab: lab, Simulate: lab, Clients: d.clients, Operators: d.operators,
 	})
 	background.Go(func() {
 		bounded := server.NewConns(server.ConnsOptions{Max: adminConns, PerAddress: adminConns, Log: logger}).Listen(ln)

@@ -225,15 +225,15 @@ func TestClients(t *testing.T) {
 }
 
 // serveSnippets serves the rules of the page until stop is called.
-func serveSnippets(t *testing.T, dir string, doors ...string) (stop func()) {
+func serveSnippets(t *testing.T, dir string, flags ...string) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var errs bytes.Buffer
 	done := make(chan int, 1)
 	go func() {
-		done <- main.Run(ctx, append([]string{"serve", filepath.Join(dir, "stint.yaml")}, doors...), nil, &bytes.Buffer{}, &errs)
+		done <- main.Run(ctx, append([]string{"serve", filepath.Join(dir, "stint.yaml")}, flags...), nil, &bytes.Buffer{}, &errs)
 	}()
-	ask(t, doors[1]) // for no rule
+	ask(t, flags[1]) // for no rule
 	return func() {
 		cancel()
 		if status := <-done; status != 0 {
@@ -270,13 +270,13 @@ func wanted(t *testing.T, name, module string) string {
 // TestExpress runs the app of docs/CLIENTS.md and asks it.
 func TestExpress(t *testing.T) {
 	node := wanted(t, "node", "express")
-	dir, door := snippets(t, patiently), freeport.Addr(t)
-	stop := serveSnippets(t, dir, "--http", door)
+	dir, address := snippets(t, patiently), freeport.Addr(t)
+	stop := serveSnippets(t, dir, "--http", address)
 	ctx, quit := context.WithCancel(t.Context())
 	defer quit()
 	app := exec.CommandContext(ctx, node, "app.js")
 	app.Dir = dir
-	app.Env = append(os.Environ(), "NODE_PATH="+nodeModules(t), "STINT_URL=http://"+door, "PORT=0")
+	app.Env = append(os.Environ(), "NODE_PATH="+nodeModules(t), "STINT_URL=http://"+address, "PORT=0")
 	out, err := app.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -29,12 +29,12 @@ func TestFewDescriptors(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			at := fewDescriptors(t, 256, test.args+" --admin 127.0.0.1:0")
-			door := at["address"]
+			address := at["address"]
 			if test.name == "resp" {
-				door = at["resp"]
+				address = at["resp"]
 			}
 			for range 300 {
-				conn, err := net.DialTimeout("tcp", door, 5*time.Second)
+				conn, err := net.DialTimeout("tcp", address, 5*time.Second)
 				if err != nil {
 					break // the backlog is full, which is as good
 				}

@@ -83,10 +83,10 @@ func (c *demoFlags) demo(ctx context.Context, e *env, checkAddress string) error
 		defer ln.Close() // who serves on it has closed it, unless it was never reached
 		listeners[i] = ln
 	}
-	behind, front, door := listeners[0], listeners[1], listeners[2]
+	behind, front, own := listeners[0], listeners[1], listeners[2]
 	admin := server.NewAdmin(s.source, s.observer)
 	checks := server.NewHandler(server.Options{
-		Source: s.source, Observer: s.observer, Admin: admin, Log: logger, Open: server.Local(door.Addr()),
+		Source: s.source, Observer: s.observer, Admin: admin, Log: logger, Open: server.Local(own.Addr()),
 	})
 	h, err := proxy.NewHandler(proxy.Options{
 		Upstream: &url.URL{Scheme: "http", Host: behind.Addr().String()},
@@ -104,18 +104,18 @@ func (c *demoFlags) demo(ctx context.Context, e *env, checkAddress string) error
 		_ = server.Serve(beside, behind, proxy.Demo(), server.ServeOptions{Log: logger}) // the proxy is its only client
 	})
 	all.Go(func() {
-		if err := server.Serve(beside, door, server.Guard(checks, door.Addr()), server.ServeOptions{Log: logger}); err != nil {
+		if err := server.Serve(beside, own, server.Guard(checks, own.Addr()), server.ServeOptions{Log: logger}); err != nil {
 			logger.Error("--http", "error", err)
 		}
 	})
-	if _, err = fmt.Fprint(e.out, guide(front.Addr(), door.Addr())); err != nil {
+	if _, err = fmt.Fprint(e.out, guide(front.Addr(), own.Addr())); err != nil {
 		return err
 	}
 	return proxy.Serve(ctx, front, h, proxy.ServeOptions{Drain: time.Second, OnStop: admin.Stop, Log: logger})
 }
 
 // guide is what a demo prints: lines that work when pasted into a shell.
-func guide(front, door net.Addr) string {
+func guide(front, own net.Addr) string {
 	yaml := strings.ReplaceAll("\n"+strings.TrimSpace(string(demoRules)), "\n", "\n  ")
 	yaml = strings.ReplaceAll(yaml, "\n  \n", "\n\n")[1:]
 	return fmt.Sprintf(`A small server, with stint in front of it and these rules:
@@ -150,7 +150,7 @@ Try, in another terminal:
 
 Ctrl-C stops it. For a server of yours, with rules of yours:
   stint proxy -c stint.yaml --upstream http://127.0.0.1:9000
-`, yaml, reachable(front), reachable(door))
+`, yaml, reachable(front), reachable(own))
 }
 
 // reachable returns how this machine reaches an address.

@@ -198,9 +198,9 @@ func (c *doctorCmd) examineStore(ctx context.Context, store storeURL, u *checkup
 // examineDoors opens each address for a moment, and says who may come in there.
 func (c *doctorCmd) examineDoors(ctx context.Context, u *checkup) {
 	quiet := slog.New(slog.DiscardHandler)
-	d, err := c.door(quiet)
+	d, err := c.access(quiet)
 	if err != nil {
-		u.failed("doors", err)
+		u.failed("access", err)
 		return
 	}
 	for _, one := range []struct{ flag, address string }{
@@ -243,7 +243,7 @@ func tryAddress(ctx context.Context, flag, address string) (net.Addr, error) {
 
 // audience says who reaches an address, who of them may ask, and who may change
 // what keys have used.
-func (d *door) audience(flag string, addr net.Addr) (level, text string) {
+func (d *access) audience(flag string, addr net.Addr) (level, text string) {
 	level, reach := "ok", "reaches this machine alone"
 	if !server.Local(addr) {
 		reach = "reaches other machines"
@@ -255,11 +255,11 @@ func (d *door) audience(flag string, addr net.Addr) (level, text string) {
 	switch {
 	case flag == "--admin" && server.Local(addr):
 		ask = "everyone there may see metrics and the lab"
-	case flag == "--admin" && d.askers == nil && d.operators == nil:
+	case flag == "--admin" && d.clients == nil && d.operators == nil:
 		level, ask = "warning", "everyone there may see metrics"
 	case flag == "--admin":
 		ask = "those with a token may see metrics"
-	case d.askers != nil:
+	case d.clients != nil:
 		ask = "those with a token may ask"
 	case !server.Local(addr) && d.operators != nil:
 		ask = "operators may ask"
@@ -273,7 +273,7 @@ func (d *door) audience(flag string, addr net.Addr) (level, text string) {
 	cipher := "in clear"
 	if d.certificate != nil && (flag != "--admin" || !server.Local(addr)) {
 		cipher = "by TLS"
-		if d.clients != nil && flag != "--admin" {
+		if d.clientCAs != nil && flag != "--admin" {
 			cipher = "by TLS with certificates of clients"
 		}
 	} else if !server.Local(addr) {

@@ -14,7 +14,7 @@ import (
 // follow reads the rules again when their file changes, and on SIGHUP the
 // rules, the tokens and the certificate, until ctx is done. Tokens are read again
 // when their files change, too. What cannot be read stays as it was.
-func (s *sources) follow(ctx context.Context, d *door, background *sync.WaitGroup, logger *slog.Logger) {
+func (s *sources) follow(ctx context.Context, d *access, background *sync.WaitGroup, logger *slog.Logger) {
 	background.Go(func() {
 		if err := s.source.Watch(ctx); err != nil {
 			logger.Error("the rules file is not watched: SIGHUP reads it again", "error", err)
@@ -39,8 +39,8 @@ func (s *sources) follow(ctx context.Context, d *door, background *sync.WaitGrou
 
 // watchTokens reads the files of tokens again when they change, until ctx is
 // done.
-func (d *door) watchTokens(ctx context.Context, background *sync.WaitGroup, logger *slog.Logger) {
-	for flag, tokens := range map[string]*server.Tokens{"--token-file": d.askers, "--operator-token-file": d.operators} {
+func (d *access) watchTokens(ctx context.Context, background *sync.WaitGroup, logger *slog.Logger) {
+	for flag, tokens := range map[string]*server.Tokens{"--token-file": d.clients, "--operator-token-file": d.operators} {
 		if tokens != nil {
 			background.Go(func() {
 				tokens.Watch(ctx, func(err error) {
@@ -51,15 +51,15 @@ func (d *door) watchTokens(ctx context.Context, background *sync.WaitGroup, logg
 	}
 }
 
-// reload reads the files of a door again.
-func (d *door) reload(logger *slog.Logger) {
+// reload reads the files of tokens and of TLS again.
+func (d *access) reload(logger *slog.Logger) {
 	note := func(what string, err error) {
 		if err != nil {
 			logger.Error("not read again, stays as it was", "what", what, "error", err)
 		}
 	}
-	if d.askers != nil {
-		note("--token-file", d.askers.Reload())
+	if d.clients != nil {
+		note("--token-file", d.clients.Reload())
 	}
 	if d.operators != nil {
 		note("--operator-token-file", d.operators.Reload())

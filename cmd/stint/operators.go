@@ -68,7 +68,7 @@ type office struct {
 }
 
 // operators opens what operators see and do, and keeps it going until ctx is done.
-func (s *sources) operators(ctx context.Context, c *sourceFlags, d *door, background *sync.WaitGroup, logger *slog.Logger) (*office, error) {
+func (s *sources) operators(ctx context.Context, c *sourceFlags, d *access, background *sync.WaitGroup, logger *slog.Logger) (*office, error) {
 	keeper, err := s.keeper(c, logger)
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (s *sources) operators(ctx context.Context, c *sourceFlags, d *door, backgr
 // and a request without a token on an address that only this machine reaches. A
 // token whose file names its holder has the role that is said there. Where rules are
 // in a database, guests without a name see how clients stand, and no more.
-func (d *door) guest(inDatabase bool) func(r *http.Request) (string, rulesdb.Role) {
+func (d *access) guest(inDatabase bool) func(r *http.Request) (string, rulesdb.Role) {
 	return func(r *http.Request) (string, rulesdb.Role) {
 		author, role, named := d.known(r)
 		if inDatabase && role != "" && !named {
@@ -112,11 +112,11 @@ func (d *door) guest(inDatabase bool) func(r *http.Request) (string, rulesdb.Rol
 }
 
 // known says who it is, what they may do, and whether a file names them.
-func (d *door) known(r *http.Request) (author string, role rulesdb.Role, named bool) {
+func (d *access) known(r *http.Request) (author string, role rulesdb.Role, named bool) {
 	shown := server.Shown(r)
 	by, role, what := d.operators.Find(shown), rulesdb.Operator, "operator token"
 	if by.Line == 0 {
-		by, role, what = d.askers.Find(shown), rulesdb.Viewer, "token"
+		by, role, what = d.clients.Find(shown), rulesdb.Viewer, "token"
 	}
 	switch {
 	case by.Name != "":

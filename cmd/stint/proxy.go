@@ -76,7 +76,7 @@ func (c *proxyCmd) Run(e *env) error {
 		return err
 	}
 	logger := c.logger(e)
-	d, err := c.door(logger)
+	d, err := c.access(logger)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (c *proxyCmd) Run(e *env) error {
 }
 
 // serve answers until ctx is done.
-func (c *proxyCmd) serve(ctx context.Context, ln net.Listener, h *proxy.Handler, s *sources, d *door, logger *slog.Logger) error {
+func (c *proxyCmd) serve(ctx context.Context, ln net.Listener, h *proxy.Handler, s *sources, d *access, logger *slog.Logger) error {
 	admin := server.NewAdmin(s.source, s.observer)
 	o := proxy.ServeOptions{Drain: c.Drain, Notice: c.DrainDelay, OnStop: admin.Stop, Log: logger}
 	if d.certificate != nil {
@@ -138,8 +138,8 @@ func (c *proxyCmd) serve(ctx context.Context, ln net.Listener, h *proxy.Handler,
 	return err
 }
 
-// door reads the certificate and the tokens.
-func (c *proxyCmd) door(logger *slog.Logger) (*door, error) {
+// access reads the certificate and the tokens.
+func (c *proxyCmd) access(logger *slog.Logger) (*access, error) {
 	if err := c.connFlags.check(); err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func (c *proxyCmd) door(logger *slog.Logger) (*door, error) {
 	case (c.TLSCert == "") != (c.TLSKey == ""):
 		return nil, usage("--tls-cert", "goes with --tls-key: give both, or none")
 	}
-	d := &door{}
+	d := &access{}
 	if err := d.readTokens(c.TokenFile, c.OperatorTokenFile, logger); err != nil || c.TLSCert == "" {
 		return d, err
 	}

@@ -34,7 +34,7 @@ func rehearsal(t *testing.T, args ...string) (report rehearse.Report, said strin
 	return report, said
 }
 
-// TestRehearse sends requests in at three doors of a server, and tries a tighter
+// TestRehearse sends requests in at three interfaces of a server, and tries a tighter
 // rule on them.
 func TestRehearse(t *testing.T) {
 	dir := t.TempDir()

@@ -18,11 +18,11 @@ import (
 )
 
 type serveCmd struct {
-	sourceFlags `embed:""`
-	limitFlags  `embed:""`
-	demoFlags   `embed:""`
-	doorFlags   `embed:""`
-	connFlags   `embed:""`
+	sourceFlags   `embed:""`
+	limitFlags    `embed:""`
+	demoFlags     `embed:""`
+	listenerFlags `embed:""`
+	connFlags     `embed:""`
 
 	HTTP              string        `name:"http" env:"STINT_HTTP" default:"127.0.0.1:8080" placeholder:"ADDRESS" help:"Where it is asked (${default}); unix:/run/stint.sock is a Unix socket."`
 	TLSCert           string        `name:"tls-cert" env:"STINT_TLS_CERT" placeholder:"FILE" help:"Serve with TLS, https too, by this certificate, PEM."`
@@ -72,7 +72,7 @@ func (c *serveCmd) Run(e *env) error {
 		}
 	}
 	c.nameNode(c.HTTP)
-	door, err := c.door(logger)
+	d, err := c.access(logger)
 	if err != nil {
 		return err
 	}
@@ -86,15 +86,15 @@ func (c *serveCmd) Run(e *env) error {
 		return err
 	}
 	defer ln.Close() // Serve has closed it, unless it was never reached
-	if door.open, err = door.exposed("--http", c.HTTP, ln.Addr(), logger); err != nil {
+	if d.open, err = d.exposed("--http", c.HTTP, ln.Addr(), logger); err != nil {
 		return err
 	}
-	ds, err := c.openDoors(ctx, door, logger)
+	ds, err := c.openListeners(ctx, d, logger)
 	if err != nil {
 		return err
 	}
 	defer ds.close()
-	return c.serve(ctx, ln, ds, s, door, logger)
+	return c.serve(ctx, ln, ds, s, d, logger)
 }
 
 // check refuses flags that make no sense.
@@ -114,18 +114,18 @@ func (c *serveCmd) check() error {
 	return c.connFlags.check()
 }
 
-// A door is who may come in, and how.
-type door struct {
-	askers, operators *server.Tokens      // nil without a file
-	certificate       *server.Certificate // nil for http
-	clients           *x509.CertPool      // that sign those of clients; nil if they show none
-	open              bool                // every client that reaches it may ask
-	local             bool                // only this machine reaches the address of operators
+// An access is who may come in, and how.
+type access struct {
+	clients, operators *server.Tokens      // nil without a file
+	certificate        *server.Certificate // nil for http
+	clientCAs          *x509.CertPool      // that sign those of clients; nil if they show none
+	open               bool                // every client that reaches it may ask
+	local              bool                // only this machine reaches the address of operators
 }
 
-// door reads the files of tokens and of TLS.
-func (c *serveCmd) door(logger *slog.Logger) (*door, error) {
-	d := &door{}
+// access reads the files of tokens and of TLS.
+func (c *serveCmd) access(logger *slog.Logger) (*access, error) {
+	d := &access{}
 	if err := d.readTokens(c.TokenFile, c.OperatorTokenFile, logger); err != nil {
 		return nil, err
 	}
@@ -141,19 +141,19 @@ func (c *serveCmd) door(logger *slog.Logger) (*door, error) {
 		if err != nil {
 			return nil, err
 		}
-		d.clients = clients
+		d.clientCAs = clients
 	}
 	return d, nil
 }
 
 // readTokens reads the files of tokens; "" is none.
-func (d *door) readTokens(askers, operators string, logger *slog.Logger) error {
+func (d *access) readTokens(clients, operators string, logger *slog.Logger) error {
 	for _, one := range []struct {
 		flag, path string
 		read       func(path string) (*server.Tokens, error)
 		to         **server.Tokens
 	}{
-		{"--token-file", askers, server.ReadTokens, &d.askers},
+		{"--token-file", clients, server.ReadTokens, &d.clients},
 		{"--operator-token-file", operators, server.ReadOperators, &d.operators},
 	} {
 		if one.path == "" {
@@ -172,7 +172,7 @@ func (d *door) readTokens(askers, operators string, logger *slog.Logger) error {
 }
 
 // serve answers until ctx is done.
-func (c *serveCmd) serve(ctx context.Context, ln net.Listener, ds *doors, s *sources, d *door, logger *slog.Logger) error {
+func (c *serveCmd) serve(ctx context.Context, ln net.Listener, ds *listeners, s *sources, d *access, logger *slog.Logger) error {
 	admin := server.NewAdmin(s.source, s.observer)
 	client := s.client
 	_, client.TrustUnix = ln.Addr().(*net.UnixAddr)
@@ -180,7 +180,7 @@ func (c *serveCmd) serve(ctx context.Context, ln net.Listener, ds *doors, s *sou
 	h := server.NewHandler(server.Options{
 		Envoy:  service.JSON,
 		Source: s.source, Observer: s.observer, Admin: admin, Log: logger, Usage: s.usage(logger),
-		Open: d.open, Askers: d.askers, Operators: d.operators,
+		Open: d.open, Clients: d.clients, Operators: d.operators,
 		Client: client, Dialect: dialects[c.Dialect], MaxBatch: c.MaxBatch,
 	})
 	o := server.ServeOptions{Log: logger, Drain: max(c.Drain, 1), Notice: c.DrainDelay}
@@ -207,10 +207,10 @@ func (c *serveCmd) serve(ctx context.Context, ln net.Listener, ds *doors, s *sou
 	s.warn(beside, &background)
 	s.export(beside, &background)
 	logger.Info("listening", "address", ln.Addr().String(), "rules", len(s.source.Policy().Rules().Names()),
-		"store", s.where, "max_keys", c.MaxKeys, "tls", d.certificate != nil, "tokens", d.askers != nil, "operators", d.operators != nil)
+		"store", s.where, "max_keys", c.MaxKeys, "tls", d.certificate != nil, "tokens", d.clients != nil, "operators", d.operators != nil)
 	conns := c.conns(s, 1, logger)
 	ds.bound(conns)
-	failed := c.serveDoors(ctx, end, ds, service, s, d, &background, logger)
+	failed := c.serveListeners(ctx, end, ds, service, s, d, &background, logger)
 	handler := server.Guard(h, ln.Addr())
 	err = server.Serve(ctx, conns.Listen(ln), handler, o)
 	end()

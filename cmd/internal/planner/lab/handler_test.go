@@ -35,7 +35,7 @@ func TestHandler(t *testing.T) {
 		{"no way out", "GET", "/../lab.go", "", nil, 307, "/lab.go"},
 		{"a simulation", "POST", "/v1/simulate", small, nil, 200, `"passed":10,"delayed":0,"denied":10,`},
 		{"the wrong method", "GET", "/v1/simulate", "", nil, 404, ""},
-		{"no log door", "POST", "/v1/plan", small, nil, 405, ""},
+		{"no logs", "POST", "/v1/plan", small, nil, 405, ""},
 		{"a form", "POST", "/v1/simulate", small, map[string]string{"Content-Type": "text/plain"}, 415, `{"error":"Content-Type: want application/json"}`},
 		{"a charset", "POST", "/v1/simulate", small, map[string]string{"Content-Type": "application/json; charset=utf-8"}, 200, ""},
 		{"not JSON", "POST", "/v1/simulate", "limits", nil, 400, `{"error":"no JSON at byte 1: `},
@@ -112,7 +112,7 @@ func TestHandlerFiles(t *testing.T) {
 	}
 }
 
-// TestHandlerPlan: a door for logs is there when it is given, and said to be.
+// TestHandlerPlan: logs are taken when there is a planner, and said to be.
 func TestHandlerPlan(t *testing.T) {
 	for _, o := range []lab.Options{{}, {Plan: lab.NewPlanner(lab.PlannerOptions{MaxBody: 1000})}} {
 		h := lab.New(o)

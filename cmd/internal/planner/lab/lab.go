@@ -34,7 +34,7 @@ type Options struct {
 	Aside bool
 	// Plan answers POST v1/plan: a log file in, what limits would have done to
 	// it out. GET v1/lab says whether it is there, so that the page can offer
-	// to drop a file on it. The default value is nil: there is no such door.
+	// to drop a file on it. The default value is nil: it is not there.
 	Plan *Planner
 }
 

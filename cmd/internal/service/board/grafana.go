@@ -29,7 +29,7 @@ const of = `job=~"$job", instance=~"$instance"`
 
 var rows = []row{
 	{"Requests", []panel{
-		{"Requests", "What comes in, by door.", "reqps", 8, false, true, []query{{`sum by (door) (rate(stint_decision_duration_seconds_count{` + of + `}[$__rate_interval]))`, "{{door}}"}}},
+		{"Requests", "What comes in, by interface.", "reqps", 8, false, true, []query{{`sum by (door) (rate(stint_decision_duration_seconds_count{` + of + `}[$__rate_interval]))`, "{{door}}"}}},
 		{"Denied", "By the rule that denies. One request may be denied by several.", "reqps", 8, false, true, []query{
 			{`sum by (rule) (rate(stint_decisions_total{` + of + `, decision=~"denied|blocked", rule=~"$rule"}[$__rate_interval])) > 0`, "{{rule}}"},
 		}},

@@ -30,7 +30,7 @@ var (
 		[]string{"door"}, nil)
 )
 
-// counters collects the counters of all doors.
+// counters collects the counters of all entrypoints.
 type counters struct{ o *Observer }
 
 func (c counters) Describe(to chan<- *prometheus.Desc) {
@@ -45,7 +45,7 @@ func (c counters) Collect(to chan<- prometheus.Metric) {
 	count := func(desc *prometheus.Desc, n uint64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n), labels...)
 	}
-	for _, d := range *c.o.doors.Load() {
+	for _, d := range *c.o.entrypoints.Load() {
 		count(storeErrorsDesc, d.storeErrors.Load(), d.name)
 		count(forgottenDesc, d.forgotten.Load(), d.name)
 		for why, name := range reasonNames {

@@ -31,8 +31,8 @@ var verdicts = [...]policy.Verdict{policy.VerdictAllowed, policy.VerdictDenied, 
 // fallbacks are the words for what decided in place of the store.
 var fallbacks = [...]policy.Failure{policy.FailLocal, policy.FailOpen, policy.FailClosed}
 
-// A door is one way by which requests come in, with its counters.
-type door struct {
+// An entrypoint is one way by which requests come in, with its counters.
+type entrypoint struct {
 	name        string
 	took        prometheus.Observer
 	denied      atomic.Uint64 // requests
@@ -45,7 +45,7 @@ type door struct {
 	rules atomic.Pointer[map[string]*tally]
 }
 
-// A tally is the counters of one rule at one door.
+// A tally is the counters of one rule at one entrypoint.
 type tally struct {
 	said     [len(verdicts)]atomic.Uint64
 	fellBack [len(fallbacks) + 1]atomic.Uint64 // by policy.Failure
@@ -58,7 +58,7 @@ const unmatched = ""
 // Decided counts one decision, once for each rule that matched, and logs the
 // rules that denied. A result of a peek is no decision.
 func (o *Observer) Decided(name string, r *policy.Result, q Request) {
-	d := o.door(name)
+	d := o.entrypoint(name)
 	d.took.Observe(q.Took.Seconds())
 	if !r.Decision.Allowed {
 		d.denied.Add(1)
@@ -92,12 +92,12 @@ func (o *Observer) Decided(name string, r *policy.Result, q Request) {
 }
 
 // Forgot counts a limit that a caller gave and that made room for another.
-func (o *Observer) Forgot(name string) { o.door(name).forgotten.Add(1) }
+func (o *Observer) Forgot(name string) { o.entrypoint(name).forgotten.Add(1) }
 
 // Failed counts a request that no decision could be made on, by the kind of the
 // error, and logs it if it is the store's.
 func (o *Observer) Failed(name string, err error) {
-	d, why := o.door(name), reasonOf(err)
+	d, why := o.entrypoint(name), reasonOf(err)
 	d.failed[why].Add(1)
 	if why == storeError {
 		d.storeErrors.Add(1)
@@ -107,7 +107,7 @@ func (o *Observer) Failed(name string, err error) {
 
 // Overloaded counts a request that was refused at once, undecided, because too
 // much else was in hand.
-func (o *Observer) Overloaded(name string) { o.door(name).failed[overload].Add(1) }
+func (o *Observer) Overloaded(name string) { o.entrypoint(name).failed[overload].Add(1) }
 
 func reasonOf(err error) reason {
 	for _, theirs := range []error{policy.ErrRequest, stint.ErrCost, stint.ErrLayers, stint.ErrReservation} {
@@ -121,34 +121,34 @@ func reasonOf(err error) reason {
 	return storeError
 }
 
-// door returns the door of a name. There are as many as the program has.
-func (o *Observer) door(name string) *door {
-	for _, d := range *o.doors.Load() {
+// entrypoint returns the entrypoint of a name. There are as many as the program has.
+func (o *Observer) entrypoint(name string) *entrypoint {
+	for _, d := range *o.entrypoints.Load() {
 		if d.name == name {
 			return d
 		}
 	}
-	return o.newDoor(name)
+	return o.newEntrypoint(name)
 }
 
-func (o *Observer) newDoor(name string) *door {
+func (o *Observer) newEntrypoint(name string) *entrypoint {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	old := *o.doors.Load()
+	old := *o.entrypoints.Load()
 	for _, d := range old {
 		if d.name == name {
 			return d
 		}
 	}
-	d := &door{name: name, took: o.took.WithLabelValues(name)}
+	d := &entrypoint{name: name, took: o.took.WithLabelValues(name)}
 	d.rules.Store(new(map[string]*tally))
-	doors := append(old[:len(old):len(old)], d)
-	o.doors.Store(&doors)
+	entrypoints := append(old[:len(old):len(old)], d)
+	o.entrypoints.Store(&entrypoints)
 	return d
 }
 
 // tally returns the counters of a rule.
-func (o *Observer) tally(d *door, rule string) *tally {
+func (o *Observer) tally(d *entrypoint, rule string) *tally {
 	if t := (*d.rules.Load())[rule]; t != nil {
 		return t
 	}
@@ -166,13 +166,13 @@ func (o *Observer) tally(d *door, rule string) *tally {
 	return t
 }
 
-// Requests are how many were decided, at all doors together.
+// Requests are how many were decided, at all entrypoints together.
 type Requests struct{ Allowed, Denied uint64 }
 
 // Requests returns how many requests passed and were denied since the start. Where
 // several questions are decided together, they are one.
 func (o *Observer) Requests() (all Requests) {
-	for _, d := range *o.doors.Load() {
+	for _, d := range *o.entrypoints.Load() {
 		denied := d.denied.Load() // before the sum: a request is in that first
 		var m dto.Metric
 		if took, ok := d.took.(prometheus.Metric); ok && took.Write(&m) == nil {
@@ -183,18 +183,18 @@ func (o *Observer) Requests() (all Requests) {
 	return all
 }
 
-// Said is what a rule said, at all doors together.
+// Said is what a rule said, at all entrypoints together.
 type Said struct{ Allowed, Denied, Blocked, ShadowDenied uint64 }
 
 // Said returns what every rule has said since it has its name, "" for requests
 // that no rule matched.
 func (o *Observer) Said() map[string]Said {
 	most := 0
-	for _, d := range *o.doors.Load() {
+	for _, d := range *o.entrypoints.Load() {
 		most = max(most, len(*d.rules.Load()))
 	}
 	all := make(map[string]Said, most)
-	for _, d := range *o.doors.Load() {
+	for _, d := range *o.entrypoints.Load() {
 		for rule, t := range *d.rules.Load() {
 			s := all[rule]
 			s.Allowed += t.said[policy.VerdictAllowed].Load()
@@ -219,7 +219,7 @@ func (o *Observer) Rules(names []string) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, d := range *o.doors.Load() {
+	for _, d := range *o.entrypoints.Load() {
 		rules := maps.Clone(*d.rules.Load())
 		maps.DeleteFunc(rules, func(name string, _ *tally) bool { return !stay[name] })
 		d.rules.Store(&rules)

@@ -72,11 +72,11 @@ func (d *denials) full(c *culprits, rule string) bool {
 
 // A culprit is one key that a rule has denied.
 type culprit struct {
-	door, rule string
-	shadow     bool
-	key        slog.Attr
-	more       atomic.Uint64 // denials since the last line on it
-	since      time.Time     // when that was
+	entrypoint, rule string
+	shadow           bool
+	key              slog.Attr
+	more             atomic.Uint64 // denials since the last line on it
+	since            time.Time     // when that was
 }
 
 func newDenials(o Options) *denials {
@@ -89,12 +89,12 @@ func newDenials(o Options) *denials {
 
 // denied notes that r.Rules[i] denied. Once a key has its line, or there is no
 // room for it, that takes no lock and allocates nothing.
-func (d *denials) denied(door string, r *policy.Result, i int, q *Request) {
+func (d *denials) denied(entrypoint string, r *policy.Result, i int, q *Request) {
 	if d == nil {
 		return
 	}
 	if part, sampled := d.sample[r.Rules[i].Rule]; sampled {
-		d.sampleOf(part, door, r, i, q)
+		d.sampleOf(part, entrypoint, r, i, q)
 		return
 	}
 	id := maphash.String(d.seed, r.Key(i)) ^ bits.RotateLeft64(maphash.String(d.seed, r.Rules[i].Rule), 1)
@@ -102,7 +102,7 @@ func (d *denials) denied(door string, r *policy.Result, i int, q *Request) {
 	switch c := known.keys[id]; {
 	case c != nil:
 		c.more.Add(1)
-	case d.full(known, r.Rules[i].Rule) || !d.add(id, door, r, i, q):
+	case d.full(known, r.Rules[i].Rule) || !d.add(id, entrypoint, r, i, q):
 		d.rest.Add(1)
 	}
 }
@@ -111,8 +111,8 @@ func (d *denials) denied(door string, r *policy.Result, i int, q *Request) {
 const longestKey = 256
 
 // add writes the first line on a key, and reports false if it has no room.
-func (d *denials) add(id uint64, door string, r *policy.Result, i int, q *Request) bool {
-	e, c := &r.Rules[i], d.culprit(door, r, i)
+func (d *denials) add(id uint64, entrypoint string, r *policy.Result, i int, q *Request) bool {
+	e, c := &r.Rules[i], d.culprit(entrypoint, r, i)
 	d.mu.Lock()
 	old := d.known.Load()
 	if was := old.keys[id]; was != nil || d.full(old, e.Rule) {
@@ -130,21 +130,21 @@ func (d *denials) add(id uint64, door string, r *policy.Result, i int, q *Reques
 }
 
 // sampleOf writes a line on a random part of the denials.
-func (d *denials) sampleOf(part float64, door string, r *policy.Result, i int, q *Request) {
+func (d *denials) sampleOf(part float64, entrypoint string, r *policy.Result, i int, q *Request) {
 	switch {
 	case part < 1 && rand.Float64() >= part:
 	case d.sampled.Add(1) > mostSampled:
 		d.rest.Add(1)
 	default:
-		attrs := append(d.culprit(door, r, i).attrs(), about(&r.Rules[i], q)...)
+		attrs := append(d.culprit(entrypoint, r, i).attrs(), about(&r.Rules[i], q)...)
 		d.log.Info("denied", append(attrs, "sample", part)...)
 	}
 }
 
 // culprit returns the key that a rule denied.
-func (d *denials) culprit(door string, r *policy.Result, i int) *culprit {
+func (d *denials) culprit(entrypoint string, r *policy.Result, i int) *culprit {
 	e := &r.Rules[i]
-	c := &culprit{door: door, rule: e.Rule, shadow: e.Shadow, since: time.Now()}
+	c := &culprit{entrypoint: entrypoint, rule: e.Rule, shadow: e.Shadow, since: time.Now()}
 	if d.clear {
 		key := r.Key(i)
 		c.key = slog.String("key", key[:min(len(key), longestKey)])
@@ -168,7 +168,7 @@ func about(e *policy.RuleResult, q *Request) []any {
 
 // attrs are what every line on a culprit has.
 func (c *culprit) attrs() []any {
-	attrs := []any{"door", c.door, "rule", c.rule}
+	attrs := []any{"door", c.entrypoint, "rule", c.rule}
 	if c.key.Value.String() != "" { // a block has none
 		attrs = append(attrs, c.key)
 	}
@@ -219,8 +219,8 @@ func (d *denials) sumUp(now time.Time) {
 
 // storeFailed writes the first failure of the store in a period; the others are
 // counted.
-func (d *denials) storeFailed(door string, err error) {
+func (d *denials) storeFailed(entrypoint string, err error) {
 	if d != nil && d.failures.Add(1) == 1 {
-		d.log.Error("store failed", "door", door, "error", err)
+		d.log.Error("store failed", "door", entrypoint, "error", err)
 	}
 }

@@ -50,7 +50,7 @@ func newPolicy(t testing.TB, store stint.Store, text string) *policy.Policy {
 	return p
 }
 
-// ask makes one decision and tells the observer as a door does.
+// ask makes one decision and tells the observer as an interface does.
 func ask(o *observe.Observer, p *policy.Policy, attrs policy.Map) {
 	var r policy.Result
 	if err := p.Decide(context.Background(), attrs, 1, &r); err != nil {

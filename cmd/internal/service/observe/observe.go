@@ -1,7 +1,7 @@
 // Package observe reports decisions to operators: metrics for Prometheus, and
 // a log of denials. docs/METRICS.md lists the metrics and the lines.
 //
-// Every door of the program makes one call for each request, Decided or, when
+// Every entrypoint of the program makes one call for each request, Decided or, when
 // nothing could be decided, Failed:
 //
 //	o := observe.New(observe.Options{Log: log})
@@ -15,11 +15,11 @@
 //		o.Decided("http", &r, observe.Request{Took: time.Since(begun), Header: header})
 //	}
 //
-// Labels are the names of doors, of rules and of words that are listed here:
+// Labels are the names of entrypoints, of rules and of words that are listed here:
 // nothing that a client sends. The log shows keys as hashes unless Options.LogKeys
 // is set, and has a bounded number of lines however many clients are denied.
 //
-// Price: Decided allocates nothing once a rule has been seen at a door, and
+// Price: Decided allocates nothing once a rule has been seen at a entrypoint, and
 // takes no lock. An Observer may be used from many goroutines at once, and has
 // one goroutine of its own if it has a log.
 package observe
@@ -74,10 +74,10 @@ type Options struct {
 
 // An Observer counts decisions, and logs those that denied. Make one with New.
 type Observer struct {
-	registry *prometheus.Registry
-	took     *prometheus.HistogramVec
-	doors    atomic.Pointer[[]*door] // replaced as a whole, under mu
-	mu       sync.Mutex              // held to add doors and rules
+	registry    *prometheus.Registry
+	took        *prometheus.HistogramVec
+	entrypoints atomic.Pointer[[]*entrypoint] // replaced as a whole, under mu
+	mu          sync.Mutex                    // held to add entrypoints and rules
 
 	reload reload
 	store  atomic.Pointer[memstore.Store]
@@ -101,7 +101,7 @@ func New(o Options) *Observer {
 	ob := &Observer{
 		registry: prometheus.NewRegistry(),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "stint_decision_duration_seconds", Help: "How long decisions took, by door.",
+			Name: "stint_decision_duration_seconds", Help: "How long decisions took, by entrypoint.",
 			Buckets: durations,
 		}, []string{"door"}),
 		board:  o.Board,
@@ -109,7 +109,7 @@ func New(o Options) *Observer {
 		closed: make(chan struct{}),
 	}
 	ob.spans = o.Spans
-	ob.doors.Store(new([]*door))
+	ob.entrypoints.Store(new([]*entrypoint))
 	ob.registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),

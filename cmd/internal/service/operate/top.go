@@ -26,7 +26,7 @@ type Page struct {
 	Version Version   `json:"version"`
 	// Minutes is for how long denials of keys are counted.
 	Minutes int `json:"minutes"`
-	// Rules are counted since the start of the process, at all doors; rates are
+	// Rules are counted since the start of the process, at all entrypoints; rates are
 	// those of the last seconds.
 	Rules   []RuleCount `json:"rules"`
 	Denied  []KeyCount  `json:"denied"`

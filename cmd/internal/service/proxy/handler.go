@@ -102,8 +102,8 @@ func (o *Options) fill() {
 	}
 }
 
-// door is what decisions are counted under.
-const door = "proxy"
+// entrypoint is what decisions are counted under.
+const entrypoint = "proxy"
 
 // NewHandler returns a Handler. Close releases its connections. The error
 // says what is missing.
@@ -177,10 +177,10 @@ func (h *Handler) decided(r *http.Request, o httplimit.Outcome) {
 	if !o.Decision.Allowed {
 		h.denied.Add(1)
 	}
-	h.o.Observer.Decided(door, o.Rules, observe.Request{Took: o.Took, Waited: o.Waited, Header: r.Header})
+	h.o.Observer.Decided(entrypoint, o.Rules, observe.Request{Took: o.Took, Waited: o.Waited, Header: r.Header})
 }
 
-func (h *Handler) failed(_ *http.Request, err error) { h.o.Observer.Failed(door, err) }
+func (h *Handler) failed(_ *http.Request, err error) { h.o.Observer.Failed(entrypoint, err) }
 
 // badGateway answers for an upstream that did not.
 func (h *Handler) badGateway(w http.ResponseWriter, r *http.Request, err error) {

@@ -33,7 +33,7 @@ func (h *Handler) overloaded(r *http.Request) string {
 // shed refuses a request at once.
 func (h *Handler) shed(w http.ResponseWriter, r *http.Request, why string) {
 	h.refused.Add(1)
-	h.o.Observer.Overloaded(door)
+	h.o.Observer.Overloaded(entrypoint)
 	h.sparing.Warn("a request was refused at once", "why", why)
 	w.Header().Set("Retry-After", "1")
 	answer(w, r, http.StatusServiceUnavailable, why)

@@ -12,8 +12,8 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/service/observe"
 )
 
-// door is the label of what comes in here.
-const door = "resp"
+// entrypoint is the label, door, of what comes in here.
+const entrypoint = "resp"
 
 // askWithin bounds what a store that does not answer can hold up.
 const askWithin = 5 * time.Second
@@ -110,7 +110,7 @@ func (c *conn) ask(decide func(context.Context, *policy.Policy) (stint.Reservati
 		c.failed(err)
 		return
 	}
-	c.server.o.Observer.Decided(door, &c.result, observe.Request{Took: time.Since(begun)})
+	c.server.o.Observer.Decided(entrypoint, &c.result, observe.Request{Took: time.Since(begun)})
 	answer(token)
 }
 
@@ -195,7 +195,7 @@ func milliseconds(w stint.Wait) int64 {
 // failed answers that nothing could be decided. What a store says is for the
 // log: it may name servers.
 func (c *conn) failed(err error) {
-	c.server.o.Observer.Failed(door, err)
+	c.server.o.Observer.Failed(entrypoint, err)
 	switch {
 	case errors.Is(err, policy.ErrRequest):
 		c.out.fail("ERR", err.Error())

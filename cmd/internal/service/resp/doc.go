@@ -1,4 +1,4 @@
-// Package resp is the door for Redis clients: it speaks their protocol, RESP 2
+// Package resp is the server for Redis clients: it speaks their protocol, RESP 2
 // and 3, and answers CL.THROTTLE as the module redis-cell does, and commands of
 // its own that hold attributes to the rules. docs/RESP.md has the commands.
 //

@@ -40,7 +40,7 @@ rules:
     limits: ["1/h burst 5 leaky_queue"]
 `
 
-// start serves the door on a free port until the test ends.
+// start serves on a free port until the test ends.
 func start(t testing.TB, o resp.Options) (address string, server *resp.Server) {
 	t.Helper()
 	server = prepare(t, o)

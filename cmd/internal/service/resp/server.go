@@ -79,7 +79,7 @@ func New(o Options) *Server {
 	if o.Write <= 0 {
 		o.Write = 10 * time.Second
 	}
-	return &Server{o: o, throttle: newThrottle(o.Store, func() { o.Observer.Forgot(door) }), conns: map[*conn]struct{}{}}
+	return &Server{o: o, throttle: newThrottle(o.Store, func() { o.Observer.Forgot(entrypoint) }), conns: map[*conn]struct{}{}}
 }
 
 // Serve serves a listener, which it closes, until ctx ends. Then it accepts who has

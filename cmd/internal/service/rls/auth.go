@@ -16,8 +16,8 @@ type Role uint8
 const (
 	// Nobody may only ask for the server's health.
 	Nobody Role = iota
-	// Asker may ask.
-	Asker
+	// Client may ask.
+	Client
 	// Operator may give back as well.
 	Operator
 )
@@ -52,7 +52,7 @@ func (g gate) admit(ctx context.Context, method string) (context.Context, error)
 	switch g.role(bearer(ctx)) {
 	case Operator:
 		return context.WithValue(ctx, operatorKey{}, true), nil
-	case Asker:
+	case Client:
 		return ctx, nil
 	}
 	return nil, status.Error(codes.Unauthenticated, "want a token that is known here, as metadata: authorization: Bearer TOKEN")

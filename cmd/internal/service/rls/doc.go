@@ -1,10 +1,10 @@
-// Package rls is the door for Envoy and everything else that speaks its rate
+// Package rls is the service for Envoy and everything else that speaks its rate
 // limit service, version 3: envoy.service.ratelimit.v3 over gRPC, and the same
 // messages as JSON. docs/ENVOY.md says what each field of a request and of an
 // answer means here.
 //
 // A [Service] decides. Each descriptor of a request becomes attributes, domain
-// and its entries, which the rules look at as they do at those of other doors;
+// and its entries, which the rules look at as they do at those of other interfaces;
 // all descriptors of a request are one decision. [Serve] answers with it on a
 // listener.
 //

@@ -17,7 +17,7 @@ import (
 // JSON, to be answered: by a decision whose statuses are those of the request's
 // descriptors, or by an error.
 func FuzzRequest(f *testing.F) {
-	s := service(f, rls.Options{Headers: true, AskersRefund: true})
+	s := service(f, rls.Options{Headers: true, ClientsRefund: true})
 	seed := func(req *pb.RateLimitRequest) {
 		for _, marshal := range []func(proto.Message) ([]byte, error){proto.Marshal, protojson.Marshal} {
 			b, err := marshal(req)

@@ -18,7 +18,7 @@ func (s *Service) JSON(ctx context.Context, body []byte, operator bool) (httpSta
 	var req pb.RateLimitRequest
 	if err := readJSON.Unmarshal(body, &req); err != nil {
 		fault := invalid("the body is no RateLimitRequest of envoy.service.ratelimit.v3")
-		s.o.Observer.Failed(door, fault)
+		s.o.Observer.Failed(entrypoint, fault)
 		return http.StatusBadRequest, nil, fault
 	}
 	resp, err := s.Decide(ctx, &req, operator)

@@ -33,8 +33,8 @@ const (
 	MaxMessage     = 64 << 10 // bytes
 )
 
-// door is the label of what comes in here.
-const door = "rls"
+// entrypoint is the label of what comes in here.
+const entrypoint = "rls"
 
 // Options say what a Service decides by. Source and Observer must be given.
 type Options struct {
@@ -49,9 +49,9 @@ type Options struct {
 	// the rules decide. The default value is false: they take the place of the
 	// rules.
 	RefuseLimits bool
-	// AskersRefund lets all who may ask give back, with is_negative_hits. The
+	// ClientsRefund lets all who may ask give back, with is_negative_hits. The
 	// default value is false: operators alone may.
-	AskersRefund bool
+	ClientsRefund bool
 	// Dialect is the header fields that Envoy adds to responses. Headers turns
 	// them on.
 	Dialect httplimit.Dialect
@@ -75,7 +75,7 @@ type Service struct {
 func New(o Options) *Service {
 	return &Service{
 		o: o, fields: httplimit.Fields{Dialect: o.Dialect},
-		overrides: overrides{Max: maxOverrides, Forgot: func() { o.Observer.Forgot(door) }},
+		overrides: overrides{Max: maxOverrides, Forgot: func() { o.Observer.Forgot(entrypoint) }},
 		calls:     sync.Pool{New: func() any { return new(call) }},
 	}
 }
@@ -99,7 +99,7 @@ func (s *Service) Decide(ctx context.Context, req *pb.RateLimitRequest, operator
 	defer s.release(c)
 	p := s.o.Source.Policy()
 	if err := s.read(p, req, operator, c); err != nil {
-		s.o.Observer.Failed(door, err)
+		s.o.Observer.Failed(entrypoint, err)
 		if err.denies {
 			return denial(req.GetDescriptors(), err.at), nil
 		}
@@ -107,7 +107,7 @@ func (s *Service) Decide(ctx context.Context, req *pb.RateLimitRequest, operator
 	}
 	began := time.Now()
 	if err := p.DecideAll(ctx, c.questions, &c.result); err != nil {
-		s.o.Observer.Failed(door, err)
+		s.o.Observer.Failed(entrypoint, err)
 		if errors.Is(err, policy.ErrRequest) {
 			return denial(req.GetDescriptors(), len(c.result.Answers)), nil
 		}
@@ -117,7 +117,7 @@ func (s *Service) Decide(ctx context.Context, req *pb.RateLimitRequest, operator
 	if s.o.Traced || !c.result.Decision.Allowed {
 		asked.Header = traceOf(ctx)
 	}
-	s.o.Observer.Decided(door, &c.result, asked)
+	s.o.Observer.Decided(entrypoint, &c.result, asked)
 	resp := respond(&c.result)
 	for i, q := range c.questions {
 		if q.Given != nil {
@@ -195,7 +195,7 @@ func (s *Service) read(p *policy.Policy, req *pb.RateLimitRequest, operator bool
 			q.Cost = int64(own.GetValue())
 			q.Peek = q.Cost == 0 && !d.GetIsNegativeHits()
 		}
-		if q.Refund = d.GetIsNegativeHits(); q.Refund && !operator && !s.o.AskersRefund {
+		if q.Refund = d.GetIsNegativeHits(); q.Refund && !operator && !s.o.ClientsRefund {
 			return &fault{code: codes.PermissionDenied, reason: fmt.Sprintf("descriptors[%d].is_negative_hits: giving back is for operators: show a token of theirs, or start with --rls-refunds askers", i)}
 		}
 		if q.Peek {

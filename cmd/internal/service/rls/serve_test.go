@@ -146,7 +146,7 @@ func TestTokens(t *testing.T) {
 	address, _ := start(t, service(t, rls.Options{}), rls.ServeOptions{Admit: func(token string) rls.Role {
 		switch token {
 		case "asks":
-			return rls.Asker
+			return rls.Client
 		case "operates":
 			return rls.Operator
 		}

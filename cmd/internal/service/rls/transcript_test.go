@@ -93,7 +93,7 @@ func options(first string) (o rls.Options) {
 		return o
 	}
 	o.RefuseLimits = strings.Contains(first, "overrides off")
-	o.AskersRefund = strings.Contains(first, "askers refund")
+	o.ClientsRefund = strings.Contains(first, "askers refund")
 	if o.Headers = strings.Contains(first, "headers"); strings.Contains(first, "x-ratelimit") {
 		o.Dialect = httplimit.XRateLimit
 	}

@@ -11,10 +11,10 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/service/observe"
 )
 
-// The doors, as metrics name them.
+// The entrypoints, as metrics name them.
 const (
-	door     = "http"
-	authDoor = "auth"
+	entrypoint = "http"
+	authDoor   = "auth"
 )
 
 // check decides and charges.
@@ -28,7 +28,7 @@ func (h *Handler) check(w http.ResponseWriter, r *http.Request, c *call, a *ask)
 // counted as one.
 func (h *Handler) peek(w http.ResponseWriter, r *http.Request, c *call, a *ask) (int, *problem) {
 	if err := c.policy.Peek(r.Context(), &a.attributes, a.cost, &c.result); err != nil {
-		return 0, h.fail(door, r, err)
+		return 0, h.fail(entrypoint, r, err)
 	}
 	return h.say(w, c), nil
 }
@@ -48,14 +48,14 @@ func (h *Handler) reserve(w http.ResponseWriter, r *http.Request, c *call, a *as
 // decided counts a decision and answers with it.
 func (h *Handler) decided(w http.ResponseWriter, r *http.Request, c *call, took time.Duration, err error) (int, *problem) {
 	if err != nil {
-		return 0, h.fail(door, r, err)
+		return 0, h.fail(entrypoint, r, err)
 	}
-	h.count(door, &c.result, observe.Request{Took: took, Header: r.Header})
+	h.count(entrypoint, &c.result, observe.Request{Took: took, Header: r.Header})
 	return h.say(w, c), nil
 }
 
-func (h *Handler) count(door string, result *policy.Result, q observe.Request) {
-	h.o.Observer.Decided(door, result, q)
+func (h *Handler) count(entrypoint string, result *policy.Result, q observe.Request) {
+	h.o.Observer.Decided(entrypoint, result, q)
 	if result.Decision.Allowed {
 		h.allowed.Add(1)
 	} else {
@@ -73,7 +73,7 @@ func (h *Handler) say(w http.ResponseWriter, c *call) (status int) {
 }
 
 // fail returns the answer to an error of a policy, and counts it.
-func (h *Handler) fail(door string, r *http.Request, err error) *problem {
+func (h *Handler) fail(entrypoint string, r *http.Request, err error) *problem {
 	p := &problem{status: http.StatusServiceUnavailable}
 	var request *policy.RequestError
 	switch {
@@ -92,6 +92,6 @@ func (h *Handler) fail(door string, r *http.Request, err error) *problem {
 	default:
 		p.detail = "the store could not decide"
 	}
-	h.o.Observer.Failed(door, err)
+	h.o.Observer.Failed(entrypoint, err)
 	return p
 }

@@ -1,4 +1,4 @@
-// Package server is the HTTP door of stint serve: it answers checks for
+// Package server is the HTTP interface of stint serve: it answers checks for
 // programs in any language, and forward-auth for nginx, Traefik and Caddy.
 //
 // A [Handler] answers by the rules of a rules.Source; [Serve] runs it, or any

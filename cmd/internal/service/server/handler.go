@@ -29,8 +29,8 @@ type Options struct {
 	// Open lets every client that reaches the server ask. By default clients show
 	// a token.
 	Open bool
-	// Askers are the tokens of clients that may ask. The default is none.
-	Askers *Tokens
+	// Clients are the tokens of clients that may ask. The default is none.
+	Clients *Tokens
 	// Operators are the tokens of clients that may refund and reset, and ask. The
 	// default is none.
 	Operators *Tokens
@@ -162,11 +162,11 @@ func (h *Handler) admit(w http.ResponseWriter, r *http.Request, operator bool) (
 	if by := h.o.Operators.Find(shown); by.Line > 0 && by.Role != RoleViewer {
 		return by.Line, nil
 	}
-	asker := h.o.Askers.Has(shown)
+	client := h.o.Clients.Has(shown)
 	switch {
-	case asker && operator:
+	case client && operator:
 		return 0, &problem{status: http.StatusForbidden, detail: "this token may ask: refund and reset are for operators' tokens"}
-	case asker:
+	case client:
 		return 0, nil
 	}
 	w.Header().Set("Www-Authenticate", "Bearer")
@@ -216,7 +216,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, v *verb, c *call)
 		refused = c.asks.read(string(c.body), v.may, v.must, most)
 	}
 	if refused != nil {
-		h.o.Observer.Failed(door, refused)
+		h.o.Observer.Failed(entrypoint, refused)
 	}
 	c.policy = h.o.Source.Policy()
 	return refused

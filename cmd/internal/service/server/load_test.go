@@ -170,7 +170,7 @@ rules:
 	}
 	observer := observe.New(observe.Options{Log: logger})
 	o := server.Options{Source: source, Observer: observer, Admin: server.NewAdmin(source, observer), Log: logger}
-	o.Askers, o.Operators = writeTokens(t, planted+"-ask-0123456789"), writeTokens(t, planted+"-operator-0123456789")
+	o.Clients, o.Operators = writeTokens(t, planted+"-ask-0123456789"), writeTokens(t, planted+"-operator-0123456789")
 	o.Client.Trusted = source.Settings().TrustedProxies
 	h := server.NewHandler(o)
 	var answers bytes.Buffer

@@ -10,7 +10,7 @@ func (h *Handler) refund(_ http.ResponseWriter, r *http.Request, c *call, a *ask
 	err := c.policy.Refund(r.Context(), &a.attributes, a.cost, &c.result)
 	h.audit(r, "refund", c, err, slog.Int64("cost", a.cost))
 	if err != nil {
-		return 0, h.fail(door, r, err)
+		return 0, h.fail(entrypoint, r, err)
 	}
 	c.out = appendResult(c.out, &c.result)
 	return http.StatusOK, nil
@@ -21,7 +21,7 @@ func (h *Handler) reset(_ http.ResponseWriter, r *http.Request, c *call, a *ask)
 	err := c.policy.Reset(r.Context(), &a.attributes, &c.result)
 	h.audit(r, "reset", c, err)
 	if err != nil {
-		return 0, h.fail(door, r, err)
+		return 0, h.fail(entrypoint, r, err)
 	}
 	c.out = appendTexts(append(c.out, `"rules":`...), c.rules())
 	return http.StatusOK, nil

@@ -337,7 +337,7 @@ func TestTokensReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := newOptions(t, someRules)
-	o.Open, o.Askers = false, tokens
+	o.Open, o.Clients = false, tokens
 	h := server.NewHandler(o)
 	check := func(token string, want int) {
 		t.Helper()

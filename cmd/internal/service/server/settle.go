@@ -20,7 +20,7 @@ func (h *Handler) cancel(_ http.ResponseWriter, r *http.Request, c *call, a *ask
 func (h *Handler) settled(r *http.Request, c *call, token string, cost int64) (int, *problem) {
 	d, err := c.policy.Settle(r.Context(), stint.ReservationID(token), cost)
 	if err != nil {
-		return 0, h.fail(door, r, err)
+		return 0, h.fail(entrypoint, r, err)
 	}
 	c.out = strconv.AppendBool(append(c.out, `"allowed":`...), d.Allowed)
 	if d.Limit > 0 {

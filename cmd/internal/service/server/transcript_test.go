@@ -42,7 +42,7 @@ var setups = map[string]func(t *testing.T, o *server.Options){
 
 func withTokens(t *testing.T, o *server.Options) {
 	o.Open = false
-	o.Askers = writeTokens(t, "# asking\n\n"+askToken+"\nask-another-0123456789\n")
+	o.Clients = writeTokens(t, "# asking\n\n"+askToken+"\nask-another-0123456789\n")
 	o.Operators = writeTokens(t, operatorToken+"\n")
 }
 

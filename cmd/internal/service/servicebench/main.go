@@ -1,4 +1,4 @@
-// Servicebench measures the doors of stint serve beside the floor of each
+// Servicebench measures the interfaces of stint serve beside the floor of each
 // protocol, all in processes of their own on this machine: Envoy's service
 // beside a grpc-go server that reads the same request and gives the same
 // answer, the same service with a shared store beside that in memory, and

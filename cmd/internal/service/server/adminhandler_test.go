@@ -25,17 +25,17 @@ func readTokens(t *testing.T, token string) *server.Tokens {
 	return tokens
 }
 
-// TestAdminDoor asks the door of operators at a loopback address, on a Unix
+// TestAdminHandler asks the handler for operators at a loopback address, on a Unix
 // socket and at one that others reach, with tokens and without.
-func TestAdminDoor(t *testing.T) {
+func TestAdminHandler(t *testing.T) {
 	const asker, operator = "asker-0123456789", "operator-0123456789"
 	echo := func(name string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte(name + r.URL.Path)) })
 	}
-	with := server.AdminDoorOptions{Admin: newOptions(t, someRules).Admin, Lab: echo("lab"), Simulate: echo("simulate")}
+	with := server.AdminHandlerOptions{Admin: newOptions(t, someRules).Admin, Lab: echo("lab"), Simulate: echo("simulate")}
 	tokens := with
-	tokens.Askers, tokens.Operators = readTokens(t, asker), readTokens(t, operator)
-	bare := server.AdminDoorOptions{Admin: with.Admin}
+	tokens.Clients, tokens.Operators = readTokens(t, asker), readTokens(t, operator)
+	bare := server.AdminHandlerOptions{Admin: with.Admin}
 	local, socket := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9090}, &net.UnixAddr{Name: "/run/stint.sock", Net: "unix"}
 	others := &net.TCPAddr{IP: net.IPv4zero, Port: 9090}
 	header := func(all ...string) map[string]string {
@@ -53,7 +53,7 @@ func TestAdminDoor(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		addr         net.Addr
-		o            server.AdminDoorOptions
+		o            server.AdminHandlerOptions
 		method, path string
 		header       map[string]string
 		status       int
@@ -107,7 +107,7 @@ func TestAdminDoor(t *testing.T) {
 			r.Host = host
 		}
 		w := httptest.NewRecorder()
-		server.NewAdminDoor(c.addr, c.o).ServeHTTP(w, r)
+		server.NewAdminHandler(c.addr, c.o).ServeHTTP(w, r)
 		if w.Code != c.status || !strings.Contains(w.Body.String(), c.answer) {
 			t.Errorf("%s: %d %.300s; want %d and %q", c.name, w.Code, w.Body, c.status, c.answer)
 		}
@@ -116,7 +116,7 @@ func TestAdminDoor(t *testing.T) {
 		}
 	}
 	index := httptest.NewRecorder()
-	server.NewAdminDoor(others, with).ServeHTTP(index, httptest.NewRequest("GET", "/", nil))
+	server.NewAdminHandler(others, with).ServeHTTP(index, httptest.NewRequest("GET", "/", nil))
 	if strings.Contains(index.Body.String(), "lab") || !strings.HasPrefix(index.Header().Get("Content-Security-Policy"), "default-src 'none'") {
 		t.Errorf("the index where there is no lab: %v %s", index.Header(), index.Body)
 	}

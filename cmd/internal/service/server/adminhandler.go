@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// AdminDoorOptions are what a listener for operators has. Admin must be given.
-type AdminDoorOptions struct {
+// AdminHandlerOptions are what a listener for operators has. Admin must be given.
+type AdminHandlerOptions struct {
 	Admin *Admin
 	// Lab is what /lab/ shows, without that prefix, and Simulate answers
 	// POST /v1/simulate. The default value is that neither is there.
@@ -24,10 +24,10 @@ type AdminDoorOptions struct {
 	// Usage answers GET /v1/usage; it asks for tokens of its own. The default value
 	// is that it is not there.
 	Usage http.Handler
-	// Askers and Operators are tokens for a listener that other machines reach:
+	// Clients and Operators are tokens for a listener that other machines reach:
 	// /metrics then asks for one of either, if there are any, and the lab for
 	// one of Operators. The default value is none.
-	Askers, Operators *Tokens
+	Clients, Operators *Tokens
 }
 
 // A RulesHandler answers at some paths.
@@ -37,14 +37,14 @@ type RulesHandler interface {
 	Has(path string) bool
 }
 
-// An adminDoor serves [Admin] with an index page and the lab.
-type adminDoor struct {
-	o       AdminDoorOptions
+// An adminHandler serves [Admin] with an index page and the lab.
+type adminHandler struct {
+	o       AdminHandlerOptions
 	local   bool
 	foreign *http.CrossOriginProtection
 }
 
-// NewAdminDoor returns what a listener on addr serves to operators:
+// NewAdminHandler returns what a listener on addr serves to operators:
 //
 //	/              links to the others
 //	/livez, /readyz, /metrics    as [Admin] has them
@@ -57,8 +57,8 @@ type adminDoor struct {
 // Where only this machine reaches the listener, no token is required, and on TCP
 // the Host is checked. Elsewhere there is no lab without Operators. A browser sends
 // a token as the password of any user.
-func NewAdminDoor(addr net.Addr, o AdminDoorOptions) http.Handler {
-	d := &adminDoor{o, Local(addr), http.NewCrossOriginProtection()}
+func NewAdminHandler(addr net.Addr, o AdminHandlerOptions) http.Handler {
+	d := &adminHandler{o, Local(addr), http.NewCrossOriginProtection()}
 	if !d.local && o.Operators == nil {
 		d.o.Lab, d.o.Simulate = nil, nil
 	}
@@ -66,7 +66,7 @@ func NewAdminDoor(addr net.Addr, o AdminDoorOptions) http.Handler {
 }
 
 // ServeHTTP answers.
-func (d *adminDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (d *adminHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := d.foreign.Check(r); err != nil {
 		(&problem{status: http.StatusForbidden, detail: "sent by a page of another origin"}).write(w)
 		return
@@ -74,8 +74,8 @@ func (d *adminDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.Path; {
 	case path == "/":
 		d.index(w, r)
-	case path == "/metrics" && (d.o.Askers != nil || d.o.Operators != nil):
-		if d.admit(w, r, d.o.Askers, d.o.Operators) {
+	case path == "/metrics" && (d.o.Clients != nil || d.o.Operators != nil):
+		if d.admit(w, r, d.o.Clients, d.o.Operators) {
 			d.o.Admin.ServeHTTP(w, r)
 		}
 	case path == "/livez", path == "/readyz", path == "/metrics":
@@ -108,7 +108,7 @@ func redirect(w http.ResponseWriter, to string) {
 	w.WriteHeader(http.StatusPermanentRedirect)
 }
 
-func (d *adminDoor) simulate(w http.ResponseWriter, r *http.Request) {
+func (d *adminHandler) simulate(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method != http.MethodPost:
 		wrongMethod(w, http.MethodPost)
@@ -119,7 +119,7 @@ func (d *adminDoor) simulate(w http.ResponseWriter, r *http.Request) {
 
 // admit admits requests with one of the tokens, and every request where only this
 // machine reaches the listener. It answers the others.
-func (d *adminDoor) admit(w http.ResponseWriter, r *http.Request, known ...*Tokens) bool {
+func (d *adminHandler) admit(w http.ResponseWriter, r *http.Request, known ...*Tokens) bool {
 	if d.local {
 		return true
 	}
@@ -135,7 +135,7 @@ func (d *adminDoor) admit(w http.ResponseWriter, r *http.Request, known ...*Toke
 }
 
 // paths returns what there is to read.
-func (d *adminDoor) paths() []string {
+func (d *adminHandler) paths() []string {
 	paths := []string{"/livez", "/readyz", "/metrics"}
 	if d.o.Page != nil {
 		paths = append(paths, "/ui/")
@@ -152,7 +152,7 @@ var abouts = map[string]string{
 	"/metrics": "metrics for Prometheus", "/ui/": "what passes, who is denied and why, and what to do about it", "/lab/": "try limits, and see how they behave",
 }
 
-func (d *adminDoor) index(w http.ResponseWriter, r *http.Request) {
+func (d *adminHandler) index(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		wrongMethod(w, "GET, HEAD")
 		return

@@ -32,9 +32,9 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
 )
 
-// doorRules count each door apart, so that the same requests must be decided
+// interfaceRules count each interface apart, so that the same requests must be decided
 // alike at each. Nothing comes back within the time of a test, nor ends.
-const doorRules = `rules:
+const interfaceRules = `rules:
   - {name: ban, match: {user: mallory}, block: true}
   - {name: staff, match: {user: root}, unlimited: true}
   - {name: trial, match: {user: true}, key: [door, user], limits: ["1 per day"], shadow: true}
@@ -43,13 +43,13 @@ const doorRules = `rules:
   - {name: strict, match: {plan: [free, trial]}, key: [door, ip], on_missing: deny, limits: ["4 per 100 days sliding_buckets"]}
 `
 
-// A question is one request, whatever door it goes through.
+// A question is one request, whatever interface it comes by.
 type question struct {
 	attributes map[string]string
 	cost       int64
 }
 
-// said is a decision as every door says it: the verdict, and what is left under
+// said is a decision as every interface says it: the verdict, and what is left under
 // the limit that it is about.
 type said struct {
 	allowed   bool
@@ -57,8 +57,8 @@ type said struct {
 	remaining int64
 }
 
-func (q question) through(door string) map[string]string {
-	all := map[string]string{"door": door}
+func (q question) through(name string) map[string]string {
+	all := map[string]string{"door": name}
 	for k, v := range q.attributes {
 		all[k] = v
 	}
@@ -83,21 +83,21 @@ func questions(n int) (all []question) {
 	return all
 }
 
-// TestDoorsAgree asks the library, /v1/check, /json, Envoy's service and
+// TestInterfacesAgree asks the library, /v1/check, /json, Envoy's service and
 // STINT.CHECK the same questions in the same order, and compares what they say.
-func TestDoorsAgree(t *testing.T) {
-	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", doorRules), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--resp", "127.0.0.1:0")
+func TestInterfacesAgree(t *testing.T) {
+	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", interfaceRules), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--resp", "127.0.0.1:0")
 	address := regexp.MustCompile(`address=(\S+)`)
 	envoy := grpcClient(t, address.FindStringSubmatch(s.waitFor("door=grpc"))[1], insecure.NewCredentials())
 	client := redis.NewClient(&redis.Options{Addr: address.FindStringSubmatch(s.waitFor("door=resp"))[1]})
 	defer client.Close()
-	doors := []struct {
+	interfaces := []struct {
 		name string
 		ask  func(question) (said, error)
 	}{
 		{"library", library(t)},
-		{"check", func(q question) (said, error) { return s.checkDoor(q) }},
-		{"json", func(q question) (said, error) { return s.jsonDoor(q) }},
+		{"check", func(q question) (said, error) { return s.askCheck(q) }},
+		{"json", func(q question) (said, error) { return s.askJSON(q) }},
 		{"rls", func(q question) (said, error) {
 			resp, err := envoy.ShouldRateLimit(t.Context(), envoyRequest("rls", q))
 			return envoySaid(resp), err
@@ -107,15 +107,15 @@ func TestDoorsAgree(t *testing.T) {
 	allowed, denied := 0, 0
 	for i, q := range questions(400) {
 		var first said
-		for k, door := range doors {
-			got, err := door.ask(q)
+		for k, one := range interfaces {
+			got, err := one.ask(q)
 			switch {
 			case err != nil:
-				t.Fatalf("%d: %s: %v", i, door.name, err)
+				t.Fatalf("%d: %s: %v", i, one.name, err)
 			case k == 0:
 				first = got
 			case got != first:
-				t.Errorf("%d: %v: %s says %+v, %s says %+v", i, q, doors[0].name, first, door.name, got)
+				t.Errorf("%d: %v: %s says %+v, %s says %+v", i, q, interfaces[0].name, first, one.name, got)
 			}
 		}
 		if first.allowed {
@@ -136,7 +136,7 @@ func TestDoorsAgree(t *testing.T) {
 }
 
 func library(t *testing.T) func(question) (said, error) {
-	file, err := rules.Decode("stint.yaml", []byte(doorRules))
+	file, err := rules.Decode("stint.yaml", []byte(interfaceRules))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,8 +158,8 @@ func library(t *testing.T) func(question) (said, error) {
 	}
 }
 
-// checkDoor asks POST /v1/check.
-func (s *serving) checkDoor(q question) (said, error) {
+// askCheck asks POST /v1/check.
+func (s *serving) askCheck(q question) (said, error) {
 	body, err := json.Marshal(map[string]any{"attributes": q.through("check"), "cost": q.cost})
 	if err != nil {
 		return said{}, err
@@ -182,8 +182,8 @@ func (s *serving) checkDoor(q question) (said, error) {
 	return one, nil
 }
 
-// jsonDoor asks POST /json.
-func (s *serving) jsonDoor(q question) (said, error) {
+// askJSON asks POST /json.
+func (s *serving) askJSON(q question) (said, error) {
 	body, err := protojson.Marshal(envoyRequest("json", q))
 	if err != nil {
 		return said{}, err
@@ -198,9 +198,9 @@ func (s *serving) jsonDoor(q question) (said, error) {
 
 // envoyRequest is a question as one descriptor. The cost is the request's, or
 // the descriptor's own.
-func envoyRequest(door string, q question) *pb.RateLimitRequest {
+func envoyRequest(name string, q question) *pb.RateLimitRequest {
 	d := &ratelimit.RateLimitDescriptor{}
-	for k, v := range q.through(door) {
+	for k, v := range q.through(name) {
 		d.Entries = append(d.Entries, &ratelimit.RateLimitDescriptor_Entry{Key: k, Value: v})
 	}
 	req := &pb.RateLimitRequest{Domain: "doors", Descriptors: []*ratelimit.RateLimitDescriptor{d}, HitsAddend: uint32(q.cost)}
@@ -248,16 +248,16 @@ func grpcClient(t *testing.T, address string, creds credentials.TransportCredent
 	return pb.NewRateLimitServiceClient(conn)
 }
 
-// TestDoorsGuarded runs the doors with TLS, tokens and certificates of clients,
+// TestInterfacesGuarded runs the listeners with TLS, tokens and certificates of clients,
 // on addresses that other machines reach.
-func TestDoorsGuarded(t *testing.T) {
+func TestInterfacesGuarded(t *testing.T) {
 	dir := t.TempDir()
 	leaf := writeCertificate(t, dir+"/cert.pem", dir+"/key.pem", 1)
 	tokens, operators := writeFile(t, dir+"/tokens", serveToken), writeFile(t, dir+"/operators", operatorToken)
-	s := startServe(t, "-c", writeFile(t, dir+"/stint.yaml", doorRules), "--http", "127.0.0.1:0", "--grpc", "0.0.0.0:0", "--resp", "0.0.0.0:0", "--resp-limits", "rules",
+	s := startServe(t, "-c", writeFile(t, dir+"/stint.yaml", interfaceRules), "--http", "127.0.0.1:0", "--grpc", "0.0.0.0:0", "--resp", "0.0.0.0:0", "--resp-limits", "rules",
 		"--tls-cert", dir+"/cert.pem", "--tls-key", dir+"/key.pem", "--tls-client-ca", dir+"/cert.pem", "--token-file", tokens, "--operator-token-file", operators)
-	port := func(door string) string {
-		line := s.waitFor("door=" + door)
+	port := func(name string) string {
+		line := s.waitFor("door=" + name)
 		if !strings.Contains(line, "tls=true") {
 			t.Error(line)
 		}
@@ -313,9 +313,9 @@ func TestDoorsGuarded(t *testing.T) {
 	s.waitFor("msg=stopped")
 }
 
-// TestDoorsRefused starts doors that any client could use.
-func TestDoorsRefused(t *testing.T) {
-	config := writeFile(t, t.TempDir()+"/stint.yaml", doorRules)
+// TestListenersRefused starts listeners that any client could use.
+func TestListenersRefused(t *testing.T) {
+	config := writeFile(t, t.TempDir()+"/stint.yaml", interfaceRules)
 	for _, one := range []struct{ args, want string }{
 		{"--grpc :0", "stint serve: --grpc: :0 can be reached from other machines"},
 		{"--resp 0.0.0.0:0", "stint serve: --resp: 0.0.0.0:0 can be reached from other machines"},

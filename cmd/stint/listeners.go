@@ -18,8 +18,8 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/service/server"
 )
 
-// doorFlags are the doors beside HTTP, and how they answer.
-type doorFlags struct {
+// listenerFlags are the addresses to listen on beside HTTP, and how to answer there.
+type listenerFlags struct {
 	GRPC         string `name:"grpc" env:"STINT_GRPC" placeholder:"ADDRESS" help:"Where Envoy asks: its rate limit service, version 3, such as 127.0.0.1:8081. The default is nowhere."`
 	RESP         string `name:"resp" env:"STINT_RESP" placeholder:"ADDRESS" help:"Where Redis clients ask: CL.THROTTLE and STINT.CHECK, such as 127.0.0.1:6380. The default is nowhere."`
 	RESPLimits   string `name:"resp-limits" env:"STINT_RESP_LIMITS" enum:"caller,rules" default:"caller" help:"Whose limits CL.THROTTLE goes by: the caller's (caller, the default), or those of the rules, with the key as attribute key (rules)."`
@@ -29,17 +29,16 @@ type doorFlags struct {
 	TLSClientCA  string `name:"tls-client-ca" env:"STINT_TLS_CLIENT_CA" placeholder:"FILE" help:"Take connections alone from who shows a certificate of these, PEM. It goes with --tls-cert."`
 }
 
-// doors are the listeners of the doors beside HTTP; nil for those that are
-// nowhere.
-type doors struct {
+// listeners are those beside HTTP; nil where no flag names an address.
+type listeners struct {
 	grpc, resp         net.Listener
 	grpcOpen, respOpen bool // every client that reaches it may ask
 }
 
-// openDoors opens the doors that flags name, and refuses those that others
+// openListeners listens where flags say, and refuses addresses that others
 // reach while nothing keeps them out.
-func (c *serveCmd) openDoors(ctx context.Context, d *door, logger *slog.Logger) (ds *doors, err error) {
-	ds = &doors{}
+func (c *serveCmd) openListeners(ctx context.Context, d *access, logger *slog.Logger) (ds *listeners, err error) {
+	ds = &listeners{}
 	for _, one := range []struct {
 		flag, address string
 		to            *net.Listener
@@ -62,7 +61,7 @@ func (c *serveCmd) openDoors(ctx context.Context, d *door, logger *slog.Logger) 
 }
 
 // close closes what was opened. Servers have done so already.
-func (ds *doors) close() {
+func (ds *listeners) close() {
 	for _, ln := range []net.Listener{ds.grpc, ds.resp} {
 		if ln != nil {
 			_ = ln.Close() // it is closed twice, or was never reached
@@ -71,7 +70,7 @@ func (ds *doors) close() {
 }
 
 // bound counts the connections of all.
-func (ds *doors) bound(conns *server.Conns) {
+func (ds *listeners) bound(conns *server.Conns) {
 	for _, ln := range []*net.Listener{&ds.grpc, &ds.resp} {
 		if *ln != nil {
 			*ln = conns.Listen(*ln)
@@ -83,13 +82,13 @@ func (ds *doors) bound(conns *server.Conns) {
 func (c *serveCmd) service(s *sources) *rls.Service {
 	return rls.New(rls.Options{
 		Source: s.source, Observer: s.observer, Traced: s.exporter != nil, RefuseLimits: c.RLSOverrides == "off",
-		AskersRefund: c.RLSRefunds == "askers", Headers: c.RLSHeaders != "none", Dialect: dialects[c.RLSHeaders],
+		ClientsRefund: c.RLSRefunds == "askers", Headers: c.RLSHeaders != "none", Dialect: dialects[c.RLSHeaders],
 	})
 }
 
-// serveDoors answers at the doors until ctx is done, in the background. If one
+// serveListeners answers on the listeners until ctx is done, in the background. If one
 // fails, end is called.
-func (c *serveCmd) serveDoors(ctx context.Context, end func(), ds *doors, service *rls.Service, s *sources, d *door, background *sync.WaitGroup, logger *slog.Logger) (failed func() error) {
+func (c *serveCmd) serveListeners(ctx context.Context, end func(), ds *listeners, service *rls.Service, s *sources, d *access, background *sync.WaitGroup, logger *slog.Logger) (failed func() error) {
 	var mu sync.Mutex
 	var all error
 	run := func(flag string, ln net.Listener, serve func() error) {
@@ -131,19 +130,19 @@ func after(ctx context.Context, delay time.Duration) context.Context {
 }
 
 // tls returns how connections are encrypted; nil if they are not.
-func (d *door) tls() *tls.Config {
+func (d *access) tls() *tls.Config {
 	if d.certificate == nil {
 		return nil
 	}
 	config := d.certificate.Config()
-	if d.clients != nil {
-		config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, d.clients
+	if d.clientCAs != nil {
+		config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, d.clientCAs
 	}
 	return config
 }
 
 // role says what the holder of a token may do with Envoy's service.
-func (d *door) role(open bool) func(token string) rls.Role {
+func (d *access) role(open bool) func(token string) rls.Role {
 	if open && d.operators == nil {
 		return nil
 	}
@@ -151,23 +150,23 @@ func (d *door) role(open bool) func(token string) rls.Role {
 		switch {
 		case d.operators.Has(token):
 			return rls.Operator
-		case open || d.askers.Has(token):
-			return rls.Asker
+		case open || d.clients.Has(token):
+			return rls.Client
 		}
 		return rls.Nobody
 	}
 }
 
 // admit returns which tokens may ask as a Redis client; nil admits every client.
-func (d *door) admit(open bool) func(token string) bool {
+func (d *access) admit(open bool) func(token string) bool {
 	if open {
 		return nil
 	}
-	return func(token string) bool { return d.askers.Has(token) || d.operators.Has(token) }
+	return func(token string) bool { return d.clients.Has(token) || d.operators.Has(token) }
 }
 
 // operate returns which tokens may refund and reset as a Redis client; nil if none.
-func (d *door) operate() func(token string) bool {
+func (d *access) operate() func(token string) bool {
 	if d.operators == nil {
 		return nil
 	}
@@ -197,14 +196,14 @@ func readClients(path string) (*x509.CertPool, error) {
 
 // exposed says whether every client that reaches an address may ask. It refuses an
 // address that other machines reach without tokens or certificates.
-func (d *door) exposed(flag, text string, addr net.Addr, logger *slog.Logger) (open bool, err error) {
-	tokens := d.askers != nil || d.operators != nil
+func (d *access) exposed(flag, text string, addr net.Addr, logger *slog.Logger) (open bool, err error) {
+	tokens := d.clients != nil || d.operators != nil
 	switch {
 	case server.Local(addr):
-		return d.askers == nil, nil
+		return d.clients == nil, nil
 	case !tokens && d.certificate == nil:
 		return false, usage(flag, "%s can be reached from other machines: give --tls-cert and --tls-key, or --token-file; or listen on 127.0.0.1", text)
-	case !tokens && d.clients == nil:
+	case !tokens && d.clientCAs == nil:
 		logger.Warn("everyone who reaches this address may ask: --token-file says who may", "address", addr.String())
 	case d.certificate == nil:
 		logger.Warn("tokens go over the network in clear: --tls-cert and --tls-key encrypt them", "address", addr.String())
