@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/stint-dev/stint/internal/satmath"
 	"github.com/stint-dev/stint/meter"
 )
 
@@ -268,4 +269,35 @@ func (sh *shard) countUnder(s *Store, k *kin, l *limit, h uint64, now, units int
 		slot = sh.grow(s, t, h, slot, now, units)
 	}
 	do(t.meter, t.state(sh, slot), at, units)
+}
+
+// counted counts under the other forms of the keys what was charged, or what
+// was denied, under those that count that.
+func (s *Store) counted(rs []request, now, cost int64, denied bool, held *reservation) {
+	several := false
+	for i := range rs {
+		r := &rs[i]
+		if t := r.limit.tables[r.sh.index]; t == nil || !t.several {
+			continue
+		}
+		several = true
+		if !denied || r.limit.meter.CountsDenied() {
+			r.sh.decided(s, r.limit.form, r.hash)
+		}
+		if held != nil && !denied {
+			held.layers[i].turn = r.sh.turn(r.limit, r.hash)
+		}
+	}
+	if !several {
+		return
+	}
+	units := func(i int) int64 {
+		units, _ := satmath.Mul(cost, rs[i].weight)
+		return units
+	}
+	s.elsewhere(rs, now, true, units, func(m *meter.Meter, state []uint64, at, units int64) {
+		if !denied || m.CountsDenied() {
+			m.Charge(state, at, units)
+		}
+	})
 }
