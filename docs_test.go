@@ -148,3 +148,24 @@ func readDocument(t *testing.T, name string) string {
 	}
 	return string(text)
 }
+
+// TestDocsFiveFiles counts the lines of the files that DESIGN.md tells readers of the
+// code to start with.
+func TestDocsFiveFiles(t *testing.T) {
+	_, rest, found := strings.Cut(readDocument(t, "docs/DESIGN.md"), "## How a request is decided\n")
+	section, _, _ := strings.Cut(rest, "\n## ")
+	links := regexp.MustCompile(`(?m)^\d\. \[([^]]+)\]\(\.\./([^)]+)\)`).FindAllStringSubmatch(section, -1)
+	if !found || len(links) != 5 {
+		t.Fatalf("%d files", len(links))
+	}
+	lines := 0
+	for _, link := range links {
+		if link[1] != link[2] {
+			t.Errorf("%s is a link to %s", link[1], link[2])
+		}
+		lines += strings.Count(readDocument(t, link[2]), "\n")
+	}
+	if lines >= 900 {
+		t.Errorf("they have %d lines, and DESIGN.md says less than 900", lines)
+	}
+}

@@ -32,7 +32,7 @@ func (b *bound) Limits() []stint.Limit {
 func (b *bound) Name() string { return b.view.Load().form.name.text }
 
 // Allow implements [stint.Bound]. Nearly every request is for a key that has its
-// place under the only limit: that way is spelled out.
+// place under the only limit: this is the fast path for those, in a straight line.
 func (b *bound) Allow(_ context.Context, key string, cost int64) (bool, error) {
 	s, l := b.store, b.view.Load().only
 	if l == nil || cost <= 0 {
@@ -62,8 +62,8 @@ func (b *bound) Allow(_ context.Context, key string, cost int64) (bool, error) {
 
 // allowSeveral decides under several limits, or about what costs nothing.
 func (b *bound) allowSeveral(key string, cost int64) (bool, error) {
-	if cost > 0 && len(b.view.Load().limits) <= quickLayers {
-		if _, ok := b.quick(b.store.seed.hash(key), cost, 1, false, nil); ok {
+	if cost > 0 && len(b.view.Load().limits) <= fastPathLimits {
+		if _, ok := b.fastPath(b.store.seed.hash(key), cost, 1, false, nil); ok {
 			return true, nil
 		}
 	}
@@ -184,8 +184,8 @@ func (sh *shard) ready(s *Store, t *table, h uint64, now, cost int64) (state []u
 // several decides for one key under several limits, or with the rarer verbs.
 func (b *bound) several(op meter.Op, key string, cost int64) (stint.Decision, error) {
 	h, v := b.store.seed.hash(key), b.view.Load()
-	if op == meter.OpTake && cost > 0 && len(v.limits) <= quickLayers {
-		if d, ok := b.quick(h, cost, 1, true, nil); ok {
+	if op == meter.OpTake && cost > 0 && len(v.limits) <= fastPathLimits {
+		if d, ok := b.fastPath(h, cost, 1, true, nil); ok {
 			return d, nil
 		}
 	}
@@ -197,20 +197,21 @@ func (b *bound) several(op meter.Op, key string, cost int64) (stint.Decision, er
 	return b.store.decide(op, rs, cost, nil)
 }
 
-// quickLayers is how many limits the quick way holds.
-const quickLayers = 8
+// fastPathLimits is how many limits the fast path takes.
+const fastPathLimits = 8
 
-// quick takes from a key that has its place under every limit and passes all of
+// fastPath takes from a key that has its place under every limit and passes all of
 // them, which is what nearly every request of several limits does. If it is
-// not so, quick changes nothing and says so.
-func (b *bound) quick(h uint64, cost, weight int64, whole bool, answers []stint.Decision) (d stint.Decision, ok bool) {
+// not so, ok is false and nothing has changed. With full it returns the whole
+// decision, and each limit's own in answers unless that is nil.
+func (b *bound) fastPath(h uint64, cost, weight int64, full bool, answers []stint.Decision) (d stint.Decision, ok bool) {
 	s, v := b.store, b.view.Load()
 	units, fits := satmath.Mul(cost, weight)
 	if !fits || s.closed.Load() {
 		return d, false
 	}
-	var states [quickLayers][]uint64
-	var ats [quickLayers]int64
+	var states [fastPathLimits][]uint64
+	var ats [fastPathLimits]int64
 	sh := &s.shards[s.shard(h)]
 	now := s.clock.now()
 	sh.mu.Lock()
@@ -233,7 +234,7 @@ func (b *bound) quick(h uint64, cost, weight int64, whole bool, answers []stint.
 	var layer stint.Decision
 	for i, l := range v.limits {
 		t := l.tables[sh.index]
-		if !whole {
+		if !full {
 			t.meter.Allow(states[i], ats[i], units)
 			continue
 		}
@@ -255,12 +256,12 @@ func (s *Store) Decide(_ context.Context, op meter.Op, layers []stint.Layer, cos
 		l := &layers[0]
 		b, ok := l.Bound.(*bound)
 		if ok && b.store == s {
-			if n := len(b.view.Load().limits); n > quickLayers || checkLayer(l, n) != nil {
+			if n := len(b.view.Load().limits); n > fastPathLimits || checkLayer(l, n) != nil {
 				ok = false
 			}
 		}
 		if ok && b.store == s {
-			if d, ok := b.quick(s.seed.hash(l.Key), cost, max(l.Weight, 1), true, l.Answers); ok {
+			if d, ok := b.fastPath(s.seed.hash(l.Key), cost, max(l.Weight, 1), true, l.Answers); ok {
 				return d, nil
 			}
 		}
