@@ -2,6 +2,8 @@ package memstore_test
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -74,8 +76,17 @@ var rateCases = []struct {
 	{"set the limit", "5/s burst 2", "a turn is not booked ahead: what waits goes by the new limit too", []rateStep{
 		act(0, "wait", 2, 0), differs(0, "wait", 2, 4, 3), act(2, "10/s burst 2", 0, never), act(2, "wait", 1, 4),
 	}},
+	{"set the burst", "5/s burst 2", "a turn is not booked ahead, and a larger burst has room at once", []rateStep{
+		act(0, "wait", 2, 0), differs(0, "wait", 2, 4, 3), act(3, "5/s burst 4", 0, never), differs(3, "wait", 4, 9, 8),
+	}},
+	{"set the limit, cancelled", "5/s burst 2", "", []rateStep{
+		act(0, "wait", 2, 0), act(0, "wait", 2, never), act(2, "10/s burst 2", 0, never), act(2, "cancel", 1, never), act(2, "wait", 2, 3),
+	}},
 	{"wait", "10/s burst 3", "", []rateStep{
 		act(0, "wait", 4, never), act(0, "wait", 2, 0), act(0, "wait", 3, 2),
+	}},
+	{"a rate of 0, then another", "10/s burst 1", "there is no rate of 0: SetBlocked lets nothing pass, not even a first burst", []rateStep{
+		act(0, "block", 0, never), differs(0, "allow", 1, 0, never), act(0, "allow", 1, never), act(0, "10/s burst 1", 0, never), differs(0, "wait", 1, 1, 0),
 	}},
 	{"wait, cancelled", "10/s burst 3", "", []rateStep{
 		act(0, "wait", 2, 0), act(0, "wait", 3, never), act(1, "cancel", 1, never), act(1, "wait", 3, 2),
@@ -102,6 +113,8 @@ func TestRateCases(t *testing.T) {
 						if s.AllowN(step.n) {
 							got[i] = now()
 						}
+					case "block":
+						s.SetBlocked()
 					case "cancel":
 						cancels[step.n]()
 					case "wait":
@@ -167,6 +180,42 @@ func TestRateErrors(t *testing.T) {
 		s.SetUnlimited() // rate.Inf
 		if err := s.Wait(t.Context(), 1<<40); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestRateCounts has what golang.org/x/time/rate counts: requests side by side, a
+// long run, and rates that a float64 cannot hold.
+func TestRateCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var passed atomic.Int64
+		var all sync.WaitGroup
+		slow := newSingle(t, "1/s burst 5", memstore.SingleOptions{})
+		for range 15 {
+			all.Go(func() {
+				if slow.Allow() {
+					passed.Add(1)
+				}
+			})
+		}
+		if all.Wait(); passed.Load() != 5 { // TestSimultaneousRequests
+			t.Errorf("%d passed at once, want 5", passed.Load())
+		}
+		long, n := newSingle(t, "100/s burst 100", memstore.SingleOptions{}), 0
+		for range 2500 { // TestLongRunningQPS: 5 s
+			if long.Allow() {
+				n++
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+		if n != 599 && n != 600 {
+			t.Errorf("%d passed in 5 s, want 100 and 100 a second", n)
+		}
+		for _, text := range []string{"1/1300ms burst 1", "10/13s burst 1", "1/1000000h burst 1"} { // TestLimiter_noTruncationErrors, TestTinyLimit; the longest period has 146 years
+			s := newSingle(t, text, memstore.SingleOptions{})
+			if first, second := s.Allow(), s.Allow(); !first || second {
+				t.Errorf("%s: %v, %v", text, first, second)
+			}
 		}
 	})
 }
