@@ -14,7 +14,7 @@ import (
 // past moves all times of a database a year back.
 func past(t *testing.T, url string) {
 	t.Helper()
-	const year = 365 * 24 * 3600 * 1_000_000
+	const year int64 = 365 * 24 * 3600 * 1_000_000
 	dbtest.Exec(t, url,
 		fmt.Sprintf("UPDATE stint_audit SET created = created - %d", year),
 		fmt.Sprintf("UPDATE stint_overrides SET created = created - %d, expires = CASE WHEN expires = 0 THEN 0 ELSE expires - %d END", year, year),

@@ -21,17 +21,16 @@ const maxDepth = 16
 func readYAML(text []byte) (*rulesfile.Node, error) {
 	var document, more yaml.Node
 	read := yaml.NewDecoder(bytes.NewReader(text))
-	if err := read.Decode(&document); err != nil && err != io.EOF {
+	if err := read.Decode(&document); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	if len(document.Content) == 0 {
 		return nil, errors.New("the file is empty: want rules: and a list of rules")
 	}
-	switch err := read.Decode(&more); err {
-	case io.EOF:
-	case nil:
+	switch err := read.Decode(&more); {
+	case err == nil:
 		return nil, fmt.Errorf("line %d: a second document: want one", more.Line)
-	default:
+	case !errors.Is(err, io.EOF):
 		return nil, err
 	}
 	return nodeOf(document.Content[0], 0)
