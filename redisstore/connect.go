@@ -130,7 +130,7 @@ func replied(err error) error {
 // of one server would talk to that for ever.
 type connector struct {
 	option rueidis.ClientOption
-	ready  atomic.Pointer[rueidisDriver] // nil until there is one
+	ready  atomic.Pointer[connected] // nil until there is one
 
 	mu      sync.Mutex // guards what follows
 	trying  *attempt   // under way, or the last one if it failed
@@ -142,8 +142,38 @@ type connector struct {
 type attempt struct {
 	done   chan struct{}
 	ended  time.Time
-	driver *rueidisDriver
+	driver *connected
 	err    error
+}
+
+// connected is a client of a connector, and how many calls use it. A rueidis client
+// that is closed while a call makes a connection keeps that for ever.
+type connected struct {
+	rueidisDriver
+	calls atomic.Int64
+	left  atomic.Bool // no more calls
+}
+
+// enter reports whether a call may use the client. It has to leave then.
+func (d *connected) enter() bool {
+	d.calls.Add(1)
+	if d.left.Load() {
+		d.leave()
+		return false
+	}
+	return true
+}
+
+func (d *connected) leave() { d.calls.Add(-1) }
+
+// closeWhenIdle closes the client when the calls on their way have ended, which
+// takes them little more than a dial's timeout.
+func (d *connected) closeWhenIdle(most time.Duration) {
+	d.left.Store(true)
+	for end := by(most); d.calls.Load() > 0 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	d.client.Close()
 }
 
 // between is how long a failed attempt speaks for the calls that come after it.
@@ -163,7 +193,7 @@ func (c *connector) first() error {
 }
 
 // driver returns one that is connected, and waits for it as long as ctx allows.
-func (c *connector) driver(ctx context.Context) (*rueidisDriver, error) {
+func (c *connector) driver(ctx context.Context) (*connected, error) {
 	if d := c.ready.Load(); d != nil {
 		return d, nil
 	}
@@ -219,31 +249,49 @@ func (c *connector) connect(try *attempt) {
 		client.Close()
 		try.err = stint.ErrClosed
 	default:
-		try.driver = &rueidisDriver{client}
+		try.driver = &connected{rueidisDriver: rueidisDriver{client}}
 		c.ready.Store(try.driver)
 	}
 }
 
 // EvalSHA implements [Driver].
 func (c *connector) EvalSHA(ctx context.Context, sha string, keys, args []string) (any, error) {
-	return c.run(ctx, func(d *rueidisDriver) (any, error) { return d.EvalSHA(ctx, sha, keys, args) })
+	return c.run(ctx, func(d *connected) (any, error) { return d.EvalSHA(ctx, sha, keys, args) })
 }
 
 // Eval implements [Driver].
 func (c *connector) Eval(ctx context.Context, script string, keys, args []string) (any, error) {
-	return c.run(ctx, func(d *rueidisDriver) (any, error) { return d.Eval(ctx, script, keys, args) })
+	return c.run(ctx, func(d *connected) (any, error) { return d.Eval(ctx, script, keys, args) })
 }
 
-func (c *connector) run(ctx context.Context, call func(*rueidisDriver) (any, error)) (any, error) {
+func (c *connector) run(ctx context.Context, call func(*connected) (any, error)) (any, error) {
+	d, err := c.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer d.leave()
+	v, err := call(d)
+	if word(err) == "READONLY" && d.client.Mode() == rueidis.ClientModeStandalone && c.ready.CompareAndSwap(d, nil) {
+		go d.closeWhenIdle(c.longest())
+	}
+	return v, err
+}
+
+// enter returns a driver that is connected, for one call.
+func (c *connector) enter(ctx context.Context) (*connected, error) {
 	d, err := c.driver(ctx)
 	if err != nil {
 		return nil, err
 	}
-	v, err := call(d)
-	if word(err) == "READONLY" && d.client.Mode() == rueidis.ClientModeStandalone && c.ready.CompareAndSwap(d, nil) {
-		go d.Close() // it waits for the calls that are on their way
+	if !d.enter() {
+		return nil, fmt.Errorf("%w: connecting anew", ErrNotExecuted)
 	}
-	return v, err
+	return d, nil
+}
+
+// longest is how long a call may take.
+func (c *connector) longest() time.Duration {
+	return 2 * (c.option.Dialer.Timeout + c.option.ConnWriteTimeout)
 }
 
 // Cluster implements [Driver].
@@ -254,10 +302,11 @@ func (c *connector) Cluster() bool {
 
 // Slots implements [Topology].
 func (c *connector) Slots(ctx context.Context) ([]SlotRange, error) {
-	d, err := c.driver(ctx)
+	d, err := c.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
+	defer d.leave()
 	return d.Slots(ctx)
 }
 
@@ -268,7 +317,7 @@ func (c *connector) Close() {
 	c.mu.Unlock()
 	c.running.Wait() // an attempt ends within the dial's timeout
 	if d := c.ready.Swap(nil); d != nil {
-		d.Close()
+		d.closeWhenIdle(c.longest())
 	}
 }
 
