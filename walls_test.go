@@ -116,12 +116,9 @@ var places = map[string]place{
 
 	// Whether a request meets conditions: pure, with addresses and paths.
 	"internal/match/doc.go":       {"", "says what the package is"},
-	"internal/match/request.go":   {"net/netip", "attributes in one form; one is an address"},
-	"internal/match/condition.go": {"", "what one attribute must be; patterns of text"},
+	"internal/match/request.go":   {"bytes net/netip", "attributes in one form: paths and hosts are cleaned, and some are addresses"},
+	"internal/match/condition.go": {"net/netip", "what one attribute must be: values, and patterns of text, paths and addresses"},
 	"internal/match/covers.go":    {"", "which conditions take all that others do"},
-	"internal/match/nets.go":      {"net/netip", "address ranges"},
-	"internal/match/path.go":      {"bytes", "paths brought to one form, and patterns of them"},
-	"internal/match/host.go":      {"net/netip", "hosts brought to one form; some are addresses"},
 	"internal/match/index.go":     {"net/netip runtime", "which conditions may hold, by address ranges too; runtime.Gosched, so that requests pass meanwhile"},
 
 	"internal/strictjson/strictjson.go": {"", "text to values, and where it fails"},

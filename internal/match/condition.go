@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -230,4 +231,163 @@ func (g glob) match(s string) bool {
 		s = s[i+len(part):]
 	}
 	return true
+}
+
+// A pathPattern is segments to match a clean path with.
+type pathPattern struct {
+	segments []segment
+}
+
+type segment struct {
+	glob glob // of a literal, one part
+	any  bool // * or {name}: one segment, whatever it is
+	deep bool // ** or {name...}: any number of segments
+}
+
+func (s *segment) match(seg string) bool { return s.any || s.glob.match(seg) }
+
+// isHostPattern reports whether text can fit a clean host, with stars in it.
+func isHostPattern(text string) bool {
+	text = strings.ReplaceAll(text, "*", "x")
+	clean, reason := CleanHost(text)
+	return reason == "" && text != "" && strings.EqualFold(text, clean)
+}
+
+// match reports whether the whole path fits. Only the last ** met ever needs to
+// take more: what came before it has been matched as early as possible.
+func (p *pathPattern) match(path string) bool {
+	rest, again := path[1:], ""
+	i, star := 0, -1
+	for {
+		if i < len(p.segments) && p.segments[i].deep {
+			star, again = i, rest
+			i++
+			continue
+		}
+		if rest == "" {
+			break
+		}
+		seg, next := cutSegment(rest)
+		switch {
+		case i < len(p.segments) && p.segments[i].match(seg):
+			i, rest = i+1, next
+		case star >= 0:
+			_, again = cutSegment(again)
+			i, rest = star+1, again
+		default:
+			return false
+		}
+	}
+	return i == len(p.segments)
+}
+
+// parsePath reads a path pattern; reason and hint are empty if it is good.
+func parsePath(text string) (p pathPattern, reason, hint string) {
+	if !strings.HasPrefix(text, "/") {
+		return p, "a path pattern must begin with a slash", "such as /api/**, /users/{id} or /**"
+	}
+	if i := strings.IndexAny(text, "%\\;?#"); i >= 0 {
+		return p, "a path pattern cannot hold " + text[i:i+1],
+			"patterns are written decoded, and match the path alone: a query is matched as query.NAME"
+	}
+	for rest := strings.TrimSuffix(text[1:], "/"); rest != ""; {
+		var seg string
+		seg, rest = cutSegment(rest)
+		name, braces := strings.CutPrefix(seg, "{")
+		name, closed := strings.CutSuffix(name, "}")
+		switch {
+		case seg == "" || seg == "." || seg == "..":
+			return p, "a path pattern cannot have empty or dot segments", "paths are cleaned before they are matched"
+		case seg == "**", braces && closed && strings.HasSuffix(name, "..."):
+			p.segments = append(p.segments, segment{deep: true})
+		case seg == "*", braces && closed && !strings.ContainsAny(name, "{}"):
+			p.segments = append(p.segments, segment{any: true})
+		case strings.ContainsAny(seg, "{}"):
+			return p, "braces in a path pattern stand for a whole segment", "such as /users/{id} or /files/*.png"
+		case strings.Contains(seg, "**"):
+			return p, "** in a path pattern stands for whole segments", "such as /api/** or /**/edit"
+		default:
+			p.segments = append(p.segments, segment{glob: strings.Split(seg, "*")})
+		}
+	}
+	return p, "", ""
+}
+
+// A netSet is address ranges, found by their lengths.
+type netSet struct {
+	bits [2][]int // lengths there are, of IPv4 and IPv6
+	nets map[netip.Prefix]struct{}
+}
+
+func family(a netip.Addr) int {
+	if a.Is4() {
+		return 0
+	}
+	return 1
+}
+
+func (s *netSet) add(p netip.Prefix) {
+	if s.nets == nil {
+		s.nets = make(map[netip.Prefix]struct{})
+	}
+	s.nets[p] = struct{}{}
+	s.bits[family(p.Addr())] = insertSorted(s.bits[family(p.Addr())], p.Bits())
+}
+
+func (s *netSet) has(a netip.Addr) bool {
+	for _, n := range s.bits[family(a)] {
+		if p, err := a.Prefix(n); err == nil {
+			if _, ok := s.nets[p]; ok {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// ParseNet reads an address or a range; the bits behind its length must be 0. If
+// it is none, the reason and a hint say why and what would be right.
+func ParseNet(text string) (p netip.Prefix, reason, hint string) {
+	if !strings.Contains(text, "/") {
+		a, err := netip.ParseAddr(text)
+		if err != nil || a.Zone() != "" {
+			return p, "no address", "such as 192.0.2.7, 10.0.0.0/8 or 2001:db8::/32"
+		}
+		a = a.Unmap()
+		return netip.PrefixFrom(a, a.BitLen()), "", ""
+	}
+	p, err := netip.ParsePrefix(text)
+	switch {
+	case err != nil:
+		return p, "no address range", "such as 192.0.2.7, 10.0.0.0/8 or 2001:db8::/32"
+	case p.Addr().Is4In6():
+		return p, "an IPv4 range written as IPv6", "addresses are unmapped first: write it as IPv4"
+	case p != p.Masked():
+		return p, "the address has bits behind the length of the range", "did you mean " + p.Masked().String() + "?"
+	}
+	return p, "", ""
+}
+
+// holdsAll reports whether each range of o is in a range of the set.
+func (s *netSet) holdsAll(o *netSet) bool {
+	for p := range o.nets {
+		if !s.holds(p) {
+			return false
+		}
+	}
+	return true
+}
+
+// holds reports whether one range of the set contains p.
+func (s *netSet) holds(p netip.Prefix) bool {
+	for _, n := range s.bits[family(p.Addr())] {
+		if n > p.Bits() {
+			break
+		}
+		wide, err := p.Addr().Prefix(n)
+		if _, ok := s.nets[wide]; err == nil && ok {
+			return true
+		}
+	}
+	return false
 }

@@ -1,8 +1,10 @@
 package match
 
 import (
+	"bytes"
 	"net/netip"
 	"strings"
+	"unicode/utf8"
 )
 
 // A Field is how an attribute is read: some are brought to one form first.
@@ -126,4 +128,199 @@ func (q *Request) Addr() (netip.Addr, bool) {
 		}
 	}
 	return q.ip, q.ip.IsValid()
+}
+
+const maxPath = 8192 // bytes; servers refuse longer request lines
+
+// CleanPath returns the path that rules are matched against: decoded once,
+// without empty and dot segments and without a slash at the end; what follows ?
+// is cut off. A reason is returned for a path that servers read in
+// different ways: an encoded or double-encoded separator, a backslash, a
+// semicolon, control characters, dot segments that appear by decoding, what is
+// not UTF-8. docs/RULES.md has the table.
+func CleanPath(raw string) (clean, reason string) {
+	if i := strings.IndexByte(raw, '?'); i >= 0 {
+		raw = raw[:i]
+	}
+	switch {
+	case raw == "" || raw == "/" || raw == "*":
+		return "/", "" // OPTIONS * is about the whole server
+	case raw[0] != '/':
+		return "", "must begin with a slash"
+	case len(raw) > maxPath:
+		return "", "longer than 8192 bytes"
+	}
+	tidy, plain := true, true
+	for i := range len(raw) {
+		c := raw[i]
+		switch {
+		case c == '%' || c >= utf8.RuneSelf:
+			plain = false
+		case c < ' ' || c == 0x7f:
+			return "", "control character"
+		case c == '\\' || c == ';' || c == '#':
+			return "", "a backslash, semicolon or # that is not data everywhere"
+		case c == '/' && (i+1 == len(raw) || raw[i+1] == '/' || raw[i+1] == '.'):
+			tidy = false
+		}
+	}
+	path := raw
+	if !plain {
+		if path, reason = decodePath(raw); reason != "" {
+			return "", reason
+		}
+	}
+	if !tidy {
+		path = joinPath(path)
+	}
+	return path, ""
+}
+
+// decodePath decodes each segment once, and refuses what would read otherwise
+// had it been decoded earlier, later or again.
+func decodePath(raw string) (path, reason string) {
+	b := make([]byte, 0, len(raw))
+	start, escaped := 0, false // of the segment in b; whether it had an escape
+	for i := 0; i <= len(raw); i++ {
+		if i == len(raw) || raw[i] == '/' {
+			if seg := string(b[start:]); escaped && (seg == "." || seg == "..") {
+				return "", "encoded dot segment"
+			}
+			if i < len(raw) {
+				b = append(b, '/')
+				start, escaped = len(b), false
+			}
+			continue
+		}
+		c := raw[i]
+		if c != '%' {
+			b = append(b, c)
+			continue
+		}
+		if i+2 >= len(raw) || !isHex(raw[i+1]) || !isHex(raw[i+2]) {
+			return "", "% without two hexadecimal digits"
+		}
+		c = unhex(raw[i+1])<<4 | unhex(raw[i+2])
+		i += 2
+		escaped = true
+		switch {
+		case c == '/' || c == '\\':
+			return "", "encoded slash or backslash"
+		case c < ' ' || c == 0x7f:
+			return "", "encoded control character"
+		case c == ';':
+			return "", "encoded semicolon"
+		}
+		b = append(b, c)
+	}
+	for i := range b {
+		if b[i] == '%' && i+2 < len(b) && isHex(b[i+1]) && isHex(b[i+2]) {
+			return "", "encoded twice"
+		}
+	}
+	if !utf8.Valid(b) {
+		return "", "not UTF-8"
+	}
+	for _, c := range string(b) {
+		if c >= 0x80 && c < 0xa0 || c == 0x2028 || c == 0x2029 {
+			return "", "encoded control character"
+		}
+	}
+	return string(b), ""
+}
+
+func isHex(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
+}
+
+func unhex(c byte) byte {
+	if c <= '9' {
+		return c - '0'
+	}
+	return c | 0x20 - 'a' + 10
+}
+
+// joinPath resolves empty and dot segments, as RFC 3986, section 5.2.4, has it.
+func joinPath(path string) string {
+	b := make([]byte, 0, len(path))
+	for rest := path[1:]; rest != ""; {
+		var seg string
+		switch seg, rest = cutSegment(rest); seg {
+		case "", ".":
+		case "..":
+			b = b[:max(bytes.LastIndexByte(b, '/'), 0)]
+		default:
+			b = append(append(b, '/'), seg...)
+		}
+	}
+	if len(b) == 0 {
+		return "/"
+	}
+	return string(b)
+}
+
+func cutSegment(path string) (seg, rest string) {
+	if i := strings.IndexByte(path, '/'); i >= 0 {
+		return path[:i], path[i+1:]
+	}
+	return path, ""
+}
+
+// CleanHost returns the host that rules are matched against: in lower case,
+// without the port, brackets and the dot at the end. A reason is returned for
+// what is no name and no address, such as a name with two
+// ports or an empty label: servers read those in different ways. An empty host
+// is none, and no fault.
+func CleanHost(raw string) (clean, reason string) {
+	name, port, bracketed := raw, "", false
+	switch colon := strings.IndexByte(raw, ':'); {
+	case strings.HasPrefix(raw, "["):
+		end := strings.IndexByte(raw, ']')
+		if end < 0 {
+			return "", "a bracket that is not closed"
+		}
+		name, port, bracketed = raw[1:end], raw[end+1:], true
+	case colon >= 0 && colon == strings.LastIndexByte(raw, ':'):
+		name, port = raw[:colon], raw[colon:]
+	}
+	if port != "" && (port[0] != ':' || !isPort(port[1:])) {
+		return "", "what follows the name is no port"
+	}
+	if bracketed || strings.IndexByte(name, ':') >= 0 {
+		addr, err := netip.ParseAddr(name)
+		if err != nil || !addr.Is6() || addr.Zone() != "" {
+			return "", "neither a name nor an address"
+		}
+		return strings.ToLower(name), ""
+	}
+	if name = strings.TrimSuffix(name, "."); len(name) > maxHost || raw != "" && (name == "" || name[len(name)-1] == '.') {
+		return "", "no name, or one of more than 253 bytes"
+	}
+	before := byte('.')
+	for i := range len(name) {
+		c := name[i]
+		letter := 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9'
+		if !letter && c != '-' && c != '_' && (c != '.' || before == '.') {
+			return "", "a name is letters, digits, hyphens and underscores, with single dots between"
+		}
+		before = c
+	}
+	return strings.ToLower(name), ""
+}
+
+const maxHost = 253 // bytes: more than any name in the DNS
+
+// isPort reports whether text is a port, or the empty one that may follow a
+// colon.
+func isPort(text string) bool {
+	n := 0
+	for i := range len(text) {
+		if c := text[i]; c < '0' || c > '9' {
+			return false
+		}
+		if n = n*10 + int(text[i]-'0'); n > 65535 {
+			return false
+		}
+	}
+	return true
 }
