@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/match"
@@ -56,6 +57,7 @@ type plan struct {
 	action  string
 	layers  []*Layer // one for an action
 	limits  []stint.Limit
+	held    time.Duration // the longest that a leaky_queue among them holds a request
 	variant string
 	given   *Given // whose plan this is, if it is no rule's
 }

@@ -161,7 +161,22 @@ func (r *Result) queues(yield func(*hit, *Layer)) (alone bool) {
 
 // held returns the longest that a queue may hold the request; 0 if none can.
 func (r *Result) held() (longest time.Duration) {
-	r.queues(func(_ *hit, l *Layer) { longest = max(longest, span(l.Limit, l.Limit.Burst())) })
+	for i := range r.hits {
+		if h := &r.hits[i]; h.enforced() && h.weight > 0 {
+			longest = max(longest, h.plan.held)
+		}
+	}
+	return longest
+}
+
+// heldBy returns the longest that a leaky_queue among limits holds a request; 0
+// without one.
+func heldBy(limits []stint.Limit) (longest time.Duration) {
+	for _, l := range limits {
+		if l.Algorithm() == meter.LeakyQueue {
+			longest = max(longest, span(l, l.Burst()))
+		}
+	}
 	return longest
 }
 
