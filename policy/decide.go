@@ -148,6 +148,14 @@ func (p *Policy) bound(s *side, h *hit) stint.Bound {
 	return p.pairOf(h).Main
 }
 
+// pairOf returns a hit's limits in both stores.
+func (p *Policy) pairOf(h *hit) *fallback.Pair {
+	if g := h.plan.given; g != nil {
+		return g.pair
+	}
+	return p.pairs[h.plan.id]
+}
+
 // layer returns a hit's part of a request, with room for its answers.
 func (r *Result) layer(s *side, h *hit) stint.Layer {
 	if missing := len(r.Rules) - len(r.answers); missing > 0 {
@@ -300,54 +308,4 @@ func (p *Policy) shadow(ctx context.Context, a act, r *Result, h *hit) {
 	if err != nil && r.StoreError == nil {
 		r.StoreError = err
 	}
-}
-
-// failed decides by the words of the rules, because the store could not.
-func (p *Policy) failed(ctx context.Context, a act, r *Result, err error) error {
-	if !p.failover.Fails(err) {
-		return err
-	}
-	r.StoreError = err
-	closed, tightest, layers, local := -1, -1, 0, false
-	for i := range r.hits {
-		h := &r.hits[i]
-		if !h.enforced() {
-			continue
-		}
-		for k := range h.plan.layers {
-			r.Rules[h.first+k].Failed = h.rule.failure
-		}
-		switch h.rule.failure {
-		case FailClosed:
-			h.out = true
-			for k := range h.plan.layers {
-				e := &r.Rules[h.first+k]
-				e.Denied, e.Remaining, e.RetryAfter = true, 0, fallback.ClosedFor
-			}
-			if closed < 0 {
-				closed, tightest = h.first, layers
-			}
-		case FailOpen:
-			h.out = true
-		default:
-			local = true
-		}
-		layers += len(h.plan.layers)
-	}
-	switch {
-	case closed >= 0:
-		r.Decision = stint.Decision{Limit: r.Rules[closed].Limit.Capacity(), RetryAfter: fallback.ClosedFor, Tightest: tightest}
-		r.Tightest = closed
-		return nil
-	case local && p.local.store == nil:
-		return err
-	case local:
-		why := err
-		if err = p.run(ctx, &p.local, a, r); err == nil && a.charges() && r.Decision.Allowed {
-			p.owe(r, why)
-		}
-		return err
-	}
-	r.Decision = stint.Decision{Allowed: true, Tightest: -1}
-	return nil
 }
