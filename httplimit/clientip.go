@@ -53,6 +53,18 @@ const maxHops = 64
 // no address and is not trusted, or the header fields name no client.
 func (c ClientIP) Addr(r *http.Request) (netip.Addr, bool) { return c.find(r, nil) }
 
+// peerText returns the address part of a peer's text when it is that IPv4
+// address: a dotted quad has one spelling only.
+func peerText(remote string, addr netip.Addr) (string, bool) {
+	colon := strings.IndexByte(remote, ':')
+	if colon < 7 || colon > 15 {
+		return "", false
+	}
+	var buf [15]byte
+	text := addr.AppendTo(buf[:0])
+	return remote[:colon], string(text) == remote[:colon]
+}
+
 // Explain says how [ClientIP.Addr] comes to its answer, a line for each
 // address that is looked at.
 func (c ClientIP) Explain(r *http.Request) string {

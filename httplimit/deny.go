@@ -57,6 +57,36 @@ func refuseFault(err error) refusal {
 	return f
 }
 
+// refuseResult returns the answer to a denial.
+func refuseResult(r *policy.Result) refusal {
+	f := refuseQuota
+	for i := range r.Rules {
+		switch one := &r.Rules[i]; {
+		case one.Shadow || !one.Denied:
+			continue
+		case one.Action != "":
+			f = refuseMissing
+		case one.Failed == policy.FailClosed && f.status != http.StatusForbidden:
+			f = refuseError
+		}
+	}
+	for _, name := range violated(r) {
+		f.violated = append(f.violated, ratefields.Quote(name))
+	}
+	f.setWait(r.Decision.RetryAfter)
+	return f
+}
+
+// violated returns the labels of what denied.
+func violated(r *policy.Result) (names []string) {
+	for i := range r.Rules {
+		if one := &r.Rules[i]; one.Denied && !one.Shadow {
+			names = append(names, ratefields.Printable(one.Label))
+		}
+	}
+	return names
+}
+
 // setWait keeps an answer's RetryAfter.
 func (f *refusal) setWait(retry stint.Wait) {
 	if retry != stint.Never {

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
-	"strings"
 	"sync/atomic"
 )
 
@@ -40,18 +39,6 @@ func IPKey(c ClientIP) Key {
 		}
 		return cache.text(prefix), true
 	}
-}
-
-// peerText returns the address part of a peer's text when it is that IPv4
-// address: a dotted quad has one spelling only.
-func peerText(remote string, addr netip.Addr) (string, bool) {
-	colon := strings.IndexByte(remote, ':')
-	if colon < 7 || colon > 15 {
-		return "", false
-	}
-	var buf [15]byte
-	text := addr.AppendTo(buf[:0])
-	return remote[:colon], string(text) == remote[:colon]
 }
 
 // prefixTexts remembers the texts of networks, so that a client that comes
