@@ -97,10 +97,9 @@ var places = map[string]place{
 	"memstore/reserve.go":     {"container/heap context crypto/rand sync . ./internal/satmath ./meter", "tokens cannot be guessed; what is open has a lock of its own"},
 	"memstore/watch.go":       {"sync sync/atomic .", "who wants to know of room that is made, and their lock"},
 	"memstore/open.go":        {"./meter", "reservations on one state, under its shard's lock"},
-	"memstore/clock.go":       {"sync/atomic time.Now time.Since", "the store is the clock: the one file that reads it"},
+	"memstore/clock.go":       {"sync sync/atomic time.NewTicker time.Now time.Since", "the store is the clock: the one file that reads it; a goroutine reads a coarse one, that of the store, where it is asked for"},
 	"memstore/single.go":      {"context sync sync/atomic . ./meter", "a state in an atomic word, or under a mutex"},
 	"memstore/singlestore.go": {"container/heap context crypto/rand . ./meter", "reservations of one state; its tokens cannot be guessed"},
-	"memstore/coarse.go":      {"sync sync/atomic time.NewTicker time.Since", "a coarse clock is read by a goroutine: the one of the store, where it is asked for"},
 	"memstore/snapshot.go":    {"bufio encoding/binary hash hash/crc32 io os path/filepath . ./meter", "the one file of the store that touches files"},
 	"memstore/reopen.go":      {". ./meter", "open reservations in a snapshot"},
 

@@ -5,13 +5,8 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// take takes a cost from a state, and writes what that limit alone answers.
-func take(d *stint.Decision, m *meter.Meter, state []uint64, at, cost int64) {
-	a, ok := m.Take(state, at, cost)
-	d.Set(m, a, ok, cost)
-}
-
-// takeAmong is take on a state with open reservations.
+// takeAmong takes a cost from a state with open reservations, and writes what that
+// limit alone answers.
 func takeAmong(d *stint.Decision, m *meter.Meter, open *meter.Reservations, state []uint64, at, cost int64) {
 	a, ok := m.TakeAmong(open, state, at, cost)
 	d.Set(m, a, ok, cost)

@@ -327,6 +327,17 @@ func (s *Store) decide(op meter.Op, rs []request, cost int64, held *reservation)
 	return d, nil
 }
 
+// meet makes the forms that are about to decide known to their keys: one that a
+// key has not met starts with what is in use under the others. It is called
+// before anything is decided that may be charged.
+func (s *Store) meet(rs []request, now int64) {
+	for i := range rs {
+		if r := &rs[i]; r.table().several {
+			r.meet(s, rs, now)
+		}
+	}
+}
+
 // take takes a cost that all layers let pass, from a state that no other of
 // them shares: layers in one overflow cell let it pass each by itself, and are
 // charged together, room or not.
@@ -341,7 +352,8 @@ func (r *request) take(s *Store, now, cost int64, layer *stint.Decision) {
 		if open := r.sh.openOn(s, r.table(), r.hash); open != nil {
 			takeAmong(layer, r.meter, &open.Reservations, state, at, units)
 		} else {
-			take(layer, r.meter, state, at, units)
+			a, ok := r.meter.Take(state, at, units)
+			layer.Set(r.meter, a, ok, units)
 		}
 	}
 	if r.answer != nil {

@@ -8,17 +8,8 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// meet makes the forms that are about to decide known to their keys: one that a
-// key has not met starts with what is in use under the others. It is called
-// before anything is decided that may be charged.
-func (s *Store) meet(rs []request, now int64) {
-	for i := range rs {
-		if r := &rs[i]; r.table().several {
-			r.meet(s, rs, now)
-		}
-	}
-}
-
+// meet gives the key of a request, under a form that it has not met, what is in use
+// under the others.
 func (r *request) meet(s *Store, rs []request, now int64) {
 	sh, f, h := r.sh, r.limit.form, r.hash
 	k := sh.kin(f.name)

@@ -131,18 +131,6 @@ func New(o Options) *Store {
 	return s
 }
 
-// shard returns the shard of a hash.
-func (s *Store) shard(h uint64) uint64 { return h >> s.shift }
-
-// at returns the time that a table decides at: by the time of day, or by the
-// clock that never steps.
-func (s *Store) at(t *table, now int64) int64 {
-	if t.aligned {
-		return s.clock.aligned(now)
-	}
-	return now
-}
-
 // Close implements [stint.Store]: it releases all keys. It has nothing to
 // wait for, since a store starts no goroutine.
 func (s *Store) Close() error {

@@ -19,15 +19,6 @@ type openKeys struct {
 // openKey is the open reservations on one state.
 type openKey struct{ meter.Reservations }
 
-// openOn returns the open reservations on the state that a hash decides on, or
-// nil if there are none.
-func (sh *shard) openOn(s *Store, t *table, h uint64) *openKey {
-	if t.open == 0 {
-		return nil
-	}
-	return sh.opened[t.open-1].on(s, t, h)
-}
-
 func (o *openKeys) on(s *Store, t *table, h uint64) *openKey {
 	if o.filter[h>>26&15]&(1<<(h>>20&63)) != 0 && t.find(h) != nil {
 		return o.keys[h]

@@ -43,12 +43,33 @@ func (sh *shard) tick(now int64) int64 {
 	return now
 }
 
+// shard returns the shard of a hash.
+func (s *Store) shard(h uint64) uint64 { return h >> s.shift }
+
+// at returns the time that a table decides at: by the time of day, or by the
+// clock that never steps.
+func (s *Store) at(t *table, now int64) int64 {
+	if t.aligned {
+		return s.clock.aligned(now)
+	}
+	return now
+}
+
 // table returns the table of a limit, and makes it if this is the first key.
 func (sh *shard) table(l *limit) *table {
 	if t := l.tables[sh.index]; t != nil {
 		return t
 	}
 	return sh.open(l)
+}
+
+// openOn returns the open reservations on the state that a hash decides on, or
+// nil if there are none.
+func (sh *shard) openOn(s *Store, t *table, h uint64) *openKey {
+	if t.open == 0 {
+		return nil
+	}
+	return sh.opened[t.open-1].on(s, t, h)
 }
 
 // open makes the table of a limit.
