@@ -187,9 +187,9 @@ func (ln *line) unlink(w *waiter) {
 	ln.epoch++
 }
 
-// admit gives the first that waits to be admitted its place, which ends its
+// assign gives the first that waits to be admitted its place, which ends its
 // wait if it starts now.
-func (ln *line) admit(w *waiter, d Decision, token ReservationID, after time.Time) {
+func (ln *line) assign(w *waiter, d Decision, token ReservationID, after time.Time) {
 	ln.unlink(w)
 	if w.token = token; d.Delay == 0 && ln.held.Len() == 0 {
 		w.out = true

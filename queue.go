@@ -128,7 +128,7 @@ func (q *Queue) Do(ctx context.Context, fn func(context.Context) error) error {
 	if err != nil {
 		return err
 	}
-	_, err = q.limiter.await(t.ctx, t.waiter, false)
+	_, err = q.limiter.drive(t.ctx, t.waiter, false)
 	if err := q.leave(t, err); err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (q *Queue) Submit(fn func()) error {
 		return err
 	}
 	t.fn = fn
-	started, err := q.limiter.await(t.ctx, t.waiter, true)
+	started, err := q.limiter.drive(t.ctx, t.waiter, true)
 	switch {
 	case err != nil:
 		return q.leave(t, err)
@@ -183,7 +183,7 @@ func (q *Queue) schedule() {
 		t := q.later[0]
 		q.later[0], q.later = nil, q.later[1:]
 		q.mu.Unlock()
-		_, err := q.limiter.await(t.ctx, t.waiter, false)
+		_, err := q.limiter.drive(t.ctx, t.waiter, false)
 		q.start(t, err)
 	}
 }

@@ -114,9 +114,9 @@ func (l *Limiter) passes(ctx context.Context, t *terms, key string, cost int64, 
 		w := &waiter{cost: cost, ttl: ttl, terms: t}
 		l.lines.join(key, w, l.watch)
 		l.lines.mu.Lock()
-		w.line.admit(w, d, token, time.Now())
+		w.line.assign(w, d, token, time.Now())
 		l.lines.mu.Unlock()
-		_, err = l.await(ctx, w, false)
+		_, err = l.drive(ctx, w, false)
 	}
 	return token, d.Allowed, err
 }
@@ -132,7 +132,7 @@ func (l *Limiter) waitInLine(ctx context.Context, key string, cost int64, ttl ti
 		}
 	}
 	l.lines.join(key, w, l.watch)
-	if _, err := l.await(ctx, w, false); err != nil || ttl == 0 {
+	if _, err := l.drive(ctx, w, false); err != nil || ttl == 0 {
 		return "", err
 	}
 	return w.token, nil
@@ -157,9 +157,9 @@ func (l *Limiter) watch(key string) func() {
 	return w.Watch(l.bound, key, func() { l.lines.roomMade(key) })
 }
 
-// await acts for w until it starts or, with seat, until it is clear that it
+// drive acts for w until it starts or, with seat, until it is clear that it
 // must wait. After an error w has left the line.
-func (l *Limiter) await(ctx context.Context, w *waiter, seat bool) (started bool, err error) {
+func (l *Limiter) drive(ctx context.Context, w *waiter, seat bool) (started bool, err error) {
 	done := false
 	defer func() {
 		if !done { // an error, or a store that panics: the waiters behind must not hang
@@ -226,7 +226,7 @@ func (l *Limiter) try(ctx context.Context, w *waiter, due time.Time) error {
 		return err
 	}
 	before := time.Now()
-	d, token, err := l.ask(ctx, w)
+	d, token, err := l.takeFor(ctx, w)
 	if err != nil {
 		return err
 	}
@@ -248,7 +248,7 @@ func (l *Limiter) try(ctx context.Context, w *waiter, due time.Time) error {
 		return nil
 	}
 	l.lines.mu.Lock()
-	ln.admit(w, d, token, after)
+	ln.assign(w, d, token, after)
 	l.lines.mu.Unlock()
 	if d.Delay == 0 {
 		return nil
@@ -256,9 +256,9 @@ func (l *Limiter) try(ctx context.Context, w *waiter, due time.Time) error {
 	return l.seat(ctx, w, before, d, uint128.Int{})
 }
 
-// ask takes or reserves the cost of w. What would be too late is not charged
+// takeFor takes or reserves the cost of w. What would be too late is not charged
 // where that can be known before.
-func (l *Limiter) ask(ctx context.Context, w *waiter) (d Decision, token ReservationID, err error) {
+func (l *Limiter) takeFor(ctx context.Context, w *waiter) (d Decision, token ReservationID, err error) {
 	if ctx.Err() != nil {
 		ctx = context.WithoutCancel(ctx) // due at the deadline
 	}

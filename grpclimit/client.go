@@ -169,7 +169,7 @@ func (c *Client) key(ctx context.Context, target, method string) string {
 // asked for a pause meanwhile.
 func (c *Client) turn(ctx context.Context, key string, call Call) error {
 	for {
-		if err := c.await(ctx, key); err != nil {
+		if err := c.pause(ctx, key); err != nil {
 			return err
 		}
 		if c.Limiter == nil {
@@ -211,8 +211,8 @@ func (c *Client) cost(ctx context.Context, call Call) int64 {
 	return c.Cost(ctx, call)
 }
 
-// await returns when the server's pause for a key is over.
-func (c *Client) await(ctx context.Context, key string) error {
+// pause returns when the server's pause for a key is over.
+func (c *Client) pause(ctx context.Context, key string) error {
 	for {
 		left := c.paused(key, time.Now())
 		if left <= 0 {

@@ -39,17 +39,17 @@ func (b *limited) decide(ctx context.Context, c Call, _ bool) (*answer, error) {
 	var passed *guard.AfterTurn
 	switch {
 	case errors.As(err, &passed):
-		b.o.tell(ctx, c.Method, passed.Err) // only the fields are missing
+		b.o.reportError(ctx, c.Method, passed.Err) // only the fields are missing
 		return nil, nil
 	case err != nil:
 		return nil, err
 	}
-	b.tell(a)
+	b.nameLimits(a)
 	return a, nil
 }
 
-// tell fills in which limits the call was held to.
-func (b *limited) tell(a *answer) {
+// nameLimits fills in which limits the call was held to.
+func (b *limited) nameLimits(a *answer) {
 	a.held, a.tightest = make([]held, len(b.limits)), a.decision.Tightest
 	for i, l := range b.limits {
 		a.held[i] = held{b.labels[i], l, a.decision.ResetAfter, len(b.limits)}

@@ -129,7 +129,7 @@ func (o *Options) cost(ctx context.Context, c Call) int64 {
 	return o.Cost(ctx, c)
 }
 
-func (o *Options) tell(ctx context.Context, method string, err error) {
+func (o *Options) reportError(ctx context.Context, method string, err error) {
 	if o.OnError != nil {
 		o.OnError(ctx, method, err)
 	}

@@ -72,7 +72,7 @@ func (s *Server) Stream() grpc.ServerOption {
 func (s *Server) UnaryInterceptor(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if !s.o.Skip(ctx, info.FullMethod) {
 		set := func(m map[string][]string) { _ = grpc.SetHeader(ctx, m) } // it fails for calls that have ended
-		if err := s.admit(ctx, Call{Method: info.FullMethod, Message: req}, false, set); err != nil {
+		if err := s.check(ctx, Call{Method: info.FullMethod, Message: req}, false, set); err != nil {
 			return nil, err
 		}
 	}
@@ -86,7 +86,7 @@ func (s *Server) StreamInterceptor(srv any, stream grpc.ServerStream, info *grpc
 		return next(srv, stream)
 	}
 	set := func(m map[string][]string) { _ = stream.SetHeader(m) } // it fails for streams that have ended
-	if err := s.admit(ctx, Call{Method: info.FullMethod, Stream: true}, false, set); err != nil {
+	if err := s.check(ctx, Call{Method: info.FullMethod, Stream: true}, false, set); err != nil {
 		return err
 	}
 	if s.o.Messages {
@@ -108,13 +108,13 @@ func (g *guardedStream) RecvMsg(m any) error {
 	if err := g.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	return g.server.admit(g.Context(), Call{Method: g.method, Stream: true, Message: m}, true, func(fields map[string][]string) {
+	return g.server.check(g.Context(), Call{Method: g.method, Stream: true, Message: m}, true, func(fields map[string][]string) {
 		g.SetTrailer(fields) // the headers may be gone
 	})
 }
 
-// admit decides about a call or a message, and returns why it may not go on.
-func (s *Server) admit(ctx context.Context, c Call, message bool, set func(map[string][]string)) error {
+// check decides about a call or a message, and returns why it may not go on.
+func (s *Server) check(ctx context.Context, c Call, message bool, set func(map[string][]string)) error {
 	a, err := s.decide(ctx, c, message)
 	switch {
 	case err != nil:
@@ -123,7 +123,7 @@ func (s *Server) admit(ctx context.Context, c Call, message bool, set func(map[s
 		return nil
 	}
 	if a.storeError != nil {
-		s.o.tell(ctx, c.Method, a.storeError)
+		s.o.reportError(ctx, c.Method, a.storeError)
 	}
 	if s.o.OnDecision != nil {
 		s.o.OnDecision(ctx, c.Method, Outcome{
@@ -150,7 +150,7 @@ func (s *Server) admit(ctx context.Context, c Call, message bool, set func(map[s
 func (s *Server) failed(ctx context.Context, method string, err error) error {
 	gone := ctx.Err() != nil // or clients would open the guard by leaving
 	if !gone {
-		s.o.tell(ctx, method, err)
+		s.o.reportError(ctx, method, err)
 	}
 	switch {
 	case s.o.Shadow:

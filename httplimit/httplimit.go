@@ -212,7 +212,7 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.serveRefundable(w, r, key, cost)
 	default:
 		d, err := g.limiter.Take(r.Context(), key, cost)
-		if g.admit(w, r, key, 0, &d, err) {
+		if g.respond(w, r, key, 0, &d, err) {
 			g.next.ServeHTTP(w, r)
 		}
 	}
@@ -223,10 +223,10 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (g *guarded) serveRefundable(w http.ResponseWriter, r *http.Request, key string, cost int64) {
 	d, reservation, err := g.limiter.Reserve(r.Context(), key, cost, g.o.RefundWithin)
 	if errors.Is(err, stint.ErrFull) { // strict: it counts, whatever becomes of it
-		g.o.tell(r, fmt.Errorf("httplimit: no refund: %w", err))
+		g.o.reportError(r, fmt.Errorf("httplimit: no refund: %w", err))
 		d, err = g.limiter.Take(r.Context(), key, cost)
 	}
-	if !g.admit(w, r, key, 0, &d, err) {
+	if !g.respond(w, r, key, 0, &d, err) {
 		return
 	}
 	if reservation == nil || cost == 0 {
@@ -239,9 +239,9 @@ func (g *guarded) serveRefundable(w http.ResponseWriter, r *http.Request, key st
 	})
 }
 
-// admit reports a decision to the hooks and the client. It returns whether the
+// respond reports a decision to the hooks and the client. It returns whether the
 // request may go on; if not, it has been answered.
-func (g *keyed) admit(w http.ResponseWriter, r *http.Request, key string, waited time.Duration, d *stint.Decision, err error) bool {
+func (g *keyed) respond(w http.ResponseWriter, r *http.Request, key string, waited time.Duration, d *stint.Decision, err error) bool {
 	if err != nil {
 		return g.o.failed(w, r, err)
 	}
@@ -280,7 +280,7 @@ func (g *keyed) outcome(key string, waited time.Duration, d *stint.Decision) Out
 func (o *Options) failed(w http.ResponseWriter, r *http.Request, err error) bool {
 	gone := r.Context().Err() != nil // or clients would open the guard by leaving
 	if !gone {
-		o.tell(r, err)
+		o.reportError(r, err)
 	}
 	if o.FailOpen && !gone || o.Shadow {
 		return true
@@ -289,7 +289,7 @@ func (o *Options) failed(w http.ResponseWriter, r *http.Request, err error) bool
 	return false
 }
 
-func (o *Options) tell(r *http.Request, err error) {
+func (o *Options) reportError(r *http.Request, err error) {
 	if o.OnError != nil {
 		o.OnError(r, err)
 	}
@@ -300,11 +300,11 @@ func (g *guarded) serveInTurn(w http.ResponseWriter, r *http.Request, key string
 	d, waited, err := g.limiter.InTurn(r.Context(), key, cost)
 	var passed *guard.AfterTurn
 	if errors.As(err, &passed) {
-		g.o.tell(r, passed.Err) // only the fields are missing
+		g.o.reportError(r, passed.Err) // only the fields are missing
 		g.next.ServeHTTP(w, r)
 		return
 	}
-	if g.admit(w, r, key, waited, &d, err) {
+	if g.respond(w, r, key, waited, &d, err) {
 		g.next.ServeHTTP(w, r)
 	}
 }
@@ -315,7 +315,7 @@ func (g *guarded) withoutRoute(w http.ResponseWriter, r *http.Request) {
 		g.next.ServeHTTP(w, r)
 		return
 	}
-	g.o.tell(r, ErrNoRoute)
+	g.o.reportError(r, ErrNoRoute)
 	if g.o.Shadow {
 		g.next.ServeHTTP(w, r)
 		return

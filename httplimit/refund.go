@@ -25,7 +25,7 @@ func (o *Options) serveCounting(w http.ResponseWriter, r *http.Request, next htt
 		ctx, stop := context.WithTimeout(context.WithoutCancel(r.Context()), settleWithin)
 		defer stop()
 		if err := refund(ctx); err != nil {
-			o.tell(r, err)
+			o.reportError(r, err)
 		}
 	}()
 	next.ServeHTTP(s.withPowers(), r)

@@ -78,7 +78,7 @@ func (g *ruled) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	c := g.calls.Get().(*call)
 	c.request = r
 	token, waited, err := g.decide(p, c, cost)
-	pass := g.admit(w, p, c, waited, err)
+	pass := g.respond(w, p, c, waited, err)
 	c.release()
 	switch {
 	case !pass:
@@ -106,7 +106,7 @@ func (g *ruled) decide(p *policy.Policy, c *call, cost int64) (token stint.Reser
 	if g.o.Refund == nil {
 		waited, err = g.wait(p, c, cost)
 	} else if token, waited, err = g.reserve(p, c, cost); errors.Is(err, stint.ErrFull) {
-		g.o.tell(r, fmt.Errorf("httplimit: no refund: %w", err))
+		g.o.reportError(r, fmt.Errorf("httplimit: no refund: %w", err))
 		waited, err = g.wait(p, c, cost)
 	}
 	if g.o.OnDecision != nil {
@@ -133,13 +133,13 @@ func (g *ruled) reserve(p *policy.Policy, c *call, cost int64) (token stint.Rese
 	return p.WaitReserve(c.request.Context(), c, cost, g.o.RefundWithin, g.o.MaxWait, &c.result)
 }
 
-// admit reports a decision to the hooks and the client. It returns whether the
+// respond reports a decision to the hooks and the client. It returns whether the
 // request may go on; if not, it has been answered.
-func (g *ruled) admit(w http.ResponseWriter, p *policy.Policy, c *call, waited time.Duration, err error) bool {
+func (g *ruled) respond(w http.ResponseWriter, p *policy.Policy, c *call, waited time.Duration, err error) bool {
 	r, d := c.request, &c.result.Decision
 	if err != nil {
 		if errors.Is(err, policy.ErrRequest) && !g.o.Shadow {
-			g.o.tell(r, err)
+			g.o.reportError(r, err)
 			f := refuseFault(err)
 			f.write(w, r)
 			return false
@@ -147,7 +147,7 @@ func (g *ruled) admit(w http.ResponseWriter, p *policy.Policy, c *call, waited t
 		return g.o.failed(w, r, err)
 	}
 	if c.result.StoreError != nil && g.o.OnDecision == nil { // else it is in the Outcome
-		g.o.tell(r, c.result.StoreError)
+		g.o.reportError(r, c.result.StoreError)
 	}
 	if g.o.OnDecision != nil {
 		g.o.OnDecision(r, c.outcome(waited))

@@ -189,7 +189,7 @@ func (t *Transport) turn(req *http.Request, key string) (sent uint64, err error)
 		cost = t.Cost(req)
 	}
 	for {
-		if err := t.await(ctx, key); err != nil {
+		if err := t.pause(ctx, key); err != nil {
 			return 0, err
 		}
 		if t.Limiter != nil {
@@ -281,8 +281,8 @@ func (t *Transport) drop(key string, p *peer, now time.Time) {
 	}
 }
 
-// await returns when the server lets something pass.
-func (t *Transport) await(ctx context.Context, key string) error {
+// pause returns when the server lets something pass.
+func (t *Transport) pause(ctx context.Context, key string) error {
 	for {
 		if err := ctx.Err(); err != nil {
 			return err

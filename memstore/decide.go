@@ -382,7 +382,7 @@ func (r *request) carryOut(s *Store, now int64, op meter.Op, cost int64, denied 
 		layer.RetryAfter = stint.Never
 	}
 	if r.answer != nil {
-		r.tell(*layer, denied.Has(i), op != meter.OpPeek, units)
+		r.setAnswer(*layer, denied.Has(i), op != meter.OpPeek, units)
 	}
 	if denied.Has(i) && op != meter.OpPeek {
 		r.sh.denial(r.limit, r.hash, r.key)
@@ -396,8 +396,8 @@ func (r *request) admits(s *Store, now, cost int64) bool {
 	return fits && r.table().meter.Admits(r.state(s, now), r.at, units)
 }
 
-// tell writes the layer's own answer where the caller wants it.
-func (r *request) tell(answer stint.Decision, denied, charges bool, units int64) {
+// setAnswer writes the layer's own answer where the caller wants it.
+func (r *request) setAnswer(answer stint.Decision, denied, charges bool, units int64) {
 	if answer.Allowed && charges {
 		answer.Taken = units
 	}

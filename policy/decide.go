@@ -34,12 +34,12 @@ func (p *Policy) Decide(ctx context.Context, attrs Attributes, cost int64, r *Re
 	if err := p.decide(ctx, act{op: meter.OpTake}, r); err != nil {
 		return err
 	}
-	p.tell(attrs, cost, r)
+	p.report(attrs, cost, r)
 	return nil
 }
 
-// tell calls OnDecision, if there is one.
-func (p *Policy) tell(attrs Attributes, cost int64, r *Result) {
+// report calls OnDecision, if there is one.
+func (p *Policy) report(attrs Attributes, cost int64, r *Result) {
 	if p.opts.OnDecision != nil {
 		p.opts.OnDecision(p.rules, attrs, cost, r)
 	}
@@ -106,7 +106,7 @@ func (p *Policy) run(ctx context.Context, s *side, a act, r *Result) error {
 	}
 	d, err := stint.Decision{Allowed: true}, error(nil) // conclude names the tightest
 	if len(r.layers) > 0 {
-		d, err = p.ask(ctx, s, a, r, r.cost, false)
+		d, err = p.decideIn(ctx, s, a, r, r.cost, false)
 	}
 	if free && err == nil {
 		err = p.look(ctx, s, r, &d)
@@ -167,8 +167,8 @@ func (r *Result) layer(s *side, h *hit) stint.Layer {
 	}
 }
 
-// ask puts the layers that were gathered to a store.
-func (p *Policy) ask(ctx context.Context, s *side, a act, r *Result, cost int64, shadow bool) (stint.Decision, error) {
+// decideIn puts the layers that were gathered to a store.
+func (p *Policy) decideIn(ctx context.Context, s *side, a act, r *Result, cost int64, shadow bool) (stint.Decision, error) {
 	switch {
 	case a.refund:
 		return s.store.Refund(ctx, r.layers, cost)
@@ -191,7 +191,7 @@ func (p *Policy) look(ctx context.Context, s *side, r *Result, d *stint.Decision
 			r.layers = append(r.layers, r.layer(s, h))
 		}
 	}
-	state, err := p.ask(ctx, s, act{op: meter.OpPeek}, r, 0, false)
+	state, err := p.decideIn(ctx, s, act{op: meter.OpPeek}, r, 0, false)
 	d.ResetAfter = max(d.ResetAfter, state.ResetAfter)
 	return err
 }
@@ -293,7 +293,7 @@ func (p *Policy) shadow(ctx context.Context, a act, r *Result, h *hit) {
 		}
 	} else {
 		r.layers = append(r.layers[:0], r.layer(&p.main, h))
-		if d, err = p.ask(ctx, &p.main, a, r, cost, true); err == nil {
+		if d, err = p.decideIn(ctx, &p.main, a, r, cost, true); err == nil {
 			r.told(h)
 		}
 	}

@@ -84,7 +84,7 @@ func (p *Policy) DecideAll(ctx context.Context, questions []Question, r *Result)
 func (p *Policy) tellAll(questions []Question, r *Result) {
 	for i := range questions {
 		if q := &questions[i]; !q.Peek && !q.Refund && q.Given == nil {
-			p.tell(q.Attributes, q.Cost, r)
+			p.report(q.Attributes, q.Cost, r)
 		}
 	}
 }
@@ -193,7 +193,7 @@ func (p *Policy) runAll(ctx context.Context, s *side, a act, r *Result) error {
 			continue
 		}
 		did := k.act(a)
-		d, err := p.ask(ctx, s, did, r, k.cost(), false)
+		d, err := p.decideIn(ctx, s, did, r, k.cost(), false)
 		if err != nil {
 			return err
 		}

@@ -28,7 +28,7 @@ func (p *Policy) Reserve(ctx context.Context, attrs Attributes, cost int64, ttl 
 	if err := p.decide(ctx, act{op: meter.OpTake, ttl: ttl}, r); err != nil {
 		return "", err
 	}
-	p.tell(attrs, cost, r)
+	p.report(attrs, cost, r)
 	if len(r.parts) == 0 || !r.Decision.Allowed {
 		return "", nil
 	}

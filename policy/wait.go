@@ -71,7 +71,7 @@ func (p *Policy) wait(ctx context.Context, attrs Attributes, cost int64, ttl, mo
 	if err != nil {
 		return "", 0, err
 	}
-	p.tell(attrs, cost, r)
+	p.report(attrs, cost, r)
 	if !r.Decision.Allowed {
 		return "", 0, nil
 	}

@@ -76,7 +76,7 @@ func (as *accounts) take(ctx context.Context, key string, cost int64, peek bool,
 		if result != wait {
 			return result, d, nil
 		}
-		if err := as.of.await(ctx, answered, h); err != nil {
+		if err := as.of.awaitShared(ctx, answered, h); err != nil {
 			return refused, d, err
 		}
 		shard.Lock()
@@ -175,7 +175,7 @@ func (as *accounts) push(shard *tableShard[account], a *account, key string, now
 			return
 		}
 		last := one.begin + ":pushed:" + as.of.node + ":" + one.limit.segment + one.end
-		reply, err := s.ask(ctx, []part{*one}, []string{last}, "n", number(sequence), number(units))
+		reply, err := s.longAnswer(ctx, []part{*one}, []string{last}, "n", number(sequence), number(units))
 		as.answered(shard, a, reply, err)
 	}
 }

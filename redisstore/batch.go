@@ -132,11 +132,11 @@ func (s *Store) batched(ctx context.Context, long bool, entries int64, keys, arg
 		time.AfterFunc(s.timeout/waitPart, func() { s.watch(b, long) })
 	}
 	b.mu.Unlock()
-	return s.await(ctx, r)
+	return s.awaitReply(ctx, r)
 }
 
-// await waits for a request's answer.
-func (s *Store) await(ctx context.Context, r *pendingCall) (any, error) {
+// awaitReply waits for a request's answer.
+func (s *Store) awaitReply(ctx context.Context, r *pendingCall) (any, error) {
 	select {
 	case <-r.done:
 	case <-ctx.Done(): // the goroutine that has r finishes it

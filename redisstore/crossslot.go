@@ -73,8 +73,8 @@ func groupsBy(parts []part, placeOf func(slot uint16) place) (groups []group) {
 	return groups
 }
 
-// An asked is what a group has answered.
-type asked struct {
+// A groupAnswer is what a group has answered.
+type groupAnswer struct {
 	answer
 	marks  []string // of a charge: where it went to
 	cells  string   // digits: which of its states were overflow keys
@@ -84,17 +84,17 @@ type asked struct {
 
 // each asks the same of every group, all at once. The error is one of those that
 // there were, ambiguous if any was.
-func (s *Store) each(ctx context.Context, parts []part, groups []group, verb string, cost int64) (answer, []asked, error) {
+func (s *Store) each(ctx context.Context, parts []part, groups []group, verb string, cost int64) (answer, []groupAnswer, error) {
 	if groups == nil {
-		one := s.askGroup(ctx, parts, verb, cost)
-		return one.answer, []asked{one}, one.err
+		one := s.answerGroup(ctx, parts, verb, cost)
+		return one.answer, []groupAnswer{one}, one.err
 	}
-	all := make([]asked, len(groups))
+	all := make([]groupAnswer, len(groups))
 	var others sync.WaitGroup
 	for k, g := range groups[1:] {
-		others.Go(func() { all[1+k] = s.askGroup(ctx, g.of(parts), verb, cost) })
+		others.Go(func() { all[1+k] = s.answerGroup(ctx, g.of(parts), verb, cost) })
 	}
-	all[0] = s.askGroup(ctx, groups[0].of(parts), verb, cost)
+	all[0] = s.answerGroup(ctx, groups[0].of(parts), verb, cost)
 	others.Wait()
 	joined, failed := make(answer, 1+answersEach*len(parts)), error(nil)
 	joined[0] = cost
@@ -108,12 +108,12 @@ func (s *Store) each(ctx context.Context, parts []part, groups []group, verb str
 	return joined, all, failed
 }
 
-// askGroup asks the layers of one group, the short way if they allow it.
-func (s *Store) askGroup(ctx context.Context, parts []part, verb string, cost int64) asked {
+// answerGroup asks the layers of one group, the short way if they allow it.
+func (s *Store) answerGroup(ctx context.Context, parts []part, verb string, cost int64) groupAnswer {
 	if (verb == "p" || verb == "k") && isFast(parts) {
-		return s.askFast(ctx, parts, verb, cost)
+		return s.fastAnswer(ctx, parts, verb, cost)
 	}
-	return s.askLong(ctx, parts, nil, verb, number(cost))
+	return s.longPath(ctx, parts, nil, verb, number(cost))
 }
 
 // decideGroups is Decide on several nodes.
@@ -169,10 +169,10 @@ func (s *Store) deniedGroups(ctx context.Context, a answer, parts []part, groups
 	if counting == nil {
 		return a
 	}
-	of := make([]asked, len(counting))
+	of := make([]groupAnswer, len(counting))
 	var all sync.WaitGroup
 	for k, g := range counting {
-		all.Go(func() { of[k] = s.askGroup(ctx, g.of(parts), "x", a[0]) })
+		all.Go(func() { of[k] = s.answerGroup(ctx, g.of(parts), "x", a[0]) })
 	}
 	all.Wait()
 	for k, g := range counting {
@@ -190,7 +190,7 @@ func (s *Store) chargeGroups(ctx context.Context, parts []part, groups []group, 
 	if err == nil && a.allowed() {
 		return a, nil
 	}
-	failed := s.giveBack(ctx, a, parts, groups, all, err != nil)
+	failed := s.undo(ctx, a, parts, groups, all, err != nil)
 	s.modes.returns.note(parts)
 	switch {
 	case err == nil:
@@ -201,9 +201,9 @@ func (s *Store) chargeGroups(ctx context.Context, parts []part, groups []group, 
 	return nil, err
 }
 
-// giveBack gives back what groups have charged, and puts what they then answer
+// undo gives back what groups have charged, and puts what they then answer
 // into a. What the time of the request does not suffice for is done beside it.
-func (s *Store) giveBack(ctx context.Context, a answer, parts []part, groups []group, all []asked, whole bool) error {
+func (s *Store) undo(ctx context.Context, a answer, parts []part, groups []group, all []groupAnswer, whole bool) error {
 	errs := make([]error, len(groups))
 	var calls sync.WaitGroup
 	for k, g := range groups {
@@ -220,14 +220,14 @@ func (s *Store) giveBack(ctx context.Context, a answer, parts []part, groups []g
 				marks[i] = all[k].marks[of[i]]
 			}
 			s.toCells(some, all[k].digits(of))
-			one := s.askLong(ctx, some, nil, "y", append([]string{number(a[0])}, marks...)...)
+			one := s.longPath(ctx, some, nil, "y", append([]string{number(a[0])}, marks...)...)
 			if errs[k] = one.err; one.err == nil {
 				back.put(a, one.answer)
 			} else if errors.Is(one.err, ErrNotExecuted) {
 				s.background(func(life context.Context) {
 					longer, cancel := s.by(life, by(patience))
 					defer cancel()
-					s.askLong(longer, some, nil, "y", append([]string{number(a[0])}, marks...)...)
+					s.longPath(longer, some, nil, "y", append([]string{number(a[0])}, marks...)...)
 				})
 			}
 		})
@@ -238,7 +238,7 @@ func (s *Store) giveBack(ctx context.Context, a answer, parts []part, groups []g
 
 // returned returns which layers of a group give back, by their place in the group
 // and in the request: all, or those that do not count what is denied.
-func (q *asked) returned(g group, parts []part, whole bool) (of []int, back group) {
+func (q *groupAnswer) returned(g group, parts []part, whole bool) (of []int, back group) {
 	for i, at := range g {
 		if whole || !parts[at].form.limit.CountDenied() {
 			of, back = append(of, i), append(back, at)
@@ -248,7 +248,7 @@ func (q *asked) returned(g group, parts []part, whole bool) (of []int, back grou
 }
 
 // digits returns those of cells that are of some layers.
-func (q *asked) digits(of []int) string {
+func (q *groupAnswer) digits(of []int) string {
 	var b strings.Builder
 	for _, i := range of {
 		if i < len(q.cells) {

@@ -88,7 +88,7 @@ func (s *Store) decideParts(ctx context.Context, op meter.Op, parts []part, cost
 		return s.fastPath(ctx, op, parts, cost)
 	}
 	verb := map[meter.Op]string{meter.OpTake: "t", meter.OpPeek: "p", meter.OpTakeUpTo: "u"}[op]
-	a := s.askLong(ctx, parts, nil, verb, number(cost))
+	a := s.longPath(ctx, parts, nil, verb, number(cost))
 	if a.err != nil {
 		return stint.Decision{}, a.err
 	}
@@ -141,15 +141,15 @@ func (s *Store) request(parts []part, layers []stint.Layer) ([]part, error) {
 	return parts, s.bearable(entriesOf(parts))
 }
 
-// ask is askLong for a request of one group.
-func (s *Store) ask(ctx context.Context, parts []part, more []string, verb string, head ...string) (answer, error) {
-	a := s.askLong(ctx, parts, more, verb, head...)
+// longAnswer is longPath for a request of one group.
+func (s *Store) longAnswer(ctx context.Context, parts []part, more []string, verb string, head ...string) (answer, error) {
+	a := s.longPath(ctx, parts, more, verb, head...)
 	return a.answer, a.err
 }
 
-// askLong runs the script on the states of the parts and on more keys. Head is
+// longPath runs the script on the states of the parts and on more keys. Head is
 // what follows the verb.
-func (s *Store) askLong(ctx context.Context, parts []part, more []string, verb string, head ...string) asked {
+func (s *Store) longPath(ctx context.Context, parts []part, more []string, verb string, head ...string) groupAnswer {
 	keys := make([]string, 0, len(parts)+len(more))
 	for i := range parts {
 		keys = append(keys, state(parts[i].begin, parts[i].end, parts[i].limit))
@@ -171,13 +171,13 @@ func (s *Store) askLong(ctx context.Context, parts []part, more []string, verb s
 		}
 		reply, cells, err := s.evalLong(ctx, parts, keys, args, shares)
 		if err != nil {
-			return asked{err: err}
+			return groupAnswer{err: err}
 		}
 		if stale, t := staleAt(reply); stale {
 			s.ahead.Store(t - time.Now().UnixNano())
 			continue
 		}
-		a := readAsked(reply, verb, len(parts))
+		a := readGroupAnswer(reply, verb, len(parts))
 		a.cells = cells
 		if a.err == nil {
 			s.spendLong(verb, parts, a.answer, shares)
@@ -185,7 +185,7 @@ func (s *Store) askLong(ctx context.Context, parts []part, more []string, verb s
 		}
 		return a
 	}
-	return asked{err: fmt.Errorf("%w: the server's clock moves by days", ErrNotExecuted)}
+	return groupAnswer{err: fmt.Errorf("%w: the server's clock moves by days", ErrNotExecuted)}
 }
 
 func goesByCalendar(parts []part) bool {
@@ -247,9 +247,9 @@ func (s *Store) fastPath(ctx context.Context, op meter.Op, parts []part, cost in
 	return joinFast(parts, list, cost, op != meter.OpPeek)
 }
 
-// askFast looks at the parts of a group, or charges them so that it can be given
+// fastAnswer looks at the parts of a group, or charges them so that it can be given
 // back.
-func (s *Store) askFast(ctx context.Context, parts []part, verb string, cost int64) (a asked) {
+func (s *Store) fastAnswer(ctx context.Context, parts []part, verb string, cost int64) (a groupAnswer) {
 	keys, args := make([]string, len(parts)), make([]string, 0, 4*len(parts)+5)
 	args = append(args, strings.ToUpper(verb), number(cost))
 	for i := range parts {
@@ -264,7 +264,7 @@ func (s *Store) askFast(ctx context.Context, parts []part, verb string, cost int
 		reply, err = s.batched(ctx, false, 0, keys, args)
 	}
 	if err != nil {
-		return asked{err: err}
+		return groupAnswer{err: err}
 	}
 	list, ok := reply.([]any)
 	if one, is := reply.(int64); is {
@@ -272,7 +272,7 @@ func (s *Store) askFast(ctx context.Context, parts []part, verb string, cost int
 	}
 	charged := verb == "k" && len(list) == 2*len(parts)
 	if !ok || len(list) != len(parts) && !charged {
-		return asked{err: unexpected(reply)}
+		return groupAnswer{err: unexpected(reply)}
 	}
 	backlogs := list[:len(parts)]
 	if charged && a.cells == "" {
@@ -283,7 +283,7 @@ func (s *Store) askFast(ctx context.Context, parts []part, verb string, cost int
 	for i, b := range backlogs {
 		n, ok := b.(int64)
 		if !ok {
-			return asked{err: unexpected(b)}
+			return groupAnswer{err: unexpected(b)}
 		}
 		q := parts[i].form.quick
 		a.answer = append(a.answer, numbers(q.answer(parts[i].form.capacity, cost, n, allowed, verb == "k"))...)

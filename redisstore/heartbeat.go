@@ -67,7 +67,7 @@ func (s *Store) CountNodes(changed func(nodes int)) {
 	ctx, h.stop = context.WithCancel(context.Background())
 	h.running.Go(func() { s.beat(ctx) })
 	if changed != nil {
-		h.running.Go(func() { h.tell(ctx, changed) })
+		h.running.Go(func() { h.notify(ctx, changed) })
 	}
 }
 
@@ -114,9 +114,9 @@ func (h *heart) take(n int64) {
 	}
 }
 
-// tell calls changed with each count, or the last of several, until ctx ends. It
+// notify calls changed with each count, or the last of several, until ctx ends. It
 // does not keep the heart from beating, however long that takes.
-func (h *heart) tell(ctx context.Context, changed func(int)) {
+func (h *heart) notify(ctx context.Context, changed func(int)) {
 	last := int64(0)
 	for {
 		select {

@@ -142,7 +142,7 @@ func (ls *leases) take(ctx context.Context, key string, cost int64, h *hold) (ou
 		if answered == nil {
 			return byServer, d, nil
 		}
-		if err := ls.of.await(ctx, answered, h); err != nil {
+		if err := ls.of.awaitShared(ctx, answered, h); err != nil {
 			return refused, d, err
 		}
 		shard.Lock()
@@ -155,9 +155,9 @@ func (ls *leases) take(ctx context.Context, key string, cost int64, h *hold) (ou
 	return byServer, stint.Decision{}, nil // others were faster, again and again
 }
 
-// await waits for an answer that all who wait for the key share, until the
+// awaitShared waits for an answer that all who wait for the key share, until the
 // operation's deadline.
-func (m *modes) await(ctx context.Context, answered chan struct{}, h *hold) error {
+func (m *modes) awaitShared(ctx context.Context, answered chan struct{}, h *hold) error {
 	if h.deadline.IsZero() {
 		h.deadline = time.Now().Add(m.store.timeout)
 	}
@@ -228,7 +228,7 @@ func (ls *leases) look(shard *tableShard[lease], l *lease, key string, now, cost
 	if result == wait {
 		need = cost
 	}
-	call = ls.ask(shard, l, key, now, need)
+	call = ls.extend(shard, l, key, now, need)
 	return d, l.asking, call
 }
 
@@ -313,9 +313,9 @@ func (ls *leases) renew(key string) {
 	}
 }
 
-// ask returns the call that asks the server for more of a key, at least need.
+// extend returns the call that asks the server for more of a key, at least need.
 // The shard is locked; the call is made when it no longer is.
-func (ls *leases) ask(shard *tableShard[lease], l *lease, key string, now, need int64) func(context.Context) {
+func (ls *leases) extend(shard *tableShard[lease], l *lease, key string, now, need int64) func(context.Context) {
 	l.asking = make(chan struct{})
 	held := l.left + l.out
 	want := max(need, l.want-l.left)
@@ -327,8 +327,8 @@ func (ls *leases) ask(shard *tableShard[lease], l *lease, key string, now, need 
 	}
 }
 
-// giveBack returns the call that gives back what is in hand.
-func (ls *leases) giveBack(shard *tableShard[lease], l *lease, key string, now int64) func(context.Context) {
+// returnUnused returns the call that gives back what is in hand.
+func (ls *leases) returnUnused(shard *tableShard[lease], l *lease, key string, now int64) func(context.Context) {
 	l.asking = make(chan struct{})
 	back, held := l.left, l.out
 	l.left = 0
@@ -451,7 +451,7 @@ func (ls *leases) sweep(last bool) {
 				delete(shard.all, key)
 				ls.of.held.Add(-1)
 			case l.left > 0 && now < l.end && (last || idle >= int64(leaseIdle) || l.end-now < int64(leaseHeld/4)):
-				calls = append(calls, ls.giveBack(shard, l, key, now))
+				calls = append(calls, ls.returnUnused(shard, l, key, now))
 			case last || idle >= int64(leaseLife) && l.out == 0:
 				delete(shard.all, key)
 				ls.of.held.Add(-1)

@@ -209,7 +209,7 @@ func (o *boundLimit) decide(ctx context.Context, op meter.Op, key string, cost i
 			defer cancel()
 		}
 	}
-	return o.ask(ctx, op, key, cost)
+	return o.decideByServer(ctx, op, key, cost)
 }
 
 // allow is decide of OpTake with the short answer.
@@ -229,7 +229,7 @@ func (o *boundLimit) allow(ctx context.Context, key string, cost int64) (bool, e
 			ctx, cancel = o.store.by(ctx, h.deadline)
 			defer cancel()
 		}
-		d, err = o.ask(ctx, meter.OpTake, key, cost)
+		d, err = o.decideByServer(ctx, meter.OpTake, key, cost)
 	}
 	return d.Allowed, err
 }
@@ -247,8 +247,8 @@ func (o *boundLimit) take(ctx context.Context, op meter.Op, key string, cost int
 	return byServer, stint.Decision{}, nil
 }
 
-// ask has the server decide, unless it is known to deny.
-func (o *boundLimit) ask(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
+// decideByServer has the server decide, unless it is known to deny.
+func (o *boundLimit) decideByServer(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
 	if op == meter.OpTake && cost > 0 {
 		if known, since := o.denied.known(key, cost, func() int64 { return o.givenBack(key) }); known != nil {
 			return known.after(0, o.form, cost, cost == known.cost, since), nil

@@ -36,13 +36,13 @@ func (c *nodeClock) now() int64 {
 	monotonic := int64(t.Sub(c.start))
 	offset := t.UnixNano() - monotonic
 	if moved := offset - c.offset.Load(); moved > drift || moved < -drift {
-		c.ask(monotonic, offset, moved)
+		c.advance(monotonic, offset, moved)
 	}
 	return monotonic + c.ahead.Load()
 }
 
-// ask sets how far the clock is ahead of the monotonic one; it never goes back.
-func (c *nodeClock) ask(monotonic, offset, moved int64) {
+// advance sets how far the clock is ahead of the monotonic one; it never goes back.
+func (c *nodeClock) advance(monotonic, offset, moved int64) {
 	old := c.offset.Load()
 	if offset-old != moved || !c.offset.CompareAndSwap(old, offset) {
 		return // another goroutine asks

@@ -91,7 +91,7 @@ func (s *Store) reserve(ctx context.Context, parts []part, r reserving) (answer,
 			text = fmt.Append(text, len(key), ":", key)
 		}
 	}
-	a, err := s.ask(ctx, parts, more, "r", number(r.cost), micros(int64(r.ttl)), id, string(text))
+	a, err := s.longAnswer(ctx, parts, more, "r", number(r.cost), micros(int64(r.ttl)), id, string(text))
 	if err != nil || !a.allowed() {
 		return a, "", err
 	}
@@ -216,7 +216,7 @@ func (s *Store) settleFound(ctx context.Context, r openReservation, cost int64) 
 	more := s.reserved(parts, r.id, r.slot)
 	named := slices.Clone(parts)
 	s.toCells(parts, digits)
-	asked := s.askLong(ctx, parts, more, "s", number(cost), r.id, metaOf(parts))
+	asked := s.longPath(ctx, parts, more, "s", number(cost), r.id, metaOf(parts))
 	s.modes.returns.note(named)
 	switch {
 	case asked.err != nil:

@@ -257,10 +257,10 @@ func readAnswer(reply any, numbers int) (answer, error) {
 	return a, nil
 }
 
-// readAsked reads the reply to a verb on the given number of parts. A settlement's
+// readGroupAnswer reads the reply to a verb on the given number of parts. A settlement's
 // reply ends with the capacities, that of a charge that can be given back with where
 // it went.
-func readAsked(reply any, verb string, parts int) (a asked) {
+func readGroupAnswer(reply any, verb string, parts int) (a groupAnswer) {
 	numbers := 1 + answersEach*parts
 	list, _ := reply.([]any)
 	switch {
@@ -353,7 +353,7 @@ func (a answer) join(parts []part, charges bool) (d stint.Decision) {
 			of.RetryAfter = stint.Wait(duration(one[answersRetry]))
 		}
 		if p.answer != nil {
-			p.tell(of, denied.Has(i), charges, a[0])
+			p.setAnswer(of, denied.Has(i), charges, a[0])
 		}
 		of.Limit /= p.weight
 		of.Remaining /= p.weight
@@ -370,8 +370,8 @@ func (a answer) join(parts []part, charges bool) (d stint.Decision) {
 	return d
 }
 
-// tell writes the limit's own answer where the caller wants it.
-func (p *part) tell(of stint.Decision, denied, charges bool, cost int64) {
+// setAnswer writes the limit's own answer where the caller wants it.
+func (p *part) setAnswer(of stint.Decision, denied, charges bool, cost int64) {
 	if of.Allowed && charges {
 		of.Taken = cost * p.weight
 	}

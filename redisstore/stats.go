@@ -98,7 +98,7 @@ var tookBounds = [11]time.Duration{
 // meanwhile may be of moments that differ a little.
 func (s *Store) Stats() Stats {
 	st := Stats{Calls: s.calls.Load(), Held: s.modes.held.Load(), Overflowed: s.shared.Load(), OverflowDenied: s.sharedDenied.Load()}
-	s.tally.tell(&st)
+	s.tally.fill(&st)
 	s.nodes.each(func(name string, n *node) {
 		one := NodeStats{Node: name, Calls: n.calls.Load(), Took: time.Duration(n.took.Load()), Open: !n.lets()}
 		if one.Open {
@@ -112,7 +112,7 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
-func (t *tally) tell(st *Stats) {
+func (t *tally) fill(st *Stats) {
 	st.Results = Results{
 		OK: t.ok.Load(), NotExecuted: t.notExecuted.Load(), Ambiguous: t.ambiguous.Load(),
 		Configuration: t.configuration.Load(), Unavailable: t.unavailable.Load(),

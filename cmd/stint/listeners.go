@@ -110,7 +110,7 @@ func (c *serveCmd) serveListeners(ctx context.Context, end func(), ds *listeners
 	if ds.resp != nil {
 		r := resp.New(resp.Options{
 			Source: s.source, Store: s.store, Observer: s.observer, Log: logger, Version: buildVersion(),
-			MapThrottle: c.RESPLimits == "rules", Admit: d.admit(ds.respOpen), Operate: d.operate(), TLS: d.tls(),
+			MapThrottle: c.RESPLimits == "rules", Admit: d.respTokens(ds.respOpen), Operate: d.operate(), TLS: d.tls(),
 		})
 		later := after(ctx, c.DrainDelay)
 		run("resp", ds.resp, func() error { return r.Serve(later, ds.resp, drain) })
@@ -157,8 +157,8 @@ func (d *access) role(open bool) func(token string) rls.Role {
 	}
 }
 
-// admit returns which tokens may ask as a Redis client; nil admits every client.
-func (d *access) admit(open bool) func(token string) bool {
+// respTokens returns which tokens may ask as a Redis client; nil admits every client.
+func (d *access) respTokens(open bool) func(token string) bool {
 	if open {
 		return nil
 	}

@@ -69,7 +69,7 @@ func (c *explainCmd) withOwn(e *env, f *rules.File, request policy.Attributes) (
 	defer p.Close()
 	own := newOwn(f.Rules, p, request, secret)
 	if db, ok := s.Source.(*rulesdb.DB); ok {
-		err = own.ask(e.ctx, db)
+		err = own.load(e.ctx, db)
 	} else {
 		_, err = s.Load(e.ctx, rulesource.Version{}, own)
 	}
@@ -102,8 +102,8 @@ func newOwn(r *policy.Rules, p *policy.Policy, request policy.Attributes, secret
 	return o
 }
 
-// ask reads what a database has for the customer.
-func (o *own) ask(ctx context.Context, db *rulesdb.DB) error {
+// load reads what a database has for the customer.
+func (o *own) load(ctx context.Context, db *rulesdb.DB) error {
 	for rule, key := range o.keys {
 		one, err := db.Override(ctx, rule, key)
 		if err == nil {

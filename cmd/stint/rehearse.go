@@ -78,7 +78,7 @@ func (c *rehearseCmd) Run(e *env) error {
 		err = report.Text(e.out)
 	}
 	if err == nil && c.DenyAtMost != "" {
-		err = gate.admit(report)
+		err = gate.check(report)
 	}
 	return err
 }
@@ -224,8 +224,8 @@ func parseShare(text string) (share, error) {
 	return share(v / 100), nil
 }
 
-// admit refuses rules that newly deny more.
-func (s share) admit(r *rehearse.Report) error {
+// check refuses rules that newly deny more.
+func (s share) check(r *rehearse.Report) error {
 	if r.NewlyDeniedShare > float64(s) {
 		return fmt.Errorf("refused: %s of requests would be newly denied (%d of %d), more than %s",
 			rehearse.Percent(r.NewlyDeniedShare), r.NewlyDenied, r.Requests, rehearse.Percent(float64(s)))
@@ -268,7 +268,7 @@ func (c *rulesPushCmd) rehearsed(e *env, name string, document []byte) error {
 	if err != nil {
 		return fmt.Errorf("the rehearsal: %w; nothing was published", err)
 	}
-	if err := gate.admit(report); err != nil {
+	if err := gate.check(report); err != nil {
 		return fmt.Errorf("%w; nothing was published: stint rehearse says whom", err)
 	}
 	if !c.JSON {

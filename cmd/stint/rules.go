@@ -98,7 +98,7 @@ func (c *rulesPushCmd) Run(e *env) error {
 		return err
 	}
 	if !c.JSON {
-		if err := c.tell(e, held, name, document, f); err != nil {
+		if err := c.showChanges(e, held, name, document, f); err != nil {
 			return err
 		}
 	}
@@ -136,8 +136,8 @@ func (c *rulesPushCmd) would(e *env, held rulesdb.Revision, document []byte) err
 	return err
 }
 
-// tell shows what the file changes, and which rules' keys start afresh.
-func (c *rulesPushCmd) tell(e *env, held rulesdb.Revision, name string, document []byte, f *rules.File) error {
+// showChanges shows what the file changes, and which rules' keys start afresh.
+func (c *rulesPushCmd) showChanges(e *env, held rulesdb.Revision, name string, document []byte, f *rules.File) error {
 	text := linediff.Unified(fmt.Sprintf("revision %d", held.Number), name, string(held.Document), string(document))
 	if held.Number == 0 {
 		text = "" // all of it is new

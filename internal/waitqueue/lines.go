@@ -118,12 +118,12 @@ func (ls *Lines[T]) settle(key string, ln *keyed[T]) {
 		if !ok {
 			return
 		}
-		ls.giveBack(token, keep)
+		ls.refund(token, keep)
 	}
 }
 
-// giveBack calls GiveBack without the lock, and holds it again afterwards.
-func (ls *Lines[T]) giveBack(token T, keep int64) {
+// refund calls GiveBack without the lock, and holds it again afterwards.
+func (ls *Lines[T]) refund(token T, keep int64) {
 	ls.mu.Unlock()
 	defer ls.mu.Lock()
 	ls.GiveBack(token, keep)

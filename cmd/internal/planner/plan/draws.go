@@ -151,7 +151,7 @@ func (l *lottery) pass(ctx context.Context, tries []try) error {
 			return err
 		}
 		for i := range some {
-			l.tell(&some[i])
+			l.narrow(&some[i])
 		}
 	}
 	return nil
@@ -170,8 +170,8 @@ func (l *lottery) touched(tries []try) []bool {
 	return skip
 }
 
-// tell narrows the hunts of all draws by what a burst has denied.
-func (l *lottery) tell(t *try) {
+// narrow narrows the hunts of all draws by what a burst has denied.
+func (l *lottery) narrow(t *try) {
 	var sums [draws]int64
 	for i := range t.denied[1:] {
 		one := &t.denied[i+1]

@@ -379,7 +379,7 @@ func (r *reading) give(events []event) {
 	r.requests += int64(len(counted))
 	r.excluded += int64(len(events) - len(counted))
 	if r.teller != nil {
-		r.teller.tell(events, counted)
+		r.teller.send(events, counted)
 		return
 	}
 	for _, s := range r.whole {

@@ -156,13 +156,13 @@ func (r *replay) decide(e *event, states []uint64) (ok bool) {
 	}
 	if !ok || states[0]&r.bit != 0 {
 		states[0] |= r.bit
-		r.tell(e, ok)
+		r.noteDenied(e, ok)
 	}
 	return ok
 }
 
-// tell notes a decision on a client that was denied something, now or before.
-func (r *replay) tell(e *event, ok bool) {
+// noteDenied notes a decision on a client that was denied something, now or before.
+func (r *replay) noteDenied(e *event, ok bool) {
 	if out := r.outs.at(e.id); !ok || *out != 0 {
 		*out = r.note(e, *out, ok)
 	}

@@ -69,7 +69,7 @@ func (g *ruling) layer(l *policy.Layer) *layer {
 // count notes what others decided.
 func (r *replay) count(e *event, ok bool) {
 	r.total++
-	r.tell(e, ok)
+	r.noteDenied(e, ok)
 }
 
 func (g *ruling) add(events []event) {

@@ -48,9 +48,9 @@ func newTeller(whole, counted []sink) *teller {
 	return t
 }
 
-// tell takes events, which are copied: all, and those of clients that are not left
+// send takes events, which are copied: all, and those of clients that are not left
 // out. When too much waits, it calls sinks itself.
-func (t *teller) tell(all, counted []event) {
+func (t *teller) send(all, counted []event) {
 	if len(t.free) == 0 {
 		t.help()
 	}

@@ -78,12 +78,12 @@ func (l *live) look(p *Page, also bool) {
 		p.hour.add(at, requests, p.o.Observer.Said())
 	}
 	if watched {
-		l.tell(p, also)
+		l.writeEvents(p, also)
 	}
 }
 
-// tell writes the events.
-func (l *live) tell(p *Page, also bool) {
+// writeEvents writes the events.
+func (l *live) writeEvents(p *Page, also bool) {
 	h := p.hour.history(time.Now(), shown)
 	names := make([]string, len(h.Rules))
 	for i := range h.Rules {
@@ -196,7 +196,7 @@ func (p *Page) follow(w http.ResponseWriter, r *http.Request, out *http.Response
 		first := l.now == nil && !l.closed
 		l.mu.Unlock()
 		if first {
-			l.tell(p, true)
+			l.writeEvents(p, true)
 		}
 		l.mu.Lock()
 		changed, closed, send := l.changed, l.closed, l.now

@@ -67,7 +67,7 @@ func (c *conn) read(args [][]byte, reserves bool) (q question, ok bool) {
 
 func (c *conn) check(args [][]byte) {
 	if q, ok := c.read(args, false); ok {
-		c.ask(func(ctx context.Context, p *policy.Policy) (stint.ReservationID, error) {
+		c.decideAndReply(func(ctx context.Context, p *policy.Policy) (stint.ReservationID, error) {
 			return "", p.Decide(ctx, q.attributes, q.cost, &c.result)
 		}, c.answer)
 	}
@@ -75,7 +75,7 @@ func (c *conn) check(args [][]byte) {
 
 func (c *conn) peek(args [][]byte) {
 	if q, ok := c.read(args, false); ok {
-		c.ask(func(ctx context.Context, p *policy.Policy) (stint.ReservationID, error) {
+		c.decideAndReply(func(ctx context.Context, p *policy.Policy) (stint.ReservationID, error) {
 			return "", p.Peek(ctx, q.attributes, q.cost, &c.result)
 		}, c.answer)
 	}
@@ -83,7 +83,7 @@ func (c *conn) peek(args [][]byte) {
 
 func (c *conn) reserve(args [][]byte) {
 	if q, ok := c.read(args, true); ok {
-		c.ask(func(ctx context.Context, p *policy.Policy) (stint.ReservationID, error) {
+		c.decideAndReply(func(ctx context.Context, p *policy.Policy) (stint.ReservationID, error) {
 			return p.Reserve(ctx, q.attributes, q.cost, q.ttl, &c.result)
 		}, c.answer)
 	}
@@ -92,7 +92,7 @@ func (c *conn) reserve(args [][]byte) {
 // mapped answers CL.THROTTLE by the rules.
 func (c *conn) mapped(key string, quantity int64) {
 	q := question{attributes: policy.Map{"key": key}, cost: quantity}
-	c.ask(func(ctx context.Context, p *policy.Policy) (stint.ReservationID, error) {
+	c.decideAndReply(func(ctx context.Context, p *policy.Policy) (stint.ReservationID, error) {
 		if quantity == 0 {
 			return "", p.Peek(ctx, q.attributes, 0, &c.result)
 		}
@@ -100,8 +100,8 @@ func (c *conn) mapped(key string, quantity int64) {
 	}, func(stint.ReservationID) { c.cell(&c.result.Decision) })
 }
 
-// ask decides by the rules, reports to the observer, and answers.
-func (c *conn) ask(decide func(context.Context, *policy.Policy) (stint.ReservationID, error), answer func(stint.ReservationID)) {
+// decideAndReply decides by the rules, reports to the observer, and answers.
+func (c *conn) decideAndReply(decide func(context.Context, *policy.Policy) (stint.ReservationID, error), answer func(stint.ReservationID)) {
 	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
 	defer cancel()
 	begun := time.Now()

@@ -119,13 +119,13 @@ func (c *conn) auth(args [][]byte) {
 		c.out.fail("ERR", "wrong number of arguments for 'auth' command")
 	case c.server.o.Admit == nil && c.server.o.Operate == nil:
 		c.out.fail("ERR", "AUTH called without any token configured: everybody may ask")
-	case c.admit(args[len(args)-1]):
+	case c.authenticate(args[len(args)-1]):
 		c.out.status("OK")
 	}
 }
 
-// admit lets a token in, or answers that it is none.
-func (c *conn) admit(token []byte) bool {
+// authenticate lets a token in, or answers that it is none.
+func (c *conn) authenticate(token []byte) bool {
 	o := &c.server.o
 	c.operator = o.Operate != nil && o.Operate(string(token))
 	asks := c.operator || o.Admit == nil && o.Operate == nil || o.Admit != nil && o.Admit(string(token))
@@ -157,7 +157,7 @@ func (c *conn) hello(args [][]byte) {
 	for rest := args[min(2, len(args)):]; len(rest) > 0; {
 		switch word := strings.ToLower(string(rest[0])); {
 		case word == "auth" && len(rest) >= 3:
-			if !c.admit(rest[2]) {
+			if !c.authenticate(rest[2]) {
 				return
 			}
 			rest = rest[3:]

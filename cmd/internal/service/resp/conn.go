@@ -86,7 +86,7 @@ func (c *conn) lookLocked() bool {
 // server stops.
 func (c *conn) run() {
 	for !c.quit {
-		if !c.reader.Buffered() && (!c.flush() || !c.await()) {
+		if !c.reader.Buffered() && (!c.flush() || !c.setIdleDeadline()) {
 			return
 		}
 		args, err := c.reader.Next()
@@ -108,9 +108,9 @@ func (c *conn) run() {
 	c.flush()
 }
 
-// await sets how long the next command may take to come; it reports false when
+// setIdleDeadline sets how long the next command may take to come; it reports false when
 // the connection is to end.
-func (c *conn) await() bool {
+func (c *conn) setIdleDeadline() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.until.IsZero() {

@@ -43,9 +43,9 @@ type gate struct {
 	stopping context.Context
 }
 
-// admit returns the context of a call with the caller's role, or why it is
+// authorize returns the context of a call with the caller's role, or why it is
 // refused.
-func (g gate) admit(ctx context.Context, method string) (context.Context, error) {
+func (g gate) authorize(ctx context.Context, method string) (context.Context, error) {
 	if g.role == nil || strings.HasPrefix(method, healthService) {
 		return ctx, nil
 	}
@@ -72,7 +72,7 @@ func bearer(ctx context.Context) string {
 }
 
 func (g gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	ctx, err := g.admit(ctx, info.FullMethod)
+	ctx, err := g.authorize(ctx, info.FullMethod)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (g gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, ne
 }
 
 func (g gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	ctx, err := g.admit(stream.Context(), info.FullMethod)
+	ctx, err := g.authorize(stream.Context(), info.FullMethod)
 	if err != nil {
 		return err
 	}

@@ -93,7 +93,7 @@ func (s *Source) Load(ctx context.Context, held rulesource.Version, to rulesourc
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.held == nil {
-		if err := s.ask(ctx); err != nil {
+		if err := s.poll(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -108,7 +108,7 @@ func (s *Source) Load(ctx context.Context, held rulesource.Version, to rulesourc
 func (s *Source) Wait(ctx context.Context, held rulesource.Version) error {
 	for {
 		s.mu.Lock()
-		err := s.ask(ctx)
+		err := s.poll(ctx)
 		changed := err == nil && s.held.Version != held
 		s.mu.Unlock()
 		switch {
@@ -138,9 +138,9 @@ func (s *Source) Close() error {
 	return nil
 }
 
-// ask asks the server whether there is something else than what is held, and
+// poll asks the server whether there is something else than what is held, and
 // takes it. The caller holds s.mu.
-func (s *Source) ask(ctx context.Context) error {
+func (s *Source) poll(ctx context.Context) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
 	if err != nil {
 		return err

@@ -75,7 +75,7 @@ func (d *adminHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case path == "/":
 		d.index(w, r)
 	case path == "/metrics" && (d.o.Clients != nil || d.o.Operators != nil):
-		if d.admit(w, r, d.o.Clients, d.o.Operators) {
+		if d.authorize(w, r, d.o.Clients, d.o.Operators) {
 			d.o.Admin.ServeHTTP(w, r)
 		}
 	case path == "/livez", path == "/readyz", path == "/metrics":
@@ -93,7 +93,7 @@ func (d *adminHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case d.o.Lab != nil && path == "/lab":
 		redirect(w, "/lab/")
 	case d.o.Lab != nil && strings.HasPrefix(path, "/lab/"):
-		if d.admit(w, r, d.o.Operators) {
+		if d.authorize(w, r, d.o.Operators) {
 			http.StripPrefix("/lab", d.o.Lab).ServeHTTP(w, r)
 		}
 	case d.o.Simulate != nil && path == "/v1/simulate":
@@ -112,14 +112,14 @@ func (d *adminHandler) simulate(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method != http.MethodPost:
 		wrongMethod(w, http.MethodPost)
-	case d.admit(w, r, d.o.Operators):
+	case d.authorize(w, r, d.o.Operators):
 		d.o.Simulate.ServeHTTP(w, r)
 	}
 }
 
-// admit admits requests with one of the tokens, and every request where only this
+// authorize admits requests with one of the tokens, and every request where only this
 // machine reaches the listener. It answers the others.
-func (d *adminHandler) admit(w http.ResponseWriter, r *http.Request, known ...*Tokens) bool {
+func (d *adminHandler) authorize(w http.ResponseWriter, r *http.Request, known ...*Tokens) bool {
 	if d.local {
 		return true
 	}

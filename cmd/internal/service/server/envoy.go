@@ -41,7 +41,7 @@ func (h *Handler) readEnvoy(w http.ResponseWriter, r *http.Request, c *call) (re
 	if err := h.foreign.Check(r); err != nil {
 		return &problem{status: http.StatusForbidden, detail: "sent by a page of another origin"}
 	}
-	if _, refused = h.admit(w, r, false); refused != nil {
+	if _, refused = h.authorize(w, r, false); refused != nil {
 		return refused
 	}
 	c.body, refused = readBody(c.body, w, r, h.o.MaxBody)

@@ -132,7 +132,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/json":
 		h.envoy(w, r)
 	case "/metrics":
-		if _, refused := h.admit(w, r, false); refused != nil {
+		if _, refused := h.authorize(w, r, false); refused != nil {
 			refused.write(w)
 			return
 		}
@@ -150,8 +150,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// admit reports whether the client may ask, and for an operator the line of the token.
-func (h *Handler) admit(w http.ResponseWriter, r *http.Request, operator bool) (line int, refused *problem) {
+// authorize admits reports whether the client may ask, and for an operator the line of the token.
+func (h *Handler) authorize(w http.ResponseWriter, r *http.Request, operator bool) (line int, refused *problem) {
 	if !operator && h.o.Open {
 		return 0, nil
 	}
@@ -205,7 +205,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, v *verb, c *call)
 	if err := h.foreign.Check(r); err != nil {
 		return &problem{status: http.StatusForbidden, detail: "sent by a page of another origin"}
 	}
-	if c.by, refused = h.admit(w, r, v.operator); refused != nil {
+	if c.by, refused = h.authorize(w, r, v.operator); refused != nil {
 		return refused
 	}
 	if c.body, refused = readBody(c.body, w, r, h.o.MaxBody); refused == nil {
