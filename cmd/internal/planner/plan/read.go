@@ -31,23 +31,23 @@ type reading struct {
 	halt     chan struct{}   // closed when nothing more is wanted
 	ctx      context.Context // of what reads pipes
 	files    context.Context // of what reads files
-	opened   []*lane
+	opened   []*logReader
 	open     sync.Map // of what is read, by name, for the progress
 
-	inputs  []*input // by their first time
-	lanes   []*lane
-	clients *clients
-	leaves  leaves
-	ignored []bool   // by client: not counted
-	exempt  []bool   // by client: of those ignored, let through by the rule
-	sent    []uint32 // by client, those ignored included
-	sorter  *sorter  // nil while lines are in order
-	sinks   []sink   // receive the requests that count
-	whole   []sink   // receive all
-	rest    []event  // of a batch, those that count
-	inline  bool     // the sinks look at the clients: they are called where these get their numbers
-	teller  *teller  // nil if the sinks are called directly
-	own     *worker  // of the goroutine that puts requests in order; nil if it does not parse
+	inputs     []*input // by their first time
+	logReaders []*logReader
+	clients    *clients
+	leaves     leaves
+	ignored    []bool   // by client: not counted
+	exempt     []bool   // by client: of those ignored, let through by the rule
+	sent       []uint32 // by client, those ignored included
+	sorter     *sorter  // nil while lines are in order
+	sinks      []sink   // receive the requests that count
+	whole      []sink   // receive all
+	rest       []event  // of a batch, those that count
+	inline     bool     // the sinks look at the clients: they are called where these get their numbers
+	teller     *teller  // nil if the sinks are called directly
+	own        *worker  // of the goroutine that puts requests in order; nil if it does not parse
 
 	tally              tallied
 	requests, excluded int64
@@ -177,8 +177,8 @@ func (r *reading) help() bool {
 	}
 }
 
-// next returns the next block of a lane once it has been parsed.
-func (r *reading) next(l *lane) *block {
+// next returns the next block of a logReader once it has been parsed.
+func (r *reading) next(l *logReader) *block {
 	b := await(r, l.blocks)
 	await(r, b.done)
 	return b
@@ -246,7 +246,7 @@ func (r *reading) merge() error {
 	waiting := slices.Clone(r.inputs)
 	slices.SortStableFunc(waiting, func(a, b *input) int { return cmp.Compare(a.first, b.first) })
 	for {
-		for _, l := range r.lanes {
+		for _, l := range r.logReaders {
 			if err := l.fill(r); err != nil {
 				return err
 			}
@@ -263,7 +263,7 @@ func (r *reading) merge() error {
 				if err != nil {
 					return err
 				}
-				r.lanes, waiting = append(r.lanes, l), waiting[1:]
+				r.logReaders, waiting = append(r.logReaders, l), waiting[1:]
 				continue
 			}
 			bound = min(bound, begins-1)
@@ -286,9 +286,9 @@ func (r *reading) merge() error {
 	}
 }
 
-// retire forgets the lanes that have nothing left.
+// retire forgets the logReaders that have nothing left.
 func (r *reading) retire() {
-	r.lanes = slices.DeleteFunc(r.lanes, func(l *lane) bool {
+	r.logReaders = slices.DeleteFunc(r.logReaders, func(l *logReader) bool {
 		over := l.over && len(l.ready) == 0
 		if over {
 			r.reordered += l.order.reordered
@@ -297,10 +297,10 @@ func (r *reading) retire() {
 	})
 }
 
-// choose returns the lane that is next, and up to when it is.
-func (r *reading) choose() (next *lane, bound int64) {
+// choose returns the logReader that is next, and up to when it is.
+func (r *reading) choose() (next *logReader, bound int64) {
 	bound = 1<<63 - 1
-	for _, l := range r.lanes {
+	for _, l := range r.logReaders {
 		switch {
 		case len(l.ready) == 0:
 		case next == nil:
@@ -318,7 +318,7 @@ func (r *reading) choose() (next *lane, bound int64) {
 }
 
 // take gives the requests of a block their clients.
-func (r *reading) take(l *lane, b *block) {
+func (r *reading) take(l *logReader, b *block) {
 	r.tally.add(&b.tally)
 	l.input.about.Lines += b.tally.lines
 	l.input.about.Bad += b.tally.bad

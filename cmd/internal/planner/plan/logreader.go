@@ -12,9 +12,9 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/planner/accesslog"
 )
 
-// A lane reads one log: blocks of lines, in the order of the file. A worker reads
+// A logReader reads one log: blocks of lines, in the order of the file. A worker reads
 // a block and parses it at once, while the text is in the cache of its core.
-type lane struct {
+type logReader struct {
 	input  *input
 	ctx    context.Context
 	blocks chan *block // in the order of the file; it has room for all of them
@@ -48,10 +48,10 @@ type input struct {
 
 // A block is some lines of a log, and what they ask for.
 type block struct {
-	lane *lane
-	err  error
-	done chan struct{}
-	end  int64 // of its text in the file, or 0
+	logReader *logReader
+	err       error
+	done      chan struct{}
+	end       int64 // of its text in the file, or 0
 	harvest
 }
 
@@ -122,7 +122,7 @@ func newWorker(q *question) *worker {
 // read reads the next lines of a log into a block, unless the log or the context
 // has ended before.
 func (w *worker) read(b *block) {
-	l := b.lane
+	l := b.logReader
 	l.mu.Lock()
 	if l.ended {
 		l.mu.Unlock()
@@ -151,8 +151,8 @@ func (w *worker) read(b *block) {
 	b.done <- struct{}{}
 }
 
-// close ends the reading of a lane that is locked.
-func (l *lane) close() {
+// close ends the reading of a logReader that is locked.
+func (l *logReader) close() {
 	if !l.ended {
 		l.ended = true
 		l.file.Close()
@@ -161,7 +161,7 @@ func (l *lane) close() {
 
 // parse finds the requests of a block's text.
 func (w *worker) parse(b *block, text []byte) {
-	format := &b.lane.input.format
+	format := &b.logReader.input.format
 	p := w.parsers[format]
 	if p == nil {
 		p = format.Parser()
@@ -264,12 +264,12 @@ func zoneless(file *accesslog.File, in *input, q *question, o *Options) bool {
 }
 
 // start begins to read the log.
-func (in *input) start(r *reading) (*lane, error) {
+func (in *input) start(r *reading) (*logReader, error) {
 	ctx := r.files
 	if in.pipe != nil {
 		ctx = r.ctx
 	}
-	l := &lane{input: in, ctx: ctx, order: newOrder(int64(r.options.reorder()))}
+	l := &logReader{input: in, ctx: ctx, order: newOrder(int64(r.options.reorder()))}
 	var err error
 	if l.file, err = in.open(ctx); err != nil {
 		return nil, err
@@ -278,7 +278,7 @@ func (in *input) start(r *reading) (*lane, error) {
 	r.opened = append(r.opened, l)
 	l.blocks = make(chan *block, r.depth())
 	for range r.depth() {
-		r.jobs <- &block{lane: l, done: make(chan struct{}, 1)}
+		r.jobs <- &block{logReader: l, done: make(chan struct{}, 1)}
 	}
 	return l, nil
 }
@@ -287,7 +287,7 @@ func (in *input) start(r *reading) (*lane, error) {
 func (r *reading) depth() int { return 2*r.workers + 2 }
 
 // fill makes sure that some event is ready, unless the log is over.
-func (l *lane) fill(r *reading) error {
+func (l *logReader) fill(r *reading) error {
 	for len(l.ready) == 0 && !l.over {
 		b := r.next(l)
 		switch {
@@ -314,12 +314,12 @@ func (l *lane) fill(r *reading) error {
 // begins anew, and sorts.
 var errAstray = errors.New("lines are out of order")
 
-func (l *lane) finish() {
+func (l *logReader) finish() {
 	l.ready, l.over = l.order.rest(), true
 }
 
 // head is the time of the next event, the end of time if there is none.
-func (l *lane) head() int64 {
+func (l *logReader) head() int64 {
 	if len(l.ready) == 0 {
 		return math.MaxInt64
 	}
