@@ -33,7 +33,8 @@ func TestDifferentialRedisCluster(t *testing.T) {
 
 // TestDifferentialRedisForms changes limits all the while, to other numbers,
 // kinds and periods and back: Redis says what the model does, whose forms too are
-// forgotten when they count nothing and begin with whole parts of a microsecond.
+// forgotten when they have not been asked for long enough, and begin with whole
+// parts of a microsecond.
 // Its seeds are fixed, so that it fails for a change alone; -rapid.seed and
 // -rapid.checks look further, with -run 'Forms/0'.
 func TestDifferentialRedisForms(t *testing.T) {
@@ -81,7 +82,7 @@ func differ(t *testing.T, url string, saw *sightings, forms bool) {
 			d = newDifferential(t, 1000)
 			d.redis = &redisColumn{store: store, check: checks, saw: saw}
 			d.stores = append(d.stores, &column{name: "redis", store: store, quantum: 1000})
-			if forms { // which memory keeps until none of them counts
+			if forms { // which memory keeps for as long as somebody holds them
 				d.stores, d.redis.forms = d.stores[1:], true
 				d.model.Quantum, d.model.Forgets = 1000, true
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
@@ -222,23 +223,92 @@ func get(t *testing.T, server *redistest.Server, key string) string {
 	return v
 }
 
-// TestFormsIdle has a former form go once it has nothing left to count, and a
-// state become what it is without one.
+// TestFormsInTurn asks seldom, under two forms in turn, of which one has nothing
+// left to count each time while the other has: neither keeps the other out, in
+// Redis as in memory.
+func TestFormsInTurn(t *testing.T) {
+	server := redistest.Start(t)
+	for _, c := range []struct {
+		slow, quick string
+		used        int64 // of the slow one, at first
+		wait        time.Duration
+		denied      [2]int // of 20 each
+	}{
+		{"1000/h", "10/s", 0, 3 * time.Second, [2]int{}},
+		{"1000/h", "10/s", 1000, 4 * time.Second, [2]int{16, 1}}, // what passes under the quick one counts under both
+		{"10/24h", "5/s", 10, 2 * time.Second, [2]int{20, 1}},
+		{"10/24h", "5/s fixed_window", 10, 2 * time.Second, [2]int{20, 1}},
+		{"10/24h sliding_log", "5/s sliding_log", 10, 2 * time.Second, [2]int{20, 0}},
+		{"10/24h fixed_window", "5/s sliding_counter", 10, 2 * time.Second, [2]int{20, 1}},
+		{"10/24h sliding_counter", "5/s token_bucket_interval", 10, 2 * time.Second, [2]int{20, 1}},
+		{"10/24h sliding_buckets", "5/s leaky_queue burst 4", 10, 2 * time.Second, [2]int{20, 1}},
+		{"10 per day in UTC", "5/s sliding_buckets", 10, 2 * time.Second, [2]int{20, 1}},
+	} {
+		t.Run(fmt.Sprint(c.slow, ", ", c.quick, ", ", c.used), func(t *testing.T) {
+			var now int64
+			clock := func() int64 { return now }
+			for _, s := range []stint.Store{
+				memstore.New(memstore.Options{Now: clock}),
+				open(t, server.URL(), redisstore.Options{Prefix: t.Name(), Now: clock}),
+			} {
+				now = 1_790_000_000_000_000_000
+				both := [2]stint.Bound{formed(t, s, c.slow), formed(t, s, c.quick)}
+				take(t, both[0], "key", c.used)
+				var denied [2]int
+				for range 20 {
+					now += int64(c.wait)
+					for i, one := range both {
+						if !take(t, one, "key", 1).Allowed {
+							denied[i]++
+						}
+					}
+				}
+				if denied != c.denied {
+					t.Errorf("%T: %v of 20 denied, want %v", s, denied, c.denied)
+				}
+			}
+		})
+	}
+}
+
+// TestFormsIdle has former forms go once none of them has anything left to count,
+// or that one has not, and another alone was asked for as long as any remembers;
+// then a state becomes what it is without one.
 func TestFormsIdle(t *testing.T) {
 	server := redistest.Start(t)
-	now := int64(1_790_000_000_000_000_000)
-	s := open(t, server.URL(), redisstore.Options{Prefix: "stint", Now: func() int64 { return now }})
-	take(t, formed(t, s, "10/1m fixed_window"), "key", 3)
-	b := formed(t, s, "10/1h")
-	take(t, b, "key", 1)
-	key := redisstore.StateOf(redisstore.Options{Prefix: "stint"}, "key", b)
-	if state := get(t, server, key); !strings.HasPrefix(state, "&") {
-		t.Fatalf("a state of two forms: %q", state)
-	}
-	now += int64(time.Minute)
-	take(t, b, "key", 1)
-	if state := get(t, server, key); !strings.HasPrefix(state, "=g") {
-		t.Fatalf("a state of one form: %q", state)
+	for _, c := range []struct {
+		former, next string
+		pauses       []time.Duration // between requests under the next form
+		last         string          // what the state begins with then
+	}{
+		{"10/1m fixed_window", "10/1h", []time.Duration{time.Minute}, "&"},
+		{"10/1m fixed_window", "10/1h", []time.Duration{time.Hour}, "=g"},
+		{"10/1m", "100/1h sliding_log", []time.Duration{50 * time.Minute, 50 * time.Minute}, "&"},
+		{"10/1m", "100/1h sliding_log", []time.Duration{50 * time.Minute, 50 * time.Minute, 20 * time.Minute}, "=l"},
+		{"100/1h sliding_log", "100/2h sliding_log", []time.Duration{110 * time.Minute, 110 * time.Minute}, "&"},
+		{"100/1h sliding_log", "100/2h sliding_log", []time.Duration{110 * time.Minute, 110 * time.Minute, 110 * time.Minute}, "=l"},
+		{"10 per day in UTC", "100/60h sliding_log", []time.Duration{23 * time.Hour}, "=l"},
+	} {
+		t.Run(fmt.Sprint(c.former, ", ", c.next, ", ", c.pauses), func(t *testing.T) {
+			now := int64(1_790_035_200_000_000_000) // 00:00 UTC
+			prefix := strings.ReplaceAll(t.Name(), " ", "")
+			s := open(t, server.URL(), redisstore.Options{Prefix: prefix, Now: func() int64 { return now }})
+			now += int64(time.Hour)
+			take(t, formed(t, s, c.former), "key", 3)
+			b := formed(t, s, c.next)
+			take(t, b, "key", 1)
+			key := redisstore.StateOf(redisstore.Options{Prefix: prefix}, "key", b)
+			if state := get(t, server, key); !strings.HasPrefix(state, "&") {
+				t.Fatalf("a state of two forms: %q", state)
+			}
+			for _, pause := range c.pauses {
+				now += int64(pause)
+				take(t, b, "key", 1)
+			}
+			if state := get(t, server, key); !strings.HasPrefix(state, c.last) {
+				t.Fatalf("the state is %q", state)
+			}
+		})
 	}
 }
 

@@ -12,9 +12,10 @@ import (
 // its own rule; the form that is asked decides. Once none of several counts
 // anything, the key is as if never seen.
 type family struct {
-	forms []*form // in the order in which they decided last
-	turn  int     // of the model, when the form that decided last changed; 0 for never
-	held  []held  // what forms had in use that count the key no more
+	forms []*form  // in the order in which they decided last
+	turn  int      // of the model, when the form that decided last changed; 0 for never
+	held  []held   // what forms had in use that count the key no more
+	alone *big.Int // from when on the form that decided last has done so alone for long enough
 }
 
 // A held is units that were in use under a limit whose form went because the key
@@ -128,7 +129,7 @@ func (m *Model) meet(now *big.Int, a *asked, meets bool) {
 		return
 	}
 	if m.Forgets {
-		f.forms = slices.DeleteFunc(f.forms, func(g *form) bool { return g.idleAfter(now).Sign() == 0 })
+		f.forms = slices.DeleteFunc(f.forms, func(g *form) bool { return g.ended(now) })
 	}
 	if len(f.forms) > 0 {
 		f.turn = m.nextTurn()
@@ -137,6 +138,7 @@ func (m *Model) meet(now *big.Int, a *asked, meets bool) {
 		f.drop(now, m.quantum())
 	}
 	f.forms = append(f.forms, a.form)
+	f.alone = m.remembered(now, f, a.form)
 	m.families[a.place], a.family = f, f
 }
 
@@ -265,27 +267,85 @@ func (m *Model) nextTurn() int {
 }
 
 // decided notes that a form has decided about its key.
-func (m *Model) decided(a *asked) {
+func (m *Model) decided(now *big.Int, a *asked) {
 	f := a.family
 	if last := len(f.forms) - 1; last > 0 && f.forms[last] != a.form {
 		f.forms = append(slices.DeleteFunc(f.forms, func(g *form) bool { return g == a.form }), a.form)
-		f.turn = m.nextTurn()
+		f.turn, f.alone = m.nextTurn(), m.remembered(now, f, a.form)
 	}
 }
 
-// forget takes out the forms of a key that have nothing left to count, but for
-// the one that is written.
+// remembered is until when any of the forms might know of a request that is made
+// now.
+func (m *Model) remembered(now *big.Int, f *family, asked *form) *big.Int {
+	longest := new(big.Int)
+	for _, g := range f.forms {
+		for _, k := range g.limits {
+			if g == asked || !g.ended(now) {
+				longest = most(longest, roundedUp(k.spec.remembers(m.quantum()), m.quantum()))
+			}
+		}
+	}
+	return add(now, longest)
+}
+
+// remembers is how long a limit may know of a request: two drains from full to
+// empty, or two periods.
+func (s Spec) remembers(quantum int64) *big.Int {
+	const day = 24 * 3600 * 1_000_000_000
+	period := big.NewInt(s.Period)
+	switch {
+	case s.Calendar == "day":
+		return big.NewInt(2 * day)
+	case s.Calendar == "month":
+		return big.NewInt(2 * 31 * day)
+	case s.Kind == GCRA:
+		return ceil(times(s.Burst, new(big.Rat).Mul(ratio(2, 1), ratio(s.Period, s.Count))))
+	case s.Kind == Queue:
+		return ceil(times(s.Burst+1, new(big.Rat).Mul(ratio(2, 1), ratio(s.Period, s.Count))))
+	case s.Kind == Interval:
+		return mul(mul(big.NewInt(2), ceilDiv(big.NewInt(s.Burst), big.NewInt(s.Count))), period)
+	case s.Kind == Log:
+		period = roundedUp(period, quantum)
+	}
+	return mul(big.NewInt(2), period)
+}
+
+// alone reports whether the form that is asked has been the only one to decide
+// for so long that others are forgotten once they are idle.
+func (m *Model) alone(now *big.Int, a *asked) bool {
+	f := a.family
+	return m.Forgets && f != nil && f.alone != nil && len(f.forms) > 0 && f.forms[len(f.forms)-1] == a.form && now.Cmp(f.alone) >= 0
+}
+
+// leave takes out the forms of a key that have nothing left to count, but for the
+// one that is asked.
+func (m *Model) leave(now *big.Int, a *asked) {
+	a.family.forms = slices.DeleteFunc(a.family.forms, func(g *form) bool { return g != a.form && g.idleAfter(now).Sign() == 0 })
+}
+
+// ended reports whether a form by the calendar has nothing left to count.
+func (g *form) ended(now *big.Int) bool {
+	calendar := slices.ContainsFunc(g.limits, func(k known) bool { return k.spec.Calendar != "" })
+	return calendar && g.idleAfter(now).Sign() == 0
+}
+
+// forget takes out the forms of a key by the calendar whose window has ended, but
+// for the one that is written.
 func (m *Model) forget(now *big.Int, a *asked) {
 	if f := m.families[a.place]; m.Forgets && f != nil {
-		f.forms = slices.DeleteFunc(f.forms, func(g *form) bool { return g != a.form && g.idleAfter(now).Sign() == 0 })
+		f.forms = slices.DeleteFunc(f.forms, func(g *form) bool { return g != a.form && g.ended(now) })
 	}
 }
 
-// countsDenied says whether another form of the key, that counts anything still,
-// counts what is denied.
-func (a *asked) countsDenied(now *big.Int) (counts bool) {
-	a.others(func(s state) { counts = counts || s.limitOf().CountDenied && s.resetAfter(now).Sign() > 0 })
-	return counts
+// countsDenied says whether another form of the key, that is not forgotten, counts
+// what is denied.
+func (m *Model) countsDenied(now *big.Int, a *asked) bool {
+	return a.family != nil && slices.ContainsFunc(a.family.forms, func(g *form) bool {
+		return g != a.form && !(m.Forgets && g.ended(now)) &&
+			!(m.alone(now, a) && g.idleAfter(now).Sign() == 0) &&
+			slices.ContainsFunc(g.limits, func(k known) bool { return k.spec.CountDenied })
+	})
 }
 
 func (m *Model) quantum() int64 { return max(m.Quantum, 1) }

@@ -81,8 +81,9 @@ type Model struct {
 	// Quantum is what the clock goes by, in ns: what a form starts with is rounded
 	// up to parts of it. 0 is 1.
 	Quantum int64
-	// Forgets has each form be forgotten as soon as it has nothing left to count,
-	// not only all of them together, when another one is written.
+	// Forgets has forms that have nothing left to count be forgotten when another one
+	// is written, as a store must that does not know who holds which: a calendar's at
+	// once, others once that one alone has decided for as long as any of them remembers.
 	Forgets bool
 
 	now      int64 // greatest time given so far
@@ -158,6 +159,9 @@ func (m *Model) Charge(t int64, layers []Layer, cost int64) {
 func (m *Model) Refund(t int64, layers []Layer, cost int64) Answer {
 	now, r := m.begin(t, layers, cost, false)
 	for _, a := range r.asked {
+		if cost > 0 && m.alone(now, &a) {
+			m.leave(now, &a)
+		}
 		units := a.units(func(i int) int64 { return r.parts[i].held(cost) })
 		a.others(func(s state) { s.refund(now, units) })
 		if a.family != nil {
@@ -228,13 +232,17 @@ func (m *Model) counted(now *big.Int, r request, units func(i int) int64, denied
 		for _, l := range a.form.limits {
 			charged = charged || l.spec.CountDenied
 		}
+		alone := m.alone(now, a)
 		if charged {
-			m.decided(a)
+			m.decided(now, a)
 		}
-		if charged || a.countsDenied(now) {
+		if charged || m.countsDenied(now, a) {
 			m.forget(now, a)
 		} else if m.Forgets {
-			continue // a form that has nothing left to count counts no denial
+			continue // what is forgotten counts no denial
+		}
+		if alone {
+			m.leave(now, a)
 		}
 		a.elsewhere(now, units, denied)
 	}

@@ -78,7 +78,10 @@ func (m *Model) Settle(t int64, id int, actual int64) Answer {
 		m.counted(now, req, more, false)
 	}
 	for i := range req.asked {
-		m.forget(now, &req.asked[i])
+		a := &req.asked[i]
+		if m.forget(now, a); m.alone(now, a) {
+			m.leave(now, a)
+		}
 	}
 	a := standing(now, req.parts)
 	r.settled = &a

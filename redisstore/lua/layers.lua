@@ -3,16 +3,20 @@
 --
 --   =<form>:<what it keeps>            of one form of a limit
 --   &<n>:<n bytes><n>:<n bytes>…       of several, each as above, up to four
---   =h:::<units>:<moment>…             behind them, what forms had that went
+--   =h:<moment>::<units>:<moment>…     behind them: until when forms stay that are
+--                                      idle, and what forms had that went
 --
 -- The first byte says in which way states are written; one that is written in
 -- another way is an error. A form is an algorithm's letter and its numbers.
 --
--- A limit that has changed keeps its former forms in the state until they have
--- nothing left to count. The form in force decides, all are charged; the first
--- of them is the one that charged last. When a fifth is met, the one that would be
--- idle soonest goes, but what it has is held until then: a form that is met starts
--- with as many units at least.
+-- A limit that has changed keeps its former forms in the state until none of them
+-- has anything left to count. The form in force decides, all are charged; the first
+-- of them is the one that charged last. Once it alone has done so for as long as
+-- any of them remembers, others that are idle go with its next charge. A window of
+-- a calendar that is not in force goes as it ends: the next is not known here.
+--
+-- When a fifth is met, the one that would be idle soonest goes, but what it has is
+-- held until then: a form that is met starts with as many units at least.
 
 local makers = {
   g = bucket, q = bucket, G = bucket, Q = bucket, i = interval,
@@ -128,14 +132,31 @@ end
 -- fewer. Of too many the first two become one.
 local mostSteps = 4
 
--- readHeld reads those that still count.
+-- readHeld reads those that still count, and until when idle forms stay.
 local function readHeld(part, t)
   local steps = {}
   for units, ends in string.gmatch(part, ':(%d+):(%d+)') do
     units, ends = whole(units), whole(ends)
     if less(t, ends) and units ~= 0 then steps[#steps + 1] = { units = units, ends = ends } end
   end
-  return steps
+  local stay = string.match(part, '^=h:(%d+)')
+  return steps, stay and whole(stay)
+end
+
+-- longest returns how long a form remembers a charge: two drains, two periods.
+local function longest(L)
+  if L.step then return ceil(L.debt, L.div) end
+  if L.letter == 'c' then return string.find(L.span, '^month') and 5356800000000 or 172800000000 end
+  local periods = 2
+  if L.letter == 'i' then periods = mul(ceil(L.capacity, L.count), 2) end
+  return micros(L, mul(L.period, periods))
+end
+
+-- stayUntil returns until when idle forms stay while another one alone is asked.
+local function stayUntil(L)
+  local all = longest(L)
+  for _, P in ipairs(L.others) do all = most(all, longest(P)) end
+  return add(L.loaded, all)
 end
 
 -- addHeld returns steps with one more.
@@ -191,7 +212,8 @@ local function makeRoom(L, all, t)
     if not soonest or less(ends, soonest) then L.goes, soonest = i, ends end
   end
   local P = all[L.goes]
-  L.holds = addHeld(L.held, least(P.kind.inUse(P), P.capacity), add(t, soonest))
+  L.holds = L.held
+  if soonest ~= 0 then L.holds = addHeld(L.held, least(P.kind.inUse(P), P.capacity), add(t, soonest)) end
 end
 
 -- meet begins a form that was not in force: with the greatest use under those
@@ -234,30 +256,55 @@ local function refundOthers(L, n)
   end
 end
 
+-- forms reads the parts of a state: that of the layer, those of others that may
+-- still count, and what is held. It returns the others, which part is the layer's
+-- own, and whether any counts.
+local function forms(L, parts, t)
+  local others, mine, counts = {}, nil, false
+  for i, part in ipairs(parts) do
+    if string.sub(part, 1, #L.form) == L.form then
+      L.kind.read(L, part, #L.form + 1, timeOf(L, t))
+      mine, L.place, counts = i, #others + 1, counts or L.kind.reset(L) ~= 0
+    elseif string.byte(part, 2) == 104 then
+      L.held, L.stay = readHeld(part, t)
+    else
+      local P = former(part, t)
+      if not P then return end
+      local idle = P.kind.reset(P) == 0
+      counts = counts or not idle
+      if not idle or P.letter ~= 'c' then others[#others + 1] = P end
+    end
+  end
+  return others, mine, counts or #L.held > 0
+end
+
+-- busy returns the forms that have something left to count.
+local function busy(all)
+  local some = {}
+  for _, P in ipairs(all) do
+    if P.kind.reset(P) ~= 0 then some[#some + 1] = P end
+  end
+  return some
+end
+
 -- load reads the state at key at the time t. What is to be refunded goes from the
 -- former forms before another one is met.
 local function load(L, key, t, refunded)
-  L.key, L.others, L.place, L.unmet, L.held, L.goes, L.loaded = key, nil, nil, nil, {}, nil, t
+  L.key, L.others, L.place, L.unmet, L.held, L.goes, L.loaded, L.stay = key, nil, nil, nil, {}, nil, t, nil
   local state = redis.call('GET', key)
   if not state then return L.kind.read(L, nil, 1, timeOf(L, t)) end
   if string.sub(state, 1, #L.form) == L.form then
     return L.kind.read(L, state, #L.form + 1, timeOf(L, t))
   end
-  local parts, others, mine = split(state), {}, nil
-  for i, part in ipairs(parts) do
-    if string.sub(part, 1, #L.form) == L.form then
-      L.kind.read(L, part, #L.form + 1, timeOf(L, t))
-      mine, L.place = i, #others + 1
-    elseif string.byte(part, 2) == 104 then
-      L.held = readHeld(part, t)
-    else
-      local P = former(part, t)
-      if not P then parts = {} break end
-      if P.kind.reset(P) ~= 0 then others[#others + 1] = P end -- else it has nothing left to count
-    end
-  end
-  if #parts == 0 then
+  local parts = split(state)
+  local others, mine, counts = forms(L, parts, t)
+  if not others or #parts == 0 then
     return redis.error_reply('STINT a value that is no state of a limit, or one of another version')
+  end
+  if not counts then -- as if never seen
+    others, mine, L.place, L.low, L.token, L.open = {}, nil, nil, nil, nil, nil
+  elseif mine == 1 and L.stay and not less(t, L.stay) then
+    others = busy(others)
   end
   L.others, L.turned, L.place, L.unmet = others, mine ~= 1, L.place or 1, not mine
   if not mine then
@@ -281,10 +328,11 @@ local function save(L)
     local all, place = {}, L.place
     local takesOver = L.turned and place == 1 and not L.unmet
     if takesOver then turn(L) end
+    if #L.others > 0 and (takesOver or not L.stay) then L.stay = stayUntil(L) end
     for i, P in ipairs(L.others) do
       if takesOver then P.open = nil end
       local ends = micros(P, P.kind.reset(P))
-      if ends ~= 0 then
+      if ends ~= 0 or P.letter ~= 'c' then
         all[#all + 1] = P.kind.write(P)
         reset = most(reset, ends)
       elseif i < L.place then -- what was given back has made it idle
@@ -292,11 +340,13 @@ local function save(L)
       end
     end
     if not L.unmet then table.insert(all, place, L.kind.write(L)) end
-    if #L.held > 0 then
-      local held = '=h::'
-      for _, o in ipairs(L.held) do held = held .. ':' .. text(o.units) .. ':' .. text(o.ends) end
+    if #L.held > 0 or #all > 1 then
+      local held = '=h:' .. (L.stay and text(L.stay) or '') .. ':'
+      for _, o in ipairs(L.held) do
+        held = held .. ':' .. text(o.units) .. ':' .. text(o.ends)
+        reset = most(reset, sub(o.ends, L.loaded))
+      end
       all[#all + 1] = held
-      reset = most(reset, sub(L.held[#L.held].ends, L.loaded))
     end
     state = all[1]
     if #all > 1 then
@@ -305,6 +355,7 @@ local function save(L)
     end
   end
   if reset == 0 then
+    if L.others and #L.others > 0 then turn(L) end -- given back, all of it
     redis.call('DEL', L.key)
   elseif virtual then
     redis.call('SET', L.key, state or L.kind.write(L))
@@ -333,10 +384,13 @@ end
 -- is open under another form than that which charged last gives nothing back.
 local function charge(L, n, told, denied)
   met(L)
-  L.changed, L.place = true, 1
-  if L.turned then L.open = nil end
+  L.changed = true
   for _, P in ipairs(L.others or {}) do P.open = nil end
-  if not denied or L.countDenied then L.kind.charge(L, n, told) end
+  if not denied or L.countDenied then
+    L.place = 1
+    if L.turned then L.open = nil end
+    L.kind.charge(L, n, told)
+  end
   if L.others then
     for _, P in ipairs(L.others) do
       if not denied or P.countDenied then P.kind.charge(P, n, told) end
