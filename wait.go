@@ -52,8 +52,9 @@ const (
 // its place, and the waiters behind it in this Limiter move up. Callers of Take do
 // not: they keep the delay that they got.
 //
-// Price: that of one Take and no allocation when the cost passes at once, two
-// calls to the store under a LeakyQueue or a limit that counts what it denies.
+// Price: that of one Take and no allocation when the cost passes at once; under a
+// LeakyQueue or a limit that counts what it denies two calls to the store, unless
+// that is a memstore and the limit the only one.
 // A waiter in line holds a few hundred bytes, but no goroutine of its own and no
 // timer. Only the first in line calls the store, once each RetryAfter, and for a
 // store that other processes share at least once a second. A waiter with a deadline
@@ -97,9 +98,16 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int64, ttl time.Dur
 }
 
 // passes charges a cost that passes at once. Under a leaky_queue, and a limit
-// that counts what it denies, it looks before.
+// that counts what it denies, it looks before, unless the store does both at once.
 func (l *Limiter) passes(ctx context.Context, t *terms, key string, cost int64, ttl time.Duration) (token ReservationID, passes bool, err error) {
 	if t.queue || t.counts {
+		if b, ok := l.bound.(interface {
+			TakeAtOnce(key string, cost int64) (passes, known bool, err error)
+		}); ok && ttl == 0 {
+			if passes, known, err := b.TakeAtOnce(key, cost); known {
+				return "", passes, err
+			}
+		}
 		if d, err := l.bound.Decide(ctx, meter.OpPeek, key, cost); err != nil || !d.Allowed || d.Delay > 0 {
 			return "", false, err
 		}

@@ -85,6 +85,7 @@ var places = map[string]place{
 	"memstore/stats.go":       {"unsafe ./meter", "unsafe.Sizeof, to say how many bytes a limit takes"},
 	"memstore/memstore.go":    {"sync sync/atomic .", "the store and its locks"},
 	"memstore/answer.go":      {". ./meter", "what a meter says as a decision"},
+	"memstore/atonce.go":      {"runtime .", "runtime.KeepAlive, as in decide.go"},
 	"memstore/batch.go":       {"context runtime . ./meter", "a context that memory does not need; runtime.KeepAlive, as in decide.go"},
 	"memstore/decide.go":      {"context runtime sync/atomic . ./internal/satmath ./meter", "the contract's methods take a context, which memory does not need; runtime.KeepAlive, so that limits are held while they decide"},
 	"memstore/request.go":     {". ./meter", "one layer on its way through a decision: its locks and its state"},
