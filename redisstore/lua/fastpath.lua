@@ -30,20 +30,23 @@ if together or ARGV[1] == 'T' or ARGV[1] == 'P' or ARGV[1] == 'K' then
     t = time[1] * 1000000.0 + time[2]
   end
 
+  local before, tails = {}, {} -- of the request that is decided
   repeat
     local count, n = 1, #KEYS
     if together then count, n, at = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), at + 2 end
-    local verb, cost, limits = ARGV[at], tonumber(ARGV[at + 1]), {}
-    for i = 1, 4 * n, 4 do
-      limits[i], limits[i + 1] = ARGV[at + 1 + i], tonumber(ARGV[at + 2 + i])
-      limits[i + 2], limits[i + 3] = tonumber(ARGV[at + 3 + i]), tonumber(ARGV[at + 4 + i])
+    local verb, cost = ARGV[at], tonumber(ARGV[at + 1])
+    local heads, charges, fulls, divs = {}, {}, {}, {}
+    for i = 1, n do
+      heads[i], fulls[i], divs[i] = ARGV[at + 2], tonumber(ARGV[at + 4]), tonumber(ARGV[at + 5])
+      charges[i] = cost * ARGV[at + 3]
+      at = at + 4
     end
-    at = at + 2 + 4 * n
+    at = at + 2
 
     for _ = 1, count do
-      local backlogs, before, tails, denied, known = {}, {}, {}, false, t < 4503599627370496 -- 2^52
+      local backlogs, denied, known = {}, false, t < 4503599627370496 -- 2^52
       for i = 1, n do
-        local head, full, div, used = limits[4 * i - 3], limits[4 * i - 1], limits[4 * i], 0
+        local head, full, div, used, tail = heads[i], fulls[i], divs[i], 0, nil
         local state = get('GET', KEYS[first + i])
         if state then
           local from, size = #head, div == 1 and 8 or 12
@@ -56,13 +59,13 @@ if together or ARGV[1] == 'T' or ARGV[1] == 'P' or ARGV[1] == 'K' then
           if div ~= 1 then used = used + unpacked('>I4', state, from + 9) end
           if used < 0 then used = 0 end
           known = known and used <= 2 * full
-          if extra == 16 then tails[i] = sub(state, -16) end
+          if extra == 16 then tail = sub(state, -16) end
         end
-        local after = used + cost * limits[4 * i - 2]
+        local after = used + charges[i]
         if after > full and cost > 0 then
           denied, after = true, -1 - used
         end
-        backlogs[i], before[i] = after, used
+        backlogs[i], before[i], tails[i] = after, used, tail
       end
       if known and cost > 0 and (denied or verb == 'P') then
         for i = 1, n do -- those that pass are not charged
@@ -70,7 +73,7 @@ if together or ARGV[1] == 'T' or ARGV[1] == 'P' or ARGV[1] == 'K' then
         end
       elseif known and cost > 0 then
         for i = 1, n do
-          local head, div, after = limits[4 * i - 3], limits[4 * i], backlogs[i]
+          local head, div, after = heads[i], divs[i], backlogs[i]
           local rest = after % div
           local ticks = (after - rest) / div
           local state, tail = head .. pack('>d', t + ticks), tails[i]
@@ -96,7 +99,7 @@ if together or ARGV[1] == 'T' or ARGV[1] == 'P' or ARGV[1] == 'K' then
       if verb == 'K' and not denied then
         for i = 1, n do backlogs[n + i] = marks[i] end
       end
-      backlogs[#backlogs + 1] = overflowed
+      if overflowed then backlogs[#backlogs + 1] = overflowed end
       local answer = known and (#backlogs == 1 and backlogs[1] or backlogs)
       if answer and not together then return answer end
       if together then answers[#answers + 1] = answer end
