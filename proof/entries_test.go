@@ -2,12 +2,14 @@ package proof_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,13 +54,23 @@ func TestEnvelopeEntries(t *testing.T) {
 	socket := startRedis(t)
 	entries := []entry{
 		{"Limiter", func(t *testing.T, text string) take { return byLimiter(t, memstore.New(memstore.Options{}), text) }},
+		{"Limiter, many keys at once", byBatch},
+		{"Limiter, one of two reservations cancelled", func(t *testing.T, text string) take {
+			return byReservation(t, memstore.New(memstore.Options{}), text)
+		}},
+		{"Limiter, waits", byWait},
+		{"All", byAll},
 		{"Store of two layers", byStore},
 		{"policy", func(t *testing.T, text string) take { return byPolicy(t, memstore.New(memstore.Options{}), text) }},
+		{"policy, two questions", byQuestions},
 		{"middleware", byMiddleware},
 		{"middleware of rules", byRules},
 		{"Redis", func(t *testing.T, text string) take { return byLimiter(t, sharedStore(t, socket), text) }},
 		{"Redis, mode strict", func(t *testing.T, text string) take {
 			return byLimiter(t, sharedStore(t, socket).Mode(redisstore.Strict), text)
+		}},
+		{"Redis, one of two reservations cancelled", func(t *testing.T, text string) take {
+			return byReservation(t, sharedStore(t, socket), text)
 		}},
 		{"Redis, mode lease", func(t *testing.T, text string) take {
 			return byLimiter(t, sharedStore(t, socket).Mode(redisstore.Lease), text)
@@ -155,6 +167,76 @@ func byLimiter(t *testing.T, store stint.Store, text string) take {
 	return func() (bool, error) { return l.Allow(context.Background(), "k") }
 }
 
+// byBatch takes from the key beside others, in one call.
+func byBatch(t *testing.T, text string) take {
+	l, err := stint.NewLimiter(memstore.New(memstore.Options{}), t.Name(), parse(t, text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() (bool, error) {
+		passed := make([]bool, 3)
+		err := l.AllowEach(context.Background(), []string{"a", "k", "b"}, 1, passed)
+		return passed[1], err
+	}
+}
+
+// byReservation reserves, and cancels half of what passed: as if it had never
+// been, it is no more than the others left.
+func byReservation(t *testing.T, store stint.Store, text string) take {
+	l, err := stint.NewLimiter(store, t.Name(), parse(t, text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n atomic.Int64
+	return func() (bool, error) {
+		_, charge, err := l.Reserve(context.Background(), "k", 1, time.Hour)
+		if err != nil || charge == nil {
+			return false, err
+		}
+		if n.Add(1)%2 == 0 {
+			_, err := charge.Cancel(context.Background())
+			return false, err
+		}
+		_, err = charge.Settle(context.Background(), 1)
+		return true, err
+	}
+}
+
+// byWait waits for a moment.
+func byWait(t *testing.T, text string) take {
+	l, err := stint.NewLimiter(memstore.New(memstore.Options{}), t.Name(), parse(t, text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() (bool, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+		defer cancel()
+		err := l.Wait(ctx, "k", 1)
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			return false, err
+		}
+		return err == nil, nil
+	}
+}
+
+// byAll takes under the limit on one key and a wide one on another, as one
+// request.
+func byAll(t *testing.T, text string) take {
+	store := memstore.New(memstore.Options{})
+	own, err := stint.NewLimiter(store, "own", parse(t, text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wide, err := stint.NewLimiter(store, "wide", stint.New(1e9, time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() (bool, error) {
+		d, err := stint.All(wide.Key("all"), own.Key("k")).Take(context.Background())
+		return d.Allowed, err
+	}
+}
+
 // byStore takes under the limit on one key and a wide one on another.
 func byStore(t *testing.T, text string) take {
 	store := memstore.New(memstore.Options{})
@@ -178,6 +260,17 @@ func byPolicy(t *testing.T, store stint.Store, text string) take {
 	return func() (bool, error) {
 		var r policy.Result
 		err := p.Decide(context.Background(), asks, 1, &r)
+		return r.Decision.Allowed, err
+	}
+}
+
+// byQuestions asks twice in one request, of which one only looks.
+func byQuestions(t *testing.T, text string) take {
+	p := newPolicy(t, memstore.New(memstore.Options{}), text)
+	asks := policy.Map{"ip": "192.0.2.7"}
+	return func() (bool, error) {
+		var r policy.Result
+		err := p.DecideAll(context.Background(), []policy.Question{{Attributes: policy.Map{"ip": "192.0.2.8"}, Cost: 1, Peek: true}, {Attributes: asks, Cost: 1}}, &r)
 		return r.Decision.Allowed, err
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -31,7 +32,7 @@ func TestEnvelopeListeners(t *testing.T) {
 		name string
 		open func(t *testing.T, program, text string) take
 	}{
-		{"HTTP", serveHTTP}, {"auth", serveAuth}, {"RESP", serveRESP}, {"CL.THROTTLE", serveThrottle}, {"gRPC", serveGRPC}, {"proxy", proxied},
+		{"HTTP", serveHTTP}, {"HTTP, several at once", serveBatch}, {"Envoy by JSON", serveJSON}, {"auth", serveAuth}, {"RESP", serveRESP}, {"CL.THROTTLE", serveThrottle}, {"gRPC", serveGRPC}, {"proxy", proxied},
 	} {
 		for i, text := range []string{"1000/s burst 3", "10/10ms sliding_log", "20/20ms fixed_window", "30/1h"} {
 			for j, goroutines := range []int{2, 64, 400} {
@@ -127,6 +128,35 @@ func serveHTTP(t *testing.T, program, text string) take {
 	start(t, program, text, address, "serve", "--http", address)
 	return statusTake(client(t, nil), http.StatusTooManyRequests, func() (*http.Request, error) {
 		return http.NewRequest("POST", "http://"+address+"/v1/check", strings.NewReader(`{"attributes":{"ip":"192.0.2.7"}}`))
+	})
+}
+
+// serveBatch asks for the key beside another, in one body.
+func serveBatch(t *testing.T, program, text string) take {
+	address := freeport.Addr(t)
+	start(t, program, text, address, "serve", "--http", address)
+	c := client(t, nil)
+	return func() (bool, error) {
+		answer, err := c.Post("http://"+address+"/v1/check", "application/json",
+			strings.NewReader(`{"requests":[{"attributes":{"ip":"192.0.2.8"}},{"attributes":{"ip":"192.0.2.7"}}]}`))
+		if err != nil {
+			return false, err
+		}
+		var said struct{ Results []struct{ Allowed *bool } }
+		err = json.NewDecoder(answer.Body).Decode(&said)
+		_ = answer.Body.Close()
+		if err != nil || len(said.Results) != 2 || said.Results[1].Allowed == nil {
+			return false, fmt.Errorf("status %d: %+v, %v", answer.StatusCode, said, err)
+		}
+		return *said.Results[1].Allowed, nil
+	}
+}
+
+func serveJSON(t *testing.T, program, text string) take {
+	address := freeport.Addr(t)
+	start(t, program, text, address, "serve", "--http", address)
+	return statusTake(client(t, nil), http.StatusTooManyRequests, func() (*http.Request, error) {
+		return http.NewRequest("POST", "http://"+address+"/json", strings.NewReader(`{"domain":"any","descriptors":[{"entries":[{"key":"ip","value":"192.0.2.7"}]}]}`))
 	})
 }
 
