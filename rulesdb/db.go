@@ -85,6 +85,9 @@ func Open(text string, o Options) (*DB, error) {
 		db.d, db.where = mySQL, seen(text)
 		db.sql, err = openMySQL(u, db.password)
 	default:
+		if strings.ContainsAny(scheme, " =@/") { // it may hold a password
+			return nil, errors.New("this is no URL of a database: sqlite:FILE, postgres://…, mysql://…")
+		}
 		return nil, fmt.Errorf("%q is no kind of database: sqlite:FILE, postgres://…, mysql://…", scheme)
 	}
 	if err != nil {
@@ -118,7 +121,7 @@ func (db *DB) Close() error {
 // seen returns what of a URL may be shown.
 func seen(text string) string {
 	u, err := url.Parse(text)
-	if err != nil {
+	if err != nil || strings.ContainsRune(u.Path, '@') { // what is malformed may show the password elsewhere
 		scheme, _, _ := strings.Cut(text, ":")
 		return scheme
 	}

@@ -41,8 +41,8 @@ type storeURL string
 // String returns what of the URL may be seen: no user, password or parameters.
 func (u storeURL) String() string {
 	parsed, err := url.Parse(string(u))
-	if err != nil {
-		return "redis"
+	if err != nil || strings.ContainsRune(parsed.Path+parsed.Scheme, '@') { // what is malformed may show it elsewhere
+		return "this"
 	}
 	return (&url.URL{Scheme: parsed.Scheme, Host: parsed.Host, Path: parsed.Path}).String()
 }

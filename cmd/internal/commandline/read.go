@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -165,8 +166,15 @@ func (r *reader) find(word string) (*Value, error) {
 	return nil, suggest("unknown flag "+shown(word), name, "--", names)
 }
 
-// shown writes a word as it is, unless it would then not be seen as one.
+// shown writes a word as it is, unless it would then not be seen as one: without
+// what of a URL may be a password.
 func shown(word string) string {
+	if scheme, rest, ok := strings.Cut(word, "://"); ok {
+		rest, _, _ = strings.Cut(rest, "?")
+		word = scheme + "://" + rest[strings.LastIndexByte(rest, '@')+1:]
+	} else if secret.MatchString(word) {
+		word = "…"
+	}
 	word = wording.Shorten(word)
 	quoted := strconv.Quote(word)
 	if word == "" || strings.ContainsRune(word, ' ') || quoted != `"`+word+`"` {
@@ -174,6 +182,9 @@ func shown(word string) string {
 	}
 	return word
 }
+
+// secret is what a word has that may be a password, beside those of URLs.
+var secret = regexp.MustCompile(`(?i):[^/]*@|password|secret|token=`)
 
 // suggest is the error about a word, with the known ones that it may be, written
 // behind dashes.

@@ -100,21 +100,32 @@ func TestInFlightOfSlowClients(t *testing.T) {
 	defer calls.CloseIdleConnections()
 	var all sync.WaitGroup
 	var ends []*io.PipeWriter
-	for i := range 6 {
+	begin := time.Now()
+	for slow := 0; slow < 6; {
 		client, kind := f.client, "text/plain"
-		if i%2 == 1 {
+		if slow%2 == 1 {
 			client, kind = calls, "application/grpc"
 		}
 		body, end := io.Pipe()
 		defer end.Close() // a pipe closes
-		ends = append(ends, end)
+		refused := make(chan bool, 1)
 		all.Go(func() {
 			answer, err := client.Post("http://"+f.address+"/slow", kind, body)
 			if err == nil {
 				_ = answer.Body.Close() // it does not matter
 			}
+			refused <- true
 		})
-		<-arrived
+		select {
+		case <-arrived:
+			ends = append(ends, end)
+			slow++
+		case <-refused: // while the one before is not known to wait for its client yet
+			if time.Since(begin) > 30*time.Second {
+				t.Fatalf("after %d slow clients others are refused", slow)
+			}
+			time.Sleep(time.Millisecond)
+		}
 	}
 	until(http.StatusOK, "beside slow clients")
 	for _, end := range ends {
