@@ -105,7 +105,8 @@ func TestAllReserve(t *testing.T) {
 		if err != nil || !d.Allowed || d.Remaining != 1 || d.Tightest != 1 {
 			t.Fatalf("%+v, %v", d, err)
 		}
-		if _, err := reserved.Settle(t.Context(), 1200); !errors.Is(err, stint.ErrCost) {
+		const want = "stint: 1 costs to settle a reservation of 2 parts: give one for each part, in order"
+		if _, err := reserved.Settle(t.Context(), 1200); !errors.Is(err, stint.ErrCost) || err.Error() != want {
 			t.Errorf("one cost for two parts: %v", err)
 		}
 		again := requests.Reservation(reserved.ID())

@@ -31,7 +31,7 @@ type Decision struct {
 	// more requests pass, of equals the first. It is -1 where no limit was
 	// asked, as when a store fails and its mode lets all pass.
 	Tightest int
-	// Denied says which layers denied.
+	// Denied says which limits denied, by the index that Tightest has.
 	Denied LimitSet
 	// Allowed reports whether the whole cost may pass now.
 	Allowed bool

@@ -52,7 +52,7 @@ func (r *Reservation) ID() ReservationID {
 // number of costs.
 func (r *Reservation) Settle(ctx context.Context, costs ...int64) (d Decision, err error) {
 	if len(costs) != len(r.parts) {
-		return d, fmt.Errorf("%w: %d costs for a reservation of %d", ErrCost, len(costs), len(r.parts))
+		return d, &costsError{len(costs), len(r.parts)}
 	}
 	for i, id := range r.parts {
 		one, failed := r.store.Settle(ctx, id, costs[i])
@@ -72,3 +72,15 @@ func (r *Reservation) Settle(ctx context.Context, costs ...int64) (d Decision, e
 func (r *Reservation) Cancel(ctx context.Context) (Decision, error) {
 	return r.Settle(ctx, make([]int64, len(r.parts))...)
 }
+
+// A costsError says that a reservation was settled at the wrong number of costs. It
+// is an ErrCost.
+type costsError struct{ costs, parts int }
+
+// Error says how many costs are wanted.
+func (e *costsError) Error() string {
+	return fmt.Sprintf("stint: %d costs to settle a reservation of %d parts: give one for each part, in order", e.costs, e.parts)
+}
+
+// Unwrap returns ErrCost.
+func (e *costsError) Unwrap() error { return ErrCost }

@@ -222,7 +222,7 @@ func (sh *shard) turn(l *limit, h uint64) uint32 {
 }
 
 // among reports whether a key has, or may have, to do with other forms than
-// that of a limit, so that the quick ways do not hold.
+// that of a limit, so that fast paths do not apply.
 func (sh *shard) among(l *limit, t *table, h uint64) bool {
 	k := sh.kin(l.form.name)
 	if k == nil {

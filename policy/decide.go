@@ -116,7 +116,7 @@ func (p *Policy) run(ctx context.Context, s *side, a act, r *Result) error {
 	}
 	for i := range r.hits {
 		if h := &r.hits[i]; h.enforced() {
-			r.told(h)
+			r.setResult(h)
 			h.charged(s == &p.local, a, &d)
 		}
 	}
@@ -196,8 +196,8 @@ func (p *Policy) look(ctx context.Context, s *side, r *Result, d *stint.Decision
 	return err
 }
 
-// told writes the answers of a hit's layers into the entries of r.
-func (r *Result) told(h *hit) {
+// setResult writes the answers of a hit's layers into the entries of r.
+func (r *Result) setResult(h *hit) {
 	for k := range h.plan.layers {
 		r.Rules[h.first+k].set(&r.answers[h.first+k])
 	}
@@ -294,7 +294,7 @@ func (p *Policy) shadow(ctx context.Context, a act, r *Result, h *hit) {
 	} else {
 		r.layers = append(r.layers[:0], r.layer(&p.main, h))
 		if d, err = p.decideIn(ctx, &p.main, a, r, cost, true); err == nil {
-			r.told(h)
+			r.setResult(h)
 		}
 	}
 	h.charged(false, a, &d)

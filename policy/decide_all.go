@@ -208,7 +208,7 @@ func (p *Policy) runAll(ctx context.Context, s *side, a act, r *Result) error {
 			if twin := r.twin(i, k); twin != nil {
 				copy(r.answers[h.first:h.first+len(h.plan.layers)], r.answers[twin.first:])
 			}
-			r.told(h)
+			r.setResult(h)
 			h.charged(s == &p.local, did, &d)
 		}
 	}

@@ -135,7 +135,7 @@ func (as *accounts) stands(a *account, now int64) stint.Decision {
 	f, elapsed := as.of.form, max(now-a.at, 0)
 	reset := max(a.reset-elapsed, 0)
 	remaining := a.remaining
-	if q := f.quick; q != nil {
+	if q := f.fast; q != nil {
 		remaining = max(q.full-(reset+999)/1000*q.div, 0) / q.step
 	}
 	if reset == 0 {
@@ -150,7 +150,7 @@ func (as *accounts) stands(a *account, now int64) stint.Decision {
 func (as *accounts) retry(a *account, now, cost int64) stint.Wait {
 	f, elapsed := as.of.form, max(now-a.at, 0)
 	at := a.retry - elapsed
-	if q := f.quick; q != nil {
+	if q := f.fast; q != nil {
 		backlog := (max(a.reset-elapsed, 0)+999)/1000*q.div + (a.unsent+a.sent+cost)*q.step
 		at = int64(q.duration(max(backlog-q.full, 0)))
 	}

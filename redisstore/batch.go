@@ -17,12 +17,12 @@ import (
 // had come alone. With few callers no request waits, and none waits for long: where
 // calls take their time, those that wait go as a call more.
 const (
-	maxInFlight  = 2    // calls on their way before requests wait
-	mostTogether = 64   // requests in a call: the server does nothing else meanwhile
-	bulk         = 1000 // entries of logs that count as one request more
-	waitPart     = 32   // of the deadline, one part is the most that a request waits
-	mostYields   = 3    // in a row, in which nobody comes, before a call leaves
-	few          = 8    // requests on their way to a node of a cluster, beside which another call leaves
+	maxInFlight = 2    // calls on their way before requests wait
+	maxBatch    = 64   // requests in a call: the server does nothing else meanwhile
+	bulk        = 1000 // entries of logs that count as one request more
+	waitPart    = 32   // of the deadline, one part is the most that a request waits
+	mostYields  = 3    // in a row, without a new request, before a call leaves
+	few         = 8    // requests on their way to a node of a cluster, beside which another call leaves
 )
 
 // A batcher collects requests whose keys may be in one call.
@@ -31,13 +31,13 @@ type batcher struct {
 	inFlight int            // calls on their way
 	away     int            // requests in them
 	queue    []*pendingCall // waiting; only while calls are on their way
-	watched  bool           // somebody looks after those that wait for long
+	watched  bool           // a timer is set for those that wait for long
 	oneOf    bool           // of the nodes of a cluster
 }
 
 // lets reports whether a call may leave beside so many others. The lock is held.
 func (b *batcher) lets(others, calls int) bool {
-	return others < calls && (others == 0 || !b.oneOf || b.away < few || len(b.queue) >= mostTogether)
+	return others < calls && (others == 0 || !b.oneOf || b.away < few || len(b.queue) >= maxBatch)
 }
 
 // A batcherOf says what requests are collected: those for one place, and the long
@@ -215,14 +215,14 @@ func (s *Store) sendAll(b *batcher, group []*pendingCall, long bool) {
 
 // gather lets those come who have just been answered and ask again, so that the
 // next call is not made for the first of them alone: until as many wait as is their
-// part of all that are about when so many calls are on their way, or nobody else
-// comes.
+// part of all that are about when so many calls are on their way, or no more
+// come.
 func (b *batcher) gather(calls int) {
 	for idle, before := 0, -1; idle < mostYields; idle++ {
 		b.mu.Lock()
 		waiting, all, leaves := len(b.queue), len(b.queue)+b.away, b.lets(b.inFlight-1, calls)
 		b.mu.Unlock()
-		if b.oneOf && (!leaves || waiting >= mostTogether) || !b.oneOf && waiting*calls >= all {
+		if b.oneOf && (!leaves || waiting >= maxBatch) || !b.oneOf && waiting*calls >= all {
 			return
 		}
 		if waiting > before {
@@ -251,7 +251,7 @@ func (b *batcher) next(calls int, patience time.Duration, answered int) []*pendi
 // group takes requests for one call from the queue. The lock is held.
 func (b *batcher) group() (group []*pendingCall) {
 	n, size := 0, 0
-	for n < len(b.queue) && (len(group) == 0 || size+b.queue[n].size <= mostTogether) {
+	for n < len(b.queue) && (len(group) == 0 || size+b.queue[n].size <= maxBatch) {
 		r := b.queue[n]
 		if r.state.CompareAndSwap(callWaits, callSent) {
 			group, size = append(group, r), size+r.size
@@ -313,7 +313,7 @@ func (s *Store) joined(group []*pendingCall, long bool) (keys, args []string) {
 	return alike(group, head)
 }
 
-// single reports whether requests of the short way take from one bucket each and
+// single reports whether requests of the fast path take from one bucket each and
 // differ only in the key, as lua/fastpath_single.lua wants them.
 func single(group []*pendingCall) bool {
 	first := group[0]
@@ -328,7 +328,7 @@ func single(group []*pendingCall) bool {
 	return true
 }
 
-// several appends requests of the long way, as lua/batch.lua wants them.
+// several appends requests of the general path, as lua/batch.lua wants them.
 func several(group []*pendingCall, head []string) (keys, args []string) {
 	args = head
 	for _, r := range group {
@@ -338,7 +338,7 @@ func several(group []*pendingCall, head []string) (keys, args []string) {
 	return keys, args
 }
 
-// alike sorts requests of the short way and appends them, as lua/fastpath.lua wants
+// alike sorts requests of the fast path and appends them, as lua/fastpath.lua wants
 // them.
 func alike(group []*pendingCall, head []string) (keys, args []string) {
 	slices.SortStableFunc(group, (*pendingCall).compare)

@@ -102,7 +102,7 @@ func filling(t *testing.T, store *redisstore.Store, text string) []func() {
 	return calls
 }
 
-// short and long are limits of the short and the long way of the script, of
+// short and long are limits of the fast and the general path of the script, of
 // plenty.
 const short, long = "1/s burst 1000", "1000/1m fixed_window"
 

@@ -108,7 +108,7 @@ func (s *Store) each(ctx context.Context, parts []part, groups []group, verb str
 	return joined, all, failed
 }
 
-// answerGroup asks the layers of one group, the short way if they allow it.
+// answerGroup asks the layers of one group, the fast path if they allow it.
 func (s *Store) answerGroup(ctx context.Context, parts []part, verb string, cost int64) groupAnswer {
 	if (verb == "p" || verb == "k") && isFast(parts) {
 		return s.fastAnswer(ctx, parts, verb, cost)

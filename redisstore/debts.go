@@ -49,7 +49,7 @@ func (s *Store) Charge(ctx context.Context, id string, charges []fallback.Charge
 		one.slot = s.region(one.begin)
 		all = append(all, one)
 	}
-	all = together(all)
+	all = mergeCharges(all)
 	var calls sync.WaitGroup
 	var mu sync.Mutex
 	var failed []error
@@ -75,9 +75,9 @@ func (s *Store) Charge(ctx context.Context, id string, charges []fallback.Charge
 	return errors.Join(failed...)
 }
 
-// together sorts charges, and makes one of those of a key: each counts under all
+// mergeCharges sorts charges, and makes one of those of a key: each counts under all
 // forms of its limit.
-func together(all []charging) []charging {
+func mergeCharges(all []charging) []charging {
 	slices.SortStableFunc(all, func(a, b charging) int {
 		return cmp.Or(cmp.Compare(a.slot, b.slot), strings.Compare(a.limit.segment, b.limit.segment),
 			strings.Compare(a.begin, b.begin), strings.Compare(a.end, b.end))

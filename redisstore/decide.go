@@ -201,18 +201,18 @@ func (s *Store) near() int64 {
 }
 
 // isFast reports whether all parts are buckets of small numbers, in units of the
-// request: then the script's short way answers with backlogs, from which
+// request: then the script's fast path answers with backlogs, from which
 // all else follows.
 func isFast(parts []part) bool {
 	for i := range parts {
-		if parts[i].form.quick == nil || parts[i].weight != 1 {
+		if parts[i].form.fast == nil || parts[i].weight != 1 {
 			return false
 		}
 	}
 	return true
 }
 
-// fastPath takes or peeks the short way.
+// fastPath takes or peeks the fast path.
 func (s *Store) fastPath(ctx context.Context, op meter.Op, parts []part, cost int64) (d stint.Decision, err error) {
 	verb := "T"
 	if op == meter.OpPeek {
@@ -234,7 +234,7 @@ func (s *Store) fastPath(ctx context.Context, op meter.Op, parts []part, cost in
 	}
 	s.spendFast(op, parts, cost, reply)
 	if one, ok := reply.(int64); ok && len(parts) == 1 {
-		d := parts[0].form.quick.answer(parts[0].form.capacity, cost, one, one >= 0, op != meter.OpPeek)
+		d := parts[0].form.fast.answer(parts[0].form.capacity, cost, one, one >= 0, op != meter.OpPeek)
 		if parts[0].answer != nil {
 			*parts[0].answer = d
 		}
@@ -285,7 +285,7 @@ func (s *Store) fastAnswer(ctx context.Context, parts []part, verb string, cost 
 		if !ok {
 			return groupAnswer{err: unexpected(b)}
 		}
-		q := parts[i].form.quick
+		q := parts[i].form.fast
 		a.answer = append(a.answer, numbers(q.answer(parts[i].form.capacity, cost, n, allowed, verb == "k"))...)
 		if charged {
 			mark, _ := list[len(parts)+i].(string)
@@ -296,7 +296,7 @@ func (s *Store) fastAnswer(ctx context.Context, parts []part, verb string, cost 
 	return a
 }
 
-// numbers returns a limit's answer as the long way has it.
+// numbers returns a limit's answer as the general path has it.
 func numbers(d stint.Decision) []int64 {
 	n := []int64{1, d.Remaining, int64(d.ResetAfter / time.Microsecond), int64(d.RetryAfter / stint.Wait(time.Microsecond)), int64(d.Delay / time.Microsecond)}
 	if d.Denied != 0 {
@@ -323,7 +323,7 @@ func joinFast(parts []part, backlogs []any, cost int64, charges bool) (d stint.D
 	}
 	for i, b := range backlogs {
 		p := &parts[i]
-		of := p.form.quick.answer(p.form.capacity, cost, b.(int64), denied == 0, charges)
+		of := p.form.fast.answer(p.form.capacity, cost, b.(int64), denied == 0, charges)
 		if p.answer != nil {
 			*p.answer = of
 			p.answer.Allowed = !denied.Has(i)
@@ -340,7 +340,7 @@ func joinFast(parts []part, backlogs []any, cost int64, charges bool) (d stint.D
 
 // answer returns what one limit says: backlog is what it is in 1/div µs after the
 // decision, or −1 less that where the limit denies; allowed is for the request.
-func (q *quick) answer(capacity, cost, backlog int64, allowed, charges bool) stint.Decision {
+func (q *fastBucket) answer(capacity, cost, backlog int64, allowed, charges bool) stint.Decision {
 	d := stint.Decision{Limit: capacity, Allowed: allowed}
 	if backlog < 0 {
 		backlog = -1 - backlog
@@ -361,7 +361,7 @@ func (q *quick) answer(capacity, cost, backlog int64, allowed, charges bool) sti
 }
 
 // duration rounds a stretch of 1/div µs up to whole ones.
-func (q *quick) duration(n int64) time.Duration {
+func (q *fastBucket) duration(n int64) time.Duration {
 	return time.Duration((n+q.div-1)/q.div) * time.Microsecond
 }
 
@@ -399,9 +399,9 @@ func (m *modes) plain(b *bound) *modeBound {
 	return of
 }
 
-// logsTogether is how many logs of Options.MaxLog one request may have: the server
+// maxLogs is how many logs of Options.MaxLog one request may have: the server
 // does nothing else while it goes through them.
-const logsTogether = 4
+const maxLogs = 4
 
 // entriesOf returns how many entries the states of parts may hold.
 func entriesOf(parts []part) (n int64) {
@@ -413,9 +413,9 @@ func entriesOf(parts []part) (n int64) {
 
 // bearable returns an error for more log entries than one request may have.
 func (s *Store) bearable(entries int64) error {
-	if (entries-1)/logsTogether < s.maxLog {
+	if (entries-1)/maxLogs < s.maxLog {
 		return nil
 	}
 	return fmt.Errorf("%w: logs and parts of up to %d entries together: at most %d, four times Options.MaxLog; a log or sliding_buckets with fewer will do, or a request with fewer of them",
-		stint.ErrLayers, entries, logsTogether*s.maxLog)
+		stint.ErrLayers, entries, maxLogs*s.maxLog)
 }

@@ -110,7 +110,7 @@ func (d *denial) after(i int, f *form, units int64, same bool, since time.Durati
 	if wait, ok := out.RetryAfter.Duration(); ok {
 		out.RetryAfter = stint.Wait(max(wait-since, 0))
 	}
-	if q := f.quick; q != nil {
+	if q := f.fast; q != nil {
 		backlog := int64(out.ResetAfter) / 1000 * q.div
 		out.Remaining = max(out.Remaining, (q.full-backlog)/q.step)
 		if !same && units <= f.capacity {

@@ -14,7 +14,7 @@ func NewDriver(client rueidis.Client) Driver { return rueidisDriver{client} }
 
 // MaxInFlight is how many calls are on their way before requests wait, MostTogether
 // how many of these travel as one.
-const MaxInFlight, MostTogether = maxInFlight, mostTogether
+const MaxInFlight, MostTogether = maxInFlight, maxBatch
 
 // Few is how many requests on their way to a node of a cluster keep another call
 // from leaving.
@@ -154,7 +154,7 @@ func Shape(text string) string {
 	if err != nil {
 		panic(err)
 	}
-	return shape(f.quick)
+	return shape(f.fast)
 }
 
 // Begins returns how the names of a key begin, with the given number of tags.

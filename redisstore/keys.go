@@ -19,8 +19,8 @@ import (
 //	stint::nodes                       the processes that share the store
 //
 // What is in braces decides in which slot of a cluster a key lies. There are few
-// of them, whatever the number of keys, so that what is asked together is
-// together: the slots are cut into stretches as long as each other, and a key
+// of them, whatever the number of keys, so that requests which share a call
+// are in one place: the slots are cut into stretches as long as each other, and a key
 // lies in the first slot of the stretch that its own slot would be in.
 //
 // Colons of limits' names are escaped, so the first after the braces ends the

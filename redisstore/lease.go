@@ -250,7 +250,7 @@ func (l *lease) expect(now int64) {
 // denial returns the answer of the server's bucket, as of its last answer.
 func (ls *leases) denial(l *lease, now, cost int64) stint.Decision {
 	f := ls.of.form
-	d := f.quick.answer(f.capacity, cost-l.left, -1-ls.backlog(l, now), false, true)
+	d := f.fast.answer(f.capacity, cost-l.left, -1-ls.backlog(l, now), false, true)
 	d.Remaining = min(d.Remaining+l.left, f.capacity)
 	d.RetryAfter = max(d.RetryAfter, stint.Wait(l.until-now))
 	return d
@@ -258,7 +258,7 @@ func (ls *leases) denial(l *lease, now, cost int64) stint.Decision {
 
 // backlog returns the server's backlog as far as this node knows it.
 func (ls *leases) backlog(l *lease, now int64) int64 {
-	return max(l.used-max(now-l.told, 0)/1000*ls.of.form.quick.div, 0)
+	return max(l.used-max(now-l.told, 0)/1000*ls.of.form.fast.div, 0)
 }
 
 // describe returns the whole answer for what has passed.
@@ -273,8 +273,8 @@ func (ls *leases) describe(key string, cost int64) stint.Decision {
 		return d
 	}
 	backlog := ls.backlog(l, ls.of.clock())
-	d.Remaining = min(max(f.quick.full-backlog, 0)/f.quick.step+l.left, f.capacity)
-	d.ResetAfter = f.quick.duration(backlog)
+	d.Remaining = min(max(f.fast.full-backlog, 0)/f.fast.step+l.left, f.capacity)
+	d.ResetAfter = f.fast.duration(backlog)
 	return d
 }
 
@@ -429,7 +429,7 @@ func (ls *leases) short(l *lease, g *grant, granted, room, now int64) {
 	if granted == 0 {
 		l.denied = g.need
 	}
-	q := ls.of.form.quick
+	q := ls.of.form.fast
 	retry := int64(q.duration(max(l.used+l.denied*q.step-q.full, 0)))
 	l.until = max(pause, now+min(retry, int64(max(ls.of.DenialCache, 0))))
 }

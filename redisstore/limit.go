@@ -31,15 +31,15 @@ type form struct {
 	limit    stint.Limit
 	text     string // the limit's
 	capacity int64
-	args     []string  // letter and numbers, or those of quick
-	calendar *calendar // whose bounds follow args; nil without
-	quick    *quick    // nil if it needs the long way
-	entries  int64     // that a state may hold, of a log or of parts
+	args     []string    // letter and numbers, or those of fast
+	calendar *calendar   // whose bounds follow args; nil without
+	fast     *fastBucket // nil if it needs the general path
+	entries  int64       // that a state may hold, of a log or of parts
 }
 
-// quick is a bucket or queue of small numbers: two drains of it, and an hour
+// A fastBucket is a bucket or queue of small numbers: two drains of it, and an hour
 // beside, are well below 2^53.
-type quick struct {
+type fastBucket struct {
 	step, full, div int64 // step and full in 1/div µs
 	queue           bool
 }
@@ -102,9 +102,9 @@ func (f *form) bucket() {
 		f.args = []string{strings.ToUpper(letter), step.String(), div.String(), number(f.capacity)}
 		return
 	}
-	q := &quick{step.Int64(), full.Int64(), div.Int64(), queue}
+	q := &fastBucket{step.Int64(), full.Int64(), div.Int64(), queue}
 	head := "=" + letter + number(q.step) + ":" + number(q.div) + ":" + number(f.capacity) + ":"
-	f.quick, f.args = q, []string{head, number(q.step), number(q.full), number(q.div)}
+	f.fast, f.args = q, []string{head, number(q.step), number(q.full), number(q.div)}
 }
 
 // span returns a period in µs, or in ns with an n where these are not whole.

@@ -86,7 +86,7 @@ func TestLogCost(t *testing.T) {
 			}
 		}
 		took := scriptTime(t, c, 7, func() {
-			if _, err := store.Decide(ctx, meter.OpTakeUpTo, layers, 1); err != nil { // the long way
+			if _, err := store.Decide(ctx, meter.OpTakeUpTo, layers, 1); err != nil { // the general path
 				t.Fatal(err)
 			}
 		})
@@ -106,7 +106,7 @@ func TestLogCost(t *testing.T) {
 				t.Errorf("%s: %s takes %.0f µs of the server, a take %.0f", one.text, name, us, took)
 			}
 		}
-		t.Logf("%s: a take by the long way: %.0f µs", one.text, took)
+		t.Logf("%s: a take by the general path: %.0f µs", one.text, took)
 		us := scriptTime(t, c, 1, func() {
 			token := reserve(1)
 			now += int64(one.apart)

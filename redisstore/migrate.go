@@ -61,7 +61,7 @@ func (s *Store) takeOver(ctx context.Context, p *part, key string) error {
 	}
 	text, _ := kept[0].(string)
 	life, _ := kept[1].(int64)
-	args := []string{"V", text, number(life), shape(p.form.quick)}
+	args := []string{"V", text, number(life), shape(p.form.fast)}
 	_, err = s.eval(ctx, []string{key}, s.clock(p.form.append(args, s.near())))
 	return err
 }
@@ -81,7 +81,7 @@ func (n *names) before(key string, l *limit) string {
 
 // shape returns what the old layout had in the place of a form: three digits of a
 // hash of step and full, in front of which a queue has a minus.
-func shape(q *quick) string {
+func shape(q *fastBucket) string {
 	if q == nil {
 		return ""
 	}

@@ -280,7 +280,7 @@ func (m *modes) boundLimit(mode Mode, l stint.Limit, known *limit, f *form) *bou
 		m.forgetStrict()
 		m.strict[strict] = weak.Make(one)
 		return one
-	case mode == Lease && m.leased(l) > 0 && f.quick != nil:
+	case mode == Lease && m.leased(l) > 0 && f.fast != nil:
 		one.lease = newLeases(one, m.leased(l))
 		m.tables = append(m.tables, one.lease)
 	case mode == Async && l.Algorithm() != meter.LeakyQueue && !l.CountDenied():

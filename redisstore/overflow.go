@@ -223,14 +223,14 @@ func (s *Store) evalLong(ctx context.Context, parts []part, keys, args []string,
 	return reply, "", err
 }
 
-// spendFast counts the keys that a take of the short way has brought into
+// spendFast counts the keys that a take of the fast path has brought into
 // being: those with nothing in use but its cost. A denial made none.
 func (s *Store) spendFast(op meter.Op, parts []part, cost int64, reply any) {
 	if op != meter.OpTake || cost == 0 || s.newKeys.unit == 0 {
 		return
 	}
 	if one, ok := reply.(int64); ok {
-		if parts[0].form.quick.fresh(cost, one) {
+		if parts[0].form.fast.fresh(cost, one) {
 			s.brought(&parts[0], 1)
 		}
 		return
@@ -245,7 +245,7 @@ func (s *Store) spendFast(op meter.Op, parts []part, cost int64, reply any) {
 		if backlog < 0 {
 			return
 		}
-		if parts[i].form.quick.fresh(cost, backlog) {
+		if parts[i].form.fast.fresh(cost, backlog) {
 			made++
 		}
 	}
@@ -254,13 +254,13 @@ func (s *Store) spendFast(op meter.Op, parts []part, cost int64, reply any) {
 
 // spendLease counts a state and the leases beside it.
 func (s *Store) spendLease(p *part, granted, backlog int64) {
-	if s.newKeys.unit > 0 && granted > 0 && p.form.quick.fresh(granted, backlog) {
+	if s.newKeys.unit > 0 && granted > 0 && p.form.fast.fresh(granted, backlog) {
 		s.brought(p, 2)
 	}
 }
 
 // fresh reports whether a backlog is of one cost alone, and not soon gone.
-func (q *quick) fresh(cost, backlog int64) bool {
+func (q *fastBucket) fresh(cost, backlog int64) bool {
 	return backlog > int64(briefKey/time.Microsecond)*q.div && backlog == cost*q.step
 }
 
@@ -271,7 +271,7 @@ func overflows(verb string, cost string) bool {
 	return strings.Contains("tpukx", verb) || verb == "r" && cost != "0"
 }
 
-// spendLong counts the keys that the long way has brought into being: states
+// spendLong counts the keys that the general path has brought into being: states
 // unless cells stood for them, and what is kept beside them. A reservation has a
 // record, and for each layer a generation, which may have been there; a push has
 // its number.

@@ -90,7 +90,7 @@ type Store struct {
 	closed  atomic.Bool
 	close   sync.Once
 	misfit  atomic.Pointer[error] // why nothing is decided; nil if it is
-	tagged  atomic.Bool           // somebody looks after the number of tags
+	tagged  atomic.Bool           // a goroutine checks the number of tags
 
 	born         time.Time
 	calls        atomic.Int64 // on their way
@@ -185,7 +185,7 @@ func New(o Options) (*Store, error) {
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.modes = newModes(s, o.Modes)
-	s.tagged.Store(s.now != nil) // nobody else has its clock
+	s.tagged.Store(s.now != nil) // no other process has its clock
 	if err := s.firstTags(); err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ const DefaultTags = 256
 
 // Two processes with different Options.Tags would keep each key twice, under
 // different names, and each let it have its limit. So a key beside the states says
-// how many tags there are: whoever comes first writes it, and whoever finds another
+// how many tags there are: the first process writes it, and one that finds another
 // number there refuses to decide.
 
 // TagsKey returns the key that says how many tags there are under a prefix.

@@ -71,7 +71,7 @@ if not quick then
   return out
 end
 
--- as the short way answers
+-- as the fast path answers
 local backlogs = {}
 for i = 1, n do
   backlogs[i] = layers[i].used

@@ -33,7 +33,7 @@ local function formatLog(head, base, at, units, total, entries)
 end
 
 -- newQuickLog returns what decides on a log by itself, as decide.lua answers, or
--- with nothing when the long way has to: for another form of the limit, numbers
+-- with nothing when the general path has to: for another form of the limit, numbers
 -- near 2^53, a clock that was stepped back by more than a period.
 local function newQuickLog()
   local call, byte, sub, floor = redis.call, string.byte, string.sub, math.floor

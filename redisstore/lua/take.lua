@@ -1,7 +1,7 @@
 -- Decides a request, alone or in a batch: read its layers, decide each, write all or
 -- nothing.
 
--- readLayers reads the arguments of n layers; those of the short way have no
+-- readLayers reads the arguments of n layers; those of the fast path have no
 -- weights.
 local function readLayers(n, short)
   local layers = {}
