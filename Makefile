@@ -106,9 +106,10 @@ fuzz: ## run every fuzz target for FUZZTIME (1m) each
 	  done; \
 	done
 
-soak: ## the long forms of the tests: thousands of years of virtual time, a Redis that stalls for minutes
+soak: ## the long forms of the tests: thousands of years of virtual time, a Redis that stalls for minutes; adapters that stand apart with the race detector
 	cd proof && STINT_SOAK=1 go test -count=1 -timeout 30m .
 	cd redisstore && STINT_SOAK=1 go test -count=1 -timeout 60m .
+	@for d in $(filter adapters/%,$(APART)); do (cd $$d && GOWORK=off go test -race -count=1 ./...) || exit 1; done
 
 chaos: ## three stint serve on a Redis cluster, a fault every few seconds for CHAOSTIME (10m), and what passed beside what is promised
 	cd proof && STINT_CHAOS=$(CHAOSTIME) go test -count=1 -v -timeout 0 -run TestChaos ./chaos
