@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/user"
@@ -69,18 +68,6 @@ func (c *deskFlags) open(e *env) (*desk.Desk, error) {
 		return nil, errors.Join(err, db.Close())
 	}
 	return desk.New(db, checkRules, secret), nil
-}
-
-// readSecret reads --secret-file.
-func readSecret(path string) ([]byte, error) {
-	if path == "" {
-		return nil, nil
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("--secret-file: %w", err)
-	}
-	return []byte(strings.TrimSpace(string(text))), nil
 }
 
 // checkRules reads a document as stint validate and nodes do.

@@ -2,15 +2,15 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"runtime/debug"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/stint-dev/stint/cmd/internal/service/resp"
@@ -129,50 +129,6 @@ func after(ctx context.Context, delay time.Duration) context.Context {
 	return later
 }
 
-// tls returns how connections are encrypted; nil if they are not.
-func (d *access) tls() *tls.Config {
-	if d.certificate == nil {
-		return nil
-	}
-	config := d.certificate.Config()
-	if d.clientCAs != nil {
-		config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, d.clientCAs
-	}
-	return config
-}
-
-// role says what the holder of a token may do with Envoy's service.
-func (d *access) role(open bool) func(token string) rls.Role {
-	if open && d.operators == nil {
-		return nil
-	}
-	return func(token string) rls.Role {
-		switch {
-		case d.operators.Has(token):
-			return rls.Operator
-		case open || d.clients.Has(token):
-			return rls.Client
-		}
-		return rls.Nobody
-	}
-}
-
-// respTokens returns which tokens may ask as a Redis client; nil admits every client.
-func (d *access) respTokens(open bool) func(token string) bool {
-	if open {
-		return nil
-	}
-	return func(token string) bool { return d.clients.Has(token) || d.operators.Has(token) }
-}
-
-// operate returns which tokens may refund and reset as a Redis client; nil if none.
-func (d *access) operate() func(token string) bool {
-	if d.operators == nil {
-		return nil
-	}
-	return func(token string) bool { return d.operators.Has(token) }
-}
-
 // buildVersion returns the version of this build.
 func buildVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
@@ -181,32 +137,93 @@ func buildVersion() string {
 	return "(devel)"
 }
 
-// readClients reads the certificates of --tls-client-ca.
-func readClients(path string) (*x509.CertPool, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("--tls-client-ca: %w", err)
+// listenHTTP opens --http, an address or a Unix socket.
+func listenHTTP(ctx context.Context, address string) (net.Listener, error) {
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		return listenUnix(ctx, path)
 	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("--tls-client-ca: %s: no certificate there: PEM with CERTIFICATE blocks", path)
-	}
-	return pool, nil
+	return listen(ctx, "--http", address)
 }
 
-// exposed says whether every client that reaches an address may ask. It refuses an
-// address that other machines reach without tokens or certificates.
-func (d *access) exposed(flag, text string, addr net.Addr, logger *slog.Logger) (open bool, err error) {
-	tokens := d.clients != nil || d.operators != nil
-	switch {
-	case server.Local(addr):
-		return d.clients == nil, nil
-	case !tokens && d.certificate == nil:
-		return false, usage(flag, "%s can be reached from other machines: give --tls-cert and --tls-key, or --token-file; or listen on 127.0.0.1", text)
-	case !tokens && d.clientCAs == nil:
-		logger.Warn("everyone who reaches this address may ask: --token-file says who may", "address", addr.String())
-	case d.certificate == nil:
-		logger.Warn("tokens go over the network in clear: --tls-cert and --tls-key encrypt them", "address", addr.String())
+// socketMode lets the owner and the group ask.
+const socketMode = 0o660
+
+// listenUnix opens a Unix socket, in place of one on which no process listens any
+// more.
+func listenUnix(ctx context.Context, path string) (net.Listener, error) {
+	var config net.ListenConfig
+	ln, err := config.Listen(ctx, "unix", path)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		var dialer net.Dialer
+		conn, dialed := dialer.DialContext(ctx, "unix", path)
+		switch {
+		case dialed == nil:
+			_ = conn.Close() // it only showed that a process listens
+			return nil, fmt.Errorf("--http unix:%s: something else listens there already", path)
+		case !isSocket(path):
+			return nil, fmt.Errorf("--http unix:%s: a file that is no socket is there: remove it, or name another path", path)
+		case errors.Is(dialed, syscall.ECONNREFUSED):
+			if err = os.Remove(path); err == nil {
+				ln, err = config.Listen(ctx, "unix", path)
+			}
+		}
 	}
-	return !tokens, nil
+	if err == nil {
+		err = os.Chmod(path, socketMode)
+	}
+	if err != nil {
+		if ln != nil {
+			_ = ln.Close() // the error is returned
+		}
+		return nil, fmt.Errorf("--http unix:%s: %w", path, err)
+	}
+	return ln, nil
+}
+
+// isSocket reports whether there is a socket, and not a link to one.
+func isSocket(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode().Type() == os.ModeSocket
+}
+
+// connFlags bound the connections of clients.
+type connFlags struct {
+	MaxConns           int `name:"max-conns" env:"STINT_MAX_CONNS" default:"0" placeholder:"N" help:"The most connections of clients at once. Without it, as many as the limit of descriptors leaves."`
+	MaxConnsPerAddress int `name:"max-conns-per-address" env:"STINT_MAX_CONNS_PER_ADDRESS" default:"0" placeholder:"N" help:"The most of one address, IPv6 by /64; trusted proxies may have all. Without it, a quarter."`
+}
+
+// check refuses flags that make no sense.
+func (f *connFlags) check() error {
+	switch {
+	case f.MaxConns < 0:
+		return usage("--max-conns", "%d: at least 1", f.MaxConns)
+	case f.MaxConnsPerAddress < 0:
+		return usage("--max-conns-per-address", "%d: at least 1", f.MaxConnsPerAddress)
+	}
+	return nil
+}
+
+// conns returns the bounds; a connection takes the given number of descriptors.
+func (f *connFlags) conns(s *sources, descriptors int, logger *slog.Logger) *server.Conns {
+	return server.NewConns(server.ConnsOptions{
+		Max: f.MaxConns, PerAddress: f.MaxConnsPerAddress, Trusted: s.client.Trusted, PerConn: descriptors, Log: logger,
+	})
+}
+
+// listen opens the address of a flag.
+func listen(ctx context.Context, flag, address string) (net.Listener, error) {
+	if strings.HasPrefix(address, "unix:") {
+		return nil, usage(flag, "%s: a Unix socket is for --http of stint serve alone; write an address, such as 127.0.0.1:8082", address)
+	}
+	var config net.ListenConfig
+	ln, err := config.Listen(ctx, "tcp", address)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("%s %s: something else listens there already; choose another, or 127.0.0.1:0 for any free port", flag, address)
+	case errors.Is(err, syscall.EACCES):
+		return nil, fmt.Errorf("%s %s: not allowed to listen there; ports from 1024 on need no rights", flag, address)
+	case err != nil:
+		return nil, usage(flag, "%s: %w", address, err)
+	}
+	return ln, nil
 }

@@ -188,21 +188,3 @@ func (c *proxyCmd) upstream() (*url.URL, error) {
 	}
 	return u, nil
 }
-
-// listen opens the address of a flag.
-func listen(ctx context.Context, flag, address string) (net.Listener, error) {
-	if strings.HasPrefix(address, "unix:") {
-		return nil, usage(flag, "%s: a Unix socket is for --http of stint serve alone; write an address, such as 127.0.0.1:8082", address)
-	}
-	var config net.ListenConfig
-	ln, err := config.Listen(ctx, "tcp", address)
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("%s %s: something else listens there already; choose another, or 127.0.0.1:0 for any free port", flag, address)
-	case errors.Is(err, syscall.EACCES):
-		return nil, fmt.Errorf("%s %s: not allowed to listen there; ports from 1024 on need no rights", flag, address)
-	case err != nil:
-		return nil, usage(flag, "%s: %w", address, err)
-	}
-	return ln, nil
-}

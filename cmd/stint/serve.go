@@ -2,12 +2,13 @@ package main
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"os/signal"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -114,15 +115,6 @@ func (c *serveCmd) check() error {
 	return c.connFlags.check()
 }
 
-// An access is who may come in, and how.
-type access struct {
-	clients, operators *server.Tokens      // nil without a file
-	certificate        *server.Certificate // nil for http
-	clientCAs          *x509.CertPool      // that sign those of clients; nil if they show none
-	open               bool                // every client that reaches it may ask
-	local              bool                // only this machine reaches the address of operators
-}
-
 // access reads the files of tokens and of TLS.
 func (c *serveCmd) access(logger *slog.Logger) (*access, error) {
 	d := &access{}
@@ -144,31 +136,6 @@ func (c *serveCmd) access(logger *slog.Logger) (*access, error) {
 		d.clientCAs = clients
 	}
 	return d, nil
-}
-
-// readTokens reads the files of tokens; "" is none.
-func (d *access) readTokens(clients, operators string, logger *slog.Logger) error {
-	for _, one := range []struct {
-		flag, path string
-		read       func(path string) (*server.Tokens, error)
-		to         **server.Tokens
-	}{
-		{"--token-file", clients, server.ReadTokens, &d.clients},
-		{"--operator-token-file", operators, server.ReadOperators, &d.operators},
-	} {
-		if one.path == "" {
-			continue
-		}
-		tokens, err := one.read(one.path)
-		if err != nil {
-			return fmt.Errorf("%s: %w", one.flag, err)
-		}
-		if tokens.Readable() {
-			logger.Warn("everyone on this machine can read the tokens: chmod o-r", "file", one.path)
-		}
-		*one.to = tokens
-	}
-	return nil
 }
 
 // serve answers until ctx is done.
@@ -224,4 +191,21 @@ func (c *serveCmd) serve(ctx context.Context, ln net.Listener, ds *listeners, s 
 
 var dialects = map[string]httplimit.Dialect{
 	"draft11": httplimit.Draft11, "draft06": httplimit.Draft06, "x-ratelimit": httplimit.XRateLimit, "none": httplimit.NoFields,
+}
+
+// headroom is how much garbage a server may leave lying around, beside as much
+// as it has live, before the collector runs. It takes memory from no other program:
+// pages that are never written to are never there.
+const headroom = 32 << 20
+
+// relieveCollector keeps the collector from running for every few megabytes of
+// garbage, of which each request leaves some, while little is live. It lasts
+// until the function that it returns is called. It does nothing if GOGC or
+// GOMEMLIMIT is set.
+func relieveCollector() (end func()) {
+	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
+		return func() {}
+	}
+	ballast := make([]byte, headroom)
+	return func() { runtime.KeepAlive(ballast) }
 }

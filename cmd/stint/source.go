@@ -1,11 +1,19 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -16,11 +24,15 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/service/acts"
 	"github.com/stint-dev/stint/cmd/internal/service/observe"
 	"github.com/stint-dev/stint/cmd/internal/service/otlp"
+	"github.com/stint-dev/stint/cmd/internal/service/proxy"
 	"github.com/stint-dev/stint/cmd/internal/service/record"
+	"github.com/stint-dev/stint/cmd/internal/service/rehearse"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/cmd/internal/service/server"
 	"github.com/stint-dev/stint/cmd/internal/service/snapshot"
 	"github.com/stint-dev/stint/cmd/internal/service/top"
 	"github.com/stint-dev/stint/cmd/internal/service/warn"
+	"github.com/stint-dev/stint/rulesdb"
 )
 
 // sourceFlags say where the rules come from, and where decisions are reported.
@@ -223,4 +235,226 @@ func (s *sources) close() {
 		_ = shared.Close() // what keys have used stays there
 	}
 	_ = s.local.Close() // it is in memory: nothing is to be saved
+}
+
+// recordFlags say what is kept of requests, so that rules can be tried on them.
+type recordFlags struct {
+	Record          string   `env:"STINT_RECORD" enum:"on,off" default:"on" help:"Keep the last requests in memory, for stint rehearse: a million, 15 minutes or 64 MiB, whichever is least; on (the default) or off."`
+	RecordAttribute []string `env:"STINT_RECORD_ATTRIBUTE" placeholder:"NAME" help:"Keep this attribute of requests too. The default is those that the rules look at."`
+}
+
+// recorder returns what keeps requests; nil if nothing does.
+func (c *recordFlags) recorder() *record.Recorder {
+	if c.Record == "off" {
+		return nil
+	}
+	return record.New(record.Options{Attributes: c.RecordAttribute})
+}
+
+// rehearsals returns what tries rules on the requests that were kept; nil if none
+// are. of says who may. Checkpoints are made in the background until ctx is done.
+func (s *sources) rehearsals(ctx context.Context, of *office, background *sync.WaitGroup, logger *slog.Logger) http.Handler {
+	if s.recorder == nil {
+		return nil
+	}
+	var checkpoints *rehearse.Checkpoints
+	if s.where == "memory" {
+		checkpoints = new(rehearse.Checkpoints)
+		background.Go(func() { checkpoints.Keep(ctx, s.local) })
+	}
+	return rehearse.NewHandler(rehearse.HandlerOptions{
+		Checkpoints: checkpoints, Policy: s.source.Policy, Recorder: s.recorder, Check: checkRules, Fresh: s.where == "memory" && s.snapshot == nil, Log: logger,
+		Who: of.api.Who,
+		Note: func(ctx context.Context, author string) error {
+			return of.desk.Note(ctx, rulesdb.Act{Author: author, Act: "key reveal", Subject: "rehearsal"})
+		},
+	})
+}
+
+// otlpFlags say where decisions are sent by OpenTelemetry.
+type otlpFlags struct {
+	OTLP string `name:"otlp" env:"STINT_OTLP" placeholder:"URL" help:"Send spans of decisions, and the metrics, to an OpenTelemetry collector, over OTLP/HTTP, such as http://127.0.0.1:4318. The default is nowhere."`
+}
+
+// exporter returns the exporter to a collector; nil without --otlp.
+func (c *otlpFlags) exporter(logger *slog.Logger) (*otlp.Exporter, error) {
+	if c.OTLP == "" {
+		return nil, nil
+	}
+	e, err := otlp.New(otlp.Options{URL: c.OTLP, Version: buildVersion(), Log: server.Sparing(logger)})
+	if err != nil {
+		return nil, &usageError{"--otlp", err}
+	}
+	return e, nil
+}
+
+// export sends to the collector until ctx is done, in the background.
+func (s *sources) export(ctx context.Context, background *sync.WaitGroup) {
+	if s.exporter != nil {
+		background.Go(func() { s.exporter.Run(ctx, s.observer.Gather) })
+	}
+}
+
+// sampleOf reads --log-sample: of each rule, the part of its denials that is logged.
+func sampleOf(all []string) (map[string]float64, error) {
+	sample := make(map[string]float64, len(all))
+	for _, text := range all {
+		rule, part, _ := strings.Cut(text, "=")
+		share, err := parseShare(part)
+		if err != nil || rule == "" || part == "" {
+			return nil, usage("--log-sample", "%q: want a rule and a part, such as login=100%% or scrapers=0.1%%", text)
+		}
+		sample[rule] = float64(share)
+	}
+	return sample, nil
+}
+
+// warnFlags say from where on customers are near their limits, and where that is
+// reported.
+type warnFlags struct {
+	WarnAt            int    `env:"STINT_WARN_AT" default:"80" placeholder:"PERCENT" help:"From which part of a limit on a key is counted as near it, and the webhook is told (${default})."`
+	Webhook           string `env:"STINT_WEBHOOK" placeholder:"URL" help:"Where it is posted that a key has used most of a limit, or was first denied: at most once a period and key. Signed as Standard Webhooks has it."`
+	WebhookSecretFile string `env:"STINT_WEBHOOK_SECRET_FILE" placeholder:"FILE" help:"The secret that signs what is posted."`
+}
+
+// warner returns what warns, and the webhook, nil for none.
+func (c *warnFlags) warner(logger *slog.Logger) (*warn.Warner, *warn.Webhook, error) {
+	if c.WarnAt < 1 || c.WarnAt > 100 {
+		return nil, nil, usage("--warn-at", "%d: from 1 to 100", c.WarnAt)
+	}
+	if c.Webhook == "" {
+		return warn.New(warn.Options{At: c.WarnAt}), nil, nil
+	}
+	if c.WebhookSecretFile == "" {
+		return nil, nil, usage("--webhook", "goes with --webhook-secret-file: who is told must be able to check who tells")
+	}
+	secret, err := os.ReadFile(c.WebhookSecretFile)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--webhook-secret-file: %w", err)
+	}
+	hook, err := warn.NewWebhook(warn.WebhookOptions{URL: c.Webhook, Secret: bytes.TrimSpace(secret), Log: logger})
+	if err != nil {
+		return nil, nil, &usageError{"--webhook", err}
+	}
+	return warn.New(warn.Options{At: c.WarnAt, Send: hook.Send}), hook, nil
+}
+
+// warn sends warnings until ctx is done.
+func (s *sources) warn(ctx context.Context, background *sync.WaitGroup) {
+	if s.webhook != nil {
+		background.Go(func() { s.webhook.Run(ctx) })
+	}
+}
+
+// snapshotFlags say where the memory of the process is kept.
+type snapshotFlags struct {
+	Snapshot      string        `env:"STINT_SNAPSHOT" placeholder:"FILE" help:"Keep what keys have used in this file, so that it survives a restart: loaded at the start, saved every minute and at SIGTERM. Each process needs a file of its own."`
+	SnapshotEvery time.Duration `env:"STINT_SNAPSHOT_EVERY" default:"1m" help:"How often (${default}): a process that is killed loses no more."`
+}
+
+// leastSnapshotEvery keeps the disk from being all that the process does.
+const leastSnapshotEvery = 100 * time.Millisecond
+
+// check refuses flags that make no sense.
+func (c *snapshotFlags) check() error {
+	if c.Snapshot != "" && c.SnapshotEvery < leastSnapshotEvery {
+		return usage("--snapshot-every", "%v: at least %v", c.SnapshotEvery, leastSnapshotEvery)
+	}
+	return nil
+}
+
+// load reads the snapshot into the store in memory, before limits are bound.
+func (s *sources) load(c *snapshotFlags, logger *slog.Logger) (err error) {
+	if c.Snapshot == "" {
+		return nil
+	}
+	if s.snapshot, err = snapshot.Open(c.Snapshot, s.local, logger); err != nil {
+		return fmt.Errorf("--snapshot: %w", err)
+	}
+	s.observer.WatchSnapshot(s.snapshot.Saved)
+	return nil
+}
+
+// save keeps saving until ctx is done.
+func (s *sources) save(ctx context.Context, c *snapshotFlags, background *sync.WaitGroup) {
+	if s.snapshot != nil {
+		background.Go(func() { s.snapshot.Run(ctx, c.SnapshotEvery) })
+	}
+}
+
+// saveLast saves once nothing is decided any more.
+func (s *sources) saveLast(logger *slog.Logger) error {
+	if s.snapshot == nil {
+		return nil
+	}
+	if err := s.snapshot.Save(); err != nil {
+		return err
+	}
+	logger.Info("snapshot: saved")
+	return nil
+}
+
+// limitFlags are rules on the command line: a file as an argument, or limits in
+// place of one.
+type limitFlags struct {
+	File  string   `arg:"" optional:"" name:"file" help:"The rules file, as --config names it."`
+	Limit []string `sep:"none" placeholder:"LIMIT" help:"In place of a rules file: how much each client may, such as '10/s burst 20'. Given several times, all of them hold at once."`
+	Key   string   `default:"ip" help:"With --limit, what tells clients apart: ip (the client's address, IPv6 by /64), header.NAME (requests without it share one key) or none (all share one). Default: ${default}."`
+}
+
+// sources opens the rules of c, or the one of --limit and --key, by that name.
+func (l *limitFlags) sources(name string, c *sourceFlags, logger *slog.Logger) (*sources, error) {
+	switch {
+	case l.File != "" && c.Config != "" && c.Config != l.File:
+		return nil, usage("--config", "%s, and the argument is %s: give one of them", c.Config, l.File)
+	case l.File != "":
+		c.Config = l.File
+	}
+	switch {
+	case len(l.Limit) == 0 && c.Config == "" && c.Rules == "":
+		return nil, usage("--config", "missing: write the rules file, such as -c stint.yaml, how much each client may, such as --limit '10/s burst 20', or --rules and a database")
+	case len(l.Limit) == 0:
+		return c.open(logger)
+	case c.Config != "":
+		return nil, usage("--limit", "does not go with --config: the limits are the file's")
+	case c.Rules != "":
+		return nil, usage("--limit", "does not go with --rules: the limits are the database's")
+	}
+	if _, err := parseLimits("--limit", l.Limit); err != nil {
+		return nil, err
+	}
+	f, err := proxy.OneRule(name, l.Key, l.Limit)
+	if errors.Is(err, proxy.ErrKey) {
+		return nil, &usageError{"--key", err}
+	}
+	if err != nil {
+		return nil, &usageError{"--limit", err}
+	}
+	return c.openRules(f, logger)
+}
+
+// follow reads the rules again when their file changes, and on SIGHUP the
+// rules, the tokens and the certificate, until ctx is done. Tokens are read again
+// when their files change, too. What cannot be read stays as it was.
+func (s *sources) follow(ctx context.Context, d *access, background *sync.WaitGroup, logger *slog.Logger) {
+	background.Go(func() {
+		if err := s.source.Watch(ctx); err != nil {
+			logger.Error("the rules file is not watched: SIGHUP reads it again", "error", err)
+		}
+	})
+	d.watchTokens(ctx, background, logger)
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP) // before a signal can arrive: it would end the process
+	background.Go(func() {
+		defer signal.Stop(hangups)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-hangups:
+			}
+			_ = s.source.Reload() // logs what is wrong itself
+			d.reload(logger)
+		}
+	})
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -180,17 +179,26 @@ func (m *sharedStore) Close() error {
 
 // options returns what a policy needs beside the store.
 func (c *storeFlags) options(local *memstore.Store, store stint.Store) (o policy.Options, err error) {
-	if c.SecretFile != "" {
-		text, err := os.ReadFile(c.SecretFile)
-		if err != nil {
-			return o, fmt.Errorf("--secret-file: %w", err)
-		}
-		if o.Secret = bytes.TrimSpace(text); len(o.Secret) < 16 {
-			return o, fmt.Errorf("--secret-file: %s: a secret of %d bytes: at least 16, such as openssl rand -hex 32 makes", c.SecretFile, len(o.Secret))
-		}
+	if o.Secret, err = readSecret(c.SecretFile); err != nil {
+		return o, err
+	}
+	if c.SecretFile != "" && len(o.Secret) < 16 {
+		return o, fmt.Errorf("--secret-file: %s: a secret of %d bytes: at least 16, such as openssl rand -hex 32 makes", c.SecretFile, len(o.Secret))
 	}
 	if store != stint.Store(local) {
 		o.Local, o.Nodes = local, c.Nodes
 	}
 	return o, nil
+}
+
+// readSecret reads --secret-file.
+func readSecret(path string) ([]byte, error) {
+	if path == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("--secret-file: %w", err)
+	}
+	return []byte(strings.TrimSpace(string(text))), nil
 }
