@@ -178,8 +178,54 @@ local function newList()
     put(L, table.concat(out))
   end
 
-  -- clamp moves entries that are later to a time, newest first.
+  -- back goes through the packed entries, newest first, to one that is earlier than
+  -- a time or, together with those it has passed, more than n units: when that was,
+  -- its units, where the one before it ends, and how many units it has passed. All
+  -- are numbers, and it does little else than count: a log may have 10,000.
+  local function back(L, time, n)
+    local body, at, last, first, passed = L.body, L.at, L.last, L.pos, 0
+    local from, c = last + 1, {}
+    while last >= first do
+      local k = last - from + 1
+      if k <= entrySize and from > first then
+        from = math.max(last - entryBytes + 1, first)
+        c, k = { byte(body, from, last) }, last - from + 1
+      end
+      local gap, units = c[k], 1
+      k = k - 1
+      local b = c[k] or 0
+      while b >= 128 do
+        gap, k = gap * 128 + b - 128, k - 1
+        b = c[k] or 0
+      end
+      if b >= 64 then
+        units, k = b - 64, k - 1
+        b = c[k] or 0
+        while b >= 128 do
+          units, k = units * 128 + b - 128, k - 1
+          b = c[k] or 0
+        end
+      end
+      at, last = at - gap, from + k - 1
+      if at < time or passed + units > n then return at, units, last, passed end
+      passed = passed + units
+    end
+    return nil, nil, nil, passed
+  end
+
+  -- clamp moves entries that are later to a time.
   function list.clamp(L, time)
+    if not less(time, L.at) then return end
+    if type(L.at) == 'number' and type(L.total) == 'number' then
+      local at, units, last, passed = back(L, time, L.total)
+      L.units, L.at = L.units + passed, time
+      if at then
+        return put(L, string.sub(L.body, L.pos, last) .. packed(time - at, units))
+      end
+      put(L, '')
+      L.base = time
+      return
+    end
     while less(time, L.at) do
       if L.pos > L.last then
         L.base, L.at = time, time
@@ -198,9 +244,16 @@ local function newList()
 
   -- takeBack takes up to n units out of the entries, newest first.
   function list.takeBack(L, n)
-    while n ~= 0 and L.total ~= 0 do
-      local back = least(L.units, n)
-      L.units, L.total, n = sub(L.units, back), sub(L.total, back), sub(n, back)
+    if not less(n, L.total) then return list.clear(L) end
+    if type(L.at) == 'number' and type(L.total) == 'number' and not less(n, L.units) then
+      local at, units, last, passed = back(L, 0, n - L.units)
+      L.total, L.units = L.total - n, passed + L.units + units - n
+      L.at, L.last, L.behind = at, last, nil
+      return
+    end
+    while n ~= 0 do
+      local some = least(L.units, n)
+      L.units, L.total, n = sub(L.units, some), sub(L.total, some), sub(n, some)
       if L.units == 0 then dropNewest(L) end
     end
   end
@@ -221,9 +274,10 @@ local function newList()
   end
 
   -- seek goes through the packed entries, oldest first, to the one at a time or the
-  -- first that is later: when that was, and where it begins. All times are numbers,
-  -- and this does little else than count: a log may have 10,000.
-  local function seek(L, time)
+  -- first that is later, or with which enough units have been passed: when that was,
+  -- and where it begins. All times are numbers, and this does little else than count:
+  -- a log may have 10,000.
+  local function seek(L, time, enough)
     local body, at, pos, last = L.body, L.base, L.pos, L.last
     local from, c, k = pos, {}, 1 -- c holds what begins at from
     while at < time and pos <= last do
@@ -231,20 +285,22 @@ local function newList()
       if not c[k + entrySize] then
         from, c, k = pos, { byte(body, pos, math.min(pos + entryBytes, last)) }, 1
       end
-      local b = c[k]
+      local b, units = c[k], 1
       local v, scale = 0, 1
       while b >= 128 do
         v, scale, k = v + (b - 128) * scale, scale * 128, k + 1
         b = c[k]
       end
-      if b >= 64 then -- these were its units
-        v, scale, k = 0, 1, k + 1
+      if b >= 64 then
+        units, v, scale, k = v + (b - 64) * scale, 0, 1, k + 1
         b = c[k]
         while b >= 128 do
           v, scale, k = v + (b - 128) * scale, scale * 128, k + 1
           b = c[k]
         end
       end
+      enough = enough - units
+      if enough <= 0 then return at, pos end
       at, pos = at + v + b * scale, from + k
     end
     return at, pos
@@ -285,7 +341,7 @@ local function newList()
     if type(at) == 'number' then
       local pos
       if time - L.base < at - time then
-        at, pos = seek(L, time)
+        at, pos = seek(L, time, math.huge)
       else
         at, pos = seekBack(L, time)
       end
@@ -306,6 +362,7 @@ local function newList()
   -- decisive returns when the entry was with which, counted from the oldest,
   -- enough is forgotten.
   function list.decisive(L, enough)
+    if type(L.at) == 'number' and type(L.total) == 'number' then return (seek(L, math.huge, enough)) end
     local at, pos, counted = L.base, L.pos, 0
     while pos <= L.last do
       local gap, units, following = after(L, pos)
