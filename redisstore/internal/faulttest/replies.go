@@ -104,9 +104,9 @@ func (r reply) play(s *scene, o redisstore.Options) {
 	if used := d.Limit - d.Remaining; used < s.passed || used > s.passed+s.ambiguous {
 		s.Errorf("%d units are used; %d passed, and %d calls were ambiguous", used, s.passed, s.ambiguous)
 	}
-	if n := s.store.Stats().Open; n != 0 {
-		s.Errorf("%d breakers are open after all is well", n)
-	}
+	// A cluster's other master may have been asked, too, when the slot had none: the
+	// breaker in front of it closes by itself, and not with that of the slot's.
+	eventually(s, "a breaker is open after all is well", func() bool { return s.store.Stats().Open == 0 })
 }
 
 // meanwhile calls while the server answers so.
