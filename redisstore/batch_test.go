@@ -199,6 +199,7 @@ func TestTogetherMany(t *testing.T) {
 	if n := len(g.calls()); n != redisstore.MaxInFlight+3 || passed.Load() != 50 {
 		t.Errorf("%d calls, %d units passed: want %d, 50", n, passed.Load(), redisstore.MaxInFlight+3)
 	}
+	shows(t, "requests in a call", fmt.Sprint(redisstore.MostTogether, ", less with long logs"))
 }
 
 // TestTogetherOthers lets those that cannot be decided with the others do these

@@ -220,6 +220,7 @@ func TestScriptSentOnce(t *testing.T) {
 	if n := callsOf(t, c, "eval"); n > 2*rounds {
 		t.Errorf("the script was sent %d times in %d storms", n, rounds)
 	}
+	shows(t, "texts of the script that are sent when it is lost", "one a node")
 }
 
 // A clocked driver notes until when each call has time.
@@ -285,4 +286,5 @@ func TestRequestDeadline(t *testing.T) {
 	if _, err := hurry.Decide(ctx, meter.OpTake, layers, 1); !errors.Is(err, stint.ErrAmbiguous) && !errors.Is(err, redisstore.ErrNotExecuted) {
 		t.Errorf("a driver that does not answer: %v", err)
 	}
+	shows(t, "one request waits for Redis", "25 ms, all its calls together")
 }

@@ -95,6 +95,7 @@ func TestNodes(t *testing.T) {
 	ask("mallory", near, passes, 1, 0)
 	ask("mallory", near, denied, 1, 0)
 	ask("mallory", other, denied, 2, 0)
+	shows(t, "calls of a request", "1; on `n` nodes `n` when denied, `2·n` when allowed")
 }
 
 // TestNodesFlood has a client that is over its limit come from ever new addresses:
@@ -130,6 +131,7 @@ func TestNodesFlood(t *testing.T) {
 	if n := store.Stats().Overflowed; n != 0 {
 		t.Errorf("known keys were decided on overflow keys %d times", n)
 	}
+	shows(t, "what a denial leaves behind", "nothing, on however many nodes")
 }
 
 // A hooked driver does something before the first charge of a request.

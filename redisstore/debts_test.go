@@ -22,6 +22,7 @@ func TestCharge(t *testing.T) {
 	for name, url := range map[string]string{"one server": one.URL(), "cluster": cluster.URL()} {
 		t.Run(name, func(t *testing.T) { testCharge(t, url) })
 	}
+	shows(t, "a debt", "charged once")
 }
 
 func testCharge(t *testing.T, url string) {

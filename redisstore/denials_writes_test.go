@@ -98,6 +98,7 @@ func TestDenialWritesNothing(t *testing.T) {
 			{"9/24h sliding_buckets", "405/24h sliding_log", "100 per day in Europe/Paris"},
 		})
 	})
+	shows(t, "what a denial leaves behind", "nothing, on however many nodes")
 }
 
 // testDeniedKinds denies what has no room left, by every verb that can.

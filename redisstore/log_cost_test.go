@@ -141,6 +141,7 @@ func TestLogCost(t *testing.T) {
 			t.Errorf("%s: the longest script took %.0f µs, a take %.0f", one.text, us, took)
 		}
 	}
+	shows(t, "one script, one limit", "1.5 ms: a log of 10,000; 5 ms under four forms")
 }
 
 // TestLogsTogether refuses what one script would have to do too much for, when the
@@ -172,6 +173,7 @@ func TestLogsTogether(t *testing.T) {
 	if d, err := store.Decide(ctx, meter.OpTake, layers[:4], 1); err != nil || !d.Allowed {
 		t.Errorf("four logs in a request: %+v, %v", d, err)
 	}
+	shows(t, "one script, one request", "40,000 entries of logs and parts, each under up to four forms")
 }
 
 // TestSettleCost settles the oldest, those in the middle and the newest of a log
@@ -281,4 +283,5 @@ func TestLogCostForms(t *testing.T) {
 	now -= int64(2 * time.Hour)
 	cost("a clock two hours behind", func() { take(t, b, "a", 1) })
 	t.Logf("the longest: %.0f µs", longest)
+	shows(t, "one script, one limit", "1.5 ms: a log of 10,000; 5 ms under four forms")
 }

@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -58,6 +59,7 @@ func TestBreakerHolds(t *testing.T) {
 	for seed := range seeds {
 		synctest.Test(t, func(t *testing.T) { breakerHolds(t, rand.New(rand.NewPCG(seed, 1))) })
 	}
+	shows(t, "tries of a node that fails", fmt.Sprint(redisstore.MostProbes, " at once, none of them a request"))
 }
 
 func breakerHolds(t *testing.T, rnd *rand.Rand) {

@@ -505,4 +505,5 @@ func TestFloodByRoom(t *testing.T) {
 	if d := take(t, limits[0], "known", 1); d.Allowed {
 		t.Errorf("more than its limit: %+v", d)
 	}
+	shows(t, "keys that newcomers bring into being", "what fits nine tenths of the memory, or `NewKeys` a second and process")
 }
