@@ -138,7 +138,7 @@ bench-rules: ## rules in a database: how soon a change is enforced, ten million 
 bench-service: ## Envoy's service and CL.THROTTLE beside the floor of each protocol; starts its own redis-server
 	cd cmd && go run ./internal/service/servicebench
 
-bench-operate: ## what the recorder and top cost a request, how long inspect and a rehearsal of a million take; leave the machine alone meanwhile
+bench-operate: ## what the recorder, top and simulations cost a request, how long inspect and a rehearsal of a million take; leave the machine alone meanwhile
 	cd cmd && go test ./internal/service/top -run '^$$' -bench Board
 	cd cmd && go run ./internal/service/operatebench
 

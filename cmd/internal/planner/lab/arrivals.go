@@ -171,6 +171,7 @@ func (t *traffic) play(text string) error {
 		return errTooMany
 	}
 	arrivals, end := trial.Arrivals(phases)
+	t.sends = slices.Grow(t.sends, len(arrivals))
 	for _, a := range arrivals {
 		t.sends = append(t.sends, send{at: a.At, cost: a.Cost})
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/stint-dev/stint/simulate"
 )
@@ -27,6 +28,7 @@ type Arrival struct {
 // slot, from the epoch on, and when the last phase ends.
 func Arrivals(phases []Phase) (arrivals []Arrival, end int64) {
 	for _, p := range phases {
+		arrivals = slices.Grow(arrivals, int(min(p.Requests, 1<<20)))
 		for i := range p.Requests {
 			arrivals = append(arrivals, Arrival{At: end + p.Slot(i), Cost: 1})
 		}

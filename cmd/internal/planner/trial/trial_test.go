@@ -201,3 +201,22 @@ func TestReadArrivals(t *testing.T) {
 		}
 	}
 }
+
+// TestArrivalsRoom makes room for the requests of a phase once: what a server throws
+// away while it simulates, its collector takes from requests.
+func TestArrivalsRoom(t *testing.T) {
+	phases, err := trial.ParsePhases("100000@5000/s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := testing.AllocsPerRun(10, func() { trial.Arrivals(phases) }); n > 1 {
+		t.Errorf("%v allocations for one phase", n)
+	}
+	phases, err = trial.ParsePhases("10@once +1s 20@10/s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if arrivals, end := trial.Arrivals(phases); len(arrivals) != 30 || arrivals[10].At != int64(time.Second) || end != int64(3*time.Second) {
+		t.Errorf("%d requests until %d: %+v", len(arrivals), end, arrivals)
+	}
+}

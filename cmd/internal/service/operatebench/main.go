@@ -1,7 +1,9 @@
 // Operatebench measures what operators' tools cost: the processor time of a
 // request through stint serve with the recorder and without, in processes of
-// their own, round by round; how long stint inspect waits beside full load; and a
-// rehearsal of a million requests that a server recorded. Run it as make bench-operate; it takes about two minutes.
+// their own, round by round; how long stint inspect waits beside full load; how long
+// requests take while simulations run; and a rehearsal of a million requests that a
+// server recorded. Run it as make bench-operate, or with the names of some (price,
+// inspect, simulate, rehearse); all take about three minutes.
 package main
 
 import (
@@ -83,13 +85,23 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer without.stop()
-	if err := price(with, without); err != nil {
-		return err
+	for _, one := range []struct {
+		name    string
+		measure func() error
+	}{
+		{"price", func() error { return price(with, without) }},
+		{"inspect", func() error { return inspection(ctx, with) }},
+		{"simulate", func() error { return simulation(ctx, with) }},
+		{"rehearse", func() error { return rehearsal(ctx, with, rules) }},
+	} {
+		if len(os.Args) > 1 && !slices.Contains(os.Args[1:], one.name) {
+			continue
+		}
+		if err := one.measure(); err != nil {
+			return err
+		}
 	}
-	if err := inspection(ctx, with); err != nil {
-		return err
-	}
-	return rehearsal(ctx, with, rules)
+	return nil
 }
 
 // inspection asks how clients stand while as much is asked as goes.
@@ -241,24 +253,36 @@ func ask(address string, seed int, until time.Time) (n int, err error) {
 	defer conn.Close()
 	requests := make([][]byte, 1000)
 	for i := range requests {
-		body := attributes(seed*100_003 + i)
-		requests[i] = fmt.Appendf(nil, "POST /v1/check HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		requests[i] = request(seed*100_003 + i)
 	}
 	answer := make([]byte, 8<<10)
 	for ; n&15 != 0 || time.Now().Before(until); n++ {
-		if _, err := conn.Write(requests[n%len(requests)]); err != nil {
+		if err := exchange(conn, requests[n%len(requests)], answer); err != nil {
 			return n, err
-		}
-		got := 0
-		for !whole(answer[:got]) {
-			m, err := conn.Read(answer[got:])
-			if err != nil {
-				return n, err
-			}
-			got += m
 		}
 	}
 	return n, nil
+}
+
+// request returns the n-th request as it is sent.
+func request(n int) []byte {
+	body := attributes(n)
+	return fmt.Appendf(nil, "POST /v1/check HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+}
+
+// exchange sends a request, and reads until its answer is there.
+func exchange(conn net.Conn, request, answer []byte) error {
+	if _, err := conn.Write(request); err != nil {
+		return err
+	}
+	for got := 0; !whole(answer[:got]); {
+		m, err := conn.Read(answer[got:])
+		if err != nil {
+			return err
+		}
+		got += m
+	}
+	return nil
 }
 
 // whole reports whether an answer, which ends with a line, has its body.
