@@ -22,6 +22,22 @@ func TestQuick(t *testing.T) {
 	}
 }
 
+// TestOnly runs one chapter, and says when there is none of the name.
+func TestOnly(t *testing.T) {
+	var out bytes.Buffer
+	f := figures{out: &out, quick: true, only: "BYTES"}
+	if err := f.run(); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	if text := out.String(); !strings.Contains(text, "## Bytes a key") || strings.Contains(text, "## Decisions") {
+		t.Errorf("not the chapter on bytes alone:\n%s", text)
+	}
+	f = figures{out: &out, quick: true, only: "nothing"}
+	if err := f.run(); err == nil || !strings.Contains(err.Error(), `-only "nothing"`) {
+		t.Errorf("%v, want that no chapter has the name", err)
+	}
+}
+
 func TestMedian(t *testing.T) {
 	for _, c := range []struct {
 		of   []float64

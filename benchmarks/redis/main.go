@@ -9,6 +9,7 @@
 //	go run ./benchmarks/redis          # from the root of the repository
 //	go run ./benchmarks/redis -quick   # a smoke test: the numbers mean nothing
 //	go run ./benchmarks/redis -stall 5m
+//	go run ./benchmarks/redis -only cluster
 //
 // What is compared is timed in turns (A B C A B C …), and a ratio is the median
 // of the ratios within each turn. Client and server share the machine: run it
@@ -33,6 +34,7 @@ func main() {
 	flag.DurationVar(&f.slice, "time", 300*time.Millisecond, "how long each contender runs in a round")
 	flag.DurationVar(&f.stalled, "stall", 10*time.Second, "how long the server is stopped in the chapter on a stall")
 	flag.BoolVar(&f.quick, "quick", false, "run everything once on small numbers, as a smoke test")
+	flag.StringVar(&f.only, "only", "", "run the chapters whose titles hold this, in any case")
 	flag.Parse()
 	if err := f.run(); err != nil {
 		fmt.Fprintln(os.Stderr, "redis:", err)
@@ -47,6 +49,7 @@ type figures struct {
 	slice   time.Duration
 	stalled time.Duration // how long a stall lasts
 	quick   bool
+	only    string // in the titles of the chapters that run
 	checks  []check
 }
 
@@ -56,7 +59,7 @@ func (f *figures) run() error {
 	if f.quick {
 		f.rounds, f.slice, f.stalled = 1, 5*time.Millisecond, 300*time.Millisecond
 	}
-	begun := time.Now()
+	begun, some := time.Now(), false
 	server, err := startServer()
 	if err != nil {
 		return err
@@ -75,10 +78,17 @@ func (f *figures) run() error {
 		{"A stall", f.stall},
 		{"Bytes a key", f.bytes},
 	} {
+		if !strings.Contains(strings.ToLower(c.title), strings.ToLower(f.only)) {
+			continue
+		}
+		some = true
 		fmt.Fprintf(f.out, "\n## %s\n\n", c.title)
 		if err := c.run(server); err != nil {
 			return fmt.Errorf("%s: %w", c.title, err)
 		}
+	}
+	if !some {
+		return fmt.Errorf("-only %q is in the title of no chapter", f.only)
 	}
 	fmt.Fprint(f.out, "\n## Promises\n\n")
 	f.promises()
