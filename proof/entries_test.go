@@ -22,9 +22,12 @@ import (
 	"github.com/stint-dev/stint/redisstore"
 )
 
-// A take asks one entry point for one unit of a key that all goroutines share,
-// and says whether it passed. An error is neither.
-type take func() (ok bool, err error)
+// A take asks one entry point for one unit of a key, which is an address, and
+// says whether it passed. An error is neither.
+type take func(key string) (ok bool, err error)
+
+// shared is the key that all goroutines of a crowd ask for.
+const shared = "192.0.2.7"
 
 // An entry is one way into the limiter. Open binds a limit there, for one test.
 type entry struct {
@@ -78,6 +81,7 @@ func TestEnvelopeEntries(t *testing.T) {
 		{"policy over Redis", func(t *testing.T, text string) take { return byPolicy(t, sharedStore(t, socket), text) }},
 	}
 	for _, e := range entries {
+		t.Run(e.name+" in rounds", func(t *testing.T) { rounds(t, e.open(t, "1/1h")) })
 		for i, text := range entryLimits {
 			for j, goroutines := range []int{2, 64, 1000} {
 				if testing.Short() && (i+j)%3 != 0 {
@@ -108,7 +112,7 @@ func crowd(t *testing.T, text string, goroutines int, length time.Duration, ask 
 			var own []oracle.Event
 			n := 0
 			for from := clock.now(); from < end || n == 0; from = clock.now() { // once, however late it begins
-				ok, err := ask()
+				ok, err := ask(shared)
 				if err != nil {
 					mu.Lock()
 					failed = err
@@ -138,6 +142,42 @@ func crowd(t *testing.T, text string, goroutines int, length time.Duration, ask 
 	judgeCrowd(t, l, events, asked, length)
 }
 
+// rounds lets many ask for the same one unit of a key at once, key after key: one
+// of them gets it. Calls that look first and charge afterwards give more. Where
+// half of what passed is cancelled, several may have it in turn, but one keeps
+// it.
+func rounds(t *testing.T, ask take) {
+	t.Helper()
+	const goroutines = 16
+	total, n := int64(0), scaled(200, 400, 5000)
+	for round := range n {
+		key := fmt.Sprintf("10.0.%d.%d", round/250, round%250+1)
+		var passed atomic.Int64
+		var all sync.WaitGroup
+		begin := make(chan struct{})
+		for range goroutines {
+			all.Go(func() {
+				<-begin
+				switch ok, err := ask(key); {
+				case err != nil:
+					t.Error(err)
+				case ok:
+					passed.Add(1)
+				}
+			})
+		}
+		close(begin)
+		all.Wait()
+		if passed.Load() > 1 {
+			t.Fatalf("round %d: %d passed, where one may", round, passed.Load())
+		}
+		total += passed.Load()
+	}
+	if total < int64(n)/4 {
+		t.Errorf("%d passed in %d rounds", total, n)
+	}
+}
+
 // judgeCrowd holds what passed to the envelope, and so each choice of it: calls
 // that took long say little about when. What passed must not be too little.
 func judgeCrowd(t *testing.T, l stint.Limit, passed []oracle.Event, asked int, length time.Duration) {
@@ -164,7 +204,7 @@ func byLimiter(t *testing.T, store stint.Store, text string) take {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func() (bool, error) { return l.Allow(context.Background(), "k") }
+	return func(key string) (bool, error) { return l.Allow(context.Background(), key) }
 }
 
 // byBatch takes from the key beside others, in one call.
@@ -173,9 +213,9 @@ func byBatch(t *testing.T, text string) take {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func() (bool, error) {
+	return func(key string) (bool, error) {
 		passed := make([]bool, 3)
-		err := l.AllowEach(context.Background(), []string{"a", "k", "b"}, 1, passed)
+		err := l.AllowEach(context.Background(), []string{"a", key, "b"}, 1, passed)
 		return passed[1], err
 	}
 }
@@ -188,8 +228,8 @@ func byReservation(t *testing.T, store stint.Store, text string) take {
 		t.Fatal(err)
 	}
 	var n atomic.Int64
-	return func() (bool, error) {
-		_, charge, err := l.Reserve(context.Background(), "k", 1, time.Hour)
+	return func(key string) (bool, error) {
+		_, charge, err := l.Reserve(context.Background(), key, 1, time.Hour)
 		if err != nil || charge == nil {
 			return false, err
 		}
@@ -208,10 +248,10 @@ func byWait(t *testing.T, text string) take {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func() (bool, error) {
+	return func(key string) (bool, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		defer cancel()
-		err := l.Wait(ctx, "k", 1)
+		err := l.Wait(ctx, key, 1)
 		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			return false, err
 		}
@@ -231,8 +271,8 @@ func byAll(t *testing.T, text string) take {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func() (bool, error) {
-		d, err := stint.All(wide.Key("all"), own.Key("k")).Take(context.Background())
+	return func(key string) (bool, error) {
+		d, err := stint.All(wide.Key("all"), own.Key(key)).Take(context.Background())
 		return d.Allowed, err
 	}
 }
@@ -248,18 +288,17 @@ func byStore(t *testing.T, text string) take {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func() (bool, error) {
-		d, err := store.Decide(context.Background(), meter.OpTake, []stint.Layer{{Bound: wide, Key: "all"}, {Bound: own, Key: "k"}}, 1)
+	return func(key string) (bool, error) {
+		d, err := store.Decide(context.Background(), meter.OpTake, []stint.Layer{{Bound: wide, Key: "all"}, {Bound: own, Key: key}}, 1)
 		return d.Allowed, err
 	}
 }
 
 func byPolicy(t *testing.T, store stint.Store, text string) take {
 	p := newPolicy(t, store, text)
-	asks := policy.Map{"ip": "192.0.2.7"}
-	return func() (bool, error) {
+	return func(key string) (bool, error) {
 		var r policy.Result
-		err := p.Decide(context.Background(), asks, 1, &r)
+		err := p.Decide(context.Background(), policy.Map{"ip": key}, 1, &r)
 		return r.Decision.Allowed, err
 	}
 }
@@ -267,10 +306,9 @@ func byPolicy(t *testing.T, store stint.Store, text string) take {
 // byQuestions asks twice in one request, of which one only looks.
 func byQuestions(t *testing.T, text string) take {
 	p := newPolicy(t, memstore.New(memstore.Options{}), text)
-	asks := policy.Map{"ip": "192.0.2.7"}
-	return func() (bool, error) {
+	return func(key string) (bool, error) {
 		var r policy.Result
-		err := p.DecideAll(context.Background(), []policy.Question{{Attributes: policy.Map{"ip": "192.0.2.8"}, Cost: 1, Peek: true}, {Attributes: asks, Cost: 1}}, &r)
+		err := p.DecideAll(context.Background(), []policy.Question{{Attributes: policy.Map{"ip": "192.0.2.8"}, Cost: 1, Peek: true}, {Attributes: policy.Map{"ip": key}, Cost: 1}}, &r)
 		return r.Decision.Allowed, err
 	}
 }
@@ -310,10 +348,10 @@ func byRules(t *testing.T, text string) take {
 // behind asks a handler that a guard stands before.
 func behind(guard func(http.Handler) http.Handler) take {
 	h := guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	return func() (bool, error) {
+	return func(key string) (bool, error) {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest("GET", "/", nil)
-		r.RemoteAddr = "192.0.2.7:1"
+		r.RemoteAddr = key + ":1"
 		h.ServeHTTP(w, r)
 		if w.Code != 200 && w.Code != 429 {
 			return false, fmt.Errorf("status %d: %s", w.Code, w.Body)

@@ -34,6 +34,7 @@ func TestEnvelopeListeners(t *testing.T) {
 	}{
 		{"HTTP", serveHTTP}, {"HTTP, several at once", serveBatch}, {"Envoy by JSON", serveJSON}, {"auth", serveAuth}, {"RESP", serveRESP}, {"CL.THROTTLE", serveThrottle}, {"gRPC", serveGRPC}, {"proxy", proxied},
 	} {
+		t.Run(e.name+" in rounds", func(t *testing.T) { rounds(t, e.open(t, program, "1/1h")) })
 		for i, text := range []string{"1000/s burst 3", "10/10ms sliding_log", "20/20ms fixed_window", "30/1h"} {
 			for j, goroutines := range []int{2, 64, 400} {
 				if e.name == "CL.THROTTLE" && i > 0 || testing.Short() && (i+j)%3 != 0 {
@@ -104,9 +105,9 @@ func client(t *testing.T, protocols *http.Protocols) *http.Client {
 }
 
 // statusTake asks over HTTP, where denied says no.
-func statusTake(c *http.Client, denied int, request func() (*http.Request, error)) take {
-	return func() (bool, error) {
-		r, err := request()
+func statusTake(c *http.Client, denied int, request func(key string) (*http.Request, error)) take {
+	return func(key string) (bool, error) {
+		r, err := request(key)
 		if err != nil {
 			return false, err
 		}
@@ -126,8 +127,8 @@ func statusTake(c *http.Client, denied int, request func() (*http.Request, error
 func serveHTTP(t *testing.T, program, text string) take {
 	address := freeport.Addr(t)
 	start(t, program, text, address, "serve", "--http", address)
-	return statusTake(client(t, nil), http.StatusTooManyRequests, func() (*http.Request, error) {
-		return http.NewRequest("POST", "http://"+address+"/v1/check", strings.NewReader(`{"attributes":{"ip":"192.0.2.7"}}`))
+	return statusTake(client(t, nil), http.StatusTooManyRequests, func(key string) (*http.Request, error) {
+		return http.NewRequest("POST", "http://"+address+"/v1/check", strings.NewReader(`{"attributes":{"ip":"`+key+`"}}`))
 	})
 }
 
@@ -136,9 +137,9 @@ func serveBatch(t *testing.T, program, text string) take {
 	address := freeport.Addr(t)
 	start(t, program, text, address, "serve", "--http", address)
 	c := client(t, nil)
-	return func() (bool, error) {
+	return func(key string) (bool, error) {
 		answer, err := c.Post("http://"+address+"/v1/check", "application/json",
-			strings.NewReader(`{"requests":[{"attributes":{"ip":"192.0.2.8"}},{"attributes":{"ip":"192.0.2.7"}}]}`))
+			strings.NewReader(`{"requests":[{"attributes":{"ip":"192.0.2.8"}},{"attributes":{"ip":"`+key+`"}}]}`))
 		if err != nil {
 			return false, err
 		}
@@ -155,18 +156,18 @@ func serveBatch(t *testing.T, program, text string) take {
 func serveJSON(t *testing.T, program, text string) take {
 	address := freeport.Addr(t)
 	start(t, program, text, address, "serve", "--http", address)
-	return statusTake(client(t, nil), http.StatusTooManyRequests, func() (*http.Request, error) {
-		return http.NewRequest("POST", "http://"+address+"/json", strings.NewReader(`{"domain":"any","descriptors":[{"entries":[{"key":"ip","value":"192.0.2.7"}]}]}`))
+	return statusTake(client(t, nil), http.StatusTooManyRequests, func(key string) (*http.Request, error) {
+		return http.NewRequest("POST", "http://"+address+"/json", strings.NewReader(`{"domain":"any","descriptors":[{"entries":[{"key":"ip","value":"`+key+`"}]}]}`))
 	})
 }
 
 func serveAuth(t *testing.T, program, text string) take {
 	address := freeport.Addr(t)
 	start(t, program, text, address, "serve", "--http", address)
-	return statusTake(client(t, nil), http.StatusTooManyRequests, func() (*http.Request, error) {
+	return statusTake(client(t, nil), http.StatusTooManyRequests, func(key string) (*http.Request, error) {
 		r, err := http.NewRequest("GET", "http://"+address+"/auth", nil)
 		if err == nil {
-			r.Header.Set("X-Forwarded-For", "192.0.2.7")
+			r.Header.Set("X-Forwarded-For", key)
 			r.Header.Set("X-Original-Method", "GET")
 			r.Header.Set("X-Original-URI", "/")
 			r.Header.Set("X-Original-Host", "example.com")
@@ -180,8 +181,12 @@ func proxied(t *testing.T, program, text string) take {
 	t.Cleanup(upstream.Close)
 	address := freeport.Addr(t)
 	start(t, program, text, address, "proxy", "--listen", address, "--upstream", upstream.URL)
-	return statusTake(client(t, nil), http.StatusTooManyRequests, func() (*http.Request, error) {
-		return http.NewRequest("GET", "http://"+address+"/", nil)
+	return statusTake(client(t, nil), http.StatusTooManyRequests, func(key string) (*http.Request, error) {
+		r, err := http.NewRequest("GET", "http://"+address+"/", nil)
+		if err == nil {
+			r.Header.Set("X-Forwarded-For", key)
+		}
+		return r, err
 	})
 }
 
@@ -190,15 +195,15 @@ func proxied(t *testing.T, program, text string) take {
 func serveGRPC(t *testing.T, program, text string) take {
 	address := freeport.Addr(t)
 	start(t, program, text, address, "serve", "--http", "127.0.0.1:0", "--grpc", address)
-	entry := field(nil, 1, "ip")
-	entry = field(entry, 2, "192.0.2.7")
-	message := field(nil, 1, "any")                                   // RateLimitRequest.domain
-	message = field(message, 2, string(field(nil, 1, string(entry)))) // .descriptors[0].entries[0]
-	frame := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...)
 	var h2 http.Protocols
 	h2.SetUnencryptedHTTP2(true)
 	c := client(t, &h2)
-	return func() (bool, error) {
+	return func(key string) (bool, error) {
+		entry := field(nil, 1, "ip")
+		entry = field(entry, 2, key)
+		message := field(nil, 1, "any")                                   // RateLimitRequest.domain
+		message = field(message, 2, string(field(nil, 1, string(entry)))) // .descriptors[0].entries[0]
+		frame := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...)
 		r, err := http.NewRequestWithContext(context.Background(), "POST", "http://"+address+"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", bytes.NewReader(frame))
 		if err != nil {
 			return false, err
@@ -227,30 +232,27 @@ func field(to []byte, number byte, value string) []byte {
 func serveRESP(t *testing.T, program, text string) take {
 	address := freeport.Addr(t)
 	start(t, program, text, address, "serve", "--http", "127.0.0.1:0", "--resp", address)
-	return respTake(t, address, []string{"STINT.CHECK", "ip", "192.0.2.7"}, ":1", ":0")
+	return respTake(t, address, func(key string) []string { return []string{"STINT.CHECK", "ip", key} }, ":1", ":0")
 }
 
-func serveThrottle(t *testing.T, program, _ string) take {
+func serveThrottle(t *testing.T, program, text string) take {
 	address := freeport.Addr(t)
+	l := parse(t, text)
+	// redis-cell's max_burst is one less than the burst.
+	limit := []string{fmt.Sprint(l.Burst() - 1), fmt.Sprint(l.Count()), fmt.Sprint(int64(l.Period() / time.Second))}
 	start(t, program, "1/1h", address, "serve", "--http", "127.0.0.1:0", "--resp", address)
-	// 1000 a second with a burst of 3: redis-cell's max_burst is one less.
-	return respTake(t, address, []string{"CL.THROTTLE", "k", "2", "1000", "1"}, ":0", ":1")
+	return respTake(t, address, func(key string) []string { return append([]string{"CL.THROTTLE", key}, limit...) }, ":0", ":1")
 }
 
 // respTake sends a command on a connection of the pool and reads its answer, an
 // array whose first element says whether the request passed.
-func respTake(t *testing.T, address string, command []string, passed, denied string) take {
-	var text strings.Builder
-	fmt.Fprintf(&text, "*%d\r\n", len(command))
-	for _, word := range command {
-		fmt.Fprintf(&text, "$%d\r\n%s\r\n", len(word), word)
-	}
+func respTake(t *testing.T, address string, command func(key string) []string, passed, denied string) take {
 	type conn struct {
 		net.Conn
 		in *bufio.Reader
 	}
 	var pool sync.Pool
-	return func() (bool, error) {
+	return func(key string) (bool, error) {
 		c, _ := pool.Get().(*conn)
 		if c == nil {
 			raw, err := net.Dial("tcp", address)
@@ -259,6 +261,12 @@ func respTake(t *testing.T, address string, command []string, passed, denied str
 			}
 			c = &conn{raw, bufio.NewReader(raw)}
 			t.Cleanup(func() { _ = raw.Close() })
+		}
+		words := command(key)
+		var text strings.Builder
+		fmt.Fprintf(&text, "*%d\r\n", len(words))
+		for _, word := range words {
+			fmt.Fprintf(&text, "$%d\r\n%s\r\n", len(word), word)
 		}
 		if _, err := io.WriteString(c, text.String()); err != nil {
 			return false, err
