@@ -2,7 +2,6 @@ package memstore
 
 import (
 	"context"
-	"fmt"
 	"runtime"
 	"sync/atomic"
 
@@ -274,16 +273,6 @@ func (s *Store) Decide(_ context.Context, op meter.Op, layers []stint.Layer, cos
 	return s.decide(op, rs, cost, nil)
 }
 
-func checkLayer(layer *stint.Layer, limits int) error {
-	switch {
-	case layer.Weight < 0:
-		return fmt.Errorf("%w: a weight of %d", stint.ErrCost, layer.Weight)
-	case layer.Answers != nil && len(layer.Answers) < limits:
-		return fmt.Errorf("%w: room for %d answers of %d limits", stint.ErrLayers, len(layer.Answers), limits)
-	}
-	return nil
-}
-
 // decide answers op over all requests: read, decide, write all or nothing. If
 // held is not nil and the cost is charged, its layers hold where to.
 func (s *Store) decide(op meter.Op, rs []request, cost int64, held *reservation) (stint.Decision, error) {
@@ -420,19 +409,4 @@ func join(d, layer *stint.Decision, weight int64, i int) {
 	}
 	layer.Tightest = i
 	d.Join(layer)
-}
-
-// upTo returns the most that passes now, at most cost; 1 where none does, so
-// that it is denied with the answer for one unit.
-func (s *Store) upTo(rs []request, now, cost int64) int64 {
-	most := cost
-	for i := range rs {
-		r := &rs[i]
-		r.seek(s, now)
-		most = min(most, describe(r.table().meter, r.state(s, now), r.at, 0, true).Remaining/r.weight)
-	}
-	if most == 0 {
-		return min(cost, 1)
-	}
-	return most
 }

@@ -181,3 +181,29 @@ func (r *request) room(s *Store, now, units int64) (state []uint64, at int64) {
 	}
 	return t.state(r.sh, r.slot), r.at
 }
+
+// checkLayer returns why a layer of so many limits is none.
+func checkLayer(layer *stint.Layer, limits int) error {
+	switch {
+	case layer.Weight < 0:
+		return fmt.Errorf("%w: a weight of %d", stint.ErrCost, layer.Weight)
+	case layer.Answers != nil && len(layer.Answers) < limits:
+		return fmt.Errorf("%w: room for %d answers of %d limits", stint.ErrLayers, len(layer.Answers), limits)
+	}
+	return nil
+}
+
+// upTo returns the most that passes now, at most cost; 1 where none does, so
+// that it is denied with the answer for one unit.
+func (s *Store) upTo(rs []request, now, cost int64) int64 {
+	most := cost
+	for i := range rs {
+		r := &rs[i]
+		r.seek(s, now)
+		most = min(most, describe(r.table().meter, r.state(s, now), r.at, 0, true).Remaining/r.weight)
+	}
+	if most == 0 {
+		return min(cost, 1)
+	}
+	return most
+}

@@ -19,7 +19,7 @@ const (
 // A heart counts the processes that share a store: each writes itself into one
 // hash every second or so, and reads how many there are.
 //
-// Too many is the safe side, since each process then holds less of a limit than it
+// Overcounting is safe, since each process then holds less of a limit than it
 // might. So a higher count is taken at once, and a lower one only after some
 // beats: a server that has restarted without its memory, or whose clock was
 // stepped forward, knows no process until each has beaten again. A beat that fails
