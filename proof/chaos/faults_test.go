@@ -35,7 +35,9 @@ var faults = []fault{
 	{"memory full", 1, time.Second, fill, empty},
 	{"clock 2 s back", 0, time.Second, back, nil},
 	{"clock 2 s forth", 2, time.Second, forth, nil}, // which nodes may take for silence
+	{"scripts lost, again and again", 1, time.Second, forgetScripts, nil},
 	{"kill -9 of a process", 0, time.Second, killProcess, (*site).restart},
+	{"SIGSTOP of a process", 1, 1500 * time.Millisecond, stopProcess, (*site).resumeProcess},
 }
 
 // master draws one of the masters that answer.
@@ -79,6 +81,15 @@ func (s *site) mend() { s.cluster.Way(s.struck, redistest.Fault{}) }
 func flush(s *site) {
 	for _, m := range s.cluster.Masters() {
 		s.try(m, "flushall")
+	}
+}
+
+// forgetScripts has all masters forget their scripts ten times, while calls run them.
+func forgetScripts(s *site) {
+	for range 10 {
+		for _, m := range s.cluster.Masters() {
+			s.try(m, "script", "flush")
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -46,7 +47,7 @@ type site struct {
 
 	binary, rules string
 	processes     []*process
-	killed        int // the process that the last fault ended
+	killed        int // the process that the last fault ended or stopped
 
 	mu     sync.Mutex
 	events []event
@@ -138,6 +139,21 @@ func killProcess(s *site) {
 
 func (s *site) restart() {
 	s.start(s.processes[s.killed])
+}
+
+// stopProcess stops a process in the middle of its requests; when it goes on, the
+// time that these had is over.
+func stopProcess(s *site) {
+	s.killed = s.rnd.IntN(len(s.processes))
+	s.signal(syscall.SIGSTOP)
+}
+
+func (s *site) resumeProcess() { s.signal(syscall.SIGCONT) }
+
+func (s *site) signal(sig syscall.Signal) {
+	if err := s.processes[s.killed].cmd.Process.Signal(sig); err != nil {
+		s.Fatal(err)
+	}
 }
 
 // load has callers ask all processes for more than the limits let through, until
