@@ -73,8 +73,10 @@ demo: ## run the proxy in front of a small server of its own, and say what to tr
 	go run ./cmd/stint serve --demo
 
 # All that tests build, the command among it, is compiled once: with these flags, and
-# for vet as for the tests. Vet looks at the tests, too, so that they do not again.
-test: export GOFLAGS := $(GOFLAGS) -trimpath -tags=grpcnotrace -vet=off
+# for vet as for the tests; nomsgpack leaves out a coder of gin's, by far its longest to
+# compile. Vet looks at the tests, too, so that they do not again.
+BUILT := -trimpath -tags=grpcnotrace,nomsgpack
+test: export GOFLAGS := $(GOFLAGS) $(BUILT) -vet=off
 test: RACE := -race
 # With the race detector a program waits a second before it ends: tests run hundreds.
 test: export GORACE := atexit_sleep_ms=10 $(GORACE)
@@ -94,7 +96,7 @@ check: ## gofmt, and go vet of every module
 	go vet $(RACE) work
 	@for d in $(APART); do (cd $$d && GOWORK=off go vet ./...) || exit 1; done
 
-short: export GOFLAGS := $(GOFLAGS) -trimpath -tags=grpcnotrace
+short: export GOFLAGS := $(GOFLAGS) $(BUILT)
 short: ## test without the race detector and without what takes long: a first look
 	go test -short $(LONGEST) work
 	@for d in $(APART); do (cd $$d && GOWORK=off go test ./...) || exit 1; done

@@ -69,7 +69,7 @@ func TestDocsClone(t *testing.T) {
 		words := strings.Fields(strings.ReplaceAll(told, "../stint", root))
 		command := exec.Command(words[0], words[1:]...)
 		command.Dir = dir
-		command.Env = append(os.Environ(), "GOWORK=off", "GOPROXY=off", "GOFLAGS=-mod=mod")
+		command.Env = append(os.Environ(), "GOWORK=off", "GOPROXY=off", "GOFLAGS="+os.Getenv("GOFLAGS")+" -mod=mod")
 		out, err := command.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", told, err, out)

@@ -22,8 +22,8 @@ import (
 func engine(t *testing.T) (program, glue string) {
 	t.Helper()
 	program = filepath.Join(t.TempDir(), "lab.wasm")
-	build := exec.Command("go", "build", "-o", program, ".")
-	build.Env = append(os.Environ(), "GOOS=js", "GOARCH=wasm")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, ".") // as the site has it, so that it is compiled once
+	build.Env = append(os.Environ(), "GOOS=js", "GOARCH=wasm", "GOFLAGS=")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
