@@ -87,8 +87,8 @@ var places = map[string]place{
 	"memstore/answer.go":      {". ./meter", "what a meter says as a decision"},
 	"memstore/atonce.go":      {"runtime .", "runtime.KeepAlive, as in decide.go"},
 	"memstore/batch.go":       {"context runtime . ./meter", "a context that memory does not need; runtime.KeepAlive, as in decide.go"},
-	"memstore/decide.go":      {"context runtime sync/atomic . ./internal/satmath ./meter", "the contract's methods take a context, which memory does not need; runtime.KeepAlive, so that limits are held while they decide"},
-	"memstore/request.go":     {". ./meter", "one layer on its way through a decision: its locks and its state"},
+	"memstore/decide.go":      {"context runtime sync/atomic . ./internal/layercheck ./internal/satmath ./meter", "the contract's methods take a context, which memory does not need; runtime.KeepAlive, so that limits are held while they decide"},
+	"memstore/request.go":     {". ./internal/layercheck ./meter", "one layer on its way through a decision: its locks and its state"},
 	"memstore/shard.go":       {"sync", "a shard's lock"},
 	"memstore/table.go":       {"unsafe ./meter", "unsafe.Sizeof, to say how many bytes a table takes"},
 	"memstore/slab.go":        {"", "blocks of words"},
@@ -126,6 +126,7 @@ var places = map[string]place{
 	"internal/ratefields/ratefields.go": {". ./meter", "fields of limits: text"},
 	"internal/wording/wording.go":       {"", "what error messages are made of"},
 	"internal/satmath/satmath.go":       {"", pureMath},
+	"internal/layercheck/layercheck.go": {".", "what every store refuses of a request"},
 
 	"internal/machine/machine.go": {"bufio os runtime/debug", "what a benchmark ran on, for its report: read from the system"},
 
@@ -170,7 +171,7 @@ var places = map[string]place{
 	"fallback/fallback.go": {"context sync/atomic . ./memstore ./meter", "asks one store, then the other"},
 	"fallback/failover.go": {"context sync/atomic . ./meter", "what becomes of limits in two stores"},
 	"fallback/apart.go":    {".", "a limit of a bound by itself"},
-	"fallback/bound.go":    {"context . ./internal/satmath ./meter", "limits in both stores"},
+	"fallback/bound.go":    {"context . ./internal/layercheck ./internal/satmath ./meter", "limits in both stores"},
 	"fallback/reserve.go":  {"context .", "reservations of either store"},
 	"fallback/debts.go":    {"context math/rand/v2 sync time.NewTimer . ./meter", "posts what is owed when the shared store is back: processes at different moments"},
 	"fallback/postings.go": {"context crypto/rand time.Now time.Since .", "posts many debts with one call: names them, and gives up what may have been forgotten"},
@@ -225,6 +226,7 @@ var floors = map[string]string{
 		meter`,
 	"memstore": `
 		.
+		internal/layercheck
 		internal/satmath
 		meter`,
 	"simulate": `
@@ -237,6 +239,7 @@ var floors = map[string]string{
 		simulate`,
 	"fallback": `
 		.
+		internal/layercheck
 		internal/satmath
 		memstore
 		meter`,
@@ -252,6 +255,7 @@ var floors = map[string]string{
 		internal/ratefields
 		meter`,
 	"internal/strictjson": "",
+	"internal/layercheck": ".",
 	"internal/satmath":    "",
 	"internal/machine":    "",
 	"policy/rulesfile": `
@@ -351,6 +355,7 @@ var floors = map[string]string{
 	"redisstore": `
 		.
 		fallback
+		internal/layercheck
 		memstore
 		meter`,
 	"redisstore/goredis": "redisstore",
@@ -556,7 +561,7 @@ var floors = map[string]string{
 
 // placed are the directories whose files have a place each. The others are held
 // by their floors alone: they do what tests and servers do.
-var placed = []string{".", "meter", "internal/uint128", "internal/waitqueue", "memstore", "simulate", "fallback", "rulesource", "policy", "policy/rulesfile", "httplimit", "internal/match", "internal/wording", "internal/strictjson", "internal/ratefields", "internal/guard", "internal/satmath", "internal/machine"}
+var placed = []string{".", "meter", "internal/uint128", "internal/waitqueue", "memstore", "simulate", "fallback", "rulesource", "policy", "policy/rulesfile", "httplimit", "internal/match", "internal/wording", "internal/strictjson", "internal/ratefields", "internal/guard", "internal/satmath", "internal/layercheck", "internal/machine"}
 
 // besides are modules of tests, which may look at the whole house but for cmd.
 var besides = []string{"proof", "benchmarks"}

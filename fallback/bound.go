@@ -2,9 +2,9 @@ package fallback
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/layercheck"
 	"github.com/stint-dev/stint/internal/satmath"
 	"github.com/stint-dev/stint/meter"
 )
@@ -65,7 +65,7 @@ func (s *Store) split(layers []stint.Layer) (main, local []stint.Layer, err erro
 	for i, l := range layers {
 		b, ok := l.Bound.(*bound)
 		if !ok || b.store != s {
-			return nil, nil, fmt.Errorf("%w: layer %d is bound to another store", stint.ErrLayers, i)
+			return nil, nil, layercheck.One(i, &l, false, 0)
 		}
 		main[i], local[i] = l, l
 		main[i].Bound, local[i].Bound = b.pair.Main, b.pair.Local

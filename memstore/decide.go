@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/layercheck"
 	"github.com/stint-dev/stint/internal/satmath"
 	"github.com/stint-dev/stint/meter"
 )
@@ -255,7 +256,7 @@ func (s *Store) Decide(_ context.Context, op meter.Op, layers []stint.Layer, cos
 		l := &layers[0]
 		b, ok := l.Bound.(*bound)
 		if ok && b.store == s {
-			if n := len(b.view.Load().limits); n > fastPathLimits || checkLayer(l, n) != nil {
+			if n := len(b.view.Load().limits); n > fastPathLimits || layercheck.One(0, l, true, n) != nil {
 				ok = false
 			}
 		}

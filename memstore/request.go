@@ -1,10 +1,10 @@
 package memstore
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/layercheck"
 	"github.com/stint-dev/stint/meter"
 )
 
@@ -35,18 +35,18 @@ func (r *request) table() *table { return r.sh.table(r.limit) }
 func (s *Store) requests(rs []request, layers []stint.Layer) ([]request, error) {
 	for i, layer := range layers {
 		b, ok := layer.Bound.(*bound)
-		if !ok || b.store != s {
-			return nil, fmt.Errorf("%w: layer %d is not bound to this store", stint.ErrLayers, i)
+		if ok = ok && b.store == s; !ok {
+			return nil, layercheck.One(i, &layer, false, 0)
 		}
 		v := b.view.Load()
-		if err := checkLayer(&layer, len(v.limits)); err != nil {
+		if err := layercheck.One(i, &layer, true, len(v.limits)); err != nil {
 			return nil, err
 		}
 		h := s.seed.hash(layer.Key)
 		for k, l := range v.limits {
 			for j := range rs {
 				if rs[j].hash == h && rs[j].limit == l {
-					return nil, fmt.Errorf("%w: the same key under limit %q twice", stint.ErrLayers, b.Name())
+					return nil, layercheck.Twice(b.Name())
 				}
 			}
 			r := b.request(v, l, h, layer.Key)
@@ -57,10 +57,7 @@ func (s *Store) requests(rs []request, layers []stint.Layer) ([]request, error) 
 			rs = append(rs, r)
 		}
 	}
-	if len(rs) == 0 || len(rs) > stint.MaxLimits {
-		return nil, fmt.Errorf("%w: %d of them: from 1 to %d", stint.ErrLayers, len(rs), stint.MaxLimits)
-	}
-	return rs, nil
+	return rs, layercheck.Count(len(rs))
 }
 
 // lock takes the locks of all shards that the requests are in, in the order of
@@ -180,17 +177,6 @@ func (r *request) room(s *Store, now, units int64) (state []uint64, at int64) {
 		r.moves = r.sh.moves
 	}
 	return t.state(r.sh, r.slot), r.at
-}
-
-// checkLayer returns why a layer of so many limits is none.
-func checkLayer(layer *stint.Layer, limits int) error {
-	switch {
-	case layer.Weight < 0:
-		return fmt.Errorf("%w: a weight of %d", stint.ErrCost, layer.Weight)
-	case layer.Answers != nil && len(layer.Answers) < limits:
-		return fmt.Errorf("%w: room for %d answers of %d limits", stint.ErrLayers, len(layer.Answers), limits)
-	}
-	return nil
 }
 
 // upTo returns the most that passes now, at most cost; 1 where none does, so

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/layercheck"
 	"github.com/stint-dev/stint/meter"
 )
 
@@ -113,19 +114,17 @@ func (s *Store) request(parts []part, layers []stint.Layer) ([]part, error) {
 	}
 	for i, layer := range layers {
 		b, ok := layer.Bound.(*bound)
-		switch {
-		case !ok || b.store != s:
-			return nil, fmt.Errorf("%w: layer %d is not bound to this store", stint.ErrLayers, i)
-		case layer.Weight < 0:
-			return nil, fmt.Errorf("%w: a weight of %d", stint.ErrCost, layer.Weight)
-		case layer.Answers != nil && len(layer.Answers) < len(b.limits):
-			return nil, fmt.Errorf("%w: room for %d answers of %d limits", stint.ErrLayers, len(layer.Answers), len(b.limits))
+		if ok = ok && b.store == s; !ok {
+			return nil, layercheck.One(i, &layer, false, 0)
+		}
+		if err := layercheck.One(i, &layer, true, len(b.limits)); err != nil {
+			return nil, err
 		}
 		begin, end := s.names.place(layer.Key)
 		for k, l := range b.limits {
 			for j := range parts {
 				if parts[j].limit == l && parts[j].begin == begin && parts[j].end == end {
-					return nil, fmt.Errorf("%w: the same key under limit %q twice", stint.ErrLayers, b.name)
+					return nil, layercheck.Twice(b.name)
 				}
 			}
 			p := part{form: b.forms[k], begin: begin, end: end, key: layer.Key, limit: l, weight: max(layer.Weight, 1), at: len(parts)}
@@ -135,8 +134,8 @@ func (s *Store) request(parts []part, layers []stint.Layer) ([]part, error) {
 			parts = append(parts, p)
 		}
 	}
-	if len(parts) == 0 || len(parts) > stint.MaxLimits {
-		return nil, fmt.Errorf("%w: %d of them: from 1 to %d", stint.ErrLayers, len(parts), stint.MaxLimits)
+	if err := layercheck.Count(len(parts)); err != nil {
+		return nil, err
 	}
 	return parts, s.bearable(entriesOf(parts))
 }

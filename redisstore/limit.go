@@ -3,7 +3,6 @@ package redisstore
 import (
 	"fmt"
 	"math/big"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -130,8 +129,6 @@ func flags(l stint.Limit) string {
 	}
 	return s
 }
-
-func number(n int64) string { return strconv.FormatInt(n, 10) }
 
 // append appends the form's arguments, for a time in ns that is near the
 // server's.

@@ -2,12 +2,12 @@ package redisstore
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"math/bits"
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/layercheck"
 	"github.com/stint-dev/stint/meter"
 )
 
@@ -70,18 +70,16 @@ func (m *modes) flatten(layers []stint.Layer) ([]item, error) {
 	var items []item
 	for i, layer := range layers {
 		b, ok := layer.Bound.(*modeBound)
-		switch {
-		case !ok || b.modes != m:
-			return nil, fmt.Errorf("%w: layer %d is not bound to a mode of this store", stint.ErrLayers, i)
-		case layer.Weight < 0:
-			return nil, fmt.Errorf("%w: a weight of %d", stint.ErrCost, layer.Weight)
-		case layer.Answers != nil && len(layer.Answers) < len(b.all):
-			return nil, fmt.Errorf("%w: room for %d answers of %d limits", stint.ErrLayers, len(layer.Answers), len(b.all))
+		if ok = ok && b.modes == m; !ok {
+			return nil, layercheck.One(i, &layer, false, 0)
+		}
+		if err := layercheck.One(i, &layer, true, len(b.all)); err != nil {
+			return nil, err
 		}
 		for k, one := range b.all {
 			for j := range items {
 				if items[j].key == layer.Key && items[j].name == one.name {
-					return nil, fmt.Errorf("%w: the same key under limit %q twice", stint.ErrLayers, one.name)
+					return nil, layercheck.Twice(one.name)
 				}
 			}
 			it := item{boundLimit: one, key: layer.Key, weight: max(layer.Weight, 1)}
@@ -91,10 +89,7 @@ func (m *modes) flatten(layers []stint.Layer) ([]item, error) {
 			items = append(items, it)
 		}
 	}
-	if len(items) == 0 || len(items) > stint.MaxLimits {
-		return nil, fmt.Errorf("%w: %d of them: from 1 to %d", stint.ErrLayers, len(items), stint.MaxLimits)
-	}
-	return items, nil
+	return items, layercheck.Count(len(items))
 }
 
 // here reports whether the item is decided in this process, if it can be.

@@ -497,3 +497,6 @@ func (t *tally) lasted(d time.Duration) {
 	t.took[i].Add(1)
 	t.total.Add(int64(d))
 }
+
+// number returns an argument of a script.
+func number(n int64) string { return strconv.FormatInt(n, 10) }
