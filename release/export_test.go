@@ -12,6 +12,14 @@ var (
 	Tag       = tag
 )
 
+// Targets returns the systems that a release is for.
+func Targets() (all []string) {
+	for _, t := range targets {
+		all = append(all, t.String())
+	}
+	return all
+}
+
 // Release builds everything for this machine's system, as the tests' own tools
 // do: with C where they use it, which spares compiling all of it again.
 func Release(ctx context.Context, out string) error {
