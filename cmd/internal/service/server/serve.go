@@ -86,6 +86,8 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, o ServeOptions)
 		IdleTimeout:       o.IdleTimeout,
 		MaxHeaderBytes:    o.MaxHeader,
 		ErrorLog:          ErrorLog(o.Log),
+
+		DisableGeneralOptionsHandler: true, // or net/http would answer OPTIONS * itself, for any Host
 	}
 	running := drain.NewHTTP(server, ln)
 	stopped := running.Start()

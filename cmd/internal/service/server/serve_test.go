@@ -119,6 +119,8 @@ func TestRawRequests(t *testing.T) {
 		{"two hosts", "GET /livez HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n", " 400 "},
 		{"no host", "GET /livez HTTP/1.1\r\n\r\n", " 400 "},
 		{"another host", "GET /livez HTTP/1.1\r\nHost: evil.example\r\n\r\n", " 421 "},
+		{"another host, of no path", "OPTIONS * HTTP/1.1\r\nHost: evil.example\r\n\r\n", " 421 "},
+		{"no path", "OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n", " 404 "},
 		{"a host that looks right", "GET /livez HTTP/1.1\r\nHost: localhost.evil.example\r\n\r\n", " 421 "},
 		{"another host in the request line", "GET http://evil.example/livez HTTP/1.1\r\nHost: localhost\r\n\r\n", " 421 "},
 		{"the name of no host", "GET /livez HTTP/1.0\r\n\r\n", " 421 "},
