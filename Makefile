@@ -98,7 +98,7 @@ check: ## gofmt, and go vet of every module
 
 short: export GOFLAGS := $(GOFLAGS) $(BUILT)
 short: ## test without the race detector and without what takes long: a first look
-	go test -short $(LONGEST) work
+	go test -short -timeout 40m $(LONGEST) work
 	@for d in $(APART); do (cd $$d && GOWORK=off go test ./...) || exit 1; done
 
 fuzz: ## run every fuzz target for FUZZTIME (1m) each

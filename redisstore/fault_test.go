@@ -328,32 +328,38 @@ func TestFaults(t *testing.T) {
 }
 
 // TestFaultResets resets all connections again and again while calls are on
-// their way.
+// their way, each time after some were answered, however long that takes.
 func TestFaultResets(t *testing.T) {
 	s := redistest.Start(t)
 	p := redistest.NewProxy(t, s.Addr)
 	r := newTrial(t, redisstore.Options{URL: p.URL()})
 	done := make(chan struct{})
 	var wg sync.WaitGroup
-	resets := 0
+	var resets atomic.Int64
+	answered := int64(0) // when it last reset them
 	wg.Go(func() {
 		for {
 			select {
 			case <-done:
 				return
 			case <-time.After(30 * time.Millisecond):
-				p.Reset()
-				resets++
+				if now := r.witness.answered.Load(); now >= answered+20 {
+					answered = now
+					p.Reset()
+					resets.Add(1)
+				}
 			}
 		}
 	})
-	r.during(lasting(time.Second), 200)
+	for begun := time.Now(); resets.Load() < 10 && time.Since(begun) < patience; {
+		r.during(lasting(time.Second), 200)
+	}
 	close(done)
 	wg.Wait()
 	r.recovered()
 	r.judge(false)
-	if resets < 10 || r.witness.answered.Load() < 200 {
-		t.Errorf("%d resets and %d answers: that was no trial", resets, r.witness.answered.Load())
+	if n := resets.Load(); n < 10 || r.witness.answered.Load() < 200 {
+		t.Errorf("%d resets and %d answers: that was no trial", n, r.witness.answered.Load())
 	}
 }
 
