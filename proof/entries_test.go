@@ -249,7 +249,7 @@ func byWait(t *testing.T, text string) take {
 		t.Fatal(err)
 	}
 	return func(key string) (bool, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 		defer cancel()
 		err := l.Wait(ctx, key, 1)
 		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
