@@ -209,7 +209,8 @@ func TestArrivalsRoom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := testing.AllocsPerRun(10, func() { trial.Arrivals(phases) }); n > 1 {
+	// With the race detector, slices.Grow allocates twice; growing by append takes 28.
+	if n := testing.AllocsPerRun(10, func() { trial.Arrivals(phases) }); n > 2 {
 		t.Errorf("%v allocations for one phase", n)
 	}
 	phases, err = trial.ParsePhases("10@once +1s 20@10/s")
