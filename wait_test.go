@@ -75,18 +75,31 @@ func (tr *transcript) add(format string, args ...any) {
 	tr.lines = append(tr.lines, fmt.Sprintf("%v ", time.Since(tr.begin))+fmt.Sprintf(format, args...))
 }
 
+// check compares with the lines that are wanted. What happens at one moment may be
+// written in any order: goroutines that are woken together run in any.
 func (tr *transcript) check(t testing.TB, want string) {
 	t.Helper()
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	got := strings.Join(tr.lines, "\n")
 	lines := strings.Split(strings.TrimSpace(want), "\n")
 	for i := range lines {
 		lines[i] = strings.TrimSpace(lines[i])
 	}
-	if want = strings.Join(lines, "\n"); got != want {
-		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	if !slices.Equal(byMoment(tr.lines), byMoment(lines)) {
+		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(tr.lines, "\n"), strings.Join(lines, "\n"))
 	}
+}
+
+// byMoment returns lines with those of one moment sorted.
+func byMoment(lines []string) []string {
+	lines = slices.Clone(lines)
+	for from, to := 0, 0; from < len(lines); from = to {
+		at, _, _ := strings.Cut(lines[from], " ")
+		for to++; to < len(lines) && strings.HasPrefix(lines[to], at+" "); to++ {
+		}
+		slices.Sort(lines[from:to])
+	}
+	return lines
 }
 
 // outcome is an error in a word or two.
