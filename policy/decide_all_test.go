@@ -55,7 +55,7 @@ func said(r *policy.Result) string {
 	return s
 }
 
-// decideIn is a question by attributes.
+// ask is a question by attributes.
 func ask(cost int64, pairs ...string) policy.Question {
 	attrs := policy.Map{}
 	for i := 0; i < len(pairs); i += 2 {

@@ -121,7 +121,8 @@ func (db *DB) Close() error {
 // seen returns what of a URL may be shown.
 func seen(text string) string {
 	u, err := url.Parse(text)
-	if err != nil || strings.ContainsRune(u.Path, '@') { // what is malformed may show the password elsewhere
+	if err != nil || strings.ContainsRune(u.Path+u.Fragment, '@') || u.User == nil && strings.ContainsRune(u.RawQuery, '@') {
+		// Malformed: a #, ? or / in the password has ended the host.
 		scheme, _, _ := strings.Cut(text, ":")
 		return scheme
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	_ "time/tzdata" // limits by calendar day work without a zone database
 
@@ -158,14 +159,20 @@ func statusOf(err error) int {
 	return exitFailed
 }
 
+var (
+	ofOption = regexp.MustCompile(`[a-z] +[\d_,]+$`)        // ends in the number of an option
+	isCount  = regexp.MustCompile(`^ *(/|[a-z]+ */|per\b)`) // follows a count
+)
+
 // splitLimits cuts a list of limits at its commas, but for those that stand in a
-// number, as in 1,000/h.
+// number, as in 1,000/h. The number of an option ends before a count: burst 20,100/h
+// is of two limits.
 func splitLimits(list string) (texts []string) {
 	digit := func(i int) bool { return i >= 0 && i < len(list) && '0' <= list[i] && list[i] <= '9' }
 	from := 0
 	for i := range len(list) {
 		group := digit(i-1) && digit(i+1) && digit(i+2) && digit(i+3) && !digit(i+4)
-		if list[i] == ',' && (!group || i+4 < len(list) && list[i+4] == '_') {
+		if list[i] == ',' && (!group || i+4 < len(list) && list[i+4] == '_' || ofOption.MatchString(list[from:i]) && isCount.MatchString(list[i+4:])) {
 			texts = append(texts, strings.TrimSpace(list[from:i]))
 			from = i + 1
 		}

@@ -65,6 +65,7 @@ func TestServeRefuses(t *testing.T) {
 		{"-c " + writeFile(t, dir+"/bad.yaml", "rules: [{name: pages}]\n"), 1, "DIR/bad.yaml:1:9: rules[0]: "},
 		{"-c " + writeFile(t, dir+"/store.yaml", "store: memcached://:secret@127.0.0.1\n"+serveRules), 1, "DIR/store.yaml: store: memcached://127.0.0.1 is no Redis: write redis://host:6379, with user:password@ and /db as needed, rediss:// for TLS, or unix:///run/redis.sock\n"},
 		{"-c DIR/good.yaml --store 127.0.0.1:6379", 2, "--store: this is no URL: write redis://host:6379, with user:password@ and /db as needed, rediss:// for TLS, or unix:///run/redis.sock\n"},
+		{"-c DIR/good.yaml --store redis://app:2468#secret@h:6379", 2, "--store: this is no Redis: write redis://host:6379, with user:password@ and /db as needed, rediss:// for TLS, or unix:///run/redis.sock\n"},
 		{"-c DIR/good.yaml --store redis//:secret@h", 2, "--store: this is no Redis: write redis://host:6379, with user:password@ and /db as needed, rediss:// for TLS, or unix:///run/redis.sock\n"},
 		{"--rules password=secret", 2, "--rules: this is no URL of a database: sqlite:FILE, postgres://…, mysql://…\n"},
 		{"-c DIR/good.yaml --nodes=-1", 2, "--nodes: -1: at least 1\n"},

@@ -40,7 +40,8 @@ type storeURL string
 // String returns what of the URL may be seen: no user, password or parameters.
 func (u storeURL) String() string {
 	parsed, err := url.Parse(string(u))
-	if err != nil || strings.ContainsRune(parsed.Path+parsed.Scheme, '@') { // what is malformed may show it elsewhere
+	if err != nil || strings.ContainsRune(parsed.Path+parsed.Fragment, '@') || parsed.User == nil && strings.ContainsRune(parsed.RawQuery, '@') {
+		// Malformed: a #, ? or / in the password has ended the host.
 		return "this"
 	}
 	return (&url.URL{Scheme: parsed.Scheme, Host: parsed.Host, Path: parsed.Path}).String()
@@ -54,7 +55,7 @@ func (u storeURL) options() (rueidis.ClientOption, error) {
 	}
 	_, err = rueidis.ParseURL(string(u))
 	switch {
-	case err != nil, parsed.Host == "" && parsed.Scheme != "unix", parsed.Path == "" && parsed.Scheme == "unix":
+	case err != nil, u.String() == "this", parsed.Host == "" && parsed.Scheme != "unix", parsed.Path == "" && parsed.Scheme == "unix":
 		return rueidis.ClientOption{}, fmt.Errorf("%v is no Redis: %s", u, storeExample)
 	}
 	o, err := redisstore.ParseURL(string(u))

@@ -96,6 +96,8 @@ func TestRead(t *testing.T) {
 		{"words2", "unexpected argument words2"},
 		{"sub one a postgres://me:pass@word@h/db?sslkey=x --who=me", "unexpected argument postgres://h/db"},
 		{"redis//:pass@h", "unexpected argument …"},
+		{"postgres://me:pa?ss@h/db", "unexpected argument …"},
+		{"my-secret-rules.yaml", "unexpected argument my-secret-rules.yaml"},
 		{"password=x", "unexpected argument …"},
 		{"copy --times", "--times: its value is missing"},
 		{"copy --note", "--note: its value is missing"},

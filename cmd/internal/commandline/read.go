@@ -172,8 +172,12 @@ func (r *reader) find(word string) (*Value, error) {
 // what of a URL may be a password.
 func shown(word string) string {
 	if scheme, rest, ok := strings.Cut(word, "://"); ok {
-		rest, _, _ = strings.Cut(rest, "?")
-		word = scheme + "://" + rest[strings.LastIndexByte(rest, '@')+1:]
+		rest, behind, _ := strings.Cut(rest, "?")
+		at := strings.LastIndexByte(rest, '@')
+		word = scheme + "://" + rest[at+1:]
+		if at < 0 && strings.Contains(behind, "@") { // a ? in the password
+			word = "…"
+		}
 	} else if secret.MatchString(word) {
 		word = "…"
 	}
@@ -186,7 +190,7 @@ func shown(word string) string {
 }
 
 // secret is what a word has that may be a password, beside those of URLs.
-var secret = regexp.MustCompile(`(?i):[^/]*@|password|secret|token=`)
+var secret = regexp.MustCompile(`(?i):[^/]*@|(password|secret|token)[^=]*=`)
 
 // suggest is the error about a word, with the known ones that it may be, written
 // behind dashes.

@@ -217,7 +217,7 @@ func TestPage(t *testing.T) {
 		{"shapes", "", 1280, pageShapes},
 		{"many", "shape=steady&rate=20%2F1s&horizon=5000s", 1280, pageMany},
 		{"copy", "kinds=leaky_queue", 1280, pageCopies},
-		{"share", "count=7&kinds=sliding_log&shape=burst&size=9&every=2s&own=1,000%2Fh,every+1s&why=0.8", 1280, pageIsShared},
+		{"share", "count=7&kinds=sliding_log&shape=burst&size=9&every=2s&own=1,000%2Fh+burst+20,100%2Fmin,every+1s&why=0.8", 1280, pageIsShared},
 		{"table", "shape=several&kinds=gcra", 1280, pageAsTable},
 		{"errors", "", 1280, pageSaysErrors},
 		{"phone", "kinds=gcra,leaky_queue&why=0.11", 360, pageOnPhone},
@@ -383,7 +383,7 @@ func pageCopies(p *tab) {
 }
 
 func pageIsShared(p *tab) {
-	p.contains("the rows", p.text("#rows"), "7/1s sliding_log", "\n1000/1h\n", "\n1/1s\n", "Denied at 0s")
+	p.contains("the rows", p.text("#rows"), "7/1s sliding_log", "\n1000/1h burst 20\n", "\n100/1m\n", "\n1/1s\n", "Denied at 0s")
 	p.contains("the field", eval[string](p, "document.getElementById('p-size').value"), "9")
 	p.until("location.hash.includes('why=0.8') && location.hash.includes('count=7') && location.hash.includes('own=1')")
 	p.js("location.hash = 'count=3&kinds=gcra'")

@@ -150,7 +150,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// authorize admits reports whether the client may ask, and for an operator the line of the token.
+// authorize reports whether the client may ask, and for an operator the line of the token.
 func (h *Handler) authorize(w http.ResponseWriter, r *http.Request, operator bool) (line int, refused *problem) {
 	if !operator && h.o.Open {
 		return 0, nil

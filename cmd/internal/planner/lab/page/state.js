@@ -86,7 +86,7 @@ export function fromHash(hash) {
 /** limits returns the texts of what is compared. */
 export function limits(state, kinds) {
   const texts = kinds.filter((k) => state.kinds.includes(k.name)).map((k) => limitText(state, k));
-  for (const text of state.own.split(/,(?!\d{3}(?![\d_]))|(?<!\d),/)) if (text.trim()) texts.push(text.trim()); // a comma in 1,000/h is none
+  for (const text of state.own.split(/,(?!\d{3}(?![\d_]))|(?<!\d),|(?<=[a-z] +[\d_,]+),(?=\d{3} *(?:\/|[a-z]+ *\/|per\b))/)) if (text.trim()) texts.push(text.trim()); // a comma in 1,000/h is none
   return texts;
 }
 

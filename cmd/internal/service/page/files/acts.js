@@ -17,7 +17,7 @@ function keyQuery(path, r) {
 const more = (limit) => limit.replace(/^[\d_,]+/, (n) => String(2 * Number(n.replace(/[_,]/g, ""))));
 
 // list cuts a list of limits at its commas, but for those in a number, as in 1,000/h.
-const list = (text) => text.split(/,(?!\d{3}(?![\d_]))|(?<!\d),/).map((l) => l.trim()).filter(Boolean);
+const list = (text) => text.split(/,(?!\d{3}(?![\d_]))|(?<!\d),|(?<=[a-z] +[\d_,]+),(?=\d{3} *(?:\/|[a-z]+ *\/|per\b))/).map((l) => l.trim()).filter(Boolean);
 
 const own = (r) => (r.override?.limits ?? r.limits.filter((l) => l.capacity > 0).map((l) => l.limit)).map((l) => more(l)).join(", ");
 
