@@ -129,6 +129,9 @@ func (s *Store) Denials() (n int) {
 	return n
 }
 
+// RenewNewKeys forgets the keys that came into being within the last second.
+func (s *Store) RenewNewKeys() { s.newKeys.full.Store(0) }
+
 // Flood spends the budget for new keys for good.
 func (s *Store) Flood() { s.byRoom, s.newKeys.unit = false, 2*int64(newKeysWindow) }
 

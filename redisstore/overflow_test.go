@@ -214,7 +214,7 @@ func TestOverflowWritesNothing(t *testing.T) {
 // charged, on a cell of its own.
 func TestOverflowTwins(t *testing.T) {
 	server := redistest.Start(t)
-	store := open(t, server.URL(), redisstore.Options{Tag: func(string) string { return "tag" }})
+	store := open(t, server.URL(), redisstore.Options{Tags: 1024, Tag: func(string) string { return "tag" }}) // all in one cell
 	defer store.Close()
 	store.Flood()
 	for _, text := range []string{"20/1000h", "20/1000h fixed_window"} {
@@ -428,17 +428,18 @@ func TestOverflowCluster(t *testing.T) {
 	}
 }
 
-// newcomers lets n clients come for the first time, as fast as they can, and
-// returns how many were denied and how many not decided.
-func newcomers(t *testing.T, n int, limits ...stint.Bound) (denied, failed int64) {
+// newcomers lets clients of those numbers come for the first time, as fast as they
+// can, and returns how many were denied and how many not decided.
+func newcomers(t *testing.T, first, last int, limits ...stint.Bound) (denied, failed int64) {
 	t.Helper()
 	var next, no, errs atomic.Int64
+	next.Store(int64(first) - 1)
 	var wg sync.WaitGroup
 	for i := range 64 {
 		wg.Go(func() {
 			for {
 				k := next.Add(1)
-				if k > int64(n) {
+				if k > int64(last) {
 					return
 				}
 				d, err := limits[i%len(limits)].Decide(ctx, meter.OpTake, fmt.Sprint("client ", k), 1)
@@ -462,7 +463,7 @@ func TestColdStart(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, server.URL(), redisstore.Options{})
 	defer store.Close()
-	if denied, failed := newcomers(t, 60_000, bind(t, store, "2 per minute burst 1")); denied+failed > 0 {
+	if denied, failed := newcomers(t, 1, 60_000, bind(t, store, "2 per minute burst 1")); denied+failed > 0 {
 		t.Errorf("of 60,000 clients that came for the first time %d were denied and %d not decided", denied, failed)
 	}
 	if st := store.Stats(); st.Overflowed != 0 {
@@ -471,8 +472,8 @@ func TestColdStart(t *testing.T) {
 }
 
 // TestFloodByRoom floods a server that has little room, by two stores that say
-// nothing of how many keys there may be: it is not filled, goes on deciding, and
-// those that are there have their own limit to the end.
+// nothing of how many keys there may be: it is not filled, however long the flood
+// lasts, goes on deciding, and those that are there have their own limit to the end.
 func TestFloodByRoom(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory", "16mb", "--maxmemory-policy", "noeviction")
 	c := client(t, server.Addr)
@@ -482,7 +483,13 @@ func TestFloodByRoom(t *testing.T) {
 	defer other.Close()
 	limits := []stint.Bound{bind(t, one, "2/24h"), bind(t, other, "2/24h")}
 	take(t, limits[0], "known", 1)
-	denied, failed := newcomers(t, 120_000, limits...)
+	denied, failed := newcomers(t, 1, 120_000, limits...)
+	for wave := range 3 {
+		one.RenewNewKeys()
+		other.RenewNewKeys()
+		more, undecided := newcomers(t, 120_001+wave*30_000, 150_000+wave*30_000, limits...)
+		denied, failed = denied+more, failed+undecided
+	}
 	info, err := do(t, c, "INFO", "memory").ToString()
 	if err != nil {
 		t.Fatal(err)
