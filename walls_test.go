@@ -35,18 +35,16 @@ const pureMath = "arithmetic over words and an argument for time: the same answe
 var places = map[string]place{
 	// The limits: pure.
 	"doc.go":      {"", "says what the package is"},
-	"limit.go":    {"./internal/wording ./meter", "a limit is a value; making one asks nobody"},
-	"name.go":     {"./internal/wording ./meter", "what state belongs to: a name, and what tells its limits apart"},
+	"limit.go":    {"./internal/wording ./meter", "a limit is a value, and so is what it is known by; making one asks nobody"},
 	"parse.go":    {"./internal/wording ./meter", "text to value and back"},
 	"duration.go": {"", "exact durations: text to value"},
 	"decision.go": {"./meter", "answers are values"},
 
 	// The arithmetic: pure.
 	"meter/doc.go":                {"", "says what the package is"},
-	"meter/spec.go":               {"", "the parameters of a limit are a value"},
+	"meter/spec.go":               {"", "the parameters of a limit are a value, its algorithm one of them"},
 	"meter/op.go":                 {"", "names of operations"},
 	"meter/answer.go":             {"", "answers are values"},
-	"meter/algorithm.go":          {"", "names of algorithms"},
 	"meter/gcra.go":               {"./internal/satmath ./internal/uint128", pureMath + "; the queue's arithmetic is here too"},
 	"meter/interval.go":           {"./internal/satmath ./internal/uint128", pureMath},
 	"meter/window.go":             {"./internal/satmath", pureMath},
