@@ -244,7 +244,7 @@ func (p *parser) period(l *Limit, w word) error {
 	if w.s == "" {
 		return p.fail(w.at, periods, "the period is missing")
 	}
-	if w.s == "month" {
+	if strings.EqualFold(w.s, "month") {
 		l.spec.Calendar = meter.Month
 		return nil
 	}
@@ -255,10 +255,13 @@ func (p *parser) period(l *Limit, w word) error {
 			return p.fail(w.at, periods, "the period %q has no unit", wording.Shorten(w.s))
 		}
 	}
-	if full, short := abbreviations[name.s]; short {
-		name.s = full
+	lower := strings.ToLower(name.s)
+	if full, short := abbreviations[lower]; short {
+		lower = full
 	}
-	switch unit, known := units[name.s]; {
+	switch unit, known := units[lower]; {
+	case name.s == "M":
+		return p.fail(name.at, `write "m" for a minute, "per month in UTC" for a month`, `"M" may be a minute or a month`)
 	case known && digits > 0:
 		n, err := p.number(word{w.s[:digits], w.at}, "the period", 1)
 		if err != nil {
@@ -270,7 +273,7 @@ func (p *parser) period(l *Limit, w word) error {
 		l.spec.Period = time.Duration(n) * unit
 	case known:
 		l.spec.Period = unit
-	case name.s == "month" || name.s == "months":
+	case lower == "month" || lower == "months":
 		return p.fail(name.at, `write "per month in UTC", or a number of days`, "months cannot be counted")
 	case name.at == w.at+digits && (digits > 0 || w.s[0] == '.'):
 		return p.duration(l, w)
@@ -397,7 +400,7 @@ func (p *parser) option(l *Limit, w, period word) error {
 
 func (p *parser) zone(l *Limit, zone, period word) error {
 	if l.spec.Calendar == meter.NoCalendar {
-		if period.s != "day" {
+		if !strings.EqualFold(period.s, "day") {
 			return p.fail(period.at, `write "per day in ZONE" or "per month in ZONE"`,
 				`"in" goes with "day" or "month", not %q`, wording.Shorten(p.text[p.period0:p.period1]))
 		}
