@@ -11,9 +11,9 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// A Question is one of several that [Policy.DecideAll] answers together. Peek
+// A Request is one of several that [Policy.DecideAll] answers together. Peek
 // and Refund exclude each other.
-type Question struct {
+type Request struct {
 	// Attributes are what the rules look at. They may be nil where Given is
 	// there.
 	Attributes Attributes
@@ -23,7 +23,7 @@ type Question struct {
 	// denies all. The default value is false.
 	Peek bool
 	// Refund gives Cost back to the keys, whatever becomes of the other
-	// questions: an operator's act. The default value is false.
+	// requests: an operator's act. The default value is false.
 	Refund bool
 	// Given is limits to hold it to in place of all rules. The default value,
 	// nil, is the rules.
@@ -32,9 +32,9 @@ type Question struct {
 	Key string
 }
 
-// An Answer is what is said to one [Question].
+// An Answer is what is said to one [Request].
 type Answer struct {
-	// Allowed reports whether the limits that the question is held to would let
+	// Allowed reports whether the limits that the request is held to would let
 	// it pass. It passed only if all others are allowed as well.
 	Allowed bool
 	// Matched reports whether a rule that is not in shadow matched it.
@@ -45,30 +45,30 @@ type Answer struct {
 	Tightest int
 }
 
-// DecideAll answers several questions by one decision: it passes when all
-// pass, and then all are charged; else none is. Questions that meet the same key
+// DecideAll answers several requests by one decision: it passes when all
+// pass, and then all are charged; else none is. Requests that meet the same key
 // of a rule ask for the sum of their costs, and go by the plan of the first. The answer in r is about
 // all of them as if they were one request, and r.Answers about each.
 //
 // What is given back goes first; what only asks is looked at before the others
-// are charged, in a step of its own. If a question is at fault, as [Policy.Decide]
-// says of requests, len(r.Answers) is its number, and nothing was charged. All
-// questions together are held to [stint.MaxLimits] limits at most.
-func (p *Policy) DecideAll(ctx context.Context, questions []Question, r *Result) error {
+// are charged, in a step of its own. If a request is at fault, as [Policy.Decide]
+// says, len(r.Answers) is its number, and nothing was charged. All
+// requests together are held to [stint.MaxLimits] limits at most.
+func (p *Policy) DecideAll(ctx context.Context, requests []Request, r *Result) error {
 	p.begin(r, 1)
 	r.several = true
-	if len(questions) == 0 {
-		return errors.New("policy: no question")
+	if len(requests) == 0 {
+		return errors.New("policy: no request")
 	}
-	if len(questions) == 1 && !questions[0].Refund {
-		if err := p.decideOnly(ctx, &questions[0], r); err != nil {
+	if len(requests) == 1 && !requests[0].Refund {
+		if err := p.decideOnly(ctx, &requests[0], r); err != nil {
 			return err
 		}
-		p.tellAll(questions, r)
+		p.tellAll(requests, r)
 		return nil
 	}
-	for i := range questions {
-		if err := p.matchQuestion(&questions[i], r); err != nil {
+	for i := range requests {
+		if err := p.matchRequest(&requests[i], r); err != nil {
 			return err
 		}
 	}
@@ -76,23 +76,23 @@ func (p *Policy) DecideAll(ctx context.Context, questions []Question, r *Result)
 		return err
 	}
 	r.answer()
-	p.tellAll(questions, r)
+	p.tellAll(requests, r)
 	return nil
 }
 
-// tellAll calls OnDecision for each question that was to be charged.
-func (p *Policy) tellAll(questions []Question, r *Result) {
-	for i := range questions {
-		if q := &questions[i]; !q.Peek && !q.Refund && q.Given == nil {
+// tellAll calls OnDecision for each request that was to be charged.
+func (p *Policy) tellAll(requests []Request, r *Result) {
+	for i := range requests {
+		if q := &requests[i]; !q.Peek && !q.Refund && q.Given == nil {
 			p.report(q.Attributes, q.Cost, r)
 		}
 	}
 }
 
-// decideOnly answers a single question, at the price of any other.
-func (p *Policy) decideOnly(ctx context.Context, q *Question, r *Result) error {
+// decideOnly answers a single request, at the price of any other.
+func (p *Policy) decideOnly(ctx context.Context, q *Request, r *Result) error {
 	r.several, r.cost = false, q.Cost
-	if err := p.matchQuestion(q, r); err != nil {
+	if err := p.matchRequest(q, r); err != nil {
 		return err
 	}
 	op := meter.OpTake
@@ -106,9 +106,9 @@ func (p *Policy) decideOnly(ctx context.Context, q *Question, r *Result) error {
 	return nil
 }
 
-// matchQuestion adds what a question is held to. Among several, a hit's weight
+// matchRequest adds what a request is held to. Among several, a hit's weight
 // is its whole cost, and the request's cost is 1.
-func (p *Policy) matchQuestion(q *Question, r *Result) error {
+func (p *Policy) matchRequest(q *Request, r *Result) error {
 	hits, first := len(r.hits), len(r.Rules)
 	switch {
 	case q.Cost < 0:
@@ -140,7 +140,7 @@ func (p *Policy) matchQuestion(q *Question, r *Result) error {
 	return nil
 }
 
-// A part is what is asked of the store for a hit among several questions. Each
+// A part is what is asked of the store for a hit among several requests. Each
 // part is one step of the store.
 type part uint8
 
@@ -174,7 +174,7 @@ func (k part) cost() int64 {
 	return 1
 }
 
-// runAll decides for the enforced hits of several questions on one side.
+// runAll decides for the enforced hits of several requests on one side.
 func (p *Policy) runAll(ctx context.Context, s *side, a act, r *Result) error {
 	limits := 0
 	for i := range r.hits {
@@ -183,7 +183,7 @@ func (p *Policy) runAll(ctx context.Context, s *side, a act, r *Result) error {
 		}
 	}
 	if limits > stint.MaxLimits {
-		return fmt.Errorf("policy: %w: the questions are held to %d limits together: at most %d", stint.ErrLayers, limits, stint.MaxLimits)
+		return fmt.Errorf("policy: %w: the requests are held to %d limits together: at most %d", stint.ErrLayers, limits, stint.MaxLimits)
 	}
 	for !r.gather(s, partTake) {
 	}

@@ -55,25 +55,25 @@ func said(r *policy.Result) string {
 	return s
 }
 
-// ask is a question by attributes.
-func ask(cost int64, pairs ...string) policy.Question {
+// ask is a request by attributes.
+func ask(cost int64, pairs ...string) policy.Request {
 	attrs := policy.Map{}
 	for i := 0; i < len(pairs); i += 2 {
 		attrs[pairs[i]] = pairs[i+1]
 	}
-	return policy.Question{Attributes: attrs, Cost: cost}
+	return policy.Request{Attributes: attrs, Cost: cost}
 }
 
-func peeked(q policy.Question) policy.Question { q.Peek = true; return q }
+func peeked(q policy.Request) policy.Request { q.Peek = true; return q }
 
-func refunded(q policy.Question) policy.Question { q.Refund = true; return q }
+func refunded(q policy.Request) policy.Request { q.Refund = true; return q }
 
 func TestDecideAll(t *testing.T) {
 	type step struct {
-		questions []policy.Question
-		want      string
+		requests []policy.Request
+		want     string
 	}
-	qs := func(q ...policy.Question) []policy.Question { return q }
+	qs := func(q ...policy.Request) []policy.Request { return q }
 	ann, bob := ask(1, "user", "ann"), ask(1, "user", "bob")
 	for name, steps := range map[string][]step{
 		"a denial charges nobody": {
@@ -120,7 +120,7 @@ func TestDecideAll(t *testing.T) {
 				p, _ := together(t)
 				var r policy.Result
 				for i, s := range steps {
-					if err := p.DecideAll(t.Context(), s.questions, &r); err != nil {
+					if err := p.DecideAll(t.Context(), s.requests, &r); err != nil {
 						t.Fatalf("step %d: %v", i, err)
 					}
 					if got := said(&r); got != s.want {
@@ -133,7 +133,7 @@ func TestDecideAll(t *testing.T) {
 }
 
 // Whatever is asked together, it passes if and only if each key has room for
-// all that is asked of it, and charges as one question after the other does.
+// all that is asked of it, and charges as one request after the other does.
 func TestDecideAllAsOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(7, 11))
@@ -142,11 +142,11 @@ func TestDecideAllAsOneByOne(t *testing.T) {
 		var r, s policy.Result
 		passed := 0
 		for round := range 2000 {
-			questions := make([]policy.Question, 1+random.IntN(4))
+			requests := make([]policy.Request, 1+random.IntN(4))
 			sums := map[string]int64{}
-			for i := range questions {
+			for i := range requests {
 				user, cost := string(rune('a'+random.IntN(6))), int64(random.IntN(4))
-				questions[i] = ask(cost, "user", user)
+				requests[i] = ask(cost, "user", user)
 				sums[user] += cost
 			}
 			want := true
@@ -156,13 +156,13 @@ func TestDecideAllAsOneByOne(t *testing.T) {
 				}
 				want = want && s.Decision.Allowed
 			}
-			if err := p.DecideAll(t.Context(), questions, &r); err != nil {
+			if err := p.DecideAll(t.Context(), requests, &r); err != nil {
 				t.Fatal(err)
 			}
 			if r.Decision.Allowed != want {
-				t.Fatalf("round %d: %v: allowed %v, want %v", round, questions, r.Decision.Allowed, want)
+				t.Fatalf("round %d: %v: allowed %v, want %v", round, requests, r.Decision.Allowed, want)
 			}
-			for _, q := range questions {
+			for _, q := range requests {
 				if want {
 					if err := one.Decide(t.Context(), q.Attributes, q.Cost, &s); err != nil {
 						t.Fatal(err)
@@ -197,7 +197,7 @@ func TestDecideAllGiveBack(t *testing.T) {
 		p, _ := together(t)
 		var r policy.Result
 		ann := ask(2, "user", "ann")
-		if err := p.DecideAll(t.Context(), []policy.Question{ann, ask(3, "user", "bob"), ann, peeked(ask(1, "user", "cat"))}, &r); err != nil {
+		if err := p.DecideAll(t.Context(), []policy.Request{ann, ask(3, "user", "bob"), ann, peeked(ask(1, "user", "cat"))}, &r); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 { // the second does nothing
@@ -220,28 +220,28 @@ func TestDecideAllGiven(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		brought := policy.Question{Cost: 1, Given: given, Key: "k"}
+		brought := policy.Request{Cost: 1, Given: given, Key: "k"}
 		var r policy.Result
 		for i, want := range []string{
 			"true true:(override):1 true:user:4",
 			"true true:(override):0 true:user:3",
 			"false false:(override):0 true:user:3",
 		} {
-			if err := p.DecideAll(t.Context(), []policy.Question{brought, ask(1, "user", "ann")}, &r); err != nil {
+			if err := p.DecideAll(t.Context(), []policy.Request{brought, ask(1, "user", "ann")}, &r); err != nil {
 				t.Fatal(err)
 			}
 			if got := said(&r); got != want {
 				t.Errorf("%d: %s, want %s", i, got, want)
 			}
 		}
-		if err := p.DecideAll(t.Context(), []policy.Question{brought}, &r); err != nil || r.Decision.Allowed || r.KeyHash(0) == "" {
+		if err := p.DecideAll(t.Context(), []policy.Request{brought}, &r); err != nil || r.Decision.Allowed || r.KeyHash(0) == "" {
 			t.Errorf("alone: %s %q %v", said(&r), r.KeyHash(0), err)
 		}
 		block, err := p.Give("(override)")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := p.DecideAll(t.Context(), []policy.Question{{Cost: 1, Given: block}, ask(1, "user", "bob")}, &r); err != nil || said(&r) != "false false:(override):0 true:user:5" {
+		if err := p.DecideAll(t.Context(), []policy.Request{{Cost: 1, Given: block}, ask(1, "user", "bob")}, &r); err != nil || said(&r) != "false false:(override):0 true:user:5" {
 			t.Errorf("no limits: %s %v", said(&r), err)
 		}
 	})
@@ -252,16 +252,16 @@ func TestDecideAllErrors(t *testing.T) {
 	var r policy.Result
 	good := ask(1, "user", "ann")
 	for name, c := range map[string]struct {
-		questions []policy.Question
-		at        int
-		is        error
+		requests []policy.Request
+		at       int
+		is       error
 	}{
 		"none":            {nil, 0, nil},
-		"a bad path":      {[]policy.Question{good, ask(1, "path", "/a%2fb", "ip", "x")}, 1, policy.ErrRequest},
-		"below zero":      {[]policy.Question{good, good, ask(-1, "user", "x")}, 2, stint.ErrCost},
+		"a bad path":      {[]policy.Request{good, ask(1, "path", "/a%2fb", "ip", "x")}, 1, policy.ErrRequest},
+		"below zero":      {[]policy.Request{good, good, ask(-1, "user", "x")}, 2, stint.ErrCost},
 		"too many limits": {many(40), 40, stint.ErrLayers},
 	} {
-		err := p.DecideAll(t.Context(), c.questions, &r)
+		err := p.DecideAll(t.Context(), c.requests, &r)
 		if err == nil || c.is != nil && !errors.Is(err, c.is) || len(r.Answers) != c.at {
 			t.Errorf("%s: %v at %d", name, err, len(r.Answers))
 		}
@@ -270,19 +270,19 @@ func TestDecideAllErrors(t *testing.T) {
 		t.Errorf("something was charged: %d left, %v", r.Decision.Remaining, err)
 	}
 	_ = store.Close()
-	if err := p.DecideAll(t.Context(), []policy.Question{good, good}, &r); !errors.Is(err, stint.ErrClosed) {
+	if err := p.DecideAll(t.Context(), []policy.Request{good, good}, &r); !errors.Is(err, stint.ErrClosed) {
 		t.Errorf("closed: %v", err)
 	}
 }
 
-func many(n int) (all []policy.Question) {
+func many(n int) (all []policy.Request) {
 	for i := range n {
 		all = append(all, ask(1, "user", fmt.Sprint("u", i)))
 	}
 	return all
 }
 
-// A store that fails is answered by the words of the rules, for all questions
+// A store that fails is answered by the words of the rules, for all requests
 // at once.
 func TestDecideAllFallsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -301,7 +301,7 @@ func TestDecideAllFallsBack(t *testing.T) {
 			"true true:user:3 true:user:0",   // the store's, which warms the other
 			"false true:user:3 false:user:4", // by the day, for longest
 		} {
-			if err := p.DecideAll(t.Context(), []policy.Question{ann, bob}, &r); err != nil || said(&r) != want {
+			if err := p.DecideAll(t.Context(), []policy.Request{ann, bob}, &r); err != nil || said(&r) != want {
 				t.Errorf("%d: %s %v, want %s", i, said(&r), err, want)
 			}
 			if i == 0 {

@@ -17,7 +17,7 @@
 // limits, all of them in one decision; a rule that is final, unlimited or a
 // block ends the matching. A request that no rule matches passes.
 //
-// Several questions that stand or fall together, such as the descriptors of one
+// Several requests that stand or fall together, such as the descriptors of one
 // request to Envoy's rate limit service, are asked by [Policy.DecideAll].
 //
 // # Guarantees

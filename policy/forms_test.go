@@ -82,16 +82,16 @@ func TestReloadThereAndBack(t *testing.T) {
 // it goes by the plan of the first, for the sum.
 func TestQuestionsOfOneKey(t *testing.T) {
 	p := customerPolicy(t, formRules)
-	questions := []policy.Question{
+	requests := []policy.Request{
 		{Attributes: policy.Map{"header.k": "a"}, Cost: 6},
 		{Attributes: policy.Map{"header.k": "a", "header.vip": "yes"}, Cost: 5},
 	}
 	var r policy.Result
-	if err := p.DecideAll(t.Context(), questions, &r); err != nil || r.Decision.Allowed {
+	if err := p.DecideAll(t.Context(), requests, &r); err != nil || r.Decision.Allowed {
 		t.Errorf("11 of 10: %+v, %v", r.Decision, err)
 	}
-	questions[1].Cost = 4
-	if err := p.DecideAll(t.Context(), questions, &r); err != nil || !r.Decision.Allowed {
+	requests[1].Cost = 4
+	if err := p.DecideAll(t.Context(), requests, &r); err != nil || !r.Decision.Allowed {
 		t.Errorf("10 of 10: %+v, %v", r.Decision, err)
 	}
 }

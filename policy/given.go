@@ -17,7 +17,7 @@ type Given struct {
 	pair *fallback.Pair
 }
 
-// Give makes limits known to the store under a name, for [Question.Given]. Each is a limit of the
+// Give makes limits known to the store under a name, for [Request.Given]. Each is a limit of the
 // store while you hold it: bound how many a client can make you hold. No limits are a block. The name stands for the rule's in
 // answers; no rule has one in parentheses. When the store fails, they do as
 // on_store_failure: local.
@@ -40,7 +40,7 @@ func (p *Policy) Give(name string, limits ...stint.Limit) (*Given, error) {
 }
 
 // hold adds the limits to a result.
-func (g *Given) hold(q *Question, r *Result) {
+func (g *Given) hold(q *Request, r *Result) {
 	h := hit{rule: g.rule, plan: g.plan, key: q.Key, weight: 1, cost: q.Cost, first: len(r.Rules)}
 	if len(h.key) > plainKey || h.key != "" && h.key[0] == hashMark {
 		h.key = r.policy.hashed(h.key)

@@ -21,7 +21,7 @@ type scratch struct {
 	parts   []tokenPart
 	blocked int // index in Rules of what denies for good, or -1
 
-	several bool // questions were asked together
+	several bool // requests were asked together
 }
 
 // A hit is a rule that matched.
@@ -36,7 +36,7 @@ type hit struct {
 	missing bool
 	took    bool // charged, and not yet given back
 	onLocal bool // there
-	part    part // in a decision of several questions
+	part    part // in a decision of several requests
 	layer   int  // there, its place in Result.layers
 }
 
@@ -145,7 +145,7 @@ func (p *Policy) hold(r *Result, q *match.Request, one *rule, cost int64) (ends 
 	return denies || one.final || h.plan == one.own && h.plan.action != "", nil
 }
 
-// oneForm returns the plan that a hit goes by: among several questions that
+// oneForm returns the plan that a hit goes by: among several requests that
 // meet one key of a rule, the plan of the first of them, since one decision goes
 // by one form of the rule's limits.
 func (r *Result) oneForm(h *hit) *plan {

@@ -48,7 +48,7 @@ func TestSetNodes(t *testing.T) {
 	passed := 0
 	for range 12 {
 		var r policy.Result
-		if err := next.DecideAll(t.Context(), []policy.Question{{Cost: 1, Given: given, Key: "k"}}, &r); err != nil {
+		if err := next.DecideAll(t.Context(), []policy.Request{{Cost: 1, Given: given, Key: "k"}}, &r); err != nil {
 			t.Fatal(err)
 		}
 		if r.Decision.Allowed {

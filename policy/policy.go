@@ -32,7 +32,7 @@ type Options struct {
 	Secret []byte
 	// OnDecision is called for each request that was decided on and would be
 	// charged: by every method except those that only look or give back. It is
-	// called before the request waits in a queue, and once for each question of
+	// called before the request waits in a queue, and once for each request of
 	// a batch. rules are those that decided, attrs the request's attributes, cost
 	// the cost that the caller gave. It runs in the caller's goroutine, may be
 	// called from many at once, and must not keep attrs or r. Optional.

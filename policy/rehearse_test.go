@@ -50,8 +50,8 @@ func TestOnDecision(t *testing.T) {
 	must(err)
 	_, err = p.Wait(ctx, attrs("wait"), 1, 0, &r)
 	must(err)
-	must(p.DecideAll(ctx, []policy.Question{{Attributes: attrs("one"), Cost: 1}}, &r))
-	must(p.DecideAll(ctx, []policy.Question{{Attributes: attrs("two"), Cost: 1}, {Attributes: attrs("peeks"), Cost: 1, Peek: true}, {Attributes: attrs("back"), Cost: 1, Refund: true}, {Attributes: attrs("three"), Cost: 1}}, &r))
+	must(p.DecideAll(ctx, []policy.Request{{Attributes: attrs("one"), Cost: 1}}, &r))
+	must(p.DecideAll(ctx, []policy.Request{{Attributes: attrs("two"), Cost: 1}, {Attributes: attrs("peeks"), Cost: 1, Peek: true}, {Attributes: attrs("back"), Cost: 1, Refund: true}, {Attributes: attrs("three"), Cost: 1}}, &r))
 	must(p.Decide(ctx, attrs("last"), 1, &r))
 	must(p.Refund(ctx, attrs("refund"), 1, &r))
 	if err := p.Decide(ctx, policy.Map{"path": "/a%2fb", "name": "fault"}, 1, &r); err == nil {

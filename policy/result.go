@@ -33,7 +33,7 @@ type Result struct {
 	// order of the rules; a rule that sets no limit has one. It is valid until
 	// the Result is used again.
 	Rules []RuleResult
-	// Answers has an entry for each question of [Policy.DecideAll], in order,
+	// Answers has an entry for each request of [Policy.DecideAll], in order,
 	// and is empty after the other methods. It is valid as long as Rules.
 	Answers []Answer
 

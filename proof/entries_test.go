@@ -65,7 +65,7 @@ func TestEnvelopeEntries(t *testing.T) {
 		{"All", byAll},
 		{"Store of two layers", byStore},
 		{"policy", func(t *testing.T, text string) take { return byPolicy(t, memstore.New(memstore.Options{}), text) }},
-		{"policy, two questions", byQuestions},
+		{"policy, two requests", byRequests},
 		{"middleware", byMiddleware},
 		{"middleware of rules", byRules},
 		{"Redis", func(t *testing.T, text string) take { return byLimiter(t, sharedStore(t, socket), text) }},
@@ -303,12 +303,12 @@ func byPolicy(t *testing.T, store stint.Store, text string) take {
 	}
 }
 
-// byQuestions asks twice in one request, of which one only looks.
-func byQuestions(t *testing.T, text string) take {
+// byRequests asks twice in one request, of which one only looks.
+func byRequests(t *testing.T, text string) take {
 	p := newPolicy(t, memstore.New(memstore.Options{}), text)
 	return func(key string) (bool, error) {
 		var r policy.Result
-		err := p.DecideAll(context.Background(), []policy.Question{{Attributes: policy.Map{"ip": "192.0.2.8"}, Cost: 1, Peek: true}, {Attributes: policy.Map{"ip": key}, Cost: 1}}, &r)
+		err := p.DecideAll(context.Background(), []policy.Request{{Attributes: policy.Map{"ip": "192.0.2.8"}, Cost: 1, Peek: true}, {Attributes: policy.Map{"ip": key}, Cost: 1}}, &r)
 		return r.Decision.Allowed, err
 	}
 }

@@ -170,7 +170,7 @@ func (o *Observer) tally(d *entrypoint, rule string) *tally {
 type Requests struct{ Allowed, Denied uint64 }
 
 // Requests returns how many requests passed and were denied since the start. Where
-// several questions are decided together, they are one.
+// several requests are decided together, they are one.
 func (o *Observer) Requests() (all Requests) {
 	for _, d := range *o.entrypoints.Load() {
 		denied := d.denied.Load() // before the sum: a request is in that first

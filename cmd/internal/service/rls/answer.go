@@ -64,7 +64,7 @@ func (m *room) fill(r *policy.Result, a *policy.Answer) {
 	}
 }
 
-// unlimited reports whether a rule lets the question pass whatever others say.
+// unlimited reports whether a rule lets the request pass whatever others say.
 func unlimited(r *policy.Result, a *policy.Answer) bool {
 	for i := a.First; i < a.Past; i++ {
 		if r.Rules[i].Action == "unlimited" && !r.Rules[i].Shadow {

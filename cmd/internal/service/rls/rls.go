@@ -83,7 +83,7 @@ func New(o Options) *Service {
 // A call is one request on its way. Calls are used again.
 type call struct {
 	descriptors []descriptor
-	questions   []policy.Question
+	requests    []policy.Request
 	result      policy.Result
 }
 
@@ -106,7 +106,7 @@ func (s *Service) Decide(ctx context.Context, req *pb.RateLimitRequest, operator
 		return nil, err.status()
 	}
 	began := time.Now()
-	if err := p.DecideAll(ctx, c.questions, &c.result); err != nil {
+	if err := p.DecideAll(ctx, c.requests, &c.result); err != nil {
 		s.o.Observer.Failed(entrypoint, err)
 		if errors.Is(err, policy.ErrRequest) {
 			return denial(req.GetDescriptors(), len(c.result.Answers)), nil
@@ -119,7 +119,7 @@ func (s *Service) Decide(ctx context.Context, req *pb.RateLimitRequest, operator
 	}
 	s.o.Observer.Decided(entrypoint, &c.result, asked)
 	resp := respond(&c.result)
-	for i, q := range c.questions {
+	for i, q := range c.requests {
 		if q.Given != nil {
 			tellBrought(resp.Statuses[i], req.GetDescriptors()[i].GetLimit())
 		}
@@ -170,7 +170,7 @@ func invalid(format string, args ...any) *fault {
 	return &fault{code: codes.InvalidArgument, reason: fmt.Sprintf(format, args...)}
 }
 
-// read makes questions of the descriptors.
+// read makes requests of the descriptors.
 func (s *Service) read(p *policy.Policy, req *pb.RateLimitRequest, operator bool, c *call) *fault {
 	all := req.GetDescriptors()
 	switch {
@@ -187,7 +187,7 @@ func (s *Service) read(p *policy.Policy, req *pb.RateLimitRequest, operator bool
 			return invalid("descriptors[%d].entries: %d of them: at most %d", i, n, MaxEntries)
 		}
 		c.descriptors[i] = descriptor{req.GetDomain(), d.GetEntries()}
-		q := policy.Question{Attributes: &c.descriptors[i], Cost: max(int64(req.GetHitsAddend()), 1)}
+		q := policy.Request{Attributes: &c.descriptors[i], Cost: max(int64(req.GetHitsAddend()), 1)}
 		if own := d.GetHitsAddend(); own != nil {
 			if own.GetValue() > math.MaxInt64 {
 				return &fault{reason: fmt.Sprintf("descriptors[%d].hits_addend: at most %d", i, int64(math.MaxInt64)), denies: true, at: i}
@@ -208,7 +208,7 @@ func (s *Service) read(p *policy.Policy, req *pb.RateLimitRequest, operator bool
 			}
 			q.Given, q.Key = given, c.descriptors[i].key()
 		}
-		c.questions = append(c.questions, q)
+		c.requests = append(c.requests, q)
 	}
 	return nil
 }
@@ -242,9 +242,9 @@ const maxKept = 16
 
 func (s *Service) release(c *call) {
 	clear(c.descriptors)
-	clear(c.questions)
-	c.descriptors, c.questions = c.descriptors[:0], c.questions[:0]
-	if cap(c.questions) <= maxKept {
+	clear(c.requests)
+	c.descriptors, c.requests = c.descriptors[:0], c.requests[:0]
+	if cap(c.requests) <= maxKept {
 		s.calls.Put(c)
 	}
 }
