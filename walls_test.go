@@ -160,7 +160,7 @@ var places = map[string]place{
 	"policy/mode.go":          {". ./memstore", "limits of a rule bound in its mode, which in memory is nothing"},
 	"policy/wait.go":          {"context context.WithTimeout time.Now time.Since . ./internal/waitqueue ./meter", "waits in the order of the queue; giving a place back is bounded in time"},
 	"policy/decide_all.go":    {"context . ./meter", "several questions as one decision; contexts go to stores that reach over a network"},
-	"policy/given.go":         {". ./fallback", "limits that a request brings along, bound"},
+	"policy/callerlimits.go":  {". ./fallback", "limits that a request brings along, bound"},
 	"policy/reserve.go":       {"context crypto/hmac encoding/base64 encoding/binary . ./meter", "tokens are sealed, so that none is made up"},
 	"policy/standing.go":      {"context . ./internal/match ./meter", "how a client stands; contexts go to stores that reach over a network"},
 	"policy/bykey.go":         {"context . ./meter", "what operators do to a key; contexts go to stores that reach over a network"},

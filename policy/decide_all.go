@@ -14,7 +14,7 @@ import (
 // A Request is one of several that [Policy.DecideAll] answers together. Peek
 // and Refund exclude each other.
 type Request struct {
-	// Attributes are what the rules look at. They may be nil where Given is
+	// Attributes are what the rules look at. They may be nil where Limits is
 	// there.
 	Attributes Attributes
 	// Cost is what the rules count for it, times what each rule says.
@@ -25,10 +25,10 @@ type Request struct {
 	// Refund gives Cost back to the keys, whatever becomes of the other
 	// requests: an operator's act. The default value is false.
 	Refund bool
-	// Given is limits to hold it to in place of all rules. The default value,
+	// Limits are those to hold it to in place of all rules. The default value,
 	// nil, is the rules.
-	Given *Given
-	// Key is whom Given counts for.
+	Limits *CallerLimits
+	// Key is whom Limits count for.
 	Key string
 }
 
@@ -83,7 +83,7 @@ func (p *Policy) DecideAll(ctx context.Context, requests []Request, r *Result) e
 // tellAll calls OnDecision for each request that was to be charged.
 func (p *Policy) tellAll(requests []Request, r *Result) {
 	for i := range requests {
-		if q := &requests[i]; !q.Peek && !q.Refund && q.Given == nil {
+		if q := &requests[i]; !q.Peek && !q.Refund && q.Limits == nil {
 			p.report(q.Attributes, q.Cost, r)
 		}
 	}
@@ -113,8 +113,8 @@ func (p *Policy) matchRequest(q *Request, r *Result) error {
 	switch {
 	case q.Cost < 0:
 		return stint.ErrCost
-	case q.Given != nil:
-		q.Given.hold(q, r)
+	case q.Limits != nil:
+		q.Limits.hold(q, r)
 	default:
 		if err := p.matchMore(q.Attributes, q.Cost, r); err != nil {
 			return err

@@ -216,11 +216,11 @@ func TestDecideAllGiveBack(t *testing.T) {
 func TestDecideAllGiven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, _ := together(t)
-		given, err := p.Give("(override)", stint.PerHour(2).WithName("given 2/h"))
+		given, err := p.BindCallerLimits("(override)", stint.PerHour(2).WithName("given 2/h"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		brought := policy.Request{Cost: 1, Given: given, Key: "k"}
+		brought := policy.Request{Cost: 1, Limits: given, Key: "k"}
 		var r policy.Result
 		for i, want := range []string{
 			"true true:(override):1 true:user:4",
@@ -237,11 +237,11 @@ func TestDecideAllGiven(t *testing.T) {
 		if err := p.DecideAll(t.Context(), []policy.Request{brought}, &r); err != nil || r.Decision.Allowed || r.KeyHash(0) == "" {
 			t.Errorf("alone: %s %q %v", said(&r), r.KeyHash(0), err)
 		}
-		block, err := p.Give("(override)")
+		block, err := p.BindCallerLimits("(override)")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := p.DecideAll(t.Context(), []policy.Request{{Cost: 1, Given: block}, ask(1, "user", "bob")}, &r); err != nil || said(&r) != "false false:(override):0 true:user:5" {
+		if err := p.DecideAll(t.Context(), []policy.Request{{Cost: 1, Limits: block}, ask(1, "user", "bob")}, &r); err != nil || said(&r) != "false false:(override):0 true:user:5" {
 			t.Errorf("no limits: %s %v", said(&r), err)
 		}
 	})

@@ -20,7 +20,7 @@ func TestSetNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	given, err := p.Give("(given)", stint.PerHour(12).WithAlgorithm(meter.FixedWindow).WithName("(given)"))
+	given, err := p.BindCallerLimits("(given)", stint.PerHour(12).WithAlgorithm(meter.FixedWindow).WithName("(given)"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestSetNodes(t *testing.T) {
 	passed := 0
 	for range 12 {
 		var r policy.Result
-		if err := next.DecideAll(t.Context(), []policy.Request{{Cost: 1, Given: given, Key: "k"}}, &r); err != nil {
+		if err := next.DecideAll(t.Context(), []policy.Request{{Cost: 1, Limits: given, Key: "k"}}, &r); err != nil {
 			t.Fatal(err)
 		}
 		if r.Decision.Allowed {

@@ -59,7 +59,7 @@ type plan struct {
 	limits  []stint.Limit
 	held    time.Duration // the longest that a leaky_queue among them holds a request
 	variant string
-	given   *Given // whose plan this is, if it is no rule's
+	given   *CallerLimits // whose plan this is, if it is no rule's
 }
 
 // An override gives requests another plan.

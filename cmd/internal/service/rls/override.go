@@ -31,20 +31,20 @@ type brought struct {
 }
 
 // overrides knows the limits that requests have brought along.
-type overrides = recent.Values[brought, *policy.Given]
+type overrides = recent.Values[brought, *policy.CallerLimits]
 
 // override returns what holds to the limit that a descriptor brings.
-func (s *Service) override(p *policy.Policy, l *ratelimit.RateLimitDescriptor_RateLimitOverride) (*policy.Given, error) {
+func (s *Service) override(p *policy.Policy, l *ratelimit.RateLimitDescriptor_RateLimitOverride) (*policy.CallerLimits, error) {
 	b := brought{l.GetRequestsPerUnit(), l.GetUnit(), 1}
 	if m := l.GetUnitMultiplier(); m != nil {
 		b.multiplier = m.GetValue()
 	}
-	return s.overrides.Get(b, func() (*policy.Given, error) {
+	return s.overrides.Get(b, func() (*policy.CallerLimits, error) {
 		limits, err := b.limits()
 		if err != nil {
 			return nil, err
 		}
-		g, err := p.Give(overrideRule, limits...)
+		g, err := p.BindCallerLimits(overrideRule, limits...)
 		if err != nil {
 			return nil, fmt.Errorf("limit: %w", err)
 		}

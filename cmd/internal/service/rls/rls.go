@@ -120,7 +120,7 @@ func (s *Service) Decide(ctx context.Context, req *pb.RateLimitRequest, operator
 	s.o.Observer.Decided(entrypoint, &c.result, asked)
 	resp := respond(&c.result)
 	for i, q := range c.requests {
-		if q.Given != nil {
+		if q.Limits != nil {
 			tellBrought(resp.Statuses[i], req.GetDescriptors()[i].GetLimit())
 		}
 	}
@@ -206,7 +206,7 @@ func (s *Service) read(p *policy.Policy, req *pb.RateLimitRequest, operator bool
 			if err != nil {
 				return &fault{code: codes.InvalidArgument, reason: fmt.Sprintf("descriptors[%d].%v", i, err)}
 			}
-			q.Given, q.Key = given, c.descriptors[i].key()
+			q.Limits, q.Key = given, c.descriptors[i].key()
 		}
 		c.requests = append(c.requests, q)
 	}

@@ -7,22 +7,23 @@ import (
 	"github.com/stint-dev/stint/fallback"
 )
 
-// A Given is limits that do not come from rules: those that a request brings
-// along, say. They are held all at once, for a key that the caller chooses, and
-// what keys have used belongs to their names. Make one with [Policy.Give]; it
-// does not change, and outlives [Policy.Reload].
-type Given struct {
+// CallerLimits are limits that do not come from rules: those that a request
+// brings along, say. They are held all at once, for a key that the caller
+// chooses, and what keys have used belongs to their names. Make them with
+// [Policy.BindCallerLimits]; they do not change, and outlive [Policy.Reload].
+type CallerLimits struct {
 	rule *rule
 	plan *plan
 	pair *fallback.Pair
 }
 
-// Give makes limits known to the store under a name, for [Request.Given]. Each is a limit of the
-// store while you hold it: bound how many a client can make you hold. No limits are a block. The name stands for the rule's in
-// answers; no rule has one in parentheses. When the store fails, they do as
-// on_store_failure: local.
-func (p *Policy) Give(name string, limits ...stint.Limit) (*Given, error) {
-	g := &Given{rule: &rule{name: name, failure: FailLocal}, plan: &plan{name: name, rule: name, limits: limits}}
+// BindCallerLimits makes limits known to the store under a name, for
+// [Request.Limits]. Each is a limit of the store while you hold it: bound how many
+// a client can make you hold. No limits are a block. The name stands for the
+// rule's in answers; no rule has one in parentheses. When the store fails, they do
+// as on_store_failure: local.
+func (p *Policy) BindCallerLimits(name string, limits ...stint.Limit) (*CallerLimits, error) {
+	g := &CallerLimits{rule: &rule{name: name, failure: FailLocal}, plan: &plan{name: name, rule: name, limits: limits}}
 	g.plan.given = g
 	if len(limits) == 0 {
 		g.plan.id, g.plan.action = -1, "block"
@@ -40,7 +41,7 @@ func (p *Policy) Give(name string, limits ...stint.Limit) (*Given, error) {
 }
 
 // hold adds the limits to a result.
-func (g *Given) hold(q *Request, r *Result) {
+func (g *CallerLimits) hold(q *Request, r *Result) {
 	h := hit{rule: g.rule, plan: g.plan, key: q.Key, weight: 1, cost: q.Cost, first: len(r.Rules)}
 	if len(h.key) > plainKey || h.key != "" && h.key[0] == hashMark {
 		h.key = r.policy.hashed(h.key)
