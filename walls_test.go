@@ -143,7 +143,7 @@ var places = map[string]place{
 	// there.
 	"policy/doc.go":           {"", "says what the package is"},
 	"policy/attributes.go":    {"./internal/match", "what is known of a request"},
-	"policy/rules.go":         {". ./internal/match ./policy/rulesfile", "rules that have been read are a value"},
+	"policy/rules.go":         {". ./fallback ./internal/match ./policy/rulesfile", "rules that have been read are a value"},
 	"policy/compile.go":       {"runtime . ./internal/match ./policy/rulesfile", "a file to rules with indexes, and names that state belongs to; runtime.Gosched, so that requests pass meanwhile"},
 	"policy/matchrules.go":    {". ./internal/match ./internal/satmath ./policy/rulesfile", "which rules match, in order"},
 	"policy/key.go":           {"crypto/hmac crypto/rand crypto/sha256 encoding/base64 encoding/hex sync ./internal/match", "hashes keys, with a secret that is drawn once for a process unless given"},
@@ -160,7 +160,7 @@ var places = map[string]place{
 	"policy/mode.go":          {". ./memstore", "limits of a rule bound in its mode, which in memory is nothing"},
 	"policy/wait.go":          {"context context.WithTimeout time.Now time.Since . ./internal/waitqueue ./meter", "waits in the order of the queue; giving a place back is bounded in time"},
 	"policy/decide_all.go":    {"context . ./meter", "several questions as one decision; contexts go to stores that reach over a network"},
-	"policy/callerlimits.go":  {". ./fallback", "limits that a request brings along, bound"},
+	"policy/callerlimits.go":  {".", "limits that a request brings along, bound"},
 	"policy/reserve.go":       {"context crypto/hmac encoding/base64 encoding/binary . ./meter", "tokens are sealed, so that none is made up"},
 	"policy/standing.go":      {"context . ./internal/match ./meter", "how a client stands; contexts go to stores that reach over a network"},
 	"policy/bykey.go":         {"context . ./meter", "what operators do to a key; contexts go to stores that reach over a network"},

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/stint-dev/stint"
-	"github.com/stint-dev/stint/fallback"
 )
 
 // CallerLimits are limits that do not come from rules: those that a request
@@ -14,7 +13,6 @@ import (
 type CallerLimits struct {
 	rule *rule
 	plan *plan
-	pair *fallback.Pair
 }
 
 // BindCallerLimits makes limits known to the store under a name, for
@@ -24,7 +22,6 @@ type CallerLimits struct {
 // as on_store_failure: local.
 func (p *Policy) BindCallerLimits(name string, limits ...stint.Limit) (*CallerLimits, error) {
 	g := &CallerLimits{rule: &rule{name: name, failure: FailLocal}, plan: &plan{name: name, rule: name, limits: limits}}
-	g.plan.given = g
 	if len(limits) == 0 {
 		g.plan.id, g.plan.action = -1, "block"
 		g.plan.layers = []*Layer{{Rule: name, Label: name, Text: "block", Action: "block"}}
@@ -34,7 +31,7 @@ func (p *Policy) BindCallerLimits(name string, limits ...stint.Limit) (*CallerLi
 		g.plan.layers = append(g.plan.layers, &Layer{Rule: name, Label: name, Limit: l, Text: l.String()})
 	}
 	var err error
-	if g.pair, err = p.pair(g.plan, strict); err != nil {
+	if g.plan.pair, err = p.pair(g.plan, strict); err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
 	return g, nil

@@ -306,9 +306,7 @@ func (p *Policy) customerPlan(r *rule, o *Override) (*plan, error) {
 		}
 		next.layers = append(next.layers, &Layer{Rule: r.name, Label: label, Variant: variant, Limit: l, Text: l.String(), Shadow: r.shadow})
 	}
-	g := &CallerLimits{rule: r, plan: next}
-	next.given = g
 	var err error
-	g.pair, err = p.pair(next, r.mode)
+	next.pair, err = p.pair(next, r.mode)
 	return next, err
 }

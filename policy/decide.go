@@ -150,8 +150,8 @@ func (p *Policy) bound(s *side, h *hit) stint.Bound {
 
 // pairOf returns a hit's limits in both stores.
 func (p *Policy) pairOf(h *hit) *fallback.Pair {
-	if g := h.plan.given; g != nil {
-		return g.pair
+	if pair := h.plan.pair; pair != nil {
+		return pair
 	}
 	return p.pairs[h.plan.id]
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/internal/match"
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
@@ -59,7 +60,7 @@ type plan struct {
 	limits  []stint.Limit
 	held    time.Duration // the longest that a leaky_queue among them holds a request
 	variant string
-	given   *CallerLimits // whose plan this is, if it is no rule's
+	pair    *fallback.Pair // of a plan that is no rule's, in both stores
 }
 
 // An override gives requests another plan.
