@@ -35,46 +35,22 @@ func (b *bound) AllowEach(ctx context.Context, keys []string, cost int64, passed
 	return nil
 }
 
-// allowBatch decides about at most batchKeys keys under one limit. It hashes
-// all, locks their shards in order, looks at the place of each, and decides only
-// then: what one look waits for from memory, the next does not wait behind.
+// allowBatch decides about at most batchKeys keys under one limit. It hashes all,
+// locks their shards in order, looks for the state of each, and decides only then:
+// what one look waits for from memory, the next does not wait behind.
 func (b *bound) allowBatch(v *view, keys []string, cost int64, passed []bool) error {
 	s, l := b.store, v.limits[0]
 	if s.closed.Load() {
 		return stint.ErrClosed
 	}
-	var hashes [batchKeys]uint64
-	var shards, apart uint64 // sets, of shards and of keys
+	var few [batchKeys]uint64
+	hashes := few[:len(keys)]
+	var shards uint64 // a set
 	for i, key := range keys {
 		hashes[i] = s.seed.hash(key)
 		shards |= 1 << s.shard(hashes[i])
 	}
-	now := s.clock.now()
-	func() {
-		for set := shards; set != 0; set &= set - 1 {
-			s.shards[bits.TrailingZeros64(set)].mu.Lock()
-		}
-		defer func() {
-			for set := shards; set != 0; set &= set - 1 {
-				s.shards[bits.TrailingZeros64(set)].mu.Unlock()
-			}
-		}()
-		var seen uint64
-		for _, h := range hashes[:len(keys)] {
-			seen += s.shards[s.shard(h)].table(l).look(h)
-		}
-		runtime.KeepAlive(seen) // the looks are what it is for
-		for i, key := range keys {
-			h := hashes[i]
-			sh := &s.shards[s.shard(h)]
-			if t := sh.table(l); t.several && sh.among(l, t, h) {
-				apart |= 1 << i
-			} else {
-				passed[i] = sh.allow(s, l, t, h, key, now, cost)
-			}
-		}
-	}()
-	for ; apart != 0; apart &= apart - 1 {
+	for apart := s.allowLocked(l, shards, hashes, keys, cost, passed); apart != 0; apart &= apart - 1 {
 		i := bits.TrailingZeros64(apart)
 		d, err := b.several(meter.OpTake, keys[i], cost)
 		if err != nil {
@@ -86,6 +62,51 @@ func (b *bound) allowBatch(v *view, keys []string, cost int64, passed []bool) er
 	return nil
 }
 
+// allowLocked takes cost from each of some keys, of a set of shards. It returns the
+// set of keys that it has left out, since other forms count them too.
+func (s *Store) allowLocked(l *limit, shards uint64, hashes []uint64, keys []string, cost int64, passed []bool) (apart uint64) {
+	now := s.clock.now()
+	for set := shards; set != 0; set &= set - 1 {
+		s.shards[bits.TrailingZeros64(set)].mu.Lock()
+	}
+	defer func() {
+		for set := shards; set != 0; set &= set - 1 {
+			s.shards[bits.TrailingZeros64(set)].mu.Unlock()
+		}
+	}()
+	var words [batchKeys]*uint64 // where a key's state is one word, close to its home
+	var seen uint64
+	for i, h := range hashes {
+		if t := l.tables[s.shard(h)]; t == nil {
+			continue
+		} else if t.plain() && t.width == 1 {
+			words[i] = t.near(h)
+		} else {
+			seen += t.look(h)
+		}
+	}
+	runtime.KeepAlive(seen) // the looks are what it is for
+	for i, h := range hashes {
+		sh := &s.shards[s.shard(h)]
+		if w := words[i]; w != nil {
+			if *w, passed[i] = l.meter.TakeWord(*w, sh.tick(now), cost); !passed[i] {
+				sh.denial(l, h, keys[i])
+			}
+			continue
+		}
+		moves := sh.moves
+		if t := sh.table(l); t.several && sh.among(l, t, h) {
+			apart |= 1 << i
+		} else {
+			passed[i] = sh.allow(s, l, t, h, keys[i], now, cost)
+		}
+		if sh.moves != moves {
+			clear(words[i+1:])
+		}
+	}
+	return apart
+}
+
 // look returns what stands at the first place where a key may be.
 func (t *table) look(h uint64) uint64 {
 	g := t.segment(h)
@@ -94,3 +115,26 @@ func (t *table) look(h uint64) uint64 {
 	}
 	return g.slots[g.home(h)*t.stride()]
 }
+
+// near returns the state of a key in a table of one word a state, if the key is in
+// one of the first four slots where it may be, else nil. It compares with all four
+// before it branches: nothing predicts how far a key is from its home.
+func (t *table) near(h uint64) *uint64 {
+	g := t.segment(h)
+	at := 2 * g.home(h)
+	if at+8 > len(g.slots) {
+		return nil
+	}
+	w := (*[8]uint64)(g.slots[at:])
+	not0 := differ(w[0], h)
+	not1 := not0 & differ(w[2], h)
+	not2 := not1 & differ(w[4], h)
+	i := 2 * (not0 + not1 + not2)
+	if w[i&7] != h {
+		return nil
+	}
+	return &w[(i+1)&7]
+}
+
+// differ returns 0 for equal words, else 1.
+func differ(a, b uint64) uint64 { d := a ^ b; return (d | -d) >> 63 }
