@@ -22,10 +22,11 @@ func documents(t *testing.T) []string {
 	return append(pages, "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 }
 
-// TestDocsExample holds README.md's example to the one that compiles and runs.
+// TestDocsExample holds README.md's program to the example that compiles and runs.
 func TestDocsExample(t *testing.T) {
 	_, rest, _ := strings.Cut(readDocument(t, "README.md"), "```go\n")
 	shown, _, _ := strings.Cut(rest, "```")
+	_, shown, _ = strings.Cut(shown, "func main() {\n")
 	for _, s := range sources(t) {
 		if s.path != "example_test.go" {
 			continue
@@ -36,7 +37,7 @@ func TestDocsExample(t *testing.T) {
 				if err := format.Node(&body, s.set, f.Body.List); err != nil {
 					t.Fatal(err)
 				}
-				if got := body.String() + "\n"; got != shown {
+				if got := "\t" + strings.ReplaceAll(body.String(), "\n", "\n\t") + "\n}\n"; got != shown {
 					t.Errorf("Example is\n%s\nREADME.md shows\n%s", got, shown)
 				}
 			}
@@ -45,25 +46,22 @@ func TestDocsExample(t *testing.T) {
 }
 
 // TestDocsClone does what README.md tells the owner of another module to do: its
-// example runs there, on this clone, and no network is needed.
+// program runs there, on this clone, and no network is needed.
 func TestDocsClone(t *testing.T) {
 	readme := readDocument(t, "README.md")
 	_, rest, _ := strings.Cut(readme, "```go\n")
-	shown, _, _ := strings.Cut(rest, "```")
-	program := "package main\n\nimport (\n\t\"context\"\n\t\"fmt\"\n\t\"log\"\n\n\t\"github.com/stint-dev/stint\"\n\t\"github.com/stint-dev/stint/memstore\"\n)\n\nfunc main() {\n" + shown + "}\n"
+	program, _, _ := strings.Cut(rest, "```")
 	root, err := filepath.Abs(".")
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	for name, text := range map[string]string{"main.go": program, "go.mod": "module example.com/app\n\ngo 1.26.0\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(program), 0o644); err != nil {
+		t.Fatal(err)
 	}
 	var printed string
-	for _, told := range []string{"go mod edit -replace=github.com/stint-dev/stint=../stint", "go mod tidy", "go run ."} {
-		if told != "go run ." && !strings.Contains(readme, "\n"+told+" ") {
+	for _, told := range []string{"go mod init example.com/app", "go mod edit -replace=github.com/stint-dev/stint=../stint", "go mod tidy", "go run ."} {
+		if !strings.Contains(readme, "\n"+told+"\n") && !strings.Contains(readme, "\n"+told+" ") {
 			t.Errorf("README.md does not say %s", told)
 		}
 		words := strings.Fields(strings.ReplaceAll(told, "../stint", root))
@@ -126,6 +124,17 @@ func TestDocsNames(t *testing.T) {
 			if !tests[m[1]] {
 				t.Errorf("%s names %s: there is no such test", name, m[1])
 			}
+		}
+	}
+}
+
+// TestDocsReached holds README.md to a link to every document: what it does not list,
+// its readers do not find.
+func TestDocsReached(t *testing.T) {
+	readme := readDocument(t, "README.md")
+	for _, name := range documents(t) {
+		if name != "README.md" && !strings.Contains(readme, "]("+filepath.ToSlash(name)+")") {
+			t.Errorf("README.md has no link to %s", name)
 		}
 	}
 }

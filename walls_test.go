@@ -409,6 +409,7 @@ var floors = map[string]string{
 		policy`,
 	"cmd/internal/service/acts": `
 		.
+		cmd/internal/service/desk
 		cmd/internal/service/rules
 		cmd/internal/wholefile
 		policy

@@ -46,14 +46,14 @@ func (b *bound) Decide(ctx context.Context, op meter.Op, key string, cost int64)
 		b.warm(key, d.Taken)
 		return d, nil
 	}
-	if !s.fails(ctx, err) {
+	if !s.fails(ctx, err) { // the call was wrong, or its caller has gone
 		return d, err
 	}
 	why := err
-	d, err = s.instead(func() (stint.Decision, error) {
+	d, err = s.instead(func() (stint.Decision, error) { // unless the mode is Open or Closed
 		return b.pair.Local.Decide(context.WithoutCancel(ctx), op, key, cost)
 	})
-	b.pair.Owe(why, key, d.Taken)
+	b.pair.Owe(why, key, d.Taken) // nothing, if the shared store may have charged it
 	return d, err
 }
 
@@ -73,7 +73,8 @@ func (s *Store) split(layers []stint.Layer) (main, local []stint.Layer, err erro
 	return main, local, nil
 }
 
-// warm charges the local store with what the shared one has let through.
+// warm charges the local store with what the shared one has let through here, as
+// far as this process's share goes.
 func (s *Store) warm(layers []stint.Layer, taken int64) {
 	for _, l := range layers {
 		l.Bound.(*bound).warm(l.Key, units(taken, l.Weight))

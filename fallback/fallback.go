@@ -1,7 +1,6 @@
 // Package fallback answers when the store that several processes share cannot.
 //
-//	store, err := fallback.New(shared, fallback.Options{Nodes: 3})
-//	…
+//	store := fallback.New(shared, fallback.Options{Nodes: 3})
 //	limiter, err := stint.NewLimiter(store, "test", limits...)
 //
 // A [Store] asks the shared store first. While that fails, the [Mode] says what

@@ -33,6 +33,8 @@ func (b *bound) Name() string { return b.view.Load().form.name.text }
 
 // Allow implements [stint.Bound]. Nearly every request is for a key that has its
 // place under the only limit: this is the fast path for those, in a straight line.
+// A table is plain if states lie in its slots, none has an open reservation, and
+// the limit has one form.
 func (b *bound) Allow(_ context.Context, key string, cost int64) (bool, error) {
 	s, l := b.store, b.view.Load().only
 	if l == nil || cost <= 0 {
@@ -275,7 +277,8 @@ func (s *Store) Decide(_ context.Context, op meter.Op, layers []stint.Layer, cos
 }
 
 // decide answers op over all requests: read, decide, write all or nothing. If
-// held is not nil and the cost is charged, its layers hold where to.
+// held is not nil and the cost is charged, its layers hold where to. A full table
+// has cells, the states that new keys share.
 func (s *Store) decide(op meter.Op, rs []request, cost int64, held *reservation) (stint.Decision, error) {
 	if cost < 0 {
 		return stint.Decision{}, stint.ErrCost

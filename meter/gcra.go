@@ -11,7 +11,7 @@ import (
 // theoretical arrival time (TAT): the moment at which the bucket is full again
 // or the queue empty. A request of cost c passes at t when
 //
-//	max(tat, t) + c·T − t ≤ capacity·T
+//	max(tat, t) + c·T − t ≤ capacity·T = burst span
 //
 // and then tat becomes max(tat, t) + c·T (ITU-T I.371, the virtual scheduling
 // form). T = period/count is rational, emissionNum/emissionDen in lowest terms, so times are

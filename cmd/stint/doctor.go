@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,12 +9,15 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
 
+	"github.com/stint-dev/stint/cmd/internal/service/acts"
 	"github.com/stint-dev/stint/cmd/internal/service/proxy"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
 	"github.com/stint-dev/stint/cmd/internal/service/server"
@@ -72,6 +76,7 @@ func (c *doctorCmd) Run(e *env) error {
 	store := c.examineRules(&u)
 	c.examineStore(e.ctx, storeURL(store), &u)
 	c.examineDoors(e.ctx, &u)
+	c.examineState(&u)
 	write := u.text
 	if c.JSON {
 		write = u.json
@@ -108,10 +113,7 @@ func (c *doctorCmd) program(u *checkup) {
 // examineRules reads the rules, and returns the store that they name or the flag
 // does.
 func (c *doctorCmd) examineRules(u *checkup) (store string) {
-	path := c.File
-	if path == "" {
-		path = c.Config
-	}
+	path := cmp.Or(c.File, c.Config)
 	switch {
 	case c.Rules != "":
 		u.add("rules", "warning", "they are in a database, which is not read here", "stint db status and stint rules show look at it")
@@ -225,6 +227,28 @@ func (c *doctorCmd) examineDoors(ctx context.Context, u *checkup) {
 		level, text := d.audience(one.flag, addr)
 		u.add("exposed", level, one.flag+" "+text, "")
 	}
+}
+
+// examineState says whether what operators do can be kept, where they may act.
+func (c *doctorCmd) examineState(u *checkup) {
+	config := cmp.Or(c.File, c.Config)
+	if c.Admin == "" || c.Rules != "" {
+		return
+	}
+	path := c.path(config)
+	if path == "" {
+		u.ok("state", "what operators do is kept in memory")
+		return
+	}
+	if _, err := os.Stat(filepath.Dir(path)); err != nil {
+		u.failed("state", err)
+		return
+	}
+	if err := acts.Unwritable(path); err != nil {
+		u.add("state", "warning", "operators can change nothing: "+err.Error(), stateHint)
+		return
+	}
+	u.ok("state", "what operators do is kept in %s", path)
 }
 
 // tryAddress opens an address and closes it.

@@ -45,6 +45,10 @@ func TestDoctor(t *testing.T) {
 		{good + " --http " + free + " --resp :0 --operator-token-file " + tokens, false, []string{"warning exposed: --resp reaches other machines, in clear; operators may ask; operators may refund and reset"}},
 		{good + " --http " + free + " --store redis://127.0.0.1:1", true, []string{"error store: redis://127.0.0.1:1: "}},
 		{"--http " + free, false, []string{"warning rules: none are named"}},
+		{good + " --http " + free + " --admin " + free, false, []string{"ok state: what operators do is kept in " + good + ".state"}},
+		{good + " --http " + free + " --admin " + free + " --state none", false, []string{"ok state: what operators do is kept in memory"}},
+		{good + " --http " + free + " --admin " + free + " --state " + dir + "/none/acts", true, []string{"error state: "}},
+		{good + " --http " + free + " --admin " + free + " --state /proc/acts", false, []string{"warning state: operators can change nothing: open /proc/acts", "--state FILE names a place that can be written"}},
 	} {
 		answer := session{args: append([]string{"doctor", "--json"}, strings.Fields(try.args)...)}.run()
 		line, rest, _ := strings.Cut(answer, "\n")

@@ -3,6 +3,7 @@ package main_test
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -242,6 +243,35 @@ func TestOverrideFile(t *testing.T) {
 			`override remove orders "partner-1"`, `reset orders "partner-1"`, `refund orders "partner-1"`}
 		if !slices.Equal(acts, want) {
 			t.Errorf("the audit has %q, want %q", acts, want)
+		}
+	})
+}
+
+// TestOverrideUnkept has a state file that cannot be written: the log says so at the
+// start, and whoever acts is told what was done and what to change.
+func TestOverrideUnkept(t *testing.T) {
+	if _, err := os.Stat("/proc/self"); err != nil {
+		t.Skip("there is no directory here in which root cannot write either")
+	}
+	onBoth(t, func(t *testing.T, start func(...string) *running) {
+		p := start("-c", writeFile(t, t.TempDir()+"/stint.yaml", operateRules), "--state", "/proc/acts")
+		p.waitFor("operators can change nothing: the state file cannot be written")
+		for _, one := range []struct {
+			want string
+			args []string
+		}{
+			{"nothing has changed: the server's state file cannot be written", []string{"override", "set", "orders", "partner-1", "100/h", "--for", "1h"}},
+			{"it is done, but not in the audit", []string{"reset", "orders", "partner-1"}},
+		} {
+			if n := p.requests("partner-1", 6); n > 4 {
+				t.Errorf("%d passed, want at most 4", n)
+			}
+			if status, _, errs := p.stint(one.args...); status != 1 || !strings.Contains(errs, one.want) {
+				t.Errorf("stint %s: exit %d %s", strings.Join(one.args, " "), status, errs)
+			}
+		}
+		if n := p.requests("partner-1", 6); n != 4 {
+			t.Errorf("after a reset %d passed, want 4", n)
 		}
 	})
 }

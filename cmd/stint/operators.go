@@ -60,6 +60,9 @@ func (s *sources) keeper(c *sourceFlags, logger *slog.Logger) (desk.Keeper, erro
 	return k, nil
 }
 
+// stateHint is for a state file that cannot be written.
+const stateHint = "--state FILE names a place that can be written; --state none keeps what operators do in memory"
+
 // An office is what operators see and do.
 type office struct {
 	desk       *desk.Desk
@@ -208,6 +211,11 @@ func (d *access) serveAdmin(ctx context.Context, address string, admin *server.A
 	}
 	lab := lab.New(lab.Options{Aside: true}) // decisions come first
 	rehearsals := s.rehearsals(ctx, of, background, logger)
+	if s.acts != nil {
+		if err := s.acts.Unwritable(); err != nil {
+			logger.Warn("operators can change nothing: the state file cannot be written", "error", err, "hint", stateHint)
+		}
+	}
 	handler := server.NewAdminHandler(ln.Addr(), server.AdminHandlerOptions{
 		Admin: admin, Page: s.page(ctx, of, rehearsals, background, logger), Rules: of.api, Usage: s.usage(logger),
 		Rehearse: rehearsals, Lab: lab, Simulate: lab, Clients: d.clients, Operators: d.operators,

@@ -52,6 +52,9 @@ func TestCompose(t *testing.T) {
 			}
 		}
 	}
+	if state := project.Services["stint"].Environment["STINT_STATE"]; state == nil || *state != "none" {
+		t.Error("what operators do would be kept on a file system that cannot be written")
+	}
 	if check := project.Services["stint"].HealthCheck; check == nil || check.Test[1] != "/stint" {
 		t.Errorf("stint is checked by %+v", check)
 	}

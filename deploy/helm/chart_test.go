@@ -388,6 +388,25 @@ func TestDocument(t *testing.T) {
 // listens are the flags that say where to listen: a test takes free ports.
 var listens = regexp.MustCompile(`^(--(?:http|grpc|resp|admin)=).*`)
 
+// writable returns a variable of the container that names a file, with dir for the
+// directory, which must be a volume of the pod's own that can be written.
+func writable(t *testing.T, pod corev1.PodSpec, name, dir string) string {
+	t.Helper()
+	one := pod.Containers[0]
+	at := slices.IndexFunc(one.Env, func(v corev1.EnvVar) bool { return v.Name == name })
+	if at < 0 {
+		t.Fatalf("%s is not set: by itself it is below a directory that cannot be written", name)
+	}
+	for _, mount := range one.VolumeMounts {
+		volume := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == mount.Name && v.EmptyDir != nil })
+		if file, below := strings.CutPrefix(one.Env[at].Value, mount.MountPath+"/"); below && volume >= 0 && !mount.ReadOnly {
+			return name + "=" + dir + "/" + file
+		}
+	}
+	t.Errorf("%s is %s, which cannot be written", name, one.Env[at].Value)
+	return name + "=none"
+}
+
 // TestProgram gives what pods are started with to the program itself: its doctor
 // reads the same flags and files, and serves nothing.
 func TestProgram(t *testing.T) {
@@ -423,7 +442,10 @@ func TestProgram(t *testing.T) {
 			}
 		}
 		run := exec.Command(program, args...)
-		if out, err := run.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("1 rule")) {
+		run.Env = append(os.Environ(), writable(t, o.deployment.Spec.Template.Spec, "STINT_STATE", dir))
+		out, err := run.CombinedOutput()
+		page := strings.Join(strings.Fields(string(out)), " ") // lines are broken at blanks
+		if err != nil || !strings.Contains(page, "1 rule") || !strings.Contains(page, "ok state what operators do is kept in "+dir) {
 			t.Errorf("%v: %v\n%s", args, err, out)
 		}
 	}

@@ -3,8 +3,15 @@
 -- since most calls are of this kind. What it cannot decide falls through.
 --
 -- KEYS: the states. ARGV: T for one or R for several, cost, head, step, full, div;
--- then, if the time is not the server's, now. Answer: as fastpath.lua's; to R one
--- for each; false for a request that falls through, which has then not been decided.
+-- then, if the time is not the server's, now. A state of this limit begins with head:
+-- '=', the algorithm's letter (q is a queue), the limit's numbers. step is T and full
+-- the burst span of meter/gcra.go, in 1/div µs. What follows head is the TAT: µs as a
+-- double, then the rest in 1/div µs. Large ones are in digits, after a ':' (58). While
+-- reservations are open, 16 bytes more follow.
+--
+-- Answer: the backlog b after the decision in 1/div µs, or −1 − b where the limit
+-- denies; to R one for each; false for a request that falls through, which has then
+-- not been decided.
 
 if (ARGV[1] == 'T' and #KEYS == 1 or ARGV[1] == 'R') and not overflowed then
   local call, sub, byte, format = redis.call, string.sub, string.byte, string.format

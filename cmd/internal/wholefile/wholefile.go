@@ -37,3 +37,12 @@ func Write(path string, write func(io.Writer) error) (err error) {
 	}
 	return errors.Join(dir.Sync(), dir.Close()) // so that the rename lasts
 }
+
+// Try reports why Write could not begin to write a path, without writing it.
+func Try(path string) error {
+	f, err := os.OpenFile(path+beside, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(path+beside))
+}

@@ -20,7 +20,9 @@ import (
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
 
+	"github.com/stint-dev/stint/cmd/internal/service/desk"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/cmd/internal/wholefile"
 )
 
 const (
@@ -136,6 +138,27 @@ func (refused) Is(target error) bool { return target == rulesdb.ErrInput }
 
 func refuse(format string, args ...any) error { return refused{fmt.Errorf(format, args...)} }
 
+// An unkept error is a [desk.ErrUnkept].
+type unkept struct{ error }
+
+func (e unkept) Error() string { return "the state file: " + e.error.Error() }
+
+func (e unkept) Unwrap() error { return e.error }
+
+func (unkept) Is(target error) bool { return target == desk.ErrUnkept }
+
+// Unwritable reports why the state file cannot be written; nil if there is none, or
+// it can be.
+func (k *Keeper) Unwritable() error { return Unwritable(k.o.Path) }
+
+// Unwritable reports why a state file could not be written.
+func Unwritable(path string) error {
+	if path == "" {
+		return nil
+	}
+	return wholefile.Try(path)
+}
+
 // SetOverride sets an override, or removes it if it is Removed, and returns the
 // one before, Removed if there was none. It is in the state file once this
 // returns.
@@ -178,7 +201,7 @@ func (k *Keeper) SetOverride(_ context.Context, o rulesource.Override, lasts tim
 		Was: rulesdb.Describe(&was), Now: rulesdb.Describe(&now), Reason: o.Reason})
 	if err := next.write(k.o.Path); err != nil {
 		_ = k.apply(&was) // it held before
-		return was, now, fmt.Errorf("the state file: %w", err)
+		return was, now, unkept{err}
 	}
 	k.state = next
 	k.end(moment)
@@ -238,7 +261,7 @@ func (k *Keeper) Note(_ context.Context, a rulesdb.Act) error {
 	next := k.state.with(place{}, rulesource.Override{Removed: true})
 	next.note(time.Now().UTC(), a)
 	if err := next.write(k.o.Path); err != nil {
-		return fmt.Errorf("the state file: %w", err)
+		return unkept{err}
 	}
 	k.state = next
 	return nil

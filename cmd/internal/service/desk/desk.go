@@ -21,6 +21,13 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
 )
 
+var (
+	// ErrUnkept is for an act that could not be written down, and so was not done.
+	ErrUnkept = errors.New("it cannot be kept")
+	// ErrUnaudited is for an act that was done, and could not be written down.
+	ErrUnaudited = errors.New("it is done, but not in the audit")
+)
+
 // A Keeper keeps rules and what belongs to them. Its methods are those of
 // [rulesdb.DB] and mean what is said there.
 type Keeper interface {

@@ -338,6 +338,12 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 		server.WriteProblem(w, http.StatusNotFound, "", h.bare(err))
 	case errors.Is(err, rulesdb.ErrInput):
 		server.WriteProblem(w, http.StatusUnprocessableEntity, "", h.bare(err))
+	case errors.Is(err, ErrUnaudited):
+		h.log.Error("operators API", "path", r.URL.Path, "error", err)
+		server.WriteProblem(w, http.StatusServiceUnavailable, "", ErrUnaudited.Error()+": the server's log says why")
+	case errors.Is(err, ErrUnkept):
+		h.log.Error("operators API", "path", r.URL.Path, "error", err)
+		server.WriteProblem(w, http.StatusServiceUnavailable, "", "nothing has changed: the server's state file cannot be written, and its log says why; --state names another place, --state none keeps acts in memory")
 	default:
 		h.log.Error("operators API", "path", r.URL.Path, "error", err)
 		server.WriteProblem(w, http.StatusServiceUnavailable, "", "this cannot be done now; the log says why, and the rules that are held go on")

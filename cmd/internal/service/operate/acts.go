@@ -137,7 +137,7 @@ func (s *Service) give(r *desk.Request, reason, act, did string, do func(p *poli
 	}
 	s.log(r, act, rule, key, err)
 	if err != nil {
-		return 0, nil, fmt.Errorf("it is done, but not in the audit: %w", err)
+		return 0, nil, fmt.Errorf("%w: %w", desk.ErrUnaudited, err)
 	}
 	return http.StatusOK, s.act(r, rule, key, did), nil
 }
