@@ -7,10 +7,15 @@ BELOW     = $(filter-out $(CURDIR),$(shell go list -m -f '{{.Dir}}')) # the modu
 APART    := adapters/caddylimit adapters/generated benchmarks/caddy deploy/compose deploy/helm # modules that go.work leaves out, so that nothing else is built with their dependencies
 REQUIRED := . ./grpclimit ./redisstore ./redisstore/goredis ./rulesdb # that other modules here require
 # They begin first, or the others wait for them at the end.
-LONGEST  := ./redisstore ./cmd/stint ./redisstore/goredis ./release
+LONGEST  := ./redisstore ./cmd/stint ./redisstore/goredis
 # Much in them compares on one goroutine, where there is no race to find: with the
 # detector that is done in part, and whole without it.
 WHOLE    := ./memstore ./cmd/internal/planner/plan
+# What builds and writes has no race to find: it is compiled and tested without the
+# detector, beside WHOLE.
+QUIET    := release site proof/cmd/%
+ALL       = $(shell go list work)
+UNRACED   = $(filter $(addprefix $(MODULE)/,$(QUIET)),$(ALL))
 # In a loop over directories $$d: go.work is for the modules that it lists.
 ALONE     = case " $(APART) " in *" $$d "*) export GOWORK=off ;; esac
 # What users run or import, and not what tests and builds it.
@@ -24,10 +29,10 @@ CHAOSTIME ?= 10m
 TAGS     := -tags grpcnotrace
 # What talks to databases of rules, reads YAML or Lua, writes metrics or reads flags is called
 # seldom: its functions are not copied to where they are called, which saves 0.4 MB.
-SELDOM   := -gcflags='github.com/jackc/...=-l' -gcflags='github.com/go-sql-driver/...=-l' -gcflags='go.yaml.in/...=-l' \
-	-gcflags='github.com/prometheus/...=-l' -gcflags='$(MODULE)/cmd/stint=-l' \
-	-gcflags='$(MODULE)/rulesdb/...=-l' -gcflags='$(MODULE)/cmd/internal/service/desk/...=-l' -gcflags='$(MODULE)/cmd/internal/service/ruleshttp/...=-l' \
-	-gcflags='github.com/yuin/...=-l' -gcflags='golang.org/x/text/...=-l'
+SELDOM   := -gcflags=github.com/jackc/...=-l -gcflags=github.com/go-sql-driver/...=-l -gcflags=go.yaml.in/...=-l \
+	-gcflags=github.com/prometheus/...=-l -gcflags=$(MODULE)/cmd/stint=-l \
+	-gcflags=$(MODULE)/rulesdb/...=-l -gcflags=$(MODULE)/cmd/internal/service/desk/...=-l -gcflags=$(MODULE)/cmd/internal/service/ruleshttp/...=-l \
+	-gcflags=github.com/yuin/...=-l -gcflags=golang.org/x/text/...=-l
 
 .DEFAULT_GOAL := help
 .PHONY: help build release size site man cross audit demo test test-valkey needs check short soak chaos fuzz mutants house errors bench bench-redis bench-plan bench-service bench-rules bench-operate docs board lint tidy clean
@@ -72,18 +77,20 @@ audit: check ## look for known holes where their database can be reached, for un
 demo: ## run the proxy in front of a small server of its own, and say what to try
 	go run ./cmd/stint serve --demo
 
-# All that tests build, the command among it, is compiled once: with these flags, and
-# for vet as for the tests; nomsgpack leaves out a coder of gin's, by far its longest to
-# compile. Vet looks at the tests, too, so that they do not again.
-BUILT := -trimpath -tags=grpcnotrace,nomsgpack
+# All that tests build, the command among it, is compiled once: with these flags, which
+# are those of a release, and for vet as for the tests; nomsgpack leaves out a coder of
+# gin's, by far its longest to compile. Vet looks at the tests, too, so that they do not
+# again.
+BUILT := -trimpath -tags=grpcnotrace,nomsgpack $(SELDOM)
 test: export GOFLAGS := $(GOFLAGS) $(BUILT) -vet=off
-test: RACE := -race
+# Code that generators wrote takes long to compile with the detector; not to copy its
+# functions to where they are called halves that.
+test: RACE := -race $(foreach p,github.com/redis/rueidis/internal/cmds github.com/redis/go-redis/v9 github.com/envoyproxy/... modernc.org/...,-gcflags=$(p)=-l)
 # With the race detector a program waits a second before it ends: tests run hundreds.
 test: export GORACE := atexit_sleep_ms=10 $(GORACE)
 
 test: needs check ## install what is missing, check, then test every module, those of go.work with the race detector; say what was left out
-	go test -timeout 40m $(WHOLE)
-	go run ./proof/cmd/tests -race -timeout 40m $(LONGEST) work -- $(APART)
+	go run ./proof/cmd/tests -timeout 40m $(WHOLE) $(UNRACED) -- $(RACE) -timeout 40m $(LONGEST) $(filter-out $(UNRACED),$(ALL)) -- $(APART)
 
 test-valkey: ## the tests of redisstore on valkey-server instead of redis-server
 	STINT_REDIS_SERVER=valkey-server go test -count=1 ./redisstore/... ./redisstore/goredis/...
@@ -93,7 +100,8 @@ needs: ## install the servers and the browser that tests run against (Debian pac
 
 check: ## gofmt, and go vet of every module
 	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "not formatted (gofmt -w):"; echo "$$files"; exit 1; fi
-	go vet $(RACE) work
+	go vet $(UNRACED)
+	go vet $(RACE) $(filter-out $(UNRACED),$(ALL))
 	@for d in $(APART); do (cd $$d && GOWORK=off go vet ./...) || exit 1; done
 
 short: export GOFLAGS := $(GOFLAGS) $(BUILT)

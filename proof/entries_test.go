@@ -84,7 +84,7 @@ func TestEnvelopeEntries(t *testing.T) {
 		t.Run(e.name+" in rounds", func(t *testing.T) { rounds(t, e.open(t, "1/1h")) })
 		for i, text := range entryLimits {
 			for j, goroutines := range []int{2, 64, 1000} {
-				if testing.Short() && (i+j)%3 != 0 {
+				if brief() && (i+j)%3 != 0 {
 					continue // each limit with each crowd, at some entry
 				}
 				t.Run(fmt.Sprint(e.name, " ", text, " by ", goroutines), func(t *testing.T) {

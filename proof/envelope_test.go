@@ -39,12 +39,16 @@ var everyKind = []string{
 	"20/s sliding_buckets parts 4 count_denied",
 }
 
-// scaled returns how much work a test does: less with -short, more in a soak.
+// brief reports whether the short form of the tests is enough: it was asked for, or
+// all is several times as slow. The planted bugs of mutants are found by it.
+func brief() bool { return (testing.Short() || racing) && !soaking() }
+
+// scaled returns how much work a test does: less in the short form, more in a soak.
 func scaled(short, normal, soak int) int {
 	switch {
 	case soaking():
 		return soak
-	case testing.Short():
+	case brief():
 		return short
 	}
 	return normal

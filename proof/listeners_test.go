@@ -37,7 +37,7 @@ func TestEnvelopeListeners(t *testing.T) {
 		t.Run(e.name+" in rounds", func(t *testing.T) { rounds(t, e.open(t, program, "1/1h")) })
 		for i, text := range []string{"1000/s burst 3", "10/10ms sliding_log", "20/20ms fixed_window", "30/1h"} {
 			for j, goroutines := range []int{2, 64, 400} {
-				if e.name == "CL.THROTTLE" && i > 0 || testing.Short() && (i+j)%3 != 0 {
+				if e.name == "CL.THROTTLE" && i > 0 || brief() && (i+j)%3 != 0 {
 					continue // whose limits are buckets of whole seconds
 				}
 				t.Run(fmt.Sprint(e.name, " ", text, " by ", goroutines), func(t *testing.T) {

@@ -58,7 +58,7 @@ func TestDifferentialRedisForms(t *testing.T) {
 func differAll(t *testing.T, url string) {
 	saw := sightings{takes: make(map[string][2]int)}
 	var all sync.WaitGroup
-	for i := range 12 { // at once: they wait for Redis more than they compute
+	for i := range scaled(6, 12, 12) { // at once: they wait for Redis more than they compute
 		all.Go(func() {
 			t.Run(fmt.Sprint(i), func(t *testing.T) { differ(t, url, &saw, false) })
 		})
@@ -72,7 +72,7 @@ func differ(t *testing.T, url string, saw *sightings, forms bool) {
 	store := openRedis(t, url, func() int64 { return d.now })
 	defer store.Close()
 	rounds := scaled(1, 2, 20)
-	if racing || forms {
+	if forms {
 		rounds = 1
 	}
 	checks := 0

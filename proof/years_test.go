@@ -58,9 +58,6 @@ func TestYears(t *testing.T) {
 		decisions int
 	}
 	start, enough := time.Now(), scaled(12_000, 200_000, 5_000_000)
-	if racing {
-		enough = min(enough, 12_000)
-	}
 	for i, text := range yearly {
 		t.Run(text, func(t *testing.T) {
 			for done, seed := 0, uint64(i); done < enough; seed += 100 {

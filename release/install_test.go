@@ -71,7 +71,7 @@ func publish(t *testing.T, version string) *newcomer {
 	cache := strings.TrimSpace(n.must("go", "env", "GOMODCACHE"))
 	proxy := strings.TrimSpace(n.must("go", "env", "GOPROXY"))
 	n.env = append(n.env, "GOWORK=off", "GOBIN="+filepath.Join(dir, "bin"), "GOMODCACHE="+filepath.Join(dir, "mod"),
-		"GOFLAGS=-trimpath -tags=grpcnotrace -modcacherw", // as in make test, so that what it has compiled serves here too
+		"GOFLAGS="+os.Getenv("GOFLAGS")+" -trimpath -tags=grpcnotrace -modcacherw", // as in make test, so that what it has compiled serves here too
 		"GOPROXY=file://"+filepath.ToSlash(cache)+"/cache/download,"+proxy, "GOSUMDB=off", "GOPRIVATE=github.com/stint-dev",
 		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url.file://"+origin+".insteadOf", "GIT_CONFIG_VALUE_0=https://github.com/stint-dev/stint")
 	return n

@@ -2,10 +2,11 @@
 // the end, once, what was left out and why: which program is missing, or which
 // setting asks for more.
 //
-//	go run ./proof/cmd/tests -race -timeout 40m work -- adapters/caddylimit deploy/helm
+//	go run ./proof/cmd/tests ./release -- -race -timeout 40m ./cmd/... -- adapters/caddylimit deploy/helm
 //
-// Behind -- stand modules that go.work leaves out: their tests run by themselves,
-// without the flags. It exits as go test does.
+// With -- between them stand the arguments of one go test after another, and last
+// modules that go.work leaves out: their tests run by themselves, without flags. It
+// exits as the first go test does that fails, and runs none after that.
 package main
 
 import (
@@ -20,12 +21,14 @@ import (
 )
 
 func main() {
-	args, apart := os.Args[1:], []string(nil)
-	if i := slices.Index(args, "--"); i >= 0 {
-		args, apart = args[:i], args[i+1:]
-	}
+	runs, apart := split(os.Args[1:])
 	r := newReader(os.Stdout)
-	status := test(r, "", nil, args...)
+	status := 0
+	for _, args := range runs {
+		if status == 0 {
+			status = test(r, "", nil, args...)
+		}
+	}
 	for _, dir := range apart {
 		if status == 0 {
 			status = test(r, dir, []string{"GOWORK=off"}, "./...")
@@ -33,6 +36,21 @@ func main() {
 	}
 	r.summary()
 	os.Exit(status)
+}
+
+// split returns the arguments of each go test, and the modules that stand apart.
+func split(args []string) (runs [][]string, apart []string) {
+	for {
+		i := slices.Index(args, "--")
+		if i < 0 {
+			break
+		}
+		runs, args = append(runs, args[:i]), args[i+1:]
+	}
+	if runs == nil {
+		return [][]string{args}, nil
+	}
+	return runs, args
 }
 
 // test runs go test in a directory and returns its status.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -74,5 +75,20 @@ func TestPrints(t *testing.T) {
 	b.Reset()
 	if status := test(r, filepath.Join(dir, "ok"), []string{"GOWORK=off", "GOFLAGS="}, "-count=1", "."); status != 0 || !strings.HasPrefix(b.String(), "ok  \tm/ok\t") {
 		t.Errorf("status %d: %s", status, b.String())
+	}
+}
+
+// TestSplit reads which tests run together, and which stand apart.
+func TestSplit(t *testing.T) {
+	for _, c := range []struct{ args, runs, apart string }{
+		{"-race work", "[[-race work]]", "[]"},
+		{"work -- a b", "[[work]]", "[a b]"},
+		{"./a -- -race work -- a b", "[[./a] [-race work]]", "[a b]"},
+		{"./a -- work --", "[[./a] [work]]", "[]"},
+	} {
+		runs, apart := split(strings.Fields(c.args))
+		if fmt.Sprint(runs) != c.runs || fmt.Sprint(apart) != c.apart {
+			t.Errorf("%s: %v and %v", c.args, runs, apart)
+		}
 	}
 }
