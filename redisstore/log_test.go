@@ -101,7 +101,10 @@ func (p *pair) actOnLog(l twins) {
 func TestLongLog(t *testing.T) {
 	server := redistest.Start(t)
 	steps := 60_000
-	if racing || testing.Short() {
+	switch {
+	case racing:
+		steps = 4_000
+	case testing.Short():
 		steps = 8_000
 	}
 	for seed, text := range []string{
@@ -157,12 +160,15 @@ func TestLongLogSteps(t *testing.T) {
 // one, STINT_SEEDS says how many.
 func TestLongLogChanged(t *testing.T) {
 	server := redistest.Start(t)
-	from, seeds := uint64(1), 5
+	from, seeds, rounds := uint64(1), 5, 60
 	if os.Getenv("STINT_SOAK") != "" {
 		from, seeds = rand.Uint64(), 100
 	}
 	if racing || testing.Short() {
 		seeds = 2
+	}
+	if racing {
+		rounds = 30
 	}
 	if n, err := strconv.ParseUint(os.Getenv("STINT_SEED"), 10, 64); err == nil {
 		from = n
@@ -174,7 +180,7 @@ func TestLongLogChanged(t *testing.T) {
 		t.Run(fmt.Sprint(from+i), func(t *testing.T) {
 			p := newLogs(t, server.URL(), from+i, parse(t, "1000/1h sliding_log").WithName(fmt.Sprint("changing ", from+i)))
 			defer p.redis.Close()
-			p.changeLogs(60)
+			p.changeLogs(rounds)
 		})
 	}
 }

@@ -39,6 +39,10 @@ func (e *env) rewind() {
 	e.advance(1_750_000_000_123_456_789)
 }
 
+// part returns how many of n histories or keys a store is held to: all, or one in
+// Part.
+func (e *env) part(n int) int { return max(n/max(e.suite.Part, 1), 1) }
+
 // advance moves the clock, by whole quanta.
 func (e *env) advance(d int64) { e.now.Add(d - d%e.quantum) }
 

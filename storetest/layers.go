@@ -14,7 +14,7 @@ import (
 // A request with layers is held against a twin of each limit that is asked and
 // charged alone, in its own units.
 func layersAllOrNone(e *env) {
-	for range 60 {
+	for range e.part(60) {
 		ls := newLayered(e)
 		for range 40 {
 			e.advance(e.gap(ls.limits[e.rnd.IntN(len(ls.limits))].Limit))

@@ -59,8 +59,8 @@ type Suite struct {
 	// server more than it works. The default value is false.
 	Parallel bool
 	// Part, if it is above 1, holds each law to one limit in Part, a different
-	// one for each law, for a store that takes minutes for all. The default value
-	// holds each law to every limit.
+	// one for each law, and those that are about many keys or histories to one in
+	// Part of them, for a store that takes minutes for all. The default value holds each law to every limit.
 	Part int
 }
 
