@@ -39,9 +39,9 @@ var (
 func (e *encoder) refuseDenied(d *stint.Decision) refusal {
 	f := refuseQuota
 	f.setWait(d.RetryAfter)
-	for i := range e.layers {
+	for i := range e.limits {
 		if d.Denied.Has(i) {
-			f.violated = append(f.violated, e.layers[i].Quoted)
+			f.violated = append(f.violated, e.limits[i].Quoted)
 		}
 	}
 	return f

@@ -58,11 +58,11 @@ const (
 type encoder struct {
 	dialect Dialect
 	policy  []string // RateLimit-Policy, whole
-	layers  []layer
+	limits  []encodedLimit
 }
 
-// A layer is one limit as the fields of a dialect tell it.
-type layer struct {
+// An encodedLimit is one limit as the fields of a dialect tell it.
+type encodedLimit struct {
 	ratefields.Limit
 	policy []string // its RateLimit-Policy, if it is the only one
 	most   []string // that passes at once, as text
@@ -73,17 +73,17 @@ func newEncoder(dialect Dialect, labels []string, limits []stint.Limit) *encoder
 	e := &encoder{dialect: dialect}
 	var items []string
 	for i, l := range limits {
-		y := newLayer(dialect, labels[i], l)
-		e.layers = append(e.layers, y)
+		y := newEncodedLimit(dialect, labels[i], l)
+		e.limits = append(e.limits, y)
 		items = append(items, y.policy...)
 	}
 	e.policy = one(strings.Join(items, ", "))
 	return e
 }
 
-// newLayer returns how the fields of a dialect tell of a limit.
-func newLayer(dialect Dialect, name string, l stint.Limit) layer {
-	y := layer{Limit: ratefields.Of(name, l), most: one(strconv.FormatInt(l.Capacity(), 10))}
+// newEncodedLimit returns how the fields of a dialect tell of a limit.
+func newEncodedLimit(dialect Dialect, name string, l stint.Limit) encodedLimit {
+	y := encodedLimit{Limit: ratefields.Of(name, l), most: one(strconv.FormatInt(l.Capacity(), 10))}
 	policy := y.Policy()
 	if dialect != Draft11 { // which alone has names
 		policy = strings.TrimPrefix(policy, y.Quoted+";q=")
@@ -98,17 +98,17 @@ func one(s string) []string { return []string{s}[:1:1] }
 // set writes the fields of a decision, none where no limit was asked. Price: two
 // allocations, for what depends on the decision; none without fields.
 func (e *encoder) set(h http.Header, d *stint.Decision) {
-	if e.dialect == NoFields || d.Tightest < 0 || d.Tightest >= len(e.layers) {
+	if e.dialect == NoFields || d.Tightest < 0 || d.Tightest >= len(e.limits) {
 		return
 	}
-	y, own := &e.layers[d.Tightest], *d
-	own.ResetAfter = y.Reset(d, len(e.layers))
+	y, own := &e.limits[d.Tightest], *d
+	own.ResetAfter = y.Reset(d, len(e.limits))
 	y.set(h, e.dialect, e.policy, &own)
 }
 
 // set writes the fields of a decision whose Remaining and ResetAfter are the
-// layer's.
-func (y *layer) set(h http.Header, dialect Dialect, policy []string, d *stint.Decision) {
+// limit's.
+func (y *encodedLimit) set(h http.Header, dialect Dialect, policy []string, d *stint.Decision) {
 	switch dialect {
 	case Draft11:
 		h[fieldPolicy] = policy
@@ -133,7 +133,7 @@ type Fields struct {
 	// Dialect is the header fields to send. The default value is Draft11.
 	Dialect Dialect
 
-	known atomic.Pointer[knownLayers]
+	known atomic.Pointer[knownLimits]
 }
 
 // Set writes the fields of an answer that p gave, and Retry-After with a
@@ -160,15 +160,15 @@ func (f *Fields) encode(h http.Header, p *policy.Policy, r *policy.Result) {
 	if f.Dialect == NoFields || at < 0 || r.Rules[at].Action != "" {
 		return
 	}
-	known := f.layersOf(p)
-	held, tightest := 0, (*layer)(nil)
+	known := f.limitsOf(p)
+	held, tightest := 0, (*encodedLimit)(nil)
 	var policies []string
 	for i := range r.Rules {
 		one := &r.Rules[i]
 		if one.Shadow || one.Action != "" {
 			continue
 		}
-		y := known.of(f.Dialect, one.Layer)
+		y := known.of(f.Dialect, one.RuleLimit)
 		if held++; held == 1 {
 			policies = y.policy
 		} else if f.Dialect != XRateLimit {
@@ -180,39 +180,39 @@ func (f *Fields) encode(h http.Header, p *policy.Policy, r *policy.Result) {
 	}
 	if tightest != nil {
 		d := r.Decision
-		d.ResetAfter = r.Rules[at].ResetAfter // not that of another layer
+		d.ResetAfter = r.Rules[at].ResetAfter // not that of another limit
 		tightest.set(h, f.Dialect, policies, &d)
 	}
 }
 
-// knownLayers remembers how fields tell of a policy's layers.
-type knownLayers struct {
+// knownLimits remembers how fields tell of a policy's limits.
+type knownLimits struct {
 	policy *policy.Policy
-	layers sync.Map // *policy.Layer to *layer
+	limits sync.Map // *policy.RuleLimit to *encodedLimit
 	count  atomic.Int64
 }
 
 // mostKnown bounds what is remembered, at some hundred bytes each. The fields of
-// layers beyond it, as a file with very many overrides may have, are encoded anew
+// limits beyond it, as a file with very many overrides may have, are encoded anew
 // each time.
 const mostKnown = 10_000
 
-func (f *Fields) layersOf(p *policy.Policy) *knownLayers {
+func (f *Fields) limitsOf(p *policy.Policy) *knownLimits {
 	known := f.known.Load()
 	if known == nil || known.policy != p {
-		known = &knownLayers{policy: p}
+		known = &knownLimits{policy: p}
 		f.known.Store(known)
 	}
 	return known
 }
 
-func (k *knownLayers) of(dialect Dialect, l *policy.Layer) *layer {
-	if y, ok := k.layers.Load(l); ok {
-		return y.(*layer)
+func (k *knownLimits) of(dialect Dialect, l *policy.RuleLimit) *encodedLimit {
+	if y, ok := k.limits.Load(l); ok {
+		return y.(*encodedLimit)
 	}
-	y := newLayer(dialect, l.Label, l.Limit)
+	y := newEncodedLimit(dialect, l.Label, l.Limit)
 	if k.count.Add(1) <= mostKnown {
-		k.layers.Store(l, &y)
+		k.limits.Store(l, &y)
 	}
 	return &y
 }

@@ -111,7 +111,7 @@ type Outcome struct {
 	// sent, or its address: keep it out of logs and metric labels.
 	Key string
 	// Violated is the names of the limits that denied it, or would have. Under
-	// a policy they are the labels of its layers.
+	// a policy they are the labels of its limits.
 	Violated []string
 	// Rules is the policy's whole answer, valid until the function that got
 	// the Outcome returns; nil without a policy.
@@ -267,9 +267,9 @@ func (g *keyed) respond(w http.ResponseWriter, r *http.Request, key string, wait
 
 func (g *keyed) outcome(key string, waited time.Duration, d *stint.Decision) Outcome {
 	o := Outcome{Decision: *d, Key: key, Shadow: g.o.Shadow, Waited: waited}
-	for layer := range d.Denied.Limits() {
-		if layer < len(g.fields.layers) {
-			o.Violated = append(o.Violated, g.fields.layers[layer].Name)
+	for i := range d.Denied.Limits() {
+		if i < len(g.fields.limits) {
+			o.Violated = append(o.Violated, g.fields.limits[i].Name)
 		}
 	}
 	return o

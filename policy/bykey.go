@@ -53,12 +53,12 @@ func (p *Policy) RefundKey(ctx context.Context, name, key string, units int64) e
 
 // ChargeKey charges a key under one limit of a rule with up to that many units,
 // as far as there is room, and returns how many: it takes back what an operator
-// gave. label is [Layer.Label], variant [Layer.Variant]; a limit that there is
+// gave. label is [RuleLimit.Label], variant [RuleLimit.Variant]; a limit that there is
 // not any more is charged nothing. The error is [ErrNoRule], or the store's.
 func (p *Policy) ChargeKey(ctx context.Context, name, key, label, variant string, units int64) (charged int64, err error) {
 	err = p.byKey(name, key, func(h *hit) error {
-		for k, layer := range h.plan.layers {
-			if layer.Label != label || layer.Variant != variant {
+		for k, limit := range h.plan.ruleLimits {
+			if limit.Label != label || limit.Variant != variant {
 				continue
 			}
 			d, err := p.pairOf(h).Limit(k).Decide(ctx, meter.OpTakeUpTo, h.key, units)

@@ -24,11 +24,11 @@ func (p *Policy) BindCallerLimits(name string, limits ...stint.Limit) (*CallerLi
 	g := &CallerLimits{rule: &rule{name: name, failure: FailLocal}, plan: &plan{name: name, rule: name, limits: limits}}
 	if len(limits) == 0 {
 		g.plan.id, g.plan.action = -1, "block"
-		g.plan.layers = []*Layer{{Rule: name, Label: name, Text: "block", Action: "block"}}
+		g.plan.ruleLimits = []*RuleLimit{{Rule: name, Label: name, Text: "block", Action: "block"}}
 		return g, nil
 	}
 	for _, l := range limits {
-		g.plan.layers = append(g.plan.layers, &Layer{Rule: name, Label: name, Limit: l, Text: l.String()})
+		g.plan.ruleLimits = append(g.plan.ruleLimits, &RuleLimit{Rule: name, Label: name, Limit: l, Text: l.String()})
 	}
 	var err error
 	if g.plan.pair, err = p.pair(g.plan, strict); err != nil {
@@ -44,8 +44,8 @@ func (g *CallerLimits) hold(q *Request, r *Result) {
 		h.key = r.policy.hashed(h.key)
 	}
 	h.plan = r.oneForm(&h)
-	for _, l := range h.plan.layers {
-		e := RuleResult{Layer: l, Cost: q.Cost, Remaining: -1, hit: len(r.hits)}
+	for _, l := range h.plan.ruleLimits {
+		e := RuleResult{RuleLimit: l, Cost: q.Cost, Remaining: -1, hit: len(r.hits)}
 		if l.Action != "" {
 			e.Denied, e.Remaining, e.RetryAfter = true, 0, stint.Never
 			r.blocked = h.first

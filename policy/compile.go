@@ -43,7 +43,7 @@ func (r *Rules) compile(f *rulesfile.Rule) *rule {
 		missing: missingWords[f.OnMissing], failure: failureWords[f.OnStoreFailure], mode: modeWords[f.Mode],
 		ipv4: f.IPv4Prefix, ipv6: f.IPv6Prefix,
 		name: f.Name, line: f.Line, column: f.Column,
-		missingLayer: &Layer{Rule: f.Name, Label: f.Name, Text: "missing", Action: "missing", Shadow: f.Shadow},
+		missingLimit: &RuleLimit{Rule: f.Name, Label: f.Name, Text: "missing", Action: "missing", Shadow: f.Shadow},
 	}
 	if f.Own != nil {
 		one.own = r.plan(one, f.Own, "", "/")
@@ -91,7 +91,7 @@ func (r *Rules) overrides(one *rule, all []rulesfile.Override) {
 // sets the plan apart.
 func (r *Rules) plan(one *rule, f *rulesfile.Plan, variant, mark string) *plan {
 	if f.Action != "" {
-		return &plan{id: -1, action: f.Action, variant: variant, layers: []*Layer{{
+		return &plan{id: -1, action: f.Action, variant: variant, ruleLimits: []*RuleLimit{{
 			Rule: one.name, Label: one.name, Variant: variant, Text: f.Action, Action: f.Action, Shadow: one.shadow,
 		}}}
 	}
@@ -103,7 +103,7 @@ func (r *Rules) plan(one *rule, f *rulesfile.Plan, variant, mark string) *plan {
 		}
 		l = l.WithName(l.ID())
 		p.limits = append(p.limits, l)
-		p.layers = append(p.layers, &Layer{
+		p.ruleLimits = append(p.ruleLimits, &RuleLimit{
 			Rule: one.name, Label: label, Variant: variant, Limit: l, Text: l.String(), Shadow: one.shadow,
 		})
 	}

@@ -32,8 +32,8 @@ func held(t *testing.T, p *policy.Policy, org string) string {
 		t.Fatal(err)
 	}
 	for i, one := range x.Rules {
-		if one.Layers[0].Text != texts[i] {
-			t.Errorf("%s: explained as %s, decided by %s", org, one.Layers[0].Text, texts[i])
+		if one.Limits[0].Text != texts[i] {
+			t.Errorf("%s: explained as %s, decided by %s", org, one.Limits[0].Text, texts[i])
 		}
 	}
 	return strings.Join(texts, " ")

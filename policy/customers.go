@@ -296,7 +296,7 @@ func (p *Policy) customerPlan(r *rule, o *Override) (*plan, error) {
 	if len(o.Limits) == 0 {
 		action := o.text()
 		next.id, next.action = -1, action
-		next.layers = []*Layer{{Rule: r.name, Label: r.name, Variant: variant, Text: action, Action: action, Shadow: r.shadow}}
+		next.ruleLimits = []*RuleLimit{{Rule: r.name, Label: r.name, Variant: variant, Text: action, Action: action, Shadow: r.shadow}}
 		return next, nil
 	}
 	for i, l := range o.Limits {
@@ -304,7 +304,7 @@ func (p *Policy) customerPlan(r *rule, o *Override) (*plan, error) {
 		if len(o.Limits) > 1 {
 			label += fmt.Sprintf("/%d", i+1)
 		}
-		next.layers = append(next.layers, &Layer{Rule: r.name, Label: label, Variant: variant, Limit: l, Text: l.String(), Shadow: r.shadow})
+		next.ruleLimits = append(next.ruleLimits, &RuleLimit{Rule: r.name, Label: label, Variant: variant, Limit: l, Text: l.String(), Shadow: r.shadow})
 	}
 	var err error
 	next.pair, err = p.pair(next, r.mode)

@@ -86,7 +86,7 @@ func (p *Policy) run(ctx context.Context, s *side, a act, r *Result) error {
 			if first == nil {
 				first = h
 			}
-			limits += len(h.plan.layers)
+			limits += len(h.plan.ruleLimits)
 			free = free || h.weight == 0
 		}
 	}
@@ -163,7 +163,7 @@ func (r *Result) layer(s *side, h *hit) stint.Layer {
 	}
 	return stint.Layer{
 		Bound: r.policy.bound(s, h), Key: h.key, Weight: h.weight,
-		Answers: r.answers[h.first : h.first+len(h.plan.layers)],
+		Answers: r.answers[h.first : h.first+len(h.plan.ruleLimits)],
 	}
 }
 
@@ -196,9 +196,9 @@ func (p *Policy) look(ctx context.Context, s *side, r *Result, d *stint.Decision
 	return err
 }
 
-// setResult writes the answers of a hit's layers into the entries of r.
+// setResult writes the answers of a hit's limits into the entries of r.
 func (r *Result) setResult(h *hit) {
-	for k := range h.plan.layers {
+	for k := range h.plan.ruleLimits {
 		r.Rules[h.first+k].set(&r.answers[h.first+k])
 	}
 }
@@ -214,26 +214,26 @@ func (h *hit) charged(local bool, a act, d *stint.Decision) {
 	h.took, h.onLocal = a.charges() && a.ttl == 0 && d.Allowed && h.cost > 0 && h.part == partTake, local
 }
 
-// conclude makes the joined answer one about the tightest layer.
+// conclude makes the joined answer one about the tightest limit.
 func (r *Result) conclude(d stint.Decision) {
 	d.Denied, d.Tightest, r.Tightest = 0, -1, -1
-	layer := 0
+	limit := 0
 	for i := range r.hits {
 		h := &r.hits[i]
 		if h.out && !h.rule.shadow {
-			layer += len(h.plan.layers)
+			limit += len(h.plan.ruleLimits)
 		}
 		if !h.enforced() {
 			continue
 		}
-		for k := range h.plan.layers {
-			if r.Rules[h.first+k].Denied && layer < stint.MaxLimits {
-				d.Denied |= 1 << uint(layer)
+		for k := range h.plan.ruleLimits {
+			if r.Rules[h.first+k].Denied && limit < stint.MaxLimits {
+				d.Denied |= 1 << uint(limit)
 			}
 			if r.Tightest < 0 || r.tighter(h.first+k, r.Tightest) {
-				r.Tightest, d.Tightest = h.first+k, layer
+				r.Tightest, d.Tightest = h.first+k, limit
 			}
-			layer++
+			limit++
 		}
 	}
 	if r.Tightest >= 0 {
@@ -287,7 +287,7 @@ func (p *Policy) shadow(ctx context.Context, a act, r *Result, h *hit) {
 	}
 	var d stint.Decision
 	var err error
-	if len(h.plan.layers) == 1 && h.plain(a) {
+	if len(h.plan.ruleLimits) == 1 && h.plain(a) {
 		if d, err = p.bound(&p.main, h).Decide(ctx, a.op, h.key, h.cost); err == nil {
 			r.Rules[h.first].set(&d)
 		}
@@ -298,7 +298,7 @@ func (p *Policy) shadow(ctx context.Context, a act, r *Result, h *hit) {
 		}
 	}
 	h.charged(false, a, &d)
-	for k := range h.plan.layers {
+	for k := range h.plan.ruleLimits {
 		e := &r.Rules[h.first+k]
 		if err != nil {
 			e.Failed = FailOpen

@@ -179,7 +179,7 @@ func (p *Policy) runAll(ctx context.Context, s *side, a act, r *Result) error {
 	limits := 0
 	for i := range r.hits {
 		if h := &r.hits[i]; h.enforced() {
-			limits += len(h.plan.layers)
+			limits += len(h.plan.ruleLimits)
 		}
 	}
 	if limits > stint.MaxLimits {
@@ -206,7 +206,7 @@ func (p *Policy) runAll(ctx context.Context, s *side, a act, r *Result) error {
 				continue
 			}
 			if twin := r.twin(i, k); twin != nil {
-				copy(r.answers[h.first:h.first+len(h.plan.layers)], r.answers[twin.first:])
+				copy(r.answers[h.first:h.first+len(h.plan.ruleLimits)], r.answers[twin.first:])
 			}
 			r.setResult(h)
 			h.charged(s == &p.local, did, &d)
@@ -280,7 +280,7 @@ func (r *Result) joined() stint.Decision {
 		if !h.enforced() {
 			continue
 		}
-		for k := range h.plan.layers {
+		for k := range h.plan.ruleLimits {
 			one := &r.answers[h.first+k]
 			d.ResetAfter = max(d.ResetAfter, one.ResetAfter)
 			d.Delay = max(d.Delay, one.Delay)

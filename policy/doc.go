@@ -25,13 +25,13 @@
 // Two requests share a key only if the attributes of the rule's key are equal:
 // no value that a client chooses meets another's. Paths are compared decoded
 // and cleaned; one that servers read in different ways is refused with a
-// [RequestError], never guessed at. A rule in shadow charges its own layers and
+// [RequestError], never guessed at. A rule in shadow charges its own limits and
 // changes nothing else. What keys have used outlives [Policy.Reload], and a
 // reload that fails leaves the policy before as it was.
 //
-// All layers of a request are charged in one step of the store, or none is,
-// whatever cost each rule gives it, and the store answers for each layer. Two kinds
-// of layers take further calls: each rule in shadow decides by itself, and a layer
+// All limits of a request are charged in one step of the store, or none is,
+// whatever cost each rule gives it, and the store answers for each limit. Two kinds
+// of limits take further calls: each rule in shadow decides by itself, and a limit
 // that costs this request nothing is peeked at.
 //
 // A request is held to [stint.MaxLimits] limits at most, those in shadow not

@@ -27,8 +27,8 @@ type RuleExplanation struct {
 	// Key is the attributes of the key. It is empty where there is none, also
 	// if one key is shared by all.
 	Key []KeyPart
-	// Layers are what the request is held to, or the action.
-	Layers []*Layer
+	// Limits are what the request is held to, or the action.
+	Limits []*RuleLimit
 	// Cost is what a request of cost 1 costs.
 	Cost int64
 	// Shadow reports whether the rule is in shadow.
@@ -107,11 +107,11 @@ func (r *rule) explain(q *match.Request, x *RuleExplanation, by *Policy) (err er
 			return err
 		}
 	}
-	x.Applies, x.Layers = true, p.layers
+	x.Applies, x.Limits = true, p.ruleLimits
 	denies := p.action == "block"
 	if missing && r.missing == missingDeny {
 		x.Why += "; the key is missing, and on_missing says deny"
-		x.Layers, denies = []*Layer{r.missingLayer}, true
+		x.Limits, denies = []*RuleLimit{r.missingLimit}, true
 	}
 	x.Ends = !r.shadow && (denies || r.final || p == r.own && p.action != "")
 	return nil
@@ -163,7 +163,7 @@ func (e Explanation) String() string {
 		if !x.Applies {
 			continue
 		}
-		for _, l := range x.Layers {
+		for _, l := range x.Limits {
 			fmt.Fprintf(&b, "      %s\n", l.Text)
 		}
 		if len(x.Key) > 0 {

@@ -16,31 +16,31 @@ func (p *Policy) failed(ctx context.Context, a act, r *Result, err error) error 
 		return err
 	}
 	r.StoreError = err
-	closed, tightest, layers, local := -1, -1, 0, false
+	closed, tightest, limits, local := -1, -1, 0, false
 	for i := range r.hits {
 		h := &r.hits[i]
 		if !h.enforced() {
 			continue
 		}
-		for k := range h.plan.layers {
+		for k := range h.plan.ruleLimits {
 			r.Rules[h.first+k].Failed = h.rule.failure
 		}
 		switch h.rule.failure {
 		case FailClosed:
 			h.out = true
-			for k := range h.plan.layers {
+			for k := range h.plan.ruleLimits {
 				e := &r.Rules[h.first+k]
 				e.Denied, e.Remaining, e.RetryAfter = true, 0, fallback.ClosedFor
 			}
 			if closed < 0 {
-				closed, tightest = h.first, layers
+				closed, tightest = h.first, limits
 			}
 		case FailOpen:
 			h.out = true
 		default:
 			local = true
 		}
-		layers += len(h.plan.layers)
+		limits += len(h.plan.ruleLimits)
 	}
 	switch {
 	case closed >= 0:

@@ -121,13 +121,13 @@ func (p *Policy) hold(r *Result, q *match.Request, one *rule, cost int64) (ends 
 		h.missing = false // what has no limits needs no key
 	}
 	denies := h.missing && one.missing == missingDeny || h.plan.action == "block"
-	layers := h.plan.layers
+	limits := h.plan.ruleLimits
 	if h.missing && one.missing == missingDeny {
 		h.out = true
-		layers = []*Layer{one.missingLayer}
+		limits = []*RuleLimit{one.missingLimit}
 	}
-	for _, l := range layers {
-		e := RuleResult{Layer: l, Cost: h.cost, Remaining: -1, Missing: h.missing, hit: len(r.hits)}
+	for _, l := range limits {
+		e := RuleResult{RuleLimit: l, Cost: h.cost, Remaining: -1, Missing: h.missing, hit: len(r.hits)}
 		if denies {
 			e.Denied, e.Remaining, e.RetryAfter = true, 0, stint.Never
 		}

@@ -9,7 +9,7 @@ import (
 
 // A ModeStore is a store that several processes share, and that need not be
 // asked about every request: the word mode of a rule says how it is then held.
-// A request may have layers of several modes.
+// A request may have limits of several modes.
 type ModeStore interface {
 	stint.Store
 	// BindMode is Bind for limits that are held in the mode of a word: "strict",
@@ -35,7 +35,7 @@ func check(store stint.Store, rules *Rules) error {
 	}
 	for _, plan := range rules.plans {
 		if err := c.Check(modeName(plan.mode), plan.limits...); err != nil {
-			return fmt.Errorf("policy: rule %q: %w", plan.layers[0].Rule, err)
+			return fmt.Errorf("policy: rule %q: %w", plan.ruleLimits[0].Rule, err)
 		}
 	}
 	return nil

@@ -129,7 +129,7 @@ func (p *Policy) bind() error {
 	for i, plan := range p.rules.plans {
 		var err error
 		if p.pairs[i], err = p.pair(plan, plan.mode); err != nil {
-			return fmt.Errorf("policy: rule %q: %w", plan.layers[0].Rule, err)
+			return fmt.Errorf("policy: rule %q: %w", plan.ruleLimits[0].Rule, err)
 		}
 		if i%64 == 63 { // requests are decided meanwhile
 			runtime.Gosched()

@@ -345,8 +345,8 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// TestManyLayers: as many limits as a store decides at once, and one more.
-func TestManyLayers(t *testing.T) {
+// TestManyLimits: as many limits as a store decides at once, and one more.
+func TestManyLimits(t *testing.T) {
 	rule := func(i int, match string) string {
 		return fmt.Sprintf(`{"name": "r%d", %s "key": ["ip"], "cost": %d, "limits": ["%d/m", "%d/h fixed_window"]}`, i, match, 1+i%3, 100+i, 50+i)
 	}
@@ -722,7 +722,7 @@ func TestIndex(t *testing.T) {
 		var want, got []string
 		for _, x := range e.Rules {
 			if x.Applies {
-				want = append(want, x.Rule+x.Layers[0].Variant+x.Layers[0].Text)
+				want = append(want, x.Rule+x.Limits[0].Variant+x.Limits[0].Text)
 			}
 		}
 		for _, x := range decide(t, p, attrs).Rules {

@@ -23,7 +23,7 @@ type Result struct {
 	// ShadowDenied reports whether a rule in shadow would have denied.
 	ShadowDenied bool
 	// Tightest is the index in Rules of what the answer is about: when denied,
-	// the layer that denied for longest; else the one that lets the fewest more
+	// the limit that denied for longest; else the one that lets the fewest more
 	// such requests pass. It is the first of equals, and -1 when there is none.
 	Tightest int
 	// StoreError is the error of the store, when the rules decided without it by
@@ -42,24 +42,24 @@ type Result struct {
 
 // A RuleResult is the answer of one limit of a matching rule.
 type RuleResult struct {
-	*Layer
+	*RuleLimit
 	// Cost is what the request costs under this rule. What costs 0 passes and
 	// is not charged.
 	Cost int64
-	// Remaining is what the layer has left after the decision, in units, or -1
+	// Remaining is what the limit has left after the decision, in units, or -1
 	// if it was not asked: the request is blocked, or the store failed and the
 	// rule is open then.
 	Remaining int64
-	// ResetAfter is the wait until the layer is as if never used.
+	// ResetAfter is the wait until the limit is as if never used.
 	ResetAfter time.Duration
-	// RetryAfter is 0 unless the layer denied: then the least wait after which
+	// RetryAfter is 0 unless the limit denied: then the least wait after which
 	// it would let the same request pass, or [stint.Never].
 	RetryAfter stint.Wait
-	// Denied reports whether this layer denied, or would have if in shadow.
+	// Denied reports whether this limit denied, or would have if in shadow.
 	Denied bool
 	// Missing reports whether an attribute of the key was missing.
 	Missing bool
-	// Failed is how the layer was decided without its store.
+	// Failed is how the limit was decided without its store.
 	Failed Failure
 
 	hit int // index of the rule's hit in the scratch
@@ -120,11 +120,11 @@ func (e *RuleResult) Verdict() Verdict {
 	return VerdictDenied
 }
 
-// A Layer describes one limit of a rule. It does not change.
-type Layer struct {
+// A RuleLimit is one limit of a rule, or the action of a rule that has none. It does not change.
+type RuleLimit struct {
 	// Rule is the name of the rule.
 	Rule string
-	// Label names the layer in answers: the rule's name, and for a rule of
+	// Label names the limit in answers: the rule's name, and for a rule of
 	// several limits a slash and what identifies each. It is ASCII without
 	// quotes.
 	Label string

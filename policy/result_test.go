@@ -10,7 +10,7 @@ import (
 
 func TestByRule(t *testing.T) {
 	entry := func(rule, action string, denied, shadow bool) policy.RuleResult {
-		return policy.RuleResult{Layer: &policy.Layer{Rule: rule, Action: action, Shadow: shadow}, Denied: denied}
+		return policy.RuleResult{RuleLimit: &policy.RuleLimit{Rule: rule, Action: action, Shadow: shadow}, Denied: denied}
 	}
 	for _, test := range []struct {
 		name  string
@@ -48,8 +48,8 @@ func TestByRule(t *testing.T) {
 }
 
 func TestByRuleAllocatesNothing(t *testing.T) {
-	layer := &policy.Layer{Rule: "a"}
-	r := policy.Result{Rules: []policy.RuleResult{{Layer: layer}, {Layer: layer, Denied: true}}}
+	limit := &policy.RuleLimit{Rule: "a"}
+	r := policy.Result{Rules: []policy.RuleResult{{RuleLimit: limit}, {RuleLimit: limit, Denied: true}}}
 	denied := 0
 	if n := testing.AllocsPerRun(100, func() {
 		for _, e := range r.ByRule {

@@ -46,21 +46,21 @@ type rule struct {
 	name          string
 	line, column  int
 	overrideIndex *match.Index
-	missingLayer  *Layer
+	missingLimit  *RuleLimit
 }
 
 // A plan is what a request is held to: limits, or an action.
 type plan struct {
-	id      int    // in Rules.plans; -1 for an action
-	name    string // apart from all other plans
-	rule    string // whose it is
-	mode    string
-	action  string
-	layers  []*Layer // one for an action
-	limits  []stint.Limit
-	held    time.Duration // the longest that a leaky_queue among them holds a request
-	variant string
-	pair    *fallback.Pair // of a plan that is no rule's, in both stores
+	id         int    // in Rules.plans; -1 for an action
+	name       string // apart from all other plans
+	rule       string // whose it is
+	mode       string
+	action     string
+	ruleLimits []*RuleLimit // one for an action
+	limits     []stint.Limit
+	held       time.Duration // the longest that a leaky_queue among them holds a request
+	variant    string
+	pair       *fallback.Pair // of a plan that is no rule's, in both stores
 }
 
 // An override gives requests another plan.
@@ -123,14 +123,14 @@ func (r *Rules) Names() []string {
 	return names
 }
 
-// Layers returns what the rule of a name may hold requests to: its own limits,
+// Limits returns what the rule of a name may hold requests to: its own limits,
 // then those of its tiers and overrides; nil if there is no such rule.
-func (r *Rules) Layers(name string) []*Layer {
-	var all []*Layer
+func (r *Rules) Limits(name string) []*RuleLimit {
+	var all []*RuleLimit
 	for _, one := range r.rules {
 		if one.name == name {
 			for _, p := range one.allPlans() {
-				all = append(all, p.layers...)
+				all = append(all, p.ruleLimits...)
 			}
 		}
 	}

@@ -95,7 +95,7 @@ func (p *Policy) Standings(ctx context.Context, attrs Attributes) (all []Standin
 func (p *Policy) UsedOf(ctx context.Context, name, key string) ([]RuleResult, error) {
 	l := looking{p: p, ctx: ctx}
 	err := p.byKey(name, key, func(h *hit) error {
-		if l.limits+len(h.plan.layers) > stint.MaxLimits {
+		if l.limits+len(h.plan.ruleLimits) > stint.MaxLimits {
 			if err := l.flush(); err != nil {
 				return err
 			}
@@ -199,7 +199,7 @@ func (l *looking) add(one *rule, q *match.Request, s Standing) (err error) {
 	s.Key, s.Hash, s.Missing = h.key, l.p.KeyHash(one.name, h.key), h.missing
 	denies := h.plan.action == "block" || h.missing && one.missing == missingDeny
 	s.Ends = !one.shadow && (denies || one.final || h.plan == one.own && h.plan.action != "")
-	if l.limits+len(h.plan.layers) > stint.MaxLimits {
+	if l.limits+len(h.plan.ruleLimits) > stint.MaxLimits {
 		if err := l.flush(); err != nil {
 			return err
 		}
@@ -215,19 +215,19 @@ func (l *looking) hold(h hit, s Standing) {
 		l.p.begin(r, 1)
 	}
 	h.first = len(r.Rules)
-	layers := h.plan.layers
+	limits := h.plan.ruleLimits
 	if h.missing && h.rule.missing == missingDeny {
-		h.out, layers = true, []*Layer{h.rule.missingLayer}
+		h.out, limits = true, []*RuleLimit{h.rule.missingLimit}
 	}
-	for _, layer := range layers {
-		e := RuleResult{Layer: layer, Cost: h.cost, Remaining: -1, Missing: h.missing, hit: len(r.hits)}
-		if layer.Action == "block" || layer.Action == "missing" {
+	for _, limit := range limits {
+		e := RuleResult{RuleLimit: limit, Cost: h.cost, Remaining: -1, Missing: h.missing, hit: len(r.hits)}
+		if limit.Action == "block" || limit.Action == "missing" {
 			e.Denied, e.Remaining, e.RetryAfter = true, 0, stint.Never
 		}
 		r.Rules = append(r.Rules, e)
 	}
 	r.hits = append(r.hits, h)
-	l.all, l.waiting, l.limits = append(l.all, s), l.waiting+1, l.limits+len(layers)
+	l.all, l.waiting, l.limits = append(l.all, s), l.waiting+1, l.limits+len(limits)
 }
 
 // flush asks, and writes the answers.

@@ -141,14 +141,14 @@ func (p *Policy) newLines() *waitqueue.Lines[tokenPart] {
 
 // queues yields the leaky_queues that charge the request, and reports whether
 // they are all that does.
-func (r *Result) queues(yield func(*hit, *Layer)) (alone bool) {
+func (r *Result) queues(yield func(*hit, *RuleLimit)) (alone bool) {
 	alone = true
 	for i := range r.hits {
 		h := &r.hits[i]
 		if !h.enforced() || h.weight == 0 {
 			continue
 		}
-		for _, l := range h.plan.layers {
+		for _, l := range h.plan.ruleLimits {
 			if l.Limit.Algorithm() == meter.LeakyQueue {
 				yield(h, l)
 			} else {
@@ -187,7 +187,7 @@ func (r *Result) line(place *waitqueue.Place[tokenPart], settles bool) (key stri
 	var id, weights []byte
 	var only stint.Limit
 	n := 0
-	alone := r.queues(func(h *hit, l *Layer) {
+	alone := r.queues(func(h *hit, l *RuleLimit) {
 		if n++; n == 1 {
 			place.Units, place.Grain, only = h.cost, h.weight, l.Limit
 		}

@@ -126,7 +126,7 @@ func (g *guarded) byPolicy(store stint.Store, o httplimit.Options) (func(http.Ha
 		return nil, err
 	}
 	for _, name := range read.Names() {
-		for _, layer := range read.Layers(name) {
+		for _, layer := range read.Limits(name) {
 			g.limits, g.names = append(g.limits, layer.Limit), append(g.names, layer.Label)
 		}
 	}

@@ -253,7 +253,7 @@ func explained(x policy.Explanation, address string) explanation {
 	}
 	for _, r := range x.Rules {
 		one := explainedRule{Rule: r.Rule, Applies: r.Applies, Why: r.Why, Cost: r.Cost, Shadow: r.Shadow, Ends: r.Ends}
-		for _, l := range r.Layers {
+		for _, l := range r.Limits {
 			if l.Action != "" {
 				one.Action = l.Action
 			} else {

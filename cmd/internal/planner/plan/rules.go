@@ -20,7 +20,7 @@ type ruling struct {
 	clock   simulate.Clock
 	result  policy.Result
 
-	layers  map[*policy.Layer]*layer
+	layers  map[*policy.RuleLimit]*layer
 	order   []*layer
 	all     *replay // what the rules deny together
 	refused int64   // requests that are at fault
@@ -31,20 +31,20 @@ type ruling struct {
 // A layer is one limit of a rule, with keys of its own.
 type layer struct {
 	*replay
-	rule    *policy.Layer
+	rule    *policy.RuleLimit
 	clients *clients
 	sent    []int64
 }
 
 func newRuling(o *Options, r *reading) (*ruling, error) {
-	g := &ruling{reading: r, layers: make(map[*policy.Layer]*layer), all: tally("all rules")}
+	g := &ruling{reading: r, layers: make(map[*policy.RuleLimit]*layer), all: tally("all rules")}
 	g.store = memstore.New(memstore.Options{Now: g.clock.Now, MaxKeys: 1 << 26})
 	var err error
 	if g.policy, err = policy.New(g.store, o.Rules, policy.Options{}); err != nil {
 		return nil, errors.Join(err, g.store.Close())
 	}
 	for _, name := range o.Rules.Names() {
-		for _, l := range o.Rules.Layers(name) {
+		for _, l := range o.Rules.Limits(name) {
 			g.layer(l)
 		}
 	}
@@ -56,7 +56,7 @@ func tally(text string) *replay {
 	return &replay{text: text, denied: make([]refused, 1)}
 }
 
-func (g *ruling) layer(l *policy.Layer) *layer {
+func (g *ruling) layer(l *policy.RuleLimit) *layer {
 	if one, ok := g.layers[l]; ok {
 		return one
 	}
@@ -99,7 +99,7 @@ func (g *ruling) add(events []event) {
 
 // hold notes what one layer said of a request.
 func (g *ruling) hold(e *event, k int) {
-	one := g.layer(g.result.Rules[k].Layer)
+	one := g.layer(g.result.Rules[k].RuleLimit)
 	key := []byte(g.result.Key(k))
 	id, fresh := one.clients.number(hashKey(key), key)
 	if fresh {
@@ -184,7 +184,7 @@ func (g *ruling) testify(ctx context.Context, w *run, results []Result) error {
 			continue // at fault: no rule has seen it
 		}
 		for k := range g.result.Rules {
-			if at, ok := places[g.layers[g.result.Rules[k].Layer]][g.result.Key(k)]; ok {
+			if at, ok := places[g.layers[g.result.Rules[k].RuleLimit]][g.result.Key(k)]; ok {
 				index[string(key)] = append(index[string(key)], at)
 			}
 		}

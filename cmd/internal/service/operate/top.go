@@ -149,7 +149,7 @@ func (s *Service) nearest(n int, clear bool) []KeyPart {
 	all := []KeyPart{}
 	for _, d := range s.o.Board.Nearest(n) {
 		key, hash := s.named(d.Rule, d.Key, clear)
-		all = append(all, KeyPart{d.Rule, key, hash, d.Layer.Text, d.Used, d.Layer.Limit.Capacity(), d.Part, d.At.UTC()})
+		all = append(all, KeyPart{d.Rule, key, hash, d.Limit.Text, d.Used, d.Limit.Limit.Capacity(), d.Part, d.At.UTC()})
 	}
 	return all
 }

@@ -19,7 +19,7 @@ func BenchmarkHour(b *testing.B) {
 	r := policy.Result{Rules: make([]policy.RuleResult, 1)}
 	r.Decision.Allowed = true
 	for i := range 10_000 {
-		r.Rules[0].Layer = &policy.Layer{Rule: fmt.Sprint("rule-", i)}
+		r.Rules[0].RuleLimit = &policy.RuleLimit{Rule: fmt.Sprint("rule-", i)}
 		o.Decided("http", &r, observe.Request{Took: time.Microsecond})
 	}
 	var h page.Hour

@@ -46,7 +46,7 @@ func (h *Handler) queues(p *policy.Policy) bool {
 	if known == nil || known.policy != p {
 		known = &holding{policy: p}
 		for _, name := range p.Rules().Names() {
-			for _, l := range p.Rules().Layers(name) {
+			for _, l := range p.Rules().Limits(name) {
 				known.queues = known.queues || !l.Shadow && l.Action == "" && l.Limit.Algorithm() == meter.LeakyQueue
 			}
 		}

@@ -254,7 +254,7 @@ func (r *run) note(format string, args ...any) {
 func slowest(all ...*policy.Rules) (longest time.Duration, label string) {
 	for _, rules := range all {
 		for _, name := range rules.Names() {
-			for _, l := range rules.Layers(name) {
+			for _, l := range rules.Limits(name) {
 				if l.Action != "" {
 					continue
 				}

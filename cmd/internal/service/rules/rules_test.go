@@ -133,7 +133,7 @@ func sameRules(t *testing.T, name string, a, b *policy.Rules) {
 		t.Errorf("%s: rules %v and %v", name, a.Names(), b.Names())
 	}
 	for _, rule := range a.Names() {
-		if !reflect.DeepEqual(a.Layers(rule), b.Layers(rule)) {
+		if !reflect.DeepEqual(a.Limits(rule), b.Limits(rule)) {
 			t.Errorf("%s: layers of %s differ", name, rule)
 		}
 	}

@@ -94,7 +94,7 @@ func limited(count int) string {
 
 // count returns the count in force.
 func (b *bench) count() int64 {
-	return b.Policy().Rules().Layers("a")[0].Limit.Capacity()
+	return b.Policy().Rules().Limits("a")[0].Limit.Capacity()
 }
 
 // take spends one unit of a key and returns what is left.

@@ -81,7 +81,7 @@ type denials struct {
 // near is how a key stood under a limit when it last passed or was denied.
 type near struct {
 	name
-	layer *policy.Layer
+	limit *policy.RuleLimit
 	used  int64
 	at    time.Time
 	reset time.Duration // until it is as if never seen
@@ -207,21 +207,21 @@ func (s *shard) nearer(id uint64, e *policy.RuleResult, key string, now time.Tim
 		s.near[at] = id
 	}
 	n := &s.nears[at]
-	n.layer, n.used, n.at, n.reset = e.Layer, e.Limit.Capacity()-e.Remaining, now, e.ResetAfter
+	n.limit, n.used, n.at, n.reset = e.RuleLimit, e.Limit.Capacity()-e.Remaining, now, e.ResetAfter
 	s.scores[at] = n.score(now)
 }
 
 // score is which part of the limit is used, about: what was used then wears off
 // evenly until the key is as if never seen.
 func (n *near) score(now time.Time) float64 {
-	if n.layer == nil {
+	if n.limit == nil {
 		return -1
 	}
 	left := n.reset - now.Sub(n.at)
 	if left <= 0 || n.reset <= 0 {
 		return 0
 	}
-	return float64(n.used) / float64(n.layer.Limit.Capacity()) * (float64(left) / float64(n.reset))
+	return float64(n.used) / float64(n.limit.Limit.Capacity()) * (float64(left) / float64(n.reset))
 }
 
 // Denied is a key that a rule has denied in the last minutes.
@@ -285,7 +285,7 @@ func (b *Board) Of(rule, key string) (Denied, bool) {
 // A Near is a key that has used much of a limit.
 type Near struct {
 	Rule, Key string
-	Layer     *policy.Layer
+	Limit     *policy.RuleLimit
 	// Used is how much it had used when it last asked, at At; Part about which
 	// part of the limit is used now.
 	Used int64
@@ -303,7 +303,7 @@ func (b *Board) Nearest(n int) []Near {
 		for k := range s.nears {
 			one := &s.nears[k]
 			if part := one.score(now); part > 0 {
-				all = append(all, Near{one.rule, one.key(), one.layer, one.used, one.at, part})
+				all = append(all, Near{one.rule, one.key(), one.limit, one.used, one.at, part})
 			}
 		}
 		s.mu.Unlock()
