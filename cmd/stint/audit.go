@@ -17,7 +17,7 @@ type auditCmd struct {
 
 // Help is what "stint audit --help" says below the summary.
 func (auditCmd) Help() string {
-	return `Says who changed what in a database of rules, newest first.
+	return `Shows who changed what in a database of rules, newest first.
 
 For example:
 

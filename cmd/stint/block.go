@@ -8,7 +8,7 @@ type blockCmd struct {
 	customerFlags `embed:""`
 	Args          []string `arg:"" optional:"" name:"key" help:"The customer's key."`
 	Rule          string   `required:"" placeholder:"NAME" help:"The rule under which the customer is denied."`
-	For           string   `placeholder:"DURATION" help:"Until when: such as 10m or 30d from now, by the database's time. The default is for good."`
+	For           string   `placeholder:"DURATION" help:"How long, such as 10m or 30d, by the database's clock. The default is without an end."`
 	Reason        string   `placeholder:"TEXT" help:"Why, for the audit."`
 	JSON          bool     `name:"json" help:"Write the override as JSON."`
 }

@@ -16,12 +16,12 @@ import (
 )
 
 type checkStoreCmd struct {
-	URL      string        `arg:"" optional:"" name:"url" help:"The server: redis://host:6379. The default is $STINT_STORE."`
+	URL      string        `arg:"" optional:"" name:"url" help:"The URL of the server: redis://host:6379. The default is $STINT_STORE."`
 	Store    string        `hidden:"" env:"STINT_STORE"`
 	Samples  int           `default:"200" placeholder:"N" help:"How many pings and decisions are timed (${default})."`
 	Timeout  time.Duration `default:"2s" help:"How long one operation may take (${default})."`
-	Deadline time.Duration `default:"25ms" help:"Warn if decisions take longer: what they may take under stint serve (${default})."`
-	Prefix   string        `name:"store-prefix" env:"STINT_STORE_PREFIX" placeholder:"NAME" default:"stint" help:"What the names of keys of the processes begin with (${default})."`
+	Deadline time.Duration `default:"25ms" help:"Warn if decisions take longer than stint serve allows (${default})."`
+	Prefix   string        `name:"store-prefix" env:"STINT_STORE_PREFIX" placeholder:"NAME" default:"stint" help:"The prefix of the processes' keys (${default})."`
 	JSON     bool          `name:"json" help:"Write JSON."`
 }
 

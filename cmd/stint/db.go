@@ -10,15 +10,15 @@ import (
 )
 
 type dbCmd struct {
-	Migrate dbMigrateCmd `cmd:"" help:"Make or bring up to date the tables of a database of rules."`
-	Status  dbStatusCmd  `cmd:"" help:"Say what a database of rules holds."`
-	Prune   dbPruneCmd   `cmd:"" help:"Remove old revisions, and what the audit says of long ago."`
+	Migrate dbMigrateCmd `cmd:"" help:"Create or update the tables of a database of rules."`
+	Status  dbStatusCmd  `cmd:"" help:"Show what a database of rules contains."`
+	Prune   dbPruneCmd   `cmd:"" help:"Remove old revisions and old audit entries."`
 }
 
 // Help is what "stint db --help" says below the summary.
 func (dbCmd) Help() string {
-	return `A database of rules holds every document that was ever in force, customers' own
-limits, and who did what; docs/RULES-DB.md has the rest.
+	return `A database of rules contains every rules file that was in force, customers' own
+limits, and the audit. docs/RULES-DB.md has the details.
 
 For example:
 
@@ -89,14 +89,14 @@ func (c *dbStatusCmd) Run(e *env) error {
 type dbPruneCmd struct {
 	keeperFlags `embed:""`
 	authorFlag  `embed:""`
-	Revisions   int    `default:"1000" placeholder:"N" help:"How many revisions are kept (${default})."`
-	Older       string `default:"365d" placeholder:"DURATION" help:"Acts of the audit, overrides, plans and tokens that ended, and servers that were last seen longer ago than this are removed (${default})."`
+	Revisions   int    `default:"1000" placeholder:"N" help:"How many revisions to keep (${default})."`
+	Older       string `default:"365d" placeholder:"DURATION" help:"Remove audit entries, ended overrides, plans and tokens, and servers not seen, that are older than this (${default})."`
 }
 
 // Help is what "stint db prune --help" says below the summary.
 func (dbPruneCmd) Help() string {
-	return `Workers, and servers whose user may, do it by themselves, by --keep-revisions and
---keep-past. What is in force stays.
+	return `Workers, and servers whose database user has the right, do this by themselves, as
+--keep-revisions and --keep-past say. What is in force stays.
 
 For example:
 

@@ -27,8 +27,8 @@ var demoRules []byte
 
 // demoFlags are the flags of stint serve that need no rules file.
 type demoFlags struct {
-	Demo       bool   `help:"Bring rules and a small server of its own, with the proxy in front of it, and say what to try. With --rules and a database that holds no rules yet: put the rules there."`
-	DemoListen string `default:"127.0.0.1:8000" placeholder:"ADDRESS" help:"With --demo, where the proxy is (${default})."`
+	Demo       bool   `help:"Start with built-in rules and a small server behind the proxy, and print what to try. With --rules and a database without rules: put the rules there."`
+	DemoListen string `default:"127.0.0.1:8000" placeholder:"ADDRESS" help:"With --demo, the address of the proxy (${default})."`
 }
 
 // fill puts the rules of the demo, and a customer's own limits, into a database

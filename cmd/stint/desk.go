@@ -21,7 +21,7 @@ import (
 // keeperFlags say which database keeps the rules.
 type keeperFlags struct {
 	Rules             string `env:"STINT_RULES" instead:"keeper" placeholder:"URL" help:"The database of rules: sqlite:FILE, postgres://USER@HOST/NAME or mysql://USER@HOST/NAME."`
-	RulesPasswordFile string `env:"STINT_RULES_PASSWORD_FILE" placeholder:"FILE" help:"The database's password, so that the URL needs none."`
+	RulesPasswordFile string `env:"STINT_RULES_PASSWORD_FILE" placeholder:"FILE" help:"A file with the database's password, so that the URL needs none."`
 }
 
 // database opens the database. Close what it returns.
@@ -39,9 +39,9 @@ func (c *keeperFlags) database() (*rulesdb.DB, error) {
 // deskFlags say where rules are kept, and who changes them.
 type deskFlags struct {
 	keeperFlags `embed:""`
-	Server      string `env:"STINT_SERVER" instead:"keeper" placeholder:"URL" help:"In place of --rules: the admin address of a server, such as https://10.0.0.1:9090."`
-	TokenFile   string `env:"STINT_SERVER_TOKEN_FILE" placeholder:"FILE" help:"With --server: the file of your token."`
-	SecretFile  string `env:"STINT_SECRET_FILE" placeholder:"FILE" help:"The secret of the servers, for rules whose keys are hashed with it."`
+	Server      string `env:"STINT_SERVER" instead:"keeper" placeholder:"URL" help:"Instead of --rules: the admin address of a server, such as https://10.0.0.1:9090."`
+	TokenFile   string `env:"STINT_SERVER_TOKEN_FILE" placeholder:"FILE" help:"With --server: a file with your token."`
+	SecretFile  string `env:"STINT_SECRET_FILE" placeholder:"FILE" help:"A file with the secret of the servers, for rules whose keys are hashed with it."`
 }
 
 // open opens what keeps the rules. Close what it returns.
@@ -84,7 +84,7 @@ func checkRules(name string, document []byte) (*rules.File, error) {
 
 // authorFlag says who does something.
 type authorFlag struct {
-	Author string `placeholder:"NAME" help:"Who you are, for the audit. The default is the user of this machine; a server goes by the token."`
+	Author string `placeholder:"NAME" help:"Your name in the audit. The default is the user name on this machine; a server takes it from the token."`
 }
 
 func (a *authorFlag) author() string {

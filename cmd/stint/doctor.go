@@ -32,9 +32,9 @@ type doctorCmd struct {
 
 // Help is what "stint doctor --help" says below the summary.
 func (doctorCmd) Help() string {
-	return `Takes the flags and the environment of stint serve, and serves nothing: it looks
-at what that would find here. The status is 1 if it would not start, or if
-something is wrong.
+	return `Takes the flags and the environment of stint serve, but serves nothing: it
+reports what stint serve would find. The exit status is 1 if it would not start,
+or if something is wrong.
 
 For example:
 

@@ -16,25 +16,25 @@ import (
 type explainCmd struct {
 	Config       string `short:"c" env:"STINT_CONFIG" placeholder:"FILE" help:"The rules file."`
 	readFlags    `embed:""`
-	SecretFile   string   `env:"STINT_SECRET_FILE" placeholder:"FILE" help:"With --rules: the secret of the servers, for rules whose keys are hashed with it."`
+	SecretFile   string   `env:"STINT_SECRET_FILE" placeholder:"FILE" help:"With --rules: a file with the secret of the servers, for rules whose keys are hashed with it."`
 	Method       string   `placeholder:"POST" help:"The method."`
-	Host         string   `placeholder:"NAME" help:"The host asked for."`
+	Host         string   `placeholder:"NAME" help:"The host of the request."`
 	Path         string   `placeholder:"/login" help:"The path as on the request line, with its query if it has one."`
 	IP           string   `name:"ip" placeholder:"ADDRESS" help:"The client's address."`
 	Header       []string `sep:"none" placeholder:"NAME=VALUE" help:"A header; may be repeated."`
 	Query        []string `sep:"none" placeholder:"NAME=VALUE" help:"A query parameter, not encoded; may be repeated."`
 	Cookie       []string `sep:"none" placeholder:"NAME=VALUE" help:"A cookie; may be repeated."`
 	Attribute    []string `sep:"none" placeholder:"NAME=VALUE" help:"Any other attribute, such as jwt.sub=anna; may be repeated."`
-	Peer         string   `placeholder:"ADDRESS" help:"In place of --ip: who the connection is from; headers say the client's address if this is a trusted proxy."`
-	TrustedProxy []string `sep:"none" placeholder:"RANGE" help:"With --peer: a trusted proxy; may be repeated. Over trusted_proxies of the file."`
+	Peer         string   `placeholder:"ADDRESS" help:"Instead of --ip: the address that the connection comes from. If it is a trusted proxy, headers give the client's address."`
+	TrustedProxy []string `sep:"none" placeholder:"RANGE" help:"With --peer: a trusted proxy; may be repeated. Overrides trusted_proxies of the file."`
 	JSON         bool     `name:"json" help:"Write JSON."`
 }
 
 // Help is what "stint explain --help" says below the summary.
 func (explainCmd) Help() string {
-	return `Says for every rule whether a request is held to it, why or why not, with which
-limits and key, and, with --peer, why the client has the address it has. Nothing
-is counted. What the request holds is shown in clear.
+	return `Explains for every rule whether it applies to a request, why or why not, and with
+which limits and key. With --peer, it explains how the client's address is
+determined. Nothing is charged. Attributes of the request are shown in clear.
 
 For example:
 

@@ -10,9 +10,9 @@ import (
 )
 
 type healthCmd struct {
-	URL      string        `arg:"" optional:"" name:"url" default:"http://127.0.0.1:8080/readyz" help:"What is asked (${default})."`
+	URL      string        `arg:"" optional:"" name:"url" default:"http://127.0.0.1:8080/readyz" help:"The URL to request (${default})."`
 	Timeout  time.Duration `default:"3s" help:"How long the answer may take (${default})."`
-	Insecure bool          `help:"Take any certificate: for one that does not name 127.0.0.1."`
+	Insecure bool          `help:"Accept any certificate, such as one that does not name 127.0.0.1."`
 }
 
 // Help is what "stint health --help" says below the summary.

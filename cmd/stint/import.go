@@ -20,13 +20,13 @@ type importCmd struct {
 }
 
 type importNginxCmd struct {
-	Config string `arg:"" help:"Its configuration, such as /etc/nginx/nginx.conf; what that includes is read too."`
+	Config string `arg:"" help:"Its configuration, such as /etc/nginx/nginx.conf. Included files are read too."`
 }
 
 // Help is what "stint import nginx --help" says below the summary.
 func (importNginxCmd) Help() string {
-	return `Writes rules to standard output, and to standard error what means something
-else than it did or is not kept; docs/MOVING.md has the rest.
+	return `Writes rules to standard output, and to standard error what has another meaning
+than before or is not converted. docs/MOVING.md has the details.
 
 For example:
 
@@ -82,8 +82,8 @@ type importEnvoyCmd struct {
 
 // Help is what "stint import envoy-ratelimit --help" says below the summary.
 func (importEnvoyCmd) Help() string {
-	return `Writes rules to standard output, and to standard error what means something
-else than it did; docs/ENVOY.md has the rest.
+	return `Writes rules to standard output, and to standard error what has another meaning
+than before. docs/ENVOY.md has the details.
 
 For example:
 

@@ -17,7 +17,7 @@ import (
 // serverFlags name a running server.
 type serverFlags struct {
 	Server    string `env:"STINT_SERVER" placeholder:"URL" help:"The admin address of the server, such as http://127.0.0.1:9090."`
-	TokenFile string `env:"STINT_SERVER_TOKEN_FILE" placeholder:"FILE" help:"The file of your token, where the server wants one."`
+	TokenFile string `env:"STINT_SERVER_TOKEN_FILE" placeholder:"FILE" help:"A file with your token, if the server needs one."`
 }
 
 // caller returns what asks the server.
@@ -41,7 +41,7 @@ type inspectCmd struct {
 	serverFlags `embed:""`
 	IP          string   `name:"ip" placeholder:"ADDRESS" help:"The client's address."`
 	Method      string   `placeholder:"POST" help:"The method."`
-	Host        string   `placeholder:"NAME" help:"The host asked for."`
+	Host        string   `placeholder:"NAME" help:"The host of the request."`
 	Path        string   `placeholder:"/login" help:"The path as on the request line."`
 	Header      []string `sep:"none" placeholder:"NAME=VALUE" help:"A header; may be repeated."`
 	Attribute   []string `sep:"none" placeholder:"NAME=VALUE" help:"Any attribute, such as ip=192.0.2.7; may be repeated."`
@@ -50,12 +50,12 @@ type inspectCmd struct {
 
 // Help is what "stint inspect --help" says below the summary.
 func (inspectCmd) Help() string {
-	return `Says for every rule that may hold for a client what it has used and has left, when
-it passes again, and why it is denied; which override or block it has and who set
-it; and how often it was denied lately. What you do not say is left open: a rule
-that looks at the path holds "where path is /login". Nothing is charged.
+	return `Shows for every rule that may apply to a client: the usage and what remains, when
+a request passes again, and why it is denied; its override or block, and who set
+it; and how often it was denied lately. Attributes that you do not give are left
+open: a rule with a path is shown with "where path is /login". Nothing is charged.
 
-key_hash is what logs call the key.
+key_hash is the key as it is in logs.
 
 For example:
 

@@ -10,15 +10,15 @@ import (
 )
 
 type labCmd struct {
-	Listen string `default:"127.0.0.1:8090" placeholder:"ADDRESS" help:"Where browsers connect (${default}): an address of this machine's loopback."`
+	Listen string `default:"127.0.0.1:8090" placeholder:"ADDRESS" help:"The address for browsers (${default}): a loopback address."`
 }
 
 // Help is what "stint lab --help" says below the summary.
 func (labCmd) Help() string {
-	return `Serves a page on which limits are tried: choose algorithms, drag count, burst and
-period, choose or draw arrivals, and see what passes, what is denied, and why.
-Drop an access log on it to see what they would have done, and which limit to
-choose. Everything the page needs is in the binary, and nothing leaves this
+	return `Serves a web page to try limits: choose algorithms, change count, burst and
+period, choose or draw requests, and see what passes, what is denied, and why.
+Drop an access log on it to see what the limits would have done, and which limit
+to choose. The binary contains everything the page needs, and nothing leaves this
 machine.
 
 For example:

@@ -20,13 +20,13 @@ import (
 
 // listenerFlags are the addresses to listen on beside HTTP, and how to answer there.
 type listenerFlags struct {
-	GRPC         string `name:"grpc" env:"STINT_GRPC" placeholder:"ADDRESS" help:"Where Envoy asks: its rate limit service, version 3, such as 127.0.0.1:8081. The default is nowhere."`
-	RESP         string `name:"resp" env:"STINT_RESP" placeholder:"ADDRESS" help:"Where Redis clients ask: CL.THROTTLE and STINT.CHECK, such as 127.0.0.1:6380. The default is nowhere."`
-	RESPLimits   string `name:"resp-limits" env:"STINT_RESP_LIMITS" enum:"caller,rules" default:"caller" help:"Whose limits CL.THROTTLE goes by: the caller's (caller, the default), or those of the rules, with the key as attribute key (rules)."`
-	RLSOverrides string `name:"rls-overrides" env:"STINT_RLS_OVERRIDES" enum:"on,off" default:"on" help:"Whether limits that Envoy's descriptors bring along take the place of the rules: on (the default) or off."`
-	RLSRefunds   string `name:"rls-refunds" env:"STINT_RLS_REFUNDS" enum:"operators,askers" default:"operators" help:"Who may give back by negative hits: operators (the default) or askers."`
-	RLSHeaders   string `name:"rls-headers" env:"STINT_RLS_HEADERS" enum:"none,draft11,draft06,x-ratelimit" default:"none" help:"The header fields that Envoy is told to add to responses: none (the default), draft11, draft06 or x-ratelimit."`
-	TLSClientCA  string `name:"tls-client-ca" env:"STINT_TLS_CLIENT_CA" placeholder:"FILE" help:"Take connections alone from who shows a certificate of these, PEM. It goes with --tls-cert."`
+	GRPC         string `name:"grpc" env:"STINT_GRPC" placeholder:"ADDRESS" help:"The address of the rate limit service for Envoy, version 3, such as 127.0.0.1:8081. The default is none."`
+	RESP         string `name:"resp" env:"STINT_RESP" placeholder:"ADDRESS" help:"The address for Redis clients (CL.THROTTLE, STINT.CHECK), such as 127.0.0.1:6380. The default is none."`
+	RESPLimits   string `name:"resp-limits" env:"STINT_RESP_LIMITS" enum:"caller,rules" default:"caller" help:"The limits that CL.THROTTLE uses: the caller's (caller, the default), or those of the rules, with the key as attribute key (rules)."`
+	RLSOverrides string `name:"rls-overrides" env:"STINT_RLS_OVERRIDES" enum:"on,off" default:"on" help:"Whether limits in Envoy's descriptors replace the rules: on (the default) or off."`
+	RLSRefunds   string `name:"rls-refunds" env:"STINT_RLS_REFUNDS" enum:"operators,askers" default:"operators" help:"Who may refund with negative hits: operators (the default) or all callers (askers)."`
+	RLSHeaders   string `name:"rls-headers" env:"STINT_RLS_HEADERS" enum:"none,draft11,draft06,x-ratelimit" default:"none" help:"The header fields that Envoy adds to responses: none (the default), draft11, draft06 or x-ratelimit."`
+	TLSClientCA  string `name:"tls-client-ca" env:"STINT_TLS_CLIENT_CA" placeholder:"FILE" help:"Accept only clients with a certificate of these CAs, PEM. It needs --tls-cert."`
 }
 
 // listeners are those beside HTTP; nil where no flag names an address.
@@ -188,8 +188,8 @@ func isSocket(path string) bool {
 
 // connFlags bound the connections of clients.
 type connFlags struct {
-	MaxConns           int `name:"max-conns" env:"STINT_MAX_CONNS" default:"0" placeholder:"N" help:"The most connections of clients at once. Without it, as many as the limit of descriptors leaves."`
-	MaxConnsPerAddress int `name:"max-conns-per-address" env:"STINT_MAX_CONNS_PER_ADDRESS" default:"0" placeholder:"N" help:"The most of one address, IPv6 by /64; trusted proxies may have all. Without it, a quarter."`
+	MaxConns           int `name:"max-conns" env:"STINT_MAX_CONNS" default:"0" placeholder:"N" help:"The most client connections at once. The default is as many as the limit of file descriptors allows."`
+	MaxConnsPerAddress int `name:"max-conns-per-address" env:"STINT_MAX_CONNS_PER_ADDRESS" default:"0" placeholder:"N" help:"The most connections of one address, IPv6 by /64; trusted proxies may have all. The default is a quarter of --max-conns."`
 }
 
 // check refuses flags that make no sense.

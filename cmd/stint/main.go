@@ -30,36 +30,36 @@ const (
 
 // cli is the command line: a field a subcommand, each in a file of its own.
 type cli struct {
-	Simulate   simulateCmd   `cmd:"" help:"Try limits on a virtual clock: what passes, what is denied, how long it waits."`
-	Plan       planCmd       `cmd:"" help:"Say from access logs what a limit would have done, and which to choose."`
-	Serve      serveCmd      `cmd:"" help:"Answer over HTTP whether requests may pass, by a rules file."`
-	Proxy      proxyCmd      `cmd:"" help:"Stand in front of an HTTP server and hold its clients to limits."`
-	Validate   validateCmd   `cmd:"" help:"Say what is wrong in rules files, and what is likely not meant."`
-	Test       testCmd       `cmd:"" help:"Run tests of rules files: these requests at these times, and what must become of them."`
-	Rehearse   rehearseCmd   `cmd:"" help:"Say whom other rules would deny, on requests that a server recorded or of an access log."`
-	Explain    explainCmd    `cmd:"" help:"Say which rules hold a request, and why."`
-	CheckStore checkStoreCmd `cmd:"" help:"Say what server a Redis or Valkey is, and whether limits can be kept there."`
-	Size       sizeCmd       `cmd:"" help:"Say what rules need of a Redis: memory, calls, processor time, network, connections."`
-	Import     importCmd     `cmd:"" help:"Turn the configuration of another rate limiter into rules."`
+	Simulate   simulateCmd   `cmd:"" help:"Try limits on a virtual clock: what passes, what is denied, and the waits."`
+	Plan       planCmd       `cmd:"" help:"Evaluate limits on access logs, and propose one."`
+	Serve      serveCmd      `cmd:"" help:"Run a rate limit service: answer whether requests may pass, by a rules file."`
+	Proxy      proxyCmd      `cmd:"" help:"Run a reverse proxy that limits the clients of an HTTP server."`
+	Validate   validateCmd   `cmd:"" help:"Check rules files for errors and probable mistakes."`
+	Test       testCmd       `cmd:"" help:"Run tests of rules files: requests at given times, and the answers that they must get."`
+	Rehearse   rehearseCmd   `cmd:"" help:"Show whom new rules would deny, on requests that a server recorded or of an access log."`
+	Explain    explainCmd    `cmd:"" help:"Explain which rules apply to a request, and why."`
+	CheckStore checkStoreCmd `cmd:"" help:"Check whether a Redis or Valkey server can keep limits."`
+	Size       sizeCmd       `cmd:"" help:"Estimate what rules need of Redis: memory, calls, processor time, network, connections."`
+	Import     importCmd     `cmd:"" help:"Convert the configuration of another rate limiter into rules."`
 	Schema     schemaCmd     `cmd:"" help:"Print the JSON schema of rules files, for editors."`
-	Inspect    inspectCmd    `cmd:"" help:"Say how a client stands under all rules of a running server, and why."`
-	Top        topCmd        `cmd:"" help:"Say which rules and keys of running servers deny most, and which are near."`
-	Blocked    blockedCmd    `cmd:"" help:"List who is denied now."`
-	Reset      resetCmd      `cmd:"" help:"Forget what a customer has used."`
+	Inspect    inspectCmd    `cmd:"" help:"Show the usage of a client under all rules of a running server, and why it is denied."`
+	Top        topCmd        `cmd:"" help:"Show which rules and keys are denied most on running servers, and which are near a limit."`
+	Blocked    blockedCmd    `cmd:"" help:"List the keys that are denied now."`
+	Reset      resetCmd      `cmd:"" help:"Reset the usage of a customer."`
 	Refund     refundCmd     `cmd:"" help:"Give units back to a customer."`
-	Undo       undoCmd       `cmd:"" help:"Take back an override, a block, a reset or a refund."`
-	Rules      rulesCmd      `cmd:"" help:"Publish rules into a database, look at them, and roll back."`
+	Undo       undoCmd       `cmd:"" help:"Undo an override, a block, a reset or a refund."`
+	Rules      rulesCmd      `cmd:"" help:"Publish rules to a database, show them, and roll back."`
 	Override   overrideCmd   `cmd:"" help:"Give customers limits of their own, or a plan."`
 	Block      blockCmd      `cmd:"" help:"Deny a customer for a while."`
 	Unblock    unblockCmd    `cmd:"" help:"End a block."`
-	Worker     workerCmd     `cmd:"" help:"Bring rules from a database into Redis or a directory, where servers read them."`
-	Nodes      nodesCmd      `cmd:"" help:"Say which server holds which rules of a database."`
-	Audit      auditCmd      `cmd:"" help:"Say who changed what in a database of rules."`
-	Token      tokenCmd      `cmd:"" help:"Make and revoke tokens for the HTTP API."`
-	DB         dbCmd         `cmd:"" name:"db" help:"Make, update and look at a database of rules."`
-	Lab        labCmd        `cmd:"" help:"Serve a page on which limits are tried: drag, draw, and see why."`
-	Doctor     doctorCmd     `cmd:"" help:"Say in one page what stint serve would find here, and who could reach it."`
-	Health     healthCmd     `cmd:"" help:"Ask a running stint whether it is ready: for health checks of containers."`
+	Worker     workerCmd     `cmd:"" help:"Copy rules from a database to Redis or a directory, where servers read them."`
+	Nodes      nodesCmd      `cmd:"" help:"Show which server uses which rules of a database."`
+	Audit      auditCmd      `cmd:"" help:"Show who changed what in a database of rules."`
+	Token      tokenCmd      `cmd:"" help:"Create and revoke tokens for the HTTP API."`
+	DB         dbCmd         `cmd:"" name:"db" help:"Create, update and inspect a database of rules."`
+	Lab        labCmd        `cmd:"" help:"Serve a web page to try limits: draw requests, and see why they are denied."`
+	Doctor     doctorCmd     `cmd:"" help:"Report what stint serve would find on this machine, and who could reach it."`
+	Health     healthCmd     `cmd:"" help:"Check whether a running stint is ready, for health checks of containers."`
 	Completion completionCmd `cmd:"" help:"Print a script that completes commands in bash, zsh or fish."`
 	Man        manCmd        `cmd:"" help:"Write manual pages."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
@@ -72,9 +72,9 @@ type cli struct {
 func (cli) Help() string {
 	return `A limit is text:
 
-    100 per minute               100 at once, then one each 600 ms
+    100 per minute               100 at once, then one every 600 ms
     10/s burst 20                20 at once, then ten a second
-    1/s burst 5 leaky_queue      one a second; five more wait for their turn
+    1/s burst 5 leaky_queue      one a second; up to five more wait
     500/h sliding_log            never more than 500 in any hour
     5_000 per day in Europe/Paris
 
@@ -127,7 +127,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	}
 	at, alone, err := e.program.Read(args)
 	if err != nil {
-		fmt.Fprintf(errs, "stint: %v (stint --help says what there is)\n", err)
+		fmt.Fprintf(errs, "stint: %v (try: %s --help)\n", err, at.FullPath())
 		return exitUsage
 	}
 	switch {

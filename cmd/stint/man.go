@@ -11,7 +11,7 @@ import (
 )
 
 type manCmd struct {
-	Dir string `arg:"" help:"Where the pages go, such as /usr/local/share/man/man1. It is made if it is missing."`
+	Dir string `arg:"" help:"The directory for the pages, such as /usr/local/share/man/man1. It is created if it is missing."`
 }
 
 // Help is what "stint man --help" says below the summary.

@@ -10,14 +10,14 @@ import (
 
 type nodesCmd struct {
 	deskFlags `embed:""`
-	Within    time.Duration `default:"10m" help:"Only those that were seen within this time (${default}); 0s is all that are known."`
+	Within    time.Duration `default:"10m" help:"Only servers seen within this time (${default}); 0s shows all."`
 	JSON      bool          `name:"json" help:"Write a JSON array."`
 }
 
 // Help is what "stint nodes --help" says below the summary.
 func (nodesCmd) Help() string {
-	return `Every server that follows a database of rules writes there what it holds, since
-when, and, if it could not take the newest, why.
+	return `Every server that follows a database of rules writes there which rules it uses,
+since when, and, if it could not take the newest, why.
 
 For example:
 

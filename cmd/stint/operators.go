@@ -22,7 +22,7 @@ import (
 
 // stateFlags say where acts of operators are kept.
 type stateFlags struct {
-	State string `env:"STINT_STATE" placeholder:"FILE" help:"Where overrides, blocks and the audit are kept when rules are in a file: the default is that file's name with .state behind it; none keeps them in memory alone. With rules in a database they are there."`
+	State string `env:"STINT_STATE" placeholder:"FILE" help:"The file for overrides, blocks and the audit, when rules are in a file. The default is the name of the rules file with .state appended; none keeps them in memory only. With rules in a database, they are there."`
 }
 
 // path returns the state file, "" for none.

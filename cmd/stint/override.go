@@ -12,9 +12,9 @@ import (
 
 type overrideCmd struct {
 	Set    overrideSetCmd    `cmd:"" help:"Give a customer limits of their own under a rule."`
-	Get    overrideGetCmd    `cmd:"" help:"Say which limits of their own a customer has under a rule."`
+	Get    overrideGetCmd    `cmd:"" help:"Show the limits of a customer's own under a rule."`
 	List   overrideListCmd   `cmd:"" help:"List the overrides in force."`
-	Remove overrideRemoveCmd `cmd:"" help:"Let the rule's own limits hold again."`
+	Remove overrideRemoveCmd `cmd:"" help:"End an override: the rule's limits apply again."`
 	Plan   overridePlanCmd   `cmd:"" help:"Move a customer to a plan of the rules' tiers."`
 	Plans  overridePlansCmd  `cmd:"" help:"List customers' plans."`
 }
@@ -37,7 +37,7 @@ For example:
 
 // customerFlags are how a key is given in parts.
 type customerFlags struct {
-	Attribute []string `sep:"none" placeholder:"NAME=VALUE" help:"An attribute of the customer, in place of the key; may be repeated. The rule makes its key of them."`
+	Attribute []string `sep:"none" placeholder:"NAME=VALUE" help:"An attribute of the customer, instead of the key; may be repeated. The rule forms its key from them."`
 }
 
 // customer takes the key off the front of arguments, unless attributes say it.
@@ -65,8 +65,8 @@ type overrideSetCmd struct {
 	authorFlag    `embed:""`
 	customerFlags `embed:""`
 	Rule          string   `arg:"" help:"The rule's name."`
-	Args          []string `arg:"" name:"key> <limit" help:"The customer's key, and the limits: texts such as 100/m, several with commas between; or unlimited, or block."`
-	For           string   `placeholder:"DURATION" help:"Until when: such as 90s, 1h30m or 30d from now, by the database's time. The default is for good."`
+	Args          []string `arg:"" name:"key> <limit" help:"The customer's key, and the limits, such as 100/m; separate several with commas. Or unlimited, or block."`
+	For           string   `placeholder:"DURATION" help:"How long, such as 90s, 1h30m or 30d, by the database's clock. The default is without an end."`
 	Reason        string   `placeholder:"TEXT" help:"Why, for the audit."`
 	JSON          bool     `name:"json" help:"Write the override as JSON."`
 }
@@ -210,8 +210,8 @@ func overrideText(o rulesource.Override) string {
 
 type overrideListCmd struct {
 	deskFlags `embed:""`
-	Rule      string `arg:"" optional:"" help:"Only those of a rule."`
-	Prefix    string `placeholder:"TEXT" help:"Only those whose key begins so."`
+	Rule      string `arg:"" optional:"" help:"Only those of this rule."`
+	Prefix    string `placeholder:"TEXT" help:"Only those whose key has this prefix."`
 	Last      int    `name:"limit" short:"n" placeholder:"N" help:"At most N. The default is all."`
 	JSON      bool   `name:"json" help:"Write a JSON array."`
 }

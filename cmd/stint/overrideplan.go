@@ -12,17 +12,17 @@ import (
 type overridePlanCmd struct {
 	deskFlags  `embed:""`
 	authorFlag `embed:""`
-	Customer   string `arg:"" name:"name=value" help:"The attribute that tiers of rules go by, and the customer's value of it, such as jwt.org=acme."`
-	Plan       string `arg:"" optional:"" help:"The plan's name. Without it, the command says which plan the customer has."`
-	Remove     bool   `help:"Take the plan away: the attribute's value names it again."`
+	Customer   string `arg:"" name:"name=value" help:"The attribute that selects the tier in rules, and the customer's value of it, such as jwt.org=acme."`
+	Plan       string `arg:"" optional:"" help:"The plan's name. Without it, the command prints the customer's plan."`
+	Remove     bool   `help:"Remove the plan: the attribute's value selects it again."`
 	Reason     string `placeholder:"TEXT" help:"Why, for the audit."`
 	JSON       bool   `name:"json" help:"Write JSON."`
 }
 
 // Help is what "stint override plan --help" says below the summary.
 func (overridePlanCmd) Help() string {
-	return `The customer has the plan in every rule whose tiers go by the attribute, in place
-of the one that the attribute's value names.
+	return `The customer has the plan in every rule whose tiers use the attribute, instead of
+the plan that the attribute's value selects.
 
 For example:
 
@@ -76,7 +76,7 @@ func planText(plan string) string {
 
 type overridePlansCmd struct {
 	deskFlags `embed:""`
-	Attribute string `arg:"" optional:"" help:"Only those by an attribute."`
+	Attribute string `arg:"" optional:"" help:"Only those of this attribute."`
 	Last      int    `name:"limit" short:"n" placeholder:"N" help:"At most N. The default is all."`
 	JSON      bool   `name:"json" help:"Write a JSON array."`
 }

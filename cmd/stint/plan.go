@@ -28,26 +28,26 @@ type planCmd struct {
 	Propose string   `placeholder:"FILE" group:"What to try" help:"Write a rules file to this new file: routes that the log shows, each with the limit that suits it, in shadow first."`
 	Margin  string   `default:"20%" placeholder:"20%" group:"What to try" help:"Room for growth in what is proposed."`
 
-	Key       []string `placeholder:"NAME" group:"What counts" help:"What tells clients apart: ip (the default; IPv6 by /64), path, header.NAME, or any field of the log. Several: NAME,NAME."`
+	Key       []string `placeholder:"NAME" group:"What counts" help:"The field that identifies a client: ip (the default; IPv6 by /64), path, header.NAME, or any field of the log. Several: NAME,NAME."`
 	Match     []string `sep:"none" placeholder:"NAME=PATTERN" group:"What counts" help:"Only requests like these, as in rules: 'path=/api/**', 'method=POST'."`
 	Cost      string   `placeholder:"FIELD" group:"What counts" help:"What a request costs: bytes, or any field with a whole number. The default is 1."`
-	From      string   `placeholder:"TIME" group:"What counts" help:"Leave out what was before: 2015-05-17, or with a time 2015-05-17T10:05:00."`
-	To        string   `placeholder:"TIME" group:"What counts" help:"Leave out what was then or later."`
+	From      string   `placeholder:"TIME" group:"What counts" help:"Leave out requests before this time: 2015-05-17, or 2015-05-17T10:05:00."`
+	To        string   `placeholder:"TIME" group:"What counts" help:"Leave out requests at this time or later."`
 	Exempt    []string `sep:"none" placeholder:"KEY" group:"What counts" help:"A client, or a range of addresses, that the proposed rule lets through, by an override."`
 	IgnoreTop int      `placeholder:"N" group:"What counts" help:"Leave out of the choice the N clients that sent the most; the rule holds for them."`
 	IgnoreKey []string `sep:"none" placeholder:"KEY" group:"What counts" help:"Leave out of the choice a client, or a range of addresses; the rule holds for it."`
 
-	TrustedProxies []string `sep:"," placeholder:"RANGE" group:"What counts" help:"Behind these proxies the client is whom X-Forwarded-For says, as in rules. --rules says it itself."`
-	ClientIPHeader string   `name:"client-ip-header" placeholder:"HEADER" group:"What counts" help:"The header that these proxies speak through, as in rules."`
+	TrustedProxies []string `sep:"," placeholder:"RANGE" group:"What counts" help:"Proxies whose X-Forwarded-For gives the client's address, as in rules. With --rules, the file lists them."`
+	ClientIPHeader string   `name:"client-ip-header" placeholder:"HEADER" group:"What counts" help:"The header in which these proxies send the client's address, as in rules."`
 
 	Format  string            `placeholder:"PATTERN" group:"How to read" help:"How lines are written, as nginx's log_format or Apache's LogFormat has it: '$remote_addr - $user [$time_local]', '%h %t', or a JSON object with such names. The default is to recognise it."`
-	Field   map[string]string `mapsep:"none" placeholder:"NAME=FIELD" group:"How to read" help:"Where JSON or a table has an attribute: time=ts, ip=client.address."`
+	Field   map[string]string `mapsep:"none" placeholder:"NAME=FIELD" group:"How to read" help:"The field of JSON or a table that has an attribute: time=ts, ip=client.address."`
 	TZ      string            `name:"tz" placeholder:"ZONE" group:"How to read" help:"The zone of times without one, and of the report: Europe/Paris. The default is UTC."`
-	Reorder time.Duration     `default:"2m" placeholder:"2m" group:"How to read" help:"How much later than it belongs a line may stand to be put back at once. Logs with later lines are sorted."`
+	Reorder time.Duration     `default:"2m" placeholder:"2m" group:"How to read" help:"How late a line may be to be put in order while reading. Logs with later lines are sorted."`
 
 	JSON  bool   `name:"json" group:"What to tell" help:"Write JSON."`
 	HTML  string `name:"html" placeholder:"FILE" group:"What to tell" help:"Write a report with charts to this file as well."`
-	Brief bool   `group:"What to tell" help:"Leave out what happened without limits."`
+	Brief bool   `group:"What to tell" help:"Leave out the section on the requests without limits."`
 	Quiet bool   `group:"What to tell" help:"No progress."`
 }
 

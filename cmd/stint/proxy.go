@@ -25,34 +25,35 @@ type proxyCmd struct {
 	connFlags   `embed:""`
 	tokenFlags  `embed:""`
 
-	Listen       string        `env:"STINT_LISTEN" default:"127.0.0.1:8000" placeholder:"ADDRESS" help:"Where clients connect (${default}). :8000 is every address of this machine."`
-	Upstream     string        `env:"STINT_UPSTREAM" placeholder:"URL" help:"The server behind: http://127.0.0.1:9000."`
-	UpstreamHost string        `env:"STINT_UPSTREAM_HOST" enum:"client,upstream" default:"client" help:"The Host that the upstream sees: the one the client asked for (client, the default), or that of the URL (upstream)."`
-	AllowUpgrade []string      `name:"allow-upgrade" env:"STINT_ALLOW_UPGRADE" default:"websocket" placeholder:"NAME" help:"Protocols that a client may change to by Upgrade (${default}). What follows is not held to the rules."`
-	Underscores  bool          `name:"allow-underscores" env:"STINT_ALLOW_UNDERSCORES" help:"Pass headers whose names have an underscore. Without it they are dropped, since many servers take them for the ones with hyphens."`
+	Listen       string        `env:"STINT_LISTEN" default:"127.0.0.1:8000" placeholder:"ADDRESS" help:"The address for clients (${default}). :8000 is every address of this machine."`
+	Upstream     string        `env:"STINT_UPSTREAM" placeholder:"URL" help:"The server behind the proxy: http://127.0.0.1:9000."`
+	UpstreamHost string        `env:"STINT_UPSTREAM_HOST" enum:"client,upstream" default:"client" help:"The Host header for the upstream: the client's (client, the default), or that of the URL (upstream)."`
+	AllowUpgrade []string      `name:"allow-upgrade" env:"STINT_ALLOW_UPGRADE" default:"websocket" placeholder:"NAME" help:"Protocols that a client may change to with Upgrade (${default}). The rules do not apply to what follows the upgrade."`
+	Underscores  bool          `name:"allow-underscores" env:"STINT_ALLOW_UNDERSCORES" help:"Pass on headers with an underscore in their name. By default they are dropped, since many servers read an underscore as a hyphen."`
 	TLSCert      string        `name:"tls-cert" env:"STINT_TLS_CERT" placeholder:"FILE" help:"Serve https with this certificate, PEM."`
 	TLSKey       string        `name:"tls-key" env:"STINT_TLS_KEY" placeholder:"FILE" help:"The key of --tls-cert."`
-	Admin        string        `env:"STINT_ADMIN" placeholder:"ADDRESS" help:"Where operators find /livez, /readyz, /metrics, the lab, and who is denied and why, such as 127.0.0.1:9090. Without it, nowhere."`
-	BodyRate     int64         `env:"STINT_BODY_RATE" default:"500" placeholder:"BYTES" help:"The least rate of the bodies of requests, in bytes a second beyond the first 20 seconds (${default}); 0 is none."`
-	MaxInFlight  int           `env:"STINT_MAX_IN_FLIGHT" default:"1000" placeholder:"N" help:"How many requests may wait for the server behind; further ones are answered 503 at once (${default}); 0 is no bound."`
-	MaxLag       time.Duration `env:"STINT_MAX_LAG" default:"1s" help:"How long a request may lie unread when more come than can be handled; it is then answered 503 (${default}); 0s is no bound."`
+	Admin        string        `env:"STINT_ADMIN" placeholder:"ADDRESS" help:"The address for operators: /livez, /readyz, /metrics, the lab, and who is denied and why, such as 127.0.0.1:9090. The default is none."`
+	BodyRate     int64         `env:"STINT_BODY_RATE" default:"500" placeholder:"BYTES" help:"The lowest rate of a request body, in bytes a second after the first 20 seconds (${default}); 0 is no bound."`
+	MaxInFlight  int           `env:"STINT_MAX_IN_FLIGHT" default:"1000" placeholder:"N" help:"How many requests may wait for the upstream (${default}). Further requests get 503 at once; 0 is no bound."`
+	MaxLag       time.Duration `env:"STINT_MAX_LAG" default:"1s" help:"How long a request may wait to be read under overload before it gets 503 (${default}); 0s is no bound."`
 	Drain        time.Duration `env:"STINT_DRAIN" default:"10s" help:"How long requests in flight and upgraded connections may finish after SIGTERM or SIGINT (${default})."`
-	DrainDelay   time.Duration `env:"STINT_DRAIN_DELAY" default:"0s" help:"How long it goes on taking connections before that, with /readyz saying 503 (${default})."`
+	DrainDelay   time.Duration `env:"STINT_DRAIN_DELAY" default:"0s" help:"How long to accept connections before that, while /readyz answers 503 (${default})."`
 }
 
 // tokenFlags say who may use --admin of a proxy.
 type tokenFlags struct {
-	TokenFile         string `env:"STINT_TOKEN_FILE" placeholder:"FILE" help:"At --admin: the tokens of those who may look, one a line."`
-	OperatorTokenFile string `env:"STINT_OPERATOR_TOKEN_FILE" placeholder:"FILE" help:"At --admin: the tokens of those who may change limits, block and reset too."`
+	TokenFile         string `env:"STINT_TOKEN_FILE" placeholder:"FILE" help:"At --admin: a file with the tokens of viewers, one a line."`
+	OperatorTokenFile string `env:"STINT_OPERATOR_TOKEN_FILE" placeholder:"FILE" help:"At --admin: a file with the tokens of operators, who may also change limits, block and reset."`
 }
 
 // Help is what "stint proxy --help" says below the summary.
 func (proxyCmd) Help() string {
-	return `What the rules deny is answered 429 with Retry-After, a gRPC call with
-RESOURCE_EXHAUSTED; under a leaky_queue requests wait for their turn. What passes
-goes on in the form that the rules decided by, with X-Forwarded-For, -Host and -Proto of this connection in
-place of any that the client sent; streams and upgraded connections are never
-cut short. docs/PROXY.md has the rest.
+	return `A request that the rules deny gets 429 with Retry-After; a gRPC call gets
+RESOURCE_EXHAUSTED. Under a leaky_queue, requests wait until they may start. The
+upstream gets a request in the form that the rules evaluated, with
+X-Forwarded-For, -Host and -Proto of this connection in place of any that the
+client sent. Streams and upgraded connections are never cut short. docs/PROXY.md
+has the details.
 
 For example:
 

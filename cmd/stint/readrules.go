@@ -19,8 +19,8 @@ const readWithin = 10 * time.Second
 
 // readFlags say where rules are that are only looked at.
 type readFlags struct {
-	Rules             string `env:"STINT_RULES" placeholder:"URL" help:"Where the rules are, in place of a file, as for stint serve: sqlite:FILE, postgres://…, mysql://…, redis://…, dir:DIRECTORY or https://…"`
-	RulesPasswordFile string `env:"STINT_RULES_PASSWORD_FILE" placeholder:"FILE" help:"The password of the database or Redis, or the token for an https URL."`
+	Rules             string `env:"STINT_RULES" placeholder:"URL" help:"Where the rules are, instead of in a file, as for stint serve: sqlite:FILE, postgres://…, mysql://…, redis://…, dir:DIRECTORY or https://…"`
+	RulesPasswordFile string `env:"STINT_RULES_PASSWORD_FILE" placeholder:"FILE" help:"A file with the password of the database or Redis, or the token for an https URL."`
 }
 
 // source opens what --rules names. Close what it returns.

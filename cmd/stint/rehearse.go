@@ -22,22 +22,22 @@ import (
 type rehearseCmd struct {
 	File       string        `arg:"" help:"The rules file to try; - is standard input."`
 	Server     string        `env:"STINT_SERVER" placeholder:"URL" help:"The admin address of a server, such as http://127.0.0.1:9090: the rules are tried on the requests that it recorded."`
-	TokenFile  string        `env:"STINT_SERVER_TOKEN_FILE" placeholder:"FILE" help:"With --server: the file of your token."`
-	Log        []string      `placeholder:"FILE" help:"In place of --server: an access log. May be given several times."`
+	TokenFile  string        `env:"STINT_SERVER_TOKEN_FILE" placeholder:"FILE" help:"With --server: a file with your token."`
+	Log        []string      `placeholder:"FILE" help:"Instead of --server: an access log. May be repeated."`
 	Before     string        `placeholder:"FILE" help:"With --log: the rules file to compare with. The default is no rules."`
-	LogFormat  string        `placeholder:"PATTERN" help:"With --log: how lines are written, as for stint plan --log-format. The default is to recognise it."`
+	LogFormat  string        `placeholder:"PATTERN" help:"With --log: the format of its lines, as for stint plan --format. The default is to recognise it."`
 	Names      bool          `help:"Show keys in clear, for operators. The default is their hashes, as in the log; keys of --log are in clear."`
-	Top        int           `default:"20" placeholder:"N" help:"How many keys are listed (${default})."`
-	WarmUp     time.Duration `default:"-1ns" placeholder:"DURATION" help:"How long requests are not counted at first. The default is as long as the slowest limit remembers, at most half of what there is."`
+	Top        int           `default:"20" placeholder:"N" help:"How many keys to list (${default})."`
+	WarmUp     time.Duration `default:"-1ns" placeholder:"DURATION" help:"For how long the first requests are not counted. The default is as long as the slowest limit remembers, at most half of the recording."`
 	DenyAtMost string        `placeholder:"SHARE" help:"Fail if a greater share of requests is newly denied, such as 0.1%."`
 	JSON       bool          `name:"json" help:"Write JSON."`
 }
 
 // Help is what "stint rehearse --help" says below the summary.
 func (rehearseCmd) Help() string {
-	return `The rules in force and those of the file decide the same requests, side by side, as
-they do in production: with a clock that goes by the times of the requests. Nothing
-that is in force changes.
+	return `The rules in force and those of the file decide the same requests, as in
+production, on a clock that follows the times of the requests. The rules in force
+do not change.
 
 For example:
 
@@ -47,7 +47,7 @@ For example:
     stint rehearse new.yaml --log access.log --before stint.yaml
     stint rehearse new.yaml --server http://127.0.0.1:9090 --deny-at-most 0.1%
 
-docs/REHEARSE.md has the rest.`
+docs/REHEARSE.md has the details.`
 }
 
 // Run rehearses.

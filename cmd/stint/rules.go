@@ -18,19 +18,19 @@ import (
 
 type rulesCmd struct {
 	Push     rulesPushCmd     `cmd:"" help:"Check a rules file, show what it changes, and put it in force."`
-	Pull     rulesPullCmd     `cmd:"" help:"Write the rules in force, or those of a revision."`
-	Show     rulesShowCmd     `cmd:"" help:"Say who published a revision, when, and what it changed."`
+	Pull     rulesPullCmd     `cmd:"" help:"Print the rules in force, or those of a revision."`
+	Show     rulesShowCmd     `cmd:"" help:"Show who published a revision, when, and what it changed."`
 	Log      rulesLogCmd      `cmd:"" help:"List revisions, newest first."`
 	Diff     rulesDiffCmd     `cmd:"" help:"Show how revisions or files differ."`
 	Rollback rulesRollbackCmd `cmd:"" help:"Put an earlier revision in force again, as a new one."`
-	Accept   rulesAcceptCmd   `cmd:"" help:"Say that the database is right although nodes hold something newer, as after a restore."`
+	Accept   rulesAcceptCmd   `cmd:"" help:"Confirm the database although nodes have something newer, as after a restore."`
 }
 
 // Help is what "stint rules --help" says below the summary.
 func (rulesCmd) Help() string {
-	return `Rules in a database are revisions: each is what a rules file holds, and is never
-changed. Every server that follows the database takes a new one within moments;
-stint nodes says which holds what.
+	return `A database has revisions of the rules. Each is a whole rules file, and is never
+changed. Every server that follows the database takes a new revision within
+moments; stint nodes shows which server uses which.
 
 For example:
 
@@ -47,20 +47,20 @@ type rulesPushCmd struct {
 	File       string `arg:"" help:"The rules file, YAML or JSON; - is standard input."`
 	Comment    string `placeholder:"TEXT" help:"Why, for the log."`
 	IfChanged  bool   `help:"Do nothing if these rules are in force already."`
-	Parent     int64  `default:"-1" placeholder:"N" help:"Only if revision N is in force; 0 is for the first. The default is the one that is when this begins."`
+	Parent     int64  `default:"-1" placeholder:"N" help:"Publish only if revision N is in force; 0 means that there is none. The default is the one in force when the command starts."`
 	DryRun     bool   `help:"Only check, and show what it changes."`
 
 	DenyAtMost        string `placeholder:"SHARE" help:"Rehearse first, and publish nothing if a greater share of the requests that a server recorded would be newly denied, such as 0.1%."`
 	RehearseAt        string `env:"STINT_REHEARSE_AT" placeholder:"URL" help:"With --deny-at-most: the admin address of that server. The default is --server."`
-	RehearseTokenFile string `env:"STINT_REHEARSE_TOKEN_FILE" placeholder:"FILE" help:"With --rehearse-at: the file of your token there. The default is --token-file."`
+	RehearseTokenFile string `env:"STINT_REHEARSE_TOKEN_FILE" placeholder:"FILE" help:"With --rehearse-at: a file with your token there. The default is --token-file."`
 
 	JSON bool `name:"json" help:"Write the revision as JSON."`
 }
 
 // Help is what "stint rules push --help" says below the summary.
 func (rulesPushCmd) Help() string {
-	return `Nothing is written if the file is wrong, or if somebody else has published
-meanwhile. With --if-changed it can run as often as you like, as in CI.
+	return `Nothing is written if the file is wrong, or if someone else has published in the
+meantime. With --if-changed you can run it as often as you like, as in CI.
 
 For example:
 
@@ -361,7 +361,7 @@ type rulesRollbackCmd struct {
 	authorFlag `embed:""`
 	Version    int64  `arg:"" name:"revision" help:"The revision to go back to."`
 	Comment    string `placeholder:"TEXT" help:"Why, for the log."`
-	Parent     int64  `default:"-1" placeholder:"N" help:"Only if revision N is in force. The default is the one that is when this begins."`
+	Parent     int64  `default:"-1" placeholder:"N" help:"Roll back only if revision N is in force. The default is the one in force when the command starts."`
 	JSON       bool   `name:"json" help:"Write the new revision as JSON."`
 }
 

@@ -25,23 +25,23 @@ type serveCmd struct {
 	listenerFlags `embed:""`
 	connFlags     `embed:""`
 
-	HTTP              string        `name:"http" env:"STINT_HTTP" default:"127.0.0.1:8080" placeholder:"ADDRESS" help:"Where it is asked (${default}); unix:/run/stint.sock is a Unix socket."`
-	TLSCert           string        `name:"tls-cert" env:"STINT_TLS_CERT" placeholder:"FILE" help:"Serve with TLS, https too, by this certificate, PEM."`
+	HTTP              string        `name:"http" env:"STINT_HTTP" default:"127.0.0.1:8080" placeholder:"ADDRESS" help:"The address of the service (${default}); unix:/run/stint.sock is a Unix socket."`
+	TLSCert           string        `name:"tls-cert" env:"STINT_TLS_CERT" placeholder:"FILE" help:"Serve TLS with this certificate, PEM."`
 	TLSKey            string        `name:"tls-key" env:"STINT_TLS_KEY" placeholder:"FILE" help:"The key of --tls-cert."`
-	Admin             string        `env:"STINT_ADMIN" placeholder:"ADDRESS" help:"Where operators find /livez, /readyz, /metrics and the lab, apart from those who ask, such as 127.0.0.1:9090."`
-	TokenFile         string        `env:"STINT_TOKEN_FILE" placeholder:"FILE" help:"The tokens of those who may ask, one a line. Without it, everyone on this machine may."`
-	OperatorTokenFile string        `env:"STINT_OPERATOR_TOKEN_FILE" placeholder:"FILE" help:"The tokens of those who may refund and reset too."`
+	Admin             string        `env:"STINT_ADMIN" placeholder:"ADDRESS" help:"A separate address for operators: /livez, /readyz, /metrics, the lab, and who is denied and why, such as 127.0.0.1:9090. The default is none."`
+	TokenFile         string        `env:"STINT_TOKEN_FILE" placeholder:"FILE" help:"A file with the tokens of callers, one a line. Without it, everyone on this machine may ask."`
+	OperatorTokenFile string        `env:"STINT_OPERATOR_TOKEN_FILE" placeholder:"FILE" help:"A file with the tokens of operators, who may also refund and reset."`
 	Dialect           string        `env:"STINT_DIALECT" enum:"draft11,draft06,x-ratelimit,none" default:"draft11" help:"The header fields of answers: draft11 (RateLimit, the default), draft06, x-ratelimit or none."`
-	MaxBatch          int           `env:"STINT_MAX_BATCH" default:"100" placeholder:"N" help:"The most requests in one body (${default})."`
+	MaxBatch          int           `env:"STINT_MAX_BATCH" default:"100" placeholder:"N" help:"The most checks in one batch (${default})."`
 	Drain             time.Duration `env:"STINT_DRAIN" default:"10s" help:"How long requests in flight may finish after SIGTERM or SIGINT (${default})."`
-	DrainDelay        time.Duration `env:"STINT_DRAIN_DELAY" default:"0s" help:"How long it goes on taking connections before that, with /readyz saying 503 (${default})."`
+	DrainDelay        time.Duration `env:"STINT_DRAIN_DELAY" default:"0s" help:"How long to accept connections before that, while /readyz answers 503 (${default})."`
 }
 
 // Help is what "stint serve --help" says below the summary.
 func (serveCmd) Help() string {
-	return `Programs ask POST /v1/check whether a request may pass; nginx, Traefik and
-Caddy ask GET /auth. The rules are a file's, which is read again when it changes
-and on SIGHUP; docs/SERVE.md has the rest.
+	return `Programs send POST /v1/check to ask whether a request may pass; proxies such as
+nginx, Traefik and Caddy send GET /auth. The rules file is read again when it
+changes and on SIGHUP. docs/SERVE.md has the details.
 
 For example:
 

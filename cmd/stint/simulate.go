@@ -12,16 +12,16 @@ import (
 )
 
 type simulateCmd struct {
-	Limit    []string      `sep:"none" placeholder:"LIMIT" help:"A limit: '5/s burst 5'. Given several times, all of them hold at once, for each key."`
-	Rules    string        `placeholder:"FILE" help:"Decide whole requests by this rules file: lines with a time, attributes and a cost."`
+	Limit    []string      `sep:"none" placeholder:"LIMIT" help:"A limit: '5/s burst 5'. If repeated, all of them apply at once, for each key."`
+	Rules    string        `placeholder:"FILE" help:"Decide requests by this rules file: lines with a time, attributes and a cost."`
 	Arrivals string        `placeholder:"PHASES" help:"Send requests in phases instead of reading operations: '10@1/s 20@once +5s'."`
 	Retry    time.Duration `placeholder:"10ms" help:"With --arrivals: send a denied request again after this long until it passes. Without it, a denied request is dropped."`
 	Compare  []string      `sep:"none" placeholder:"LIMIT" help:"Run these limits side by side on the same arrivals, of --arrivals or of standard input. 'LIMIT, LIMIT' are layers of one candidate."`
 	Stretch  time.Duration `placeholder:"1s" help:"With --compare, or --arrivals and --nodes: show the most that passed in any stretch this long. The default is the longest period of the limits."`
 	JSON     bool          `name:"json" help:"With --compare, or --arrivals and --nodes: write JSON."`
 	Store    string        `placeholder:"URL" help:"Decide the operations in this Redis or Valkey, by the times of the lines; waits are then rounded up to a microsecond. Keys have a random prefix and are removed at the end."`
-	Nodes    int           `placeholder:"N" help:"Play so many processes that hold the limits together: operations and arrivals go to them in turn."`
-	Mode     string        `placeholder:"MODE" help:"How they do: strict, lease, async or share. Operations are strict unless said; --arrivals shows strict beside the mode, or all four."`
+	Nodes    int           `placeholder:"N" help:"Simulate N processes that share the limits. Operations and arrivals go to them one after the other."`
+	Mode     string        `placeholder:"MODE" help:"How they share the limits: strict, lease, async or share. The default is strict for operations; --arrivals shows strict beside the mode, or all four."`
 	More     []string      `arg:"" optional:"" name:"limit" help:"More limits to --compare."`
 }
 

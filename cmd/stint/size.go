@@ -14,10 +14,10 @@ import (
 type sizeCmd struct {
 	File      string   `arg:"" optional:"" name:"file" help:"The rules file."`
 	Rules     string   `placeholder:"FILE" help:"The rules file, or where rules are that stint serve would read: sqlite:FILE, postgres://…, dir:DIRECTORY."`
-	Limit     []string `sep:"none" placeholder:"LIMIT" help:"A limit, in place of rules. Several of them hold the same keys."`
-	Clients   int64    `default:"10000" placeholder:"N" help:"How many keys of each rule are in use at once (${default}): clients that have used something of a limit which has not come back yet. A rule for everybody, with the key [], has one."`
-	Keys      []string `placeholder:"RULE=N" help:"How many keys of one rule, where it is not as many as there are clients."`
-	Rate      int64    `default:"1000" placeholder:"R" help:"Requests a second of all processes together (${default})."`
+	Limit     []string `sep:"none" placeholder:"LIMIT" help:"A limit, instead of rules. Several apply to the same keys."`
+	Clients   int64    `default:"10000" placeholder:"N" help:"How many keys of each rule are in use at once (${default}): clients with usage that still counts. A rule with the key [] has one."`
+	Keys      []string `placeholder:"RULE=N" help:"How many keys of one rule are in use, if not --clients."`
+	Rate      int64    `default:"1000" placeholder:"R" help:"Requests a second of all processes (${default})."`
 	Processes int      `default:"3" placeholder:"N" help:"How many processes share the store (${default})."`
 	Masters   int      `default:"1" placeholder:"N" help:"How many masters a cluster has (${default}, no cluster)."`
 	JSON      bool     `name:"json" help:"Write JSON."`

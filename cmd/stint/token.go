@@ -12,10 +12,10 @@ import (
 )
 
 type tokenCmd struct {
-	Make   tokenMakeCmd   `cmd:"" help:"Make a token, which is shown once."`
+	Make   tokenMakeCmd   `cmd:"" help:"Create a token, which is shown once."`
 	Revoke tokenRevokeCmd `cmd:"" help:"End all tokens of a name."`
 	List   tokenListCmd   `cmd:"" help:"List tokens: names, roles and times."`
-	Usage  tokenUsageCmd  `cmd:"" help:"Make a token by which a customer sees what is used, at /v1/usage."`
+	Usage  tokenUsageCmd  `cmd:"" help:"Create a token with which a customer sees the usage at /v1/usage."`
 }
 
 // Help is what "stint token --help" says below the summary.
@@ -37,9 +37,9 @@ type tokenMakeCmd struct {
 	deskFlags     `embed:""`
 	tokenFileFlag `embed:""`
 	authorFlag    `embed:""`
-	Name          string `arg:"" help:"Whose it is: the author of what is done with it."`
+	Name          string `arg:"" help:"The name of its owner, who is the author of what is done with it."`
 	Role          string `enum:"viewer,operator,admin" default:"viewer" help:"What it may do: viewer (the default), operator or admin."`
-	For           string `placeholder:"DURATION" help:"How long, such as 12h or 90d. The default is for good."`
+	For           string `placeholder:"DURATION" help:"How long it is valid, such as 12h or 90d. The default is without an end."`
 }
 
 // Run makes a token.
@@ -72,7 +72,7 @@ type tokenRevokeCmd struct {
 	deskFlags     `embed:""`
 	tokenFileFlag `embed:""`
 	authorFlag    `embed:""`
-	Name          string `arg:"" help:"Whose tokens."`
+	Name          string `arg:"" help:"The name of their owner."`
 }
 
 // Run revokes tokens.
@@ -132,7 +132,7 @@ func (c *tokenListCmd) tokens(e *env) ([]rulesdb.Token, error) {
 type tokenUsageCmd struct {
 	SecretFile string   `required:"" env:"STINT_SECRET_FILE" placeholder:"FILE" help:"The secret of the servers: --secret-file of stint serve and stint proxy."`
 	Attribute  []string `required:"" sep:"none" placeholder:"NAME=VALUE" help:"Who the customer is, such as header.x-api-key=partner-1; may be repeated."`
-	For        string   `default:"1d" placeholder:"DURATION" help:"How long it is good, such as 12h or 30d (${default})."`
+	For        string   `default:"1d" placeholder:"DURATION" help:"How long it is valid, such as 12h or 30d (${default})."`
 }
 
 // Help is what "stint token usage --help" says below the summary.

@@ -17,7 +17,7 @@ import (
 
 // tokenFileFlag names a file of tokens in the place of a database.
 type tokenFileFlag struct {
-	File string `placeholder:"FILE" help:"In place of --rules: a file of tokens, as --operator-token-file of a server names it. Lines are added to it, and none is changed."`
+	File string `placeholder:"FILE" help:"Instead of --rules: a token file, as for --operator-token-file of a server. Lines are added to it, and none is changed."`
 }
 
 // make adds the hash of a token to the file and returns the token.

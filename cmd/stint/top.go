@@ -16,11 +16,11 @@ import (
 )
 
 type topCmd struct {
-	Server    []string      `sep:"none" env:"STINT_SERVER" placeholder:"URL" help:"The admin address of a server, such as http://127.0.0.1:9090; may be repeated: counts are added up."`
-	TokenFile string        `env:"STINT_SERVER_TOKEN_FILE" placeholder:"FILE" help:"The file of your token, where servers want one."`
-	N         int           `short:"n" default:"20" placeholder:"N" help:"At most so many of each (${default})."`
-	Every     time.Duration `default:"2s" help:"How often the page is drawn anew (${default})."`
-	Once      bool          `help:"Write the page once. So it is where the output is no terminal."`
+	Server    []string      `sep:"none" env:"STINT_SERVER" placeholder:"URL" help:"The admin address of a server, such as http://127.0.0.1:9090. May be repeated: counts are added up."`
+	TokenFile string        `env:"STINT_SERVER_TOKEN_FILE" placeholder:"FILE" help:"A file with your token, if servers need one."`
+	N         int           `short:"n" default:"20" placeholder:"N" help:"At most N of each (${default})."`
+	Every     time.Duration `default:"2s" help:"How often to redraw the page (${default})."`
+	Once      bool          `help:"Print the page once. This is the default if the output is no terminal."`
 	JSON      bool          `name:"json" help:"Write JSON, once."`
 }
 

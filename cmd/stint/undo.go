@@ -101,7 +101,7 @@ func (c *refundCmd) Run(e *env) error {
 
 type undoCmd struct {
 	serverFlags `embed:""`
-	Act         int64 `arg:"" optional:"" help:"The number of the act, as stint audit says. The default is the last one that was not taken back."`
+	Act         int64 `arg:"" optional:"" help:"The number of the act, as stint audit prints it. The default is the last one that was not undone."`
 	JSON        bool  `name:"json" help:"Write JSON."`
 }
 

@@ -18,7 +18,7 @@ import (
 type validateCmd struct {
 	Files     []string `arg:"" optional:"" name:"file" help:"Rules files, YAML or JSON; - is standard input."`
 	readFlags `embed:""`
-	Strict    bool `help:"Warnings fail too."`
+	Strict    bool `help:"Fail on warnings too."`
 	JSON      bool `name:"json" help:"Write a line of JSON for each file."`
 }
 

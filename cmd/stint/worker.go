@@ -18,12 +18,12 @@ import (
 
 type workerCmd struct {
 	From             string `env:"STINT_WORKER_FROM" placeholder:"URL" help:"The database of rules: postgres://…, mysql://… or sqlite:FILE."`
-	FromPasswordFile string `env:"STINT_WORKER_FROM_PASSWORD_FILE" placeholder:"FILE" help:"The database's password, so that the URL needs none."`
-	To               string `env:"STINT_WORKER_TO" placeholder:"URL|DIRECTORY" help:"Where servers read: redis://HOST:6379, with ?prefix=NAME for keys of another name than stint; or a directory."`
-	ToPasswordFile   string `env:"STINT_WORKER_TO_PASSWORD_FILE" placeholder:"FILE" help:"The password of the Redis, so that the URL needs none."`
-	Node             string `env:"STINT_NODE" placeholder:"NAME" help:"What this worker calls itself, among all workers. The default is the host's name and something random."`
+	FromPasswordFile string `env:"STINT_WORKER_FROM_PASSWORD_FILE" placeholder:"FILE" help:"A file with the database's password, so that the URL needs none."`
+	To               string `env:"STINT_WORKER_TO" placeholder:"URL|DIRECTORY" help:"Where servers read the rules: redis://HOST:6379, with ?prefix=NAME for another prefix than stint; or a directory."`
+	ToPasswordFile   string `env:"STINT_WORKER_TO_PASSWORD_FILE" placeholder:"FILE" help:"A file with the password of the Redis, so that the URL needs none."`
+	Node             string `env:"STINT_NODE" placeholder:"NAME" help:"The name of this worker among all workers. The default is the host name and something random."`
 	retentionFlags   `embed:""`
-	LogFormat        string `env:"STINT_LOG_FORMAT" enum:"text,json" default:"text" help:"The log's form, text (the default) or json."`
+	LogFormat        string `env:"STINT_LOG_FORMAT" enum:"text,json" default:"text" help:"The format of the log: text (the default) or json."`
 }
 
 // Help is what "stint worker --help" says below the summary.

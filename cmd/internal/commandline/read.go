@@ -108,7 +108,7 @@ func (r *reader) flag(f *Value, value string, has bool) error {
 		}
 		value = r.words[0]
 		if !r.plain && value != "-" && strings.HasPrefix(value, "-") {
-			return fmt.Errorf("%s: expected a value but got the flag %q; perhaps try %s=%q?", f.title(), value, f.title(), value)
+			return fmt.Errorf("%s: its value is missing: %s is a flag; to give it as the value, write %s=%s", f.title(), shown(value), f.title(), shown(value))
 		}
 		r.words, has = r.words[1:], true
 	}
@@ -148,7 +148,10 @@ func (r *reader) argument() error {
 			names = append(names, child.Name)
 		}
 	}
-	return suggest("unexpected argument "+shown(word), word, "", names)
+	if len(r.at.Children) > 0 {
+		return suggest("unknown command "+shown(word), word, "", names)
+	}
+	return fmt.Errorf("unexpected argument %s", shown(word))
 }
 
 // find returns the flag that is written so, --name or -n. One letter is like any
@@ -197,7 +200,7 @@ var secret = regexp.MustCompile(`(?i):[^/]*@|(password|secret|token)[^=]*=`)
 func suggest(text, word, dashes string, known []string) error {
 	var near []string
 	for _, one := range known {
-		if word != "" && strings.HasPrefix(one, word) || wording.Distance(word, one) <= min(2, len(word)-1) {
+		if word != "" && strings.HasPrefix(one, word) || wording.Distance(word, one) <= min(2, len(word)/2) {
 			near = append(near, strconv.Quote(dashes+one))
 		}
 	}
@@ -263,21 +266,17 @@ func (c *Command) missing() error {
 		}
 	}
 	if len(next) > 0 {
-		return fmt.Errorf("expected %q", strings.Join(next, " "))
+		return fmt.Errorf("missing arguments: %s", strings.Join(next, " "))
 	}
 	for _, child := range c.Children {
 		if !child.Hidden {
-			next = append(next, strconv.Quote(child.Name))
+			next = append(next, child.Name)
 		}
-	}
-	const few = 5
-	if len(next) > few {
-		next = append(next[:few], "...")
 	}
 	if len(next) == 0 {
 		return nil
 	}
-	return fmt.Errorf("expected one of %s", strings.Join(next, ", "))
+	return fmt.Errorf("missing command: one of %s", strings.Join(next, ", "))
 }
 
 // set reads text into the field. What takes more than one adds to what is there.
@@ -287,7 +286,7 @@ func (v *Value) set(text string) error {
 	case *time.Duration:
 		d, err := time.ParseDuration(text)
 		if err != nil {
-			return fmt.Errorf("%s: expected a duration such as 10s or 5m but got %q", v.title(), text)
+			return fmt.Errorf("%s: want a duration such as 10s or 5m, not %q", v.title(), text)
 		}
 		*to = d
 		return nil
@@ -301,7 +300,7 @@ func (v *Value) set(text string) error {
 	case *map[string]string:
 		key, value, ok := strings.Cut(text, "=")
 		if !ok {
-			return fmt.Errorf("%s: expected \"<key>=<value>\" but got %q", v.title(), text)
+			return fmt.Errorf("%s: want NAME=VALUE, not %q", v.title(), text)
 		}
 		if *to == nil {
 			*to = map[string]string{}
@@ -320,13 +319,16 @@ func (v *Value) setPlain(text string) error {
 	case reflect.Bool:
 		is, ok := truth[strings.ToLower(text)]
 		if !ok {
-			return fmt.Errorf("%s: bool value must be true, 1, yes, false, 0 or no but got %q", v.title(), text)
+			return fmt.Errorf("%s: want true or false, not %q", v.title(), text)
 		}
 		v.field.SetBool(is)
 	case reflect.Int, reflect.Int64:
 		n, err := strconv.ParseInt(text, 0, v.field.Type().Bits())
+		if errors.Is(err, strconv.ErrRange) {
+			return fmt.Errorf("%s: %s does not fit into %d bits", v.title(), shown(text), v.field.Type().Bits())
+		}
 		if err != nil {
-			return fmt.Errorf("%s: expected a valid %d bit int but got %q", v.title(), v.field.Type().Bits(), text)
+			return fmt.Errorf("%s: want a whole number, not %q", v.title(), text)
 		}
 		v.field.SetInt(n)
 	}

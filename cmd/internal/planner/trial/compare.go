@@ -93,7 +93,7 @@ type candidate struct {
 
 func compare(candidates []candidate, arrivals []Arrival, end int64, stretch time.Duration) (*Comparison, error) {
 	if len(arrivals) == 0 {
-		return nil, errors.New("no arrivals")
+		return nil, errors.New("no requests to compare on: write one a line to standard input, or describe them with --arrivals")
 	}
 	if stretch == 0 {
 		stretch = longestPeriod(candidates)
