@@ -39,9 +39,9 @@ func ways(ctx context.Context, store *scratch.Store, timeout time.Duration) erro
 	}
 	for _, w := range []way{
 		{"a long log", store, fmt.Sprint(most, "/24h sliding_log"), 1, 1, 60, most / 100, false, most / 100 * 40},
-		{"buckets that travel together", store, "1000/24h", 1, 64, 1, 1, false, 936},
-		{"buckets of two costs that travel together", store, "1000/24h", 1, 64, 1, 1, true, 904},
-		{"logs that travel together", store, "1000/24h sliding_log", 1, 64, 1, 1, false, 936},
+		{"batched buckets", store, "1000/24h", 1, 64, 1, 1, false, 936},
+		{"batched buckets of two costs", store, "1000/24h", 1, 64, 1, 1, true, 904},
+		{"batched logs", store, "1000/24h sliding_log", 1, 64, 1, 1, false, 936},
 		{"mode lease", store.Mode(redisstore.Lease), "1000/24h", 1, 64, 1, 1, false, -1},
 		{"mode async", store.Mode(redisstore.Async), "1000/24h", 1, 8, 8, 5, false, -1},
 		{"new keys above their bound", flooded, "10/24h", 8, 1, 1, 1, false, -1},
