@@ -12,9 +12,9 @@ import (
 	"github.com/stint-dev/stint/redisstore"
 )
 
-// TestTogetherLeases has what is in hand of twenty keys given back at once: two calls
+// TestBatchLeases has what is in hand of twenty keys given back at once: two calls
 // leave, and the others travel as one, each with its own effect.
-func TestTogetherLeases(t *testing.T) {
+func TestBatchLeases(t *testing.T) {
 	const keys = 20
 	var at atomic.Int64
 	at.Store(1795229355387954000)
@@ -70,9 +70,9 @@ func TestTogetherLeases(t *testing.T) {
 	}
 }
 
-// TestTogetherLeaseAnswers has leases that were asked for in one call be granted as
+// TestBatchLeaseAnswers has leases that were asked for in one call be granted as
 // if each had come alone.
-func TestTogetherLeaseAnswers(t *testing.T) {
+func TestBatchLeaseAnswers(t *testing.T) {
 	c := client(t, redistest.Start(t).Addr)
 	do(t, c, "SCRIPT", "LOAD", redisstore.Source)
 	eval := func(keys []string, args ...string) []any {
@@ -102,8 +102,8 @@ func TestTogetherLeaseAnswers(t *testing.T) {
 	}
 }
 
-// TestTogetherHeartbeat has a heartbeat travel with requests that wait.
-func TestTogetherHeartbeat(t *testing.T) {
+// TestBatchHeartbeat has a heartbeat travel with requests that wait.
+func TestBatchHeartbeat(t *testing.T) {
 	store, g := gated(t, redistest.Start(t), redisstore.Options{})
 	limit := bind(t, store, "10/1h sliding_log")
 	wg := crowd(t, store, g, append(filling(t, store, long), func() {

@@ -63,10 +63,10 @@ func (d *oneNode) answer(from, to int) {
 	}
 }
 
-// TestTogetherNode has requests for one of the nodes of a cluster wait while a call
+// TestBatchNode has requests for one of the nodes of a cluster wait while a call
 // with many is on its way, so that the next one is no smaller than it has to be. A
 // second call leaves beside one with few, and when it is full.
-func TestTogetherNode(t *testing.T) {
+func TestBatchNode(t *testing.T) {
 	d := new(oneNode)
 	store, err := redisstore.New(redisstore.Options{Driver: d, NewKeys: -1, Timeout: 1000 * time.Hour})
 	if err != nil {

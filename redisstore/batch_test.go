@@ -106,17 +106,17 @@ func filling(t *testing.T, store *redisstore.Store, text string) []func() {
 // plenty.
 const short, long = "1/s burst 1000", "1000/1m fixed_window"
 
-// TestTogether sends requests of different limits, keys, verbs and layers in few
+// TestBatch sends requests of different limits, keys, verbs and layers in few
 // calls: each has the answer that it would have had alone.
-func TestTogether(t *testing.T) {
+func TestBatch(t *testing.T) {
 	t.Run("short", func(t *testing.T) {
-		testTogether(t, short, [][]string{
+		testBatch(t, short, [][]string{
 			{"5/s"}, {"7/1m"}, {"100/1h burst 3"}, {"9/1m leaky_queue"}, {"3/s burst 20", "11/1m", "6/1h leaky_queue"},
 		}, meter.OpTake)
 	})
 	for _, op := range []meter.Op{meter.OpTake, meter.OpTakeUpTo} {
 		t.Run(fmt.Sprint("long ", op), func(t *testing.T) {
-			testTogether(t, long, [][]string{
+			testBatch(t, long, [][]string{
 				{"5/1m fixed_window"}, {"405/1h sliding_log"}, {"6/1m sliding_counter", "5/s"}, {"3 per day in Europe/Paris"},
 				{"7/1m token_bucket_interval", "6/1h sliding_buckets", "6/1h sliding_log"},
 			}, op)
@@ -124,7 +124,7 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-func testTogether(t *testing.T, way string, sets [][]string, op meter.Op) {
+func testBatch(t *testing.T, way string, sets [][]string, op meter.Op) {
 	var at atomic.Int64
 	at.Store(1795229355387954000)
 	server := redistest.Start(t)
@@ -178,8 +178,8 @@ func testTogether(t *testing.T, way string, sets [][]string, op meter.Op) {
 	}
 }
 
-// TestTogetherMany sends waiting requests in batches of bounded size.
-func TestTogetherMany(t *testing.T) {
+// TestBatchMany sends waiting requests in batches of bounded size.
+func TestBatchMany(t *testing.T) {
 	store, g := gated(t, redistest.Start(t), redisstore.Options{})
 	limit := bind(t, store, "50/1h")
 	var passed atomic.Int64
@@ -202,15 +202,15 @@ func TestTogetherMany(t *testing.T) {
 	shows(t, "requests in a call", fmt.Sprint(redisstore.MostTogether, ", less with long logs"))
 }
 
-// TestTogetherOthers lets those that cannot be decided with the others do these
+// TestBatchOthers lets those that cannot be decided with the others do these
 // no harm: a key of another program, and states of other forms of the limit.
-func TestTogetherOthers(t *testing.T) {
-	t.Run("short", func(t *testing.T) { testTogetherOthers(t, short, "4/s") })
-	t.Run("long", func(t *testing.T) { testTogetherOthers(t, long, "4/1h sliding_counter") })
-	t.Run("log", func(t *testing.T) { testTogetherOthers(t, long, "4/1h sliding_log") })
+func TestBatchOthers(t *testing.T) {
+	t.Run("short", func(t *testing.T) { testBatchOthers(t, short, "4/s") })
+	t.Run("long", func(t *testing.T) { testBatchOthers(t, long, "4/1h sliding_counter") })
+	t.Run("log", func(t *testing.T) { testBatchOthers(t, long, "4/1h sliding_log") })
 }
 
-func testTogetherOthers(t *testing.T, way, text string) {
+func testBatchOthers(t *testing.T, way, text string) {
 	server := redistest.Start(t)
 	store, g := gated(t, server, redisstore.Options{Prefix: "test"})
 	limit := bind(t, store, text)
@@ -256,9 +256,9 @@ func testTogetherOthers(t *testing.T, way, text string) {
 	}
 }
 
-// TestTogetherLeft has callers give up: what waits is surely not executed, what
+// TestBatchLeft has callers give up: what waits is surely not executed, what
 // is on its way may be.
-func TestTogetherLeft(t *testing.T) {
+func TestBatchLeft(t *testing.T) {
 	store, g := gated(t, redistest.Start(t), redisstore.Options{})
 	limit := bind(t, store, "10/1h")
 	leaving, leave := context.WithCancel(ctx)
@@ -280,9 +280,9 @@ func TestTogetherLeft(t *testing.T) {
 	wg.Wait()
 }
 
-// TestTogetherSlow has calls take their time: what would wait for long goes as a
+// TestBatchSlow has calls take their time: what would wait for long goes as a
 // call more.
-func TestTogetherSlow(t *testing.T) {
+func TestBatchSlow(t *testing.T) {
 	store, g := gated(t, redistest.Start(t), redisstore.Options{Timeout: 30 * time.Second})
 	limit := bind(t, store, "10/1h")
 	var passed atomic.Int64
@@ -309,8 +309,8 @@ func TestTogetherSlow(t *testing.T) {
 	}
 }
 
-// TestTogetherSent has a caller give up when its request is on its way.
-func TestTogetherSent(t *testing.T) {
+// TestBatchSent has a caller give up when its request is on its way.
+func TestBatchSent(t *testing.T) {
 	store, g := gated(t, redistest.Start(t), redisstore.Options{})
 	limit := bind(t, store, "10/1h")
 	leaving, leave := context.WithCancel(ctx)
@@ -336,9 +336,9 @@ func TestTogetherSent(t *testing.T) {
 	wg.Wait()
 }
 
-// TestTogetherFails tells all the same of a call that failed, and sends none of
+// TestBatchFails tells all the same of a call that failed, and sends none of
 // them again.
-func TestTogetherFails(t *testing.T) {
+func TestBatchFails(t *testing.T) {
 	store, g := gated(t, redistest.Start(t), redisstore.Options{})
 	g.reply = func(args []string) (any, error) {
 		if args[0] == "B" || args[0] == "R" {
@@ -363,8 +363,8 @@ func TestTogetherFails(t *testing.T) {
 	}
 }
 
-// TestTogetherSlots has each go alone when the server turns out to be a cluster.
-func TestTogetherSlots(t *testing.T) {
+// TestBatchSlots has each go alone when the server turns out to be a cluster.
+func TestBatchSlots(t *testing.T) {
 	store, g := gated(t, redistest.Start(t), redisstore.Options{})
 	g.reply = func(args []string) (any, error) {
 		if args[0] == "B" || args[0] == "R" {

@@ -90,10 +90,10 @@ func TestDenialWritesNothing(t *testing.T) {
 	t.Run("layers", func(t *testing.T) { testDeniedLayers(t, server, c) })
 	t.Run("long logs", func(t *testing.T) { testDeniedLogs(t, server, c) })
 	t.Run("together, short", func(t *testing.T) {
-		testDeniedTogether(t, server, c, [][]string{{"7/24h"}, {"9/24h burst 3", "100/24h"}, {"100/24h", "6/24h leaky_queue"}})
+		testDeniedInBatch(t, server, c, [][]string{{"7/24h"}, {"9/24h burst 3", "100/24h"}, {"100/24h", "6/24h leaky_queue"}})
 	})
 	t.Run("together, long", func(t *testing.T) {
-		testDeniedTogether(t, server, c, [][]string{
+		testDeniedInBatch(t, server, c, [][]string{
 			{"7/24h fixed_window"}, {"405/24h sliding_log"}, {"6/24h sliding_log"}, {"100/24h", "10/24h sliding_counter"},
 			{"9/24h sliding_buckets", "405/24h sliding_log", "100 per day in Europe/Paris"},
 		})
@@ -213,9 +213,9 @@ func testDeniedLogs(t *testing.T, server *redistest.Server, c rueidis.Client) {
 	}
 }
 
-// testDeniedTogether denies requests on a key of each set, most of them in
+// testDeniedInBatch denies requests on a key of each set, most of them in
 // batches.
-func testDeniedTogether(t *testing.T, server *redistest.Server, c rueidis.Client, sets [][]string) {
+func testDeniedInBatch(t *testing.T, server *redistest.Server, c rueidis.Client, sets [][]string) {
 	do(t, c, "FLUSHALL")
 	o := redisstore.Options{Prefix: "together"}
 	alone := open(t, server.URL(), o)

@@ -125,8 +125,8 @@ func TestStatsTook(t *testing.T) {
 	})
 }
 
-// TestStatsTogether counts requests that are batched, and none that is sent alone.
-func TestStatsTogether(t *testing.T) {
+// TestStatsOfBatches counts requests that are batched, and none that is sent alone.
+func TestStatsOfBatches(t *testing.T) {
 	server := redistest.Start(t)
 	for _, waiting := range []int{1, 2, redisstore.MostTogether} {
 		store, g := gated(t, server, redisstore.Options{})
