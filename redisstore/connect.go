@@ -50,7 +50,10 @@ func (e ReplyError) Error() string { return string(e) }
 // rueidisDriver implements [Driver] on a client that is ready. rueidis sends
 // nothing again that is not marked as read-only or retryable, and EVALSHA and
 // EVAL are neither.
-type rueidisDriver struct{ client rueidis.Client }
+type rueidisDriver struct {
+	client rueidis.Client
+	login  *login // nil unless credentials are asked for
+}
 
 // EvalSHA implements [Driver].
 func (d rueidisDriver) EvalSHA(ctx context.Context, sha string, keys, args []string) (any, error) {
@@ -67,7 +70,11 @@ func (d rueidisDriver) run(ctx context.Context, verb, script string, keys, args 
 		return nil, ReplyError("CROSSSLOT Keys in request don't hash to the same slot")
 	}
 	cmd := d.client.B().Arbitrary(verb, script, strconv.Itoa(len(keys))).Keys(keys...).Args(args...).Build()
-	v, err := d.client.Do(ctx, cmd).ToAny()
+	result := d.client.Do(ctx, cmd)
+	if err := result.NonRedisError(); d.login.mayHaveEnded(err) {
+		return nil, err
+	}
+	v, err := result.ToAny()
 	if rueidis.IsRedisNil(err) {
 		return nil, nil
 	}
@@ -130,6 +137,7 @@ func replied(err error) error {
 // of one server would talk to that for ever.
 type connector struct {
 	option rueidis.ClientOption
+	login  *login                    // nil unless credentials are asked for
 	ready  atomic.Pointer[connected] // nil until there is one
 
 	mu      sync.Mutex // guards what follows
@@ -249,7 +257,7 @@ func (c *connector) connect(try *attempt) {
 		client.Close()
 		try.err = stint.ErrClosed
 	default:
-		try.driver = &connected{rueidisDriver: rueidisDriver{client}}
+		try.driver = &connected{rueidisDriver: rueidisDriver{client, c.login}}
 		c.ready.Store(try.driver)
 	}
 }
@@ -341,28 +349,35 @@ func (c *connector) Close() {
 // the others. With rediss:// Sentinels are called over TLS too. Files are read at
 // once. Errors show nothing of the URL except names of files.
 func ParseURL(text string) (rueidis.ClientOption, error) {
+	o, read, err := parseURL(text)
+	if read != nil {
+		logInBy(&o, read)
+	}
+	return o, err
+}
+
+// parseURL is ParseURL. With a file of a password it returns what reads it.
+func parseURL(text string) (o rueidis.ClientOption, read func(context.Context) (Credentials, error), err error) {
 	text = separate(text)
-	o, err := rueidis.ParseURL(text)
-	if err != nil {
-		return o, errors.New("redisstore: the URL is not understood: write redis://[user:password@]host:port[/db], rediss:// or unix://")
+	if o, err = rueidis.ParseURL(text); err != nil {
+		return o, nil, errors.New("redisstore: the URL is not understood: write redis://[user:password@]host:port[/db], rediss:// or unix://")
 	}
 	parsed, err := url.Parse(text)
 	if err != nil {
-		return o, errors.New("redisstore: the URL is not understood") // rueidis has parsed it too
+		return o, nil, errors.New("redisstore: the URL is not understood") // rueidis has parsed it too
 	}
 	q := parsed.Query()
 	if err := trust(o.TLSConfig, q); err != nil {
-		return o, fmt.Errorf("redisstore: the URL: %w", err)
+		return o, nil, fmt.Errorf("redisstore: the URL: %w", err)
 	}
 	if q.Has("password_file") {
 		if o.Password != "" {
-			return o, errors.New("redisstore: the URL: a password and password_file: one of them")
+			return o, nil, errors.New("redisstore: the URL: a password and password_file: one of them")
 		}
-		read := readPassword(o.Username, q.Get("password_file"))
+		read = readPassword(o.Username, q.Get("password_file"))
 		if _, err := read(context.Background()); err != nil {
-			return o, fmt.Errorf("redisstore: the URL: password_file: %w", err)
+			return o, nil, fmt.Errorf("redisstore: the URL: password_file: %w", err)
 		}
-		o.Username, o.AuthCredentialsFn = "", askedFor(read)
 	}
 	switch {
 	case o.TLSConfig == nil:
@@ -376,7 +391,7 @@ func ParseURL(text string) (rueidis.ClientOption, error) {
 		o.Sentinel.Username, o.Sentinel.Password = q.Get("sentinel_username"), q.Get("sentinel_password")
 		o.Sentinel.Dialer = o.Dialer
 	}
-	return o, nil
+	return o, read, nil
 }
 
 // separate returns a URL of several hosts with those behind the first as
@@ -445,11 +460,11 @@ func trust(config *tls.Config, q url.Values) error {
 
 // optionOf reads a URL. What stalls is given up within seconds, where rueidis
 // would wait for ten; the topology of a Sentinel set is asked for besides being
-// listened to.
-func optionOf(text string, timeout time.Duration) (rueidis.ClientOption, error) {
-	o, err := ParseURL(text)
+// listened to. What connections log in with is what get says, unless it is nil.
+func optionOf(text string, timeout time.Duration, get func(context.Context) (Credentials, error)) (rueidis.ClientOption, *login, error) {
+	o, read, err := parseURL(text)
 	if err != nil {
-		return o, err
+		return o, nil, err
 	}
 	o.DisableCache = true
 	if o.Dialer.Timeout == 0 {
@@ -462,50 +477,11 @@ func optionOf(text string, timeout time.Duration) (rueidis.ClientOption, error) 
 		o.Sentinel.Dialer = o.Dialer
 		o.Sentinel.TopologyRefreshInterval = time.Second
 	}
-	return o, nil
-}
-
-// Credentials are what a connection logs in with, such as tokens that are valid for
-// some minutes.
-type Credentials struct {
-	// Username is an ACL user's; "" is the default user.
-	Username string
-	// Password may be a token.
-	Password string
-	// Until, if it is not zero, is when open connections log in again.
-	Until time.Time
-}
-
-// fileEvery is how often a file with a password is read again for connections that
-// are open. New ones read it at once.
-const fileEvery = time.Minute
-
-// askedFor returns credentials as rueidis asks for them. It has no context of its
-// own, so that of the store bounds a call.
-func askedFor(get func(ctx context.Context) (Credentials, error)) func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
-	return func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*patience)
-		defer cancel()
-		c, err := get(ctx)
-		if err != nil {
-			return rueidis.AuthCredentials{}, fmt.Errorf("redisstore: credentials: %w", err)
-		}
-		return rueidis.AuthCredentials{Username: c.Username, Password: c.Password, RefreshAfter: c.Until}, nil
+	if get == nil {
+		get = read
 	}
-}
-
-// readPassword returns what reads a password from a file: its first line.
-func readPassword(user, file string) func(context.Context) (Credentials, error) {
-	return func(context.Context) (Credentials, error) {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return Credentials{}, err
-		}
-		line, _, _ := strings.Cut(string(text), "\n")
-		line = strings.TrimRight(line, "\r")
-		if line == "" {
-			return Credentials{}, fmt.Errorf("%s has no password in its first line", file)
-		}
-		return Credentials{Username: user, Password: line, Until: time.Now().Add(fileEvery)}, nil
+	if get == nil {
+		return o, nil, nil
 	}
+	return o, logInBy(&o, get), nil
 }

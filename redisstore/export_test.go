@@ -10,7 +10,7 @@ import (
 )
 
 // NewDriver is the driver on a client.
-func NewDriver(client rueidis.Client) Driver { return rueidisDriver{client} }
+func NewDriver(client rueidis.Client) Driver { return rueidisDriver{client: client} }
 
 // MaxInFlight is how many calls are on their way before requests wait, MostTogether
 // how many of these travel as one.
@@ -110,7 +110,7 @@ func (s *Store) KnowsNodes() bool { return s.nodes.slots.Load() != nil }
 func (s *Store) NodeName(slot uint16) string { return fmt.Sprintf("%p", s.nodeOf(slot)) }
 
 // DriverOf returns the driver of a client, for tests to stand in front of.
-func DriverOf(c rueidis.Client) Driver { return rueidisDriver{c} }
+func DriverOf(c rueidis.Client) Driver { return rueidisDriver{client: c} }
 
 // Sweep does what the keeper of modes does, which a virtual clock does not have.
 func (s *Store) Sweep() { s.modes.sweep(false) }

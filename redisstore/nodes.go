@@ -144,11 +144,57 @@ func (b *breaker) at() uint16 {
 // of a cluster apart.
 type node struct {
 	breaker
+	name    string                        // of one of a cluster
 	loading atomic.Pointer[chan struct{}] // closed when the script has been sent; nil if it is not being sent
 	room    room
 
+	refusal atomic.Pointer[refusal] // nil if calls are let in, or fail for another reason
+
 	calls atomic.Uint64 // that were made
 	took  atomic.Int64  // ns, all of them
+}
+
+// A refusal is why no call is made to a server that lets this client run nothing: an
+// [ErrUnavailable] with what was said, by the server an [ErrConfiguration].
+type refusal struct{ said error }
+
+// Error returns what the server said.
+func (r *refusal) Error() string { return r.said.Error() }
+
+// Unwrap returns what it is.
+func (r *refusal) Unwrap() []error { return []error{r.said, ErrUnavailable} }
+
+// refuses reports whether a server lets this client run nothing: it does not know the
+// password, or keeps the user from commands that every call takes, or there is nothing
+// to log in with. Where keys are denied, other limits may have theirs.
+func refuses(err error) bool {
+	switch word(err) {
+	case "NOAUTH", "WRONGPASS":
+		return true
+	case "NOPERM":
+		return strings.Contains(err.Error(), "permissions to run")
+	}
+	return errors.Is(err, errCredentials)
+}
+
+// unavailable returns why no call is made while the breaker is open.
+func (n *node) unavailable() error {
+	if r := n.refusal.Load(); r != nil {
+		return r
+	}
+	return ErrUnavailable
+}
+
+// told notes what a call, or a try, says of the login. A connection that broke says
+// nothing of it: each that is left from before does so once.
+func (n *node) told(h health, err error) {
+	switch {
+	case h == healthBad && refuses(err):
+		n.refusal.Store(&refusal{err})
+	case n.refusal.Load() == nil || h == healthUnknown || errors.Is(err, ErrAmbiguous):
+	default:
+		n.refusal.Store(nil)
+	}
 }
 
 // A Topology is a driver of a cluster that says which node serves which slots.
@@ -267,7 +313,7 @@ func (n *nodes) take(ranges []SlotRange) {
 	table, seen := new([slots]*node), make(map[string]bool)
 	for _, r := range ranges {
 		if n.named[r.Node] == nil {
-			n.named[r.Node] = new(node)
+			n.named[r.Node] = &node{name: r.Node}
 		}
 		seen[r.Node] = true
 		for slot := int(r.First); slot <= int(r.Last) && slot < slots; slot++ {
@@ -296,7 +342,8 @@ func (n *nodes) each(do func(name string, n *node)) {
 }
 
 // ended notes how a call on a slot of the node ended.
-func (s *Store) ended(n *node, h health, slot uint16) {
+func (s *Store) ended(n *node, h health, slot uint16, err error) {
+	n.told(h, err)
 	probe := n.breaker.ended(h, slot)
 	if h == healthBad && s.driver.Cluster() {
 		s.lookAround()
@@ -315,8 +362,27 @@ func (s *Store) try(ctx context.Context, slot uint16) health {
 	within, cancel := context.WithTimeout(ctx, max(patience, s.timeout))
 	defer cancel()
 	s.calls.Add(1)
-	r := s.callDetached(within, s.nodeOf(slot), []string{s.names.probe(slot)}, []string{"d"})
-	return says(ctx, classify(r.err))
+	n := s.nodeOf(slot)
+	r := s.callDetached(within, n, []string{s.names.probe(slot)}, []string{"d"})
+	err := s.where(n, classify(r.err))
+	h := says(ctx, err)
+	n.told(h, err)
+	return h
+}
+
+// where adds to a refusal which server it is of.
+func (s *Store) where(n *node, err error) error {
+	if !refuses(err) {
+		return err
+	}
+	at := n.name
+	if own, ok := s.driver.(*connector); ok && at == "" {
+		at = strings.Join(own.option.InitAddress, ", ")
+	}
+	if at == "" {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, at)
 }
 
 // load runs the script by its text where a node does not have it. Of several

@@ -163,16 +163,13 @@ func New(o Options) (*Store, error) {
 	switch {
 	case s.driver != nil:
 	case o.Client != nil:
-		s.driver = rueidisDriver{o.Client}
+		s.driver = rueidisDriver{client: o.Client}
 	case o.URL != "":
-		option, err := optionOf(o.URL, o.Timeout)
+		option, login, err := optionOf(o.URL, o.Timeout, o.Credentials)
 		if err != nil {
 			return nil, err
 		}
-		if o.Credentials != nil {
-			option.AuthCredentialsFn = askedFor(o.Credentials)
-		}
-		own := &connector{option: option}
+		own := &connector{option: option, login: login}
 		s.driver, s.own = own, true
 		if err := own.first(); err != nil {
 			return nil, err

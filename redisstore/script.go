@@ -164,7 +164,7 @@ func (s *Store) callLimited(parent, ctx context.Context, keys, args []string) (a
 	slot := s.region(keys[0])
 	n := s.nodeOf(slot)
 	if !n.lets() {
-		return nil, ErrUnavailable
+		return nil, n.unavailable()
 	}
 	begun := s.since()
 	by, _ := ctx.Deadline() // there always is one
@@ -181,7 +181,7 @@ func (s *Store) callLimited(parent, ctx context.Context, keys, args []string) (a
 	} else {
 		r = s.callDetached(ctx, n, keys, args)
 	}
-	r.err = classify(r.err)
+	r.err = s.where(n, classify(r.err))
 	took := s.since() - begun
 	s.tally.lasted(took)
 	n.calls.Add(1)
@@ -190,7 +190,7 @@ func (s *Store) callLimited(parent, ctx context.Context, keys, args []string) (a
 	if h == healthBad && hurried && word(r.err) == "" { // other calls of its request have used up the time
 		h = healthUnknown
 	}
-	s.ended(n, h, slot)
+	s.ended(n, h, slot, r.err)
 	return r.value, r.err
 }
 
@@ -451,6 +451,9 @@ func says(ctx context.Context, err error) health {
 	case "LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN":
 		return healthBad
 	default:
+		if refuses(err) {
+			return healthBad
+		}
 		return healthGood
 	}
 	switch {
@@ -477,10 +480,10 @@ func (t *tally) ended(err error) {
 	switch {
 	case err == nil:
 		t.ok.Add(1)
+	case errors.Is(err, ErrConfiguration): // also of what is not asked any more
+		t.configuration.Add(1)
 	case errors.Is(err, ErrUnavailable):
 		t.unavailable.Add(1)
-	case errors.Is(err, ErrConfiguration):
-		t.configuration.Add(1)
 	case errors.Is(err, ErrAmbiguous):
 		t.ambiguous.Add(1)
 	default: // or the store was closed

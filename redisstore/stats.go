@@ -63,13 +63,14 @@ type Results struct {
 	// OK is how many were answered.
 	OK uint64
 	// NotExecuted is how many certainly did not run ([ErrNotExecuted]), except
-	// those that Unavailable counts.
+	// those that Unavailable and Configuration count.
 	NotExecuted uint64
 	// Ambiguous is how many may have run without an answer ([ErrAmbiguous]):
 	// units may have been charged, and lost.
 	Ambiguous uint64
 	// Configuration is how many cannot run until the operator changes the
-	// configuration ([ErrConfiguration]).
+	// configuration ([ErrConfiguration]), with those that were not made because a
+	// server refuses this client's login or its scripts.
 	Configuration uint64
 	// Unavailable is how many were not made, as the server does not answer or
 	// too many are on their way ([ErrUnavailable]).

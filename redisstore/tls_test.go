@@ -163,10 +163,15 @@ func TestTLSSentinel(t *testing.T) {
 	redistest.Start(t, append(append([]string{file, "--sentinel"}, args...), "--tls-auth-clients", "no", "--tls-replication", "yes", "--requirepass", "two",
 		"--user", "watch", "on", ">three", "allchannels", "-@all", "+sentinel|sentinels", "+sentinel|get-master-addr-by-name", "+subscribe", "+unsubscribe", "+punsubscribe", "+ping")...)
 
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("one\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	ours := "master_set=stint&cacert=" + url.QueryEscape(a.file("ca.pem"))
 	for _, try := range []struct{ what, url, want string }{
 		{"a password", "rediss://anna:one@" + sentinel + "?sentinel_password=two&" + ours, ""},
 		{"a user", "rediss://anna:one@" + sentinel + "?sentinel_username=watch&sentinel_password=three&" + ours, ""},
+		{"a password in a file, which is the master's alone", "rediss://anna@" + sentinel + "?sentinel_password=two&password_file=" + token + "&" + ours, ""},
 		{"nobody", "rediss://anna:one@" + sentinel + "?" + ours, "NOAUTH"},
 		{"another password", "rediss://anna:one@" + sentinel + "?sentinel_password=one&" + ours, "WRONGPASS"},
 		{"another password of the master", "rediss://anna:two@" + sentinel + "?sentinel_password=two&" + ours, "WRONGPASS"},

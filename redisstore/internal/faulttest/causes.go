@@ -47,23 +47,27 @@ var replies = []reply{
 
 	{name: "WRONGTYPE", says: []string{"WRONGTYPE"}, class: redisstore.ErrConfiguration, begin: replace, end: putBack},
 	{
-		name: "NOAUTH", says: []string{"NOAUTH"}, class: redisstore.ErrConfiguration, cuts: true,
+		name: "NOAUTH", says: []string{"NOAUTH"}, class: redisstore.ErrConfiguration, breaks: true, cuts: true,
 		begin: as("none", "config", "set", "requirepass", "new"), end: as("new", "config", "set", "requirepass", ""),
 	},
 	{
-		name: "WRONGPASS", says: []string{"WRONGPASS"}, class: redisstore.ErrConfiguration, cuts: true, args: []string{"--requirepass", "old"}, password: "old",
+		name: "WRONGPASS", says: []string{"WRONGPASS"}, class: redisstore.ErrConfiguration, breaks: true, cuts: true, args: []string{"--requirepass", "old"}, password: "old",
 		begin: as("old", "config", "set", "requirepass", "new"), end: as("new", "config", "set", "requirepass", "old"),
 	},
 	{
-		name: "NOPERM", says: []string{"NOPERM"}, class: redisstore.ErrConfiguration,
+		name: "NOPERM", says: []string{"NOPERM"}, class: redisstore.ErrConfiguration, breaks: true,
 		begin: cli("acl", "setuser", "default", "-evalsha", "-eval"), end: cli("acl", "setuser", "default", "+evalsha", "+eval"),
+	},
+	{
+		name: "NOPERM for keys", says: []string{"NOPERM"}, class: redisstore.ErrConfiguration,
+		begin: cli("acl", "setuser", "default", "resetkeys", "~other:*"), end: cli("acl", "setuser", "default", "allkeys"),
 	},
 	{
 		name: "NOPERM in the script", says: []string{"can't run this command", "no permissions"}, class: redisstore.ErrConfiguration, // by version
 		begin: cli("acl", "setuser", "default", "-set"), end: cli("acl", "setuser", "default", "+set"),
 	},
 	{
-		name: "NOSCRIPT and no EVAL", says: []string{"NOPERM"}, class: redisstore.ErrConfiguration,
+		name: "NOSCRIPT and no EVAL", says: []string{"NOPERM"}, class: redisstore.ErrConfiguration, breaks: true,
 		begin: func(s *scene) { s.CLI(s, "script", "flush"); s.CLI(s, "acl", "setuser", "default", "-eval") },
 		end:   cli("acl", "setuser", "default", "+eval"),
 	},

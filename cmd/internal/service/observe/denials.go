@@ -2,6 +2,7 @@ package observe
 
 import (
 	"cmp"
+	"errors"
 	"hash/maphash"
 	"log/slog"
 	"maps"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/redisstore"
 )
 
 // denials writes the log: the first denial of a key under a rule at once, then
@@ -40,6 +42,8 @@ type denials struct {
 	since atomic.Pointer[time.Time] // when the period began
 
 	failures atomic.Uint64 // of the store, in this period
+	written  atomic.Uint64 // how many of these have lines
+	refused  atomic.Bool   // one of these lines says what somebody has to change
 
 	sample  map[string]float64 // by rule
 	sampled atomic.Uint64      // lines of samples in this period
@@ -212,15 +216,24 @@ func (d *denials) sumUp(now time.Time) {
 	if n := d.rest.Swap(0); n > 0 {
 		d.log.Info("denied others", "times", n, "since", *since)
 	}
-	if n := d.failures.Swap(0); n > 1 {
-		d.log.Error("store failed again", "times", n-1, "since", *since)
+	d.refused.Store(false)
+	if n, written := d.failures.Swap(0), d.written.Swap(0); n > written {
+		d.log.Error("store failed again", "times", n-written, "since", *since)
 	}
 }
 
-// storeFailed writes the first failure of the store in a period; the others are
-// counted.
+// storeFailed writes the first failure of the store in a period, and the first that
+// will not pass until somebody changes something; the others are counted.
 func (d *denials) storeFailed(entrypoint string, err error) {
-	if d != nil && d.failures.Add(1) == 1 {
+	if d == nil {
+		return
+	}
+	first := d.failures.Add(1) == 1
+	if errors.Is(err, redisstore.ErrConfiguration) && !d.refused.Swap(true) {
+		first = true
+	}
+	if first {
+		d.written.Add(1)
 		d.log.Error("store failed", "door", entrypoint, "error", err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/service/observe"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/redisstore"
 )
 
 // lines is a log that a test reads: what was written, without the time.
@@ -131,6 +132,16 @@ func TestLogKinds(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		log.want(t, `level=ERROR msg="store failed again" times=3 since=2000-01-01T00:00:00.000Z`)
+		for range 3 { // what passes by itself does not hide what does not
+			o.Failed("auth", errBroken)
+			o.Failed("auth", fmt.Errorf("%w: WRONGPASS", redisstore.ErrConfiguration))
+		}
+		log.want(t,
+			`level=ERROR msg="store failed" door=auth error="store: no answer"`,
+			`level=ERROR msg="store failed" door=auth error="redisstore: configuration: WRONGPASS"`)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		log.want(t, `level=ERROR msg="store failed again" times=4 since=2000-01-01T00:01:00.000Z`)
 	})
 }
 

@@ -318,7 +318,7 @@ func newShared(name, help string, kind prometheus.ValueType, of func(Shared) flo
 var sharedMetrics = []sharedMetric{
 	newShared("stint_store_nodes", "How many processes share the store, as this one was told or has counted; 0 while that is not known.",
 		prometheus.GaugeValue, func(s Shared) float64 { return float64(s.Nodes) }),
-	newShared("stint_store_breakers_open", "Breakers that keep calls from servers which do not answer.",
+	newShared("stint_store_breakers_open", "Breakers that keep calls from servers which do not answer, or refuse the login.",
 		prometheus.GaugeValue, func(s Shared) float64 { return float64(s.Store.Open) }),
 	newShared("stint_store_held_keys", "Keys that have a lease in hand, or something that the store has not been told.",
 		prometheus.GaugeValue, func(s Shared) float64 { return float64(s.Store.Held) }),

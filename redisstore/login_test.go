@@ -1,0 +1,204 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
+	"github.com/stint-dev/stint/redisstore"
+)
+
+// locked starts a server with an ACL user whose password is "right", and returns what
+// changes it and hangs up on all clients.
+func locked(t *testing.T) (server *redistest.Server, change func(password string)) {
+	t.Helper()
+	server = redistest.Start(t, "--user", "app", "on", ">right", "~*", "&*", "+@all")
+	return server, func(password string) {
+		t.Helper()
+		server.CLI(t, "acl", "setuser", "app", "resetpass", ">"+password)
+		server.CLI(t, "client", "kill", "user", "app")
+	}
+}
+
+// TestLoginRefused has the password of a server change under a store: most requests
+// are answered without a call, in the server's words and with where it is, and none
+// of them dials. When the password is right again, so does the store decide.
+func TestLoginRefused(t *testing.T) {
+	t.Parallel()
+	server, change := locked(t)
+	store := open(t, "redis://app:right@"+server.Addr, redisstore.Options{})
+	defer store.Close()
+	limit := bind(t, store, "1000000/1h")
+	take(t, limit, "a", 1)
+	change("another")
+	server.CLI(t, "config", "resetstat")
+	const asked = 5000
+	for fast := 0; fast < asked; {
+		_, err := limit.Decide(ctx, meter.OpTake, "a", 1)
+		switch {
+		case err == nil:
+			t.Fatal("decided with a password that is wrong")
+		case errors.Is(err, redisstore.ErrAmbiguous), !errors.Is(err, redisstore.ErrConfiguration) && errors.Is(err, redisstore.ErrUnavailable):
+			continue // of connections that were cut: three may be before the first login
+		case !errors.Is(err, redisstore.ErrConfiguration) || !strings.Contains(err.Error(), "WRONGPASS") || !strings.Contains(err.Error(), server.Addr):
+			t.Fatalf("told %v: not what is wrong, and where", err)
+		}
+		fast++
+	}
+	if n := stat(t, server, "total_connections_received"); n > asked/2 { // tries of the breaker are among them
+		t.Errorf("%d connections for %d requests", n, asked)
+	}
+	if st := store.Stats(); st.Open != 1 || st.Results.Configuration < asked {
+		t.Errorf("%d breakers are open, and %+v", st.Open, st.Results)
+	}
+	change("right")
+	eventually(t, "the store does not decide again", func() bool {
+		_, err := limit.Decide(ctx, meter.OpTake, "a", 1)
+		return err == nil
+	})
+}
+
+// stat returns a number of INFO.
+func stat(t *testing.T, s *redistest.Server, name string) (n int64) {
+	t.Helper()
+	_, rest, ok := strings.Cut(s.CLI(t, "info", "stats"), name+":")
+	for _, c := range rest {
+		if c < '0' || c > '9' {
+			break
+		}
+		n = 10*n + int64(c-'0')
+	}
+	if !ok {
+		t.Fatalf("INFO has no %s", name)
+	}
+	return n
+}
+
+// TestPasswordFileGone takes the file of a password away: open connections go on, and
+// new ones fail before anything has been sent, so nothing is ambiguous.
+func TestPasswordFileGone(t *testing.T) {
+	t.Parallel()
+	server, change := locked(t)
+	file := filepath.Join(t.TempDir(), "token")
+	write := func() {
+		if err := os.WriteFile(file, []byte("right\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write()
+	store := open(t, "redis://app@"+server.Addr+"?password_file="+file, redisstore.Options{})
+	defer store.Close()
+	limit := bind(t, store, "1000000/1h")
+	for range 200 { // all connections that the client keeps are made
+		take(t, limit, "a", 1)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	take(t, limit, "a", 1)
+	change("right")
+	eventually(t, "the breaker does not open, or does not say why", func() bool {
+		_, err := limit.Decide(ctx, meter.OpTake, "a", 1)
+		if err == nil {
+			t.Fatal("decided without a password")
+		}
+		if !strings.Contains(err.Error(), file) {
+			return false // of connections that were cut
+		}
+		if errors.Is(err, redisstore.ErrAmbiguous) || !errors.Is(err, redisstore.ErrNotExecuted) || !strings.Contains(err.Error(), server.Addr) {
+			t.Errorf("nothing was sent, and told %v", err)
+		}
+		return errors.Is(err, redisstore.ErrUnavailable)
+	})
+	write()
+	eventually(t, "the store does not decide again", func() bool {
+		_, err := limit.Decide(ctx, meter.OpTake, "a", 1)
+		return err == nil
+	})
+}
+
+// TestRenewalFails has credentials end while they cannot be had: connections that are
+// open stay so.
+func TestRenewalFails(t *testing.T) {
+	t.Parallel()
+	server, _ := locked(t)
+	var gone atomic.Bool
+	var asked atomic.Int64
+	store := open(t, server.URL(), redisstore.Options{Credentials: func(context.Context) (redisstore.Credentials, error) {
+		if gone.Load() {
+			asked.Add(1)
+			return redisstore.Credentials{}, errors.New("no token today")
+		}
+		return redisstore.Credentials{Username: "app", Password: "right", Until: time.Now().Add(20 * time.Millisecond)}, nil
+	}})
+	defer store.Close()
+	limit := bind(t, store, "1000000/1h")
+	for range 200 { // all connections that the client keeps are made
+		take(t, limit, "a", 1)
+	}
+	gone.Store(true)
+	eventually(t, "an open connection does not ask again", func() bool {
+		take(t, limit, "a", 1)
+		return asked.Load() > 2
+	})
+	take(t, limit, "a", 1)
+}
+
+// TestRenewalRefused has a connection log in anew with what the server refuses, while
+// calls are on their way: what the server has done with them is not said to have been
+// left undone.
+func TestRenewalRefused(t *testing.T) {
+	t.Parallel()
+	server, _ := locked(t)
+	proxy := redistest.NewProxy(t, server.Addr)
+	var wrong, renewed atomic.Bool
+	const text = "1000000/1000h burst 1000000"
+	store := open(t, proxy.URL(), redisstore.Options{Prefix: "renewal", Credentials: func(context.Context) (redisstore.Credentials, error) {
+		if wrong.Load() {
+			renewed.Store(true)
+			return redisstore.Credentials{Username: "app", Password: "wrong"}, nil
+		}
+		return redisstore.Credentials{Username: "app", Password: "right", Until: time.Now().Add(20 * time.Millisecond)}, nil
+	}})
+	defer store.Close()
+	limit := bind(t, store, text)
+	take(t, limit, "a", 1)
+	proxy.Set(redistest.Fault{Delay: 100 * time.Millisecond}) // of replies: many calls are behind the login
+	wrong.Store(true)
+	var passed, unsure atomic.Int64
+	passed.Store(1)
+	var callers sync.WaitGroup
+	for range 64 {
+		callers.Go(func() {
+			for end := false; !end; {
+				_, err := limit.Decide(ctx, meter.OpTake, "a", 1)
+				switch {
+				case err == nil:
+					passed.Add(1)
+				case errors.Is(err, redisstore.ErrAmbiguous):
+					unsure.Add(1)
+				default:
+					end = renewed.Load()
+				}
+			}
+		})
+	}
+	callers.Wait()
+	proxy.Set(redistest.Fault{})
+	d, err := bind(t, open(t, server.URL(), redisstore.Options{Prefix: "renewal"}), text).Decide(ctx, meter.OpPeek, "a", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := d.Limit - d.Remaining
+	if used < passed.Load() || used > passed.Load()+unsure.Load() {
+		t.Errorf("%d used; %d passed and %d are ambiguous", used, passed.Load(), unsure.Load())
+	}
+}
