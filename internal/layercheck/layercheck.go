@@ -1,5 +1,7 @@
 // Package layercheck has what every store refuses of the layers of a request, and in
-// which words. How they become one list of limits is the store's own.
+// which words. How they become one list of limits is the store's own: a function over
+// the types of all stores makes their lists escape, and a decision about two keys in
+// memory takes three times as long (BenchmarkLayers in memstore).
 package layercheck
 
 import (
