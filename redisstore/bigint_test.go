@@ -39,12 +39,12 @@ for i = 1, #ARGV, 2 do
 end
 return out`
 
-// TestWhole holds the script's whole numbers to math/big, with numbers of up to
+// TestBigInt compares the script's big integers with math/big, with numbers of up to
 // 140 bits and many at the edges of doubles, words and limbs.
-func TestWhole(t *testing.T) {
+func TestBigInt(t *testing.T) {
 	c := client(t, redistest.Start(t).Addr)
 	rnd := rand.New(rand.NewPCG(3, 14))
-	script := redisstore.WholeNumbers() + eachPair
+	script := redisstore.BigIntegers() + eachPair
 	for range 400 {
 		pairs := make([]*big.Int, 200)
 		args := make([]string, len(pairs))

@@ -43,8 +43,8 @@ func (s *Store) Waiting(long bool) (n int) {
 	return n
 }
 
-// WholeNumbers is the script's arithmetic, for a test to run by itself.
-func WholeNumbers() string {
+// BigIntegers is the script's arithmetic, for a test to run by itself.
+func BigIntegers() string {
 	source, _ := assemble("bigint")
 	return source
 }

@@ -223,10 +223,10 @@ func get(t *testing.T, server *redistest.Server, key string) string {
 	return v
 }
 
-// TestFormsInTurn asks seldom, under two forms in turn, of which one has nothing
+// TestFormsAlternating asks seldom, under two forms in turn, of which one has nothing
 // left to count each time while the other has: neither keeps the other out, in
 // Redis as in memory.
-func TestFormsInTurn(t *testing.T) {
+func TestFormsAlternating(t *testing.T) {
 	server := redistest.Start(t)
 	for _, c := range []struct {
 		slow, quick string

@@ -144,9 +144,9 @@ func TestLogCost(t *testing.T) {
 	shows(t, "one script, one limit", "1.5 ms: a log of 10,000; 5 ms under four forms")
 }
 
-// TestLogsTogether refuses what one script would have to do too much for, when the
+// TestLogsInOneRequest refuses what one script would have to do too much for, when the
 // limits are bound and when they meet in a request.
-func TestLogsTogether(t *testing.T) {
+func TestLogsInOneRequest(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, server.URL(), redisstore.Options{MaxLog: 1000})
 	defer store.Close()

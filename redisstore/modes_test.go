@@ -187,9 +187,9 @@ func TestParseMode(t *testing.T) {
 	}
 }
 
-// TestModesTogether takes one request through layers in all modes: it passes
+// TestModesInOneRequest takes one request through layers in all modes: it passes
 // when all let it pass, and when one denies, the others have kept what they had.
-func TestModesTogether(t *testing.T) {
+func TestModesInOneRequest(t *testing.T) {
 	server := redistest.Start(t)
 	for _, denies := range []redisstore.Mode{redisstore.Strict, redisstore.Lease, redisstore.Async, redisstore.Share} {
 		t.Run(denies.String(), func(t *testing.T) {

@@ -210,9 +210,9 @@ func TestOverflowWritesNothing(t *testing.T) {
 	}
 }
 
-// TestOverflowTwins has two keys of one limit and one tag in a request: each is
+// TestOverflowSameTag has two keys of one limit and one tag in a request: each is
 // charged, on a cell of its own.
-func TestOverflowTwins(t *testing.T) {
+func TestOverflowSameTag(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, server.URL(), redisstore.Options{Tags: 1024, Tag: func(string) string { return "tag" }}) // all in one cell
 	defer store.Close()

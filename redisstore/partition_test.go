@@ -80,7 +80,7 @@ func testPartition(t *testing.T, lost bool) {
 	}
 	time.Sleep(50 * time.Millisecond) // what was given up may still arrive
 
-	passed, narrowly := together(t, all, part)
+	passed, narrowly := checkTrials(t, all, part)
 	if alone < part/2 || alone > 2*part {
 		t.Errorf("the node let %d units through by itself: its part of a key is %d", alone, part)
 	}
@@ -96,9 +96,9 @@ func testPartition(t *testing.T, lost bool) {
 	nothingLeft(t, base)
 }
 
-// together holds the trials of one prefix, of which the first was cut off, to what
+// checkTrials holds the trials of one prefix, of which the first was cut off, to what
 // is promised, and returns how many units passed of each limit.
-func together(t *testing.T, all []*trial, part int64) (passed, narrowly int64) {
+func checkTrials(t *testing.T, all []*trial, part int64) (passed, narrowly int64) {
 	t.Helper()
 	cut, ambiguous := all[0], int64(0)
 	for i, r := range all {
