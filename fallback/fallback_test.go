@@ -361,7 +361,7 @@ func TestModes(t *testing.T) {
 
 // Several processes without their store let through together at most the
 // limit, plus one unit each where shares are rounded up, whatever the kind.
-func TestNodesTogether(t *testing.T) {
+func TestNodesWithinLimit(t *testing.T) {
 	for _, text := range append(kinds, "10 per hour burst 1", "2 per hour fixed_window") {
 		t.Run(text, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -48,7 +48,7 @@ func (b *batched) Charge(ctx context.Context, id string, charges []fallback.Char
 
 // Debts of many keys are charged with few calls, and each once, however often
 // answers are lost.
-func TestPostingsTogether(t *testing.T) {
+func TestPostingsBatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBatched()
 		n := newNode(t, s, fallback.Options{}, limit(t, "10 per hour fixed_window"))

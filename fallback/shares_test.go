@@ -50,7 +50,7 @@ func TestSetNodesKeeps(t *testing.T) {
 
 // Processes that take all the while, as the number of nodes goes up
 // and down, hold the limit together from the moment that all know it.
-func TestSetNodesTogether(t *testing.T) {
+func TestSetNodesWhileTaking(t *testing.T) {
 	const nodes, burst, rate, stretch = 3, 60, 1000, 2 * time.Second
 	synctest.Test(t, func(t *testing.T) {
 		s := newShared()
