@@ -15,8 +15,8 @@ import (
 // clock that stands still: then exactly the capacity passes, in any interleaving.
 const goroutines = 8
 
-// together runs do in many goroutines that begin at one moment.
-func together(do func(g int, rnd *rand.Rand)) {
+// concurrently runs do in many goroutines that begin at one moment.
+func concurrently(do func(g int, rnd *rand.Rand)) {
 	begin := make(chan struct{})
 	var wg sync.WaitGroup
 	for g := range goroutines {
@@ -73,7 +73,7 @@ func concurrentTakes(e *env, l limit) {
 // returns how many units were taken.
 func (e *env) race(key string, capacity int64, try func(string, *rand.Rand) (int64, error)) int64 {
 	var total atomic.Int64
-	together(func(_ int, rnd *rand.Rand) {
+	concurrently(func(_ int, rnd *rand.Rand) {
 		for range capacity/goroutines + 3 {
 			taken, err := try(key, rnd)
 			if err != nil {
@@ -101,7 +101,7 @@ func concurrentReservations(e *env, l limit) {
 	}
 	key, capacity := e.key("a"), l.Capacity()
 	var total atomic.Int64
-	together(func(_ int, rnd *rand.Rand) {
+	concurrently(func(_ int, rnd *rand.Rand) {
 		for range 30 {
 			cost := 1 + rnd.Int64N(min(3, capacity))
 			d, token, err := e.store.Reserve(e.ctx, one(l, key), cost, time.Minute)
@@ -142,7 +142,7 @@ func concurrentLayers(e *env) {
 		burst := e.limit("30/1h sliding_log")
 		ip := fmt.Sprint("ip ", trial)
 		var taken [3]atomic.Int64
-		together(func(g int, rnd *rand.Rand) {
+		concurrently(func(g int, rnd *rand.Rand) {
 			name := fmt.Sprint("user ", trial, g%len(taken))
 			for range 20 {
 				layers := []stint.Layer{{Bound: address.bound, Key: ip}, {Bound: user.bound, Key: name}, {Bound: burst.bound, Key: name, Weight: 2}}
@@ -189,7 +189,7 @@ func concurrentChanges(e *env) {
 		}
 		l := limit{both[1], e.bind(both[1])}
 		var total atomic.Int64
-		together(func(g int, _ *rand.Rand) {
+		concurrently(func(g int, _ *rand.Rand) {
 			for i := range 60 {
 				if g == 0 && i%4 == 0 {
 					if _, err := e.store.Bind(both[i/4%2].Name(), both[i/4%2]); err != nil {

@@ -157,8 +157,8 @@ func (e *env) equal(what string, got, want stint.Decision) {
 	}
 }
 
-// twins fails unless two keys answer alike, whatever they are asked.
-func (e *env) twins(what string, l limit, got, want string) {
+// sameAnswers fails unless two keys give the same answers to every operation.
+func (e *env) sameAnswers(what string, l limit, got, want string) {
 	e.Helper()
 	for _, cost := range [...]int64{0, 1, 2, l.Capacity()} {
 		e.equal(fmt.Sprintf("%s: peek %d", what, cost), e.peek(l, got, cost), e.peek(l, want, cost))

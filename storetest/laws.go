@@ -22,7 +22,7 @@ func denialChangesNothing(e *env, l limit) {
 			}
 			e.equal("the denied", d, denied(e.peek(l, b, cost), e.peek(l, b, 0)))
 		}
-		e.twins("after", l, a, b)
+		e.sameAnswers("after", l, a, b)
 	})
 }
 
@@ -54,7 +54,7 @@ func unitsMakeSums(e *env, l limit) {
 		if !most.Allowed || most.Taken != n || most.RetryAfter != 0 {
 			e.Fatalf("take up to %d: %+v; one by one %d pass", cost, most, n)
 		}
-		e.twins("after", l, a, b)
+		e.sameAnswers("after", l, a, b)
 	})
 }
 
@@ -115,7 +115,7 @@ func resetIsTrue(e *env, l limit) {
 			e.Fatalf("a quantum before it is as if never seen: %+v", got)
 		}
 		e.now.Add(e.quantum)
-		e.twins("after reset_after", l, a, e.key("unseen"))
+		e.sameAnswers("after reset_after", l, a, e.key("unseen"))
 	})
 }
 
@@ -131,7 +131,7 @@ func askingChangesNothing(e *env, l limit) {
 		e.equal("reserve of 0", d, state)
 		e.equal("settle of 0", e.settle(token, 0), state)
 		e.equal("the take", e.take(l, a, cost), e.take(l, b, cost))
-		e.twins("after", l, a, b)
+		e.sameAnswers("after", l, a, b)
 	})
 }
 
@@ -150,8 +150,8 @@ func waysAgree(e *env, l limit) {
 		}
 		r, _ := e.reserve(l, b+c, cost, time.Minute)
 		e.equal("Reserve", r, d)
-		e.twins("after Allow", l, a+c, a)
-		e.twins("after Reserve", l, b+c, b)
+		e.sameAnswers("after Allow", l, a+c, a)
+		e.sameAnswers("after Reserve", l, b+c, b)
 	})
 }
 
@@ -186,7 +186,7 @@ func cancelUndoes(e *env, l limit) {
 		case l.CountDenied():
 			e.take(l, b, cost)
 		}
-		e.twins("after", l, a, b)
+		e.sameAnswers("after", l, a, b)
 	})
 }
 
@@ -211,10 +211,10 @@ func settleIsTake(e *env, l limit) {
 		}
 		settled := e.settle(token, actual)
 		e.equal("settle", settled, e.peek(l, b, 0))
-		e.twins("after", l, a, b)
+		e.sameAnswers("after", l, a, b)
 		e.advance(e.gap(l.Limit))
 		e.equal("settled again", e.settle(token, e.cost(l.Limit)), settled)
-		e.twins("after it was settled again", l, a, b)
+		e.sameAnswers("after it was settled again", l, a, b)
 	})
 }
 
@@ -243,7 +243,7 @@ func reservationEnds(e *env, l limit) {
 			e.now.Add(int64(ttl))
 			gone("expired", token)
 		}
-		e.twins("it stands as charged", l, a, b)
+		e.sameAnswers("it stands as charged", l, a, b)
 	})
 	_, token := e.reserve(l, e.key("c"), 1, time.Duration(e.quantum))
 	e.settle(token, 0) // at the last moment
@@ -322,7 +322,7 @@ func settlingRewrites(e *env, l limit) {
 			held[a] = append(held[a], open{token, actual})
 		}
 		if len(held[a]) == 0 {
-			e.twins("when all is settled", l, a, b)
+			e.sameAnswers("when all is settled", l, a, b)
 		}
 	})
 }
@@ -335,13 +335,13 @@ func refundReturns(e *env, l limit) {
 		if e.peek(l, a, cost).Allowed {
 			e.take(l, a, cost)
 			e.equal("refund", e.refund(l, a, cost), e.peek(l, b, 0))
-			e.twins("after", l, a, b)
+			e.sameAnswers("after", l, a, b)
 		}
 		if e.rnd.IntN(8) == 0 {
 			unseen := e.key("unseen")
 			for _, key := range [...]string{a, b} {
 				e.equal("all refunded", e.refund(l, key, math.MaxInt64), e.peek(l, unseen, 0))
-				e.twins("after", l, key, unseen)
+				e.sameAnswers("after", l, key, unseen)
 			}
 		}
 	})
@@ -353,7 +353,7 @@ func resetIsUnseen(e *env, l limit) {
 		state := e.peek(l, b, 0)
 		if e.rnd.IntN(4) == 0 {
 			e.reset(l, a)
-			e.twins("after", l, a, e.key("unseen"))
+			e.sameAnswers("after", l, a, e.key("unseen"))
 			e.equal("another key", e.peek(l, b, 0), state)
 		}
 		e.take(l, b, 1)

@@ -38,21 +38,21 @@ func newLayered(e *env) *layered {
 	order := e.rnd.Perm(len(limits))
 	for range 1 + e.rnd.IntN(3) {
 		key, weight := e.key("layer"), e.weight()
-		var together []stint.Limit
+		var bound []stint.Limit
 		for range 1 + e.rnd.IntN(2) {
 			l := e.among(limits[order[0]])
-			if slices.Contains(together, l.Limit) {
+			if slices.Contains(bound, l.Limit) {
 				break
 			}
 			if e.rnd.IntN(4) > 0 { // else the same limit again, on another key
 				order = order[1:]
 			}
-			together = append(together, l.Limit)
+			bound = append(bound, l.Limit)
 			ls.limits, ls.weights = append(ls.limits, l), append(ls.weights, max(weight, 1))
-			ls.keys, ls.alone = append(ls.keys, key), append(ls.alone, fmt.Sprint("twin ", len(ls.alone), " of ", key))
+			ls.keys, ls.alone = append(ls.keys, key), append(ls.alone, fmt.Sprint("alone ", len(ls.alone), " of ", key))
 			ls.leastOfCosts = min(ls.leastOfCosts, l.Capacity()/max(weight, 1))
 		}
-		ls.layers = append(ls.layers, stint.Layer{Bound: e.under("layers", together...), Key: key, Weight: weight})
+		ls.layers = append(ls.layers, stint.Layer{Bound: e.under("layers", bound...), Key: key, Weight: weight})
 	}
 	return ls
 }
@@ -113,7 +113,7 @@ func (ls *layered) step(e *env) {
 		}))
 	}
 	for i, l := range ls.limits {
-		e.twins(fmt.Sprintf("layer %d, %v, after %s", i, l, what), l, ls.keys[i], ls.alone[i])
+		e.sameAnswers(fmt.Sprintf("layer %d, %v, after %s", i, l, what), l, ls.keys[i], ls.alone[i])
 	}
 }
 

@@ -127,7 +127,7 @@ var laws = []law{
 	{name: "changing a limit", once: changingALimit},
 	{name: "there and back", once: thereAndBack},
 	{name: "a change locks nobody out", once: changeLocksNobodyOut},
-	{name: "errors", once: errorsAreTold},
+	{name: "errors", once: errorsAreReturned},
 	{name: "closed", once: closedIsClosed},
 	{name: "greatest values", once: greatestValues},
 	{name: "concurrent takes", each: concurrentTakes},

@@ -103,7 +103,7 @@ func forgettingIsLossless(e *env) {
 	}
 	for _, l := range all {
 		for _, key := range []string{"held", "flood 7", fmt.Sprint("flood ", flood-1)} {
-			e.twins(fmt.Sprintf("%v long after", l), l, key, "never seen")
+			e.sameAnswers(fmt.Sprintf("%v long after", l), l, key, "never seen")
 		}
 	}
 }
@@ -115,7 +115,7 @@ func (e *env) filled(l limit) string {
 	return key
 }
 
-func errorsAreTold(e *env) {
+func errorsAreReturned(e *env) {
 	l := e.limit("5/s")
 	other := e.suite.Open(e.TB, e.now.Load)
 	defer other.Close()
@@ -170,8 +170,8 @@ func errorsAreTold(e *env) {
 		e.Errorf("Settle: %v; want ErrCost", err)
 	}
 	e.bindErrors()
-	e.twins("after all errors", l, "a", "unseen")
-	e.twins("after all errors", l, "b", "unseen")
+	e.sameAnswers("after all errors", l, "a", "unseen")
+	e.sameAnswers("after all errors", l, "b", "unseen")
 }
 
 func (e *env) bindErrors() {
