@@ -19,7 +19,7 @@ import (
 // A Client makes calls at the pace that we set and that servers ask for: its
 // interceptors wait. The zero value keeps to what servers say.
 //
-// Each call waits its turn under Limiter. When one ends with ResourceExhausted
+// Each call waits under Limiter. When one ends with ResourceExhausted
 // or Unavailable and a RetryInfo, those of the same key wait for as long. All
 // waits end with the call's context; one that would end after its deadline
 // fails at once with a [*LimitedError], and nothing is sent. A stream waits when
@@ -57,8 +57,8 @@ const (
 	fewPauses    = 1024
 )
 
-// A LimitedError says that a call was not sent, since its turn would come after
-// its context's deadline, or never. Its status is ResourceExhausted.
+// A LimitedError says that a call was not sent, since it would have to wait
+// until after its context's deadline, or never. Its status is ResourceExhausted.
 type LimitedError struct {
 	// Key is what calls share the limit.
 	Key string
@@ -103,7 +103,7 @@ func (c *Client) Stream() grpc.DialOption {
 func (c *Client) UnaryInterceptor(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	key := c.key(ctx, conn.Target(), method)
 	for try := 0; ; try++ {
-		if err := c.turn(ctx, key, Call{Method: method, Message: req}); err != nil {
+		if err := c.waitToSend(ctx, key, Call{Method: method, Message: req}); err != nil {
 			return err
 		}
 		err := invoke(ctx, method, req, reply, conn, opts...)
@@ -120,7 +120,7 @@ func (c *Client) UnaryInterceptor(ctx context.Context, method string, req, reply
 // StreamInterceptor is a [grpc.StreamClientInterceptor].
 func (c *Client) StreamInterceptor(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	key := c.key(ctx, conn.Target(), method)
-	if err := c.turn(ctx, key, Call{Method: method, Stream: true}); err != nil {
+	if err := c.waitToSend(ctx, key, Call{Method: method, Stream: true}); err != nil {
 		return nil, err
 	}
 	stream, err := open(ctx, desc, conn, method, opts...)
@@ -138,7 +138,7 @@ type pacedStream struct {
 	key, method string
 }
 
-// SendMsg sends once the message's turn has come.
+// SendMsg waits until the message may be sent, and sends it.
 func (s *pacedStream) SendMsg(m any) error {
 	if s.client.Messages && s.client.Limiter != nil {
 		if err := s.client.wait(s.Context(), s.key, Call{Method: s.method, Stream: true, Message: m}); err != nil {
@@ -164,10 +164,10 @@ func (c *Client) key(ctx context.Context, target, method string) string {
 	return target + method
 }
 
-// turn returns when a call may be sent: first the server's pause, then our
+// waitToSend returns when a call may be sent: first the server's pause, then our
 // limits, so that the end of a pause is no burst; and again if the server has
 // asked for a pause meanwhile.
-func (c *Client) turn(ctx context.Context, key string, call Call) error {
+func (c *Client) waitToSend(ctx context.Context, key string, call Call) error {
 	for {
 		if err := c.pause(ctx, key); err != nil {
 			return err

@@ -31,7 +31,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// A call waits its turn, and fails at once where that comes after its deadline.
+// A call waits, and fails at once where that comes after its deadline.
 func TestClientWaits(t *testing.T) {
 	c := paced(t, &grpclimit.Client{Limiter: limiter(t, stint.New(1, 50*time.Millisecond))})
 	began := time.Now()

@@ -32,11 +32,11 @@ func (b *limited) decide(ctx context.Context, c Call, _ bool) (*answer, error) {
 	a := &answer{key: key}
 	var err error
 	if b.limiter.Waits() {
-		a.decision, a.waited, err = b.limiter.InTurn(ctx, key, cost)
+		a.decision, a.waited, err = b.limiter.TakeQueued(ctx, key, cost)
 	} else {
 		a.decision, err = b.limiter.Take(ctx, key, cost)
 	}
-	var passed *guard.AfterTurn
+	var passed *guard.AfterWait
 	switch {
 	case errors.As(err, &passed):
 		b.o.reportError(ctx, c.Method, passed.Err) // only the fields are missing

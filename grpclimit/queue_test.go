@@ -80,9 +80,9 @@ func (b blindBound) Decide(ctx context.Context, op meter.Op, key string, cost in
 	return b.Bound.Decide(ctx, op, key, cost)
 }
 
-// TestPassesAfterItsTurn lets a call go on that has waited and been charged,
+// TestPassesAfterWait lets a call go on that has waited and been charged,
 // although the store cannot say where its key stands.
-func TestPassesAfterItsTurn(t *testing.T) {
+func TestPassesAfterWait(t *testing.T) {
 	store := memstore.New(memstore.Options{})
 	defer store.Close()
 	l, err := stint.NewLimiter(blindStore{store}, "test", stint.PerSecond(10))

@@ -186,7 +186,7 @@ func TestKeysAndOptions(t *testing.T) {
 	}
 }
 
-// A call waits for its turn under a queue.
+// A call waits under a queue.
 func TestQueue(t *testing.T) {
 	queue := stint.New(20, time.Second).WithAlgorithm(meter.LeakyQueue).WithBurst(2).WithName("q")
 	c := grpc_testing.NewTestServiceClient(guarded(t, []stint.Limit{queue}, grpclimit.All(), grpclimit.Options{}))

@@ -207,7 +207,7 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case g.limiter.Waits():
-		g.serveInTurn(w, r, key, cost)
+		g.serveQueued(w, r, key, cost)
 	case g.o.Refund != nil:
 		g.serveRefundable(w, r, key, cost)
 	default:
@@ -295,10 +295,10 @@ func (o *Options) reportError(r *http.Request, err error) {
 	}
 }
 
-// serveInTurn is ServeHTTP for requests that may wait.
-func (g *guarded) serveInTurn(w http.ResponseWriter, r *http.Request, key string, cost int64) {
-	d, waited, err := g.limiter.InTurn(r.Context(), key, cost)
-	var passed *guard.AfterTurn
+// serveQueued is ServeHTTP for requests that may wait.
+func (g *guarded) serveQueued(w http.ResponseWriter, r *http.Request, key string, cost int64) {
+	d, waited, err := g.limiter.TakeQueued(r.Context(), key, cost)
+	var passed *guard.AfterWait
 	if errors.As(err, &passed) {
 		g.o.reportError(r, passed.Err) // only the fields are missing
 		g.next.ServeHTTP(w, r)

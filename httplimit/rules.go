@@ -92,7 +92,7 @@ func (g *ruled) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	}
 }
 
-// decide asks the policy, and returns when the request's turn has come. The
+// decide asks the policy, and returns when the request may start. The
 // token is of one that may be given back after the response.
 func (g *ruled) decide(p *policy.Policy, c *call, cost int64) (token stint.ReservationID, waited time.Duration, err error) {
 	if err := g.plain.Check(p.Rules(), c.request.Header, c.request.URL.RawQuery); err != nil {
@@ -115,7 +115,7 @@ func (g *ruled) decide(p *policy.Policy, c *call, cost int64) (token stint.Reser
 	return token, waited, err
 }
 
-// waits reports whether requests wait for their turn.
+// waits reports whether requests wait in a queue.
 func (g *ruled) waits() bool { return !g.o.Shadow && g.o.MaxWait >= 0 }
 
 func (g *ruled) wait(p *policy.Policy, c *call, cost int64) (time.Duration, error) {

@@ -17,7 +17,7 @@ import (
 // A Transport makes HTTP requests at the pace that we set and that servers ask
 // for. Put it into an [http.Client]; the zero value keeps to what servers say.
 //
-// Each request waits its turn under Limiter. When a server says that nothing
+// Each request waits under Limiter. When a server says that nothing
 // remains until a time, or to retry after one, requests of the same key wait
 // for that, before a 429 comes; of what is said to remain, requests under way
 // are taken off. A 429, and a 503 with Retry-After, is retried when the request
@@ -55,8 +55,8 @@ type Transport struct {
 	events  uint64 // counts answers, to tell which came before a request went
 }
 
-// A LimitedError says that a request was not sent, since its turn would come
-// after its context's deadline, or never.
+// A LimitedError says that a request was not sent, since it would have to wait
+// until after its context's deadline, or never.
 type LimitedError struct {
 	// Key is what requests share the limit.
 	Key string
@@ -97,7 +97,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	attempt := req
 	for try := 0; ; try++ {
-		sent, err := t.turn(req, key)
+		sent, err := t.waitToSend(req, key)
 		if err != nil {
 			if try == 0 && req.Body != nil {
 				_ = req.Body.Close() // as RoundTrippers must; it was not read
@@ -179,10 +179,10 @@ func discard(resp *http.Response) {
 	_ = resp.Body.Close() // it is not read
 }
 
-// turn returns when the request may be sent, and counts it as sent. First it
+// waitToSend returns when the request may be sent, and counts it as sent. First it
 // waits for the server, then for our limits: a request that waits for the server is
 // not charged meanwhile, so that the end of a pause is no burst.
-func (t *Transport) turn(req *http.Request, key string) (sent uint64, err error) {
+func (t *Transport) waitToSend(req *http.Request, key string) (sent uint64, err error) {
 	ctx := req.Context()
 	cost := int64(1)
 	if t.Cost != nil {

@@ -1,6 +1,6 @@
-// Package guard holds requests to the limits of one limiter, and lets them wait
-// for their turn where the limits say so. The middleware for HTTP and the
-// interceptors for gRPC answer by it.
+// Package guard subjects requests to the limits of one limiter, and lets them wait
+// in the limiter's queue where the limits say so. The middleware for HTTP and the
+// interceptors for gRPC use it.
 package guard
 
 import (
@@ -25,7 +25,7 @@ type Guard struct {
 	wait time.Duration // the longest; 0 for no waiting
 }
 
-// New returns a guard whose requests wait at most so long for their turn. Where
+// New returns a guard whose requests wait at most so long. Where
 // most is 0, that is as long as a leaky_queue of the limiter holds a request,
 // and no time under limits of other algorithms; below 0 is no time under any.
 func New(l *stint.Limiter, most time.Duration) *Guard {
@@ -43,10 +43,10 @@ func New(l *stint.Limiter, most time.Duration) *Guard {
 // Waits reports whether requests may wait.
 func (g *Guard) Waits() bool { return g.wait > 0 }
 
-// InTurn decides about a request once its turn has come, and says how long that
-// was. What would wait too long is denied, with the least wait after which it
+// TakeQueued takes in the wait queue, and returns how long the request has waited.
+// One that would wait too long is denied, with the least wait after which it
 // would not.
-func (g *Guard) InTurn(ctx context.Context, key string, cost int64) (d stint.Decision, waited time.Duration, err error) {
+func (g *Guard) TakeQueued(ctx context.Context, key string, cost int64) (d stint.Decision, waited time.Duration, err error) {
 	began := time.Now()
 	bound, stop := context.WithDeadline(ctx, began.Add(g.wait))
 	err = g.Wait(bound, key, cost)
@@ -58,7 +58,7 @@ func (g *Guard) InTurn(ctx context.Context, key string, cost int64) (d stint.Dec
 		d, err = g.Peek(ctx, key, 0)
 		d.Taken = cost
 		if err != nil {
-			err = &AfterTurn{err}
+			err = &AfterWait{err}
 		}
 	case errors.As(err, &early):
 		d, err = tooLong(early.Decision, g.wait), nil
@@ -71,15 +71,15 @@ func (g *Guard) InTurn(ctx context.Context, key string, cost int64) (d stint.Dec
 	return d, waited, err
 }
 
-// AfterTurn says that a request has had its turn and passes, and that where its
+// AfterWait says that a request has waited and passes, and that where its
 // key stands now is not known.
-type AfterTurn struct{ Err error }
+type AfterWait struct{ Err error }
 
 // Error returns the reason.
-func (e *AfterTurn) Error() string { return e.Err.Error() }
+func (e *AfterWait) Error() string { return e.Err.Error() }
 
 // Unwrap returns the store's error.
-func (e *AfterTurn) Unwrap() error { return e.Err }
+func (e *AfterWait) Unwrap() error { return e.Err }
 
 // tooLong makes a denial of an answer whose wait is longer than may be.
 func tooLong(d stint.Decision, most time.Duration) stint.Decision {

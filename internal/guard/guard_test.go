@@ -59,25 +59,25 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// TestInTurn spaces requests, and denies what would wait too long, with the wait
+// TestTakeQueued spaces requests, and denies what would wait too long, with the wait
 // after which it would not.
-func TestInTurn(t *testing.T) {
+func TestTakeQueued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(memstore.Options{})
 		defer s.Close()
 		g := newGuard(t, s, 0, "10/s leaky_queue burst 1")
 		for i, want := range []time.Duration{0, 100 * time.Millisecond} {
 			if i == 1 {
-				go g.InTurn(t.Context(), "a", 1)
+				go g.TakeQueued(t.Context(), "a", 1)
 				synctest.Wait()
-				d, waited, err := g.InTurn(t.Context(), "a", 1)
+				d, waited, err := g.TakeQueued(t.Context(), "a", 1)
 				if err != nil || d.Allowed || waited != 0 || d.RetryAfter != stint.Wait(100*time.Millisecond) {
 					t.Errorf("%+v, waited %v, %v; want a denial for 100ms", d, waited, err)
 				}
 				time.Sleep(want)
 				continue
 			}
-			d, waited, err := g.InTurn(t.Context(), "a", 1)
+			d, waited, err := g.TakeQueued(t.Context(), "a", 1)
 			if err != nil || !d.Allowed || d.Taken != 1 || waited != want {
 				t.Errorf("%+v, waited %v, %v", d, waited, err)
 			}
@@ -85,14 +85,14 @@ func TestInTurn(t *testing.T) {
 	})
 }
 
-// TestAfterTurn passes a request that was charged although nothing can be said
+// TestAfterWait passes a request that was charged although nothing can be said
 // of where its key stands.
-func TestAfterTurn(t *testing.T) {
+func TestAfterWait(t *testing.T) {
 	s := memstore.New(memstore.Options{})
 	defer s.Close()
-	_, _, err := newGuard(t, blind{s}, time.Second, "10/s").InTurn(t.Context(), "a", 1)
-	var passed *guard.AfterTurn
+	_, _, err := newGuard(t, blind{s}, time.Second, "10/s").TakeQueued(t.Context(), "a", 1)
+	var passed *guard.AfterWait
 	if !errors.As(err, &passed) || !errors.Is(err, errBlind) {
-		t.Errorf("%v; want an error after its turn", err)
+		t.Errorf("%v; want an error after the wait", err)
 	}
 }
