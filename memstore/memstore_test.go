@@ -99,9 +99,9 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-// TestTwin compares a store that forgets, splits, rebuilds and resets with
+// TestAgainstMeters compares a store that forgets, splits, rebuilds and resets with
 // meters that do not.
-func TestTwin(t *testing.T) {
+func TestAgainstMeters(t *testing.T) {
 	for i, text := range everyKind {
 		if leftOut(i) {
 			continue

@@ -173,9 +173,9 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// TestCostsTogether: several callers race on rules of several costs; nothing is
+// TestCostsConcurrent: several callers race on rules of several costs; nothing is
 // exceeded and what is denied is given back.
-func TestCostsTogether(t *testing.T) {
+func TestCostsConcurrent(t *testing.T) {
 	p := newPolicy(t,
 		`{"name": "a", "key": ["ip"], "limits": ["100/h fixed_window"]}`,
 		`{"name": "b", "key": ["jwt.sub"], "cost": 3, "limits": ["60/h fixed_window"]}`)

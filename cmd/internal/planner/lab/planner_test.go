@@ -274,8 +274,8 @@ func hold(p http.Handler) (release func() int) {
 	return func() int { close(more); return <-status }
 }
 
-// TestPlannerTurn: a log waits for the one before it, for a while.
-func TestPlannerTurn(t *testing.T) {
+// TestPlannerWaits: a log waits for the one before it, for a while.
+func TestPlannerWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := lab.NewPlanner(lab.PlannerOptions{})
 		release := hold(p)

@@ -45,7 +45,7 @@ func open(t testing.TB, server *luaserver.Server, now func() int64) *redisstore.
 // TestStore runs the suite that every store must pass.
 func TestStore(t *testing.T) {
 	if racing {
-		t.Skip("takes minutes under the race detector; TestTogether is for that")
+		t.Skip("takes minutes under the race detector; TestConcurrent is for that")
 	}
 	storetest.Suite{
 		Quantum: time.Microsecond,
@@ -55,8 +55,8 @@ func TestStore(t *testing.T) {
 	}.Run(t)
 }
 
-// TestTogether takes from many goroutines: as much as there is, and no more.
-func TestTogether(t *testing.T) {
+// TestConcurrent takes from many goroutines: as much as there is, and no more.
+func TestConcurrent(t *testing.T) {
 	store := open(t, luaserver.New(), func() int64 { return 1e18 })
 	defer store.Close()
 	limit, err := store.Bind("test", stint.PerSecond(500))

@@ -166,9 +166,9 @@ func TestAnswersAgain(t *testing.T) {
 	}
 }
 
-// TestCopyNotWhole lets a whole copy fail, as on a full disk: later changes are
+// TestCopyIncomplete lets a whole copy fail, as on a full disk: later changes are
 // not added to the copy before, which lacks what came between.
-func TestCopyNotWhole(t *testing.T) {
+func TestCopyIncomplete(t *testing.T) {
 	db, dir := openDB(t), t.TempDir()
 	publish(t, db, "5/m")
 	mustStart(t, db, filepath.Join(dir, "short")).stop()
