@@ -11,9 +11,11 @@ LONGEST  := ./redisstore ./cmd/stint ./redisstore/goredis
 # Much in them compares on one goroutine, where there is no race to find: with the
 # detector that is done in part, and whole without it.
 WHOLE    := ./memstore ./cmd/internal/planner/plan
-# What builds and writes has no race to find: it is compiled and tested without the
-# detector, beside WHOLE.
-QUIET    := release site proof/cmd/%
+# Many tests wait for servers: one package more than there are cores is tested at once.
+AT_ONCE   = -p $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+# What builds, writes, or watches processes of its own has no race to find: it is
+# compiled and tested without the detector, beside WHOLE.
+QUIET    := release site proof/chaos proof/cmd/%
 ALL       = $(shell go list work)
 UNRACED   = $(filter $(addprefix $(MODULE)/,$(QUIET)),$(ALL))
 # In a loop over directories $$d: go.work is for the modules that it lists.
@@ -90,7 +92,7 @@ test: RACE := -race $(foreach p,github.com/redis/rueidis/internal/cmds github.co
 test: export GORACE := atexit_sleep_ms=10 $(GORACE)
 
 test: needs check ## install what is missing, check, then test every module, those of go.work with the race detector; say what was left out
-	go run ./proof/cmd/tests -timeout 40m $(WHOLE) $(UNRACED) -- $(RACE) -timeout 40m $(LONGEST) $(filter-out $(UNRACED),$(ALL)) -- $(APART)
+	go run ./proof/cmd/tests $(AT_ONCE) -timeout 40m $(WHOLE) $(UNRACED) -- $(RACE) $(AT_ONCE) -timeout 40m $(LONGEST) $(filter-out $(UNRACED),$(ALL)) -- $(APART)
 
 test-valkey: ## the tests of redisstore on valkey-server instead of redis-server
 	STINT_REDIS_SERVER=valkey-server go test -count=1 ./redisstore/... ./redisstore/goredis/...
@@ -106,7 +108,7 @@ check: ## gofmt, and go vet of every module
 
 short: export GOFLAGS := $(GOFLAGS) $(BUILT)
 short: ## test without the race detector and without what takes long: a first look
-	go test -short -timeout 40m $(LONGEST) work
+	go test -short $(AT_ONCE) -timeout 40m $(LONGEST) work
 	@for d in $(APART); do (cd $$d && GOWORK=off go test ./...) || exit 1; done
 
 fuzz: ## run every fuzz target for FUZZTIME (1m) each

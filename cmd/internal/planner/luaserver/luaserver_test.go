@@ -47,8 +47,13 @@ func TestStore(t *testing.T) {
 	if racing {
 		t.Skip("takes minutes under the race detector; TestConcurrent is for that")
 	}
+	part := 1
+	if testing.Short() { // of a minute and a half
+		part = 16
+	}
 	storetest.Suite{
 		Quantum: time.Microsecond,
+		Part:    part,
 		Open: func(t testing.TB, now func() int64) stint.Store {
 			return open(t, luaserver.New(), now)
 		},
@@ -84,7 +89,7 @@ func TestConcurrent(t *testing.T) {
 
 // steps is how often a test does something at random.
 func steps(n int) int {
-	if racing {
+	if racing || testing.Short() {
 		return n / 10
 	}
 	return n
