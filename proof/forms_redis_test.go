@@ -126,6 +126,8 @@ func TestPlansShared(t *testing.T) {
 				{"the tier again", "", with("jwt.plan", "pro"), 0},
 				{"the rule's own again", "", own, 0},
 				{"the customer's again", "15/h", own, 0},
+				{"the customer's, of another kind and period", "15/1m sliding_log", own, 0},
+				{"and back", "15/h", own, 0},
 			} {
 				set(step.customers)
 				if n := passesUntil(t, p, step.attrs, 60); n != step.want {

@@ -107,11 +107,11 @@ func (s *Store) charge(ctx context.Context, id string, all []charging) error {
 		args := append(make([]string, 0, 3*len(all)), "C", number(int64(fallback.ChargeFor/time.Millisecond)))
 		now := s.near()
 		for from, i := 0, 1; i <= len(all); i++ {
-			if i < len(all) && all[i].form == all[from].form {
+			if i < len(all) && all[i].form == all[from].form && all[i].limit == all[from].limit {
 				continue
 			}
 			args = append(args, number(int64(i-from)), "1")
-			args = all[from].form.append(args, now)
+			args = all[from].limit.append(args, all[from].form, now)
 			for _, c := range all[from:i] {
 				args = append(args, number(c.units))
 			}

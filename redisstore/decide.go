@@ -166,7 +166,7 @@ func (s *Store) longPath(ctx context.Context, parts []part, more []string, verb 
 		now := s.near()
 		for i := range parts {
 			args = append(args, number(parts[i].weight))
-			args = parts[i].form.append(args, now)
+			args = parts[i].limit.append(args, parts[i].form, now)
 		}
 		reply, cells, err := s.evalLong(ctx, parts, keys, args, shares)
 		if err != nil {
@@ -200,11 +200,11 @@ func (s *Store) near() int64 {
 }
 
 // isFast reports whether all parts are buckets of small numbers, in units of the
-// request: then the script's fast path answers with backlogs, from which
-// all else follows.
+// request, that have not taken the place of other limits: then the script's fast path
+// answers with backlogs, from which all else follows.
 func isFast(parts []part) bool {
 	for i := range parts {
-		if parts[i].form.fast == nil || parts[i].weight != 1 {
+		if parts[i].form.fast == nil || parts[i].weight != 1 || parts[i].limit.before.Load() != nil {
 			return false
 		}
 	}

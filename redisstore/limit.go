@@ -3,6 +3,7 @@ package redisstore
 import (
 	"fmt"
 	"math/big"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -14,15 +15,56 @@ import (
 // A limit is all forms of one: what is bound under a name with an ID, whatever
 // its numbers. A key has one state under it.
 type limit struct {
-	name    string               // what it is bound under, and its ID
-	segment string               // the name in keys
-	last    atomic.Pointer[form] // that was bound
+	name    string                   // what it is bound under, and its ID
+	segment string                   // the name in keys
+	last    atomic.Pointer[form]     // that was bound
+	before  atomic.Pointer[[]string] // limits whose place it may have taken, as the script takes them; nil for none
+	list    []*limit                 // it and those that it was bound together with; guarded by the store's lock
 }
 
 // stateName returns the name of a limit's states: the name that it is bound
 // under and its ID, which a slash parts. One in the name itself is escaped.
 func stateName(name string, l stint.Limit) string {
 	return strings.NewReplacer("%", "%25", "/", "%2F").Replace(name) + "/" + l.ID()
+}
+
+// mostBefore is of how many limits of its name, the newest, one may have taken the
+// place.
+const mostBefore = 4
+
+// succeed notes limits that were bound together, of all of a name. One may have taken
+// the place of those that it was never bound together with.
+func succeed(all, together []*limit) {
+	for _, l := range together {
+		for _, o := range together {
+			if !slices.Contains(l.list, o) {
+				l.list = append(l.list, o)
+			}
+		}
+	}
+	for _, l := range all[max(len(all)-16*mostBefore, 0):] {
+		var args []string
+		for i := len(all) - 1; i >= 0 && len(args) < mostBefore; i-- {
+			if o := all[i]; !slices.Contains(l.list, o) {
+				args = append(args, o.segment)
+			}
+		}
+		if args == nil {
+			l.before.Store(nil)
+			continue
+		}
+		args = append([]string{"~", count(args)}, args...)
+		l.before.Store(&args)
+	}
+}
+
+// append appends a limit's arguments in a form: the limits whose place it may have
+// taken, then those of the form, for a time in ns that is near the server's.
+func (l *limit) append(args []string, f *form, now int64) []string {
+	if before := l.before.Load(); before != nil {
+		args = append(args, *before...)
+	}
+	return f.append(args, now)
 }
 
 // A form is a limit as the script takes it.

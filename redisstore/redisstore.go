@@ -227,6 +227,7 @@ func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 		}
 		b.limits[i] = l
 	}
+	succeed(s.bound[name], b.limits)
 	return b, nil
 }
 

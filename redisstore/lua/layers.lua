@@ -5,6 +5,8 @@
 --   &<n>:<n bytes><n>:<n bytes>…       of several, each as above, up to four
 --   =h:<moment>::<units>:<moment>…     behind them: until when forms stay that are
 --                                      idle, and what forms had that went
+--   =o:<segment>:<segment>…            last: the other limits of the name that
+--                                      count the key, too (see linked.lua)
 --
 -- The first byte says in which way states are written; one that is written in
 -- another way is an error. A form is an algorithm's letter and its numbers.
@@ -67,10 +69,17 @@ end
 
 -- readLayer reads one layer from the arguments: a letter and the form's numbers,
 -- a calendar's with the bounds of windows behind them. Of a bucket of small
--- numbers it is what its states begin with, step, full, div.
+-- numbers it is what its states begin with, step, full, div. In front of these
+-- stand, behind a ~ and their number, the other limits whose place it may have
+-- taken.
 local function readLayer(weight)
   local L = { weight = weight }
   local letter = argument()
+  if letter == '~' then
+    L.before = {}
+    for i = 1, tonumber(argument()) do L.before[i] = argument() end
+    letter = argument()
+  end
   if #letter > 1 then
     L.form = letter
     local step, div, capacity = string.match(letter, '^=%a(%d+):(%d+):(%d+):$')
@@ -156,6 +165,9 @@ end
 local function stayUntil(L)
   local all = longest(L)
   for _, P in ipairs(L.others) do all = most(all, longest(P)) end
+  for _, S in ipairs(L.linked or {}) do
+    for _, P in ipairs(S.forms) do all = most(all, longest(P)) end
+  end
   return add(L.loaded, all)
 end
 
@@ -204,7 +216,8 @@ end
 
 -- makeRoom finds, of too many forms, that which is idle soonest, of equals that
 -- which charged last the longest ago. It goes, and what it holds is held for it.
-local function makeRoom(L, all, t)
+local function makeRoom(L, t)
+  local all = L.others
   if #all < mostForms then return end
   local soonest
   for i = #all, 1, -1 do
@@ -232,7 +245,7 @@ local function meet(L, all, t)
   end
   begin(L, from, t)
   L.low, L.token, L.open = nil, nil, nil
-  makeRoom(L, all, t)
+  makeRoom(L, t)
   L.changed = true
 end
 
@@ -245,6 +258,8 @@ local function met(L)
   end
   L.unmet, L.goes = nil, nil
 end
+
+local linked = {} -- how states of several limits are: see linked.lua
 
 -- refundOthers takes units out of the forms that are not in force.
 local function refundOthers(L, n)
@@ -267,6 +282,8 @@ local function forms(L, parts, t)
       mine, L.place, counts = i, #others + 1, counts or L.kind.reset(L) ~= 0
     elseif string.byte(part, 2) == 104 then
       L.held, L.stay = readHeld(part, t)
+    elseif string.sub(part, 1, 3) == '=o:' then
+      L.links = linked.read(part)
     else
       local P = former(part, t)
       if not P then return end
@@ -288,23 +305,27 @@ local function busy(all)
 end
 
 -- load reads the state at key at the time t. What is to be refunded goes from the
--- former forms before another one is met.
-local function load(L, key, t, refunded)
+-- former forms before another one is met. asked has what else the request asks for.
+local function load(L, key, t, refunded, asked)
   L.key, L.others, L.place, L.unmet, L.held, L.goes, L.loaded, L.stay = key, nil, nil, nil, {}, nil, t, nil
+  asked = asked or { [key] = true, others = {} }
   local state = redis.call('GET', key)
-  if not state then return L.kind.read(L, nil, 1, timeOf(L, t)) end
-  if string.sub(state, 1, #L.form) == L.form then
-    return L.kind.read(L, state, #L.form + 1, timeOf(L, t))
+  if not state or string.sub(state, 1, #L.form) == L.form then
+    L.kind.read(L, state, #L.form + 1, timeOf(L, t))
+    if L.before and not L.stale and L.kind.reset(L) == 0 then linked.follow(L, L.before, t, refunded, asked) end
+    return
   end
   local parts = split(state)
   local others, mine, counts = forms(L, parts, t)
   if not others or #parts == 0 then
     return redis.error_reply('STINT a value that is no state of a limit, or one of another version')
   end
+  if L.links then counts = linked.join(L, t, asked) or counts end
   if not counts then -- as if never seen
-    others, mine, L.place, L.low, L.token, L.open = {}, nil, nil, nil, nil, nil
+    others, mine, L.place, L.low, L.token, L.open, L.linked = {}, nil, nil, nil, nil, nil, nil
   elseif mine == 1 and L.stay and not less(t, L.stay) then
     others = busy(others)
+    linked.leave(L)
   end
   L.others, L.turned, L.place, L.unmet = others, mine ~= 1, L.place or 1, not mine
   if not mine then
@@ -313,7 +334,36 @@ local function load(L, key, t, refunded)
       refundOthers(L, refunded)
     end
     L.kind.read(L, nil, 1, timeOf(L, t))
-    if not L.stale then meet(L, others, t) end
+    if L.stale then return end
+    meet(L, others, t)
+    if not counts then
+      local before = L.before or L.links or {}
+      L.links, L.stay = nil, nil
+      linked.follow(L, before, t, refunded, asked)
+    end
+  end
+end
+
+-- joined returns the parts of a state as one: forms, and what there is behind them.
+local function joined(all, L)
+  local links = L.links or {}
+  if #L.held > 0 or #all > 1 or #links > 0 then
+    local held = '=h:' .. (L.stay and text(L.stay) or '') .. ':'
+    for _, o in ipairs(L.held) do held = held .. ':' .. text(o.units) .. ':' .. text(o.ends) end
+    all[#all + 1] = held
+  end
+  if #links > 0 then all[#all + 1] = '=o:' .. table.concat(links, ':') end
+  if #all == 1 then return all[1] end
+  for i, part in ipairs(all) do all[i] = string.format('%d:', #part) .. part end
+  return '&' .. table.concat(all)
+end
+
+-- put writes a state, which is as if never seen after so many µs.
+local function put(key, state, reset)
+  if virtual then
+    redis.call('SET', key, state)
+  else
+    redis.call('SET', key, state, 'PX', text((quo(add(reset, 1999), 1000))))
   end
 end
 
@@ -340,28 +390,17 @@ local function save(L)
       end
     end
     if not L.unmet then table.insert(all, place, L.kind.write(L)) end
-    if #L.held > 0 or #all > 1 then
-      local held = '=h:' .. (L.stay and text(L.stay) or '') .. ':'
-      for _, o in ipairs(L.held) do
-        held = held .. ':' .. text(o.units) .. ':' .. text(o.ends)
-        reset = most(reset, sub(o.ends, L.loaded))
-      end
-      all[#all + 1] = held
-    end
-    state = all[1]
-    if #all > 1 then
-      for i, part in ipairs(all) do all[i] = string.format('%d:', #part) .. part end
-      state = '&' .. table.concat(all)
-    end
+    for _, o in ipairs(L.held) do reset = most(reset, sub(o.ends, L.loaded)) end
+    if L.linked then reset = linked.save(L, reset) end
+    if #all == 0 and #L.held == 0 then return end -- of others alone was given back
+    state = joined(all, L)
   end
   if reset == 0 then
     if L.others and #L.others > 0 then turn(L) end -- given back, all of it
     redis.call('DEL', L.key)
-  elseif virtual then
-    redis.call('SET', L.key, state or L.kind.write(L))
-  else
-    redis.call('SET', L.key, state or L.kind.write(L), 'PX', text((quo(add(reset, 1999), 1000))))
+    return
   end
+  put(L.key, state or L.kind.write(L), reset)
 end
 
 -- refund takes units out of every form of a layer.
@@ -396,6 +435,7 @@ local function charge(L, n, told, denied)
       if not denied or P.countDenied then P.kind.charge(P, n, told) end
     end
   end
+  linked.charge(L, n, told, denied)
 end
 
 -- countsDenied reports whether a denial is to be counted under a form.
@@ -406,6 +446,7 @@ local function countsDenied(L)
       if P.countDenied then return true end
     end
   end
+  return linked.countsDenied(L)
 end
 
 local function admits(L, cost)
