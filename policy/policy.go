@@ -93,7 +93,7 @@ func on(store stint.Store, o Options, c *customers) *Policy {
 func (p *Policy) with(rules *Rules) (*Policy, error) {
 	for _, r := range rules.rules {
 		if r.hashKey && len(p.opts.Secret) == 0 {
-			return nil, fmt.Errorf("policy: rule %q has hash_key, which needs Options.Secret", r.name)
+			return nil, fmt.Errorf("policy: rule %q has hash_key, which needs a secret: Options.Secret, or --secret-file of the command", r.name)
 		}
 	}
 	next := *p

@@ -163,6 +163,7 @@ func TestChart(t *testing.T) {
 		{"", "account deployment disruption network rules service tokens"},
 		{"all.yaml", "account deployment disruption monitor network rules scaler service tokens"},
 		{"none.yaml", "account deployment service"},
+		{"database.yaml", "account deployment disruption network service tokens"},
 		{"clients.yaml", "account deployment disruption network rules scaler service tokens"},
 	} {
 		t.Run(c.file, func(t *testing.T) {
@@ -298,6 +299,21 @@ func TestRules(t *testing.T) {
 		}
 		sums[sum] = true
 	}
+}
+
+// TestDatabase has rules in a database: no file is named beside it, which the program
+// refuses, and the copy for when it is gone can be written.
+func TestDatabase(t *testing.T) {
+	pod := render(t, "database.yaml").deployment.Spec.Template.Spec
+	one := pod.Containers[0]
+	if !strings.HasPrefix(one.Args[1], "--") {
+		t.Errorf("serve %s", one.Args[1])
+	}
+	at := slices.IndexFunc(one.Env, func(v corev1.EnvVar) bool { return v.Name == "STINT_RULES" })
+	if at < 0 || one.Env[at].ValueFrom.SecretKeyRef.Name != "edge-rules" || one.Env[at].ValueFrom.SecretKeyRef.Key != "url" {
+		t.Errorf("%+v", one.Env)
+	}
+	writable(t, pod, "STINT_RULES_COPY", "")
 }
 
 // TestScaler scales by the processor and by denials.

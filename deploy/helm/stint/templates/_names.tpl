@@ -46,6 +46,9 @@ labels: {{- include "stint.labels" . | nindent 2 }}
 {{- if and $several (not $store) (not .Values.separate) -}}
 {{- fail "several pods without a store: each would let a whole limit pass. Set store.url or store.existingSecret; or separate: true, if that is meant" -}}
 {{- end -}}
+{{- if and .Values.rules.existingConfigMap .Values.rules.existingSecret -}}
+{{- fail "rules.existingConfigMap and rules.existingSecret: give one" -}}
+{{- end -}}
 {{- if and .Values.store.url .Values.store.existingSecret -}}
 {{- fail "store.url and store.existingSecret: give one" -}}
 {{- end -}}
