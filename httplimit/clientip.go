@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -90,7 +91,7 @@ func (n note) say(text, verdict string) {
 
 // of says whether an address that was read is trusted, and returns it.
 func (n note) of(c *ClientIP, text string, addr netip.Addr) bool {
-	trusted := c.trusts(addr)
+	trusted := c.Trusts(addr)
 	if trusted {
 		n.say(text, "trusted")
 	} else {
@@ -165,17 +166,13 @@ func (c *ClientIP) walk(lines []string, n note) (client netip.Addr, ok bool) {
 	return client, ok
 }
 
-// trusts reports whether the address is a trusted proxy's.
-func (c *ClientIP) trusts(addr netip.Addr) bool {
-	for _, p := range c.Trusted {
-		if p.Contains(addr) {
-			return true
-		}
-		if p.Addr().Is4In6() && p.Bits() >= 96 && netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96).Contains(addr) {
-			return true
-		}
-	}
-	return false
+// Trusts reports whether an address, without a zone and no IPv4 mapped into IPv6, is
+// in Trusted, also where a range there is mapped.
+func (c *ClientIP) Trusts(addr netip.Addr) bool {
+	return slices.ContainsFunc(c.Trusted, func(p netip.Prefix) bool {
+		return p.Contains(addr) || p.Addr().Is4In6() && p.Bits() >= 96 &&
+			netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96).Contains(addr)
+	})
 }
 
 // bits returns how many leading bits of an address make its key.

@@ -37,7 +37,7 @@ func (h *Handler) rewrite(pr *httputil.ProxyRequest) {
 	values := []string{text, pr.In.Host, text} // one allocation for three headers
 	out[forwardedFor], out[forwardedHost], out[forwardedProto] = values[0:1:1], values[1:2:2], proto(pr.In)
 	out[realIP] = values[2:3:3]
-	if h.trusts(addr) {
+	if h.o.Client.Trusts(addr) {
 		h.keep(pr.In, in, out, text)
 	}
 }
@@ -62,16 +62,6 @@ func (h *Handler) keep(r *http.Request, in, out http.Header, peer string) {
 			out[name] = lines
 		}
 	}
-}
-
-// trusts reports whether a proxy at that address is believed.
-func (h *Handler) trusts(addr netip.Addr) bool {
-	for _, p := range h.o.Client.Trusted {
-		if p.Contains(addr) {
-			return true
-		}
-	}
-	return false
 }
 
 var protoHTTP, protoHTTPS = []string{"http"}, []string{"https"}

@@ -127,13 +127,7 @@ func (h *Handler) trusts(peer string) bool {
 	if err != nil {
 		return h.o.Client.TrustUnix
 	}
-	addr := at.Addr().Unmap().WithZone("")
-	for _, p := range h.o.Client.Trusted {
-		if p.Contains(addr) {
-			return true
-		}
-	}
-	return false
+	return h.o.Client.Trusts(at.Addr().Unmap().WithZone(""))
 }
 
 // Attribute returns what is known of the original request.

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/stint-dev/stint/httplimit"
 )
 
 // ConnsOptions say how many connections there may be. The zero value is good
@@ -149,12 +151,7 @@ func networkOf(peer net.Addr) netip.Prefix {
 
 func (c *Conns) trusts(peer net.Addr) bool {
 	addr := peer.(*net.TCPAddr).AddrPort().Addr().Unmap().WithZone("")
-	for _, p := range c.o.Trusted {
-		if p.Contains(addr) {
-			return true
-		}
-	}
-	return false
+	return (&httplimit.ClientIP{Trusted: c.o.Trusted}).Trusts(addr)
 }
 
 // A countedConn counts until it is closed.
