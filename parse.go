@@ -2,6 +2,8 @@ package stint
 
 import (
 	"fmt"
+	"iter"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -280,7 +282,7 @@ func (p *parser) period(l *Limit, w word) error {
 	case isDurationUnit(name.s):
 		return p.fail(name.at, fmt.Sprintf("write \"1%s\"", name.s), "%q needs a number right before it", name.s)
 	default:
-		return p.fail(name.at, p.suggest(name.s, keys(units), periods), "unknown period %q", wording.Shorten(name.s))
+		return p.fail(name.at, p.suggest(name.s, maps.Keys(units), periods), "unknown period %q", wording.Shorten(name.s))
 	}
 	return nil
 }
@@ -392,7 +394,7 @@ func (p *parser) option(l *Limit, w, period word) error {
 		return p.zone(l, p.next(), period)
 	default:
 		options := append(meter.AlgorithmNames(), optionNames...)
-		return p.fail(w.at, p.suggest(name, options, "options are an algorithm, burst N, parts N, relaxed, count_denied and in ZONE"),
+		return p.fail(w.at, p.suggest(name, slices.Values(options), "options are an algorithm, burst N, parts N, relaxed, count_denied and in ZONE"),
 			"unknown option %q", wording.Shorten(name))
 	}
 	return nil
@@ -415,18 +417,10 @@ func (p *parser) zone(l *Limit, zone, period word) error {
 
 // suggest returns a hint with the nearest of the known words, or the general
 // hint when none is near.
-func (p *parser) suggest(got string, known []string, hint string) string {
-	best := wording.Nearest(strings.ToLower(wording.Shorten(got)), slices.Values(known), min(3, len(got)))
+func (p *parser) suggest(got string, known iter.Seq[string], hint string) string {
+	best := wording.Nearest(strings.ToLower(wording.Shorten(got)), known, min(3, len(got)))
 	if best == "" {
 		return hint
 	}
 	return fmt.Sprintf("did you mean %q? %s", best, hint)
-}
-
-func keys(m map[string]time.Duration) []string {
-	out := make([]string, 0, len(m))
-	for k := range m {
-		out = append(out, k)
-	}
-	return out
 }

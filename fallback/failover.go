@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/stint-dev/stint"
@@ -62,12 +63,8 @@ func (f *Failover) Fails(err error) bool {
 // callersFault reports whether an error of a store says that the call was wrong:
 // nothing that another store would decide better.
 func callersFault(err error) bool {
-	for _, theirs := range []error{stint.ErrCost, stint.ErrLayers, stint.ErrReservation, stint.ErrFull} {
-		if errors.Is(err, theirs) {
-			return true
-		}
-	}
-	return false
+	theirs := []error{stint.ErrCost, stint.ErrLayers, stint.ErrReservation, stint.ErrFull}
+	return slices.ContainsFunc(theirs, func(one error) bool { return errors.Is(err, one) })
 }
 
 // lasting reports whether an error of a posting will not go away: that of a

@@ -139,12 +139,7 @@ func (r *Rules) Limits(name string) []*RuleLimit {
 
 // Reads reports whether a rule looks at the attribute of this name.
 func (r *Rules) Reads(name string) bool {
-	for _, one := range r.rules {
-		if one.reads(name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.rules, func(one *rule) bool { return one.reads(name) })
 }
 
 // Attributes returns the names of the attributes that rules look at, sorted.

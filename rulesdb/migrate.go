@@ -7,6 +7,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -195,12 +196,8 @@ func (db *DB) migrate(ctx context.Context, tx *sql.Tx) (from int, err error) {
 // isThere reports whether an error is that of a table, index or row that a
 // migration which failed half-way has left in MySQL.
 func isThere(err error) bool {
-	for _, code := range []string{"Error 1050", "Error 1061", "Error 1062", "Error 1060"} {
-		if strings.Contains(err.Error(), code) {
-			return true
-		}
-	}
-	return false
+	codes := []string{"Error 1050", "Error 1061", "Error 1062", "Error 1060"}
+	return slices.ContainsFunc(codes, func(code string) bool { return strings.Contains(err.Error(), code) })
 }
 
 // statements splits a schema into its statements, without comments.

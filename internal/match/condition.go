@@ -92,12 +92,7 @@ func (c *Condition) Match(q *Request) bool {
 	if c.isExact(v) {
 		return true
 	}
-	for _, g := range c.globs {
-		if g.match(v) {
-			return true
-		}
-	}
-	return false
+	return anyGlob(c.globs, v)
 }
 
 // A Conjunction is conditions that must all hold.

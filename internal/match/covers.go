@@ -1,16 +1,15 @@
 package match
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Covers reports whether every request for which narrow holds is surely one for
 // which c holds.
 func (c Conjunction) Covers(narrow Conjunction) bool {
 	for i := range c {
-		covered := false
-		for k := range narrow {
-			covered = covered || c[i].Name == narrow[k].Name && c[i].covers(&narrow[k])
-		}
-		if !covered {
+		if !slices.ContainsFunc(narrow, func(n Condition) bool { return c[i].Name == n.Name && c[i].covers(&n) }) {
 			return false
 		}
 	}
@@ -47,7 +46,7 @@ func (c *Condition) covers(o *Condition) bool {
 }
 
 func anyGlob(globs []glob, s string) bool {
-	for _, g := range globs {
+	for _, g := range globs { // on the way of each request: no call by a pointer
 		if g.match(s) {
 			return true
 		}

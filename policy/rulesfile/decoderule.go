@@ -84,12 +84,7 @@ func (d *decoder) rule(n *Node, t *trail) *Rule {
 }
 
 func has(fs []Field, name string) bool {
-	for _, f := range fs {
-		if f.Name == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(fs, func(f Field) bool { return f.Name == name })
 }
 
 func (d *decoder) ruleName(r *Rule, n *Node, t *trail) {

@@ -93,12 +93,7 @@ func (w *warner) freeKey(r *Rule) {
 
 // limits reports whether the rule ever sets limits.
 func (r *Rule) limits() bool {
-	for _, p := range r.plans() {
-		if p.Action == "" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.plans(), func(p *Plan) bool { return p.Action == "" })
 }
 
 // client warns of what a client can say in its own favour.
@@ -215,11 +210,7 @@ func (w *warner) covers(a, b []match.Conjunction) bool {
 		return true
 	}
 	for _, narrow := range b {
-		covered := false
-		for _, wide := range a {
-			covered = covered || wide.Covers(narrow)
-		}
-		if !covered {
+		if !slices.ContainsFunc(a, func(wide match.Conjunction) bool { return wide.Covers(narrow) }) {
 			return false
 		}
 	}

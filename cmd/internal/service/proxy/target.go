@@ -3,6 +3,7 @@ package proxy
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -221,13 +222,5 @@ func hyphenate(c rune) rune {
 
 // upgrades reports whether a client may ask for this upgrade.
 func (h *Handler) upgrades(lines []string) bool {
-	if len(lines) != 1 {
-		return false
-	}
-	for _, allowed := range h.o.Upgrades {
-		if strings.EqualFold(lines[0], allowed) {
-			return true
-		}
-	}
-	return false
+	return len(lines) == 1 && slices.ContainsFunc(h.o.Upgrades, func(one string) bool { return strings.EqualFold(lines[0], one) })
 }

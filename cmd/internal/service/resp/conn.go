@@ -157,10 +157,9 @@ func (c *conn) finish(until time.Time) {
 
 // introduces reports whether a command is part of a client's handshake.
 func introduces(command []byte) bool {
-	for _, name := range [...]string{"HELLO", "AUTH", "CLIENT", "SELECT", "COMMAND", "INFO", "PING"} {
-		if strings.EqualFold(string(command), name) {
-			return true
-		}
+	switch strings.ToUpper(string(command)) {
+	case "HELLO", "AUTH", "CLIENT", "SELECT", "COMMAND", "INFO", "PING":
+		return true
 	}
 	return false
 }
