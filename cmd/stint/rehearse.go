@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/stint-dev/stint/policy"
 
 	"github.com/stint-dev/stint/cmd/internal/planner/accesslog"
+	"github.com/stint-dev/stint/cmd/internal/service/desk"
 	"github.com/stint-dev/stint/cmd/internal/service/record"
 	"github.com/stint-dev/stint/cmd/internal/service/rehearse"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
@@ -101,15 +103,22 @@ func (c *rehearseCmd) check() error {
 
 // onServer asks a server.
 func (c *rehearseCmd) onServer(e *env, name string, document []byte) (*rehearse.Report, error) {
-	client, err := rehearse.Dial(c.Server, c.TokenFile)
-	if err != nil {
-		return nil, &usageError{"--server", err}
-	}
 	ask := rehearse.Ask{Name: name, Document: string(document), Names: c.Names, Top: c.Top}
 	if c.WarmUp >= 0 {
 		ask.WarmUp = c.WarmUp.String()
 	}
-	return client.Rehearse(e.ctx, ask)
+	return askServer(e.ctx, "--server", c.Server, c.TokenFile, ask)
+}
+
+// askServer has a server rehearse; the flag has its address.
+func askServer(ctx context.Context, flag, server, tokenFile string, ask rehearse.Ask) (*rehearse.Report, error) {
+	client, err := desk.Dial(server, tokenFile)
+	if err != nil {
+		return nil, &usageError{flag, err}
+	}
+	report := new(rehearse.Report)
+	err = client.Patient(rehearse.Within).Call(ctx, http.MethodPost, rehearse.Path, nil, ask, report)
+	return report, err
 }
 
 // onLogs rehearses here, on logs.
@@ -260,11 +269,10 @@ func (c *rulesPushCmd) rehearsed(e *env, name string, document []byte) error {
 	if token == "" {
 		token = c.TokenFile
 	}
-	client, err := rehearse.Dial(at, token)
-	if err != nil {
-		return &usageError{"--rehearse-at", err}
+	report, err := askServer(e.ctx, "--rehearse-at", at, token, rehearse.Ask{Name: name, Document: string(document)})
+	if _, wrong := errors.AsType[*usageError](err); wrong {
+		return err
 	}
-	report, err := client.Rehearse(e.ctx, rehearse.Ask{Name: name, Document: string(document)})
 	if err != nil {
 		return fmt.Errorf("the rehearsal: %w; nothing was published", err)
 	}

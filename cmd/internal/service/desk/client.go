@@ -56,6 +56,14 @@ func Dial(server, tokenFile string) (*Client, error) {
 	return c, nil
 }
 
+// Patient returns the Client with more time for each answer than others have.
+func (c *Client) Patient(more time.Duration) *Client {
+	patient, calls := *c, *c.http
+	calls.Timeout += more
+	patient.http = &calls
+	return &patient
+}
+
 func loopback(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && addr.IsLoopback()

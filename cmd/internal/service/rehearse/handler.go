@@ -24,8 +24,8 @@ const Path = "/v1/rehearse"
 const (
 	// maxBody bounds a body: rules of 32 MiB, as text in JSON.
 	maxBody = 64 << 20
-	// within is how long a rehearsal may take.
-	within = time.Minute
+	// Within is how long a rehearsal may take.
+	Within = time.Minute
 	// maxTop is how many keys may be asked for.
 	maxTop = 1000
 )
@@ -174,7 +174,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, ask *Ask) {
 		return
 	}
 	defer h.busy.Unlock()
-	ctx, stop := context.WithTimeout(r.Context(), within)
+	ctx, stop := context.WithTimeout(r.Context(), Within)
 	defer stop()
 	o.After, o.Recording = f.Rules, h.o.Recorder.Recording(time.Now())
 	if h.o.Checkpoints != nil {
