@@ -275,3 +275,27 @@ func TestOverrideUnkept(t *testing.T) {
 		}
 	})
 }
+
+// TestUndoUnkept has a state file that can be written no more when a reset is undone:
+// what the reset gave is charged again, and whoever acts is told so.
+func TestUndoUnkept(t *testing.T) {
+	onBoth(t, func(t *testing.T, start func(...string) *running) {
+		state := t.TempDir() + "/acts"
+		p := start("-c", writeFile(t, t.TempDir()+"/stint.yaml", operateRules), "--state", state)
+		if n := p.requests("partner-1", 6); n != 4 {
+			t.Fatalf("%d passed, want 4", n)
+		}
+		if status, _, errs := p.stint("reset", "orders", "partner-1"); status != 0 {
+			t.Fatal(errs)
+		}
+		if err := os.Mkdir(state+".new", 0o700); err != nil { // in the place of the file that is written first
+			t.Fatal(err)
+		}
+		if status, _, errs := p.stint("undo"); status != 1 || !strings.Contains(errs, "it is done, but not in the audit") {
+			t.Errorf("exit %d %s", status, errs)
+		}
+		if n := p.requests("partner-1", 6); n == 4 {
+			t.Error("nothing was charged again")
+		}
+	})
+}

@@ -38,11 +38,12 @@ func Write(path string, write func(io.Writer) error) (err error) {
 	return errors.Join(dir.Sync(), dir.Close()) // so that the rename lasts
 }
 
-// Try reports why Write could not begin to write a path, without writing it.
+// Try reports why Write could not begin to write a path, without writing it. It
+// makes a file of another name, since a process may be writing the path.
 func Try(path string) error {
-	f, err := os.OpenFile(path+beside, os.O_WRONLY|os.O_CREATE, 0o600)
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".try-")
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Close(), os.Remove(path+beside))
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }

@@ -51,3 +51,18 @@ func TestWrite(t *testing.T) {
 		t.Errorf("%v, %v: want 0600", info.Mode(), err)
 	}
 }
+
+// TestTry tries a path while another write of it is under way, which then ends well,
+// and leaves nothing beside it.
+func TestTry(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := wholefile.Write(path, func(io.Writer) error { return wholefile.Try(path) }); err != nil {
+		t.Error(err)
+	}
+	if all, err := os.ReadDir(filepath.Dir(path)); err != nil || len(all) != 1 {
+		t.Errorf("%v, %v: want the file alone", all, err)
+	}
+	if wholefile.Try(filepath.Join(path, "below a file")) == nil {
+		t.Error("a path that cannot be written can be")
+	}
+}

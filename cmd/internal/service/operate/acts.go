@@ -328,5 +328,9 @@ func (s *Service) undoGift(r *desk.Request, d *rulesdb.Done, rule, key string) (
 	if len(parts) > 0 {
 		did = "charged again: " + strings.Join(parts, ", ")
 	}
-	return did, s.o.Desk.Note(r.Context, rulesdb.Act{Author: r.Author, Act: actCharge, Subject: subject(rule, key), Now: did, Reason: undoes + strconv.FormatInt(d.Number, 10)})
+	err := s.o.Desk.Note(r.Context, rulesdb.Act{Author: r.Author, Act: actCharge, Subject: subject(rule, key), Now: did, Reason: undoes + strconv.FormatInt(d.Number, 10)})
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", desk.ErrUnaudited, err)
+	}
+	return did, nil
 }
