@@ -60,17 +60,17 @@ func TestDocsClone(t *testing.T) {
 		t.Fatal(err)
 	}
 	var printed string
-	for _, told := range []string{"go mod init example.com/app", "go mod edit -replace=github.com/stint-dev/stint=../stint", "go mod tidy", "go run ."} {
-		if !strings.Contains(readme, "\n"+told+"\n") && !strings.Contains(readme, "\n"+told+" ") {
-			t.Errorf("README.md does not say %s", told)
+	for _, reported := range []string{"go mod init example.com/app", "go mod edit -replace=github.com/stint-dev/stint=../stint", "go mod tidy", "go run ."} {
+		if !strings.Contains(readme, "\n"+reported+"\n") && !strings.Contains(readme, "\n"+reported+" ") {
+			t.Errorf("README.md does not say %s", reported)
 		}
-		words := strings.Fields(strings.ReplaceAll(told, "../stint", root))
+		words := strings.Fields(strings.ReplaceAll(reported, "../stint", root))
 		command := exec.Command(words[0], words[1:]...)
 		command.Dir = dir
 		command.Env = append(os.Environ(), "GOWORK=off", "GOPROXY=off", "GOFLAGS="+os.Getenv("GOFLAGS")+" -mod=mod")
 		out, err := command.CombinedOutput()
 		if err != nil {
-			t.Fatalf("%s: %v\n%s", told, err, out)
+			t.Fatalf("%s: %v\n%s", reported, err, out)
 		}
 		printed = string(out)
 	}

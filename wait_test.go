@@ -474,7 +474,7 @@ func TestWaitMovesUpAroundTakers(t *testing.T) {
 		}
 		wait(ctx, "a")
 		if d, _ := l.Take(bg, "k", 1); d.Delay != 2*time.Second {
-			t.Errorf("told %v", d.Delay)
+			t.Errorf("reported %v", d.Delay)
 		}
 		wait(bg, "b")
 		wait(bg, "c")

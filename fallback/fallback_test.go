@@ -466,17 +466,17 @@ func TestDebtsAreBounded(t *testing.T) {
 // OnChange is called for each failure and each recovery, once.
 func TestOnChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []error
+		var reported []error
 		s := newShared()
-		n := newNode(t, s, fallback.Options{OnChange: func(err error) { told = append(told, err) }}, limit(t, "10 per hour"))
+		n := newNode(t, s, fallback.Options{OnChange: func(err error) { reported = append(reported, err) }}, limit(t, "10 per hour"))
 		defer n.store.Close()
 		n.pass(t, "a", 2)
 		s.fail(errGone)
 		n.pass(t, "a", 2)
 		s.heal()
 		n.pass(t, "a", 2)
-		if len(told) != 2 || !errors.Is(told[0], errGone) || told[1] != nil {
-			t.Errorf("told %v", told)
+		if len(reported) != 2 || !errors.Is(reported[0], errGone) || reported[1] != nil {
+			t.Errorf("reported %v", reported)
 		}
 	})
 }

@@ -89,15 +89,15 @@ func TestPassesAfterWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := 0
+	reported := 0
 	s, err := grpclimit.NewServer(l, func(context.Context, string) (string, bool) { return "a", true },
-		grpclimit.Options{MaxWait: time.Second, OnError: func(context.Context, string, error) { told++ }})
+		grpclimit.Options{MaxWait: time.Second, OnError: func(context.Context, string, error) { reported++ }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	handler := func(context.Context, any) (any, error) { return "passed", nil }
 	got, err := s.UnaryInterceptor(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}, handler)
-	if got != "passed" || err != nil || told != 1 {
-		t.Errorf("%v, %v, %d errors told; want it passed, and one", got, err, told)
+	if got != "passed" || err != nil || reported != 1 {
+		t.Errorf("%v, %v, %d errors reported; want it passed, and one", got, err, reported)
 	}
 }

@@ -144,8 +144,8 @@ func TestKeysAndOptions(t *testing.T) {
 	with := func(pairs ...string) context.Context {
 		return metadata.NewOutgoingContext(soon(t), metadata.Pairs(pairs...))
 	}
-	var told atomic.Pointer[grpclimit.Outcome]
-	hear := func(_ context.Context, _ string, o grpclimit.Outcome) { told.Store(&o) }
+	var reported atomic.Pointer[grpclimit.Outcome]
+	hear := func(_ context.Context, _ string, o grpclimit.Outcome) { reported.Store(&o) }
 	costly := func(_ context.Context, c grpclimit.Call) int64 {
 		if c.Method != "/grpc.testing.TestService/EmptyCall" || c.Stream || c.Message == nil {
 			t.Errorf("%+v", c)
@@ -181,8 +181,8 @@ func TestKeysAndOptions(t *testing.T) {
 			}
 		})
 	}
-	if o := told.Load(); o == nil || o.Decision.Allowed || !o.Shadow || !slices.Equal(o.Violated, []string{"calls"}) {
-		t.Errorf("shadow was told %+v", o)
+	if o := reported.Load(); o == nil || o.Decision.Allowed || !o.Shadow || !slices.Equal(o.Violated, []string{"calls"}) {
+		t.Errorf("shadow was reported: %+v", o)
 	}
 }
 
@@ -237,7 +237,7 @@ func TestStoreFails(t *testing.T) {
 				t.Errorf("%v, want %v", err, c.want)
 			}
 			if e := heard.Load(); e == nil || !errors.Is(*e, stint.ErrClosed) {
-				t.Errorf("told %v", e)
+				t.Errorf("reported %v", e)
 			}
 		})
 	}

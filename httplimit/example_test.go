@@ -26,8 +26,8 @@ func get(h http.Handler, method, path string, headers ...string) {
 	}
 	rec := httptest.NewRecorder()
 	h.ServeHTTP(rec, r)
-	told := rec.Header().Get("RateLimit") + " " + rec.Header().Get("Retry-After")
-	fmt.Println(strings.TrimSpace(fmt.Sprint(method, " ", path, " ", rec.Code, " ", told)))
+	reported := rec.Header().Get("RateLimit") + " " + rec.Header().Get("Retry-After")
+	fmt.Println(strings.TrimSpace(fmt.Sprint(method, " ", path, " ", rec.Code, " ", reported)))
 }
 
 // A handler guarded by address.

@@ -179,18 +179,18 @@ func TestFailingStore(t *testing.T) {
 	broken := errors.New("the store is broken")
 	for _, open := range []bool{false, true} {
 		for _, wait := range []time.Duration{0, time.Second} {
-			var told error
+			var reported error
 			h := guard(t, limiter(t, failing{memstore.New(memstore.Options{}), broken}, "1/s"), httplimit.Options{
 				FailOpen: open, MaxWait: wait,
-				OnError: func(_ *http.Request, err error) { told = err },
+				OnError: func(_ *http.Request, err error) { reported = err },
 			})(status)
 			rec := serve(h, "/204")
 			want := http.StatusServiceUnavailable
 			if open {
 				want = 204
 			}
-			if rec.Code != want || !errors.Is(told, broken) || rec.Header().Get("RateLimit") != "" {
-				t.Errorf("open %v: %d, %v, told %v", open, rec.Code, rec.Header(), told)
+			if rec.Code != want || !errors.Is(reported, broken) || rec.Header().Get("RateLimit") != "" {
+				t.Errorf("open %v: %d, %v, reported %v", open, rec.Code, rec.Header(), reported)
 			}
 		}
 	}
@@ -265,22 +265,22 @@ func TestRefundPanic(t *testing.T) {
 
 // TestRefundFull falls back to what cannot be given back.
 func TestRefundFull(t *testing.T) {
-	var told error
+	var reported error
 	l := limiter(t, memstore.New(memstore.Options{MaxReservations: 1}), "3/h")
 	if d, _, err := l.Reserve(t.Context(), "somebody else", 1, time.Hour); err != nil || !d.Allowed {
 		t.Fatal(d, err)
 	}
 	h := guard(t, l, httplimit.Options{
 		Refund:  func(int) bool { return true },
-		OnError: func(_ *http.Request, err error) { told = err },
+		OnError: func(_ *http.Request, err error) { reported = err },
 	})(status)
 	for i, want := range []int{200, 200, 200, 429} {
 		if rec := serve(h, "/200"); rec.Code != want {
 			t.Errorf("request %d: %d, want %d", i, rec.Code, want)
 		}
 	}
-	if !errors.Is(told, stint.ErrFull) {
-		t.Errorf("told %v", told)
+	if !errors.Is(reported, stint.ErrFull) {
+		t.Errorf("reported %v", reported)
 	}
 }
 

@@ -27,10 +27,10 @@ func TestNoRoute(t *testing.T) {
 		{"in shadow", httplimit.RouteKey(), httplimit.Options{Shadow: true}, []int{200, 200, 200, 200, 200}, 5, 5},
 		{"another key is missing", httplimit.Join(httplimit.HeaderKey("X-Key"), httplimit.RouteKey()), httplimit.Options{Missing: httplimit.MissingDeny}, []int{403, 403, 403, 403, 403}, 0, 0},
 	} {
-		told, passed := 0, 0
+		reported, passed := 0, 0
 		c.o.OnError = func(_ *http.Request, err error) {
-			if told++; !errors.Is(err, httplimit.ErrNoRoute) {
-				t.Errorf("%s: told %v", c.what, err)
+			if reported++; !errors.Is(err, httplimit.ErrNoRoute) {
+				t.Errorf("%s: reported %v", c.what, err)
 			}
 		}
 		guard, err := httplimit.New(limiter(t, nil, "2/h"), c.key, c.o)
@@ -49,8 +49,8 @@ func TestNoRoute(t *testing.T) {
 				t.Errorf("%s, request %d: %d %v, want %d", c.what, i, w.Code, w.Header(), want)
 			}
 		}
-		if told != c.errors || passed != c.passed {
-			t.Errorf("%s: %d errors, %d passed; want %d and %d", c.what, told, passed, c.errors, c.passed)
+		if reported != c.errors || passed != c.passed {
+			t.Errorf("%s: %d errors, %d passed; want %d and %d", c.what, reported, passed, c.errors, c.passed)
 		}
 		inside := http.NewServeMux()
 		inside.Handle("GET /a/{id}", guard(handler))

@@ -195,12 +195,12 @@ func TestPolicyQueue(t *testing.T) {
 // TestPolicyFailure answers by the rules' words when the store fails.
 func TestPolicyFailure(t *testing.T) {
 	for word, want := range map[string]int{"open": 200, "closed": 503, "local": 200} {
-		var told error
+		var reported error
 		p := policyOf(t, failingPolicy(errors.New("broken")), `{"rules": [{"name": "a", "key": ["ip"], "limits": ["2/h"], "on_store_failure": "`+word+`"}]}`)
-		h := ruled(t, p, httplimit.Options{OnError: func(_ *http.Request, err error) { told = err }})
+		h := ruled(t, p, httplimit.Options{OnError: func(_ *http.Request, err error) { reported = err }})
 		rec := serve(h, "/200")
-		if rec.Code != want || told == nil {
-			t.Errorf("%s: %d, %v, told %v", word, rec.Code, rec.Header(), told)
+		if rec.Code != want || reported == nil {
+			t.Errorf("%s: %d, %v, reported %v", word, rec.Code, rec.Header(), reported)
 		}
 	}
 }

@@ -367,12 +367,12 @@ func TestBytes(t *testing.T) {
 					allow(t, held[i], fmt.Sprint(k))
 				}
 			}
-			took, told := heap()-before, uint64(s.Stats().Bytes)
+			took, reported := heap()-before, uint64(s.Stats().Bytes)
 			// a limiter and what holds its limit are the caller's: some 400 bytes
-			if least := took - min(took, uint64(500*c.limits)+1<<18); told > took+took/20+1<<16 || told < least*9/10 {
-				t.Errorf("%d bytes on the heap, %d told", took, told)
+			if least := took - min(took, uint64(500*c.limits)+1<<18); reported > took+took/20+1<<16 || reported < least*9/10 {
+				t.Errorf("%d bytes on the heap, %d reported", took, reported)
 			}
-			t.Logf("%d bytes on the heap, %d told", took, told)
+			t.Logf("%d bytes on the heap, %d reported", took, reported)
 			runtime.KeepAlive(held)
 		})
 	}

@@ -200,8 +200,8 @@ func TestGivenBack(t *testing.T) {
 		// On a slow machine the charge may leave after the 48 hours only. A queue
 		// then gives nothing back: requests behind keep their delays.
 		d = take(t, limit, mine, 0)
-		told := strings.HasSuffix(text, "leaky_queue") && d.Remaining == d.Limit-4
-		if d.Remaining != d.Limit-3 && !told {
+		reported := strings.HasSuffix(text, "leaky_queue") && d.Remaining == d.Limit-4
+		if d.Remaining != d.Limit-3 && !reported {
 			t.Errorf("%s: %d of %d remain after 3 were taken: the charge was given back, by time or by the store, once", text, d.Remaining, d.Limit)
 		}
 	}

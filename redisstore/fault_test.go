@@ -481,7 +481,7 @@ func TestManyCallersOfAStall(t *testing.T) {
 	_, err := limit.Decide(ctx, meter.OpTake, "a", 1)
 	s.Signal(t, syscall.SIGCONT)
 	if took > patience || !errors.Is(err, redisstore.ErrNotExecuted) && !errors.Is(err, redisstore.ErrAmbiguous) {
-		t.Errorf("%d callers took %v, and the next was told %v", callers, took, err)
+		t.Errorf("%d callers took %v, and the next was reported %v", callers, took, err)
 	}
 	t.Logf("%d callers in %v: %d ambiguous, %d refused", callers, took, ambiguous.Load(), unavailable.Load())
 	for end := time.Now().Add(patience); runtime.NumGoroutine() > base+20; time.Sleep(20 * time.Millisecond) {

@@ -15,7 +15,7 @@ import (
 type counted struct {
 	*redisstore.Store
 	mu   sync.Mutex
-	told []int
+	reported []int
 }
 
 func newCounted(t *testing.T, url, prefix string) *counted {
@@ -25,7 +25,7 @@ func newCounted(t *testing.T, url, prefix string) *counted {
 	c.CountNodes(func(n int) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.told = append(c.told, n)
+		c.reported = append(c.reported, n)
 	})
 	c.CountNodes(nil) // does nothing
 	return c
@@ -35,10 +35,10 @@ func newCounted(t *testing.T, url, prefix string) *counted {
 func (c *counted) last() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.told) == 0 {
+	if len(c.reported) == 0 {
 		return 0
 	}
-	return c.told[len(c.told)-1]
+	return c.reported[len(c.reported)-1]
 }
 
 // awaitNodes waits, as long as the test may take, until all have counted n.
@@ -95,10 +95,10 @@ func TestCountNodes(t *testing.T) {
 	}
 	awaitNodes(1, other)
 	other.mu.Lock()
-	got := fmt.Sprint(other.told)
+	got := fmt.Sprint(other.reported)
 	other.mu.Unlock()
 	if got != "[1]" {
-		t.Errorf("told %s of a store that one process uses, want [1]", got)
+		t.Errorf("reported %s of a store that one process uses, want [1]", got)
 	}
 	if n := closes.Nodes(); n != 3 {
 		t.Errorf("%d after Close, want 3 as before", n)

@@ -49,7 +49,7 @@ func TestLoginRefused(t *testing.T) {
 		case errors.Is(err, redisstore.ErrAmbiguous), !errors.Is(err, redisstore.ErrConfiguration) && errors.Is(err, redisstore.ErrUnavailable):
 			continue // of connections that were cut: three may be before the first login
 		case !errors.Is(err, redisstore.ErrConfiguration) || !strings.Contains(err.Error(), "WRONGPASS") || !strings.Contains(err.Error(), server.Addr):
-			t.Fatalf("told %v: not what is wrong, and where", err)
+			t.Fatalf("reported %v: not what is wrong, and where", err)
 		}
 		fast++
 	}
@@ -114,7 +114,7 @@ func TestPasswordFileGone(t *testing.T) {
 			return false // of connections that were cut
 		}
 		if errors.Is(err, redisstore.ErrAmbiguous) || !errors.Is(err, redisstore.ErrNotExecuted) || !strings.Contains(err.Error(), server.Addr) {
-			t.Errorf("nothing was sent, and told %v", err)
+			t.Errorf("nothing was sent, and reported %v", err)
 		}
 		return errors.Is(err, redisstore.ErrUnavailable)
 	})

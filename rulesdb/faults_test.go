@@ -184,7 +184,7 @@ func TestKilledWhileWriting(t *testing.T) {
 	servers(t, func(t *testing.T, server *dbtest.Server) {
 		db := open(t, server.URL, rulesdb.Options{})
 		var mu sync.Mutex
-		told := make(map[string]int64)
+		reported := make(map[string]int64)
 		var all sync.WaitGroup
 		ctx, stop := context.WithCancel(t.Context())
 		for w := range 4 {
@@ -193,7 +193,7 @@ func TestKilledWhileWriting(t *testing.T) {
 					text := fmt.Sprintf("writer %d, %d", w, i)
 					if r, err := db.Publish(ctx, rulesdb.AnyVersion, rulesdb.Revision{Name: "a.yaml", Comment: text, Document: []byte(text)}); err == nil {
 						mu.Lock()
-						told[text] = r.Number
+						reported[text] = r.Number
 						mu.Unlock()
 					}
 				}
@@ -217,12 +217,12 @@ func TestKilledWhileWriting(t *testing.T) {
 			}
 			there[r.Comment] = r.Number
 		}
-		for text, n := range told {
+		for text, n := range reported {
 			if there[text] != n {
 				t.Fatalf("%s: told revision %d, there is %d", text, n, there[text])
 			}
 		}
-		t.Logf("%d of %d revisions were told to their writers", len(told), len(log))
+		t.Logf("%d of %d revisions were told to their writers", len(reported), len(log))
 	})
 }
 

@@ -33,7 +33,7 @@ func writeOn(url string) {
 }
 
 // TestWriterKilled kills a process that writes, again and again: all that it was
-// told is there, of what it was doing all or nothing, numbers have no gaps, and the
+// reported is there, of what it was doing all or nothing, numbers have no gaps, and the
 // next writer need not wait for it.
 func TestWriterKilled(t *testing.T) {
 	self, err := os.Executable()
@@ -53,7 +53,7 @@ func TestWriterKilled(t *testing.T) {
 			if err := writer.Start(); err != nil {
 				t.Fatal(err)
 			}
-			told := map[string]int64{}
+			reported := map[string]int64{}
 			lines := bufio.NewScanner(out)
 			for n := 0; lines.Scan(); n++ {
 				var what string
@@ -61,26 +61,26 @@ func TestWriterKilled(t *testing.T) {
 				if _, err := fmt.Sscan(lines.Text(), &what, &number); err != nil {
 					t.Fatal(err)
 				}
-				told[what] = number
+				reported[what] = number
 				if n == 5+round { // what it does just now is another thing each time
 					_ = writer.Process.Kill()
 				}
 			}
 			_ = writer.Wait() // it was killed
-			held(t, db, told)
+			held(t, db, reported)
 		}
 	})
 }
 
 // held holds a database to what its writer was told before it was killed.
-func held(t *testing.T, db *rulesdb.DB, told map[string]int64) {
+func held(t *testing.T, db *rulesdb.DB, reported map[string]int64) {
 	t.Helper()
 	// The next writer waits until the database has done with the one that was killed.
 	next := must(db.Publish(t.Context(), rulesdb.AnyVersion, rulesdb.Revision{Name: "a.yaml", Document: []byte("rules: []")}))(t)
 	s := must(load(t.Context(), db, rulesource.Version{}))(t)
 	for what, now := range map[string]int64{"revision": next.Parent, "change": s.Version.Change} {
-		if told[what] == 0 || now < told[what] || now > told[what]+1 {
-			t.Errorf("%s %d, and the writer was told %d", what, now, told[what])
+		if reported[what] == 0 || now < reported[what] || now > reported[what]+1 {
+			t.Errorf("%s %d, and the writer was told %d", what, now, reported[what])
 		}
 	}
 	if int64(len(s.Overrides)) != s.Version.Change {

@@ -120,11 +120,11 @@ func TestMan(t *testing.T) {
 	for _, page := range []string{"stint.1", "stint-serve.1", "stint-simulate.1", "stint-rules-push.1"} {
 		show := exec.Command(man, "--warnings", "-l", filepath.Join(dir, page))
 		show.Env = append(os.Environ(), "MANWIDTH=300", "LC_ALL=C.UTF-8", "MANPAGER=cat")
-		var told bytes.Buffer
-		show.Stderr = &told
+		var reported bytes.Buffer
+		show.Stderr = &reported
 		text, err := show.Output()
-		if err != nil || told.Len() > 0 {
-			t.Fatalf("%s: %v: %s", page, err, told.String())
+		if err != nil || reported.Len() > 0 {
+			t.Fatalf("%s: %v: %s", page, err, reported.String())
 		}
 		plain := strings.NewReplacer("‐", "-", "−", "-").Replace(string(text))
 		for _, want := range map[string][]string{

@@ -35,15 +35,15 @@ func TestUndeclared(t *testing.T) {
 			t.Errorf("%s: %v", c.what, got)
 			continue
 		}
-		told := 0
+		reported := 0
 		for _, w := range rules.Warnings() {
 			if strings.Contains(w.Reason, "is not declared") {
-				told++
+				reported++
 			}
 		}
 		for i, e := range got {
-			if !strings.Contains(e.Error(), c.want[i]) || e.Line != 1 || e.Column < 20 || told != len(got) {
-				t.Errorf("%s: %v, %d warnings; want %s", c.what, e, told, c.want[i])
+			if !strings.Contains(e.Error(), c.want[i]) || e.Line != 1 || e.Column < 20 || reported != len(got) {
+				t.Errorf("%s: %v, %d warnings; want %s", c.what, e, reported, c.want[i])
 			}
 		}
 	}

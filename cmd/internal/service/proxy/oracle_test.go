@@ -278,8 +278,8 @@ func program(t *testing.T, name string, args ...string) io.Reader {
 	return out
 }
 
-// told runs a program and returns the address that it prints.
-func told(t *testing.T, name string, args ...string) string {
+// reported runs a program and returns the address that it prints.
+func reported(t *testing.T, name string, args ...string) string {
 	line, err := bufio.NewReader(program(t, name, args...)).ReadString('\n')
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
@@ -303,7 +303,7 @@ func nodeEcho(t *testing.T) (address, missing string) {
 	if _, err := exec.LookPath("node"); err != nil {
 		return "", "no node"
 	}
-	return told(t, "node", "node.js"), ""
+	return reported(t, "node", "node.js"), ""
 }
 
 // python is Debian's, which has its packages.
@@ -313,7 +313,7 @@ func wsgiEcho(t *testing.T) (address, missing string) {
 	if _, err := exec.LookPath(python); err != nil {
 		return "", "no " + python
 	}
-	return told(t, python, "echo.py"), ""
+	return reported(t, python, "echo.py"), ""
 }
 
 func asgiEcho(t *testing.T) (address, missing string) {

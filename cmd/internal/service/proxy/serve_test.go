@@ -163,14 +163,14 @@ func TestStopIsAnnounced(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	told, served := make(chan struct{}), make(chan error)
+	reported, served := make(chan struct{}), make(chan error)
 	go func() {
 		served <- proxy.Serve(ctx, ln, h, proxy.ServeOptions{
-			Notice: time.Hour, Drain: time.Minute, Log: slog.New(slog.DiscardHandler), OnStop: func() { close(told) },
+			Notice: time.Hour, Drain: time.Minute, Log: slog.New(slog.DiscardHandler), OnStop: func() { close(reported) },
 		})
 	}()
 	stop()
-	<-told
+	<-reported
 	answer, err := http.Get("http://" + ln.Addr().String())
 	if err != nil {
 		t.Fatal(err)

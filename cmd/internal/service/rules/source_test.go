@@ -46,8 +46,8 @@ func (b *bench) logged(text string) int {
 	return strings.Count(b.log.String(), text)
 }
 
-// told returns how often OnReload was called, and its last error.
-func (b *bench) told() (n int, last error) {
+// reported returns how often OnReload was called, and its last error.
+func (b *bench) reported() (n int, last error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.attempts), b.attempts[len(b.attempts)-1]
@@ -111,7 +111,7 @@ func TestReload(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "stint.yaml")
 	write(t, path, limited(10))
 	b := open(t, path, rules.Options{})
-	if n, err := b.told(); n != 1 || err != nil || b.Ready() != nil {
+	if n, err := b.reported(); n != 1 || err != nil || b.Ready() != nil {
 		t.Errorf("%d, %v, %v", n, err, b.Ready())
 	}
 	if left := b.take("x"); left != 9 {
@@ -136,8 +136,8 @@ func TestReload(t *testing.T) {
 			t.Fatalf("%v, %d", err, b.count())
 		}
 	}
-	if n, err := b.told(); b.logged("not reloaded") != 1 || n != 5 || err == nil || b.Ready() != nil {
-		t.Errorf("logged %d, told %d of %v, ready %v", b.logged("not reloaded"), n, err, b.Ready())
+	if n, err := b.reported(); b.logged("not reloaded") != 1 || n != 5 || err == nil || b.Ready() != nil {
+		t.Errorf("logged %d, reported %d of %v, ready %v", b.logged("not reloaded"), n, err, b.Ready())
 	}
 	write(t, path, "rules: {}")
 	b.Reload()
@@ -151,8 +151,8 @@ func TestReload(t *testing.T) {
 	if err := b.Reload(); err != nil || b.Policy() != p {
 		t.Error(err)
 	}
-	if _, err := b.told(); err != nil {
-		t.Errorf("told %v", err)
+	if _, err := b.reported(); err != nil {
+		t.Errorf("reported %v", err)
 	}
 }
 

@@ -101,9 +101,9 @@ func TestWatchSame(t *testing.T) {
 	}
 	replace(t, path, limited(11))
 	b.awaitCount("changed", 11)
-	until(t, "told twice in all", func() bool { n, _ := b.told(); return n >= 2 })
-	if n, _ := b.told(); n != 2 {
-		t.Errorf("told %d times", n)
+	until(t, "reported twice in all", func() bool { n, _ := b.reported(); return n >= 2 })
+	if n, _ := b.reported(); n != 2 {
+		t.Errorf("reported %d times", n)
 	}
 }
 

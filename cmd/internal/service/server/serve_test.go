@@ -146,7 +146,7 @@ func TestStop(t *testing.T) {
 	o := newOptions(t, someRules)
 	h := server.NewHandler(o)
 	held, release := make(chan struct{}), make(chan struct{})
-	told := make(chan string)
+	reported := make(chan string)
 	address, stop := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/held" {
 			close(held)
@@ -156,8 +156,8 @@ func TestStop(t *testing.T) {
 		h.ServeHTTP(w, r)
 	}), server.ServeOptions{Notice: time.Millisecond, Drain: patience, OnStop: func() {
 		o.Admin.Stop()
-		told <- "to stop"
-		<-told // what follows waits until the test has looked
+		reported <- "to stop"
+		<-reported // what follows waits until the test has looked
 	}})
 	answered := make(chan error, 1)
 	go func() {
@@ -170,7 +170,7 @@ func TestStop(t *testing.T) {
 	<-held
 	stopped := make(chan error, 1)
 	go func() { stopped <- stop() }()
-	<-told
+	<-reported
 	for path, want := range map[string]int{"/readyz": http.StatusServiceUnavailable, "/livez": http.StatusOK} {
 		conn := dial(t, address) // a new one
 		_, _ = io.WriteString(conn, "GET "+path+" HTTP/1.0\r\nHost: localhost\r\n\r\n")
@@ -182,7 +182,7 @@ func TestStop(t *testing.T) {
 			t.Errorf("%s: %d, want %d", path, resp.StatusCode, want)
 		}
 	}
-	told <- "go on"
+	reported <- "go on"
 	close(release)
 	if err := <-answered; err != nil {
 		t.Errorf("the request that was held: %v", err)
