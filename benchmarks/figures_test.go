@@ -20,12 +20,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestQuick runs everything on small numbers. It asserts no timing, only that
+// TestShort runs everything on small numbers. It asserts no timing, only that
 // every chapter comes to its end, that contenders decide what they should, and
 // that what does not depend on the clock is kept.
-func TestQuick(t *testing.T) {
+func TestShort(t *testing.T) {
 	var out bytes.Buffer
-	f := figures{out: &out, quick: true}
+	f := figures{out: &out, short: true}
 	if err := f.run(""); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
@@ -42,7 +42,7 @@ func TestQuick(t *testing.T) {
 }
 
 func TestUnknownChapter(t *testing.T) {
-	f := figures{out: &bytes.Buffer{}, quick: true}
+	f := figures{out: &bytes.Buffer{}, short: true}
 	if err := f.run("singel"); err == nil || !strings.Contains(err.Error(), "single, keyed") {
 		t.Errorf("error %v: want one that lists the chapters", err)
 	}

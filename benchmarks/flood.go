@@ -32,7 +32,7 @@ const (
 // flood sends ten million new keys at a store with a bound of one million.
 func (f *figures) flood() error {
 	bound, flood, established := 1<<20, 10_000_000, 10_000
-	if f.quick {
+	if f.short {
 		bound, flood, established = 1<<14, 100_000, 1000
 	}
 	before := heap()

@@ -26,7 +26,7 @@ func (f *figures) keyed() error {
 
 // scaled returns a size, or a small part of it in a quick run.
 func (f *figures) scaled(n int) int {
-	if f.quick {
+	if f.short {
 		return max(n/100, 1000)
 	}
 	return n

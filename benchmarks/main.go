@@ -39,7 +39,7 @@ func main() {
 	f := figures{out: os.Stdout}
 	flag.IntVar(&f.rounds, "rounds", 7, "how often each contender is timed; figures are medians")
 	flag.DurationVar(&f.slice, "time", 40*time.Millisecond, "how long each contender runs in a round")
-	flag.BoolVar(&f.quick, "quick", false, "run everything once on small numbers, as a smoke test")
+	flag.BoolVar(&f.short, "quick", false, "run everything once on small numbers, as a smoke test")
 	only := flag.String("only", "", "comma-separated chapters to run: "+strings.Join(chapterNames(), ", "))
 	flag.Parse()
 	if err := f.run(*only); err != nil {
@@ -53,7 +53,7 @@ type figures struct {
 	out    io.Writer
 	rounds int
 	slice  time.Duration
-	quick  bool
+	short  bool
 	checks []check
 }
 
@@ -86,7 +86,7 @@ func chapterNames() []string {
 // then all promises in one table.
 func (f *figures) run(only string) error {
 	f.rounds = max(f.rounds, 1)
-	if f.quick {
+	if f.short {
 		f.rounds, f.slice = 1, time.Millisecond
 	}
 	wanted := chapterNames()
@@ -119,7 +119,7 @@ func (f *figures) run(only string) error {
 func (f *figures) preface() {
 	fmt.Fprintf(f.out, "# Figures\n\n%s, %d cores, %s/%s, %s; load average at the start %s.\n",
 		machine.Processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), machine.Load())
-	if f.quick {
+	if f.short {
 		fmt.Fprint(f.out, "\n**A quick run: everything ran, the numbers mean nothing.**\n")
 	}
 	fmt.Fprintf(f.out, "\nMedians of %d rounds in turns, %v for each contender in a round; "+

@@ -22,8 +22,8 @@ type rateStep struct {
 	where bool   // ours is set
 }
 
-// act is a step that is the same in both, differs one in which ours is another.
-func act(at int, op string, n int64, when int) rateStep {
+// operation is a step that is the same in both, differs one in which ours is another.
+func operation(at int, op string, n int64, when int) rateStep {
 	return rateStep{at: at, op: op, n: n, rate: when}
 }
 
@@ -41,55 +41,55 @@ var rateCases = []struct {
 	steps       []rateStep
 }{
 	{"burst 1", "10/s burst 1", "", []rateStep{
-		act(0, "allow", 1, 0), act(0, "allow", 1, never), act(0, "allow", 1, never),
-		act(1, "allow", 1, 1), act(1, "allow", 1, never), act(1, "allow", 1, never),
-		act(2, "allow", 2, never), act(2, "allow", 1, 2), act(2, "allow", 1, never),
+		operation(0, "allow", 1, 0), operation(0, "allow", 1, never), operation(0, "allow", 1, never),
+		operation(1, "allow", 1, 1), operation(1, "allow", 1, never), operation(1, "allow", 1, never),
+		operation(2, "allow", 2, never), operation(2, "allow", 1, 2), operation(2, "allow", 1, never),
 	}},
 	{"burst 3", "10/s burst 3", "", []rateStep{
-		act(0, "allow", 2, 0), act(0, "allow", 2, never), act(0, "allow", 1, 0), act(0, "allow", 1, never),
-		act(1, "allow", 4, never), act(2, "allow", 1, 2), act(3, "allow", 1, 3), act(4, "allow", 1, 4), act(4, "allow", 1, 4),
-		act(4, "allow", 1, never), act(4, "allow", 1, never), act(9, "allow", 3, 9), act(9, "allow", 0, 9),
+		operation(0, "allow", 2, 0), operation(0, "allow", 2, never), operation(0, "allow", 1, 0), operation(0, "allow", 1, never),
+		operation(1, "allow", 4, never), operation(2, "allow", 1, 2), operation(3, "allow", 1, 3), operation(4, "allow", 1, 4), operation(4, "allow", 1, 4),
+		operation(4, "allow", 1, never), operation(4, "allow", 1, never), operation(9, "allow", 3, 9), operation(9, "allow", 0, 9),
 	}},
 	{"simple reserve", "10/s burst 2", "", []rateStep{
-		act(0, "wait", 2, 0), act(0, "wait", 2, 2), act(3, "wait", 2, 4),
+		operation(0, "wait", 2, 0), operation(0, "wait", 2, 2), operation(3, "wait", 2, 4),
 	}},
 	{"mix", "10/s burst 2", "Allow does not stand in line: it gets what passes in between, and who waits waits for longer", []rateStep{
-		act(0, "wait", 3, never), act(0, "wait", 2, 0), act(1, "allow", 2, never),
+		operation(0, "wait", 3, never), operation(0, "wait", 2, 0), operation(1, "allow", 2, never),
 		differs(1, "wait", 2, 2, 3), differs(1, "allow", 1, never, 1),
 	}},
 	{"cancel last", "10/s burst 2", "", []rateStep{
-		act(0, "wait", 2, 0), act(0, "wait", 2, never), act(1, "cancel", 1, never), act(1, "wait", 2, 2),
+		operation(0, "wait", 2, 0), operation(0, "wait", 2, never), operation(1, "cancel", 1, never), operation(1, "wait", 2, 2),
 	}},
 	{"cancel too late", "10/s burst 2", "", []rateStep{
-		act(0, "wait", 2, 0), act(0, "wait", 2, 2), act(3, "cancel", 1, never), act(3, "wait", 2, 4),
+		operation(0, "wait", 2, 0), operation(0, "wait", 2, 2), operation(3, "cancel", 1, never), operation(3, "wait", 2, 4),
 	}},
 	{"cancel, nothing comes back", "10/s burst 2", "those behind one who gives up move up", []rateStep{
-		act(0, "wait", 2, 0), act(0, "wait", 1, never), differs(0, "wait", 1, 2, 1), act(0, "cancel", 1, never), differs(0, "wait", 1, 3, 2),
+		operation(0, "wait", 2, 0), operation(0, "wait", 1, never), differs(0, "wait", 1, 2, 1), operation(0, "cancel", 1, never), differs(0, "wait", 1, 3, 2),
 	}},
 	{"cancel, one comes back", "10/s burst 2", "those behind one who gives up move up", []rateStep{
-		act(0, "wait", 2, 0), act(0, "wait", 2, never), differs(0, "wait", 1, 3, 1), act(1, "cancel", 1, never), differs(2, "wait", 2, 4, 3),
+		operation(0, "wait", 2, 0), operation(0, "wait", 2, never), differs(0, "wait", 1, 3, 1), operation(1, "cancel", 1, never), differs(2, "wait", 2, 4, 3),
 	}},
 	{"cancel several", "10/s burst 4", "those behind one who gives up move up", []rateStep{
-		act(0, "wait", 4, 0), act(0, "wait", 3, never), differs(0, "wait", 1, 4, 1), act(0, "wait", 1, never),
-		act(1, "cancel", 3, never), act(1, "cancel", 1, never), differs(1, "wait", 3, 5, 4),
+		operation(0, "wait", 4, 0), operation(0, "wait", 3, never), differs(0, "wait", 1, 4, 1), operation(0, "wait", 1, never),
+		operation(1, "cancel", 3, never), operation(1, "cancel", 1, never), differs(1, "wait", 3, 5, 4),
 	}},
 	{"set the limit", "5/s burst 2", "a turn is not booked ahead: what waits goes by the new limit too", []rateStep{
-		act(0, "wait", 2, 0), differs(0, "wait", 2, 4, 3), act(2, "10/s burst 2", 0, never), act(2, "wait", 1, 4),
+		operation(0, "wait", 2, 0), differs(0, "wait", 2, 4, 3), operation(2, "10/s burst 2", 0, never), operation(2, "wait", 1, 4),
 	}},
 	{"set the burst", "5/s burst 2", "a turn is not booked ahead, and a larger burst has room at once", []rateStep{
-		act(0, "wait", 2, 0), differs(0, "wait", 2, 4, 3), act(3, "5/s burst 4", 0, never), differs(3, "wait", 4, 9, 8),
+		operation(0, "wait", 2, 0), differs(0, "wait", 2, 4, 3), operation(3, "5/s burst 4", 0, never), differs(3, "wait", 4, 9, 8),
 	}},
 	{"set the limit, cancelled", "5/s burst 2", "", []rateStep{
-		act(0, "wait", 2, 0), act(0, "wait", 2, never), act(2, "10/s burst 2", 0, never), act(2, "cancel", 1, never), act(2, "wait", 2, 3),
+		operation(0, "wait", 2, 0), operation(0, "wait", 2, never), operation(2, "10/s burst 2", 0, never), operation(2, "cancel", 1, never), operation(2, "wait", 2, 3),
 	}},
 	{"wait", "10/s burst 3", "", []rateStep{
-		act(0, "wait", 4, never), act(0, "wait", 2, 0), act(0, "wait", 3, 2),
+		operation(0, "wait", 4, never), operation(0, "wait", 2, 0), operation(0, "wait", 3, 2),
 	}},
 	{"a rate of 0, then another", "10/s burst 1", "there is no rate of 0: SetBlocked lets nothing pass, not even a first burst", []rateStep{
-		act(0, "block", 0, never), differs(0, "allow", 1, 0, never), act(0, "allow", 1, never), act(0, "10/s burst 1", 0, never), differs(0, "wait", 1, 1, 0),
+		operation(0, "block", 0, never), differs(0, "allow", 1, 0, never), operation(0, "allow", 1, never), operation(0, "10/s burst 1", 0, never), differs(0, "wait", 1, 1, 0),
 	}},
 	{"wait, cancelled", "10/s burst 3", "", []rateStep{
-		act(0, "wait", 2, 0), act(0, "wait", 3, never), act(1, "cancel", 1, never), act(1, "wait", 3, 2),
+		operation(0, "wait", 2, 0), operation(0, "wait", 3, never), operation(1, "cancel", 1, never), operation(1, "wait", 3, 2),
 	}},
 }
 

@@ -31,12 +31,12 @@ type pair struct {
 	prefix        string
 	now           int64
 	rnd           *rand.Rand
-	limits        []twins
+	limits        []mirrored
 	tokens        []tokens
 	decisions     int
 }
 
-type twins struct {
+type mirrored struct {
 	stint.Limit
 	redis, memory stint.Bound
 }
@@ -110,14 +110,14 @@ func (p *pair) bind(l stint.Limit) {
 	if err != nil || err2 != nil {
 		p.Fatalf("Bind(%v): %v, %v", l, err, err2)
 	}
-	p.limits = append(p.limits, twins{l, r, m})
+	p.limits = append(p.limits, mirrored{l, r, m})
 }
 
 // step does one random thing to both.
 func (p *pair) step() {
 	one := p.limits[p.rnd.IntN(len(p.limits))]
 	p.now += p.gap(one.Limit)
-	var picked []twins
+	var picked []mirrored
 	for _, i := range p.rnd.Perm(len(p.limits))[:1+p.rnd.IntN(4)*p.rnd.IntN(2)] {
 		picked = append(picked, p.limits[i])
 	}
@@ -160,7 +160,7 @@ func (p *pair) step() {
 	p.decisions++
 }
 
-func (p *pair) layers(picked []twins, key string) (r, m []stint.Layer) {
+func (p *pair) layers(picked []mirrored, key string) (r, m []stint.Layer) {
 	seen := make(map[string]bool)
 	for _, l := range picked {
 		if seen[l.Name()] {
@@ -364,7 +364,7 @@ func TestCorners(t *testing.T) {
 	server := redistest.Start(t)
 	p := newPair(t, server.URL(), 1)
 	defer p.redis.Close()
-	one := func(text string) twins {
+	one := func(text string) mirrored {
 		l, err := stint.Parse(text)
 		if err != nil {
 			t.Fatal(err)

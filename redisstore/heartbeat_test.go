@@ -14,7 +14,7 @@ import (
 // A counted is a process that counts those that share its server.
 type counted struct {
 	*redisstore.Store
-	mu   sync.Mutex
+	mu       sync.Mutex
 	reported []int
 }
 

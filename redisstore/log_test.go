@@ -34,7 +34,7 @@ func newLogs(t testing.TB, url string, seed uint64, logs ...stint.Limit) *pair {
 }
 
 // decide asks both the same of one log.
-func (p *pair) decide(l twins, op meter.Op, cost int64) {
+func (p *pair) decide(l mirrored, op meter.Op, cost int64) {
 	p.Helper()
 	p.same(fmt.Sprintf("%d of %v", cost, l.Limit), op)(l.redis.Decide(ctx, op, "a", cost))(l.memory.Decide(ctx, op, "a", cost))
 }
@@ -58,12 +58,12 @@ func (p *pair) passTime(l stint.Limit) {
 }
 
 // stepLog lets time pass and does one random thing to a log.
-func (p *pair) stepLog(l twins) {
+func (p *pair) stepLog(l mirrored) {
 	p.passTime(l.Limit)
 	p.actOnLog(l)
 }
 
-func (p *pair) actOnLog(l twins) {
+func (p *pair) actOnLog(l mirrored) {
 	one := func(b stint.Bound) []stint.Layer { return []stint.Layer{{Bound: b, Key: "a"}} }
 	some := 1 + p.rnd.Int64N(l.Count())
 	few := 1 + p.rnd.Int64N(3)
@@ -187,7 +187,7 @@ func TestLongLogChanged(t *testing.T) {
 
 // changeLogs takes by logs of one name, each for a while.
 func (p *pair) changeLogs(rounds int) {
-	var held []twins
+	var held []mirrored
 	defer func() { runtime.KeepAlive(held) }()
 	for range rounds {
 		l := p.limits[0]
@@ -206,7 +206,7 @@ func (p *pair) changeLogs(rounds int) {
 // startAfreshIfIdle resets the key where a form has nothing left to count, and
 // others may have: in Redis that form goes then, in memory it stays as long as
 // the others, as docs/SEMANTICS.md says.
-func (p *pair) startAfreshIfIdle(forms []twins) {
+func (p *pair) startAfreshIfIdle(forms []mirrored) {
 	for _, l := range forms {
 		if d, err := l.memory.Decide(ctx, meter.OpPeek, "a", 1); err != nil || d.ResetAfter > 0 {
 			continue

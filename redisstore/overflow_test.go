@@ -68,7 +68,7 @@ func TestOverflowDifferential(t *testing.T) {
 func (p *pair) overflowStep(c rueidis.Client) {
 	one := p.limits[p.rnd.IntN(len(p.limits))]
 	p.now += p.gap(one.Limit)
-	picked := []twins{one}
+	picked := []mirrored{one}
 	for _, i := range p.rnd.Perm(len(p.limits))[:p.rnd.IntN(4)*p.rnd.IntN(2)] {
 		picked = append(picked, p.limits[i])
 	}

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// TestQuick runs everything on small numbers. It asserts no timing, only that
+// TestShort runs everything on small numbers. It asserts no timing, only that
 // every contender admits what it should and every chapter comes to its end.
-func TestQuick(t *testing.T) {
+func TestShort(t *testing.T) {
 	var out bytes.Buffer
-	f := figures{out: &out, quick: true}
+	f := figures{out: &out, short: true}
 	if err := f.run(); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
@@ -25,14 +25,14 @@ func TestQuick(t *testing.T) {
 // TestOnly runs one chapter, and says when there is none of the name.
 func TestOnly(t *testing.T) {
 	var out bytes.Buffer
-	f := figures{out: &out, quick: true, only: "BYTES"}
+	f := figures{out: &out, short: true, only: "BYTES"}
 	if err := f.run(); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
 	if text := out.String(); !strings.Contains(text, "## Bytes a key") || strings.Contains(text, "## Decisions") {
 		t.Errorf("not the chapter on bytes alone:\n%s", text)
 	}
-	f = figures{out: &out, quick: true, only: "nothing"}
+	f = figures{out: &out, short: true, only: "nothing"}
 	if err := f.run(); err == nil || !strings.Contains(err.Error(), `-only "nothing"`) {
 		t.Errorf("%v, want that no chapter has the name", err)
 	}

@@ -27,7 +27,7 @@ const (
 // denied: what both cost the server.
 func (f *figures) leases(s *redisServer) error {
 	warm, length := 4*time.Second, 5*time.Second
-	if f.quick {
+	if f.short {
 		warm, length = 20*time.Millisecond, 50*time.Millisecond
 	}
 	hot, err := s.nodes(redisstore.Lease, hotLimit)

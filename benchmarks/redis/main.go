@@ -33,7 +33,7 @@ func main() {
 	flag.IntVar(&f.rounds, "rounds", 9, "how often each contender is timed; figures are medians")
 	flag.DurationVar(&f.slice, "time", 300*time.Millisecond, "how long each contender runs in a round")
 	flag.DurationVar(&f.stalled, "stall", 10*time.Second, "how long the server is stopped in the chapter on a stall")
-	flag.BoolVar(&f.quick, "quick", false, "run everything once on small numbers, as a smoke test")
+	flag.BoolVar(&f.short, "quick", false, "run everything once on small numbers, as a smoke test")
 	flag.StringVar(&f.only, "only", "", "run the chapters whose titles hold this, in any case")
 	flag.Parse()
 	if err := f.run(); err != nil {
@@ -48,7 +48,7 @@ type figures struct {
 	rounds  int
 	slice   time.Duration
 	stalled time.Duration // how long a stall lasts
-	quick   bool
+	short   bool
 	only    string // in the titles of the chapters that run
 	checks  []check
 }
@@ -56,7 +56,7 @@ type figures struct {
 // run prints all chapters, and the promises in one table.
 func (f *figures) run() error {
 	f.rounds = max(f.rounds, 1)
-	if f.quick {
+	if f.short {
 		f.rounds, f.slice, f.stalled = 1, 5*time.Millisecond, 300*time.Millisecond
 	}
 	begun, some := time.Now(), false
@@ -104,7 +104,7 @@ func (f *figures) preface(s *redisServer) error {
 	}
 	fmt.Fprintf(f.out, "%s, %d cores, %s/%s, %s, Redis %s; load average at the start %s.\n",
 		machine.Processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), version, machine.Load())
-	if f.quick {
+	if f.short {
 		fmt.Fprint(f.out, "\n**A quick run: everything ran, the numbers mean nothing.**\n")
 	}
 	fmt.Fprintf(f.out, "\nMedians of %d rounds in turns, %v for each contender in a round, all calls admitted, over %d keys; "+

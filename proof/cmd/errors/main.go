@@ -21,10 +21,10 @@ import (
 )
 
 func main() {
-	quick := flag.Bool("quick", false, "search for a second or so only")
+	short := flag.Bool("quick", false, "search for a second or so only")
 	flag.Parse()
 	steps := 20_000
-	if *quick {
+	if *short {
 		steps = 2_000
 	}
 	if err := report(os.Stdout, steps); err != nil {

@@ -85,6 +85,6 @@ func (b *Builder) Recording() (all *Recording) {
 	for _, e := range b.entries {
 		g.append(b.data[e.from:e.to], e.at)
 	}
-	all.lanes = [][]segment{{g}}
+	all.shards = [][]segment{{g}}
 	return all
 }

@@ -182,16 +182,16 @@ func (r *Recorder) Recording(now time.Time) *Recording {
 	for i := range r.stripes {
 		s := &r.stripes[i]
 		s.mu.Lock()
-		var lane []segment
+		var shard []segment
 		all.whole = all.whole && !s.dropped && (len(s.segments) == 0 || s.segments[0].first >= all.since)
 		for _, g := range s.segments {
 			if g.last >= all.since {
-				lane = append(lane, *g) // with as much of the data as there is now
+				shard = append(shard, *g) // with as much of the data as there is now
 			}
 		}
 		s.mu.Unlock()
-		if len(lane) > 0 {
-			all.lanes = append(all.lanes, lane)
+		if len(shard) > 0 {
+			all.shards = append(all.shards, shard)
 		}
 	}
 	return all

@@ -11,18 +11,18 @@ import (
 // A Recording is requests in the order of their times. It may be read by
 // several goroutines at once.
 type Recording struct {
-	lanes [][]segment // of each, requests are in order
-	since int64       // requests before are left out
-	whole bool        // nothing was dropped since the recorder was made
-	never []string    // attributes that no request has, though they were asked for
+	shards [][]segment // of each, requests are in order
+	since  int64       // requests before are left out
+	whole  bool        // nothing was dropped since the recorder was made
+	never  []string    // attributes that no request has, though they were asked for
 }
 
 // Requests yields the requests in order. Each is valid until the next.
 func (r *Recording) Requests() iter.Seq[*Request] {
 	return func(yield func(*Request) bool) {
-		readers := make([]*reader, 0, len(r.lanes))
-		for _, lane := range r.lanes {
-			if one := (&reader{lane: lane}); one.next(r.since) {
+		readers := make([]*reader, 0, len(r.shards))
+		for _, shard := range r.shards {
+			if one := (&reader{shard: shard}); one.next(r.since) {
 				readers = append(readers, one)
 			}
 		}
@@ -44,13 +44,13 @@ func (r *Recording) Requests() iter.Seq[*Request] {
 	}
 }
 
-// A reader is where one lane is read.
+// A reader is where one shard is read.
 type reader struct {
-	lane []segment
-	data []byte
-	last int64
-	open bool
-	at   Request
+	shard []segment
+	data  []byte
+	last  int64
+	open  bool
+	at    Request
 }
 
 // next reads the next request that is not older than since.
@@ -58,15 +58,15 @@ func (r *reader) next(since int64) bool {
 	for {
 		if len(r.data) == 0 {
 			if r.open {
-				r.lane = r.lane[1:]
+				r.shard = r.shard[1:]
 			}
-			if r.open = len(r.lane) > 0; !r.open {
+			if r.open = len(r.shard) > 0; !r.open {
 				return false
 			}
-			r.data, r.last = r.lane[0].data, r.lane[0].first
+			r.data, r.last = r.shard[0].data, r.shard[0].first
 			continue
 		}
-		r.data = r.at.read(r.lane[0].schema.names, r.data, r.last)
+		r.data = r.at.read(r.shard[0].schema.names, r.data, r.last)
 		if r.last = r.at.At; r.at.At >= since {
 			return true
 		}
@@ -76,9 +76,9 @@ func (r *reader) next(since int64) bool {
 // Len returns how many requests there are, at most: of the oldest, some may be
 // too old to be yielded.
 func (r *Recording) Len() (n int) {
-	for _, lane := range r.lanes {
-		for i := range lane {
-			n += lane[i].requests
+	for _, shard := range r.shards {
+		for i := range shard {
+			n += shard[i].requests
 		}
 	}
 	return n
@@ -91,11 +91,11 @@ func (r *Recording) Whole() bool { return r.whole }
 // Span returns the times of the first and the last request; zero if there are
 // none.
 func (r *Recording) Span() (first, last time.Time) {
-	for _, lane := range r.lanes {
-		if from := time.Unix(0, max(lane[0].first, r.since)); first.IsZero() || from.Before(first) {
+	for _, shard := range r.shards {
+		if from := time.Unix(0, max(shard[0].first, r.since)); first.IsZero() || from.Before(first) {
 			first = from
 		}
-		if to := time.Unix(0, lane[len(lane)-1].last); to.After(last) {
+		if to := time.Unix(0, shard[len(shard)-1].last); to.After(last) {
 			last = to
 		}
 	}
@@ -111,12 +111,12 @@ func (r *Recording) Missing(rules *policy.Rules) (names []string) {
 		}
 	}
 	var seen *schema
-	for _, lane := range r.lanes {
-		for i := range lane {
-			if lane[i].schema == seen {
+	for _, shard := range r.shards {
+		for i := range shard {
+			if shard[i].schema == seen {
 				continue
 			}
-			seen = lane[i].schema
+			seen = shard[i].schema
 			for _, name := range rules.Attributes() {
 				if !slices.Contains(seen.names, name) && !slices.Contains(names, name) {
 					names = append(names, name)
