@@ -223,7 +223,7 @@ func cost(s *strictjson.Reader) (int64, error) {
 	if s.Next() == '-' {
 		return 0, s.Fail("below zero", "refund gives back")
 	}
-	return s.Whole()
+	return s.Integer()
 }
 
 func ttl(s *strictjson.Reader) (time.Duration, error) {

@@ -203,8 +203,8 @@ func (r *Reader) Number() (string, error) {
 	return r.text[begin:r.at], nil
 }
 
-// Whole reads a whole number from 0 to the greatest int64, written in digits.
-func (r *Reader) Whole() (int64, error) {
+// Integer reads a whole number from 0 to the greatest int64, written in digits.
+func (r *Reader) Integer() (int64, error) {
 	r.Next()
 	begin := r.at
 	text, err := r.Number()

@@ -68,13 +68,13 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-func TestWhole(t *testing.T) {
+func TestInteger(t *testing.T) {
 	for text, want := range map[string]int64{
 		"0": 0, "7": 7, "9223372036854775807": 9223372036854775807,
 		"9223372036854775808": -1, "-1": -1, "1.0": -1, "1e3": -1, "x": -1,
 	} {
 		r := strictjson.New(text, "the text")
-		got, err := r.Whole()
+		got, err := r.Integer()
 		if want < 0 && err == nil || want >= 0 && (err != nil || got != want) {
 			t.Errorf("%s: %d, %v", text, got, err)
 		}

@@ -20,7 +20,7 @@ func edges() []uint64 {
 	return append(words, math.MaxUint64, math.MaxUint64-1)
 }
 
-func whole(n uint64) *big.Int { return new(big.Int).SetUint64(n) }
+func bigInt(n uint64) *big.Int { return new(big.Int).SetUint64(n) }
 
 // held returns n as a word, held at the greatest.
 func held(n *big.Int) uint64 {
@@ -83,7 +83,7 @@ func checkInt(t *testing.T, a, b uint128.Int, d uint64) {
 			t.Errorf("%s: %v, want %v", what, got.Big(), want)
 		}
 	}
-	equal("mul", uint128.Mul(a.Lo, b.Lo), new(big.Int).Mul(whole(a.Lo), whole(b.Lo)))
+	equal("mul", uint128.Mul(a.Lo, b.Lo), new(big.Int).Mul(bigInt(a.Lo), bigInt(b.Lo)))
 	equal("add", a.Add(b), new(big.Int).Add(x, y))
 	equal("back", uint128.FromBig(x), x)
 	equal("shl1", a.Shl1(), new(big.Int).Lsh(x, 1))
@@ -99,7 +99,7 @@ func checkInt(t *testing.T, a, b uint128.Int, d uint64) {
 	if a.Less(b) != (x.Cmp(y) < 0) || a.Zero() != (x.Sign() == 0) {
 		t.Errorf("less %v, zero %v", a.Less(b), a.Zero())
 	}
-	down, rest := new(big.Int).QuoRem(x, whole(d), new(big.Int))
+	down, rest := new(big.Int).QuoRem(x, bigInt(d), new(big.Int))
 	up := new(big.Int).Set(down)
 	if rest.Sign() > 0 {
 		up.Add(up, big.NewInt(1))

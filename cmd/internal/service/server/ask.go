@@ -148,7 +148,7 @@ func readCost(s *strictjson.Reader) (int64, error) {
 	if s.Next() == '-' {
 		return 0, bad("", "below zero: /v1/refund gives back")
 	}
-	return s.Whole()
+	return s.Integer()
 }
 
 func (a *ask) readTTL(s *strictjson.Reader) error {
