@@ -233,6 +233,10 @@ func (as *accounts) renew(key string) {
 	}
 }
 
+// pushedAtOnce is how many pushes of a sweep are on their way or wait to travel
+// together: two full calls.
+const pushedAtOnce = 2 * maxBatch
+
 // sweep implements sweeper: what was not sent is, and what is idle forgotten.
 func (as *accounts) sweep(last bool) {
 	var calls []func(context.Context)
@@ -257,5 +261,5 @@ func (as *accounts) sweep(last bool) {
 	if last {
 		within = time.Second
 	}
-	each(calls, within)
+	each(calls, pushedAtOnce, within)
 }

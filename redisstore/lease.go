@@ -463,19 +463,22 @@ func (ls *leases) sweep(last bool) {
 	if last {
 		within = time.Second
 	}
-	each(calls, within)
+	each(calls, sweptAtOnce, within)
 }
 
-// each makes calls, a few at a time. Those that are not made within so long
+// sweptAtOnce is how many calls of a sweep are on their way.
+const sweptAtOnce = 32
+
+// each makes calls, so many at a time. Those that are not made within so long
 // fail.
-func each(calls []func(context.Context), within time.Duration) {
+func each(calls []func(context.Context), atOnce int, within time.Duration) {
 	if len(calls) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	var wg sync.WaitGroup
-	turns := make(chan struct{}, 32)
+	turns := make(chan struct{}, atOnce)
 	for _, call := range calls {
 		turns <- struct{}{}
 		wg.Go(func() {

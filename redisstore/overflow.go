@@ -215,7 +215,7 @@ func (s *Store) evalLong(ctx context.Context, parts []part, keys, args []string,
 	switch {
 	case shares:
 		return s.evalCells(ctx, parts, keys, args)
-	case strings.Contains("tpukx", args[0]):
+	case strings.Contains("tpukxn", args[0]):
 		reply, err = s.batched(ctx, true, entriesOf(parts), keys, args)
 	default:
 		reply, err = s.eval(ctx, keys, s.clock(args))

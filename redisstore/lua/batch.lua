@@ -3,7 +3,7 @@
 --
 -- KEYS: those of all requests. ARGV: M, now or nothing; for each request how many
 -- keys and how many arguments it has, then these, as in decide.lua; op is t, x, p,
--- u or k; or those of a lease or a heartbeat. Answer: one for each; false for a
+-- u or k; or those of a push, a lease or a heartbeat. Answer: one for each; false for a
 -- request that has not been decided, and has to be sent alone.
 
 if ARGV[1] == 'M' then
@@ -27,7 +27,12 @@ if ARGV[1] == 'M' then
       local out = takeLog(KEYS[first + 1], arguments + 1, t, virtual)
       if out then return out end
     end
-    local op, cost = argument(), whole(argument())
+    local op = argument()
+    if op == 'n' then -- written by then, too
+      local out = push(first, t)
+      return (type(out) == 'string' or not out.err) and out
+    end
+    local cost = whole(argument())
     local layers = readLayers(n)
     local wrong = loadAll(layers, first, t)
     if wrong then return type(wrong) == 'string' and wrong end

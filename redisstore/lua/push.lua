@@ -6,25 +6,31 @@
 -- units, then a layer as in decide.lua.
 -- Answer: as that of a decision for one unit.
 
-if ARGV[1] == 'n' then
-  argument()
+-- push is a call, alone or in a batch, whose keys follow KEYS[first]; t is the time of
+-- a batch. Its op has been read.
+local function push(first, t)
   local sequence, cost = argument(), whole(argument())
   local L = readLayer(whole(argument()))
-  local t = timeOfCall()
-  local wrong = load(L, KEYS[1], t)
+  t = t or timeOfCall()
+  local wrong = load(L, KEYS[first + 1], t)
   if wrong then return wrong end
   if L.stale then return 'stale ' .. text(t) end
-  local last = redis.call('GET', KEYS[2])
+  local last = redis.call('GET', KEYS[first + 2])
   if cost ~= 0 and not (last and tonumber(last) >= tonumber(sequence)) then
     charge(L, cost)
     save(L)
     if virtual then
-      redis.call('SET', KEYS[2], sequence)
+      redis.call('SET', KEYS[first + 2], sequence)
     else
-      redis.call('SET', KEYS[2], sequence, 'PX', 600000)
+      redis.call('SET', KEYS[first + 2], sequence, 'PX', 600000)
     end
   end
   local out = { integer(cost) }
   answer(out, L, true, wait(L, 1), 0)
   return out
+end
+
+if ARGV[1] == 'n' then
+  argument()
+  return push(0)
 end
