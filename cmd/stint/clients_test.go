@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -68,11 +69,11 @@ func clientsPage(t *testing.T) string {
 }
 
 // asker prints what a check in Node answers for the requests for some paths, once its
-// client is connected, or has had a second for it.
+// client is connected, or has had READY milliseconds for it, a second unless given.
 const asker = `
 const { check, client } = require("./SNIPPET");
 (async () => {
-	if (client?.on) await new Promise((done) => { client.on("ready", done); setTimeout(done, 1000); });
+	if (client?.on) await new Promise((done) => { client.on("ready", done); setTimeout(done, Number(process.env.READY ?? 1000)); });
 	for (const path of process.env.PATHS.split(" ")) {
 		const answer = await check({ path, ip: "192.0.2.7" });
 		console.log(answer.status ?? answer.pass);
@@ -183,6 +184,92 @@ func muted(from net.Conn, server, asks string) {
 	}
 }
 
+// unknown asks about a path of no rule until the answer is not that it may pass.
+const unknown = `
+const { check } = require("./SNIPPET");
+(async () => {
+	for (let i = 0; i < 400; i++) {
+		const { status, pass } = await check({ path: "/other", ip: "192.0.2.7" });
+		if (pass !== true) { console.log(status ?? pass); break; }
+		await new Promise((done) => setTimeout(done, 50));
+	}
+	process.exit(0);
+})();`
+
+// TestClientsToken runs the snippets against a server that wants a token, and shows
+// none: that is no outage, so nothing passes.
+func TestClientsToken(t *testing.T) {
+	const token = "0123456789-token-of-a-caller"
+	dir := snippets(t, patiently)
+	tokens := writeFile(t, dir+"/tokens", token+"\n")
+	wants := map[string]string{"check.js": "401", "check.py": "401", "check.sh": "deny"}
+	for _, try := range clients() {
+		t.Run(try.name, func(t *testing.T) {
+			program := wanted(t, try.command[0], try.module)
+			h, g, r := freeport.Addr(t), freeport.Addr(t), freeport.Addr(t)
+			defer serveSnippets(t, dir, "--http", h, "--grpc", g, "--resp", r, "--token-file", tokens)()
+			command, want := try.command[1:], "false"
+			if try.command[0] == "node" {
+				command = []string{"-e", strings.ReplaceAll(unknown, "SNIPPET", try.name)}
+			}
+			if wants[try.name] != "" {
+				want = wants[try.name]
+			}
+			env := append(os.Environ(), "NODE_PATH="+nodeModules(t), "STINT_URL=http://"+h, "STINT_GRPC="+g, "STINT_REDIS_URL=redis://"+r)
+			if got := runClient(t, program, command, dir, env, "/other"); got != want {
+				t.Errorf("without a token: said %s, want %s", got, want)
+			}
+			if strings.HasSuffix(try.module, "redis") {
+				env = append(env, "STINT_REDIS_URL=redis://:"+token+"@"+r, "READY=20000")
+				if got := runClient(t, program, try.command[1:], dir, env, "/api /api /api"); got != "true true false" {
+					t.Errorf("with a token: said %s", got)
+				}
+			}
+		})
+	}
+}
+
+// TestClientsGarbage has something else answer over HTTP: it is no answer.
+func TestClientsGarbage(t *testing.T) {
+	dir := snippets(t, patiently)
+	for name, answer := range map[string]string{
+		"a page":      "HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>",
+		"cut off":     "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"allowed\"",
+		"not of HTTP": "SSH-2.0-OpenSSH_9.2\r\n",
+		"nothing":     "",
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var answers sync.WaitGroup
+		answers.Go(func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = http.ReadRequest(bufio.NewReader(c))
+				_, _ = io.WriteString(c, answer)
+				c.Close()
+			}
+		})
+		for _, try := range clients() {
+			if try.name != "check.js" && try.name != "check.py" {
+				continue
+			}
+			t.Run(try.name+"/"+name, func(t *testing.T) {
+				env := append(os.Environ(), "STINT_URL=http://"+l.Addr().String())
+				if got := runClient(t, wanted(t, try.command[0], ""), try.command[1:], dir, env, "/api"); got != try.away {
+					t.Errorf("said %s, want %s", got, try.away)
+				}
+			})
+		}
+		l.Close()
+		answers.Wait()
+	}
+}
+
 // TestClientsVersions looks that the page has readers install the versions that
 // the tests install.
 func TestClientsVersions(t *testing.T) {
@@ -213,7 +300,7 @@ func TestClients(t *testing.T) {
 			h, g, r := freeport.Addr(t), freeport.Addr(t), freeport.Addr(t)
 			env := append(os.Environ(), "NODE_PATH="+nodeModules(t), "STINT_URL=http://"+h, "STINT_GRPC="+g, "STINT_REDIS_URL=redis://"+r)
 			stop := serveSnippets(t, dir, "--http", h, "--grpc", g, "--resp", r)
-			if got := runClient(t, program, try.command[1:], dir, env, "/api /api /api /a%2fb"); got != try.want {
+			if got := runClient(t, program, try.command[1:], dir, append(env, "READY=20000"), "/api /api /api /a%2fb"); got != try.want {
 				t.Errorf("said %s, want %s", got, try.want)
 			}
 			stop()
