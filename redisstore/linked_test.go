@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
@@ -387,5 +388,32 @@ func TestListsModes(t *testing.T) {
 				t.Errorf("%d passed, at most %d", passed, most)
 			}
 		})
+	}
+}
+
+// TestListsCharged charges a key with what it owes under two limits of which one has
+// taken the place of the other, in one call: each counts all of it, and so does one
+// that meets the key thereby.
+func TestListsCharged(t *testing.T) {
+	server := redistest.Start(t)
+	now := int64(1_790_000_000_000_000_000)
+	for i, met := range []bool{true, false} {
+		s := open(t, server.URL(), redisstore.Options{Prefix: fmt.Sprint("owed", i), Now: func() int64 { return now }})
+		minute, hour := bound(t, s, "100/1m"), bound(t, s, "100/1h")
+		take(t, minute, "key", 10)
+		if met {
+			take(t, hour, "key", 10)
+		}
+		err := s.Charge(ctx, "id", []fallback.Charge{{Bound: minute, Key: "key", Units: 5}, {Bound: hour, Key: "key", Units: 7}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[bool]int64{true: 100 - 10 - 10 - 5 - 7, false: 100 - 10 - 5 - 7}[met]
+		for _, b := range []stint.Bound{minute, hour} {
+			d, err := b.Decide(ctx, meter.OpPeek, "key", 0)
+			if err != nil || d.Remaining != want {
+				t.Errorf("met %v: %v has %d left, want %d; %v", met, b.Limits()[0], d.Remaining, want, err)
+			}
+		}
 	}
 }

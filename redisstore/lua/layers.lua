@@ -259,7 +259,13 @@ local function met(L)
   L.unmet, L.goes = nil, nil
 end
 
-local linked = {} -- how states of several limits are: see linked.lua
+local newLinked, linker -- in linked.lua, whose functions few calls need
+
+-- linked returns these.
+local function linked()
+  linker = linker or newLinked()
+  return linker
+end
 
 -- refundOthers takes units out of the forms that are not in force.
 local function refundOthers(L, n)
@@ -283,7 +289,7 @@ local function forms(L, parts, t)
     elseif string.byte(part, 2) == 104 then
       L.held, L.stay = readHeld(part, t)
     elseif string.sub(part, 1, 3) == '=o:' then
-      L.links = linked.read(part)
+      L.links = linked().read(part)
     else
       local P = former(part, t)
       if not P then return end
@@ -305,14 +311,15 @@ local function busy(all)
 end
 
 -- load reads the state at key at the time t. What is to be refunded goes from the
--- former forms before another one is met. asked has what else the request asks for.
+-- former forms before another one is met. asked are the
+-- layers of the request.
 local function load(L, key, t, refunded, asked)
   L.key, L.others, L.place, L.unmet, L.held, L.goes, L.loaded, L.stay = key, nil, nil, nil, {}, nil, t, nil
-  asked = asked or { [key] = true, others = {} }
+  L.links, L.linked = nil, nil
   local state = redis.call('GET', key)
   if not state or string.sub(state, 1, #L.form) == L.form then
     L.kind.read(L, state, #L.form + 1, timeOf(L, t))
-    if L.before and not L.stale and L.kind.reset(L) == 0 then linked.follow(L, L.before, t, refunded, asked) end
+    if L.before and not L.stale and L.kind.reset(L) == 0 then linked().follow(L, L.before, t, refunded, asked) end
     return
   end
   local parts = split(state)
@@ -320,12 +327,12 @@ local function load(L, key, t, refunded, asked)
   if not others or #parts == 0 then
     return redis.error_reply('STINT a value that is no state of a limit, or one of another version')
   end
-  if L.links then counts = linked.join(L, t, asked) or counts end
+  if L.links then counts = linked().join(L, t, asked) or counts end
   if not counts then -- as if never seen
     others, mine, L.place, L.low, L.token, L.open, L.linked = {}, nil, nil, nil, nil, nil, nil
   elseif mine == 1 and L.stay and not less(t, L.stay) then
     others = busy(others)
-    linked.leave(L)
+    if L.linked then linked().leave(L) end
   end
   L.others, L.turned, L.place, L.unmet = others, mine ~= 1, L.place or 1, not mine
   if not mine then
@@ -339,7 +346,7 @@ local function load(L, key, t, refunded, asked)
     if not counts then
       local before = L.before or L.links or {}
       L.links, L.stay = nil, nil
-      linked.follow(L, before, t, refunded, asked)
+      if #before > 0 then linked().follow(L, before, t, refunded, asked) end
     end
   end
 end
@@ -391,7 +398,7 @@ local function save(L)
     end
     if not L.unmet then table.insert(all, place, L.kind.write(L)) end
     for _, o in ipairs(L.held) do reset = most(reset, sub(o.ends, L.loaded)) end
-    if L.linked then reset = linked.save(L, reset) end
+    if L.linked then reset = linked().save(L, reset) end
     if #all == 0 and #L.held == 0 then return end -- of others alone was given back
     state = joined(all, L)
   end
@@ -435,7 +442,7 @@ local function charge(L, n, told, denied)
       if not denied or P.countDenied then P.kind.charge(P, n, told) end
     end
   end
-  linked.charge(L, n, told, denied)
+  if L.linked then linked().charge(L, n, told, denied) end
 end
 
 -- countsDenied reports whether a denial is to be counted under a form.
@@ -446,7 +453,7 @@ local function countsDenied(L)
       if P.countDenied then return true end
     end
   end
-  return linked.countsDenied(L)
+  return L.linked and linked().countsDenied(L)
 end
 
 local function admits(L, cost)

@@ -10,204 +10,213 @@
 -- names the limit, forms, what is held, links. Those of a request are read once;
 -- what is asked by the request itself is written by that alone.
 
-local mostLinks = 4
+function newLinked()
+  local linked, mostLinks = {}, 4
 
--- read returns the segments that a part of a state names.
-function linked.read(part)
-  local links = {}
-  for segment in string.gmatch(part, ':([^:]+)') do links[#links + 1] = segment end
-  return links
-end
-
-local function contains(all, one)
-  for _, v in ipairs(all) do
-    if v == one then return true end
+  -- read returns the segments that a part of a state names.
+  function linked.read(part)
+    local links = {}
+    for segment in string.gmatch(part, ':([^:]+)') do links[#links + 1] = segment end
+    return links
   end
-  return false
-end
 
--- others reads the states of other limits at the key of a layer, and returns which
--- segment of the key names its own. Those that newcomers share are not linked.
-local function others(L, segments, t, asked)
-  local begin, own, rest = string.match(L.key, '^([^}]*}:)([^:]+)(:.*)$')
-  local all = {}
-  for i = 1, own and #segments or 0 do
-    local key = begin .. segments[i] .. rest
-    local S = asked.others[key]
-    if S == nil and segments[i] ~= own then
-      S = linked.state(key, segments[i], t) or false
-      asked.others[key] = S
+  local function contains(all, one)
+    for _, v in ipairs(all) do
+      if v == one then return true end
     end
-    if S then
-      S.asked = asked[key]
-      all[#all + 1] = S
+    return false
+  end
+
+  -- others reads the states of other limits at the key of a layer, and returns which
+  -- segment of the key names its own. Those that newcomers share are not linked.
+  local function others(L, segments, t, asked)
+    local begin, own, rest = string.match(L.key, '^([^}]*}:)([^:]+)(:.*)$')
+    local all = {}
+    asked = asked or {}
+    if not asked.others then
+      asked.others, asked.keys = {}, {}
+      for i = 1, #asked do asked.keys[KEYS[asked.first + i]] = true end
     end
-  end
-  return all, own
-end
-
--- state reads that of another limit, unless there is none or it cannot be read.
-function linked.state(key, segment, t)
-  local state = redis.call('GET', key)
-  if not state then return end
-  local S = { key = key, segment = segment, forms = {}, held = {}, links = {} }
-  for _, part in ipairs(split(state)) do
-    if string.sub(part, 1, 3) == '=h:' then
-      S.held, S.stay = readHeld(part, t)
-    elseif string.sub(part, 1, 3) == '=o:' then
-      S.links = linked.read(part)
-    else
-      local P = former(part, t)
-      if not P then return end
-      local idle = P.kind.reset(P) == 0
-      S.counts = S.counts or not idle
-      if not idle or P.letter ~= 'c' then S.forms[#S.forms + 1] = P end
+    for i = 1, own and #segments or 0 do
+      local key = begin .. segments[i] .. rest
+      local S = asked.others[key]
+      if S == nil and segments[i] ~= own then
+        S = linked.state(key, segments[i], t) or false
+        asked.others[key] = S
+      end
+      if S then
+        S.asked = asked.keys[key]
+        all[#all + 1] = S
+      end
     end
+    return all, own
   end
-  S.counts = S.counts or #S.held > 0
-  return S
-end
 
--- join reads the states that a state names and that name it. It returns whether
--- any of them counts, or of those that they name, such as another limit of the same
--- list.
-function linked.join(L, t, asked)
-  local all, own = others(L, L.links, t, asked)
-  local counts = false
-  L.linked = {}
-  for _, S in ipairs(all) do
-    if contains(S.links, own) then
-      L.linked[#L.linked + 1] = S
-      counts = counts or S.counts
+  -- state reads that of another limit, unless there is none or it cannot be read.
+  function linked.state(key, segment, t)
+    local state = redis.call('GET', key)
+    if not state then return end
+    local S = { key = key, segment = segment, forms = {}, held = {}, links = {} }
+    for _, part in ipairs(split(state)) do
+      if string.sub(part, 1, 3) == '=h:' then
+        S.held, S.stay = readHeld(part, t)
+      elseif string.sub(part, 1, 3) == '=o:' then
+        S.links = linked.read(part)
+      else
+        local P = former(part, t)
+        if not P then return end
+        local idle = P.kind.reset(P) == 0
+        S.counts = S.counts or not idle
+        if not idle or P.letter ~= 'c' then S.forms[#S.forms + 1] = P end
+      end
     end
+    S.counts = S.counts or #S.held > 0
+    return S
   end
-  for i = 1, counts and 0 or #L.linked do
-    local S = L.linked[i]
-    for _, O in ipairs(others(L, S.links, t, asked)) do
-      counts = counts or O.counts and contains(O.links, S.segment)
+
+  -- join reads the states that a state names and that name it. It returns whether
+  -- any of them counts, or of those that they name, such as another limit of the same
+  -- list.
+  function linked.join(L, t, asked)
+    local all, own = others(L, L.links, t, asked)
+    local counts = false
+    L.linked = {}
+    for _, S in ipairs(all) do
+      if contains(S.links, own) then
+        L.linked[#L.linked + 1] = S
+        counts = counts or S.counts
+      end
     end
-  end
-  linked.name(L)
-  return counts
-end
-
--- name has a state name those that it is linked to.
-function linked.name(L)
-  if L.linked and #L.linked == 0 then L.linked = nil end
-  L.links = {}
-  for i, S in ipairs(L.linked or {}) do L.links[i] = S.segment end
-end
-
--- leave lets go of states that have nothing left to count.
-function linked.leave(L)
-  local some = {}
-  for _, S in ipairs(L.linked or {}) do
-    if S.counts then some[#some + 1] = S end
-  end
-  L.linked = some
-  linked.name(L)
-end
-
--- give takes units out of a state that is not written: a refund asks each limit of a
--- name by itself.
-local function give(S, n)
-  if S.given then return end
-  S.given = true
-  for _, P in ipairs(S.forms) do P.kind.refund(P, n) end
-  for i = #S.held, 1, -1 do
-    local o = S.held[i]
-    o.units = sub(o.units, n)
-    if o.units == 0 then table.remove(S.held, i) end
-  end
-end
-
--- counting returns those of states that count, or are linked to one that does.
-local function counting(all)
-  local some = {}
-  for _, S in ipairs(all) do
-    local counts = S.counts
-    for _, O in ipairs(all) do
-      counts = counts or O.counts and contains(O.links, S.segment) and contains(S.links, O.segment)
+    for i = 1, counts and 0 or #L.linked do
+      local S = L.linked[i]
+      for _, O in ipairs(others(L, S.links, t, asked)) do
+        counts = counts or O.counts and contains(O.links, S.segment)
+      end
     end
-    if counts then some[#some + 1] = S end
+    linked.name(L)
+    return counts
   end
-  return some
-end
 
--- follow has a limit that has not met the key start with the greatest use under
--- other limits, if any counts.
-function linked.follow(L, segments, t, refunded, asked)
-  local all, own = others(L, segments, t, asked)
-  local sources = {}
-  all = counting(all)
-  for _, S in ipairs(all) do
-    if refunded then give(S, refunded) end
-    for _, P in ipairs(S.forms) do sources[#sources + 1] = P end
-    if #S.held > 0 then sources[#sources + 1] = asForm(S.held) end
+  -- name has a state name those that it is linked to.
+  function linked.name(L)
+    if L.linked and #L.linked == 0 then L.linked = nil end
+    L.links = {}
+    for i, S in ipairs(L.linked or {}) do L.links[i] = S.segment end
   end
-  if #all == 0 then return end
-  L.linked, L.others, L.place, L.turned, L.unmet, L.refunded, L.own = all, {}, 1, true, true, refunded and true, own
-  linked.name(L)
-  meet(L, sources, t)
-end
 
--- turned notes that the limit of a layer decides: what was reserved under others
--- gives nothing back, and these are no longer asked alone.
-local function turned(L)
-  for _, S in ipairs(L.linked) do
-    if (S.stay or L.own) and not S.turned and not S.asked then
-      turn(S)
-      S.stay, S.turned, S.changed = nil, true, true
+  -- leave lets go of states that have nothing left to count.
+  function linked.leave(L)
+    local some = {}
+    for _, S in ipairs(L.linked or {}) do
+      if S.counts then some[#some + 1] = S end
+    end
+    L.linked = some
+    linked.name(L)
+  end
+
+  -- give takes units out of a state that is not written: a refund asks each limit of a
+  -- name by itself.
+  local function give(S, n)
+    if S.given then return end
+    S.given = true
+    for _, P in ipairs(S.forms) do P.kind.refund(P, n) end
+    for i = #S.held, 1, -1 do
+      local o = S.held[i]
+      o.units = sub(o.units, n)
+      if o.units == 0 then table.remove(S.held, i) end
     end
   end
-  L.stay = L.stay or stayUntil(L)
-end
 
--- charge charges the states that a layer is linked to, once for each request.
-function linked.charge(L, n, told, denied)
-  if not L.linked then return end
-  turned(L)
-  for _, S in ipairs(L.linked) do
-    if not S.charged and not S.asked then
-      S.charged, S.changed = true, true
-      for _, P in ipairs(S.forms) do
-        P.open = nil
-        if not denied or P.countDenied then P.kind.charge(P, n, told) end
+  -- counting returns those of states that count, or are linked to one that does.
+  local function counting(all)
+    local some = {}
+    for _, S in ipairs(all) do
+      local counts = S.counts
+      for _, O in ipairs(all) do
+        counts = counts or O.counts and contains(O.links, S.segment) and contains(S.links, O.segment)
+      end
+      if counts then some[#some + 1] = S end
+    end
+    return some
+  end
+
+  -- follow has a limit that has not met the key start with the greatest use under
+  -- other limits, if any counts.
+  function linked.follow(L, segments, t, refunded, asked)
+    local all, own = others(L, segments, t, asked)
+    local sources = {}
+    all = counting(all)
+    for _, S in ipairs(all) do
+      if refunded then give(S, refunded) end
+      for _, P in ipairs(S.forms) do sources[#sources + 1] = P end
+      if #S.held > 0 then sources[#sources + 1] = asForm(S.held) end
+    end
+    if #all == 0 then return end
+    L.linked, L.others, L.place, L.turned, L.unmet, L.refunded, L.own = all, {}, 1, true, true, refunded and true, own
+    linked.name(L)
+    meet(L, sources, t)
+  end
+
+  -- turned notes that the limit of a layer decides: what was reserved under others
+  -- gives nothing back, and these are no longer asked alone.
+  local function turned(L)
+    for _, S in ipairs(L.linked) do
+      if (S.stay or L.own) and not S.turned and not S.asked then
+        turn(S)
+        S.stay, S.turned, S.changed = nil, true, true
+      end
+    end
+    L.stay = L.stay or stayUntil(L)
+  end
+
+  -- charge charges the states that a layer is linked to, once for each request.
+  function linked.charge(L, n, told, denied)
+    if not L.linked then return end
+    turned(L)
+    for _, S in ipairs(L.linked) do
+      if not S.charged and not S.asked then
+        S.charged, S.changed = true, true
+        for _, P in ipairs(S.forms) do
+          P.open = nil
+          if not denied or P.countDenied then P.kind.charge(P, n, told) end
+        end
       end
     end
   end
-end
 
-function linked.countsDenied(L)
-  for _, S in ipairs(L.linked or {}) do
-    for _, P in ipairs(S.forms) do
-      if P.countDenied then return true end
+  function linked.countsDenied(L)
+    for _, S in ipairs(L.linked or {}) do
+      for _, P in ipairs(S.forms) do
+        if P.countDenied then return true end
+      end
     end
   end
-end
 
--- save writes the states that a layer is linked to where they have changed, and
--- returns when all of them are as if never seen.
-function linked.save(L, reset)
-  if L.own and not L.unmet then -- it has met the key
-    turned(L)
+  -- save writes the states that a layer is linked to where they have changed, and
+  -- returns when all of them are as if never seen.
+  function linked.save(L, reset)
+    if L.own and not L.unmet then -- it has met the key
+      turned(L)
+      for _, S in ipairs(L.linked) do
+        if not contains(S.links, L.own) then S.links[#S.links + 1] = L.own end
+        if #S.links > mostLinks then table.remove(S.links, 1) end
+      end
+    end
     for _, S in ipairs(L.linked) do
-      if not contains(S.links, L.own) then S.links[#S.links + 1] = L.own end
-      if #S.links > mostLinks then table.remove(S.links, 1) end
+      for _, P in ipairs(S.forms) do reset = most(reset, micros(P, P.kind.reset(P))) end
+      for _, o in ipairs(S.held) do reset = most(reset, sub(o.ends, L.loaded)) end
     end
-  end
-  for _, S in ipairs(L.linked) do
-    for _, P in ipairs(S.forms) do reset = most(reset, micros(P, P.kind.reset(P))) end
-    for _, o in ipairs(S.held) do reset = most(reset, sub(o.ends, L.loaded)) end
-  end
-  for _, S in ipairs(L.linked) do
-    local all = {}
-    for i, P in ipairs(S.forms) do all[i] = P.kind.write(P) end
-    if S.changed and (reset == 0 or #all == 0 and #S.held == 0) then
-      redis.call('DEL', S.key)
-    elseif S.changed then
-      put(S.key, joined(all, S), reset)
+    for _, S in ipairs(L.linked) do
+      local all = {}
+      for i, P in ipairs(S.forms) do all[i] = P.kind.write(P) end
+      if S.changed and (reset == 0 or #all == 0 and #S.held == 0) then
+        redis.call('DEL', S.key)
+      elseif S.changed then
+        put(S.key, joined(all, S), reset)
+      end
     end
+    return reset
   end
-  return reset
+
+  return linked
 end

@@ -12,10 +12,9 @@ end
 -- loadAll reads the states of layers, whose keys follow KEYS[first], and returns the
 -- error of one, if any.
 local function loadAll(layers, first, t, refunded)
-  local asked = { others = {} }
-  for i = 1, #layers do asked[KEYS[first + i]] = true end
+  layers.first = first
   for i = 1, #layers do
-    local wrong = load(layers[i], KEYS[first + i], t, refunded and atMost(mul(refunded, layers[i].weight)), asked)
+    local wrong = load(layers[i], KEYS[first + i], t, refunded and atMost(mul(refunded, layers[i].weight)), layers)
     if wrong then return wrong end
   end
   for i = 1, #layers do
