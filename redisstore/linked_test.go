@@ -417,3 +417,23 @@ func TestListsCharged(t *testing.T) {
 		}
 	}
 }
+
+// TestListsCluster replaces a limit by one of another period in a cluster: the states
+// of a key are in one slot, so the script finds them.
+func TestListsCluster(t *testing.T) {
+	s := open(t, redistest.StartCluster(t, 3, 0).URL(), redisstore.Options{})
+	before, after := bound(t, s, "10/1h"), bound(t, s, "10/2h")
+	for i := range 30 {
+		key := fmt.Sprint("key ", i)
+		if d := take(t, before, key, 10); !d.Allowed {
+			t.Fatalf("%+v", d)
+		}
+		if d := take(t, after, key, 1); d.Allowed {
+			t.Errorf("%s has a fresh limit: %+v", key, d)
+		}
+		two := []stint.Layer{{Bound: after, Key: key}, {Bound: after, Key: key + "another"}}
+		if d, err := s.Decide(ctx, meter.OpTake, two, 1); err != nil || d.Allowed || d.Denied != 1 {
+			t.Errorf("with another key: %+v, %v", d, err)
+		}
+	}
+}
