@@ -64,13 +64,13 @@ local function bucket()
     return not less(L.full, add(L.used, mul(c, L.step)))
   end
 
-  -- charge: told says that it is for a request that has got its delay. Then no
+  -- charge: promised says that the request has got its delay. Then no
   -- place before it in a queue is freed any more, and none that a debt cuts off.
-  function kind.charge(L, c, told)
+  function kind.charge(L, c, promised)
     local used = add(L.used, mul(c, L.step))
     if L.token then
       L.low = least(L.low, L.used)
-      if less(L.debt, used) or told and L.queue then L.low = 0 end
+      if less(L.debt, used) or promised and L.queue then L.low = 0 end
     end
     L.used = least(used, L.debt)
   end

@@ -16,14 +16,14 @@
 -- through, which has then not been decided.
 
 local ARGV, KEYS = ARGV, KEYS
-local together = ARGV[1] == 'B'
+local batched = ARGV[1] == 'B'
 
-if together or ARGV[1] == 'T' or ARGV[1] == 'P' or ARGV[1] == 'K' then
+if batched or ARGV[1] == 'T' or ARGV[1] == 'P' or ARGV[1] == 'K' then
   local call, sub, byte, format = redis.call, string.sub, string.byte, string.format
   local pack, unpacked, marks = struct.pack, struct.unpack, {}
-  local get = together and redis.pcall or call -- no request may fail for another's key
+  local get = batched and redis.pcall or call -- no request may fail for another's key
   local now, at, first, answers = ARGV[4 * #KEYS + 3], 1, 0, nil
-  if together then now, at, answers = ARGV[2] ~= '' and ARGV[2], 3, {} end
+  if batched then now, at, answers = ARGV[2] ~= '' and ARGV[2], 3, {} end
   local t = tonumber(now)
   if not now then
     local time = call('TIME')
@@ -33,7 +33,7 @@ if together or ARGV[1] == 'T' or ARGV[1] == 'P' or ARGV[1] == 'K' then
   local before, tails = {}, {} -- of the request that is decided
   repeat
     local count, n = 1, #KEYS
-    if together then count, n, at = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), at + 2 end
+    if batched then count, n, at = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), at + 2 end
     local verb, cost = ARGV[at], tonumber(ARGV[at + 1])
     local heads, charges, fulls, divs = {}, {}, {}, {}
     for i = 1, n do
@@ -101,10 +101,10 @@ if together or ARGV[1] == 'T' or ARGV[1] == 'P' or ARGV[1] == 'K' then
       end
       if overflowed then backlogs[#backlogs + 1] = overflowed end
       local answer = known and (#backlogs == 1 and backlogs[1] or backlogs)
-      if answer and not together then return answer end
-      if together then answers[#answers + 1] = answer end
+      if answer and not batched then return answer end
+      if batched then answers[#answers + 1] = answer end
       first = first + n
     end
   until first == #KEYS
-  if together then return answers end
+  if batched then return answers end
 end

@@ -425,24 +425,24 @@ local function units(L, cost)
   return most, equal(most, n)
 end
 
--- charge charges every form of a layer, each by its own rule. told says whether
+-- charge charges every form of a layer, each by its own rule. promised says whether
 -- the request has got its delay; denied, that only what counts denials is. What
 -- is open under another form than that which charged last gives nothing back.
-local function charge(L, n, told, denied)
+local function charge(L, n, promised, denied)
   met(L)
   L.changed = true
   for _, P in ipairs(L.others or {}) do P.open = nil end
   if not denied or L.countDenied then
     L.place = 1
     if L.turned then L.open = nil end
-    L.kind.charge(L, n, told)
+    L.kind.charge(L, n, promised)
   end
   if L.others then
     for _, P in ipairs(L.others) do
-      if not denied or P.countDenied then P.kind.charge(P, n, told) end
+      if not denied or P.countDenied then P.kind.charge(P, n, promised) end
     end
   end
-  if L.linked then linked().charge(L, n, told, denied) end
+  if L.linked then linked().charge(L, n, promised, denied) end
 end
 
 -- countsDenied reports whether a denial is to be counted under a form.

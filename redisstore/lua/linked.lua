@@ -170,7 +170,7 @@ function newLinked()
   end
 
   -- charge charges the states that a layer is linked to, once for each request.
-  function linked.charge(L, n, told, denied)
+  function linked.charge(L, n, promised, denied)
     if not L.linked then return end
     turned(L)
     for _, S in ipairs(L.linked) do
@@ -178,7 +178,7 @@ function newLinked()
         S.charged, S.changed = true, true
         for _, P in ipairs(S.forms) do
           P.open = nil
-          if not denied or P.countDenied then P.kind.charge(P, n, told) end
+          if not denied or P.countDenied then P.kind.charge(P, n, promised) end
         end
       end
     end

@@ -20,20 +20,20 @@
 -- its time, stands in the state for a second; else it gives back by the last low.
 
 local mostOpen = 1024
-local holdFor = 1000000 -- µs
+local markFor = 1000000 -- µs
 
--- hold marks a charge that was just made so that it can be given back, and
+-- markCharge marks a charge that was just made so that it can be given back, and
 -- returns the mark.
-local function hold(L, t)
+local function markCharge(L, t)
   if not L.kind.level then return L.kind.mark(L) end
   local begun = L.token and string.byte(L.token) >= 128 and -struct.unpack('>d', L.token)
-  if not L.token or begun and less(add(begun, holdFor), t) then
+  if not L.token or begun and less(add(begun, markFor), t) then
     L.low, L.token = L.kind.backlog(L), struct.pack('>d', type(t) == 'number' and -math.max(t, 1) or -1)
   end
   return L.token
 end
 
--- release gives back what hold has marked.
+-- release gives back what markCharge has marked.
 local function release(L, mark, n)
   if not L.kind.level then return L.kind.giveBack(L, mark, n) end
   if L.token ~= mark then return end

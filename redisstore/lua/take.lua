@@ -52,7 +52,7 @@ local function take(op, cost, layers, t)
     answer(out, L, ok[i], retry, delay)
   end
   if op == 'k' and allowed then
-    for i = 1, #layers do out[#out + 1] = hold(layers[i], t) end
+    for i = 1, #layers do out[#out + 1] = markCharge(layers[i], t) end
   end
   return out, allowed
 end
