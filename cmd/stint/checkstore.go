@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -100,9 +99,7 @@ func writeCheckJSON(w io.Writer, name string, r *storecheck.Report) error {
 		Settle  string `json:"settle"`
 	}
 	findings := func(list []storecheck.Finding) []storecheck.Finding { return append([]storecheck.Finding{}, list...) }
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(struct {
+	return printJSON(w, struct {
 		URL      string               `json:"url"`
 		Usable   bool                 `json:"usable"`
 		Nodes    []storecheck.Node    `json:"nodes"`

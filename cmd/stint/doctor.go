@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -319,7 +318,5 @@ func (u *checkup) text(w io.Writer) error {
 }
 
 func (u *checkup) json(w io.Writer) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(map[string][]symptom{"found": u.found})
+	return printJSON(w, map[string][]symptom{"found": u.found})
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -69,9 +68,7 @@ func (c *explainCmd) Run(e *env) error {
 		return err
 	}
 	if c.JSON {
-		encoder := json.NewEncoder(e.out)
-		encoder.SetEscapeHTML(false)
-		return encoder.Encode(explained(x, address))
+		return printJSON(e.out, explained(x, address))
 	}
 	if address != "" {
 		text := "address\n"

@@ -145,9 +145,7 @@ func (c *planCmd) write(out io.Writer, report *plan.Report) error {
 		}
 	}
 	if c.JSON {
-		enc := json.NewEncoder(out)
-		enc.SetEscapeHTML(false)
-		return enc.Encode(report)
+		return printJSON(out, report)
 	}
 	return report.Text(out)
 }

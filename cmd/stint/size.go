@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -49,9 +48,7 @@ func (c *sizeCmd) Run(e *env) error {
 		return err
 	}
 	if c.JSON {
-		encoder := json.NewEncoder(e.out)
-		encoder.SetEscapeHTML(false)
-		return encoder.Encode(answer)
+		return printJSON(e.out, answer)
 	}
 	return c.text(e, answer)
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -148,9 +147,7 @@ func decode(in io.Reader) (*rules.File, error) {
 }
 
 func (r report) json(w io.Writer) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(r)
+	return printJSON(w, r)
 }
 
 // text writes a line for each finding, as compilers do, and one for the file.
