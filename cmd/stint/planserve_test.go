@@ -216,7 +216,7 @@ func serve(t *testing.T, file string, requests []hit, key []string) (denied int6
 	}
 	store := memstore.New(memstore.Options{})
 	defer store.Close()
-	source, err := rules.Fixed(store, f, rules.Options{})
+	source, err := rules.Open(store, "", f, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

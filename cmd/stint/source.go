@@ -193,7 +193,7 @@ func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) (err 
 	if follower != nil {
 		source, err = follower.Open(context.Background(), s.store, f, o)
 	} else {
-		source, err = rules.OpenFile(s.store, path, f, o)
+		source, err = rules.Open(s.store, path, f, o)
 	}
 	if err != nil {
 		return err

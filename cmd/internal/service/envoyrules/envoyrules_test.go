@@ -254,7 +254,7 @@ func service(t *testing.T, yaml string) *rls.Service {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, yaml)
 	}
-	source, err := rules.Fixed(memstore.New(memstore.Options{}), file, rules.Options{})
+	source, err := rules.Open(memstore.New(memstore.Options{}), "", file, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

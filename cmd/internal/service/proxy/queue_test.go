@@ -28,7 +28,7 @@ func source(t testing.TB, f *rules.File) *rules.Source {
 	t.Helper()
 	store := memstore.New(memstore.Options{})
 	t.Cleanup(func() { _ = store.Close() })
-	s, err := rules.Fixed(store, f, rules.Options{})
+	s, err := rules.Open(store, "", f, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 func TestStoreClosed(t *testing.T) {
 	store := memstore.New(memstore.Options{})
-	src, err := rules.Fixed(store, oneRule(t, "ip", "1/s"), rules.Options{})
+	src, err := rules.Open(store, "", oneRule(t, "ip", "1/s"), rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -118,7 +118,11 @@ func TestReload(t *testing.T) {
 	write(`rules: [{name: a, key: [ip], limits: 2 per hour sliding_log}]`)
 	store := memstore.New(memstore.Options{})
 	defer store.Close()
-	src, err := rules.Open(store, file, rules.Options{})
+	read, err := rules.Read(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, err := rules.Open(store, file, read, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

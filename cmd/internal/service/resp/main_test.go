@@ -69,7 +69,7 @@ func prepare(t testing.TB, o resp.Options) *resp.Server {
 		t.Fatal(err)
 	}
 	store := memstore.New(memstore.Options{})
-	if o.Source, err = rules.Fixed(store, file, rules.Options{Log: log}); err != nil {
+	if o.Source, err = rules.Open(store, "", file, rules.Options{Log: log}); err != nil {
 		t.Fatal(err)
 	}
 	o.Store, o.Version = store, "0.0.0"

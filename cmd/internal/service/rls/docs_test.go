@@ -56,7 +56,7 @@ func TestDocsRequests(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		source, err := rules.Fixed(memstore.New(memstore.Options{}), file, rules.Options{})
+		source, err := rules.Open(memstore.New(memstore.Options{}), "", file, rules.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -43,7 +43,7 @@ func service(t testing.TB, o rls.Options) *rls.Service {
 	}
 	store := memstore.New(memstore.Options{})
 	t.Cleanup(func() { _ = store.Close() })
-	if o.Source, err = rules.Fixed(store, file, rules.Options{}); err != nil {
+	if o.Source, err = rules.Open(store, "", file, rules.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if o.Observer == nil {

@@ -3,7 +3,9 @@
 //
 // Most callers open a source and ask it for the policy of the moment:
 //
-//	source, err := rules.Open(store, "stint.yaml", rules.Options{})
+//	file, err := rules.Read("stint.yaml")
+//	…
+//	source, err := rules.Open(store, "stint.yaml", file, rules.Options{})
 //	…
 //	go source.Watch(ctx)
 //	guard, err := httplimit.NewPolicyFunc(source.Policy, client, httplimit.Options{})

@@ -140,7 +140,7 @@ func readDocument(ctx context.Context, from rulesource.Source, kept rulesource.V
 // Open binds the first rules to a store and reads the overrides. It returns
 // once the node may decide.
 func (w *Follower) Open(ctx context.Context, store stint.Store, first *File, o Options) (*Source, error) {
-	s, err := newSource(store, "", first, o)
+	s, err := Open(store, "", first, o)
 	if err != nil {
 		return nil, err
 	}

@@ -53,28 +53,10 @@ type refusal struct {
 	err error
 }
 
-// Open reads a rules file and binds it to a store.
-func Open(store stint.Store, path string, o Options) (*Source, error) {
-	f, err := Read(path)
-	if err != nil {
-		return nil, err
-	}
-	return newSource(store, path, f, o)
-}
-
-// OpenFile is Open for a file that has just been read from the path: its
-// settings may say which store.
-func OpenFile(store stint.Store, path string, f *File, o Options) (*Source, error) {
-	return newSource(store, path, f, o)
-}
-
-// Fixed returns a source without a file behind: Reload does nothing, and Watch
-// waits for its context's end.
-func Fixed(store stint.Store, f *File, o Options) (*Source, error) {
-	return newSource(store, "", f, o)
-}
-
-func newSource(store stint.Store, path string, f *File, o Options) (*Source, error) {
+// Open binds the rules of a file that has just been read from a path to a store; its
+// settings may have said which. Without a path there is no file behind: Reload does
+// nothing, and Watch waits for its context's end.
+func Open(store stint.Store, path string, f *File, o Options) (*Source, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 
@@ -64,7 +65,7 @@ func open(t *testing.T, path string, o rules.Options) *bench {
 		b.attempts = append(b.attempts, err)
 	}
 	var err error
-	if b.Source, err = rules.Open(b.store, path, o); err != nil {
+	if b.Source, err = openFile(b.store, path, o); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -277,7 +278,7 @@ func TestNoSecrets(t *testing.T) {
 func TestFixed(t *testing.T) {
 	store := memstore.New(memstore.Options{})
 	defer store.Close()
-	s, err := rules.Fixed(store, decode(t, limited(3)), rules.Options{})
+	s, err := rules.Open(store, "", decode(t, limited(3)), rules.Options{})
 	if err != nil || s.Reload() != nil || s.Ready() != nil || s.Policy() == nil {
 		t.Fatal(err)
 	}
@@ -295,7 +296,7 @@ func TestOpenRefuses(t *testing.T) {
 	defer store.Close()
 	for _, text := range []string{"rules: [", "rules: [{name: a, key: [ip], limits: 1/s, hash_key: true}]"} {
 		write(t, path, text)
-		if _, err := rules.Open(store, path, rules.Options{}); err == nil || !strings.HasPrefix(err.Error(), path) {
+		if _, err := openFile(store, path, rules.Options{}); err == nil || !strings.HasPrefix(err.Error(), path) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -372,15 +373,15 @@ func TestDeclared(t *testing.T) {
 	write(t, path, misspelled)
 	store := memstore.New(memstore.Options{})
 	defer store.Close()
-	if _, err := rules.Open(store, path, rules.Options{Declared: true}); err == nil || !strings.Contains(err.Error(), `did you mean "method"?`) {
+	if _, err := openFile(store, path, rules.Options{Declared: true}); err == nil || !strings.Contains(err.Error(), `did you mean "method"?`) {
 		t.Errorf("opened: %v", err)
 	}
-	if _, err := rules.Open(store, path, rules.Options{}); err != nil {
+	if _, err := openFile(store, path, rules.Options{}); err != nil {
 		t.Errorf("without the option: %v", err)
 	}
 	good := strings.ReplaceAll(misspelled, "methd", "method")
 	write(t, path, good)
-	s, err := rules.Open(store, path, rules.Options{Declared: true})
+	s, err := openFile(store, path, rules.Options{Declared: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -392,4 +393,13 @@ func TestDeclared(t *testing.T) {
 	if err := s.Reload(); err != nil {
 		t.Errorf("declared: %v", err)
 	}
+}
+
+// openFile reads a rules file and binds it to a store.
+func openFile(store stint.Store, path string, o rules.Options) (*rules.Source, error) {
+	f, err := rules.Read(path)
+	if err != nil {
+		return nil, err
+	}
+	return rules.Open(store, path, f, o)
 }

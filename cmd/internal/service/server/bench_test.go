@@ -237,7 +237,7 @@ func childServer(kind string) int {
 		if err != nil {
 			panic(err)
 		}
-		source, err := rules.Fixed(memstore.New(memstore.Options{}), file, rules.Options{})
+		source, err := rules.Open(memstore.New(memstore.Options{}), "", file, rules.Options{})
 		if err != nil {
 			panic(err)
 		}

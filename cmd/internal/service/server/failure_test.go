@@ -55,7 +55,7 @@ rules:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.Source, err = rules.Fixed(down{memstore.New(memstore.Options{})}, file, rules.Options{}); err != nil {
+	if o.Source, err = rules.Open(down{memstore.New(memstore.Options{})}, "", file, rules.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(o.Source.Policy().Close) // what passed is owed to a store that never comes back

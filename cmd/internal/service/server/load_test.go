@@ -37,7 +37,11 @@ func TestReloadUnderLoad(t *testing.T) {
 		}
 	}
 	write(text(1_000_000))
-	source, err := rules.Open(memstore.New(memstore.Options{}), path, rules.Options{})
+	file, err := rules.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := rules.Open(memstore.New(memstore.Options{}), path, file, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +168,7 @@ rules:
 	if err != nil {
 		t.Fatal(err)
 	}
-	source, err := rules.Fixed(memstore.New(memstore.Options{}), file, rules.Options{Log: logger})
+	source, err := rules.Open(memstore.New(memstore.Options{}), "", file, rules.Options{Log: logger})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func newOptions(tb testing.TB, text string) server.Options {
 	}
 	store := memstore.New(memstore.Options{})
 	tb.Cleanup(func() { _ = store.Close() })
-	source, err := rules.Fixed(store, file, rules.Options{})
+	source, err := rules.Open(store, "", file, rules.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}
