@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -434,6 +436,45 @@ func TestListsCluster(t *testing.T) {
 		two := []stint.Layer{{Bound: after, Key: key}, {Bound: after, Key: key + "another"}}
 		if d, err := s.Decide(ctx, meter.OpTake, two, 1); err != nil || d.Allowed || d.Denied != 1 {
 			t.Errorf("with another key: %+v, %v", d, err)
+		}
+	}
+}
+
+// TestListsAtOnce has two processes ask at once, on the server's clock, each under its
+// own list: 15 pass, as one by one. Both states stay for as long as either counts.
+func TestListsAtOnce(t *testing.T) {
+	server := redistest.Start(t)
+	o := redisstore.Options{Prefix: "once", Timeout: time.Minute}
+	texts := []string{"10/10h", "15/20h sliding_log"}
+	var all []stint.Bound
+	for i, text := range texts {
+		s := open(t, server.URL(), o)
+		bound(t, s, texts[1-i]) // what the other has
+		all = append(all, bound(t, s, text))
+	}
+	var passed [2]atomic.Int64
+	var asking sync.WaitGroup
+	for n := range 64 {
+		asking.Go(func() {
+			for range 10 {
+				d, err := all[n%2].Decide(ctx, meter.OpTake, "key", 1)
+				if err != nil {
+					t.Error(err)
+				} else if d.Allowed {
+					passed[n%2].Add(1)
+				}
+			}
+		})
+	}
+	asking.Wait()
+	if a, b := passed[0].Load(), passed[1].Load(); a+b != 15 || a > 10 {
+		t.Errorf("%d and %d passed, 15 together", a, b)
+	}
+	c := client(t, server.Addr)
+	for i, b := range all {
+		ms, err := c.Do(ctx, c.B().Pttl().Key(redisstore.StateOf(o, "key", b)).Build()).AsInt64()
+		if err != nil || time.Duration(ms)*time.Millisecond < 18*time.Hour {
+			t.Errorf("%s is kept for %v, %v", texts[i], time.Duration(ms)*time.Millisecond, err)
 		}
 	}
 }
