@@ -265,6 +265,9 @@ func (p *parser) period(l *Limit, w word) error {
 	case name.s == "M":
 		return p.fail(name.at, `write "m" for a minute, "per month in UTC" for a month`, `"M" may be a minute or a month`)
 	case known && digits > 0:
+		if strings.Trim(w.s[:digits], "0") == "" {
+			return p.fail(w.at, periods, "the period is zero")
+		}
 		n, err := p.number(word{w.s[:digits], w.at}, "the period", 1)
 		if err != nil {
 			return err
