@@ -386,7 +386,7 @@ func TestBoundsInUse(t *testing.T) {
 	clock.advance(1_000_000 * time.Hour)
 	s := memstore.New(memstore.Options{MaxKeys: 1500, MaxBytes: 1 << 17, MaxReservations: 50, Now: clock.now})
 	rounds := 60
-	if racing {
+	if racing || testing.Short() {
 		rounds = 8 // so that each saves once
 	}
 	var wg sync.WaitGroup

@@ -84,6 +84,9 @@ func callLog(all []apiCall) string {
 // tier for each plan, and by address only for those without: so that ten offices
 // are not one client each, and the one that sends far too much is denied.
 func TestProposeIdentities(t *testing.T) {
+	if racing {
+		t.Skip("takes a minute with the race detector: make test runs it without")
+	}
 	all := calls(1)
 	p, err := plan.Propose(t.Context(), plan.Options{Files: []string{"-"}, Stdin: strings.NewReader(callLog(all)), Margin: 0.2})
 	if err != nil || p.File == "" {
