@@ -71,7 +71,7 @@ func (d rueidisDriver) run(ctx context.Context, verb, script string, keys, args 
 	}
 	cmd := d.client.B().Arbitrary(verb, script, strconv.Itoa(len(keys))).Keys(keys...).Args(args...).Build()
 	result := d.client.Do(ctx, cmd)
-	if err := result.NonRedisError(); d.login.mayHaveEnded(err) {
+	if err := result.NonRedisError(); err != nil && d.login.mayHaveEnded(err) {
 		return nil, err
 	}
 	v, err := result.ToAny()

@@ -124,7 +124,7 @@ func (l *login) ask(of rueidis.AuthCredentialsContext) (rueidis.AuthCredentials,
 // login on an open connection that the server refused: then the connection has ended,
 // and the call may have run.
 func (l *login) mayHaveEnded(err error) bool {
-	if l == nil || err == nil {
+	if l == nil {
 		return false
 	}
 	_, said := rueidis.IsRedisErr(err)
