@@ -1,7 +1,7 @@
 package sizing
 
 // What Redis 7 on 64 bits adds to what a key and its value hold, with the
-// allocator that it brings along. TestMemory holds it to a server.
+// allocator that it brings along. TestReal holds it to a server.
 const (
 	baseMemory  = 1 << 20 // of a server without keys and with few clients
 	connections = 2       // of a process to a server, those of rueidis on few cores
