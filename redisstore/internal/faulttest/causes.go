@@ -68,7 +68,7 @@ var replies = []reply{
 	},
 	{
 		name: "NOSCRIPT and no EVAL", says: []string{"NOPERM"}, class: redisstore.ErrConfiguration, breaks: true,
-		begin: func(s *scene) { s.CLI(s, "script", "flush"); s.CLI(s, "acl", "setuser", "default", "-eval") },
+		begin: func(s *scene) { s.CLI(s, "acl", "setuser", "default", "-eval"); s.CLI(s, "script", "flush") },
 		end:   cli("acl", "setuser", "default", "+eval"),
 	},
 }
