@@ -104,7 +104,13 @@ func (d rueidisDriver) Slots(ctx context.Context) ([]SlotRange, error) {
 		}
 		host, _ := master[0].ToString()
 		port, _ := master[1].AsInt64()
-		all = append(all, SlotRange{uint16(first), uint16(last), fmt.Sprintf("%s:%d", host, port)})
+		name := net.JoinHostPort(host, strconv.FormatInt(port, 10))
+		if (host == "" || host == "?") && len(master) > 2 { // nodes that do not say where they are may have one port
+			if id, err := master[2].ToString(); err == nil {
+				name = id
+			}
+		}
+		all = append(all, SlotRange{uint16(first), uint16(last), name})
 	}
 	return all, nil
 }

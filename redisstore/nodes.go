@@ -204,8 +204,8 @@ type Topology interface {
 	Slots(ctx context.Context) ([]SlotRange, error)
 }
 
-// A SlotRange is slots of a cluster, both ends included, and the name or address
-// of the node that serves them.
+// A SlotRange is slots of a cluster, both ends included, and the address of the node
+// that serves them, or its name where nodes do not say their addresses.
 type SlotRange struct {
 	First, Last uint16
 	Node        string

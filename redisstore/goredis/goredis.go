@@ -12,6 +12,7 @@ package goredis
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -122,9 +123,14 @@ func (d driver) Slots(ctx context.Context) ([]redisstore.SlotRange, error) {
 	}
 	var all []redisstore.SlotRange
 	for _, one := range list {
-		if len(one.Nodes) > 0 {
-			all = append(all, redisstore.SlotRange{First: uint16(one.Start), Last: uint16(one.End), Node: one.Nodes[0].Addr})
+		if len(one.Nodes) == 0 {
+			continue
 		}
+		name := one.Nodes[0].Addr
+		if host, _, _ := net.SplitHostPort(name); (host == "" || host == "?") && one.Nodes[0].ID != "" { // it does not say where it is
+			name = one.Nodes[0].ID
+		}
+		all = append(all, redisstore.SlotRange{First: uint16(one.Start), Last: uint16(one.End), Node: name})
 	}
 	return all, nil
 }

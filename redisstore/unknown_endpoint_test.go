@@ -1,0 +1,57 @@
+package redisstore_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/redisstore"
+)
+
+// TestUnknownEndpoint has the nodes of a cluster announce one port, and no address:
+// they are told apart all the same, each with a breaker of its own.
+func TestUnknownEndpoint(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	slots, ok := redisstore.DriverOf(client(t, c.Nodes[0].Addr)).(redisstore.Topology)
+	if !ok {
+		t.Fatal("the driver does not know who serves what")
+	}
+	names := func() map[string]bool {
+		ranges, err := slots.Slots(ctx)
+		if err != nil {
+			return nil // of a connection that ended
+		}
+		all := make(map[string]bool)
+		for _, r := range ranges {
+			all[r.Node] = true
+		}
+		return all
+	}
+	if known := names(); len(known) != 3 || !known[c.Nodes[1].Addr] {
+		t.Errorf("nodes that say where they are: %v", known)
+	}
+	for _, s := range c.Nodes {
+		s.CLI(t, "config", "set", "cluster-preferred-endpoint-type", "unknown-endpoint")
+		s.CLI(t, "config", "set", "cluster-announce-port", "7000")
+	}
+	eventually(t, "the nodes do not all announce one port", func() bool {
+		for _, s := range c.Nodes {
+			ports := 0
+			for line := range strings.Lines(s.CLI(t, "cluster", "slots")) {
+				if strings.TrimSpace(line) == "7000" {
+					ports++
+				}
+			}
+			if ports != 3 {
+				return false
+			}
+		}
+		return true
+	})
+	var known map[string]bool
+	eventually(t, "no node answers", func() bool { known = names(); return known != nil })
+	if len(known) != 3 {
+		t.Errorf("three nodes are taken for %v", known)
+	}
+}
