@@ -151,7 +151,7 @@ func TestClockStepServer(t *testing.T) {
 				select {
 				case <-done:
 					return
-				case <-time.After(4 * time.Millisecond): // what a caller does besides
+				case <-time.After(time.Millisecond): // what a caller does besides
 					all[i%len(all)].take(t, i/len(all)%len(stores), &slowest)
 				}
 			}
