@@ -384,7 +384,7 @@ func TestBytes(t *testing.T) {
 func TestBoundsInUse(t *testing.T) {
 	clock := new(clock)
 	clock.advance(1_000_000 * time.Hour)
-	s := memstore.New(memstore.Options{MaxKeys: 1500, MaxBytes: 1 << 17, MaxReservations: 50, Now: clock.now})
+	s := memstore.New(memstore.Options{MaxKeys: 1500, MaxBytes: 1 << 13, MaxReservations: 50, Now: clock.now})
 	rounds := 60
 	if racing || testing.Short() {
 		rounds = 8 // so that each saves once
@@ -427,6 +427,9 @@ func TestBoundsInUse(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	if st := s.Stats(); st.FullKeys == 0 || st.FullBytes == 0 || st.FullReservations == 0 {
+		t.Errorf("a bound was not reached: %+v", st)
+	}
 	clock.advance(62 * 24 * time.Hour)
 	if _, _, err := limiter(t, s, "1/1s").Reserve(ctx, "last", 1, time.Second); err != nil {
 		t.Error(err)
