@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -124,6 +125,63 @@ func TestSnapshotRefused(t *testing.T) {
 	}
 	if err := s.SaveFile(filepath.Join(t.TempDir(), "none", "file")); err == nil {
 		t.Error("saved into a folder that is not there")
+	}
+}
+
+// TestSnapshotSpecial saves and loads where something lies that is no regular
+// file: it is an error, and stays.
+func TestSnapshotSpecial(t *testing.T) {
+	s, _ := used(t)
+	path := filepath.Join(t.TempDir(), "s")
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	want := "memstore: " + path + ": not a regular file"
+	if err := s.SaveFile(path); err == nil || err.Error() != want {
+		t.Errorf("SaveFile: %v, want %q", err, want)
+	}
+	if err := memstore.New(memstore.Options{}).LoadFile(path); err == nil || err.Error() != want {
+		t.Errorf("LoadFile: %v, want %q", err, want)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().IsRegular() {
+		t.Errorf("%v, %v: the socket has gone", info, err)
+	}
+}
+
+// TestSaveSweeps saves beside what killed saves have left: what is old goes,
+// and everything else stays.
+func TestSaveSweeps(t *testing.T) {
+	s, _ := used(t)
+	path := filepath.Join(t.TempDir(), "stint.snapshot")
+	old := time.Now().Add(-48 * time.Hour)
+	for name, stays := range map[string]bool{
+		path + ".saving-123": false, path + ".saving-0": false,
+		path + ".saving-": true, path + ".saving-1a": true, path + ".20261101": true, path + ".bak": true, path + "2.saving-1": true,
+	} {
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(name, old, old); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.SaveFile(path); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(name); (err == nil) != stays {
+			t.Errorf("%s: %v, want it to stay: %v", name, err, stays)
+		}
+	}
+	young := path + ".saving-7" // of a save that goes on
+	if err := os.WriteFile(young, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SaveFile(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(young); err != nil {
+		t.Errorf("another's save: %v", err)
 	}
 }
 

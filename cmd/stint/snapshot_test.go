@@ -90,6 +90,14 @@ func TestSnapshotRefused(t *testing.T) {
 	if err := <-p.ended; err == nil || !strings.Contains(p.log(), "no such file or directory") {
 		t.Errorf("a directory that is not there: %v, %s", err, p.log())
 	}
+	pipe := dir + "/pipe"
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p = launch(t, "serve", "serve", "-c", rules, "--http", "127.0.0.1:0", "--snapshot", pipe)
+	if err := <-p.ended; err == nil || !strings.Contains(p.log(), pipe+": not a regular file") {
+		t.Errorf("a pipe: %v, %s", err, p.log())
+	}
 	// The rest of a process that was killed while it saved does no harm.
 	writeFile(t, dir+"/good.new", "half of a snapsh")
 	s = startServe(t, "-c", rules, "--http", "127.0.0.1:0", "--snapshot", dir+"/good")

@@ -3,7 +3,9 @@ package wholefile
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -15,9 +17,10 @@ const beside = ".new"
 
 // Write puts what write writes in the place of a file: beside it, synced, then
 // renamed. After an error, or a kill at any moment, the file is as it was. Its
-// owner alone may read it. One process at a time writes a path.
+// owner alone may read it. One process at a time writes a path. A pipe, a
+// device or a directory there is an error, and stays.
 func Write(path string, write func(io.Writer) error) (err error) {
-	f, err := os.OpenFile(path+beside, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := create(path)
 	if err != nil {
 		return err
 	}
@@ -41,9 +44,32 @@ func Write(path string, write func(io.Writer) error) (err error) {
 // Try reports why Write could not begin to write a path, without writing it. It
 // makes a file of another name, since a process may be writing the path.
 func Try(path string) error {
+	if err := regular(path); err != nil {
+		return err
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".try-")
 	if err != nil {
 		return err
 	}
 	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// create opens a new file beside a path. What lies there is replaced, never
+// opened: a pipe would wait for its reader, and a link leads elsewhere.
+func create(path string) (*os.File, error) {
+	if err := regular(path); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(path + beside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return os.OpenFile(path+beside, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+}
+
+// regular reports why a path cannot become a whole file: something else is there.
+func regular(path string) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s: not a regular file", path)
+	}
+	return nil
 }

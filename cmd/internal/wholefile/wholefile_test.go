@@ -3,6 +3,7 @@ package wholefile_test
 import (
 	"errors"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -64,5 +65,50 @@ func TestTry(t *testing.T) {
 	}
 	if wholefile.Try(filepath.Join(path, "below a file")) == nil {
 		t.Error("a path that cannot be written can be")
+	}
+}
+
+// TestSpecial writes where something lies that is no regular file: it stays, and
+// so does what a link beside it leads to.
+func TestSpecial(t *testing.T) {
+	dir := t.TempDir()
+	socket := filepath.Join(dir, "s")
+	ln, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	for _, path := range []string{socket, dir} {
+		for name, err := range map[string]error{"Write": wholefile.Write(path, put("x")), "Try": wholefile.Try(path)} {
+			if err == nil || err.Error() != path+": not a regular file" {
+				t.Errorf("%s: %v, want that it is not a regular file", name, err)
+			}
+		}
+	}
+	if info, err := os.Stat(socket); err != nil || info.Mode().IsRegular() {
+		t.Errorf("%v, %v: the socket has gone", info, err)
+	}
+	path, other := filepath.Join(dir, "file"), filepath.Join(dir, "other")
+	if err := os.WriteFile(other, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(other, path+".new"); err != nil {
+		t.Fatal(err)
+	}
+	if err := wholefile.Write(path, put("whole")); err != nil {
+		t.Fatal(err)
+	}
+	if text, _ := os.ReadFile(other); string(text) != "precious" {
+		t.Errorf("what the link leads to has become %q", text)
+	}
+	if text, _ := os.ReadFile(path); string(text) != "whole" {
+		t.Errorf("the file has %q", text)
+	}
+}
+
+func put(text string) func(io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := io.WriteString(w, text)
+		return err
 	}
 }
