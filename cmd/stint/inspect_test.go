@@ -288,7 +288,7 @@ func TestUndoUnkept(t *testing.T) {
 		if status, _, errs := p.stint("reset", "orders", "partner-1"); status != 0 {
 			t.Fatal(errs)
 		}
-		if err := os.Mkdir(state+".new", 0o700); err != nil { // in the place of the file that is written first
+		if err := os.MkdirAll(state+".new/full", 0o700); err != nil { // in the place of the file that is written first
 			t.Fatal(err)
 		}
 		if status, _, errs := p.stint("undo"); status != 1 || !strings.Contains(errs, "it is done, but not in the audit") {
