@@ -200,11 +200,11 @@ func (s *Store) near() int64 {
 }
 
 // isFast reports whether all parts are buckets of small numbers, in units of the
-// request, that have not taken the place of other limits: then the script's fast path
-// answers with backlogs, from which all else follows.
+// request: then the script's fast path answers with backlogs, from which all else
+// follows.
 func isFast(parts []part) bool {
 	for i := range parts {
-		if parts[i].form.fast == nil || parts[i].weight != 1 || parts[i].limit.before.Load() != nil {
+		if parts[i].form.fast == nil || parts[i].weight != 1 {
 			return false
 		}
 	}
@@ -222,7 +222,7 @@ func (s *Store) fastPath(ctx context.Context, op meter.Op, parts []part, cost in
 	args := append(room[len(parts):len(parts)], verb, number(cost))
 	for i := range parts {
 		keys[i] = state(parts[i].begin, parts[i].end, parts[i].limit)
-		args = append(args, parts[i].form.args...)
+		args = parts[i].limit.append(args, parts[i].form, 0)
 	}
 	if s.flooded(&parts[0]) {
 		return s.fastOverflow(ctx, op, parts, cost, keys, args)
@@ -253,7 +253,7 @@ func (s *Store) fastAnswer(ctx context.Context, parts []part, verb string, cost 
 	args = append(args, strings.ToUpper(verb), number(cost))
 	for i := range parts {
 		keys[i] = state(parts[i].begin, parts[i].end, parts[i].limit)
-		args = append(args, parts[i].form.args...)
+		args = parts[i].limit.append(args, parts[i].form, 0)
 	}
 	var reply any
 	var err error

@@ -59,6 +59,7 @@ const (
 	ours         = "stint, gcra"
 	oursGoRedis  = ours + ", go-redis"
 	ours3        = "stint, three layers"
+	oursTiers    = "stint, gcra, one of two tiers"
 	oursLog      = "stint, sliding_log of 900 to 1,000"
 	redisRate    = "redis_rate, go-redis"
 )
@@ -94,8 +95,15 @@ func (s *redisServer) contenders() (all []contender, done func(), err error) {
 		{oursGoRedis, other, []string{"1/s burst 1000000"}},
 		{ours3, own, []string{"1/s burst 1000000", "50/1m burst 1000000", "2000/1h burst 1000000"}},
 		{"stint, sliding_counter", own, []string{"1000000/1m sliding_counter"}},
+		{oursTiers, own, []string{"1/s burst 1000000"}},
 	} {
-		limiter, err := limiterOf(one.store, "c"+strconv.Itoa(n), one.texts...)
+		name := "c" + strconv.Itoa(n)
+		if one.name == oursTiers { // another tier of the same name
+			if _, err := own.Bind(name, stint.PerHour(1000)); err != nil {
+				return nil, done, err
+			}
+		}
+		limiter, err := limiterOf(one.store, name, one.texts...)
 		if err != nil {
 			return nil, done, err
 		}
@@ -120,7 +128,7 @@ func limiterOf(store stint.Store, name string, texts ...string) (*stint.Limiter,
 		}
 		limits[i] = l.WithName(name + "-" + strconv.Itoa(i))
 	}
-	return stint.NewLimiter(store, "api", limits...)
+	return stint.NewLimiter(store, name, limits...)
 }
 
 // allow returns the call that takes one unit.
@@ -165,7 +173,7 @@ func unlessNil(err error) error {
 // copies of one that was filled by decisions.
 func (s *redisServer) log(store *redisstore.Store) (contender, error) {
 	limit := stint.PerHour(logFull).WithAlgorithm(meter.SlidingLog).WithName("log")
-	limiter, err := stint.NewLimiter(store, "api", limit)
+	limiter, err := stint.NewLimiter(store, "log", limit)
 	if err != nil {
 		return contender{}, err
 	}
@@ -203,7 +211,7 @@ func (s *redisServer) logNames(ctx context.Context, limiter *stint.Limiter) (fil
 			return "", nil, err
 		}
 	}
-	all, err := s.goRedis.Keys(ctx, "stint:{*}:api/log:*").Result()
+	all, err := s.goRedis.Keys(ctx, "stint:{*}:log/log:*").Result()
 	if err != nil || len(all) != logKeys+1 {
 		return "", nil, fmt.Errorf("%d logs, of %d: %w", len(all), logKeys+1, err)
 	}

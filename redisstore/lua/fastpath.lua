@@ -4,8 +4,8 @@
 -- that jumped. bucket.lua describes the state.
 --
 -- KEYS: the states. ARGV: T, P or K (take, peek, take so that it can be given
--- back), cost; for each key its limit's
--- head, step, full, div; then, if the time is not the server's, now.
+-- back), cost; for each key, behind a ~ and their number, the other limits whose place
+-- its limit may have taken, then its head, step, full, div; then, if the time is not the server's, now.
 -- Answer: for each key the backlog b after the decision in 1/div µs, or −1 − b
 -- where its limit denies; a number where there is one key, else a list; K's answer
 -- is a list that ends with a mark for each charge (see open.lua).
@@ -22,8 +22,17 @@ if batched or ARGV[1] == 'T' or ARGV[1] == 'P' or ARGV[1] == 'K' then
   local call, sub, byte, format = redis.call, string.sub, string.byte, string.format
   local pack, unpacked, marks = struct.pack, struct.unpack, {}
   local get = batched and redis.pcall or call -- no request may fail for another's key
-  local now, at, first, answers = ARGV[4 * #KEYS + 3], 1, 0, nil
-  if batched then now, at, answers = ARGV[2] ~= '' and ARGV[2], 3, {} end
+  local now, at, first, answers = nil, 1, 0, nil
+  if batched then
+    now, at, answers = ARGV[2] ~= '' and ARGV[2], 3, {}
+  else
+    local behind = 3
+    for _ = 1, #KEYS do
+      if ARGV[behind] == '~' then behind = behind + 2 + ARGV[behind + 1] end
+      behind = behind + 4
+    end
+    now = ARGV[behind]
+  end
   local t = tonumber(now)
   if not now then
     local time = call('TIME')
@@ -35,8 +44,12 @@ if batched or ARGV[1] == 'T' or ARGV[1] == 'P' or ARGV[1] == 'K' then
     local count, n = 1, #KEYS
     if batched then count, n, at = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), at + 2 end
     local verb, cost = ARGV[at], tonumber(ARGV[at + 1])
-    local heads, charges, fulls, divs = {}, {}, {}, {}
+    local heads, charges, fulls, divs, others = {}, {}, {}, {}, {}
     for i = 1, n do
+      if ARGV[at + 2] == '~' then
+        others[i] = at + 4
+        at = at + 2 + ARGV[at + 3]
+      end
       heads[i], fulls[i], divs[i] = ARGV[at + 2], tonumber(ARGV[at + 4]), tonumber(ARGV[at + 5])
       charges[i] = cost * ARGV[at + 3]
       at = at + 4
@@ -60,6 +73,11 @@ if batched or ARGV[1] == 'T' or ARGV[1] == 'P' or ARGV[1] == 'K' then
           if used < 0 then used = 0 end
           known = known and used <= 2 * full
           if extra == 16 then tail = sub(state, -16) end
+        end
+        local other = used == 0 and others[i]
+        if other and metOther(get, KEYS[first + i], other, ARGV[other - 1]) then
+          known = false
+          break
         end
         local after = used + charges[i]
         if after > full and cost > 0 then

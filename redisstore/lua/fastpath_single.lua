@@ -2,8 +2,10 @@
 -- that differ only in their keys. It does what fastpath.lua does in a straight line,
 -- since most calls are of this kind. What it cannot decide falls through.
 --
--- KEYS: the states. ARGV: T for one or R for several, cost, head, step, full, div;
--- then, if the time is not the server's, now. A state of this limit begins with head:
+-- KEYS: the states. ARGV: T for one or R for several, cost; behind a ~ and their
+-- number, the other limits whose place this one may have taken; head, step, full, div;
+-- then, if the time is not the server's, now. A key that has nothing in use under this
+-- limit and has met one of those falls through. A state of this limit begins with head:
 -- '=', the algorithm's letter (q is a queue), the limit's numbers. step is T and full
 -- the burst span of meter/gcra.go, in 1/div µs. What follows head is the TAT: µs as a
 -- double, then the rest in 1/div µs. Large ones are in digits, after a ':' (58). While
@@ -13,11 +15,21 @@
 -- denies; to R one for each; false for a request that falls through, which has then
 -- not been decided.
 
+-- metOther reports whether a key has a state of one of n other limits of its name,
+-- whose segments begin at an argument.
+local function metOther(get, key, from, n)
+  local begin, rest = string.match(key, '^([^}]*}:)[^:]+(:.*)$') -- not of one that newcomers share
+  for i = from, begin and from + n - 1 or 0 do
+    if get('EXISTS', begin .. ARGV[i] .. rest) ~= 0 then return true end
+  end
+end
+
 if (ARGV[1] == 'T' and #KEYS == 1 or ARGV[1] == 'R') and not overflowed then
   local call, sub, byte, format = redis.call, string.sub, string.byte, string.format
-  local pack, unpacked, floor, now = struct.pack, struct.unpack, math.floor, ARGV[7]
-  local head, full, div, charge = ARGV[3], tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[2] * ARGV[4]
-  local from, size, queue = #ARGV[3], div == 1 and 8 or 12, byte(ARGV[3], 2) == 113
+  local pack, unpacked, floor = struct.pack, struct.unpack, math.floor
+  local at = ARGV[3] == '~' and 5 + ARGV[4] or 3 -- the limit itself
+  local head, full, div, charge = ARGV[at], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]), ARGV[2] * ARGV[at + 1]
+  local from, size, queue, now = #head, div == 1 and 8 or 12, byte(head, 2) == 113, ARGV[at + 4]
   local answers = ARGV[1] == 'R' and {}
   local get = answers and redis.pcall or call -- no request may fail for another's key
   local t = tonumber(now)
@@ -38,6 +50,7 @@ if (ARGV[1] == 'T' and #KEYS == 1 or ARGV[1] == 'R') and not overflowed then
         if extra == 16 then low = unpacked('>d', state, from + size + 1) end
       end
     end
+    if used == 0 and at > 3 and metOther(get, key, 5, ARGV[4]) then used = nil end
     if used and used <= 2 * full and t < 4503599627370496 then -- 2^52
       answer = used + charge
       if answer > full and charge ~= 0 then
