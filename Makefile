@@ -6,6 +6,7 @@ MODULE   := github.com/stint-dev/stint
 BELOW     = $(filter-out $(CURDIR),$(shell go list -m -f '{{.Dir}}')) # the modules beside the root
 APART    := adapters/caddylimit adapters/generated benchmarks/caddy deploy/compose deploy/helm # modules that go.work leaves out, so that nothing else is built with their dependencies
 REQUIRED := . ./grpclimit ./redisstore ./redisstore/goredis ./rulesdb # that other modules here require
+ADAPTERS := ./adapters/connectlimit ./adapters/echolimit ./adapters/fiberlimit ./adapters/ginlimit # that proof requires
 # They begin first, or the others wait for them at the end.
 LONGEST  := ./redisstore ./cmd/stint ./redisstore/goredis
 # Much in them compares on one goroutine, where there is no race to find: with the
@@ -170,9 +171,9 @@ lint: check ## gofmt, go vet, golangci-lint and vale, of pinned versions (fetche
 tidy: ## tidy every go.mod (go mod tidy ignores go.work, so give it a replace for as long as it runs)
 	go mod tidy
 	@for d in $(BELOW); do (cd $$d && \
-	  for m in $(REQUIRED); do go mod edit -replace $(MODULE)$${m#.}=$(CURDIR)$${m#.} || exit 1; done; \
+	  for m in $(REQUIRED) $(ADAPTERS); do go mod edit -replace $(MODULE)$${m#.}=$(CURDIR)$${m#.} || exit 1; done; \
 	  go mod tidy; status=$$?; \
-	  for m in $(REQUIRED); do go mod edit -dropreplace $(MODULE)$${m#.}; done; exit $$status) || exit 1; done
+	  for m in $(REQUIRED) $(ADAPTERS); do go mod edit -dropreplace $(MODULE)$${m#.}; done; exit $$status) || exit 1; done
 
 clean: ## remove what builds and tests leave behind
 	rm -rf bin

@@ -556,6 +556,9 @@ var floors = map[string]string{
 	"cmd/internal/service/board/write": "cmd/internal/service/board",
 	"proof/model":                      "", // written apart from the engine, or it proves nothing
 	"proof/oracle":                     "proof/model",
+	"proof/crowd": `
+		proof/model
+		proof/oracle`,
 }
 
 // placed are the directories whose files have a place each. The others are held

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,21 +16,14 @@ import (
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
-	"github.com/stint-dev/stint/proof/oracle"
+	"github.com/stint-dev/stint/proof/crowd"
 	"github.com/stint-dev/stint/redisstore"
 )
-
-// A take asks one entry point for one unit of a key, which is an address, and
-// says whether it passed. An error is neither.
-type take func(key string) (ok bool, err error)
-
-// shared is the key that all goroutines of a crowd ask for.
-const shared = "192.0.2.7"
 
 // An entry is one way into the limiter. Open binds a limit there, for one test.
 type entry struct {
 	name string
-	open func(t *testing.T, text string) take
+	open func(t *testing.T, text string) crowd.Take
 }
 
 // entryLimits drain and begin within milliseconds, so that a goroutine that
@@ -56,150 +47,48 @@ func TestEnvelopeEntries(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4 * runtime.NumCPU()))
 	socket := startRedis(t)
 	entries := []entry{
-		{"Limiter", func(t *testing.T, text string) take { return byLimiter(t, memstore.New(memstore.Options{}), text) }},
+		{"Limiter", func(t *testing.T, text string) crowd.Take {
+			return byLimiter(t, memstore.New(memstore.Options{}), text)
+		}},
 		{"Limiter, many keys at once", byBatch},
-		{"Limiter, one of two reservations cancelled", func(t *testing.T, text string) take {
+		{"Limiter, one of two reservations cancelled", func(t *testing.T, text string) crowd.Take {
 			return byReservation(t, memstore.New(memstore.Options{}), text)
 		}},
 		{"Limiter, waits", byWait},
 		{"All", byAll},
 		{"Store of two layers", byStore},
-		{"policy", func(t *testing.T, text string) take { return byPolicy(t, memstore.New(memstore.Options{}), text) }},
+		{"policy", func(t *testing.T, text string) crowd.Take { return byPolicy(t, memstore.New(memstore.Options{}), text) }},
 		{"policy, two requests", byRequests},
 		{"middleware", byMiddleware},
 		{"middleware of rules", byRules},
-		{"Redis", func(t *testing.T, text string) take { return byLimiter(t, sharedStore(t, socket), text) }},
-		{"Redis, mode strict", func(t *testing.T, text string) take {
+		{"Redis", func(t *testing.T, text string) crowd.Take { return byLimiter(t, sharedStore(t, socket), text) }},
+		{"Redis, mode strict", func(t *testing.T, text string) crowd.Take {
 			return byLimiter(t, sharedStore(t, socket).Mode(redisstore.Strict), text)
 		}},
-		{"Redis, one of two reservations cancelled", func(t *testing.T, text string) take {
+		{"Redis, one of two reservations cancelled", func(t *testing.T, text string) crowd.Take {
 			return byReservation(t, sharedStore(t, socket), text)
 		}},
-		{"Redis, mode lease", func(t *testing.T, text string) take {
+		{"Redis, mode lease", func(t *testing.T, text string) crowd.Take {
 			return byLimiter(t, sharedStore(t, socket).Mode(redisstore.Lease), text)
 		}},
-		{"policy over Redis", func(t *testing.T, text string) take { return byPolicy(t, sharedStore(t, socket), text) }},
+		{"policy over Redis", func(t *testing.T, text string) crowd.Take { return byPolicy(t, sharedStore(t, socket), text) }},
 	}
 	for _, e := range entries {
-		t.Run(e.name+" in rounds", func(t *testing.T) { rounds(t, e.open(t, "1/1h")) })
+		t.Run(e.name+" in rounds", func(t *testing.T) { crowd.Rounds(t, scaled(200, 400, 5000), e.open(t, "1/1h")) })
 		for i, text := range entryLimits {
 			for j, goroutines := range []int{2, 64, 1000} {
 				if brief() && (i+j)%3 != 0 {
 					continue // each limit with each crowd, at some entry
 				}
 				t.Run(fmt.Sprint(e.name, " ", text, " by ", goroutines), func(t *testing.T) {
-					crowd(t, text, goroutines, time.Duration(scaled(40, 80, 2000))*time.Millisecond, e.open(t, text))
+					crowd.Run(t, spec(parse(t, text)), goroutines, time.Duration(scaled(40, 80, 2000))*time.Millisecond, e.open(t, text))
 				})
 			}
 		}
 	}
 }
 
-// crowd asks from many goroutines for some time, and judges what passed.
-func crowd(t *testing.T, text string, goroutines int, length time.Duration, ask take) {
-	t.Helper()
-	l := parse(t, text)
-	clock := real{time.Now()}
-	const slop = int64(200 * time.Microsecond) // a store may read another clock, and in whole microseconds
-	var mu sync.Mutex
-	var events []oracle.Event
-	asked, failed := 0, error(nil)
-	var all sync.WaitGroup
-	end := clock.now() + int64(length)
-	for i := range goroutines {
-		all.Go(func() {
-			rng := rand.New(rand.NewPCG(uint64(i), 7))
-			var own []oracle.Event
-			n := 0
-			for from := clock.now(); from < end || n == 0; from = clock.now() { // once, however late it begins
-				ok, err := ask(shared)
-				if err != nil {
-					mu.Lock()
-					failed = err
-					mu.Unlock()
-					return
-				}
-				n++
-				if ok {
-					own = append(own, oracle.Event{T: from - slop, End: clock.now() + slop, Cost: 1, Allowed: true})
-				}
-				switch rng.IntN(8) {
-				case 0:
-					runtime.Gosched()
-				case 1:
-					time.Sleep(time.Duration(rng.Int64N(int64(time.Millisecond))))
-				}
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			events, asked = append(events, own...), asked+n
-		})
-	}
-	all.Wait()
-	if failed != nil {
-		t.Fatal(failed)
-	}
-	judgeCrowd(t, l, events, asked, length)
-}
-
-// rounds lets many ask for the same one unit of a key at once, key after key: one
-// of them gets it. Calls that look first and charge afterwards give more. Where
-// half of what passed is cancelled, several may have it in turn, but one keeps
-// it.
-func rounds(t *testing.T, ask take) {
-	t.Helper()
-	const goroutines = 16
-	total, n := int64(0), scaled(200, 400, 5000)
-	for round := range n {
-		key := fmt.Sprintf("10.0.%d.%d", round/250, round%250+1)
-		var passed atomic.Int64
-		var all sync.WaitGroup
-		begin := make(chan struct{})
-		for range goroutines {
-			all.Go(func() {
-				<-begin
-				switch ok, err := ask(key); {
-				case err != nil:
-					t.Error(err)
-				case ok:
-					passed.Add(1)
-				}
-			})
-		}
-		close(begin)
-		all.Wait()
-		if passed.Load() > 1 {
-			t.Fatalf("round %d: %d passed, where one may", round, passed.Load())
-		}
-		total += passed.Load()
-	}
-	if total < int64(n)/4 {
-		t.Errorf("%d passed in %d rounds", total, n)
-	}
-}
-
-// judgeCrowd holds what passed to the envelope, and so each choice of it: calls
-// that took long say little about when. What passed must not be too little.
-func judgeCrowd(t *testing.T, l stint.Limit, passed []oracle.Event, asked int, length time.Duration) {
-	t.Helper()
-	for _, longest := range []time.Duration{time.Hour, 5 * time.Millisecond, time.Millisecond, 450 * time.Microsecond} {
-		var some []oracle.Event
-		for _, e := range passed {
-			if e.End-e.T <= int64(longest) {
-				some = append(some, e)
-			}
-		}
-		if v := oracle.Check(spec(l), some, 0); len(v) > 0 {
-			t.Errorf("calls of up to %v: %d violations in %d that passed, first: %v", longest, len(v), len(some), v[0])
-		}
-	}
-	budget := max(int64(length)*l.Count()/int64(l.Period()), 1)
-	if least := max(min(budget, int64(asked))/20, 1); int64(len(passed)) < least {
-		t.Errorf("%d of %d passed, at least %d should", len(passed), asked, least)
-	}
-}
-
-func byLimiter(t *testing.T, store stint.Store, text string) take {
+func byLimiter(t *testing.T, store stint.Store, text string) crowd.Take {
 	l, err := stint.NewLimiter(store, t.Name(), parse(t, text))
 	if err != nil {
 		t.Fatal(err)
@@ -208,7 +97,7 @@ func byLimiter(t *testing.T, store stint.Store, text string) take {
 }
 
 // byBatch takes from the key beside others, in one call.
-func byBatch(t *testing.T, text string) take {
+func byBatch(t *testing.T, text string) crowd.Take {
 	l, err := stint.NewLimiter(memstore.New(memstore.Options{}), t.Name(), parse(t, text))
 	if err != nil {
 		t.Fatal(err)
@@ -222,7 +111,7 @@ func byBatch(t *testing.T, text string) take {
 
 // byReservation reserves, and cancels half of what passed: as if it had never
 // been, it is no more than the others left.
-func byReservation(t *testing.T, store stint.Store, text string) take {
+func byReservation(t *testing.T, store stint.Store, text string) crowd.Take {
 	l, err := stint.NewLimiter(store, t.Name(), parse(t, text))
 	if err != nil {
 		t.Fatal(err)
@@ -243,7 +132,7 @@ func byReservation(t *testing.T, store stint.Store, text string) take {
 }
 
 // byWait waits for a moment.
-func byWait(t *testing.T, text string) take {
+func byWait(t *testing.T, text string) crowd.Take {
 	l, err := stint.NewLimiter(memstore.New(memstore.Options{}), t.Name(), parse(t, text))
 	if err != nil {
 		t.Fatal(err)
@@ -261,7 +150,7 @@ func byWait(t *testing.T, text string) take {
 
 // byAll takes under the limit on one key and a wide one on another, as one
 // request.
-func byAll(t *testing.T, text string) take {
+func byAll(t *testing.T, text string) crowd.Take {
 	store := memstore.New(memstore.Options{})
 	own, err := stint.NewLimiter(store, "own", parse(t, text))
 	if err != nil {
@@ -278,7 +167,7 @@ func byAll(t *testing.T, text string) take {
 }
 
 // byStore takes under the limit on one key and a wide one on another.
-func byStore(t *testing.T, text string) take {
+func byStore(t *testing.T, text string) crowd.Take {
 	store := memstore.New(memstore.Options{})
 	own, err := store.Bind("own", parse(t, text))
 	if err != nil {
@@ -294,7 +183,7 @@ func byStore(t *testing.T, text string) take {
 	}
 }
 
-func byPolicy(t *testing.T, store stint.Store, text string) take {
+func byPolicy(t *testing.T, store stint.Store, text string) crowd.Take {
 	p := newPolicy(t, store, text)
 	return func(key string) (bool, error) {
 		var r policy.Result
@@ -304,7 +193,7 @@ func byPolicy(t *testing.T, store stint.Store, text string) take {
 }
 
 // byRequests asks twice in one request, of which one only looks.
-func byRequests(t *testing.T, text string) take {
+func byRequests(t *testing.T, text string) crowd.Take {
 	p := newPolicy(t, memstore.New(memstore.Options{}), text)
 	return func(key string) (bool, error) {
 		var r policy.Result
@@ -325,7 +214,7 @@ func newPolicy(t *testing.T, store stint.Store, text string) *policy.Policy {
 	return p
 }
 
-func byMiddleware(t *testing.T, text string) take {
+func byMiddleware(t *testing.T, text string) crowd.Take {
 	l, err := stint.NewLimiter(memstore.New(memstore.Options{}), "entry", parse(t, text))
 	if err != nil {
 		t.Fatal(err)
@@ -337,7 +226,7 @@ func byMiddleware(t *testing.T, text string) take {
 	return behind(guard)
 }
 
-func byRules(t *testing.T, text string) take {
+func byRules(t *testing.T, text string) crowd.Take {
 	guard, err := httplimit.NewPolicy(newPolicy(t, memstore.New(memstore.Options{}), text), httplimit.ClientIP{}, httplimit.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -346,7 +235,7 @@ func byRules(t *testing.T, text string) take {
 }
 
 // behind asks a handler that a guard stands before.
-func behind(guard func(http.Handler) http.Handler) take {
+func behind(guard func(http.Handler) http.Handler) crowd.Take {
 	h := guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	return func(key string) (bool, error) {
 		w := httptest.NewRecorder()

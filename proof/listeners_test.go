@@ -17,10 +17,12 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stint-dev/stint/internal/freeport"
+	"github.com/stint-dev/stint/proof/crowd"
 )
 
 // TestEnvelopeListeners races takes through every listener of the program
@@ -30,21 +32,34 @@ func TestEnvelopeListeners(t *testing.T) {
 	program := buildProgram(t)
 	for _, e := range []struct {
 		name string
-		open func(t *testing.T, program, text string) take
+		open func(t *testing.T, program, text string) crowd.Take
 	}{
 		{"HTTP", serveHTTP}, {"HTTP, several at once", serveBatch}, {"Envoy by JSON", serveJSON}, {"auth", serveAuth}, {"RESP", serveRESP}, {"CL.THROTTLE", serveThrottle}, {"gRPC", serveGRPC}, {"proxy", proxied},
 	} {
-		t.Run(e.name+" in rounds", func(t *testing.T) { rounds(t, e.open(t, program, "1/1h")) })
+		t.Run(e.name+" in rounds", func(t *testing.T) { crowd.Rounds(t, scaled(200, 400, 5000), e.open(t, program, "1/1h")) })
 		for i, text := range []string{"1000/s burst 3", "10/10ms sliding_log", "20/20ms fixed_window", "30/1h"} {
-			for j, goroutines := range []int{2, 64, 400} {
+			for j, goroutines := range []int{2, 64, 1000} {
 				if e.name == "CL.THROTTLE" && i > 0 || brief() && (i+j)%3 != 0 {
 					continue // whose limits are buckets of whole seconds
 				}
 				t.Run(fmt.Sprint(e.name, " ", text, " by ", goroutines), func(t *testing.T) {
-					crowd(t, text, goroutines, time.Duration(scaled(60, 150, 2000))*time.Millisecond, e.open(t, program, text))
+					needFiles(t, 2*goroutines) // of the proxy's upstream, there are as many connections again
+					crowd.Run(t, spec(parse(t, text)), goroutines, time.Duration(scaled(60, 150, 2000))*time.Millisecond, e.open(t, program, text))
 				})
 			}
 		}
+	}
+}
+
+// needFiles skips a test where fewer files may be open, and some hundred others.
+func needFiles(t *testing.T, n int) {
+	t.Helper()
+	var most syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &most); err != nil {
+		t.Fatal(err)
+	}
+	if most.Max < uint64(n+300) {
+		t.Skipf("it needs %d open files, and %d is the most: ulimit -Hn", n+300, most.Max)
 	}
 }
 
@@ -97,15 +112,25 @@ func start(t *testing.T, program, text, address string, args ...string) {
 	t.Fatalf("%v does not listen:\n%s", args, said.String())
 }
 
+// dialling has a place for each connection that may be begun at once: a crowd comes
+// in such batches, or it overflows the queue of a listener.
+var dialling = make(chan struct{}, 100)
+
+func dial(ctx context.Context, network, address string) (net.Conn, error) {
+	dialling <- struct{}{}
+	defer func() { <-dialling }()
+	return new(net.Dialer).DialContext(ctx, network, address)
+}
+
 // client keeps enough connections for a crowd.
 func client(t *testing.T, protocols *http.Protocols) *http.Client {
-	transport := &http.Transport{MaxIdleConnsPerHost: 500, Protocols: protocols}
+	transport := &http.Transport{DialContext: dial, MaxIdleConns: 1000, MaxIdleConnsPerHost: 1000, Protocols: protocols}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, Timeout: time.Minute}
 }
 
 // statusTake asks over HTTP, where denied says no.
-func statusTake(c *http.Client, denied int, request func(key string) (*http.Request, error)) take {
+func statusTake(c *http.Client, denied int, request func(key string) (*http.Request, error)) crowd.Take {
 	return func(key string) (bool, error) {
 		r, err := request(key)
 		if err != nil {
@@ -124,7 +149,7 @@ func statusTake(c *http.Client, denied int, request func(key string) (*http.Requ
 	}
 }
 
-func serveHTTP(t *testing.T, program, text string) take {
+func serveHTTP(t *testing.T, program, text string) crowd.Take {
 	address := freeport.Addr(t)
 	start(t, program, text, address, "serve", "--http", address)
 	return statusTake(client(t, nil), http.StatusTooManyRequests, func(key string) (*http.Request, error) {
@@ -133,7 +158,7 @@ func serveHTTP(t *testing.T, program, text string) take {
 }
 
 // serveBatch asks for the key beside another, in one body.
-func serveBatch(t *testing.T, program, text string) take {
+func serveBatch(t *testing.T, program, text string) crowd.Take {
 	address := freeport.Addr(t)
 	start(t, program, text, address, "serve", "--http", address)
 	c := client(t, nil)
@@ -153,7 +178,7 @@ func serveBatch(t *testing.T, program, text string) take {
 	}
 }
 
-func serveJSON(t *testing.T, program, text string) take {
+func serveJSON(t *testing.T, program, text string) crowd.Take {
 	address := freeport.Addr(t)
 	start(t, program, text, address, "serve", "--http", address)
 	return statusTake(client(t, nil), http.StatusTooManyRequests, func(key string) (*http.Request, error) {
@@ -161,7 +186,7 @@ func serveJSON(t *testing.T, program, text string) take {
 	})
 }
 
-func serveAuth(t *testing.T, program, text string) take {
+func serveAuth(t *testing.T, program, text string) crowd.Take {
 	address := freeport.Addr(t)
 	start(t, program, text, address, "serve", "--http", address)
 	return statusTake(client(t, nil), http.StatusTooManyRequests, func(key string) (*http.Request, error) {
@@ -176,11 +201,12 @@ func serveAuth(t *testing.T, program, text string) take {
 	})
 }
 
-func proxied(t *testing.T, program, text string) take {
+func proxied(t *testing.T, program, text string) crowd.Take {
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(upstream.Close)
 	address := freeport.Addr(t)
-	start(t, program, text, address, "proxy", "--listen", address, "--upstream", upstream.URL)
+	// A crowd is a flood to its bounds on overload, which answer 503.
+	start(t, program, text, address, "proxy", "--listen", address, "--upstream", upstream.URL, "--max-in-flight", "0", "--max-lag", "0s")
 	return statusTake(client(t, nil), http.StatusTooManyRequests, func(key string) (*http.Request, error) {
 		r, err := http.NewRequest("GET", "http://"+address+"/", nil)
 		if err == nil {
@@ -192,7 +218,7 @@ func proxied(t *testing.T, program, text string) take {
 
 // serveGRPC asks as Envoy does. The messages are written by hand, from the
 // field numbers of envoy.service.ratelimit.v3.
-func serveGRPC(t *testing.T, program, text string) take {
+func serveGRPC(t *testing.T, program, text string) crowd.Take {
 	address := freeport.Addr(t)
 	start(t, program, text, address, "serve", "--http", "127.0.0.1:0", "--grpc", address)
 	var h2 http.Protocols
@@ -229,13 +255,13 @@ func field(to []byte, number byte, value string) []byte {
 	return append(append(to, number<<3|2, byte(len(value))), value...)
 }
 
-func serveRESP(t *testing.T, program, text string) take {
+func serveRESP(t *testing.T, program, text string) crowd.Take {
 	address := freeport.Addr(t)
 	start(t, program, text, address, "serve", "--http", "127.0.0.1:0", "--resp", address)
 	return respTake(t, address, func(key string) []string { return []string{"STINT.CHECK", "ip", key} }, ":1", ":0")
 }
 
-func serveThrottle(t *testing.T, program, text string) take {
+func serveThrottle(t *testing.T, program, text string) crowd.Take {
 	address := freeport.Addr(t)
 	l := parse(t, text)
 	// redis-cell's max_burst is one less than the burst.
@@ -246,7 +272,7 @@ func serveThrottle(t *testing.T, program, text string) take {
 
 // respTake sends a command on a connection of the pool and reads its answer, an
 // array whose first element says whether the request passed.
-func respTake(t *testing.T, address string, command func(key string) []string, passed, denied string) take {
+func respTake(t *testing.T, address string, command func(key string) []string, passed, denied string) crowd.Take {
 	type conn struct {
 		net.Conn
 		in *bufio.Reader
@@ -255,7 +281,7 @@ func respTake(t *testing.T, address string, command func(key string) []string, p
 	return func(key string) (bool, error) {
 		c, _ := pool.Get().(*conn)
 		if c == nil {
-			raw, err := net.Dial("tcp", address)
+			raw, err := dial(context.Background(), "tcp", address)
 			if err != nil {
 				return false, err
 			}
