@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -116,6 +117,61 @@ func TestImportedCases(t *testing.T) {
 			if got := said(last); got != want {
 				t.Errorf("compatible %v, %s: %s, want %s", compatible, c.what, got, want)
 			}
+		}
+	}
+}
+
+// TestIntegrationCases asks what the service's own integration tests ask of a limit a
+// minute and one an hour, by clock: 25 requests, one by one, 15 under both limits, and
+// two with two seconds between them.
+func TestIntegrationCases(t *testing.T) {
+	const file = `
+domain: another
+descriptors:
+  - {key: key2, rate_limit: {unit: minute, requests_per_unit: 20}}
+  - {key: key3, rate_limit: {unit: hour, requests_per_unit: 10}}
+  - {key: key4, rate_limit: {unit: day, requests_per_unit: 20}}
+`
+	for _, compatible := range []bool{true, false} {
+		yaml, _, err := convert(file, envoyrules.Options{Compatible: compatible})
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := int64(1e18)
+		s := serviceAt(t, yaml, func() int64 { return now })
+		ask := func(descriptors ...string) *pb.RateLimitResponse {
+			answer, err := s.Decide(t.Context(), question("another", 1, descriptors...), false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return answer
+		}
+		for i := range 25 {
+			want := "over 0/20"
+			if i < 20 {
+				want = fmt.Sprintf("ok %d/20", 19-i)
+			}
+			if got := said(ask("key2=a")); got != want {
+				t.Errorf("compatible %v, request %d: %s, want %s", compatible, i, got, want)
+			}
+		}
+		for i := range 15 {
+			want := fmt.Sprintf("ok %d/20, ok %d/10", 19-i, 9-i)
+			switch {
+			case i >= 10 && compatible:
+				want = fmt.Sprintf("ok %d/20, over 0/10", 19-i)
+			case i >= 10: // as theirs with STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT
+				want = "ok 10/20, over 0/10"
+			}
+			if got := said(ask("key2=b", "key3=b")); got != want {
+				t.Errorf("compatible %v, request %d under two: %s, want %s", compatible, i, got, want)
+			}
+		}
+		first := ask("key4=a").GetStatuses()[0].GetDurationUntilReset().AsDuration()
+		now += 2e9
+		second := ask("key4=a").GetStatuses()[0].GetDurationUntilReset().AsDuration()
+		if falls := second == first-2*time.Second; falls != compatible { // a bucket is full again the later, the more is taken
+			t.Errorf("compatible %v: reset in %v, 2 s later in %v", compatible, first, second)
 		}
 	}
 }

@@ -249,12 +249,19 @@ func request(entries [][2]string) *pb.RateLimitRequest {
 	return &pb.RateLimitRequest{Domain: "d", Descriptors: []*core.RateLimitDescriptor{d}}
 }
 
+// service decides by rules at one moment: at no edge of a window.
 func service(t *testing.T, yaml string) *rls.Service {
+	t.Helper()
+	return serviceAt(t, yaml, func() int64 { return 1e18 })
+}
+
+func serviceAt(t *testing.T, yaml string, now func() int64) *rls.Service {
+	t.Helper()
 	file, err := rules.Decode("rules.yaml", []byte(yaml))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, yaml)
 	}
-	source, err := rules.Open(memstore.New(memstore.Options{}), "", file, rules.Options{})
+	source, err := rules.Open(memstore.New(memstore.Options{Now: now}), "", file, rules.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
