@@ -15,7 +15,7 @@ import (
 // tenths of a second from the start.
 type rateStep struct {
 	at    int
-	op    string // allow, wait, cancel (the wait of a number), or the text of a limit to set
+	op    string // allow, wait, soon (a wait with a deadline in a tenth), cancel (the wait of a number), block, or a limit to set
 	n     int64  // units, or which wait
 	rate  int    // when rate lets it act; −1 where it does not
 	ours  int    // when a Single does, if not at the same time
@@ -55,7 +55,10 @@ var rateCases = []struct {
 	}},
 	{"mix", "10/s burst 2", "Allow does not stand in line: it gets what passes in between, and who waits waits for longer", []rateStep{
 		operation(0, "wait", 3, never), operation(0, "wait", 2, 0), operation(1, "allow", 2, never),
-		differs(1, "wait", 2, 2, 3), differs(1, "allow", 1, never, 1),
+		differs(1, "wait", 2, 2, 3), differs(1, "allow", 1, never, 1), differs(3, "allow", 1, 3, never),
+	}},
+	{"cancel what cannot be", "10/s burst 2", "", []rateStep{
+		operation(0, "wait", 2, 0), operation(0, "wait", 3, never), operation(0, "cancel", 1, never), operation(0, "wait", 2, 2),
 	}},
 	{"cancel last", "10/s burst 2", "", []rateStep{
 		operation(0, "wait", 2, 0), operation(0, "wait", 2, never), operation(1, "cancel", 1, never), operation(1, "wait", 2, 2),
@@ -66,7 +69,10 @@ var rateCases = []struct {
 	{"cancel, nothing comes back", "10/s burst 2", "those behind one who gives up move up", []rateStep{
 		operation(0, "wait", 2, 0), operation(0, "wait", 1, never), differs(0, "wait", 1, 2, 1), operation(0, "cancel", 1, never), differs(0, "wait", 1, 3, 2),
 	}},
-	{"cancel, one comes back", "10/s burst 2", "those behind one who gives up move up", []rateStep{
+	{"cancel, one comes back", "10/s burst 2", "what waits until 2 has passed at 2, and cannot be cancelled", []rateStep{
+		operation(0, "wait", 2, 0), differs(0, "wait", 2, never, 2), operation(0, "wait", 1, 3), operation(2, "cancel", 1, never), differs(2, "wait", 2, 4, 5),
+	}},
+	{"cancel before it passes", "10/s burst 2", "those behind one who gives up move up", []rateStep{
 		operation(0, "wait", 2, 0), operation(0, "wait", 2, never), differs(0, "wait", 1, 3, 1), operation(1, "cancel", 1, never), differs(2, "wait", 2, 4, 3),
 	}},
 	{"cancel several", "10/s burst 4", "those behind one who gives up move up", []rateStep{
@@ -76,7 +82,7 @@ var rateCases = []struct {
 	{"set the limit", "5/s burst 2", "a turn is not booked ahead: what waits goes by the new limit too", []rateStep{
 		operation(0, "wait", 2, 0), differs(0, "wait", 2, 4, 3), operation(2, "10/s burst 2", 0, never), operation(2, "wait", 1, 4),
 	}},
-	{"set the burst", "5/s burst 2", "a turn is not booked ahead, and a larger burst has room at once", []rateStep{
+	{"set the burst", "5/s burst 2", "a turn is not booked ahead, and a larger burst has room at once; rate is asked at 0 again, after 3", []rateStep{
 		operation(0, "wait", 2, 0), differs(0, "wait", 2, 4, 3), operation(3, "5/s burst 4", 0, never), differs(3, "wait", 4, 9, 8),
 	}},
 	{"set the limit, cancelled", "5/s burst 2", "", []rateStep{
@@ -89,7 +95,10 @@ var rateCases = []struct {
 		operation(0, "block", 0, never), differs(0, "allow", 1, 0, never), operation(0, "allow", 1, never), operation(0, "10/s burst 1", 0, never), differs(0, "wait", 1, 1, 0),
 	}},
 	{"wait, cancelled", "10/s burst 3", "", []rateStep{
-		operation(0, "wait", 2, 0), operation(0, "wait", 3, never), operation(1, "cancel", 1, never), operation(1, "wait", 3, 2),
+		operation(0, "wait", 2, 0), operation(0, "wait", 3, never), operation(1, "cancel", 1, never), operation(1, "wait", 2, 1),
+	}},
+	{"at most a tenth ahead", "10/s burst 2", "", []rateStep{
+		operation(0, "soon", 2, 0), operation(0, "soon", 1, 1), operation(0, "soon", 1, never),
 	}},
 }
 
@@ -117,8 +126,11 @@ func TestRateCases(t *testing.T) {
 						s.SetBlocked()
 					case "cancel":
 						cancels[step.n]()
-					case "wait":
+					case "wait", "soon":
 						ctx, cancel := context.WithCancel(t.Context())
+						if step.op == "soon" {
+							ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
+						}
 						cancels[waits] = cancel
 						waits++
 						go func() {

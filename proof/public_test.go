@@ -91,6 +91,24 @@ var testFunction = regexp.MustCompile(`^func (Test\w+)\(`)
 // testsOf returns the names of a package's tests, nil if it cannot be had.
 func testsOf(t *testing.T, s *publicSuite) (names []string) {
 	t.Helper()
+	for _, path := range sourcesOf(t, s) {
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			if m := testFunction.FindStringSubmatch(lines.Text()); m != nil && m[1] != "TestMain" {
+				names = append(names, m[1])
+			}
+		}
+		_ = f.Close() // it was only read
+	}
+	return names
+}
+
+// sourcesOf returns the files of a package's tests, none if it cannot be had.
+func sourcesOf(t *testing.T, s *publicSuite) []string {
+	t.Helper()
 	cmd := exec.Command("go", "mod", "download", "-json", s.module+"@"+s.version)
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
 	cmd.Dir = t.TempDir() // where no module is
@@ -104,17 +122,5 @@ func testsOf(t *testing.T, s *publicSuite) (names []string) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no tests in %s: %v", filepath.Join(found.Dir, s.dir), err)
 	}
-	for _, path := range files {
-		f, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for lines := bufio.NewScanner(f); lines.Scan(); {
-			if m := testFunction.FindStringSubmatch(lines.Text()); m != nil && m[1] != "TestMain" {
-				names = append(names, m[1])
-			}
-		}
-		_ = f.Close() // it was only read
-	}
-	return names
+	return files
 }
