@@ -113,7 +113,7 @@ type redisColumn struct {
 func (r *redisColumn) name(i int) string { return fmt.Sprint(r.check, ".", i) }
 
 // holds reports whether Redis holds a limit, and fails the test unless that is
-// as "Frontier" in docs/REDIS.md says.
+// as "Limits of this store" in docs/REDIS.md says.
 func (r *redisColumn) holds(t *rapid.T, l stint.Limit) bool {
 	beyond := l.Algorithm() == meter.SlidingLog && (l.Count() > 10_000 || l.Period() > 35*365*24*time.Hour)
 	if err := r.store.Check("strict", l); (err != nil) != beyond {
