@@ -48,7 +48,7 @@ func TestStrayed(t *testing.T) {
 			if later == 0 && s.Version.Follows(held.Version) {
 				t.Errorf("the same numbers: %+v follows %+v", s.Version, held.Version)
 			}
-			if s := must(load(ctx, db, held.Version.Whole()))(t); !s.Strayed {
+			if s := must(load(ctx, db, held.Version.ForFullLoad()))(t); !s.Strayed {
 				t.Error("not for who wants everything")
 			}
 			set(fmt.Sprint(later), "4/m")

@@ -32,9 +32,9 @@ type Version struct {
 	Mark string
 }
 
-// Whole returns v as a reader gives it to Load who wants all there is, not what
-// has changed since.
-func (v Version) Whole() Version {
+// ForFullLoad returns the version to give to Load instead of v if you want all
+// there is, not only what has changed since v.
+func (v Version) ForFullLoad() Version {
 	v.Identity = ""
 	return v
 }

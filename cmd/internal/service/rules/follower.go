@@ -128,7 +128,7 @@ func readDocument(ctx context.Context, from rulesource.Source, kept rulesource.V
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
 	var d documentOnly
-	if _, err := from.Load(ctx, kept.Whole(), &d); !errors.Is(err, errEnough) {
+	if _, err := from.Load(ctx, kept.ForFullLoad(), &d); !errors.Is(err, errEnough) {
 		if err == nil {
 			err = errors.New("it handed nothing over")
 		}

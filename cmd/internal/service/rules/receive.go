@@ -84,13 +84,13 @@ type change struct {
 func (w *Follower) load(ctx context.Context, from rulesource.Source) (*rulesource.Snapshot, error) {
 	held := w.held
 	if w.copy.Stale() {
-		held = held.Whole()
+		held = held.ForFullLoad()
 	}
 	r := &receiving{w: w, parsed: make(map[string]policy.Override), ending: make(map[[2]string]bool)}
 	s, err := from.Load(ctx, held, r)
 	if errors.Is(err, errAnew) {
 		r = &receiving{w: w, parsed: r.parsed, ending: r.ending}
-		s, err = from.Load(ctx, held.Whole(), r)
+		s, err = from.Load(ctx, held.ForFullLoad(), r)
 	}
 	if err != nil {
 		r.copy.Drop()

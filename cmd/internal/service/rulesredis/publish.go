@@ -78,7 +78,7 @@ func (p *Publishing) Newest() rulesource.Version { return p.was.Version }
 func (p *Publishing) Held() rulesource.Version { return p.held }
 
 // Anew makes it a version of everything.
-func (p *Publishing) Anew() { p.held = p.held.Whole() }
+func (p *Publishing) Anew() { p.held = p.held.ForFullLoad() }
 
 // Begin implements [rulesource.Receiver].
 func (p *Publishing) Begin(s *rulesource.Snapshot, whole bool) error {

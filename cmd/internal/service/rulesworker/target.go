@@ -97,7 +97,7 @@ type published struct {
 
 func (p *published) Newest() rulesource.Version { return p.newest }
 func (p *published) Held() rulesource.Version   { return p.held }
-func (p *published) Anew()                      { p.held = p.held.Whole() }
+func (p *published) Anew()                      { p.held = p.held.ForFullLoad() }
 
 func (p *published) Begin(s *rulesource.Snapshot, whole bool) error {
 	p.s, p.w = s, p.d.file.Begin(s, whole, p.held)
