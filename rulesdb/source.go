@@ -158,10 +158,10 @@ func (db *DB) readPlans(ctx context.Context, tx *sql.Tx, since int64, whole bool
 	return rows.Err()
 }
 
-var _ rulesource.Asker = (*DB)(nil)
+var _ rulesource.OverrideFinder = (*DB)(nil)
 
-// Ask implements [rulesource.Asker].
-func (db *DB) Ask(ctx context.Context, rule, key string) (rulesource.Override, error) {
+// FindOverride implements [rulesource.OverrideFinder].
+func (db *DB) FindOverride(ctx context.Context, rule, key string) (rulesource.Override, error) {
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
 	o, err := scanOverride(db.sql.QueryRowContext(ctx, db.d.bind("SELECT "+overrideColumns+" FROM stint_overrides WHERE rule = ? AND client_key = ? AND (expires = 0 OR expires > "+db.d.micros+")"), rule, []byte(key)))

@@ -149,15 +149,15 @@ type Clock interface {
 	Clock(ctx context.Context) (ahead, doubt time.Duration, err error)
 }
 
-// An Asker is a source that answers for one customer, for nodes that do not hold
-// all overrides in memory.
-type Asker interface {
-	// Ask returns the override of a key under a rule, Removed if there is none.
-	Ask(ctx context.Context, rule, key string) (Override, error)
+// An OverrideFinder is a source that finds the override of one customer, for nodes
+// that do not hold all overrides in memory.
+type OverrideFinder interface {
+	// FindOverride returns the override of a key under a rule, Removed if there is none.
+	FindOverride(ctx context.Context, rule, key string) (Override, error)
 }
 
 // ErrPlansOnly is returned by [Receiver.Begin] of a node that asks for overrides one
-// by one. A source that is an [Asker] then hands over everything except overrides.
+// by one. An [OverrideFinder] then hands over everything except overrides.
 var ErrPlansOnly = errors.New("no overrides are wanted")
 
 // ErrEmpty is for a source that holds no rules yet.

@@ -34,7 +34,7 @@ type OnDemand struct{ d *onDemand }
 // MostHeld is how many customers are remembered at least.
 const MostHeld = mostHeld
 
-func NewOnDemand(source rulesource.Asker, put func(o *rulesource.Override)) OnDemand {
+func NewOnDemand(source rulesource.OverrideFinder, put func(o *rulesource.Override)) OnDemand {
 	return OnDemand{newOnDemand(source, put)}
 }
 

@@ -29,7 +29,7 @@ type customer = [2]string // rule and key
 // answered stays known until the source says that it has changed, or until
 // others took its place: also while the source is gone.
 type onDemand struct {
-	source rulesource.Asker
+	source rulesource.OverrideFinder
 	put    func(o *rulesource.Override) // puts an override in force, or takes it away
 
 	mu       sync.RWMutex
@@ -47,7 +47,7 @@ type flight struct {
 	changed bool // the source has said so meanwhile: the answer may be older
 }
 
-func newOnDemand(source rulesource.Asker, put func(o *rulesource.Override)) *onDemand {
+func newOnDemand(source rulesource.OverrideFinder, put func(o *rulesource.Override)) *onDemand {
 	return &onDemand{source: source, put: put, young: make(map[customer]struct{}), old: make(map[customer]struct{}), leaving: make(map[customer]struct{}), flights: make(map[customer]*flight)}
 }
 
@@ -102,7 +102,7 @@ func (d *onDemand) fly(c customer, f *flight, epoch int) {
 	ctx, stop := context.WithTimeout(context.Background(), askWithin)
 	defer stop()
 	for {
-		o, err := d.source.Ask(ctx, c[0], c[1])
+		o, err := d.source.FindOverride(ctx, c[0], c[1])
 		d.mu.Lock()
 		if err == nil && f.changed && ctx.Err() == nil {
 			f.changed = false
@@ -185,7 +185,7 @@ func (w *Follower) askFor(r *receiving) {
 		}
 		return
 	case w.demand == nil:
-		w.demand = newOnDemand(w.f.Source.(rulesource.Asker), w.putAsked) // Begin has seen that it is one
+		w.demand = newOnDemand(w.f.Source.(rulesource.OverrideFinder), w.putAsked) // Begin has seen that it is one
 		p.Ask(w.demand.ask)
 	case r.set != nil:
 		w.demand.forget()

@@ -22,7 +22,7 @@ type asked struct {
 	gone, slow      atomic.Bool
 }
 
-func (a *asked) Ask(ctx context.Context, rule, key string) (rulesource.Override, error) {
+func (a *asked) FindOverride(ctx context.Context, rule, key string) (rulesource.Override, error) {
 	a.asks.Add(1)
 	if a.gone.Load() {
 		return rulesource.Override{}, errGone
@@ -30,7 +30,7 @@ func (a *asked) Ask(ctx context.Context, rule, key string) (rulesource.Override,
 	if a.slow.Load() {
 		time.Sleep(100 * time.Millisecond)
 	}
-	return a.DB.Ask(ctx, rule, key)
+	return a.DB.FindOverride(ctx, rule, key)
 }
 
 func (a *asked) Load(ctx context.Context, held rulesource.Version, to rulesource.Receiver) (*rulesource.Snapshot, error) {
@@ -154,7 +154,7 @@ func TestOnDemandBounded(t *testing.T) {
 // everyone is a source in which each customer has an override.
 type everyone struct{ asks atomic.Int64 }
 
-func (e *everyone) Ask(_ context.Context, rule, key string) (rulesource.Override, error) {
+func (e *everyone) FindOverride(_ context.Context, rule, key string) (rulesource.Override, error) {
 	e.asks.Add(1)
 	return rulesource.Override{Rule: rule, Key: key, Limits: []string{"5/m"}}, nil
 }

@@ -113,7 +113,7 @@ func (r *receiving) Begin(s *rulesource.Snapshot, whole bool) error {
 		if err != nil {
 			return &refusedVersion{s.Version, err}
 		}
-		_, can := r.w.f.Source.(rulesource.Asker)
+		_, can := r.w.f.Source.(rulesource.OverrideFinder)
 		r.file, r.asks = file, file.Settings.OnDemand && can
 	}
 	if r.asks != (r.w.demand != nil) && !whole {
@@ -125,7 +125,7 @@ func (r *receiving) Begin(s *rulesource.Snapshot, whole bool) error {
 	if r.w.from == r.w.f.Source {
 		r.copy = r.w.copy.Begin(s, whole, r.w.held)
 	}
-	if _, can := r.w.from.(rulesource.Asker); r.asks && whole && can {
+	if _, can := r.w.from.(rulesource.OverrideFinder); r.asks && whole && can {
 		return rulesource.ErrPlansOnly
 	}
 	return nil
