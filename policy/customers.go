@@ -47,8 +47,8 @@ func (o *Override) text() string {
 // customers are overrides by the million. A policy and all that come of it by
 // [Policy.Reload] have the same.
 type customers struct {
-	set atomic.Pointer[overrideSet] // in force
-	ask atomic.Pointer[func(rule, key string)]
+	set          atomic.Pointer[overrideSet] // in force
+	beforeLookup atomic.Pointer[func(rule, key string)]
 
 	mu     sync.Mutex // of writers
 	policy *Policy    // the newest, whose rules plans are bound for
@@ -84,8 +84,8 @@ func newOverrideSet(t *overridetable.Table) *overrideSet {
 
 // find returns what a customer has in place of the rule's limits, or nil.
 func (c *customers) find(rule, key string) *plan {
-	if ask := c.ask.Load(); ask != nil {
-		(*ask)(rule, key)
+	if f := c.beforeLookup.Load(); f != nil {
+		(*f)(rule, key)
 	}
 	s := c.set.Load()
 	n := s.table.Get(rule, key)
@@ -99,18 +99,18 @@ func (c *customers) find(rule, key string) *plan {
 // any reports whether there may be overrides at all, so that a policy without
 // them makes no key that it does not need.
 func (c *customers) any() bool {
-	return len(*c.set.Load().plans.Load()) > 0 || c.ask.Load() != nil
+	return len(*c.set.Load().plans.Load()) > 0 || c.beforeLookup.Load() != nil
 }
 
-// Ask calls f before a customer's override is looked for, in the goroutine of the
-// request: it may call SetOverride, and must be quick. nil ends that. It is for
-// who does not have all overrides in memory.
-func (p *Policy) Ask(f func(rule, key string)) {
+// BeforeLookup calls f before each lookup of a customer's override, in the goroutine
+// of the request: f may call SetOverride, and must be quick. nil ends that. Use it
+// if not all overrides are in memory.
+func (p *Policy) BeforeLookup(f func(rule, key string)) {
 	if f == nil {
-		p.customers.ask.Store(nil)
+		p.customers.beforeLookup.Store(nil)
 		return
 	}
-	p.customers.ask.Store(&f)
+	p.customers.beforeLookup.Store(&f)
 }
 
 // SetOverride gives a customer limits of their own under a rule, from the next

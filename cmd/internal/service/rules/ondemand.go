@@ -180,13 +180,13 @@ func (w *Follower) askFor(r *receiving) {
 	switch {
 	case !r.asks:
 		if w.demand != nil {
-			p.Ask(nil)
+			p.BeforeLookup(nil)
 			w.demand = nil
 		}
 		return
 	case w.demand == nil:
 		w.demand = newOnDemand(w.f.Source.(rulesource.OverrideFinder), w.putAsked) // Begin has seen that it is one
-		p.Ask(w.demand.ask)
+		p.BeforeLookup(w.demand.ask)
 	case r.set != nil:
 		w.demand.forget()
 	}
