@@ -38,5 +38,5 @@ func NewOnDemand(source rulesource.OverrideFinder, put func(o *rulesource.Overri
 	return OnDemand{newOnDemand(source, put)}
 }
 
-// Ask makes a customer known.
-func (d OnDemand) Ask(rule, key string) { d.d.ask(rule, key) }
+// Fetch makes a customer known.
+func (d OnDemand) Fetch(rule, key string) { d.d.fetch(rule, key) }

@@ -51,8 +51,8 @@ func newOnDemand(source rulesource.OverrideFinder, put func(o *rulesource.Overri
 	return &onDemand{source: source, put: put, young: make(map[customer]struct{}), old: make(map[customer]struct{}), leaving: make(map[customer]struct{}), flights: make(map[customer]*flight)}
 }
 
-// ask makes a customer's override known, or gives up after a moment.
-func (d *onDemand) ask(rule, key string) {
+// fetch makes a customer's override known, or gives up after a moment.
+func (d *onDemand) fetch(rule, key string) {
 	c := customer{rule, key}
 	d.mu.RLock()
 	_, young := d.young[c]
@@ -186,7 +186,7 @@ func (w *Follower) askFor(r *receiving) {
 		return
 	case w.demand == nil:
 		w.demand = newOnDemand(w.f.Source.(rulesource.OverrideFinder), w.putAsked) // Begin has seen that it is one
-		p.BeforeLookup(w.demand.ask)
+		p.BeforeLookup(w.demand.fetch)
 	case r.set != nil:
 		w.demand.forget()
 	}

@@ -134,18 +134,18 @@ func TestOnDemandBounded(t *testing.T) {
 		}
 	})
 	for i := range 8 * rules.MostHeld {
-		d.Ask("r", fmt.Sprint(i))
+		d.Fetch("r", fmt.Sprint(i))
 	}
 	if len(held) > 3*rules.MostHeld+100 {
 		t.Errorf("%d customers are held", len(held))
 	}
 	asks := source.asks.Load()
-	d.Ask("r", "0")
+	d.Fetch("r", "0")
 	if source.asks.Load() != asks+1 {
 		t.Error("who was forgotten is not asked for")
 	}
 	asks = source.asks.Load()
-	d.Ask("r", fmt.Sprint(8*rules.MostHeld-1))
+	d.Fetch("r", fmt.Sprint(8*rules.MostHeld-1))
 	if source.asks.Load() != asks {
 		t.Error("who came lately is asked for again")
 	}
