@@ -63,8 +63,8 @@ func TestKept(t *testing.T) {
 			}
 			i++
 		}
-		if i != 1000 || recording.Len() != 1000 || !recording.Whole() {
-			t.Errorf("%d of %d, whole %v", i, recording.Len(), recording.Whole())
+		if i != 1000 || recording.Len() != 1000 || !recording.Complete() {
+			t.Errorf("%d of %d, complete %v", i, recording.Len(), recording.Complete())
 		}
 		if missing := recording.Missing(parse(t, `{"rules": [{"name": "a", "match": {"method": "GET", "jwt.sub": "*"}, "key": ["host"], "limits": ["1/s"]}]}`)); !slices.Equal(missing, []string{"host", "method"}) {
 			t.Errorf("missing %v", missing)
@@ -81,7 +81,7 @@ func TestBounds(t *testing.T) {
 			r.Decided(rules, policy.Map{"ip": fmt.Sprint(i)}, 1, allowed(true))
 		}
 		all := r.Recording(time.Now())
-		if n := all.Len(); n > 10_000 || n < 5_000 || all.Whole() {
+		if n := all.Len(); n > 10_000 || n < 5_000 || all.Complete() {
 			t.Errorf("%d requests", n)
 		}
 		time.Sleep(2 * time.Minute)

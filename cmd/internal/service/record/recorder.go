@@ -178,12 +178,12 @@ func (s *stripe) drop() {
 // Recording returns what is kept and is not older than Options.Age. It shares
 // the memory, and costs little.
 func (r *Recorder) Recording(now time.Time) *Recording {
-	all := &Recording{since: now.Add(-r.o.Age).UnixNano(), whole: true}
+	all := &Recording{since: now.Add(-r.o.Age).UnixNano(), complete: true}
 	for i := range r.stripes {
 		s := &r.stripes[i]
 		s.mu.Lock()
 		var shard []segment
-		all.whole = all.whole && !s.dropped && (len(s.segments) == 0 || s.segments[0].first >= all.since)
+		all.complete = all.complete && !s.dropped && (len(s.segments) == 0 || s.segments[0].first >= all.since)
 		for _, g := range s.segments {
 			if g.last >= all.since {
 				shard = append(shard, *g) // with as much of the data as there is now

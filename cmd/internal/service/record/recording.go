@@ -11,10 +11,10 @@ import (
 // A Recording is requests in the order of their times. It may be read by
 // several goroutines at once.
 type Recording struct {
-	shards [][]segment // of each, requests are in order
-	since  int64       // requests before are left out
-	whole  bool        // nothing was dropped since the recorder was made
-	never  []string    // attributes that no request has, though they were asked for
+	shards   [][]segment // of each, requests are in order
+	since    int64       // requests before are left out
+	complete bool        // nothing was dropped since the recorder was made
+	never    []string    // attributes that no request has, though they were asked for
 }
 
 // Requests yields the requests in order. Each is valid until the next.
@@ -84,9 +84,9 @@ func (r *Recording) Len() (n int) {
 	return n
 }
 
-// Whole reports whether the recording has every request since its recorder was
+// Complete reports whether the recording has every request since its recorder was
 // made.
-func (r *Recording) Whole() bool { return r.whole }
+func (r *Recording) Complete() bool { return r.complete }
 
 // Span returns the times of the first and the last request; zero if there are
 // none.

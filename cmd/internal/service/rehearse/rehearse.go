@@ -154,7 +154,7 @@ func newRun(o *Options) (*run, error) {
 	first, last := o.Recording.Span()
 	r.first, r.last = first.UnixNano(), last.UnixNano()
 	r.begin = r.first
-	if o.WarmUp != 0 || o.Fresh && o.Recording.Whole() || o.Checkpoint != nil && o.Checkpoint.At.After(last) {
+	if o.WarmUp != 0 || o.Fresh && o.Recording.Complete() || o.Checkpoint != nil && o.Checkpoint.At.After(last) {
 		o.Checkpoint = nil
 	}
 	if o.Checkpoint != nil {
@@ -217,7 +217,7 @@ func (r *run) warmUp() {
 	want, longest := slowest(r.o.Before, r.o.After)
 	warm := r.o.WarmUp
 	r.out.State = "empty"
-	fresh := r.o.Fresh && r.o.Recording.Whole()
+	fresh := r.o.Fresh && r.o.Recording.Complete()
 	if fresh {
 		r.out.State = "empty, as it was when the recording began"
 	}
