@@ -103,21 +103,21 @@ func (c *rehearseCmd) check() error {
 
 // onServer asks a server.
 func (c *rehearseCmd) onServer(e *env, name string, document []byte) (*rehearse.Report, error) {
-	ask := rehearse.Ask{Name: name, Document: string(document), Names: c.Names, Top: c.Top}
+	query := rehearse.Query{Name: name, Document: string(document), Names: c.Names, Top: c.Top}
 	if c.WarmUp >= 0 {
-		ask.WarmUp = c.WarmUp.String()
+		query.WarmUp = c.WarmUp.String()
 	}
-	return askServer(e.ctx, "--server", c.Server, c.TokenFile, ask)
+	return rehearseOnServer(e.ctx, "--server", c.Server, c.TokenFile, query)
 }
 
-// askServer has a server rehearse; the flag has its address.
-func askServer(ctx context.Context, flag, server, tokenFile string, ask rehearse.Ask) (*rehearse.Report, error) {
+// rehearseOnServer has a server rehearse; the flag has its address.
+func rehearseOnServer(ctx context.Context, flag, server, tokenFile string, query rehearse.Query) (*rehearse.Report, error) {
 	client, err := desk.Dial(server, tokenFile)
 	if err != nil {
 		return nil, &usageError{flag, err}
 	}
 	report := new(rehearse.Report)
-	err = client.Patient(rehearse.Within).Call(ctx, http.MethodPost, rehearse.Path, nil, ask, report)
+	err = client.Patient(rehearse.Within).Call(ctx, http.MethodPost, rehearse.Path, nil, query, report)
 	return report, err
 }
 
@@ -269,7 +269,7 @@ func (c *rulesPushCmd) rehearsed(e *env, name string, document []byte) error {
 	if token == "" {
 		token = c.TokenFile
 	}
-	report, err := askServer(e.ctx, "--rehearse-at", at, token, rehearse.Ask{Name: name, Document: string(document)})
+	report, err := rehearseOnServer(e.ctx, "--rehearse-at", at, token, rehearse.Query{Name: name, Document: string(document)})
 	if _, wrong := errors.AsType[*usageError](err); wrong {
 		return err
 	}

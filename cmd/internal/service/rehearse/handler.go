@@ -30,8 +30,8 @@ const (
 	maxTop = 1000
 )
 
-// An Ask is what is asked of a [Handler].
-type Ask struct {
+// A Query is the body of a request to a [Handler].
+type Query struct {
 	// Name is the name of the rules file, and Document what it holds.
 	Name     string `json:"name,omitempty"`
 	Document string `json:"document"`
@@ -98,12 +98,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		server.WriteProblem(w, http.StatusUnauthorized, "", "want a token that is known here, as Authorization: Bearer TOKEN")
 		return
 	}
-	var ask Ask
-	if status, detail := read(w, r, &ask); status != 0 {
+	var query Query
+	if status, detail := read(w, r, &query); status != 0 {
 		server.WriteProblem(w, status, "", detail)
 		return
 	}
-	if ask.Names {
+	if query.Names {
 		if role == rulesdb.Viewer {
 			server.WriteProblem(w, http.StatusForbidden, "names", "keys in clear are for operators, and your role is viewer")
 			return
@@ -115,7 +115,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	h.answer(w, r, &ask)
+	h.answer(w, r, &query)
 }
 
 func (h *Handler) note(ctx context.Context, author string) error {
@@ -126,10 +126,10 @@ func (h *Handler) note(ctx context.Context, author string) error {
 }
 
 // read reads the body.
-func read(w http.ResponseWriter, r *http.Request, ask *Ask) (status int, detail string) {
+func read(w http.ResponseWriter, r *http.Request, query *Query) (status int, detail string) {
 	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
 	decoder.DisallowUnknownFields()
-	err := decoder.Decode(ask)
+	err := decoder.Decode(query)
 	if err == nil {
 		if _, err = decoder.Token(); err == io.EOF {
 			return 0, ""
@@ -143,14 +143,14 @@ func read(w http.ResponseWriter, r *http.Request, ask *Ask) (status int, detail 
 }
 
 // answer rehearses.
-func (h *Handler) answer(w http.ResponseWriter, r *http.Request, ask *Ask) {
-	o := Options{Live: h.o.Policy(), Names: ask.Names, Top: ask.Top, Fresh: h.o.Fresh, Pause: new(turns).pause}
-	if ask.Top < 0 || ask.Top > maxTop {
+func (h *Handler) answer(w http.ResponseWriter, r *http.Request, query *Query) {
+	o := Options{Live: h.o.Policy(), Names: query.Names, Top: query.Top, Fresh: h.o.Fresh, Pause: new(turns).pause}
+	if query.Top < 0 || query.Top > maxTop {
 		server.WriteProblem(w, http.StatusUnprocessableEntity, "top", "from 1 to 1000")
 		return
 	}
-	if ask.WarmUp != "" {
-		d, err := time.ParseDuration(ask.WarmUp)
+	if query.WarmUp != "" {
+		d, err := time.ParseDuration(query.WarmUp)
 		if err != nil || d < 0 {
 			server.WriteProblem(w, http.StatusUnprocessableEntity, "warm_up", `want a duration from 0s, such as "5m"`)
 			return
@@ -159,11 +159,11 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, ask *Ask) {
 			o.WarmUp = -1
 		}
 	}
-	name := ask.Name
+	name := query.Name
 	if name == "" {
 		name = "stint.yaml"
 	}
-	f, err := h.o.Check(name, []byte(ask.Document))
+	f, err := h.o.Check(name, []byte(query.Document))
 	if err != nil {
 		server.WriteProblem(w, http.StatusUnprocessableEntity, "document", err.Error())
 		return
