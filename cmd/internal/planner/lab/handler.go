@@ -42,7 +42,7 @@ func Simulator(aside bool) http.Handler {
 		if aside {
 			ctx = withSlices(ctx)
 		}
-		answer, err := Ask(ctx, body)
+		answer, err := SimulateJSON(ctx, body)
 		switch {
 		case errors.Is(err, errLong):
 			writeError(w, http.StatusServiceUnavailable, err.Error())

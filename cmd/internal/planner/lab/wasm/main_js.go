@@ -27,7 +27,7 @@ func main() {
 
 func simulate(args []js.Value) any {
 	body := []byte(args[0].String())
-	answer, err := lab.Ask(context.Background(), body)
+	answer, err := lab.SimulateJSON(context.Background(), body)
 	return text(answer, err)
 }
 

@@ -13,9 +13,9 @@ var patience = 5 * time.Second // tests that share the machine take more
 
 var errLong = errors.New("this takes longer than " + patience.String() + ": take fewer arrivals or smaller costs")
 
-// Ask answers the body of POST /v1/simulate. The error says in words what is wrong
+// SimulateJSON answers the body of POST /v1/simulate. The error says in words what is wrong
 // with it, or that it takes too long.
-func Ask(ctx context.Context, body []byte) (*Answer, error) {
+func SimulateJSON(ctx context.Context, body []byte) (*Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	request, err := Decode(body)
