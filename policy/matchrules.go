@@ -193,7 +193,7 @@ func (r *rule) costOf(q *match.Request) (int64, error) {
 	if !ok || v == "" {
 		return c.Default, nil
 	}
-	n, ok := rulesfile.WholeNumber(v)
+	n, ok := rulesfile.ParseDigits(v)
 	if !ok && !r.shadow {
 		return 0, &RequestError{Attribute: c.By.Name, Reason: "the cost is not a whole number"}
 	}

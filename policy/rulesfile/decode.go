@@ -186,7 +186,7 @@ func (d *decoder) number(n *Node, t *trail, least, most int64) int64 {
 	if !d.want(n, t, Number, "") {
 		return least
 	}
-	v, ok := WholeNumber(strings.ReplaceAll(n.Value, "_", ""))
+	v, ok := ParseDigits(strings.ReplaceAll(n.Value, "_", ""))
 	if !ok || v < least || v > most {
 		d.fail(n, t, "", "want a whole number from %d to %d, not %s", least, most, n.Value)
 		return least

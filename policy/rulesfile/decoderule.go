@@ -514,8 +514,9 @@ func (d *decoder) condition(a match.Attribute, n *Node, t *trail) match.Conditio
 	return c
 }
 
-// WholeNumber reads digits alone; what is above int64 is the most there is.
-func WholeNumber(s string) (int64, bool) {
+// ParseDigits returns the number that s writes in decimal digits alone: at most the
+// greatest int64.
+func ParseDigits(s string) (int64, bool) {
 	if s == "" || strings.ContainsFunc(s, func(c rune) bool { return c < '0' || c > '9' }) {
 		return 0, false
 	}
