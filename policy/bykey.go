@@ -20,7 +20,7 @@ func (p *Policy) ResetKey(ctx context.Context, name, key string) error {
 			return nil
 		}
 		done[as] = true
-		for _, s := range []*side{&p.main, &p.local} {
+		for _, s := range []*backend{&p.main, &p.local} {
 			if s.store == nil {
 				continue
 			}

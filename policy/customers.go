@@ -289,7 +289,7 @@ func (r *Rules) byName(name string) *rule {
 }
 
 // customerPlan returns limits or an action as a plan of a rule, bound on both
-// sides.
+// backends.
 func (p *Policy) customerPlan(r *rule, o *Override) (*plan, error) {
 	const variant = "override"
 	next := &plan{name: r.name + "/" + o.text(), rule: r.name, mode: r.mode, variant: variant, limits: o.Limits, held: heldBy(o.Limits)}

@@ -74,8 +74,8 @@ func (p *Policy) decide(ctx context.Context, a act, r *Result) error {
 	return nil
 }
 
-// run decides for all enforced hits on one side.
-func (p *Policy) run(ctx context.Context, s *side, a act, r *Result) error {
+// run decides for all enforced hits on one backend.
+func (p *Policy) run(ctx context.Context, s *backend, a act, r *Result) error {
 	if r.several {
 		return p.runAll(ctx, s, a, r)
 	}
@@ -130,7 +130,7 @@ func (h *hit) plain(a act) bool {
 }
 
 // one decides for the one limit that the request is held to.
-func (p *Policy) one(ctx context.Context, s *side, a act, r *Result, h *hit) (err error) {
+func (p *Policy) one(ctx context.Context, s *backend, a act, r *Result, h *hit) (err error) {
 	if r.Decision, err = p.bound(s, h).Decide(ctx, a.op, h.key, h.cost); err != nil {
 		return err
 	}
@@ -140,8 +140,8 @@ func (p *Policy) one(ctx context.Context, s *side, a act, r *Result, h *hit) (er
 	return nil
 }
 
-// bound returns what a hit is decided by on one side.
-func (p *Policy) bound(s *side, h *hit) stint.Bound {
+// bound returns what a hit is decided by on one backend.
+func (p *Policy) bound(s *backend, h *hit) stint.Bound {
 	if s == &p.local {
 		return p.pairOf(h).Local
 	}
@@ -157,7 +157,7 @@ func (p *Policy) pairOf(h *hit) *fallback.Pair {
 }
 
 // layer returns a hit's part of a request, with room for its answers.
-func (r *Result) layer(s *side, h *hit) stint.Layer {
+func (r *Result) layer(s *backend, h *hit) stint.Layer {
 	if missing := len(r.Rules) - len(r.answers); missing > 0 {
 		r.answers = slices.Grow(r.answers, missing)[:len(r.Rules)]
 	}
@@ -168,7 +168,7 @@ func (r *Result) layer(s *side, h *hit) stint.Layer {
 }
 
 // decideIn puts the layers that were gathered to a store.
-func (p *Policy) decideIn(ctx context.Context, s *side, a act, r *Result, cost int64, shadow bool) (stint.Decision, error) {
+func (p *Policy) decideIn(ctx context.Context, s *backend, a act, r *Result, cost int64, shadow bool) (stint.Decision, error) {
 	switch {
 	case a.refund:
 		return s.store.Refund(ctx, r.layers, cost)
@@ -184,7 +184,7 @@ func (p *Policy) decideIn(ctx context.Context, s *side, a act, r *Result, cost i
 
 // look asks for the state of the enforced hits that cost this request nothing,
 // and joins what it adds to the answer of the others.
-func (p *Policy) look(ctx context.Context, s *side, r *Result, d *stint.Decision) error {
+func (p *Policy) look(ctx context.Context, s *backend, r *Result, d *stint.Decision) error {
 	r.layers = r.layers[:0]
 	for i := range r.hits {
 		if h := &r.hits[i]; h.enforced() && h.weight == 0 {

@@ -174,8 +174,8 @@ func (k part) cost() int64 {
 	return 1
 }
 
-// runAll decides for the enforced hits of several requests on one side.
-func (p *Policy) runAll(ctx context.Context, s *side, a act, r *Result) error {
+// runAll decides for the enforced hits of several requests on one backend.
+func (p *Policy) runAll(ctx context.Context, s *backend, a act, r *Result) error {
 	limits := 0
 	for i := range r.hits {
 		if h := &r.hits[i]; h.enforced() {
@@ -219,7 +219,7 @@ func (p *Policy) runAll(ctx context.Context, s *side, a act, r *Result) error {
 // gather puts the layers of one part into r.layers, each key under a limit
 // once. It reports false where sums are beyond an int64: then it has made them
 // hits that never pass, and is to be called again.
-func (r *Result) gather(s *side, k part) bool {
+func (r *Result) gather(s *backend, k part) bool {
 	r.layers = r.layers[:0]
 	for i := range r.hits {
 		h := &r.hits[i]

@@ -44,16 +44,16 @@ type Policy struct {
 	rules     *Rules
 	inProcess bool // the store is in memory, where all modes are one
 	opts      Options
-	main      side
-	local     side                        // without a store if there is none
+	main      backend
+	local     backend                     // without a store if there is none
 	failover  *fallback.Failover          // of main by local; shared by Reload
 	pairs     []*fallback.Pair            // by plan.id: its limits in both stores
 	customers *customers                  // overrides by the million; shared by Reload
 	lines     *waitqueue.Lines[tokenPart] // of requests that wait; shared by Reload
 }
 
-// A side is one of the two stores that may decide.
-type side struct{ store stint.Store }
+// A backend is one of the two stores that may decide.
+type backend struct{ store stint.Store }
 
 // New binds rules to a store, each in its mode if that is a [ModeStore]. The
 // error says which limit the store cannot hold; limits that it holds already
@@ -81,7 +81,7 @@ func New(store stint.Store, rules *Rules, o Options) (*Policy, error) {
 // on returns a policy without rules on a store and its options' local one.
 func on(store stint.Store, o Options, c *customers) *Policy {
 	p := &Policy{
-		opts: o, customers: c, main: side{store}, local: side{o.Local},
+		opts: o, customers: c, main: backend{store}, local: backend{o.Local},
 		failover: fallback.NewFailover(store, fallback.Options{Local: o.Local, Nodes: o.Nodes}),
 	}
 	_, p.inProcess = store.(*memstore.Store)

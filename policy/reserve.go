@@ -156,7 +156,7 @@ func (p *Policy) GiveBack(ctx context.Context, r *Result) error {
 		return nil
 	}
 	p = r.policy // that charged, whatever was reloaded since
-	var enforced *side
+	var enforced *backend
 	var failed error
 	r.layers = r.layers[:0]
 	for i := range r.hits {
@@ -205,7 +205,7 @@ func (p *Policy) Reset(ctx context.Context, attrs Attributes, r *Result) error {
 			continue
 		}
 		p.pairOf(h).Forget(h.key)
-		for _, s := range []*side{&p.main, &p.local} {
+		for _, s := range []*backend{&p.main, &p.local} {
 			if s.store == nil {
 				continue
 			}
