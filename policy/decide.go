@@ -12,15 +12,15 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// An act is what is asked of the stores: an operation, for a reservation its
-// time to live, or a refund.
-type act struct {
+// An operation is what the stores do for a request: an Op, a reservation of a time
+// to live, or a refund.
+type operation struct {
 	op     meter.Op
 	ttl    time.Duration // above 0: reserve
 	refund bool
 }
 
-func (a act) charges() bool { return a.op != meter.OpPeek && !a.refund }
+func (a operation) charges() bool { return a.op != meter.OpPeek && !a.refund }
 
 // Decide answers whether the request may pass now, and charges it: cost times
 // what each rule says it costs. The answer is in r. The error is a
@@ -31,7 +31,7 @@ func (p *Policy) Decide(ctx context.Context, attrs Attributes, cost int64, r *Re
 	if err := p.match(attrs, cost, r); err != nil {
 		return err
 	}
-	if err := p.decide(ctx, act{op: meter.OpTake}, r); err != nil {
+	if err := p.decide(ctx, operation{op: meter.OpTake}, r); err != nil {
 		return err
 	}
 	p.report(attrs, cost, r)
@@ -50,16 +50,16 @@ func (p *Policy) Peek(ctx context.Context, attrs Attributes, cost int64, r *Resu
 	if err := p.match(attrs, cost, r); err != nil {
 		return err
 	}
-	return p.decide(ctx, act{op: meter.OpPeek}, r)
+	return p.decide(ctx, operation{op: meter.OpPeek}, r)
 }
 
 // decide decides for the rules that matched: first for those that are not in
 // shadow, in one step, then for each of the others by itself.
-func (p *Policy) decide(ctx context.Context, a act, r *Result) error {
+func (p *Policy) decide(ctx context.Context, a operation, r *Result) error {
 	r.Decision.Allowed, r.Decision.Tightest = true, -1
 	if r.blocked >= 0 {
 		if r.several { // the answers to the others say where they stand
-			r.StoreError = p.run(ctx, &p.main, act{op: meter.OpPeek}, r)
+			r.StoreError = p.run(ctx, &p.main, operation{op: meter.OpPeek}, r)
 		}
 		r.Decision = stint.Decision{RetryAfter: stint.Never, Tightest: -1}
 		r.Tightest = r.blocked
@@ -75,7 +75,7 @@ func (p *Policy) decide(ctx context.Context, a act, r *Result) error {
 }
 
 // run decides for all enforced hits on one backend.
-func (p *Policy) run(ctx context.Context, s *backend, a act, r *Result) error {
+func (p *Policy) run(ctx context.Context, s *backend, a operation, r *Result) error {
 	if r.several {
 		return p.runAll(ctx, s, a, r)
 	}
@@ -125,12 +125,12 @@ func (p *Policy) run(ctx context.Context, s *backend, a act, r *Result) error {
 }
 
 // plain reports whether one limit can be decided by its handle.
-func (h *hit) plain(a act) bool {
+func (h *hit) plain(a operation) bool {
 	return a.ttl == 0 && !a.refund && h.weight > 0 && h.cost < math.MaxInt64
 }
 
 // one decides for the one limit that the request is held to.
-func (p *Policy) one(ctx context.Context, s *backend, a act, r *Result, h *hit) (err error) {
+func (p *Policy) one(ctx context.Context, s *backend, a operation, r *Result, h *hit) (err error) {
 	if r.Decision, err = p.bound(s, h).Decide(ctx, a.op, h.key, h.cost); err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (r *Result) layer(s *backend, h *hit) stint.Layer {
 }
 
 // decideIn puts the layers that were gathered to a store.
-func (p *Policy) decideIn(ctx context.Context, s *backend, a act, r *Result, cost int64, shadow bool) (stint.Decision, error) {
+func (p *Policy) decideIn(ctx context.Context, s *backend, a operation, r *Result, cost int64, shadow bool) (stint.Decision, error) {
 	switch {
 	case a.refund:
 		return s.store.Refund(ctx, r.layers, cost)
@@ -191,7 +191,7 @@ func (p *Policy) look(ctx context.Context, s *backend, r *Result, d *stint.Decis
 			r.layers = append(r.layers, r.layer(s, h))
 		}
 	}
-	state, err := p.decideIn(ctx, s, act{op: meter.OpPeek}, r, 0, false)
+	state, err := p.decideIn(ctx, s, operation{op: meter.OpPeek}, r, 0, false)
 	d.ResetAfter = max(d.ResetAfter, state.ResetAfter)
 	return err
 }
@@ -210,7 +210,7 @@ func (e *RuleResult) set(d *stint.Decision) {
 
 // charged notes what was charged and where, so that it can be given back. What
 // was reserved is given back by its token alone.
-func (h *hit) charged(local bool, a act, d *stint.Decision) {
+func (h *hit) charged(local bool, a operation, d *stint.Decision) {
 	h.took, h.onLocal = a.charges() && a.ttl == 0 && d.Allowed && h.cost > 0 && h.part == partTake, local
 }
 
@@ -266,24 +266,24 @@ func (r *Result) requests(e *RuleResult) int64 {
 
 // shadows decides for the rules in shadow, each by itself. What the others
 // have denied will not happen, and so is not charged here either.
-func (p *Policy) shadows(ctx context.Context, a act, r *Result) {
+func (p *Policy) shadows(ctx context.Context, a operation, r *Result) {
 	if !r.Decision.Allowed {
-		a = act{op: meter.OpPeek}
+		a = operation{op: meter.OpPeek}
 	}
 	for i := range r.hits {
 		if h := &r.hits[i]; h.limited() && h.rule.shadow {
-			p.shadow(ctx, h.part.act(a), r, h)
+			p.shadow(ctx, h.part.operation(a), r, h)
 		}
 	}
 }
 
-func (p *Policy) shadow(ctx context.Context, a act, r *Result, h *hit) {
+func (p *Policy) shadow(ctx context.Context, a operation, r *Result, h *hit) {
 	cost := r.cost
 	if r.several {
 		cost = h.part.cost()
 	}
 	if h.weight == 0 {
-		a, cost = act{op: meter.OpPeek}, 0
+		a, cost = operation{op: meter.OpPeek}, 0
 	}
 	var d stint.Decision
 	var err error

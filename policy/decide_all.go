@@ -72,7 +72,7 @@ func (p *Policy) DecideAll(ctx context.Context, requests []Request, r *Result) e
 			return err
 		}
 	}
-	if err := p.decide(ctx, act{op: meter.OpTake}, r); err != nil {
+	if err := p.decide(ctx, operation{op: meter.OpTake}, r); err != nil {
 		return err
 	}
 	r.answer()
@@ -99,7 +99,7 @@ func (p *Policy) decideOnly(ctx context.Context, q *Request, r *Result) error {
 	if q.Peek {
 		op = meter.OpPeek
 	}
-	if err := p.decide(ctx, act{op: op}, r); err != nil {
+	if err := p.decide(ctx, operation{op: op}, r); err != nil {
 		return err
 	}
 	r.answer()
@@ -152,15 +152,15 @@ const (
 	partRefund             // given back
 )
 
-// act returns what is done for the part of a hit, where a request takes.
-func (k part) act(a act) act {
+// operation returns what is done for the part of a hit, where a request takes.
+func (k part) operation(a operation) operation {
 	switch k {
 	case partTake:
 		return a
 	case partRefund:
-		return act{refund: true}
+		return operation{refund: true}
 	}
-	return act{op: meter.OpPeek}
+	return operation{op: meter.OpPeek}
 }
 
 // cost is what the store is asked, in units of a hit's weight.
@@ -175,7 +175,7 @@ func (k part) cost() int64 {
 }
 
 // runAll decides for the enforced hits of several requests on one backend.
-func (p *Policy) runAll(ctx context.Context, s *backend, a act, r *Result) error {
+func (p *Policy) runAll(ctx context.Context, s *backend, a operation, r *Result) error {
 	limits := 0
 	for i := range r.hits {
 		if h := &r.hits[i]; h.enforced() {
@@ -192,13 +192,13 @@ func (p *Policy) runAll(ctx context.Context, s *backend, a act, r *Result) error
 		if len(r.layers) == 0 {
 			continue
 		}
-		did := k.act(a)
+		did := k.operation(a)
 		d, err := p.decideIn(ctx, s, did, r, k.cost(), false)
 		if err != nil {
 			return err
 		}
 		if !d.Allowed {
-			a = act{op: meter.OpPeek} // the rest only says where it stands
+			a = operation{op: meter.OpPeek} // the rest only says where it stands
 		}
 		for i := range r.hits {
 			h := &r.hits[i]

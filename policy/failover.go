@@ -11,7 +11,7 @@ import (
 // to the store limit by limit once it answers again; see package fallback.
 
 // failed decides by the words of the rules, because the store could not.
-func (p *Policy) failed(ctx context.Context, a act, r *Result, err error) error {
+func (p *Policy) failed(ctx context.Context, a operation, r *Result, err error) error {
 	if !p.failover.Fails(err) {
 		return err
 	}

@@ -25,7 +25,7 @@ func (p *Policy) Reserve(ctx context.Context, attrs Attributes, cost int64, ttl 
 	if err := p.match(attrs, cost, r); err != nil {
 		return "", err
 	}
-	if err := p.decide(ctx, act{op: meter.OpTake, ttl: ttl}, r); err != nil {
+	if err := p.decide(ctx, operation{op: meter.OpTake, ttl: ttl}, r); err != nil {
 		return "", err
 	}
 	p.report(attrs, cost, r)
@@ -139,10 +139,10 @@ func (p *Policy) Refund(ctx context.Context, attrs Attributes, cost int64, r *Re
 		return err
 	}
 	r.Decision.Allowed = true
-	if err := p.run(ctx, &p.main, act{refund: true}, r); err != nil {
+	if err := p.run(ctx, &p.main, operation{refund: true}, r); err != nil {
 		return err
 	}
-	p.shadows(ctx, act{refund: true}, r)
+	p.shadows(ctx, operation{refund: true}, r)
 	return r.StoreError
 }
 

@@ -55,7 +55,7 @@ func (p *Policy) wait(ctx context.Context, attrs Attributes, cost int64, ttl, mo
 	if err := p.match(attrs, cost, r); err != nil {
 		return "", 0, err
 	}
-	a := act{op: meter.OpTake, ttl: ttl}
+	a := operation{op: meter.OpTake, ttl: ttl}
 	if held := r.held(); held > 0 {
 		if most > 0 {
 			held = min(held, most)
@@ -65,7 +65,7 @@ func (p *Policy) wait(ctx context.Context, attrs Attributes, cost int64, ttl, mo
 	err = p.decide(ctx, a, r)
 	if errors.Is(err, stint.ErrFull) && ttl == 0 {
 		if err = p.match(attrs, cost, r); err == nil {
-			err = p.decide(ctx, act{op: meter.OpTake}, r)
+			err = p.decide(ctx, operation{op: meter.OpTake}, r)
 		}
 	}
 	if err != nil {
