@@ -13,7 +13,7 @@ import (
 // error is [ErrNoRule], or the store's.
 func (p *Policy) ResetKey(ctx context.Context, name, key string) error {
 	done := make(map[string]bool) // by what plans are bound as: a reset is for all forms of that
-	return p.byKey(name, key, func(h *hit) error {
+	return p.byKey(name, key, func(h *ruleMatch) error {
 		p.pairOf(h).Forget(h.key)
 		as := p.state(h.plan).name
 		if done[as] {
@@ -40,7 +40,7 @@ func (p *Policy) RefundKey(ctx context.Context, name, key string, units int64) e
 		return stint.ErrCost
 	}
 	given := make(map[string]bool) // by what plans are bound as: a refund is for all forms of that
-	return p.byKey(name, key, func(h *hit) error {
+	return p.byKey(name, key, func(h *ruleMatch) error {
 		as := p.state(h.plan).name
 		if given[as] {
 			return nil
@@ -56,7 +56,7 @@ func (p *Policy) RefundKey(ctx context.Context, name, key string, units int64) e
 // gave. label is [RuleLimit.Label], variant [RuleLimit.Variant]; a limit that there is
 // not any more is charged nothing. The error is [ErrNoRule], or the store's.
 func (p *Policy) ChargeKey(ctx context.Context, name, key, label, variant string, units int64) (charged int64, err error) {
-	err = p.byKey(name, key, func(h *hit) error {
+	err = p.byKey(name, key, func(h *ruleMatch) error {
 		for k, limit := range h.plan.ruleLimits {
 			if limit.Label != label || limit.Variant != variant {
 				continue
@@ -73,7 +73,7 @@ func (p *Policy) ChargeKey(ctx context.Context, name, key, label, variant string
 }
 
 // byKey calls do for each plan with limits that a key may be held to.
-func (p *Policy) byKey(name, key string, do func(h *hit) error) error {
+func (p *Policy) byKey(name, key string, do func(h *ruleMatch) error) error {
 	one, err := p.rules.rule(name)
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func (p *Policy) byKey(name, key string, do func(h *hit) error) error {
 	var failed error
 	for _, plan := range plans {
 		if plan.action == "" {
-			failed = errors.Join(failed, do(&hit{rule: one, plan: plan, key: key, weight: 1}))
+			failed = errors.Join(failed, do(&ruleMatch{rule: one, plan: plan, key: key, weight: 1}))
 		}
 	}
 	return failed

@@ -39,19 +39,19 @@ func (p *Policy) BindCallerLimits(name string, limits ...stint.Limit) (*CallerLi
 
 // hold adds the limits to a result.
 func (g *CallerLimits) hold(q *Request, r *Result) {
-	h := hit{rule: g.rule, plan: g.plan, key: q.Key, weight: 1, cost: q.Cost, first: len(r.Rules)}
+	h := ruleMatch{rule: g.rule, plan: g.plan, key: q.Key, weight: 1, cost: q.Cost, first: len(r.Rules)}
 	if len(h.key) > plainKey || h.key != "" && h.key[0] == hashMark {
 		h.key = r.policy.hashed(h.key)
 	}
 	h.plan = r.oneForm(&h)
 	for _, l := range h.plan.ruleLimits {
-		e := RuleResult{RuleLimit: l, Cost: q.Cost, Remaining: -1, hit: len(r.hits)}
+		e := RuleResult{RuleLimit: l, Cost: q.Cost, Remaining: -1, match: len(r.matches)}
 		if l.Action != "" {
 			e.Denied, e.Remaining, e.RetryAfter = true, 0, stint.Never
 			r.blocked = h.first
 		}
 		r.Rules = append(r.Rules, e)
 	}
-	r.hits = append(r.hits, h)
+	r.matches = append(r.matches, h)
 	r.Matched = true
 }

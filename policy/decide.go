@@ -74,15 +74,15 @@ func (p *Policy) decide(ctx context.Context, a operation, r *Result) error {
 	return nil
 }
 
-// run decides for all enforced hits on one backend.
+// run decides for all enforced matches on one backend.
 func (p *Policy) run(ctx context.Context, s *backend, a operation, r *Result) error {
 	if r.several {
 		return p.runAll(ctx, s, a, r)
 	}
-	var first *hit
+	var first *ruleMatch
 	limits, free := 0, false
-	for i := range r.hits {
-		if h := &r.hits[i]; h.enforced() {
+	for i := range r.matches {
+		if h := &r.matches[i]; h.enforced() {
 			if first == nil {
 				first = h
 			}
@@ -99,8 +99,8 @@ func (p *Policy) run(ctx context.Context, s *backend, a operation, r *Result) er
 		return fmt.Errorf("policy: %w: the request is held to %d limits, by rule %q first: at most %d", stint.ErrLayers, limits, first.rule.name, stint.MaxLimits)
 	}
 	r.layers = r.layers[:0]
-	for i := range r.hits {
-		if h := &r.hits[i]; h.enforced() && h.weight > 0 {
+	for i := range r.matches {
+		if h := &r.matches[i]; h.enforced() && h.weight > 0 {
 			r.layers = append(r.layers, r.layer(s, h))
 		}
 	}
@@ -114,8 +114,8 @@ func (p *Policy) run(ctx context.Context, s *backend, a operation, r *Result) er
 	if err != nil {
 		return err
 	}
-	for i := range r.hits {
-		if h := &r.hits[i]; h.enforced() {
+	for i := range r.matches {
+		if h := &r.matches[i]; h.enforced() {
 			r.setResult(h)
 			h.charged(s == &p.local, a, &d)
 		}
@@ -125,12 +125,12 @@ func (p *Policy) run(ctx context.Context, s *backend, a operation, r *Result) er
 }
 
 // plain reports whether one limit can be decided by its handle.
-func (h *hit) plain(a operation) bool {
+func (h *ruleMatch) plain(a operation) bool {
 	return a.ttl == 0 && !a.refund && h.weight > 0 && h.cost < math.MaxInt64
 }
 
 // one decides for the one limit that the request is held to.
-func (p *Policy) one(ctx context.Context, s *backend, a operation, r *Result, h *hit) (err error) {
+func (p *Policy) one(ctx context.Context, s *backend, a operation, r *Result, h *ruleMatch) (err error) {
 	if r.Decision, err = p.bound(s, h).Decide(ctx, a.op, h.key, h.cost); err != nil {
 		return err
 	}
@@ -140,24 +140,24 @@ func (p *Policy) one(ctx context.Context, s *backend, a operation, r *Result, h 
 	return nil
 }
 
-// bound returns what a hit is decided by on one backend.
-func (p *Policy) bound(s *backend, h *hit) stint.Bound {
+// bound returns what a match is decided by on one backend.
+func (p *Policy) bound(s *backend, h *ruleMatch) stint.Bound {
 	if s == &p.local {
 		return p.pairOf(h).Local
 	}
 	return p.pairOf(h).Main
 }
 
-// pairOf returns a hit's limits in both stores.
-func (p *Policy) pairOf(h *hit) *fallback.Pair {
+// pairOf returns a match's limits in both stores.
+func (p *Policy) pairOf(h *ruleMatch) *fallback.Pair {
 	if pair := h.plan.pair; pair != nil {
 		return pair
 	}
 	return p.pairs[h.plan.id]
 }
 
-// layer returns a hit's part of a request, with room for its answers.
-func (r *Result) layer(s *backend, h *hit) stint.Layer {
+// layer returns a match's part of a request, with room for its answers.
+func (r *Result) layer(s *backend, h *ruleMatch) stint.Layer {
 	if missing := len(r.Rules) - len(r.answers); missing > 0 {
 		r.answers = slices.Grow(r.answers, missing)[:len(r.Rules)]
 	}
@@ -182,12 +182,12 @@ func (p *Policy) decideIn(ctx context.Context, s *backend, a operation, r *Resul
 	return d, err
 }
 
-// look asks for the state of the enforced hits that cost this request nothing,
+// look asks for the state of the enforced matches that cost this request nothing,
 // and joins what it adds to the answer of the others.
 func (p *Policy) look(ctx context.Context, s *backend, r *Result, d *stint.Decision) error {
 	r.layers = r.layers[:0]
-	for i := range r.hits {
-		if h := &r.hits[i]; h.enforced() && h.weight == 0 {
+	for i := range r.matches {
+		if h := &r.matches[i]; h.enforced() && h.weight == 0 {
 			r.layers = append(r.layers, r.layer(s, h))
 		}
 	}
@@ -196,8 +196,8 @@ func (p *Policy) look(ctx context.Context, s *backend, r *Result, d *stint.Decis
 	return err
 }
 
-// setResult writes the answers of a hit's limits into the entries of r.
-func (r *Result) setResult(h *hit) {
+// setResult writes the answers of a match's limits into the entries of r.
+func (r *Result) setResult(h *ruleMatch) {
 	for k := range h.plan.ruleLimits {
 		r.Rules[h.first+k].set(&r.answers[h.first+k])
 	}
@@ -210,7 +210,7 @@ func (e *RuleResult) set(d *stint.Decision) {
 
 // charged notes what was charged and where, so that it can be given back. What
 // was reserved is given back by its token alone.
-func (h *hit) charged(local bool, a operation, d *stint.Decision) {
+func (h *ruleMatch) charged(local bool, a operation, d *stint.Decision) {
 	h.took, h.onLocal = a.charges() && a.ttl == 0 && d.Allowed && h.cost > 0 && h.part == partTake, local
 }
 
@@ -218,8 +218,8 @@ func (h *hit) charged(local bool, a operation, d *stint.Decision) {
 func (r *Result) conclude(d stint.Decision) {
 	d.Denied, d.Tightest, r.Tightest = 0, -1, -1
 	limit := 0
-	for i := range r.hits {
-		h := &r.hits[i]
+	for i := range r.matches {
+		h := &r.matches[i]
 		if h.out && !h.rule.shadow {
 			limit += len(h.plan.ruleLimits)
 		}
@@ -258,7 +258,7 @@ func (r *Result) tighter(i, j int) bool {
 
 // requests is how many more requests of cost 1 an entry lets pass.
 func (r *Result) requests(e *RuleResult) int64 {
-	if w := r.hits[e.hit].weight; w > 0 {
+	if w := r.matches[e.match].weight; w > 0 {
 		return e.Remaining / w
 	}
 	return math.MaxInt64
@@ -270,14 +270,14 @@ func (p *Policy) shadows(ctx context.Context, a operation, r *Result) {
 	if !r.Decision.Allowed {
 		a = operation{op: meter.OpPeek}
 	}
-	for i := range r.hits {
-		if h := &r.hits[i]; h.limited() && h.rule.shadow {
+	for i := range r.matches {
+		if h := &r.matches[i]; h.limited() && h.rule.shadow {
 			p.shadow(ctx, h.part.operation(a), r, h)
 		}
 	}
 }
 
-func (p *Policy) shadow(ctx context.Context, a operation, r *Result, h *hit) {
+func (p *Policy) shadow(ctx context.Context, a operation, r *Result, h *ruleMatch) {
 	cost := r.cost
 	if r.several {
 		cost = h.part.cost()

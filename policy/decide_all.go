@@ -106,10 +106,10 @@ func (p *Policy) decideOnly(ctx context.Context, q *Request, r *Result) error {
 	return nil
 }
 
-// matchRequest adds what a request is held to. Among several, a hit's weight
+// matchRequest adds what a request is held to. Among several, a match's weight
 // is its whole cost, and the request's cost is 1.
 func (p *Policy) matchRequest(q *Request, r *Result) error {
-	hits, first := len(r.hits), len(r.Rules)
+	before, first := len(r.matches), len(r.Rules)
 	switch {
 	case q.Cost < 0:
 		return stint.ErrCost
@@ -120,8 +120,8 @@ func (p *Policy) matchRequest(q *Request, r *Result) error {
 			return err
 		}
 	}
-	for i := hits; r.several && i < len(r.hits); i++ {
-		h := &r.hits[i]
+	for i := before; r.several && i < len(r.matches); i++ {
+		h := &r.matches[i]
 		high, low := bits.Mul64(uint64(h.weight), uint64(q.Cost))
 		over := high != 0 || low > math.MaxInt64
 		h.weight, h.part = h.cost, partTake
@@ -140,7 +140,7 @@ func (p *Policy) matchRequest(q *Request, r *Result) error {
 	return nil
 }
 
-// A part is what is asked of the store for a hit among several requests. Each
+// A part is what is asked of the store for a match among several requests. Each
 // part is one step of the store.
 type part uint8
 
@@ -152,7 +152,7 @@ const (
 	partRefund             // given back
 )
 
-// operation returns what is done for the part of a hit, where a request takes.
+// operation returns what is done for the part of a match, where a request takes.
 func (k part) operation(a operation) operation {
 	switch k {
 	case partTake:
@@ -163,7 +163,7 @@ func (k part) operation(a operation) operation {
 	return operation{op: meter.OpPeek}
 }
 
-// cost is what the store is asked, in units of a hit's weight.
+// cost is what the store is asked, in units of a match's weight.
 func (k part) cost() int64 {
 	switch k {
 	case partFree:
@@ -174,11 +174,11 @@ func (k part) cost() int64 {
 	return 1
 }
 
-// runAll decides for the enforced hits of several requests on one backend.
+// runAll decides for the enforced matches of several requests on one backend.
 func (p *Policy) runAll(ctx context.Context, s *backend, a operation, r *Result) error {
 	limits := 0
-	for i := range r.hits {
-		if h := &r.hits[i]; h.enforced() {
+	for i := range r.matches {
+		if h := &r.matches[i]; h.enforced() {
 			limits += len(h.plan.ruleLimits)
 		}
 	}
@@ -200,8 +200,8 @@ func (p *Policy) runAll(ctx context.Context, s *backend, a operation, r *Result)
 		if !d.Allowed {
 			a = operation{op: meter.OpPeek} // the rest only says where it stands
 		}
-		for i := range r.hits {
-			h := &r.hits[i]
+		for i := range r.matches {
+			h := &r.matches[i]
 			if !h.enforced() || h.part != k {
 				continue
 			}
@@ -218,11 +218,11 @@ func (p *Policy) runAll(ctx context.Context, s *backend, a operation, r *Result)
 
 // gather puts the layers of one part into r.layers, each key under a limit
 // once. It reports false where sums are beyond an int64: then it has made them
-// hits that never pass, and is to be called again.
+// matches that never pass, and is to be called again.
 func (r *Result) gather(s *backend, k part) bool {
 	r.layers = r.layers[:0]
-	for i := range r.hits {
-		h := &r.hits[i]
+	for i := range r.matches {
+		h := &r.matches[i]
 		if !h.enforced() || h.part != k {
 			continue
 		}
@@ -249,22 +249,22 @@ func (r *Result) gather(s *backend, k part) bool {
 }
 
 // overflow makes all that ask for h's key take part as what never passes.
-func (r *Result) overflow(h *hit) {
-	for i := range r.hits {
-		if g := &r.hits[i]; g.part == partTake && g.plan == h.plan && g.key == h.key {
+func (r *Result) overflow(h *ruleMatch) {
+	for i := range r.matches {
+		if g := &r.matches[i]; g.part == partTake && g.plan == h.plan && g.key == h.key {
 			g.part, g.weight = partOver, math.MaxInt64
 		}
 	}
 }
 
-// twin returns the first hit before r.hits[i] with its key, limits and part.
-func (r *Result) twin(i int, k part) *hit {
+// twin returns the first match before r.matches[i] with its key, limits and part.
+func (r *Result) twin(i int, k part) *ruleMatch {
 	if !r.several {
 		return nil
 	}
-	h := &r.hits[i]
-	for j := range r.hits[:i] {
-		g := &r.hits[j]
+	h := &r.matches[i]
+	for j := range r.matches[:i] {
+		g := &r.matches[j]
 		if g.enforced() && g.part == k && g.plan == h.plan && g.key == h.key {
 			return g
 		}
@@ -275,8 +275,8 @@ func (r *Result) twin(i int, k part) *hit {
 // joined returns what all enforced entries say together.
 func (r *Result) joined() stint.Decision {
 	d := stint.Decision{Allowed: true}
-	for i := range r.hits {
-		h := &r.hits[i]
+	for i := range r.matches {
+		h := &r.matches[i]
 		if !h.enforced() {
 			continue
 		}

@@ -17,8 +17,8 @@ func (p *Policy) failed(ctx context.Context, a operation, r *Result, err error) 
 	}
 	r.StoreError = err
 	closed, tightest, limits, local := -1, -1, 0, false
-	for i := range r.hits {
-		h := &r.hits[i]
+	for i := range r.matches {
+		h := &r.matches[i]
 		if !h.enforced() {
 			continue
 		}
@@ -60,15 +60,15 @@ func (p *Policy) failed(ctx context.Context, a operation, r *Result, err error) 
 	return nil
 }
 
-// local reports whether what a hit takes is for the local store too.
-func (h *hit) local() bool {
+// local reports whether what a match takes is for the local store too.
+func (h *ruleMatch) local() bool {
 	return h.enforced() && h.rule.failure == FailLocal && h.cost > 0 && h.part == partTake
 }
 
 // warm charges the local store with what the main one has let through.
 func (p *Policy) warm(r *Result) {
-	for i := range r.hits {
-		if h := &r.hits[i]; h.local() {
+	for i := range r.matches {
+		if h := &r.matches[i]; h.local() {
 			p.pairOf(h).Warm(h.key, h.cost)
 		}
 	}
@@ -77,8 +77,8 @@ func (p *Policy) warm(r *Result) {
 // owe notes what the local store has let through because the store failed, and
 // why.
 func (p *Policy) owe(r *Result, why error) {
-	for i := range r.hits {
-		if h := &r.hits[i]; h.local() {
+	for i := range r.matches {
+		if h := &r.matches[i]; h.local() {
 			p.pairOf(h).Owe(why, h.key, h.cost)
 		}
 	}

@@ -175,11 +175,11 @@ func (r *Result) Key(i int) string {
 	return ""
 }
 
-func (r *Result) hitOf(i int) *hit {
+func (r *Result) hitOf(i int) *ruleMatch {
 	if i < 0 || i >= len(r.Rules) || r.policy == nil {
 		return nil
 	}
-	return &r.hits[r.Rules[i].hit]
+	return &r.matches[r.Rules[i].match]
 }
 
 // digest stands for a text that is too long for a name.

@@ -11,7 +11,7 @@ import (
 // room for the next request.
 type scratch struct {
 	policy  *Policy
-	hits    []hit
+	matches []ruleMatch
 	found   []int32 // candidates of the rules
 	others  []int32 // candidates of a rule's overrides
 	layers  []stint.Layer
@@ -24,8 +24,8 @@ type scratch struct {
 	several bool // requests were asked together
 }
 
-// A hit is a rule that matched.
-type hit struct {
+// A ruleMatch is a rule that matched.
+type ruleMatch struct {
 	rule    *rule
 	plan    *plan
 	key     string
@@ -40,11 +40,11 @@ type hit struct {
 	layer   int  // there, its place in Result.layers
 }
 
-// limited reports whether the hit has limits to decide by.
-func (h *hit) limited() bool { return h.plan.id >= 0 && !h.out }
+// limited reports whether the match has limits to decide by.
+func (h *ruleMatch) limited() bool { return h.plan.id >= 0 && !h.out }
 
-// enforced reports whether the hit takes part in the decision.
-func (h *hit) enforced() bool { return h.limited() && !h.rule.shadow }
+// enforced reports whether the match takes part in the decision.
+func (h *ruleMatch) enforced() bool { return h.limited() && !h.rule.shadow }
 
 // match fills r with the rules that hold for the request.
 func (p *Policy) match(attrs Attributes, cost int64, r *Result) error {
@@ -55,7 +55,7 @@ func (p *Policy) match(attrs Attributes, cost int64, r *Result) error {
 // begin makes r ready for a request.
 func (p *Policy) begin(r *Result, cost int64) {
 	*r = Result{Tightest: -1, Rules: r.Rules[:0], Answers: r.Answers[:0], scratch: scratch{
-		policy: p, hits: r.hits[:0], found: r.found[:0], others: r.others, layers: r.layers[:0],
+		policy: p, matches: r.matches[:0], found: r.found[:0], others: r.others, layers: r.layers[:0],
 		answers: r.answers, cost: cost, buf: r.buf, parts: r.parts[:0], blocked: -1,
 	}}
 }
@@ -97,7 +97,7 @@ func (r *Rules) ready(q *match.Request) error {
 // hold adds a rule that matches to the result, and reports whether it ends the
 // matching.
 func (p *Policy) hold(r *Result, q *match.Request, one *rule, cost int64) (ends bool, err error) {
-	h := hit{rule: one, first: len(r.Rules)}
+	h := ruleMatch{rule: one, first: len(r.Rules)}
 	h.plan, r.others = one.planFor(q, r.others, p.customers)
 	customers := p.customers.any() && one.limited()
 	if h.plan.id >= 0 || customers {
@@ -127,13 +127,13 @@ func (p *Policy) hold(r *Result, q *match.Request, one *rule, cost int64) (ends 
 		limits = []*RuleLimit{one.missingLimit}
 	}
 	for _, l := range limits {
-		e := RuleResult{RuleLimit: l, Cost: h.cost, Remaining: -1, Missing: h.missing, hit: len(r.hits)}
+		e := RuleResult{RuleLimit: l, Cost: h.cost, Remaining: -1, Missing: h.missing, match: len(r.matches)}
 		if denies {
 			e.Denied, e.Remaining, e.RetryAfter = true, 0, stint.Never
 		}
 		r.Rules = append(r.Rules, e)
 	}
-	r.hits = append(r.hits, h)
+	r.matches = append(r.matches, h)
 	if one.shadow {
 		r.ShadowDenied = r.ShadowDenied || denies
 		return false, nil
@@ -145,13 +145,13 @@ func (p *Policy) hold(r *Result, q *match.Request, one *rule, cost int64) (ends 
 	return denies || one.final || h.plan == one.own && h.plan.action != "", nil
 }
 
-// oneForm returns the plan that a hit goes by: among several requests that
+// oneForm returns the plan that a match goes by: among several requests that
 // meet one key of a rule, the plan of the first of them, since one decision goes
 // by one form of the rule's limits.
-func (r *Result) oneForm(h *hit) *plan {
+func (r *Result) oneForm(h *ruleMatch) *plan {
 	if r.several && h.plan.id >= 0 {
-		for i := range r.hits {
-			if g := &r.hits[i]; g.plan.id >= 0 && g.plan.rule == h.plan.rule && g.key == h.key {
+		for i := range r.matches {
+			if g := &r.matches[i]; g.plan.id >= 0 && g.plan.rule == h.plan.rule && g.key == h.key {
 				return g.plan
 			}
 		}

@@ -159,8 +159,8 @@ func (p *Policy) GiveBack(ctx context.Context, r *Result) error {
 	var enforced *backend
 	var failed error
 	r.layers = r.layers[:0]
-	for i := range r.hits {
-		h := &r.hits[i]
+	for i := range r.matches {
+		h := &r.matches[i]
 		if !h.took {
 			continue
 		}
@@ -199,8 +199,8 @@ func (p *Policy) Reset(ctx context.Context, attrs Attributes, r *Result) error {
 		return err
 	}
 	r.Decision.Allowed = true
-	for i := range r.hits {
-		h := &r.hits[i]
+	for i := range r.matches {
+		h := &r.matches[i]
 		if !h.limited() {
 			continue
 		}

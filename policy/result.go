@@ -62,7 +62,7 @@ type RuleResult struct {
 	// Failed is how the limit was decided without its store.
 	Failed Failure
 
-	hit int // index of the rule's hit in the scratch
+	match int // index of the rule in scratch.matches
 }
 
 // ByRule calls yield once for each rule that matched, with the index in Rules of the

@@ -94,7 +94,7 @@ func (p *Policy) Standings(ctx context.Context, attrs Attributes) (all []Standin
 // error is [ErrNoRule], or the store's.
 func (p *Policy) UsedOf(ctx context.Context, name, key string) ([]RuleResult, error) {
 	l := looking{p: p, ctx: ctx}
-	err := p.byKey(name, key, func(h *hit) error {
+	err := p.byKey(name, key, func(h *ruleMatch) error {
 		if l.limits+len(h.plan.ruleLimits) > stint.MaxLimits {
 			if err := l.flush(); err != nil {
 				return err
@@ -185,7 +185,7 @@ type looking struct {
 
 // add looks at a rule.
 func (l *looking) add(one *rule, q *match.Request, s Standing) (err error) {
-	h := hit{rule: one}
+	h := ruleMatch{rule: one}
 	h.plan, _ = one.planFor(q, nil, l.p.customers)
 	h.key, _, h.missing = l.p.key(one, q, nil)
 	if own := l.p.customers.find(one.name, h.key); own != nil && !h.missing && one.limited() {
@@ -208,8 +208,8 @@ func (l *looking) add(one *rule, q *match.Request, s Standing) (err error) {
 	return nil
 }
 
-// hold adds a hit to those that are asked about next.
-func (l *looking) hold(h hit, s Standing) {
+// hold adds a match to those that are asked about next.
+func (l *looking) hold(h ruleMatch, s Standing) {
 	r := &l.result
 	if l.waiting == 0 {
 		l.p.begin(r, 1)
@@ -220,13 +220,13 @@ func (l *looking) hold(h hit, s Standing) {
 		h.out, limits = true, []*RuleLimit{h.rule.missingLimit}
 	}
 	for _, limit := range limits {
-		e := RuleResult{RuleLimit: limit, Cost: h.cost, Remaining: -1, Missing: h.missing, hit: len(r.hits)}
+		e := RuleResult{RuleLimit: limit, Cost: h.cost, Remaining: -1, Missing: h.missing, match: len(r.matches)}
 		if limit.Action == "block" || limit.Action == "missing" {
 			e.Denied, e.Remaining, e.RetryAfter = true, 0, stint.Never
 		}
 		r.Rules = append(r.Rules, e)
 	}
-	r.hits = append(r.hits, h)
+	r.matches = append(r.matches, h)
 	l.all, l.waiting, l.limits = append(l.all, s), l.waiting+1, l.limits+len(limits)
 }
 
@@ -243,11 +243,11 @@ func (l *looking) flush() error {
 		}
 	}
 	l.p.shadows(l.ctx, peek, r)
-	for i := range r.hits {
-		h, s := &r.hits[i], &l.all[len(l.all)-l.waiting+i]
+	for i := range r.matches {
+		h, s := &r.matches[i], &l.all[len(l.all)-l.waiting+i]
 		past := len(r.Rules)
-		if i+1 < len(r.hits) {
-			past = r.hits[i+1].first
+		if i+1 < len(r.matches) {
+			past = r.matches[i+1].first
 		}
 		s.Limits = append(s.Limits, r.Rules[h.first:past]...)
 		if h.limited() || s.Limits[0].Failed != NotFailed {

@@ -141,10 +141,10 @@ func (p *Policy) newLines() *waitqueue.Lines[tokenPart] {
 
 // queues yields the leaky_queues that charge the request, and reports whether
 // they are all that does.
-func (r *Result) queues(yield func(*hit, *RuleLimit)) (alone bool) {
+func (r *Result) queues(yield func(*ruleMatch, *RuleLimit)) (alone bool) {
 	alone = true
-	for i := range r.hits {
-		h := &r.hits[i]
+	for i := range r.matches {
+		h := &r.matches[i]
 		if !h.enforced() || h.weight == 0 {
 			continue
 		}
@@ -161,8 +161,8 @@ func (r *Result) queues(yield func(*hit, *RuleLimit)) (alone bool) {
 
 // held returns the longest that a queue may hold the request; 0 if none can.
 func (r *Result) held() (longest time.Duration) {
-	for i := range r.hits {
-		if h := &r.hits[i]; h.enforced() && h.weight > 0 {
+	for i := range r.matches {
+		if h := &r.matches[i]; h.enforced() && h.weight > 0 {
 			longest = max(longest, h.plan.held)
 		}
 	}
@@ -187,7 +187,7 @@ func (r *Result) line(place *waitqueue.Place[tokenPart], settles bool) (key stri
 	var id, weights []byte
 	var only stint.Limit
 	n := 0
-	alone := r.queues(func(h *hit, l *RuleLimit) {
+	alone := r.queues(func(h *ruleMatch, l *RuleLimit) {
 		if n++; n == 1 {
 			place.Units, place.Grain, only = h.cost, h.weight, l.Limit
 		}
