@@ -205,8 +205,8 @@ func (p *Policy) runAll(ctx context.Context, s *backend, a operation, r *Result)
 			if !h.enforced() || h.part != k {
 				continue
 			}
-			if twin := r.twin(i, k); twin != nil {
-				copy(r.answers[h.first:h.first+len(h.plan.ruleLimits)], r.answers[twin.first:])
+			if first := r.duplicate(i, k); first != nil {
+				copy(r.answers[h.first:h.first+len(h.plan.ruleLimits)], r.answers[first.first:])
 			}
 			r.setResult(h)
 			h.charged(s == &p.local, did, &d)
@@ -226,13 +226,13 @@ func (r *Result) gather(s *backend, k part) bool {
 		if !h.enforced() || h.part != k {
 			continue
 		}
-		twin := r.twin(i, k)
-		if twin == nil {
+		first := r.duplicate(i, k)
+		if first == nil {
 			h.layer = len(r.layers)
 			r.layers = append(r.layers, r.layer(s, h))
 			continue
 		}
-		h.layer = twin.layer
+		h.layer = first.layer
 		sum := &r.layers[h.layer].Weight
 		switch {
 		case h.weight <= math.MaxInt64-*sum:
@@ -257,8 +257,8 @@ func (r *Result) overflow(h *ruleMatch) {
 	}
 }
 
-// twin returns the first match before r.matches[i] with its key, limits and part.
-func (r *Result) twin(i int, k part) *ruleMatch {
+// duplicate returns the first match before r.matches[i] with its key, limits and part.
+func (r *Result) duplicate(i int, k part) *ruleMatch {
 	if !r.several {
 		return nil
 	}

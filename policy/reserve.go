@@ -176,7 +176,7 @@ func (p *Policy) GiveBack(ctx context.Context, r *Result) error {
 			continue
 		}
 		enforced = s
-		if twin := r.twin(i, partTake); twin != nil && twin.onLocal == h.onLocal {
+		if twin := r.duplicate(i, partTake); twin != nil && twin.onLocal == h.onLocal {
 			r.layers[twin.layer].Weight += h.weight // as it was charged
 			continue
 		}
