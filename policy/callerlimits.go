@@ -37,8 +37,8 @@ func (p *Policy) BindCallerLimits(name string, limits ...stint.Limit) (*CallerLi
 	return g, nil
 }
 
-// hold adds the limits to a result.
-func (g *CallerLimits) hold(q *Request, r *Result) {
+// addTo adds the limits to a result.
+func (g *CallerLimits) addTo(q *Request, r *Result) {
 	h := ruleMatch{rule: g.rule, plan: g.plan, key: q.Key, weight: 1, cost: q.Cost, first: len(r.Rules)}
 	if len(h.key) > plainKey || h.key != "" && h.key[0] == hashMark {
 		h.key = r.policy.hashed(h.key)

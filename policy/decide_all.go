@@ -114,7 +114,7 @@ func (p *Policy) matchRequest(q *Request, r *Result) error {
 	case q.Cost < 0:
 		return stint.ErrCost
 	case q.Limits != nil:
-		q.Limits.hold(q, r)
+		q.Limits.addTo(q, r)
 	default:
 		if err := p.matchMore(q.Attributes, q.Cost, r); err != nil {
 			return err

@@ -78,7 +78,7 @@ func (p *Policy) matchMore(attrs Attributes, cost int64, r *Result) error {
 		if one.match != nil && !match.AnyOf(one.match, &q) || one.unless != nil && match.AnyOf(one.unless, &q) {
 			continue
 		}
-		ends, err := p.hold(r, &q, one, cost)
+		ends, err := p.addRule(r, &q, one, cost)
 		if ends || err != nil {
 			return err
 		}
@@ -94,9 +94,9 @@ func (r *Rules) ready(q *match.Request) error {
 	return nil
 }
 
-// hold adds a rule that matches to the result, and reports whether it ends the
+// addRule adds a rule that matches to the result, and reports whether it ends the
 // matching.
-func (p *Policy) hold(r *Result, q *match.Request, one *rule, cost int64) (ends bool, err error) {
+func (p *Policy) addRule(r *Result, q *match.Request, one *rule, cost int64) (ends bool, err error) {
 	h := ruleMatch{rule: one, first: len(r.Rules)}
 	h.plan, r.others = one.planFor(q, r.others, p.customers)
 	customers := p.customers.any() && one.limited()

@@ -176,8 +176,8 @@ func (p *Policy) GiveBack(ctx context.Context, r *Result) error {
 			continue
 		}
 		enforced = s
-		if twin := r.duplicate(i, partTake); twin != nil && twin.onLocal == h.onLocal {
-			r.layers[twin.layer].Weight += h.weight // as it was charged
+		if first := r.duplicate(i, partTake); first != nil && first.onLocal == h.onLocal {
+			r.layers[first.layer].Weight += h.weight // as it was charged
 			continue
 		}
 		h.layer = len(r.layers)

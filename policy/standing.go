@@ -101,7 +101,7 @@ func (p *Policy) UsedOf(ctx context.Context, name, key string) ([]RuleResult, er
 			}
 		}
 		h.cost = 1
-		l.hold(*h, Standing{})
+		l.addMatch(*h, Standing{})
 		return nil
 	})
 	if err == nil {
@@ -204,12 +204,12 @@ func (l *looking) add(one *rule, q *match.Request, s Standing) (err error) {
 			return err
 		}
 	}
-	l.hold(h, s)
+	l.addMatch(h, s)
 	return nil
 }
 
-// hold adds a match to those that are asked about next.
-func (l *looking) hold(h ruleMatch, s Standing) {
+// addMatch adds a match to those that are asked about next.
+func (l *looking) addMatch(h ruleMatch, s Standing) {
 	r := &l.result
 	if l.waiting == 0 {
 		l.p.begin(r, 1)
