@@ -443,3 +443,45 @@ func TestBoundsInUse(t *testing.T) {
 		t.Errorf("left over: %+v", st)
 	}
 }
+
+// TestSingleRecoversReservations opens as many reservations of a Single as may be:
+// what is settled makes room at once, and what is abandoned once its time is over.
+func TestSingleRecoversReservations(t *testing.T) {
+	const most = 65_536
+	clock := new(clock)
+	clock.advance(1_000_000 * time.Hour)
+	s := newSingle(t, "1_000_000/s", memstore.SingleOptions{Now: clock.now})
+	reserve := func() *stint.Reservation {
+		t.Helper()
+		_, r, err := s.Reserve(1, time.Hour)
+		if err != nil || r == nil {
+			t.Fatalf("%v, %v", r, err)
+		}
+		return r
+	}
+	settle := func(r *stint.Reservation) {
+		t.Helper()
+		if _, err := r.Settle(ctx, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open := make([]*stint.Reservation, most)
+	for i := range open {
+		open[i] = reserve()
+	}
+	if _, _, err := s.Reserve(1, time.Hour); !errors.Is(err, stint.ErrFull) {
+		t.Fatalf("one more: %v", err)
+	}
+	for range 2 { // within the hour of the first ones
+		for i := range open {
+			settle(open[i])
+			open[i] = reserve()
+		}
+	}
+	settle(open[0])
+	settle(open[0]) // is remembered
+	clock.advance(time.Hour)
+	for range most {
+		reserve()
+	}
+}

@@ -21,7 +21,8 @@ type singleStore struct{ *Single }
 
 var _ stint.Store = singleStore{}
 
-// mostSingleCharges is how many reservations a Single remembers.
+// mostSingleCharges is how many reservations of a Single may be open. As many that
+// were settled are remembered beside them.
 const mostSingleCharges = 65_536
 
 // singleCharges are the reservations of a Single, and those that wait for what
@@ -30,6 +31,8 @@ type singleCharges struct {
 	open     meter.Reservations
 	byID     map[stint.ReservationID]*singleCharge
 	byEnd    chargeHeap
+	settled  []*singleCharge // in the order in which they were, also those forgotten since
+	known    int             // of settled, how many are remembered
 	watchers map[*watcher]struct{}
 }
 
@@ -39,6 +42,7 @@ type singleCharge struct {
 	mark    meter.ChargeRef
 	cost    int64
 	expires int64
+	end     int // place in byEnd; -1 once forgotten
 	settled bool
 	lost    bool // gives nothing back: the limit has changed
 	answer  stint.Decision
@@ -47,10 +51,35 @@ type singleCharge struct {
 // expire forgets reservations whose time is over.
 func (c *singleCharges) expire(now int64) {
 	for len(c.byEnd) > 0 && c.byEnd[0].expires <= now {
-		r := heap.Pop(&c.byEnd).(*singleCharge)
-		if delete(c.byID, r.id); !r.settled && !r.lost && r.cost > 0 {
+		r := c.byEnd[0]
+		if c.forget(r); !r.settled && !r.lost && r.cost > 0 {
 			r.form.Close(&c.open, r.mark, true)
 		}
+	}
+}
+
+func (c *singleCharges) forget(r *singleCharge) {
+	delete(c.byID, r.id)
+	heap.Remove(&c.byEnd, r.end)
+	if r.settled {
+		c.known--
+	}
+}
+
+// remember keeps the answer of a reservation that was just settled, and forgets those
+// that were settled before as many others.
+func (c *singleCharges) remember(r *singleCharge, answer stint.Decision) {
+	r.settled, r.answer = true, answer
+	c.settled, c.known = append(c.settled, r), c.known+1
+	for len(c.settled) > 0 && (c.known > mostSingleCharges || c.settled[0].end < 0) {
+		if old := c.settled[0]; old.end >= 0 {
+			c.forget(old)
+		}
+		c.settled[0] = nil
+		c.settled = c.settled[1:]
+	}
+	if len(c.settled) > 2*c.known+64 {
+		c.settled = slices.DeleteFunc(c.settled, func(r *singleCharge) bool { return r.end < 0 })
 	}
 }
 
@@ -118,8 +147,8 @@ func (s singleStore) Reserve(_ context.Context, _ []stint.Layer, cost int64, ttl
 		takeAmong(&d, f.meter, &c.open, s.state, now, cost)
 		return d, "", nil
 	}
-	if len(c.byID) >= mostSingleCharges {
-		return d, "", fmt.Errorf("%w: %d reservations are known", stint.ErrFull, len(c.byID))
+	if open := len(c.byID) - c.known; open >= mostSingleCharges {
+		return d, "", fmt.Errorf("%w: %d reservations are open", stint.ErrFull, open)
 	}
 	delay, at := f.meter.Delay(s.state, now, cost), s.clock.now()
 	r := &singleCharge{
@@ -160,7 +189,7 @@ func (s singleStore) Settle(_ context.Context, id stint.ReservationID, cost int6
 		f.meter.Settle(&s.charges.open, r.mark, s.state, now, r.cost, cost)
 	}
 	s.count(now, max(cost-r.cost, 0))
-	r.settled, r.answer = true, describe(f.meter, s.state, now, 0, true)
+	s.charges.remember(r, describe(f.meter, s.state, now, 0, true))
 	return r.answer, nil
 }
 
@@ -240,11 +269,18 @@ type chargeHeap []*singleCharge
 
 func (h chargeHeap) Len() int           { return len(h) }
 func (h chargeHeap) Less(i, j int) bool { return h[i].expires < h[j].expires }
-func (h chargeHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *chargeHeap) Push(r any)        { *h = append(*h, r.(*singleCharge)) }
+func (h chargeHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].end, h[j].end = i, j
+}
+func (h *chargeHeap) Push(r any) {
+	r.(*singleCharge).end = len(*h)
+	*h = append(*h, r.(*singleCharge))
+}
 func (h *chargeHeap) Pop() any {
 	last := len(*h) - 1
 	r := (*h)[last]
 	(*h)[last], *h = nil, (*h)[:last]
+	r.end = -1
 	return r
 }
