@@ -103,3 +103,30 @@ func TestSparing(t *testing.T) {
 		}
 	})
 }
+
+// TestSparingRecovers logs more causes than are remembered: of later ones it is known
+// again how many lines were left out.
+func TestSparingRecovers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		log := server.Sparing(slog.New(slog.NewTextHandler(&out, nil)))
+		for i := range 400 {
+			for range 10 {
+				log.Warn("cause " + string(rune('a'+i/20)) + string(rune('a'+i%20)))
+			}
+		}
+		for later := range 3 {
+			time.Sleep(time.Minute)
+			out.Reset()
+			cause := "later " + string(rune('a'+later))
+			for range 1000 {
+				log.Warn(cause)
+			}
+			time.Sleep(11 * time.Second)
+			log.Warn(cause)
+			if got := out.String(); strings.Count(got, "\n") != 6 || !strings.Contains(got, "left_out=995") {
+				t.Errorf("later, %d: %s", later, got)
+			}
+		}
+	})
+}

@@ -3,8 +3,11 @@ package server
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"regexp"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
@@ -13,7 +16,8 @@ import (
 const (
 	// linesPerCause is how many lines of one cause are written.
 	linesPerCause = "1 per 10s burst 5"
-	// maxCauses bounds what is remembered of causes; further ones share.
+	// maxCauses bounds what is remembered of causes. Further ones share the lines
+	// that are written, and what was left out longest ago is not counted any more.
 	maxCauses = 64
 )
 
@@ -33,7 +37,7 @@ func Sparing(logger *slog.Logger) *slog.Logger {
 	if err != nil {
 		panic(err) // it has one limit
 	}
-	return slog.New(&sparing{logger.Handler(), &causes{limiter: limiter, left: make(map[string]int)}})
+	return slog.New(&sparing{logger.Handler(), &causes{limiter: limiter, left: make(map[string]leftOut)}})
 }
 
 // sparing is a handler that leaves lines out.
@@ -47,7 +51,13 @@ type causes struct {
 	limiter *stint.Limiter
 
 	mu   sync.Mutex
-	left map[string]int // how many lines were left out
+	left map[string]leftOut
+}
+
+// leftOut is how many lines of a cause were left out, and when the latest was.
+type leftOut struct {
+	lines  int
+	latest time.Time
 }
 
 // detail is what differs between lines of one cause.
@@ -76,15 +86,19 @@ func (s *sparing) Handle(ctx context.Context, r slog.Record) error {
 func (c *causes) leaveOut(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, known := c.left[text]; known || len(c.left) < maxCauses {
-		c.left[text]++
+	if _, known := c.left[text]; !known && len(c.left) >= maxCauses {
+		oldest := slices.MinFunc(slices.Collect(maps.Keys(c.left)), func(a, b string) int {
+			return c.left[a].latest.Compare(c.left[b].latest)
+		})
+		delete(c.left, oldest)
 	}
+	c.left[text] = leftOut{c.left[text].lines + 1, time.Now()}
 }
 
 func (c *causes) written(text string) (left int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	left = c.left[text]
+	left = c.left[text].lines
 	delete(c.left, text)
 	return left
 }
