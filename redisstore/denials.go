@@ -81,12 +81,23 @@ func (d *denials) learn(key string, cost int64, given given, retry stint.Wait, a
 	shard.Lock()
 	defer shard.Unlock()
 	if len(shard.all) >= deniedPerShard && shard.all[key] == nil {
-		for other := range shard.all { // any will do
-			delete(shard.all, other)
-			break
-		}
+		makeRoom(shard.all, at)
 	}
 	shard.put(key, &denial{cost: cost, at: at, until: at + int64(wait), given: given, answers: answers})
+}
+
+// makeRoom forgets what is over among a few denials, or else any one.
+func makeRoom(all map[string]*denial, now int64) {
+	n := len(all)
+	few := 8
+	for key, d := range all {
+		if few--; now >= d.until || few == 0 && len(all) == n {
+			delete(all, key)
+		}
+		if few == 0 {
+			return
+		}
+	}
 }
 
 // drop forgets what is known: something passed.

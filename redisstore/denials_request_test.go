@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -301,15 +302,21 @@ func TestDenialCacheModes(t *testing.T) {
 }
 
 // full is a driver that denies all requests with two buckets.
-type full struct{ spy }
+type full struct {
+	spy
+	asked atomic.Int64
+}
 
-func (*full) EvalSHA(context.Context, string, []string, []string) (any, error) {
+func (f *full) EvalSHA(context.Context, string, []string, []string) (any, error) {
+	f.asked.Add(1)
 	return []any{int64(-3_600_000_001), int64(-3_600_000_001)}, nil
 }
 
-// TestDenialCacheBound denies more requests than are kept.
+// TestDenialCacheBound denies more requests than are kept. Later, those of others are
+// kept as before.
 func TestDenialCacheBound(t *testing.T) {
-	store, err := redisstore.New(redisstore.Options{Driver: new(full), Now: newVirtual().now, Timeout: time.Minute})
+	clock, driver := newVirtual(), new(full)
+	store, err := redisstore.New(redisstore.Options{Driver: driver, Now: clock.now, Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,6 +329,16 @@ func TestDenialCacheBound(t *testing.T) {
 	}
 	if n := store.Denials(); n > 16_384 || n < 16_000 {
 		t.Errorf("%d denials are kept", n)
+	}
+	clock.add(2 * time.Hour)
+	before := driver.asked.Load()
+	for range 3 {
+		for i := range 1000 {
+			take(t, limit, fmt.Sprint("later ", i), 1)
+		}
+	}
+	if n := driver.asked.Load() - before; n > 1010 {
+		t.Errorf("after the flood: %d calls for three denials of each of 1000 keys", n)
 	}
 }
 
