@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -430,6 +431,40 @@ func TestQueueThousandWithRandomCancels(t *testing.T) {
 		}
 		empty(t, l)
 	})
+}
+
+// A flood is refused beyond the depth. Once it has run, work is as usual.
+func TestQueueRecovers(t *testing.T) {
+	for _, limit := range []string{"1/s burst 1", "1/s leaky_queue burst 9", "5/1m sliding_log"} {
+		synctest.Test(t, func(t *testing.T) {
+			q, l := queueOf(t, limit, stint.QueueOptions{MaxDepth: 3})
+			defer q.Close()
+			var ran atomic.Int64
+			work := func() { ran.Add(1) }
+			for range 1000 {
+				_ = q.Submit(work) // most are refused
+			}
+			time.Sleep(5 * time.Minute)
+			synctest.Wait()
+			flood := q.Stats()
+			if flood.Refused < 900 || ran.Load() != int64(flood.Started) || flood.Started+flood.Refused != 1000 {
+				t.Errorf("%s: %d ran, %+v", limit, ran.Load(), flood)
+			}
+			for range 10 {
+				for range 3 {
+					if err := q.Submit(work); err != nil {
+						t.Errorf("%s, later: %v", limit, err)
+					}
+				}
+				time.Sleep(time.Minute)
+			}
+			synctest.Wait()
+			if s := q.Stats(); s.Started != flood.Started+30 || s.Refused != flood.Refused {
+				t.Errorf("%s: %+v, later %+v", limit, flood, s)
+			}
+			empty(t, l)
+		})
+	}
 }
 
 // On the real clock and all cores, closed in the middle.

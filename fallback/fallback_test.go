@@ -460,6 +460,19 @@ func TestDebtsAreBounded(t *testing.T) {
 		if st := n.store.Stats(); st.Owing != 99 {
 			t.Errorf("a key that was reset still owes: %+v", st)
 		}
+		s.heal()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if st := n.store.Stats(); st.Owing != 0 {
+			t.Errorf("after a minute of quiet: %+v", st)
+		}
+		s.fail(errGone)
+		for i := range 100 {
+			n.pass(t, fmt.Sprint("later ", i), 1)
+		}
+		if st := n.store.Stats(); st.Owing != 100 || st.Forgiven != 900 {
+			t.Errorf("the next time: %+v", st)
+		}
 	})
 }
 

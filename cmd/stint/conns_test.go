@@ -3,6 +3,7 @@ package main_test
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -23,9 +24,9 @@ func TestFewDescriptors(t *testing.T) {
 	dir := t.TempDir()
 	rules := writeFile(t, dir+"/rules.yaml", "rules: [{name: a, key: [ip], limits: 50/s burst 100 leaky_queue}]\n")
 	token := writeFile(t, dir+"/token", serveToken+"\n")
-	for _, test := range []struct{ name, args, hello string }{
-		{"proxy", "proxy -c " + rules + " --listen 127.0.0.1:0 --upstream " + behind.URL, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n"},
-		{"resp", "serve -c " + rules + " --http 127.0.0.1:0 --resp 127.0.0.1:0 --token-file " + token, "PING\r\n"},
+	for _, test := range []struct{ name, args, hello, later string }{
+		{"proxy", "proxy -c " + rules + " --listen 127.0.0.1:0 --upstream " + behind.URL, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n", "GET / HTTP/1.1\r\nHost: h\r\n\r\n"},
+		{"resp", "serve -c " + rules + " --http 127.0.0.1:0 --resp 127.0.0.1:0 --token-file " + token, "PING\r\n", "PING\r\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			at := fewDescriptors(t, 256, test.args+" --admin 127.0.0.1:0")
@@ -33,12 +34,13 @@ func TestFewDescriptors(t *testing.T) {
 			if test.name == "resp" {
 				address = at["resp"]
 			}
+			var open []net.Conn
 			for range 300 {
 				conn, err := net.DialTimeout("tcp", address, 5*time.Second)
 				if err != nil {
 					break // the backlog is full, which is as good
 				}
-				defer conn.Close()
+				open = append(open, conn)
 				fmt.Fprint(conn, test.hello)
 			}
 			client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
@@ -49,11 +51,33 @@ func TestFewDescriptors(t *testing.T) {
 				}
 				_ = answer.Body.Close() // the status says it
 			}
+			for _, conn := range open {
+				_ = conn.Close() // this is the point
+			}
+			for end := time.Now().Add(patience); !answers(address, test.later); time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("no client is answered after the flood")
+				}
+			}
 		})
 	}
 }
 
 var listening = regexp.MustCompile(`msg=listening (?:door=(\w+) )?(admin|address)=(\S+)`)
+
+// answers reports whether a new client is answered.
+func answers(address, request string) bool {
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, request); err != nil {
+		return false
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	return err == nil && line != ""
+}
 
 // fewDescriptors runs the program with that many descriptors until the test
 // ends, and returns where it listens.

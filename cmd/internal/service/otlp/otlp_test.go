@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,16 +95,28 @@ func TestExporter(t *testing.T) {
 
 // TestExporterBounded tells more than has room, while the collector refuses.
 func TestExporterBounded(t *testing.T) {
-	collector := httptest.NewServer(http.NotFoundHandler())
+	var well atomic.Bool
+	var got atomic.Int64 // spans
+	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !well.Load() {
+			http.NotFound(w, r)
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		got.Add(int64(strings.Count(string(body), `"spanId"`)))
+	}))
 	defer collector.Close()
 	var log strings.Builder
 	e, err := otlp.New(otlp.Options{URL: collector.URL, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 3000 {
-		e.Decided(result(true), observe.Request{Header: http.Header{"Traceparent": {"00-" + traceID + "-" + parent + "-01"}}})
+	decide := func(n int) {
+		for range n {
+			e.Decided(result(true), observe.Request{Header: http.Header{"Traceparent": {"00-" + traceID + "-" + parent + "-01"}}})
+		}
 	}
+	decide(3000)
 	o := observe.New(observe.Options{})
 	defer o.Close()
 	ctx, stop := context.WithCancel(t.Context())
@@ -113,6 +126,11 @@ func TestExporterBounded(t *testing.T) {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("no %q in\n%s", want, log.String())
 		}
+	}
+	well.Store(true)
+	decide(1000)
+	if e.Run(ctx, o.Gather); got.Load() != 1000 {
+		t.Errorf("after the flood: %d of 1000 spans arrive", got.Load())
 	}
 	for _, bad := range []string{"", "127.0.0.1:4318", "grpc://127.0.0.1:4317", "http://u:secret@h", "http://h/?a=b"} {
 		if _, err := otlp.New(otlp.Options{URL: bad}); err == nil || strings.Contains(fmt.Sprint(err), "secret") {

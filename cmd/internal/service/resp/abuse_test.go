@@ -62,8 +62,10 @@ func TestIdle(t *testing.T) {
 
 func TestMaxConns(t *testing.T) {
 	address, server := start(t, resp.Options{MaxConns: 2})
+	var open []net.Conn
 	for range 2 {
 		c := dial(t, address)
+		open = append(open, c)
 		if _, err := io.WriteString(c, "PING\r\n"); err != nil {
 			t.Fatal(err)
 		}
@@ -76,6 +78,13 @@ func TestMaxConns(t *testing.T) {
 	}
 	if got, _ := io.ReadAll(dial(t, address)); string(got) != "-ERR max number of clients reached\r\n" {
 		t.Errorf("%q", got)
+	}
+	for _, c := range open {
+		_ = c.Close() // this is the point
+	}
+	await(t, "they are gone", func() bool { return server.Conns() == 0 })
+	if got := talk(t, address, "PING\r\nQUIT\r\n"); got != "+PONG\r\n+OK\r\n" {
+		t.Errorf("after the flood: %q", got)
 	}
 }
 

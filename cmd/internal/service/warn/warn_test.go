@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stint-dev/stint/memstore"
@@ -64,6 +65,10 @@ func TestWarner(t *testing.T) {
 // TestWarnerFlood warns of more keys than there is room for: the others are left
 // out, and counted.
 func TestWarnerFlood(t *testing.T) {
+	synctest.Test(t, warnerFlood)
+}
+
+func warnerFlood(t *testing.T) {
 	sent := 0
 	w := warn.New(warn.Options{At: 80, Send: func(*warn.Warning) { sent++ }})
 	ask := decider(t, w, `{"rules": [{"name": "a", "key": ["ip"], "limits": ["1/d"]}]}`)
@@ -73,6 +78,14 @@ func TestWarnerFlood(t *testing.T) {
 	}
 	if left := w.Counts(func(string, warn.Level, uint64) {}); sent > 1<<16 || sent < 1<<15 || int(left)+sent != n {
 		t.Errorf("%d sent, %d left out", sent, left)
+	}
+	time.Sleep(24*time.Hour + time.Second) // of these no more is known
+	sent = 0
+	for i := range 1000 {
+		ask(fmt.Sprintf("192.0.%d.%d", i>>8, i&255))
+	}
+	if sent != 1000 {
+		t.Errorf("a day later %d of 1000 are sent", sent)
 	}
 }
 
