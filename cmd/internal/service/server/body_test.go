@@ -36,11 +36,11 @@ func FuzzBody(f *testing.F) {
 	slices.Sort(paths)
 	f.Fuzz(func(t *testing.T, verb uint8, body string) {
 		path := paths[int(verb)%len(paths)]
-		asks, err := server.ReadAsk(path, body, 100)
+		asks, err := server.ReadCheckRequests(path, body, 100)
 		if err == nil {
 			sameAsJSON(t, body, asks)
 		}
-		w := ask(h, path, body, func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+operatorToken) })
+		w := post(h, path, body, func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+operatorToken) })
 		if !slices.Contains([]int{200, 400, 403, 404, 413, 429}, w.Code) || err != nil && w.Code != 400 && w.Code != 413 {
 			t.Errorf("%s %q: status %d, %v", path, body, w.Code, err)
 		}
@@ -52,7 +52,7 @@ func FuzzBody(f *testing.F) {
 }
 
 // sameAsJSON compares what was read with what encoding/json reads.
-func sameAsJSON(t *testing.T, body string, asks []server.Ask) {
+func sameAsJSON(t *testing.T, body string, asks []server.CheckRequest) {
 	type one struct {
 		Attributes  map[string]string
 		Cost        *int64
@@ -119,7 +119,7 @@ func FuzzMarshalled(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		asks, err := server.ReadAsk("/v1/reserve", string(body), 100)
+		asks, err := server.ReadCheckRequests("/v1/reserve", string(body), 100)
 		if err != nil {
 			t.Fatalf("%s: %v", body, err)
 		}
@@ -138,7 +138,7 @@ func TestBodySizes(t *testing.T) {
 	for _, said := range []bool{true, false} {
 		for _, size := range []int{1 << 10, 64<<10 - 1, 64 << 10, 64<<10 + 1, 1 << 20} {
 			body := `{"attributes":{"x":"` + strings.Repeat("y", size-around) + `"}}`
-			w := ask(h, "/v1/check", body, func(r *http.Request) {
+			w := post(h, "/v1/check", body, func(r *http.Request) {
 				if !said {
 					r.ContentLength = -1
 				}
@@ -160,7 +160,7 @@ func TestBatchBound(t *testing.T) {
 	for n, want := range map[int]int{100: http.StatusOK, 101: http.StatusBadRequest} {
 		one := `{"attributes":{"path":"/free"}}`
 		body := `{"requests":[` + strings.Repeat(one+",", n-1) + one + `]}`
-		w := ask(h, "/v1/check", body)
+		w := post(h, "/v1/check", body)
 		if w.Code != want {
 			t.Errorf("%d: status %d, want %d", n, w.Code, want)
 		}

@@ -18,7 +18,7 @@ const (
 )
 
 // check decides and charges.
-func (h *Handler) check(w http.ResponseWriter, r *http.Request, c *call, a *ask) (int, *problem) {
+func (h *Handler) check(w http.ResponseWriter, r *http.Request, c *call, a *checkRequest) (int, *problem) {
 	began := time.Now()
 	err := c.policy.Decide(r.Context(), &a.attributes, a.cost, &c.result)
 	return h.decided(w, r, c, time.Since(began), err)
@@ -26,7 +26,7 @@ func (h *Handler) check(w http.ResponseWriter, r *http.Request, c *call, a *ask)
 
 // peek says what check would, and charges nothing. It is no decision, and not
 // counted as one.
-func (h *Handler) peek(w http.ResponseWriter, r *http.Request, c *call, a *ask) (int, *problem) {
+func (h *Handler) peek(w http.ResponseWriter, r *http.Request, c *call, a *checkRequest) (int, *problem) {
 	if err := c.policy.Peek(r.Context(), &a.attributes, a.cost, &c.result); err != nil {
 		return 0, h.fail(entrypoint, r, err)
 	}
@@ -34,7 +34,7 @@ func (h *Handler) peek(w http.ResponseWriter, r *http.Request, c *call, a *ask) 
 }
 
 // reserve is check with a token that settles the cost later.
-func (h *Handler) reserve(w http.ResponseWriter, r *http.Request, c *call, a *ask) (int, *problem) {
+func (h *Handler) reserve(w http.ResponseWriter, r *http.Request, c *call, a *checkRequest) (int, *problem) {
 	began := time.Now()
 	var err error
 	c.token, err = c.policy.Reserve(r.Context(), &a.attributes, a.cost, a.ttl, &c.result)

@@ -2,31 +2,31 @@ package server
 
 import "time"
 
-// An Ask is a question as it was read, for the tests.
-type Ask struct {
+// A CheckRequest is a check as it was read, for the tests.
+type CheckRequest struct {
 	Attributes  map[string]string
 	Cost        int64
 	TTL         time.Duration
 	Reservation string
 }
 
-// ReadAsk reads the body of a verb.
-func ReadAsk(path, body string, most int) ([]Ask, error) {
+// ReadCheckRequests reads the body of a verb.
+func ReadCheckRequests(path, body string, most int) ([]CheckRequest, error) {
 	v := verbs[path]
 	if !v.batch {
 		most = 0
 	}
-	var q asks
+	var q checkRequests
 	if err := q.read(body, v.may, v.must, most); err != nil {
 		return nil, err
 	}
 	list := q.list
 	if !q.batch() {
-		list = []ask{q.one}
+		list = []checkRequest{q.one}
 	}
-	var all []Ask
+	var all []CheckRequest
 	for _, a := range list {
-		one := Ask{Attributes: map[string]string{}, Cost: a.cost, TTL: a.ttl, Reservation: a.reservation}
+		one := CheckRequest{Attributes: map[string]string{}, Cost: a.cost, TTL: a.ttl, Reservation: a.reservation}
 		for _, attribute := range a.attributes {
 			one.Attributes[attribute.name] = attribute.value
 		}

@@ -90,13 +90,13 @@ func (h *Handler) Counts() (allowed, denied, failed int64) {
 
 // A call is one body on its way, and what it is answered. Calls are used again.
 type call struct {
-	body   []byte
-	asks   asks
-	policy *policy.Policy
-	result policy.Result
-	token  stint.ReservationID
-	by     int    // the line of the operator's token
-	out    []byte // the answer
+	body     []byte
+	requests checkRequests
+	policy   *policy.Policy
+	result   policy.Result
+	token    stint.ReservationID
+	by       int    // the line of the operator's token
+	out      []byte // the answer
 }
 
 // A verb is what can be asked for by POST.
@@ -105,7 +105,7 @@ type verb struct {
 	batch     bool
 	operator  bool
 	// do answers one question in c.out, and returns the status.
-	do func(h *Handler, w http.ResponseWriter, r *http.Request, c *call, a *ask) (int, *problem)
+	do func(h *Handler, w http.ResponseWriter, r *http.Request, c *call, a *checkRequest) (int, *problem)
 }
 
 var verbs = map[string]*verb{
@@ -184,13 +184,13 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, v *verb) {
 	refused := h.read(w, r, v, c)
 	switch {
 	case refused != nil:
-	case c.asks.batch():
+	case c.requests.batch():
 		h.answerBatch(w, r, v, c)
 		return
 	default:
 		var status int
 		c.out = append(c.out[:0], '{')
-		if status, refused = v.do(h, w, r, c, &c.asks.one); refused == nil {
+		if status, refused = v.do(h, w, r, c, &c.requests.one); refused == nil {
 			c.out = append(c.out, "}\n"...)
 			c.write(w, status)
 			return
@@ -213,7 +213,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, v *verb, c *call)
 		if v.batch {
 			most = h.o.MaxBatch
 		}
-		refused = c.asks.read(string(c.body), v.may, v.must, most)
+		refused = c.requests.read(string(c.body), v.may, v.must, most)
 	}
 	if refused != nil {
 		h.o.Observer.Failed(entrypoint, refused)
@@ -225,13 +225,13 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, v *verb, c *call)
 // answerBatch answers each question by itself, in order.
 func (h *Handler) answerBatch(w http.ResponseWriter, r *http.Request, v *verb, c *call) {
 	c.out = append(c.out[:0], `{"results":[`...)
-	for i := range c.asks.list {
+	for i := range c.requests.list {
 		if i > 0 {
 			c.out = append(c.out, ',')
 		}
 		begin := len(c.out)
 		c.out = append(c.out, '{')
-		_, failed := v.do(h, nil, r, c, &c.asks.list[i])
+		_, failed := v.do(h, nil, r, c, &c.requests.list[i])
 		if failed == nil {
 			c.out = append(c.out, '}')
 			continue
@@ -265,7 +265,7 @@ func (h *Handler) release(c *call) {
 	if cap(c.out) > maxKept {
 		c.out = nil
 	}
-	c.asks.release()
+	c.requests.release()
 	c.policy, c.token, c.by = nil, "", 0
 	h.calls.Put(c)
 }

@@ -79,7 +79,7 @@ func TestReloadUnderLoad(t *testing.T) {
 			if t.Failed() {
 				break
 			}
-			ask(h, "/v1/check", `{"attributes":{"ip":"192.0.2.7"}}`)
+			post(h, "/v1/check", `{"attributes":{"ip":"192.0.2.7"}}`)
 			asked.Add(1)
 		}
 		if i%3 == 2 {
@@ -98,7 +98,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	wg.Wait()
 	http.DefaultClient.CloseIdleConnections()
 	var d struct{ Limit, Remaining int64 }
-	if err := json.Unmarshal(ask(h, "/v1/peek", `{"attributes":{"ip":"192.0.2.7"}}`).Body.Bytes(), &d); err != nil {
+	if err := json.Unmarshal(post(h, "/v1/peek", `{"attributes":{"ip":"192.0.2.7"}}`).Body.Bytes(), &d); err != nil {
 		t.Fatal(err)
 	}
 	if d.Limit-d.Remaining != asked.Load() {
@@ -116,7 +116,7 @@ func TestConcurrentReserve(t *testing.T) {
 	for w := range workers {
 		wg.Go(func() {
 			for i := range each {
-				reserved := ask(h, "/v1/reserve", `{"attributes":{},"cost":50,"ttl":"1h"}`)
+				reserved := post(h, "/v1/reserve", `{"attributes":{},"cost":50,"ttl":"1h"}`)
 				var answer struct{ Reservation string }
 				if err := json.Unmarshal(reserved.Body.Bytes(), &answer); err != nil || answer.Reservation == "" {
 					t.Errorf("%s %v", reserved.Body, err)
@@ -127,7 +127,7 @@ func TestConcurrentReserve(t *testing.T) {
 				var both sync.WaitGroup
 				for range 2 {
 					both.Go(func() {
-						if w := ask(h, "/v1/settle", settle); w.Code != http.StatusOK {
+						if w := post(h, "/v1/settle", settle); w.Code != http.StatusOK {
 							t.Errorf("status %d: %s", w.Code, w.Body)
 						}
 					})
@@ -139,7 +139,7 @@ func TestConcurrentReserve(t *testing.T) {
 	}
 	wg.Wait()
 	var d struct{ Limit, Remaining int64 }
-	if err := json.Unmarshal(ask(h, "/v1/peek", `{"attributes":{}}`).Body.Bytes(), &d); err != nil {
+	if err := json.Unmarshal(post(h, "/v1/peek", `{"attributes":{}}`).Body.Bytes(), &d); err != nil {
 		t.Fatal(err)
 	}
 	if got := d.Limit - d.Remaining; got != want.Load() {
@@ -187,13 +187,13 @@ rules:
 				`{"attributes":{"path":"/planted%2f"},"cost":1}`, `{"attributes":{"x":"planted\q"}}`, `{"attributes":{"x":planted}}`,
 				`{"reservation":"planted","cost":1}`, `{"reservation":"planted"}`, `planted`, `{"attributes":{},"ttl":"planted"}`,
 			} {
-				keep(ask(h, path, body, func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }))
+				keep(post(h, path, body, func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }))
 			}
 		}
 	}
 	for range 3 {
 		for _, uri := range []string{"/planted?q=planted-q", "/planted%2f", "\x00planted"} {
-			keep(ask(h, "/auth", "", func(r *http.Request) {
+			keep(post(h, "/auth", "", func(r *http.Request) {
 				r.RemoteAddr = "127.0.0.1:4711"
 				for name, value := range map[string]string{
 					"X-Forwarded-Method": "planted", "X-Forwarded-Uri": uri, "X-Forwarded-Host": "planted", "X-Forwarded-For": "192.0.2.99",

@@ -80,8 +80,8 @@ func newOptions(tb testing.TB, text string) server.Options {
 	return o
 }
 
-// ask sends a body to a path of a handler.
-func ask(h http.Handler, path, body string, with ...func(*http.Request)) *httptest.ResponseRecorder {
+// post sends a body to a path of a handler.
+func post(h http.Handler, path, body string, with ...func(*http.Request)) *httptest.ResponseRecorder {
 	r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, path, strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
 	for _, change := range with {

@@ -6,7 +6,7 @@ import (
 )
 
 // refund gives cost back to the keys of a request.
-func (h *Handler) refund(_ http.ResponseWriter, r *http.Request, c *call, a *ask) (int, *problem) {
+func (h *Handler) refund(_ http.ResponseWriter, r *http.Request, c *call, a *checkRequest) (int, *problem) {
 	err := c.policy.Refund(r.Context(), &a.attributes, a.cost, &c.result)
 	h.audit(r, "refund", c, err, slog.Int64("cost", a.cost))
 	if err != nil {
@@ -17,7 +17,7 @@ func (h *Handler) refund(_ http.ResponseWriter, r *http.Request, c *call, a *ask
 }
 
 // reset forgets the keys of a request, and answers with the rules that had any.
-func (h *Handler) reset(_ http.ResponseWriter, r *http.Request, c *call, a *ask) (int, *problem) {
+func (h *Handler) reset(_ http.ResponseWriter, r *http.Request, c *call, a *checkRequest) (int, *problem) {
 	err := c.policy.Reset(r.Context(), &a.attributes, &c.result)
 	h.audit(r, "reset", c, err)
 	if err != nil {

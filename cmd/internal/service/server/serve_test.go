@@ -343,7 +343,7 @@ func TestTokensReload(t *testing.T) {
 	h := server.NewHandler(o)
 	check := func(token string, want int) {
 		t.Helper()
-		w := ask(h, "/v1/check", `{"attributes":{}}`, func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) })
+		w := post(h, "/v1/check", `{"attributes":{}}`, func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) })
 		if w.Code != want {
 			t.Errorf("%s: status %d, want %d", token, w.Code, want)
 		}

@@ -8,12 +8,12 @@ import (
 )
 
 // settle replaces a reservation's cost by the true one.
-func (h *Handler) settle(_ http.ResponseWriter, r *http.Request, c *call, a *ask) (int, *problem) {
+func (h *Handler) settle(_ http.ResponseWriter, r *http.Request, c *call, a *checkRequest) (int, *problem) {
 	return h.settled(r, c, a.reservation, a.cost)
 }
 
 // cancel settles at 0.
-func (h *Handler) cancel(_ http.ResponseWriter, r *http.Request, c *call, a *ask) (int, *problem) {
+func (h *Handler) cancel(_ http.ResponseWriter, r *http.Request, c *call, a *checkRequest) (int, *problem) {
 	return h.settled(r, c, a.reservation, 0)
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/stint-dev/stint/internal/strictjson"
 )
 
-// The fields of a question, as a set.
+// The fields of a check, as a set.
 type fields uint8
 
 const (
@@ -41,16 +41,16 @@ func field(name string) fields {
 	return 0
 }
 
-// What a question holds at most. Rules look at a handful of attributes.
+// Bounds of a check. Rules look at a handful of attributes.
 const (
 	maxAttributes = 64
 	maxTTL        = 24 * time.Hour
 	defaultTTL    = time.Minute
 )
 
-// An ask is one question: who, how much, and for a reservation how long or
+// A checkRequest is one check: who, how much, and for a reservation how long or
 // which.
-type ask struct {
+type checkRequest struct {
 	attributes  attributes
 	cost        int64
 	ttl         time.Duration
@@ -74,14 +74,14 @@ func (a *attributes) Attribute(name string) (string, bool) {
 	return "", false
 }
 
-func (a *ask) reset() {
+func (a *checkRequest) reset() {
 	clear(a.attributes)
-	*a = ask{attributes: a.attributes[:0], cost: 1, ttl: defaultTTL}
+	*a = checkRequest{attributes: a.attributes[:0], cost: 1, ttl: defaultTTL}
 }
 
-// read reads a question of the fields that it may have and must have. A list of
-// questions is read by more, for fieldRequests.
-func (a *ask) read(s *strictjson.Reader, may, must fields, more func() error) error {
+// read reads a check of the fields that it may have and must have. A list of
+// checks is read by more, for fieldRequests.
+func (a *checkRequest) read(s *strictjson.Reader, may, must fields, more func() error) error {
 	err := s.Object(func(name string) error {
 		f := field(name) & may
 		switch {
@@ -123,7 +123,7 @@ func (a *ask) read(s *strictjson.Reader, may, must fields, more func() error) er
 
 // readAttributes reads a map of text. Names of headers have no case, and are
 // brought to lower case as rules have them.
-func (a *ask) readAttributes(s *strictjson.Reader) error {
+func (a *checkRequest) readAttributes(s *strictjson.Reader) error {
 	return s.Object(func(name string) error {
 		if header, ok := strings.CutPrefix(name, "header."); ok && header != strings.ToLower(header) {
 			name = strings.ToLower(name)
@@ -151,7 +151,7 @@ func readCost(s *strictjson.Reader) (int64, error) {
 	return s.Integer()
 }
 
-func (a *ask) readTTL(s *strictjson.Reader) error {
+func (a *checkRequest) readTTL(s *strictjson.Reader) error {
 	text, err := s.Text("a duration in quotes")
 	if err != nil {
 		return err
@@ -167,17 +167,17 @@ func (a *ask) readTTL(s *strictjson.Reader) error {
 	return nil
 }
 
-// asks are the questions of one body. They are used again.
-type asks struct {
-	one  ask   // of a body that has no requests
-	list []ask // of one that has
+// checkRequests are the checks of one body. They are reused.
+type checkRequests struct {
+	one  checkRequest   // of a body that has no requests
+	list []checkRequest // of one that has
 }
 
 // batch reports whether the body has requests.
-func (q *asks) batch() bool { return q.one.has&fieldRequests != 0 }
+func (q *checkRequests) batch() bool { return q.one.has&fieldRequests != 0 }
 
 // read reads a body. most is for requests; 0 where there may be none.
-func (q *asks) read(body string, may, must fields, most int) *problem {
+func (q *checkRequests) read(body string, may, must fields, most int) *problem {
 	s := strictjson.New(body, "the body")
 	outer := may
 	if most > 0 {
@@ -192,7 +192,7 @@ func (q *asks) read(body string, may, must fields, most int) *problem {
 	return problemOf(err)
 }
 
-func (q *asks) readList(s *strictjson.Reader, may, must fields, most int) error {
+func (q *checkRequests) readList(s *strictjson.Reader, may, must fields, most int) error {
 	err := s.List(func() error {
 		n := len(q.list)
 		if n == most {
@@ -201,7 +201,7 @@ func (q *asks) readList(s *strictjson.Reader, may, must fields, most int) error 
 		if n < cap(q.list) {
 			q.list = q.list[:n+1]
 		} else {
-			q.list = append(q.list, ask{})
+			q.list = append(q.list, checkRequest{})
 		}
 		q.list[n].reset()
 		if err := q.list[n].read(s, may, must, nil); err != nil {
@@ -216,7 +216,7 @@ func (q *asks) readList(s *strictjson.Reader, may, must fields, most int) error 
 }
 
 // release releases the body.
-func (q *asks) release() {
+func (q *checkRequests) release() {
 	q.one.reset()
 	for i := range q.list {
 		q.list[i].reset()
