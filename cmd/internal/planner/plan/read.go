@@ -38,16 +38,16 @@ type reading struct {
 	logReaders []*logReader
 	clients    *clients
 	leaves     leaves
-	ignored    []bool   // by client: not counted
-	exempt     []bool   // by client: of those ignored, let through by the rule
-	sent       []uint32 // by client, those ignored included
-	sorter     *sorter  // nil while lines are in order
-	sinks      []sink   // receive the requests that count
-	whole      []sink   // receive all
-	rest       []event  // of a batch, those that count
-	inline     bool     // the sinks look at the clients: they are called where these get their numbers
-	teller     *teller  // nil if the sinks are called directly
-	own        *worker  // of the goroutine that puts requests in order; nil if it does not parse
+	ignored    []bool      // by client: not counted
+	exempt     []bool      // by client: of those ignored, let through by the rule
+	sent       []uint32    // by client, those ignored included
+	sorter     *sorter     // nil while lines are in order
+	sinks      []sink      // receive the requests that count
+	whole      []sink      // receive all
+	rest       []event     // of a batch, those that count
+	inline     bool        // the sinks look at the clients: they are called where these get their numbers
+	dispatcher *dispatcher // nil if the sinks are called directly
+	own        *worker     // of the goroutine that puts requests in order; nil if it does not parse
 
 	tally              tallied
 	requests, excluded int64
@@ -103,8 +103,8 @@ func (r *reading) run(ctx context.Context) error {
 	} else {
 		err = r.merge()
 	}
-	if r.teller != nil {
-		r.teller.finish()
+	if r.dispatcher != nil {
+		r.dispatcher.finish()
 	}
 	stop()
 	stopFiles()
@@ -130,7 +130,7 @@ func (r *reading) run(ctx context.Context) error {
 // are pipes, since it would wait for one that is silent.
 func (r *reading) begin() *sync.WaitGroup {
 	if !r.inline && r.workers > 1 {
-		r.teller = newTeller(r.whole, r.sinks)
+		r.dispatcher = newDispatcher(r.whole, r.sinks)
 	}
 	n := r.workers
 	if !slices.ContainsFunc(r.inputs, func(in *input) bool { return in.pipe != nil }) {
@@ -148,15 +148,15 @@ func (r *reading) begin() *sync.WaitGroup {
 func (r *reading) work() {
 	w := newWorker(r.question)
 	var bell chan struct{}
-	if r.teller != nil {
-		bell = r.teller.bell
+	if r.dispatcher != nil {
+		bell = r.dispatcher.bell
 	}
 	for {
 		select {
 		case <-r.halt:
 			return
 		case <-bell:
-			r.teller.help()
+			r.dispatcher.callSinks()
 		case b := <-r.jobs:
 			w.read(b)
 		}
@@ -378,8 +378,8 @@ func (r *reading) give(events []event) {
 	}
 	r.requests += int64(len(counted))
 	r.excluded += int64(len(events) - len(counted))
-	if r.teller != nil {
-		r.teller.send(events, counted)
+	if r.dispatcher != nil {
+		r.dispatcher.send(events, counted)
 		return
 	}
 	for _, s := range r.whole {
