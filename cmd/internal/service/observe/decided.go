@@ -183,17 +183,17 @@ func (o *Observer) Requests() (all Requests) {
 	return all
 }
 
-// Said is what a rule said, at all entrypoints together.
-type Said struct{ Allowed, Denied, Blocked, ShadowDenied uint64 }
+// RuleCounts is how often a rule decided what, at all entrypoints together.
+type RuleCounts struct{ Allowed, Denied, Blocked, ShadowDenied uint64 }
 
-// Said returns what every rule has said since it has its name, "" for requests
+// CountsByRule returns the counts of every rule since it has its name, "" for requests
 // that no rule matched.
-func (o *Observer) Said() map[string]Said {
+func (o *Observer) CountsByRule() map[string]RuleCounts {
 	most := 0
 	for _, d := range *o.entrypoints.Load() {
 		most = max(most, len(*d.rules.Load()))
 	}
-	all := make(map[string]Said, most)
+	all := make(map[string]RuleCounts, most)
 	for _, d := range *o.entrypoints.Load() {
 		for rule, t := range *d.rules.Load() {
 			s := all[rule]

@@ -47,7 +47,7 @@ func (s *Service) ruleView(r *desk.Request) (int, any, error) {
 	if at+1 < len(file) {
 		next = file[at+1].Line
 	}
-	v := &RuleView{RuleCount: s.rates.rules(s.o.Observer.Said(), []string{name})[0], Version: s.version(), Line: file[at].Line,
+	v := &RuleView{RuleCount: s.rates.rules(s.o.Observer.CountsByRule(), []string{name})[0], Version: s.version(), Line: file[at].Line,
 		Text: ruleText(f.Document, file[at].Line, next), Words: ruleWords(file[at]), Key: []string{}}
 	for _, a := range file[at].Key {
 		v.Key = append(v.Key, a.Name)
@@ -101,7 +101,7 @@ func (s *Service) ruleList(r *desk.Request) (int, any, error) {
 		names[i] = one.Name
 	}
 	counts := make(map[string]RuleCount, len(all))
-	for _, c := range s.rates.rules(s.o.Observer.Said(), names) {
+	for _, c := range s.rates.rules(s.o.Observer.CountsByRule(), names) {
 		counts[c.Rule] = c
 	}
 	for _, one := range all {

@@ -48,7 +48,7 @@ func New(o Options) *Service {
 }
 
 // Run keeps what rates go by, until ctx is done.
-func (s *Service) Run(ctx context.Context) { s.rates.run(ctx, s.o.Observer.Said) }
+func (s *Service) Run(ctx context.Context) { s.rates.run(ctx, s.o.Observer.CountsByRule) }
 
 // Routes are what the API does for it.
 func (s *Service) Routes() []desk.Route {

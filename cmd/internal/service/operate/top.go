@@ -121,7 +121,7 @@ func (s *Service) top(r *desk.Request) (int, any, error) {
 // Page says what is going on: with the rules that are named, and up to n keys of
 // each kind, in clear if they may be seen.
 func (s *Service) Page(ctx context.Context, n int, rules []string, clear bool) *Page {
-	p := &Page{At: time.Now().UTC(), Version: s.version(), Minutes: top.Minutes, Rules: s.rates.rules(s.o.Observer.Said(), rules),
+	p := &Page{At: time.Now().UTC(), Version: s.version(), Minutes: top.Minutes, Rules: s.rates.rules(s.o.Observer.CountsByRule(), rules),
 		Denied: s.denials(n, clear), Nearest: s.nearest(n, clear), Stores: s.o.Stores(), Nodes: []desk.Node{}}
 	ctx, stop := context.WithTimeout(ctx, nodesWithin)
 	defer stop()
@@ -177,7 +177,7 @@ type rates struct {
 
 type mark struct {
 	at   time.Time
-	said map[string]observe.Said
+	said map[string]observe.RuleCounts
 }
 
 const (
@@ -186,7 +186,7 @@ const (
 )
 
 // run takes a mark now and then, until ctx is done.
-func (r *rates) run(ctx context.Context, said func() map[string]observe.Said) {
+func (r *rates) run(ctx context.Context, said func() map[string]observe.RuleCounts) {
 	ticks := time.NewTicker(markEvery)
 	defer ticks.Stop()
 	for {
@@ -206,7 +206,7 @@ func (r *rates) run(ctx context.Context, said func() map[string]observe.Said) {
 
 // rules returns the counts of rules: those first that decided most in the last
 // seconds, then by what they said in all.
-func (r *rates) rules(now map[string]observe.Said, names []string) []RuleCount {
+func (r *rates) rules(now map[string]observe.RuleCounts, names []string) []RuleCount {
 	r.mu.Lock()
 	var before mark
 	if len(r.marks) > 0 {

@@ -26,6 +26,6 @@ func BenchmarkHour(b *testing.B) {
 	at := time.Now()
 	for b.Loop() {
 		at = at.Add(2 * time.Second)
-		h.Add(at, o.Requests(), o.Said())
+		h.Add(at, o.Requests(), o.CountsByRule())
 	}
 }

@@ -9,7 +9,7 @@ import (
 // Hour is the last hour, for tests.
 type Hour struct{ h hour }
 
-func (h *Hour) Add(now time.Time, r observe.Requests, said map[string]observe.Said) {
+func (h *Hour) Add(now time.Time, r observe.Requests, said map[string]observe.RuleCounts) {
 	h.h.add(now, r, said)
 }
 

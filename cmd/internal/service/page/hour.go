@@ -28,7 +28,7 @@ type hour struct {
 	all    [columns]count
 	rules  map[string]*[minutes]count
 	was    observe.Requests
-	said   map[string]observe.Said // nil before the first
+	said   map[string]observe.RuleCounts // nil before the first
 }
 
 type count struct{ allowed, denied uint32 }
@@ -47,7 +47,7 @@ func since(now, was uint64) uint64 {
 }
 
 // add notes what has been counted until now.
-func (h *hour) add(now time.Time, requests observe.Requests, said map[string]observe.Said) {
+func (h *hour) add(now time.Time, requests observe.Requests, said map[string]observe.RuleCounts) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.turn(now)

@@ -22,7 +22,7 @@ func TestHour(t *testing.T) {
 	var h page.Hour
 	at := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
 	var total observe.Requests
-	said := make(map[string]observe.Said)
+	said := make(map[string]observe.RuleCounts)
 	type past struct {
 		column int64
 		observe.Requests
@@ -37,7 +37,7 @@ func TestHour(t *testing.T) {
 		at = at.Add(step)
 		more := observe.Requests{Allowed: uint64(i % 7), Denied: uint64(i % 3)}
 		total.Allowed, total.Denied = total.Allowed+more.Allowed, total.Denied+more.Denied
-		next := map[string]observe.Said{"a": {Allowed: total.Allowed}, "b": {Denied: total.Denied / 2, Blocked: total.Denied - total.Denied/2}, "idle": {}}
+		next := map[string]observe.RuleCounts{"a": {Allowed: total.Allowed}, "b": {Denied: total.Denied / 2, Blocked: total.Denied - total.Denied/2}, "idle": {}}
 		h.Add(at, total, next)
 		said = next
 		all = append(all, past{at.Unix() / 10, more})
@@ -67,10 +67,10 @@ func TestHour(t *testing.T) {
 func TestHourBounded(t *testing.T) {
 	var h page.Hour
 	at := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
-	h.Add(at, observe.Requests{Allowed: 1000}, map[string]observe.Said{"anew": {Allowed: 1000}})
-	said := map[string]observe.Said{"anew": {Allowed: 5}}
+	h.Add(at, observe.Requests{Allowed: 1000}, map[string]observe.RuleCounts{"anew": {Allowed: 1000}})
+	said := map[string]observe.RuleCounts{"anew": {Allowed: 5}}
 	for i := range 100_000 {
-		said[fmt.Sprint("rule", i)] = observe.Said{Allowed: 1}
+		said[fmt.Sprint("rule", i)] = observe.RuleCounts{Allowed: 1}
 	}
 	h.Add(at.Add(time.Second), observe.Requests{Allowed: 7}, said)
 	if n := h.Held(); n != 10_000 {

@@ -75,7 +75,7 @@ func (l *live) look(p *Page, also bool) {
 	watched := l.streams > 0
 	l.mu.Unlock()
 	if watched || also {
-		p.hour.add(at, requests, p.o.Observer.Said())
+		p.hour.add(at, requests, p.o.Observer.CountsByRule())
 	}
 	if watched {
 		l.writeEvents(p, also)
