@@ -194,7 +194,7 @@ func (c *File) hand(ctx context.Context, from int64, to position, receiver rules
 			return nil
 		}
 		if err == nil {
-			err = f.Hand(receiver)
+			err = f.DeliverTo(receiver)
 		}
 		if err != nil {
 			return err

@@ -23,8 +23,8 @@ type Frame struct {
 	Plan     *rulesource.Plan     `json:"-"`
 }
 
-// Hand gives an override or a plan to a receiver; other frames are passed over.
-func (f *Frame) Hand(to rulesource.Receiver) error {
+// DeliverTo gives an override or a plan to a receiver; other frames are passed over.
+func (f *Frame) DeliverTo(to rulesource.Receiver) error {
 	switch {
 	case f.Override != nil:
 		return to.Override(f.Override)

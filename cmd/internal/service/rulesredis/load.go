@@ -153,7 +153,7 @@ func handBlock(block string, to rulesource.Receiver) error {
 			return nil
 		}
 		if err == nil {
-			err = f.Hand(to)
+			err = f.DeliverTo(to)
 		}
 		if err != nil {
 			return err
