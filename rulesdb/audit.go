@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A Done is an act as the audit keeps it.
-type Done struct {
+// An AuditEntry is an act as the audit keeps it.
+type AuditEntry struct {
 	Number int64
 	At     time.Time
 	Act
@@ -24,7 +24,7 @@ func (db *DB) Note(ctx context.Context, a Act) error {
 
 // Audit returns up to n acts before a number, newest first; 0 begins at the
 // newest.
-func (db *DB) Audit(ctx context.Context, before int64, n int) ([]Done, error) {
+func (db *DB) Audit(ctx context.Context, before int64, n int) ([]AuditEntry, error) {
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
 	if before <= 0 {
@@ -35,9 +35,9 @@ func (db *DB) Audit(ctx context.Context, before int64, n int) ([]Done, error) {
 		return nil, db.failed(err)
 	}
 	defer rows.Close()
-	var out []Done
+	var out []AuditEntry
 	for rows.Next() {
-		var d Done
+		var d AuditEntry
 		var at int64
 		if err := rows.Scan(&d.Number, &at, &d.Author, &d.Act.Act, &d.Subject, &d.Was, &d.Now, &d.Reason); err != nil {
 			return nil, db.failed(err)

@@ -35,7 +35,7 @@ func (c *auditCmd) Run(e *env) error {
 		return err
 	}
 	defer d.Close() // it has only read
-	var all []rulesdb.Done
+	var all []rulesdb.AuditEntry
 	for before := int64(0); len(all) < c.Last; {
 		n := min(1000, c.Last-len(all))
 		some, err := d.Audit(e.ctx, before, n)
@@ -49,7 +49,7 @@ func (c *auditCmd) Run(e *env) error {
 		before = some[len(some)-1].Number
 	}
 	if c.JSON {
-		return printJSON(e.out, desk.List(all, desk.DoneOf))
+		return printJSON(e.out, desk.List(all, desk.AuditEntryOf))
 	}
 	var b strings.Builder
 	for _, d := range all {

@@ -241,10 +241,10 @@ func (k *Keeper) Overrides(_ context.Context, p rulesdb.Page) ([]rulesource.Over
 
 // Audit returns up to n acts before a number, newest first; 0 begins at the
 // newest.
-func (k *Keeper) Audit(_ context.Context, before int64, n int) ([]rulesdb.Done, error) {
+func (k *Keeper) Audit(_ context.Context, before int64, n int) ([]rulesdb.AuditEntry, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var out []rulesdb.Done
+	var out []rulesdb.AuditEntry
 	for _, d := range slices.Backward(k.state.acts) {
 		if (before <= 0 || d.Number < before) && len(out) < n {
 			out = append(out, d)

@@ -33,15 +33,15 @@ type place struct{ rule, key string }
 // A state is what a state file holds. Its parts are never changed in place.
 type state struct {
 	overrides map[place]rulesource.Override
-	acts      []rulesdb.Done // oldest first
-	number    int64          // of the last act
+	acts      []rulesdb.AuditEntry // oldest first
+	number    int64                // of the last act
 }
 
 // kept is a state as JSON. Keys are bytes, which need not be UTF-8.
 type kept struct {
-	Number    int64          `json:"number"`
-	Overrides []keptOverride `json:"overrides"`
-	Acts      []rulesdb.Done `json:"acts"`
+	Number    int64                `json:"number"`
+	Overrides []keptOverride       `json:"overrides"`
+	Acts      []rulesdb.AuditEntry `json:"acts"`
 }
 
 type keptOverride struct {
@@ -62,7 +62,7 @@ func (s *state) with(at place, o rulesource.Override) state {
 // note adds an act.
 func (s *state) note(at time.Time, a rulesdb.Act) {
 	s.number++
-	s.acts = append(s.acts, rulesdb.Done{Number: s.number, At: at, Act: a})
+	s.acts = append(s.acts, rulesdb.AuditEntry{Number: s.number, At: at, Act: a})
 	if len(s.acts) > mostActs {
 		s.acts = s.acts[len(s.acts)-mostActs:]
 	}

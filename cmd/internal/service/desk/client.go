@@ -235,10 +235,10 @@ func (c *Client) Nodes(ctx context.Context, within time.Duration) ([]rulesdb.Nod
 	return List(all.Nodes, (*Node).node), err
 }
 
-func (c *Client) Audit(ctx context.Context, before int64, n int) ([]rulesdb.Done, error) {
-	var all struct{ Acts []*Done }
+func (c *Client) Audit(ctx context.Context, before int64, n int) ([]rulesdb.AuditEntry, error) {
+	var all struct{ Acts []*AuditEntry }
 	err := c.get(ctx, "/v1/audit", url.Values{"before": {number(before)}, "n": {strconv.Itoa(n)}}, &all)
-	return List(all.Acts, (*Done).done), err
+	return List(all.Acts, (*AuditEntry).done), err
 }
 
 func (c *Client) Note(context.Context, rulesdb.Act) error {

@@ -46,7 +46,7 @@ type Keeper interface {
 	SetPlan(ctx context.Context, attribute, value, plan, author, reason string) (was string, err error)
 
 	Nodes(ctx context.Context, within time.Duration) ([]rulesdb.Node, error)
-	Audit(ctx context.Context, before int64, n int) ([]rulesdb.Done, error)
+	Audit(ctx context.Context, before int64, n int) ([]rulesdb.AuditEntry, error)
 	Note(ctx context.Context, a rulesdb.Act) error
 	NewToken(ctx context.Context, author, name string, role rulesdb.Role, lasts time.Duration) (string, error)
 	RevokeToken(ctx context.Context, author, name string) error

@@ -333,14 +333,14 @@ func (h *Handler) audit(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	all, err := h.desk.Audit(c.ctx, before, n)
-	acts := List(all, DoneOf)
+	acts := List(all, AuditEntryOf)
 	if hashed(c.ctx) {
 		for i := range acts {
 			h.hideSubject(&acts[i])
 		}
 	}
 	return http.StatusOK, struct {
-		Acts []Done `json:"acts"`
+		Acts []AuditEntry `json:"acts"`
 	}{acts}, err
 }
 

@@ -33,7 +33,7 @@ func (h *Handler) hide(o *Override) {
 }
 
 // hideSubject puts the hash in the place of the key that an act is about.
-func (h *Handler) hideSubject(d *Done) {
+func (h *Handler) hideSubject(d *AuditEntry) {
 	rule, quoted, ok := strings.Cut(d.Subject, " ")
 	key, err := strconv.Unquote(quoted)
 	if !ok || err != nil || d.Act == "key reveal" { // which names the hash

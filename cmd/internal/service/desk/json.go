@@ -95,8 +95,8 @@ func (j *Node) node() rulesdb.Node {
 		Hash: j.Hash, Since: j.Since, Seen: j.Seen, Error: j.Error}
 }
 
-// A Done is an act of the audit as JSON.
-type Done struct {
+// An AuditEntry is an act of the audit as JSON.
+type AuditEntry struct {
 	Number  int64     `json:"number"`
 	At      time.Time `json:"at"`
 	Author  string    `json:"author"`
@@ -110,13 +110,13 @@ type Done struct {
 	KeyHash string `json:"key_hash,omitzero"`
 }
 
-// DoneOf returns an act as JSON has it.
-func DoneOf(d rulesdb.Done) Done {
-	return Done{Number: d.Number, At: d.At, Author: d.Author, Act: d.Act.Act, Subject: d.Subject, Was: d.Was, Now: d.Now, Reason: d.Reason}
+// AuditEntryOf returns an act as JSON has it.
+func AuditEntryOf(d rulesdb.AuditEntry) AuditEntry {
+	return AuditEntry{Number: d.Number, At: d.At, Author: d.Author, Act: d.Act.Act, Subject: d.Subject, Was: d.Was, Now: d.Now, Reason: d.Reason}
 }
 
-func (j *Done) done() rulesdb.Done {
-	return rulesdb.Done{Number: j.Number, At: j.At, Act: rulesdb.Act{Author: j.Author, Act: j.Act, Subject: j.Subject, Was: j.Was, Now: j.Now, Reason: j.Reason}}
+func (j *AuditEntry) done() rulesdb.AuditEntry {
+	return rulesdb.AuditEntry{Number: j.Number, At: j.At, Act: rulesdb.Act{Author: j.Author, Act: j.Act, Subject: j.Subject, Was: j.Was, Now: j.Now, Reason: j.Reason}}
 }
 
 // A Token is a token as JSON, without what it is.

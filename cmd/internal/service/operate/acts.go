@@ -221,7 +221,7 @@ func refused(format string, args ...any) error {
 }
 
 // toUndo returns which of the acts, the newest first, is to be taken back.
-func toUndo(acts []rulesdb.Done, number int64) (int, error) {
+func toUndo(acts []rulesdb.AuditEntry, number int64) (int, error) {
 	undone := make(map[string]bool)
 	for i := range acts {
 		d := &acts[i]
@@ -250,7 +250,7 @@ func toUndo(acts []rulesdb.Done, number int64) (int, error) {
 }
 
 // undoOverride puts an override back that another one took the place of.
-func (s *Service) undoOverride(r *desk.Request, d *rulesdb.Done, rule, key string) (string, error) {
+func (s *Service) undoOverride(r *desk.Request, d *rulesdb.AuditEntry, rule, key string) (string, error) {
 	held, err := s.o.Desk.Override(r.Context, rule, key)
 	switch {
 	case errors.Is(err, rulesdb.ErrNotFound):
@@ -306,7 +306,7 @@ func described(text string, now time.Time) (o rulesource.Override, lasts time.Du
 
 // undoGift charges what a reset or a refund gave, as far as it would count still
 // and there is room.
-func (s *Service) undoGift(r *desk.Request, d *rulesdb.Done, rule, key string) (string, error) {
+func (s *Service) undoGift(r *desk.Request, d *rulesdb.AuditEntry, rule, key string) (string, error) {
 	var was []charge
 	if err := json.Unmarshal([]byte(d.Was), &was); err != nil {
 		return "", refused("act %d: what was used before cannot be read", d.Number)
