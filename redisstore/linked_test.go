@@ -317,6 +317,33 @@ func TestListsAlone(t *testing.T) {
 	}
 }
 
+// TestListsLeft has one of three limits decide alone, until those that have nothing left
+// to count go. Asked again, one of these starts with what is in use, though the third
+// still counts.
+func TestListsLeft(t *testing.T) {
+	server := redistest.Start(t)
+	now := int64(1_790_000_000_000_000_000)
+	clock := func() int64 { return now }
+	for _, s := range []stint.Store{
+		open(t, server.URL(), redisstore.Options{Prefix: "left", Now: clock}),
+		memstore.New(memstore.Options{Now: clock}),
+	} {
+		now = 1_790_000_000_000_000_000
+		minute, third, day := bound(t, s, "10/1m"), bound(t, s, "20/20m"), bound(t, s, "10/10h")
+		for _, b := range []stint.Bound{minute, third, day} {
+			take(t, b, "key", 1)
+		}
+		for range 50 { // 25 hours, more than two drains of each
+			now += int64(30 * time.Minute)
+			take(t, third, "key", 1)
+		}
+		take(t, third, "key", 19)
+		if d := take(t, minute, "key", 1); d.Allowed {
+			t.Errorf("%T: 10/1m has %d left after 20 under another limit", s, d.Remaining+1)
+		}
+	}
+}
+
 // TestListsReserved reserves under one limit, and settles when another has taken its
 // place and decided: nothing is given back, and what is charged above counts under
 // both, in Redis as in memory.

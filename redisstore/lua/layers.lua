@@ -315,7 +315,7 @@ end
 -- layers of the request.
 local function load(L, key, t, refunded, asked)
   L.key, L.others, L.place, L.unmet, L.held, L.goes, L.loaded, L.stay = key, nil, nil, nil, {}, nil, t, nil
-  L.links, L.linked = nil, nil
+  L.links, L.linked, L.gone = nil, nil, nil
   local state = redis.call('GET', key)
   if not state or string.sub(state, 1, #L.form) == L.form then
     L.kind.read(L, state, #L.form + 1, timeOf(L, t))
@@ -399,6 +399,7 @@ local function save(L)
     if not L.unmet then table.insert(all, place, L.kind.write(L)) end
     for _, o in ipairs(L.held) do reset = most(reset, sub(o.ends, L.loaded)) end
     if L.linked then reset = linked().save(L, reset) end
+    if L.gone then linked().forget(L) end
     if #all == 0 and #L.held == 0 then return end -- of others alone was given back
     state = joined(all, L)
   end

@@ -104,14 +104,26 @@ function newLinked()
     for i, S in ipairs(L.linked or {}) do L.links[i] = S.segment end
   end
 
-  -- leave lets go of states that have nothing left to count.
+  -- leave lets go of states that have nothing left to count: they go with what is
+  -- written next, since those that they are linked to besides may still count.
   function linked.leave(L)
     local some = {}
+    L.gone = {}
     for _, S in ipairs(L.linked or {}) do
-      if S.counts then some[#some + 1] = S end
+      local stays = S.counts or S.asked
+      local all = stays and some or L.gone
+      all[#all + 1] = S
     end
     L.linked = some
     linked.name(L)
+  end
+
+  -- forget deletes the states that a layer has let go of.
+  function linked.forget(L)
+    for _, S in ipairs(L.gone) do
+      turn(S)
+      redis.call('DEL', S.key)
+    end
   end
 
   -- give takes units out of a state that is not written: a refund asks each limit of a
