@@ -1,6 +1,11 @@
 package main
 
-import "github.com/stint-dev/stint/cmd/internal/commandline"
+import (
+	"log/slog"
+
+	"github.com/stint-dev/stint/cmd/internal/commandline"
+	"github.com/stint-dev/stint/cmd/internal/service/proxy"
+)
 
 // For the tests, which are outside of the package.
 var (
@@ -12,4 +17,20 @@ var (
 func Parse(args []string) error {
 	_, _, err := commandline.New("stint", "", &cli{}).Read(args)
 	return err
+}
+
+// KeptForOperators reports whether a server with this --admin keeps the keys that
+// are denied most, and the last requests.
+func KeptForOperators(admin string) (keys, requests bool, err error) {
+	f, err := proxy.OneRule("site", "ip", []string{"10/s"})
+	if err != nil {
+		return false, false, err
+	}
+	c := sourceFlags{MaxKeys: demoKeys, operators: admin, warnFlags: warnFlags{WarnAt: 80}, storeFlags: storeFlags{StoreTimeout: mostTimeout}}
+	s, err := c.openRules(f, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return false, false, err
+	}
+	defer s.close()
+	return s.board != nil, s.recorder != nil, nil
 }

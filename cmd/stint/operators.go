@@ -36,8 +36,8 @@ func (c *stateFlags) path(config string) string {
 	return c.State
 }
 
-// keeper returns what keeps the acts of operators: the database of the rules, or
-// a state file.
+// keeper returns what keeps the acts of operators, and puts them in force: the
+// database of the rules, or a state file.
 func (s *sources) keeper(c *sourceFlags, logger *slog.Logger) (desk.Keeper, error) {
 	if db, ok := s.rules.(*rulesdb.DB); ok {
 		return db, nil
@@ -71,30 +71,30 @@ type office struct {
 	inDatabase bool // rules are
 }
 
-// operators opens what operators see and do, and keeps it going until ctx is done.
-func (s *sources) operators(ctx context.Context, c *sourceFlags, d *access, background *sync.WaitGroup, logger *slog.Logger) (*office, error) {
+// operators puts what operators did in force, and serves them at the address of
+// --admin until ctx is done. Without an address, none of what they see is opened.
+func (s *sources) operators(ctx context.Context, c *sourceFlags, d *access, admin *server.Admin, background *sync.WaitGroup, logger *slog.Logger) error {
 	keeper, err := s.keeper(c, logger)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	secret, err := readSecret(c.SecretFile)
-	if err != nil {
-		return nil, err
+	db, inDatabase := keeper.(*rulesdb.DB)
+	if inDatabase {
+		if err := c.retain(ctx, db, c.Node, background, logger); err != nil {
+			return err
+		}
 	}
-	table := desk.New(keeper, checkRules, secret)
+	if c.operators == "" {
+		return nil
+	}
+	table := desk.New(keeper, checkRules, s.secret)
 	service := operate.New(operate.Options{
 		Source: s.source, Desk: table, Board: s.board, Observer: s.observer, Stores: s.stores, Log: logger,
 	})
 	background.Go(func() { service.Run(ctx) })
-	db, inDatabase := keeper.(*rulesdb.DB)
-	if inDatabase {
-		if err := c.retain(ctx, db, c.Node, background, logger); err != nil {
-			return nil, err
-		}
-	}
 	api := desk.NewHandler(table, desk.HandlerOptions{Log: logger, Guest: d.guest(inDatabase), Routes: service.Routes(),
 		KeyHash: func(rule, key string) string { return s.source.Policy().KeyHash(rule, key) }})
-	return &office{table, api, service, inDatabase}, nil
+	return d.serveAdmin(ctx, c.operators, admin, s, &office{table, api, service, inDatabase}, background, logger)
 }
 
 // guest returns the author and the role of a request without a token of a database:
@@ -189,9 +189,6 @@ const adminConns = 32
 // the service has a certificate; those of a database of rules are tokens too. Without
 // tokens it has no lab. of is what operators ask and do.
 func (d *access) serveAdmin(ctx context.Context, address string, admin *server.Admin, s *sources, of *office, background *sync.WaitGroup, logger *slog.Logger) error {
-	if address == "" {
-		return nil
-	}
 	ln, err := listen(ctx, "--admin", address)
 	if err != nil {
 		return err

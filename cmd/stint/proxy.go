@@ -71,7 +71,7 @@ func (c *proxyCmd) Run(e *env) error {
 	defer stop()
 	context.AfterFunc(ctx, stop)
 	defer relieveCollector()()
-	c.declared = true
+	c.declared, c.operators = true, c.Admin
 	upstream, err := c.upstream()
 	if err != nil {
 		return err
@@ -115,11 +115,7 @@ func (c *proxyCmd) serve(ctx context.Context, ln net.Listener, h *proxy.Handler,
 	defer background.Wait()
 	beside, end := context.WithCancel(context.WithoutCancel(ctx)) // until the proxy has drained
 	defer end()
-	api, err := s.operators(beside, &c.sourceFlags, d, &background, logger)
-	if err != nil {
-		return err
-	}
-	if err := d.serveAdmin(beside, c.Admin, admin, s, api, &background, logger); err != nil {
+	if err := s.operators(beside, &c.sourceFlags, d, admin, &background, logger); err != nil {
 		return err
 	}
 	s.follow(beside, d, &background, logger)
@@ -130,7 +126,7 @@ func (c *proxyCmd) serve(ctx context.Context, ln net.Listener, h *proxy.Handler,
 	most, _ := conns.Bounds()
 	logger.Info("listening", "address", ln.Addr().String(), "upstream", c.Upstream, "max_conns", most,
 		"rules", len(s.source.Policy().Rules().Names()), "store", s.where, "tls", d.certificate != nil)
-	err = proxy.Serve(ctx, conns.Listen(ln), h, o)
+	err := proxy.Serve(ctx, conns.Listen(ln), h, o)
 	end()
 	background.Wait()
 	err = errors.Join(err, s.saveLast(logger))

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/stint-dev/stint/cmd/internal/service/rehearse"
+	main "github.com/stint-dev/stint/cmd/stint"
 )
 
 const (
@@ -32,6 +33,17 @@ func rehearsal(t *testing.T, args ...string) (report rehearse.Report, said strin
 		t.Fatalf("%v: %s", err, said)
 	}
 	return report, said
+}
+
+// TestKeptForOperators has a server keep nothing in clear that only --admin shows,
+// unless it has an --admin.
+func TestKeptForOperators(t *testing.T) {
+	for _, admin := range []string{"", "127.0.0.1:0"} {
+		keys, requests, err := main.KeptForOperators(admin)
+		if err != nil || keys != (admin != "") || requests != keys {
+			t.Errorf("--admin %q: keys %v, requests %v, %v", admin, keys, requests, err)
+		}
+	}
 }
 
 // TestRehearse sends requests in at three interfaces of a server, and tries a tighter

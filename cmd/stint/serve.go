@@ -66,6 +66,7 @@ func (c *serveCmd) Run(e *env) error {
 	if err := c.check(); err != nil {
 		return err
 	}
+	c.operators = c.Admin
 	logger := c.logger(e)
 	if c.Demo {
 		if err := c.fill(ctx, logger); err != nil {
@@ -162,11 +163,7 @@ func (c *serveCmd) serve(ctx context.Context, ln net.Listener, ds *listeners, s 
 	defer end()
 	beside, finish := context.WithCancel(context.WithoutCancel(ctx)) // until requests have drained
 	defer finish()
-	api, err := s.operators(beside, &c.sourceFlags, d, &background, logger)
-	if err != nil {
-		return err
-	}
-	if err := d.serveAdmin(beside, c.Admin, admin, s, api, &background, logger); err != nil {
+	if err := s.operators(beside, &c.sourceFlags, d, admin, &background, logger); err != nil {
 		return err
 	}
 	s.follow(ctx, d, &background, logger)
@@ -179,7 +176,7 @@ func (c *serveCmd) serve(ctx context.Context, ln net.Listener, ds *listeners, s 
 	ds.bound(conns)
 	failed := c.serveListeners(ctx, end, ds, service, s, d, &background, logger)
 	handler := server.Guard(h, ln.Addr())
-	err = server.Serve(ctx, conns.Listen(ln), handler, o)
+	err := server.Serve(ctx, conns.Listen(ln), handler, o)
 	end()
 	finish()
 	background.Wait()

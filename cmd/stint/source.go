@@ -52,7 +52,8 @@ type sourceFlags struct {
 	warnFlags      `embed:""`
 	otlpFlags      `embed:""`
 
-	declared bool // whether attributes that no HTTP request has must be declared
+	declared  bool   // whether attributes that no HTTP request has must be declared
+	operators string // the address of --admin; "" for none
 }
 
 // logger returns the log, on standard error.
@@ -73,12 +74,12 @@ type sources struct {
 	rules    rulesource.Source // that it follows; nil for a file
 	client   httplimit.ClientIP
 	snapshot *snapshot.File   // of local; nil if none is kept
-	recorder *record.Recorder // of requests; nil if none are kept
+	recorder *record.Recorder // of requests; nil without --admin, or if none are kept
 	exporter *otlp.Exporter   // to OpenTelemetry; nil if there is no collector
-	board    *top.Board
-	webhook  *warn.Webhook // nil if there is none
-	secret   []byte        // of --secret-file
-	acts     *acts.Keeper  // what operators did; nil if a database keeps that
+	board    *top.Board       // of keys for operators; nil without --admin
+	webhook  *warn.Webhook    // nil if there is none
+	secret   []byte           // of --secret-file
+	acts     *acts.Keeper     // what operators did; nil if a database keeps that
 }
 
 // open reads the rules and binds them to a store. Close what it returns.
@@ -124,17 +125,17 @@ func (c *sourceFlags) openRules(f *rules.File, logger *slog.Logger) (*sources, e
 	if exporter != nil {
 		watching.Spans = exporter.Decided
 	}
-	board := top.New()
-	watching.Board = board
 	s := &sources{
 		local:    memstore.New(memstore.Options{MaxKeys: c.MaxKeys}),
-		observer: observe.New(watching),
-		board:    board,
 		webhook:  webhook,
 		client:   trusted,
-		recorder: c.recorder(),
 		exporter: exporter,
 	}
+	if c.operators != "" { // nothing else shows what these keep
+		s.board, s.recorder = top.New(), c.recorder()
+	}
+	watching.Board = s.board
+	s.observer = observe.New(watching)
 	s.observer.Watch(s.local)
 	if webhook != nil {
 		s.observer.WatchWebhook(webhook.Counts)

@@ -29,6 +29,11 @@ func Sparing(logger *slog.Logger) *slog.Logger {
 	if _, ok := logger.Handler().(*sparing); ok {
 		return logger
 	}
+	return slog.New(&sparing{logger.Handler(), &causes{limiter: sync.OnceValue(limitCauses), left: make(map[string]leftOut)}})
+}
+
+// limitCauses returns the limit of each cause.
+func limitCauses() *stint.Limiter {
 	limit, err := stint.Parse(linesPerCause)
 	if err != nil {
 		panic(err) // it is the constant above
@@ -37,7 +42,7 @@ func Sparing(logger *slog.Logger) *slog.Logger {
 	if err != nil {
 		panic(err) // it has one limit
 	}
-	return slog.New(&sparing{logger.Handler(), &causes{limiter: limiter, left: make(map[string]leftOut)}})
+	return limiter
 }
 
 // sparing is a handler that leaves lines out.
@@ -48,7 +53,7 @@ type sparing struct {
 
 // causes are what has been written of.
 type causes struct {
-	limiter *stint.Limiter
+	limiter func() *stint.Limiter // made with the first line: most processes never write one
 
 	mu   sync.Mutex
 	left map[string]leftOut
@@ -72,7 +77,7 @@ func (s *sparing) Handle(ctx context.Context, r slog.Record) error {
 	})
 	text = detail.ReplaceAllString(text, "#")
 	text = text[:min(len(text), 200)]
-	if ok, err := s.causes.limiter.Allow(context.WithoutCancel(ctx), text); err != nil || !ok {
+	if ok, err := s.causes.limiter().Allow(context.WithoutCancel(ctx), text); err != nil || !ok {
 		s.causes.leaveOut(text)
 		return nil
 	}
