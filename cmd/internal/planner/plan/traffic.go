@@ -231,16 +231,6 @@ func (t *traffic) outliers(r *reading, ids []uint32, minutes Distribution) []Hea
 	return all
 }
 
-// clients returns how many clients sent anything.
-func (t *traffic) clients() (n int64) {
-	for i := range t.senders {
-		if t.senders[i].requests > 0 {
-			n++
-		}
-	}
-	return n
-}
-
 // sent returns how many requests a client sent, 0 if that was not counted.
 func (t *traffic) sent(id uint32) int64 {
 	if int(id) >= len(t.senders) {

@@ -116,7 +116,7 @@ func readable(data []byte) *rulesfile.Error {
 		c, size := rune(data[i]), 1
 		switch {
 		case c >= utf8.RuneSelf:
-			if c, size = utf8.DecodeRune(data[i:]); size == 1 {
+			if _, size = utf8.DecodeRune(data[i:]); size == 1 {
 				e := errorAt(data, i, "not UTF-8", "save the file as UTF-8")
 				if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
 					e.Reason = "not UTF-8, but UTF-16"

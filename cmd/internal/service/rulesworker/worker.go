@@ -52,7 +52,6 @@ type Worker struct {
 	hash    string
 	since   time.Time
 	problem string // why the newest is not published; "" if it is
-	leads   bool
 	relay   relay
 }
 
@@ -74,13 +73,6 @@ func (w *Worker) Run(ctx context.Context) {
 	_ = w.o.From.Release(last, name, w.o.Name) // else it ends by itself
 }
 
-// Leads reports whether this worker publishes.
-func (w *Worker) Leads() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.leads
-}
-
 // lease takes or renews the lease.
 func (w *Worker) lease(ctx context.Context, name string) bool {
 	ctx, stop := context.WithTimeout(ctx, leaseWithin)
@@ -95,8 +87,6 @@ func (w *Worker) lease(ctx context.Context, name string) bool {
 // lead works as long as the lease is renewed.
 func (w *Worker) lead(ctx context.Context, name string) {
 	w.o.Log.Info("worker: leads", "to", w.o.To.String(), "worker", w.o.Name)
-	w.setLeads(true)
-	defer w.setLeads(false)
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var beside sync.WaitGroup
@@ -118,12 +108,6 @@ func (w *Worker) lead(ctx context.Context, name string) {
 		}
 	}
 	beside.Wait()
-}
-
-func (w *Worker) setLeads(leads bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.leads = leads
 }
 
 // publishing publishes what is new, and waits for more.
