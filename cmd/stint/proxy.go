@@ -34,6 +34,7 @@ type proxyCmd struct {
 	TLSKey       string        `name:"tls-key" env:"STINT_TLS_KEY" placeholder:"FILE" help:"The key of --tls-cert."`
 	Admin        string        `env:"STINT_ADMIN" placeholder:"ADDRESS" help:"The address for operators: /livez, /readyz, /metrics, the lab, and who is denied and why, such as 127.0.0.1:9090. The default is none."`
 	BodyRate     int64         `env:"STINT_BODY_RATE" default:"500" placeholder:"BYTES" help:"The lowest rate of a request body, in bytes a second after the first 20 seconds (${default}); 0 is no bound."`
+	AnswerRate   int64         `env:"STINT_ANSWER_RATE" default:"500" placeholder:"BYTES" help:"The lowest rate at which a client may read answers, in bytes a second after 60 seconds without any (${default}); 0 is no bound."`
 	MaxInFlight  int           `env:"STINT_MAX_IN_FLIGHT" default:"1000" placeholder:"N" help:"How many requests may wait for the upstream (${default}). Further requests get 503 at once; 0 is no bound."`
 	MaxLag       time.Duration `env:"STINT_MAX_LAG" default:"1s" help:"How long a request may wait to be read under overload before it gets 503 (${default}); 0s is no bound."`
 	Drain        time.Duration `env:"STINT_DRAIN" default:"10s" help:"How long requests in flight and upgraded connections may finish after SIGTERM or SIGINT (${default})."`
@@ -52,8 +53,8 @@ func (proxyCmd) Help() string {
 RESOURCE_EXHAUSTED. Under a leaky_queue, requests wait until they may start. The
 upstream gets a request in the form that the rules evaluated, with
 X-Forwarded-For, -Host and -Proto of this connection in place of any that the
-client sent. Streams and upgraded connections are never cut short. docs/PROXY.md
-has the details.
+client sent. Streams and upgraded connections may last for any time while their
+clients read. docs/PROXY.md has the details.
 
 For example:
 
@@ -107,7 +108,7 @@ func (c *proxyCmd) Run(e *env) error {
 // serve answers until ctx is done.
 func (c *proxyCmd) serve(ctx context.Context, ln net.Listener, h *proxy.Handler, s *sources, d *access, logger *slog.Logger) error {
 	admin := server.NewAdmin(s.source, s.observer)
-	o := proxy.ServeOptions{Drain: c.Drain, Notice: c.DrainDelay, OnStop: admin.Stop, Log: logger}
+	o := proxy.ServeOptions{Drain: c.Drain, Notice: c.DrainDelay, AnswerRate: cmp.Or(c.AnswerRate, -1), OnStop: admin.Stop, Log: logger}
 	if d.certificate != nil {
 		o.TLS = d.certificate.Config()
 	}
@@ -151,6 +152,8 @@ func (c *proxyCmd) access(logger *slog.Logger) (*access, error) {
 		return nil, usage("--max-lag", "%v: at least 0s", c.MaxLag)
 	case c.BodyRate < 0:
 		return nil, usage("--body-rate", "%d: at least 0", c.BodyRate)
+	case c.AnswerRate < 0:
+		return nil, usage("--answer-rate", "%d: at least 0", c.AnswerRate)
 	case slices.ContainsFunc(c.AllowUpgrade, func(name string) bool { return strings.EqualFold(name, "h2c") }):
 		return nil, usage("--allow-upgrade", "h2c: requests in it would pass all rules; clients may speak HTTP/2 to the proxy without an upgrade")
 	case (c.TLSCert == "") != (c.TLSKey == ""):

@@ -88,6 +88,13 @@ func start(t testing.TB, target *url.URL, drain time.Duration, f *rules.File, cl
 	if len(options) > 0 {
 		o = options[0]
 	}
+	o.Upstream, o.Client = target, client
+	return startServing(t, f, o, proxy.ServeOptions{Drain: drain})
+}
+
+// startServing is start with all options.
+func startServing(t testing.TB, f *rules.File, o proxy.Options, served proxy.ServeOptions) *front {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +108,7 @@ func start(t testing.TB, target *url.URL, drain time.Duration, f *rules.File, cl
 	}
 	logger := slog.New(slog.NewTextHandler(front.log, nil))
 	front.observer = observe.New(observe.Options{Log: logger})
-	o.Upstream, o.Source, o.Client, o.Observer, o.Log = target, front.source, client, front.observer, logger
+	o.Source, o.Observer, o.Log, served.Log = front.source, front.observer, logger, logger
 	front.Handler, err = proxy.NewHandler(o)
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +118,7 @@ func start(t testing.TB, target *url.URL, drain time.Duration, f *rules.File, cl
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		front.served <- proxy.Serve(ctx, ln, front.Handler, proxy.ServeOptions{Drain: drain, Log: logger})
+		front.served <- proxy.Serve(ctx, ln, front.Handler, served)
 	}()
 	t.Cleanup(func() {
 		front.client.CloseIdleConnections()

@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stint-dev/stint/cmd/internal/service/drain"
@@ -37,6 +39,12 @@ type ServeOptions struct {
 	Notice time.Duration
 	// OnStop is called first when Serve begins to stop. Optional.
 	OnStop func()
+	// AnswerStall is how long a client may take nothing of an answer that waits for
+	// it, and AnswerRate the least rate at which it takes answers and what comes over
+	// upgraded connections, in bytes a second. The default values are 60 s and 500; a
+	// negative rate is no bound.
+	AnswerStall time.Duration
+	AnswerRate  int64
 	// Log receives failures of connections, without their addresses.
 	Log *slog.Logger
 }
@@ -45,14 +53,20 @@ type ServeOptions struct {
 // in the clear too. It then ends each connection with its answer, and takes no
 // new ones after Notice but those that wait to be accepted, lets the
 // requests in flight, those that wait and upgraded connections finish for at
-// most Drain, closes what is left, and returns nil if no request was.
+// most Drain, and closes what is left. That is an error if a request had no answer
+// yet; answers that have begun, such as streams and those that clients do not read,
+// and upgraded connections may last for ever, and to cut them is not.
 //
 // There is no bound on how long a request or an answer may take as long as
-// bytes come: that would cut streams and upgraded connections.
+// clients send and read: that would cut streams and upgraded connections.
 func Serve(ctx context.Context, ln net.Listener, h http.Handler, o ServeOptions) error {
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	flying := &inFlight{next: h}
+	pace, paced := newPace(o.AnswerStall, o.AnswerRate)
+	if paced {
+		ln = answerListener{ln, pace}
+	}
+	flying := &inFlight{next: h, pace: pace}
 	running := drain.NewHTTP(newServer(base, flying, o), ln)
 	stopped := running.Start()
 	select {
@@ -73,12 +87,17 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, o ServeOptions)
 	bound, release := context.WithTimeout(base, o.Drain)
 	defer release()
 	err := running.Stop(bound)
-	if left := flying.wait(bound); err == nil && left { // Shutdown knows nothing of upgraded connections
-		o.Log.Info("upgraded connections are cut: the drain is over")
-	}
-	cancel() // whatever outlived the drain
+	left := flying.wait(bound)    // Shutdown knows nothing of upgraded connections
+	lost := flying.pending.Load() // before they are cut: that would answer them
+	cancel()                      // whatever outlived the drain
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = errors.New("not all requests had finished when the drain was over")
+		err = nil // of those that are left, an answer is what matters
+	}
+	switch {
+	case lost > 0:
+		err = errors.Join(err, fmt.Errorf("%d requests had no answer when the drain was over", lost))
+	case left:
+		o.Log.Info("answers that have begun and upgraded connections are cut: the drain is over")
 	}
 	if closing := running.Close(); err == nil {
 		err = closing
@@ -110,15 +129,24 @@ func newServer(base context.Context, h http.Handler, o ServeOptions) *http.Serve
 // inFlight counts the requests that a handler has begun, with those whose
 // connection has been upgraded.
 type inFlight struct {
-	next http.Handler
-	all  sync.WaitGroup
+	next    http.Handler
+	pace    pace
+	all     sync.WaitGroup
+	pending atomic.Int64 // of these, those whose answer has not begun
 }
 
 // ServeHTTP implements [http.Handler].
 func (f *inFlight) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.all.Add(1)
 	defer f.all.Done()
-	f.next.ServeHTTP(w, r)
+	f.pending.Add(1)
+	a := &answerWriter{ResponseWriter: w, pending: &f.pending}
+	if c, ok := r.Context().Value(clientConnKey{}).(*clientConn); ok && c.answers != nil && r.ProtoMajor > 1 {
+		gone := func() bool { return r.Context().Err() != nil }
+		a.stream = &slowStream{conn: c.answers, control: http.NewResponseController(w), gone: gone, pace: f.pace}
+	}
+	defer a.end()
+	f.next.ServeHTTP(a, r)
 }
 
 // wait returns when all have ended or ctx is done, and reports whether some are

@@ -102,33 +102,27 @@ func (b *askedBody) answered() {
 
 // A clientConn is what is known of a connection.
 type clientConn struct {
-	unread func() (time.Duration, bool) // since its last byte came
-	idle   atomic.Int64                 // when its last request was answered, in Unix nanoseconds
+	answers *answerConn                  // nil if there is no bound on how slowly it may read
+	unread  func() (time.Duration, bool) // since its last byte came; nil if the system does not say
+	idle    atomic.Int64                 // when its last request was answered, in Unix nanoseconds
 }
 
 type clientConnKey struct{}
 
 // withConn is ConnContext of [http.Server].
 func withConn(ctx context.Context, conn net.Conn) context.Context {
-	for {
-		inner, ok := conn.(interface{ NetConn() net.Conn })
-		if !ok {
-			break
-		}
-		conn = inner.NetConn()
-	}
-	unread := sinceData(conn)
-	if unread == nil {
+	c := &clientConn{answers: answerConnOf(conn), unread: sinceData(underneath(conn))}
+	if c.answers == nil && c.unread == nil {
 		return ctx
 	}
-	return context.WithValue(ctx, clientConnKey{}, &clientConn{unread: unread})
+	return context.WithValue(ctx, clientConnKey{}, c)
 }
 
 // lag returns for how long a request has lain unread, 0 where the system does
 // not say. A request that was sent behind another has waited for that one.
 func lag(ctx context.Context) time.Duration {
 	c, ok := ctx.Value(clientConnKey{}).(*clientConn)
-	if !ok {
+	if !ok || c.unread == nil {
 		return 0
 	}
 	since, ok := c.unread()

@@ -11,6 +11,17 @@ import (
 // sinceData returns what says how long ago the last byte of a connection came,
 // as the kernel knows it; nil if it does not.
 func sinceData(conn net.Conn) func() (time.Duration, bool) {
+	return tcpInfo(conn, func(i *unix.TCPInfo) time.Duration { return time.Duration(i.Last_data_recv) * time.Millisecond })
+}
+
+// acknowledged returns what says how many bytes the other side of a connection has
+// acknowledged; nil if the kernel does not know.
+func acknowledged(conn net.Conn) func() (int64, bool) {
+	return tcpInfo(conn, func(i *unix.TCPInfo) int64 { return int64(i.Bytes_acked) })
+}
+
+// tcpInfo returns what reads a field of what the kernel knows of a connection.
+func tcpInfo[T any](conn net.Conn, field func(*unix.TCPInfo) T) func() (T, bool) {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {
 		return nil
@@ -19,13 +30,13 @@ func sinceData(conn net.Conn) func() (time.Duration, bool) {
 	if err != nil {
 		return nil
 	}
-	return func() (since time.Duration, ok bool) {
+	return func() (value T, ok bool) {
 		err := raw.Control(func(fd uintptr) {
 			info, err := unix.GetsockoptTCPInfo(int(fd), syscall.IPPROTO_TCP, syscall.TCP_INFO)
 			if err == nil {
-				since, ok = time.Duration(info.Last_data_recv)*time.Millisecond, true
+				value, ok = field(info), true
 			}
 		})
-		return since, ok && err == nil
+		return value, ok && err == nil
 	}
 }

@@ -9,3 +9,6 @@ import (
 
 // sinceData returns nil: the system does not say how long ago a byte came.
 func sinceData(net.Conn) func() (time.Duration, bool) { return nil }
+
+// acknowledged returns nil: the system does not say what the other side has.
+func acknowledged(net.Conn) func() (int64, bool) { return nil }

@@ -1,0 +1,159 @@
+package proxy
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// An answerListener accepts connections that are cut when their clients read too
+// slowly.
+type answerListener struct {
+	net.Listener
+	pace pace
+}
+
+// Accept implements [net.Listener].
+func (l answerListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &answerConn{Conn: conn, acknowledged: acknowledged(underneath(conn)), pace: l.pace}, nil
+}
+
+// SetDeadline sets that of Accept, if the listener below has one.
+func (l answerListener) SetDeadline(t time.Time) error {
+	if under, ok := l.Listener.(interface{ SetDeadline(t time.Time) error }); ok {
+		return under.SetDeadline(t)
+	}
+	return errors.ErrUnsupported
+}
+
+// An answerConn fails when its client takes too long to read what is written. Only
+// a write that waits for the client counts, so that a stream may be quiet for as
+// long as it likes. It holds for all that is written: answers, what net/http
+// buffers until after them, upgraded connections, and the frames of HTTP/2.
+type answerConn struct {
+	net.Conn
+	acknowledged func() (int64, bool) // bytes that the client's system has; nil if that is not known
+	written      atomic.Int64
+
+	mu    sync.Mutex
+	pace  pace
+	seen  int64     // what was acknowledged when a write was last looked at
+	until time.Time // the deadline that was asked for
+}
+
+// Write implements [net.Conn].
+func (c *answerConn) Write(p []byte) (n int, err error) {
+	for {
+		began := c.arm()
+		k, err := c.Conn.Write(p[n:])
+		n += k
+		c.written.Add(int64(k))
+		if err == nil {
+			c.wrote(time.Since(began), k)
+			return n, nil
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) || !c.goOn(k) {
+			return n, err
+		}
+	}
+}
+
+// arm has the next write return when it is to be looked at.
+func (c *answerConn) arm() (now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now = time.Now()
+	deadline := now.Add(c.pace.step())
+	if !c.until.IsZero() && c.until.Before(deadline) {
+		deadline = c.until
+	}
+	_ = c.Conn.SetWriteDeadline(deadline) // a connection that is closed says so when written to
+	return now
+}
+
+// wrote counts a write that was completed.
+func (c *answerConn) wrote(waited time.Duration, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pace.spend(waited, int64(n))
+	c.pace.left = max(c.pace.left, 1) // the next may not wait at all
+}
+
+// goOn looks at a write that has waited for a step, and says whether the client
+// has time left. Room in the system's buffer comes in large pieces, so that a slow
+// client is known by what its own system has acknowledged.
+func (c *answerConn) goOn(n int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.until.IsZero() && !time.Now().Before(c.until) {
+		return false
+	}
+	taken := int64(n)
+	if c.acknowledged != nil {
+		if all, ok := c.acknowledged(); ok {
+			taken, c.seen = max(taken, all-c.seen), all
+		}
+	}
+	return c.pace.spend(c.pace.step(), taken)
+}
+
+// SetWriteDeadline implements [net.Conn].
+func (c *answerConn) SetWriteDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.until = t
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// SetDeadline implements [net.Conn].
+func (c *answerConn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+// NetConn returns the connection below, as that of a TLS connection does.
+func (c *answerConn) NetConn() net.Conn { return c.Conn }
+
+// CloseWrite ends what is sent, as net/http does before it closes.
+func (c *answerConn) CloseWrite() error {
+	if tcp, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return tcp.CloseWrite()
+	}
+	return nil
+}
+
+// below returns the connection that another was put in front of.
+func below(conn net.Conn) (net.Conn, bool) {
+	inner, ok := conn.(interface{ NetConn() net.Conn })
+	if !ok {
+		return nil, false
+	}
+	return inner.NetConn(), true
+}
+
+// underneath returns the connection below all others.
+func underneath(conn net.Conn) net.Conn {
+	for {
+		next, ok := below(conn)
+		if !ok {
+			return conn
+		}
+		conn = next
+	}
+}
+
+// answerConnOf returns the one that a connection is on, or nil.
+func answerConnOf(conn net.Conn) *answerConn {
+	for ok := true; ok; conn, ok = below(conn) {
+		if c, is := conn.(*answerConn); is {
+			return c
+		}
+	}
+	return nil
+}
