@@ -117,7 +117,7 @@ func rehearseOnServer(ctx context.Context, flag, server, tokenFile string, query
 		return nil, &usageError{flag, err}
 	}
 	report := new(rehearse.Report)
-	err = client.Patient(rehearse.Within).Call(ctx, http.MethodPost, rehearse.Path, nil, query, report)
+	err = client.WithExtraTime(rehearse.Within).Call(ctx, http.MethodPost, rehearse.Path, nil, query, report)
 	return report, err
 }
 

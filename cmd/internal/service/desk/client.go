@@ -56,8 +56,8 @@ func Dial(server, tokenFile string) (*Client, error) {
 	return c, nil
 }
 
-// Patient returns the Client with more time for each answer than others have.
-func (c *Client) Patient(more time.Duration) *Client {
+// WithExtraTime returns the Client with more time for each answer.
+func (c *Client) WithExtraTime(more time.Duration) *Client {
 	patient, calls := *c, *c.http
 	calls.Timeout += more
 	patient.http = &calls
