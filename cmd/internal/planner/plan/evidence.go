@@ -365,7 +365,7 @@ func (w *run) lookIn(ctx context.Context, in *input, wanted *wanted, all []*doss
 
 // A witness finds the lines of wanted clients, and reads those whole.
 type witness struct {
-	asker       *asker
+	extractor   *extractor
 	lead        accesslog.Leader // nil if a key is no address at the beginning of lines
 	key, detail accesslog.Parser
 	line, whole accesslog.Record
@@ -373,7 +373,7 @@ type witness struct {
 
 func newWitness(q *question, in *input) *witness {
 	w := &witness{
-		asker: q.asker(), key: in.format.Parser(), detail: in.format.With(shown).Parser(),
+		extractor: q.extractor(), key: in.format.Parser(), detail: in.format.With(shown).Parser(),
 		line:  accesslog.Record{Values: make([][]byte, len(q.attributes), len(q.attributes)+apart)},
 		whole: accesslog.Record{Values: make([][]byte, len(shown))},
 	}
@@ -392,16 +392,16 @@ func (w *witness) read(block []byte, wanted *wanted, to []*dossier) {
 			if hasColon(addr) && !wanted.networks && addr[0] != ':' && addr[0] != '0' { // no address of IPv4 in another guise
 				continue
 			}
-			if wanted.find(w.asker.owner(addr)) == nil {
+			if wanted.find(w.extractor.owner(addr)) == nil {
 				continue
 			}
 		}
-		if w.key.Parse(line, &w.line) != nil || w.line.At < w.asker.from || w.line.At >= w.asker.to {
+		if w.key.Parse(line, &w.line) != nil || w.line.At < w.extractor.from || w.line.At >= w.extractor.to {
 			continue
 		}
-		w.asker.client(w.line.Values)
-		all := wanted.find(w.asker.keyOf(w.line.Values))
-		if len(all) == 0 || !w.asker.counts(w.line.Values) || w.detail.Parse(line, &w.whole) != nil {
+		w.extractor.client(w.line.Values)
+		all := wanted.find(w.extractor.keyOf(w.line.Values))
+		if len(all) == 0 || !w.extractor.counts(w.line.Values) || w.detail.Parse(line, &w.whole) != nil {
 			continue
 		}
 		for _, i := range all {

@@ -113,8 +113,8 @@ func words(v any) []string {
 	return all
 }
 
-// An asker puts the question to the lines of one worker.
-type asker struct {
+// An extractor takes keys and costs from the lines of one worker.
+type extractor struct {
 	*question
 	result policy.Result
 	line   attributes
@@ -140,15 +140,15 @@ func (a *attributes) Attribute(name string) (string, bool) {
 	return string(a.values[i]), true
 }
 
-func (q *question) asker() *asker {
-	return &asker{
+func (q *question) extractor() *extractor {
+	return &extractor{
 		question: q, line: attributes{names: q.attributes}, nets: make(map[string]string),
 		text: make([]byte, 0, 2*cacheLine), whole: make([]byte, 0, 2*cacheLine), // of their own lines of the cache
 	}
 }
 
 // client puts the address of the client in place of that of the proxy.
-func (a *asker) client(values [][]byte) {
+func (a *extractor) client(values [][]byte) {
 	if a.behind == nil || values[a.header] == nil {
 		return
 	}
@@ -175,7 +175,7 @@ func (a *asker) client(values [][]byte) {
 
 // counts reports whether the line meets the conditions. An ambiguous path meets
 // none, as in rules, where it is refused.
-func (a *asker) counts(values [][]byte) bool {
+func (a *extractor) counts(values [][]byte) bool {
 	if a.match == nil {
 		return true
 	}
@@ -185,7 +185,7 @@ func (a *asker) counts(values [][]byte) bool {
 }
 
 // keyOf returns the key of a line, until the next call.
-func (a *asker) keyOf(values [][]byte) []byte {
+func (a *extractor) keyOf(values [][]byte) []byte {
 	if len(a.key) == 1 {
 		return a.part(0, values)
 	}
@@ -195,7 +195,7 @@ func (a *asker) keyOf(values [][]byte) []byte {
 
 // appendKey adds the key of a line: the value itself, or of several each with
 // its length, so that no two meet.
-func (a *asker) appendKey(to []byte, values [][]byte) []byte {
+func (a *extractor) appendKey(to []byte, values [][]byte) []byte {
 	if len(a.key) == 1 {
 		return append(to, a.part(0, values)...)
 	}
@@ -215,7 +215,7 @@ func (a *asker) appendKey(to []byte, values [][]byte) []byte {
 }
 
 // appendRouted adds a key of who it is and of which group of a route.
-func (a *asker) appendRouted(to []byte, values [][]byte) []byte {
+func (a *extractor) appendRouted(to []byte, values [][]byte) []byte {
 	g, client := a.groupFor(values)
 	if client == nil && values[a.key[0]] != nil {
 		client = a.part(0, values)
@@ -238,7 +238,7 @@ func appendLength(to []byte, n int) []byte {
 
 // part returns one part of the key: IPv6 addresses by the network of 64 bits
 // that one client has.
-func (a *asker) part(i int, values [][]byte) []byte {
+func (a *extractor) part(i int, values [][]byte) []byte {
 	v := values[a.key[i]]
 	if !a.address[i] {
 		return v
@@ -247,7 +247,7 @@ func (a *asker) part(i int, values [][]byte) []byte {
 }
 
 // owner returns whose an address is, until the next call.
-func (a *asker) owner(addr []byte) []byte {
+func (a *extractor) owner(addr []byte) []byte {
 	if !hasColon(addr) {
 		return addr
 	}
@@ -285,7 +285,7 @@ func network(text string) string {
 
 // units returns the cost of a line: a field that is missing or no whole number
 // costs 1, and the caller counts it.
-func (a *asker) units(values [][]byte) (n int64, known bool) {
+func (a *extractor) units(values [][]byte) (n int64, known bool) {
 	if a.cost < 0 {
 		return 1, true
 	}

@@ -165,7 +165,7 @@ func groupOf(key string) group {
 
 // groupFor returns the group that a line is of, and the client in it; nil is its
 // address.
-func (a *asker) groupFor(values [][]byte) (g group, client []byte) {
+func (a *extractor) groupFor(values [][]byte) (g group, client []byte) {
 	path := values[a.key[a.routed]]
 	g.route, _ = routeOf(string(path))
 	one, ok := a.by[g.route]
@@ -180,7 +180,7 @@ func (a *asker) groupFor(values [][]byte) (g group, client []byte) {
 
 // identified reports whether a line has what identifies the clients of its route
 // apart, so that its address does not matter.
-func (a *asker) identified(values [][]byte) bool {
+func (a *extractor) identified(values [][]byte) bool {
 	if len(a.by) == 0 {
 		return false
 	}

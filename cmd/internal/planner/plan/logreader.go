@@ -98,10 +98,10 @@ func (t *tallied) add(more *tallied) {
 
 // A worker parses blocks. It keeps a parser for each format that it meets.
 type worker struct {
-	parsers map[*accesslog.Format]accesslog.Parser
-	asker   *asker
-	record  accesslog.Record
-	text    []byte
+	parsers   map[*accesslog.Format]accesslog.Parser
+	extractor *extractor
+	record    accesslog.Record
+	text      []byte
 }
 
 // apart is room behind a worker's values, and cacheLine behind whatever else it
@@ -114,7 +114,7 @@ const (
 
 func newWorker(q *question) *worker {
 	return &worker{
-		parsers: make(map[*accesslog.Format]accesslog.Parser), asker: q.asker(),
+		parsers: make(map[*accesslog.Format]accesslog.Parser), extractor: q.extractor(),
 		record: accesslog.Record{Values: make([][]byte, len(q.attributes), len(q.attributes)+apart)},
 	}
 }
@@ -168,7 +168,7 @@ func (w *worker) parse(b *block, text []byte) {
 		w.parsers[format] = p
 		clear(w.record.Values) // what another parser put there
 	}
-	own := harvest{found: b.found[:0], costs: b.costs[:0], keys: b.keys[:0], missing: append(b.missing[:0], make([]int64, len(w.asker.key))...)}
+	own := harvest{found: b.found[:0], costs: b.costs[:0], keys: b.keys[:0], missing: append(b.missing[:0], make([]int64, len(w.extractor.key))...)}
 	defer func() { b.harvest = own }() // not in the block, which may lie beside that of another
 	r := &w.record
 	for len(text) > 0 {
@@ -180,12 +180,12 @@ func (w *worker) parse(b *block, text []byte) {
 			continue
 		}
 		own.tally.lines++
-		if r.At < w.asker.from || r.At >= w.asker.to {
+		if r.At < w.extractor.from || r.At >= w.extractor.to {
 			own.tally.outside++
 			continue
 		}
-		w.asker.client(r.Values)
-		if !w.asker.counts(r.Values) {
+		w.extractor.client(r.Values)
+		if !w.extractor.counts(r.Values) {
 			own.tally.unmatched++
 			continue
 		}
@@ -195,7 +195,7 @@ func (w *worker) parse(b *block, text []byte) {
 
 // find adds the request of the record at hand.
 func (w *worker) find(to *harvest) {
-	r, a := &w.record, w.asker
+	r, a := &w.record, w.extractor
 	cost, known := a.units(r.Values)
 	if !known {
 		to.tally.costless++
