@@ -66,7 +66,7 @@ func (s *Server) NewPublishing(ctx context.Context) (*Publishing, error) {
 	}
 	p := &Publishing{s: s, ctx: ctx, was: h, text: text, held: h.Version}
 	if h.Bytes > 2*h.Whole+mostAdded {
-		p.Anew() // so much was added
+		p.ForceFull() // so much was added
 	}
 	return p, nil
 }
@@ -77,8 +77,8 @@ func (p *Publishing) Newest() rulesource.Version { return p.was.Version }
 // Held returns the version since which changes are to be handed over.
 func (p *Publishing) Held() rulesource.Version { return p.held }
 
-// Anew makes it a version of everything.
-func (p *Publishing) Anew() { p.held = p.held.ForFullLoad() }
+// ForceFull makes it publish everything, not only changes.
+func (p *Publishing) ForceFull() { p.held = p.held.ForFullLoad() }
 
 // Begin implements [rulesource.Receiver].
 func (p *Publishing) Begin(s *rulesource.Snapshot, whole bool) error {

@@ -30,8 +30,8 @@ type Publication interface {
 	Newest() rulesource.Version
 	// Held returns the version since which changes are to be handed over.
 	Held() rulesource.Version
-	// Anew makes it a version of everything.
-	Anew()
+	// ForceFull makes it publish everything, not only changes.
+	ForceFull()
 	// Publish puts it in the place of the version before. The error is
 	// [rulesredis.ErrSucceeded] if another worker was quicker.
 	Publish() error
@@ -82,7 +82,7 @@ func (d *directory) New(ctx context.Context) (Publication, error) {
 	}
 	p := &published{d: d, newest: v, held: v}
 	if d.file.Stale() {
-		p.Anew()
+		p.ForceFull()
 	}
 	return p, nil
 }
@@ -97,7 +97,7 @@ type published struct {
 
 func (p *published) Newest() rulesource.Version { return p.newest }
 func (p *published) Held() rulesource.Version   { return p.held }
-func (p *published) Anew()                      { p.held = p.held.ForFullLoad() }
+func (p *published) ForceFull()                 { p.held = p.held.ForFullLoad() }
 
 func (p *published) Begin(s *rulesource.Snapshot, whole bool) error {
 	p.s, p.w = s, p.d.file.Begin(s, whole, p.held)

@@ -133,7 +133,7 @@ func (w *Worker) publish(ctx context.Context, anew bool) (rulesource.Version, er
 		return rulesource.Version{}, err
 	}
 	if anew {
-		p.Anew()
+		p.ForceFull()
 	}
 	c := &checked{Publication: p, check: w.o.Check}
 	s, err := w.o.From.Load(ctx, p.Held(), c)
