@@ -103,14 +103,17 @@ func propose(ctx context.Context, o Options, from []*source, by *sorter) (*Propo
 		return nil, err
 	}
 	p := &Proposal{Findings: append([]Finding{}, w.findings()...), Routes: []Routed{}, Log: w.logReport(false)}
-	if stops(p.Findings) || w.requests == 0 {
-		return p, nil
-	}
+	everywhere := make(map[string]struct{}) // clients, whatever routes they were on
 	for id := range uint32(w.clients.len()) {
 		if !w.ignored[id] {
-			_, route := w.parts(id)
+			client, route := w.parts(id)
 			w.byRoute[route] = append(w.byRoute[route], id)
+			everywhere[client] = struct{}{}
 		}
+	}
+	p.Log.Clients = int64(len(everywhere))
+	if stops(p.Findings) || w.requests == 0 {
+		return p, nil
 	}
 	patterns, err := w.patterns(ctx)
 	if err != nil {

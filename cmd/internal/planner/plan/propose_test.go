@@ -202,6 +202,35 @@ func TestProposeSpares(t *testing.T) {
 	}
 }
 
+// TestProposeCounts has each client counted once, on however many routes it was, and
+// denies nobody where the file has no rule.
+func TestProposeCounts(t *testing.T) {
+	var log strings.Builder
+	for i := range 1800 {
+		at := truthStart.Add(time.Duration(i) * time.Second).Format("02/Jan/2006:15:04:05 -0700")
+		for _, path := range []string{"/search", "/api/orders", "/page"} {
+			fmt.Fprintf(&log, "10.0.0.%d - - [%s] \"GET %s HTTP/1.1\" 200 9 \"-\" \"-\"\n", i%60, at, path)
+		}
+		fmt.Fprintf(&log, "203.0.113.66 - - [%s] \"POST /login HTTP/1.1\" 401 9 \"-\" \"-\"\n", at)
+	}
+	p, err := plan.Propose(t.Context(), plan.Options{Files: []string{"-"}, Stdin: strings.NewReader(log.String()), Margin: 0.2})
+	if err != nil || p.File == "" {
+		t.Fatalf("%v, %+v", err, p)
+	}
+	if p.Log.Clients != 61 {
+		t.Errorf("%d clients of 61", p.Log.Clients)
+	}
+	var text strings.Builder
+	if err := p.Text(&text, "stint.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(text.String()) {
+		if strings.HasPrefix(line, "login ") && (!strings.Contains(line, "too little") || !strings.HasSuffix(line, " 1 abuse, no rule\n")) {
+			t.Errorf("of a route without a rule: %s", line)
+		}
+	}
+}
+
 // Of logs whose abusers are known, a proposed file denies these most of what
 // they send, and at most 0.1% of the requests of all others.
 func TestPropose(t *testing.T) {

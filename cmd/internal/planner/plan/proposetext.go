@@ -37,6 +37,10 @@ func (p *Proposal) Text(w io.Writer, name string) error {
 		if r.Name == "health" {
 			limit = "unlimited"
 		}
+		becomes := map[string]string{"abuse": "denied", "partner": "with a limit of their own"}
+		if limit == "too little" {
+			becomes = map[string]string{"abuse": "abuse, no rule", "partner": "partner, no rule"}
+		}
 		for _, verdict := range []string{"abuse", "partner"} {
 			n := 0
 			for _, a := range r.Apart {
@@ -45,7 +49,7 @@ func (p *Proposal) Text(w io.Writer, name string) error {
 				}
 			}
 			if n > 0 {
-				apart += fmt.Sprintf(" %d %s", n, map[string]string{"abuse": "denied", "partner": "with a limit of their own"}[verdict])
+				apart += fmt.Sprintf(" %d %s", n, becomes[verdict])
 			}
 		}
 		fmt.Fprintf(&b, "%-*s %10s %8s  %-18s%s\n", width, r.title(), number(r.Requests), number(r.Clients), limit, apart)
