@@ -21,11 +21,13 @@ type wing struct {
 }
 
 var wings = []wing{
-	{"planner, lab", false, []string{"cmd/internal/planner/", "cmd/internal/scratch/"}},
+	// Four commands read flags for the planner, and nothing else.
+	{"planner, lab", false, []string{"cmd/internal/planner/", "cmd/internal/scratch/", "cmd/stint/plan.go", "cmd/stint/simulate", "cmd/stint/lab.go", "cmd/stint/size.go"}},
 	{"proof", false, []string{"proof/"}},
-	{"harness", false, []string{"storetest/", "simulate/", "redisstore/internal/faulttest/", "internal/redistest/", "internal/freeport/", "rulesdb/dbtest/", "cmd/internal/browser/", "cmd/internal/settled/"}},
+	{"harness", false, []string{"storetest/", "simulate/", "redisstore/internal/faulttest/", "internal/redistest/", "internal/freeport/", "rulesdb/dbtest/", "cmd/internal/browser/", "cmd/internal/settled/", "cmd/stint/trip.go"}},
 	{"benchmarks", false, []string{"benchmarks/", "internal/machine/", "cmd/internal/service/servicebench/", "cmd/internal/service/operatebench/", "cmd/internal/service/rulesbench/"}},
-	{"release, site", false, []string{"release/", "site/"}},
+	// Package board writes files of deploy and docs; no program that is shipped has it.
+	{"release, site", false, []string{"release/", "site/", "cmd/internal/service/board/"}},
 	{"service, command", true, []string{"cmd/"}},
 	{"redis", true, []string{"redisstore/", "fallback/", "failover/"}},
 	{"rules", true, []string{"policy/", "rulesource/", "rulesdb/", "internal/overridetable/"}},
