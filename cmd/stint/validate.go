@@ -9,6 +9,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/policy/rulesfile"
 	"github.com/stint-dev/stint/redisstore"
 
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
@@ -107,7 +108,7 @@ func bindable(f *rules.File) error {
 	var store stint.Store = memstore.New(memstore.Options{MaxKeys: 1})
 	if u := storeURL(f.Settings.Store); u != "" {
 		if _, err := u.options(); err != nil {
-			return fmt.Errorf("store: %w", err)
+			return rulesfile.Errors{{Line: f.Settings.StoreLine, Column: f.Settings.StoreColumn, Path: "store", Reason: err.Error()}}
 		}
 		shared, err := redisstore.New(redisstore.Options{Driver: nowhere{}})
 		if err != nil {

@@ -23,6 +23,9 @@ func (f *File) Warnings() []Warning {
 			w.bounded = append(w.bounded, one)
 		}
 	}
+	if len(f.rules) == 0 {
+		w.all = append(w.all, Warning{Reason: "there are no rules: every request passes", Hint: "write a rule, or drop the file"})
+	}
 	w.undeclared()
 	for i, one := range f.rules {
 		w.freeKey(one)

@@ -297,3 +297,16 @@ func TestLeftOutElsewhere(t *testing.T) {
 		}
 	}
 }
+
+// An exempt client that sent nothing may be misspelled: no rule lets it through.
+func TestExemptUnmet(t *testing.T) {
+	log := shaped{1, 5, 30, true}.log()
+	r := planText(t, log, plan.Options{Choose: &plan.Target{}, Exempt: []string{"203.0.113.1", "203.0.113.99"}})
+	if want := "    overrides:\n      - {when: {ip: 203.0.113.1}, unlimited: true}\n    shadow"; !strings.Contains(strings.ReplaceAll(r.Choice.Rule, "'", ""), want) {
+		t.Errorf("%s\nwant\n%s", r.Choice.Rule, want)
+	}
+	found := slices.ContainsFunc(r.Findings, func(f plan.Finding) bool { return f.What == "not_found" && strings.Contains(f.Text, "203.0.113.99") })
+	if !found {
+		t.Errorf("%+v: nothing says that one is not found", r.Findings)
+	}
+}

@@ -55,7 +55,7 @@ func (w *run) findings() (all []Finding) {
 		}
 	}
 	if names := w.leaves.unmet(); len(names) > 0 {
-		add("not_found", false, "no request is of %s, which should be left out", strings.Join(names, ", "))
+		add("not_found", false, "no request is of %s, which should be left out: no rule is written for it", strings.Join(names, ", "))
 	}
 	if w.options.Choose != nil {
 		w.little(add)

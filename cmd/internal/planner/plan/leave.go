@@ -83,10 +83,21 @@ func (all leaves) unmet() (names []string) {
 	return names
 }
 
+// exempt returns the exempt whose clients sent something. A name that no client has
+// may be misspelled, and would be a door that stands open.
+func (all leaves) exempt() (names []string) {
+	for _, l := range all {
+		if l.exempt && l.met > 0 {
+			names = append(names, l.text)
+		}
+	}
+	return names
+}
+
 // overrides returns the overrides of a rule that let the exempt pass.
-func (o *Options) overrides() string {
+func (o *Options) overrides(exempt []string) string {
 	var b strings.Builder
-	for i, key := range o.Exempt {
+	for i, key := range exempt {
 		if i == 0 {
 			b.WriteString("    overrides:\n")
 		}

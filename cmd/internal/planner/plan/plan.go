@@ -414,7 +414,7 @@ func (w *run) testify(ctx context.Context, report *Report) error {
 		}
 	}
 	if c := report.Choice; c != nil {
-		c.Rule = w.options.rule(c)
+		c.Rule = w.options.rule(c, w.leaves.exempt())
 	}
 	return err
 }
@@ -463,8 +463,8 @@ func (r *reading) name(id uint32) string {
 }
 
 // rule returns a rules file that has the limit, in shadow first, and says whom it
-// denies.
-func (o *Options) rule(c *Choice) string {
+// denies. exempt are let through.
+func (o *Options) rule(c *Choice, exempt []string) string {
 	var b strings.Builder
 	w := &c.Would
 	o.settings(&b)
@@ -492,7 +492,7 @@ func (o *Options) rule(c *Choice) string {
 	if o.Cost != "" && o.Cost != "1" {
 		b.WriteString("    # each request costs its " + o.Cost + ": say how under cost\n")
 	}
-	b.WriteString(o.overrides())
+	b.WriteString(o.overrides(exempt))
 	b.WriteString("    shadow: true # decides and counts, denies nobody yet\n")
 	return b.String()
 }

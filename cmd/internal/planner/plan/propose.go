@@ -512,8 +512,8 @@ func limited(b *strings.Builder, tiers []Routed) {
 
 // overridden writes the overrides of those that are let through, and of partners.
 func (w *proposer) overridden(b *strings.Builder, tiers []Routed) {
-	exempt := &Options{Key: []string{cmp.Or(tiers[0].By, "ip")}, Exempt: w.options.Exempt}
-	overrides := exempt.overrides()
+	exempt := &Options{Key: []string{cmp.Or(tiers[0].By, "ip")}}
+	overrides := exempt.overrides(w.leaves.exempt())
 	n := 0
 	for _, one := range tiers {
 		for _, a := range one.Apart {

@@ -272,7 +272,27 @@ func (h *Handler) set(c *call, a asked, removed bool) (int, any, error) {
 	}
 	was, now, err := h.desk.SetOverride(c.ctx, rulesource.Override{Rule: rule, Key: key, Limits: a.Limits, Unlimited: a.Unlimited,
 		Block: a.Block, Removed: removed, Reason: a.Reason, Author: c.author}, lasts)
-	return http.StatusOK, changed{OverrideOf(now), OverrideOf(was)}, err
+	if err != nil {
+		return 0, nil, err
+	}
+	h.logOverride(c, now)
+	return http.StatusOK, changed{OverrideOf(now), OverrideOf(was)}, nil
+}
+
+// logOverride writes a line on an override that was set or removed, without its key.
+func (h *Handler) logOverride(c *call, o rulesource.Override) {
+	act := "override set"
+	switch {
+	case o.Removed:
+		act = "override remove"
+	case o.Block:
+		act = "block"
+	}
+	attrs := []any{"act", act, "author", c.author, "rule", o.Rule}
+	if h.keyHash != nil {
+		attrs = append(attrs, "key_hash", h.keyHash(o.Rule, o.Key))
+	}
+	h.log.Info("operator", attrs...)
 }
 
 func (h *Handler) putOverride(c *call) (int, any, error) {

@@ -103,7 +103,8 @@ func (r *Request) Body(into any) error { return r.call.body(maxBody, into) }
 // HandlerOptions are what a Handler may have beside its desk. The zero value has
 // nothing.
 type HandlerOptions struct {
-	// Log receives failures. The default discards them.
+	// Log receives failures, and overrides that are set, without keys. The default
+	// discards them.
 	Log *slog.Logger
 	// Guest returns the author and the role of a request without a token of the
 	// desk; role "" may do nothing. The default returns "" for all.

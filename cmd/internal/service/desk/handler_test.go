@@ -1,8 +1,10 @@
 package desk_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -324,5 +326,32 @@ func TestClient(t *testing.T) {
 		if _, err := desk.Dial(bad, file); err == nil {
 			t.Errorf("%s was taken", bad)
 		}
+	}
+}
+
+// TestOverridesAreLogged sets and removes an override: the log has a line on each,
+// without the key.
+func TestOverridesAreLogged(t *testing.T) {
+	_, db, tokens := serve(t)
+	var log bytes.Buffer
+	server := httptest.NewServer(desk.NewHandler(desk.New(db, rules.Decode, nil), desk.HandlerOptions{
+		Log: slog.New(slog.NewTextHandler(&log, nil)), KeyHash: func(string, string) string { return "hash" },
+	}))
+	for _, request := range [][3]string{
+		{"PUT", "/v1/override?rule=api&key=customer-of-ours", `{"limits":["9/m"]}`},
+		{"PUT", "/v1/block?rule=api&key=customer-of-ours", `{}`},
+		{"DELETE", "/v1/override?rule=api&key=customer-of-ours", ""},
+		{"DELETE", "/v1/override?rule=api&key=customer-of-ours", ""}, // there is none any more
+	} {
+		ask(t, server, tokens["operator"], request[0], request[1], "", request[2])
+	}
+	server.Close() // the log is not written any more
+	for _, want := range []string{"act=\"override set\"", "act=block", "act=\"override remove\""} {
+		if strings.Count(log.String(), want) != 1 {
+			t.Errorf("%s, want one line with %s", log.String(), want)
+		}
+	}
+	if strings.Contains(log.String(), "customer-of-ours") {
+		t.Errorf("the log has the key: %s", log.String())
 	}
 }

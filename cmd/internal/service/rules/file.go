@@ -304,6 +304,8 @@ type Settings struct {
 	// Store says where what keys have used is kept, as a URL, which may hold a
 	// password. The default value is "", for the memory of the process.
 	Store string
+	// StoreLine and StoreColumn are where the file names the store, 0 if it does not.
+	StoreLine, StoreColumn int
 	// OnDemand says that customers' own limits are asked of the database as
 	// customers come, and not all held in memory. The default value is false.
 	OnDemand bool
@@ -354,7 +356,7 @@ func settings(root *rulesfile.Node) (s Settings, warnings []rulesfile.Warning, e
 				fail(n, f.Name, "want a URL as text", "such as redis://127.0.0.1:6379; drop the field to keep counts in memory")
 				continue
 			}
-			s.Store = n.Value
+			s.Store, s.StoreLine, s.StoreColumn = n.Value, n.Line, n.Column
 		case "overrides":
 			if n.Kind != rulesfile.String || n.Value != "on_demand" && n.Value != "in_memory" {
 				fail(n, f.Name, "want in_memory or on_demand", "in_memory, the default, holds all customers' own limits of the database; on_demand asks for each as it comes")

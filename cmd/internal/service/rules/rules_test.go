@@ -299,7 +299,7 @@ func TestDesign(t *testing.T) {
 }
 
 func TestSettings(t *testing.T) {
-	f := decode(t, "trusted_proxies: [10.0.0.0/8, 192.0.2.1, '::ffff:192.0.2.2', 2001:db8::/32]\nclient_ip_header: x-real-ip\nstore: redis://:secret@127.0.0.1\nrules: []\n")
+	f := decode(t, "trusted_proxies: [10.0.0.0/8, 192.0.2.1, '::ffff:192.0.2.2', 2001:db8::/32]\nclient_ip_header: x-real-ip\nstore: redis://:secret@127.0.0.1\nrules: [{name: a, block: true}]\n")
 	var got []string
 	for _, p := range f.Settings.TrustedProxies {
 		got = append(got, p.String())
@@ -307,15 +307,15 @@ func TestSettings(t *testing.T) {
 	if want := []string{"10.0.0.0/8", "192.0.2.1/32", "192.0.2.2/32", "2001:db8::/32"}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	if f.Settings.ClientIPHeader != "X-Real-Ip" || f.Settings.Store != "redis://:secret@127.0.0.1" || len(f.Warnings) != 0 {
+	if f.Settings.ClientIPHeader != "X-Real-Ip" || f.Settings.Store != "redis://:secret@127.0.0.1" || f.Settings.StoreLine != 3 || len(f.Warnings) != 0 {
 		t.Errorf("%+v, %v", f.Settings, f.Warnings)
 	}
-	if f := decode(t, "trusted_proxies: 10.0.0.1\nrules: []"); len(f.Settings.TrustedProxies) != 1 {
+	if f := decode(t, "trusted_proxies: 10.0.0.1\nrules: [{name: a, block: true}]"); len(f.Settings.TrustedProxies) != 1 {
 		t.Errorf("%+v", f.Settings)
 	}
 	for text, want := range map[string]string{
-		"trusted_proxies: [10.0.0.1, 0.0.0.0/0]\nrules: []": "1:18: trusted_proxies: 0.0.0.0/0 is every address",
-		"rules: []\nclient_ip_header: X-Real-IP":            "2:19: client_ip_header has no effect",
+		"trusted_proxies: [10.0.0.1, 0.0.0.0/0]\nrules: [{name: a, block: true}]": "1:18: trusted_proxies: 0.0.0.0/0 is every address",
+		"rules: [{name: a, block: true}]\nclient_ip_header: X-Real-IP":            "2:19: client_ip_header has no effect",
 	} {
 		if f := decode(t, text); len(f.Warnings) != 1 || !strings.HasPrefix(f.Warnings[0].String(), want) {
 			t.Errorf("%s: %v", text, f.Warnings)

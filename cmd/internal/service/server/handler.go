@@ -146,7 +146,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		fallthrough
 	default:
-		notFound("POST /v1/check, /v1/peek, /v1/reserve, /v1/settle, /v1/cancel, /v1/refund, /v1/reset and GET /auth, /auth/401, /auth/403, /auth/429, /livez, /readyz, /metrics").write(w)
+		notFound("POST /v1/check, /v1/peek, /v1/reserve, /v1/settle, /v1/cancel, /v1/refund, /v1/reset, /json and GET /auth, /auth/401, /auth/403, /auth/429, /livez, /readyz, /metrics").write(w)
 	}
 }
 
