@@ -40,6 +40,7 @@ func openPostgres(t *testing.T, url string) *rulesdb.DB {
 // answered.
 type watched struct {
 	*node
+	pause time.Duration // between two questions, where a test mostly waits
 	asked atomic.Int64
 }
 
@@ -66,6 +67,7 @@ func (w *watched) ask(ctx context.Context, t *testing.T, who string) {
 		}
 		last = n
 		w.asked.Add(1)
+		time.Sleep(w.pause)
 	}
 }
 
@@ -133,7 +135,7 @@ func TestNodesOutlive(t *testing.T) {
 			wire := dbtest.NewWire(t, server.URL)
 			db := openPostgres(t, server.URL)
 			publish(t, db, "1001/m")
-			n := &watched{node: mustStart(t, openPostgres(t, wire.URL), filepath.Join(t.TempDir(), "copy"))}
+			n := &watched{node: mustStart(t, openPostgres(t, wire.URL), filepath.Join(t.TempDir(), "copy")), pause: time.Millisecond}
 			ctx, stop := context.WithCancel(t.Context())
 			var all sync.WaitGroup
 			defer all.Wait()

@@ -133,7 +133,7 @@ func TestOnDemandBounded(t *testing.T) {
 			held[o.Key] = true
 		}
 	})
-	for i := range 8 * rules.MostHeld {
+	for i := range 4 * rules.MostHeld {
 		d.Fetch("r", fmt.Sprint(i))
 	}
 	if len(held) > 3*rules.MostHeld+100 {
@@ -145,7 +145,7 @@ func TestOnDemandBounded(t *testing.T) {
 		t.Error("who was forgotten is not asked for")
 	}
 	asks = source.asks.Load()
-	d.Fetch("r", fmt.Sprint(8*rules.MostHeld-1))
+	d.Fetch("r", fmt.Sprint(4*rules.MostHeld-1))
 	if source.asks.Load() != asks {
 		t.Error("who came lately is asked for again")
 	}
