@@ -10,7 +10,7 @@ import (
 
 var (
 	boundField = regexp.MustCompile(`(?m)^\t(Max[A-Z]\w*|NewKeys) `)
-	boundFlag  = regexp.MustCompile(`STINT_(MAX_[A-Z_]+|NEW_KEYS|BODY_RATE)`)
+	boundFlag  = regexp.MustCompile(`STINT_(MAX_[A-Z_]+|NEW_KEYS|[A-Z]+_RATE)`)
 	boundTable = regexp.MustCompile(`(?m)^\| bound \| value \|\n.*\n((?:\|.*\n)+)`)
 	boundRow   = regexp.MustCompile(`(?m)^\| (.*?) \|`)
 )
