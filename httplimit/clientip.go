@@ -101,7 +101,7 @@ func (n note) of(c *ClientIP, text string, addr netip.Addr) bool {
 }
 
 func (c *ClientIP) find(r *http.Request, n note) (netip.Addr, bool) {
-	peer, _, ok := parseAddr(r.RemoteAddr)
+	peer, ok := parseAddr(r.RemoteAddr)
 	switch {
 	case ok && !n.of(c, r.RemoteAddr, peer):
 		return peer, true
@@ -119,7 +119,7 @@ func (c *ClientIP) find(r *http.Request, n note) (netip.Addr, bool) {
 	default:
 		if lines := r.Header.Values(c.Header); len(lines) > 0 {
 			last := lines[len(lines)-1]
-			if client, _, found = parseAddr(last); found {
+			if client, found = parseAddr(last); found {
 				n.say(last, "the word of "+c.Header)
 			} else {
 				n.say(last, "no address")
@@ -153,7 +153,7 @@ func (c *ClientIP) walk(lines []string, n note) (client netip.Addr, ok bool) {
 			if trimSpace(entry) == "" { // RFC 9110, 5.6.1: no element
 				continue
 			}
-			addr, _, good := parseAddr(entry)
+			addr, good := parseAddr(entry)
 			if !good {
 				n.say(entry, "no address")
 				return netip.Addr{}, false
@@ -200,38 +200,38 @@ func (c ClientIP) Prefix(r *http.Request) (netip.Prefix, bool) {
 
 // parseAddr reads an address as peers, proxies and people write it: with or
 // without a port, IPv6 in brackets or, without a port, bare. The address is
-// unmapped and has no zone. host is the part of the text that was read.
-func parseAddr(text string) (addr netip.Addr, host string, ok bool) {
-	host = trimSpace(text)
+// unmapped and has no zone.
+func parseAddr(text string) (addr netip.Addr, ok bool) {
+	host := trimSpace(text)
 	if len(host) == 0 || len(host) > maxAddrText {
-		return addr, "", false
+		return addr, false
 	}
 	switch colon := strings.LastIndexByte(host, ':'); {
 	case host[0] == '[':
 		end := strings.IndexByte(host, ']')
 		if end < 0 || end+1 < len(host) && (host[end+1] != ':' || !isPort(host[end+2:])) {
-			return addr, "", false
+			return addr, false
 		}
 		if host = host[1:end]; strings.IndexByte(host, ':') < 0 {
-			return addr, "", false // brackets are for IPv6
+			return addr, false // brackets are for IPv6
 		}
 	case colon >= 0 && strings.IndexByte(host, ':') == colon: // one alone: IPv4 and a port
 		if !isPort(host[colon+1:]) {
-			return addr, "", false
+			return addr, false
 		}
 		host = host[:colon]
 	}
 	if zone := strings.IndexByte(host, '%'); zone >= 0 {
 		if zone == len(host)-1 || strings.IndexByte(host[:zone], ':') < 0 {
-			return addr, "", false
+			return addr, false
 		}
 		host = host[:zone]
 	}
 	addr, err := netip.ParseAddr(host)
 	if err != nil {
-		return netip.Addr{}, "", false
+		return netip.Addr{}, false
 	}
-	return addr.Unmap(), host, true
+	return addr.Unmap(), true
 }
 
 // maxAddrText is more than any address takes: 45 bytes, a zone, a port.

@@ -29,7 +29,7 @@ func (c *ClientIP) walkForwarded(lines []string, told note) (client netip.Addr, 
 				told.say(element, "not by the grammar of RFC 7239")
 				return netip.Addr{}, false
 			}
-			addr, _, good := parseAddr(p.node)
+			addr, good := parseAddr(p.node)
 			if !good || strings.IndexByte(p.node, ' ') >= 0 { // unknown, _hidden or nothing
 				told.say(p.node, "no address")
 				return netip.Addr{}, false

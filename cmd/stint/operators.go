@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
@@ -37,26 +39,30 @@ func (c *stateFlags) path(config string) string {
 }
 
 // keeper returns what keeps the acts of operators, and puts them in force: the
-// database of the rules, or a state file.
+// database of the rules, or a state file; nil if there is nothing to keep.
 func (s *sources) keeper(c *sourceFlags, logger *slog.Logger) (desk.Keeper, error) {
 	if db, ok := s.rules.(*rulesdb.DB); ok {
 		return db, nil
+	}
+	path := c.path(c.Config)
+	if path != "" {
+		if _, err := os.Stat(filepath.Dir(path)); err != nil {
+			return nil, fmt.Errorf("--state: %w", err)
+		}
+	}
+	if _, err := os.Lstat(path); c.operators == "" && errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // operators have done nothing, and can do nothing
 	}
 	node := c.Node
 	if node == "" {
 		node, _ = os.Hostname() // only people read it
 	}
-	k, err := acts.Open(acts.Options{Path: c.path(c.Config), Source: s.source, Node: node, Log: logger})
+	k, err := acts.Open(acts.Options{Path: path, Source: s.source, Node: node, Log: logger})
 	if err != nil {
 		return nil, fmt.Errorf("--state: %w", err)
 	}
 	s.acts = k
 	s.source.OnOverrides(k.Reapply)
-	if path := c.path(c.Config); path != "" {
-		if _, err := os.Stat(filepath.Dir(path)); err != nil {
-			return nil, fmt.Errorf("--state: %w", err)
-		}
-	}
 	return k, nil
 }
 

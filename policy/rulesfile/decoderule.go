@@ -98,7 +98,7 @@ func (d *decoder) ruleName(r *Rule, n *Node, t *trail) {
 // plansOf reads the limits of a rule, its tiers and its overrides.
 func (d *decoder) plansOf(r *Rule, n *Node, t *trail, fs []Field, base planNodes) {
 	if base.any() {
-		r.Own = d.plan(n, t, base)
+		r.Own = d.plan(t, base)
 	}
 	for _, f := range fs {
 		switch at := t.in(f.Name); f.Name {
@@ -231,7 +231,7 @@ func (p *planNodes) add(f Field) {
 func (p *planNodes) any() bool { return p.limits != nil || p.unlimited != nil || p.block != nil }
 
 // plan reads limits or an action.
-func (d *decoder) plan(n *Node, t *trail, nodes planNodes) *Plan {
+func (d *decoder) plan(t *trail, nodes planNodes) *Plan {
 	action := ""
 	for _, f := range []*Field{nodes.unlimited, nodes.block} {
 		switch {
@@ -371,7 +371,7 @@ func (d *decoder) tiers(r *Rule, n *Node, t *trail) *Tiers {
 			}
 		case "plans":
 			for _, p := range d.fields(f.Value, at, "limits by the value of the attribute") {
-				d.tier(r, ts, p, at.in(p.Name))
+				d.tier(ts, p, at.in(p.Name))
 			}
 		}
 	}
@@ -389,7 +389,7 @@ func (d *decoder) tiers(r *Rule, n *Node, t *trail) *Tiers {
 	return ts
 }
 
-func (d *decoder) tier(r *Rule, ts *Tiers, f Field, t *trail) {
+func (d *decoder) tier(ts *Tiers, f Field, t *trail) {
 	if !goodName(f.Name) {
 		d.failAt(f.Line, f.Column, t, "letters, digits, dots, underscores and hyphens, at most 64", "%q is no name", wording.Shorten(f.Name))
 		return
@@ -405,7 +405,7 @@ func (d *decoder) tier(r *Rule, ts *Tiers, f Field, t *trail) {
 		}
 	}
 	ts.Names = append(ts.Names, f.Name)
-	if p := d.plan(f.Value, t, nodes); p != nil {
+	if p := d.plan(t, nodes); p != nil {
 		ts.Plans[f.Name] = p
 	} else {
 		ts.Plans[f.Name] = &Plan{} // an error has been reported
@@ -444,7 +444,7 @@ func (d *decoder) override(r *Rule, n *Node, t *trail) {
 		d.fail(n, t, "what keys have used belongs to the name", "a second override %q", o.Name)
 		return
 	}
-	if o.Plan = d.plan(n, t, nodes); o.Plan != nil {
+	if o.Plan = d.plan(t, nodes); o.Plan != nil {
 		d.overrides[o.Name] = true
 		r.Overrides = append(r.Overrides, o)
 	}
