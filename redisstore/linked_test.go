@@ -3,6 +3,8 @@ package redisstore_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -463,6 +465,31 @@ func TestListsCluster(t *testing.T) {
 		two := []stint.Layer{{Bound: after, Key: key}, {Bound: after, Key: key + "another"}}
 		if d, err := s.Decide(ctx, meter.OpTake, two, 1); err != nil || d.Allowed || d.Denied != 1 {
 			t.Errorf("with another key: %+v, %v", d, err)
+		}
+	}
+}
+
+// TestListsPermissions has a user with the permissions that docs/REDIS.md lists ask
+// under limits of one name that may have taken the place of each other.
+func TestListsPermissions(t *testing.T) {
+	text, err := os.ReadFile("../docs/REDIS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`(?m)^ACL SETUSER stint .*$`).FindString(string(text))
+	if line == "" {
+		t.Fatal("docs/REDIS.md has no line ACL SETUSER")
+	}
+	server := redistest.Start(t)
+	server.CLI(t, strings.Fields(line)...)
+	url := strings.Replace(server.URL(), "://", "://stint:password@", 1)
+	s := open(t, url, redisstore.Options{Prefix: "stint"})
+	for _, text := range []string{"10/1h", "10/2h", "10/3h sliding_log", "10/2h", "10/4h, 10/5h"} {
+		b := bound(t, s, text)
+		for _, key := range []string{"key", "another"} {
+			if _, err := b.Decide(ctx, meter.OpTake, key, 1); err != nil {
+				t.Errorf("%s: %v", text, err)
+			}
 		}
 	}
 }

@@ -20,7 +20,7 @@
 local function metOther(get, key, from, n)
   local begin, rest = string.match(key, '^([^}]*}:)[^:]+(:.*)$') -- not of one that newcomers share
   for i = from, begin and from + n - 1 or 0 do
-    if get('EXISTS', begin .. ARGV[i] .. rest) ~= 0 then return true end
+    if get('GETRANGE', begin .. ARGV[i] .. rest, 0, 0) ~= '' then return true end
   end
 end
 
