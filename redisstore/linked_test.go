@@ -120,6 +120,26 @@ func TestListsOverlap(t *testing.T) {
 	}
 }
 
+// TestListsTogether asks two limits of one name in one request, both of which meet the
+// key by it: each counts that request, but not what the other lets pass alone.
+func TestListsTogether(t *testing.T) {
+	server := redistest.Start(t)
+	now := int64(1_790_000_000_000_000_000)
+	s := open(t, server.URL(), redisstore.Options{Prefix: "together", Now: func() int64 { return now }})
+	minute, hour := bound(t, s, "10/1m"), bound(t, s, "15/1h")
+	both := []stint.Layer{{Bound: minute, Key: "key"}, {Bound: hour, Key: "key"}}
+	if d, err := s.Decide(ctx, meter.OpTake, both, 2); err != nil || !d.Allowed {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	take(t, minute, "key", 3)
+	if d := take(t, hour, "key", 13); !d.Allowed || d.Remaining != 0 {
+		t.Errorf("15/1h has %d left after 2 of 15", d.Remaining)
+	}
+	if d := take(t, minute, "key", 6); d.Allowed || d.Remaining != 5 {
+		t.Errorf("10/1m has %d left, 5 after 2 and 3 of 10", d.Remaining)
+	}
+}
+
 // TestListsUnknown has a process start that knows the new limit alone: it starts
 // afresh, but at a key at which one that knows both was first.
 func TestListsUnknown(t *testing.T) {
