@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"github.com/stint-dev/stint/cmd/internal/service/proxy"
 )
 
@@ -46,6 +48,77 @@ func BenchmarkProxy(b *testing.B) {
 	b.Run("limited", func(b *testing.B) {
 		throughput(b, handler(b, yaml(b, "rules: [{name: site, key: [ip], limits: 1_000_000_000 per second}]"), proxy.Options{Upstream: upstream}))
 	})
+}
+
+// BenchmarkFrameFlood is what one client costs that sends frames of HTTP/2 which ask
+// for nothing: cpu-ns/op is the CPU time of the proxy's process for each of them, and
+// the client is a process of its own.
+func BenchmarkFrameFlood(b *testing.B) {
+	for _, kind := range []string{"PING", "SETTINGS", "CONTINUATION"} {
+		b.Run(kind, func(b *testing.B) {
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				b.Fatal(err)
+			}
+			h := handler(b, yaml(b, "rules: [{name: site, key: [ip], limits: 1 per hour}]"), proxy.Options{})
+			ctx, stop := context.WithCancel(b.Context())
+			served := make(chan error)
+			go func() {
+				served <- proxy.Serve(ctx, ln, h, proxy.ServeOptions{Log: slog.New(slog.DiscardHandler)})
+			}()
+			b.ResetTimer()
+			before := cpu(b)
+			out, err := child(b, "flood", ln.Addr().String(), kind, strconv.Itoa(b.N)).CombinedOutput()
+			used := cpu(b) - before
+			b.StopTimer()
+			if err != nil {
+				b.Fatalf("%v: %s", err, out)
+			}
+			b.ReportMetric(float64(used)/float64(b.N), "cpu-ns/op")
+			stop()
+			if err := <-served; err != nil {
+				b.Error(err)
+			}
+		})
+	}
+}
+
+// flood sends n frames, and returns when the server has read them or has closed the
+// connection.
+func flood(address, kind string, n int) error {
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	out := bufio.NewWriter(conn)
+	fmt.Fprint(out, http2.ClientPreface)
+	f := http2.NewFramer(out, conn)
+	send := func() error { return f.WritePing(false, [8]byte{1}) }
+	switch kind {
+	case "SETTINGS":
+		send = func() error { return f.WriteSettings() }
+	case "CONTINUATION":
+		send = func() error { return f.WriteContinuation(1, false, nil) }
+	}
+	_ = f.WriteSettings() // to a buffer
+	if kind == "CONTINUATION" {
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1}) // as above
+	}
+	read := make(chan error, 1)
+	go func() { // until the connection ends
+		_, err := io.Copy(io.Discard, conn)
+		read <- err
+	}()
+	for range n {
+		if send() != nil {
+			break // the server has closed it
+		}
+	}
+	_ = f.WriteRawFrame(http2.FrameData, 0, 0, nil) // on no stream, an error that ends the connection
+	_ = out.Flush()                                 // as above
+	<-read
+	return nil
 }
 
 // throughput has clients in a process of their own ask b.N times.
@@ -142,6 +215,12 @@ func bench(args []string) error {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, `{"items":["a","b","c"],"next":"/api/items?page=2"}`)
 		}))
+	case "flood":
+		n, err := strconv.Atoi(args[3])
+		if err != nil {
+			return err
+		}
+		return flood(args[1], args[2], n)
 	case "load":
 		n, err := strconv.Atoi(args[2])
 		if err != nil {
