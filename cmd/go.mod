@@ -53,9 +53,9 @@ require (
 	github.com/stint-dev/stint/redisstore v0.1.0
 	github.com/stint-dev/stint/rulesdb v0.1.0
 	github.com/yuin/gopher-lua v1.1.2
-	golang.org/x/net v0.60.0
+	golang.org/x/net v0.61.0
 	golang.org/x/sys v0.49.0
-	golang.org/x/text v0.42.0 // indirect
+	golang.org/x/text v0.43.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20260817212433-ac3dfec99bb1 // indirect
 	google.golang.org/protobuf v1.36.12
 )
