@@ -3,6 +3,7 @@ package faulttest
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -174,6 +175,24 @@ func (f *fleet) decided(when string) {
 			eventually(f, when+", a store does not decide", func() bool { return f.ask(store, key) == nil })
 		}
 	}
+}
+
+// passed is what was let through since the load began, of the key and the mode
+// with the least.
+func (f *fleet) passed() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	least := int64(math.MaxInt64)
+	for _, keys := range f.took {
+		for _, took := range keys {
+			sum := int64(0)
+			for _, n := range took {
+				sum += n
+			}
+			least = min(least, sum)
+		}
+	}
+	return least
 }
 
 // envelopes holds what was let through since the load began to B + d/T in any
