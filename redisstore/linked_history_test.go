@@ -1,0 +1,230 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
+	"github.com/stint-dev/stint/redisstore"
+)
+
+// TestListsHistory has processes that share a name change at random between lists of
+// limits, there and back, at once or one by one, each of which knows all the lists, and
+// asks all of them about a few keys. Every decision is judged by what each limit must
+// count by its definition: it passes no more than its own rule allows after all that
+// others let pass, and denies only for what may be in use.
+func TestListsHistory(t *testing.T) {
+	server := redistest.Start(t)
+	rounds := 60
+	if testing.Short() {
+		rounds = 20
+	}
+	passed, denied := 0, 0
+	for round := range rounds {
+		h := &history{TB: t, url: server.URL(), rnd: rand.New(rand.NewPCG(uint64(round), 5)), now: 1_790_000_000_000_000_000, round: round}
+		h.run()
+		for _, p := range h.processes {
+			_ = p.store.Close()
+		}
+		passed, denied = passed+h.passed, denied+h.denied
+	}
+	if passed < rounds*40 || denied < rounds*15 {
+		t.Errorf("%d passed and %d were denied: too little to tell", passed, denied)
+	}
+}
+
+// A history is what processes do and what must be in use after it.
+type history struct {
+	testing.TB
+	url            string
+	rnd            *rand.Rand
+	now            int64
+	round          int
+	lists          []string
+	processes      []running
+	counts         map[string][]*counting // of each key, the limits of all lists that have been asked
+	asked          map[int]bool
+	log            []string
+	passed, denied int
+}
+
+// running is a process that has a list.
+type running struct {
+	store *redisstore.Store
+	bound stint.Bound
+	list  int
+}
+
+// counting is what one limit has in use of a key: between low and high, in units.
+type counting struct {
+	limit     stint.Limit
+	list      int
+	low, high float64
+	at        int64 // as of
+	unsure    bool  // whether it counted the last charges
+}
+
+func (c *counting) fixed() bool { return c.limit.Algorithm() == meter.FixedWindow }
+
+// pass lets time pass.
+func (c *counting) pass(now int64) {
+	drained := float64(now-c.at) * float64(c.limit.Count()) / float64(c.limit.Period())
+	if c.fixed() {
+		drained = 0
+		if period := int64(c.limit.Period()); now/period != c.at/period {
+			drained = math.Inf(1)
+		}
+	}
+	c.low, c.high, c.at = max(c.low-drained, 0), max(c.high-drained, 0), now
+}
+
+var histories = [][]string{
+	{"10/20ms", "6/1s", "8/30s fixed_window", "20/1h"},
+	{"10/1m", "12/1h", "8/1s fixed_window"},
+	{"10/1m, 14/1h", "12/30s", "9/2h fixed_window"},
+	{"5/1s, 20/1m fixed_window", "15/10s"},
+	{"10/1h", "10/2h"},
+}
+
+func (h *history) run() {
+	h.lists = histories[h.round%len(histories)]
+	h.counts, h.asked = map[string][]*counting{}, map[int]bool{}
+	for range 2 {
+		h.deploy(-1, 0)
+	}
+	for range 150 {
+		switch h.rnd.IntN(14) {
+		case 0: // a process is replaced
+			h.deploy(h.rnd.IntN(len(h.processes)), h.rnd.IntN(len(h.lists)))
+		case 1: // all are
+			list := h.rnd.IntN(len(h.lists))
+			for i := range h.processes {
+				h.deploy(i, list)
+			}
+		case 2, 3, 4:
+			h.now += h.rnd.Int64N([]int64{int64(time.Millisecond), int64(time.Second), int64(10 * time.Second), int64(time.Minute), int64(time.Hour)}[h.rnd.IntN(5)]) / 1000 * 1000
+		default:
+			h.take(h.processes[h.rnd.IntN(len(h.processes))], fmt.Sprint("key ", h.rnd.IntN(3)), h.rnd.Int64N(5))
+		}
+	}
+}
+
+// deploy starts a process with a list, in the place of another if there is one.
+func (h *history) deploy(i, of int) {
+	s := open(h, h.url, redisstore.Options{Prefix: fmt.Sprint("history", h.round), Now: func() int64 { return h.now }})
+	p := running{store: s, list: of}
+	for _, text := range h.lists {
+		bound(h, s, text)
+	}
+	p.bound = bound(h, s, h.lists[of])
+	if i < 0 {
+		h.processes = append(h.processes, p)
+	} else {
+		_ = h.processes[i].store.Close()
+		h.processes[i] = p
+	}
+	h.note("process %d has %q", i, h.lists[of])
+}
+
+func (h *history) note(format string, a ...any) {
+	h.log = append(h.log, fmt.Sprintf("%v: ", time.Duration(h.now-1_790_000_000_000_000_000))+fmt.Sprintf(format, a...))
+}
+
+// take asks a process, and judges what it says.
+func (h *history) take(p running, key string, cost int64) {
+	h.asked[p.list] = true
+	d := take(h, p.bound, key, cost)
+	h.note("%d of %s under %q: %v, %d left", cost, key, h.lists[p.list], d.Allowed, d.Remaining)
+	if cost == 0 {
+		return
+	}
+	for _, c := range h.counts[key] {
+		c.pass(h.now)
+	}
+	own := h.own(key, p.list)
+	const tolerance = 0.01 // a microsecond of the fastest is less
+	may, must := true, false
+	for _, c := range own {
+		may = may && c.low+float64(cost) <= float64(c.limit.Capacity())+tolerance
+		must = must || c.high+float64(cost) > float64(c.limit.Capacity())-tolerance
+	}
+	if d.Allowed && !may || !d.Allowed && !must {
+		for _, c := range h.counts[key] {
+			h.note("of %s %v has between %.3f and %.3f in use", key, c.limit, c.low, c.high)
+		}
+		h.log = slices.DeleteFunc(h.log, func(line string) bool { return !strings.Contains(line, " of "+key+" ") })
+		h.Fatalf("round %d\n%s\n%+v", h.round, strings.Join(h.log, "\n"), d)
+	}
+	if !d.Allowed {
+		h.denied++
+		return
+	}
+	h.passed++
+	for _, c := range h.counts[key] {
+		c.unsure = c.unsure && !slices.Contains(own, c) || c.low == 0 && !slices.Contains(own, c)
+		c.low, c.high = c.low+float64(cost), c.high+float64(cost)
+	}
+	for of := range h.lists { // their processes may have met the key with this
+		if h.asked[of] && !slices.ContainsFunc(h.counts[key], func(c *counting) bool { return c.list == of }) {
+			for _, c := range h.begin(key, of) {
+				c.unsure = true
+				c.high += float64(cost)
+			}
+		}
+	}
+}
+
+// greatest returns the greatest use of a key under other lists.
+func (h *history) greatest(key string, list int) (low, high float64) {
+	for _, c := range h.counts[key] {
+		if c.list != list {
+			if !c.unsure {
+				low = max(low, c.low)
+			}
+			high = max(high, c.high)
+		}
+	}
+	return low, high
+}
+
+// begin returns the limits of a list that meet a key.
+func (h *history) begin(key string, of int) (own []*counting) {
+	low, high := h.greatest(key, of)
+	for _, l := range list(h, h.lists[of]) {
+		capacity := float64(l.Capacity())
+		own = append(own, &counting{limit: l, list: of, low: min(low, capacity), high: min(math.Ceil(high*1000)/1000, capacity), at: h.now})
+	}
+	h.counts[key] = append(h.counts[key], own...)
+	return own
+}
+
+// own returns the limits of a list, which is asked about a key.
+func (h *history) own(key string, of int) (own []*counting) {
+	for _, c := range h.counts[key] {
+		if c.list == of {
+			own = append(own, c)
+		}
+	}
+	if own == nil {
+		return h.begin(key, of)
+	}
+	low, high := h.greatest(key, of)
+	for _, c := range own {
+		capacity := float64(c.limit.Capacity())
+		if c.unsure {
+			c.low = min(c.low, low, capacity)
+		}
+		if c.unsure || c.low == 0 {
+			c.high = max(c.high, min(high, capacity))
+		}
+		c.unsure = false
+	}
+	return own
+}
