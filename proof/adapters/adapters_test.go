@@ -69,7 +69,7 @@ func TestEnvelopeAdapters(t *testing.T) {
 		{"ginlimit", byGin},
 		{"fiberlimit", byFiber},
 	} {
-		t.Run(e.name+" in rounds", func(t *testing.T) { crowd.Rounds(t, 200, e.open(t, "1/1h")) })
+		t.Run(e.name+" in rounds", func(t *testing.T) { crowd.Rounds(t, 1000, e.open(t, "1/1h")) })
 		for j, limit := range limits {
 			for k, goroutines := range []int{2, 1000} {
 				if testing.Short() && (i+j+k)%2 != 0 {
