@@ -2,13 +2,10 @@ package redisstore
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -342,7 +339,7 @@ func (c *connector) Close() {
 //   - cacert names a file of CA certificates for the servers, in PEM, in place of
 //     the system's.
 //   - cert and key name files of the certificate to show to servers, and of its
-//     key.
+//     key. These files are read for each new connection, too.
 //   - server_name is the name that the certificates of servers must have. Without
 //     it that is the URL's host, and with addr or master_set the address that is
 //     dialled.
@@ -353,7 +350,7 @@ func (c *connector) Close() {
 //
 // Several hosts, separated by commas, stand for the first one and an addr for each of
 // the others. With rediss:// Sentinels are called over TLS too. Files are read at
-// once. Errors show nothing of the URL except names of files.
+// once as well. Errors show nothing of the URL except names of files.
 func ParseURL(text string) (rueidis.ClientOption, error) {
 	o, read, err := parseURL(text)
 	if read != nil {
@@ -372,9 +369,12 @@ func parseURL(text string) (o rueidis.ClientOption, read func(context.Context) (
 	if err != nil {
 		return o, nil, errors.New("redisstore: the URL is not understood") // rueidis has parsed it too
 	}
-	q := parsed.Query()
-	if err := trust(o.TLSConfig, q); err != nil {
+	q, dial := parsed.Query(), &dialer{host: parsed.Hostname()}
+	if err := dial.files.trust(o.TLSConfig, q); err != nil {
 		return o, nil, fmt.Errorf("redisstore: the URL: %w", err)
+	}
+	if o.DialCtxFn == nil { // else of a Unix socket
+		o.DialCtxFn = dial.dial
 	}
 	if q.Has("password_file") {
 		if o.Password != "" {
@@ -432,36 +432,6 @@ func separate(text string) string {
 		mark = "&"
 	}
 	return scheme + "://" + user + all[0] + rest + mark + query.Encode()
-}
-
-// trust reads the certificates that parameters name.
-func trust(config *tls.Config, q url.Values) error {
-	for _, name := range []string{"cacert", "cert", "key", "server_name"} {
-		if q.Has(name) && config == nil {
-			return fmt.Errorf("%s is for TLS: write rediss://", name)
-		}
-	}
-	if q.Has("cacert") {
-		text, err := os.ReadFile(q.Get("cacert"))
-		if err != nil {
-			return fmt.Errorf("cacert: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return fmt.Errorf("cacert: %s has no certificate in PEM", q.Get("cacert"))
-		}
-	}
-	switch {
-	case q.Has("cert") != q.Has("key"):
-		return errors.New("cert and key go together")
-	case q.Has("cert"):
-		own, err := tls.LoadX509KeyPair(q.Get("cert"), q.Get("key"))
-		if err != nil {
-			return fmt.Errorf("cert and key: %w", err)
-		}
-		config.Certificates = []tls.Certificate{own}
-	}
-	return nil
 }
 
 // optionOf reads a URL. What stalls is given up within seconds, where rueidis

@@ -56,9 +56,6 @@ func logInBy(o *rueidis.ClientOption, get func(ctx context.Context) (Credentials
 	o.Username, o.Password = "", ""
 	o.AuthCredentialsFn = l.ask
 	dial := o.DialCtxFn
-	if dial == nil {
-		dial = dialTCP
-	}
 	o.DialCtxFn = func(ctx context.Context, address string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
 		conn, err := dial(ctx, address, dialer, config)
 		if err != nil {
@@ -67,14 +64,6 @@ func logInBy(o *rueidis.ClientOption, get func(ctx context.Context) (Credentials
 		return asking{conn, &askedAt{Addr: conn.RemoteAddr(), sentinel: dialer.Resolver == l.sentinels}}, nil
 	}
 	return l
-}
-
-// dialTCP is what rueidis does without a function to dial.
-func dialTCP(ctx context.Context, address string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
-	if config == nil {
-		return dialer.DialContext(ctx, "tcp", address)
-	}
-	return (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext(ctx, "tcp", address)
 }
 
 // asking is a connection, which rueidis names by its address when it asks for

@@ -148,21 +148,39 @@ type node struct {
 	loading atomic.Pointer[chan struct{}] // closed when the script has been sent; nil if it is not being sent
 	room    room
 
-	refusal atomic.Pointer[refusal] // nil if calls are let in, or fail for another reason
+	cause atomic.Pointer[cause] // nil if the server is well, as far as is known
 
 	calls atomic.Uint64 // that were made
 	took  atomic.Int64  // ns, all of them
 }
 
-// A refusal is why no call is made to a server that lets this client run nothing: an
-// [ErrUnavailable] with what was said, by the server an [ErrConfiguration].
-type refusal struct{ said error }
+// A cause is why no call is made while the breaker is open: an [ErrUnavailable] with
+// what was last said. Of a server that lets this client run nothing it is also what the
+// server said, an [ErrConfiguration].
+type cause struct {
+	text    string
+	refusal error // nil if the server does not answer
+}
 
-// Error returns what the server said.
-func (r *refusal) Error() string { return r.said.Error() }
+// Error returns what was said.
+func (c *cause) Error() string { return c.text }
 
 // Unwrap returns what it is.
-func (r *refusal) Unwrap() []error { return []error{r.said, ErrUnavailable} }
+func (c *cause) Unwrap() []error {
+	if c.refusal != nil {
+		return []error{c.refusal, ErrUnavailable}
+	}
+	return []error{ErrUnavailable}
+}
+
+// silence returns the cause for an error that is no refusal.
+func silence(err error) *cause {
+	text := err.Error()
+	for _, class := range []error{ErrNotExecuted, ErrAmbiguous} {
+		text = strings.TrimPrefix(text, class.Error()+": ")
+	}
+	return &cause{text: ErrUnavailable.Error() + ": " + text}
+}
 
 // refuses reports whether a server lets this client run nothing: it does not know the
 // password, or keeps the user from commands that every call takes, or there is nothing
@@ -179,21 +197,23 @@ func refuses(err error) bool {
 
 // unavailable returns why no call is made while the breaker is open.
 func (n *node) unavailable() error {
-	if r := n.refusal.Load(); r != nil {
-		return r
+	if c := n.cause.Load(); c != nil {
+		return c
 	}
 	return ErrUnavailable
 }
 
-// told notes what a call, or a try, says of the login. A connection that broke says
-// nothing of it: each that is left from before does so once.
+// told notes what a call, or a try, says of the server. A connection that broke says
+// nothing of the login: each that is left from before does so once.
 func (n *node) told(h health, err error) {
-	switch {
+	switch known := n.cause.Load(); {
 	case h == healthBad && refuses(err):
-		n.refusal.Store(&refusal{err})
-	case n.refusal.Load() == nil || h == healthUnknown || errors.Is(err, ErrAmbiguous):
-	default:
-		n.refusal.Store(nil)
+		n.cause.Store(&cause{err.Error(), err})
+	case h == healthUnknown || known != nil && known.refusal != nil && errors.Is(err, ErrAmbiguous):
+	case h == healthBad:
+		n.cause.Store(silence(err))
+	case known != nil:
+		n.cause.Store(nil)
 	}
 }
 

@@ -415,6 +415,7 @@ var said = map[string]error{
 func classify(err error) error {
 	var reply ReplyError
 	var dial *net.OpError
+	var unmade dialError
 	switch {
 	case err == nil || errors.Is(err, stint.ErrClosed) || errors.Is(err, ErrNotExecuted) || errors.Is(err, ErrConfiguration):
 		return err
@@ -422,7 +423,7 @@ func classify(err error) error {
 		if class := said[word(err)]; class != nil {
 			return fmt.Errorf("%w: %w", class, err)
 		}
-	case errors.As(err, &dial) && dial.Op == "dial":
+	case errors.As(err, &unmade), errors.As(err, &dial) && dial.Op == "dial":
 		return fmt.Errorf("%w: %w", ErrNotExecuted, err)
 	}
 	return fmt.Errorf("%w: %w", ErrAmbiguous, err)

@@ -40,11 +40,23 @@ func StartCluster(t testing.TB, masters, replicas int) *Cluster {
 // clusters do that have been resharded often.
 func StartInterleaved(t testing.TB, masters int) *Cluster {
 	t.Helper()
+	return startInterleaved(t, masters, "127.0.0.1")
+}
+
+// StartIPv6 is StartInterleaved for nodes that know each other by ::1. They answer at
+// their Addr as well.
+func StartIPv6(t testing.TB, masters int) *Cluster {
+	t.Helper()
+	return startInterleaved(t, masters, "::1", "--bind", "127.0.0.1", "::1", "--cluster-announce-ip", "::1")
+}
+
+func startInterleaved(t testing.TB, masters int, host string, more ...string) *Cluster {
+	t.Helper()
 	c := &Cluster{}
 	for i := range masters {
 		// A master that takes most of the others for dead answers CLUSTERDOWN for its own
 		// slots too: where one is stopped, a slow one beside it must not count as dead.
-		s, bus := startNode(t, nil, "--cluster-node-timeout", "60000")
+		s, bus := startNode(t, nil, append([]string{"--cluster-node-timeout", "60000"}, more...)...)
 		c.Nodes = append(c.Nodes, s)
 		args := []string{"cluster", "addslots"}
 		for slot := i; slot < 16384; slot += masters {
@@ -53,7 +65,7 @@ func StartInterleaved(t testing.TB, masters int) *Cluster {
 		s.CLI(t, args...)
 		s.CLI(t, "cluster", "set-config-epoch", strconv.Itoa(i+1))
 		if i > 0 {
-			host, port, _ := net.SplitHostPort(s.Addr)
+			_, port, _ := net.SplitHostPort(s.Addr)
 			_, busPort, _ := net.SplitHostPort(bus)
 			c.Nodes[0].CLI(t, "cluster", "meet", host, port, busPort)
 		}

@@ -1,0 +1,215 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"sync"
+	"time"
+)
+
+// A dialError is for a connection that was not made: nothing was sent.
+type dialError struct{ error }
+
+// Unwrap returns why.
+func (e dialError) Unwrap() error { return e.error }
+
+// A dialer makes the connections of a URL. It differs in three ways from what rueidis
+// does by itself: certificates are those that their files hold now, each address of a
+// name gets a chance, and a node that does not say its address is on the URL's host.
+type dialer struct {
+	host  string // of the URL
+	files certificates
+}
+
+// dial is for [rueidis.ClientOption].
+func (d *dialer) dial(ctx context.Context, address string, by *net.Dialer, config *tls.Config) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, dialError{err}
+	}
+	if host == "" { // of a redirection: cluster-preferred-endpoint-type unknown-endpoint
+		host = d.host
+	}
+	conn, err := connectTo(ctx, host, port, by)
+	if err != nil {
+		return nil, dialError{err}
+	}
+	if config == nil {
+		return conn, nil
+	}
+	config, unread := d.files.with(config)
+	config.ServerName = cmp.Or(config.ServerName, host)
+	within, cancel := bounded(ctx, by)
+	defer cancel()
+	secure := tls.Client(conn, config)
+	err = secure.HandshakeContext(within)
+	if err == nil && len(config.Certificates) > 0 {
+		if err = ping(within, secure); err != nil {
+			err = fmt.Errorf("the client certificate was shown: %w", err)
+		}
+	}
+	if err != nil {
+		_ = conn.Close()
+		if unread != nil {
+			err = fmt.Errorf("%w (%w)", err, unread)
+		}
+		return nil, dialError{err}
+	}
+	return secure, nil
+}
+
+// ping has a server answer, whatever it says. With TLS 1.3 it refuses the certificate of
+// a client only after the client's handshake has ended: what is written by then may fail
+// before the reason is read.
+func ping(ctx context.Context, conn net.Conn) error {
+	end, _ := ctx.Deadline()
+	if err := conn.SetDeadline(end); err != nil {
+		return err
+	}
+	_, _ = conn.Write([]byte("PING\r\n"))
+	for one := []byte{0}; one[0] != '\n'; {
+		if _, err := conn.Read(one); err != nil {
+			return err
+		}
+	}
+	return conn.SetDeadline(time.Time{})
+}
+
+// bounded returns a context for what a dialer may take.
+func bounded(ctx context.Context, by *net.Dialer) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, cmp.Or(by.Timeout, 5*patience))
+}
+
+// headStart is how long an address of a name has before the next is tried beside it.
+const headStart = 250 * time.Millisecond
+
+// connectTo connects to a host. If its name has several addresses, they are tried in
+// turn, each beside those before it: a [net.Dialer] gives the first one all the time
+// that there is, if that is less than two seconds.
+func connectTo(ctx context.Context, host, port string, by *net.Dialer) (net.Conn, error) {
+	within, cancel := bounded(ctx, by)
+	defer cancel()
+	addresses, err := cmp.Or(by.Resolver, net.DefaultResolver).LookupHost(within, host)
+	if err != nil {
+		return nil, err
+	}
+	type try struct {
+		conn net.Conn
+		err  error
+	}
+	tries := make(chan try, len(addresses))
+	end, _ := within.Deadline()
+	next := time.NewTimer(0)
+	defer next.Stop()
+	for begun, ended := 0, 0; ; {
+		select {
+		case <-next.C:
+			if begun == len(addresses) {
+				continue
+			}
+			address := net.JoinHostPort(addresses[begun], port)
+			begun++
+			go func() {
+				conn, err := by.DialContext(within, "tcp", address)
+				tries <- try{conn, err}
+			}()
+			next.Reset(min(headStart, time.Until(end)/time.Duration(len(addresses))))
+		case t := <-tries:
+			ended++
+			if t.err == nil {
+				go func() { // which end, since their context has
+					for range begun - ended {
+						if late := <-tries; late.err == nil {
+							_ = late.conn.Close()
+						}
+					}
+				}()
+				return t.conn, nil
+			}
+			if err = cmp.Or(err, t.err); ended == len(addresses) {
+				return nil, err
+			}
+			next.Reset(0)
+		}
+	}
+}
+
+// certificates are the files that a URL names, "" for none. They are read for each
+// connection, so that renewed ones are used without a restart.
+type certificates struct {
+	ca, cert, key string
+
+	mu    sync.Mutex // guards what was read
+	roots *x509.CertPool
+	own   []tls.Certificate
+}
+
+// with returns the configuration of a connection. What cannot be read, which the error
+// is about, is as it was before.
+func (c *certificates) with(config *tls.Config) (*tls.Config, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := c.read()
+	config = config.Clone()
+	if c.roots != nil {
+		config.RootCAs = c.roots
+	}
+	if c.own != nil {
+		config.Certificates = c.own
+	}
+	return config, err
+}
+
+// read reads the files.
+func (c *certificates) read() error {
+	return errors.Join(c.readRoots(), c.readOwn())
+}
+
+func (c *certificates) readRoots() error {
+	if c.ca == "" {
+		return nil
+	}
+	text, err := os.ReadFile(c.ca)
+	if err != nil {
+		return fmt.Errorf("cacert: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(text) {
+		return fmt.Errorf("cacert: %s has no certificate in PEM", c.ca)
+	}
+	c.roots = roots
+	return nil
+}
+
+func (c *certificates) readOwn() error {
+	if c.cert == "" {
+		return nil
+	}
+	own, err := tls.LoadX509KeyPair(c.cert, c.key)
+	if err != nil {
+		return fmt.Errorf("cert and key: %w", err)
+	}
+	c.own = []tls.Certificate{own}
+	return nil
+}
+
+// trust notes the files of certificates that parameters name, and reads them.
+func (c *certificates) trust(config *tls.Config, q url.Values) error {
+	for _, name := range []string{"cacert", "cert", "key", "server_name"} {
+		if q.Has(name) && config == nil {
+			return fmt.Errorf("%s is for TLS: write rediss://", name)
+		}
+	}
+	if q.Has("cert") != q.Has("key") {
+		return errors.New("cert and key go together")
+	}
+	c.ca, c.cert, c.key = q.Get("cacert"), q.Get("cert"), q.Get("key")
+	return c.read()
+}

@@ -1,0 +1,204 @@
+package redisstore_test
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"net"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
+	"github.com/stint-dev/stint/redisstore"
+)
+
+// blackHole returns a loopback address at a port that neither takes nor refuses a
+// connection: its listener's queue is full.
+func blackHole(t *testing.T, host, port string) (address string) {
+	t.Helper()
+	var at syscall.SockaddrInet4
+	copy(at.Addr[:], net.ParseIP(host).To4())
+	number, err := net.LookupPort("tcp", port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at.Port = number
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	if err := syscall.Bind(fd, &at); err != nil {
+		t.Skipf("a second loopback address, as Linux has: %v", err)
+	}
+	if err := syscall.Listen(fd, 0); err != nil {
+		t.Fatal(err)
+	}
+	bound, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address = net.JoinHostPort(host, strconv.Itoa(bound.(*syscall.SockaddrInet4).Port))
+	for range 8 {
+		c, err := net.DialTimeout("tcp", address, 200*time.Millisecond)
+		if err != nil {
+			return address
+		}
+		t.Cleanup(func() { _ = c.Close() })
+	}
+	t.Skip("the queue of a listener has no end here")
+	return ""
+}
+
+// names answers questions for the addresses of any name, in this order.
+func names(t *testing.T, addresses ...string) *net.Resolver {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		question := make([]byte, 512)
+		for {
+			n, from, err := conn.ReadFrom(question)
+			if err != nil {
+				return
+			}
+			_, _ = conn.WriteTo(answerTo(question[:n], addresses), from)
+		}
+	}()
+	t.Cleanup(func() { conn.Close(); <-done })
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "udp", conn.LocalAddr().String())
+	}}
+}
+
+// answerTo returns the answer to a question: A records, and nothing of other types.
+func answerTo(question []byte, addresses []string) []byte {
+	end := 12
+	for question[end] != 0 { // labels of the name
+		end += 1 + int(question[end])
+	}
+	end += 5
+	out := append([]byte(nil), question[:end]...)
+	binary.BigEndian.PutUint16(out[2:], 0x8180) // an answer, to a question that may recurse
+	binary.BigEndian.PutUint16(out[6:], 0)
+	binary.BigEndian.PutUint32(out[8:], 0)
+	if binary.BigEndian.Uint16(question[end-4:]) != 1 {
+		return out
+	}
+	binary.BigEndian.PutUint16(out[6:], uint16(len(addresses)))
+	for _, a := range addresses {
+		out = append(out, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4)
+		out = append(out, net.ParseIP(a).To4()...)
+	}
+	return out
+}
+
+// TestDeadAddressFirst has a name with two addresses, the first of which does not
+// answer: the second is tried in time.
+func TestDeadAddressFirst(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	_, port, _ := net.SplitHostPort(server.Addr)
+	dead := blackHole(t, "127.0.0.9", port)
+	host, _, _ := net.SplitHostPort(dead)
+	o, err := redisstore.ParseURL("redis://" + net.JoinHostPort("redis.test", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.DisableCache = true
+	o.Dialer.Timeout, o.Dialer.Resolver = 1900*time.Millisecond, names(t, host, "127.0.0.1")
+	for range 3 {
+		var client rueidis.Client
+		if client, err = rueidis.NewClient(o); err == nil {
+			client.Close()
+			return
+		}
+	}
+	t.Errorf("no connection to the address that is well: %v", err)
+}
+
+// TestDeadHostFirst has a URL of two hosts, the first of which does not answer, and of
+// one that only refuses.
+func TestDeadHostFirst(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	for _, dead := range []string{blackHole(t, "127.0.0.9", "0"), "127.0.0.1:1"} {
+		store := open(t, "redis://"+dead+","+c.Nodes[1].Addr, redisstore.Options{})
+		limit := bind(t, store, "1000/1h")
+		for range 8 {
+			take(t, limit, "a", 1)
+		}
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestIPv6 connects to a server and to a cluster by addresses of IPv6.
+func TestIPv6(t *testing.T) {
+	t.Parallel()
+	if l, err := net.Listen("tcp", "[::1]:0"); err != nil {
+		t.Skipf("no IPv6 here: %v", err)
+	} else {
+		l.Close()
+	}
+	server := redistest.Start(t, "--bind", "127.0.0.1", "::1")
+	_, port, _ := net.SplitHostPort(server.Addr)
+	if err := decides(t, "redis://[::1]:"+port); err != nil {
+		t.Errorf("one server: %v", err)
+	}
+	c := redistest.StartIPv6(t, 3)
+	_, port, _ = net.SplitHostPort(c.Nodes[1].Addr)
+	_, other, _ := net.SplitHostPort(c.Nodes[2].Addr)
+	for _, url := range []string{"redis://[::1]:" + port, "redis://[::1]:" + port + ",[::1]:" + other} {
+		store := open(t, url, redisstore.Options{})
+		limit := bind(t, store, "1000/1h")
+		for _, key := range spread() {
+			layers := []stint.Layer{{Bound: limit, Key: key}, {Bound: limit, Key: "another"}}
+			if d, err := store.Decide(ctx, meter.OpTake, layers, 1); err != nil || !d.Allowed {
+				t.Errorf("a cluster: %+v, %v", d, err)
+			}
+		}
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestRedirectedNowhere has a node of a cluster that announces no address say that a
+// slot has moved to a port: that is on the host of the URL.
+func TestRedirectedNowhere(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.2:0")
+	if err != nil {
+		t.Skipf("a second loopback address, as Linux has: %v", err)
+	}
+	defer l.Close()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	o, err := redisstore.ParseURL("redis://127.0.0.2:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dial := o.DialCtxFn
+	if dial == nil { // what rueidis does then
+		dial = func(ctx context.Context, address string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			return d.DialContext(ctx, "tcp", address)
+		}
+	}
+	conn, err := dial(ctx, ":"+port, &o.Dialer, nil)
+	if err != nil {
+		t.Fatalf("the host of the URL is not dialled: %v", err)
+	}
+	conn.Close()
+}
