@@ -19,6 +19,9 @@ AT_ONCE   = -p $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 QUIET    := release site proof/chaos proof/cmd/%
 ALL       = $(shell go list work)
 UNRACED   = $(filter $(addprefix $(MODULE)/,$(QUIET)),$(ALL))
+RACED     = $(filter-out $(UNRACED),$(ALL))
+# What Caddy, Kubernetes and compose bring with them is compiled once and runs for seconds.
+QUICKLY  := '-gcflags=all=-N -l'
 # In a loop over directories $$d: go.work is for the modules that it lists.
 ALONE     = case " $(APART) " in *" $$d "*) export GOWORK=off ;; esac
 # What users run or import, and not what tests and builds it.
@@ -38,7 +41,7 @@ SELDOM   := -gcflags=github.com/jackc/...=-l -gcflags=github.com/go-sql-driver/.
 	-gcflags=github.com/yuin/...=-l -gcflags=golang.org/x/text/...=-l
 
 .DEFAULT_GOAL := help
-.PHONY: help build release size site man cross audit demo test test-valkey needs check short soak chaos fuzz mutants house errors bench bench-redis bench-plan bench-service bench-rules bench-operate docs board lint tidy clean
+.PHONY: help build release size site man cross audit demo test test-valkey needs formatted check short soak chaos fuzz mutants house errors bench bench-redis bench-plan bench-service bench-rules bench-operate docs board lint tidy clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,8 +96,10 @@ test: RACE := -race $(foreach p,github.com/redis/rueidis/internal/cmds github.co
 # With the race detector a program waits a second before it ends: tests run hundreds.
 test: export GORACE := atexit_sleep_ms=10 $(GORACE)
 
-test: needs check ## install what is missing, check, then test every module, those of go.work with the race detector; say what was left out
-	go run ./proof/cmd/tests $(AT_ONCE) -timeout 40m $(WHOLE) $(UNRACED) -- $(RACE) $(AT_ONCE) -timeout 40m $(LONGEST) $(filter-out $(UNRACED),$(ALL)) -- $(APART)
+test: needs formatted ## install what is missing, then gofmt, go vet, and test every module, those of go.work with the race detector; say what was left out
+	go run ./proof/cmd/tests \
+	  vet $(UNRACED) -- test -p 2 -timeout 40m $(WHOLE) $(UNRACED) -- apart $(QUICKLY) $(APART) ++ \
+	  vet $(RACE) $(RACED) -- test $(RACE) $(AT_ONCE) -timeout 40m $(LONGEST) $(RACED)
 
 test-valkey: ## the tests of redisstore on valkey-server instead of redis-server
 	STINT_REDIS_SERVER=valkey-server go test -count=1 ./redisstore/... ./redisstore/goredis/...
@@ -102,15 +107,17 @@ test-valkey: ## the tests of redisstore on valkey-server instead of redis-server
 needs: ## install the servers and the browser that tests run against (Debian packages)
 	@.ci/needs
 
-check: ## gofmt, and go vet of every module
+formatted:
 	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "not formatted (gofmt -w):"; echo "$$files"; exit 1; fi
+
+check: formatted ## gofmt, and go vet of every module
 	go vet $(UNRACED)
-	go vet $(RACE) $(filter-out $(UNRACED),$(ALL))
+	go vet $(RACED)
 	@for d in $(APART); do (cd $$d && GOWORK=off go vet ./...) || exit 1; done
 
 short: export GOFLAGS := $(GOFLAGS) $(BUILT) -vet=off
 short: ## test without the race detector, what takes long and modules apart: a first look; say what was left out
-	go run ./proof/cmd/tests -short $(AT_ONCE) -timeout 40m $(LONGEST) work
+	go run ./proof/cmd/tests test -short $(AT_ONCE) -timeout 40m $(LONGEST) work
 	@echo "  modules that go.work leaves out: $(APART)"
 
 fuzz: ## run every fuzz target for FUZZTIME (1m) each

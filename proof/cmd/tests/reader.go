@@ -1,13 +1,16 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // An event is one of go test -json: see "go doc test2json".
@@ -20,13 +23,40 @@ type name struct{ Package, Test string }
 
 // A reader prints what go test would, and notes what was left out.
 type reader struct {
+	mu   sync.Mutex
 	to   io.Writer
 	said map[name][]string   // by tests that have not ended
 	left map[string][]string // the tests that were left out, by why
 }
 
 func newReader(to io.Writer) *reader {
-	return &reader{to, make(map[name][]string), make(map[string][]string)}
+	return &reader{to: to, said: make(map[name][]string), left: make(map[string][]string)}
+}
+
+// read prints the events of go test -json as go test prints them without -v. It may
+// be called for several at the same time.
+func (r *reader) read(out io.Reader) {
+	lines := bufio.NewReader(out)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 0 {
+			r.line(line)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (r *reader) line(line []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var e event
+	if json.Unmarshal(line, &e) != nil {
+		fmt.Fprintf(r.to, "%s", line) // not of go test's
+		return
+	}
+	r.event(&e)
 }
 
 // verbose are the lines that tests have with -v alone.

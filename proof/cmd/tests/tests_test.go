@@ -44,13 +44,7 @@ func lines(text string) []string {
 func TestPrints(t *testing.T) {
 	dir := t.TempDir()
 	for file, text := range module {
-		path := filepath.Join(dir, file)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		write(t, filepath.Join(dir, file), text)
 	}
 	plain := exec.Command("go", "test", "./...")
 	plain.Dir, plain.Env = dir, append(os.Environ(), "GOWORK=off", "GOFLAGS=")
@@ -78,17 +72,77 @@ func TestPrints(t *testing.T) {
 	}
 }
 
-// TestSplit reads which tests run together, and which stand apart.
-func TestSplit(t *testing.T) {
-	for _, c := range []struct{ args, runs, apart string }{
-		{"-race work", "[[-race work]]", "[]"},
-		{"work -- a b", "[[work]]", "[a b]"},
-		{"./a -- -race work -- a b", "[[./a] [-race work]]", "[a b]"},
-		{"./a -- work --", "[[./a] [work]]", "[]"},
+// TestParse reads which steps follow one another, and which run at the same time.
+func TestParse(t *testing.T) {
+	for _, c := range []struct{ args, want, err string }{
+		{"test -race work", "[[{test [-race work]}]]", ""},
+		{"test work -- apart a b", "[[{test [work]} {apart [a b]}]]", ""},
+		{"test ./a -- apart a b ++ vet work -- test -race work", "[[{test [./a]} {apart [a b]}] [{vet [work]} {test [-race work]}]]", ""},
+		{"", "[]", `"" is no step`},
+		{"./a", "[]", `"./a" is no step`},
+		{"test ./a --", "[]", `"" is no step`},
+		{"test ++ vet ./a", "[]", `"test" is no step`},
 	} {
-		runs, apart := split(strings.Fields(c.args))
-		if fmt.Sprint(runs) != c.runs || fmt.Sprint(apart) != c.apart {
-			t.Errorf("%s: %v and %v", c.args, runs, apart)
+		got, err := parse(strings.Fields(c.args))
+		if fmt.Sprint(got) != c.want || (err == nil) != (c.err == "") || err != nil && !strings.HasPrefix(err.Error(), c.err) {
+			t.Errorf("%s: %v, %v", c.args, got, err)
 		}
+	}
+}
+
+// TestSteps runs steps as the command line has them: what fails ends its line, and no
+// step begins after it.
+func TestSteps(t *testing.T) {
+	dir := t.TempDir()
+	for file, text := range map[string]string{
+		"go.mod":      "module m\n\ngo 1.25\n",
+		"a/a_test.go": "package a\nimport \"testing\"\nfunc TestA(t *testing.T) { t.Skip(\"nothing to see\") }\n",
+		"b/b_test.go": "package b\nimport \"testing\"\nfunc TestB(t *testing.T) { t.Error(\"wrong\") }\n",
+		"c/c.go":      "package c\nimport \"fmt\"\nfunc F() { fmt.Printf(\"%d\", \"text\") }\n",
+	} {
+		write(t, filepath.Join(dir, file), text)
+	}
+	program := filepath.Join(t.TempDir(), "tests")
+	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, c := range []struct {
+		args   string
+		status int
+		say    []string
+		not    []string
+	}{
+		{"test ./a -- apart -count=1 . ++ vet ./a", 1, []string{"ok  \tm/a\t", "FAIL\tm/b\t", "nothing to see: TestA"}, nil},
+		{"test ./b -- test ./a", 1, []string{"wrong", "FAIL\tm/b\t"}, []string{"m/a"}},
+		{"vet ./c -- test ./a", 1, []string{"Printf format %d"}, []string{"m/a"}},
+		{"vet ./a ++ test ./a", 0, []string{"ok  \tm/a\t", "Left out:"}, nil},
+		{"west ./a", 2, []string{"is no step"}, nil},
+	} {
+		run := exec.Command(program, strings.Fields(c.args)...)
+		run.Dir, run.Env = dir, append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+		out, _ := run.CombinedOutput()
+		if got := run.ProcessState.ExitCode(); got != c.status {
+			t.Errorf("%s: status %d, want %d:\n%s", c.args, got, c.status, out)
+		}
+		for _, want := range c.say {
+			if !strings.Contains(string(out), want) {
+				t.Errorf("%s: does not say %q:\n%s", c.args, want, out)
+			}
+		}
+		for _, not := range c.not {
+			if strings.Contains(string(out), not) {
+				t.Errorf("%s: says %q:\n%s", c.args, not, out)
+			}
+		}
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
 	}
 }
