@@ -97,7 +97,7 @@ test: RACE := -race $(foreach p,github.com/redis/rueidis/internal/cmds github.co
 test: export GORACE := atexit_sleep_ms=10 $(GORACE)
 
 test: needs formatted ## install what is missing, then gofmt, go vet, and test every module, those of go.work with the race detector; say what was left out
-	go run ./proof/cmd/tests \
+	@go run ./proof/cmd/tests \
 	  vet $(UNRACED) -- test -p 2 -timeout 40m $(WHOLE) $(UNRACED) -- apart $(QUICKLY) $(APART) ++ \
 	  vet $(RACE) $(RACED) -- test $(RACE) $(AT_ONCE) -timeout 40m $(LONGEST) $(RACED)
 
@@ -117,7 +117,7 @@ check: formatted ## gofmt, and go vet of every module
 
 short: export GOFLAGS := $(GOFLAGS) $(BUILT) -vet=off
 short: ## test without the race detector, what takes long and modules apart: a first look; say what was left out
-	go run ./proof/cmd/tests test -short $(AT_ONCE) -timeout 40m $(LONGEST) work
+	@go run ./proof/cmd/tests test -short $(AT_ONCE) -timeout 40m $(LONGEST) work
 	@echo "  modules that go.work leaves out: $(APART)"
 
 fuzz: ## run every fuzz target for FUZZTIME (1m) each
