@@ -292,12 +292,15 @@ func (f suffering) trial(t *testing.T, crowded bool) {
 	}
 	f.begin(t, o)
 	r.during(f.lasts, 200)
+	for begun := time.Now(); f.name == "replies cut" && o.p.Cuts() < 10; { // a busy machine makes few calls in time
+		if time.Since(begun) > patience {
+			t.Fatalf("only %d replies were cut", o.p.Cuts())
+		}
+		r.during(f.lasts, 200)
+	}
 	f.end(t, o)
 	r.recovered()
 	r.judge(f.lossy)
-	if f.name == "replies cut" && o.p.Cuts() < 10 {
-		t.Errorf("only %d replies were cut", o.p.Cuts())
-	}
 }
 
 // TestFaults makes a server or the way to it suffer, under load. Whatever it is:

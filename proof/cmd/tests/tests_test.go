@@ -47,14 +47,14 @@ func TestPrints(t *testing.T) {
 		write(t, filepath.Join(dir, file), text)
 	}
 	plain := exec.Command("go", "test", "./...")
-	plain.Dir, plain.Env = dir, append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+	plain.Dir, plain.Env = dir, append(os.Environ(), "GOWORK=off")
 	want, err := plain.CombinedOutput()
 	if err == nil || len(want) < 500 {
 		t.Fatalf("%v: %s", err, want)
 	}
 	var b bytes.Buffer
 	r := newReader(&b)
-	if status := test(r, dir, []string{"GOWORK=off", "GOFLAGS="}, "./..."); status != 1 {
+	if status := test(r, dir, []string{"GOWORK=off"}, "./..."); status != 1 {
 		t.Errorf("status %d", status)
 	}
 	got := b.String()
@@ -67,7 +67,7 @@ func TestPrints(t *testing.T) {
 		t.Errorf("got %q, want %q", b.String(), want)
 	}
 	b.Reset()
-	if status := test(r, filepath.Join(dir, "ok"), []string{"GOWORK=off", "GOFLAGS="}, "-count=1", "."); status != 0 || !strings.HasPrefix(b.String(), "ok  \tm/ok\t") {
+	if status := test(r, filepath.Join(dir, "ok"), []string{"GOWORK=off"}, "-count=1", "."); status != 0 || !strings.HasPrefix(b.String(), "ok  \tm/ok\t") {
 		t.Errorf("status %d: %s", status, b.String())
 	}
 }
@@ -119,7 +119,7 @@ func TestSteps(t *testing.T) {
 		{"west ./a", 2, []string{"is no step"}, nil},
 	} {
 		run := exec.Command(program, strings.Fields(c.args)...)
-		run.Dir, run.Env = dir, append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+		run.Dir, run.Env = dir, append(os.Environ(), "GOWORK=off")
 		out, _ := run.CombinedOutput()
 		if got := run.ProcessState.ExitCode(); got != c.status {
 			t.Errorf("%s: status %d, want %d:\n%s", c.args, got, c.status, out)
