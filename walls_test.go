@@ -293,7 +293,7 @@ var floors = map[string]string{
 		cmd/internal/planner/sizing
 		cmd/internal/planner/trial
 		cmd/internal/scratch
-		cmd/internal/service/acts
+		cmd/internal/service/statefile
 		cmd/internal/service/desk
 		cmd/internal/service/envoyrules
 		cmd/internal/service/nginxrules
@@ -405,7 +405,7 @@ var floors = map[string]string{
 	"cmd/internal/service/warn": `
 		.
 		policy`,
-	"cmd/internal/service/acts": `
+	"cmd/internal/service/statefile": `
 		.
 		cmd/internal/service/desk
 		cmd/internal/service/rules

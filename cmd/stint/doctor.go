@@ -16,10 +16,10 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/stint-dev/stint/cmd/internal/service/acts"
 	"github.com/stint-dev/stint/cmd/internal/service/proxy"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
 	"github.com/stint-dev/stint/cmd/internal/service/server"
+	"github.com/stint-dev/stint/cmd/internal/service/statefile"
 	"github.com/stint-dev/stint/cmd/internal/service/storecheck"
 )
 
@@ -243,7 +243,7 @@ func (c *doctorCmd) examineState(u *checkup) {
 		u.failed("state", err)
 		return
 	}
-	if err := acts.Unwritable(path); err != nil {
+	if err := statefile.Unwritable(path); err != nil {
 		u.add("state", "warning", "operators can change nothing: "+err.Error(), stateHint)
 		return
 	}

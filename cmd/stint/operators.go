@@ -16,10 +16,10 @@ import (
 	"github.com/stint-dev/stint/rulesdb"
 
 	"github.com/stint-dev/stint/cmd/internal/planner/lab"
-	"github.com/stint-dev/stint/cmd/internal/service/acts"
 	"github.com/stint-dev/stint/cmd/internal/service/desk"
 	"github.com/stint-dev/stint/cmd/internal/service/operate"
 	"github.com/stint-dev/stint/cmd/internal/service/server"
+	"github.com/stint-dev/stint/cmd/internal/service/statefile"
 )
 
 // stateFlags say where acts of operators are kept.
@@ -57,11 +57,11 @@ func (s *sources) keeper(c *sourceFlags, logger *slog.Logger) (desk.Keeper, erro
 	if node == "" {
 		node, _ = os.Hostname() // only people read it
 	}
-	k, err := acts.Open(acts.Options{Path: path, Source: s.source, Node: node, Log: logger})
+	k, err := statefile.Open(statefile.Options{Path: path, Source: s.source, Node: node, Log: logger})
 	if err != nil {
 		return nil, fmt.Errorf("--state: %w", err)
 	}
-	s.acts = k
+	s.stateFile = k
 	s.source.OnOverrides(k.Reapply)
 	return k, nil
 }
@@ -214,8 +214,8 @@ func (d *access) serveAdmin(ctx context.Context, address string, admin *server.A
 	}
 	lab := lab.New(lab.Options{Aside: true}) // decisions come first
 	rehearsals := s.rehearsals(ctx, of, background, logger)
-	if s.acts != nil {
-		if err := s.acts.Unwritable(); err != nil {
+	if s.stateFile != nil {
+		if err := s.stateFile.Unwritable(); err != nil {
 			logger.Warn("operators can change nothing: the state file cannot be written", "error", err, "hint", stateHint)
 		}
 	}

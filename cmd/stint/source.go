@@ -21,7 +21,6 @@ import (
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/rulesource"
 
-	"github.com/stint-dev/stint/cmd/internal/service/acts"
 	"github.com/stint-dev/stint/cmd/internal/service/observe"
 	"github.com/stint-dev/stint/cmd/internal/service/otlp"
 	"github.com/stint-dev/stint/cmd/internal/service/proxy"
@@ -30,6 +29,7 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
 	"github.com/stint-dev/stint/cmd/internal/service/server"
 	"github.com/stint-dev/stint/cmd/internal/service/snapshot"
+	"github.com/stint-dev/stint/cmd/internal/service/statefile"
 	"github.com/stint-dev/stint/cmd/internal/service/top"
 	"github.com/stint-dev/stint/cmd/internal/service/warn"
 	"github.com/stint-dev/stint/rulesdb"
@@ -66,20 +66,20 @@ func (c *sourceFlags) logger(e *env) *slog.Logger {
 
 // sources are rules on a store, and the receivers of decisions.
 type sources struct {
-	store    stint.Store     // that decides
-	local    *memstore.Store // the same, or what decides while that fails
-	where    string          // the store is, for the log
-	observer *observe.Observer
-	source   *rules.Source
-	rules    rulesource.Source // that it follows; nil for a file
-	client   httplimit.ClientIP
-	snapshot *snapshot.File   // of local; nil if none is kept
-	recorder *record.Recorder // of requests; nil without --admin, or if none are kept
-	exporter *otlp.Exporter   // to OpenTelemetry; nil if there is no collector
-	board    *top.Board       // of keys for operators; nil without --admin
-	webhook  *warn.Webhook    // nil if there is none
-	secret   []byte           // of --secret-file
-	acts     *acts.Keeper     // what operators did; nil if a database keeps that
+	store     stint.Store     // that decides
+	local     *memstore.Store // the same, or what decides while that fails
+	where     string          // the store is, for the log
+	observer  *observe.Observer
+	source    *rules.Source
+	rules     rulesource.Source // that it follows; nil for a file
+	client    httplimit.ClientIP
+	snapshot  *snapshot.File   // of local; nil if none is kept
+	recorder  *record.Recorder // of requests; nil without --admin, or if none are kept
+	exporter  *otlp.Exporter   // to OpenTelemetry; nil if there is no collector
+	board     *top.Board       // of keys for operators; nil without --admin
+	webhook   *warn.Webhook    // nil if there is none
+	secret    []byte           // of --secret-file
+	stateFile *statefile.File  // what operators did; nil if a database keeps that
 }
 
 // open reads the rules and binds them to a store. Close what it returns.
@@ -222,8 +222,8 @@ func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) (err 
 }
 
 func (s *sources) close() {
-	if s.acts != nil {
-		_ = s.acts.Close() // every act is in its file
+	if s.stateFile != nil {
+		_ = s.stateFile.Close() // every act is in its file
 	}
 	if s.rules != nil {
 		_ = s.rules.Close() // it was read from

@@ -1,7 +1,7 @@
-// Package acts keeps what operators do where rules are in a file: overrides and
-// blocks, and the audit, in a small state file. It is for a hundred acts, not for
+// Package statefile keeps what operators do where rules are in a file: overrides and
+// blocks, and the audit, in a small state file. It is for a hundred changes, not for
 // a million customers: those belong in a database.
-package acts
+package statefile
 
 import (
 	"cmp"
@@ -31,7 +31,7 @@ const (
 	mostText      = 1000 // characters of a reason or an author
 )
 
-// Options say what a Keeper keeps, and where.
+// Options say what a File keeps, and where.
 type Options struct {
 	// Path is the state file; "" keeps everything in memory alone.
 	Path string
@@ -43,9 +43,9 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// A Keeper is what operators did: a desk.Keeper whose rules are a file's. It may
+// A File is what operators did: a desk.Keeper whose rules are a file's. It may
 // be used from many goroutines at once.
-type Keeper struct {
+type File struct {
 	o     Options
 	began time.Time
 
@@ -57,11 +57,11 @@ type Keeper struct {
 
 // Open reads the state file, if there is one, and puts what it holds in force. A
 // file that cannot be read is an error, and stays as it is.
-func Open(o Options) (*Keeper, error) {
+func Open(o Options) (*File, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	k := &Keeper{o: o, began: time.Now(), state: state{overrides: make(map[place]rulesource.Override)}}
+	k := &File{o: o, began: time.Now(), state: state{overrides: make(map[place]rulesource.Override)}}
 	if err := k.state.read(o.Path); err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func Open(o Options) (*Keeper, error) {
 
 // Apply puts all overrides in force, in the policy of now. What cannot be is
 // logged.
-func (k *Keeper) Apply() {
+func (k *File) Apply() {
 	for at, o := range k.state.overrides {
 		if err := k.apply(&o); err != nil {
 			k.o.Log.Error("an override cannot be in force", "rule", at.rule, "error", err)
@@ -83,14 +83,14 @@ func (k *Keeper) Apply() {
 }
 
 // Reapply is Apply for a caller that has replaced all overrides of the policy.
-func (k *Keeper) Reapply() {
+func (k *File) Reapply() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.Apply()
 }
 
 // apply puts one override in force.
-func (k *Keeper) apply(o *rulesource.Override) error {
+func (k *File) apply(o *rulesource.Override) error {
 	own := policy.Override{Unlimited: o.Unlimited, Block: o.Block}
 	if o.Removed {
 		own = policy.Override{}
@@ -106,7 +106,7 @@ func (k *Keeper) apply(o *rulesource.Override) error {
 }
 
 // end takes away what has ended by now, and sets the timer for the next.
-func (k *Keeper) end(now time.Time) {
+func (k *File) end(now time.Time) {
 	var next time.Time
 	for at, o := range k.state.overrides {
 		switch {
@@ -149,7 +149,7 @@ func (unkept) Is(target error) bool { return target == desk.ErrUnkept }
 
 // Unwritable reports why the state file cannot be written; nil if there is none, or
 // it can be.
-func (k *Keeper) Unwritable() error { return Unwritable(k.o.Path) }
+func (k *File) Unwritable() error { return Unwritable(k.o.Path) }
 
 // Unwritable reports why a state file could not be written.
 func Unwritable(path string) error {
@@ -162,7 +162,7 @@ func Unwritable(path string) error {
 // SetOverride sets an override, or removes it if it is Removed, and returns the
 // one before, Removed if there was none. It is in the state file once this
 // returns.
-func (k *Keeper) SetOverride(_ context.Context, o rulesource.Override, lasts time.Duration) (was, now rulesource.Override, err error) {
+func (k *File) SetOverride(_ context.Context, o rulesource.Override, lasts time.Duration) (was, now rulesource.Override, err error) {
 	switch {
 	case len(o.Reason) > mostText || len(o.Author) > mostText:
 		return was, now, refuse("reason: at most %d bytes", mostText)
@@ -209,7 +209,7 @@ func (k *Keeper) SetOverride(_ context.Context, o rulesource.Override, lasts tim
 }
 
 // Override returns the override of a key under a rule, or [rulesdb.ErrNotFound].
-func (k *Keeper) Override(_ context.Context, rule, key string) (rulesource.Override, error) {
+func (k *File) Override(_ context.Context, rule, key string) (rulesource.Override, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	o, ok := k.state.overrides[place{rule, key}]
@@ -220,7 +220,7 @@ func (k *Keeper) Override(_ context.Context, rule, key string) (rulesource.Overr
 }
 
 // Overrides returns a page of overrides, in the order of rules and keys.
-func (k *Keeper) Overrides(_ context.Context, p rulesdb.Page) ([]rulesource.Override, error) {
+func (k *File) Overrides(_ context.Context, p rulesdb.Page) ([]rulesource.Override, error) {
 	k.mu.Lock()
 	all := slices.Collect(maps.Values(k.state.overrides))
 	k.mu.Unlock()
@@ -241,7 +241,7 @@ func (k *Keeper) Overrides(_ context.Context, p rulesdb.Page) ([]rulesource.Over
 
 // Audit returns up to n acts before a number, newest first; 0 begins at the
 // newest.
-func (k *Keeper) Audit(_ context.Context, before int64, n int) ([]rulesdb.AuditEntry, error) {
+func (k *File) Audit(_ context.Context, before int64, n int) ([]rulesdb.AuditEntry, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var out []rulesdb.AuditEntry
@@ -255,7 +255,7 @@ func (k *Keeper) Audit(_ context.Context, before int64, n int) ([]rulesdb.AuditE
 
 // Note writes an act into the audit that changed something elsewhere, such as a
 // key that was reset.
-func (k *Keeper) Note(_ context.Context, a rulesdb.Act) error {
+func (k *File) Note(_ context.Context, a rulesdb.Act) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	next := k.state.with(place{}, rulesource.Override{Removed: true})
@@ -268,7 +268,7 @@ func (k *Keeper) Note(_ context.Context, a rulesdb.Act) error {
 }
 
 // Revision returns the file in force, which is revision 1.
-func (k *Keeper) Revision(_ context.Context, number int64) (rulesdb.Revision, error) {
+func (k *File) Revision(_ context.Context, number int64) (rulesdb.Revision, error) {
 	if number > 1 {
 		return rulesdb.Revision{}, fmt.Errorf("revision %d: %w: of a file there is the one in force", number, rulesdb.ErrNotFound)
 	}
@@ -277,7 +277,7 @@ func (k *Keeper) Revision(_ context.Context, number int64) (rulesdb.Revision, er
 }
 
 // Revisions returns the file in force, without its text.
-func (k *Keeper) Revisions(ctx context.Context, before int64, _ int) ([]rulesdb.Revision, error) {
+func (k *File) Revisions(ctx context.Context, before int64, _ int) ([]rulesdb.Revision, error) {
 	if before == 1 {
 		return nil, nil
 	}
@@ -287,7 +287,7 @@ func (k *Keeper) Revisions(ctx context.Context, before int64, _ int) ([]rulesdb.
 }
 
 // Nodes returns this process.
-func (k *Keeper) Nodes(context.Context, time.Duration) ([]rulesdb.Node, error) {
+func (k *File) Nodes(context.Context, time.Duration) ([]rulesdb.Node, error) {
 	return []rulesdb.Node{{Name: k.o.Node, Version: rulesource.Version{Revision: 1}, Hash: k.o.Source.File().Hash(), Since: k.began, Seen: time.Now()}}, nil
 }
 
@@ -295,33 +295,33 @@ func (k *Keeper) Nodes(context.Context, time.Duration) ([]rulesdb.Node, error) {
 var errFile = refused{errors.New("the rules are in a file: change that, and it is read again; --rules has them in a database")}
 
 // Publish refuses: people edit the file.
-func (k *Keeper) Publish(context.Context, int64, rulesdb.Revision) (rulesdb.Revision, error) {
+func (k *File) Publish(context.Context, int64, rulesdb.Revision) (rulesdb.Revision, error) {
 	return rulesdb.Revision{}, errFile
 }
 
 // Rollback refuses, too.
-func (k *Keeper) Rollback(context.Context, int64, int64, string, string) (rulesdb.Revision, error) {
+func (k *File) Rollback(context.Context, int64, int64, string, string) (rulesdb.Revision, error) {
 	return rulesdb.Revision{}, errFile
 }
 
 // Accept refuses, too.
-func (k *Keeper) Accept(context.Context, string, string) error { return errFile }
+func (k *File) Accept(context.Context, string, string) error { return errFile }
 
 // errPlans is for plans, of which there may be millions.
 var errPlans = refused{errors.New("customers have plans of their own where rules are in a database: --rules names it; an override gives one customer other limits here")}
 
 // Plan returns [rulesdb.ErrNotFound]: a rules file has no plans.
-func (k *Keeper) Plan(_ context.Context, attribute, _ string) (rulesource.Plan, error) {
+func (k *File) Plan(_ context.Context, attribute, _ string) (rulesource.Plan, error) {
 	return rulesource.Plan{}, fmt.Errorf("plan of %s: %w", attribute, rulesdb.ErrNotFound)
 }
 
 // Plans returns none.
-func (k *Keeper) Plans(context.Context, string, rulesource.Plan, int) ([]rulesource.Plan, error) {
+func (k *File) Plans(context.Context, string, rulesource.Plan, int) ([]rulesource.Plan, error) {
 	return nil, nil
 }
 
 // SetPlan refuses.
-func (k *Keeper) SetPlan(context.Context, string, string, string, string, string) (string, error) {
+func (k *File) SetPlan(context.Context, string, string, string, string, string) (string, error) {
 	return "", errPlans
 }
 
@@ -329,21 +329,21 @@ func (k *Keeper) SetPlan(context.Context, string, string, string, string, string
 var errTokens = refused{errors.New("tokens are in files of their own here, as --operator-token-file names one: stint token make NAME --file FILE adds to it")}
 
 // NewToken refuses: tokens are in files.
-func (k *Keeper) NewToken(context.Context, string, string, rulesdb.Role, time.Duration) (string, error) {
+func (k *File) NewToken(context.Context, string, string, rulesdb.Role, time.Duration) (string, error) {
 	return "", errTokens
 }
 
 // RevokeToken refuses, too.
-func (k *Keeper) RevokeToken(context.Context, string, string) error { return errTokens }
+func (k *File) RevokeToken(context.Context, string, string) error { return errTokens }
 
 // Tokens returns none.
-func (k *Keeper) Tokens(context.Context) ([]rulesdb.Token, error) { return nil, nil }
+func (k *File) Tokens(context.Context) ([]rulesdb.Token, error) { return nil, nil }
 
 // String names the state file.
-func (k *Keeper) String() string { return cmp.Or(k.o.Path, "memory") }
+func (k *File) String() string { return cmp.Or(k.o.Path, "memory") }
 
 // Close stops the timer. What was done stays in force.
-func (k *Keeper) Close() error {
+func (k *File) Close() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.closed = true
