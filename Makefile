@@ -37,7 +37,7 @@ TAGS     := -tags grpcnotrace
 # seldom: its functions are not copied to where they are called, which saves 0.4 MB.
 SELDOM   := -gcflags=github.com/jackc/...=-l -gcflags=github.com/go-sql-driver/...=-l -gcflags=go.yaml.in/...=-l \
 	-gcflags=github.com/prometheus/...=-l -gcflags=$(MODULE)/cmd/stint=-l \
-	-gcflags=$(MODULE)/rulesdb/...=-l -gcflags=$(MODULE)/cmd/internal/service/desk/...=-l -gcflags=$(MODULE)/cmd/internal/service/ruleshttp/...=-l \
+	-gcflags=$(MODULE)/rulesdb/...=-l -gcflags=$(MODULE)/cmd/internal/service/rulesapi/...=-l -gcflags=$(MODULE)/cmd/internal/service/ruleshttp/...=-l \
 	-gcflags=github.com/yuin/...=-l -gcflags=golang.org/x/text/...=-l
 
 .DEFAULT_GOAL := help

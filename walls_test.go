@@ -294,7 +294,7 @@ var floors = map[string]string{
 		cmd/internal/planner/trial
 		cmd/internal/scratch
 		cmd/internal/service/statefile
-		cmd/internal/service/desk
+		cmd/internal/service/rulesapi
 		cmd/internal/service/envoyrules
 		cmd/internal/service/nginxrules
 		cmd/internal/service/observe
@@ -407,7 +407,7 @@ var floors = map[string]string{
 		policy`,
 	"cmd/internal/service/statefile": `
 		.
-		cmd/internal/service/desk
+		cmd/internal/service/rulesapi
 		cmd/internal/service/rules
 		cmd/internal/wholefile
 		policy
@@ -415,7 +415,7 @@ var floors = map[string]string{
 		rulesource`,
 	"cmd/internal/service/operate": `
 		.
-		cmd/internal/service/desk
+		cmd/internal/service/rulesapi
 		cmd/internal/service/observe
 		cmd/internal/service/rules
 		cmd/internal/service/server
@@ -427,7 +427,7 @@ var floors = map[string]string{
 		rulesdb
 		rulesource`,
 	"cmd/internal/service/page": `
-		cmd/internal/service/desk
+		cmd/internal/service/rulesapi
 		cmd/internal/service/observe
 		cmd/internal/service/operate
 		cmd/internal/service/server
@@ -473,7 +473,7 @@ var floors = map[string]string{
 		.
 		memstore
 		simulate`,
-	"cmd/internal/service/desk": `
+	"cmd/internal/service/rulesapi": `
 		.
 		cmd/internal/linediff
 		cmd/internal/service/rules

@@ -180,7 +180,7 @@ func (r *release) build(ctx context.Context, t target, to string) error {
 	_, err := command(ctx, filepath.Join(r.root, "cmd"), append([]string{"GOOS=" + t.os, "GOARCH=" + t.arch}, r.env...),
 		"go", "build", "-trimpath", "-tags=grpcnotrace", "-gcflags=github.com/jackc/...=-l", "-gcflags=github.com/go-sql-driver/...=-l", "-gcflags=go.yaml.in/...=-l",
 		"-gcflags=github.com/prometheus/...=-l", "-gcflags=github.com/stint-dev/stint/cmd/stint=-l",
-		"-gcflags=github.com/stint-dev/stint/rulesdb/...=-l", "-gcflags=github.com/stint-dev/stint/cmd/internal/service/desk/...=-l",
+		"-gcflags=github.com/stint-dev/stint/rulesdb/...=-l", "-gcflags=github.com/stint-dev/stint/cmd/internal/service/rulesapi/...=-l",
 		"-gcflags=github.com/stint-dev/stint/cmd/internal/service/ruleshttp/...=-l", "-gcflags=github.com/yuin/...=-l", "-gcflags=golang.org/x/text/...=-l", "-ldflags=-s -w -buildid= -X main.released=v"+r.version, "-o", to, "./stint")
 	return err
 }

@@ -6,13 +6,13 @@ import (
 
 	"github.com/stint-dev/stint/rulesdb"
 
-	"github.com/stint-dev/stint/cmd/internal/service/desk"
+	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
 )
 
 type auditCmd struct {
-	deskFlags `embed:""`
-	Last      int  `short:"n" default:"100" placeholder:"N" help:"At most the last N (${default})."`
-	JSON      bool `name:"json" help:"Write a JSON array."`
+	editorFlags `embed:""`
+	Last        int  `short:"n" default:"100" placeholder:"N" help:"At most the last N (${default})."`
+	JSON        bool `name:"json" help:"Write a JSON array."`
 }
 
 // Help is what "stint audit --help" says below the summary.
@@ -49,7 +49,7 @@ func (c *auditCmd) Run(e *env) error {
 		before = some[len(some)-1].Number
 	}
 	if c.JSON {
-		return printJSON(e.out, desk.List(all, desk.AuditEntryOf))
+		return printJSON(e.out, rulesapi.List(all, rulesapi.AuditEntryOf))
 	}
 	var b strings.Builder
 	for _, d := range all {

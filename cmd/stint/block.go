@@ -3,7 +3,7 @@ package main
 import "github.com/stint-dev/stint/rulesource"
 
 type blockCmd struct {
-	deskFlags     `embed:""`
+	editorFlags   `embed:""`
 	authorFlag    `embed:""`
 	customerFlags `embed:""`
 	Args          []string `arg:"" optional:"" name:"key" help:"The customer's key."`
@@ -31,11 +31,11 @@ func (c *blockCmd) Run(e *env) error {
 		return err
 	}
 	o := rulesource.Override{Rule: c.Rule, Block: true, Reason: c.Reason}
-	return setOverride(e, &c.deskFlags, c.author(), customer, o, c.For, c.JSON)
+	return setOverride(e, &c.editorFlags, c.author(), customer, o, c.For, c.JSON)
 }
 
 type unblockCmd struct {
-	deskFlags     `embed:""`
+	editorFlags   `embed:""`
 	authorFlag    `embed:""`
 	customerFlags `embed:""`
 	Args          []string `arg:"" optional:"" name:"key" help:"The customer's key."`
@@ -56,5 +56,5 @@ func (c *unblockCmd) Run(e *env) error {
 	if !held.Block {
 		return usage("key", "%s is not blocked: it has %s; stint override remove ends that", shown(held.Key), effect(held))
 	}
-	return setOverride(e, &c.deskFlags, c.author(), customer, rulesource.Override{Rule: c.Rule, Removed: true, Reason: c.Reason}, "", false)
+	return setOverride(e, &c.editorFlags, c.author(), customer, rulesource.Override{Rule: c.Rule, Removed: true, Reason: c.Reason}, "", false)
 }

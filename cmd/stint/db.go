@@ -6,7 +6,7 @@ import (
 
 	"github.com/stint-dev/stint/rulesdb"
 
-	"github.com/stint-dev/stint/cmd/internal/service/desk"
+	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
 )
 
 type dbCmd struct {
@@ -27,7 +27,7 @@ For example:
 }
 
 type dbMigrateCmd struct {
-	keeperFlags `embed:""`
+	backendFlags `embed:""`
 }
 
 // Run brings the schema up to date.
@@ -50,8 +50,8 @@ func (c *dbMigrateCmd) Run(e *env) error {
 }
 
 type dbStatusCmd struct {
-	keeperFlags `embed:""`
-	JSON        bool `name:"json" help:"Write JSON."`
+	backendFlags `embed:""`
+	JSON         bool `name:"json" help:"Write JSON."`
 }
 
 // Run says what there is.
@@ -87,10 +87,10 @@ func (c *dbStatusCmd) Run(e *env) error {
 }
 
 type dbPruneCmd struct {
-	keeperFlags `embed:""`
-	authorFlag  `embed:""`
-	Revisions   int    `default:"1000" placeholder:"N" help:"How many revisions to keep (${default})."`
-	Older       string `default:"365d" placeholder:"DURATION" help:"Remove audit entries, ended overrides, plans and tokens, and servers not seen, that are older than this (${default})."`
+	backendFlags `embed:""`
+	authorFlag   `embed:""`
+	Revisions    int    `default:"1000" placeholder:"N" help:"How many revisions to keep (${default})."`
+	Older        string `default:"365d" placeholder:"DURATION" help:"Remove audit entries, ended overrides, plans and tokens, and servers not seen, that are older than this (${default})."`
 }
 
 // Help is what "stint db prune --help" says below the summary.
@@ -105,7 +105,7 @@ For example:
 
 // Run removes what is old.
 func (c *dbPruneCmd) Run(e *env) error {
-	older, err := desk.ParseLasts(c.Older)
+	older, err := rulesapi.ParseLasts(c.Older)
 	if err != nil {
 		return &usageError{"--older", err}
 	}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stint-dev/stint/policy"
 
-	"github.com/stint-dev/stint/cmd/internal/service/desk"
 	"github.com/stint-dev/stint/cmd/internal/service/operate"
+	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
 )
 
 // serverFlags name a running server.
@@ -21,16 +21,16 @@ type serverFlags struct {
 }
 
 // caller returns what asks the server.
-func (c *serverFlags) caller() (*desk.Client, error) {
+func (c *serverFlags) caller() (*rulesapi.Client, error) {
 	return dial(c.Server, c.TokenFile)
 }
 
 // dial returns what asks a server.
-func dial(server, tokenFile string) (*desk.Client, error) {
+func dial(server, tokenFile string) (*rulesapi.Client, error) {
 	if server == "" {
 		return nil, usage("--server", "missing: write the admin address of the server, such as --server http://127.0.0.1:9090")
 	}
-	k, err := desk.Dial(server, tokenFile)
+	k, err := rulesapi.Dial(server, tokenFile)
 	if err != nil {
 		return nil, &usageError{"--server", err}
 	}

@@ -5,13 +5,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stint-dev/stint/cmd/internal/service/desk"
+	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
 )
 
 type nodesCmd struct {
-	deskFlags `embed:""`
-	Within    time.Duration `default:"10m" help:"Only servers seen within this time (${default}); 0s shows all."`
-	JSON      bool          `name:"json" help:"Write a JSON array."`
+	editorFlags `embed:""`
+	Within      time.Duration `default:"10m" help:"Only servers seen within this time (${default}); 0s shows all."`
+	JSON        bool          `name:"json" help:"Write a JSON array."`
 }
 
 // Help is what "stint nodes --help" says below the summary.
@@ -40,7 +40,7 @@ func (c *nodesCmd) Run(e *env) error {
 		return err
 	}
 	if c.JSON {
-		return printJSON(e.out, desk.List(nodes, desk.NodeOf))
+		return printJSON(e.out, rulesapi.List(nodes, rulesapi.NodeOf))
 	}
 	var b strings.Builder
 	for _, n := range nodes {

@@ -16,8 +16,8 @@ import (
 	"github.com/stint-dev/stint/rulesdb"
 
 	"github.com/stint-dev/stint/cmd/internal/planner/lab"
-	"github.com/stint-dev/stint/cmd/internal/service/desk"
 	"github.com/stint-dev/stint/cmd/internal/service/operate"
+	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
 	"github.com/stint-dev/stint/cmd/internal/service/server"
 	"github.com/stint-dev/stint/cmd/internal/service/statefile"
 )
@@ -38,9 +38,9 @@ func (c *stateFlags) path(config string) string {
 	return c.State
 }
 
-// keeper returns what keeps the acts of operators, and puts them in force: the
+// backend returns what keeps the acts of operators, and puts them in force: the
 // database of the rules, or a state file; nil if there is nothing to keep.
-func (s *sources) keeper(c *sourceFlags, logger *slog.Logger) (desk.Keeper, error) {
+func (s *sources) backend(c *sourceFlags, logger *slog.Logger) (rulesapi.Backend, error) {
 	if db, ok := s.rules.(*rulesdb.DB); ok {
 		return db, nil
 	}
@@ -69,10 +69,10 @@ func (s *sources) keeper(c *sourceFlags, logger *slog.Logger) (desk.Keeper, erro
 // stateHint is for a state file that cannot be written.
 const stateHint = "--state FILE names a place that can be written; --state none keeps what operators do in memory"
 
-// An office is what operators see and do.
-type office struct {
-	desk       *desk.Desk
-	api        *desk.Handler
+// An operatorAPI is what operators see and do.
+type operatorAPI struct {
+	editor     *rulesapi.Editor
+	api        *rulesapi.Handler
 	service    *operate.Service
 	inDatabase bool // rules are
 }
@@ -80,11 +80,11 @@ type office struct {
 // operators puts what operators did in force, and serves them at the address of
 // --admin until ctx is done. Without an address, none of what they see is opened.
 func (s *sources) operators(ctx context.Context, c *sourceFlags, d *access, admin *server.Admin, background *sync.WaitGroup, logger *slog.Logger) error {
-	keeper, err := s.keeper(c, logger)
+	backend, err := s.backend(c, logger)
 	if err != nil {
 		return err
 	}
-	db, inDatabase := keeper.(*rulesdb.DB)
+	db, inDatabase := backend.(*rulesdb.DB)
 	if inDatabase {
 		if err := c.retain(ctx, db, c.Node, background, logger); err != nil {
 			return err
@@ -93,14 +93,14 @@ func (s *sources) operators(ctx context.Context, c *sourceFlags, d *access, admi
 	if c.operators == "" {
 		return nil
 	}
-	table := desk.New(keeper, checkRules, s.secret)
+	editor := rulesapi.New(backend, checkRules, s.secret)
 	service := operate.New(operate.Options{
-		Source: s.source, Desk: table, Board: s.board, Observer: s.observer, Stores: s.stores, Log: logger,
+		Source: s.source, Editor: editor, Board: s.board, Observer: s.observer, Stores: s.stores, Log: logger,
 	})
 	background.Go(func() { service.Run(ctx) })
-	api := desk.NewHandler(table, desk.HandlerOptions{Log: logger, Guest: d.guest(inDatabase), Routes: service.Routes(),
+	api := rulesapi.NewHandler(editor, rulesapi.HandlerOptions{Log: logger, Guest: d.guest(inDatabase), Routes: service.Routes(),
 		KeyHash: func(rule, key string) string { return s.source.Policy().KeyHash(rule, key) }})
-	return d.serveAdmin(ctx, c.operators, admin, s, &office{table, api, service, inDatabase}, background, logger)
+	return d.serveAdmin(ctx, c.operators, admin, s, &operatorAPI{editor, api, service, inDatabase}, background, logger)
 }
 
 // guest returns the author and the role of a request without a token of a database:
@@ -194,7 +194,7 @@ const adminConns = 32
 // the background. An address that others reach asks for tokens, under https if
 // the service has a certificate; those of a database of rules are tokens too. Without
 // tokens it has no lab. of is what operators ask and do.
-func (d *access) serveAdmin(ctx context.Context, address string, admin *server.Admin, s *sources, of *office, background *sync.WaitGroup, logger *slog.Logger) error {
+func (d *access) serveAdmin(ctx context.Context, address string, admin *server.Admin, s *sources, of *operatorAPI, background *sync.WaitGroup, logger *slog.Logger) error {
 	ln, err := listen(ctx, "--admin", address)
 	if err != nil {
 		return err

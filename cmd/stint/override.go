@@ -7,7 +7,7 @@ import (
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
 
-	"github.com/stint-dev/stint/cmd/internal/service/desk"
+	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
 )
 
 type overrideCmd struct {
@@ -41,18 +41,18 @@ type customerFlags struct {
 }
 
 // customer takes the key off the front of arguments, unless attributes say it.
-func (c *customerFlags) customer(args []string) (desk.Customer, []string, error) {
+func (c *customerFlags) customer(args []string) (rulesapi.Customer, []string, error) {
 	if len(c.Attribute) > 0 {
-		return desk.Customer{Attributes: c.Attribute}, args, nil
+		return rulesapi.Customer{Attributes: c.Attribute}, args, nil
 	}
 	if len(args) == 0 {
-		return desk.Customer{}, nil, usage("key", "missing: write the customer's key as stint explain prints it, or --attribute NAME=VALUE")
+		return rulesapi.Customer{}, nil, usage("key", "missing: write the customer's key as stint explain prints it, or --attribute NAME=VALUE")
 	}
-	return desk.Customer{Key: args[0]}, args[1:], nil
+	return rulesapi.Customer{Key: args[0]}, args[1:], nil
 }
 
 // only is customer for commands that take nothing else.
-func (c *customerFlags) only(args []string) (desk.Customer, error) {
+func (c *customerFlags) only(args []string) (rulesapi.Customer, error) {
 	customer, rest, err := c.customer(args)
 	if err == nil && len(rest) > 0 {
 		err = usage("key", "%q: one key, or --attribute in its place", rest)
@@ -61,7 +61,7 @@ func (c *customerFlags) only(args []string) (desk.Customer, error) {
 }
 
 type overrideSetCmd struct {
-	deskFlags     `embed:""`
+	editorFlags   `embed:""`
 	authorFlag    `embed:""`
 	customerFlags `embed:""`
 	Rule          string   `arg:"" help:"The rule's name."`
@@ -104,12 +104,12 @@ func (c *overrideSetCmd) Run(e *env) error {
 			o.Limits, o.Block = nil, true
 		}
 	}
-	return setOverride(e, &c.deskFlags, c.author(), customer, o, c.For, c.JSON)
+	return setOverride(e, &c.editorFlags, c.author(), customer, o, c.For, c.JSON)
 }
 
 // setOverride sets, blocks or removes, and says what it was before.
-func setOverride(e *env, c *deskFlags, author string, customer desk.Customer, o rulesource.Override, lasts string, asJSON bool) error {
-	d, err := desk.ParseLasts(lasts)
+func setOverride(e *env, c *editorFlags, author string, customer rulesapi.Customer, o rulesource.Override, lasts string, asJSON bool) error {
+	d, err := rulesapi.ParseLasts(lasts)
 	if err != nil {
 		return &usageError{"--for", err}
 	}
@@ -123,15 +123,15 @@ func setOverride(e *env, c *deskFlags, author string, customer desk.Customer, o 
 		keyOf = k.HeldKey
 	}
 	if o.Key, err = keyOf(e.ctx, o.Rule, customer); err != nil {
-		return deskError(err)
+		return editorError(err)
 	}
 	o.Author = author
 	was, now, err := k.SetOverride(e.ctx, o, d)
 	if err != nil {
-		return deskError(err)
+		return editorError(err)
 	}
 	if asJSON {
-		return printJSON(e.out, desk.OverrideOf(now))
+		return printJSON(e.out, rulesapi.OverrideOf(now))
 	}
 	text := fmt.Sprintf("%s %s: %s", o.Rule, shown(o.Key), effect(now))
 	if !was.Removed {
@@ -158,7 +158,7 @@ func effect(o rulesource.Override) string {
 }
 
 type overrideGetCmd struct {
-	deskFlags     `embed:""`
+	editorFlags   `embed:""`
 	customerFlags `embed:""`
 	Rule          string   `arg:"" help:"The rule's name."`
 	Args          []string `arg:"" optional:"" name:"key" help:"The customer's key."`
@@ -176,13 +176,13 @@ func (c *overrideGetCmd) Run(e *env) error {
 		return err
 	}
 	if c.JSON {
-		return printJSON(e.out, desk.OverrideOf(o))
+		return printJSON(e.out, rulesapi.OverrideOf(o))
 	}
 	return wrap(e.out, overrideText(o), "    ")
 }
 
 // heldOverride returns the override that a customer has under a rule.
-func (c *deskFlags) heldOverride(e *env, rule string, customer desk.Customer) (rulesource.Override, error) {
+func (c *editorFlags) heldOverride(e *env, rule string, customer rulesapi.Customer) (rulesource.Override, error) {
 	d, err := c.open(e)
 	if err != nil {
 		return rulesource.Override{}, err
@@ -190,7 +190,7 @@ func (c *deskFlags) heldOverride(e *env, rule string, customer desk.Customer) (r
 	defer d.Close() // it has only read
 	key, err := d.HeldKey(e.ctx, rule, customer)
 	if err != nil {
-		return rulesource.Override{}, deskError(err)
+		return rulesource.Override{}, editorError(err)
 	}
 	return d.Override(e.ctx, rule, key)
 }
@@ -209,11 +209,11 @@ func overrideText(o rulesource.Override) string {
 }
 
 type overrideListCmd struct {
-	deskFlags `embed:""`
-	Rule      string `arg:"" optional:"" help:"Only those of this rule."`
-	Prefix    string `placeholder:"TEXT" help:"Only those whose key has this prefix."`
-	Last      int    `name:"limit" short:"n" placeholder:"N" help:"At most N. The default is all."`
-	JSON      bool   `name:"json" help:"Write a JSON array."`
+	editorFlags `embed:""`
+	Rule        string `arg:"" optional:"" help:"Only those of this rule."`
+	Prefix      string `placeholder:"TEXT" help:"Only those whose key has this prefix."`
+	Last        int    `name:"limit" short:"n" placeholder:"N" help:"At most N. The default is all."`
+	JSON        bool   `name:"json" help:"Write a JSON array."`
 }
 
 // Run lists overrides, page by page: there may be millions.
@@ -232,7 +232,7 @@ func (c *overrideListCmd) Run(e *env) error {
 			return err
 		}
 		for _, o := range some {
-			if err := out.one(desk.OverrideOf(o), overrideText(o)); err != nil {
+			if err := out.one(rulesapi.OverrideOf(o), overrideText(o)); err != nil {
 				return err
 			}
 		}
@@ -245,7 +245,7 @@ func (c *overrideListCmd) Run(e *env) error {
 }
 
 type overrideRemoveCmd struct {
-	deskFlags     `embed:""`
+	editorFlags   `embed:""`
 	authorFlag    `embed:""`
 	customerFlags `embed:""`
 	Rule          string   `arg:"" help:"The rule's name."`
@@ -260,5 +260,5 @@ func (c *overrideRemoveCmd) Run(e *env) error {
 		return err
 	}
 	o := rulesource.Override{Rule: c.Rule, Removed: true, Reason: c.Reason}
-	return setOverride(e, &c.deskFlags, c.author(), customer, o, "", false)
+	return setOverride(e, &c.editorFlags, c.author(), customer, o, "", false)
 }

@@ -6,17 +6,17 @@ import (
 
 	"github.com/stint-dev/stint/rulesource"
 
-	"github.com/stint-dev/stint/cmd/internal/service/desk"
+	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
 )
 
 type overridePlanCmd struct {
-	deskFlags  `embed:""`
-	authorFlag `embed:""`
-	Customer   string `arg:"" name:"name=value" help:"The attribute that selects the tier in rules, and the customer's value of it, such as jwt.org=acme."`
-	Plan       string `arg:"" optional:"" help:"The plan's name. Without it, the command prints the customer's plan."`
-	Remove     bool   `help:"Remove the plan: the attribute's value selects it again."`
-	Reason     string `placeholder:"TEXT" help:"Why, for the audit."`
-	JSON       bool   `name:"json" help:"Write JSON."`
+	editorFlags `embed:""`
+	authorFlag  `embed:""`
+	Customer    string `arg:"" name:"name=value" help:"The attribute that selects the tier in rules, and the customer's value of it, such as jwt.org=acme."`
+	Plan        string `arg:"" optional:"" help:"The plan's name. Without it, the command prints the customer's plan."`
+	Remove      bool   `help:"Remove the plan: the attribute's value selects it again."`
+	Reason      string `placeholder:"TEXT" help:"Why, for the audit."`
+	JSON        bool   `name:"json" help:"Write JSON."`
 }
 
 // Help is what "stint override plan --help" says below the summary.
@@ -48,7 +48,7 @@ func (c *overridePlanCmd) Run(e *env) error {
 	was := ""
 	if c.Plan != "" || c.Remove {
 		if was, err = d.SetPlan(e.ctx, attribute, value, c.Plan, c.author(), c.Reason); err != nil {
-			return deskError(err)
+			return editorError(err)
 		}
 	}
 	p := rulesource.Plan{Attribute: attribute, Value: value}
@@ -58,7 +58,7 @@ func (c *overridePlanCmd) Run(e *env) error {
 		}
 	}
 	if c.JSON {
-		return printJSON(e.out, desk.PlanOf(p))
+		return printJSON(e.out, rulesapi.PlanOf(p))
 	}
 	text := fmt.Sprintf("%s=%s: %s", attribute, shown(value), planText(p.Plan))
 	if was != "" && was != p.Plan {
@@ -75,10 +75,10 @@ func planText(plan string) string {
 }
 
 type overridePlansCmd struct {
-	deskFlags `embed:""`
-	Attribute string `arg:"" optional:"" help:"Only those of this attribute."`
-	Last      int    `name:"limit" short:"n" placeholder:"N" help:"At most N. The default is all."`
-	JSON      bool   `name:"json" help:"Write a JSON array."`
+	editorFlags `embed:""`
+	Attribute   string `arg:"" optional:"" help:"Only those of this attribute."`
+	Last        int    `name:"limit" short:"n" placeholder:"N" help:"At most N. The default is all."`
+	JSON        bool   `name:"json" help:"Write a JSON array."`
 }
 
 // Run lists plans, page by page: there may be millions.
@@ -98,7 +98,7 @@ func (c *overridePlansCmd) Run(e *env) error {
 		}
 		for _, p := range some {
 			text := fmt.Sprintf("%s=%s: %s\n    set %s by %s\n", p.Attribute, shown(p.Value), planText(p.Plan), clock(p.Created), shown(p.Author))
-			if err := out.one(desk.PlanOf(p), text); err != nil {
+			if err := out.one(rulesapi.PlanOf(p), text); err != nil {
 				return err
 			}
 		}

@@ -12,7 +12,7 @@ import (
 
 // page returns the page of operators, and keeps it going until ctx is done.
 // rehearsals is nil if requests are not recorded.
-func (s *sources) page(ctx context.Context, of *office, rehearsals http.Handler, background *sync.WaitGroup, logger *slog.Logger) http.Handler {
+func (s *sources) page(ctx context.Context, of *operatorAPI, rehearsals http.Handler, background *sync.WaitGroup, logger *slog.Logger) http.Handler {
 	p := page.New(page.Options{
 		API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if rehearsals != nil && r.URL.Path == rehearse.Path {

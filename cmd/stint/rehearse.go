@@ -15,10 +15,10 @@ import (
 	"github.com/stint-dev/stint/policy"
 
 	"github.com/stint-dev/stint/cmd/internal/planner/accesslog"
-	"github.com/stint-dev/stint/cmd/internal/service/desk"
 	"github.com/stint-dev/stint/cmd/internal/service/record"
 	"github.com/stint-dev/stint/cmd/internal/service/rehearse"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
 )
 
 type rehearseCmd struct {
@@ -112,7 +112,7 @@ func (c *rehearseCmd) onServer(e *env, name string, document []byte) (*rehearse.
 
 // rehearseOnServer has a server rehearse; the flag has its address.
 func rehearseOnServer(ctx context.Context, flag, server, tokenFile string, query rehearse.Query) (*rehearse.Report, error) {
-	client, err := desk.Dial(server, tokenFile)
+	client, err := rulesapi.Dial(server, tokenFile)
 	if err != nil {
 		return nil, &usageError{flag, err}
 	}

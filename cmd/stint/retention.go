@@ -9,7 +9,7 @@ import (
 
 	"github.com/stint-dev/stint/rulesdb"
 
-	"github.com/stint-dev/stint/cmd/internal/service/desk"
+	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
 	"github.com/stint-dev/stint/cmd/internal/service/rulesworker"
 )
 
@@ -28,7 +28,7 @@ func (c *retentionFlags) retention() (keep rulesdb.Retention, err error) {
 	if c.KeepPast == "none" {
 		return keep, nil
 	}
-	keep.Older, err = desk.ParseLasts(c.KeepPast)
+	keep.Older, err = rulesapi.ParseLasts(c.KeepPast)
 	if err == nil && keep.Older < time.Hour {
 		err = fmt.Errorf("%q: at least 1h, or none to keep all", c.KeepPast)
 	}

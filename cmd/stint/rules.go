@@ -12,8 +12,8 @@ import (
 	"github.com/stint-dev/stint/rulesdb"
 
 	"github.com/stint-dev/stint/cmd/internal/linediff"
-	"github.com/stint-dev/stint/cmd/internal/service/desk"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
 )
 
 type rulesCmd struct {
@@ -42,13 +42,13 @@ For example:
 }
 
 type rulesPushCmd struct {
-	deskFlags  `embed:""`
-	authorFlag `embed:""`
-	File       string `arg:"" help:"The rules file, YAML or JSON; - is standard input."`
-	Comment    string `placeholder:"TEXT" help:"Why, for the log."`
-	IfChanged  bool   `help:"Do nothing if these rules are in force already."`
-	Parent     int64  `default:"-1" placeholder:"N" help:"Publish only if revision N is in force; 0 means that there is none. The default is the one in force when the command starts."`
-	DryRun     bool   `help:"Only check, and show what it changes."`
+	editorFlags `embed:""`
+	authorFlag  `embed:""`
+	File        string `arg:"" help:"The rules file, YAML or JSON; - is standard input."`
+	Comment     string `placeholder:"TEXT" help:"Why, for the log."`
+	IfChanged   bool   `help:"Do nothing if these rules are in force already."`
+	Parent      int64  `default:"-1" placeholder:"N" help:"Publish only if revision N is in force; 0 means that there is none. The default is the one in force when the command starts."`
+	DryRun      bool   `help:"Only check, and show what it changes."`
 
 	DenyAtMost        string `placeholder:"SHARE" help:"Rehearse first, and publish nothing if a greater share of the requests that a server recorded would be newly denied, such as 0.1%."`
 	RehearseAt        string `env:"STINT_REHEARSE_AT" placeholder:"URL" help:"With --deny-at-most: the admin address of that server. The default is --server."`
@@ -86,13 +86,13 @@ func (c *rulesPushCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	held, err := desk.InForce(e.ctx, d)
+	held, err := rulesapi.InForce(e.ctx, d)
 	if err != nil {
 		return err
 	}
 	if c.IfChanged && held.Number > 0 && held.Hash == rulesdb.HashOf(document) {
 		if c.JSON {
-			return printJSON(e.out, desk.RevisionOf(withoutDocument(held)))
+			return printJSON(e.out, rulesapi.RevisionOf(withoutDocument(held)))
 		}
 		_, err := fmt.Fprintf(e.out, "revision %d is in force, and the same\n", held.Number)
 		return err
@@ -117,7 +117,7 @@ func (c *rulesPushCmd) Run(e *env) error {
 		return conflict(err)
 	}
 	if c.JSON {
-		return printJSON(e.out, desk.RevisionOf(withoutDocument(r)))
+		return printJSON(e.out, rulesapi.RevisionOf(withoutDocument(r)))
 	}
 	_, err = fmt.Fprintf(e.out, "revision %d is in force, %s\n", r.Number, count(len(f.Rules.Names()), "rule"))
 	return err
@@ -189,9 +189,9 @@ func withoutDocument(r rulesdb.Revision) rulesdb.Revision {
 }
 
 type rulesPullCmd struct {
-	deskFlags `embed:""`
-	Version   int64  `arg:"" optional:"" name:"revision" help:"The revision. The default is the one in force."`
-	Output    string `short:"o" placeholder:"FILE" help:"Write to a file."`
+	editorFlags `embed:""`
+	Version     int64  `arg:"" optional:"" name:"revision" help:"The revision. The default is the one in force."`
+	Output      string `short:"o" placeholder:"FILE" help:"Write to a file."`
 }
 
 // Help is what "stint rules pull --help" says below the summary.
@@ -221,7 +221,7 @@ func (c *rulesPullCmd) Run(e *env) error {
 }
 
 // revision returns a revision, the one in force for 0.
-func revision(e *env, d *desk.Desk, number int64) (rulesdb.Revision, error) {
+func revision(e *env, d *rulesapi.Editor, number int64) (rulesdb.Revision, error) {
 	r, err := d.Revision(e.ctx, number)
 	if number == 0 && errors.Is(err, rulesdb.ErrNotFound) {
 		return r, fmt.Errorf("%s: there are no rules yet: stint rules push FILE puts some in force", d)
@@ -230,9 +230,9 @@ func revision(e *env, d *desk.Desk, number int64) (rulesdb.Revision, error) {
 }
 
 type rulesShowCmd struct {
-	deskFlags `embed:""`
-	Version   int64 `arg:"" optional:"" name:"revision" help:"The revision. The default is the one in force."`
-	JSON      bool  `name:"json" help:"Write JSON, with the document."`
+	editorFlags `embed:""`
+	Version     int64 `arg:"" optional:"" name:"revision" help:"The revision. The default is the one in force."`
+	JSON        bool  `name:"json" help:"Write JSON, with the document."`
 }
 
 // Run shows a revision.
@@ -247,7 +247,7 @@ func (c *rulesShowCmd) Run(e *env) error {
 		return err
 	}
 	if c.JSON {
-		return printJSON(e.out, desk.RevisionOf(r))
+		return printJSON(e.out, rulesapi.RevisionOf(r))
 	}
 	text := fmt.Sprintf("revision %d\nauthor    %s\nat        %s\nhash      %s\nname      %s\n", r.Number, shown(r.Author), clock(r.Created), r.Hash, shown(r.Name))
 	if r.Comment != "" {
@@ -266,9 +266,9 @@ func (c *rulesShowCmd) Run(e *env) error {
 }
 
 type rulesLogCmd struct {
-	deskFlags `embed:""`
-	Last      int  `short:"n" placeholder:"N" help:"Only the last N. The default is all."`
-	JSON      bool `name:"json" help:"Write a JSON array."`
+	editorFlags `embed:""`
+	Last        int  `short:"n" placeholder:"N" help:"Only the last N. The default is all."`
+	JSON        bool `name:"json" help:"Write a JSON array."`
 }
 
 // Run lists revisions.
@@ -296,7 +296,7 @@ func (c *rulesLogCmd) Run(e *env) error {
 		before = some[len(some)-1].Number
 	}
 	if c.JSON {
-		return printJSON(e.out, desk.List(all, desk.RevisionOf))
+		return printJSON(e.out, rulesapi.List(all, rulesapi.RevisionOf))
 	}
 	var b strings.Builder
 	for _, r := range all {
@@ -306,9 +306,9 @@ func (c *rulesLogCmd) Run(e *env) error {
 }
 
 type rulesDiffCmd struct {
-	deskFlags `embed:""`
-	From      string `arg:"" help:"A revision's number, or a rules file that the rules in force are compared with."`
-	To        string `arg:"" optional:"" help:"A revision's number or a file. The default is the one in force, or the file if only that is given."`
+	editorFlags `embed:""`
+	From        string `arg:"" help:"A revision's number, or a rules file that the rules in force are compared with."`
+	To          string `arg:"" optional:"" help:"A revision's number or a file. The default is the one in force, or the file if only that is given."`
 }
 
 // Help is what "stint rules diff --help" says below the summary.
@@ -346,7 +346,7 @@ func (c *rulesDiffCmd) Run(e *env) error {
 }
 
 // side returns one side of a difference.
-func (c *rulesDiffCmd) side(e *env, d *desk.Desk, text string) (name, document string, err error) {
+func (c *rulesDiffCmd) side(e *env, d *rulesapi.Editor, text string) (name, document string, err error) {
 	number, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
 		name, data, err := readRules(e, text)
@@ -357,12 +357,12 @@ func (c *rulesDiffCmd) side(e *env, d *desk.Desk, text string) (name, document s
 }
 
 type rulesRollbackCmd struct {
-	deskFlags  `embed:""`
-	authorFlag `embed:""`
-	Version    int64  `arg:"" name:"revision" help:"The revision to go back to."`
-	Comment    string `placeholder:"TEXT" help:"Why, for the log."`
-	Parent     int64  `default:"-1" placeholder:"N" help:"Roll back only if revision N is in force. The default is the one in force when the command starts."`
-	JSON       bool   `name:"json" help:"Write the new revision as JSON."`
+	editorFlags `embed:""`
+	authorFlag  `embed:""`
+	Version     int64  `arg:"" name:"revision" help:"The revision to go back to."`
+	Comment     string `placeholder:"TEXT" help:"Why, for the log."`
+	Parent      int64  `default:"-1" placeholder:"N" help:"Roll back only if revision N is in force. The default is the one in force when the command starts."`
+	JSON        bool   `name:"json" help:"Write the new revision as JSON."`
 }
 
 // Help is what "stint rules rollback --help" says below the summary.
@@ -395,7 +395,7 @@ func (c *rulesRollbackCmd) Run(e *env) error {
 		return conflict(err)
 	}
 	if c.JSON {
-		return printJSON(e.out, desk.RevisionOf(withoutDocument(r)))
+		return printJSON(e.out, rulesapi.RevisionOf(withoutDocument(r)))
 	}
 	_, err = fmt.Fprintf(e.out, "%srevision %d is in force: that of revision %d\n",
 		linediff.Unified(fmt.Sprintf("revision %d", held.Number), fmt.Sprintf("revision %d", r.Number), string(held.Document), string(r.Document)), r.Number, c.Version)
@@ -403,9 +403,9 @@ func (c *rulesRollbackCmd) Run(e *env) error {
 }
 
 type rulesAcceptCmd struct {
-	deskFlags  `embed:""`
-	authorFlag `embed:""`
-	Reason     string `placeholder:"TEXT" help:"Why, for the audit."`
+	editorFlags `embed:""`
+	authorFlag  `embed:""`
+	Reason      string `placeholder:"TEXT" help:"Why, for the audit."`
 }
 
 // Help is what "stint rules accept --help" says below the summary.

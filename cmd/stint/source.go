@@ -254,7 +254,7 @@ func (c *recordFlags) recorder() *record.Recorder {
 
 // rehearsals returns what tries rules on the requests that were kept; nil if none
 // are. of says who may. Checkpoints are made in the background until ctx is done.
-func (s *sources) rehearsals(ctx context.Context, of *office, background *sync.WaitGroup, logger *slog.Logger) http.Handler {
+func (s *sources) rehearsals(ctx context.Context, of *operatorAPI, background *sync.WaitGroup, logger *slog.Logger) http.Handler {
 	if s.recorder == nil {
 		return nil
 	}
@@ -267,7 +267,7 @@ func (s *sources) rehearsals(ctx context.Context, of *office, background *sync.W
 		Checkpoints: checkpoints, Policy: s.source.Policy, Recorder: s.recorder, Check: checkRules, Fresh: s.where == "memory" && s.snapshot == nil, Log: logger,
 		Who: of.api.Who,
 		Note: func(ctx context.Context, author string) error {
-			return of.desk.Note(ctx, rulesdb.Act{Author: author, Act: "key reveal", Subject: "rehearsal"})
+			return of.editor.Note(ctx, rulesdb.Act{Author: author, Act: "key reveal", Subject: "rehearsal"})
 		},
 	})
 }

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stint-dev/stint/rulesdb"
 
-	"github.com/stint-dev/stint/cmd/internal/service/desk"
 	"github.com/stint-dev/stint/cmd/internal/service/operate"
+	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
 )
 
 type tokenCmd struct {
@@ -34,7 +34,7 @@ For example:
 }
 
 type tokenMakeCmd struct {
-	deskFlags     `embed:""`
+	editorFlags   `embed:""`
 	tokenFileFlag `embed:""`
 	authorFlag    `embed:""`
 	Name          string `arg:"" help:"The name of its owner, who is the author of what is done with it."`
@@ -44,7 +44,7 @@ type tokenMakeCmd struct {
 
 // Run makes a token.
 func (c *tokenMakeCmd) Run(e *env) error {
-	lasts, err := desk.ParseLasts(c.For)
+	lasts, err := rulesapi.ParseLasts(c.For)
 	if err != nil {
 		return &usageError{"--for", err}
 	}
@@ -69,7 +69,7 @@ func (c *tokenMakeCmd) make(e *env, lasts time.Duration) (text string, err error
 }
 
 type tokenRevokeCmd struct {
-	deskFlags     `embed:""`
+	editorFlags   `embed:""`
 	tokenFileFlag `embed:""`
 	authorFlag    `embed:""`
 	Name          string `arg:"" help:"The name of their owner."`
@@ -89,7 +89,7 @@ func (c *tokenRevokeCmd) Run(e *env) error {
 }
 
 type tokenListCmd struct {
-	deskFlags     `embed:""`
+	editorFlags   `embed:""`
 	tokenFileFlag `embed:""`
 	JSON          bool `name:"json" help:"Write a JSON array."`
 }
@@ -101,7 +101,7 @@ func (c *tokenListCmd) Run(e *env) error {
 		return err
 	}
 	if c.JSON {
-		return printJSON(e.out, desk.List(tokens, desk.TokenOf))
+		return printJSON(e.out, rulesapi.List(tokens, rulesapi.TokenOf))
 	}
 	var b strings.Builder
 	for _, t := range tokens {
@@ -150,7 +150,7 @@ For example:
 
 // Run makes a token.
 func (c *tokenUsageCmd) Run(e *env) error {
-	lasts, err := desk.ParseLasts(c.For)
+	lasts, err := rulesapi.ParseLasts(c.For)
 	if err != nil || lasts == 0 {
 		return usage("--for", "%q: how long the token is good, such as 12h or 30d", c.For)
 	}

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stint-dev/stint/cmd/internal/service/desk"
 	"github.com/stint-dev/stint/cmd/internal/service/operate"
+	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
 )
 
 type topCmd struct {
@@ -47,7 +47,7 @@ func (c *topCmd) Run(e *env) error {
 	if len(c.Server) == 0 {
 		c.Server = []string{""}
 	}
-	var servers []*desk.Client
+	var servers []*rulesapi.Client
 	for _, one := range c.Server {
 		k, err := dial(one, c.TokenFile)
 		if err != nil {
@@ -94,7 +94,7 @@ func (c *topCmd) Run(e *env) error {
 
 // page asks all servers. It is nil if none answers; the error is of those that do
 // not.
-func (c *topCmd) page(ctx context.Context, servers []*desk.Client) (*operate.Page, error) {
+func (c *topCmd) page(ctx context.Context, servers []*rulesapi.Client) (*operate.Page, error) {
 	var pages []*operate.Page
 	var failed error
 	for _, k := range servers {

@@ -30,7 +30,7 @@ func (c *serverFlags) act(e *env, path string, query url.Values, body any, asJSO
 	defer k.Close() // it is done
 	var did operate.Act
 	if err := k.Call(e.ctx, http.MethodPost, path, query, body, &did); err != nil {
-		return deskError(err)
+		return editorError(err)
 	}
 	if asJSON {
 		return printJSON(e.out, did)

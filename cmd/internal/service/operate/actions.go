@@ -15,7 +15,7 @@ import (
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
 
-	"github.com/stint-dev/stint/cmd/internal/service/desk"
+	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
 )
 
 // The names of acts in the audit. Those of overrides are rulesdb's.
@@ -40,11 +40,11 @@ type Act struct {
 }
 
 // customer returns the rule and the key that a query names.
-func (s *Service) customer(r *desk.Request) (rule, key string, err error) {
+func (s *Service) customer(r *rulesapi.Request) (rule, key string, err error) {
 	if rule = r.Query.Get("rule"); rule == "" {
-		return "", "", &desk.InputError{Field: "rule", Err: errors.New("missing")}
+		return "", "", &rulesapi.InputError{Field: "rule", Err: errors.New("missing")}
 	}
-	key, err = s.o.Desk.Key(r.Context, rule, desk.Customer{Key: r.Query.Get("key"), Attributes: r.Query["attribute"]})
+	key, err = s.o.Editor.Key(r.Context, rule, rulesapi.Customer{Key: r.Query.Get("key"), Attributes: r.Query["attribute"]})
 	return rule, key, err
 }
 
@@ -84,7 +84,7 @@ func (s *Service) charges(ctx context.Context, p *policy.Policy, rule, key strin
 }
 
 // reset answers POST /v1/reset: it forgets what a key has used under a rule.
-func (s *Service) reset(r *desk.Request) (int, any, error) {
+func (s *Service) reset(r *rulesapi.Request) (int, any, error) {
 	var body struct {
 		Reason string `json:"reason"`
 	}
@@ -97,7 +97,7 @@ func (s *Service) reset(r *desk.Request) (int, any, error) {
 }
 
 // refund answers POST /v1/refund: it gives units back to a key under a rule.
-func (s *Service) refund(r *desk.Request) (int, any, error) {
+func (s *Service) refund(r *rulesapi.Request) (int, any, error) {
 	var body struct {
 		Cost   int64  `json:"cost"`
 		Reason string `json:"reason"`
@@ -106,7 +106,7 @@ func (s *Service) refund(r *desk.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	if body.Cost < 1 {
-		return 0, nil, &desk.InputError{Field: "cost", Err: errors.New("how many units to give back: at least 1")}
+		return 0, nil, &rulesapi.InputError{Field: "cost", Err: errors.New("how many units to give back: at least 1")}
 	}
 	return s.give(r, body.Reason, actRefund, fmt.Sprintf("%d units given back", body.Cost), func(p *policy.Policy, rule, key string) error {
 		return p.RefundKey(r.Context, rule, key, body.Cost)
@@ -114,7 +114,7 @@ func (s *Service) refund(r *desk.Request) (int, any, error) {
 }
 
 // give does what gives a key more room, and notes what it had used before.
-func (s *Service) give(r *desk.Request, reason, act, did string, do func(p *policy.Policy, rule, key string) error) (int, any, error) {
+func (s *Service) give(r *rulesapi.Request, reason, act, did string, do func(p *policy.Policy, rule, key string) error) (int, any, error) {
 	rule, key, err := s.customer(r)
 	if err != nil {
 		return 0, nil, err
@@ -133,11 +133,11 @@ func (s *Service) give(r *desk.Request, reason, act, did string, do func(p *poli
 	}
 	was, err := json.Marshal(given(before, after))
 	if err == nil {
-		err = s.o.Desk.Note(r.Context, rulesdb.Act{Author: r.Author, Act: act, Subject: subject(rule, key), Was: string(was), Now: did, Reason: reason})
+		err = s.o.Editor.Note(r.Context, rulesdb.Act{Author: r.Author, Act: act, Subject: subject(rule, key), Was: string(was), Now: did, Reason: reason})
 	}
 	s.log(r, act, rule, key, err)
 	if err != nil {
-		return 0, nil, fmt.Errorf("%w: %w", desk.ErrUnaudited, err)
+		return 0, nil, fmt.Errorf("%w: %w", rulesapi.ErrUnaudited, err)
 	}
 	return http.StatusOK, s.act(r, rule, key, did), nil
 }
@@ -162,13 +162,13 @@ func customerOf(subject string) (rule, key string, ok bool) {
 	return rule, key, ok && err == nil
 }
 
-func (s *Service) act(r *desk.Request, rule, key, did string) Act {
+func (s *Service) act(r *rulesapi.Request, rule, key, did string) Act {
 	shown, hash := s.named(rule, key, r.Clear())
 	return Act{Rule: rule, Key: shown, KeyHash: hash, Did: did}
 }
 
 // log writes a line on an act, by the hash of the key.
-func (s *Service) log(r *desk.Request, act, rule, key string, err error) {
+func (s *Service) log(r *rulesapi.Request, act, rule, key string, err error) {
 	_, hash := s.named(rule, key, false)
 	attrs := []any{"act", act, "author", r.Author, "rule", rule, "key_hash", hash}
 	if err != nil {
@@ -181,14 +181,14 @@ func (s *Service) log(r *desk.Request, act, rule, key string, err error) {
 const mostUndo = 1000
 
 // undo answers POST /v1/undo: it takes an act back, by default the last one.
-func (s *Service) undo(r *desk.Request) (int, any, error) {
+func (s *Service) undo(r *rulesapi.Request) (int, any, error) {
 	var body struct {
 		Act int64 `json:"act"`
 	}
 	if err := r.Body(&body); err != nil {
 		return 0, nil, err
 	}
-	acts, err := s.o.Desk.Audit(r.Context, 0, mostUndo)
+	acts, err := s.o.Editor.Audit(r.Context, 0, mostUndo)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -217,7 +217,7 @@ func (s *Service) undo(r *desk.Request) (int, any, error) {
 }
 
 func refused(format string, args ...any) error {
-	return &desk.InputError{Field: "act", Err: fmt.Errorf(format, args...)}
+	return &rulesapi.InputError{Field: "act", Err: fmt.Errorf(format, args...)}
 }
 
 // toUndo returns which of the acts, the newest first, is to be taken back.
@@ -250,8 +250,8 @@ func toUndo(acts []rulesdb.AuditEntry, number int64) (int, error) {
 }
 
 // undoOverride puts an override back that another one took the place of.
-func (s *Service) undoOverride(r *desk.Request, d *rulesdb.AuditEntry, rule, key string) (string, error) {
-	held, err := s.o.Desk.Override(r.Context, rule, key)
+func (s *Service) undoOverride(r *rulesapi.Request, d *rulesdb.AuditEntry, rule, key string) (string, error) {
+	held, err := s.o.Editor.Override(r.Context, rule, key)
 	switch {
 	case errors.Is(err, rulesdb.ErrNotFound):
 		held = rulesource.Override{Removed: true}
@@ -269,7 +269,7 @@ func (s *Service) undoOverride(r *desk.Request, d *rulesdb.AuditEntry, rule, key
 		return "", err
 	}
 	back.Rule, back.Key, back.Author, back.Reason = rule, key, r.Author, undoes+strconv.FormatInt(d.Number, 10)
-	if _, back, err = s.o.Desk.SetOverride(r.Context, back, lasts); err != nil {
+	if _, back, err = s.o.Editor.SetOverride(r.Context, back, lasts); err != nil {
 		return "", err
 	}
 	if back.Removed {
@@ -306,7 +306,7 @@ func described(text string, now time.Time) (o rulesource.Override, lasts time.Du
 
 // undoGift charges what a reset or a refund gave, as far as it would count still
 // and there is room.
-func (s *Service) undoGift(r *desk.Request, d *rulesdb.AuditEntry, rule, key string) (string, error) {
+func (s *Service) undoGift(r *rulesapi.Request, d *rulesdb.AuditEntry, rule, key string) (string, error) {
 	var was []charge
 	if err := json.Unmarshal([]byte(d.Was), &was); err != nil {
 		return "", refused("act %d: what was used before cannot be read", d.Number)
@@ -328,9 +328,9 @@ func (s *Service) undoGift(r *desk.Request, d *rulesdb.AuditEntry, rule, key str
 	if len(parts) > 0 {
 		did = "charged again: " + strings.Join(parts, ", ")
 	}
-	err := s.o.Desk.Note(r.Context, rulesdb.Act{Author: r.Author, Act: actCharge, Subject: subject(rule, key), Now: did, Reason: undoes + strconv.FormatInt(d.Number, 10)})
+	err := s.o.Editor.Note(r.Context, rulesdb.Act{Author: r.Author, Act: actCharge, Subject: subject(rule, key), Now: did, Reason: undoes + strconv.FormatInt(d.Number, 10)})
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", desk.ErrUnaudited, err)
+		return "", fmt.Errorf("%w: %w", rulesapi.ErrUnaudited, err)
 	}
 	return did, nil
 }

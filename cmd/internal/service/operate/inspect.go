@@ -11,7 +11,7 @@ import (
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/rulesdb"
 
-	"github.com/stint-dev/stint/cmd/internal/service/desk"
+	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
 )
 
 // A Story is how a client stands under all rules that may hold for it.
@@ -48,7 +48,7 @@ type Rule struct {
 	Denied    bool     `json:"denied"`
 	Limits    []Limit  `json:"limits"`
 	// Override is what an operator gave the key; null for nothing.
-	Override *desk.Override `json:"override"`
+	Override *rulesapi.Override `json:"override"`
 	// Denials are those of the last minutes; null where none are known.
 	Denials *Denials `json:"denials"`
 	// StoreError is why the store could not say.
@@ -91,7 +91,7 @@ type LeftOut struct {
 const mostAttributes = 64
 
 // inspect answers POST /v1/inspect.
-func (s *Service) inspect(r *desk.Request) (int, any, error) {
+func (s *Service) inspect(r *rulesapi.Request) (int, any, error) {
 	var asked struct {
 		Attributes map[string]string `json:"attributes"`
 	}
@@ -100,13 +100,13 @@ func (s *Service) inspect(r *desk.Request) (int, any, error) {
 	}
 	switch n := len(asked.Attributes); {
 	case n == 0:
-		return 0, nil, &desk.InputError{Field: "attributes", Err: errors.New(`missing: say what is known of the client, such as {"ip": "192.0.2.7"}`)}
+		return 0, nil, &rulesapi.InputError{Field: "attributes", Err: errors.New(`missing: say what is known of the client, such as {"ip": "192.0.2.7"}`)}
 	case n > mostAttributes:
-		return 0, nil, &desk.InputError{Field: "attributes", Err: errors.New("at most 64")}
+		return 0, nil, &rulesapi.InputError{Field: "attributes", Err: errors.New("at most 64")}
 	}
 	story, err := s.Story(r.Context, named(asked.Attributes))
 	if fault, ok := errors.AsType[*policy.RequestError](err); ok {
-		err = &desk.InputError{Field: "attributes." + fault.Attribute, Err: errors.New(fault.Reason)}
+		err = &rulesapi.InputError{Field: "attributes." + fault.Attribute, Err: errors.New(fault.Reason)}
 	}
 	return http.StatusOK, story, err
 }
@@ -162,12 +162,12 @@ func (s *Service) rule(ctx context.Context, at *policy.Standing) Rule {
 		r.StoreError = at.Err.Error()
 	}
 	if at.Own {
-		o, err := s.o.Desk.Override(ctx, at.Rule, at.Key)
+		o, err := s.o.Editor.Override(ctx, at.Rule, at.Key)
 		switch {
 		case err == nil:
-			r.Override = desk.OverrideOf(o)
+			r.Override = rulesapi.OverrideOf(o)
 		case !errors.Is(err, rulesdb.ErrNotFound): // it is in force, even if its author is not known
-			r.Override = &desk.Override{Rule: at.Rule, Key: at.Key, Reason: "who set it cannot be read now"}
+			r.Override = &rulesapi.Override{Rule: at.Rule, Key: at.Key, Reason: "who set it cannot be read now"}
 		}
 	}
 	if d, known := s.o.Board.Of(at.Rule, at.Key); known {

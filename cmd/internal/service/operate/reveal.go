@@ -8,7 +8,7 @@ import (
 
 	"github.com/stint-dev/stint/rulesdb"
 
-	"github.com/stint-dev/stint/cmd/internal/service/desk"
+	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
 )
 
 // A Revealed is a key that an operator asked for by its hash.
@@ -23,7 +23,7 @@ type Revealed struct {
 // reveal answers POST /v1/reveal: the key of a hash, as far as it is remembered
 // among keys that were denied, that are near a limit, or that have an override. It
 // is in the audit before it is answered.
-func (s *Service) reveal(r *desk.Request) (int, any, error) {
+func (s *Service) reveal(r *rulesapi.Request) (int, any, error) {
 	var body struct {
 		Rule    string `json:"rule"`
 		KeyHash string `json:"key_hash"`
@@ -33,13 +33,13 @@ func (s *Service) reveal(r *desk.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	if body.Rule == "" || body.KeyHash == "" {
-		return 0, nil, &desk.InputError{Field: "key_hash", Err: errors.New(`want {"rule": "…", "key_hash": "…"}, as lists of keys have them`)}
+		return 0, nil, &rulesapi.InputError{Field: "key_hash", Err: errors.New(`want {"rule": "…", "key_hash": "…"}, as lists of keys have them`)}
 	}
 	key, err := s.keyOf(r.Context, body.Rule, body.KeyHash)
 	if err != nil {
 		return 0, nil, err
 	}
-	err = s.o.Desk.Note(r.Context, rulesdb.Act{Author: r.Author, Act: "key reveal", Subject: fmt.Sprintf("%s %q", body.Rule, body.KeyHash), Reason: body.Reason})
+	err = s.o.Editor.Note(r.Context, rulesdb.Act{Author: r.Author, Act: "key reveal", Subject: fmt.Sprintf("%s %q", body.Rule, body.KeyHash), Reason: body.Reason})
 	s.log(r, "reveal", body.Rule, key, err)
 	if err != nil {
 		return 0, nil, err
@@ -65,7 +65,7 @@ func (s *Service) keyOf(ctx context.Context, rule, hash string) (string, error) 
 	}
 	page := rulesdb.Page{Rule: rule, N: maxPage}
 	for looked := 0; looked < mostLooked; looked += maxPage {
-		some, err := s.o.Desk.Overrides(ctx, page)
+		some, err := s.o.Editor.Overrides(ctx, page)
 		if err != nil {
 			return "", err
 		}

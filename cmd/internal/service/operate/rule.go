@@ -11,7 +11,7 @@ import (
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/policy/rulesfile"
 
-	"github.com/stint-dev/stint/cmd/internal/service/desk"
+	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
 )
 
 // A RuleView is one rule in force: what it says and means, and what it does.
@@ -31,7 +31,7 @@ type RuleView struct {
 }
 
 // ruleView answers GET /v1/rule.
-func (s *Service) ruleView(r *desk.Request) (int, any, error) {
+func (s *Service) ruleView(r *rulesapi.Request) (int, any, error) {
 	name := r.Query.Get("rule")
 	n, err := many(r, pageSize)
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *Service) ruleView(r *desk.Request) (int, any, error) {
 	file := f.Rules.File().Rules()
 	at := slices.IndexFunc(file, func(one *rulesfile.Rule) bool { return one.Name == name })
 	if at < 0 {
-		return 0, nil, &desk.InputError{Field: "rule", Err: fmt.Errorf("%w in force: %q", policy.ErrNoRule, name)}
+		return 0, nil, &rulesapi.InputError{Field: "rule", Err: fmt.Errorf("%w in force: %q", policy.ErrNoRule, name)}
 	}
 	next := 0
 	if at+1 < len(file) {
@@ -69,7 +69,7 @@ type RuleLine struct {
 
 // ruleList answers GET /v1/rules/list: the rules in force, in order, page by page,
 // those of which name a text is a part.
-func (s *Service) ruleList(r *desk.Request) (int, any, error) {
+func (s *Service) ruleList(r *rulesapi.Request) (int, any, error) {
 	n, err := many(r, 100)
 	if err != nil {
 		return 0, nil, err
@@ -77,7 +77,7 @@ func (s *Service) ruleList(r *desk.Request) (int, any, error) {
 	from := 0
 	if text := r.Query.Get("after"); text != "" {
 		if from, err = strconv.Atoi(text); err != nil || from < 0 {
-			return 0, nil, &desk.InputError{Field: "after", Err: errors.New("want the field next of the page before")}
+			return 0, nil, &rulesapi.InputError{Field: "after", Err: errors.New("want the field next of the page before")}
 		}
 	}
 	answer := struct {

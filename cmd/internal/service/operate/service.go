@@ -1,7 +1,7 @@
 // Package operate is what the person with the pager asks of a running process,
 // and does to it: how a client stands under all rules and why, who is denied most
 // and who is nearest to a limit, resets, refunds, and the undoing of acts. It is
-// part of the HTTP API that package desk serves: [Service.Routes].
+// part of the HTTP API that package rulesapi serves: [Service.Routes].
 package operate
 
 import (
@@ -12,16 +12,16 @@ import (
 
 	"github.com/stint-dev/stint/rulesdb"
 
-	"github.com/stint-dev/stint/cmd/internal/service/desk"
 	"github.com/stint-dev/stint/cmd/internal/service/observe"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
 	"github.com/stint-dev/stint/cmd/internal/service/top"
 )
 
 // Options are what a Service needs. All must be given but Stores and Log.
 type Options struct {
 	Source   *rules.Source
-	Desk     *desk.Desk
+	Editor   *rulesapi.Editor
 	Board    *top.Board
 	Observer *observe.Observer
 	// Stores says how the stores are doing. The default reports no stores.
@@ -51,8 +51,8 @@ func New(o Options) *Service {
 func (s *Service) Run(ctx context.Context) { s.rates.run(ctx, s.o.Observer.CountsByRule) }
 
 // Routes are what the API does for it.
-func (s *Service) Routes() []desk.Route {
-	return []desk.Route{
+func (s *Service) Routes() []rulesapi.Route {
+	return []rulesapi.Route{
 		{Method: "POST", Path: "/v1/inspect", Role: rulesdb.Viewer, Serve: s.inspect},
 		{Method: "GET", Path: "/v1/top", Role: rulesdb.Viewer, Serve: s.top},
 		{Method: "GET", Path: "/v1/rule", Role: rulesdb.Viewer, Serve: s.ruleView},
@@ -74,7 +74,7 @@ func (s *Service) Attributes() []string {
 }
 
 // schema answers GET /v1/rules/schema: the JSON schema of rules files.
-func (s *Service) schema(*desk.Request) (int, any, error) {
+func (s *Service) schema(*rulesapi.Request) (int, any, error) {
 	return http.StatusOK, json.RawMessage(rules.Schema()), nil
 }
 

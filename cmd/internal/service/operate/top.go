@@ -15,8 +15,8 @@ import (
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
 
-	"github.com/stint-dev/stint/cmd/internal/service/desk"
 	"github.com/stint-dev/stint/cmd/internal/service/observe"
+	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
 	"github.com/stint-dev/stint/cmd/internal/service/top"
 )
 
@@ -28,11 +28,11 @@ type Page struct {
 	Minutes int `json:"minutes"`
 	// Rules are counted since the start of the process, at all entrypoints; rates are
 	// those of the last seconds.
-	Rules   []RuleCount `json:"rules"`
-	Denied  []KeyCount  `json:"denied"`
-	Nearest []KeyPart   `json:"nearest"`
-	Stores  []Store     `json:"stores"`
-	Nodes   []desk.Node `json:"nodes"`
+	Rules   []RuleCount     `json:"rules"`
+	Denied  []KeyCount      `json:"denied"`
+	Nearest []KeyPart       `json:"nearest"`
+	Stores  []Store         `json:"stores"`
+	Nodes   []rulesapi.Node `json:"nodes"`
 	// NodesError is why the nodes of the database are not known; "" if they are.
 	NodesError string `json:"nodes_error,omitzero"`
 }
@@ -95,20 +95,20 @@ const (
 )
 
 // many reads n of a query.
-func many(r *desk.Request, otherwise int) (int, error) {
+func many(r *rulesapi.Request, otherwise int) (int, error) {
 	text := r.Query.Get("n")
 	if text == "" {
 		return otherwise, nil
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > maxPage {
-		return 0, &desk.InputError{Field: "n", Err: fmt.Errorf("from 1 to %d", maxPage)}
+		return 0, &rulesapi.InputError{Field: "n", Err: fmt.Errorf("from 1 to %d", maxPage)}
 	}
 	return n, nil
 }
 
 // top answers GET /v1/top.
-func (s *Service) top(r *desk.Request) (int, any, error) {
+func (s *Service) top(r *rulesapi.Request) (int, any, error) {
 	n, err := many(r, pageSize)
 	if err != nil {
 		return 0, nil, err
@@ -122,15 +122,15 @@ func (s *Service) top(r *desk.Request) (int, any, error) {
 // each kind, in clear if they may be seen.
 func (s *Service) Page(ctx context.Context, n int, rules []string, clear bool) *Page {
 	p := &Page{At: time.Now().UTC(), Version: s.version(), Minutes: top.Minutes, Rules: s.rates.rules(s.o.Observer.CountsByRule(), rules),
-		Denied: s.denials(n, clear), Nearest: s.nearest(n, clear), Stores: s.o.Stores(), Nodes: []desk.Node{}}
+		Denied: s.denials(n, clear), Nearest: s.nearest(n, clear), Stores: s.o.Stores(), Nodes: []rulesapi.Node{}}
 	ctx, stop := context.WithTimeout(ctx, nodesWithin)
 	defer stop()
-	nodes, err := s.o.Desk.Nodes(ctx, nodesFrom)
+	nodes, err := s.o.Editor.Nodes(ctx, nodesFrom)
 	if err != nil {
 		s.o.Log.Debug("nodes", "error", err)
 		p.NodesError = "the database does not say which nodes there are"
 	}
-	p.Nodes = desk.List(nodes, desk.NodeOf)
+	p.Nodes = rulesapi.List(nodes, rulesapi.NodeOf)
 	return p
 }
 
@@ -263,7 +263,7 @@ const mostLooked = 20_000
 
 // blocked answers GET /v1/blocked: first the keys that rules deny, then those
 // that operators blocked, page by page.
-func (s *Service) blocked(r *desk.Request) (int, any, error) {
+func (s *Service) blocked(r *rulesapi.Request) (int, any, error) {
 	n, err := many(r, 100)
 	if err != nil {
 		return 0, nil, err
@@ -277,7 +277,7 @@ func (s *Service) blocked(r *desk.Request) (int, any, error) {
 	if after := r.Query.Get("after"); after != "" {
 		number, isNumber := strings.CutPrefix(after, "d")
 		if skip, err = strconv.Atoi(number); !isNumber || err != nil || skip < 0 {
-			if behind, err = desk.AfterPage(r.Context, after); err != nil {
+			if behind, err = rulesapi.AfterPage(r.Context, after); err != nil {
 				return 0, nil, err
 			}
 			skip = -1
@@ -320,13 +320,13 @@ func (s *Service) denied(clear bool) (all []Blocked) {
 // next page begins.
 func (s *Service) blocks(ctx context.Context, behind rulesource.Override, n int, clear bool) (all []Blocked, next string, err error) {
 	for looked := 0; looked < mostLooked; looked += maxPage {
-		some, err := s.o.Desk.Overrides(ctx, rulesdb.Page{AfterRule: behind.Rule, AfterKey: behind.Key, N: maxPage})
+		some, err := s.o.Editor.Overrides(ctx, rulesdb.Page{AfterRule: behind.Rule, AfterKey: behind.Key, N: maxPage})
 		if err != nil {
 			return nil, "", err
 		}
 		for _, o := range some {
 			if len(all) == n {
-				return all, desk.NextPage(ctx, behind), nil
+				return all, rulesapi.NextPage(ctx, behind), nil
 			}
 			if behind = o; !o.Block {
 				continue
@@ -345,5 +345,5 @@ func (s *Service) blocks(ctx context.Context, behind rulesource.Override, n int,
 			return all, "", nil
 		}
 	}
-	return all, desk.NextPage(ctx, behind), nil
+	return all, rulesapi.NextPage(ctx, behind), nil
 }

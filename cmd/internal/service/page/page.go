@@ -33,9 +33,9 @@ import (
 
 	"github.com/stint-dev/stint/rulesdb"
 
-	"github.com/stint-dev/stint/cmd/internal/service/desk"
 	"github.com/stint-dev/stint/cmd/internal/service/observe"
 	"github.com/stint-dev/stint/cmd/internal/service/operate"
+	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
 	"github.com/stint-dev/stint/cmd/internal/service/server"
 )
 
@@ -167,7 +167,7 @@ func foreign(r *http.Request) bool {
 
 // pass has the API answer the person who has signed in, or the guest who has not.
 func (p *Page) pass(w http.ResponseWriter, r *http.Request) {
-	p.o.API.ServeHTTP(w, p.as(r).WithContext(desk.Hashed(r.Context())))
+	p.o.API.ServeHTTP(w, p.as(r).WithContext(rulesapi.Hashed(r.Context())))
 }
 
 // as returns a request with the token of its session, and without the cookie,

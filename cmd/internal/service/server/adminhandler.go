@@ -52,7 +52,7 @@ type adminHandler struct {
 //	/lab/          the lab
 //	/v1/simulate   its simulator
 //	/v1/rehearse   what other rules would have done to the last requests
-//	/v1/inspect, /v1/top and their kin, see package desk
+//	/v1/inspect, /v1/top and their kin, see package rulesapi
 //
 // Where only this machine reaches the listener, no token is required, and on TCP
 // the Host is checked. Elsewhere there is no lab without Operators. A browser sends

@@ -20,8 +20,8 @@ import (
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
 
-	"github.com/stint-dev/stint/cmd/internal/service/desk"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
 	"github.com/stint-dev/stint/cmd/internal/wholefile"
 )
 
@@ -43,7 +43,7 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// A File is what operators did: a desk.Keeper whose rules are a file's. It may
+// A File is what operators did: a rulesapi.Backend whose rules are a file's. It may
 // be used from many goroutines at once.
 type File struct {
 	o     Options
@@ -138,14 +138,14 @@ func (refused) Is(target error) bool { return target == rulesdb.ErrInput }
 
 func refuse(format string, args ...any) error { return refused{fmt.Errorf(format, args...)} }
 
-// An unkept error is a [desk.ErrUnkept].
+// An unkept error is a [rulesapi.ErrUnkept].
 type unkept struct{ error }
 
 func (e unkept) Error() string { return "the state file: " + e.error.Error() }
 
 func (e unkept) Unwrap() error { return e.error }
 
-func (unkept) Is(target error) bool { return target == desk.ErrUnkept }
+func (unkept) Is(target error) bool { return target == rulesapi.ErrUnkept }
 
 // Unwritable reports why the state file cannot be written; nil if there is none, or
 // it can be.

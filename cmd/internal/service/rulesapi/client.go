@@ -1,4 +1,4 @@
-package desk
+package rulesapi
 
 import (
 	"bytes"
@@ -24,7 +24,7 @@ import (
 // callTimeout is how long a server may take to answer.
 const callTimeout = 30 * time.Second
 
-// A Client is a [Keeper] behind the HTTP API of a server. The server takes the
+// A Client is a [Backend] behind the HTTP API of a server. The server takes the
 // author from the token.
 type Client struct {
 	base  string
@@ -32,7 +32,7 @@ type Client struct {
 	http  *http.Client
 }
 
-// Dial returns the Keeper of a server, by the address of its API and a file with
+// Dial returns the Backend of a server, by the address of its API and a file with
 // a token; "" shows none. It does not connect. A token goes over http to this
 // machine alone.
 func Dial(server, tokenFile string) (*Client, error) {

@@ -1,10 +1,10 @@
-// Package desk is where operators change rules and customers' own limits: what
+// Package rulesapi is the API by which operators change rules and the limits of customers: what
 // is checked before it is written, as which texts and JSON it is read and shown,
 // the HTTP API and its client.
 //
-// A [Keeper] keeps rules: a database, or a server that has one, see [Dial]. A
-// [Desk] is one that refuses what nodes could not use.
-package desk
+// A [Backend] keeps rules: a database, or a server that has one, see [Dial]. An
+// [Editor] is one that refuses what nodes could not use.
+package rulesapi
 
 import (
 	"context"
@@ -28,9 +28,9 @@ var (
 	ErrUnaudited = errors.New("it is done, but not in the audit")
 )
 
-// A Keeper keeps rules and what belongs to them. Its methods are those of
+// A Backend keeps rules and what belongs to them. Its methods are those of
 // [rulesdb.DB] and mean what is said there.
-type Keeper interface {
+type Backend interface {
 	Revision(ctx context.Context, number int64) (rulesdb.Revision, error)
 	Revisions(ctx context.Context, before int64, n int) ([]rulesdb.Revision, error)
 	Publish(ctx context.Context, parent int64, r rulesdb.Revision) (rulesdb.Revision, error)
@@ -59,10 +59,10 @@ type Keeper interface {
 // maxLimits is how many limits an override may have, as a rule may.
 const maxLimits = 16
 
-// A Desk is a [Keeper] that checks what is written. It may be used from many
+// An Editor is a [Backend] that checks what is written. It may be used from many
 // goroutines at once.
-type Desk struct {
-	Keeper
+type Editor struct {
+	Backend
 	check  func(name string, document []byte) (*rules.File, error)
 	secret []byte
 
@@ -71,27 +71,27 @@ type Desk struct {
 	file *rules.File
 }
 
-// New returns a desk. check reads a document as nodes do and says what is wrong
+// New returns an editor. check reads a document as nodes do and says what is wrong
 // in it; secret is what nodes hash keys with, if they do.
-func New(k Keeper, check func(name string, document []byte) (*rules.File, error), secret []byte) *Desk {
-	return &Desk{Keeper: k, check: check, secret: secret}
+func New(k Backend, check func(name string, document []byte) (*rules.File, error), secret []byte) *Editor {
+	return &Editor{Backend: k, check: check, secret: secret}
 }
 
 // Check reads a document as nodes do.
-func (d *Desk) Check(name string, document []byte) (*rules.File, error) {
+func (d *Editor) Check(name string, document []byte) (*rules.File, error) {
 	return d.check(name, document)
 }
 
 // Publish refuses a document that nodes could not use.
-func (d *Desk) Publish(ctx context.Context, parent int64, r rulesdb.Revision) (rulesdb.Revision, error) {
+func (d *Editor) Publish(ctx context.Context, parent int64, r rulesdb.Revision) (rulesdb.Revision, error) {
 	if _, err := d.check(r.Name, r.Document); err != nil {
 		return rulesdb.Revision{}, err
 	}
-	return d.Keeper.Publish(ctx, parent, r)
+	return d.Backend.Publish(ctx, parent, r)
 }
 
 // Rollback refuses a revision that nodes can no longer use.
-func (d *Desk) Rollback(ctx context.Context, parent, to int64, author, comment string) (rulesdb.Revision, error) {
+func (d *Editor) Rollback(ctx context.Context, parent, to int64, author, comment string) (rulesdb.Revision, error) {
 	r, err := d.Revision(ctx, to)
 	if err != nil {
 		return r, err
@@ -99,12 +99,12 @@ func (d *Desk) Rollback(ctx context.Context, parent, to int64, author, comment s
 	if _, err := d.check(r.Name, r.Document); err != nil {
 		return rulesdb.Revision{}, err
 	}
-	return d.Keeper.Rollback(ctx, parent, to, author, comment)
+	return d.Backend.Rollback(ctx, parent, to, author, comment)
 }
 
 // Rules returns the rules in force. The error is [rulesource.ErrEmpty] if there
 // are none.
-func (d *Desk) Rules(ctx context.Context) (*rules.File, error) {
+func (d *Editor) Rules(ctx context.Context) (*rules.File, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	newest, err := d.Revisions(ctx, 0, 1)
@@ -130,16 +130,16 @@ func (d *Desk) Rules(ctx context.Context) (*rules.File, error) {
 
 // SetOverride refuses limits that cannot be read, and rules that are not in
 // force. One that is removed may be of a rule that is gone.
-func (d *Desk) SetOverride(ctx context.Context, o rulesource.Override, lasts time.Duration) (was, now rulesource.Override, err error) {
+func (d *Editor) SetOverride(ctx context.Context, o rulesource.Override, lasts time.Duration) (was, now rulesource.Override, err error) {
 	if !o.Removed {
 		if err := d.checkOverride(ctx, &o); err != nil {
 			return was, now, err
 		}
 	}
-	return d.Keeper.SetOverride(ctx, o, lasts)
+	return d.Backend.SetOverride(ctx, o, lasts)
 }
 
-func (d *Desk) checkOverride(ctx context.Context, o *rulesource.Override) error {
+func (d *Editor) checkOverride(ctx context.Context, o *rulesource.Override) error {
 	f, err := d.Rules(ctx)
 	if err != nil {
 		return err
@@ -191,7 +191,7 @@ func (e *InputError) Unwrap() error { return e.Err }
 func (e *InputError) Is(target error) bool { return target == rulesdb.ErrInput }
 
 // InForce returns the revision in force; the zero Revision if there is none.
-func InForce(ctx context.Context, k Keeper) (rulesdb.Revision, error) {
+func InForce(ctx context.Context, k Backend) (rulesdb.Revision, error) {
 	r, err := k.Revision(ctx, 0)
 	if errors.Is(err, rulesdb.ErrNotFound) {
 		return rulesdb.Revision{}, nil

@@ -14,18 +14,18 @@ import (
 
 	"github.com/stint-dev/stint/rulesdb"
 
-	"github.com/stint-dev/stint/cmd/internal/service/desk"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
 )
 
-// keeperFlags say which database keeps the rules.
-type keeperFlags struct {
-	Rules             string `env:"STINT_RULES" instead:"keeper" placeholder:"URL" help:"The database of rules: sqlite:FILE, postgres://USER@HOST/NAME or mysql://USER@HOST/NAME."`
+// backendFlags say which database keeps the rules.
+type backendFlags struct {
+	Rules             string `env:"STINT_RULES" instead:"backend" placeholder:"URL" help:"The database of rules: sqlite:FILE, postgres://USER@HOST/NAME or mysql://USER@HOST/NAME."`
 	RulesPasswordFile string `env:"STINT_RULES_PASSWORD_FILE" placeholder:"FILE" help:"A file with the database's password, so that the URL needs none."`
 }
 
 // database opens the database. Close what it returns.
-func (c *keeperFlags) database() (*rulesdb.DB, error) {
+func (c *backendFlags) database() (*rulesdb.DB, error) {
 	if c.Rules == "" {
 		return nil, usage("--rules", "missing: write the database of rules, such as --rules sqlite:stint.db")
 	}
@@ -36,16 +36,16 @@ func (c *keeperFlags) database() (*rulesdb.DB, error) {
 	return db, nil
 }
 
-// deskFlags say where rules are kept, and who changes them.
-type deskFlags struct {
-	keeperFlags `embed:""`
-	Server      string `env:"STINT_SERVER" instead:"keeper" placeholder:"URL" help:"Instead of --rules: the admin address of a server, such as https://10.0.0.1:9090."`
-	TokenFile   string `env:"STINT_SERVER_TOKEN_FILE" placeholder:"FILE" help:"With --server: a file with your token."`
-	SecretFile  string `env:"STINT_SECRET_FILE" placeholder:"FILE" help:"A file with the secret of the servers, for rules whose keys are hashed with it."`
+// editorFlags say where rules are kept, and who changes them.
+type editorFlags struct {
+	backendFlags `embed:""`
+	Server       string `env:"STINT_SERVER" instead:"backend" placeholder:"URL" help:"Instead of --rules: the admin address of a server, such as https://10.0.0.1:9090."`
+	TokenFile    string `env:"STINT_SERVER_TOKEN_FILE" placeholder:"FILE" help:"With --server: a file with your token."`
+	SecretFile   string `env:"STINT_SECRET_FILE" placeholder:"FILE" help:"A file with the secret of the servers, for rules whose keys are hashed with it."`
 }
 
 // open opens what keeps the rules. Close what it returns.
-func (c *deskFlags) open(e *env) (*desk.Desk, error) {
+func (c *editorFlags) open(e *env) (*rulesapi.Editor, error) {
 	secret, err := readSecret(c.SecretFile)
 	if err != nil {
 		return nil, err
@@ -54,11 +54,11 @@ func (c *deskFlags) open(e *env) (*desk.Desk, error) {
 		if c.Rules != "" {
 			return nil, usage("--server", "goes in place of --rules: give one of both, on the line if both $STINT_SERVER and $STINT_RULES are set")
 		}
-		k, err := desk.Dial(c.Server, c.TokenFile)
+		k, err := rulesapi.Dial(c.Server, c.TokenFile)
 		if err != nil {
 			return nil, &usageError{"--server", err}
 		}
-		return desk.New(k, checkRules, secret), nil
+		return rulesapi.New(k, checkRules, secret), nil
 	}
 	db, err := c.database()
 	if err != nil {
@@ -67,7 +67,7 @@ func (c *deskFlags) open(e *env) (*desk.Desk, error) {
 	if err := db.CheckSchema(e.ctx); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	return desk.New(db, checkRules, secret), nil
+	return rulesapi.New(db, checkRules, secret), nil
 }
 
 // checkRules reads a document as stint validate and nodes do.
@@ -122,9 +122,9 @@ func shown(text string) string {
 	return text
 }
 
-// deskError takes the name of what is at fault out of an error for a flag.
-func deskError(err error) error {
-	if in, ok := errors.AsType[*desk.InputError](err); ok {
+// editorError takes the name of what is at fault out of an error for a flag.
+func editorError(err error) error {
+	if in, ok := errors.AsType[*rulesapi.InputError](err); ok {
 		return &usageError{in.Field, in.Err}
 	}
 	return err

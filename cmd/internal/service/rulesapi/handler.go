@@ -1,4 +1,4 @@
-package desk
+package rulesapi
 
 import (
 	"context"
@@ -100,27 +100,27 @@ func (r *Request) Clear() bool { return r.Role != rulesdb.Viewer && !hashed(r.Co
 // Body reads the body, JSON without fields that are not known.
 func (r *Request) Body(into any) error { return r.call.body(maxBody, into) }
 
-// HandlerOptions are what a Handler may have beside its desk. The zero value has
+// HandlerOptions are what a Handler may have beside its editor. The zero value has
 // nothing.
 type HandlerOptions struct {
 	// Log receives failures, and overrides that are set, without keys. The default
 	// discards them.
 	Log *slog.Logger
 	// Guest returns the author and the role of a request without a token of the
-	// desk; role "" may do nothing. The default returns "" for all.
+	// editor; role "" may do nothing. The default returns "" for all.
 	Guest func(r *http.Request) (author string, role rulesdb.Role)
-	// Routes are what the API does beside what the desk does.
+	// Routes are what the API does beside what the editor does.
 	Routes []Route
 	// KeyHash returns a key as logs have it, for requests that are [Hashed]. It
 	// must be given where there are any.
 	KeyHash func(rule, key string) string
 }
 
-// A Handler is the HTTP API of a desk. Callers show a token of the desk's, which
+// A Handler is the HTTP API of an editor. Callers show a token of the backend, which
 // says what they may do and as whom. It may be used from many goroutines at
 // once.
 type Handler struct {
-	desk      *Desk
+	editor    *Editor
 	log       *slog.Logger
 	guest     func(r *http.Request) (string, rulesdb.Role)
 	keyHash   func(rule, key string) string
@@ -133,9 +133,9 @@ type Handler struct {
 	read   time.Time
 }
 
-// NewHandler returns the API of a desk.
-func NewHandler(d *Desk, o HandlerOptions) *Handler {
-	h := &Handler{desk: d, log: o.Log, guest: o.Guest, keyHash: o.KeyHash, endpoints: slices.Clone(endpoints)}
+// NewHandler returns the API of an editor.
+func NewHandler(d *Editor, o HandlerOptions) *Handler {
+	h := &Handler{editor: d, log: o.Log, guest: o.Guest, keyHash: o.KeyHash, endpoints: slices.Clone(endpoints)}
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
 	}
@@ -282,7 +282,7 @@ func (h *Handler) known(r *http.Request, shown string, after time.Time) (t *rule
 	now := time.Now()
 	if !h.read.After(after) {
 		ctx, stop := context.WithTimeout(context.WithoutCancel(r.Context()), tokensWithin)
-		h.held, h.failed = h.desk.Tokens(ctx)
+		h.held, h.failed = h.editor.Tokens(ctx)
 		stop()
 		h.took = time.Since(now)
 		if h.read = now; h.failed != nil {
@@ -353,7 +353,7 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 
 // bare takes the place of the database out of an error.
 func (h *Handler) bare(err error) string {
-	return strings.TrimPrefix(err.Error(), h.desk.String()+": ")
+	return strings.TrimPrefix(err.Error(), h.editor.String()+": ")
 }
 
 // body reads the body, JSON without fields that are not known.

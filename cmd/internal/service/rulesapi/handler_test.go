@@ -1,4 +1,4 @@
-package desk_test
+package rulesapi_test
 
 import (
 	"bytes"
@@ -16,8 +16,8 @@ import (
 
 	"github.com/stint-dev/stint/rulesdb"
 
-	"github.com/stint-dev/stint/cmd/internal/service/desk"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
 )
 
 const document = "rules:\n  - name: api\n    key: [header.x-api-key]\n    limits: [5/m]\n" +
@@ -44,7 +44,7 @@ func serve(t *testing.T) (server *httptest.Server, db *rulesdb.DB, tokens map[st
 			t.Fatal(err)
 		}
 	}
-	server = httptest.NewServer(desk.NewHandler(desk.New(db, rules.Decode, nil), desk.HandlerOptions{}))
+	server = httptest.NewServer(rulesapi.NewHandler(rulesapi.New(db, rules.Decode, nil), rulesapi.HandlerOptions{}))
 	t.Cleanup(server.Close)
 	return server, db, tokens
 }
@@ -107,7 +107,7 @@ var requests = []struct {
 // ones too, to the description that the server gives of itself.
 func TestRoles(t *testing.T) {
 	server, _, tokens := serve(t)
-	_, description := ask(t, server, "", "GET", desk.OpenAPI, "", "")
+	_, description := ask(t, server, "", "GET", rulesapi.OpenAPI, "", "")
 	api := openAPI{description.(map[string]any)}
 	roles := []string{"", "unknown", "viewer", "operator", "admin"}
 	tokens["unknown"] = "AAAAAAAAAAAAAAAAAAAAAAAAAA"
@@ -145,7 +145,7 @@ func TestRoles(t *testing.T) {
 			}
 		}
 	}
-	if n := desk.Endpoints(); n != len(requests) {
+	if n := rulesapi.Endpoints(); n != len(requests) {
 		t.Errorf("%d endpoints, %d tried", n, len(requests))
 	}
 }
@@ -312,18 +312,18 @@ func TestClient(t *testing.T) {
 	if err := os.WriteFile(file, []byte(tokens["admin"]+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	k, err := desk.Dial(server.URL, file)
+	k, err := rulesapi.Dial(server.URL, file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer k.Close()
-	exercise(t, desk.New(k, rules.Decode, nil))
+	exercise(t, rulesapi.New(k, rules.Decode, nil))
 	acts, err := db.Audit(t.Context(), 0, 1)
 	if err != nil || acts[0].Author != "the admin" {
 		t.Errorf("the audit: %+v, %v", acts, err)
 	}
 	for _, bad := range []string{"http://192.0.2.1:80", "ftp://127.0.0.1", "127.0.0.1:80", "http://u:p@127.0.0.1"} {
-		if _, err := desk.Dial(bad, file); err == nil {
+		if _, err := rulesapi.Dial(bad, file); err == nil {
 			t.Errorf("%s was taken", bad)
 		}
 	}
@@ -334,7 +334,7 @@ func TestClient(t *testing.T) {
 func TestOverridesAreLogged(t *testing.T) {
 	_, db, tokens := serve(t)
 	var log bytes.Buffer
-	server := httptest.NewServer(desk.NewHandler(desk.New(db, rules.Decode, nil), desk.HandlerOptions{
+	server := httptest.NewServer(rulesapi.NewHandler(rulesapi.New(db, rules.Decode, nil), rulesapi.HandlerOptions{
 		Log: slog.New(slog.NewTextHandler(&log, nil)), KeyHash: func(string, string) string { return "hash" },
 	}))
 	for _, request := range [][3]string{

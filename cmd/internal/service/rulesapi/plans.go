@@ -1,4 +1,4 @@
-package desk
+package rulesapi
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 
 // SetPlan refuses a plan that no rule in force has for the attribute. One that is
 // taken away may be of rules that are gone.
-func (d *Desk) SetPlan(ctx context.Context, attribute, value, plan, author, reason string) (was string, err error) {
+func (d *Editor) SetPlan(ctx context.Context, attribute, value, plan, author, reason string) (was string, err error) {
 	if plan != "" {
 		f, err := d.Rules(ctx)
 		if err != nil {
@@ -31,7 +31,7 @@ func (d *Desk) SetPlan(ctx context.Context, attribute, value, plan, author, reas
 			return "", &InputError{"plan", fmt.Errorf("tiers by %s have no plan %q: there are %q", attribute, plan, names)}
 		}
 	}
-	return d.Keeper.SetPlan(ctx, attribute, value, plan, author, reason)
+	return d.Backend.SetPlan(ctx, attribute, value, plan, author, reason)
 }
 
 // A Plan is a customer's plan as JSON. A value that is no UTF-8 is ValueBase64.
@@ -78,7 +78,7 @@ func (h *Handler) plan(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	p, err := h.desk.Plan(c.ctx, attribute, value)
+	p, err := h.editor.Plan(c.ctx, attribute, value)
 	return http.StatusOK, PlanOf(p), err
 }
 
@@ -103,7 +103,7 @@ func (h *Handler) putPlan(c *call) (int, any, error) {
 	if to.Plan == "" {
 		return 0, nil, &InputError{"plan", errors.New("missing: DELETE takes a plan away")}
 	}
-	was, err := h.desk.SetPlan(c.ctx, attribute, value, to.Plan, c.author, to.Reason)
+	was, err := h.editor.SetPlan(c.ctx, attribute, value, to.Plan, c.author, to.Reason)
 	return http.StatusOK, planChange{to.Plan, was}, err
 }
 
@@ -112,7 +112,7 @@ func (h *Handler) deletePlan(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	was, err := h.desk.SetPlan(c.ctx, attribute, value, "", c.author, c.query.Get("reason"))
+	was, err := h.editor.SetPlan(c.ctx, attribute, value, "", c.author, c.query.Get("reason"))
 	return http.StatusOK, planChange{"", was}, err
 }
 
@@ -130,7 +130,7 @@ func (h *Handler) plans(c *call) (int, any, error) {
 		}
 		behind = rulesource.Plan{Attribute: attribute, Value: value}
 	}
-	all, err := h.desk.Plans(c.ctx, c.query.Get("attribute"), behind, n)
+	all, err := h.editor.Plans(c.ctx, c.query.Get("attribute"), behind, n)
 	answer := struct {
 		Plans []Plan `json:"plans"`
 		Next  string `json:"next,omitzero"`

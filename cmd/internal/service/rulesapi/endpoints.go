@@ -1,4 +1,4 @@
-package desk
+package rulesapi
 
 import (
 	"errors"
@@ -72,7 +72,7 @@ func (h *Handler) rules(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	r, err := h.desk.Revision(c.ctx, n)
+	r, err := h.editor.Revision(c.ctx, n)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -102,7 +102,7 @@ func (h *Handler) publish(c *call) (int, any, error) {
 	if err := c.body(maxRules, &p); err != nil {
 		return 0, nil, err
 	}
-	r, err := h.desk.Publish(c.ctx, parent, rulesdb.Revision{Author: c.author, Comment: p.Comment, Name: p.name(), Document: []byte(p.Document)})
+	r, err := h.editor.Publish(c.ctx, parent, rulesdb.Revision{Author: c.author, Comment: p.Comment, Name: p.name(), Document: []byte(p.Document)})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -115,7 +115,7 @@ func (h *Handler) validate(c *call) (int, any, error) {
 	if err := c.body(maxRules, &p); err != nil {
 		return 0, nil, err
 	}
-	f, err := h.desk.Check(p.name(), []byte(p.Document))
+	f, err := h.editor.Check(p.name(), []byte(p.Document))
 	return http.StatusOK, rules.ReportOf(f, err), nil
 }
 
@@ -127,9 +127,9 @@ func (h *Handler) diff(c *call) (int, any, error) {
 	if err := c.body(maxRules, &p); err != nil {
 		return 0, nil, err
 	}
-	held, err := InForce(c.ctx, h.desk)
+	held, err := InForce(c.ctx, h.editor)
 	if err == nil && p.Version > 0 {
-		held, err = h.desk.Revision(c.ctx, p.Version)
+		held, err = h.editor.Revision(c.ctx, p.Version)
 	}
 	if err != nil {
 		return 0, nil, err
@@ -146,7 +146,7 @@ func (h *Handler) history(c *call) (int, any, error) {
 	if err := errors.Join(err, pageErr); err != nil {
 		return 0, nil, err
 	}
-	all, err := h.desk.Revisions(c.ctx, before, n)
+	all, err := h.editor.Revisions(c.ctx, before, n)
 	return http.StatusOK, struct {
 		Revisions []Revision `json:"revisions"`
 	}{List(all, RevisionOf)}, err
@@ -167,7 +167,7 @@ func (h *Handler) rollback(c *call) (int, any, error) {
 	if to.Version < 1 {
 		return 0, nil, &InputError{"version", errors.New("want the number of the revision to go back to")}
 	}
-	r, err := h.desk.Rollback(c.ctx, parent, to.Version, c.author, to.Comment)
+	r, err := h.editor.Rollback(c.ctx, parent, to.Version, c.author, to.Comment)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -186,7 +186,7 @@ func (h *Handler) accept(c *call) (int, any, error) {
 	if err := c.body(maxBody, &why); err != nil {
 		return 0, nil, err
 	}
-	return http.StatusOK, done{true}, h.desk.Accept(c.ctx, c.author, why.Reason)
+	return http.StatusOK, done{true}, h.editor.Accept(c.ctx, c.author, why.Reason)
 }
 
 func (h *Handler) overrides(c *call) (int, any, error) {
@@ -202,7 +202,7 @@ func (h *Handler) overrides(c *call) (int, any, error) {
 		}
 		p.AfterRule, p.AfterKey = last.Rule, last.Key
 	}
-	all, err := h.desk.Overrides(c.ctx, p)
+	all, err := h.editor.Overrides(c.ctx, p)
 	answer := struct {
 		Overrides []*Override `json:"overrides"`
 		Next      string      `json:"next,omitzero"`
@@ -230,9 +230,9 @@ func (h *Handler) customer(c *call, held bool) (rule, key string, err error) {
 	}
 	who := Customer{Key: c.query.Get("key"), Attributes: c.query["attribute"]}
 	if held {
-		key, err = h.desk.HeldKey(c.ctx, rule, who)
+		key, err = h.editor.HeldKey(c.ctx, rule, who)
 	} else {
-		key, err = h.desk.Key(c.ctx, rule, who)
+		key, err = h.editor.Key(c.ctx, rule, who)
 	}
 	return rule, key, err
 }
@@ -242,7 +242,7 @@ func (h *Handler) override(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	o, err := h.desk.Override(c.ctx, rule, key)
+	o, err := h.editor.Override(c.ctx, rule, key)
 	return http.StatusOK, OverrideOf(o), err
 }
 
@@ -270,7 +270,7 @@ func (h *Handler) set(c *call, a asked, removed bool) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	was, now, err := h.desk.SetOverride(c.ctx, rulesource.Override{Rule: rule, Key: key, Limits: a.Limits, Unlimited: a.Unlimited,
+	was, now, err := h.editor.SetOverride(c.ctx, rulesource.Override{Rule: rule, Key: key, Limits: a.Limits, Unlimited: a.Unlimited,
 		Block: a.Block, Removed: removed, Reason: a.Reason, Author: c.author}, lasts)
 	if err != nil {
 		return 0, nil, err
@@ -323,7 +323,7 @@ func (h *Handler) unblock(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	switch o, err := h.desk.Override(c.ctx, rule, key); {
+	switch o, err := h.editor.Override(c.ctx, rule, key); {
 	case err != nil:
 		return 0, nil, err
 	case !o.Block:
@@ -340,7 +340,7 @@ func (h *Handler) nodes(c *call) (int, any, error) {
 			return 0, nil, &InputError{"within", errors.New("want a time such as 10m; 0s is all")}
 		}
 	}
-	all, err := h.desk.Nodes(c.ctx, within)
+	all, err := h.editor.Nodes(c.ctx, within)
 	return http.StatusOK, struct {
 		Nodes []Node `json:"nodes"`
 	}{List(all, NodeOf)}, err
@@ -352,7 +352,7 @@ func (h *Handler) audit(c *call) (int, any, error) {
 	if err := errors.Join(err, pageErr); err != nil {
 		return 0, nil, err
 	}
-	all, err := h.desk.Audit(c.ctx, before, n)
+	all, err := h.editor.Audit(c.ctx, before, n)
 	acts := List(all, AuditEntryOf)
 	if hashed(c.ctx) {
 		for i := range acts {
@@ -365,7 +365,7 @@ func (h *Handler) audit(c *call) (int, any, error) {
 }
 
 func (h *Handler) tokens(c *call) (int, any, error) {
-	all, err := h.desk.Tokens(c.ctx)
+	all, err := h.editor.Tokens(c.ctx)
 	return http.StatusOK, struct {
 		Tokens []Token `json:"tokens"`
 	}{List(all, TokenOf)}, err
@@ -389,12 +389,12 @@ func (h *Handler) makeToken(c *call) (int, any, error) {
 	case !slices.Contains([]string{"viewer", "operator", "admin"}, t.Role):
 		return 0, nil, &InputError{"role", errors.New("want viewer, operator or admin")}
 	}
-	text, err := h.desk.NewToken(c.ctx, c.author, t.Name, rulesdb.Role(t.Role), lasts)
+	text, err := h.editor.NewToken(c.ctx, c.author, t.Name, rulesdb.Role(t.Role), lasts)
 	return http.StatusCreated, struct {
 		Token string `json:"token"`
 	}{text}, err
 }
 
 func (h *Handler) revokeToken(c *call) (int, any, error) {
-	return http.StatusOK, done{true}, h.desk.RevokeToken(c.ctx, c.author, c.query.Get("name"))
+	return http.StatusOK, done{true}, h.editor.RevokeToken(c.ctx, c.author, c.query.Get("name"))
 }

@@ -1,4 +1,4 @@
-package desk
+package rulesapi
 
 import (
 	"encoding/base64"

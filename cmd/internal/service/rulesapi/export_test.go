@@ -1,4 +1,4 @@
-package desk
+package rulesapi
 
 // Endpoints returns how many there are.
 func Endpoints() int { return len(endpoints) }

@@ -1,4 +1,4 @@
-package desk_test
+package rulesapi_test
 
 import (
 	"errors"
@@ -10,12 +10,12 @@ import (
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
 
-	"github.com/stint-dev/stint/cmd/internal/service/desk"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
 )
 
-// exercise changes and reads everything by a desk whose revision 1 is document.
-func exercise(t *testing.T, d *desk.Desk) {
+// exercise changes and reads everything by an editor whose revision 1 is document.
+func exercise(t *testing.T, d *rulesapi.Editor) {
 	t.Helper()
 	ctx := t.Context()
 	check := func(what string, ok bool, err error) {
@@ -34,7 +34,7 @@ func exercise(t *testing.T, d *desk.Desk) {
 	check("log", len(log) == 3, err)
 
 	key := "a\xff/'; --"
-	got, err := d.Key(ctx, "api", desk.Customer{Key: key})
+	got, err := d.Key(ctx, "api", rulesapi.Customer{Key: key})
 	check("key", got == key, err)
 	was, now, err := d.SetOverride(ctx, rulesource.Override{Rule: "api", Key: key, Limits: []string{"7/m"}, Author: "anna"}, time.Hour)
 	check("set", was.Removed && !now.Expires.IsZero() && now.Key == key, err)
@@ -62,7 +62,7 @@ func TestDesk(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	d := desk.New(db, rules.Decode, nil)
+	d := rulesapi.New(db, rules.Decode, nil)
 	if _, err := d.Rules(t.Context()); !errors.Is(err, rulesource.ErrEmpty) {
 		t.Errorf("no rules: %v", err)
 	}
@@ -82,7 +82,7 @@ func TestKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	d := desk.New(db, rules.Decode, nil)
+	d := rulesapi.New(db, rules.Decode, nil)
 	text := `{"rules": [{"name": "one", "key": ["ip"], "limits": ["5/m"]}, {"name": "two", "key": ["ip", "user"], "limits": ["5/m"]}, {"name": "all", "key": [], "limits": ["5/m"]}]}`
 	if _, err := d.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.json", Document: []byte(text)}); err != nil {
 		t.Fatal(err)
@@ -91,26 +91,26 @@ func TestKey(t *testing.T) {
 	hash := "~AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 	tests := []struct {
 		rule  string
-		who   desk.Customer
+		who   rulesapi.Customer
 		want  string
 		fails bool
 	}{
-		{"one", desk.Customer{Key: "192.0.2.7"}, "192.0.2.7", false},
-		{"one", desk.Customer{Key: `ip="192.0.2.7"`}, "192.0.2.7", false},
-		{"one", desk.Customer{Key: "2001:db8::1"}, "2001:db8::", false},
-		{"one", desk.Customer{Key: hash}, hash, false},
-		{"one", desk.Customer{Key: "anna"}, "", true},
-		{"one", desk.Customer{}, "", true},
-		{"one", desk.Customer{Key: "a", Attributes: []string{"ip=192.0.2.7"}}, "", true},
-		{"one", desk.Customer{Attributes: []string{"ip=192.0.2.7", "user=a"}}, "", true},
-		{"one", desk.Customer{Attributes: []string{"ip"}}, "", true},
-		{"two", desk.Customer{Key: `ip="192.0.2.7" user="anna"`}, two, false},
-		{"two", desk.Customer{Attributes: []string{"ip=192.0.2.7", "user=anna"}}, two, false},
-		{"two", desk.Customer{Key: two}, two, false},
-		{"two", desk.Customer{Key: "anna"}, "", true},
-		{"all", desk.Customer{}, "", false},
-		{"all", desk.Customer{Key: "anna"}, "", true},
-		{"none", desk.Customer{Key: "anna"}, "", true},
+		{"one", rulesapi.Customer{Key: "192.0.2.7"}, "192.0.2.7", false},
+		{"one", rulesapi.Customer{Key: `ip="192.0.2.7"`}, "192.0.2.7", false},
+		{"one", rulesapi.Customer{Key: "2001:db8::1"}, "2001:db8::", false},
+		{"one", rulesapi.Customer{Key: hash}, hash, false},
+		{"one", rulesapi.Customer{Key: "anna"}, "", true},
+		{"one", rulesapi.Customer{}, "", true},
+		{"one", rulesapi.Customer{Key: "a", Attributes: []string{"ip=192.0.2.7"}}, "", true},
+		{"one", rulesapi.Customer{Attributes: []string{"ip=192.0.2.7", "user=a"}}, "", true},
+		{"one", rulesapi.Customer{Attributes: []string{"ip"}}, "", true},
+		{"two", rulesapi.Customer{Key: `ip="192.0.2.7" user="anna"`}, two, false},
+		{"two", rulesapi.Customer{Attributes: []string{"ip=192.0.2.7", "user=anna"}}, two, false},
+		{"two", rulesapi.Customer{Key: two}, two, false},
+		{"two", rulesapi.Customer{Key: "anna"}, "", true},
+		{"all", rulesapi.Customer{}, "", false},
+		{"all", rulesapi.Customer{Key: "anna"}, "", true},
+		{"none", rulesapi.Customer{Key: "anna"}, "", true},
 	}
 	for _, test := range tests {
 		got, err := d.Key(t.Context(), test.rule, test.who)
@@ -118,10 +118,10 @@ func TestKey(t *testing.T) {
 			t.Errorf("%s %+v: %q, %v", test.rule, test.who, got, err)
 		}
 	}
-	if _, err := d.Key(t.Context(), "none", desk.Customer{Key: "a"}); !errors.Is(err, policy.ErrNoRule) {
+	if _, err := d.Key(t.Context(), "none", rulesapi.Customer{Key: "a"}); !errors.Is(err, policy.ErrNoRule) {
 		t.Errorf("no such rule: %v", err)
 	}
-	if key, err := d.HeldKey(t.Context(), "none", desk.Customer{Key: "a"}); key != "a" || err != nil {
+	if key, err := d.HeldKey(t.Context(), "none", rulesapi.Customer{Key: "a"}); key != "a" || err != nil {
 		t.Errorf("of a rule that is gone: %q, %v", key, err)
 	}
 }

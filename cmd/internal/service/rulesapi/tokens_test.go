@@ -1,4 +1,4 @@
-package desk_test
+package rulesapi_test
 
 import (
 	"context"
@@ -12,13 +12,13 @@ import (
 
 	"github.com/stint-dev/stint/rulesdb"
 
-	"github.com/stint-dev/stint/cmd/internal/service/desk"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
 	"github.com/stint-dev/stint/cmd/internal/service/server"
 )
 
 // hung keeps tokens, and does not say which.
-type hung struct{ desk.Keeper }
+type hung struct{ rulesapi.Backend }
 
 func (hung) Tokens(ctx context.Context) ([]rulesdb.Token, error) {
 	<-ctx.Done()
@@ -27,7 +27,7 @@ func (hung) Tokens(ctx context.Context) ([]rulesdb.Token, error) {
 
 // lately keeps tokens that are made while requests come, and counts the looks.
 type lately struct {
-	desk.Keeper
+	rulesapi.Backend
 	mu     sync.Mutex
 	tokens []rulesdb.Token
 	looks  int
@@ -50,9 +50,9 @@ func (l *lately) make(text string) {
 // tokens were read a moment before; a flood of bad ones reads them 20 times a second.
 func TestTokenJustMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		keeper := new(lately)
-		h := desk.NewHandler(desk.New(keeper, rules.Decode, nil), desk.HandlerOptions{
-			Routes: []desk.Route{{Method: "GET", Path: "/v1/here", Role: rulesdb.Viewer, Serve: func(*desk.Request) (int, any, error) { return http.StatusOK, "here", nil }}},
+		backend := new(lately)
+		h := rulesapi.NewHandler(rulesapi.New(backend, rules.Decode, nil), rulesapi.HandlerOptions{
+			Routes: []rulesapi.Route{{Method: "GET", Path: "/v1/here", Role: rulesdb.Viewer, Serve: func(*rulesapi.Request) (int, any, error) { return http.StatusOK, "here", nil }}},
 		})
 		ask := func(token string) int {
 			w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/v1/here", nil)
@@ -60,16 +60,16 @@ func TestTokenJustMade(t *testing.T) {
 			h.ServeHTTP(w, r)
 			return w.Code
 		}
-		keeper.make("first")
+		backend.make("first")
 		if status := ask("first"); status != http.StatusOK {
 			t.Errorf("the first: %d", status)
 		}
 		time.Sleep(10 * time.Millisecond)
-		keeper.make("second")
+		backend.make("second")
 		if status := ask("second"); status != http.StatusOK {
 			t.Errorf("one made 10 ms after tokens were read: %d", status)
 		}
-		before, bad := keeper.looks, new(sync.WaitGroup)
+		before, bad := backend.looks, new(sync.WaitGroup)
 		for range 1000 {
 			bad.Go(func() {
 				if status := ask("bad"); status != http.StatusUnauthorized {
@@ -79,7 +79,7 @@ func TestTokenJustMade(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		bad.Wait()
-		if looks := keeper.looks - before; looks > 22 {
+		if looks := backend.looks - before; looks > 22 {
 			t.Errorf("1,000 bad tokens in a second: the database was read %d times", looks)
 		}
 	})
@@ -89,14 +89,14 @@ func TestTokenJustMade(t *testing.T) {
 // at once, and the others are refused within seconds, and then at once for a while.
 func TestTokensHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := desk.NewHandler(desk.New(hung{}, rules.Decode, nil), desk.HandlerOptions{
+		h := rulesapi.NewHandler(rulesapi.New(hung{}, rules.Decode, nil), rulesapi.HandlerOptions{
 			Guest: func(r *http.Request) (string, rulesdb.Role) {
 				if server.Bearer(r) == "of-a-file" {
 					return "vera", rulesdb.Viewer
 				}
 				return "", ""
 			},
-			Routes: []desk.Route{{Method: "GET", Path: "/v1/here", Role: rulesdb.Viewer, Serve: func(*desk.Request) (int, any, error) { return http.StatusOK, "here", nil }}},
+			Routes: []rulesapi.Route{{Method: "GET", Path: "/v1/here", Role: rulesdb.Viewer, Serve: func(*rulesapi.Request) (int, any, error) { return http.StatusOK, "here", nil }}},
 		})
 		ask := func(token string) (int, time.Duration) {
 			began, w, r := time.Now(), httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/v1/here", nil)

@@ -1,4 +1,4 @@
-package desk
+package rulesapi
 
 import (
 	"context"
@@ -22,9 +22,9 @@ type Customer struct {
 	Attributes []string
 }
 
-// HeldKey is [Desk.Key] for an override that is there: its rule may be gone, and
+// HeldKey is [Editor.Key] for an override that is there: its rule may be gone, and
 // then the key is what lists of overrides have.
-func (d *Desk) HeldKey(ctx context.Context, rule string, c Customer) (string, error) {
+func (d *Editor) HeldKey(ctx context.Context, rule string, c Customer) (string, error) {
 	key, err := d.Key(ctx, rule, c)
 	if errors.Is(err, policy.ErrNoRule) && len(c.Attributes) == 0 {
 		return c.Key, nil
@@ -33,7 +33,7 @@ func (d *Desk) HeldKey(ctx context.Context, rule string, c Customer) (string, er
 }
 
 // Key returns the key of a customer under a rule in force.
-func (d *Desk) Key(ctx context.Context, rule string, c Customer) (string, error) {
+func (d *Editor) Key(ctx context.Context, rule string, c Customer) (string, error) {
 	f, err := d.Rules(ctx)
 	if err != nil {
 		return "", err
@@ -69,7 +69,7 @@ func (d *Desk) Key(ctx context.Context, rule string, c Customer) (string, error)
 		rule, strings.Join(names, ", "), strings.Join(names, `="…" `)+`="…"`)}
 }
 
-func (d *Desk) fromAttributes(r *policy.Rules, rule string, names, texts []string) (string, error) {
+func (d *Editor) fromAttributes(r *policy.Rules, rule string, names, texts []string) (string, error) {
 	attrs := make(policy.Map)
 	for _, text := range texts {
 		name, value, ok := strings.Cut(text, "=")
@@ -84,7 +84,7 @@ func (d *Desk) fromAttributes(r *policy.Rules, rule string, names, texts []strin
 	return d.keyOf(r, rule, attrs)
 }
 
-func (d *Desk) keyOf(r *policy.Rules, rule string, attrs policy.Map) (string, error) {
+func (d *Editor) keyOf(r *policy.Rules, rule string, attrs policy.Map) (string, error) {
 	key, err := r.KeyOf(rule, attrs, d.secret)
 	if err != nil {
 		return "", &InputError{"key", err}
