@@ -160,7 +160,7 @@ bench-service: ## Envoy's service and CL.THROTTLE beside the floor of each proto
 	cd cmd && go run ./internal/service/servicebench
 
 bench-operate: ## what the recorder, top and simulations cost a request, how long inspect and a rehearsal of a million take; leave the machine alone meanwhile
-	cd cmd && go test ./internal/service/top -run '^$$' -bench Board
+	cd cmd && go test ./internal/service/topkeys -run '^$$' -bench Tracker
 	cd cmd && go run ./internal/service/operatebench
 
 docs: ## write the plots and the pictures of the documents anew

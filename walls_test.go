@@ -314,7 +314,7 @@ var floors = map[string]string{
 		cmd/internal/service/server
 		cmd/internal/service/snapshot
 		cmd/internal/service/storecheck
-		cmd/internal/service/top
+		cmd/internal/service/topkeys
 		cmd/internal/service/warn
 		fallback
 		httplimit
@@ -396,12 +396,12 @@ var floors = map[string]string{
 		redisstore`, // the planner reads logs, nodes share a limit
 	"cmd/internal/service/observe": `
 		.
-		cmd/internal/service/top
+		cmd/internal/service/topkeys
 		cmd/internal/service/warn
 		memstore
 		policy
 		redisstore`,
-	"cmd/internal/service/top": "policy",
+	"cmd/internal/service/topkeys": "policy",
 	"cmd/internal/service/warn": `
 		.
 		policy`,
@@ -419,7 +419,7 @@ var floors = map[string]string{
 		cmd/internal/service/observe
 		cmd/internal/service/rules
 		cmd/internal/service/server
-		cmd/internal/service/top
+		cmd/internal/service/topkeys
 		internal/match
 		meter
 		policy

@@ -32,5 +32,5 @@ func KeptForOperators(admin string) (keys, requests bool, err error) {
 		return false, false, err
 	}
 	defer s.close()
-	return s.board != nil, s.recorder != nil, nil
+	return s.topKeys != nil, s.recorder != nil, nil
 }

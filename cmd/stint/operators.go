@@ -95,7 +95,7 @@ func (s *sources) operators(ctx context.Context, c *sourceFlags, d *access, admi
 	}
 	editor := rulesapi.New(backend, checkRules, s.secret)
 	service := operate.New(operate.Options{
-		Source: s.source, Editor: editor, Board: s.board, Observer: s.observer, Stores: s.stores, Log: logger,
+		Source: s.source, Editor: editor, TopKeys: s.topKeys, Observer: s.observer, Stores: s.stores, Log: logger,
 	})
 	background.Go(func() { service.Run(ctx) })
 	api := rulesapi.NewHandler(editor, rulesapi.HandlerOptions{Log: logger, Guest: d.guest(inDatabase), Routes: service.Routes(),

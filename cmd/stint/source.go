@@ -30,7 +30,7 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/service/server"
 	"github.com/stint-dev/stint/cmd/internal/service/snapshot"
 	"github.com/stint-dev/stint/cmd/internal/service/statefile"
-	"github.com/stint-dev/stint/cmd/internal/service/top"
+	"github.com/stint-dev/stint/cmd/internal/service/topkeys"
 	"github.com/stint-dev/stint/cmd/internal/service/warn"
 	"github.com/stint-dev/stint/rulesdb"
 )
@@ -76,7 +76,7 @@ type sources struct {
 	snapshot  *snapshot.File   // of local; nil if none is kept
 	recorder  *record.Recorder // of requests; nil without --admin, or if none are kept
 	exporter  *otlp.Exporter   // to OpenTelemetry; nil if there is no collector
-	board     *top.Board       // of keys for operators; nil without --admin
+	topKeys   *topkeys.Tracker // of keys for operators; nil without --admin
 	webhook   *warn.Webhook    // nil if there is none
 	secret    []byte           // of --secret-file
 	stateFile *statefile.File  // what operators did; nil if a database keeps that
@@ -132,9 +132,9 @@ func (c *sourceFlags) openRules(f *rules.File, logger *slog.Logger) (*sources, e
 		exporter: exporter,
 	}
 	if c.operators != "" { // nothing else shows what these keep
-		s.board, s.recorder = top.New(), c.recorder()
+		s.topKeys, s.recorder = topkeys.New(), c.recorder()
 	}
-	watching.Board = s.board
+	watching.TopKeys = s.topKeys
 	s.observer = observe.New(watching)
 	s.observer.Watch(s.local)
 	if webhook != nil {

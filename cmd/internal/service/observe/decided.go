@@ -70,8 +70,8 @@ func (o *Observer) Decided(name string, r *policy.Result, q Request) {
 		d.storeErrors.Add(1)
 		o.log.storeFailed(name, r.StoreError)
 	}
-	if o.board != nil {
-		o.board.Decided(r)
+	if o.topKeys != nil {
+		o.topKeys.Decided(r)
 	}
 	if o.warner != nil {
 		o.warner.Decided(r)

@@ -37,7 +37,7 @@ import (
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 
-	"github.com/stint-dev/stint/cmd/internal/service/top"
+	"github.com/stint-dev/stint/cmd/internal/service/topkeys"
 	"github.com/stint-dev/stint/cmd/internal/service/warn"
 )
 
@@ -60,8 +60,8 @@ type Options struct {
 	// from 0 to 1, in place of one for the first denial of a key and sums. The
 	// default value is no rule.
 	Sample map[string]float64
-	// Board takes every decision. The default value is none.
-	Board *top.Board
+	// TopKeys takes every decision. The default value is none.
+	TopKeys *topkeys.Tracker
 	// Warner takes every decision too. The default value is none.
 	Warner *warn.Warner
 	// Spans is called with decisions on requests that may belong to a trace.
@@ -86,12 +86,12 @@ type Observer struct {
 
 	webhook webhooks
 
-	board  *top.Board   // nil if there is none
-	warner *warn.Warner // nil if there is none
-	log    *denials     // nil if there is no log
-	closed chan struct{}
-	ended  sync.WaitGroup
-	once   sync.Once
+	topKeys *topkeys.Tracker // nil if there is none
+	warner  *warn.Warner     // nil if there is none
+	log     *denials         // nil if there is no log
+	closed  chan struct{}
+	ended   sync.WaitGroup
+	once    sync.Once
 
 	spans func(r *policy.Result, q Request) // optional
 }
@@ -104,9 +104,9 @@ func New(o Options) *Observer {
 			Name: "stint_decision_duration_seconds", Help: "How long decisions took, by entrypoint.",
 			Buckets: durations,
 		}, []string{"door"}),
-		board:  o.Board,
-		warner: o.Warner,
-		closed: make(chan struct{}),
+		topKeys: o.TopKeys,
+		warner:  o.Warner,
+		closed:  make(chan struct{}),
 	}
 	ob.spans = o.Spans
 	ob.entrypoints.Store(new([]*entrypoint))

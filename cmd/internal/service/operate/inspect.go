@@ -170,7 +170,7 @@ func (s *Service) rule(ctx context.Context, at *policy.Standing) Rule {
 			r.Override = &rulesapi.Override{Rule: at.Rule, Key: at.Key, Reason: "who set it cannot be read now"}
 		}
 	}
-	if d, known := s.o.Board.Of(at.Rule, at.Key); known {
+	if d, known := s.o.TopKeys.Of(at.Rule, at.Key); known {
 		r.Denials = &Denials{d.Count, d.Over, d.Each, d.Since.UTC(), d.Last.UTC()}
 	}
 	return r

@@ -53,12 +53,12 @@ func (s *Service) reveal(r *rulesapi.Request) (int, any, error) {
 func (s *Service) keyOf(ctx context.Context, rule, hash string) (string, error) {
 	p := s.o.Source.Policy()
 	is := func(r, key string) bool { return r == rule && p.KeyHash(r, key) == hash }
-	for _, d := range s.o.Board.Denied(maxPage * 2) {
+	for _, d := range s.o.TopKeys.Denied(maxPage * 2) {
 		if is(d.Rule, d.Key) {
 			return d.Key, nil
 		}
 	}
-	for _, n := range s.o.Board.Nearest(maxPage * 2) {
+	for _, n := range s.o.TopKeys.Nearest(maxPage * 2) {
 		if is(n.Rule, n.Key) {
 			return n.Key, nil
 		}

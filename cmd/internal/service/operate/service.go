@@ -15,14 +15,14 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/service/observe"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
 	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
-	"github.com/stint-dev/stint/cmd/internal/service/top"
+	"github.com/stint-dev/stint/cmd/internal/service/topkeys"
 )
 
 // Options are what a Service needs. All must be given but Stores and Log.
 type Options struct {
 	Source   *rules.Source
 	Editor   *rulesapi.Editor
-	Board    *top.Board
+	TopKeys  *topkeys.Tracker
 	Observer *observe.Observer
 	// Stores says how the stores are doing. The default reports no stores.
 	Stores func() []Store

@@ -17,7 +17,7 @@ import (
 
 	"github.com/stint-dev/stint/cmd/internal/service/observe"
 	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
-	"github.com/stint-dev/stint/cmd/internal/service/top"
+	"github.com/stint-dev/stint/cmd/internal/service/topkeys"
 )
 
 // A Page is what is going on.
@@ -121,7 +121,7 @@ func (s *Service) top(r *rulesapi.Request) (int, any, error) {
 // Page says what is going on: with the rules that are named, and up to n keys of
 // each kind, in clear if they may be seen.
 func (s *Service) Page(ctx context.Context, n int, rules []string, clear bool) *Page {
-	p := &Page{At: time.Now().UTC(), Version: s.version(), Minutes: top.Minutes, Rules: s.rates.rules(s.o.Observer.CountsByRule(), rules),
+	p := &Page{At: time.Now().UTC(), Version: s.version(), Minutes: topkeys.Minutes, Rules: s.rates.rules(s.o.Observer.CountsByRule(), rules),
 		Denied: s.denials(n, clear), Nearest: s.nearest(n, clear), Stores: s.o.Stores(), Nodes: []rulesapi.Node{}}
 	ctx, stop := context.WithTimeout(ctx, nodesWithin)
 	defer stop()
@@ -137,7 +137,7 @@ func (s *Service) Page(ctx context.Context, n int, rules []string, clear bool) *
 // denials returns the n keys denied most.
 func (s *Service) denials(n int, clear bool) []KeyCount {
 	all := []KeyCount{}
-	for _, d := range s.o.Board.Denied(n) {
+	for _, d := range s.o.TopKeys.Denied(n) {
 		key, hash := s.named(d.Rule, d.Key, clear)
 		all = append(all, KeyCount{d.Rule, key, hash, d.Count, d.Over, d.Since.UTC(), d.Last.UTC(), d.Shadow})
 	}
@@ -147,7 +147,7 @@ func (s *Service) denials(n int, clear bool) []KeyCount {
 // nearest returns the n keys nearest to a limit.
 func (s *Service) nearest(n int, clear bool) []KeyPart {
 	all := []KeyPart{}
-	for _, d := range s.o.Board.Nearest(n) {
+	for _, d := range s.o.TopKeys.Nearest(n) {
 		key, hash := s.named(d.Rule, d.Key, clear)
 		all = append(all, KeyPart{d.Rule, key, hash, d.Limit.Text, d.Used, d.Limit.Limit.Capacity(), d.Part, d.At.UTC()})
 	}
@@ -301,7 +301,7 @@ func (s *Service) blocked(r *rulesapi.Request) (int, any, error) {
 // answers.
 func (s *Service) denied(clear bool) (all []Blocked) {
 	now := time.Now()
-	for _, d := range s.o.Board.Denied(maxPage * 2) {
+	for _, d := range s.o.TopKeys.Denied(maxPage * 2) {
 		if d.Shadow || d.Own || !d.Until.IsZero() && !d.Until.After(now) {
 			continue // blocks that operators gave are listed with who did it
 		}
@@ -336,7 +336,7 @@ func (s *Service) blocks(ctx context.Context, behind rulesource.Override, n int,
 			if !o.Expires.IsZero() {
 				b.Until = &o.Expires
 			}
-			if d, known := s.o.Board.Of(o.Rule, o.Key); known {
+			if d, known := s.o.TopKeys.Of(o.Rule, o.Key); known {
 				b.Count = d.Count
 			}
 			all = append(all, b)

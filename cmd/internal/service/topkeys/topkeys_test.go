@@ -1,4 +1,4 @@
-package top_test
+package topkeys_test
 
 import (
 	"fmt"
@@ -7,7 +7,7 @@ import (
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 
-	"github.com/stint-dev/stint/cmd/internal/service/top"
+	"github.com/stint-dev/stint/cmd/internal/service/topkeys"
 )
 
 func newPolicy(tb testing.TB, limit string) *policy.Policy {
@@ -24,10 +24,10 @@ func newPolicy(tb testing.TB, limit string) *policy.Policy {
 
 func ip(n int) string { return fmt.Sprintf("10.%d.%d.%d", n>>16&255, n>>8&255, n&255) }
 
-// TestBoardFlood denies 200,000 keys once, and ten keys a hundred times in
+// TestTrackerFlood denies 200,000 keys once, and ten keys a hundred times in
 // between: the ten are found, with counts that are right within what is said.
-func TestBoardFlood(t *testing.T) {
-	p, b := newPolicy(t, "1/d"), top.New()
+func TestTrackerFlood(t *testing.T) {
+	p, b := newPolicy(t, "1/d"), topkeys.New()
 	var r policy.Result
 	deny := func(n int) {
 		for range 2 {
@@ -66,9 +66,9 @@ func TestBoardFlood(t *testing.T) {
 	}
 }
 
-// TestBoardAllocations: a decision allocates nothing, whatever becomes of it.
-func TestBoardAllocations(t *testing.T) {
-	p, b := newPolicy(t, "1/d"), top.New()
+// TestTrackerAllocations: a decision allocates nothing, whatever becomes of it.
+func TestTrackerAllocations(t *testing.T) {
+	p, b := newPolicy(t, "1/d"), topkeys.New()
 	results := make([]policy.Result, 200)
 	for i := range results {
 		for range 1 + i%2 {
@@ -86,14 +86,14 @@ func TestBoardAllocations(t *testing.T) {
 	}
 }
 
-// BenchmarkBoard is what a decision costs: one that leaves enough, one that
+// BenchmarkTracker is what a decision costs: one that leaves enough, one that
 // denies one key again and again, and a flood of keys of which each is denied.
-func BenchmarkBoard(b *testing.B) {
+func BenchmarkTracker(b *testing.B) {
 	for _, c := range []struct {
 		name, limit string
 		keys        int
 	}{{"enough", "1000000/s", 1}, {"denied", "1/d", 1}, {"flood", "1/d", 4096}} {
-		p, board := newPolicy(b, c.limit), top.New()
+		p, tracker := newPolicy(b, c.limit), topkeys.New()
 		results := make([]policy.Result, c.keys)
 		for i := range results {
 			for range 2 {
@@ -105,7 +105,7 @@ func BenchmarkBoard(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for n := range b.N {
-				board.Decided(&results[n%len(results)])
+				tracker.Decided(&results[n%len(results)])
 			}
 		})
 	}

@@ -1,4 +1,4 @@
-// Package top keeps which keys are denied most and which are nearest to their
+// Package topkeys keeps which keys are denied most and which are nearest to their
 // limits, in bounded memory and at a constant cost.
 //
 // There is room for 1,024 keys of each kind, about 0.7 MB in all, whatever is
@@ -7,7 +7,7 @@
 // places of a shard, and allocates nothing. A key that finds no room takes the
 // place of the one with the least count, and its count with it (Metwally, Agrawal
 // and El Abbadi's space-saving): what may be too much of a count is said.
-package top
+package topkeys
 
 import (
 	"cmp"
@@ -30,15 +30,15 @@ const (
 // Minutes is for how long denials are counted.
 const Minutes = minutes
 
-// A Board is what is known of keys. Make one with [New]. It may be used from many
+// A Tracker is what is known of keys. Make one with [New]. It may be used from many
 // goroutines at once.
-type Board struct {
+type Tracker struct {
 	seed   maphash.Seed
 	shards [shards]shard
 }
 
-// New returns an empty board.
-func New() *Board { return &Board{seed: maphash.MakeSeed()} }
+// New returns an empty tracker.
+func New() *Tracker { return &Tracker{seed: maphash.MakeSeed()} }
 
 // A shard is the keys of some hashes.
 type shard struct {
@@ -91,7 +91,7 @@ type near struct {
 const nearFrom = 5
 
 // Decided notes a decision.
-func (b *Board) Decided(r *policy.Result) {
+func (b *Tracker) Decided(r *policy.Result) {
 	var now time.Time
 	for i := range r.Rules {
 		e := &r.Rules[i]
@@ -106,7 +106,7 @@ func (b *Board) Decided(r *policy.Result) {
 	}
 }
 
-func (b *Board) note(r *policy.Result, i int, limited bool, now time.Time) {
+func (b *Tracker) note(r *policy.Result, i int, limited bool, now time.Time) {
 	e, key := &r.Rules[i], r.Key(i)
 	id := b.id(e.Rule, key)
 	s := &b.shards[id%shards]
@@ -133,7 +133,7 @@ func firstDenied(r *policy.Result, i int) bool {
 	return true
 }
 
-func (b *Board) id(rule, key string) uint64 {
+func (b *Tracker) id(rule, key string) uint64 {
 	return maphash.String(b.seed, key) ^ bits.RotateLeft64(maphash.String(b.seed, rule), 1) | 1
 }
 
@@ -241,7 +241,7 @@ type Denied struct {
 
 // Denied returns the keys denied most in the last minutes, those first of which
 // that is most certain.
-func (b *Board) Denied(n int) []Denied {
+func (b *Tracker) Denied(n int) []Denied {
 	var all []Denied
 	now := time.Now()
 	for i := range b.shards {
@@ -270,7 +270,7 @@ func (s *shard) told(at int) Denied {
 }
 
 // Of returns what is known of the denials of a key, and false if that is nothing.
-func (b *Board) Of(rule, key string) (Denied, bool) {
+func (b *Tracker) Of(rule, key string) (Denied, bool) {
 	id := b.id(rule, key)
 	s := &b.shards[id%shards]
 	s.mu.Lock()
@@ -294,7 +294,7 @@ type Near struct {
 }
 
 // Nearest returns the keys nearest to a limit, the nearest first.
-func (b *Board) Nearest(n int) []Near {
+func (b *Tracker) Nearest(n int) []Near {
 	var all []Near
 	now := time.Now()
 	for i := range b.shards {
