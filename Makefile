@@ -41,7 +41,7 @@ SELDOM   := -gcflags=github.com/jackc/...=-l -gcflags=github.com/go-sql-driver/.
 	-gcflags=github.com/yuin/...=-l -gcflags=golang.org/x/text/...=-l
 
 .DEFAULT_GOAL := help
-.PHONY: help build release size site man cross audit demo test test-valkey needs formatted check short soak chaos fuzz mutants house errors bench bench-redis bench-plan bench-service bench-rules bench-operate docs board lint tidy clean
+.PHONY: help build release size site man cross audit demo test test-valkey needs formatted check short soak chaos fuzz mutants house errors bench bench-redis bench-plan bench-service bench-rules bench-operate docs dashboard lint tidy clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -169,8 +169,8 @@ docs: ## write the plots and the pictures of the documents anew
 	cd proof && go run ./cmd/house draw ../docs
 	go test -run TestDocs .
 
-board: ## write the Grafana board, the alert rules and the runbook anew
-	cd cmd && go run ./internal/service/board/write ../deploy ../docs
+dashboard: ## write the Grafana dashboard, the alert rules and the runbook anew
+	cd cmd && go run ./internal/service/dashboard/write ../deploy ../docs
 
 lint: check ## gofmt, go vet, golangci-lint and vale, of pinned versions (fetched on first use: minutes)
 	go run $(VALE) --config docs/.vale.ini README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs/*.md

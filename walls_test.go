@@ -550,10 +550,10 @@ var floors = map[string]string{
 		policy
 		policy/rulesfile
 		simulate`,
-	"cmd/internal/service/board":       "",
-	"cmd/internal/service/board/write": "cmd/internal/service/board",
-	"proof/model":                      "", // written apart from the engine, or it proves nothing
-	"proof/oracle":                     "proof/model",
+	"cmd/internal/service/dashboard":       "",
+	"cmd/internal/service/dashboard/write": "cmd/internal/service/dashboard",
+	"proof/model":                          "", // written apart from the engine, or it proves nothing
+	"proof/oracle":                         "proof/model",
 	"proof/crowd": `
 		proof/model
 		proof/oracle`,

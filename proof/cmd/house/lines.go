@@ -26,8 +26,8 @@ var wings = []wing{
 	{"proof", false, []string{"proof/"}},
 	{"harness", false, []string{"storetest/", "simulate/", "redisstore/internal/faulttest/", "internal/redistest/", "internal/freeport/", "rulesdb/dbtest/", "cmd/internal/browser/", "cmd/internal/settled/", "cmd/stint/trip.go"}},
 	{"benchmarks", false, []string{"benchmarks/", "internal/machine/", "cmd/internal/service/servicebench/", "cmd/internal/service/operatebench/", "cmd/internal/service/rulesbench/"}},
-	// Package board writes files of deploy and docs; no program that is shipped has it.
-	{"release, site", false, []string{"release/", "site/", "cmd/internal/service/board/"}},
+	// Package dashboard writes files of deploy and docs; no program that is shipped has it.
+	{"release, site", false, []string{"release/", "site/", "cmd/internal/service/dashboard/"}},
 	{"service, command", true, []string{"cmd/"}},
 	{"redis", true, []string{"redisstore/", "fallback/", "failover/"}},
 	{"rules", true, []string{"policy/", "rulesource/", "rulesdb/", "internal/overridetable/"}},

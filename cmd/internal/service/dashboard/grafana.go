@@ -1,4 +1,4 @@
-package board
+package dashboard
 
 import (
 	"bytes"
@@ -81,7 +81,7 @@ var rows = []row{
 
 type object = map[string]any
 
-// grafana returns the board, as Grafana 10 and later import it.
+// grafana returns the dashboard, as Grafana 10 and later import it.
 func grafana() (string, error) {
 	source := object{"type": "prometheus", "uid": "${datasource}"}
 	var panels []any
@@ -102,7 +102,7 @@ func grafana() (string, error) {
 		}
 		y += 8
 	}
-	board := object{
+	dashboard := object{
 		"uid": "stint", "title": "stint", "tags": []any{"stint"}, "schemaVersion": 39, "version": 1, "editable": true, "graphTooltip": 1,
 		"description": "Rate limits: what passes and what is denied, by rule; servers, memory and the shared store.",
 		"time":        object{"from": "now-3h", "to": "now"}, "refresh": "30s", "timezone": "browser",
@@ -115,11 +115,11 @@ func grafana() (string, error) {
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	err := encoder.Encode(board)
+	err := encoder.Encode(dashboard)
 	return b.String(), err
 }
 
-// variables are what one chooses at the top of the board.
+// variables are what one chooses at the top of the dashboard.
 func variables(source object) []any {
 	all := []any{object{"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus", "current": object{}}}
 	for _, v := range []struct{ name, query string }{

@@ -1,4 +1,4 @@
-package board_test
+package dashboard_test
 
 import (
 	"os"
@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stint-dev/stint/cmd/internal/service/board"
+	"github.com/stint-dev/stint/cmd/internal/service/dashboard"
 )
 
 // TestMetricsHaveRunbook holds that each metric of docs/METRICS.md, which another
@@ -50,7 +50,7 @@ func TestMetricsHaveRunbook(t *testing.T) {
 		}
 	}
 	sections := map[string]bool{"metrics-without-an-alert-of-their-own": true}
-	for _, alert := range board.Alerts() {
+	for _, alert := range dashboard.Alerts() {
 		sections[strings.ToLower(alert)] = true
 	}
 	for _, link := range regexp.MustCompile(`\]\(#([a-z-]+)\)`).FindAllStringSubmatch(page, -1) {

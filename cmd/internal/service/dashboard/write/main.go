@@ -1,4 +1,4 @@
-// Command write writes the files of package board into two directories.
+// Command write writes the files of package dashboard into two directories.
 package main
 
 import (
@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/stint-dev/stint/cmd/internal/service/board"
+	"github.com/stint-dev/stint/cmd/internal/service/dashboard"
 )
 
 func main() {
@@ -14,7 +14,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: write DEPLOY DOCS")
 		os.Exit(2)
 	}
-	files, err := board.Files(os.Args[1], os.Args[2])
+	files, err := dashboard.Files(os.Args[1], os.Args[2])
 	for path, text := range files {
 		if err == nil {
 			err = os.MkdirAll(filepath.Dir(path), 0o755)

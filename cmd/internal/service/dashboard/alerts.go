@@ -1,4 +1,4 @@
-package board
+package dashboard
 
 import (
 	"fmt"
@@ -158,7 +158,7 @@ var alerts = []alert{
 // alertRules returns the rules file of Prometheus.
 func alertRules() string {
 	var b strings.Builder
-	b.WriteString("# Written by go run ./internal/service/board/write; change alerts.go there.\ngroups:\n  - name: stint\n    rules:\n")
+	b.WriteString("# Written by go run ./internal/service/dashboard/write; change alerts.go there.\ngroups:\n  - name: stint\n    rules:\n")
 	for i := range alerts {
 		a := &alerts[i]
 		fmt.Fprintf(&b, "      - alert: %s\n        expr: |-\n          %s\n        for: %s\n        labels:\n          severity: %s\n        annotations:\n          summary: %q\n          runbook_url: %s#%s\n",
@@ -174,7 +174,7 @@ func runbook() string {
 
 What to do about each alert of [stint.rules.yaml](../deploy/prometheus/stint.rules.yaml), and what the metrics say that have [no alert](#metrics-without-an-alert-of-their-own). Every alert links to its section here. ` + "`ADMIN`" + ` is the ` + "`--admin`" + ` address of the server. [METRICS.md](METRICS.md) explains the metrics. In the headlines N, T and P stand for the number, the time and the share that the alert gives.
 
-<!-- Written by make board: change cmd/internal/service/board/alerts.go. -->
+<!-- Written by make dashboard: change cmd/internal/service/dashboard/alerts.go. -->
 `)
 	for i := range alerts {
 		a := &alerts[i]

@@ -1,4 +1,4 @@
-package board
+package dashboard
 
 import (
 	"path/filepath"
@@ -16,8 +16,8 @@ func Files(deploy, docs string) (map[string]string, error) {
 	}, err
 }
 
-// Expressions returns every expression of the board and of the alerts, the
-// variables of the board replaced.
+// Expressions returns every expression of the dashboard and of the alerts, the
+// variables of the dashboard replaced.
 func Expressions() (all []string) {
 	for _, r := range rows {
 		for _, p := range r.panels {

@@ -1,4 +1,4 @@
-package board_test
+package dashboard_test
 
 import (
 	"encoding/json"
@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stint-dev/stint/cmd/internal/service/board"
+	"github.com/stint-dev/stint/cmd/internal/service/dashboard"
 )
 
 const deploy, docs = "../../../../deploy", "../../../../docs"
@@ -29,13 +29,13 @@ func promtool(t *testing.T, args ...string) {
 
 // TestFiles holds what is checked in to what the package makes.
 func TestFiles(t *testing.T) {
-	files, err := board.Files(deploy, docs)
+	files, err := dashboard.Files(deploy, docs)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range files {
 		if text, err := os.ReadFile(path); err != nil || string(text) != want {
-			t.Errorf("%s is not what there is now: make board (%v)", path, err)
+			t.Errorf("%s is not what there is now: make dashboard (%v)", path, err)
 		}
 	}
 }
@@ -54,7 +54,7 @@ func TestAlerts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range board.Alerts() {
+	for _, name := range dashboard.Alerts() {
 		if !regexp.MustCompile(`alertname: ` + name + `\n +exp_alerts:`).Match(text) {
 			t.Errorf("%s: no test raises it", name)
 		}
@@ -70,7 +70,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// TestExpressions has Prometheus read every expression of the board, and looks
+// TestExpressions has Prometheus read every expression of the dashboard, and looks
 // for every metric of ours among those that are documented.
 func TestExpressions(t *testing.T) {
 	known, err := os.ReadFile(docs + "/METRICS.md")
@@ -78,9 +78,9 @@ func TestExpressions(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	b.WriteString("groups:\n- name: board\n  rules:\n")
-	for i, expr := range board.Expressions() {
-		fmt.Fprintf(&b, "  - record: board:expression:%d\n    expr: %s\n", i, quoted(expr))
+	b.WriteString("groups:\n- name: dashboard\n  rules:\n")
+	for i, expr := range dashboard.Expressions() {
+		fmt.Fprintf(&b, "  - record: dashboard:expression:%d\n    expr: %s\n", i, quoted(expr))
 		for _, name := range regexp.MustCompile(`\bstint_[a-z_]+`).FindAllString(expr, -1) {
 			name = strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_count")
 			if !strings.Contains(string(known), "`"+name+"`") {
@@ -88,7 +88,7 @@ func TestExpressions(t *testing.T) {
 			}
 		}
 	}
-	file := filepath.Join(t.TempDir(), "board.yaml")
+	file := filepath.Join(t.TempDir(), "dashboard.yaml")
 	if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func quoted(text string) string {
 	return string(b)
 }
 
-// TestPanels holds the board to what Grafana needs: panels with ids of their own
+// TestPanels holds the dashboard to what Grafana needs: panels with ids of their own
 // that do not cover one another, each with a question and what it is about.
 func TestPanels(t *testing.T) {
 	text, err := os.ReadFile(deploy + "/grafana/stint.json")
