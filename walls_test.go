@@ -292,7 +292,7 @@ var floors = map[string]string{
 		cmd/internal/planner/plan
 		cmd/internal/planner/sizing
 		cmd/internal/planner/trial
-		cmd/internal/scratch
+		cmd/internal/tempstore
 		cmd/internal/service/statefile
 		cmd/internal/service/rulesapi
 		cmd/internal/service/envoyrules
@@ -525,10 +525,10 @@ var floors = map[string]string{
 		policy
 		redisstore`, // which it runs, and weighs
 	"cmd/internal/service/servicebench": "",
-	"cmd/internal/scratch":              "redisstore",
+	"cmd/internal/tempstore":            "redisstore",
 	"cmd/internal/service/storecheck": `
 		.
-		cmd/internal/scratch
+		cmd/internal/tempstore
 		redisstore`,
 	"cmd/internal/service/record": "policy",
 	"cmd/internal/service/otlp": `

@@ -15,7 +15,7 @@ import (
 	"github.com/stint-dev/stint/simulate"
 
 	"github.com/stint-dev/stint/cmd/internal/planner/nodes"
-	"github.com/stint-dev/stint/cmd/internal/scratch"
+	"github.com/stint-dev/stint/cmd/internal/tempstore"
 )
 
 // checkShared refuses flags on stores and nodes that do nothing together.
@@ -40,7 +40,7 @@ func (c *simulateCmd) checkShared(comparing, arrivals bool) error {
 
 // nodesOf returns the store of operations in a Redis: one, or one of each node
 // in its mode.
-func (c *simulateCmd) nodesOf(first *scratch.Store, o redisstore.Options) (stint.Store, error) {
+func (c *simulateCmd) nodesOf(first *tempstore.Store, o redisstore.Options) (stint.Store, error) {
 	if c.Nodes == 0 {
 		return first, nil
 	}
@@ -77,7 +77,7 @@ func (c *simulateCmd) inRedis(e *env) (err error) {
 	defer client.Close()
 	var clock simulate.Clock
 	options := redisstore.Options{Now: clock.Now, Timeout: simulateTimeout, Modes: operationModes(c.Nodes)}
-	store, err := scratch.Open(client, options)
+	store, err := tempstore.Open(client, options)
 	if err != nil {
 		return fmt.Errorf("--store: %w", err)
 	}

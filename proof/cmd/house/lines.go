@@ -22,7 +22,7 @@ type wing struct {
 
 var wings = []wing{
 	// Four commands read flags for the planner, and nothing else.
-	{"planner, lab", false, []string{"cmd/internal/planner/", "cmd/internal/scratch/", "cmd/stint/plan.go", "cmd/stint/simulate", "cmd/stint/lab.go", "cmd/stint/size.go"}},
+	{"planner, lab", false, []string{"cmd/internal/planner/", "cmd/internal/tempstore/", "cmd/stint/plan.go", "cmd/stint/simulate", "cmd/stint/lab.go", "cmd/stint/size.go"}},
 	{"proof", false, []string{"proof/"}},
 	{"harness", false, []string{"storetest/", "simulate/", "redisstore/internal/faulttest/", "internal/redistest/", "internal/freeport/", "rulesdb/dbtest/", "cmd/internal/browser/", "cmd/internal/settled/", "cmd/stint/trip.go"}},
 	{"benchmarks", false, []string{"benchmarks/", "internal/machine/", "cmd/internal/service/servicebench/", "cmd/internal/service/operatebench/", "cmd/internal/service/rulesbench/"}},

@@ -11,7 +11,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/redisstore"
 
-	"github.com/stint-dev/stint/cmd/internal/scratch"
+	"github.com/stint-dev/stint/cmd/internal/tempstore"
 )
 
 // most is the largest log that the check makes: its units are many, so that a
@@ -32,7 +32,7 @@ type way struct {
 }
 
 // ways goes through the parts of the script that [operations] do not use.
-func ways(ctx context.Context, store *scratch.Store, timeout time.Duration) error {
+func ways(ctx context.Context, store *tempstore.Store, timeout time.Duration) error {
 	flooded, err := store.Another(redisstore.Options{Timeout: timeout, NewKeys: 1})
 	if err != nil {
 		return err
@@ -103,7 +103,7 @@ func (w *way) take(ctx context.Context, l *stint.Limiter, key string) error {
 }
 
 // heartbeat has this process counted among those that share the store's keys.
-func heartbeat(ctx context.Context, store *scratch.Store, timeout time.Duration) error {
+func heartbeat(ctx context.Context, store *tempstore.Store, timeout time.Duration) error {
 	counted := make(chan int, 8)
 	store.CountNodes(func(n int) { counted <- n })
 	select {

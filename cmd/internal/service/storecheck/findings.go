@@ -10,7 +10,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/redisstore"
 
-	"github.com/stint-dev/stint/cmd/internal/scratch"
+	"github.com/stint-dev/stint/cmd/internal/tempstore"
 )
 
 // What is warned of: a server this full, clocks this far apart.
@@ -118,7 +118,7 @@ func HintFor(err error) string {
 }
 
 // decisions times decisions of one limit.
-func decisions(ctx context.Context, store *scratch.Store, samples int) (Latency, error) {
+func decisions(ctx context.Context, store *tempstore.Store, samples int) (Latency, error) {
 	limiter, err := stint.NewLimiter(store, "judge", stint.PerSecond(1_000_000))
 	if err != nil {
 		return Latency{}, err

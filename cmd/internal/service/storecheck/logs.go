@@ -9,7 +9,7 @@ import (
 
 	"github.com/stint-dev/stint"
 
-	"github.com/stint-dev/stint/cmd/internal/scratch"
+	"github.com/stint-dev/stint/cmd/internal/tempstore"
 )
 
 // A LogCost is how long calls on a long log took, the quickest of a few: a take,
@@ -28,7 +28,7 @@ const (
 )
 
 // logs fills a log and times what is done to it.
-func logs(ctx context.Context, store *scratch.Store) (c LogCost, err error) {
+func logs(ctx context.Context, store *tempstore.Store) (c LogCost, err error) {
 	limit, err := stint.Parse(fmt.Sprint(logEntries+4*logTries, "/24h sliding_log"))
 	if err != nil {
 		return c, err

@@ -14,7 +14,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/redisstore"
 
-	"github.com/stint-dev/stint/cmd/internal/scratch"
+	"github.com/stint-dev/stint/cmd/internal/tempstore"
 )
 
 // A Latency is how long calls took, one after another.
@@ -72,7 +72,7 @@ func clockOf(ctx context.Context, client rueidis.Client) (best Clock, err error)
 
 // operations runs every operation on a key of its own, by the short way through
 // the script and by the long one, and compares the answers.
-func operations(ctx context.Context, store *scratch.Store) error {
+func operations(ctx context.Context, store *tempstore.Store) error {
 	for _, texts := range [][]string{{"10/24h"}, {"10/24h", "10/24h sliding_log", "10/24h sliding_buckets"}} {
 		limits := make([]stint.Limit, len(texts))
 		for i, text := range texts {
@@ -132,6 +132,6 @@ func verbs(ctx context.Context, l *stint.Limiter, key string) error {
 }
 
 // open returns a scratch store with a deadline that a slow server keeps too.
-func open(client rueidis.Client, timeout time.Duration) (*scratch.Store, error) {
-	return scratch.Open(client, redisstore.Options{Timeout: timeout, MaxLog: most})
+func open(client rueidis.Client, timeout time.Duration) (*tempstore.Store, error) {
+	return tempstore.Open(client, redisstore.Options{Timeout: timeout, MaxLog: most})
 }

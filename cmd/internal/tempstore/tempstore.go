@@ -1,7 +1,7 @@
-// Package scratch opens stores in a Redis that others use too, and leaves
+// Package tempstore opens stores in a Redis that others use too, and leaves
 // nothing behind: keys have a random prefix, and every key that was handed to
 // the store's script is removed at the end.
-package scratch
+package tempstore
 
 import (
 	"context"
