@@ -409,7 +409,7 @@ var floors = map[string]string{
 		.
 		cmd/internal/service/rulesapi
 		cmd/internal/service/rules
-		cmd/internal/wholefile
+		cmd/internal/atomicfile
 		policy
 		rulesdb
 		rulesource`,
@@ -484,10 +484,10 @@ var floors = map[string]string{
 		rulesource`,
 	"cmd/internal/commandline": "internal/wording",
 	"cmd/internal/linediff":    "",
-	"cmd/internal/settled":     "", // of tests
-	"cmd/internal/wholefile":   "",
+	"cmd/internal/leaktest":    "", // of tests
+	"cmd/internal/atomicfile":  "",
 	"cmd/internal/service/snapshot": `
-		cmd/internal/wholefile
+		cmd/internal/atomicfile
 		memstore`,
 	"cmd/internal/service/rulescopy": "rulesource",
 	"cmd/internal/service/rulesredis": `

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/stint-dev/stint/cmd/internal/settled"
+	"github.com/stint-dev/stint/cmd/internal/leaktest"
 	main "github.com/stint-dev/stint/cmd/stint"
 
 	"go.uber.org/goleak"
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 		os.Exit(main.Run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	// rueidis looks for a cluster first, and sleeps a second after that.
-	settled.Main(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
+	leaktest.Main(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
 }
 
 // A session is one command of a transcript, and what must come back:

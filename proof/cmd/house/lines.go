@@ -24,7 +24,7 @@ var wings = []wing{
 	// Four commands read flags for the planner, and nothing else.
 	{"planner, lab", false, []string{"cmd/internal/planner/", "cmd/internal/tempstore/", "cmd/stint/plan.go", "cmd/stint/simulate", "cmd/stint/lab.go", "cmd/stint/size.go"}},
 	{"proof", false, []string{"proof/"}},
-	{"harness", false, []string{"storetest/", "simulate/", "redisstore/internal/faulttest/", "internal/redistest/", "internal/freeport/", "rulesdb/dbtest/", "cmd/internal/browser/", "cmd/internal/settled/", "cmd/stint/trip.go"}},
+	{"harness", false, []string{"storetest/", "simulate/", "redisstore/internal/faulttest/", "internal/redistest/", "internal/freeport/", "rulesdb/dbtest/", "cmd/internal/browser/", "cmd/internal/leaktest/", "cmd/stint/trip.go"}},
 	{"benchmarks", false, []string{"benchmarks/", "internal/machine/", "cmd/internal/service/servicebench/", "cmd/internal/service/operatebench/", "cmd/internal/service/rulesbench/"}},
 	// Package dashboard writes files of deploy and docs; no program that is shipped has it.
 	{"release, site", false, []string{"release/", "site/", "cmd/internal/service/dashboard/"}},

@@ -5,13 +5,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/cmd/internal/leaktest"
 	"github.com/stint-dev/stint/cmd/internal/planner/lab"
-	"github.com/stint-dev/stint/cmd/internal/settled"
 )
 
 var update = flag.Bool("update", false, "write the golden files and the screenshots of docs/LAB.md")
 
 func TestMain(m *testing.M) {
 	lab.SetPatience(5 * time.Minute) // under the race detector, beside other tests
-	settled.Main(m)
+	leaktest.Main(m)
 }

@@ -21,13 +21,13 @@ import (
 	"github.com/stint-dev/stint/redisstore"
 	"github.com/stint-dev/stint/storetest"
 
+	"github.com/stint-dev/stint/cmd/internal/leaktest"
 	"github.com/stint-dev/stint/cmd/internal/planner/luaserver"
-	"github.com/stint-dev/stint/cmd/internal/settled"
 )
 
 func TestMain(m *testing.M) {
 	// rueidis looks for a cluster first, and sleeps a second after that.
-	settled.Main(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
+	leaktest.Main(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
 }
 
 var ctx = context.Background()

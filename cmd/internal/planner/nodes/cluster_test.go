@@ -8,11 +8,11 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/redisstore"
 
+	"github.com/stint-dev/stint/cmd/internal/leaktest"
 	"github.com/stint-dev/stint/cmd/internal/planner/nodes"
-	"github.com/stint-dev/stint/cmd/internal/settled"
 )
 
-func TestMain(m *testing.M) { settled.Main(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // play sends requests at a rate to one key and returns when each passed, and how
 // often the server was asked.

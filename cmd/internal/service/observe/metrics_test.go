@@ -16,16 +16,16 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/cmd/internal/leaktest"
 	"github.com/stint-dev/stint/cmd/internal/service/observe"
 	"github.com/stint-dev/stint/cmd/internal/service/warn"
-	"github.com/stint-dev/stint/cmd/internal/settled"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/redisstore"
 )
 
-func TestMain(m *testing.M) { settled.Main(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const rulesFile = `{"rules": [
 	{"name": "shadowed", "match": {"path": "/a"}, "key": ["ip"], "limits": ["1/h"], "shadow": true},

@@ -21,10 +21,10 @@ import (
 	"github.com/stint-dev/stint/internal/freeport"
 	"github.com/stint-dev/stint/policy"
 
+	"github.com/stint-dev/stint/cmd/internal/leaktest"
 	"github.com/stint-dev/stint/cmd/internal/service/observe"
 	"github.com/stint-dev/stint/cmd/internal/service/proxy"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
-	"github.com/stint-dev/stint/cmd/internal/settled"
 )
 
 // TestMain runs the tests, or, in a child process of a benchmark, its peers.
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	settled.Main(m)
+	leaktest.Main(m)
 }
 
 // A front is a proxy that runs on a real listener.

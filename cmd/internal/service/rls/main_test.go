@@ -12,13 +12,13 @@ import (
 
 	"github.com/stint-dev/stint/memstore"
 
+	"github.com/stint-dev/stint/cmd/internal/leaktest"
 	"github.com/stint-dev/stint/cmd/internal/service/observe"
 	"github.com/stint-dev/stint/cmd/internal/service/rls"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
-	"github.com/stint-dev/stint/cmd/internal/settled"
 )
 
-func TestMain(m *testing.M) { settled.Main(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const someRules = `
 rules:

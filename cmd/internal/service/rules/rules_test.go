@@ -18,15 +18,15 @@ import (
 	"github.com/stint-dev/stint/policy/rulesfile"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
 
+	"github.com/stint-dev/stint/cmd/internal/leaktest"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
-	"github.com/stint-dev/stint/cmd/internal/settled"
 )
 
 var update = flag.Bool("update", false, "write the golden errors anew")
 
 // TestMain looks for goroutines that are left over, and ends servers that tests
 // share.
-func TestMain(m *testing.M) { settled.Main(sharing{m}) }
+func TestMain(m *testing.M) { leaktest.Main(sharing{m}) }
 
 type sharing struct{ m *testing.M }
 

@@ -11,10 +11,10 @@ import (
 	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/memstore"
 
+	"github.com/stint-dev/stint/cmd/internal/leaktest"
 	"github.com/stint-dev/stint/cmd/internal/service/observe"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
 	"github.com/stint-dev/stint/cmd/internal/service/server"
-	"github.com/stint-dev/stint/cmd/internal/settled"
 )
 
 // TestMain runs the tests, or, in a child process of theirs, a server.
@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	if kind := os.Getenv("STINT_TEST_SERVER"); kind != "" {
 		os.Exit(childServer(kind))
 	}
-	settled.Main(m)
+	leaktest.Main(m)
 }
 
 const someRules = `

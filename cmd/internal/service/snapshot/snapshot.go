@@ -15,7 +15,7 @@ import (
 
 	"github.com/stint-dev/stint/memstore"
 
-	"github.com/stint-dev/stint/cmd/internal/wholefile"
+	"github.com/stint-dev/stint/cmd/internal/atomicfile"
 )
 
 // A File keeps a store. Its methods may be called from many goroutines at once.
@@ -78,7 +78,7 @@ func (f *File) Save() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	began := time.Now()
-	err := wholefile.Write(f.path, f.store.Save)
+	err := atomicfile.Write(f.path, f.store.Save)
 	switch {
 	case err != nil && !f.failed:
 		f.log.Error("snapshot: not saved, the one before stays", "file", f.path, "error", err)

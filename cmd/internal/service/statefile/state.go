@@ -17,7 +17,7 @@ import (
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
 
-	"github.com/stint-dev/stint/cmd/internal/wholefile"
+	"github.com/stint-dev/stint/cmd/internal/atomicfile"
 )
 
 // A state file is a line with its format and the SHA-256 of what follows, and
@@ -82,7 +82,7 @@ func (s *state) write(path string) error {
 		return err
 	}
 	sum := sha256.Sum256(text)
-	return wholefile.Write(path, func(w io.Writer) error {
+	return atomicfile.Write(path, func(w io.Writer) error {
 		if _, err := io.WriteString(w, stateFormat+hex.EncodeToString(sum[:])+"\n"); err != nil {
 			return err
 		}

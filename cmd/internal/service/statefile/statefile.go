@@ -20,9 +20,9 @@ import (
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
 
+	"github.com/stint-dev/stint/cmd/internal/atomicfile"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
 	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
-	"github.com/stint-dev/stint/cmd/internal/wholefile"
 )
 
 const (
@@ -156,7 +156,7 @@ func Unwritable(path string) error {
 	if path == "" {
 		return nil
 	}
-	return wholefile.Try(path)
+	return atomicfile.Try(path)
 }
 
 // SetOverride sets an override, or removes it if it is Removed, and returns the

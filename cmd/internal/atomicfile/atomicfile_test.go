@@ -1,4 +1,4 @@
-package wholefile_test
+package atomicfile_test
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/stint-dev/stint/cmd/internal/wholefile"
+	"github.com/stint-dev/stint/cmd/internal/atomicfile"
 )
 
 // TestWrite writes, fails half way, and writes again: the file is always one of
@@ -16,7 +16,7 @@ import (
 func TestWrite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	put := func(text string, end error) error {
-		return wholefile.Write(path, func(w io.Writer) error {
+		return atomicfile.Write(path, func(w io.Writer) error {
 			_, err := io.WriteString(w, text)
 			return errors.Join(err, end)
 		})
@@ -57,13 +57,13 @@ func TestWrite(t *testing.T) {
 // and leaves nothing beside it.
 func TestTry(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
-	if err := wholefile.Write(path, func(io.Writer) error { return wholefile.Try(path) }); err != nil {
+	if err := atomicfile.Write(path, func(io.Writer) error { return atomicfile.Try(path) }); err != nil {
 		t.Error(err)
 	}
 	if all, err := os.ReadDir(filepath.Dir(path)); err != nil || len(all) != 1 {
 		t.Errorf("%v, %v: want the file alone", all, err)
 	}
-	if wholefile.Try(filepath.Join(path, "below a file")) == nil {
+	if atomicfile.Try(filepath.Join(path, "below a file")) == nil {
 		t.Error("a path that cannot be written can be")
 	}
 }
@@ -79,7 +79,7 @@ func TestSpecial(t *testing.T) {
 	}
 	defer ln.Close()
 	for _, path := range []string{socket, dir} {
-		for name, err := range map[string]error{"Write": wholefile.Write(path, put("x")), "Try": wholefile.Try(path)} {
+		for name, err := range map[string]error{"Write": atomicfile.Write(path, put("x")), "Try": atomicfile.Try(path)} {
 			if err == nil || err.Error() != path+": not a regular file" {
 				t.Errorf("%s: %v, want that it is not a regular file", name, err)
 			}
@@ -95,7 +95,7 @@ func TestSpecial(t *testing.T) {
 	if err := os.Symlink(other, path+".new"); err != nil {
 		t.Fatal(err)
 	}
-	if err := wholefile.Write(path, put("whole")); err != nil {
+	if err := atomicfile.Write(path, put("whole")); err != nil {
 		t.Fatal(err)
 	}
 	if text, _ := os.ReadFile(other); string(text) != "precious" {

@@ -1,7 +1,7 @@
-// Package settled is a main function of tests that looks for goroutines that are
+// Package leaktest is a main function of tests that looks for goroutines that are
 // left, once those that are about to end have had time for it: on a busy machine
 // that is more than the moment that goleak gives them.
-package settled
+package leaktest
 
 import (
 	"fmt"
