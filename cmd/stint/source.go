@@ -282,7 +282,7 @@ func (c *otlpFlags) exporter(logger *slog.Logger) (*otlp.Exporter, error) {
 	if c.OTLP == "" {
 		return nil, nil
 	}
-	e, err := otlp.New(otlp.Options{URL: c.OTLP, Version: buildVersion(), Log: server.Sparing(logger)})
+	e, err := otlp.New(otlp.Options{URL: c.OTLP, Version: buildVersion(), Log: server.SampleLog(logger)})
 	if err != nil {
 		return nil, &usageError{"--otlp", err}
 	}

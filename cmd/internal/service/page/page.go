@@ -83,7 +83,7 @@ func New(o Options) *Page {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	o.Log = server.Sparing(o.Log)
+	o.Log = server.SampleLog(o.Log)
 	sub, err := fs.Sub(files, "files")
 	if err != nil {
 		panic(err) // the directory is embedded above

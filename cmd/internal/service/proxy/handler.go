@@ -87,7 +87,7 @@ type Handler struct {
 	own   *transport // when Options had none
 
 	asked   atomic.Int64 // requests that the upstream has not begun to answer
-	sparing *slog.Logger
+	sampled *slog.Logger
 
 	passed, denied, refused atomic.Int64
 }
@@ -108,7 +108,7 @@ const entrypoint = "proxy"
 // NewHandler returns a Handler. Close releases its connections. The error
 // says what is missing.
 func NewHandler(o Options) (*Handler, error) {
-	h := &Handler{o: o, log: server.ErrorLog(o.Log), sparing: server.Sparing(o.Log)}
+	h := &Handler{o: o, log: server.ErrorLog(o.Log), sampled: server.SampleLog(o.Log)}
 	h.o.fill()
 	if o.Transport == nil {
 		h.own = newTransport()

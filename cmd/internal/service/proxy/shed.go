@@ -34,7 +34,7 @@ func (h *Handler) overloaded(r *http.Request) string {
 func (h *Handler) shed(w http.ResponseWriter, r *http.Request, why string) {
 	h.refused.Add(1)
 	h.o.Observer.Overloaded(entrypoint)
-	h.sparing.Warn("a request was refused at once", "why", why)
+	h.sampled.Warn("a request was refused at once", "why", why)
 	w.Header().Set("Retry-After", "1")
 	answer(w, r, http.StatusServiceUnavailable, why)
 }

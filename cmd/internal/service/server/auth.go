@@ -24,7 +24,7 @@ func (h *Handler) auth(w http.ResponseWriter, r *http.Request, deny int) {
 	if refused != nil {
 		h.failed.Add(1)
 		h.o.Observer.Failed(authDoor, refused)
-		h.sparing.Warn("a proxy's question was refused: it is not set up as docs/SERVE.md says", "why", refused.detail)
+		h.sampled.Warn("a proxy's question was refused: it is not set up as docs/SERVE.md says", "why", refused.detail)
 		refused.write(w)
 		return
 	}

@@ -54,7 +54,7 @@ func NewConns(o ConnsOptions) *Conns {
 	if o.PerAddress <= 0 {
 		o.PerAddress = max(o.Max/4, 4)
 	}
-	o.Log = Sparing(o.Log)
+	o.Log = SampleLog(o.Log)
 	return &Conns{o: o, by: make(map[netip.Prefix]int)}
 }
 

@@ -104,12 +104,12 @@ func TestSparing(t *testing.T) {
 	})
 }
 
-// TestSparingRecovers logs more causes than are remembered: of later ones it is known
+// TestSampleLogRecovers logs more causes than are remembered: of later ones it is known
 // again how many lines were left out.
-func TestSparingRecovers(t *testing.T) {
+func TestSampleLogRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		log := server.Sparing(slog.New(slog.NewTextHandler(&out, nil)))
+		log := server.SampleLog(slog.New(slog.NewTextHandler(&out, nil)))
 		for i := range 400 {
 			for range 10 {
 				log.Warn("cause " + string(rune('a'+i/20)) + string(rune('a'+i%20)))

@@ -56,7 +56,7 @@ type Options struct {
 // A Handler answers questions. It may be used from many goroutines at once.
 type Handler struct {
 	o       Options
-	sparing *slog.Logger // for what anyone can bring about
+	sampled *slog.Logger // for what anyone can bring about
 	fields  httplimit.Fields
 	plain   httplimit.Ambiguous
 	foreign *http.CrossOriginProtection
@@ -77,7 +77,7 @@ func NewHandler(o Options) *Handler {
 		o.MaxBody = 64 << 10
 	}
 	return &Handler{
-		o: o, sparing: Sparing(o.Log), fields: httplimit.Fields{Dialect: o.Dialect}, foreign: http.NewCrossOriginProtection(),
+		o: o, sampled: SampleLog(o.Log), fields: httplimit.Fields{Dialect: o.Dialect}, foreign: http.NewCrossOriginProtection(),
 		calls: sync.Pool{New: func() any { return &call{body: make([]byte, 0, 1<<10), out: make([]byte, 0, 1<<9)} }},
 	}
 }

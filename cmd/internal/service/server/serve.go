@@ -119,9 +119,9 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, o ServeOptions)
 }
 
 // ErrorLog returns a log for net/http, which likes to name its clients: their
-// addresses are taken out. It writes few lines of one cause, see [Sparing].
+// addresses are taken out. It writes few lines of one cause, see [SampleLog].
 func ErrorLog(logger *slog.Logger) *log.Logger {
-	logger = Sparing(logger)
+	logger = SampleLog(logger)
 	return log.New(lineWriter(func(line string) {
 		logger.Warn("http", "error", redact(strings.TrimSpace(line)))
 	}), "", 0)

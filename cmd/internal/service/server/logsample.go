@@ -21,38 +21,38 @@ const (
 	maxCauses = 64
 )
 
-// Sparing returns a logger that writes a line of one cause a few times, and
+// SampleLog returns a logger that writes a line of one cause a few times, and
 // then one in ten seconds, with the number of those that were left out. Clients
 // can bring about as many errors as they like. A cause is the message and the
 // attributes, whatever numbers and quoted text are in them.
-func Sparing(logger *slog.Logger) *slog.Logger {
-	if _, ok := logger.Handler().(*sparing); ok {
+func SampleLog(logger *slog.Logger) *slog.Logger {
+	if _, ok := logger.Handler().(*sampledHandler); ok {
 		return logger
 	}
-	return slog.New(&sparing{logger.Handler(), &causes{limiter: sync.OnceValue(limitCauses), left: make(map[string]leftOut)}})
+	return slog.New(&sampledHandler{logger.Handler(), &logCauses{limiter: sync.OnceValue(newCauseLimiter), left: make(map[string]leftOut)}})
 }
 
-// limitCauses returns the limit of each cause.
-func limitCauses() *stint.Limiter {
+// newCauseLimiter returns the limit of each cause.
+func newCauseLimiter() *stint.Limiter {
 	limit, err := stint.Parse(linesPerCause)
 	if err != nil {
 		panic(err) // it is the constant above
 	}
-	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{MaxKeys: maxCauses}), "sparing", limit)
+	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{MaxKeys: maxCauses}), "log", limit)
 	if err != nil {
 		panic(err) // it has one limit
 	}
 	return limiter
 }
 
-// sparing is a handler that leaves lines out.
-type sparing struct {
+// sampledHandler is a handler that leaves lines out.
+type sampledHandler struct {
 	slog.Handler
-	causes *causes
+	causes *logCauses
 }
 
-// causes are what has been written of.
-type causes struct {
+// logCauses are what has been written of.
+type logCauses struct {
 	limiter func() *stint.Limiter // made with the first line: most processes never write one
 
 	mu   sync.Mutex
@@ -69,7 +69,7 @@ type leftOut struct {
 var detail = regexp.MustCompile(`"(?:[^"\\]|\\.)*"?|\d+`)
 
 // Handle implements [slog.Handler].
-func (s *sparing) Handle(ctx context.Context, r slog.Record) error {
+func (s *sampledHandler) Handle(ctx context.Context, r slog.Record) error {
 	text := r.Message
 	r.Attrs(func(a slog.Attr) bool {
 		text += " " + a.Value.String()
@@ -88,7 +88,7 @@ func (s *sparing) Handle(ctx context.Context, r slog.Record) error {
 	return s.Handler.Handle(ctx, r)
 }
 
-func (c *causes) leaveOut(text string) {
+func (c *logCauses) leaveOut(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, known := c.left[text]; !known && len(c.left) >= maxCauses {
@@ -100,7 +100,7 @@ func (c *causes) leaveOut(text string) {
 	c.left[text] = leftOut{c.left[text].lines + 1, time.Now()}
 }
 
-func (c *causes) written(text string) (left int) {
+func (c *logCauses) written(text string) (left int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	left = c.left[text].lines
@@ -109,11 +109,11 @@ func (c *causes) written(text string) (left int) {
 }
 
 // WithAttrs implements [slog.Handler].
-func (s *sparing) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &sparing{s.Handler.WithAttrs(attrs), s.causes}
+func (s *sampledHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &sampledHandler{s.Handler.WithAttrs(attrs), s.causes}
 }
 
 // WithGroup implements [slog.Handler].
-func (s *sparing) WithGroup(name string) slog.Handler {
-	return &sparing{s.Handler.WithGroup(name), s.causes}
+func (s *sampledHandler) WithGroup(name string) slog.Handler {
+	return &sampledHandler{s.Handler.WithGroup(name), s.causes}
 }
