@@ -279,9 +279,9 @@ func (s *Store) send(group []*pendingCall, long bool) {
 	switch {
 	case err == nil && (!ok || len(list) != len(group)):
 		err = unexpected(reply)
-	case word(err) == "CROSSSLOT", word(err) == "TRYAGAIN", s.parted(err):
-		// of a cluster that was not known to be one, or of a slot that is moving:
-		// it was not run, and each by itself may be
+	case word(err) == "CROSSSLOT", word(err) == "TRYAGAIN", s.parted(err), unserved(err) && !oneSlot(keys):
+		// of a cluster that was not known to be one, or of a slot that is moving or that
+		// nobody serves: it was not run, and each by itself may be
 		list, err = make([]any, len(group)), nil
 	}
 	for i, r := range group {

@@ -130,7 +130,7 @@ func replied(err error) error {
 		return ReplyError(said.Error())
 	}
 	if errors.Is(err, rueidis.ErrNoSlot) {
-		return fmt.Errorf("%w: %w", ErrNotExecuted, err)
+		return errNoNode
 	}
 	return err
 }

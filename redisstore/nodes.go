@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -152,6 +153,15 @@ type node struct {
 
 	calls atomic.Uint64 // that were made
 	took  atomic.Int64  // ns, all of them
+}
+
+// errNoNode is for a slot that no node of a cluster serves.
+var errNoNode = fmt.Errorf("%w: no node of the cluster serves the slot", ErrNotExecuted)
+
+// unserved reports whether nobody serves the slot of a call, as the cluster says or a
+// node of it. The node may be well all the same, and serve others.
+func unserved(err error) bool {
+	return err != nil && (errors.Is(err, errNoNode) || strings.Contains(err.Error(), "Hash slot not served"))
 }
 
 // A cause is why no call is made while the breaker is open: an [ErrUnavailable] with
@@ -365,12 +375,27 @@ func (n *nodes) each(do func(name string, n *node)) {
 func (s *Store) ended(n *node, h health, slot uint16, err error) {
 	n.told(h, err)
 	probe := n.breaker.ended(h, slot)
-	if h == healthBad && s.driver.Cluster() {
+	if s.driver.Cluster() && (h == healthBad || unserved(err)) {
 		s.lookAround()
 	}
-	if probe && !s.background(func(ctx context.Context) { n.probe(ctx, s.try) }) {
+	if probe && !s.background(func(ctx context.Context) {
+		n.probe(ctx, func(ctx context.Context, slot uint16) health { return s.try(ctx, s.stillOf(n, slot)) })
+	}) {
 		n.leave()
 	}
+}
+
+// stillOf returns a slot that a node serves: the one that is given, unless it has
+// moved to another node since.
+func (s *Store) stillOf(n *node, slot uint16) uint16 {
+	known := s.nodes.slots.Load()
+	if known == nil || n.name == "" || known[slot] == n {
+		return slot
+	}
+	if at := slices.Index(known[:], n); at >= 0 {
+		slot = uint16(at)
+	}
+	return slot
 }
 
 // try asks the server that serves a slot for something that it does only if it

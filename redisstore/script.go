@@ -449,7 +449,12 @@ func word(err error) string {
 func says(ctx context.Context, err error) health {
 	switch word(err) {
 	case "":
-	case "LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN":
+	case "CLUSTERDOWN":
+		if unserved(err) {
+			return healthGood
+		}
+		return healthBad
+	case "LOADING", "BUSY", "READONLY", "MASTERDOWN":
 		return healthBad
 	default:
 		if refuses(err) {
@@ -460,7 +465,7 @@ func says(ctx context.Context, err error) health {
 	switch {
 	case err == nil:
 		return healthGood
-	case ctx.Err() != nil || errors.Is(err, stint.ErrClosed) || errors.Is(err, ErrConfiguration):
+	case ctx.Err() != nil || errors.Is(err, stint.ErrClosed) || errors.Is(err, ErrConfiguration) || errors.Is(err, errNoNode):
 		return healthUnknown
 	}
 	return healthBad

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/stint-dev/stint/internal/redistest"
@@ -145,7 +146,8 @@ func putBack(s *scene) {
 }
 
 var clusterReplies = []reply{
-	{name: "CLUSTERDOWN", says: []string{"CLUSTERDOWN"}, class: redisstore.ErrNotExecuted, breaks: true, begin: dropSlot, end: serveSlot},
+	{name: "CLUSTERDOWN", says: []string{"The cluster is down"}, class: redisstore.ErrNotExecuted, breaks: true, begin: dropSlot(1), end: serveSlot},
+	{name: "a slot without a node", says: []string{"Hash slot not served", "no node"}, class: redisstore.ErrNotExecuted, begin: dropSlot(0), end: serveSlot},
 	{name: "TRYAGAIN", says: []string{"TRYAGAIN"}, class: redisstore.ErrNotExecuted, limits: []string{"second"}, begin: halfMove, end: moveRest},
 }
 
@@ -168,10 +170,18 @@ func (s *scene) slot() string {
 	return strings.TrimSpace(s.cluster.Nodes[0].CLI(s, "cluster", "keyslot", s.state("wide")))
 }
 
-func dropSlot(s *scene) {
-	has, _ := s.owner()
-	has.CLI(s, "cluster", "delslots", s.slot())
-	s.held = func() { has.CLI(s, "cluster", "addslots", s.slot()) }
+// dropSlot has nobody serve the state's slot, or one behind it.
+func dropSlot(behind int) func(*scene) {
+	return func(s *scene) {
+		has, _ := s.owner()
+		at, err := strconv.Atoi(s.slot())
+		if err != nil {
+			s.Fatal(err)
+		}
+		slot := strconv.Itoa(at + behind)
+		has.CLI(s, "cluster", "delslots", slot)
+		s.held = func() { has.CLI(s, "cluster", "addslots", slot) }
+	}
 }
 
 func serveSlot(s *scene) { s.held() }
