@@ -11,3 +11,15 @@ func TestUnserved(t *testing.T) {
 	t.Parallel() // it waits more than it works
 	faulttest.Unserved(t, byURL)
 }
+
+// TestFullNode has one node of a cluster run out of memory.
+func TestFullNode(t *testing.T) {
+	t.Parallel()
+	faulttest.FullNode(t, byURL)
+}
+
+// TestKilledBetween kills a master under requests that have keys there and elsewhere.
+func TestKilledBetween(t *testing.T) {
+	t.Parallel()
+	faulttest.KilledBetween(t, byURL)
+}

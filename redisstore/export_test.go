@@ -171,3 +171,23 @@ func Begins(tags int) func(key string) string {
 		return begin
 	}
 }
+
+// ChargeMarked charges a layer so that it can be given back, as one of the groups of a
+// request on several nodes is, and returns where it went.
+func (s *Store) ChargeMarked(layer stint.Layer, cost int64) (allowed bool, marks []string, err error) {
+	parts, err := s.request(nil, []stint.Layer{layer})
+	if err != nil {
+		return false, nil, err
+	}
+	a := s.answerGroup(context.Background(), parts, "k", cost)
+	return a.err == nil && a.allowed(), a.marks, a.err
+}
+
+// GiveBack gives back what ChargeMarked has charged.
+func (s *Store) GiveBack(layer stint.Layer, cost int64, marks []string) error {
+	parts, err := s.request(nil, []stint.Layer{layer})
+	if err != nil {
+		return err
+	}
+	return s.longPath(context.Background(), parts, nil, "y", append([]string{number(cost)}, marks...)...).err
+}

@@ -70,9 +70,19 @@ local function bucket()
     local used = add(L.used, mul(c, L.step))
     if L.token then
       L.low = least(L.low, L.used)
-      if less(L.debt, used) or promised and L.queue then L.low = 0 end
+      if less(L.debt, used) and kind.marks(L) then
+        L.low = L.low - L.debt
+      elseif less(L.debt, used) or promised and L.queue then
+        L.low = 0
+      end
     end
     L.used = least(used, L.debt)
+  end
+
+  -- marks reports whether the token is of charges that may be given back, whose
+  -- marks say more.
+  function kind.marks(L)
+    return L.packed and not L.queue and type(L.debt) == 'number' and type(L.t) == 'number' and string.byte(L.token) >= 128
   end
 
   function kind.backlog(L) return L.used end
@@ -90,7 +100,11 @@ local function bucket()
     return ceil(sub(add(L.used, mul(c, L.step)), L.full), L.div)
   end
 
-  function kind.refund(L, n) L.used = sub(L.used, mul(n, L.step)) end
+  function kind.refund(L, n)
+    local used = sub(L.used, mul(n, L.step))
+    if L.token and kind.marks(L) then L.low = L.low - (L.used - used) end
+    L.used = used
+  end
 
   function kind.inUse(L) return ceil(L.used, L.step) end
 

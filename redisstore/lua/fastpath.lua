@@ -105,6 +105,9 @@ if batched or ARGV[1] == 'T' or ARGV[1] == 'P' or ARGV[1] == 'K' then
           if verb == 'K' then
             tail = tail or pack('>dd', after, -t)
             marks[i] = sub(tail, -8)
+            if byte(tail, -8) >= 128 and byte(head, 2) ~= 113 then
+              marks[i] = marks[i] .. pack('>d', after) .. pack('>d', t) .. sub(tail, 1, 8)
+            end
           end
           if tail then state = state .. tail end
           if now then

@@ -18,6 +18,10 @@
 -- The charge of a request on several nodes, which may have to be given back a
 -- moment later, has no record: where no reservation is open its token, made of
 -- its time, stands in the state for a second; else it gives back by the last low.
+-- Many charges share such a token, and so its low, the least since the first of them.
+-- Their marks say besides how much the backlog was after each, when, and the low then.
+-- From there the backlog falls by no more than time and what is given back, and by
+-- all that is given back the low falls too, below zero if need be.
 
 local mostOpen = 1024
 local markFor = 1000000 -- µs
@@ -30,16 +34,25 @@ local function markCharge(L, t)
   if not L.token or begun and less(add(begun, markFor), t) then
     L.low, L.token = L.kind.backlog(L), struct.pack('>d', type(t) == 'number' and -math.max(t, 1) or -1)
   end
+  if L.kind.marks and L.kind.marks(L) then return L.token .. struct.pack('>ddd', L.used, t, L.low) end
   return L.token
 end
 
 -- release gives back what markCharge has marked.
 local function release(L, mark, n)
   if not L.kind.level then return L.kind.giveBack(L, mark, n) end
-  if L.token ~= mark then return end
+  if L.token ~= string.sub(mark, 1, 8) then return end
+  local worth = L.kind.worth(L, n)
   L.low = least(L.low, L.kind.backlog(L))
-  local back = least(L.kind.worth(L, n), L.low)
-  L.low = sub(L.low, back)
+  local back = least(worth, most(L.low, 0))
+  if #mark > 8 and L.kind.marks(L) then
+    local used, at, low = struct.unpack('>ddd', mark, 9)
+    local stands = used - math.max(L.t - at, 0) * L.div - (low - L.low)
+    back = math.max(back, math.min(worth, stands))
+    L.low = L.low - back
+  else
+    L.low = sub(L.low, back)
+  end
   L.kind.lower(L, back)
 end
 
