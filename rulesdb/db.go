@@ -19,6 +19,8 @@ const (
 	// callTimeout is how long one statement may take, or the time between two
 	// rows of a long answer.
 	callTimeout = 10 * time.Second
+	// documentTimeout is for what carries a document: the longest is 32 MiB.
+	documentTimeout = time.Minute
 )
 
 // Options say how a database is used. The zero value suits most programs.

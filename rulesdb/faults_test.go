@@ -55,6 +55,45 @@ func TestLargeDocument(t *testing.T) {
 	})
 }
 
+// TestSlowNetwork publishes and reads a document over a connection that needs longer
+// for it than any other statement may take.
+func TestSlowNetwork(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it waits for more than the time limit of a call")
+	}
+	servers(t, func(t *testing.T, server *dbtest.Server) {
+		t.Parallel()
+		one, two := bytes.Repeat([]byte("# one MB of a comment\xff\n"), 1<<20/24), bytes.Repeat([]byte("# and another one MB\xff\n\n"), 1<<20/24)
+		direct := open(t, server.URL, rulesdb.Options{})
+		must(direct.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: one}))(t)
+		slow, silent := dbtest.NewWire(t, server.URL), dbtest.NewWire(t, server.URL)
+		bySlow, bySilent := open(t, slow.URL, rulesdb.Options{}), open(t, silent.URL, rulesdb.Options{})
+		slow.Slow(2 * len(one) / 21)
+		silent.Silence()
+		var all sync.WaitGroup
+		all.Go(func() {
+			if s, err := load(t.Context(), bySlow, rulesource.Version{}); err != nil || !bytes.Equal(s.Document, one) {
+				t.Errorf("reading: %v", err)
+			}
+		})
+		all.Go(func() {
+			_, err := bySilent.SetPlan(t.Context(), "user", "1", "pro", "alice", "")
+			if err == nil || !strings.Contains(err.Error(), "not done within 10s") {
+				t.Errorf("a write that is not answered: %v", err)
+			}
+		})
+		all.Go(func() {
+			if _, err := bySlow.Publish(t.Context(), 1, rulesdb.Revision{Name: "a.yaml", Document: two}); err != nil {
+				t.Errorf("writing: %v", err)
+			}
+		})
+		all.Wait()
+		if s := must(load(t.Context(), direct, rulesource.Version{}))(t); !bytes.Equal(s.Document, two) {
+			t.Errorf("%d bytes of %d were written", len(s.Document), len(two))
+		}
+	})
+}
+
 // TestGrants follows a database as the user that docs/RULES-DB.md makes for
 // servers, who may do nothing else.
 func TestGrants(t *testing.T) {

@@ -48,7 +48,7 @@ func (db *DB) Publish(ctx context.Context, parent int64, r Revision) (Revision, 
 	if len(r.Document) > MaxDocument {
 		return Revision{}, refuse("a document of %d bytes: at most %d", len(r.Document), MaxDocument)
 	}
-	err := db.write(ctx, func(ctx context.Context, w *write) error {
+	err := db.writeWithin(ctx, documentTimeout, func(ctx context.Context, w *write) error {
 		if parent != AnyVersion && parent != w.was.revision {
 			return fmt.Errorf("%w: revision %d is in force, not %d", ErrConflict, w.was.revision, parent)
 		}
@@ -77,7 +77,7 @@ func (db *DB) Rollback(ctx context.Context, parent, to int64, author, comment st
 	if err := errors.Join(line("author", author, 255), line("comment", comment, 4000)); err != nil {
 		return r, err
 	}
-	err := db.write(ctx, func(ctx context.Context, w *write) (err error) {
+	err := db.writeWithin(ctx, documentTimeout, func(ctx context.Context, w *write) (err error) {
 		if parent != AnyVersion && parent != w.was.revision {
 			return fmt.Errorf("%w: revision %d is in force, not %d", ErrConflict, w.was.revision, parent)
 		}
@@ -106,7 +106,7 @@ func (db *DB) Accept(ctx context.Context, author, reason string) error {
 // Revision returns one revision with its document; 0 is the one in force. The
 // error is [ErrNotFound] if there is none, or if it was removed by [DB.Prune].
 func (db *DB) Revision(ctx context.Context, number int64) (Revision, error) {
-	ctx, stop := context.WithTimeout(ctx, callTimeout)
+	ctx, stop := context.WithTimeout(ctx, documentTimeout)
 	defer stop()
 	if number == 0 {
 		v, err := db.version(ctx, db.sql)

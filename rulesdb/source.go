@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/stint-dev/stint/rulesource"
@@ -43,6 +44,7 @@ func (db *DB) load(ctx context.Context, held rulesource.Version, to rulesource.R
 	}
 	same := has && held.Identity == s.Version.Identity
 	if !same || held.Revision != s.Version.Revision {
+		w.wait(documentTimeout)
 		if r, err = db.revision(ctx, tx, s.Version.Revision); err != nil {
 			return nil, w.why(err)
 		}
@@ -51,7 +53,7 @@ func (db *DB) load(ctx context.Context, held rulesource.Version, to rulesource.R
 		return nil, w.why(err)
 	}
 	s.Name, s.Hash = r.Name, r.Hash
-	w.alive()
+	w.wait(callTimeout)
 	since, whole := held.Change, false
 	if !same || since < oldest || since > s.Version.Change {
 		since, whole = 0, true
@@ -176,22 +178,29 @@ type dog struct {
 	timer  *time.Timer
 	cancel context.CancelCauseFunc
 	ctx    context.Context
-	after  time.Duration
+	after  atomic.Int64 // how long it may, a time.Duration
 	rows   int
 }
 
 func watchdog(ctx context.Context, after time.Duration) (context.Context, *dog) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	w := &dog{cancel: cancel, ctx: ctx, after: after}
-	w.timer = time.AfterFunc(after, func() { cancel(fmt.Errorf("nothing came for %v", after)) })
+	w := &dog{cancel: cancel, ctx: ctx}
+	w.after.Store(int64(after))
+	w.timer = time.AfterFunc(after, func() { cancel(fmt.Errorf("nothing came for %v", time.Duration(w.after.Load()))) })
 	return ctx, w
+}
+
+// wait gives what comes next another time.
+func (w *dog) wait(after time.Duration) {
+	w.after.Store(int64(after))
+	w.timer.Reset(after)
 }
 
 // alive says that something has come. Resetting a timer at each of ten million
 // rows would take longer than reading them.
 func (w *dog) alive() {
 	if w.rows++; w.rows%1024 == 1 {
-		w.timer.Reset(w.after)
+		w.timer.Reset(time.Duration(w.after.Load()))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -62,9 +63,18 @@ type Act struct {
 // write runs f in a transaction that holds the version row, and commits what it
 // did with the numbers that it took.
 func (db *DB) write(ctx context.Context, f func(ctx context.Context, w *write) error) error {
-	ctx, stop := context.WithTimeout(ctx, callTimeout)
+	return db.writeWithin(ctx, callTimeout, f)
+}
+
+// writeWithin is write for what may take another time.
+func (db *DB) writeWithin(ctx context.Context, most time.Duration, f func(ctx context.Context, w *write) error) error {
+	within, stop := context.WithTimeoutCause(ctx, most, fmt.Errorf("not done within %v", most))
 	defer stop()
-	return db.failed(db.writeTx(ctx, f))
+	err := db.writeTx(within, f)
+	if err != nil && ctx.Err() == nil && within.Err() != nil { // drivers say little of it
+		err = fmt.Errorf("%w: %w", context.Cause(within), err)
+	}
+	return db.failed(err)
 }
 
 func (db *DB) writeTx(ctx context.Context, f func(ctx context.Context, w *write) error) error {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // A Wire is a way to a server that can go silent, as a network does that loses
@@ -16,6 +17,7 @@ type Wire struct {
 	URL string
 
 	silent atomic.Bool
+	rate   atomic.Int64 // bytes a second; 0 for as fast as can be
 	mu     sync.Mutex
 	open   []net.Conn
 }
@@ -67,7 +69,7 @@ func (w *Wire) join(in net.Conn, address string) {
 }
 
 func (w *Wire) carry(to, from net.Conn) {
-	buffer, lost := make([]byte, 32<<10), false
+	buffer, lost, free := make([]byte, 32<<10), false, time.Time{}
 	for {
 		n, err := from.Read(buffer)
 		if lost = lost || w.silent.Load(); lost {
@@ -78,6 +80,13 @@ func (w *Wire) carry(to, from net.Conn) {
 		}
 		if err == nil {
 			_, err = to.Write(buffer[:n])
+			if rate := w.rate.Load(); rate > 0 {
+				if free.Before(time.Now()) {
+					free = time.Now()
+				}
+				free = free.Add(time.Second * time.Duration(n) / time.Duration(rate))
+				time.Sleep(time.Until(free))
+			}
 		}
 		if err != nil {
 			to.Close()
@@ -89,6 +98,9 @@ func (w *Wire) carry(to, from net.Conn) {
 
 // Silence loses everything from now on.
 func (w *Wire) Silence() { w.silent.Store(true) }
+
+// Slow carries so many bytes a second in each direction from now on.
+func (w *Wire) Slow(bytes int) { w.rate.Store(int64(bytes)) }
 
 // Restore carries what comes on new connections. Those that were silent stay so.
 func (w *Wire) Restore() {
