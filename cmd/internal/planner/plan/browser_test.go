@@ -179,6 +179,7 @@ var desk = view{1000, 900, "screen", "light"}
 
 // TestBrowser opens the report in a browser.
 func TestBrowser(t *testing.T) {
+	unraced(t)
 	chromium := browser.Start(t)
 	file := written(t, shippedReport(t))
 	for _, c := range []struct {
@@ -368,6 +369,7 @@ func TestBrowserHostile(t *testing.T) {
 
 // TestBrowserAccessible has axe-core look at the page.
 func TestBrowserAccessible(t *testing.T) {
+	unraced(t)
 	chromium := browser.Start(t)
 	file := written(t, shippedReport(t))
 	axe := axeCore(t)

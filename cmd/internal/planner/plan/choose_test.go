@@ -77,6 +77,13 @@ func atOnce(n, others int) []byte {
 // detector.
 func leftOut(i int) bool { return racing && i%4 != 0 }
 
+// unraced leaves a test to the run without the race detector.
+func unraced(t *testing.T) {
+	if racing {
+		t.Skip("it takes long with the race detector: make test runs it without")
+	}
+}
+
 // Of traffic that was shaped by a limit, that limit is found, with and without
 // a client that abuses, and it holds on the half that it was not chosen from.
 func TestChoosesKnown(t *testing.T) {
