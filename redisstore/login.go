@@ -1,9 +1,12 @@
 package redisstore
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -61,7 +64,8 @@ func logInBy(o *rueidis.ClientOption, get func(ctx context.Context) (Credentials
 		if err != nil {
 			return nil, err
 		}
-		return asking{conn, &askedAt{Addr: conn.RemoteAddr(), sentinel: dialer.Resolver == l.sentinels}}, nil
+		again := func(ctx context.Context) (net.Conn, error) { return dial(ctx, address, dialer, config) }
+		return asking{conn, &askedAt{Addr: conn.RemoteAddr(), sentinel: dialer.Resolver == l.sentinels, again: again}}, nil
 	}
 	return l
 }
@@ -80,12 +84,49 @@ func (c asking) RemoteAddr() net.Addr { return c.at }
 type askedAt struct {
 	net.Addr
 	sentinel bool
-	open     atomic.Bool // it has asked before
+	again    func(context.Context) (net.Conn, error) // makes another connection to it
+	open     atomic.Bool                             // it has asked before
+}
+
+// accepts asks the server, on a connection of its own, whether credentials are right.
+// Redis from 7.2 on and Valkey do not answer an AUTH that they refuse while answers to
+// calls before it wait to be sent: each later answer would be taken for that of the call
+// before. So no AUTH that may be refused goes to a connection that has calls on it.
+func (a *askedAt) accepts(ctx context.Context, c Credentials) error {
+	if c.Username == "" && c.Password == "" { // nothing is sent then
+		return nil
+	}
+	conn, err := a.again(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	end, _ := ctx.Deadline()
+	if err := conn.SetDeadline(end); err != nil {
+		return err
+	}
+	words := []string{"AUTH", c.Username, c.Password}
+	if c.Username == "" {
+		words = []string{"AUTH", c.Password}
+	}
+	text := fmt.Sprintf("*%d\r\n", len(words))
+	for _, word := range words {
+		text += fmt.Sprintf("$%d\r\n%s\r\n", len(word), word)
+	}
+	if _, err := io.WriteString(conn, text); err != nil {
+		return err
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if err == nil && !strings.HasPrefix(line, "+") {
+		err = errors.New(strings.TrimSpace(strings.TrimPrefix(line, "-")))
+	}
+	return err
 }
 
 // ask returns what a connection logs in with. It has no context of its own, so that
 // of the store bounds a call. An open connection is told to send nothing where
-// credentials cannot be had: an error would end it, with the calls on their way.
+// credentials cannot be had or are refused: an error would end it, with the calls on
+// their way.
 func (l *login) ask(of rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
 	at, _ := of.Address.(*askedAt)
 	if at != nil && at.sentinel {
@@ -95,6 +136,9 @@ func (l *login) ask(of rueidis.AuthCredentialsContext) (rueidis.AuthCredentials,
 	ctx, cancel := context.WithTimeout(context.Background(), 5*patience)
 	defer cancel()
 	c, err := l.get(ctx)
+	if err == nil && open {
+		err = at.accepts(ctx, c)
+	}
 	switch {
 	case err != nil && open:
 		return rueidis.AuthCredentials{RefreshAfter: time.Now().Add(renewAgain)}, nil
