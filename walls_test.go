@@ -352,6 +352,7 @@ var floors = map[string]string{
 		.
 		fallback
 		internal/layercheck
+		internal/wording
 		memstore
 		meter`,
 	"redisstore/goredis": "redisstore",

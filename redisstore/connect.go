@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +17,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/wording"
 )
 
 // A Driver is what a store needs of a Redis client. It must not send a call
@@ -334,7 +337,7 @@ func (c *connector) Close() {
 
 // ParseURL returns what a URL says, as [Options].URL does: for a program that
 // makes a client by itself. Beside the parameters that rueidis.ParseURL knows,
-// such as addr, master_set and skip_verify, it reads these and ignores others:
+// such as addr, master_set and skip_verify, it reads these and refuses others:
 //
 //   - cacert names a file of CA certificates for the servers, in PEM, in place of
 //     the system's.
@@ -359,6 +362,31 @@ func ParseURL(text string) (rueidis.ClientOption, error) {
 	return o, err
 }
 
+// parameters are those that a URL may have: rueidis.ParseURL's, then our own.
+var parameters = []string{
+	"addr", "client_cache", "client_name", "db", "dial_timeout", "master_set", "max_retries", "protocol", "skip_verify", "write_timeout",
+	"cacert", "cert", "key", "password_file", "sentinel_password", "sentinel_username", "server_name",
+}
+
+// known refuses a parameter that nothing reads. One that does not look like a name is
+// not shown: it may be the end of a password with a question mark.
+func known(q url.Values) error {
+	for _, name := range slices.Sorted(maps.Keys(q)) {
+		if slices.Contains(parameters, name) {
+			continue
+		}
+		what := "a parameter is unknown"
+		if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz_") == "" {
+			what = fmt.Sprintf("%.32q is no parameter", name)
+			if near := wording.Nearest(name, slices.Values(parameters), 4); near != "" {
+				return fmt.Errorf("%s: did you mean %s?", what, near)
+			}
+		}
+		return fmt.Errorf("%s: there are %s", what, strings.Join(slices.Sorted(slices.Values(parameters)), ", "))
+	}
+	return nil
+}
+
 // parseURL is ParseURL. With a file of a password it returns what reads it.
 func parseURL(text string) (o rueidis.ClientOption, read func(context.Context) (Credentials, error), err error) {
 	text = separate(text)
@@ -370,6 +398,9 @@ func parseURL(text string) (o rueidis.ClientOption, read func(context.Context) (
 		return o, nil, errors.New("redisstore: the URL is not understood") // rueidis has parsed it too
 	}
 	q, dial := parsed.Query(), &dialer{host: parsed.Hostname()}
+	if err := known(q); err != nil {
+		return o, nil, fmt.Errorf("redisstore: the URL: %w", err)
+	}
 	if err := dial.files.trust(o.TLSConfig, q); err != nil {
 		return o, nil, fmt.Errorf("redisstore: the URL: %w", err)
 	}

@@ -217,6 +217,9 @@ func TestURL(t *testing.T) {
 		"rediss://:secret@127.0.0.1:1?cert=" + a.file("ca.pem") + "&key=" + empty:         "cert and key",
 		"redis://:secret@127.0.0.1:1?sentinel_password=secret&cacert=" + a.file("ca.pem"): "rediss://",
 		"rediss://:secret@127.0.0.1:1?skip_verify=secret":                                 "not understood",
+		"redis://127.0.0.1:1?dial_timout=secret":                                          `"dial_timout" is no parameter: did you mean dial_timeout?`,
+		"redis://127.0.0.1:1?pool_size=secret":                                            `"pool_size" is no parameter: there are addr, cacert, `,
+		"redis://127.0.0.1:1?secret1":                                                     "a parameter is unknown: there are addr, cacert, ",
 		"http://:secret@127.0.0.1:1":                                                      "not understood",
 	} {
 		_, err := redisstore.ParseURL(query)

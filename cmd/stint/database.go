@@ -33,6 +33,9 @@ type databaseFlags struct {
 func (c *databaseFlags) openRulesDB() (*rulesdb.DB, error) {
 	db, err := rulesdb.Open(c.Rules, rulesdb.Options{PasswordFile: c.RulesPasswordFile, Node: c.Node})
 	if err != nil {
+		if _, missing := os.Stat(c.Rules); missing == nil {
+			return nil, usage("--rules", "%s is a file: write -c %[1]s for a file of rules, --rules sqlite:%[1]s for a database", c.Rules)
+		}
 		return nil, &usageError{"--rules", err}
 	}
 	return db, nil
@@ -75,7 +78,7 @@ func (c *databaseFlags) openSource() (*ruleSource, error) {
 			return nil, &usageError{"--rules", err}
 		}
 		return &ruleSource{Source: s, name: s.String()}, nil
-	case "redis", "rediss", "unix":
+	case "redis", "rediss", "valkey", "valkeys", "unix":
 		s, err := rulesredis.Open(c.Rules, c.RulesPasswordFile)
 		if err != nil {
 			return nil, &usageError{"--rules", err}

@@ -168,10 +168,10 @@ func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) (err 
 			return err
 		}
 	}
-	u := c.storeFlags.url(f)
-	if s.store, err = c.storeFlags.open(u, s.local, logger); err != nil {
+	if s.store, err = c.storeFlags.open(f, s.local, logger); err != nil {
 		return &rules.Error{Name: cmp.Or(path, "rules"), Err: err}
 	}
+	u := c.storeFlags.url(f)
 	s.where = cmp.Or(u.String(), "memory")
 	var opened atomic.Pointer[rules.Source]
 	o := rules.Options{

@@ -16,6 +16,7 @@ import (
 	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/policy/rulesfile"
 	"github.com/stint-dev/stint/redisstore"
 
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
@@ -93,16 +94,30 @@ func (c *storeFlags) check() error {
 // for none.
 func (c *storeFlags) url(f *rules.File) storeURL { return storeURL(cmp.Or(c.Store, f.Settings.Store)) }
 
+// checkStore refuses a URL in a rules file that names no Redis.
+func checkStore(f *rules.File) error {
+	if f.Settings.Store == "" {
+		return nil
+	}
+	if _, err := storeURL(f.Settings.Store).options(); err != nil {
+		return rulesfile.Errors{{Line: f.Settings.StoreLine, Column: f.Settings.StoreColumn, Path: "store", Reason: err.Error()}}
+	}
+	return nil
+}
+
 // open returns the store that is named, or the local one.
-func (c *storeFlags) open(u storeURL, local *memstore.Store, logger *slog.Logger) (stint.Store, error) {
+func (c *storeFlags) open(f *rules.File, local *memstore.Store, logger *slog.Logger) (stint.Store, error) {
+	u := c.url(f)
 	if u == "" {
 		if c.Nodes > 0 {
 			logger.Warn("--nodes has no effect without a store that processes share: --store names it")
 		}
 		return local, nil
 	}
-	if _, err := u.options(); err != nil {
-		return nil, fmt.Errorf("store: %w", err)
+	if c.Store == "" { // the flag has been checked
+		if err := checkStore(f); err != nil {
+			return nil, err
+		}
 	}
 	host, _ := os.Hostname() // only people read it
 	store, err := redisstore.New(redisstore.Options{

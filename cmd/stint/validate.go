@@ -9,7 +9,6 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
-	"github.com/stint-dev/stint/policy/rulesfile"
 	"github.com/stint-dev/stint/redisstore"
 
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
@@ -106,10 +105,10 @@ func reportOf(name string, f *rules.File, err error) report {
 // names one, to a store in Redis, without asking it.
 func bindable(f *rules.File) error {
 	var store stint.Store = memstore.New(memstore.Options{MaxKeys: 1})
-	if u := storeURL(f.Settings.Store); u != "" {
-		if _, err := u.options(); err != nil {
-			return rulesfile.Errors{{Line: f.Settings.StoreLine, Column: f.Settings.StoreColumn, Path: "store", Reason: err.Error()}}
-		}
+	if err := checkStore(f); err != nil {
+		return err
+	}
+	if f.Settings.Store != "" {
 		shared, err := redisstore.New(redisstore.Options{Driver: nowhere{}})
 		if err != nil {
 			return err

@@ -51,15 +51,18 @@ var (
 // does not connect. The file, unless it is "", holds the password, which is read
 // at each connect.
 func Open(text, passwordFile string) (*Server, error) {
-	o, err := redisstore.ParseURL(text)
-	if err != nil {
-		return nil, err
-	}
 	u, err := url.Parse(text)
 	if err != nil {
 		return nil, errors.New("this is no URL: write redis://host:6379")
 	}
-	s := &Server{where: (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String(), prefix: u.Query().Get("prefix")}
+	parameters := u.Query()
+	s := &Server{where: (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String(), prefix: parameters.Get("prefix")}
+	parameters.Del("prefix")
+	u.RawQuery = parameters.Encode()
+	o, err := redisstore.ParseURL(u.String())
+	if err != nil {
+		return nil, err
+	}
 	if s.prefix == "" {
 		s.prefix = defaultPrefix
 	}
