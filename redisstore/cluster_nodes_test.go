@@ -169,9 +169,7 @@ func TestInterleavedSlots(t *testing.T) {
 		}
 	}
 	c.Nodes[1].Signal(t, syscall.SIGCONT)
-	// On a busy machine a master that is well may be late, and its breaker opens. Taken
-	// for the one that stands still, it would fail a third of them and more.
-	if len(failed) > asked/20 || asked < 1000 || kept < 500 {
+	if len(failed) > 0 || asked < 1000 || kept < 500 {
 		t.Errorf("%d of %d requests failed whose masters are well, such as by %v, and %d of the others", len(failed), asked, failed[:min(3, len(failed))], kept)
 	}
 	eventually(t, "what was stopped does not decide again", func() bool {

@@ -155,6 +155,9 @@ type node struct {
 	took  atomic.Int64  // ns, all of them
 }
 
+// deniesKey reports whether a server denies a key to this client, and not the call.
+func deniesKey(err error) bool { return word(err) == "NOPERM" && !refuses(err) }
+
 // errNoNode is for a slot that no node of a cluster serves.
 var errNoNode = fmt.Errorf("%w: no node of the cluster serves the slot", ErrNotExecuted)
 

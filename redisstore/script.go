@@ -421,12 +421,21 @@ func classify(err error) error {
 		return err
 	case errors.As(err, &reply):
 		if class := said[word(err)]; class != nil {
+			if deniedInScript(string(reply)) {
+				return fmt.Errorf("%w: the server's user may not run a command of the script (ACL LOG names it): %w", class, err)
+			}
 			return fmt.Errorf("%w: %w", class, err)
 		}
 	case errors.As(err, &unmade), errors.As(err, &dial) && dial.Op == "dial":
 		return fmt.Errorf("%w: %w", ErrNotExecuted, err)
 	}
 	return fmt.Errorf("%w: %w", ErrAmbiguous, err)
+}
+
+// deniedInScript reports whether a reply says that a command of the script is denied,
+// in the words of Redis 7.0, or of later ones and Valkey.
+func deniedInScript(reply string) bool {
+	return strings.Contains(reply, "can't run this command") || strings.HasPrefix(reply, "ACL failure in script: ") && strings.Contains(reply, "no permissions to run")
 }
 
 // word returns the word that an error reply begins with, or "". It is in

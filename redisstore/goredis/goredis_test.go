@@ -23,7 +23,19 @@ import (
 	"github.com/stint-dev/stint/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(settling{m}) }
+
+// settling gives go-redis time to end what tries once a second to connect to a server
+// that is gone, also when the client has been closed.
+type settling struct{ *testing.M }
+
+func (s settling) Run() int {
+	status := s.M.Run()
+	for end := time.Now().Add(time.Minute); status == 0 && goleak.Find() != nil && time.Now().Before(end); {
+		time.Sleep(100 * time.Millisecond)
+	}
+	return status
+}
 
 // part is which part of the laws the driver is held to: that of redisstore is held
 // to all of them.
