@@ -4,5 +4,5 @@ package fallback
 func (s *Shares) Held() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.whole)
+	return len(s.divided)
 }

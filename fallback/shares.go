@@ -18,17 +18,17 @@ import (
 type Shares struct {
 	local stint.Store
 
-	mu    sync.Mutex // guards what follows, and each binding
-	nodes int64
-	stale bool                // limits have kept the share that they had before
-	whole map[string]*divided // what has been bound together, by name and limits
-	tidy  int                 // at this size of whole, limits that are no longer held are dropped
+	mu      sync.Mutex // guards what follows, and each binding
+	nodes   int64
+	stale   bool                // limits have kept the share that they had before
+	divided map[string]*divided // what has been bound together, by name and limits
+	tidy    int                 // at this size of divided, limits that are no longer held are dropped
 }
 
 // divided is limits that were bound together, and the shares that hold them.
 type divided struct {
-	name         string
-	whole, parts []stint.Limit
+	name          string
+	limits, parts []stint.Limit
 }
 
 // An exchanger is a store that gives all who hold limits others in their place.
@@ -39,24 +39,24 @@ type exchanger interface {
 // NewShares returns Shares in a local store for one of nodes processes; below 1
 // counts as 1.
 func NewShares(local stint.Store, nodes int) *Shares {
-	return &Shares{local: local, nodes: int64(max(nodes, 1)), whole: make(map[string]*divided)}
+	return &Shares{local: local, nodes: int64(max(nodes, 1)), divided: make(map[string]*divided)}
 }
 
 // Bind makes limits known to the local store, each at this process's [Share].
 func (s *Shares) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d := &divided{name: name, whole: slices.Clone(limits)}
+	d := &divided{name: name, limits: slices.Clone(limits)}
 	d.parts = d.shares(s.nodes)
 	b, err := s.local.Bind(name, d.parts...)
 	if err != nil {
 		return nil, err
 	}
-	if known := s.whole[d.key()]; known == nil {
-		if len(s.whole) >= s.tidy {
+	if known := s.divided[d.key()]; known == nil {
+		if len(s.divided) >= s.tidy {
 			s.forget()
 		}
-		s.whole[d.key()] = d
+		s.divided[d.key()] = d
 	}
 	return b, nil
 }
@@ -64,17 +64,17 @@ func (s *Shares) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 // forget drops limits that are no longer held, such as limits that callers bring
 // along. It does so when there are twice as many as the last time left.
 func (s *Shares) forget() {
-	for k, d := range s.whole {
+	for k, d := range s.divided {
 		if known, err := s.divide(d); err == nil && !known {
-			delete(s.whole, k)
+			delete(s.divided, k)
 		}
 	}
-	s.tidy = max(64, 2*len(s.whole))
+	s.tidy = max(64, 2*len(s.divided))
 }
 
 func (d *divided) shares(nodes int64) []stint.Limit {
-	parts := make([]stint.Limit, len(d.whole))
-	for i, l := range d.whole {
+	parts := make([]stint.Limit, len(d.limits))
+	for i, l := range d.limits {
 		parts[i] = Share(l, nodes)
 	}
 	return parts
@@ -83,7 +83,7 @@ func (d *divided) shares(nodes int64) []stint.Limit {
 func (d *divided) key() string {
 	var b strings.Builder
 	b.WriteString(d.name)
-	for _, l := range d.whole {
+	for _, l := range d.limits {
 		fmt.Fprintf(&b, "\x00%s\x00%s", l.ID(), l)
 	}
 	return b.String()
@@ -103,14 +103,14 @@ func (s *Shares) SetNodes(nodes int) error {
 	}
 	s.nodes, s.stale = n, false
 	var failed []error
-	for _, k := range slices.Sorted(maps.Keys(s.whole)) {
-		known, err := s.divide(s.whole[k])
+	for _, k := range slices.Sorted(maps.Keys(s.divided)) {
+		known, err := s.divide(s.divided[k])
 		switch {
 		case err != nil:
 			s.stale = true
-			failed = append(failed, fmt.Errorf("fallback: the limits of %q keep the share they had: %w", s.whole[k].name, err))
+			failed = append(failed, fmt.Errorf("fallback: the limits of %q keep the share they had: %w", s.divided[k].name, err))
 		case !known:
-			delete(s.whole, k) // no longer held
+			delete(s.divided, k) // no longer held
 		}
 	}
 	return errors.Join(failed...)

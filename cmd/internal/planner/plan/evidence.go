@@ -238,7 +238,7 @@ func (w *run) look(ctx context.Context, ids []uint32, when *moments) (map[string
 	}
 	found := make(map[string]*Evidence)
 	for key, at := range index {
-		found[strings.ToValidUTF8(w.question.name([]byte(key)), "?")] = all[at[0]].evidence(w.options, w.requests+w.excluded)
+		found[strings.ToValidUTF8(w.extraction.name([]byte(key)), "?")] = all[at[0]].evidence(w.options, w.requests+w.excluded)
 	}
 	return found, nil
 }
@@ -342,7 +342,7 @@ func (w *run) lookIn(ctx context.Context, in *input, wanted *wanted, all []*doss
 			for i := range own {
 				own[i] = newDossier()
 			}
-			r := newWitness(w.question, in)
+			r := newWitness(w.extraction, in)
 			var blocks [inTurn][]byte
 			for n := next(&blocks); n > 0; n = next(&blocks) {
 				for _, block := range blocks[:n] {
@@ -371,7 +371,7 @@ type witness struct {
 	line, whole accesslog.Record
 }
 
-func newWitness(q *question, in *input) *witness {
+func newWitness(q *extraction, in *input) *witness {
 	w := &witness{
 		extractor: q.extractor(), key: in.format.Parser(), detail: in.format.With(shown).Parser(),
 		line:  accesslog.Record{Values: make([][]byte, len(q.attributes), len(q.attributes)+apart)},

@@ -20,9 +20,9 @@ import (
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
-// A question is what is asked of each line: whose it is, whether it counts and
+// An extraction is what is asked of each line: whose it is, whether it counts and
 // what it costs. It does not change and serves all workers.
-type question struct {
+type extraction struct {
 	attributes []string            // all that must be read of a line
 	key        []int               // among attributes
 	address    []bool              // of each part of the key: an IP address
@@ -35,10 +35,10 @@ type question struct {
 	ip, header int                 // among attributes, behind proxies
 }
 
-// newQuestion makes one of the options. In whole form, the key is every
+// newExtraction makes one of the options. In whole form, the key is every
 // attribute that rules may look at, as it stands.
-func newQuestion(o *Options, whole []string) (*question, error) {
-	q := &question{cost: -1, routed: -1, from: math.MinInt64, to: math.MaxInt64}
+func newExtraction(o *Options, whole []string) (*extraction, error) {
+	q := &extraction{cost: -1, routed: -1, from: math.MinInt64, to: math.MaxInt64}
 	if !o.From.IsZero() {
 		q.from = o.From.UnixNano()
 	}
@@ -70,7 +70,7 @@ func newQuestion(o *Options, whole []string) (*question, error) {
 }
 
 // attribute returns the index of an attribute, which is then read.
-func (q *question) attribute(name string) int {
+func (q *extraction) attribute(name string) int {
 	if i := slices.Index(q.attributes, name); i >= 0 {
 		return i
 	}
@@ -80,7 +80,7 @@ func (q *question) attribute(name string) int {
 
 // matcher makes the rule that says which lines count: it has no limit and is
 // asked for nothing but whether it matches.
-func (q *question) matcher(conditions []string) (*policy.Policy, error) {
+func (q *extraction) matcher(conditions []string) (*policy.Policy, error) {
 	if len(conditions) == 0 {
 		return nil, nil
 	}
@@ -115,7 +115,7 @@ func words(v any) []string {
 
 // An extractor takes keys and costs from the lines of one worker.
 type extractor struct {
-	*question
+	*extraction
 	result policy.Result
 	line   attributes
 	nets   map[string]string // IPv6 addresses to their networks
@@ -140,9 +140,9 @@ func (a *attributes) Attribute(name string) (string, bool) {
 	return string(a.values[i]), true
 }
 
-func (q *question) extractor() *extractor {
+func (q *extraction) extractor() *extractor {
 	return &extractor{
-		question: q, line: attributes{names: q.attributes}, nets: make(map[string]string),
+		extraction: q, line: attributes{names: q.attributes}, nets: make(map[string]string),
 		text: make([]byte, 0, 2*cacheLine), whole: make([]byte, 0, 2*cacheLine), // of their own lines of the cache
 	}
 }
@@ -303,7 +303,7 @@ func (a *extractor) units(values [][]byte) (n int64, known bool) {
 }
 
 // parts takes a key apart again; what was missing is "".
-func (q *question) parts(key []byte) []string {
+func (q *extraction) parts(key []byte) []string {
 	if len(q.key) == 1 {
 		return []string{string(key)}
 	}
@@ -329,7 +329,7 @@ func (q *question) parts(key []byte) []string {
 }
 
 // name returns a key for people.
-func (q *question) name(key []byte) string {
+func (q *extraction) name(key []byte) string {
 	parts := q.parts(key)
 	for i, p := range parts {
 		if p == "" {

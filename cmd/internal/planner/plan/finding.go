@@ -77,7 +77,7 @@ func (w *run) unread(add finder) {
 		if n < w.requests+w.excluded {
 			continue
 		}
-		name := w.question.attributes[w.question.key[i]]
+		name := w.extraction.attributes[w.extraction.key[i]]
 		hint := w.inputs[0].there()
 		if f := w.inputs[0].format; len(f.Fields) > 0 {
 			hint += fmt.Sprintf(": if it is one of them, say so with --field %s=%s", name, f.Likely(name))
@@ -143,7 +143,7 @@ func (w *run) overlapping(add finder) {
 func (w *run) keys(add finder) {
 	o := w.options
 	for i, n := range w.missing {
-		name := w.question.attributes[w.question.key[i]]
+		name := w.extraction.attributes[w.extraction.key[i]]
 		if n*2 <= w.requests+w.excluded {
 			continue
 		}

@@ -14,7 +14,7 @@ import (
 // name or a key that most of the route's requests have.
 type identity struct {
 	name string // of the attribute
-	at   int    // among the attributes of a question
+	at   int    // among the attributes of an extraction
 	// tier is the attribute that says of which class a client is, such as its
 	// plan, "" if there is none.
 	tier   string

@@ -112,7 +112,7 @@ const (
 	cacheLine = 64
 )
 
-func newWorker(q *question) *worker {
+func newWorker(q *extraction) *worker {
 	return &worker{
 		parsers: make(map[*accesslog.Format]accesslog.Parser), extractor: q.extractor(),
 		record: accesslog.Record{Values: make([][]byte, len(q.attributes), len(q.attributes)+apart)},
@@ -229,7 +229,7 @@ func (t *tallied) skip(line []byte, err error) {
 }
 
 // inspect opens a log, recognises its format and finds its first time.
-func inspect(ctx context.Context, from *source, q *question, o *Options) (*input, error) {
+func inspect(ctx context.Context, from *source, q *extraction, o *Options) (*input, error) {
 	file, err := from.open(ctx)
 	if err != nil {
 		return nil, err
@@ -251,7 +251,7 @@ func inspect(ctx context.Context, from *source, q *question, o *Options) (*input
 
 // zoneless reports whether the times of a log have no zone of their own: then
 // they are others in another.
-func zoneless(file *accesslog.File, in *input, q *question, o *Options) bool {
+func zoneless(file *accesslog.File, in *input, q *extraction, o *Options) bool {
 	_, east := time.Unix(0, in.first).In(o.Zone).Zone()
 	format, err := file.Detect(accesslog.Options{
 		Attributes: q.attributes, Fields: o.Fields, Format: o.Format, Zone: time.FixedZone("", east+3600), Latest: o.Latest,

@@ -186,7 +186,7 @@ func (o *Options) Check() error {
 			}
 		}
 	}
-	_, err := newQuestion(o, nil)
+	_, err := newExtraction(o, nil)
 	return err
 }
 
@@ -228,7 +228,7 @@ func attempt(ctx context.Context, o Options, from []*source, by *sorter) (*Repor
 	if o.Rules != nil {
 		whole = append([]string{}, o.Rules.Attributes()...) // they have nothing else to tell requests apart
 	}
-	q, err := newQuestion(&o, whole)
+	q, err := newExtraction(&o, whole)
 	if err != nil {
 		return nil, err
 	}
@@ -336,7 +336,7 @@ func (w *run) report(ctx context.Context, cut bool) (*Report, error) {
 	}
 	report := &Report{Key: o.keyText(), Results: []Result{}, asked: o.Choose != nil, Findings: append([]Finding{}, w.findings()...)}
 	who := told{
-		options: o, series: &w.traffic.series.timeline, weighed: w.question.cost >= 0, name: w.name,
+		options: o, series: &w.traffic.series.timeline, weighed: w.extraction.cost >= 0, name: w.name,
 		clients: w.counted(), sent: w.traffic.sent,
 	}
 	if !o.Brief && w.ruling == nil {
@@ -429,7 +429,7 @@ func (w *run) logReport(cut bool) LogReport {
 	if w.ruling != nil {
 		l.Clients = 0 // each rule has its own
 	}
-	if w.question.cost >= 0 {
+	if w.extraction.cost >= 0 {
 		l.Costless = w.tally.costless
 	}
 	for _, in := range w.inputs {
@@ -437,7 +437,7 @@ func (w *run) logReport(cut bool) LogReport {
 	}
 	for i, n := range w.missing {
 		if n > 0 && w.ruling == nil {
-			l.Missing[w.question.attributes[w.question.key[i]]] = n
+			l.Missing[w.extraction.attributes[w.extraction.key[i]]] = n
 		}
 	}
 	if w.ledger != nil {
@@ -459,7 +459,7 @@ func (r *reading) counted() int64 {
 
 // name returns the name of a client.
 func (r *reading) name(id uint32) string {
-	return strings.ToValidUTF8(r.question.name(r.clients.key(id)), "?")
+	return strings.ToValidUTF8(r.extraction.name(r.clients.key(id)), "?")
 }
 
 // rule returns a rules file that has the limit, in shadow first, and says whom it

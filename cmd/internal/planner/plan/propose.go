@@ -81,7 +81,7 @@ func Propose(ctx context.Context, o Options) (*Proposal, error) {
 }
 
 func propose(ctx context.Context, o Options, from []*source, by *sorter) (*Proposal, error) {
-	q, err := newQuestion(&o, nil)
+	q, err := newExtraction(&o, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -143,14 +143,14 @@ func (w *proposer) identify(ctx context.Context) error {
 		return err
 	}
 	for route, one := range by {
-		if one.at = w.question.attribute(one.name); one.tier != "" {
-			one.tierAt = w.question.attribute(one.tier)
+		if one.at = w.extraction.attribute(one.name); one.tier != "" {
+			one.tierAt = w.extraction.attribute(one.tier)
 		}
 		by[route] = one
 	}
-	w.question.by = by
+	w.extraction.by = by
 	for _, in := range w.inputs {
-		in.format = in.format.With(w.question.attributes)
+		in.format = in.format.With(w.extraction.attributes)
 	}
 	return nil
 }
@@ -168,7 +168,7 @@ func (w *proposer) groups(route string) (all []group) {
 
 // parts returns the client and the group of a client's number.
 func (w *proposer) parts(id uint32) (client, group string) {
-	both := w.question.parts(w.clients.key(id))
+	both := w.extraction.parts(w.clients.key(id))
 	return both[0], cmp.Or(both[1], pagesRoute)
 }
 
@@ -244,7 +244,7 @@ func tightestFor(all []demander) Candidate {
 // route finds the limit of one group of a route.
 func (w *proposer) route(ctx context.Context, g group, patterns []string) (Routed, error) {
 	name := g.route
-	one := Routed{Name: name, By: g.by, Tier: g.tier, TierBy: w.question.by[name].tier, Patterns: patterns, Apart: []Apart{}}
+	one := Routed{Name: name, By: g.by, Tier: g.tier, TierBy: w.extraction.by[name].tier, Patterns: patterns, Apart: []Apart{}}
 	var all []demander
 	for _, id := range w.byRoute[g.key()] {
 		d := demander{id: id}
@@ -434,7 +434,7 @@ func (w *proposer) rule(b *strings.Builder, tiers []Routed, before []string) {
 		name += "-by-" + strings.ReplaceAll(r.By, ".", "-")
 	}
 	fmt.Fprintf(b, "  - name: %s\n", name)
-	r.match(b, w.question.by[r.Name].name)
+	r.match(b, w.extraction.by[r.Name].name)
 	if len(before) > 0 {
 		fmt.Fprintf(b, "    unless: {path: [%s]}\n", quoted(before))
 	}

@@ -24,15 +24,15 @@ type sink interface {
 // A reading is one pass over the logs: files that begin later are opened
 // later, files of the same time are merged, and each client gets its number.
 type reading struct {
-	options  *Options
-	question *question
-	workers  int
-	jobs     chan *block     // to be read; it has room for those of all logs
-	halt     chan struct{}   // closed when nothing more is wanted
-	ctx      context.Context // of what reads pipes
-	files    context.Context // of what reads files
-	opened   []*logReader
-	open     sync.Map // of what is read, by name, for the progress
+	options    *Options
+	extraction *extraction
+	workers    int
+	jobs       chan *block     // to be read; it has room for those of all logs
+	halt       chan struct{}   // closed when nothing more is wanted
+	ctx        context.Context // of what reads pipes
+	files      context.Context // of what reads files
+	opened     []*logReader
+	open       sync.Map // of what is read, by name, for the progress
 
 	inputs     []*input // by their first time
 	logReaders []*logReader
@@ -59,9 +59,9 @@ type reading struct {
 }
 
 // newReading looks at the logs without reading them.
-func newReading(ctx context.Context, o *Options, q *question, from []*source, sinks []sink) (*reading, error) {
+func newReading(ctx context.Context, o *Options, q *extraction, from []*source, sinks []sink) (*reading, error) {
 	r := &reading{
-		options: o, question: q, workers: runtime.GOMAXPROCS(0), clients: newClients(),
+		options: o, extraction: q, workers: runtime.GOMAXPROCS(0), clients: newClients(),
 		sinks: sinks, missing: make([]int64, len(q.key)), leaves: newLeaves(o),
 	}
 	for _, s := range from {
@@ -134,7 +134,7 @@ func (r *reading) begin() *sync.WaitGroup {
 	}
 	n := r.workers
 	if !slices.ContainsFunc(r.inputs, func(in *input) bool { return in.pipe != nil }) {
-		r.own = newWorker(r.question)
+		r.own = newWorker(r.extraction)
 		n--
 	}
 	var workers sync.WaitGroup
@@ -146,7 +146,7 @@ func (r *reading) begin() *sync.WaitGroup {
 
 // work parses blocks, and tells the sinks what was found.
 func (r *reading) work() {
-	w := newWorker(r.question)
+	w := newWorker(r.extraction)
 	var bell chan struct{}
 	if r.dispatcher != nil {
 		bell = r.dispatcher.bell
@@ -339,7 +339,7 @@ func (r *reading) take(l *logReader, b *block) {
 		keys = keys[f.length:]
 		id, fresh := r.clients.number(hashKey(key), key)
 		if fresh {
-			one := r.leaves.find(r.question, key)
+			one := r.leaves.find(r.extraction, key)
 			r.ignored = append(r.ignored, one != nil)
 			r.exempt = append(r.exempt, one != nil && one.exempt)
 			r.sent = append(r.sent, 0)

@@ -73,11 +73,11 @@ func (r *replay) count(e *event, ok bool) {
 }
 
 func (g *ruling) add(events []event) {
-	line := attributes{names: g.reading.question.attributes}
+	line := attributes{names: g.reading.extraction.attributes}
 	for i := range events {
 		e := &events[i]
 		g.clock.Advance(e.at)
-		line.values = g.reading.question.values(line.values[:0], g.reading.clients.key(e.id))
+		line.values = g.reading.extraction.values(line.values[:0], g.reading.clients.key(e.id))
 		err := g.policy.Decide(context.Background(), &line, e.cost, &g.result)
 		switch {
 		case errors.Is(err, policy.ErrRequest) || errors.Is(err, stint.ErrCost):
@@ -110,7 +110,7 @@ func (g *ruling) hold(e *event, k int) {
 }
 
 // values takes a key of all attributes apart, in their order.
-func (q *question) values(to [][]byte, key []byte) [][]byte {
+func (q *extraction) values(to [][]byte, key []byte) [][]byte {
 	to = append(to, make([][]byte, len(q.attributes))...)
 	for i, part := range q.parts(key) {
 		if part != "" {
@@ -176,10 +176,10 @@ func (g *ruling) testify(ctx context.Context, w *run, results []Result) error {
 		return err
 	}
 	index := make(map[string][]int)
-	line := attributes{names: w.question.attributes}
+	line := attributes{names: w.extraction.attributes}
 	for id := range uint32(w.clients.len()) {
 		key := w.clients.key(id)
-		line.values = w.question.values(line.values[:0], key)
+		line.values = w.extraction.values(line.values[:0], key)
 		if p.Decide(ctx, &line, 0, &g.result) != nil {
 			continue // at fault: no rule has seen it
 		}

@@ -37,7 +37,7 @@ func TraceOf(ctx context.Context, o Options, client string, most int) (*Trace, e
 }
 
 func trace(ctx context.Context, o *Options, from []*source, client string, most int, by *sorter) (*Trace, error) {
-	q, err := newQuestion(o, nil)
+	q, err := newExtraction(o, nil)
 	if err != nil {
 		return nil, err
 	}

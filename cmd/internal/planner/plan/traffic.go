@@ -160,7 +160,7 @@ func (t *traffic) report(r *reading) *Traffic {
 		From: r.options.when(r.first), To: r.options.when(r.last),
 		Busiest: []Busy{}, Clocks: []Distribution{}, Heaviest: []Heavy{}, Outliers: []Heavy{}, Curve: []Point{}, Bars: []int64{},
 	}
-	if r.question.cost >= 0 {
+	if r.extraction.cost >= 0 {
 		all.Units = t.units
 	}
 	if len(ids) == 0 {
@@ -183,7 +183,7 @@ func (t *traffic) report(r *reading) *Traffic {
 func (t *traffic) heavy(r *reading, id uint32) Heavy {
 	s := &t.senders[id]
 	return Heavy{
-		r.question.name(r.clients.key(id)), int64(s.requests),
+		r.extraction.name(r.clients.key(id)), int64(s.requests),
 		int64(s.counts[0].most), int64(s.counts[1].most), int64(s.counts[2].most),
 	}
 }
