@@ -170,7 +170,7 @@ func (as *accounts) push(shard *tableShard[account], a *account, key string, now
 	return func(ctx context.Context) {
 		s := as.of.store
 		one := as.partOf(key)
-		if err := s.migrate(ctx, []part{*one}); err != nil {
+		if err := s.ready(ctx, []part{*one}); err != nil {
 			as.answered(shard, a, nil, err)
 			return
 		}

@@ -76,6 +76,7 @@ func TestNodes(t *testing.T) {
 	defer store.Close()
 	knows(t, store)
 	user, ip := bind(t, store, "3/24h"), bind(t, store, "1000000/24h fixed_window")
+	noted(t, user, ip)
 	ask := func(name, key string, want stint.Decision, calls, newKeys int) {
 		t.Helper()
 		keys, scripts, changes := sums(t, c)
@@ -109,6 +110,7 @@ func TestNodesFlood(t *testing.T) {
 	knows(t, store)
 	user, ip := bind(t, store, "1/24h"), bind(t, store, "1000000/24h")
 	take(t, user, "mallory", 1)
+	noted(t, user, ip)
 	keys, _, _ := sums(t, c)
 	for i := range 1000 {
 		d, err := store.Decide(ctx, meter.OpTake, []stint.Layer{{Bound: ip, Key: fmt.Sprint("address ", i)}, {Bound: user, Key: "mallory"}}, 1)

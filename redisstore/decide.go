@@ -56,11 +56,11 @@ func (s *Store) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, c
 	if err != nil {
 		return stint.Decision{}, err
 	}
-	if s.old != nil {
+	if s.old != nil || s.listsDue(parts) {
 		var cancel context.CancelFunc
 		ctx, cancel = s.within(ctx)
 		defer cancel()
-		if err := s.migrate(ctx, parts); err != nil {
+		if err := s.ready(ctx, parts); err != nil {
 			return stint.Decision{}, err
 		}
 	}

@@ -192,6 +192,7 @@ func testDeniedLogs(t *testing.T, server *redistest.Server, c rueidis.Client) {
 			t.Fatalf("a log of %d is of the other form: %q, %v", n, value, err)
 		}
 		for part := range 4 { // of which the first 0, 1, 2, 3 quarters have ended
+			noted(t, limit, other)
 			unwritten(t, c, fmt.Sprintf("%d entries, %d quarters ended", n, part), func() {
 				for _, cost := range []int64{1, 300, 600, 900, 1000, 1001} {
 					if cost <= int64(part)*1000/4+10 {

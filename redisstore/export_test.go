@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/redis/rueidis"
 
@@ -190,4 +191,27 @@ func (s *Store) GiveBack(layer stint.Layer, cost int64, marks []string) error {
 		return err
 	}
 	return s.longPath(context.Background(), parts, nil, "y", append([]string{number(cost)}, marks...)...).err
+}
+
+// ReadLists has the records of all names read before the next decision, as a minute
+// later.
+func (s *Store) ReadLists() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.lists {
+		r.due.Store(math.MinInt64)
+	}
+}
+
+// ListsKey returns the key of the record of a name.
+func ListsKey(prefix, name string) string { n := names{prefix: prefix}; return n.lists(name) }
+
+// Before returns of which limits the first of those that are bound may have taken the
+// place.
+func (s *Store) Before(b stint.Bound) []string {
+	before := b.(*bound).limits[0].before.Load()
+	if before == nil {
+		return nil
+	}
+	return (*before)[2:]
 }

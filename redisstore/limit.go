@@ -3,7 +3,6 @@ package redisstore
 import (
 	"fmt"
 	"math/big"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -19,43 +18,15 @@ type limit struct {
 	segment string                   // the name in keys
 	last    atomic.Pointer[form]     // that was bound
 	before  atomic.Pointer[[]string] // limits whose place it may have taken, as the script takes them; nil for none
-	list    []*limit                 // it and those that it was bound together with; guarded by the store's lock
+	list    atomic.Pointer[list]     // in which it was bound last
+
+	together []string // segments, of it and those that it was bound together with; guarded by the store's lock
 }
 
 // stateName returns the name of a limit's states: the name that it is bound
 // under and its ID, which a slash parts. One in the name itself is escaped.
 func stateName(name string, l stint.Limit) string {
 	return strings.NewReplacer("%", "%25", "/", "%2F").Replace(name) + "/" + l.ID()
-}
-
-// mostBefore is of how many limits of its name, the newest, one may have taken the
-// place.
-const mostBefore = 4
-
-// succeed notes limits that were bound together, of all of a name. One may have taken
-// the place of those that it was never bound together with.
-func succeed(all, together []*limit) {
-	for _, l := range together {
-		for _, o := range together {
-			if !slices.Contains(l.list, o) {
-				l.list = append(l.list, o)
-			}
-		}
-	}
-	for _, l := range all[max(len(all)-16*mostBefore, 0):] {
-		var args []string
-		for i := len(all) - 1; i >= 0 && len(args) < mostBefore; i-- {
-			if o := all[i]; !slices.Contains(l.list, o) {
-				args = append(args, o.segment)
-			}
-		}
-		if args == nil {
-			l.before.Store(nil)
-			continue
-		}
-		args = append([]string{"~", count(args)}, args...)
-		l.before.Store(&args)
-	}
 }
 
 // append appends a limit's arguments in a form: the limits whose place it may have
@@ -72,10 +43,11 @@ type form struct {
 	limit    stint.Limit
 	text     string // the limit's
 	capacity int64
-	args     []string    // letter and numbers, or those of fast
-	calendar *calendar   // whose bounds follow args; nil without
-	fast     *fastBucket // nil if it needs the general path
-	entries  int64       // that a state may hold, of a log or of parts
+	args     []string      // letter and numbers, or those of fast
+	calendar *calendar     // whose bounds follow args; nil without
+	fast     *fastBucket   // nil if it needs the general path
+	entries  int64         // that a state may hold, of a log or of parts
+	longest  time.Duration // after which a charge counts for nothing
 }
 
 // A fastBucket is a bucket or queue of small numbers: two drains of it, and an hour
@@ -95,7 +67,7 @@ func formOf(l stint.Limit, maxLog int64) (*form, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &form{limit: l, text: l.String(), capacity: l.Capacity()}
+	f := &form{limit: l, text: l.String(), capacity: l.Capacity(), longest: m.Longest()}
 	count, capacity := number(l.Count()), number(f.capacity)
 	switch l.Algorithm() {
 	case meter.GCRA, meter.LeakyQueue:

@@ -16,8 +16,10 @@ import (
 )
 
 // TestListsHistory has processes that share a name change at random between lists of
-// limits, there and back, at once or one by one, each of which knows all the lists, and
-// asks all of them about a few keys. Every decision is judged by what each limit must
+// limits, there and back, at once or one by one, and asks all of them about a few keys.
+// Some know all the lists, and some start with their own alone and have the others from
+// the record in Redis, which those that run read again when another is new to it. Every
+// decision is judged by what each limit must
 // count by its definition: it passes no more than its own rule allows after all that
 // others let pass, and denies only for what may be in use.
 func TestListsHistory(t *testing.T) {
@@ -50,7 +52,7 @@ type history struct {
 	lists          []string
 	processes      []running
 	counts         map[string][]*counting // of each key, the limits of all lists that have been asked
-	asked          map[int]bool
+	asked          map[int]int64          // when each list was last
 	log            []string
 	passed, denied int
 }
@@ -69,6 +71,7 @@ type counting struct {
 	low, high float64
 	at        int64 // as of
 	unsure    bool  // whether it counted the last charges
+	lost      bool  // whether others do, as it has left the record
 }
 
 func (c *counting) fixed() bool { return c.limit.Algorithm() == meter.FixedWindow }
@@ -83,6 +86,7 @@ func (c *counting) pass(now int64) {
 		}
 	}
 	c.low, c.high, c.at = max(c.low-drained, 0), max(c.high-drained, 0), now
+	c.lost = c.lost && c.high > 0
 }
 
 var histories = [][]string{
@@ -95,7 +99,7 @@ var histories = [][]string{
 
 func (h *history) run() {
 	h.lists = histories[h.round%len(histories)]
-	h.counts, h.asked = map[string][]*counting{}, map[int]bool{}
+	h.counts, h.asked = map[string][]*counting{}, map[int]int64{}
 	for range 2 {
 		h.deploy(-1, 0)
 	}
@@ -120,8 +124,11 @@ func (h *history) run() {
 func (h *history) deploy(i, of int) {
 	s := open(h, h.url, redisstore.Options{Prefix: fmt.Sprint("history", h.round), Now: func() int64 { return h.now }})
 	p := running{store: s, list: of}
+	alone := h.rnd.IntN(2) == 0
 	for _, text := range h.lists {
-		bound(h, s, text)
+		if !alone {
+			bound(h, s, text)
+		}
 	}
 	p.bound = bound(h, s, h.lists[of])
 	if i < 0 {
@@ -130,7 +137,7 @@ func (h *history) deploy(i, of int) {
 		_ = h.processes[i].store.Close()
 		h.processes[i] = p
 	}
-	h.note("process %d has %q", i, h.lists[of])
+	h.note("process %d has %q, alone: %v", i, h.lists[of], alone)
 }
 
 func (h *history) note(format string, a ...any) {
@@ -139,8 +146,15 @@ func (h *history) note(format string, a ...any) {
 
 // take asks a process, and judges what it says.
 func (h *history) take(p running, key string, cost int64) {
-	h.asked[p.list] = true
+	h.end()
+	_, recorded := h.asked[p.list]
+	h.asked[p.list] = h.now
 	d := take(h, p.bound, key, cost)
+	for _, other := range h.processes {
+		if !recorded {
+			other.store.ReadLists()
+		}
+	}
 	h.note("%d of %s under %q: %v, %d left", cost, key, h.lists[p.list], d.Allowed, d.Remaining)
 	if cost == 0 {
 		return
@@ -169,13 +183,47 @@ func (h *history) take(p running, key string, cost int64) {
 	h.passed++
 	for _, c := range h.counts[key] {
 		c.unsure = c.unsure && !slices.Contains(own, c) || c.low == 0 && !slices.Contains(own, c)
-		c.low, c.high = c.low+float64(cost), c.high+float64(cost)
+		c.high += float64(cost)
+		if !c.lost && !own[0].lost || slices.Contains(own, c) {
+			c.low = min(c.low+float64(cost), 2*float64(c.limit.Capacity())) // the greatest debt
+		}
 	}
 	for of := range h.lists { // their processes may have met the key with this
-		if h.asked[of] && !slices.ContainsFunc(h.counts[key], func(c *counting) bool { return c.list == of }) {
+		if _, asked := h.asked[of]; asked && !slices.ContainsFunc(h.counts[key], func(c *counting) bool { return c.list == of }) {
 			for _, c := range h.begin(key, of) {
 				c.unsure = true
 				c.high += float64(cost)
+			}
+		}
+	}
+}
+
+// end has lists leave the record that have not been asked for as long as any counts.
+// What they have in use since, or let pass when they are back, may be known or not.
+func (h *history) end() {
+	longest, most := make([]time.Duration, len(h.lists)), time.Duration(0)
+	for of, last := range h.asked {
+		for _, l := range list(h, h.lists[of]) {
+			m, err := l.Meter()
+			if err != nil {
+				h.Fatal(err)
+			}
+			longest[of] = max(longest[of], m.Longest())
+		}
+		if time.Duration(h.now-last) <= longest[of] {
+			most = max(most, longest[of])
+		}
+	}
+	for of, last := range h.asked {
+		if time.Duration(h.now-last) <= max(longest[of], most) {
+			continue
+		}
+		delete(h.asked, of)
+		for _, counts := range h.counts {
+			for _, c := range counts {
+				if c.list == of {
+					c.low, c.unsure, c.lost = 0, true, true
+				}
 			}
 		}
 	}

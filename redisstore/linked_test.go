@@ -140,38 +140,6 @@ func TestListsTogether(t *testing.T) {
 	}
 }
 
-// TestListsUnknown has a process start that knows the new limit alone: it starts
-// afresh, but at a key at which one that knows both was first.
-func TestListsUnknown(t *testing.T) {
-	server := redistest.Start(t)
-	now := int64(1_790_000_000_000_000_000)
-	o := redisstore.Options{Prefix: "unknown", Now: func() int64 { return now }}
-	before, reloaded, started := open(t, server.URL(), o), open(t, server.URL(), o), open(t, server.URL(), o)
-	minute := bound(t, before, "10/1m")
-	for _, key := range []string{"new", "met"} {
-		take(t, minute, key, 10)
-	}
-	bound(t, reloaded, "10/1m")
-	if d := take(t, bound(t, reloaded, "10/1h"), "met", 1); d.Allowed {
-		t.Errorf("after a reload: %+v", d)
-	}
-	hour := bound(t, started, "10/1h")
-	if d := take(t, hour, "met", 1); d.Allowed {
-		t.Errorf("a key that was met: %+v", d)
-	}
-	if d := take(t, hour, "new", 10); !d.Allowed {
-		t.Errorf("another key: %+v", d)
-	}
-	now += int64(6 * time.Minute)
-	if d := take(t, hour, "met", 1); !d.Allowed { // one of ten is there again
-		t.Errorf("six minutes later: %+v", d)
-	}
-	now += int64(time.Second)
-	if d := take(t, minute, "met", 10); d.Allowed { // also for a process that does not know 10/1h
-		t.Errorf("10/1m does not count what 10/1h let pass: %+v", d)
-	}
-}
-
 // TestListsInTurn asks two processes of which each has another list without names,
 // one after the other, as in a deploy that both know of: together they let pass no
 // more than the greater.

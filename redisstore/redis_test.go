@@ -33,14 +33,27 @@ func do(t testing.TB, c rueidis.Client, args ...string) rueidis.RedisResult {
 	return r
 }
 
-// keys returns all that there are but those that say how many tags there are.
+// keys returns all that there are but those that say how many tags there are, and which
+// lists of limits names have had.
 func keys(t testing.TB, c rueidis.Client) []string {
 	t.Helper()
 	all, err := do(t, c, "KEYS", "*").AsStrSlice()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.DeleteFunc(all, func(key string) bool { return strings.HasSuffix(key, "::tags") })
+	return slices.DeleteFunc(all, func(key string) bool {
+		return strings.HasSuffix(key, "::tags") || strings.Contains(key, "::lists:")
+	})
+}
+
+// noted has limits noted in the records of their names, as their first decisions do.
+func noted(t testing.TB, all ...stint.Bound) {
+	t.Helper()
+	for _, b := range all {
+		if _, err := b.Decide(ctx, meter.OpPeek, "noted", 1); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func take(t testing.TB, b stint.Bound, key string, cost int64) stint.Decision {

@@ -104,9 +104,11 @@ type Store struct {
 	inFlight     int // calls on their way to one place before requests wait
 	tally        tally
 
-	mu     sync.Mutex          // guards the next two
-	limits map[string]*limit   // by name
-	bound  map[string][]*limit // by the name that they are bound under
+	mu     sync.Mutex            // guards the next four
+	limits map[string]*limit     // by name
+	bound  map[string][]*limit   // by the name that they are bound under
+	lists  map[string]*list      // by that and the list's text
+	former map[string][][]string // segments: the lists that the record of a name says
 
 	modes *modes
 	old   *migration // nil without Options.Migrate
@@ -159,6 +161,7 @@ func New(o Options) (*Store, error) {
 		born:    time.Now(), inFlight: maxInFlight,
 		newKeys: newBudget(o.NewKeys), byRoom: byRoom,
 		limits: make(map[string]*limit), bound: make(map[string][]*limit),
+		lists: make(map[string]*list), former: make(map[string][][]string),
 	}
 	switch {
 	case s.driver != nil:
@@ -227,7 +230,7 @@ func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 		}
 		b.limits[i] = l
 	}
-	succeed(s.bound[name], b.limits)
+	s.bindList(name, b.limits)
 	return b, nil
 }
 

@@ -47,8 +47,11 @@ func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 	if err != nil {
 		return stint.Decision{}, "", err
 	}
-	if s.old != nil {
-		if err := s.migrate(ctx, parts); err != nil {
+	if s.old != nil || s.listsDue(parts) {
+		var cancel context.CancelFunc
+		ctx, cancel = s.within(ctx)
+		defer cancel()
+		if err := s.ready(ctx, parts); err != nil {
 			return stint.Decision{}, "", err
 		}
 	}
@@ -319,9 +322,10 @@ func (s *Store) Refund(ctx context.Context, layers []stint.Layer, cost int64) (s
 		return stint.Decision{}, err
 	}
 	asked := len(parts)
-	parts = s.withOthers(parts, layers)
 	ctx, cancel := s.within(ctx)
 	defer cancel()
+	s.readLists(ctx, parts)
+	parts = s.withOthers(parts, layers)
 	if err := s.migrate(ctx, parts); err != nil {
 		return stint.Decision{}, err
 	}
@@ -365,9 +369,10 @@ func (s *Store) Reset(ctx context.Context, layers []stint.Layer) error {
 	if err != nil {
 		return err
 	}
-	parts = s.withOthers(parts, layers)
 	ctx, cancel := s.within(ctx)
 	defer cancel()
+	s.readLists(ctx, parts)
+	parts = s.withFormer(s.withOthers(parts, layers), layers)
 	if s.old != nil {
 		for i := range parts {
 			if _, err := s.eval(ctx, []string{s.names.before(parts[i].key, parts[i].limit)}, []string{"d"}); err != nil {
