@@ -276,7 +276,7 @@ func TestDifferential(t *testing.T) {
 	server := redistest.Start(t)
 	steps := 15_000
 	if racing {
-		steps /= 5
+		steps /= 10
 	}
 	if testing.Short() {
 		steps = 1_000

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/meter"
@@ -23,14 +25,14 @@ import (
 // count by its definition: it passes no more than its own rule allows after all that
 // others let pass, and denies only for what may be in use.
 func TestListsHistory(t *testing.T) {
-	server := redistest.Start(t)
+	c := client(t, redistest.Start(t).Addr) // of all processes: thousands are started
 	rounds := 60
 	if testing.Short() {
 		rounds = 20
 	}
 	passed, denied := 0, 0
 	for round := range rounds {
-		h := &history{TB: t, url: server.URL(), rnd: rand.New(rand.NewPCG(uint64(round), 5)), now: 1_790_000_000_000_000_000, round: round}
+		h := &history{TB: t, client: c, rnd: rand.New(rand.NewPCG(uint64(round), 5)), now: 1_790_000_000_000_000_000, round: round}
 		h.run()
 		for _, p := range h.processes {
 			_ = p.store.Close()
@@ -45,7 +47,7 @@ func TestListsHistory(t *testing.T) {
 // A history is what processes do and what must be in use after it.
 type history struct {
 	testing.TB
-	url            string
+	client         rueidis.Client
 	rnd            *rand.Rand
 	now            int64
 	round          int
@@ -122,7 +124,7 @@ func (h *history) run() {
 
 // deploy starts a process with a list, in the place of another if there is one.
 func (h *history) deploy(i, of int) {
-	s := open(h, h.url, redisstore.Options{Prefix: fmt.Sprint("history", h.round), Now: func() int64 { return h.now }})
+	s := open(h, "", redisstore.Options{Client: h.client, Prefix: fmt.Sprint("history", h.round), Now: func() int64 { return h.now }})
 	p := running{store: s, list: of}
 	alone := h.rnd.IntN(2) == 0
 	for _, text := range h.lists {

@@ -168,7 +168,7 @@ func TestLongLogChanged(t *testing.T) {
 		seeds = 2
 	}
 	if racing {
-		rounds = 30
+		rounds = 15
 	}
 	if n, err := strconv.ParseUint(os.Getenv("STINT_SEED"), 10, 64); err == nil {
 		from = n

@@ -156,7 +156,7 @@ func named(t testing.TB, s *redisstore.Store, m redisstore.Mode, text string) st
 // TestModeStore holds views to what every store must do: one node's share, and,
 // with STINT_SOAK=1, the strict one without its denial cache.
 func TestModeStore(t *testing.T) {
-	server := redistest.Start(t)
+	one := client(t, redistest.Start(t).Addr)
 	for _, c := range []struct {
 		mode    redisstore.Mode
 		modes   redisstore.Modes
@@ -173,7 +173,7 @@ func TestModeStore(t *testing.T) {
 				Quantum: c.quantum,
 				Part:    part(),
 				Open: func(t testing.TB, now func() int64) stint.Store {
-					return open(t, server.URL(), redisstore.Options{Now: now, Modes: c.modes}).Mode(c.mode)
+					return open(t, "", redisstore.Options{Client: one, Now: now, Modes: c.modes}).Mode(c.mode)
 				},
 			}.Run(t)
 		})
