@@ -103,8 +103,8 @@ func (r *Request) Body(into any) error { return r.call.body(maxBody, into) }
 // HandlerOptions are what a Handler may have beside its editor. The zero value has
 // nothing.
 type HandlerOptions struct {
-	// Log receives failures, and overrides that are set, without keys. The default
-	// discards them.
+	// Log receives failures, few lines of one cause, and overrides that are set,
+	// without keys. The default discards them.
 	Log *slog.Logger
 	// Guest returns the author and the role of a request without a token of the
 	// editor; role "" may do nothing. The default returns "" for all.
@@ -122,6 +122,7 @@ type HandlerOptions struct {
 type Handler struct {
 	editor    *Editor
 	log       *slog.Logger
+	failures  *slog.Logger // log, with few lines of one cause
 	guest     func(r *http.Request) (string, rulesdb.Role)
 	keyHash   func(rule, key string) string
 	endpoints []endpoint
@@ -139,6 +140,7 @@ func NewHandler(d *Editor, o HandlerOptions) *Handler {
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
 	}
+	h.failures = server.SampleLog(h.log)
 	for _, r := range o.Routes {
 		h.endpoints = append(h.endpoints, endpoint{r.Method, r.Path, r.Role, func(_ *Handler, c *call) (int, any, error) {
 			return r.Serve(&Request{c.ctx, c.query, c.author, c.role, c})
@@ -340,13 +342,13 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, rulesdb.ErrInput):
 		server.WriteProblem(w, http.StatusUnprocessableEntity, "", h.bare(err))
 	case errors.Is(err, ErrUnaudited):
-		h.log.Error("operators API", "path", r.URL.Path, "error", err)
+		h.failures.Error("operators API", "path", r.URL.Path, "error", err)
 		server.WriteProblem(w, http.StatusServiceUnavailable, "", ErrUnaudited.Error()+": the server's log says why")
 	case errors.Is(err, ErrUnkept):
-		h.log.Error("operators API", "path", r.URL.Path, "error", err)
+		h.failures.Error("operators API", "path", r.URL.Path, "error", err)
 		server.WriteProblem(w, http.StatusServiceUnavailable, "", "nothing has changed: the server's state file cannot be written, and its log says why; --state names another place, --state none keeps acts in memory")
 	default:
-		h.log.Error("operators API", "path", r.URL.Path, "error", err)
+		h.failures.Error("operators API", "path", r.URL.Path, "error", err)
 		server.WriteProblem(w, http.StatusServiceUnavailable, "", "this cannot be done now; the log says why, and the rules that are held go on")
 	}
 }

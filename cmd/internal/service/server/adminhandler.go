@@ -98,6 +98,8 @@ func (d *adminHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	case d.o.Simulate != nil && path == "/v1/simulate":
 		d.simulate(w, r)
+	case verbs[path] != nil:
+		(&problem{status: http.StatusNotFound, detail: "no such path here: " + path + " is answered by stint serve, at its address for clients (--http); POST /v1/inspect shows operators how a client stands, and charges nothing"}).write(w)
 	default:
 		notFound(strings.Join(d.paths(), ", ")).write(w)
 	}

@@ -1,0 +1,153 @@
+package main_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A smallDisk is a directory on a disk that can be filled. Where none can be mounted,
+// the directory goes away instead, and what is written there fails too.
+type smallDisk struct {
+	*testing.T
+	dir     string
+	mounted bool
+}
+
+func newSmallDisk(t *testing.T) *smallDisk {
+	d := &smallDisk{T: t, dir: filepath.Join(t.TempDir(), "disk")}
+	if err := os.Mkdir(d.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", d.dir, "tmpfs", 0, "size=512k"); err != nil {
+		t.Logf("no small disk can be mounted, so the directory goes away instead: %v", err)
+		return d
+	}
+	d.mounted = true
+	t.Cleanup(func() { _ = syscall.Unmount(d.dir, syscall.MNT_DETACH) })
+	return d
+}
+
+// fill leaves no room, whatever is freed until full says that it was noticed.
+func (d *smallDisk) fill(full func() bool) {
+	d.Helper()
+	if !d.mounted {
+		if err := os.Rename(d.dir, d.dir+".gone"); err != nil {
+			d.Fatal(err)
+		}
+	}
+	for until := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		if d.mounted {
+			f, err := os.OpenFile(d.dir+"/filler", os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+			if err != nil {
+				d.Fatal(err)
+			}
+			for err == nil {
+				_, err = f.Write(make([]byte, 1<<12))
+			}
+			_ = f.Close() // it is full
+		}
+		if full() {
+			return
+		}
+		if time.Now().After(until) {
+			d.Fatal("nobody notices that the disk is full")
+		}
+	}
+}
+
+// empty makes room again.
+func (d *smallDisk) empty() {
+	d.Helper()
+	err := os.Remove(d.dir + "/filler")
+	if !d.mounted {
+		err = os.Rename(d.dir+".gone", d.dir)
+	}
+	if err != nil {
+		d.Fatal(err)
+	}
+}
+
+// actsOnFullDisk sends many acts while there is no room: each is refused, the log has
+// a few lines, requests are decided, and acts succeed once there is room.
+func (d *smallDisk) actsOnFullDisk(p *running, token string, full func() bool) {
+	d.Helper()
+	block := func(key string) (int, string) {
+		return p.call(http.MethodPut, p.admin+"/v1/block?rule=orders&key="+key, `{"for":"1h"}`, map[string]string{"Authorization": "Bearer " + token})
+	}
+	if status, answer := block("blocked"); status != http.StatusOK {
+		d.Fatalf("%d %s", status, answer)
+	}
+	d.fill(full)
+	for n := range 60 {
+		if status, answer := block(fmt.Sprint("refused-", n)); status != http.StatusServiceUnavailable {
+			d.Errorf("an act on a full disk: %d %s", status, answer)
+		}
+	}
+	if n := strings.Count(p.log(), `msg="operators API"`); n < 1 || n > 10 {
+		d.Errorf("the log has %d lines on 60 acts", n)
+	}
+	if p.requests("refused-1", 1) != 1 || p.requests("other", 6) != 4 {
+		d.Error("requests are decided in another way than before")
+	}
+	d.empty()
+	p.until(func() bool { status, _ := block("later"); return status == http.StatusOK })
+	for _, key := range []string{"blocked", "later"} {
+		p.until(func() bool { return p.requests(key, 1) == 0 })
+	}
+}
+
+// TestFullDisk fills the disk of a state file and of snapshots: the server goes on
+// deciding, refuses acts, says so in few lines, and needs no restart.
+func TestFullDisk(t *testing.T) {
+	onBoth(t, func(t *testing.T, start func(...string) *running) {
+		d := newSmallDisk(t)
+		args := []string{"-c", writeFile(t, t.TempDir()+"/stint.yaml", operateRules), "--state", d.dir + "/state", "--snapshot", d.dir + "/snapshot", "--snapshot-every", "100ms"}
+		p := start(args...)
+		d.actsOnFullDisk(p, "", func() bool { return strings.Contains(p.log(), "snapshot: not saved") })
+		p.waitFor("snapshot: saved again")
+		if n := strings.Count(p.log(), "snapshot: not saved"); n > 2 {
+			t.Errorf("the log has %d lines on snapshots", n)
+		}
+		saved := func() time.Time {
+			info, err := os.Stat(d.dir + "/snapshot")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return info.ModTime()
+		}
+		for range 2 { // the first may have begun before the last request
+			at := saved()
+			p.until(func() bool { return saved().After(at) })
+		}
+		_ = p.end(syscall.SIGKILL)
+		p = start(args...)
+		if p.requests("later", 1) != 0 || p.requests("blocked", 1) != 0 || p.requests("refused-1", 5) != 3 || p.requests("other", 1) != 0 {
+			t.Error("after a kill: not what was acknowledged and saved")
+		}
+	})
+}
+
+// TestFullDiskDatabase fills the disk of a database of rules in SQLite, with the
+// audit in it.
+func TestFullDiskDatabase(t *testing.T) {
+	d := newSmallDisk(t)
+	if !d.mounted {
+		t.Skip("a database that is open does not notice that its directory goes away")
+	}
+	database := "sqlite:" + d.dir + "/stint.db"
+	must(t, "db", "migrate", "--rules", database)
+	must(t, "rules", "push", writeFile(t, t.TempDir()+"/stint.yaml", operateRules), "--rules", database)
+	token := strings.TrimSpace(must(t, "token", "make", "pager", "--role", "operator", "--rules", database))
+	p := launch(t, "serve", "serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--rules", database)
+	p.listening()
+	d.actsOnFullDisk(p, token, func() bool {
+		status, _ := p.call(http.MethodPut, p.admin+"/v1/block?rule=orders&key=filling", `{"for":"1h"}`, map[string]string{"Authorization": "Bearer " + token})
+		return status == http.StatusServiceUnavailable
+	})
+}
