@@ -20,7 +20,7 @@ func TestEvidenceByMoments(t *testing.T) {
 	var log bytes.Buffer
 	requests := 40_000
 	if racing {
-		requests = 8000
+		requests = 20_000
 	}
 	if err := sample.Write(&log, sample.Options{Requests: requests, Clients: 2000}); err != nil {
 		t.Fatal(err)
