@@ -31,7 +31,11 @@ func TestListsHistory(t *testing.T) {
 		rounds = 20
 	}
 	passed, denied := 0, 0
-	for round := range rounds {
+	found := []int{152, 952} // where a link was lost
+	for round := range rounds + len(found) {
+		if round >= rounds {
+			round = found[round-rounds]
+		}
 		h := &history{TB: t, client: c, rnd: rand.New(rand.NewPCG(uint64(round), 5)), now: 1_790_000_000_000_000_000, round: round}
 		h.run()
 		for _, p := range h.processes {
@@ -248,8 +252,12 @@ func (h *history) greatest(key string, list int) (low, high float64) {
 func (h *history) begin(key string, of int) (own []*counting) {
 	low, high := h.greatest(key, of)
 	for _, l := range list(h, h.lists[of]) {
-		capacity := float64(l.Capacity())
-		own = append(own, &counting{limit: l, list: of, low: min(low, capacity), high: min(math.Ceil(high*1000)/1000, capacity), at: h.now})
+		capacity, most := float64(l.Capacity()), math.Ceil(high*1000)/1000
+		c := &counting{limit: l, list: of, low: min(low, capacity), high: min(most, capacity), at: h.now}
+		if c.fixed() { // it counts whole units
+			c.high = min(math.Ceil(high), capacity)
+		}
+		own = append(own, c)
 	}
 	h.counts[key] = append(h.counts[key], own...)
 	return own

@@ -82,7 +82,7 @@ function newLinked()
     local counts = false
     L.linked = {}
     for _, S in ipairs(all) do
-      if contains(S.links, own) then
+      if contains(S.links, own) and not S.left then
         L.linked[#L.linked + 1] = S
         counts = counts or S.counts
       end
@@ -105,7 +105,8 @@ function newLinked()
   end
 
   -- leave lets go of states that have nothing left to count: they go with what is
-  -- written next, since those that they are linked to besides may still count.
+  -- written next, since those that they are linked to besides may still count. The other
+  -- limits of the request let go of them, too.
   function linked.leave(L)
     local some = {}
     L.gone = {}
@@ -113,6 +114,22 @@ function newLinked()
       local stays = S.counts or S.asked
       local all = stays and some or L.gone
       all[#all + 1] = S
+      S.left = not stays
+    end
+    L.linked = some
+    linked.name(L)
+  end
+
+  -- drop has a layer let go of what another one of the request has let go of.
+  local function drop(L)
+    local some, left = {}, false
+    for _, S in ipairs(L.linked) do
+      if S.left then left = true else some[#some + 1] = S end
+    end
+    if not left then return end
+    L.gone = L.gone or {}
+    for _, S in ipairs(L.linked) do
+      if S.left then L.gone[#L.gone + 1] = S end
     end
     L.linked = some
     linked.name(L)
@@ -121,8 +138,11 @@ function newLinked()
   -- forget deletes the states that a layer has let go of.
   function linked.forget(L)
     for _, S in ipairs(L.gone) do
-      turn(S)
-      redis.call('DEL', S.key)
+      if not S.forgotten then
+        S.forgotten = true
+        turn(S)
+        redis.call('DEL', S.key)
+      end
     end
   end
 
@@ -139,15 +159,21 @@ function newLinked()
     end
   end
 
-  -- counting returns those of states that count, or are linked to one that does.
+  -- counting returns those of states that count, or are linked to one that does, be it
+  -- through others: these are charged with what it lets pass, too.
   local function counting(all)
-    local some = {}
-    for _, S in ipairs(all) do
-      local counts = S.counts
-      for _, O in ipairs(all) do
-        counts = counts or O.counts and contains(O.links, S.segment) and contains(S.links, O.segment)
+    local some, counts, more = {}, {}, true
+    for _, S in ipairs(all) do counts[S] = S.counts end
+    while more do
+      more = false
+      for _, S in ipairs(all) do
+        for _, O in ipairs(counts[S] and {} or all) do
+          if counts[O] and contains(O.links, S.segment) and contains(S.links, O.segment) then counts[S], more = true, true end
+        end
       end
-      if counts then some[#some + 1] = S end
+    end
+    for _, S in ipairs(all) do
+      if counts[S] then some[#some + 1] = S end
     end
     return some
   end
@@ -184,6 +210,8 @@ function newLinked()
   -- charge charges the states that a layer is linked to, once for each request.
   function linked.charge(L, n, promised, denied)
     if not L.linked then return end
+    drop(L)
+    if not L.linked then return end
     turned(L)
     for _, S in ipairs(L.linked) do
       if not S.charged and not S.asked then
@@ -207,6 +235,8 @@ function newLinked()
   -- save writes the states that a layer is linked to where they have changed, and
   -- returns when all of them are as if never seen.
   function linked.save(L, reset)
+    drop(L)
+    if not L.linked then return reset end
     if L.own and not L.unmet then -- it has met the key
       turned(L)
       for _, S in ipairs(L.linked) do
