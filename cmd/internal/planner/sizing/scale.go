@@ -78,8 +78,13 @@ func weigh(reply any) int {
 	return len("$-1\r\n")
 }
 
-// entry returns the one key that there is.
+// entry returns the one key of a client that there is. Beside it there is what a store
+// keeps for all, such as the record of a name's limits.
 func (s *scale) entry() (e entry) {
-	s.Each(func(key, text string) { e = entry{len(key), len(text)} })
+	s.Each(func(key, text string) {
+		if !strings.HasPrefix(key, "stint::") {
+			e = entry{len(key), len(text)}
+		}
+	})
 	return e
 }
