@@ -92,8 +92,10 @@ func (c *proxyCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	defer ln.Close() // Serve has closed it, unless it was never reached
+	defer ln.Close()               // Serve has closed it, unless it was never reached
+	conns := c.conns(s, 2, logger) // the client's and the upstream's
 	h, err := proxy.NewHandler(proxy.Options{
+		Requests: conns.Requests(),
 		Upstream: upstream, UpstreamHost: c.UpstreamHost == "upstream", Upgrades: c.AllowUpgrade, Underscores: c.Underscores,
 		BodyRate: cmp.Or(c.BodyRate, -1), MaxInFlight: cmp.Or(c.MaxInFlight, -1), MaxLag: cmp.Or(c.MaxLag, -1),
 		Source: s.source, Client: s.client, Observer: s.observer, Log: logger,
@@ -102,11 +104,11 @@ func (c *proxyCmd) Run(e *env) error {
 		return err
 	}
 	defer h.Close()
-	return c.serve(ctx, ln, h, s, d, logger)
+	return c.serve(ctx, ln, conns, h, s, d, logger)
 }
 
 // serve answers until ctx is done.
-func (c *proxyCmd) serve(ctx context.Context, ln net.Listener, h *proxy.Handler, s *sources, d *access, logger *slog.Logger) error {
+func (c *proxyCmd) serve(ctx context.Context, ln net.Listener, conns *server.Conns, h *proxy.Handler, s *sources, d *access, logger *slog.Logger) error {
 	admin := server.NewAdmin(s.source, s.observer)
 	o := proxy.ServeOptions{Drain: c.Drain, Notice: c.DrainDelay, AnswerRate: cmp.Or(c.AnswerRate, -1), OnStop: admin.Stop, Log: logger}
 	if d.certificate != nil {
@@ -123,7 +125,6 @@ func (c *proxyCmd) serve(ctx context.Context, ln net.Listener, h *proxy.Handler,
 	s.save(beside, &c.snapshotFlags, &background)
 	s.warn(beside, &background)
 	s.export(beside, &background)
-	conns := c.conns(s, 2, logger) // the client's and the upstream's
 	most, _ := conns.Bounds()
 	logger.Info("listening", "address", ln.Addr().String(), "upstream", c.Upstream, "max_conns", most,
 		"rules", len(s.source.Policy().Rules().Names()), "store", s.where, "tls", d.certificate != nil)

@@ -65,6 +65,9 @@ type Options struct {
 	// likely given up; the answer is 503. The default value is 1 s; a negative
 	// one is no bound.
 	MaxLag time.Duration
+	// Requests bounds the requests that hold a connection to the upstream; further ones
+	// are answered 503. The default is no bound.
+	Requests *server.Requests
 	// Client says which proxies in front are trusted, and which header they
 	// name their clients in. The default value is none.
 	Client httplimit.ClientIP
@@ -129,6 +132,12 @@ func NewHandler(o Options) (*Handler, error) {
 		return nil, err
 	}
 	h.guard = guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		leave, why := h.enter(r)
+		if why != "" {
+			h.shed(w, r, why)
+			return
+		}
+		defer leave()
 		h.passed.Add(1)
 		if r.ProtoMajor == 1 && r.ContentLength != 0 {
 			// Or net/http throws away up to 256 KiB of a body when an answer begins before

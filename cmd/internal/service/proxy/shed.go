@@ -24,10 +24,24 @@ func (h *Handler) overloaded(r *http.Request) string {
 	if h.o.MaxInFlight > 0 && h.asked.Load() >= int64(h.o.MaxInFlight) {
 		return "too many requests wait for the server behind"
 	}
+	leave, why := h.enter(r)
+	if why != "" {
+		return why
+	}
+	leave() // it is counted when the upstream is asked: requests that wait hold no connection
 	if h.o.MaxLag > 0 && lag(r.Context()) > h.o.MaxLag {
 		return "requests come faster than they can be read"
 	}
 	return ""
+}
+
+// enter counts a request until its answer has ended, or says why it may not hold another
+// connection to the upstream. Calls of gRPC share connections.
+func (h *Handler) enter(r *http.Request) (leave func(), why string) {
+	if h.o.Requests == nil || isGRPC(r.Header) && h.o.Upstream.Scheme == "http" {
+		return func() {}, ""
+	}
+	return h.o.Requests.Enter(r.RemoteAddr)
 }
 
 // shed refuses a request at once.

@@ -37,6 +37,8 @@ type ConnsOptions struct {
 type Conns struct {
 	o ConnsOptions
 
+	requests *Requests
+
 	mu  sync.Mutex
 	all int
 	by  map[netip.Prefix]int
@@ -55,8 +57,11 @@ func NewConns(o ConnsOptions) *Conns {
 		o.PerAddress = max(o.Max/4, 4)
 	}
 	o.Log = SampleLog(o.Log)
-	return &Conns{o: o, by: make(map[netip.Prefix]int)}
+	return &Conns{o: o, by: make(map[netip.Prefix]int), requests: newRequests(o)}
 }
+
+// Requests returns the bounds of requests that hold a connection to the server behind.
+func (c *Conns) Requests() *Requests { return c.requests }
 
 // Bounds returns how many connections there may be in all, and of one address.
 func (c *Conns) Bounds() (most, perAddress int) { return c.o.Max, c.o.PerAddress }
@@ -137,7 +142,11 @@ func networkOf(peer net.Addr) netip.Prefix {
 	if !ok {
 		return netip.Prefix{}
 	}
-	addr := tcp.AddrPort().Addr().Unmap().WithZone("")
+	return networkOfAddr(tcp.AddrPort().Addr())
+}
+
+func networkOfAddr(addr netip.Addr) netip.Prefix {
+	addr = addr.Unmap().WithZone("")
 	bits := 64
 	if addr.Is4() {
 		bits = 32
