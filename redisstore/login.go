@@ -89,7 +89,7 @@ type askedAt struct {
 }
 
 // accepts asks the server, on a connection of its own, whether credentials are right.
-// Redis from 7.2 on and Valkey do not answer an AUTH that they refuse while answers to
+// Valkey (seen on 8.0) does not answer an AUTH that it refuses while answers to
 // calls before it wait to be sent: each later answer would be taken for that of the call
 // before. So no AUTH that may be refused goes to a connection that has calls on it.
 func (a *askedAt) accepts(ctx context.Context, c Credentials) error {

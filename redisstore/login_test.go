@@ -155,7 +155,7 @@ func TestRenewalFails(t *testing.T) {
 
 // TestRenewalRefused has credentials that the server refuses come while many calls are on
 // their way: connections that are open stay as they are, and each call gets its own
-// answer. Redis from 7.2 on and Valkey do not answer a refused AUTH behind calls.
+// answer. Valkey 8.0 does not answer a refused AUTH behind calls.
 func TestRenewalRefused(t *testing.T) {
 	t.Parallel()
 	server, _ := locked(t)
