@@ -38,7 +38,8 @@ TAGS     := -tags grpcnotrace
 SELDOM   := -gcflags=github.com/jackc/...=-l -gcflags=github.com/go-sql-driver/...=-l -gcflags=go.yaml.in/...=-l \
 	-gcflags=github.com/prometheus/...=-l -gcflags=$(MODULE)/cmd/stint=-l \
 	-gcflags=$(MODULE)/rulesdb/...=-l -gcflags=$(MODULE)/cmd/internal/service/rulesapi/...=-l -gcflags=$(MODULE)/cmd/internal/service/ruleshttp/...=-l \
-	-gcflags=github.com/yuin/...=-l -gcflags=golang.org/x/text/...=-l
+	-gcflags=github.com/yuin/...=-l -gcflags=golang.org/x/text/...=-l -gcflags=github.com/klauspost/...=-l \
+	$(foreach p,envoyrules nginxrules storecheck ruletest rehearse rulesworker rulesredis rulescopy operate,-gcflags=$(MODULE)/cmd/internal/service/$(p)=-l)
 
 .DEFAULT_GOAL := help
 .PHONY: help build release size site man cross audit demo test test-valkey needs formatted check short soak chaos fuzz mutants house errors bench bench-redis bench-plan bench-service bench-rules bench-operate docs dashboard lint tidy clean

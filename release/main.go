@@ -175,13 +175,28 @@ func (r *release) write(name string, make func(path string) error) error {
 	return err
 }
 
+// seldom are packages whose functions are called seldom, and so are not copied to where
+// they are called: SELDOM in the Makefile has the same.
+var seldom = []string{
+	"github.com/jackc/...", "github.com/go-sql-driver/...", "go.yaml.in/...", "github.com/prometheus/...", own + "/cmd/stint",
+	own + "/rulesdb/...", service + "rulesapi/...", service + "ruleshttp/...", "github.com/yuin/...", "golang.org/x/text/...", "github.com/klauspost/...",
+	service + "envoyrules", service + "nginxrules", service + "storecheck", service + "ruletest", service + "rehearse",
+	service + "rulesworker", service + "rulesredis", service + "rulescopy", service + "operate",
+}
+
+const (
+	own     = "github.com/stint-dev/stint"
+	service = own + "/cmd/internal/service/"
+)
+
 // build compiles the command, without paths of this machine in it.
 func (r *release) build(ctx context.Context, t target, to string) error {
-	_, err := command(ctx, filepath.Join(r.root, "cmd"), append([]string{"GOOS=" + t.os, "GOARCH=" + t.arch}, r.env...),
-		"go", "build", "-trimpath", "-tags=grpcnotrace", "-gcflags=github.com/jackc/...=-l", "-gcflags=github.com/go-sql-driver/...=-l", "-gcflags=go.yaml.in/...=-l",
-		"-gcflags=github.com/prometheus/...=-l", "-gcflags=github.com/stint-dev/stint/cmd/stint=-l",
-		"-gcflags=github.com/stint-dev/stint/rulesdb/...=-l", "-gcflags=github.com/stint-dev/stint/cmd/internal/service/rulesapi/...=-l",
-		"-gcflags=github.com/stint-dev/stint/cmd/internal/service/ruleshttp/...=-l", "-gcflags=github.com/yuin/...=-l", "-gcflags=golang.org/x/text/...=-l", "-ldflags=-s -w -buildid= -X main.released=v"+r.version, "-o", to, "./stint")
+	args := []string{"build", "-trimpath", "-tags=grpcnotrace"}
+	for _, p := range seldom {
+		args = append(args, "-gcflags="+p+"=-l")
+	}
+	args = append(args, "-ldflags=-s -w -buildid= -X main.released=v"+r.version, "-o", to, "./stint")
+	_, err := command(ctx, filepath.Join(r.root, "cmd"), append([]string{"GOOS=" + t.os, "GOARCH=" + t.arch}, r.env...), "go", args...)
 	return err
 }
 
