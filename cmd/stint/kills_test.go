@@ -109,7 +109,11 @@ func TestActsKilled(t *testing.T) {
 				a.sent.Store(a.acknowledged.Load()) // what was under way is sent again
 				done := make(chan struct{})
 				go func() { defer close(done); a.run(p.admin, shown) }()
-				time.Sleep(20*time.Millisecond + rand.N(250*time.Millisecond)) // at any moment
+				some := a.acknowledged.Load() + 4 // on a busy machine they take their time
+				for until := time.Now().Add(patience); a.acknowledged.Load() < some && time.Now().Before(until); {
+					time.Sleep(time.Millisecond)
+				}
+				time.Sleep(rand.N(250 * time.Millisecond)) // at any moment
 				_ = p.end(syscall.SIGKILL)
 				<-done
 			}
