@@ -22,7 +22,7 @@ func (f *figures) http() error {
 		return fmt.Errorf("middleware: %w", err)
 	}
 	if runtime.GOOS != "linux" {
-		fmt.Fprint(f.out, "\nWhat other processes use is only known on Linux: no figures of the servers.\n")
+		fmt.Fprint(f.out, "\nThe resources of other processes are known only on Linux: there are no figures for servers.\n")
 		return nil
 	}
 	return f.servers()

@@ -46,8 +46,8 @@ func (f *figures) kinds() error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(f.out, "\nns a decision, one key, one core. Quoted: numbers of an article, on another machine. "+
-		"Naive: one key, a mutex, time.Now and what articles write, in this run.\n")
+	fmt.Fprintf(f.out, "\nns per decision, one key, one core. Quoted: figures from an article, measured on another machine. "+
+		"Naive: one key, a mutex, time.Now and the code that articles show, measured in this run.\n")
 	t := table{head: []string{"kind", "quoted", "naive", "single Allow", "single Take", "keyed Allow", "keyed Take", "× naive", "keyed B/op", "naive B/op"}}
 	for _, k := range kindRows {
 		row := []string{k.name, k.quoted, "", number(rs.ns(k.name + singleAllow)), number(rs.ns(k.name + singleTake)),

@@ -120,15 +120,15 @@ func (f *figures) preface() {
 	fmt.Fprintf(f.out, "# Figures\n\n%s, %d cores, %s/%s, %s; load average at the start %s.\n",
 		machine.Processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), machine.Load())
 	if f.short {
-		fmt.Fprint(f.out, "\n**A quick run: everything ran, the numbers mean nothing.**\n")
+		fmt.Fprint(f.out, "\n**A quick run, to see that everything works: the numbers mean nothing.**\n")
 	}
-	fmt.Fprintf(f.out, "\nMedians of %d rounds in turns, %v for each contender in a round; "+
-		"the collector is off while decisions are timed, which spares those who allocate. "+
-		"Time in which a thread was ready and other processes had its processor is left out (Linux tells). "+
-		"On two cores, ns is the time per decision of both together: 1 s over decisions in a second; "+
-		"a ? says that other processes had the cores, so that the two did not run side by side and the figure means nothing. "+
-		"Servers are processes of their own, asked by this one over %d connections on loopback, %d times a round for %v: "+
-		"flat out for their processor time, as the system counts it; then all at one pace, %.0f %% of what the slowest made flat out, for p50 and p99.\n",
+	fmt.Fprintf(f.out, "\nMedians of %d rounds. Contenders take turns, %v each in a round; "+
+		"the garbage collector is off while decisions are timed, which favours contenders that allocate. "+
+		"Time in which a thread was ready to run but another process had its processor is left out (Linux only). "+
+		"On two cores, ns is the time per decision of both cores together: 1 s divided by decisions per second; "+
+		"a ? means that other processes used the cores, so the figure is not valid. "+
+		"Servers are separate processes. This one sends them requests over %d loopback connections, %d times a round for %v: "+
+		"first as fast as possible, for their processor time as the system counts it; then all at the same rate, %.0f %% of the slowest server's maximum, for p50 and p99.\n",
 		f.rounds, f.slice, connections, turns, turnSlices*f.slice, 100*ease)
 	fmt.Fprintf(f.out, "\nBeside: %s.\n", strings.Join(machine.Versions("/x/time", "/go-limiter", "/throttled/", "/limiter/v3", "/httprate", "/tollbooth/"), ", "))
 }

@@ -65,8 +65,8 @@ func filledMap(int) (func(from, to int), error) {
 // million; and how long a collection takes with them live.
 func (f *figures) memory() error {
 	empty, processor := collect()
-	fmt.Fprintf(f.out, "\nBytes on the heap for each key, after a collection, the key's own text included where it is kept. "+
-		"Worst: the worst of the sizes from %d to %d keys. GC: the time of runtime.GC by the watch / of processors, medians; with nothing live it is %s ms.\n",
+	fmt.Fprintf(f.out, "\nHeap bytes per key after a garbage collection, with the text of the key where it is stored. "+
+		"Worst: the largest value from %d to %d keys. GC: wall time / processor time of runtime.GC, medians; with an empty heap it is %s ms.\n",
 		f.scaled(1_000_000), f.scaled(2_000_000), pair(empty, processor))
 	t := table{head: []string{"", "least, B", "worst, B", "5 M, B", "GC at 2 M, ms", "GC at 5 M, ms"}}
 	for _, row := range heapRows() {

@@ -57,7 +57,7 @@ func (f *figures) bytes(s *redisServer) error {
 		rows = append(rows, []string{one.name, fmt.Sprint(sum), fmt.Sprint(len(names))})
 	}
 	f.print(rows)
-	fmt.Fprintf(f.out, "\nAll for the client %s, with the names of keys that each library gives unless told otherwise; stint's limit is named `api`. Beside these, Redis keeps when a key expires.\n", client)
+	fmt.Fprintf(f.out, "\nAll rows are for the client %s, with each library's default key names; stint's limit is named `api`. Redis also stores when each key expires.\n", client)
 	return s.flush()
 }
 

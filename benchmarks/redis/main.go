@@ -105,9 +105,9 @@ func (f *figures) preface(s *redisServer) error {
 	fmt.Fprintf(f.out, "%s, %d cores, %s/%s, %s, Redis %s; load average at the start %s.\n",
 		machine.Processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), version, machine.Load())
 	if f.short {
-		fmt.Fprint(f.out, "\n**A quick run: everything ran, the numbers mean nothing.**\n")
+		fmt.Fprint(f.out, "\n**A quick run, to see that everything works: the numbers mean nothing.**\n")
 	}
-	fmt.Fprintf(f.out, "\nMedians of %d rounds in turns, %v for each contender in a round, all calls admitted, over %d keys; "+
+	fmt.Fprintf(f.out, "\nMedians of %d rounds. Contenders take turns, %v each in a round. All calls are admitted, over %d keys; "+
 		"client and server on one machine, over loopback TCP. Processor time is the server's, user and system, as INFO has it, with %d callers.\n",
 		f.rounds, f.slice, keys, callers)
 	fmt.Fprintf(f.out, "\nBeside: %s.\n", strings.Join(machine.Versions("/redis_rate/", "/throttled/", "/limiter/v3", "/go-redis/v9", "/rueidis"), ", "))

@@ -62,10 +62,10 @@ func (f *figures) table(results []result) {
 		})
 	}
 	f.print(rows)
-	fmt.Fprintf(f.out, "\nWithout a word on it the client is rueidis, which sends the calls of %[1]d callers in few packets; go-redis has a connection for each caller. "+
-		"GET, the EVALSHA and the other libraries make a call or more for each decision, however many callers there are. stint makes one while fewer than two calls are on their way; requests that come then wait, "+
-		"and up to 64 of them travel as one call: with %[1]d callers there are far fewer calls than decisions, and a ratio to the EVALSHA there is one of decisions. "+
-		"A server that is about 100 %% busy is saturated: with many callers, it is what sets the pace.\n", callers)
+	fmt.Fprintf(f.out, "\nThe client is rueidis unless the row says otherwise. It sends the calls of %[1]d callers in few packets; go-redis uses one connection for each caller. "+
+		"GET, the EVALSHA and the other libraries make at least one call for each decision, with any number of callers. stint sends a call at once while fewer than two are in flight; later requests wait, "+
+		"and up to 64 of them share one call. So with %[1]d callers there are far fewer calls than decisions, and the ratio to the EVALSHA compares decisions. "+
+		"A server that is about 100 %% busy is saturated and limits the throughput.\n", callers)
 }
 
 // promise notes what the project promises of the results.
