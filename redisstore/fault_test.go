@@ -403,7 +403,7 @@ func TestFaultClock(t *testing.T) {
 func TestFaultFlood(t *testing.T) {
 	t.Run("no bound", func(t *testing.T) { testFlood(t, -1) })
 	t.Run("budget", func(t *testing.T) { testFlood(t, 100) })
-	shows(t, "keys that newcomers bring into being", "what fits nine tenths of the memory, or `NewKeys` a second and process")
+	shows(t, "keys that newcomers bring into being", "what fits 85 % of the memory, or `NewKeys` a second and process")
 }
 
 func testFlood(t *testing.T, newKeys int) {

@@ -311,14 +311,15 @@ func madeLong(parts []part, a answer) (made int64) {
 // How many keys may come into being is a question of how many have room. Unless
 // Options.NewKeys says how many they may be, a store asks each node how much
 // memory it has left, and brings keys into being as long as it has: also many at
-// once, as after a restart that has lost them all. Of what is left up to nine
-// tenths of the memory, each store takes no more than an eighth before it asks
-// again, so that several do not fill it together. Where the node does not tell,
-// the rate alone decides.
+// once, as after a restart that has lost them all. Of what is left up to 85 %
+// of the memory, each store takes no more than an eighth before it asks again, so
+// that several do not fill it together. The rest is for Redis' two tables of keys:
+// when these double, they take another eighth of what keys take, all at once. Where
+// the node does not tell, the rate alone decides.
 
 const (
 	roomParts  = 8                      // one is taken before the next look
-	roomOf     = 0.9                    // of the server's memory is for keys
+	roomOf     = 0.85                   // of the server's memory is for keys
 	roomKey    = 256                    // bytes a key, with its name and its place in Redis' tables
 	roomSoon   = 100 * time.Millisecond // between looks
 	roomOften  = time.Second            // between looks while there is plenty

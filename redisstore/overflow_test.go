@@ -445,7 +445,9 @@ func newcomers(t *testing.T, first, last int, limits ...stint.Bound) (denied, fa
 				d, err := limits[i%len(limits)].Decide(ctx, meter.OpTake, fmt.Sprint("client ", k), 1)
 				switch {
 				case err != nil:
-					errs.Add(1)
+					if errs.Add(1) == 1 {
+						t.Logf("client %d: %v", k, err)
+					}
 				case !d.Allowed:
 					no.Add(1)
 				}
@@ -500,7 +502,7 @@ func TestFloodByRoom(t *testing.T) {
 	}
 	used := statistic(info, "used_memory:")
 	t.Logf("%d denied, %d failed, %d bytes used", denied, failed, used)
-	if failed > 0 || used > int64(room/16*15) {
+	if failed > 0 || used > int64(room/10*9) {
 		t.Errorf("%d requests were not decided, %d bytes are used of %d", failed, used, room)
 	}
 	n, err := do(t, c, "DBSIZE").AsInt64()
@@ -516,5 +518,5 @@ func TestFloodByRoom(t *testing.T) {
 	if d := take(t, limits[0], "known", 1); d.Allowed {
 		t.Errorf("more than its limit: %+v", d)
 	}
-	shows(t, "keys that newcomers bring into being", "what fits nine tenths of the memory, or `NewKeys` a second and process")
+	shows(t, "keys that newcomers bring into being", "what fits 85 % of the memory, or `NewKeys` a second and process")
 }

@@ -67,7 +67,7 @@ type Options struct {
 	// at most twice its limit, once there and once under a key of its own. A key
 	// that expires within a second costs nothing. A value below zero is no bound.
 	// The default value, 0, depends on the memory that the server has left (INFO),
-	// of which nine tenths are for keys; it is 10,000 where the server does not
+	// of which 85 % are for keys; it is 10,000 where the server does not
 	// report it, and no bound with Now.
 	NewKeys int
 	// Modes are for limits that are bound through [Store.Mode].

@@ -35,8 +35,8 @@ type Load struct {
 type Answer struct {
 	Rules []Need `json:"rules"`
 	// Memory is what the keys take, Base what a server takes without any, and
-	// MaxMemory what maxmemory should be, of all masters together: nine tenths of
-	// it are for keys.
+	// MaxMemory what maxmemory should be, of all masters together: 85 % of it
+	// are for keys.
 	Memory    int64 `json:"memory"`
 	Base      int64 `json:"base_memory"`
 	MaxMemory int64 `json:"maxmemory"`
@@ -78,7 +78,7 @@ type Need struct {
 const busiest = 0.5
 
 // forKeys is the part of maxmemory that redisstore fills with new keys.
-const forKeys = 0.9
+const forKeys = 0.85
 
 // Of returns what rules need under a load.
 func Of(rules []Rule, load Load) (*Answer, error) {
