@@ -86,9 +86,9 @@ demo: ## run the proxy in front of a small server of its own, and say what to tr
 
 # All that tests build, the command among it, is compiled once: with these flags, which
 # are those of a release, and for vet as for the tests; nomsgpack leaves out a coder of
-# gin's, by far its longest to compile. Vet looks at the tests, too, so that they do not
+# gin's, by far its longest to compile, and no debugger looks at what is linked. Vet looks at the tests, too, so that they do not
 # again.
-BUILT := -trimpath -tags=grpcnotrace,nomsgpack $(SELDOM)
+BUILT := -trimpath -tags=grpcnotrace,nomsgpack -ldflags=-w $(SELDOM)
 test: export GOFLAGS := $(GOFLAGS) $(BUILT) -vet=off
 # Code that generators wrote takes long to compile with the detector; not to copy its
 # functions to where they are called halves that. What one goroutine reads as YAML it
@@ -117,9 +117,32 @@ check: formatted ## gofmt, and go vet of every module
 	go vet $(RACED)
 	@for d in $(APART); do (cd $$d && GOWORK=off go vet ./...) || exit 1; done
 
+NOTHING :=
+# What takes long, by name: `make short` leaves it out.
+LONG := \
+	TestCharge TestClockStepServer TestClockSteps TestCloseUnderLoad TestCluster TestClusterPartition TestCountNodes \
+	TestCountNodesCluster TestCountNodesKey TestDeadHostFirst TestDenialCacheRequestExact TestFaultFlood TestFaults \
+	TestFaultStall TestFloodByRoom TestFullNode TestHosts TestInterleavedSlots TestKilledBetween TestLeaseProcesses TestLogCost \
+	TestLongLog TestLongLogChanged TestModeClock TestModeFaults TestModePartition TestNodesFlood TestOverflow TestOverflowCluster \
+	TestOvertaken TestPartition TestReplies TestSentinel TestSettleCost TestStallWithoutSpareCore TestUnknownEndpoint TestUnserved \
+	TestValkey TestStore$$/^(layers,_all_or_none|there_and_back|forgetting_is_lossless) \
+	TestActsKilled TestClientsSilent TestCopyKilled TestDemoGuide TestFileRoles TestOperateHTTPS TestPageBounded TestPageClient \
+	TestPageKeyboard TestPageLooks TestPageOverview TestPagePostgres TestPageRedis TestPageTLS TestPlanPasted TestProbesFindRoom \
+	TestRestoredDatabase TestServeCountsNobody TestSimulateModes TestStores \
+	TestCopyTorn TestExpiryOnThreeNodes TestLargeRules TestOnDemandBounded TestReloadUnderLoad TestRestoredAndChanged \
+	TestRestoredUnseen TestStopped TestTakeover TestThreeNodes \
+	TestBrowserAccessible TestBrowserHostile TestDaysDiffer TestEvidenceByMoments TestPageAccessible TestPageLog TestPageLogStops \
+	TestPageWithoutPlan TestPropose TestProposeIdentities TestReal TestRulesByFields TestSharedAway TestSharedCopy TestWhyAgrees \
+	TestPage$$/^(drag|why|draw|keyboard|shapes|many|copy|share|table|errors|narrow|processes|clients|compare|fill|tied|presets) \
+	TestCalendarWalk TestChaos TestEnvelopeAdapters TestEnvelopeEntries TestEnvelopeListeners TestManyFormsEnvelopeRedis \
+	TestPlantedBugs TestPrints TestShort TestSteps TestDifferentialRedisCluster TestEnvelopeSingleReal \
+	TestBigInt TestClockStepLeases TestIPv6 TestChangeOfDriver TestCutReply TestRecovers TestSingleRecoversReservations \
+	TestClientsGarbage TestTokenFile TestPageRules TestKilledWhileWriting TestLargeDocument TestPrune TestWriterKilled
+
 short: export GOFLAGS := $(GOFLAGS) $(BUILT) -vet=off
 short: ## test without the race detector, what takes long and modules apart: a first look; say what was left out
-	@go run ./proof/cmd/tests test -short $(AT_ONCE) -timeout 40m $(LONGEST) work
+	@go run ./proof/cmd/tests test -short -skip '$(subst $(NOTHING) ,|,$(patsubst %,^%$$,$(LONG)))' $(AT_ONCE) -timeout 40m $(LONGEST) work
+	@echo "  what takes long: $(words $(LONG)) tests that LONG in the Makefile names"
 	@echo "  modules that go.work leaves out: $(APART)"
 
 fuzz: ## run every fuzz target for FUZZTIME (1m) each

@@ -89,10 +89,10 @@ var (
 	testNames = regexp.MustCompile("`((?:Test|Fuzz|Example)[A-Za-z_]+)`")
 )
 
-// TestDocsNames looks for every file and heading that the documents link to, and
-// for every test that they name.
-func TestDocsNames(t *testing.T) {
-	tests, nested := make(map[string]bool), false
+// testsNamed returns the functions of all tests, and whether other modules are here.
+func testsNamed(t *testing.T) (tests map[string]bool, nested bool) {
+	t.Helper()
+	tests = make(map[string]bool)
 	for _, s := range sources(t) {
 		nested = nested || s.nested()
 		if !s.test() && s.dir() != "storetest" {
@@ -104,6 +104,13 @@ func TestDocsNames(t *testing.T) {
 			}
 		}
 	}
+	return tests, nested
+}
+
+// TestDocsNames looks for every file and heading that the documents link to, and
+// for every test that they name.
+func TestDocsNames(t *testing.T) {
+	tests, nested := testsNamed(t)
 	if !nested {
 		t.Skip("only the root module is here")
 	}
@@ -124,6 +131,25 @@ func TestDocsNames(t *testing.T) {
 			if !tests[m[1]] {
 				t.Errorf("%s names %s: there is no such test", name, m[1])
 			}
+		}
+	}
+}
+
+// TestDocsLong looks for every test that make short leaves out by name.
+func TestDocsLong(t *testing.T) {
+	tests, nested := testsNamed(t)
+	if !nested {
+		t.Skip("only the root module is here")
+	}
+	_, list, _ := strings.Cut(readDocument(t, "Makefile"), "\nLONG := ")
+	list, _, _ = strings.Cut(list, "\n\n")
+	names := regexp.MustCompile(`Test\w+`).FindAllString(list, -1)
+	if len(names) < 50 {
+		t.Errorf("LONG in the Makefile: %v", names)
+	}
+	for _, name := range names {
+		if !tests[name] {
+			t.Errorf("LONG in the Makefile names %s: there is no such test", name)
 		}
 	}
 }

@@ -40,10 +40,13 @@ func (s settling) Run() int {
 // part is which part of the laws the driver is held to: that of redisstore is held
 // to all of them.
 func part() int {
-	if os.Getenv("STINT_SOAK") == "" {
-		return 5
+	switch {
+	case os.Getenv("STINT_SOAK") != "":
+		return 1
+	case testing.Short():
+		return 32
 	}
-	return 1
+	return 5
 }
 
 func TestStore(t *testing.T) {

@@ -49,7 +49,7 @@ func TestStore(t *testing.T) {
 	}
 	part := 1
 	if testing.Short() { // of a minute and a half
-		part = 16
+		part = 32
 	}
 	storetest.Suite{
 		Quantum: time.Microsecond,
@@ -89,7 +89,10 @@ func TestConcurrent(t *testing.T) {
 
 // steps is how often a test does something at random.
 func steps(n int) int {
-	if racing || testing.Short() {
+	switch {
+	case testing.Short():
+		return n / 40
+	case racing:
 		return n / 10
 	}
 	return n
