@@ -253,6 +253,54 @@ func TestDenialCacheRequestDropped(t *testing.T) {
 	}
 }
 
+// A holder keeps the reply of one call back.
+type holder struct {
+	redisstore.Driver
+	held atomic.Pointer[chan struct{}] // of the next call: who closes it lets the reply go
+	here chan struct{}                 // closed when the reply is here
+}
+
+func (h *holder) EvalSHA(ctx context.Context, sha string, keys, args []string) (any, error) {
+	held := h.held.Swap(nil)
+	reply, err := h.Driver.EvalSHA(ctx, sha, keys, args)
+	if held != nil {
+		close(h.here)
+		<-*held
+	}
+	return reply, err
+}
+
+// TestDenialCacheRequestOvertaken gives units back while a denial is on its way
+// from the server: it is not kept.
+func TestDenialCacheRequestOvertaken(t *testing.T) {
+	clock := newVirtual()
+	h := &holder{Driver: redisstore.DriverOf(client(t, redistest.Start(t).Addr)), here: make(chan struct{})}
+	s := nodes(t, "", 1, redisstore.Options{Driver: h, Now: clock.now})[0]
+	layers := request(t, s, "k", []string{"100/1h"}, []string{"10/1h"})
+	for range 5 { // of two units each
+		if !decide(t, s, layers, 1).Allowed {
+			t.Fatal("denied at once")
+		}
+	}
+	held, denied := make(chan struct{}), make(chan bool)
+	h.held.Store(&held)
+	go func() {
+		d, err := s.Mode(redisstore.Strict).Decide(ctx, meter.OpTake, layers, 1)
+		denied <- err == nil && !d.Allowed
+	}()
+	<-h.here
+	if _, err := s.Mode(redisstore.Strict).Refund(ctx, layers[1:], 2); err != nil {
+		t.Fatal(err)
+	}
+	close(held)
+	if !<-denied {
+		t.Error("not denied before the refund")
+	}
+	if !decide(t, s, layers, 1).Allowed {
+		t.Error("denied after the refund")
+	}
+}
+
 // TestDenialCacheRequestNever keeps nothing where a limit counts what it denies,
 // nor what can never pass.
 func TestDenialCacheRequestNever(t *testing.T) {
