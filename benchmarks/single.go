@@ -26,12 +26,25 @@ func (f *figures) single() error {
 	if err != nil {
 		return err
 	}
+	coarse, err := memstore.NewSingle(stint.New(plentyCount, plentyPeriod), memstore.SingleOptions{CoarseClock: true})
+	if err != nil {
+		return err
+	}
+	defer coarse.Close()
 	xtime := rate.NewLimiter(rate.Limit(1e9), int(plentyCount))
 	contenders := floors()
 	contenders = append(contenders,
 		contender{name: "memstore.Single Allow", ours: true, run: func(_, n int) (passed int) {
 			for range n {
 				if one.Allow() {
+					passed++
+				}
+			}
+			return passed
+		}},
+		contender{name: coarseAllow, ours: true, run: func(_, n int) (passed int) {
+			for range n {
+				if coarse.Allow() {
 					passed++
 				}
 			}
@@ -66,6 +79,10 @@ func (f *figures) single() error {
 			f.unless(r, floor)
 		}
 	}
+	floor, _ := rs.of(clockAndSwap, 1)
+	if r, ok := rs.of(coarseAllow, 1); ok {
+		f.atMost(0.5, r.ratio(floor), " ×", "single limiter, Allow, coarse clock, beside clock + compare-and-swap, cores: 1")
+	}
 	f.noAllocations(rs, "single limiter")
 	return nil
 }
@@ -79,7 +96,10 @@ func onBoth(contenders []contender) []contender {
 	return both
 }
 
-const clockAndSwap = "clock + compare-and-swap"
+const (
+	coarseAllow  = "memstore.Single Allow, coarse clock"
+	clockAndSwap = "clock + compare-and-swap"
+)
 
 // floors returns what a decision cannot be made without, as contenders.
 func floors() []contender {

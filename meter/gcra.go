@@ -57,19 +57,20 @@ func (m *Meter) setBacklog(s []uint64, t uint64, b uint128.Int) {
 // TakeWord is [Meter.Allow] on a state of one word, by value, for callers that
 // keep it in an atomic. [Meter.Words] must be 1.
 func (m *Meter) TakeWord(tat uint64, now, cost int64) (uint64, bool) {
-	t := since(now)
 	if cost <= 0 {
 		return tat, true
 	}
 	if cost > m.capacity {
 		return tat, false
 	}
-	tat = m.mend(tat, t)
-	used := satmath.Sub(tat, t) + uint64(cost)*m.emissionNum
-	if used > m.burstSpan.Lo {
-		return tat, false
+	t, need := since(now), uint64(cost)*m.emissionNum
+	if tat <= t {
+		return t + need, true
 	}
-	return t + used, true
+	if tat-t <= m.burstSpan.Lo-need {
+		return tat + need, true
+	}
+	return m.mend(tat, t), false
 }
 
 // narrowTake is [Meter.Take] on a state of one word.
