@@ -14,6 +14,14 @@ LONGEST  := ./redisstore ./cmd/stint ./redisstore/goredis
 WHOLE    := ./memstore ./cmd/internal/planner/plan
 # Many tests wait for servers: one package more than there are cores is tested at once.
 AT_ONCE   = -p $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+# What one goroutine compares, or a browser shows, by name, and its packages: tested
+# whole without the detector, and not with it.
+PLAIN    := TestPlanPasted TestProposalPasted TestSimulateModes TestTranscripts$$/^(arrivals|size|test|plan) \
+	TestPage TestPageAccessible TestPageLog TestPageLogStops TestPageWithoutPlan TestSharedCopy TestWhyAgrees
+PLAINLY  := ./cmd/stint ./cmd/internal/planner/lab
+NOTHING  :=
+# A pattern of names that -run and -skip take.
+NAMED     = '$(subst $(NOTHING) ,|,$(patsubst %,^%$$,$(1)))'
 # What builds, writes, or watches processes of its own has no race to find: it is
 # compiled and tested without the detector, beside WHOLE.
 QUIET    := release site proof/chaos proof/cmd/%
@@ -97,11 +105,13 @@ test: export GOFLAGS := $(GOFLAGS) $(BUILT) -vet=off
 test: RACE := -race $(foreach p,github.com/redis/rueidis/internal/cmds github.com/redis/go-redis/v9 github.com/envoyproxy/... modernc.org/...,-gcflags=$(p)=-l) '-gcflags=go.yaml.in/...=-l -race=false' '-gcflags=github.com/yuin/...=-l -race=false'
 # With the race detector a program waits a second before it ends: tests run hundreds.
 test: export GORACE := atexit_sleep_ms=10 $(GORACE)
+# Memory is there for it: rubbish is collected seldom.
+test short: export GOGC ?= 400
 
 test: needs formatted ## install what is missing, then gofmt, go vet, and test every module, those of go.work with the race detector; say what was left out
 	@go run ./proof/cmd/tests \
-	  vet $(UNRACED) -- test -p 2 -timeout 40m $(WHOLE) $(UNRACED) -- apart $(QUICKLY) $(APART) ++ \
-	  vet $(RACE) $(RACED) -- test $(RACE) $(AT_ONCE) -timeout 40m $(LONGEST) $(RACED)
+	  vet $(UNRACED) -- test -p 2 -timeout 40m $(WHOLE) $(UNRACED) -- test -run $(call NAMED,$(PLAIN)) $(PLAINLY) -- apart $(QUICKLY) $(APART) ++ \
+	  vet $(RACE) $(RACED) -- test $(RACE) -skip $(call NAMED,$(PLAIN)) $(AT_ONCE) -timeout 40m $(LONGEST) $(RACED)
 
 test-valkey: ## the tests of redisstore on valkey-server instead of redis-server
 	STINT_REDIS_SERVER=valkey-server go test -count=1 ./redisstore/... ./redisstore/goredis/...
@@ -117,7 +127,6 @@ check: formatted ## gofmt, and go vet of every module
 	go vet $(RACED)
 	@for d in $(APART); do (cd $$d && GOWORK=off go vet ./...) || exit 1; done
 
-NOTHING :=
 # What takes long, by name: `make short` leaves it out.
 LONG := \
 	TestCharge TestClockStepServer TestClockSteps TestCloseUnderLoad TestCluster TestClusterPartition TestCountNodes \
@@ -141,7 +150,7 @@ LONG := \
 
 short: export GOFLAGS := $(GOFLAGS) $(BUILT) -vet=off
 short: ## test without the race detector, what takes long and modules apart: a first look; say what was left out
-	@go run ./proof/cmd/tests test -short -skip '$(subst $(NOTHING) ,|,$(patsubst %,^%$$,$(LONG)))' $(AT_ONCE) -timeout 40m $(LONGEST) work
+	@go run ./proof/cmd/tests test -short -skip $(call NAMED,$(LONG)) $(AT_ONCE) -timeout 40m $(LONGEST) work
 	@echo "  what takes long: $(words $(LONG)) tests that LONG in the Makefile names"
 	@echo "  modules that go.work leaves out: $(APART)"
 

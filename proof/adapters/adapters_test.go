@@ -56,6 +56,10 @@ var limits = []struct {
 // threads than cores, and holds what passed to the limit's envelope.
 func TestEnvelopeAdapters(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4 * runtime.NumCPU()))
+	rounds := 1000
+	if racing { // a call takes thirty times as long, and what races is seen in any
+		rounds = 200
+	}
 	for i, e := range []struct {
 		name string
 		open func(t *testing.T, text string) crowd.Take
@@ -69,7 +73,7 @@ func TestEnvelopeAdapters(t *testing.T) {
 		{"ginlimit", byGin},
 		{"fiberlimit", byFiber},
 	} {
-		t.Run(e.name+" in rounds", func(t *testing.T) { crowd.Rounds(t, 1000, e.open(t, "1/1h")) })
+		t.Run(e.name+" in rounds", func(t *testing.T) { crowd.Rounds(t, rounds, e.open(t, "1/1h")) })
 		for j, limit := range limits {
 			for k, goroutines := range []int{2, 1000} {
 				if (testing.Short() || racing) && (i+j+k)%3 != 0 {
