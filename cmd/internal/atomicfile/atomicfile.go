@@ -15,11 +15,20 @@ import (
 // the next write replaces.
 const beside = ".new"
 
+// ErrUnsynced is the error of a Write that has put the new file in place, where the
+// directory could not be synced: a loss of power may bring the old file back.
+var ErrUnsynced = errors.New("written, but a loss of power may undo it")
+
 // Write puts what write writes in the place of a file: beside it, synced, then
-// renamed. After an error, or a kill at any moment, the file is as it was. Its
-// owner alone may read it. One process at a time writes a path. A pipe, a
-// device or a directory there is an error, and stays.
+// renamed. After an error other than [ErrUnsynced], or a kill at any moment, the
+// file is as it was. Its owner alone may read it. One process at a time writes a
+// path. A pipe, a device or a directory there is an error, and stays.
 func Write(path string, write func(io.Writer) error) (err error) {
+	dir, err := os.Open(filepath.Dir(path)) // after the rename it would be too late to fail
+	if err != nil {
+		return err
+	}
+	defer dir.Close() // it is only synced
 	f, err := create(path)
 	if err != nil {
 		return err
@@ -34,11 +43,10 @@ func Write(path string, write func(io.Writer) error) (err error) {
 		_ = os.Remove(path + beside) // it is thrown away
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
+	if err := dir.Sync(); err != nil { // so that the rename lasts
+		return fmt.Errorf("%w: %w", ErrUnsynced, err)
 	}
-	return errors.Join(dir.Sync(), dir.Close()) // so that the rename lasts
+	return nil
 }
 
 // Try reports why Write could not begin to write a path, without writing it. It
@@ -47,11 +55,15 @@ func Try(path string) error {
 	if err := regular(path); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".try-")
+	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Close(), os.Remove(f.Name()))
+	f, err := os.CreateTemp(dir.Name(), filepath.Base(path)+".try-")
+	if err != nil {
+		return errors.Join(err, dir.Close())
+	}
+	return errors.Join(dir.Close(), f.Close(), os.Remove(f.Name()))
 }
 
 // create opens a new file beside a path. What lies there is replaced, never

@@ -199,11 +199,10 @@ func (k *File) SetOverride(_ context.Context, o rulesource.Override, lasts time.
 	}
 	next.note(moment, rulesdb.Act{Author: o.Author, Act: act, Subject: fmt.Sprintf("%s %q", o.Rule, o.Key),
 		Was: rulesdb.Describe(&was), Now: rulesdb.Describe(&now), Reason: o.Reason})
-	if err := next.write(k.o.Path); err != nil {
+	if err := k.keep(next); err != nil {
 		_ = k.apply(&was) // it held before
-		return was, now, unkept{err}
+		return was, now, err
 	}
-	k.state = next
 	k.end(moment)
 	return was, now, nil
 }
@@ -260,7 +259,15 @@ func (k *File) Note(_ context.Context, a rulesdb.Act) error {
 	defer k.mu.Unlock()
 	next := k.state.with(place{}, rulesource.Override{Removed: true})
 	next.note(time.Now().UTC(), a)
-	if err := next.write(k.o.Path); err != nil {
+	return k.keep(next)
+}
+
+// keep has another state written, which then is the state.
+func (k *File) keep(next state) error {
+	err := next.write(k.o.Path)
+	if errors.Is(err, atomicfile.ErrUnsynced) {
+		k.o.Log.Error("the state file cannot be synced", "file", k.o.Path, "error", err)
+	} else if err != nil {
 		return unkept{err}
 	}
 	k.state = next
