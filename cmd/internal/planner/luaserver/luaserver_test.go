@@ -45,7 +45,7 @@ func open(t testing.TB, server *luaserver.Server, now func() int64) *redisstore.
 // TestStore runs the suite that every store must pass.
 func TestStore(t *testing.T) {
 	if racing {
-		t.Skip("takes minutes under the race detector; TestConcurrent is for that")
+		t.Skip("it takes long with the race detector: make test runs it without")
 	}
 	part := 1
 	if testing.Short() { // of a minute and a half
@@ -89,11 +89,8 @@ func TestConcurrent(t *testing.T) {
 
 // steps is how often a test does something at random.
 func steps(n int) int {
-	switch {
-	case testing.Short():
+	if racing || testing.Short() {
 		return n / 40
-	case racing:
-		return n / 10
 	}
 	return n
 }
