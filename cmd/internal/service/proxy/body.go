@@ -93,6 +93,37 @@ func (b *pacedBody) release() {
 	}
 }
 
+// fullDuplex returns a writer for a handler that goes on reading the request's body
+// after its answer has begun. Else net/http throws away up to 256 KiB of the body of
+// an HTTP/1.1 request then, and the upstream gets the rest as if it were the whole.
+func fullDuplex(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
+	b, ok := r.Context().Value(pacedKey{}).(*pacedBody)
+	if !ok || r.ProtoMajor > 1 {
+		return w
+	}
+	_ = http.NewResponseController(w).EnableFullDuplex() // a writer of a test may have none
+	return &earlyWriter{w, b}
+}
+
+// An earlyWriter closes the connection after an answer that begins before the end of
+// the body. net/http would read the next request of the connection beside what is
+// left of the body, and panic.
+type earlyWriter struct {
+	http.ResponseWriter
+	body *pacedBody
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (e *earlyWriter) WriteHeader(status int) {
+	if status >= http.StatusOK && !e.body.ended.Load() {
+		e.Header().Set("Connection", "close")
+	}
+	e.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for [http.ResponseController].
+func (e *earlyWriter) Unwrap() http.ResponseWriter { return e.ResponseWriter }
+
 // bodyFault returns why the client's body did not come, or false if it is not
 // the client's fault.
 func bodyFault(r *http.Request) (fault, bool) {

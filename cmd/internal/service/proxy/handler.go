@@ -139,12 +139,7 @@ func NewHandler(o Options) (*Handler, error) {
 		}
 		defer leave()
 		h.passed.Add(1)
-		if r.ProtoMajor == 1 && r.ContentLength != 0 {
-			// Or net/http throws away up to 256 KiB of a body when an answer begins before
-			// its end, and the upstream would get the rest as if it were the whole.
-			_ = http.NewResponseController(w).EnableFullDuplex() // a writer of a test may have none
-		}
-		behind.ServeHTTP(w, r)
+		behind.ServeHTTP(fullDuplex(w, r), r)
 	}))
 	return h, nil
 }

@@ -1,12 +1,17 @@
 package proxy_test
 
 import (
+	"bufio"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stint-dev/stint/httplimit"
 )
@@ -84,5 +89,77 @@ func TestEarlyAnswer(t *testing.T) {
 	}
 	if got := f.get(t, "/"); got.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Errorf("later: %d", got.StatusCode)
+	}
+}
+
+// TestEarlyAnswerEndsConnection has a server behind that answers before it has the
+// body. What the client sends then is of the body and no request, however it looks,
+// and the connection ends with the body.
+func TestEarlyAnswerEndsConnection(t *testing.T) {
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	var asked sync.Map // what came behind the first head of each connection
+	go func() {
+		for n := 0; ; n++ {
+			conn, err := server.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				in := bufio.NewReader(conn)
+				for line := ""; line != "\r\n" && err == nil; {
+					line, err = in.ReadString('\n')
+				}
+				fmt.Fprint(conn, "HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno")
+				rest, _ := io.ReadAll(in) // until the proxy closes it
+				asked.Store(n, string(rest))
+			}()
+		}
+	}()
+	f := start(t, mustURL(t, "http://"+server.Addr().String()), 0, oneRule(t, "ip", "1000/s"), httplimit.ClientIP{})
+	const next = "GET /next HTTP/1.1\r\nHost: h\r\n\r\n"
+	chunk := fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(next), next)
+	for name, c := range map[string]struct{ head, begins, goesOn string }{
+		"a length":               {fmt.Sprintf("POST / HTTP/1.1\r\nContent-Length: %d", 5+len(next)), "hello", next},
+		"nothing of it is there": {fmt.Sprintf("GET / HTTP/1.1\r\nContent-Length: %d", len(next)), "", next},
+		"a long one":             {"POST / HTTP/1.1\r\nContent-Length: 1000000", "hello", strings.Repeat(next, 1000)},
+		"chunks":                 {"POST / HTTP/1.1\r\nTransfer-Encoding: chunked", "5\r\nhello\r\n", chunk},
+		"of HTTP/1.0":            {fmt.Sprintf("POST / HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: %d", 5+len(next)), "hello", next},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 3 {
+				conn, err := net.Dial("tcp", f.address)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				_ = conn.SetDeadline(time.Now().Add(30 * time.Second)) // an answer that never comes is none
+				fmt.Fprint(conn, c.head+"\r\nHost: h\r\n\r\n"+c.begins)
+				in := bufio.NewReader(conn)
+				answer, err := http.ReadResponse(in, nil)
+				if err != nil || answer.StatusCode != http.StatusRequestEntityTooLarge || !answer.Close {
+					t.Fatalf("%+v, %v; want 413, after which the connection ends", answer, err)
+				}
+				_, _ = io.Copy(io.Discard, answer.Body) // two bytes
+				fmt.Fprint(conn, c.goesOn+next)
+				if more, _ := io.ReadAll(in); len(more) > 0 { // a reset is an end, too
+					t.Errorf("a second answer: %q", more)
+				}
+			}
+		})
+	}
+	f.client.CloseIdleConnections()
+	asked.Range(func(_, rest any) bool {
+		if strings.Contains(rest.(string), "X-Forwarded") {
+			t.Errorf("the body came as a request: %q", rest)
+		}
+		return true
+	})
+	if said := f.log.String(); strings.Contains(said, "panic") {
+		t.Errorf("%.2000s", said)
 	}
 }
