@@ -15,13 +15,15 @@ WHOLE    := ./memstore ./cmd/internal/planner/plan
 # Many tests wait for servers: one package more than there are cores is tested at once.
 AT_ONCE   = -p $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # What one goroutine compares, or a browser shows, by name, and the packages that are
-# tested for it without the detector, in the short forms that others have with it. Those
-# of WHOLE are so anyway.
+# tested for it without the detector, BRIEFLY in the short forms that others have with
+# it. Those of WHOLE are so anyway.
 PLAIN    := TestPlanPasted TestProposalPasted TestSimulateModes TestTranscripts$$/^(arrivals|size|test|plan) \
 	TestPage TestPageAccessible TestPageLog TestPageLogStops TestPageWithoutPlan TestSharedCopy TestWhyAgrees \
 	TestDifferentialRedis TestDifferentialRedisCluster TestDifferentialRedisForms TestDifferentialRedisSteps TestYears \
-	TestSingleRecoversReservations TestReservationsRestarted TestEvidenceByMoments
-PLAINLY  := ./cmd/stint ./cmd/internal/planner/lab ./proof
+	TestSingleRecoversReservations TestReservationsRestarted TestEvidenceByMoments TestLargeRules TestOnDemandBounded \
+	TestValkey TestFormsCalendarThereAndBack TestListsDifferential TestListsHistory TestLogCost TestSettleCost
+PLAINLY  := ./cmd/stint ./cmd/internal/planner/lab ./cmd/internal/service/rules ./redisstore
+BRIEFLY  := ./proof
 NOTHING  :=
 # A pattern of names that -run and -skip take.
 NAMED     = '$(subst $(NOTHING) ,|,$(patsubst %,^%$$,$(1)))'
@@ -113,7 +115,7 @@ test short: export GOGC ?= 400
 
 test: needs formatted ## install what is missing, then gofmt, go vet, and test every module, those of go.work with the race detector; say what was left out
 	@go run ./proof/cmd/tests \
-	  vet $(UNRACED) -- test -p 2 -timeout 40m $(WHOLE) $(UNRACED) -- test -short -run $(call NAMED,$(PLAIN)) $(PLAINLY) -- test -short ./cmd/internal/planner/luaserver -- apart $(QUICKLY) $(APART) ++ \
+	  vet $(UNRACED) -- test -p 2 -timeout 40m $(WHOLE) $(UNRACED) -- test -run $(call NAMED,$(PLAIN)) $(PLAINLY) -- test -short -run $(call NAMED,$(PLAIN)) $(BRIEFLY) -- test -short ./cmd/internal/planner/luaserver -- apart $(QUICKLY) $(APART) ++ \
 	  vet $(RACE) $(RACED) -- test $(RACE) -skip $(call NAMED,$(PLAIN)) $(AT_ONCE) -timeout 40m $(LONGEST) $(RACED)
 
 test-valkey: ## the tests of redisstore on valkey-server instead of redis-server
