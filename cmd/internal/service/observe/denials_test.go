@@ -187,6 +187,15 @@ func TestLogFlood(t *testing.T) {
 				t.Errorf("minute %d: the first sum is not that of the stubborn key: %s", minute, after[0])
 			}
 		}
+		time.Sleep(2 * time.Minute) // quiet
+		synctest.Wait()
+		total -= sum(t, log.take())
+		for _, ip := range []string{"198.51.100.1", "198.51.100.2"} { // later, as at first: one line each, at once
+			for range 2 {
+				ask(o, p, policy.Map{"ip": ip})
+			}
+			log.want(t, `level=INFO msg=denied door=http rule=none key_hash=HASH limit=1/1h cost=1 retry_after=1h0m0s`)
+		}
 		o.Close()
 		if total -= sum(t, log.take()); total != 0 {
 			t.Errorf("%d denials are in no line", total)

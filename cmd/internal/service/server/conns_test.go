@@ -77,6 +77,33 @@ func TestConns(t *testing.T) {
 	} else {
 		_ = c.Close()
 	}
+	for _, c := range conns {
+		_ = c.Close()
+	}
+	for bounds.Count() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	for round := range 3 { // later, as at first: each address has its share again, and all have theirs
+		var later []net.Conn
+		for _, from := range []string{"127.0.0.1", "127.0.0.1", "127.0.0.2", "127.0.0.2"} {
+			c, in := open(from)
+			later = append(later, c)
+			if !in {
+				t.Errorf("round %d: a connection of %s is refused although all have gone", round, from)
+			}
+		}
+		if c, in := open("127.0.0.3"); in {
+			t.Errorf("round %d: a connection beyond the bound is let in", round)
+		} else {
+			_ = c.Close()
+		}
+		for _, c := range later {
+			_ = c.Close()
+		}
+		for bounds.Count() > 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
 	if _, most := server.NewConns(server.ConnsOptions{Max: 400, Log: slog.New(slog.DiscardHandler)}).Bounds(); most != 100 {
 		t.Errorf("%d of one address, want a quarter of all", most)
 	}
