@@ -44,7 +44,7 @@ type answerConn struct {
 
 	mu    sync.Mutex
 	pace  pace
-	seen  int64     // what was acknowledged when a write was last looked at
+	seen  int64     // what was acknowledged when it was last counted
 	until time.Time // the deadline that was asked for
 }
 
@@ -82,7 +82,11 @@ func (c *answerConn) arm() (now time.Time) {
 func (c *answerConn) wrote(waited time.Duration, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.pace.spend(waited, int64(n))
+	taken := int64(0)
+	if c.acknowledged == nil || c.pace.left < c.pace.stall/2 {
+		taken = c.taken(n) // before, what was acknowledged is left to be counted later
+	}
+	c.pace.spend(waited, taken)
 	c.pace.left = max(c.pace.left, 1) // the next may not wait at all
 }
 
@@ -95,13 +99,20 @@ func (c *answerConn) goOn(n int) bool {
 	if !c.until.IsZero() && !time.Now().Before(c.until) {
 		return false
 	}
-	taken := int64(n)
+	return c.pace.spend(c.pace.step(), c.taken(n))
+}
+
+// taken returns what the client has taken since it was last asked for, each byte once;
+// what was written, if more is not known.
+func (c *answerConn) taken(n int) int64 {
 	if c.acknowledged != nil {
 		if all, ok := c.acknowledged(); ok {
-			taken, c.seen = max(taken, all-c.seen), all
+			last := c.seen
+			c.seen = all
+			return all - last
 		}
 	}
-	return c.pace.spend(c.pace.step(), taken)
+	return int64(n)
 }
 
 // SetWriteDeadline implements [net.Conn].
