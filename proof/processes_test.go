@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -94,7 +95,8 @@ func startRedis(t *testing.T) (socket string) {
 		_ = os.RemoveAll(dir)
 	})
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Stat(socket); err == nil {
+		if c, err := net.Dial("unix", socket); err == nil { // the file is there before the server listens
+			_ = c.Close()
 			return socket
 		}
 	}
