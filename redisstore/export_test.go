@@ -215,3 +215,10 @@ func (s *Store) Before(b stint.Bound) []string {
 	}
 	return (*before)[2:]
 }
+
+// KnownShares is how many limits of mode Share are known.
+func (s *Store) KnownShares() int {
+	s.modes.mu.Lock()
+	defer s.modes.mu.Unlock()
+	return len(s.modes.shares.all)
+}

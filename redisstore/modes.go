@@ -5,12 +5,10 @@ import (
 	"crypto/rand"
 	"fmt"
 	"hash/maphash"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-	"weak"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
@@ -161,15 +159,14 @@ type modes struct {
 	returns returns                        // what was given back: denials of before are forgotten
 	denied  *denials                       // of requests with several limits; nil if none are kept
 
-	once     sync.Once                           // start
-	mu       sync.Mutex                          // guards what follows
-	serial   uint64                              // of the last boundLimit
-	singles  map[string]*boundLimit              // that were bound last in modes lease and async, by name
-	strict   map[string]weak.Pointer[boundLimit] // that ask the server each time, by name and text
-	forgetAt int                                 // the size of strict at which to look for limits that are no longer held
-	shares   map[string]stint.Limit              // the same of mode Share
-	tables   []sweeper
-	closed   bool
+	once    sync.Once                            // start
+	mu      sync.Mutex                           // guards what follows
+	serial  uint64                               // of the last boundLimit
+	singles map[string]*boundLimit               // that were bound last in modes lease and async, by name
+	strict  weakMap[boundLimit]                  // that ask the server each time, by name and text
+	shares  weakMap[atomic.Pointer[stint.Limit]] // of mode Share, by name: the limit that was bound last
+	tables  []sweeper
+	closed  bool
 
 	done    chan struct{}
 	running sync.WaitGroup
@@ -188,7 +185,7 @@ const sweepEvery = 100 * time.Millisecond
 func newModes(s *Store, o Modes) *modes {
 	m := &modes{
 		store: s, Modes: o.withDefaults(), clock: s.now,
-		singles: make(map[string]*boundLimit), strict: make(map[string]weak.Pointer[boundLimit]), forgetAt: 64, shares: make(map[string]stint.Limit), done: make(chan struct{}),
+		singles: make(map[string]*boundLimit), done: make(chan struct{}),
 	}
 	m.denied = newDenials(m)
 	m.returns.seed = maphash.MakeSeed()
@@ -262,7 +259,7 @@ func (m *modes) boundLimit(mode Mode, l stint.Limit, known *limit, f *form) *bou
 	strict := known.name + "\x00" + f.text
 	old := m.singles[known.name]
 	if mode == Strict {
-		old = m.strict[strict].Value()
+		old = m.strict.get(strict)
 	}
 	if old != nil && old.mode == mode && old.limit == l && old.form == f {
 		return old
@@ -277,8 +274,7 @@ func (m *modes) boundLimit(mode Mode, l stint.Limit, known *limit, f *form) *bou
 	}
 	switch {
 	case mode == Strict:
-		m.forgetStrict()
-		m.strict[strict] = weak.Make(one)
+		m.strict.put(strict, one)
 		return one
 	case mode == Lease && m.leased(l) > 0 && f.fast != nil:
 		one.lease = newLeases(one, m.leased(l))
@@ -289,16 +285,6 @@ func (m *modes) boundLimit(mode Mode, l stint.Limit, known *limit, f *form) *bou
 	}
 	m.singles[known.name] = one
 	return one
-}
-
-// forgetStrict drops limits that are no longer held, once there are twice as many as
-// were left the last time. m.mu is held.
-func (m *modes) forgetStrict() {
-	if len(m.strict) < m.forgetAt {
-		return
-	}
-	maps.DeleteFunc(m.strict, func(_ string, p weak.Pointer[boundLimit]) bool { return p.Value() == nil })
-	m.forgetAt = max(64, 2*len(m.strict))
 }
 
 // start starts the keeper, once there is something to look after. On a virtual
@@ -464,15 +450,12 @@ func (m *modes) bindShares(name string, limits []stint.Limit) (stint.Bound, erro
 		if one.share, err = m.local.Load().Bind(name, parts[i]); err != nil {
 			return nil, err
 		}
-		m.shares[one.name] = l
+		if one.stands = m.shares.get(one.name); one.stands == nil {
+			one.stands = new(atomic.Pointer[stint.Limit])
+			m.shares.put(one.name, one.stands)
+		}
+		one.stands.Store(&l)
 		b.all[i] = one
 	}
 	return b, nil
-}
-
-// shared returns a limit of this mode as it stands now.
-func (m *modes) shared(name string) stint.Limit {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.shares[name]
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"math/bits"
+	"sync/atomic"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -25,7 +26,7 @@ func (b *modeBound) Limits() []stint.Limit {
 	out := make([]stint.Limit, len(b.all))
 	for i, one := range b.all {
 		if out[i] = one.limit; one.mode == Share {
-			out[i] = b.shared(one.name)
+			out[i] = *one.stands.Load()
 		}
 	}
 	return out
@@ -170,14 +171,15 @@ type boundLimit struct {
 	*modes
 	serial uint64 // no other has the same
 	mode   Mode
-	name   string      // that its states have
-	limit  stint.Limit // as it was bound
-	form   *form       // as the server holds it
-	strict *bound      // nil in mode Share
-	share  stint.Bound // nil but in mode Share
-	denied *denials    // nil if none are kept
-	lease  *leases     // nil unless it is decided so
-	async  *accounts   // nil unless it is decided so
+	name   string                       // that its states have
+	limit  stint.Limit                  // as it was bound
+	form   *form                        // as the server holds it
+	strict *bound                       // nil in mode Share
+	share  stint.Bound                  // nil but in mode Share
+	stands *atomic.Pointer[stint.Limit] // what was bound last under this name; nil but in mode Share
+	denied *denials                     // nil if none are kept
+	lease  *leases                      // nil unless it is decided so
+	async  *accounts                    // nil unless it is decided so
 }
 
 // current reports whether no other form of the limit has been bound since: then
