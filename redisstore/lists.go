@@ -202,7 +202,7 @@ func succeed(all []*limit, former [][]string) {
 				add(segment)
 			}
 		}
-		for i := len(all) - 1; i >= 0; i-- {
+		for i := len(all) - 1; i >= 0 && len(args) < mostBefore; i-- {
 			add(all[i].segment)
 		}
 		if args == nil {
