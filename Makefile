@@ -99,8 +99,8 @@ demo: ## run the proxy in front of a small server of its own, and say what to tr
 
 # All that tests build, the command among it, is compiled once: with these flags, which
 # are those of a release, and for vet as for the tests; nomsgpack leaves out a coder of
-# gin's, by far its longest to compile, and no debugger looks at what is linked. Vet looks at the tests, too, so that they do not
-# again.
+# gin's, by far its longest to compile, and -w what a debugger reads. Vet looks at the
+# tests, too, so that they do not again.
 BUILT := -trimpath -tags=grpcnotrace,nomsgpack -ldflags=-w $(SELDOM)
 test: export GOFLAGS := $(GOFLAGS) $(BUILT) -vet=off
 # Code that generators wrote takes long to compile with the detector; not to copy its
