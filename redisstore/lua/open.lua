@@ -181,7 +181,7 @@ local function reservations(layers, n, t)
     token = string.sub(token, 1, 8)
     for i, L in ipairs(layers) do
       local key = KEYS[n + i]
-      if L.turned then turn(L) end -- what was reserved before, not this
+      if L.turned and cost ~= 0 then turn(L) end -- what was reserved before, not this
       L.turned = false
       local id = redis.call('HGET', key, 'id')
       if not id then
