@@ -50,6 +50,7 @@ func serve(t testing.TB, app *fiber.App) string {
 	done := make(chan error, 1)
 	go func() { done <- app.Listener(ln, fiber.ListenConfig{DisableStartupMessage: true}) }()
 	t.Cleanup(func() {
+		http.DefaultClient.CloseIdleConnections() // or Shutdown may wait for them for 90 s
 		if err := app.Shutdown(); err != nil {
 			t.Error(err)
 		}
