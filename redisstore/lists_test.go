@@ -128,7 +128,7 @@ func (e *evals) Eval(ctx context.Context, script string, keys, args []string) (a
 func TestListsRecordWarm(t *testing.T) {
 	server := redistest.Start(t)
 	now := int64(1_790_000_000_000_000_000)
-	o := redisstore.Options{Prefix: "warm", Now: func() int64 { return now }}
+	o := redisstore.Options{Prefix: "warm", Timeout: time.Minute, Now: func() int64 { return now }}
 	take(t, bound(t, open(t, server.URL(), o), "10/1h"), "other", 1)
 	c := client(t, server.Addr)
 	do(t, c, "SCRIPT", "LOAD", redisstore.Source)
