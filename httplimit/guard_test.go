@@ -263,6 +263,30 @@ func TestRefundPanic(t *testing.T) {
 	}
 }
 
+// TestRefundAborted panics after a 401, as a reverse proxy does when the client has
+// left: the status that was sent counts too.
+func TestRefundAborted(t *testing.T) {
+	l := limiter(t, nil, "1/h")
+	h := guard(t, l, httplimit.Options{Refund: func(status int) bool { return status != 401 }})(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusUnauthorized)
+			if r.URL.Path == "/abort" {
+				panic(http.ErrAbortHandler)
+			}
+		}))
+	func() {
+		defer func() {
+			if recover() != http.ErrAbortHandler {
+				t.Error("the panic is lost")
+			}
+		}()
+		serve(h, "/abort")
+	}()
+	if rec := serve(h, "/"); rec.Code != http.StatusTooManyRequests {
+		t.Errorf("after an aborted 401: %d, want 429", rec.Code)
+	}
+}
+
 // TestRefundFull falls back to what cannot be given back.
 func TestRefundFull(t *testing.T) {
 	var reported error

@@ -92,9 +92,9 @@ type Options struct {
 	MaxWait time.Duration
 	// Refund reports whether a response of that status gives back what its
 	// request took, for example so that only failures count. A handler that
-	// panics counts as 500. The handler's ResponseWriter is wrapped for it, and
-	// the cost is a reservation: units that have recovered by then are not given
-	// back. Refund cannot be combined with waiting. The default gives nothing
+	// panics counts as 500, and gives back only if the status that it has sent
+	// does too. The handler's ResponseWriter is wrapped for it, and the cost is a
+	// reservation: units that have recovered by then are not given back. Refund cannot be combined with waiting. The default gives nothing
 	// back.
 	Refund func(status int) bool
 	// RefundWithin is how long after a request its refund may come; later it

@@ -17,9 +17,9 @@ const settleWithin = time.Second
 // in the same goroutine, after the handler, also when the client has gone.
 func (o *Options) serveCounting(w http.ResponseWriter, r *http.Request, next http.Handler, refund func(context.Context) error) {
 	s := &statusWriter{ResponseWriter: w}
-	status := http.StatusInternalServerError // of a panic
+	panicked := true
 	defer func() {
-		if !o.Refund(status) {
+		if !s.refunded(o.Refund, panicked) {
 			return
 		}
 		ctx, stop := context.WithTimeout(context.WithoutCancel(r.Context()), settleWithin)
@@ -29,9 +29,7 @@ func (o *Options) serveCounting(w http.ResponseWriter, r *http.Request, next htt
 		}
 	}()
 	next.ServeHTTP(s.withPowers(), r)
-	if status = s.status; status == 0 {
-		status = http.StatusOK
-	}
+	panicked = false
 }
 
 // A statusWriter remembers the status of a response. It unwraps for
@@ -39,6 +37,17 @@ func (o *Options) serveCounting(w http.ResponseWriter, r *http.Request, next htt
 type statusWriter struct {
 	http.ResponseWriter
 	status int // 0 until it is known
+}
+
+// refunded reports whether the response gives back what its request took. After a
+// panic both 500 and the status that the client has seen must: a client that
+// leaves can make a reverse proxy panic.
+func (s *statusWriter) refunded(refund func(status int) bool, panicked bool) bool {
+	if panicked {
+		return refund(http.StatusInternalServerError) && (s.status == 0 || refund(s.status))
+	}
+	s.ok()
+	return refund(s.status)
 }
 
 // WriteHeader implements [http.ResponseWriter].
