@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -99,7 +98,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var query Query
-	if status, detail := read(w, r, &query); status != 0 {
+	if status, detail := server.ReadJSON(w, r, maxBody, &query); status != 0 {
 		server.WriteProblem(w, status, "", detail)
 		return
 	}
@@ -123,23 +122,6 @@ func (h *Handler) note(ctx context.Context, author string) error {
 		return nil
 	}
 	return h.o.Note(ctx, author)
-}
-
-// read reads the body.
-func read(w http.ResponseWriter, r *http.Request, query *Query) (status int, detail string) {
-	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
-	decoder.DisallowUnknownFields()
-	err := decoder.Decode(query)
-	if err == nil {
-		if _, err = decoder.Token(); err == io.EOF {
-			return 0, ""
-		}
-		err = errors.New("something follows the JSON")
-	}
-	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		return http.StatusRequestEntityTooLarge, "the body is too large"
-	}
-	return http.StatusBadRequest, "the body: " + err.Error()
 }
 
 // answer rehearses.

@@ -68,3 +68,25 @@ func TestHandlerOneAtATime(t *testing.T) {
 		}
 	}
 }
+
+// TestHandlerBody rejects bodies that two programs could read in two ways.
+func TestHandlerBody(t *testing.T) {
+	p, recorder := live(t, `{"rules": [{"name": "site", "key": ["ip"], "limits": ["2/h"]}]}`, record.Options{})
+	h := rehearse.NewHandler(rehearse.HandlerOptions{
+		Policy: func() *policy.Policy { return p }, Recorder: recorder, Fresh: true, Check: rules.Decode,
+		Who: func(*http.Request) (string, rulesdb.Role, error) { return "anna", rulesdb.Viewer, nil },
+	})
+	for body, want := range map[string]string{
+		`{"document":"rules: []","document":"rules: []"}`: `"document\" twice`,
+		`{"document":"rules: []","Top":5}`:                "names are in lower case",
+		`{"document":"rules: []","tops":5}`:               "unknown field",
+		`{"document":"rules: []"} {}`:                     "something follows",
+		`{"document":`:                                    "the body: ",
+	} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/rehearse", strings.NewReader(body)))
+		if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s: %d %s, want 400 and %s", body, w.Code, w.Body, want)
+		}
+	}
+}

@@ -5,7 +5,6 @@ import (
 	_ "embed" // the description of the API
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -99,6 +98,14 @@ func (r *Request) Clear() bool { return r.Role != rulesdb.Viewer && !hashed(r.Co
 
 // Body reads the body, JSON without fields that are not known.
 func (r *Request) Body(into any) error { return r.call.body(maxBody, into) }
+
+// body reads the body, JSON of at most so many bytes.
+func (c *call) body(most int64, into any) error {
+	if status, detail := server.ReadJSON(c.w, c.r, most, into); status != 0 {
+		return &requestError{status, detail}
+	}
+	return nil
+}
 
 // HandlerOptions are what a Handler may have beside its editor. The zero value has
 // nothing.
@@ -356,21 +363,4 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 // bare takes the place of the database out of an error.
 func (h *Handler) bare(err error) string {
 	return strings.TrimPrefix(err.Error(), h.editor.String()+": ")
-}
-
-// body reads the body, JSON without fields that are not known.
-func (c *call) body(most int64, into any) error {
-	decoder := json.NewDecoder(http.MaxBytesReader(c.w, c.r.Body, most))
-	decoder.DisallowUnknownFields()
-	err := decoder.Decode(into)
-	if err == nil {
-		if _, err = decoder.Token(); err == io.EOF {
-			return nil
-		}
-		err = errors.New("something follows the JSON")
-	}
-	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		return &requestError{http.StatusRequestEntityTooLarge, "the body is too large"}
-	}
-	return &requestError{http.StatusBadRequest, "the body: " + err.Error()}
 }

@@ -258,6 +258,8 @@ func TestRefused(t *testing.T) {
 		{"POST", "/v1/rules", `"1"`, `{"document": "rules: 5"}`, 422, "rules"},
 		{"POST", "/v1/rules", `"1"`, `{"documents": "x"}`, 400, "documents"},
 		{"POST", "/v1/rules", `"1"`, `{"document": "x"} {}`, 400, "follows"},
+		{"PUT", "/v1/override?rule=api&key=k", "", `{"unlimited": true, "for": "1h", "for": ""}`, 400, "\"for\" twice"},
+		{"PUT", "/v1/override?rule=api&key=k", "", `{"block": true, "Block": false, "unlimited": true}`, 400, "lower case"},
 		{"POST", "/v1/rules", `"1"`, `{"document": "rules: []", "comment": "a\nb"}`, 422, ""},
 		{"POST", "/v1/rules/rollback", `"1"`, `{"version": 9}`, 404, "revision 9"},
 		{"GET", "/v1/rules?version=-1", "", "", 422, "whole number"},

@@ -1,0 +1,67 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// ReadJSON reads a body of at most so many bytes, JSON without fields that are not
+// known or come twice. It returns the status of what is wrong with it, and what that
+// is; or 0.
+func ReadJSON(w http.ResponseWriter, r *http.Request, most int64, into any) (status int, detail string) {
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	if err == nil {
+		err = decode(data, into)
+	}
+	if err == nil {
+		return 0, ""
+	}
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return http.StatusRequestEntityTooLarge, "the body is too large"
+	}
+	return http.StatusBadRequest, "the body: " + err.Error()
+}
+
+func decode(data []byte, into any) error {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return err
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return errors.New("something follows the JSON")
+	}
+	return checkNames(json.NewDecoder(bytes.NewReader(data)))
+}
+
+// checkNames fails if a field of a valid object is there twice, or not in lower
+// case: encoding/json takes the last of them, in any case.
+func checkNames(decoder *json.Decoder) error {
+	if start, _ := decoder.Token(); start != json.Delim('{') {
+		return nil
+	}
+	seen := map[string]bool{}
+	for decoder.More() {
+		token, err := decoder.Token()
+		name, _ := token.(string)
+		switch {
+		case err != nil:
+			return err
+		case strings.ToLower(strings.ToUpper(name)) != name:
+			return fmt.Errorf("unknown field %q: names are in lower case", name)
+		case seen[name]:
+			return fmt.Errorf("field %q twice", name)
+		}
+		seen[name] = true
+		var value json.RawMessage
+		if err := decoder.Decode(&value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
