@@ -129,7 +129,10 @@ func TestInterfacesAgree(t *testing.T) {
 	}
 	_ = client.Close()
 	s.signal(syscall.SIGTERM)
-	s.waitFor("msg=stopped")
+	doors := len(interfaces) - 1 // the library is not it
+	if line, counts := s.waitFor("msg=stopped"), fmt.Sprintf("allowed=%d denied=%d failed=0", doors*allowed, doors*denied); !strings.Contains(line, counts) {
+		t.Errorf("%s; want %s", line, counts)
+	}
 	if err := s.process.Wait(); err != nil {
 		t.Error(err)
 	}

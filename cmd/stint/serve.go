@@ -181,7 +181,7 @@ func (c *serveCmd) serve(ctx context.Context, ln net.Listener, ds *listeners, s 
 	finish()
 	background.Wait()
 	err = errors.Join(err, failed(), s.saveLast(logger))
-	allowed, denied, undecided := h.Counts()
+	allowed, denied, undecided := s.observer.Counts()
 	logger.Info("stopped", "allowed", allowed, "denied", denied, "failed", undecided)
 	return err
 }

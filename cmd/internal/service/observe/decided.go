@@ -35,6 +35,7 @@ var fallbacks = [...]policy.Failure{policy.FailLocal, policy.FailOpen, policy.Fa
 type entrypoint struct {
 	name        string
 	took        prometheus.Observer
+	allowed     atomic.Uint64 // requests
 	denied      atomic.Uint64 // requests
 	storeErrors atomic.Uint64
 	forgotten   atomic.Uint64 // limits of callers
@@ -60,7 +61,9 @@ const unmatched = ""
 func (o *Observer) Decided(name string, r *policy.Result, q Request) {
 	d := o.entrypoint(name)
 	d.took.Observe(q.Took.Seconds())
-	if !r.Decision.Allowed {
+	if r.Decision.Allowed {
+		d.allowed.Add(1)
+	} else {
 		d.denied.Add(1)
 	}
 	if o.spans != nil {
@@ -89,6 +92,19 @@ func (o *Observer) Decided(name string, r *policy.Result, q Request) {
 			o.log.denied(name, r, i, &q)
 		}
 	}
+}
+
+// Counts returns how many requests were allowed and denied at all entrypoints, and on
+// how many no decision was made.
+func (o *Observer) Counts() (allowed, denied, undecided uint64) {
+	for _, d := range *o.entrypoints.Load() {
+		allowed += d.allowed.Load()
+		denied += d.denied.Load()
+		for i := range d.failed {
+			undecided += d.failed[i].Load()
+		}
+	}
+	return allowed, denied, undecided
 }
 
 // Forgot counts a limit that a caller gave and that made room for another.

@@ -22,7 +22,6 @@ const maxDelay = 5 * time.Second
 func (h *Handler) auth(w http.ResponseWriter, r *http.Request, deny int) {
 	o, refused := h.original(r)
 	if refused != nil {
-		h.failed.Add(1)
 		h.o.Observer.Failed(authDoor, refused)
 		h.sampled.Warn("a proxy's question was refused: it is not set up as docs/SERVE.md says", "why", refused.detail)
 		refused.write(w)
@@ -42,11 +41,10 @@ func (h *Handler) auth(w http.ResponseWriter, r *http.Request, deny int) {
 	head := w.Header()
 	head["Cache-Control"] = noStore
 	if err != nil {
-		h.failed.Add(1)
 		h.fail(authDoor, r, err).deny(w, deny)
 		return
 	}
-	h.count(authDoor, &c.result, observe.Request{Took: took, Waited: waited, Header: r.Header})
+	h.o.Observer.Decided(authDoor, &c.result, observe.Request{Took: took, Waited: waited, Header: r.Header})
 	status := h.fields.Set(head, c.policy, &c.result)
 	if status == http.StatusOK {
 		head["Content-Length"] = zero

@@ -50,17 +50,8 @@ func (h *Handler) decided(w http.ResponseWriter, r *http.Request, c *call, took 
 	if err != nil {
 		return 0, h.fail(entrypoint, r, err)
 	}
-	h.count(entrypoint, &c.result, observe.Request{Took: took, Header: r.Header})
+	h.o.Observer.Decided(entrypoint, &c.result, observe.Request{Took: took, Header: r.Header})
 	return h.say(w, c), nil
-}
-
-func (h *Handler) count(entrypoint string, result *policy.Result, q observe.Request) {
-	h.o.Observer.Decided(entrypoint, result, q)
-	if result.Decision.Allowed {
-		h.allowed.Add(1)
-	} else {
-		h.denied.Add(1)
-	}
 }
 
 // say writes the answer, and the header fields if it is one by itself.

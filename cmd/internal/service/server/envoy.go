@@ -15,22 +15,15 @@ func (h *Handler) envoy(w http.ResponseWriter, r *http.Request) {
 	c := h.calls.Get().(*call)
 	defer h.release(c)
 	if refused := h.readEnvoy(w, r, c); refused != nil {
-		h.failed.Add(1)
 		refused.write(w)
 		return
 	}
 	operator := h.o.Operators.Has(bearer(r))
 	status, answer, err := h.o.Envoy(r.Context(), c.body, operator)
-	switch {
-	case err != nil:
-		h.failed.Add(1)
+	if err != nil {
 		p := problem{status: status, detail: err.Error()}
 		p.write(w)
 		return
-	case status == http.StatusOK:
-		h.allowed.Add(1)
-	default:
-		h.denied.Add(1)
 	}
 	c.out = append(append(c.out[:0], answer...), '\n')
 	c.write(w, status)

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
-	"sync/atomic"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/httplimit"
@@ -61,8 +60,6 @@ type Handler struct {
 	plain   httplimit.Ambiguous
 	foreign *http.CrossOriginProtection
 	calls   sync.Pool // of *call
-
-	allowed, denied, failed atomic.Int64
 }
 
 // NewHandler returns a Handler.
@@ -80,12 +77,6 @@ func NewHandler(o Options) *Handler {
 		o: o, sampled: SampleLog(o.Log), fields: httplimit.Fields{Dialect: o.Dialect}, foreign: http.NewCrossOriginProtection(),
 		calls: sync.Pool{New: func() any { return &call{body: make([]byte, 0, 1<<10), out: make([]byte, 0, 1<<9)} }},
 	}
-}
-
-// Counts returns how many decisions allowed and denied, and how many could not
-// be made.
-func (h *Handler) Counts() (allowed, denied, failed int64) {
-	return h.allowed.Load(), h.denied.Load(), h.failed.Load()
 }
 
 // A call is one body on its way, and what it is answered. Calls are used again.
@@ -196,7 +187,6 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, v *verb) {
 			return
 		}
 	}
-	h.failed.Add(1)
 	refused.write(w)
 }
 
@@ -236,7 +226,6 @@ func (h *Handler) answerBatch(w http.ResponseWriter, r *http.Request, v *verb, c
 			c.out = append(c.out, '}')
 			continue
 		}
-		h.failed.Add(1)
 		c.out = failed.append(c.out[:begin])
 	}
 	c.out = append(c.out, "]}\n"...)
