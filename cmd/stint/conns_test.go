@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -80,7 +81,7 @@ func answers(address, request string) bool {
 }
 
 // fewDescriptors runs the program with that many descriptors until the test
-// ends, and returns where it listens.
+// ends, and returns where it listens, and its "pid".
 func fewDescriptors(t *testing.T, n int, args string) map[string]string {
 	t.Helper()
 	script := fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, n)
@@ -95,10 +96,7 @@ func fewDescriptors(t *testing.T, n int, args string) map[string]string {
 	}
 	lines := bufio.NewScanner(log)
 	at := make(map[string]string)
-	want := 2
-	if strings.Contains(args, "--resp") {
-		want = 3
-	}
+	want := 2 + strings.Count(args, "--resp") + strings.Count(args, "--grpc")
 	for len(at) < want && lines.Scan() {
 		if m := listening.FindStringSubmatch(lines.Text()); m != nil {
 			name := m[2]
@@ -125,5 +123,6 @@ func fewDescriptors(t *testing.T, n int, args string) map[string]string {
 	if len(at) < want {
 		t.Fatalf("it listens at %v", at)
 	}
+	at["pid"] = strconv.Itoa(c.Process.Pid)
 	return at
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -104,7 +105,7 @@ func (c *serveCmd) serveListeners(ctx context.Context, end func(), ds *listeners
 	}
 	drain := max(c.Drain, 1)
 	if ds.grpc != nil {
-		o := rls.ServeOptions{TLS: d.tls(), Notice: c.DrainDelay, Drain: drain, Admit: d.role(ds.grpcOpen)}
+		o := rls.ServeOptions{TLS: d.tls(), Notice: c.DrainDelay, Drain: drain, Admit: d.role(ds.grpcOpen), Enter: boundCalls(s.client.Trusted)}
 		run("grpc", ds.grpc, func() error { return rls.Serve(ctx, ds.grpc, service, o) })
 	}
 	if ds.resp != nil {
@@ -119,6 +120,26 @@ func (c *serveCmd) serveListeners(ctx context.Context, end func(), ds *listeners
 		mu.Lock()
 		defer mu.Unlock()
 		return all
+	}
+}
+
+const (
+	// maxCalls is how many calls of Envoy's service there may be at once: each holds its
+	// metadata and its message. One address may have a quarter.
+	maxCalls = 4000
+	// maxWatches is so for watches of health, which do not end.
+	maxWatches = 1000
+)
+
+// boundCalls returns what counts calls of Envoy's service, and refuses some.
+func boundCalls(trusted []netip.Prefix) func(peer string, watch bool) (leave func(), why string) {
+	calls := server.NewRequests(maxCalls, maxCalls/4, trusted)
+	watches := server.NewRequests(maxWatches, maxWatches/4, trusted)
+	return func(peer string, watch bool) (leave func(), why string) {
+		if watch {
+			return watches.Enter(peer)
+		}
+		return calls.Enter(peer)
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
-	"google.golang.org/grpc/tap"
 
 	"github.com/stint-dev/stint/cmd/internal/service/drain"
 )
@@ -43,6 +42,10 @@ type ServeOptions struct {
 	// more often is cut off. The default value is 10 s, the shortest interval
 	// that Envoy and gRPC clients are meant to use.
 	MinPing time.Duration
+	// Enter counts a call of a peer, "address:port", until leave is called, or says
+	// why there may not be another; a watch of health is told of, as it does not end.
+	// The default counts none.
+	Enter func(peer string, watch bool) (leave func(), why string)
 }
 
 func (o *ServeOptions) fill() {
@@ -54,6 +57,9 @@ func (o *ServeOptions) fill() {
 	}
 	if o.MaxStreams == 0 {
 		o.MaxStreams = 1000
+	}
+	if o.Enter == nil {
+		o.Enter = func(string, bool) (func(), string) { return func() {}, "" }
 	}
 	if o.MinPing == 0 {
 		o.MinPing = 10 * time.Second
@@ -129,7 +135,7 @@ func (o *ServeOptions) server(stopping context.Context) *grpc.Server {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: o.MinPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: quiet, Timeout: patience}),
 		grpc.StreamInterceptor(admit.stream),
-		grpc.InTapHandle(o.within),
+		grpc.InTapHandle(o.enter),
 	}
 	if o.Admit != nil {
 		options = append(options, grpc.UnaryInterceptor(admit.unary))
@@ -138,18 +144,6 @@ func (o *ServeOptions) server(stopping context.Context) *grpc.Server {
 		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
 	}
 	return grpc.NewServer(options...)
-}
-
-// within bounds calls from their headers on, but for watches of health, which are
-// long: interceptors see a call only once its message is there, which a client may
-// send byte by byte. Envoy sends a deadline of its own.
-func (o *ServeOptions) within(ctx context.Context, call *tap.Info) (context.Context, error) {
-	if by, ok := ctx.Deadline(); call.FullMethodName == healthpb.Health_Watch_FullMethodName || ok && time.Until(by) <= o.Read {
-		return ctx, nil
-	}
-	bound, release := context.WithTimeout(ctx, o.Read)
-	context.AfterFunc(ctx, release)
-	return bound, nil
 }
 
 // stop lets calls on their way finish, for at most so long.

@@ -7,9 +7,9 @@ import (
 	"github.com/stint-dev/stint/httplimit"
 )
 
-// Requests bounds the requests that hold a connection to the server behind. One
-// connection of HTTP/2 has many of them, so that bounds on the connections of clients
-// do not hold their descriptors. It may be used from many goroutines at once.
+// Requests bounds requests, such as those that hold a connection to the server behind.
+// One connection of HTTP/2 has many of them, so that bounds on the connections of
+// clients do not hold what requests take. It may be used from many goroutines at once.
 type Requests struct {
 	most, perAddress int
 	trusted          httplimit.ClientIP
@@ -24,10 +24,13 @@ type Requests struct {
 // of which may have a request.
 func newRequests(o ConnsOptions) *Requests {
 	most := max(descriptors()-reserved-o.Max, o.Max)
-	return &Requests{
-		most: most, perAddress: max(most/4, o.PerAddress),
-		trusted: httplimit.ClientIP{Trusted: o.Trusted}, by: make(map[netip.Prefix]int),
-	}
+	return NewRequests(most, max(most/4, o.PerAddress), o.Trusted)
+}
+
+// NewRequests returns a bound of requests in all and of one address, which does not
+// hold trusted proxies.
+func NewRequests(most, perAddress int, trusted []netip.Prefix) *Requests {
+	return &Requests{most: most, perAddress: perAddress, trusted: httplimit.ClientIP{Trusted: trusted}, by: make(map[netip.Prefix]int)}
 }
 
 // Enter counts a request of a peer, "address:port", until leave is called, or says
@@ -43,7 +46,7 @@ func (r *Requests) Enter(peer string) (leave func(), why string) {
 	defer r.mu.Unlock()
 	switch {
 	case r.all >= r.most:
-		return nil, "there are as many requests as connections to the server behind"
+		return nil, "there are as many requests as there may be"
 	case r.by[network] >= r.perAddress && !trusted:
 		return nil, "its address has as many requests as one may have"
 	}
