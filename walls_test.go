@@ -458,6 +458,7 @@ var floors = map[string]string{
 		.
 		cmd/internal/service/rulescopy
 		internal/match
+		internal/wording
 		policy
 		policy/rulesfile
 		rulesource`,
@@ -547,6 +548,7 @@ var floors = map[string]string{
 	"cmd/internal/service/ruletest": `
 		.
 		cmd/internal/service/rules
+		internal/wording
 		memstore
 		policy
 		policy/rulesfile

@@ -4,7 +4,9 @@
 package wording
 
 import (
+	"fmt"
 	"iter"
+	"slices"
 	"strings"
 )
 
@@ -48,9 +50,23 @@ func Distance(a, b string) int {
 
 // Shorten cuts a value to at most 80 bytes, so that a message that quotes it
 // stays readable.
-func Shorten(s string) string {
-	if len(s) > 80 {
-		return strings.ToValidUTF8(s[:77], "") + "…"
+func Shorten(s string) string { return cut(s, 80) }
+
+// Sprintf formats with strings, which may be messages themselves, cut to at most 500
+// bytes.
+func Sprintf(format string, args ...any) string {
+	args = slices.Clone(args)
+	for i, arg := range args {
+		if s, ok := arg.(string); ok {
+			args[i] = cut(s, 500)
+		}
+	}
+	return fmt.Sprintf(format, args...)
+}
+
+func cut(s string, most int) string {
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most-len("…")], "") + "…"
 	}
 	return s
 }

@@ -95,9 +95,9 @@ func (t *trail) String() string {
 	case t.field == "":
 		return fmt.Sprintf("%s[%d]", t.up, t.item)
 	case t.up == nil:
-		return t.field
+		return wording.Shorten(t.field)
 	}
-	return t.up.String() + "." + t.field
+	return t.up.String() + "." + wording.Shorten(t.field)
 }
 
 func (d *decoder) fail(n *Node, t *trail, hint, format string, args ...any) {
@@ -112,7 +112,7 @@ func (d *decoder) failAt(line, column int, t *trail, hint, format string, args .
 		}
 		return
 	}
-	d.errs = append(d.errs, &Error{line, column, t.String(), fmt.Sprintf(format, args...), hint})
+	d.errs = append(d.errs, &Error{line, column, t.String(), wording.Sprintf(format, args...), hint})
 }
 
 // visit counts a value, so that a small file of aliases cannot become a large

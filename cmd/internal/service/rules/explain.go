@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/stint-dev/stint/internal/wording"
 	"github.com/stint-dev/stint/policy/rulesfile"
 	"go.yaml.in/yaml/v4"
 )
@@ -48,7 +49,7 @@ func explain(data []byte, err error) *rulesfile.Error {
 		e.Reason, e.Hint = deepReason, ""
 	}
 	if name, ok := strings.CutPrefix(load.Message, "unknown anchor '"); ok {
-		e.Reason = "no anchor &" + strings.TrimSuffix(name, "' referenced") + " before this alias"
+		e.Reason = "no anchor &" + wording.Shorten(strings.TrimSuffix(name, "' referenced")) + " before this alias"
 		e.Hint = "put text that begins with a star in quotes"
 	}
 	if load.Message == "found character that cannot start any token" {

@@ -369,6 +369,7 @@ func TestNoFile(t *testing.T) {
 
 // TestBounds reads texts that take memory or time for nothing.
 func TestBounds(t *testing.T) {
+	long := strings.Repeat("a", 200_000)
 	for name, test := range map[string]struct{ text, want string }{
 		"bytes":    {"rules: [" + strings.Repeat(" ", 32<<20) + "]", "at most 32 MiB"},
 		"values":   {"rules: [" + strings.Repeat("0,", 1<<20) + "]", "more than 1048576 values"},
@@ -386,6 +387,13 @@ func TestBounds(t *testing.T) {
 		"comments": {strings.Repeat("# c\n", 1<<18), "the file is empty"},
 		"quote":    {`"` + strings.Repeat("a", 1<<20), "1:1: text without the quote that ends it"},
 		"word":     {strings.Repeat("a", 1<<20), "want a map, not text"},
+		"field":    {long + ": 1", `unknown field "aaa`},
+		"twice":    {"rules: [{name: a, match: {header." + long + ": 1, header." + long + ": 2}}]", "twice"},
+		"mode":     {"rules: [{name: a, key: [ip], limits: [1/s], mode: " + long + "}]", "aaa…"},
+		"missing":  {"rules: [{name: a, key: [ip], limits: [1/s], on_missing: " + long + "}]", "aaa…"},
+		"failure":  {"rules: [{name: a, key: [ip], limits: [1/s], on_store_failure: " + long + "}]", "aaa…"},
+		"alias":    {"rules: *" + long, "aaa…"},
+		"tag":      {"rules: !" + long + " x", "aaa…"},
 	} {
 		_, err := rules.Decode("test.yaml", []byte(test.text))
 		errs, ok := errors.AsType[rulesfile.Errors](err)

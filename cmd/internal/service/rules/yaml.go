@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/stint-dev/stint/internal/wording"
 	"github.com/stint-dev/stint/policy/rulesfile"
 	"go.yaml.in/yaml/v4"
 )
@@ -166,7 +167,7 @@ type branch struct {
 }
 
 func failAt(n *yaml.Node, hint, format string, args ...any) *rulesfile.Error {
-	return &rulesfile.Error{Line: n.Line, Column: n.Column, Reason: fmt.Sprintf(format, args...), Hint: hint}
+	return &rulesfile.Error{Line: n.Line, Column: n.Column, Reason: wording.Sprintf(format, args...), Hint: hint}
 }
 
 // node turns a node that is depth levels below the root.

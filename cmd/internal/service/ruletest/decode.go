@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/stint-dev/stint/internal/wording"
 	"github.com/stint-dev/stint/policy/rulesfile"
 
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
@@ -86,7 +87,7 @@ func (d *decoder) fail(n *rulesfile.Node, hint, format string, args ...any) {
 }
 
 func (d *decoder) failAt(line, column int, hint, format string, args ...any) {
-	d.errs = append(d.errs, &rulesfile.Error{Line: line, Column: column, Path: d.path, Reason: fmt.Sprintf(format, args...), Hint: hint})
+	d.errs = append(d.errs, &rulesfile.Error{Line: line, Column: column, Path: d.path, Reason: wording.Sprintf(format, args...), Hint: hint})
 }
 
 // in reads a part of the tree.
