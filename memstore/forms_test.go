@@ -380,6 +380,14 @@ func TestFormsOfFlood(t *testing.T) {
 	if last := s.Stats().Bytes; last > 2*first {
 		t.Errorf("%d bytes after 10 rounds of new keys, %d after 60", first, last)
 	}
+	c.advance(24 * time.Hour)
+	for k := range keys / 4 { // normal use: each key has the whole of its own limit
+		for i := range 11 {
+			if d := taken(t, l[0], fmt.Sprint("later ", k), 1); d.Allowed != (i < 10) {
+				t.Fatalf("later, key %d, request %d: %+v", k, i, d)
+			}
+		}
+	}
 }
 
 // A binder binds forms while a snapshot is written.

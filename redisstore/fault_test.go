@@ -449,6 +449,17 @@ func testFlood(t *testing.T, newKeys int) {
 	if answered.Load() != each*callers || free.Load() != 0 {
 		t.Errorf("%d answers, and %d units for a key that was exhausted", answered.Load(), free.Load())
 	}
+	s.CLI(t, "flushall")
+	s.CLI(t, "config", "set", "maxmemory", "0")
+	refused := r.witness.refused.Load()
+	for i := range 50 { // fewer than a second's budget of new keys
+		if d, err := r.wide.Take(ctx, fmt.Sprint("later ", i), 1); err != nil || !d.Allowed {
+			t.Errorf("later: %+v, %v", d, err)
+		}
+	}
+	if n := r.witness.refused.Load() - refused; n > 0 {
+		t.Errorf("later: %d calls are refused", n)
+	}
 }
 
 // TestManyCallersOfAStall has more callers at once than a client library has

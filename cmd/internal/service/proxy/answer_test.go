@@ -102,6 +102,19 @@ func TestSlowReaders(t *testing.T) {
 			case <-time.After(patience):
 				t.Error("the answer goes on")
 			}
+			later := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: patience}
+			scheme := "http://"
+			if test.tls {
+				scheme = "https://"
+			}
+			answer, err := later.Get(scheme + f.address)
+			if err != nil {
+				t.Fatal("later: ", err)
+			}
+			defer answer.Body.Close()
+			if n, err := io.CopyN(io.Discard, answer.Body, 8<<20); err != nil {
+				t.Errorf("later, a client that reads gets %d bytes: %v", n, err)
+			}
 		})
 	}
 }

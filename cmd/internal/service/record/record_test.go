@@ -146,6 +146,19 @@ func TestFlood(t *testing.T) {
 	if n < 1000 || len(seen) != n {
 		t.Errorf("%d requests, %d paths", n, len(seen))
 	}
+	const later = 1000
+	for i := range later {
+		r.Decided(rules, policy.Map{"path": fmt.Sprintf("/api/later/%d", i), "ip": "192.0.2.7"}, 1, allowed(true))
+	}
+	kept := 0
+	for q := range r.Recording(time.Now()).Requests() {
+		if v, _ := q.Attribute("path"); strings.HasPrefix(v, "/api/later/") && q.Allowed && q.Cost == 1 {
+			kept++
+		}
+	}
+	if kept != later {
+		t.Errorf("after the flood, %d of %d requests are kept", kept, later)
+	}
 }
 
 // TestMany has rules that look at more attributes than are kept.

@@ -3,6 +3,8 @@ package topkeys_test
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
@@ -26,7 +28,9 @@ func ip(n int) string { return fmt.Sprintf("10.%d.%d.%d", n>>16&255, n>>8&255, n
 
 // TestTrackerFlood denies 200,000 keys once, and ten keys a hundred times in
 // between: the ten are found, with counts that are right within what is said.
-func TestTrackerFlood(t *testing.T) {
+func TestTrackerFlood(t *testing.T) { synctest.Test(t, trackerFlood) }
+
+func trackerFlood(t *testing.T) {
 	p, b := newPolicy(t, "1/d"), topkeys.New()
 	var r policy.Result
 	deny := func(n int) {
@@ -63,6 +67,19 @@ func TestTrackerFlood(t *testing.T) {
 	}
 	if near := b.Nearest(10_000); len(near) > 1024 {
 		t.Errorf("%d keys are near", len(near))
+	}
+	time.Sleep((topkeys.Minutes + 1) * time.Minute) // quiet
+	for n := range 100 {
+		deny(n + 1_000_000) // of these one passes
+	}
+	later := b.Denied(10_000)
+	for _, d := range later {
+		if d.Count != 1 || d.Over != 0 {
+			t.Errorf("after the flood: %+v", d)
+		}
+	}
+	if len(later) != 100 {
+		t.Errorf("after the flood: %d keys, want 100", len(later))
 	}
 }
 
