@@ -245,6 +245,52 @@ func TestClockStepExpiry(t *testing.T) {
 	}
 }
 
+// TestClockStepForgotten steps the clock of a real server back over the end of a window
+// that it has forgotten: the window begins again, once. A bucket, a log, a counter and
+// parts admit no more than otherwise.
+func TestClockStepForgotten(t *testing.T) {
+	server, clock := redistest.StartClock(t)
+	c := client(t, server.Addr)
+	store := open(t, server.URL(), redisstore.Options{Modes: redisstore.Modes{DenialCache: -1}})
+	defer store.Close()
+	for text, most := range map[string]int{
+		"5/1h fixed_window": 15, "5/1h token_bucket_interval": 15, // 10, without the step
+		"5/1h": 5, "5/1h sliding_log": 5, "5/1h sliding_counter": 5, "5/1h sliding_buckets": 5,
+	} {
+		limit := bind(t, store, text)
+		end := int64(0) // of a window, in µs
+		moveTo := func(before time.Duration) {
+			now, err := do(t, c, "TIME").AsIntSlice()
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := now[0]*1_000_000 + now[1]
+			if end == 0 {
+				end = (at/3_600_000_000 + 2) * 3_600_000_000
+			}
+			clock.Step(t, time.Duration(end-at)*time.Microsecond-before)
+		}
+		passed := 0
+		ask := func() {
+			for take(t, limit, "a", 1).Allowed {
+				passed++
+			}
+		}
+		moveTo(20 * time.Second)
+		ask()
+		moveTo(-10 * time.Second)
+		_, _ = limit.Decide(ctx, meter.OpPeek, "a", 1) // a state that has ended is gone once it is read
+		moveTo(10 * time.Second)
+		ask()
+		moveTo(-20 * time.Second)
+		ask()
+		t.Logf("%s: %d passed, at most %d may", text, passed, most)
+		if passed > most {
+			t.Errorf("%s: %d passed about the end of a window, at most %d may", text, passed, most)
+		}
+	}
+}
+
 // TestClockStepLeases takes a node away with all in hand that may be, and steps
 // the clock of a real server back by an hour: what the node had in hand ends two
 // seconds later all the same, so that another has something to spend.

@@ -215,7 +215,8 @@ func TestScriptSentOnce(t *testing.T) {
 		}
 		wg.Wait()
 	}
-	if n := callsOf(t, c, "eval"); n > 2*rounds {
+	// the record of the limits is read by its text, as it may be lost too
+	if n := callsOf(t, c, "eval"); n > 3*rounds {
 		t.Errorf("the script was sent %d times in %d storms", n, rounds)
 	}
 	shows(t, "texts of the script that are sent when it is lost", "one a node")

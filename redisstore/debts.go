@@ -111,7 +111,7 @@ func (s *Store) charge(ctx context.Context, id string, all []charging) error {
 				continue
 			}
 			args = append(args, number(int64(i-from)), "1")
-			args = all[from].limit.append(args, all[from].form, now)
+			args = all[from].append(args, now)
 			for _, c := range all[from:i] {
 				args = append(args, number(c.units))
 			}

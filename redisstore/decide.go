@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -56,7 +55,7 @@ func (s *Store) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, c
 	if err != nil {
 		return stint.Decision{}, err
 	}
-	if s.old != nil || s.listsDue(parts) {
+	if !s.isReady(parts) {
 		var cancel context.CancelFunc
 		ctx, cancel = s.within(ctx)
 		defer cancel()
@@ -107,6 +106,24 @@ type part struct {
 	answer     *stint.Decision // where its own goes, or nil
 }
 
+// append appends a part's arguments but for its weight, as the script takes them: the
+// limits whose place its limit may have taken, then those of its form, for a time in
+// ns that is near the server's.
+func (p *part) append(args []string, now int64) []string {
+	if before := p.limit.before.Load(); before != nil {
+		args = append(args, *before...)
+	}
+	return p.appendForm(args, now)
+}
+
+func (p *part) appendForm(args []string, now int64) []string {
+	args = append(args, p.form.args...)
+	if p.form.calendar != nil {
+		args = append(args, p.form.calendar.at(now)...)
+	}
+	return args
+}
+
 // request appends the layers, flattened.
 func (s *Store) request(parts []part, layers []stint.Layer) ([]part, error) {
 	if s.closed.Load() {
@@ -140,6 +157,27 @@ func (s *Store) request(parts []part, layers []stint.Layer) ([]part, error) {
 	return parts, s.bearable(entriesOf(parts))
 }
 
+// isReady reports whether nothing comes before parts are asked: see ready.
+func (s *Store) isReady(parts []part) bool {
+	if s.old != nil {
+		return false
+	}
+	now := s.moment()
+	return !slices.ContainsFunc(parts, func(p part) bool {
+		r := p.limit.list.Load()
+		return r != nil && r.due.Load() <= now
+	})
+}
+
+// ready does what comes before parts are asked: it reads the record of their names,
+// and takes over old states.
+func (s *Store) ready(ctx context.Context, parts []part) error {
+	if err := s.readLists(ctx, parts); err != nil {
+		return err
+	}
+	return s.migrate(ctx, parts)
+}
+
 // longAnswer is longPath for a request of one group.
 func (s *Store) longAnswer(ctx context.Context, parts []part, more []string, verb string, head ...string) (answer, error) {
 	a := s.longPath(ctx, parts, more, verb, head...)
@@ -166,7 +204,7 @@ func (s *Store) longPath(ctx context.Context, parts []part, more []string, verb 
 		now := s.near()
 		for i := range parts {
 			args = append(args, number(parts[i].weight))
-			args = parts[i].limit.append(args, parts[i].form, now)
+			args = parts[i].append(args, now)
 		}
 		reply, cells, err := s.evalLong(ctx, parts, keys, args, shares)
 		if err != nil {
@@ -222,7 +260,7 @@ func (s *Store) fastPath(ctx context.Context, op meter.Op, parts []part, cost in
 	args := append(room[len(parts):len(parts)], verb, number(cost))
 	for i := range parts {
 		keys[i] = state(parts[i].begin, parts[i].end, parts[i].limit)
-		args = parts[i].limit.append(args, parts[i].form, 0)
+		args = parts[i].append(args, 0)
 	}
 	if s.flooded(&parts[0]) {
 		return s.fastOverflow(ctx, op, parts, cost, keys, args)
@@ -244,67 +282,6 @@ func (s *Store) fastPath(ctx context.Context, op meter.Op, parts []part, cost in
 		return d, unexpected(reply)
 	}
 	return joinFast(parts, list, cost, op != meter.OpPeek)
-}
-
-// fastAnswer looks at the parts of a group, or charges them so that it can be given
-// back.
-func (s *Store) fastAnswer(ctx context.Context, parts []part, verb string, cost int64) (a groupAnswer) {
-	keys, args := make([]string, len(parts)), make([]string, 0, 4*len(parts)+5)
-	args = append(args, strings.ToUpper(verb), number(cost))
-	for i := range parts {
-		keys[i] = state(parts[i].begin, parts[i].end, parts[i].limit)
-		args = parts[i].limit.append(args, parts[i].form, 0)
-	}
-	var reply any
-	var err error
-	if s.flooded(&parts[0]) {
-		reply, a.cells, err = s.evalCells(ctx, parts, keys, args)
-	} else {
-		reply, err = s.batched(ctx, false, 0, keys, args)
-	}
-	if err != nil {
-		return groupAnswer{err: err}
-	}
-	list, ok := reply.([]any)
-	if one, is := reply.(int64); is {
-		list, ok = []any{one}, true
-	}
-	charged := verb == "k" && len(list) == 2*len(parts)
-	if !ok || len(list) != len(parts) && !charged {
-		return groupAnswer{err: unexpected(reply)}
-	}
-	backlogs := list[:len(parts)]
-	if charged && a.cells == "" {
-		s.spendFast(meter.OpTake, parts, cost, backlogs)
-	}
-	allowed := !slices.ContainsFunc(backlogs, func(b any) bool { n, _ := b.(int64); return n < 0 })
-	a.answer = append(make(answer, 0, 1+answersEach*len(parts)), cost)
-	for i, b := range backlogs {
-		n, ok := b.(int64)
-		if !ok {
-			return groupAnswer{err: unexpected(b)}
-		}
-		q := parts[i].form.fast
-		a.answer = append(a.answer, numbers(q.answer(parts[i].form.capacity, cost, n, allowed, verb == "k"))...)
-		if charged {
-			mark, _ := list[len(parts)+i].(string)
-			a.marks = append(a.marks, mark)
-		}
-	}
-	s.countCells(a.cells, a.denied())
-	return a
-}
-
-// numbers returns a limit's answer as the general path has it.
-func numbers(d stint.Decision) []int64 {
-	n := []int64{1, d.Remaining, int64(d.ResetAfter / time.Microsecond), int64(d.RetryAfter / stint.Wait(time.Microsecond)), int64(d.Delay / time.Microsecond)}
-	if d.Denied != 0 {
-		n[answersOK] = 0
-	}
-	if d.RetryAfter == stint.Never {
-		n[answersRetry] = -1
-	}
-	return n
 }
 
 // joinFast makes one decision of several backlogs, and hands each limit its

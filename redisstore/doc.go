@@ -19,9 +19,8 @@
 // one charge; the errors say what is known ([ErrNotExecuted], [ErrAmbiguous],
 // [ErrConfiguration]).
 //
-// Price: a round trip, and in Redis one integer a key for a bucket whose unit
-// takes whole microseconds, a short string for other kinds, and about 4 bytes
-// an entry for a log. A long log that is the only limit of a request is read and
+// Price: a round trip, and in Redis a short string a key, with about 4 bytes an
+// entry for a log. A long log that is the only limit of a request is read and
 // written in part, else whole. Keys expire once they are as if never seen; expiry
 // collects garbage and decides nothing.
 //
@@ -31,11 +30,10 @@
 // number of microseconds goes by the next greater one, which no clock of whole
 // microseconds can tell apart.
 //
-// A limit that is bound with other parameters than the state was written under
-// carries over what was used, as [meter.Meter.Adopt] says, when the key is next
-// charged. A bucket of whole microseconds notices a change by three digits of a
-// hash: one change in 800 goes unnoticed, and then a burst that became smaller is
-// worked off over up to two drains of the new limit, not one.
+// A state says which limit it was written under. A limit that is bound with other
+// parameters is another form of it: the state keeps up to four forms, each counts
+// every request by its own rule, and the one that is bound decides. It starts with
+// the greatest use under the others, and these go when they have nothing left to count.
 //
 // In a cluster, a request whose layers are on several nodes first peeks at all of
 // them, then charges each, and gives back its charges if another request was faster

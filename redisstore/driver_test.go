@@ -32,7 +32,7 @@ func (*spy) Close()        {}
 // again when the server says that they are none of its.
 func TestNoClientTime(t *testing.T) {
 	s := &spy{}
-	store, err := redisstore.New(redisstore.Options{Driver: s})
+	store, err := redisstore.New(redisstore.Options{Driver: s, Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -79,7 +79,10 @@ func (s *Store) Nodes() int { return int(s.heart.nodes.Load()) }
 func (s *Store) beat(ctx context.Context) {
 	for {
 		if n, err := s.count(ctx, beatLife); err == nil {
-			s.heart.take(n)
+			if n < 0 && s.heart.beats > 0 { // it was forgotten: what else was?
+				s.listsLost()
+			}
+			s.heart.take(max(n, -n))
 		}
 		pause := time.NewTimer(beatEvery*3/4 + randv2.N(beatEvery/2))
 		select {
@@ -92,7 +95,8 @@ func (s *Store) beat(ctx context.Context) {
 }
 
 // count runs the script's part heartbeat.lua: this process counts for so long
-// from now, not at all if that is 0.
+// from now, not at all if that is 0. A count below 0 means that many, and that the
+// server did not know this process.
 func (s *Store) count(ctx context.Context, life time.Duration) (int64, error) {
 	reply, err := s.batched(ctx, true, 0, []string{s.names.nodes()}, []string{"H", s.heart.node, strconv.FormatInt(life.Microseconds(), 10)})
 	n, _ := reply.(int64)

@@ -29,15 +29,6 @@ func stateName(name string, l stint.Limit) string {
 	return strings.NewReplacer("%", "%25", "/", "%2F").Replace(name) + "/" + l.ID()
 }
 
-// append appends a limit's arguments in a form: the limits whose place it may have
-// taken, then those of the form, for a time in ns that is near the server's.
-func (l *limit) append(args []string, f *form, now int64) []string {
-	if before := l.before.Load(); before != nil {
-		args = append(args, *before...)
-	}
-	return f.append(args, now)
-}
-
 // A form is a limit as the script takes it.
 type form struct {
 	limit    stint.Limit
@@ -142,16 +133,6 @@ func flags(l stint.Limit) string {
 		s += "m"
 	}
 	return s
-}
-
-// append appends the form's arguments, for a time in ns that is near the
-// server's.
-func (f *form) append(args []string, now int64) []string {
-	args = append(args, f.args...)
-	if f.calendar != nil {
-		args = append(args, f.calendar.at(now)...)
-	}
-	return args
 }
 
 // A calendar gives the script the bounds of the windows around a time, which

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -22,7 +23,6 @@ const (
 	listsSoon  = time.Second    // until it is, where it could not be
 	listsStay  = 3 * listsOften // for which a list counts longer than its limits: it is noted anew meanwhile
 	listsOlder = listsOften     // that the record may be of this list before it is written again
-	listsPart  = 4              // of a request's time, one part is the most that it waits for the record
 )
 
 // listsScript is a small script beside the one that decides, as the record is in no
@@ -33,8 +33,10 @@ var listsScript, _ = assemble("lists")
 type list struct {
 	name   string // what they are bound under
 	limits []*limit
-	due    atomic.Int64 // when the record is to be read, by clockOfLists
-	known  atomic.Bool  // it has been
+	due    atomic.Int64 // when the record is to be read, by moment
+
+	answered atomic.Bool           // the server has, once: with the record, or with a refusal
+	err      atomic.Pointer[error] // of the last reading, until then
 
 	mu      sync.Mutex
 	reading chan struct{} // closed when who reads it now is done; nil if nobody does
@@ -60,79 +62,90 @@ func (r *list) life() (most time.Duration) {
 	return most
 }
 
-// clockOfLists goes on with the virtual clock, if there is one.
-func (s *Store) clockOfLists() int64 {
-	if s.now != nil {
-		return s.now()
+// listsLost has all records read, and the lists noted, with their next decisions: a
+// server may have lost them. Otherwise a process that starts with another list soon
+// after would not learn of the lists that are in use.
+func (s *Store) listsLost() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.lists {
+		r.due.Store(math.MinInt64)
 	}
-	return int64(s.since())
 }
 
-// listsDue reports whether the record of the limits of some parts is to be read.
-func (s *Store) listsDue(parts []part) bool {
-	now := s.clockOfLists()
-	return slices.ContainsFunc(parts, func(p part) bool {
-		r := p.limit.list.Load()
-		return r != nil && r.due.Load() <= now
-	})
-}
-
-// ready does what comes before parts are asked: it reads the record of their names,
-// and takes over old states.
-func (s *Store) ready(ctx context.Context, parts []part) error {
-	s.readLists(ctx, parts)
-	return s.migrate(ctx, parts)
-}
-
-// readLists has the records read that are due. A request waits for one only before
-// the first decision of a list, and not for long: where Redis does not answer in time,
-// it goes by what this process knows.
-func (s *Store) readLists(ctx context.Context, parts []part) {
-	now := s.clockOfLists()
-	var first []chan struct{}
-	for i := range parts {
-		if r := parts[i].limit.list.Load(); r != nil && r.due.Load() <= now {
-			if done := s.readList(ctx, r); done != nil && !r.known.Load() {
-				first = append(first, done)
-			}
-		}
-	}
-	if first == nil {
-		return
-	}
-	most := s.timeout
-	if by, ok := ctx.Deadline(); ok {
-		most = min(most, time.Until(by))
-	}
-	within, cancel := context.WithTimeout(ctx, most/listsPart)
+// readLists has the records read that are due. Before the first decision of a list
+// requests wait for that: what starts a limit afresh that another should have gone on
+// with cannot be undone. Where the server refuses it, or another node of the cluster has
+// it and does not answer, they go by what this process knows.
+func (s *Store) readLists(ctx context.Context, parts []part) error {
+	within, cancel := s.within(ctx)
 	defer cancel()
-	for _, done := range first {
+	now := s.moment()
+	for i := range parts {
+		r := parts[i].limit.list.Load()
+		if r == nil || r.due.Load() > now {
+			continue
+		}
+		n, slot := s.nodeOfList(r)
+		if !n.lets() {
+			if !r.answered.Load() && n == s.nodeOf(s.region(parts[i].begin)) {
+				return n.unavailable()
+			}
+			continue
+		}
+		done := s.readList(within, r)
+		if done == nil || r.answered.Load() {
+			continue
+		}
 		select {
 		case <-done:
+			if err := r.err.Load(); err != nil {
+				return *err
+			}
 		case <-within.Done():
-			return
+			err := s.where(n, fmt.Errorf("%w: waiting for the record of limits: %w", ErrNotExecuted, within.Err()))
+			s.tally.ended(err)
+			s.ended(n, says(within.Value(callerKey{}).(context.Context), err), slot, err)
+			return err
 		}
 	}
+	return nil
+}
+
+// nodeOfList returns the node that has a record, and the record's slot.
+func (s *Store) nodeOfList(r *list) (*node, uint16) {
+	slot := s.region(s.names.lists(r.name))
+	return s.nodeOf(slot), slot
 }
 
 // readList has a record read beside the calls, or on a virtual clock at once. It
-// returns what is closed when that is done; nil if it is done.
+// returns what is closed when that is done; nil if there is nothing to wait for.
 func (s *Store) readList(ctx context.Context, r *list) chan struct{} {
 	r.mu.Lock()
-	if r.reading != nil || r.due.Load() > s.clockOfLists() {
+	if r.reading != nil || r.due.Load() > s.moment() {
 		defer r.mu.Unlock()
 		return r.reading
 	}
-	done := make(chan struct{})
+	done, due := make(chan struct{}), r.due.Load()
 	r.reading = done
 	r.mu.Unlock()
 	read := func(ctx context.Context) {
-		err := s.askList(ctx, r)
 		next := listsOften
+		answered, err := s.askList(ctx, r)
 		if err != nil {
 			next = listsSoon
 		}
-		r.due.Store(s.clockOfLists() + int64(next))
+		if answered {
+			r.answered.Store(true)
+		}
+		var failed *error
+		if r.answered.Load() {
+			r.due.CompareAndSwap(due, s.moment()+int64(next)) // it stays due if the record was lost meanwhile
+		} else {
+			err = uncharged(err)
+			failed = &err
+		}
+		r.err.Store(failed)
 		r.mu.Lock()
 		r.reading = nil
 		r.mu.Unlock()
@@ -146,22 +159,24 @@ func (s *Store) readList(ctx context.Context, r *list) chan struct{} {
 	return done
 }
 
-// askList notes a list in the record of its name, and takes in what that says.
-func (s *Store) askList(ctx context.Context, r *list) error {
+// askList notes a list in the record of its name, and takes in what that says. It
+// reports whether the server answered, be it with a refusal.
+func (s *Store) askList(ctx context.Context, r *list) (answered bool, err error) {
 	life := r.life().Milliseconds() + listsStay.Milliseconds()
 	key, args := s.names.lists(r.name), []string{r.text(), number(life), number(listsOlder.Milliseconds())}
-	if n := s.nodeOf(s.region(key)); !n.lets() {
-		return n.unavailable()
-	}
+	n, slot := s.nodeOfList(r)
 	within, cancel := context.WithTimeout(ctx, max(patience, s.timeout))
 	defer cancel()
 	reply, err := s.driver.Eval(within, listsScript, []string{key}, s.clock(args))
+	err = s.where(n, classify(err))
+	h := says(ctx, err)
+	s.ended(n, h, slot, err)
 	if err != nil {
-		return classify(err)
+		return h == healthGood || unserved(err), err
 	}
 	all, ok := reply.([]any)
 	if !ok {
-		return unexpected(reply)
+		return true, unexpected(reply)
 	}
 	former := make([][]string, 0, len(all))
 	for _, one := range all {
@@ -173,8 +188,7 @@ func (s *Store) askList(ctx context.Context, r *list) error {
 	defer s.mu.Unlock()
 	s.former[r.name] = former
 	succeed(s.bound[r.name], former)
-	r.known.Store(true)
-	return nil
+	return true, nil
 }
 
 // mostBefore is of how many limits of its name one may have taken the place.

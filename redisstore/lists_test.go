@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -107,6 +108,43 @@ func TestListsRecord(t *testing.T) {
 	}
 }
 
+// listsOften is how often a process reads the record in any case.
+const listsOften = time.Minute
+
+// TestListsLost has a server lose the record while a process decides: that notes its
+// list again at once, so that a process which then starts with another list knows it.
+func TestListsLost(t *testing.T) {
+	for name, lose := range map[string]func(t *testing.T, server *redistest.Server){
+		"FLUSHALL": func(t *testing.T, server *redistest.Server) { do(t, client(t, server.Addr), "FLUSHALL") },
+		"kill -9":  func(t *testing.T, server *redistest.Server) { server.Kill(); server.Restart(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			s := open(t, server.URL(), redisstore.Options{Prefix: "lost", Timeout: patience})
+			s.CountNodes(nil)
+			minute := bound(t, s, "10/1m")
+			take(t, minute, "key", 10)
+			eventually(t, "the process is counted", func() bool { return s.Nodes() == 1 })
+			lose(t, server)
+			c, key := client(t, server.Addr), redisstore.ListsKey("lost", "api")
+			for end := time.Now().Add(listsOften * 2 / 3); ; time.Sleep(10 * time.Millisecond) {
+				_, _ = minute.Decide(ctx, meter.OpTake, "other", 1)
+				if n, err := do(t, c, "HLEN", key).AsInt64(); err == nil && n == 1 {
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatal("the record is not there again before it is due")
+				}
+			}
+			take(t, minute, "key", 10)
+			other := open(t, server.URL(), redisstore.Options{Prefix: "lost", Timeout: patience})
+			if d := take(t, bound(t, other, "10/1h"), "key", 1); d.Allowed {
+				t.Errorf("10/1h starts afresh after 10/1m: %+v", d)
+			}
+		})
+	}
+}
+
 // An evals driver counts calls: those of the script that decides, and others.
 type evals struct {
 	redisstore.Driver
@@ -156,7 +194,7 @@ func TestListsRecordWarm(t *testing.T) {
 }
 
 // TestListsAway has no server answer: a decision ends in its time, and when the server
-// is there the record is read.
+// answers the record is read before anything is decided.
 func TestListsAway(t *testing.T) {
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server.Addr)
@@ -187,6 +225,43 @@ func TestListsAway(t *testing.T) {
 		}
 		if err == nil || time.Now().After(end) {
 			break
+		}
+	}
+}
+
+// A slowRecord driver answers late when the record is read.
+type slowRecord struct {
+	redisstore.Driver
+	late time.Duration
+}
+
+func (s *slowRecord) Eval(ctx context.Context, script string, keys, args []string) (any, error) {
+	if script != redisstore.Source {
+		time.Sleep(s.late)
+	}
+	return s.Driver.Eval(ctx, script, keys, args)
+}
+
+// TestListsSlow has the record come late, as it does in a process that is being
+// started: no decision is made before. One whose time is up meanwhile is not made.
+func TestListsSlow(t *testing.T) {
+	const late = 500 * time.Millisecond
+	for _, timeout := range []time.Duration{2 * late, late / 5} {
+		server := redistest.Start(t)
+		c := client(t, server.Addr)
+		take(t, bound(t, open(t, "", redisstore.Options{Prefix: "slow", Client: c}), "10/1h"), "key", 10)
+		b := bound(t, open(t, "", redisstore.Options{Prefix: "slow", Driver: &slowRecord{redisstore.NewDriver(c), late}, Timeout: timeout}), "10/2h")
+		for end := time.Now().Add(patience); ; {
+			d, err := b.Decide(ctx, meter.OpTake, "key", 1)
+			if err == nil && d.Allowed {
+				t.Errorf("with %v for a request, 10/2h starts afresh after 10/1h: %+v", timeout, d)
+			}
+			if err != nil && !errors.Is(err, redisstore.ErrNotExecuted) || time.Now().After(end) {
+				t.Error(err)
+			}
+			if err == nil || t.Failed() {
+				break
+			}
 		}
 	}
 }

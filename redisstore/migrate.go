@@ -62,7 +62,7 @@ func (s *Store) takeOver(ctx context.Context, p *part, key string) error {
 	text, _ := kept[0].(string)
 	life, _ := kept[1].(int64)
 	args := []string{"V", text, number(life), shape(p.form.fast)}
-	_, err = s.eval(ctx, []string{key}, s.clock(p.form.append(args, s.near())))
+	_, err = s.eval(ctx, []string{key}, s.clock(p.appendForm(args, s.near())))
 	return err
 }
 

@@ -75,14 +75,6 @@ func (b *budget) spend(now, keys int64) {
 	}
 }
 
-// moment is the budget's clock: the store's.
-func (s *Store) moment() int64 {
-	if s.now != nil {
-		return s.now()
-	}
-	return int64(s.since())
-}
-
 // flooded reports whether newcomers on the node of a part share cells now.
 func (s *Store) flooded(p *part) bool {
 	if s.newKeys.unit == 0 {

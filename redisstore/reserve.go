@@ -47,7 +47,7 @@ func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 	if err != nil {
 		return stint.Decision{}, "", err
 	}
-	if s.old != nil || s.listsDue(parts) {
+	if !s.isReady(parts) {
 		var cancel context.CancelFunc
 		ctx, cancel = s.within(ctx)
 		defer cancel()
@@ -324,7 +324,9 @@ func (s *Store) Refund(ctx context.Context, layers []stint.Layer, cost int64) (s
 	asked := len(parts)
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	s.readLists(ctx, parts)
+	if err := s.readLists(ctx, parts); err != nil {
+		return stint.Decision{}, err
+	}
 	parts = s.withOthers(parts, layers)
 	if err := s.migrate(ctx, parts); err != nil {
 		return stint.Decision{}, err
@@ -371,7 +373,9 @@ func (s *Store) Reset(ctx context.Context, layers []stint.Layer) error {
 	}
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	s.readLists(ctx, parts)
+	if err := s.readLists(ctx, parts); err != nil {
+		return err
+	}
 	parts = s.withFormer(s.withOthers(parts, layers), layers)
 	if s.old != nil {
 		for i := range parts {

@@ -216,6 +216,14 @@ func (s *Store) callDetached(ctx context.Context, n *node, keys, args []string) 
 // since is the store's monotonic clock.
 func (s *Store) since() time.Duration { return time.Since(s.born) }
 
+// moment is since in ns, or the virtual clock if there is one.
+func (s *Store) moment() int64 {
+	if s.now != nil {
+		return s.now()
+	}
+	return int64(s.since())
+}
+
 // An answer is the script's: the cost that it decided on, then five numbers
 // for each limit, in its own units and in µs.
 type answer []int64

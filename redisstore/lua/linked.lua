@@ -74,9 +74,21 @@ function newLinked()
     return S
   end
 
+  -- stays reports whether a state counts or is linked to one that does, be it through
+  -- others, such as another limit of the same list: then it is charged with what these
+  -- let pass.
+  local function stays(L, S, t, asked, seen)
+    if S.counts then return true end
+    seen = seen or {}
+    seen[S.key] = true
+    for _, O in ipairs(others(L, S.links, t, asked)) do
+      if not seen[O.key] and contains(O.links, S.segment) and stays(L, O, t, asked, seen) then return true end
+    end
+    return false
+  end
+
   -- join reads the states that a state names and that name it. It returns whether
-  -- any of them counts, or of those that they name, such as another limit of the same
-  -- list.
+  -- any of them stays.
   function linked.join(L, t, asked)
     local all, own = others(L, L.links, t, asked)
     local counts = false
@@ -84,13 +96,7 @@ function newLinked()
     for _, S in ipairs(all) do
       if contains(S.links, own) and not S.left then
         L.linked[#L.linked + 1] = S
-        counts = counts or S.counts
-      end
-    end
-    for i = 1, counts and 0 or #L.linked do
-      local S = L.linked[i]
-      for _, O in ipairs(others(L, S.links, t, asked)) do
-        counts = counts or O.counts and contains(O.links, S.segment)
+        counts = counts or stays(L, S, t, asked)
       end
     end
     linked.name(L)
@@ -159,31 +165,14 @@ function newLinked()
     end
   end
 
-  -- counting returns those of states that count, or are linked to one that does, be it
-  -- through others: these are charged with what it lets pass, too.
-  local function counting(all)
-    local some, counts, more = {}, {}, true
-    for _, S in ipairs(all) do counts[S] = S.counts end
-    while more do
-      more = false
-      for _, S in ipairs(all) do
-        for _, O in ipairs(counts[S] and {} or all) do
-          if counts[O] and contains(O.links, S.segment) and contains(S.links, O.segment) then counts[S], more = true, true end
-        end
-      end
-    end
-    for _, S in ipairs(all) do
-      if counts[S] then some[#some + 1] = S end
-    end
-    return some
-  end
-
   -- follow has a limit that has not met the key start with the greatest use under
-  -- other limits, if any counts.
+  -- other limits, if any stays.
   function linked.follow(L, segments, t, refunded, asked)
-    local all, own = others(L, segments, t, asked)
-    local sources = {}
-    all = counting(all)
+    local before, own = others(L, segments, t, asked)
+    local all, sources = {}, {}
+    for _, S in ipairs(before) do
+      if stays(L, S, t, asked) then all[#all + 1] = S end
+    end
     for _, S in ipairs(all) do
       if refunded then give(S, refunded) end
       for _, P in ipairs(S.forms) do sources[#sources + 1] = P end

@@ -51,8 +51,10 @@ func run(covers string) error {
 		return err
 	}
 	ctx := context.Background()
-	if _, err := limiter.Take(ctx, "client", 1); err != nil { // loads the script
-		return err
+	for range 2 { // one loads the script, the next has the record of limits read again for it
+		if _, err := limiter.Take(ctx, "client", 1); err != nil {
+			return err
+		}
 	}
 	time.Sleep(100 * time.Millisecond) // what runs beside the calls has begun, and waits
 	if err := coverage.ClearCounters(); err != nil {
