@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -30,14 +31,11 @@ func TestChaos(t *testing.T) {
 			t.Fatalf("STINT_CHAOS_SEED: %v", err)
 		}
 	}
-	clock, env := redistest.NewClock(t)
-	s := &site{TB: t, clock: clock, cluster: redistest.StartDivided(t, env...), rnd: rand.New(rand.NewPCG(seed, 0))}
-	s.serve(3)
+	s := open(t, seed)
 	stop := s.load()
 	var done []suffered
 	// Before a calm all is over that a fault may leave behind: a clock that stepped
 	// back has clients wait for up to two drains, and those who owe pay.
-	calm := fault{name: "none", lasts: 2 * time.Second}
 	done = append(done, s.suffer(calm))
 	for begun := time.Now(); lasts > 0 && time.Since(begun) < lasts; {
 		if len(done)%10 == 0 {
@@ -55,4 +53,32 @@ func TestChaos(t *testing.T) {
 	done = append(done, s.suffer(calm))
 	stop()
 	s.judge(done, seed)
+}
+
+var calm = fault{name: "none", lasts: 2 * time.Second}
+
+// TestDeploys does a rolling restart, and a rolling deploy after the servers have lost
+// what they knew: also which limits were in use.
+func TestDeploys(t *testing.T) {
+	if os.Getenv("STINT_SOAK") == "" && os.Getenv("STINT_MUTANT") == "" {
+		t.Skip("TestChaos has these faults, too; STINT_SOAK=1 has them alone")
+	}
+	s := open(t, 1)
+	stop := s.load()
+	var done []suffered
+	for _, name := range []string{"rolling restart", "FLUSHALL", "rolling deploy of other limits"} {
+		i := slices.IndexFunc(faults, func(f fault) bool { return f.name == name })
+		done = append(done, s.suffer(faults[i]))
+	}
+	done = append(done, s.suffer(calm))
+	stop()
+	s.judge(done, 1)
+}
+
+// open starts a cluster, and three processes that share it.
+func open(t *testing.T, seed uint64) *site {
+	clock, env := redistest.NewClock(t)
+	s := &site{TB: t, clock: clock, cluster: redistest.StartDivided(t, env...), rnd: rand.New(rand.NewPCG(seed, 0))}
+	s.serve(3)
+	return s
 }

@@ -38,6 +38,8 @@ var faults = []fault{
 	{"scripts lost, again and again", 1, time.Second, forgetScripts, nil},
 	{"kill -9 of a process", 0, time.Second, killProcess, (*site).restart},
 	{"SIGSTOP of a process", 1, 1500 * time.Millisecond, stopProcess, (*site).resumeProcess},
+	{"rolling restart", 0, time.Second, restartAll, nil},
+	{"rolling deploy of other limits", 0, time.Second, deployTight, deployLoose},
 }
 
 // master draws one of the masters that answer.

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/freeport"
 	"github.com/stint-dev/stint/internal/redistest"
 )
@@ -26,14 +27,26 @@ import (
 // nodes.
 const rules = `attributes: [user, team]
 rules:
-  - {name: one, match: {path: /one}, key: [user], limits: "60/s burst 60"}
-  - {name: user, match: {path: /two}, key: [user], limits: "40/s burst 40"}
-  - {name: team, match: {path: /two}, key: [team], limits: "100/s burst 100"}
+  - {name: one, match: {path: /one}, key: [user], limits: "%v"}
+  - {name: user, match: {path: /two}, key: [user], limits: "%v"}
+  - {name: team, match: {path: /two}, key: [team], limits: "%v"}
 `
+
+// A form is the rules' limits.
+type form map[string]stint.Limit
+
+// The loose form is in force, but for what a rolling deploy does. The tight form
+// has other numbers under the rules "user" and "team", and under "one" a limit that
+// takes the place of the loose one, since its period is another. Each limit of it
+// admits only what the loose one does.
+var (
+	loose = form{"one": stint.PerSecond(60).WithBurst(60), "user": stint.PerSecond(40).WithBurst(40), "team": stint.PerSecond(60).WithBurst(60)}
+	tight = form{"one": stint.PerMinute(1800).WithBurst(30), "user": stint.PerSecond(20).WithBurst(20), "team": stint.PerSecond(30).WithBurst(30)}
+)
 
 // Beside those who ask for more than they may have there are some who ask for far
 // less, one in ten of it, each from one process: they are denied only for a reason.
-const users, teams, modest = 6, 2, 3
+const users, teams, modest = 4, 2, 3
 
 const modestPause = 150 * time.Millisecond
 
@@ -45,45 +58,47 @@ type site struct {
 	rnd     *rand.Rand
 	struck  *redistest.Server // by the last fault
 
-	binary, rules string
-	processes     []*process
-	killed        int // the process that the last fault ended or stopped
+	binary    string
+	processes []*process
+	killed    int // the process that the last fault ended or stopped
 
 	mu     sync.Mutex
 	events []event
 	unjust []event // denials of those who ask for little
 
+	resting                    atomic.Bool // those who ask for more than they may have do not ask
 	asked, refused, unanswered atomic.Int64
 }
 
-// A process is a stint serve.
+// A process is a stint serve with a rules file of its own.
 type process struct {
-	addr string
-	cmd  *exec.Cmd
+	addr, rules string
+	cmd         *exec.Cmd
+	tight       atomic.Bool // the form of its rules
+	without     int64       // requests that were answered without the store before it was started again
 }
 
 // An event is a request that was let through, by the limits that it was held to.
 type event struct {
 	begun, ended time.Time
 	limits       [][2]string // rule and key
+	tight        bool        // the tight form decided
 }
 
 // serve builds stint and starts n processes.
 func (s *site) serve(n int) {
 	dir := s.TempDir()
-	s.binary, s.rules = filepath.Join(dir, "stint"), filepath.Join(dir, "stint.yaml")
+	s.binary = filepath.Join(dir, "stint")
 	build := exec.Command("go", "build", "-trimpath", "-tags", "grpcnotrace", "-o", s.binary, "./stint")
 	build.Dir = "../../cmd"
 	if out, err := build.CombinedOutput(); err != nil {
 		s.Fatalf("go build: %v\n%s", err, out)
 	}
-	if err := os.WriteFile(s.rules, []byte(rules), 0o644); err != nil {
-		s.Fatal(err)
-	}
-	for range n {
-		s.processes = append(s.processes, &process{addr: freeport.Addr(s)})
+	for i := range n {
+		s.processes = append(s.processes, &process{addr: freeport.Addr(s), rules: filepath.Join(dir, fmt.Sprint("stint", i, ".yaml"))})
 	}
 	for _, p := range s.processes {
+		s.write(p, loose)
 		s.start(p)
 	}
 	for _, p := range s.processes {
@@ -91,9 +106,16 @@ func (s *site) serve(n int) {
 	}
 }
 
+// write puts a form into the rules file of a process that does not run.
+func (s *site) write(p *process, f form) {
+	if err := os.WriteFile(p.rules, fmt.Appendf(nil, rules, f["one"], f["user"], f["team"]), 0o644); err != nil {
+		s.Fatal(err)
+	}
+}
+
 func (s *site) start(p *process) {
 	store := "redis://" + strings.Join(s.cluster.Addrs(), ",")
-	p.cmd = exec.Command(s.binary, "serve", s.rules, "--http", p.addr, "--store", store)
+	p.cmd = exec.Command(s.binary, "serve", p.rules, "--http", p.addr, "--store", store)
 	if err := p.cmd.Start(); err != nil {
 		s.Fatal(err)
 	}
@@ -132,9 +154,10 @@ func (s *site) metric(p *process, name string) float64 {
 
 func killProcess(s *site) {
 	s.killed = s.rnd.IntN(len(s.processes))
-	cmd := s.processes[s.killed].cmd
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
+	p := s.processes[s.killed]
+	s.keepWithout(p)
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
 }
 
 func (s *site) restart() {
@@ -172,18 +195,18 @@ func (s *site) load() (stop func()) {
 					case <-done:
 						return
 					default:
-						s.ask(client, p.addr, rnd)
+						s.ask(client, p, rnd)
 					}
 				}
 			})
 		}
-		callers.Go(func() { s.askLittle(done, p.addr, fmt.Sprint("modest", i%modest)) })
+		callers.Go(func() { s.askLittle(done, p, fmt.Sprint("modest", i%modest)) })
 	}
 	return func() { close(done); callers.Wait() }
 }
 
 // askLittle asks for far less than the limit lets through, until done.
-func (s *site) askLittle(done <-chan struct{}, addr, user string) {
+func (s *site) askLittle(done <-chan struct{}, p *process, user string) {
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
 	for {
@@ -191,26 +214,30 @@ func (s *site) askLittle(done <-chan struct{}, addr, user string) {
 		case <-done:
 			return
 		case <-time.After(modestPause):
-			s.post(client, addr, map[string]string{"user": user, "team": "", "path": "/one"}, [][2]string{{"one", user}}, true)
+			s.post(client, p, map[string]string{"user": user, "team": "", "path": "/one"}, [][2]string{{"one", user}}, true)
 		}
 	}
 }
 
-func (s *site) ask(client *http.Client, addr string, rnd *rand.Rand) {
+func (s *site) ask(client *http.Client, p *process, rnd *rand.Rand) {
+	if s.resting.Load() {
+		time.Sleep(5 * time.Millisecond)
+		return
+	}
 	user, team := fmt.Sprint("user", rnd.IntN(users)), fmt.Sprint("team", rnd.IntN(teams))
 	attributes, limits := map[string]string{"user": user, "team": team, "path": "/one"}, [][2]string{{"one", user}}
 	if rnd.IntN(2) == 0 {
 		attributes["path"], limits = "/two", [][2]string{{"user", user}, {"team", team}}
 	}
-	s.post(client, addr, attributes, limits, false)
+	s.post(client, p, attributes, limits, false)
 	time.Sleep(5 * time.Millisecond)
 }
 
 // post asks a process, and notes what it says.
-func (s *site) post(client *http.Client, addr string, attributes map[string]string, limits [][2]string, modest bool) {
+func (s *site) post(client *http.Client, p *process, attributes map[string]string, limits [][2]string, modest bool) {
 	body, _ := json.Marshal(map[string]any{"attributes": attributes})
-	e := event{begun: time.Now(), limits: limits}
-	resp, err := client.Post("http://"+addr+"/v1/check", "application/json", bytes.NewReader(body))
+	e := event{begun: time.Now(), limits: limits, tight: p.tight.Load()}
+	resp, err := client.Post("http://"+p.addr+"/v1/check", "application/json", bytes.NewReader(body))
 	s.asked.Add(1)
 	if err != nil {
 		s.unanswered.Add(1)
@@ -220,6 +247,7 @@ func (s *site) post(client *http.Client, addr string, attributes map[string]stri
 	_, _ = io.Copy(io.Discard, resp.Body)
 	resp.Body.Close()
 	e.ended = time.Now()
+	e.tight = e.tight && p.tight.Load() // a request may be sent again, to the process that is started next
 	switch resp.StatusCode {
 	case http.StatusOK:
 		s.mu.Lock()
@@ -233,6 +261,6 @@ func (s *site) post(client *http.Client, addr string, attributes map[string]stri
 			s.mu.Unlock()
 		}
 	default:
-		s.Errorf("%s: %s", addr, resp.Status)
+		s.Errorf("%s: %s", p.addr, resp.Status)
 	}
 }
