@@ -16,7 +16,7 @@ type bound struct {
 }
 
 // Bind implements [stint.Store]. The local store holds each limit to this
-// process's share.
+// process's [Share].
 func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	pair, err := s.failover.Bind(nil, name, limits...)
 	if err != nil {
@@ -46,7 +46,7 @@ func (b *bound) Decide(ctx context.Context, op meter.Op, key string, cost int64)
 		b.warm(key, d.Taken)
 		return d, nil
 	}
-	if !s.fails(ctx, err) { // the call was wrong, or its caller has gone
+	if !s.fails(ctx, err) { // the call was wrong, its caller has gone, or s is closed
 		return d, err
 	}
 	why := err
