@@ -17,19 +17,22 @@ AT_ONCE   = -p $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # What one goroutine compares, or a browser shows, by name, and the packages that are
 # tested for it without the detector, BRIEFLY in the short forms that others have with
 # it. Those of WHOLE are so anyway.
-PLAIN    := TestPlanPasted TestProposalPasted TestSimulateModes TestTranscripts$$/^(arrivals|size|test|plan) \
+PLAIN    := TestMemoryFloods TestPlanPasted TestProposalPasted TestSimulateModes TestTranscripts$$/^(arrivals|size|test|plan) \
 	TestPage TestPageAccessible TestPageLog TestPageLogStops TestPageWithoutPlan TestSharedCopy TestWhyAgrees \
 	TestDifferentialRedis TestDifferentialRedisCluster TestDifferentialRedisForms TestDifferentialRedisSteps TestYears \
 	TestSingleRecoversReservations TestReservationsRestarted TestEvidenceByMoments TestLargeRules TestOnDemandBounded \
-	TestValkey TestFormsCalendarThereAndBack TestListsDifferential TestListsHistory TestLogCost TestSettleCost
-PLAINLY  := ./cmd/stint ./cmd/internal/planner/lab ./cmd/internal/service/rules ./redisstore
+	TestValkey TestFormsCalendarThereAndBack TestListsDifferential TestListsHistory TestLogCost TestSettleCost \
+	TestClockStepServer TestNaive TestQuantum TestReal TestShort TestSnapshotCells TestTakeAtOnce \
+	TestStore$$/^(all_ways_to_ask_agree|changing_a_limit|forgetting_is_lossless|layers,_all_or_none|settle_is_take|there_and_back|what_only_asks_changes_nothing)
+PLAINLY  := ./cmd/stint ./cmd/internal/planner/lab ./cmd/internal/service/rules ./redisstore ./redisstore/goredis \
+	./fallback ./storetest ./benchmarks ./benchmarks/redis ./cmd/internal/planner/sizing
 BRIEFLY  := ./proof
 NOTHING  :=
 # A pattern of names that -run and -skip take.
 NAMED     = '$(subst $(NOTHING) ,|,$(patsubst %,^%$$,$(1)))'
-# What builds, writes, or watches processes of its own has no race to find: it is
-# compiled and tested without the detector, beside WHOLE.
-QUIET    := release site proof/chaos proof/cmd/%
+# What builds, writes, or watches processes of its own has no race to find, nor has what
+# computes on one goroutine: it is compiled and tested without the detector, beside WHOLE.
+QUIET    := release site proof/chaos proof/cmd/% proof/model proof/oracle cmd/internal/planner/lab/wasm
 ALL       = $(shell go list work)
 UNRACED   = $(filter $(addprefix $(MODULE)/,$(QUIET)),$(ALL))
 RACED     = $(filter-out $(UNRACED),$(ALL))
@@ -141,22 +144,30 @@ LONG := \
 	TestOvertaken TestPartition TestReplies TestSentinel TestSettleCost TestStallWithoutSpareCore TestUnknownEndpoint TestUnserved \
 	TestValkey TestStore$$/^(layers,_all_or_none|there_and_back|forgetting_is_lossless) \
 	TestActsKilled TestClientsSilent TestCopyKilled TestDemoGuide TestFileRoles TestOperateHTTPS TestPageBounded TestPageClient \
-	TestPageKeyboard TestPageLooks TestPageOverview TestPagePostgres TestPageRedis TestPageTLS TestPlanPasted TestProbesFindRoom \
+	TestMemoryFloods TestPageKeyboard TestPageLooks TestPageOverview TestPagePostgres TestPageRedis TestPageTLS TestPlanPasted TestProbesFindRoom \
 	TestRestoredDatabase TestServeCountsNobody TestSimulateModes TestStores \
 	TestCopyTorn TestExpiryOnThreeNodes TestLargeRules TestOnDemandBounded TestReloadUnderLoad TestRestoredAndChanged \
 	TestRestoredUnseen TestStopped TestTakeover TestThreeNodes \
 	TestBrowserAccessible TestBrowserHostile TestDaysDiffer TestEvidenceByMoments TestPageAccessible TestPageLog TestPageLogStops \
 	TestPageWithoutPlan TestPropose TestProposeIdentities TestReal TestRulesByFields TestSharedAway TestSharedCopy TestWhyAgrees \
-	TestPage$$/^(drag|why|draw|keyboard|shapes|many|copy|share|table|errors|narrow|processes|clients|compare|fill|tied|presets) \
-	TestCalendarWalk TestChaos TestEnvelopeAdapters TestEnvelopeEntries TestEnvelopeListeners TestManyFormsEnvelopeRedis \
+	TestBrowser TestClients TestClientsToken TestOnDemand TestPage TestUnknown TestBodyRate TestCopyDiskFull TestGivenBackOften \
+	TestLeaseEnvelope TestListsCluster TestListsLost TestListsUnknownModes TestNodes \
+	TestCalendarWalk TestChaos TestDeploys TestEnvelopeAdapters TestEnvelopeEntries TestEnvelopeListeners TestManyFormsEnvelopeRedis \
 	TestPlantedBugs TestPrints TestShort TestSteps TestDifferentialRedisCluster TestEnvelopeSingleReal \
 	TestBigInt TestClockStepLeases TestIPv6 TestChangeOfDriver TestCutReply TestRecovers TestSingleRecoversReservations \
 	TestClientsGarbage TestTokenFile TestPageRules TestKilledWhileWriting TestLargeDocument TestPrune TestWriterKilled
 
+# The tests of redisstore ask a server much of what those of LONGER ask an interpreter.
+LONGER   := ./cmd/internal/planner/luaserver
+# In the order in which they begin: what takes longest decides when all is done.
+SHORTLY   = $(LONGEST) ./cmd/internal/service/rules ./cmd/internal/service/proxy $(filter-out $(LONGER:.%=$(MODULE)%),$(ALL))
+# Without the detector tests wait more than they compute.
+MORE      = -p $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
+
 short: export GOFLAGS := $(GOFLAGS) $(BUILT) -vet=off
 short: ## test without the race detector, what takes long and modules apart: a first look; say what was left out
-	@go run ./proof/cmd/tests test -short -skip $(call NAMED,$(LONG)) $(AT_ONCE) -timeout 40m $(LONGEST) work
-	@echo "  what takes long: $(words $(LONG)) tests that LONG in the Makefile names"
+	@go run ./proof/cmd/tests test -short -skip $(call NAMED,$(LONG)) $(MORE) -timeout 40m $(SHORTLY)
+	@echo "  what takes long: $(words $(LONG)) tests that LONG in the Makefile names, and $(LONGER)"
 	@echo "  modules that go.work leaves out: $(APART)"
 
 fuzz: ## run every fuzz target for FUZZTIME (1m) each
@@ -167,7 +178,7 @@ fuzz: ## run every fuzz target for FUZZTIME (1m) each
 	done
 
 soak: ## the long forms of the tests: thousands of years of virtual time, a Redis that stalls for minutes; adapters that stand apart with the race detector
-	cd proof && STINT_SOAK=1 go test -count=1 -timeout 30m .
+	cd proof && STINT_SOAK=1 go test -count=1 -timeout 30m . && STINT_SOAK=1 go test -count=1 -run TestDeploys ./chaos
 	cd redisstore && STINT_SOAK=1 go test -count=1 -timeout 60m .
 	@for d in $(filter adapters/%,$(APART)); do (cd $$d && GOWORK=off go test -race -count=1 ./...) || exit 1; done
 
