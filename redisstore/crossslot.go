@@ -21,7 +21,8 @@ import (
 // charge says: exactly, as far as time has not forgiven it, and without anything
 // being kept beside the states. So the layers are not decided at one instant; in
 // between, others may be denied for what is then given back; and what cannot be
-// given back (a node fails just then) stands as charged.
+// given back (a node fails just then, or a reservation of the key is opened or
+// settled) stands as charged.
 
 // A group is the layers that one call reaches, by their place in the request.
 type group []int
@@ -80,6 +81,7 @@ type groupAnswer struct {
 	answer
 	marks  []string // of a charge: where it went to
 	cells  string   // digits: which of its states were overflow keys
+	stands bool     // of giving that back: some of it may not be
 	before []any    // of a settlement: the reply, where there was one before
 	err    error
 }
@@ -203,6 +205,9 @@ func (s *Store) chargeGroups(ctx context.Context, parts []part, groups []group, 
 	return nil, err
 }
 
+// errStands is for a charge of which it is not known whether all of it was given back.
+var errStands = errors.New("other requests of the key came meanwhile, so that some of the charge may stand")
+
 // undo gives back what groups have charged, and puts what they then answer
 // into a. What the time of the request does not suffice for is done beside it.
 func (s *Store) undo(ctx context.Context, a answer, parts []part, groups []group, all []groupAnswer, whole bool) error {
@@ -225,6 +230,9 @@ func (s *Store) undo(ctx context.Context, a answer, parts []part, groups []group
 			one := s.longPath(ctx, some, nil, "y", append([]string{number(a[0])}, marks...)...)
 			if errs[k] = one.err; one.err == nil {
 				back.put(a, one.answer)
+				if one.stands {
+					errs[k] = errStands
+				}
 			} else if errors.Is(one.err, ErrNotExecuted) {
 				s.background(func(life context.Context) {
 					longer, cancel := s.by(life, by(patience))

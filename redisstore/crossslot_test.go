@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -143,6 +144,8 @@ type hooked struct {
 	mu     sync.Mutex
 	before func()
 	back   func() // does it before what was charged is given back
+	refuse string // a node that refuses charges
+	nodeOf func(key string) string
 }
 
 func (h *hooked) EvalSHA(ctx context.Context, sha string, keys, args []string) (any, error) {
@@ -161,6 +164,9 @@ func (h *hooked) EvalSHA(ctx context.Context, sha string, keys, args []string) (
 			do()
 		}
 		h.mu.Unlock()
+	}
+	if h.refuse != "" && strings.EqualFold(args[0], "k") && h.nodeOf(keys[0]) == h.refuse {
+		return nil, redisstore.ReplyError("READONLY it is not the master any more")
 	}
 	return h.Driver.EvalSHA(ctx, sha, keys, args)
 }
@@ -205,6 +211,58 @@ func TestGivenBack(t *testing.T) {
 		reported := strings.HasSuffix(text, "leaky_queue") && d.Remaining == d.Limit-4
 		if d.Remaining != d.Limit-3 && !reported {
 			t.Errorf("%s: %d of %d remain after 3 were taken: the charge was given back, by time or by the store, once", text, d.Remaining, d.Limit)
+		}
+	}
+}
+
+// TestNotGivenBack has a node refuse its charge while a reservation of the key that was
+// charged elsewhere is settled: what then stands may not be told as not executed.
+func TestNotGivenBack(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	driver := redisstore.NewDriver(client(t, c.Nodes[0].Addr))
+	h := &hooked{Driver: driver, Topology: driver.(redisstore.Topology)}
+	store := open(t, "", redisstore.Options{Driver: h, Prefix: "stands", Timeout: patience})
+	defer store.Close()
+	knows(t, store)
+	for i, test := range []struct{ opened, settled bool }{{false, false}, {true, true}, {false, true}} {
+		mine := fmt.Sprint("mine ", i)
+		there, _ := apartKeys(store, "stands", mine)
+		limit := bind(t, store, "100/24h")
+		layers := []stint.Layer{{Bound: limit, Key: mine}, {Bound: limit, Key: there}}
+		take(t, limit, mine, 2)
+		var token stint.ReservationID
+		reserve := func() {
+			var err error
+			if _, token, err = store.Reserve(ctx, layers[:1], 4, time.Hour); err != nil {
+				t.Error(err)
+			}
+		}
+		if test.opened {
+			reserve()
+		}
+		h.refuse = store.NodeName(redisstore.Slot(redisstore.State(redisstore.Options{Prefix: "stands"}, there, "x")))
+		h.nodeOf = func(key string) string { return store.NodeName(redisstore.Slot(key)) }
+		h.back = func() {
+			if test.settled && !test.opened {
+				reserve()
+			}
+			if !test.settled {
+				return
+			}
+			if _, err := store.Settle(ctx, token, 0); err != nil {
+				t.Error(err)
+			}
+		}
+		_, err := store.Decide(ctx, meter.OpTake, layers, 1)
+		h.refuse = ""
+		d := take(t, limit, mine, 0)
+		t.Logf("%+v: %d of %d remain, %v", test, d.Remaining, d.Limit, err)
+		if used := d.Limit - d.Remaining; used > 2 && !errors.Is(err, redisstore.ErrAmbiguous) || used > 3 || !test.settled && used > 2 {
+			t.Errorf("%+v: %d units stand of 2, and the request ended with: %v", test, used, err)
+		}
+		if !test.settled && !errors.Is(err, redisstore.ErrNotExecuted) || h.back != nil {
+			t.Errorf("%+v: %v", test, err)
 		}
 	}
 }

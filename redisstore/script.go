@@ -267,7 +267,7 @@ func readAnswer(reply any, numbers int) (answer, error) {
 
 // readGroupAnswer reads the reply to a verb on the given number of parts. A settlement's
 // reply ends with the capacities, that of a charge that can be given back with where
-// it went.
+// it went, that of giving it back with whether nothing of it stands.
 func readGroupAnswer(reply any, verb string, parts int) (a groupAnswer) {
 	numbers := 1 + answersEach*parts
 	list, _ := reply.([]any)
@@ -282,6 +282,9 @@ func readGroupAnswer(reply any, verb string, parts int) (a groupAnswer) {
 			text, _ := mark.(string)
 			a.marks = append(a.marks, text)
 		}
+		reply = list[:numbers]
+	case verb == "y" && len(list) == numbers+1:
+		a.stands = list[numbers] != int64(1)
 		reply = list[:numbers]
 	}
 	a.answer, a.err = readAnswer(reply, numbers)

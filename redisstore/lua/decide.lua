@@ -9,7 +9,7 @@
 -- that it can be given back, y give that back: then the marks follow the cost,
 -- a what settling a reservation needs to know.
 -- Answer: the cost that was decided on, then five integers a layer, behind them for k
--- where each was charged, and where a reservation was settled the capacity of
+-- where each was charged, for y whether (1) nothing of it stands, and where a reservation was settled the capacity of
 -- each layer then; "stale <t>" when a calendar's bounds do not hold the server's
 -- time; nil for a reservation that is not there. To a, and to s where it was
 -- settled before: o, what settling needs to know, and which states were overflow
@@ -50,11 +50,13 @@ local out, allowed
 if op == 's' then
   out = reservations(layers, n, t).settle(cost, token, about, standing)
 elseif op == 'y' then
+  local back = 1
   for i, L in ipairs(layers) do
-    release(L, marks[i], (units(L, cost)))
+    if not release(L, marks[i], (units(L, cost))) then back = 0 end
     L.changed = true
   end
   out = standing()
+  out[#out + 1] = back
 elseif op == 'f' then
   for _, L in ipairs(layers) do
     refund(L, (units(L, cost)))

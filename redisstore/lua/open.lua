@@ -38,10 +38,15 @@ local function markCharge(L, t)
   return L.token
 end
 
--- release gives back what markCharge has marked.
+-- release gives back what markCharge has marked. It reports whether none of it stands:
+-- where a reservation was opened or settled meanwhile, or a time mark replaced, that is
+-- not known.
 local function release(L, mark, n)
-  if not L.kind.level then return L.kind.giveBack(L, mark, n) end
-  if L.token ~= string.sub(mark, 1, 8) then return end
+  if not L.kind.level then
+    L.kind.giveBack(L, mark, n)
+    return true
+  end
+  if L.token ~= string.sub(mark, 1, 8) then return L.kind.backlog(L) == 0 end
   local worth = L.kind.worth(L, n)
   L.low = least(L.low, L.kind.backlog(L))
   local back = least(worth, most(L.low, 0))
@@ -54,6 +59,7 @@ local function release(L, mark, n)
     L.low = sub(L.low, back)
   end
   L.kind.lower(L, back)
+  return not less(back, worth) or L.kind.backlog(L) == 0
 end
 
 -- openAt returns the open reservations under a form, if they are those of the
