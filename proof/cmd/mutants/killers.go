@@ -26,6 +26,9 @@ func readKillers(dir string) (map[string]stage, error) {
 		if len(words) < 3 {
 			return nil, fmt.Errorf("%s: want a bug, a directory and a test in %q", path, line)
 		}
+		if _, twice := killers[words[0]]; twice {
+			return nil, fmt.Errorf("%s: %s has two lines: the test of one would not be run", path, words[0])
+		}
 		killers[words[0]] = stage{dir: words[1], args: words[2:]}
 	}
 	return killers, nil

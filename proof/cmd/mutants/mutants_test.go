@@ -1,6 +1,9 @@
 package main
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -62,6 +65,13 @@ func TestKillers(t *testing.T) {
 	got, err := readKillers(dir)
 	if err != nil || len(got) != 2 || !slices.Equal(got["a"].args, a.args) || got["b"].dir != "proof" {
 		t.Errorf("read back: %v, %v", got, err)
+	}
+	twice := filepath.Join(dir, "twice")
+	if err := errors.Join(os.Mkdir(twice, 0o755), os.WriteFile(filepath.Join(twice, killersFile), []byte("a proof . -short\na proof . -run ^TestA$\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readKillers(twice); err == nil || !strings.Contains(err.Error(), "a has two lines") {
+		t.Errorf("a bug with two lines: %v", err)
 	}
 }
 
