@@ -19,9 +19,18 @@ type Failover struct {
 	shares      *Shares     // of limits in local
 	debts       *Debts
 	changed     func(error)
+	answered    func() uint64 // nil if all answers of main are the shared store's
 
 	degraded atomic.Bool
 	failed   atomic.Uint64
+	since    atomic.Uint64 // answered, at the last failure
+}
+
+// A Caching shared store answers some requests from memory, which says nothing of
+// whether the store behind it is there.
+type Caching interface {
+	// Answered returns how many calls the store behind has answered.
+	Answered() uint64
 }
 
 // NewFailover returns the failover of a shared store. Without a local store there is
@@ -29,6 +38,9 @@ type Failover struct {
 // PostByCaller and OnChange, and closes neither store.
 func NewFailover(main stint.Store, o Options) *Failover {
 	f := &Failover{main: main, local: o.Local, changed: o.OnChange}
+	if c, ok := main.(Caching); ok {
+		f.answered = c.Answered
+	}
 	if o.Local != nil {
 		f.shares = NewShares(o.Local, o.Nodes)
 		f.debts = NewDebts(main, o.Local, o.MaxOwed)
@@ -54,6 +66,9 @@ func (f *Failover) Fails(err error) bool {
 		return false
 	}
 	f.failed.Add(1)
+	if f.answered != nil {
+		f.since.Store(f.answered())
+	}
 	if f.degraded.CompareAndSwap(false, true) && f.changed != nil {
 		f.changed(err)
 	}
@@ -71,11 +86,14 @@ func callersFault(err error) bool {
 // wrong call, and of a store that is closed.
 func lasting(err error) bool { return callersFault(err) || errors.Is(err, stint.ErrClosed) }
 
-// Answered notes that the shared store answers, so that debts are charged to it at
-// once, and not only at the next try, four times a second. It is for callers whose
-// answers all come from the shared store, and not from memory.
+// Answered notes that the shared store has answered, so that debts are charged to it
+// at once, and not only at the next try, four times a second. Of a [Caching] store it
+// counts only once a call has been answered since the last failure.
 func (f *Failover) Answered() {
-	if f.degraded.Load() && f.degraded.CompareAndSwap(true, false) {
+	if !f.degraded.Load() || f.answered != nil && f.answered() == f.since.Load() {
+		return
+	}
+	if f.degraded.CompareAndSwap(true, false) {
 		if f.debts != nil {
 			f.debts.Wake()
 		}

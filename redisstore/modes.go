@@ -214,7 +214,13 @@ type view struct {
 	mode Mode
 }
 
-var _ stint.Store = (*view)(nil)
+var (
+	_ stint.Store      = (*view)(nil)
+	_ fallback.Caching = (*view)(nil)
+)
+
+// Answered implements [fallback.Caching].
+func (v *view) Answered() uint64 { return v.store.tally.ok.Load() }
 
 // Close implements [stint.Store].
 func (v *view) Close() error { return v.store.Close() }
