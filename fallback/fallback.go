@@ -79,8 +79,8 @@ type Options struct {
 	// default value is false.
 	PostByCaller bool
 	// OnChange is called with its error when the shared store begins to fail,
-	// and with nil when it answers again; see [Caching]. It runs in the goroutine that finds
-	// out, and must not block. Optional.
+	// and with nil when it answers again; see [Caching]. It runs in the goroutine
+	// that finds out, and must not block. Optional.
 	OnChange func(error)
 }
 

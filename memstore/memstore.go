@@ -37,7 +37,8 @@ type Options struct {
 	// MaxBytes is about the most that logs and parts may take, in bytes. Beyond
 	// it, when nothing may be forgotten, new keys of such limits share overflow
 	// cells, and logs merge their newest entries, which makes them stricter,
-	// never laxer. The default value is 1 GiB.
+	// never laxer. Overflow cells come on top, up to 1,024 states for each limit.
+	// The default value is 1 GiB.
 	MaxBytes int64
 	// MaxLog is the largest count of a sliding_log that is accepted. The
 	// default value is 1,000,000.

@@ -45,7 +45,7 @@ func TestRecovers(t *testing.T) {
 		{"bytes of parts", "100/1m sliding_buckets", "", memstore.Options{MaxBytes: 2 * mib}, 15_000, 1, 30 * 24 * time.Hour, 3000},
 		{"bytes of parts, then of larger ones", "100/1m sliding_buckets", "100/1m sliding_buckets parts 600", memstore.Options{MaxBytes: 8 * mib}, 50_000, 1, 2 * time.Minute, 1500},
 		{"bytes of many parts", "10_000/1h sliding_buckets parts 3600", "", memstore.Options{MaxBytes: 32 * mib}, 4_000, 1, 7 * 24 * time.Hour, 600},
-		{"bytes of logs", "100/1h sliding_log", "", memstore.Options{MaxBytes: 2 * mib}, 15_000, 1, time.Hour, 3000},
+		{"bytes of logs", "100/1h sliding_log", "", memstore.Options{MaxBytes: 2 * mib}, 20_000, 1, time.Hour, 3000},
 		{"bytes of full logs", "100/1h sliding_log", "", memstore.Options{MaxBytes: mib}, 5_000, 10, time.Hour, 3000},
 		{"bytes of logs, then of parts", "100/1h sliding_log", "100/1m sliding_buckets parts 600", memstore.Options{MaxBytes: 4 * mib}, 40_000, 1, time.Hour, 600},
 		{"bytes of logs that count what they deny", "10/1h sliding_log count_denied", "", memstore.Options{MaxBytes: mib}, 15_000, 1, time.Hour, 3000},
