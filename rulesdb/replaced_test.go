@@ -2,6 +2,7 @@ package rulesdb_test
 
 import (
 	"context"
+	"database/sql"
 	"os"
 	"path/filepath"
 	"testing"
@@ -56,6 +57,44 @@ func TestFileReplaced(t *testing.T) {
 	}
 	if s, err := db.Load(t.Context(), rulesource.Version{}, &held); err != nil || s.Version.Revision != 1 {
 		t.Fatalf("read from the file before: %+v, %v", s, err)
+	}
+}
+
+// TestBackupWritten opens a backup while another program writes it, which is not in
+// WAL mode then: opening waits for the writer.
+func TestBackupWritten(t *testing.T) {
+	dir := t.TempDir()
+	backup := filepath.Join(dir, "backup.db")
+	if err := open(t, "sqlite:"+filepath.Join(dir, "rules.db"), rulesdb.Options{}).Backup(t.Context(), backup); err != nil {
+		t.Fatal(err)
+	}
+	other, err := sql.Open("sqlite", backup+"?_pragma=busy_timeout(60000)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	other.SetMaxOpenConns(1)
+	writing, err := other.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := writing.Exec("UPDATE stint_state SET epoch = 1"); err != nil {
+		t.Fatal(err)
+	}
+	opened := make(chan error)
+	go func() {
+		db, err := rulesdb.Open("sqlite:"+backup, rulesdb.Options{})
+		if err == nil {
+			err = db.Close()
+		}
+		opened <- err
+	}()
+	time.Sleep(100 * time.Millisecond) // it waits
+	if err := writing.Commit(); err != nil {
+		t.Error(err)
+	}
+	if err := <-opened; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -3,18 +3,24 @@ package rulesdb
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
+	"fmt"
 	"net/url"
 	"os"
 	"strings"
 	"time"
 
-	_ "modernc.org/sqlite" // the driver named sqlite
+	driversqlite "modernc.org/sqlite"
 )
 
 // glance is how often a SQLite file is looked at for changes: a read of a
 // counter in shared memory.
 const glance = 50 * time.Millisecond
+
+// lockedFor is how long a statement, or opening a connection, waits for a file
+// that another connection has locked.
+const lockedFor = 5 * time.Second
 
 var sqlite = &dialect{
 	name:     "sqlite",
@@ -36,17 +42,41 @@ func openSQLite(rest string) (*sql.DB, error) {
 		return nil, errors.New("sqlite takes no parameters: write sqlite:FILE")
 	}
 	values := url.Values{
-		"_pragma": {"journal_mode(WAL)", "busy_timeout(5000)", "synchronous(FULL)"},
+		"_pragma": {"journal_mode(WAL)", fmt.Sprintf("busy_timeout(%d)", lockedFor.Milliseconds()), "synchronous(FULL)"},
 		"_txlock": {"immediate"},
 	}
-	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath()+"?"+values.Encode())
+	connector, err := driversqlite.NewConnector("file:" + (&url.URL{Path: path}).EscapedPath() + "?" + values.Encode())
 	if err != nil {
 		return nil, err
 	}
+	db := sql.OpenDB(patient{connector})
 	// A connection that is kept would go on reading a file that has been replaced,
 	// as by a backup that is moved to its place.
 	db.SetMaxIdleConns(-1)
 	return db, nil
+}
+
+// patient opens connections to a file that may be locked. A backup is not in WAL
+// mode yet: the first connection to it changes that. While another one changes or
+// writes it, SQLite refuses the change at once, whatever busy_timeout is.
+type patient struct{ driver.Connector }
+
+// Connect implements [driver.Connector].
+func (p patient) Connect(ctx context.Context) (driver.Conn, error) {
+	for end := time.Now().Add(lockedFor); ; {
+		conn, err := p.Connector.Connect(ctx)
+		if !locked(err) || ctx.Err() != nil || time.Now().After(end) {
+			return conn, err
+		}
+		pause(ctx, lockedFor/1000)
+	}
+}
+
+// locked reports whether an error is SQLITE_BUSY.
+func locked(err error) bool {
+	const busy = 5 // the low byte of its codes
+	e, ok := errors.AsType[*driversqlite.Error](err)
+	return ok && e.Code()&0xff == busy
 }
 
 // watchDataVersion looks at the data version of the file, which changes when
