@@ -8,10 +8,13 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/stint-dev/stint/rulesource"
 )
 
 const (
@@ -47,6 +50,7 @@ type DB struct {
 	postgres *pgx.ConnConfig // for listening; nil for others
 	password func() (string, error)
 	waiters  waiters
+	onWrite  atomic.Pointer[func(context.Context, rulesource.Version)]
 }
 
 // Open opens the database of a URL:
@@ -113,6 +117,11 @@ func Open(text string, o Options) (*DB, error) {
 
 // String returns where the database is, without user, password and parameters.
 func (db *DB) String() string { return db.where }
+
+// OnWrite has f called after each write of this DB that made a new version, before
+// the writer's call returns, with what it made: for a node that follows the database
+// which it writes.
+func (db *DB) OnWrite(f func(ctx context.Context, v rulesource.Version)) { db.onWrite.Store(&f) }
 
 // Close closes all connections and ends every Wait.
 func (db *DB) Close() error {

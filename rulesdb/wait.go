@@ -22,7 +22,7 @@ type waiters struct {
 var errClosed = errors.New("closed")
 
 // Wait implements [rulesource.Source]. It looks at the version at once, whenever
-// the database announces a change, and every [Options.Poll] at the latest. An
+// the database announces a change or this DB has written one, and every [Options.Poll] at the latest. An
 // error of the database is returned at once, so that the caller can report it.
 func (db *DB) Wait(ctx context.Context, held rulesource.Version) error {
 	for {
@@ -78,10 +78,17 @@ func (w *waiters) announce(ctx context.Context, hints <-chan struct{}) {
 			return
 		case <-hints:
 		}
-		w.mu.Lock()
+		w.ring()
+	}
+}
+
+// ring has every Wait look at the version.
+func (w *waiters) ring() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.bell != nil {
 		close(w.bell)
 		w.bell = make(chan struct{})
-		w.mu.Unlock()
 	}
 }
 

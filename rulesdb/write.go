@@ -105,12 +105,20 @@ func (db *DB) writeTx(ctx context.Context, f func(ctx context.Context, w *write)
 	if err != nil {
 		return err
 	}
-	if w.state.version() != w.was.version() {
-		if err := w.newVersion(ctx); err != nil {
-			return err
-		}
+	if w.state.version() == w.was.version() {
+		return tx.Commit()
 	}
-	return tx.Commit()
+	if err := w.newVersion(ctx); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	db.waiters.ring()
+	if f := db.onWrite.Load(); f != nil {
+		(*f)(ctx, w.state.version())
+	}
+	return nil
 }
 
 // newVersion marks the version that w makes, and announces it.

@@ -86,6 +86,7 @@ func (s *sources) operators(ctx context.Context, c *sourceFlags, d *access, admi
 	}
 	db, inDatabase := backend.(*rulesdb.DB)
 	if inDatabase {
+		db.OnWrite(s.source.Reach)
 		if err := c.retain(ctx, db, c.Node, background, logger); err != nil {
 			return err
 		}

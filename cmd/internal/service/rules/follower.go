@@ -29,6 +29,8 @@ const (
 	// lookAgain is how long a source that failed is left alone, with as much of
 	// chance again.
 	lookAgain = 500 * time.Millisecond
+	// reachWithin is how long a writer waits until its node has what it wrote.
+	reachWithin = 2 * time.Second
 )
 
 // A Node is what a node says of itself to its source.
@@ -63,7 +65,9 @@ type Follower struct {
 	held    rulesource.Version // in force
 	hash    string
 	since   time.Time
-	problem string // why the newest is not in force; "" if it is
+	problem string             // why the newest is not in force; "" if it is
+	tried   rulesource.Version // the last version that was read, in force or refused
+	turn    chan struct{}      // closed and made anew when tried has changed
 	source  *Source
 	expiry  *expiries
 	wall    func() time.Time // this machine's clock in tests; nil for time.Now
@@ -88,7 +92,7 @@ func Follow(ctx context.Context, f Following) (*Follower, *File, error) {
 	if f.Log == nil {
 		f.Log = slog.New(slog.DiscardHandler)
 	}
-	w := &Follower{f: f, copy: rulescopy.NewFile(f.Copy), from: f.Source}
+	w := &Follower{f: f, turn: make(chan struct{}), copy: rulescopy.NewFile(f.Copy), from: f.Source}
 	patience := firstPatience
 	kept, there := w.copy.Version()
 	if there {
@@ -180,7 +184,9 @@ func (w *Follower) watch(ctx context.Context) error {
 	for ctx.Err() == nil {
 		again, err := w.wait(ctx, seen)
 		if err == nil && !again {
-			seen, err = w.take(ctx, seen)
+			if seen, err = w.take(ctx, seen); err == nil {
+				w.try(seen)
+			}
 		}
 		if again {
 			seen = rulesource.Version{}
@@ -215,6 +221,35 @@ func (w *Follower) wait(ctx context.Context, seen rulesource.Version) (again boo
 		return true, nil
 	}
 	return false, err
+}
+
+// try notes a version that was read.
+func (w *Follower) try(v rulesource.Version) {
+	w.source.mu.Lock()
+	defer w.source.mu.Unlock()
+	w.tried = v
+	close(w.turn)
+	w.turn = make(chan struct{})
+}
+
+// Reach returns once a version that was just written to the source, or a later one,
+// has been read here, and is in force or refused. It does not wait for a source that
+// does not answer.
+func (s *Source) Reach(ctx context.Context, v rulesource.Version) {
+	ctx, stop := context.WithTimeout(ctx, reachWithin)
+	defer stop()
+	for ctx.Err() == nil {
+		s.mu.Lock()
+		tried, turn := s.follower.tried, s.follower.turn
+		s.mu.Unlock()
+		if tried.Epoch > v.Epoch || tried.Epoch == v.Epoch && tried.Revision >= v.Revision && tried.Change >= v.Change {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-turn:
+		}
+	}
 }
 
 // named puts the source's name before an error that does not begin with it.
