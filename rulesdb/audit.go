@@ -3,6 +3,9 @@ package rulesdb
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -20,6 +23,36 @@ func (db *DB) Note(ctx context.Context, a Act) error {
 		return err
 	}
 	return db.write(ctx, func(ctx context.Context, w *write) error { return w.audit(ctx, a) })
+}
+
+const undoes = "undo of act "
+
+// UndoOf is the reason, in the audit, of what takes an act back.
+func UndoOf(act int64) string { return undoes + strconv.FormatInt(act, 10) }
+
+// Undoes reports whether an act took another one back.
+func (a *Act) Undoes() bool { return strings.HasPrefix(a.Reason, undoes) }
+
+// NoteUndo runs do, which takes an act back elsewhere, and writes what do returns into
+// the audit, with [UndoOf] as its reason. Of an act that has been taken back before,
+// it runs nothing: the error is [ErrConflict]. No other writer comes between.
+func (db *DB) NoteUndo(ctx context.Context, act int64, do func(ctx context.Context) (Act, error)) error {
+	return db.write(ctx, func(ctx context.Context, w *write) error {
+		var undone int
+		err := w.tx.QueryRowContext(ctx, db.d.bind("SELECT count(*) FROM stint_audit WHERE number > ? AND reason = ?"), act, UndoOf(act)).Scan(&undone)
+		switch {
+		case err != nil:
+			return err
+		case undone > 0:
+			return fmt.Errorf("%w: act %d has been taken back", ErrConflict, act)
+		}
+		a, err := do(ctx)
+		if err != nil {
+			return err
+		}
+		a.Reason = UndoOf(act)
+		return w.audit(ctx, a)
+	})
 }
 
 // Audit returns up to n acts before a number, newest first; 0 begins at the

@@ -53,6 +53,13 @@ func checkOverride(o *rulesource.Override) error {
 // one before, Removed if there was none. An override that lasts for a while
 // ends that long after now, by the database's clock; 0 is for good.
 func (db *DB) SetOverride(ctx context.Context, o rulesource.Override, lasts time.Duration) (was, now rulesource.Override, err error) {
+	return db.SetOverrideIf(ctx, o, lasts, func(rulesource.Override) error { return nil })
+}
+
+// SetOverrideIf is [DB.SetOverride] if may returns nil for the override before, Removed
+// if there is none. Else nothing is written, and the error is that of may. No other
+// writer comes between.
+func (db *DB) SetOverrideIf(ctx context.Context, o rulesource.Override, lasts time.Duration, may func(held rulesource.Override) error) (was, now rulesource.Override, err error) {
 	if err := checkOverride(&o); err != nil {
 		return was, now, err
 	}
@@ -61,6 +68,9 @@ func (db *DB) SetOverride(ctx context.Context, o rulesource.Override, lasts time
 	}
 	err = db.write(ctx, func(ctx context.Context, w *write) (err error) {
 		if was, err = db.override(ctx, w.tx, o.Rule, o.Key, w.at); err != nil {
+			return err
+		}
+		if err := may(was); err != nil {
 			return err
 		}
 		if o.Removed && was.Removed {

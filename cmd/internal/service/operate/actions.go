@@ -27,9 +27,6 @@ const (
 	actRemoved = "override remove"
 )
 
-// undoes begins the reason of an act that takes another one back.
-const undoes = "undo of act "
-
 // An Act says what was done.
 type Act struct {
 	Rule    string `json:"rule"`
@@ -216,27 +213,26 @@ func (s *Service) undo(r *rulesapi.Request) (int, any, error) {
 	return http.StatusOK, answer, nil
 }
 
+func undoneBefore(act int64) error { return refused("act %d has been taken back already", act) }
+
 func refused(format string, args ...any) error {
 	return &rulesapi.InputError{Field: "act", Err: fmt.Errorf(format, args...)}
 }
 
 // toUndo returns which of the acts, the newest first, is to be taken back.
 func toUndo(acts []rulesdb.AuditEntry, number int64) (int, error) {
-	undone := make(map[string]bool)
+	later := make(map[string]bool) // the reasons of later acts
 	for i := range acts {
 		d := &acts[i]
-		id := strconv.FormatInt(d.Number, 10)
-		of, isUndo := strings.CutPrefix(d.Reason, undoes)
-		if isUndo {
-			undone[of] = true
-		}
+		undone := later[rulesdb.UndoOf(d.Number)]
+		later[d.Reason] = true
 		kind := slices.Contains([]string{actSet, actRemoved, actReset, actRefund}, d.Act.Act)
 		switch {
-		case number == 0 && kind && !isUndo && !undone[id]:
+		case number == 0 && kind && !d.Undoes() && !undone:
 			return i, nil
 		case number != d.Number:
-		case undone[id]:
-			return 0, refused("act %d has been taken back already", number)
+		case undone:
+			return 0, undoneBefore(number)
 		case !kind:
 			return 0, refused("act %d, %s, is none that can be taken back so: overrides, blocks, resets and refunds are; rules rollback goes back to rules of before", number, d.Act.Act)
 		default:
@@ -249,27 +245,25 @@ func toUndo(acts []rulesdb.AuditEntry, number int64) (int, error) {
 	return 0, refused("act %d is not among the last %d", number, mostUndo)
 }
 
-// undoOverride puts an override back that another one took the place of.
+// undoOverride puts an override back that another one took the place of, if that
+// one holds still.
 func (s *Service) undoOverride(r *rulesapi.Request, d *rulesdb.AuditEntry, rule, key string) (string, error) {
-	held, err := s.o.Editor.Override(r.Context, rule, key)
-	switch {
-	case errors.Is(err, rulesdb.ErrNotFound):
-		held = rulesource.Override{Removed: true}
-	case err != nil:
-		return "", err
-	}
-	if now := rulesdb.Describe(&held); now != d.Now {
-		if d.Now != "" && now == "" {
-			return "", refused("act %d has ended by itself, or was taken back", d.Number)
-		}
-		return "", refused("act %d is not what holds any more: it is %q now, which came later", d.Number, now)
-	}
 	back, lasts, err := described(d.Was, time.Now())
 	if err != nil {
 		return "", err
 	}
-	back.Rule, back.Key, back.Author, back.Reason = rule, key, r.Author, undoes+strconv.FormatInt(d.Number, 10)
-	if _, back, err = s.o.Editor.SetOverride(r.Context, back, lasts); err != nil {
+	back.Rule, back.Key, back.Author, back.Reason = rule, key, r.Author, rulesdb.UndoOf(d.Number)
+	holds := func(held rulesource.Override) error {
+		switch now := rulesdb.Describe(&held); {
+		case now == d.Now && (!held.Removed || !back.Removed):
+			return nil
+		case now == "":
+			return refused("act %d has ended by itself, or was taken back", d.Number)
+		default:
+			return refused("act %d is not what holds any more: it is %q now, which came later", d.Number, now)
+		}
+	}
+	if _, back, err = s.o.Editor.SetOverrideIf(r.Context, back, lasts, holds); err != nil {
 		return "", err
 	}
 	if back.Removed {
@@ -306,11 +300,26 @@ func described(text string, now time.Time) (o rulesource.Override, lasts time.Du
 
 // undoGift charges what a reset or a refund gave, as far as it would count still
 // and there is room.
-func (s *Service) undoGift(r *rulesapi.Request, d *rulesdb.AuditEntry, rule, key string) (string, error) {
+func (s *Service) undoGift(r *rulesapi.Request, d *rulesdb.AuditEntry, rule, key string) (did string, err error) {
 	var was []charge
 	if err := json.Unmarshal([]byte(d.Was), &was); err != nil {
 		return "", refused("act %d: what was used before cannot be read", d.Number)
 	}
+	err = s.o.Editor.NoteUndo(r.Context, d.Number, func(ctx context.Context) (act rulesdb.Act, err error) {
+		did, err = s.chargeAgain(ctx, was, rule, key)
+		return rulesdb.Act{Author: r.Author, Act: actCharge, Subject: subject(rule, key), Now: did}, err
+	})
+	switch {
+	case errors.Is(err, rulesdb.ErrConflict):
+		return "", undoneBefore(d.Number)
+	case err != nil && did != "":
+		return "", fmt.Errorf("%w: %w", rulesapi.ErrUnaudited, err)
+	}
+	return did, err
+}
+
+// chargeAgain charges a key with what it had used, and says what that was.
+func (s *Service) chargeAgain(ctx context.Context, was []charge, rule, key string) (did string, err error) {
 	p, now := s.o.Source.Policy(), time.Now()
 	var parts []string
 	for i := range was {
@@ -318,19 +327,14 @@ func (s *Service) undoGift(r *rulesapi.Request, d *rulesdb.AuditEntry, rule, key
 		if n == 0 {
 			continue
 		}
-		charged, err := p.ChargeKey(r.Context, rule, key, was[i].Label, was[i].Variant, n)
+		charged, err := p.ChargeKey(ctx, rule, key, was[i].Label, was[i].Variant, n)
 		if err != nil {
 			return "", err
 		}
 		parts = append(parts, fmt.Sprintf("%d of %s", charged, was[i].Label))
 	}
-	did := "nothing of it would count any more"
-	if len(parts) > 0 {
-		did = "charged again: " + strings.Join(parts, ", ")
+	if len(parts) == 0 {
+		return "nothing of it would count any more", nil
 	}
-	err := s.o.Editor.Note(r.Context, rulesdb.Act{Author: r.Author, Act: actCharge, Subject: subject(rule, key), Now: did, Reason: undoes + strconv.FormatInt(d.Number, 10)})
-	if err != nil {
-		return "", fmt.Errorf("%w: %w", rulesapi.ErrUnaudited, err)
-	}
-	return did, nil
+	return "charged again: " + strings.Join(parts, ", "), nil
 }

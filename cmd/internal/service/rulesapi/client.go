@@ -241,8 +241,17 @@ func (c *Client) Audit(ctx context.Context, before int64, n int) ([]rulesdb.Audi
 	return List(all.Acts, (*AuditEntry).done), err
 }
 
-func (c *Client) Note(context.Context, rulesdb.Act) error {
-	return errors.New("the audit of a server is written by the server alone")
+// errAlone is for what a server does by itself.
+var errAlone = errors.New("a server alone does this: ask for an act that it has")
+
+func (c *Client) Note(context.Context, rulesdb.Act) error { return errAlone }
+
+func (c *Client) NoteUndo(context.Context, int64, func(context.Context) (rulesdb.Act, error)) error {
+	return errAlone
+}
+
+func (c *Client) SetOverrideIf(context.Context, rulesource.Override, time.Duration, func(rulesource.Override) error) (was, now rulesource.Override, err error) {
+	return was, now, errAlone
 }
 
 func (c *Client) NewToken(ctx context.Context, _, name string, role rulesdb.Role, lasts time.Duration) (string, error) {

@@ -40,6 +40,7 @@ type Backend interface {
 	Override(ctx context.Context, rule, key string) (rulesource.Override, error)
 	Overrides(ctx context.Context, p rulesdb.Page) ([]rulesource.Override, error)
 	SetOverride(ctx context.Context, o rulesource.Override, lasts time.Duration) (was, now rulesource.Override, err error)
+	SetOverrideIf(ctx context.Context, o rulesource.Override, lasts time.Duration, may func(held rulesource.Override) error) (was, now rulesource.Override, err error)
 
 	Plan(ctx context.Context, attribute, value string) (rulesource.Plan, error)
 	Plans(ctx context.Context, attribute string, after rulesource.Plan, n int) ([]rulesource.Plan, error)
@@ -48,6 +49,7 @@ type Backend interface {
 	Nodes(ctx context.Context, within time.Duration) ([]rulesdb.Node, error)
 	Audit(ctx context.Context, before int64, n int) ([]rulesdb.AuditEntry, error)
 	Note(ctx context.Context, a rulesdb.Act) error
+	NoteUndo(ctx context.Context, act int64, do func(ctx context.Context) (rulesdb.Act, error)) error
 	NewToken(ctx context.Context, author, name string, role rulesdb.Role, lasts time.Duration) (string, error)
 	RevokeToken(ctx context.Context, author, name string) error
 	Tokens(ctx context.Context) ([]rulesdb.Token, error)
@@ -137,6 +139,16 @@ func (d *Editor) SetOverride(ctx context.Context, o rulesource.Override, lasts t
 		}
 	}
 	return d.Backend.SetOverride(ctx, o, lasts)
+}
+
+// SetOverrideIf refuses what [Editor.SetOverride] does.
+func (d *Editor) SetOverrideIf(ctx context.Context, o rulesource.Override, lasts time.Duration, may func(held rulesource.Override) error) (was, now rulesource.Override, err error) {
+	if !o.Removed {
+		if err := d.checkOverride(ctx, &o); err != nil {
+			return was, now, err
+		}
+	}
+	return d.Backend.SetOverrideIf(ctx, o, lasts, may)
 }
 
 func (d *Editor) checkOverride(ctx context.Context, o *rulesource.Override) error {

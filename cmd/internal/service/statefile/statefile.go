@@ -162,7 +162,12 @@ func Unwritable(path string) error {
 // SetOverride sets an override, or removes it if it is Removed, and returns the
 // one before, Removed if there was none. It is in the state file once this
 // returns.
-func (k *File) SetOverride(_ context.Context, o rulesource.Override, lasts time.Duration) (was, now rulesource.Override, err error) {
+func (k *File) SetOverride(ctx context.Context, o rulesource.Override, lasts time.Duration) (was, now rulesource.Override, err error) {
+	return k.SetOverrideIf(ctx, o, lasts, func(rulesource.Override) error { return nil })
+}
+
+// SetOverrideIf is [File.SetOverride] if may returns nil for the override before.
+func (k *File) SetOverrideIf(_ context.Context, o rulesource.Override, lasts time.Duration, may func(held rulesource.Override) error) (was, now rulesource.Override, err error) {
 	switch {
 	case len(o.Reason) > mostText || len(o.Author) > mostText:
 		return was, now, refuse("reason: at most %d bytes", mostText)
@@ -175,15 +180,18 @@ func (k *File) SetOverride(_ context.Context, o rulesource.Override, lasts time.
 	defer k.mu.Unlock()
 	at, moment := place{o.Rule, o.Key}, time.Now().UTC()
 	was, held := k.state.overrides[at]
-	switch {
-	case !held:
+	if !held {
 		was = rulesource.Override{Rule: o.Rule, Key: o.Key, Removed: true}
-		if o.Removed {
-			return was, now, fmt.Errorf("override of %s: %w", o.Rule, rulesdb.ErrNotFound)
-		}
-		if len(k.state.overrides) >= mostOverrides {
-			return was, now, refuse("there are %d overrides: a state file has no more; rules in a database have room for millions", mostOverrides)
-		}
+	}
+	if err := may(was); err != nil {
+		return was, now, err
+	}
+	switch {
+	case held:
+	case o.Removed:
+		return was, now, fmt.Errorf("override of %s: %w", o.Rule, rulesdb.ErrNotFound)
+	case len(k.state.overrides) >= mostOverrides:
+		return was, now, refuse("there are %d overrides: a state file has no more; rules in a database have room for millions", mostOverrides)
 	}
 	now = o
 	if now.Created = moment; lasts > 0 {
@@ -257,6 +265,26 @@ func (k *File) Audit(_ context.Context, before int64, n int) ([]rulesdb.AuditEnt
 func (k *File) Note(_ context.Context, a rulesdb.Act) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	next := k.state.with(place{}, rulesource.Override{Removed: true})
+	next.note(time.Now().UTC(), a)
+	return k.keep(next)
+}
+
+// NoteUndo runs do, which takes an act back, and writes what do returns into the
+// audit, unless that has been done before.
+func (k *File) NoteUndo(ctx context.Context, act int64, do func(ctx context.Context) (rulesdb.Act, error)) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, d := range k.state.acts {
+		if d.Number > act && d.Reason == rulesdb.UndoOf(act) {
+			return fmt.Errorf("%w: act %d has been taken back", rulesdb.ErrConflict, act)
+		}
+	}
+	a, err := do(ctx)
+	if err != nil {
+		return err
+	}
+	a.Reason = rulesdb.UndoOf(act)
 	next := k.state.with(place{}, rulesource.Override{Removed: true})
 	next.note(time.Now().UTC(), a)
 	return k.keep(next)
