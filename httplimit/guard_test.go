@@ -442,6 +442,77 @@ func TestWriter(t *testing.T) {
 	}
 }
 
+// A goneWriter is the response to a client that has gone. Its powers are behind
+// Unwrap if it is in a plainWriter.
+type goneWriter struct{ *httptest.ResponseRecorder }
+
+var errGone = errors.New("the client has gone")
+
+func (goneWriter) FlushError() error                            { return errGone }
+func (goneWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, errGone }
+func (goneWriter) SetReadDeadline(time.Time) error              { return errGone }
+func (goneWriter) SetWriteDeadline(time.Time) error             { return errGone }
+func (goneWriter) EnableFullDuplex() error                      { return errGone }
+func (goneWriter) ReadFrom(io.Reader) (int64, error)            { return 0, errGone }
+
+// A plainWriter has the methods that every writer has, and Unwrap.
+type plainWriter struct {
+	http.ResponseWriter
+	in http.ResponseWriter
+}
+
+func (w plainWriter) Unwrap() http.ResponseWriter { return w.in }
+
+// TestWriterErrors has everything that a handler asks of its writer fail, and
+// looks that the handler is told: with Refund as without.
+func TestWriterErrors(t *testing.T) {
+	for _, refund := range []func(int) bool{nil, func(int) bool { return false }} {
+		for _, wrapped := range []bool{false, true} {
+			gone := goneWriter{httptest.NewRecorder()}
+			var writer http.ResponseWriter = gone
+			if wrapped {
+				writer = plainWriter{httptest.NewRecorder(), gone}
+			}
+			h := guard(t, limiter(t, nil, "100/s"), httplimit.Options{Refund: refund})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				control := http.NewResponseController(w)
+				_, _, hijack := control.Hijack()
+				for name, err := range map[string]error{
+					"Flush": control.Flush(), "Hijack": hijack, "EnableFullDuplex": control.EnableFullDuplex(),
+					"SetReadDeadline": control.SetReadDeadline(time.Time{}), "SetWriteDeadline": control.SetWriteDeadline(time.Time{}),
+				} {
+					if !errors.Is(err, errGone) {
+						t.Errorf("refund %t, wrapped %t: %s returns %v, want %v", refund != nil, wrapped, name, err, errGone)
+					}
+				}
+				if !wrapped {
+					if _, err := w.(io.ReaderFrom).ReadFrom(io.LimitReader(strings.NewReader("a"), 1)); !errors.Is(err, errGone) {
+						t.Errorf("refund %t: ReadFrom returns %v", refund != nil, err)
+					}
+				}
+			}))
+			h.ServeHTTP(writer, httptest.NewRequest(http.MethodGet, "/", nil))
+		}
+	}
+}
+
+// TestWriterCannotFlush counts the status that a handler sends after a flush
+// that its server does not have.
+func TestWriterCannotFlush(t *testing.T) {
+	saw := 0
+	h := guard(t, limiter(t, nil, "100/s"), httplimit.Options{Refund: func(status int) bool { saw = status; return false }})(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if err := http.NewResponseController(w).Flush(); !errors.Is(err, http.ErrNotSupported) {
+				t.Errorf("Flush returns %v", err)
+			}
+			w.WriteHeader(http.StatusUnauthorized)
+		}))
+	bare := struct{ http.ResponseWriter }{httptest.NewRecorder()}
+	h.ServeHTTP(bare, httptest.NewRequest(http.MethodGet, "/", nil))
+	if saw != http.StatusUnauthorized {
+		t.Errorf("counted status %d, want 401", saw)
+	}
+}
+
 // TestRefundInformational takes the status that counts, not that of hints.
 func TestRefundInformational(t *testing.T) {
 	var saw []int

@@ -3,6 +3,7 @@ package httplimit
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -77,6 +78,16 @@ func (s *statusWriter) ReadFrom(from io.Reader) (int64, error) {
 	return io.Copy(s.ResponseWriter, from)
 }
 
+// FlushError is for [http.ResponseController]: handlers of streams learn by its
+// error that their client has gone.
+func (s *statusWriter) FlushError() error {
+	err := http.NewResponseController(s.ResponseWriter).Flush()
+	if !errors.Is(err, http.ErrNotSupported) { // else nothing is sent yet
+		s.ok()
+	}
+	return err
+}
+
 // Unwrap is for [http.ResponseController].
 func (s *statusWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
@@ -116,10 +127,7 @@ func (s *statusWriter) withPowers() http.ResponseWriter {
 type flusher struct{ s *statusWriter }
 
 // Flush implements [http.Flusher].
-func (f flusher) Flush() {
-	f.s.ok()
-	f.s.ResponseWriter.(http.Flusher).Flush()
-}
+func (f flusher) Flush() { _ = f.s.FlushError() }
 
 type hijacker struct{ s *statusWriter }
 
