@@ -43,8 +43,10 @@ func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		if r.Spec().IsClient {
 			return next(ctx, r)
 		}
-		fields := make(http.Header)
-		known := grpc.NewContextWithServerTransportStream(incoming(ctx, r.Header(), r.Peer()), transport{r.Spec().Procedure, fields})
+		known := incoming(ctx, r.Header(), r.Peer())
+		if call, ok := connect.CallInfoForHandlerContext(ctx); ok { // an answer, and an error, may be that of other calls too
+			known = grpc.NewContextWithServerTransportStream(known, transport{r.Spec().Procedure, call.ResponseHeader()})
+		}
 		var answer connect.AnyResponse
 		var failure error
 		passed := false
@@ -54,17 +56,10 @@ func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 				answer, failure = next(ctx, r)
 				return nil, nil
 			})
-		switch {
-		case !passed:
-			return nil, refusal(err, fields)
-		case failure != nil:
-			if e, ok := errors.AsType[*connect.Error](failure); ok {
-				add(e.Meta(), fields)
-			}
-			return answer, failure
+		if !passed {
+			return nil, refusal(err)
 		}
-		add(answer.Header(), fields)
-		return answer, nil
+		return answer, failure
 	}
 }
 
@@ -84,7 +79,7 @@ func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) co
 				return next(ctx, &guarded{conn, s})
 			})
 		if !passed {
-			return refusal(err, conn.ResponseHeader())
+			return refusal(err)
 		}
 		return err
 	}
@@ -109,8 +104,8 @@ func (address) Network() string { return "tcp" }
 // String implements [net.Addr].
 func (a address) String() string { return string(a) }
 
-// refusal returns an error of grpc as one of Connect, with the fields.
-func refusal(err error, fields http.Header) error {
+// refusal returns an error of grpc as one of Connect.
+func refusal(err error) error {
 	s, ok := status.FromError(err)
 	if !ok {
 		return err
@@ -123,15 +118,7 @@ func refusal(err error, fields http.Header) error {
 			}
 		}
 	}
-	add(e.Meta(), fields)
 	return e
-}
-
-// add sets the fields in a header.
-func add(to, fields http.Header) {
-	for name, values := range fields {
-		to[name] = values
-	}
 }
 
 func set(to http.Header, md metadata.MD) {
@@ -140,10 +127,11 @@ func set(to http.Header, md metadata.MD) {
 	}
 }
 
-// A transport takes the fields of a call that is no stream.
+// A transport takes the fields of a call that is no stream: they go into the
+// headers of its answer.
 type transport struct {
 	method string
-	fields http.Header
+	header http.Header
 }
 
 var _ grpc.ServerTransportStream = transport{}
@@ -152,7 +140,7 @@ var _ grpc.ServerTransportStream = transport{}
 func (t transport) Method() string { return t.method }
 
 // SetHeader implements [grpc.ServerTransportStream].
-func (t transport) SetHeader(md metadata.MD) error { set(t.fields, md); return nil }
+func (t transport) SetHeader(md metadata.MD) error { set(t.header, md); return nil }
 
 // SendHeader implements [grpc.ServerTransportStream].
 func (t transport) SendHeader(md metadata.MD) error { return t.SetHeader(md) }
@@ -194,7 +182,7 @@ func (g *guarded) Receive(m any) error {
 		error
 		GRPCStatus() *status.Status
 	}](err); ok {
-		return refusal(err, nil)
+		return refusal(err)
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -119,6 +120,43 @@ func TestUnary(t *testing.T) {
 	}
 }
 
+// TestSharedError has calls of many clients end with one error: each client gets its
+// own fields, once, and the error none.
+func TestSharedError(t *testing.T) {
+	const clients, calls = 16, 200
+	shared := connect.NewError(connect.CodeNotFound, errors.New("of the handler"))
+	s := httptest.NewServer(connect.NewUnaryHandler(unary, func(context.Context, *connect.Request[text]) (*connect.Response[text], error) {
+		return nil, shared
+	}, connect.WithInterceptors(connectlimit.Interceptor(guard(t, fmt.Sprint(calls, "/h"), grpclimit.MetadataKey("x-client"), grpclimit.Options{})))))
+	defer s.Close()
+	for name, options := range map[string][]connect.ClientOption{"connect": nil, "grpc-web": {connect.WithGRPCWeb()}} {
+		var group sync.WaitGroup
+		for i := range clients {
+			c := connect.NewClient[text, text](s.Client(), s.URL+unary, options...)
+			group.Go(func() {
+				for n := range calls {
+					r := connect.NewRequest(wrapperspb.String("a"))
+					r.Header().Set("X-Client", fmt.Sprint(name, i))
+					_, err := c.CallUnary(t.Context(), r)
+					var e *connect.Error
+					if !errors.As(err, &e) || e.Code() != connect.CodeNotFound {
+						t.Errorf("%s: %v, want that of the handler", name, err)
+						return
+					}
+					if got, want := e.Meta()["Ratelimit"], fmt.Sprintf(`"test";r=%d;t=`, calls-1-n); len(got) != 1 || !strings.HasPrefix(got[0], want) {
+						t.Errorf("%s: call %d of client %d has the field %q, want %s…", name, n, i, got, want)
+						return
+					}
+				}
+			})
+		}
+		group.Wait()
+	}
+	if len(shared.Meta()) != 0 {
+		t.Errorf("the handler's error has %v", shared.Meta())
+	}
+}
+
 // denied looks at the error of a call that was denied under 2/h.
 func denied(t *testing.T, err error) {
 	t.Helper()
@@ -126,7 +164,7 @@ func denied(t *testing.T, err error) {
 	if !errors.As(err, &e) || e.Code() != connect.CodeResourceExhausted {
 		t.Fatalf("%v, want resource_exhausted", err)
 	}
-	if e.Meta().Get("Retry-After") != "1800" || e.Meta().Get("Ratelimit-Policy") == "" {
+	if got := e.Meta()["Retry-After"]; len(got) != 1 || got[0] != "1800" || len(e.Meta()["Ratelimit-Policy"]) != 1 {
 		t.Errorf("fields %v", e.Meta())
 	}
 	var wait time.Duration
