@@ -12,7 +12,7 @@ import (
 //
 //	method, host   as in the request
 //	path           as on the request line: not decoded; what follows ? is cut off
-//	ip             the client's address, without port
+//	ip             the client's address; a port behind it does not count
 //	header.NAME    NAME in lower case
 //	query.NAME, cookie.NAME
 //

@@ -454,6 +454,31 @@ func TestOnMissing(t *testing.T) {
 	}
 }
 
+// TestAddressForms counts each address under one key in all the forms that callers
+// send it in, and what is no address as missing.
+func TestAddressForms(t *testing.T) {
+	for _, forms := range [][]string{
+		{"203.0.113.7", "203.0.113.7:4711", "203.0.113.7:0", "::ffff:203.0.113.7", "[::ffff:203.0.113.7]:4711", "::ffff:203.0.113.7%eth0"},
+		{"1.2.3.4", "1.2.3.4:5"}, // no longer than an address may be
+		{"2001:db8::1", "2001:DB8:0::1", "2001:db8::1%eth0", "[2001:db8::1]:80", "[2001:db8::1%eth0]:80"},
+		{"", "unknown", "203.0.113.7:", "203.0.113.7:http", "203.0.113.7:70000", "[203.0.113.7]:80", "[2001:db8::1]", "[2001:db8::1", "2001:db8::1]:80", "203.0.113.7 :80"},
+	} {
+		for _, key := range []string{`["ip"]`, `["ip", "path"]`} {
+			p := newPolicy(t, `{"name": "r", "key": `+key+`, "limits": ["100/m"]}`)
+			first := ""
+			for i, form := range forms {
+				r := decide(t, p, policy.Map{"ip": form, "path": "/"})
+				if i == 0 {
+					first = r.Key(0)
+				}
+				if r.Key(0) != first || r.Rules[0].Missing != (forms[0] == "") {
+					t.Errorf("%q: key %q, missing %t; %q has key %q", form, r.Key(0), r.Rules[0].Missing, forms[0], first)
+				}
+			}
+		}
+	}
+}
+
 func TestOverridesAndTiers(t *testing.T) {
 	p := newPolicy(t, `{
 		"name": "api", "key": ["header.k"],

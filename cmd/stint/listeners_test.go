@@ -72,7 +72,7 @@ func questions(n int) (all []question) {
 		q := question{map[string]string{}, 1 + int64(random.IntN(3))}
 		for name, value := range map[string]string{
 			"user": pick("ann", "bob", "cat", "dan", "eve", "root", "mallory", "", ""), "method": pick("POST", "GET"),
-			"path": pick("/login", "/a/../login", "/other"), "price": pick("", "1", "5", "100"), "plan": pick("free", "trial", "paid", ""), "ip": pick("192.0.2.1", "2001:db8::1", "2001:db8::2", ""),
+			"path": pick("/login", "/a/../login", "/other"), "price": pick("", "1", "5", "100"), "plan": pick("free", "trial", "paid", ""), "ip": pick("192.0.2.1", "192.0.2.1:4711", "2001:db8::1", "[2001:db8::1]:80", "2001:db8::2", ""),
 		} {
 			if value != "" {
 				q.attributes[name] = value

@@ -116,7 +116,7 @@ func (q *Request) Value(a Attribute) (string, bool) {
 	return addr.String(), true
 }
 
-// Addr returns the client's address.
+// Addr returns the client's address, without the port that may follow it.
 func (q *Request) Addr() (netip.Addr, bool) {
 	if !q.ipKnown {
 		q.ipKnown = true
@@ -125,6 +125,9 @@ func (q *Request) Addr() (netip.Addr, bool) {
 			if q.ip = addr.WithZone("").Unmap(); q.ip != addr {
 				q.ipRaw = q.ip.String()
 			}
+		} else if at, err := netip.ParseAddrPort(q.ipRaw); err == nil { // as many programs have the peer of a connection
+			q.ip = at.Addr().WithZone("").Unmap()
+			q.ipRaw = q.ip.String()
 		}
 	}
 	return q.ip, q.ip.IsValid()

@@ -78,6 +78,7 @@ func (d *denials) full(c *culprits, rule string) bool {
 type culprit struct {
 	entrypoint, rule string
 	shadow           bool
+	missing          bool // an attribute of the key: clients share it
 	key              slog.Attr
 	more             atomic.Uint64 // denials since the last line on it
 	since            time.Time     // when that was
@@ -148,7 +149,7 @@ func (d *denials) sampleOf(part float64, entrypoint string, r *policy.Result, i 
 // culprit returns the key that a rule denied.
 func (d *denials) culprit(entrypoint string, r *policy.Result, i int) *culprit {
 	e := &r.Rules[i]
-	c := &culprit{entrypoint: entrypoint, rule: e.Rule, shadow: e.Shadow, since: time.Now()}
+	c := &culprit{entrypoint: entrypoint, rule: e.Rule, shadow: e.Shadow, missing: e.Missing, since: time.Now()}
 	if d.clear {
 		key := r.Key(i)
 		c.key = slog.String("key", key[:min(len(key), longestKey)])
@@ -175,6 +176,9 @@ func (c *culprit) attrs() []any {
 	attrs := []any{"door", c.entrypoint, "rule", c.rule}
 	if c.key.Value.String() != "" { // a block has none
 		attrs = append(attrs, c.key)
+	}
+	if c.missing {
+		attrs = append(attrs, "missing", true)
 	}
 	if c.shadow {
 		attrs = append(attrs, "shadow", true)

@@ -122,7 +122,7 @@ func TestLogKinds(t *testing.T) {
 		}
 		log.want(t,
 			`level=INFO msg=denied door=http rule=banned limit=block`,
-			`level=INFO msg=denied door=http rule=keyed limit=missing`,
+			`level=INFO msg=denied door=http rule=keyed missing=true limit=missing`,
 			`level=INFO msg=denied door=http rule=shadowed key=192.0.2.7 shadow=true limit=1/1h cost=1 retry_after=1h0m0s`)
 		for range 3 {
 			o.Failed("auth", errBroken)
@@ -142,6 +142,30 @@ func TestLogKinds(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		log.want(t, `level=ERROR msg="store failed again" times=4 since=2000-01-01T00:01:00.000Z`)
+	})
+}
+
+// TestLogMissing tells a key that clients share, since an attribute is missing, from
+// that of one client.
+func TestLogMissing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log lines
+		p := newPolicy(t, newStore(), rulesFile)
+		o := observe.New(observe.Options{Log: log.logger()})
+		defer o.Close()
+		for _, ip := range []string{"203.0.113.7:4711", "unknown"} {
+			for range 4 {
+				ask(o, p, policy.Map{"path": "/e", "ip": ip})
+			}
+		}
+		log.want(t,
+			`level=INFO msg=denied door=http rule=strict key_hash=HASH limit=2/1h cost=1 retry_after=30m0s`,
+			`level=INFO msg=denied door=http rule=strict key_hash=HASH missing=true limit=2/1h cost=1 retry_after=30m0s`)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		log.want(t,
+			`level=INFO msg="denied again" door=http rule=strict key_hash=HASH times=1 since=2000-01-01T00:00:00.000Z`,
+			`level=INFO msg="denied again" door=http rule=strict key_hash=HASH missing=true times=1 since=2000-01-01T00:00:00.000Z`)
 	})
 }
 
