@@ -12,7 +12,7 @@ import (
 
 func Example() {
 	app := fiber.New()
-	app.Use(fiberlimit.Guard(httplimit.ByIP("site", "2 per hour")))
+	app.Use("/*", fiberlimit.Guard(httplimit.ByIP("site", "2 per hour")))
 	app.Get("/hello", func(c fiber.Ctx) error { return c.SendString("hello") })
 	for range 3 { // app.Listen(":8080")
 		w, err := app.Test(httptest.NewRequest("GET", "/hello", nil))

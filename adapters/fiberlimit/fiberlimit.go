@@ -2,13 +2,20 @@
 // of fiber v3:
 //
 //	app := fiber.New()
-//	app.Use(fiberlimit.Guard(httplimit.ByIP("site", "100/min")))
+//	app.Use("/*", fiberlimit.Guard(httplimit.ByIP("site", "100/min")))
+//
+// The pattern /* is part of it: without one, fiber calls no middleware for a target
+// that does not begin with a slash, but does call the handler of /*.
 //
 // A request that may not pass is answered as httplimit does, and no further handler
 // is called. The guard sees the request as net/http has it: every line of a
-// repeated header, in order, the body left alone. What it sees is a copy, since
-// fiber uses the memory of a request again. A guard that looks at the status of
-// the answer (Options.Refund) sees that of the error that a handler returns, too.
+// repeated header, in order, the body left alone. The path is the one by which fiber
+// looks for the handler: in lower case and without a slash at the end, unless
+// fiber.Config says CaseSensitive or StrictRouting, decoded under UnescapePath, and
+// without what follows #. So write the paths of rules in lower case. What the guard
+// sees is a copy, since fiber uses the memory of a request again. A guard that looks
+// at the status of the answer (Options.Refund) sees that of the error that a handler
+// returns, too.
 //
 // [httplimit.RouteKey] finds no route under fiber, which does not know it yet where
 // middleware runs: use a guard for each route there, as an argument of app.Get.
@@ -22,8 +29,10 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/gofiber/fiber/v3"
+	fiberstrings "github.com/gofiber/utils/v2/strings"
 )
 
 // Guard returns a handler that lets pass what the guard does.
@@ -66,13 +75,12 @@ func pass(w http.ResponseWriter, r *http.Request) {
 // request copies what guards look at.
 func request(c fiber.Ctx) (*http.Request, error) {
 	in := c.Request()
-	uri := string(c.RequestCtx().RequestURI())
-	to, err := url.ParseRequestURI(uri)
+	to, err := target(c)
 	if err != nil {
 		return nil, err
 	}
 	r := &http.Request{
-		Method: string(in.Header.Method()), URL: to, RequestURI: uri, Host: string(in.Host()),
+		Method: string(in.Header.Method()), URL: to, RequestURI: string(c.RequestCtx().RequestURI()), Host: string(in.Host()),
 		Proto: string(in.Header.Protocol()), ProtoMajor: 1, ProtoMinor: 1,
 		Header: http.Header{}, Body: http.NoBody, RemoteAddr: c.RequestCtx().RemoteAddr().String(),
 		TLS: c.RequestCtx().TLSConnectionState(),
@@ -83,6 +91,34 @@ func request(c fiber.Ctx) (*http.Request, error) {
 		}
 	}
 	return r, nil
+}
+
+// errTarget is for a target that is no path, such as login. Fiber hands it to handlers
+// of /*.
+var errTarget = errors.New("fiberlimit: the target of the request does not begin with a slash")
+
+// target returns the path by which fiber looks for the handler, and the query.
+func target(c fiber.Ctx) (*url.URL, error) {
+	config := c.App().Config()
+	path := strings.Clone(c.Path()) // without what follows #, and decoded under UnescapePath
+	if !config.CaseSensitive {
+		path = fiberstrings.ToLower(path)
+	}
+	if !config.StrictRouting && len(path) > 1 {
+		path = strings.TrimRight(path, "/")
+	}
+	if !strings.HasPrefix(path, "/") {
+		return nil, errTarget
+	}
+	to := &url.URL{Path: path, RawQuery: string(c.RequestCtx().URI().QueryString())}
+	if !config.UnescapePath {
+		var err error
+		if to.Path, err = url.PathUnescape(path); err != nil {
+			return nil, err
+		}
+		to.RawPath = path
+	}
+	return to, nil
 }
 
 // An answer is a response of net/http that becomes one of fiber's: the guard's own,

@@ -1,6 +1,7 @@
 package fiberlimit_test
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net"
@@ -86,7 +87,7 @@ func get(t testing.TB, url string, header ...string) (*http.Response, string) {
 func TestDenied(t *testing.T) {
 	app := fiber.New()
 	reached := 0
-	app.Use(guard(t, "1/h", all, httplimit.Options{}))
+	app.Use("/*", guard(t, "1/h", all, httplimit.Options{}))
 	app.Get("/", func(c fiber.Ctx) error { reached++; return c.SendString("hello") })
 	url := serve(t, app)
 	for i, want := range []int{200, 429} {
@@ -111,7 +112,7 @@ func TestSeen(t *testing.T) {
 		return "", true
 	}
 	app := fiber.New()
-	app.Use(guard(t, "10/h", key, httplimit.Options{}))
+	app.Use("/*", guard(t, "10/h", key, httplimit.Options{}))
 	app.Get("/*", func(c fiber.Ctx) error { return c.SendString("hello") })
 	get(t, serve(t, app)+"/a%2Fb?q=1", "X-Forwarded-For", "192.0.2.1", "X-Forwarded-For", "192.0.2.2", "x-api-key", "k")
 	if want := "GETtrue/a/bq=1[192.0.2.1 192.0.2.2][k]true"; strings.ReplaceAll(saw, " ", "") != strings.ReplaceAll(want, " ", "") {
@@ -119,10 +120,95 @@ func TestSeen(t *testing.T) {
 	}
 }
 
+// TestPath compares the path that a guard sees with the handler that fiber finds for a
+// target: both must mean the same.
+func TestPath(t *testing.T) {
+	for _, test := range []struct {
+		config       fiber.Config
+		target       string
+		saw, handler string // "" for a request that gets 400
+	}{
+		{fiber.Config{}, "/login", "/login", "login"},
+		{fiber.Config{}, "/LOGIN?Q=1", "/login?Q=1", "login"},
+		{fiber.Config{}, "/login///", "/login", "login"},
+		{fiber.Config{}, "/login#x", "/login", "login"},
+		{fiber.Config{}, "/login?q=1#x?y", "/login?q=1", "login"},
+		{fiber.Config{}, "/#/login", "/", "rest"},
+		{fiber.Config{}, "http://h/login", "/login", "login"},
+		{fiber.Config{}, "/a%2FLogin", "/a%2flogin", "rest"},
+		{fiber.Config{}, "/CAFÉ", "/caf%C3%89", "rest"},
+		{fiber.Config{}, "login", "", ""},
+		{fiber.Config{}, "a:/login", "", ""},
+		{fiber.Config{}, "//", "", ""},
+		{fiber.Config{}, "/%zz", "", ""},
+		{fiber.Config{CaseSensitive: true}, "/LOGIN", "/LOGIN", "rest"},
+		{fiber.Config{CaseSensitive: true}, "/login/", "/login", "login"},
+		{fiber.Config{StrictRouting: true}, "/LOGIN", "/login", "login"},
+		{fiber.Config{StrictRouting: true}, "/login/", "/login/", "rest"},
+		{fiber.Config{UnescapePath: true}, "/%4cogin", "/login", "login"},
+		{fiber.Config{UnescapePath: true}, "%2flogin", "/login", "login"},
+		{fiber.Config{UnescapePath: true}, "/login%2f", "/login", "login"},
+		{fiber.Config{UnescapePath: true}, "/a+b%2525", "/a%20b%2525", "rest"},
+		{fiber.Config{UnescapePath: true}, "/%ff", "/%FF", "rest"},
+	} {
+		saw, handler := "", ""
+		app := fiber.New(test.config)
+		app.Use("/*", guard(t, "10/h", func(r *http.Request) (string, bool) {
+			if saw = r.URL.EscapedPath(); r.URL.RawQuery != "" {
+				saw += "?" + r.URL.RawQuery
+			}
+			return "", true
+		}, httplimit.Options{}))
+		app.Get("/login", func(c fiber.Ctx) error { handler = "login"; return c.SendString("hello") })
+		app.Get("/*", func(c fiber.Ctx) error { handler = "rest"; return c.SendString("hello") })
+		status := raw(t, serve(t, app), test.target)
+		if saw != test.saw || handler != test.handler || (status == 400) != (test.handler == "") {
+			t.Errorf("case sensitive %t, strict %t, unescaped %t, %s: the guard saw %q, the handler was %q, status %d; want %q and %q",
+				test.config.CaseSensitive, test.config.StrictRouting, test.config.UnescapePath, test.target, saw, handler, status, test.saw, test.handler)
+		}
+	}
+}
+
+// TestEveryTarget has the guard, as documents install it, see each request that a
+// handler of /* gets.
+func TestEveryTarget(t *testing.T) {
+	asked, reached := 0, 0
+	app := fiber.New()
+	app.Use("/*", guard(t, "100/h", func(*http.Request) (string, bool) { asked++; return "", true }, httplimit.Options{}))
+	app.All("/*", func(c fiber.Ctx) error { reached++; return c.SendString("hello") })
+	url := serve(t, app)
+	for _, target := range []string{"/", "/login", "login", "*", "//", "?x", "#x", "a:b", ".", "../login", "%2flogin", `\login`, "/a//../b"} {
+		raw(t, url, target)
+		if reached > asked {
+			t.Fatalf("%s reached the handler past the guard", target)
+		}
+	}
+	if reached == 0 {
+		t.Error("no request reached the handler")
+	}
+}
+
+// raw asks for a target as it stands, and returns the status of the answer.
+func raw(t testing.TB, url, target string) (status int) {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", target)
+	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatalf("%s: %v", target, err)
+	}
+	answer.Body.Close()
+	return answer.StatusCode
+}
+
 // TestRefund gives back what succeeded, and not what an error or a panic ended.
 func TestRefund(t *testing.T) {
 	app := fiber.New()
-	app.Use(recover.New(), guard(t, "2/h", all, httplimit.Options{Refund: func(status int) bool { return status < 400 }}))
+	app.Use("/*", recover.New(), guard(t, "2/h", all, httplimit.Options{Refund: func(status int) bool { return status < 400 }}))
 	app.Get("/good", func(c fiber.Ctx) error { return c.Status(201).JSON("made") })
 	app.Get("/late", func(fiber.Ctx) error { return fiber.ErrUnauthorized })
 	app.Get("/panic", func(fiber.Ctx) error { panic("x") })
@@ -141,7 +227,7 @@ func TestRefund(t *testing.T) {
 // read from memory that another request uses meanwhile.
 func TestMany(t *testing.T) {
 	app := fiber.New()
-	app.Use(guard(t, "5/h", httplimit.HeaderKey("X-Api-Key"), httplimit.Options{}))
+	app.Use("/*", guard(t, "5/h", httplimit.HeaderKey("X-Api-Key"), httplimit.Options{}))
 	app.Get("/", func(c fiber.Ctx) error { return c.SendString("hello") })
 	url := serve(t, app)
 	var passed [100]atomic.Int64

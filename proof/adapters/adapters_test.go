@@ -231,7 +231,7 @@ func byGin(t *testing.T, text string) crowd.Take {
 
 func byFiber(t *testing.T, text string) crowd.Take {
 	app := fiber.New()
-	app.Use(fiberlimit.Guard(requests(t, text)))
+	app.Use("/*", fiberlimit.Guard(requests(t, text)))
 	app.Get("/", func(c fiber.Ctx) error { return c.SendStatus(http.StatusOK) })
 	ln := listen(t)
 	serve(t, func() error { return app.Listener(ln, fiber.ListenConfig{DisableStartupMessage: true}) }, func() {
