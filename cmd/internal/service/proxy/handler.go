@@ -65,8 +65,8 @@ type Options struct {
 	// likely given up; the answer is 503. The default value is 1 s; a negative
 	// one is no bound.
 	MaxLag time.Duration
-	// Requests bounds the requests that hold a connection to the upstream; further ones
-	// are answered 503. The default is no bound.
+	// Requests bounds the requests that hold a connection to the upstream, and the
+	// connections; further ones are answered 503. The default is no bound.
 	Requests *server.Requests
 	// Client says which proxies in front are trusted, and which header they
 	// name their clients in. The default value is none.
@@ -114,7 +114,7 @@ func NewHandler(o Options) (*Handler, error) {
 	h := &Handler{o: o, log: server.ErrorLog(o.Log), sampled: server.SampleLog(o.Log)}
 	h.o.fill()
 	if o.Transport == nil {
-		h.own = newTransport()
+		h.own = newTransport(o.Requests)
 		h.o.Transport = h.own
 	}
 	behind := &httputil.ReverseProxy{
@@ -204,6 +204,10 @@ func (h *Handler) badGateway(w http.ResponseWriter, r *http.Request, err error) 
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		answer(w, r, http.StatusRequestEntityTooLarge, "the request is too large")
+		return
+	}
+	if errors.Is(err, errConnections) {
+		h.shed(w, r, errConnections.Error())
 		return
 	}
 	h.log.Printf("upstream: %v", err)

@@ -1,9 +1,16 @@
 package proxy
 
 import (
+	"context"
+	"errors"
+	"math"
+	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/stint-dev/stint/cmd/internal/service/server"
 )
 
 // A transport is the side towards the upstream. Calls of gRPC need HTTP/2:
@@ -14,10 +21,16 @@ type transport struct {
 }
 
 // newTransport returns a transport that passes answers on as they are encoded,
-// and sets no limit on how long one takes, since it may be a long poll.
-func newTransport() *transport {
+// and sets no limit on how long one takes, since it may be a long poll. It has at
+// most as many connections as there may be requests that hold one.
+func newTransport(requests *server.Requests) *transport {
 	plain := http.DefaultTransport.(*http.Transport).Clone()
 	plain.Proxy = nil
+	dials := &dialer{Dialer: net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}, most: math.MaxInt64}
+	if requests != nil {
+		dials.most = int64(requests.Most())
+	}
+	plain.DialContext = dials.dial
 	plain.DisableCompression = true
 	plain.MaxIdleConns = 512
 	plain.MaxIdleConnsPerHost = 256 // there is one host
@@ -28,7 +41,47 @@ func newTransport() *transport {
 	return &transport{plain, grpc}
 }
 
+// A dialer bounds the connections that there are, or that are being made.
+// net/http goes on making a connection when its request has been given up, so a bound
+// on requests is none on these: clients that left at once, while the upstream accepted
+// no connection, took all descriptors.
+type dialer struct {
+	net.Dialer
+	most int64
+	open atomic.Int64
+}
+
+// errConnections is for a request that cannot have another connection.
+var errConnections = errors.New("there are as many connections to the server behind as there may be")
+
+func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if d.open.Add(1) > d.most {
+		d.open.Add(-1)
+		return nil, errConnections
+	}
+	conn, err := d.DialContext(ctx, network, address)
+	if err != nil {
+		d.open.Add(-1)
+		return nil, err
+	}
+	return &upstreamConn{TCPConn: conn.(*net.TCPConn), closed: sync.OnceFunc(func() { d.open.Add(-1) })}, nil
+}
+
+// An upstreamConn is counted until it is closed.
+type upstreamConn struct {
+	*net.TCPConn
+	closed func()
+}
+
+// Close implements [net.Conn].
+func (c *upstreamConn) Close() error {
+	defer c.closed()
+	return c.TCPConn.Close()
+}
+
 const (
+	// dialTimeout is how long a connection may take to be made.
+	dialTimeout = 30 * time.Second
 	// pingAfter is how long nothing may come on an HTTP/2 connection with calls
 	// under way before it is asked for a sign of life.
 	pingAfter = 30 * time.Second

@@ -33,6 +33,9 @@ func NewRequests(most, perAddress int, trusted []netip.Prefix) *Requests {
 	return &Requests{most: most, perAddress: perAddress, trusted: httplimit.ClientIP{Trusted: trusted}, by: make(map[netip.Prefix]int)}
 }
 
+// Most returns how many requests there may be in all.
+func (r *Requests) Most() int { return r.most }
+
 // Enter counts a request of a peer, "address:port", until leave is called, or says
 // why there may not be another.
 func (r *Requests) Enter(peer string) (leave func(), why string) {

@@ -1,0 +1,87 @@
+package main_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestFewDescriptorsDials has clients leave at once while the server behind accepts no
+// connection: each request leaves a connection behind that is being made. Operators are
+// answered all the same, and everybody once the server accepts.
+func TestFewDescriptorsDials(t *testing.T) {
+	behind := stalled(t)
+	at := fewDescriptors(t, 256, "proxy --limit 1000000/s --listen 127.0.0.1:0 --admin 127.0.0.1:0 --upstream http://"+behind.Addr().String())
+	for i := range 400 {
+		conn, err := net.DialTimeout("tcp", at["address"], patience)
+		if err != nil {
+			t.Fatalf("client %d: %v", i, err)
+		}
+		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		time.Sleep(2 * time.Millisecond) // it is on its way to the server behind
+		_ = conn.Close()
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	answer, err := client.Get("http://" + at["admin"] + "/livez")
+	if err != nil || answer.StatusCode != http.StatusOK {
+		t.Errorf("liveness: %v, %v", answer, err)
+	}
+	open, err := os.ReadDir("/proc/" + at["pid"] + "/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d descriptors are in use", len(open))
+	if most := 96 + 64; len(open) > most { // connections to the server behind, and those that are reserved
+		t.Errorf("%d descriptors are in use, want at most %d", len(open), most)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
+	go func() { _ = server.Serve(behind) }()
+	defer server.Close()
+	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		answer, err := client.Get("http://" + at["address"] + "/")
+		if err == nil && answer.StatusCode == http.StatusOK {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("afterwards: %v, %v", answer, err)
+		}
+	}
+}
+
+// stalled returns a listener whose queue of connections is full.
+func stalled(t *testing.T) net.Listener {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := os.NewFile(uintptr(fd), "listener")
+	defer file.Close()
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Listen(fd, 0); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.FileListener(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	for range 4 {
+		ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", ln.Addr().String())
+		stop()
+		if err != nil {
+			return ln
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+	t.Fatal(fmt.Sprint("the queue of ", ln.Addr(), " does not fill"))
+	return nil
+}
