@@ -58,6 +58,7 @@ const (
 	mostLenders = 4 // forms that are remembered of one debt: those that count the longest
 
 	postEvery  = 250 * time.Millisecond // how often a store that fails is tried
+	postApart  = 50 * time.Millisecond  // between two tries, also where it answers in between
 	postWithin = time.Minute            // how long a posting's reservation may last
 	mostOwed   = 65_536
 )
@@ -179,14 +180,19 @@ func (d *Debts) post() {
 			return
 		}
 		d.mu.Unlock()
-		// Not all processes at the same moment.
-		pause := time.NewTimer(postEvery/2 + rand.N(postEvery))
-		select {
-		case <-d.wake:
-		case <-pause.C:
-		case <-d.done.Done():
-		}
-		pause.Stop()
+		d.pause(nil, postApart)                                  // of a cluster, one node may answer while another fails
+		d.pause(d.wake, postEvery/2+rand.N(postEvery)-postApart) // not all processes at the same moment
+	}
+}
+
+// pause waits for a while, for wake, or until the debts are closed.
+func (d *Debts) pause(wake <-chan struct{}, most time.Duration) {
+	pause := time.NewTimer(most)
+	defer pause.Stop()
+	select {
+	case <-wake:
+	case <-pause.C:
+	case <-d.done.Done():
 	}
 }
 

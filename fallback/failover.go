@@ -87,7 +87,7 @@ func callersFault(err error) bool {
 func lasting(err error) bool { return callersFault(err) || errors.Is(err, stint.ErrClosed) }
 
 // Answered notes that the shared store has answered, so that debts are charged to it
-// at once, and not only at the next try, four times a second. Of a [Caching] store it
+// within 50 ms, and not only at the next try, four times a second. Of a [Caching] store it
 // counts only once a call has been answered since the last failure.
 func (f *Failover) Answered() {
 	if !f.degraded.Load() || f.answered != nil && f.answered() == f.since.Load() {

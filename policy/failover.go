@@ -10,9 +10,11 @@ import (
 // While the store fails, what the local one lets through is owed, and charged
 // to the store limit by limit once it answers again; see package fallback.
 
-// failed decides by the words of the rules, because the store could not.
+// failed decides by the words of the rules, because the store could not. A caller that
+// has gone gets the error: that is no failure of the store, and nobody waits for a
+// decision.
 func (p *Policy) failed(ctx context.Context, a operation, r *Result, err error) error {
-	if !p.failover.Fails(err) {
+	if ctx.Err() != nil || !p.failover.Fails(err) {
 		return err
 	}
 	r.StoreError = err

@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"context"
 	"math/rand/v2"
 	"testing"
 	"testing/synctest"
@@ -42,15 +43,18 @@ func sameFailover(t *testing.T, seed uint64) {
 		t.Fatal(err)
 	}
 	ips := []string{"192.0.2.1", "192.0.2.2"}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
 	same := func(step int, ip string, cost int64) {
 		t.Helper()
-		want, err := limiter.Take(t.Context(), ip, cost)
-		if err != nil {
-			t.Fatal(err)
+		ctx := t.Context()
+		if step%7 == 3 { // of a caller that has gone
+			ctx = gone
 		}
+		want, err := limiter.Take(ctx, ip, cost)
 		var r policy.Result
-		if err := p.Decide(t.Context(), policy.Map{"ip": ip}, cost, &r); err != nil {
-			t.Fatal(err)
+		if is := p.Decide(ctx, policy.Map{"ip": ip}, cost, &r); (is == nil) != (err == nil) || err != nil && ctx != gone {
+			t.Fatalf("%s, seed %d, step %d: policy %v, store %v", limit, seed, step, is, err)
 		}
 		if got := r.Decision; got.Allowed != want.Allowed || got.Remaining != want.Remaining || got.Denied != want.Denied ||
 			apart(time.Duration(got.RetryAfter), time.Duration(want.RetryAfter)) || apart(got.Delay, want.Delay) {
