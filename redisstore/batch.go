@@ -279,10 +279,10 @@ func (s *Store) send(group []*pendingCall, long bool) {
 	switch {
 	case err == nil && (!ok || len(list) != len(group)):
 		err = unexpected(reply)
-	case word(err) == "CROSSSLOT", word(err) == "TRYAGAIN", s.parted(err), unserved(err) && !oneSlot(keys), len(group) > 1 && deniesKey(err):
+	case word(err) == "CROSSSLOT", word(err) == "TRYAGAIN", s.parted(err), unserved(err) && !oneSlot(keys), len(group) > 1 && (deniesKey(err) || word(err) == "OOM"):
 		// of a cluster that was not known to be one, or of a slot that is moving or that
-		// nobody serves, or of a key that the user may not use: it was not run, and each by
-		// itself may be
+		// nobody serves, or of a key that the user may not use, or without memory for the
+		// first that would write: it was not run, and each by itself may be
 		list, err = make([]any, len(group)), nil
 	}
 	for i, r := range group {
