@@ -13,9 +13,9 @@ import (
 // Ambiguous finds requests that say what rules look at in a way that servers
 // read differently: a header, cookie or query parameter that comes twice, a
 // header that is also spelled with underscores or that Connection takes away, a
-// cookie in quotes. Rules would go by one reading and the handler maybe by the
-// other, so that a client could vary the first and never be limited. What no
-// rule looks at is not looked at here either.
+// cookie in quotes, a path that routers take for another one. Rules would go by one
+// reading and the handler maybe by the other, so that a client could vary the first
+// and never be limited. What no rule looks at is not looked at here either.
 //
 // The zero value is ready. An Ambiguous may be used from many goroutines at
 // once. Price: nothing where rules look at no header, cookie or parameter; else
@@ -25,11 +25,7 @@ type Ambiguous struct{ known atomic.Pointer[looked] }
 // Check returns a [policy.RequestError] for a request that rules cannot decide
 // about, and nil for all others. query is the query as it was sent.
 func (a *Ambiguous) Check(rules *policy.Rules, header http.Header, query string) error {
-	l := a.known.Load()
-	if l == nil || l.rules != rules {
-		l = lookedAt(rules)
-		a.known.Store(l)
-	}
+	l := a.of(rules)
 	if attribute, reason := l.headerFault(header); reason != "" {
 		return &policy.RequestError{Attribute: attribute, Reason: reason}
 	}
@@ -46,9 +42,38 @@ func (a *Ambiguous) Check(rules *policy.Rules, header http.Header, query string)
 	return nil
 }
 
+// CheckPath returns a [policy.RequestError] for a path that the rules look at and
+// that not all routers take for the one which [policy.CleanPath] makes of it: it has
+// empty or dot segments, such as /files/../login, which some resolve and some hand to
+// a handler of /files/*; or it encodes a letter, digit or one of -._~, which some
+// decode before they look for the handler and some do not. raw is the path as it was
+// sent; what follows ? is cut off. Leave CheckPath out where the handler gets the
+// clean path, not this one.
+func (a *Ambiguous) CheckPath(rules *policy.Rules, raw string) error {
+	if !a.of(rules).path {
+		return nil
+	}
+	raw, _, _ = strings.Cut(raw, "?")
+	if reason := pathFault(raw); reason != "" {
+		return &policy.RequestError{Attribute: "path", Reason: reason}
+	}
+	return nil
+}
+
+// of returns what these rules look at.
+func (a *Ambiguous) of(rules *policy.Rules) *looked {
+	l := a.known.Load()
+	if l == nil || l.rules != rules {
+		l = lookedAt(rules)
+		a.known.Store(l)
+	}
+	return l
+}
+
 // looked is what rules look at.
 type looked struct {
 	rules            *policy.Rules
+	path             bool
 	headers          []string          // as http.Header keeps them
 	folded           map[string]string // of headers, folded, to the name in the rules
 	foreign          bool              // one of them has more than letters, digits and hyphens
@@ -60,6 +85,8 @@ func lookedAt(rules *policy.Rules) *looked {
 	for _, attribute := range rules.Attributes() {
 		kind, name, _ := strings.Cut(attribute, ".")
 		switch kind {
+		case "path":
+			l.path = l.path || name == ""
 		case "header":
 			if name == "host" { // of which there is one
 				continue
@@ -74,6 +101,43 @@ func lookedAt(rules *policy.Rules) *looked {
 		}
 	}
 	return l
+}
+
+// pathFault finds what is left of other readings where CleanPath finds one.
+func pathFault(raw string) (reason string) {
+	if raw == "" {
+		return ""
+	}
+	if raw[0] != '/' {
+		return "must begin with a slash"
+	}
+	for rest, more := raw[1:], true; more; {
+		var segment string
+		switch segment, rest, more = strings.Cut(rest, "/"); {
+		case segment == "" && more:
+			return "an empty segment, which some servers leave out"
+		case segment == "." || segment == "..":
+			return "a dot segment, which some servers resolve"
+		case strings.IndexByte(segment, '%') >= 0 && encodesUnreserved(segment):
+			return "an encoding that no program writes"
+		}
+	}
+	return ""
+}
+
+// encodesUnreserved reports whether a segment has an encoding of what needs none
+// (RFC 3986, 2.3).
+func encodesUnreserved(segment string) bool {
+	for i := 0; i+2 < len(segment); i++ {
+		if segment[i] != '%' {
+			continue
+		}
+		if c, err := url.PathUnescape(segment[i : i+3]); err == nil && (!hasForeign(c) || strings.Contains("._~", c)) {
+			return true
+		}
+		i += 2
+	}
+	return false
 }
 
 // headerFault finds a header of the rules that comes twice, in another

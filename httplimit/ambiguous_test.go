@@ -101,6 +101,120 @@ func TestAmbiguous(t *testing.T) {
 	}
 }
 
+// TestAmbiguousPath sends paths that routers take for others than rules do.
+func TestAmbiguousPath(t *testing.T) {
+	looks, err := policy.Parse([]byte(`{"rules": [{"name": "a", "match": {"path": "/login"}, "key": [], "limits": "1000000/s"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	looksNot, err := policy.Parse([]byte(looksAt))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := ruled(t, policyOf(t, memstore.New(memstore.Options{}), `{"rules": [{"name": "a", "match": {"path": "/login"}, "key": [], "limits": "1000000/s"}]}`), httplimit.Options{})
+	for _, test := range []struct {
+		path   string
+		detail string // "" for a path that is plain
+	}{
+		{"", ""},
+		{"/", ""},
+		{"/login", ""},
+		{"/login/", ""},
+		{"/login?next=/../x//y%6c", ""},
+		{"/...", ""},
+		{"/.well-known/a..b/.c", ""},
+		{"/caf%C3%A9/a%20b/a%40b/100%25", ""},
+		{"/users/@me/a:b,c", ""},
+
+		{"*", "slash"},
+		{"login", "slash"},
+		{"/..", "dot segment"},
+		{"/.", "dot segment"},
+		{"/files/../login", "dot segment"},
+		{"/files/..", "dot segment"},
+		{"/./login", "dot segment"},
+		{"/login/.", "dot segment"},
+		{"//login", "empty segment"},
+		{"//", "empty segment"},
+		{"/files//login", "empty segment"},
+		{"/login//", "empty segment"},
+		{"/%6cogin", "encoding"},
+		{"/%4cogin", "encoding"},
+		{"/logi%6E", "encoding"},
+		{"/a%20%7Euser", "encoding"},
+		{"/a%2Db", "encoding"},
+		{"/a%5fb", "encoding"},
+		{"/a%2eb", "encoding"},
+		{"/%31", "encoding"},
+		{"/%2e%2e/login", "encod"},
+	} {
+		var a httplimit.Ambiguous
+		if err := a.CheckPath(looksNot, test.path); err != nil {
+			t.Errorf("%q, where no rule looks at the path: %v", test.path, err)
+		}
+		var fault *policy.RequestError
+		errors.As(a.CheckPath(looks, test.path), &fault)
+		if got := fault != nil; got != (test.detail != "") || got && (fault.Attribute != "path" || !strings.Contains(fault.Reason, test.detail)) {
+			t.Errorf("%q: %v, want %q", test.path, fault, test.detail)
+		}
+		if !strings.HasPrefix(test.path, "/") {
+			continue // httptest takes no other
+		}
+		w, want := httptest.NewRecorder(), http.StatusOK
+		if test.detail != "" {
+			want = http.StatusBadRequest
+		}
+		if h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, test.path, nil)); w.Code != want {
+			t.Errorf("%q: answered %d %s, want %d", test.path, w.Code, w.Body, want)
+		}
+	}
+}
+
+// TestRawPath decides by what was sent, also where a path has a character that is
+// encoded anew: some routers find a handler by it.
+func TestRawPath(t *testing.T) {
+	h := ruled(t, policyOf(t, memstore.New(memstore.Options{}), `{"rules": [{"name": "a", "match": {"path": "/login"}, "key": [], "limits": "1000000/s"}]}`), httplimit.Options{})
+	for path, want := range map[string]int{"/a|b": 200, "/a|b%2Fc": 400, "/a|b/%2e%2e/c": 400, "/a|%6cogin": 400} {
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil)); w.Code != want {
+			t.Errorf("%q: answered %d %s, want %d", path, w.Code, w.Body, want)
+		}
+	}
+	r := httptest.NewRequest(http.MethodGet, "/a%2Fb", nil)
+	r.URL.Path = "/login" // by a handler that leaves RawPath as it was
+	w := httptest.NewRecorder()
+	if h.ServeHTTP(w, r); w.Code != http.StatusOK || w.Header().Get("RateLimit") == "" {
+		t.Errorf("a path that was changed: %d %v", w.Code, w.Header())
+	}
+}
+
+// TestServeMux redirects to the clean path, as without a guard, and counts the
+// request for the rules of that path. CONNECT is not redirected.
+func TestServeMux(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/login", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("/files/", func(http.ResponseWriter, *http.Request) {})
+	guard, err := httplimit.NewPolicy(policyOf(t, memstore.New(memstore.Options{}), `{"rules": [{"name": "login", "match": {"path": "/login"}, "key": [], "limits": "2/h"}]}`), httplimit.ClientIP{}, httplimit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := guard(mux)
+	for _, test := range []struct {
+		method, path string
+		want         int
+	}{
+		{"GET", "/files//../login", http.StatusTemporaryRedirect}, {"GET", "/%6cogin", http.StatusOK}, {"GET", "/login", http.StatusTooManyRequests},
+		{"GET", "//login", http.StatusTooManyRequests}, {"CONNECT", "/files/../login", http.StatusBadRequest}, {"GET", "/files/%2e%2e/login", http.StatusBadRequest},
+	} {
+		r := httptest.NewRequest(http.MethodGet, test.path, nil)
+		r.Method = test.method
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, r); w.Code != test.want {
+			t.Errorf("%s %s: %d %s, want %d", test.method, test.path, w.Code, w.Body, test.want)
+		}
+	}
+}
+
 // TestAmbiguousByRules asks about the same requests under rules that look at
 // none of it.
 func TestAmbiguousByRules(t *testing.T) {

@@ -49,7 +49,8 @@ func NewPolicyFunc(current func() *policy.Policy, client ClientIP, o Options) (f
 	g.calls.New = func() any { return &call{guard: g} }
 	g.names.Store(new(map[string]string))
 	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.serve(w, r, next) })
+		_, redirects := next.(*http.ServeMux) // to the clean path
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.serve(w, r, next, redirects) })
 	}, nil
 }
 
@@ -65,7 +66,7 @@ type ruled struct {
 }
 
 // serve decides, then hands the request on or answers it.
-func (g *ruled) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+func (g *ruled) serve(w http.ResponseWriter, r *http.Request, next http.Handler, redirects bool) {
 	if g.o.Skip != nil && g.o.Skip(r) {
 		next.ServeHTTP(w, r)
 		return
@@ -76,7 +77,7 @@ func (g *ruled) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	}
 	p := g.current()
 	c := g.calls.Get().(*call)
-	c.request = r
+	c.request, c.redirects = r, redirects && r.Method != http.MethodConnect
 	token, waited, err := g.decide(p, c, cost)
 	pass := g.respond(w, p, c, waited, err)
 	c.release()
@@ -97,6 +98,11 @@ func (g *ruled) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 func (g *ruled) decide(p *policy.Policy, c *call, cost int64) (token stint.ReservationID, waited time.Duration, err error) {
 	if err := g.plain.Check(p.Rules(), c.request.Header, c.request.URL.RawQuery); err != nil {
 		return "", 0, err
+	}
+	if !c.redirects {
+		if err := g.plain.CheckPath(p.Rules(), sentPath(c.request.URL)); err != nil {
+			return "", 0, err
+		}
 	}
 	var began time.Time
 	if g.o.OnDecision != nil {
@@ -183,14 +189,15 @@ func (c *call) outcome(waited time.Duration) Outcome {
 // A call is one request on its way through a policy: its attributes, and the
 // answer. Calls are used again.
 type call struct {
-	guard   *ruled
-	request *http.Request
-	result  policy.Result
-	took    time.Duration
-	ip      string
-	hasIP   bool
-	ipKnown bool
-	query   url.Values
+	guard     *ruled
+	request   *http.Request
+	redirects bool // the handler does, where the path is not clean
+	result    policy.Result
+	took      time.Duration
+	ip        string
+	hasIP     bool
+	ipKnown   bool
+	query     url.Values
 }
 
 func (c *call) release() {
@@ -207,10 +214,7 @@ func (c *call) Attribute(name string) (string, bool) {
 	case "host", "header.host":
 		return r.Host, r.Host != ""
 	case "path":
-		if r.URL.Opaque != "" { // of a target such as a:/login, which is no path
-			return r.URL.Opaque, true
-		}
-		return r.URL.EscapedPath(), true
+		return sentPath(r.URL), true
 	case "ip":
 		return c.address()
 	}
@@ -242,6 +246,21 @@ func (c *call) Attribute(name string) (string, bool) {
 		return c.guard.o.Attribute(r, name)
 	}
 	return "", false
+}
+
+// sentPath returns the path as it was sent. EscapedPath would encode it anew where it
+// has a character such as |, and lose that a slash was encoded: some routers go by
+// RawPath.
+func sentPath(u *url.URL) string {
+	if u.Opaque != "" { // of a target such as a:/login, which is no path
+		return u.Opaque
+	}
+	if u.RawPath != "" {
+		if path, err := url.PathUnescape(u.RawPath); err == nil && path == u.Path {
+			return u.RawPath
+		}
+	}
+	return u.EscapedPath()
 }
 
 // address returns the text of the client's address.

@@ -379,7 +379,7 @@ func TestExpress(t *testing.T) {
 	for i, try := range []struct {
 		path string
 		want int
-	}{{"/api?q=1", 200}, {"/api", 200}, {"/api", 429}, {"/a%2fb", 400}, {"/other", 404}, {"", 0}, {"/api", 200}} {
+	}{{"/api?q=1", 200}, {"/api", 200}, {"/api", 429}, {"/a%2fb", 400}, {"/x/../other", 400}, {"//other", 400}, {"/other/.", 400}, {"/%6fther", 400}, {"/other/?x=//", 404}, {"/other", 404}, {"", 0}, {"/api", 200}} {
 		if try.path == "" {
 			stop() // stint is away from here on
 			continue

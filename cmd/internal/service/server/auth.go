@@ -32,8 +32,11 @@ func (h *Handler) auth(w http.ResponseWriter, r *http.Request, deny int) {
 	c.policy = h.o.Source.Policy()
 	began := time.Now()
 	var waited time.Duration
-	_, query, _ := strings.Cut(o.uri, "?")
+	path, query, _ := strings.Cut(o.uri, "?")
 	err := h.plain.Check(c.policy.Rules(), r.Header, query)
+	if err == nil {
+		err = h.plain.CheckPath(c.policy.Rules(), path)
+	}
 	if err == nil {
 		waited, err = c.policy.Wait(r.Context(), o, 1, maxDelay, &c.result)
 	}

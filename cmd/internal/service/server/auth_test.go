@@ -187,7 +187,7 @@ trusted_proxies: [127.0.0.1]
 rules:
   - {name: key, key: [header.x-api-key], limits: [1_000/s]}
   - {name: session, key: [cookie.session], limits: [1_000/s]}
-  - {name: action, match: {query.action: login, host: a}, key: [], limits: [1_000/s]}
+  - {name: action, match: {query.action: login, host: a, path: /x}, key: [], limits: [1_000/s]}
 `))
 	for _, one := range []struct {
 		headers http.Header
@@ -201,6 +201,11 @@ rules:
 		{http.Header{"X-Original-Uri": {"/?x=1;action=login"}}, 400},
 		{http.Header{"X-Original-Uri": {"/?action=a&action=login"}}, 400},
 		{http.Header{"X-Original-Host": {"a:80:80"}}, 400},
+		{http.Header{"X-Original-Uri": {"/x/?to=/a/../b//c"}}, 200},
+		{http.Header{"X-Original-Uri": {"/files/../x"}}, 400},
+		{http.Header{"X-Original-Uri": {"/./x"}}, 400},
+		{http.Header{"X-Original-Uri": {"//x"}}, 400},
+		{http.Header{"X-Original-Uri": {"/%78"}}, 400},
 	} {
 		r := httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/auth", nil)
 		r.RemoteAddr = "127.0.0.1:4711"
