@@ -36,6 +36,9 @@ func (r *Rules) Compare(old *Rules) []Change {
 		}
 		if was := before[one.name]; was != nil {
 			all = append(all, one.compare(was, formers)...)
+			if r.foldPath != old.foldPath && one.reads("path") {
+				all = append(all, Change{Rule: one.name, What: fmt.Sprintf("ignore_path_case becomes %t", r.foldPath)})
+			}
 			delete(before, one.name)
 		} else {
 			all = append(all, Change{one.name, "is new", true})

@@ -12,7 +12,7 @@ import (
 // Compile makes rules of a file: it indexes them, and names the limits that
 // state belongs to. A file may be compiled more than once.
 func Compile(file *rulesfile.File) *Rules {
-	r := &Rules{file: file}
+	r := &Rules{file: file, foldPath: file.IgnoresPathCase()}
 	for i, one := range file.Rules() {
 		r.rules = append(r.rules, r.compile(one))
 		if i%64 == 63 { // requests are decided meanwhile

@@ -91,6 +91,9 @@ func (r *Rules) ready(q *match.Request) error {
 	if attribute, reason := q.Clean(r.path, r.host); reason != "" {
 		return &RequestError{attribute, reason}
 	}
+	if r.foldPath {
+		q.FoldPath()
+	}
 	return nil
 }
 

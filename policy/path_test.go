@@ -2,11 +2,13 @@ package policy_test
 
 import (
 	"errors"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -285,5 +287,119 @@ func TestAttributes(t *testing.T) {
 	want := []string{"cookie.b", "header.x-a", "header.x-cost", "host", "ip", "jwt.plan", "path", "query.d"}
 	if got := rules.Attributes(); !slices.Equal(got, want) {
 		t.Errorf("rules look at %q, want %q", got, want)
+	}
+}
+
+// TestIgnorePathCase asks about paths in upper and lower case, where the file ignores
+// it and where it does not, in each place that a path has in rules.
+func TestIgnorePathCase(t *testing.T) {
+	const text = `{"rules": [
+		{"name": "login", "match": {"path": ["/Login", "/sign-IN/*.HTML"]}, "unless": {"path": "/SIGN-in/x.html"}, "key": ["path"], "limits": "5/m",
+			"overrides": [{"name": "slow", "when": {"path": "/LOGIN"}, "limits": "2/m"}]},
+		{"name": "cafe", "match": {"path": "/CAFÉ/{Name}"}, "key": [], "limits": "5/m"}
+	]%s}`
+	for _, test := range []struct {
+		path string
+		key  string // under login, where case is ignored; "" if the rule does not match
+		cafe bool
+		as   bool // whether the rules match in the same way where it is not
+	}{
+		{"/Login", "/login", false, true},
+		{"/login", "/login", false, false},
+		{"/LOGIN/", "/login", false, false},
+		{"/%4cogin", "/login", false, true}, // which is /Login
+		{"/lo\u0260in", "", false, true},
+		{"/sign-IN/A.HTML", "/sign-in/a.html", false, true},
+		{"/Sign-In/A.html", "/sign-in/a.html", false, false},
+		{"/sign-in/X.HTML", "", false, true},
+		{"/CAFÉ/x", "", true, true},
+		{"/café/X", "", true, false},
+		{"/cafe/x", "", false, true},
+		{"/\u212aelvin", "", false, true},
+	} {
+		for _, ignored := range []bool{true, false} {
+			rules, err := policy.Parse(fmt.Appendf(nil, text, map[bool]string{true: `, "ignore_path_case": true`}[ignored]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			attrs, matched := policy.Map{"path": test.path}, map[string]string{}
+			r := decide(t, p, attrs)
+			for i := range r.Rules {
+				matched[r.Rules[i].Rule] = r.Key(i)
+			}
+			_, login := matched["login"]
+			_, cafe := matched["cafe"]
+			same := login == (test.key != "") && cafe == test.cafe
+			if ignored && (!same || matched["login"] != test.key) || !ignored && same != test.as {
+				t.Errorf("%s, case ignored %t: rules by key %q", test.path, ignored, matched)
+			}
+			e, err := rules.Explain(attrs)
+			if err != nil || e.Rules[0].Applies != login || e.Rules[1].Applies != cafe {
+				t.Errorf("%s, case ignored %t: explained as %v, %v", test.path, ignored, e, err)
+			}
+			if ignored && login {
+				if key, err := rules.KeyOf("login", attrs, nil); err != nil || key != test.key {
+					t.Errorf("%s: key %q, %v", test.path, key, err)
+				}
+				if slow := test.key == "/login"; slow != (r.Rules[0].Variant == "override slow") {
+					t.Errorf("%s: limits by %q", test.path, r.Rules[0].Variant)
+				}
+			}
+		}
+	}
+}
+
+// TestIgnorePathCaseLetters folds letters as servers do: no letter beyond ASCII is
+// one of ASCII.
+func TestIgnorePathCaseLetters(t *testing.T) {
+	rules, err := policy.Parse([]byte(`{"ignore_path_case": true, "rules": [{"name": "a", "key": ["path"], "limits": "1000/s"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := func(text string) string {
+		k, err := rules.KeyOf("a", policy.Map{"path": (&url.URL{Path: "/" + text}).EscapedPath()}, nil)
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+		return k
+	}
+	for _, same := range []string{"aA", "zZ", "éÉ", "σΣς", "жЖ", "ǆǅǄ", "\U00010428\U00010400"} {
+		for _, c := range same {
+			if got, want := key(string(c)), key(string([]rune(same)[0])); got != want {
+				t.Errorf("%q has key %q, want %q", c, got, want)
+			}
+		}
+	}
+	for _, apart := range []string{"k\u212a", "s\u017f", "i\u0131\u0130", "a\u00e4", "@`", "[{", "/0"} {
+		seen := make(map[string]rune)
+		for _, c := range apart {
+			k := key("x" + string(c) + "x")
+			if was, ok := seen[k]; ok {
+				t.Errorf("%q and %q have one key %q", was, c, k)
+			}
+			seen[k] = c
+		}
+	}
+}
+
+// TestIgnorePathCaseChanges has a reload say which rules it concerns.
+func TestIgnorePathCaseChanges(t *testing.T) {
+	parse := func(field string) *policy.Rules {
+		rules, err := policy.Parse([]byte(`{` + field + `"rules": [{"name": "a", "match": {"path": "/a"}, "key": [], "limits": "1/s"}, {"name": "b", "key": ["ip"], "limits": "1/s"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rules
+	}
+	plain, ignores := parse(""), parse(`"ignore_path_case": true, `)
+	if got := ignores.Compare(plain); len(got) != 1 || got[0].String() != "rule a: ignore_path_case becomes true" || got[0].Fresh {
+		t.Errorf("%v", got)
+	}
+	if got := ignores.Compare(ignores); len(got) != 0 {
+		t.Errorf("%v", got)
 	}
 }

@@ -23,8 +23,9 @@ type Rules struct {
 
 	file *rulesfile.File
 
-	path bool // whether any rule looks at the path
-	host bool // whether any rule looks at the host
+	path     bool // whether any rule looks at the path
+	host     bool // whether any rule looks at the host
+	foldPath bool // whether upper and lower case in it are the same
 }
 
 // A rule is one entry of the file. What every request looks at comes first, so

@@ -12,10 +12,10 @@
 // repeated header, in order, the body left alone. The path is the one by which fiber
 // looks for the handler: in lower case and without a slash at the end, unless
 // fiber.Config says CaseSensitive or StrictRouting, decoded under UnescapePath, and
-// without what follows #. So write the paths of rules in lower case. What the guard
-// sees is a copy, since fiber uses the memory of a request again. A guard that looks
-// at the status of the answer (Options.Refund) sees that of the error that a handler
-// returns, too.
+// without what follows #. So write the paths of rules in lower case, or set
+// ignore_path_case in the rules file. What the guard sees is a copy, since fiber uses
+// the memory of a request again. A guard that looks at the status of the answer
+// (Options.Refund) sees that of the error that a handler returns, too.
 //
 // [httplimit.RouteKey] finds no route under fiber, which does not know it yet where
 // middleware runs: use a guard for each route there, as an argument of app.Get.

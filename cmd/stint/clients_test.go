@@ -354,32 +354,74 @@ func wanted(t *testing.T, name, module string) string {
 	return path
 }
 
-// TestExpress runs the app of docs/CLIENTS.md and asks it.
-func TestExpress(t *testing.T) {
-	node := wanted(t, "node", "express")
-	dir, address := snippets(t, patiently), freeport.Addr(t)
-	stop := serveSnippets(t, dir, "--http", address)
-	ctx, quit := context.WithCancel(t.Context())
-	defer quit()
-	app := exec.CommandContext(ctx, node, "app.js")
+// runExpress runs a server of Express, which prints its port, until the test ends.
+func runExpress(t *testing.T, dir, script string, env ...string) (port int) {
+	t.Helper()
+	ctx, quit := context.WithCancel(context.Background())
+	app := exec.CommandContext(ctx, wanted(t, "node", "express"), script)
 	app.Dir = dir
-	app.Env = append(os.Environ(), "NODE_PATH="+nodeModules(t), "STINT_URL=http://"+address, "PORT=0")
+	app.Env = append(append(os.Environ(), "NODE_PATH="+nodeModules(t), "PORT=0"), env...)
 	out, err := app.StdoutPipe()
+	if err == nil {
+		err = app.Start()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := app.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { quit(); _ = app.Wait() }()
-	var port int
+	t.Cleanup(func() { quit(); _ = app.Wait() })
 	if _, err := fmt.Fscan(out, &port); err != nil {
 		t.Fatal(err)
 	}
+	return port
+}
+
+// TestExpressCase asks an app of Express, which takes /LOGIN for /login, through stint
+// proxy: with ignore_path_case, and without.
+func TestExpressCase(t *testing.T) {
+	dir := t.TempDir()
+	writeFile(t, dir+"/app.js", `
+const app = require("express")();
+app.get("/login", (req, res) => res.send("login"));
+app.get("/caf%C3%A9", (req, res) => res.send("café"));
+app.use((req, res) => res.send("other"));
+const server = app.listen(0, "127.0.0.1", () => console.log(server.address().port));
+`)
+	upstream := fmt.Sprint("http://127.0.0.1:", runExpress(t, dir, "app.js"))
+	const rules = "rules:\n  - {name: login, match: {path: [/login, /café]}, key: [path], limits: 2/h}\n"
+	for file, ignores := range map[string]bool{
+		writeFile(t, dir+"/plain.yaml", rules): false, writeFile(t, dir+"/ignores.yaml", rules+"ignore_path_case: true\n"): true,
+	} {
+		p := launch(t, "proxy", "proxy", "-c", file, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--upstream", upstream)
+		p.listening()
+		for i, path := range []string{"/login", "/LOGIN", "/Login", "/lo%47in/", "/caf%C3%A9", "/CAF%c3%a9", "/CAF%C3%A9", "/CAF%C3%89"} {
+			resp, err := http.Get(p.front + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if denied := ignores && i%4 >= 2; denied != (resp.StatusCode == http.StatusTooManyRequests) {
+				t.Errorf("case ignored %t: %s: %d %s", ignores, path, resp.StatusCode, body)
+			}
+			if want := map[bool]string{true: "login", false: "café"}[i < 4]; !ignores && path != "/CAF%C3%89" && string(body) != want {
+				t.Errorf("%s: answered by %s, want %s", path, body, want)
+			}
+		}
+	}
+}
+
+// TestExpress runs the app of docs/CLIENTS.md and asks it.
+func TestExpress(t *testing.T) {
+	dir, address := snippets(t, patiently), freeport.Addr(t)
+	stop := serveSnippets(t, dir, "--http", address)
+	port := runExpress(t, dir, "app.js", "STINT_URL=http://"+address)
 	for i, try := range []struct {
 		path string
 		want int
-	}{{"/api?q=1", 200}, {"/api", 200}, {"/api", 429}, {"/a%2fb", 400}, {"/x/../other", 400}, {"//other", 400}, {"/other/.", 400}, {"/%6fther", 400}, {"/other/?x=//", 404}, {"/other", 404}, {"", 0}, {"/api", 200}} {
+	}{{"/api?q=1", 200}, {"/API", 200}, {"/Api", 429}, {"/a%2fb", 400}, {"/x/../other", 400}, {"//other", 400}, {"/other/.", 400}, {"/%6fther", 400}, {"/other/?x=//", 404}, {"/other", 404}, {"", 0}, {"/api", 200}} {
 		if try.path == "" {
 			stop() // stint is away from here on
 			continue

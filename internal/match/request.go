@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/netip"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -88,6 +89,9 @@ func (q *Request) Clean(path, host bool) (attribute, reason string) {
 	}
 	return "", ""
 }
+
+// FoldPath makes no difference between upper and lower case in the clean path.
+func (q *Request) FoldPath() { q.path = FoldPath(q.path) }
 
 // Path returns the clean path; it is empty if no rule looks at it.
 func (q *Request) Path() string { return q.path }
@@ -230,6 +234,22 @@ func decodePath(raw string) (path, reason string) {
 		}
 	}
 	return string(b), ""
+}
+
+// FoldPath returns the path that stands for all that differ from it in upper and
+// lower case alone, as servers have them that ignore it: Express and fiber fold ASCII,
+// ASP.NET each letter by itself, but none into one of ASCII.
+func FoldPath(path string) string {
+	return strings.Map(func(c rune) rune {
+		switch folded := unicode.ToLower(unicode.ToUpper(c)); {
+		case c < utf8.RuneSelf:
+			return unicode.ToLower(c)
+		case folded < utf8.RuneSelf: // such as the Kelvin sign
+			return c
+		default:
+			return folded
+		}
+	}, path)
 }
 
 func isHex(c byte) bool {

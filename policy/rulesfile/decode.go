@@ -39,7 +39,7 @@ const (
 
 // The fields that a rules file may have; schema.json has the same.
 var (
-	documentFields = []string{"rules", "attributes"}
+	documentFields = []string{"rules", "attributes", "ignore_path_case"}
 	ruleFields     = []string{
 		"name", "description", "match", "unless", "key", "tag", "limits", "cost", "overrides", "tiers",
 		"unlimited", "block", "on_missing", "on_store_failure", "mode", "shadow", "final",
@@ -57,6 +57,7 @@ type decoder struct {
 	errs      Errors
 	more      bool // than maxErrors
 	nodes     int
+	foldPath  bool             // ignore_path_case
 	names     map[string]*Node // of rules
 	overrides map[string]bool  // names of those of the rule at hand
 	texts     map[string]string
@@ -258,9 +259,15 @@ func (d *decoder) document(root *Node, also []string) *File {
 		d.failAt(1, 1, nil, `want {"rules": […]}`, "the file is empty")
 		return nil
 	}
-	file := &File{}
+	fields := d.fields(root, nil, `want {"rules": […]}`, append(also[:len(also):len(also)], documentFields...)...)
+	for _, f := range fields { // wherever it stands, before rules are read
+		if f.Name == "ignore_path_case" && !slices.Contains(also, f.Name) {
+			d.foldPath = d.boolean(f.Value, (*trail)(nil).in(f.Name))
+		}
+	}
+	file := &File{foldPath: d.foldPath}
 	have := false
-	for _, f := range d.fields(root, nil, `want {"rules": […]}`, append(also[:len(also):len(also)], documentFields...)...) {
+	for _, f := range fields {
 		if f.Name == "attributes" && !slices.Contains(also, f.Name) {
 			file.declared = d.declared(f.Value, (*trail)(nil).in(f.Name))
 		}

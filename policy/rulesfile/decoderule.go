@@ -501,7 +501,11 @@ func (d *decoder) condition(a match.Attribute, n *Node, t *trail) match.Conditio
 		if n.Kind != Number && n.Kind != String {
 			return
 		}
-		if reason, hint := c.Add(d.intern(n.Value)); reason != "" {
+		value := n.Value
+		if d.foldPath && a.Field == match.Path {
+			value = match.FoldPath(value)
+		}
+		if reason, hint := c.Add(d.intern(value)); reason != "" {
 			d.fail(n, t, hint, "%q: %s", wording.Shorten(n.Value), reason)
 		}
 		if len(texts) < 8 {

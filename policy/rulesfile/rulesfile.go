@@ -20,12 +20,17 @@ import (
 // A File is a rules file that has been read and found good.
 type File struct {
 	rules      []*Rule
+	foldPath   bool
 	declared   map[string]bool // attributes that callers give beside those of HTTP
 	undeclared []use           // attributes that are neither
 }
 
 // Rules returns the rules in order. The caller does not change them.
 func (f *File) Rules() []*Rule { return f.rules }
+
+// IgnoresPathCase reports whether upper and lower case in paths make no difference.
+// The patterns of conditions are in lower case then.
+func (f *File) IgnoresPathCase() bool { return f.foldPath }
 
 // A Rule is one entry of a file.
 type Rule struct {
