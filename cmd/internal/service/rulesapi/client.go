@@ -21,8 +21,9 @@ import (
 	"github.com/stint-dev/stint/rulesource"
 )
 
-// callTimeout is how long a server may take to answer.
-const callTimeout = 30 * time.Second
+// callTimeout is how long a server may take to answer: longer than it takes to say
+// that its database did not answer.
+const callTimeout = actWithin + 2*answerWithin
 
 // A Client is a [Backend] behind the HTTP API of a server. The server takes the
 // author from the token.

@@ -35,6 +35,11 @@ const (
 	// tokens wait meanwhile. After a failure it is not read again for as long as
 	// tokens are cached.
 	tokensWithin = 3 * time.Second
+	// actWithin is how long the backend may take for one request: longest is to write
+	// a document, after one was read.
+	actWithin = 75 * time.Second
+	// answerWithin is how long a client may take to read the answer.
+	answerWithin = 10 * time.Second
 	// OpenAPI is the path of the description of the API.
 	OpenAPI = "/v1/openapi.json"
 )
@@ -224,7 +229,12 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, e *endpoint) {
 		server.WriteProblem(w, http.StatusBadRequest, "", "the query cannot be read")
 		return
 	}
-	status, answer, err := e.serve(h, &call{r.Context(), w, r, query, author, role})
+	ctx, stop := context.WithTimeout(r.Context(), actWithin)
+	defer stop()
+	connection := http.NewResponseController(w) // its server gives answers less time; a test has none
+	_ = connection.SetWriteDeadline(time.Now().Add(actWithin + answerWithin))
+	status, answer, err := e.serve(h, &call{ctx, w, r, query, author, role})
+	_ = connection.SetWriteDeadline(time.Now().Add(answerWithin))
 	if err != nil {
 		h.fail(w, r, err)
 		return
