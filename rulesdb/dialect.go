@@ -29,6 +29,9 @@ type dialect struct {
 	// changed returns a channel that receives when the database may have
 	// changed, until ctx ends. It may miss changes: it is a hint.
 	changed func(ctx context.Context, db *DB) <-chan struct{}
+	// refused reports whether an error of a commit is the database's answer that it
+	// has not been done.
+	refused func(err error) bool
 	// announce is what a writing transaction runs before its commit; "" for none.
 	announce string
 }

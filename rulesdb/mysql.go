@@ -25,6 +25,10 @@ var mySQL = &dialect{
 	ddlCommits: true,
 	snapshot:   &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
 	changed:    func(context.Context, *DB) <-chan struct{} { return nil },
+	refused: func(err error) bool {
+		_, answered := errors.AsType[*mysql.MySQLError](err)
+		return answered
+	},
 }
 
 // openMySQL opens mysql://user:password@host:3306/database, of MySQL or MariaDB.

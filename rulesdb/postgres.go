@@ -3,11 +3,13 @@ package rulesdb
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"math/rand/v2"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
@@ -33,6 +35,11 @@ var postgres = &dialect{
 	snapshot: &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
 	writing:  &sql.TxOptions{Isolation: sql.LevelReadCommitted},
 	changed:  listen,
+	refused: func(err error) bool {
+		e, answered := errors.AsType[*pgconn.PgError](err)
+		// What is fatal ends the connection, whatever the commit has come to.
+		return answered && e.Severity == "ERROR" || errors.Is(err, pgx.ErrTxCommitRollback)
+	},
 	announce: "SELECT pg_notify('" + channel + "', '')",
 }
 

@@ -30,6 +30,7 @@ var sqlite = &dialect{
 	value:    excluded,
 	snapshot: &sql.TxOptions{ReadOnly: true},
 	changed:  watchDataVersion,
+	refused:  func(err error) bool { return codeOf(err) != ioError },
 }
 
 // openSQLite opens sqlite:PATH; the file is made if it is not there.
@@ -65,18 +66,24 @@ type patient struct{ driver.Connector }
 func (p patient) Connect(ctx context.Context) (driver.Conn, error) {
 	for end := time.Now().Add(lockedFor); ; {
 		conn, err := p.Connector.Connect(ctx)
-		if !locked(err) || ctx.Err() != nil || time.Now().After(end) {
+		if codeOf(err) != busy || ctx.Err() != nil || time.Now().After(end) {
 			return conn, err
 		}
 		pause(ctx, lockedFor/1000)
 	}
 }
 
-// locked reports whether an error is SQLITE_BUSY.
-func locked(err error) bool {
-	const busy = 5 // the low byte of its codes
-	e, ok := errors.AsType[*driversqlite.Error](err)
-	return ok && e.Code()&0xff == busy
+const (
+	busy    = 5  // SQLITE_BUSY
+	ioError = 10 // SQLITE_IOERR
+)
+
+// codeOf returns the primary code of an error of SQLite; 0 for others.
+func codeOf(err error) int {
+	if e, ok := errors.AsType[*driversqlite.Error](err); ok {
+		return e.Code() & 0xff
+	}
+	return 0
 }
 
 // watchDataVersion looks at the data version of the file, which changes when

@@ -20,6 +20,9 @@ var (
 	ErrConflict = errors.New("somebody else has changed it meanwhile")
 	// ErrNotFound is for what is not there.
 	ErrNotFound = errors.New("not found")
+	// ErrAmbiguous is for a write whose commit was not answered, as when the
+	// connection is lost then: the database may have done it.
+	ErrAmbiguous = errors.New("the answer was lost: this may have been done, so look before you repeat it")
 	// ErrInput is for what cannot be written, whatever the database holds.
 	ErrInput = errors.New("refused")
 )
@@ -99,19 +102,19 @@ func (db *DB) writeTx(ctx context.Context, f func(ctx context.Context, w *write)
 		return err
 	}
 	if w.state == w.was {
-		return tx.Commit()
+		return w.commit(ctx)
 	}
 	err = db.run(ctx, tx, "UPDATE stint_state SET epoch = ?, revision = ?, change_number = ?, audit_number = ?", w.state.epoch, w.state.revision, w.state.change, w.state.audit)
 	if err != nil {
 		return err
 	}
 	if w.state.version() == w.was.version() {
-		return tx.Commit()
+		return w.commit(ctx)
 	}
 	if err := w.newVersion(ctx); err != nil {
 		return err
 	}
-	if err := tx.Commit(); err != nil {
+	if err := w.commit(ctx); err != nil {
 		return err
 	}
 	db.waiters.ring()
@@ -119,6 +122,18 @@ func (db *DB) writeTx(ctx context.Context, f func(ctx context.Context, w *write)
 		(*f)(ctx, w.state.version())
 	}
 	return nil
+}
+
+// commit commits. An error is [ErrAmbiguous] unless the database has said no.
+func (w *write) commit(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err // nothing has been sent
+	}
+	err := w.tx.Commit()
+	if err == nil || w.db.d.refused(err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrAmbiguous, err)
 }
 
 // newVersion marks the version that w makes, and announces it.

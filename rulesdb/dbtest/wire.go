@@ -1,6 +1,7 @@
 package dbtest
 
 import (
+	"bytes"
 	"net"
 	"net/url"
 	"strings"
@@ -18,6 +19,7 @@ type Wire struct {
 
 	silent atomic.Bool
 	rate   atomic.Int64 // bytes a second; 0 for as fast as can be
+	cut    atomic.Value // the text of CutAfter
 	mu     sync.Mutex
 	open   []net.Conn
 }
@@ -64,11 +66,11 @@ func (w *Wire) join(in net.Conn, address string) {
 		return
 	}
 	w.open = append(w.open, out)
-	go w.carry(in, out)
-	go w.carry(out, in)
+	go w.carry(in, out, false)
+	go w.carry(out, in, true)
 }
 
-func (w *Wire) carry(to, from net.Conn) {
+func (w *Wire) carry(to, from net.Conn, toServer bool) {
 	buffer, lost, free := make([]byte, 32<<10), false, time.Time{}
 	for {
 		n, err := from.Read(buffer)
@@ -80,6 +82,10 @@ func (w *Wire) carry(to, from net.Conn) {
 		}
 		if err == nil {
 			_, err = to.Write(buffer[:n])
+			if text, _ := w.cut.Load().([]byte); toServer && len(text) > 0 && bytes.Contains(bytes.ToLower(buffer[:n]), text) {
+				from.Close() // the answer finds nobody
+				return
+			}
 			if rate := w.rate.Load(); rate > 0 {
 				if free.Before(time.Now()) {
 					free = time.Now()
@@ -101,6 +107,10 @@ func (w *Wire) Silence() { w.silent.Store(true) }
 
 // Slow carries so many bytes a second in each direction from now on.
 func (w *Wire) Slow(bytes int) { w.rate.Store(int64(bytes)) }
+
+// CutAfter ends each connection that sends a text, in lower or upper case, from now
+// on: the server gets the text, and its answer is lost. "" ends none.
+func (w *Wire) CutAfter(text string) { w.cut.Store([]byte(strings.ToLower(text))) }
 
 // Restore carries what comes on new connections. Those that were silent stay so.
 func (w *Wire) Restore() {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/netip"
 	"net/url"
 	"os"
@@ -100,6 +101,8 @@ func (e *refusalError) Is(target error) bool {
 		return target == rulesdb.ErrNotFound
 	case http.StatusUnprocessableEntity:
 		return target == rulesdb.ErrInput
+	case http.StatusGatewayTimeout:
+		return target == rulesdb.ErrAmbiguous
 	}
 	return false
 }
@@ -115,6 +118,8 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 		}
 		sent = bytes.NewReader(text)
 	}
+	asked := false // it may be done
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { asked = method != http.MethodGet }})
 	r, err := http.NewRequestWithContext(ctx, method, c.base+path+"?"+query.Encode(), sent)
 	if err != nil {
 		return err
@@ -132,7 +137,7 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 		if op, ok := errors.AsType[*net.OpError](err); ok {
 			err = op
 		}
-		return fmt.Errorf("%s: %w", c.base, err)
+		return c.failed(err, asked)
 	}
 	defer resp.Body.Close() // it is read, or of no use
 	decoder := json.NewDecoder(io.LimitReader(resp.Body, 2*maxRules))
@@ -144,9 +149,18 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 		return fmt.Errorf("%s: %w", c.base, &refusalError{resp.StatusCode, p.Field, p.Detail})
 	}
 	if err := decoder.Decode(into); err != nil {
-		return fmt.Errorf("%s: the answer: %w", c.base, err)
+		return c.failed(fmt.Errorf("the answer: %w", err), asked)
 	}
 	return nil
+}
+
+// failed says which server did not answer, and whether that may have done what it was
+// asked for.
+func (c *Client) failed(err error, asked bool) error {
+	if asked {
+		err = fmt.Errorf("%w: %w", rulesdb.ErrAmbiguous, err)
+	}
+	return fmt.Errorf("%s: %w", c.base, err)
 }
 
 // Call asks for anything that the API does, see [Route].

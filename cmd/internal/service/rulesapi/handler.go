@@ -361,6 +361,9 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, ErrUnaudited):
 		h.failures.Error("operators API", "path", r.URL.Path, "error", err)
 		server.WriteProblem(w, http.StatusServiceUnavailable, "", ErrUnaudited.Error()+": the server's log says why")
+	case errors.Is(err, rulesdb.ErrAmbiguous):
+		h.failures.Error("operators API", "path", r.URL.Path, "error", err)
+		server.WriteProblem(w, http.StatusGatewayTimeout, "", rulesdb.ErrAmbiguous.Error())
 	case errors.Is(err, ErrUnkept):
 		h.failures.Error("operators API", "path", r.URL.Path, "error", err)
 		server.WriteProblem(w, http.StatusServiceUnavailable, "", "nothing has changed: the server's state file cannot be written, and its log says why; --state names another place, --state none keeps acts in memory")

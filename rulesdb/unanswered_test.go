@@ -1,0 +1,43 @@
+package rulesdb_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesdb/dbtest"
+	"github.com/stint-dev/stint/rulesource"
+)
+
+// TestCommitUnanswered loses the connection after the commit of an override was sent:
+// it is there, and the writer is told that it may be. Where the connection is lost
+// before, nothing is there, and the writer is told of a failure alone.
+func TestCommitUnanswered(t *testing.T) {
+	servers(t, func(t *testing.T, server *dbtest.Server) {
+		direct, wire := open(t, server.URL, rulesdb.Options{}), dbtest.NewWire(t, server.URL)
+		db := open(t, wire.URL, rulesdb.Options{})
+		commit := "commit"
+		if strings.HasPrefix(server.URL, "postgres") {
+			commit += "\x00" // READ COMMITTED is something else
+		}
+		for _, one := range []struct {
+			after, key string
+			ambiguous  bool
+		}{{commit, "a", true}, {"insert into stint_audit", "b", false}} {
+			wire.CutAfter(one.after)
+			_, _, err := db.SetOverride(t.Context(), rulesource.Override{Rule: "api", Key: one.key, Block: true}, 0)
+			if err == nil || errors.Is(err, rulesdb.ErrAmbiguous) != one.ambiguous {
+				t.Errorf("cut after %q: %v", one.after, err)
+			}
+			wire.CutAfter("")
+			// A writer after it waits until it has ended.
+			if err := direct.Note(t.Context(), rulesdb.Act{Act: "look"}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := direct.Override(t.Context(), "api", one.key); errors.Is(err, rulesdb.ErrNotFound) == one.ambiguous {
+				t.Errorf("cut after %q, then: %v", one.after, err)
+			}
+		}
+	})
+}
