@@ -80,8 +80,9 @@ type Layer struct {
 	// Answers, if it is not nil, receives the answer of each limit of Bound by
 	// itself, in its own units; the error is [ErrLayers] if it is too short.
 	// Allowed says whether that limit alone would let the request pass, Taken
-	// what it was charged because all did, Denied has layer 0 if it denied.
-	// Settle, Reset and calls that fail do not write it.
+	// what it was charged if all did, and 0 otherwise, also if a denial was
+	// counted. Denied has layer 0 if it denied. Settle, Reset, calls that fail and
+	// modes Open and Closed of package fallback do not write it.
 	Answers []Decision
 }
 

@@ -42,11 +42,11 @@ func (b *bound) Decide(ctx context.Context, op meter.Op, key string, cost int64)
 	s := b.store
 	d, err := b.pair.Main.Decide(ctx, op, key, cost)
 	if err == nil {
-		s.failover.Answered()
+		s.failover.Answered() // which asks whether memory did: see Caching
 		b.warm(key, d.Taken)
 		return d, nil
 	}
-	if !s.fails(ctx, err) { // the call was wrong, its caller has gone, or s is closed
+	if !s.fails(ctx, err) { // no failure: the call was wrong, its caller has gone, or s is closed
 		return d, err
 	}
 	why := err
@@ -58,7 +58,7 @@ func (b *bound) Decide(ctx context.Context, op meter.Op, key string, cost int64)
 }
 
 // split returns the layers as each store knows them. Answers are the caller's:
-// whichever store decides writes them.
+// whichever store decides writes them; in modes Open and Closed none does.
 func (s *Store) split(layers []stint.Layer) (main, local []stint.Layer, err error) {
 	both := make([]stint.Layer, 2*len(layers))
 	main, local = both[:len(layers)], both[len(layers):]

@@ -34,7 +34,7 @@ func (b *bound) Name() string { return b.view.Load().form.name.text }
 // Allow implements [stint.Bound]. Nearly every request is for a key that has its
 // place under the only limit: this is the fast path for those, in a straight line.
 // A table is plain if states lie in its slots, none has an open reservation, and
-// the limit has one form.
+// its name has one form.
 func (b *bound) Allow(_ context.Context, key string, cost int64) (bool, error) {
 	s, l := b.store, b.view.Load().only
 	if l == nil || cost <= 0 {
@@ -162,7 +162,7 @@ func (sh *shard) takeAlone(d *stint.Decision, s *Store, l *limit, h uint64, key 
 }
 
 // ready returns the state of a key for one take, and the time to decide at. A
-// key that has no place gets one, unless the take is sure to leave nothing.
+// key that has no place gets one, unless its cost can never pass and is not counted.
 func (sh *shard) ready(s *Store, t *table, h uint64, now, cost int64) (state []uint64, at int64) {
 	now = sh.tick(now)
 	at = s.at(t, now)
@@ -277,8 +277,8 @@ func (s *Store) Decide(_ context.Context, op meter.Op, layers []stint.Layer, cos
 }
 
 // decide answers op over all requests: read, decide, write all or nothing. If
-// held is not nil and the cost is charged, its layers hold where to. A full table
-// has cells, the states that new keys share.
+// held is not nil and the cost is charged, its layers hold where to. While a table is
+// full it has cells, the states that new keys share; then carryOut charges it.
 func (s *Store) decide(op meter.Op, rs []request, cost int64, held *reservation) (stint.Decision, error) {
 	if cost < 0 {
 		return stint.Decision{}, stint.ErrCost
@@ -331,9 +331,9 @@ func (s *Store) meet(rs []request, now int64) {
 	}
 }
 
-// take takes a cost that all layers let pass, from a state that no other of
-// them shares: layers in one overflow cell let it pass each by itself, and are
-// charged together, room or not.
+// take charges a cost that all layers let pass. It is not for tables with cells: two
+// layers may share one, each passes by itself, and both are charged even if there is
+// no room for both.
 func (r *request) take(s *Store, now, cost int64, layer *stint.Decision) {
 	units, _ := satmath.Mul(cost, r.weight)
 	if units == 0 {

@@ -21,9 +21,9 @@ import (
 // backlog = max(tat − t, 0) is what has been used and not yet forgiven; it is
 // never more than two drains: one, and one of debt.
 
-// backlog returns what has been used and not yet forgiven. A state that lies
-// further ahead than can be is brought back to there: else each later look
-// would find it as far ahead again.
+// backlog returns what has been used and not yet forgiven. A state that is further
+// ahead than two drains is a clock fault. It is cut to two drains, and written, so
+// that it shrinks from now on.
 func (m *Meter) backlog(s []uint64, t uint64) uint128.Int {
 	if m.narrow {
 		s[0] = m.mend(s[0], t)

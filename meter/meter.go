@@ -19,7 +19,8 @@ import (
 //
 // State that lies further ahead than time can explain is a clock fault. It is
 // taken to be exactly as far ahead as could be explained, so that a clock that
-// jumps and comes back locks a key out for one drain at most.
+// jumps and comes back locks a key out for no longer than its limit can: two drains
+// of a bucket, or two windows and part of a third.
 type Meter struct {
 	spec      Spec
 	algorithm Algorithm

@@ -1,16 +1,17 @@
 -- One key under one bucket of small numbers, taken from, or a batch of requests
--- that differ only in their keys (others: fastpath.lua, batch.lua). It does what
--- fastpath.lua does in a straight line, since most calls are of this kind. What it
--- cannot decide falls through, as do calls with overflow keys (overflow.lua).
+-- that differ only in their keys: a shorter fastpath.lua for the commonest calls. What
+-- it cannot decide falls through, as do calls with overflow keys (overflow.lua).
 --
--- KEYS: the states. ARGV: T for one or R for several, cost; behind a ~ and their
--- number, the other limits whose place this one may have taken; head, step, full, div;
--- then, if the time is not the server's but that of Options.Now, now. A key that has
--- nothing in use under this limit and has met one of those falls through. A state of
--- this limit begins with head: '=', the algorithm's letter (q is a queue), the limit's
--- numbers. step is T and full the burst span of meter/gcra.go, in 1/div µs. What follows
--- head is the TAT: µs as a double, then the rest in 1/div µs. Large ones are in digits,
--- after a ':' (58). While reservations are open, 16 bytes more follow.
+-- KEYS: the states. ARGV, in this order:
+--   T for one or R for several, cost
+--   ~, n, n other limits whose place this one may have taken; nothing if there are none
+--   head, step, full, div of this limit: T and the burst span of meter/gcra.go in 1/div µs
+--   now, in µs, if the time is not the server's but that of Options.Now
+-- A key that has nothing in use under this limit and has met one of the others falls
+-- through. A state of this limit begins with head: '=', the algorithm's letter (q is a
+-- queue), the limit's numbers. The TAT follows: µs as a double, then the rest in 1/div µs.
+-- Large ones are in digits, after a ':' (58). While reservations are open, 16 bytes more
+-- follow.
 --
 -- Answer: the backlog b after the decision in 1/div µs, or −1 − b where the limit
 -- denies; to R one for each; false for a request that falls through, which has then
