@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/metadata"
@@ -15,15 +16,46 @@ import (
 type ruled struct {
 	current func() *policy.Policy
 	o       *Options
-	results sync.Pool // of *policy.Result
+	results sync.Pool                // of *policy.Result
+	names   atomic.Pointer[metaRead] // of the last rules
+}
+
+// metaRead is the names of metadata that rules look at.
+type metaRead struct {
+	rules *policy.Rules
+	names []string
+}
+
+// repeated returns the error of a call with metadata that rules look at and that comes
+// twice: they would go by the first value, and the handler maybe by the last.
+func (b *ruled) repeated(ctx context.Context, rules *policy.Rules) error {
+	read := b.names.Load()
+	if read == nil || read.rules != rules {
+		read = &metaRead{rules: rules}
+		for _, attribute := range rules.Attributes() {
+			if name, ok := strings.CutPrefix(attribute, "header."); ok && name != "host" {
+				read.names = append(read.names, name)
+			}
+		}
+		b.names.Store(read)
+	}
+	for _, name := range read.names {
+		if len(metadata.ValueFromIncomingContext(ctx, name)) > 1 {
+			return &policy.RequestError{Attribute: "header." + name, Reason: "it comes more than once"}
+		}
+	}
+	return nil
 }
 
 func (b *ruled) decide(ctx context.Context, c Call, message bool) (*answer, error) {
+	p := b.current()
+	if err := b.repeated(ctx, p.Rules()); err != nil {
+		return nil, err
+	}
 	r, ok := b.results.Get().(*policy.Result)
 	if !ok {
 		r = new(policy.Result)
 	}
-	p := b.current()
 	attrs, cost := &attributes{ctx, b.o, c.Method, message}, b.o.cost(ctx, c)
 	var waited time.Duration
 	var err error

@@ -299,6 +299,39 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
+// TestRepeatedMetadata refuses a call with metadata twice that rules look at: a client
+// would vary the value that they go by, and the handler may go by the other.
+func TestRepeatedMetadata(t *testing.T) {
+	rules, err := policy.Parse([]byte(`{"rules": [{"name": "a", "key": ["header.x-user"], "limits": "2/h"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	guard, err := grpclimit.NewServerPolicy(func() *policy.Policy { return p }, grpclimit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := grpc_testing.NewTestServiceClient(dial(t, serve(t, guard.Unary(), guard.Stream())))
+	for i, one := range []struct {
+		md   []string
+		want codes.Code
+	}{
+		{[]string{"x-user", "ann"}, codes.OK},
+		{[]string{"x-user", "junk", "x-user", "ann"}, codes.InvalidArgument},
+		{[]string{"X-User", "ann", "x-user", ""}, codes.InvalidArgument},
+		{[]string{"x-user", "ann", "x-other", "a", "x-other", "b"}, codes.OK},
+		{[]string{"x-user", "ann"}, codes.ResourceExhausted},
+	} {
+		_, err := c.EmptyCall(metadata.AppendToOutgoingContext(soon(t), one.md...), &grpc_testing.Empty{})
+		if status.Code(err) != one.want {
+			t.Errorf("call %d, %q: %v, want %v", i, one.md, err, one.want)
+		}
+	}
+}
+
 func TestRefused(t *testing.T) {
 	l := limiter(t, twoAnHour...)
 	for name, make := range map[string]func() (*grpclimit.Server, error){
