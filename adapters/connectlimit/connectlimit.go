@@ -85,14 +85,36 @@ func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) co
 	}
 }
 
-// incoming returns the context of a call as grpc has it: with its metadata and its
-// peer.
+// incoming returns the context of a call as grpc has it: with its metadata, that of
+// binary names decoded, and its peer.
 func incoming(ctx context.Context, header http.Header, from connect.Peer) context.Context {
 	md := make(metadata.MD, len(header))
 	for name, values := range header {
-		md[strings.ToLower(name)] = values
+		switch name = strings.ToLower(name); {
+		case name == "host":
+			md[":authority"] = values
+		case strings.HasSuffix(name, "-bin"):
+			md[name] = decoded(values)
+		default:
+			md[name] = values
+		}
 	}
 	return peer.NewContext(metadata.NewIncomingContext(ctx, md), &peer.Peer{Addr: address(from.Addr)})
+}
+
+// decoded returns binary values, of which a line may have several. What is no base64
+// stays as it is.
+func decoded(lines []string) (values []string) {
+	for _, line := range lines {
+		for text := range strings.SplitSeq(line, ",") {
+			text = strings.TrimSpace(text)
+			if value, err := connect.DecodeBinaryHeader(text); err == nil {
+				text = string(value)
+			}
+			values = append(values, text)
+		}
+	}
+	return values
 }
 
 // An address is that of a client, as text.

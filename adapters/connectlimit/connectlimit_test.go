@@ -276,6 +276,59 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// TestMetadata holds calls to rules that look at the host and at binary metadata, in
+// each protocol and each spelling.
+func TestMetadata(t *testing.T) {
+	rules, err := policy.Parse([]byte(`{"rules": [
+		{"name": "host", "match": {"host": "127.0.0.1"}, "unless": {"header.x-id-bin": true}, "block": true},
+		{"name": "id", "key": ["header.x-id-bin"], "limits": ["6/h"]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := grpclimit.NewServerPolicy(func() *policy.Policy { return p }, grpclimit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, g)
+	call := func(options []connect.ClientOption, ids ...string) connect.Code {
+		r := connect.NewRequest(wrapperspb.String("x"))
+		for _, id := range ids {
+			r.Header().Add("X-Id-Bin", id)
+		}
+		if _, err := connect.NewClient[text, text](s.Client(), s.URL+unary, options...).CallUnary(t.Context(), r); err != nil {
+			return connect.CodeOf(err)
+		}
+		return 0
+	}
+	for name, options := range protocols {
+		if got := call(options); got != connect.CodePermissionDenied {
+			t.Errorf("%s: the rule for the host does not hold: %v", name, got)
+		}
+		for _, id := range []string{"YQ", "YQ=="} { // two spellings of a
+			if got := call(options, id); got != 0 {
+				t.Errorf("%s, %s: %v", name, id, got)
+			}
+		}
+		if got := call(options, "YQ", "Yg"); got != connect.CodeInvalidArgument {
+			t.Errorf("%s: two values: %v", name, got)
+		}
+	}
+	for name, options := range protocols {
+		for _, id := range []string{"YQ", "YQ==", "YR", "YR=="} { // its last bits do not count
+			if got := call(options, id); got != connect.CodeResourceExhausted {
+				t.Errorf("%s, %s is not the client that has used up its limit: %v", name, id, got)
+			}
+		}
+		if got := call(options, "YQ,Yg"); got != connect.CodeInvalidArgument {
+			t.Errorf("%s: two values in a line: %v", name, got)
+		}
+	}
+}
+
 // TestMany lets pass as many of a thousand calls at once as there is room for.
 func TestMany(t *testing.T) {
 	s := serve(t, guard(t, "100/h", grpclimit.PeerKey(), grpclimit.Options{}))
