@@ -6,7 +6,9 @@ require (
 	connectrpc.com/connect v1.21.1
 	github.com/dunglas/httpsfv v1.1.2
 	github.com/gin-gonic/gin v1.12.0
+	github.com/go-chi/chi/v5 v5.5.0
 	github.com/gofiber/fiber/v3 v3.1.0
+	github.com/gorilla/mux v1.8.1
 	github.com/labstack/echo/v5 v5.3.1
 	github.com/stint-dev/stint v0.1.0
 	github.com/stint-dev/stint/adapters/connectlimit v0.1.0

@@ -14,8 +14,10 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"github.com/go-chi/chi/v5"
 	"github.com/gofiber/fiber/v3"
 	fiberlog "github.com/gofiber/fiber/v3/log"
+	"github.com/gorilla/mux"
 	"github.com/labstack/echo/v5"
 
 	"github.com/stint-dev/stint/adapters/echolimit"
@@ -300,8 +302,68 @@ func rawServers() (all []rawServer) {
 	} {
 		all = append(all, rawServer{name, func(t *testing.T, w *watch) string { return rawFiber(t, w, config) }})
 	}
+	all = append(all, rawServer{"chi", rawChi}, rawServer{"net/http", rawMux})
+	for name, router := range map[string]*mux.Router{
+		"gorilla": mux.NewRouter(), "gorilla, as sent": mux.NewRouter().SkipClean(true), "gorilla, encoded": mux.NewRouter().UseEncodedPath().SkipClean(true),
+	} {
+		all = append(all, rawServer{name, func(t *testing.T, w *watch) string { return rawGorilla(t, w, router) }})
+	}
 	slices.SortFunc(all, func(a, b rawServer) int { return strings.Compare(a.name, b.name) })
 	return all
+}
+
+// rawHandler reads the parts of a request as handlers of net/http do.
+func rawHandler(w *watch, name string) http.HandlerFunc {
+	return func(_ http.ResponseWriter, r *http.Request) {
+		cookie := ""
+		if one, err := r.Cookie("session"); err == nil {
+			cookie = one.Value
+		}
+		w.reached(name, r.Host, r.Header.Get("X-Api-Key"), cookie, r.URL.Query().Get("action"))
+	}
+}
+
+func rawServe(t *testing.T, h http.Handler) string {
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
+}
+
+// braced writes a path of rawRoutes with the rest of it as given, and :id in braces.
+func braced(path, rest string) string {
+	return strings.NewReplacer(":id", "{id}", "*", rest).Replace(path)
+}
+
+func rawChi(t *testing.T, w *watch) string {
+	r := chi.NewRouter()
+	r.Use(w.guard(t))
+	for path, name := range rawRoutes {
+		r.Handle(braced(path, "*"), rawHandler(w, name))
+	}
+	r.Handle("/*", rawHandler(w, "rest"))
+	return rawServe(t, r)
+}
+
+func rawGorilla(t *testing.T, w *watch, r *mux.Router) string {
+	r.Use(w.guard(t))
+	for path, name := range rawRoutes {
+		r.Handle(braced(path, "{rest:.*}"), rawHandler(w, name))
+	}
+	r.PathPrefix("/").Handler(rawHandler(w, "rest"))
+	return rawServe(t, r)
+}
+
+// rawMux has the guard directly in front of http.ServeMux.
+func rawMux(t *testing.T, w *watch) string {
+	m := http.NewServeMux()
+	for path, name := range rawRoutes {
+		if path = braced(path, "{rest...}"); strings.HasSuffix(path, "/") {
+			path += "{$}"
+		}
+		m.Handle(path, rawHandler(w, name))
+	}
+	m.Handle("/", rawHandler(w, "rest"))
+	return rawServe(t, w.guard(t)(m))
 }
 
 func rawGin(t *testing.T, w *watch, configure func(*gin.Engine)) string {
