@@ -19,7 +19,7 @@ type AuditEntry struct {
 // Note writes an act into the audit that changed something elsewhere, such as a
 // key that was reset.
 func (db *DB) Note(ctx context.Context, a Act) error {
-	if err := errors.Join(line("author", a.Author, 255), line("act", a.Act, 64), line("reason", a.Reason, 1000)); err != nil {
+	if err := errors.Join(line("author", a.Author, 255), line("act", a.Act, 64), CheckReason(a.Reason)); err != nil {
 		return err
 	}
 	return db.write(ctx, func(ctx context.Context, w *write) error { return w.audit(ctx, a) })
@@ -29,6 +29,21 @@ const undoes = "undo of act "
 
 // UndoOf is the reason, in the audit, of what takes an act back.
 func UndoOf(act int64) string { return undoes + strconv.FormatInt(act, 10) }
+
+// CheckReason returns an [ErrInput] for a reason that the audit does not take from its
+// author: it is one line of at most 1,000 characters, and not that of an undo, which
+// would mark an act as taken back. What cannot be written later has to be refused
+// before anything is done.
+func CheckReason(reason string) error {
+	return errors.Join(line("reason", reason, 1000), noUndo("reason", reason))
+}
+
+func noUndo(what, text string) error {
+	if strings.HasPrefix(text, undoes) {
+		return refuse("%s: begins with %q, which is what an undo writes: use other words", what, undoes)
+	}
+	return nil
+}
 
 // Undoes reports whether an act took another one back.
 func (a *Act) Undoes() bool { return strings.HasPrefix(a.Reason, undoes) }

@@ -53,6 +53,9 @@ func checkOverride(o *rulesource.Override) error {
 // one before, Removed if there was none. An override that lasts for a while
 // ends that long after now, by the database's clock; 0 is for good.
 func (db *DB) SetOverride(ctx context.Context, o rulesource.Override, lasts time.Duration) (was, now rulesource.Override, err error) {
+	if err := CheckReason(o.Reason); err != nil {
+		return was, now, err
+	}
 	return db.SetOverrideIf(ctx, o, lasts, func(rulesource.Override) error { return nil })
 }
 

@@ -42,7 +42,7 @@ const AnyVersion = -1
 // nothing is written and the error is [ErrConflict]. [AnyVersion] skips that.
 // The document must have been checked: Publish does not read it.
 func (db *DB) Publish(ctx context.Context, parent int64, r Revision) (Revision, error) {
-	if err := errors.Join(line("author", r.Author, 255), line("comment", r.Comment, 4000), line("name", r.Name, 255)); err != nil {
+	if err := errors.Join(line("author", r.Author, 255), line("comment", r.Comment, 4000), noUndo("comment", r.Comment), line("name", r.Name, 255)); err != nil {
 		return Revision{}, err
 	}
 	if len(r.Document) > MaxDocument {
@@ -74,7 +74,7 @@ func (w *write) publish(ctx context.Context, r *Revision, act string) error {
 // Rollback publishes what an earlier revision had, as a new revision.
 func (db *DB) Rollback(ctx context.Context, parent, to int64, author, comment string) (Revision, error) {
 	var r Revision
-	if err := errors.Join(line("author", author, 255), line("comment", comment, 4000)); err != nil {
+	if err := errors.Join(line("author", author, 255), line("comment", comment, 4000), noUndo("comment", comment)); err != nil {
 		return r, err
 	}
 	err := db.writeWithin(ctx, documentTimeout, func(ctx context.Context, w *write) (err error) {
@@ -93,7 +93,7 @@ func (db *DB) Rollback(ctx context.Context, parent, to int64, author, comment st
 // Accept says that the database is right although nodes may hold something
 // newer, as after a restore, or something else: they take it then.
 func (db *DB) Accept(ctx context.Context, author, reason string) error {
-	if err := errors.Join(line("author", author, 255), line("reason", reason, 1000)); err != nil {
+	if err := errors.Join(line("author", author, 255), CheckReason(reason)); err != nil {
 		return err
 	}
 	return db.write(ctx, func(ctx context.Context, w *write) error {

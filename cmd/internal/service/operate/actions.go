@@ -113,6 +113,9 @@ func (s *Service) refund(r *rulesapi.Request) (int, any, error) {
 // give does what gives a key more room, and notes what it had used before.
 func (s *Service) give(r *rulesapi.Request, reason, act, did string, do func(p *policy.Policy, rule, key string) error) (int, any, error) {
 	rule, key, err := s.customer(r)
+	if err == nil {
+		err = rulesdb.CheckReason(reason) // the audit would refuse it after the act
+	}
 	if err != nil {
 		return 0, nil, err
 	}

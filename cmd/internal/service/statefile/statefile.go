@@ -163,6 +163,9 @@ func Unwritable(path string) error {
 // one before, Removed if there was none. It is in the state file once this
 // returns.
 func (k *File) SetOverride(ctx context.Context, o rulesource.Override, lasts time.Duration) (was, now rulesource.Override, err error) {
+	if err := rulesdb.CheckReason(o.Reason); err != nil {
+		return was, now, err
+	}
 	return k.SetOverrideIf(ctx, o, lasts, func(rulesource.Override) error { return nil })
 }
 
