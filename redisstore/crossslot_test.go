@@ -144,8 +144,8 @@ type hooked struct {
 	mu     sync.Mutex
 	before func()
 	back   func() // does it before what was charged is given back
-	refuse string // a node that refuses charges
-	nodeOf func(key string) string
+
+	refuses atomic.Pointer[func(key string) bool] // a node refuses a charge
 }
 
 func (h *hooked) EvalSHA(ctx context.Context, sha string, keys, args []string) (any, error) {
@@ -165,7 +165,7 @@ func (h *hooked) EvalSHA(ctx context.Context, sha string, keys, args []string) (
 		}
 		h.mu.Unlock()
 	}
-	if h.refuse != "" && strings.EqualFold(args[0], "k") && h.nodeOf(keys[0]) == h.refuse {
+	if refuses := h.refuses.Load(); refuses != nil && strings.EqualFold(args[0], "k") && (*refuses)(keys[0]) {
 		return nil, redisstore.ReplyError("READONLY it is not the master any more")
 	}
 	return h.Driver.EvalSHA(ctx, sha, keys, args)
@@ -241,8 +241,9 @@ func TestNotGivenBack(t *testing.T) {
 		if test.opened {
 			reserve()
 		}
-		h.refuse = store.NodeName(redisstore.Slot(redisstore.State(redisstore.Options{Prefix: "stands"}, there, "x")))
-		h.nodeOf = func(key string) string { return store.NodeName(redisstore.Slot(key)) }
+		away := store.NodeName(redisstore.Slot(redisstore.State(redisstore.Options{Prefix: "stands"}, there, "x")))
+		refuses := func(key string) bool { return store.NodeName(redisstore.Slot(key)) == away }
+		h.refuses.Store(&refuses)
 		h.back = func() {
 			if test.settled && !test.opened {
 				reserve()
@@ -255,7 +256,7 @@ func TestNotGivenBack(t *testing.T) {
 			}
 		}
 		_, err := store.Decide(ctx, meter.OpTake, layers, 1)
-		h.refuse = ""
+		h.refuses.Store(nil)
 		d := take(t, limit, mine, 0)
 		t.Logf("%+v: %d of %d remain, %v", test, d.Remaining, d.Limit, err)
 		if used := d.Limit - d.Remaining; used > 2 && !errors.Is(err, redisstore.ErrAmbiguous) || used > 3 || !test.settled && used > 2 {
