@@ -45,6 +45,7 @@ func openMySQL(u *url.URL, password func() (string, error)) (*sql.DB, error) {
 	c.Passwd, _ = u.User.Password()
 	c.Timeout, c.ReadTimeout, c.WriteTimeout = dialTimeout, time.Minute, time.Minute
 	c.ParseTime, c.InterpolateParams = false, false
+	c.Logger = &mysql.NopLogger{} // its lines on stderr say what errors say
 	c.Params = map[string]string{"sql_mode": "'STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES'"}
 	trust, err := mySQLParameters(u, c)
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
 	"github.com/stint-dev/stint/rulesource"
@@ -40,4 +42,29 @@ func TestCommitUnanswered(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A shout is a logger of the driver for MySQL that reports what it gets.
+type shout struct{ *testing.T }
+
+func (s shout) Print(v ...any) { s.Error(v...) }
+
+// TestDriverSilent loses a connection in the middle of a statement: the caller gets the
+// error, and the driver writes nothing of its own, as to the program's stderr.
+func TestDriverSilent(t *testing.T) {
+	if err := mysql.SetLogger(shout{t}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = mysql.SetLogger(&mysql.NopLogger{}) }()
+	server := dbtest.MariaDB(t)
+	open(t, server.URL, rulesdb.Options{})
+	wire := dbtest.NewWire(t, server.URL)
+	db := open(t, wire.URL, rulesdb.Options{})
+	for _, text := range []string{"commit", "insert", "select"} {
+		wire.CutAfter(text)
+		if _, _, err := db.SetOverride(t.Context(), rulesource.Override{Rule: "api", Key: "a", Block: true}, 0); err == nil {
+			t.Errorf("cut after %q: no error", text)
+		}
+		wire.CutAfter("")
+	}
 }
