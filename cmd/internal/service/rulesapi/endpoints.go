@@ -262,6 +262,14 @@ type changed struct {
 }
 
 func (h *Handler) set(c *call, a asked, removed bool) (int, any, error) {
+	return h.setIf(c, a, removed, func(rulesource.Override) error { return nil })
+}
+
+// setIf is set if may returns nil for the override that holds.
+func (h *Handler) setIf(c *call, a asked, removed bool, may func(held rulesource.Override) error) (int, any, error) {
+	if err := rulesdb.CheckReason(a.Reason); err != nil {
+		return 0, nil, err
+	}
 	lasts, err := ParseLasts(a.For)
 	if err != nil {
 		return 0, nil, &InputError{"for", err}
@@ -270,8 +278,8 @@ func (h *Handler) set(c *call, a asked, removed bool) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	was, now, err := h.editor.SetOverride(c.ctx, rulesource.Override{Rule: rule, Key: key, Limits: a.Limits, Unlimited: a.Unlimited,
-		Block: a.Block, Removed: removed, Reason: a.Reason, Author: c.author}, lasts)
+	was, now, err := h.editor.SetOverrideIf(c.ctx, rulesource.Override{Rule: rule, Key: key, Limits: a.Limits, Unlimited: a.Unlimited,
+		Block: a.Block, Removed: removed, Reason: a.Reason, Author: c.author}, lasts, may)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -319,17 +327,12 @@ func (h *Handler) block(c *call) (int, any, error) {
 }
 
 func (h *Handler) unblock(c *call) (int, any, error) {
-	rule, key, err := h.customer(c, true)
-	if err != nil {
-		return 0, nil, err
-	}
-	switch o, err := h.editor.Override(c.ctx, rule, key); {
-	case err != nil:
-		return 0, nil, err
-	case !o.Block:
-		return 0, nil, &InputError{"key", errors.New("not blocked: it has an override of another kind")}
-	}
-	return h.deleteOverride(c)
+	return h.setIf(c, asked{Reason: c.query.Get("reason")}, true, func(held rulesource.Override) error {
+		if !held.Block && !held.Removed {
+			return &InputError{"key", errors.New("not blocked: it has an override of another kind")}
+		}
+		return nil
+	})
 }
 
 func (h *Handler) nodes(c *call) (int, any, error) {

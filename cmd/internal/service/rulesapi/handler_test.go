@@ -2,6 +2,7 @@ package rulesapi_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesource"
 
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
 	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
@@ -355,5 +357,29 @@ func TestOverridesAreLogged(t *testing.T) {
 	}
 	if strings.Contains(log.String(), "customer-of-ours") {
 		t.Errorf("the log has the key: %s", log.String())
+	}
+}
+
+// A late backend has an override replaced between a look at it and a write.
+type late struct{ rulesapi.Backend }
+
+func (l late) Override(ctx context.Context, rule, key string) (rulesource.Override, error) {
+	held, err := l.Backend.Override(ctx, rule, key)
+	if err == nil {
+		_, _, err = l.Backend.SetOverride(ctx, rulesource.Override{Rule: rule, Key: key, Limits: []string{"9/m"}}, 0)
+	}
+	return held, err
+}
+
+// TestUnblockReplaced ends a block in whose place another override may come meanwhile:
+// what is removed is a block.
+func TestUnblockReplaced(t *testing.T) {
+	_, db, tokens := serve(t)
+	server := httptest.NewServer(rulesapi.NewHandler(rulesapi.New(late{db}, rules.Decode, nil), rulesapi.HandlerOptions{}))
+	defer server.Close()
+	ask(t, server, tokens["operator"], "PUT", "/v1/block?rule=api&key=a", "", `{}`)
+	status, answer := ask(t, server, tokens["operator"], "DELETE", "/v1/block?rule=api&key=a", "", "")
+	if text := fmt.Sprint(answer); status == http.StatusOK && !strings.Contains(text, "block:true") {
+		t.Errorf("an override that is no block is removed: %s", text)
 	}
 }
