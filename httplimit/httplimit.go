@@ -94,8 +94,8 @@ type Options struct {
 	// request took, for example so that only failures count. A handler that
 	// panics counts as 500, and gives back only if the status that it has sent
 	// does too. The handler's ResponseWriter is wrapped for it, and the cost is a
-	// reservation: units that have recovered by then are not given back. Refund cannot be combined with waiting. The default gives nothing
-	// back.
+	// reservation: units that have recovered by then are not given back. Refund
+	// cannot be combined with waiting. The default gives nothing back.
 	Refund func(status int) bool
 	// RefundWithin is how long after a request its refund may come; later it
 	// stands as charged. Each refundable request takes room in the store for

@@ -22,8 +22,9 @@ type waiters struct {
 var errClosed = errors.New("closed")
 
 // Wait implements [rulesource.Source]. It looks at the version at once, whenever
-// the database announces a change or this DB has written one, and every [Options.Poll] at the latest. An
-// error of the database is returned at once, so that the caller can report it.
+// the database announces a change or this DB has written one, and every
+// [Options.Poll] at the latest. An error of the database is returned at once, so that
+// the caller can report it.
 func (db *DB) Wait(ctx context.Context, held rulesource.Version) error {
 	for {
 		bell, err := db.waiters.listen(db)

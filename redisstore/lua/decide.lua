@@ -9,8 +9,8 @@
 -- that it can be given back, y give that back: then the marks follow the cost,
 -- a what settling a reservation needs to know.
 -- Answer: the cost that was decided on, then five integers a layer, behind them for k
--- where each was charged, for y whether (1) nothing of it stands, and where a reservation was settled the capacity of
--- each layer then; "stale <t>" when a calendar's bounds do not hold the server's
+-- where each was charged, for y whether nothing of it stands (1), and where a
+-- reservation was settled the capacity of each layer then; "stale <t>" when a calendar's bounds do not hold the server's
 -- time; nil for a reservation that is not there. To a, and to s where it was
 -- settled before: o, what settling needs to know, and which states were overflow
 -- keys; or s, what reading the answer needs, and that.
