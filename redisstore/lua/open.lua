@@ -49,17 +49,17 @@ local function release(L, mark, n)
   if L.token ~= string.sub(mark, 1, 8) then return L.kind.backlog(L) == 0 end
   local worth = L.kind.worth(L, n)
   L.low = least(L.low, L.kind.backlog(L))
-  local back = least(worth, most(L.low, 0))
+  local back, forgiven = least(worth, most(L.low, 0)), 0
   if #mark > 8 and L.kind.marks(L) then
     local used, at, low = struct.unpack('>ddd', mark, 9)
-    local stands = used - math.max(L.t - at, 0) * L.div - (low - L.low)
-    back = math.max(back, math.min(worth, stands))
+    forgiven = math.max(L.t - at, 0) * L.div -- at most, by time
+    back = math.max(back, math.min(worth, used - forgiven - (low - L.low)))
     L.low = L.low - back
   else
     L.low = sub(L.low, back)
   end
   L.kind.lower(L, back)
-  return not less(back, worth) or L.kind.backlog(L) == 0
+  return not less(add(back, forgiven), worth) or L.kind.backlog(L) == 0
 end
 
 -- openAt returns the open reservations under a form, if they are those of the
