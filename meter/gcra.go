@@ -13,7 +13,8 @@ import (
 //
 //	max(tat, t) + c·T − t ≤ capacity·T = burst span
 //
-// and then tat becomes max(tat, t) + c·T (ITU-T I.371, the virtual scheduling
+// where capacity is the burst, and for a queue burst + 1: what waits, and the one that
+// starts. Then tat becomes max(tat, t) + c·T (ITU-T I.371, the virtual scheduling
 // form). T = period/count is rational, emissionNum/emissionDen in lowest terms, so times are
 // kept in units of 1/emissionDen ns: one word where emissionDen is 1 and the drain is short
 // (narrow), else tat·emissionDen in two words, high word first.
