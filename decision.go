@@ -121,18 +121,18 @@ func (d *Decision) Set(m *meter.Meter, a meter.Answer, passed bool, taken int64)
 	}
 }
 
-// Join adds the answer of a further layer to d, the answer of others of the
-// request: the longest waits, and the limit and remaining of the layer with the
-// least remaining, of equals that with the least Tightest. Set layer.Tightest to
-// where the layer stands in the request. Allowed, Taken and Denied stay those of
-// d: they belong to the request. Stores use it.
-func (d *Decision) Join(layer *Decision) {
-	if layer.Remaining < d.Remaining || layer.Remaining == d.Remaining && layer.Tightest < d.Tightest {
-		d.Remaining, d.Limit, d.Tightest = layer.Remaining, layer.Limit, layer.Tightest
+// Join adds the answer of a further limit to d, the answer of other limits of the
+// request: the longest waits, and the limit and remaining of the one with the
+// least remaining, of equals that with the least Tightest. Set own.Tightest to the
+// index of the limit in the request. Allowed, Taken and Denied stay those of d: they
+// belong to the request. Stores use it.
+func (d *Decision) Join(own *Decision) {
+	if own.Remaining < d.Remaining || own.Remaining == d.Remaining && own.Tightest < d.Tightest {
+		d.Remaining, d.Limit, d.Tightest = own.Remaining, own.Limit, own.Tightest
 	}
-	if layer.RetryAfter.longer(d.RetryAfter) {
-		d.RetryAfter = layer.RetryAfter
+	if own.RetryAfter.longer(d.RetryAfter) {
+		d.RetryAfter = own.RetryAfter
 	}
-	d.ResetAfter = max(d.ResetAfter, layer.ResetAfter)
-	d.Delay = max(d.Delay, layer.Delay)
+	d.ResetAfter = max(d.ResetAfter, own.ResetAfter)
+	d.Delay = max(d.Delay, own.Delay)
 }

@@ -27,8 +27,8 @@ import (
 //
 // All methods may be called from many goroutines at once.
 type Store interface {
-	// Bind makes limits known under a name and returns them as the layers of
-	// one key, in order. State belongs to the name: callers that bind the same
+	// Bind makes limits known under a name and returns what decides by them, for
+	// any key. State belongs to the name: callers that bind the same
 	// name share it, and two names never do. Several limits under one name are
 	// identified by their [Limit.ID]. Limits with other parameters are another
 	// form of the name: each Bound decides by its own form, and what a key uses
@@ -55,8 +55,8 @@ type Store interface {
 	Close() error
 }
 
-// Bound is limits that a store knows, as the layers of one key. It belongs to
-// that store.
+// Bound is the limits that were bound to a store under one name. Each key is held to
+// all of them; with a key it makes a [Layer]. It belongs to that store.
 type Bound interface {
 	// Decide answers op for one key.
 	Decide(ctx context.Context, op meter.Op, key string, cost int64) (Decision, error)
@@ -81,7 +81,7 @@ type Layer struct {
 	// itself, in its own units; the error is [ErrLayers] if it is too short.
 	// Allowed says whether that limit alone would let the request pass, Taken
 	// what it was charged if all did, and 0 otherwise, also if a denial was
-	// counted. Denied has layer 0 if it denied. Settle, Reset, calls that fail and
+	// counted. Denied has limit 0 if it denied. Settle, Reset, calls that fail and
 	// modes Open and Closed of package fallback do not write it.
 	Answers []Decision
 }

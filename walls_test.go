@@ -86,7 +86,7 @@ var places = map[string]place{
 	"memstore/atonce.go":      {"runtime .", "runtime.KeepAlive, as in decide.go"},
 	"memstore/batch.go":       {"context runtime . ./meter", "a context that memory does not need; runtime.KeepAlive, as in decide.go"},
 	"memstore/decide.go":      {"context runtime sync/atomic . ./internal/layercheck ./internal/satmath ./meter", "the contract's methods take a context, which memory does not need; runtime.KeepAlive, so that limits are held while they decide"},
-	"memstore/request.go":     {". ./internal/layercheck ./meter", "one layer on its way through a decision: its locks and its state"},
+	"memstore/part.go":     {". ./internal/layercheck ./meter", "one limit of a request on its way through a decision: its locks and its state"},
 	"memstore/shard.go":       {"sync", "a shard's lock"},
 	"memstore/table.go":       {"unsafe ./meter", "unsafe.Sizeof, to say how many bytes a table takes"},
 	"memstore/slab.go":        {"", "blocks of words"},

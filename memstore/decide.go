@@ -191,12 +191,12 @@ func (b *bound) several(op meter.Op, key string, cost int64) (stint.Decision, er
 			return d, nil
 		}
 	}
-	var few [4]request
-	rs := few[:0]
+	var few [4]part
+	parts := few[:0]
 	for _, l := range v.limits {
-		rs = append(rs, b.request(v, l, h, key))
+		parts = append(parts, b.part(v, l, h, key))
 	}
-	return b.store.decide(op, rs, cost, nil)
+	return b.store.decide(op, parts, cost, nil)
 }
 
 // fastPathLimits is how many limits the fast path takes.
@@ -233,7 +233,7 @@ func (b *bound) fastPath(h uint64, cost, weight int64, full bool, answers []stin
 			return d, false
 		}
 	}
-	var layer stint.Decision
+	var own stint.Decision
 	for i, l := range v.limits {
 		t := l.tables[sh.index]
 		if !full {
@@ -241,11 +241,11 @@ func (b *bound) fastPath(h uint64, cost, weight int64, full bool, answers []stin
 			continue
 		}
 		a, ok := t.meter.Take(states[i], ats[i], units)
-		layer.Set(t.meter, a, ok, units)
+		own.Set(t.meter, a, ok, units)
 		if answers != nil {
-			answers[i] = layer
+			answers[i] = own
 		}
-		join(&d, &layer, weight, i)
+		join(&d, &own, weight, i)
 	}
 	d.Taken = cost
 	runtime.KeepAlive(b)
@@ -268,50 +268,50 @@ func (s *Store) Decide(_ context.Context, op meter.Op, layers []stint.Layer, cos
 			}
 		}
 	}
-	var few [4]request
-	rs, err := s.requests(few[:0], layers)
+	var few [4]part
+	parts, err := s.parts(few[:0], layers)
 	if err != nil {
 		return stint.Decision{}, err
 	}
-	return s.decide(op, rs, cost, nil)
+	return s.decide(op, parts, cost, nil)
 }
 
-// decide answers op over all requests: read, decide, write all or nothing. If
-// held is not nil and the cost is charged, its layers hold where to. While a table is
+// decide answers op over all parts: read, decide, write all or nothing. If
+// held is not nil and the cost is charged, its parts hold where to. While a table is
 // full it has cells, the states that new keys share; then carryOut charges it.
-func (s *Store) decide(op meter.Op, rs []request, cost int64, held *reservation) (stint.Decision, error) {
+func (s *Store) decide(op meter.Op, parts []part, cost int64, held *reservation) (stint.Decision, error) {
 	if cost < 0 {
 		return stint.Decision{}, stint.ErrCost
 	}
 	if s.closed.Load() {
 		return stint.Decision{}, stint.ErrClosed
 	}
-	now := s.lock(rs)
-	defer s.unlock(rs)
+	now := s.lock(parts)
+	defer s.unlock(parts)
 	if op != meter.OpPeek && cost > 0 {
-		s.meet(rs, now)
+		s.meet(parts, now)
 	}
 	if op == meter.OpTakeUpTo {
-		cost = s.upTo(rs, now, cost)
+		cost = s.upTo(parts, now, cost)
 	}
 	var denied stint.LimitSet
-	for i := range rs {
-		if !rs[i].admits(s, now, cost) {
+	for i := range parts {
+		if !parts[i].admits(s, now, cost) {
 			denied |= 1 << uint(i)
 		}
 	}
-	var d, layer stint.Decision
-	for i := range rs {
-		r := &rs[i]
-		if denied == 0 && op != meter.OpPeek && held == nil && r.table().cells == nil {
-			r.take(s, now, cost, &layer)
+	var d, own stint.Decision
+	for i := range parts {
+		p := &parts[i]
+		if denied == 0 && op != meter.OpPeek && held == nil && p.table().cells == nil {
+			p.take(s, now, cost, &own)
 		} else {
-			r.carryOut(s, now, op, cost, denied, i, held, &layer)
+			p.carryOut(s, now, op, cost, denied, i, held, &own)
 		}
-		join(&d, &layer, r.weight, i)
+		join(&d, &own, p.weight, i)
 	}
 	if op != meter.OpPeek && cost > 0 {
-		s.counted(rs, now, cost, denied != 0, held)
+		s.counted(parts, now, cost, denied != 0, held)
 	}
 	d.Denied, d.Taken = denied, 0
 	if denied == 0 && op != meter.OpPeek {
@@ -323,74 +323,74 @@ func (s *Store) decide(op meter.Op, rs []request, cost int64, held *reservation)
 // meet makes the forms that are about to decide known to their keys: one that a
 // key has not met starts with what is in use under the others. It is called
 // before anything is decided that may be charged.
-func (s *Store) meet(rs []request, now int64) {
-	for i := range rs {
-		if r := &rs[i]; r.table().several {
-			r.meet(s, rs, now)
+func (s *Store) meet(parts []part, now int64) {
+	for i := range parts {
+		if p := &parts[i]; p.table().several {
+			p.meet(s, parts, now)
 		}
 	}
 }
 
-// take charges a cost that all layers let pass. It is not for tables with cells: two
-// layers may share one, each passes by itself, and both are charged even if there is
+// take charges a cost that all parts let pass. It is not for tables with cells: two
+// parts may share one, each passes by itself, and both are charged even if there is
 // no room for both.
-func (r *request) take(s *Store, now, cost int64, layer *stint.Decision) {
-	units, _ := satmath.Mul(cost, r.weight)
+func (p *part) take(s *Store, now, cost int64, own *stint.Decision) {
+	units, _ := satmath.Mul(cost, p.weight)
 	if units == 0 {
-		r.seek(s, now) // what costs nothing gets no place
-		t := r.table()
-		*layer = describe(t.meter, r.state(s, now), r.at, 0, true)
+		p.seek(s, now) // what costs nothing gets no place
+		t := p.table()
+		*own = describe(t.meter, p.state(s, now), p.at, 0, true)
 	} else {
-		state, at := r.room(s, now, units)
-		if open := r.sh.openOn(s, r.table(), r.hash); open != nil {
-			takeAmong(layer, r.meter, &open.Reservations, state, at, units)
+		state, at := p.room(s, now, units)
+		if open := p.sh.openOn(s, p.table(), p.hash); open != nil {
+			takeAmong(own, p.meter, &open.Reservations, state, at, units)
 		} else {
-			a, ok := r.meter.Take(state, at, units)
-			layer.Set(r.meter, a, ok, units)
+			a, ok := p.meter.Take(state, at, units)
+			own.Set(p.meter, a, ok, units)
 		}
 	}
-	if r.answer != nil {
-		*r.answer = *layer
+	if p.answer != nil {
+		*p.answer = *own
 	}
 }
 
-// carryOut does to one layer what op asks for, when it is known which layers
+// carryOut does to one part what op asks for, when it is known which parts
 // have denied, and gives its part of the answer.
-func (r *request) carryOut(s *Store, now int64, op meter.Op, cost int64, denied stint.LimitSet, i int, held *reservation, layer *stint.Decision) {
-	t := r.table()
-	r.seek(s, now)
-	units, fits := satmath.Mul(cost, r.weight)
-	delay := t.meter.Delay(r.state(s, now), r.at, units)
+func (p *part) carryOut(s *Store, now int64, op meter.Op, cost int64, denied stint.LimitSet, i int, held *reservation, own *stint.Decision) {
+	t := p.table()
+	p.seek(s, now)
+	units, fits := satmath.Mul(cost, p.weight)
+	delay := t.meter.Delay(p.state(s, now), p.at, units)
 	switch {
 	case op == meter.OpPeek || cost == 0 || denied != 0 && !t.meter.CountsDenied():
 	case denied == 0 && held != nil:
-		r.reserve(s, now, units, &held.layers[i])
+		p.reserve(s, now, units, &held.parts[i])
 	default:
-		r.charge(s, now, units, denied == 0)
+		p.charge(s, now, units, denied == 0)
 	}
-	*layer = describe(t.meter, r.state(s, now), r.at, units, denied == 0)
+	*own = describe(t.meter, p.state(s, now), p.at, units, denied == 0)
 	if denied == 0 {
-		layer.Delay = delay
+		own.Delay = delay
 	} else if !fits {
-		layer.RetryAfter = stint.Never
+		own.RetryAfter = stint.Never
 	}
-	if r.answer != nil {
-		r.setAnswer(*layer, denied.Has(i), op != meter.OpPeek, units)
+	if p.answer != nil {
+		p.setAnswer(*own, denied.Has(i), op != meter.OpPeek, units)
 	}
 	if denied.Has(i) && op != meter.OpPeek {
-		r.sh.denial(r.limit, r.hash, r.key)
+		p.sh.denial(p.limit, p.hash, p.key)
 	}
 }
 
-// admits reports whether the request's layer lets a cost pass.
-func (r *request) admits(s *Store, now, cost int64) bool {
-	r.seek(s, now)
-	units, fits := satmath.Mul(cost, r.weight)
-	return fits && r.table().meter.Admits(r.state(s, now), r.at, units)
+// admits reports whether the part lets a cost pass.
+func (p *part) admits(s *Store, now, cost int64) bool {
+	p.seek(s, now)
+	units, fits := satmath.Mul(cost, p.weight)
+	return fits && p.table().meter.Admits(p.state(s, now), p.at, units)
 }
 
-// setAnswer writes the layer's own answer where the caller wants it.
-func (r *request) setAnswer(answer stint.Decision, denied, charges bool, units int64) {
+// setAnswer writes the part's own answer where the caller wants it.
+func (p *part) setAnswer(answer stint.Decision, denied, charges bool, units int64) {
 	if answer.Allowed && charges {
 		answer.Taken = units
 	}
@@ -398,19 +398,19 @@ func (r *request) setAnswer(answer stint.Decision, denied, charges bool, units i
 	if !denied {
 		answer.RetryAfter, answer.Denied = 0, 0
 	}
-	*r.answer = answer
+	*p.answer = answer
 }
 
-// join adds the answer of layer i, in units of the request, to d.
-func join(d, layer *stint.Decision, weight int64, i int) {
+// join adds the answer of part i, in units of the request, to d.
+func join(d, own *stint.Decision, weight int64, i int) {
 	if weight > 1 {
-		layer.Limit /= weight
-		layer.Remaining /= weight
+		own.Limit /= weight
+		own.Remaining /= weight
 	}
 	if i == 0 {
-		*d = *layer
+		*d = *own
 		return
 	}
-	layer.Tightest = i
-	d.Join(layer)
+	own.Tightest = i
+	d.Join(own)
 }

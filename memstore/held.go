@@ -100,18 +100,18 @@ func (k *kin) heldFor(l *limit, h uint64, now int64, orphan bool) (units int64) 
 	return units
 }
 
-// refundHeld takes units out of what is held of the keys of requests.
-func (s *Store) refundHeld(rs []request, cost int64) {
-	for i := range rs {
-		r := &rs[i]
-		k := r.sh.kin(r.limit.form.name)
-		if k == nil || k.held[r.hash] == nil || slices.ContainsFunc(rs[:i], r.sameKey) {
+// refundHeld takes units out of what is held of the keys of the parts.
+func (s *Store) refundHeld(parts []part, cost int64) {
+	for i := range parts {
+		p := &parts[i]
+		k := p.sh.kin(p.limit.form.name)
+		if k == nil || k.held[p.hash] == nil || slices.ContainsFunc(parts[:i], p.sameKey) {
 			continue
 		}
-		for at := range k.held[r.hash] {
-			one, most := &k.held[r.hash][at], int64(0)
-			for j := range rs[i:] {
-				if o := &rs[i+j]; r.sameKey(*o) && (!o.apart || o.limit.id == one.id) {
+		for at := range k.held[p.hash] {
+			one, most := &k.held[p.hash][at], int64(0)
+			for j := range parts[i:] {
+				if o := &parts[i+j]; p.sameKey(*o) && (!o.apart || o.limit.id == one.id) {
 					most = max(most, o.units(cost))
 				}
 			}

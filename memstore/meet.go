@@ -8,10 +8,10 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// meet gives the key of a request, under a form that it has not met, what is in use
+// meet gives the key of a part, under a form that it has not met, what is in use
 // under the others.
-func (r *request) meet(s *Store, rs []request, now int64) {
-	sh, f, h := r.sh, r.limit.form, r.hash
+func (p *part) meet(s *Store, parts []part, now int64) {
+	sh, f, h := p.sh, p.limit.form, p.hash
 	k := sh.kin(f.name)
 	sh.sweep(s, k, now)
 	forms := sh.forms(s, k, f, h, now)
@@ -19,12 +19,12 @@ func (r *request) meet(s *Store, rs []request, now int64) {
 		return
 	}
 	if len(forms) > 0 || k.holds(h, now) {
-		r.begin(s, k, forms, now)
+		p.begin(s, k, forms, now)
 		return
 	}
 	forms = []*form{f}
-	for i := range rs { // all that decide about an unseen key begin with nothing
-		if g := rs[i].limit.form; g.name == f.name && rs[i].hash == h && !slices.Contains(forms, g) {
+	for i := range parts { // all that decide about an unseen key begin with nothing
+		if g := parts[i].limit.form; g.name == f.name && parts[i].hash == h && !slices.Contains(forms, g) {
 			forms = append(forms, g)
 		}
 	}
@@ -34,8 +34,8 @@ func (r *request) meet(s *Store, rs []request, now int64) {
 }
 
 // begin gives a key that other forms count what it starts with under this one.
-func (r *request) begin(s *Store, k *kin, forms []*form, now int64) {
-	sh, f, h := r.sh, r.limit.form, r.hash
+func (p *part) begin(s *Store, k *kin, forms []*form, now int64) {
+	sh, f, h := p.sh, p.limit.form, p.hash
 	goes := sh.tooMany(s, forms, h, now)
 	states := make([][]uint64, len(f.limits))
 	for i, l := range f.limits {
@@ -171,10 +171,10 @@ func (f *form) limit(id string) *limit {
 	return nil
 }
 
-// unmet returns what the key of a request would start with, for an answer that
+// unmet returns what the key of a part would start with, for an answer that
 // writes nothing; nil if there is nothing in use under other forms.
-func (r *request) unmet(s *Store, now int64) []uint64 {
-	sh, f, h := r.sh, r.limit.form, r.hash
+func (p *part) unmet(s *Store, now int64) []uint64 {
+	sh, f, h := p.sh, p.limit.form, p.hash
 	k := sh.kin(f.name)
 	if k == nil {
 		return nil
@@ -184,46 +184,46 @@ func (r *request) unmet(s *Store, now int64) []uint64 {
 	if !busy && !k.holds(h, now) || slices.Contains(forms, f) {
 		return nil
 	}
-	return sh.start(s, k, r.limit, forms, h, now)
+	return sh.start(s, k, p.limit, forms, h, now)
 }
 
 // elsewhere does something to the state of each key under the forms that it has
 // met, for what was asked under others: charging, which makes a place for it if
-// need be, or refunding. It is given units of each request; of those of one form,
+// need be, or refunding. It is given units of each part; of those of one form,
 // the most.
-func (s *Store) elsewhere(rs []request, now int64, charges bool, units func(i int) int64, do func(m *meter.Meter, state []uint64, at, units int64)) {
-	for i := range rs {
-		r := &rs[i]
-		t := r.limit.tables[r.sh.index]
+func (s *Store) elsewhere(parts []part, now int64, charges bool, units func(i int) int64, do func(m *meter.Meter, state []uint64, at, units int64)) {
+	for i := range parts {
+		p := &parts[i]
+		t := p.limit.tables[p.sh.index]
 		if t == nil || !t.several {
 			continue
 		}
-		k := r.sh.kin(r.limit.form.name)
-		if k == nil || slices.ContainsFunc(rs[:i], r.sameKey) {
+		k := p.sh.kin(p.limit.form.name)
+		if k == nil || slices.ContainsFunc(parts[:i], p.sameKey) {
 			continue
 		}
-		for _, g := range r.sh.known(k, r.hash) {
+		for _, g := range p.sh.known(k, p.hash) {
 			for _, l := range g.limits {
-				if sum := r.unitsElsewhere(rs[i:], l, func(j int) int64 { return units(i + j) }); sum > 0 {
-					r.sh.countUnder(s, k, l, r.hash, now, sum, charges, do)
+				if sum := p.unitsElsewhere(parts[i:], l, func(j int) int64 { return units(i + j) }); sum > 0 {
+					p.sh.countUnder(s, k, l, p.hash, now, sum, charges, do)
 				}
 			}
 		}
 	}
 }
 
-// unitsElsewhere returns what requests for one key have taken under other forms
+// unitsElsewhere returns what parts for one key have taken under other forms
 // than that of a limit, and count under that.
-func (r *request) unitsElsewhere(rs []request, l *limit, units func(j int) int64) (sum int64) {
-	for j := range rs {
-		f := rs[j].limit.form
-		first := func(o request) bool { return r.sameKey(o) && o.limit.form == f }
-		if !r.sameKey(rs[j]) || f == l.form || slices.ContainsFunc(rs[:j], first) {
+func (p *part) unitsElsewhere(parts []part, l *limit, units func(j int) int64) (sum int64) {
+	for j := range parts {
+		f := parts[j].limit.form
+		first := func(o part) bool { return p.sameKey(o) && o.limit.form == f }
+		if !p.sameKey(parts[j]) || f == l.form || slices.ContainsFunc(parts[:j], first) {
 			continue
 		}
 		most := int64(0)
-		for i := j; i < len(rs); i++ {
-			if o := &rs[i]; first(*o) && (!o.apart || o.limit.id == l.id) {
+		for i := j; i < len(parts); i++ {
+			if o := &parts[i]; first(*o) && (!o.apart || o.limit.id == l.id) {
 				most = max(most, units(i))
 			}
 		}
@@ -232,9 +232,9 @@ func (r *request) unitsElsewhere(rs []request, l *limit, units func(j int) int64
 	return sum
 }
 
-// sameKey reports whether two requests are about one key under one name.
-func (r *request) sameKey(o request) bool {
-	return o.hash == r.hash && o.limit.form.name == r.limit.form.name
+// sameKey reports whether two parts are about one key under one name.
+func (p *part) sameKey(o part) bool {
+	return o.hash == p.hash && o.limit.form.name == p.limit.form.name
 }
 
 func (sh *shard) countUnder(s *Store, k *kin, l *limit, h uint64, now, units int64, charges bool, do func(m *meter.Meter, state []uint64, at, units int64)) {
@@ -264,29 +264,29 @@ func (sh *shard) countUnder(s *Store, k *kin, l *limit, h uint64, now, units int
 
 // counted counts under the other forms of the keys what was charged, or what
 // was denied, under those that count that.
-func (s *Store) counted(rs []request, now, cost int64, denied bool, held *reservation) {
+func (s *Store) counted(parts []part, now, cost int64, denied bool, held *reservation) {
 	several := false
-	for i := range rs {
-		r := &rs[i]
-		if t := r.limit.tables[r.sh.index]; t == nil || !t.several {
+	for i := range parts {
+		p := &parts[i]
+		if t := p.limit.tables[p.sh.index]; t == nil || !t.several {
 			continue
 		}
 		several = true
-		if !denied || r.limit.meter.CountsDenied() {
-			r.sh.decided(s, r.limit.form, r.hash)
+		if !denied || p.limit.meter.CountsDenied() {
+			p.sh.decided(s, p.limit.form, p.hash)
 		}
 		if held != nil && !denied {
-			held.layers[i].turn = r.sh.turn(r.limit, r.hash)
+			held.parts[i].turn = p.sh.turn(p.limit, p.hash)
 		}
 	}
 	if !several {
 		return
 	}
 	units := func(i int) int64 {
-		units, _ := satmath.Mul(cost, rs[i].weight)
+		units, _ := satmath.Mul(cost, parts[i].weight)
 		return units
 	}
-	s.elsewhere(rs, now, true, units, func(m *meter.Meter, state []uint64, at, units int64) {
+	s.elsewhere(parts, now, true, units, func(m *meter.Meter, state []uint64, at, units int64) {
 		if !denied || m.CountsDenied() {
 			m.Charge(state, at, units)
 		}

@@ -13,7 +13,7 @@ import (
 // Open reservations in a snapshot. A shard is copied at a moment of its own, so
 // the open charges of a key are copied together with its state, and who may
 // settle them at the end: a reservation that has been settled meanwhile stands
-// as charged in what was copied before, and one of which a layer was charged
+// as charged in what was copied before, and one of which a part was charged
 // only after its shard was copied is no part of the snapshot.
 
 // savedOpen is the open reservations that a snapshot holds.
@@ -29,7 +29,7 @@ type savedPlace struct {
 	hash  uint64 // of the key, or the number of the cell
 }
 
-// What a layer was charged on.
+// What a part was charged on.
 const (
 	onNothing = iota // that it could be given back from
 	onKey
@@ -39,17 +39,17 @@ const (
 type savedReservation struct {
 	token         stint.ReservationID
 	cost, expires int64
-	layers        []savedLayer
+	parts         []savedPart
 }
 
-type savedLayer struct {
+type savedPart struct {
 	limit, on uint32
 	hash      uint64
 	weight    int64
 	mark      meter.ChargeRef
 }
 
-func (l *savedLayer) place() savedPlace {
+func (l *savedPart) place() savedPlace {
 	at := savedPlace{l.limit, l.on, l.hash}
 	if l.on == onCell {
 		at.hash = l.hash>>(64-cellBits) + 1
@@ -112,19 +112,19 @@ func (c *openCopy) held(s *Store) {
 
 func (c *openCopy) hold(s *Store, r *reservation) {
 	saved := savedReservation{token: r.token, cost: r.cost, expires: r.expires}
-	for i := range r.layers {
-		l := &r.layers[i]
+	for i := range r.parts {
+		l := &r.parts[i]
 		of := c.limits[l.limit]
 		if of == nil || l.number > of.upTo[l.sh.index] {
 			return
 		}
-		saved.layers = append(saved.layers, savedLayer{of.index, c.on(s, l), l.hash, l.weight, l.mark})
+		saved.parts = append(saved.parts, savedPart{of.index, c.on(s, l), l.hash, l.weight, l.mark})
 	}
 	c.reservations = append(c.reservations, saved)
 }
 
-// on returns what a layer was charged on.
-func (c *openCopy) on(s *Store, l *reservedLayer) uint32 {
+// on returns what a part was charged on.
+func (c *openCopy) on(s *Store, l *reservedPart) uint32 {
 	l.sh.mu.Lock()
 	defer l.sh.mu.Unlock()
 	t := l.limit.tables[l.sh.index]
@@ -153,8 +153,8 @@ func (w *writer) open(o *savedOpen) {
 		w.text(string(r.token))
 		w.uint64(uint64(r.cost))
 		w.uint64(uint64(r.expires))
-		w.uint32(uint32(len(r.layers)))
-		for _, l := range r.layers {
+		w.uint32(uint32(len(r.parts)))
+		for _, l := range r.parts {
 			w.uint32(l.limit)
 			w.uint32(l.on)
 			w.uint64(l.hash)
@@ -178,7 +178,7 @@ func (r *reader) open(limits int) (o savedOpen) {
 	tokens := make(map[stint.ReservationID]bool)
 	for n := r.uint32(); n > 0 && r.err == nil; n-- {
 		v := savedReservation{token: stint.ReservationID(r.text()), cost: int64(r.uint64()), expires: int64(r.uint64())}
-		if v.layers = r.layers(limits); v.token == "" || tokens[v.token] || v.cost < 0 {
+		if v.parts = r.parts(limits); v.token == "" || tokens[v.token] || v.cost < 0 {
 			r.fail("a reservation of %d without a token of its own", v.cost)
 		}
 		tokens[v.token] = true
@@ -199,23 +199,23 @@ func (r *reader) words() (words []uint64) {
 	return words
 }
 
-func (r *reader) layers(limits int) (layers []savedLayer) {
+func (r *reader) parts(limits int) (parts []savedPart) {
 	n := r.uint32()
 	if n == 0 || n > stint.MaxLimits {
-		r.fail("a reservation of %d layers", n)
+		r.fail("a reservation of %d parts", n)
 	}
 	for ; n > 0 && r.err == nil; n-- {
-		l := savedLayer{limit: r.uint32(), on: r.uint32(), hash: r.uint64(), weight: int64(r.uint64())}
+		l := savedPart{limit: r.uint32(), on: r.uint32(), hash: r.uint64(), weight: int64(r.uint64())}
 		l.mark = meter.ChargeRef{r.uint64(), r.uint64()}
 		if r.err == nil && (int64(l.limit) >= int64(limits) || l.on > onCell || l.hash == 0 || l.weight < 1) {
-			r.fail("a layer of a reservation that cannot be")
+			r.fail("a part of a reservation that cannot be")
 		}
-		if slices.ContainsFunc(layers, func(o savedLayer) bool { return o.limit == l.limit && o.hash == l.hash }) {
+		if slices.ContainsFunc(parts, func(o savedPart) bool { return o.limit == l.limit && o.hash == l.hash }) {
 			r.fail("a reservation of the same key under a limit twice")
 		}
-		layers = append(layers, l)
+		parts = append(parts, l)
 	}
-	return layers
+	return parts
 }
 
 // A loaded snapshot is one that was read whole.
@@ -238,8 +238,8 @@ func (in *loaded) reopen(now int64, most int) error {
 	in.open.reservations = rs
 	marks := make(map[savedPlace][]meter.ChargeRef)
 	for _, r := range rs {
-		for i := range r.layers {
-			l := &r.layers[i]
+		for i := range r.parts {
+			l := &r.parts[i]
 			if l.on != onNothing && in.limits[l.limit].meter.Rewrites() {
 				marks[l.place()] = append(marks[l.place()], l.mark)
 			}
@@ -279,9 +279,9 @@ func (s *Store) reopen(in *loaded) {
 	s.fullReservations.Add(uint64(in.full))
 	bounds := make(map[uint32]*bound)
 	for _, saved := range in.open.reservations {
-		r := &reservation{token: saved.token, cost: saved.cost, expires: saved.expires, layers: make([]reservedLayer, len(saved.layers))}
-		for i := range saved.layers {
-			l := &saved.layers[i]
+		r := &reservation{token: saved.token, cost: saved.cost, expires: saved.expires, parts: make([]reservedPart, len(saved.parts))}
+		for i := range saved.parts {
+			l := &saved.parts[i]
 			b := bounds[l.limit]
 			if b == nil {
 				b = s.bound(&in.limits[l.limit].limit.form.whole)
@@ -289,18 +289,18 @@ func (s *Store) reopen(in *loaded) {
 			}
 			of := in.limits[l.limit].limit
 			sh := &s.shards[s.shard(l.hash)]
-			r.layers[i] = reservedLayer{place: place{of.form.name, l.hash}, limit: of, bound: b, sh: sh, weight: l.weight, of: r}
+			r.parts[i] = reservedPart{place: place{of.form.name, l.hash}, limit: of, bound: b, sh: sh, weight: l.weight, of: r}
 			of.form.holders.Add(1)
-			r.layers[i].reopen(s, l, in.states[l.place()])
+			r.parts[i].reopen(s, l, in.states[l.place()])
 		}
 		s.reservations.add(r)
 	}
 }
 
-// reopen puts the layer back on the state that it was charged on, if that still
+// reopen puts the part back on the state that it was charged on, if that still
 // is there. A key whose units were refunded is not, and may be charged again in
 // the same window.
-func (l *reservedLayer) reopen(s *Store, saved *savedLayer, open *meter.Reservations) {
+func (l *reservedPart) reopen(s *Store, saved *savedPart, open *meter.Reservations) {
 	if saved.on == onNothing {
 		return
 	}

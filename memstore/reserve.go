@@ -20,7 +20,7 @@ import (
 type reservations struct {
 	mu      sync.Mutex
 	byToken map[stint.ReservationID]*reservation
-	byKey   map[place]*reservedLayer // the first of each key's, which are linked
+	byKey   map[place]*reservedPart // the first of each key's, which are linked
 	byEnd   ends
 	open    int
 	most    int            // that may be open, and as many that are remembered
@@ -59,7 +59,7 @@ func (e *ends) Pop() any {
 
 type reservation struct {
 	token   stint.ReservationID
-	layers  []reservedLayer
+	parts   []reservedPart
 	cost    int64
 	expires int64 // on the store's clock
 	end     int   // place in byEnd; -1 once forgotten
@@ -67,8 +67,8 @@ type reservation struct {
 	answer  stint.Decision // once settled
 }
 
-// A reservedLayer is where one layer of a reservation was charged.
-type reservedLayer struct {
+// A reservedPart is where one part of a reservation was charged.
+type reservedPart struct {
 	place
 	limit      *limit
 	bound      *bound // keeps the limit
@@ -76,7 +76,7 @@ type reservedLayer struct {
 	key        string
 	weight     int64
 	of         *reservation
-	prev, next *reservedLayer // on the same key
+	prev, next *reservedPart // on the same key
 
 	apart  bool         // of a view of one limit by itself
 	turn   uint32       // of the key, when it was charged: see kin
@@ -90,7 +90,7 @@ type reservedLayer struct {
 func (rs *reservations) init(most int) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	rs.byToken, rs.byKey, rs.byEnd = make(map[stint.ReservationID]*reservation), make(map[place]*reservedLayer), nil
+	rs.byToken, rs.byKey, rs.byEnd = make(map[stint.ReservationID]*reservation), make(map[place]*reservedPart), nil
 	rs.settled, rs.known, rs.open, rs.most = nil, 0, 0, most
 }
 
@@ -113,8 +113,8 @@ func (rs *reservations) add(r *reservation) {
 	rs.byToken[r.token] = r
 	heap.Push(&rs.byEnd, r)
 	rs.open++
-	for i := range r.layers {
-		l := &r.layers[i]
+	for i := range r.parts {
+		l := &r.parts[i]
 		if l.next = rs.byKey[l.place]; l.next != nil {
 			l.next.prev = l
 		}
@@ -128,8 +128,8 @@ func (rs *reservations) forget(s *Store, r *reservation) {
 		rs.known--
 	} else {
 		rs.open--
-		for i := range r.layers {
-			l := &r.layers[i]
+		for i := range r.parts {
+			l := &r.parts[i]
 			l.sh.mu.Lock()
 			l.close(s, true)
 			l.sh.mu.Unlock()
@@ -137,14 +137,14 @@ func (rs *reservations) forget(s *Store, r *reservation) {
 	}
 	delete(rs.byToken, r.token)
 	heap.Remove(&rs.byEnd, r.end)
-	for i := range r.layers {
-		rs.unlink(&r.layers[i])
-		r.layers[i].limit.form.holders.Add(-1)
+	for i := range r.parts {
+		rs.unlink(&r.parts[i])
+		r.parts[i].limit.form.holders.Add(-1)
 	}
-	r.layers = nil // releases the limits too
+	r.parts = nil // releases the limits too
 }
 
-func (rs *reservations) unlink(l *reservedLayer) {
+func (rs *reservations) unlink(l *reservedPart) {
 	if l.next != nil {
 		l.next.prev = l.prev
 	}
@@ -182,7 +182,7 @@ func (s *Store) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl
 	if ttl <= 0 {
 		return stint.Decision{}, "", errTTL
 	}
-	rs, err := s.requests(nil, layers)
+	parts, err := s.parts(nil, layers)
 	if err != nil {
 		return stint.Decision{}, "", err
 	}
@@ -194,29 +194,29 @@ func (s *Store) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl
 		s.fullReservations.Add(1)
 		return stint.Decision{}, "", fmt.Errorf("%w: %d reservations are open", stint.ErrFull, all.open)
 	}
-	r := &reservation{cost: cost, expires: now + min(int64(ttl), math.MaxInt64-max(now, 0)), layers: make([]reservedLayer, len(rs))}
-	for i := range rs {
-		r.layers[i] = reservedLayer{place: place{rs[i].limit.form.name, rs[i].hash}, limit: rs[i].limit, bound: rs[i].bound, sh: rs[i].sh, key: rs[i].key, weight: rs[i].weight, apart: rs[i].apart, of: r}
+	r := &reservation{cost: cost, expires: now + min(int64(ttl), math.MaxInt64-max(now, 0)), parts: make([]reservedPart, len(parts))}
+	for i := range parts {
+		r.parts[i] = reservedPart{place: place{parts[i].limit.form.name, parts[i].hash}, limit: parts[i].limit, bound: parts[i].bound, sh: parts[i].sh, key: parts[i].key, weight: parts[i].weight, apart: parts[i].apart, of: r}
 	}
-	d, err := s.decide(meter.OpTake, rs, cost, r)
+	d, err := s.decide(meter.OpTake, parts, cost, r)
 	if err != nil || !d.Allowed {
 		return d, "", err
 	}
-	for i := range r.layers {
-		r.layers[i].limit.form.holders.Add(1)
+	for i := range r.parts {
+		r.parts[i].limit.form.holders.Add(1)
 	}
 	r.token = stint.ReservationID(rand.Text())
 	all.add(r)
 	return d, r.token, nil
 }
 
-// reserve charges the request's layer what l may settle at less.
-func (r *request) reserve(s *Store, now, units int64, l *reservedLayer) {
-	state, at := r.room(s, now, units)
-	t := r.table()
-	r.sh.reserved++
-	l.number, l.meter = r.sh.reserved, t.meter
-	if t.find(r.hash) == nil {
+// reserve charges the part what l may settle at less.
+func (p *part) reserve(s *Store, now, units int64, l *reservedPart) {
+	state, at := p.room(s, now, units)
+	t := p.table()
+	p.sh.reserved++
+	l.number, l.meter = p.sh.reserved, t.meter
+	if t.find(p.hash) == nil {
 		l.cells = t.cells
 	}
 	if !t.meter.Rewrites() {
@@ -224,12 +224,12 @@ func (r *request) reserve(s *Store, now, units int64, l *reservedLayer) {
 		l.mark = t.meter.Reserve(&none, state, at, units, l.of.expires)
 		return
 	}
-	l.open = r.sh.keepOpen(s, t, r.hash)
+	l.open = p.sh.keepOpen(s, t, p.hash)
 	l.mark = t.meter.Reserve(&l.open.Reservations, state, at, units, l.of.expires)
 }
 
-// close takes the layer from the open ones of its key.
-func (l *reservedLayer) close(s *Store, stands bool) {
+// close takes the part from the open ones of its key.
+func (l *reservedPart) close(s *Store, stands bool) {
 	if t := l.limit.tables[l.sh.index]; t != nil && l.current(s, t) {
 		l.meter.Close(&l.open.Reservations, l.mark, stands)
 		l.left(s, t)
@@ -237,13 +237,13 @@ func (l *reservedLayer) close(s *Store, stands bool) {
 	l.open = nil
 }
 
-// current reports whether the layer is still one of the open ones of its key.
-func (l *reservedLayer) current(s *Store, t *table) bool {
+// current reports whether the part is still one of the open ones of its key.
+func (l *reservedPart) current(s *Store, t *table) bool {
 	return l.open != nil && l.sh.openOn(s, t, l.hash) == l.open
 }
 
-// left is called when the layer is not open any more.
-func (l *reservedLayer) left(s *Store, t *table) {
+// left is called when the part is not open any more.
+func (l *reservedPart) left(s *Store, t *table) {
 	if l.open.Len() == 0 {
 		l.sh.dropOpen(s, t, l.hash, l.open)
 	}
@@ -269,42 +269,42 @@ func (s *Store) Settle(_ context.Context, token stint.ReservationID, cost int64)
 	if r.settled {
 		return r.answer, nil
 	}
-	rs := make([]request, len(r.layers))
-	for i, l := range r.layers {
-		rs[i] = l.bound.request(&view{apart: l.apart}, l.limit, l.hash, l.key)
-		rs[i].weight = l.weight
+	parts := make([]part, len(r.parts))
+	for i, l := range r.parts {
+		parts[i] = l.bound.part(&view{apart: l.apart}, l.limit, l.hash, l.key)
+		parts[i].weight = l.weight
 	}
 	if cost > r.cost {
-		r.answer = s.adjust(rs, func(i int, now int64) {
+		r.answer = s.adjust(parts, func(i int, now int64) {
 			if i == 0 {
-				s.meet(rs, now)
+				s.meet(parts, now)
 			}
-			reserved, actual := rs[i].units(r.cost), rs[i].units(cost)
-			r.layers[i].settle(s, &rs[i], now, reserved, actual)
+			reserved, actual := parts[i].units(r.cost), parts[i].units(cost)
+			r.parts[i].settle(s, &parts[i], now, reserved, actual)
 		}, func(now int64) {
-			s.countedMore(rs, now, func(i int) int64 { return rs[i].units(cost) - rs[i].units(r.cost) })
+			s.countedMore(parts, now, func(i int) int64 { return parts[i].units(cost) - parts[i].units(r.cost) })
 		})
 	} else {
-		r.answer = s.adjust(rs, func(i int, now int64) {
-			r.layers[i].settle(s, &rs[i], now, rs[i].units(r.cost), rs[i].units(cost))
+		r.answer = s.adjust(parts, func(i int, now int64) {
+			r.parts[i].settle(s, &parts[i], now, parts[i].units(r.cost), parts[i].units(cost))
 		}, nil)
 	}
 	all.remember(s, r)
 	return r.answer, nil
 }
 
-// settle makes the charge of one layer what it truly cost. It changes nothing
+// settle makes the charge of one part what it truly cost. It changes nothing
 // below the reserved cost where the limit has changed since, or where the state
 // that was charged is not the key's any more; what is above is charged anyway.
-func (l *reservedLayer) settle(s *Store, r *request, now, reserved, actual int64) {
-	r.seek(s, now)
+func (l *reservedPart) settle(s *Store, p *part, now, reserved, actual int64) {
+	p.seek(s, now)
 	if actual > reserved {
-		r.room(s, now, actual-reserved)
+		p.room(s, now, actual-reserved)
 	}
-	if r.slot == nil || !l.stands(s, r.table()) {
+	if p.slot == nil || !l.stands(s, p.table()) {
 		l.close(s, actual > 0)
 		if actual > reserved {
-			r.charge(s, now, actual-reserved, false)
+			p.charge(s, now, actual-reserved, false)
 		}
 		return
 	}
@@ -312,14 +312,14 @@ func (l *reservedLayer) settle(s *Store, r *request, now, reserved, actual int64
 	if l.open != nil {
 		open = &l.open.Reservations
 	}
-	l.meter.Settle(open, l.mark, r.table().state(r.sh, r.slot), r.at, reserved, actual)
+	l.meter.Settle(open, l.mark, p.table().state(p.sh, p.slot), p.at, reserved, actual)
 	if l.open != nil {
-		l.left(s, r.table())
+		l.left(s, p.table())
 	}
 }
 
-// stands reports whether the state that the layer charged is that of its key.
-func (l *reservedLayer) stands(s *Store, t *table) bool {
+// stands reports whether the state that the part charged is that of its key.
+func (l *reservedPart) stands(s *Store, t *table) bool {
 	switch {
 	case l.turn != l.sh.turn(l.limit, l.hash):
 		return false
@@ -333,21 +333,21 @@ func (l *reservedLayer) stands(s *Store, t *table) bool {
 	return l.cells != nil && l.cells == t.cells
 }
 
-// adjust does something to every layer at one instant and answers with the
+// adjust does something to every part at one instant and answers with the
 // state after it.
-func (s *Store) adjust(rs []request, do func(i int, now int64), elsewhere func(now int64)) stint.Decision {
-	defer s.watchers.roomMade(rs)
-	now := s.lock(rs)
-	defer s.unlock(rs)
+func (s *Store) adjust(parts []part, do func(i int, now int64), elsewhere func(now int64)) stint.Decision {
+	defer s.watchers.roomMade(parts)
+	now := s.lock(parts)
+	defer s.unlock(parts)
 	var d stint.Decision
-	for i := range rs {
+	for i := range parts {
 		do(i, now)
-		rs[i].seek(s, now)
-		answer := describe(rs[i].table().meter, rs[i].state(s, now), rs[i].at, 0, true)
-		if rs[i].answer != nil {
-			*rs[i].answer = answer
+		parts[i].seek(s, now)
+		answer := describe(parts[i].table().meter, parts[i].state(s, now), parts[i].at, 0, true)
+		if parts[i].answer != nil {
+			*parts[i].answer = answer
 		}
-		join(&d, &answer, rs[i].weight, i)
+		join(&d, &answer, parts[i].weight, i)
 	}
 	if elsewhere != nil {
 		elsewhere(now)
@@ -357,18 +357,18 @@ func (s *Store) adjust(rs []request, do func(i int, now int64), elsewhere func(n
 
 // countedMore counts under the other forms of the keys what was charged beyond
 // what was reserved.
-func (s *Store) countedMore(rs []request, now int64, units func(i int) int64) {
-	for i := range rs {
-		if rs[i].limit.tables[rs[i].sh.index].several {
-			rs[i].sh.decided(s, rs[i].limit.form, rs[i].hash)
+func (s *Store) countedMore(parts []part, now int64, units func(i int) int64) {
+	for i := range parts {
+		if parts[i].limit.tables[parts[i].sh.index].several {
+			parts[i].sh.decided(s, parts[i].limit.form, parts[i].hash)
 		}
 	}
-	s.elsewhere(rs, now, true, units, (*meter.Meter).Charge)
+	s.elsewhere(parts, now, true, units, (*meter.Meter).Charge)
 }
 
-// units returns what a cost of the request is in units of its layer.
-func (r *request) units(cost int64) int64 {
-	units, _ := satmath.Mul(cost, r.weight)
+// units returns what a cost of the request is in units of the part.
+func (p *part) units(cost int64) int64 {
+	units, _ := satmath.Mul(cost, p.weight)
 	return units
 }
 
@@ -380,19 +380,19 @@ func (s *Store) Refund(_ context.Context, layers []stint.Layer, cost int64) (sti
 	if s.closed.Load() {
 		return stint.Decision{}, stint.ErrClosed
 	}
-	rs, err := s.requests(nil, layers)
+	parts, err := s.parts(nil, layers)
 	if err != nil {
 		return stint.Decision{}, err
 	}
-	return s.adjust(rs, func(i int, now int64) {
+	return s.adjust(parts, func(i int, now int64) {
 		if i == 0 { // before the answers: what a key would start with comes from there
-			s.elsewhere(rs, now, false, func(i int) int64 { return rs[i].units(cost) }, (*meter.Meter).Refund)
-			s.refundHeld(rs, cost)
+			s.elsewhere(parts, now, false, func(i int) int64 { return parts[i].units(cost) }, (*meter.Meter).Refund)
+			s.refundHeld(parts, cost)
 		}
-		r := &rs[i]
-		if r.seek(s, now); r.slot != nil {
-			t := r.table()
-			t.meter.Refund(t.state(r.sh, r.slot), r.at, r.units(cost))
+		p := &parts[i]
+		if p.seek(s, now); p.slot != nil {
+			t := p.table()
+			t.meter.Refund(t.state(p.sh, p.slot), p.at, p.units(cost))
 		}
 	}, nil), nil
 }
@@ -403,44 +403,44 @@ func (s *Store) Reset(_ context.Context, layers []stint.Layer) error {
 	if s.closed.Load() {
 		return stint.ErrClosed
 	}
-	rs, err := s.requests(nil, layers)
+	parts, err := s.parts(nil, layers)
 	if err != nil {
 		return err
 	}
 	all := &s.reservations
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	for i := range rs {
-		at := place{rs[i].limit.form.name, rs[i].hash}
+	for i := range parts {
+		at := place{parts[i].limit.form.name, parts[i].hash}
 		for l := all.byKey[at]; l != nil; l = all.byKey[at] {
 			all.forget(s, l.of)
 		}
 	}
-	defer s.watchers.roomMade(rs)
-	s.lock(rs)
-	defer s.unlock(rs)
-	for i := range rs {
-		rs[i].reset(s)
+	defer s.watchers.roomMade(parts)
+	s.lock(parts)
+	defer s.unlock(parts)
+	for i := range parts {
+		parts[i].reset(s)
 	}
 	return nil
 }
 
 // reset forgets the key, under all forms.
-func (r *request) reset(s *Store) {
-	r.limit.form.forget(s, r.sh, r.hash)
-	k := r.sh.kin(r.limit.form.name)
+func (p *part) reset(s *Store) {
+	p.limit.form.forget(s, p.sh, p.hash)
+	k := p.sh.kin(p.limit.form.name)
 	if k == nil {
 		return
 	}
-	delete(k.held, r.hash)
-	met := k.met(r.hash)
+	delete(k.held, p.hash)
+	met := k.met(p.hash)
 	for _, g := range met {
-		g.forget(s, r.sh, r.hash)
+		g.forget(s, p.sh, p.hash)
 	}
-	if k.remove(r.hash); met != nil || k.all {
+	if k.remove(p.hash); met != nil || k.all {
 		return
 	}
 	for g := range k.forms {
-		g.forget(s, r.sh, r.hash)
+		g.forget(s, p.sh, p.hash)
 	}
 }

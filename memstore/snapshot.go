@@ -48,7 +48,7 @@ import (
 //	open     the reservations: uint32, and for each:
 //	  token           length uint32, bytes
 //	  cost, expires   int64 twice
-//	  layers          uint32, and for each: limit and on as above, hash uint64,
+//	  parts           uint32, and for each: limit and on as above, hash uint64,
 //	                  weight int64, mark 2 × uint64
 //	sum      uint32, CRC-32C of all before it
 //

@@ -46,17 +46,17 @@ func (s *Store) Watch(_ stint.Bound, key string, wake func()) (stop func()) {
 	}
 }
 
-// roomMade wakes those that wait for the keys of requests.
-func (ws *watchers) roomMade(rs []request) {
+// roomMade wakes those that wait for the keys of the parts.
+func (ws *watchers) roomMade(parts []part) {
 	if ws.n.Load() == 0 {
 		return
 	}
-	for i := range rs {
-		if i > 0 && rs[i].hash == rs[i-1].hash {
+	for i := range parts {
+		if i > 0 && parts[i].hash == parts[i-1].hash {
 			continue
 		}
 		ws.mu.Lock()
-		found := slices.Collect(maps.Keys(ws.byHash[rs[i].hash]))
+		found := slices.Collect(maps.Keys(ws.byHash[parts[i].hash]))
 		ws.mu.Unlock()
 		wakeAll(found)
 	}
