@@ -49,7 +49,7 @@ type waiter struct {
 	cost       int64
 	ttl        time.Duration        // above 0: a reservation
 	room       func(Decision) error // asked once, when it is clear that the waiter must wait; may be nil
-	token      ReservationID        // once admitted, of a reservation
+	id         ReservationID        // once admitted, of a reservation
 	before     uint128.Int          // cost of those before it when it came
 	left       uint128.Int          // line.left then
 	due        time.Time            // when to ask the store next; zero for now
@@ -189,16 +189,16 @@ func (ln *line) unlink(w *waiter) {
 
 // assign gives the first that waits to be admitted its place, which ends its
 // wait if it starts now.
-func (ln *line) assign(w *waiter, d Decision, token ReservationID, after time.Time) {
+func (ln *line) assign(w *waiter, d Decision, id ReservationID, after time.Time) {
 	ln.unlink(w)
-	if w.token = token; d.Delay == 0 && ln.held.Len() == 0 {
+	if w.id = id; d.Delay == 0 && ln.held.Len() == 0 {
 		w.out = true
 		return
 	}
 	w.admitted = true
-	p := waitqueue.Place[ReservationID]{Start: after.Add(d.Delay), Units: w.cost, Token: token}
+	p := waitqueue.Place[ReservationID]{Start: after.Add(d.Delay), Units: w.cost, Reservation: id}
 	switch {
-	case token == "":
+	case id == "":
 	case w.ttl > 0:
 		p.Return = waitqueue.ByWaiter
 	default:
@@ -216,7 +216,7 @@ func (ln *line) leave(w *waiter) (held bool) {
 		return false
 	}
 	if ln.held.Leave(&w.held, time.Now()) {
-		ln.back = append(ln.back, w.token)
+		ln.back = append(ln.back, w.id)
 	}
 	ln.epoch++
 	return true
@@ -224,10 +224,10 @@ func (ln *line) leave(w *waiter) (held bool) {
 
 // surplus returns a reservation that is not needed and the cost to settle it at.
 // ok is false if there is none.
-func (ln *line) surplus() (token ReservationID, keep int64, ok bool) {
+func (ln *line) surplus() (id ReservationID, keep int64, ok bool) {
 	if n := len(ln.back); n > 0 {
-		token, ln.back = ln.back[0], ln.back[1:]
-		return token, 0, true
+		id, ln.back = ln.back[0], ln.back[1:]
+		return id, 0, true
 	}
 	return ln.held.Surplus(time.Now())
 }

@@ -45,7 +45,7 @@ type Store interface {
 	// gives the same answer. If the actual cost is higher, the difference is
 	// charged now, even if there is no room for it; if it is lower, the state
 	// becomes what it would be had the reservation cost that all along.
-	Settle(ctx context.Context, token ReservationID, cost int64) (Decision, error)
+	Settle(ctx context.Context, id ReservationID, cost int64) (Decision, error)
 	// Refund removes up to cost units from what still counts in every layer,
 	// newest first.
 	Refund(ctx context.Context, layers []Layer, cost int64) (Decision, error)

@@ -90,8 +90,8 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int64, ttl time.Dur
 		return "", err
 	}
 	if t := l.terms.Load(); t != nil && cost <= t.capacity && l.lines.none(key) {
-		if token, passes, err := l.passes(ctx, t, key, cost, ttl); passes || err != nil {
-			return token, err
+		if id, passes, err := l.passes(ctx, t, key, cost, ttl); passes || err != nil {
+			return id, err
 		}
 	}
 	return l.waitInLine(ctx, key, cost, ttl)
@@ -99,7 +99,7 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int64, ttl time.Dur
 
 // passes charges a cost that passes at once. Under a leaky_queue, and a limit
 // that counts what it denies, it looks before, unless the store does both at once.
-func (l *Limiter) passes(ctx context.Context, t *terms, key string, cost int64, ttl time.Duration) (token ReservationID, passes bool, err error) {
+func (l *Limiter) passes(ctx context.Context, t *terms, key string, cost int64, ttl time.Duration) (id ReservationID, passes bool, err error) {
 	if t.queue || t.counts {
 		if b, ok := l.bound.(interface {
 			TakeAtOnce(key string, cost int64) (passes, known bool, err error)
@@ -114,7 +114,7 @@ func (l *Limiter) passes(ctx context.Context, t *terms, key string, cost int64, 
 	}
 	var d Decision
 	if ttl > 0 {
-		d, token, err = l.reserve(ctx, key, cost, ttl)
+		d, id, err = l.reserve(ctx, key, cost, ttl)
 	} else {
 		d, err = l.bound.Decide(ctx, meter.OpTake, key, cost)
 	}
@@ -122,11 +122,11 @@ func (l *Limiter) passes(ctx context.Context, t *terms, key string, cost int64, 
 		w := &waiter{cost: cost, ttl: ttl, terms: t}
 		l.lines.join(key, w, l.watch)
 		l.lines.mu.Lock()
-		w.line.assign(w, d, token, time.Now())
+		w.line.assign(w, d, id, time.Now())
 		l.lines.mu.Unlock()
 		_, err = l.drive(ctx, w, false)
 	}
-	return token, d.Allowed, err
+	return id, d.Allowed, err
 }
 
 // waitInLine is wait for what may not pass at once.
@@ -143,7 +143,7 @@ func (l *Limiter) waitInLine(ctx context.Context, key string, cost int64, ttl ti
 	if _, err := l.drive(ctx, w, false); err != nil || ttl == 0 {
 		return "", err
 	}
-	return w.token, nil
+	return w.id, nil
 }
 
 // learn looks at the limits as they stand now.
@@ -234,7 +234,7 @@ func (l *Limiter) try(ctx context.Context, w *waiter, due time.Time) error {
 		return err
 	}
 	before := time.Now()
-	d, token, err := l.takeFor(ctx, w)
+	d, id, err := l.takeFor(ctx, w)
 	if err != nil {
 		return err
 	}
@@ -256,7 +256,7 @@ func (l *Limiter) try(ctx context.Context, w *waiter, due time.Time) error {
 		return nil
 	}
 	l.lines.mu.Lock()
-	ln.assign(w, d, token, after)
+	ln.assign(w, d, id, after)
 	l.lines.mu.Unlock()
 	if d.Delay == 0 {
 		return nil
@@ -266,7 +266,7 @@ func (l *Limiter) try(ctx context.Context, w *waiter, due time.Time) error {
 
 // takeFor takes or reserves the cost of w. What would be too late is not charged
 // where that can be known before.
-func (l *Limiter) takeFor(ctx context.Context, w *waiter) (d Decision, token ReservationID, err error) {
+func (l *Limiter) takeFor(ctx context.Context, w *waiter) (d Decision, id ReservationID, err error) {
 	if ctx.Err() != nil {
 		ctx = context.WithoutCancel(ctx) // due at the deadline
 	}
@@ -288,12 +288,12 @@ func (l *Limiter) takeFor(ctx context.Context, w *waiter) (d Decision, token Res
 		}
 	}
 	if ttl > 0 {
-		d, token, err = l.reserve(ctx, key, w.cost, ttl)
+		d, id, err = l.reserve(ctx, key, w.cost, ttl)
 	}
 	if ttl == 0 || w.ttl == 0 && errors.Is(err, ErrFull) { // no room for reservations: a place that cannot be given back
 		d, err = l.Take(ctx, key, w.cost)
 	}
-	return d, token, err
+	return d, id, err
 }
 
 // lookAhead is for a waiter behind one that was denied: it must wait too, at
@@ -407,7 +407,7 @@ func (l *Limiter) release(ctx context.Context, ln *line) {
 	var end time.Time
 	for {
 		l.lines.mu.Lock()
-		token, keep, ok := ln.surplus()
+		id, keep, ok := ln.surplus()
 		if !ok {
 			ln.busy = false
 			ln.stir()
@@ -421,7 +421,7 @@ func (l *Limiter) release(ctx context.Context, ln *line) {
 			end = time.Now().Add(giveBackWithin)
 		}
 		bounded, stop := context.WithDeadline(context.WithoutCancel(ctx), end)
-		_, _ = l.store.Settle(bounded, token, keep) // if it fails, the place stays charged: strict
+		_, _ = l.store.Settle(bounded, id, keep) // if it fails, the place stays charged: strict
 		stop()
 		l.lines.mu.Lock()
 		ln.roomMade()

@@ -509,17 +509,17 @@ type slowStore struct {
 }
 
 func (s *slowStore) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
-	d, token, err := s.Store.Reserve(ctx, layers, cost, ttl)
+	d, id, err := s.Store.Reserve(ctx, layers, cost, ttl)
 	time.Sleep(s.takes)
-	return d, token, err
+	return d, id, err
 }
 
 // Settle fails when its context is over.
-func (s *slowStore) Settle(ctx context.Context, token stint.ReservationID, cost int64) (stint.Decision, error) {
+func (s *slowStore) Settle(ctx context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
 	if err := ctx.Err(); err != nil {
 		return stint.Decision{}, err
 	}
-	return s.Store.Settle(ctx, token, cost)
+	return s.Store.Settle(ctx, id, cost)
 }
 
 // slowLimits is a store whose limits take their time to answer.

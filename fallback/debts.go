@@ -49,7 +49,7 @@ type debt struct {
 	lenders []lender
 
 	units int64
-	token stint.ReservationID // of the reservation that posts the debt, once there is one
+	id    stint.ReservationID // of the reservation that posts the debt, once there is one
 	final int64               // what it is settled at: the same each time
 	maybe bool                // that has been tried, and may have been done
 }
@@ -226,17 +226,17 @@ func (d *Debts) settle(who debtor) error {
 		d.mu.Unlock()
 		return nil
 	}
-	token, final, units, lenders := one.token, one.final, one.units, slices.Clone(one.lenders)
+	id, final, units, lenders := one.id, one.final, one.units, slices.Clone(one.lenders)
 	d.mu.Unlock()
-	if token == "" {
+	if id == "" {
 		counts, shared := counting(lenders, who.key)
 		if final = min(units, counts); final > 0 {
 			var err error
-			if _, token, err = d.main.Reserve(d.done, []stint.Layer{{Bound: shared, Key: who.key}}, 0, postWithin); err != nil {
+			if _, id, err = d.main.Reserve(d.done, []stint.Layer{{Bound: shared, Key: who.key}}, 0, postWithin); err != nil {
 				return d.kept(err, who, one)
 			}
 			d.mu.Lock()
-			one.token, one.final = token, final
+			one.id, one.final = id, final
 			// What is added from here on is a further debt.
 			one.units -= units
 			d.mu.Unlock()
@@ -247,7 +247,7 @@ func (d *Debts) settle(who debtor) error {
 	}
 	var failed error
 	if final > 0 {
-		if _, failed = d.main.Settle(d.done, token, final); failed != nil && !lasting(failed) {
+		if _, failed = d.main.Settle(d.done, id, final); failed != nil && !lasting(failed) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			one.maybe = one.maybe || errors.Is(failed, stint.ErrAmbiguous)
@@ -264,7 +264,7 @@ func (d *Debts) settle(who debtor) error {
 	default: // it may have been charged, or never will be
 		d.forgiven += uint64(final)
 	}
-	one.token, one.final, one.maybe = "", 0, false
+	one.id, one.final, one.maybe = "", 0, false
 	if one.units -= units; one.units <= 0 && d.owed[who] == one {
 		delete(d.owed, who)
 	}

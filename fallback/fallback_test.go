@@ -74,27 +74,27 @@ func (s *shared) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, 
 	return call(s, func() (stint.Decision, error) { return s.Store.Decide(ctx, op, inner(layers), cost) })
 }
 
-func (s *shared) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (d stint.Decision, token stint.ReservationID, err error) {
+func (s *shared) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (d stint.Decision, id stint.ReservationID, err error) {
 	d, err = call(s, func() (stint.Decision, error) {
 		d, t, err := s.Store.Reserve(ctx, inner(layers), cost, ttl)
-		token = t
+		id = t
 		return d, err
 	})
 	if err != nil {
-		token = ""
+		id = ""
 	}
-	return d, token, err
+	return d, id, err
 }
 
-func (s *shared) Settle(ctx context.Context, token stint.ReservationID, cost int64) (stint.Decision, error) {
+func (s *shared) Settle(ctx context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
 	if s.stuck.Load() {
 		return stint.Decision{}, errGone
 	}
 	if s.loses.Load() {
-		_, err := s.Store.Settle(ctx, token, cost)
+		_, err := s.Store.Settle(ctx, id, cost)
 		return stint.Decision{}, errors.Join(stint.ErrAmbiguous, err)
 	}
-	return call(s, func() (stint.Decision, error) { return s.Store.Settle(ctx, token, cost) })
+	return call(s, func() (stint.Decision, error) { return s.Store.Settle(ctx, id, cost) })
 }
 
 func (s *shared) Refund(ctx context.Context, layers []stint.Layer, cost int64) (stint.Decision, error) {

@@ -32,9 +32,9 @@ func (b *batched) Charge(ctx context.Context, id string, charges []fallback.Char
 			b.done[id] = make(map[string]bool)
 			for _, c := range charges {
 				one := []stint.Layer{{Bound: c.Bound.(*sharedBound).Bound, Key: c.Key}}
-				_, token, err := b.Store.Reserve(ctx, one, 0, time.Minute)
+				_, reservation, err := b.Store.Reserve(ctx, one, 0, time.Minute)
 				if err == nil {
-					_, err = b.Store.Settle(ctx, token, c.Units)
+					_, err = b.Store.Settle(ctx, reservation, c.Units)
 				}
 				if err != nil {
 					return struct{}{}, err

@@ -11,8 +11,8 @@ import (
 // Tokens of reservations that the local store made, and of those that no store
 // keeps because the mode is Open.
 const (
-	localToken = "local-"
-	openToken  = stint.ReservationID("open")
+	localPrefix = "local-"
+	openID      = stint.ReservationID("open")
 )
 
 // Reserve implements [stint.Store]. What the local store reserves is settled
@@ -22,38 +22,38 @@ func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 	if err != nil {
 		return stint.Decision{}, "", err
 	}
-	d, token, err := s.main.Reserve(ctx, main, cost, ttl)
+	d, id, err := s.main.Reserve(ctx, main, cost, ttl)
 	if err == nil {
 		s.failover.Answered()
 		s.warm(layers, d.Taken)
-		return d, token, nil
+		return d, id, nil
 	}
 	if !s.fails(ctx, err) {
-		return d, token, err
+		return d, id, err
 	}
 	why := err
 	d, err = s.instead(func() (stint.Decision, error) {
 		d, t, err := s.local.Reserve(context.WithoutCancel(ctx), local, cost, ttl)
 		if t != "" {
-			token = localToken + t
+			id = localPrefix + t
 		}
 		return d, err
 	})
 	s.owe(why, layers, d.Taken)
 	if s.mode == Open {
-		token = openToken
+		id = openID
 	}
-	return d, token, err
+	return d, id, err
 }
 
 // Settle implements [stint.Store]. A reservation of the shared store cannot be
 // settled while that fails: try again, it counts once.
-func (s *Store) Settle(ctx context.Context, token stint.ReservationID, cost int64) (stint.Decision, error) {
-	if token == openToken {
+func (s *Store) Settle(ctx context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
+	if id == openID {
 		return stint.Decision{Allowed: true, Tightest: -1}, nil
 	}
-	if local, ok := strings.CutPrefix(string(token), localToken); ok {
+	if local, ok := strings.CutPrefix(string(id), localPrefix); ok {
 		return s.local.Settle(ctx, stint.ReservationID(local), cost)
 	}
-	return s.main.Settle(ctx, token, cost)
+	return s.main.Settle(ctx, id, cost)
 }

@@ -78,24 +78,24 @@ func (g *ruled) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 	p := g.current()
 	c := g.calls.Get().(*call)
 	c.request, c.redirects = r, redirects && r.Method != http.MethodConnect
-	token, waited, err := g.decide(p, c, cost)
+	id, waited, err := g.decide(p, c, cost)
 	pass := g.respond(w, p, c, waited, err)
 	c.release()
 	switch {
 	case !pass:
-	case token == "":
+	case id == "":
 		next.ServeHTTP(w, r)
 	default:
 		g.o.serveCounting(w, r, next, func(ctx context.Context) error {
-			_, err := p.Cancel(ctx, token)
+			_, err := p.Cancel(ctx, id)
 			return err
 		})
 	}
 }
 
 // decide asks the policy, and returns when the request may start. The
-// token is of one that may be given back after the response.
-func (g *ruled) decide(p *policy.Policy, c *call, cost int64) (token stint.ReservationID, waited time.Duration, err error) {
+// reservation, if there is one, may be given back after the response.
+func (g *ruled) decide(p *policy.Policy, c *call, cost int64) (id stint.ReservationID, waited time.Duration, err error) {
 	if err := g.plain.Check(p.Rules(), c.request.Header, c.request.URL.RawQuery); err != nil {
 		return "", 0, err
 	}
@@ -111,14 +111,14 @@ func (g *ruled) decide(p *policy.Policy, c *call, cost int64) (token stint.Reser
 	r := c.request
 	if g.o.Refund == nil {
 		waited, err = g.wait(p, c, cost)
-	} else if token, waited, err = g.reserve(p, c, cost); errors.Is(err, stint.ErrFull) {
+	} else if id, waited, err = g.reserve(p, c, cost); errors.Is(err, stint.ErrFull) {
 		g.o.reportError(r, fmt.Errorf("httplimit: no refund: %w", err))
 		waited, err = g.wait(p, c, cost)
 	}
 	if g.o.OnDecision != nil {
 		c.took = time.Since(began) - waited
 	}
-	return token, waited, err
+	return id, waited, err
 }
 
 // waits reports whether requests wait in a queue.
@@ -131,10 +131,10 @@ func (g *ruled) wait(p *policy.Policy, c *call, cost int64) (time.Duration, erro
 	return p.Wait(c.request.Context(), c, cost, g.o.MaxWait, &c.result)
 }
 
-func (g *ruled) reserve(p *policy.Policy, c *call, cost int64) (token stint.ReservationID, waited time.Duration, err error) {
+func (g *ruled) reserve(p *policy.Policy, c *call, cost int64) (id stint.ReservationID, waited time.Duration, err error) {
 	if !g.waits() {
-		token, err = p.Reserve(c.request.Context(), c, cost, g.o.RefundWithin, &c.result)
-		return token, 0, err
+		id, err = p.Reserve(c.request.Context(), c, cost, g.o.RefundWithin, &c.result)
+		return id, 0, err
 	}
 	return p.WaitReserve(c.request.Context(), c, cost, g.o.RefundWithin, g.o.MaxWait, &c.result)
 }

@@ -37,7 +37,7 @@ const (
 )
 
 type savedReservation struct {
-	token         stint.ReservationID
+	id            stint.ReservationID
 	cost, expires int64
 	parts         []savedPart
 }
@@ -111,7 +111,7 @@ func (c *openCopy) held(s *Store) {
 }
 
 func (c *openCopy) hold(s *Store, r *reservation) {
-	saved := savedReservation{token: r.token, cost: r.cost, expires: r.expires}
+	saved := savedReservation{id: r.id, cost: r.cost, expires: r.expires}
 	for i := range r.parts {
 		l := &r.parts[i]
 		of := c.limits[l.limit]
@@ -150,7 +150,7 @@ func (w *writer) open(o *savedOpen) {
 	}
 	w.uint32(uint32(len(o.reservations)))
 	for _, r := range o.reservations {
-		w.text(string(r.token))
+		w.text(string(r.id))
 		w.uint64(uint64(r.cost))
 		w.uint64(uint64(r.expires))
 		w.uint32(uint32(len(r.parts)))
@@ -175,13 +175,13 @@ func (r *reader) open(limits int) (o savedOpen) {
 		}
 		o.charges[at] = words
 	}
-	tokens := make(map[stint.ReservationID]bool)
+	ids := make(map[stint.ReservationID]bool)
 	for n := r.uint32(); n > 0 && r.err == nil; n-- {
-		v := savedReservation{token: stint.ReservationID(r.text()), cost: int64(r.uint64()), expires: int64(r.uint64())}
-		if v.parts = r.parts(limits); v.token == "" || tokens[v.token] || v.cost < 0 {
-			r.fail("a reservation of %d without a token of its own", v.cost)
+		v := savedReservation{id: stint.ReservationID(r.text()), cost: int64(r.uint64()), expires: int64(r.uint64())}
+		if v.parts = r.parts(limits); v.id == "" || ids[v.id] || v.cost < 0 {
+			r.fail("a reservation of %d without an ID of its own", v.cost)
 		}
-		tokens[v.token] = true
+		ids[v.id] = true
 		o.reservations = append(o.reservations, v)
 	}
 	return o
@@ -279,7 +279,7 @@ func (s *Store) reopen(in *loaded) {
 	s.fullReservations.Add(uint64(in.full))
 	bounds := make(map[uint32]*bound)
 	for _, saved := range in.open.reservations {
-		r := &reservation{token: saved.token, cost: saved.cost, expires: saved.expires, parts: make([]reservedPart, len(saved.parts))}
+		r := &reservation{id: saved.id, cost: saved.cost, expires: saved.expires, parts: make([]reservedPart, len(saved.parts))}
 		for i := range saved.parts {
 			l := &saved.parts[i]
 			b := bounds[l.limit]

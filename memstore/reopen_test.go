@@ -209,12 +209,12 @@ func TestReservationForgivenRestarted(t *testing.T) {
 	var c clock
 	s := memstore.New(memstore.Options{Now: c.now})
 	l := limiter(t, s, "1/s burst 10")
-	token := reserve(t, l, "a", 5, time.Hour)
+	id := reserve(t, l, "a", 5, time.Hour)
 	c.advance(5 * time.Second)
 	take(t, l, "a", 10)
 	s = restarted(t, s, memstore.Options{Now: c.now})
 	l = limiter(t, s, "1/s burst 10")
-	if d, err := l.Reservation(token).Settle(ctx, 0); err != nil || d.Remaining != 0 {
+	if d, err := l.Reservation(id).Settle(ctx, 0); err != nil || d.Remaining != 0 {
 		t.Errorf("%+v, %v: cancelled, it frees what had drained", d, err)
 	}
 }
@@ -256,17 +256,17 @@ func TestReservationsRestartedFull(t *testing.T) {
 		var c clock
 		s := memstore.New(memstore.Options{Now: c.now})
 		l := limiter(t, s, text)
-		var tokens []stint.ReservationID
+		var ids []stint.ReservationID
 		for i := range 10 {
-			tokens = append(tokens, reserve(t, l, "a", 5, time.Hour+time.Duration(i)))
+			ids = append(ids, reserve(t, l, "a", 5, time.Hour+time.Duration(i)))
 		}
 		s = restarted(t, s, memstore.Options{MaxReservations: 4, Now: c.now})
 		if st := s.Stats(); st.Reservations != 4 || st.FullReservations != 6 {
 			t.Errorf("%s: %d open, %d found no room", text, st.Reservations, st.FullReservations)
 		}
 		limiter(t, s, text)
-		for i, token := range slices.Backward(tokens) {
-			d, err := s.Settle(ctx, token, 0)
+		for i, id := range slices.Backward(ids) {
+			d, err := s.Settle(ctx, id, 0)
 			if i < 6 != errors.Is(err, stint.ErrReservation) {
 				t.Errorf("%s, reservation %d: %v", text, i, err)
 			}
@@ -310,16 +310,16 @@ func TestReservationCutRestarted(t *testing.T) {
 	var c clock
 	s := memstore.New(memstore.Options{Now: c.now})
 	l := limiter(t, s, "10/1m sliding_log")
-	var tokens []stint.ReservationID
+	var ids []stint.ReservationID
 	for _, cost := range []int64{3, 3, 4} {
-		tokens = append(tokens, reserve(t, l, "a", cost, time.Hour))
+		ids = append(ids, reserve(t, l, "a", cost, time.Hour))
 		c.advance(time.Second)
 	}
-	l.Reservation(tokens[2]).Settle(ctx, 8)
+	l.Reservation(ids[2]).Settle(ctx, 8)
 	s = restarted(t, s, memstore.Options{Now: c.now})
 	l = limiter(t, s, "10/1m sliding_log")
-	l.Reservation(tokens[0]).Settle(ctx, 0)
-	if d, err := l.Reservation(tokens[1]).Settle(ctx, 0); err != nil || d.Remaining != 2 {
+	l.Reservation(ids[0]).Settle(ctx, 0)
+	if d, err := l.Reservation(ids[1]).Settle(ctx, 0); err != nil || d.Remaining != 2 {
 		t.Errorf("%+v, %v: want 8 in use", d, err)
 	}
 }
@@ -330,7 +330,7 @@ func TestReservationExpiredRestarted(t *testing.T) {
 	var c clock
 	s := memstore.New(memstore.Options{Now: c.now})
 	l := limiter(t, s, "1/s burst 10")
-	token := reserve(t, l, "a", 5, time.Hour)
+	id := reserve(t, l, "a", 5, time.Hour)
 	c.advance(2 * time.Second)
 	reserve(t, l, "a", 1, 3*time.Second)
 	c.advance(2500 * time.Millisecond)
@@ -344,7 +344,7 @@ func TestReservationExpiredRestarted(t *testing.T) {
 	if err := s.Load(&file); err != nil {
 		t.Fatal(err)
 	}
-	if d, err := s.Settle(ctx, token, 0); err != nil || d.Remaining != 3 || d.ResetAfter != 7*time.Second {
+	if d, err := s.Settle(ctx, id, 0); err != nil || d.Remaining != 3 || d.ResetAfter != 7*time.Second {
 		t.Errorf("%+v, %v: want 1.5 given back of a backlog of 8.5", d, err)
 	}
 }
@@ -379,13 +379,13 @@ func TestReserveDuringSave(t *testing.T) {
 		for i := range 20_000 { // more than is written at once
 			take(t, many, fmt.Sprint("many", i), 1)
 		}
-		var tokens []stint.ReservationID
+		var ids []stint.ReservationID
 		file := &reserving{do: func() {
 			c.advance(time.Millisecond)
 			for i := range 50 {
-				if token := reserve(t, l, fmt.Sprint(i), 5, time.Hour); i%3 > 0 {
-					tokens = append(tokens, token)
-				} else if _, err := l.Reservation(token).Settle(ctx, 0); err != nil {
+				if id := reserve(t, l, fmt.Sprint(i), 5, time.Hour); i%3 > 0 {
+					ids = append(ids, id)
+				} else if _, err := l.Reservation(id).Settle(ctx, 0); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -398,12 +398,12 @@ func TestReserveDuringSave(t *testing.T) {
 		if err := next.Load(&file.Buffer); err != nil {
 			t.Fatal(err)
 		}
-		if open := next.Stats().Reservations; open == 0 || open == len(tokens) {
-			t.Fatalf("%s: %d of %d reservations", text, open, len(tokens))
+		if open := next.Stats().Reservations; open == 0 || open == len(ids) {
+			t.Fatalf("%s: %d of %d reservations", text, open, len(ids))
 		}
 		l = limiter(t, next, text)
-		for _, token := range tokens {
-			next.Settle(ctx, token, 0)
+		for _, id := range ids {
+			next.Settle(ctx, id, 0)
 		}
 		for i := range 50 {
 			if d, err := l.Peek(ctx, fmt.Sprint(i), 1); err != nil || d.Remaining > d.Limit-7 {

@@ -19,7 +19,7 @@ import (
 // and are remembered until they expire. Its lock is taken before any shard's.
 type reservations struct {
 	mu      sync.Mutex
-	byToken map[stint.ReservationID]*reservation
+	byID    map[stint.ReservationID]*reservation
 	byKey   map[place]*reservedPart // the first of each key's, which are linked
 	byEnd   ends
 	open    int
@@ -58,7 +58,7 @@ func (e *ends) Pop() any {
 }
 
 type reservation struct {
-	token   stint.ReservationID
+	id      stint.ReservationID
 	parts   []reservedPart
 	cost    int64
 	expires int64 // on the store's clock
@@ -90,7 +90,7 @@ type reservedPart struct {
 func (rs *reservations) init(most int) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	rs.byToken, rs.byKey, rs.byEnd = make(map[stint.ReservationID]*reservation), make(map[place]*reservedPart), nil
+	rs.byID, rs.byKey, rs.byEnd = make(map[stint.ReservationID]*reservation), make(map[place]*reservedPart), nil
 	rs.settled, rs.known, rs.open, rs.most = nil, 0, 0, most
 }
 
@@ -110,7 +110,7 @@ func (rs *reservations) expire(s *Store, now int64) {
 }
 
 func (rs *reservations) add(r *reservation) {
-	rs.byToken[r.token] = r
+	rs.byID[r.id] = r
 	heap.Push(&rs.byEnd, r)
 	rs.open++
 	for i := range r.parts {
@@ -135,7 +135,7 @@ func (rs *reservations) forget(s *Store, r *reservation) {
 			l.sh.mu.Unlock()
 		}
 	}
-	delete(rs.byToken, r.token)
+	delete(rs.byID, r.id)
 	heap.Remove(&rs.byEnd, r.end)
 	for i := range r.parts {
 		rs.unlink(&r.parts[i])
@@ -205,9 +205,9 @@ func (s *Store) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl
 	for i := range r.parts {
 		r.parts[i].limit.form.holders.Add(1)
 	}
-	r.token = stint.ReservationID(rand.Text())
+	r.id = stint.ReservationID(rand.Text())
 	all.add(r)
-	return d, r.token, nil
+	return d, r.id, nil
 }
 
 // reserve charges the part what l may settle at less.
@@ -251,7 +251,7 @@ func (l *reservedPart) left(s *Store, t *table) {
 }
 
 // Settle implements [stint.Store].
-func (s *Store) Settle(_ context.Context, token stint.ReservationID, cost int64) (stint.Decision, error) {
+func (s *Store) Settle(_ context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
 	if cost < 0 {
 		return stint.Decision{}, stint.ErrCost
 	}
@@ -262,7 +262,7 @@ func (s *Store) Settle(_ context.Context, token stint.ReservationID, cost int64)
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	all.expire(s, s.clock.now())
-	r := all.byToken[token]
+	r := all.byID[id]
 	if r == nil {
 		return stint.Decision{}, stint.ErrReservation
 	}

@@ -46,7 +46,7 @@ import (
 //	  hash        uint64, as above
 //	  words       uint32, words × uint64: meter.Reservations
 //	open     the reservations: uint32, and for each:
-//	  token           length uint32, bytes
+//	  id              length uint32, bytes
 //	  cost, expires   int64 twice
 //	  parts           uint32, and for each: limit and on as above, hash uint64,
 //	                  weight int64, mark 2 × uint64

@@ -175,9 +175,9 @@ func (p *Policy) decideIn(ctx context.Context, s *backend, a operation, r *Resul
 	case a.ttl == 0:
 		return s.store.Decide(ctx, a.op, r.layers, cost)
 	}
-	d, token, err := s.store.Reserve(ctx, r.layers, cost, a.ttl)
+	d, id, err := s.store.Reserve(ctx, r.layers, cost, a.ttl)
 	if err == nil && d.Allowed {
-		r.parts = append(r.parts, tokenPart{token: token, local: s == &p.local, shadow: shadow})
+		r.parts = append(r.parts, reservedPart{id: id, local: s == &p.local, shadow: shadow})
 	}
 	return d, err
 }
@@ -209,7 +209,7 @@ func (e *RuleResult) set(d *stint.Decision) {
 }
 
 // charged notes what was charged and where, so that it can be given back. What
-// was reserved is given back by its token alone.
+// was reserved is given back by its reservation alone.
 func (h *ruleMatch) charged(local bool, a operation, d *stint.Decision) {
 	h.took, h.onLocal = a.charges() && a.ttl == 0 && d.Allowed && h.cost > 0 && h.part == partTake, local
 }

@@ -28,7 +28,7 @@ const (
 	hashMark = '~'
 )
 
-// processSecret seals tokens and hides keys in logs where no secret is given.
+// processSecret seals IDs of reservations and hides keys in logs where no secret is given.
 var processSecret = sync.OnceValue(func() []byte {
 	b := make([]byte, 32)
 	rand.Read(b) // never fails
@@ -154,7 +154,7 @@ func (p *Policy) secret() []byte {
 // keys apart in logs without showing them; they are the same for the same rule
 // and key as long as the secret is. It is "" where there is no key.
 func (r *Result) KeyHash(i int) string {
-	h := r.hitOf(i)
+	h := r.matchOf(i)
 	if h == nil || h.plan.id < 0 {
 		return ""
 	}
@@ -169,13 +169,13 @@ func (p *Policy) KeyHash(rule, key string) string {
 // Key returns the key of r.Rules[i] as the store has it. It may hold what
 // clients sent, secrets included.
 func (r *Result) Key(i int) string {
-	if h := r.hitOf(i); h != nil {
+	if h := r.matchOf(i); h != nil {
 		return h.key
 	}
 	return ""
 }
 
-func (r *Result) hitOf(i int) *ruleMatch {
+func (r *Result) matchOf(i int) *ruleMatch {
 	if i < 0 || i >= len(r.Rules) || r.policy == nil {
 		return nil
 	}

@@ -18,7 +18,7 @@ type scratch struct {
 	answers []stint.Decision // by index in Rules
 	cost    int64            // of the request
 	buf     []byte
-	parts   []tokenPart
+	parts   []reservedPart
 	blocked int // index in Rules of what denies for good, or -1
 
 	several bool // requests were asked together

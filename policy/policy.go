@@ -25,9 +25,9 @@ type Options struct {
 	// it. The default value is 1.
 	Nodes int
 	// Secret is the key that long keys, and keys of rules with hash_key, are
-	// hashed with, and that seals reservation tokens. All processes on one
+	// hashed with, and that seals the IDs of reservations. All processes on one
 	// store need the same, of 16 bytes or more. Without one, long keys are
-	// hashed without a secret, tokens hold for this process alone, and
+	// hashed without a secret, such IDs hold for this process alone, and
 	// hash_key is refused.
 	Secret []byte
 	// OnDecision is called for each request that was decided on and would be
@@ -45,11 +45,11 @@ type Policy struct {
 	inProcess bool // the store is in memory, where all modes are one
 	opts      Options
 	main      backend
-	local     backend                     // without a store if there is none
-	failover  *fallback.Failover          // of main by local; shared by Reload
-	pairs     []*fallback.Pair            // by plan.id: its limits in both stores
-	customers *customers                  // overrides by the million; shared by Reload
-	lines     *waitqueue.Lines[tokenPart] // of requests that wait; shared by Reload
+	local     backend                        // without a store if there is none
+	failover  *fallback.Failover             // of main by local; shared by Reload
+	pairs     []*fallback.Pair               // by plan.id: its limits in both stores
+	customers *customers                     // overrides by the million; shared by Reload
+	lines     *waitqueue.Lines[reservedPart] // of requests that wait; shared by Reload
 }
 
 // A backend is one of the two stores that may decide.

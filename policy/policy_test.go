@@ -220,9 +220,9 @@ func (s *counting) Reserve(ctx context.Context, layers []stint.Layer, cost int64
 	return s.Store.Reserve(ctx, layers, cost, ttl)
 }
 
-func (s *counting) Settle(ctx context.Context, token stint.ReservationID, cost int64) (stint.Decision, error) {
+func (s *counting) Settle(ctx context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
 	s.asked.Add(1)
-	return s.Store.Settle(ctx, token, cost)
+	return s.Store.Settle(ctx, id, cost)
 }
 
 func (s *counting) Refund(ctx context.Context, layers []stint.Layer, cost int64) (stint.Decision, error) {
@@ -250,7 +250,7 @@ func TestOneCall(t *testing.T) {
 		}
 		return strings.Join(all, " ")
 	}
-	var token stint.ReservationID
+	var id stint.ReservationID
 	for _, c := range []struct {
 		what     string
 		do       func() error
@@ -283,11 +283,11 @@ func TestOneCall(t *testing.T) {
 		{"refund", func() error { return p.Refund(t.Context(), attrs, 3, &r) }, 1, true, "3 23 65 1000", 0,
 			stint.Decision{Limit: 10, Remaining: 3, ResetAfter: time.Hour}},
 		{"reserve", func() error {
-			token, err = p.Reserve(t.Context(), attrs, 1, time.Minute, &r)
+			id, err = p.Reserve(t.Context(), attrs, 1, time.Minute, &r)
 			return err
 		}, 1, true, "2 22 60 700", 0, stint.Decision{Limit: 10, Remaining: 2, Taken: 1, ResetAfter: time.Hour}},
 		{"settle", func() error {
-			if d, err := p.Settle(t.Context(), token, 2); err != nil || !d.Allowed || d.Remaining != 1 || d.Limit != 10 {
+			if d, err := p.Settle(t.Context(), id, 2); err != nil || !d.Allowed || d.Remaining != 1 || d.Limit != 10 {
 				return fmt.Errorf("%+v, %w", d, err)
 			}
 			return p.Peek(t.Context(), attrs, 0, &r)
@@ -571,34 +571,34 @@ func TestReserve(t *testing.T) {
 		return fmt.Sprint(r.Rules[0].Remaining, r.Rules[1].Remaining, r.Rules[2].Remaining)
 	}
 	var r policy.Result
-	token, err := p.Reserve(t.Context(), attrs, 4, time.Minute, &r)
-	if err != nil || token == "" || !r.Decision.Allowed || left() != "6 960 1" {
-		t.Fatalf("%v %q %+v %s", err, token, r.Decision, left())
+	id, err := p.Reserve(t.Context(), attrs, 4, time.Minute, &r)
+	if err != nil || id == "" || !r.Decision.Allowed || left() != "6 960 1" {
+		t.Fatalf("%v %q %+v %s", err, id, r.Decision, left())
 	}
-	if d, err := p.Settle(t.Context(), token, 1); err != nil || !d.Allowed || left() != "9 990 4" {
+	if d, err := p.Settle(t.Context(), id, 1); err != nil || !d.Allowed || left() != "9 990 4" {
 		t.Errorf("%v %+v %s", err, d, left())
 	}
-	if _, err := p.Settle(t.Context(), token, 3); err != nil || left() != "9 990 4" {
+	if _, err := p.Settle(t.Context(), id, 3); err != nil || left() != "9 990 4" {
 		t.Errorf("settled twice: %v %s", err, left())
 	}
-	for i := range len(token) {
-		bad := []byte(token)
+	for i := range len(id) {
+		bad := []byte(id)
 		bad[i] ^= 1
 		if _, err := p.Settle(t.Context(), stint.ReservationID(bad), 0); !errors.Is(err, stint.ErrReservation) {
 			t.Fatalf("byte %d: %v", i, err)
 		}
 	}
-	if token, err = p.Reserve(t.Context(), attrs, 2, time.Minute, &r); err != nil || left() != "7 970 2" {
+	if id, err = p.Reserve(t.Context(), attrs, 2, time.Minute, &r); err != nil || left() != "7 970 2" {
 		t.Fatalf("%v %s", err, left())
 	}
 	if p, err = p.Reload(p.Rules()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Cancel(t.Context(), token); err != nil || left() != "9 990 4" {
+	if _, err := p.Cancel(t.Context(), id); err != nil || left() != "9 990 4" {
 		t.Errorf("%v %s", err, left())
 	}
-	if token, err = p.Reserve(t.Context(), attrs, 10, time.Minute, &r); err != nil || token != "" || r.Decision.Allowed || left() != "9 990 4" {
-		t.Errorf("%v %q %+v %s", err, token, r.Decision, left())
+	if id, err = p.Reserve(t.Context(), attrs, 10, time.Minute, &r); err != nil || id != "" || r.Decision.Allowed || left() != "9 990 4" {
+		t.Errorf("%v %q %+v %s", err, id, r.Decision, left())
 	}
 	if err := p.Decide(t.Context(), attrs, 2, &r); err != nil || left() != "7 970 2" {
 		t.Errorf("%v %s", err, left())
@@ -852,11 +852,11 @@ func TestOnStoreFailure(t *testing.T) {
 	store.down.Store(true)
 	var res policy.Result
 	attrs = policy.Map{"ip": "192.0.2.8", "path": "/"}
-	token, err := p.Reserve(t.Context(), attrs, 6, time.Minute, &res)
-	if err != nil || token == "" || decide(t, p, attrs).Decision.Allowed {
-		t.Fatalf("%v %q", err, token)
+	id, err := p.Reserve(t.Context(), attrs, 6, time.Minute, &res)
+	if err != nil || id == "" || decide(t, p, attrs).Decision.Allowed {
+		t.Fatalf("%v %q", err, id)
 	}
-	if _, err := p.Settle(t.Context(), token, 5); err != nil || !decide(t, p, attrs).Decision.Allowed {
+	if _, err := p.Settle(t.Context(), id, 5); err != nil || !decide(t, p, attrs).Decision.Allowed {
 		t.Errorf("a reservation of the local store: %v", err)
 	}
 

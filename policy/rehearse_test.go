@@ -44,9 +44,9 @@ func TestOnDecision(t *testing.T) {
 	}
 	must(p.Peek(ctx, attrs("peek"), 1, &r))
 	must(p.Decide(ctx, attrs("decide"), 1, &r))
-	token, err := p.Reserve(ctx, attrs("reserve"), 1, time.Minute, &r)
+	id, err := p.Reserve(ctx, attrs("reserve"), 1, time.Minute, &r)
 	must(err)
-	_, err = p.Cancel(ctx, token)
+	_, err = p.Cancel(ctx, id)
 	must(err)
 	_, err = p.Wait(ctx, attrs("wait"), 1, 0, &r)
 	must(err)

@@ -15,8 +15,8 @@ import (
 
 var errTTL = errors.New("policy: a reservation needs a time to live above zero")
 
-// Reserve is Decide with a token, when allowed, that settles the charge at its
-// true cost within ttl. The token is empty when the request is held to nothing
+// Reserve is Decide with a reservation, when allowed, that settles the charge at its
+// true cost within ttl. The ID is empty when the request is held to nothing
 // that it could be charged to.
 func (p *Policy) Reserve(ctx context.Context, attrs Attributes, cost int64, ttl time.Duration, r *Result) (stint.ReservationID, error) {
 	if ttl <= 0 {
@@ -37,14 +37,14 @@ func (p *Policy) Reserve(ctx context.Context, attrs Attributes, cost int64, ttl 
 
 // Settle replaces a reservation's cost by the true one, once, in every rule
 // times what the rule said it costs. The answer is in units of the request:
-// that of the rules which are not in shadow, if any was charged. The token may
+// that of the rules which are not in shadow, if any was charged. The ID may
 // come from a policy before a reload. One that is not ours is
 // [stint.ErrReservation].
-func (p *Policy) Settle(ctx context.Context, token stint.ReservationID, cost int64) (d stint.Decision, err error) {
+func (p *Policy) Settle(ctx context.Context, id stint.ReservationID, cost int64) (d stint.Decision, err error) {
 	if cost < 0 {
 		return d, stint.ErrCost
 	}
-	parts, ok := p.open(token)
+	parts, ok := p.open(id)
 	if !ok {
 		return d, stint.ErrReservation
 	}
@@ -57,7 +57,7 @@ func (p *Policy) Settle(ctx context.Context, token stint.ReservationID, cost int
 	return d, err
 }
 
-func (p *Policy) settle(ctx context.Context, part tokenPart, cost int64) (stint.Decision, error) {
+func (p *Policy) settle(ctx context.Context, part reservedPart, cost int64) (stint.Decision, error) {
 	store := p.main.store
 	if part.local {
 		store = p.local.store
@@ -65,17 +65,17 @@ func (p *Policy) settle(ctx context.Context, part tokenPart, cost int64) (stint.
 	if store == nil {
 		return stint.Decision{}, stint.ErrReservation
 	}
-	return store.Settle(ctx, part.token, cost)
+	return store.Settle(ctx, part.id, cost)
 }
 
 // Cancel settles a reservation at 0.
-func (p *Policy) Cancel(ctx context.Context, token stint.ReservationID) (stint.Decision, error) {
-	return p.Settle(ctx, token, 0)
+func (p *Policy) Cancel(ctx context.Context, id stint.ReservationID) (stint.Decision, error) {
+	return p.Settle(ctx, id, 0)
 }
 
-// A tokenPart is one reservation of a store within a token.
-type tokenPart struct {
-	token  stint.ReservationID
+// A reservedPart is one reservation of a store within that of a policy.
+type reservedPart struct {
+	id     stint.ReservationID
 	local  bool
 	shadow bool
 }
@@ -87,9 +87,9 @@ const (
 	sealBytes  = 16
 )
 
-// seal makes a token of parts: flags, length and token of each, and a MAC, so that
-// clients cannot take parts out or combine parts of several tokens.
-func (p *Policy) seal(parts []tokenPart) stint.ReservationID {
+// seal makes an ID of parts: flags, length and ID of each, and a MAC, so that
+// clients cannot take parts out or combine parts of several IDs.
+func (p *Policy) seal(parts []reservedPart) stint.ReservationID {
 	var b []byte
 	for _, part := range parts {
 		flags := byte(0)
@@ -100,16 +100,16 @@ func (p *Policy) seal(parts []tokenPart) stint.ReservationID {
 			flags |= flagShadow
 		}
 		b = append(b, flags)
-		b = binary.AppendUvarint(b, uint64(len(part.token)))
-		b = append(b, part.token...)
+		b = binary.AppendUvarint(b, uint64(len(part.id)))
+		b = append(b, part.id...)
 	}
 	b = append(b, mac(p.secret(), "token", string(b))[:sealBytes]...)
 	return stint.ReservationID(base64.RawURLEncoding.EncodeToString(b))
 }
 
-// open returns the parts of a token that we have sealed.
-func (p *Policy) open(token stint.ReservationID) (parts []tokenPart, ok bool) {
-	b, err := base64.RawURLEncoding.Strict().DecodeString(string(token))
+// open returns the parts of an ID that we have sealed.
+func (p *Policy) open(id stint.ReservationID) (parts []reservedPart, ok bool) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(string(id))
 	if err != nil || len(b) <= sealBytes {
 		return nil, false
 	}
@@ -118,13 +118,13 @@ func (p *Policy) open(token stint.ReservationID) (parts []tokenPart, ok bool) {
 		return nil, false
 	}
 	for len(b) > 0 {
-		part := tokenPart{local: b[0]&flagLocal != 0, shadow: b[0]&flagShadow != 0}
+		part := reservedPart{local: b[0]&flagLocal != 0, shadow: b[0]&flagShadow != 0}
 		size, n := binary.Uvarint(b[1:])
 		if n <= 0 || size > uint64(len(b)-1-n) {
 			return nil, false
 		}
 		b = b[1+n:]
-		part.token = stint.ReservationID(b[:size])
+		part.id = stint.ReservationID(b[:size])
 		b = b[size:]
 		parts = append(parts, part)
 	}

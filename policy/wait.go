@@ -41,7 +41,7 @@ func (p *Policy) Wait(ctx context.Context, attrs Attributes, cost int64, most ti
 	return waited, err
 }
 
-// WaitReserve is Wait with a token, when allowed, that settles the charge at its
+// WaitReserve is Wait with a reservation, when allowed, that settles the charge at its
 // true cost within ttl of the start.
 func (p *Policy) WaitReserve(ctx context.Context, attrs Attributes, cost int64, ttl, most time.Duration, r *Result) (stint.ReservationID, time.Duration, error) {
 	if ttl <= 0 {
@@ -51,7 +51,7 @@ func (p *Policy) WaitReserve(ctx context.Context, attrs Attributes, cost int64, 
 }
 
 // wait is WaitReserve, or Wait where ttl is 0.
-func (p *Policy) wait(ctx context.Context, attrs Attributes, cost int64, ttl, most time.Duration, r *Result) (token stint.ReservationID, waited time.Duration, err error) {
+func (p *Policy) wait(ctx context.Context, attrs Attributes, cost int64, ttl, most time.Duration, r *Result) (id stint.ReservationID, waited time.Duration, err error) {
 	if err := p.match(attrs, cost, r); err != nil {
 		return "", 0, err
 	}
@@ -81,16 +81,16 @@ func (p *Policy) wait(ctx context.Context, attrs Attributes, cost int64, ttl, mo
 		}
 	}
 	if ttl > 0 && len(r.parts) > 0 {
-		token = p.seal(r.parts)
+		id = p.seal(r.parts)
 	}
-	return token, waited, nil
+	return id, waited, nil
 }
 
 // untilTurn holds a request until its turn. Where it would wait too long, the
 // decision in r becomes a denial.
 func (p *Policy) untilTurn(ctx context.Context, most time.Duration, settles bool, r *Result) (time.Duration, error) {
 	began, d := time.Now(), &r.Decision
-	place := waitqueue.Place[tokenPart]{Start: began.Add(d.Delay)}
+	place := waitqueue.Place[reservedPart]{Start: began.Add(d.Delay)}
 	if deadline, bounded := ctx.Deadline(); bounded && (most <= 0 || deadline.Sub(began) < most) {
 		most = max(deadline.Sub(began), 1)
 	}
@@ -131,8 +131,8 @@ func (p *Policy) drop(ctx context.Context, r *Result, byLine bool) {
 }
 
 // newLines returns the lines of a policy and those that come of it.
-func (p *Policy) newLines() *waitqueue.Lines[tokenPart] {
-	return &waitqueue.Lines[tokenPart]{GiveBack: func(part tokenPart, cost int64) {
+func (p *Policy) newLines() *waitqueue.Lines[reservedPart] {
+	return &waitqueue.Lines[reservedPart]{GiveBack: func(part reservedPart, cost int64) {
 		ctx, stop := context.WithTimeout(context.Background(), giveBackWithin)
 		defer stop()
 		_, _ = p.settle(ctx, part, cost) // what fails stays charged, which is strict
@@ -183,7 +183,7 @@ func heldBy(limits []stint.Limit) (longest time.Duration) {
 // line returns the line that the request waits in, which is that of all its
 // queues and their keys together, and how long units take there. It says in
 // place what was charged, and who gives it back.
-func (r *Result) line(place *waitqueue.Place[tokenPart], settles bool) (key string, pace func(int64) time.Duration) {
+func (r *Result) line(place *waitqueue.Place[reservedPart], settles bool) (key string, pace func(int64) time.Duration) {
 	var id, weights []byte
 	var only stint.Limit
 	n := 0
@@ -206,7 +206,7 @@ func (r *Result) line(place *waitqueue.Place[tokenPart], settles bool) (key stri
 		if part.shadow {
 			continue
 		}
-		if place.Token, place.Return = part, waitqueue.ByWaiter; alone && !settles {
+		if place.Reservation, place.Return = part, waitqueue.ByWaiter; alone && !settles {
 			place.Return = waitqueue.ByLine
 		}
 		if part.local {

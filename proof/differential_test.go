@@ -65,11 +65,11 @@ type request struct {
 	reference []model.Layer
 }
 
-// held is a reservation: its token in each store and its id in the model.
+// held is a reservation: its ID in each store and its id in the model.
 type held struct {
 	request
-	tokens []stint.ReservationID
-	id     int
+	ids []stint.ReservationID
+	id  int
 }
 
 // newDifferential holds the embedded store to the model.
@@ -311,7 +311,7 @@ func (d *differential) reserve(r request, c int64) {
 	want, id := d.model.Reserve(d.now, r.reference, c, int64(ttl))
 	h := held{r, make([]stint.ReservationID, len(d.stores)), id}
 	d.each(fmt.Sprint("reserve ", c), want, func(i int, s *column) (got stint.Decision, err error) {
-		got, h.tokens[i], err = s.store.Reserve(context.Background(), r.columns[i], c, ttl)
+		got, h.ids[i], err = s.store.Reserve(context.Background(), r.columns[i], c, ttl)
 		return got, err
 	})
 	d.alone("reserve", r, want)
@@ -324,7 +324,7 @@ func (d *differential) reserve(r request, c int64) {
 func (d *differential) settle(h held, c int64) {
 	want, ctx := d.model.Settle(d.now, h.id, c), context.Background()
 	d.each(fmt.Sprint("settle ", c), want, func(i int, s *column) (stint.Decision, error) {
-		got, err := s.store.Settle(ctx, h.tokens[i], c)
+		got, err := s.store.Settle(ctx, h.ids[i], c)
 		if errors.Is(err, stint.ErrReservation) { // expired or reset: nothing changes
 			return s.store.Decide(ctx, meter.OpPeek, h.columns[i], 0)
 		}

@@ -117,11 +117,11 @@ func (d *formDifferential) step() {
 	}
 }
 
-// settle settles by the token alone, under any form in force.
+// settle settles by the ID alone, under any form in force.
 func (d *formDifferential) settle(h held, c int64) {
 	want := d.model.Settle(d.now, h.id, c)
 	d.each(fmt.Sprint("settle ", c), want, func(_ int, s *column) (stint.Decision, error) {
-		got, err := s.store.Settle(context.Background(), h.tokens[0], c)
+		got, err := s.store.Settle(context.Background(), h.ids[0], c)
 		if errors.Is(err, stint.ErrReservation) {
 			return s.store.Decide(context.Background(), meter.OpPeek, h.columns[0], 0)
 		}

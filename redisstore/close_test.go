@@ -31,9 +31,9 @@ func TestCloseUnderLoad(t *testing.T) {
 					case 0, 1, 2, 3:
 						_, _ = []stint.Bound{strict, log, lease, async}[g%5].Allow(within, "a", 1)
 					case 4:
-						_, token, err := store.Reserve(within, []stint.Layer{{Bound: strict, Key: "a"}, {Bound: log, Key: "b"}}, 1, time.Minute)
-						if err == nil && token != "" {
-							_, _ = store.Settle(within, token, 0)
+						_, id, err := store.Reserve(within, []stint.Layer{{Bound: strict, Key: "a"}, {Bound: log, Key: "b"}}, 1, time.Minute)
+						if err == nil && id != "" {
+							_, _ = store.Settle(within, id, 0)
 						}
 					}
 					cancel()

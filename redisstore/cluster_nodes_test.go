@@ -255,7 +255,7 @@ func TestRequestDeadline(t *testing.T) {
 	for i := range 4 {
 		layers = append(layers, stint.Layer{Bound: bind(t, store, "1/1h"), Key: fmt.Sprint("key ", i)})
 	}
-	var token stint.ReservationID
+	var id stint.ReservationID
 	for _, step := range []struct {
 		name string
 		do   func() error
@@ -264,8 +264,8 @@ func TestRequestDeadline(t *testing.T) {
 		{"take that is denied", func() error { _, err := store.Decide(ctx, meter.OpTake, layers, 1); return err }},
 		{"take up to", func() error { _, err := store.Decide(ctx, meter.OpTakeUpTo, layers[2:], 1); return err }},
 		{"reset", func() error { return store.Reset(ctx, layers) }},
-		{"reserve", func() (err error) { _, token, err = store.Reserve(ctx, layers, 1, time.Minute); return err }},
-		{"settle", func() error { _, err := store.Settle(ctx, token, 0); return err }},
+		{"reserve", func() (err error) { _, id, err = store.Reserve(ctx, layers, 1, time.Minute); return err }},
+		{"settle", func() error { _, err := store.Settle(ctx, id, 0); return err }},
 		{"refund", func() error { _, err := store.Refund(ctx, layers, 1); return err }},
 	} {
 		clear(driver.ends)

@@ -104,16 +104,16 @@ func acrossSlots(t *testing.T, store, single *redisstore.Store, texts []string) 
 	got, err := store.Refund(ctx, ours, 4)
 	want, failed := single.Refund(ctx, theirs, 4)
 	same("refund", got, want, err, failed)
-	got, token, err := store.Reserve(ctx, ours, 2, time.Hour)
+	got, id, err := store.Reserve(ctx, ours, 2, time.Hour)
 	want, other, failed := single.Reserve(ctx, theirs, 2, time.Hour)
 	same("reserve", got, want, err, failed)
-	if (token == "") != (other == "") {
-		t.Errorf("%q: tokens %q and %q", texts, token, other)
+	if (id == "") != (other == "") {
+		t.Errorf("%q: tokens %q and %q", texts, id, other)
 	}
-	for range 2 { // a denied reservation has no token, and is not found
-		got, err = store.Settle(ctx, token, 1)
+	for range 2 { // a denied reservation has no ID, and is not found
+		got, err = store.Settle(ctx, id, 1)
 		want, failed = single.Settle(ctx, other, 1)
-		if got.Remaining != want.Remaining || (err == nil) != (token != "") || (failed == nil) != (token != "") {
+		if got.Remaining != want.Remaining || (err == nil) != (id != "") || (failed == nil) != (id != "") {
 			t.Errorf("%q, settle: %+v, %v; want %+v, %v", texts, got, err, want, failed)
 		}
 	}
@@ -157,14 +157,14 @@ func testResetInPart(t *testing.T, c *redistest.Cluster) {
 	limit := bind(t, store, "10/1000h")
 	layers := []stint.Layer{{Bound: limit, Key: "key 3"}, {Bound: limit, Key: "key 4"}}
 	for _, reset := range layers {
-		_, token, err := store.Reserve(ctx, layers, 3, time.Hour)
-		if err != nil || token == "" {
-			t.Fatal(token, err)
+		_, id, err := store.Reserve(ctx, layers, 3, time.Hour)
+		if err != nil || id == "" {
+			t.Fatal(id, err)
 		}
 		if err := store.Reset(ctx, []stint.Layer{reset}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := store.Settle(ctx, token, 0); !errors.Is(err, stint.ErrReservation) {
+		if _, err := store.Settle(ctx, id, 0); !errors.Is(err, stint.ErrReservation) {
 			t.Errorf("%q was reset: settled with %v", reset.Key, err)
 		}
 	}

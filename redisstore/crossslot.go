@@ -268,8 +268,8 @@ func (q *groupAnswer) digits(of []int) string {
 	return b.String()
 }
 
-// tokenJoint joins the tokens of a reservation in several slots.
-const tokenJoint = "+"
+// idJoint joins the IDs of a reservation in several slots.
+const idJoint = "+"
 
 // reserveGroups is Reserve in several slots.
 func (s *Store) reserveGroups(ctx context.Context, parts []part, groups []group, r reserving) (stint.Decision, stint.ReservationID, error) {
@@ -282,12 +282,12 @@ func (s *Store) reserveGroups(ctx context.Context, parts []part, groups []group,
 	case !a.allowed():
 		return s.deniedGroups(ctx, a, parts, groups).join(parts, true), "", nil
 	}
-	tokens, errs, denied := make([]stint.ReservationID, len(groups)), make([]error, len(groups)), make([]bool, len(groups))
+	ids, errs, denied := make([]stint.ReservationID, len(groups)), make([]error, len(groups)), make([]bool, len(groups))
 	var calls sync.WaitGroup
 	for k, g := range groups {
 		calls.Go(func() {
 			var of answer
-			if of, tokens[k], errs[k] = s.reserve(ctx, g.of(parts), r); errs[k] == nil {
+			if of, ids[k], errs[k] = s.reserve(ctx, g.of(parts), r); errs[k] == nil {
 				g.put(a, of)
 				denied[k] = !of.allowed()
 			}
@@ -296,13 +296,13 @@ func (s *Store) reserveGroups(ctx context.Context, parts []part, groups []group,
 	calls.Wait()
 	err = errors.Join(errs...)
 	if err == nil && a.allowed() {
-		texts := make([]string, len(tokens))
-		for k, token := range tokens {
-			texts[k] = string(token)
+		texts := make([]string, len(ids))
+		for k, id := range ids {
+			texts[k] = string(id)
 		}
-		return a.join(parts, true), stint.ReservationID(strings.Join(texts, tokenJoint)), nil
+		return a.join(parts, true), stint.ReservationID(strings.Join(texts, idJoint)), nil
 	}
-	back := s.cancelGroups(ctx, a, parts, groups, tokens)
+	back := s.cancelGroups(ctx, a, parts, groups, ids)
 	switch {
 	case err == nil:
 		return a.join(parts, true), "", nil
@@ -314,13 +314,13 @@ func (s *Store) reserveGroups(ctx context.Context, parts []part, groups []group,
 
 // cancelGroups gives back the reservations of groups that have one, but for layers
 // that count what is denied, which a group of theirs alone has.
-func (s *Store) cancelGroups(ctx context.Context, a answer, parts []part, groups []group, tokens []stint.ReservationID) (failed error) {
+func (s *Store) cancelGroups(ctx context.Context, a answer, parts []part, groups []group, ids []stint.ReservationID) (failed error) {
 	for k, g := range groups {
-		if tokens[k] == "" {
+		if ids[k] == "" {
 			continue
 		}
 		var of answer
-		open, err := s.findReservation(context.WithoutCancel(ctx), tokens[k])
+		open, err := s.findReservation(context.WithoutCancel(ctx), ids[k])
 		if err == nil {
 			of, _, err = s.settleFound(context.WithoutCancel(ctx), open, 0)
 		}

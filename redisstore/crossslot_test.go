@@ -231,10 +231,10 @@ func TestNotGivenBack(t *testing.T) {
 		limit := bind(t, store, "100/24h")
 		layers := []stint.Layer{{Bound: limit, Key: mine}, {Bound: limit, Key: there}}
 		take(t, limit, mine, 2)
-		var token stint.ReservationID
+		var id stint.ReservationID
 		reserve := func() {
 			var err error
-			if _, token, err = store.Reserve(ctx, layers[:1], 4, time.Hour); err != nil {
+			if _, id, err = store.Reserve(ctx, layers[:1], 4, time.Hour); err != nil {
 				t.Error(err)
 			}
 		}
@@ -251,7 +251,7 @@ func TestNotGivenBack(t *testing.T) {
 			if !test.settled {
 				return
 			}
-			if _, err := store.Settle(ctx, token, 0); err != nil {
+			if _, err := store.Settle(ctx, id, 0); err != nil {
 				t.Error(err)
 			}
 		}

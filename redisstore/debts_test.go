@@ -49,9 +49,9 @@ func testCharge(t *testing.T, url string) {
 			}
 			units := int64(i%5 + k*3)
 			all, charges = append(all, o), append(charges, fallback.Charge{Bound: o.ours, Key: o.key, Units: units})
-			_, token, err := memory.Reserve(ctx, []stint.Layer{{Bound: theirs, Key: o.key}}, 0, time.Hour)
+			_, id, err := memory.Reserve(ctx, []stint.Layer{{Bound: theirs, Key: o.key}}, 0, time.Hour)
 			if err == nil {
-				_, err = memory.Settle(ctx, token, units)
+				_, err = memory.Settle(ctx, id, units)
 			}
 			if err != nil {
 				t.Fatal(err)

@@ -231,12 +231,12 @@ func TestDenialCacheRequestDropped(t *testing.T) {
 	if err := view.Reset(ctx, tight); err != nil {
 		t.Fatal(err)
 	}
-	_, token, err := view.Reserve(ctx, tight, 1, time.Hour)
+	_, id, err := view.Reserve(ctx, tight, 1, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
 	full()
-	if _, err := view.Settle(ctx, token, 0); err != nil || !passes() {
+	if _, err := view.Settle(ctx, id, 0); err != nil || !passes() {
 		t.Error("denied after a reservation was cancelled", err)
 	}
 	full()

@@ -130,11 +130,11 @@ func TestDenialCacheOthers(t *testing.T) {
 	asked := int64(0)
 	for i := range 50 {
 		layers := []stint.Layer{{Bound: other, Key: fmt.Sprint("other ", i)}}
-		_, token, err := view.Reserve(ctx, layers, 2, time.Minute)
+		_, id, err := view.Reserve(ctx, layers, 2, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := view.Settle(ctx, token, 1); err != nil {
+		if _, err := view.Settle(ctx, id, 1); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := view.Refund(ctx, layers, 1); err != nil {
@@ -181,12 +181,12 @@ func TestDenialCacheDropped(t *testing.T) {
 	if err := view.Reset(ctx, layers); err != nil {
 		t.Fatal(err)
 	}
-	_, token, err := view.Reserve(ctx, layers, 1, time.Hour)
+	_, id, err := view.Reserve(ctx, layers, 1, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
 	full()
-	if _, err := view.Settle(ctx, token, 0); err != nil || !take(t, limit, "k", 1).Allowed {
+	if _, err := view.Settle(ctx, id, 0); err != nil || !take(t, limit, "k", 1).Allowed {
 		t.Error("denied after a reservation was cancelled", err)
 	}
 	full()

@@ -197,11 +197,11 @@ func (p *pair) reserve(what string, r, m []stint.Layer, cost int64) {
 	if p.rnd.IntN(8) == 0 {
 		ttl = math.MaxInt64
 	}
-	d, token, err := p.redis.Reserve(ctx, r, cost, ttl)
+	d, id, err := p.redis.Reserve(ctx, r, cost, ttl)
 	want, token2, err2 := p.memory.Reserve(ctx, m, cost, ttl)
 	p.same(what, "reserve")(d, err)(want, err2)
 	if d.Allowed {
-		p.tokens = append(p.tokens, tokens{token, token2, cost})
+		p.tokens = append(p.tokens, tokens{id, token2, cost})
 	}
 }
 
@@ -394,7 +394,7 @@ func TestCorners(t *testing.T) {
 		for _, side := range []struct {
 			store stint.Store
 			bound stint.Bound
-			token stint.ReservationID
+			id    stint.ReservationID
 		}{{p.redis, now.redis, p.tokens[len(p.tokens)-1].redis}, {p.memory, now.memory, p.tokens[len(p.tokens)-1].memory}} {
 			if _, err := side.bound.Decide(ctx, meter.OpTake, key, 1); err != nil { // which meets the new form
 				t.Fatal(err)
@@ -403,7 +403,7 @@ func TestCorners(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = side.store.Settle(ctx, side.token, 1)
+			_, err = side.store.Settle(ctx, side.id, 1)
 			after, peeked := side.bound.Decide(ctx, meter.OpPeek, key, 0)
 			if err != nil || peeked != nil || after.Remaining != before.Remaining || after.ResetAfter != before.ResetAfter {
 				t.Errorf("%s to %s: settled to %+v, %v; it was %+v", change[0], change[1], after, err, before)

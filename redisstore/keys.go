@@ -13,7 +13,7 @@ import (
 //
 //	stint:{2f1}:limit:key              the state of a key under a limit
 //	stint:{2f1}::open:limit:key        the open reservations of that
-//	stint:{2f1}::reserved:token        a reservation, in the slot of its layers
+//	stint:{2f1}::reserved:id           a reservation, in the slot of its layers
 //	stint:{2f1}::overflow:limit:7      a state of newcomers, in the slot of their keys
 //	stint:{2f1}::charged:id            there if keys of the slot have been charged with their debts
 //	stint::nodes                       the processes that share the store

@@ -466,12 +466,12 @@ func TestFormsHeld(t *testing.T) {
 	if got := take(t, a, "key", 1); got.Allowed || got.Limit != 10 {
 		t.Errorf("under 10/1h again: %+v", got)
 	}
-	_, token, err := s.Reserve(ctx, []stint.Layer{{Bound: b, Key: "key"}}, 4, time.Hour)
+	_, id, err := s.Reserve(ctx, []stint.Layer{{Bound: b, Key: "key"}}, 4, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
 	formed(t, s, "30/1h")
-	if d, err := s.Settle(ctx, token, 1); err != nil || d.Limit != 20 || d.Remaining != 5 {
+	if d, err := s.Settle(ctx, id, 1); err != nil || d.Limit != 20 || d.Remaining != 5 {
 		t.Errorf("settled at 1 of 4: %+v, %v", d, err)
 	}
 }

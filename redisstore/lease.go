@@ -103,7 +103,7 @@ type hold struct {
 	kept     bool // it may be put back
 	units    int64
 	epoch    int64
-	token    stint.ReservationID // mode Share
+	id       stint.ReservationID // mode Share
 	deadline time.Time           // of the operation, once it has waited
 }
 

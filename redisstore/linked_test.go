@@ -355,17 +355,17 @@ func TestListsReserved(t *testing.T) {
 				memstore.New(memstore.Options{Now: clock}),
 			} {
 				before, after := bound(t, s, c.before), bound(t, s, c.after)
-				var tokens []stint.ReservationID
+				var ids []stint.ReservationID
 				for range 2 {
-					_, token, err := s.Reserve(ctx, []stint.Layer{{Bound: before, Key: "key"}}, 3, time.Minute)
+					_, id, err := s.Reserve(ctx, []stint.Layer{{Bound: before, Key: "key"}}, 3, time.Minute)
 					if err != nil {
 						t.Fatal(err)
 					}
-					tokens = append(tokens, token)
+					ids = append(ids, id)
 				}
 				take(t, after, "key", 1)
 				for n, cost := range []int64{0, 5} {
-					if _, err := s.Settle(ctx, tokens[n], cost); err != nil {
+					if _, err := s.Settle(ctx, ids[n], cost); err != nil {
 						t.Fatal(err)
 					}
 					for m, b := range []stint.Bound{before, after} {

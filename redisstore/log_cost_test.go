@@ -74,14 +74,14 @@ func TestLogCost(t *testing.T) {
 		layers := []stint.Layer{{Bound: b, Key: "a"}}
 		reserve := func(cost int64) stint.ReservationID {
 			now += int64(time.Second)
-			_, token, err := store.Reserve(ctx, layers, cost, time.Hour)
+			_, id, err := store.Reserve(ctx, layers, cost, time.Hour)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return token
+			return id
 		}
-		settle := func(token stint.ReservationID, cost int64) {
-			if _, err := store.Settle(ctx, token, cost); err != nil {
+		settle := func(id stint.ReservationID, cost int64) {
+			if _, err := store.Settle(ctx, id, cost); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -121,7 +121,7 @@ func TestLogCost(t *testing.T) {
 			take(t, b, "a", 1)
 		}
 		us = scriptTime(t, c, 1, func() {
-			token := reserve(1)
+			id := reserve(1)
 			now += int64(one.apart)
 			for range 2 {
 				now++
@@ -129,7 +129,7 @@ func TestLogCost(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			settle(token, 0)
+			settle(id, 0)
 			now -= int64(2 * time.Hour)
 			if _, err := store.Decide(ctx, meter.OpTake, layers, 1); err != nil {
 				t.Fatal(err)
@@ -202,11 +202,11 @@ func TestSettleCost(t *testing.T) {
 			take(t, b, "a", 1)
 			continue
 		}
-		_, token, err := store.Reserve(ctx, layers, 1, 3*time.Hour)
+		_, id, err := store.Reserve(ctx, layers, 1, 3*time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}
-		tokens[where] = append(tokens[where], token)
+		tokens[where] = append(tokens[where], id)
 	}
 	took := scriptTime(t, c, each, func() {
 		now += 1000

@@ -275,8 +275,8 @@ const shareFor = time.Minute
 
 // reserve takes a share that can be put back.
 func (o *boundLimit) reserve(ctx context.Context, key string, cost int64, h *hold) (outcome, stint.Decision, error) {
-	d, token, err := o.local.Load().Reserve(ctx, []stint.Layer{{Bound: o.share, Key: key}}, cost, shareFor)
-	h.units, h.token = cost, token
+	d, id, err := o.local.Load().Reserve(ctx, []stint.Layer{{Bound: o.share, Key: key}}, cost, shareFor)
+	h.units, h.id = cost, id
 	if err != nil || !d.Allowed {
 		return refused, d, err
 	}
@@ -296,7 +296,7 @@ func (o *boundLimit) settle(key string, h hold, needed bool) {
 			h.units = 0
 		}
 		// It was reserved just now, in memory.
-		_, _ = o.local.Load().Settle(context.Background(), h.token, h.units)
+		_, _ = o.local.Load().Settle(context.Background(), h.id, h.units)
 	}
 }
 
@@ -438,7 +438,7 @@ func putBack(items []item, taken int64) {
 		}
 		if it.mode == Share { // which alone may have held more than was taken
 			units, _ := it.units(taken)
-			_, _ = it.local.Load().Settle(context.Background(), it.held.token, units)
+			_, _ = it.local.Load().Settle(context.Background(), it.held.id, units)
 		} else {
 			it.settle(it.key, it.held, taken > 0)
 		}

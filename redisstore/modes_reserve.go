@@ -9,10 +9,10 @@ import (
 	"github.com/stint-dev/stint"
 )
 
-// shareToken begins the token of a reservation that has a part in memory: its
-// token there and, behind dots, which limits those are, as a mask in hex, and
-// the token of the server for the others.
-const shareToken = "share-"
+// sharePrefix begins the ID of a reservation that has a part in memory: its
+// ID there and, behind dots, which limits those are, as a mask in hex, and
+// the ID of the server for the others.
+const sharePrefix = "share-"
 
 // Reserve implements [stint.Store]. The server decides, but for shares, whose
 // part of a reservation this process alone can settle.
@@ -29,22 +29,22 @@ func (m *modes) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 		return parts.atHere.of(d), "", err
 	}
 	if len(parts.there) == 0 {
-		return d, shareToken + local, nil
+		return d, sharePrefix + local, nil
 	}
-	of, token, err := m.store.Reserve(ctx, parts.there, cost, ttl)
+	of, id, err := m.store.Reserve(ctx, parts.there, cost, ttl)
 	if err != nil || !of.Allowed {
 		_, _ = m.local.Load().Settle(context.Background(), local, 0) // it was reserved just now
 		return parts.atThere.of(of), "", err
 	}
 	places := strconv.FormatUint(uint64(parts.atHere), 16)
-	return parts.join(d, of), shareToken + local + "." + stint.ReservationID(places) + "." + token, nil
+	return parts.join(d, of), sharePrefix + local + "." + stint.ReservationID(places) + "." + id, nil
 }
 
 // Settle implements [stint.Store].
-func (m *modes) Settle(ctx context.Context, token stint.ReservationID, cost int64) (stint.Decision, error) {
-	rest, ok := strings.CutPrefix(string(token), shareToken)
+func (m *modes) Settle(ctx context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
+	rest, ok := strings.CutPrefix(string(id), sharePrefix)
 	if !ok {
-		return m.store.Settle(ctx, token, cost)
+		return m.store.Settle(ctx, id, cost)
 	}
 	shares := m.local.Load()
 	if shares == nil {

@@ -74,12 +74,12 @@ func TestModeRules(t *testing.T) {
 			}
 		}
 		left("20 taken", 980)
-		token, err := p.Reserve(ctx, attrs, 30, time.Minute, &r)
-		if err != nil || token == "" {
+		id, err := p.Reserve(ctx, attrs, 30, time.Minute, &r)
+		if err != nil || id == "" {
 			t.Fatalf("%s: %v", name, err)
 		}
 		left("30 reserved", 950)
-		if _, err := p.Settle(ctx, token, 10); err != nil {
+		if _, err := p.Settle(ctx, id, 10); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		left("settled at 10", 970)
@@ -285,7 +285,7 @@ func TestModesVerbs(t *testing.T) {
 			}
 		}
 	}
-	d, token, err := view.Reserve(ctx, layers, 6, time.Hour)
+	d, id, err := view.Reserve(ctx, layers, 6, time.Hour)
 	if err != nil || !d.Allowed || d.Taken != 6 {
 		t.Fatalf("%+v, %v", d, err)
 	}
@@ -295,7 +295,7 @@ func TestModesVerbs(t *testing.T) {
 	}
 	check("denied", 4)
 	for range 2 { // again: once
-		if _, err := view.Settle(ctx, token, 2); err != nil {
+		if _, err := view.Settle(ctx, id, 2); err != nil {
 			t.Fatal(err)
 		}
 		check("settled at 2", 8)
@@ -316,7 +316,7 @@ func TestModesVerbs(t *testing.T) {
 	}
 	check("reset", 10)
 	if _, err := view.Settle(ctx, "share-nothing", 0); !errors.Is(err, stint.ErrReservation) {
-		t.Errorf("a token that was made up: %v", err)
+		t.Errorf("an ID that was made up: %v", err)
 	}
 	other := nodes(t, server.URL(), 1, redisstore.Options{})[0]
 	for name, layers := range map[string][]stint.Layer{
@@ -368,9 +368,9 @@ func TestModesTightest(t *testing.T) {
 		}
 		d, err := view.Decide(ctx, meter.OpTake, limits, 1)
 		say("take", d, err, last)
-		d, token, err := view.Reserve(ctx, limits, 2, time.Hour)
+		d, id, err := view.Reserve(ctx, limits, 2, time.Hour)
 		say("reserve", d, err, last)
-		d, err = view.Settle(ctx, token, 1)
+		d, err = view.Settle(ctx, id, 1)
 		say("settle", d, err, last)
 		d, err = view.Refund(ctx, limits, 1)
 		say("refund", d, err, last)

@@ -260,11 +260,11 @@ func TestOverflowBelongs(t *testing.T) {
 		}
 		reserve := func(key string, cost int64) stint.ReservationID {
 			t.Helper()
-			d, token, err := store.Reserve(ctx, layers(key), cost, time.Hour)
+			d, id, err := store.Reserve(ctx, layers(key), cost, time.Hour)
 			if err != nil || !d.Allowed {
 				t.Fatalf("%s: %+v, %v", text, d, err)
 			}
-			return token
+			return id
 		}
 		take(t, limit, "a", 1)
 		left(4)
@@ -275,22 +275,22 @@ func TestOverflowBelongs(t *testing.T) {
 			t.Fatal(err)
 		}
 		left(4)
-		token := reserve("b", 3)
+		id := reserve("b", 3)
 		left(1)
-		if d, err := other.Settle(ctx, token, 1); err != nil || d.Remaining != 3 {
+		if d, err := other.Settle(ctx, id, 1); err != nil || d.Remaining != 3 {
 			t.Errorf("%s: settled at 1 of 3: %+v, %v", text, d, err)
 		}
 		left(3)
-		token = reserve("b", 1)
+		id = reserve("b", 1)
 		if err := store.Reset(ctx, layers("b")); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := other.Settle(ctx, token, 0); err != stint.ErrReservation {
+		if _, err := other.Settle(ctx, id, 0); err != stint.ErrReservation {
 			t.Errorf("%s: settled after a reset: %v", text, err)
 		}
 		left(2)
-		token = reserve("debtor", 0)
-		if _, err := other.Settle(ctx, token, 4); err != nil {
+		id = reserve("debtor", 0)
+		if _, err := other.Settle(ctx, id, 4); err != nil {
 			t.Fatal(err)
 		}
 		left(2)
@@ -411,9 +411,9 @@ func TestOverflowCluster(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			_, token, err := store.Reserve(ctx, established, 1, time.Hour)
-			if err == nil && token != "" {
-				_, err = store.Settle(ctx, token, 0)
+			_, id, err := store.Reserve(ctx, established, 1, time.Hour)
+			if err == nil && id != "" {
+				_, err = store.Settle(ctx, id, 0)
 			}
 			if err != nil {
 				t.Fatal(err)

@@ -129,12 +129,12 @@ func TestNoKeyWithoutExpiry(t *testing.T) {
 		layers := []stint.Layer{{Bound: bind(t, store, text), Key: "a"}}
 		for range 30 {
 			cost := 1 + rnd.Int64N(3)
-			d, token, err := store.Reserve(ctx, layers, cost, time.Hour)
+			d, id, err := store.Reserve(ctx, layers, cost, time.Hour)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if d.Allowed {
-				if _, err := store.Settle(ctx, token, rnd.Int64N(5)); err != nil {
+				if _, err := store.Settle(ctx, id, rnd.Int64N(5)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -225,18 +225,18 @@ func TestTwoProcesses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, token, err := one.Reserve(ctx, []stint.Layer{{Bound: b, Key: "a", Weight: 2}}, 3, time.Hour)
+	_, id, err := one.Reserve(ctx, []stint.Layer{{Bound: b, Key: "a", Weight: 2}}, 3, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, err := other.Settle(ctx, token, 1)
+	first, err := other.Settle(ctx, id, 1)
 	if err != nil || first.Remaining != 4 || first.Limit != 5 {
 		t.Errorf("settled elsewhere: %+v, %v", first, err)
 	}
-	if again, err := one.Settle(ctx, token, 3); err != nil || again != first {
+	if again, err := one.Settle(ctx, id, 3); err != nil || again != first {
 		t.Errorf("settled again: %+v, %v; want %+v", again, err, first)
 	}
-	for _, forged := range []stint.ReservationID{"", "-", token[1:], token + "0", "x" + token[1:], token[:len(token)-1] + "g"} {
+	for _, forged := range []stint.ReservationID{"", "-", id[1:], id + "0", "x" + id[1:], id[:len(id)-1] + "g"} {
 		if d, err := other.Settle(ctx, forged, 0); !errors.Is(err, stint.ErrReservation) {
 			t.Errorf("Settle(%q): %+v, %v", forged, d, err)
 		}

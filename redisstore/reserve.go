@@ -31,7 +31,7 @@ type about struct {
 	Behind int `json:"behind,omitempty"`
 }
 
-// Reserve implements [stint.Store]. The token is 130 random bits and the slot
+// Reserve implements [stint.Store]. The ID is 130 random bits and the slot
 // of a cluster that the layers are in.
 func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
 	if of, ok := s.modes.ofModes(layers); ok {
@@ -60,11 +60,11 @@ func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 		r.apart = true
 		return s.reserveGroups(ctx, parts, groups, r)
 	}
-	a, token, err := s.reserve(ctx, parts, r)
+	a, id, err := s.reserve(ctx, parts, r)
 	if err != nil {
 		return stint.Decision{}, "", err
 	}
-	return a.join(parts, true), token, nil
+	return a.join(parts, true), id, nil
 }
 
 // A reserving is a cost that is to be reserved, for how long, and whether in
@@ -76,7 +76,7 @@ type reserving struct {
 }
 
 // reserve takes a reservation of layers that are in one slot; denied, it has no
-// token.
+// ID.
 func (s *Store) reserve(ctx context.Context, parts []part, r reserving) (answer, stint.ReservationID, error) {
 	all := make([]about, len(parts))
 	for i, p := range parts {
@@ -110,9 +110,9 @@ func (s *Store) reserved(parts []part, id string, slot uint16) []string {
 	return append(keys, s.names.reservation(id, slot))
 }
 
-// parseToken returns what a token names.
-func parseToken(token stint.ReservationID) (id string, slot uint16, err error) {
-	id, hex, ok := strings.Cut(string(token), "-")
+// parseID returns what an ID names.
+func parseID(reservation stint.ReservationID) (id string, slot uint16, err error) {
+	id, hex, ok := strings.Cut(string(reservation), "-")
 	n, err := strconv.ParseUint(hex, 16, 16)
 	if !ok || err != nil || n >= slots || len(hex) != 4 || len(id) != len(rand.Text()) {
 		return "", 0, stint.ErrReservation
@@ -123,9 +123,9 @@ func parseToken(token stint.ReservationID) (id string, slot uint16, err error) {
 // Settle implements [stint.Store]. It takes two round trips: the first asks
 // what the reservation is of, so that any process can settle it. Of one in several
 // slots all are asked at once, each time.
-func (s *Store) Settle(ctx context.Context, token stint.ReservationID, cost int64) (stint.Decision, error) {
-	if strings.HasPrefix(string(token), shareToken) {
-		return s.modes.Settle(ctx, token, cost)
+func (s *Store) Settle(ctx context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
+	if strings.HasPrefix(string(id), sharePrefix) {
+		return s.modes.Settle(ctx, id, cost)
 	}
 	if cost < 0 {
 		return stint.Decision{}, stint.ErrCost
@@ -133,9 +133,9 @@ func (s *Store) Settle(ctx context.Context, token stint.ReservationID, cost int6
 	if s.closed.Load() {
 		return stint.Decision{}, stint.ErrClosed
 	}
-	all := strings.SplitN(string(token), tokenJoint, stint.MaxLimits+1)
+	all := strings.SplitN(string(id), idJoint, stint.MaxLimits+1)
 	for _, one := range all {
-		if _, _, err := parseToken(stint.ReservationID(one)); err != nil {
+		if _, _, err := parseID(stint.ReservationID(one)); err != nil {
 			return stint.Decision{}, err
 		}
 	}
@@ -191,8 +191,8 @@ type openReservation struct {
 }
 
 // findReservation asks for a reservation of one slot.
-func (s *Store) findReservation(ctx context.Context, token stint.ReservationID) (r openReservation, err error) {
-	if r.id, r.slot, err = parseToken(token); err != nil {
+func (s *Store) findReservation(ctx context.Context, id stint.ReservationID) (r openReservation, err error) {
+	if r.id, r.slot, err = parseID(id); err != nil {
 		return r, err
 	}
 	reply, err := s.eval(ctx, []string{s.names.reservation(r.id, r.slot)}, s.clock([]string{"a"}))

@@ -17,14 +17,14 @@ import (
 func settledUnder(t *testing.T, s stint.Store, before, after string, do func(b stint.Bound) error, cost int64) (left [2]int64) {
 	t.Helper()
 	all := [2]stint.Bound{bound(t, s, before), bound(t, s, after)}
-	d, token, err := s.Reserve(ctx, []stint.Layer{{Bound: all[0], Key: "key"}}, 8, time.Minute)
+	d, id, err := s.Reserve(ctx, []stint.Layer{{Bound: all[0], Key: "key"}}, 8, time.Minute)
 	if err != nil || !d.Allowed {
 		t.Fatal(d, err)
 	}
 	if err := do(all[1]); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Settle(ctx, token, cost); err != nil {
+	if _, err := s.Settle(ctx, id, cost); err != nil {
 		t.Fatal(err)
 	}
 	for i, b := range all {

@@ -67,7 +67,7 @@ type Runner struct {
 // A reservation is kept for as long as the Runner, so that settling it again
 // gives the same answer even when the store has forgotten it.
 type reservation struct {
-	token   stint.ReservationID
+	id      stint.ReservationID
 	layers  []stint.Layer
 	texts   []string // of their limits
 	settled bool
@@ -323,12 +323,12 @@ func (r *Runner) reserve(op Op) (d stint.Decision, name string, err error) {
 	if ttl == 0 {
 		ttl = defaultTTL
 	}
-	d, token, err := r.store.Reserve(context.Background(), r.layers, op.Cost, ttl)
+	d, id, err := r.store.Reserve(context.Background(), r.layers, op.Cost, ttl)
 	if err != nil || !d.Allowed {
 		return d, "", err
 	}
 	name = "r" + strconv.Itoa(len(r.reservations)+1)
-	r.reservations[name] = &reservation{token: token, layers: append([]stint.Layer(nil), r.layers...), texts: r.textsOf(op)}
+	r.reservations[name] = &reservation{id: id, layers: append([]stint.Layer(nil), r.layers...), texts: r.textsOf(op)}
 	return d, name, nil
 }
 
@@ -343,7 +343,7 @@ func (r *Runner) settle(op Op) (stint.Decision, error) {
 	if op.Verb == Cancel {
 		cost = 0
 	}
-	d, err := r.store.Settle(context.Background(), res.token, cost)
+	d, err := r.store.Settle(context.Background(), res.id, cost)
 	switch {
 	case err == nil:
 		res.settled, res.answer = true, d

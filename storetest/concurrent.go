@@ -104,7 +104,7 @@ func concurrentReservations(e *env, l limit) {
 	concurrently(func(_ int, rnd *rand.Rand) {
 		for range 30 {
 			cost := 1 + rnd.Int64N(min(3, capacity))
-			d, token, err := e.store.Reserve(e.ctx, one(l, key), cost, time.Minute)
+			d, id, err := e.store.Reserve(e.ctx, one(l, key), cost, time.Minute)
 			if err != nil {
 				e.Error(err)
 				return
@@ -118,7 +118,7 @@ func concurrentReservations(e *env, l limit) {
 				twice.Add(1)
 				go func() {
 					defer twice.Done()
-					if _, err := e.store.Settle(e.ctx, token, actual); err != nil {
+					if _, err := e.store.Settle(e.ctx, id, actual); err != nil {
 						e.Error(err)
 					}
 				}()

@@ -105,19 +105,19 @@ func (e *env) peek(l limit, key string, cost int64) stint.Decision {
 
 func (e *env) reserve(l limit, key string, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID) {
 	e.Helper()
-	d, token, err := e.store.Reserve(e.ctx, one(l, key), cost, ttl)
+	d, id, err := e.store.Reserve(e.ctx, one(l, key), cost, ttl)
 	if err != nil {
 		e.Fatalf("Reserve(%q, %d): %v", key, cost, err)
 	}
-	if d.Allowed == (token == "") {
-		e.Fatalf("Reserve(%q, %d): %+v with token %q", key, cost, d, token)
+	if d.Allowed == (id == "") {
+		e.Fatalf("Reserve(%q, %d): %+v with ID %q", key, cost, d, id)
 	}
-	return d, token
+	return d, id
 }
 
-func (e *env) settle(token stint.ReservationID, cost int64) stint.Decision {
+func (e *env) settle(id stint.ReservationID, cost int64) stint.Decision {
 	e.Helper()
-	d, err := e.store.Settle(e.ctx, token, cost)
+	d, err := e.store.Settle(e.ctx, id, cost)
 	if err != nil {
 		e.Fatalf("Settle(%d): %v", cost, err)
 	}
@@ -143,8 +143,8 @@ func (e *env) reset(l limit, key string) {
 // charge charges cost, room or not, as debt.
 func (e *env) charge(l limit, key string, cost int64) {
 	e.Helper()
-	_, token := e.reserve(l, key, 0, time.Hour)
-	e.settle(token, cost)
+	_, id := e.reserve(l, key, 0, time.Hour)
+	e.settle(id, cost)
 }
 
 func one(l limit, key string) []stint.Layer { return []stint.Layer{{Bound: l.bound, Key: key}} }

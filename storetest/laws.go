@@ -127,9 +127,9 @@ func askingChangesNothing(e *env, l limit) {
 		e.equal("take of 0", e.take(l, a, 0), state)
 		e.equal("take up to 0", e.do(meter.OpTakeUpTo, l.bound, a, 0), state)
 		e.equal("refund of 0", e.refund(l, a, 0), state)
-		d, token := e.reserve(l, a, 0, time.Second)
+		d, id := e.reserve(l, a, 0, time.Second)
 		e.equal("reserve of 0", d, state)
-		e.equal("settle of 0", e.settle(token, 0), state)
+		e.equal("settle of 0", e.settle(id, 0), state)
 		e.equal("the take", e.take(l, a, cost), e.take(l, b, cost))
 		e.sameAnswers("after", l, a, b)
 	})
@@ -179,10 +179,10 @@ func cancelUndoes(e *env, l limit) {
 	e.walk(l, func(a, b string) {
 		e.equal("the take", e.take(l, a, 1), e.take(l, b, 1))
 		cost := e.cost(l.Limit)
-		d, token := e.reserve(l, a, cost, time.Minute)
+		d, id := e.reserve(l, a, cost, time.Minute)
 		switch {
 		case d.Allowed:
-			e.equal("cancel", e.settle(token, 0), e.peek(l, b, 0))
+			e.equal("cancel", e.settle(id, 0), e.peek(l, b, 0))
 		case l.CountDenied():
 			e.take(l, b, cost)
 		}
@@ -195,7 +195,7 @@ func cancelUndoes(e *env, l limit) {
 func settleIsTake(e *env, l limit) {
 	e.walk(l, func(a, b string) {
 		cost := min(e.cost(l.Limit), l.Capacity())
-		d, token := e.reserve(l, a, cost, 100*365*24*time.Hour)
+		d, id := e.reserve(l, a, cost, 100*365*24*time.Hour)
 		if !d.Allowed {
 			if l.CountDenied() {
 				e.take(l, b, cost)
@@ -209,28 +209,28 @@ func settleIsTake(e *env, l limit) {
 			e.take(l, b, cost)
 			e.charge(l, b, actual-cost)
 		}
-		settled := e.settle(token, actual)
+		settled := e.settle(id, actual)
 		e.equal("settle", settled, e.peek(l, b, 0))
 		e.sameAnswers("after", l, a, b)
 		e.advance(e.gap(l.Limit))
-		e.equal("settled again", e.settle(token, e.cost(l.Limit)), settled)
+		e.equal("settled again", e.settle(id, e.cost(l.Limit)), settled)
 		e.sameAnswers("after it was settled again", l, a, b)
 	})
 }
 
 func reservationEnds(e *env, l limit) {
-	gone := func(what string, token stint.ReservationID) {
+	gone := func(what string, id stint.ReservationID) {
 		e.Helper()
-		if d, err := e.store.Settle(e.ctx, token, 0); !errors.Is(err, stint.ErrReservation) {
+		if d, err := e.store.Settle(e.ctx, id, 0); !errors.Is(err, stint.ErrReservation) {
 			e.Fatalf("%s: %+v, %v; want ErrReservation", what, d, err)
 		}
 	}
-	gone("unknown", "no such token")
+	gone("unknown", "no such ID")
 	gone("empty", "")
 	e.walk(l, func(a, b string) {
 		ttl := time.Duration(e.quantum * (1 + e.rnd.Int64N(1_000_000)))
 		cost := min(e.cost(l.Limit), l.Capacity())
-		d, token := e.reserve(l, a, cost, ttl)
+		d, id := e.reserve(l, a, cost, ttl)
 		e.equal("the take", e.take(l, b, cost), d)
 		if !d.Allowed {
 			return
@@ -238,23 +238,23 @@ func reservationEnds(e *env, l limit) {
 		if e.rnd.IntN(4) == 0 {
 			e.reset(l, a)
 			e.reset(l, b)
-			gone("reset", token)
+			gone("reset", id)
 		} else {
 			e.now.Add(int64(ttl))
-			gone("expired", token)
+			gone("expired", id)
 		}
 		e.sameAnswers("it stands as charged", l, a, b)
 	})
-	_, token := e.reserve(l, e.key("c"), 1, time.Duration(e.quantum))
-	e.settle(token, 0) // at the last moment
+	_, id := e.reserve(l, e.key("c"), 1, time.Duration(e.quantum))
+	e.settle(id, 0) // at the last moment
 }
 
 // A key that reserved, and later gave back, is never better off than its twin
 // that never reserved and took the same besides.
 func givingBackNeverMints(e *env, l limit) {
 	type open struct {
-		token stint.ReservationID
-		cost  int64
+		id   stint.ReservationID
+		cost int64
 	}
 	held := map[string][]open{}
 	e.walk(l, func(a, b string) {
@@ -263,12 +263,12 @@ func givingBackNeverMints(e *env, l limit) {
 			if !e.peek(l, a, cost).Allowed {
 				break
 			}
-			_, token := e.reserve(l, a, cost, 100*365*24*time.Hour)
+			_, id := e.reserve(l, a, cost, 100*365*24*time.Hour)
 			actual := e.rnd.Int64N(cost + 1)
 			if actual > 0 && !e.take(l, b, actual).Allowed {
 				e.Fatalf("the twin has less room")
 			}
-			held[a] = append(held[a], open{token, actual})
+			held[a] = append(held[a], open{id, actual})
 		case 1:
 			if e.peek(l, a, cost).Allowed {
 				if e.take(l, a, cost); !e.take(l, b, cost).Allowed {
@@ -281,7 +281,7 @@ func givingBackNeverMints(e *env, l limit) {
 				o := held[a][i]
 				held[a][i] = held[a][n-1]
 				held[a] = held[a][:n-1]
-				e.settle(o.token, o.cost)
+				e.settle(o.id, o.cost)
 			}
 		}
 		got, twin := e.peek(l, a, 1), e.peek(l, b, 1)
@@ -298,7 +298,7 @@ func settlingRewrites(e *env, l limit) {
 		return
 	}
 	type open struct {
-		token  stint.ReservationID
+		id     stint.ReservationID
 		actual int64
 	}
 	held := map[string][]open{}
@@ -308,7 +308,7 @@ func settlingRewrites(e *env, l limit) {
 		switch {
 		case n > 0 && (n == 4 || e.rnd.IntN(3) == 0):
 			i := e.rnd.IntN(n)
-			e.settle(held[a][i].token, held[a][i].actual)
+			e.settle(held[a][i].id, held[a][i].actual)
 			held[a] = append(held[a][:i:i], held[a][i+1:]...)
 		case !e.peek(l, a, cost).Allowed:
 			return
@@ -316,10 +316,10 @@ func settlingRewrites(e *env, l limit) {
 			e.take(l, a, cost)
 			e.charge(l, b, cost)
 		default:
-			_, token := e.reserve(l, a, cost, 100*365*24*time.Hour)
+			_, id := e.reserve(l, a, cost, 100*365*24*time.Hour)
 			actual := e.rnd.Int64N(cost + 1)
 			e.charge(l, b, actual)
-			held[a] = append(held[a], open{token, actual})
+			held[a] = append(held[a], open{id, actual})
 		}
 		if len(held[a]) == 0 {
 			e.sameAnswers("when all is settled", l, a, b)

@@ -216,13 +216,13 @@ func (ls *layered) standing(e *env) stint.Decision {
 // each twin at what that is in its own units.
 func (ls *layered) reserve(e *env, cost int64, answers []*stint.Decision, what string) {
 	const ttl = 100 * 365 * 24 * time.Hour
-	d, token, err := e.store.Reserve(e.ctx, ls.layers, cost, ttl)
+	d, id, err := e.store.Reserve(e.ctx, ls.layers, cost, ttl)
 	if err != nil {
 		e.Fatal(err)
 	}
-	tokens := make([]stint.ReservationID, len(ls.limits))
+	ids := make([]stint.ReservationID, len(ls.limits))
 	e.equal("reserve, "+what, d, ls.want(e, "reserve, "+what, meter.OpTake, cost, answers, func(i int, units int64) {
-		_, tokens[i] = e.reserve(ls.limits[i], ls.alone[i], units, ttl)
+		_, ids[i] = e.reserve(ls.limits[i], ls.alone[i], units, ttl)
 	}))
 	if !d.Allowed {
 		return
@@ -232,9 +232,9 @@ func (ls *layered) reserve(e *env, cost int64, answers []*stint.Decision, what s
 	if e.rnd.IntN(8) == 0 {
 		actual = math.MaxInt64 / 3
 	}
-	settled := e.settle(token, actual)
+	settled := e.settle(id, actual)
 	for i := range ls.limits {
-		e.settle(tokens[i], ls.units(i, actual))
+		e.settle(ids[i], ls.units(i, actual))
 	}
 	e.equal(fmt.Sprintf("settle at %d, %s", actual, what), settled, ls.standing(e))
 }

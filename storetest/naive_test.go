@@ -435,15 +435,15 @@ func (s *naive) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl
 	for i := range h.parts {
 		h.parts[i].answer = nil // the caller's, for this call alone
 	}
-	token := stint.ReservationID(fmt.Sprint("token ", len(s.tokens)))
-	s.tokens[token] = h
-	return d, token, nil
+	id := stint.ReservationID(fmt.Sprint("token ", len(s.tokens)))
+	s.tokens[id] = h
+	return d, id, nil
 }
 
-func (s *naive) Settle(_ context.Context, token stint.ReservationID, cost int64) (stint.Decision, error) {
+func (s *naive) Settle(_ context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, h := s.now(), s.tokens[token]
+	now, h := s.now(), s.tokens[id]
 	switch {
 	case s.closed:
 		return stint.Decision{}, stint.ErrClosed
@@ -520,10 +520,10 @@ func (s *naive) Reset(_ context.Context, layers []stint.Layer) error {
 			delete(s.open, cell{f, p.key})
 		}
 		delete(s.met, p.limitOf())
-		for token, h := range s.tokens {
+		for id, h := range s.tokens {
 			for _, other := range h.parts {
 				if other.cell == p.cell {
-					delete(s.tokens, token)
+					delete(s.tokens, id)
 				}
 			}
 		}

@@ -216,12 +216,12 @@ func closedIsClosed(e *env) {
 	e.store = store
 	defer func() { e.store = open }()
 	l := e.limit("5/s")
-	_, token := e.reserve(l, "a", 1, time.Minute)
+	_, id := e.reserve(l, "a", 1, time.Minute)
 	if err := store.Close(); err != nil {
 		e.Fatal(err)
 	}
 	all := e.verbs(one(l, "a"), 1)
-	_, all["Settle"] = store.Settle(e.ctx, token, 1)
+	_, all["Settle"] = store.Settle(e.ctx, id, 1)
 	_, all["Bind"] = store.Bind(l.Limit.Name(), l.Limit)
 	_, all["Bound.Decide"] = l.bound.Decide(e.ctx, meter.OpTake, "a", 1)
 	_, all["Bound.Allow"] = l.bound.Allow(e.ctx, "a", 1)
@@ -286,8 +286,8 @@ func greatest(e *env, text string) {
 		if before == 0 {
 			return // a reservation would end after time does
 		}
-		d, token := e.reserve(l, a, all, math.MaxInt64)
-		if s := e.settle(token, math.MaxInt64); s.Remaining != 0 || !d.Allowed {
+		d, id := e.reserve(l, a, all, math.MaxInt64)
+		if s := e.settle(id, math.MaxInt64); s.Remaining != 0 || !d.Allowed {
 			e.Errorf("%s, in debt at %d: %+v after %+v", text, now, s, d)
 		}
 	}

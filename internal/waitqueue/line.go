@@ -22,11 +22,11 @@ type Return uint8
 const (
 	// Kept is a place that cannot be given back.
 	Kept Return = iota
-	// ByLine is a place that the line gives back, by its token.
+	// ByLine is a place that the line gives back, by its reservation.
 	ByLine
 	// ByWaiter is a place that the request settles that was charged for it, once
 	// it has left the line, wherever it started: it was charged elsewhere too,
-	// or its caller has the token.
+	// or its caller has the reservation.
 	ByWaiter
 )
 
@@ -36,10 +36,10 @@ type Place[T any] struct {
 	Start time.Time
 	// Units is what was charged.
 	Units int64
-	// Token gives the place back, if the line does, as a whole or in multiples
+	// Reservation gives the place back, if the line does, as a whole or in multiples
 	// of Grain; 0 is 1.
-	Token T
-	Grain int64
+	Reservation T
+	Grain       int64
 	// Return says who gives it back.
 	Return Return
 
@@ -325,34 +325,34 @@ func (l *Line[T]) prune() {
 }
 
 // Surplus takes the last place out of the line if no waiter needs it, or the part
-// of it that none needs: the caller settles token at keep, in the token's own
+// of it that none needs: the caller settles the reservation at keep, in its own
 // units. It must do so before it calls Surplus again, since a store frees a place
 // only while no later one stands.
-func (l *Line[T]) Surplus(now time.Time) (token T, keep int64, ok bool) {
+func (l *Line[T]) Surplus(now time.Time) (reservation T, keep int64, ok bool) {
 	if l.n == 0 && now.Before(l.lent) {
 		l.places, l.used = nil, 0
 	}
 	end, last := l.needed(), len(l.places)-1
 	if last < 0 || end.at > last || end.at == last && end.used == l.places[last].Units {
-		return token, 0, false
+		return reservation, 0, false
 	}
 	p := l.places[last]
 	if p.Return != ByLine {
 		if l.n == 0 { // nor does a store free anything before it
 			l.places, l.used = nil, 0
 		}
-		return token, 0, false
+		return reservation, 0, false
 	}
 	if end.at == last {
 		keep = end.used
 	}
 	switch {
 	case keep%max(p.Grain, 1) != 0 && l.n > 0:
-		return token, 0, false // it stays for a later waiter
+		return reservation, 0, false // it stays for a later waiter
 	case keep > 0 && l.n > 0:
 		l.places[last] = &Place[T]{Start: p.Start, Units: keep} // no waiter's own any more
 	case l.borrowed(l.lastNeeded()):
-		return token, 0, false
+		return reservation, 0, false
 	default:
 		if last > 0 && l.places[last-1].Return == ByLine && l.Span != nil && !l.follows(last-1) {
 			l.places[last-1].Return = Kept // the place of another request is in between
@@ -363,7 +363,7 @@ func (l *Line[T]) Surplus(now time.Time) (token T, keep int64, ok bool) {
 		}
 		l.prune()
 	}
-	return p.Token, ceilDiv(keep, max(p.Grain, 1)), true
+	return p.Reservation, ceilDiv(keep, max(p.Grain, 1)), true
 }
 
 // lastNeeded returns the index of the last place that a waiter needs, or -1.

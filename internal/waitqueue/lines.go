@@ -11,9 +11,9 @@ import (
 // ready to use. Lines may be used from many goroutines at once, and hold no memory
 // for keys without waiters.
 type Lines[T any] struct {
-	// GiveBack settles a token at a cost in its own units. It is called by those who give
+	// GiveBack settles a reservation at a cost in its own units. It is called by those who give
 	// up, for one place of a line at a time, and must end in bounded time.
-	GiveBack func(token T, cost int64)
+	GiveBack func(reservation T, cost int64)
 
 	mu    sync.Mutex // guards what follows, and all lines
 	byKey map[string]*keyed[T]
@@ -114,19 +114,19 @@ func (ls *Lines[T]) settle(key string, ln *keyed[T]) {
 		}
 	}()
 	for {
-		token, keep, ok := ln.Surplus(time.Now())
+		reservation, keep, ok := ln.Surplus(time.Now())
 		if !ok {
 			return
 		}
-		ls.refund(token, keep)
+		ls.refund(reservation, keep)
 	}
 }
 
 // refund calls GiveBack without the lock, and holds it again afterwards.
-func (ls *Lines[T]) refund(token T, keep int64) {
+func (ls *Lines[T]) refund(reservation T, keep int64) {
 	ls.mu.Unlock()
 	defer ls.mu.Lock()
-	ls.GiveBack(token, keep)
+	ls.GiveBack(reservation, keep)
 }
 
 // Waiting returns how many wait, and in how many lines.

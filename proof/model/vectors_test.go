@@ -91,8 +91,8 @@ func (s store) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl 
 	return decision(a), stint.ReservationID(strconv.Itoa(id)), nil
 }
 
-func (s store) Settle(_ context.Context, token stint.ReservationID, cost int64) (stint.Decision, error) {
-	id, err := strconv.Atoi(string(token))
+func (s store) Settle(_ context.Context, reservation stint.ReservationID, cost int64) (stint.Decision, error) {
+	id, err := strconv.Atoi(string(reservation))
 	if err != nil {
 		return stint.Decision{}, stint.ErrReservation
 	}

@@ -237,7 +237,7 @@ func FullNode(t *testing.T, client Client) {
 		}
 	}
 	pair := []stint.Layer{{Bound: s.wide, Key: there[1]}, {Bound: s.wide, Key: others[0]}}
-	_, token, err := s.store.Reserve(ctx, pair, 5, time.Hour)
+	_, id, err := s.store.Reserve(ctx, pair, 5, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,13 +254,13 @@ func FullNode(t *testing.T, client Client) {
 			if err := s.take(there[3]); !among(err, oom) {
 				t.Errorf("by itself: %v", err)
 			}
-			switch _, token, err := s.store.Reserve(ctx, pair, 1, time.Hour); {
-			case err == nil && token != "": // what writes elsewhere first is let through
+			switch _, id, err := s.store.Reserve(ctx, pair, 1, time.Hour); {
+			case err == nil && id != "": // what writes elsewhere first is let through
 				reserved++
-			case !among(err, oom) || token != "":
-				t.Errorf("a reservation: %q, %v", token, err)
+			case !among(err, oom) || id != "":
+				t.Errorf("a reservation: %q, %v", id, err)
 			}
-			if _, err := s.store.Settle(ctx, token, 2); err != nil && !among(err, oom) {
+			if _, err := s.store.Settle(ctx, id, 2); err != nil && !among(err, oom) {
 				t.Errorf("settled: %v", err)
 			}
 			asked += s.newKeys(narrow, oom, round)
@@ -282,7 +282,7 @@ func FullNode(t *testing.T, client Client) {
 		eventually(t, "what had no memory does not decide again", func() bool { return s.take(key) == nil })
 	}
 	for range 2 { // again is the same
-		if _, err := s.store.Settle(ctx, token, 2); err != nil {
+		if _, err := s.store.Settle(ctx, id, 2); err != nil {
 			t.Errorf("settled at last: %v", err)
 		}
 	}
@@ -378,13 +378,13 @@ func (k *between) take() {
 
 // reserve takes four units, and settles for one.
 func (k *between) reserve() {
-	_, token, err := k.store.Reserve(ctx, k.layers(k.wide), 4, time.Hour)
+	_, id, err := k.store.Reserve(ctx, k.layers(k.wide), 4, time.Hour)
 	if err != nil {
 		k.note(&k.least, &k.most, 0, 4, err)
 		return
 	}
 	eventually(k, "a reservation is neither settled nor forgotten", func() bool {
-		_, err = k.store.Settle(ctx, token, 1)
+		_, err = k.store.Settle(ctx, id, 1)
 		return err == nil || errors.Is(err, stint.ErrReservation)
 	})
 	k.note(&k.least, &k.most, 1, 4, err)

@@ -112,16 +112,16 @@ func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 	if err != nil {
 		return stint.Decision{}, "", err
 	}
-	d, token, err := s.stores[n].Reserve(ctx, own, cost, ttl)
-	if token != "" {
-		token = stint.ReservationID(strconv.Itoa(n)+" ") + token
+	d, id, err := s.stores[n].Reserve(ctx, own, cost, ttl)
+	if id != "" {
+		id = stint.ReservationID(strconv.Itoa(n)+" ") + id
 	}
-	return d, token, err
+	return d, id, err
 }
 
 // Settle implements [stint.Store].
-func (s *Store) Settle(ctx context.Context, token stint.ReservationID, cost int64) (stint.Decision, error) {
-	node, of, ok := strings.Cut(string(token), " ")
+func (s *Store) Settle(ctx context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
+	node, of, ok := strings.Cut(string(id), " ")
 	n, err := strconv.Atoi(node)
 	if !ok || err != nil || n < 0 || n >= len(s.stores) {
 		return stint.Decision{}, stint.ErrReservation

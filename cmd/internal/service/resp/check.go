@@ -105,13 +105,13 @@ func (c *conn) decideAndReply(decide func(context.Context, *policy.Policy) (stin
 	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
 	defer cancel()
 	begun := time.Now()
-	token, err := decide(ctx, c.server.o.Source.Policy())
+	id, err := decide(ctx, c.server.o.Source.Policy())
 	if err != nil {
 		c.failed(err)
 		return
 	}
 	c.server.o.Observer.Decided(entrypoint, &c.result, observe.Request{Took: time.Since(begun)})
-	answer(token)
+	answer(id)
 }
 
 // settle is STINT.SETTLE reservation cost.
@@ -134,10 +134,10 @@ func (c *conn) settle(args [][]byte) {
 
 // answer writes the decision in names and values. Times are in milliseconds,
 // rounded up; retry_after_ms is −1 for what can never pass.
-func (c *conn) answer(token stint.ReservationID) {
+func (c *conn) answer(id stint.ReservationID) {
 	r := &c.result
 	n := 5
-	if token != "" {
+	if id != "" {
 		n++
 	}
 	if !r.Decision.Allowed {
@@ -160,9 +160,9 @@ func (c *conn) answer(token stint.ReservationID) {
 		c.out.text("delay_ms")
 		c.out.integer(milliseconds(stint.Wait(r.Decision.Delay)))
 	}
-	if token != "" {
+	if id != "" {
 		c.out.text("reservation")
-		c.out.text(string(token))
+		c.out.text(string(id))
 	}
 	if !r.Decision.Allowed {
 		c.out.text("retry_after_ms")

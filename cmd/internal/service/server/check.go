@@ -33,14 +33,14 @@ func (h *Handler) peek(w http.ResponseWriter, r *http.Request, c *call, a *check
 	return h.say(w, c), nil
 }
 
-// reserve is check with a token that settles the cost later.
+// reserve is check with a reservation that settles the cost later.
 func (h *Handler) reserve(w http.ResponseWriter, r *http.Request, c *call, a *checkRequest) (int, *problem) {
 	began := time.Now()
 	var err error
-	c.token, err = c.policy.Reserve(r.Context(), &a.attributes, a.cost, a.ttl, &c.result)
+	c.id, err = c.policy.Reserve(r.Context(), &a.attributes, a.cost, a.ttl, &c.result)
 	status, failed := h.decided(w, r, c, time.Since(began), err)
-	if failed == nil && c.token != "" {
-		c.out = appendText(append(c.out, `,"reservation":`...), string(c.token))
+	if failed == nil && c.id != "" {
+		c.out = appendText(append(c.out, `,"reservation":`...), string(c.id))
 	}
 	return status, failed
 }

@@ -85,7 +85,7 @@ type call struct {
 	requests checkRequests
 	policy   *policy.Policy
 	result   policy.Result
-	token    stint.ReservationID
+	id       stint.ReservationID
 	by       int    // the line of the operator's token
 	out      []byte // the answer
 }
@@ -255,6 +255,6 @@ func (h *Handler) release(c *call) {
 		c.out = nil
 	}
 	c.requests.release()
-	c.policy, c.token, c.by = nil, "", 0
+	c.policy, c.id, c.by = nil, "", 0
 	h.calls.Put(c)
 }
