@@ -113,7 +113,7 @@ func (r *Request) Reserve(ctx context.Context, ttl time.Duration) (Decision, *Re
 		return d, nil, err
 	}
 	if len(r.parts) > 1 {
-		if d, err := r.look(ctx, ttl); err != nil || !d.Allowed {
+		if d, err := r.peekParts(ctx, ttl); err != nil || !d.Allowed {
 			return d, nil, err
 		}
 	}
@@ -135,9 +135,9 @@ func (r *Request) Reserve(ctx context.Context, ttl time.Duration) (Decision, *Re
 	return joined, reservation, nil
 }
 
-// look says whether the whole request would pass. A denial is counted by the
+// peekParts says whether the whole request would pass. A denial is counted by the
 // limits that count those.
-func (r *Request) look(ctx context.Context, ttl time.Duration) (Decision, error) {
+func (r *Request) peekParts(ctx context.Context, ttl time.Duration) (Decision, error) {
 	d, err := r.decide(ctx, meter.OpPeek)
 	if err != nil || d.Allowed || !r.counted {
 		return d, err

@@ -17,8 +17,8 @@ import (
 // An answer is what was decided about a call, by a limiter or by rules.
 type answer struct {
 	decision   stint.Decision
-	held       []held // the limits that it was held to
-	tightest   int    // of held; -1 if there is none
+	limits     []limitAnswer // the limits that it was held to
+	tightest   int           // of held; -1 if there is none
 	violated   []string
 	key        string
 	never      bool // a block, or a key that is missing and may not be
@@ -29,8 +29,8 @@ type answer struct {
 	done       func() // releases rules
 }
 
-// A held is one limit that a call was held to.
-type held struct {
+// A limitAnswer is one limit that a call was held to.
+type limitAnswer struct {
 	name  string
 	limit stint.Limit
 	reset time.Duration
@@ -64,7 +64,7 @@ func (a *answer) refusal() error {
 	}
 	info := &errdetails.ErrorInfo{Reason: "RATE_LIMITED", Domain: "stint", Metadata: map[string]string{}}
 	if a.tightest >= 0 {
-		h := &a.held[a.tightest]
+		h := &a.limits[a.tightest]
 		info.Metadata["limit"] = h.name
 		info.Metadata["remaining"] = strconv.FormatInt(a.decision.Remaining, 10)
 	}

@@ -36,12 +36,12 @@ const mostKnown = 10_000
 func (f *fields) of(a *answer) map[string][]string {
 	m := make(map[string][]string, 3)
 	if a.tightest >= 0 {
-		all := make([]string, len(a.held))
-		for i, h := range a.held {
+		all := make([]string, len(a.limits))
+		for i, h := range a.limits {
 			all[i] = f.limit(h).Policy()
 		}
 		m[fieldPolicy] = []string{strings.Join(all, ", ")}
-		h := a.held[a.tightest]
+		h := a.limits[a.tightest]
 		d, l := a.decision, f.limit(h)
 		d.ResetAfter = h.reset
 		d.ResetAfter = l.Reset(&d, h.among)
@@ -54,7 +54,7 @@ func (f *fields) of(a *answer) map[string][]string {
 }
 
 // limit returns how fields tell of a limit.
-func (f *fields) limit(h held) *ratefields.Limit {
+func (f *fields) limit(h limitAnswer) *ratefields.Limit {
 	key := limitKey{h.name, h.limit}
 	if known, ok := f.known.Load(key); ok {
 		return known.(*ratefields.Limit)

@@ -50,9 +50,9 @@ func (b *limited) decide(ctx context.Context, c Call, _ bool) (*answer, error) {
 
 // nameLimits fills in which limits the call was held to.
 func (b *limited) nameLimits(a *answer) {
-	a.held, a.tightest = make([]held, len(b.limits)), a.decision.Tightest
+	a.limits, a.tightest = make([]limitAnswer, len(b.limits)), a.decision.Tightest
 	for i, l := range b.limits {
-		a.held[i] = held{b.labels[i], l, a.decision.ResetAfter, len(b.limits)}
+		a.limits[i] = limitAnswer{b.labels[i], l, a.decision.ResetAfter, len(b.limits)}
 		if a.decision.Denied.Has(i) {
 			a.violated = append(a.violated, b.labels[i])
 		}

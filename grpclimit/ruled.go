@@ -12,8 +12,8 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// ruled decides by the rules of a policy.
-type ruled struct {
+// policyGuard decides by the rules of a policy.
+type policyGuard struct {
 	current func() *policy.Policy
 	o       *Options
 	results sync.Pool                // of *policy.Result
@@ -28,7 +28,7 @@ type metaRead struct {
 
 // repeated returns the error of a call with metadata that rules look at and that comes
 // twice: they would go by the first value, and the handler maybe by the last.
-func (b *ruled) repeated(ctx context.Context, rules *policy.Rules) error {
+func (b *policyGuard) repeated(ctx context.Context, rules *policy.Rules) error {
 	read := b.names.Load()
 	if read == nil || read.rules != rules {
 		read = &metaRead{rules: rules}
@@ -47,7 +47,7 @@ func (b *ruled) repeated(ctx context.Context, rules *policy.Rules) error {
 	return nil
 }
 
-func (b *ruled) decide(ctx context.Context, c Call, message bool) (*answer, error) {
+func (b *policyGuard) decide(ctx context.Context, c Call, message bool) (*answer, error) {
 	p := b.current()
 	if err := b.repeated(ctx, p.Rules()); err != nil {
 		return nil, err
@@ -83,9 +83,9 @@ func (b *ruled) decide(ctx context.Context, c Call, message bool) (*answer, erro
 			continue
 		}
 		if i == r.Tightest {
-			a.tightest, a.key = len(a.held), r.Key(i)
+			a.tightest, a.key = len(a.limits), r.Key(i)
 		}
-		a.held = append(a.held, held{e.Label, e.Limit, e.ResetAfter, 1})
+		a.limits = append(a.limits, limitAnswer{e.Label, e.Limit, e.ResetAfter, 1})
 	}
 	return a, nil
 }

@@ -56,7 +56,7 @@ func NewServerPolicy(current func() *policy.Policy, o Options) (*Server, error) 
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	by := &ruled{current: current, o: &o}
+	by := &policyGuard{current: current, o: &o}
 	return &Server{o: o, decide: by.decide}, nil
 }
 

@@ -83,7 +83,7 @@ func (c ClientIP) Explain(r *http.Request) string {
 // may be nil.
 type note func(text, verdict string)
 
-func (n note) say(text, verdict string) {
+func (n note) add(text, verdict string) {
 	if n != nil {
 		n(text, verdict)
 	}
@@ -93,9 +93,9 @@ func (n note) say(text, verdict string) {
 func (n note) of(c *ClientIP, text string, addr netip.Addr) bool {
 	trusted := c.Trusts(addr)
 	if trusted {
-		n.say(text, "trusted")
+		n.add(text, "trusted")
 	} else {
-		n.say(text, "not trusted")
+		n.add(text, "not trusted")
 	}
 	return trusted
 }
@@ -106,7 +106,7 @@ func (c *ClientIP) find(r *http.Request, n note) (netip.Addr, bool) {
 	case ok && !n.of(c, r.RemoteAddr, peer):
 		return peer, true
 	case !ok && !c.TrustUnix:
-		n.say(r.RemoteAddr, "a peer without address, not trusted")
+		n.add(r.RemoteAddr, "a peer without address, not trusted")
 		return peer, false
 	}
 	var client netip.Addr
@@ -120,16 +120,16 @@ func (c *ClientIP) find(r *http.Request, n note) (netip.Addr, bool) {
 		if lines := r.Header.Values(c.Header); len(lines) > 0 {
 			last := lines[len(lines)-1]
 			if client, found = parseAddr(last); found {
-				n.say(last, "the word of "+c.Header)
+				n.add(last, "the word of "+c.Header)
 			} else {
-				n.say(last, "no address")
+				n.add(last, "no address")
 			}
 		}
 	}
 	if found {
 		return client, true
 	}
-	n.say(r.RemoteAddr, "the peer, since no header says better")
+	n.add(r.RemoteAddr, "the peer, since no header says better")
 	return peer, ok
 }
 
@@ -147,7 +147,7 @@ func (c *ClientIP) walk(lines []string, n note) (client netip.Addr, ok bool) {
 				entry, more = rest, false
 			}
 			if hops++; hops > maxHops {
-				n.say(entry, "too many entries")
+				n.add(entry, "too many entries")
 				return netip.Addr{}, false
 			}
 			if trimSpace(entry) == "" { // RFC 9110, 5.6.1: no element
@@ -155,7 +155,7 @@ func (c *ClientIP) walk(lines []string, n note) (client netip.Addr, ok bool) {
 			}
 			addr, good := parseAddr(entry)
 			if !good {
-				n.say(entry, "no address")
+				n.add(entry, "no address")
 				return netip.Addr{}, false
 			}
 			if client, ok = addr, true; !n.of(c, entry, addr) {

@@ -18,7 +18,7 @@ func (c *ClientIP) walkForwarded(lines []string, told note) (client netip.Addr, 
 			var element string
 			element, rest, more = lastElement(rest)
 			if hops++; hops > maxHops {
-				told.say(element, "too many entries")
+				told.add(element, "too many entries")
 				return netip.Addr{}, false
 			}
 			if trimSpace(element) == "" { // RFC 9110, 5.6.1: no element
@@ -26,12 +26,12 @@ func (c *ClientIP) walkForwarded(lines []string, told note) (client netip.Addr, 
 			}
 			p := forwardedParser{rest: element}
 			if !p.element() || p.rest != "" {
-				told.say(element, "not by the grammar of RFC 7239")
+				told.add(element, "not by the grammar of RFC 7239")
 				return netip.Addr{}, false
 			}
 			addr, good := parseAddr(p.node)
 			if !good || strings.IndexByte(p.node, ' ') >= 0 { // unknown, _hidden or nothing
-				told.say(p.node, "no address")
+				told.add(p.node, "no address")
 				return netip.Addr{}, false
 			}
 			if client, ok = addr, true; !told.of(c, p.node, addr) {

@@ -45,7 +45,7 @@ func NewPolicyFunc(current func() *policy.Policy, client ClientIP, o Options) (f
 	if o.Missing != MissingShared {
 		return nil, errors.New("httplimit: Missing has no meaning under a policy: its rules have on_missing")
 	}
-	g := &ruled{current: current, client: client, o: o, fields: Fields{Dialect: o.Dialect}}
+	g := &policyGuard{current: current, client: client, o: o, fields: Fields{Dialect: o.Dialect}}
 	g.calls.New = func() any { return &call{guard: g} }
 	g.names.Store(new(map[string]string))
 	return func(next http.Handler) http.Handler {
@@ -54,8 +54,8 @@ func NewPolicyFunc(current func() *policy.Policy, client ClientIP, o Options) (f
 	}, nil
 }
 
-// ruled is what all handlers of one middleware with a policy share.
-type ruled struct {
+// policyGuard is what all handlers of one middleware with a policy share.
+type policyGuard struct {
 	current func() *policy.Policy
 	client  ClientIP
 	o       Options
@@ -66,7 +66,7 @@ type ruled struct {
 }
 
 // serve decides, then hands the request on or answers it.
-func (g *ruled) serve(w http.ResponseWriter, r *http.Request, next http.Handler, redirects bool) {
+func (g *policyGuard) serve(w http.ResponseWriter, r *http.Request, next http.Handler, redirects bool) {
 	if g.o.Skip != nil && g.o.Skip(r) {
 		next.ServeHTTP(w, r)
 		return
@@ -95,7 +95,7 @@ func (g *ruled) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 
 // decide asks the policy, and returns when the request may start. The
 // reservation, if there is one, may be given back after the response.
-func (g *ruled) decide(p *policy.Policy, c *call, cost int64) (id stint.ReservationID, waited time.Duration, err error) {
+func (g *policyGuard) decide(p *policy.Policy, c *call, cost int64) (id stint.ReservationID, waited time.Duration, err error) {
 	if err := g.plain.Check(p.Rules(), c.request.Header, c.request.URL.RawQuery); err != nil {
 		return "", 0, err
 	}
@@ -122,16 +122,16 @@ func (g *ruled) decide(p *policy.Policy, c *call, cost int64) (id stint.Reservat
 }
 
 // waits reports whether requests wait in a queue.
-func (g *ruled) waits() bool { return !g.o.Shadow && g.o.MaxWait >= 0 }
+func (g *policyGuard) waits() bool { return !g.o.Shadow && g.o.MaxWait >= 0 }
 
-func (g *ruled) wait(p *policy.Policy, c *call, cost int64) (time.Duration, error) {
+func (g *policyGuard) wait(p *policy.Policy, c *call, cost int64) (time.Duration, error) {
 	if !g.waits() {
 		return 0, p.Decide(c.request.Context(), c, cost, &c.result)
 	}
 	return p.Wait(c.request.Context(), c, cost, g.o.MaxWait, &c.result)
 }
 
-func (g *ruled) reserve(p *policy.Policy, c *call, cost int64) (id stint.ReservationID, waited time.Duration, err error) {
+func (g *policyGuard) reserve(p *policy.Policy, c *call, cost int64) (id stint.ReservationID, waited time.Duration, err error) {
 	if !g.waits() {
 		id, err = p.Reserve(c.request.Context(), c, cost, g.o.RefundWithin, &c.result)
 		return id, 0, err
@@ -141,7 +141,7 @@ func (g *ruled) reserve(p *policy.Policy, c *call, cost int64) (id stint.Reserva
 
 // respond reports a decision to the hooks and the client. It returns whether the
 // request may go on; if not, it has been answered.
-func (g *ruled) respond(w http.ResponseWriter, p *policy.Policy, c *call, waited time.Duration, err error) bool {
+func (g *policyGuard) respond(w http.ResponseWriter, p *policy.Policy, c *call, waited time.Duration, err error) bool {
 	r, d := c.request, &c.result.Decision
 	if err != nil {
 		if errors.Is(err, policy.ErrRequest) && !g.o.Shadow {
@@ -189,7 +189,7 @@ func (c *call) outcome(waited time.Duration) Outcome {
 // A call is one request on its way through a policy: its attributes, and the
 // answer. Calls are used again.
 type call struct {
-	guard     *ruled
+	guard     *policyGuard
 	request   *http.Request
 	redirects bool // the handler does, where the path is not clean
 	result    policy.Result
@@ -279,7 +279,7 @@ func (c *call) address() (string, bool) {
 
 // header returns the name of a header as [http.Header] keeps it. Names come
 // from rules, so they are few.
-func (g *ruled) header(attribute, name string) string {
+func (g *policyGuard) header(attribute, name string) string {
 	names := g.names.Load()
 	if known, ok := (*names)[attribute]; ok {
 		return known

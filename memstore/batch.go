@@ -82,7 +82,7 @@ func (s *Store) allowLocked(l *limit, shards uint64, hashes []uint64, keys []str
 		} else if t.plain() && t.width == 1 {
 			words[i] = t.near(h)
 		} else {
-			seen += t.look(h)
+			seen += t.firstSlot(h)
 		}
 	}
 	runtime.KeepAlive(seen) // the looks are what it is for
@@ -107,8 +107,8 @@ func (s *Store) allowLocked(l *limit, shards uint64, hashes []uint64, keys []str
 	return apart
 }
 
-// look returns what stands at the first place where a key may be.
-func (t *table) look(h uint64) uint64 {
+// firstSlot returns what stands at the first place where a key may be.
+func (t *table) firstSlot(h uint64) uint64 {
 	g := t.segment(h)
 	if g.used == 0 {
 		return 0

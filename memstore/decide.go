@@ -13,9 +13,9 @@ import (
 
 // bound implements [stint.Bound].
 type bound struct {
-	store *Store
-	view  atomic.Pointer[view]
-	held  *atomic.Pointer[form] // the view's, for letGo
+	store  *Store
+	view   atomic.Pointer[view]
+	pinned *atomic.Pointer[form] // the view's, for unpin
 }
 
 // Limits implements [stint.Bound].

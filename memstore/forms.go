@@ -14,13 +14,13 @@ import (
 
 // A name is what limits are bound under. What a key has used under it is one
 // state: every form of its limits that has decided about the key counts what the
-// key does, each by its own rule; see kin.
+// key does, each by its own rule; see family.
 type name struct {
-	text    string
-	forms   []*form                          // guarded by the store's lock, as are the next two
-	numbers uint32                           // of forms, ever
-	bounds  []weak.Pointer[bound]            // those that were bound, for Exchange
-	kin     atomic.Pointer[[mostShards]*kin] // nil while there is one form; each under its shard's lock
+	text     string
+	forms    []*form                             // guarded by the store's lock, as are the next two
+	numbers  uint32                              // of forms, ever
+	bounds   []weak.Pointer[bound]               // those that were bound, for Exchange
+	families atomic.Pointer[[mostShards]*family] // nil while there is one form; each under its shard's lock
 }
 
 // A form is limits that were bound together: one way of a name to decide.
@@ -29,8 +29,8 @@ type form struct {
 	number  uint32 // among the forms of its name
 	key     string // what it is known by
 	limits  []*limit
-	whole   view
-	holders atomic.Int32 // see hold
+	all     view
+	holders atomic.Int32 // see pin
 	since   int64        // when it was first seen without any; 0 while it is held
 	looked  int64        // when release last looked for idle keys
 	stays   int64        // until when it is not released, even if it is not held
@@ -100,7 +100,7 @@ func (s *Store) form(text string, limits []stint.Limit, meters []*meter.Meter) *
 		full := text + apart + id
 		f.limits[i] = &limit{form: f, id: id, name: full, salt: s.seed.hash(full), given: limits[i], meter: m}
 	}
-	f.whole = viewOf(f, f.limits)
+	f.all = viewOf(f, f.limits)
 	n.forms = append(n.forms, f)
 	s.forms[key] = f
 	s.list = append(s.list, f)
@@ -145,14 +145,14 @@ func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 		return nil, stint.ErrClosed
 	}
 	s.releaseSome(2)
-	return s.bound(&s.form(name, limits, meters).whole), nil
+	return s.bound(&s.form(name, limits, meters).all), nil
 }
 
 // bound returns what decides by a view. The store's lock is held.
 func (s *Store) bound(v *view) *bound {
 	b := &bound{store: s}
 	b.view.Store(v)
-	s.hold(b)
+	s.pin(b)
 	n := v.form.name
 	if len(n.bounds) == cap(n.bounds) {
 		n.bounds = slices.DeleteFunc(n.bounds, func(p weak.Pointer[bound]) bool { return p.Value() == nil })
@@ -235,7 +235,7 @@ func (s *Store) Exchange(name string, from, to []stint.Limit) (known bool, err e
 // become makes a bound decide by another form.
 func (s *Store) become(b *bound, f *form) {
 	v := b.view.Load()
-	next := &f.whole
+	next := &f.all
 	if v.apart {
 		i := slices.Index(v.form.limits, v.limits[0])
 		one := viewOf(f, f.limits[i:i+1])
@@ -243,17 +243,17 @@ func (s *Store) become(b *bound, f *form) {
 	}
 	v.form.stays = s.clock.now() + linger
 	f.holders.Add(1)
-	b.held.Swap(f).holders.Add(-1)
+	b.pinned.Swap(f).holders.Add(-1)
 	b.view.Store(next)
 }
 
-// hold makes b hold its form until b is garbage.
-func (s *Store) hold(b *bound) {
+// pin makes b hold its form until b is garbage.
+func (s *Store) pin(b *bound) {
 	f := b.view.Load().form
 	f.holders.Add(1)
-	b.held = new(atomic.Pointer[form])
-	b.held.Store(f)
-	runtime.AddCleanup(b, letGo, b.held)
+	b.pinned = new(atomic.Pointer[form])
+	b.pinned.Store(f)
+	runtime.AddCleanup(b, unpin, b.pinned)
 }
 
-func letGo(held *atomic.Pointer[form]) { held.Load().holders.Add(-1) }
+func unpin(pinned *atomic.Pointer[form]) { pinned.Load().holders.Add(-1) }

@@ -12,13 +12,13 @@ import (
 // under the others.
 func (p *part) meet(s *Store, parts []part, now int64) {
 	sh, f, h := p.sh, p.limit.form, p.hash
-	k := sh.kin(f.name)
+	k := sh.family(f.name)
 	sh.sweep(s, k, now)
 	forms := sh.forms(s, k, f, h, now)
 	if slices.Contains(forms, f) {
 		return
 	}
-	if len(forms) > 0 || k.holds(h, now) {
+	if len(forms) > 0 || k.retains(h, now) {
 		p.begin(s, k, forms, now)
 		return
 	}
@@ -34,7 +34,7 @@ func (p *part) meet(s *Store, parts []part, now int64) {
 }
 
 // begin gives a key that other forms count what it starts with under this one.
-func (p *part) begin(s *Store, k *kin, forms []*form, now int64) {
+func (p *part) begin(s *Store, k *family, forms []*form, now int64) {
 	sh, f, h := p.sh, p.limit.form, p.hash
 	goes := sh.tooMany(s, forms, h, now)
 	states := make([][]uint64, len(f.limits))
@@ -43,7 +43,7 @@ func (p *part) begin(s *Store, k *kin, forms []*form, now int64) {
 	}
 	keeps := slices.DeleteFunc(slices.Clone(forms), func(g *form) bool { return g == goes })
 	if goes != nil {
-		k.hold(s, sh, goes, h, now)
+		k.retain(s, sh, goes, h, now)
 		goes.forget(s, sh, h)
 	}
 	for i, l := range f.limits {
@@ -51,7 +51,7 @@ func (p *part) begin(s *Store, k *kin, forms []*form, now int64) {
 			continue
 		}
 		for !sh.roomFor(s, sh.table(l), now) && len(keeps) > 0 {
-			k.hold(s, sh, keeps[0], h, now)
+			k.retain(s, sh, keeps[0], h, now)
 			keeps[0].forget(s, sh, h) // its place is for the newest
 			keeps = keeps[1:]
 		}
@@ -86,8 +86,8 @@ func (sh *shard) tooMany(s *Store, forms []*form, h uint64, now int64) (goes *fo
 
 // start returns the state that a key starts with under a limit, nil if that is
 // an unseen one: see sources. Of several the greatest use counts, and what is
-// held of it.
-func (sh *shard) start(s *Store, k *kin, l *limit, forms []*form, h uint64, now int64) []uint64 {
+// retained of it.
+func (sh *shard) start(s *Store, k *family, l *limit, forms []*form, h uint64, now int64) []uint64 {
 	from := l.sources(forms)
 	var most []uint64
 	at := s.alignedAt(l, now)
@@ -100,7 +100,7 @@ func (sh *shard) start(s *Store, k *kin, l *limit, forms []*form, h uint64, now 
 		if slot == nil {
 			continue
 		}
-		state := adopted(l.meter, t.meter, t.state(sh, slot), at)
+		state := migrated(l.meter, t.meter, t.state(sh, slot), at)
 		if !l.meter.Idle(state, at) && (most == nil || l.meter.UsesMore(state, most, l.meter, at)) {
 			most = state
 		}
@@ -109,7 +109,7 @@ func (sh *shard) start(s *Store, k *kin, l *limit, forms []*form, h uint64, now 
 		return most // it has counted all along
 	}
 	orphans := !slices.ContainsFunc(from, func(o *limit) bool { return o.id == l.id })
-	if units := k.heldFor(l, h, now, orphans); units > 0 {
+	if units := k.retainedFor(l, h, now, orphans); units > 0 {
 		state := make([]uint64, l.meter.Words())
 		l.meter.Charge(state, at, min(units, l.meter.Capacity()))
 		if most == nil || l.meter.UsesMore(state, most, l.meter, at) {
@@ -142,14 +142,14 @@ func (l *limit) sources(forms []*form) (from []*limit) {
 	return from
 }
 
-// adopted returns what a limit makes of a state of another.
-func adopted(m, old *meter.Meter, state []uint64, now int64) []uint64 {
+// migrated returns what a limit makes of the state of another.
+func migrated(m, old *meter.Meter, state []uint64, now int64) []uint64 {
 	words := m.Words()
 	if m.Algorithm() == meter.SlidingLog && old.Algorithm() == meter.SlidingLog {
 		words = max(words, len(state))
 	}
 	to := make([]uint64, words)
-	m.Adopt(to, state, old, now)
+	m.Migrate(to, state, old, now)
 	return to
 }
 
@@ -175,13 +175,13 @@ func (f *form) limit(id string) *limit {
 // writes nothing; nil if there is nothing in use under other forms.
 func (p *part) unmet(s *Store, now int64) []uint64 {
 	sh, f, h := p.sh, p.limit.form, p.hash
-	k := sh.kin(f.name)
+	k := sh.family(f.name)
 	if k == nil {
 		return nil
 	}
 	forms := sh.known(k, h)
 	busy := slices.ContainsFunc(forms, func(g *form) bool { return !g.idle(s, sh, h, now) })
-	if !busy && !k.holds(h, now) || slices.Contains(forms, f) {
+	if !busy && !k.retains(h, now) || slices.Contains(forms, f) {
 		return nil
 	}
 	return sh.start(s, k, p.limit, forms, h, now)
@@ -198,7 +198,7 @@ func (s *Store) elsewhere(parts []part, now int64, charges bool, units func(i in
 		if t == nil || !t.several {
 			continue
 		}
-		k := p.sh.kin(p.limit.form.name)
+		k := p.sh.family(p.limit.form.name)
 		if k == nil || slices.ContainsFunc(parts[:i], p.sameKey) {
 			continue
 		}
@@ -237,7 +237,7 @@ func (p *part) sameKey(o part) bool {
 	return o.hash == p.hash && o.limit.form.name == p.limit.form.name
 }
 
-func (sh *shard) countUnder(s *Store, k *kin, l *limit, h uint64, now, units int64, charges bool, do func(m *meter.Meter, state []uint64, at, units int64)) {
+func (sh *shard) countUnder(s *Store, k *family, l *limit, h uint64, now, units int64, charges bool, do func(m *meter.Meter, state []uint64, at, units int64)) {
 	t := sh.table(l)
 	at := s.at(t, now)
 	slot := t.find(h)
@@ -246,7 +246,7 @@ func (sh *shard) countUnder(s *Store, k *kin, l *limit, h uint64, now, units int
 			return
 		}
 		if !sh.roomFor(s, t, now) {
-			k.hold(s, sh, l.form, h, now)
+			k.retain(s, sh, l.form, h, now)
 			l.form.forget(s, sh, h)
 			k.without(h, l.form) // it meets the key anew, with what the others count
 			return
@@ -276,7 +276,7 @@ func (s *Store) counted(parts []part, now, cost int64, denied bool, held *reserv
 			p.sh.decided(s, p.limit.form, p.hash)
 		}
 		if held != nil && !denied {
-			held.parts[i].turn = p.sh.turn(p.limit, p.hash)
+			held.parts[i].generation = p.sh.generation(p.limit, p.hash)
 		}
 	}
 	if !several {

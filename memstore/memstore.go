@@ -83,7 +83,7 @@ type Store struct {
 	names        map[string]*name
 	forms        map[string]*form // of all names, by formKey
 	list         []*form          // the same
-	turn         int              // of list: whose release is looked at next
+	releaseNext  int              // of list: whose release is looked at next
 	reservations reservations
 	watchers     watchers
 
@@ -150,8 +150,8 @@ func (s *Store) Close() error {
 			for _, l := range f.limits {
 				l.tables[i] = nil
 			}
-			if kins := f.name.kin.Load(); kins != nil {
-				kins[i] = newKin()
+			if families := f.name.families.Load(); families != nil {
+				families[i] = newFamily()
 			}
 		}
 		sh.slotted, sh.indirect = roster{}, roster{}

@@ -112,7 +112,7 @@ func (sh *shard) dropCells(t *table) {
 // adoptCells gives the first cells of a form what those of another hold, so that
 // a change frees no newcomers.
 func (sh *shard) adoptCells(s *Store, t *table) {
-	for g := range sh.kin(t.owner.form.name).forms {
+	for g := range sh.family(t.owner.form.name).forms {
 		from := g.limit(t.owner.id)
 		if g == t.owner.form || from == nil || from.tables[sh.index] == nil || from.tables[sh.index].cells == nil {
 			continue
@@ -124,7 +124,7 @@ func (sh *shard) adoptCells(s *Store, t *table) {
 			if old.indirect() && cell[0] == 0 {
 				continue
 			}
-			state := adopted(t.meter, old.meter, old.state(sh, cell), at)
+			state := migrated(t.meter, old.meter, old.state(sh, cell), at)
 			to := t.cellAt(i)
 			if t.indirect() && to[0] == 0 {
 				sh.write(t, to, state)

@@ -150,12 +150,12 @@ func (p *part) state(s *Store, now int64) []uint64 {
 	return p.sh.unseen(t)
 }
 
-// charge charges the part, even if there is no room. told says whether a
+// charge charges the part, even if there is no room. hasDelay says whether a
 // request has got its delay for it.
-func (p *part) charge(s *Store, now, units int64, told bool) {
+func (p *part) charge(s *Store, now, units int64, hasDelay bool) {
 	state, at := p.room(s, now, units)
 	if open := p.sh.openOn(s, p.table(), p.hash); open != nil {
-		p.meter.ChargeAmong(&open.Reservations, state, at, units, told)
+		p.meter.ChargeAmong(&open.Reservations, state, at, units, hasDelay)
 	} else {
 		p.meter.Charge(state, at, units)
 	}

@@ -14,25 +14,25 @@ package memstore
 func (s *Store) releaseSome(n int) {
 	now := s.clock.now()
 	for ; n > 0 && len(s.list) > 0; n-- {
-		if s.turn >= len(s.list) {
-			s.turn = 0
+		if s.releaseNext >= len(s.list) {
+			s.releaseNext = 0
 		}
-		f := s.list[s.turn]
+		f := s.list[s.releaseNext]
 		if f.holders.Load() > 0 {
 			f.since = 0
-			s.turn++
+			s.releaseNext++
 			continue
 		}
 		if f.since == 0 {
 			f.since = max(now, 1)
 		}
 		if now < f.stays || !s.unused(f, now) {
-			s.turn++
+			s.releaseNext++
 			continue
 		}
 		s.release(f)
 		last := len(s.list) - 1
-		s.list[s.turn] = s.list[last]
+		s.list[s.releaseNext] = s.list[last]
 		s.list[last] = nil
 		s.list = s.list[:last]
 	}
@@ -87,7 +87,7 @@ func (s *Store) release(f *form) {
 			break
 		}
 	}
-	if n.kin.Load() != nil {
+	if n.families.Load() != nil {
 		for i := range s.shards {
 			s.shards[i].dropForm(f)
 		}

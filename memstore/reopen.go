@@ -96,21 +96,21 @@ func (c *openCopy) charged(s *Store, sh *shard, t *table, of *copiedLimit) {
 	}
 }
 
-// held copies who may settle the charges, those that expire first in front.
-func (c *openCopy) held(s *Store) {
+// copyOpen copies who may settle the charges, those that expire first in front.
+func (c *openCopy) copyOpen(s *Store) {
 	all := &s.reservations
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	all.expire(s, s.clock.now())
 	for _, r := range all.byEnd {
 		if !r.settled {
-			c.hold(s, r)
+			c.add(s, r)
 		}
 	}
 	slices.SortStableFunc(c.reservations, func(a, b savedReservation) int { return cmp.Compare(a.expires, b.expires) })
 }
 
-func (c *openCopy) hold(s *Store, r *reservation) {
+func (c *openCopy) add(s *Store, r *reservation) {
 	saved := savedReservation{id: r.id, cost: r.cost, expires: r.expires}
 	for i := range r.parts {
 		l := &r.parts[i]
@@ -284,7 +284,7 @@ func (s *Store) reopen(in *loaded) {
 			l := &saved.parts[i]
 			b := bounds[l.limit]
 			if b == nil {
-				b = s.bound(&in.limits[l.limit].limit.form.whole)
+				b = s.bound(&in.limits[l.limit].limit.form.all)
 				bounds[l.limit] = b
 			}
 			of := in.limits[l.limit].limit
@@ -315,7 +315,7 @@ func (l *reservedPart) reopen(s *Store, saved *savedPart, open *meter.Reservatio
 	default:
 		return
 	}
-	l.meter, l.mark, l.turn = t.meter, saved.mark, l.sh.turn(l.limit, l.hash)
+	l.meter, l.mark, l.generation = t.meter, saved.mark, l.sh.generation(l.limit, l.hash)
 	if open != nil {
 		if l.open = l.sh.keepOpen(s, t, l.hash); l.open.Len() == 0 {
 			l.open.Reservations = *open

@@ -78,13 +78,13 @@ type reservedPart struct {
 	of         *reservation
 	prev, next *reservedPart // on the same key
 
-	apart  bool         // of a view of one limit by itself
-	turn   uint32       // of the key, when it was charged: see kin
-	number uint64       // of the charge, among those of reservations in its shard
-	meter  *meter.Meter // that charged
-	cells  *[]uint64    // the overflow cells, if one was charged
-	mark   meter.ChargeRef
-	open   *openKey // nil if it has no part in any
+	apart      bool         // of a view of one limit by itself
+	generation uint32       // of the key, when it was charged: see family
+	number     uint64       // of the charge, among those of reservations in its shard
+	meter      *meter.Meter // that charged
+	cells      *[]uint64    // the overflow cells, if one was charged
+	mark       meter.ChargeRef
+	open       *openKey // nil if it has no part in any
 }
 
 func (rs *reservations) init(most int) {
@@ -321,7 +321,7 @@ func (l *reservedPart) settle(s *Store, p *part, now, reserved, actual int64) {
 // stands reports whether the state that the part charged is that of its key.
 func (l *reservedPart) stands(s *Store, t *table) bool {
 	switch {
-	case l.turn != l.sh.turn(l.limit, l.hash):
+	case l.generation != l.sh.generation(l.limit, l.hash):
 		return false
 	case l.open != nil:
 		return l.current(s, t)
@@ -387,7 +387,7 @@ func (s *Store) Refund(_ context.Context, layers []stint.Layer, cost int64) (sti
 	return s.adjust(parts, func(i int, now int64) {
 		if i == 0 { // before the answers: what a key would start with comes from there
 			s.elsewhere(parts, now, false, func(i int) int64 { return parts[i].units(cost) }, (*meter.Meter).Refund)
-			s.refundHeld(parts, cost)
+			s.refundRetained(parts, cost)
 		}
 		p := &parts[i]
 		if p.seek(s, now); p.slot != nil {
@@ -428,11 +428,11 @@ func (s *Store) Reset(_ context.Context, layers []stint.Layer) error {
 // reset forgets the key, under all forms.
 func (p *part) reset(s *Store) {
 	p.limit.form.forget(s, p.sh, p.hash)
-	k := p.sh.kin(p.limit.form.name)
+	k := p.sh.family(p.limit.form.name)
 	if k == nil {
 		return
 	}
-	delete(k.held, p.hash)
+	delete(k.retained, p.hash)
 	met := k.met(p.hash)
 	for _, g := range met {
 		g.forget(s, p.sh, p.hash)

@@ -86,9 +86,9 @@ func (sh *shard) enter(l *limit, t *table) {
 	r.tables = append(r.tables, t)
 	l.tables[sh.index] = t
 	l.live.Add(1)
-	if l.form.name.kin.Load() != nil {
+	if l.form.name.families.Load() != nil {
 		t.several = true
-		sh.kin(l.form.name).entered(sh, l.form)
+		sh.family(l.form.name).entered(sh, l.form)
 	}
 }
 
@@ -109,7 +109,7 @@ func (sh *shard) drop(t *table) {
 	}
 	t.owner.tables[sh.index] = nil
 	t.owner.live.Add(-1)
-	if k := sh.kin(t.owner.form.name); k != nil {
+	if k := sh.family(t.owner.form.name); k != nil {
 		k.left(sh, t.owner.form)
 	}
 	r.segment, r.slot = 0, 0
@@ -148,7 +148,7 @@ type roster struct {
 // Twice, if it has few keys: which blocks are worth moving shows the second
 // time.
 const (
-	looks         = 16
+	probes        = 16
 	thoroughLooks = 4096
 	slotsToLook   = 8 // slots, taken or not, for each of the looks
 	thoroughEvery = int64(time.Second)
@@ -189,13 +189,13 @@ func (sh *shard) makeRoom(s *Store, who seeker, now int64, words int) bool {
 		if words > 0 && r == &sh.slotted {
 			break // its keys take nothing in the slab
 		}
-		sh.search(s, r, who, now, looks)
+		sh.search(s, r, who, now, probes)
 		if sh.hasRoom(words) {
 			return true
 		}
 		if now >= r.thorough {
 			r.thorough = now + thoroughEvery
-			sh.search(s, r, who, now, min(thoroughLooks, 2*sh.keys+looks))
+			sh.search(s, r, who, now, min(thoroughLooks, 2*sh.keys+probes))
 			if sh.hasRoom(words) {
 				return true
 			}

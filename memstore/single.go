@@ -135,7 +135,7 @@ func (s *Single) AllowN(cost int64) bool {
 // allowAgain is AllowN where others take at the same time.
 func (s *Single) allowAgain(f *singleForm, cost int64) bool {
 	for {
-		old, now, sure := s.look(f)
+		old, now, sure := s.read(f)
 		if old == inState {
 			return s.allowSlow(f, cost)
 		}
@@ -169,7 +169,7 @@ func (s *Single) Take(cost int64) (d stint.Decision, err error) {
 		return d, nil
 	}
 	for {
-		old, now, sure := s.look(f)
+		old, now, sure := s.read(f)
 		if old == inState {
 			s.takeLocked(&d, cost)
 			return d, nil
@@ -217,7 +217,7 @@ func (s *Single) SetLimit(limit stint.Limit) error {
 		return err
 	}
 	s.mu.Lock()
-	was := s.hold()
+	was := s.lockedForm()
 	now := s.ready(was, 0)
 	state := s.succeed(was, f, now)
 	s.charges.forgo()
@@ -240,7 +240,7 @@ func (s *Single) SetBlocked() { s.setVerdict(blocked) }
 
 func (s *Single) setVerdict(v verdict) {
 	s.mu.Lock()
-	f := *s.hold()
+	f := *s.lockedForm()
 	f.verdict = v
 	s.form.Store(&f)
 	s.release(&f)
@@ -262,7 +262,7 @@ func (v verdict) answer(cost int64) stint.Decision {
 	return stint.Decision{Allowed: true, Limit: math.MaxInt64, Remaining: math.MaxInt64, Taken: cost, Tightest: -1}
 }
 
-// look returns the state and a time to decide at, which was read before it, so
+// read returns the state and a time to decide at, which was read before it, so
 // that little time is left for others to change the state meanwhile.
 //
 // If sure, it was the state at that time. Else others have taken since the
@@ -270,7 +270,7 @@ func (v verdict) answer(cost int64) stint.Decision {
 // drains meanwhile, but a denial may be one for what they took, and has to be
 // made again. Where the state lies further ahead than a full bucket, the caller
 // stood still for so long that the time is of no use.
-func (s *Single) look(f *singleForm) (state uint64, now int64, sure bool) {
+func (s *Single) read(f *singleForm) (state uint64, now int64, sure bool) {
 	for {
 		before := s.word.Load()
 		now = s.clock.now()
@@ -284,9 +284,9 @@ func (s *Single) look(f *singleForm) (state uint64, now int64, sure bool) {
 	}
 }
 
-// hold moves the state to where the holder of the lock works on it, and returns
+// lockedForm moves the state to where the holder of the lock works on it, and returns
 // the form in force.
-func (s *Single) hold() *singleForm {
+func (s *Single) lockedForm() *singleForm {
 	f := s.form.Load()
 	if f.lockFree {
 		if word := s.word.Swap(inState); word != inState {
@@ -306,7 +306,7 @@ func (s *Single) release(f *singleForm) {
 
 func (s *Single) takeLocked(d *stint.Decision, cost int64) {
 	s.mu.Lock()
-	f := s.hold()
+	f := s.lockedForm()
 	defer s.release(f)
 	if f.verdict != byLimit {
 		*d = f.verdict.answer(cost)
@@ -357,7 +357,7 @@ func (s *Single) succeed(was, next *singleForm, now int64) []uint64 {
 		words = max(words, len(before.state))
 	}
 	state := make([]uint64, words)
-	next.meter.Adopt(state, before.state, before.meter, now)
+	next.meter.Migrate(state, before.state, before.meter, now)
 	return state
 }
 

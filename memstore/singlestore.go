@@ -107,7 +107,7 @@ func (s singleStore) decide(op meter.Op, cost int64) (d stint.Decision, err erro
 		return s.Take(cost)
 	}
 	s.mu.Lock()
-	f := s.hold()
+	f := s.lockedForm()
 	defer s.release(f)
 	if f.verdict != byLimit {
 		return f.verdict.answer(cost), nil
@@ -137,7 +137,7 @@ func (s singleStore) Reserve(_ context.Context, _ []stint.Layer, cost int64, ttl
 		return d, "", errTTL
 	}
 	s.mu.Lock()
-	f := s.hold()
+	f := s.lockedForm()
 	defer s.release(f)
 	if f.verdict != byLimit {
 		return f.verdict.answer(cost), "", nil
@@ -174,7 +174,7 @@ func (s singleStore) Settle(_ context.Context, id stint.ReservationID, cost int6
 	}
 	defer s.wakeWaiters()
 	s.mu.Lock()
-	f := s.hold()
+	f := s.lockedForm()
 	defer s.release(f)
 	now := s.ready(f, cost)
 	r := s.charges.byID[id]
@@ -200,7 +200,7 @@ func (s singleStore) Refund(_ context.Context, _ []stint.Layer, cost int64) (sti
 	}
 	defer s.wakeWaiters()
 	s.mu.Lock()
-	f := s.hold()
+	f := s.lockedForm()
 	defer s.release(f)
 	now := s.ready(f, 0)
 	f.meter.Refund(s.state, now, cost)
@@ -214,7 +214,7 @@ func (s singleStore) Refund(_ context.Context, _ []stint.Layer, cost int64) (sti
 func (s singleStore) Reset(context.Context, []stint.Layer) error {
 	defer s.wakeWaiters()
 	s.mu.Lock()
-	f := s.hold()
+	f := s.lockedForm()
 	defer s.release(f)
 	s.charges.forgo()
 	s.former = nil

@@ -35,7 +35,7 @@ import (
 //	             words uint32, words × uint64
 //	    met      which forms keys have met, of those that met several, until a
 //	             hash of 0: hash uint64, forms uint32, forms × uint32
-//	    held     what forms had in use that keys have no more, until a hash of 0:
+//	    retained what forms had in use that keys have no more, until a hash of 0:
 //	             hash uint64, limits uint32, and for each: its ID as the name,
 //	             steps uint32, and for each: units int64, until int64
 //	  cells    the overflow cells of each limit, as its keys: for the hash, 1
@@ -52,7 +52,7 @@ import (
 //	                  weight int64, mark 2 × uint64
 //	sum      uint32, CRC-32C of all before it
 //
-// Read too are version 4, which has no held, and versions 3, 2 and 1. In place of
+// Read too are version 4, which has no retained, and versions 3, 2 and 1. In place of
 // the names these have
 //
 //	limits   uint32, and for each: name and ID with a 0 byte in between, text,
@@ -73,16 +73,16 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // A savedName is what a snapshot holds of a name.
 type savedName struct {
-	text  string
-	forms [][]*savedLimit
-	met   []savedMet
-	held  []savedHeld
+	text     string
+	forms    [][]*savedLimit
+	met      []savedMet
+	retained []savedRetained
 }
 
-// A savedHeld is what is held of a key.
-type savedHeld struct {
+// A savedRetained is what is retained of a key.
+type savedRetained struct {
 	hash uint64
-	all  []held
+	all  []retained
 }
 
 // A savedMet is which forms a key has met, that which decided last at the end.
@@ -153,7 +153,7 @@ func (s *Store) Save(w io.Writer) error {
 	for _, n := range names {
 		n.save(s, out, open)
 	}
-	open.held(s)
+	open.copyOpen(s)
 	out.open(&open.savedOpen)
 	out.uint32(out.sum.Sum32())
 	if s.closed.Load() {
@@ -199,7 +199,7 @@ func (n *copiedName) save(s *Store, out *writer, open *openCopy) {
 	}
 	cells := make([]savedStates, len(limits))
 	for i := range s.shards {
-		keys, met, held := n.copyShard(s, &s.shards[i], limits, cells, open)
+		keys, met, kept := n.copyShard(s, &s.shards[i], limits, cells, open)
 		if keys == nil {
 			continue
 		}
@@ -216,7 +216,7 @@ func (n *copiedName) save(s *Store, out *writer, open *openCopy) {
 			}
 		}
 		out.uint64(0)
-		for _, of := range held {
+		for _, of := range kept {
 			out.uint64(of.hash)
 			out.uint32(uint32(len(of.all)))
 			for _, one := range of.all {
@@ -248,9 +248,9 @@ func (w *writer) states(s *savedStates) {
 }
 
 // copyShard returns the keys of limits in one shard, nil if there are none, and
-// which forms they have met and what is held of them, and adds the cells and the
+// which forms they have met and what is retained of them, and adds the cells and the
 // open charges.
-func (n *copiedName) copyShard(s *Store, sh *shard, limits []*limit, cells []savedStates, open *openCopy) (keys []savedStates, met []savedMet, held []savedHeld) {
+func (n *copiedName) copyShard(s *Store, sh *shard, limits []*limit, cells []savedStates, open *openCopy) (keys []savedStates, met []savedMet, kept []savedRetained) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now := sh.tick(s.clock.now())
@@ -266,14 +266,14 @@ func (n *copiedName) copyShard(s *Store, sh *shard, limits []*limit, cells []sav
 		open.charged(s, sh, t, open.limits[l])
 		t.copyStates(s, sh, now, &keys[i], &cells[i])
 	}
-	k := sh.kin(n.name)
+	k := sh.family(n.name)
 	if keys == nil || k == nil {
 		return keys, nil, nil
 	}
-	k.endHeld(now)
+	k.endRetained(now)
 	if len(n.forms) > 1 { // of those that are written: others may have come since Save began
-		for h, all := range k.held {
-			held = append(held, savedHeld{h, copyHeld(all)})
+		for h, all := range k.retained {
+			kept = append(kept, savedRetained{h, copyRetained(all)})
 		}
 	}
 	for h := range k.keys {
@@ -287,7 +287,7 @@ func (n *copiedName) copyShard(s *Store, sh *shard, limits []*limit, cells []sav
 			met = append(met, m)
 		}
 	}
-	return keys, met, held
+	return keys, met, kept
 }
 
 // copyStates copies the states that count.
@@ -382,16 +382,16 @@ func (s *Store) restore(n *savedName) {
 		}
 		sh := &s.shards[s.shard(m.hash)]
 		sh.mu.Lock()
-		sh.kin(met[0].name).put(m.hash, met)
+		sh.family(met[0].name).put(m.hash, met)
 		sh.mu.Unlock()
 	}
-	for _, of := range n.held {
+	for _, of := range n.retained {
 		sh := &s.shards[s.shard(of.hash)]
 		sh.mu.Lock()
-		if k := sh.kin(forms[0].name); k.held == nil {
-			k.held = map[uint64][]held{of.hash: of.all}
+		if k := sh.family(forms[0].name); k.retained == nil {
+			k.retained = map[uint64][]retained{of.hash: of.all}
 		} else {
-			k.held[of.hash] = of.all
+			k.retained[of.hash] = of.all
 		}
 		sh.mu.Unlock()
 	}
@@ -407,7 +407,7 @@ func (sh *shard) restore(s *Store, l *limit, h uint64, state []uint64, now int64
 		return
 	}
 	sh.write(t, t.insert(sh, h, at), state)
-	if k := sh.kin(l.form.name); k != nil && k.all && k.met(h) == nil {
+	if k := sh.family(l.form.name); k != nil && k.all && k.met(h) == nil {
 		k.put(h, []*form{l.form})
 	}
 }
@@ -649,7 +649,7 @@ func (r *reader) name(in *loaded) *savedName {
 		}
 		r.met(n)
 		if r.version > 4 {
-			r.held(n)
+			r.retained(n)
 		}
 	}
 	for _, l := range all {
@@ -679,26 +679,26 @@ func (r *reader) met(n *savedName) {
 	}
 }
 
-// held reads what is held of keys.
-func (r *reader) held(n *savedName) {
+// retained reads what is retained of keys.
+func (r *reader) retained(n *savedName) {
 	for h := r.uint64(); h != 0; h = r.uint64() {
-		of := savedHeld{hash: h}
+		of := savedRetained{hash: h}
 		if len(n.forms) < 2 {
 			r.fail("a key that has lost a form of one")
 			return
 		}
 		for count := r.uint32(); count > 0 && r.err == nil; count-- {
-			one := held{id: r.text()}
+			one := retained{id: r.text()}
 			for steps := r.uint32(); steps > 0 && r.err == nil; steps-- {
 				s := step{int64(r.uint64()), int64(r.uint64())}
 				if s.units < 0 || len(one.steps) == mostSteps {
-					r.fail("%d units that are held", s.units)
+					r.fail("%d units that are retained", s.units)
 				}
 				one.steps = append(one.steps, s)
 			}
 			of.all = append(of.all, one)
 		}
-		n.held = append(n.held, of)
+		n.retained = append(n.retained, of)
 	}
 }
 

@@ -46,7 +46,7 @@ func (s *Store) Stats() Stats {
 	names := make([]*name, 0, len(s.names))
 	for _, n := range s.names {
 		if names = append(names, n); len(n.forms) > 1 {
-			st.Bytes += int64(unsafe.Sizeof([mostShards]*kin{}))
+			st.Bytes += int64(unsafe.Sizeof([mostShards]*family{}))
 		}
 	}
 	for _, f := range s.list {
@@ -61,7 +61,7 @@ func (s *Store) Stats() Stats {
 		st.MaxKeys += sh.maxKeys
 		st.Bytes += sh.bytes()
 		for _, n := range names {
-			if k := sh.kin(n); k != nil {
+			if k := sh.family(n); k != nil {
 				sh.sweep(s, k, sh.tick(s.clock.now()))
 				st.Bytes += k.bytes()
 			}

@@ -31,7 +31,7 @@ type table struct {
 	width    uint8 // words of state in a slot
 	stored   uint8 // inSlot, inBlock or growing
 	aligned  bool
-	several  bool // the name has other forms: see kin
+	several  bool // the name has other forms: see family
 }
 
 // Where the states of a table are.

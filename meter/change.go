@@ -8,7 +8,7 @@ import (
 	"github.com/stint-dev/stint/internal/uint128"
 )
 
-// Adopt writes into to what a key starts with under this limit when it is first
+// Migrate writes into to what a key starts with under this limit when it is first
 // met, where from is what it has used under another: the units that are in use,
 // up to the new capacity, so that a key that is exhausted stays so, for as long
 // as this limit says.
@@ -24,25 +24,25 @@ import (
 //
 // Two limits of the same parameters have the same state. For a [SlidingLog] to
 // must be as long as from, and at least, as for all others, [Meter.Words] long.
-func (m *Meter) Adopt(to, from []uint64, old *Meter, now int64) {
+func (m *Meter) Migrate(to, from []uint64, old *Meter, now int64) {
 	clear(to)
 	t := since(now)
 	switch {
 	case m.spec == old.spec:
 		m.Move(to, from)
 	case m.isBucket() && old.isBucket():
-		m.adoptBucket(to, from, old, t)
+		m.migrateBucket(to, from, old, t)
 	case m.algorithm != old.algorithm || m.algorithm == TokenBucketInterval:
-		m.adoptUndated(to, from, old, now)
+		m.migrateUndated(to, from, old, now)
 	case m.algorithm == SlidingLog:
 		old.forget(ring(from), t)
 		moveLog(to, from)
 		m.forget(ring(to), t)
 		ring(to).keep(m.count)
 	case m.period != old.period || m.spec.Calendar != old.spec.Calendar || m.spec.Zone != old.spec.Zone:
-		m.adoptUndated(to, from, old, now)
+		m.migrateUndated(to, from, old, now)
 	case m.algorithm == SlidingSubWindows:
-		m.adoptParts(to, from, old, t)
+		m.migrateParts(to, from, old, t)
 	default:
 		copy(to, from)
 		for i := range to[1:] {
@@ -51,8 +51,8 @@ func (m *Meter) Adopt(to, from []uint64, old *Meter, now int64) {
 	}
 }
 
-// adoptUndated charges now what was in use.
-func (m *Meter) adoptUndated(to, from []uint64, old *Meter, now int64) {
+// migrateUndated charges now what was in use.
+func (m *Meter) migrateUndated(to, from []uint64, old *Meter, now int64) {
 	m.Charge(to, now, int64(min(old.inUse(from, since(now)), uint64(m.capacity))))
 }
 
@@ -92,9 +92,9 @@ func (m *Meter) InUse(state []uint64, now int64) int64 {
 // use returns the units in use, of buckets a fraction.
 func (m *Meter) use(s []uint64, t uint64) *big.Rat {
 	if !m.isBucket() {
-		return new(big.Rat).SetInt(whole(m.inUse(s, t)))
+		return new(big.Rat).SetInt(bigInt(m.inUse(s, t)))
 	}
-	return new(big.Rat).SetFrac(m.backlog(s, t).Big(), whole(m.emissionNum))
+	return new(big.Rat).SetFrac(m.backlog(s, t).Big(), bigInt(m.emissionNum))
 }
 
 // inUse returns the units that count at t, rounded up.
@@ -120,40 +120,40 @@ func (m *Meter) inUse(s []uint64, t uint64) uint64 {
 	}
 }
 
-func (m *Meter) adoptBucket(to, from []uint64, old *Meter, t uint64) {
+func (m *Meter) migrateBucket(to, from []uint64, old *Meter, t uint64) {
 	b := old.backlog(from, t)
 	if b.Zero() {
 		return
 	}
-	kept := ceilQuotient(product(b.Big(), whole(m.emissionNum)), whole(old.emissionNum))
+	kept := ceilQuotient(product(b.Big(), bigInt(m.emissionNum)), bigInt(old.emissionNum))
 	if most := m.burstSpan.Big(); kept.Cmp(most) > 0 {
 		kept = most
 	}
 	if m.algorithm == LeakyQueue && old.algorithm == LeakyQueue {
-		told := m.afterTold(b, old)
-		if told.Cmp(kept) > 0 {
-			kept = told
+		later := m.afterLastStart(b, old)
+		if later.Cmp(kept) > 0 {
+			kept = later
 		}
 	}
 	m.setBacklog(to, t, uint128.FromBig(kept))
 }
 
-// afterTold returns the backlog with which the next start is one T after the
+// afterLastStart returns the backlog with which the next start is one T after the
 // last start that a request got under the limit before.
-func (m *Meter) afterTold(b uint128.Int, old *Meter) *big.Int {
+func (m *Meter) afterLastStart(b uint128.Int, old *Meter) *big.Int {
 	start := b.Big()
-	start.Sub(start, whole(old.emissionNum))
-	told := ceilQuotient(start.Mul(start, whole(m.emissionDen)), whole(old.emissionDen))
-	if told.Add(told, whole(m.emissionNum)); told.Cmp(m.maxBacklog.Big()) > 0 {
+	start.Sub(start, bigInt(old.emissionNum))
+	backlog := ceilQuotient(start.Mul(start, bigInt(m.emissionDen)), bigInt(old.emissionDen))
+	if backlog.Add(backlog, bigInt(m.emissionNum)); backlog.Cmp(m.maxBacklog.Big()) > 0 {
 		return m.maxBacklog.Big()
 	}
-	return told
+	return backlog
 }
 
-// adoptParts puts each count into the new part that holds the end of its old
+// migrateParts puts each count into the new part that holds the end of its old
 // one, so that nothing stops counting earlier: the newest first, as many as the
 // limit has.
-func (m *Meter) adoptParts(to, from []uint64, old *Meter, t uint64) {
+func (m *Meter) migrateParts(to, from []uint64, old *Meter, t uint64) {
 	newest := old.slide(from, t)
 	to[0] = m.partOf(t)
 	for back := range min(old.subWindows, newest) + 1 {
@@ -167,7 +167,7 @@ func (m *Meter) adoptParts(to, from []uint64, old *Meter, t uint64) {
 	}
 }
 
-func whole(n uint64) *big.Int { return new(big.Int).SetUint64(n) }
+func bigInt(n uint64) *big.Int { return new(big.Int).SetUint64(n) }
 
 func product(factors ...*big.Int) *big.Int {
 	p := big.NewInt(1)

@@ -395,7 +395,7 @@ func everyMethod(t testing.TB, m *meter.Meter, now, cost int64) {
 				t.Fatalf("take %d at %d, take %d at %d: unsound %v", cost, now, c, then, k.s)
 			}
 			to := make([]uint64, max(len(k.s), m.Words()))
-			m.Adopt(to, k.s, m, then)
+			m.Migrate(to, k.s, m, then)
 			m.Refund(to, then, math.MaxInt64)
 		}
 	}
@@ -653,7 +653,7 @@ func TestMeterAdopt(t *testing.T) {
 		old.charge(100*s, c.used)
 		to := &key{Meter: next, s: make([]uint64, max(next.Words(), len(old.s)))}
 		to.s[0] = math.MaxUint64 // whatever was there before
-		next.Adopt(to.s, old.s, old.Meter, 100*s+s/2)
+		next.Migrate(to.s, old.s, old.Meter, 100*s+s/2)
 		if left, reset := to.level(100*s + s/2); left != c.left || reset != c.wait {
 			t.Errorf("%d of %s as %s: %d left, reset %v; want %d and %v", c.used, c.old, c.next, left, reset, c.left, c.wait)
 		}
@@ -676,7 +676,7 @@ func TestMeterAdoptClockFault(t *testing.T) {
 		k, now := keyOf(m), 100*period
 		k.take(now+1000*period, m.Capacity())
 		to := &key{Meter: m, s: make([]uint64, len(k.s))}
-		m.Adopt(to.s, k.s, m, now)
+		m.Migrate(to.s, k.s, m, now)
 		for step := int64(0); ; step += period / 10 {
 			if d := to.take(now+step, 1); d.Allowed {
 				break

@@ -165,10 +165,10 @@ func (m *Meter) TakeAmong(r *Reservations, state []uint64, now, cost int64) (a A
 	return a, ok
 }
 
-// ChargeAmong is [Meter.Charge] on a state with open reservations. told says
+// ChargeAmong is [Meter.Charge] on a state with open reservations. hasDelay says
 // whether it is for a request that has got its delay, and not debt: then no place
 // before it in a queue is freed any more.
-func (m *Meter) ChargeAmong(r *Reservations, state []uint64, now, cost int64, told bool) {
+func (m *Meter) ChargeAmong(r *Reservations, state []uint64, now, cost int64, hasDelay bool) {
 	if len(r.open) == 0 {
 		m.Charge(state, now, cost)
 		return
@@ -181,7 +181,7 @@ func (m *Meter) ChargeAmong(r *Reservations, state []uint64, now, cost int64, to
 		m.note(r, state, t)
 		before := m.level(state, t)
 		m.Charge(state, now, cost)
-		if m.cutsOff(before, uint64(max(cost, 0))) || told && cost > 0 && m.algorithm == LeakyQueue {
+		if m.cutsOff(before, uint64(max(cost, 0))) || hasDelay && cost > 0 && m.algorithm == LeakyQueue {
 			r.forgone = r.next
 		}
 	default:

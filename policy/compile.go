@@ -107,7 +107,7 @@ func (r *Rules) plan(one *rule, f *rulesfile.Plan, variant, mark string) *plan {
 			Rule: one.name, Label: label, Variant: variant, Limit: l, Text: l.String(), Shadow: one.shadow,
 		})
 	}
-	p.held = heldBy(p.limits)
+	p.longestHold = heldBy(p.limits)
 	r.plans = append(r.plans, p)
 	return p
 }

@@ -293,7 +293,7 @@ func (r *Rules) byName(name string) *rule {
 // backends.
 func (p *Policy) customerPlan(r *rule, o *Override) (*plan, error) {
 	const variant = "override"
-	next := &plan{name: r.name + "/" + o.text(), rule: r.name, mode: r.mode, variant: variant, limits: o.Limits, held: heldBy(o.Limits)}
+	next := &plan{name: r.name + "/" + o.text(), rule: r.name, mode: r.mode, variant: variant, limits: o.Limits, longestHold: heldBy(o.Limits)}
 	if len(o.Limits) == 0 {
 		action := o.text()
 		next.id, next.action = -1, action

@@ -109,7 +109,7 @@ func (p *Policy) run(ctx context.Context, s *backend, a operation, r *Result) er
 		d, err = p.decideIn(ctx, s, a, r, r.cost, false)
 	}
 	if free && err == nil {
-		err = p.look(ctx, s, r, &d)
+		err = p.peekFree(ctx, s, r, &d)
 	}
 	if err != nil {
 		return err
@@ -182,9 +182,9 @@ func (p *Policy) decideIn(ctx context.Context, s *backend, a operation, r *Resul
 	return d, err
 }
 
-// look asks for the state of the enforced matches that cost this request nothing,
+// peekFree asks for the state of the enforced matches that cost this request nothing,
 // and joins what it adds to the answer of the others.
-func (p *Policy) look(ctx context.Context, s *backend, r *Result, d *stint.Decision) error {
+func (p *Policy) peekFree(ctx context.Context, s *backend, r *Result, d *stint.Decision) error {
 	r.layers = r.layers[:0]
 	for i := range r.matches {
 		if h := &r.matches[i]; h.enforced() && h.weight == 0 {

@@ -64,7 +64,7 @@ func (p *Policy) DecideAll(ctx context.Context, requests []Request, r *Result) e
 		if err := p.decideOnly(ctx, &requests[0], r); err != nil {
 			return err
 		}
-		p.tellAll(requests, r)
+		p.reportAll(requests, r)
 		return nil
 	}
 	for i := range requests {
@@ -76,12 +76,12 @@ func (p *Policy) DecideAll(ctx context.Context, requests []Request, r *Result) e
 		return err
 	}
 	r.answer()
-	p.tellAll(requests, r)
+	p.reportAll(requests, r)
 	return nil
 }
 
-// tellAll calls OnDecision for each request that was to be charged.
-func (p *Policy) tellAll(requests []Request, r *Result) {
+// reportAll calls OnDecision for each request that was to be charged.
+func (p *Policy) reportAll(requests []Request, r *Result) {
 	for i := range requests {
 		if q := &requests[i]; !q.Peek && !q.Refund && q.Limits == nil {
 			p.report(q.Attributes, q.Cost, r)

@@ -7,9 +7,9 @@ import (
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
-// scratch is what a Result keeps beside the answer: which rules matched, and
+// resultBuffer is what a Result keeps beside the answer: which rules matched, and
 // room for the next request.
-type scratch struct {
+type resultBuffer struct {
 	policy  *Policy
 	matches []ruleMatch
 	found   []int32 // candidates of the rules
@@ -54,7 +54,7 @@ func (p *Policy) match(attrs Attributes, cost int64, r *Result) error {
 
 // begin makes r ready for a request.
 func (p *Policy) begin(r *Result, cost int64) {
-	*r = Result{Tightest: -1, Rules: r.Rules[:0], Answers: r.Answers[:0], scratch: scratch{
+	*r = Result{Tightest: -1, Rules: r.Rules[:0], Answers: r.Answers[:0], resultBuffer: resultBuffer{
 		policy: p, matches: r.matches[:0], found: r.found[:0], others: r.others, layers: r.layers[:0],
 		answers: r.answers, cost: cost, buf: r.buf, parts: r.parts[:0], blocked: -1,
 	}}

@@ -37,7 +37,7 @@ type Result struct {
 	// and is empty after the other methods. It is valid as long as Rules.
 	Answers []Answer
 
-	scratch
+	resultBuffer
 }
 
 // A RuleResult is the answer of one limit of a matching rule.
@@ -62,7 +62,7 @@ type RuleResult struct {
 	// Failed is how the limit was decided without its store.
 	Failed Failure
 
-	match int // index of the rule in scratch.matches
+	match int // index of the rule in resultBuffer.matches
 }
 
 // ByRule calls yield once for each rule that matched, with the index in Rules of the

@@ -52,16 +52,16 @@ type rule struct {
 
 // A plan is what a request is held to: limits, or an action.
 type plan struct {
-	id         int    // in Rules.plans; -1 for an action
-	name       string // apart from all other plans
-	rule       string // whose it is
-	mode       string
-	action     string
-	ruleLimits []*RuleLimit // one for an action
-	limits     []stint.Limit
-	held       time.Duration // the longest that a leaky_queue among them holds a request
-	variant    string
-	pair       *fallback.Pair // of a plan that is no rule's, in both stores
+	id          int    // in Rules.plans; -1 for an action
+	name        string // apart from all other plans
+	rule        string // whose it is
+	mode        string
+	action      string
+	ruleLimits  []*RuleLimit // one for an action
+	limits      []stint.Limit
+	longestHold time.Duration // the longest that a leaky_queue among them holds a request
+	variant     string
+	pair        *fallback.Pair // of a plan that is no rule's, in both stores
 }
 
 // An override gives requests another plan.

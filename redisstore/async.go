@@ -46,7 +46,7 @@ func (as *accounts) empty() bool { return as.table.empty() }
 
 // take decides cost units of a key; peek changes nothing. With byServer it has
 // decided nothing.
-func (as *accounts) take(ctx context.Context, key string, cost int64, peek bool, h *hold) (outcome, stint.Decision, error) {
+func (as *accounts) take(ctx context.Context, key string, cost int64, peek bool, h *localCharge) (outcome, stint.Decision, error) {
 	if cost > as.most || !as.of.current() {
 		return byServer, stint.Decision{}, nil
 	}
@@ -94,10 +94,10 @@ func (as *accounts) get(shard *tableShard[account], key string) *account {
 	}
 	a := shard.all[key]
 	if a == nil {
-		if as.of.held.Load() >= int64(as.of.LeaseKeys) || as.of.store.flooded(as.partOf(key)) {
+		if as.of.heldKeys.Load() >= int64(as.of.LeaseKeys) || as.of.store.flooded(as.partOf(key)) {
 			return nil
 		}
-		as.of.held.Add(1)
+		as.of.heldKeys.Add(1)
 		a = &account{}
 		shard.put(key, a)
 		as.of.once.Do(as.of.start)
@@ -204,7 +204,7 @@ func (as *accounts) answered(shard *tableShard[account], a *account, reply answe
 }
 
 // putBack undoes a take that was not needed, unless it has been sent.
-func (as *accounts) putBack(key string, h hold) {
+func (as *accounts) putBack(key string, h localCharge) {
 	shard := as.table.of(key)
 	shard.Lock()
 	defer shard.Unlock()
@@ -252,7 +252,7 @@ func (as *accounts) sweep(last bool) {
 				calls = append(calls, as.push(shard, a, key, now))
 			case a.unsent+a.sent == 0 && (last || now-a.touched >= 10*int64(as.of.AsyncPeriod)):
 				delete(shard.all, key)
-				as.of.held.Add(-1)
+				as.of.heldKeys.Add(-1)
 			}
 		}
 		shard.Unlock()

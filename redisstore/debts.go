@@ -34,10 +34,10 @@ func (s *Store) Charge(ctx context.Context, id string, charges []fallback.Charge
 	for _, c := range charges {
 		b, ok := c.Bound.(*bound)
 		if in, is := c.Bound.(*modeBound); is {
-			if in.modes.store == s && in.whole == nil {
+			if in.modes.store == s && in.onServer == nil {
 				continue // of mode Share: the server does not know its limits
 			}
-			b, ok = in.whole, in.whole != nil
+			b, ok = in.onServer, in.onServer != nil
 		}
 		if !ok || b.store != s || len(b.limits) != 1 || c.Units < 0 {
 			return fmt.Errorf("%w: a charge of %d under %d limits of another store or of several", stint.ErrLayers, c.Units, len(c.Bound.Limits()))

@@ -365,7 +365,7 @@ func (m *modes) ofModes(layers []stint.Layer) ([]stint.Layer, bool) {
 // plain returns limits that were bound without a mode as limits that ask the
 // server each time.
 func (m *modes) plain(b *bound) *modeBound {
-	of := &modeBound{modes: m, name: b.name, all: make([]*boundLimit, len(b.limits)), whole: b}
+	of := &modeBound{modes: m, name: b.name, all: make([]*boundLimit, len(b.limits)), onServer: b}
 	for i, known := range b.limits {
 		of.all[i] = &boundLimit{
 			modes: m, mode: Strict, name: known.name, limit: b.forms[i].limit, form: b.forms[i],

@@ -240,7 +240,7 @@ func (m *modes) recall(request string, items []*item, cost int64) bool {
 	}
 	for i, it := range items {
 		units, _ := it.units(cost)
-		it.own, it.told = known.after(i, it.form, units, cost == known.cost, since), true
+		it.own, it.answered = known.after(i, it.form, units, cost == known.cost, since), true
 	}
 	return true
 }

@@ -120,7 +120,7 @@ func (s *Store) Sweep() { s.modes.sweep(false) }
 func NodeClock() func() int64 { return newNodeClock().now }
 
 // Held returns for how many keys a node has something in hand.
-func (s *Store) Held() int64 { return s.modes.held.Load() }
+func (s *Store) Held() int64 { return s.modes.heldKeys.Load() }
 
 // Denials returns how many denials of requests with several limits are kept.
 func (s *Store) Denials() (n int) {

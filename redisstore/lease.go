@@ -27,17 +27,17 @@ type lease struct {
 	end   int64 // from then on nothing in hand may be spent, on the node's clock
 	epoch int64 // how often what was in hand ended
 
-	low   int64 // with less in hand, more is asked for
-	asked int64 // units that were asked of this node since
-	since int64
-	want  int64 // as many are asked for in leaseAhead
+	low    int64 // with less in hand, more is asked for
+	demand int64 // units that were asked of this node since
+	since  int64
+	want   int64 // as many are asked for in leaseAhead
 
 	until  int64 // before that, costs from denied on are denied:
 	denied int64 // the server had no more
 	early  int64 // before that, more is asked for only with too little in hand
 	capped int64 // before that, there is no room among the leases
 	used   int64 // the server's backlog in 1/div µs, as of its last answer,
-	told   int64 // and when that was
+	usedAt int64 // and when that was
 
 	sequence int64
 	asking   chan struct{} // closed when the call on its way is answered; nil without
@@ -97,9 +97,9 @@ const (
 	wait             // for the answer of the call that is on its way
 )
 
-// A hold is what a request took of a layer here, which other layers may still
+// A localCharge is what a request took of a layer here, which other layers may still
 // deny.
-type hold struct {
+type localCharge struct {
 	kept     bool // it may be put back
 	units    int64
 	epoch    int64
@@ -110,7 +110,7 @@ type hold struct {
 // take decides cost units of a key. If it returns byServer, it has decided nothing
 // and the server must. What passes while there is enough in hand makes no call and
 // allocates nothing.
-func (ls *leases) take(ctx context.Context, key string, cost int64, h *hold) (outcome, stint.Decision, error) {
+func (ls *leases) take(ctx context.Context, key string, cost int64, h *localCharge) (outcome, stint.Decision, error) {
 	if cost > ls.most || !ls.of.current() {
 		return byServer, stint.Decision{}, nil
 	}
@@ -124,14 +124,14 @@ func (ls *leases) take(ctx context.Context, key string, cost int64, h *hold) (ou
 		}
 		now := ls.of.clock()
 		if l.touched = now; try == 0 {
-			l.asked += cost
+			l.demand += cost
 		}
 		result := l.try(now, cost, h)
 		if result == passed && l.left >= l.low {
 			shard.Unlock()
 			return passed, stint.Decision{}, nil
 		}
-		d, answered, call := ls.look(shard, l, key, now, cost, result)
+		d, answered, call := ls.next(shard, l, key, now, cost, result)
 		shard.Unlock()
 		if call != nil && !ls.of.background(call) {
 			ls.answered(shard, l, now, nil, stint.ErrClosed)
@@ -157,7 +157,7 @@ func (ls *leases) take(ctx context.Context, key string, cost int64, h *hold) (ou
 
 // awaitShared waits for an answer that all who wait for the key share, until the
 // operation's deadline.
-func (m *modes) awaitShared(ctx context.Context, answered chan struct{}, h *hold) error {
+func (m *modes) awaitShared(ctx context.Context, answered chan struct{}, h *localCharge) error {
 	if h.deadline.IsZero() {
 		h.deadline = time.Now().Add(m.store.timeout)
 	}
@@ -178,10 +178,10 @@ func (ls *leases) get(shard *tableShard[lease], key string) *lease {
 	}
 	l := shard.all[key]
 	if l == nil {
-		if ls.of.held.Load() >= int64(ls.of.LeaseKeys) {
+		if ls.of.heldKeys.Load() >= int64(ls.of.LeaseKeys) {
 			return nil
 		}
-		ls.of.held.Add(1)
+		ls.of.heldKeys.Add(1)
 		l = &lease{since: ls.of.clock()}
 		shard.put(key, l)
 		ls.of.once.Do(ls.of.start)
@@ -190,7 +190,7 @@ func (ls *leases) get(shard *tableShard[lease], key string) *lease {
 }
 
 // try decides by what is in hand and known. The shard is locked.
-func (l *lease) try(now, cost int64, h *hold) outcome {
+func (l *lease) try(now, cost int64, h *localCharge) outcome {
 	if now >= l.end && l.left+l.out > 0 {
 		l.left, l.out = 0, 0
 		l.epoch++
@@ -209,10 +209,10 @@ func (l *lease) try(now, cost int64, h *hold) outcome {
 	return wait
 }
 
-// look says what else there is to do when something passed with little left,
+// next says what else there is to do when something passed with little left,
 // or did not pass: what to answer, what to wait for, whom to ask. The shard is
 // locked.
-func (ls *leases) look(shard *tableShard[lease], l *lease, key string, now, cost int64, result outcome) (d stint.Decision, answered chan struct{}, call func(context.Context)) {
+func (ls *leases) next(shard *tableShard[lease], l *lease, key string, now, cost int64, result outcome) (d stint.Decision, answered chan struct{}, call func(context.Context)) {
 	switch {
 	case result == refused:
 		return ls.denial(l, now, cost), nil, nil
@@ -236,12 +236,12 @@ func (ls *leases) look(shard *tableShard[lease], l *lease, key string, now, cost
 // that it grows, slow that it shrinks.
 func (l *lease) expect(now int64) {
 	elapsed := now - l.since
-	seen := float64(l.asked) * float64(leaseAhead) / float64(max(elapsed, int64(leasePause)))
+	seen := float64(l.demand) * float64(leaseAhead) / float64(max(elapsed, int64(leasePause)))
 	rate := int64(min(seen, 1<<50))
 	switch {
 	case elapsed >= int64(leaseAhead):
 		l.want = max(rate, l.want-(l.want-rate)/4)
-		l.asked, l.since = 0, now
+		l.demand, l.since = 0, now
 	case rate > l.want:
 		l.want = rate
 	}
@@ -258,7 +258,7 @@ func (ls *leases) denial(l *lease, now, cost int64) stint.Decision {
 
 // backlog returns the server's backlog as far as this node knows it.
 func (ls *leases) backlog(l *lease, now int64) int64 {
-	return max(l.used-max(now-l.told, 0)/1000*ls.of.form.fast.div, 0)
+	return max(l.used-max(now-l.usedAt, 0)/1000*ls.of.form.fast.div, 0)
 }
 
 // describe returns the whole answer for what has passed.
@@ -280,7 +280,7 @@ func (ls *leases) describe(key string, cost int64) stint.Decision {
 
 // settle ends a hold: what was not needed goes back, unless what it was from
 // has ended.
-func (ls *leases) settle(key string, h hold, needed bool) {
+func (ls *leases) settle(key string, h localCharge, needed bool) {
 	shard := ls.table.of(key)
 	shard.Lock()
 	defer shard.Unlock()
@@ -402,7 +402,7 @@ func (ls *leases) answered(shard *tableShard[lease], l *lease, asked int64, g *g
 		return
 	}
 	ls.of.store.spendLease(&part{form: ls.of.form, begin: g.begin}, granted, used)
-	l.used, l.told = used, now
+	l.used, l.usedAt = used, now
 	l.end = asked + int64(leaseHeld)
 	l.left += granted
 	l.low = l.left / 2
@@ -447,12 +447,12 @@ func (ls *leases) sweep(last bool) {
 			case l.asking != nil:
 			case !ls.of.current(): // its lease is of a limit that has changed: it cannot be spent
 				delete(shard.all, key)
-				ls.of.held.Add(-1)
+				ls.of.heldKeys.Add(-1)
 			case l.left > 0 && now < l.end && (last || idle >= int64(leaseIdle) || l.end-now < int64(leaseHeld/4)):
 				calls = append(calls, ls.returnUnused(shard, l, key, now))
 			case last || idle >= int64(leaseLife) && l.out == 0:
 				delete(shard.all, key)
-				ls.of.held.Add(-1)
+				ls.of.heldKeys.Add(-1)
 			}
 		}
 		shard.Unlock()

@@ -105,7 +105,7 @@ func (s *Store) readLists(ctx context.Context, parts []part) error {
 		case <-within.Done():
 			err := s.where(n, fmt.Errorf("%w: waiting for the record of limits: %w", ErrNotExecuted, within.Err()))
 			s.tally.ended(err)
-			s.ended(n, says(within.Value(callerKey{}).(context.Context), err), slot, err)
+			s.ended(n, healthAfter(within.Value(callerKey{}).(context.Context), err), slot, err)
 			return err
 		}
 	}
@@ -131,7 +131,7 @@ func (s *Store) readList(ctx context.Context, r *list) chan struct{} {
 	r.mu.Unlock()
 	read := func(ctx context.Context) {
 		next := listsOften
-		answered, err := s.askList(ctx, r)
+		answered, err := s.recordList(ctx, r)
 		if err != nil {
 			next = listsSoon
 		}
@@ -159,9 +159,9 @@ func (s *Store) readList(ctx context.Context, r *list) chan struct{} {
 	return done
 }
 
-// askList notes a list in the record of its name, and takes in what that says. It
+// recordList writes a list into the record of its name, and takes in what that says. It
 // reports whether the server answered, be it with a refusal.
-func (s *Store) askList(ctx context.Context, r *list) (answered bool, err error) {
+func (s *Store) recordList(ctx context.Context, r *list) (answered bool, err error) {
 	life := r.life().Milliseconds() + listsStay.Milliseconds()
 	key, args := s.names.lists(r.name), []string{r.text(), number(life), number(listsOlder.Milliseconds())}
 	n, slot := s.nodeOfList(r)
@@ -169,7 +169,7 @@ func (s *Store) askList(ctx context.Context, r *list) (answered bool, err error)
 	defer cancel()
 	reply, err := s.driver.Eval(within, listsScript, []string{key}, s.clock(args))
 	err = s.where(n, classify(err))
-	h := says(ctx, err)
+	h := healthAfter(ctx, err)
 	s.ended(n, h, slot, err)
 	if err != nil {
 		return h == healthGood || unserved(err), err

@@ -57,7 +57,7 @@ func logInBy(o *rueidis.ClientOption, get func(ctx context.Context) (Credentials
 	l.sentinel = rueidis.AuthCredentials{Username: o.Sentinel.Username, Password: o.Sentinel.Password}
 	o.Sentinel.Dialer.Resolver = l.sentinels
 	o.Username, o.Password = "", ""
-	o.AuthCredentialsFn = l.ask
+	o.AuthCredentialsFn = l.credentials
 	dial := o.DialCtxFn
 	o.DialCtxFn = func(ctx context.Context, address string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
 		conn, err := dial(ctx, address, dialer, config)
@@ -123,11 +123,11 @@ func (a *askedAt) accepts(ctx context.Context, c Credentials) error {
 	return err
 }
 
-// ask returns what a connection logs in with. It has no context of its own, so that
+// credentials returns what a connection logs in with. It has no context of its own, so that
 // of the store bounds a call. An open connection is told to send nothing where
 // credentials cannot be had or are refused: an error would end it, with the calls on
 // their way.
-func (l *login) ask(of rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
+func (l *login) credentials(of rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
 	at, _ := of.Address.(*askedAt)
 	if at != nil && at.sentinel {
 		return l.sentinel, nil

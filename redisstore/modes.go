@@ -152,12 +152,12 @@ func (o Modes) withDefaults() Modes {
 type modes struct {
 	store *Store
 	Modes
-	node    string // its name in Redis
-	clock   func() int64
-	local   atomic.Pointer[memstore.Store] // of mode Share; nil until a limit is bound in it
-	held    atomic.Int64                   // keys with something in hand or unsent
-	returns returns                        // what was given back: denials of before are forgotten
-	denied  *denials                       // of requests with several limits; nil if none are kept
+	node     string // its name in Redis
+	clock    func() int64
+	local    atomic.Pointer[memstore.Store] // of mode Share; nil until a limit is bound in it
+	heldKeys atomic.Int64                   // keys with something in hand or unsent
+	returns  returns                        // what was given back: denials of before are forgotten
+	denied   *denials                       // of requests with several limits; nil if none are kept
 
 	once    sync.Once                            // start
 	mu      sync.Mutex                           // guards what follows
@@ -241,9 +241,9 @@ func (v *view) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &modeBound{modes: v.modes, name: name, all: make([]*boundLimit, len(limits)), whole: bnd.(*bound)}
+	b := &modeBound{modes: v.modes, name: name, all: make([]*boundLimit, len(limits)), onServer: bnd.(*bound)}
 	for i, l := range limits {
-		b.all[i] = v.boundLimit(v.mode, l, b.whole.limits[i], b.whole.forms[i])
+		b.all[i] = v.boundLimit(v.mode, l, b.onServer.limits[i], b.onServer.forms[i])
 	}
 	return b, nil
 }
@@ -387,8 +387,8 @@ func (m *modes) close() {
 	close(m.done)
 	m.running.Wait()
 	m.sweep(true)
-	m.sweep(true)   // what came in behind what had been lost on its way
-	m.held.Store(0) // what could not be sent is lost with the process
+	m.sweep(true)       // what came in behind what had been lost on its way
+	m.heldKeys.Store(0) // what could not be sent is lost with the process
 	if shares := m.local.Load(); shares != nil {
 		_ = shares.Close()
 	}

@@ -15,10 +15,10 @@ import (
 // modeBound implements [stint.Bound]: limits on one key, each in its mode.
 type modeBound struct {
 	*modes
-	name  string
-	all   []*boundLimit
-	whole *bound      // all of them as the server holds them; nil in mode Share
-	local stint.Bound // all of them in memory; nil but in mode Share
+	name     string
+	all      []*boundLimit
+	onServer *bound      // all of them as the server holds them; nil in mode Share
+	local    stint.Bound // all of them in memory; nil but in mode Share
 }
 
 // Limits implements [stint.Bound].
@@ -58,12 +58,12 @@ func (b *modeBound) Decide(ctx context.Context, op meter.Op, key string, cost in
 // An item is one limit of a request with several layers.
 type item struct {
 	*boundLimit
-	key    string
-	weight int64
-	answer *stint.Decision // where its own goes, or nil
-	own    stint.Decision  // in its own units
-	held   hold
-	told   bool // own is what it answered
+	key      string
+	weight   int64
+	answer   *stint.Decision // where its own goes, or nil
+	own      stint.Decision  // in its own units
+	charge   localCharge
+	answered bool // own is what it answered
 }
 
 // flatten returns the limits of a request.
@@ -159,7 +159,7 @@ func (m *modes) unwrap(layers []stint.Layer) []stint.Layer {
 	for i := range out {
 		b := out[i].Bound.(*modeBound)
 		if out[i].Bound = b.local; b.local == nil {
-			out[i].Bound = b.whole
+			out[i].Bound = b.onServer
 		}
 	}
 	return out
@@ -192,7 +192,7 @@ func (o *boundLimit) decide(ctx context.Context, op meter.Op, key string, cost i
 		return stint.Decision{}, stint.ErrCost
 	}
 	if op == meter.OpTake && cost > 0 || op == meter.OpPeek && o.async != nil {
-		var h hold
+		var h localCharge
 		result, d, err := o.take(ctx, op, key, cost, &h)
 		if result == passed && o.lease != nil {
 			d = o.lease.describe(key, cost)
@@ -215,7 +215,7 @@ func (o *boundLimit) allow(ctx context.Context, key string, cost int64) (bool, e
 		d, err := o.decide(ctx, meter.OpTake, key, cost)
 		return d.Allowed, err
 	}
-	var h hold
+	var h localCharge
 	result, d, err := o.lease.take(ctx, key, cost, &h)
 	if result == passed {
 		return true, nil
@@ -232,7 +232,7 @@ func (o *boundLimit) allow(ctx context.Context, key string, cost int64) (bool, e
 }
 
 // take decides here, if this mode can.
-func (o *boundLimit) take(ctx context.Context, op meter.Op, key string, cost int64, h *hold) (outcome, stint.Decision, error) {
+func (o *boundLimit) take(ctx context.Context, op meter.Op, key string, cost int64, h *localCharge) (outcome, stint.Decision, error) {
 	switch {
 	case o.lease != nil:
 		return o.lease.take(ctx, key, cost, h)
@@ -274,7 +274,7 @@ func (o *boundLimit) decideByServer(ctx context.Context, op meter.Op, key string
 const shareFor = time.Minute
 
 // reserve takes a share that can be put back.
-func (o *boundLimit) reserve(ctx context.Context, key string, cost int64, h *hold) (outcome, stint.Decision, error) {
+func (o *boundLimit) reserve(ctx context.Context, key string, cost int64, h *localCharge) (outcome, stint.Decision, error) {
 	d, id, err := o.local.Load().Reserve(ctx, []stint.Layer{{Bound: o.share, Key: key}}, cost, shareFor)
 	h.units, h.id = cost, id
 	if err != nil || !d.Allowed {
@@ -285,7 +285,7 @@ func (o *boundLimit) reserve(ctx context.Context, key string, cost int64, h *hol
 
 // settle ends a hold: the request was let through, or what it took here goes
 // back.
-func (o *boundLimit) settle(key string, h hold, needed bool) {
+func (o *boundLimit) settle(key string, h localCharge, needed bool) {
 	switch {
 	case o.lease != nil:
 		o.lease.settle(key, h, needed)
@@ -351,7 +351,7 @@ func (m *modes) decideAll(ctx context.Context, op meter.Op, items []item, cost i
 			putBack(items, 0)
 			return stint.Decision{}, err
 		}
-		denied = denied || it.told && !it.own.Allowed
+		denied = denied || it.answered && !it.own.Allowed
 		if denied && op != meter.OpPeek {
 			break
 		}
@@ -371,23 +371,23 @@ func (m *modes) decideAll(ctx context.Context, op meter.Op, items []item, cost i
 func (it *item) try(ctx context.Context, op meter.Op, cost int64) error {
 	units, fits := it.units(cost)
 	if !fits {
-		it.told = true
+		it.answered = true
 		it.own = stint.Decision{Limit: it.limit.Capacity(), Denied: 1, RetryAfter: stint.Never}
 		return nil
 	}
 	if op == meter.OpPeek || units == 0 {
 		d, err := it.share.Decide(ctx, meter.OpPeek, it.key, units)
-		it.own, it.told = d, true
+		it.own, it.answered = d, true
 		return err
 	}
-	it.held.kept = true
-	result, d, err := it.take(ctx, meter.OpTake, it.key, units, &it.held)
+	it.charge.kept = true
+	result, d, err := it.take(ctx, meter.OpTake, it.key, units, &it.charge)
 	if result == passed && it.lease != nil {
 		d = it.lease.describe(it.key, units)
 	}
-	it.own, it.told = d, result != byServer
+	it.own, it.answered = d, result != byServer
 	if result != passed {
-		it.held = hold{}
+		it.charge = localCharge{}
 	}
 	return err
 }
@@ -397,7 +397,7 @@ func (it *item) try(ctx context.Context, op meter.Op, cost int64) error {
 func (m *modes) rest(ctx context.Context, op meter.Op, items []item, cost int64) (int64, error) {
 	of := make([]*item, 0, len(items))
 	for i := range items {
-		if it := &items[i]; !it.told {
+		if it := &items[i]; !it.answered {
 			of = append(of, it)
 		}
 	}
@@ -418,7 +418,7 @@ func (m *modes) rest(ctx context.Context, op meter.Op, items []item, cost int64)
 		return 0, err
 	}
 	for i, it := range of {
-		it.own, it.told = answers[i], true
+		it.own, it.answered = answers[i], true
 	}
 	if op == meter.OpTakeUpTo {
 		cost = d.Taken
@@ -433,16 +433,16 @@ func (m *modes) rest(ctx context.Context, op meter.Op, items []item, cost int64)
 func putBack(items []item, taken int64) {
 	for i := range items {
 		it := &items[i]
-		if it.held.units == 0 {
+		if it.charge.units == 0 {
 			continue
 		}
 		if it.mode == Share { // which alone may have held more than was taken
 			units, _ := it.units(taken)
-			_, _ = it.local.Load().Settle(context.Background(), it.held.id, units)
+			_, _ = it.local.Load().Settle(context.Background(), it.charge.id, units)
 		} else {
-			it.settle(it.key, it.held, taken > 0)
+			it.settle(it.key, it.charge, taken > 0)
 		}
-		it.held = hold{}
+		it.charge = localCharge{}
 	}
 }
 
@@ -450,7 +450,7 @@ func putBack(items []item, taken int64) {
 func join(op meter.Op, items []item, taken int64) (d stint.Decision) {
 	allowed, first := true, true
 	for i := range items {
-		if it := &items[i]; it.told && !it.own.Allowed {
+		if it := &items[i]; it.answered && !it.own.Allowed {
 			d.Denied |= 1 << uint(i)
 			allowed = false
 		}
@@ -462,7 +462,7 @@ func join(op meter.Op, items []item, taken int64) (d stint.Decision) {
 	denied := d.Denied
 	for i := range items {
 		it := &items[i]
-		if !it.told {
+		if !it.answered {
 			it.own = stint.Decision{Allowed: true, Limit: it.limit.Capacity(), Remaining: it.limit.Capacity()}
 		}
 		it.own.Taken, _ = it.units(taken)
@@ -473,7 +473,7 @@ func join(op meter.Op, items []item, taken int64) (d stint.Decision) {
 		of.Limit /= it.weight
 		of.Remaining /= it.weight
 		switch {
-		case !it.told: // it was spared
+		case !it.answered: // it was spared
 		case first:
 			d, first = of, false
 			d.Tightest = i

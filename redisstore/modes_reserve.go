@@ -147,7 +147,7 @@ func (m *modes) divide(layers []stint.Layer) (d divided, err error) {
 		if layer.Bound = b.local; b.local != nil {
 			d.here = append(d.here, layer)
 		} else {
-			layer.Bound = b.whole
+			layer.Bound = b.onServer
 			d.there = append(d.there, layer)
 		}
 		for range b.all {

@@ -216,9 +216,9 @@ func (n *node) unavailable() error {
 	return ErrUnavailable
 }
 
-// told notes what a call, or a try, says of the server. A connection that broke says
+// observe records what a call, or a try, says of the server. A connection that broke says
 // nothing of the login: each that is left from before does so once.
-func (n *node) told(h health, err error) {
+func (n *node) observe(h health, err error) {
 	switch known := n.cause.Load(); {
 	case h == healthBad && refuses(err):
 		n.cause.Store(&cause{err.Error(), err})
@@ -251,10 +251,10 @@ type nodes struct {
 	slots  atomic.Pointer[[slots]*node] // of a cluster, once it has said who serves what
 	apart  atomic.Bool                  // scripts are refused keys of several slots
 
-	mu     sync.Mutex // guards what follows
-	named  map[string]*node
-	asking bool
-	asked  time.Time
+	mu      sync.Mutex // guards what follows
+	named   map[string]*node
+	asking  bool
+	askedAt time.Time
 }
 
 const askEvery = 100 * time.Millisecond // at most, which node serves which slots
@@ -322,7 +322,7 @@ func (s *Store) lookAround() {
 	n := &s.nodes
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !ok || n.asking || time.Since(n.asked) < askEvery {
+	if !ok || n.asking || time.Since(n.askedAt) < askEvery {
 		return
 	}
 	n.asking = s.background(func(ctx context.Context) {
@@ -331,7 +331,7 @@ func (s *Store) lookAround() {
 		ranges, err := t.Slots(within)
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		n.asking, n.asked = false, time.Now()
+		n.asking, n.askedAt = false, time.Now()
 		if err == nil {
 			n.take(ranges)
 		}
@@ -376,7 +376,7 @@ func (n *nodes) each(do func(name string, n *node)) {
 
 // ended notes how a call on a slot of the node ended.
 func (s *Store) ended(n *node, h health, slot uint16, err error) {
-	n.told(h, err)
+	n.observe(h, err)
 	probe := n.breaker.ended(h, slot)
 	if s.driver.Cluster() && (h == healthBad || unserved(err)) {
 		s.lookAround()
@@ -413,8 +413,8 @@ func (s *Store) try(ctx context.Context, slot uint16) health {
 	n := s.nodeOf(slot)
 	r := s.callDetached(within, n, []string{s.names.probe(slot)}, []string{"d"})
 	err := s.where(n, classify(r.err))
-	h := says(ctx, err)
-	n.told(h, err)
+	h := healthAfter(ctx, err)
+	n.observe(h, err)
 	return h
 }
 

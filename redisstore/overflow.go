@@ -320,11 +320,11 @@ const (
 
 // A room is how many keys a node has room for, as far as it is this store's.
 type room struct {
-	known  atomic.Bool
-	left   atomic.Int64 // keys until the next look
-	plenty atomic.Int64 // below which that is due
-	looks  atomic.Bool  // one is on its way
-	next   atomic.Int64 // not before, on the store's monotonic clock
+	known    atomic.Bool
+	left     atomic.Int64 // keys until the next look
+	plenty   atomic.Int64 // below which that is due
+	checking atomic.Bool  // one is on its way
+	next     atomic.Int64 // not before, on the store's monotonic clock
 }
 
 // roomy reports whether the node of a slot has room for another key: known is
@@ -334,8 +334,8 @@ func (s *Store) roomy(slot uint16) (is, known bool) {
 	n := s.nodeOf(slot)
 	r := &n.room
 	is, known = r.left.Load() > 0, r.known.Load()
-	if known && !is && !r.looks.Load() && int64(s.since()) >= r.next.Load() {
-		s.look(n, slot)
+	if known && !is && !r.checking.Load() && int64(s.since()) >= r.next.Load() {
+		s.checkRoom(n, slot)
 	}
 	return is, known
 }
@@ -347,23 +347,23 @@ func (s *Store) fill(slot uint16, keys int64) {
 	r := &n.room
 	left := r.left.Add(-keys)
 	now := int64(s.since())
-	if now < r.next.Load() || r.looks.Load() {
+	if now < r.next.Load() || r.checking.Load() {
 		return
 	}
 	if due := r.next.Load() + int64(roomOften-roomSoon); r.known.Load() && left >= r.plenty.Load() && now < due {
 		return
 	}
-	s.look(n, slot)
+	s.checkRoom(n, slot)
 }
 
-// look asks a node how much room there is, in the background.
-func (s *Store) look(n *node, slot uint16) {
+// checkRoom asks a node how much room there is, in the background.
+func (s *Store) checkRoom(n *node, slot uint16) {
 	r := &n.room
-	if !r.looks.CompareAndSwap(false, true) {
+	if !r.checking.CompareAndSwap(false, true) {
 		return
 	}
 	if !s.background(func(ctx context.Context) {
-		defer r.looks.Store(false)
+		defer r.checking.Store(false)
 		reply, err := s.eval(ctx, []string{s.names.probe(slot)}, []string{"I"})
 		pause := roomSoon
 		if err == nil && !r.take(reply) {
@@ -371,7 +371,7 @@ func (s *Store) look(n *node, slot uint16) {
 		}
 		r.next.Store(int64(s.since() + pause))
 	}) {
-		r.looks.Store(false)
+		r.checking.Store(false)
 	}
 }
 

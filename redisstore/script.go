@@ -186,7 +186,7 @@ func (s *Store) callLimited(parent, ctx context.Context, keys, args []string) (a
 	s.tally.lasted(took)
 	n.calls.Add(1)
 	n.took.Add(int64(took))
-	h := says(parent, r.err)
+	h := healthAfter(parent, r.err)
 	if h == healthBad && hurried && word(r.err) == "" { // other calls of its request have used up the time
 		h = healthUnknown
 	}
@@ -463,10 +463,10 @@ func word(err error) string {
 	return word
 }
 
-// says returns what a call's error says about the server. A server that answers is
+// healthAfter returns what a call's error says about the server. A server that answers is
 // well, whatever the answer, unless it serves no caller. A caller that gave up by
 // itself says nothing.
-func says(ctx context.Context, err error) health {
+func healthAfter(ctx context.Context, err error) health {
 	switch word(err) {
 	case "":
 	case "CLUSTERDOWN":

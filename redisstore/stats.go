@@ -98,7 +98,7 @@ var tookBounds = [11]time.Duration{
 // Stats returns what the store is doing now, and has done. Numbers that change
 // meanwhile may be of moments that differ a little.
 func (s *Store) Stats() Stats {
-	st := Stats{Calls: s.calls.Load(), Held: s.modes.held.Load(), Overflowed: s.shared.Load(), OverflowDenied: s.sharedDenied.Load()}
+	st := Stats{Calls: s.calls.Load(), Held: s.modes.heldKeys.Load(), Overflowed: s.shared.Load(), OverflowDenied: s.sharedDenied.Load()}
 	s.tally.fill(&st)
 	s.nodes.each(func(name string, n *node) {
 		one := NodeStats{Node: name, Calls: n.calls.Load(), Took: time.Duration(n.took.Load()), Open: !n.lets()}

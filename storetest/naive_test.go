@@ -155,7 +155,7 @@ func (s *naive) meet(c cell) (undo func()) {
 		from := met[len(met)-1]
 		old := s.states[cell{from, c.key}]
 		to := make([]uint64, max(len(old), s.meters[c.limit].Words()))
-		s.meters[c.limit].Adopt(to, old, s.meters[from], now)
+		s.meters[c.limit].Migrate(to, old, s.meters[from], now)
 		s.states[c] = to
 	}
 	s.met[at] = append(slices.Clone(met), c.limit)

@@ -71,7 +71,7 @@ func (c *proxyCmd) Run(e *env) error {
 	ctx, stop := signal.NotifyContext(e.ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	context.AfterFunc(ctx, stop)
-	defer relieveCollector()()
+	defer setGCHeadroom()()
 	c.declared, c.operators = true, c.Admin
 	upstream, err := c.upstream()
 	if err != nil {

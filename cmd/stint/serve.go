@@ -59,7 +59,7 @@ func (c *serveCmd) Run(e *env) error {
 	ctx, stop := signal.NotifyContext(e.ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	context.AfterFunc(ctx, stop)
-	defer relieveCollector()()
+	defer setGCHeadroom()()
 	if c.Demo && c.Rules == "" {
 		return c.demo(ctx, e, c.HTTP)
 	}
@@ -195,11 +195,11 @@ var dialects = map[string]httplimit.Dialect{
 // pages that are never written to are never there.
 const headroom = 32 << 20
 
-// relieveCollector keeps the collector from running for every few megabytes of
+// setGCHeadroom keeps the collector from running for every few megabytes of
 // garbage, of which each request leaves some, while little is live. It lasts
 // until the function that it returns is called. It does nothing if GOGC or
 // GOMEMLIMIT is set.
-func relieveCollector() (end func()) {
+func setGCHeadroom() (end func()) {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return func() {}
 	}

@@ -73,7 +73,7 @@ func (c *simulateCmd) byRules(e *env) error {
 		if len(bytes.TrimSpace(in.Bytes())) == 0 {
 			continue
 		}
-		answer, err := c.ruled(e, p, &clock, in.Bytes(), &result)
+		answer, err := c.answerLine(e, p, &clock, in.Bytes(), &result)
 		if err != nil {
 			return fmt.Errorf("line %d: %w", n, err)
 		}
@@ -84,8 +84,8 @@ func (c *simulateCmd) byRules(e *env) error {
 	return in.Err()
 }
 
-// ruled answers one line.
-func (c *simulateCmd) ruled(e *env, p *policy.Policy, clock *simulate.Clock, line []byte, result *policy.Result) (*ruledAnswer, error) {
+// answerLine answers one line.
+func (c *simulateCmd) answerLine(e *env, p *policy.Policy, clock *simulate.Clock, line []byte, result *policy.Result) (*ruledAnswer, error) {
 	var r wholeRequest
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()

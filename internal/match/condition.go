@@ -366,15 +366,15 @@ func ParseNet(text string) (p netip.Prefix, reason, hint string) {
 // holdsAll reports whether each range of o is in a range of the set.
 func (s *netSet) holdsAll(o *netSet) bool {
 	for p := range o.nets {
-		if !s.holds(p) {
+		if !s.containsPrefix(p) {
 			return false
 		}
 	}
 	return true
 }
 
-// holds reports whether one range of the set contains p.
-func (s *netSet) holds(p netip.Prefix) bool {
+// containsPrefix reports whether one range of the set contains p.
+func (s *netSet) containsPrefix(p netip.Prefix) bool {
 	for _, n := range s.bits[family(p.Addr())] {
 		if n > p.Bits() {
 			break

@@ -37,7 +37,7 @@ func (f *File) Warnings() []Warning {
 			runtime.Gosched()
 		}
 		if one.Shadow && one.Final {
-			w.say(one, "drop one of them", "final has no effect in shadow")
+			w.warn(one, "drop one of them", "final has no effect in shadow")
 		}
 	}
 	return w.all
@@ -51,7 +51,7 @@ type warner struct {
 	compared int
 }
 
-func (w *warner) say(r *Rule, hint, format string, args ...any) {
+func (w *warner) warn(r *Rule, hint, format string, args ...any) {
 	w.sayAt(r, r.Line, r.Column, hint, format, args...)
 }
 
@@ -90,7 +90,7 @@ func (w *warner) freeKey(r *Rule) {
 			return
 		}
 	}
-	w.say(r, "add a rule for the same requests with key: [ip]",
+	w.warn(r, "add a rule for the same requests with key: [ip]",
 		"a client can have as many keys as it sends values of %s, and no other rule holds it by address", a.Name)
 }
 
@@ -102,10 +102,10 @@ func (r *Rule) limits() bool {
 // client warns of what a client can say in its own favour.
 func (w *warner) client(r *Rule) {
 	if r.Cost.Fixed == 0 && r.Cost.By.Free() && r.Cost.Min < 1 {
-		w.say(r, "drop min: 0 unless a proxy sets it", "a client that says %s: 0 pays nothing", r.Cost.By.Name)
+		w.warn(r, "drop min: 0 unless a proxy sets it", "a client that says %s: 0 pays nothing", r.Cost.By.Name)
 	}
 	if r.Tiers != nil && r.Tiers.By.Free() {
-		w.say(r, "use an attribute that your program has verified", "a client chooses its tier by %s", r.Tiers.By.Name)
+		w.warn(r, "use an attribute that your program has verified", "a client chooses its tier by %s", r.Tiers.By.Name)
 	}
 }
 
@@ -120,7 +120,7 @@ func (w *warner) impossible(r *Rule) {
 		for _, l := range p.Limits {
 			if least > l.Capacity() && !said[l] {
 				said[l] = true
-				w.say(r, "", "a request costs %d and %s lets through %d at most: none can ever pass", least, l, l.Capacity())
+				w.warn(r, "", "a request costs %d and %s lets through %d at most: none can ever pass", least, l, l.Capacity())
 			}
 		}
 	}
@@ -136,7 +136,7 @@ func (w *warner) unreachable(r *Rule) {
 			return
 		}
 		if w.covers(o.Match, r.Match) {
-			w.say(r, "put it first, or narrow the other", "never reached: rule %s ends the matching for all its requests", o.Name)
+			w.warn(r, "put it first, or narrow the other", "never reached: rule %s ends the matching for all its requests", o.Name)
 			return
 		}
 	}

@@ -202,7 +202,7 @@ func (c *chooser) keep(n int) int {
 }
 
 // choose finds the limit.
-func (c *chooser) choose(ctx context.Context, r *reading, demand *curve, who told) (*Choice, error) {
+func (c *chooser) choose(ctx context.Context, r *reading, demand *curve, who reportData) (*Choice, error) {
 	all, err := c.candidates(ctx, demand)
 	if err != nil {
 		return nil, err

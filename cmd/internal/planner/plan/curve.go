@@ -98,10 +98,10 @@ func (c *curve) add(events []event) {
 		for i := range events[:n] {
 			e, d := &events[i], near[i]
 			if e.at >= c.days.end {
-				c.turn(e.at)
+				c.beginDay(e.at)
 			}
 			if c.days.day != d.day {
-				d.turn(c.days.day)
+				d.beginDay(c.days.day)
 				c.days.active = append(c.days.active, e.id)
 			}
 			c.days.requests++
@@ -117,8 +117,8 @@ func (d *demand) within(rate int, burst int64) bool {
 	return most <= burst && most < longestCost
 }
 
-// turn begins a day.
-func (d *demand) turn(day int32) {
+// beginDay begins a day.
+func (d *demand) beginDay(day int32) {
 	d.day, d.alone = day, 0
 	for k := range d.levels {
 		d.levels[k].today = 0

@@ -41,8 +41,8 @@ type days struct {
 	all      []Day
 }
 
-// turn ends the day at hand and begins that of a moment.
-func (c *curve) turn(at int64) {
+// beginDay ends the day at hand and begins that of a moment.
+func (c *curve) beginDay(at int64) {
 	c.closeDay()
 	d := &c.days
 	d.active, d.requests = d.active[:0], 0

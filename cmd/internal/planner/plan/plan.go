@@ -335,7 +335,7 @@ func (w *run) report(ctx context.Context, cut bool) (*Report, error) {
 		ctx = context.WithoutCancel(ctx) // it has ended the pipes, and that is all
 	}
 	report := &Report{Key: o.keyText(), Results: []Result{}, asked: o.Choose != nil, Findings: append([]Finding{}, w.findings()...)}
-	who := told{
+	who := reportData{
 		options: o, series: &w.traffic.series.timeline, weighed: w.extraction.cost >= 0, name: w.name,
 		clients: w.counted(), sent: w.traffic.sent,
 	}

@@ -257,8 +257,8 @@ type Denied struct {
 	id uint32
 }
 
-// told is what a report needs to know about clients.
-type told struct {
+// reportData is what a report needs to know about clients.
+type reportData struct {
 	options *Options
 	series  *timeline
 	clients int64
@@ -268,7 +268,7 @@ type told struct {
 }
 
 // report says what the limit did.
-func (r *replay) report(t told) Result {
+func (r *replay) report(t reportData) Result {
 	res := Result{
 		Limit: r.text, Key: t.options.keyText(), Requests: r.total,
 		Denied: r.sum, Allowed: r.total - r.sum,

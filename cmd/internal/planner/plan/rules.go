@@ -92,13 +92,13 @@ func (g *ruling) add(events []event) {
 		}
 		g.all.count(e, g.result.Decision.Allowed)
 		for k := range g.result.Rules {
-			g.hold(e, k)
+			g.note(e, k)
 		}
 	}
 }
 
-// hold notes what one layer said of a request.
-func (g *ruling) hold(e *event, k int) {
+// note records what one layer said of a request.
+func (g *ruling) note(e *event, k int) {
 	one := g.layer(g.result.Rules[k].RuleLimit)
 	key := []byte(g.result.Key(k))
 	id, fresh := one.clients.number(hashKey(key), key)
@@ -133,7 +133,7 @@ type Ruled struct {
 
 // report says what each limit of the rules did, those in shadow as if they
 // were not.
-func (g *ruling) report(who told) (all []Result, total Ruled, err error) {
+func (g *ruling) report(who reportData) (all []Result, total Ruled, err error) {
 	if g.err != nil {
 		return nil, total, g.err
 	}

@@ -110,7 +110,7 @@ func rising(events []event) []int {
 			end++
 		}
 		if events[end-1].at < events[start].at {
-			turn(events[start:end])
+			reverse(events[start:end])
 		}
 		for end < len(events) && events[end].at >= events[end-1].at {
 			end++
@@ -121,8 +121,8 @@ func rising(events []event) []int {
 	return runs
 }
 
-// turn turns events around, those of one moment excepted among themselves.
-func turn(events []event) {
+// reverse puts events into the opposite order, those of one moment excepted among themselves.
+func reverse(events []event) {
 	reverse := func(e []event) {
 		for i, j := 0, len(e)-1; i < j; i, j = i+1, j-1 {
 			e[i], e[j] = e[j], e[i]

@@ -170,16 +170,16 @@ var gauges = []gauge{
 		prometheus.GaugeValue, func(s memstore.Stats) float64 { return float64(s.Limits) }),
 }
 
-// held collects what the store holds, once there is one to watch.
-type held struct{ o *Observer }
+// storeCollector collects what the store holds, once there is one to watch.
+type storeCollector struct{ o *Observer }
 
-func (h held) Describe(to chan<- *prometheus.Desc) {
+func (h storeCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, g := range gauges {
 		to <- g.desc
 	}
 }
 
-func (h held) Collect(to chan<- prometheus.Metric) {
+func (h storeCollector) Collect(to chan<- prometheus.Metric) {
 	store := h.o.store.Load()
 	if store == nil {
 		return
@@ -297,11 +297,11 @@ type Shared struct {
 
 // WatchShared adds a store that other processes use too to the metrics: ask is
 // called for each scrape. A second call replaces the store of the first.
-func (o *Observer) WatchShared(ask func() Shared) { o.shared.ask.Store(&ask) }
+func (o *Observer) WatchShared(ask func() Shared) { o.shared.read.Store(&ask) }
 
 // shared collects the statistics of a shared store, once there is one.
 type shared struct {
-	ask atomic.Pointer[func() Shared]
+	read atomic.Pointer[func() Shared]
 }
 
 // A sharedMetric is one number of a shared store.
@@ -370,7 +370,7 @@ func (s *shared) Describe(to chan<- *prometheus.Desc) {
 }
 
 func (s *shared) Collect(to chan<- prometheus.Metric) {
-	ask := s.ask.Load()
+	ask := s.read.Load()
 	if ask == nil {
 		return
 	}
@@ -436,13 +436,13 @@ func (w warnings) Collect(to chan<- prometheus.Metric) {
 
 // webhooks collects what became of warnings, once there is a webhook.
 type webhooks struct {
-	ask atomic.Pointer[func() (sent, failed, dropped uint64)]
+	read atomic.Pointer[func() (sent, failed, dropped uint64)]
 }
 
 func (w *webhooks) Describe(to chan<- *prometheus.Desc) { to <- webhookDesc }
 
 func (w *webhooks) Collect(to chan<- prometheus.Metric) {
-	ask := w.ask.Load()
+	ask := w.read.Load()
 	if ask == nil {
 		return
 	}

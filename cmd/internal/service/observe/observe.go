@@ -113,7 +113,7 @@ func New(o Options) *Observer {
 	ob.registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		ob.took, counters{ob}, &ob.reload, held{ob}, &ob.shared, &ob.saved, &ob.webhook, warnings{ob}, newBuild(o.Version),
+		ob.took, counters{ob}, &ob.reload, storeCollector{ob}, &ob.shared, &ob.saved, &ob.webhook, warnings{ob}, newBuild(o.Version),
 	)
 	if o.Log != nil {
 		if o.Period <= 0 {
@@ -152,7 +152,9 @@ func (o *Observer) WatchSnapshot(saved func() time.Time) { o.saved.saved.Store(&
 
 // WatchWebhook adds what became of warnings to the metrics: ask is called for each
 // scrape.
-func (o *Observer) WatchWebhook(ask func() (sent, failed, dropped uint64)) { o.webhook.ask.Store(&ask) }
+func (o *Observer) WatchWebhook(ask func() (sent, failed, dropped uint64)) {
+	o.webhook.read.Store(&ask)
+}
 
 // Reloaded notes an attempt to read the rules, the first one at the start
 // included; err is why they were not taken. Without a call there are no metrics

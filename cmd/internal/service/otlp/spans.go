@@ -51,7 +51,7 @@ func (e *Exporter) Decided(r *policy.Result, q observe.Request) {
 		TraceID: trace.ID, SpanID: hex.EncodeToString(id[:]), Parent: trace.Parent, Name: "stint.rate_limit", Kind: kindInternal,
 		Start: nanos(now.Add(-q.Took - q.Waited)), End: nanos(now),
 		Attributes: []attribute{
-			text(prefix+"result", resultOf(r)), whole(prefix+"limit", r.Decision.Limit), whole(prefix+"remaining", r.Decision.Remaining),
+			text(prefix+"result", resultOf(r)), intAttribute(prefix+"limit", r.Decision.Limit), intAttribute(prefix+"remaining", r.Decision.Remaining),
 		},
 	}
 	if r.Tightest >= 0 {
@@ -87,6 +87,6 @@ func resultOf(r *policy.Result) string {
 
 func nanos(t time.Time) string { return strconv.FormatInt(t.UnixNano(), 10) }
 
-func whole(key string, n int64) attribute {
+func intAttribute(key string, n int64) attribute {
 	return attribute{key, map[string]any{"intValue": strconv.FormatInt(n, 10)}}
 }

@@ -50,7 +50,7 @@ func since(now, was uint64) uint64 {
 func (h *hour) add(now time.Time, requests observe.Requests, said map[string]observe.RuleCounts) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.turn(now)
+	h.advance(now)
 	if h.said != nil {
 		h.all[h.column%columns].add(since(requests.Allowed, h.was.Allowed), since(requests.Denied, h.was.Denied))
 		for rule, s := range said {
@@ -79,9 +79,9 @@ func (h *hour) of(rule string) *[minutes]count {
 	return one
 }
 
-// turn empties the columns that have come round since, and forgets rules that
+// advance empties the columns that have come round since, and forgets rules that
 // said nothing for an hour.
-func (h *hour) turn(now time.Time) {
+func (h *hour) advance(now time.Time) {
 	column, minute := now.Unix()/int64(columnLong/time.Second), now.Unix()/60
 	for k := range min(max(column-h.column, 0), columns) {
 		h.all[(column-k)%columns] = count{}
@@ -133,7 +133,7 @@ func ruleHistory(name string, one *[minutes]count, minute int64) RuleHistory {
 func (h *hour) history(now time.Time, n int) *History {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.turn(now)
+	h.advance(now)
 	out := &History{To: time.Unix((h.column+1)*int64(columnLong/time.Second), 0).UTC(), Step: int(columnLong / time.Second),
 		Allowed: make([]uint32, columns), Denied: make([]uint32, columns), Rules: []RuleHistory{}}
 	for i := range int64(columns) {
@@ -167,7 +167,7 @@ func (h *hour) history(now time.Time, n int) *History {
 func (h *hour) rule(now time.Time, name string) RuleHistory {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.turn(now)
+	h.advance(now)
 	one := h.rules[name]
 	if one == nil {
 		one = new([minutes]count)

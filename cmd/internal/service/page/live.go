@@ -54,7 +54,7 @@ func (l *live) run(ctx context.Context, p *Page) {
 	ticks := time.NewTicker(tick)
 	defer ticks.Stop()
 	for n := 0; ; n++ {
-		l.look(p, n%hourEvery == 0)
+		l.publish(p, n%hourEvery == 0)
 		select {
 		case <-ctx.Done():
 			l.mu.Lock()
@@ -67,8 +67,8 @@ func (l *live) run(ctx context.Context, p *Page) {
 	}
 }
 
-// look counts, and sends to the streams.
-func (l *live) look(p *Page, also bool) {
+// publish counts, and sends to the streams.
+func (l *live) publish(p *Page, also bool) {
 	at, requests := time.Now(), p.o.Observer.Requests()
 	l.mu.Lock()
 	l.rates.add(at, requests)

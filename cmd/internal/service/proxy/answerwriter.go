@@ -95,7 +95,7 @@ func (s *slowStream) waits() {
 	defer s.mu.Unlock()
 	s.waiting, s.seen = true, s.conn.written.Load()
 	if s.timer == nil {
-		s.timer = time.AfterFunc(s.pace.step(), s.look)
+		s.timer = time.AfterFunc(s.pace.step(), s.check)
 		return
 	}
 	s.timer.Reset(s.pace.step())
@@ -110,9 +110,9 @@ func (s *slowStream) goesOn(n int) {
 	s.pace.spend(0, int64(n))
 }
 
-// look resets the stream if it has waited too long. The handler cannot end
+// check resets the stream if it has waited too long. The handler cannot end
 // meanwhile, after which its control must not be used.
-func (s *slowStream) look() {
+func (s *slowStream) check() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.waiting {

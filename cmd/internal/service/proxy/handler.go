@@ -89,7 +89,7 @@ type Handler struct {
 	holds atomic.Pointer[holding]
 	own   *transport // when Options had none
 
-	asked   atomic.Int64 // requests that the upstream has not begun to answer
+	pending atomic.Int64 // requests that the upstream has not begun to answer
 	sampled *slog.Logger
 
 	passed, denied, refused atomic.Int64
@@ -118,7 +118,7 @@ func NewHandler(o Options) (*Handler, error) {
 		h.o.Transport = h.own
 	}
 	behind := &httputil.ReverseProxy{
-		Transport:    asking{h.o.Transport, &h.asked},
+		Transport:    asking{h.o.Transport, &h.pending},
 		Rewrite:      h.rewrite,
 		ErrorHandler: h.badGateway,
 		ErrorLog:     h.log,

@@ -21,7 +21,7 @@ const (
 // already, or this one has lain so long that its client has likely given up.
 // What is refused at once leaves time for what can still be answered in time.
 func (h *Handler) overloaded(r *http.Request) string {
-	if h.o.MaxInFlight > 0 && h.asked.Load() >= int64(h.o.MaxInFlight) {
+	if h.o.MaxInFlight > 0 && h.pending.Load() >= int64(h.o.MaxInFlight) {
 		return "too many requests wait for the server behind"
 	}
 	leave, why := h.enter(r)

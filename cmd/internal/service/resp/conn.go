@@ -21,7 +21,7 @@ const (
 	toBegin = time.Second
 	// A connection is looked at so often, for so long each time, before it is
 	// closed: a command may have arrived that was not read yet.
-	looks   = 3
+	lingers = 3
 	lookFor = time.Millisecond
 )
 
@@ -43,9 +43,9 @@ type conn struct {
 	result policy.Result
 	last   bucket // of the last CL.THROTTLE: the next is often alike
 
-	mu    sync.Mutex // orders deadlines
-	until time.Time  // when the connection ends, if it is to
-	looks int        // how often it was looked at since it is to end
+	mu       sync.Mutex // orders deadlines
+	until    time.Time  // when the connection ends, if it is to
+	lingered int        // how often it was looked at since it is to end
 }
 
 func newConn(s *Server, with net.Conn) *conn {
@@ -60,25 +60,25 @@ func (c *conn) Read(b []byte) (int, error) {
 	for {
 		n, err := c.net.Read(b)
 		var late net.Error
-		if n > 0 || !errors.As(err, &late) || !late.Timeout() || !c.look() {
+		if n > 0 || !errors.As(err, &late) || !late.Timeout() || !c.linger() {
 			return n, err
 		}
 	}
 }
 
-// look gives what may have arrived a moment to be read, if the connection is to
+// linger gives what may have arrived a moment to be read, if the connection is to
 // end and was not looked at too often.
-func (c *conn) look() bool {
+func (c *conn) linger() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return !c.until.IsZero() && c.lookLocked()
 }
 
 func (c *conn) lookLocked() bool {
-	if c.looks == looks {
+	if c.lingered == lingers {
 		return false
 	}
-	c.looks++
+	c.lingered++
 	return c.net.SetReadDeadline(time.Now().Add(lookFor)) == nil
 }
 

@@ -67,7 +67,7 @@ type Follower struct {
 	since   time.Time
 	problem string             // why the newest is not in force; "" if it is
 	tried   rulesource.Version // the last version that was read, in force or refused
-	turn    chan struct{}      // closed and made anew when tried has changed
+	retried chan struct{}      // closed and made anew when tried has changed
 	source  *Source
 	expiry  *expiries
 	wall    func() time.Time // this machine's clock in tests; nil for time.Now
@@ -92,7 +92,7 @@ func Follow(ctx context.Context, f Following) (*Follower, *File, error) {
 	if f.Log == nil {
 		f.Log = slog.New(slog.DiscardHandler)
 	}
-	w := &Follower{f: f, turn: make(chan struct{}), copy: rulescopy.NewFile(f.Copy), from: f.Source}
+	w := &Follower{f: f, retried: make(chan struct{}), copy: rulescopy.NewFile(f.Copy), from: f.Source}
 	patience := firstPatience
 	kept, there := w.copy.Version()
 	if there {
@@ -228,8 +228,8 @@ func (w *Follower) try(v rulesource.Version) {
 	w.source.mu.Lock()
 	defer w.source.mu.Unlock()
 	w.tried = v
-	close(w.turn)
-	w.turn = make(chan struct{})
+	close(w.retried)
+	w.retried = make(chan struct{})
 }
 
 // Reach returns once a version that was just written to the source, or a later one,
@@ -240,7 +240,7 @@ func (s *Source) Reach(ctx context.Context, v rulesource.Version) {
 	defer stop()
 	for ctx.Err() == nil {
 		s.mu.Lock()
-		tried, turn := s.follower.tried, s.follower.turn
+		tried, turn := s.follower.tried, s.follower.retried
 		s.mu.Unlock()
 		if tried.Epoch > v.Epoch || tried.Epoch == v.Epoch && tried.Revision >= v.Revision && tried.Change >= v.Change {
 			return
@@ -303,7 +303,7 @@ func (w *Follower) trouble(why string) {
 	w.source.mu.Unlock()
 	if !again {
 		w.f.Log.Error("rules: what is held stays in force", "source", w.f.Name, "revision", w.held.Revision, "change", w.held.Change, "err", why)
-		w.source.tell(errors.New(why))
+		w.source.report(errors.New(why))
 	}
 }
 

@@ -178,7 +178,7 @@ func (d *onDemand) forget() {
 func (w *Follower) askFor(r *receiving) {
 	p := w.source.Policy()
 	switch {
-	case !r.asks:
+	case !r.onDemand:
 		if w.demand != nil {
 			p.BeforeLookup(nil)
 			w.demand = nil
@@ -190,8 +190,8 @@ func (w *Follower) askFor(r *receiving) {
 	case r.set != nil:
 		w.demand.forget()
 	}
-	for i := range r.asked {
-		w.demand.changed(&r.asked[i])
+	for i := range r.requested {
+		w.demand.changed(&r.requested[i])
 	}
 }
 

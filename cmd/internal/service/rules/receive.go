@@ -22,20 +22,20 @@ var errAnew = errors.New("everything is to be read")
 // A receiving is one state of a source on its way into force: read as a whole,
 // then taken as a whole or not at all.
 type receiving struct {
-	w       *Follower
-	s       *rulesource.Snapshot
-	file    *File               // new rules; nil if they are the same
-	set     *policy.Replacement // all overrides; nil for changes
-	changes []change
-	asks    bool                  // overrides are asked for one by one
-	asked   []rulesource.Override // of these, what has changed
-	plans   []rulesource.Plan
-	parsed  map[string]policy.Override // by text: customers share few
-	ends    []ending
-	ending  map[[2]string]bool // keys in ends
-	now     time.Time          // by the source's clock
-	copy    *rulescopy.Writing
-	bad     leftOut // overrides that cannot be read, of this state
+	w         *Follower
+	s         *rulesource.Snapshot
+	file      *File               // new rules; nil if they are the same
+	set       *policy.Replacement // all overrides; nil for changes
+	changes   []change
+	onDemand  bool                  // overrides are asked for one by one
+	requested []rulesource.Override // of these, what has changed
+	plans     []rulesource.Plan
+	parsed    map[string]policy.Override // by text: customers share few
+	ends      []ending
+	ending    map[[2]string]bool // keys in ends
+	now       time.Time          // by the source's clock
+	copy      *rulescopy.Writing
+	bad       leftOut // overrides that cannot be read, of this state
 }
 
 // leftOut is the overrides that a source holds and a node cannot take, by rule
@@ -107,16 +107,16 @@ func (r *receiving) Begin(s *rulesource.Snapshot, whole bool) error {
 	if s.Strayed || !s.Version.Follows(r.w.held) || r.w.differs(s) {
 		return &refusedVersion{s.Version, errOlder}
 	}
-	r.asks = r.w.demand != nil
+	r.onDemand = r.w.demand != nil
 	if s.Document != nil {
 		file, err := Decode(s.Name, s.Document)
 		if err != nil {
 			return &refusedVersion{s.Version, err}
 		}
 		_, can := r.w.f.Source.(rulesource.OverrideFinder)
-		r.file, r.asks = file, file.Settings.OnDemand && can
+		r.file, r.onDemand = file, file.Settings.OnDemand && can
 	}
-	if r.asks != (r.w.demand != nil) && !whole {
+	if r.onDemand != (r.w.demand != nil) && !whole {
 		return errAnew
 	}
 	if whole {
@@ -125,7 +125,7 @@ func (r *receiving) Begin(s *rulesource.Snapshot, whole bool) error {
 	if r.w.from == r.w.f.Source {
 		r.copy = r.w.copy.Begin(s, whole, r.w.held)
 	}
-	if _, can := r.w.from.(rulesource.OverrideFinder); r.asks && whole && can {
+	if _, can := r.w.from.(rulesource.OverrideFinder); r.onDemand && whole && can {
 		return rulesource.ErrPlansOnly
 	}
 	return nil
@@ -141,9 +141,9 @@ func (w *Follower) differs(s *rulesource.Snapshot) bool {
 // Override implements [rulesource.Receiver]. One that cannot be read is left
 // out, with an alarm: it must not keep back all others.
 func (r *receiving) Override(o *rulesource.Override) error {
-	if r.asks {
+	if r.onDemand {
 		if r.set == nil { // what a copy has from before is not wanted
-			r.asked = append(r.asked, *o)
+			r.requested = append(r.requested, *o)
 		}
 		return nil
 	}

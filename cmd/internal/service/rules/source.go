@@ -74,7 +74,7 @@ func Open(store stint.Store, path string, f *File, o Options) (*Source, error) {
 	s := &Source{path: path, o: o, settings: f.Settings, file: f}
 	s.policy.Store(p)
 	s.warn(f)
-	s.tell(nil)
+	s.report(nil)
 	return s, nil
 }
 
@@ -137,7 +137,7 @@ func (s *Source) reload(asked bool) error {
 	switch was := s.refused; {
 	case was == nil && sum == s.file.sum:
 		if asked {
-			s.tell(nil)
+			s.report(nil)
 		}
 		return nil
 	case was != nil && sum == was.sum && !asked:
@@ -145,7 +145,7 @@ func (s *Source) reload(asked bool) error {
 	case sum == s.file.sum:
 		s.refused = nil
 		s.o.Log.Info("rules: the file is again what is in force", "file", s.path)
-		s.tell(nil)
+		s.report(nil)
 		return nil
 	}
 	f, err := Decode(s.path, data)
@@ -176,7 +176,7 @@ func (s *Source) take(f *File) error {
 		s.o.Log.Info("rules: changed", "rule", c.Rule, "what", c.What, "afresh", c.Fresh)
 	}
 	s.warn(f)
-	s.tell(nil)
+	s.report(nil)
 	return nil
 }
 
@@ -184,15 +184,15 @@ func (s *Source) take(f *File) error {
 func (s *Source) refuse(sum [32]byte, err error) error {
 	if was := s.refused; was == nil || was.sum != sum || was.err.Error() != err.Error() {
 		s.o.Log.Error("rules: not reloaded, the rules before stay in force", "file", cmp.Or(s.path, s.name), "err", err)
-		s.tell(err)
+		s.report(err)
 	} else if sum != [32]byte{} { // asked for once more; a file that is missing is looked for all the time
-		s.tell(err)
+		s.report(err)
 	}
 	s.refused = &refusal{sum, err}
 	return err
 }
 
-func (s *Source) tell(err error) {
+func (s *Source) report(err error) {
 	if s.o.OnReload != nil {
 		s.o.OnReload(time.Now(), err)
 	}

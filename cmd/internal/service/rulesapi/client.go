@@ -235,7 +235,7 @@ func (c *Client) SetOverride(ctx context.Context, o rulesource.Override, lasts t
 		query.Set("reason", o.Reason)
 		err = c.call(ctx, http.MethodDelete, "/v1/override", query, noMatch, nil, &out)
 	} else {
-		a := asked{Limits: o.Limits, Unlimited: o.Unlimited, Block: o.Block, Reason: o.Reason}
+		a := overrideRequest{Limits: o.Limits, Unlimited: o.Unlimited, Block: o.Block, Reason: o.Reason}
 		if lasts > 0 {
 			a.For = lasts.String()
 		}

@@ -246,8 +246,8 @@ func (h *Handler) override(c *call) (int, any, error) {
 	return http.StatusOK, OverrideOf(o), err
 }
 
-// An asked is the override of a customer that a client sends.
-type asked struct {
+// An overrideRequest is the override of a customer that a client sends.
+type overrideRequest struct {
 	Limits    []string `json:"limits"`
 	Unlimited bool     `json:"unlimited"`
 	Block     bool     `json:"block"`
@@ -261,12 +261,12 @@ type changed struct {
 	Was *Override `json:"was"`
 }
 
-func (h *Handler) set(c *call, a asked, removed bool) (int, any, error) {
+func (h *Handler) set(c *call, a overrideRequest, removed bool) (int, any, error) {
 	return h.setIf(c, a, removed, func(rulesource.Override) error { return nil })
 }
 
 // setIf is set if may returns nil for the override that holds.
-func (h *Handler) setIf(c *call, a asked, removed bool, may func(held rulesource.Override) error) (int, any, error) {
+func (h *Handler) setIf(c *call, a overrideRequest, removed bool, may func(held rulesource.Override) error) (int, any, error) {
 	if err := rulesdb.CheckReason(a.Reason); err != nil {
 		return 0, nil, err
 	}
@@ -304,7 +304,7 @@ func (h *Handler) logOverride(c *call, o rulesource.Override) {
 }
 
 func (h *Handler) putOverride(c *call) (int, any, error) {
-	var a asked
+	var a overrideRequest
 	if err := c.body(maxBody, &a); err != nil {
 		return 0, nil, err
 	}
@@ -312,7 +312,7 @@ func (h *Handler) putOverride(c *call) (int, any, error) {
 }
 
 func (h *Handler) deleteOverride(c *call) (int, any, error) {
-	return h.set(c, asked{Reason: c.query.Get("reason")}, true)
+	return h.set(c, overrideRequest{Reason: c.query.Get("reason")}, true)
 }
 
 func (h *Handler) block(c *call) (int, any, error) {
@@ -323,11 +323,11 @@ func (h *Handler) block(c *call) (int, any, error) {
 	if err := c.body(maxBody, &b); err != nil {
 		return 0, nil, err
 	}
-	return h.set(c, asked{Block: true, For: b.For, Reason: b.Reason}, false)
+	return h.set(c, overrideRequest{Block: true, For: b.For, Reason: b.Reason}, false)
 }
 
 func (h *Handler) unblock(c *call) (int, any, error) {
-	return h.setIf(c, asked{Reason: c.query.Get("reason")}, true, func(held rulesource.Override) error {
+	return h.setIf(c, overrideRequest{Reason: c.query.Get("reason")}, true, func(held rulesource.Override) error {
 		if !held.Block && !held.Removed {
 			return &InputError{"key", errors.New("not blocked: it has an override of another kind")}
 		}

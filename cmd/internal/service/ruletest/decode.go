@@ -286,10 +286,10 @@ func (d *decoder) request(n *rulesfile.Node, t *Test) Request {
 		read    func(n *rulesfile.Node)
 	}{
 		{"at", "such as at: 0s, the time since the start", func(n *rulesfile.Node) { r.At = d.at(n, t.Start) }},
-		{"times", "", func(n *rulesfile.Node) { r.Times = d.whole(n, 1, maxRequests) }},
+		{"times", "", func(n *rulesfile.Node) { r.Times = d.integer(n, 1, maxRequests) }},
 		{"every", "", func(n *rulesfile.Node) { r.Every = d.duration(n) }},
 		{"attributes", "such as attributes: {method: POST, path: /login, ip: 192.0.2.7}", func(n *rulesfile.Node) { r.Attributes = d.attributes(n) }},
-		{"cost", "", func(n *rulesfile.Node) { r.Cost = d.whole(n, 0, 1<<63-1) }},
+		{"cost", "", func(n *rulesfile.Node) { r.Cost = d.integer(n, 0, 1<<63-1) }},
 		{"expect", "", func(n *rulesfile.Node) { r.Expect = d.expect(n) }},
 	} {
 		switch n2 := fields[part.name]; {

@@ -68,8 +68,8 @@ func (d *decoder) duration(n *rulesfile.Node) time.Duration {
 	return 0
 }
 
-// whole reads a whole number within bounds.
-func (d *decoder) whole(n *rulesfile.Node, least, most int64) int64 {
+// integer reads a whole number within bounds.
+func (d *decoder) integer(n *rulesfile.Node, least, most int64) int64 {
 	v, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 10, 64)
 	switch {
 	case n.Kind != rulesfile.Number || err != nil:
@@ -137,7 +137,7 @@ func (d *decoder) expected(n *rulesfile.Node, name string, x *Expectation) {
 	case "delay":
 		x.Delay = new(d.duration(n))
 	case "remaining":
-		x.Remaining = new(d.whole(n, 0, math.MaxInt64))
+		x.Remaining = new(d.integer(n, 0, math.MaxInt64))
 	case "refused":
 		if n.Kind == rulesfile.Bool && n.Value == "false" {
 			x.Refused = new(string)

@@ -30,7 +30,7 @@ func (h *Handler) peek(w http.ResponseWriter, r *http.Request, c *call, a *check
 	if err := c.policy.Peek(r.Context(), &a.attributes, a.cost, &c.result); err != nil {
 		return 0, h.fail(entrypoint, r, err)
 	}
-	return h.say(w, c), nil
+	return h.writeAnswer(w, c), nil
 }
 
 // reserve is check with a reservation that settles the cost later.
@@ -51,11 +51,11 @@ func (h *Handler) decided(w http.ResponseWriter, r *http.Request, c *call, took 
 		return 0, h.fail(entrypoint, r, err)
 	}
 	h.o.Observer.Decided(entrypoint, &c.result, observe.Request{Took: took, Header: r.Header})
-	return h.say(w, c), nil
+	return h.writeAnswer(w, c), nil
 }
 
-// say writes the answer, and the header fields if it is one by itself.
-func (h *Handler) say(w http.ResponseWriter, c *call) (status int) {
+// writeAnswer writes the answer, and the header fields if it is one by itself.
+func (h *Handler) writeAnswer(w http.ResponseWriter, c *call) (status int) {
 	c.out = appendResult(c.out, &c.result)
 	if w == nil {
 		return http.StatusOK

@@ -30,8 +30,8 @@ type Node struct {
 	known bool // whether INFO was answered
 }
 
-// ask reads INFO and a few settings. Neither is needed to use the server.
-func ask(ctx context.Context, address string, client rueidis.Client) Node {
+// readInfo reads INFO and a few settings. Neither is needed to use the server.
+func readInfo(ctx context.Context, address string, client rueidis.Client) Node {
 	n, err := inform(ctx, address, client)
 	if err != nil {
 		return n

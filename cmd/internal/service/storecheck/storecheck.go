@@ -73,7 +73,7 @@ func Run(ctx context.Context, client rueidis.Client, o Options) *Report {
 	}
 	r := &Report{Samples: o.Samples}
 	for address, node := range client.Nodes() {
-		r.Nodes = append(r.Nodes, ask(ctx, address, node))
+		r.Nodes = append(r.Nodes, readInfo(ctx, address, node))
 	}
 	slices.SortFunc(r.Nodes, func(a, b Node) int { return strings.Compare(a.Address, b.Address) })
 	r.judgeNodes()

@@ -112,7 +112,7 @@ func (b *Tracker) note(r *policy.Result, i int, limited bool, now time.Time) {
 	s := &b.shards[id%shards]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.turn(now)
+	s.expire(now)
 	if e.Denied && firstDenied(r, i) {
 		s.denial(id, e, key, now)
 	}
@@ -137,8 +137,8 @@ func (b *Tracker) id(rule, key string) uint64 {
 	return maphash.String(b.seed, key) ^ bits.RotateLeft64(maphash.String(b.seed, rule), 1) | 1
 }
 
-// turn forgets the minutes that are over.
-func (s *shard) turn(now time.Time) {
+// expire forgets the minutes that are over.
+func (s *shard) expire(now time.Time) {
 	minute := now.Unix() / 60
 	passed := minute - s.minute
 	if passed <= 0 {
@@ -247,10 +247,10 @@ func (b *Tracker) Denied(n int) []Denied {
 	for i := range b.shards {
 		s := &b.shards[i]
 		s.mu.Lock()
-		s.turn(now)
+		s.expire(now)
 		for k := range s.denials {
 			if s.denied[k] != 0 {
-				all = append(all, s.told(k))
+				all = append(all, s.denialAt(k))
 			}
 		}
 		s.mu.Unlock()
@@ -261,7 +261,7 @@ func (b *Tracker) Denied(n int) []Denied {
 	return all[:min(max(n, 0), len(all))]
 }
 
-func (s *shard) told(at int) Denied {
+func (s *shard) denialAt(at int) Denied {
 	d, each := &s.denials[at], make([]uint32, minutes)
 	for k := range int64(minutes) {
 		each[k] = d.each[(s.minute-k)%minutes]
@@ -275,9 +275,9 @@ func (b *Tracker) Of(rule, key string) (Denied, bool) {
 	s := &b.shards[id%shards]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.turn(time.Now())
+	s.expire(time.Now())
 	if at := slices.Index(s.denied[:], id); at >= 0 {
-		return s.told(at), true
+		return s.denialAt(at), true
 	}
 	return Denied{}, false
 }

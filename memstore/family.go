@@ -9,34 +9,34 @@ import (
 // decided about are in those and nowhere else. When another form meets such a
 // key, it starts with the units in use there, and from then on every charge of
 // the key counts under both, each by its own rule; the form in force decides.
-// A key that lives in several forms stands in kin, with the list of them: the
+// A key that lives in several forms stands in the family, with the list of them: the
 // one that decided last at the end. A form of the list that has no slot for the
 // key has nothing left to count. Once none of them counts anything, the key is
 // as if never seen, and the list goes.
 //
-// Names of one form have no kin, and their tables say so: one look at a bool.
+// Names of one form have no family, and their tables say so: one look at a bool.
 
 // mostForms is how many forms count what one key does. Of more, the one that is
-// idle soonest goes, and what it has in use is held.
+// idle soonest goes, and what it has in use is retained.
 const mostForms = 4
 
-// kin is what a shard knows of the keys of a name of several forms. The shard's
+// A family is what a shard knows of the keys of a name of several forms. The shard's
 // lock guards it.
-type kin struct {
-	forms   map[*form]struct{} // that have a table here
-	keys    map[uint64]met
-	held    map[uint64][]held // what forms had in use that a key has no more
-	lists   []formList
-	free    []uint32          // of lists
-	byID    map[string]uint32 // of lists
-	turns   uint32
-	all     bool  // keys has all there are, also those of one form
-	swept   int64 // when keys was looked through last
-	sweepAt int   // how many keys make it worth while again
+type family struct {
+	forms       map[*form]struct{} // that have a table here
+	keys        map[uint64]met
+	retained    map[uint64][]retained // what forms had in use that a key has no more
+	lists       []formList
+	free        []uint32          // of lists
+	byID        map[string]uint32 // of lists
+	generations uint32
+	all         bool  // keys has all there are, also those of one form
+	swept       int64 // when keys was looked through last
+	sweepAt     int   // how many keys make it worth while again
 }
 
 // met is which forms a key has met, and when that changed last.
-type met struct{ list, turn uint32 }
+type met struct{ list, generation uint32 }
 
 // A formList is shared by all keys that met the same forms in the same order.
 type formList struct {
@@ -45,58 +45,58 @@ type formList struct {
 }
 
 const (
-	fewForms   = 8 // of more in one shard, every key is in kin: none is sought in all tables
+	fewForms   = 8 // of more in one shard, every key is in the family: none is sought in all tables
 	leastSwept = 64
 )
 
-func newKin() *kin {
-	return &kin{forms: make(map[*form]struct{}), keys: make(map[uint64]met), byID: make(map[string]uint32), sweepAt: leastSwept}
+func newFamily() *family {
+	return &family{forms: make(map[*form]struct{}), keys: make(map[uint64]met), byID: make(map[string]uint32), sweepAt: leastSwept}
 }
 
-// kin returns that of a name, or nil while it has one form.
-func (sh *shard) kin(n *name) *kin {
-	kins := n.kin.Load()
-	if kins == nil {
+// family returns that of a name, or nil while it has one form.
+func (sh *shard) family(n *name) *family {
+	families := n.families.Load()
+	if families == nil {
 		return nil
 	}
-	return kins[sh.index]
+	return families[sh.index]
 }
 
-// becomeSeveral makes kin for a name that has a second form. The store's lock is
+// becomeSeveral makes families for a name that has a second form. The store's lock is
 // held.
 func (s *Store) becomeSeveral(n *name) {
-	kins := new([mostShards]*kin)
+	families := new([mostShards]*family)
 	for i := range s.shards {
-		kins[i] = newKin()
+		families[i] = newFamily()
 	}
-	n.kin.Store(kins)
+	n.families.Store(families)
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
 		for _, f := range n.forms {
 			f.tablesIn(sh, func(t *table) {
 				t.several = true
-				kins[i].entered(sh, f)
+				families[i].entered(sh, f)
 			})
 		}
 		sh.mu.Unlock()
 	}
 }
 
-// becomeOne forgets kin where one form is left. The store's lock is held.
+// becomeOne forgets the families where one form is left. The store's lock is held.
 func (s *Store) becomeOne(n *name) {
-	kins := n.kin.Load()
-	if kins == nil {
+	families := n.families.Load()
+	if families == nil {
 		return
 	}
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
 		n.forms[0].tablesIn(sh, func(t *table) { t.several = false })
-		kins[i] = newKin()
+		families[i] = newFamily()
 		sh.mu.Unlock()
 	}
-	n.kin.Store(nil)
+	n.families.Store(nil)
 }
 
 // tablesIn does something with each table of the form that a shard has.
@@ -109,7 +109,7 @@ func (f *form) tablesIn(sh *shard, do func(t *table)) {
 }
 
 // entered notes that a form has a table.
-func (k *kin) entered(sh *shard, f *form) {
+func (k *family) entered(sh *shard, f *form) {
 	k.forms[f] = struct{}{}
 	if !k.all && len(k.forms) > fewForms {
 		k.all = true
@@ -120,7 +120,7 @@ func (k *kin) entered(sh *shard, f *form) {
 }
 
 // index makes the keys of a form known.
-func (k *kin) index(sh *shard, f *form) {
+func (k *family) index(sh *shard, f *form) {
 	f.tablesIn(sh, func(t *table) {
 		for i := range t.segments {
 			for h := range t.slots(t.segments[i]) {
@@ -133,7 +133,7 @@ func (k *kin) index(sh *shard, f *form) {
 }
 
 // left notes that a form has one table less.
-func (k *kin) left(sh *shard, f *form) {
+func (k *family) left(sh *shard, f *form) {
 	any := false
 	f.tablesIn(sh, func(*table) { any = true })
 	if !any {
@@ -142,7 +142,7 @@ func (k *kin) left(sh *shard, f *form) {
 }
 
 // put says which forms a key has met.
-func (k *kin) put(h uint64, forms []*form) {
+func (k *family) put(h uint64, forms []*form) {
 	id := make([]byte, 0, 4*mostForms)
 	for _, f := range forms {
 		id = binary.LittleEndian.AppendUint32(id, f.number)
@@ -162,13 +162,13 @@ func (k *kin) put(h uint64, forms []*form) {
 		k.lists[at] = formList{forms: forms}
 	}
 	k.lists[at].keys++
-	k.turns++
+	k.generations++
 	k.remove(h)
-	k.keys[h] = met{at, max(k.turns, 1)}
+	k.keys[h] = met{at, max(k.generations, 1)}
 }
 
 // remove forgets which forms a key has met.
-func (k *kin) remove(h uint64) {
+func (k *family) remove(h uint64) {
 	m, ok := k.keys[h]
 	if !ok {
 		return
@@ -190,7 +190,7 @@ func (k *kin) remove(h uint64) {
 }
 
 // met returns the forms that a key has met, if it is known.
-func (k *kin) met(h uint64) []*form {
+func (k *family) met(h uint64) []*form {
 	if m, ok := k.keys[h]; ok {
 		return k.lists[m.list].forms
 	}
@@ -198,7 +198,7 @@ func (k *kin) met(h uint64) []*form {
 }
 
 // known returns the forms that a key has to do with, idle or not.
-func (sh *shard) known(k *kin, h uint64) []*form {
+func (sh *shard) known(k *family, h uint64) []*form {
 	if forms := k.met(h); forms != nil || k.all {
 		return forms
 	}
@@ -210,12 +210,12 @@ func (sh *shard) known(k *kin, h uint64) []*form {
 	return nil
 }
 
-// turn returns a number that changes whenever another form decides about a key;
+// generation returns a number that changes whenever another form decides about a key;
 // 0 if none ever has.
-func (sh *shard) turn(l *limit, h uint64) uint32 {
-	if k := sh.kin(l.form.name); k != nil {
+func (sh *shard) generation(l *limit, h uint64) uint32 {
+	if k := sh.family(l.form.name); k != nil {
 		if m, ok := k.keys[h]; ok && len(k.lists[m.list].forms) > 1 {
-			return m.turn
+			return m.generation
 		}
 	}
 	return 0
@@ -224,7 +224,7 @@ func (sh *shard) turn(l *limit, h uint64) uint32 {
 // among reports whether a key has, or may have, to do with other forms than
 // that of a limit, so that fast paths do not apply.
 func (sh *shard) among(l *limit, t *table, h uint64) bool {
-	k := sh.kin(l.form.name)
+	k := sh.family(l.form.name)
 	if k == nil {
 		return false
 	}
@@ -276,9 +276,9 @@ func (f *form) forget(s *Store, sh *shard, h uint64) {
 // forms returns those that a key counts under, in the order in which they
 // decided; f is the one that asks. Where none counts anything, the key becomes
 // as if never seen.
-func (sh *shard) forms(s *Store, k *kin, f *form, h uint64, now int64) []*form {
+func (sh *shard) forms(s *Store, k *family, f *form, h uint64, now int64) []*form {
 	if forms := k.met(h); forms != nil {
-		if len(forms) == 1 && forms[0] == f || k.holds(h, now) {
+		if len(forms) == 1 && forms[0] == f || k.retains(h, now) {
 			return forms
 		}
 		for _, g := range forms {
@@ -296,7 +296,7 @@ func (sh *shard) forms(s *Store, k *kin, f *form, h uint64, now int64) []*form {
 		return []*form{f}
 	}
 	home := sh.known(k, h)
-	if len(home) > 0 && home[0].idle(s, sh, h, now) && !k.holds(h, now) {
+	if len(home) > 0 && home[0].idle(s, sh, h, now) && !k.retains(h, now) {
 		home[0].forget(s, sh, h)
 		return nil
 	}
@@ -305,20 +305,20 @@ func (sh *shard) forms(s *Store, k *kin, f *form, h uint64, now int64) []*form {
 
 // sweep forgets the lists of keys that count nothing any more, if that was not
 // done of late.
-func (sh *shard) sweep(s *Store, k *kin, now int64) {
+func (sh *shard) sweep(s *Store, k *family, now int64) {
 	if len(k.keys) < k.sweepAt && now-k.swept < linger {
 		return
 	}
 	k.swept = now
 	k.all = len(k.forms) > fewForms
-	k.endHeld(now)
+	k.endRetained(now)
 	for h, m := range k.keys {
 		forms := k.lists[m.list].forms
 		if len(forms) == 1 && !k.all {
 			k.remove(h)
 			continue
 		}
-		if k.holds(h, now) || slices.ContainsFunc(forms, func(g *form) bool { return !g.idle(s, sh, h, now) }) {
+		if k.retains(h, now) || slices.ContainsFunc(forms, func(g *form) bool { return !g.idle(s, sh, h, now) }) {
 			continue
 		}
 		if len(forms) > 1 {
@@ -352,7 +352,7 @@ func (sh *shard) dropForm(f *form) {
 		}
 		sh.drop(t)
 	})
-	k := sh.kin(f.name)
+	k := sh.family(f.name)
 	if k == nil {
 		return
 	}
@@ -369,7 +369,7 @@ func (sh *shard) dropForm(f *form) {
 }
 
 // without takes a form from those that a key has met.
-func (k *kin) without(h uint64, f *form) {
+func (k *family) without(h uint64, f *form) {
 	forms := slices.DeleteFunc(slices.Clone(k.met(h)), func(g *form) bool { return g == f })
 	if len(forms) == 0 || len(forms) == 1 && !k.all {
 		k.remove(h)
@@ -381,7 +381,7 @@ func (k *kin) without(h uint64, f *form) {
 // decided notes that a form has decided about a key last: reservations under
 // the others give nothing back any more.
 func (sh *shard) decided(s *Store, f *form, h uint64) {
-	k := sh.kin(f.name)
+	k := sh.family(f.name)
 	if k == nil {
 		return
 	}
@@ -396,8 +396,8 @@ func (sh *shard) decided(s *Store, f *form, h uint64) {
 	}
 }
 
-// bytes returns about what kin takes.
-func (k *kin) bytes() int64 {
+// bytes returns about what a family takes.
+func (k *family) bytes() int64 {
 	const slot = 28 // of a map from uint64 to met, at its usual load
-	return 256 + (slot+160)*int64(len(k.held)) + slot*int64(len(k.keys)) + 64*int64(cap(k.lists)) + 16*int64(len(k.forms))
+	return 256 + (slot+160)*int64(len(k.retained)) + slot*int64(len(k.keys)) + 64*int64(cap(k.lists)) + 16*int64(len(k.forms))
 }

@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// A held is the units that a key had in use under a limit, by its ID, in forms that
+// A retained is the units that a key had in use under a limit, by its ID, in forms that
 // no longer count the key because it has met too many. Until those units would have
 // been idle, every further form starts with at least as many. So a caller that uses
 // one form after the other finds none of them fresh.
-type held struct {
+type retained struct {
 	id    string
 	steps []step
 }
@@ -51,8 +51,8 @@ func standing(steps []step, now int64) int64 {
 	return 0
 }
 
-// hold keeps what a form has in use of a key, which it is about to forget.
-func (k *kin) hold(s *Store, sh *shard, f *form, h uint64, now int64) {
+// retain keeps what a form has in use of a key, which it is about to forget.
+func (k *family) retain(s *Store, sh *shard, f *form, h uint64, now int64) {
 	f.tablesIn(sh, func(t *table) {
 		slot := t.find(h)
 		if slot == nil {
@@ -64,35 +64,35 @@ func (k *kin) hold(s *Store, sh *shard, f *form, h uint64, now int64) {
 		if one.until == now {
 			return
 		}
-		all := slices.DeleteFunc(k.held[h], func(o held) bool { return standing(o.steps, now) == 0 })
+		all := slices.DeleteFunc(k.retained[h], func(o retained) bool { return standing(o.steps, now) == 0 })
 		if len(all) == 0 {
-			delete(k.held, h)
-			if len(k.held) >= sh.maxKeys {
+			delete(k.retained, h)
+			if len(k.retained) >= sh.maxKeys {
 				return // full: the newest form has started with the units
 			}
 		}
-		i := slices.IndexFunc(all, func(o held) bool { return o.id == t.owner.id })
+		i := slices.IndexFunc(all, func(o retained) bool { return o.id == t.owner.id })
 		if i < 0 {
-			i, all = len(all), append(all, held{id: t.owner.id})
+			i, all = len(all), append(all, retained{id: t.owner.id})
 		}
 		all[i].steps = slices.DeleteFunc(all[i].steps, func(o step) bool { return o.until <= now })
 		all[i].steps = add(all[i].steps, one)
-		if k.held == nil {
-			k.held = make(map[uint64][]held)
+		if k.retained == nil {
+			k.retained = make(map[uint64][]retained)
 		}
-		k.held[h] = all
+		k.retained[h] = all
 	})
 }
 
-// holds reports whether anything is held of a key.
-func (k *kin) holds(h uint64, now int64) bool {
-	return slices.ContainsFunc(k.held[h], func(o held) bool { return standing(o.steps, now) > 0 })
+// retains reports whether anything is retained of a key.
+func (k *family) retains(h uint64, now int64) bool {
+	return slices.ContainsFunc(k.retained[h], func(o retained) bool { return standing(o.steps, now) > 0 })
 }
 
-// heldFor returns the units that are held of a key for a limit: those of its ID,
+// retainedFor returns the units that are retained of a key for a limit: those of its ID,
 // and for one that finds no limit of its ID those of IDs that its form has not.
-func (k *kin) heldFor(l *limit, h uint64, now int64, orphan bool) (units int64) {
-	for _, o := range k.held[h] {
+func (k *family) retainedFor(l *limit, h uint64, now int64, orphan bool) (units int64) {
+	for _, o := range k.retained[h] {
 		if o.id == l.id || orphan && l.form.limit(o.id) == nil {
 			units = max(units, standing(o.steps, now))
 		}
@@ -100,16 +100,16 @@ func (k *kin) heldFor(l *limit, h uint64, now int64, orphan bool) (units int64) 
 	return units
 }
 
-// refundHeld takes units out of what is held of the keys of the parts.
-func (s *Store) refundHeld(parts []part, cost int64) {
+// refundRetained takes units out of what is retained of the keys of the parts.
+func (s *Store) refundRetained(parts []part, cost int64) {
 	for i := range parts {
 		p := &parts[i]
-		k := p.sh.kin(p.limit.form.name)
-		if k == nil || k.held[p.hash] == nil || slices.ContainsFunc(parts[:i], p.sameKey) {
+		k := p.sh.family(p.limit.form.name)
+		if k == nil || k.retained[p.hash] == nil || slices.ContainsFunc(parts[:i], p.sameKey) {
 			continue
 		}
-		for at := range k.held[p.hash] {
-			one, most := &k.held[p.hash][at], int64(0)
+		for at := range k.retained[p.hash] {
+			one, most := &k.retained[p.hash][at], int64(0)
 			for j := range parts[i:] {
 				if o := &parts[i+j]; p.sameKey(*o) && (!o.apart || o.limit.id == one.id) {
 					most = max(most, o.units(cost))
@@ -122,20 +122,20 @@ func (s *Store) refundHeld(parts []part, cost int64) {
 	}
 }
 
-// endHeld forgets what is held of keys no longer.
-func (k *kin) endHeld(now int64) {
-	for h := range k.held {
-		if !k.holds(h, now) {
-			delete(k.held, h)
+// endRetained forgets what is retained of keys no longer.
+func (k *family) endRetained(now int64) {
+	for h := range k.retained {
+		if !k.retains(h, now) {
+			delete(k.retained, h)
 		}
 	}
-	if len(k.held) == 0 {
-		k.held = nil // a map does not shrink
+	if len(k.retained) == 0 {
+		k.retained = nil // a map does not shrink
 	}
 }
 
-// copyHeld returns a copy that does not change any more.
-func copyHeld(all []held) []held {
+// copyRetained returns a copy that does not change any more.
+func copyRetained(all []retained) []retained {
 	all = slices.Clone(all)
 	for i := range all {
 		all[i].steps = slices.Clone(all[i].steps)
