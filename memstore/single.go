@@ -123,21 +123,28 @@ func (s *Single) AllowN(cost int64) bool {
 	}
 	before := s.word.Load() // what look does, where there is no call for it
 	now := s.clock.now()
-	if old := s.word.Load(); old == before && old != inState {
+	if old := s.word.Load(); old == before && old != inState && s.form.Load() == f {
 		next, ok := f.meter.TakeWord(old, now, cost)
 		if next == old || s.word.CompareAndSwap(old, next) {
 			return ok
 		}
 	}
-	return s.allowAgain(f, cost)
+	return s.allowAgain(cost)
 }
 
-// allowAgain is AllowN where others take at the same time.
-func (s *Single) allowAgain(f *singleForm, cost int64) bool {
+// allowAgain is AllowN where others take at the same time, or change the limit.
+func (s *Single) allowAgain(cost int64) bool {
 	for {
+		f := s.form.Load()
+		if !f.lockFree || f.verdict != byLimit {
+			return s.allowSlow(f, cost)
+		}
 		old, now, sure := s.read(f)
 		if old == inState {
 			return s.allowSlow(f, cost)
+		}
+		if s.form.Load() != f {
+			continue // the state may be one of another limit
 		}
 		next, ok := f.meter.TakeWord(old, now, cost)
 		if next != old && s.word.CompareAndSwap(old, next) || next == old && (ok || sure) {
@@ -158,21 +165,25 @@ func (s *Single) allowSlow(f *singleForm, cost int64) bool {
 // Take takes cost units, all or none, and gives the whole answer. The error is
 // [stint.ErrCost] for a cost below zero.
 func (s *Single) Take(cost int64) (d stint.Decision, err error) {
-	f := s.form.Load()
-	switch {
-	case cost < 0:
+	if cost < 0 {
 		return d, stint.ErrCost
-	case f.verdict != byLimit:
-		return f.verdict.answer(cost), nil
-	case !f.lockFree:
-		s.takeLocked(&d, cost)
-		return d, nil
 	}
 	for {
+		f := s.form.Load()
+		if f.verdict != byLimit {
+			return f.verdict.answer(cost), nil
+		}
+		if !f.lockFree {
+			s.takeLocked(&d, cost)
+			return d, nil
+		}
 		old, now, sure := s.read(f)
 		if old == inState {
 			s.takeLocked(&d, cost)
 			return d, nil
+		}
+		if s.form.Load() != f {
+			continue // the state may be one of another limit
 		}
 		state := [1]uint64{old}
 		a, ok := f.meter.Take(state[:], now, cost)

@@ -365,3 +365,34 @@ func TestSingleChanges(t *testing.T) {
 		}
 	}
 }
+
+// TestSingleChangesUnderADecision sets a limit after a decision has begun, and
+// before it looks at the state: the limit before does not touch that any more.
+func TestSingleChangesUnderADecision(t *testing.T) {
+	for name, decide := range map[string]func(*memstore.Single) bool{
+		"allow": func(s *memstore.Single) bool { return s.Allow() },
+		"take":  func(s *memstore.Single) bool { d, _ := s.Take(1); return d.Allowed },
+	} {
+		c := clock{}
+		c.advance(1000 * time.Hour)
+		var meanwhile func()
+		s := newSingle(t, "1000/s burst 1000", memstore.SingleOptions{Now: func() int64 {
+			if do := meanwhile; do != nil {
+				meanwhile = nil
+				do()
+			}
+			return c.now()
+		}})
+		meanwhile = func() {
+			if err := s.SetLimit(limit(t, "1/h")); err != nil || !s.Allow() {
+				t.Fatal("the first under the new limit does not pass:", err)
+			}
+		}
+		if decide(s) {
+			t.Errorf("%s: passed, under the limit before", name)
+		}
+		if d, err := s.Peek(1); err != nil || time.Duration(d.RetryAfter) != time.Hour {
+			t.Errorf("%s: retry after %v, %v; want an hour", name, d.RetryAfter, err)
+		}
+	}
+}
