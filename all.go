@@ -30,13 +30,10 @@ func (p Part) Cost(cost int64) Part {
 // A Request is a request over several keys. Make it with [All]. It may be used
 // again, and from many goroutines at once.
 type Request struct {
-	store   Store
-	parts   []Part // that cost something
-	layers  []Layer
-	from    []int // which limit of the request is the first of each part
-	delays  bool  // a leaky_queue is among the limits
-	counted bool  // a limit counts what it denies
-	err     error // of All
+	store  Store
+	parts  []Part // that cost something
+	layers []Layer
+	err    error // of All
 }
 
 // All returns a request that passes when every part passes, in one decision:
@@ -52,7 +49,6 @@ type Request struct {
 // cost something, in order.
 func All(parts ...Part) *Request {
 	r := &Request{}
-	limits := 0
 	for _, p := range parts {
 		switch {
 		case p.limiter == nil:
@@ -68,15 +64,20 @@ func All(parts ...Part) *Request {
 			continue
 		}
 		r.store = p.limiter.store
-		r.parts, r.from = append(r.parts, p), append(r.from, limits)
+		r.parts = append(r.parts, p)
 		r.layers = append(r.layers, Layer{Bound: p.limiter.bound, Key: p.key, Weight: p.cost})
-		for _, l := range p.limiter.Limits() {
-			r.delays = r.delays || l.Algorithm() == meter.LeakyQueue
-			r.counted = r.counted || l.CountDenied()
-			limits++
-		}
 	}
 	return r
+}
+
+// terms says what the limits of all parts are, as they stand now: whether a
+// leaky_queue is among them, and one that counts what it denies.
+func (r *Request) terms() (delays, counts bool) {
+	for _, p := range r.parts {
+		t := p.limiter.stand(p.limiter.terms.Load())
+		delays, counts = delays || t.queue, counts || t.counts
+	}
+	return delays, counts
 }
 
 // Take takes what the request costs, all or nothing.
@@ -119,18 +120,20 @@ func (r *Request) Reserve(ctx context.Context, ttl time.Duration) (Decision, *Re
 	}
 	reservation := &Reservation{store: r.store}
 	joined := Decision{Allowed: true, Taken: 1, Tightest: -1}
-	for i, p := range r.parts {
+	from := 0 // the first limit of the part, among those of the request
+	for _, p := range r.parts {
 		d, id, err := p.limiter.reserve(ctx, p.key, p.cost, ttl)
 		if err != nil || !d.Allowed {
 			_, failed := reservation.Cancel(context.WithoutCancel(ctx)) // else it stays charged: strict
-			d.Denied, d.Tightest = d.Denied<<r.from[i], d.Tightest+r.from[i]
+			d.Denied, d.Tightest = d.Denied<<from, d.Tightest+from
 			return d, nil, errors.Join(err, failed)
 		}
 		reservation.parts = append(reservation.parts, id)
 		joined.ResetAfter, joined.Delay = max(joined.ResetAfter, d.ResetAfter), max(joined.Delay, d.Delay)
 		if left := d.Remaining / p.cost; joined.Tightest < 0 || left < joined.Remaining {
-			joined.Limit, joined.Remaining, joined.Tightest = d.Limit/p.cost, left, d.Tightest+r.from[i]
+			joined.Limit, joined.Remaining, joined.Tightest = d.Limit/p.cost, left, d.Tightest+from
 		}
+		from += len(p.limiter.stand(p.limiter.terms.Load()).limits)
 	}
 	return joined, reservation, nil
 }
@@ -139,7 +142,7 @@ func (r *Request) Reserve(ctx context.Context, ttl time.Duration) (Decision, *Re
 // limits that count those.
 func (r *Request) peekParts(ctx context.Context, ttl time.Duration) (Decision, error) {
 	d, err := r.decide(ctx, meter.OpPeek)
-	if err != nil || d.Allowed || !r.counted {
+	if _, counts := r.terms(); err != nil || d.Allowed || !counts {
 		return d, err
 	}
 	d, id, err := r.store.Reserve(ctx, r.layers, 1, ttl)
@@ -151,15 +154,18 @@ func (r *Request) peekParts(ctx context.Context, ttl time.Duration) (Decision, e
 
 // Wait waits until the request passes, and charges it then. Errors are those of
 // [Limiter.Wait]. Requests over the same keys are not served in order of arrival:
-// the first to try once there is room passes.
+// the first to try once there is room passes. What it asks before is not counted
+// as denied.
 func (r *Request) Wait(ctx context.Context) error {
-	return r.wait(ctx, func() (Decision, *Reservation, error) {
-		if !r.delays || len(r.layers) == 0 {
-			d, err := r.Take(ctx)
-			return d, nil, err
+	return r.wait(ctx, func() (d Decision, _ *Reservation, err error) {
+		delays, counts := r.terms()
+		if delays || counts {
+			if d, err = r.Peek(ctx); err != nil || !d.Allowed {
+				return d, nil, err
+			}
 		}
-		d, err := r.Peek(ctx)
-		if err != nil || !d.Allowed {
+		if !delays {
+			d, err = r.Take(ctx)
 			return d, nil, err
 		}
 		// A reservation, so that a caller that gives up is not charged.
@@ -176,6 +182,11 @@ const holdLonger = 10 * time.Second
 // a reservation as [Request.Reserve] does.
 func (r *Request) WaitReserve(ctx context.Context, ttl time.Duration) (reservation *Reservation, err error) {
 	err = r.wait(ctx, func() (d Decision, _ *Reservation, err error) {
+		if _, counts := r.terms(); counts {
+			if d, err := r.Peek(ctx); err != nil || !d.Allowed {
+				return d, nil, err
+			}
+		}
 		d, reservation, err = r.Reserve(ctx, ttl)
 		return d, reservation, err
 	})

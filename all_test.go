@@ -176,6 +176,56 @@ func TestAllWait(t *testing.T) {
 }
 
 // TestAllWaitGivesUp leaves nothing charged under a leaky_queue.
+// TestAllWaitCountsNoDenials waits under limits that count what they deny: asking
+// again does not keep the caller out.
+func TestAllWaitCountsNoDenials(t *testing.T) {
+	for _, text := range []string{"1/10s sliding_log count_denied", "1/10s sliding_buckets parts 10 count_denied"} {
+		synctest.Test(t, func(t *testing.T) {
+			l := limiterOf(t, text)
+			r := stint.All(l.Key("k"))
+			began := time.Now()
+			bound, stop := context.WithTimeout(bg, time.Hour)
+			defer stop()
+			for range 2 {
+				if err := r.Wait(bound); err != nil {
+					t.Errorf("%s: %v", text, err)
+				}
+			}
+			if _, err := r.WaitReserve(bound, time.Minute); err != nil {
+				t.Errorf("%s: %v", text, err)
+			}
+			if waited := time.Since(began); waited > 22*time.Second {
+				t.Errorf("%s: waited %v for three of 1/10s", text, waited)
+			}
+		})
+	}
+}
+
+// TestAllUnderChangedLimits asks again with a request that was made before its
+// limiters got other limits.
+func TestAllUnderChangedLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New(memstore.Options{})
+		defer s.Close()
+		a, b := namedLimiter(t, s, "a", "9/h"), namedLimiter(t, s, "b", "1/h")
+		r := stint.All(a.Key("k"), b.Key("k"))
+		if err := a.SetLimits(parse(t, "9/h"), parse(t, "9/24h"), parse(t, "9/1s burst 8 leaky_queue")); err != nil {
+			t.Fatal(err)
+		}
+		if d, _, err := r.Reserve(bg, time.Minute); err != nil || d.Tightest != 3 {
+			t.Errorf("%+v, %v; want limit 3 as the tightest", d, err)
+		}
+		gone, leave := context.WithCancel(bg)
+		time.AfterFunc(ms, leave)
+		if err := stint.All(a.Key("k")).Wait(gone); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if d, err := a.Peek(bg, "k", 1); err != nil || d.Remaining != 8 {
+			t.Errorf("%+v, %v; want what gave up to be given back", d, err)
+		}
+	})
+}
+
 func TestAllWaitGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(memstore.Options{})

@@ -102,7 +102,6 @@ func (ls *lines) join(key string, w *waiter, watch func(key string) func()) {
 		ls.byKey[key] = ln
 		ls.n.Add(1)
 	}
-	ln.held.Span = w.terms.pace()
 	w.line, w.prev, w.before, w.left = ln, ln.last, ln.pending, ln.left
 	if ln.last != nil {
 		ln.last.next = w
@@ -195,7 +194,7 @@ func (ln *line) assign(w *waiter, d Decision, id ReservationID, after time.Time)
 		w.out = true
 		return
 	}
-	w.admitted = true
+	w.admitted, ln.held.Span = true, w.terms.pace()
 	p := waitqueue.Place[ReservationID]{Start: after.Add(d.Delay), Units: w.cost, Reservation: id}
 	switch {
 	case id == "":

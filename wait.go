@@ -89,7 +89,7 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int64, ttl time.Dur
 	if err := ctx.Err(); err != nil || cost == 0 {
 		return "", err
 	}
-	if t := l.terms.Load(); t != nil && cost <= t.capacity && l.lines.none(key) {
+	if t := l.stand(l.terms.Load()); cost <= t.capacity && l.lines.none(key) {
 		if id, passes, err := l.passes(ctx, t, key, cost, ttl); passes || err != nil {
 			return id, err
 		}
@@ -150,6 +150,16 @@ func (l *Limiter) waitInLine(ctx context.Context, key string, cost int64, ttl ti
 func (l *Limiter) learn() *terms {
 	t := termsOf(l.bound.Limits())
 	l.terms.Store(t)
+	return t
+}
+
+// stand returns the terms of the limits as they stand now: t, unless they have been
+// changed since.
+func (l *Limiter) stand(t *terms) *terms {
+	b, ok := l.bound.(interface{ Unchanged(limits []Limit) bool })
+	if ok && !b.Unchanged(t.limits) {
+		return l.learn()
+	}
 	return t
 }
 
@@ -233,6 +243,7 @@ func (l *Limiter) try(ctx context.Context, w *waiter, due time.Time) error {
 	if err := over(ctx, due); err != nil {
 		return err
 	}
+	w.terms = l.stand(w.terms)
 	before := time.Now()
 	d, id, err := l.takeFor(ctx, w)
 	if err != nil {

@@ -89,6 +89,48 @@ func raise(t *testing.T, l *stint.Limiter) {
 	}
 }
 
+// Limits that are changed hold for those who wait: under what has become a
+// leaky_queue, who gives up frees the place, whether they came before the change
+// or after.
+func TestWaitUnderChangedLimits(t *testing.T) {
+	for _, before := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			l := limiterOf(t, "1/1h")
+			must(t, l, 1)
+			change := func() {
+				if err := l.SetLimits(parse(t, "1/s burst 5 leaky_queue")); err != nil {
+					t.Error(err)
+				}
+			}
+			if before {
+				time.AfterFunc(time.Second, change)
+			} else {
+				time.Sleep(time.Hour)
+				change()
+				must(t, l, 1)
+			}
+			gone, leave := context.WithCancel(bg)
+			time.AfterFunc(1100*ms, leave)
+			begun, others := time.Now(), sync.WaitGroup{}
+			others.Go(func() { // is charged before
+				if err := l.Wait(bg, "k", 1); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+			if err := l.Wait(gone, "k", 1); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+			d, err := l.Peek(bg, "k", 1)
+			if next := time.Since(begun) + d.Delay; err != nil || next > 3*time.Second {
+				t.Errorf("changed before %t: the next starts at %v, %v; want the place that was given up, before 3s", before, next, err)
+			}
+			others.Wait()
+			empty(t, l)
+		})
+	}
+}
+
 // A deadline counts those ahead under every algorithm: of eleven that wait under one
 // a second, one that has 2.5 s fails at once, and one that has enough passes.
 func TestWaitDeadlineCountsThoseAhead(t *testing.T) {

@@ -198,6 +198,11 @@ func (b *bound) Change(limits ...stint.Limit) error {
 	return nil
 }
 
+// Unchanged reports whether limits are what Limits returns, without an allocation.
+func (b *bound) Unchanged(limits []stint.Limit) bool {
+	return slices.EqualFunc(b.view.Load().limits, limits, func(l *limit, o stint.Limit) bool { return l.given == o })
+}
+
 // Exchange replaces the limits from by the limits to in every Bound of a name that
 // holds them: as many, in the same order, each with the ID of the one it replaces.
 // What keys have used is kept as docs/SEMANTICS.md says of changes. known reports

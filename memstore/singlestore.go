@@ -264,6 +264,11 @@ func (b singleBound) Allow(_ context.Context, _ string, cost int64) (bool, error
 func (b singleBound) Limits() []stint.Limit { return []stint.Limit{b.s.Limit()} }
 func (b singleBound) Name() string          { return "single" }
 
+// Unchanged reports whether limits are what Limits returns.
+func (b singleBound) Unchanged(limits []stint.Limit) bool {
+	return len(limits) == 1 && limits[0] == b.s.Limit()
+}
+
 // A chargeHeap has the reservation that expires first on top.
 type chargeHeap []*singleCharge
 

@@ -396,3 +396,25 @@ func TestSingleChangesUnderADecision(t *testing.T) {
 		}
 	}
 }
+
+// TestSingleWaitsUnderAChangedLimit sets a leaky_queue after others have waited
+// under a bucket: who gives up then frees the place.
+func TestSingleWaitsUnderAChangedLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSingle(t, "1/s", memstore.SingleOptions{})
+		if err := errors.Join(s.Wait(ctx, 1), s.Wait(ctx, 1), s.SetLimit(limit(t, "1/s burst 5 leaky_queue"))); err != nil {
+			t.Fatal(err)
+		}
+		if time.Sleep(time.Minute); !s.Allow() {
+			t.Fatal("an idle queue does not start a request")
+		}
+		gone, leave := context.WithCancel(ctx)
+		time.AfterFunc(100*time.Millisecond, leave)
+		if err := s.Wait(gone, 1); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if d, err := s.Peek(1); err != nil || d.Delay != 900*time.Millisecond {
+			t.Errorf("the next starts in %v, %v; want the place that was given up, in 900ms", d.Delay, err)
+		}
+	})
+}
