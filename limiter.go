@@ -155,6 +155,13 @@ func (l *Limiter) Labels() []string {
 // Limits returns the limits in order.
 func (l *Limiter) Limits() []Limit { return l.bound.Limits() }
 
+// Unchanged reports whether Limits would return these limits, without an
+// allocation: for those who keep what they have made of them.
+func (l *Limiter) Unchanged(limits []Limit) bool {
+	b, ok := l.bound.(interface{ Unchanged(limits []Limit) bool })
+	return !ok || b.Unchanged(limits)
+}
+
 func (l *Limiter) layers(key string) []Layer { return []Layer{{Bound: l.bound, Key: key}} }
 
 // A WaitError says why Wait gave up before it waited: the context's deadline

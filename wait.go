@@ -156,11 +156,10 @@ func (l *Limiter) learn() *terms {
 // stand returns the terms of the limits as they stand now: t, unless they have been
 // changed since.
 func (l *Limiter) stand(t *terms) *terms {
-	b, ok := l.bound.(interface{ Unchanged(limits []Limit) bool })
-	if ok && !b.Unchanged(t.limits) {
-		return l.learn()
+	if l.Unchanged(t.limits) {
+		return t
 	}
-	return t
+	return l.learn()
 }
 
 // watch has the store wake the line of key when it makes room, and returns what

@@ -120,7 +120,7 @@ var places = map[string]place{
 	"internal/match/index.go":     {"net/netip runtime", "which conditions may hold, by address ranges too; runtime.Gosched, so that requests pass meanwhile"},
 
 	"internal/strictjson/strictjson.go": {"", "text to values, and where it fails"},
-	"internal/guard/guard.go":           {"context context.WithDeadline time.Now time.Since . ./internal/ratefields ./meter", "a request may wait for its turn, until a deadline"},
+	"internal/guard/guard.go":           {"context context.WithDeadline sync/atomic time.Now time.Since . ./internal/ratefields ./meter", "a request may wait for its turn, until a deadline; its limits may be changed"},
 	"internal/ratefields/ratefields.go": {". ./meter", "fields of limits: text"},
 	"internal/wording/wording.go":       {"", "what error messages are made of"},
 	"internal/satmath/satmath.go":       {"", pureMath},
@@ -181,7 +181,7 @@ var places = map[string]place{
 	"httplimit/ambiguous.go": {"net/http net/url sync/atomic ./policy", "what servers read in different ways; what rules look at is found once for each"},
 	"httplimit/clientip.go":  {"net/http net/netip", "a request to its client's address"},
 	"httplimit/forwarded.go": {"net/netip", "lists of addresses in headers"},
-	"httplimit/httplimit.go": {"context net/http . ./internal/guard ./policy", "the guard of a limiter"},
+	"httplimit/httplimit.go": {"context net/http sync/atomic . ./internal/guard ./policy", "the guard of a limiter, whose limits may be changed"},
 	"httplimit/rules.go":     {"context time.Now time.Since net/http net/url sync sync/atomic . ./policy", "the guard of a policy: it says how long deciding took"},
 	"httplimit/refund.go":    {"bufio context context.WithTimeout io net net/http", "a writer that sees the status; settling after the response is bounded in time"},
 	"httplimit/header.go":    {"time.Now net/http sync sync/atomic . ./internal/ratefields ./policy", "fields of answers, in any dialect; what is the same for all is made once; X-RateLimit-Reset is a time of day: the one dialect that needs a clock"},

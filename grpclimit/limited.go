@@ -12,8 +12,6 @@ import (
 type limited struct {
 	limiter *guard.Guard
 	key     Key
-	limits  []stint.Limit
-	labels  []string
 	o       *Options
 }
 
@@ -50,11 +48,15 @@ func (b *limited) decide(ctx context.Context, c Call, _ bool) (*answer, error) {
 
 // nameLimits fills in which limits the call was held to.
 func (b *limited) nameLimits(a *answer) {
-	a.limits, a.tightest = make([]limitAnswer, len(b.limits)), a.decision.Tightest
-	for i, l := range b.limits {
-		a.limits[i] = limitAnswer{b.labels[i], l, a.decision.ResetAfter, len(b.limits)}
+	t := b.limiter.Terms()
+	a.limits, a.tightest = make([]limitAnswer, len(t.Limits)), a.decision.Tightest
+	for i, l := range t.Limits {
+		a.limits[i] = limitAnswer{t.Labels[i], l, a.decision.ResetAfter, len(t.Limits)}
 		if a.decision.Denied.Has(i) {
-			a.violated = append(a.violated, b.labels[i])
+			a.violated = append(a.violated, t.Labels[i])
 		}
+	}
+	if a.tightest >= len(a.limits) {
+		a.tightest = -1 // the limits have been changed since
 	}
 }

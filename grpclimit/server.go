@@ -35,7 +35,7 @@ func NewServer(l *stint.Limiter, key Key, o Options) (*Server, error) {
 	if o.Shadow {
 		most = -1
 	}
-	by := &limited{limiter: guard.New(l, most), key: key, o: &o, limits: l.Limits(), labels: l.Labels()}
+	by := &limited{limiter: guard.New(l, most), key: key, o: &o}
 	return &Server{o: o, decide: by.decide}, nil
 }
 

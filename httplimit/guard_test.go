@@ -376,6 +376,59 @@ func TestQueueMaxWait(t *testing.T) {
 	})
 }
 
+// TestQueueMaxWaitNamesTheQueue says which of several limits made the wait too
+// long.
+func TestQueueMaxWaitNamesTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := guard(t, limiter(t, nil, "9/h", "1/s burst 9 leaky_queue"), httplimit.Options{MaxWait: 500 * time.Millisecond})(status)
+		serve(h, "/200")
+		rec := serve(h, "/200")
+		if rec.Code != 429 || !strings.Contains(rec.Body.String(), `["9/1h/leaky_queue:1s"]`) {
+			t.Errorf("%d, %s", rec.Code, rec.Body)
+		}
+	})
+}
+
+func change(t *testing.T, l *stint.Limiter, texts ...string) {
+	t.Helper()
+	if err := l.SetLimits(limiter(t, nil, texts...).Limits()...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestGuardUnderChangedLimits changes the limits of a guard's limiter: the fields
+// tell of those in force, and requests wait if one is a leaky_queue.
+func TestGuardUnderChangedLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, nil, "9/h")
+		h := guard(t, l, httplimit.Options{})(status)
+		for _, c := range []struct{ limits, policy, rate string }{
+			{"", `"9/1h";q=9;w=3600`, `"9/1h";r=8;t=3200`},
+			{"5/h", `"9/1h";q=5;w=3600`, `"9/1h";r=3;t=2160`},
+			{"5/h; 2/24h", `"9/1h/gcra:1h";q=5;w=3600, "9/1h/gcra:24h";q=2;w=86400`, `"9/1h/gcra:24h";r=1;t=43200`},
+			{"5/h; 1/s burst 9 leaky_queue", `"9/1h/gcra:1h";q=5;w=3600, "9/1h/leaky_queue:1s";q=10;w=10`, `"9/1h/gcra:1h";r=1;t=2879`},
+			{"5/h", `"9/1h";q=5;w=3600`, `"9/1h";r=0;t=3599`},
+		} {
+			if c.limits != "" {
+				change(t, l, strings.Split(c.limits, "; ")...)
+			}
+			f := serve(h, "/200").Header()
+			if got, rate := f.Get("RateLimit-Policy"), f.Get("RateLimit"); got != c.policy || rate != c.rate {
+				t.Errorf("%s:\n got %s and %s\nwant %s and %s", c.limits, got, rate, c.policy, c.rate)
+			}
+		}
+		change(t, l, "1/s burst 9 leaky_queue")
+		time.Sleep(24 * time.Hour)
+		began := time.Now()
+		for range 3 {
+			serve(h, "/200")
+		}
+		if waited := time.Since(began); waited != 2*time.Second {
+			t.Errorf("three start within %v at one a second", waited)
+		}
+	})
+}
+
 // TestWriter looks at the powers of the writer that a handler gets: with a
 // plain guard it is the server's own.
 func TestWriter(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -138,13 +139,17 @@ func New(l *stint.Limiter, key Key, o Options) (func(http.Handler) http.Handler,
 	if o.Shadow {
 		most = -1
 	}
-	g := &keyed{limiter: guard.New(l, most), key: key, fields: newEncoder(o.Dialect, l.Labels(), l.Limits()), o: o}
+	g := &keyed{limiter: guard.New(l, most), key: key, o: o}
 	if err := g.o.check(); err != nil {
 		return nil, err
 	}
 	if o.Refund != nil && g.limiter.Waits() {
 		return nil, errors.New("httplimit: Refund does not go with waiting: set MaxWait to -1, or use a limit that is no leaky_queue")
 	}
+	if o.Refund != nil {
+		g.limiter = guard.New(l, -1) // whatever its limits become
+	}
+	g.encoder()
 	return func(next http.Handler) http.Handler { return &guarded{g, next} }, nil
 }
 
@@ -168,8 +173,24 @@ func (o *Options) check() error {
 type keyed struct {
 	limiter *guard.Guard
 	key     Key
-	fields  *encoder
+	fields  atomic.Pointer[termFields]
 	o       Options
+}
+
+// termFields are the fields of limits as they stood at some moment.
+type termFields struct {
+	of *guard.Terms
+	*encoder
+}
+
+// encoder returns that of the limits as they stand now.
+func (g *keyed) encoder() *encoder {
+	t, f := g.limiter.Terms(), g.fields.Load()
+	if f == nil || f.of != t {
+		f = &termFields{t, newEncoder(g.o.Dialect, t.Labels, t.Limits)}
+		g.fields.Store(f)
+	}
+	return f.encoder
 }
 
 // guarded is one handler behind a guard.
@@ -245,31 +266,32 @@ func (g *keyed) respond(w http.ResponseWriter, r *http.Request, key string, wait
 	if err != nil {
 		return g.o.failed(w, r, err)
 	}
+	fields := g.encoder()
 	if g.o.OnDecision != nil {
-		g.o.OnDecision(r, g.outcome(key, waited, d))
+		g.o.OnDecision(r, g.outcome(fields, key, waited, d))
 	}
 	if g.o.Shadow {
 		return true
 	}
-	g.fields.set(w.Header(), d)
+	fields.set(w.Header(), d)
 	if d.Allowed {
 		return true
 	}
-	f := g.fields.refuseDenied(d)
+	f := fields.refuseDenied(d)
 	if g.o.Denied == nil {
 		f.write(w, r)
 		return false
 	}
 	f.setRetry(w.Header())
-	g.o.Denied(w, r, g.outcome(key, waited, d))
+	g.o.Denied(w, r, g.outcome(fields, key, waited, d))
 	return false
 }
 
-func (g *keyed) outcome(key string, waited time.Duration, d *stint.Decision) Outcome {
+func (g *keyed) outcome(fields *encoder, key string, waited time.Duration, d *stint.Decision) Outcome {
 	o := Outcome{Decision: *d, Key: key, Shadow: g.o.Shadow, Waited: waited}
 	for i := range d.Denied.Limits() {
-		if i < len(g.fields.limits) {
-			o.Violated = append(o.Violated, g.fields.limits[i].Name)
+		if i < len(fields.limits) {
+			o.Violated = append(o.Violated, fields.limits[i].Name)
 		}
 	}
 	return o

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -22,33 +23,68 @@ const MissingKey = "\x00"
 // goroutines at once.
 type Guard struct {
 	*stint.Limiter
-	wait time.Duration // the longest; 0 for no waiting
+	most  time.Duration
+	terms atomic.Pointer[Terms] // as last seen
+}
+
+// Terms are the limits of a guard as they stood at some moment. They do not change.
+type Terms struct {
+	// Limits and Labels are those of the limiter.
+	Limits []stint.Limit
+	Labels []string
+
+	wait  time.Duration // the longest; 0 for no waiting
+	queue int           // the first leaky_queue of Limits; 0 if there is none
 }
 
 // New returns a guard whose requests wait at most so long. Where
 // most is 0, that is as long as a leaky_queue of the limiter holds a request,
 // and no time under limits of other algorithms; below 0 is no time under any.
 func New(l *stint.Limiter, most time.Duration) *Guard {
-	g := &Guard{l, max(most, 0)}
-	if most == 0 {
-		for _, limit := range l.Limits() {
-			if limit.Algorithm() == meter.LeakyQueue {
-				g.wait = max(g.wait, time.Duration(ratefields.MulDiv(limit.Burst(), int64(limit.Period()), limit.Count())), 1)
-			}
-		}
-	}
+	g := &Guard{Limiter: l, most: most}
+	g.terms.Store(g.learn())
 	return g
 }
 
+// Terms returns the limits as they stand now.
+func (g *Guard) Terms() *Terms {
+	t := g.terms.Load()
+	if !g.Unchanged(t.Limits) {
+		t = g.learn()
+		g.terms.Store(t)
+	}
+	return t
+}
+
+func (g *Guard) learn() *Terms {
+	t := &Terms{Limits: g.Limits(), Labels: g.Labels(), wait: max(g.most, 0), queue: -1}
+	if len(t.Labels) != len(t.Limits) {
+		return g.learn() // they were changed in between
+	}
+	for i, limit := range t.Limits {
+		if limit.Algorithm() != meter.LeakyQueue {
+			continue
+		}
+		if t.queue < 0 {
+			t.queue = i
+		}
+		if g.most == 0 {
+			t.wait = max(t.wait, time.Duration(ratefields.MulDiv(limit.Burst(), int64(limit.Period()), limit.Count())), 1)
+		}
+	}
+	t.queue = max(t.queue, 0)
+	return t
+}
+
 // Waits reports whether requests may wait.
-func (g *Guard) Waits() bool { return g.wait > 0 }
+func (g *Guard) Waits() bool { return g.Terms().wait > 0 }
 
 // TakeQueued takes in the wait queue, and returns how long the request has waited.
 // One that would wait too long is denied, with the least wait after which it
 // would not.
 func (g *Guard) TakeQueued(ctx context.Context, key string, cost int64) (d stint.Decision, waited time.Duration, err error) {
-	began := time.Now()
-	bound, stop := context.WithDeadline(ctx, began.Add(g.wait))
+	began, t := time.Now(), g.Terms()
+	bound, stop := context.WithDeadline(ctx, began.Add(t.wait))
 	err = g.Wait(bound, key, cost)
 	stop()
 	waited = time.Since(began)
@@ -61,11 +97,11 @@ func (g *Guard) TakeQueued(ctx context.Context, key string, cost int64) (d stint
 			err = &AfterWait{err}
 		}
 	case errors.As(err, &early):
-		d, err = tooLong(early.Decision, g.wait), nil
+		d, err = t.tooLong(early.Decision), nil
 	case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
 		// Others came before it on the same store: it waited in vain.
 		if d, err = g.Peek(ctx, key, cost); err == nil {
-			d = tooLong(d, g.wait)
+			d = t.tooLong(d)
 		}
 	}
 	return d, waited, err
@@ -81,14 +117,15 @@ func (e *AfterWait) Error() string { return e.Err.Error() }
 // Unwrap returns the store's error.
 func (e *AfterWait) Unwrap() error { return e.Err }
 
-// tooLong makes a denial of an answer whose wait is longer than may be.
-func tooLong(d stint.Decision, most time.Duration) stint.Decision {
+// tooLong makes a denial of an answer whose wait is longer than may be: one by the
+// queue, where no limit denied.
+func (t *Terms) tooLong(d stint.Decision) stint.Decision {
 	if d.RetryAfter != stint.Never && d.Allowed {
-		d.RetryAfter = stint.Wait(max(d.Delay-most, 1))
+		d.RetryAfter = stint.Wait(max(d.Delay-t.wait, 1))
 	}
 	d.Allowed, d.Taken, d.Delay = false, 0, 0
 	if d.Denied == 0 {
-		d.Denied = 1 // of one limit, which is nearly always
+		d.Denied = 1 << t.queue
 	}
 	return d
 }
