@@ -13,12 +13,12 @@ import (
 	"strings"
 )
 
-// A room is a package of the house: what of the house it imports, and on which
-// floor it stands, above everything that it imports.
+// A room is a package of this repository: what of them it imports, and the
+// level that it is on, above everything that it imports.
 type room struct {
 	name    string
 	imports []string
-	floor   int
+	level   int
 	x, y    int
 }
 
@@ -109,49 +109,49 @@ func beside(name string) bool {
 	return strings.Contains(name, "/bench") || strings.HasSuffix(name, "/sample")
 }
 
-// floorOf sets the floor of a room and of all below it.
-func floorOf(rooms map[string]*room, r *room) int {
-	if r.floor == 0 {
-		r.floor = 1
+// levelOf sets the level of a room and of all below it.
+func levelOf(rooms map[string]*room, r *room) int {
+	if r.level == 0 {
+		r.level = 1
 		for _, i := range r.imports {
-			r.floor = max(r.floor, floorOf(rooms, rooms[i])+1)
+			r.level = max(r.level, levelOf(rooms, rooms[i])+1)
 		}
 	}
-	return r.floor
+	return r.level
 }
 
 const (
 	roomWidth, roomHeight = 118, 30
-	columnGap, floorGap   = 14, 46
+	columnGap, levelGap   = 14, 46
 	margin                = 16
 )
 
-// drawRooms draws a row for each floor, the ground at the bottom. Only arrows
+// drawRooms draws a row for each level, the lowest at the bottom. Only arrows
 // to rooms that no other import already leads to are drawn: the others follow.
 func drawRooms(w io.Writer, rooms map[string]*room) error {
-	floors := [][]*room{}
+	levels := [][]*room{}
 	names := make([]string, 0, len(rooms))
 	for name := range rooms {
 		names = append(names, name)
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		for f := floorOf(rooms, rooms[name]); len(floors) < f; {
-			floors = append(floors, nil)
+		for f := levelOf(rooms, rooms[name]); len(levels) < f; {
+			levels = append(levels, nil)
 		}
-		f := rooms[name].floor - 1
-		floors[f] = append(floors[f], rooms[name])
+		f := rooms[name].level - 1
+		levels[f] = append(levels[f], rooms[name])
 	}
 	widest := 0
-	for _, f := range floors {
+	for _, f := range levels {
 		widest = max(widest, len(f))
 	}
 	width := 2*margin + widest*(roomWidth+columnGap)
-	height := 2*margin + len(floors)*(roomHeight+floorGap) - floorGap
-	for i, f := range floors {
+	height := 2*margin + len(levels)*(roomHeight+levelGap) - levelGap
+	for i, f := range levels {
 		left := (width - len(f)*(roomWidth+columnGap) + columnGap) / 2
 		for j, r := range f {
-			r.x, r.y = left+j*(roomWidth+columnGap), height-margin-roomHeight-i*(roomHeight+floorGap)
+			r.x, r.y = left+j*(roomWidth+columnGap), height-margin-roomHeight-i*(roomHeight+levelGap)
 		}
 	}
 	var b strings.Builder

@@ -28,7 +28,7 @@ func TestRooms(t *testing.T) {
 	}
 	for name, r := range rooms {
 		for _, i := range r.imports {
-			if rooms[i].floor >= r.floor {
+			if rooms[i].level >= r.level {
 				t.Errorf("%s imports %s, which stands no lower", name, i)
 			}
 		}

@@ -15,24 +15,25 @@ import (
 	"testing"
 )
 
-// The walls of the house, file by file: docs/DESIGN.md draws them, this test
-// holds them. A new file must be given its place here, a new package its floor.
+// What may import what: docs/DESIGN.md draws it, this test checks it. Each file of the
+// root module is listed here with what it may import and why, each directory with the
+// directories below it that it may import.
 
 const module = "github.com/stint-dev/stint"
 
-// A place is what one file may reach beyond the standard library's pure parts
+// A fileRule is what one file may use beyond the standard library's pure parts
 // (pureImports), and why. What it may is a list of import paths ("./" for those
 // of this module, one path to a word), of functions
 // that read a clock, start a timer or touch the machine (see powers), and "go"
 // for starting goroutines. A file that no longer needs what it may fails too.
-type place struct {
+type fileRule struct {
 	may string
 	why string
 }
 
 const pureMath = "arithmetic over words and an argument for time: the same answer from the same arguments, always"
 
-var places = map[string]place{
+var fileRules = map[string]fileRule{
 	// The limits: pure.
 	"doc.go":      {"", "says what the package is"},
 	"limit.go":    {"./internal/wording ./meter", "a limit is a value, and so is what it is known by; making one asks nobody"},
@@ -206,9 +207,9 @@ var powers = map[string][]string{
 	"context": {"WithTimeout", "WithTimeoutCause", "WithDeadline", "WithDeadlineCause", "AfterFunc"},
 }
 
-// floors is which packages of the house each directory may import: arrows
-// point down only. A directory that is not named has no floor yet.
-var floors = map[string]string{
+// levels is which packages of the repository each directory may import: arrows
+// point down only. A directory that is not named is not on any level yet.
+var levels = map[string]string{
 	"meter": `
 		internal/satmath
 		internal/uint128
@@ -562,11 +563,11 @@ var floors = map[string]string{
 		proof/oracle`,
 }
 
-// placed are the directories whose files have a place each. The others are held
-// by their floors alone: they do what tests and servers do.
-var placed = []string{".", "meter", "internal/uint128", "internal/waitqueue", "memstore", "simulate", "fallback", "rulesource", "policy", "policy/rulesfile", "httplimit", "internal/match", "internal/wording", "internal/strictjson", "internal/ratefields", "internal/guard", "internal/satmath", "internal/layercheck", "internal/machine"}
+// listed are the directories whose files have a rule each. The others are checked
+// by their level alone: they do what tests and servers do.
+var listed = []string{".", "meter", "internal/uint128", "internal/waitqueue", "memstore", "simulate", "fallback", "rulesource", "policy", "policy/rulesfile", "httplimit", "internal/match", "internal/wording", "internal/strictjson", "internal/ratefields", "internal/guard", "internal/satmath", "internal/layercheck", "internal/machine"}
 
-// besides are modules of tests, which may look at the whole house but for cmd.
+// besides are modules of tests, which may import everything but cmd.
 var besides = []string{"proof", "benchmarks"}
 
 type source struct {
@@ -626,7 +627,7 @@ func (s source) needs(t *testing.T) map[string]bool {
 }
 
 // sources parses every Go file of the repository. Where the nested modules are
-// not there, as in a module cache, their walls are not looked at.
+// not there, as in a module cache, they are not checked.
 func sources(t *testing.T) (all []source) {
 	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
 		switch {
@@ -648,17 +649,17 @@ func sources(t *testing.T) (all []source) {
 	return all
 }
 
-// TestWallsFiles holds each file of the root module to what it may.
-func TestWallsFiles(t *testing.T) {
+// TestImportsFiles checks that each file of the root module imports what it may.
+func TestImportsFiles(t *testing.T) {
 	met := make(map[string]bool)
 	for _, s := range sources(t) {
-		if s.test() || !slices.Contains(placed, s.dir()) {
+		if s.test() || !slices.Contains(listed, s.dir()) {
 			continue
 		}
 		met[s.path] = true
-		p, ok := places[s.path]
+		p, ok := fileRules[s.path]
 		if !ok {
-			t.Errorf("%s: give the file its place in walls_test.go: what it may reach, and why", s.path)
+			t.Errorf("%s: list the file in imports_test.go: what it may use, and why", s.path)
 			continue
 		}
 		may, needs := strings.Fields(p.may), s.needs(t)
@@ -669,25 +670,25 @@ func TestWallsFiles(t *testing.T) {
 		}
 		for need := range needs {
 			if !slices.Contains(may, need) {
-				t.Errorf("%s: %s is behind a wall; this file %s", s.path, need, p.why)
+				t.Errorf("%s: uses %s, which it may not: this file %s", s.path, need, p.why)
 			}
 		}
 		for _, m := range may {
 			if !needs[m] {
-				t.Errorf("%s: no longer needs %s: take it out of its place in walls_test.go", s.path, m)
+				t.Errorf("%s: no longer needs %s: take it out of its rule in imports_test.go", s.path, m)
 			}
 		}
 	}
-	for file := range places {
+	for file := range fileRules {
 		if !met[file] {
-			t.Errorf("%s: has a place in walls_test.go but is not there", file)
+			t.Errorf("%s: has a rule in imports_test.go but is not there", file)
 		}
 	}
 }
 
-// TestWallsFloors holds directories to the floors below them, and the root
-// module to the standard library.
-func TestWallsFloors(t *testing.T) {
+// TestImportsLevels checks that directories import those of the levels below them
+// alone, and the root module the standard library.
+func TestImportsLevels(t *testing.T) {
 	for _, s := range sources(t) {
 		for p := range s.imports(t) {
 			inside, ours := strings.CutPrefix(p, module)
@@ -698,22 +699,22 @@ func TestWallsFloors(t *testing.T) {
 					t.Errorf("%s: imports %s: the root module, tests included, has the standard library alone", s.path, p)
 				}
 			case strings.HasPrefix(inside, "cmd") && !strings.HasPrefix(s.path, "cmd/"):
-				t.Errorf("%s: imports %s: nothing stands on cmd", s.path, inside)
+				t.Errorf("%s: imports %s: nothing imports cmd", s.path, inside)
 			case s.test() || inside == s.dir():
 			default:
-				s.checkFloor(t, inside)
+				s.checkLevel(t, inside)
 			}
 		}
 	}
 }
 
-func (s source) checkFloor(t *testing.T, inside string) {
-	below, ok := floors[s.dir()]
+func (s source) checkLevel(t *testing.T, inside string) {
+	below, ok := levels[s.dir()]
 	switch {
 	case ok && !slices.Contains(strings.Fields(below), inside):
 		t.Errorf("%s: imports %s: from %s arrows point to %q", s.path, inside, s.dir(), below)
 	case !ok && !slices.Contains(besides, strings.Split(s.path, "/")[0]):
-		t.Errorf("%s: give %s its floor in walls_test.go", s.path, s.dir())
+		t.Errorf("%s: give %s its level in imports_test.go", s.path, s.dir())
 	}
 }
 
@@ -721,7 +722,7 @@ func (s source) checkFloor(t *testing.T, inside string) {
 // name more should replace one.
 const mostExported = 40
 
-func TestWallsExported(t *testing.T) {
+func TestImportsExported(t *testing.T) {
 	var names []string
 	for _, s := range sources(t) {
 		if s.dir() != "." || s.test() {
@@ -767,7 +768,7 @@ func exported(d ast.Decl) (names []string) {
 // mostLines is how long a function may be: what is longer wants splitting.
 const mostLines = 70
 
-func TestWallsFunctions(t *testing.T) {
+func TestImportsFunctions(t *testing.T) {
 	for _, s := range sources(t) {
 		if s.test() || ast.IsGenerated(s.file) {
 			continue
@@ -785,8 +786,8 @@ func TestWallsFunctions(t *testing.T) {
 	}
 }
 
-// TestWallsModule holds the go.mod of the root to requiring nothing.
-func TestWallsModule(t *testing.T) {
+// TestImportsModule holds the go.mod of the root to requiring nothing.
+func TestImportsModule(t *testing.T) {
 	text, err := os.ReadFile("go.mod")
 	if err != nil {
 		t.Fatal(err)
