@@ -107,13 +107,38 @@ func (p *Policy) untilTurn(ctx context.Context, most time.Duration, settles bool
 	return time.Since(began), err
 }
 
-// tooLong makes a denial of an answer whose wait is longer than it may be.
+// tooLong makes a denial of an answer whose wait is longer than it may be: one by
+// each queue that makes it so.
 func (r *Result) tooLong(most time.Duration) {
-	d := &r.Decision
-	d.RetryAfter = stint.Wait(d.Delay - most)
-	d.Allowed, d.Taken, d.Delay = false, 0, 0
-	if at := r.Tightest; at >= 0 {
-		r.Rules[at].Denied, r.Rules[at].RetryAfter = true, d.RetryAfter
+	d, longest, queues := &r.Decision, r.Decision.Delay, 0
+	r.queues(func(*ruleMatch, *RuleLimit) { queues++ })
+	d.Allowed, d.Taken, d.Delay, d.RetryAfter = false, 0, 0, stint.Wait(longest-most)
+	limit := -1
+	for i := range r.matches {
+		h := &r.matches[i]
+		if h.rule.shadow || h.plan.id < 0 {
+			continue
+		}
+		for k, l := range h.plan.ruleLimits {
+			limit++
+			if h.out || h.weight == 0 || l.Limit.Algorithm() != meter.LeakyQueue {
+				continue
+			}
+			delay, e := longest, &r.Rules[h.first+k]
+			if queues > 1 { // else there need be no answers of each
+				delay = r.answers[h.first+k].Delay
+			}
+			if delay <= most {
+				continue
+			}
+			e.Denied, e.RetryAfter = true, stint.Wait(delay-most)
+			if limit < stint.MaxLimits {
+				d.Denied |= 1 << uint(limit)
+			}
+			if at := r.Tightest; delay == longest && (at < 0 || r.Rules[at].RetryAfter != e.RetryAfter) {
+				r.Tightest, d.Tightest, d.Limit, d.Remaining = h.first+k, limit, l.Limit.Capacity(), e.Remaining
+			}
+		}
 	}
 }
 
