@@ -5,6 +5,7 @@ import (
 	_ "embed" // the description of the API
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -38,6 +39,9 @@ const (
 	// actWithin is how long the backend may take for one request: longest is to write
 	// a document, after one was read.
 	actWithin = 75 * time.Second
+	// mostCalls is how many requests that may be done are served at once: each waits
+	// for the backend as long as it may take.
+	mostCalls = 1024
 	// answerWithin is how long a client may take to read the answer.
 	answerWithin = 10 * time.Second
 	// OpenAPI is the path of the description of the API.
@@ -138,6 +142,7 @@ type Handler struct {
 	guest     func(r *http.Request) (string, rulesdb.Role)
 	keyHash   func(rule, key string) string
 	endpoints []endpoint
+	calls     chan struct{} // has a slot for each request that is served
 
 	mu     sync.Mutex
 	held   []rulesdb.Token
@@ -148,7 +153,7 @@ type Handler struct {
 
 // NewHandler returns the API of an editor.
 func NewHandler(d *Editor, o HandlerOptions) *Handler {
-	h := &Handler{editor: d, log: o.Log, guest: o.Guest, keyHash: o.KeyHash, endpoints: slices.Clone(endpoints)}
+	h := &Handler{editor: d, log: o.Log, guest: o.Guest, keyHash: o.KeyHash, endpoints: slices.Clone(endpoints), calls: make(chan struct{}, mostCalls)}
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
 	}
@@ -227,6 +232,14 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, e *endpoint) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		server.WriteProblem(w, http.StatusBadRequest, "", "the query cannot be read")
+		return
+	}
+	select {
+	case h.calls <- struct{}{}:
+		defer func() { <-h.calls }()
+	default:
+		w.Header().Set("Retry-After", "1")
+		server.WriteProblem(w, http.StatusServiceUnavailable, "", fmt.Sprintf("nothing has changed: %d requests of operators are under way, which is as many as there may be", mostCalls))
 		return
 	}
 	ctx, stop := context.WithTimeout(r.Context(), actWithin)

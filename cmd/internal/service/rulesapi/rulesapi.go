@@ -10,7 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -68,15 +68,20 @@ type Editor struct {
 	check  func(name string, document []byte) (*rules.File, error)
 	secret []byte
 
-	mu   sync.Mutex
-	hash string // of the document of file
+	reading chan struct{} // has one slot: for who reads the document in force
+	held    atomic.Pointer[heldRules]
+}
+
+// heldRules are rules that were read, and the hash of their document.
+type heldRules struct {
+	hash string
 	file *rules.File
 }
 
 // New returns an editor. check reads a document as nodes do and says what is wrong
 // in it; secret is what nodes hash keys with, if they do.
 func New(k Backend, check func(name string, document []byte) (*rules.File, error), secret []byte) *Editor {
-	return &Editor{Backend: k, check: check, secret: secret}
+	return &Editor{Backend: k, check: check, secret: secret, reading: make(chan struct{}, 1)}
 }
 
 // Check reads a document as nodes do.
@@ -105,18 +110,27 @@ func (d *Editor) Rollback(ctx context.Context, parent, to int64, author, comment
 }
 
 // Rules returns the rules in force. The error is [rulesource.ErrEmpty] if there
-// are none.
+// are none. A new document is read by one caller, while others wait for it as long as
+// their contexts last.
 func (d *Editor) Rules(ctx context.Context) (*rules.File, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	newest, err := d.Revisions(ctx, 0, 1)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case len(newest) == 0:
+	}
+	if len(newest) == 0 {
 		return nil, rulesource.ErrEmpty
-	case newest[0].Hash == d.hash:
-		return d.file, nil
+	}
+	if f := d.holds(newest[0].Hash); f != nil {
+		return f, nil
+	}
+	select {
+	case d.reading <- struct{}{}:
+		defer func() { <-d.reading }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("another one reads the rules: %w", context.Cause(ctx))
+	}
+	if f := d.holds(newest[0].Hash); f != nil {
+		return f, nil
 	}
 	r, err := d.Revision(ctx, newest[0].Number)
 	if err != nil {
@@ -126,8 +140,16 @@ func (d *Editor) Rules(ctx context.Context) (*rules.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.hash, d.file = r.Hash, f
+	d.held.Store(&heldRules{r.Hash, f})
 	return f, nil
+}
+
+// holds returns the rules of a document that were read last; nil for another's.
+func (d *Editor) holds(hash string) *rules.File {
+	if held := d.held.Load(); held != nil && held.hash == hash {
+		return held.file
+	}
+	return nil
 }
 
 // SetOverride refuses limits that cannot be read, and rules that are not in
