@@ -1,6 +1,10 @@
 package main
 
-import "github.com/stint-dev/stint/rulesource"
+import (
+	"github.com/stint-dev/stint/rulesource"
+
+	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
+)
 
 type blockCmd struct {
 	editorFlags   `embed:""`
@@ -49,12 +53,8 @@ func (c *unblockCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	held, err := c.heldOverride(e, c.Rule, customer)
-	if err != nil {
-		return err
-	}
-	if !held.Block {
-		return usage("key", "%s is not blocked: it has %s; stint override remove ends that", shown(held.Key), effect(held))
-	}
-	return setOverride(e, &c.editorFlags, c.author(), customer, rulesource.Override{Rule: c.Rule, Removed: true, Reason: c.Reason}, "", false)
+	o := rulesource.Override{Rule: c.Rule, Removed: true, Reason: c.Reason, Author: c.author()}
+	return changeOverride(e, &c.editorFlags, customer, o, false, func(k *rulesapi.Editor, o rulesource.Override) (was, now rulesource.Override, err error) {
+		return k.Unblock(e.ctx, o)
+	})
 }

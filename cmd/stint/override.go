@@ -113,6 +113,15 @@ func setOverride(e *env, c *editorFlags, author string, customer rulesapi.Custom
 	if err != nil {
 		return &usageError{"--for", err}
 	}
+	o.Author = author
+	return changeOverride(e, c, customer, o, asJSON, func(k *rulesapi.Editor, o rulesource.Override) (was, now rulesource.Override, err error) {
+		return k.SetOverride(e.ctx, o, d)
+	})
+}
+
+// changeOverride has do change the override of a customer, and says what it was before.
+func changeOverride(e *env, c *editorFlags, customer rulesapi.Customer, o rulesource.Override, asJSON bool,
+	do func(k *rulesapi.Editor, o rulesource.Override) (was, now rulesource.Override, err error)) error {
 	k, err := c.open(e)
 	if err != nil {
 		return err
@@ -125,8 +134,7 @@ func setOverride(e *env, c *editorFlags, author string, customer rulesapi.Custom
 	if o.Key, err = keyOf(e.ctx, o.Rule, customer); err != nil {
 		return editorError(err)
 	}
-	o.Author = author
-	was, now, err := k.SetOverride(e.ctx, o, d)
+	was, now, err := do(k, o)
 	if err != nil {
 		return editorError(err)
 	}

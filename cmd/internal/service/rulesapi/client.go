@@ -244,6 +244,15 @@ func (c *Client) SetOverride(ctx context.Context, o rulesource.Override, lasts t
 	return out.Was.override(), out.Now.override(), err
 }
 
+// unblock asks for what [Editor.Unblock] does.
+func (c *Client) unblock(ctx context.Context, o rulesource.Override) (was, now rulesource.Override, err error) {
+	query := keyQuery(o.Rule, o.Key)
+	query.Set("reason", o.Reason)
+	var out changed
+	err = c.call(ctx, http.MethodDelete, "/v1/block", query, noMatch, nil, &out)
+	return out.Was.override(), out.Now.override(), err
+}
+
 func (c *Client) Nodes(ctx context.Context, within time.Duration) ([]rulesdb.Node, error) {
 	var all struct{ Nodes []*Node }
 	err := c.get(ctx, "/v1/nodes", url.Values{"within": {within.String()}}, &all)

@@ -262,14 +262,6 @@ type changed struct {
 }
 
 func (h *Handler) set(c *call, a overrideRequest, removed bool) (int, any, error) {
-	return h.setIf(c, a, removed, func(rulesource.Override) error { return nil })
-}
-
-// setIf is set if may returns nil for the override that holds.
-func (h *Handler) setIf(c *call, a overrideRequest, removed bool, may func(held rulesource.Override) error) (int, any, error) {
-	if err := rulesdb.CheckReason(a.Reason); err != nil {
-		return 0, nil, err
-	}
 	lasts, err := ParseLasts(a.For)
 	if err != nil {
 		return 0, nil, &InputError{"for", err}
@@ -278,8 +270,13 @@ func (h *Handler) setIf(c *call, a overrideRequest, removed bool, may func(held 
 	if err != nil {
 		return 0, nil, err
 	}
-	was, now, err := h.editor.SetOverrideIf(c.ctx, rulesource.Override{Rule: rule, Key: key, Limits: a.Limits, Unlimited: a.Unlimited,
-		Block: a.Block, Removed: removed, Reason: a.Reason, Author: c.author}, lasts, may)
+	was, now, err := h.editor.SetOverride(c.ctx, rulesource.Override{Rule: rule, Key: key, Limits: a.Limits, Unlimited: a.Unlimited,
+		Block: a.Block, Removed: removed, Reason: a.Reason, Author: c.author}, lasts)
+	return h.changed(c, was, now, err)
+}
+
+// changed answers a change of an override, and writes a line on it.
+func (h *Handler) changed(c *call, was, now rulesource.Override, err error) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
@@ -327,12 +324,12 @@ func (h *Handler) block(c *call) (int, any, error) {
 }
 
 func (h *Handler) unblock(c *call) (int, any, error) {
-	return h.setIf(c, overrideRequest{Reason: c.query.Get("reason")}, true, func(held rulesource.Override) error {
-		if !held.Block && !held.Removed {
-			return &InputError{"key", errors.New("not blocked: it has an override of another kind")}
-		}
-		return nil
-	})
+	rule, key, err := h.customer(c, true)
+	if err != nil {
+		return 0, nil, err
+	}
+	was, now, err := h.editor.Unblock(c.ctx, rulesource.Override{Rule: rule, Key: key, Reason: c.query.Get("reason"), Author: c.author})
+	return h.changed(c, was, now, err)
 }
 
 func (h *Handler) nodes(c *call) (int, any, error) {
