@@ -64,7 +64,7 @@ func ask(o *observe.Observer, p *policy.Policy, attrs policy.Map) {
 func scrape(t testing.TB, o *observe.Observer) string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	o.Metrics().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	o.ServeMetrics(w, httptest.NewRequest("GET", "/metrics", nil))
 	if w.Code != http.StatusOK {
 		t.Fatalf("status %d: %s", w.Code, w.Body)
 	}

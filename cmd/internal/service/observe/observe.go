@@ -26,7 +26,6 @@ package observe
 
 import (
 	"log/slog"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,9 +66,6 @@ type Options struct {
 	// Spans is called with decisions on requests that may belong to a trace.
 	// Optional.
 	Spans func(r *policy.Result, q Request)
-	// Version is what stint_build_info says. The default value is what the
-	// build knows of itself.
-	Version string
 }
 
 // An Observer counts decisions, and logs those that denied. Make one with New.
@@ -77,14 +73,18 @@ type Observer struct {
 	registry    *prometheus.Registry
 	took        *prometheus.HistogramVec
 	entrypoints atomic.Pointer[[]*entrypoint] // replaced as a whole, under mu
-	mu          sync.Mutex                    // held to add entrypoints and rules
+	mu          sync.Mutex                    // held to add entrypoints and rules, and for reload
 
-	reload reload
-	store  atomic.Pointer[memstore.Store]
-	shared shared
-	saved  snapshots
-
-	webhook webhooks
+	// reload is what became of the attempts to read the rules, under mu.
+	reload struct {
+		tried, good bool
+		taken       time.Time // zero if none was
+	}
+	store   atomic.Pointer[memstore.Store]
+	shared  atomic.Pointer[func() Shared]
+	saved   atomic.Pointer[func() time.Time]
+	webhook atomic.Pointer[func() (sent, failed, dropped uint64)]
+	scrapes chan struct{} // that are under way
 
 	topKeys *topkeys.Tracker // nil if there is none
 	warner  *warn.Warner     // nil if there is none
@@ -106,14 +106,15 @@ func New(o Options) *Observer {
 		}, []string{"door"}),
 		topKeys: o.TopKeys,
 		warner:  o.Warner,
+		spans:   o.Spans,
 		closed:  make(chan struct{}),
+		scrapes: make(chan struct{}, mostScrapes),
 	}
-	ob.spans = o.Spans
 	ob.entrypoints.Store(new([]*entrypoint))
 	ob.registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		ob.took, counters{ob}, &ob.reload, storeCollector{ob}, &ob.shared, &ob.saved, &ob.webhook, warnings{ob}, newBuild(o.Version),
+		ob.took, ob,
 	)
 	if o.Log != nil {
 		if o.Period <= 0 {
@@ -137,29 +138,33 @@ var durations = []float64{
 // Gather returns the metrics, for exporters.
 func (o *Observer) Gather() ([]*dto.MetricFamily, error) { return o.registry.Gather() }
 
-// Metrics serves the metrics as Prometheus text.
-func (o *Observer) Metrics() http.Handler {
-	return scrapes(o.registry)
-}
-
 // Watch adds what a store holds to the metrics; a second call replaces the
 // store of the first.
 func (o *Observer) Watch(store *memstore.Store) { o.store.Store(store) }
 
 // WatchSnapshot adds of when the last snapshot is to the metrics: saved is asked
 // for each scrape, and says zero while there is none.
-func (o *Observer) WatchSnapshot(saved func() time.Time) { o.saved.saved.Store(&saved) }
+func (o *Observer) WatchSnapshot(saved func() time.Time) { o.saved.Store(&saved) }
 
-// WatchWebhook adds what became of warnings to the metrics: ask is called for each
+// WatchShared adds a store that other processes use too to the metrics: read is
+// called for each scrape. A second call replaces the store of the first.
+func (o *Observer) WatchShared(read func() Shared) { o.shared.Store(&read) }
+
+// WatchWebhook adds what became of warnings to the metrics: read is called for each
 // scrape.
-func (o *Observer) WatchWebhook(ask func() (sent, failed, dropped uint64)) {
-	o.webhook.read.Store(&ask)
-}
+func (o *Observer) WatchWebhook(read func() (sent, failed, dropped uint64)) { o.webhook.Store(&read) }
 
 // Reloaded notes an attempt to read the rules, the first one at the start
 // included; err is why they were not taken. Without a call there are no metrics
 // on the configuration.
-func (o *Observer) Reloaded(at time.Time, err error) { o.reload.note(at, err) }
+func (o *Observer) Reloaded(at time.Time, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.reload.tried, o.reload.good = true, err == nil
+	if err == nil {
+		o.reload.taken = at
+	}
+}
 
 // sumUp writes summaries, one period after another, until the Observer closes.
 func (o *Observer) sumUp(period time.Duration) {

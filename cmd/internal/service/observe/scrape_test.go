@@ -32,7 +32,7 @@ func TestScrapes(t *testing.T) {
 		r.Header.Set("Accept-Encoding", c.encoding)
 		r.Header.Set("Accept", c.accept)
 		w := httptest.NewRecorder()
-		o.Metrics().ServeHTTP(w, r)
+		o.ServeMetrics(w, r)
 		form := w.Header().Get("Content-Type")
 		if w.Code != http.StatusOK || w.Header().Get("Content-Encoding") != c.packed || !strings.HasPrefix(form, c.form) {
 			t.Errorf("%+v: %d %v", c, w.Code, w.Header())

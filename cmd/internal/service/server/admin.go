@@ -17,13 +17,13 @@ import (
 // It may be used from many goroutines at once.
 type Admin struct {
 	source   *rules.Source
-	metrics  http.Handler
+	observer *observe.Observer
 	stopping atomic.Bool
 }
 
 // NewAdmin returns an Admin. Neither argument may be nil.
 func NewAdmin(s *rules.Source, o *observe.Observer) *Admin {
-	return &Admin{source: s, metrics: o.Metrics()}
+	return &Admin{source: s, observer: o}
 }
 
 // Stop makes /readyz say 503 from now on; see ServeOptions.OnStop.
@@ -47,7 +47,7 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/readyz":
 		a.ready(w)
 	default:
-		a.metrics.ServeHTTP(w, r)
+		a.observer.ServeMetrics(w, r)
 	}
 }
 
