@@ -102,14 +102,12 @@ type UsageLimit struct {
 func UsageHandler(source *rules.Source, secret []byte, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			w.Header().Set("Allow", "GET, HEAD")
-			server.WriteProblem(w, http.StatusMethodNotAllowed, "", "use GET, HEAD")
+			server.WrongMethod(w, "GET, HEAD")
 			return
 		}
 		attrs, err := readUsage(secret, server.Bearer(r), time.Now())
 		if err != nil {
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			server.WriteProblem(w, http.StatusUnauthorized, "", err.Error())
+			server.Unauthorized(w, err.Error())
 			return
 		}
 		all, _, _, err := source.Policy().Standings(r.Context(), attrs)
@@ -118,11 +116,7 @@ func UsageHandler(source *rules.Source, secret []byte, log *slog.Logger) http.Ha
 			server.WriteProblem(w, http.StatusServiceUnavailable, "", "not known now")
 			return
 		}
-		head := w.Header()
-		head.Set("Content-Type", "application/json")
-		head.Set("Cache-Control", "no-store")
-		head.Set("X-Content-Type-Options", "nosniff")
-		_ = json.NewEncoder(w).Encode(usageOf(all)) // a client that has gone needs no answer
+		server.WriteJSON(w, http.StatusOK, usageOf(all))
 	})
 }
 

@@ -143,13 +143,11 @@ func (l *live) leave() {
 // at first and every ten.
 func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet {
-		w.Header().Set("Allow", http.MethodGet)
-		server.WriteProblem(w, http.StatusMethodNotAllowed, "", "use GET")
+		server.WrongMethod(w, http.MethodGet)
 		return
 	}
 	if !p.watches(r) {
-		w.Header().Set("WWW-Authenticate", "Bearer")
-		server.WriteProblem(w, http.StatusUnauthorized, "", "sign in first")
+		server.Unauthorized(w, "sign in first")
 		return
 	}
 	if !p.live.enter() {
@@ -172,8 +170,7 @@ func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 // ruleHour answers GET hour?rule=NAME: what a rule said in the last hour.
 func (p *Page) ruleHour(w http.ResponseWriter, r *http.Request) {
 	if !p.watches(r) {
-		w.Header().Set("WWW-Authenticate", "Bearer")
-		server.WriteProblem(w, http.StatusUnauthorized, "", "sign in first")
+		server.Unauthorized(w, "sign in first")
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -127,8 +127,7 @@ func (p *Page) session(w http.ResponseWriter, r *http.Request) {
 		setCookie(w, r, "", -1)
 		r.Header.Del("Cookie")
 	default:
-		w.Header().Set("Allow", "GET, HEAD, POST, DELETE")
-		server.WriteProblem(w, http.StatusMethodNotAllowed, "", "use GET, HEAD, POST, DELETE")
+		server.WrongMethod(w, "GET, HEAD, POST, DELETE")
 		return
 	}
 	s, err := p.standing(r)

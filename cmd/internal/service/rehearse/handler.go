@@ -1,8 +1,8 @@
 package rehearse
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -58,7 +58,6 @@ type HandlerOptions struct {
 	// Who returns the author and the role of a request; role "" may do nothing.
 	Who func(r *http.Request) (author string, role rulesdb.Role, err error)
 	// Note writes into the audit that the author looked at keys in clear.
-	// Optional.
 	Note func(ctx context.Context, author string) error
 	// Log records which author looked at keys in clear. The default discards it.
 	Log *slog.Logger
@@ -83,8 +82,7 @@ func NewHandler(o HandlerOptions) *Handler {
 // ServeHTTP answers.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
-		w.Header().Set("Allow", http.MethodPost)
-		server.WriteProblem(w, http.StatusMethodNotAllowed, "", "use POST")
+		server.WrongMethod(w, http.MethodPost)
 		return
 	}
 	author, role, err := h.o.Who(r)
@@ -93,8 +91,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		server.WriteProblem(w, http.StatusServiceUnavailable, "", "whom the token belongs to cannot be asked just now")
 		return
 	case role == "":
-		w.Header().Set("WWW-Authenticate", "Bearer")
-		server.WriteProblem(w, http.StatusUnauthorized, "", "want a token that is known here, as Authorization: Bearer TOKEN")
+		server.Unauthorized(w, "want a token that is known here, as Authorization: Bearer TOKEN")
 		return
 	}
 	var query Query
@@ -108,20 +105,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		h.o.Log.Info("rehearsal shows keys in clear", "author", author)
-		if err := h.note(r.Context(), author); err != nil {
+		if err := h.o.Note(r.Context(), author); err != nil {
 			h.o.Log.Error("rehearsal", "error", err)
 			server.WriteProblem(w, http.StatusServiceUnavailable, "names", "keys are not shown, since the audit cannot be written; the log says why")
 			return
 		}
 	}
 	h.answer(w, r, &query)
-}
-
-func (h *Handler) note(ctx context.Context, author string) error {
-	if h.o.Note == nil {
-		return nil
-	}
-	return h.o.Note(ctx, author)
 }
 
 // answer rehearses.
@@ -141,11 +131,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, query *Query) {
 			o.WarmUp = -1
 		}
 	}
-	name := query.Name
-	if name == "" {
-		name = "stint.yaml"
-	}
-	f, err := h.o.Check(name, []byte(query.Document))
+	f, err := h.o.Check(cmp.Or(query.Name, "stint.yaml"), []byte(query.Document))
 	if err != nil {
 		server.WriteProblem(w, http.StatusUnprocessableEntity, "document", err.Error())
 		return
@@ -172,13 +158,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, query *Query) {
 	case err != nil:
 		server.WriteProblem(w, http.StatusUnprocessableEntity, "document", err.Error())
 	default:
-		head := w.Header()
-		head.Set("Content-Type", "application/json")
-		head.Set("Cache-Control", "no-store")
-		head.Set("X-Content-Type-Options", "nosniff")
-		encoder := json.NewEncoder(w)
-		encoder.SetEscapeHTML(false)
-		_ = encoder.Encode(report) // a client that has gone needs no answer
+		server.WriteJSON(w, http.StatusOK, report)
 	}
 }
 

@@ -185,10 +185,10 @@ func (h *Handler) Has(path string) bool {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == OpenAPI {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			wrongMethod(w, []string{"GET", "HEAD"})
+			server.WrongMethod(w, "GET, HEAD")
 			return
 		}
-		write(w, http.StatusOK, json.RawMessage(openAPI))
+		server.WriteJSON(w, http.StatusOK, json.RawMessage(openAPI))
 		return
 	}
 	var allow []string
@@ -207,12 +207,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		server.WriteProblem(w, http.StatusNotFound, "", "no such path: "+OpenAPI+" says which there are")
 		return
 	}
-	wrongMethod(w, allow)
-}
-
-func wrongMethod(w http.ResponseWriter, allow []string) {
-	w.Header().Set("Allow", strings.Join(allow, ", "))
-	server.WriteProblem(w, http.StatusMethodNotAllowed, "", "use "+strings.Join(allow, ", "))
+	server.WrongMethod(w, strings.Join(allow, ", "))
 }
 
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, e *endpoint) {
@@ -222,8 +217,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, e *endpoint) {
 		h.fail(w, r, err)
 		return
 	case role == "":
-		w.Header().Set("WWW-Authenticate", "Bearer")
-		server.WriteProblem(w, http.StatusUnauthorized, "", "want a token that is known here, as Authorization: Bearer TOKEN")
+		server.Unauthorized(w, "want a token that is known here, as Authorization: Bearer TOKEN")
 		return
 	case rank(role) < rank(e.role):
 		server.WriteProblem(w, http.StatusForbidden, "", "this is for the role "+string(e.role)+", and yours is "+string(role))
@@ -251,7 +245,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, e *endpoint) {
 		h.fail(w, r, err)
 		return
 	}
-	write(w, status, answer)
+	server.WriteJSON(w, status, answer)
 }
 
 // Who returns the author and the role of a request, by its token; role "" may do
@@ -331,17 +325,6 @@ func (h *Handler) known(r *http.Request, shown string, after time.Time) (t *rule
 		}
 	}
 	return nil, h.read, nil
-}
-
-func write(w http.ResponseWriter, status int, answer any) {
-	head := w.Header()
-	head.Set("Content-Type", "application/json")
-	head.Set("Cache-Control", "no-store")
-	head.Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(status)
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(answer) // a client that has gone needs no answer
 }
 
 // A requestError is a request that the API cannot take.

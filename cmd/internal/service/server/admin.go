@@ -38,7 +38,7 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		wrongMethod(w, "GET, HEAD")
+		WrongMethod(w, "GET, HEAD")
 		return
 	}
 	switch r.URL.Path {

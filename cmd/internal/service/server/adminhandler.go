@@ -113,7 +113,7 @@ func redirect(w http.ResponseWriter, to string) {
 func (d *adminHandler) simulate(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method != http.MethodPost:
-		wrongMethod(w, http.MethodPost)
+		WrongMethod(w, http.MethodPost)
 	case d.authorize(w, r, d.o.Operators):
 		d.o.Simulate.ServeHTTP(w, r)
 	}
@@ -156,7 +156,7 @@ var abouts = map[string]string{
 
 func (d *adminHandler) index(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		wrongMethod(w, "GET, HEAD")
+		WrongMethod(w, "GET, HEAD")
 		return
 	}
 	var b strings.Builder

@@ -7,8 +7,6 @@ import (
 	"net/netip"
 	"sync"
 	"time"
-
-	"github.com/stint-dev/stint/httplimit"
 )
 
 // ConnsOptions say how many connections there may be. The zero value is good
@@ -35,13 +33,9 @@ type ConnsOptions struct {
 // operators, for the store and for files. It may be used from many goroutines
 // at once.
 type Conns struct {
-	o ConnsOptions
-
+	log      *slog.Logger
+	bounds   *bounds
 	requests *Requests
-
-	mu  sync.Mutex
-	all int
-	by  map[netip.Prefix]int
 }
 
 // reserved is how many descriptors are left for what is no client: a listener
@@ -56,22 +50,19 @@ func NewConns(o ConnsOptions) *Conns {
 	if o.PerAddress <= 0 {
 		o.PerAddress = max(o.Max/4, 4)
 	}
-	o.Log = SampleLog(o.Log)
-	return &Conns{o: o, by: make(map[netip.Prefix]int), requests: newRequests(o)}
+	return &Conns{
+		log:      SampleLog(o.Log),
+		requests: newRequests(o),
+		bounds: newBounds(o.Max, o.PerAddress, o.Trusted,
+			"there are as many as there may be (--max-conns)", "its address has as many as one may have (--max-conns-per-address)"),
+	}
 }
 
 // Requests returns the bounds of requests that hold a connection to the server behind.
 func (c *Conns) Requests() *Requests { return c.requests }
 
 // Bounds returns how many connections there may be in all, and of one address.
-func (c *Conns) Bounds() (most, perAddress int) { return c.o.Max, c.o.PerAddress }
-
-// Count returns how many connections there are.
-func (c *Conns) Count() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.all
-}
+func (c *Conns) Bounds() (most, perAddress int) { return c.bounds.most, c.bounds.perAddress }
 
 // Listen returns a listener whose connections count.
 func (c *Conns) Listen(ln net.Listener) net.Listener { return &boundedListener{ln, c} }
@@ -88,12 +79,16 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		network, why := l.conns.enter(conn.RemoteAddr())
+		var peer netip.Addr // of a Unix socket none
+		if tcp, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
+			peer = tcp.AddrPort().Addr()
+		}
+		leave, why := l.conns.bounds.enter(peer)
 		if why == "" {
-			return &countedConn{Conn: conn, leave: sync.OnceFunc(func() { l.conns.leave(network) })}, nil
+			return &countedConn{Conn: conn, leave: sync.OnceFunc(leave)}, nil
 		}
 		_ = conn.Close() // it has had no answer, and gets none
-		l.conns.o.Log.Warn("a connection was closed at once", "why", why)
+		l.conns.log.Warn("a connection was closed at once", "why", why)
 	}
 }
 
@@ -103,64 +98,6 @@ func (l *boundedListener) SetDeadline(t time.Time) error {
 		return under.SetDeadline(t)
 	}
 	return errors.ErrUnsupported
-}
-
-// enter counts a connection, or says why there may not be another.
-func (c *Conns) enter(peer net.Addr) (network netip.Prefix, why string) {
-	network = networkOf(peer)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.all >= c.o.Max {
-		return network, "there are as many as there may be (--max-conns)"
-	}
-	if network.IsValid() {
-		if c.by[network] >= c.o.PerAddress && !c.trusts(peer) {
-			return network, "its address has as many as one may have (--max-conns-per-address)"
-		}
-		c.by[network]++
-	}
-	c.all++
-	return network, ""
-}
-
-func (c *Conns) leave(network netip.Prefix) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.all--
-	if !network.IsValid() {
-		return
-	}
-	if c.by[network]--; c.by[network] == 0 {
-		delete(c.by, network)
-	}
-}
-
-// networkOf returns what a peer's connections are counted by: its address, of
-// IPv6 the /64. A Unix socket has none.
-func networkOf(peer net.Addr) netip.Prefix {
-	tcp, ok := peer.(*net.TCPAddr)
-	if !ok {
-		return netip.Prefix{}
-	}
-	return networkOfAddr(tcp.AddrPort().Addr())
-}
-
-func networkOfAddr(addr netip.Addr) netip.Prefix {
-	addr = addr.Unmap().WithZone("")
-	bits := 64
-	if addr.Is4() {
-		bits = 32
-	}
-	network, err := addr.Prefix(bits)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	return network
-}
-
-func (c *Conns) trusts(peer net.Addr) bool {
-	addr := peer.(*net.TCPAddr).AddrPort().Addr().Unmap().WithZone("")
-	return (&httplimit.ClientIP{Trusted: c.o.Trusted}).Trusts(addr)
 }
 
 // A countedConn counts until it is closed.

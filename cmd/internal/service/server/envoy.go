@@ -9,7 +9,7 @@ func (h *Handler) envoy(w http.ResponseWriter, r *http.Request) {
 		notFound("no /json here").write(w)
 		return
 	case r.Method != http.MethodPost:
-		wrongMethod(w, http.MethodPost)
+		WrongMethod(w, http.MethodPost)
 		return
 	}
 	c := h.calls.Get().(*call)
@@ -18,7 +18,7 @@ func (h *Handler) envoy(w http.ResponseWriter, r *http.Request) {
 		refused.write(w)
 		return
 	}
-	operator := h.o.Operators.Has(bearer(r))
+	operator := h.o.Operators.Has(Bearer(r))
 	status, answer, err := h.o.Envoy(r.Context(), c.body, operator)
 	if err != nil {
 		p := problem{status: status, detail: err.Error()}

@@ -45,3 +45,10 @@ func Verbs() (paths []string) {
 
 // Redact is what becomes of a line of net/http's log.
 var Redact = redact
+
+// Count returns how many connections there are.
+func (c *Conns) Count() int {
+	c.bounds.mu.Lock()
+	defer c.bounds.mu.Unlock()
+	return c.bounds.all
+}

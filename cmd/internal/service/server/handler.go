@@ -149,7 +149,7 @@ func (h *Handler) authorize(w http.ResponseWriter, r *http.Request, operator boo
 	if operator && h.o.Operators == nil {
 		return 0, &problem{status: http.StatusForbidden, detail: "for operators alone: start with --operator-token-file FILE, and show a token of it"}
 	}
-	shown := bearer(r)
+	shown := Bearer(r)
 	if by := h.o.Operators.Find(shown); by.Line > 0 && by.Role != RoleViewer {
 		return by.Line, nil
 	}
@@ -167,7 +167,7 @@ func (h *Handler) authorize(w http.ResponseWriter, r *http.Request, operator boo
 // answer answers a verb.
 func (h *Handler) answer(w http.ResponseWriter, r *http.Request, v *verb) {
 	if r.Method != http.MethodPost {
-		wrongMethod(w, http.MethodPost)
+		WrongMethod(w, http.MethodPost)
 		return
 	}
 	c := h.calls.Get().(*call)

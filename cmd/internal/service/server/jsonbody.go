@@ -27,6 +27,18 @@ func ReadJSON(w http.ResponseWriter, r *http.Request, most int64, into any) (sta
 	return http.StatusBadRequest, "the body: " + err.Error()
 }
 
+// WriteJSON answers with a value as a line of JSON.
+func WriteJSON(w http.ResponseWriter, status int, answer any) {
+	head := w.Header()
+	head.Set("Content-Type", "application/json")
+	head.Set("Cache-Control", "no-store")
+	head.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(answer) // a client that has gone needs no answer
+}
+
 func decode(data []byte, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()

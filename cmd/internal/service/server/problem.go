@@ -99,11 +99,16 @@ func notFound(instead string) *problem {
 	return &problem{status: http.StatusNotFound, detail: "no such path: there is " + instead}
 }
 
-// wrongMethod answers 405.
-func wrongMethod(w http.ResponseWriter, allow string) {
+// WrongMethod answers 405; allow lists the methods that there are.
+func WrongMethod(w http.ResponseWriter, allow string) {
 	w.Header().Set("Allow", allow)
-	p := problem{status: http.StatusMethodNotAllowed, detail: "use " + allow}
-	p.write(w)
+	WriteProblem(w, http.StatusMethodNotAllowed, "", "use "+allow)
+}
+
+// Unauthorized answers 401, and asks for a token.
+func Unauthorized(w http.ResponseWriter, detail string) {
+	w.Header().Set("Www-Authenticate", "Bearer")
+	WriteProblem(w, http.StatusUnauthorized, "", detail)
 }
 
 // appendText writes text as JSON: what is not UTF-8 is replaced.
@@ -153,15 +158,3 @@ func appendTexts(b []byte, texts []string) []byte {
 func WriteProblem(w http.ResponseWriter, status int, field, detail string) {
 	(&problem{status: status, field: field, detail: detail}).write(w)
 }
-
-// Shown returns the token that a request shows, in a browser as a password; "" if
-// none, or several.
-func Shown(r *http.Request) string {
-	if _, password, ok := r.BasicAuth(); ok && len(r.Header["Authorization"]) == 1 {
-		return password
-	}
-	return bearer(r)
-}
-
-// Bearer returns the token that a request shows; "" if none, or several.
-func Bearer(r *http.Request) string { return bearer(r) }

@@ -221,8 +221,17 @@ func (t *Tokens) Find(presented string) (h Holder) {
 	return h
 }
 
-// bearer returns the token that a request shows; "" if none, or several.
-func bearer(r *http.Request) string {
+// Shown returns the token that a request shows, in a browser as a password; "" if
+// none, or several.
+func Shown(r *http.Request) string {
+	if _, password, ok := r.BasicAuth(); ok && len(r.Header["Authorization"]) == 1 {
+		return password
+	}
+	return Bearer(r)
+}
+
+// Bearer returns the token that a request shows; "" if none, or several.
+func Bearer(r *http.Request) string {
 	lines := r.Header["Authorization"]
 	if len(lines) != 1 {
 		return ""
