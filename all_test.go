@@ -175,7 +175,6 @@ func TestAllWait(t *testing.T) {
 	})
 }
 
-// TestAllWaitGivesUp leaves nothing charged under a leaky_queue.
 // TestAllWaitCountsNoDenials waits under limits that count what they deny: asking
 // again does not keep the caller out.
 func TestAllWaitCountsNoDenials(t *testing.T) {
@@ -226,6 +225,7 @@ func TestAllUnderChangedLimits(t *testing.T) {
 	})
 }
 
+// TestAllWaitGivesUp leaves nothing charged under a leaky_queue.
 func TestAllWaitGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(memstore.Options{})

@@ -79,10 +79,11 @@ func (p *Policy) Standings(ctx context.Context, attrs Attributes) (all []Standin
 			more = true
 			break
 		}
-		if err := l.add(one, &q, s); err != nil {
+		ends, err := l.add(one, &q, s)
+		if err != nil {
 			return nil, nil, false, err
 		}
-		if last := &l.all[len(l.all)-1]; last.Ends && len(last.Where) == 0 {
+		if ends {
 			break
 		}
 	}
@@ -183,29 +184,31 @@ type looking struct {
 	limits  int // of those
 }
 
-// add looks at a rule.
-func (l *looking) add(one *rule, q *match.Request, s Standing) (err error) {
+// add looks at a rule, and reports whether no rule after it is tried for certain.
+func (l *looking) add(one *rule, q *match.Request, s Standing) (ends bool, err error) {
 	h := ruleMatch{rule: one}
 	h.plan, _ = one.planFor(q, nil, l.p.customers)
 	h.key, _, h.missing = l.p.key(one, q, nil)
 	if own := l.p.customers.find(one.name, h.key); own != nil && !h.missing && one.limited() {
 		h.plan, s.Own = own, true
 	}
+	if h.missing = h.missing && h.plan.id >= 0; h.missing && one.missing == missingSkip {
+		return false, nil // it does not hold
+	}
 	if h.weight, err = one.costOf(q); err != nil {
-		return err
+		return false, err
 	}
 	h.cost = h.weight
-	h.missing = h.missing && h.plan.id >= 0
 	s.Key, s.Hash, s.Missing = h.key, l.p.KeyHash(one.name, h.key), h.missing
 	denies := h.plan.action == "block" || h.missing && one.missing == missingDeny
 	s.Ends = !one.shadow && (denies || one.final || h.plan == one.own && h.plan.action != "")
 	if l.limits+len(h.plan.ruleLimits) > stint.MaxLimits {
 		if err := l.flush(); err != nil {
-			return err
+			return false, err
 		}
 	}
 	l.addMatch(h, s)
-	return nil
+	return s.Ends && len(s.Where) == 0, nil
 }
 
 // addMatch adds a match to those that are asked about next.

@@ -106,6 +106,19 @@ left out api: header.x-api-key
 	}
 }
 
+// TestStandingsSkipped leaves out a rule that a request without its key is not held
+// to: it does not hold, and ends nothing.
+func TestStandingsSkipped(t *testing.T) {
+	p := newStanding(t, `{"rules": [
+		{"name": "token", "key": ["header.x-api-key"], "limits": ["1/h"], "on_missing": "skip", "final": true},
+		{"name": "address", "key": ["ip"], "limits": ["9/h"]}
+	]}`)
+	all, left, _, err := p.Standings(t.Context(), policy.Map{"ip": "192.0.2.7", "header.x-api-key": ""})
+	if got, want := told(all, left), "address \"192.0.2.7\": 9 of 9/1h\n"; err != nil || got != want {
+		t.Errorf("%v\n got %s\nwant %s", err, got, want)
+	}
+}
+
 // TestStandingsMany asks about a client under more rules than one decision can
 // have limits, and more than are listed.
 func TestStandingsMany(t *testing.T) {
