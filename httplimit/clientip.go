@@ -111,13 +111,13 @@ func (c *ClientIP) find(r *http.Request, n note) (netip.Addr, bool) {
 	}
 	var client netip.Addr
 	var found bool
-	switch c.Header {
+	switch name := http.CanonicalHeaderKey(c.Header); name {
 	case "", "X-Forwarded-For":
 		client, found = c.walk(r.Header["X-Forwarded-For"], n)
 	case "Forwarded":
 		client, found = c.walkForwarded(r.Header["Forwarded"], n)
 	default:
-		if lines := r.Header.Values(c.Header); len(lines) > 0 {
+		if lines := r.Header[name]; len(lines) > 0 {
 			last := lines[len(lines)-1]
 			if client, found = parseAddr(last); found {
 				n.add(last, "the word of "+c.Header)

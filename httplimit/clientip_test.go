@@ -73,6 +73,9 @@ var clientTests = []struct {
 	{"trusted given as mapped", httplimit.ClientIP{Trusted: []netip.Prefix{netip.MustParsePrefix("::ffff:10.0.0.0/104")}}, "10.0.0.1:1",
 		[]string{"X-Forwarded-For: 1.2.3.4"}, "1.2.3.4"},
 
+	{"names have no case: X-Forwarded-For", by("x-forwarded-for"), "10.0.0.1:1", []string{"X-Forwarded-For: 6.6.6.6, 1.2.3.4", "X-Forwarded-For: 10.0.0.2"}, "1.2.3.4"},
+	{"names have no case: Forwarded", by("forwarded"), "10.0.0.1:1", []string{"Forwarded: for=1.2.3.4;proto=http"}, "1.2.3.4"},
+	{"names have no case: X-Real-IP", by("x-real-ip"), "10.0.0.1:1", []string{"X-Real-Ip: 1.2.3.4"}, "1.2.3.4"},
 	{"X-Real-IP", by("X-Real-IP"), "10.0.0.1:1", []string{"X-Real-Ip: 1.2.3.4", "X-Forwarded-For: 6.6.6.6"}, "1.2.3.4"},
 	{"X-Real-IP: the last line (Fiber CVE-2026-45045)", by("X-Real-IP"), "10.0.0.1:1", []string{"X-Real-Ip: 6.6.6.6", "X-Real-Ip: 1.2.3.4"}, "1.2.3.4"},
 	{"X-Real-IP: a list is no address", by("X-Real-IP"), "10.0.0.1:1", []string{"X-Real-Ip: 1.2.3.4, 5.6.7.8"}, "10.0.0.1"},
