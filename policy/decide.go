@@ -93,7 +93,7 @@ func (p *Policy) run(ctx context.Context, s *backend, a operation, r *Result) er
 	switch {
 	case first == nil:
 		return nil
-	case limits == 1 && first.plain(a):
+	case limits == 1 && first.plain(a) && r.StoreError == nil: // else rules may be left out, which count
 		return p.one(ctx, s, a, r, first)
 	case limits > stint.MaxLimits:
 		return fmt.Errorf("policy: %w: the request is held to %d limits, by rule %q first: at most %d", stint.ErrLayers, limits, first.rule.name, stint.MaxLimits)

@@ -84,3 +84,23 @@ func sameFailover(t *testing.T, seed uint64) {
 	}
 	same(-2, ips[0], 1)
 }
+
+// TestFailoverCountsOpenRules counts the limits of rules that are open among those of
+// the decision, whether one limit is left to decide or several.
+func TestFailoverCountsOpenRules(t *testing.T) {
+	for _, limits := range []string{`"1/h"`, `"1/h", "9/24h"`} {
+		store, p := debtor(t, `{"name": "open", "key": [], "limits": ["9/h", "9/24h"], "on_store_failure": "open"},
+			{"name": "local", "key": [], "limits": [`+limits+`]}`)
+		store.down.Store(true)
+		var r policy.Result
+		for i := range 2 {
+			if err := p.Decide(t.Context(), policy.Map{}, 1, &r); err != nil || r.Decision.Allowed != (i == 0) {
+				t.Fatal(r.Decision, err)
+			}
+			if d := r.Decision; d.Tightest != 2 || r.Tightest != 2 || d.Denied != stint.LimitSet(i<<2) {
+				t.Errorf("%s, request %d: %+v, by entry %d; want limit 2", limits, i, d, r.Tightest)
+			}
+		}
+		p.Close()
+	}
+}
