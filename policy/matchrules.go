@@ -92,7 +92,9 @@ func (r *Rules) ready(q *match.Request) error {
 		return &RequestError{attribute, reason}
 	}
 	if r.foldPath {
-		q.FoldPath()
+		if reason := q.FoldPath(); reason != "" {
+			return &RequestError{"path", reason}
+		}
 	}
 	return nil
 }

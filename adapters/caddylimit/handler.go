@@ -41,8 +41,9 @@ type Handler struct {
 	// Limits are texts such as "10/s burst 20". All of them hold together.
 	Limits []string `json:"limits,omitempty"`
 	// Key is whom a request counts for under Limits: placeholders, or text with
-	// placeholders. Several make one key together. The default is
-	// {http.vars.client_ip}, the address by trusted_proxies of the server, of
+	// placeholders. Several make one key together. Those that rules have attributes
+	// for, such as {http.request.header.X-User}, are these attributes. The default
+	// is {http.vars.client_ip}, the address by trusted_proxies of the server, of
 	// which IPv6 counts by /64.
 	Key []string `json:"key,omitempty"`
 	// OnMissing says what becomes of requests under Limits of which a part of

@@ -13,9 +13,6 @@ import (
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
-// clientIP is the placeholder of the client's address, which rules call ip.
-const clientIP = "{http.vars.client_ip}"
-
 // rules reads what the handler is to go by.
 func (h *Handler) rules() (*policy.Rules, error) {
 	given := 0
@@ -37,7 +34,13 @@ func (h *Handler) rules() (*policy.Rules, error) {
 	for _, w := range file.Warnings() {
 		h.log.Warn("rules", "name", h.Name, "warning", w.String())
 	}
-	return policy.Compile(file), nil
+	rules := policy.Compile(file)
+	for _, name := range rules.Attributes() {
+		if plain, ok := attributeOf(name); ok {
+			return nil, fmt.Errorf("the attribute %s: write %s, of which a client cannot choose the spelling", name, plain)
+		}
+	}
+	return rules, nil
 }
 
 // file reads rules from where they stand.
@@ -75,11 +78,12 @@ func (h *Handler) file() (*rulesfile.File, error) {
 // inline writes the limits as a rule, so that they are held as any other is.
 func (h *Handler) inline() (*rulesfile.File, error) {
 	type rule struct {
-		Name      string   `json:"name"`
-		Key       []string `json:"key"`
-		Limits    []string `json:"limits"`
-		OnMissing string   `json:"on_missing,omitempty"`
-		Shadow    bool     `json:"shadow,omitempty"`
+		Name      string            `json:"name"`
+		Match     map[string]string `json:"match,omitempty"`
+		Key       []string          `json:"key"`
+		Limits    []string          `json:"limits"`
+		OnMissing string            `json:"on_missing,omitempty"`
+		Shadow    bool              `json:"shadow,omitempty"`
 	}
 	one := rule{Name: h.Name, Key: []string{}, Limits: h.Limits, OnMissing: h.OnMissing, Shadow: h.Shadow}
 	var declared []string
@@ -87,20 +91,26 @@ func (h *Handler) inline() (*rulesfile.File, error) {
 		one.Key = []string{"ip"}
 	}
 	for i, part := range h.Key {
-		switch part {
-		case clientIP:
-			one.Key = append(one.Key, "ip")
-		case "":
+		attribute, ok, err := attributeOfPart(part)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("key: part %d: %w", i+1, err)
+		case part == "":
 			return nil, fmt.Errorf("key: part %d is empty", i+1)
-		default:
-			name := partName + strconv.Itoa(i)
-			one.Key, declared = append(one.Key, name), append(declared, name)
+		case !ok:
+			attribute = partName + strconv.Itoa(i)
+			declared = append(declared, attribute)
+		}
+		one.Key = append(one.Key, attribute)
+		if strings.Contains(part, "{http.request.uri.path.") {
+			one.Match = map[string]string{"path": "/**"} // so that no segment is empty or a dot
 		}
 	}
 	text, err := json.Marshal(struct {
-		Attributes []string `json:"attributes,omitempty"`
-		Rules      []rule   `json:"rules"`
-	}{declared, []rule{one}})
+		Attributes     []string `json:"attributes,omitempty"`
+		IgnorePathCase bool     `json:"ignore_path_case"`
+		Rules          []rule   `json:"rules"`
+	}{declared, true, []rule{one}})
 	if err != nil {
 		return nil, err
 	}

@@ -90,8 +90,12 @@ func (q *Request) Clean(path, host bool) (attribute, reason string) {
 	return "", ""
 }
 
-// FoldPath makes no difference between upper and lower case in the clean path.
-func (q *Request) FoldPath() { q.path = FoldPath(q.path) }
+// FoldPath makes no difference between upper and lower case in the clean path. It
+// returns a reason for a path that servers which ignore case read in different ways.
+func (q *Request) FoldPath() (reason string) {
+	q.path, reason = FoldPath(q.path)
+	return reason
+}
 
 // Path returns the clean path; it is empty if no rule looks at it.
 func (q *Request) Path() string { return q.path }
@@ -238,18 +242,23 @@ func decodePath(raw string) (path, reason string) {
 
 // FoldPath returns the path that stands for all that differ from it in upper and
 // lower case alone, as servers have them that ignore it: Express and fiber fold ASCII,
-// ASP.NET each letter by itself, but none into one of ASCII.
-func FoldPath(path string) string {
-	return strings.Map(func(c rune) rune {
-		switch folded := unicode.ToLower(unicode.ToUpper(c)); {
+// ASP.NET each letter by itself, but none into one of ASCII. Caddy folds two of them
+// into i and k, so a path that has one is returned with a reason.
+func FoldPath(path string) (folded, reason string) {
+	folded = strings.Map(func(c rune) rune {
+		switch one := unicode.ToLower(unicode.ToUpper(c)); {
 		case c < utf8.RuneSelf:
 			return unicode.ToLower(c)
-		case folded < utf8.RuneSelf: // such as the Kelvin sign
+		case unicode.ToLower(c) < utf8.RuneSelf:
+			reason = "a capital I with a dot or a Kelvin sign, which some servers take for i and k"
+			return c
+		case one < utf8.RuneSelf: // such as the long s
 			return c
 		default:
-			return folded
+			return one
 		}
 	}, path)
+	return folded, reason
 }
 
 func isHex(c byte) bool {

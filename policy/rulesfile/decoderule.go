@@ -503,7 +503,11 @@ func (d *decoder) condition(a match.Attribute, n *Node, t *trail) match.Conditio
 		}
 		value := n.Value
 		if d.foldPath && a.Field == match.Path {
-			value = match.FoldPath(value)
+			var reason string
+			if value, reason = match.FoldPath(value); reason != "" {
+				d.fail(n, t, "no request with it is decided about", "%q: %s", wording.Shorten(n.Value), reason)
+				return
+			}
 		}
 		if reason, hint := c.Add(d.intern(value)); reason != "" {
 			d.fail(n, t, hint, "%q: %s", wording.Shorten(n.Value), reason)
