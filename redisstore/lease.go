@@ -191,10 +191,7 @@ func (ls *leases) get(shard *tableShard[lease], key string) *lease {
 
 // try decides by what is in hand and known. The shard is locked.
 func (l *lease) try(now, cost int64, h *localCharge) outcome {
-	if now >= l.end && l.left+l.out > 0 {
-		l.left, l.out = 0, 0
-		l.epoch++
-	}
+	l.lapse(now)
 	switch {
 	case l.left >= cost:
 		l.left -= cost
@@ -207,6 +204,14 @@ func (l *lease) try(now, cost int64, h *localCharge) outcome {
 		return refused
 	}
 	return wait
+}
+
+// lapse voids what is in hand once it has ended. The shard is locked.
+func (l *lease) lapse(now int64) {
+	if now >= l.end && l.left+l.out > 0 {
+		l.left, l.out = 0, 0
+		l.epoch++
+	}
 }
 
 // next says what else there is to do when something passed with little left,
@@ -402,6 +407,7 @@ func (ls *leases) answered(shard *tableShard[lease], l *lease, asked int64, g *g
 		return
 	}
 	ls.of.store.spendLease(&part{form: ls.of.form, begin: g.begin}, granted, used)
+	l.lapse(now) // the server may have had it end by the time of the call, and leased it to others
 	l.used, l.usedAt = used, now
 	l.end = asked + int64(leaseHeld)
 	l.left += granted
