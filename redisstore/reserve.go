@@ -155,7 +155,7 @@ func (s *Store) Settle(ctx context.Context, id stint.ReservationID, cost int64) 
 		return err
 	})
 	if err != nil {
-		return stint.Decision{}, err
+		return stint.Decision{}, inPart(err, slices.ContainsFunc(answered, func(a answer) bool { return a != nil }))
 	}
 	parts, answers := of[0], answered[0]
 	for k := 1; k < len(all); k++ {
@@ -180,6 +180,15 @@ func atOnce(n int, do func(k int) error) (failed error) {
 		}
 	}
 	return failed
+}
+
+// inPart returns an error of which it is told that nothing was done, as one of what was
+// done in part.
+func inPart(err error, done bool) error {
+	if !done || !errors.Is(err, ErrNotExecuted) && !errors.Is(err, ErrConfiguration) {
+		return err
+	}
+	return fmt.Errorf("%w: done in part: %v", ErrAmbiguous, err)
 }
 
 // An openReservation is what Redis has of a reservation of one slot: what settling
@@ -333,10 +342,11 @@ func (s *Store) Refund(ctx context.Context, layers []stint.Layer, cost int64) (s
 	}
 	var answers answer
 	for some := range slices.Chunk(parts, stint.MaxLimits) { // those that were asked are in the first
-		a, _, err := s.each(ctx, some, s.slotGroups(some), "f", cost)
+		a, all, err := s.each(ctx, some, s.slotGroups(some), "f", cost)
 		s.modes.returns.note(some)
 		if err != nil {
-			return stint.Decision{}, err
+			done := func(one groupAnswer) bool { return one.err == nil }
+			return stint.Decision{}, inPart(err, answers != nil || slices.ContainsFunc(all, done))
 		}
 		if answers == nil {
 			answers = a[:1+answersEach*asked]
