@@ -200,8 +200,9 @@ end
 -- gives nothing back.
 local function turn(L)
   local open = string.gsub(L.key, '}:', '}::open:', 1)
-  local id, turns = redis.call('HGET', open, 'id'), redis.call('HGET', open, 'turn') or 0
-  if not id then return end
+  local id = redis.pcall('HGET', open, 'id')
+  if type(id) ~= 'string' then return end -- no hash: of nobody, or of another program
+  local turns = redis.call('HGET', open, 'turn') or 0
   local left = virtual and -1 or redis.call('PTTL', open)
   redis.call('DEL', open)
   redis.call('HSET', open, 'id', id, 'turn', string.format('%d', turns + 1))
