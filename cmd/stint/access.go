@@ -23,8 +23,9 @@ type access struct {
 	local              bool                // only this machine reaches the address of operators
 }
 
-// readTokens reads the files of tokens; "" is none.
-func (d *access) readTokens(clients, operators string, logger *slog.Logger) error {
+// newAccess reads the files of tokens and of TLS; "" is none.
+func newAccess(clients, operators, cert, key string, logger *slog.Logger) (*access, error) {
+	d := &access{}
 	for _, one := range []struct {
 		flag, path string
 		read       func(path string) (*server.Tokens, error)
@@ -38,14 +39,22 @@ func (d *access) readTokens(clients, operators string, logger *slog.Logger) erro
 		}
 		tokens, err := one.read(one.path)
 		if err != nil {
-			return fmt.Errorf("%s: %w", one.flag, err)
+			return nil, fmt.Errorf("%s: %w", one.flag, err)
 		}
 		if tokens.Readable() {
 			logger.Warn("everyone on this machine can read the tokens: chmod o-r", "file", one.path)
 		}
 		*one.to = tokens
 	}
-	return nil
+	if cert == "" {
+		return d, nil
+	}
+	certificate, err := server.ReadCertificate(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
+	}
+	d.certificate = certificate
+	return d, nil
 }
 
 // readClients reads the certificates of --tls-client-ca.

@@ -35,18 +35,11 @@ func (c *auditCmd) Run(e *env) error {
 		return err
 	}
 	defer d.Close() // it has only read
-	var all []rulesdb.AuditEntry
-	for before := int64(0); len(all) < c.Last; {
-		n := min(1000, c.Last-len(all))
-		some, err := d.Audit(e.ctx, before, n)
-		if err != nil {
-			return err
-		}
-		all = append(all, some...)
-		if len(some) < n {
-			break
-		}
-		before = some[len(some)-1].Number
+	all, err := collect(pages(c.Last, func(last rulesdb.AuditEntry, n int) ([]rulesdb.AuditEntry, error) {
+		return d.Audit(e.ctx, last.Number, n)
+	}))
+	if err != nil {
+		return err
 	}
 	if c.JSON {
 		return printJSON(e.out, rulesapi.List(all, rulesapi.AuditEntryOf))

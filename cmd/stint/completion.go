@@ -91,13 +91,18 @@ func completions(at *commandline.Command, words []string) (found [][2]string) {
 			found = append(found, [2]string{prefix + word, firstSentence(summary)})
 		}
 	}
+	offerAll := func(prefix string, words []string) {
+		for _, one := range words {
+			offer(prefix, one, "")
+		}
+	}
 	name, _, set := strings.Cut(strings.TrimPrefix(last, "--"), "=")
 	switch {
 	case value != nil:
-		enumerate(value, func(one string) { offer("", one, "") })
+		offerAll("", value.Enum)
 	case strings.HasPrefix(last, "-") && set:
 		if f := findFlag(at, name); f != nil {
-			enumerate(f, func(one string) { offer("--"+name+"=", one, "") })
+			offerAll("--"+name+"=", f.Enum)
 		}
 	case strings.HasPrefix(last, "-"):
 		for _, f := range slices.Concat(at.AllFlags()...) {
@@ -110,7 +115,7 @@ func completions(at *commandline.Command, words []string) (found [][2]string) {
 			}
 		}
 		for _, arg := range at.Args {
-			enumerate(arg, func(one string) { offer("", one, "") })
+			offerAll("", arg.Enum)
 		}
 	}
 	slices.SortStableFunc(found, func(a, b [2]string) int { return cmp.Compare(a[0], b[0]) })
@@ -139,12 +144,6 @@ func findFlag(at *commandline.Command, name string) *commandline.Value {
 		}
 	}
 	return nil
-}
-
-func enumerate(v *commandline.Value, offer func(string)) {
-	for _, one := range v.Enum {
-		offer(one)
-	}
 }
 
 // firstSentence returns what of a help text fits beside a word.

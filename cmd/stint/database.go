@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -119,19 +118,6 @@ func (c *databaseFlags) follow(logger *slog.Logger) (rulesource.Source, *rules.F
 		return nil, nil, nil, err
 	}
 	return s.Source, follower, file, nil
-}
-
-// nameNode names this node by its host and the address where it is asked, unless
-// --node does: several may run on one host.
-func (c *databaseFlags) nameNode(address string) {
-	if c.Node != "" {
-		return
-	}
-	host, _ := os.Hostname() // only people read it
-	if _, port, err := net.SplitHostPort(address); err == nil {
-		address = port
-	}
-	c.Node = host + ":" + address
 }
 
 // schemaWithin is how long a database may take to say which schema it has.

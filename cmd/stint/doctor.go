@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -50,14 +49,16 @@ type symptom struct {
 }
 
 // A checkup gathers what was found, in order.
-type checkup struct{ found []symptom }
+type checkup struct {
+	Found []symptom `json:"found"`
+}
 
 func (u *checkup) ok(about, format string, args ...any) {
-	u.found = append(u.found, symptom{About: about, Level: "ok", What: fmt.Sprintf(format, args...)})
+	u.Found = append(u.Found, symptom{About: about, Level: "ok", What: fmt.Sprintf(format, args...)})
 }
 
 func (u *checkup) add(about, level, what, hint string) {
-	u.found = append(u.found, symptom{about, level, what, hint})
+	u.Found = append(u.Found, symptom{about, level, what, hint})
 }
 
 func (u *checkup) failed(about string, err error) {
@@ -76,14 +77,10 @@ func (c *doctorCmd) Run(e *env) error {
 	c.examineStore(e.ctx, storeURL(store), &u)
 	c.examineDoors(e.ctx, &u)
 	c.examineState(&u)
-	write := u.text
-	if c.JSON {
-		write = u.json
-	}
-	if err := write(e.out); err != nil {
+	if err := printed(e.out, c.JSON, &u, u.text); err != nil {
 		return err
 	}
-	for _, s := range u.found {
+	for _, s := range u.Found {
 		if s.Level == "error" {
 			return errIll
 		}
@@ -93,11 +90,7 @@ func (c *doctorCmd) Run(e *env) error {
 
 // program says which program this is, and what it may open.
 func (c *doctorCmd) program(u *checkup) {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		info = &debug.BuildInfo{}
-	}
-	u.ok("version", "%s", describe(info))
+	u.ok("version", "%s", version())
 	if err := c.check(); err != nil {
 		u.failed("flags", err)
 	}
@@ -307,7 +300,7 @@ func (d *access) audience(flag string, addr net.Addr) (level, text string) {
 
 func (u *checkup) text(w io.Writer) error {
 	var b strings.Builder
-	for _, s := range u.found {
+	for _, s := range u.Found {
 		text := s.What
 		if s.Hint != "" {
 			text += "; " + s.Hint
@@ -315,8 +308,4 @@ func (u *checkup) text(w io.Writer) error {
 		fmt.Fprintf(&b, "%-8s %-12s %s\n", s.Level, s.About, text)
 	}
 	return wrap(w, b.String(), strings.Repeat(" ", 22))
-}
-
-func (u *checkup) json(w io.Writer) error {
-	return printJSON(w, map[string][]symptom{"found": u.found})
 }

@@ -104,6 +104,14 @@ func printJSON(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
+// printed writes a value as JSON, or its text for people.
+func printed(w io.Writer, asJSON bool, v any, text func(io.Writer) error) error {
+	if asJSON {
+		return printJSON(w, v)
+	}
+	return text(w)
+}
+
 // clock writes a time for people; "-" if there is none.
 func clock(t time.Time) string {
 	if t.IsZero() {

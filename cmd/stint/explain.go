@@ -174,9 +174,9 @@ func (c *explainCmd) request() (*described, error) {
 		{"--attribute", c.Attribute, func(name, value string) { d.more[name] = value }},
 	} {
 		for _, text := range flag.values {
-			name, value, ok := strings.Cut(text, "=")
-			if !ok || name == "" {
-				return nil, usage(flag.name, "%q: write NAME=VALUE", text)
+			name, value, err := pairOf(flag.name, text)
+			if err != nil {
+				return nil, err
 			}
 			flag.add(name, value)
 		}

@@ -80,9 +80,9 @@ func (c *inspectCmd) attributes() (policy.Map, error) {
 		attrs[policy.AttributeName("header."+name)] = value
 	}
 	for _, text := range c.Attribute {
-		name, value, ok := strings.Cut(text, "=")
-		if !ok || name == "" {
-			return nil, usage("--attribute", "%q: write NAME=VALUE", text)
+		name, value, err := pairOf("--attribute", text)
+		if err != nil {
+			return nil, err
 		}
 		attrs[policy.AttributeName(name)] = value
 	}

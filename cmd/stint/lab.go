@@ -1,10 +1,7 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"os/signal"
-	"syscall"
 
 	"github.com/stint-dev/stint/cmd/internal/planner/lab"
 )
@@ -32,9 +29,8 @@ func (c *labCmd) Run(e *env) error {
 	if !lab.Loopback(c.Listen) {
 		return usage("--listen", "%s: the lab has no password, so it listens on loopback only, such as 127.0.0.1:8090; from another machine: ssh -L 8090:127.0.0.1:8090", c.Listen)
 	}
-	ctx, stop := signal.NotifyContext(e.ctx, syscall.SIGTERM, syscall.SIGINT)
+	ctx, stop := e.untilSignal()
 	defer stop()
-	context.AfterFunc(ctx, stop)
 	ln, err := listen(ctx, "--listen", c.Listen)
 	if err != nil {
 		return err

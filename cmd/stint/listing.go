@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"io"
+	"iter"
 )
 
 // A listing writes things one by one, as lines for people or as one JSON array:
@@ -45,12 +46,41 @@ func (l *listing) end() error {
 	return err
 }
 
-// pageOf returns how many to ask for next: a page, or what is left of most; 0 is
-// no bound.
-func pageOf(most, left int) int {
+// pages yields what is listed, page by page: most in all, or everything if that is not
+// above 0. read returns up to n behind the last one, which is the zero value at first.
+func pages[T any](most int, read func(last T, n int) ([]T, error)) iter.Seq2[T, error] {
 	const page = 1000
-	if most > 0 {
-		return min(page, left)
+	return func(yield func(T, error) bool) {
+		var last T
+		for left := most; most <= 0 || left > 0; left -= page {
+			n := page
+			if most > 0 {
+				n = min(n, left)
+			}
+			some, err := read(last, n)
+			if err != nil {
+				yield(last, err)
+				return
+			}
+			for _, last = range some {
+				if !yield(last, nil) {
+					return
+				}
+			}
+			if len(some) < n {
+				return
+			}
+		}
 	}
-	return page
+}
+
+// collect returns what is yielded up to the first error.
+func collect[T any](all iter.Seq2[T, error]) (list []T, err error) {
+	for one, err := range all {
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, one)
+	}
+	return list, nil
 }

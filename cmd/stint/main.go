@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"regexp"
 	"strings"
+	"syscall"
 	_ "time/tzdata" // limits by calendar day work without a zone database
 
 	"github.com/stint-dev/stint"
@@ -93,6 +95,14 @@ type env struct {
 	program  *commandline.Command // with all its commands
 }
 
+// untilSignal returns a context that ends with SIGTERM or SIGINT; a second one ends the
+// process at once.
+func (e *env) untilSignal() (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(e.ctx, syscall.SIGTERM, syscall.SIGINT)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
+}
+
 // A command runs once its flags and arguments are read.
 type command interface{ Run(e *env) error }
 
@@ -108,10 +118,13 @@ func (e *usageError) Error() string {
 
 func (e *usageError) Unwrap() error { return e.err }
 
-// A refusal is an answer that would mean nothing.
-type refusal struct{ error }
+// A withStatus is an error for which the exit status is not exitFailed.
+type withStatus struct {
+	error
+	status int
+}
 
-func (e *refusal) Unwrap() error { return e.error }
+func (e *withStatus) Unwrap() error { return e.error }
 
 // usage returns the error of a flag.
 func usage(flag, format string, args ...any) error {
@@ -150,11 +163,8 @@ func statusOf(err error) int {
 	if _, ok := errors.AsType[*usageError](err); ok {
 		return exitUsage
 	}
-	if _, ok := errors.AsType[*wrongFile](err); ok {
-		return exitUsage
-	}
-	if _, ok := errors.AsType[*refusal](err); ok {
-		return exitRefused
+	if own, ok := errors.AsType[*withStatus](err); ok {
+		return own.status
 	}
 	return exitFailed
 }

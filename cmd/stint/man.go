@@ -68,19 +68,19 @@ func writePage(at *commandline.Command) string {
 		b.WriteString(".SH DESCRIPTION\n")
 		paragraphs(&b, detail)
 	}
-	section := func(title string, begun *bool) {
-		if !*begun {
+	under := "" // the section
+	section := func(title string) {
+		if title != under {
 			b.WriteString(".SH " + title + "\n")
-			*begun = true
+			under = title
 		}
 	}
-	var arguments, options, commands bool
 	for _, arg := range at.Args {
-		section("ARGUMENTS", &arguments)
+		section("ARGUMENTS")
 		fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(arg.Summary()), roff(arg.Help))
 	}
 	for _, f := range slices.Concat(at.AllFlags()...) {
-		section("OPTIONS", &options)
+		section("OPTIONS")
 		word := f.Summary()
 		if f.Short != 0 {
 			word = fmt.Sprintf("-%c, %s", f.Short, word)
@@ -91,16 +91,14 @@ func writePage(at *commandline.Command) string {
 		}
 		fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(word), roff(text))
 	}
-	see := ""
 	for _, n := range at.Children {
 		if !n.Hidden {
-			section("COMMANDS", &commands)
+			section("COMMANDS")
 			fmt.Fprintf(&b, ".TP\n.BR %s (1)\n%s\n", roff(pageName(n)), roff(n.Help))
 		}
 	}
 	if at.Parent != nil {
-		see = pageName(at.Parent)
-		fmt.Fprintf(&b, ".SH SEE ALSO\n.BR %s (1)\n", roff(see))
+		fmt.Fprintf(&b, ".SH SEE ALSO\n.BR %s (1)\n", roff(pageName(at.Parent)))
 	}
 	return b.String()
 }

@@ -53,11 +53,7 @@ func (s *sources) backend(c *sourceFlags, logger *slog.Logger) (rulesapi.Backend
 	if _, err := os.Lstat(path); c.operators == "" && errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // operators have done nothing, and can do nothing
 	}
-	node := c.Node
-	if node == "" {
-		node, _ = os.Hostname() // only people read it
-	}
-	k, err := statefile.Open(statefile.Options{Path: path, Source: s.source, Node: node, Log: logger})
+	k, err := statefile.Open(statefile.Options{Path: path, Source: s.source, Node: c.Node, Log: logger})
 	if err != nil {
 		return nil, fmt.Errorf("--state: %w", err)
 	}

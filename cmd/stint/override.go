@@ -232,24 +232,17 @@ func (c *overrideListCmd) Run(e *env) error {
 	}
 	defer d.Close() // it has only read
 	out := &listing{w: e.out, json: c.JSON}
-	p := rulesdb.Page{Rule: c.Rule, Prefix: c.Prefix}
-	for left := c.Last; ; {
-		p.N = pageOf(c.Last, left)
-		some, err := d.Overrides(e.ctx, p)
+	for o, err := range pages(c.Last, func(last rulesource.Override, n int) ([]rulesource.Override, error) {
+		return d.Overrides(e.ctx, rulesdb.Page{Rule: c.Rule, Prefix: c.Prefix, AfterRule: last.Rule, AfterKey: last.Key, N: n})
+	}) {
+		if err == nil {
+			err = out.one(rulesapi.OverrideOf(o), overrideText(o))
+		}
 		if err != nil {
 			return err
 		}
-		for _, o := range some {
-			if err := out.one(rulesapi.OverrideOf(o), overrideText(o)); err != nil {
-				return err
-			}
-		}
-		if left -= len(some); len(some) < p.N || c.Last > 0 && left <= 0 {
-			return out.end()
-		}
-		last := some[len(some)-1]
-		p.AfterRule, p.AfterKey = last.Rule, last.Key
 	}
+	return out.end()
 }
 
 type overrideRemoveCmd struct {

@@ -89,22 +89,16 @@ func (c *overridePlansCmd) Run(e *env) error {
 	}
 	defer d.Close() // it has only read
 	out := &listing{w: e.out, json: c.JSON}
-	var behind rulesource.Plan
-	for left := c.Last; ; {
-		n := pageOf(c.Last, left)
-		some, err := d.Plans(e.ctx, c.Attribute, behind, n)
+	for p, err := range pages(c.Last, func(last rulesource.Plan, n int) ([]rulesource.Plan, error) {
+		return d.Plans(e.ctx, c.Attribute, last, n)
+	}) {
+		if err == nil {
+			text := fmt.Sprintf("%s=%s: %s\n    set %s by %s\n", p.Attribute, shown(p.Value), planText(p.Plan), clock(p.Created), shown(p.Author))
+			err = out.one(rulesapi.PlanOf(p), text)
+		}
 		if err != nil {
 			return err
 		}
-		for _, p := range some {
-			text := fmt.Sprintf("%s=%s: %s\n    set %s by %s\n", p.Attribute, shown(p.Value), planText(p.Plan), clock(p.Created), shown(p.Author))
-			if err := out.one(rulesapi.PlanOf(p), text); err != nil {
-				return err
-			}
-		}
-		if left -= len(some); len(some) < n || c.Last > 0 && left <= 0 {
-			return out.end()
-		}
-		behind = some[len(some)-1]
 	}
+	return out.end()
 }

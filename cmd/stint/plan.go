@@ -102,7 +102,7 @@ func (c *planCmd) Run(e *env) error {
 		return errors.New("interrupted: the report is of a part of the log")
 	}
 	if report.Refused() {
-		return &refusal{errors.New("this log bears no proposal: see what was found")}
+		return &withStatus{errors.New("this log bears no proposal: see what was found"), exitRefused}
 	}
 	return nil
 }
@@ -132,7 +132,7 @@ func (c *planCmd) propose(ctx context.Context, e *env, o plan.Options, p *progre
 		err = proposal.Text(e.out, c.Propose)
 	}
 	if err == nil && proposal.Refused() {
-		err = &refusal{errors.New("this log bears no proposal: see what was found")}
+		err = &withStatus{errors.New("this log bears no proposal: see what was found"), exitRefused}
 	}
 	return err
 }

@@ -4,15 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/url"
-	"os/signal"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/stint-dev/stint/cmd/internal/service/proxy"
@@ -68,9 +65,8 @@ For example:
 
 // Run serves until SIGTERM or SIGINT; a second one ends at once.
 func (c *proxyCmd) Run(e *env) error {
-	ctx, stop := signal.NotifyContext(e.ctx, syscall.SIGTERM, syscall.SIGINT)
+	ctx, stop := e.untilSignal()
 	defer stop()
-	context.AfterFunc(ctx, stop)
 	defer setGCHeadroom()()
 	c.declared, c.operators = true, c.Admin
 	upstream, err := c.upstream()
@@ -110,10 +106,7 @@ func (c *proxyCmd) Run(e *env) error {
 // serve answers until ctx is done.
 func (c *proxyCmd) serve(ctx context.Context, ln net.Listener, conns *server.Conns, h *proxy.Handler, s *sources, d *access, logger *slog.Logger) error {
 	admin := server.NewAdmin(s.source, s.observer)
-	o := proxy.ServeOptions{Drain: c.Drain, Notice: c.DrainDelay, AnswerRate: cmp.Or(c.AnswerRate, -1), OnStop: admin.Stop, Log: logger}
-	if d.certificate != nil {
-		o.TLS = d.certificate.Config()
-	}
+	o := proxy.ServeOptions{TLS: d.tls(), Drain: c.Drain, Notice: c.DrainDelay, AnswerRate: cmp.Or(c.AnswerRate, -1), OnStop: admin.Stop, Log: logger}
 	var background sync.WaitGroup
 	defer background.Wait()
 	beside, end := context.WithCancel(context.WithoutCancel(ctx)) // until the proxy has drained
@@ -122,9 +115,7 @@ func (c *proxyCmd) serve(ctx context.Context, ln net.Listener, conns *server.Con
 		return err
 	}
 	s.follow(beside, d, &background, logger)
-	s.save(beside, &c.snapshotFlags, &background)
-	s.warn(beside, &background)
-	s.export(beside, &background)
+	s.report(beside, &background)
 	most, _ := conns.Bounds()
 	logger.Info("listening", "address", ln.Addr().String(), "upstream", c.Upstream, "max_conns", most,
 		"rules", len(s.source.Policy().Rules().Names()), "store", s.where, "tls", d.certificate != nil)
@@ -160,16 +151,7 @@ func (c *proxyCmd) access(logger *slog.Logger) (*access, error) {
 	case (c.TLSCert == "") != (c.TLSKey == ""):
 		return nil, usage("--tls-cert", "goes with --tls-key: give both, or none")
 	}
-	d := &access{}
-	if err := d.readTokens(c.TokenFile, c.OperatorTokenFile, logger); err != nil || c.TLSCert == "" {
-		return d, err
-	}
-	certificate, err := server.ReadCertificate(c.TLSCert, c.TLSKey)
-	if err != nil {
-		return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
-	}
-	d.certificate = certificate
-	return d, nil
+	return newAccess(c.TokenFile, c.OperatorTokenFile, c.TLSCert, c.TLSKey, logger)
 }
 
 // upstream reads --upstream.

@@ -74,12 +74,7 @@ func (c *rehearseCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		err = printJSON(e.out, report)
-	} else {
-		err = report.Text(e.out)
-	}
-	if err == nil && c.DenyAtMost != "" {
+	if err = printed(e.out, c.JSON, report, report.Text); err == nil && c.DenyAtMost != "" {
 		err = gate.check(report)
 	}
 	return err

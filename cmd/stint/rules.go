@@ -278,22 +278,11 @@ func (c *rulesLogCmd) Run(e *env) error {
 		return err
 	}
 	defer d.Close() // it has only read
-	var all []rulesdb.Revision
-	for before := int64(0); ; {
-		const page = 1000
-		n := page
-		if c.Last > 0 {
-			n = min(n, c.Last-len(all))
-		}
-		some, err := d.Revisions(e.ctx, before, n)
-		if err != nil {
-			return err
-		}
-		all = append(all, some...)
-		if len(some) < n || n < page {
-			break
-		}
-		before = some[len(some)-1].Number
+	all, err := collect(pages(c.Last, func(last rulesdb.Revision, n int) ([]rulesdb.Revision, error) {
+		return d.Revisions(e.ctx, last.Number, n)
+	}))
+	if err != nil {
+		return err
 	}
 	if c.JSON {
 		return printJSON(e.out, rulesapi.List(all, rulesapi.RevisionOf))

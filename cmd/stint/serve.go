@@ -3,14 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
-	"os/signal"
 	"runtime"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/stint-dev/stint/httplimit"
@@ -56,9 +53,8 @@ For example:
 
 // Run serves until SIGTERM or SIGINT; a second one ends at once.
 func (c *serveCmd) Run(e *env) error {
-	ctx, stop := signal.NotifyContext(e.ctx, syscall.SIGTERM, syscall.SIGINT)
+	ctx, stop := e.untilSignal()
 	defer stop()
-	context.AfterFunc(ctx, stop)
 	defer setGCHeadroom()()
 	if c.Demo && c.Rules == "" {
 		return c.demo(ctx, e, c.HTTP)
@@ -118,25 +114,11 @@ func (c *serveCmd) check() error {
 
 // access reads the files of tokens and of TLS.
 func (c *serveCmd) access(logger *slog.Logger) (*access, error) {
-	d := &access{}
-	if err := d.readTokens(c.TokenFile, c.OperatorTokenFile, logger); err != nil {
-		return nil, err
+	d, err := newAccess(c.TokenFile, c.OperatorTokenFile, c.TLSCert, c.TLSKey, logger)
+	if err == nil && c.TLSClientCA != "" {
+		d.clientCAs, err = readClients(c.TLSClientCA)
 	}
-	if c.TLSCert != "" {
-		certificate, err := server.ReadCertificate(c.TLSCert, c.TLSKey)
-		if err != nil {
-			return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
-		}
-		d.certificate = certificate
-	}
-	if c.TLSClientCA != "" {
-		clients, err := readClients(c.TLSClientCA)
-		if err != nil {
-			return nil, err
-		}
-		d.clientCAs = clients
-	}
-	return d, nil
+	return d, err
 }
 
 // serve answers until ctx is done.
@@ -167,9 +149,7 @@ func (c *serveCmd) serve(ctx context.Context, ln net.Listener, ds *listeners, s 
 		return err
 	}
 	s.follow(ctx, d, &background, logger)
-	s.save(beside, &c.snapshotFlags, &background)
-	s.warn(beside, &background)
-	s.export(beside, &background)
+	s.report(beside, &background)
 	logger.Info("listening", "address", ln.Addr().String(), "rules", len(s.source.Policy().Rules().Names()),
 		"store", s.where, "max_keys", c.MaxKeys, "tls", d.certificate != nil, "tokens", d.clients != nil, "operators", d.operators != nil)
 	conns := c.conns(s, 1, logger)

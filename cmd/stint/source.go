@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -64,6 +65,19 @@ func (c *sourceFlags) logger(e *env) *slog.Logger {
 	return slog.New(slog.NewTextHandler(e.err, nil))
 }
 
+// nameNode names this node by its host and the address where it is asked, unless
+// --node does: several may run on one host.
+func (c *sourceFlags) nameNode(address string) {
+	if c.Node != "" {
+		return
+	}
+	host, _ := os.Hostname() // only people read it
+	if _, port, err := net.SplitHostPort(address); err == nil {
+		address = port
+	}
+	c.Node = host + ":" + address
+}
+
 // sources are rules on a store, and the receivers of decisions.
 type sources struct {
 	store     stint.Store     // that decides
@@ -74,6 +88,7 @@ type sources struct {
 	rules     rulesource.Source // that it follows; nil for a file
 	client    httplimit.ClientIP
 	snapshot  *snapshot.File   // of local; nil if none is kept
+	saveEvery time.Duration    // how often
 	recorder  *record.Recorder // of requests; nil without --admin, or if none are kept
 	exporter  *otlp.Exporter   // to OpenTelemetry; nil if there is no collector
 	topKeys   *topkeys.Tracker // of keys for operators; nil without --admin
@@ -82,18 +97,8 @@ type sources struct {
 	stateFile *statefile.File  // what operators did; nil if a database keeps that
 }
 
-// open reads the rules and binds them to a store. Close what it returns.
-func (c *sourceFlags) open(logger *slog.Logger) (*sources, error) {
-	switch {
-	case c.Config != "" && c.Rules != "":
-		return nil, usage("--rules", "and --config: give one of them")
-	case c.Config == "" && c.Rules == "":
-		return nil, usage("--config", "missing: write the rules file, such as -c stint.yaml, or --rules and a database")
-	}
-	return c.openRules(nil, logger)
-}
-
-// openRules is open for rules that need no file; nil is those of --config.
+// openRules binds rules to a store; nil is those that --config or --rules names. Close
+// what it returns.
 func (c *sourceFlags) openRules(f *rules.File, logger *slog.Logger) (*sources, error) {
 	if c.MaxKeys < 1 {
 		return nil, usage("--max-keys", "%d: at least 1", c.MaxKeys)
@@ -289,13 +294,6 @@ func (c *otlpFlags) exporter(logger *slog.Logger) (*otlp.Exporter, error) {
 	return e, nil
 }
 
-// export sends to the collector until ctx is done, in the background.
-func (s *sources) export(ctx context.Context, background *sync.WaitGroup) {
-	if s.exporter != nil {
-		background.Go(func() { s.exporter.Run(ctx, s.observer.Gather) })
-	}
-}
-
 // sampleOf reads --log-sample: of each rule, the part of its denials that is logged.
 func sampleOf(all []string) (map[string]float64, error) {
 	sample := make(map[string]float64, len(all))
@@ -340,13 +338,6 @@ func (c *warnFlags) warner(logger *slog.Logger) (*warn.Warner, *warn.Webhook, er
 	return warn.New(warn.Options{At: c.WarnAt, Send: hook.Send}), hook, nil
 }
 
-// warn sends warnings until ctx is done.
-func (s *sources) warn(ctx context.Context, background *sync.WaitGroup) {
-	if s.webhook != nil {
-		background.Go(func() { s.webhook.Run(ctx) })
-	}
-}
-
 // snapshotFlags say where the memory of the process is kept.
 type snapshotFlags struct {
 	Snapshot      string        `env:"STINT_SNAPSHOT" placeholder:"FILE" help:"Keep usage in this file, so that it survives a restart. It is loaded at the start, and saved every minute and at SIGTERM. Each process needs a file of its own."`
@@ -372,14 +363,22 @@ func (s *sources) load(c *snapshotFlags, logger *slog.Logger) (err error) {
 	if s.snapshot, err = snapshot.Open(c.Snapshot, s.local, logger); err != nil {
 		return fmt.Errorf("--snapshot: %w", err)
 	}
+	s.saveEvery = c.SnapshotEvery
 	s.observer.WatchSnapshot(s.snapshot.Saved)
 	return nil
 }
 
-// save keeps saving until ctx is done.
-func (s *sources) save(ctx context.Context, c *snapshotFlags, background *sync.WaitGroup) {
+// report saves snapshots, and sends warnings, spans and metrics, until ctx is done, in
+// the background.
+func (s *sources) report(ctx context.Context, background *sync.WaitGroup) {
 	if s.snapshot != nil {
-		background.Go(func() { s.snapshot.Run(ctx, c.SnapshotEvery) })
+		background.Go(func() { s.snapshot.Run(ctx, s.saveEvery) })
+	}
+	if s.webhook != nil {
+		background.Go(func() { s.webhook.Run(ctx) })
+	}
+	if s.exporter != nil {
+		background.Go(func() { s.exporter.Run(ctx, s.observer.Gather) })
 	}
 }
 
@@ -414,8 +413,10 @@ func (l *limitFlags) sources(name string, c *sourceFlags, logger *slog.Logger) (
 	switch {
 	case len(l.Limit) == 0 && c.Config == "" && c.Rules == "":
 		return nil, usage("--config", "missing: write the rules file, such as -c stint.yaml, how much each client may, such as --limit '10/s burst 20', or --rules and a database")
+	case len(l.Limit) == 0 && c.Config != "" && c.Rules != "":
+		return nil, usage("--rules", "and --config: give one of them")
 	case len(l.Limit) == 0:
-		return c.open(logger)
+		return c.openRules(nil, logger)
 	case c.Config != "":
 		return nil, usage("--limit", "does not go with --config: the limits are the file's")
 	case c.Rules != "":

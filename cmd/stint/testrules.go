@@ -76,28 +76,18 @@ func (c *testCmd) Run(e *env) error {
 		if len(t.Errors) > 0 {
 			wrong++
 		}
-		if c.JSON {
-			err = printJSON(e.out, t)
-		} else {
-			err = t.text(e.out)
-		}
-		if err != nil {
+		if err := printed(e.out, c.JSON, t, t.text); err != nil {
 			return err
 		}
 	}
 	switch {
 	case wrong > 0:
-		return &wrongFile{fmt.Errorf("%d of %s wrong", wrong, count(len(c.Files), "file"))}
+		return &withStatus{fmt.Errorf("%d of %s wrong", wrong, count(len(c.Files), "file")), exitUsage}
 	case failed > 0:
 		return fmt.Errorf("%d of %s failed", failed, count(of, "test"))
 	}
 	return nil
 }
-
-// A wrongFile is that a file which is input to a command is wrong.
-type wrongFile struct{ error }
-
-func (e *wrongFile) Unwrap() error { return e.error }
 
 // testFile runs the tests of a file. The error is not of the file.
 func testFile(e *env, name string) (*tested, error) {

@@ -68,11 +68,7 @@ func (c *validateCmd) Run(e *env) error {
 		if !r.Valid || c.Strict && len(r.Warnings) > 0 {
 			refused++
 		}
-		write := r.text
-		if c.JSON {
-			write = r.json
-		}
-		if err := write(e.out); err != nil {
+		if err := printed(e.out, c.JSON, r, r.text); err != nil {
 			return err
 		}
 	}
@@ -144,10 +140,6 @@ func decode(in io.Reader) (*rules.File, error) {
 		return nil, err
 	}
 	return rules.Decode("-", data)
-}
-
-func (r report) json(w io.Writer) error {
-	return printJSON(w, r)
 }
 
 // text writes a line for each finding, as compilers do, and one for the file.

@@ -2,6 +2,15 @@ package main
 
 import "strings"
 
+// pairOf reads NAME=VALUE.
+func pairOf(flag, text string) (name, value string, err error) {
+	name, value, ok := strings.Cut(text, "=")
+	if !ok || name == "" {
+		return "", "", usage(flag, "%q: write NAME=VALUE", text)
+	}
+	return name, value, nil
+}
+
 // headerOf reads what a flag says of a header, "NAME: VALUE" as curl has it or
 // NAME=VALUE as the other flags do. No name holds either sign, so the first one
 // ends it.
