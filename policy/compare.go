@@ -15,8 +15,9 @@ type Change struct {
 	Rule string
 	// What says what changes.
 	What string
-	// Fresh reports whether all keys of the rule start as if never seen: its
-	// name is new, or its key is another.
+	// Fresh reports whether keys of the rule start as if never seen: all, where
+	// its name is new; where its key is another, those of a text that the rule
+	// has not counted before.
 	Fresh bool
 }
 
@@ -58,7 +59,7 @@ func (r *rule) compare(old *rule, formers map[*plan]*plan) []Change {
 		all = append(all, Change{r.name, fmt.Sprintf(format, args...), fresh})
 	}
 	if a, b := old.keyText(), r.keyText(); a != b {
-		say(true, "the key was %s and becomes %s: all keys start afresh", a, b)
+		say(true, "the key was %s and becomes %s: other keys start afresh", a, b)
 	}
 	stays := make(map[*plan]bool)
 	for _, p := range r.allPlans() {

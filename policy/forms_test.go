@@ -153,3 +153,27 @@ func TestResetKeyOnce(t *testing.T) {
 		t.Errorf("%d pass, want 20", n)
 	}
 }
+
+// TestKeyOfTheSameText gives a rule another key: a key of the same text goes on with
+// what the rule has counted, as Compare says.
+func TestKeyOfTheSameText(t *testing.T) {
+	p := newStanding(t, `{"rules": [{"name": "api", "key": ["header.user"], "limits": ["3/h"]}]}`)
+	var r policy.Result
+	if err := p.Decide(t.Context(), policy.Map{"header.user": "42"}, 2, &r); err != nil {
+		t.Fatal(err)
+	}
+	next := parse(t, `{"name": "api", "key": ["header.tenant"], "limits": ["3/h"]}`)
+	changes := next.Compare(p.Rules())
+	if want := "rule api: the key was [header.user] and becomes [header.tenant]: other keys start afresh"; len(changes) != 1 || changes[0].String() != want || !changes[0].Fresh {
+		t.Errorf("%v", changes)
+	}
+	p, err := p.Reload(next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for tenant, want := range map[string]int64{"42": 1, "43": 3} {
+		if err := p.Peek(t.Context(), policy.Map{"header.tenant": tenant}, 1, &r); err != nil || r.Decision.Remaining != want {
+			t.Errorf("tenant %s: %+v, %v", tenant, r.Decision, err)
+		}
+	}
+}

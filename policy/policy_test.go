@@ -673,7 +673,7 @@ func TestCompare(t *testing.T) {
 		{base + `, "limits": ["10/m"]`, base + `, "limits": ["10/m sliding_log"]`, "becomes 10/1m sliding_log"},
 		{base + `, "limits": ["10/m fixed_window"]`, base + `, "limits": ["10/h fixed_window"]`, "becomes 10/1h fixed_window"},
 		{base + `, "limits": ["10/m fixed_window"]`, base + `, "limits": ["20/m fixed_window"]`, "becomes"},
-		{base + `, "limits": ["10/m"]`, `"name": "a", "key": ["jwt.sub"], "limits": ["10/m"]`, "!all keys start afresh"},
+		{base + `, "limits": ["10/m"]`, `"name": "a", "key": ["jwt.sub"], "limits": ["10/m"]`, "!other keys start afresh"},
 		{base + `, "limits": ["10/m"]`, `"name": "b", "key": ["ip"], "limits": ["10/m"]`, "!is new"},
 		{base + `, "limits": ["10/m"]`, base + `, "shadow": true, "limits": ["10/m"]`, "shadow becomes true"},
 		{base + `, "limits": ["10/m"]`, base + `, "tiers": {"by": "t", "default": "x", "plans": {"x": "10/m"}}`, "limit 10/1m is new (tier x)"},
