@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -102,10 +101,15 @@ type Outcome struct {
 	Waited time.Duration
 }
 
-// Exempt reports whether a method is of grpc.health.v1 or of reflection, which
+// Exempt reports whether a method is one of grpc.health.v1 or of reflection, which
 // probes and tools call.
 func Exempt(_ context.Context, method string) bool {
-	return strings.HasPrefix(method, "/grpc.health.v1.Health/") || strings.HasPrefix(method, "/grpc.reflection.")
+	switch method {
+	case "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/List", "/grpc.health.v1.Health/Watch",
+		"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo":
+		return true
+	}
+	return false // others of these services are a handler's of unknown services
 }
 
 // check fills in defaults, or says what is wrong.

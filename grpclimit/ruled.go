@@ -17,39 +17,74 @@ type policyGuard struct {
 	current func() *policy.Policy
 	o       *Options
 	results sync.Pool                // of *policy.Result
-	names   atomic.Pointer[metaRead] // of the last rules
+	looked  atomic.Pointer[lookedAt] // by the last rules
 }
 
-// metaRead is the names of metadata that rules look at.
-type metaRead struct {
-	rules *policy.Rules
-	names []string
+// lookedAt is what rules look at of a call.
+type lookedAt struct {
+	rules    *policy.Rules
+	metadata []string // names
+	path     bool
+	parts    bool // the service or the method
 }
 
-// repeated returns the error of a call with metadata that rules look at and that comes
-// twice: they would go by the first value, and the handler maybe by the last.
-func (b *policyGuard) repeated(ctx context.Context, rules *policy.Rules) error {
-	read := b.names.Load()
-	if read == nil || read.rules != rules {
-		read = &metaRead{rules: rules}
-		for _, attribute := range rules.Attributes() {
-			if name, ok := strings.CutPrefix(attribute, "header."); ok && name != "host" {
-				read.names = append(read.names, name)
-			}
-		}
-		b.names.Store(read)
+// of returns what rules look at.
+func (b *policyGuard) of(rules *policy.Rules) *lookedAt {
+	l := b.looked.Load()
+	if l != nil && l.rules == rules {
+		return l
 	}
-	for _, name := range read.names {
+	l = &lookedAt{rules: rules}
+	for _, attribute := range rules.Attributes() {
+		name, header := strings.CutPrefix(attribute, "header.")
+		switch {
+		case header && name != "host":
+			l.metadata = append(l.metadata, name)
+		case attribute == "path":
+			l.path = true
+		case attribute == "grpc.service", attribute == "grpc.method":
+			l.parts = true
+		}
+	}
+	b.looked.Store(l)
+	return l
+}
+
+// fault returns the error of a call that says what rules look at in a way that a
+// handler may read differently: metadata that comes twice, of which they would go by
+// the first value and the handler maybe by the last; and a method in another spelling,
+// which grpc hands to its handler of unknown services as it was sent.
+func (l *lookedAt) fault(ctx context.Context, method string) error {
+	for _, name := range l.metadata {
 		if len(metadata.ValueFromIncomingContext(ctx, name)) > 1 {
 			return &policy.RequestError{Attribute: "header." + name, Reason: "it comes more than once"}
 		}
 	}
+	if l.path {
+		if clean, err := policy.CleanPath(method); err != nil || clean != method {
+			return &policy.RequestError{Attribute: "path", Reason: wantMethod}
+		}
+	}
+	if service, name, ok := split(method); l.parts && (!ok || service == "" || name == "" || strings.Contains(service, "/")) {
+		return &policy.RequestError{Attribute: "grpc.service", Reason: wantMethod}
+	}
 	return nil
+}
+
+const wantMethod = "want /package.Service/Method, as programs write it"
+
+// split returns the service and the method, as grpc does.
+func split(method string) (service, name string, ok bool) {
+	at := strings.LastIndexByte(method, '/')
+	if at <= 0 {
+		return "", "", false
+	}
+	return method[1:at], method[at+1:], true
 }
 
 func (b *policyGuard) decide(ctx context.Context, c Call, message bool) (*answer, error) {
 	p := b.current()
-	if err := b.repeated(ctx, p.Rules()); err != nil {
+	if err := b.of(p.Rules()).fault(ctx, c.Method); err != nil {
 		return nil, err
 	}
 	r, ok := b.results.Get().(*policy.Result)
@@ -113,10 +148,10 @@ func (a *attributes) Attribute(name string) (string, bool) {
 		addr, ok := a.o.Address(a.ctx)
 		return addr.String(), ok
 	case "grpc.service":
-		service, _, ok := strings.Cut(strings.TrimPrefix(a.method, "/"), "/")
+		service, _, ok := split(a.method)
 		return service, ok
 	case "grpc.method":
-		_, method, ok := strings.Cut(strings.TrimPrefix(a.method, "/"), "/")
+		_, method, ok := split(a.method)
 		return method, ok
 	case "grpc.message":
 		if a.message {
