@@ -12,19 +12,20 @@ type ending struct {
 	at        time.Time
 }
 
-// expiries end overrides at their time. One timer runs, for the next.
+// expiries end overrides at their time. One timer runs, for the next. An override that
+// is changed or taken away leaves nothing here of the ending that it had.
 type expiries struct {
 	mu    sync.Mutex
 	clock clock
 	queue endings
-	last  map[[2]string]time.Time // of each override that ends: an older ending does not count
-	timer *time.Timer             // nil while nothing is to end
+	of    map[customer]*queued // each in queue
+	timer *time.Timer          // nil while nothing is to end
 	end   func(rule, key string) error
 	ended bool
 }
 
 func newExpiries(end func(rule, key string) error) *expiries {
-	return &expiries{last: make(map[[2]string]time.Time), end: end}
+	return &expiries{of: make(map[customer]*queued), end: end}
 }
 
 // now returns the time by the source's clock.
@@ -52,19 +53,31 @@ func (e *expiries) change(all bool, ends []ending, f func()) {
 	defer e.mu.Unlock()
 	f()
 	if all {
-		e.queue = nil
-		clear(e.last)
+		e.queue, e.of = nil, make(map[customer]*queued)
 	}
 	for _, one := range ends {
-		at := [2]string{one.rule, one.key}
-		if one.at.IsZero() {
-			delete(e.last, at)
-			continue
-		}
-		e.last[at] = one.at
-		heap.Push(&e.queue, one)
+		e.note(one)
 	}
 	e.arm()
+}
+
+// note puts an ending in the place of the one that its override had.
+func (e *expiries) note(one ending) {
+	at := customer{one.rule, one.key}
+	held := e.of[at]
+	switch {
+	case held == nil && !one.at.IsZero():
+		held = &queued{ending: one}
+		e.of[at] = held
+		heap.Push(&e.queue, held)
+	case held == nil:
+	case one.at.IsZero():
+		delete(e.of, at)
+		heap.Remove(&e.queue, held.place)
+	default:
+		held.at = one.at
+		heap.Fix(&e.queue, held.place)
+	}
 }
 
 // arm sets the timer for the next ending.
@@ -83,12 +96,9 @@ func (e *expiries) due() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for now := e.clock.now(); len(e.queue) > 0 && !e.queue[0].at.After(now) && !e.ended; {
-		one := heap.Pop(&e.queue).(ending)
-		at := [2]string{one.rule, one.key}
-		if last, ok := e.last[at]; ok && last.Equal(one.at) {
-			delete(e.last, at)
-			_ = e.end(one.rule, one.key) // to take an override away cannot fail
-		}
+		one := heap.Pop(&e.queue).(*queued)
+		delete(e.of, customer{one.rule, one.key})
+		_ = e.end(one.rule, one.key) // to take an override away cannot fail
 	}
 	e.arm()
 }
@@ -100,16 +110,30 @@ func (e *expiries) stop() {
 	e.arm()
 }
 
+// A queued ending knows its place in the queue.
+type queued struct {
+	ending
+	place int
+}
+
 // endings is a heap, the next first.
-type endings []ending
+type endings []*queued
 
 func (h endings) Len() int           { return len(h) }
 func (h endings) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
-func (h endings) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *endings) Push(x any)        { *h = append(*h, x.(ending)) }
+func (h endings) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i, j
+}
+func (h *endings) Push(x any) {
+	one := x.(*queued)
+	one.place = len(*h)
+	*h = append(*h, one)
+}
 func (h *endings) Pop() any {
 	last := len(*h) - 1
-	x := (*h)[last]
+	one := (*h)[last]
+	(*h)[last] = nil
 	*h = (*h)[:last]
-	return x
+	return one
 }

@@ -25,6 +25,16 @@ func (x Expiries) Change(rule, key string, at time.Time, f func()) {
 	x.e.change(false, []ending{{rule, key, at}}, f)
 }
 
+// ChangeAll takes all overrides away.
+func (x Expiries) ChangeAll(f func()) { x.e.change(true, nil, f) }
+
+// Pending returns how many endings are kept.
+func (x Expiries) Pending() int {
+	x.e.mu.Lock()
+	defer x.e.mu.Unlock()
+	return len(x.e.queue)
+}
+
 // SetClock gives a node another clock than the machine's.
 func SetClock(w *Follower, now func() time.Time) { w.wall = now }
 
