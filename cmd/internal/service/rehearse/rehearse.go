@@ -350,36 +350,28 @@ func (r *run) compare(q *record.Request, before, after *verdict) {
 	for _, name := range after.shadow {
 		r.rule(name).ShadowDenied.After++
 	}
-	if !before.denied && !after.denied {
-		return
-	}
 	if before.denied {
-		t.Before[i]++
-		r.out.Denied.Before++
 		key := r.tally(before)
-		key.of.Denied.Before++
-		key.Denied.Before++
+		increment(&t.Before[i], &r.out.Denied.Before, &key.of.Denied.Before, &key.Denied.Before)
 		if !after.denied {
-			t.NewlyPassed[i]++
-			r.out.NewlyPassed++
-			key.of.NewlyPassed++
-			key.NewlyPassed++
+			increment(&t.NewlyPassed[i], &r.out.NewlyPassed, &key.of.NewlyPassed, &key.NewlyPassed)
 			key.since(q.At)
 		}
 	}
 	if after.denied {
-		t.After[i]++
-		r.out.Denied.After++
 		key := r.tally(after)
-		key.of.Denied.After++
-		key.Denied.After++
+		increment(&t.After[i], &r.out.Denied.After, &key.of.Denied.After, &key.Denied.After)
 		if !before.denied {
-			t.NewlyDenied[i]++
-			r.out.NewlyDenied++
-			key.of.NewlyDenied++
-			key.NewlyDenied++
+			increment(&t.NewlyDenied[i], &r.out.NewlyDenied, &key.of.NewlyDenied, &key.NewlyDenied)
 			key.since(q.At)
 		}
+	}
+}
+
+// increment counts one more over time, in all, of the rule and of the key.
+func increment(counts ...*int64) {
+	for _, n := range counts {
+		*n++
 	}
 }
 

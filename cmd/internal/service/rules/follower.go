@@ -335,10 +335,8 @@ func (e *refusedVersion) Error() string {
 
 // pause returns after d, or when ctx ends.
 func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
 	case <-ctx.Done():
-	case <-t.C:
+	case <-time.After(d):
 	}
 }

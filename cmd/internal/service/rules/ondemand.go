@@ -64,11 +64,9 @@ func (d *onDemand) fetch(rule, key string) {
 	if f == nil {
 		return
 	}
-	timer := time.NewTimer(askFor)
-	defer timer.Stop()
 	select {
 	case <-f.done:
-	case <-timer.C:
+	case <-time.After(askFor):
 	}
 }
 

@@ -26,8 +26,9 @@ const (
 	maxStarts = 1 << 20
 )
 
-// readYAML returns the tree of a document. The error is [rulesfile.Errors].
-func readYAML(data []byte) (*rulesfile.Node, error) {
+// ReadYAML returns the tree of a YAML document that need not be a rules file,
+// under the bounds of one. The error is [rulesfile.Errors].
+func ReadYAML(data []byte) (*rulesfile.Node, error) {
 	if err := readable(data); err != nil {
 		return nil, rulesfile.Errors{err}
 	}
@@ -376,10 +377,6 @@ func tagged(n *yaml.Node, tag string) *rulesfile.Error {
 	return nil
 }
 
-// ReadYAML returns the tree of a YAML document that need not be a rules file,
-// under the bounds of one. The error is [rulesfile.Errors].
-func ReadYAML(data []byte) (*rulesfile.Node, error) { return readYAML(data) }
-
 // ReadTree is ReadYAML, or its like for JSON where [Decode] would take a file of
 // that name for it.
 func ReadTree(name string, data []byte) (*rulesfile.Node, error) {
@@ -387,5 +384,5 @@ func ReadTree(name string, data []byte) (*rulesfile.Node, error) {
 	if isJSON(name, data) {
 		return rulesfile.ReadJSON(data)
 	}
-	return readYAML(data)
+	return ReadYAML(data)
 }

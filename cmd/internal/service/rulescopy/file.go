@@ -223,12 +223,10 @@ func (c *File) Wait(ctx context.Context, held rulesource.Version) error {
 				return err
 			}
 		}
-		timer := time.NewTimer(glance - rand.N(glance/5))
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return ctx.Err()
-		case <-timer.C:
+		case <-time.After(glance - rand.N(glance/5)):
 		}
 	}
 }

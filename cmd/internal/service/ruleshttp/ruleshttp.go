@@ -117,17 +117,13 @@ func (s *Source) Wait(ctx context.Context, held rulesource.Version) error {
 		case err != nil || changed:
 			return err
 		}
-		timer := time.NewTimer(poll - rand.N(poll/5))
 		select {
-		case <-timer.C:
-			continue
+		case <-time.After(poll - rand.N(poll/5)):
 		case <-ctx.Done():
-			err = ctx.Err()
+			return ctx.Err()
 		case <-s.done.Done():
-			err = errors.New("closed")
+			return errors.New("closed")
 		}
-		timer.Stop()
-		return err
 	}
 }
 

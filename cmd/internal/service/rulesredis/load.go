@@ -178,14 +178,11 @@ func (s *Server) Wait(ctx context.Context, held rulesource.Version) error {
 		case h.Version != held || s.replaced(&h):
 			return nil
 		}
-		timer := time.NewTimer(poll - rand.N(poll/5))
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return ctx.Err()
 		case <-bell:
-			timer.Stop()
-		case <-timer.C:
+		case <-time.After(poll - rand.N(poll/5)):
 		}
 	}
 }

@@ -23,12 +23,12 @@ import (
 const (
 	shards  = 16
 	places  = 64 // of a shard, for each of both kinds
-	minutes = 10 // for which denials are counted
 	longest = 256
+	minutes = Minutes
 )
 
 // Minutes is for how long denials are counted.
-const Minutes = minutes
+const Minutes = 10
 
 // A Tracker is what is known of keys. Make one with [New]. It may be used from many
 // goroutines at once.
@@ -158,24 +158,27 @@ func (s *shard) expire(now time.Time) {
 	}
 }
 
-func (s *shard) denial(id uint64, e *policy.RuleResult, key string, now time.Time) {
-	at, least := -1, 0
-	for i := range s.denied {
-		if s.denied[i] == id {
-			at = i
-			break
+// placeOf returns the place of a hash, else the one with the least count, which is for
+// a new key.
+func placeOf[N cmp.Ordered](id uint64, ids *[places]uint64, counts *[places]N) (at int, known bool) {
+	for i := range ids {
+		if ids[i] == id {
+			return i, true
 		}
-		if s.totals[i] < s.totals[least] {
-			least = i
+		if counts[i] < counts[at] {
+			at = i
 		}
 	}
-	if at < 0 {
-		at = least
-		d := &s.denials[at]
+	return at, false
+}
+
+func (s *shard) denial(id uint64, e *policy.RuleResult, key string, now time.Time) {
+	at, known := placeOf(id, &s.denied, &s.totals)
+	d := &s.denials[at]
+	if !known {
 		d.set(e.Rule, key)
 		s.denied[at], d.over, d.since = id, s.totals[at], now
 	}
-	d := &s.denials[at]
 	s.totals[at]++
 	d.each[s.minute%minutes]++
 	d.last, d.shadow, d.until = now, e.Shadow, time.Time{}
@@ -186,27 +189,17 @@ func (s *shard) denial(id uint64, e *policy.RuleResult, key string, now time.Tim
 }
 
 func (s *shard) nearer(id uint64, e *policy.RuleResult, key string, now time.Time) {
-	at, least := -1, 0
-	for i := range s.near {
-		if s.near[i] == id {
-			at = i
-			break
-		}
-		if s.scores[i] < s.scores[least] {
-			least = i
-		}
-	}
-	if at < 0 {
+	at, known := placeOf(id, &s.near, &s.scores)
+	n := &s.nears[at]
+	if !known {
 		if s.refresh++; s.refresh%places == 0 {
 			for i := range s.nears {
 				s.scores[i] = s.nears[i].score(now)
 			}
 		}
-		at = least
-		s.nears[at].set(e.Rule, key)
+		n.set(e.Rule, key)
 		s.near[at] = id
 	}
-	n := &s.nears[at]
 	n.limit, n.used, n.at, n.reset = e.RuleLimit, e.Limit.Capacity()-e.Remaining, now, e.ResetAfter
 	s.scores[at] = n.score(now)
 }

@@ -129,12 +129,10 @@ func (h *Webhook) deliver(ctx context.Context, w *Warning) {
 			h.o.Log.Warn("webhook: a warning was not taken", "id", w.ID, "rule", w.About.Rule, "attempts", attempt, "error", err)
 			return
 		}
-		t := time.NewTimer(pause + rand.N(pause/4+1))
 		select {
 		case <-ctx.Done():
-		case <-t.C:
+		case <-time.After(pause + rand.N(pause/4+1)):
 		}
-		t.Stop()
 		pause *= 2
 	}
 }
