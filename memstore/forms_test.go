@@ -434,3 +434,35 @@ func TestFormsBoundWhileSaved(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestReservedUnderFormerForms settles far below what was reserved: the form in
+// force counts what was settled, former ones what was reserved, and the next form
+// starts with the greatest use.
+func TestReservedUnderFormerForms(t *testing.T) {
+	c := clock{}
+	c.advance(24 * time.Hour)
+	l := limiter(t, memstore.New(memstore.Options{Now: c.now}), "1000/24h fixed_window")
+	for i, want := range []struct {
+		change string
+		left   int64
+	}{{"1000/24h fixed_window", 950}, {"1100/24h fixed_window", 1000}, {"1200/24h fixed_window", 1200 - 50 - 400}} {
+		if err := l.SetLimits(limit(t, want.change)); err != nil {
+			t.Fatal(err)
+		}
+		if d, err := l.Peek(ctx, "k", 1); i == 2 && (err != nil || d.Remaining != want.left) {
+			t.Errorf("%s starts with %+v, %v; want %d remaining", want.change, d, err, want.left)
+		}
+		for range 10 {
+			_, r, err := l.Reserve(ctx, "k", 40, time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.Settle(ctx, 5); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if d, err := l.Peek(ctx, "k", 1); i < 2 && (err != nil || d.Remaining != want.left) {
+			t.Errorf("%s: %+v, %v; want %d remaining", want.change, d, err, want.left)
+		}
+	}
+}
