@@ -187,6 +187,7 @@ func (p *Policy) runAll(ctx context.Context, s *backend, a operation, r *Result)
 	}
 	for !r.gather(s, partTake) {
 	}
+	var retry stint.Wait
 	for _, k := range [...]part{partRefund, partFree, partOver, partPeek, partTake} {
 		r.gather(s, k)
 		if len(r.layers) == 0 {
@@ -199,6 +200,7 @@ func (p *Policy) runAll(ctx context.Context, s *backend, a operation, r *Result)
 		}
 		if !d.Allowed {
 			a = operation{op: meter.OpPeek} // the rest only says where it stands
+			retry = longer(retry, d.RetryAfter)
 		}
 		for i := range r.matches {
 			h := &r.matches[i]
@@ -212,8 +214,18 @@ func (p *Policy) runAll(ctx context.Context, s *backend, a operation, r *Result)
 			h.charged(s == &p.local, did, &d)
 		}
 	}
-	r.conclude(r.joined())
+	d := r.joined()
+	d.RetryAfter = longer(d.RetryAfter, retry) // a limit that would have let pass may have counted the denial
+	r.conclude(d)
 	return nil
+}
+
+// longer returns the longer of two waits.
+func longer(a, b stint.Wait) stint.Wait {
+	if a == stint.Never || b == stint.Never {
+		return stint.Never
+	}
+	return max(a, b)
 }
 
 // gather puts the layers of one part into r.layers, each key under a limit
@@ -285,10 +297,7 @@ func (r *Result) joined() stint.Decision {
 			d.ResetAfter = max(d.ResetAfter, one.ResetAfter)
 			d.Delay = max(d.Delay, one.Delay)
 			if !one.Allowed {
-				d.Allowed = false
-				if d.RetryAfter != stint.Never && (one.RetryAfter == stint.Never || one.RetryAfter > d.RetryAfter) {
-					d.RetryAfter = one.RetryAfter
-				}
+				d.Allowed, d.RetryAfter = false, longer(d.RetryAfter, one.RetryAfter)
 			}
 		}
 	}

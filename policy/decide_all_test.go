@@ -313,3 +313,33 @@ func TestDecideAllFallsBack(t *testing.T) {
 		}
 	})
 }
+
+// TestDecideAllCountsDenials denies requests together, of which a limit that would
+// let them pass counts the denial: the wait is until it has room again.
+func TestDecideAllCountsDenials(t *testing.T) {
+	now := int64(1e18)
+	rules := parse(t, `{"name": "pace", "key": ["ip"], "limits": ["1/s"]}`,
+		`{"name": "shop", "match": {"shop": true}, "key": [], "limits": ["1/5s sliding_log count_denied"]}`)
+	p, err := policy.New(memstore.New(memstore.Options{Now: func() int64 { return now }}), rules, policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r policy.Result
+	if err := p.Decide(t.Context(), policy.Map{"ip": "192.0.2.2"}, 1, &r); err != nil || !r.Decision.Allowed {
+		t.Fatal(r.Decision, err)
+	}
+	all := []policy.Request{ask(1, "ip", "192.0.2.1", "shop", "a"), ask(1, "ip", "192.0.2.2")}
+	passes := func() stint.Decision {
+		if err := p.DecideAll(t.Context(), all, &r); err != nil {
+			t.Fatal(err)
+		}
+		return r.Decision
+	}
+	if d := passes(); d.Allowed || d.RetryAfter != stint.Wait(5*time.Second) {
+		t.Errorf("%+v; want to wait for 5s", d)
+	}
+	now += int64(5 * time.Second)
+	if d := passes(); !d.Allowed {
+		t.Errorf("%+v; want it to pass then", d)
+	}
+}
