@@ -27,14 +27,13 @@ type Debts struct {
 	wake        chan struct{}
 	running     sync.WaitGroup
 
-	pending *posting // that has been sent and not answered; of the goroutine alone
+	pending []*posting // that may have been made, and were not answered; of the goroutine alone
 
 	mu               sync.Mutex // held for no call to a store
 	owed             map[debtor]*debt
 	posting          bool
 	closed           bool
 	posted, forgiven uint64
-	dropped          []debtor // forgotten while a posting is pending
 }
 
 // A debtor is a key under one limit: state belongs to the name that this is
@@ -52,6 +51,7 @@ type debt struct {
 	id    stint.ReservationID // of the reservation that posts the debt, once there is one
 	final int64               // what it is settled at: the same each time
 	maybe bool                // that has been tried, and may have been done
+	away  int                 // postings that it has units in
 }
 
 const (
@@ -138,9 +138,6 @@ func (d *Debts) Forget(shared stint.Bound, key string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.owed, who)
-	if d.posting {
-		d.dropped = append(d.dropped, who)
-	}
 }
 
 // Wake notes that the shared store answers again.

@@ -4,7 +4,10 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -15,12 +18,15 @@ import (
 type Charger interface {
 	// Charge charges each key with its units, whether there is room or not. A
 	// second call with the same id within ChargeFor charges no key twice; it may
-	// leave out charges, which must then stay left out. An error says that some
-	// charges may not have been made: the caller sends all of them again.
+	// leave out charges, which must then stay left out. An error is of all charges,
+	// unless it is a [ChargeError]. One that is [stint.ErrAmbiguous] says that a charge
+	// may have been made: the caller sends it again under the id. After another error
+	// it was not made, and is a debt as before.
 	Charge(ctx context.Context, id string, charges []Charge) error
 }
 
-// ChargeFor is how long a [Charger] remembers an id, from its last call on.
+// ChargeFor is how long a [Charger] remembers an id, from the first call on that
+// charged something.
 const ChargeFor = 10 * time.Minute
 
 // A Charge is what a key owes under one limit.
@@ -30,40 +36,74 @@ type Charge struct {
 	Units int64
 }
 
+// A ChargeError is the error of a [Charger] that has made some charges and not others,
+// as one whose keys are on several servers.
+type ChargeError struct {
+	// Each is what became of each charge, in their order: nil if it was made.
+	Each []error
+}
+
+// Error returns the errors that differ, a line each.
+func (e *ChargeError) Error() string {
+	var all []string
+	for _, err := range e.Each {
+		if err != nil && !slices.Contains(all, err.Error()) {
+			all = append(all, err.Error())
+		}
+	}
+	return strings.Join(all, "\n")
+}
+
+// Unwrap returns the errors of charges that were not made.
+func (e *ChargeError) Unwrap() []error {
+	return slices.DeleteFunc(slices.Clone(e.Each), func(err error) bool { return err == nil })
+}
+
 const (
 	mostTogether = 512           // keys in a posting
+	mostFailed   = 4             // postings of a round of which nothing came, until it is given up
 	postingLife  = ChargeFor / 2 // until it is no longer sure that it is remembered
 )
 
 // A posting is charges that are sent together, until they are known to have been
-// made.
+// made or not.
 type posting struct {
-	id      string
-	who     []debtor
-	charges []Charge
-	begun   time.Time // when it may have been done first
-	maybe   bool      // it may have been
+	id    string
+	all   []posted
+	begun time.Time // when it may have been done first
+	maybe bool      // it may have been
 }
 
-// forget leaves out what a key owes.
-func (p *posting) forget(who debtor) {
-	if i := slices.Index(p.who, who); i >= 0 {
-		p.who, p.charges = slices.Delete(p.who, i, i+1), slices.Delete(p.charges, i, i+1)
-	}
+// A posted charge is what a key owes of it.
+type posted struct {
+	who     debtor
+	one     *debt
+	lenders []lender
+	Charge
 }
 
 // postAll charges what all of these owe, posting after posting, and gives up
-// where the shared store fails.
+// where the shared store fails. What one server of several keeps from being charged
+// does not keep the rest.
 func (d *Debts) postAll(to Charger, all []debtor) {
-	if d.pending != nil && !d.send(to) {
-		return
+	failed := 0
+	before := d.pending
+	d.pending = nil
+	for i, p := range before {
+		if failed == mostFailed {
+			d.pending = append(d.pending, before[i:]...)
+			break
+		}
+		if !d.send(to, p) {
+			failed++
+		}
 	}
 	for batch := range slices.Chunk(all, mostTogether) {
-		d.pending = d.collect(batch)
-		if len(d.pending.charges) == 0 {
-			d.pending = nil
-		} else if !d.send(to) {
+		if failed == mostFailed {
 			return
+		}
+		if p := d.collect(batch); len(p.all) > 0 && !d.send(to, p) {
+			failed++
 		}
 	}
 }
@@ -72,74 +112,117 @@ func (d *Debts) postAll(to Charger, all []debtor) {
 // is added from here on is a further debt.
 func (d *Debts) collect(some []debtor) *posting {
 	p := &posting{id: rand.Text()}
-	d.mu.Lock()
-	d.dropped = nil
-	d.mu.Unlock()
 	for _, who := range some {
 		d.mu.Lock()
 		one := d.owed[who]
-		if one == nil {
+		if one == nil || one.units == 0 {
 			d.mu.Unlock()
 			continue
 		}
 		lenders, units := slices.Clone(one.lenders), one.units
 		d.mu.Unlock()
 		counts, shared := counting(lenders, who.key)
-		counts = min(counts, units)
 		d.mu.Lock()
 		if d.owed[who] == one {
-			if one.units -= units; counts > 0 {
-				p.who = append(p.who, who)
-				p.charges = append(p.charges, Charge{shared, who.key, counts})
-			} else if one.units == 0 {
-				delete(d.owed, who)
+			one.units -= units
+			if counts = min(counts, units); counts > 0 {
+				one.away++
+				p.all = append(p.all, posted{who, one, lenders, Charge{shared, who.key, counts}})
 			}
+			d.drop(who, one)
 		}
 		d.mu.Unlock()
 	}
 	return p
 }
 
-// send sends what is pending, and reports whether that is settled: charged, or
-// given up, because whether it was charged can no longer be found out.
-func (d *Debts) send(to Charger) bool {
-	p := d.pending
-	d.mu.Lock()
-	for _, who := range d.dropped {
-		p.forget(who)
+// drop forgets a debt of which nothing is left. The lock is held.
+func (d *Debts) drop(who debtor, one *debt) {
+	if one.units == 0 && one.away == 0 && d.owed[who] == one {
+		delete(d.owed, who)
 	}
-	d.dropped = nil
-	d.mu.Unlock()
-	if p.maybe && time.Since(p.begun) > postingLife {
-		d.settled(p, false)
-		return true
-	}
-	begun := time.Now()
-	err := to.Charge(d.done, p.id, p.charges)
-	if err != nil && !lasting(err) {
-		if !p.maybe && errors.Is(err, stint.ErrAmbiguous) {
-			p.maybe, p.begun = true, begun
-		}
-		return false
-	}
-	d.settled(p, err == nil)
-	return true
 }
 
-// settled takes a posting off the books.
-func (d *Debts) settled(p *posting, charged bool) {
+// send sends a posting, and reports whether anything came of it. What was certainly
+// not charged is owed as before; what may have been stays pending, until that can no
+// longer be found out.
+func (d *Debts) send(to Charger, p *posting) bool {
+	d.lessen(p)
+	if len(p.all) == 0 {
+		return true
+	}
+	if p.maybe && time.Since(p.begun) > postingLife {
+		d.settled(p, func(int) error { return errForgiven })
+		return true
+	}
+	charges := make([]Charge, len(p.all))
+	for i := range p.all {
+		charges[i] = p.all[i].Charge
+	}
+	begun := time.Now()
+	err := to.Charge(d.done, p.id, charges)
+	each := func(int) error { return err }
+	var parts *ChargeError
+	if errors.As(err, &parts) && len(parts.Each) == len(charges) {
+		each = func(i int) error { return parts.Each[i] }
+	}
+	if !p.maybe {
+		p.begun = begun
+	}
+	left := d.settled(p, each)
+	if left {
+		d.pending = append(d.pending, p)
+	}
+	return err == nil || parts != nil && slices.Contains(parts.Each, nil) || lasting(err)
+}
+
+// lessen leaves out what does not count any more, or was forgotten meanwhile: who waits
+// for an answer for long is not charged with what time has forgiven.
+func (d *Debts) lessen(p *posting) {
+	for i := range p.all {
+		if !p.maybe {
+			break // it was collected just now
+		}
+		counts, _ := counting(p.all[i].lenders, p.all[i].who.key)
+		p.all[i].Units = min(p.all[i].Units, counts)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.pending = nil
-	for i, who := range p.who {
-		units := uint64(p.charges[i].Units)
-		if charged {
-			d.posted += units
-		} else {
-			d.forgiven += units
+	p.all = slices.DeleteFunc(p.all, func(c posted) bool {
+		gone := c.Units == 0 || d.owed[c.who] != c.one
+		if gone {
+			c.one.away--
+			d.drop(c.who, c.one)
 		}
-		if one := d.owed[who]; one != nil && one.units == 0 {
-			delete(d.owed, who)
+		return gone
+	})
+}
+
+// errForgiven is for a charge of which it can no longer be found out whether it was
+// made.
+var errForgiven = fmt.Errorf("fallback: forgiven: %w", stint.ErrClosed)
+
+// settled takes off the books what has become of a posting, and reports whether
+// something is left of it.
+func (d *Debts) settled(p *posting, each func(i int) error) (left bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var stay []posted
+	for i, c := range p.all {
+		switch err := each(i); {
+		case err == nil:
+			d.posted += uint64(c.Units)
+		case lasting(err):
+			d.forgiven += uint64(c.Units)
+		case p.maybe || errors.Is(err, stint.ErrAmbiguous):
+			stay = append(stay, c)
+			continue
+		default: // it was not made: it is owed again
+			c.one.units += min(c.Units, math.MaxInt64-c.one.units)
 		}
+		c.one.away--
+		d.drop(c.who, c.one)
 	}
+	p.all, p.maybe = stay, true
+	return len(stay) > 0
 }

@@ -150,3 +150,97 @@ func TestDebtsOfClosed(t *testing.T) {
 		})
 	}
 }
+
+// What time has forgiven during an outage is not charged when it ends, whether a first
+// posting failed or its answer was lost.
+func TestPostingsAfterLong(t *testing.T) {
+	for name, test := range map[string]struct {
+		err    error
+		outage time.Duration
+	}{"not executed": {errGone, 2 * time.Hour}, "ambiguous": {stint.ErrAmbiguous, 4 * time.Minute}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newBatched()
+				n := newNode(t, s, fallback.Options{}, limit(t, "10 per minute"))
+				defer n.store.Close()
+				s.fail(errGone)
+				n.pass(t, "a", 10)
+				time.Sleep(200 * time.Millisecond) // the first try
+				s.fail(test.err)
+				time.Sleep(test.outage)
+				s.heal()
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if got, st := remaining(t, n.Limiter, "a"), n.store.Stats(); got != 10 || st.Owing != 0 {
+					t.Errorf("%d remain, want 10: %+v", got, st)
+				}
+			})
+		})
+	}
+}
+
+// A sided store has keys on two servers, one of which may be away.
+type sided struct {
+	*batched
+	away map[string]error // by key
+}
+
+func (s *sided) Charge(ctx context.Context, id string, charges []fallback.Charge) error {
+	errs := &fallback.ChargeError{Each: make([]error, len(charges))}
+	for i, c := range charges {
+		if errs.Each[i] = s.away[c.Key]; errs.Each[i] == nil {
+			errs.Each[i] = s.batched.Charge(ctx, id+c.Key, charges[i:i+1])
+		}
+	}
+	if len(errs.Unwrap()) == 0 {
+		return nil
+	}
+	return errs
+}
+
+// A server that is away for longer than postings are remembered keeps no other debts
+// from being charged, and those once; its own are charged when it is back, unless they
+// may have been.
+func TestPostingsOneServerAway(t *testing.T) {
+	for name, lost := range map[string]bool{"not executed": false, "ambiguous": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				err := errGone
+				if lost {
+					err = fmt.Errorf("%w: reset", stint.ErrAmbiguous)
+				}
+				s := &sided{newBatched(), map[string]error{"away": err}}
+				n := newNode(t, s, fallback.Options{}, limit(t, "100 per 24h"))
+				defer n.store.Close()
+				s.fail(errGone)
+				n.pass(t, "away", 7)
+				n.pass(t, "well", 5)
+				s.heal()
+				time.Sleep(time.Second)
+				s.fail(errGone)
+				n.pass(t, "well", 5)
+				n.pass(t, "late", 5)
+				s.heal()
+				time.Sleep(20 * time.Minute)
+				clear(s.done) // the ids are forgotten
+				time.Sleep(time.Minute)
+				for key, want := range map[string]int64{"well": 90, "late": 95} {
+					if got := remaining(t, n.Limiter, key); got < want || got > want+2 { // after 21 minutes
+						t.Errorf("%d remain to %s, want %d", got, key, want)
+					}
+				}
+				clear(s.away)
+				time.Sleep(time.Second)
+				synctest.Wait()
+				st := n.store.Stats()
+				want := fallback.Stats{Posted: 15 + 6, Degraded: st.Degraded, Failed: st.Failed} // a unit has drained
+				if lost {
+					want.Posted, want.Forgiven = 15, 7
+				}
+				if st != want {
+					t.Errorf("%+v, want %+v", st, want)
+				}
+			})
+		})
+	}
+}

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -25,13 +24,14 @@ type charging struct {
 	part
 	slot  uint16
 	units int64
+	of    []int // the charges that it is, by their place
 }
 
 // Charge implements [fallback.Charger]: one call for up to 512 keys where there is
 // one server, and in a cluster for those of each slot.
 func (s *Store) Charge(ctx context.Context, id string, charges []fallback.Charge) error {
 	all := make([]charging, 0, len(charges))
-	for _, c := range charges {
+	for i, c := range charges {
 		b, ok := c.Bound.(*bound)
 		if in, is := c.Bound.(*modeBound); is {
 			if in.modes.store == s && in.onServer == nil {
@@ -42,7 +42,7 @@ func (s *Store) Charge(ctx context.Context, id string, charges []fallback.Charge
 		if !ok || b.store != s || len(b.limits) != 1 || c.Units < 0 {
 			return fmt.Errorf("%w: a charge of %d under %d limits of another store or of several", stint.ErrLayers, c.Units, len(c.Bound.Limits()))
 		}
-		one := charging{units: c.Units}
+		one := charging{units: c.Units, of: []int{i}}
 		one.key = c.Key
 		one.begin, one.end = s.names.place(c.Key)
 		one.limit, one.form, one.weight = b.limits[0], b.forms[0], 1
@@ -51,8 +51,7 @@ func (s *Store) Charge(ctx context.Context, id string, charges []fallback.Charge
 	}
 	all = mergeCharges(all)
 	var calls sync.WaitGroup
-	var mu sync.Mutex
-	var failed []error
+	failed := make([]error, len(charges))
 	turns := make(chan struct{}, chargesInFlight)
 	for len(all) > 0 {
 		n := 1
@@ -64,15 +63,45 @@ func (s *Store) Charge(ctx context.Context, id string, charges []fallback.Charge
 		turns <- struct{}{}
 		calls.Go(func() {
 			defer func() { <-turns }()
-			if err := s.charge(ctx, id, some); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				failed = append(failed, err)
+			err := s.charge(ctx, id, some)
+			if deniesKey(err) && some[0].limit != some[len(some)-1].limit {
+				some = s.permitted(ctx, some, failed)
+				err = s.charge(ctx, id, some)
 			}
+			note(failed, err, some)
 		})
 	}
 	calls.Wait()
-	return errors.Join(failed...)
+	if slices.ContainsFunc(failed, func(err error) bool { return err != nil }) {
+		return &fallback.ChargeError{Each: failed}
+	}
+	return nil
+}
+
+// note notes what has become of charges.
+func note(failed []error, err error, some []charging) {
+	for _, one := range some {
+		for _, i := range one.of {
+			failed[i] = err
+		}
+	}
+}
+
+// permitted returns the charges under limits whose keys this client may use, and
+// notes those of the others. It asks for one key of each limit.
+func (s *Store) permitted(ctx context.Context, all []charging, failed []error) (some []charging) {
+	for from, i := 0, 1; i <= len(all); i++ {
+		if i < len(all) && all[i].limit == all[from].limit {
+			continue
+		}
+		if a := s.longPath(ctx, []part{all[from].part}, nil, "p", "0"); a.err != nil {
+			note(failed, a.err, all[from:i])
+		} else {
+			some = append(some, all[from:i]...)
+		}
+		from = i
+	}
+	return some
 }
 
 // mergeCharges sorts charges, and makes one of those of a key: each counts under all
@@ -86,6 +115,7 @@ func mergeCharges(all []charging) []charging {
 	for _, c := range all {
 		if n := len(merged) - 1; n >= 0 && merged[n].limit == c.limit && merged[n].begin == c.begin && merged[n].end == c.end {
 			merged[n].units += min(c.units, math.MaxInt64-merged[n].units)
+			merged[n].of = append(merged[n].of, c.of...)
 			continue
 		}
 		merged = append(merged, c)
@@ -95,6 +125,9 @@ func mergeCharges(all []charging) []charging {
 
 // charge charges keys of one slot.
 func (s *Store) charge(ctx context.Context, id string, all []charging) error {
+	if len(all) == 0 {
+		return nil
+	}
 	keys := make([]string, 0, len(all)+1)
 	for i := range all {
 		if err := s.ready(ctx, []part{all[i].part}); err != nil {

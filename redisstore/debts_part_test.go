@@ -1,0 +1,109 @@
+package redisstore_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/fallback"
+	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/redisstore"
+)
+
+// TestChargeInPart has a node of a cluster refuse its part of the debts: which were
+// charged, the error says.
+func TestChargeInPart(t *testing.T) {
+	t.Parallel()
+	store, mine, there, refusing := apartStore(t, "owed", "C")
+	limit := bind(t, store, "100/24h")
+	refusing(true)
+	defer refusing(false)
+	var charges []fallback.Charge
+	for range 2 {
+		charges = append(charges, fallback.Charge{Bound: limit, Key: there, Units: 2}, fallback.Charge{Bound: limit, Key: mine, Units: 2})
+	}
+	err := store.Charge(ctx, "once", charges)
+	var parts *fallback.ChargeError
+	if !errors.As(err, &parts) || len(parts.Each) != 4 {
+		t.Fatal(err)
+	}
+	for i, err := range parts.Each {
+		if away := i%2 == 0; errors.Is(err, redisstore.ErrNotExecuted) != away || (err == nil) == away {
+			t.Errorf("charge %d: %v", i, err)
+		}
+	}
+	for key, want := range map[string]int64{mine: 96, there: 100} {
+		if d := take(t, limit, key, 0); d.Remaining != want {
+			t.Errorf("%d remain to %s, want %d", d.Remaining, key, want)
+		}
+	}
+}
+
+// TestChargeKeyDenied has an ACL deny the keys of one limit: the debts under others are
+// charged.
+func TestChargeKeyDenied(t *testing.T) {
+	server := redistest.Start(t, "--user", "app", "on", ">right", "resetkeys", "~owed:*:fine/*", "~owed:*:well/*", "~owed::*", "~owed:{*}::*", "&*", "+@all")
+	store := open(t, "redis://app:right@"+server.Addr, redisstore.Options{Prefix: "owed"})
+	defer store.Close()
+	var charges []fallback.Charge
+	bounds := map[string]stint.Bound{}
+	for _, name := range []string{"denied", "fine", "refused", "well"} {
+		b, err := store.Bind(name, parse(t, "100/24h"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		bounds[name] = b
+		for i := range 3 {
+			charges = append(charges, fallback.Charge{Bound: b, Key: fmt.Sprint(i), Units: 2})
+		}
+	}
+	for range 2 {
+		err := store.Charge(ctx, "once", charges)
+		var parts *fallback.ChargeError
+		if !errors.As(err, &parts) {
+			t.Fatal(err)
+		}
+		for i, err := range parts.Each {
+			if denied := i/3%2 == 0; errors.Is(err, redisstore.ErrConfiguration) != denied || (err == nil) == denied {
+				t.Errorf("charge %d: %v", i, err)
+			}
+		}
+	}
+	for _, name := range []string{"fine", "well"} {
+		if d := take(t, bounds[name], "1", 0); d.Remaining != 98 {
+			t.Errorf("%d remain under %s, want 98", d.Remaining, name)
+		}
+	}
+}
+
+// TestChargeOneNodeAway has package fallback post debts to a cluster of which one node
+// refuses them: those of the other nodes are charged, once, and that node's when it
+// takes them.
+func TestChargeOneNodeAway(t *testing.T) {
+	t.Parallel()
+	store, mine, there, refusing := apartStore(t, "away", "C")
+	front := fallback.NewFailover(store, fallback.Options{Local: memstore.New(memstore.Options{})})
+	defer front.Close()
+	pair, err := front.Bind(nil, "api", parse(t, "100/24h"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	refusing(true)
+	for _, key := range []string{there, mine} {
+		take(t, pair.Local, key, 5)
+		pair.Owe(errors.New("connection refused"), key, 5)
+	}
+	eventually(t, "the debt to the node that is well is not charged", func() bool { return take(t, pair.Main, mine, 0).Remaining == 95 })
+	time.Sleep(300 * time.Millisecond) // further tries
+	if d, st := take(t, pair.Main, mine, 0), front.Stats(); d.Remaining != 95 || st.Posted != 5 || st.Owing != 1 {
+		t.Errorf("%+v, %+v", d, st)
+	}
+	refusing(false)
+	eventually(t, "the debt to the other node is not charged", func() bool { return take(t, pair.Main, there, 0).Remaining == 95 })
+	if d := take(t, pair.Main, mine, 0); d.Remaining != 95 {
+		t.Errorf("%+v", d)
+	}
+}
