@@ -1,6 +1,8 @@
 package redisstore
 
 import (
+	"crypto/rand"
+	"crypto/sha256"
 	"encoding/binary"
 	"hash/maphash"
 	"slices"
@@ -220,10 +222,27 @@ func requestOf(items []*item) string {
 	for _, it := range items {
 		name = binary.AppendUvarint(name, it.serial)
 		name = binary.AppendUvarint(name, uint64(it.weight))
-		name = binary.AppendUvarint(name, uint64(len(it.key)))
-		name = append(name, it.key...)
+		key := brief(it.key)
+		name = binary.AppendUvarint(name, uint64(len(key)))
+		name = append(name, key...)
 	}
 	return string(name)
+}
+
+// longKey is how many bytes of a key are kept with its denials, at most.
+const longKey = 256
+
+// briefSecret keeps clients from making up a short key that is the hash of another's.
+var briefSecret = rand.Text()
+
+// brief returns what a key is known by here: a long one by its hash, so that clients
+// who make up long keys do not fill the memory of the process.
+func brief(key string) string {
+	if len(key) <= longKey {
+		return key
+	}
+	sum := sha256.Sum256([]byte(briefSecret + key))
+	return string(sum[:])
 }
 
 // recall answers for the items what is known: that the request is denied.

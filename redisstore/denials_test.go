@@ -222,3 +222,32 @@ func statistic(info, name string) (n int64) {
 	}
 	return n
 }
+
+// TestDenialCacheLongKeys denies keys of a megabyte: what is kept of them is short, and
+// each has its own denial.
+func TestDenialCacheLongKeys(t *testing.T) {
+	server := redistest.Start(t)
+	store := open(t, server.URL(), redisstore.Options{})
+	defer store.Close()
+	limit := bindIn(t, store, redisstore.Strict, "1/1h")
+	long := strings.Repeat("x", 1<<20)
+	for i := range 8 {
+		key := fmt.Sprint(long, i)
+		take(t, limit, key, 1)
+		other := stint.Layer{Bound: limit, Key: fmt.Sprint("short ", i)}
+		for range 2 {
+			if d := take(t, limit, key, 1); d.Allowed {
+				t.Errorf("key %d passes twice", i)
+			}
+			if d, err := store.Mode(redisstore.Strict).Decide(ctx, meter.OpTake, []stint.Layer{other, {Bound: limit, Key: key}}, 1); err != nil || d.Allowed {
+				t.Errorf("%+v, %v", d, err)
+			}
+		}
+	}
+	if n := store.Stats().DenialsCached; n < 14 {
+		t.Errorf("%d denials were known", n)
+	}
+	if n := redisstore.DeniedKey(limit); n > 1024 {
+		t.Errorf("denials are kept under names of %d bytes", n)
+	}
+}

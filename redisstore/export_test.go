@@ -130,6 +130,20 @@ func (s *Store) Denials() (n int) {
 	return n
 }
 
+// DeniedKey returns the longest name by which denials are kept: of one limit, or of
+// requests with several.
+func DeniedKey(b stint.Bound) (longest int) {
+	in := b.(*modeBound)
+	for _, d := range []*denials{in.modes.denied, in.all[0].denied} {
+		for i := range d.table.shards {
+			for key := range d.table.shards[i].all {
+				longest = max(longest, len(key))
+			}
+		}
+	}
+	return longest
+}
+
 // RenewNewKeys forgets the keys that came into being within the last second.
 func (s *Store) RenewNewKeys() { s.newKeys.full.Store(0) }
 

@@ -246,8 +246,9 @@ func (o *boundLimit) take(ctx context.Context, op meter.Op, key string, cost int
 
 // decideByServer has the server decide, unless it is known to deny.
 func (o *boundLimit) decideByServer(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
+	name := brief(key)
 	if op == meter.OpTake && cost > 0 {
-		if known, since := o.denied.known(key, cost, func() int64 { return o.givenBack(key) }); known != nil {
+		if known, since := o.denied.known(name, cost, func() int64 { return o.givenBack(key) }); known != nil {
 			return known.after(0, o.form, cost, cost == known.cost, since), nil
 		}
 	}
@@ -262,9 +263,9 @@ func (o *boundLimit) decideByServer(ctx context.Context, op meter.Op, key string
 	switch {
 	case err != nil || op == meter.OpPeek || cost == 0:
 	case d.Allowed:
-		o.denied.drop(key)
+		o.denied.drop(name)
 	default:
-		o.denied.learn(key, cost, before, d.RetryAfter, d)
+		o.denied.learn(name, cost, before, d.RetryAfter, d)
 	}
 	return d, err
 }
