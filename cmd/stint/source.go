@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -57,12 +58,17 @@ type sourceFlags struct {
 	operators string // the address of --admin; "" for none
 }
 
-// logger returns the log, on standard error.
+// logger returns the log, on standard error. What Go itself logs goes there too.
 func (c *sourceFlags) logger(e *env) *slog.Logger {
+	logger := slog.New(slog.NewTextHandler(e.err, nil))
 	if c.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(e.err, nil))
+		logger = slog.New(slog.NewJSONHandler(e.err, nil))
 	}
-	return slog.New(slog.NewTextHandler(e.err, nil))
+	if e.err == os.Stderr {
+		log.SetFlags(0)
+		log.SetOutput(server.ErrorLog(logger).Writer())
+	}
+	return logger
 }
 
 // nameNode names this node by its host and the address where it is asked, unless

@@ -18,6 +18,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log"
 	"log/slog"
 	"net/http"
@@ -121,8 +122,14 @@ func NewHandler(o Options) (*Handler, error) {
 		Transport:    asking{h.o.Transport, &h.pending},
 		Rewrite:      h.rewrite,
 		ErrorHandler: h.badGateway,
-		ErrorLog:     h.log,
-		BufferPool:   &buffers{},
+		ModifyResponse: func(r *http.Response) error {
+			if r.StatusCode < 100 { // net/http panics at it
+				return fmt.Errorf("the status %d", r.StatusCode)
+			}
+			return nil
+		},
+		ErrorLog:   h.log,
+		BufferPool: &buffers{},
 	}
 	guard, err := httplimit.NewPolicyFunc(o.Source.Policy, o.Client, httplimit.Options{
 		OnDecision: h.decided,

@@ -137,8 +137,13 @@ func (f lineWriter) Write(p []byte) (int, error) {
 // addresses are IPv4 and IPv6 addresses as Go prints them, ports included.
 var addresses = regexp.MustCompile(`\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[^\]]*)?\](:\d+)?|\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b|\b[0-9A-Fa-f]{0,4}(:[0-9A-Fa-f]{0,4}){3,7}\b`)
 
-// redact takes addresses out of what Go says went wrong.
-func redact(text string) string { return addresses.ReplaceAllString(text, "[address]") }
+// answers are what a server said that nobody had asked, as Go prints it.
+var answers = regexp.MustCompile(` starting with "(?:[^"\\]|\\.)*"`)
+
+// redact takes addresses, and what a server answered, out of what Go says went wrong.
+func redact(text string) string {
+	return addresses.ReplaceAllString(answers.ReplaceAllString(text, ""), "[address]")
+}
 
 // Local reports whether only this machine can reach a listener: it is on a
 // loopback address or a Unix socket.

@@ -275,9 +275,10 @@ func TestErrorLog(t *testing.T) {
 		t.Error(text)
 	}
 	for line, want := range map[string]string{
-		"from [2001:db8::1%eth0]:443: x": "from [address]: x",
-		"2001:db8:0:1::7 left":           "[address] left",
-		"at 12:30 o'clock":               "at 12:30 o'clock",
+		"from [2001:db8::1%eth0]:443: x":             "from [address]: x",
+		"2001:db8:0:1::7 left":                       "[address] left",
+		"at 12:30 o'clock":                           "at 12:30 o'clock",
+		`received starting with "a\"b\\"; err=<nil>`: "received; err=<nil>",
 	} {
 		if got := server.Redact(line); got != want {
 			t.Errorf("%q: %q, want %q", line, got, want)
