@@ -19,10 +19,30 @@ type AuditEntry struct {
 // Note writes an act into the audit that changed something elsewhere, such as a
 // key that was reset.
 func (db *DB) Note(ctx context.Context, a Act) error {
-	if err := errors.Join(line("author", a.Author, 255), line("act", a.Act, 64), CheckReason(a.Reason)); err != nil {
+	if err := checkAct(&a); err != nil {
 		return err
 	}
 	return db.write(ctx, func(ctx context.Context, w *write) error { return w.audit(ctx, a) })
+}
+
+// NoteAct runs do, which acts elsewhere, and writes a into the audit, to which do adds
+// what was before and is now. do runs once the database has begun to write: while it
+// cannot, nothing is done. After an error of do nothing is written.
+func (db *DB) NoteAct(ctx context.Context, a Act, do func(ctx context.Context, a *Act) error) error {
+	if err := checkAct(&a); err != nil {
+		return err
+	}
+	return db.write(ctx, func(ctx context.Context, w *write) error {
+		if err := do(ctx, &a); err != nil {
+			return err
+		}
+		return w.audit(ctx, a)
+	})
+}
+
+// checkAct refuses what Note would not write.
+func checkAct(a *Act) error {
+	return errors.Join(line("author", a.Author, 255), line("act", a.Act, 64), CheckReason(a.Reason))
 }
 
 const undoes = "undo of act "

@@ -1,6 +1,7 @@
 package rulesdb_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -40,6 +41,48 @@ func TestCommitUnanswered(t *testing.T) {
 			if _, err := direct.Override(t.Context(), "api", one.key); errors.Is(err, rulesdb.ErrNotFound) == one.ambiguous {
 				t.Errorf("cut after %q, then: %v", one.after, err)
 			}
+		}
+	})
+}
+
+// TestNoteAct acts elsewhere. Where the connection is lost before the audit is begun,
+// nothing is done; where it is lost after the commit was sent, it is done, in the audit,
+// and the writer is told that it may be there.
+func TestNoteAct(t *testing.T) {
+	servers(t, func(t *testing.T, server *dbtest.Server) {
+		direct, wire := open(t, server.URL, rulesdb.Options{}), dbtest.NewWire(t, server.URL)
+		db := open(t, wire.URL, rulesdb.Options{})
+		commit := "commit"
+		if strings.HasPrefix(server.URL, "postgres") {
+			commit += "\x00" // READ COMMITTED is something else
+		}
+		for _, one := range []struct {
+			after           string
+			done, ambiguous bool
+		}{{"update stint_state", false, false}, {commit, true, true}} {
+			done := false
+			wire.CutAfter(one.after)
+			err := db.NoteAct(t.Context(), rulesdb.Act{Act: "reset", Subject: "api"}, func(_ context.Context, a *rulesdb.Act) error {
+				done, a.Was = true, "used"
+				return nil
+			})
+			if err == nil || done != one.done || errors.Is(err, rulesdb.ErrAmbiguous) != one.ambiguous {
+				t.Errorf("cut after %q: %v, done: %v", one.after, err, done)
+			}
+			wire.CutAfter("")
+			if err := direct.Note(t.Context(), rulesdb.Act{Act: "look"}); err != nil { // it waits until the other has ended
+				t.Fatal(err)
+			}
+			acts, err := direct.Audit(t.Context(), 0, 2)
+			if noted := len(acts) == 2 && acts[1].Was == "used"; err != nil || noted != one.done {
+				t.Errorf("cut after %q, then: %+v %v", one.after, acts, err)
+			}
+		}
+		if err := db.NoteAct(t.Context(), rulesdb.Act{Act: "reset", Reason: rulesdb.UndoOf(1)}, func(context.Context, *rulesdb.Act) error {
+			t.Error("done, and the audit does not take its reason")
+			return nil
+		}); !errors.Is(err, rulesdb.ErrInput) {
+			t.Error(err)
 		}
 	})
 }

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
@@ -88,9 +90,9 @@ func (s *Service) reset(r *rulesapi.Request) (int, any, error) {
 	if err := r.Body(&body); err != nil {
 		return 0, nil, err
 	}
-	return s.give(r, body.Reason, actReset, "as if never used", func(p *policy.Policy, rule, key string) error {
-		return p.ResetKey(r.Context, rule, key)
-	})
+	return s.give(r, body.Reason, gift{actReset, "as if never used", math.MaxInt64, func(ctx context.Context, p *policy.Policy, rule, key string) error {
+		return p.ResetKey(ctx, rule, key)
+	}})
 }
 
 // refund answers POST /v1/refund: it gives units back to a key under a rule.
@@ -105,41 +107,80 @@ func (s *Service) refund(r *rulesapi.Request) (int, any, error) {
 	if body.Cost < 1 {
 		return 0, nil, &rulesapi.InputError{Field: "cost", Err: errors.New("how many units to give back: at least 1")}
 	}
-	return s.give(r, body.Reason, actRefund, fmt.Sprintf("%d units given back", body.Cost), func(p *policy.Policy, rule, key string) error {
-		return p.RefundKey(r.Context, rule, key, body.Cost)
-	})
+	return s.give(r, body.Reason, gift{actRefund, fmt.Sprintf("%d units given back", body.Cost), body.Cost, func(ctx context.Context, p *policy.Policy, rule, key string) error {
+		return p.RefundKey(ctx, rule, key, body.Cost)
+	}})
 }
 
-// give does what gives a key more room, and notes what it had used before.
-func (s *Service) give(r *rulesapi.Request, reason, act, did string, do func(p *policy.Policy, rule, key string) error) (int, any, error) {
+// A gift is an act that gives a key more room.
+type gift struct {
+	act, did string
+	most     int64 // that it may give of a limit
+	do       func(ctx context.Context, p *policy.Policy, rule, key string) error
+}
+
+// give does what gives a key more room, and notes what it gave. With a database, it
+// is done while the audit is being written, so that it is not done without.
+func (s *Service) give(r *rulesapi.Request, reason string, g gift) (int, any, error) {
 	rule, key, err := s.customer(r)
 	if err == nil {
-		err = rulesdb.CheckReason(reason) // the audit would refuse it after the act
+		err = rulesdb.CheckReason(reason)
 	}
 	if err != nil {
 		return 0, nil, err
 	}
+	var lost error // the store's, which may have done it
+	done := false
+	act := rulesdb.Act{Author: r.Author, Act: g.act, Subject: subject(rule, key), Reason: reason}
+	err = s.o.Editor.NoteAct(r.Context, act, func(ctx context.Context, a *rulesdb.Act) (err error) {
+		a.Was, lost, err = s.gave(ctx, g, rule, key)
+		if a.Now = g.did; lost != nil {
+			a.Now += ", perhaps: " + stint.ErrAmbiguous.Error()
+		}
+		done = err == nil
+		return err
+	})
+	s.log(r, g.act, rule, key, errors.Join(lost, err))
+	switch {
+	case lost != nil:
+		return 0, nil, fmt.Errorf("%w: %w", rulesdb.ErrAmbiguous, errors.Join(lost, err))
+	case err != nil && done:
+		return 0, nil, unaudited(err)
+	case err != nil:
+		return 0, nil, err
+	}
+	return http.StatusOK, s.act(r, rule, key, g.did), nil
+}
+
+// gave does what g says, and returns what that gave, as the audit keeps it. lost is an
+// error after which it may have been done; then what it gave is not known.
+func (s *Service) gave(ctx context.Context, g gift, rule, key string) (was string, lost, err error) {
 	p := s.o.Source.Policy()
-	before, err := s.charges(r.Context, p, rule, key)
-	if err == nil {
-		err = do(p, rule, key)
-	}
+	before, err := s.charges(ctx, p, rule, key)
 	if err != nil {
-		return 0, nil, err
+		return "", nil, err
 	}
-	after, err := s.charges(r.Context, p, rule, key)
-	if err != nil {
-		return 0, nil, err
+	if err := g.do(ctx, p, rule, key); errors.Is(err, stint.ErrAmbiguous) {
+		return "", err, nil
+	} else if err != nil {
+		return "", nil, err
 	}
-	was, err := json.Marshal(given(before, after))
-	if err == nil {
-		err = s.o.Editor.Note(r.Context, rulesdb.Act{Author: r.Author, Act: act, Subject: subject(rule, key), Was: string(was), Now: did, Reason: reason})
+	after, err := s.charges(ctx, p, rule, key)
+	if err != nil { // it is done: as much as it can have given is taken for given
+		for i := range before {
+			before[i].Used = min(before[i].Used, g.most)
+		}
 	}
-	s.log(r, act, rule, key, err)
-	if err != nil {
-		return 0, nil, fmt.Errorf("%w: %w", rulesapi.ErrUnaudited, err)
+	text, err := json.Marshal(given(before, after))
+	return string(text), nil, err
+}
+
+// unaudited says of an act that was done whether it was written down; err is why not.
+func unaudited(err error) error {
+	if errors.Is(err, rulesdb.ErrAmbiguous) {
+		return fmt.Errorf("%w: %w", rulesapi.ErrUnsure, err)
 	}
-	return http.StatusOK, s.act(r, rule, key, did), nil
+	return fmt.Errorf("%w: %w", rulesapi.ErrUnaudited, err)
 }
 
 // given returns what an act gave: what was used before and is not after.
@@ -316,7 +357,7 @@ func (s *Service) undoGift(r *rulesapi.Request, d *rulesdb.AuditEntry, rule, key
 	case errors.Is(err, rulesdb.ErrConflict):
 		return "", undoneBefore(d.Number)
 	case err != nil && did != "":
-		return "", fmt.Errorf("%w: %w", rulesapi.ErrUnaudited, err)
+		return "", unaudited(err)
 	}
 	return did, err
 }
@@ -331,6 +372,9 @@ func (s *Service) chargeAgain(ctx context.Context, was []charge, rule, key strin
 			continue
 		}
 		charged, err := p.ChargeKey(ctx, rule, key, was[i].Label, was[i].Variant, n)
+		if err != nil && len(parts) > 0 { // to try again would charge these twice
+			return "charged again in part, since the store failed: " + strings.Join(parts, ", "), nil
+		}
 		if err != nil {
 			return "", err
 		}

@@ -270,6 +270,10 @@ var errAlone = errors.New("a server alone does this: ask for an act that it has"
 
 func (c *Client) Note(context.Context, rulesdb.Act) error { return errAlone }
 
+func (c *Client) NoteAct(context.Context, rulesdb.Act, func(context.Context, *rulesdb.Act) error) error {
+	return errAlone
+}
+
 func (c *Client) NoteUndo(context.Context, int64, func(context.Context) (rulesdb.Act, error)) error {
 	return errAlone
 }

@@ -26,6 +26,8 @@ var (
 	ErrUnkept = errors.New("it cannot be kept")
 	// ErrUnaudited is for an act that was done, and could not be written down.
 	ErrUnaudited = errors.New("it is done, but not in the audit")
+	// ErrUnsure is for an act that was done, and may have been written down.
+	ErrUnsure = errors.New("it is done, and may be missing in the audit: look there, and do not repeat it")
 )
 
 // A Backend keeps rules and what belongs to them. Its methods are those of
@@ -49,6 +51,7 @@ type Backend interface {
 	Nodes(ctx context.Context, within time.Duration) ([]rulesdb.Node, error)
 	Audit(ctx context.Context, before int64, n int) ([]rulesdb.AuditEntry, error)
 	Note(ctx context.Context, a rulesdb.Act) error
+	NoteAct(ctx context.Context, a rulesdb.Act, do func(ctx context.Context, a *rulesdb.Act) error) error
 	NoteUndo(ctx context.Context, act int64, do func(ctx context.Context) (rulesdb.Act, error)) error
 	NewToken(ctx context.Context, author, name string, role rulesdb.Role, lasts time.Duration) (string, error)
 	RevokeToken(ctx context.Context, author, name string) error

@@ -273,6 +273,15 @@ func (k *File) Note(_ context.Context, a rulesdb.Act) error {
 	return k.keep(next)
 }
 
+// NoteAct runs do, which acts elsewhere, and then writes a into the audit, to which do
+// adds what was before and is now.
+func (k *File) NoteAct(ctx context.Context, a rulesdb.Act, do func(ctx context.Context, a *rulesdb.Act) error) error {
+	if err := do(ctx, &a); err != nil {
+		return err
+	}
+	return k.Note(ctx, a)
+}
+
 // NoteUndo runs do, which takes an act back, and writes what do returns into the
 // audit, unless that has been done before.
 func (k *File) NoteUndo(ctx context.Context, act int64, do func(ctx context.Context) (rulesdb.Act, error)) error {
