@@ -359,6 +359,29 @@ func TestNotifyLost(t *testing.T) {
 	}
 }
 
+// TestListenLost loses the statement by which a node asks a PostgreSQL for notifications,
+// on a connection that stays open: the node gives it up, and asks on another one.
+func TestListenLost(t *testing.T) {
+	url := dbtest.PostgresURL(t)
+	writer, wire := open(t, url, rulesdb.Options{}), dbtest.NewWire(t, url)
+	must(writer.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: []byte("one")}))(t)
+	db := open(t, wire.URL, rulesdb.Options{Poll: time.Hour})
+	held := must(load(t.Context(), db, rulesource.Version{}))(t).Version
+	wire.Lose("listen ")
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	waited := make(chan error, 1)
+	go func() { waited <- db.Wait(ctx, held) }()
+	for wire.Lost() == 0 && ctx.Err() == nil {
+		time.Sleep(10 * time.Millisecond)
+	}
+	wire.Lose("")
+	must(writer.Publish(t.Context(), 1, rulesdb.Revision{Name: "a.yaml", Document: []byte("two")}))(t)
+	if err := <-waited; err != nil {
+		t.Error("the change was not noticed: ", err)
+	}
+}
+
 // TestDatabaseFull fills the disk of a database: a writer gets an error, nothing of
 // what it wrote is there, and what was there can be read.
 func TestDatabaseFull(t *testing.T) {

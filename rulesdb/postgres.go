@@ -92,7 +92,10 @@ func listenOnce(ctx context.Context, db *DB, out chan<- struct{}) error {
 		defer stop()
 		_ = conn.Close(ctx) // it is lost, or no longer needed
 	}()
-	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
+	begin, stop := context.WithTimeout(ctx, pingEvery)
+	_, err = conn.Exec(begin, "LISTEN "+channel)
+	stop()
+	if err != nil {
 		return err
 	}
 	poke(out) // what changed before it listened

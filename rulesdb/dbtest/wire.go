@@ -20,6 +20,8 @@ type Wire struct {
 	silent atomic.Bool
 	rate   atomic.Int64 // bytes a second; 0 for as fast as can be
 	cut    atomic.Value // the text of CutAfter
+	lose   atomic.Value // the text of Lose
+	gone   atomic.Int64 // how many connections have lost it
 	mu     sync.Mutex
 	open   []net.Conn
 }
@@ -80,9 +82,14 @@ func (w *Wire) carry(to, from net.Conn, toServer bool) {
 			}
 			continue
 		}
+		if err == nil && toServer && has(buffer[:n], &w.lose) {
+			lost = true
+			w.gone.Add(1)
+			continue
+		}
 		if err == nil {
 			_, err = to.Write(buffer[:n])
-			if text, _ := w.cut.Load().([]byte); toServer && len(text) > 0 && bytes.Contains(bytes.ToLower(buffer[:n]), text) {
+			if toServer && has(buffer[:n], &w.cut) {
 				from.Close() // the answer finds nobody
 				return
 			}
@@ -102,6 +109,12 @@ func (w *Wire) carry(to, from net.Conn, toServer bool) {
 	}
 }
 
+// has reports whether data has a text in it, in lower or upper case.
+func has(data []byte, lower *atomic.Value) bool {
+	text, _ := lower.Load().([]byte)
+	return len(text) > 0 && bytes.Contains(bytes.ToLower(data), text)
+}
+
 // Silence loses everything from now on.
 func (w *Wire) Silence() { w.silent.Store(true) }
 
@@ -111,6 +124,13 @@ func (w *Wire) Slow(bytes int) { w.rate.Store(int64(bytes)) }
 // CutAfter ends each connection that sends a text, in lower or upper case, from now
 // on: the server gets the text, and its answer is lost. "" ends none.
 func (w *Wire) CutAfter(text string) { w.cut.Store([]byte(strings.ToLower(text))) }
+
+// Lose loses all that a connection sends from a text on, in lower or upper case, from
+// now on: it stays open, and gets no answer. "" loses nothing more.
+func (w *Wire) Lose(text string) { w.lose.Store([]byte(strings.ToLower(text))) }
+
+// Lost returns how many connections have lost the text of Lose.
+func (w *Wire) Lost() int { return int(w.gone.Load()) }
 
 // Restore carries what comes on new connections. Those that were silent stay so.
 func (w *Wire) Restore() {
