@@ -84,7 +84,7 @@ func (c *demoFlags) demo(ctx context.Context, e *env, checkAddress string) error
 		listeners[i] = ln
 	}
 	behind, front, own := listeners[0], listeners[1], listeners[2]
-	admin := server.NewAdmin(s.source, s.observer)
+	admin := &server.Admin{Source: s.source, Observer: s.observer}
 	checks := server.NewHandler(server.Options{
 		Source: s.source, Observer: s.observer, Admin: admin, Log: logger, Open: server.Local(own.Addr()),
 	})

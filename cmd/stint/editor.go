@@ -1,16 +1,9 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
-	"io"
 	"os"
 	"os/user"
-	"strconv"
-	"strings"
-	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/stint-dev/stint/rulesdb"
 
@@ -95,39 +88,6 @@ func (a *authorFlag) author() string {
 		return u.Username
 	}
 	return os.Getenv("USER")
-}
-
-// printJSON writes a value as a line of JSON.
-func printJSON(w io.Writer, v any) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(v)
-}
-
-// printed writes a value as JSON, or its text for people.
-func printed(w io.Writer, asJSON bool, v any, text func(io.Writer) error) error {
-	if asJSON {
-		return printJSON(w, v)
-	}
-	return text(w)
-}
-
-// clock writes a time for people; "-" if there is none.
-func clock(t time.Time) string {
-	if t.IsZero() {
-		return "-"
-	}
-	return t.UTC().Format("2006-01-02 15:04:05Z")
-}
-
-// shown writes text of others for a terminal: in quotes, if it could be read as
-// something else or does something to a terminal.
-func shown(text string) string {
-	strange := func(r rune) bool { return r == utf8.RuneError || r == '"' || !unicode.IsPrint(r) || r == ' ' }
-	if text == "" || strings.ContainsFunc(text, strange) {
-		return strconv.Quote(text)
-	}
-	return text
 }
 
 // editorError takes the name of what is at fault out of an error for a flag.

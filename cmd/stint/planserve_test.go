@@ -222,7 +222,7 @@ func serve(t *testing.T, file string, requests []hit, key []string) (denied int6
 	}
 	observer := observe.New(observe.Options{})
 	defer observer.Close()
-	h := server.NewHandler(server.Options{Source: source, Observer: observer, Admin: server.NewAdmin(source, observer), Open: true})
+	h := server.NewHandler(server.Options{Source: source, Observer: observer, Admin: &server.Admin{Source: source, Observer: observer}, Open: true})
 	start, begin := time.Now(), requests[0].at
 	clients = make(map[string]int64)
 	for _, one := range requests {

@@ -105,7 +105,7 @@ func (c *proxyCmd) Run(e *env) error {
 
 // serve answers until ctx is done.
 func (c *proxyCmd) serve(ctx context.Context, ln net.Listener, conns *server.Conns, h *proxy.Handler, s *sources, d *access, logger *slog.Logger) error {
-	admin := server.NewAdmin(s.source, s.observer)
+	admin := &server.Admin{Source: s.source, Observer: s.observer}
 	o := proxy.ServeOptions{TLS: d.tls(), Drain: c.Drain, Notice: c.DrainDelay, AnswerRate: cmp.Or(c.AnswerRate, -1), OnStop: admin.Stop, Log: logger}
 	var background sync.WaitGroup
 	defer background.Wait()

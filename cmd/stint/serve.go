@@ -123,7 +123,7 @@ func (c *serveCmd) access(logger *slog.Logger) (*access, error) {
 
 // serve answers until ctx is done.
 func (c *serveCmd) serve(ctx context.Context, ln net.Listener, ds *listeners, s *sources, d *access, logger *slog.Logger) error {
-	admin := server.NewAdmin(s.source, s.observer)
+	admin := &server.Admin{Source: s.source, Observer: s.observer}
 	client := s.client
 	_, client.TrustUnix = ln.Addr().(*net.UnixAddr)
 	service := c.service(s)

@@ -177,13 +177,3 @@ func (r report) line(word string, f rules.Finding) string {
 	}
 	return fmt.Sprintf("%s: %s: %s\n", place, word, what)
 }
-
-func count(n int, what string) string {
-	switch n {
-	case 0:
-		return "no " + what + "s"
-	case 1:
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}

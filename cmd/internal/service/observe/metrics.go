@@ -13,10 +13,6 @@ import (
 	"github.com/stint-dev/stint/redisstore"
 )
 
-// Describe implements [prometheus.Collector]. It describes nothing, as the registry
-// looks at what is collected: which metrics there are depends on what is watched.
-func (o *Observer) Describe(chan<- *prometheus.Desc) {}
-
 // Collect implements [prometheus.Collector].
 func (o *Observer) Collect(to chan<- prometheus.Metric) {
 	c := collection(to)

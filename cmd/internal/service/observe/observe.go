@@ -129,6 +129,10 @@ func New(o Options) *Observer {
 	return ob
 }
 
+// Describe implements [prometheus.Collector]. It describes nothing, as the registry
+// looks at what is collected: which metrics there are depends on what is watched.
+func (o *Observer) Describe(chan<- *prometheus.Desc) {}
+
 // durations are bounds of buckets: from the few hundred nanoseconds of a
 // decision in memory to a store across a network that does not answer.
 var durations = []float64{

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/stint-dev/stint/policy"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
 )
@@ -49,20 +50,8 @@ func keyAttributes(text string) ([]string, error) {
 		return []string{}, nil
 	case isHeader && strings.EqualFold(name, "host"):
 		return []string{"host"}, nil // which has one spelling
-	case isHeader && isToken(name):
+	case isHeader && httpguts.ValidHeaderFieldName(name):
 		return []string{text}, nil
 	}
 	return nil, fmt.Errorf("%q %w: write ip, header.NAME such as header.X-Api-Key, or none", text, ErrKey)
-}
-
-// isToken reports whether s can be the name of a header.
-func isToken(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		letter := 'a' <= c|0x20 && c|0x20 <= 'z'
-		if !letter && (c < '0' || c > '9') && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
-			return false
-		}
-	}
-	return s != ""
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/stint-dev/stint/internal/match"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/policy/rulesfile"
+	"golang.org/x/net/http/httpguts"
 )
 
 // maxBytes is the most that a file may hold: package rulesfile's bound.
@@ -251,7 +252,7 @@ func settings(root *rulesfile.Node) (s Settings, warnings []rulesfile.Warning, e
 			}
 		case "client_ip_header":
 			header = n
-			if n.Kind != rulesfile.String || !isToken(n.Value) {
+			if n.Kind != rulesfile.String || !httpguts.ValidHeaderFieldName(n.Value) {
 				fail(n, f.Name, "want the name of a header", "write X-Forwarded-For (the default), Forwarded, or one that holds one address, such as X-Real-IP")
 				continue
 			}
@@ -312,12 +313,4 @@ func ParseProxy(text string) (netip.Prefix, error) {
 		return p, fmt.Errorf("%.80q: %s; %s", text, reason, hint)
 	}
 	return p, nil
-}
-
-// isToken reports whether s may be the name of a header.
-func isToken(s string) bool {
-	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {
-		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
-		return !letter && (c >= 0x80 || !strings.ContainsRune("!#$%&'*+-.^_`|~", c))
-	})
 }

@@ -14,16 +14,11 @@ import (
 //	/readyz   200, or 503 and why it should be sent no requests
 //	/metrics  metrics, as Prometheus reads them
 //
-// It may be used from many goroutines at once.
+// Source and Observer must be given. It may be used from many goroutines at once.
 type Admin struct {
-	source   *rules.Source
-	observer *observe.Observer
+	Source   *rules.Source
+	Observer *observe.Observer
 	stopping atomic.Bool
-}
-
-// NewAdmin returns an Admin. Neither argument may be nil.
-func NewAdmin(s *rules.Source, o *observe.Observer) *Admin {
-	return &Admin{source: s, observer: o}
 }
 
 // Stop makes /readyz say 503 from now on; see ServeOptions.OnStop.
@@ -47,12 +42,12 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/readyz":
 		a.ready(w)
 	default:
-		a.observer.ServeMetrics(w, r)
+		a.Observer.ServeMetrics(w, r)
 	}
 }
 
 func (a *Admin) ready(w http.ResponseWriter) {
-	err := a.source.Ready()
+	err := a.Source.Ready()
 	switch {
 	case a.stopping.Load():
 		state(w, http.StatusServiceUnavailable, "stopping")

@@ -242,7 +242,7 @@ func childServer(kind string) int {
 			panic(err)
 		}
 		observer := observe.New(observe.Options{})
-		o := server.Options{Source: source, Observer: observer, Admin: server.NewAdmin(source, observer), Open: true}
+		o := server.Options{Source: source, Observer: observer, Admin: &server.Admin{Source: source, Observer: observer}, Open: true}
 		if kind == "bare" {
 			o.Dialect = noFields
 		}

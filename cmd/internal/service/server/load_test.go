@@ -47,7 +47,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 	observer := observe.New(observe.Options{})
 	defer observer.Close()
-	h := server.NewHandler(server.Options{Source: source, Observer: observer, Admin: server.NewAdmin(source, observer), Open: true})
+	h := server.NewHandler(server.Options{Source: source, Observer: observer, Admin: &server.Admin{Source: source, Observer: observer}, Open: true})
 	address, _ := serve(t, h, server.ServeOptions{})
 	var asked atomic.Int64
 	stop := make(chan struct{})
@@ -173,7 +173,7 @@ rules:
 		t.Fatal(err)
 	}
 	observer := observe.New(observe.Options{Log: logger})
-	o := server.Options{Source: source, Observer: observer, Admin: server.NewAdmin(source, observer), Log: logger}
+	o := server.Options{Source: source, Observer: observer, Admin: &server.Admin{Source: source, Observer: observer}, Log: logger}
 	o.Clients, o.Operators = writeTokens(t, planted+"-ask-0123456789"), writeTokens(t, planted+"-operator-0123456789")
 	o.Client.Trusted = source.Settings().TrustedProxies
 	h := server.NewHandler(o)

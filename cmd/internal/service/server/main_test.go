@@ -74,7 +74,7 @@ func newOptions(tb testing.TB, text string) server.Options {
 	observer := observe.New(observe.Options{})
 	tb.Cleanup(observer.Close)
 	o := server.Options{
-		Source: source, Observer: observer, Admin: server.NewAdmin(source, observer), Open: true,
+		Source: source, Observer: observer, Admin: &server.Admin{Source: source, Observer: observer}, Open: true,
 	}
 	o.Client.Trusted = source.Settings().TrustedProxies
 	return o
