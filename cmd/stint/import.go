@@ -36,7 +36,7 @@ For example:
 
 // Run reads the configuration and writes the rules.
 func (c *importNginxCmd) Run(e *env) error {
-	r := nginxrules.Reader{Read: readConfiguration, Glob: filepath.Glob}
+	r := nginxrules.Reader{Read: readFile, Glob: filepath.Glob}
 	all, err := r.File(c.Config)
 	if err != nil {
 		return err
@@ -61,8 +61,8 @@ func writeImported[N any](e *env, from string, yaml []byte, notes []N) error {
 	return err
 }
 
-// readConfiguration returns a regular file, of a size that configurations have.
-func readConfiguration(name string) ([]byte, error) {
+// readFile returns a file of a size that configurations and rules have.
+func readFile(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func configFiles(path string) ([]string, error) {
 
 // readDomain reads one file. The error names it.
 func readDomain(name string) (*envoyrules.Domain, error) {
-	data, err := readConfiguration(name)
+	data, err := readFile(name)
 	if err != nil {
 		return nil, err
 	}

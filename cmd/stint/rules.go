@@ -92,7 +92,7 @@ func (c *rulesPushCmd) Run(e *env) error {
 	}
 	if c.IfChanged && held.Number > 0 && held.Hash == rulesdb.HashOf(document) {
 		if c.JSON {
-			return printJSON(e.out, rulesapi.RevisionOf(withoutDocument(held)))
+			return printRevision(e, held)
 		}
 		_, err := fmt.Fprintf(e.out, "revision %d is in force, and the same\n", held.Number)
 		return err
@@ -108,16 +108,13 @@ func (c *rulesPushCmd) Run(e *env) error {
 	if c.DryRun {
 		return c.would(e, held, document)
 	}
-	parent := c.Parent
-	if parent < 0 {
-		parent = held.Number
-	}
+	parent := parentOf(c.Parent, held)
 	r, err := d.Publish(e.ctx, parent, rulesdb.Revision{Author: c.author(), Comment: c.Comment, Name: name, Document: document})
 	if err != nil {
 		return conflict(err)
 	}
 	if c.JSON {
-		return printJSON(e.out, rulesapi.RevisionOf(withoutDocument(r)))
+		return printRevision(e, r)
 	}
 	_, err = fmt.Fprintf(e.out, "revision %d is in force, %s\n", r.Number, count(len(f.Rules.Names()), "rule"))
 	return err
@@ -161,18 +158,11 @@ func readRules(e *env, path string) (name string, document []byte, err error) {
 		document, err = rules.ReadAll(e.in)
 		return "stint.yaml", document, err
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return "", nil, err
-	}
-	defer f.Close() // it was only read
-	if info, err := f.Stat(); err == nil && info.IsDir() {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return "", nil, usage("file", "%s is a directory: name the file in it", path)
 	}
-	if document, err = rules.ReadAll(f); err != nil {
-		return "", nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return filepath.Base(path), document, nil
+	document, err = readFile(path)
+	return filepath.Base(path), document, err
 }
 
 // conflict says what to do when another author was quicker.
@@ -183,9 +173,24 @@ func conflict(err error) error {
 	return err
 }
 
-func withoutDocument(r rulesdb.Revision) rulesdb.Revision {
+// parentOf returns what must be in force: what a flag says, else what was found.
+func parentOf(flag int64, held rulesdb.Revision) int64 {
+	if flag < 0 {
+		return held.Number
+	}
+	return flag
+}
+
+// printRevision writes a revision as JSON, without its document.
+func printRevision(e *env, r rulesdb.Revision) error {
 	r.Document = nil
-	return r
+	return printJSON(e.out, rulesapi.RevisionOf(r))
+}
+
+// diff says how the documents of two revisions differ.
+func diff(from, to rulesdb.Revision) string {
+	name := func(r rulesdb.Revision) string { return fmt.Sprintf("revision %d", r.Number) }
+	return linediff.Unified(name(from), name(to), string(from.Document), string(to.Document))
 }
 
 type rulesPullCmd struct {
@@ -261,7 +266,7 @@ func (c *rulesShowCmd) Run(e *env) error {
 		_, err = fmt.Fprintf(e.out, "\n%s", r.Document)
 		return err
 	}
-	_, err = fmt.Fprintf(e.out, "\n%s", linediff.Unified(fmt.Sprintf("revision %d", r.Parent), fmt.Sprintf("revision %d", r.Number), string(before.Document), string(r.Document)))
+	_, err = fmt.Fprintf(e.out, "\n%s", diff(before, r))
 	return err
 }
 
@@ -375,19 +380,15 @@ func (c *rulesRollbackCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	parent := c.Parent
-	if parent < 0 {
-		parent = held.Number
-	}
+	parent := parentOf(c.Parent, held)
 	r, err := d.Rollback(e.ctx, parent, c.Version, c.author(), c.Comment)
 	if err != nil {
 		return conflict(err)
 	}
 	if c.JSON {
-		return printJSON(e.out, rulesapi.RevisionOf(withoutDocument(r)))
+		return printRevision(e, r)
 	}
-	_, err = fmt.Fprintf(e.out, "%srevision %d is in force: that of revision %d\n",
-		linediff.Unified(fmt.Sprintf("revision %d", held.Number), fmt.Sprintf("revision %d", r.Number), string(held.Document), string(r.Document)), r.Number, c.Version)
+	_, err = fmt.Fprintf(e.out, "%srevision %d is in force: that of revision %d\n", diff(held, r), r.Number, c.Version)
 	return err
 }
 

@@ -8,6 +8,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/stint-dev/stint/cmd/internal/service/server"
 )
 
 // A Role is what a caller may do.
@@ -49,26 +51,13 @@ func (g gate) authorize(ctx context.Context, method string) (context.Context, er
 	if g.role == nil || strings.HasPrefix(method, healthService) {
 		return ctx, nil
 	}
-	switch g.role(bearer(ctx)) {
+	switch g.role(server.BearerOf(metadata.ValueFromIncomingContext(ctx, "authorization"))) {
 	case Operator:
 		return context.WithValue(ctx, operatorKey{}, true), nil
 	case Client:
 		return ctx, nil
 	}
 	return nil, status.Error(codes.Unauthenticated, "want a token that is known here, as metadata: authorization: Bearer TOKEN")
-}
-
-// bearer returns the token that a call shows; "" if none, or several.
-func bearer(ctx context.Context) string {
-	values := metadata.ValueFromIncomingContext(ctx, "authorization")
-	if len(values) != 1 {
-		return ""
-	}
-	scheme, token, _ := strings.Cut(values[0], " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		return ""
-	}
-	return strings.TrimLeft(token, " ")
 }
 
 func (g gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {

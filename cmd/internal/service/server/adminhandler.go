@@ -127,7 +127,7 @@ func (d *adminHandler) authorize(w http.ResponseWriter, r *http.Request, known .
 	}
 	shown := Shown(r)
 	for _, tokens := range known {
-		if tokens.Line(shown) > 0 {
+		if tokens.Find(shown).Line > 0 {
 			return true
 		}
 	}

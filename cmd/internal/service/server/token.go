@@ -201,10 +201,6 @@ func (t *Tokens) Has(presented string) bool {
 	return h.Line > 0 && (!t.operators || h.Role != RoleViewer)
 }
 
-// Line returns the line of a token in its file; 0 if it is none of ours, or there
-// are none.
-func (t *Tokens) Line(presented string) int { return t.Find(presented).Line }
-
 // Find returns who holds a token: the zero Holder if it is none of ours, has
 // ended or is revoked. How long it takes does not depend on which it is, nor on
 // how much of it is right.
@@ -231,8 +227,10 @@ func Shown(r *http.Request) string {
 }
 
 // Bearer returns the token that a request shows; "" if none, or several.
-func Bearer(r *http.Request) string {
-	lines := r.Header["Authorization"]
+func Bearer(r *http.Request) string { return BearerOf(r.Header["Authorization"]) }
+
+// BearerOf returns the token that the lines of an Authorization header show.
+func BearerOf(lines []string) string {
 	if len(lines) != 1 {
 		return ""
 	}
