@@ -94,7 +94,10 @@ func (w *way) take(ctx context.Context, l *stint.Limiter, key string) error {
 				if err == nil && !d.Allowed {
 					err = fmt.Errorf("denied %d with %d remaining", cost, d.Remaining)
 				}
-				failed[i] = cmp.Or(failed[i], err)
+				if err != nil {
+					failed[i] = err
+					return
+				}
 			}
 		})
 	}

@@ -82,16 +82,13 @@ var (
 func (r *Report) judgeCommands(ctx context.Context, client rueidis.Client, prefix string) {
 	nodes := client.Nodes()
 	for i := range r.Nodes {
-		n, at := &r.Nodes[i], ""
-		if len(r.Nodes) > 1 {
-			at = n.Address + ": "
-		}
+		n := &r.Nodes[i]
 		all := commands
 		if n.Mode == "cluster" || client.Mode() == rueidis.ClientModeCluster {
 			all = append(slices.Clone(inCluster), commands...)
 		}
 		if node := nodes[n.Address]; node != nil {
-			r.tryCommands(ctx, node, at, prefix+":commands", all)
+			r.tryCommands(ctx, node, r.at(n), prefix+":commands", all)
 		}
 	}
 }

@@ -25,10 +25,7 @@ func (r *Report) judgeNodes() {
 	cluster, unknown := false, false
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
-		at := ""
-		if len(r.Nodes) > 1 {
-			at = n.Address + ": "
-		}
+		at := r.at(n)
 		cluster = cluster || n.Mode == "cluster"
 		unknown = unknown || !n.known
 		switch {

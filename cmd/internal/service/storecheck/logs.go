@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -37,21 +36,8 @@ func logs(ctx context.Context, store *tempstore.Store) (c LogCost, err error) {
 	if err != nil {
 		return c, err
 	}
-	const callers = 50
-	failed := make([]error, callers)
-	var all sync.WaitGroup
-	for i := range failed {
-		all.Go(func() {
-			for range logEntries / callers {
-				if _, err := limiter.Take(ctx, "full", 1); err != nil {
-					failed[i] = err
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
-	if err := errors.Join(failed...); err != nil {
+	fill := way{callers: 50, takes: logEntries / 50, cost: 1}
+	if err := fill.take(ctx, limiter, "full"); err != nil {
 		return c, err
 	}
 	c.Entries = logEntries

@@ -99,29 +99,22 @@ func (r *Report) try(ctx context.Context, client rueidis.Client, o Options) {
 	if r.judgeCommands(ctx, client, store.Prefix); len(r.Problems) > 0 {
 		return
 	}
-	err = operations(ctx, store)
-	if err == nil {
-		err = ways(ctx, store, o.Timeout)
-	}
-	if err != nil {
-		r.problem(err)
-		return
-	}
-	if r.Ping, err = latency(o.Samples, func() error { return client.Do(ctx, client.B().Ping().Build()).Error() }); err != nil {
-		r.problem(fmt.Errorf("PING: %w", err))
-		return
-	}
-	if r.Decision, err = decisions(ctx, store, o.Samples); err != nil {
-		r.problem(fmt.Errorf("a decision: %w", err))
-		return
-	}
-	if r.Clock, err = clockOf(ctx, client); err != nil {
-		r.problem(fmt.Errorf("TIME: %w", err))
-		return
-	}
-	if r.Logs, err = logs(ctx, store); err != nil {
-		r.problem(fmt.Errorf("a log: %w", err))
-		return
+	ping := func() error { return client.Do(ctx, client.B().Ping().Build()).Error() }
+	for _, step := range []struct {
+		what string
+		run  func() error
+	}{
+		{"", func() error { return operations(ctx, store) }},
+		{"", func() error { return ways(ctx, store, o.Timeout) }},
+		{"PING: ", func() (err error) { r.Ping, err = latency(o.Samples, ping); return err }},
+		{"a decision: ", func() (err error) { r.Decision, err = decisions(ctx, store, o.Samples); return err }},
+		{"TIME: ", func() (err error) { r.Clock, err = clockOf(ctx, client); return err }},
+		{"a log: ", func() (err error) { r.Logs, err = logs(ctx, store); return err }},
+	} {
+		if err := step.run(); err != nil {
+			r.problem(fmt.Errorf("%s%w", step.what, err))
+			return
+		}
 	}
 	r.judgeTimes(o.Deadline)
 	r.judgeTags(ctx, client, cmp.Or(o.Prefix, "stint"))
@@ -150,6 +143,14 @@ func (r *Report) problem(err error) {
 		what = what[:at]
 	}
 	r.Problems = append(r.Problems, Finding{strings.TrimSuffix(what, "."), HintFor(err)})
+}
+
+// at names a node in front of what is said of it, if there are several.
+func (r *Report) at(n *Node) string {
+	if len(r.Nodes) > 1 {
+		return n.Address + ": "
+	}
+	return ""
 }
 
 func (r *Report) warn(hint, format string, args ...any) {
