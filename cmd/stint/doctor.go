@@ -40,56 +40,56 @@ For example:
     stint doctor stint.yaml --http :8443 --token-file tokens --json`
 }
 
-// A symptom is one thing that was found.
-type symptom struct {
+// A finding is one thing that was found.
+type finding struct {
 	About string `json:"about"`
 	Level string `json:"level"` // ok, warning or error
 	What  string `json:"what"`
 	Hint  string `json:"hint,omitempty"`
 }
 
-// A checkup gathers what was found, in order.
-type checkup struct {
-	Found []symptom `json:"found"`
+// A diagnosis gathers what was found, in order.
+type diagnosis struct {
+	Found []finding `json:"found"`
 }
 
-func (u *checkup) ok(about, format string, args ...any) {
-	u.Found = append(u.Found, symptom{About: about, Level: "ok", What: fmt.Sprintf(format, args...)})
+func (u *diagnosis) ok(about, format string, args ...any) {
+	u.Found = append(u.Found, finding{About: about, Level: "ok", What: fmt.Sprintf(format, args...)})
 }
 
-func (u *checkup) add(about, level, what, hint string) {
-	u.Found = append(u.Found, symptom{about, level, what, hint})
+func (u *diagnosis) add(about, level, what, hint string) {
+	u.Found = append(u.Found, finding{about, level, what, hint})
 }
 
-func (u *checkup) failed(about string, err error) {
+func (u *diagnosis) failed(about string, err error) {
 	u.add(about, "error", strings.TrimPrefix(err.Error(), "stint: "), "")
 }
 
-// errIll has been explained on standard output.
-var errIll = errors.New("something is wrong")
+// errFaults has been explained on standard output.
+var errFaults = errors.New("something is wrong")
 
 // Run looks at everything, and prints one page.
 func (c *doctorCmd) Run(e *env) error {
-	var u checkup
+	var u diagnosis
 	c.program(&u)
 	examineClock(&u)
 	store := c.examineRules(&u)
 	c.examineStore(e.ctx, storeURL(store), &u)
-	c.examineDoors(e.ctx, &u)
+	c.examineListeners(e.ctx, &u)
 	c.examineState(&u)
 	if err := printed(e.out, c.JSON, &u, u.text); err != nil {
 		return err
 	}
 	for _, s := range u.Found {
 		if s.Level == "error" {
-			return errIll
+			return errFaults
 		}
 	}
 	return nil
 }
 
 // program says which program this is, and what it may open.
-func (c *doctorCmd) program(u *checkup) {
+func (c *doctorCmd) program(u *diagnosis) {
 	u.ok("version", "%s", version())
 	if err := c.check(); err != nil {
 		u.failed("flags", err)
@@ -104,7 +104,7 @@ func (c *doctorCmd) program(u *checkup) {
 
 // examineRules reads the rules, and returns the store that they name or the flag
 // does.
-func (c *doctorCmd) examineRules(u *checkup) (store string) {
+func (c *doctorCmd) examineRules(u *diagnosis) (store string) {
 	path := cmp.Or(c.File, c.Config)
 	switch {
 	case c.Rules != "":
@@ -126,7 +126,7 @@ func (c *doctorCmd) examineRules(u *checkup) (store string) {
 	return store
 }
 
-func (c *doctorCmd) examineFile(path string, u *checkup) (store string) {
+func (c *doctorCmd) examineFile(path string, u *diagnosis) (store string) {
 	r := inspect(path, nil)
 	at := func(f rules.Finding) string {
 		if f.Line == 0 {
@@ -154,7 +154,7 @@ func (c *doctorCmd) examineFile(path string, u *checkup) (store string) {
 const fewSamples = 50
 
 // examineStore uses the store as stint check-store does.
-func (c *doctorCmd) examineStore(ctx context.Context, store storeURL, u *checkup) {
+func (c *doctorCmd) examineStore(ctx context.Context, store storeURL, u *diagnosis) {
 	if store == "" {
 		u.ok("store", "the memory of the process, at most %s for each limit", count(c.MaxKeys, "key"))
 		return
@@ -189,8 +189,8 @@ func (c *doctorCmd) examineStore(ctx context.Context, store storeURL, u *checkup
 	}
 }
 
-// examineDoors opens each address for a moment, and says who may come in there.
-func (c *doctorCmd) examineDoors(ctx context.Context, u *checkup) {
+// examineListeners opens each address for a moment, and says who may come in there.
+func (c *doctorCmd) examineListeners(ctx context.Context, u *diagnosis) {
 	quiet := slog.New(slog.DiscardHandler)
 	d, err := c.access(quiet)
 	if err != nil {
@@ -222,7 +222,7 @@ func (c *doctorCmd) examineDoors(ctx context.Context, u *checkup) {
 }
 
 // examineState says whether what operators do can be kept, where they may act.
-func (c *doctorCmd) examineState(u *checkup) {
+func (c *doctorCmd) examineState(u *diagnosis) {
 	config := cmp.Or(c.File, c.Config)
 	if c.Admin == "" || c.Rules != "" {
 		return
@@ -298,7 +298,7 @@ func (d *access) audience(flag string, addr net.Addr) (level, text string) {
 	return level, fmt.Sprintf("%s, %s; %s; %s", reach, cipher, ask, operate)
 }
 
-func (u *checkup) text(w io.Writer) error {
+func (u *diagnosis) text(w io.Writer) error {
 	var b strings.Builder
 	for _, s := range u.Found {
 		text := s.What

@@ -8,7 +8,7 @@ import (
 
 // examineClock says whether something keeps the clock right: processes that
 // share a store go by its clock, and days of a calendar by this one.
-func examineClock(u *checkup) {
+func examineClock(u *diagnosis) {
 	now := time.Now().UTC().Format(time.RFC3339)
 	var state unix.Timex
 	status, err := unix.Adjtimex(&state)

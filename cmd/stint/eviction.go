@@ -15,23 +15,23 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/service/storecheck"
 )
 
-// A question to the store has askWithin; one that it did not hear is asked again
-// after pauses that grow from askAgain to askSeldom.
+// A check has evictionTimeout; one that the store did not answer is repeated after
+// pauses that grow from evictionRetryMin to evictionRetryMax.
 const (
-	askWithin = 2 * time.Second
-	askAgain  = time.Second
-	askSeldom = 30 * time.Second
+	evictionTimeout  = 2 * time.Second
+	evictionRetryMin = time.Second
+	evictionRetryMax = 30 * time.Second
 )
 
-// An asking is a question to the store beside its work. The zero value asks
-// nothing.
-type asking struct {
+// An evictionCheck asks the store, in the background, whether it evicts keys in use.
+// The zero value asks nothing.
+type evictionCheck struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }
 
 // end ends it at once.
-func (a *asking) end() {
+func (a *evictionCheck) end() {
 	if a.stop != nil {
 		a.stop()
 	}
@@ -42,12 +42,12 @@ func (a *asking) end() {
 // when its memory is full, and says so in the log. It does not wait for that.
 func (m *sharedStore) warnOfEviction(u storeURL, logger *slog.Logger) {
 	var ctx context.Context
-	ctx, m.asking.stop = context.WithCancel(context.Background())
-	m.asking.running.Go(func() {
-		for pause := askAgain; ; pause = min(2*pause, askSeldom) {
-			findings, err := evicting(ctx, u)
-			if err == nil || len(findings) > 0 || answered(err) {
-				warnOf(findings, err, u, logger)
+	ctx, m.evictionCheck.stop = context.WithCancel(context.Background())
+	m.evictionCheck.running.Go(func() {
+		for pause := evictionRetryMin; ; pause = min(2*pause, evictionRetryMax) {
+			findings, err := checkEviction(ctx, u)
+			if err == nil || len(findings) > 0 || isServerReply(err) {
+				logEviction(findings, err, u, logger)
 				return
 			}
 			select {
@@ -59,8 +59,8 @@ func (m *sharedStore) warnOfEviction(u storeURL, logger *slog.Logger) {
 	})
 }
 
-// warnOf writes one warning, or why there can be none.
-func warnOf(findings []storecheck.Finding, err error, u storeURL, logger *slog.Logger) {
+// logEviction writes one warning, or why there can be none.
+func logEviction(findings []storecheck.Finding, err error, u storeURL, logger *slog.Logger) {
 	if len(findings) == 0 {
 		if err != nil {
 			logger.Debug("the store may not be asked whether it evicts keys in use", "store", u.String(), "error", err)
@@ -74,22 +74,22 @@ func warnOf(findings []storecheck.Finding, err error, u storeURL, logger *slog.L
 	logger.Warn(strings.Join(what, "; ")+"; "+findings[0].Hint, "store", u.String())
 }
 
-// answered reports whether the server has spoken, so that it need not be asked
-// again.
-func answered(err error) bool {
-	var said *rueidis.RedisError
-	return errors.As(err, &said)
+// isServerReply reports whether the server itself has refused, so that asking again is
+// of no use.
+func isServerReply(err error) bool {
+	_, ok := errors.AsType[*rueidis.RedisError](err)
+	return ok
 }
 
-// evicting asks once, on a connection of its own.
-func evicting(ctx context.Context, u storeURL) ([]storecheck.Finding, error) {
-	ctx, cancel := context.WithTimeout(ctx, askWithin)
+// checkEviction asks once, on a connection of its own.
+func checkEviction(ctx context.Context, u storeURL) ([]storecheck.Finding, error) {
+	ctx, cancel := context.WithTimeout(ctx, evictionTimeout)
 	defer cancel()
 	o, err := u.options()
 	if err != nil {
 		return nil, err
 	}
-	endWith(ctx, &o)
+	closeWithContext(ctx, &o)
 	client, err := rueidis.NewClient(o)
 	if err != nil {
 		return nil, err
@@ -98,9 +98,9 @@ func evicting(ctx context.Context, u storeURL) ([]storecheck.Finding, error) {
 	return storecheck.Evicting(ctx, client)
 }
 
-// endWith has connections end with ctx, also while they are being made: the
+// closeWithContext has connections end with ctx, also while they are being made: the
 // client would wait for a server that stalls.
-func endWith(ctx context.Context, o *rueidis.ClientOption) {
+func closeWithContext(ctx context.Context, o *rueidis.ClientOption) {
 	dial := o.DialCtxFn // of a Unix socket
 	if dial == nil {
 		dial = func(ctx context.Context, address string, d *net.Dialer, config *tls.Config) (net.Conn, error) {

@@ -132,15 +132,15 @@ func (c *storeFlags) open(f *rules.File, local *memstore.Store, logger *slog.Log
 	if err != nil {
 		return nil, fmt.Errorf("store: %v: %w", u, err)
 	}
-	return &sharedStore{Store: store, fixedNodes: c.Nodes}, nil
+	return &sharedStore{Store: store, configuredNodes: c.Nodes}, nil
 }
 
 // A sharedStore is a store in Redis, which holds each rule's limits in its mode.
 type sharedStore struct {
 	*redisstore.Store
-	fixedNodes int         // how many processes share it; 0 if they are to be counted
-	unknown    *time.Timer // to the warning that they have not been; nil if there is none
-	asking     asking
+	configuredNodes int         // how many processes share it; 0 if they are to be counted
+	nodesUnknown    *time.Timer // to the warning that they have not been; nil if there is none
+	evictionCheck   evictionCheck
 }
 
 var (
@@ -151,7 +151,7 @@ var (
 
 // Check implements [policy.Checker].
 func (m *sharedStore) Check(mode string, limits ...stint.Limit) error {
-	if mode == redisstore.Share.String() && m.fixedNodes == 0 {
+	if mode == redisstore.Share.String() && m.configuredNodes == 0 {
 		return errors.New("mode share: each process holds its part: --nodes says how many there are")
 	}
 	return m.Store.Check(mode, limits...)
@@ -164,11 +164,11 @@ const countWithin = 3 * time.Second
 // count has this process counted among those that share the store. use is called
 // with their number, unless flags have said it.
 func (m *sharedStore) count(use func(int) error, logger *slog.Logger) {
-	if m.fixedNodes > 0 {
+	if m.configuredNodes > 0 {
 		m.CountNodes(nil) // others may count
 		return
 	}
-	m.unknown = time.AfterFunc(countWithin, func() {
+	m.nodesUnknown = time.AfterFunc(countWithin, func() {
 		if m.Nodes() == 0 {
 			logger.Warn("how many processes share the store is not known: while it fails, each holds the whole of every limit until the store has answered once; --nodes says how many")
 		}
@@ -182,14 +182,14 @@ func (m *sharedStore) count(use func(int) error, logger *slog.Logger) {
 }
 
 // nodes returns how many processes share the store, 0 if that is not known.
-func (m *sharedStore) nodes() int { return cmp.Or(m.fixedNodes, m.Nodes()) }
+func (m *sharedStore) nodes() int { return cmp.Or(m.configuredNodes, m.Nodes()) }
 
 // Close implements [stint.Store]. What keys have used stays in Redis.
 func (m *sharedStore) Close() error {
-	if m.unknown != nil {
-		m.unknown.Stop()
+	if m.nodesUnknown != nil {
+		m.nodesUnknown.Stop()
 	}
-	m.asking.end()
+	m.evictionCheck.end()
 	return m.Store.Close()
 }
 

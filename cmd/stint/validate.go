@@ -109,7 +109,7 @@ func bindable(f *rules.File) error {
 		if err != nil {
 			return err
 		}
-		store = &sharedStore{Store: shared, fixedNodes: 1}
+		store = &sharedStore{Store: shared, configuredNodes: 1}
 	}
 	defer store.Close()
 	secret := make([]byte, 16) // the file cannot say whether there will be one

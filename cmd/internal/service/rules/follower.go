@@ -303,7 +303,7 @@ func (w *Follower) trouble(why string) {
 	w.source.mu.Unlock()
 	if !again {
 		w.f.Log.Error("rules: what is held stays in force", "source", w.f.Name, "revision", w.held.Revision, "change", w.held.Change, "err", why)
-		w.source.report(errors.New(why))
+		w.source.notify(errors.New(why))
 	}
 }
 

@@ -12,9 +12,9 @@ const (
 	// mostHeld is how many customers a node that asks for overrides remembers at
 	// least, those without any included; it remembers up to three times as many.
 	mostHeld = 1 << 17
-	// askFor is how long a request waits for its customer's override. The rule's
+	// lookupWait is how long a request waits for its customer's override. The rule's
 	// own limits hold then, and the answer is for the next request.
-	askFor = 20 * time.Millisecond
+	lookupWait = 20 * time.Millisecond
 	// askWithin is how long the source may take.
 	askWithin = 2 * time.Second
 	// mostAsks is how many customers are asked for at once.
@@ -32,23 +32,23 @@ type onDemand struct {
 	source rulesource.OverrideFinder
 	put    func(o *rulesource.Override) // puts an override in force, or takes it away
 
-	mu       sync.RWMutex
-	young    map[customer]struct{} // known, asked for lately
-	old      map[customer]struct{} // known before
-	leaving  map[customer]struct{} // known before that: a few are forgotten at a time
-	flights  map[customer]*flight
-	quietFor time.Time // nothing is asked before
-	epoch    int       // counts forgetting
+	mu          sync.RWMutex
+	young       map[customer]struct{} // known, asked for lately
+	old         map[customer]struct{} // known before
+	leaving     map[customer]struct{} // known before that: a few are forgotten at a time
+	lookups     map[customer]*lookup
+	pausedUntil time.Time // nothing is asked before
+	epoch       int       // counts forgetting
 }
 
-// A flight is a question on its way.
-type flight struct {
+// A lookup is a question on its way.
+type lookup struct {
 	done    chan struct{}
 	changed bool // the source has said so meanwhile: the answer may be older
 }
 
 func newOnDemand(source rulesource.OverrideFinder, put func(o *rulesource.Override)) *onDemand {
-	return &onDemand{source: source, put: put, young: make(map[customer]struct{}), old: make(map[customer]struct{}), leaving: make(map[customer]struct{}), flights: make(map[customer]*flight)}
+	return &onDemand{source: source, put: put, young: make(map[customer]struct{}), old: make(map[customer]struct{}), leaving: make(map[customer]struct{}), lookups: make(map[customer]*lookup)}
 }
 
 // fetch makes a customer's override known, or gives up after a moment.
@@ -66,13 +66,13 @@ func (d *onDemand) fetch(rule, key string) {
 	}
 	select {
 	case <-f.done:
-	case <-time.After(askFor):
+	case <-time.After(lookupWait):
 	}
 }
 
 // begin returns the question for a customer that is on its way, or begins one;
 // nil if there is nothing to wait for.
-func (d *onDemand) begin(c customer) *flight {
+func (d *onDemand) begin(c customer) *lookup {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if _, young := d.young[c]; young {
@@ -82,20 +82,20 @@ func (d *onDemand) begin(c customer) *flight {
 		d.know(c)
 		return nil
 	}
-	if f := d.flights[c]; f != nil {
+	if f := d.lookups[c]; f != nil {
 		return f
 	}
-	if len(d.flights) >= mostAsks || time.Now().Before(d.quietFor) {
+	if len(d.lookups) >= mostAsks || time.Now().Before(d.pausedUntil) {
 		return nil
 	}
-	f := &flight{done: make(chan struct{})}
-	d.flights[c] = f
-	go d.fly(c, f, d.epoch)
+	f := &lookup{done: make(chan struct{})}
+	d.lookups[c] = f
+	go d.look(c, f, d.epoch)
 	return f
 }
 
-// fly asks the source.
-func (d *onDemand) fly(c customer, f *flight, epoch int) {
+// look asks the source.
+func (d *onDemand) look(c customer, f *lookup, epoch int) {
 	defer close(f.done)
 	ctx, stop := context.WithTimeout(context.Background(), askWithin)
 	defer stop()
@@ -107,9 +107,9 @@ func (d *onDemand) fly(c customer, f *flight, epoch int) {
 			d.mu.Unlock()
 			continue
 		}
-		delete(d.flights, c)
+		delete(d.lookups, c)
 		if err != nil {
-			d.quietFor = time.Now().Add(askAgain)
+			d.pausedUntil = time.Now().Add(askAgain)
 		} else if epoch == d.epoch {
 			d.put(&o)
 			d.know(c)
@@ -155,7 +155,7 @@ func (d *onDemand) changed(o *rulesource.Override) {
 	c := customer{o.Rule, o.Key}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if f := d.flights[c]; f != nil {
+	if f := d.lookups[c]; f != nil {
 		f.changed = true
 	}
 	if d.known(c) {

@@ -262,7 +262,7 @@ func (r *receiving) apply() {
 		if err := r.set.Commit(); err != nil {
 			left.add([2]string{}, err)
 		}
-		if again := r.w.source.again.Load(); again != nil {
+		if again := r.w.source.overridesReplaced.Load(); again != nil {
 			(*again)()
 		}
 	}

@@ -37,12 +37,12 @@ type Options struct {
 
 // A Source is a policy whose rules come from a file, which may change.
 type Source struct {
-	path     string // "" if there is no file
-	o        Options
-	settings Settings
-	policy   atomic.Pointer[policy.Policy]
-	again    atomic.Pointer[func()]
-	empty    atomic.Bool // nothing can be decided: its source holds no rules yet
+	path              string // "" if there is no file
+	o                 Options
+	settings          Settings
+	policy            atomic.Pointer[policy.Policy]
+	overridesReplaced atomic.Pointer[func()]
+	empty             atomic.Bool // nothing can be decided: its source holds no rules yet
 
 	mu      sync.Mutex // one reload at a time; it guards what follows
 	file    *File      // in force
@@ -66,7 +66,7 @@ func Open(store stint.Store, path string, f *File, o Options) (*Source, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	var p *policy.Policy
-	err := o.refuses(f)
+	err := o.checkDeclared(f)
 	if err == nil {
 		p, err = policy.New(store, f.Rules, o.Policy)
 	}
@@ -79,12 +79,12 @@ func Open(store stint.Store, path string, f *File, o Options) (*Source, error) {
 	s := &Source{path: path, o: o, settings: f.Settings, file: f}
 	s.policy.Store(p)
 	s.warn(f)
-	s.report(nil)
+	s.notify(nil)
 	return s, nil
 }
 
-// refuses returns why rules that are good may not be used here.
-func (o *Options) refuses(f *File) error {
+// checkDeclared returns why rules that are good may not be used here.
+func (o *Options) checkDeclared(f *File) error {
 	if errs := f.Rules.File().Undeclared(); o.Declared && len(errs) > 0 {
 		return errs
 	}
@@ -104,7 +104,7 @@ func (s *Source) File() *File {
 
 // OnOverrides has f called whenever all overrides of the policy have been replaced
 // by those of a source, for who has set others beside.
-func (s *Source) OnOverrides(f func()) { s.again.Store(&f) }
+func (s *Source) OnOverrides(f func()) { s.overridesReplaced.Store(&f) }
 
 // Settings returns what the file said beside its rules when it was opened:
 // another value takes effect by a restart.
@@ -142,7 +142,7 @@ func (s *Source) reload(asked bool) error {
 	switch was := s.refused; {
 	case was == nil && sum == s.file.sum:
 		if asked {
-			s.report(nil)
+			s.notify(nil)
 		}
 		return nil
 	case was != nil && sum == was.sum && !asked:
@@ -150,7 +150,7 @@ func (s *Source) reload(asked bool) error {
 	case sum == s.file.sum:
 		s.refused = nil
 		s.o.Log.Info("rules: the file is again what is in force", "file", s.path)
-		s.report(nil)
+		s.notify(nil)
 		return nil
 	}
 	f, err := Decode(s.path, data)
@@ -162,7 +162,7 @@ func (s *Source) reload(asked bool) error {
 
 // take puts a file in force.
 func (s *Source) take(f *File) error {
-	if err := s.o.refuses(f); err != nil {
+	if err := s.o.checkDeclared(f); err != nil {
 		return s.refuse(f.sum, &Error{s.path, err})
 	}
 	changes := f.Rules.Compare(s.file.Rules)
@@ -174,14 +174,14 @@ func (s *Source) take(f *File) error {
 	s.file, s.refused = f, nil
 	s.o.Log.Info("rules: reloaded", "file", cmp.Or(s.path, s.name), "rules", len(f.Rules.Names()), "changes", len(changes))
 	for i, c := range changes {
-		if i == maxTold {
+		if i == maxLogged {
 			s.o.Log.Info("rules: more changes", "file", cmp.Or(s.path, s.name), "count", len(changes)-i)
 			break
 		}
 		s.o.Log.Info("rules: changed", "rule", c.Rule, "what", c.What, "afresh", c.Fresh)
 	}
 	s.warn(f)
-	s.report(nil)
+	s.notify(nil)
 	return nil
 }
 
@@ -189,27 +189,27 @@ func (s *Source) take(f *File) error {
 func (s *Source) refuse(sum [32]byte, err error) error {
 	if was := s.refused; was == nil || was.sum != sum || was.err.Error() != err.Error() {
 		s.o.Log.Error("rules: not reloaded, the rules before stay in force", "file", cmp.Or(s.path, s.name), "err", err)
-		s.report(err)
+		s.notify(err)
 	} else if sum != [32]byte{} { // asked for once more; a file that is missing is looked for all the time
-		s.report(err)
+		s.notify(err)
 	}
 	s.refused = &refusal{sum, err}
 	return err
 }
 
-func (s *Source) report(err error) {
+func (s *Source) notify(err error) {
 	if s.o.OnReload != nil {
 		s.o.OnReload(time.Now(), err)
 	}
 }
 
-// maxTold is how many warnings or changes are logged at once.
-const maxTold = 20
+// maxLogged is how many warnings or changes are logged at once.
+const maxLogged = 20
 
 // warn logs what is likely not meant, and settings that wait for a restart.
 func (s *Source) warn(f *File) {
 	for i, w := range f.Warnings {
-		if i == maxTold {
+		if i == maxLogged {
 			s.o.Log.Warn("rules: more warnings, stint validate has them", "file", cmp.Or(s.path, s.name), "count", len(f.Warnings)-i)
 			break
 		}

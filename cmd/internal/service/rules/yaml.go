@@ -53,7 +53,7 @@ func compose(data []byte) (root *yaml.Node, bad *rulesfile.Error) {
 			root, bad = nil, &rulesfile.Error{Reason: "the YAML library cannot read this file", Hint: "write it in a plainer form, or as JSON"}
 		}
 	}()
-	loader, err := yaml.NewLoader(&sips{data}, yaml.WithPlugin(bounds{}))
+	loader, err := yaml.NewLoader(&chunkReader{data}, yaml.WithPlugin(bounds{}))
 	if err != nil {
 		return nil, explain(data, err)
 	}
@@ -73,20 +73,20 @@ func compose(data []byte) (root *yaml.Node, bad *rulesfile.Error) {
 	return doc.Content[0], nil
 }
 
-// sips hands over a document bit by bit: the library reads all at once, and
+// chunkReader hands over a document bit by bit: the library reads all at once, and
 // requests are decided meanwhile.
-type sips struct{ rest []byte }
+type chunkReader struct{ rest []byte }
 
-// sip is how much is read in about a millisecond.
-const sip = 4 << 10
+// chunkBytes is how much is read in about a millisecond.
+const chunkBytes = 4 << 10
 
 // Read implements [io.Reader].
-func (s *sips) Read(p []byte) (int, error) {
+func (s *chunkReader) Read(p []byte) (int, error) {
 	if len(s.rest) == 0 {
 		return 0, io.EOF
 	}
 	runtime.Gosched()
-	n := copy(p[:min(len(p), sip)], s.rest)
+	n := copy(p[:min(len(p), chunkBytes)], s.rest)
 	s.rest = s.rest[n:]
 	return n, nil
 }

@@ -18,8 +18,8 @@ import (
 // few entries of it are long.
 const most = 1_000_000_000
 
-// A way is a part of the script that only some limits, modes or moments use.
-type way struct {
+// A scenario uses a part of the script that only some limits, modes or moments use.
+type scenario struct {
 	name    string
 	store   stint.Store
 	limit   string
@@ -31,13 +31,13 @@ type way struct {
 	left    int64 // of each key afterwards; -1 where this process cannot know
 }
 
-// ways goes through the parts of the script that [operations] do not use.
-func ways(ctx context.Context, store *tempstore.Store, timeout time.Duration) error {
+// scenarios goes through the parts of the script that [operations] do not use.
+func scenarios(ctx context.Context, store *tempstore.Store, timeout time.Duration) error {
 	flooded, err := store.Another(redisstore.Options{Timeout: timeout, NewKeys: 1})
 	if err != nil {
 		return err
 	}
-	for _, w := range []way{
+	for _, s := range []scenario{
 		{"a long log", store, fmt.Sprint(most, "/24h sliding_log"), 1, 1, 60, most / 100, false, most / 100 * 40},
 		{"batched buckets", store, "1000/24h", 1, 64, 1, 1, false, 936},
 		{"batched buckets of two costs", store, "1000/24h", 1, 64, 1, 1, true, 904},
@@ -46,50 +46,50 @@ func ways(ctx context.Context, store *tempstore.Store, timeout time.Duration) er
 		{"mode async", store.Mode(redisstore.Async), "1000/24h", 1, 8, 8, 5, false, -1},
 		{"new keys above their bound", flooded, "10/24h", 8, 1, 1, 1, false, -1},
 	} {
-		if err := w.walk(ctx); err != nil {
-			return fmt.Errorf("%s: %w", w.name, err)
+		if err := s.run(ctx); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
 	return heartbeat(ctx, store, timeout)
 }
 
-// walk takes what there is to take, and looks at what is left.
-func (w *way) walk(ctx context.Context) error {
-	l, err := stint.Parse(w.limit)
+// run takes what there is to take, and looks at what is left.
+func (s *scenario) run(ctx context.Context) error {
+	l, err := stint.Parse(s.limit)
 	if err != nil {
 		return err
 	}
-	limiter, err := stint.NewLimiter(w.store, w.name, l)
+	limiter, err := stint.NewLimiter(s.store, s.name, l)
 	if err != nil {
 		return err
 	}
-	for i := range w.keys {
+	for i := range s.keys {
 		key := fmt.Sprint("way ", i)
-		if err := w.take(ctx, limiter, key); err != nil {
+		if err := s.take(ctx, limiter, key); err != nil {
 			return err
 		}
 		d, err := limiter.Peek(ctx, key, 0)
 		if err != nil {
 			return err
 		}
-		if w.left >= 0 && d.Remaining != w.left {
-			return fmt.Errorf("%d remain, want %d", d.Remaining, w.left)
+		if s.left >= 0 && d.Remaining != s.left {
+			return fmt.Errorf("%d remain, want %d", d.Remaining, s.left)
 		}
 	}
 	return nil
 }
 
 // take takes from a key.
-func (w *way) take(ctx context.Context, l *stint.Limiter, key string) error {
-	failed := make([]error, w.callers)
+func (s *scenario) take(ctx context.Context, l *stint.Limiter, key string) error {
+	failed := make([]error, s.callers)
 	var all sync.WaitGroup
 	for i := range failed {
-		cost := w.cost
-		if w.uneven && i%2 == 1 {
+		cost := s.cost
+		if s.uneven && i%2 == 1 {
 			cost++
 		}
 		all.Go(func() {
-			for range w.takes {
+			for range s.takes {
 				d, err := l.Take(ctx, key, cost)
 				if err == nil && !d.Allowed {
 					err = fmt.Errorf("denied %d with %d remaining", cost, d.Remaining)

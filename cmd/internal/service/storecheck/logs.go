@@ -36,7 +36,7 @@ func logs(ctx context.Context, store *tempstore.Store) (c LogCost, err error) {
 	if err != nil {
 		return c, err
 	}
-	fill := way{callers: 50, takes: logEntries / 50, cost: 1}
+	fill := scenario{callers: 50, takes: logEntries / 50, cost: 1}
 	if err := fill.take(ctx, limiter, "full"); err != nil {
 		return c, err
 	}

@@ -105,7 +105,7 @@ func (r *Report) try(ctx context.Context, client rueidis.Client, o Options) {
 		run  func() error
 	}{
 		{"", func() error { return operations(ctx, store) }},
-		{"", func() error { return ways(ctx, store, o.Timeout) }},
+		{"", func() error { return scenarios(ctx, store, o.Timeout) }},
 		{"PING: ", func() (err error) { r.Ping, err = latency(o.Samples, ping); return err }},
 		{"a decision: ", func() (err error) { r.Decision, err = decisions(ctx, store, o.Samples); return err }},
 		{"TIME: ", func() (err error) { r.Clock, err = clockOf(ctx, client); return err }},
