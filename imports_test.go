@@ -453,6 +453,7 @@ var levels = map[string]string{
 		cmd/internal/service/observe
 		cmd/internal/service/recent
 		cmd/internal/service/rules
+		cmd/internal/service/server
 		httplimit
 		policy`,
 	"cmd/internal/service/rules": `
