@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	main "github.com/stint-dev/stint/cmd/stint"
 )
 
 // A smallDisk is a directory on a disk that can be filled. Where none can be mounted,
@@ -150,4 +153,50 @@ func TestFullDiskDatabase(t *testing.T) {
 		status, _ := p.call(http.MethodPut, p.admin+"/v1/block?rule=orders&key=filling", `{"for":"1h"}`, map[string]string{"Authorization": "Bearer " + token})
 		return status == http.StatusServiceUnavailable
 	})
+}
+
+// TestFullDiskOutputs has commands write to a disk with too little room: what was there
+// stays whole, a new file does not, and the same command succeeds once there is room.
+func TestFullDiskOutputs(t *testing.T) {
+	d := newSmallDisk(t)
+	if !d.mounted {
+		t.Skip("no disk that can be full")
+	}
+	tokens, report, rules := d.dir+"/tokens", d.dir+"/report.html", d.dir+"/rules.yaml"
+	must(t, "token", "make", "first", "--file", tokens)
+	text, err := os.ReadFile(tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = append([]byte("# "+strings.Repeat("x", os.Getpagesize()-10-2-1-len(text))+"\n"), text...) // ten bytes short of a page
+	writeFile(t, tokens, string(text))
+	writeFile(t, report, "old")
+	d.fill(func() bool { return true })
+	commands := [][]string{
+		{"token", "make", "second", "--file", tokens},
+		{"plan", "testdata/access.log.gz", "--quiet", "--html", report},
+		{"plan", "testdata/access.log.gz", "--quiet", "--propose", rules},
+	}
+	for _, args := range commands {
+		var errs strings.Builder
+		if status := main.Run(t.Context(), args, strings.NewReader(""), io.Discard, &errs); status != 1 || !strings.Contains(errs.String(), "no space left") {
+			t.Errorf("%s: exit status %d, %s", args, status, &errs)
+		}
+	}
+	for path, want := range map[string]string{tokens: string(text), report: "old"} {
+		if got, err := os.ReadFile(path); err != nil || string(got) != want {
+			t.Errorf("%s: %d bytes, %v, want %d as before", path, len(got), err, len(want))
+		}
+	}
+	d.empty()
+	for _, args := range commands {
+		must(t, args...)
+	}
+	left, err := os.ReadDir(d.dir)
+	if err != nil || len(left) != 3 {
+		t.Errorf("%v, %v: want 3 files", left, err)
+	}
+	if got, err := os.ReadFile(report); err != nil || !strings.Contains(string(got), "</html>") {
+		t.Errorf("the report: %d bytes, %v", len(got), err)
+	}
 }

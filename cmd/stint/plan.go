@@ -123,6 +123,7 @@ func (c *planCmd) propose(ctx context.Context, e *env, o plan.Options, p *progre
 		}
 		_, err = io.WriteString(f, proposal.File)
 		if err := errors.Join(err, f.Close()); err != nil {
+			_ = os.Remove(c.Propose) // it would be in the way of another try
 			return err
 		}
 	}
@@ -148,14 +149,6 @@ func (c *planCmd) write(out io.Writer, report *plan.Report) error {
 		return printJSON(out, report)
 	}
 	return report.Text(out)
-}
-
-func writeFile(name string, write func(io.Writer) error) error {
-	f, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(write(f), f.Close())
 }
 
 // options turns flags into what package plan takes.

@@ -93,7 +93,10 @@ func (c *tokenFileFlag) add(l server.TokenLine) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(line)
+	n, err := f.WriteString(line)
+	if err != nil && n > 0 { // servers refuse a file with a part of a line
+		err = errors.Join(err, c.cut(line[:n]))
+	}
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
@@ -101,4 +104,18 @@ func (c *tokenFileFlag) add(l server.TokenLine) error {
 		return fmt.Errorf("the line is written, but servers refuse the file and keep the tokens they had until this is mended: %w", err)
 	}
 	return nil
+}
+
+// cut takes the part of a line that could be written off the end of the file, unless
+// another program has written since.
+func (c *tokenFileFlag) cut(part string) error {
+	text, err := os.ReadFile(c.File)
+	if err != nil {
+		return err
+	}
+	whole, ends := bytes.CutSuffix(text, []byte(part))
+	if !ends {
+		return fmt.Errorf("%s: it has a part of a line now, which servers refuse: remove it", c.File)
+	}
+	return os.Truncate(c.File, int64(len(whole)))
 }
