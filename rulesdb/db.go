@@ -172,10 +172,17 @@ func micros(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
-// moment is the opposite of micros.
+// lastMoment is the last that JSON can have.
+var lastMoment = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+
+// moment is the opposite of micros. What another program has written may be no time
+// that JSON can have: it is the nearest one then.
 func moment(us int64) time.Time {
-	if us == 0 {
+	switch {
+	case us == 0:
 		return time.Time{}
+	case us > lastMoment.UnixMicro():
+		return lastMoment
 	}
-	return time.UnixMicro(us).UTC()
+	return time.UnixMicro(max(us, time.Time{}.UnixMicro()+1)).UTC()
 }

@@ -157,14 +157,17 @@ const overrideColumns = "rule, client_key, action, limits, created, expires, rea
 // scanOverride reads a row of overrideColumns.
 func scanOverride(row interface{ Scan(...any) error }) (o rulesource.Override, err error) {
 	var key []byte
-	var action int
 	var limits string
-	var created, expires int64
-	if err := row.Scan(&o.Rule, &key, &action, &limits, &created, &expires, &o.Reason, &o.Author, &o.Change); err != nil {
+	var action, created, expires, change whole
+	if err := row.Scan(&o.Rule, &key, &action, &limits, &created, &expires, &o.Reason, &o.Author, &change); err != nil {
 		return o, err
 	}
-	o.Key, o.Created, o.Expires = string(key), moment(created), moment(expires)
-	switch action {
+	o.Key, o.Created, o.Expires, o.Change = string(key), moment(created.n), moment(expires.n), change.n
+	if err := errors.Join(action.err, expires.err); err != nil { // nodes leave it out, and say so
+		o.Limits = []string{strings.ReplaceAll(err.Error(), "\n", "; ")}
+		return o, nil
+	}
+	switch action.n {
 	case actLimits:
 		o.Limits = strings.Split(limits, "\n")
 	case actUnlimited:
@@ -174,9 +177,24 @@ func scanOverride(row interface{ Scan(...any) error }) (o rulesource.Override, e
 	case actRemoved:
 		o.Removed = true
 	default: // nodes leave it out, and say so
-		o.Limits = []string{fmt.Sprintf("an act of number %d, which a later version of stint knows", action)}
+		o.Limits = []string{fmt.Sprintf("an act of number %d, which a later version of stint knows", action.n)}
 	}
 	return o, nil
+}
+
+// A whole is a column of a whole number. SQLite takes anything there: what another
+// program has written must not keep the rows beside it from being read.
+type whole struct {
+	n   int64
+	err error
+}
+
+// Scan implements [sql.Scanner].
+func (w *whole) Scan(value any) error {
+	var n sql.NullInt64
+	w.err = n.Scan(value)
+	w.n = n.Int64
+	return nil
 }
 
 // override reads one as it stands at a time; Removed if there is none.

@@ -89,8 +89,8 @@ const planColumns = "attribute, attribute_value, plan, author, created, change_n
 // scanPlan reads a row of planColumns.
 func scanPlan(rows interface{ Scan(...any) error }) (p rulesource.Plan, err error) {
 	var value []byte
-	var created int64
-	err = rows.Scan(&p.Attribute, &value, &p.Plan, &p.Author, &created, &p.Change)
-	p.Value, p.Created = string(value), moment(created)
+	var created, change whole
+	err = rows.Scan(&p.Attribute, &value, &p.Plan, &p.Author, &created, &change)
+	p.Value, p.Created, p.Change = string(value), moment(created.n), change.n
 	return p, err
 }

@@ -3,9 +3,12 @@ package rules_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -315,6 +318,49 @@ func TestStrangeRow(t *testing.T) {
 	}
 	if _, problem := n.source.Held(); !strings.Contains(problem, "2 overrides cannot be in force") {
 		t.Errorf("the alarm: %q", problem)
+	}
+}
+
+// TestStrangeValues has another program write what is no number, or no time that JSON
+// can have, into a file of SQLite, which takes anything: such rows are left out with an
+// alarm, or end late; all others hold, and the list can be shown.
+func TestStrangeValues(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a.db")
+	db, err := rulesdb.Open("sqlite:"+file, rulesdb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	publish(t, db, "5/m")
+	strange := map[string]string{
+		"expires = 'NaN'": "5/1m", "expires = 1e300": "5/1m", "action = 'block'": "5/1m", "action = 1.5": "5/1m",
+		"expires = 9223372036854775807": "9/1m", "created = 'never'": "9/1m", "created = -9223372036854775808": "9/1m", "change_number = change_number + 0.5": "9/1m",
+	}
+	n := mustStart(t, db, "")
+	for i, set := range slices.Sorted(maps.Keys(strange)) {
+		key := fmt.Sprintf("192.0.2.%d", i)
+		override(t, db, rulesource.Override{Rule: "site", Key: key, Limits: []string{"9/m"}}, 0)
+		dbtest.Exec(t, "sqlite:"+file, "UPDATE stint_overrides SET "+set+" WHERE change_number = (SELECT change_number FROM stint_state)")
+		override(t, db, rulesource.Override{Rule: "site", Key: "198.51.100.1", Limits: []string{"8/m"}}, 0)
+		until(t, "a change after "+set, func() bool { return n.decided(t, "198.51.100.1") == "8/1m" })
+		all, err := db.Overrides(t.Context(), rulesdb.Page{})
+		if err != nil || len(all) != 2 {
+			t.Errorf("%s: %d overrides: %v", set, len(all), err)
+		}
+		if _, err := json.Marshal(all); err != nil {
+			t.Errorf("%s: %v", set, err)
+		}
+		anew := mustStart(t, db, "")
+		if got := anew.decided(t, key); got != strange[set] {
+			t.Errorf("%s: decided by %s, want %s", set, got, strange[set])
+		}
+		if _, problem := anew.source.Held(); (problem != "") != (strange[set] == "5/1m") {
+			t.Errorf("%s: the alarm: %q", set, problem)
+		}
+		anew.stop()
+		override(t, db, rulesource.Override{Rule: "site", Key: key, Removed: true}, 0)
+		override(t, db, rulesource.Override{Rule: "site", Key: "198.51.100.1", Removed: true}, 0)
+		until(t, "it is removed", func() bool { return n.decided(t, "198.51.100.1") == "5/1m" })
 	}
 }
 
