@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -158,9 +159,7 @@ func (c *explainCmd) request() (*described, error) {
 		}
 		d.Header.Add(name, value)
 	}
-	if d.Host == "" {
-		d.Host = d.Header.Get("Host")
-	}
+	d.Host = cmp.Or(d.Host, d.Header.Get("Host"))
 	if _, query, ok := strings.Cut(c.Path, "?"); ok {
 		d.query, _ = url.ParseQuery(query) // what is no query is left out, as in a request
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -253,17 +254,11 @@ func (c *rulesPushCmd) rehearsed(e *env, name string, document []byte) error {
 	if err != nil {
 		return err
 	}
-	at := c.RehearseAt
-	if at == "" {
-		at = c.Server
-	}
+	at := cmp.Or(c.RehearseAt, c.Server)
 	if at == "" {
 		return usage("--deny-at-most", "needs a server that has recorded requests: --rehearse-at names its admin address")
 	}
-	token := c.RehearseTokenFile
-	if token == "" {
-		token = c.TokenFile
-	}
+	token := cmp.Or(c.RehearseTokenFile, c.TokenFile)
 	report, err := rehearseOnServer(e.ctx, "--rehearse-at", at, token, rehearse.Query{Name: name, Document: string(document)})
 	if _, wrong := errors.AsType[*usageError](err); wrong {
 		return err

@@ -1,6 +1,7 @@
 package commandline
 
 import (
+	"cmp"
 	"fmt"
 	"go/doc/comment"
 	"io"
@@ -90,9 +91,7 @@ func (h *helpText) flags(levels [][]*Value) {
 				in = append(in, of)
 			}
 		}
-		if title == "" {
-			title = "Flags:"
-		}
+		title = cmp.Or(title, "Flags:")
 		h.line("\n" + title)
 		h.table(flagRows(in))
 	}

@@ -176,8 +176,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 			_ = l.Listener.(deadlines).SetDeadline(time.Now().Add(empty)) // Empty has set one
 		}
 		conn, err := l.Listener.Accept()
-		var late net.Error
-		if err == nil || !errors.As(err, &late) || !late.Timeout() {
+		if late, ok := errors.AsType[net.Error](err); !ok || !late.Timeout() {
 			return conn, err
 		}
 		if until != nil {

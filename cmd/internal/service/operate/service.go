@@ -5,6 +5,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -38,9 +39,7 @@ type Service struct {
 
 // New returns a Service. Run keeps its rates.
 func New(o Options) *Service {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Stores == nil {
 		o.Stores = func() []Store { return nil }
 	}

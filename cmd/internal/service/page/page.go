@@ -19,6 +19,7 @@ package page
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"embed"
@@ -80,9 +81,7 @@ type Page struct {
 
 // New returns a Page. Run keeps what it shows.
 func New(o Options) *Page {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.Log = server.SampleLog(o.Log)
 	sub, err := fs.Sub(files, "files")
 	if err != nil {

@@ -73,9 +73,7 @@ type Handler struct {
 
 // NewHandler returns a Handler.
 func NewHandler(o HandlerOptions) *Handler {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return &Handler{o: o}
 }
 

@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -49,21 +50,13 @@ type ServeOptions struct {
 }
 
 func (o *ServeOptions) fill() {
-	if o.Drain == 0 {
-		o.Drain = 10 * time.Second
-	}
-	if o.Read == 0 {
-		o.Read = 10 * time.Second
-	}
-	if o.MaxStreams == 0 {
-		o.MaxStreams = 1000
-	}
+	o.Drain = cmp.Or(o.Drain, 10*time.Second)
+	o.Read = cmp.Or(o.Read, 10*time.Second)
+	o.MaxStreams = cmp.Or(o.MaxStreams, 1000)
 	if o.Enter == nil {
 		o.Enter = func(string, bool) (func(), string) { return func() {}, "" }
 	}
-	if o.MinPing == 0 {
-		o.MinPing = 10 * time.Second
-	}
+	o.MinPing = cmp.Or(o.MinPing, 10*time.Second)
 }
 
 // healthNames are what health checks may ask for: the server, the service, and

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,9 +90,7 @@ func (d *documentOnly) Plan(*rulesource.Plan) error                { return errE
 // copy, else it fails. A source that is empty is followed too, by a file of no
 // rules that is not ready. Open binds the file to a store.
 func Follow(ctx context.Context, f Following) (*Follower, *File, error) {
-	if f.Log == nil {
-		f.Log = slog.New(slog.DiscardHandler)
-	}
+	f.Log = cmp.Or(f.Log, slog.New(slog.DiscardHandler))
 	w := &Follower{f: f, retried: make(chan struct{}), copy: rulescopy.NewFile(f.Copy), from: f.Source}
 	patience := firstPatience
 	kept, there := w.copy.Version()

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -219,9 +220,7 @@ func (r *receiving) commit(s *rulesource.Snapshot, from rulesource.Source) error
 	src.mu.Lock()
 	was := w.problem
 	w.held, w.hash, w.since, w.problem = s.Version, s.Hash, time.Now(), w.left.String()
-	if w.problem == "" {
-		w.problem = w.lost
-	}
+	w.problem = cmp.Or(w.problem, w.lost)
 	if from != w.f.Source {
 		w.problem = "started from the last copy"
 	}

@@ -62,9 +62,7 @@ type refusal struct {
 // settings may have said which. Without a path there is no file behind: Reload does
 // nothing, and Watch waits for its context's end.
 func Open(store stint.Store, path string, f *File, o Options) (*Source, error) {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	var p *policy.Policy
 	err := o.checkDeclared(f)
 	if err == nil {

@@ -1,6 +1,7 @@
 package rulesredis
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -63,9 +64,7 @@ func Open(text, passwordFile string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.prefix == "" {
-		s.prefix = defaultPrefix
-	}
+	s.prefix = cmp.Or(s.prefix, defaultPrefix)
 	if strings.ContainsAny(s.prefix, "{}") {
 		return nil, errors.New("prefix: no braces, which mark the slot of a cluster")
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -66,9 +67,7 @@ var (
 // X-RateLimit-Status.
 func (p *problem) deny(w http.ResponseWriter, status int) {
 	w.Header().Set("X-RateLimit-Status", strconv.Itoa(p.status))
-	if status == 0 {
-		status = p.status
-	}
+	status = cmp.Or(status, p.status)
 	p.writeAs(w, status)
 }
 

@@ -52,8 +52,7 @@ func tooLarge(w http.ResponseWriter, most int) *problem {
 
 func badRead(w http.ResponseWriter, err error) *problem {
 	w.Header().Set("Connection", "close")
-	var late net.Error
-	if errors.As(err, &late) && late.Timeout() {
+	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
 		return &problem{status: http.StatusRequestTimeout, detail: "the body took too long"}
 	}
 	return &problem{status: http.StatusBadRequest, detail: "the body ended too early"}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -64,15 +65,9 @@ type Handler struct {
 
 // NewHandler returns a Handler.
 func NewHandler(o Options) *Handler {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.MaxBatch == 0 {
-		o.MaxBatch = 100
-	}
-	if o.MaxBody == 0 {
-		o.MaxBody = 64 << 10
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	o.MaxBatch = cmp.Or(o.MaxBatch, 100)
+	o.MaxBody = cmp.Or(o.MaxBody, 64<<10)
 	return &Handler{
 		o: o, sampled: SampleLog(o.Log), fields: httplimit.Fields{Dialect: o.Dialect}, foreign: http.NewCrossOriginProtection(),
 		calls: sync.Pool{New: func() any { return &call{body: make([]byte, 0, 1<<10), out: make([]byte, 0, 1<<9)} }},

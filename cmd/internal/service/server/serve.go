@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -53,23 +54,13 @@ type ServeOptions struct {
 }
 
 func (o *ServeOptions) fill() {
-	for _, d := range []struct {
-		value   *time.Duration
-		instead time.Duration
-	}{
-		{&o.Drain, 10 * time.Second}, {&o.HeaderTimeout, 5 * time.Second}, {&o.ReadTimeout, 10 * time.Second},
-		{&o.WriteTimeout, 10 * time.Second}, {&o.IdleTimeout, 2 * time.Minute},
-	} {
-		if *d.value == 0 {
-			*d.value = d.instead
-		}
-	}
-	if o.MaxHeader == 0 {
-		o.MaxHeader = 16 << 10
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Drain = cmp.Or(o.Drain, 10*time.Second)
+	o.HeaderTimeout = cmp.Or(o.HeaderTimeout, 5*time.Second)
+	o.ReadTimeout = cmp.Or(o.ReadTimeout, 10*time.Second)
+	o.WriteTimeout = cmp.Or(o.WriteTimeout, 10*time.Second)
+	o.IdleTimeout = cmp.Or(o.IdleTimeout, 2*time.Minute)
+	o.MaxHeader = cmp.Or(o.MaxHeader, 16<<10)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 }
 
 // Serve answers on ln until ctx is done. It then says so, takes new connections

@@ -58,9 +58,7 @@ type File struct {
 // Open reads the state file, if there is one, and puts what it holds in force. A
 // file that cannot be read is an error, and stays as it is.
 func Open(o Options) (*File, error) {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	k := &File{o: o, began: time.Now(), state: state{overrides: make(map[place]rulesource.Override)}}
 	if err := k.state.read(o.Path); err != nil {
 		return nil, err

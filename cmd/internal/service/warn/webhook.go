@@ -2,6 +2,7 @@ package warn
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -62,18 +63,10 @@ func NewWebhook(o WebhookOptions) (*Webhook, error) {
 			return nil, errors.New("a secret that begins with whsec_ is base64 behind that")
 		}
 	}
-	if o.Queue == 0 {
-		o.Queue = 1024
-	}
-	if o.Attempts == 0 {
-		o.Attempts = 6
-	}
-	if o.First == 0 {
-		o.First = time.Second
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Queue = cmp.Or(o.Queue, 1024)
+	o.Attempts = cmp.Or(o.Attempts, 6)
+	o.First = cmp.Or(o.First, time.Second)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return &Webhook{o: o, queue: make(chan *Warning, o.Queue), http: &http.Client{
 		Timeout:       5 * time.Second,
 		Transport:     http.DefaultTransport.(*http.Transport).Clone(),
@@ -150,8 +143,7 @@ func (h *Webhook) post(ctx context.Context, id string, body []byte) (again bool,
 	r.Header.Set("Webhook-Signature", Sign(h.o.Secret, id, stamp, body))
 	resp, err := h.http.Do(r)
 	if err != nil {
-		var of *url.Error
-		if errors.As(err, &of) {
+		if of, ok := errors.AsType[*url.Error](err); ok {
 			err = of.Err // without the address, which may hold a secret
 		}
 		return true, err
