@@ -49,9 +49,14 @@ type keptOverride struct {
 	Key []byte
 }
 
+// clone returns a copy that can be changed.
+func (s *state) clone() state {
+	return state{maps.Clone(s.overrides), slices.Clip(s.acts), s.number}
+}
+
 // with returns a copy with another override at a place.
 func (s *state) with(at place, o rulesource.Override) state {
-	next := state{maps.Clone(s.overrides), slices.Clip(s.acts), s.number}
+	next := s.clone()
 	next.overrides[at] = o
 	if o.Removed {
 		delete(next.overrides, at)

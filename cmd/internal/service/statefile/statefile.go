@@ -66,13 +66,13 @@ func Open(o Options) (*File, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.end(time.Now())
-	k.Apply()
+	k.applyAll()
 	return k, nil
 }
 
-// Apply puts all overrides in force, in the policy of now. What cannot be is
-// logged.
-func (k *File) Apply() {
+// applyAll puts all overrides in force, in the policy of now. What cannot be is
+// logged. The caller has the lock.
+func (k *File) applyAll() {
 	for at, o := range k.state.overrides {
 		if err := k.apply(&o); err != nil {
 			k.o.Log.Error("an override cannot be in force", "rule", at.rule, "error", err)
@@ -80,11 +80,12 @@ func (k *File) Apply() {
 	}
 }
 
-// Reapply is Apply for a caller that has replaced all overrides of the policy.
+// Reapply puts all overrides in force again, for a caller that has replaced those of
+// the policy.
 func (k *File) Reapply() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.Apply()
+	k.applyAll()
 }
 
 // apply puts one override in force.
@@ -266,7 +267,12 @@ func (k *File) Audit(_ context.Context, before int64, n int) ([]rulesdb.AuditEnt
 func (k *File) Note(_ context.Context, a rulesdb.Act) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	next := k.state.with(place{}, rulesource.Override{Removed: true})
+	return k.keepNoted(a)
+}
+
+// keepNoted has an act written. The caller has the lock.
+func (k *File) keepNoted(a rulesdb.Act) error {
+	next := k.state.clone()
 	next.note(time.Now().UTC(), a)
 	return k.keep(next)
 }
@@ -295,9 +301,7 @@ func (k *File) NoteUndo(ctx context.Context, act int64, do func(ctx context.Cont
 		return err
 	}
 	a.Reason = rulesdb.UndoOf(act)
-	next := k.state.with(place{}, rulesource.Override{Removed: true})
-	next.note(time.Now().UTC(), a)
-	return k.keep(next)
+	return k.keepNoted(a)
 }
 
 // keep has another state written, which then is the state.
