@@ -82,6 +82,8 @@ var endpoints = []endpoint{
 	{"GET", "/v1/rule?rule=orders", "", "viewer", 200, 200},
 	{"GET", "/v1/rules/schema", "", "viewer", 200, 200},
 	{"PUT", "/v1/override?rule=orders&key=a", `{"limits":["9/h"]}`, "operator", 200, 200},
+	{"PUT", "/v1/override?rule=orders&key=a", `{}`, "operator", 422, 422},
+	{"PUT", "/v1/override?rule=orders&key=a", `{"limits":[]}`, "operator", 422, 422},
 	{"GET", "/v1/override?rule=orders&key=a", "", "operator", 200, 200},
 	{"GET", "/v1/overrides", "", "operator", 200, 200},
 	{"DELETE", "/v1/override?rule=orders&key=a", "", "operator", 200, 200},

@@ -177,6 +177,8 @@ func (k *File) SetOverrideIf(_ context.Context, o rulesource.Override, lasts tim
 		return was, now, refuse("reason: a control character: write one line of text")
 	case len(o.Key) > 512:
 		return was, now, refuse("key: %d bytes: at most 512", len(o.Key))
+	case !o.Removed && len(o.Limits) == 0 && !o.Unlimited && !o.Block:
+		return was, now, refuse("an override has limits, or is unlimited, or a block: one of these")
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
