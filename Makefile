@@ -56,7 +56,9 @@ SELDOM   := -gcflags=github.com/jackc/...=-l -gcflags=github.com/go-sql-driver/.
 	-gcflags=$(MODULE)/rulesdb/...=-l -gcflags=$(MODULE)/cmd/internal/service/rulesapi/...=-l -gcflags=$(MODULE)/cmd/internal/service/ruleshttp/...=-l \
 	-gcflags=github.com/yuin/...=-l -gcflags=golang.org/x/text/...=-l -gcflags=github.com/klauspost/...=-l \
 	-gcflags=$(MODULE)/policy/rulesfile=-l -gcflags=$(MODULE)/cmd/internal/commandline=-l -gcflags=$(MODULE)/cmd/internal/planner/lab=-l -gcflags=$(MODULE)/cmd/internal/planner/sizing=-l \
-	$(foreach p,envoyrules nginxrules storecheck ruletest rehearse rulesworker rulesredis rulescopy operate statefile otlp rules snapshot,-gcflags=$(MODULE)/cmd/internal/service/$(p)=-l)
+	$(foreach p,envoyrules nginxrules storecheck ruletest rehearse rulesworker rulesredis rulescopy operate statefile otlp rules snapshot page warn,-gcflags=$(MODULE)/cmd/internal/service/$(p)=-l) \
+	$(foreach p,linediff planner/nodes planner/trial,-gcflags=$(MODULE)/cmd/internal/$(p)=-l) \
+	$(foreach p,encoding/prototext encoding/protojson reflect/protodesc internal/encoding/...,-gcflags=google.golang.org/protobuf/$(p)=-l)
 
 .DEFAULT_GOAL := help
 .PHONY: help build release size site man cross audit demo test test-valkey needs formatted check short soak chaos fuzz mutants house errors bench bench-redis bench-plan bench-service bench-rules bench-operate docs dashboard lint tidy clean

@@ -181,8 +181,10 @@ var seldom = []string{
 	"github.com/jackc/...", "github.com/go-sql-driver/...", "go.yaml.in/...", "github.com/prometheus/...", own + "/cmd/stint",
 	own + "/rulesdb/...", service + "rulesapi/...", service + "ruleshttp/...", "github.com/yuin/...", "golang.org/x/text/...", "github.com/klauspost/...",
 	service + "envoyrules", service + "nginxrules", service + "storecheck", service + "ruletest", service + "rehearse",
-	service + "rulesworker", service + "rulesredis", service + "rulescopy", service + "operate", service + "statefile", service + "otlp", service + "rules", service + "snapshot",
-	own + "/policy/rulesfile", own + "/cmd/internal/commandline", own + "/cmd/internal/planner/lab", own + "/cmd/internal/planner/sizing",
+	service + "rulesworker", service + "rulesredis", service + "rulescopy", service + "operate", service + "statefile", service + "otlp", service + "rules", service + "snapshot", service + "page", service + "warn",
+	own + "/policy/rulesfile", own + "/cmd/internal/commandline", own + "/cmd/internal/planner/lab", own + "/cmd/internal/planner/sizing", own + "/cmd/internal/linediff",
+	own + "/cmd/internal/planner/nodes", own + "/cmd/internal/planner/trial",
+	"google.golang.org/protobuf/encoding/prototext", "google.golang.org/protobuf/encoding/protojson", "google.golang.org/protobuf/reflect/protodesc", "google.golang.org/protobuf/internal/encoding/...",
 }
 
 const (
