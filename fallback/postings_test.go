@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -182,10 +183,20 @@ func TestPostingsAfterLong(t *testing.T) {
 // A sided store has keys on two servers, one of which may be away.
 type sided struct {
 	*batched
+	mu   sync.Mutex
 	away map[string]error // by key
 }
 
+// with does something while no charge is under way.
+func (s *sided) with(do func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	do()
+}
+
 func (s *sided) Charge(ctx context.Context, id string, charges []fallback.Charge) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	errs := &fallback.ChargeError{Each: make([]error, len(charges))}
 	for i, c := range charges {
 		if errs.Each[i] = s.away[c.Key]; errs.Each[i] == nil {
@@ -209,7 +220,7 @@ func TestPostingsOneServerAway(t *testing.T) {
 				if lost {
 					err = fmt.Errorf("%w: reset", stint.ErrAmbiguous)
 				}
-				s := &sided{newBatched(), map[string]error{"away": err}}
+				s := &sided{batched: newBatched(), away: map[string]error{"away": err}}
 				n := newNode(t, s, fallback.Options{}, limit(t, "100 per 24h"))
 				defer n.store.Close()
 				s.fail(errGone)
@@ -222,14 +233,14 @@ func TestPostingsOneServerAway(t *testing.T) {
 				n.pass(t, "late", 5)
 				s.heal()
 				time.Sleep(20 * time.Minute)
-				clear(s.done) // the ids are forgotten
+				s.with(func() { clear(s.done) }) // the ids are forgotten
 				time.Sleep(time.Minute)
 				for key, want := range map[string]int64{"well": 90, "late": 95} {
 					if got := remaining(t, n.Limiter, key); got < want || got > want+2 { // after 21 minutes
 						t.Errorf("%d remain to %s, want %d", got, key, want)
 					}
 				}
-				clear(s.away)
+				s.with(func() { clear(s.away) })
 				time.Sleep(time.Second)
 				synctest.Wait()
 				st := n.store.Stats()
