@@ -200,7 +200,16 @@ func (b *bound) Change(limits ...stint.Limit) error {
 
 // Unchanged reports whether limits are what Limits returns, without an allocation.
 func (b *bound) Unchanged(limits []stint.Limit) bool {
-	return slices.EqualFunc(b.view.Load().limits, limits, func(l *limit, o stint.Limit) bool { return l.given == o })
+	all := b.view.Load().limits
+	if len(all) != len(limits) {
+		return false
+	}
+	for i, l := range all {
+		if l.given != limits[i] { // in place: a copy would cost as much
+			return false
+		}
+	}
+	return true
 }
 
 // Exchange replaces the limits from by the limits to in every Bound of a name that
