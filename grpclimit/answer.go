@@ -18,7 +18,7 @@ import (
 type answer struct {
 	decision   stint.Decision
 	limits     []limitAnswer // the limits that it was held to
-	tightest   int           // of held; -1 if there is none
+	tightest   int           // of limits; -1 if there is none
 	violated   []string
 	key        string
 	never      bool // a block, or a key that is missing and may not be
