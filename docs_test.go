@@ -1,11 +1,11 @@
 package stint_test
 
 import (
-	"bytes"
 	"go/ast"
-	"go/format"
+	"go/token"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -27,21 +27,12 @@ func TestDocsExample(t *testing.T) {
 	_, rest, _ := strings.Cut(readDocument(t, "README.md"), "```go\n")
 	shown, _, _ := strings.Cut(rest, "```")
 	_, shown, _ = strings.Cut(shown, "func main() {\n")
-	for _, s := range sources(t) {
-		if s.path != "example_test.go" {
-			continue
-		}
-		for _, d := range s.file.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok && f.Name.Name == "Example" {
-				var body bytes.Buffer
-				if err := format.Node(&body, s.set, f.Body.List); err != nil {
-					t.Fatal(err)
-				}
-				if got := "\t" + strings.ReplaceAll(body.String(), "\n", "\n\t") + "\n}\n"; got != shown {
-					t.Errorf("Example is\n%s\nREADME.md shows\n%s", got, shown)
-				}
-			}
-		}
+	text := readDocument(t, "example_test.go")
+	_, rest, found := strings.Cut(text, "func Example() {\n")
+	body, _, _ := strings.Cut(rest, "\n}\n")
+	body, _, _ = strings.Cut(body, "\t// Output:")
+	if got := body + "}\n"; !found || got != shown {
+		t.Errorf("Example is\n%s\nREADME.md shows\n%s", got, shown)
 	}
 }
 
@@ -93,17 +84,17 @@ var (
 func testsNamed(t *testing.T) (tests map[string]bool, nested bool) {
 	t.Helper()
 	tests = make(map[string]bool)
-	for _, s := range sources(t) {
-		nested = nested || s.nested()
-		if !s.test() && s.dir() != "storetest" {
-			continue
+	eachFile(t, func(file string, f *ast.File, _ *token.FileSet) {
+		nested = nested || !inRoot(path.Dir(file))
+		if !strings.HasSuffix(file, "_test.go") && path.Dir(file) != "storetest" {
+			return
 		}
-		for _, d := range s.file.Decls {
+		for _, d := range f.Decls {
 			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil {
 				tests[f.Name.Name] = true
 			}
 		}
-	}
+	})
 	return tests, nested
 }
 
