@@ -126,24 +126,6 @@ func TestDocsNames(t *testing.T) {
 	}
 }
 
-// TestDocsLong looks for every test that the Makefile treats apart by name.
-func TestDocsLong(t *testing.T) {
-	tests, nested := testsNamed(t)
-	if !nested {
-		t.Skip("only the root module is here")
-	}
-	lists := regexp.MustCompile(`(?m)^(?:LONG|PLAIN) +:= (?:.*\\\n)*.*$`).FindAllString(readDocument(t, "Makefile"), -1)
-	names := regexp.MustCompile(`Test\w+`).FindAllString(strings.Join(lists, "\n"), -1)
-	if len(lists) != 2 || len(names) < 100 {
-		t.Errorf("LONG and PLAIN in the Makefile: %v", names)
-	}
-	for _, name := range names {
-		if !tests[name] {
-			t.Errorf("the Makefile names %s: there is no such test", name)
-		}
-	}
-}
-
 // TestDocsReached holds README.md to a link to every document: what it does not list,
 // its readers do not find.
 func TestDocsReached(t *testing.T) {

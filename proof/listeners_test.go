@@ -66,7 +66,7 @@ func needFiles(t *testing.T, n int) {
 func buildProgram(t *testing.T) (program string) {
 	t.Helper()
 	program = filepath.Join(t.TempDir(), "stint")
-	if said, err := exec.Command("go", "build", "-trimpath", "-tags", "grpcnotrace", "-o", program, "github.com/stint-dev/stint/cmd/stint").CombinedOutput(); err != nil {
+	if said, err := exec.Command("go", "build", "-trimpath", "-o", program, "github.com/stint-dev/stint/cmd/stint").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, said)
 	}
 	return program

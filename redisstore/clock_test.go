@@ -52,6 +52,9 @@ func (s *stepper) take(op meter.Op, cost int64) bool {
 // was charged; that floor 0 also remembers the time of a look that charged
 // nothing shows when the clock steps back after that, and mints nothing.)
 func TestClockSteps(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	server := redistest.Start(t)
 	for _, text := range texts {
 		l, err := stint.Parse(text)

@@ -131,6 +131,9 @@ func (l *stepped) judge(t testing.TB, jumps []jump) {
 // expired, that of its start, and by another for what it writes, so Redis forgets
 // within it what it has written after a step back.
 func TestClockStepServer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	server, clock := redistest.StartClock(t)
 	base := goroutines()
 	all := steppeds()
@@ -295,6 +298,9 @@ func TestClockStepForgotten(t *testing.T) {
 // the clock of a real server back by an hour: what the node had in hand ends two
 // seconds later all the same, so that another has something to spend.
 func TestClockStepLeases(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	server, clock := redistest.StartClock(t)
 	way := redistest.NewProxy(t, server.Addr)
 	o := redisstore.Options{Prefix: "leases"}
@@ -322,6 +328,9 @@ func TestClockStepLeases(t *testing.T) {
 // TestModeClock steps the clock of a real server under stores in modes Lease and
 // Async.
 func TestModeClock(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	base := goroutines()
 	t.Run("one server", func(t *testing.T) { faulttest.ModesClock(t, byURL) })
 	nothingLeft(t, base)

@@ -23,6 +23,9 @@ import (
 // that a machine with other work besides does not use up: that a probe has more of
 // it than a request, TestProbePatience says.
 func TestStallWithoutSpareCore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	server := redistest.Start(t)
 	store := open(t, server.URL(), redisstore.Options{Timeout: 500 * time.Millisecond})
 	defer store.Close()
@@ -124,6 +127,9 @@ func TestProbePatience(t *testing.T) {
 // TestInterleavedSlots stops one of three masters whose slots lie between those of
 // the others: only its own are refused.
 func TestInterleavedSlots(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	c := redistest.StartInterleaved(t, 3)
 	for _, s := range c.Nodes { // the others go on without it

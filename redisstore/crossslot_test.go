@@ -71,6 +71,9 @@ func apartKeys(store *redisstore.Store, prefix, key string) (other, near string)
 // node one call; on two one round of calls when it is denied, after which nothing
 // is there that was not before, and two when it passes.
 func TestNodes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
 	store := open(t, c.URL(), redisstore.Options{Prefix: "nodes", NewKeys: -1})
@@ -104,6 +107,9 @@ func TestNodes(t *testing.T) {
 // whatever it sends, nothing is kept of it, and keys that are known use nothing of
 // the budget for new ones.
 func TestNodesFlood(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
 	store := open(t, c.URL(), redisstore.Options{NewKeys: 50})
@@ -272,6 +278,9 @@ func TestNotGivenBack(t *testing.T) {
 // look and the charge: what the others were charged comes back to the unit, and
 // nothing is left beside.
 func TestOvertaken(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
 	driver := redisstore.NewDriver(client(t, c.Nodes[0].Addr))

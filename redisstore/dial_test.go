@@ -131,6 +131,9 @@ func TestDeadAddressFirst(t *testing.T) {
 // TestDeadHostFirst has a URL of two hosts, the first of which does not answer, and of
 // one that only refuses.
 func TestDeadHostFirst(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
 	for _, dead := range []string{blackHole(t, "127.0.0.9", "0"), "127.0.0.1:1"} {
@@ -147,6 +150,9 @@ func TestDeadHostFirst(t *testing.T) {
 
 // TestIPv6 connects to a server and to a cluster by addresses of IPv6.
 func TestIPv6(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	if l, err := net.Listen("tcp", "[::1]:0"); err != nil {
 		t.Skipf("no IPv6 here: %v", err)

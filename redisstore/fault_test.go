@@ -279,6 +279,9 @@ type suffering struct {
 // TestFaultStall is TestFaults for a server that stands still for so long that
 // connections to it are given up.
 func TestFaultStall(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel() // it waits more than it works
 	suffering{"stall", signalled(syscall.SIGSTOP), signalled(syscall.SIGCONT), lasting(30 * time.Second), false}.trial(t, true)
 }
@@ -401,6 +404,9 @@ func TestFaultClock(t *testing.T) {
 // keys: the calls are answered, and a key that was exhausted before stays so.
 // With a budget for new keys the server is never full.
 func TestFaultFlood(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Run("no bound", func(t *testing.T) { testFlood(t, -1) })
 	t.Run("budget", func(t *testing.T) { testFlood(t, 100) })
 	shows(t, "keys that newcomers bring into being", "what fits 85 % of the memory, or `NewKeys` a second and process")

@@ -39,6 +39,9 @@ func (h *marked) backlog(now int64) (b int64) {
 // is never less than if that had never been charged. It is no more either where
 // it is given back within the second and in the order of the charges.
 func TestGivenBackOften(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	now := int64(1_000_000_000_000_000_000)
 	store := open(t, redistest.Start(t).URL(), redisstore.Options{Prefix: "often", Now: func() int64 { return now }})

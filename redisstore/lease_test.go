@@ -48,6 +48,9 @@ func (e *envelope) admit(t testing.TB, at, cost int64) {
 // fills up while the nodes have units in hand, and bursts: never above B + d/T,
 // and above what the server's bucket alone would admit.
 func TestLeaseEnvelope(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	server := redistest.Start(t)
 	for _, text := range []string{"10000/1s burst 2000", "7000/3s burst 1111", "100000/1s"} {
 		t.Run(text, func(t *testing.T) {

@@ -53,6 +53,9 @@ func scriptTime(t *testing.T, c rueidis.Client, tries int, do1 func()) float64 {
 // the server, for the longest log and the most parts there are, to a small
 // multiple of a take that reads and writes the same state.
 func TestLogCost(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	server := redistest.Start(t, "--slowlog-log-slower-than", "0")
 	c := client(t, server.Addr)
 	now := time.Date(2025, 6, 1, 12, 0, 0, 0, time.UTC).UnixNano()
@@ -179,6 +182,9 @@ func TestLogsInOneRequest(t *testing.T) {
 // TestSettleCost settles the oldest, those in the middle and the newest of a log
 // of 10,000: none costs the server much more than a take on it.
 func TestSettleCost(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	server := redistest.Start(t, "--slowlog-log-slower-than", "0")
 	c := client(t, server.Addr)
 	now := time.Date(2025, 6, 1, 12, 0, 0, 0, time.UTC).UnixNano()

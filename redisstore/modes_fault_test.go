@@ -11,6 +11,9 @@ import (
 // Every call is answered in time, no more passes than is said, what was let
 // through is counted once, and afterwards all is as it was.
 func TestModeFaults(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel() // it waits more than it works
 		faulttest.ModesCluster(t, byURL)

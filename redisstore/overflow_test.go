@@ -104,6 +104,9 @@ func (p *pair) overflowStep(c rueidis.Client) {
 // has made stays as exact as it was. When there is a budget again, so is there
 // a place for who comes.
 func TestOverflow(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	server := redistest.Start(t)
 	c := client(t, server.Addr)
 	const budget, callers, each = 100, 8, 2
@@ -390,6 +393,9 @@ func TestOverflowModes(t *testing.T) {
 // TestOverflowCluster decides in cells of a cluster, by layers of one slot and
 // of several: none is in another slot than the key that it stands for.
 func TestOverflowCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	c := redistest.StartCluster(t, 3, 0)
 	for _, tag := range []func(string) string{nil, func(key string) string { return key[:1] }} {
 		store := open(t, c.URL(), redisstore.Options{Tag: tag})
@@ -477,6 +483,9 @@ func TestColdStart(t *testing.T) {
 // nothing of how many keys there may be: it is not filled, however long the flood
 // lasts, goes on deciding, and those that are there have their own limit to the end.
 func TestFloodByRoom(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	room, wave := 16<<20, 30_000
 	if racing {
 		room, wave = 8<<20, 10_000

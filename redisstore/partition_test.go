@@ -26,6 +26,9 @@ import (
 // the limit and that part do; and when the way is back, late or with all that
 // was on it lost, the server counts what passed, each unit at most once.
 func TestPartition(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for name, lost := range map[string]bool{"late": false, "lost": true} {
 		t.Run(name, func(t *testing.T) { testPartition(t, lost) })
 	}
@@ -145,6 +148,9 @@ func goroutines() (n int) {
 // TestModePartition takes one of three nodes its way to the server in modes
 // Lease and Async.
 func TestModePartition(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	base := goroutines()
 	t.Run("one server", func(t *testing.T) { faulttest.ModesPartition(t, byURL) })
 	nothingLeft(t, base)
@@ -250,6 +256,9 @@ func keyOfFirst(t testing.TB, first *redistest.Server) string {
 // more pass than the limit and what was left of it when the network parted; and
 // of the rest nothing is lost, nor counted twice.
 func TestClusterPartition(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	d := redistest.StartDivided(t)
 	alone := d.Nodes[0]
 	key := keyOfFirst(t, alone)

@@ -64,6 +64,9 @@ func TestLeaseNodeProcess(t *testing.T) {
 // in hand, and one is paused for longer than a lease lasts. In no stretch do
 // the calls that lie wholly in it let through more than B + d/T.
 func TestLeaseProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	server := redistest.Start(t)
 	var mu sync.Mutex
 	took := make(map[[2]int64]int64) // by the slots in which calls began and ended

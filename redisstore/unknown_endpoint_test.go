@@ -11,6 +11,9 @@ import (
 // TestUnknownEndpoint has the nodes of a cluster announce one port, and no address:
 // they are told apart all the same, each with a breaker of its own.
 func TestUnknownEndpoint(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
 	slots, ok := redisstore.DriverOf(client(t, c.Nodes[0].Addr)).(redisstore.Topology)

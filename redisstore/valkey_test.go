@@ -13,6 +13,9 @@ import (
 // their own, where it is on the PATH: with STINT_REDIS_SERVER=valkey-server all
 // of them do.
 func TestValkey(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	if redistest.Program() != "redis-server" {
 		t.Skip("the tests run on " + redistest.Program() + " already")
 	}

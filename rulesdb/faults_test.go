@@ -42,6 +42,9 @@ func TestMigrationFails(t *testing.T) {
 // TestLargeDocument publishes and reads a document of 30 MB, and refuses one
 // that is larger than any may be.
 func TestLargeDocument(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	each(t, func(t *testing.T, url string) {
 		db := open(t, url, rulesdb.Options{})
 		document := bytes.Repeat([]byte("# 30 MB of a comment\x00\xff\n"), 30<<20/24)
@@ -220,6 +223,9 @@ func TestKilled(t *testing.T) {
 // TestKilledWhileWriting kills a server while several write: what a writer saw
 // committed is there, numbers have no gaps, and nothing is there twice.
 func TestKilledWhileWriting(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	servers(t, func(t *testing.T, server *dbtest.Server) {
 		db := open(t, server.URL, rulesdb.Options{})
 		var mu sync.Mutex

@@ -36,6 +36,9 @@ func writeOn(url string) {
 // reported is there, of what it was doing all or nothing, numbers have no gaps, and the
 // next writer need not wait for it.
 func TestWriterKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

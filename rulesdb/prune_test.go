@@ -26,6 +26,9 @@ func past(t *testing.T, url string) {
 // TestPrune removes what is old on each database, and nothing that is in force.
 // A node that has missed the end of an override learns of it all the same.
 func TestPrune(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	each(t, func(t *testing.T, url string) {
 		ctx := t.Context()
 		db := open(t, url, rulesdb.Options{Node: "n1"})

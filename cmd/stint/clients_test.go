@@ -123,6 +123,9 @@ func runClient(t *testing.T, program string, args []string, dir string, env []st
 // TestClientsSilent runs the snippets, as they stand, against a server that takes
 // a question and never answers: each lets the request pass, and does not wait on.
 func TestClientsSilent(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	dir := snippets(t, asTheyStand)
 	for _, try := range clients() {
 		t.Run(try.name, func(t *testing.T) {
@@ -199,6 +202,9 @@ const { check } = require("./SNIPPET");
 // TestClientsToken runs the snippets against a server that wants a token, and shows
 // none: that is no outage, so nothing passes.
 func TestClientsToken(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	const token = "0123456789-token-of-a-caller"
 	dir := snippets(t, patiently)
 	tokens := writeFile(t, dir+"/tokens", token+"\n")
@@ -231,6 +237,9 @@ func TestClientsToken(t *testing.T) {
 
 // TestClientsGarbage has something else answer over HTTP: it is no answer.
 func TestClientsGarbage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	dir := snippets(t, patiently)
 	for name, answer := range map[string]string{
 		"a page":      "HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>",
@@ -293,6 +302,9 @@ func TestClientsVersions(t *testing.T) {
 // TestClients runs the snippets of docs/CLIENTS.md: what passes, what is denied,
 // what is wrong, and what happens when the server does not answer.
 func TestClients(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	dir := snippets(t, patiently)
 	for _, try := range clients() {
 		t.Run(try.name, func(t *testing.T) {

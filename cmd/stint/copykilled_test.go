@@ -22,6 +22,9 @@ import (
 // copy is the one before or the next, whole, never older than it was, and a server
 // starts from it while the database is gone.
 func TestCopyKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	rounds := 4
 	if os.Getenv("STINT_SOAK") != "" {
 		rounds = 200

@@ -51,6 +51,9 @@ func commands(guide string) (all []string) {
 // TestDemoGuide pastes each line that the demo tells to paste. SIGTERM ends it
 // well, and its log says who was denied without saying who that is.
 func TestDemoGuide(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("no curl")
 	}

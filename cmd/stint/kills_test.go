@@ -86,6 +86,9 @@ func (a *actor) held(t *testing.T, p *running, round int) {
 // snapshots are saved: what was acknowledged is in force after the restart, and the
 // files are whole.
 func TestActsKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	dir := t.TempDir()
 	rules := writeFile(t, dir+"/stint.yaml", `rules: [{name: orders, key: [header.x-api-key], limits: ["4/h"]}]`)
 	database := "sqlite:" + dir + "/stint.db"

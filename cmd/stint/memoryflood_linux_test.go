@@ -39,6 +39,9 @@ type memoryFlood struct {
 // more heap (half as much again and 16 MiB), goroutines and descriptors (20 each) than
 // before. What it has resident is not compared: Go keeps freed pages for a while.
 func TestMemoryFloods(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	var can syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &can); err != nil || can.Max < 8192 {
 		t.Skipf("at most %d descriptors, %v: too few for a flood", can.Max, err)

@@ -16,6 +16,9 @@ import (
 // state file: they stay when the rules change there, when a rule goes and comes
 // back, after a kill, and while the server of the rules is gone.
 func TestOperateHTTPS(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	var document atomic.Value
 	publish := func(limit string) { document.Store(strings.Replace(operateRules, "orders", limit, 1)) }
 	document.Store(operateRules)

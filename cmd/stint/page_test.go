@@ -32,6 +32,9 @@ const pageRules = `rules:
 // passes and what is denied as it happens, and keys as hashes until one is asked
 // for, which the audit has.
 func TestPageOverview(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	chromium := browser.Start(t)
 	onBoth(t, func(t *testing.T, start func(...string) *running) {
 		p := start("-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
@@ -127,6 +130,9 @@ func TestPageSession(t *testing.T) {
 // TestPageClient: a client is denied; the page says why, raises its limits for an
 // hour, and takes that back.
 func TestPageClient(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	chromium := browser.Start(t)
 	onBoth(t, func(t *testing.T, start func(...string) *running) {
 		p := start("-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
@@ -174,6 +180,9 @@ func TestPageClient(t *testing.T) {
 // line; then they are rehearsed, published, and rolled back. Meanwhile a viewer in
 // another browser sees it, and may not.
 func TestPageRules(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	dir := t.TempDir()
 	database := "sqlite:" + dir + "/stint.db"
 	run := func(args ...string) string {
@@ -279,6 +288,9 @@ const axe = "../internal/planner/lab/testdata/axe/axe-4.14.1.min.js.gz"
 // TestPageLooks goes through all views, light on a desk and dark on a phone: axe
 // finds nothing, and nothing is wider than the phone.
 func TestPageLooks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	chromium := browser.Start(t)
 	p := launch(t, "serve", "serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
 	p.listening()
@@ -324,6 +336,9 @@ func TestPageLooks(t *testing.T) {
 
 // TestPageKeyboard: by keys alone past the menu, to the chart, and through it.
 func TestPageKeyboard(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	p := launch(t, "serve", "serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
 	p.listening()
 	p.requests("partner-1", 7)
@@ -350,6 +365,9 @@ func TestPageKeyboard(t *testing.T) {
 // events with keys and rules that are new each time, a day of them with
 // STINT_SOAK.
 func TestPageBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	p := launch(t, "serve", "serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
 	p.listening()
 	tab := browser.Open(t, browser.Start(t), p.admin, "/ui/", browser.Look{})

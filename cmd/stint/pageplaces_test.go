@@ -67,6 +67,9 @@ func signIn(tab *browser.Tab, token, who string) {
 // TestPageRedis uses the page where limits are in a Redis that two processes share:
 // what one page does holds for both.
 func TestPageRedis(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	store := "redis://" + startRedis(t, "").address
 	chromium := browser.Start(t)
 	onBoth(t, func(t *testing.T, start func(...string) *running) {
@@ -93,6 +96,9 @@ func TestPageRedis(t *testing.T) {
 // TestPagePostgres uses the page where rules and tokens are in a PostgreSQL that two
 // nodes read: what one page does holds on both, and a viewer may not.
 func TestPagePostgres(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	database := dbtest.Postgres(t).URL
 	must(t, "db", "migrate", "--rules", database)
 	must(t, "rules", "push", writeFile(t, t.TempDir()+"/stint.yaml", pageRules), "--rules", database)
@@ -130,6 +136,9 @@ func TestPagePostgres(t *testing.T) {
 // tokens too. Without one nothing is to be seen, plain http is refused, and the
 // cookie of a session goes over https alone.
 func TestPageTLS(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	database := "sqlite:" + t.TempDir() + "/stint.db"
 	must(t, "db", "migrate", "--rules", database)
 	must(t, "rules", "push", writeFile(t, t.TempDir()+"/stint.yaml", pageRules), "--rules", database)

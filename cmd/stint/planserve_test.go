@@ -119,6 +119,9 @@ func outOfShadow(file string) string {
 // log, what the report says: to all clients, to those that had no say, and to
 // those that are exempt.
 func TestPlanPasted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	const log, hammer = "testdata/access.log.gz", "198.51.100.162"
 	plain, whole := hits(t, log, false), hits(t, log, true)
 	objects, keys := keyed(t, whole)
@@ -174,6 +177,9 @@ func TestPlanPasted(t *testing.T) {
 // A whole rules file that the planner proposes does in a server what the planner
 // says of it, and denies nothing to programs that are answered well.
 func TestProposalPasted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	plain := hits(t, "testdata/access.log.gz", true)
 	objects, keys := keyed(t, plain)
 	for log, requests := range map[string][]hit{"testdata/access.log.gz": plain, objects: keys} {

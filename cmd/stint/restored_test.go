@@ -55,6 +55,9 @@ func mariadbAt(text string) []string {
 // after a restart and when the older state is changed, and takes that once it is
 // accepted.
 func TestRestoredDatabase(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for name, d := range dumpings {
 		t.Run(name, func(t *testing.T) { restoredDatabase(t, d) })
 	}

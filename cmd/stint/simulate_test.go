@@ -33,6 +33,9 @@ func lines(rnd *rand.Rand, n int) string {
 // TestSimulateModes compares what four processes answer with a Redis and
 // without: the same lines.
 func TestSimulateModes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	redis := startRedis(t, "")
 	n := 3000
 	if racing {

@@ -39,6 +39,9 @@ var runs = []struct {
 // Others are a cluster of one node, and a Sentinel of a server named main.
 // Afterwards there are no keys in it but those that were there.
 func TestStores(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	files, err := filepath.Glob("testdata/stores/*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no transcripts: %v", err)
@@ -359,6 +362,9 @@ func TestServeCounts(t *testing.T) {
 // TestServeCountsNobody warns when the store has not answered: this process
 // then holds the whole of every limit.
 func TestServeCountsNobody(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", sharedRules), "--http", "127.0.0.1:0", "--store", "redis://"+freeport.Addr(t))
 	s.waitFor("is not known")
 	if n := s.metric("stint_store_nodes"); n != "0" {

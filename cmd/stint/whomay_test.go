@@ -111,6 +111,9 @@ var endpoints = []endpoint{
 // TestFileRoles tries every endpoint of the API as everybody who may have a token
 // in a file, or none, with rules in a file and in a database.
 func TestFileRoles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	dir := t.TempDir()
 	rules := writeFile(t, dir+"/stint.yaml", operateRules)
 	database := "sqlite:" + dir + "/stint.db"
@@ -189,6 +192,9 @@ func described(t *testing.T, text string) {
 // asked and say nothing more: a probe finds room all the same, since those that are
 // idle are let go.
 func TestProbesFindRoom(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	p := launch(t, "serve", "serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "-c", writeFile(t, t.TempDir()+"/stint.yaml", operateRules))
 	p.listening()
 	address := strings.TrimPrefix(p.admin, "http://")

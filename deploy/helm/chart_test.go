@@ -427,7 +427,7 @@ func writable(t *testing.T, pod corev1.PodSpec, name, dir string) string {
 // reads the same flags and files, and serves nothing.
 func TestProgram(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "stint")
-	build := exec.Command("go", "build", "-trimpath", "-tags", "grpcnotrace", "-o", program, "./cmd/stint")
+	build := exec.Command("go", "build", "-trimpath", "-o", program, "./cmd/stint")
 	build.Dir = "../.."
 	build.Env = append(os.Environ(), "GOWORK=")
 	if out, err := build.CombinedOutput(); err != nil {

@@ -89,7 +89,7 @@ type event struct {
 func (s *site) serve(n int) {
 	dir := s.TempDir()
 	s.binary = filepath.Join(dir, "stint")
-	build := exec.Command("go", "build", "-trimpath", "-tags", "grpcnotrace", "-o", s.binary, "./stint")
+	build := exec.Command("go", "build", "-trimpath", "-o", s.binary, "./stint")
 	build.Dir = "../../cmd"
 	if out, err := build.CombinedOutput(); err != nil {
 		s.Fatalf("go build: %v\n%s", err, out)

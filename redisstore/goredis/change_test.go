@@ -18,6 +18,9 @@ import (
 // back: each reads what the other has written, on one server and on a cluster, and
 // settles what the other has reserved.
 func TestChangeOfDriver(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	server, c := redistest.Start(t), redistest.StartCluster(t, 3, 0)
 	for url, client := range map[string]redis.UniversalClient{

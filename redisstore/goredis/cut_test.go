@@ -60,6 +60,9 @@ func (c *cutConn) Read(p []byte) (int, error) {
 // TestCutReply loses the replies to decisions on real servers, with the retries
 // of go-redis on: each is one call of the script, and charged once.
 func TestCutReply(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Run("one server", func(t *testing.T) {
 		server := redistest.Start(t)
 		cut := &cutter{}

@@ -28,6 +28,9 @@ func byDriver(t testing.TB, at faulttest.Place) redisstore.Options {
 
 // TestReplies goes through what servers answer instead of deciding.
 func TestReplies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel() // it waits more than it works
 	faulttest.Replies(t, byDriver)
 }

@@ -200,6 +200,9 @@ func (p *tab) contains(what, text string, parts ...string) {
 
 // TestPage uses the lab in a browser.
 func TestPage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	chromium := browser.Start(t)
 	server := httptest.NewServer(lab.Guard(lab.New(lab.Options{})))
 	defer server.Close()
@@ -423,6 +426,9 @@ func pageOnPhone(p *tab) {
 
 // TestPageAccessible has axe-core look at the page in its states.
 func TestPageAccessible(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	chromium := browser.Start(t)
 	server := httptest.NewServer(lab.Guard(lab.New(lab.Options{Plan: lab.NewPlanner(lab.PlannerOptions{})})))
 	defer server.Close()

@@ -55,6 +55,9 @@ func TestShared(t *testing.T) {
 
 // While Redis is away each process holds its part, and says so.
 func TestSharedAway(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	away := lab.Nodes{AwayFrom: "2s", AwayFor: "2s"}
 	there := several(t, "1000/s burst 400", lab.Nodes{}, nil)
 	gone := several(t, "1000/s burst 400", away, nil)
@@ -111,6 +114,9 @@ func TestSharedErrors(t *testing.T) {
 
 // What is copied of a row of several processes is held by several.
 func TestSharedCopy(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for i, want := range []string{"", "    mode: lease\n", "    mode: async\n", "    mode: share\n"} {
 		which := i + 1
 		r := &lab.Request{

@@ -23,6 +23,9 @@ func fact(w *lab.Why, name string) int64 {
 // holds the numbers to the engine's answer: those of the explanation alone must
 // give the verdict, what was in use and when the request would pass.
 func TestWhyAgrees(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	r := rand.New(rand.NewPCG(3, 4))
 	limits := append([]string{
 		"10/s fixed_window", "9/s sliding_log count_denied", "10/s sliding_counter relaxed", "10/s sliding_buckets parts 7 count_denied",

@@ -165,6 +165,9 @@ func TestDifferential(t *testing.T) {
 // TestLongLog fills logs with hundreds of entries, of which the script reads and
 // writes parts.
 func TestLongLog(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	p := &pair{TB: t, now: 1_750_000_000_123_456_000, rnd: rand.New(rand.NewPCG(6, 6)), round: true}
 	server := luaserver.New()
 	defer server.Close()

@@ -179,6 +179,9 @@ var desk = view{1000, 900, "screen", "light"}
 
 // TestBrowser opens the report in a browser.
 func TestBrowser(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	unraced(t)
 	chromium := browser.Start(t)
 	file := written(t, shippedReport(t))
@@ -315,6 +318,9 @@ func pageOnPaper(p *tab) {
 // TestBrowserHostile opens a report of what clients sent to break out of it:
 // it stays text, and the policy lets nothing else run or load.
 func TestBrowserHostile(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	hostile := []string{
 		`</script><script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `<svg onload=alert(1)>`,
 		`</title><script>alert(1)</script>`, `<base href=//example.net>`, "a\u2028b\u202ec", `' onfocus='alert(1)' autofocus='`,
@@ -369,6 +375,9 @@ func TestBrowserHostile(t *testing.T) {
 
 // TestBrowserAccessible has axe-core look at the page.
 func TestBrowserAccessible(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	unraced(t)
 	chromium := browser.Start(t)
 	file := written(t, shippedReport(t))

@@ -121,6 +121,9 @@ func TestChoosesKnown(t *testing.T) {
 
 // Days that differ are said, with what each says alone.
 func TestDaysDiffer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	quiet, busy := shaped{1, 5, 60, false}.log(), shaped{20, 200, 60, false}.log()
 	log := string(quiet) + strings.ReplaceAll(strings.TrimPrefix(string(busy), "time,ip\n"), "2024-03-30", "2024-03-31")
 	for i, requests := range []bool{false, true} {

@@ -84,6 +84,9 @@ func callLog(all []apiCall) string {
 // tier for each plan, and by address only for those without: so that ten offices
 // are not one client each, and the one that sends far too much is denied.
 func TestProposeIdentities(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	unraced(t)
 	all := calls(1)
 	p, err := plan.Propose(t.Context(), plan.Options{Files: []string{"-"}, Stdin: strings.NewReader(callLog(all)), Margin: 0.2})
@@ -137,6 +140,9 @@ func TestProposeIdentities(t *testing.T) {
 // Rules may go by any field of the log, and what they deny is shown with what it
 // did.
 func TestRulesByFields(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	unraced(t)
 	log := callLog(calls(2))
 	run := func(file string) *plan.Report {

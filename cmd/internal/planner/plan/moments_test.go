@@ -16,6 +16,9 @@ import (
 // pipe, all is. Both say the same, whatever the order of the lines, of all
 // requests and of some.
 func TestEvidenceByMoments(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	defer plan.SetWorthwhile(1 << 20)()
 	var log bytes.Buffer
 	requests := 40_000

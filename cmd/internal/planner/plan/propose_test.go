@@ -234,6 +234,9 @@ func TestProposeCounts(t *testing.T) {
 // Of logs whose abusers are known, a proposed file denies these most of what
 // they send, and at most 0.1% of the requests of all others.
 func TestPropose(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	if racing {
 		t.Skip("takes long with the race detector: make test runs it without")
 	}

@@ -39,6 +39,9 @@ func info(t *testing.T, s *redistest.Server, section, field string) float64 {
 // TestReal charges many keys on a real server, and compares what that reports with
 // what is said beforehand: memory, bytes in and out, connections.
 func TestReal(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, one := range []struct {
 		limit   string
 		keys    int

@@ -57,6 +57,9 @@ func TestBodies(t *testing.T) {
 // than the least rate: the client is cut off. A rate that it keeps lets it go
 // on, for longer than it may stall.
 func TestBodyRate(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel() // it waits
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
 	defer server.Close()

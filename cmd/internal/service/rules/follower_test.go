@@ -180,6 +180,9 @@ func (gone) Close() error                                   { return nil }
 // TestCopyTorn cuts the copy at every length and starts from it: what it holds
 // is a state that once was whole, or it is refused.
 func TestCopyTorn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	db, copy := openDB(t), filepath.Join(t.TempDir(), "last.copy")
 	publish(t, db, "5/m")
 	n := mustStart(t, db, copy)

@@ -81,6 +81,9 @@ func (w *watched) ask(ctx context.Context, t *testing.T, who string) {
 // versions in order, and what it decides by is what it reports. A minute of it is
 // behind STINT_SOAK.
 func TestThreeNodes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	lasts := 2 * time.Second
 	if os.Getenv("STINT_SOAK") != "" {
 		lasts = time.Minute
@@ -209,6 +212,9 @@ func (r skewedReceiver) Begin(s *rulesource.Snapshot, whole bool) error {
 // TestExpiryOnThreeNodes ends an override on three nodes, of which one's clock is
 // an hour ahead and one's an hour behind.
 func TestExpiryOnThreeNodes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	url := dbtest.PostgresURL(t)
 	db := openPostgres(t, url)
 	publish(t, db, "5/m")
@@ -249,6 +255,9 @@ func TestExpiryOnThreeNodes(t *testing.T) {
 // does not read everything anew at each change, and keeps a copy again once there
 // is room.
 func TestCopyDiskFull(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=256k"); err != nil {
 		t.Skipf("a small disk cannot be made: %v", err)
@@ -366,6 +375,9 @@ func TestStrangeValues(t *testing.T) {
 
 // TestLargeRules follows a document of 30 MB.
 func TestLargeRules(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	db, copy := openDB(t), filepath.Join(t.TempDir(), "last.copy")
 	publish(t, db, "5/m")
 	n := mustStart(t, db, copy)

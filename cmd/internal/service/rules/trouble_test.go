@@ -236,6 +236,9 @@ func TestRestoredAtStart(t *testing.T) {
 // its numbers are those of before, and higher: nodes keep what they hold until that
 // is accepted, and then hold nothing of what was lost.
 func TestRestoredAndChanged(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	onEach(t, restoredAndChanged)
 }
 
@@ -311,6 +314,9 @@ func restoredAndChanged(t *testing.T, db *rulesdb.DB, url string) {
 // or does not look: to the numbers that the node holds, or beyond. The node says so
 // and keeps what it has until that is accepted, or the history is brought back.
 func TestRestoredUnseen(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	onEach(t, func(t *testing.T, db *rulesdb.DB, url string) {
 		for name, looks := range map[string]bool{"stopped": false, "running": true} {
 			for _, beyond := range []int{0, 3} {

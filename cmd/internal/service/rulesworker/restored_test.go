@@ -36,6 +36,9 @@ func running(t *testing.T, db *rulesdb.DB, to string) (stop func()) {
 // numbers that are published, or beyond. The worker publishes nothing of it and says
 // so, until that is accepted: then everything, and nothing of what was lost.
 func TestRestoredUnseen(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for name, url := range map[string]func(t *testing.T) string{
 		"sqlite":   func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "rules.db") },
 		"postgres": func(t *testing.T) string { return dbtest.PostgresURL(t) },

@@ -221,6 +221,9 @@ func TestWorker(t *testing.T) {
 // TestTakeover kills the worker that leads while it publishes, again and again:
 // another one goes on, and readers have each version whole and none twice.
 func TestTakeover(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	each(t, func(t *testing.T, to string) {
 		url := dbtest.PostgresURL(t)
 		db := open(t, url)
@@ -276,6 +279,9 @@ func TestTakeover(t *testing.T) {
 // TestStopped stops the worker that leads as a machine that hangs does: another
 // takes over, and the first publishes nothing older when it goes on.
 func TestStopped(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	each(t, func(t *testing.T, to string) {
 		url := dbtest.PostgresURL(t)
 		db := open(t, url)

@@ -1,0 +1,88 @@
+package main_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestUnit lets systemd judge the unit: below 2 of 10. What operators do is kept in
+// the one directory that it may write.
+func TestUnit(t *testing.T) {
+	const unit = "../../release/systemd/stint.service"
+	text, err := os.ReadFile(unit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"\nStateDirectory=stint\n", "\nEnvironment=STINT_STATE=%S/stint/"} {
+		if !bytes.Contains(text, []byte(want)) {
+			t.Errorf("no %q in the unit", want)
+		}
+	}
+	tool, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip(err)
+	}
+	out, err := exec.Command(tool, "security", "--offline=true", "--no-pager", unit).Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	m := regexp.MustCompile(`exposure level for stint\.service: ([0-9.]+)`).FindSubmatch(out)
+	if m == nil {
+		t.Fatalf("%s", out)
+	}
+	if level, err := strconv.ParseFloat(string(m[1]), 64); err != nil || level >= 2 {
+		t.Errorf("exposure %s, want below 2\n%s", m[1], out)
+	}
+}
+
+// TestAdapters looks that each adapter requires the root module: here go.work finds
+// it, and who gets the adapter alone would not.
+func TestAdapters(t *testing.T) {
+	files, err := filepath.Glob("../../adapters/*/go.mod")
+	if err != nil || len(files) < 5 {
+		t.Fatalf("%d modules, %v", len(files), err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil || !bytes.Contains(text, []byte("github.com/stint-dev/stint v0.1.0\n")) {
+			t.Errorf("%s does not require the root module (%v)", file, err)
+		}
+	}
+}
+
+// TestVersions holds the binary of a release, which is built in the workspace, to the
+// modules that go install of the same version takes: those that cmd/go.mod requires.
+func TestVersions(t *testing.T) {
+	text, err := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json", "../go.mod").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Require []struct{ Path, Version string }
+	}
+	if err := json.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	required := make(map[string]string)
+	for _, r := range file.Require {
+		required[r.Path] = r.Version
+	}
+	text, err = exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{with .Module}}{{.Path}} {{.Version}}{{end}}", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		path, version, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if version != "" && required[path] != version {
+			t.Errorf("the binary has %s %s, and cmd/go.mod requires %q: raise it there, then make tidy", path, version, required[path])
+			required[path] = version // each once
+		}
+	}
+}

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Gives every published module a tag for a version, each after those that it
+# requires, and prints the command that pushes them:
+#
+#     release/tag.sh v0.1.0
+#
+# It makes none where something is not committed, a tag is there already, or a
+# module requires another version of the others.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+version=${1:-}
+[[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]] || { echo "usage: release/tag.sh v0.1.0" >&2; exit 2; }
+[ -z "$(git status --porcelain)" ] || { echo "not all is committed:" >&2; git status --short >&2; exit 1; }
+
+modules=(. redisstore redisstore/goredis grpclimit otellimit rulesdb cmd adapters/{caddylimit,connectlimit,echolimit,fiberlimit,ginlimit})
+tags=()
+for m in "${modules[@]}"; do
+	other=$(grep -E "^(require )?[[:space:]]*github.com/stint-dev/stint\S* v" "$m/go.mod" | grep -v " $version\b" || true)
+	[ -z "$other" ] || { printf '%s/go.mod: write %s into it, and into go.work:\n%s\n' "$m" "$version" "$other" >&2; exit 1; }
+	tags+=("${m/#./}")
+	tags[-1]=${tags[-1]:+${tags[-1]}/}$version
+done
+there=$(git tag --list "${tags[@]}")
+[ -z "$there" ] || { printf 'there are tags already:\n%s\n' "$there" >&2; exit 1; }
+for t in "${tags[@]}"; do git tag "$t"; done
+echo git push --atomic origin "${tags[@]}"
