@@ -16,7 +16,7 @@ CHAOSTIME  ?= 10m
 export GORACE := atexit_sleep_ms=10 $(GORACE)
 
 .DEFAULT_GOAL := help
-.PHONY: help build release site man cross audit demo test test-valkey needs formatted lint prose short soak chaos fuzz mutants house errors bench bench-redis bench-plan bench-service bench-rules bench-operate docs dashboard tidy clean
+.PHONY: help build release site man cross audit demo test test-valkey needs formatted lint prose short soak chaos fuzz mutants lines errors bench bench-redis bench-plan bench-service docs tidy clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,8 +75,9 @@ chaos: ## three stint serve on a Redis cluster, a fault every few seconds for CH
 mutants: ## plant each bug of proof/mutants in turn and print which test killed it
 	cd proof && go run ./cmd/mutants
 
-house: ## lines of code by wing, and the files that one call runs through
-	cd proof && go run ./cmd/house lines && go run ./cmd/house trips
+lines: ## lines of Go by folder: code, tests
+	@git ls-files '*.go' | xargs wc -l | awk '$$2 != "total" { d = $$2; sub(/\/[^\/]*$$/, "", d); if (d !~ /^cmd/) sub(/\/.*/, "", d); if ($$2 !~ /\//) d = "."; if ($$2 ~ /_test.go$$/) t[d] += $$1; else c[d] += $$1; n[d] } \
+	  END { for (d in n) { printf "%-36s %6d %6d\n", d, c[d], t[d]; C += c[d]; T += t[d] } printf "%-36s %6d %6d\n", "in all", C, T }' | sort
 
 errors: ## measure how far the sliding counter and the parts are from the exact log
 	cd proof && go run ./cmd/errors
@@ -90,24 +91,13 @@ bench-redis: ## the figures of docs/REDIS-FIGURES.md, beside other libraries; st
 bench-plan: ## the figures of docs/PLAN.md: lines a second beside mawk on the same file, and memory
 	cd cmd && go run ./internal/planner/plan/bench
 
-bench-rules: ## rules in a database: how soon a change is enforced, ten million overrides; starts its own servers
-	cd cmd && go run ./internal/service/rulesbench
-
 bench-service: ## Envoy's service and CL.THROTTLE beside the floor of each protocol; starts its own redis-server
 	cd cmd && go run ./internal/service/servicebench
-
-bench-operate: ## what the recorder, top and simulations cost a request, how long inspect and a rehearsal of a million take
-	cd cmd && go test ./internal/service/topkeys -run '^$$' -bench Tracker
-	cd cmd && go run ./internal/service/operatebench
 
 docs: ## write the plots and the pictures of the documents anew
 	cd cmd && go test ./stint -run TestDocs -update
 	cd cmd && go test ./internal/planner/lab -run TestPageShots -update
-	cd proof && go run ./cmd/house draw ../docs
 	go test -run TestDocs .
-
-dashboard: ## write the Grafana dashboard, the alert rules and the runbook anew
-	cd cmd && go run ./internal/service/dashboard/write ../deploy ../docs
 
 release: ## build what a release has into dist/: archives, packages, sums
 	go run $(GORELEASER) release --snapshot --clean --skip=publish,docker,sbom
