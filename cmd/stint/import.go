@@ -45,17 +45,35 @@ func (c *importNginxCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	return writeImported(e, c.Config, yaml, notes)
+	for _, n := range notes {
+		fmt.Fprintf(e.err, "stint: %v\n", n)
+	}
+	return writeImported(e, c.Config, yaml)
+}
+
+// lossyFlag says what becomes of a configuration of which limits are lost.
+type lossyFlag struct {
+	Lossy bool `help:"Exit with status 0 also if a limit is not kept, or none is found."`
+}
+
+// check is an error if limits were lost, or if there were none.
+func (f lossyFlag) check(from, what string, yaml []byte, lost int) error {
+	switch none := string(yaml) == "rules: []\n"; {
+	case f.Lossy:
+		return nil
+	case lost > 0:
+		return fmt.Errorf("%s: %d of the notes above are of limits that are NOT KEPT, which these rules do not hold; --lossy accepts that", from, lost)
+	case none:
+		return fmt.Errorf("%s: no %s in it: rules that limit nothing; --lossy accepts that", from, what)
+	}
+	return nil
 }
 
 // writeImported writes the rules that were made of a configuration to standard output,
-// if they are rules, and to standard error what means something else now.
-func writeImported[N any](e *env, from string, yaml []byte, notes []N) error {
+// if they are rules.
+func writeImported(e *env, from string, yaml []byte) error {
 	if _, err := rules.Decode("the rules made of "+from, yaml); err != nil {
 		return err
-	}
-	for _, n := range notes {
-		fmt.Fprintf(e.err, "stint: %v\n", n)
 	}
 	_, err := e.out.Write(yaml)
 	return err
@@ -76,8 +94,9 @@ func readFile(name string) ([]byte, error) {
 }
 
 type importEnvoyCmd struct {
-	Dir        string `arg:"" help:"Its configuration: a file, or a directory whose .yaml and .yml files are read."`
+	Dir        string `arg:"" help:"Its configuration: a file, or a directory whose .yaml and .yml files are read; a ConfigMap with them, too."`
 	Compatible bool   `help:"Keep windows that begin at whole units since 1970, and count denied hits."`
+	lossyFlag  `embed:""`
 }
 
 // Help is what "stint import envoy-ratelimit --help" says below the summary.
@@ -101,21 +120,29 @@ func (c *importEnvoyCmd) Run(e *env) error {
 	var domains []*envoyrules.Domain
 	known := map[string]*envoyrules.Domain{}
 	for _, name := range files {
-		d, err := readDomain(name)
+		found, err := readDomains(e, name)
 		if err != nil {
 			return err
 		}
-		if other := known[d.Name]; other == nil {
-			known[d.Name] = d
-			domains = append(domains, d)
-		} else if err := other.Merge(d); err != nil {
-			return err
-		} else {
-			fmt.Fprintf(e.err, "stint: %s: the domain %q is in a file before it: taken together, as that service does with MERGE_DOMAIN_CONFIG\n", name, d.Name)
+		for _, d := range found {
+			if other := known[d.Name]; other == nil {
+				known[d.Name] = d
+				domains = append(domains, d)
+			} else if err := other.Merge(d); err != nil {
+				return err
+			} else {
+				fmt.Fprintf(e.err, "stint: %s: the domain %q is in a file before it: taken together, as that service does with MERGE_DOMAIN_CONFIG\n", name, d.Name)
+			}
 		}
 	}
 	yaml, notes := envoyrules.Convert(domains, envoyrules.Options{Compatible: c.Compatible})
-	return writeImported(e, c.Dir, yaml, notes)
+	for _, n := range notes {
+		fmt.Fprintf(e.err, "stint: %v\n", n)
+	}
+	if err := writeImported(e, c.Dir, yaml); err != nil {
+		return err
+	}
+	return c.check(c.Dir, "rate_limit", yaml, 0)
 }
 
 // configFiles returns the files of a configuration in the order of their names.
@@ -145,19 +172,31 @@ func configFiles(path string) ([]string, error) {
 	return files, nil
 }
 
-// readDomain reads one file. The error names it.
-func readDomain(name string) (*envoyrules.Domain, error) {
+// readDomains reads what one file holds: a configuration, or objects of Kubernetes with
+// configurations in them. The error names it.
+func readDomains(e *env, name string) (all []*envoyrules.Domain, err error) {
 	data, err := readFile(name)
 	if err != nil {
 		return nil, err
 	}
-	root, err := rules.ReadYAML(data)
-	if err != nil {
-		return nil, &rules.Error{Name: name, Err: err}
+	texts := envoyrules.Split(data)
+	for i := 0; i < len(texts); i++ { // what a ConfigMap holds comes behind
+		root, err := rules.ReadYAML(texts[i])
+		if err != nil {
+			return nil, &rules.Error{Name: name, Err: err}
+		}
+		if o, ok := envoyrules.ObjectOf(root); ok {
+			if len(o.Data) == 0 {
+				fmt.Fprintf(e.err, "stint: %s:%d: a %s is passed over: it is no ConfigMap with data\n", name, o.Line, o.Kind)
+			}
+			texts = append(texts, o.Data...)
+			continue
+		}
+		d, err := envoyrules.Decode(name, root)
+		if err != nil {
+			return nil, &rules.Error{Name: name, Err: err}
+		}
+		all = append(all, d)
 	}
-	d, err := envoyrules.Decode(name, root)
-	if err != nil {
-		return nil, &rules.Error{Name: name, Err: err}
-	}
-	return d, nil
+	return all, nil
 }

@@ -93,7 +93,9 @@ func TestImportedCases(t *testing.T) {
 		{"what they do not take", question("shop", 1, "route=/api/7/pay/done/"), 9, "ok", ""},
 		{"stars in the middle, shared", question("shop", 2, "route=/v1/all/x"), 1, "ok 0/2", ""},
 		{"another value of those", question("shop", 1, "route=/v2/all/y"), 1, "over 0/2", ""},
-		{"0 requests", question("shop", 1, "banned=x"), 1, "over", ""},
+		{"0 requests", question("shop", 1, "banned=x"), 1, "over 0/1", "over"},
+		{"0 requests, beside a limit", question("shop", 1, "banned=y", "plan=z"), 3, "over 0/1, ok 2/5", "over, ok 5/5"},
+		{"that limit then", question("shop", 1, "plan=z"), 1, "ok 1/5", "ok 4/5"},
 		{"in shadow", question("shop", 1, "seen=x"), 3, "ok", ""},
 		{"unlimited, below another key", question("shop", 1000, "team=a,free=b"), 9, "ok unlimited", ""},
 	}

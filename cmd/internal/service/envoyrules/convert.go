@@ -46,6 +46,7 @@ type rule struct {
 	unless            []exception
 	key               []string
 	limit             string // a limit, or "unlimited" or "block"
+	never             bool   // no request passes, though each is counted
 	shadow            bool
 }
 
@@ -139,8 +140,9 @@ func attributeOf(key string, path []step) string {
 			n++
 		}
 	}
-	switch first, _, _ := strings.Cut(key, "."); first {
-	case "domain", "path", "host", "method", "ip", "header", "query", "cookie", "descriptor", "entry":
+	first, _, _ := strings.Cut(key, ".")
+	switch strings.ToLower(first) { // rules refuse PATH too: it looks like path
+	case "domain", "path", "host", "method", "ip", "header", "headers", "query", "cookie", "cookies", "descriptor", "entry":
 		key = "entry." + key
 	}
 	if n == 1 {
@@ -185,14 +187,17 @@ func (c *converter) limit(r *rule, l *limit) {
 	switch {
 	case l.unlimited:
 		r.limit = "unlimited"
-	case l.count == 0:
+	case l.count == 0 && !c.o.Compatible:
 		r.limit = "block"
 	default:
-		r.limit = fmt.Sprintf("%d/%ds", l.count, l.times*unitSeconds[l.unit])
+		if l.count == 0 { // a block would end the decision before the other limits count it
+			r.never, r.key = true, nil
+		}
+		r.limit = fmt.Sprintf("%d/%ds", max(l.count, 1), l.times*unitSeconds[l.unit])
 		if n, unit := l.times, map[string]string{"minute": "m", "hour": "h", "day": "d", "week": "w"}[l.unit]; unit != "" {
-			r.limit = fmt.Sprintf("%d/%d%s", l.count, n, unit)
+			r.limit = fmt.Sprintf("%d/%d%s", max(l.count, 1), n, unit)
 		} else if l.unit == "month" || l.unit == "year" {
-			r.limit = fmt.Sprintf("%d/%dd", l.count, l.times*unitSeconds[l.unit]/86400)
+			r.limit = fmt.Sprintf("%d/%dd", max(l.count, 1), l.times*unitSeconds[l.unit]/86400)
 		}
 		if c.o.Compatible {
 			r.limit += " fixed_window count_denied"
@@ -241,10 +246,15 @@ func (c *converter) differ(r *rule, d *descriptor) {
 	if r.shadow {
 		c.said["shadow"] = true
 	}
+	if r.never {
+		note("0 requests are a limit of 1 of which each takes 2: the status has this limit")
+	}
 	if r.limit == "block" {
 		note("0 requests are a block: the status has no limit and no time")
+	}
+	if d.limit.count == 0 && !d.limit.unlimited {
 		if c.replaced[d.limit.name] {
-			note("another limit replaces this one there; here the block denies all the same: take the rule out, or give it an unless")
+			note("another limit replaces this one there; here it denies all the same: take the rule out, or give it an unless")
 		}
 	}
 }

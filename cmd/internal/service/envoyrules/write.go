@@ -35,6 +35,9 @@ func (c *converter) write() []byte {
 		default:
 			fmt.Fprintf(&b, "    key: [%s]\n    limits: [%s]\n", list(r.key), quoted(r.limit))
 		}
+		if r.never {
+			b.WriteString("    cost: 2\n")
+		}
 		if r.shadow {
 			b.WriteString("    shadow: true\n")
 		}
