@@ -30,11 +30,17 @@ func PeerKey() Key {
 	}
 }
 
-// MetadataKey counts by the first value of a name, such as x-api-key. An empty
-// one is none. Clients choose it freely, unless something checks it before.
+// MetadataKey counts by the first value of a name, such as x-api-key, without the
+// blanks around it that HTTP/2 carries. An empty one is none. Clients choose it freely, unless something checks it before.
 func MetadataKey(name string) Key {
 	name = strings.ToLower(name)
-	return func(ctx context.Context, _ string) (string, bool) { return metadataValue(ctx, name) }
+	return func(ctx context.Context, _ string) (string, bool) {
+		value, _ := metadataValue(ctx, name)
+		if !strings.HasSuffix(name, "-bin") {
+			value = strings.Trim(value, " \t")
+		}
+		return value, value != ""
+	}
 }
 
 // MethodKey counts by the full method: one limit for all callers of each.

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"encoding/base64"
 	"net/http"
 	"net/url"
 	"strings"
@@ -15,7 +16,9 @@ import (
 // header that is also spelled with underscores or that Connection takes away, a
 // cookie in quotes, a path that routers take for another one. Rules would go by one
 // reading and the handler maybe by the other, so that a client could vary the first
-// and never be limited. What no rule looks at is not looked at here either.
+// and never be limited. What no rule looks at is not looked at here either, but for
+// a blank or a control character in the target, which no server should get. The
+// values of headers are for the policy to look at: it knows them from all callers.
 //
 // The zero value is ready. An Ambiguous may be used from many goroutines at
 // once. Price: nothing where rules look at no header, cookie or parameter; else
@@ -25,6 +28,9 @@ type Ambiguous struct{ known atomic.Pointer[looked] }
 // Check returns a [policy.RequestError] for a request that rules cannot decide
 // about, and nil for all others. query is the query as it was sent.
 func (a *Ambiguous) Check(rules *policy.Rules, header http.Header, query string) error {
+	if hasBlank(query) {
+		return &policy.RequestError{Attribute: "query", Reason: blankReason}
+	}
 	l := a.of(rules)
 	if attribute, reason := l.headerFault(header); reason != "" {
 		return &policy.RequestError{Attribute: attribute, Reason: reason}
@@ -48,16 +54,33 @@ func (a *Ambiguous) Check(rules *policy.Rules, header http.Header, query string)
 // a handler of /files/*; or it encodes a letter, digit or one of -._~, which some
 // decode before they look for the handler and some do not. raw is the path as it was
 // sent; what follows ? is cut off. Leave CheckPath out where the handler gets the
-// clean path, not this one.
+// clean path, not this one. A blank or a control character is at fault whether or not
+// rules look at the path.
 func (a *Ambiguous) CheckPath(rules *policy.Rules, raw string) error {
+	raw, _, _ = strings.Cut(raw, "?")
+	if hasBlank(raw) {
+		return &policy.RequestError{Attribute: "path", Reason: blankReason}
+	}
 	if !a.of(rules).path {
 		return nil
 	}
-	raw, _, _ = strings.Cut(raw, "?")
 	if reason := pathFault(raw); reason != "" {
 		return &policy.RequestError{Attribute: "path", Reason: reason}
 	}
 	return nil
+}
+
+// blankReason is for a target that would end at a blank: HTTP/2 carries it, and in the
+// request line of HTTP/1.1 what follows is the version.
+const blankReason = "a blank or a control character, which must be encoded"
+
+func hasBlank(target string) bool {
+	for i := range len(target) {
+		if c := target[i]; c <= ' ' || c == 0x7f {
+			return true
+		}
+	}
+	return false
 }
 
 // of returns what these rules look at.
@@ -144,8 +167,13 @@ func encodesUnreserved(segment string) bool {
 // spelling, or that Connection names.
 func (l *looked) headerFault(header http.Header) (attribute, reason string) {
 	for _, name := range l.headers {
-		if len(header[name]) > 1 {
+		switch lines := header[name]; {
+		case len(lines) > 1:
 			return "header." + strings.ToLower(name), "it comes more than once"
+		case len(lines) == 1 && strings.HasSuffix(name, "-Bin"):
+			if _, err := base64.RawStdEncoding.Strict().DecodeString(lines[0]); err != nil {
+				return "header." + strings.ToLower(name), "want bytes in base64, without padding, as gRPC has them"
+			}
 		}
 	}
 	if len(l.headers) > 0 {
@@ -221,6 +249,11 @@ const mostPairs = 1000
 func (l *looked) queryFault(query string) (attribute, reason string) {
 	if strings.ContainsAny(query, ";#") {
 		return "query." + l.queries[0], "a semicolon or # in the query, which some servers take for a separator"
+	}
+	for i := range len(query) {
+		if query[i] >= utf8.RuneSelf { // Python ends the target at a no-break space
+			return "query." + l.queries[0], "what is not ASCII in the query, which must be encoded"
+		}
 	}
 	if strings.Count(query, "&") >= mostPairs {
 		return "query." + l.queries[0], "more than 1000 parameters"

@@ -67,18 +67,21 @@ func (t *prefixTexts) text(p netip.Prefix) string {
 	return text
 }
 
-// HeaderKey keys requests by the first line of a header, such as an API key. An
-// empty one counts as none.
+// HeaderKey keys requests by the first line of a header, such as an API key, without
+// the blanks around it that HTTP/2 carries. An empty one counts as none.
 //
 // A client can send what it likes: put this behind what checks the key, or add
-// a limit by address in front.
+// a limit by address in front. Requests that servers may read in another way, such
+// as those with a second line, are refused under a policy; see [Ambiguous].
 func HeaderKey(name string) Key {
 	name = http.CanonicalHeaderKey(name)
 	return func(r *http.Request) (string, bool) {
-		if lines := r.Header[name]; len(lines) > 0 && lines[0] != "" {
-			return lines[0], true
+		lines := r.Header[name]
+		if len(lines) == 0 {
+			return "", false
 		}
-		return "", false
+		value := trimSpace(lines[0])
+		return value, value != ""
 	}
 }
 

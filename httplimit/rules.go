@@ -99,10 +99,16 @@ func (g *policyGuard) decide(p *policy.Policy, c *call, cost int64) (id stint.Re
 	if err := g.plain.Check(p.Rules(), c.request.Header, c.request.URL.RawQuery); err != nil {
 		return "", 0, err
 	}
-	if !c.redirects {
-		if err := g.plain.CheckPath(p.Rules(), sentPath(c.request.URL)); err != nil {
+	if strings.ContainsFunc(c.request.Method, func(c rune) bool { return c > 0x7f || !isTokenByte(byte(c)) }) {
+		return "", 0, &policy.RequestError{Attribute: "method", Reason: "no word of letters, digits and hyphens"}
+	}
+	switch path := sentPath(c.request.URL); {
+	case !c.redirects:
+		if err := g.plain.CheckPath(p.Rules(), path); err != nil {
 			return "", 0, err
 		}
+	case hasBlank(path):
+		return "", 0, &policy.RequestError{Attribute: "path", Reason: blankReason}
 	}
 	var began time.Time
 	if g.o.OnDecision != nil {

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/stint-dev/stint"
@@ -23,6 +24,11 @@ func Compile(file *rulesfile.File) *Rules {
 	var item []int32
 	for i, one := range r.rules {
 		r.path, r.host = r.path || one.reads("path"), r.host || one.reads("host")
+		for name := range one.attributes {
+			if strings.HasPrefix(name, "header.") && name != "header.host" && !slices.Contains(r.headers, name) {
+				r.headers = append(r.headers, name)
+			}
+		}
 		conditions := one.match
 		if conditions == nil {
 			conditions = []match.Conjunction{nil}

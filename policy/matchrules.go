@@ -86,9 +86,13 @@ func (p *Policy) matchMore(attrs Attributes, cost int64, r *Result) error {
 	return nil
 }
 
-// ready cleans the path and the host, each if any rule looks at it.
+// ready cleans the path and the host, each if any rule looks at it, and finds headers
+// that rules look at and servers read in different ways.
 func (r *Rules) ready(q *match.Request) error {
 	if attribute, reason := q.Clean(r.path, r.host); reason != "" {
+		return &RequestError{attribute, reason}
+	}
+	if attribute, reason := q.HeaderFault(r.headers); reason != "" {
 		return &RequestError{attribute, reason}
 	}
 	if r.foldPath {

@@ -23,9 +23,10 @@ type Rules struct {
 
 	file *rulesfile.File
 
-	path     bool // whether any rule looks at the path
-	host     bool // whether any rule looks at the host
-	foldPath bool // whether upper and lower case in it are the same
+	path     bool     // whether any rule looks at the path
+	host     bool     // whether any rule looks at the host
+	foldPath bool     // whether upper and lower case in it are the same
+	headers  []string // that rules look at, as attributes
 }
 
 // A rule is one entry of the file. What every request looks at comes first, so

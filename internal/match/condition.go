@@ -146,6 +146,8 @@ func (c *Condition) Add(text string) (reason, hint string) {
 			return "no host", "a name without port or scheme, such as api.example.com or *.example.com"
 		}
 		text = strings.ToLower(text)
+	case Authorization:
+		text = credentials(text)
 	}
 	g := parseGlob(text)
 	if !g.literal() {

@@ -18,6 +18,7 @@ const (
 	Host
 	Path
 	IP
+	Authorization
 )
 
 // An Attribute is the name of one, and how it is read.
@@ -37,6 +38,8 @@ func AttributeOf(name string) Attribute {
 		return Attribute{"path", Path}
 	case "ip":
 		return Attribute{"ip", IP}
+	case authorization:
+		return Attribute{authorization, Authorization}
 	}
 	return Attribute{name, Plain}
 }
@@ -90,6 +93,19 @@ func (q *Request) Clean(path, host bool) (attribute, reason string) {
 	return "", ""
 }
 
+// HeaderFault is HeaderFault of the first of these attributes, header.NAME, that is
+// at fault.
+func (q *Request) HeaderFault(attributes []string) (attribute, reason string) {
+	for _, attribute := range attributes {
+		if v, ok := q.Attrs.Attribute(attribute); ok {
+			if reason := HeaderFault(attribute, v); reason != "" {
+				return attribute, reason
+			}
+		}
+	}
+	return "", ""
+}
+
 // FoldPath makes no difference between upper and lower case in the clean path. It
 // returns a reason for a path that servers which ignore case read in different ways.
 func (q *Request) FoldPath() (reason string) {
@@ -113,6 +129,9 @@ func (q *Request) Value(a Attribute) (string, bool) {
 	case Method:
 		v, ok := q.Attrs.Attribute(a.Name)
 		return strings.ToUpper(v), ok
+	case Authorization:
+		v, ok := q.Attrs.Attribute(a.Name)
+		return credentials(v), ok
 	}
 	addr, ok := q.Addr()
 	if ok && addr.Is4() && len(q.ipRaw) <= len("255.255.255.255") {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -22,6 +24,8 @@ const (
 	errTunnel   = fault("CONNECT asks for a tunnel, which does not pass")
 	errTarget   = fault("the target of the request is neither a path nor an http URL")
 	errFragment = fault("the target of the request has a #, which is not sent")
+	errBlank    = fault("the target of the request has a blank or a control character, which must be encoded")
+	errMethod   = fault("the method is no word")
 	errHost     = fault("Host is neither a name nor an address")
 	errNoHost   = fault("Host is missing, and decides about this request")
 	errPath     = fault("the path leads out of what is served here")
@@ -42,6 +46,10 @@ func (h *Handler) clean(rules *policy.Rules, r *http.Request) (*http.Request, er
 		return nil, errTarget
 	case strings.IndexByte(r.RequestURI, '#') >= 0:
 		return nil, errFragment
+	case strings.ContainsFunc(r.RequestURI, func(c rune) bool { return c <= ' ' || c == 0x7f }): // HTTP/2 carries it
+		return nil, errBlank
+	case !httpguts.ValidHeaderFieldName(r.Method): // it is a token, too
+		return nil, errMethod
 	}
 	host, err := cleanHost(r.Host)
 	if err != nil {

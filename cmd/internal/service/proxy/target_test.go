@@ -12,9 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
-
 	"github.com/stint-dev/stint/httplimit"
 
 	"github.com/stint-dev/stint/cmd/internal/service/proxy"
@@ -141,44 +138,6 @@ func TestTargets(t *testing.T) {
 		if got := test.front.raw(t, request+"\r\nConnection: close\r\n\r\n"); got != test.want {
 			t.Errorf("%q: %q, want %q", test.request, got, test.want)
 		}
-	}
-}
-
-// TestOpaqueOverHTTP2 sends a :path that is no path.
-func TestOpaqueOverHTTP2(t *testing.T) {
-	f := start(t, behind(t), 0, yaml(t, blocks), httplimit.ClientIP{})
-	for path, want := range map[string]string{"/": "200", "/login": "403", "a:http://h/login": "400", "a:b:/login": "400", "*": "400"} {
-		conn, err := net.Dial("tcp", f.address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprint(conn, http2.ClientPreface)
-		framer := http2.NewFramer(conn, conn)
-		framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-		var block strings.Builder
-		headers := hpack.NewEncoder(&block)
-		for _, field := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":authority", "h"}, {":path", path}} {
-			_ = headers.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}) // into memory
-		}
-		if err := framer.WriteSettings(); err != nil {
-			t.Fatal(err)
-		}
-		if err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte(block.String()), EndStream: true, EndHeaders: true}); err != nil {
-			t.Fatal(err)
-		}
-		for {
-			frame, err := framer.ReadFrame()
-			if err != nil {
-				t.Fatalf("%s: %v", path, err)
-			}
-			if answer, ok := frame.(*http2.MetaHeadersFrame); ok {
-				if got := answer.PseudoValue("status"); got != want {
-					t.Errorf("%s: %s, want %s", path, got, want)
-				}
-				break
-			}
-		}
-		_ = conn.Close() // the answer has come
 	}
 }
 

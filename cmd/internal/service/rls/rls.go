@@ -186,6 +186,11 @@ func (s *Service) read(p *policy.Policy, req *pb.RateLimitRequest, operator bool
 		if n := len(d.GetEntries()); n > MaxEntries {
 			return invalid("descriptors[%d].entries: %d of them: at most %d", i, n, MaxEntries)
 		}
+		for k, e := range d.GetEntries() {
+			if v := e.GetValue(); v != strings.Trim(v, " \t") { // of a header, which the server behind gets without
+				return &fault{reason: fmt.Sprintf("descriptors[%d].entries[%d].value: blanks around it", i, k), denies: true, at: i}
+			}
+		}
 		c.descriptors[i] = descriptor{req.GetDomain(), d.GetEntries()}
 		q := policy.Request{Attributes: &c.descriptors[i], Cost: max(int64(req.GetHitsAddend()), 1)}
 		if own := d.GetHitsAddend(); own != nil {

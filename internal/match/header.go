@@ -1,0 +1,58 @@
+package match
+
+import (
+	"encoding/base64"
+	"strings"
+)
+
+// HeaderFault returns why servers read the value of a header, given as the attribute
+// header.NAME, in different ways; else "". Blanks around a value are none of it, but
+// HTTP/2 carries them: some servers keep them, and HTTP/1.1 takes them away. Beyond
+// ASCII, some read Latin-1, some UTF-8, and some take a no-break space for a blank.
+func HeaderFault(attribute, value string) (reason string) {
+	if value == "" || strings.HasSuffix(attribute, "-bin") { // of gRPC: bytes, which come encoded
+		return ""
+	}
+	if value[0] == ' ' || value[len(value)-1] == ' ' {
+		return "blanks around its value, which some servers take away"
+	}
+	for i := range len(value) {
+		if c := value[i]; c < ' ' || c >= 0x7f {
+			return "its value has a control character or what is not ASCII"
+		}
+	}
+	if attribute == authorization {
+		return credentialsFault(value)
+	}
+	return ""
+}
+
+const authorization = "header.authorization"
+
+// credentialsFault returns why servers read credentials in different ways: many look
+// for the last word only, and decode base64 with whatever lies in it.
+func credentialsFault(value string) (reason string) {
+	scheme, rest, _ := strings.Cut(value, " ")
+	switch {
+	case strings.HasPrefix(rest, " "):
+		return "more than one blank after the scheme"
+	case strings.EqualFold(scheme, "Bearer") && strings.ContainsAny(rest, " ,"):
+		return "want Bearer and one token, without blanks and commas in it"
+	case strings.EqualFold(scheme, "Basic"):
+		if _, err := base64.StdEncoding.Strict().DecodeString(rest); err != nil {
+			return "want Basic and credentials in base64, with its padding"
+		}
+	}
+	return ""
+}
+
+// credentials returns Authorization with Basic and Bearer written so: in a scheme
+// upper and lower case are the same.
+func credentials(value string) string {
+	for _, scheme := range [...]string{"Basic ", "Bearer "} {
+		if n := len(scheme); len(value) >= n && value[:n] != scheme && strings.EqualFold(value[:n], scheme) {
+			return scheme + value[n:]
+		}
+	}
+	return value
+}
