@@ -13,7 +13,8 @@
 // # Guarantees
 //
 // Every call is answered as soon as the shared store has failed it; how soon
-// that is, is for that store to bound. A call is charged to the shared store at
+// that is, is for that store to bound. One of package redisstore has failed a call when
+// three quarters of the time are up that its context leaves. A call is charged to the shared store at
 // most once: one that may have been charged there ([stint.ErrAmbiguous]) is
 // decided locally and not owed.
 //

@@ -265,7 +265,8 @@ func (r *Result) requests(e *RuleResult) int64 {
 }
 
 // shadows decides for the rules in shadow, each by itself. What the others
-// have denied will not happen, and so is not charged here either.
+// have denied will not happen, and so is not charged here either. A store that has
+// failed the request is not asked for it again: the caller's time is limited.
 func (p *Policy) shadows(ctx context.Context, a operation, r *Result) {
 	if !r.Decision.Allowed {
 		a = operation{op: meter.OpPeek}
@@ -278,6 +279,10 @@ func (p *Policy) shadows(ctx context.Context, a operation, r *Result) {
 }
 
 func (p *Policy) shadow(ctx context.Context, a operation, r *Result, h *ruleMatch) {
+	if r.StoreError != nil {
+		r.shadowed(h, r.StoreError)
+		return
+	}
 	cost := r.cost
 	if r.several {
 		cost = h.part.cost()
@@ -298,6 +303,11 @@ func (p *Policy) shadow(ctx context.Context, a operation, r *Result, h *ruleMatc
 		}
 	}
 	h.charged(false, a, &d)
+	r.shadowed(h, err)
+}
+
+// shadowed notes what has become of a rule in shadow.
+func (r *Result) shadowed(h *ruleMatch, err error) {
 	for k := range h.plan.ruleLimits {
 		e := &r.Rules[h.first+k]
 		if err != nil {

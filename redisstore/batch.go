@@ -135,8 +135,14 @@ func (s *Store) batched(ctx context.Context, long bool, entries int64, keys, arg
 	return s.awaitReply(ctx, r)
 }
 
-// awaitReply waits for a request's answer.
+// awaitReply waits for a request's answer. Those with which it is sent wait as long as they
+// may, whatever its caller's deadline.
 func (s *Store) awaitReply(ctx context.Context, r *pendingCall) (any, error) {
+	if by := s.until(ctx); by.Before(r.by) {
+		var cancel context.CancelFunc
+		ctx, cancel = s.by(ctx, by)
+		defer cancel()
+	}
 	select {
 	case <-r.done:
 	case <-ctx.Done(): // the goroutine that has r finishes it

@@ -283,7 +283,7 @@ func TestRequestDeadline(t *testing.T) {
 		}
 	}
 	driver.slow = time.Hour // and it ends then
-	hurry := open(t, "", redisstore.Options{Driver: driver, Timeout: 25 * time.Millisecond})
+	hurry := open(t, "", redisstore.Options{Driver: driver, Timeout: 15 * time.Millisecond})
 	defer hurry.Close()
 	for i := range layers {
 		layers[i].Bound = bind(t, hurry, "1/1h")
@@ -291,5 +291,5 @@ func TestRequestDeadline(t *testing.T) {
 	if _, err := hurry.Decide(ctx, meter.OpTake, layers, 1); !errors.Is(err, stint.ErrAmbiguous) && !errors.Is(err, redisstore.ErrNotExecuted) {
 		t.Errorf("a driver that does not answer: %v", err)
 	}
-	shows(t, "one request waits for Redis", "25 ms, all its calls together")
+	shows(t, "one request waits for Redis", "15 ms, all its calls together")
 }

@@ -228,7 +228,7 @@ func (r *trial) used() (sum int64) {
 // judge holds the trial to what is promised. Lossy is for a server that forgot.
 func (r *trial) judge(lossy bool) {
 	r.Helper()
-	if slowest := r.slowest.Load(); slowest > patience { // of 25 ms, and what else runs here
+	if slowest := r.slowest.Load(); slowest > patience { // of 15 ms, and what else runs here
 		r.Errorf("a call took %v", slowest)
 	}
 	if r.goroutines > 100 && !r.crowded {

@@ -159,7 +159,7 @@ func (ls *leases) take(ctx context.Context, key string, cost int64, h *localChar
 // operation's deadline.
 func (m *modes) awaitShared(ctx context.Context, answered chan struct{}, h *localCharge) error {
 	if h.deadline.IsZero() {
-		h.deadline = time.Now().Add(m.store.timeout)
+		h.deadline = m.store.until(ctx)
 	}
 	within, cancel := context.WithDeadline(ctx, h.deadline)
 	defer cancel()

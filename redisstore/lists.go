@@ -105,7 +105,7 @@ func (s *Store) readLists(ctx context.Context, parts []part) error {
 		case <-within.Done():
 			err := s.where(n, fmt.Errorf("%w: waiting for the record of limits: %w", ErrNotExecuted, within.Err()))
 			s.tally.ended(err)
-			s.ended(n, healthAfter(within.Value(callerKey{}).(context.Context), err), slot, err)
+			s.ended(n, healthAfter(ctx, err), slot, err)
 			return err
 		}
 	}

@@ -190,7 +190,7 @@ func (s *Store) countCells(digits string, denied stint.LimitSet) {
 // evalCells runs the script with cells beside the states, and without them in a
 // slot that is moving: there, keys and cells are not in one place.
 func (s *Store) evalCells(ctx context.Context, parts []part, keys, args []string) (reply any, cells string, err error) {
-	by := time.Now().Add(s.timeout)
+	by := s.until(ctx)
 	allKeys, allArgs := s.withCells(parts, keys, args)
 	reply, err = s.evalBy(ctx, by, allKeys, s.clock(allArgs))
 	if word(err) == "TRYAGAIN" {

@@ -58,8 +58,9 @@ type Options struct {
 	// quarter of what all logs and parts of one request may hold together. The
 	// default value is 10,000.
 	MaxLog int64
-	// Timeout is how long an operation may take; a context may make it less.
-	// The default value is 25 ms.
+	// Timeout is how long an operation may take. Where the context ends sooner, an
+	// operation has three quarters of the time until then: the rest is for who
+	// decides without the store. The default value is 15 ms.
 	Timeout time.Duration
 	// NewKeys is how many keys a second this store may create in Redis, and how
 	// many at once. Beyond that, new keys share overflow keys, and existing keys
@@ -143,7 +144,7 @@ func New(o Options) (*Store, error) {
 		o.MaxLog = 10_000
 	}
 	if o.Timeout <= 0 {
-		o.Timeout = 25 * time.Millisecond
+		o.Timeout = 15 * time.Millisecond
 	}
 	byRoom := false
 	switch {

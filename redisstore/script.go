@@ -48,26 +48,39 @@ func assemble(parts ...string) (source, sha string) {
 
 // eval runs the script, by its text where it is not loaded: then it had not run.
 func (s *Store) eval(ctx context.Context, keys, args []string) (any, error) {
-	return s.evalBy(ctx, time.Now().Add(s.timeout), keys, args)
+	return s.evalBy(ctx, s.until(ctx), keys, args)
 }
 
-// callerKey is of the context that a request came with, in that of its calls.
-type callerKey struct{}
+// boundedKey marks a context of calls whose deadline [Store.until] has said: no part of
+// it is kept from them again.
+type boundedKey struct{}
+
+// until returns when the calls of a request that comes now have to be back: after the
+// store's deadline, or when three quarters of the time are up that its caller waits.
+// The rest is for who decides without the store.
+func (s *Store) until(ctx context.Context) time.Time {
+	now := time.Now()
+	end, ok := ctx.Deadline()
+	if !ok {
+		return now.Add(s.timeout)
+	}
+	left := end.Sub(now)
+	if ctx.Value(boundedKey{}) != nil && left < s.timeout {
+		return end
+	}
+	return now.Add(min(s.timeout, left-left/4))
+}
 
 // within returns a context for a request that may take several calls: all of them
 // together have the time that one has.
 func (s *Store) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	return s.by(ctx, time.Now().Add(s.timeout))
+	return s.by(ctx, s.until(ctx))
 }
 
 // by is within with a deadline.
 func (s *Store) by(ctx context.Context, deadline time.Time) (context.Context, context.CancelFunc) {
-	caller, ok := ctx.Value(callerKey{}).(context.Context)
-	if !ok {
-		caller = ctx
-	}
 	within, cancel := context.WithDeadline(ctx, deadline)
-	return context.WithValue(within, callerKey{}, caller), cancel
+	return context.WithValue(within, boundedKey{}, true), cancel
 }
 
 // by returns when a stretch that begins now ends.
@@ -81,22 +94,18 @@ func (s *Store) evalBy(ctx context.Context, deadline time.Time, keys, args []str
 	if wrong := s.misfit.Load(); wrong != nil {
 		return nil, *wrong
 	}
-	caller := ctx
-	if of, ok := ctx.Value(callerKey{}).(context.Context); ok {
-		caller = of
-	}
 	within, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	reply, err := s.callThroughBreaker(caller, within, keys, args)
+	reply, err := s.callThroughBreaker(within, keys, args)
 	switch word(err) {
 	case "READONLY": // of what was the master: the driver may know better by now
-		reply, err = s.callThroughBreaker(caller, within, keys, args)
+		reply, err = s.callThroughBreaker(within, keys, args)
 	case "TRYAGAIN": // of a slot that is moving: some of the keys are here, some there
 		select {
 		case <-time.After(2 * time.Millisecond):
 		case <-within.Done():
 		}
-		reply, err = s.callThroughBreaker(caller, within, keys, args)
+		reply, err = s.callThroughBreaker(within, keys, args)
 	}
 	if err == nil && !s.tagged.Load() && s.tagged.CompareAndSwap(false, true) {
 		s.watchTags(s.checkTags(within))
@@ -130,6 +139,7 @@ const (
 	mostDirect = 512         // calls on their way at once, beyond which a library's queue may be full
 	mostCalls  = 16384       // on their way at once, with those that were left behind
 	patience   = time.Second // for what is left behind: connections take longer than calls
+	slowPart   = 4           // of the deadline, one part without an answer is slow, whoever set it
 )
 
 // A callResult is what came of a call.
@@ -149,15 +159,15 @@ func (s *Store) region(key string) uint16 {
 
 // callThroughBreaker makes a call in front of which the breaker of the keys' node stands. Its
 // answer comes when ctx ends at the latest. [Stats] counts how it ended.
-func (s *Store) callThroughBreaker(parent, ctx context.Context, keys, args []string) (any, error) {
-	value, err := s.callLimited(parent, ctx, keys, args)
+func (s *Store) callThroughBreaker(ctx context.Context, keys, args []string) (any, error) {
+	value, err := s.callLimited(ctx, keys, args)
 	s.tally.ended(err)
 	return value, err
 }
 
 // callLimited makes a call if its time is not up, the breaker lets it in, and there
 // is room.
-func (s *Store) callLimited(parent, ctx context.Context, keys, args []string) (any, error) {
+func (s *Store) callLimited(ctx context.Context, keys, args []string) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotExecuted, err)
 	}
@@ -167,8 +177,6 @@ func (s *Store) callLimited(parent, ctx context.Context, keys, args []string) (a
 		return nil, n.unavailable()
 	}
 	begun := s.since()
-	by, _ := ctx.Deadline() // there always is one
-	hurried := time.Until(by) < s.timeout/2
 	calls := s.calls.Add(1)
 	if calls > mostCalls {
 		s.calls.Add(-1)
@@ -186,11 +194,7 @@ func (s *Store) callLimited(parent, ctx context.Context, keys, args []string) (a
 	s.tally.lasted(took)
 	n.calls.Add(1)
 	n.took.Add(int64(took))
-	h := healthAfter(parent, r.err)
-	if h == healthBad && hurried && word(r.err) == "" { // other calls of its request have used up the time
-		h = healthUnknown
-	}
-	s.ended(n, h, slot, r.err)
+	s.ended(n, s.healthOf(r.err, took), slot, r.err)
 	return r.value, r.err
 }
 
@@ -461,6 +465,17 @@ func word(err error) string {
 		return "ERR"
 	}
 	return word
+}
+
+// healthOf returns what a request's call says about the server. One that was not waited for
+// until the deadline, or for too short a time to tell, says nothing: its caller has gone, is
+// in a great hurry, or has used up the time for calls before it.
+func (s *Store) healthOf(err error, waited time.Duration) health {
+	var late interface{ Timeout() bool } // context.DeadlineExceeded, or a driver's
+	if errors.Is(err, context.Canceled) || errors.As(err, &late) && late.Timeout() && waited < s.timeout/slowPart {
+		return healthUnknown
+	}
+	return healthAfter(context.Background(), err)
 }
 
 // healthAfter returns what a call's error says about the server. A server that answers is

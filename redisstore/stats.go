@@ -92,7 +92,7 @@ func (Durations) Bounds() [11]time.Duration { return tookBounds }
 var tookBounds = [11]time.Duration{
 	100 * time.Microsecond, 200 * time.Microsecond, 500 * time.Microsecond,
 	time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond,
-	10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, time.Second,
+	10 * time.Millisecond, 15 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, time.Second,
 }
 
 // Stats returns what the store is doing now, and has done. Numbers that change

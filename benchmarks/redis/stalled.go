@@ -78,7 +78,7 @@ func (f *figures) stallTable(r stalled, err error) error {
 		{"from the end of the stall to a decision by Redis, ms", number(ms(r.backIn))},
 	})
 	fmt.Fprintf(f.out, "\nA redis-server is stopped (SIGSTOP) and goes on (SIGCONT). In front of it is a store with the defaults, "+
-		"a deadline of 25 ms among them, and package fallback. Each caller pauses 1 ms between calls, so that local decisions do not keep the cores busy: "+
+		"a deadline of 15 ms among them, and package fallback. Each caller pauses 1 ms between calls, so that local decisions do not keep the cores busy: "+
 		"this is about how long a call takes, not about how many there could be. While the breaker is open no call of a caller is sent: "+
 		"the server is tried beside them.\n")
 	f.atMost(30, slowest, " ms", "a stall: the slowest call before the breaker opens")

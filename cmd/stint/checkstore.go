@@ -19,7 +19,7 @@ type checkStoreCmd struct {
 	Store    string        `hidden:"" env:"STINT_STORE"`
 	Samples  int           `default:"200" placeholder:"N" help:"How many pings and decisions are timed (${default})."`
 	Timeout  time.Duration `default:"2s" help:"How long one operation may take (${default})."`
-	Deadline time.Duration `default:"25ms" help:"Warn if decisions take longer than stint serve allows (${default})."`
+	Deadline time.Duration `default:"15ms" help:"Warn if decisions take longer than stint serve allows (${default})."`
 	Prefix   string        `name:"store-prefix" env:"STINT_STORE_PREFIX" placeholder:"NAME" default:"stint" help:"The prefix of the processes' keys (${default})."`
 	JSON     bool          `name:"json" help:"Write JSON."`
 }

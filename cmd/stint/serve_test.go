@@ -73,7 +73,7 @@ func TestServeRefuses(t *testing.T) {
 		{"-c DIR/good.yaml --nodes=-1", 2, "--nodes: -1: at least 1\n"},
 		{"-c DIR/good.yaml --store-prefix fleet{1}", 2, "--store-prefix: \"fleet{1}\": no braces, which mark the slot of a cluster\n"},
 		{"-c DIR/good.yaml --store-timeout 0s", 2, "--store-timeout: 0s: longer than 0s, and 5s at most\n"},
-		{"-c DIR/good.yaml --store-timeout=-25ms", 2, "--store-timeout: -25ms: longer than 0s, and 5s at most\n"},
+		{"-c DIR/good.yaml --store-timeout=-15ms", 2, "--store-timeout: -15ms: longer than 0s, and 5s at most\n"},
 		{"-c DIR/good.yaml --store-timeout 5001ms", 2, "--store-timeout: 5.001s: longer than 0s, and 5s at most\n"},
 		{"-c DIR/good.yaml --secret-file " + writeFile(t, dir+"/secret", "short\n"), 1, "--secret-file: DIR/secret: a secret of 5 bytes: at least 16, such as openssl rand -hex 32 makes\n"},
 		{"-c DIR/good.yaml --http 0.0.0.0:0", 2, "--http: 0.0.0.0:0 can be reached from other machines: give --tls-cert and --tls-key, or --token-file; or listen on 127.0.0.1\n"},
@@ -116,7 +116,7 @@ type serving struct {
 	scheme  string
 }
 
-// storePatience gives a store more time than the 25 ms that it has unless it is
+// storePatience gives a store more time than the 15 ms that it has unless it is
 // said: that is for a test to say which is about them.
 const storePatience = "STINT_STORE_TIMEOUT=5s"
 

@@ -471,7 +471,7 @@ func TestServeStoreFlags(t *testing.T) {
 	if n := one.metric("stint_store_denials_cached_total"); n != "2" {
 		t.Errorf("%q denials without a call, want 2 of 3", n)
 	}
-	if answer, err := redis.command("CLIENT PAUSE 300 ALL"); err != nil || answer != "+OK" { // more than the 25 ms of others
+	if answer, err := redis.command("CLIENT PAUSE 300 ALL"); err != nil || answer != "+OK" { // more than the 15 ms of others
 		t.Fatalf("%s %v", answer, err)
 	}
 	if got := one.check("/closed"); got != http.StatusOK {

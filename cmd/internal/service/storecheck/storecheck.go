@@ -26,7 +26,7 @@ type Options struct {
 	// Timeout is how long one operation may take. The default value is 2 s.
 	Timeout time.Duration
 	// Deadline is how long an operation may take where limits are kept in the
-	// server: what comes near is warned of. The default value is 25 ms.
+	// server: what comes near is warned of. The default value is 15 ms.
 	Deadline time.Duration
 	// Prefix is what the keys of the processes begin with. The default value is
 	// "stint".
@@ -69,7 +69,7 @@ func Run(ctx context.Context, client rueidis.Client, o Options) *Report {
 		o.Timeout = 2 * time.Second
 	}
 	if o.Deadline <= 0 {
-		o.Deadline = 25 * time.Millisecond
+		o.Deadline = 15 * time.Millisecond
 	}
 	r := &Report{Samples: o.Samples}
 	for address, node := range client.Nodes() {

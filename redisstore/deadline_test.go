@@ -1,0 +1,117 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/fallback"
+	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/redisstore"
+)
+
+// A silent driver answers no call of a script that is loaded.
+type silent struct{ canned }
+
+func (*silent) Eval(context.Context, string, []string, []string) (any, error) { return []any{}, nil }
+
+// TestCallersDeadline has callers who leave before the store's deadline while the server
+// does not answer: whoever decides without the store does so while they are still there.
+// Those who leave by themselves, or wait for next to nothing, say nothing of the server.
+func TestCallersDeadline(t *testing.T) {
+	for name, front := range map[string]func(t *testing.T, shared *redisstore.Store) func(context.Context) (bool, error){
+		"local":         inFront(fallback.Local),
+		"open":          inFront(fallback.Open),
+		"closed":        inFront(fallback.Closed),
+		"policy local":  byRules("local"),
+		"policy open":   byRules("open"),
+		"policy closed": byRules("closed"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				driver := &silent{}
+				driver.answer.Store(&cannedAnswer{after: time.Hour})
+				shared, err := redisstore.New(redisstore.Options{Driver: driver, Timeout: time.Second})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ask := front(t, shared)
+				hasty := func(d time.Duration) (passed bool, err error, left time.Duration) {
+					ctx, cancel := context.WithTimeout(t.Context(), d)
+					defer cancel()
+					passed, err = ask(ctx)
+					end, _ := ctx.Deadline()
+					return passed, err, time.Until(end)
+				}
+				for range 10 {
+					if _, err, left := hasty(200 * time.Millisecond); err != nil || left != 50*time.Millisecond {
+						t.Fatalf("a caller of 200 ms: %v, %v before it leaves; want 50 ms", err, left)
+					}
+					gone, leave := context.WithCancel(t.Context())
+					time.AfterFunc(500*time.Millisecond, leave)
+					if _, err := ask(gone); !errors.Is(err, context.Canceled) {
+						t.Fatalf("a caller that has gone: %v", err)
+					}
+				}
+				if open := shared.Stats().Open; open != 0 {
+					t.Fatal("callers that could not have had an answer have opened the breaker")
+				}
+				for i := range 10 {
+					passed, err, left := hasty(800 * time.Millisecond)
+					if err != nil || left < 200*time.Millisecond || left > 200*time.Millisecond && i < 3 {
+						t.Errorf("a caller of 800 ms: %v, %v before it leaves; want 200 ms", err, left)
+					}
+					if closed := name == "closed" || name == "policy closed"; passed && closed {
+						t.Error("passed, although the store is away and the rule is closed")
+					}
+				}
+				if open := shared.Stats().Open; open != 1 {
+					t.Error("the breaker is closed")
+				}
+				if err := shared.Close(); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(time.Minute) // for the calls that were left behind
+			})
+		})
+	}
+}
+
+func inFront(mode fallback.Mode) func(*testing.T, *redisstore.Store) func(context.Context) (bool, error) {
+	return func(t *testing.T, shared *redisstore.Store) func(context.Context) (bool, error) {
+		front := fallback.New(shared, fallback.Options{Mode: mode})
+		t.Cleanup(func() { _ = front.Close() })
+		limit, err := front.Bind("test", stint.PerHour(100))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func(ctx context.Context) (bool, error) { return limit.Allow(ctx, "key", 1) }
+	}
+}
+
+// byRules has two rules beside the one that decides: they are in shadow, and their calls
+// come after its own.
+func byRules(failure string) func(*testing.T, *redisstore.Store) func(context.Context) (bool, error) {
+	return func(t *testing.T, shared *redisstore.Store) func(context.Context) (bool, error) {
+		rules, err := policy.Parse([]byte(`{"attributes": ["user"], "rules": [
+			{"name": "one", "key": ["user"], "limits": "100/h", "on_store_failure": "` + failure + `"},
+			{"name": "two", "key": ["user"], "limits": "100/h", "shadow": true},
+			{"name": "three", "key": ["user"], "limits": "100/h", "shadow": true}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := policy.New(shared, rules, policy.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Close)
+		return func(ctx context.Context) (bool, error) {
+			var r policy.Result
+			err := p.Decide(ctx, policy.Map{"user": "ada"}, 1, &r)
+			return r.Decision.Allowed, err
+		}
+	}
+}
