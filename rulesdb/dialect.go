@@ -10,7 +10,8 @@ import (
 // A dialect is how one kind of database differs from the others.
 type dialect struct {
 	name string
-	// types stand for {{document}} and {{key}} in the schema.
+	// types stand for {{document}} and {{key}} in the schema; {{text}} is what a table
+	// needs to compare texts by their bytes, and to hold all of Unicode.
 	types *strings.Replacer
 	// micros is the database's time, in microseconds since the Unix epoch.
 	micros string

@@ -6,7 +6,9 @@ import (
 )
 
 // Lease takes or renews a lease by the database's clock, for workers of which
-// one at a time is to do something. It reports whether holder has it now.
+// one at a time is to do something. It reports whether holder has it now. All who
+// take a lease take it for the same time: one that ends later than that from now is
+// over, since the clock has gone back since it was taken.
 func (db *DB) Lease(ctx context.Context, name, holder string, lasts time.Duration) (held bool, err error) {
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
@@ -19,8 +21,8 @@ func (db *DB) Lease(ctx context.Context, name, holder string, lasts time.Duratio
 	if err := db.run(ctx, tx, insert, name, holder); err != nil {
 		return false, db.failed(err)
 	}
-	r, err := tx.ExecContext(ctx, db.d.bind("UPDATE stint_leases SET holder = ?, ends = "+db.d.micros+" + ? WHERE name = ? AND (holder = ? OR ends <= "+db.d.micros+")"),
-		holder, lasts.Microseconds(), name, holder)
+	r, err := tx.ExecContext(ctx, db.d.bind("UPDATE stint_leases SET holder = ?, ends = "+db.d.micros+" + ? WHERE name = ? AND (holder = ? OR ends <= "+db.d.micros+" OR ends > "+db.d.micros+" + ?)"),
+		holder, lasts.Microseconds(), name, holder, lasts.Microseconds())
 	if err != nil {
 		return false, db.failed(err)
 	}

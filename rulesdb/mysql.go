@@ -18,7 +18,7 @@ import (
 
 var mySQL = &dialect{
 	name:       "mysql",
-	types:      strings.NewReplacer("{{document}}", "LONGBLOB", "{{key}}", "VARBINARY(512)"),
+	types:      strings.NewReplacer("{{document}}", "LONGBLOB", "{{key}}", "VARBINARY(512)", "{{text}}", " CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"),
 	micros:     "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)",
 	upsert:     func(string) string { return " ON DUPLICATE KEY UPDATE " },
 	value:      func(column string) string { return "VALUES(" + column + ")" },
@@ -46,7 +46,9 @@ func openMySQL(u *url.URL, password func() (string, error)) (*sql.DB, error) {
 	c.Timeout, c.ReadTimeout, c.WriteTimeout = dialTimeout, time.Minute, time.Minute
 	c.ParseTime, c.InterpolateParams = false, false
 	c.Logger = &mysql.NopLogger{} // its lines on stderr say what errors say
-	c.Params = map[string]string{"sql_mode": "'STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES'"}
+	// UNIX_TIMESTAMP reads SYSDATE in the session's time zone: where clocks are set
+	// back, an hour of that stands for two.
+	c.Params = map[string]string{"sql_mode": "'STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES'", "time_zone": "'+00:00'"}
 	trust, err := mySQLParameters(u, c)
 	if err != nil {
 		return nil, err

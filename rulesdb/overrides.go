@@ -22,9 +22,9 @@ const (
 // mostBatch is how many overrides one statement writes.
 const mostBatch = 1000
 
-// checkOverride refuses what a row cannot hold. Whether the limits can be read
+// CheckOverride refuses what a row cannot hold. Whether the limits can be read
 // is the caller's to check, with the rules at hand.
-func checkOverride(o *rulesource.Override) error {
+func CheckOverride(o *rulesource.Override) error {
 	ways := 0
 	for _, set := range []bool{len(o.Limits) > 0, o.Unlimited, o.Block} {
 		if set {
@@ -46,7 +46,7 @@ func checkOverride(o *rulesource.Override) error {
 			return err
 		}
 	}
-	return errors.Join(line("rule", o.Rule, 64), line("reason", o.Reason, 1000), line("author", o.Author, 255))
+	return errors.Join(word("rule", o.Rule, 64), line("reason", o.Reason, 1000), line("author", o.Author, 255))
 }
 
 // SetOverride sets an override, or removes it if it is Removed, and returns the
@@ -63,7 +63,7 @@ func (db *DB) SetOverride(ctx context.Context, o rulesource.Override, lasts time
 // if there is none. Else nothing is written, and the error is that of may. No other
 // writer comes between.
 func (db *DB) SetOverrideIf(ctx context.Context, o rulesource.Override, lasts time.Duration, may func(held rulesource.Override) error) (was, now rulesource.Override, err error) {
-	if err := checkOverride(&o); err != nil {
+	if err := CheckOverride(&o); err != nil {
 		return was, now, err
 	}
 	if lasts < 0 {
@@ -105,7 +105,7 @@ func (db *DB) ImportOverrides(ctx context.Context, author string, overrides []ru
 	for i := range overrides {
 		o := &overrides[i]
 		o.Author = author
-		if err := checkOverride(o); err != nil {
+		if err := CheckOverride(o); err != nil {
 			return fmt.Errorf("override %d: %w", i, err)
 		}
 		at := [2]string{o.Rule, o.Key}

@@ -19,7 +19,7 @@ func (db *DB) SetPlan(ctx context.Context, attribute, value, plan, author, reaso
 	case value == "" || len(value) > 512:
 		return "", refuse("value: %d bytes: from 1 to 512", len(value))
 	}
-	if err := errors.Join(line("attribute", attribute, 128), line("plan", plan, 128), line("author", author, 255), CheckReason(reason)); err != nil {
+	if err := errors.Join(word("attribute", attribute, 128), line("plan", plan, 128), line("author", author, 255), CheckReason(reason)); err != nil {
 		return "", err
 	}
 	err = db.write(ctx, func(ctx context.Context, w *write) error {

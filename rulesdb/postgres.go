@@ -27,7 +27,7 @@ const (
 
 var postgres = &dialect{
 	name:     "postgres",
-	types:    strings.NewReplacer("{{document}}", "BYTEA", "{{key}}", "BYTEA"),
+	types:    strings.NewReplacer("{{document}}", "BYTEA", "{{key}}", "BYTEA", "{{text}}", ""),
 	micros:   "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)",
 	numbered: true,
 	upsert:   conflictUpdate,

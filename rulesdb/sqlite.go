@@ -24,7 +24,7 @@ const lockedFor = 5 * time.Second
 
 var sqlite = &dialect{
 	name:     "sqlite",
-	types:    strings.NewReplacer("{{document}}", "BLOB", "{{key}}", "BLOB"),
+	types:    strings.NewReplacer("{{document}}", "BLOB", "{{key}}", "BLOB", "{{text}}", ""),
 	micros:   "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
 	upsert:   conflictUpdate,
 	value:    excluded,

@@ -26,6 +26,8 @@ type Token struct {
 	Name                      string
 	Role                      Role
 	Created, Expires, Revoked time.Time
+	// Ended says that it was revoked, or has expired by the database's clock.
+	Ended bool
 }
 
 // NewToken makes a token with a role, for a time; 0 is for good. The text is
@@ -34,7 +36,7 @@ func (db *DB) NewToken(ctx context.Context, author, name string, role Role, last
 	if role != Viewer && role != Operator && role != Admin {
 		return "", refuse("role %q: viewer, operator or admin", role)
 	}
-	if err := errors.Join(line("author", author, 255), line("name", name, 255)); err != nil {
+	if err := errors.Join(line("author", author, 255), word("name", name, 255)); err != nil {
 		return "", err
 	}
 	text = rand.Text()
@@ -79,7 +81,7 @@ func (db *DB) RevokeToken(ctx context.Context, author, name string) error {
 func (db *DB) Tokens(ctx context.Context) ([]Token, error) {
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
-	rows, err := db.sql.QueryContext(ctx, "SELECT hash, name, role, created, expires, revoked FROM stint_tokens ORDER BY name, created")
+	rows, err := db.sql.QueryContext(ctx, "SELECT hash, name, role, created, expires, revoked, "+db.d.micros+" FROM stint_tokens ORDER BY name, created")
 	if err != nil {
 		return nil, db.failed(err)
 	}
@@ -87,11 +89,12 @@ func (db *DB) Tokens(ctx context.Context) ([]Token, error) {
 	var out []Token
 	for rows.Next() {
 		var t Token
-		var created, expires, revoked int64
-		if err := rows.Scan(&t.Hash, &t.Name, &t.Role, &created, &expires, &revoked); err != nil {
+		var created, expires, revoked, at int64
+		if err := rows.Scan(&t.Hash, &t.Name, &t.Role, &created, &expires, &revoked, &at); err != nil {
 			return nil, db.failed(err)
 		}
 		t.Created, t.Expires, t.Revoked = moment(created), moment(expires), moment(revoked)
+		t.Ended = revoked != 0 || expires != 0 && expires <= at
 		out = append(out, t)
 	}
 	return out, db.failed(rows.Err())

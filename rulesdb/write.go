@@ -172,6 +172,15 @@ func cut(text string, most int) string {
 	return string([]rune(text)[:most-1]) + "…"
 }
 
+// word refuses a name that is no line, and one with blanks around it: MySQL takes
+// those at the end for nothing.
+func word(what, text string, most int) error {
+	if text != strings.TrimSpace(text) {
+		return refuse("%s: %q: without the blanks around it", what, text)
+	}
+	return line(what, text, most)
+}
+
 // line refuses text that is not one printable line of at most that many
 // characters.
 func line(what, text string, most int) error {

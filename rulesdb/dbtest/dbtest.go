@@ -30,6 +30,7 @@ type Server struct {
 	dir  string
 	name string
 	args []string
+	env  []string // nil is the test's
 	as   *syscall.Credential
 	cmd  *exec.Cmd
 	done chan error
@@ -41,8 +42,14 @@ type Server struct {
 // there is none.
 func Postgres(t testing.TB) *Server {
 	t.Helper()
+	return PostgresBy(t, nil)
+}
+
+// PostgresBy is [Postgres] with a clock.
+func PostgresBy(t testing.TB, clock *Clock) *Server {
+	t.Helper()
 	bin := find(t, "postgres", "initdb")
-	s := &Server{dir: directory(t), Port: port(t), name: filepath.Join(bin, "postgres"), as: nobody(t), ping: "pgx"}
+	s := &Server{dir: directory(t), Port: port(t), name: filepath.Join(bin, "postgres"), env: clock.environment(), as: nobody(t), ping: "pgx"}
 	own(t, s.dir, s.as)
 	initdb := exec.Command(filepath.Join(bin, "initdb"), "-D", s.dir+"/data", "-U", "stint", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C")
 	initdb.SysProcAttr = &syscall.SysProcAttr{Credential: s.as}
@@ -56,12 +63,35 @@ func Postgres(t testing.TB) *Server {
 	return s
 }
 
+// Standby starts a hot standby of a PostgreSQL, which can be read.
+func (s *Server) Standby(t testing.TB) *Server {
+	t.Helper()
+	b := &Server{dir: directory(t), Port: port(t), name: s.name, as: s.as, ping: s.ping}
+	own(t, b.dir, b.as)
+	base := exec.Command(filepath.Join(filepath.Dir(s.name), "pg_basebackup"), "-D", b.dir+"/data", "-R", "-c", "fast", "--no-sync", "-d", s.URL)
+	base.SysProcAttr = &syscall.SysProcAttr{Credential: b.as}
+	if out, err := base.CombinedOutput(); err != nil {
+		t.Fatalf("pg_basebackup: %v\n%s", err, out)
+	}
+	b.args = []string{"-D", b.dir + "/data", "-p", strconv.Itoa(b.Port), "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-k", b.dir}
+	b.URL = strings.Replace(s.URL, ":"+strconv.Itoa(s.Port)+"/", ":"+strconv.Itoa(b.Port)+"/", 1)
+	b.dsn = b.URL
+	b.Start(t)
+	return b
+}
+
 // MariaDB starts a MariaDB with an empty database, and further arguments, or
 // skips the test where there is none.
 func MariaDB(t testing.TB, args ...string) *Server {
 	t.Helper()
+	return MariaDBBy(t, nil, args...)
+}
+
+// MariaDBBy is [MariaDB] with a clock.
+func MariaDBBy(t testing.TB, clock *Clock, args ...string) *Server {
+	t.Helper()
 	find(t, "mariadbd", "mariadb-install-db")
-	s := &Server{dir: directory(t), Port: port(t), name: "mariadbd", as: nobody(t), ping: "mysql"}
+	s := &Server{dir: directory(t), Port: port(t), name: "mariadbd", env: clock.environment(), as: nobody(t), ping: "mysql"}
 	own(t, s.dir, s.as)
 	install := exec.Command("mariadb-install-db", "--no-defaults", "--datadir="+s.dir+"/data", "--auth-root-authentication-method=normal", "--skip-test-db")
 	install.SysProcAttr = &syscall.SysProcAttr{Credential: s.as}
@@ -111,6 +141,7 @@ func (s *Server) launch(t testing.TB, end time.Time) error {
 	}
 	defer log.Close()
 	s.cmd = exec.Command(s.name, s.args...)
+	s.cmd.Env = s.env
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.as, Pdeathsig: syscall.SIGKILL}
 	if err := s.cmd.Start(); err != nil {

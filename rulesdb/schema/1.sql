@@ -8,7 +8,7 @@ CREATE TABLE stint_state (
   change_number BIGINT NOT NULL,
   audit_number BIGINT NOT NULL,
   oldest_change BIGINT NOT NULL
-);
+){{text}};
 
 -- Every document of rules that was ever in force. Rows are never changed.
 CREATE TABLE stint_revisions (
@@ -20,7 +20,7 @@ CREATE TABLE stint_revisions (
   name VARCHAR(255) NOT NULL,
   hash VARCHAR(64) NOT NULL,
   document {{document}} NOT NULL
-);
+){{text}};
 
 -- Customers' own limits. action: 0 removed, 1 limits, 2 unlimited, 3 block.
 CREATE TABLE stint_overrides (
@@ -34,7 +34,7 @@ CREATE TABLE stint_overrides (
   author VARCHAR(255) NOT NULL,
   change_number BIGINT NOT NULL,
   PRIMARY KEY (rule, client_key)
-);
+){{text}};
 CREATE INDEX stint_overrides_change ON stint_overrides (change_number);
 
 -- Which plan a customer has.
@@ -46,7 +46,7 @@ CREATE TABLE stint_plans (
   created BIGINT NOT NULL,
   change_number BIGINT NOT NULL,
   PRIMARY KEY (attribute, attribute_value)
-);
+){{text}};
 CREATE INDEX stint_plans_change ON stint_plans (change_number);
 
 -- What each node holds.
@@ -58,7 +58,7 @@ CREATE TABLE stint_nodes (
   since BIGINT NOT NULL,
   seen BIGINT NOT NULL,
   error TEXT NOT NULL
-);
+){{text}};
 
 -- Who did what.
 CREATE TABLE stint_audit (
@@ -70,7 +70,7 @@ CREATE TABLE stint_audit (
   was TEXT NOT NULL,
   now TEXT NOT NULL,
   reason VARCHAR(1000) NOT NULL
-);
+){{text}};
 
 -- Tokens of the API, by their SHA-256.
 CREATE TABLE stint_tokens (
@@ -80,11 +80,11 @@ CREATE TABLE stint_tokens (
   created BIGINT NOT NULL,
   expires BIGINT NOT NULL,
   revoked BIGINT NOT NULL
-);
+){{text}};
 
 -- Who works for a target right now.
 CREATE TABLE stint_leases (
   name VARCHAR(255) NOT NULL PRIMARY KEY,
   holder VARCHAR(255) NOT NULL,
   ends BIGINT NOT NULL
-);
+){{text}};

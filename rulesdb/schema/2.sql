@@ -6,4 +6,4 @@ ALTER TABLE stint_state ADD COLUMN mark VARCHAR(32) NOT NULL DEFAULT '';
 CREATE TABLE stint_marks (
   number BIGINT NOT NULL PRIMARY KEY,
   mark VARCHAR(32) NOT NULL
-);
+){{text}};

@@ -320,7 +320,7 @@ func (h *Handler) known(r *http.Request, shown string, after time.Time) (t *rule
 	hash := rulesdb.HashToken(shown) // comparing hashes reveals nothing of the token
 	for i := range h.held {
 		t := &h.held[i]
-		if t.Hash == hash && t.Revoked.IsZero() && (t.Expires.IsZero() || now.Before(t.Expires)) {
+		if t.Hash == hash && !t.Ended {
 			return t, h.read, nil
 		}
 	}

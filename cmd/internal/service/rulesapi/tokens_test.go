@@ -46,6 +46,26 @@ func (l *lately) make(text string) {
 	l.tokens = append(l.tokens, rulesdb.Token{Name: text, Role: rulesdb.Viewer, Hash: rulesdb.HashToken(text)})
 }
 
+// TestTokenEnds: whether a token has expired is what the database says, which dates
+// it, and not this machine's clock.
+func TestTokenEnds(t *testing.T) {
+	backend := &lately{tokens: []rulesdb.Token{
+		{Name: "good", Role: rulesdb.Viewer, Hash: rulesdb.HashToken("good"), Expires: time.Now().Add(-time.Hour)},
+		{Name: "ended", Role: rulesdb.Viewer, Hash: rulesdb.HashToken("ended"), Expires: time.Now().Add(time.Hour), Ended: true},
+	}}
+	h := rulesapi.NewHandler(rulesapi.New(backend, rules.Decode, nil), rulesapi.HandlerOptions{
+		Routes: []rulesapi.Route{{Method: "GET", Path: "/v1/here", Role: rulesdb.Viewer, Serve: func(*rulesapi.Request) (int, any, error) { return http.StatusOK, "here", nil }}},
+	})
+	for token, want := range map[string]int{"good": http.StatusOK, "ended": http.StatusUnauthorized} {
+		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/v1/here", nil)
+		r.Header.Set("Authorization", "Bearer "+token)
+		h.ServeHTTP(w, r)
+		if w.Code != want {
+			t.Errorf("%s: %d, want %d", token, w.Code, want)
+		}
+	}
+}
+
 // TestTokenJustMade: a token is good from the moment that it is made, also when
 // tokens were read a moment before; a flood of bad ones reads them 20 times a second.
 func TestTokenJustMade(t *testing.T) {
