@@ -59,21 +59,22 @@ type Following struct {
 // A Follower holds the rules of a source, and customers' own limits, in a
 // [Source] of this package, and keeps them fresh. Make one with [Follow].
 type Follower struct {
-	f       Following
-	copy    *rulescopy.File
-	lost    string             // why the copy lacks what is held; "" if it does not
-	from    rulesource.Source  // that the first state came from
-	held    rulesource.Version // in force
-	hash    string
-	since   time.Time
-	problem string             // why the newest is not in force; "" if it is
-	tried   rulesource.Version // the last version that was read, in force or refused
-	retried chan struct{}      // closed and made anew when tried has changed
-	source  *Source
-	expiry  *expiries
-	wall    func() time.Time // this machine's clock in tests; nil for time.Now
-	left    leftOut          // overrides of the source that are not in force
-	demand  *onDemand        // nil while all overrides are in memory
+	f        Following
+	copy     *rulescopy.File
+	lost     string             // why the copy lacks what is held; "" if it does not
+	from     rulesource.Source  // that the first state came from
+	held     rulesource.Version // in force
+	hash     string
+	since    time.Time
+	problem  string             // why the newest is not in force; "" if it is
+	tried    rulesource.Version // the last version that was read, in force or refused
+	retried  chan struct{}      // closed and made anew when tried has changed
+	source   *Source
+	expiry   *expiries
+	wall     func() time.Time // this machine's clock in tests; nil for time.Now
+	left     leftOut          // overrides of the source that are not in force
+	unlisted bool             // the log has said that this node's row cannot be written
+	demand   *onDemand        // nil while all overrides are in memory
 }
 
 // errEnough ends a reading of which the document is all that is wanted.
@@ -312,13 +313,18 @@ func (w *Follower) report(ctx context.Context) {
 	if w.f.Report == nil {
 		return
 	}
-	ctx, stop := context.WithTimeout(ctx, reportWithin)
+	within, stop := context.WithTimeout(ctx, reportWithin)
 	defer stop()
 	w.source.mu.Lock()
 	n := Node{w.held, w.hash, w.since, w.problem}
 	w.source.mu.Unlock()
-	if err := w.f.Report(ctx, n); err != nil {
-		w.f.Log.Debug("rules: this node's row was not written", "source", w.f.Name, "err", err)
+	err := w.f.Report(within, n)
+	// While the source cannot be read either, the log says that.
+	if err != nil && !w.unlisted && n.Error == "" && ctx.Err() == nil {
+		w.f.Log.Warn("rules: stint nodes does not list this node, since its row cannot be written, as in a standby of a database", "source", w.f.Name, "err", err)
+		w.unlisted = true
+	} else if err == nil {
+		w.unlisted = false
 	}
 }
 

@@ -1,10 +1,12 @@
 package rules_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -403,3 +405,35 @@ func (s *switched) Wait(ctx context.Context, held rulesource.Version) error {
 }
 
 func (s *switched) Close() error { return nil }
+
+// TestStandby: a node that reads a hot standby of a database, where it cannot write
+// its row, says once that it is missing among the nodes, and follows the rules.
+func TestStandby(t *testing.T) {
+	primary := dbtest.Postgres(t)
+	db := openPostgres(t, primary.URL)
+	publish(t, db, "5/m")
+	standby, err := rulesdb.Open(primary.Standby(t).URL, rulesdb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { standby.Close() })
+	var lines bytes.Buffer // written by the one who reports
+	log := slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	var tries atomic.Int64
+	follower, first, err := rules.Follow(t.Context(), rules.Following{Source: standby, Name: "standby", Log: log, Report: func(ctx context.Context, n rules.Node) error {
+		tries.Add(1)
+		return standby.Report(ctx, rulesdb.Node{Name: "n", Version: n.Version})
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := watch(t, follower, first)
+	until(t, "the rules are in force", func() bool { return n.decided(t, "192.0.2.7") == "5/1m" })
+	publish(t, db, "6/m")
+	until(t, "new rules are in force", func() bool { return n.decided(t, "192.0.2.7") == "6/1m" })
+	until(t, "the node has tried to write its row", func() bool { return tries.Load() >= 3 })
+	n.stop()
+	if said := strings.Count(lines.String(), "stint nodes does not list this node"); said != 1 || !strings.Contains(lines.String(), "read-only") {
+		t.Errorf("%d lines say that the node is not listed, want one with the reason:\n%s", said, lines.String())
+	}
+}
