@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/stint-dev/stint/policy"
+
+	"github.com/stint-dev/stint/cmd/internal/service/rules"
 )
 
 // A Customer says whose key is meant, as people write it: by text or by
@@ -38,6 +40,11 @@ func (d *Editor) Key(ctx context.Context, rule string, c Customer) (string, erro
 	if err != nil {
 		return "", err
 	}
+	return d.keyIn(f, rule, c)
+}
+
+// keyIn returns the key of a customer under a rule.
+func (d *Editor) keyIn(f *rules.File, rule string, c Customer) (string, error) {
 	names, err := f.Rules.KeyAttributes(rule)
 	if err != nil {
 		return "", &InputError{"rule", unknownRule(rule, f.Rules.Names())}

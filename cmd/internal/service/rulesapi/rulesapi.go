@@ -200,6 +200,11 @@ func (d *Editor) checkOverride(ctx context.Context, o *rulesource.Override) erro
 	if err != nil {
 		return err
 	}
+	return checkIn(f, o)
+}
+
+// checkIn refuses an override that rules cannot use.
+func checkIn(f *rules.File, o *rulesource.Override) error {
 	if _, err := f.Rules.KeyAttributes(o.Rule); err != nil {
 		return &InputError{"rule", unknownRule(o.Rule, f.Rules.Names())}
 	}
