@@ -96,11 +96,11 @@ func (a *Ambiguous) of(rules *policy.Rules) *looked {
 // looked is what rules look at.
 type looked struct {
 	rules            *policy.Rules
-	path             bool
+	path, method     bool
 	headers          []string          // as http.Header keeps them
 	folded           map[string]string // of headers, folded, to the name in the rules
 	foreign          bool              // one of them has more than letters, digits and hyphens
-	cookies, queries []string
+	cookies, queries []pairName
 }
 
 func lookedAt(rules *policy.Rules) *looked {
@@ -110,6 +110,8 @@ func lookedAt(rules *policy.Rules) *looked {
 		switch kind {
 		case "path":
 			l.path = l.path || name == ""
+		case "method":
+			l.method = l.method || name == ""
 		case "header":
 			if name == "host" { // of which there is one
 				continue
@@ -118,9 +120,9 @@ func lookedAt(rules *policy.Rules) *looked {
 			l.folded[fold(name)] = name
 			l.foreign = l.foreign || hasForeign(name)
 		case "cookie":
-			l.cookies = append(l.cookies, name)
+			l.cookies = append(l.cookies, newPairName(name, false))
 		case "query":
-			l.queries = append(l.queries, name)
+			l.queries = append(l.queries, newPairName(name, true))
 		}
 	}
 	return l
@@ -164,7 +166,7 @@ func encodesUnreserved(segment string) bool {
 }
 
 // headerFault finds a header of the rules that comes twice, in another
-// spelling, or that Connection names.
+// spelling, or that Connection names, and one that has another method.
 func (l *looked) headerFault(header http.Header) (attribute, reason string) {
 	for _, name := range l.headers {
 		switch lines := header[name]; {
@@ -176,13 +178,20 @@ func (l *looked) headerFault(header http.Header) (attribute, reason string) {
 			}
 		}
 	}
-	if len(l.headers) > 0 {
+	if len(l.headers) > 0 || l.method {
 		for sent := range header {
+			if l.method && overrides[sent] {
+				return "method", overridden
+			}
 			if !l.foreign && !hasForeign(sent) {
 				continue
 			}
-			if name, ok := l.folded[fold(sent)]; ok && !strings.EqualFold(name, sent) {
-				return "header." + name, "it comes in another spelling, which some servers take for the same"
+			folded := fold(sent)
+			if name, ok := l.folded[folded]; ok && !strings.EqualFold(name, sent) {
+				return "header." + name, respelled
+			}
+			if l.method && overrides[http.CanonicalHeaderKey(folded)] {
+				return "method", overridden
 			}
 		}
 	}
@@ -201,12 +210,17 @@ func (l *looked) headerFault(header http.Header) (attribute, reason string) {
 				return "header." + name, "Connection names it, so that servers behind do not see it"
 			}
 			if option == "cookie" && len(l.cookies) > 0 {
-				return "cookie." + l.cookies[0], "Connection names Cookie, so that servers behind do not see it"
+				return "cookie." + l.cookies[0].name, "Connection names Cookie, so that servers behind do not see it"
 			}
 		}
 	}
 	return "", ""
 }
+
+// overrides are headers that frameworks take the method from.
+var overrides = map[string]bool{"X-Http-Method-Override": true, "X-Http-Method": true, "X-Method-Override": true}
+
+const overridden = "a header has another method, which some servers take instead"
 
 // hopByHop are names that belong in Connection.
 var hopByHop = map[string]bool{
@@ -243,55 +257,48 @@ func hasForeign(name string) bool {
 // PHP and Node's qs 1,000.
 const mostPairs = 1000
 
-// queryFault finds a parameter of the rules that comes twice, or as the name of
-// a list, or in an encoding that not all decode, and separators that not all
+// queryFault finds a parameter of the rules that comes twice, or in another
+// spelling, or in an encoding that not all decode, and separators that not all
 // take for some.
 func (l *looked) queryFault(query string) (attribute, reason string) {
 	if strings.ContainsAny(query, ";#") {
-		return "query." + l.queries[0], "a semicolon or # in the query, which some servers take for a separator"
+		return "query." + l.queries[0].name, "a semicolon or # in the query, which some servers take for a separator"
 	}
 	for i := range len(query) {
 		if query[i] >= utf8.RuneSelf { // Python ends the target at a no-break space
-			return "query." + l.queries[0], "what is not ASCII in the query, which must be encoded"
+			return "query." + l.queries[0].name, "what is not ASCII in the query, which must be encoded"
 		}
 	}
 	if strings.Count(query, "&") >= mostPairs {
-		return "query." + l.queries[0], "more than 1000 parameters"
+		return "query." + l.queries[0].name, "more than 1000 parameters"
 	}
-	for _, name := range l.queries {
-		if reason := parameterFault(query, name); reason != "" {
-			return "query." + name, reason
+	for _, n := range l.queries {
+		if reason := n.parameterFault(query); reason != "" {
+			return "query." + n.name, reason
 		}
 	}
 	return "", ""
 }
 
-func parameterFault(query, name string) (reason string) {
-	n := 0
+func (n *pairName) parameterFault(query string) (reason string) {
+	found := 0
 	for rest, more := query, true; more; {
 		var pair string
 		pair, rest, more = strings.Cut(rest, "&")
 		sent, value, _ := strings.Cut(pair, "=")
-		if strings.ContainsAny(sent, "%+") {
-			if plain, err := url.QueryUnescape(sent); err == nil {
-				sent = plain
-			}
-		}
-		base := sent // as PHP, Rails and qs read it
-		if i := strings.IndexAny(base, "[\x00"); i > 0 {
-			base = base[:i]
-		}
-		if strings.TrimLeft(base, " ") != name {
+		switch {
+		case sent == n.name || strings.ContainsAny(sent, "%+") && n.encodedAs(sent):
+			found++
+		case n.respelled(sent):
+			return respelled
+		default:
 			continue
-		}
-		if n++; sent != name {
-			return "it comes in another spelling, which some servers take for the same"
 		}
 		if plain, err := url.QueryUnescape(value); err != nil || !utf8.ValidString(plain) {
 			return "it is not UTF-8, encoded by % and two hexadecimal digits"
 		}
 	}
-	if n > 1 {
+	if found > 1 {
 		return "it comes more than once"
 	}
 	return ""
@@ -304,11 +311,15 @@ func (l *looked) cookieFault(lines []string) (attribute, reason string) {
 	case len(lines) == 0:
 		return "", ""
 	case len(lines) > 1:
-		return "cookie." + l.cookies[0], "the header Cookie comes more than once"
+		return "cookie." + l.cookies[0].name, "the header Cookie comes more than once"
 	case strings.Count(lines[0], ";") >= mostPairs:
-		return "cookie." + l.cookies[0], "more than 1000 cookies"
+		return "cookie." + l.cookies[0].name, "more than 1000 cookies"
 	}
-	for _, name := range l.cookies {
+	for _, n := range l.cookies {
+		name := n.name
+		if n.respelledIn(lines[0]) {
+			return "cookie." + name, respelled
+		}
 		mentions := mentions(lines[0], name)
 		if mentions == 0 {
 			continue

@@ -12,7 +12,7 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-const looksAt = `{"rules": [{"name": "a", "key": ["header.x-api-key", "cookie.session", "query.action"], "limits": "1000000/s"}]}`
+const looksAt = `{"rules": [{"name": "a", "key": ["header.x-api-key", "cookie.session", "cookie.user_id", "query.action", "query.api_key"], "limits": "1000000/s"}]}`
 
 // TestAmbiguous sends what rules look at in ways that servers read differently.
 func TestAmbiguous(t *testing.T) {
@@ -47,6 +47,13 @@ func TestAmbiguous(t *testing.T) {
 		{[]string{`Cookie: c="d"; session=good`}, "", ""},
 		{[]string{"Cookie: session="}, "", ""},
 		{[]string{"Cookie: mysession=1;session=a%3Ab;session2=3; a=/x?session=4"}, "", ""},
+		{[]string{"Cookie: user.name=1; userid=2; Session=3; user-id=4"}, "", ""},
+		{[]string{"Cookie: user.id=good"}, "", "cookie.user_id"},
+		{[]string{"Cookie: a=b; user id=good"}, "", "cookie.user_id"},
+		{[]string{"Cookie: user[id=good"}, "", "cookie.user_id"},
+		{[]string{"Cookie: user_id=x; user.id[]=good"}, "", "cookie.user_id"},
+		{[]string{"Cookie: session[a]=good"}, "", "cookie.session"},
+		{[]string{"Cookie: s%65ssion=good"}, "", "cookie.session"},
 		{[]string{`Cookie: session="good"`}, "", "cookie.session"},
 		{[]string{`Cookie: session="\147ood"`}, "", "cookie.session"},
 		{[]string{"Cookie: session = good"}, "", "cookie.session"},
@@ -71,7 +78,28 @@ func TestAmbiguous(t *testing.T) {
 		{nil, "x=1;action=login", "query.action"},
 		{nil, "action=login&action=b", "query.action"},
 		{nil, "action=login&%61ction=b", "query.action"},
+		{nil, "%61ction=login", ""},
+		{nil, "a[action]=b&[b]action=c&inaction=1&action_=2&actions[]=3", ""},
+		{nil, "api%5Fkey=a", ""},
 		{nil, "action[]=login", "query.action"},
+		{nil, "[action]=login", "query.action"},
+		{nil, "[]action=login", "query.action"},
+		{nil, "[action=login", "query.action"},
+		{nil, "]action=login", "query.action"},
+		{nil, "action]=login", "query.action"},
+		{nil, "%5Baction%5D=login", "query.action"},
+		{nil, "action=x&[action=login", "query.action"},
+		{nil, "action[a%zz]=login", "query.action"},
+		{nil, "?action=login", "query.action"},
+		{nil, "Action=login", "query.action"}, // for ASP.NET
+		{nil, "api.key=a", "query.api_key"},
+		{nil, "api%20key=a", "query.api_key"},
+		{nil, "api+key=a", "query.api_key"},
+		{nil, "+api%2Ekey=a", "query.api_key"},
+		{nil, "api[key=a", "query.api_key"},
+		{nil, "api.key[]=a", "query.api_key"},
+		{nil, "api_key%00x=a", "query.api_key"},
+		{nil, "api-key=a&api[key]=a&key=a", ""},
 		{nil, "+action=login", "query.action"},
 		{nil, "action%00=login", "query.action"},
 		{nil, "action=login%zz", "query.action"},
@@ -97,6 +125,27 @@ func TestAmbiguous(t *testing.T) {
 			t.Errorf("%.100q, %.100q: %v, want a fault of %s", test.header, test.query, fault, test.detail)
 		case test.detail != "" && (w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), test.detail+": ")):
 			t.Errorf("%.100q, %.100q: answered %d %s", test.header, test.query, w.Code, w.Body)
+		}
+	}
+}
+
+// TestMethodOverride refuses what makes another method of the one that rules look at.
+func TestMethodOverride(t *testing.T) {
+	for rules, want := range map[string]bool{
+		`{"rules": [{"name": "a", "match": {"method": "DELETE"}, "key": [], "limits": "1000000/s"}]}`: true,
+		`{"rules": [{"name": "a", "match": {"path": "/x"}, "key": [], "limits": "1000000/s"}]}`:       false,
+	} {
+		parsed, err := policy.Parse([]byte(rules))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override", "X_http_method_override"} {
+			var a httplimit.Ambiguous
+			var fault *policy.RequestError
+			errors.As(a.Check(parsed, http.Header{name: {"DELETE"}}, ""), &fault)
+			if got := fault != nil && fault.Attribute == "method"; got != want {
+				t.Errorf("%s under %s: %v", name, rules, fault)
+			}
 		}
 	}
 }

@@ -1,0 +1,119 @@
+package httplimit
+
+import (
+	"bytes"
+	"net/url"
+)
+
+// respelled is the reason for a name that is not spelled as in the rules.
+const respelled = "it comes in another spelling, which some servers take for the same"
+
+// A pairName is the name of a parameter or cookie in the rules, and the form that its
+// spellings have in common.
+type pairName struct {
+	name, folded string
+	ignoreCase   bool // as ASP.NET does with parameters
+}
+
+func newPairName(name string, ignoreCase bool) pairName {
+	n := pairName{name: name, ignoreCase: ignoreCase}
+	n.folded = string(n.fold(nil, name))
+	return n
+}
+
+// encodedAs reports whether a parameter's name as sent is this one, encoded.
+func (n *pairName) encodedAs(sent string) bool {
+	plain, err := url.QueryUnescape(sent)
+	return err == nil && plain == n.name
+}
+
+// respelled reports whether some server takes a name that is not this one for it. PHP
+// leaves out blanks in front, and makes an underscore of a dot, a blank and a bracket
+// that is not closed. It, qs and Rails take a name with brackets for that of a list, and
+// Rack leaves out brackets around it.
+func (n *pairName) respelled(sent string) bool {
+	if sent == n.name {
+		return false
+	}
+	var room [64]byte // so that a usual name costs no allocation
+	folded := n.fold(room[:0], sent)
+	if string(folded) == n.folded {
+		return true
+	}
+	base := bytes.TrimLeft(folded, "[]")
+	if end := bytes.IndexAny(base, "[]"); end >= 0 {
+		base = base[:end]
+	}
+	return string(base) == n.folded || string(underscore(folded)) == n.folded
+}
+
+// respelledIn reports whether a line of cookies has one under another spelling.
+func (n *pairName) respelledIn(line string) bool {
+	for start, i := 0, 0; i <= len(line); i++ {
+		if i < len(line) && line[i] != ';' && line[i] != ',' {
+			continue
+		}
+		pair := line[start:i]
+		start = i + 1
+		for pair != "" && pair[0] <= ' ' {
+			pair = pair[1:]
+		}
+		end := 0
+		for end < len(pair) && pair[end] != '=' {
+			end++
+		}
+		for end > 0 && pair[end-1] <= ' ' {
+			end--
+		}
+		if end > 0 && n.respelled(pair[:end]) {
+			return true
+		}
+	}
+	return false
+}
+
+// fold appends a name decoded as far as it can be, up to a NUL, without blanks and
+// question marks in front, and with underscores for dots and blanks.
+func (n *pairName) fold(b []byte, name string) []byte {
+	for i := 0; i < len(name); i++ {
+		c := name[i]
+		if c == '%' && i+2 < len(name) {
+			if high, low := unhex(name[i+1]), unhex(name[i+2]); high < 16 && low < 16 {
+				c = high<<4 | low
+				i += 2
+			}
+		}
+		switch {
+		case c == 0:
+			return b
+		case len(b) == 0 && (c == ' ' || c == '+' || c == '?'):
+			continue
+		case c == '.' || c == ' ' || c == '+':
+			c = '_'
+		case n.ignoreCase && 'A' <= c && c <= 'Z':
+			c += 'a' - 'A'
+		}
+		b = append(b, c)
+	}
+	return b
+}
+
+// underscore replaces the brackets that are open.
+func underscore(name []byte) []byte {
+	for i, c := range name {
+		if c == '[' {
+			name[i] = '_'
+		}
+	}
+	return name
+}
+
+func unhex(c byte) byte {
+	switch {
+	case '0' <= c && c <= '9':
+		return c - '0'
+	case 'a' <= c|0x20 && c|0x20 <= 'f':
+		return c | 0x20 - 'a' + 10
+	}
+	return 16
+}
