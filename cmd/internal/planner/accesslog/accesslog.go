@@ -30,6 +30,7 @@ package accesslog
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net/netip"
 	"time"
 )
@@ -86,9 +87,11 @@ type Options struct {
 	Latest time.Time
 }
 
-// Why a line is bad; and [ErrSkip].
+// Why a line is bad; and [ErrSkip], of which [ErrAside] is a kind: a line of the
+// same program that tells of something else than a request that was answered.
 var (
 	ErrSkip    = errors.New("no request")
+	ErrAside   = fmt.Errorf("%w, but what a server says of itself", ErrSkip)
 	errShape   = errors.New("not in the format of the log")
 	errTime    = errors.New("a time that cannot be read")
 	errNoTime  = errors.New("no time")

@@ -1,15 +1,19 @@
 package accesslog
 
-import "bytes"
+import (
+	"bytes"
+	"net/netip"
+)
 
 // combined reads the common and the combined log format of Apache and nginx:
 //
 //	1.2.3.4 - ann [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "referer" "agent"
 //
 // Between address and time stand exactly an identity and a user, which may hold
-// blanks behind the identity "-". What follows the agent is passed over, but for
-// the list of addresses that nginx puts there. It looks no further than for the
-// last attribute that is wanted.
+// blanks behind the identity "-". The first column may be a list of addresses, as
+// X-Forwarded-For has them: the last of them asked the server, for those before
+// it. What follows the agent is passed over, but for the list of addresses that
+// nginx puts there. It looks no further than for the last attribute that is wanted.
 type combined struct {
 	clf clf
 
@@ -34,7 +38,7 @@ func newCombined(o *Options) Parser {
 
 // Parse implements [Parser].
 func (p *combined) Parse(line []byte, r *Record) error {
-	i := bytes.IndexByte(line, ' ')
+	i := firstColumn(line)
 	if i <= 0 {
 		return noBlank(line)
 	}
@@ -56,8 +60,9 @@ func (p *combined) Parse(line []byte, r *Record) error {
 	if r.At, ok = p.clf.read(rest[:clfLength]); !ok {
 		return errTime
 	}
+	peer, list := lastOf(line[:i])
 	if p.ip >= 0 {
-		if r.Values[p.ip] = line[:i]; i == 1 && line[0] == '-' {
+		if r.Values[p.ip] = peer; len(peer) == 1 && peer[0] == '-' {
 			r.Values[p.ip] = nil
 		}
 	}
@@ -68,16 +73,49 @@ func (p *combined) Parse(line []byte, r *Record) error {
 	if !p.request {
 		return nil
 	}
-	return p.tail(rest[clfLength+2:], r)
+	err := p.tail(rest[clfLength+2:], r)
+	if p.forwarded >= 0 && list != nil {
+		r.Values[p.forwarded] = list
+	}
+	return err
 }
 
-// Address returns the first word of a line, which is the address if the line can
-// be parsed; nil if that is not known.
+// Address returns the address of the first column, if the line can be parsed; nil
+// if that is not known.
 func (p *combined) Address(line []byte) []byte {
-	if i := bytes.IndexByte(line, ' '); i > 1 || i == 1 && line[0] != '-' {
-		return line[:i]
+	if i := firstColumn(line); i > 1 || i == 1 && line[0] != '-' {
+		peer, _ := lastOf(line[:i])
+		return peer
 	}
 	return nil
+}
+
+// firstColumn returns where the first column of a line ends, 0 or less if it has
+// none: an address, or a list of them, which has blanks behind commas.
+func firstColumn(line []byte) int {
+	i := bytes.IndexByte(line, ' ')
+	for i > 0 && line[i-1] == ',' {
+		j := bytes.IndexByte(line[i+1:], ' ')
+		if j < 0 {
+			return j
+		}
+		i += 1 + j
+	}
+	return i
+}
+
+// lastOf returns the last of a list of addresses, and those before it, nil if there
+// are none. The list may stand in quotes.
+func lastOf(column []byte) (peer, others []byte) {
+	n := len(column)
+	if n > 1 && column[0] == '"' && column[n-1] == '"' {
+		column = column[1 : n-1]
+	}
+	i := bytes.LastIndexByte(column, ',')
+	if i < 0 {
+		return column, nil
+	}
+	return bytes.TrimLeft(column[i+1:], " "), column[:i]
 }
 
 // identified reports whether an identity and a user stand between the address
@@ -136,6 +174,41 @@ func (p *combined) tail(rest []byte, r *Record) error {
 		}
 	}
 	return nil
+}
+
+// newAnswered is newCombined for a log whose field behind the agent says who
+// answered, see [answerers].
+func newAnswered(o *Options) Parser {
+	p := newCombined(o).(*combined)
+	p.forwarded = -1
+	return p
+}
+
+// answerers reports whether the field behind the agent says which server answered,
+// as nginx's $upstream_addr does, and not for whom a proxy asked: all are private
+// addresses, and either have ports, or are fewer than those that asked.
+func answerers(lines [][]byte) bool {
+	p := newCombined(&Options{Attributes: []string{"ip", "header.x-forwarded-for"}})
+	r := Record{Values: make([][]byte, 2)}
+	asked, answered := make(map[string]bool), make(map[string]bool)
+	ported := true
+	for _, line := range lines {
+		if p.Parse(line, &r) != nil || r.Values[1] == nil {
+			continue
+		}
+		asked[string(r.Values[0])] = true
+		for entry := range bytes.SplitSeq(r.Values[1], []byte{','}) {
+			entry = bytes.TrimSpace(entry)
+			host := address(entry)
+			addr, err := netip.ParseAddr(string(host))
+			if err != nil || !addr.IsPrivate() && !addr.IsLoopback() {
+				return false
+			}
+			ported = ported && len(host) < len(entry)
+			answered[string(host)] = true
+		}
+	}
+	return len(answered) > 0 && (ported || len(answered) < len(asked))
 }
 
 // hops reports whether a value looks like addresses between commas.

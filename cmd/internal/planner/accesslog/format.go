@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -167,8 +168,11 @@ func sampleLines(sample []byte) (lines [][]byte) {
 func candidates(lines [][]byte, o *Options) []Format {
 	all := []Format{
 		{Name: "combined", parser: newCombined, o: o, placed: true},
-		{Name: "JSON", parser: newObject, o: o, Fields: fieldsOf(lines)},
+		{Name: "JSON", parser: requestsIn(lines, newObject), o: o, Fields: fieldsOf(lines)},
 		{Name: "AWS load balancer", parser: newBalancer, o: o, placed: true},
+	}
+	if answerers(lines) {
+		all[0].parser = newAnswered
 	}
 	for _, s := range shapes {
 		all = append(all, Format{Name: s.name, parser: s.parsed.parser, o: o, placed: true, others: s.parsed.attributes()})
@@ -182,7 +186,7 @@ func candidates(lines [][]byte, o *Options) []Format {
 		heading = bytes.Clone(heading)
 		all = append(all, Format{Name: name, parser: func(o *Options) Parser { return newTable(heading, o) }, o: o, Fields: columns})
 	}
-	return append(all, Format{Name: "logfmt", parser: newLogfmt, o: o, Fields: logfmtFields(lines)})
+	return append(all, Format{Name: "logfmt", parser: requestsIn(lines, newLogfmt), o: o, Fields: logfmtFields(lines)})
 }
 
 // headingOf returns the line that names columns: the first, or one that says so.
@@ -234,7 +238,7 @@ func plausible(r *Record) bool {
 // of the first lines; nil if they are none.
 func fieldsOf(lines [][]byte) (all []string) {
 	seen := make(map[string]bool)
-	for _, line := range lines[:min(len(lines), 10)] {
+	for _, line := range lines {
 		p := newObject(&Options{}).(*object)
 		p.told = func(name string) {
 			if !seen[name] && len(all) < mostFields {
@@ -278,9 +282,8 @@ func unknown(sample []byte, lines [][]byte, o *Options) error {
 	case most > 0:
 		lines = bad
 	}
-	if fields := fieldsOf(lines); len(fields) > 0 {
-		fmt.Fprintf(&b, "JSON lines with no field that is known for the time; the fields are %s\nsay which has the time, such as --field time=%s", strings.Join(fields, ", "), likely("time", fields))
-		return errors.New(b.String())
+	if why := fielded(lines, o); why != "" {
+		return errors.New(why)
 	}
 	b.WriteString("the lines are in no format that is known; the first are")
 	listed(&b, lines)
@@ -292,6 +295,48 @@ func unknown(sample []byte, lines [][]byte, o *Options) error {
 	}
 	b.WriteString("\nsay how the lines are written with --format, as nginx's log_format or Apache's LogFormat has it, such as\n  --format '$remote_addr - $remote_user [$time_local] \"$request\" $status'")
 	return errors.New(b.String())
+}
+
+// fielded says what is missing in lines whose fields have names, "" if they have
+// none.
+func fielded(lines [][]byte, o *Options) string {
+	text := bytes.TrimLeft(lines[0], " \t")
+	fields := fieldsOf(lines)
+	whole := json.Valid(text) && text[0] == '{'
+	switch comma, columns, ok := readHeading(headingOf(lines)); {
+	case whole && len(fields) > 1 && !slices.ContainsFunc(fields[1:], func(f string) bool { return !strings.HasPrefix(f, fields[0]+".") }):
+		return "JSON with all requests in one object: one a line is read, such as from jq -c '." + fields[0] + "[]' FILE | stint plan -"
+	case !whole && (text[0] == '[' || text[0] == '{' && len(fields) == 0):
+		return "JSON, but not with one object a line: bring it to that first, such as with jq -c '.[]' FILE | stint plan -"
+	case len(fields) > 0:
+		p := newObject(&Options{}).(*object)
+		return timeless("JSON lines", "field", fields, o, func(field string) (value string) {
+			p.places = map[string][]place{field: {{slot: 0}}}
+			p.ranks = make([]int, 2)
+			r := Record{Values: make([][]byte, 1)}
+			for i := 0; i < len(lines) && value == ""; i++ {
+				_ = p.Parse(lines[i], &r) // without a time, which is what this is about
+				value = string(r.Values[0])
+			}
+			return value
+		})
+	case ok && len(lines) > 1 && bytes.Count(lines[1], []byte{comma}) >= len(columns)-1:
+		return timeless("a table", "column", columns, o, func(column string) string {
+			return strings.Trim(strings.Split(string(lines[1]), string(comma))[slices.Index(columns, column)], `" `)
+		})
+	}
+	return ""
+}
+
+// timeless says of lines with named fields that none is known for the time, or that
+// its times cannot be read.
+func timeless(what, one string, names []string, o *Options, value func(name string) string) string {
+	for _, place := range o.places("time") {
+		if slices.Contains(names, place) {
+			return fmt.Sprintf("%s whose times cannot be read: the %s %s has %s, where a time is like 2015-05-17T10:05:03Z, 17/May/2015:10:05:03 +0000 or 1431857103.25", what, one, place, Excerpt([]byte(value(place))))
+		}
+	}
+	return fmt.Sprintf("%s with no %s that is known for the time; the %ss are %s\nsay which has the time, such as --field time=%s", what, one, one, strings.Join(names, ", "), likely("time", names))
 }
 
 // listed writes the first of lines.
@@ -320,7 +365,7 @@ func likely(attribute string, fields []string) string {
 		wants = append(wants, "date", "when", "stamp", "epoch")
 	}
 	if attribute == "ip" {
-		wants = append(wants, "addr", "host", "peer")
+		wants = append(wants, "addr", "peer")
 	}
 	for _, want := range wants {
 		for _, f := range fields {
@@ -362,8 +407,44 @@ func (f Format) Attributes(sample []byte) (all []string) {
 }
 
 // Likely returns the field of the format that an attribute probably stands in,
-// "FIELD" if none looks like it.
-func (f Format) Likely(attribute string) string { return likely(attribute, f.Fields) }
+// "FIELD" if none looks like it: for the address, that with the most different
+// addresses in a sample.
+func (f Format) Likely(attribute string, sample []byte) string {
+	best, most := likely(attribute, f.Fields), 0
+	if attribute != "ip" {
+		return best
+	}
+	o := *f.o
+	o.Attributes, o.Fields = f.Fields, make(map[string]string)
+	for _, name := range f.Fields {
+		o.Fields[name] = name
+	}
+	if delete(o.Fields, "time"); f.o.Fields["time"] != "" {
+		o.Fields["time"] = f.o.Fields["time"]
+	}
+	f.o = &o
+	seen := make([]map[string]bool, len(f.Fields))
+	p, r := f.Parser(), Record{Values: make([][]byte, len(f.Fields))}
+	for _, line := range sampleLines(sample) {
+		if p.Parse(line, &r) != nil {
+			continue
+		}
+		for i, v := range r.Values {
+			if seen[i] == nil {
+				seen[i] = make(map[string]bool)
+			}
+			if v = address(v); isAddress(v) {
+				seen[i][string(v)] = true
+			}
+		}
+	}
+	for i, values := range seen {
+		if len(values) > most {
+			best, most = f.Fields[i], len(values)
+		}
+	}
+	return best
+}
 
 // binary says why a sample is no text, "" if it may be.
 func binary(sample []byte) string {
@@ -391,11 +472,15 @@ func binary(sample []byte) string {
 // dialect tells apart what one parser reads: whose JSON, common or combined.
 func dialect(name string, lines [][]byte) string {
 	line := lines[len(lines)/2]
-	has := func(field string) bool { return bytes.Contains(line, []byte(`"`+field+`"`)) }
+	has := func(field string) bool {
+		return slices.ContainsFunc(lines, func(line []byte) bool { return bytes.Contains(line, []byte(`"`+field+`"`)) })
+	}
 	switch {
 	case name == "combined" && bytes.Count(line, []byte(`"`)) < 6:
 		return "common"
-	case name == "combined" && forwarding(lines):
+	case name == "combined" && slices.ContainsFunc(lines, addressesFirst):
+		return "combined behind a list of addresses"
+	case name == "combined" && forwarding(lines) && !answerers(lines):
 		return "combined with X-Forwarded-For"
 	case !strings.HasPrefix(name, "JSON"):
 		return name
@@ -407,6 +492,13 @@ func dialect(name string, lines [][]byte) string {
 		return "nginx " + name
 	}
 	return name
+}
+
+// addressesFirst reports whether a line of a combined log begins with a list of
+// addresses.
+func addressesFirst(line []byte) bool {
+	_, others := lastOf(line[:max(firstColumn(line), 0)])
+	return others != nil
 }
 
 // forwarding reports whether nearly all lines of a combined log end with a list

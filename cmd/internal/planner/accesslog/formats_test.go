@@ -132,7 +132,31 @@ var formats = []struct {
 		"vhost_combined", "2015-05-17T10:05:03Z", "192.0.2.1|GET|/|www.example.com:443||200|5||curl",
 	}, {
 		"addresses first", `192.0.2.1, 10.0.0.5 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "curl"`,
-		"combined behind a list of addresses", "2015-05-17T10:05:03Z", "10.0.0.5|GET|/|||200|5||",
+		"combined behind a list of addresses", "2015-05-17T10:05:03Z", "10.0.0.5|GET|/|||200|5||curl",
+	}, {
+		"addresses first, in quotes", `"192.0.2.1, 10.0.0.5" - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "curl"`,
+		"combined behind a list of addresses", "2015-05-17T10:05:03Z", "10.0.0.5|GET|/|||200|5||curl",
+	}, {
+		"vhost_common", `www.example.com:80 203.0.113.7 - - [10/Feb/2012:16:42:07 -0500] "GET / HTTP/1.0" 301 368`,
+		"vhost_common", "2012-02-10T21:42:07Z", "203.0.113.7|GET|/|www.example.com:80||301|368||",
+	}, {
+		"Gin", `[GIN] 2024/03/01 - 10:00:00 | 200 |     1.2345ms |     203.0.113.7 | GET      "/api/users?a=b"`,
+		"Gin", "2024-03-01T10:00:00Z", "203.0.113.7|GET|/api/users|||200|||",
+	}, {
+		"Nginx Proxy Manager", `[24/Jan/2022:16:51:02 +0000] - 404 404 - GET http www.example.com "/sdfdsf" [Client 203.0.113.7] [Length 150] [Gzip -] [Sent-to 192.0.2.2] "Mozilla/5.0" "-"`,
+		"Nginx Proxy Manager", "2022-01-24T16:51:02Z", "203.0.113.7|GET|/sdfdsf|www.example.com||404|150||Mozilla/5.0",
+	}, {
+		"HAProxy's own datagrams, which name no host", `<134>Nov 25 22:58:21 haproxy[7383]: 203.0.113.1:41071 [25/Nov/2026:22:58:21.995] f1 b/s 0/0/0/0/0 200 116 - - ---- 1/1/0/0/0 0/0 "GET /x1 HTTP/1.1"`,
+		"HAProxy behind syslog", "2026-11-25T22:58:21.995Z", "203.0.113.1|GET|/x1|||200|116||",
+	}, {
+		"an array of Google Cloud", "[\n" + `{"httpRequest":{"remoteIp":"203.0.113.7","requestMethod":"GET","requestUrl":"https://example.com/a","status":200},"timestamp":"2024-03-01T10:00:00.123Z"},` + "\n]\n",
+		"JSON", "2024-03-01T10:00:00.123Z", "203.0.113.7|GET|/a|||200|||",
+	}, {
+		"Caddy with the time of a wall", `{"level":"info","ts":"2024/03/01 10:00:01.123","logger":"http.log.access","msg":"handled request","request":{"remote_ip":"203.0.113.1","method":"GET","host":"www.example.com","uri":"/"},"status":200}`,
+		"Caddy JSON", "2024-03-01T10:00:01.123Z", "203.0.113.1|GET|/|www.example.com||200|||",
+	}, {
+		"Zeek", `{"ts":1300475168.5,"uid":"C","id.orig_h":"203.0.113.7","id.resp_h":"198.51.100.3","method":"GET","host":"www.example.com","uri":"/a.css","status_code":304}`,
+		"JSON", "2011-03-18T19:06:08.5Z", "203.0.113.7|GET|/a.css|www.example.com||304|||",
 	}, {
 		"Apache with milliseconds", `192.0.2.1 - - [17/May/2015:10:05:03.250 +0000] "GET / HTTP/1.1" 200 5 "-" "curl"`,
 		"common with fractions of a second", "2015-05-17T10:05:03.25Z", "192.0.2.1|GET|/|||200|5||curl",
@@ -180,6 +204,13 @@ func TestNotGuessed(t *testing.T) {
 		{"no client's address", strings.Repeat("user@example - - "+good[12:], 3), "combined, such as", nil},
 		{"JSON without a time", `{"ip":"192.0.2.1","when_it_was":5}` + "\n", "--field time=when_it_was", nil},
 		{"a field of a combined log", good, "no fields with names", map[string]string{"ip": "nosuch"}},
+		{"a time of another form", `{"ip":"192.0.2.1","ts":"1 March, ten"}` + "\n", `the field ts has "1 March, ten", where a time is like`, nil},
+		{"a time of another form, named", `{"ip":"192.0.2.1","at":"1 March, ten"}` + "\n", `the field at has "1 March, ten", where a time is like`, map[string]string{"time": "at"}},
+		{"an array on one line", `[{"ip":"192.0.2.1","ts":1},{"ip":"192.0.2.2","ts":2}]` + "\n", "jq -c '.[]' FILE | stint plan -", nil},
+		{"an array over many lines", "[\n  {\n    \"ip\": \"192.0.2.1\",\n    \"ts\": 1\n  }\n]\n", "jq -c '.[]' FILE | stint plan -", nil},
+		{"an object with an array", `{"records":[{"ip":"192.0.2.1","when":1},{"ip":"192.0.2.2","when":2}]}` + "\n", "jq -c '.records[]' FILE | stint plan -", nil},
+		{"a table without a time", "when_it_was,ip,path\n5,192.0.2.1,/\n", "a table with no column that is known for the time; the columns are when_it_was, ip, path\nsay which has the time, such as --field time=when_it_was", nil},
+		{"a table with times of another form", "time,ip,path\nMarch,192.0.2.1,/\n", `the column time has "March", where a time is like`, nil},
 		{"UTF-16", "\xff\xfe1\x009\x002\x00", "UTF-16", nil},
 		{"xz", "\xfd7zXZ\x00\x00\x04", "xz -dc", nil},
 	} {

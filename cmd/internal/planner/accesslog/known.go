@@ -17,9 +17,21 @@ var shapes = parsed([]shape{
 		pattern: `$host $remote_addr $ident $remote_user [$time_local] "$request" $status $bytes_sent "$http_referer" "$http_user_agent"`,
 		example: `www.example.com:443 192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "curl/8.5"`,
 	}, {
-		name:    "combined behind a list of addresses",
-		pattern: `$http_x_forwarded_for, $remote_addr $ident $remote_user [$time_local] "$request" $status $bytes_sent`,
-		example: `192.0.2.1, 10.0.0.5 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "curl/8.5"`,
+		name:    "vhost_common",
+		pattern: `$host $remote_addr $ident $remote_user [$time_local] "$request" $status $bytes_sent`,
+		example: `www.example.com:80 192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5`,
+	}, {
+		name:    "ingress-nginx before 0.25",
+		pattern: `$remote_addr - [$http_x_forwarded_for] - $remote_user [$time_local] "$request" $status $bytes_sent "$http_referer" "$http_user_agent"`,
+		example: `10.8.0.1 - [192.0.2.1] - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "curl/8.5" 89 0.001 [default-web-80] 10.0.0.1:8080 5 0.001 200`,
+	}, {
+		name:    "Nginx Proxy Manager",
+		pattern: `[$time_local] $cache $upstream_status $status - $request_method $scheme $host "$request_uri" [Client $remote_addr] [Length $bytes_sent] [Gzip $gzip] [Sent-to $server] "$http_user_agent" "$http_referer"`,
+		example: `[17/May/2015:10:05:03 +0000] - 200 200 - GET https www.example.com "/" [Client 192.0.2.1] [Length 5] [Gzip -] [Sent-to 10.0.0.1] "curl/8.5" "-"`,
+	}, {
+		name:    "Gin",
+		pattern: `[GIN] $date - $time | $status | $latency | $remote_addr | $request_method "$request_uri"`,
+		example: `[GIN] 2015/05/17 - 10:05:03 | 200 |     1.2345ms |       192.0.2.1 | GET      "/"`,
 	}, {
 		name:    "common with fractions of a second",
 		pattern: `$remote_addr $ident $remote_user [$time_local] "$request" $status $bytes_sent "$http_referer" "$http_user_agent"`,
@@ -75,6 +87,7 @@ func parsed(all []shape) []shape {
 // examples are lines of the formats that have no pattern.
 var examples = []shape{
 	{name: "combined", example: `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "curl/8.5"`},
+	{name: "combined behind a list of addresses", example: `192.0.2.1, 10.0.0.5 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "curl/8.5"`},
 	{name: "common", example: `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5`},
 	{name: "AWS load balancer", example: `https 2018-07-02T22:23:00.186641Z app/my-lb/50dc6c495c0c9188 192.0.2.1:2817 10.0.0.1:80 0.086 0.048 0.037 200 201 0 57 "GET https://www.example.com:443/ HTTP/1.1" "curl/8.5" ECDHE TLSv1.2`},
 	{name: "JSON lines", example: `{"time":"2024-03-05T12:00:00Z","ip":"192.0.2.1","method":"GET","path":"/","status":200}`},

@@ -7,13 +7,13 @@ import "strings"
 var names = map[string][]string{
 	"time": {
 		"time_iso8601", "@timestamp", "msec", "timestamp", "time", "ts", "start_time", "time_local", "datetime", "startutc",
-		"requesttime", "request_time_iso8601", "started_at", "edgestarttimestamp", "time_generated", "__realtime_timestamp", "date",
+		"requesttime", "request_time_iso8601", "started_at", "edgestarttimestamp", "time_generated", "__realtime_timestamp", "date", "_time",
 	},
 	"ip": {
 		"request.client_ip", "client_ip", "request.remote_ip", "remote_addr", "remote_ip", "downstream_remote_address",
 		"downstream_direct_remote_address", "clienthost", "httprequest.remoteip", "httprequest.clientip", "properties.clientip",
 		"client.ip", "source.ip", "source.address", "client.address", "req.remoteaddress", "req.ip", "clientip", "client", "ip",
-		"source_ip", "c-ip", "fwd", "remoteip", "remoteaddress", "remote",
+		"source_ip", "c-ip", "fwd", "remoteip", "remoteaddress", "remote", "id.orig_h",
 	},
 	"method": {
 		"request_method", "method", "request.method", "http_method", "requestmethod", "httprequest.requestmethod", "httprequest.httpmethod",
@@ -76,6 +76,7 @@ const (
 	asRequest // GET /path HTTP/1.1
 	asDate    // the day of a time that stands in two fields
 	asClock   // its time of day
+	asLogger  // the part of a program that wrote the line
 )
 
 func meaningOf(attribute string) meaning {

@@ -3,6 +3,7 @@ package accesslog
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -25,6 +26,10 @@ type object struct {
 	ranks   []int  // by slot, the last being the time: the best place so far
 	err     error
 	told    func(field string) // of each field by name, or nil
+
+	choosy  bool // there are lines with a request: others are aside
+	request bool // the line has something of one
+	aside   bool // the line says itself that it is none
 }
 
 // A place is what a field means. Of several for one attribute, that of the
@@ -54,12 +59,47 @@ func newObject(o *Options) Parser {
 		add(a, slot)
 	}
 	add("time", len(o.Attributes))
+	p.places["logger"] = append(p.places["logger"], place{noSlot, 0, asLogger})
 	return p
+}
+
+// noSlot is the slot of a field that says what kind of line it is.
+const noSlot = -1
+
+// requestFields are those that lines have of which a client asked for something.
+var requestFields = []string{"ip", "method", "path", "status"}
+
+// choose makes the parser pass over lines that have nothing of a request.
+func (p *object) choose(o *Options) {
+	p.choosy = true
+	for _, attribute := range requestFields {
+		for _, field := range o.places(attribute) {
+			p.places[field] = append(p.places[field], place{slot: noSlot})
+		}
+	}
+}
+
+// requestsIn returns what makes parsers of lines of fields: where any of the lines
+// has the method, path or status of a request, those that have nothing of one are
+// what the server says of itself.
+func requestsIn(lines [][]byte, parser func(*Options) Parser) func(*Options) Parser {
+	asked := requestFields[1:]
+	p, r := parser(&Options{Attributes: asked}), Record{Values: make([][]byte, len(asked))}
+	for _, line := range lines {
+		if p.Parse(line, &r) == nil && slices.ContainsFunc(r.Values, func(v []byte) bool { return v != nil }) {
+			return func(o *Options) Parser {
+				p := parser(o)
+				p.(interface{ choose(*Options) }).choose(o)
+				return p
+			}
+		}
+	}
+	return parser
 }
 
 // Parse implements [Parser].
 func (p *object) Parse(line []byte, r *Record) error {
-	if line = bytes.TrimSpace(line); len(line) == 0 {
+	if line = element(bytes.TrimSpace(line)); len(line) == 0 {
 		return ErrSkip
 	}
 	p.begin(line, r)
@@ -69,10 +109,22 @@ func (p *object) Parse(line []byte, r *Record) error {
 	return p.judge(r)
 }
 
+// element returns what a line of an array has, where each of its items has a line
+// of its own.
+func element(line []byte) []byte {
+	if n := len(line); n == 0 || line[0] == '{' && line[n-1] == '}' {
+		return line
+	}
+	for _, end := range [...]string{",", "]"} {
+		line = bytes.TrimRight(bytes.TrimSuffix(line, []byte(end)), " \t")
+	}
+	return bytes.TrimLeft(bytes.TrimPrefix(line, []byte("[")), " \t")
+}
+
 // begin forgets the line before.
 func (p *object) begin(line []byte, r *Record) {
 	p.text, p.name, p.scratch, p.err = line, p.name[:0], p.scratch[:0], nil
-	p.date, p.clock = nil, nil
+	p.date, p.clock, p.request, p.aside = nil, nil, false, false
 	r.clear()
 	for i := range p.ranks {
 		p.ranks[i] = 1 << 30
@@ -81,6 +133,9 @@ func (p *object) begin(line []byte, r *Record) {
 
 // judge says what is wrong with a line whose fields have been read.
 func (p *object) judge(r *Record) error {
+	if p.aside || p.choosy && !p.request && !slices.ContainsFunc(p.ranks[:len(p.ranks)-1], func(rank int) bool { return rank < 1<<30 }) {
+		return ErrAside
+	}
 	if p.err != nil && p.date != nil && p.clock != nil {
 		if at, ok := p.calendar.pair(p.date, p.clock); ok {
 			r.At, p.err, p.ranks[len(p.ranks)-1] = at, nil, 0
@@ -297,6 +352,11 @@ func (p *object) hex() (rune, bool) {
 // found puts the text of the field p.name where it is wanted.
 func (p *object) found(text []byte, r *Record) {
 	for _, place := range p.places[string(p.name)] {
+		if place.slot == noSlot {
+			p.request = p.request || place.meaning != asLogger && len(text) > 0 && string(text) != "-"
+			p.aside = p.aside || place.meaning == asLogger && beside(text)
+			continue
+		}
 		if place.rank >= p.ranks[place.slot] {
 			continue
 		}
@@ -319,6 +379,7 @@ func (p *object) found(text []byte, r *Record) {
 		}
 	}
 	if string(p.name) == "request" { // nginx: the request line
+		p.request = true
 		var whole Record
 		whole.Values = [][]byte{nil, nil}
 		requestLine(text, 0, 1, &whole)
@@ -328,4 +389,10 @@ func (p *object) found(text []byte, r *Record) {
 			}
 		}
 	}
+}
+
+// beside reports whether a logger of Caddy speaks of a request that its access log
+// has as well.
+func beside(logger []byte) bool {
+	return bytes.HasPrefix(logger, []byte("http.log.error")) || bytes.HasPrefix(logger, []byte("http.handlers."))
 }

@@ -388,7 +388,10 @@ func field(line, rest, next []byte, inQuotes bool) (value, after []byte, ok bool
 		if i < 0 {
 			return nil, nil, false
 		}
-		return rest[:i], rest[i:], true
+		if value = rest[:i]; next[0] == ' ' { // which stands for one or more
+			value = bytes.TrimRight(value, " ")
+		}
+		return value, rest[len(value):], true
 	}
 	if i := bytes.IndexByte(rest, ' '); i >= 0 {
 		return rest[:i], rest[i:], true

@@ -7,6 +7,7 @@ import "bytes"
 //	<190>May 17 10:05:03 web1 nginx: …
 //	2015-05-17T10:05:03.123+00:00 web1 nginx[12]: …
 //	<190>1 2015-05-17T10:05:03Z web1 nginx 12 - - …
+//	<134>May 17 10:05:03 haproxy[12]: …
 type syslog struct{ calendar calendar }
 
 // cut takes the prefix off.
@@ -44,9 +45,11 @@ func (p *syslog) split(line []byte) (at int64, message []byte, ok bool) {
 			return 0, nil, false
 		}
 	}
-	_, rest, ok = bytes.Cut(rest, blank) // the host
+	if host, after, _ := bytes.Cut(rest, blank); !bytes.HasSuffix(host, []byte(":")) { // HAProxy writes none
+		rest = after
+	}
 	tag, message, tagged := bytes.Cut(rest, []byte(": "))
-	return at, message, ok && tagged && bytes.IndexByte(tag, ' ') < 0
+	return at, message, tagged && bytes.IndexByte(tag, ' ') < 0
 }
 
 // structured cuts what follows the version in RFC 5424.

@@ -154,8 +154,8 @@ func newCalendar(o *Options) calendar {
 	return c
 }
 
-// read reads an RFC 3339 time, with a blank for the T or without a zone if it
-// must be; one of the common log format; or seconds, milli-, micro- or
+// read reads an RFC 3339 time, with a blank for the T, with 2015/05/17, or without
+// a zone if it must be; one of the common log format; or seconds, milli-, micro- or
 // nanoseconds since the epoch, by the size of the number.
 func (c *calendar) read(b []byte) (int64, bool) {
 	if len(b) == clfLength+2 && b[0] == '[' {
@@ -166,7 +166,7 @@ func (c *calendar) read(b []byte) (int64, bool) {
 		return c.clf.read(b)
 	case len(b) >= clfStamp && b[2] == '/':
 		return c.finer(b)
-	case len(b) >= 19 && b[4] == '-':
+	case len(b) >= 19 && (b[4] == '-' || b[4] == '/'):
 		return c.iso(b)
 	}
 	return epoch(b)
@@ -226,7 +226,7 @@ func (c *calendar) iso(b []byte) (int64, bool) {
 	mon, ok2 := two(b[5:])
 	day, ok3 := two(b[8:])
 	seconds, ok4 := clock(b[11:19])
-	if !ok1 || !ok2 || !ok3 || !ok4 || b[7] != '-' || b[10] != 'T' && b[10] != 't' && b[10] != ' ' {
+	if !ok1 || !ok2 || !ok3 || !ok4 || b[7] != b[4] || b[10] != 'T' && b[10] != 't' && b[10] != ' ' {
 		return 0, false
 	}
 	d, ok := days(int(year), mon, day)

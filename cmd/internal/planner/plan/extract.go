@@ -147,6 +147,9 @@ func (q *extraction) extractor() *extractor {
 	}
 }
 
+// blanks are as IIS and CloudFront write them, no character of an address.
+var blanks = strings.NewReplacer("+", " ", "%20", " ", "%2C", ",", "%2c", ",")
+
 // client puts the address of the client in place of that of the proxy.
 func (a *extractor) client(values [][]byte) {
 	if a.behind == nil || values[a.header] == nil {
@@ -164,7 +167,7 @@ func (a *extractor) client(values [][]byte) {
 			a.hops = make(map[string][]byte)
 		}
 		r := &http.Request{RemoteAddr: string(peer), Header: http.Header{}}
-		r.Header.Set(cmp.Or(a.behind.Header, "X-Forwarded-For"), string(list))
+		r.Header.Set(cmp.Or(a.behind.Header, "X-Forwarded-For"), blanks.Replace(string(list)))
 		if found, known := a.behind.Addr(r); known {
 			addr = []byte(found.String())
 		}

@@ -80,7 +80,7 @@ func (w *run) unread(add finder) {
 		name := w.extraction.attributes[w.extraction.key[i]]
 		hint := w.inputs[0].there()
 		if f := w.inputs[0].format; len(f.Fields) > 0 {
-			hint += fmt.Sprintf(": if it is one of them, say so with --field %s=%s", name, f.Likely(name))
+			hint += fmt.Sprintf(": if it is one of them, say so with --field %s=%s", name, f.Likely(name, w.inputs[0].head))
 		}
 		add("unread", false, "no line has %s, which the rules look at: they are tried as if no request had it%s", name, hint)
 	}
@@ -151,7 +151,7 @@ func (w *run) keys(add finder) {
 		if name == "ip" && len(o.Client.Trusted) == 0 && slices.ContainsFunc(w.inputs, forwards) {
 			text += ", but X-Forwarded-For, whose last address asked the server. Say which proxies to trust there, such as --trusted-proxies 10.0.0.0/8"
 		} else if text += w.inputs[0].there(); len(w.inputs[0].format.Fields) > 0 {
-			text += fmt.Sprintf(": say which it is, such as --field %s=%s", name, w.inputs[0].format.Likely(name))
+			text += fmt.Sprintf(": say which it is, such as --field %s=%s", name, w.inputs[0].format.Likely(name, w.inputs[0].head))
 		}
 		add("no_key", true, "%s", text)
 		return

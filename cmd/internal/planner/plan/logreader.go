@@ -73,10 +73,10 @@ type found struct {
 
 // tallied is how many lines were what.
 type tallied struct {
-	lines, bad, outside, unmatched, costless int64
-	subsecond                                int64 // lines with a time finer than a second
-	cut                                      bool  // the last line, which has no end, is bad
-	examples                                 []string
+	lines, bad, aside, outside, unmatched, costless int64
+	subsecond                                       int64 // lines with a time finer than a second
+	cut                                             bool  // the last line, which has no end, is bad
+	examples                                        []string
 }
 
 // mostExamples is how many bad lines are shown.
@@ -85,6 +85,7 @@ const mostExamples = 3
 func (t *tallied) add(more *tallied) {
 	t.lines += more.lines
 	t.bad += more.bad
+	t.aside += more.aside
 	t.outside += more.outside
 	t.unmatched += more.unmatched
 	t.costless += more.costless
@@ -218,6 +219,10 @@ func (w *worker) find(to *harvest) {
 
 // skip notes a line that is no request.
 func (t *tallied) skip(line []byte, err error) {
+	if errors.Is(err, accesslog.ErrAside) {
+		t.lines++
+		t.aside++
+	}
 	if errors.Is(err, accesslog.ErrSkip) {
 		return
 	}

@@ -138,6 +138,8 @@ type LogReport struct {
 	// Bad lines could not be read; Examples shows the first of them.
 	Bad      int64    `json:"bad"`
 	Examples []string `json:"bad_examples"`
+	// Aside are lines of the server about itself, such as errors and notes.
+	Aside int64 `json:"no_requests,omitempty"`
 	// Outside were before From or after To, Unmatched did not meet the
 	// conditions, Ignored were of clients that are left out.
 	Outside   int64 `json:"outside"`
@@ -421,7 +423,7 @@ func (w *run) testify(ctx context.Context, report *Report) error {
 
 func (w *run) logReport(cut bool) LogReport {
 	l := LogReport{
-		Files: []FileReport{}, Lines: w.tally.lines, Bad: w.tally.bad, Examples: append([]string{}, w.tally.examples...),
+		Files: []FileReport{}, Lines: w.tally.lines, Bad: w.tally.bad, Aside: w.tally.aside, Examples: append([]string{}, w.tally.examples...),
 		Outside: w.tally.outside, Unmatched: w.tally.unmatched, Ignored: w.excluded,
 		Reordered: w.reordered, Sorted: w.sorter != nil, Missing: map[string]int64{},
 		Requests: w.requests, Clients: w.counted(), Interrupted: cut, Memory: w.clients.bytes(),

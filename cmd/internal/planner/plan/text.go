@@ -153,6 +153,7 @@ func (l *LogReport) text(b *strings.Builder) {
 		n    int64
 		what string
 	}{
+		{l.Aside, "about the server itself"},
 		{l.Outside, "outside of the time"}, {l.Unmatched, "not matched"}, {l.Ignored, "of clients left out"},
 		{l.Reordered, "put back in order"},
 		{l.Costless, "without a cost: taken as 1"},
