@@ -24,7 +24,7 @@ type planCmd struct {
 	Limit   []string `sep:"none" placeholder:"LIMIT" group:"What to try" help:"What would '10/s burst 20' have done? Several are each tried alone, in one pass."`
 	Rules   string   `placeholder:"FILE" group:"What to try" help:"What would this rules file have done?"`
 	Compare bool     `group:"What to try" help:"Put the count and period of each --limit under every algorithm."`
-	DenyAt  string   `name:"deny-at-most" placeholder:"SHARE" group:"What to try" help:"Propose the tightest limit that denies at most '0.1%' of the clients, or '0.1% of requests'. This is done for 0.1% of the clients when nothing else is asked for."`
+	DenyAt  string   `name:"deny-at-most" placeholder:"SHARE" group:"What to try" help:"Propose the tightest limit that denies at most '0.1%' of the clients, or '0.1% of requests'. The default, when nothing else is asked for, is 0.1% of the clients, or where a few clients stand clearly apart, these alone."`
 	Propose string   `placeholder:"FILE" group:"What to try" help:"Write a rules file to this new file: routes that the log shows, each with the limit that suits it, in shadow first."`
 	Margin  string   `default:"20%" placeholder:"20%" group:"What to try" help:"Room for growth in what is proposed."`
 
@@ -68,9 +68,6 @@ For example:
         --key header.x-api-key --field header.x-api-key=key api.jsonl
     ssh web1 cat access.log | stint plan --rules stint.yaml -`
 }
-
-// defaultTarget is what a choice may deny when nothing was said.
-const defaultTarget = "0.1%"
 
 // Run reads the logs and reports.
 func (c *planCmd) Run(e *env) error {
@@ -201,7 +198,7 @@ func (c *planCmd) options(e *env) (plan.Options, error) {
 	}
 	target := c.DenyAt
 	if target == "" && len(c.Limit) == 0 && c.Rules == "" {
-		target = defaultTarget
+		target = "default"
 	}
 	if target != "" {
 		t, err := plan.ParseTarget(target)

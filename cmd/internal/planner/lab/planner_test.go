@@ -91,6 +91,8 @@ func post(p http.Handler, query string, body io.Reader) (int, string) {
 
 func TestPlannerTable(t *testing.T) {
 	log := lines(100)
+	behind := []byte("10.0.0.9 - - [17/May/2015:10:05:00 +0000] \"GET /a HTTP/1.1\" 200 5 \"-\" \"-\" \"192.0.2.1\"\n" +
+		"10.0.0.9 - - [17/May/2015:10:05:01 +0000] \"GET /a HTTP/1.1\" 200 5 \"-\" \"-\" \"192.0.2.2, 192.168.0.1\"\n")
 	dir := t.TempDir()
 	bounds := lab.PlannerOptions{MaxBody: 100_000, MaxText: 1 << 20, MaxLines: 2_000, Dir: dir}
 	p := lab.NewPlanner(bounds)
@@ -117,6 +119,9 @@ func TestPlannerTable(t *testing.T) {
 		{"without one", "limit=1/m&ignore_key=192.0.2.2", log, 200, `"ignored":25`},
 		{"from and to", "limit=1/m&from=2015-05-17T10:05:10Z&to=2015-05-17T10:05:20Z", log, 200, `"outside":90`},
 		{"fields", "limit=1/m&field=ip=who.from&field=time=when", []byte(`{"when":1431857103,"who":{"from":"192.0.2.9"}}` + "\n"), 200, `"requests":1,`},
+		{"behind proxies", "limit=1/h&trusted_proxies=10.0.0.0/8,192.168.0.1&tz=UTC", behind, 200, `"clients":2,"clients_denied":0`},
+		{"a format", "limit=1/m&format=$msec+$remote_addr", []byte("1431857103 192.0.2.1\n"), 200, `"format":"as stated"`},
+		{"an exempt client", "exempt=192.0.2.7", zipped(t, crowd()), 200, `{ip: '192.0.2.7'}, unlimited: true}`},
 		{"some bad lines", "limit=1/m", append([]byte("what\n"), log...), 200, `"bad":1`},
 		{"cut short", "limit=1/m", zipped(t, lines(1900))[:6000], 200, `"error":"it ends early, or is damaged`},
 
@@ -131,6 +136,8 @@ func TestPlannerTable(t *testing.T) {
 		{"no share", "deny_at_most=few", log, 400, `{"error":"deny_at_most: \"few\": write a share`},
 		{"no margin", "margin=-1%25", log, 400, `{"error":"margin: `},
 		{"no number", "ignore_top=-1", log, 400, `{"error":"ignore_top: `},
+		{"no proxy", "trusted_proxies=10.0.0.0/40", log, 400, `{"error":"trusted_proxies: \"10.0.0.0/40\": `},
+		{"a header without proxies", "client_ip_header=X-Real-IP", log, 400, `{"error":"client_ip_header: goes with trusted_proxies`},
 		{"no field", "field=ip", log, 400, `{"error":"field: `},
 		{"no flag", "compare=1", log, 400, `{"error":"compare: `},
 		{"no condition", "match=path", log, 400, `{"error":"condition \"path\"`},

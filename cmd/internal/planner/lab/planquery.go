@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stint-dev/stint/internal/match"
+
 	"github.com/stint-dev/stint/cmd/internal/planner/plan"
 )
 
@@ -20,9 +22,6 @@ type planQuery struct {
 	arrivals bool   // wanted in place of a report
 	client   string // whose, "" for everyone's
 }
-
-// defaultShare is what a choice may deny when nothing was said.
-const defaultShare = "0.1%"
 
 // longestText bounds a parameter in bytes.
 const longestText = 1000
@@ -39,10 +38,16 @@ var planParameters = map[string]struct {
 		q.options.Key = append(q.options.Key, strings.Split(s, ",")...)
 		return nil
 	}},
-	"limit":        {MaxLimits, func(q *planQuery, s string) error { q.options.Limits = append(q.options.Limits, s); return nil }},
-	"match":        {mostNames, func(q *planQuery, s string) error { q.options.Match = append(q.options.Match, s); return nil }},
-	"ignore_key":   {mostNames, func(q *planQuery, s string) error { q.options.IgnoreKeys = append(q.options.IgnoreKeys, s); return nil }},
-	"field":        {mostNames, (*planQuery).setField},
+	"limit":      {MaxLimits, func(q *planQuery, s string) error { q.options.Limits = append(q.options.Limits, s); return nil }},
+	"match":      {mostNames, func(q *planQuery, s string) error { q.options.Match = append(q.options.Match, s); return nil }},
+	"ignore_key": {mostNames, func(q *planQuery, s string) error { q.options.IgnoreKeys = append(q.options.IgnoreKeys, s); return nil }},
+	"exempt":     {mostNames, func(q *planQuery, s string) error { q.options.Exempt = append(q.options.Exempt, s); return nil }},
+	"field":      {mostNames, (*planQuery).setField},
+	"format":     {1, func(q *planQuery, s string) error { q.options.Format = s; return nil }},
+
+	"trusted_proxies":  {mostNames, (*planQuery).setProxies},
+	"client_ip_header": {1, func(q *planQuery, s string) error { q.options.Client.Header = s; return nil }},
+
 	"cost":         {1, func(q *planQuery, s string) error { q.options.Cost = s; return nil }},
 	"deny_at_most": {1, (*planQuery).setTarget},
 	"margin":       {1, (*planQuery).setMargin},
@@ -79,9 +84,10 @@ func readPlanQuery(values url.Values) (*planQuery, error) {
 		}
 	}
 	if q.options.Choose == nil && len(q.options.Limits) == 0 {
-		if err := q.setTarget(defaultShare); err != nil {
-			return nil, err
-		}
+		q.options.Choose = &plan.DefaultTarget
+	}
+	if client := q.options.Client; client.Header != "" && len(client.Trusted) == 0 {
+		return nil, errors.New("client_ip_header: goes with trusted_proxies, which speak through it")
 	}
 	if err := q.options.Check(); err != nil {
 		return nil, errors.New(strings.TrimPrefix(err.Error(), "stint: "))
@@ -123,6 +129,17 @@ func (q *planQuery) setField(text string) error {
 		q.options.Fields = make(map[string]string)
 	}
 	q.options.Fields[name] = field
+	return nil
+}
+
+func (q *planQuery) setProxies(text string) error {
+	for one := range strings.SplitSeq(text, ",") {
+		p, reason, hint := match.ParseNet(strings.TrimSpace(one))
+		if reason != "" {
+			return fmt.Errorf("%q: %s; %s", clip(one), reason, hint)
+		}
+		q.options.Client.Trusted = append(q.options.Client.Trusted, p)
+	}
 	return nil
 }
 

@@ -18,10 +18,19 @@ type Target struct {
 	// Share is of the clients, or of the requests.
 	Share    float64
 	Requests bool
+	// Cliff lets a limit deny the clients that stand clearly apart from the rest,
+	// where there are any, though these are more than the share.
+	Cliff bool
 }
 
-// ParseTarget reads "0.1%", "0.1% of clients" or "0.1% of requests".
+// DefaultTarget is what a limit may deny where nobody said.
+var DefaultTarget = Target{Share: 0.001, Cliff: true}
+
+// ParseTarget reads "0.1%", "0.1% of clients", "0.1% of requests" or "default".
 func ParseTarget(text string) (Target, error) {
+	if text == "default" {
+		return DefaultTarget, nil
+	}
 	number, of, ok := strings.Cut(text, "%")
 	share, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
 	if !ok || err != nil || !(share >= 0 && share <= 100) {
@@ -159,7 +168,20 @@ type chooser struct {
 	spool  *spool
 	skip   []bool
 
-	outliers int // clients that are far from the rest
+	outliers int   // clients that are far from the rest
+	most     int64 // clients that may be denied, where the target is of clients
+	apart    int64 // of these, where they are those that stand apart
+}
+
+// text says in words what may be denied.
+func (c *chooser) text() string {
+	switch c.apart {
+	case 0:
+		return c.target.String()
+	case 1:
+		return "the 1 client that stands apart"
+	}
+	return "the " + number(c.apart) + " clients that stand apart"
 }
 
 // candidates returns the least burst for each rate.
@@ -174,10 +196,14 @@ func (c *chooser) candidates(ctx context.Context, demand *curve) (all []Candidat
 		err = c.search(ctx, rising, h)
 		return h.candidates(rising), err
 	}
+	c.most = c.target.most(int64(demand.n))
+	if apart := demand.apart(); c.target.Cliff && apart > c.most {
+		c.most, c.apart = apart, apart
+	}
 	for i, r := range rates {
 		needs, most := demand.ranked(i), int64(1)
-		if k := c.target.most(int64(demand.n)); k < int64(len(needs)) {
-			most = need(needs[k])
+		if c.most < int64(len(needs)) {
+			most = need(needs[c.most])
 		}
 		all = append(all, candidate(r, roundUp(most)))
 	}
@@ -226,13 +252,13 @@ func (c *chooser) choose(ctx context.Context, r *reading, demand *curve, who rep
 	by.finish()
 	who.clients, who.sent = int64(r.clients.len()), func(id uint32) int64 { return int64(r.sent[id]) }
 	choice := &Choice{
-		Target: c.target.String(), Margin: c.margin, Candidates: all,
+		Target: c.text(), Margin: c.margin, Candidates: all,
 		Tightest: limitOf(best.rate, best.Burst),
 		Limit:    limit.String(), Would: p.report(who), Left: c.left(r, p),
 	}
 	choice.Would.Requests = r.requests + r.excluded
 	choice.Would.Allowed = choice.Would.Requests - choice.Would.Denied
-	choice.Cliff = demand.cliff(r, choice)
+	choice.Cliff = demand.cliff(r, choice, int(c.most))
 	if choice.Sure, err = c.certainty(ctx, r, demand, all, by.days); err != nil {
 		return nil, err
 	}
@@ -281,13 +307,13 @@ func (c *chooser) doubts(r *reading, n int64, choice *Choice) []string {
 		say("the log is %s long: not a whole week, so a busier day may be missing", Duration(span))
 	}
 	switch {
-	case c.target.Requests:
+	case c.target.Requests, c.apart > 0:
 	case c.target.Share > 0 && c.target.most(n) < 1:
 		say("%s, of %d, is not even one: none may be denied", c.target, n)
 	case n < 1000:
 		say("%d clients are few: one more or less changes the share by %.2g%%", n, 100/float64(n))
 	}
-	if once := r.once(); !c.target.Requests && once*2 > n && c.target.most(n) > 0 {
+	if once := r.once(); !c.target.Requests && once*2 > n && c.most > 0 {
 		say("%s of %s clients sent a single request: a share of the clients counts these too, and they may be one with many addresses", number(once), number(n))
 	}
 	if r.tally.subsecond == 0 {
@@ -296,7 +322,7 @@ func (c *chooser) doubts(r *reading, n int64, choice *Choice) []string {
 	if w := choice.Would; float64(w.Denied) > muchDenied*float64(w.Requests) {
 		say("it would deny %s of all requests: be sure that you know the %s behind them", share(w.Denied, w.Requests), plural(w.ClientsDenied, "client"))
 	}
-	if c.outliers > 0 {
+	if c.outliers > 0 && c.apart == 0 {
 		say("it is shaped by %s far from the rest, if let through: see above, and try --ignore-top or --ignore-key", plural(int64(c.outliers), "client"))
 	}
 	if !candidateFits(choice.Candidates) {

@@ -320,3 +320,43 @@ func TestExemptUnmet(t *testing.T) {
 		t.Errorf("%+v: nothing says that one is not found", r.Findings)
 	}
 }
+
+// Where a client stands clearly apart, the default stands at the cliff, and denies it
+// alone. Without a clear cliff, or with a share that was asked for, it is the share
+// that counts.
+func TestStandsAtCliff(t *testing.T) {
+	asked := plan.Target{Share: 0.001}
+	slope := func(top int) []byte { // 100 clients, the first of which sends more at once
+		var b strings.Builder
+		b.WriteString("time,ip,n\n")
+		for c := range 100 {
+			n := 20
+			if c == 0 {
+				n = top
+			}
+			for k := range n {
+				fmt.Fprintf(&b, "%d,192.0.2.%d,%d\n", 1_000_000_000+20*c, c, k)
+			}
+		}
+		return []byte(b.String())
+	}
+	for _, test := range []struct {
+		name    string
+		log     []byte
+		target  plan.Target
+		words   string
+		denied  int64
+		advised bool
+	}{
+		{"abuse", shaped{5, 20, 60, true}.log(), plan.DefaultTarget, "the 1 client that stands apart", 1, false},
+		{"abuse, with a share", shaped{5, 20, 60, true}.log(), asked, "0.1% of clients", 0, true},
+		{"no abuse", shaped{5, 20, 60, false}.log(), plan.DefaultTarget, "0.1% of clients", 0, false},
+		{"a client of four times as much", slope(80), plan.DefaultTarget, "0.1% of clients", 0, true},
+		{"a client of ten times as much", slope(200), plan.DefaultTarget, "the 1 client that stands apart", 1, false},
+	} {
+		c := planText(t, test.log, plan.Options{Choose: &test.target, Margin: 0.2, Brief: true}).Choice
+		if c.Target != test.words || c.Would.ClientsDenied != test.denied || (c.Cliff.Advice != "") != test.advised {
+			t.Errorf("%s: %s, to deny at most %s: %d clients; advice %q", test.name, c.Limit, c.Target, c.Would.ClientsDenied, c.Cliff.Advice)
+		}
+	}
+}

@@ -42,12 +42,14 @@ type Step struct {
 
 // What makes a cliff: within the part of the clients that may stand apart, the
 // last step at which the limit tightens by edgeFactor as one more client falls.
+// A clear cliff is a steeper one: a proposal may stand at it.
 const (
-	edgeFactor = 1.5
-	edgePart   = 0.05
-	fewestEdge = 3
-	mostEdge   = 2000
-	mostWho    = 3
+	edgeFactor  = 1.5
+	clearFactor = 5
+	edgePart    = 0.05
+	fewestEdge  = 3
+	mostEdge    = 2000
+	mostWho     = 3
 )
 
 // allowance returns the tightest limit that denies at most k clients, its burst
@@ -64,26 +66,35 @@ func (c *curve) allowance(k int, round func(int64) int64) (best Candidate, ok bo
 	return tightest(all), true
 }
 
-// cliff finds the steps and the edge.
-func (c *curve) cliff(r *reading, choice *Choice) *Cliff {
-	n := c.n
-	deepest := min(max(int(edgePart*float64(n)), fewestEdge), mostEdge, n-1)
-	all := &Cliff{Steps: []Step{}}
+// edge returns how many clients stand apart from the rest by a factor, of at most
+// deepest.
+func (c *curve) edge(factor float64, deepest int) (edge int64) {
 	last := math.Inf(1)
-	for k := range deepest + 1 {
+	for k := range min(deepest, mostEdge, c.n-1) + 1 {
 		one, ok := c.allowance(k, func(n int64) int64 { return n })
 		if !ok {
 			break
 		}
 		minute := float64(one.Minute)
-		if k > 0 && last >= edgeFactor*minute {
-			all.Edge = int64(k)
+		if k > 0 && last >= factor*minute {
+			edge = int64(k)
 		}
 		last = minute
 	}
+	return edge
+}
+
+// apart returns how many clients stand clearly apart from the rest: few of all.
+func (c *curve) apart() int64 { return c.edge(clearFactor, max(int(edgePart*float64(c.n)), 1)) }
+
+// cliff finds the steps and the edge. The choice denies at most the given number of
+// clients.
+func (c *curve) cliff(r *reading, choice *Choice, most int) *Cliff {
+	n := c.n
+	all := &Cliff{Steps: []Step{}, Edge: c.edge(edgeFactor, max(int(edgePart*float64(n)), fewestEdge))}
 	fallen := make(map[uint32]bool)
 	at := int64(-1)
-	for _, k := range all.worth(n) {
+	for _, k := range all.worth(n, most) {
 		one, ok := c.allowance(k, roundUp)
 		if !ok {
 			break
@@ -123,8 +134,8 @@ func (s *Step) name(r *reading, ids []uint32, fallen map[uint32]bool) {
 }
 
 // worth returns the numbers of clients that are worth a step: few one by one,
-// then further apart, and what is around the edge.
-func (all *Cliff) worth(n int) (ks []int) {
+// then further apart, what is around the edge, and what is chosen.
+func (all *Cliff) worth(n, most int) (ks []int) {
 	for k := 0; k < n && len(ks) < 40; {
 		ks = append(ks, k)
 		switch {
@@ -136,6 +147,9 @@ func (all *Cliff) worth(n int) (ks []int) {
 	}
 	if e := int(all.Edge); e > 0 {
 		ks = append(ks, e-1, e)
+	}
+	if most > 0 && most < n {
+		ks = append(ks, most)
 	}
 	slices.Sort(ks)
 	ks = slices.Compact(ks)
@@ -174,6 +188,8 @@ func (all *Cliff) text(b *strings.Builder) {
 	for _, s := range all.Steps {
 		mark := ""
 		switch {
+		case s.Edge && s.Chosen:
+			mark = "← chosen, above the cliff; "
 		case s.Edge:
 			mark = "← the cliff is below; "
 		case s.Chosen:

@@ -53,7 +53,7 @@ func (to *Certainty) spread(all []Candidate, chosen Candidate) {
 // drawClients makes the choice again from clients drawn anew, where the target
 // is a share of these.
 func (c *chooser) drawClients(r *reading, demand *curve) (all []Candidate) {
-	k := c.target.most(int64(demand.n))
+	k := c.most
 	var each [draws][]Candidate
 	for i, rate := range rates {
 		ranked := demand.ranked(i)

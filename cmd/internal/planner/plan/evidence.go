@@ -183,9 +183,24 @@ func (e *Evidence) looks(d *dossier) string {
 	case e.Kinds >= manyAgents:
 		return "many user agents: many people behind one address, or one that pretends"
 	case float64(bad) <= fewErrors*float64(d.requests):
+		if e.browser() {
+			return "answered well, with a browser: a person, or a program that pretends"
+		}
 		return "answered well: a program, a crawler or a partner"
 	}
 	return ""
+}
+
+// browser reports whether nearly all requests have the user agents of browsers.
+func (e *Evidence) browser() bool {
+	part := 0.0
+	for _, a := range e.Agents {
+		text := strings.ToLower(a.Text)
+		if strings.HasPrefix(text, "mozilla/") && !strings.Contains(text, "bot") && !strings.Contains(text, "crawl") && !strings.Contains(text, "spider") && !strings.Contains(text, "+http") {
+			part += a.Share
+		}
+	}
+	return part >= nearlyPart
 }
 
 // String returns the evidence in a line.

@@ -48,8 +48,8 @@ type Routed struct {
 // An Apart is a client that had no say in the limit of a route.
 type Apart struct {
 	Key string `json:"key"`
-	// Verdict is "abuse" for one that the limit is to deny, or "partner" for
-	// one with Limit of its own.
+	// Verdict is "abuse" for one that was refused again and again, "heavy" for
+	// another that the limit denies, or "partner" for one with Limit of its own.
 	Verdict  string    `json:"verdict"`
 	Limit    string    `json:"limit,omitempty"`
 	Evidence *Evidence `json:"evidence"`
@@ -332,13 +332,13 @@ func judge(e *Evidence, route string, apart bool) string {
 	if e == nil {
 		return ""
 	}
-	refused, missing, good := 0.0, 0.0, 0.0
+	refused, failed, good := 0.0, 0.0, 0.0
 	for _, p := range e.Statuses {
 		switch {
 		case p.Text == "401" || p.Text == "403":
 			refused += p.Share
-		case p.Text == "404":
-			missing += p.Share
+		case p.Text == "404" || p.Text == "429":
+			failed += p.Share
 		case p.Text < "400":
 			good += p.Share
 		}
@@ -348,14 +348,14 @@ func judge(e *Evidence, route string, apart bool) string {
 		return "abuse"
 	case !apart || e.Requests < fewApart:
 		return ""
-	case refused+missing >= mostlyPart:
+	case refused+failed >= mostlyPart:
 		return "abuse"
 	case e.Kinds >= manyAgents:
 		return "" // many people
 	case e.Named && good >= 1-fewErrors:
 		return "partner"
 	}
-	return "abuse"
+	return "heavy"
 }
 
 // file writes the rules.
@@ -421,7 +421,7 @@ func (w *proposer) rule(b *strings.Builder, tiers []Routed, before []string) {
 		}
 		enough = true
 		for _, a := range one.Apart {
-			if a.Verdict == "abuse" {
+			if a.Verdict != "partner" {
 				wrap(b, "  #   ", "stands apart, and is denied: "+plainText(a.Key)+", "+a.Evidence.String())
 			}
 		}

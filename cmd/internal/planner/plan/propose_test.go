@@ -202,6 +202,38 @@ func TestProposeSpares(t *testing.T) {
 	}
 }
 
+// A client that stands apart and is answered well is heavy, and no abuse: people who
+// look at slides are not.
+func TestProposeCallsNobodyNames(t *testing.T) {
+	const slides = "Mozilla/5.0 (Windows NT 6.1; WOW64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/32.0 Safari/537.36"
+	var log strings.Builder
+	for i := range 1800 {
+		at := truthStart.Add(time.Duration(i) * time.Second).Format("02/Jan/2006:15:04:05 -0700")
+		fmt.Fprintf(&log, "10.0.0.%d - - [%s] \"GET /page HTTP/1.1\" 200 9 \"-\" \"%s\"\n", i%60, at, slides)
+		if i >= 900 && i < 960 {
+			for k := range 5 {
+				fmt.Fprintf(&log, "203.0.113.66 - - [%s] \"GET /slides/%d HTTP/1.1\" %d 9 \"-\" \"%s\"\n", at, k, 200+104*(k%2), slides)
+			}
+		}
+	}
+	p, err := plan.Propose(t.Context(), plan.Options{Files: []string{"-"}, Stdin: strings.NewReader(log.String()), Margin: 0.2})
+	if err != nil || p.File == "" {
+		t.Fatalf("%v, %+v", err, p)
+	}
+	n := 0
+	for _, r := range p.Routes {
+		for _, a := range r.Apart {
+			n++
+			if a.Verdict == "abuse" || !strings.Contains(a.Evidence.Looks, "with a browser: a person") {
+				t.Errorf("%s is %s: %s", a.Key, a.Verdict, a.Evidence)
+			}
+		}
+	}
+	if n == 0 || strings.Contains(p.File, "abuse") {
+		t.Errorf("%d stand apart\n%s", n, p.File)
+	}
+}
+
 // TestProposeCounts has each client counted once, on however many routes it was, and
 // denies nobody where the file has no rule.
 func TestProposeCounts(t *testing.T) {
@@ -225,7 +257,7 @@ func TestProposeCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(text.String()) {
-		if strings.HasPrefix(line, "login ") && (!strings.Contains(line, "too little") || !strings.HasSuffix(line, " 1 abuse, no rule\n")) {
+		if strings.HasPrefix(line, "login ") && (!strings.Contains(line, "too little") || !strings.HasSuffix(line, " 1 of abuse, no rule\n")) {
 			t.Errorf("of a route without a rule: %s", line)
 		}
 	}

@@ -37,11 +37,11 @@ func (p *Proposal) Text(w io.Writer, name string) error {
 		if r.Name == "health" {
 			limit = "unlimited"
 		}
-		becomes := map[string]string{"abuse": "denied", "partner": "with a limit of their own"}
+		becomes := map[string]string{"abuse": "of abuse, denied", "heavy": "heavy, denied", "partner": "with a limit of their own"}
 		if limit == "too little" {
-			becomes = map[string]string{"abuse": "abuse, no rule", "partner": "partner, no rule"}
+			becomes = map[string]string{"abuse": "of abuse, no rule", "heavy": "heavy, no rule", "partner": "partner, no rule"}
 		}
-		for _, verdict := range []string{"abuse", "partner"} {
+		for _, verdict := range []string{"abuse", "heavy", "partner"} {
 			n := 0
 			for _, a := range r.Apart {
 				if a.Verdict == verdict {

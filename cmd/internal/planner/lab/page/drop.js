@@ -16,6 +16,7 @@ export function logs(page) {
   const share = el("input", { type: "text", id: "log-share", class: "short", value: "0.1%" });
   const of = el("select", { "aria-label": "Deny at most so many of" }, el("option", {}, "of clients"), el("option", {}, "of requests"));
   const left = el("input", { type: "text", id: "log-without", placeholder: "none" });
+  const proxies = el("input", { type: "text", id: "log-proxies", placeholder: "none, or 10.0.0.0/8" });
   const again = el("button", { type: "button", id: "log-again", disabled: true }, "Plan again");
   const bar = el("progress", { max: 1, "aria-label": "The log on its way" });
   const stop = el("button", { type: "button", id: "log-stop" }, "Stop");
@@ -27,7 +28,8 @@ export function logs(page) {
   byID("log").replaceChildren(zone, busy, error, said,
     el("div", { class: "control" }, el("label", { for: "log-key" }, "A client is"), el("span", { class: "value" }, key)),
     el("div", { class: "control" }, el("label", { for: "log-share" }, "Deny at most"), el("span", { class: "value" }, share, of)),
-    el("div", { class: "control wide" }, el("label", { for: "log-without" }, "Leave out clients, with commas between"), el("span", { class: "value" }, left)), el("div", {}, again));
+    el("div", { class: "control wide" }, el("label", { for: "log-without" }, "Leave out clients, with commas between"), el("span", { class: "value" }, left)),
+    el("div", { class: "control wide" }, el("label", { for: "log-proxies" }, "Trusted proxies, with commas between"), el("span", { class: "value" }, proxies)), el("div", {}, again));
   const open = byID("open-log");
   open.hidden = false;
   open.addEventListener("click", () => {
@@ -62,6 +64,7 @@ export function logs(page) {
   function query(more) {
     const q = new URLSearchParams({ name: file.name || "access.log", key: key.value.trim() || "ip" });
     if (file.lastModified) q.set("latest", new Date(file.lastModified).toISOString());
+    if (proxies.value.trim()) q.set("trusted_proxies", proxies.value.trim());
     for (const [name, value] of more) q.append(name, value);
     return q;
   }
@@ -94,9 +97,12 @@ export function logs(page) {
     }
   }
 
+  // untold says that nobody has said what may be denied: then a limit may stand at a clear cliff.
+  const untold = () => share.value === share.defaultValue && of.selectedIndex === 0;
+
   async function look() {
     const out = left.value.split(",").map((k) => k.trim()).filter(Boolean);
-    const answer = await ask("Deciding every request…", [...page.limits().map((l) => ["limit", l]), ...out.map((k) => ["ignore_key", k]), ["deny_at_most", `${share.value.trim()} ${of.value}`]]);
+    const answer = await ask("Deciding every request…", [...page.limits().map((l) => ["limit", l]), ...out.map((k) => ["ignore_key", k]), ["deny_at_most", untold() ? "default" : `${share.value.trim()} ${of.value}`]]);
     if (!answer) return;
     shown = report(answer, { colours: page.colours, compare: page.compare, close, load, without });
     byID("report").replaceChildren(...shown.nodes);
@@ -146,7 +152,7 @@ export function logs(page) {
     look();
   });
   stop.addEventListener("click", () => running?.stop());
-  for (const field of [key, share, left]) {
+  for (const field of [key, share, left, proxies]) {
     field.addEventListener("keydown", (e) => {
       if (e.key !== "Enter" || !file) return;
       dropped = false;
