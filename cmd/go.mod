@@ -3,6 +3,7 @@ module github.com/stint-dev/stint/cmd
 go 1.26.0
 
 require (
+	github.com/alecthomas/kong v1.17.0
 	github.com/fsnotify/fsnotify v1.10.1
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/client_model v0.6.3

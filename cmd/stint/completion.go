@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/stint-dev/stint/cmd/internal/commandline"
+	"github.com/alecthomas/kong"
 )
 
 // completionScripts ask "stint complete-word" what may stand at the cursor.
@@ -54,7 +54,7 @@ func (c *completeWordCmd) Run(e *env) error {
 	if len(words) > 0 && words[0] == "--" {
 		words = words[1:]
 	}
-	for _, one := range completions(e.program, words) {
+	for _, one := range completions(e.program.Node, words) {
 		if _, err := fmt.Fprintf(e.out, "%s\t%s\n", one[0], one[1]); err != nil {
 			return err
 		}
@@ -64,13 +64,13 @@ func (c *completeWordCmd) Run(e *env) error {
 
 // completions returns what the last of words may become under a command, each
 // with its summary. It is empty where a file or a value of the user's stands.
-func completions(at *commandline.Command, words []string) (found [][2]string) {
+func completions(at *kong.Node, words []string) (found [][2]string) {
 	words = joinValues(words)
 	if len(words) == 0 {
 		words = []string{""}
 	}
 	last := words[len(words)-1]
-	var value *commandline.Value // that the word at hand is the value of
+	var value *kong.Flag // that the word at hand is the value of
 	for _, word := range words[:len(words)-1] {
 		if value != nil {
 			value = nil
@@ -82,7 +82,7 @@ func completions(at *commandline.Command, words []string) (found [][2]string) {
 			}
 			continue
 		}
-		if i := slices.IndexFunc(at.Children, func(n *commandline.Command) bool { return n.Name == word }); i >= 0 {
+		if i := slices.IndexFunc(at.Children, func(n *kong.Node) bool { return n.Name == word }); i >= 0 {
 			at = at.Children[i]
 		}
 	}
@@ -99,13 +99,13 @@ func completions(at *commandline.Command, words []string) (found [][2]string) {
 	name, _, set := strings.Cut(strings.TrimPrefix(last, "--"), "=")
 	switch {
 	case value != nil:
-		offerAll("", value.Enum)
+		offerAll("", value.EnumSlice())
 	case strings.HasPrefix(last, "-") && set:
 		if f := findFlag(at, name); f != nil {
-			offerAll("--"+name+"=", f.Enum)
+			offerAll("--"+name+"=", f.EnumSlice())
 		}
 	case strings.HasPrefix(last, "-"):
-		for _, f := range slices.Concat(at.AllFlags()...) {
+		for _, f := range slices.Concat(at.AllFlags(true)...) {
 			offer("--", f.Name, f.Help)
 		}
 	default:
@@ -114,8 +114,8 @@ func completions(at *commandline.Command, words []string) (found [][2]string) {
 				offer("", n.Name, n.Help)
 			}
 		}
-		for _, arg := range at.Args {
-			offerAll("", arg.Enum)
+		for _, arg := range at.Positional {
+			offerAll("", arg.EnumSlice())
 		}
 	}
 	slices.SortStableFunc(found, func(a, b [2]string) int { return cmp.Compare(a[0], b[0]) })
@@ -137,8 +137,8 @@ func joinValues(words []string) (joined []string) {
 	return joined
 }
 
-func findFlag(at *commandline.Command, name string) *commandline.Value {
-	for _, f := range slices.Concat(at.AllFlags()...) {
+func findFlag(at *kong.Node, name string) *kong.Flag {
+	for _, f := range slices.Concat(at.AllFlags(false)...) {
 		if f.Name == name {
 			return f
 		}

@@ -28,7 +28,7 @@ var demoRules []byte
 // demoFlags are the flags of stint serve that need no rules file.
 type demoFlags struct {
 	Demo       bool   `help:"Start with built-in rules and a small server behind the proxy, and print what to try. With --rules and a database without rules: put the rules there."`
-	DemoListen string `default:"127.0.0.1:8000" placeholder:"ADDRESS" help:"With --demo, the address of the proxy (${default})."`
+	DemoListen string `default:"127.0.0.1:8000" placeholder:"ADDRESS" more:"" help:"With --demo, the address of the proxy (${default})."`
 }
 
 // fill puts the rules of the demo, and a customer's own limits, into a database

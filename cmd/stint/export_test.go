@@ -1,9 +1,9 @@
 package main
 
 import (
+	"io"
 	"log/slog"
 
-	"github.com/stint-dev/stint/cmd/internal/commandline"
 	"github.com/stint-dev/stint/cmd/internal/service/proxy"
 )
 
@@ -15,7 +15,7 @@ var (
 
 // Parse reads a command line, and runs nothing.
 func Parse(args []string) error {
-	_, _, err := commandline.New("stint", "", &cli{}).Read(args)
+	_, err := (&env{out: io.Discard, err: io.Discard}).read(args)
 	return err
 }
 

@@ -24,12 +24,12 @@ import (
 // listenerFlags are the addresses to listen on beside HTTP, and how to answer there.
 type listenerFlags struct {
 	GRPC         string `name:"grpc" env:"STINT_GRPC" placeholder:"ADDRESS" help:"The address of the rate limit service for Envoy, version 3, such as 127.0.0.1:8081. The default is none."`
-	RESP         string `name:"resp" env:"STINT_RESP" placeholder:"ADDRESS" help:"The address for Redis clients (CL.THROTTLE, STINT.CHECK), such as 127.0.0.1:6380. The default is none."`
-	RESPLimits   string `name:"resp-limits" env:"STINT_RESP_LIMITS" enum:"caller,rules" default:"caller" help:"The limits that CL.THROTTLE uses: the caller's (caller, the default), or those of the rules, with the key as attribute key (rules)."`
-	RLSOverrides string `name:"rls-overrides" env:"STINT_RLS_OVERRIDES" enum:"on,off" default:"on" help:"Whether limits in Envoy's descriptors replace the rules: on (the default) or off."`
-	RLSRefunds   string `name:"rls-refunds" env:"STINT_RLS_REFUNDS" enum:"operators,askers" default:"operators" help:"Who may refund with negative hits: operators (the default) or all callers (askers)."`
-	RLSHeaders   string `name:"rls-headers" env:"STINT_RLS_HEADERS" enum:"none,draft11,draft06,x-ratelimit" default:"none" help:"The header fields that Envoy adds to responses: none (the default), draft11, draft06 or x-ratelimit."`
-	TLSClientCA  string `name:"tls-client-ca" env:"STINT_TLS_CLIENT_CA" placeholder:"FILE" help:"Accept only clients with a certificate of these CAs, PEM. It needs --tls-cert."`
+	RESP         string `name:"resp" env:"STINT_RESP" placeholder:"ADDRESS" more:"" help:"The address for Redis clients (CL.THROTTLE, STINT.CHECK), such as 127.0.0.1:6380. The default is none."`
+	RESPLimits   string `name:"resp-limits" env:"STINT_RESP_LIMITS" enum:"caller,rules" default:"caller" more:"" help:"The limits that CL.THROTTLE uses: the caller's (caller, the default), or those of the rules, with the key as attribute key (rules)."`
+	RLSOverrides string `name:"rls-overrides" env:"STINT_RLS_OVERRIDES" enum:"on,off" default:"on" more:"" help:"Whether limits in Envoy's descriptors replace the rules: on (the default) or off."`
+	RLSRefunds   string `name:"rls-refunds" env:"STINT_RLS_REFUNDS" enum:"operators,askers" default:"operators" more:"" help:"Who may refund with negative hits: operators (the default) or all callers (askers)."`
+	RLSHeaders   string `name:"rls-headers" env:"STINT_RLS_HEADERS" enum:"none,draft11,draft06,x-ratelimit" default:"none" more:"" help:"The header fields that Envoy adds to responses: none (the default), draft11, draft06 or x-ratelimit."`
+	TLSClientCA  string `name:"tls-client-ca" env:"STINT_TLS_CLIENT_CA" placeholder:"FILE" more:"" help:"Accept only clients with a certificate of these CAs, PEM. It needs --tls-cert."`
 }
 
 // listeners are those beside HTTP; nil where no flag names an address.
@@ -211,8 +211,8 @@ func isSocket(path string) bool {
 
 // connFlags bound the connections of clients.
 type connFlags struct {
-	MaxConns           int `name:"max-conns" env:"STINT_MAX_CONNS" default:"0" placeholder:"N" help:"The most client connections at once. The default is as many as the limit of file descriptors allows."`
-	MaxConnsPerAddress int `name:"max-conns-per-address" env:"STINT_MAX_CONNS_PER_ADDRESS" default:"0" placeholder:"N" help:"The most connections of one address, IPv6 by /64; trusted proxies may have all. The default is a quarter of --max-conns."`
+	MaxConns           int `name:"max-conns" env:"STINT_MAX_CONNS" default:"0" placeholder:"N" more:"" help:"The most client connections at once. The default is as many as the limit of file descriptors allows."`
+	MaxConnsPerAddress int `name:"max-conns-per-address" env:"STINT_MAX_CONNS_PER_ADDRESS" default:"0" placeholder:"N" more:"" help:"The most connections of one address, IPv6 by /64; trusted proxies may have all. The default is a quarter of --max-conns."`
 }
 
 // check refuses flags that make no sense.

@@ -14,8 +14,9 @@ import (
 	"syscall"
 	_ "time/tzdata" // limits by calendar day work without a zone database
 
+	"github.com/alecthomas/kong"
+
 	"github.com/stint-dev/stint"
-	"github.com/stint-dev/stint/cmd/internal/commandline"
 )
 
 func main() {
@@ -32,42 +33,48 @@ const (
 
 // cli is the command line: a field a subcommand, each in a file of its own.
 type cli struct {
-	Simulate   simulateCmd   `cmd:"" help:"Try limits on a virtual clock: what passes, what is denied, and the waits."`
-	Plan       planCmd       `cmd:"" help:"Evaluate limits on access logs, and propose one."`
-	Serve      serveCmd      `cmd:"" help:"Run a rate limit service: answer whether requests may pass, by a rules file."`
-	Proxy      proxyCmd      `cmd:"" help:"Run a reverse proxy that limits the clients of an HTTP server."`
-	Validate   validateCmd   `cmd:"" help:"Check rules files for errors and probable mistakes."`
-	Test       testCmd       `cmd:"" help:"Run tests of rules files: requests at given times, and the answers that they must get."`
-	Rehearse   rehearseCmd   `cmd:"" help:"Show whom new rules would deny, on requests that a server recorded or of an access log."`
-	Explain    explainCmd    `cmd:"" help:"Explain which rules apply to a request, and why."`
-	CheckStore checkStoreCmd `cmd:"" help:"Check whether a Redis or Valkey server can keep limits."`
-	Size       sizeCmd       `cmd:"" help:"Estimate what rules need of Redis: memory, calls, processor time, network, connections."`
-	Import     importCmd     `cmd:"" help:"Convert the configuration of another rate limiter into rules."`
-	Schema     schemaCmd     `cmd:"" help:"Print the JSON schema of rules files, for editors."`
-	Inspect    inspectCmd    `cmd:"" help:"Show the usage of a client under all rules of a running server, and why it is denied."`
-	Top        topCmd        `cmd:"" help:"Show which rules and keys are denied most on running servers, and which are near a limit."`
-	Blocked    blockedCmd    `cmd:"" help:"List the keys that are denied now."`
-	Reset      resetCmd      `cmd:"" help:"Reset the usage of a customer."`
-	Refund     refundCmd     `cmd:"" help:"Give units back to a customer."`
-	Undo       undoCmd       `cmd:"" help:"Undo an override, a block, a reset or a refund."`
-	Rules      rulesCmd      `cmd:"" help:"Publish rules to a database, show them, and roll back."`
-	Override   overrideCmd   `cmd:"" help:"Give customers limits of their own, or a plan."`
-	Block      blockCmd      `cmd:"" help:"Deny a customer for a while."`
-	Unblock    unblockCmd    `cmd:"" help:"End a block."`
-	Worker     workerCmd     `cmd:"" help:"Copy rules from a database to Redis or a directory, where servers read them."`
-	Nodes      nodesCmd      `cmd:"" help:"Show which server uses which rules of a database."`
-	Audit      auditCmd      `cmd:"" help:"Show who changed what in a database of rules."`
-	Token      tokenCmd      `cmd:"" help:"Create and revoke tokens for the HTTP API."`
-	DB         dbCmd         `cmd:"" name:"db" help:"Create, update and inspect a database of rules."`
-	Lab        labCmd        `cmd:"" help:"Serve a web page to try limits: draw requests, and see why they are denied."`
-	Doctor     doctorCmd     `cmd:"" help:"Report what stint serve would find on this machine, and who could reach it."`
-	Health     healthCmd     `cmd:"" help:"Check whether a running stint is ready, for health checks of containers."`
-	Completion completionCmd `cmd:"" help:"Print a script that completes commands in bash, zsh or fish."`
-	Man        manCmd        `cmd:"" help:"Write manual pages."`
-	Version    versionCmd    `cmd:"" help:"Print the version."`
+	Serve    serveCmd    `cmd:"" group:"Limit requests:" help:"Run a rate limit service: answer whether requests may pass, by a rules file."`
+	Proxy    proxyCmd    `cmd:"" group:"Limit requests:" help:"Run a reverse proxy that limits the clients of an HTTP server."`
+	Validate validateCmd `cmd:"" group:"Limit requests:" help:"Check rules files for errors and probable mistakes."`
+	Test     testCmd     `cmd:"" group:"Limit requests:" help:"Run tests of rules files: requests at given times, and the answers that they must get."`
+	Explain  explainCmd  `cmd:"" group:"Limit requests:" help:"Explain which rules apply to a request, and why."`
+	Import   importCmd   `cmd:"" group:"Limit requests:" help:"Convert the configuration of another rate limiter into rules."`
 
-	CompleteWord completeWordCmd `cmd:"" hidden:""`
-	ShowVersion  bool            `name:"version" alone:"" help:"Print the version."`
+	Simulate   simulateCmd   `cmd:"" group:"Choose limits:" help:"Try limits on a virtual clock: what passes, what is denied, and the waits."`
+	Lab        labCmd        `cmd:"" group:"Choose limits:" help:"Serve a web page to try limits: draw requests, and see why they are denied."`
+	Plan       planCmd       `cmd:"" group:"Choose limits:" help:"Evaluate limits on access logs, and propose one."`
+	Rehearse   rehearseCmd   `cmd:"" group:"Choose limits:" help:"Show whom new rules would deny, on requests that a server recorded or of an access log."`
+	Size       sizeCmd       `cmd:"" group:"Choose limits:" help:"Estimate what rules need of Redis: memory, calls, processor time, network, connections."`
+	CheckStore checkStoreCmd `cmd:"" group:"Choose limits:" help:"Check whether a Redis or Valkey server can keep limits."`
+
+	Top      topCmd      `cmd:"" group:"Operate:" help:"Show which rules and keys are denied most on running servers, and which are near a limit."`
+	Inspect  inspectCmd  `cmd:"" group:"Operate:" help:"Show the usage of a client under all rules of a running server, and why it is denied."`
+	Blocked  blockedCmd  `cmd:"" group:"Operate:" help:"List the keys that are denied now."`
+	Block    blockCmd    `cmd:"" group:"Operate:" help:"Deny a customer for a while."`
+	Unblock  unblockCmd  `cmd:"" group:"Operate:" help:"End a block."`
+	Override overrideCmd `cmd:"" group:"Operate:" help:"Give customers limits of their own, or a plan."`
+	Reset    resetCmd    `cmd:"" group:"Operate:" help:"Reset the usage of a customer."`
+	Refund   refundCmd   `cmd:"" group:"Operate:" help:"Give units back to a customer."`
+	Undo     undoCmd     `cmd:"" group:"Operate:" help:"Undo an override, a block, a reset or a refund."`
+	Token    tokenCmd    `cmd:"" group:"Operate:" help:"Create and revoke tokens for the HTTP API."`
+	Doctor   doctorCmd   `cmd:"" group:"Operate:" help:"Report what stint serve would find on this machine, and who could reach it."`
+
+	Rules  rulesCmd  `cmd:"" group:"Rules in a database:" help:"Publish rules to a database, show them, and roll back."`
+	Worker workerCmd `cmd:"" group:"Rules in a database:" help:"Copy rules from a database to Redis or a directory, where servers read them."`
+	Nodes  nodesCmd  `cmd:"" group:"Rules in a database:" help:"Show which server uses which rules of a database."`
+	Audit  auditCmd  `cmd:"" group:"Rules in a database:" help:"Show who changed what in a database of rules."`
+	DB     dbCmd     `cmd:"" group:"Rules in a database:" name:"db" help:"Create, update and inspect a database of rules."`
+
+	Schema     schemaCmd     `cmd:"" group:"Rules in a database:" hidden:"" help:"Print the JSON schema of rules files, for editors."`
+	Health     healthCmd     `cmd:"" group:"Rules in a database:" hidden:"" help:"Check whether a running stint is ready, for health checks of containers."`
+	Completion completionCmd `cmd:"" group:"Rules in a database:" hidden:"" help:"Print a script that completes commands in bash, zsh or fish."`
+	Man        manCmd        `cmd:"" group:"Rules in a database:" hidden:"" help:"Write manual pages."`
+	Version    versionCmd    `cmd:"" group:"Rules in a database:" hidden:"" help:"Print the version."`
+
+	ShowHelp     helpCmd         `cmd:"" name:"help" group:"Rules in a database:" hidden:"" help:"Show the help of a command."`
+	CompleteWord completeWordCmd `cmd:"" group:"Rules in a database:" hidden:""`
+	ShowVersion  versionFlag     `name:"version" short:"v" help:"Print the version."`
+	HelpAll      helpAllFlag     `hidden:"" help:"Show all flags."`
 }
 
 // Help is what "stint --help" says below the summary.
@@ -92,7 +99,8 @@ type env struct {
 	ctx      context.Context
 	in       io.Reader
 	out, err io.Writer
-	program  *commandline.Command // with all its commands
+	program  *kong.Application // with all its commands
+	helpAll  bool              // the help shows all flags
 }
 
 // untilSignal returns a context that ends with SIGTERM or SIGINT; a second one ends the
@@ -133,25 +141,21 @@ func usage(flag, format string, args ...any) error {
 
 // run is main with its world as arguments; it returns the exit status.
 func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
-	var c cli
-	e := &env{ctx, in, out, errs, commandline.New("stint", "An exact rate limiter.", &c)}
-	if len(args) == 0 {
-		args = []string{"--help"}
+	e := &env{ctx: ctx, in: in, out: out, err: errs}
+	line, err := e.read(args)
+	if _, done := errors.AsType[answered](err); done {
+		return 0
 	}
-	at, alone, err := e.program.Read(args)
 	if err != nil {
-		fmt.Fprintf(errs, "stint: %v (try: %s --help)\n", err, at.FullPath())
+		name := "stint"
+		if parse, ok := errors.AsType[*kong.ParseError](err); ok && parse.Context.Selected() != nil {
+			name = parse.Context.Selected().FullPath()
+		}
+		fmt.Fprintf(errs, "stint: %s (try: %s --help)\n", masked(err.Error()), name)
 		return exitUsage
 	}
-	switch {
-	case alone == nil:
-		err = at.Target().(command).Run(e)
-	case alone.Name == "version":
-		err = c.Version.Run(e)
-	default:
-		err = at.WriteHelp(out)
-	}
-	if err == nil {
+	at := line.Selected()
+	if err = at.Target.Addr().Interface().(command).Run(e); err == nil {
 		return 0
 	}
 	fmt.Fprintf(errs, "%s: %s\n", at.FullPath(), strings.TrimPrefix(err.Error(), "stint: "))

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/stint-dev/stint/cmd/internal/commandline"
+	"github.com/alecthomas/kong"
 )
 
 type manCmd struct {
@@ -29,7 +29,7 @@ func (c *manCmd) Run(e *env) error {
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return err
 	}
-	pages := manPages(e.program)
+	pages := manPages(e.program.Node)
 	for _, p := range pages {
 		if err := os.WriteFile(filepath.Join(c.Dir, p.name+".1"), []byte(p.text), 0o644); err != nil {
 			return err
@@ -43,7 +43,7 @@ func (c *manCmd) Run(e *env) error {
 type manPage struct{ name, text string }
 
 // manPages returns the page of a command and those below it.
-func manPages(at *commandline.Command) []manPage {
+func manPages(at *kong.Node) []manPage {
 	pages := []manPage{{pageName(at), writePage(at)}}
 	for _, n := range at.Children {
 		if !n.Hidden {
@@ -54,17 +54,17 @@ func manPages(at *commandline.Command) []manPage {
 }
 
 // pageName returns the name of a command's page: stint, stint-serve, stint-rules-push.
-func pageName(at *commandline.Command) string {
-	return strings.ReplaceAll(strings.TrimSpace("stint "+at.Path()), " ", "-")
+func pageName(at *kong.Node) string {
+	return strings.ReplaceAll(at.FullPath(), " ", "-")
 }
 
-func writePage(at *commandline.Command) string {
+func writePage(at *kong.Node) string {
 	var b strings.Builder
 	name := pageName(at)
 	// No date: the same program writes the same page.
 	fmt.Fprintf(&b, ".TH %s 1 \"\" stint \"User Commands\"\n.SH NAME\n%s \\- %s\n.SH SYNOPSIS\n.B %s\n",
-		roff(strings.ToUpper(name)), roff(name), roff(strings.TrimSuffix(at.Help, ".")), roff("stint "+at.Summary()))
-	if detail := at.Detail(); detail != "" {
+		roff(strings.ToUpper(name)), roff(name), roff(strings.TrimSuffix(at.Help, ".")), roff("stint "+strings.TrimSpace(at.Summary())))
+	if detail := at.Detail; detail != "" {
 		b.WriteString(".SH DESCRIPTION\n")
 		paragraphs(&b, detail)
 	}
@@ -75,21 +75,20 @@ func writePage(at *commandline.Command) string {
 			under = title
 		}
 	}
-	for _, arg := range at.Args {
+	for _, arg := range at.Positional {
 		section("ARGUMENTS")
 		fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(arg.Summary()), roff(arg.Help))
 	}
-	for _, f := range slices.Concat(at.AllFlags()...) {
+	for _, f := range slices.Concat(at.AllFlags(true)...) {
+		if f.Name == "version" && at.Parent != nil {
+			continue
+		}
 		section("OPTIONS")
 		word := f.Summary()
 		if f.Short != 0 {
 			word = fmt.Sprintf("-%c, %s", f.Short, word)
 		}
-		text := f.Help
-		if f.Env != "" && !strings.Contains(text, f.Env) {
-			text += " ($" + f.Env + ")"
-		}
-		fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(word), roff(text))
+		fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(word), roff(kong.DefaultHelpValueFormatter(f.Value)))
 	}
 	for _, n := range at.Children {
 		if !n.Hidden {

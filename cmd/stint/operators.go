@@ -26,7 +26,7 @@ import (
 
 // stateFlags say where acts of operators are kept.
 type stateFlags struct {
-	State string `env:"STINT_STATE" placeholder:"FILE" help:"The file for overrides, blocks and the audit, when rules are in a file. The default is the name of the rules file with .state appended; none keeps them in memory only. With rules in a database, they are there."`
+	State string `env:"STINT_STATE" placeholder:"FILE" more:"" help:"The file for overrides, blocks and the audit, when rules are in a file. The default is the name of the rules file with .state appended; none keeps them in memory only. With rules in a database, they are there."`
 }
 
 // path returns the state file, "" for none.

@@ -15,8 +15,8 @@ import (
 
 // retentionFlags say what of the past a database of rules keeps.
 type retentionFlags struct {
-	KeepRevisions int    `name:"keep-revisions" env:"STINT_KEEP_REVISIONS" default:"1000" placeholder:"N" help:"How many revisions the database of rules keeps (${default}); 0 keeps all."`
-	KeepPast      string `name:"keep-past" env:"STINT_KEEP_PAST" default:"365d" placeholder:"DURATION" help:"How long it keeps audit entries, and overrides, plans and tokens that ended (${default}); none keeps all."`
+	KeepRevisions int    `name:"keep-revisions" env:"STINT_KEEP_REVISIONS" default:"1000" placeholder:"N" more:"" help:"How many revisions the database of rules keeps (${default}); 0 keeps all."`
+	KeepPast      string `name:"keep-past" env:"STINT_KEEP_PAST" default:"365d" placeholder:"DURATION" more:"" help:"How long it keeps audit entries, and overrides, plans and tokens that ended (${default}); none keeps all."`
 }
 
 // retention reads the flags.

@@ -27,11 +27,11 @@ type serveCmd struct {
 	TLSKey            string        `name:"tls-key" env:"STINT_TLS_KEY" placeholder:"FILE" help:"The key of --tls-cert."`
 	Admin             string        `env:"STINT_ADMIN" placeholder:"ADDRESS" help:"A separate address for operators: /livez, /readyz, /metrics, the lab, and who is denied and why, such as 127.0.0.1:9090. The default is none."`
 	TokenFile         string        `env:"STINT_TOKEN_FILE" placeholder:"FILE" help:"A file with the tokens of callers, one a line. Without it, everyone on this machine may ask."`
-	OperatorTokenFile string        `env:"STINT_OPERATOR_TOKEN_FILE" placeholder:"FILE" help:"A file with the tokens of operators, who may also refund and reset."`
-	Dialect           string        `env:"STINT_DIALECT" enum:"draft11,draft06,x-ratelimit,none" default:"draft11" help:"The header fields of answers: draft11 (RateLimit, the default), draft06, x-ratelimit or none."`
-	MaxBatch          int           `env:"STINT_MAX_BATCH" default:"100" placeholder:"N" help:"The most checks in one batch (${default})."`
-	Drain             time.Duration `env:"STINT_DRAIN" default:"10s" help:"How long requests in flight may finish after SIGTERM or SIGINT (${default})."`
-	DrainDelay        time.Duration `env:"STINT_DRAIN_DELAY" default:"0s" help:"How long to accept connections before that, while /readyz answers 503 (${default})."`
+	OperatorTokenFile string        `env:"STINT_OPERATOR_TOKEN_FILE" placeholder:"FILE" more:"" help:"A file with the tokens of operators, who may also refund and reset."`
+	Dialect           string        `env:"STINT_DIALECT" enum:"draft11,draft06,x-ratelimit,none" default:"draft11" more:"" help:"The header fields of answers: draft11 (RateLimit, the default), draft06, x-ratelimit or none."`
+	MaxBatch          int           `env:"STINT_MAX_BATCH" default:"100" placeholder:"N" more:"" help:"The most checks in one batch (${default})."`
+	Drain             time.Duration `env:"STINT_DRAIN" default:"10s" more:"" help:"How long requests in flight may finish after SIGTERM or SIGINT (${default})."`
+	DrainDelay        time.Duration `env:"STINT_DRAIN_DELAY" default:"0s" more:"" help:"How long to accept connections before that, while /readyz answers 503 (${default})."`
 }
 
 // Help is what "stint serve --help" says below the summary.

@@ -42,11 +42,11 @@ type sourceFlags struct {
 	Config         string `short:"c" env:"STINT_CONFIG" placeholder:"FILE" help:"The rules file, YAML or JSON. It is read again when it changes, and on SIGHUP."`
 	databaseFlags  `embed:""`
 	retentionFlags `embed:""`
-	MaxKeys        int      `env:"STINT_MAX_KEYS" default:"1048576" placeholder:"N" help:"The most keys in memory, for each limit (${default}). Beyond that, new keys share overflow cells."`
+	MaxKeys        int      `env:"STINT_MAX_KEYS" default:"1048576" placeholder:"N" more:"" help:"The most keys in memory, for each limit (${default}). Beyond that, new keys share overflow cells."`
 	TrustedProxy   []string `env:"STINT_TRUSTED_PROXY" placeholder:"CIDR" help:"A proxy from which stint accepts the client's address; overrides trusted_proxies of the file. May be repeated."`
-	LogKeys        bool     `env:"STINT_LOG_KEYS" help:"Log keys in clear, such as addresses and API keys. The default is their hashes."`
-	LogSample      []string `env:"STINT_LOG_SAMPLE" placeholder:"RULE=PART" help:"Log this share of a rule's denials, a line each, such as login=100% or scrapers=0.1%; 0% logs none. May be repeated. The default is the first denial of a key, and sums."`
-	LogFormat      string   `env:"STINT_LOG_FORMAT" enum:"text,json" default:"text" help:"The format of the log: text (the default) or json."`
+	LogKeys        bool     `env:"STINT_LOG_KEYS" more:"" help:"Log keys in clear, such as addresses and API keys. The default is their hashes."`
+	LogSample      []string `env:"STINT_LOG_SAMPLE" placeholder:"RULE=PART" more:"" help:"Log this share of a rule's denials, a line each, such as login=100% or scrapers=0.1%; 0% logs none. May be repeated. The default is the first denial of a key, and sums."`
+	LogFormat      string   `env:"STINT_LOG_FORMAT" enum:"text,json" default:"text" more:"" help:"The format of the log: text (the default) or json."`
 	storeFlags     `embed:""`
 	snapshotFlags  `embed:""`
 	recordFlags    `embed:""`
@@ -251,8 +251,8 @@ func (s *sources) close() {
 
 // recordFlags say what is kept of requests, so that rules can be tried on them.
 type recordFlags struct {
-	Record          string   `env:"STINT_RECORD" enum:"on,off" default:"on" help:"Keep the last requests in memory, for stint rehearse: a million, 15 minutes or 64 MiB, whichever is least; on (the default) or off."`
-	RecordAttribute []string `env:"STINT_RECORD_ATTRIBUTE" placeholder:"NAME" help:"Record this attribute of requests too. The default is those that the rules use."`
+	Record          string   `env:"STINT_RECORD" enum:"on,off" default:"on" more:"" help:"Keep the last requests in memory, for stint rehearse: a million, 15 minutes or 64 MiB, whichever is least; on (the default) or off."`
+	RecordAttribute []string `env:"STINT_RECORD_ATTRIBUTE" placeholder:"NAME" more:"" help:"Record this attribute of requests too. The default is those that the rules use."`
 }
 
 // recorder returns what keeps requests; nil if nothing does.
@@ -285,7 +285,7 @@ func (s *sources) rehearsals(ctx context.Context, of *operatorAPI, background *s
 
 // otlpFlags say where decisions are sent by OpenTelemetry.
 type otlpFlags struct {
-	OTLP string `name:"otlp" env:"STINT_OTLP" placeholder:"URL" help:"Send spans of decisions, and the metrics, to an OpenTelemetry collector over OTLP/HTTP, such as http://127.0.0.1:4318. The default is none."`
+	OTLP string `name:"otlp" env:"STINT_OTLP" placeholder:"URL" more:"" help:"Send spans of decisions, and the metrics, to an OpenTelemetry collector over OTLP/HTTP, such as http://127.0.0.1:4318. The default is none."`
 }
 
 // exporter returns the exporter to a collector; nil without --otlp.
@@ -317,9 +317,9 @@ func sampleOf(all []string) (map[string]float64, error) {
 // warnFlags say from where on customers are near their limits, and where that is
 // reported.
 type warnFlags struct {
-	WarnAt            int    `env:"STINT_WARN_AT" default:"80" placeholder:"PERCENT" help:"The percentage of a limit from which a key counts as near it, and the webhook is called (${default})."`
-	Webhook           string `env:"STINT_WEBHOOK" placeholder:"URL" help:"A URL to call when a key comes near a limit or is first denied, at most once for each period and key. Signed by Standard Webhooks."`
-	WebhookSecretFile string `env:"STINT_WEBHOOK_SECRET_FILE" placeholder:"FILE" help:"A file with the secret that signs these calls."`
+	WarnAt            int    `env:"STINT_WARN_AT" default:"80" placeholder:"PERCENT" more:"" help:"The percentage of a limit from which a key counts as near it, and the webhook is called (${default})."`
+	Webhook           string `env:"STINT_WEBHOOK" placeholder:"URL" more:"" help:"A URL to call when a key comes near a limit or is first denied, at most once for each period and key. Signed by Standard Webhooks."`
+	WebhookSecretFile string `env:"STINT_WEBHOOK_SECRET_FILE" placeholder:"FILE" more:"" help:"A file with the secret that signs these calls."`
 }
 
 // warner returns what warns, and the webhook, nil for none.
@@ -347,7 +347,7 @@ func (c *warnFlags) warner(logger *slog.Logger) (*warn.Warner, *warn.Webhook, er
 // snapshotFlags say where the memory of the process is kept.
 type snapshotFlags struct {
 	Snapshot      string        `env:"STINT_SNAPSHOT" placeholder:"FILE" help:"Keep usage in this file, so that it survives a restart. It is loaded at the start, and saved every minute and at SIGTERM. Each process needs a file of its own."`
-	SnapshotEvery time.Duration `env:"STINT_SNAPSHOT_EVERY" default:"1m" help:"How often to save it (${default}). A process that is killed loses no more than that."`
+	SnapshotEvery time.Duration `env:"STINT_SNAPSHOT_EVERY" default:"1m" more:"" help:"How often to save it (${default}). A process that is killed loses no more than that."`
 }
 
 // leastSnapshotEvery keeps the disk from being all that the process does.

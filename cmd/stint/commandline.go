@@ -1,0 +1,123 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+
+	"github.com/alecthomas/kong"
+)
+
+// read reads a command line: kong has the tags of the commands' fields. Two tags
+// are ours: more:"" leaves a flag to --help-all, and instead:"NAME" has one flag on
+// the line keep the environment from giving another of the same name.
+func (e *env) read(args []string) (line *kong.Context, err error) {
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	k, err := kong.New(&cli{}, kong.Name("stint"), kong.Description("An exact rate limiter."),
+		kong.Writers(e.out, e.err), kong.Help(help(e)),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 80}),
+		kong.Bind(e), kong.Exit(func(int) { panic(answered{}) }))
+	if err != nil {
+		return nil, err
+	}
+	e.program = k.Model
+	defer func() {
+		if _, ok := recover().(answered); ok {
+			err = answered{}
+		}
+	}()
+	line, err = k.Parse(args)
+	if err == nil {
+		preferLine(line)
+	}
+	return line, err
+}
+
+// answered says that a flag, such as --help, was answered, and nothing is left to run.
+type answered struct{}
+
+func (answered) Error() string { return "answered" }
+
+// A versionFlag prints the version, whatever else the line has.
+type versionFlag bool
+
+// BeforeReset is called by kong before it looks at the rest of the line.
+func (versionFlag) BeforeReset(k *kong.Kong) error {
+	fmt.Fprintln(k.Stdout, version())
+	k.Exit(0)
+	return nil
+}
+
+// A helpAllFlag prints the help with all flags.
+type helpAllFlag bool
+
+// BeforeReset is called by kong before it looks at the rest of the line.
+func (helpAllFlag) BeforeReset(line *kong.Context, e *env) error {
+	e.helpAll = true
+	if err := line.PrintUsage(false); err != nil {
+		return err
+	}
+	line.Exit(0)
+	return nil
+}
+
+// help prints the help of a command: without the flags that few need, unless it is
+// asked for all.
+func help(e *env) kong.HelpPrinter {
+	return func(options kong.HelpOptions, line *kong.Context) error {
+		left := 0
+		for _, f := range line.Flags() {
+			if f.Name == "version" && line.Selected() != nil {
+				f.Hidden = true
+			}
+			if f.Tag.Has("more") && !e.helpAll {
+				f.Hidden = true
+				left++
+			}
+		}
+		if err := kong.DefaultHelpPrinter(options, line); err != nil || left == 0 {
+			return err
+		}
+		_, err := fmt.Fprintf(line.Stdout, "\n%s --help-all shows %d more flags.\n", line.Selected().FullPath(), left)
+		return err
+	}
+}
+
+// helpCmd shows the help of a command, as --help does: stint help serve.
+type helpCmd struct {
+	Command []string `arg:"" optional:"" help:"The command."`
+}
+
+// Run prints the help.
+func (c *helpCmd) Run(e *env) error {
+	_, err := e.read(append(c.Command, "--help"))
+	if _, done := errors.AsType[answered](err); done {
+		return nil
+	}
+	return usage("help", "%w", err)
+}
+
+// preferLine empties what only the environment gave, where the line gave a flag
+// that goes in its place.
+func preferLine(line *kong.Context) {
+	on, given := make(map[*kong.Flag]bool), make(map[string]bool)
+	for _, p := range line.Path {
+		if p.Flag != nil && p.Flag.Tag.Has("instead") {
+			on[p.Flag], given[p.Flag.Tag.Get("instead")] = true, true
+		}
+	}
+	for _, f := range line.Flags() {
+		if given[f.Tag.Get("instead")] && !on[f] {
+			f.Target.SetZero()
+		}
+	}
+}
+
+// password is what a word of the line may have that is not to be shown: what stands
+// between a scheme and @, and the value of a name that says so.
+var password = regexp.MustCompile(`(?i)(://)[^/\s"]*(@)|((?:password|secret|token)[^=\s"]*=)[^\s"]+`)
+
+// masked returns the text of an error without passwords.
+func masked(text string) string { return password.ReplaceAllString(text, "$1$3…$2") }
