@@ -127,6 +127,7 @@ func (l *Limiter) SetLimits(limits ...Limit) error {
 	if !ok {
 		return fmt.Errorf("stint: the limits of %q cannot be set in this store: make another limiter of the same name", l.Name())
 	}
+	defer l.lines.everyRoomMade()
 	return b.Change(limits...)
 }
 

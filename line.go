@@ -35,9 +35,11 @@ type line struct {
 	epoch       uint64          // counts what makes a sum over the line stale
 	back        []ReservationID // of those that gave up, to be settled at 0
 	busy        bool
-	stuck       bool   // first was denied, so that those behind it must wait
-	again       bool   // room was made since first asked the store
-	unwatch     func() // ends that the store wakes first when it makes room; nil if it does not
+	stuck       bool      // first was denied, so that those behind it must wait
+	again       bool      // room was made since first asked the store
+	look        bool      // room was made since the store was asked for those that are held
+	looked      time.Time // when the store was last asked for those
+	unwatch     func()    // ends that the store wakes first when it makes room; nil if it does not
 }
 
 // A waiter stands in a line. One goroutine at a time acts for it.
@@ -72,6 +74,7 @@ type step uint8
 const (
 	stepPause  step = iota // until its turn, or until due if that is set
 	stepTry                // ask the store; the line is busy on its behalf
+	stepLook               // likewise, for all that are held: whether they could start earlier
 	stepSeat               // it is clear that it must wait
 	stepSeated             // it knows that it must wait, and that was the question
 	stepStart              // it has left the line and starts
@@ -90,7 +93,7 @@ func (ls *lines) none(key string) bool {
 // join puts a new waiter at the end of the line of key. A new line is watched:
 // watch returns what ends that.
 func (ls *lines) join(key string, w *waiter, watch func(key string) func()) {
-	w.held = waitqueue.Waiter[ReservationID]{Units: w.cost, Turn: make(chan struct{}, 1)}
+	w.held = waitqueue.Waiter[ReservationID]{Units: w.cost, Turn: make(chan struct{}, 1), Of: w}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ln := ls.byKey[key]
@@ -102,16 +105,10 @@ func (ls *lines) join(key string, w *waiter, watch func(key string) func()) {
 		ls.byKey[key] = ln
 		ls.n.Add(1)
 	}
-	w.line, w.prev, w.before, w.left = ln, ln.last, ln.pending, ln.left
-	if ln.last != nil {
-		ln.last.next = w
-	} else {
-		ln.first = w
-	}
-	if ln.last = w; ln.unlooked == nil && w != ln.first {
+	w.line = ln
+	if ln.append(w); ln.unlooked == nil && w != ln.first {
 		ln.unlooked = w
 	}
-	ln.pending = ln.pending.Add(uint128.From(uint64(w.cost)))
 }
 
 // drop removes a line that is no longer needed.
@@ -137,7 +134,14 @@ func (ls *lines) next(w *waiter, seat bool) (s step, due time.Time) {
 	} else if w == ln.first {
 		due = w.due
 	}
-	ready := due.IsZero() || !time.Now().Before(due)
+	now := time.Now()
+	ready := due.IsZero() || !now.Before(due)
+	if head && !ready && ln.unwatch == nil { // the store does not say when it makes room
+		ln.look = ln.look || !now.Before(ln.looked.Add(askAgain))
+		if again := ln.looked.Add(askAgain); again.Before(due) {
+			due = again
+		}
+	}
 	switch {
 	case w.out:
 		return stepStart, due
@@ -149,6 +153,9 @@ func (ls *lines) next(w *waiter, seat bool) (s step, due time.Time) {
 		return stepStart, due
 	case seat && w.seated:
 		return stepSeated, due
+	case head && ln.look && !ln.busy:
+		ln.busy, ln.look, ln.looked = true, false, now
+		return stepLook, due
 	case w == ln.first && !ln.busy && ready:
 		ln.busy, ln.again = true, false
 		ln.epoch++
@@ -193,6 +200,9 @@ func (ln *line) assign(w *waiter, d Decision, id ReservationID, after time.Time)
 	if w.id = id; d.Delay == 0 && ln.held.Len() == 0 {
 		w.out = true
 		return
+	}
+	if ln.held.Len() == 0 {
+		ln.look, ln.looked = ln.again, after // room that was made while the store answered may be missing in it
 	}
 	w.admitted, ln.held.Span = true, w.terms.pace()
 	p := waitqueue.Place[ReservationID]{Start: after.Add(d.Delay), Units: w.cost, Reservation: id}
@@ -246,7 +256,57 @@ func (ln *line) stir() {
 	ln.unlooked.wake()
 }
 
-// roomMade has the first that waits to be admitted ask the store at once.
+// disband puts those that are held in front of those that wait to be admitted, in
+// order, if a newcomer would start at least a unit earlier than the last of them ends:
+// then what the store holds is less than their places. These go back to the store.
+func (ln *line) disband(newcomer time.Time) {
+	if ln.held.Len() == 0 {
+		return
+	}
+	if end, unit := ln.held.End(); !newcomer.Add(unit / 2).Before(end) { // half a unit for the time that calls take
+		return
+	}
+	rest := ln.first
+	ln.first, ln.last, ln.pending, ln.unlooked, ln.stuck = nil, nil, uint128.Int{}, rest, false
+	for _, h := range ln.held.Disband() {
+		w := h.Of.(*waiter)
+		w.admitted, w.id, w.looked, w.due = false, "", true, time.Time{}
+		ln.append(w)
+	}
+	for w := rest; w != nil; w = rest {
+		rest = w.next
+		ln.append(w)
+	}
+	ln.epoch++
+}
+
+// append puts w behind those that wait to be admitted.
+func (ln *line) append(w *waiter) {
+	w.prev, w.next, w.before, w.left = ln.last, nil, ln.pending, ln.left
+	if ln.last != nil {
+		ln.last.next = w
+	} else {
+		ln.first = w
+	}
+	ln.last = w
+	ln.pending = ln.pending.Add(uint128.From(uint64(w.cost)))
+}
+
+// everyRoomMade is roomMade of all keys.
+func (ls *lines) everyRoomMade() {
+	if ls.n.Load() == 0 {
+		return
+	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for _, ln := range ls.byKey {
+		ln.roomMade()
+		ln.moveUp()
+	}
+}
+
+// roomMade has the line of key ask the store at once: somebody else than the line
+// has made room.
 func (ls *lines) roomMade(key string) {
 	if ls.n.Load() == 0 {
 		return
@@ -255,15 +315,24 @@ func (ls *lines) roomMade(key string) {
 	defer ls.mu.Unlock()
 	if ln := ls.byKey[key]; ln != nil {
 		ln.roomMade()
+		ln.moveUp()
 	}
 }
 
+// roomMade has the first that waits to be admitted ask the store at once.
 func (ln *line) roomMade() {
 	ln.again = true
 	if ln.first != nil {
 		ln.first.due = time.Time{}
 		ln.first.wake()
 	}
+}
+
+// moveUp has the first that is held ask whether it and those behind it could start
+// earlier.
+func (ln *line) moveUp() {
+	ln.look = true
+	ln.held.Head().Wake()
 }
 
 // ahead returns the cost of all that are not admitted and stand before w, or

@@ -44,8 +44,9 @@ const (
 //
 // A wait ends early when room is made by [Reservation.Settle], [Limiter.Refund],
 // [Limiter.Reset] or a changed limit: over a memstore at once, whichever caller
-// made the room; over a store that other processes share at once for Refund and
-// Reset of this Limiter, and otherwise within a second.
+// made the room; over a store that other processes share at once for Refund, Reset
+// and SetLimits of this Limiter, and otherwise within a second. Under a
+// [meter.LeakyQueue] all that wait then move up.
 //
 // Under a [meter.LeakyQueue] the charge is made on arrival, as soon as the queue has
 // room, and Wait returns after the delay. A caller that gives up before that frees
@@ -125,6 +126,7 @@ func (l *Limiter) passes(ctx context.Context, t *terms, key string, cost int64, 
 		w.line.assign(w, d, id, time.Now())
 		l.lines.mu.Unlock()
 		_, err = l.drive(ctx, w, false)
+		id = w.id
 	}
 	return id, d.Allowed, err
 }
@@ -195,6 +197,8 @@ func (l *Limiter) drive(ctx context.Context, w *waiter, seat bool) (started bool
 			return false, nil
 		case stepTry:
 			err = l.try(ctx, w, due)
+		case stepLook:
+			l.look(ctx, w.line)
 		case stepSeat:
 			err = l.lookAhead(ctx, w)
 		case stepPause:
@@ -272,6 +276,24 @@ func (l *Limiter) try(ctx context.Context, w *waiter, due time.Time) error {
 		return nil
 	}
 	return l.seat(ctx, w, before, d, uint128.Int{})
+}
+
+// look asks the store whether those that are held could start earlier: somebody has
+// made room, or changed the limits. Then they give their places back and ask anew.
+// The line is busy, and no longer when look returns.
+func (l *Limiter) look(ctx context.Context, ln *line) {
+	defer l.release(ctx, ln)
+	d, err := l.Peek(ctx, ln.key, 1)
+	if err != nil {
+		return // they keep the start that they have
+	}
+	newcomer := d.Delay
+	if !d.Allowed {
+		newcomer = d.ResetAfter // at the latest, under one queue
+	}
+	l.lines.mu.Lock()
+	defer l.lines.mu.Unlock()
+	ln.disband(time.Now().Add(newcomer))
 }
 
 // takeFor takes or reserves the cost of w. What would be too late is not charged

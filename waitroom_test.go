@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -86,6 +87,116 @@ func resetElsewhere(t *testing.T, store stint.Store) {
 func raise(t *testing.T, l *stint.Limiter) {
 	if err := l.SetLimits(stint.PerSecond(1_000_000).WithBurst(10).WithName("calls")); err != nil {
 		t.Error(err)
+	}
+}
+
+// Whatever makes room under a leaky_queue lets all that wait start earlier, in order,
+// and newcomers behind them: 61 wait under one a second, and from 1.5 s on another
+// comes every 100 ms and has 5 s.
+func TestWaitMovesUpWhenRoomIsMade(t *testing.T) {
+	for name, test := range map[string]struct {
+		makes func(l *stint.Limiter) error
+		hides bool          // the store does not say when it makes room
+		last  time.Duration // the last of the 61 starts by then
+		pass  int           // of the 100 newcomers, at least
+	}{
+		"faster queue":         {change("100/s leaky_queue burst 60"), false, 3500 * ms, 100},
+		"bucket":               {change("100/s burst 60"), false, 3500 * ms, 100},
+		"reset":                {func(l *stint.Limiter) error { return l.Reset(bg, "k") }, false, 59500 * ms, 0},
+		"refund":               {func(l *stint.Limiter) error { _, err := l.Refund(bg, "k", 30); return err }, false, 59500 * ms, 0},
+		"hidden: faster queue": {change("100/s leaky_queue burst 60"), true, 4500 * ms, 90},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var store stint.Store = memstore.New(memstore.Options{})
+				if test.hides {
+					store = &hidden{store}
+				}
+				l := limiterOn(t, store, "1/s leaky_queue burst 60")
+				began := time.Now()
+				var mu sync.Mutex
+				var starts []time.Duration
+				order, passed := []int{}, 0
+				var all sync.WaitGroup
+				for i := range 61 {
+					all.Go(func() {
+						if err := l.Wait(bg, "k", 1); err != nil {
+							t.Error(err)
+						}
+						mu.Lock()
+						defer mu.Unlock()
+						starts, order = append(starts, time.Since(began)), append(order, i)
+					})
+					synctest.Wait()
+				}
+				time.Sleep(1500 * ms)
+				if err := test.makes(l); err != nil {
+					t.Error(err)
+				}
+				for range 100 {
+					all.Go(func() {
+						ctx, stop := context.WithTimeout(bg, 5*time.Second)
+						defer stop()
+						if l.Wait(ctx, "k", 1) == nil {
+							mu.Lock()
+							defer mu.Unlock()
+							passed++
+						}
+					})
+					time.Sleep(100 * ms)
+				}
+				all.Wait()
+				if last := starts[60]; last > test.last || passed < test.pass {
+					t.Errorf("the last of those that waited starts at %v, want %v; %d of 100 newcomers pass, want %d", last, test.last, passed, test.pass)
+				}
+				if strings.HasSuffix(name, "queue") && !slices.IsSorted(order) {
+					t.Errorf("order %v", order)
+				}
+				empty(t, l)
+			})
+		})
+	}
+}
+
+func change(limit string) func(*stint.Limiter) error {
+	return func(l *stint.Limiter) error {
+		parsed, err := stint.Parse(limit)
+		if err != nil {
+			return err
+		}
+		return l.SetLimits(parsed)
+	}
+}
+
+// One waiter under a leaky_queue, and nobody else comes: it starts at once.
+func TestWaitAloneMovesUp(t *testing.T) {
+	for name, makes := range map[string]func(*stint.Limiter) error{
+		"reset":   func(l *stint.Limiter) error { return l.Reset(bg, "k") },
+		"refund":  func(l *stint.Limiter) error { _, err := l.Refund(bg, "k", 9); return err },
+		"changed": change("100/s leaky_queue burst 10"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := limiterOf(t, "1/h leaky_queue burst 10")
+				must(t, l, 1)
+				done := make(chan error, 1)
+				go func() { done <- l.Wait(bg, "k", 1) }()
+				go func() { _, err := l.WaitReserve(bg, "k", 1, time.Minute); done <- err }()
+				synctest.Wait()
+				began := time.Now()
+				if err := makes(l); err != nil {
+					t.Error(err)
+				}
+				first, most := <-done, 20*ms
+				if took := time.Since(began); first != nil || took > most {
+					t.Errorf("starts %v later, %v; want within %v", took, first, most)
+				}
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+				empty(t, l)
+			})
+		})
 	}
 }
 
@@ -365,6 +476,59 @@ func TestWaitHistories(t *testing.T) {
 					t.Fatalf("seed %d, burst %s: start %d, the next after %v", seed, burst, i-1, gap)
 				}
 			}
+			empty(t, l)
+		})
+	}
+}
+
+// TestWaitHistoriesWithRoom is a history in which others also reset, refund and set
+// limits. Everybody starts or gives up by its deadline, and nobody is left.
+func TestWaitHistoriesWithRoom(t *testing.T) {
+	for seed := range uint64(150) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 6))
+			var store stint.Store = memstore.New(memstore.Options{})
+			if random.IntN(2) == 0 {
+				store = &hidden{store}
+			}
+			limits := []string{"1/s leaky_queue burst 20", "10/s leaky_queue burst 20", "1/s leaky_queue burst 5", "3/s burst 9"}
+			l := limiterOn(t, store, limits[0])
+			costs, reserves := 1+random.Int64N(3), random.IntN(2) == 0
+			var all sync.WaitGroup
+			for range 80 {
+				within := time.Duration(random.Int64N(int64(20 * time.Second)))
+				ctx, leave := context.WithTimeout(bg, within)
+				own, cost := reserves && random.IntN(2) == 0, 1+random.Int64N(costs)
+				all.Go(func() {
+					defer leave()
+					began := time.Now()
+					var r *stint.Reservation
+					var err error
+					if own {
+						r, err = l.WaitReserve(ctx, "k", cost, time.Minute)
+					} else {
+						err = l.Wait(ctx, "k", cost)
+					}
+					if took := time.Since(began); took > within {
+						t.Errorf("seed %d: %v after %v, with %v to wait", seed, err, took, within)
+					}
+					if err == nil && own {
+						_, _ = r.Settle(bg, cost) // after a reset it is not known
+					}
+				})
+				switch random.IntN(20) {
+				case 0:
+					_ = l.Reset(bg, "k")
+				case 1:
+					_, _ = l.Refund(bg, "k", 1+random.Int64N(9))
+				case 2:
+					if err := change(limits[random.IntN(len(limits))])(l); err != nil {
+						t.Error(err)
+					}
+				}
+				time.Sleep(time.Duration(random.Int64N(int64(1500 * ms))))
+			}
+			all.Wait()
 			empty(t, l)
 		})
 	}

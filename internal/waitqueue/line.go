@@ -57,6 +57,8 @@ type Waiter[T any] struct {
 	// Turn receives a value when the waiter should look again. It has a buffer
 	// of one, and sending never blocks.
 	Turn chan struct{}
+	// Of is whatever the line's user wants to find the request by.
+	Of any
 
 	own        *Place[T] // that was charged for it
 	prev, next *Waiter[T]
@@ -253,6 +255,38 @@ func (l *Line[T]) StartOf(w *Waiter[T]) time.Time {
 		from = end
 	}
 	return w.own.Start // costs differ, and other requests have starts in between
+}
+
+// End returns when the last waiter's part of the places ends, as far as that is
+// known, and how long one unit takes; without Span, when it starts.
+func (l *Line[T]) End() (end time.Time, unit time.Duration) {
+	p := l.tail.own
+	if last := l.lastNeeded(); last >= 0 {
+		p = l.places[last]
+	}
+	if l.Span == nil {
+		return p.Start, 0
+	}
+	return p.Start.Add(l.Span(p.Units)), l.Span(1)
+}
+
+// Disband takes all waiters out of the line and returns them in order. Their places
+// are left over, for [Line.Surplus].
+func (l *Line[T]) Disband() []*Waiter[T] {
+	for _, p := range l.places {
+		if p.Return == ByWaiter && p.owner.in {
+			p.Return = ByLine // its request has not got it yet
+		}
+	}
+	waiters := make([]*Waiter[T], 0, l.n)
+	for w := l.head; w != nil; w = w.next {
+		waiters = append(waiters, w)
+	}
+	for _, w := range waiters {
+		w.prev, w.next, w.in = nil, nil, false
+	}
+	l.head, l.tail, l.n = nil, nil, 0
+	return waiters
 }
 
 // Start takes the head out of the line: its start has come.
