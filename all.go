@@ -30,7 +30,7 @@ func (p Part) Cost(cost int64) Part {
 // A Request is a request over several keys. Make it with [All]. It may be used
 // again, and from many goroutines at once.
 type Request struct {
-	store  Store
+	store  Store  // nil: there are no parts
 	parts  []Part // that cost something
 	layers []Layer
 	err    error // of All
@@ -42,7 +42,8 @@ type Request struct {
 //
 // All parts are charged, each its own cost, or none is. The limiters are on the
 // same store, and together have at most [MaxLimits] limits; no key stands twice
-// under the same limiter. Else every method fails with [ErrLayers].
+// under the same limiter, and there is at least one part. Else every method fails
+// with [ErrLayers].
 //
 // Answers are in units of the request: Remaining is how many more of the same
 // would pass. Decision.Denied and Tightest count the limits of all parts that
@@ -51,19 +52,19 @@ func All(parts ...Part) *Request {
 	r := &Request{}
 	for _, p := range parts {
 		switch {
-		case p.limiter == nil:
-			r.err = fmt.Errorf("%w: a part without a limiter: Limiter.Key makes one", ErrLayers)
+		case p.limiter == nil || p.limiter.store == nil:
+			r.err = fmt.Errorf("%w: a part without a limiter: Limiter.Key of one that NewLimiter made returns one", ErrLayers)
 			return r
 		case p.cost < 0:
 			r.err = ErrCost
 			return r
 		case r.store != nil && p.limiter.store != r.store:
-			r.err = fmt.Errorf("%w: limiters %q and %q are on different stores", ErrLayers, r.parts[0].limiter.Name(), p.limiter.Name())
+			r.err = fmt.Errorf("%w: limiters %q and %q are on different stores", ErrLayers, parts[0].limiter.Name(), p.limiter.Name())
 			return r
-		case p.cost == 0:
+		}
+		if r.store = p.limiter.store; p.cost == 0 {
 			continue
 		}
-		r.store = p.limiter.store
 		r.parts = append(r.parts, p)
 		r.layers = append(r.layers, Layer{Bound: p.limiter.bound, Key: p.key, Weight: p.cost})
 	}
@@ -90,14 +91,17 @@ func (r *Request) decide(ctx context.Context, op meter.Op) (Decision, error) {
 	switch {
 	case r.err != nil:
 		return Decision{}, r.err
-	case len(r.layers) == 0:
+	case r.store == nil:
+		return Decision{}, fmt.Errorf("%w: a request of no parts", ErrLayers)
+	case len(r.layers) == 0: // no part costs anything
 		return Decision{Allowed: true, Tightest: -1}, nil
 	}
 	return r.store.Decide(ctx, op, r.layers, 1)
 }
 
 // Reserve takes what the request costs now; the reservation settles each part
-// at its true cost within ttl, and is nil when denied. One request and an
+// at its true cost within ttl, and is nil when denied: to settle or cancel that does
+// nothing. One request and an
 // estimate of 4,000 tokens are so one decision, and settled at one request and
 // the tokens that were used:
 //

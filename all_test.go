@@ -70,18 +70,28 @@ func TestAllFaults(t *testing.T) {
 		"twice":      {stint.All(a.Key("k"), a.Key("k")), stint.ErrLayers},
 		"negative":   {stint.All(a.Key("k").Cost(-1)), stint.ErrCost},
 		"zero part":  {stint.All(stint.Part{}), stint.ErrLayers},
+		"unmade":     {stint.All((&stint.Limiter{}).Key("k")), stint.ErrLayers},
+		"free":       {stint.All(a.Key("k").Cost(0), b.Key("k")), stint.ErrLayers},
+		"nothing":    {stint.All(), stint.ErrLayers},
+		"zero":       {&stint.Request{}, stint.ErrLayers},
 	} {
 		if _, err := c.r.Take(t.Context()); !errors.Is(err, c.want) {
 			t.Errorf("%s: Take: %v", name, err)
 		}
+		if d, err := c.r.Peek(t.Context()); d.Allowed || !errors.Is(err, c.want) {
+			t.Errorf("%s: Peek: %+v, %v", name, d, err)
+		}
 		if _, _, err := c.r.Reserve(t.Context(), time.Second); !errors.Is(err, c.want) {
 			t.Errorf("%s: Reserve: %v", name, err)
+		}
+		if _, err := c.r.WaitReserve(t.Context(), time.Second); !errors.Is(err, c.want) {
+			t.Errorf("%s: WaitReserve: %v", name, err)
 		}
 		if err := c.r.Wait(t.Context()); !errors.Is(err, c.want) {
 			t.Errorf("%s: Wait: %v", name, err)
 		}
 	}
-	for name, r := range map[string]*stint.Request{"nothing": stint.All(), "free": stint.All(a.Key("k").Cost(0), b.Key("k").Cost(0))} {
+	for name, r := range map[string]*stint.Request{"free": stint.All(a.Key("k").Cost(0)), "two that are free": stint.All(a.Key("k").Cost(0), a.Key("l").Cost(0))} {
 		if d, err := r.Take(t.Context()); err != nil || !d.Allowed {
 			t.Errorf("%s: %+v, %v", name, d, err)
 		}

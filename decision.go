@@ -24,7 +24,7 @@ type Decision struct {
 	// ResetAfter is the wait until the key is as if never seen.
 	ResetAfter time.Duration
 	// Delay is how long the caller must wait before it starts; 0 unless a
-	// [meter.LeakyQueue] is among the limits.
+	// [LeakyQueue] is among the limits.
 	Delay time.Duration
 	// Tightest is the limit that Limit and Remaining are of, as an index into
 	// the limits of the request, layer by layer: the one that lets the fewest

@@ -14,14 +14,14 @@
 // [Limiter.Wait] waits for its turn, and a [Queue] runs work at the pace of a
 // limit. Several limits given to one Limiter hold each key at once. A limit
 // without keys is memstore.Single. Package meter is the arithmetic alone, for
-// authors of a [Store], and names the algorithms.
+// authors of a [Store].
 //
 // # Guarantees
 //
 // Every decision is what rational arithmetic gives: a limit holds whole
 // numbers, and no rate is rounded into a state. No interleaving of callers
 // admits more than the algorithm's envelope, which docs/SEMANTICS.md states for each
-// meter.Algorithm. A request of several layers is charged in all of them or in none, and
+// [Algorithm]. A request of several layers is charged in all of them or in none, and
 // a denial changes nothing, unless the limit counts what it denies. RetryAfter
 // is the least wait: at its end the same cost passes, and a nanosecond earlier
 // it does not, if nothing else arrives. No int64 makes a decision wrap or
@@ -30,8 +30,8 @@
 // # Price
 //
 // State is one word for a bucket whose period divides evenly by its count, two
-// or three for most others, a count for each part of [meter.SlidingSubWindows], and a
-// word for each unit or charge of a [meter.SlidingLog]. Allow and Take of a Limiter
+// or three for most others, a count for each part of [SlidingSubWindows], and a
+// word for each unit or charge of a [SlidingLog]. Allow and Take of a Limiter
 // allocate nothing except room for new keys and growing logs. The package imports
 // only the standard library. Calendar limits look for their zone in the machine's
 // zone database; import time/tzdata to embed one.

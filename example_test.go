@@ -8,7 +8,6 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
-	"github.com/stint-dev/stint/meter"
 )
 
 // The example of README.md, which docs_test.go holds to this one.
@@ -74,7 +73,7 @@ func ExampleLimiter_Reserve() {
 	store := memstore.New(memstore.Options{})
 	defer store.Close()
 	ctx := context.Background()
-	limiter, err := stint.NewLimiter(store, "api", stint.PerHour(1000).WithAlgorithm(meter.SlidingLog))
+	limiter, err := stint.NewLimiter(store, "api", stint.PerHour(1000).WithAlgorithm(stint.SlidingLog))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -126,7 +125,10 @@ func ExampleQueue() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	queue := stint.NewQueue(limiter, "upstream", stint.QueueOptions{MaxAge: time.Second})
+	queue, err := stint.NewQueue(limiter, "upstream", stint.QueueOptions{MaxAge: time.Second})
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer queue.Close()
 	for i := range 3 {
 		err := queue.Do(context.Background(), func(context.Context) error {
@@ -153,7 +155,7 @@ func ExampleAll() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	tokens, err := stint.NewLimiter(store, "tokens", stint.PerHour(100_000).WithAlgorithm(meter.SlidingLog))
+	tokens, err := stint.NewLimiter(store, "tokens", stint.PerHour(100_000).WithAlgorithm(stint.SlidingLog))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -29,7 +29,7 @@ type Limit struct {
 // maxName is the most bytes of a name.
 const maxName = 256
 
-// New returns the limit of count units per period, of algorithm [meter.GCRA] with a burst
+// New returns the limit of count units per period, of algorithm [GCRA] with a burst
 // of count.
 func New(count int64, period time.Duration) Limit {
 	return Limit{spec: meter.Spec{Count: count, Period: period}}
@@ -69,9 +69,22 @@ func calendarOf(count int64, unit meter.CalendarUnit, zone string) Limit {
 // [Limit.ID]. At most 256 bytes of UTF-8, no control characters.
 func (l Limit) WithName(name string) Limit { l.name = name; return l }
 
-// WithAlgorithm returns the limit as another algorithm, such as
-// [meter.SlidingLog].
-func (l Limit) WithAlgorithm(algorithm meter.Algorithm) Limit {
+// An Algorithm is the algorithm of a limit. docs/LIMITS.md introduces each of them.
+type Algorithm = meter.Algorithm
+
+// The algorithms, for [Limit.WithAlgorithm]; package meter says what each admits.
+const (
+	GCRA                = meter.GCRA
+	TokenBucketInterval = meter.TokenBucketInterval
+	LeakyQueue          = meter.LeakyQueue
+	FixedWindow         = meter.FixedWindow
+	SlidingLog          = meter.SlidingLog
+	SlidingCounter      = meter.SlidingCounter
+	SlidingSubWindows   = meter.SlidingSubWindows
+)
+
+// WithAlgorithm returns the limit as another algorithm, such as [SlidingLog].
+func (l Limit) WithAlgorithm(algorithm Algorithm) Limit {
 	l.spec.Algorithm = algorithm
 	return l.plain()
 }
@@ -84,7 +97,7 @@ func (l Limit) WithBurst(burst int64) Limit {
 }
 
 // WithParts returns the limit with its window cut into another number of
-// parts, at most 3,600; for [meter.SlidingSubWindows]. The default value is 60.
+// parts, at most 3,600; for [SlidingSubWindows]. The default value is 60.
 func (l Limit) WithParts(parts int64) Limit {
 	if l.spec.SubWindows = parts; parts == 0 {
 		l.spec.SubWindows = -1 // asked for, and refused by Validate
@@ -104,7 +117,7 @@ func (l Limit) plain() Limit {
 	return l
 }
 
-// WithRelaxed returns the [meter.SlidingCounter] that admits one unit more, as some
+// WithRelaxed returns the [SlidingCounter] that admits one unit more, as some
 // articles and libraries have it.
 func (l Limit) WithRelaxed() Limit { l.spec.Relaxed = true; return l }
 
@@ -122,7 +135,7 @@ func (l Limit) Name() string {
 }
 
 // Algorithm returns the algorithm.
-func (l Limit) Algorithm() meter.Algorithm { return l.spec.Algorithm }
+func (l Limit) Algorithm() Algorithm { return l.spec.Algorithm }
 
 // Count returns the units per period.
 func (l Limit) Count() int64 { return l.spec.Count }
@@ -135,10 +148,10 @@ func (l Limit) Period() time.Duration { return l.spec.NominalPeriod() }
 // have none.
 func (l Limit) Burst() int64 { return l.spec.EffectiveBurst() }
 
-// Parts returns the number of parts of a [meter.SlidingSubWindows] limit, else 0.
+// Parts returns the number of parts of a [SlidingSubWindows] limit, else 0.
 func (l Limit) Parts() int64 { return l.spec.Parts() }
 
-// Relaxed reports whether the limit is a relaxed [meter.SlidingCounter].
+// Relaxed reports whether the limit is a relaxed [SlidingCounter].
 func (l Limit) Relaxed() bool { return l.spec.Relaxed }
 
 // CountDenied reports whether denied requests count.

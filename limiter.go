@@ -13,7 +13,8 @@ import (
 // A Limiter holds keys to limits: each key to all of them at once. It is bound
 // to its store once; a decision then costs no allocation.
 //
-// A Limiter may be used from many goroutines at once.
+// A Limiter may be used from many goroutines at once. The zero value decides
+// nothing: its methods return an error.
 type Limiter struct {
 	store Store
 	bound Bound
@@ -39,15 +40,34 @@ func NewLimiter(store Store, name string, limits ...Limit) (*Limiter, error) {
 	return l, nil
 }
 
+var errUnmade = errors.New("stint: a Limiter without limits: NewLimiter makes one")
+
+// unmade is the bound of a Limiter that NewLimiter did not make.
+type unmade struct{}
+
+func (unmade) Decide(context.Context, meter.Op, string, int64) (Decision, error) {
+	return Decision{}, errUnmade
+}
+func (unmade) Allow(context.Context, string, int64) (bool, error) { return false, errUnmade }
+func (unmade) Limits() []Limit                                    { return nil }
+func (unmade) Name() string                                       { return "" }
+
+func (l *Limiter) binding() Bound {
+	if l.bound == nil {
+		return unmade{}
+	}
+	return l.bound
+}
+
 // Allow takes one unit from key and reports whether it passed.
 func (l *Limiter) Allow(ctx context.Context, key string) (bool, error) {
-	return l.bound.Allow(ctx, key, 1)
+	return l.binding().Allow(ctx, key, 1)
 }
 
 // AllowN takes cost units from key, all or none, and reports whether they
 // passed.
 func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (bool, error) {
-	return l.bound.Allow(ctx, key, cost)
+	return l.binding().Allow(ctx, key, cost)
 }
 
 // AllowEach takes cost units from each key by itself, as AllowN for one after
@@ -66,7 +86,7 @@ func (l *Limiter) AllowEach(ctx context.Context, keys []string, cost int64, pass
 	}
 	for i, key := range keys {
 		var err error
-		if passed[i], err = l.bound.Allow(ctx, key, cost); err != nil {
+		if passed[i], err = l.binding().Allow(ctx, key, cost); err != nil {
 			return err
 		}
 	}
@@ -75,28 +95,32 @@ func (l *Limiter) AllowEach(ctx context.Context, keys []string, cost int64, pass
 
 // Take takes cost units from key, all or none, and gives the whole answer.
 func (l *Limiter) Take(ctx context.Context, key string, cost int64) (Decision, error) {
-	return l.bound.Decide(ctx, meter.OpTake, key, cost)
+	return l.binding().Decide(ctx, meter.OpTake, key, cost)
 }
 
 // Peek says whether a Take of cost would pass, and changes nothing.
 func (l *Limiter) Peek(ctx context.Context, key string, cost int64) (Decision, error) {
-	return l.bound.Decide(ctx, meter.OpPeek, key, cost)
+	return l.binding().Decide(ctx, meter.OpPeek, key, cost)
 }
 
 // TakeUpTo takes the most that passes now, at most cost; Decision.Taken says
 // how many. When none passes it is denied, with the answer for one unit.
 func (l *Limiter) TakeUpTo(ctx context.Context, key string, cost int64) (Decision, error) {
-	return l.bound.Decide(ctx, meter.OpTakeUpTo, key, cost)
+	return l.binding().Decide(ctx, meter.OpTakeUpTo, key, cost)
 }
 
-// Reserve takes cost units now, to be settled at their true cost within ttl;
-// the reservation is nil when denied.
+// Reserve takes cost units now, to be settled at their true cost within ttl. When
+// denied there is nothing to settle: the reservation is nil, and to settle or
+// cancel that does nothing.
 func (l *Limiter) Reserve(ctx context.Context, key string, cost int64, ttl time.Duration) (Decision, *Reservation, error) {
 	d, id, err := l.reserve(ctx, key, cost, ttl)
 	return d, l.Reservation(id), err
 }
 
 func (l *Limiter) reserve(ctx context.Context, key string, cost int64, ttl time.Duration) (Decision, ReservationID, error) {
+	if l.store == nil {
+		return Decision{}, "", errUnmade
+	}
 	return l.store.Reserve(ctx, l.layers(key), cost, ttl)
 }
 
@@ -107,12 +131,18 @@ func (l *Limiter) Reservation(id ReservationID) *Reservation { return reservatio
 // Refund gives up to cost units back to key: an operator's act, which lets
 // through more than the limit by what it returns.
 func (l *Limiter) Refund(ctx context.Context, key string, cost int64) (Decision, error) {
+	if l.store == nil {
+		return Decision{}, errUnmade
+	}
 	defer l.lines.roomMade(key)
 	return l.store.Refund(ctx, l.layers(key), cost)
 }
 
 // Reset makes key as if never seen.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
+	if l.store == nil {
+		return errUnmade
+	}
 	defer l.lines.roomMade(key)
 	return l.store.Reset(ctx, l.layers(key))
 }
@@ -123,6 +153,9 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 // says which limit cannot be held, or that the store cannot do it: then make
 // another limiter of the same name.
 func (l *Limiter) SetLimits(limits ...Limit) error {
+	if l.bound == nil {
+		return errUnmade
+	}
 	b, ok := l.bound.(interface{ Change(limits ...Limit) error })
 	if !ok {
 		return fmt.Errorf("stint: the limits of %q cannot be set in this store: make another limiter of the same name", l.Name())
@@ -132,13 +165,13 @@ func (l *Limiter) SetLimits(limits ...Limit) error {
 }
 
 // Name returns the name that the limits were bound under.
-func (l *Limiter) Name() string { return l.bound.Name() }
+func (l *Limiter) Name() string { return l.binding().Name() }
 
 // Labels returns what each limit is called in fields and answers: by its own
 // name, else by the name of the limiter, with the limit's ID behind a slash
 // where there are several.
 func (l *Limiter) Labels() []string {
-	limits := l.bound.Limits()
+	limits := l.binding().Limits()
 	labels := make([]string, len(limits))
 	for i, limit := range limits {
 		switch {
@@ -154,7 +187,7 @@ func (l *Limiter) Labels() []string {
 }
 
 // Limits returns the limits in order.
-func (l *Limiter) Limits() []Limit { return l.bound.Limits() }
+func (l *Limiter) Limits() []Limit { return l.binding().Limits() }
 
 // Unchanged reports whether Limits would return these limits, without an
 // allocation: for those who keep what they have made of them.

@@ -20,7 +20,7 @@ type lines struct {
 }
 
 // A line is the waiters of one key, in order of arrival. Waiters that have been
-// admitted and wait for their start (of a [meter.LeakyQueue] only) are in held;
+// admitted and wait for their start (of a [LeakyQueue] only) are in held;
 // behind them are those that have not been admitted, from first to last.
 //
 // Calls to the store are made without the lock, one at a time for each line: the

@@ -42,7 +42,7 @@ type QueueOptions struct {
 }
 
 // A Queue runs work at the pace of a limit, first come first served. Each piece
-// of work takes one unit of one key. Use a limit of algorithm [meter.LeakyQueue],
+// of work takes one unit of one key. Use a limit of algorithm [LeakyQueue],
 // such as "10/s leaky_queue burst 50", for an even pace and a queue of 50; with
 // any other algorithm a burst of work starts at once.
 //
@@ -89,10 +89,15 @@ type QueueStats struct {
 }
 
 // NewQueue returns a queue for one key of a limiter. Two queues for the same
-// key of one limiter share the pace and the order.
-func NewQueue(l *Limiter, key string, o QueueOptions) *Queue {
-	return &Queue{limiter: l, key: key, options: o}
+// key of one limiter share the pace and the order. The error says what is missing.
+func NewQueue(l *Limiter, key string, o QueueOptions) (*Queue, error) {
+	if l == nil || l.bound == nil {
+		return nil, errors.New("stint: NewQueue without a limiter: NewLimiter makes one")
+	}
+	return &Queue{limiter: l, key: key, options: o}, nil
 }
+
+var errNoQueue = errors.New("stint: a Queue without a limiter: NewQueue makes one")
 
 // A ticket is one piece of work that has not started.
 type ticket struct {
@@ -197,6 +202,9 @@ func (q *Queue) start(t *ticket, err error) {
 
 // enter makes a ticket and puts it in line.
 func (q *Queue) enter(ctx context.Context) (*ticket, error) {
+	if q.limiter == nil {
+		return nil, errNoQueue
+	}
 	t := &ticket{queue: q, caller: ctx, arrived: time.Now()}
 	t.ctx, t.cancel = context.WithCancelCause(ctx)
 	t.stop = func() {}

@@ -21,7 +21,16 @@ import (
 func queueOf(t testing.TB, limit string, o stint.QueueOptions) (*stint.Queue, *stint.Limiter) {
 	t.Helper()
 	l := limiterOf(t, limit)
-	return stint.NewQueue(l, "k", o), l
+	return queueOn(t, l, o), l
+}
+
+func queueOn(t testing.TB, l *stint.Limiter, o stint.QueueOptions) *stint.Queue {
+	t.Helper()
+	q, err := stint.NewQueue(l, "k", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q
 }
 
 // work is how a piece of work goes into a queue.
@@ -341,7 +350,7 @@ func TestQueueCloseFromWork(t *testing.T) {
 func TestQueueSharesTheLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, "1/s leaky_queue burst 2")
-		a, b := stint.NewQueue(l, "k", stint.QueueOptions{}), stint.NewQueue(l, "k", stint.QueueOptions{})
+		a, b := queueOn(t, l, stint.QueueOptions{}), queueOn(t, l, stint.QueueOptions{})
 		tr := newTranscript()
 		var wg sync.WaitGroup
 		must(t, l, 1)
@@ -373,7 +382,7 @@ func TestQueueStoreFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New(memstore.Options{})
 		l := limiterOn(t, store, "1/s burst 1")
-		q := stint.NewQueue(l, "k", stint.QueueOptions{MaxDepth: 9})
+		q := queueOn(t, l, stint.QueueOptions{MaxDepth: 9})
 		ran := 0
 		for range 4 {
 			if err := q.Submit(func() { ran++ }); err != nil {

@@ -13,7 +13,8 @@ import (
 // had been charged all along. What is above is charged now, room or not.
 //
 // A Reservation may be used from many goroutines at once. It counts once:
-// settled again, it answers the same.
+// settled again, it answers the same. A nil Reservation, that of a request that was
+// denied, has nothing to settle: its methods do nothing.
 type Reservation struct {
 	store Store
 	parts []ReservationID // one for each cost
@@ -38,6 +39,9 @@ func reservationOf(store Store, id ReservationID) *Reservation {
 // the same store too; see [Limiter.Reservation]. It is a secret: anyone who has
 // it can settle the reservation.
 func (r *Reservation) ID() ReservationID {
+	if r == nil {
+		return ""
+	}
 	ids := make([]string, len(r.parts))
 	for i, id := range r.parts {
 		ids[i] = string(id)
@@ -51,7 +55,10 @@ func (r *Reservation) ID() ReservationID {
 // that is unknown or has expired, and [ErrCost] for a cost below zero or another
 // number of costs.
 func (r *Reservation) Settle(ctx context.Context, costs ...int64) (d Decision, err error) {
-	if len(costs) != len(r.parts) {
+	switch {
+	case r == nil:
+		return d, nil
+	case len(costs) != len(r.parts):
 		return d, &costsError{len(costs), len(r.parts)}
 	}
 	for i, id := range r.parts {
@@ -70,6 +77,9 @@ func (r *Reservation) Settle(ctx context.Context, costs ...int64) (d Decision, e
 
 // Cancel settles at 0: the key stands as if nothing had been reserved.
 func (r *Reservation) Cancel(ctx context.Context) (Decision, error) {
+	if r == nil {
+		return Decision{}, nil
+	}
 	return r.Settle(ctx, make([]int64, len(r.parts))...)
 }
 

@@ -46,9 +46,9 @@ const (
 // [Limiter.Reset] or a changed limit: over a memstore at once, whichever caller
 // made the room; over a store that other processes share at once for Refund, Reset
 // and SetLimits of this Limiter, and otherwise within a second. Under a
-// [meter.LeakyQueue] all that wait then move up.
+// [LeakyQueue] all that wait then move up.
 //
-// Under a [meter.LeakyQueue] the charge is made on arrival, as soon as the queue has
+// Under a [LeakyQueue] the charge is made on arrival, as soon as the queue has
 // room, and Wait returns after the delay. A caller that gives up before that frees
 // its place, and the waiters behind it in this Limiter move up. Callers of Take do
 // not: they keep the delay that they got.
@@ -84,7 +84,10 @@ func (l *Limiter) WaitReserve(ctx context.Context, key string, cost int64, ttl t
 
 // wait is WaitReserve, or Wait where ttl is 0.
 func (l *Limiter) wait(ctx context.Context, key string, cost int64, ttl time.Duration) (ReservationID, error) {
-	if cost < 0 {
+	switch {
+	case l.bound == nil:
+		return "", errUnmade
+	case cost < 0:
 		return "", ErrCost
 	}
 	if err := ctx.Err(); err != nil || cost == 0 {

@@ -615,7 +615,10 @@ func TestReserve(t *testing.T) {
 	if err := p.Reset(t.Context(), attrs, &r); err != nil || left() != "10 1000 5" {
 		t.Errorf("%v %s", err, left())
 	}
-	if _, err := p.Settle(t.Context(), "", 0); !errors.Is(err, stint.ErrReservation) {
+	if d, err := p.Settle(t.Context(), "", 5); err != nil || d != (stint.Decision{}) || left() != "10 1000 5" { // that of a denial
+		t.Errorf("%v %s", err, left())
+	}
+	if _, err := p.Settle(t.Context(), "other", 0); !errors.Is(err, stint.ErrReservation) {
 		t.Error(err)
 	}
 }

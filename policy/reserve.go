@@ -16,8 +16,8 @@ import (
 var errTTL = errors.New("policy: a reservation needs a time to live above zero")
 
 // Reserve is Decide with a reservation, when allowed, that settles the charge at its
-// true cost within ttl. The ID is empty when the request is held to nothing
-// that it could be charged to.
+// true cost within ttl. The ID is empty when the request is denied, or held to
+// nothing that it could be charged to.
 func (p *Policy) Reserve(ctx context.Context, attrs Attributes, cost int64, ttl time.Duration, r *Result) (stint.ReservationID, error) {
 	if ttl <= 0 {
 		return "", errTTL
@@ -38,14 +38,18 @@ func (p *Policy) Reserve(ctx context.Context, attrs Attributes, cost int64, ttl 
 // Settle replaces a reservation's cost by the true one, once, in every rule
 // times what the rule said it costs. The answer is in units of the request:
 // that of the rules which are not in shadow, if any was charged. The ID may
-// come from a policy before a reload. One that is not ours is
+// come from a policy before a reload. An empty one, of a request that was denied or
+// held to nothing, has nothing to settle: nothing is done. One that is not ours is
 // [stint.ErrReservation].
 func (p *Policy) Settle(ctx context.Context, id stint.ReservationID, cost int64) (d stint.Decision, err error) {
 	if cost < 0 {
 		return d, stint.ErrCost
 	}
 	parts, ok := p.open(id)
-	if !ok {
+	switch {
+	case id == "":
+		return d, nil
+	case !ok:
 		return d, stint.ErrReservation
 	}
 	for i, part := range parts {

@@ -121,6 +121,10 @@ func (c *conn) settle(args [][]byte) {
 		c.out.fail("ERR", "the cost must be a whole number of at least 0")
 		return
 	}
+	if len(args[1]) == 0 {
+		c.failed(stint.ErrReservation)
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
 	defer cancel()
 	d, err := c.server.o.Source.Policy().Settle(ctx, stint.ReservationID(args[1]), cost)

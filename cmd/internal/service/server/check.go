@@ -75,6 +75,9 @@ func (h *Handler) cancel(_ http.ResponseWriter, r *http.Request, c *call, a *che
 }
 
 func (h *Handler) settled(r *http.Request, c *call, token string, cost int64) (int, *problem) {
+	if token == "" {
+		return 0, h.fail(entrypoint, r, stint.ErrReservation)
+	}
 	d, err := c.policy.Settle(r.Context(), stint.ReservationID(token), cost)
 	if err != nil {
 		return 0, h.fail(entrypoint, r, err)
