@@ -285,7 +285,7 @@ func (s *sources) rehearsals(ctx context.Context, of *operatorAPI, background *s
 
 // otlpFlags say where decisions are sent by OpenTelemetry.
 type otlpFlags struct {
-	OTLP string `name:"otlp" env:"STINT_OTLP" placeholder:"URL" more:"" help:"Send spans of decisions, and the metrics, to an OpenTelemetry collector over OTLP/HTTP, such as http://127.0.0.1:4318. The default is none."`
+	OTLP string `name:"otlp" env:"STINT_OTLP" placeholder:"URL" more:"" help:"Send spans of decisions to an OpenTelemetry collector over OTLP/HTTP, such as http://127.0.0.1:4318. The default is none."`
 }
 
 // exporter returns the exporter to a collector; nil without --otlp.
@@ -384,7 +384,7 @@ func (s *sources) report(ctx context.Context, background *sync.WaitGroup) {
 		background.Go(func() { s.webhook.Run(ctx) })
 	}
 	if s.exporter != nil {
-		background.Go(func() { s.exporter.Run(ctx, s.observer.Gather) })
+		background.Go(func() { s.exporter.Run(ctx) })
 	}
 }
 
