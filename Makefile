@@ -82,7 +82,7 @@ lines: ## lines of Go by folder: code, tests
 errors: ## measure how far the sliding counter and the parts are from the exact log
 	cd proof && go run ./cmd/errors
 
-bench: ## the figures of README.md, beside other libraries; leave the machine alone meanwhile
+bench: ## the figures of docs/FIGURES.md, beside other libraries; leave the machine alone meanwhile
 	go run ./benchmarks
 
 bench-redis: ## the figures of docs/REDIS-FIGURES.md, beside other libraries; starts its own redis-server
