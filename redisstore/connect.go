@@ -146,6 +146,9 @@ type connector struct {
 	login  *login                    // nil unless credentials are asked for
 	ready  atomic.Pointer[connected] // nil until there is one
 
+	sentinels *sentinels // nil unless they say where the server is
+	unfollow  context.CancelFunc
+
 	mu      sync.Mutex // guards what follows
 	trying  *attempt   // under way, or the last one if it failed
 	closed  bool
@@ -285,10 +288,19 @@ func (c *connector) run(ctx context.Context, call func(*connected) (any, error))
 	}
 	defer d.leave()
 	v, err := call(d)
-	if word(err) == "READONLY" && d.client.Mode() == rueidis.ClientModeStandalone && c.ready.CompareAndSwap(d, nil) {
-		go d.closeWhenIdle(c.longest())
+	if word(err) == "READONLY" && d.client.Mode() == rueidis.ClientModeStandalone && c.retire(d) && c.sentinels != nil {
+		c.sentinels.doubt()
 	}
 	return v, err
+}
+
+// retire has the next call make another client, and reports whether none has done so yet.
+func (c *connector) retire(d *connected) bool {
+	if !c.ready.CompareAndSwap(d, nil) {
+		return false
+	}
+	go d.closeWhenIdle(c.longest())
+	return true
 }
 
 // enter returns a driver that is connected, for one call.
@@ -329,6 +341,10 @@ func (c *connector) Close() {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
+	if c.sentinels != nil {
+		c.unfollow()
+		defer c.sentinels.close()
+	}
 	c.running.Wait() // an attempt ends within the dial's timeout
 	if d := c.ready.Swap(nil); d != nil {
 		d.closeWhenIdle(c.longest())
@@ -465,9 +481,19 @@ func separate(text string) string {
 	return scheme + "://" + user + all[0] + rest + mark + query.Encode()
 }
 
+// newConnector returns one for what a URL says, which does not connect yet.
+func newConnector(option rueidis.ClientOption, login *login) *connector {
+	c := &connector{login: login}
+	if c.option, c.sentinels = follow(option, true); c.sentinels != nil {
+		var ctx context.Context
+		ctx, c.unfollow = context.WithCancel(context.Background())
+		c.running.Go(func() { c.follow(ctx) })
+	}
+	return c
+}
+
 // optionOf reads a URL. What stalls is given up within seconds, where rueidis
-// would wait for ten; the topology of a Sentinel set is asked for besides being
-// listened to. What connections log in with is what get says, unless it is nil.
+// would wait for ten. What connections log in with is what get says, unless it is nil.
 func optionOf(text string, timeout time.Duration, get func(context.Context) (Credentials, error)) (rueidis.ClientOption, *login, error) {
 	o, read, err := parseURL(text)
 	if err != nil {
@@ -482,7 +508,6 @@ func optionOf(text string, timeout time.Duration, get func(context.Context) (Cre
 	}
 	if o.Sentinel.MasterSet != "" {
 		o.Sentinel.Dialer = o.Dialer
-		o.Sentinel.TopologyRefreshInterval = time.Second
 	}
 	if get == nil {
 		get = read

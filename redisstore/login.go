@@ -109,11 +109,7 @@ func (a *askedAt) accepts(ctx context.Context, c Credentials) error {
 	if c.Username == "" {
 		words = []string{"AUTH", c.Password}
 	}
-	text := fmt.Sprintf("*%d\r\n", len(words))
-	for _, word := range words {
-		text += fmt.Sprintf("$%d\r\n%s\r\n", len(word), word)
-	}
-	if _, err := io.WriteString(conn, text); err != nil {
+	if _, err := io.WriteString(conn, command(words...)); err != nil {
 		return err
 	}
 	line, err := bufio.NewReader(conn).ReadString('\n')

@@ -173,7 +173,7 @@ func New(o Options) (*Store, error) {
 		if err != nil {
 			return nil, err
 		}
-		own := &connector{option: option, login: login}
+		own := newConnector(option, login)
 		s.driver, s.own = own, true
 		if err := own.first(); err != nil {
 			return nil, err

@@ -82,7 +82,8 @@ func Open(text, passwordFile string) (*Server, error) {
 			return rueidis.AuthCredentials{Username: user, Password: strings.TrimRight(string(text), "\r\n")}, nil
 		}
 	}
-	s.option = o
+	o.Sentinel.Dialer = o.Dialer
+	s.option = redisstore.FollowMaster(o)
 	return s, nil
 }
 
