@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -33,6 +34,9 @@ type proxyCmd struct {
 	BodyRate     int64         `env:"STINT_BODY_RATE" default:"500" placeholder:"BYTES" more:"" help:"The lowest rate of a request body, in bytes a second after the first 20 seconds (${default}); 0 is no bound."`
 	AnswerRate   int64         `env:"STINT_ANSWER_RATE" default:"500" placeholder:"BYTES" more:"" help:"The lowest rate at which a client may read answers, in bytes a second after 60 seconds without any (${default}); 0 is no bound."`
 	MaxInFlight  int           `env:"STINT_MAX_IN_FLIGHT" default:"1000" placeholder:"N" more:"" help:"How many requests may wait for the upstream (${default}). Further requests get 503 at once; 0 is no bound."`
+
+	MaxInFlightPerAddress int `name:"max-in-flight-per-address" env:"STINT_MAX_IN_FLIGHT_PER_ADDRESS" default:"0" placeholder:"N" more:"" help:"How many of them may be those of one address, IPv6 by /64; trusted proxies may have all. The default is a quarter of --max-in-flight."`
+
 	MaxLag       time.Duration `env:"STINT_MAX_LAG" default:"1s" more:"" help:"How long a request may wait to be read under overload before it gets 503 (${default}); 0s is no bound."`
 	Drain        time.Duration `env:"STINT_DRAIN" default:"10s" more:"" help:"How long requests in flight and upgraded connections may finish after SIGTERM or SIGINT (${default})."`
 	DrainDelay   time.Duration `env:"STINT_DRAIN_DELAY" default:"0s" more:"" help:"How long to accept connections before that, while /readyz answers 503 (${default})."`
@@ -93,7 +97,7 @@ func (c *proxyCmd) Run(e *env) error {
 	h, err := proxy.NewHandler(proxy.Options{
 		Requests: conns.Requests(),
 		Upstream: upstream, UpstreamHost: c.UpstreamHost == "upstream", Upgrades: c.AllowUpgrade, Underscores: c.Underscores,
-		BodyRate: cmp.Or(c.BodyRate, -1), MaxInFlight: cmp.Or(c.MaxInFlight, -1), MaxLag: cmp.Or(c.MaxLag, -1),
+		BodyRate: cmp.Or(c.BodyRate, -1), MaxInFlight: cmp.Or(c.MaxInFlight, -1), MaxInFlightPerAddress: c.MaxInFlightPerAddress, MaxLag: cmp.Or(c.MaxLag, -1),
 		Source: s.source, Client: s.client, Observer: s.observer, Log: logger,
 	})
 	if err != nil {
@@ -140,6 +144,8 @@ func (c *proxyCmd) access(logger *slog.Logger) (*access, error) {
 		return nil, usage("--drain-delay", "%v: at least 0s", c.DrainDelay)
 	case c.MaxInFlight < 0:
 		return nil, usage("--max-in-flight", "%d: at least 0", c.MaxInFlight)
+	case c.MaxInFlightPerAddress < 0:
+		return nil, usage("--max-in-flight-per-address", "%d: at least 0", c.MaxInFlightPerAddress)
 	case c.MaxLag < 0:
 		return nil, usage("--max-lag", "%v: at least 0s", c.MaxLag)
 	case c.BodyRate < 0:
@@ -168,6 +174,11 @@ func (c *proxyCmd) upstream() (*url.URL, error) {
 		return nil, usage("--upstream", "only a scheme, a host and a path can be used: %s", example)
 	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
 		return nil, usage("--upstream", "%q is no http or https URL: %s", c.Upstream, example)
+	}
+	if port := u.Port(); port != "" {
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+			return nil, usage("--upstream", "%q has no port that there is: %s", c.Upstream, example)
+		}
 	}
 	return u, nil
 }

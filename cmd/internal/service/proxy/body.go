@@ -139,8 +139,11 @@ func bodyFault(r *http.Request) (fault, bool) {
 
 // status returns what a fault is answered with.
 func (f fault) status() int {
-	if f == errSlow {
+	switch f {
+	case errSlow:
 		return http.StatusRequestTimeout
+	case errLoop:
+		return http.StatusLoopDetected
 	}
 	return http.StatusBadRequest
 }

@@ -18,7 +18,8 @@ const (
 // rewrite aims a request at the upstream. X-Forwarded-For, -Host and -Proto are
 // those of this connection: what the client claimed was dropped before. A
 // trusted proxy's are kept, with its own address at the end of the list.
-// X-Real-IP is the client's address.
+// X-Real-IP is the client's address. What else a client says about itself is dropped
+// unless a trusted proxy says it.
 func (h *Handler) rewrite(pr *httputil.ProxyRequest) {
 	in, out := pr.In.Header, pr.Out.Header
 	pr.Out.URL.RawQuery = pr.In.URL.RawQuery // as the client sent it: what rules look at in it is plain
@@ -27,17 +28,25 @@ func (h *Handler) rewrite(pr *httputil.ProxyRequest) {
 		pr.Out.Host = pr.In.Host
 	}
 	delete(out, realIP)
+	out[cdnLoop] = h.hops(in[cdnLoop])
 	peer, ok := netip.ParseAddrPort(pr.In.RemoteAddr)
 	if ok != nil { // a Unix socket
+		if !h.o.Client.TrustUnix {
+			dropClaims(out)
+		}
 		out[forwardedHost], out[forwardedProto] = []string{pr.In.Host}, proto(pr.In)
 		return
 	}
 	addr := peer.Addr().Unmap().WithZone("")
+	trusted := h.o.Client.Trusts(addr)
+	if !trusted {
+		dropClaims(out)
+	}
 	text := addressText(pr.In.RemoteAddr, addr)
 	values := []string{text, pr.In.Host, text} // one allocation for three headers
 	out[forwardedFor], out[forwardedHost], out[forwardedProto] = values[0:1:1], values[1:2:2], proto(pr.In)
 	out[realIP] = values[2:3:3]
-	if h.o.Client.Trusts(addr) {
+	if trusted {
 		h.keep(pr.In, in, out, text)
 	}
 }
@@ -62,6 +71,52 @@ func (h *Handler) keep(r *http.Request, in, out http.Header, peer string) {
 			out[name] = lines
 		}
 	}
+}
+
+// dropClaims takes away what a client says about itself.
+func dropClaims(header http.Header) {
+	for name := range header {
+		if claims(name) {
+			delete(header, name)
+		}
+	}
+}
+
+// claims reports whether servers behind take a header for the client's address, for how
+// it has connected, or for what it has asked for: the family of X-Forwarded, and what
+// proxies and frameworks have beside it.
+func claims(name string) bool { return strings.HasPrefix(name, "X-Forwarded-") || claimed[name] }
+
+var claimed = map[string]bool{
+	"Forwarded": true, "X-Real-Ip": true,
+	"True-Client-Ip": true, "Cf-Connecting-Ip": true, "Cf-Connecting-Ipv6": true, "Fastly-Client-Ip": true, "Fly-Client-Ip": true,
+	"Do-Connecting-Ip": true, "X-Client-Ip": true, "X-Cluster-Client-Ip": true, "X-Azure-Clientip": true, "X-Azure-Socketip": true,
+	"X-Appengine-User-Ip": true, "X-Envoy-External-Address": true, "X-Original-Forwarded-For": true, "X-Originating-Ip": true,
+	"X-Remote-Ip": true, "X-Remote-Addr": true, "Client-Ip": true, "Proxy-Client-Ip": true, "Wl-Proxy-Client-Ip": true,
+	"Front-End-Https": true, "X-Scheme": true, "X-Url-Scheme": true,
+	"X-Original-Url": true, "X-Rewrite-Url": true, "X-Original-Host": true,
+}
+
+// cdnLoop is where proxies name themselves (RFC 8586), so that each sees a request that
+// has come around. Via would do as well, but nginx compresses nothing for who has it.
+const cdnLoop = "Cdn-Loop"
+
+// hops returns the proxies that a request has come by, this one included.
+func (h *Handler) hops(before []string) []string {
+	if len(before) == 0 {
+		return h.hop[:1:1] // an append copies it
+	}
+	return []string{strings.Join(before, ", ") + ", " + h.hop[0]}
+}
+
+// looped reports whether a request has come by here before.
+func (h *Handler) looped(r *http.Request) bool {
+	for _, line := range r.Header[cdnLoop] {
+		if strings.Contains(line, h.hop[0]) {
+			return true
+		}
+	}
+	return false
 }
 
 var protoHTTP, protoHTTPS = []string{"http"}, []string{"https"}

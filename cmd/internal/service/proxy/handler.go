@@ -17,6 +17,7 @@ package proxy
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log"
@@ -62,6 +63,10 @@ type Options struct {
 	// answer; further ones are answered 503 at once, undecided. The default
 	// value is 1000; a negative one is no bound.
 	MaxInFlight int
+	// MaxInFlightPerAddress is how many of them may be those of one address, and one
+	// /64 of IPv6; proxies that are trusted may have all. The default value is a
+	// quarter of MaxInFlight.
+	MaxInFlightPerAddress int
 	// MaxLag is how long a request may have lain unread, so that its client has
 	// likely given up; the answer is 503. The default value is 1 s; a negative
 	// one is no bound.
@@ -90,7 +95,8 @@ type Handler struct {
 	holds atomic.Pointer[holding]
 	own   *transport // when Options had none
 
-	pending atomic.Int64 // requests that the upstream has not begun to answer
+	hop     []string    // the name of this proxy in Cdn-Loop
+	pending server.Load // requests that the upstream has not begun to answer
 	sampled *slog.Logger
 
 	passed, denied, refused atomic.Int64
@@ -100,6 +106,7 @@ func (o *Options) fill() {
 	o.BodyStall = cmp.Or(o.BodyStall, defaultStall)
 	o.BodyRate = cmp.Or(o.BodyRate, defaultRate)
 	o.MaxInFlight = cmp.Or(o.MaxInFlight, defaultInFlight)
+	o.MaxInFlightPerAddress = cmp.Or(o.MaxInFlightPerAddress, max(o.MaxInFlight/4, 1))
 	o.MaxLag = cmp.Or(o.MaxLag, defaultLag)
 	if o.Upgrades == nil {
 		o.Upgrades = []string{"websocket"}
@@ -112,14 +119,15 @@ const entrypoint = "proxy"
 // NewHandler returns a Handler. Close releases its connections. The error
 // says what is missing.
 func NewHandler(o Options) (*Handler, error) {
-	h := &Handler{o: o, log: server.ErrorLog(o.Log), sampled: server.SampleLog(o.Log)}
+	h := &Handler{o: o, hop: []string{"stint-" + strings.ToLower(rand.Text())}, log: server.ErrorLog(o.Log), sampled: server.SampleLog(o.Log)}
 	h.o.fill()
+	h.pending = server.NewLoad(h.o.MaxInFlight, h.o.MaxInFlightPerAddress, o.Client.Trusted)
 	if o.Transport == nil {
 		h.own = newTransport(o.Requests)
 		h.o.Transport = h.own
 	}
 	behind := &httputil.ReverseProxy{
-		Transport:    asking{h.o.Transport, &h.pending},
+		Transport:    asking{h.o.Transport, h.pending},
 		Rewrite:      h.rewrite,
 		ErrorHandler: h.badGateway,
 		ModifyResponse: func(r *http.Response) error {
@@ -185,6 +193,9 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if f, ok := errors.AsType[fault](err); ok {
 		status = f.status()
 	}
+	if err == errLoop {
+		h.sampled.Warn("a request came around: the server behind leads back to this proxy", "upstream", h.o.Upstream.Redacted())
+	}
 	h.failed(r, err)
 	answer(w, r, status, err.Error())
 }
@@ -217,7 +228,7 @@ func (h *Handler) badGateway(w http.ResponseWriter, r *http.Request, err error) 
 		h.shed(w, r, errConnections.Error())
 		return
 	}
-	h.log.Printf("upstream: %v", err)
+	h.sampled.Warn("the server behind did not answer", "upstream", h.o.Upstream.Redacted(), "error", server.Redact(err.Error()))
 	answer(w, r, http.StatusBadGateway, "the server behind did not answer")
 }
 

@@ -342,7 +342,7 @@ func TestUpstreamDown(t *testing.T) {
 	if answer.StatusCode != http.StatusBadGateway || string(body) != "stint: the server behind did not answer\n" {
 		t.Errorf("%d %s", answer.StatusCode, body)
 	}
-	if log := f.log.String(); !strings.Contains(log, "connection refused") || strings.Contains(log, "127.0.0.1") {
+	if log := f.log.String(); !strings.Contains(log, "connection refused") || !strings.Contains(log, "upstream="+target.String()) || strings.Contains(strings.ReplaceAll(log, target.String(), ""), "127.0.0.1") {
 		t.Errorf("log: %s", log)
 	}
 }

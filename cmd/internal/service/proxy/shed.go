@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/stint-dev/stint/cmd/internal/service/server"
 )
 
 const (
@@ -21,8 +23,10 @@ const (
 // already, or this one has lain so long that its client has likely given up.
 // What is refused at once leaves time for what can still be answered in time.
 func (h *Handler) overloaded(r *http.Request) string {
-	if h.o.MaxInFlight > 0 && h.pending.Load() >= int64(h.o.MaxInFlight) {
-		return "too many requests wait for the server behind"
+	if h.o.MaxInFlight > 0 {
+		if why := h.pending.Full(server.AddressOf(r.RemoteAddr)); why != "" {
+			return why
+		}
 	}
 	leave, why := h.enter(r)
 	if why != "" {
@@ -59,17 +63,18 @@ func (h *Handler) shed(w http.ResponseWriter, r *http.Request, why string) {
 // have everybody else refused.
 type asking struct {
 	next http.RoundTripper
-	n    *atomic.Int64
+	n    server.Load
 }
 
 // RoundTrip implements [http.RoundTripper].
 func (a asking) RoundTrip(r *http.Request) (*http.Response, error) {
-	a.n.Add(1)
+	from := server.AddressOf(r.RemoteAddr)
+	a.n.Add(from, 1)
 	if r.Body == nil || r.Body == http.NoBody {
-		defer a.n.Add(-1)
+		defer a.n.Add(from, -1)
 		return a.next.RoundTrip(r)
 	}
-	b := &askedBody{ReadCloser: r.Body, n: a.n}
+	b := &askedBody{ReadCloser: r.Body, n: a.n, from: from}
 	defer b.answered()
 	r = r.WithContext(r.Context()) // a copy: a RoundTripper leaves its request as it is
 	r.Body = b
@@ -80,7 +85,8 @@ func (a asking) RoundTrip(r *http.Request) (*http.Response, error) {
 // client. It may still be read when the upstream has begun to answer.
 type askedBody struct {
 	io.ReadCloser
-	n *atomic.Int64
+	n    server.Load
+	from server.Address
 
 	mu      sync.Mutex
 	waiting bool // for the client
@@ -100,9 +106,9 @@ func (b *askedBody) waits(now bool) {
 	switch b.waiting = now; {
 	case b.begun:
 	case now:
-		b.n.Add(-1)
+		b.n.Add(b.from, -1)
 	default:
-		b.n.Add(1)
+		b.n.Add(b.from, 1)
 	}
 }
 
@@ -110,7 +116,7 @@ func (b *askedBody) answered() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.begun = true; !b.waiting {
-		b.n.Add(-1)
+		b.n.Add(b.from, -1)
 	}
 }
 

@@ -2,9 +2,11 @@ package proxy_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -27,7 +29,7 @@ func TestInFlight(t *testing.T) {
 		<-finish
 	}))
 	defer server.Close()
-	f := start(t, mustURL(t, server.URL), 0, oneRule(t, "ip", "3/h"), httplimit.ClientIP{}, proxy.Options{MaxInFlight: 2})
+	f := start(t, mustURL(t, server.URL), 0, oneRule(t, "ip", "3/h"), httplimit.ClientIP{}, proxy.Options{MaxInFlight: 2, MaxInFlightPerAddress: 2})
 	done := make(chan int)
 	for range 2 {
 		go func() {
@@ -63,6 +65,60 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
+// TestInFlightShare has one address ask for more than its share of what the server
+// behind does not answer: others pass, and a trusted proxy may have all.
+func TestInFlightShare(t *testing.T) {
+	arrived, finish := make(chan bool, 64), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hang" {
+			arrived <- true
+			<-finish
+		}
+	}))
+	defer server.Close()
+	client := httplimit.ClientIP{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.3/32")}}
+	h := handler(t, oneRule(t, "ip", "1000000/h"), proxy.Options{Upstream: mustURL(t, server.URL), Client: client, MaxInFlight: 16})
+	ask := func(path, peer string) int {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		r.RemoteAddr = peer
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	var all sync.WaitGroup
+	var refused atomic.Int64
+	hang := func(n int, peer string) {
+		for i := range n {
+			all.Go(func() {
+				if ask("/hang", fmt.Sprintf(peer, i)) == http.StatusServiceUnavailable {
+					refused.Add(1)
+					arrived <- false
+				}
+			})
+			<-arrived
+		}
+	}
+	hang(8, "[2001:db8::%x]:1")
+	if refused.Load() != 4 {
+		t.Errorf("%d of 8 of one network refused, want 4", refused.Load())
+	}
+	if got := ask("/", "192.0.2.1:1"); got != http.StatusOK {
+		t.Errorf("another address: %d", got)
+	}
+	hang(12, "127.0.0.3:%d")
+	if refused.Load() != 4 {
+		t.Errorf("%d of a trusted proxy refused", refused.Load()-4)
+	}
+	if got := ask("/", "192.0.2.1:1"); got != http.StatusServiceUnavailable {
+		t.Errorf("beyond the bound in all: %d", got)
+	}
+	close(finish)
+	all.Wait()
+	if got := ask("/", "[2001:db8::1]:1"); got != http.StatusOK {
+		t.Errorf("afterwards: %d", got)
+	}
+}
+
 // TestInFlightOfSlowClients has more clients than requests may be in flight send
 // bodies that do not come, over HTTP/1.1 and as calls of gRPC: others are answered
 // all the same, and the bound holds for those that wait for the upstream again.
@@ -83,7 +139,7 @@ func TestInFlightOfSlowClients(t *testing.T) {
 	defer server.Close()
 	release := sync.OnceFunc(func() { close(finish) })
 	defer release()
-	f := start(t, mustURL(t, server.URL), 0, oneRule(t, "ip", "1000000/h"), httplimit.ClientIP{}, proxy.Options{MaxInFlight: 2, BodyStall: time.Hour})
+	f := start(t, mustURL(t, server.URL), 0, oneRule(t, "ip", "1000000/h"), httplimit.ClientIP{}, proxy.Options{MaxInFlight: 2, MaxInFlightPerAddress: 2, BodyStall: time.Hour})
 	until := func(want int, when string) {
 		t.Helper()
 		got := 0
@@ -157,7 +213,7 @@ func TestOverload(t *testing.T) {
 				case <-over:
 				}
 			}))
-			f := start(t, mustURL(t, server.URL), 0, oneRule(t, "none", "1000000/s"), httplimit.ClientIP{}, proxy.Options{MaxInFlight: bound})
+			f := start(t, mustURL(t, server.URL), 0, oneRule(t, "none", "1000000/s"), httplimit.ClientIP{}, proxy.Options{MaxInFlight: bound, MaxInFlightPerAddress: bound})
 			good := goodput(f.address, rate, 5*time.Second)
 			best = max(best, good)
 			t.Logf("in flight %3d: %5d/s asked, %6.0f/s answered in time, %.2f of the best", bound, rate, good, good/best)

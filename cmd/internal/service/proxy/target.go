@@ -21,6 +21,7 @@ func (f fault) Error() string { return string(f) }
 func (f fault) Is(target error) bool { return target == policy.ErrRequest }
 
 const (
+	errLoop     = fault("the request has come by here before")
 	errTunnel   = fault("CONNECT asks for a tunnel, which does not pass")
 	errTarget   = fault("the target of the request is neither a path nor an http URL")
 	errFragment = fault("the target of the request has a #, which is not sent")
@@ -38,6 +39,8 @@ const (
 // is left as it is.
 func (h *Handler) clean(rules *policy.Rules, r *http.Request) (*http.Request, error) {
 	switch {
+	case h.looped(r):
+		return nil, errLoop
 	case strings.EqualFold(r.Method, http.MethodConnect):
 		return nil, errTunnel
 	case r.URL.Opaque != "" || r.URL.Path != "" && r.URL.Path[0] != '/':
@@ -187,7 +190,7 @@ func (h *Handler) cleanHeader(header http.Header) (clean http.Header, changed bo
 	var away []string
 	for name := range header {
 		if foreign := strings.IndexFunc(name, isForeign); foreign >= 0 {
-			if name[foreign] == '_' && !h.o.Underscores || ours[strings.Map(hyphenate, name)] {
+			if name[foreign] == '_' && !h.o.Underscores || claims(http.CanonicalHeaderKey(strings.Map(hyphenate, name))) {
 				away = append(away, name)
 			}
 		}
@@ -206,11 +209,6 @@ func (h *Handler) cleanHeader(header http.Header) (clean http.Header, changed bo
 		delete(clean, name)
 	}
 	return clean, true
-}
-
-// ours are the headers that tell of the client, in lower case.
-var ours = map[string]bool{
-	"forwarded": true, "x-forwarded-for": true, "x-forwarded-host": true, "x-forwarded-proto": true, "x-real-ip": true,
 }
 
 // isForeign reports whether a name of a header is usually without this

@@ -85,7 +85,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		if tcp, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 			peer = tcp.AddrPort().Addr()
 		}
-		leave, why := l.conns.bounds.enter(peer)
+		leave, why := l.conns.bounds.enter(addressOf(peer))
 		if why == "" {
 			return &countedConn{Conn: conn, leave: sync.OnceFunc(leave)}, nil
 		}
@@ -146,34 +146,61 @@ func newBounds(most, perAddress int, trusted []netip.Prefix, full, fullAddress s
 }
 
 // enter counts one of an address until leave is called, or says why there may not be
-// another. The zero address, for a Unix socket, is held by the bound in all alone.
-func (b *bounds) enter(addr netip.Addr) (leave func(), why string) {
+// another.
+func (b *bounds) enter(a Address) (leave func(), why string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if why := b.over(a); why != "" {
+		return nil, why
+	}
+	b.add(a, 1)
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.add(a, -1)
+	}, ""
+}
+
+// over says why there may not be another, with mu held.
+func (b *bounds) over(a Address) (why string) {
+	switch {
+	case b.all >= b.most:
+		return b.full
+	case a.network.IsValid() && b.by[a.network] >= b.perAddress && !b.trusted.Trusts(a.addr):
+		return b.fullAddress
+	}
+	return ""
+}
+
+// add counts, with mu held.
+func (b *bounds) add(a Address, n int) {
+	b.all += n
+	if b.by[a.network] += n; b.by[a.network] == 0 {
+		delete(b.by, a.network)
+	}
+}
+
+// An Address is whom something counts for. The zero value, for a Unix socket, is held
+// by the bounds in all alone.
+type Address struct {
+	addr    netip.Addr
+	network netip.Prefix
+}
+
+// AddressOf returns that of a peer, "address:port".
+func AddressOf(peer string) Address {
+	at, _ := netip.ParseAddrPort(peer) // a Unix socket has none
+	return addressOf(at.Addr())
+}
+
+func addressOf(addr netip.Addr) Address {
 	addr = addr.Unmap().WithZone("")
 	bits := 64
 	if addr.Is4() {
 		bits = 32
 	}
 	network, _ := addr.Prefix(bits) // an address has as many
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	switch {
-	case b.all >= b.most:
-		return nil, b.full
-	case network.IsValid() && b.by[network] >= b.perAddress && !b.trusted.Trusts(addr):
-		return nil, b.fullAddress
-	}
-	b.all++
-	b.by[network]++
-	return func() { b.leave(network) }, ""
-}
-
-func (b *bounds) leave(network netip.Prefix) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.all--
-	if b.by[network]--; b.by[network] == 0 {
-		delete(b.by, network)
-	}
+	return Address{addr, network}
 }
 
 // Requests bounds requests, such as those that hold a connection to the server behind.
@@ -202,6 +229,29 @@ func (r *Requests) Most() int { return r.most }
 // Enter counts a request of a peer, "address:port", until leave is called, or says
 // why there may not be another.
 func (r *Requests) Enter(peer string) (leave func(), why string) {
-	at, _ := netip.ParseAddrPort(peer) // a Unix socket has no address
-	return r.enter(at.Addr())
+	return r.enter(AddressOf(peer))
+}
+
+// A Load counts what waits, in all and of each address, whatever the bounds: those are
+// for what has not begun. It may be used from many goroutines at once.
+type Load struct{ *bounds }
+
+// NewLoad returns bounds as NewRequests does.
+func NewLoad(most, perAddress int, trusted []netip.Prefix) Load {
+	return Load{newBounds(most, perAddress, trusted,
+		"too many requests wait for the server behind", "too many requests of its address wait for the server behind")}
+}
+
+// Full says why an address may not have another.
+func (l Load) Full(a Address) (why string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.over(a)
+}
+
+// Add counts n more of an address.
+func (l Load) Add(a Address, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.add(a, n)
 }

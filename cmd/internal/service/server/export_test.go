@@ -43,9 +43,6 @@ func Verbs() (paths []string) {
 	return paths
 }
 
-// Redact is what becomes of a line of net/http's log.
-var Redact = redact
-
 // Count returns how many connections there are.
 func (c *Conns) Count() int {
 	c.bounds.mu.Lock()

@@ -114,7 +114,7 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, o ServeOptions)
 func ErrorLog(logger *slog.Logger) *log.Logger {
 	logger = SampleLog(logger)
 	return log.New(lineWriter(func(line string) {
-		logger.Warn("http", "error", redact(strings.TrimSpace(line)))
+		logger.Warn("http", "error", Redact(strings.TrimSpace(line)))
 	}), "", 0)
 }
 
@@ -131,8 +131,8 @@ var addresses = regexp.MustCompile(`\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[^\]]*)?\](
 // answers are what a server said that nobody had asked, as Go prints it.
 var answers = regexp.MustCompile(` starting with "(?:[^"\\]|\\.)*"`)
 
-// redact takes addresses, and what a server answered, out of what Go says went wrong.
-func redact(text string) string {
+// Redact takes addresses, and what a server answered, out of what Go says went wrong.
+func Redact(text string) string {
 	return addresses.ReplaceAllString(answers.ReplaceAllString(text, ""), "[address]")
 }
 
