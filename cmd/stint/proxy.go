@@ -23,23 +23,23 @@ type proxyCmd struct {
 	connFlags   `embed:""`
 	tokenFlags  `embed:""`
 
-	Listen       string        `env:"STINT_LISTEN" default:"127.0.0.1:8000" placeholder:"ADDRESS" help:"The address for clients (${default}). :8000 is every address of this machine."`
-	Upstream     string        `env:"STINT_UPSTREAM" placeholder:"URL" help:"The server behind the proxy: http://127.0.0.1:9000."`
-	UpstreamHost string        `env:"STINT_UPSTREAM_HOST" enum:"client,upstream" default:"client" more:"" help:"The Host header for the upstream: the client's (client, the default), or that of the URL (upstream)."`
-	AllowUpgrade []string      `name:"allow-upgrade" env:"STINT_ALLOW_UPGRADE" default:"websocket" placeholder:"NAME" more:"" help:"Protocols that a client may change to with Upgrade (${default}). The rules do not apply to what follows the upgrade."`
-	Underscores  bool          `name:"allow-underscores" env:"STINT_ALLOW_UNDERSCORES" more:"" help:"Pass on headers with an underscore in their name. By default they are dropped, since many servers read an underscore as a hyphen."`
-	TLSCert      string        `name:"tls-cert" env:"STINT_TLS_CERT" placeholder:"FILE" help:"Serve https with this certificate, PEM."`
-	TLSKey       string        `name:"tls-key" env:"STINT_TLS_KEY" placeholder:"FILE" help:"The key of --tls-cert."`
-	Admin        string        `env:"STINT_ADMIN" placeholder:"ADDRESS" help:"The address for operators: /livez, /readyz, /metrics, the lab, and who is denied and why, such as 127.0.0.1:9090. The default is none."`
-	BodyRate     int64         `env:"STINT_BODY_RATE" default:"500" placeholder:"BYTES" more:"" help:"The lowest rate of a request body, in bytes a second after the first 20 seconds (${default}); 0 is no bound."`
-	AnswerRate   int64         `env:"STINT_ANSWER_RATE" default:"500" placeholder:"BYTES" more:"" help:"The lowest rate at which a client may read answers, in bytes a second after 60 seconds without any (${default}); 0 is no bound."`
-	MaxInFlight  int           `env:"STINT_MAX_IN_FLIGHT" default:"1000" placeholder:"N" more:"" help:"How many requests may wait for the upstream (${default}). Further requests get 503 at once; 0 is no bound."`
+	Listen       string   `env:"STINT_LISTEN" default:"127.0.0.1:8000" placeholder:"ADDRESS" help:"The address for clients (${default}). :8000 is every address of this machine."`
+	Upstream     string   `env:"STINT_UPSTREAM" placeholder:"URL" help:"The server behind the proxy: http://127.0.0.1:9000."`
+	UpstreamHost string   `env:"STINT_UPSTREAM_HOST" enum:"client,upstream" default:"client" more:"" help:"The Host header for the upstream: the client's (client, the default), or that of the URL (upstream)."`
+	AllowUpgrade []string `name:"allow-upgrade" env:"STINT_ALLOW_UPGRADE" default:"websocket" placeholder:"NAME" more:"" help:"Protocols that a client may change to with Upgrade (${default}). The rules do not apply to what follows the upgrade."`
+	Underscores  bool     `name:"allow-underscores" env:"STINT_ALLOW_UNDERSCORES" more:"" help:"Pass on headers with an underscore in their name. By default they are dropped, since many servers read an underscore as a hyphen."`
+	TLSCert      string   `name:"tls-cert" env:"STINT_TLS_CERT" placeholder:"FILE" help:"Serve https with this certificate, PEM."`
+	TLSKey       string   `name:"tls-key" env:"STINT_TLS_KEY" placeholder:"FILE" help:"The key of --tls-cert."`
+	Admin        string   `env:"STINT_ADMIN" placeholder:"ADDRESS" help:"The address for operators: /livez, /readyz, /metrics, the lab, and who is denied and why, such as 127.0.0.1:9090. The default is none."`
+	BodyRate     int64    `env:"STINT_BODY_RATE" default:"500" placeholder:"BYTES" more:"" help:"The lowest rate of a request body, in bytes a second after the first 20 seconds (${default}); 0 is no bound."`
+	AnswerRate   int64    `env:"STINT_ANSWER_RATE" default:"500" placeholder:"BYTES" more:"" help:"The lowest rate at which a client may read answers, in bytes a second after 60 seconds without any (${default}); 0 is no bound."`
+	MaxInFlight  int      `env:"STINT_MAX_IN_FLIGHT" default:"1000" placeholder:"N" more:"" help:"How many requests may wait for the upstream (${default}). Further requests get 503 at once; 0 is no bound."`
 
 	MaxInFlightPerAddress int `name:"max-in-flight-per-address" env:"STINT_MAX_IN_FLIGHT_PER_ADDRESS" default:"0" placeholder:"N" more:"" help:"How many of them may be those of one address, IPv6 by /64; trusted proxies may have all. The default is a quarter of --max-in-flight."`
 
-	MaxLag       time.Duration `env:"STINT_MAX_LAG" default:"1s" more:"" help:"How long a request may wait to be read under overload before it gets 503 (${default}); 0s is no bound."`
-	Drain        time.Duration `env:"STINT_DRAIN" default:"10s" more:"" help:"How long requests in flight and upgraded connections may finish after SIGTERM or SIGINT (${default})."`
-	DrainDelay   time.Duration `env:"STINT_DRAIN_DELAY" default:"0s" more:"" help:"How long to accept connections before that, while /readyz answers 503 (${default})."`
+	MaxLag     time.Duration `env:"STINT_MAX_LAG" default:"1s" more:"" help:"How long a request may wait to be read under overload before it gets 503 (${default}); 0s is no bound."`
+	Drain      time.Duration `env:"STINT_DRAIN" default:"10s" more:"" help:"How long requests in flight and upgraded connections may finish after SIGTERM or SIGINT (${default})."`
+	DrainDelay time.Duration `env:"STINT_DRAIN_DELAY" default:"0s" more:"" help:"How long to accept connections before that, while /readyz answers 503 (${default})."`
 }
 
 // tokenFlags say who may use --admin of a proxy.
