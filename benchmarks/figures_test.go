@@ -88,18 +88,6 @@ func BenchmarkWays(b *testing.B) {
 	}
 }
 
-func BenchmarkKinds(b *testing.B) {
-	for _, k := range kindRows {
-		contenders, err := k.contenders()
-		if err != nil {
-			b.Fatal(err)
-		}
-		for _, c := range contenders {
-			b.Run(c.name, func(b *testing.B) { bench(b, c.run) })
-		}
-	}
-}
-
 func bench(b *testing.B, run func(worker, n int) int) {
 	b.ReportAllocs()
 	run(0, chunk)

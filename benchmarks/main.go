@@ -7,7 +7,7 @@
 //
 //	go run ./benchmarks          # from the root of the repository
 //	go run ./benchmarks -quick   # a smoke test: the numbers mean nothing
-//	go run ./benchmarks -only keyed,kinds -rounds 15
+//	go run ./benchmarks -only keyed,memory -rounds 15
 //
 // What is compared is timed in turns (A B C A B C …), and a ratio is the
 // median of the ratios within each turn, so that a machine that slows down for
@@ -67,9 +67,7 @@ var chapters = []chapter{
 	{"single", "One limiter without keys, and the floors", (*figures).single},
 	{"keyed", "Keys", (*figures).keyed},
 	{"ways", "Denied, whole answers, layers, one hot key", (*figures).ways},
-	{"kinds", "The comparison that people quote", (*figures).kinds},
 	{"memory", "Memory and the garbage collector", (*figures).memory},
-	{"insert", "The longest insert", (*figures).insert},
 	{"flood", "A flood of new keys", (*figures).flood},
 	{"http", "In front of HTTP", (*figures).http},
 }
