@@ -23,27 +23,31 @@ func Nearest(word string, known iter.Seq[string], below int) string {
 	return best
 }
 
-// Distance returns how many letters must change to make a of b (Levenshtein).
-// Words longer than people type, or of very different lengths, are 4 apart.
+// Distance returns how many letters must change to make a of b (Levenshtein), where
+// two neighbours that change places are one change. Words longer than people type, or of very different lengths, are 4 apart.
 func Distance(a, b string) int {
 	if len(a) > 64 || len(a)-len(b) > 3 || len(b)-len(a) > 3 {
 		return 4
 	}
-	row := make([]int, len(b)+1)
+	row, before := make([]int, len(b)+1), make([]int, len(b)+1) // of a[:i] and a[:i-1]
 	for j := range row {
 		row[j] = j
 	}
 	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
+		next := make([]int, len(b)+1)
+		next[0] = i + 1
 		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
+			next[j+1] = min(row[j+1], next[j]) + 1
+			if a[i] == b[j] {
+				next[j+1] = min(next[j+1], row[j])
+			} else {
+				next[j+1] = min(next[j+1], row[j]+1)
 			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, diagonal+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				next[j+1] = min(next[j+1], before[j-1]+1)
+			}
 		}
+		before, row = row, next
 	}
 	return row[len(b)]
 }

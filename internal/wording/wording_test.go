@@ -20,6 +20,11 @@ func TestNearest(t *testing.T) {
 	if a, b := wording.Distance("burst", "bursts"), wording.Distance("a", "abcdef"); a != 1 || b != 4 {
 		t.Errorf("distances %d and %d", a, b)
 	}
+	for _, pair := range [][2]string{{"kye", "key"}, {"naem", "name"}, {"key", "kye"}, {"ab", "ba"}} {
+		if n := wording.Distance(pair[0], pair[1]); n != 1 {
+			t.Errorf("%s and %s, of which two letters change places: distance %d", pair[0], pair[1], n)
+		}
+	}
 }
 
 func TestQuoteShell(t *testing.T) {

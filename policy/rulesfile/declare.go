@@ -126,12 +126,12 @@ func (f *File) meant(name string) string {
 	if dotted {
 		known = []string{"header", "query", "cookie"}
 	}
-	best := wording.Nearest(kind, slices.Values(known), min(3, len(kind)/2))
+	best := wording.Nearest(kind, slices.Values(known), mostTypos(kind))
 	if best != "" && dotted {
 		best += "." + rest
 	}
 	if best == "" {
-		best = wording.Nearest(name, maps.Keys(f.declared), min(3, len(name)/2))
+		best = wording.Nearest(name, maps.Keys(f.declared), mostTypos(name))
 	}
 	return best
 }

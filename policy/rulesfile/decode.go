@@ -161,9 +161,13 @@ func (d *decoder) fields(n *Node, t *trail, hint string, known ...string) []Fiel
 	return good
 }
 
+// mostTypos is how many letters of a word may be wrong for a known word to be meant, and
+// one more.
+func mostTypos(word string) int { return min(3, max(len(word)/2, min(2, len(word)-1))) }
+
 // suggest returns the known word that is like the one written, or all of them.
 func suggest(word string, known []string) string {
-	if best := wording.Nearest(strings.ToLower(word), slices.Values(known), min(3, len(word)/2)); best != "" {
+	if best := wording.Nearest(strings.ToLower(word), slices.Values(known), mostTypos(word)); best != "" {
 		return fmt.Sprintf("did you mean %q?", best)
 	}
 	if len(known) == 0 {
