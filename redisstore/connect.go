@@ -17,6 +17,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/ports"
 	"github.com/stint-dev/stint/internal/wording"
 )
 
@@ -422,6 +423,11 @@ func parseURL(text string) (o rueidis.ClientOption, read func(context.Context) (
 	}
 	if o.DialCtxFn == nil { // else of a Unix socket
 		o.DialCtxFn = dial.dial
+		for _, address := range o.InitAddress {
+			if err := ports.CheckAddress(address); err != nil {
+				return o, nil, fmt.Errorf("redisstore: the URL: %w", err)
+			}
+		}
 	}
 	if q.Has("password_file") {
 		if o.Password != "" {

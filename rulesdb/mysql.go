@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/stint-dev/stint/internal/ports"
 )
 
 var mySQL = &dialect{
@@ -35,6 +37,9 @@ var mySQL = &dialect{
 func openMySQL(u *url.URL, password func() (string, error)) (*sql.DB, error) {
 	if u.Host == "" || strings.Trim(u.Path, "/") == "" {
 		return nil, errors.New("write mysql://user@host:3306/database")
+	}
+	if err := ports.Check(u); err != nil {
+		return nil, err
 	}
 	c := mysql.NewConfig()
 	c.Net, c.Addr, c.DBName = "tcp", u.Host, strings.Trim(u.Path, "/")

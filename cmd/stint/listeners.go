@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/stint-dev/stint/internal/ports"
+
 	"github.com/stint-dev/stint/cmd/internal/service/resp"
 	"github.com/stint-dev/stint/cmd/internal/service/rls"
 	"github.com/stint-dev/stint/cmd/internal/service/server"
@@ -245,6 +247,10 @@ func listen(ctx context.Context, flag, address string) (net.Listener, error) {
 		return nil, fmt.Errorf("%s %s: something else listens there already; choose another, or 127.0.0.1:0 for any free port", flag, address)
 	case errors.Is(err, syscall.EACCES):
 		return nil, fmt.Errorf("%s %s: not allowed to listen there; ports from 1024 on need no rights", flag, address)
+	case err != nil && strings.Trim(address, "0123456789") == "" && address != "":
+		return nil, usage(flag, "%s: an address has a host and a port: write 127.0.0.1:%[1]s for this machine alone, :%[1]s for all that reach it", address)
+	case ports.CheckAddress(address) != nil && !strings.HasSuffix(address, ":0"):
+		return nil, usage(flag, "%s: %w; 0 is any that is free", address, ports.CheckAddress(address))
 	case err != nil:
 		return nil, usage(flag, "%s: %w", address, err)
 	}

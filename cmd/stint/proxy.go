@@ -8,13 +8,13 @@ import (
 	"net"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/stint-dev/stint/cmd/internal/service/proxy"
 	"github.com/stint-dev/stint/cmd/internal/service/server"
+	"github.com/stint-dev/stint/internal/ports"
 )
 
 type proxyCmd struct {
@@ -175,10 +175,8 @@ func (c *proxyCmd) upstream() (*url.URL, error) {
 	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
 		return nil, usage("--upstream", "%q is no http or https URL: %s", c.Upstream, example)
 	}
-	if port := u.Port(); port != "" {
-		if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-			return nil, usage("--upstream", "%q has no port that there is: %s", c.Upstream, example)
-		}
+	if err := ports.Check(u); err != nil {
+		return nil, usage("--upstream", "%s: %w", c.Upstream, err)
 	}
 	return u, nil
 }

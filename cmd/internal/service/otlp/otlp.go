@@ -19,6 +19,7 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/stint-dev/stint/internal/ports"
 	"github.com/stint-dev/stint/policy"
 
 	"github.com/stint-dev/stint/cmd/internal/service/observe"
@@ -56,6 +57,9 @@ func New(o Options) (*Exporter, error) {
 	u, err := url.Parse(o.URL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" {
 		return nil, errors.New("want an address such as http://127.0.0.1:4318, of a collector that takes OTLP over HTTP")
+	}
+	if err := ports.Check(u); err != nil {
+		return nil, err
 	}
 	sender, err := otlptracehttp.New(context.Background(), otlptracehttp.WithTimeout(sendWithin),
 		otlptracehttp.WithEndpointURL(strings.TrimSuffix(u.String(), "/")+"/v1/traces"))

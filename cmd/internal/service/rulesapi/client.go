@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stint-dev/stint/internal/ports"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
 )
@@ -41,6 +42,9 @@ func Dial(server, tokenFile string) (*Client, error) {
 	u, err := url.Parse(server)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" {
 		return nil, errors.New("want an address such as https://10.0.0.1:9090")
+	}
+	if err := ports.Check(u); err != nil {
+		return nil, err
 	}
 	if tokenFile != "" && u.Scheme == "http" && !loopback(u.Hostname()) {
 		return nil, fmt.Errorf("%s: a token would go over the network in clear: use https", u.Host)

@@ -15,10 +15,12 @@ import (
 	"net/url"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/stint-dev/stint/internal/ports"
 	"github.com/stint-dev/stint/rulesource"
 )
 
@@ -61,7 +63,7 @@ func Open(text, tokenFile string) (*Source, error) {
 	if u.User != nil {
 		return nil, errors.New("a URL with a user is shown in many places: put a token into a file")
 	}
-	if err := secure(u); err != nil {
+	if err := errors.Join(ports.Check(u), secure(u)); err != nil {
 		return nil, err
 	}
 	s := &Source{url: text, tokenFile: tokenFile, shown: (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()}
@@ -162,6 +164,8 @@ func (s *Source) poll(ctx context.Context) error {
 	switch {
 	case resp.StatusCode == http.StatusNotModified && s.held != nil:
 		return nil
+	case slices.Contains([]int{301, 302, 303, 307, 308}, resp.StatusCode):
+		return fmt.Errorf("%s: answered %s, a redirect to another host or one of many, which is not followed: name the URL that has the rules", s.shown, resp.Status)
 	case resp.StatusCode != http.StatusOK:
 		return fmt.Errorf("%s: answered %s", s.shown, resp.Status)
 	}

@@ -96,6 +96,8 @@ func TestRefused(t *testing.T) {
 		case "/short":
 			w.Header().Set("Content-Length", "100")
 			fmt.Fprint(w, "half")
+		case "/elsewhere":
+			http.Redirect(w, r, "https://192.0.2.1/a", http.StatusMovedPermanently)
 		case "/insecure":
 			http.Redirect(w, r, "http://192.0.2.1/a", http.StatusFound)
 		default:
@@ -103,13 +105,15 @@ func TestRefused(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	for _, path := range []string{"/large", "/short", "/insecure", "/none?secret"} {
+	for _, path := range []string{"/large", "/short", "/elsewhere", "/insecure", "/none?secret"} {
 		s, err := ruleshttp.Open(server.URL+path, "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Load(t.Context(), rulesource.Version{}, new(nothing)); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", path, err)
+		} else if path == "/elsewhere" && !strings.Contains(err.Error(), "not followed") {
+			t.Errorf("%s: %v does not say that it is not followed", path, err)
 		}
 		s.Close()
 	}

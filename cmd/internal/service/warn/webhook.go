@@ -20,6 +20,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/stint-dev/stint/internal/ports"
 )
 
 // WebhookOptions say where warnings are sent.
@@ -54,6 +56,9 @@ func NewWebhook(o WebhookOptions) (*Webhook, error) {
 	u, err := url.Parse(o.URL)
 	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !local(u.Hostname())) {
 		return nil, errors.New("want an https address, or an http one on this machine")
+	}
+	if err := ports.Check(u); err != nil {
+		return nil, err
 	}
 	if len(o.Secret) < 16 {
 		return nil, fmt.Errorf("a secret of %d bytes: at least 16, such as openssl rand -hex 32 makes", len(o.Secret))
