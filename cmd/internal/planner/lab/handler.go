@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"mime"
 	"net/http"
 	"runtime"
 )
@@ -16,8 +15,8 @@ import (
 const MaxBody = 4 << 20
 
 // Simulator returns the handler of POST /v1/simulate: a [Request] in, an
-// [Answer] out, both JSON. What is wrong with a request is said with status 400
-// and {"error": TEXT}. It runs as many simulations at once as there are
+// [Answer] out, both JSON, whatever the Content-Type. What is wrong with a request
+// is said with status 400 and a problem document (RFC 9457). It runs as many simulations at once as there are
 // processors, or, aside, one; the others wait for their turn.
 func Simulator(aside bool) http.Handler {
 	turns := make(chan struct{}, runtime.GOMAXPROCS(0))
@@ -49,7 +48,7 @@ func Simulator(aside bool) http.Handler {
 		case err != nil:
 			writeError(w, http.StatusBadRequest, err.Error())
 		case aside:
-			jsonHeader(w, http.StatusOK)
+			writeHeader(w, "application/json", http.StatusOK)
 			_ = stream(w, answer, slicesOf(ctx).pause) // the client may be gone: the error has no reader
 		default:
 			writeJSON(w, http.StatusOK, answer)
@@ -59,9 +58,6 @@ func Simulator(aside bool) http.Handler {
 
 // readBody returns the body, or why not and the status that says so.
 func readBody(w http.ResponseWriter, r *http.Request) (body []byte, status int, err error) {
-	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
-		return nil, http.StatusUnsupportedMediaType, errors.New("Content-Type: want application/json")
-	}
 	body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, http.StatusRequestEntityTooLarge, errors.New("the body is over 4 MiB")
@@ -73,18 +69,22 @@ func readBody(w http.ResponseWriter, r *http.Request) (body []byte, status int, 
 }
 
 func writeError(w http.ResponseWriter, status int, text string) {
-	writeJSON(w, status, struct {
-		Error string `json:"error"`
-	}{text})
+	writeHeader(w, "application/problem+json", status)
+	_ = json.NewEncoder(w).Encode(struct { // as below
+		Type   string `json:"type"`
+		Title  string `json:"title"`
+		Status int    `json:"status"`
+		Detail string `json:"detail"`
+	}{"about:blank", http.StatusText(status), status, text})
 }
 
-func jsonHeader(w http.ResponseWriter, status int) {
-	w.Header().Set("Content-Type", "application/json")
+func writeHeader(w http.ResponseWriter, kind string, status int) {
+	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
-	jsonHeader(w, status)
+	writeHeader(w, "application/json", status)
 	_ = json.NewEncoder(w).Encode(v) // the client may be gone: the error has no reader
 }

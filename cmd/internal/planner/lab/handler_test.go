@@ -36,11 +36,11 @@ func TestHandler(t *testing.T) {
 		{"a simulation", "POST", "/v1/simulate", small, nil, 200, `"passed":10,"delayed":0,"denied":10,`},
 		{"the wrong method", "GET", "/v1/simulate", "", nil, 404, ""},
 		{"no logs", "POST", "/v1/plan", small, nil, 405, ""},
-		{"a form", "POST", "/v1/simulate", small, map[string]string{"Content-Type": "text/plain"}, 415, `{"error":"Content-Type: want application/json"}`},
+		{"a form", "POST", "/v1/simulate", small, map[string]string{"Content-Type": "text/plain"}, 200, ""},
 		{"a charset", "POST", "/v1/simulate", small, map[string]string{"Content-Type": "application/json; charset=utf-8"}, 200, ""},
-		{"not JSON", "POST", "/v1/simulate", "limits", nil, 400, `{"error":"no JSON at byte 1: `},
-		{"a wrong limit", "POST", "/v1/simulate", `{"limits":["ten"]}`, nil, 400, `{"error":"limits[0]: limit \"ten\", column 1`},
-		{"too large", "POST", "/v1/simulate", strings.Repeat(" ", lab.MaxBody) + small, nil, 413, `{"error":"the body is over 4 MiB"}`},
+		{"not JSON", "POST", "/v1/simulate", "limits", nil, 400, `"detail":"no JSON at byte 1: `},
+		{"a wrong limit", "POST", "/v1/simulate", `{"limits":["ten"]}`, nil, 400, `"detail":"limits[0]: limit \"ten\", column 1`},
+		{"too large", "POST", "/v1/simulate", strings.Repeat(" ", lab.MaxBody) + small, nil, 413, `"detail":"the body is over 4 MiB"`},
 		{"another name for this machine", "GET", "/", "", map[string]string{"Host": "lab.example:8090"}, 421, "loopback"},
 		{"an address that is not loopback", "GET", "/", "", map[string]string{"Host": "192.0.2.1"}, 421, "loopback"},
 		{"localhost", "GET", "/", "", map[string]string{"Host": "localhost:1234"}, 200, ""},
@@ -64,6 +64,9 @@ func TestHandler(t *testing.T) {
 		h.ServeHTTP(w, r)
 		if w.Code != c.status || !strings.Contains(w.Body.String(), c.answer) {
 			t.Errorf("%s: %d %.200s; want %d and %q", c.name, w.Code, w.Body, c.status, c.answer)
+		}
+		if kind := w.Header().Get("Content-Type"); strings.Contains(c.answer, `"detail"`) && kind != "application/problem+json" {
+			t.Errorf("%s: Content-Type %s", c.name, kind)
 		}
 	}
 }

@@ -44,7 +44,7 @@ const turnPatience = 5 * time.Second
 // zstd, and the query says what to ask of it, as the flags of stint plan do. The
 // answer is a [plan.Report] as JSON, or with the parameter arrivals an
 // [Arrived]. What is wrong with a request is said with status 400, 413 for what
-// is too large, and {"error": TEXT}.
+// is too large, and a problem document.
 //
 // It reads one log at a time, which is in a file without a name meanwhile, and
 // keeps nothing of it.

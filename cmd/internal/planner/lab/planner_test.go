@@ -125,39 +125,39 @@ func TestPlannerTable(t *testing.T) {
 		{"some bad lines", "limit=1/m", append([]byte("what\n"), log...), 200, `"bad":1`},
 		{"cut short", "limit=1/m", zipped(t, lines(1900))[:6000], 200, `"error":"it ends early, or is damaged`},
 
-		{"no such parameter", "limits=1/m", log, 400, `{"error":"\"limits\": there is no such parameter"}`},
-		{"a wrong limit", "limit=ten", log, 400, `{"error":"limit \"ten\", column 1`},
-		{"too many limits", strings.Repeat("limit=1/m&", 9), log, 400, `{"error":"limit: given 9 times, want at most 8"}`},
-		{"given twice", "tz=UTC&tz=UTC", log, 400, `{"error":"tz: given 2 times, want at most 1"}`},
-		{"empty", "key=", log, 400, `{"error":"key: want from 1 to 1000 bytes"}`},
-		{"no zone", "tz=Mars", log, 400, `{"error":"tz: \"Mars\": want the name of a zone`},
+		{"no such parameter", "limits=1/m", log, 400, `"detail":"\"limits\": there is no such parameter"`},
+		{"a wrong limit", "limit=ten", log, 400, `"detail":"limit \"ten\", column 1`},
+		{"too many limits", strings.Repeat("limit=1/m&", 9), log, 400, `"detail":"limit: given 9 times, want at most 8"`},
+		{"given twice", "tz=UTC&tz=UTC", log, 400, `"detail":"tz: given 2 times, want at most 1"`},
+		{"empty", "key=", log, 400, `"detail":"key: want from 1 to 1000 bytes"`},
+		{"no zone", "tz=Mars", log, 400, `"detail":"tz: \"Mars\": want the name of a zone`},
 		{"no zone of this machine", "tz=../../etc/passwd", log, 400, `want the name of a zone`},
-		{"no time", "from=may", log, 400, `{"error":"from: \"may\": want a time`},
-		{"no share", "deny_at_most=few", log, 400, `{"error":"deny_at_most: \"few\": write a share`},
-		{"no margin", "margin=-1%25", log, 400, `{"error":"margin: `},
-		{"no number", "ignore_top=-1", log, 400, `{"error":"ignore_top: `},
-		{"no proxy", "trusted_proxies=10.0.0.0/40", log, 400, `{"error":"trusted_proxies: \"10.0.0.0/40\": `},
-		{"a header without proxies", "client_ip_header=X-Real-IP", log, 400, `{"error":"client_ip_header: goes with trusted_proxies`},
-		{"no field", "field=ip", log, 400, `{"error":"field: `},
-		{"no flag", "compare=1", log, 400, `{"error":"compare: `},
-		{"no condition", "match=path", log, 400, `{"error":"condition \"path\"`},
-		{"no log", "", nil, 400, `{"error":"the log is empty"}`},
-		{"no format", "", []byte("one\ntwo\nthree\n"), 400, `{"error":"the lines are in no format that is known`},
-		{"binary", "", []byte("\x7fELF\x00\x00\n"), 400, `{"error":"binary, not lines of text`},
-		{"no gzip", "", []byte("\x1f\x8bxxxxxxxxxxxxxxxx"), 400, `{"error":"the log: gzip: invalid header"}`},
+		{"no time", "from=may", log, 400, `"detail":"from: \"may\": want a time`},
+		{"no share", "deny_at_most=few", log, 400, `"detail":"deny_at_most: \"few\": write a share`},
+		{"no margin", "margin=-1%25", log, 400, `"detail":"margin: `},
+		{"no number", "ignore_top=-1", log, 400, `"detail":"ignore_top: `},
+		{"no proxy", "trusted_proxies=10.0.0.0/40", log, 400, `"detail":"trusted_proxies: \"10.0.0.0/40\": `},
+		{"a header without proxies", "client_ip_header=X-Real-IP", log, 400, `"detail":"client_ip_header: goes with trusted_proxies`},
+		{"no field", "field=ip", log, 400, `"detail":"field: `},
+		{"no flag", "compare=1", log, 400, `"detail":"compare: `},
+		{"no condition", "match=path", log, 400, `"detail":"condition \"path\"`},
+		{"no log", "", nil, 400, `"detail":"the log is empty"`},
+		{"no format", "", []byte("one\ntwo\nthree\n"), 400, `"detail":"the lines are in no format that is known`},
+		{"binary", "", []byte("\x7fELF\x00\x00\n"), 400, `"detail":"binary, not lines of text`},
+		{"no gzip", "", []byte("\x1f\x8bxxxxxxxxxxxxxxxx"), 400, `"detail":"the log: gzip: invalid header"`},
 
-		{"too large", "", make([]byte, 100_001), 413, `{"error":"the log is over 100000 bytes: pack it`},
-		{"too many lines", "limit=1/m", zipped(t, lines(2001)), 413, `{"error":"the log has more than 2000 lines, or 1 MiB once unpacked: `},
-		{"a gzip bomb", "limit=1/m", zipped(t, make([]byte, 10<<20)), 413, `{"error":"the log has more than`},
-		{"a gzip bomb behind a log", "limit=1/m", zipped(t, append(lines(1000), bytes.Repeat([]byte("x"), 10<<20)...)), 413, `{"error":"the log has more than`},
-		{"a zstd bomb behind a log", "limit=1/m", zstandard(t, append(lines(1000), bytes.Repeat([]byte("x"), 10<<20)...)), 413, `{"error":"the log has more than`},
-		{"a bomb of lines", "limit=1/m", zipped(t, bytes.Repeat(lines(1), 10_000)), 413, `{"error":"the log has more than`},
-		{"a bomb, for its arrivals", "arrivals=true", zipped(t, bytes.Repeat(lines(1), 10_000)), 413, `{"error":"the log has more than`},
+		{"too large", "", make([]byte, 100_001), 413, `"detail":"the log is over 100000 bytes: pack it`},
+		{"too many lines", "limit=1/m", zipped(t, lines(2001)), 413, `"detail":"the log has more than 2000 lines, or 1 MiB once unpacked: `},
+		{"a gzip bomb", "limit=1/m", zipped(t, make([]byte, 10<<20)), 413, `"detail":"the log has more than`},
+		{"a gzip bomb behind a log", "limit=1/m", zipped(t, append(lines(1000), bytes.Repeat([]byte("x"), 10<<20)...)), 413, `"detail":"the log has more than`},
+		{"a zstd bomb behind a log", "limit=1/m", zstandard(t, append(lines(1000), bytes.Repeat([]byte("x"), 10<<20)...)), 413, `"detail":"the log has more than`},
+		{"a bomb of lines", "limit=1/m", zipped(t, bytes.Repeat(lines(1), 10_000)), 413, `"detail":"the log has more than`},
+		{"a bomb, for its arrivals", "arrivals=true", zipped(t, bytes.Repeat(lines(1), 10_000)), 413, `"detail":"the log has more than`},
 
 		{"arrivals", "arrivals=true", lines(4), 200, `{"start":"2015-05-17T10:05:00Z","horizon":4000000000,"requests":4,"times":[0,1000000000,2000000000,3000000000]}`},
 		{"arrivals of one", "arrivals=true&client=192.0.2.2", lines(8), 200, `"requests":2,"times":[0,4000000000]}`},
 		{"arrivals with costs", "arrivals=true&cost=bytes", lines(3), 200, `"costs":[0,1,2]`},
-		{"arrivals of nobody", "arrivals=true&client=192.0.2.3", lines(8), 400, `{"error":"client: there is none in this log that is called \"192.0.2.3\""}`},
+		{"arrivals of nobody", "arrivals=true&client=192.0.2.3", lines(8), 400, `"detail":"client: there is none in this log that is called \"192.0.2.3\""`},
 		{"the edges of minutes", "arrivals=true&client=192.0.2.2", lines(1000), 200, `{"start":"2015-05-17T10:05:00Z","horizon":1000000000000,"requests":250,"times":[3000000000,`},
 	} {
 		status, answer := post(p, c.query, bytes.NewReader(c.body))
@@ -243,7 +243,7 @@ func TestPlannerGone(t *testing.T) {
 	dir := t.TempDir()
 	p := lab.NewPlanner(lab.PlannerOptions{Dir: dir})
 	status, answer := post(p, "limit=1/m", io.MultiReader(bytes.NewReader(lines(10)), iotest.ErrReader(errors.New("reset"))))
-	if status != 400 || answer != `{"error":"the log did not arrive in full, or not in time"}`+"\n" {
+	if status != 400 || !strings.Contains(answer, `"detail":"the log did not arrive in full, or not in time"`) {
 		t.Errorf("cut off: %d %s", status, answer)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -294,7 +294,7 @@ func TestPlannerWaits(t *testing.T) {
 			t.Errorf("who went while waiting was answered: %s", w.Body)
 		}
 		status, answer := post(p, "limit=1/m", bytes.NewReader(lines(10)))
-		if status != 503 || answer != `{"error":"another log is being read: try again when it is done"}`+"\n" {
+		if status != 503 || !strings.Contains(answer, `"detail":"another log is being read: try again when it is done"`) {
 			t.Errorf("who waited: %d %s", status, answer)
 		}
 		if status := release(); status != 200 {

@@ -110,10 +110,22 @@ func (r *Request) Body(into any) error { return r.call.body(maxBody, into) }
 
 // body reads the body, JSON of at most so many bytes.
 func (c *call) body(most int64, into any) error {
-	if status, detail := server.ReadJSON(c.w, c.r, most, into); status != 0 {
-		return &requestError{status, detail}
+	status, detail := server.ReadJSON(c.w, c.r, most, into)
+	if status == 0 {
+		return nil
 	}
-	return nil
+	for _, name := range inQuery[c.r.URL.Path] {
+		if strings.Contains(detail, fmt.Sprintf("unknown field %q", name)) {
+			detail += fmt.Sprintf(": who is meant goes into the query, as in %s %s?%s=…", c.r.Method, c.r.URL.Path, strings.Join(inQuery[c.r.URL.Path], "=…&"))
+		}
+	}
+	return &requestError{status, detail}
+}
+
+// inQuery are the parameters that say whom a request with a body is about.
+var inQuery = map[string][]string{
+	"/v1/override": {"rule", "key"}, "/v1/block": {"rule", "key"},
+	"/v1/reset": {"rule", "key"}, "/v1/refund": {"rule", "key"},
 }
 
 // HandlerOptions are what a Handler may have beside its editor. The zero value has

@@ -280,6 +280,8 @@ func TestRefused(t *testing.T) {
 		{"DELETE", "/v1/override?rule=api&key='%20OR%201=1%20--", "", "", 404, "not found"},
 		{"DELETE", "/v1/token?name=nobody", "", "", 404, "nobody"},
 		{"POST", "/v1/tokens", "", `{"name": "a", "role": "root"}`, 422, "viewer"},
+		{"PUT", "/v1/block", "", `{"rule": "api", "key": "a", "for": "1h"}`, 400, "goes into the query, as in PUT /v1/block?rule=…&key=…"},
+		{"PUT", "/v1/override?rule=api", "", `{"key": "a", "block": true}`, 400, "PUT /v1/override?rule=…&key=…"},
 		{"PATCH", "/v1/rules", "", "", 405, "GET, POST"},
 		{"GET", "/v1/rule", "", "", 404, "/v1/openapi.json"},
 	}

@@ -15,7 +15,7 @@ async function ask(path, options) {
     throw new Error("The lab does not answer: is it still running?");
   }
   const answer = await response.json();
-  if (!response.ok) throw new Error(answer.error);
+  if (!response.ok) throw new Error(answer.detail);
   return answer;
 }
 
@@ -33,7 +33,7 @@ export function plan(log, query, progress) {
     request.upload.addEventListener("progress", (e) => progress(e.loaded, e.total));
     request.addEventListener("load", () => {
       if (request.status === 200 && request.response) resolve(request.response);
-      else reject(new Error(request.response?.error ?? `The lab answered with status ${request.status}.`));
+      else reject(new Error(request.response?.detail ?? `The lab answered with status ${request.status}.`));
     });
     request.addEventListener("error", () => reject(new Error("The log did not arrive: is the lab still running, and the file where it was?")));
     request.addEventListener("abort", () => resolve());
