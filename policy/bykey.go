@@ -72,6 +72,40 @@ func (p *Policy) ChargeKey(ctx context.Context, name, key, label, variant string
 	return charged, err
 }
 
+// Denies reports whether a limit of a rule that has denied a request of a key would
+// deny it still: the key may have been reset or refunded, or given limits of its own,
+// and the rule may be another. label is [RuleLimit.Label], variant [RuleLimit.Variant].
+// Nothing is charged. The error is the store's.
+func (p *Policy) Denies(ctx context.Context, name, key, label, variant string, cost int64) (denies bool, err error) {
+	one, err := p.rules.rule(name)
+	if err != nil {
+		return false, nil //nolint:nilerr // a rule that is gone denies nothing
+	}
+	plans := one.allPlans()
+	own := p.customers.find(name, key)
+	if (own != nil) != (variant == ownVariant) {
+		return false, nil
+	} else if own != nil {
+		plans = []*plan{own}
+	}
+	for _, plan := range plans {
+		for k, limit := range plan.ruleLimits {
+			switch {
+			case limit.Label != label || limit.Variant != variant:
+			case plan.action != "":
+				denies = denies || plan.action == "block"
+			default:
+				d, err := p.pairOf(&ruleMatch{rule: one, plan: plan, key: key, weight: 1}).Limit(k).Decide(ctx, meter.OpPeek, key, cost)
+				if err != nil {
+					return false, err
+				}
+				denies = denies || !d.Allowed
+			}
+		}
+	}
+	return denies, nil
+}
+
 // byKey calls do for each plan with limits that a key may be held to.
 func (p *Policy) byKey(name, key string, do func(h *ruleMatch) error) error {
 	one, err := p.rules.rule(name)

@@ -289,15 +289,17 @@ func (r *Rules) byName(name string) *rule {
 	return nil
 }
 
+// ownVariant is the variant of a key's own limits.
+const ownVariant = "override"
+
 // customerPlan returns limits or an action as a plan of a rule, bound on both
 // backends.
 func (p *Policy) customerPlan(r *rule, o *Override) (*plan, error) {
-	const variant = "override"
-	next := &plan{name: r.name + "/" + o.text(), rule: r.name, mode: r.mode, variant: variant, limits: o.Limits, longestHold: heldBy(o.Limits)}
+	next := &plan{name: r.name + "/" + o.text(), rule: r.name, mode: r.mode, variant: ownVariant, limits: o.Limits, longestHold: heldBy(o.Limits)}
 	if len(o.Limits) == 0 {
 		action := o.text()
 		next.id, next.action = -1, action
-		next.ruleLimits = []*RuleLimit{{Rule: r.name, Label: r.name, Variant: variant, Text: action, Action: action, Shadow: r.shadow}}
+		next.ruleLimits = []*RuleLimit{{Rule: r.name, Label: r.name, Variant: ownVariant, Text: action, Action: action, Shadow: r.shadow}}
 		return next, nil
 	}
 	for i, l := range o.Limits {
@@ -305,7 +307,7 @@ func (p *Policy) customerPlan(r *rule, o *Override) (*plan, error) {
 		if len(o.Limits) > 1 {
 			label += fmt.Sprintf("/%d", i+1)
 		}
-		next.ruleLimits = append(next.ruleLimits, &RuleLimit{Rule: r.name, Label: label, Variant: variant, Limit: l, Text: l.String(), Shadow: r.shadow})
+		next.ruleLimits = append(next.ruleLimits, &RuleLimit{Rule: r.name, Label: label, Variant: ownVariant, Limit: l, Text: l.String(), Shadow: r.shadow})
 	}
 	var err error
 	next.pair, err = p.pair(next, r.mode)

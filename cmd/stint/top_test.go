@@ -87,6 +87,15 @@ func TestTop(t *testing.T) {
 		if want := []string{"little denied", "much denied", "far block"}; status != 0 || !slices.Equal(keys, want) {
 			t.Errorf("exit %d %s: blocked %q, want %q", status, errs, keys, want)
 		}
+		// Who passes again is not in the list, whatever is known of denials.
+		for _, line := range []string{"override set orders much 100/h", "reset orders little", "unblock far --rule orders"} {
+			if status, out, errs := p.stint(strings.Fields(line)...); status != 0 {
+				t.Errorf("%s: exit %d %s%s", line, status, out, errs)
+			}
+		}
+		if status, out, errs := p.stint("blocked", "--json"); status != 0 || strings.Contains(out, "key") {
+			t.Errorf("exit %d %s: blocked %s, want nobody", status, errs, out)
+		}
 	})
 }
 

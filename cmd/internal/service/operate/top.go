@@ -285,7 +285,11 @@ func (s *Service) blocked(r *rulesapi.Request) (int, any, error) {
 	}
 	if skip >= 0 {
 		denied := s.denied(clear)
-		answer.Blocked = append(answer.Blocked, denied[min(skip, len(denied)):min(skip+n, len(denied))]...)
+		for _, d := range denied[min(skip, len(denied)):min(skip+n, len(denied))] {
+			if s.denies(r.Context, &d.of) {
+				answer.Blocked = append(answer.Blocked, d.Blocked)
+			}
+		}
 		if skip+n < len(denied) {
 			answer.Next = "d" + strconv.Itoa(skip+n)
 			return http.StatusOK, answer, nil
@@ -297,9 +301,22 @@ func (s *Service) blocked(r *rulesapi.Request) (int, any, error) {
 	return http.StatusOK, answer, err
 }
 
+// denies reports whether what denied a key would deny it still. A store that does not
+// answer changes nothing of what is known.
+func (s *Service) denies(ctx context.Context, d *topkeys.Denied) bool {
+	denies, err := s.o.Source.Policy().Denies(ctx, d.Rule, d.Key, d.Limit.Label, d.Limit.Variant, d.Cost)
+	return denies || err != nil
+}
+
+// A deniedKey is a key with what is known of its denials.
+type deniedKey struct {
+	Blocked
+	of topkeys.Denied
+}
+
 // denied returns the keys that limits deny now, or rules always, by their last
 // answers.
-func (s *Service) denied(clear bool) (all []Blocked) {
+func (s *Service) denied(clear bool) (all []deniedKey) {
 	now := time.Now()
 	for _, d := range s.o.TopKeys.Denied(maxPage * 2) {
 		if d.Shadow || d.Own || !d.Until.IsZero() && !d.Until.After(now) {
@@ -310,9 +327,9 @@ func (s *Service) denied(clear bool) (all []Blocked) {
 		if until := d.Until.UTC(); !until.IsZero() {
 			one.Why, one.Until = "denied", &until
 		}
-		all = append(all, one)
+		all = append(all, deniedKey{one, d})
 	}
-	slices.SortFunc(all, func(a, b Blocked) int { return cmp.Or(cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Key, b.Key)) })
+	slices.SortFunc(all, func(a, b deniedKey) int { return cmp.Or(cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Key, b.Key)) })
 	return all
 }
 

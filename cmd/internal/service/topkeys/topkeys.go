@@ -73,7 +73,9 @@ type denials struct {
 	each   [minutes]uint32
 	since  time.Time // of the first, without a pause as long as the minutes
 	last   time.Time
-	until  time.Time // when it would pass again; zero is never
+	until  time.Time         // when it would pass again; zero is never
+	limit  *policy.RuleLimit // that denied
+	cost   int64             // of what it denied
 	shadow bool
 	own    bool // by a block that an operator gave the key
 }
@@ -182,6 +184,7 @@ func (s *shard) denial(id uint64, e *policy.RuleResult, key string, now time.Tim
 	s.totals[at]++
 	d.each[s.minute%minutes]++
 	d.last, d.shadow, d.until = now, e.Shadow, time.Time{}
+	d.limit, d.cost = e.RuleLimit, e.Cost
 	d.own = e.Action == "block" && e.Variant == "override"
 	if wait, ends := e.RetryAfter.Duration(); ends {
 		d.until = now.Add(wait)
@@ -227,7 +230,10 @@ type Denied struct {
 	// Since is when it began, Last when it was last, Until when it would have
 	// passed again, by the last answer; zero is never.
 	Since, Last, Until time.Time
-	Shadow             bool
+	// Limit is which denied last, Cost what it denied.
+	Limit  *policy.RuleLimit
+	Cost   int64
+	Shadow bool
 	// Own reports whether it was by a block that an operator gave the key.
 	Own bool
 }
@@ -259,7 +265,7 @@ func (s *shard) denialAt(at int) Denied {
 	for k := range int64(minutes) {
 		each[k] = d.each[(s.minute-k)%minutes]
 	}
-	return Denied{d.rule, d.key(), s.totals[at], d.over, each, d.since, d.last, d.until, d.shadow, d.own}
+	return Denied{d.rule, d.key(), s.totals[at], d.over, each, d.since, d.last, d.until, d.limit, d.cost, d.shadow, d.own}
 }
 
 // Of returns what is known of the denials of a key, and false if that is nothing.
