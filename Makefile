@@ -16,7 +16,7 @@ CHAOSTIME  ?= 10m
 export GORACE := atexit_sleep_ms=10 $(GORACE)
 
 .DEFAULT_GOAL := help
-.PHONY: help build release site man cross audit demo test test-valkey needs formatted lint prose short soak chaos fuzz mutants lines errors bench bench-redis bench-plan bench-service docs tidy clean
+.PHONY: help build release site man cross audit demo test test-valkey needs formatted lint prose short soak chaos fuzz mutants lines errors bench bench-redis bench-service docs tidy clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -87,9 +87,6 @@ bench: ## the figures of docs/FIGURES.md, beside other libraries; leave the mach
 
 bench-redis: ## the figures of docs/REDIS-FIGURES.md, beside other libraries; starts its own redis-server
 	go run ./benchmarks/redis
-
-bench-plan: ## the figures of docs/PLAN.md: lines a second beside mawk on the same file, and memory
-	cd cmd && go run ./internal/planner/plan/bench
 
 bench-service: ## Envoy's service and CL.THROTTLE beside the floor of each protocol; starts its own redis-server
 	cd cmd && go run ./internal/service/servicebench

@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stint-dev/stint/httplimit"
-
 	"github.com/stint-dev/stint/cmd/internal/planner/plan"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
 )
@@ -22,8 +20,6 @@ type planCmd struct {
 	Log []string `arg:"" optional:"" help:"Access logs, also .gz and .zst; - is standard input. The format is recognised."`
 
 	Limit   []string `sep:"none" placeholder:"LIMIT" group:"What to try" help:"What would '10/s burst 20' have done? Several are each tried alone, in one pass."`
-	Rules   string   `placeholder:"FILE" group:"What to try" help:"What would this rules file have done?"`
-	Compare bool     `group:"What to try" help:"Put the count and period of each --limit under every algorithm."`
 	DenyAt  string   `name:"deny-at-most" placeholder:"SHARE" group:"What to try" help:"Propose the tightest limit that denies at most '0.1%' of the clients, or '0.1% of requests'. The default, when nothing else is asked for, is 0.1% of the clients, or where a few clients stand clearly apart, these alone."`
 	Propose string   `placeholder:"FILE" group:"What to try" help:"Write a rules file to this new file: routes that the log shows, each with the limit that suits it, in shadow first."`
 	Margin  string   `default:"20%" placeholder:"20%" group:"What to try" help:"Room for growth in what is proposed."`
@@ -40,10 +36,9 @@ type planCmd struct {
 	TrustedProxies []string `sep:"," placeholder:"RANGE" group:"What counts" help:"Proxies whose X-Forwarded-For gives the client's address, as in rules. With --rules, the file lists them."`
 	ClientIPHeader string   `name:"client-ip-header" placeholder:"HEADER" group:"What counts" help:"The header in which these proxies send the client's address, as in rules."`
 
-	Format  string            `placeholder:"PATTERN" group:"How to read" help:"How lines are written, as nginx's log_format or Apache's LogFormat has it: '$remote_addr - $user [$time_local]', '%h %t', or a JSON object with such names. The default is to recognise it."`
-	Field   map[string]string `mapsep:"none" placeholder:"NAME=FIELD" group:"How to read" help:"The field of JSON or a table that has an attribute: time=ts, ip=client.address."`
-	TZ      string            `name:"tz" placeholder:"ZONE" group:"How to read" help:"The zone of times without one, and of the report: Europe/Paris. The default is UTC."`
-	Reorder time.Duration     `default:"2m" placeholder:"2m" group:"How to read" help:"How late a line may be to be put in order while reading. Logs with later lines are sorted."`
+	Format string            `placeholder:"PATTERN" group:"How to read" help:"How lines are written, as nginx's log_format or Apache's LogFormat has it: '$remote_addr - $user [$time_local]', '%h %t', or a JSON object with such names. The default is to recognise it."`
+	Field  map[string]string `mapsep:"none" placeholder:"NAME=FIELD" group:"How to read" help:"The field of JSON or a table that has an attribute: time=ts, ip=client.address."`
+	TZ     string            `name:"tz" placeholder:"ZONE" group:"How to read" help:"The zone of times without one, and of the report: Europe/Paris. The default is UTC."`
 
 	JSON  bool   `name:"json" group:"What to tell" help:"Write JSON."`
 	HTML  string `name:"html" placeholder:"FILE" group:"What to tell" help:"Write a report with charts to this file as well."`
@@ -53,7 +48,7 @@ type planCmd struct {
 
 // Help is what "stint plan --help" says below the summary.
 func (planCmd) Help() string {
-	return `Reads access logs once, decides every request as the engine would have, and
+	return `Reads access logs, decides every request as the engine would have, and
 says what clients really send, what a limit would have done to them, and which
 limit to choose. Combined and common logs of Apache and nginx, JSON lines of
 nginx, Caddy, Envoy or with any fields, AWS load balancers, CSV and TSV with
@@ -63,10 +58,10 @@ For example:
 
     stint plan access.log
     stint plan --limit '10/s burst 20' --limit 100/m access.log*
-    stint plan --limit 100/m --compare --html report.html access.log.gz
+    stint plan --limit 100/m --html report.html access.log.gz
     stint plan --deny-at-most '0.1% of requests' --match 'path=/api/**' \
         --key header.x-api-key --field header.x-api-key=key api.jsonl
-    ssh web1 cat access.log | stint plan --rules stint.yaml -`
+    ssh web1 cat access.log | stint plan -`
 }
 
 // Run reads the logs and reports.
@@ -152,11 +147,8 @@ func (c *planCmd) write(out io.Writer, report *plan.Report) error {
 func (c *planCmd) options(e *env) (plan.Options, error) {
 	o := plan.Options{
 		Files: c.Log, Stdin: e.in, Match: c.Match, Cost: c.Cost,
-		Fields: c.Field, Format: c.Format, Exempt: c.Exempt, Reorder: c.Reorder, IgnoreKeys: c.IgnoreKey, IgnoreTop: c.IgnoreTop,
-		Limits: c.Limit, Compare: c.Compare, Brief: c.Brief, Key: c.Key,
-	}
-	if o.Reorder == 0 {
-		o.Reorder = -1
+		Fields: c.Field, Format: c.Format, Exempt: c.Exempt, IgnoreKeys: c.IgnoreKey, IgnoreTop: c.IgnoreTop,
+		Limits: c.Limit, Brief: c.Brief, Key: c.Key,
 	}
 	if err := c.check(); err != nil {
 		return o, err
@@ -180,14 +172,6 @@ func (c *planCmd) options(e *env) (plan.Options, error) {
 	if o.Margin, err = parsePercent(c.Margin); err != nil {
 		return o, &usageError{"--margin", err}
 	}
-	if c.Rules != "" {
-		file, err := rules.Read(c.Rules)
-		if err != nil {
-			return o, err
-		}
-		o.Rules = file.Rules
-		o.Client = httplimit.ClientIP{Trusted: file.Settings.TrustedProxies, Header: file.Settings.ClientIPHeader}
-	}
 	for _, text := range c.TrustedProxies {
 		proxy, err := rules.ParseProxy(text)
 		if err != nil {
@@ -197,7 +181,7 @@ func (c *planCmd) options(e *env) (plan.Options, error) {
 		o.Client.Header = c.ClientIPHeader
 	}
 	target := c.DenyAt
-	if target == "" && len(c.Limit) == 0 && c.Rules == "" {
+	if target == "" && len(c.Limit) == 0 {
 		target = "default"
 	}
 	if target != "" {
@@ -215,22 +199,12 @@ func (c *planCmd) check() error {
 	switch {
 	case len(c.Log) == 0:
 		return usage("LOG", "missing: name an access log, or - for standard input")
-	case c.Compare && len(c.Limit) == 0:
-		return usage("--compare", "goes with --limit, whose count and period are compared")
-	case c.Rules != "" && (len(c.Limit) > 0 || c.DenyAt != "" || len(c.Key) > 0 || c.HTML != ""):
-		return usage("--rules", "says itself what the limits and keys are: leave --limit, --deny-at-most, --key and --html out")
-	case c.Propose != "" && (c.Rules != "" || len(c.Limit) > 0 || c.DenyAt != "" || len(c.Key) > 0 || c.HTML != "" || c.Cost != "" || c.IgnoreTop > 0):
-		return usage("--propose", "finds keys and limits itself: leave --rules, --limit, --deny-at-most, --key, --cost, --html and --ignore-top out")
-	case c.Rules != "" && (len(c.IgnoreKey) > 0 || c.IgnoreTop > 0):
-		return usage("--rules", "has no one key by which clients could be left out")
-	case c.Rules != "" && (len(c.TrustedProxies) > 0 || c.ClientIPHeader != "" || len(c.Exempt) > 0):
-		return usage("--rules", "says itself which proxies are trusted and who is exempt: leave --trusted-proxies, --client-ip-header and --exempt out")
+	case c.Propose != "" && (len(c.Limit) > 0 || c.DenyAt != "" || len(c.Key) > 0 || c.HTML != "" || c.Cost != "" || c.IgnoreTop > 0):
+		return usage("--propose", "finds keys and limits itself: leave --limit, --deny-at-most, --key, --cost, --html and --ignore-top out")
 	case c.ClientIPHeader != "" && len(c.TrustedProxies) == 0:
 		return usage("--client-ip-header", "goes with --trusted-proxies, which speak through it")
 	case c.IgnoreTop < 0:
 		return usage("--ignore-top", "%d: a number of clients", c.IgnoreTop)
-	case c.Reorder < 0:
-		return usage("--reorder", "%v: 0s or longer", c.Reorder)
 	}
 	stdin := 0
 	for _, name := range c.Log {

@@ -5,17 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 
-	"github.com/stint-dev/stint/cmd/internal/planner/accesslog"
+	"github.com/stint-dev/stint/cmd/internal/planner/plan"
 	"github.com/stint-dev/stint/cmd/internal/service/record"
 	"github.com/stint-dev/stint/cmd/internal/service/rehearse"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
@@ -132,7 +132,7 @@ func (c *rehearseCmd) onLogs(e *env, name string, document []byte) (*rehearse.Re
 			return nil, err
 		}
 	}
-	recording, err := c.readLogs(e.ctx, before.Rules, f.Rules)
+	recording, err := c.readLogs(e, f, before.Rules)
 	if err != nil {
 		return nil, err
 	}
@@ -152,64 +152,27 @@ func (c *rehearseCmd) onLogs(e *env, name string, document []byte) (*rehearse.Re
 }
 
 // readLogs makes a recording of what the logs say of the attributes that rules
-// look at. A request that was answered 429 counts as denied then.
-func (c *rehearseCmd) readLogs(ctx context.Context, all ...*policy.Rules) (*record.Recording, error) {
+// look at, behind the proxies that the new file trusts. A request that was answered
+// 429 counts as denied then.
+func (c *rehearseCmd) readLogs(e *env, f *rules.File, before *policy.Rules) (*record.Recording, error) {
 	var names []string
-	for _, one := range all {
-		for _, name := range one.Attributes() {
-			if !slices.Contains(names, name) {
-				names = append(names, name)
-			}
+	for _, name := range slices.Concat(before.Attributes(), f.Rules.Attributes()) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
 		}
+	}
+	o := plan.Options{
+		Files: c.Log, Stdin: e.in, Format: c.LogFormat,
+		Client: httplimit.ClientIP{Trusted: f.Settings.TrustedProxies, Header: f.Settings.ClientIPHeader},
 	}
 	builder := record.NewBuilder(names)
-	for _, log := range c.Log {
-		if err := c.readLog(ctx, log, names, builder); err != nil {
-			return nil, fmt.Errorf("%s: %w", log, err)
-		}
+	err := plan.Requests(e.ctx, o, append(slices.Clone(names), "status"), func(at int64, values [][]byte) error {
+		return builder.Add(at, 1, string(values[len(names)]) != "429", values[:len(names)])
+	})
+	if err != nil {
+		return nil, err
 	}
 	return builder.Recording(), nil
-}
-
-func (c *rehearseCmd) readLog(ctx context.Context, name string, names []string, builder *record.Builder) error {
-	file, err := accesslog.Open(name)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	format, err := file.Detect(accesslog.Options{Attributes: append(slices.Clone(names), "status"), Format: c.LogFormat})
-	if err != nil {
-		return err
-	}
-	parser, r := format.Parser(), accesslog.Record{Values: make([][]byte, len(names)+1)}
-	read, bad := 0, 0
-	block, err := file.Next(nil)
-	for ; err == nil; block, err = file.Next(block) {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		var line []byte
-		for rest := block; len(rest) > 0; {
-			line, rest = accesslog.Line(rest)
-			switch err := parser.Parse(line, &r); {
-			case errors.Is(err, accesslog.ErrSkip):
-			case err != nil:
-				bad++
-			default:
-				read++
-				if err := builder.Add(r.At, 1, string(r.Values[len(names)]) != "429", r.Values[:len(names)]); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	switch {
-	case !errors.Is(err, io.EOF):
-		return err
-	case bad > read:
-		return fmt.Errorf("%d of %d lines cannot be read", bad, bad+read)
-	}
-	return nil
 }
 
 // A share is the greatest share of requests that may be newly denied, from 0 to

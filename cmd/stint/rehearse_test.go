@@ -198,6 +198,11 @@ func TestRehearseLog(t *testing.T) {
 	if report.Requests != 7 || report.RecordedDenied != 3 || report.NewlyDenied != 3 || report.Denied.Before != 0 || len(report.Denials) != 2 || report.Denials[0].Key != "192.0.2.7" {
 		t.Error(said)
 	}
+	behind := writeFile(t, dir+"/behind.log", strings.Repeat(`10.0.0.1 - - [05/Mar/2025:12:00:01 +0000] "POST /login HTTP/1.1" 200 5 "-" "curl" "192.0.2.7"`+"\n", 4))
+	trusting := writeFile(t, dir+"/trusting.yaml", "trusted_proxies: [10.0.0.0/8]\n"+strings.TrimLeft(tightRules, "\n"))
+	if report, said := rehearsal(t, trusting, "--log", behind, "--warm-up", "0s"); len(report.Denials) != 1 || report.Denials[0].Key != "192.0.2.7" {
+		t.Errorf("behind a proxy that is trusted: %s", said)
+	}
 	for _, args := range [][]string{{tight}, {tight, "--log", log, "--server", "http://127.0.0.1:1"}, {tight, "--server", "127.0.0.1"}, {tight, "--log", log, "--deny-at-most", "0.1"}, {tight, "--log", log, "--top", "0"}} {
 		if _, said := rehearsal(t, args...); !strings.Contains(said, "exit 2") {
 			t.Errorf("%v: %s", args, said)

@@ -56,14 +56,6 @@ type Parser interface {
 	Parse(line []byte, r *Record) error
 }
 
-// A Leader is a [Parser] of lines that begin with the address.
-type Leader interface {
-	Parser
-	// Address returns it without a look at the rest of the line, which may not be
-	// in the format.
-	Address(line []byte) []byte
-}
-
 // Options name the attributes to read from each line, and its format.
 type Options struct {
 	// Attributes are the names of the attributes to read:

@@ -80,16 +80,6 @@ func (p *combined) Parse(line []byte, r *Record) error {
 	return err
 }
 
-// Address returns the address of the first column, if the line can be parsed; nil
-// if that is not known.
-func (p *combined) Address(line []byte) []byte {
-	if i := firstColumn(line); i > 1 || i == 1 && line[0] != '-' {
-		peer, _ := lastOf(line[:i])
-		return peer
-	}
-	return nil
-}
-
 // firstColumn returns where the first column of a line ends, 0 or less if it has
 // none: an address, or a list of them, which has blanks behind commas.
 func firstColumn(line []byte) int {
@@ -285,4 +275,16 @@ func noBlank(line []byte) error {
 		return ErrSkip
 	}
 	return errShape
+}
+
+// hostOf returns the host of GET http://host:80/path HTTP/1.1.
+func hostOf(request []byte) []byte {
+	_, rest, ok := bytes.Cut(request, []byte("://"))
+	if !ok {
+		return nil
+	}
+	if i := bytes.IndexAny(rest, "/ ?"); i >= 0 {
+		rest = rest[:i]
+	}
+	return address(rest)
 }

@@ -169,7 +169,6 @@ func candidates(lines [][]byte, o *Options) []Format {
 	all := []Format{
 		{Name: "combined", parser: newCombined, o: o, placed: true},
 		{Name: "JSON", parser: requestsIn(lines, newObject), o: o, Fields: fieldsOf(lines)},
-		{Name: "AWS load balancer", parser: newBalancer, o: o, placed: true},
 	}
 	if answerers(lines) {
 		all[0].parser = newAnswered
@@ -287,12 +286,7 @@ func unknown(sample []byte, lines [][]byte, o *Options) error {
 	}
 	b.WriteString("the lines are in no format that is known; the first are")
 	listed(&b, lines)
-	for i, s := range nearest(lines[len(lines)/2], 3) {
-		if i == 0 {
-			b.WriteString("\nthe nearest formats are")
-		}
-		b.WriteString("\n  " + s.name + ", such as\n    " + s.example)
-	}
+	b.WriteString("\nthe formats are " + knownNames())
 	b.WriteString("\nsay how the lines are written with --format, as nginx's log_format or Apache's LogFormat has it, such as\n  --format '$remote_addr - $remote_user [$time_local] \"$request\" $status'")
 	return errors.New(b.String())
 }

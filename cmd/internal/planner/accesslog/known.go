@@ -1,6 +1,9 @@
 package accesslog
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // A shape is a text format that servers write by default: its name, its pattern,
 // and a line of it.
@@ -47,6 +50,11 @@ var shapes = parsed([]shape{
 			` "$http_x_forwarded_for" "$http_user_agent" "$request_id" "$authority" "$upstream"`,
 		example: `[2016-04-15T20:17:00.310Z] "POST /api/v1/locations HTTP/2" 204 - 154 0 226 100 "192.0.2.1" "nsq2http" "cc21d9b0-cf5c" "locations" "tcp://10.0.0.1:80"`,
 	}, {
+		name: "AWS load balancer",
+		pattern: `$type $time $elb $client $target $request_time $target_time $response_time $status $target_status $received $bytes_sent` +
+			` "$request" "$http_user_agent"`,
+		example: `https 2018-07-02T22:23:00.186641Z app/my-lb/50dc6c495c0c9188 192.0.2.1:2817 10.0.0.1:80 0.086 0.048 0.037 200 201 0 57 "GET https://www.example.com:443/ HTTP/1.1" "curl/8.5" ECDHE TLSv1.2`,
+	}, {
 		name:    "classic ELB",
 		pattern: `$time $elb $client $backend $request_time $backend_time $response_time $status $backend_status $received $bytes_sent "$request"`,
 		example: `2015-05-13T23:39:43.945958Z my-elb 192.0.2.1:2817 10.0.0.1:80 0.000073 0.001048 0.000057 200 200 0 29 "GET http://example.com:80/ HTTP/1.1" "curl/8.5" - -`,
@@ -84,77 +92,13 @@ func parsed(all []shape) []shape {
 	return all
 }
 
-// examples are lines of the formats that have no pattern.
-var examples = []shape{
-	{name: "combined", example: `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "curl/8.5"`},
-	{name: "combined behind a list of addresses", example: `192.0.2.1, 10.0.0.5 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "curl/8.5"`},
-	{name: "common", example: `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5`},
-	{name: "AWS load balancer", example: `https 2018-07-02T22:23:00.186641Z app/my-lb/50dc6c495c0c9188 192.0.2.1:2817 10.0.0.1:80 0.086 0.048 0.037 200 201 0 57 "GET https://www.example.com:443/ HTTP/1.1" "curl/8.5" ECDHE TLSv1.2`},
-	{name: "JSON lines", example: `{"time":"2024-03-05T12:00:00Z","ip":"192.0.2.1","method":"GET","path":"/","status":200}`},
-	{name: "logfmt", example: `time=2024-03-05T12:00:00Z ip=192.0.2.1 method=GET path=/ status=200`},
-	{name: "CSV", example: `time,ip,method,path,status`},
-	{name: "W3C", example: `#Fields: date time c-ip cs-method cs-uri-stem sc-status`},
-}
-
-// nearest returns the known formats whose lines look most like the given one, the
-// nearest first. most is the greatest number of them.
-func nearest(line []byte, most int) (all []shape) {
-	known := append(append([]shape{}, examples...), shapes...)
-	mine := grams(line)
-	for range most {
-		best, index := 0.0, -1
-		for i, s := range known {
-			if near := alike(mine, grams([]byte(s.example))); s.name != "" && near > best {
-				best, index = near, i
-			}
-		}
-		if index < 0 {
-			break
-		}
-		all = append(all, known[index])
-		name := known[index].name
-		for i := range known {
-			if known[i].name == name {
-				known[i].name = ""
-			}
+// knownNames returns the names of the formats that are recognised.
+func knownNames() string {
+	all := []string{"combined", "common"}
+	for _, s := range shapes {
+		if !slices.Contains(all, s.name) {
+			all = append(all, s.name)
 		}
 	}
-	return all
-}
-
-// grams are the pairs of neighbours in the outline of a line, which has a 9 for
-// each number, an a for each word, and punctuation as it stands.
-func grams(line []byte) map[string]int {
-	var outline strings.Builder
-	last := byte(0)
-	for _, c := range line[:min(len(line), 400)] {
-		switch {
-		case c-'0' <= 9:
-			c = '9'
-		case c|0x20 >= 'a' && c|0x20 <= 'z':
-			c = 'a'
-		}
-		if c != last || c != '9' && c != 'a' && c != ' ' {
-			outline.WriteByte(c)
-		}
-		last = c
-	}
-	all, text := make(map[string]int), outline.String()
-	for i := range max(len(text)-1, 0) {
-		all[text[i:i+2]]++
-	}
-	return all
-}
-
-// alike is the part that two outlines have in common, from 0 to 1.
-func alike(a, b map[string]int) float64 {
-	common, total := 0, 0
-	for gram, n := range a {
-		common += min(n, b[gram])
-		total += n
-	}
-	for _, n := range b {
-		total += n
-	}
-	return 2 * float64(common) / float64(max(total, 1))
+	return strings.Join(append(all, "JSON with an object a line", "logfmt", "CSV, TSV or W3C with a line that names the columns"), ", ")
 }

@@ -26,7 +26,6 @@ type File struct {
 	NULs int64
 
 	raw     *counted
-	at      io.ReaderAt // the same from anywhere; nil if it is no file
 	text    io.Reader
 	close   []func()
 	latest  time.Time
@@ -78,7 +77,7 @@ func Open(name string) (*File, error) {
 		f.Close()
 		return nil, err
 	}
-	l.Size, l.at = size, f
+	l.Size = size
 	l.close = append(l.close, func() { f.Close() })
 	return l, nil
 }
@@ -259,27 +258,6 @@ func (f *File) next(buf []byte) ([]byte, error) {
 		m := copy(buf[n:], f.rest)
 		n, f.rest = n+m, f.rest[m:]
 	}
-}
-
-// End returns where the block that was given last ends in the file, and whether
-// blocks can be read again by their places alone: not where they are packed, or
-// where lines name the columns of others.
-func (f *File) End() (at int64, ok bool) {
-	_, readable := f.text.(*plain)
-	return f.Position() - int64(len(f.rest)), readable && f.Size > 0 && !f.marked
-}
-
-// Again returns a block by its place, in buf if it has the room.
-func (f *File) Again(buf []byte, from, to int64) ([]byte, error) {
-	if n := int(to - from); cap(buf) < n {
-		buf = make([]byte, n)
-	}
-	buf = buf[:to-from]
-	n, err := f.at.ReadAt(buf, from)
-	if n == len(buf) {
-		err = nil
-	}
-	return buf[:n], err
 }
 
 // Times returns the times of the first and the last line that can be read, of

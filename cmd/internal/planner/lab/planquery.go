@@ -52,7 +52,6 @@ var planParameters = map[string]struct {
 	"deny_at_most": {1, (*planQuery).setTarget},
 	"margin":       {1, (*planQuery).setMargin},
 	"ignore_top":   {1, (*planQuery).setIgnoreTop},
-	"compare":      {1, func(q *planQuery, s string) error { return setFlag(&q.options.Compare, s) }},
 	"from":         {1, func(q *planQuery, s string) error { return setTime(&q.options.From, s) }},
 	"to":           {1, func(q *planQuery, s string) error { return setTime(&q.options.To, s) }},
 	"latest":       {1, func(q *planQuery, s string) error { return setTime(&q.options.Latest, s) }},

@@ -336,7 +336,7 @@ func TestBrowserHostile(t *testing.T) {
 		}
 	}
 	r := planText(t, []byte(lines.String()), plan.Options{
-		Key: []string{"ip", "path"}, Limits: []string{"1/m"}, Compare: true, Choose: &plan.Target{Share: 0.5}, Fields: map[string]string{"user": "</pre><script>alert(1)</script>"},
+		Key: []string{"ip", "path"}, Limits: []string{"1/m"}, Choose: &plan.Target{Share: 0.5}, Fields: map[string]string{"user": "</pre><script>alert(1)</script>"},
 	})
 	p := openTab(t, browser.Start(t), written(t, r), desk)
 	text := eval[string](p, "document.querySelectorAll('details').forEach((d) => { d.open = true; }); document.body.textContent")

@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -142,10 +143,9 @@ type Choice struct {
 	Would Result `json:"would"`
 	// Left is what it does to those that had no say.
 	Left []Left `json:"left_out"`
-	// Cliff is who falls off as the limit tightens, and Sure how sure this is.
-	Cliff *Cliff     `json:"cliff"`
-	Sure  *Certainty `json:"sure"`
-	// Doubts say in words what this log cannot show.
+	// Cliff is who falls off as the limit tightens.
+	Cliff *Cliff `json:"cliff"`
+	// Doubts say in words what the choice rests on, and what this log cannot show.
 	Doubts []string `json:"doubts"`
 	// Rule is a rules file to paste, and Check the command that looks at the
 	// limit again later.
@@ -163,10 +163,9 @@ type Left struct {
 
 // A chooser finds limits in what is spooled.
 type chooser struct {
-	target Target
-	margin float64
-	spool  *spool
-	skip   []bool
+	target  Target
+	margin  float64
+	reading *reading
 
 	outliers int   // clients that are far from the rest
 	most     int64 // clients that may be denied, where the target is of clients
@@ -184,15 +183,17 @@ func (c *chooser) text() string {
 	return "the " + number(c.apart) + " clients that stand apart"
 }
 
+var errNothing = errors.New("no requests to choose from")
+
 // candidates returns the least burst for each rate.
 func (c *chooser) candidates(ctx context.Context, demand *curve) (all []Candidate, err error) {
-	demand.settle(c.keep, false)
+	demand.settle(c.keep)
 	if len(demand.ranked(0)) == 0 {
 		return nil, errNothing
 	}
 	if c.target.Requests {
 		rising := ladder(demand)
-		h := newHunt(math.MinInt64, math.MaxInt64, demand, rising)
+		h := newHunt(demand, rising)
 		err = c.search(ctx, rising, h)
 		return h.candidates(rising), err
 	}
@@ -223,8 +224,8 @@ func (c *chooser) withMargin(best Candidate) stint.Limit {
 
 // keep returns how many clients are kept in order of what they need.
 func (c *chooser) keep(n int) int {
-	const more = 1000 // for those drawn anew
-	return max(int(c.target.most(int64(n)))*2+more, n/10)
+	const more = 1000 // for the steps of the cliff
+	return max(int(c.target.most(int64(n)))+more, n/10)
 }
 
 // choose finds the limit.
@@ -239,17 +240,9 @@ func (c *chooser) choose(ctx context.Context, r *reading, demand *curve, who rep
 	if err != nil {
 		return nil, err
 	}
-	demand.closeDay()
-	if c.target.Requests {
-		if err := c.byRequests(ctx, demand, demand.days.all); err != nil {
-			return nil, err
-		}
-	}
-	by := &daily{ledger: newLedger(p), limit: p, skip: c.skip, days: demand.days.all}
-	if err := c.spool.replay(ctx, c.unmoved(r, demand, best), by); err != nil {
+	if err := r.replay(ctx, c.unmoved(r, demand, best), newLedger(p)); err != nil {
 		return nil, err
 	}
-	by.finish()
 	who.clients, who.sent = int64(r.clients.len()), func(id uint32) int64 { return int64(r.sent[id]) }
 	choice := &Choice{
 		Target: c.text(), Margin: c.margin, Candidates: all,
@@ -259,9 +252,6 @@ func (c *chooser) choose(ctx context.Context, r *reading, demand *curve, who rep
 	choice.Would.Requests = r.requests + r.excluded
 	choice.Would.Allowed = choice.Would.Requests - choice.Would.Denied
 	choice.Cliff = demand.cliff(r, choice, int(c.most))
-	if choice.Sure, err = c.certainty(ctx, r, demand, all, by.days); err != nil {
-		return nil, err
-	}
 	choice.Doubts = c.doubts(r, r.counted(), choice)
 	choice.Check = r.options.command(limit)
 	return choice, nil
@@ -300,6 +290,7 @@ func (c *chooser) doubts(r *reading, n int64, choice *Choice) []string {
 	doubts := []string{}
 	say := func(format string, args ...any) { doubts = append(doubts, fmt.Sprintf(format, args...)) }
 	span := time.Duration(r.last - r.first)
+	say("it rests on %s of %s in %s", plural(r.requests, "request"), plural(n, "client"), Duration(span))
 	switch {
 	case span < 24*time.Hour:
 		say("the log is %s long: not a whole day, so its peak may be missing", Duration(span))

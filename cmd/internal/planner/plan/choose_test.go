@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -113,88 +112,7 @@ func TestChoosesKnown(t *testing.T) {
 		if c.Tightest != test.want || c.Limit != test.want || c.Would.ClientsDenied != test.denied {
 			t.Errorf("%+v, %v of the clients: %s, which denies %d clients; want %s and %d", test.shaped, test.target, c.Tightest, c.Would.ClientsDenied, test.want, test.denied)
 		}
-		if s := c.Sure; s.Days == 0 || s.Draws != 200 || s.Same < 0.5 || s.Requests == 0 {
-			t.Errorf("%+v: sure %+v, want that most draws choose %s", test.shaped, s, test.want)
-		}
 	}
-}
-
-// Days that differ are said, with what each says alone.
-func TestDaysDiffer(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	quiet, busy := shaped{1, 5, 60, false}.log(), shaped{20, 200, 60, false}.log()
-	log := string(quiet) + strings.ReplaceAll(strings.TrimPrefix(string(busy), "time,ip\n"), "2024-03-30", "2024-03-31")
-	for i, requests := range []bool{false, true} {
-		if leftOut(i) {
-			continue
-		}
-		s := planText(t, []byte(log), plan.Options{Choose: &plan.Target{Requests: requests}, Margin: 0.2}).Choice.Sure
-		if s.Days != 2 || s.Busy != 2 || s.ByDay[0].Tightest != "1/1s burst 5" || s.ByDay[1].Tightest != "20/1s burst 200" {
-			t.Errorf("%+v", s)
-		}
-		if lines := strings.Join(s.Words, "\n"); !strings.Contains(lines, "from 1/1s burst 5 (2024-03-30) to 20/1s burst 200 (2024-03-31)") {
-			t.Errorf("%s", lines)
-		}
-	}
-}
-
-// The draws by which a choice is tried are as good as drawing clients with
-// replacement: of the limits that deny at most a share of the clients, or of the
-// requests, the least burst lies between the same of its neighbours as often.
-func TestDraws(t *testing.T) {
-	var b strings.Builder
-	b.WriteString("time,ip\n")
-	for c := range 200 { // client c sends c + 1 requests at once
-		for range c + 1 {
-			fmt.Fprintf(&b, "%d,192.0.2.%d\n", 1_000_000_000+10*c, c)
-		}
-	}
-	for _, target := range []plan.Target{{Share: 0.05}, {Share: 0.02, Requests: true}, {Share: 0.2, Requests: true}} {
-		s := planText(t, []byte(b.String()), plan.Options{Choose: &target}).Choice.Sure
-		rnd := rand.New(rand.NewPCG(3, 4))
-		var bursts []int64
-		for range 2000 {
-			var drawn []int64
-			for range 200 {
-				drawn = append(drawn, rnd.Int64N(200)+1)
-			}
-			bursts = append(bursts, leastFor(drawn, target))
-		}
-		slices.Sort(bursts)
-		if low, high := burstOf(t, s.Low), burstOf(t, s.High); low != bursts[100] || high != bursts[1899] || s.Draws != 200 {
-			t.Errorf("%v: from %s to %s; drawn with replacement %d to %d", target, s.Low, s.High, bursts[100], bursts[1899])
-		}
-	}
-}
-
-// leastFor returns the least round burst that keeps to a target for clients that
-// each send a given number of requests at once.
-func leastFor(sizes []int64, target plan.Target) int64 {
-	for _, burst := range []int64{1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100, 120, 150, 200} {
-		denied, sent, clients := int64(0), int64(0), 0
-		for _, n := range sizes {
-			sent += n
-			if n > burst {
-				denied += n - burst
-				clients++
-			}
-		}
-		if target.Requests && float64(denied) <= target.Share*float64(sent) || !target.Requests && float64(clients) <= target.Share*float64(len(sizes)) {
-			return burst
-		}
-	}
-	return 250
-}
-
-func burstOf(t *testing.T, limit string) (n int64) {
-	t.Helper()
-	_, text, _ := strings.Cut(limit, "burst ")
-	if _, err := fmt.Sscan(text, &n); err != nil {
-		t.Fatalf("%q: %v", limit, err)
-	}
-	return n
 }
 
 // Every candidate keeps to the target, and with the next lower round burst it

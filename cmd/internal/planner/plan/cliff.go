@@ -189,7 +189,7 @@ func (all *Cliff) text(b *strings.Builder) {
 		mark := ""
 		switch {
 		case s.Edge && s.Chosen:
-			mark = "← chosen, above the cliff; "
+			mark = "← chosen, at the cliff; "
 		case s.Edge:
 			mark = "← the cliff is below; "
 		case s.Chosen:

@@ -56,26 +56,22 @@ type demand struct {
 	last int64 // when the last request came, and what it cost
 	cost int64
 	idle int32
-	day  int32
-	// alone is the most that the fastest bucket was ahead today, which no slower
-	// one stays below.
+	// alone is the most that the fastest bucket was ahead, which no slower one
+	// stays below.
 	alone  uint32
 	levels [len(rates)]level
 }
 
-// A level is how a client stands at one rate. What is looked at together lies
-// together.
+// A level is how a client stands at one rate.
 type level struct {
-	tat   int64  // when the bucket is full again, before idle
-	most  uint32 // that it was ever ahead
-	today uint32 // the same of the day at hand, if that is day
+	tat  int64  // when the bucket is full again, before idle
+	most uint32 // that it was ever ahead
 }
 
 // curve is the arrival curves of all clients: a sink.
 type curve struct {
 	demands pages[demand]
 	warmed  int64
-	days    days
 
 	settled bool
 	n       int // clients
@@ -96,16 +92,7 @@ func (c *curve) add(events []event) {
 		n := min(ahead, len(events))
 		c.warm(events[:n], &near)
 		for i := range events[:n] {
-			e, d := &events[i], near[i]
-			if e.at >= c.days.end {
-				c.beginDay(e.at)
-			}
-			if c.days.day != d.day {
-				d.beginDay(c.days.day)
-				c.days.active = append(c.days.active, e.id)
-			}
-			c.days.requests++
-			d.add(e.at, min(e.cost, longestCost))
+			near[i].add(events[i].at, min(events[i].cost, longestCost))
 		}
 		events = events[n:]
 	}
@@ -115,14 +102,6 @@ func (c *curve) add(events []event) {
 func (d *demand) within(rate int, burst int64) bool {
 	most := int64(d.levels[rate].most)
 	return most <= burst && most < longestCost
-}
-
-// beginDay begins a day.
-func (d *demand) beginDay(day int32) {
-	d.day, d.alone = day, 0
-	for k := range d.levels {
-		d.levels[k].today = 0
-	}
 }
 
 // add takes one request in.
@@ -140,29 +119,27 @@ func (d *demand) add(at, cost int64) {
 		}
 		t := min(tat+cost*unit, at+longestWait)
 		one.tat = t
-		if ahead := t - at; ahead > int64(one.today)*unit {
+		if ahead := t - at; ahead > int64(one.most)*unit {
 			one.rise(ahead, unit)
 		}
 	}
 	d.last, d.cost, d.idle = at, cost, int32(idle)
 	if alone := uint32(cost); idle < len(rates) && alone > d.alone {
 		for k := idle; k < len(rates); k++ {
-			d.levels[k].today = max(d.levels[k].today, alone)
 			d.levels[k].most = max(d.levels[k].most, alone)
 		}
 		d.alone = alone
 	} else if idle == len(rates) {
-		d.alone = d.levels[len(rates)-1].today
+		d.alone = d.levels[len(rates)-1].most
 	}
 }
 
-// rise notes that a bucket is further ahead than it was today, by one unit most
+// rise notes that a bucket is further ahead than it ever was, by one unit most
 // often, which needs no division.
 func (l *level) rise(ahead, unit int64) {
-	if l.today++; ahead > int64(l.today)*unit {
-		l.today = uint32(min((ahead+unit-1)/unit, math.MaxUint32))
+	if l.most++; ahead > int64(l.most)*unit {
+		l.most = uint32(min((ahead+unit-1)/unit, math.MaxUint32))
 	}
-	l.most = max(l.most, l.today)
 }
 
 // warm is that of a ledger, and says where the demands are.
@@ -177,9 +154,8 @@ func (c *curve) warm(events []event, near *[ahead]*demand) {
 }
 
 // settle ranks the clients at each rate, once all events are there, and keeps
-// keep(n) of n, those that need the most; with points, it records how needs are
-// spread.
-func (c *curve) settle(keep func(n int) int, points bool) {
+// keep(n) of n, those that need the most.
+func (c *curve) settle(keep func(n int) int) {
 	if c.settled {
 		return
 	}
@@ -193,16 +169,8 @@ func (c *curve) settle(keep func(n int) int, points bool) {
 		return
 	}
 	kept := min(keep(c.n), c.n)
-	if points {
-		c.points = make([]Point, len(rates))
-	}
-	inParts(len(rates), func(from, to int) {
-		if points {
-			c.spread(from, to, kept)
-		} else {
-			c.climb(from, to, kept)
-		}
-	})
+	c.points = make([]Point, len(rates))
+	inParts(len(rates), func(from, to int) { c.spread(from, to, kept) })
 }
 
 // inParts does something for all of n, in one part for each core, at once.
@@ -214,24 +182,6 @@ func inParts(n int, do func(from, to int)) {
 	}
 	do((cores-1)*n/cores, n)
 	all.Wait()
-}
-
-// climb finds the clients that need the most at some of the rates.
-func (c *curve) climb(from, to, kept int) {
-	var tops [len(rates)]podium
-	for i := from; i < to; i++ {
-		tops[i].n = kept
-	}
-	c.demands.each(func(id uint32, d *demand) {
-		if d.levels[0].most > 0 {
-			for i := from; i < to; i++ {
-				tops[i].add(uint64(d.levels[i].most)<<32 | uint64(^id))
-			}
-		}
-	})
-	for i := from; i < to; i++ {
-		c.tops[i] = tops[i].ranked()
-	}
 }
 
 // spread ranks all clients at some of the rates, and keeps the given number.
@@ -250,72 +200,6 @@ func (c *curve) spread(from, to, kept int) {
 		top := slices.Clone(all[len(all)-kept:])
 		slices.Reverse(top)
 		c.tops[i] = top
-	}
-}
-
-// A podium keeps the n highest of the numbers that it is given, which differ.
-type podium struct {
-	n     int
-	floor uint64 // what is not above it is not among them
-	all   []uint64
-}
-
-// spare is how many more a podium takes in before it looks which are the highest.
-const spare = 1 << 10
-
-func (p *podium) add(x uint64) {
-	if x <= p.floor {
-		return
-	}
-	if p.all = append(p.all, x); len(p.all) >= 2*p.n+spare {
-		p.cut()
-		p.floor = slices.Min(p.all)
-	}
-}
-
-// cut leaves the n highest.
-func (p *podium) cut() {
-	if len(p.all) > p.n {
-		highest(p.all, p.n)
-		p.all = p.all[:copy(p.all, p.all[len(p.all)-p.n:])]
-	}
-}
-
-// ranked returns the n highest, the highest first.
-func (p *podium) ranked() []uint64 {
-	p.cut()
-	slices.Sort(p.all)
-	slices.Reverse(p.all)
-	return p.all
-}
-
-// highest puts the n highest numbers last, in any order.
-func highest(all []uint64, n int) {
-	for low, high, at := 0, len(all), len(all)-n; n > 0 && high-low > 1; {
-		a, b, c := all[low], all[low+(high-low)/2], all[high-1]
-		pivot := max(min(a, b), min(max(a, b), c)) // numbers differ: they hold who it is
-		i, j := low, high-1
-		for i <= j {
-			for all[i] < pivot {
-				i++
-			}
-			for all[j] > pivot {
-				j--
-			}
-			if i <= j {
-				all[i], all[j] = all[j], all[i]
-				i++
-				j--
-			}
-		}
-		switch {
-		case at <= j:
-			high = j + 1
-		case at >= i:
-			low = i
-		default:
-			return
-		}
 	}
 }
 

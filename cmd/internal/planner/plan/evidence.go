@@ -239,28 +239,27 @@ func plainText(s string) string {
 }
 
 // look reads the logs once more and returns the evidence on clients, by name.
-// Where it is known when they sent something, only that is read.
-func (w *run) look(ctx context.Context, ids []uint32, when *moments) (map[string]*Evidence, error) {
+func (w *run) look(ctx context.Context, ids []uint32) (map[string]*Evidence, error) {
 	index, n := make(map[string][]int), 0
 	for _, id := range ids {
-		if key := string(w.clients.key(id)); n < mostNamed && index[key] == nil {
+		if key := w.clients.key(id); n < mostNamed && index[key] == nil {
 			index[key], n = []int{n}, n+1
 		}
 	}
-	all, err := w.lookFor(ctx, index, n, when)
+	all, err := w.lookFor(ctx, index, n)
 	if err != nil {
 		return nil, err
 	}
 	found := make(map[string]*Evidence)
 	for key, at := range index {
-		found[strings.ToValidUTF8(w.extraction.name([]byte(key)), "?")] = all[at[0]].evidence(w.options, w.requests+w.excluded)
+		found[strings.ToValidUTF8(w.extraction.name(key), "?")] = all[at[0]].evidence(w.options, w.requests+w.excluded)
 	}
 	return found, nil
 }
 
 // lookFor reads the logs once more: the index says which of n dossiers the lines
 // with a key are for.
-func (w *run) lookFor(ctx context.Context, index map[string][]int, n int, when *moments) ([]*dossier, error) {
+func (w *run) lookFor(ctx context.Context, index map[string][]int, n int) ([]*dossier, error) {
 	all := make([]*dossier, n)
 	for i := range all {
 		all[i] = newDossier()
@@ -268,87 +267,30 @@ func (w *run) lookFor(ctx context.Context, index map[string][]int, n int, when *
 	if len(index) == 0 {
 		return all, nil
 	}
-	named := newWanted(index)
 	for _, in := range w.inputs {
-		if err := w.lookIn(ctx, in, named, all, when); err != nil {
+		if err := w.lookIn(ctx, in, index, all); err != nil {
 			return nil, err
 		}
 	}
 	return all, nil
 }
 
-// wanted are the keys of clients that are looked for, behind a filter by their
-// last bytes, which nearly all others fail.
-type wanted struct {
-	index    map[string][]int
-	filter   [1 << 12]bool
-	networks bool // some are of IPv6
-}
-
-func newWanted(index map[string][]int) *wanted {
-	w := &wanted{index: index}
-	for key := range index {
-		w.filter[bucketOf([]byte(key))] = true
-		w.networks = w.networks || hasColon([]byte(key))
-	}
-	return w
-}
-
-// bucketOf returns a number of twelve bits, by the length of a key and its last
-// sixteen bytes: networks of IPv6 end alike.
-func bucketOf(key []byte) uint64 {
-	const odd = 0x9e3779b97f4a7c15
-	n, sum := len(key), uint64(len(key))
-	switch {
-	case n >= 16:
-		sum = (sum^word(key[n-16:]))*odd ^ word(key[n-8:])
-	case n >= 8:
-		sum = (sum^word(key))*odd ^ word(key[n-8:])
-	default:
-		for _, c := range key {
-			sum = sum<<8 | uint64(c)
-		}
-	}
-	return sum * odd >> 52
-}
-
-// find returns the dossiers that lines with a key are for.
-func (w *wanted) find(key []byte) []int {
-	if !w.filter[bucketOf(key)] {
-		return nil
-	}
-	return w.index[string(key)]
-}
-
-// inTurn is how many blocks a worker reads before another may: they are looked at
-// so fast that waking another takes longer.
-const inTurn = 4
-
 // lookIn looks into one log, with all workers: each reads some of it and looks at
 // that at once.
-func (w *run) lookIn(ctx context.Context, in *input, wanted *wanted, all []*dossier, when *moments) error {
+func (w *run) lookIn(ctx context.Context, in *input, index map[string][]int, all []*dossier) error {
 	file, err := in.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	nextBlock := file.Next
-	if when != nil && len(in.places) > 0 {
-		nextBlock = when.blocks(file, in.places)
-	}
 	var mu sync.Mutex
-	next := func(blocks *[inTurn][]byte) (n int) {
+	next := func(block []byte) ([]byte, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		for n < inTurn && (in.pipe != nil || ctx.Err() == nil) { // a pipe says so itself, behind what it gave
-			block, err := nextBlock(blocks[n])
-			if err != nil {
-				break
-			}
-			blocks[n] = block
-			n++
+		if in.pipe == nil && ctx.Err() != nil { // a pipe says so itself, behind what it gave
+			return nil, ctx.Err()
 		}
-		return n
+		return file.Next(block)
 	}
 	var workers sync.WaitGroup
 	for range w.workers {
@@ -358,11 +300,8 @@ func (w *run) lookIn(ctx context.Context, in *input, wanted *wanted, all []*doss
 				own[i] = newDossier()
 			}
 			r := newWitness(w.extraction, in)
-			var blocks [inTurn][]byte
-			for n := next(&blocks); n > 0; n = next(&blocks) {
-				for _, block := range blocks[:n] {
-					r.read(block, wanted, own)
-				}
+			for block, err := next(nil); err == nil; block, err = next(block) {
+				r.read(block, index, own)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -381,41 +320,27 @@ func (w *run) lookIn(ctx context.Context, in *input, wanted *wanted, all []*doss
 // A witness finds the lines of wanted clients, and reads those whole.
 type witness struct {
 	extractor   *extractor
-	lead        accesslog.Leader // nil if a key is no address at the beginning of lines
 	key, detail accesslog.Parser
 	line, whole accesslog.Record
 }
 
 func newWitness(q *extraction, in *input) *witness {
-	w := &witness{
+	return &witness{
 		extractor: q.extractor(), key: in.format.Parser(), detail: in.format.With(shown).Parser(),
 		line:  accesslog.Record{Values: make([][]byte, len(q.attributes), len(q.attributes)+apart)},
 		whole: accesslog.Record{Values: make([][]byte, len(shown))},
 	}
-	if len(q.key) == 1 && q.address[0] && q.behind == nil {
-		w.lead, _ = w.key.(accesslog.Leader)
-	}
-	return w
 }
 
-func (w *witness) read(block []byte, wanted *wanted, to []*dossier) {
+func (w *witness) read(block []byte, index map[string][]int, to []*dossier) {
 	for len(block) > 0 {
 		var line []byte
 		line, block = accesslog.Line(block)
-		if w.lead != nil {
-			addr := w.lead.Address(line)
-			if hasColon(addr) && !wanted.networks && addr[0] != ':' && addr[0] != '0' { // no address of IPv4 in another guise
-				continue
-			}
-			if wanted.find(w.extractor.owner(addr)) == nil {
-				continue
-			}
-		}
 		if w.key.Parse(line, &w.line) != nil || w.line.At < w.extractor.from || w.line.At >= w.extractor.to {
 			continue
 		}
 		w.extractor.client(w.line.Values)
-		all := wanted.find(w.extractor.keyOf(w.line.Values))
+		all := index[string(w.extractor.keyOf(w.line.Values))]
 		if len(all) == 0 || !w.extractor.counts(w.line.Values) || w.detail.Parse(line, &w.whole) != nil {
 			continue
 		}

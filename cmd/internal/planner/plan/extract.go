@@ -306,9 +306,9 @@ func (a *extractor) units(values [][]byte) (n int64, known bool) {
 }
 
 // parts takes a key apart again; what was missing is "".
-func (q *extraction) parts(key []byte) []string {
+func (q *extraction) parts(key string) []string {
 	if len(q.key) == 1 {
-		return []string{string(key)}
+		return []string{key}
 	}
 	var all []string
 	for range q.key {
@@ -325,14 +325,14 @@ func (q *extraction) parts(key []byte) []string {
 			all = append(all, "")
 			continue
 		}
-		all = append(all, string(key[:n-1]))
+		all = append(all, key[:n-1])
 		key = key[n-1:]
 	}
 	return all
 }
 
 // name returns a key for people.
-func (q *extraction) name(key []byte) string {
+func (q *extraction) name(key string) string {
 	parts := q.parts(key)
 	for i, p := range parts {
 		if p == "" {

@@ -13,7 +13,7 @@ import (
 // what follows.
 type Finding struct {
 	// What names it: one_client, no_address, no_key, each_once, proxy, twice,
-	// sorted, zone, far_off, cut_off, nuls, not_found, unread, overlap, future, unreadable,
+	// zone, far_off, cut_off, nuls, not_found, overlap, future, unreadable,
 	// too_little.
 	What string `json:"what"`
 	Text string `json:"text"`
@@ -40,10 +40,8 @@ func (w *run) findings() (all []Finding) {
 	w.repeating(add)
 	w.overlapping(add)
 	w.unreadable(add)
-	if w.requests > 0 && w.ruling == nil {
+	if w.requests > 0 {
 		w.keys(add)
-	} else if w.requests > 0 {
-		w.unread(add)
 	}
 	w.times(add)
 	for _, in := range w.inputs {
@@ -69,21 +67,6 @@ func (w *run) findings() (all []Finding) {
 		return 1
 	})
 	return all
-}
-
-// unread looks for what rules go by and no line has.
-func (w *run) unread(add finder) {
-	for i, n := range w.missing {
-		if n < w.requests+w.excluded {
-			continue
-		}
-		name := w.extraction.attributes[w.extraction.key[i]]
-		hint := w.inputs[0].there()
-		if f := w.inputs[0].format; len(f.Fields) > 0 {
-			hint += fmt.Sprintf(": if it is one of them, say so with --field %s=%s", name, f.Likely(name, w.inputs[0].head))
-		}
-		add("unread", false, "no line has %s, which the rules look at: they are tried as if no request had it%s", name, hint)
-	}
 }
 
 // there says what the lines of a log have to go by: fields with names, or the
@@ -235,9 +218,6 @@ const clockRoom = 10 * time.Minute
 
 // times looks at when requests were.
 func (w *run) times(add finder) {
-	if w.sorter != nil {
-		add("sorted", false, "lines are out of order by more than --reorder, with %s: all were sorted by their times", plural(w.reordered, "late line"))
-	}
 	for _, in := range w.inputs {
 		if ahead := time.Unix(0, w.last).Sub(in.written); len(w.inputs) == 1 && w.requests > 0 && !in.written.IsZero() && ahead > clockRoom && ahead < 15*time.Hour {
 			add("zone", false, "the last line is of %s after %s was written: its times may be of another zone, which --tz says", Duration(ahead.Round(time.Minute)), in.about.Name)

@@ -34,9 +34,6 @@ func (r *Report) HTML(w io.Writer) error {
 	if len(r.Results) > 0 {
 		p.results(r.Results)
 	}
-	for i := range r.Compared {
-		p.compared(i, &r.Compared[i])
-	}
 	if r.Choice != nil {
 		p.candidates(r.Choice)
 	}

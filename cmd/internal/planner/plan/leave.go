@@ -53,7 +53,7 @@ func prefixOf(text string) netip.Prefix {
 }
 
 // find returns the leave that a client is in, or nil.
-func (all leaves) find(q *extraction, key []byte) *leave {
+func (all leaves) find(q *extraction, key string) *leave {
 	if len(all) == 0 {
 		return nil
 	}

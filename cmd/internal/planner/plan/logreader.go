@@ -4,31 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"math"
-	"sync"
 	"time"
 
 	"github.com/stint-dev/stint/cmd/internal/planner/accesslog"
 )
-
-// A logReader reads one log: blocks of lines, in the order of the file. A worker reads
-// a block and parses it at once, while the text is in the cache of its core.
-type logReader struct {
-	input  *input
-	ctx    context.Context
-	blocks chan *block // in the order of the file; it has room for all of them
-	order  *order
-
-	mu    sync.Mutex // held by readers
-	file  *accesslog.File
-	ended bool
-
-	raw    []event // as they came, for a sorter
-	ready  []event // in order, to be given out
-	over   bool
-	newest int64 // that was read, where there are folds
-}
 
 // An input is a log before it is read.
 type input struct {
@@ -38,7 +17,6 @@ type input struct {
 	head        []byte
 	latest      int64     // the time of the last request that was read
 	folds       []fold    // times without a zone that clocks showed twice
-	places      []place   // where its requests stand, if it can be read from anywhere
 	forwarded   bool      // most lines say for whom proxies asked
 	written     time.Time // zero if that is not known
 	about       FileReport
@@ -48,10 +26,9 @@ type input struct {
 
 // A block is some lines of a log, and what they ask for.
 type block struct {
-	logReader *logReader
-	err       error
-	done      chan struct{}
-	end       int64 // of its text in the file, or 0
+	text []byte
+	err  error
+	done chan struct{}
 	harvest
 }
 
@@ -97,12 +74,11 @@ func (t *tallied) add(more *tallied) {
 	}
 }
 
-// A worker parses blocks. It keeps a parser for each format that it meets.
+// A worker parses blocks of a log.
 type worker struct {
-	parsers   map[*accesslog.Format]accesslog.Parser
+	parser    accesslog.Parser
 	extractor *extractor
 	record    accesslog.Record
-	text      []byte
 }
 
 // apart is room behind a worker's values, and cacheLine behind whatever else it
@@ -113,69 +89,23 @@ const (
 	cacheLine = 64
 )
 
-func newWorker(q *extraction) *worker {
+func newWorker(q *extraction, in *input) *worker {
 	return &worker{
-		parsers: make(map[*accesslog.Format]accesslog.Parser), extractor: q.extractor(),
+		parser: in.format.Parser(), extractor: q.extractor(),
 		record: accesslog.Record{Values: make([][]byte, len(q.attributes), len(q.attributes)+apart)},
 	}
 }
 
-// read reads the next lines of a log into a block, unless the log or the context
-// has ended before.
-func (w *worker) read(b *block) {
-	l := b.logReader
-	l.mu.Lock()
-	if l.ended {
-		l.mu.Unlock()
-		return
-	}
-	if b.err = nil; l.input.pipe == nil {
-		b.err = l.ctx.Err() // a pipe says so itself, behind what it gave
-	}
-	var text []byte
-	if b.err == nil {
-		text, b.err = l.file.Next(w.text)
-		b.end = 0
-		if end, ok := l.file.End(); ok {
-			b.end = end
-		}
-	}
-	if b.err != nil {
-		l.close()
-	}
-	l.blocks <- b
-	l.mu.Unlock()
-	if b.err == nil {
-		w.text = text
-		w.parse(b, text)
-	}
-	b.done <- struct{}{}
-}
-
-// close ends the reading of a logReader that is locked.
-func (l *logReader) close() {
-	if !l.ended {
-		l.ended = true
-		l.file.Close()
-	}
-}
-
 // parse finds the requests of a block's text.
-func (w *worker) parse(b *block, text []byte) {
-	format := &b.logReader.input.format
-	p := w.parsers[format]
-	if p == nil {
-		p = format.Parser()
-		w.parsers[format] = p
-		clear(w.record.Values) // what another parser put there
-	}
+func (w *worker) parse(b *block) {
+	text := b.text
 	own := harvest{found: b.found[:0], costs: b.costs[:0], keys: b.keys[:0], missing: append(b.missing[:0], make([]int64, len(w.extractor.key))...)}
 	defer func() { b.harvest = own }() // not in the block, which may lie beside that of another
 	r := &w.record
 	for len(text) > 0 {
 		var line []byte
 		line, text = accesslog.Line(text)
-		if err := p.Parse(line, r); err != nil {
+		if err := w.parser.Parse(line, r); err != nil {
 			own.tally.skip(line, err)
 			own.tally.cut = text == nil && own.tally.bad > 0
 			continue
@@ -266,67 +196,4 @@ func zoneless(file *accesslog.File, in *input, q *extraction, o *Options) bool {
 	}
 	first, _ := file.Times(format.Parser(), len(q.attributes))
 	return first != in.first
-}
-
-// start begins to read the log.
-func (in *input) start(r *reading) (*logReader, error) {
-	ctx := r.files
-	if in.pipe != nil {
-		ctx = r.ctx
-	}
-	l := &logReader{input: in, ctx: ctx, order: newOrder(int64(r.options.reorder()))}
-	var err error
-	if l.file, err = in.open(ctx); err != nil {
-		return nil, err
-	}
-	r.open.Store(in.name, l.file)
-	r.opened = append(r.opened, l)
-	l.blocks = make(chan *block, r.depth())
-	for range r.depth() {
-		r.jobs <- &block{logReader: l, done: make(chan struct{}, 1)}
-	}
-	return l, nil
-}
-
-// depth is how many blocks of a log are read ahead.
-func (r *reading) depth() int { return 2*r.workers + 2 }
-
-// fill makes sure that some event is ready, unless the log is over.
-func (l *logReader) fill(r *reading) error {
-	for len(l.ready) == 0 && !l.over {
-		b := r.next(l)
-		switch {
-		case interrupted(b.err):
-			l.finish()
-		case errors.Is(b.err, io.EOF) && !errors.Is(b.err, io.ErrUnexpectedEOF):
-			l.finish()
-		case b.err != nil:
-			l.input.about.Error = b.err.Error()
-			l.finish()
-		default:
-			r.take(l, b)
-			r.jobs <- b
-			if l.order.astray {
-				return errAstray
-			}
-			l.ready = l.order.take()
-		}
-	}
-	return nil
-}
-
-// errAstray ends a reading whose lines are later than --reorder puts right: it
-// begins anew, and sorts.
-var errAstray = errors.New("lines are out of order")
-
-func (l *logReader) finish() {
-	l.ready, l.over = l.order.rest(), true
-}
-
-// head is the time of the next event, the end of time if there is none.
-func (l *logReader) head() int64 {
-	if len(l.ready) == 0 {
-		return math.MaxInt64
-	}
-	return l.ready[0].at
 }

@@ -25,22 +25,31 @@ func csv(rows ...string) []byte {
 	return []byte("time,ip,path,user\n" + strings.Join(rows, "\n") + "\n")
 }
 
-// Lines are put in order, however late they stand and whatever the window.
+// Lines are put in order, however late they stand.
 func TestReorder(t *testing.T) {
 	log := csv(
 		"2024-01-01T00:00:10Z,a,/,u", "2024-01-01T00:00:00Z,a,/,u", "2024-01-01T00:00:05Z,a,/,u",
 		"2024-01-01T00:02:00Z,a,/,u", "2024-01-01T00:05:00Z,a,/,u", "2024-01-01T00:01:00Z,a,/,u",
 	)
-	for _, window := range []time.Duration{0, time.Hour, -1, 5 * time.Second} {
-		r := planText(t, log, plan.Options{Reorder: window, Limits: []string{"1/10s"}, Brief: true})
-		if got := r.Results[0]; r.Log.Reordered != 3 || got.Requests != 6 || got.Denied != 1 {
-			t.Errorf("window %v: %d of %d denied, %d put back; want 1 of 6, 3", window, got.Denied, got.Requests, r.Log.Reordered)
+	r := planText(t, log, plan.Options{Limits: []string{"1/10s"}, Brief: true})
+	if got := r.Results[0]; r.Log.Reordered != 3 || got.Requests != 6 || got.Denied != 1 {
+		t.Errorf("%d of %d denied, %d put back; want 1 of 6, 3", got.Denied, got.Requests, r.Log.Reordered)
+	}
+}
+
+// What does not fit into memory is an error, which says what to do.
+func TestMostEvents(t *testing.T) {
+	defer plan.SetMostEvents(999)()
+	for n, want := range map[int]bool{999: true, 1000: false} {
+		_, err := plan.Run(t.Context(), plan.Options{Files: []string{"-"}, Stdin: bytes.NewReader(plain(n, 50, combined))})
+		if (err == nil) != want || err != nil && !strings.Contains(err.Error(), "over 999 requests, more than are kept in memory: take a part, such as with --from") {
+			t.Errorf("%d requests: %v", n, err)
 		}
 	}
 }
 
 // A log says the same in any order: newest first, shuffled, and the logs of
-// three servers in a row, sorted in memory or by way of a file.
+// three servers in a row.
 func TestAnyOrder(t *testing.T) {
 	var log bytes.Buffer
 	if err := sample.Write(&log, sample.Options{Requests: 30_000, Clients: 300, Plain: true}); err != nil {
@@ -59,28 +68,18 @@ func TestAnyOrder(t *testing.T) {
 	row := slices.Concat(servers[:]...)
 	o := plan.Options{Limits: []string{"30/m", "2/s burst 20", "100/h"}, Choose: &plan.Target{Share: 0.01}}
 	want := planText(t, log.Bytes(), o)
-	if want.Log.Sorted {
-		t.Fatal("a log in order is sorted")
-	}
 	for name, order := range map[string][]string{"newest first": newest, "shuffled": shuffled, "three servers": row} {
-		for _, at := range []int{1 << 20, 1000} {
-			restore := plan.SetSortEvents(at)
-			got := planText(t, []byte(strings.Join(order, "")), o)
-			restore()
-			if !got.Log.Sorted || got.Findings[0].What != "sorted" || got.Log.Requests != want.Log.Requests {
-				t.Errorf("%s: %+v", name, got.Log)
+		got := planText(t, []byte(strings.Join(order, "")), o)
+		if got.Log.Requests != want.Log.Requests || got.Log.Reordered == 0 {
+			t.Errorf("%s: %+v", name, got.Log)
+		}
+		for i, r := range got.Results {
+			if outcomeOf(r) != outcomeOf(want.Results[i]) {
+				t.Errorf("%s: %+v, want %+v", name, outcomeOf(r), outcomeOf(want.Results[i]))
 			}
-			for i, r := range got.Results {
-				if outcomeOf(r) != outcomeOf(want.Results[i]) {
-					t.Errorf("%s, %d at a time: %+v, want %+v", name, at, outcomeOf(r), outcomeOf(want.Results[i]))
-				}
-			}
-			if !reflect.DeepEqual(got.Choice.Sure, want.Choice.Sure) {
-				t.Errorf("%s: sure %+v, want %+v", name, got.Choice.Sure, want.Choice.Sure)
-			}
-			if !reflect.DeepEqual(got.Traffic.Busiest, want.Traffic.Busiest) || !reflect.DeepEqual(got.Traffic.Curve, want.Traffic.Curve) || got.Choice.Limit != want.Choice.Limit {
-				t.Errorf("%s: busiest %v, want %v", name, got.Traffic.Busiest, want.Traffic.Busiest)
-			}
+		}
+		if !reflect.DeepEqual(got.Traffic.Busiest, want.Traffic.Busiest) || !reflect.DeepEqual(got.Traffic.Curve, want.Traffic.Curve) || got.Choice.Limit != want.Choice.Limit {
+			t.Errorf("%s: busiest %v, want %v", name, got.Traffic.Busiest, want.Traffic.Busiest)
 		}
 	}
 }
@@ -99,7 +98,7 @@ func TestFileGoesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := plan.Run(t.Context(), plan.Options{Files: []string{b, a}, Limits: []string{"1/s"}, Brief: true})
-	if err != nil || r.Results[0].Denied != 0 || r.Log.Requests != 40_000 || !r.Log.Sorted {
+	if err != nil || r.Results[0].Denied != 0 || r.Log.Requests != 40_000 {
 		t.Errorf("%v: %+v", err, r)
 	}
 }

@@ -93,13 +93,11 @@ func foldsOf(zone *time.Location, first int64, written time.Time) (all []fold) {
 
 // unfold moves a time that clocks showed twice to where it belongs: to its second
 // showing, once the log is past the middle of the first.
-func (l *logReader) unfold(at int64) int64 {
-	for _, f := range l.input.folds {
-		if at >= f.from && at < f.to && l.newest-at >= (f.to-f.from)/2 {
-			at += f.to - f.from
-			break
+func (in *input) unfold(at int64) int64 {
+	for _, f := range in.folds {
+		if at >= f.from && at < f.to && in.latest-at >= (f.to-f.from)/2 {
+			return at + f.to - f.from
 		}
 	}
-	l.newest = max(l.newest, at)
 	return at
 }

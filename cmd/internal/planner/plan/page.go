@@ -3,7 +3,6 @@ package plan
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -140,7 +139,7 @@ func (p *page) choice(c *Choice) {
 		p.put("</ul>\n")
 	}
 	p.put("<h3>How sure that is</h3>\n<ul>")
-	for _, text := range slices.Concat(c.Sure.Words, c.Doubts) {
+	for _, text := range c.Doubts {
 		p.put("<li>%s</li>\n", text)
 	}
 	p.put("</ul>\n<h3>The rule, in shadow first</h3>\n<pre>%s</pre>\n<h3>To look again later</h3>\n<pre>%s</pre>\n</section>\n", c.Rule, c.Check)
@@ -263,23 +262,6 @@ func (p *page) denied(r *Result) {
 		}
 	}
 	p.put("</ul></details>")
-}
-
-// compared writes what each algorithm would have done of one limit.
-func (p *page) compared(n int, c *Comparison) {
-	id := fmt.Sprintf("compared-%d", n)
-	p.section(id, c.Limit+", by algorithm")
-	p.table(id, "", "algorithm", "requests denied", "clients denied", "most of one client in a period", "unlike the exact log", "passed wrongly", "denied wrongly")
-	for _, row := range c.Rows {
-		above, below := "", ""
-		if estimates(row.Kind) {
-			above, below = number(row.Above), number(row.Below)
-		}
-		p.put("<tr><th scope=\"row\" class=\"kind\">%s</th><td>%s</td><td>%s</td><td>%s</td><td>%s</td><td>%s</td><td>%s</td></tr>\n",
-			row.Kind, number(row.Denied), number(row.ClientsDenied), number(row.Most), number(row.Differ), above, below)
-	}
-	p.endTable()
-	p.put("<p>Wrongly: by what the algorithm itself had let through in the last period.</p>\n</section>\n")
 }
 
 // candidates writes among what a limit was chosen.

@@ -2,20 +2,19 @@
 // really send, what a limit would have done to them, and which limit is the
 // tightest that would have denied at most a stated share of them.
 //
-// [Run] reads logs once, in order of time, numbers the clients and lets the
-// engine decide every request on the clock of the log: package stint's own
+// [Run] reads logs, puts the requests in order of time, numbers the clients and lets
+// the engine decide every request on the clock of the log: package stint's own
 // [meter.Meter] on a state for each client and limit, the arithmetic that every
-// store runs. What must be looked at twice is kept in a spool.
+// store runs.
 //
-// A request costs about a tenth of a microsecond to read and a few nanoseconds
-// for each limit. Memory grows with the clients: the text of the key and twenty
-// to thirty bytes, sixteen for each limit of the cheapest kind, and with the
-// distribution and the arrival curves some three hundred.
+// A request costs about a tenth of a microsecond to read, a few nanoseconds for each
+// limit, and 24 bytes. A client takes the text of its key and some fifty bytes,
+// sixteen for each limit of the cheapest kind, and with the distribution and the
+// arrival curves some three hundred.
 package plan
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -26,7 +25,6 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/internal/wording"
-	"github.com/stint-dev/stint/policy"
 )
 
 // Options say what to look at and what to tell.
@@ -55,10 +53,6 @@ type Options struct {
 	// Zone is that of times without one, and of the report. The default value
 	// is UTC.
 	Zone *time.Location
-	// Reorder is how much later than it belongs a line may stand to be put back
-	// as it is read. Logs with lines that are later are read once more and
-	// sorted. The default value is 2 minutes; less than 0 stands for 0.
-	Reorder time.Duration
 	// IgnoreKeys are clients that have no say, as the report names them, or
 	// ranges of addresses, and IgnoreTop how many of those that sent the most.
 	// A proposed rule holds for them, and the report says what it does to them.
@@ -73,10 +67,6 @@ type Options struct {
 
 	// Limits are what to try, as text, each by itself.
 	Limits []string
-	// Compare asks for each limit's count and period under every algorithm.
-	Compare bool
-	// Rules are what to try instead of limits.
-	Rules *policy.Rules
 	// Brief leaves out what happened without limits, which costs more than a
 	// limit does.
 	Brief bool
@@ -91,16 +81,6 @@ type Options struct {
 	Progress func(what string, read, of int64)
 
 	routed bool // the key has a path's route
-}
-
-func (o *Options) reorder() time.Duration {
-	switch {
-	case o.Reorder < 0:
-		return 0
-	case o.Reorder == 0:
-		return 2 * time.Minute
-	}
-	return o.Reorder
 }
 
 func (o *Options) keyText() string { return strings.Join(o.Key, ",") }
@@ -118,9 +98,6 @@ type Report struct {
 	Traffic *Traffic `json:"traffic,omitempty"`
 	// Results has what each limit would have done, in order.
 	Results []Result `json:"results"`
-	// Ruled is what rules would have done together; nil without rules.
-	Ruled    *Ruled       `json:"rules,omitempty"`
-	Compared []Comparison `json:"compared,omitempty"`
 	// Choice is the limit to try; nil unless asked for.
 	Choice *Choice `json:"choice,omitempty"`
 
@@ -145,10 +122,8 @@ type LogReport struct {
 	Outside   int64 `json:"outside"`
 	Unmatched int64 `json:"unmatched"`
 	Ignored   int64 `json:"ignored"`
-	// Reordered lines were put back in order; Sorted reports whether that took
-	// sorting them all.
+	// Reordered lines were put back in order.
 	Reordered int64 `json:"reordered"`
-	Sorted    bool  `json:"sorted"`
 	// Missing is how many requests had not the attribute, for each of the key
 	// that some had not; they share one client.
 	Missing map[string]int64 `json:"missing"`
@@ -182,11 +157,6 @@ func (o *Options) Check() error {
 		if _, err := newReplay(text); err != nil {
 			return err
 		}
-		if o.Compare {
-			if _, err := newComparison(text); err != nil {
-				return err
-			}
-		}
 	}
 	_, err := newExtraction(o, nil)
 	return err
@@ -195,14 +165,11 @@ func (o *Options) Check() error {
 // A run is the work of Run.
 type run struct {
 	*reading
-	options     *Options
-	traffic     traffic
-	curve       curve
-	replays     []*replay
-	ledger      *ledger
-	comparisons []*comparison
-	ruling      *ruling
-	spool       spool
+	options *Options
+	traffic traffic
+	curve   curve
+	replays []*replay
+	ledger  *ledger
 }
 
 // Run reads the logs and reports. When the context ends, the report is of what
@@ -212,53 +179,31 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		o.Key = []string{"ip"}
 	}
 	from := o.sources(ctx)
-	defer func() {
-		for _, s := range from {
-			s.close()
-		}
-	}()
-	report, err := attempt(ctx, o, from, nil)
-	if errors.Is(err, errAstray) {
-		return attempt(ctx, o, from, &sorter{})
-	}
-	return report, err
-}
-
-// attempt reads the logs once, with a sorter or in the hope that none is needed.
-func attempt(ctx context.Context, o Options, from []*source, by *sorter) (*Report, error) {
-	var whole []string
-	if o.Rules != nil {
-		whole = append([]string{}, o.Rules.Attributes()...) // they have nothing else to tell requests apart
-	}
-	q, err := newExtraction(&o, whole)
+	defer closeAll(from)
+	q, err := newExtraction(&o, nil)
 	if err != nil {
 		return nil, err
 	}
 	w := &run{options: &o}
-	defer w.spool.close()
-	if w.reading, err = newReading(ctx, &o, q, from, nil); err != nil {
+	if w.reading, err = newReading(ctx, &o, q, from); err != nil {
 		return nil, err
 	}
-	if by == nil && w.backwards() {
-		by = &sorter{}
-	}
-	w.sorter = by
 	sinks, err := w.prepare()
 	if err != nil {
 		return nil, err
 	}
-	twice := o.IgnoreTop > 0
-	if w.sinks = sinks; twice {
-		w.sinks = nil
+	cut := w.run(ctx)
+	if cut != nil && !interrupted(cut) {
+		return nil, cut
 	}
-	if twice || o.Choose != nil {
-		w.whole = append(w.whole, &w.spool)
-	}
-	err = w.read(ctx, twice, sinks)
-	if err != nil && !interrupted(err) {
+	if err := w.judge(); err != nil {
 		return nil, err
 	}
-	return w.report(ctx, err != nil)
+	w.ignoreTop(o.IgnoreTop)
+	if err := w.replay(context.WithoutCancel(ctx), w.ignored, sinks...); err != nil {
+		return nil, err
+	}
+	return w.report(ctx, cut != nil)
 }
 
 // prepare makes what counts.
@@ -272,7 +217,6 @@ func (w *run) prepare() ([]sink, error) {
 	}
 	if o.Choose != nil || !o.Brief {
 		sinks = append(sinks, &w.curve)
-		w.curve.days = days{target: o.Choose, options: o}
 	}
 	for _, text := range o.Limits {
 		r, err := newReplay(text)
@@ -280,54 +224,12 @@ func (w *run) prepare() ([]sink, error) {
 			return nil, err
 		}
 		w.replays = append(w.replays, r)
-		if o.Compare {
-			c, err := newComparison(text)
-			if err != nil {
-				return nil, err
-			}
-			w.comparisons, sinks = append(w.comparisons, c), append(sinks, c)
-		}
 	}
 	if len(w.replays) > 0 {
 		w.ledger = newLedger(w.replays...)
 		sinks = append(sinks, w.ledger)
 	}
-	if o.Rules != nil {
-		g, err := newRuling(o, w.reading)
-		if err != nil {
-			return nil, err
-		}
-		w.ruling, w.inline, sinks = g, true, append(sinks, g)
-	}
 	return sinks, nil
-}
-
-// read makes the first pass, and the second if clients are left out by what
-// they sent in the first.
-func (w *run) read(ctx context.Context, twice bool, sinks []sink) error {
-	stop := w.watch("reading")
-	var first traffic
-	if twice {
-		w.sinks = append(w.sinks, &first)
-	}
-	err := w.run(ctx)
-	stop()
-	if err != nil && !interrupted(err) {
-		return err
-	}
-	if err := w.judge(); err != nil {
-		return err
-	}
-	if !twice {
-		return err
-	}
-	ranked := first.ranked()
-	for _, id := range ranked[:min(w.options.IgnoreTop, len(ranked))] {
-		w.ignored[id] = true
-		w.excluded += int64(first.senders[id].requests)
-		w.requests -= int64(first.senders[id].requests)
-	}
-	return errors.Join(err, w.spool.replay(context.WithoutCancel(ctx), w.ignored, sinks...))
 }
 
 // report gathers what the sinks have found.
@@ -341,27 +243,17 @@ func (w *run) report(ctx context.Context, cut bool) (*Report, error) {
 		options: o, series: &w.traffic.series.timeline, weighed: w.extraction.cost >= 0, name: w.name,
 		clients: w.counted(), sent: w.traffic.sent,
 	}
-	if !o.Brief && w.ruling == nil {
+	if !o.Brief {
 		report.Traffic = w.traffic.report(w.reading)
-		w.curve.settle(w.keep, true)
+		w.curve.settle(w.keep)
 		report.Traffic.Curve = w.curve.points
 		report.spread = w.traffic.spread()
 	}
 	for _, r := range w.replays {
 		report.Results = append(report.Results, r.report(who))
 	}
-	for _, c := range w.comparisons {
-		report.Compared = append(report.Compared, c.report(w.reading))
-	}
-	if w.ruling != nil {
-		all, total, err := w.ruling.report(who)
-		if err != nil {
-			return nil, err
-		}
-		report.Results, report.Ruled = append(report.Results, all...), &total
-	}
 	if o.Choose != nil && !cut && w.requests > 0 && !stops(report.Findings) {
-		c := &chooser{target: *o.Choose, margin: o.Margin, spool: &w.spool, skip: w.ignored}
+		c := &chooser{target: *o.Choose, margin: o.Margin, reading: w.reading}
 		if report.Traffic != nil {
 			c.outliers = len(report.Traffic.Outliers)
 		}
@@ -391,9 +283,6 @@ func (w *run) keep(n int) int {
 
 // testify adds to the denied what they did, and writes the rule.
 func (w *run) testify(ctx context.Context, report *Report) error {
-	if w.ruling != nil {
-		return w.ruling.testify(ctx, w, report.Results)
-	}
 	var results []*Result
 	if c := report.Choice; c != nil {
 		results = append(results, &c.Would)
@@ -409,7 +298,7 @@ func (w *run) testify(ctx context.Context, report *Report) error {
 			ids = append(ids, d.id)
 		}
 	}
-	found, err := w.look(ctx, ids, w.when(ctx, ids))
+	found, err := w.look(ctx, ids)
 	for _, res := range results {
 		for i := range res.Top {
 			res.Top[i].Evidence = found[res.Top[i].Key]
@@ -425,11 +314,8 @@ func (w *run) logReport(cut bool) LogReport {
 	l := LogReport{
 		Files: []FileReport{}, Lines: w.tally.lines, Bad: w.tally.bad, Aside: w.tally.aside, Examples: append([]string{}, w.tally.examples...),
 		Outside: w.tally.outside, Unmatched: w.tally.unmatched, Ignored: w.excluded,
-		Reordered: w.reordered, Sorted: w.sorter != nil, Missing: map[string]int64{},
+		Reordered: w.reordered, Missing: map[string]int64{},
 		Requests: w.requests, Clients: w.counted(), Interrupted: cut, Memory: w.clients.bytes(),
-	}
-	if w.ruling != nil {
-		l.Clients = 0 // each rule has its own
 	}
 	if w.extraction.cost >= 0 {
 		l.Costless = w.tally.costless
@@ -438,7 +324,7 @@ func (w *run) logReport(cut bool) LogReport {
 		l.Files = append(l.Files, in.about)
 	}
 	for i, n := range w.missing {
-		if n > 0 && w.ruling == nil {
+		if n > 0 {
 			l.Missing[w.extraction.attributes[w.extraction.key[i]]] = n
 		}
 	}

@@ -68,38 +68,22 @@ type proposer struct {
 func Propose(ctx context.Context, o Options) (*Proposal, error) {
 	o.Key, o.routed, o.Brief, o.Choose = []string{"ip", "route"}, true, true, &Target{}
 	from := o.sources(ctx)
-	defer func() {
-		for _, s := range from {
-			s.close()
-		}
-	}()
-	p, err := propose(ctx, o, from, nil)
-	if errors.Is(err, errAstray) {
-		p, err = propose(ctx, o, from, &sorter{})
-	}
-	return p, err
-}
-
-func propose(ctx context.Context, o Options, from []*source, by *sorter) (*Proposal, error) {
+	defer closeAll(from)
 	q, err := newExtraction(&o, nil)
 	if err != nil {
 		return nil, err
 	}
 	w := &proposer{run: &run{options: &o}, byRoute: make(map[string][]uint32)}
-	if w.reading, err = newReading(ctx, &o, q, from, nil); err != nil {
+	if w.reading, err = newReading(ctx, &o, q, from); err != nil {
 		return nil, err
 	}
 	if err := w.identify(ctx); err != nil {
 		return nil, err
 	}
-	if w.sorter = by; by == nil && w.backwards() {
-		w.sorter = &sorter{}
-	}
-	w.sinks = []sink{&w.traffic.series, &w.curve}
 	if err := w.reading.run(ctx); err != nil {
 		return nil, err
 	}
-	if err := w.judge(); err != nil {
+	if err := errors.Join(w.judge(), w.replay(ctx, w.ignored, &w.traffic.series, &w.curve)); err != nil {
 		return nil, err
 	}
 	p := &Proposal{Findings: append([]Finding{}, w.findings()...), Routes: []Routed{}, Log: w.logReport(false)}
@@ -266,7 +250,7 @@ func (w *proposer) route(ctx context.Context, g group, patterns []string) (Route
 	if name == "login" { // a slow guesser stands not among those that need the most
 		ids = append(ids, w.busiest(all)...)
 	}
-	found, err := w.look(ctx, ids, nil)
+	found, err := w.look(ctx, ids)
 	if err != nil {
 		return one, err
 	}
@@ -402,9 +386,9 @@ func declare(b *strings.Builder, all []Routed) {
 // retry returns the command that tries a rules file on a log.
 func (o *Options) retry() string {
 	var b strings.Builder
-	b.WriteString("stint plan --rules FILE")
+	b.WriteString("stint rehearse FILE")
 	for _, f := range o.Files {
-		b.WriteString(" " + wording.QuoteShell(f))
+		b.WriteString(" --log " + wording.QuoteShell(f))
 	}
 	return b.String()
 }

@@ -57,7 +57,7 @@ func (p *Proposal) Text(w io.Writer, name string) error {
 			wrap(&b, "    ", fmt.Sprintf("%s: %s: %s", plainText(a.Key), a.Verdict, a.Evidence))
 		}
 	}
-	fmt.Fprintf(&b, "\nWritten to %s, all in shadow. Then:\n\n    stint validate %s\n    stint plan --rules %s LATER.log\n", name, wording.QuoteShell(name), wording.QuoteShell(name))
+	fmt.Fprintf(&b, "\nWritten to %s, all in shadow. Then:\n\n    stint validate %s\n    stint rehearse %s --log LATER.log\n", name, wording.QuoteShell(name), wording.QuoteShell(name))
 	_, err := io.WriteString(w, b.String())
 	return err
 }

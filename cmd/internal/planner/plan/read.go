@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -15,54 +14,55 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/planner/accesslog"
 )
 
-// A sink receives every request, in order of time. The events are valid
+// An event is a request on its way to those who count.
+type event struct {
+	at   int64 // nanoseconds since the epoch
+	cost int64
+	id   uint32 // of the client
+	seq  uint32 // which request it is, in the order of the logs
+}
+
+// mostEvents bounds what is kept in memory, 24 bytes each. It is not a constant, so
+// that a test need not read as many.
+var mostEvents = 200_000_000
+
+// A sink receives every request that counts, in order of time. The events are valid
 // during the call.
 type sink interface {
 	add(events []event)
 }
 
-// A reading is one pass over the logs: files that begin later are opened
-// later, files of the same time are merged, and each client gets its number.
+// A reading is what was read of the logs: their requests in order of time, those of
+// one moment in the order of their lines, and a number for each client.
 type reading struct {
 	options    *Options
 	extraction *extraction
 	workers    int
-	jobs       chan *block     // to be read; it has room for those of all logs
-	halt       chan struct{}   // closed when nothing more is wanted
-	ctx        context.Context // of what reads pipes
-	files      context.Context // of what reads files
-	opened     []*logReader
 	open       sync.Map // of what is read, by name, for the progress
 
-	inputs     []*input // by their first time
-	logReaders []*logReader
-	clients    *clients
-	leaves     leaves
-	ignored    []bool      // by client: not counted
-	exempt     []bool      // by client: of those ignored, let through by the rule
-	sent       []uint32    // by client, those ignored included
-	sorter     *sorter     // nil while lines are in order
-	sinks      []sink      // receive the requests that count
-	whole      []sink      // receive all
-	rest       []event     // of a batch, those that count
-	inline     bool        // the sinks look at the clients: they are called where these get their numbers
-	dispatcher *dispatcher // nil if the sinks are called directly
-	own        *worker     // of the goroutine that puts requests in order; nil if it does not parse
+	inputs  []*input // by their first time
+	clients *clients
+	leaves  leaves
+	ignored []bool   // by client: not counted
+	exempt  []bool   // by client: of those ignored, let through by the rule
+	sent    []uint32 // by client, those ignored included
+	events  []event  // of all clients
 
 	tally              tallied
 	requests, excluded int64
 	missing            []int64
 	reordered          int64
+	late               int64     // by how much the latest line was
 	overlaps           [2]string // a log that begins within another
 	repeated           string    // a log that holds its own beginning again
 	first, last        int64
 }
 
 // newReading looks at the logs without reading them.
-func newReading(ctx context.Context, o *Options, q *extraction, from []*source, sinks []sink) (*reading, error) {
+func newReading(ctx context.Context, o *Options, q *extraction, from []*source) (*reading, error) {
 	r := &reading{
 		options: o, extraction: q, workers: runtime.GOMAXPROCS(0), clients: newClients(),
-		sinks: sinks, missing: make([]int64, len(q.key)), leaves: newLeaves(o),
+		missing: make([]int64, len(q.key)), leaves: newLeaves(o),
 	}
 	for _, s := range from {
 		in, err := inspect(ctx, s, q, o)
@@ -71,131 +71,51 @@ func newReading(ctx context.Context, o *Options, q *extraction, from []*source, 
 		}
 		r.inputs = append(r.inputs, in)
 	}
+	slices.SortStableFunc(r.inputs, func(a, b *input) int { return cmp.Compare(a.first, b.first) })
 	return r, nil
 }
 
-// backwards reports whether a log begins later than it goes on: then it need
-// not be read to know that it must be sorted.
-func (r *reading) backwards() bool {
-	return slices.ContainsFunc(r.inputs, func(in *input) bool { return in.first-in.last > int64(r.options.reorder()) })
-}
+// lateLine is by how much a line is late that no server wrote late: the logs were
+// put together from several.
+const lateLine = 2 * time.Minute
 
-// run reads everything. When the context ends, what was read until then has
-// been given to the sinks, and the error is the context's. While there are pipes,
-// it ends these, and files are read on: they were waiting for the pipes. The error
-// errAstray means that it must be done again with a sorter.
+// run reads everything. When the context ends, it keeps what was read until then,
+// and the error is the context's. While there are pipes, it ends these, and files are
+// read on: they were waiting for the pipes.
 func (r *reading) run(ctx context.Context) error {
-	var stop, stopFiles context.CancelFunc
-	r.ctx, stop = context.WithCancel(ctx)
+	stop := r.watch("reading")
 	defer stop()
-	r.files, stopFiles = context.WithCancel(context.WithoutCancel(ctx))
+	files, stopFiles := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopFiles()
 	defer context.AfterFunc(ctx, func() {
 		if !r.piped() {
 			stopFiles()
 		}
 	})()
-	r.jobs, r.halt = make(chan *block, r.depth()*len(r.inputs)), make(chan struct{})
-	workers := r.begin()
-	var err error
-	if r.sorter != nil {
-		err = r.sort()
-	} else {
-		err = r.merge()
+	for _, in := range r.inputs {
+		within := files
+		if in.pipe != nil {
+			within = ctx
+		}
+		if err := r.load(within, in); err != nil {
+			return err
+		}
 	}
-	if r.dispatcher != nil {
-		r.dispatcher.finish()
+	order := func(a, b event) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) }
+	if !slices.IsSortedFunc(r.events, order) {
+		slices.SortFunc(r.events, order)
 	}
-	stop()
-	stopFiles()
-	close(r.halt)
-	workers.Wait()
-	for _, l := range r.opened {
-		l.close()
+	if n := len(r.events); n > 0 {
+		r.first, r.last = r.events[0].at, r.events[n-1].at
 	}
-	if err == nil {
-		err = ctx.Err()
-	}
+	err := ctx.Err()
 	if err == nil && len(r.inputs) > 1 {
 		err = r.overlap(ctx)
 	}
-	if err == nil && r.sorter != nil {
+	if err == nil && r.late > int64(lateLine) {
 		err = r.repeat(ctx)
 	}
 	return err
-}
-
-// begin starts the workers, one for each core. One of them is the goroutine that
-// puts requests in order, which parses while it waits for a block: not where there
-// are pipes, since it would wait for one that is silent.
-func (r *reading) begin() *sync.WaitGroup {
-	if !r.inline && r.workers > 1 {
-		r.dispatcher = newDispatcher(r.whole, r.sinks)
-	}
-	n := r.workers
-	if !slices.ContainsFunc(r.inputs, func(in *input) bool { return in.pipe != nil }) {
-		r.own = newWorker(r.extraction)
-		n--
-	}
-	var workers sync.WaitGroup
-	for range n {
-		workers.Go(r.work)
-	}
-	return &workers
-}
-
-// work parses blocks, and tells the sinks what was found.
-func (r *reading) work() {
-	w := newWorker(r.extraction)
-	var bell chan struct{}
-	if r.dispatcher != nil {
-		bell = r.dispatcher.bell
-	}
-	for {
-		select {
-		case <-r.halt:
-			return
-		case <-bell:
-			r.dispatcher.callSinks()
-		case b := <-r.jobs:
-			w.read(b)
-		}
-	}
-}
-
-// help parses a block that waits, and reports whether there was one.
-func (r *reading) help() bool {
-	if r.own == nil {
-		return false
-	}
-	select {
-	case b := <-r.jobs:
-		r.own.read(b)
-		return true
-	default:
-		return false
-	}
-}
-
-// next returns the next block of a logReader once it has been parsed.
-func (r *reading) next(l *logReader) *block {
-	b := await(r, l.blocks)
-	await(r, b.done)
-	return b
-}
-
-// await receives what others send. Meanwhile it helps them.
-func await[T any](r *reading, from <-chan T) T {
-	for {
-		select {
-		case got := <-from:
-			return got
-		default:
-			if !r.help() {
-				return <-from
-			}
-		}
-	}
 }
 
 // piped reports whether there are pipes that have not ended by themselves.
@@ -203,193 +123,166 @@ func (r *reading) piped() bool {
 	return slices.ContainsFunc(r.inputs, func(in *input) bool { return in.pipe != nil && !in.pipe.whole.Load() })
 }
 
-// sort reads all files and gives out their events in order.
-func (r *reading) sort() error {
-	defer r.sorter.close()
-	for _, in := range r.inputs {
-		l, err := in.start(r)
-		if err != nil {
-			return err
-		}
-		for newest := int64(0); !l.over; {
-			b := r.next(l)
-			if b.err != nil {
-				if !interrupted(b.err) && (!errors.Is(b.err, io.EOF) || errors.Is(b.err, io.ErrUnexpectedEOF)) {
-					in.about.Error = b.err.Error()
-				}
-				break
-			}
-			r.take(l, b)
-			for _, e := range l.raw {
-				if e.at < newest {
-					r.reordered++
-				}
-				newest = max(newest, e.at)
-				if err := r.sorter.add(e); err != nil {
-					return err
-				}
-			}
-			l.raw = l.raw[:0]
-			r.jobs <- b
-		}
+// load reads one log: one goroutine reads, several parse, and the caller takes what
+// they find, in the order of the log.
+func (r *reading) load(ctx context.Context, in *input) error {
+	file, err := in.open(ctx)
+	if err != nil {
+		return err
 	}
-	return r.sorter.each(context.WithoutCancel(r.ctx), func(events []event) {
-		for i := range events {
-			events[i].out = r.ignored[events[i].id]
+	defer file.Close()
+	r.open.Store(in.name, file)
+	free, jobs, order := make(chan *block, 2*r.workers), make(chan *block), make(chan *block, 2*r.workers)
+	for range cap(free) {
+		free <- &block{done: make(chan struct{}, 1)}
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		defer close(order)
+		defer close(jobs)
+		for b := range free {
+			if in.pipe == nil && ctx.Err() != nil { // a pipe says so itself, behind what it gave
+				return
+			}
+			if b.text, b.err = file.Next(b.text); b.err != nil {
+				order <- b
+				return
+			}
+			order <- b
+			jobs <- b
 		}
-		r.give(events)
 	})
-}
-
-// merge gives events out in order of time over all files.
-func (r *reading) merge() error {
-	waiting := slices.Clone(r.inputs)
-	slices.SortStableFunc(waiting, func(a, b *input) int { return cmp.Compare(a.first, b.first) })
-	for {
-		for _, l := range r.logReaders {
-			if err := l.fill(r); err != nil {
-				return err
+	for range r.workers {
+		all.Go(func() {
+			w := newWorker(r.extraction, in)
+			for b := range jobs {
+				w.parse(b)
+				b.done <- struct{}{}
+			}
+		})
+	}
+	err = nil
+	for b := range order {
+		if b.err != nil {
+			if !interrupted(b.err) && (!errors.Is(b.err, io.EOF) || errors.Is(b.err, io.ErrUnexpectedEOF)) {
+				in.about.Error = b.err.Error()
+			}
+			continue
+		}
+		if <-b.done; err == nil {
+			if err = r.take(in, &b.harvest); err != nil {
+				close(free)
 			}
 		}
-		r.retire()
-		next, bound := r.choose()
-		if r.files.Err() != nil { // what a pipe gave is not lost
-			waiting = slices.DeleteFunc(waiting, func(in *input) bool { return in.pipe == nil })
-		}
-		if len(waiting) > 0 {
-			begins := waiting[0].first - int64(r.options.reorder())
-			if next == nil || next.head() >= begins {
-				l, err := waiting[0].start(r)
-				if err != nil {
-					return err
-				}
-				r.logReaders, waiting = append(r.logReaders, l), waiting[1:]
-				continue
-			}
-			bound = min(bound, begins-1)
-		}
-		if next == nil {
-			return r.ctx.Err()
-		}
-		n := len(next.ready)
-		if next.ready[n-1].at > bound {
-			n = 1
-			for next.ready[n].at <= bound {
-				n++
-			}
-		}
-		if r.requests+r.excluded > 0 && next.ready[0].at < r.last {
-			return errAstray
-		}
-		r.give(next.ready[:n])
-		next.ready = next.ready[n:]
-	}
-}
-
-// retire forgets the logReaders that have nothing left.
-func (r *reading) retire() {
-	r.logReaders = slices.DeleteFunc(r.logReaders, func(l *logReader) bool {
-		over := l.over && len(l.ready) == 0
-		if over {
-			r.reordered += l.order.reordered
-		}
-		return over
-	})
-}
-
-// choose returns the logReader that is next, and up to when it is.
-func (r *reading) choose() (next *logReader, bound int64) {
-	bound = 1<<63 - 1
-	for _, l := range r.logReaders {
-		switch {
-		case len(l.ready) == 0:
-		case next == nil:
-			next = l
-		case l.head() < next.head():
-			bound, next = next.head()-1, l
-		default:
-			bound = min(bound, l.head())
+		if err == nil {
+			free <- b
 		}
 	}
-	if next != nil {
-		bound = max(bound, next.head())
-	}
-	return next, bound
+	all.Wait()
+	return err
 }
 
 // take gives the requests of a block their clients.
-func (r *reading) take(l *logReader, b *block) {
+func (r *reading) take(in *input, b *harvest) error {
+	if len(r.events)+len(b.found) > mostEvents {
+		return fmt.Errorf("%s: over %s requests, more than are kept in memory: take a part, such as with --from and --to, or --match", in.about.Name, number(int64(mostEvents)))
+	}
+	if need := len(r.events) + len(b.found); need > cap(r.events) {
+		if read, of := r.position(); of > read { // as many as the rest of the files will have
+			need = min(int(float64(need)*1.05*float64(of)/float64(max(read, 1))), mostEvents)
+		}
+		r.events = slices.Grow(r.events, need-len(r.events))
+	}
 	r.tally.add(&b.tally)
-	l.input.about.Lines += b.tally.lines
-	l.input.about.Bad += b.tally.bad
-	l.input.cut = b.tally.cut
+	in.about.Lines += b.tally.lines
+	in.about.Bad += b.tally.bad
+	in.cut = b.tally.cut
 	for i, n := range b.missing {
 		r.missing[i] += n
 	}
 	keys := b.keys
-	here := place{end: b.end, first: math.MaxInt64, last: math.MinInt64}
 	for i := range b.found {
 		f := &b.found[i]
-		if l.input.folds != nil {
-			f.at = l.unfold(f.at)
+		if in.folds != nil {
+			f.at = in.unfold(f.at)
 		}
-		here.first, here.last = min(here.first, f.at), max(here.last, f.at)
-		l.input.latest = max(l.input.latest, f.at)
+		if f.at < in.latest {
+			r.reordered++
+			r.late = max(r.late, in.latest-f.at)
+		}
+		in.latest = max(in.latest, f.at)
 		key := keys[:f.length]
 		keys = keys[f.length:]
-		id, fresh := r.clients.number(hashKey(key), key)
+		id, fresh := r.clients.number(key)
 		if fresh {
-			one := r.leaves.find(r.extraction, key)
+			one := r.leaves.find(r.extraction, r.clients.key(id))
 			r.ignored = append(r.ignored, one != nil)
 			r.exempt = append(r.exempt, one != nil && one.exempt)
 			r.sent = append(r.sent, 0)
 		}
 		r.sent[id]++
-		e := event{f.at, 1, id, r.ignored[id]}
+		if r.ignored[id] {
+			r.excluded++
+		} else {
+			r.requests++
+		}
+		e := event{f.at, 1, id, uint32(len(r.events))}
 		if len(b.costs) > 0 {
 			e.cost = b.costs[i]
 		}
-		if r.sorter != nil {
-			l.raw = append(l.raw, e)
-		} else {
-			l.order.add(e)
+		r.events = append(r.events, e)
+	}
+	return nil
+}
+
+// ignoreTop leaves those out that sent the most, of equals the first seen first.
+func (r *reading) ignoreTop(n int) {
+	var ids []uint32
+	for id := range r.sent {
+		if !r.ignored[id] {
+			ids = append(ids, uint32(id))
 		}
 	}
-	if b.end > 0 {
-		l.input.places = append(l.input.places, here)
+	slices.SortStableFunc(ids, func(a, b uint32) int { return cmp.Compare(r.sent[b], r.sent[a]) })
+	for _, id := range ids[:min(n, len(ids))] {
+		r.ignored[id] = true
+		r.excluded += int64(r.sent[id])
+		r.requests -= int64(r.sent[id])
 	}
 }
 
-// give hands events to the sinks.
-func (r *reading) give(events []event) {
-	if r.requests+r.excluded == 0 {
-		r.first = events[0].at
-	}
-	r.last = events[len(events)-1].at
-	counted := events
-	if len(r.leaves) > 0 {
-		r.rest = r.rest[:0]
-		for i := range events {
-			if !events[i].out {
-				r.rest = append(r.rest, events[i])
+// batch is how many events are given out at once.
+const batch = 4096
+
+// replay gives the events to the sinks, to each on its own, but for those of clients
+// that skip names. It may be called again and again.
+func (r *reading) replay(ctx context.Context, skip []bool, sinks ...sink) error {
+	skips := slices.Contains(skip, true)
+	var all sync.WaitGroup
+	for _, s := range sinks {
+		all.Go(func() {
+			var some []event
+			for events := range slices.Chunk(r.events, batch) {
+				if ctx.Err() != nil {
+					return
+				}
+				if skips {
+					some = some[:0]
+					for _, e := range events {
+						if !skip[e.id] {
+							some = append(some, e)
+						}
+					}
+					events = some
+				}
+				if len(events) > 0 {
+					s.add(events)
+				}
 			}
-		}
-		counted = r.rest
+		})
 	}
-	r.requests += int64(len(counted))
-	r.excluded += int64(len(events) - len(counted))
-	if r.dispatcher != nil {
-		r.dispatcher.send(events, counted)
-		return
-	}
-	for _, s := range r.whole {
-		s.add(events)
-	}
-	if len(counted) > 0 {
-		for _, s := range r.sinks {
-			s.add(counted)
-		}
-	}
+	all.Wait()
+	return ctx.Err()
 }
 
 // judge returns an error if most of what was read could not be.

@@ -14,7 +14,7 @@ import (
 // any other log no time comes again.
 func (r *reading) repeat(ctx context.Context) error {
 	for _, in := range r.inputs {
-		again, err := in.again(ctx, groups(in.head), int64(r.options.reorder()))
+		again, err := in.again(ctx, groups(in.head))
 		if err != nil {
 			return err
 		}
@@ -58,9 +58,8 @@ func groups(head []byte) (all [][]byte) {
 }
 
 // again reports whether all groups but one stand in the log more than once: that
-// one may be where two blocks meet. Of a file, only what is of the same time, or
-// nearly, is read.
-func (in *input) again(ctx context.Context, groups [][]byte, nearly int64) (bool, error) {
+// one may be where two blocks meet.
+func (in *input) again(ctx context.Context, groups [][]byte) (bool, error) {
 	if len(groups) < mostGroups {
 		return false, nil
 	}
@@ -70,12 +69,8 @@ func (in *input) again(ctx context.Context, groups [][]byte, nearly int64) (bool
 	}
 	defer file.Close()
 	var found [mostGroups]int
-	next := file.Next
-	if len(in.places) > 0 && in.folds == nil {
-		next = readPlaces(file, in.places, func(first, last int64) bool { return first <= in.first+nearly && last >= in.first-nearly })
-	}
 	for block := []byte(nil); ctx.Err() == nil; {
-		if block, err = next(block); err != nil {
+		if block, err = file.Next(block); err != nil {
 			break
 		}
 		several := 0

@@ -119,7 +119,6 @@ type refused struct {
 	id       uint32
 	out      bool  // denied when last seen
 	requests int64 // denied
-	today    int64 // of these, for those who ask by day
 	first    int64
 	since    int64 // the first denial of those that follow one another
 	longest  int64 // how long it was denied without a break
@@ -196,7 +195,6 @@ func (r *replay) note(e *event, at uint32, ok bool) uint32 {
 	}
 	d.longest = max(d.longest, e.at-d.since)
 	d.requests++
-	d.today++
 	if r.sum == 0 {
 		r.first = *e
 	}
@@ -209,10 +207,8 @@ func (r *replay) note(e *event, at uint32, ok bool) uint32 {
 // A Result is what a limit would have done.
 type Result struct {
 	// Limit is as it was given.
-	Limit string `json:"limit"`
-	Key   string `json:"key"`
-	// Rule names the rule that the limit is of, if it is of one.
-	Rule     string `json:"rule,omitempty"`
+	Limit    string `json:"limit"`
+	Key      string `json:"key"`
 	Requests int64  `json:"requests"`
 	Allowed  int64  `json:"allowed"`
 	Denied   int64  `json:"denied"`

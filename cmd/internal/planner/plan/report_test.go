@@ -11,8 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stint-dev/stint/policy"
-
 	"github.com/stint-dev/stint/cmd/internal/planner/plan"
 )
 
@@ -23,7 +21,7 @@ const shipped = "../../../stint/testdata/access.log.gz"
 func shippedReport(t *testing.T) *plan.Report {
 	t.Helper()
 	r, err := plan.Run(context.Background(), plan.Options{
-		Files: []string{shipped}, Limits: []string{"30/m", "2/s burst 20"}, Compare: true,
+		Files: []string{shipped}, Limits: []string{"30/m", "2/s burst 20"},
 		Choose: &plan.Target{Share: 0.01}, Margin: 0.2,
 	})
 	if err != nil {
@@ -69,7 +67,7 @@ func TestPageIsSafe(t *testing.T) {
 		}
 	}
 	var page bytes.Buffer
-	r := planText(t, []byte(log.String()), plan.Options{Limits: []string{"1/m"}, Compare: true, Choose: &plan.Target{}, IgnoreKeys: hostile[4:]})
+	r := planText(t, []byte(log.String()), plan.Options{Limits: []string{"1/m"}, Choose: &plan.Target{}, IgnoreKeys: hostile[4:]})
 	if err := r.HTML(&page); err != nil {
 		t.Fatal(err)
 	}
@@ -88,105 +86,6 @@ func TestPageIsSafe(t *testing.T) {
 	policy := regexp.MustCompile(`Content-Security-Policy" content="([^"]*)"`).FindStringSubmatch(text)
 	if policy == nil || !strings.Contains(policy[1], "default-src &#39;none&#39;") || strings.Contains(policy[1], "unsafe") {
 		t.Errorf("policy %q", policy)
-	}
-}
-
-// The fixed window lets twice the count pass around an edge; that is found.
-func TestCompareFindsDoubleBurst(t *testing.T) {
-	var rows []string
-	for i := range 10 {
-		rows = append(rows, fmt.Sprintf("2024-01-01T00:00:59.%d00Z,a,/,u", i))
-	}
-	for i := range 10 {
-		rows = append(rows, fmt.Sprintf("2024-01-01T00:01:00.%d00Z,a,/,u", i))
-	}
-	r := planText(t, csv(rows...), plan.Options{Limits: []string{"10/m"}, Compare: true})
-	most := make(map[string]int64)
-	for _, row := range r.Compared[0].Rows {
-		most[row.Kind] = row.Most
-	}
-	want := map[string]int64{
-		"sliding_log": 10, "sliding_buckets": 10, "sliding_counter": 10, "fixed_window": 20,
-		"gcra": 10, "token_bucket_interval": 20, "leaky_queue": 10,
-	}
-	for kind, n := range want {
-		if most[kind] != n {
-			t.Errorf("%s let %d pass in a minute, want %d", kind, most[kind], n)
-		}
-	}
-	var text strings.Builder
-	if err := r.Text(&text); err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(text.String(), "The fixed window let 20 pass in one period") {
-		t.Errorf("the text says nothing of it:\n%s", &text)
-	}
-}
-
-// The errors of the estimates are those that counting by the definitions gives.
-func TestCompareErrors(t *testing.T) {
-	for name, text := range logs(t) {
-		all := requests(t, text)
-		for i := range all {
-			all[i].cost = 1
-		}
-		r := planText(t, text, plan.Options{Limits: []string{"20/m"}, Compare: true, Brief: true})
-		for _, row := range r.Compared[0].Rows {
-			j, ok := judges["20/m "+row.Kind]
-			if !ok {
-				continue
-			}
-			var differ, above, below int64
-			own, log := make(map[string][]request), make(map[string][]request)
-			exact := judges["20/m sliding_log"]
-			for _, r := range all {
-				passes, should := j(own[r.key], r), exact(log[r.key], r)
-				if passes != should {
-					differ++
-				}
-				switch room := exact(own[r.key], r); {
-				case passes && !room:
-					above++
-				case !passes && room:
-					below++
-				}
-				if passes {
-					own[r.key] = append(own[r.key], r)
-				}
-				if should {
-					log[r.key] = append(log[r.key], r)
-				}
-			}
-			if row.Differ != differ || row.Above != above || row.Below != below {
-				t.Errorf("%s, %s: %d unlike the log, %d above, %d below; want %d, %d, %d", name, row.Kind, row.Differ, row.Above, row.Below, differ, above, below)
-			}
-		}
-	}
-}
-
-// Rules decide as the same limits do alone, each for the requests it matches.
-func TestRules(t *testing.T) {
-	rules, err := policy.Parse([]byte(`{"rules": [
-		{"name": "api", "match": {"path": "/api/**"}, "key": ["ip"], "limits": ["20/m"]},
-		{"name": "all", "key": ["ip"], "limits": ["20/m burst 30", "100/h sliding_log"], "shadow": true}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := unzip(t, shipped)
-	got := planText(t, text, plan.Options{Rules: rules})
-	api := planText(t, text, plan.Options{Limits: []string{"20/m"}, Match: []string{"path=/api/**"}, Brief: true}).Results[0]
-	if len(got.Results) != 3 || got.Results[0].Rule != "api" {
-		t.Fatalf("%+v", got.Results)
-	}
-	g := got.Results[0]
-	if g.Requests != api.Requests || g.Denied != api.Denied || g.Clients != api.Clients || g.ClientsDenied != api.ClientsDenied || g.Denied == 0 {
-		t.Errorf("by rule %+v, alone %+v", outcomeOf(g), outcomeOf(api))
-	}
-	if got.Ruled.Denied != api.Denied || got.Ruled.ClientsDenied != api.ClientsDenied {
-		t.Errorf("together %+v: what is in shadow denies nobody", got.Ruled)
-	}
-	if r := got.Results[2]; r.Denied == 0 || r.Requests != got.Log.Requests {
-		t.Errorf("in shadow %+v", outcomeOf(r))
 	}
 }
 

@@ -56,11 +56,13 @@ func (s *source) open(ctx context.Context) (*accesslog.File, error) {
 	return f, err
 }
 
-func (s *source) close() {
-	if p := s.pipe; p != nil {
-		close(p.quit)
-		if p.kept != nil {
-			p.kept.Close()
+func closeAll(from []*source) {
+	for _, s := range from {
+		if p := s.pipe; p != nil {
+			close(p.quit)
+			if p.kept != nil {
+				p.kept.Close()
+			}
 		}
 	}
 }

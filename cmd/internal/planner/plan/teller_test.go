@@ -36,7 +36,7 @@ func TestCores(t *testing.T) {
 		files []string
 		alter func(o *plan.Options)
 	}{
-		"one":      {[]string{whole}, func(o *plan.Options) { o.Compare = true }},
+		"one":      {[]string{whole}, func(*plan.Options) {}},
 		"two":      {[]string{late, early}, func(o *plan.Options) { o.Brief = true }},
 		"sorted":   {[]string{turned}, func(*plan.Options) {}},
 		"left out": {[]string{whole}, func(o *plan.Options) { o.IgnoreKeys, o.IgnoreTop = []string{"198.51.100.0/24"}, 2 }},

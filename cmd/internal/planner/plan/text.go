@@ -34,10 +34,6 @@ func (r *Report) Text(w io.Writer) error {
 		heading(&b, "What a limit would have done")
 		r.resultsText(&b)
 	}
-	for i := range r.Compared {
-		heading(&b, "By algorithm: "+r.Compared[i].Limit)
-		r.Compared[i].text(&b)
-	}
 	if r.Choice != nil {
 		heading(&b, "How it was chosen")
 		r.Choice.evidenceText(&b)
@@ -280,23 +276,12 @@ func (r *Report) resultsText(b *strings.Builder) {
 	fmt.Fprintf(b, "%-28s %11s %7s  %9s %7s  %9s\n", "limit", "denied", "share", "denied", "share", "lock-out")
 	for _, res := range r.Results {
 		name := res.Limit
-		if res.Rule != "" {
-			name = res.Rule + ": " + name
-		}
 		if utf8.RuneCountInString(name) > 28 {
 			wrap(b, "", name)
 			name = ""
 		}
 		fmt.Fprintf(b, "%-28s %11s %7s  %9s %7s  %9s\n", name, number(res.Denied), share(res.Denied, res.Requests),
 			number(res.ClientsDenied), share(res.ClientsDenied, res.Clients), res.LongestLockout)
-	}
-	if r.Ruled != nil {
-		b.WriteByte('\n')
-		line := fmt.Sprintf("All rules together, those in shadow left out: %s of %s denied", number(r.Ruled.Denied), plural(r.Log.Requests, "request"))
-		if r.Ruled.Refused > 0 {
-			line += fmt.Sprintf("; %s refused as ambiguous", number(r.Ruled.Refused))
-		}
-		wrap(b, "", line)
 	}
 	for _, res := range r.Results {
 		res.detail(b)
@@ -309,9 +294,6 @@ func (res *Result) detail(b *strings.Builder) {
 		return
 	}
 	name := res.Limit
-	if res.Rule != "" {
-		name = res.Rule + ": " + name
-	}
 	fmt.Fprintf(b, "\n%s\n", name)
 	wrap(b, "  ", fmt.Sprintf("denied first: %s, %s", res.FirstDenied, res.When()))
 	if res.LongestLockout > 0 {
@@ -324,31 +306,6 @@ func (res *Result) detail(b *strings.Builder) {
 		d.text(b)
 	}
 }
-
-func (c *Comparison) text(b *strings.Builder) {
-	fmt.Fprintf(b, "%-22s %9s %8s %8s %9s %8s %8s\n", "", "requests", "clients", "most in", "unlike", "passed", "denied")
-	fmt.Fprintf(b, "%-22s %9s %8s %8s %9s %8s %8s\n", "", "denied", "denied", "a period", "the log", "wrongly", "wrongly")
-	for _, r := range c.Rows {
-		fmt.Fprintf(b, "%-22s %9s %8s %8s", r.Kind, number(r.Denied), number(r.ClientsDenied), number(r.Most))
-		if estimates(r.Kind) {
-			fmt.Fprintf(b, " %9s %8s %8s", number(r.Differ), number(r.Above), number(r.Below))
-		} else if r.Kind != c.Rows[0].Kind {
-			fmt.Fprintf(b, " %9s", number(r.Differ))
-		}
-		b.WriteByte('\n')
-	}
-	b.WriteByte('\n')
-	wrap(b, "", "Wrongly: by what the algorithm itself had let through in the last period. The exact log is the measure.")
-	for _, r := range c.Rows {
-		if count := c.Exact().Most; r.Kind == "fixed_window" && r.Most > count {
-			wrap(b, "", fmt.Sprintf("The fixed window let %s pass in one period, %s at %s: around the edge of two windows.", number(r.Most), r.MostBy, stamp(r.MostAt)))
-		}
-	}
-}
-
-// estimates reports whether a kind means what the exact log does, and is but
-// cheaper.
-func estimates(kind string) bool { return kind == "sliding_buckets" || kind == "sliding_counter" }
 
 // text says the answer: the limit, whom it denies, how sure that is, and the rule.
 func (c *Choice) text(b *strings.Builder) {
@@ -380,7 +337,6 @@ func (c *Choice) text(b *strings.Builder) {
 	b.WriteString("\nWho falls off as the limit tightens\n\n")
 	c.Cliff.text(b)
 	b.WriteString("\nHow sure that is\n")
-	c.Sure.text(b)
 	for _, d := range c.Doubts {
 		wrap(b, "  - ", d)
 	}

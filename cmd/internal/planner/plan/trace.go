@@ -24,67 +24,32 @@ func TraceOf(ctx context.Context, o Options, client string, most int) (*Trace, e
 		o.Key = []string{"ip"}
 	}
 	from := o.sources(ctx)
-	defer func() {
-		for _, s := range from {
-			s.close()
-		}
-	}()
-	t, err := trace(ctx, &o, from, client, most, nil)
-	if errors.Is(err, errAstray) {
-		t, err = trace(ctx, &o, from, client, most, &sorter{})
-	}
-	return t, err
-}
-
-func trace(ctx context.Context, o *Options, from []*source, client string, most int, by *sorter) (*Trace, error) {
-	q, err := newExtraction(o, nil)
+	defer closeAll(from)
+	q, err := newExtraction(&o, nil)
 	if err != nil {
 		return nil, err
 	}
-	t := &tracer{client: client, most: most}
-	r, err := newReading(ctx, o, q, from, []sink{t})
+	r, err := newReading(ctx, &o, q, from)
 	if err != nil {
 		return nil, err
 	}
-	t.reading, r.inline, r.sorter = r, true, by // it asks for names
-	if err := r.run(ctx); err != nil {
+	if err := errors.Join(r.run(ctx), r.judge()); err != nil {
 		return nil, err
 	}
-	if err := r.judge(); err != nil {
-		return nil, err
+	t, wanted := &Trace{}, make([]bool, r.clients.len())
+	for id := range wanted {
+		wanted[id] = !r.ignored[id] && (client == "" || r.name(uint32(id)) == client)
 	}
-	if q.cost < 0 {
-		t.found.Costs = nil
-	}
-	return &t.found, nil
-}
-
-// A tracer is a sink that keeps the requests of a client.
-type tracer struct {
-	reading *reading
-	client  string // "" for all
-	most    int
-	wanted  []bool // by client
-	found   Trace
-}
-
-func (t *tracer) add(events []event) {
-	for i := range events {
-		e := &events[i]
-		if t.client != "" && !t.wants(e.id) {
+	for _, e := range r.events {
+		if !wanted[e.id] {
 			continue
 		}
-		t.found.Requests++
-		if len(t.found.Times) < t.most {
-			t.found.Times = append(t.found.Times, e.at)
-			t.found.Costs = append(t.found.Costs, e.cost)
+		if t.Requests++; len(t.Times) < most {
+			t.Times = append(t.Times, e.at)
+			if q.cost >= 0 {
+				t.Costs = append(t.Costs, e.cost)
+			}
 		}
 	}
-}
-
-func (t *tracer) wants(id uint32) bool {
-	for int(id) >= len(t.wanted) {
-		t.wanted = append(t.wanted, t.reading.name(uint32(len(t.wanted))) == t.client)
-	}
-	return t.wanted[id]
+	return t, nil
 }

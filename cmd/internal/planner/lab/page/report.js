@@ -110,7 +110,7 @@ function choice(c, page) {
     el("p", {}, `The tightest that denies at most ${c.target} is ${c.tightest}; with ${percent(c.margin, 1)} to grow it is this. On this log it would have denied ${count(w.denied, "request")} (${percent(w.denied, w.requests)}) of ${count(w.clients_denied, "client")} (${percent(w.clients_denied, w.clients)}).`),
     denied("Whom it would deny", w.top.map((d) => [d.key, `${number(d.denied)} denied${d.requests ? ` of ${number(d.requests)}` : ""}`, d.evidence])),
     c.left_out?.length ? denied("Those that had no say", c.left_out.map((d) => [d.key, d.exempt ? `let through: ${count(d.requests, "request")}` : `${number(d.denied)} denied of ${number(d.requests)}`])) : null,
-    el("div", {}, el("h4", {}, "How sure that is"), el("ul", { class: "doubts" }, ...[...c.sure.words, ...c.doubts].map((d) => el("li", {}, d)))),
+    el("div", {}, el("h4", {}, "How sure that is"), el("ul", { class: "doubts" }, ...c.doubts.map((d) => el("li", {}, d)))),
     el("div", { class: "pair" }, pasted("The rule, in shadow first (YAML)", "choice-rule", c.rule), pasted("To look again later", "choice-check", c.check)));
 }
 
