@@ -20,24 +20,38 @@ type importCmd struct {
 }
 
 type importNginxCmd struct {
-	Config string `arg:"" help:"Its configuration, such as /etc/nginx/nginx.conf. Included files are read too."`
+	Config    string `arg:"" help:"Its configuration, such as /etc/nginx/nginx.conf, or what nginx -T prints; - is standard input. Included files are read too."`
+	lossyFlag `embed:""`
 }
 
 // Help is what "stint import nginx --help" says below the summary.
 func (importNginxCmd) Help() string {
 	return `Writes rules to standard output, and to standard error what has another meaning
-than before or is not converted. docs/MOVING.md has the details.
+than before or is not converted. If a limit is not kept, or none is found, the
+exit status is 1, unless --lossy is given; the rules are written all the same.
+docs/MOVING.md has the details.
 
 For example:
 
     stint import nginx /etc/nginx/nginx.conf >stint.yaml
+    nginx -T | stint import nginx - >stint.yaml
     stint serve -c stint.yaml`
 }
 
 // Run reads the configuration and writes the rules.
 func (c *importNginxCmd) Run(e *env) error {
-	r := nginxrules.Reader{Read: readFile, Glob: filepath.Glob}
-	all, err := r.File(c.Config)
+	name, read := c.Config, readFile
+	if name == "-" {
+		name = "(standard input)"
+		read = func(file string) ([]byte, error) {
+			if file == name {
+				return rules.ReadAll(e.in)
+			}
+			return readFile(file)
+		}
+	}
+	r := nginxrules.Reader{Read: read, Glob: filepath.Glob}
+	all, err := r.File(name)
 	if err != nil {
 		return err
 	}
@@ -45,10 +59,17 @@ func (c *importNginxCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	lost := 0
 	for _, n := range notes {
-		fmt.Fprintf(e.err, "stint: %v\n", n)
+		fmt.Fprintf(e.err, "stint: %s\n", n.Text)
+		if n.Lost {
+			lost++
+		}
 	}
-	return writeImported(e, c.Config, yaml)
+	if err := writeImported(e, c.Config, yaml); err != nil {
+		return err
+	}
+	return c.check(c.Config, "limit_req", yaml, lost)
 }
 
 // lossyFlag says what becomes of a configuration of which limits are lost.
@@ -62,7 +83,7 @@ func (f lossyFlag) check(from, what string, yaml []byte, lost int) error {
 	case f.Lossy:
 		return nil
 	case lost > 0:
-		return fmt.Errorf("%s: %d of the notes above are of limits that are NOT KEPT, which these rules do not hold; --lossy accepts that", from, lost)
+		return fmt.Errorf("%s: limits are lost, as the notes above with NOT KEPT say (%d); --lossy accepts that", from, lost)
 	case none:
 		return fmt.Errorf("%s: no %s in it: rules that limit nothing; --lossy accepts that", from, what)
 	}
@@ -102,7 +123,8 @@ type importEnvoyCmd struct {
 // Help is what "stint import envoy-ratelimit --help" says below the summary.
 func (importEnvoyCmd) Help() string {
 	return `Writes rules to standard output, and to standard error what has another meaning
-than before. docs/ENVOY.md has the details.
+than before. If there is no limit at all, the exit status is 1, unless --lossy is
+given. docs/ENVOY.md has the details.
 
 For example:
 

@@ -3,6 +3,7 @@ package nginxrules
 import (
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"strings"
 )
 
@@ -14,13 +15,26 @@ type Directive struct {
 
 	file string
 	line int
+	gone string // why an include could not be read
 }
 
 // where says where it stands.
 func (d *Directive) where() string { return fmt.Sprintf("%s:%d", d.file, d.line) }
 
+// has reports whether a block has a directive of one of some names.
+func (d *Directive) has(names ...string) bool {
+	for i := range d.Block {
+		for _, name := range names {
+			if d.Block[i].Name == name {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // mostIncluded bounds how many files a configuration includes, and deepest how
-// many include one another.
+// many include one another and how deep blocks stand in one another.
 const (
 	mostIncluded = 1000
 	deepest      = 20
@@ -36,36 +50,43 @@ type Reader struct {
 	dir        string // of the first file, from which nginx includes
 }
 
-// File reads a configuration and what it includes. Errors name file and line.
+// File reads a configuration and what it includes, or what nginx -T writes. Errors
+// name file and line. What is included and cannot be read stays in its place.
 func (r *Reader) File(name string) ([]Directive, error) {
 	text, err := r.Read(name)
 	if err != nil {
 		return nil, err
 	}
+	if d := dumpOf(string(text)); d != nil {
+		return d.directives()
+	}
 	r.dir = filepath.Dir(name)
-	return r.block(&lexer{file: name, line: 1, text: string(text)}, false)
+	return r.block(&lexer{file: name, line: 1, text: string(text)}, 0)
 }
 
 // block reads directives up to the end of a block, or of the file.
-func (r *Reader) block(l *lexer, inner bool) (all []Directive, err error) {
+func (r *Reader) block(l *lexer, deep int) (all []Directive, err error) {
+	if deep > deepest {
+		return nil, l.errorf("blocks stand in one another more than %d deep", deepest)
+	}
 	for {
 		d, end, err := l.directive()
 		if err != nil {
 			return nil, err
 		}
 		switch {
-		case end == eof && inner:
+		case end == eof && deep > 0:
 			return nil, l.errorf("a block has no end: } is missing")
 		case end == eof:
 			return all, nil
-		case end == "}" && !inner:
+		case end == "}" && deep == 0:
 			return nil, l.errorf("} ends no block")
 		case end == "}":
 			return all, nil
 		case end == "{" && strings.HasSuffix(d.Name, "_by_lua_block"):
 			err = l.skip()
 		case end == "{":
-			d.Block, err = r.block(l, true)
+			d.Block, err = r.block(l, deep+1)
 		case d.Name == "include" && len(d.Args) == 1:
 			var more []Directive
 			if more, err = r.include(&d); err == nil {
@@ -75,13 +96,13 @@ func (r *Reader) block(l *lexer, inner bool) (all []Directive, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if d.Name != "include" {
+		if d.Name != "include" || d.gone != "" {
 			all = append(all, d)
 		}
 	}
 }
 
-// include reads the files that a directive names.
+// include reads the files that a directive names. What cannot be read is said in it.
 func (r *Reader) include(d *Directive) (all []Directive, err error) {
 	pattern := d.Args[0]
 	if !filepath.IsAbs(pattern) {
@@ -91,6 +112,9 @@ func (r *Reader) include(d *Directive) (all []Directive, err error) {
 	if strings.ContainsAny(pattern, "*?[") {
 		if names, err = r.Glob(pattern); err != nil {
 			return nil, fmt.Errorf("%s: %w", d.where(), err)
+		}
+		if dir, _ := r.Glob(filepath.Dir(pattern)); len(names) == 0 && len(dir) == 0 {
+			d.gone = "there is no " + filepath.Dir(pattern)
 		}
 	}
 	if r.deep++; r.deep > deepest {
@@ -102,9 +126,10 @@ func (r *Reader) include(d *Directive) (all []Directive, err error) {
 		}
 		text, err := r.Read(name)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", d.where(), err)
+			d.gone = err.Error()
+			continue
 		}
-		more, err := r.block(&lexer{file: name, line: 1, text: string(text)}, false)
+		more, err := r.block(&lexer{file: name, line: 1, text: string(text)}, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -114,130 +139,20 @@ func (r *Reader) include(d *Directive) (all []Directive, err error) {
 	return all, nil
 }
 
-// A lexer cuts a configuration into words.
-type lexer struct {
-	file, text string
-	line, at   int
-}
+// limitless are the names of files that come with nginx and its packages and hold no
+// limits.
+var limitless = regexp.MustCompile(`(^|/)(mime\.types|[a-z]+_params|fastcgi(-php)?\.conf|koi-(utf|win)|win-utf|options-ssl-nginx\.conf|ssl[^/]*|modules-enabled/.*|modules/.*)$`)
 
-// eof stands for the end of the file among the words.
-const eof = "end of file"
-
-func (l *lexer) errorf(format string, args ...any) error {
-	return fmt.Errorf("%s:%d: "+format, append([]any{l.file, l.line}, args...)...)
-}
-
-// directive reads words up to ; or { or }.
-func (l *lexer) directive() (d Directive, end string, err error) {
-	d.file = l.file
-	for {
-		word, plain, err := l.word()
-		if err != nil {
-			return d, "", err
-		}
+// gone notes what could not be read.
+func (c *converter) gone(all []Directive) {
+	for i := range all {
+		d := &all[i]
 		switch {
-		case plain && word == ";" && d.Name == "":
-			continue
-		case plain && (word == ";" || word == "{" || word == "}" || word == eof):
-			if d.Name != "" && (word == "}" || word == eof) {
-				return d, "", l.errorf("%s: ; is missing", d.Name)
-			}
-			return d, word, nil
-		case d.Name == "":
-			d.Name, d.line = word, l.line
-		default:
-			d.Args = append(d.Args, word)
+		case d.gone != "" && limitless.MatchString(d.Args[0]):
+			c.note(d, "include %s is not read: %s. Files of this name hold no limits", d.Args[0], d.gone)
+		case d.gone != "":
+			c.lose(d, "include %s is NOT KEPT, with the limits that it may hold: %s", d.Args[0], d.gone)
 		}
+		c.gone(d.Block)
 	}
-}
-
-// word reads the next word; plain is one without quotes.
-func (l *lexer) word() (word string, plain bool, err error) {
-	l.blanks()
-	if l.at == len(l.text) {
-		return eof, true, nil
-	}
-	switch c := l.text[l.at]; c {
-	case ';', '{', '}':
-		l.at++
-		return string(c), true, nil
-	case '"', '\'':
-		return l.quoted(c)
-	}
-	start := l.at
-	for ; l.at < len(l.text) && !strings.ContainsRune(" \t\r\n;{", rune(l.text[l.at])); l.at++ {
-		switch {
-		case l.text[l.at] == '\\' && l.at+1 < len(l.text):
-			l.at++
-		case strings.HasPrefix(l.text[l.at:], "${"):
-			if i := strings.IndexByte(l.text[l.at:], '}'); i > 0 {
-				l.at += i
-			}
-		}
-	}
-	return l.text[start:l.at], true, nil
-}
-
-// blanks passes over what is between words.
-func (l *lexer) blanks() {
-	for ; l.at < len(l.text); l.at++ {
-		switch l.text[l.at] {
-		case '\n':
-			l.line++
-		case ' ', '\t', '\r':
-		case '#':
-			for l.at+1 < len(l.text) && l.text[l.at+1] != '\n' {
-				l.at++
-			}
-		default:
-			return
-		}
-	}
-}
-
-func (l *lexer) quoted(quote byte) (word string, plain bool, err error) {
-	var b strings.Builder
-	for i := l.at + 1; i < len(l.text); i++ {
-		switch c := l.text[i]; {
-		case c == quote:
-			l.at = i + 1
-			return b.String(), false, nil
-		case c == '\\' && i+1 < len(l.text) && (l.text[i+1] == quote || l.text[i+1] == '\\'):
-			i++
-			b.WriteByte(l.text[i])
-		default:
-			if c == '\n' {
-				l.line++
-			}
-			b.WriteByte(c)
-		}
-	}
-	return "", false, l.errorf("a quote has no end")
-}
-
-// skip passes over a block of Lua.
-func (l *lexer) skip() error {
-	for deep := 1; l.at < len(l.text); l.at++ {
-		switch c := l.text[l.at]; {
-		case c == '\n':
-			l.line++
-		case c == '-' && strings.HasPrefix(l.text[l.at:], "--"):
-			for l.at+1 < len(l.text) && l.text[l.at+1] != '\n' {
-				l.at++
-			}
-		case c == '"' || c == '\'':
-			if _, _, err := l.quoted(c); err != nil {
-				return err
-			}
-			l.at-- // the loop goes on behind
-		case c == '{':
-			deep++
-		case c == '}':
-			if deep--; deep == 0 {
-				l.at++
-				return nil
-			}
-		}
-	}
-	return l.errorf("a block has no end: } is missing")
 }

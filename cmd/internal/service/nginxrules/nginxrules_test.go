@@ -112,7 +112,15 @@ func converted(t *testing.T, files map[string]string) (string, []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(yaml), notes
+	var texts []string
+	for _, n := range notes {
+		text := n.Text
+		if n.Lost {
+			text = "lost: " + text
+		}
+		texts = append(texts, text)
+	}
+	return string(yaml), texts
 }
 
 // denies returns how many of the given requests rules deny.
@@ -142,8 +150,8 @@ func denies(t *testing.T, file string, all []request) map[request]int {
 	return denied
 }
 
-// nginx starts the real one, with the configuration of a directory.
-func nginx(t *testing.T, conf string, more map[string]string) (port int) {
+// program is the path of nginx.
+func program(t *testing.T) string {
 	t.Helper()
 	path, err := exec.LookPath("nginx")
 	if err != nil {
@@ -151,8 +159,19 @@ func nginx(t *testing.T, conf string, more map[string]string) (port int) {
 			t.Skip("nginx is not installed")
 		}
 	}
+	return path
+}
+
+// nginx starts the real one, with the configuration of a directory.
+func nginx(t *testing.T, conf string, more map[string]string, known ...func(port int)) (port int) {
+	t.Helper()
+	path := program(t)
+	var err error
 	if port, err = strconv.Atoi(freeport.Port(t)); err != nil {
 		t.Fatal(err)
+	}
+	for _, tell := range known {
+		tell(port)
 	}
 	dir := t.TempDir()
 	more["nginx.conf"] = fmt.Sprintf(conf, dir, port)
@@ -275,7 +294,7 @@ http {
 // What is not kept, or is another thing, is said with file and line.
 func TestNotes(t *testing.T) {
 	file, notes := converted(t, map[string]string{"nginx.conf": `http {
-	map $remote_addr $who { default $binary_remote_addr; 10.0.0.1 ""; }
+	map $ssl_client_s_dn $who { default $binary_remote_addr; "" ""; }
 	limit_req_zone $who zone=mapped:1m rate=1r/s;
 	limit_req_zone $request_uri zone=uri:1m rate=1r/s;
 	limit_conn_zone $binary_remote_addr zone=addr:1m;
@@ -292,15 +311,16 @@ func TestNotes(t *testing.T) {
 	}
 }`})
 	for i, want := range []string{
-		"nginx.conf:3: the zone mapped is NOT KEPT", "nginx.conf:4: $request_uri has the query", "nginx.conf:7: limit_conn is NOT KEPT",
-		"nginx.conf:10: delay=2:", "nginx.conf:10: limit_req_status 503", "nginx.conf:11: location ~* ^/b[0-9]+ is NOT KEPT",
-		"nginx.conf:12: location /c*/ is NOT KEPT", "nginx.conf:13: location /{d}/ is NOT KEPT", "nginx.conf:14: location /e%20/ is NOT KEPT", "nginx.conf:15: location /f//g/ is NOT KEPT",
+		"lost: nginx.conf:8: limit_req zone=mapped is NOT KEPT: the key of the zone mapped (nginx.conf:3)", "nginx.conf:4: $request_uri has the query", "lost: nginx.conf:7: limit_conn is NOT KEPT",
+		"nginx.conf:10: delay=2:", "nginx.conf:10: limit_req_status 503", "nginx.conf:11: location ~* ^/b[0-9]+ takes more paths here: /b*/**",
+		"lost: nginx.conf:12: location /c*/ is NOT KEPT", "lost: nginx.conf:13: location /{d}/ is NOT KEPT", "lost: nginx.conf:14: location /e%20/ is NOT KEPT", "lost: nginx.conf:15: location /f//g/ is NOT KEPT",
 	} {
 		if !slices.ContainsFunc(notes, func(n string) bool { return strings.HasPrefix(n, want) }) {
 			t.Errorf("%d: no note %q in\n%s", i, want, strings.Join(notes, "\n"))
 		}
 	}
-	const want = "rules:\n  - name: 'uri'\n    match:\n      - {path: ['/a*/**']}\n    key: [path]\n    limits: ['1/s burst 6']\n    shadow: true\n"
+	const want = "ignore_path_case: true\nrules:\n  - name: 'uri'\n    match:\n      - {path: ['/a*/**']}\n    key: [path]\n    limits: ['1/s burst 6']\n    shadow: true\n" +
+		"  - name: 'uri-2'\n    match:\n      - {path: ['/b*/**']}\n    key: [path]\n    limits: ['1/s burst 1']\n"
 	if file != want {
 		t.Errorf("%s\nwant\n%s", file, want)
 	}
@@ -334,6 +354,15 @@ func TestErrors(t *testing.T) {
 func FuzzConvert(f *testing.F) {
 	f.Add(shop)
 	f.Add(locations)
+	files, err := filepath.Glob("testdata/beside/*.txt")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range files {
+		for _, s := range sides(f, file) {
+			f.Add("http {" + s.conf + "}")
+		}
+	}
 	f.Add("http { limit_req_zone $uri zone=a:1m rate=1r/s; server { server_name ~x .y; location ~ \\.(a|b)$ { limit_req zone=a; } } }")
 	f.Fuzz(func(t *testing.T, text string) {
 		first := true

@@ -8,178 +8,141 @@ import (
 	"strings"
 )
 
-// A rule is one use of a zone, in all its places: these share its counters.
-type rule struct {
-	use
-	in, out []place
-}
-
-// rules gathers the places of each use. What a location takes from those around
-// it is left out; where a place lies within what is left out, it is a rule of its
-// own.
-func (c *converter) rules() (all []rule) {
-	var uses []use
-	for _, p := range c.places {
-		for _, u := range p.uses {
-			if !slices.Contains(uses, u) {
-				uses = append(uses, u)
-			}
-		}
-	}
-	seen := make(map[string]bool)
-	for _, u := range uses {
-		for apart := c.having(u); len(apart) > 0; {
-			r := rule{use: u}
-			r.in, apart = c.together(u, apart)
-			r.out = c.without(u, r.in)
-			if seen[u.zone] {
-				c.note(r.in[0].at, "the zone %s is counted apart here: there, all its places share a count", u.zone)
-			}
-			seen[u.zone] = true
-			all = append(all, r)
-		}
-	}
-	return all
-}
-
-// others are the names that servers have, for those that have none: nginx takes
-// these where no name fits.
-func (c *converter) others() (all []string) {
-	for _, p := range c.places {
-		for _, name := range p.hosts {
-			if !slices.Contains(all, name) {
-				all = append(all, name)
-			}
-		}
-	}
-	return all
-}
-
-func (c *converter) having(u use) (all []place) {
-	for _, p := range c.places {
-		if slices.Contains(p.uses, u) {
-			all = append(all, p)
-		}
-	}
-	return all
-}
-
-// without are the places that others are taken from, as they have not this use.
-func (c *converter) without(u use, in []place) (all []place) {
-	for _, p := range c.places {
-		if !slices.Contains(p.uses, u) && slices.ContainsFunc(in, func(q place) bool { return p.beats(&q) }) {
-			all = append(all, p)
-		}
-	}
-	return all
-}
-
-// together takes the places that can be in one rule.
-func (c *converter) together(u use, all []place) (in, apart []place) {
-	for _, p := range all {
-		tried := append(slices.Clone(in), p)
-		out := c.without(u, tried)
-		if len(in) > 0 && c.hosts > 1 && (len(in[0].hosts) == 0) != (len(p.hosts) == 0) { // "unless" is of all
-			apart = append(apart, p)
-			continue
-		}
-		if slices.ContainsFunc(tried, func(q place) bool {
-			return slices.ContainsFunc(out, func(o place) bool { return q.beats(&o) })
-		}) {
-			apart = append(apart, p)
-			continue
-		}
-		in = tried
-	}
-	if len(in) == 0 {
-		return all[:1], all[1:]
-	}
-	return in, apart
-}
-
-// beats reports whether nginx takes p, of two places that both fit a path.
-func (p *place) beats(q *place) bool {
-	if p.server != q.server {
-		return false
-	}
-	switch {
-	case p.kind == "~":
-		return q.kind == ""
-	case q.kind == "~":
-		return p.kind != "" // after = and ^~ nginx does not look at expressions
-	case q.kind == "=":
-		return false
-	case p.kind == "=":
-		return strings.HasPrefix(p.path, q.path)
-	}
-	return len(p.path) > len(q.path) && strings.HasPrefix(p.path, q.path)
-}
-
 // unnamed is what names of rules do not have.
 var unnamed = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
 
 // write returns the rules as YAML.
 func (c *converter) write() []byte {
-	all := c.rules()
-	if len(all) == 0 {
+	var b bytes.Buffer
+	names := make(map[string]int)
+	for _, r := range c.rules() {
+		z := c.zones[r.zone]
+		for i := range z.variants {
+			c.rule(&b, names, &r, &z.variants[i])
+		}
+	}
+	if b.Len() == 0 {
 		return []byte("rules: []\n")
 	}
-	var b bytes.Buffer
-	b.WriteString("rules:\n")
-	names := make(map[string]int)
-	for _, r := range all {
-		z := c.zones[r.zone]
-		name := unnamed.ReplaceAllString(r.zone, "-")
-		if names[name]++; names[name] > 1 {
-			name = fmt.Sprintf("%s-%d", name, names[name])
-		}
-		fmt.Fprintf(&b, "  - name: %s\n", quoted(name))
-		if c.hosts > 1 && len(r.in[0].hosts) == 0 {
-			if names := c.others(); len(names) > 0 {
-				r.out = append(r.out, place{hosts: names, globs: []string{"/**"}})
-			}
-		}
-		c.conditions(&b, "match", r.in, len(r.out) == 0 && c.everywhere(r.in))
-		c.conditions(&b, "unless", r.out, len(r.out) == 0)
-		fmt.Fprintf(&b, "    key: [%s]\n", strings.Join(z.key, ", "))
-		if slices.Contains(z.key, "ip") {
-			b.WriteString("    ipv6_prefix: 128\n")
-		}
-		if z.alone {
-			b.WriteString("    on_missing: skip\n")
-		}
-		fmt.Fprintf(&b, "    limits: [%s]\n", quoted(r.limit))
-		if r.dry {
-			b.WriteString("    shadow: true\n")
-		}
+	var head bytes.Buffer
+	if c.fold {
+		head.WriteString("ignore_path_case: true\n")
 	}
-	return b.Bytes()
+	if c.real.from != nil && c.real.header != "" {
+		fmt.Fprintf(&head, "trusted_proxies: [%s]\nclient_ip_header: %s\n", list(c.real.from), quoted(c.real.header))
+	}
+	head.WriteString("rules:\n")
+	return append(head.Bytes(), b.Bytes()...)
 }
 
-// everywhere reports whether places are all that there is.
-func (c *converter) everywhere(in []place) bool {
-	servers := make(map[int]bool)
-	for _, p := range in {
-		if p.path == "/" && p.kind == "" {
-			servers[p.server] = true
+// rule writes one variant of a rule.
+func (c *converter) rule(b *bytes.Buffer, names map[string]int, r *rule, v *variant) {
+	match := matches(r.in, v)
+	if len(match) == 0 { // none of the places has such requests
+		return
+	}
+	name := unnamed.ReplaceAllString(r.zone, "-")
+	if names[name]++; names[name] > 1 {
+		name = fmt.Sprintf("%s-%d", name, names[name])
+	}
+	fmt.Fprintf(b, "  - name: %s\n", quoted(name))
+	if !slices.Contains(match, "{}") {
+		conditions(b, "match", match)
+	}
+	var unless []string
+	for i := range r.out {
+		unless = append(unless, r.out[i].text(nil))
+	}
+	for _, u := range v.unless {
+		unless = append(unless, textOf(u))
+	}
+	conditions(b, "unless", unless)
+	fmt.Fprintf(b, "    key: [%s]\n", strings.Join(v.key, ", "))
+	if slices.Contains(v.key, "ip") {
+		b.WriteString("    ipv6_prefix: 128\n")
+	}
+	if v.alone {
+		b.WriteString("    on_missing: skip\n")
+	}
+	fmt.Fprintf(b, "    limits: [%s]\n", quoted(r.limit))
+	if r.dry {
+		b.WriteString("    shadow: true\n")
+	}
+}
+
+// matches are the conditions of places, with those of a variant.
+func matches(in []place, v *variant) (all []string) {
+	when := v.when
+	if when == nil {
+		when = [][]cond{nil}
+	}
+	for i := range in {
+		for _, w := range when {
+			if allApart(in[i].conds(), w) || slices.ContainsFunc(in, func(q place) bool { return q.covers(&in[i]) }) {
+				continue
+			}
+			if text := in[i].text(w); !slices.Contains(all, text) {
+				all = append(all, text)
+			}
 		}
 	}
-	return len(servers) == c.hosts
+	return all
+}
+
+// covers reports whether p is part of what fits q by itself.
+func (q *place) covers(p *place) bool {
+	return q.server == p.server && q.when == nil && !slices.Equal(p.globs, q.globs) && !slices.ContainsFunc(p.globs, func(g string) bool {
+		return !slices.ContainsFunc(q.globs, func(w string) bool {
+			head, all := strings.CutSuffix(w, "**")
+			return all && strings.HasPrefix(g, head) && !strings.Contains(head, "*")
+		})
+	})
+}
+
+// conds are the conditions of a place.
+func (p *place) conds() (all []cond) {
+	if hosts := p.server.named(); hosts != nil {
+		all = append(all, cond{attribute: "host", values: hosts})
+	}
+	if !slices.Equal(p.globs, []string{"/**"}) {
+		all = append(all, cond{attribute: "path", values: p.globs})
+	}
+	return merged(all, p.when)
+}
+
+// text is a place as conditions of a rule, with some more.
+func (p *place) text(more []cond) string { return textOf(merged(p.conds(), more)) }
+
+// merged adds conditions to others. Of two for one attribute, those that come later are
+// for fewer requests.
+func merged(all, more []cond) []cond {
+	for _, w := range more {
+		if both, ok := both(all, []cond{w}); ok {
+			all = both
+		} else if i := slices.IndexFunc(all, func(a cond) bool { return a.attribute == w.attribute }); i >= 0 {
+			all[i] = w
+		}
+	}
+	return all
+}
+
+func textOf(all []cond) string {
+	texts := make([]string, len(all))
+	for i := range all {
+		texts[i] = all[i].text()
+	}
+	return "{" + strings.Join(texts, ", ") + "}"
 }
 
 // conditions writes any of which must hold.
-func (c *converter) conditions(b *bytes.Buffer, name string, places []place, none bool) {
-	if none {
-		return
-	}
-	fmt.Fprintf(b, "    %s:\n", name)
-	for _, p := range places {
-		var all []string
-		if len(p.hosts) > 0 && c.hosts > 1 {
-			all = append(all, "host: ["+list(p.hosts)+"]")
+func conditions(b *bytes.Buffer, name string, all []string) {
+	for i, text := range all {
+		if i == 0 {
+			fmt.Fprintf(b, "    %s:\n", name)
 		}
-		all = append(all, "path: ["+list(p.globs)+"]")
-		fmt.Fprintf(b, "      - {%s}\n", strings.Join(all, ", "))
+		if !slices.Contains(all[:i], text) {
+			fmt.Fprintf(b, "      - %s\n", text)
+		}
 	}
 }
 

@@ -3,22 +3,26 @@ package nginxrules
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
 
 // A zone is a limit_req_zone: what is counted, and how fast it may come.
 type zone struct {
-	name  string
-	key   []string // attributes; none is one key for all
-	rate  string   // as text of a limit: 10/s
-	alone bool     // requests without the key are not counted
+	name     string
+	rate     string // as text of a limit: 10/s
+	variants []variant
+	lost     string // why it is not kept
 }
 
-// variables are what nginx calls the attributes of a request.
-var variables = map[string]string{
-	"binary_remote_addr": "ip", "remote_addr": "ip", "host": "host", "http_host": "host",
-	"uri": "path", "document_uri": "path", "request_uri": "path", "request_method": "method",
+// A variant is a key, and the requests that have it: those of when that are not of
+// unless.
+type variant struct {
+	when, unless [][]cond // any of them; none is any request
+	text         string
+	key          []string // attributes; none is one key for all
+	alone        bool     // requests without the key are not counted
 }
 
 // waiting returns how many requests the zone lets through in some seconds.
@@ -31,17 +35,14 @@ func (z *zone) waiting(seconds int64) int64 {
 	return n * seconds
 }
 
-var (
-	variable = regexp.MustCompile(`\$\{?([A-Za-z0-9_]+)\}?`)
-	rateText = regexp.MustCompile(`^(\d{1,9})r/([sm])$`)
-)
+var rateText = regexp.MustCompile(`^(\d{1,9})r/([sm])$`)
 
 // zone reads a limit_req_zone.
 func (c *converter) zone(d *Directive) error {
 	if len(d.Args) < 3 {
 		return fmt.Errorf("%s: limit_req_zone: write a key, a zone and a rate", d.where())
 	}
-	z := zone{}
+	z := &zone{}
 	for _, a := range d.Args[1:] {
 		name, value, _ := strings.Cut(a, "=")
 		switch name {
@@ -62,27 +63,79 @@ func (c *converter) zone(d *Directive) error {
 	if z.name == "" || z.rate == "" {
 		return fmt.Errorf("%s: limit_req_zone: zone= or rate= is missing", d.where())
 	}
-	for _, m := range variable.FindAllStringSubmatch(d.Args[0], -1) {
+	c.zones[z.name] = z
+	cases, err := c.choices(d.Args[0], 0)
+	if err == nil {
+		err = c.variants(d, z, cases)
+	}
+	if err != nil {
+		z.lost = fmt.Sprintf("the key of the zone %s (%s) is none that rules can have: %v", z.name, d.where(), err)
+	}
+	return nil
+}
+
+// variants makes those of the cases of a zone's key. A case whose requests a later one
+// takes in the same way needs none of its own.
+func (c *converter) variants(d *Directive, z *zone, cases []choice) error {
+	for i, one := range cases {
+		v := variant{text: one.text}
+		for _, before := range cases[:i] {
+			if before.text != one.text && !allApart(before.when, one.when) {
+				v.unless = append(v.unless, before.when)
+			}
+		}
+		over := slices.ContainsFunc(cases[i+1:], func(o choice) bool { return len(o.when) == 0 && o.text == one.text })
+		kept := !slices.ContainsFunc(cases[i+1:], func(o choice) bool { return o.text != one.text && len(o.when) > 0 && !allApart(o.when, one.when) })
+		if one.text == "" || slices.ContainsFunc(v.unless, func(u []cond) bool { return len(u) == 0 }) || over && kept && len(one.when) > 0 {
+			continue
+		}
+		if len(one.when) > 0 {
+			v.when = [][]cond{one.when}
+		}
+		if err := c.key(d, z, &v); err != nil {
+			return err
+		}
+		z.add(v)
+	}
+	return nil
+}
+
+// add adds a variant, to one that differs in values alone if there is one.
+func (z *zone) add(v variant) {
+	for i := range z.variants {
+		o := &z.variants[i]
+		if o.text != v.text || len(o.unless)+len(v.unless) > 0 || len(o.when) != 1 || len(v.when) != 1 || len(o.when[0]) != 1 || len(v.when[0]) != 1 {
+			continue
+		}
+		if a, b := &o.when[0][0], v.when[0][0]; a.attribute == b.attribute && a.values != nil && b.values != nil {
+			a.values = append(slices.Clone(a.values), b.values...)
+			return
+		}
+	}
+	z.variants = append(z.variants, v)
+}
+
+// key reads the attributes of a key.
+func (c *converter) key(d *Directive, z *zone, v *variant) error {
+	for _, m := range variable.FindAllStringSubmatch(v.text, -1) {
 		if m[1] == "server_name" { // a word of the configuration, not what a client sends
 			c.note(d, "$server_name: servers that use the zone %s share one count", z.name)
 			continue
 		}
-		name, ok := variables[m[1]]
-		if header, is := strings.CutPrefix(m[1], "http_"); is && !ok && header != "" {
-			name, ok = "header."+strings.ReplaceAll(header, "_", "-"), true
-		}
-		if !ok {
-			c.note(d, "the zone %s is NOT KEPT: its key has $%s, which rules do not know. Its limits are left out", z.name, m[1])
-			c.lost[z.name] = true
-			return nil
-		}
-		if m[1] == "request_uri" {
+		name := attributeOf(m[1])
+		switch {
+		case name == "":
+			return fmt.Errorf("it has $%s", m[1])
+		case m[1] == "request_uri":
 			c.note(d, "$request_uri has the query: a key here is the path alone")
+		case m[1] == "http_host":
+			c.note(d, "$http_host: upper and lower case and the port make no difference here")
 		}
-		z.key = append(z.key, name)
+		if !slices.Contains(v.key, name) {
+			v.key = append(v.key, name)
+		}
 	}
-	z.alone = len(z.key) == 1 && strings.HasPrefix(z.key[0], "header.")
-	c.zones[z.name] = z
+	v.alone = len(v.key) == 1 && strings.Contains(v.key[0], ".")
 	return nil
 }
 
@@ -94,7 +147,7 @@ type use struct {
 }
 
 // use reads a limit_req; ok is false if its zone is not kept.
-func (c *converter) use(d *Directive, dry bool) (u use, ok bool, err error) {
+func (c *converter) use(d *Directive) (u use, ok bool, err error) {
 	burst, delays, delay := int64(0), true, int64(0)
 	for _, a := range d.Args {
 		name, value, _ := strings.Cut(a, "=")
@@ -117,14 +170,16 @@ func (c *converter) use(d *Directive, dry bool) (u use, ok bool, err error) {
 			return u, false, fmt.Errorf("%s: limit_req: %q is not known", d.where(), a)
 		}
 	}
-	if c.lost[u.zone] {
+	z := c.zones[u.zone]
+	switch {
+	case z == nil && c.missing:
+		c.lose(d, "limit_req zone=%s is NOT KEPT: no file that was read has this zone", u.zone)
 		return u, false, nil
-	}
-	z, known := c.zones[u.zone]
-	if !known {
+	case z == nil:
 		return u, false, fmt.Errorf("%s: limit_req: there is no limit_req_zone %q", d.where(), u.zone)
-	}
-	switch u.dry = dry; {
+	case z.lost != "":
+		c.lose(d, "limit_req zone=%s is NOT KEPT: %s", u.zone, z.lost)
+		return u, false, nil
 	case !delays || burst == 0 || delay >= burst:
 		u.limit = fmt.Sprintf("%s burst %d", z.rate, burst+1)
 	case delay > 0:

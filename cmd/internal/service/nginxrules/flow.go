@@ -1,0 +1,291 @@
+package nginxrules
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// An outcome is the limits that hold where conditions do, and those of the outcomes
+// before it do not.
+type outcome struct {
+	when  []cond
+	path  string   // an expression that finds something in the path; "" for any
+	globs []string // or these paths
+	uses  []use
+	at    *Directive
+}
+
+// A step is what rewriting does with some requests: they go elsewhere, or are answered
+// (to is "") before nginx counts.
+type step struct {
+	when   [][]cond // any of them
+	not    bool     // if none of when holds
+	path   string
+	to     string
+	unsure bool // on conditions that rules do not know
+	at     *Directive
+}
+
+// flow returns what becomes of requests that come to a location: the outcome of the
+// first whose conditions hold. What it cannot say by conditions it says by the wider
+// pattern, with a note.
+func (c *converter) flow(l *location, deep int) []outcome {
+	w := c.rewriting(l, deep)
+	if w.end != nil {
+		return append(w.first, w.end...)
+	}
+	there := c.settle(l, deep)
+	if !limits(there) && w.maybe != nil {
+		there = w.maybe
+	}
+	return append(w.first, with(there, w.rest)...)
+}
+
+// A rewriting is what the directives before the limits do.
+type rewriting struct {
+	first []outcome // of some requests
+	rest  []cond    // of those that go on
+	maybe []outcome // where some go, by conditions that rules do not know
+	end   []outcome // where all go that are left
+}
+
+func (c *converter) rewriting(l *location, deep int) (w rewriting) {
+	for _, s := range c.steps(l, l.at.Block) {
+		there := []outcome{{at: s.at}}
+		if s.to != "" {
+			there = c.follow(l, s.to, deep)
+		}
+		switch {
+		case s.unsure || s.not && (s.to != "" || len(s.when) != 1 || len(s.when[0]) != 1):
+			if c.unsure(l, &s, there) {
+				w.maybe = there
+			}
+		case s.not:
+			if more, ok := both(w.rest, s.when[0]); ok {
+				w.rest = more
+			}
+		case len(s.when) == 0 && s.path == "":
+			w.end = with(there, w.rest)
+			return w
+		default:
+			for _, o := range s.outcomes(there) {
+				if more, ok := both(o.when, w.rest); ok {
+					o.when = more
+					w.first = append(w.first, o)
+				}
+			}
+		}
+	}
+	return w
+}
+
+// unsure notes what rules do not know about a step. It reports whether all requests are
+// to have the limits of where it leads.
+func (c *converter) unsure(l *location, s *step, there []outcome) bool {
+	switch {
+	case s.to == "" && len(l.uses) > 0:
+		c.note(s.at, "requests that this answers are counted here, and not there")
+	case s.to == "" || !limits(there):
+	case len(l.uses) == 0:
+		c.note(s.at, "requests that this hands on have the limits of %s there. Rules do not see which these are: here all of %s have them", s.to, l.text())
+		return true
+	case !same(there, l.uses):
+		c.lose(s.at, "requests that this hands on have the limits of %s there, NOT KEPT: rules do not see which these are", s.to)
+	}
+	return false
+}
+
+// outcomes are those of a step with conditions, of where it leads.
+func (s *step) outcomes(there []outcome) (all []outcome) {
+	for _, when := range s.each() {
+		for _, o := range there {
+			if more, ok := both(when, o.when); ok && (s.path == "" || o.path == "") {
+				all = append(all, outcome{when: more, path: s.path + o.path, globs: o.globs, uses: o.uses, at: s.at})
+			}
+		}
+	}
+	return all
+}
+
+// settle is what becomes of requests that a location keeps.
+func (c *converter) settle(l *location, deep int) []outcome {
+	if len(l.uses) > 0 {
+		l.reached = true
+		return []outcome{{uses: l.uses, at: l.at}}
+	}
+	return c.content(l, deep)
+}
+
+// each are the conditions of a step, one list for each way in which it comes about.
+func (s *step) each() [][]cond {
+	if len(s.when) == 0 {
+		return [][]cond{nil}
+	}
+	return s.when
+}
+
+// with adds conditions to outcomes.
+func with(all []outcome, when []cond) []outcome {
+	for i := range all {
+		if more, ok := both(all[i].when, when); ok {
+			all[i].when = more
+		}
+	}
+	return all
+}
+
+func limits(all []outcome) bool {
+	return slices.ContainsFunc(all, func(o outcome) bool { return len(o.uses) > 0 })
+}
+
+// same reports whether outcomes are all of the same limits.
+func same(all []outcome, uses []use) bool {
+	return !slices.ContainsFunc(all, func(o outcome) bool { return !slices.Equal(o.uses, uses) })
+}
+
+// content is where requests go from a location that counts none of them: what
+// try_files, index and error_page may hand on to one that does.
+func (c *converter) content(l *location, deep int) []outcome {
+	for i := range l.at.Block {
+		d := &l.at.Block[i]
+		if d.Name != "try_files" || len(d.Args) < 2 || strings.HasPrefix(d.Args[len(d.Args)-1], "=") {
+			continue
+		}
+		to := d.Args[len(d.Args)-1]
+		if there := c.follow(l, to, deep); limits(there) {
+			c.note(d, "try_files leads to the limits of %s: here they hold for all of %s. nginx does not count files that are there: give the rule an unless for these", to, l.text())
+			return there
+		}
+	}
+	for _, p := range l.errors {
+		if !l.meets(&p) {
+			continue
+		}
+		there := c.follow(l, p.to, deep)
+		missing := slices.Contains(p.codes, "404") || slices.Contains(p.codes, "403")
+		switch {
+		case !limits(there):
+		case l.static && missing && !l.isExpr():
+			c.note(p.at, "error_page leads to the limits of %s: here they hold for all of %s. nginx does not count files that are there: give the rule an unless for these", p.to, l.text())
+			return there
+		default:
+			c.lose(p.at, "requests of %s that are answered by an error have the limits of %s there, NOT KEPT: rules decide before there is an answer", l.text(), p.to)
+		}
+	}
+	for _, name := range l.index {
+		dir := strings.TrimSuffix(l.sample(), "x")
+		if !l.static || l.isExpr() || strings.Contains(name, "$") || !strings.HasSuffix(dir, "/") {
+			continue
+		}
+		if there := c.follow(l, dir+strings.TrimPrefix(name, "/"), deep); limits(there) {
+			c.note(l.at, "index leads to the limits of %s, for directories: here they hold where the last part of a path has no dot, with a count of their own", name)
+			return append([]outcome{{globs: []string{"/**/*.*"}, at: l.at}}, there...)
+		}
+	}
+	return []outcome{{at: l.at}}
+}
+
+// sample is a path of a location.
+func (l *location) sample() string {
+	for at := l; at != nil; at = at.parent {
+		switch {
+		case at.parent == nil:
+			return "/x"
+		case at.kind == "=":
+			return at.path
+		case at.kind == "" || at.kind == "^~":
+			return strings.TrimSuffix(at.path, "/") + "/x"
+		}
+	}
+	return "/x"
+}
+
+// mostFollowed bounds how often requests go on inside.
+const mostFollowed = 10_000
+
+// follow returns what becomes of requests that go on inside.
+func (c *converter) follow(l *location, to string, deep int) []outcome {
+	answered := []outcome{{at: l.at}}
+	if c.followed++; deep > deepest || c.followed > mostFollowed {
+		return answered // so many nginx takes for a cycle
+	}
+	root := l.chain()[0]
+	if strings.HasPrefix(to, "@") {
+		for _, b := range root.below {
+			if b.kind == "@" && b.path == to {
+				return c.flow(b, deep+1)
+			}
+		}
+		return answered
+	}
+	path, _, _ := strings.Cut(to, "?")
+	path = variable.ReplaceAllStringFunc(path, func(v string) string {
+		switch strings.Trim(v, "${}") {
+		case "uri", "document_uri", "request_uri":
+			return l.sample()
+		case "args", "is_args", "query_string":
+			return ""
+		}
+		return "x"
+	})
+	found, _ := root.find(path)
+	if found == l || !strings.HasPrefix(path, "/") {
+		return answered
+	}
+	if found == root {
+		return c.settle(root, deep+1)
+	}
+	return c.flow(found, deep+1)
+}
+
+// steps reads what rewriting does in a block, up to where it ends.
+func (c *converter) steps(l *location, block []Directive) (all []step) {
+	for i := range block {
+		switch d := &block[i]; d.Name {
+		case "break":
+			return all
+		case "return":
+			to := ""
+			if len(d.Args) > 0 {
+				to = l.page(d.Args[0])
+			}
+			return append(all, step{to: to, at: d})
+		case "rewrite":
+			if s, ok := rewritten(d); ok {
+				all = append(all, s)
+			}
+		case "if":
+			inner := c.steps(l, d.Block)
+			if len(inner) == 0 {
+				continue
+			}
+			s := inner[0] // mostly all that there is
+			c.given(&s, d)
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// everyPath is an expression that finds something in every path.
+var everyPath = regexp.MustCompile(`^\^?/?(\(?\.[*+]\)?)?\$?$|^\^$|^\.$`)
+
+// rewritten is the step of a rewrite, if it is one out of the location.
+func rewritten(d *Directive) (s step, ok bool) {
+	if len(d.Args) < 2 {
+		return s, false
+	}
+	s = step{to: d.Args[1], path: d.Args[0], at: d}
+	if everyPath.MatchString(s.path) {
+		s.path = ""
+	}
+	flag := ""
+	if len(d.Args) > 2 {
+		flag = d.Args[2]
+	}
+	if flag == "redirect" || flag == "permanent" || strings.HasPrefix(s.to, "http://") || strings.HasPrefix(s.to, "https://") || strings.HasPrefix(s.to, "$scheme") {
+		s.to = ""
+	}
+	return s, flag != "break"
+}

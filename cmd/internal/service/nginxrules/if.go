@@ -1,0 +1,95 @@
+package nginxrules
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+var comparison = regexp.MustCompile(`^\$\{?([A-Za-z0-9_]+)\}?(?:\s+(=|!=|~\*?|!~\*?)\s*(.*))?$`)
+
+// given adds the condition of an if to a step.
+func (c *converter) given(s *step, d *Directive) {
+	text := strings.TrimSpace(strings.Join(d.Args, " "))
+	text = strings.TrimSpace(strings.TrimSuffix(strings.TrimPrefix(text, "("), ")"))
+	m := comparison.FindStringSubmatch(text)
+	if m == nil || s.unsure || len(s.when) > 0 {
+		s.unsure = true
+		return
+	}
+	name, op, value := m[1], m[2], m[3]
+	expr, not := strings.CutPrefix(op, "!")
+	s.not = not
+	attribute := attributeOf(name)
+	switch {
+	case attribute == "path" && s.path == "" && !not && expr != "" && expr != "~*":
+		if s.path = value; expr == "=" {
+			s.path = "^" + regexp.QuoteMeta(value) + "$"
+		}
+	case attribute == "" || attribute == "path":
+		s.when, s.not = c.truths(name, expr, value, not)
+	case expr == "":
+		s.when = [][]cond{{{attribute: attribute, set: true}}}
+	case expr == "=" && value == "":
+		s.when = [][]cond{{{attribute: attribute}}}
+	case expr == "=":
+		s.when = [][]cond{{{attribute: attribute, values: []string{escaped(attribute, value)}}}}
+	default:
+		if when := expressed(attribute, value, expr == "~*"); when != nil {
+			s.when = [][]cond{when}
+		}
+	}
+	ends := s.to == "" && !s.not
+	s.unsure = len(s.when) == 0 && (s.path == "" || attribute != "path") || slices.ContainsFunc(s.when, func(w []cond) bool {
+		return ends && takesHead(w) || !sound(w) // HEAD would go without its limits
+	})
+}
+
+// sound reports whether rules take the values of conditions.
+func sound(when []cond) bool {
+	return !slices.ContainsFunc(when, func(c cond) bool {
+		return slices.ContainsFunc(c.values, func(v string) bool {
+			switch c.attribute {
+			case "host", "method":
+				return !plainValue.MatchString(v)
+			case "ip":
+				p, err := prefixOf(v)
+				return err != nil || p.Addr().Is4In6()
+			}
+			return false
+		})
+	})
+}
+
+// truths are the conditions under which a variable of map or geo is what an if asks
+// for; none if rules cannot say.
+func (c *converter) truths(name, op, value string, not bool) (when [][]cond, inverted bool) {
+	if c.variables[name] == nil {
+		return nil, false
+	}
+	all, err := c.choices("$"+name, 0)
+	if err != nil || len(all) == 0 || op != "" && op != "=" {
+		return nil, false
+	}
+	isTrue := func(one choice) bool {
+		return op == "" && one.text != "" && one.text != "0" || op == "=" && one.text == value
+	}
+	last := all[len(all)-1]
+	rest := isTrue(last)
+	for i, one := range all[:len(all)-1] {
+		if strings.Contains(one.text, "$") || len(one.when) == 0 {
+			return nil, false
+		}
+		if isTrue(one) == rest {
+			if slices.ContainsFunc(all[i+1:len(all)-1], func(o choice) bool { return isTrue(o) != rest && !allApart(o.when, one.when) }) {
+				return nil, false
+			}
+			continue
+		}
+		when = append(when, one.when)
+	}
+	if strings.Contains(last.text, "$") || len(last.when) > 0 {
+		return nil, false
+	}
+	return when, rest != not
+}

@@ -1,0 +1,94 @@
+package nginxrules
+
+import (
+	"slices"
+	"strings"
+)
+
+// A level is what directives of a block say to those within, too.
+type level struct {
+	uses   []use
+	dry    bool
+	index  []string
+	errors []errorPage
+	static bool // what answers is files
+	passed bool // errors of what answers otherwise are looked at
+}
+
+// An errorPage is where requests go that would be answered by a status.
+type errorPage struct {
+	codes []string
+	to    string
+	at    *Directive
+}
+
+// level reads the directives of a block. Any limit_req takes the place of those
+// further out.
+func (c *converter) level(block []Directive, outer level) (level, error) {
+	now := outer
+	now.static = true
+	var mine []use
+	var pages []errorPage
+	found := false
+	for i := range block {
+		d := &block[i]
+		switch {
+		case d.Name == "limit_req":
+			found = true
+			u, ok, err := c.use(d)
+			if err != nil {
+				return now, err
+			}
+			if ok && !slices.Contains(mine, u) {
+				mine = append(mine, u)
+			}
+		case d.Name == "limit_req_dry_run" && len(d.Args) == 1:
+			now.dry = d.Args[0] == "on"
+		case d.Name == "limit_conn":
+			c.lose(d, "limit_conn is NOT KEPT: it bounds connections at one time, these rules bound requests")
+		case d.Name == "limit_rate":
+			c.note(d, "limit_rate is left out: it bounds bytes of an answer, stint bounds requests")
+		case d.Name == "limit_req_status" && len(d.Args) == 1 && d.Args[0] != "429":
+			c.note(d, "limit_req_status %s: a denial is 429 here", d.Args[0])
+		case d.Name == "index":
+			now.index = d.Args
+		case d.Name == "error_page" && len(d.Args) > 1:
+			pages = append(pages, errorPage{d.Args[:len(d.Args)-1], d.Args[len(d.Args)-1], d})
+		case strings.HasSuffix(d.Name, "_intercept_errors") && len(d.Args) == 1:
+			now.passed = d.Args[0] == "on"
+		case strings.HasSuffix(d.Name, "_pass"), d.Name == "empty_gif", d.Name == "stub_status", strings.HasPrefix(d.Name, "content_by_"):
+			now.static = false
+		}
+	}
+	if pages != nil {
+		now.errors = pages
+	}
+	if found {
+		now.uses = mine
+	}
+	for i := range now.uses { // who counts may be further out than who is in dry run
+		if now.uses[i].dry != now.dry {
+			now.uses = slices.Clone(now.uses)
+			now.uses[i].dry = now.dry
+		}
+	}
+	return now, nil
+}
+
+// own are the statuses that nginx itself gives to what it passes on.
+var own = []string{"413", "500", "502", "503", "504"}
+
+// meets reports whether requests of a level may come to an error page.
+func (l *level) meets(p *errorPage) bool {
+	return l.static || l.passed || slices.ContainsFunc(own, func(code string) bool { return slices.Contains(p.codes, code) })
+}
+
+// page returns where a status leads, "" for nowhere.
+func (l *level) page(code string) string {
+	for _, p := range l.errors {
+		if slices.Contains(p.codes, code) {
+			return p.to
+		}
+	}
+	return ""
+}

@@ -1,0 +1,134 @@
+package nginxrules
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A lexer cuts a configuration into words.
+type lexer struct {
+	file, text string
+	line, at   int
+}
+
+// eof stands for the end of the file among the words.
+const eof = "end of file"
+
+func (l *lexer) errorf(format string, args ...any) error {
+	return fmt.Errorf("%s:%d: "+format, append([]any{l.file, l.line}, args...)...)
+}
+
+// directive reads words up to ; or { or }.
+func (l *lexer) directive() (d Directive, end string, err error) {
+	d.file = l.file
+	for began := false; ; {
+		word, plain, err := l.word()
+		if err != nil {
+			return d, "", err
+		}
+		switch {
+		case plain && word == ";" && !began:
+			continue
+		case plain && (word == ";" || word == "{" || word == "}" || word == eof):
+			if began && (word == "}" || word == eof) {
+				return d, "", l.errorf("%s: ; is missing", d.Name)
+			}
+			return d, word, nil
+		case !began: // the name may be "", in a map
+			d.Name, d.line, began = word, l.line, true
+		default:
+			d.Args = append(d.Args, word)
+		}
+	}
+}
+
+// word reads the next word; plain is one without quotes.
+func (l *lexer) word() (word string, plain bool, err error) {
+	l.blanks()
+	if l.at == len(l.text) {
+		return eof, true, nil
+	}
+	switch c := l.text[l.at]; c {
+	case ';', '{', '}':
+		l.at++
+		return string(c), true, nil
+	case '"', '\'':
+		return l.quoted(c)
+	}
+	start := l.at
+	for ; l.at < len(l.text) && !strings.ContainsRune(" \t\r\n;{", rune(l.text[l.at])); l.at++ {
+		switch {
+		case l.text[l.at] == '\\' && l.at+1 < len(l.text):
+			l.at++
+		case strings.HasPrefix(l.text[l.at:], "${"):
+			if i := strings.IndexByte(l.text[l.at:], '}'); i > 0 {
+				l.at += i
+			}
+		}
+	}
+	return l.text[start:l.at], true, nil
+}
+
+// blanks passes over what is between words.
+func (l *lexer) blanks() {
+	for ; l.at < len(l.text); l.at++ {
+		switch l.text[l.at] {
+		case '\n':
+			l.line++
+		case ' ', '\t', '\r':
+		case '#':
+			for l.at+1 < len(l.text) && l.text[l.at+1] != '\n' {
+				l.at++
+			}
+		default:
+			return
+		}
+	}
+}
+
+func (l *lexer) quoted(quote byte) (word string, plain bool, err error) {
+	var b strings.Builder
+	for i := l.at + 1; i < len(l.text); i++ {
+		switch c := l.text[i]; {
+		case c == quote:
+			l.at = i + 1
+			return b.String(), false, nil
+		case c == '\\' && i+1 < len(l.text) && (l.text[i+1] == quote || l.text[i+1] == '\\'):
+			i++
+			b.WriteByte(l.text[i])
+		default:
+			if c == '\n' {
+				l.line++
+			}
+			b.WriteByte(c)
+		}
+	}
+	return "", false, l.errorf("a quote has no end")
+}
+
+// skip passes over a block of Lua.
+func (l *lexer) skip() error {
+	for deep := 1; l.at < len(l.text); l.at++ {
+		switch c := l.text[l.at]; {
+		case c == '\n':
+			l.line++
+		case c == '-' && strings.HasPrefix(l.text[l.at:], "--"):
+			for l.at+1 < len(l.text) && l.text[l.at+1] != '\n' {
+				l.at++
+			}
+		case c == '"' || c == '\'':
+			if _, _, err := l.quoted(c); err != nil {
+				return err
+			}
+			l.at-- // the loop goes on behind
+		case c == '{':
+			deep++
+		case c == '}':
+			if deep--; deep == 0 {
+				l.at++
+				return nil
+			}
+		}
+	}
+	return l.errorf("a block has no end: } is missing")
+}

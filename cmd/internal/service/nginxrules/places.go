@@ -1,0 +1,141 @@
+package nginxrules
+
+import (
+	"slices"
+	"strings"
+)
+
+// A place is requests that have the same limits: those of a location, or some of them.
+type place struct {
+	server *server
+	in     *location
+	early  bool // what is rewritten before nginx looks for a location
+	order  int  // among those of the location
+	globs  []string
+	when   []cond
+	uses   []use
+	at     *Directive
+}
+
+// beats reports whether nginx takes p where both fit a request, and some request does.
+func (p *place) beats(q *place) bool {
+	if !meet(p.globs, q.globs) || allApart(p.when, q.when) {
+		return false
+	}
+	switch {
+	case p.server != q.server:
+		return p.server.beats(q.server)
+	case p.early != q.early:
+		return p.early
+	case p.in == q.in:
+		return p.order < q.order
+	}
+	return p.in.beats(q.in)
+}
+
+// places finds those of a server.
+func (c *converter) places(s *server) {
+	if s.lost != "" && !s.fallback {
+		if uses(s.root) {
+			c.lose(s.at, "server_name %s is NOT KEPT, with the limits of this server for it: hosts of rules have stars alone", s.lost)
+		} else {
+			c.note(s.at, "server_name %s: rules cannot name these hosts, so the limits of the default server hold for them", s.lost)
+		}
+	}
+	if len(s.named()) == 0 && !s.fallback { // no request comes to it
+		return
+	}
+	w := c.rewriting(s.root, 0)
+	first := len(c.all)
+	for i, o := range w.first {
+		c.place(s.root, o, place{order: i, early: true})
+	}
+	if w.end != nil {
+		for i, o := range w.end {
+			c.place(s.root, o, place{order: i})
+		}
+	} else {
+		c.within(s.root, w)
+	}
+	c.unkept(c.all[first:])
+	c.unreached(s.root)
+}
+
+// uses reports whether limits hold anywhere in a location.
+func uses(l *location) bool { return len(l.uses) > 0 || slices.ContainsFunc(l.below, uses) }
+
+// within finds the places of a location and of those in it.
+func (c *converter) within(l *location, w rewriting) {
+	all := []outcome{{at: l.at}}
+	whole := slices.ContainsFunc(l.below, func(b *location) bool { return b.path == "/" && (b.kind == "" || b.kind == "^~") })
+	switch {
+	case l.parent == nil && whole: // no request stays here
+		all = nil
+	case l.parent == nil:
+		all = c.settle(l, 0)
+	case !l.at.has("internal"):
+		all = c.flow(l, 0)
+	}
+	if all != nil && !limits(all) && w.maybe != nil && !l.at.has("internal") {
+		all = slices.Clone(w.maybe)
+	}
+	for i, o := range with(all, w.rest) {
+		c.place(l, o, place{order: i})
+	}
+	for _, b := range l.below {
+		if b.kind != "@" {
+			c.within(b, w)
+		}
+	}
+}
+
+// place adds one, of an outcome.
+func (c *converter) place(l *location, o outcome, p place) {
+	p.server, p.in, p.when, p.uses, p.at = l.server, l, o.when, o.uses, l.at
+	limited := len(o.uses) > 0
+	wide := false
+	switch p.globs, wide = l.patterns(limited); {
+	case o.path != "":
+		p.globs, wide = l.expr(o.path, false, limited)
+		p.at = o.at
+	case o.globs != nil:
+		for i, g := range p.globs {
+			p.globs[i] = strings.TrimSuffix(g, "/**") + o.globs[0]
+		}
+	}
+	if wide && limited {
+		c.note(p.at, "%s %s takes more paths here: %s", p.at.Name, strings.Join(p.at.Args, " "), strings.Join(p.globs, " "))
+	}
+	if l.kind == "~*" && limited && p.globs != nil {
+		c.fold = true
+		c.note(p.at, "%s: upper and lower case make no difference in any path of these rules, so that this is kept", l.text())
+	}
+	c.all = append(c.all, p)
+}
+
+// unkept notes the places of a server whose paths rules cannot name, where that makes a
+// difference.
+func (c *converter) unkept(all []place) {
+	for _, p := range all {
+		if p.globs != nil || !slices.ContainsFunc(all, func(o place) bool { return !slices.Equal(o.uses, p.uses) }) {
+			continue
+		}
+		what := strings.Join(append([]string{p.at.Name}, p.at.Args...), " ")
+		if len(p.uses) > 0 {
+			c.lose(p.at, "%s is NOT KEPT, with its limits: rules cannot name its paths", what)
+		} else {
+			c.note(p.at, "%s is left out: rules cannot name its paths. It has no limits of its own; those around it hold here too", what)
+		}
+	}
+	c.all = slices.DeleteFunc(c.all, func(p place) bool { return p.globs == nil })
+}
+
+// unreached says which limits hold for no request that this finds.
+func (c *converter) unreached(l *location) {
+	if (l.kind == "@" || l.at.has("internal")) && !l.reached && l.at.has("limit_req") {
+		c.lose(l.at, "%s is NOT KEPT, with its limits: nothing that rules know leads to it", l.text())
+	}
+	for _, b := range l.below {
+		c.unreached(b)
+	}
+}
