@@ -101,23 +101,3 @@ func TestBatchLeaseAnswers(t *testing.T) {
 		}
 	}
 }
-
-// TestBatchHeartbeat has a heartbeat travel with requests that wait.
-func TestBatchHeartbeat(t *testing.T) {
-	store, g := gated(t, redistest.Start(t), redisstore.Options{})
-	limit := bind(t, store, "10/1h sliding_log")
-	wg := crowd(t, store, g, append(filling(t, store, long), func() {
-		if d, err := limit.Decide(ctx, meter.OpTake, "a", 1); err != nil || d.Remaining != 9 {
-			t.Errorf("%+v, %v", d, err)
-		}
-	}))
-	store.CountNodes(nil)
-	eventually(t, "the heartbeat does not wait", func() bool { return store.Waiting(true) == 2 })
-	close(g.opened)
-	wg.Wait()
-	eventually(t, "the process is not counted", func() bool { return store.Nodes() == 1 })
-	together := slices.ContainsFunc(g.calls(), func(args []string) bool { return args[0] == "M" && slices.Contains(args, "H") })
-	if !together {
-		t.Errorf("calls: %q", g.calls())
-	}
-}

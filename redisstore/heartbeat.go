@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	randv2 "math/rand/v2"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,7 +16,9 @@ const (
 )
 
 // A heart counts the processes that share a store: each writes itself into one
-// hash every second or so, and reads how many there are.
+// sorted set every second or so, and reads how many there are. A beat is no request: it may
+// take a second, and the breaker does not keep it, so that processes which are far from
+// the server, or have just started while it was slow, know of each other.
 //
 // Overcounting is safe, since each process then holds less of a limit than it
 // might. So a higher count is taken at once, and a lower one only after some
@@ -98,9 +99,19 @@ func (s *Store) beat(ctx context.Context) {
 // from now, not at all if that is 0. A count below 0 means that many, and that the
 // server did not know this process.
 func (s *Store) count(ctx context.Context, life time.Duration) (int64, error) {
-	reply, err := s.batched(ctx, true, 0, []string{s.names.nodes()}, []string{"H", s.heart.node, strconv.FormatInt(life.Microseconds(), 10)})
-	n, _ := reply.(int64)
-	return n, err
+	within, cancel := context.WithTimeout(ctx, max(patience, s.timeout))
+	defer cancel()
+	key := s.names.nodes()
+	s.calls.Add(1)
+	r := s.callDetached(within, s.nodeOf(s.region(key)), []string{key}, []string{"H", s.heart.node, number(life.Microseconds())})
+	if r.err != nil {
+		return 0, classify(r.err)
+	}
+	n, ok := r.value.(int64)
+	if !ok {
+		return 0, unexpected(r.value)
+	}
+	return n, nil
 }
 
 // take takes in a count: the most of the last few.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -65,8 +66,8 @@ func TestCountNodes(t *testing.T) {
 	if err := closes.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.TrimSpace(server.CLI(t, "hlen", prefix+"::nodes")); n != "2" {
-		t.Errorf("%s are in the hash once one of three has closed its store", n)
+	if n := strings.TrimSpace(server.CLI(t, "zcard", prefix+"::nodes")); n != "2" {
+		t.Errorf("%s are in the set once one of three has closed its store", n)
 	}
 	awaitNodes(2, stays, cut)
 
@@ -90,7 +91,7 @@ func TestCountNodes(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	for strings.TrimSpace(server.CLI(t, "hlen", prefix+"::nodes")) != "2" {
+	for strings.TrimSpace(server.CLI(t, "zcard", prefix+"::nodes")) != "2" {
 		time.Sleep(10 * time.Millisecond)
 	}
 	awaitNodes(1, other)
@@ -105,19 +106,45 @@ func TestCountNodes(t *testing.T) {
 	}
 }
 
-// TestCountNodesKey looks at the hash: it says nothing of the machine, and goes
-// when the processes do. What stands in it from before the clock was stepped
-// back counts no longer than others, and what is nothing of ours does not.
+// TestCountNodesFar counts two processes whose requests all fail, since the server is
+// farther away than they may wait.
+func TestCountNodesFar(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	proxy := redistest.NewProxy(t, server.Addr)
+	proxy.Set(redistest.Fault{Delay: 200 * time.Millisecond})
+	var all []*counted
+	for range 2 {
+		c := &counted{Store: open(t, proxy.URL(), redisstore.Options{Prefix: "far", Timeout: 50 * time.Millisecond})}
+		t.Cleanup(func() { c.Close() })
+		limit := bind(t, c.Store, "10/1h")
+		for c.Stats().Open == 0 {
+			if _, err := limit.Decide(ctx, meter.OpTake, "key", 1); err == nil {
+				t.Fatal("the server is not far")
+			}
+		}
+		c.CountNodes(func(n int) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.reported = append(c.reported, n)
+		})
+		all = append(all, c)
+	}
+	awaitNodes(2, all...)
+}
+
+// TestCountNodesKey looks at the set: it says nothing of the machine, and goes
+// when the processes do. What stands in it from before the clock was stepped back, or
+// from processes that have gone, is taken out.
 func TestCountNodesKey(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	server.CLI(t, "hset", "test::nodes", "far", "99999999999999999", "past", "1", "strange", "x")
+	server.CLI(t, "zadd", "test::nodes", "99999999999999999", "far", "1", "past", "-inf", "strange")
 	one := newCounted(t, server.URL(), "test")
-	awaitNodes(2, one)
-	if all := server.CLI(t, "hkeys", "test::nodes"); !strings.Contains(all, "far\n") || len(strings.Fields(all)) != 2 {
-		t.Errorf("fields of the hash:\n%s", all)
-	}
 	awaitNodes(1, one)
+	if all := server.CLI(t, "zrange", "test::nodes", "0", "-1"); strings.Contains(all, "far\n") || len(strings.Fields(all)) != 1 {
+		t.Errorf("members of the set:\n%s", all)
+	}
 	eventually(t, "it does not go five seconds after a beat", func() bool {
 		ttl := strings.TrimSpace(server.CLI(t, "ttl", "test::nodes"))
 		return len(ttl) == 1 && ttl >= "3" && ttl <= "6"
@@ -160,5 +187,34 @@ func TestCountNodesVirtual(t *testing.T) {
 	store.Close()
 	if n := store.Nodes(); n != 0 {
 		t.Errorf("%d counted", n)
+	}
+}
+
+// BenchmarkHeartbeat has processes beat in turn, and reports the server's time for a beat.
+func BenchmarkHeartbeat(b *testing.B) {
+	for _, nodes := range []int{10, 100, 300, 1000} {
+		b.Run(fmt.Sprint("processes=", nodes), func(b *testing.B) {
+			server := redistest.Start(b)
+			c := client(b, server.Addr)
+			do(b, c, "SCRIPT", "LOAD", redisstore.Source)
+			beat := func(i int) {
+				do(b, c, "EVALSHA", redisstore.SHA, "1", "bench::nodes", "H", fmt.Sprint("node", i%nodes), "60000000")
+			}
+			for i := range nodes {
+				beat(i)
+			}
+			do(b, c, "CONFIG", "RESETSTAT")
+			i := 0
+			for b.Loop() {
+				beat(i)
+				i++
+			}
+			_, stats, _ := strings.Cut(server.CLI(b, "info", "commandstats"), "cmdstat_evalsha:calls=")
+			var calls, usec int
+			if _, err := fmt.Sscanf(stats, "%d,usec=%d", &calls, &usec); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(float64(usec)/float64(calls), "server-µs/op")
+		})
 	}
 }

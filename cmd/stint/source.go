@@ -216,10 +216,14 @@ func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) (err 
 		if s.snapshot != nil {
 			logger.Warn("--snapshot has no effect on what the store keeps: it is of what decides while the store fails")
 		}
-		shared.count(func(n int) error { return source.Policy().SetNodes(n) }, logger)
+		var nodesFile string
+		if state := c.path(c.Config); state != "" {
+			nodesFile = state + ".nodes"
+		}
+		shared.count(func(n int) error { return source.Policy().SetNodes(n) }, nodesFile, logger)
 		shared.warnOfEviction(u, logger)
 		s.observer.WatchShared(func() observe.Shared {
-			now := observe.Shared{Nodes: shared.nodes(), Store: shared.Stats()}
+			now := observe.Shared{Nodes: shared.nodes(), Counted: shared.knowsNodes(), Store: shared.Stats()}
 			now.Owing, now.Posted, now.Forgiven = source.Policy().Debts()
 			return now
 		})

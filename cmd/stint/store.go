@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	"github.com/stint-dev/stint/policy/rulesfile"
 	"github.com/stint-dev/stint/redisstore"
 
+	"github.com/stint-dev/stint/cmd/internal/atomicfile"
 	"github.com/stint-dev/stint/cmd/internal/service/rules"
 )
 
@@ -139,6 +142,7 @@ func (c *storeFlags) open(f *rules.File, local *memstore.Store, logger *slog.Log
 type sharedStore struct {
 	*redisstore.Store
 	configuredNodes int         // how many processes share it; 0 if they are to be counted
+	assumedNodes    int         // as many as it last counted before it was started, 0 if that is not known
 	nodesUnknown    *time.Timer // to the warning that they have not been; nil if there is none
 	evictionCheck   evictionCheck
 }
@@ -162,27 +166,64 @@ func (m *sharedStore) Check(mode string, limits ...stint.Limit) error {
 const countWithin = 3 * time.Second
 
 // count has this process counted among those that share the store. use is called
-// with their number, unless flags have said it.
-func (m *sharedStore) count(use func(int) error, logger *slog.Logger) {
+// with their number, unless flags have said it. The number is kept in a file, if there is
+// a name for one, and assumed until there is another.
+func (m *sharedStore) count(use func(int) error, file string, logger *slog.Logger) {
 	if m.configuredNodes > 0 {
 		m.CountNodes(nil) // others may count
 		return
 	}
+	set := func(n int) {
+		if err := use(n); err != nil {
+			logger.Warn("the share of a limit that this process holds while the store fails could not be changed", "error", err)
+		}
+	}
+	if m.assumedNodes = lastNodes(file); m.assumedNodes > 0 {
+		set(m.assumedNodes)
+	}
 	m.nodesUnknown = time.AfterFunc(countWithin, func() {
-		if m.Nodes() == 0 {
+		switch {
+		case m.Nodes() > 0:
+		case m.assumedNodes > 0:
+			logger.Warn("how many processes share the store is not known: until the store has answered once, as many are assumed as when it last did; --nodes says how many", "nodes", m.assumedNodes)
+		default:
 			logger.Warn("how many processes share the store is not known: while it fails, each holds the whole of every limit until the store has answered once; --nodes says how many")
 		}
 	})
 	m.CountNodes(func(n int) {
 		logger.Info("counted the processes that share the store", "nodes", n)
-		if err := use(n); err != nil {
-			logger.Warn("the share of a limit that this process holds while the store fails could not be changed", "error", err)
+		set(n)
+		if file == "" {
+			return
+		}
+		if err := atomicfile.Write(file, func(w io.Writer) error { _, err := fmt.Fprintln(w, n); return err }); err != nil {
+			logger.Info("how many processes share the store is not kept for the next start", "error", err)
 		}
 	})
 }
 
+// lastNodes reads how many processes shared the store when that was last counted; 0 if it
+// is not known.
+func lastNodes(file string) int {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || n < 1 || n > mostRemembered {
+		return 0
+	}
+	return n
+}
+
+// mostRemembered is the most processes that a file may say.
+const mostRemembered = 1 << 20
+
 // nodes returns how many processes share the store, 0 if that is not known.
-func (m *sharedStore) nodes() int { return cmp.Or(m.configuredNodes, m.Nodes()) }
+func (m *sharedStore) nodes() int { return cmp.Or(m.configuredNodes, m.Nodes(), m.assumedNodes) }
+
+// knowsNodes reports whether nodes is more than what was last counted.
+func (m *sharedStore) knowsNodes() bool { return m.configuredNodes > 0 || m.Nodes() > 0 }
 
 // Close implements [stint.Store]. What keys have used stays in Redis.
 func (m *sharedStore) Close() error {

@@ -376,6 +376,29 @@ func TestServeCountsNobody(t *testing.T) {
 	s.stop("")
 }
 
+// TestServeRemembersNodes starts one of two processes again while their server is away: it
+// holds the half of a limit, as before.
+func TestServeRemembersNodes(t *testing.T) {
+	redis := startRedis(t, "")
+	files := []string{writeFile(t, t.TempDir()+"/stint.yaml", sharedRules), writeFile(t, t.TempDir()+"/stint.yaml", sharedRules)}
+	start := func(file string) *serving {
+		return startServe(t, "-c", file, "--http", "127.0.0.1:0", "--store", "redis://"+redis.address, "--store-timeout", "1s")
+	}
+	one, other := start(files[0]), start(files[1])
+	one.counts(2)
+	other.counts(2)
+	redis.kill()
+	one.stop("")
+	again := start(files[0])
+	again.waitFor("as many are assumed as when it last did")
+	if n, counted := again.metric("stint_store_nodes"), again.metric("stint_store_nodes_counted"); n != "2" || counted != "0" {
+		t.Errorf("stint_store_nodes %s, counted %s; want 2 and 0", n, counted)
+	}
+	if got := []int{again.check("/pages"), again.check("/pages")}; fmt.Sprint(got) != "[200 429]" { // of 3
+		t.Errorf("twice: %v", got)
+	}
+}
+
 // TestServeDebtsOfModes kills the server of rules with several limits, in each
 // mode: what passed meanwhile is charged to every limit when it is back, that of
 // share to what this process keeps by itself.

@@ -3,17 +3,17 @@
 --
 -- KEYS: those of all requests. ARGV: M, now or nothing; for each request how many
 -- keys and how many arguments it has, then these, as in decide.lua; op is t, x, p,
--- u or k; or those of a push, a lease or a heartbeat. Answer: one for each; false for a
+-- u or k; or those of a push or a lease. Answer: one for each; false for a
 -- request that has not been decided, and has to be sent alone.
 
 if ARGV[1] == 'M' then
   argument()
   local t = timeOfCall()
   local takeLog
-  local others = { L = lease, H = heartbeat }
+  local others = { L = lease }
   -- decide returns an answer, and the layers if they are still to be written. A
-  -- log is written by then, as is a lease or a heartbeat; what goes wrong there does
-  -- so before it counts.
+  -- log is written by then, as is a lease; what goes wrong there does so
+  -- before it counts.
   local function decide(first, n, size)
     local other = others[ARGV[arguments + 1]]
     if other then

@@ -170,8 +170,10 @@ func (c collection) build() {
 // moment.
 type Shared struct {
 	// Nodes is how many processes share it, as the operator configured or this
-	// process has counted; 0 while that is not known.
+	// process has counted, now or when it last ran; 0 while that is not known.
 	Nodes int
+	// Counted reports whether the operator or a count of now says so.
+	Counted bool
 	// Store is the statistics of the store.
 	Store redisstore.Stats
 	// Owing is how many keys owe the store something because they passed while
@@ -185,6 +187,12 @@ type Shared struct {
 func (c collection) shared(s Shared) {
 	c.gauge("stint_store_nodes", float64(s.Nodes),
 		"How many processes share the store, as this one was told or has counted; 0 while that is not known.")
+	counted := 0.0
+	if s.Counted {
+		counted = 1
+	}
+	c.gauge("stint_store_nodes_counted", counted,
+		"1 if this process was told how many share the store, or has counted them since it started; 0 while it assumes what it last knew, or that it is alone.")
 	c.gauge("stint_store_breakers_open", float64(s.Store.Open),
 		"Breakers that keep calls from servers which do not answer, or refuse the login.")
 	c.gauge("stint_store_held_keys", float64(s.Store.Held),

@@ -32,6 +32,9 @@ var commands = []command{
 	{"hget", []string{"HGET", "KEY", "field"}},
 	{"hgetall", []string{"HGETALL", "KEY"}},
 	{"hdel", []string{"HDEL", "KEY", "field"}},
+	{"zadd", []string{"ZADD", "KEY", "1", "member"}},
+	{"zcard", []string{"ZCARD", "KEY"}},
+	{"zremrangebyscore", []string{"ZREMRANGEBYSCORE", "KEY", "0", "1"}},
 	{"pttl", []string{"PTTL", "KEY"}},
 	{"pexpire", []string{"PEXPIRE", "KEY", "0"}}, // which removes it
 	{"del", []string{"DEL", "KEY"}},
