@@ -31,6 +31,7 @@ type Debts struct {
 
 	mu               sync.Mutex // held for no call to a store
 	owed             map[debtor]*debt
+	settlements      []*settlement
 	posting          bool
 	closed           bool
 	posted, forgiven uint64
@@ -126,6 +127,11 @@ func (d *Debts) Add(shared, local stint.Bound, key string, units int64) {
 	}
 	one.units += min(units, math.MaxInt64-one.units)
 	one.lent(shared, local)
+	d.begin()
+}
+
+// begin has what is owed posted, unless it is already. The lock is held.
+func (d *Debts) begin() {
 	if !d.posting && !d.byCaller {
 		d.posting = true
 		d.running.Go(d.post)
@@ -161,6 +167,7 @@ func (d *Debts) Close() {
 	d.mu.Lock()
 	d.closed = true
 	clear(d.owed)
+	d.settlements = nil
 	d.mu.Unlock()
 	d.stop()
 	d.running.Wait()
@@ -171,7 +178,7 @@ func (d *Debts) post() {
 	for {
 		d.round()
 		d.mu.Lock()
-		if len(d.owed) == 0 {
+		if len(d.owed) == 0 && len(d.settlements) == 0 {
 			d.posting = false
 			d.mu.Unlock()
 			return
@@ -196,6 +203,7 @@ func (d *Debts) pause(wake <-chan struct{}, most time.Duration) {
 // round goes through everything that is owed now, and gives up where the
 // shared store fails.
 func (d *Debts) round() {
+	d.settleAll()
 	d.mu.Lock()
 	all := make([]debtor, 0, len(d.owed))
 	for who := range d.owed {

@@ -18,6 +18,7 @@ type Failover struct {
 	main, local stint.Store // local is nil if there is none
 	shares      *Shares     // of limits in local
 	debts       *Debts
+	reserved    reservations
 	changed     func(error)
 	answered    func() uint64 // nil if all answers of main are the shared store's
 
@@ -191,11 +192,8 @@ func (p *Pair) Warm(key string, units int64) {
 // of the shared one: it is charged there once that answers again. What may have
 // been charged already is not.
 func (p *Pair) Owe(why error, key string, units int64) {
-	if units == 0 || p.Local == nil || errors.Is(why, stint.ErrAmbiguous) {
-		return
-	}
-	for _, one := range p.each {
-		p.failover.debts.Add(one.main, one.local, key, units)
+	if units != 0 && p.Local != nil && !errors.Is(why, stint.ErrAmbiguous) {
+		p.owe(key, units)
 	}
 }
 

@@ -387,7 +387,8 @@ func TestNodesWithinLimit(t *testing.T) {
 	}
 }
 
-// Local reservations settle locally; the shared store's do when it is back.
+// Local reservations settle locally; the shared store's are settled when it is back, as
+// was said while it was not.
 func TestReservations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShared()
@@ -398,8 +399,8 @@ func TestReservations(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.fail(errGone)
-		if _, err := first.Settle(t.Context(), 1); !errors.Is(err, errGone) {
-			t.Errorf("settled in a store that is gone: %v", err)
+		if d, err := first.Settle(t.Context(), 1); err != nil || !d.Allowed {
+			t.Errorf("settled in a store that is gone: %+v, %v", d, err)
 		}
 		d, second, err := n.Reserve(t.Context(), "a", 4, time.Hour)
 		if err != nil || !d.Allowed {
@@ -410,10 +411,69 @@ func TestReservations(t *testing.T) {
 		}
 		s.heal()
 		time.Sleep(time.Second)
-		if d, err = first.Settle(t.Context(), 1); err != nil || d.Remaining != 5 {
-			t.Errorf("settled: %+v, %v; want 10 − 1 − 4 to remain: what was reserved meanwhile is owed whole", d, err)
+		if d, err = n.Peek(t.Context(), "a", 1); err != nil || d.Remaining != 5 {
+			t.Errorf("%+v, %v; want 10 − 1 − 4 to remain: what was reserved meanwhile is owed whole", d, err)
+		}
+		if d, err = first.Settle(t.Context(), 7); err != nil || d.Remaining != 9 {
+			t.Errorf("settled again: %+v, %v; want the answer of the first time", d, err)
 		}
 	})
+}
+
+// What is settled above its reservation while the shared store is gone is charged to it
+// once: of reservations that either store made, also when the shared one has forgotten its
+// own, or has done what it did not answer.
+func TestSettledAbove(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, lost, ended bool // it was reserved before the outage; the answer is lost; it has ended
+		left                int64
+	}{
+		"reserved meanwhile":   {left: 100 - 9 - 1},
+		"reserved before":      {before: true, left: 100 - 9 - 1},
+		"ended before it ends": {before: true, ended: true, left: 100 - 9 - 1},
+		"done, and not known":  {before: true, lost: true, left: 100 - 9 - 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newShared()
+				n := newNode(t, s, fallback.Options{}, limit(t, "100 per 10000h sliding_log"))
+				defer n.store.Close()
+				reserve := func() *stint.Reservation {
+					d, r, err := n.Reserve(t.Context(), "a", 1, time.Minute)
+					if err != nil || !d.Allowed {
+						t.Fatal(d, err)
+					}
+					return r
+				}
+				var r *stint.Reservation
+				if c.before {
+					r = reserve()
+				}
+				if s.fail(errGone); c.lost {
+					s.fail(stint.ErrAmbiguous)
+					s.after.Store(true)
+				}
+				if !c.before {
+					r = reserve()
+				}
+				if d, err := r.Settle(t.Context(), 9); err != nil || !d.Allowed {
+					t.Fatal(d, err)
+				}
+				if c.ended {
+					time.Sleep(time.Hour)
+				}
+				s.after.Store(false)
+				s.heal()
+				if d, err := n.Take(t.Context(), "a", 1); err != nil || !d.Allowed {
+					t.Fatal(d, err)
+				}
+				time.Sleep(time.Minute)
+				if d, err := n.Peek(t.Context(), "a", 1); err != nil || d.Remaining != c.left {
+					t.Errorf("%+v, %v; want %d to remain", d, err, c.left)
+				}
+			})
+		})
+	}
 }
 
 // The caller's own mistakes and its impatience are no failure of the store.

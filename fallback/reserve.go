@@ -16,7 +16,8 @@ const (
 )
 
 // Reserve implements [stint.Store]. What the local store reserves is settled
-// there, by this process alone; what was reserved stays owed at its full cost.
+// there, by this process alone; what was reserved is owed, and what it is settled at
+// above that.
 func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
 	main, local, err := s.split(layers)
 	if err != nil {
@@ -26,6 +27,7 @@ func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 	if err == nil {
 		s.failover.Answered()
 		s.warm(layers, d.Taken)
+		s.failover.Reserve(id, cost, ttl, reservedOf(layers))
 		return d, id, nil
 	}
 	if !s.fails(ctx, err) {
@@ -36,6 +38,7 @@ func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 		d, t, err := s.local.Reserve(context.WithoutCancel(ctx), local, cost, ttl)
 		if t != "" {
 			id = localPrefix + t
+			s.failover.Reserve(t, cost, ttl, reservedOf(layers))
 		}
 		return d, err
 	})
@@ -46,14 +49,23 @@ func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 	return d, id, err
 }
 
-// Settle implements [stint.Store]. A reservation of the shared store cannot be
-// settled while that fails: try again, it counts once.
+// reservedOf returns what layers reserve.
+func reservedOf(layers []stint.Layer) []Reserved {
+	of := make([]Reserved, len(layers))
+	for i, l := range layers {
+		of[i] = Reserved{l.Bound.(*bound).pair, l.Key, l.Weight}
+	}
+	return of
+}
+
+// Settle implements [stint.Store]. A reservation of the shared store is settled there
+// once that answers: see [Failover.Settle].
 func (s *Store) Settle(ctx context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
 	if id == openID {
 		return stint.Decision{Allowed: true, Tightest: -1}, nil
 	}
 	if local, ok := strings.CutPrefix(string(id), localPrefix); ok {
-		return s.local.Settle(ctx, stint.ReservationID(local), cost)
+		return s.failover.SettleLocal(ctx, stint.ReservationID(local), cost)
 	}
-	return s.main.Settle(ctx, id, cost)
+	return s.failover.Settle(ctx, id, cost)
 }

@@ -178,6 +178,7 @@ func (p *Policy) decideIn(ctx context.Context, s *backend, a operation, r *Resul
 	d, id, err := s.store.Reserve(ctx, r.layers, cost, a.ttl)
 	if err == nil && d.Allowed {
 		r.parts = append(r.parts, reservedPart{id: id, local: s == &p.local, shadow: shadow})
+		p.failover.Reserve(id, cost, a.ttl, p.reserved(r, shadow))
 	}
 	return d, err
 }

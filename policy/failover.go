@@ -86,6 +86,16 @@ func (p *Policy) owe(r *Result, why error) {
 	}
 }
 
+// reserved returns what the enforced rules reserve that the local store decides for.
+func (p *Policy) reserved(r *Result, shadow bool) (of []fallback.Reserved) {
+	for i := range r.matches {
+		if h := &r.matches[i]; h.local() && !shadow {
+			of = append(of, fallback.Reserved{Pair: p.pairOf(h), Key: h.key, Weight: h.weight})
+		}
+	}
+	return of
+}
+
 // Debts returns how many keys, each under one limit, owe the store something
 // because they passed while it failed, how many units have been charged to it
 // afterwards, and how many were not remembered.

@@ -38,7 +38,8 @@ func (p *Policy) Reserve(ctx context.Context, attrs Attributes, cost int64, ttl 
 // Settle replaces a reservation's cost by the true one, once, in every rule
 // times what the rule said it costs. The answer is in units of the request:
 // that of the rules which are not in shadow, if any was charged. The ID may
-// come from a policy before a reload. An empty one, of a request that was denied or
+// come from a policy before a reload. While the store fails, it is settled later; see
+// [fallback.Failover.Settle]. An empty one, of a request that was denied or
 // held to nothing, has nothing to settle: nothing is done. One that is not ours is
 // [stint.ErrReservation].
 func (p *Policy) Settle(ctx context.Context, id stint.ReservationID, cost int64) (d stint.Decision, err error) {
@@ -62,14 +63,10 @@ func (p *Policy) Settle(ctx context.Context, id stint.ReservationID, cost int64)
 }
 
 func (p *Policy) settle(ctx context.Context, part reservedPart, cost int64) (stint.Decision, error) {
-	store := p.main.store
 	if part.local {
-		store = p.local.store
+		return p.failover.SettleLocal(ctx, part.id, cost)
 	}
-	if store == nil {
-		return stint.Decision{}, stint.ErrReservation
-	}
-	return store.Settle(ctx, part.id, cost)
+	return p.failover.Settle(ctx, part.id, cost)
 }
 
 // Cancel settles a reservation at 0.

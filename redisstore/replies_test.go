@@ -17,7 +17,7 @@ func byURL(_ testing.TB, at faulttest.Place) redisstore.Options {
 
 // TestReplies goes through what servers answer instead of deciding.
 func TestReplies(t *testing.T) {
-	if testing.Short() {
+	if testing.Short() && redistest.Program() == "redis-server" { // TestValkey runs it in short
 		t.Skip("slow")
 	}
 	t.Parallel() // it waits more than it works

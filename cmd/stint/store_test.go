@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -396,6 +397,69 @@ func TestServeRemembersNodes(t *testing.T) {
 	}
 	if got := []int{again.check("/pages"), again.check("/pages")}; fmt.Sprint(got) != "[200 429]" { // of 3
 		t.Errorf("twice: %v", got)
+	}
+}
+
+// TestServeSettlesOutage stops the server while requests that reserve little settle the
+// truth, which is much more: they have used it, like those who took it at once.
+func TestServeSettlesOutage(t *testing.T) {
+	redis := startRedis(t, "")
+	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", `attributes: [user]
+rules:
+  - {name: api, key: [user], limits: 100 per 100 minutes}
+`), "--http", "127.0.0.1:0", "--store", "redis://"+redis.address, "--store-timeout", "200ms", "--nodes", "1")
+	ask := func(path, body, part string) string {
+		t.Helper()
+		status, answer := s.ask(path, body, "")
+		if status != http.StatusOK {
+			t.Fatalf("%s %s: %d %s", path, body, status, answer)
+		}
+		found := regexp.MustCompile(part).FindStringSubmatch(answer)
+		if found == nil {
+			t.Fatalf("%s: %s", path, answer)
+		}
+		return found[1]
+	}
+	reserve := func(user string) string {
+		t.Helper()
+		return ask("/v1/reserve", fmt.Sprintf(`{"attributes":{"user":%q},"cost":1,"ttl":"10m"}`, user), `"reservation":"([^"]+)"`)
+	}
+	settle := func(token string) {
+		t.Helper()
+		ask("/v1/settle", fmt.Sprintf(`{"reservation":%q,"cost":9}`, token), `(allowed)`)
+	}
+	var before []string
+	for range 5 {
+		before = append(before, reserve("before"))
+	}
+	if err := redis.process.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer redis.process.Process.Signal(syscall.SIGCONT)
+	for i := 0; s.metric("stint_store_breakers_open") != "1"; i++ { // so that no call is ambiguous
+		ask("/v1/check", fmt.Sprintf(`{"attributes":{"user":"other %d"}}`, i), `(allowed)`)
+	}
+	for _, token := range before {
+		settle(token)
+		settle(reserve("meanwhile"))
+		ask("/v1/check", `{"attributes":{"user":"plain"},"cost":9}`, `(allowed)`)
+	}
+	if err := redis.process.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	left := func(user string) string {
+		return ask("/v1/peek", fmt.Sprintf(`{"attributes":{"user":%q}}`, user), `"remaining":(\d+)`)
+	}
+	for end := time.Now().Add(patience); s.metric("stint_store_breakers_open") != "0" || s.metric("stint_store_owing_keys") != "0" || left("before") == "95"; {
+		if time.Now().After(end) {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	for _, user := range []string{"before", "meanwhile", "plain"} {
+		if n := left(user); n != "55" {
+			t.Errorf("%s: %s left, want 55", user, n)
+		}
 	}
 }
 
