@@ -140,6 +140,9 @@ func changeOverride(e *env, c *editorFlags, customer rulesapi.Customer, o ruleso
 	if err != nil {
 		return editorError(err)
 	}
+	if !o.Removed && strings.Contains(o.Key, "*") { // in rules it is a pattern
+		fmt.Fprintf(e.err, "stint: this is for the one key %s, whose * stands for itself: for all keys of a pattern, give the rule overrides with when: in its file\n", shown(o.Key))
+	}
 	if asJSON {
 		return printJSON(e.out, rulesapi.OverrideOf(now))
 	}

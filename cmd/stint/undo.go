@@ -32,6 +32,10 @@ func (c *serverFlags) act(e *env, path string, query url.Values, body any, asJSO
 	if err := k.Call(e.ctx, http.MethodPost, path, query, body, &did); err != nil {
 		return editorError(err)
 	}
+	return printAct(e, did, asJSON)
+}
+
+func printAct(e *env, did operate.Act, asJSON bool) error {
 	if asJSON {
 		return printJSON(e.out, did)
 	}
@@ -100,7 +104,8 @@ func (c *refundCmd) Run(e *env) error {
 }
 
 type undoCmd struct {
-	serverFlags `embed:""`
+	editorFlags `embed:""`
+	authorFlag  `embed:""`
 	Act         int64 `arg:"" optional:"" help:"The number of the act, as stint audit prints it. The default is the last one that was not undone."`
 	JSON        bool  `name:"json" help:"Write JSON."`
 }
@@ -109,11 +114,13 @@ type undoCmd struct {
 func (undoCmd) Help() string {
 	return `Takes back an override, a block, a reset or a refund: what held before holds again,
 for as long as it would have. An override that somebody has changed since stays.
-What a reset or a refund gave is charged again, as far as it would count still.
+What a reset or a refund gave is charged again, as far as it would count still: by a
+server, so that these two need --server.
 
 For example:
 
     stint undo --server http://127.0.0.1:9090
+    stint undo --rules sqlite:stint.db
     stint audit -n 5
     stint undo 17`
 }
@@ -123,5 +130,21 @@ func (c *undoCmd) Run(e *env) error {
 	if c.Act < 0 {
 		return usage("act", "%d: the number of an act is at least 1", c.Act)
 	}
-	return c.act(e, "/v1/undo", nil, map[string]any{"act": c.Act}, c.JSON)
+	if c.Server != "" && c.Rules == "" {
+		server := &serverFlags{c.Server, c.TokenFile}
+		return server.act(e, "/v1/undo", nil, map[string]any{"act": c.Act}, c.JSON)
+	}
+	if c.Rules == "" {
+		return usage("--server", "missing: write the admin address of the server, such as --server http://127.0.0.1:9090, or --rules and a database of rules")
+	}
+	k, err := c.open(e)
+	if err != nil {
+		return err
+	}
+	defer k.Close() // what was written is committed
+	did, err := operate.Undo(e.ctx, k, c.author(), c.Act)
+	if err != nil {
+		return editorError(err)
+	}
+	return printAct(e, did, c.JSON)
 }

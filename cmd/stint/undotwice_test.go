@@ -3,10 +3,34 @@ package main_test
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/stint-dev/stint/rulesdb"
 )
+
+// TestUndoGiftInDatabase: what a reset gave is in a server's store: without a server it
+// is not taken back, and stays as it is.
+func TestUndoGiftInDatabase(t *testing.T) {
+	dir := t.TempDir()
+	file, url := writeFile(t, dir+"/stint.yaml", operateRules), "sqlite:"+dir+"/stint.db"
+	session{args: []string{"rules", "push", file, "--rules", url}}.run()
+	db, err := rulesdb.Open(url, rulesdb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.Note(t.Context(), rulesdb.Act{Author: "anna", Act: "reset", Subject: `orders "k"`, Was: "[]"}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if got := (session{args: []string{"undo", "--rules", url}}).run(); !strings.Contains(got, "act 2, reset: ") || !strings.Contains(got, "--server") || !strings.Contains(got, "exit 2") {
+			t.Error(got)
+		}
+	}
+}
 
 // TestUndoTwice takes one act back several times at once, at one server and at two
 // that share a database: one undo is done, the others are told so, and what a reset

@@ -229,32 +229,57 @@ func (s *Service) undo(r *rulesapi.Request) (int, any, error) {
 	if err := r.Body(&body); err != nil {
 		return 0, nil, err
 	}
-	acts, err := s.o.Editor.Audit(r.Context, 0, mostUndo)
+	u, err := undo(r.Context, s.o.Editor, r.Author, body.Act, func(d *rulesdb.AuditEntry, rule, key string) (string, error) {
+		return s.undoGift(r, d, rule, key)
+	})
+	if u.rule != "" {
+		s.log(r, "undo", u.rule, u.key, err)
+	}
 	if err != nil {
 		return 0, nil, err
 	}
-	at, err := toUndo(acts, body.Act)
+	answer := s.act(r, u.rule, u.key, u.did)
+	answer.Undone = u.act
+	return http.StatusOK, answer, nil
+}
+
+// Undo takes an act back where no server is asked, by default the last one. It cannot
+// take back a reset or a refund: what they gave is charged in a server's store.
+func Undo(ctx context.Context, k *rulesapi.Editor, author string, number int64) (Act, error) {
+	u, err := undo(ctx, k, author, number, func(d *rulesdb.AuditEntry, _, _ string) (string, error) {
+		return "", refused("act %d, %s: what it gave is charged again by a server: name its admin address with --server", d.Number, d.Act.Act)
+	})
+	return Act{Rule: u.rule, Key: u.key, Did: u.did, Undone: u.act}, err
+}
+
+// An undone is an act that was taken back.
+type undone struct {
+	act            int64
+	rule, key, did string
+}
+
+// undo takes an act back; gift takes back one that gave a key more room.
+func undo(ctx context.Context, k *rulesapi.Editor, author string, number int64, gift func(d *rulesdb.AuditEntry, rule, key string) (string, error)) (u undone, err error) {
+	acts, err := k.Audit(ctx, 0, mostUndo)
 	if err != nil {
-		return 0, nil, err
+		return u, err
+	}
+	at, err := toUndo(acts, number)
+	if err != nil {
+		return u, err
 	}
 	d := &acts[at]
 	rule, key, ok := customerOf(d.Subject)
 	if !ok {
-		return 0, nil, refused("act %d: its key is too long for the audit: set what it was before by hand", d.Number)
+		return u, refused("act %d: its key is too long for the audit: set what it was before by hand", d.Number)
 	}
-	var did string
+	u = undone{act: d.Number, rule: rule, key: key}
 	if d.Act.Act == actSet || d.Act.Act == actRemoved {
-		did, err = s.undoOverride(r, d, rule, key)
+		u.did, err = undoOverride(ctx, k, author, d, rule, key)
 	} else {
-		did, err = s.undoGift(r, d, rule, key)
+		u.did, err = gift(d, rule, key)
 	}
-	s.log(r, "undo", rule, key, err)
-	if err != nil {
-		return 0, nil, err
-	}
-	answer := s.act(r, rule, key, did)
-	answer.Undone = d.Number
-	return http.StatusOK, answer, nil
+	return u, err
 }
 
 func undoneBefore(act int64) error { return refused("act %d has been taken back already", act) }
@@ -291,12 +316,12 @@ func toUndo(acts []rulesdb.AuditEntry, number int64) (int, error) {
 
 // undoOverride puts an override back that another one took the place of, if that
 // one holds still.
-func (s *Service) undoOverride(r *rulesapi.Request, d *rulesdb.AuditEntry, rule, key string) (string, error) {
+func undoOverride(ctx context.Context, k *rulesapi.Editor, author string, d *rulesdb.AuditEntry, rule, key string) (string, error) {
 	back, lasts, err := described(d.Was, time.Now())
 	if err != nil {
 		return "", err
 	}
-	back.Rule, back.Key, back.Author, back.Reason = rule, key, r.Author, rulesdb.UndoOf(d.Number)
+	back.Rule, back.Key, back.Author, back.Reason = rule, key, author, rulesdb.UndoOf(d.Number)
 	holds := func(held rulesource.Override) error {
 		switch now := rulesdb.Describe(&held); {
 		case now == d.Now && (!held.Removed || !back.Removed):
@@ -307,7 +332,7 @@ func (s *Service) undoOverride(r *rulesapi.Request, d *rulesdb.AuditEntry, rule,
 			return refused("act %d is not what holds any more: it is %q now, which came later", d.Number, now)
 		}
 	}
-	if _, back, err = s.o.Editor.SetOverrideIf(r.Context, back, lasts, holds); err != nil {
+	if _, back, err = k.SetOverrideIf(ctx, back, lasts, holds); err != nil {
 		return "", err
 	}
 	if back.Removed {
