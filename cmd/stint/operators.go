@@ -55,7 +55,7 @@ func (s *sources) backend(c *sourceFlags, logger *slog.Logger) (rulesapi.Backend
 	if _, err := os.Lstat(path); c.operators == "" && errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // operators have done nothing, and can do nothing
 	}
-	k, err := statefile.Open(statefile.Options{Path: path, Source: s.source, Node: c.Node, Log: logger})
+	k, err := statefile.Open(statefile.Options{Path: path, Source: s.source, Writes: c.operators != "", Node: c.Node, Log: logger})
 	if err != nil {
 		return nil, fmt.Errorf("--state: %w", err)
 	}

@@ -250,6 +250,9 @@ func (s *sources) close() {
 	if shared, ok := s.store.(*sharedStore); ok {
 		_ = shared.Close() // what keys have used stays there
 	}
+	if s.snapshot != nil {
+		_ = s.snapshot.Close() // it is saved
+	}
 	_ = s.local.Close() // it is in memory: nothing is to be saved
 }
 

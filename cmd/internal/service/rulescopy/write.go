@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/rulesource"
+
+	"github.com/stint-dev/stint/cmd/internal/atomicfile"
 )
 
 const (
@@ -21,9 +23,8 @@ const (
 	// doubled at each further time, up to longestRest. A whole copy reads
 	// everything anew.
 	firstRest, longestRest = 10 * time.Second, 10 * time.Minute
-	// lockWithin is how long another process may take to write, lockAgain how
-	// often it is looked at.
-	lockWithin, lockAgain = 2 * time.Second, 5 * time.Millisecond
+	// lockWithin is how long another process may take to write.
+	lockWithin = 2 * time.Second
 )
 
 // A writer is what a File knows of what it has written.
@@ -150,20 +151,12 @@ func (w *Writing) Keep() error {
 
 // locked runs f while no other process writes the file.
 func (c *File) locked(f func() error) error {
-	lock, err := os.OpenFile(c.path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := atomicfile.Lock(c.path, lockWithin)
 	if err != nil {
 		return err
 	}
 	defer lock.Close() // which ends the lock
-	for begun := time.Now(); ; time.Sleep(lockAgain) {
-		err := tryLock(lock)
-		if err == nil {
-			return f()
-		}
-		if time.Since(begun) > lockWithin {
-			return fmt.Errorf("another process has locked it: %w", err)
-		}
-	}
+	return f()
 }
 
 // publish puts the group in its place. The caller has the lock.

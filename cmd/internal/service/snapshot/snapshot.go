@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -25,6 +26,7 @@ type File struct {
 	log   *slog.Logger
 
 	mu     sync.Mutex // one save at a time
+	lock   io.Closer  // of the file; nil while it is not had
 	failed bool       // the last one
 	saved  time.Time  // when the last one that worked began; zero for none
 }
@@ -41,20 +43,53 @@ func Open(path string, store *memstore.Store, log *slog.Logger) (*File, error) {
 	case !info.IsDir():
 		return nil, fmt.Errorf("%s is no directory", filepath.Dir(path))
 	}
+	err = f.hold()
+	if err == nil {
+		err = atomicfile.Try(path)
+	}
+	if err != nil {
+		f.failed = true
+		log.Error("snapshot: it cannot be saved", "file", path, "error", err,
+			"hint", "--snapshot FILE names a place that can be written, and another one for each process")
+	}
 	err = store.LoadFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		log.Info("snapshot: none yet: keys start with nothing used", "file", path)
 		return f, nil
 	case errors.Is(err, memstore.ErrSnapshot):
-		return nil, fmt.Errorf("%w; the file stays as it is: put a good one in its place, or move it away to start with nothing used", err)
+		err = fmt.Errorf("%w; the file stays as it is: put a good one in its place, or move it away to start with nothing used", err)
+		return nil, errors.Join(err, f.Close())
 	case err != nil:
-		return nil, err
+		return nil, errors.Join(err, f.Close())
 	}
 	if info, err := os.Stat(path); err == nil {
 		log.Info("snapshot: loaded", "file", path, "bytes", info.Size(), "of", info.ModTime().UTC())
 	}
 	return f, nil
+}
+
+// hold locks the file, unless this process has it locked; it fails while another one
+// has. The caller has the lock of the File, or is alone.
+func (f *File) hold() (err error) {
+	if f.lock != nil {
+		return nil
+	}
+	f.lock, err = atomicfile.Lock(f.path, 0)
+	if held, ok := errors.AsType[*atomicfile.HeldError](err); ok {
+		return held
+	}
+	return nil // a disk that cannot be written says so by itself, and one may be without locks
+}
+
+// Close lets another process have the file.
+func (f *File) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.lock == nil {
+		return nil
+	}
+	return f.lock.Close()
 }
 
 // Run saves once a period, until ctx is done. What fails is logged, once until
@@ -78,7 +113,10 @@ func (f *File) Save() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	began := time.Now()
-	err := atomicfile.Write(f.path, f.store.Save)
+	err := f.hold()
+	if err == nil {
+		err = atomicfile.Write(f.path, f.store.Save)
+	}
 	switch {
 	case err != nil && !f.failed:
 		f.log.Error("snapshot: not saved, the one before stays", "file", f.path, "error", err)

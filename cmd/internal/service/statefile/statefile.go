@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"slices"
@@ -37,6 +38,8 @@ type Options struct {
 	Path string
 	// Source has the rules.
 	Source *rules.Source
+	// Writes is whether acts are kept here at all.
+	Writes bool
 	// Node is what this process calls itself.
 	Node string
 	// Log receives failures. The default discards them.
@@ -50,6 +53,7 @@ type File struct {
 	began time.Time
 
 	mu     sync.Mutex
+	lock   io.Closer // of the state file; nil while it is not had
 	state  state
 	timer  *time.Timer // to the next override that ends
 	closed bool
@@ -60,14 +64,66 @@ type File struct {
 func Open(o Options) (*File, error) {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	k := &File{o: o, began: time.Now(), state: state{overrides: make(map[place]rulesource.Override)}}
-	if err := k.state.read(o.Path); err != nil {
-		return nil, err
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if _, err := k.hold(); err != nil { // what it holds is in force here, as it is now
+		o.Log.Warn("operators can change nothing here while another process keeps what they do in the same file", "error", err,
+			"hint", "--state FILE names another file for this process; --state none keeps what operators do in memory")
+	}
+	if err := k.state.read(o.Path); err != nil {
+		if k.lock != nil {
+			_ = k.lock.Close() // nothing was written
+		}
+		return nil, err
+	}
 	k.end(time.Now())
 	k.applyAll()
 	return k, nil
+}
+
+// hold locks the state file, unless this process has it locked, and reports whether it
+// was another's before, perhaps. The error is that another process has it. The caller
+// has the lock of the File.
+func (k *File) hold() (anew bool, err error) {
+	if k.lock != nil || k.o.Path == "" || !k.o.Writes {
+		return false, nil
+	}
+	k.lock, err = atomicfile.Lock(k.o.Path, 0)
+	if held, ok := errors.AsType[*atomicfile.HeldError](err); ok {
+		return false, unkept{held}
+	}
+	return k.lock != nil, nil // a file that cannot be locked cannot be written, either, or is on a disk without locks
+}
+
+// ready prepares an act: it fails while another process has the state file. Once that
+// has ended, what it kept is in force here, too. The caller has the lock.
+func (k *File) ready() error {
+	anew, err := k.hold()
+	if err != nil || !anew {
+		return err
+	}
+	next := state{overrides: make(map[place]rulesource.Override)}
+	if err := next.read(k.o.Path); err != nil {
+		return unkept{errors.Join(err, k.unlock())}
+	}
+	for at := range k.state.overrides {
+		if _, stays := next.overrides[at]; !stays {
+			_ = k.apply(&rulesource.Override{Rule: at.rule, Key: at.key, Removed: true}) // to take away cannot fail
+		}
+	}
+	k.state = next
+	k.end(time.Now())
+	k.applyAll()
+	return nil
+}
+
+func (k *File) unlock() error {
+	if k.lock == nil {
+		return nil
+	}
+	lock := k.lock
+	k.lock = nil
+	return lock.Close()
 }
 
 // applyAll puts all overrides in force, in the policy of now. What cannot be is
@@ -182,6 +238,9 @@ func (k *File) SetOverrideIf(_ context.Context, o rulesource.Override, lasts tim
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if err := k.ready(); err != nil {
+		return was, now, err
+	}
 	at, moment := place{o.Rule, o.Key}, time.Now().UTC()
 	was, held := k.state.overrides[at]
 	if !held {
@@ -269,6 +328,9 @@ func (k *File) Audit(_ context.Context, before int64, n int) ([]rulesdb.AuditEnt
 func (k *File) Note(_ context.Context, a rulesdb.Act) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if err := k.ready(); err != nil {
+		return err
+	}
 	return k.keepNoted(a)
 }
 
@@ -282,6 +344,12 @@ func (k *File) keepNoted(a rulesdb.Act) error {
 // NoteAct runs do, which acts elsewhere, and then writes a into the audit, to which do
 // adds what was before and is now.
 func (k *File) NoteAct(ctx context.Context, a rulesdb.Act, do func(ctx context.Context, a *rulesdb.Act) error) error {
+	k.mu.Lock()
+	err := k.ready()
+	k.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	if err := do(ctx, &a); err != nil {
 		return err
 	}
@@ -293,6 +361,9 @@ func (k *File) NoteAct(ctx context.Context, a rulesdb.Act, do func(ctx context.C
 func (k *File) NoteUndo(ctx context.Context, act int64, do func(ctx context.Context) (rulesdb.Act, error)) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if err := k.ready(); err != nil {
+		return err
+	}
 	for _, d := range k.state.acts {
 		if d.Number > act && d.Reason == rulesdb.UndoOf(act) {
 			return fmt.Errorf("%w: act %d has been taken back", rulesdb.ErrConflict, act)
@@ -393,7 +464,7 @@ func (k *File) Tokens(context.Context) ([]rulesdb.Token, error) { return nil, ni
 // String names the state file.
 func (k *File) String() string { return cmp.Or(k.o.Path, "memory") }
 
-// Close stops the timer. What was done stays in force.
+// Close stops the timer, and lets others have the file. What was done stays in force.
 func (k *File) Close() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -401,5 +472,5 @@ func (k *File) Close() error {
 	if k.timer != nil {
 		k.timer.Stop()
 	}
-	return nil
+	return k.unlock()
 }
