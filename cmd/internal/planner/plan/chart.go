@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"html/template"
 	"math"
 	"slices"
 	"strconv"
@@ -23,14 +24,14 @@ type chart struct{ strings.Builder }
 
 func newChart(label string) *chart {
 	c := &chart{}
-	fmt.Fprintf(c, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s">`, chartWidth, chartHeight, escape(label))
+	fmt.Fprintf(c, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s">`, chartWidth, chartHeight, template.HTMLEscapeString(label))
 	return c
 }
 
-func (c *chart) done() markup { return markup(c.String() + "</svg>") }
+func (c *chart) done() template.HTML { return template.HTML(c.String() + "</svg>") }
 
 func (c *chart) text(x, y float64, class, text string) {
-	fmt.Fprintf(c, `<text x="%.1f" y="%.1f" class="%s">%s</text>`, x, y, class, escape(text))
+	fmt.Fprintf(c, `<text x="%.1f" y="%.1f" class="%s">%s</text>`, x, y, class, template.HTMLEscapeString(text))
 }
 
 func (c *chart) line(x1, y1, x2, y2 float64, class string) {
@@ -70,7 +71,7 @@ func ticks(most int64) (all []int64) {
 
 // timeChart draws the requests over time, and for each limit what it would
 // have denied, one of which is shown at a time.
-func timeChart(t *Traffic, tried []Result) markup {
+func timeChart(t *Traffic, tried []Result) template.HTML {
 	c := newChart("Requests over time, and of these what a limit would have denied")
 	most := slices.Max(t.Bars)
 	width := 1 / float64(len(t.Bars))
@@ -108,7 +109,7 @@ func timeChart(t *Traffic, tried []Result) markup {
 }
 
 // curveChart draws the least burst by rate, for shares of the clients.
-func curveChart(points []Point, choice *Choice) markup {
+func curveChart(points []Point, choice *Choice) template.HTML {
 	c := newChart("The least burst that lets everything of so many clients through, by rate")
 	most := int64(10)
 	for _, p := range points {
@@ -150,7 +151,7 @@ func curveChart(points []Point, choice *Choice) markup {
 
 // cliffChart draws how many clients a limit denies by how much it lets pass in a
 // minute, both by powers of ten, loose at the left.
-func cliffChart(c *Cliff) markup {
+func cliffChart(c *Cliff) template.HTML {
 	d := newChart("How many clients are denied something, by how much a limit lets pass in a minute")
 	first, last := c.Steps[0], c.Steps[len(c.Steps)-1]
 	loose, tight := math.Log10(float64(first.Minute)), math.Log10(float64(last.Minute))

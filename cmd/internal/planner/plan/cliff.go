@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"unicode/utf8"
 )
 
 // A Cliff is who falls off as a limit tightens: the picture by which a person
@@ -183,44 +182,11 @@ func (all *Cliff) advise(choice *Choice) {
 	all.Advice = fmt.Sprintf("%s stops short of a clear cliff: "+apart+"%s", choice.Target, edge.Limit, after)
 }
 
-func (all *Cliff) text(b *strings.Builder) {
-	fmt.Fprintf(b, "%-20s %9s %7s  %s\n", "limit", "a minute", "denied", "who falls here")
-	for _, s := range all.Steps {
-		mark := ""
-		switch {
-		case s.Edge && s.Chosen:
-			mark = "← chosen, at the cliff; "
-		case s.Edge:
-			mark = "← the cliff is below; "
-		case s.Chosen:
-			mark = "← chosen; "
-		}
-		who := mark + s.named(lineWidth-40-utf8.RuneCountInString(mark))
-		line := fmt.Sprintf("%-20s %9s %7s  %s", s.Limit, number(s.Minute), number(s.Clients), strings.TrimSuffix(who, "; "))
-		b.WriteString(strings.TrimRight(line, " ") + "\n")
-	}
-	if all.Advice != "" {
-		b.WriteByte('\n')
-		wrap(b, "", all.Advice+".")
-	}
-}
-
 // Named returns those that fall at the step, a few by name.
-func (s *Step) Named() string { return s.named(200) }
-
-// named writes those that fall at a step, as many by name as fit.
-func (s *Step) named(width int) string {
-	for n := len(s.Who); n > 0; n-- {
-		text := plainText(strings.Join(s.Who[:n], " "))
-		if more := s.Falls - int64(n); more > 0 {
-			text += " + " + number(more)
-		}
-		if utf8.RuneCountInString(text) <= width {
-			return text
-		}
+func (s *Step) Named() string {
+	text := strings.Join(s.Who, " ")
+	if s.Falls > int64(len(s.Who)) {
+		text = number(s.Falls) + ", such as " + text
 	}
-	if s.Falls == 0 {
-		return ""
-	}
-	return plural(s.Falls, "client")
+	return text
 }

@@ -23,20 +23,12 @@ func (r *Report) Text(w io.Writer) error {
 		}
 		wrap(&b, "", mark+f.Text)
 	}
-	if r.Choice != nil {
-		heading(&b, "What to choose")
-		r.Choice.text(&b)
-	}
-	if r.Traffic != nil && r.Traffic.Requests > 0 {
-		r.Traffic.text(&b, r.Key)
-	}
-	if len(r.Results) > 0 {
-		heading(&b, "What a limit would have done")
-		r.resultsText(&b)
-	}
-	if r.Choice != nil {
-		heading(&b, "How it was chosen")
-		r.Choice.evidenceText(&b)
+	for _, one := range r.document() {
+		heading(&b, one.Title)
+		apart := false
+		for i := range one.Parts {
+			apart = one.Parts[i].write(&b, apart) || apart
+		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -187,44 +179,94 @@ func sortedKeys(m map[string]int64) []string {
 	return all
 }
 
-func (t *Traffic) text(b *strings.Builder, key string) {
-	heading(b, "What happened")
-	span := t.To.Sub(t.From)
-	fmt.Fprintf(b, "from    %s\nto      %s, %s\n", stamp(t.From), stamp(t.To), Duration(span))
-	if t.Units > 0 {
-		fmt.Fprintf(b, "units   %s\n", number(t.Units))
+// write writes a part, apart from the one before by a line, and reports whether there
+// is anything of it.
+func (p *part) write(b *strings.Builder, apart bool) bool {
+	if p.Head == "" && p.Big == "" && p.Say == "" && p.Items == nil && p.Table == nil && p.text == "" {
+		return false
 	}
-	b.WriteByte('\n')
-	t.plot(b)
-	b.WriteString("\nThe busiest\n")
-	for _, busy := range t.Busiest {
-		fmt.Fprintf(b, "  %-7s %9s requests, %s\n", busy.Per, number(busy.Requests), stamp(busy.At))
-	}
-	b.WriteString("\nOf all clients, so many never sent more in one ... of the clock\n")
-	fmt.Fprintf(b, "  %-7s %9s %9s %9s %9s %9s\n", "", "50%", "90%", "99%", "99.9%", "all")
-	for _, d := range t.Clocks {
-		fmt.Fprintf(b, "  %-7s %9s %9s %9s %9s %9s\n", d.Per, number(d.P50), number(d.P90), number(d.P99), number(d.P999), number(d.Max))
-	}
-	b.WriteString("\nThe least burst that would let everything of so many clients through\n")
-	fmt.Fprintf(b, "  %-7s %9s %9s %9s %9s %9s\n", "rate", "50%", "90%", "99%", "99.9%", "all")
-	for _, p := range t.Curve {
-		fmt.Fprintf(b, "  %-7s %9s %9s %9s %9s %9s\n", p.Rate, number(p.P50), number(p.P90), number(p.P99), number(p.P999), number(p.Max))
-		if last := t.Curve[len(t.Curve)-1]; p.P50 == last.P50 && p.P90 == last.P90 && p.P99 == last.P99 && p.P999 == last.P999 && p.Max == last.Max {
-			break // so it is for all that are faster
-		}
-	}
-	b.WriteString("\nThe heaviest clients, and the most of each in one\n")
-	fmt.Fprintf(b, "  %-32s %9s %6s %8s %8s %8s\n", key, "requests", "share", "second", "minute", "hour")
-	for _, h := range t.Heaviest {
-		fmt.Fprintf(b, "  %-32s %9s %6s %8s %8s %8s\n", clip(h.Key, 32), number(h.Requests), share(h.Requests, t.Requests), number(h.Second), number(h.Minute), number(h.Hour))
-	}
-	if len(t.Outliers) > 0 {
+	if apart {
 		b.WriteByte('\n')
-		wrap(b, "", fmt.Sprintf("Far from the rest: in its busiest minute, each of these sent over %d times what 99%% of the clients stay within. If that is abuse, leave it out of the choice with --ignore-key.", outlierFactor))
-		for _, h := range t.Outliers {
-			fmt.Fprintf(b, "  %-32s %9s a minute\n", clip(h.Key, 32), number(h.Minute))
+	}
+	switch {
+	case p.Code != "":
+		fmt.Fprintf(b, "%s:\n\n%s\n", p.Head, strings.TrimSuffix(p.Code, "\n"))
+		return true
+	case p.Head != "":
+		b.WriteString(p.Head + "\n")
+	}
+	if p.Big != "" {
+		b.WriteString(p.Big + "\n")
+	}
+	if p.Say != "" {
+		mark := ""
+		if p.Head != "" {
+			mark = "  "
+		}
+		wrap(b, mark, p.Say)
+	}
+	b.WriteString(p.text)
+	for _, one := range p.Items {
+		if p.Lists {
+			wrap(b, "  - ", one.What)
+			continue
+		}
+		b.WriteString(strings.TrimRight(fmt.Sprintf("  %-32s %s", clip(plainText(one.Name), 32), one.What), " ") + "\n")
+		if one.More != "" {
+			wrap(b, "      ", one.More)
 		}
 	}
+	if p.Table != nil {
+		p.Table.write(b)
+	}
+	return true
+}
+
+// write writes a table: its columns as wide as they say, what is longer on a line of
+// its own.
+func (t *table) write(b *strings.Builder) {
+	if t.Caption != "" {
+		b.WriteString(t.Caption + "\n")
+	}
+	above, below := make([]string, len(t.Columns)), make([]string, len(t.Columns))
+	for i, c := range t.Columns {
+		var two bool
+		if above[i], below[i], two = strings.Cut(c.Name, "|"); !two {
+			above[i], below[i] = "", c.Name
+		}
+	}
+	if strings.Join(above, "") != "" {
+		t.line(b, above, "")
+	}
+	t.line(b, below, "")
+	for _, r := range t.Rows {
+		t.line(b, r.Cells, r.Mark)
+	}
+}
+
+func (t *table) line(b *strings.Builder, cells []string, mark string) {
+	line := ""
+	if mark != "" {
+		mark = "  ← " + mark
+	}
+	for i, c := range t.Columns {
+		cell := plainText(cells[i])
+		if width := -c.width; c.Names() && i < len(t.Columns)-1 && utf8.RuneCountInString(cell) > width {
+			b.WriteString(clip(cell, lineWidth) + "\n")
+			cell = ""
+		}
+		if i > 0 {
+			line += "  "
+		}
+		if room := lineWidth - utf8.RuneCountInString(line) - utf8.RuneCountInString(mark); c.Names() && i == len(t.Columns)-1 && i > 0 {
+			cell = clip(cell, max(room, 1))
+		}
+		line += fmt.Sprintf("%*s", c.width, cell)
+	}
+	if mark != "" {
+		line = strings.TrimRight(line, " ") + mark
+	}
+	b.WriteString(strings.TrimRight(line, " ") + "\n")
 }
 
 func stamp(t time.Time) string { return t.Format("Mon 2 Jan 2006 15:04:05 MST") }
@@ -235,8 +277,9 @@ const plotWidth = 68
 // blocks are the heights of a cell in eighths.
 var blocks = []rune(" ▁▂▃▄▅▆▇█")
 
-// plot draws the requests over time in two rows of blocks.
-func (t *Traffic) plot(b *strings.Builder) {
+// plot draws the requests over time in rows of blocks.
+func (t *Traffic) plot() string {
+	b := &strings.Builder{}
 	cells, per := gather(t.Bars, plotWidth)
 	full := slices.Max(cells)
 	const rows = 4
@@ -257,6 +300,7 @@ func (t *Traffic) plot(b *strings.Builder) {
 	}
 	fmt.Fprintf(b, "%10s%s\n", "", strings.Repeat("─", len(cells)))
 	fmt.Fprintf(b, "%10srequests each %s from %s\n", "", Duration(int64(t.Bar)*int64(per)), t.Start.Format("2 Jan 15:04:05 MST"))
+	return b.String()
 }
 
 // gather adds neighbours up until there are at most the given number.
@@ -271,109 +315,6 @@ func gather(bars []int64, most int) (cells []int64, per int) {
 	return cells, per
 }
 
-func (r *Report) resultsText(b *strings.Builder) {
-	fmt.Fprintf(b, "%-28s %11s %7s  %9s %7s  %9s\n", "", "requests", "", "clients", "", "longest")
-	fmt.Fprintf(b, "%-28s %11s %7s  %9s %7s  %9s\n", "limit", "denied", "share", "denied", "share", "lock-out")
-	for _, res := range r.Results {
-		name := res.Limit
-		if utf8.RuneCountInString(name) > 28 {
-			wrap(b, "", name)
-			name = ""
-		}
-		fmt.Fprintf(b, "%-28s %11s %7s  %9s %7s  %9s\n", name, number(res.Denied), share(res.Denied, res.Requests),
-			number(res.ClientsDenied), share(res.ClientsDenied, res.Clients), res.LongestLockout)
-	}
-	for _, res := range r.Results {
-		res.detail(b)
-	}
-}
-
-// detail says who was denied.
-func (res *Result) detail(b *strings.Builder) {
-	if res.Denied == 0 {
-		return
-	}
-	name := res.Limit
-	fmt.Fprintf(b, "\n%s\n", name)
-	wrap(b, "  ", fmt.Sprintf("denied first: %s, %s", res.FirstDenied, res.When()))
-	if res.LongestLockout > 0 {
-		wrap(b, "  ", fmt.Sprintf("longest in which nothing passed: %s, %s", res.LockedOut, res.LongestLockout))
-	}
-	if res.UnitsDenied > 0 {
-		wrap(b, "  ", "units denied: "+number(res.UnitsDenied))
-	}
-	for _, d := range res.Top[:min(len(res.Top), 5)] {
-		d.text(b)
-	}
-}
-
-// text says the answer: the limit, whom it denies, how sure that is, and the rule.
-func (c *Choice) text(b *strings.Builder) {
-	w := &c.Would
-	fmt.Fprintf(b, "%s\n\n", c.Limit)
-	wrap(b, "", fmt.Sprintf("The tightest limit that denies at most %s is %s; with %.0f%% to grow it is this. On this log it would have denied %s of %s (%s), of %s of %s (%s).",
-		c.Target, c.Tightest, 100*c.Margin,
-		number(w.Denied), plural(w.Requests, "request"), share(w.Denied, w.Requests),
-		number(w.ClientsDenied), plural(w.Clients, "client"), share(w.ClientsDenied, w.Clients)))
-	if w.Denied > 0 {
-		b.WriteString("\nWhom it would deny\n")
-		for _, d := range w.Top {
-			d.text(b)
-		}
-		if n := w.ClientsDenied - int64(len(w.Top)); n > 0 {
-			fmt.Fprintf(b, "  and %s more\n", number(n))
-		}
-	}
-	for i, l := range c.Left {
-		if i == 0 {
-			b.WriteString("\nThose that had no say\n")
-		}
-		fate := fmt.Sprintf("%s of %s denied", number(l.Denied), plural(l.Requests, "request"))
-		if l.Exempt {
-			fate = fmt.Sprintf("exempt: all of %s pass", plural(l.Requests, "request"))
-		}
-		fmt.Fprintf(b, "  %-32s %s\n", clip(plainText(l.Key), 32), fate)
-	}
-	b.WriteString("\nWho falls off as the limit tightens\n\n")
-	c.Cliff.text(b)
-	b.WriteString("\nHow sure that is\n")
-	for _, d := range c.Doubts {
-		wrap(b, "  - ", d)
-	}
-	fmt.Fprintf(b, "\nThe rule, in shadow first:\n\n%s\nTo look again later:\n\n%s\n", c.Rule, wrapCommand(c.Check))
-}
-
-// text says what was denied to a client, and what it did.
-func (d *Denied) text(b *strings.Builder) {
-	of := ""
-	if d.Requests > 0 {
-		of = " of " + number(d.Requests)
-	}
-	fmt.Fprintf(b, "  %-32s %9s denied%s\n", clip(plainText(d.Key), 32), number(d.Denied), of)
-	if d.Evidence != nil {
-		wrap(b, "      ", d.Evidence.String())
-	}
-}
-
-// evidenceText shows the candidates.
-func (c *Choice) evidenceText(b *strings.Builder) {
-	fmt.Fprintf(b, "To deny at most %s, for each rate the least burst:\n\n", c.Target)
-	fmt.Fprintf(b, "  %-8s %9s %14s %16s\n", "rate", "burst", "most a minute", "full again after")
-	for _, k := range c.Candidates {
-		mark := ""
-		switch {
-		case k.text() == c.Tightest:
-			mark = "  ← the tightest"
-		case !k.Fits:
-			mark = "  too slow"
-		}
-		fmt.Fprintf(b, "  %-8s %9s %14s %16s%s\n", k.Rate, number(k.Burst), number(k.Minute), k.Recovers, mark)
-		if k.Burst == c.Candidates[len(c.Candidates)-1].Burst {
-			break // so it is for all that are faster
-		}
-	}
-}
-
 func (k *Candidate) text() string {
 	return limitOf(k.rate, k.Burst)
 }
@@ -381,7 +322,7 @@ func (k *Candidate) text() string {
 // wrapCommand breaks a long command behind backslashes.
 func wrapCommand(command string) string {
 	if utf8.RuneCountInString(command) <= lineWidth-4 {
-		return "    " + command
+		return command
 	}
-	return "    " + strings.ReplaceAll(command, " --", " \\\n        --")
+	return strings.ReplaceAll(command, " --", " \\\n    --")
 }

@@ -1,0 +1,277 @@
+package plan
+
+import (
+	"fmt"
+	"html/template"
+	"strings"
+)
+
+// A section is a part of a report, which the terminal and the page show alike.
+type section struct {
+	ID, Title string
+	Class     string // on the page
+	Parts     []part
+}
+
+// A part is a paragraph, a list, a table, a text to copy, or what one of both alone
+// shows, under a heading of its own or not.
+type part struct {
+	Head  string
+	Say   string
+	Big   string // the answer
+	Items []item
+	Table *table
+	Code  string
+	Lists bool          // of items: they are sentences
+	Fold  bool          // on the page, it opens when asked
+	Page  template.HTML // for the page alone: a drawing
+	text  string        // for the terminal alone
+}
+
+// An item is a client and what became of it, or a sentence.
+type item struct{ Name, What, More string }
+
+// A table has its first column for names.
+type table struct {
+	Caption string
+	Columns []column
+	Rows    []row
+}
+
+// A column has a name, in which a bar stands where the terminal begins a line, and
+// how wide it is there: a negative width is for words.
+type column struct {
+	Name  string
+	width int
+}
+
+// Names reports whether the column has words.
+func (c column) Names() bool { return c.width < 0 }
+
+// Words returns the name for the page.
+func (c column) Words() string { return strings.ReplaceAll(c.Name, "|", " ") }
+
+// A row may be marked in words.
+type row struct {
+	Cells []string
+	Mark  string
+	Class string // on the page
+}
+
+// document is what the report says, in order.
+func (r *Report) document() (all []section) {
+	tried := r.Results
+	if c := r.Choice; c != nil {
+		tried = append([]Result{c.Would}, tried...)
+		all = append(all, c.answer(), c.Cliff.section())
+	}
+	t := r.Traffic
+	if t != nil && t.Requests > 0 {
+		all = append(all, t.overTime(tried), r.byClient(), t.curves(r.Choice))
+	}
+	if len(r.Results) > 0 {
+		all = append(all, resultsSection(r.Results))
+	}
+	if r.Choice != nil {
+		all = append(all, r.Choice.chosen())
+	}
+	if t != nil && len(t.Heaviest) > 0 {
+		all = append(all, t.heaviest(r.Key))
+	}
+	return all
+}
+
+// answer says what to choose, whom that denies and what it rests on.
+func (c *Choice) answer() section {
+	w := &c.Would
+	parts := []part{{Big: c.Limit}, {Say: fmt.Sprintf("The tightest limit that denies at most %s is %s; with %.0f%% to grow it is this. On this log it would have denied %s of %s (%s), of %s of %s (%s).",
+		c.Target, c.Tightest, 100*c.Margin,
+		number(w.Denied), plural(w.Requests, "request"), share(w.Denied, w.Requests),
+		number(w.ClientsDenied), plural(w.Clients, "client"), share(w.ClientsDenied, w.Clients))}}
+	if w.Denied > 0 {
+		parts = append(parts, part{Head: "Whom it would deny", Items: w.denied()})
+	}
+	if len(c.Left) > 0 {
+		out := part{Head: "Those that had no say"}
+		for _, l := range c.Left {
+			fate := fmt.Sprintf("%s of %s denied", number(l.Denied), plural(l.Requests, "request"))
+			if l.Exempt {
+				fate = fmt.Sprintf("exempt: all of %s pass", plural(l.Requests, "request"))
+			}
+			out.Items = append(out.Items, item{Name: l.Key, What: fate})
+		}
+		parts = append(parts, out)
+	}
+	sure := part{Head: "How sure that is", Lists: true}
+	for _, d := range c.Doubts {
+		sure.Items = append(sure.Items, item{What: d})
+	}
+	return section{ID: "choice", Title: "What to choose", Class: "answer", Parts: append(parts, sure,
+		part{Head: "The rule, in shadow first", Code: c.Rule}, part{Head: "To look again later", Code: wrapCommand(c.Check)})}
+}
+
+// denied lists the clients to which most was denied, and what they did.
+func (res *Result) denied() (all []item) {
+	for _, d := range res.Top {
+		one := item{Name: d.Key, What: number(d.Denied) + " denied"}
+		if d.Requests > 0 {
+			one.What += " of " + number(d.Requests)
+		}
+		if d.Evidence != nil {
+			one.More = d.Evidence.String()
+		}
+		all = append(all, one)
+	}
+	if n := res.ClientsDenied - int64(len(res.Top)); n > 0 {
+		all = append(all, item{Name: fmt.Sprintf("and %s more", number(n))})
+	}
+	return all
+}
+
+// section shows who falls off as the limit tightens.
+func (all *Cliff) section() section {
+	s := section{ID: "cliff", Title: "Who falls off as the limit tightens"}
+	if len(all.Steps) > 1 {
+		s.Parts = append(s.Parts, part{Page: cliffChart(all) + `<ul class="key"><li class="curve-4">clients denied, by what a limit lets pass in a minute</li></ul>`})
+	}
+	t := &table{Columns: []column{{"limit", -20}, {"a minute", 9}, {"clients|denied", 7}, {"who falls here", -20}}}
+	for i := range all.Steps {
+		one := &all.Steps[i]
+		r := row{Cells: []string{one.Limit, number(one.Minute), number(one.Clients), one.Named()}}
+		switch {
+		case one.Chosen && one.Edge:
+			r.Mark, r.Class = "chosen, at the cliff", "tightest"
+		case one.Chosen:
+			r.Mark, r.Class = "chosen", "tightest"
+		case one.Edge:
+			r.Mark = "the cliff is below"
+		}
+		t.Rows = append(t.Rows, r)
+	}
+	s.Parts = append(s.Parts, part{Table: t})
+	if all.Advice != "" {
+		s.Parts = append(s.Parts, part{Say: all.Advice + "."})
+	}
+	return s
+}
+
+// overTime shows the requests over time, and of these what limits deny.
+func (t *Traffic) overTime(tried []Result) section {
+	var b strings.Builder
+	if len(tried) > 0 {
+		b.WriteString("<fieldset class=\"choice\"><legend>Shown as denied</legend>\n")
+		for i, one := range tried {
+			checked := ""
+			if i == 0 {
+				checked = " checked"
+			}
+			fmt.Fprintf(&b, "<label><input type=\"radio\" name=\"shown\" value=\"%d\"%s> %s</label>\n", i, checked, template.HTMLEscapeString(one.Limit))
+		}
+		b.WriteString("</fieldset>\n")
+	}
+	b.WriteString(string(timeChart(t, tried)) + `<ul class="key"><li class="all">requests</li>`)
+	if len(tried) > 0 {
+		b.WriteString(`<li class="denied">of these, denied</li>`)
+	}
+	b.WriteString("</ul>")
+	busiest := &table{Columns: []column{{"the busiest", -11}, {"requests", 9}, {"when", -30}}}
+	for _, one := range t.Busiest {
+		busiest.Rows = append(busiest.Rows, row{Cells: []string{one.Per, number(one.Requests), stamp(one.At)}})
+	}
+	var text strings.Builder
+	busiest.write(&text)
+	about := fmt.Sprintf("%s to %s, %s.", stamp(t.From), stamp(t.To), Duration(t.To.Sub(t.From)))
+	if t.Units > 0 {
+		about += fmt.Sprintf(" %s units.", number(t.Units))
+	}
+	return section{ID: "time", Title: "Requests over time", Parts: []part{{Say: about}, {Page: template.HTML(b.String()), text: t.plot() + "\n" + text.String()}}}
+}
+
+// byClient shows what clients send at the most, as a drawing that the script makes
+// and as a table.
+func (r *Report) byClient() section {
+	t := &table{Caption: "So many clients never sent more in one", Columns: []column{{"of the clock", -12}, {"50%", 9}, {"90%", 9}, {"99%", 9}, {"99.9%", 9}, {"all", 9}}}
+	for _, d := range r.Traffic.Clocks {
+		t.Rows = append(t.Rows, row{Cells: []string{d.Per, number(d.P50), number(d.P90), number(d.P99), number(d.P999), number(d.Max)}})
+	}
+	return section{ID: "clients", Title: "Clients by what they send", Parts: []part{{Page: spreadDrawing(r)}, {Table: t}}}
+}
+
+// curves shows the least burst at each rate.
+func (t *Traffic) curves(c *Choice) section {
+	say := "The least burst that would let everything of so many clients through, at each rate."
+	if c != nil {
+		say += fmt.Sprintf(" The dot is the tightest limit that denies at most %s.", c.Target)
+	}
+	drawn := template.HTML("<p>"+template.HTMLEscapeString(say)+"</p>") + curveChart(t.Curve, c) +
+		`<ul class="key"><li class="curve-4">all clients</li><li class="curve-3">99.9%</li><li class="curve-2">99%</li><li class="curve-1">90%</li><li class="curve-0">50%</li></ul>`
+	var b strings.Builder
+	bursts := &table{Caption: "The least burst that would let everything of so many clients through",
+		Columns: []column{{"rate", -12}, {"50%", 9}, {"90%", 9}, {"99%", 9}, {"99.9%", 9}, {"all", 9}}}
+	for i, p := range t.Curve {
+		bursts.Rows = append(bursts.Rows, row{Cells: []string{p.Rate, number(p.P50), number(p.P90), number(p.P99), number(p.P999), number(p.Max)}})
+		last := t.Curve[len(t.Curve)-1]
+		if last.Rate = t.Curve[i].Rate; p == last {
+			break // so it is for all that are faster
+		}
+	}
+	bursts.write(&b)
+	return section{ID: "curves", Title: "Rate and burst", Parts: []part{{Page: drawn, text: b.String()}}}
+}
+
+// resultsSection shows what each limit would have done.
+func resultsSection(all []Result) section {
+	t := &table{Columns: []column{{"limit", -28}, {"requests|denied", 9}, {"share", 7}, {"clients|denied", 9}, {"share", 7}, {"longest|lock-out", 9}}}
+	s := section{ID: "results", Title: "What a limit would have done", Parts: []part{{Table: t}}}
+	for i := range all {
+		r := &all[i]
+		t.Rows = append(t.Rows, row{Cells: []string{r.Limit, number(r.Denied), share(r.Denied, r.Requests), number(r.ClientsDenied), share(r.ClientsDenied, r.Clients), r.LongestLockout.String()}})
+		if r.Denied == 0 {
+			continue
+		}
+		say := fmt.Sprintf("Denied first: %s, %s.", r.FirstDenied, r.When())
+		if r.LongestLockout > 0 {
+			say += fmt.Sprintf(" Longest in which nothing passed: %s, %s.", r.LockedOut, r.LongestLockout)
+		}
+		if r.UnitsDenied > 0 {
+			say += fmt.Sprintf(" Units denied: %s.", number(r.UnitsDenied))
+		}
+		s.Parts = append(s.Parts, part{Head: r.Limit, Say: say, Items: r.denied(), Fold: true})
+	}
+	return s
+}
+
+// chosen shows among what a limit was chosen.
+func (c *Choice) chosen() section {
+	t := &table{Columns: []column{{"rate", -8}, {"burst", 9}, {"most|a minute", 9}, {"full again|after", 11}}}
+	for _, k := range c.Candidates {
+		r := row{Cells: []string{k.Rate, number(k.Burst), number(k.Minute), k.Recovers.String()}}
+		switch {
+		case k.text() == c.Tightest:
+			r.Mark, r.Class = "the tightest", "tightest"
+		case !k.Fits:
+			r.Mark, r.Class = "too slow", "slow"
+		}
+		if t.Rows = append(t.Rows, r); k.Burst == c.Candidates[len(c.Candidates)-1].Burst {
+			break // so it is for all that are faster
+		}
+	}
+	return section{ID: "candidates", Title: "How it was chosen", Parts: []part{{Say: fmt.Sprintf("To deny at most %s, for each rate the least burst:", c.Target)}, {Table: t}}}
+}
+
+// heaviest shows the clients that sent the most.
+func (t *Traffic) heaviest(key string) section {
+	all := &table{Columns: []column{{key, -32}, {"requests", 9}, {"share", 7}, {"in one|second", 7}, {"minute", 7}, {"hour", 7}}}
+	for _, h := range t.Heaviest {
+		all.Rows = append(all.Rows, row{Cells: []string{h.Key, number(h.Requests), share(h.Requests, t.Requests), number(h.Second), number(h.Minute), number(h.Hour)}})
+	}
+	s := section{ID: "heaviest", Title: "The heaviest clients", Parts: []part{{Table: all}}}
+	if len(t.Outliers) > 0 {
+		far := part{Say: fmt.Sprintf("Far from the rest: in its busiest minute, each of these sent over %d times what 99%% of the clients stay within. If that is abuse, leave it out of the choice with --ignore-key.", outlierFactor)}
+		for _, h := range t.Outliers {
+			far.Items = append(far.Items, item{Name: h.Key, What: number(h.Minute) + " a minute"})
+		}
+		s.Parts = append(s.Parts, far)
+	}
+	return s
+}
