@@ -52,7 +52,7 @@
 // Existing keys are decided as ever.
 //
 // State that replication or eviction loses is lost: run Redis with maxmemory-policy
-// noeviction or volatile-ttl.
+// noeviction.
 //
 // [Store.Mode] is for limits that must not call the server for each request: leased
 // for hot keys, synchronised now and then, or divided; see [Mode].

@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -16,7 +17,8 @@ import (
 )
 
 // A check has evictionTimeout; one that the store did not answer is repeated after
-// pauses that grow from evictionRetryMin to evictionRetryMax.
+// pauses that grow from evictionRetryMin to evictionRetryMax, and one that it did after
+// the longest.
 const (
 	evictionTimeout  = 2 * time.Second
 	evictionRetryMin = time.Second
@@ -28,6 +30,7 @@ const (
 type evictionCheck struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
+	evicted atomic.Int64 // keys, since the masters started, as of the last look
 }
 
 // end ends it at once.
@@ -39,16 +42,28 @@ func (a *evictionCheck) end() {
 }
 
 // warnOfEviction asks the store, once it is there, whether it evicts keys in use
-// when its memory is full, and says so in the log. It does not wait for that.
+// when its memory is full, and says so in the log; from then on it looks every now and
+// then whether it has. It does not wait for that.
 func (m *sharedStore) warnOfEviction(u storeURL, logger *slog.Logger) {
 	var ctx context.Context
 	ctx, m.evictionCheck.stop = context.WithCancel(context.Background())
 	m.evictionCheck.running.Go(func() {
+		known := false
 		for pause := evictionRetryMin; ; pause = min(2*pause, evictionRetryMax) {
-			findings, err := checkEviction(ctx, u)
-			if err == nil || len(findings) > 0 || isServerReply(err) {
+			findings, evicted, err := checkEviction(ctx, u)
+			if !known && (err == nil || len(findings) > 0 || isServerReply(err)) {
+				known = true
+				m.evictionCheck.evicted.Store(evicted)
 				logEviction(findings, err, u, logger)
+			}
+			if isServerReply(err) { // it may not be asked
 				return
+			}
+			if before := m.evictionCheck.evicted.Load(); err == nil {
+				m.evictionCheck.evicted.Store(evicted)
+				if pause = evictionRetryMax; evicted > before {
+					logger.Warn("the store has evicted keys: those that were in use start afresh; set maxmemory-policy noeviction, or give it more memory", "store", u.String(), "keys", evicted-before)
+				}
 			}
 			select {
 			case <-time.After(pause):
@@ -82,17 +97,17 @@ func isServerReply(err error) bool {
 }
 
 // checkEviction asks once, on a connection of its own.
-func checkEviction(ctx context.Context, u storeURL) ([]storecheck.Finding, error) {
+func checkEviction(ctx context.Context, u storeURL) ([]storecheck.Finding, int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, evictionTimeout)
 	defer cancel()
 	o, err := u.options()
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	closeWithContext(ctx, &o)
 	client, err := rueidis.NewClient(o)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer client.Close()
 	return storecheck.Evicting(ctx, client)

@@ -25,7 +25,7 @@ func (s *serving) lined(text string) (n int) {
 // forget keys in use, and none for others, or where it may not be asked.
 func TestServeEviction(t *testing.T) {
 	file := writeFile(t, t.TempDir()+"/stint.yaml", sharedRules)
-	const warning, fits = "level=WARN", "maxmemory-policy %s evicts keys in use: whose they are starts afresh; set maxmemory-policy noeviction, or volatile-ttl with room to spare"
+	const warning, fits = "level=WARN", "maxmemory-policy %s evicts keys in use: whose they are starts afresh; set maxmemory-policy noeviction"
 	for _, one := range []struct {
 		policy string
 		more   []string
@@ -33,7 +33,7 @@ func TestServeEviction(t *testing.T) {
 	}{
 		{"allkeys-lru", nil, true},
 		{"volatile-random", nil, true},
-		{"volatile-ttl", nil, false},
+		{"volatile-ttl", nil, true},
 		{"noeviction", nil, false},
 		{"allkeys-lru", []string{"--maxmemory", "0"}, false},
 		{"allkeys-lru", []string{"--user", "default", "on", "nopass", "~*", "+@all", "-info"}, false},
@@ -56,6 +56,29 @@ func TestServeEviction(t *testing.T) {
 				t.Errorf("%d warnings, want %d:\n%s", n, want, s.said.String())
 			}
 		})
+	}
+}
+
+// TestServeEvicted has the server evict while it is in use.
+func TestServeEvicted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	t.Parallel()
+	redis := startRedis(t, "", "--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru")
+	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", sharedRules), "--http", "127.0.0.1:0", "--store", "redis://"+redis.address, "--nodes", "1")
+	if s.lined("evicts keys in use") == 0 {
+		s.waitFor("evicts keys in use")
+	}
+	if n := s.metric("stint_store_evicted_keys_total"); n != "0" {
+		t.Errorf("%s keys are evicted at the start", n)
+	}
+	if answer, err := redis.command(`EVAL "for i=1,5000 do redis.call('SET', 'other'..i, string.rep('x', 1024)) end return 'done'" 0`); err != nil || strings.HasPrefix(answer, "-") {
+		t.Fatalf("%s %v", answer, err)
+	}
+	s.waitFor("has evicted keys")
+	if n := s.metric("stint_store_evicted_keys_total"); n == "0" {
+		t.Error("the metric says that none are evicted")
 	}
 }
 

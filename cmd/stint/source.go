@@ -223,7 +223,7 @@ func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) (err 
 		shared.count(func(n int) error { return source.Policy().SetNodes(n) }, nodesFile, logger)
 		shared.warnOfEviction(u, logger)
 		s.observer.WatchShared(func() observe.Shared {
-			now := observe.Shared{Nodes: shared.nodes(), Counted: shared.knowsNodes(), Store: shared.Stats()}
+			now := observe.Shared{Nodes: shared.nodes(), Counted: shared.knowsNodes(), Evicted: shared.evictionCheck.evicted.Load(), Store: shared.Stats()}
 			now.Owing, now.Posted, now.Forgiven = source.Policy().Debts()
 			return now
 		})

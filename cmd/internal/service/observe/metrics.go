@@ -174,6 +174,8 @@ type Shared struct {
 	Nodes int
 	// Counted reports whether the operator or a count of now says so.
 	Counted bool
+	// Evicted is how many keys its masters have evicted, as far as that is known.
+	Evicted int64
 	// Store is the statistics of the store.
 	Store redisstore.Stats
 	// Owing is how many keys owe the store something because they passed while
@@ -193,6 +195,8 @@ func (c collection) shared(s Shared) {
 	}
 	c.gauge("stint_store_nodes_counted", counted,
 		"1 if this process was told how many share the store, or has counted them since it started; 0 while it assumes what it last knew, or that it is alone.")
+	c.counter("stint_store_evicted_keys_total", float64(s.Evicted),
+		"Keys that the store's masters have evicted since they started, as of the last look within a minute: whose they were starts afresh.")
 	c.gauge("stint_store_breakers_open", float64(s.Store.Open),
 		"Breakers that keep calls from servers which do not answer, or refuse the login.")
 	c.gauge("stint_store_held_keys", float64(s.Store.Held),

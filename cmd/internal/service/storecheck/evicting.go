@@ -11,13 +11,15 @@ import (
 )
 
 // evicting says what is unwise about the policy of a master, and whether
-// anything is. Keys that limits are kept in have a TTL, so that policies on
-// volatile keys are about them too; volatile-ttl takes those first that are
-// nearest to being as if never seen.
+// anything is. Keys that limits are kept in expire within seconds or minutes, so
+// that policies on volatile keys are about them, and volatile-ttl takes them first.
 func (n *Node) evicting() (Finding, bool) {
-	const better = "set maxmemory-policy noeviction, or volatile-ttl with room to spare"
+	better := "set maxmemory-policy noeviction; where that cannot be, allkeys-lfu or allkeys-lru lose the fewest"
+	if n.Policy == "allkeys-lfu" || n.Policy == "allkeys-lru" {
+		better = "set maxmemory-policy noeviction, or give it so much memory that it never evicts"
+	}
 	switch {
-	case n.Policy == "" || n.Policy == "noeviction" || n.Policy == "volatile-ttl":
+	case n.Policy == "" || n.Policy == "noeviction":
 		return Finding{}, false
 	case n.MaxMemory == 0:
 		return Finding{fmt.Sprintf("maxmemory-policy %s has no effect yet; with a maxmemory it evicts keys in use", n.Policy), better}, true
@@ -27,8 +29,9 @@ func (n *Node) evicting() (Finding, bool) {
 
 // Evicting asks the servers behind a client, by INFO, whether they evict keys in
 // use when their memory is full, and returns a finding for each policy of theirs
-// that does. The error is of those that did not answer, or may not be asked.
-func Evicting(ctx context.Context, client rueidis.Client) ([]Finding, error) {
+// that does, and how many keys they have evicted since they started. The error is of
+// those that did not answer, or may not be asked.
+func Evicting(ctx context.Context, client rueidis.Client) (findings []Finding, evicted int64, err error) {
 	var failed []error
 	found := make(map[string]Finding)
 	for address, node := range client.Nodes() {
@@ -37,13 +40,16 @@ func Evicting(ctx context.Context, client rueidis.Client) ([]Finding, error) {
 			failed = append(failed, fmt.Errorf("%s: %w", address, err))
 			continue
 		}
-		if f, unwise := n.evicting(); unwise && n.MaxMemory > 0 && n.Role != "replica" {
+		if n.Role == "replica" {
+			continue
+		}
+		evicted += max(n.Evicted, 0)
+		if f, unwise := n.evicting(); unwise && n.MaxMemory > 0 {
 			found[n.Policy] = f
 		}
 	}
-	var findings []Finding
 	for _, policy := range slices.Sorted(maps.Keys(found)) {
 		findings = append(findings, found[policy])
 	}
-	return findings, errors.Join(failed...)
+	return findings, evicted, errors.Join(failed...)
 }
