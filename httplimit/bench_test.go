@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/memstore"
 )
 
 // sink is a ResponseWriter that costs nothing, with headers that are there
@@ -27,6 +29,7 @@ func benchmark(b *testing.B, h http.Handler, peers []string, headers ...string) 
 	rs := make([]*http.Request, len(peers))
 	for i, peer := range peers {
 		rs[i] = request(peer, headers...)
+		rs[i].URL.Path = "/service199/items"
 	}
 	w := &sink{make(http.Header)}
 	for _, r := range rs {
@@ -69,6 +72,40 @@ func BenchmarkGuard(b *testing.B) {
 	b.Run("denied", func(b *testing.B) { benchmark(b, h, v4) })
 	refund := guard(b, limiter(b, nil, "1000000/s"), httplimit.Options{Refund: func(int) bool { return false }, RefundWithin: 1e6})(plain)
 	b.Run("refundable", func(b *testing.B) { benchmark(b, refund, v4) })
+}
+
+// BenchmarkRules is the guard by rules beside the plain one: by one rule for all
+// requests, by one for a path, and by the last of 200 for paths and methods.
+func BenchmarkRules(b *testing.B) {
+	const limit = `"key": ["ip"], "limits": ["1000000/s"]}`
+	many := make([]string, 200)
+	for i := range many {
+		many[i] = fmt.Sprintf(`{"name": "rule%d", "match": {"method": ["GET", "POST"], "path": "/service%d/**"}, `, i, i) + limit
+	}
+	all := []string{`{"name": "all", ` + limit}
+	one := []string{`{"name": "one", "match": {"path": "/service199/**"}, ` + limit}
+	peers := make([]string, 1000)
+	for i := range peers {
+		peers[i] = fmt.Sprintf("192.0.%d.%d:1234", i/250, i%250)
+	}
+	for _, dialect := range []httplimit.Dialect{httplimit.Draft11, httplimit.NoFields} {
+		o := httplimit.Options{Dialect: dialect}
+		fields := fmt.Sprintf("fields=%t/", dialect != httplimit.NoFields)
+		b.Run(fields+"plain", func(b *testing.B) {
+			benchmark(b, guard(b, limiter(b, nil, "1000000/s"), o)(plain), peers)
+		})
+		for _, c := range []struct {
+			name  string
+			rules []string
+		}{{"one", all}, {"one for a path", one}, {"200", many}} {
+			p := policyOf(b, memstore.New(memstore.Options{}), `{"rules": [`+strings.Join(c.rules, ",")+`]}`)
+			g, err := httplimit.NewPolicy(p, httplimit.ClientIP{}, o)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Run(fields+c.name, func(b *testing.B) { benchmark(b, g(plain), peers) })
+		}
+	}
 }
 
 // TestAllocations holds the hot path to what it may allocate.

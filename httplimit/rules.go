@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/match"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -99,16 +101,11 @@ func (g *policyGuard) decide(p *policy.Policy, c *call, cost int64) (id stint.Re
 	if err := g.plain.Check(p.Rules(), c.request.Header, c.request.URL.RawQuery); err != nil {
 		return "", 0, err
 	}
-	if strings.ContainsFunc(c.request.Method, func(c rune) bool { return c > 0x7f || !isTokenByte(byte(c)) }) {
+	if !isToken(c.request.Method) {
 		return "", 0, &policy.RequestError{Attribute: "method", Reason: "no word of letters, digits and hyphens"}
 	}
-	switch path := sentPath(c.request.URL); {
-	case !c.redirects:
-		if err := g.plain.CheckPath(p.Rules(), path); err != nil {
-			return "", 0, err
-		}
-	case hasBlank(path):
-		return "", 0, &policy.RequestError{Attribute: "path", Reason: blankReason}
+	if err := g.readPath(p, c); err != nil {
+		return "", 0, err
 	}
 	var began time.Time
 	if g.o.OnDecision != nil {
@@ -125,6 +122,34 @@ func (g *policyGuard) decide(p *policy.Policy, c *call, cost int64) (id stint.Re
 		c.took = time.Since(began) - waited
 	}
 	return id, waited, err
+}
+
+// readPath reads the path of a request as it was sent, and returns an error for one
+// that rules cannot decide about.
+func (g *policyGuard) readPath(p *policy.Policy, c *call) error {
+	u := c.request.URL
+	if u.RawPath == "" && u.Opaque == "" && match.PlainPath(u.Path) {
+		c.path = u.Path
+		return nil
+	}
+	c.path = sentPath(u)
+	switch {
+	case !c.redirects:
+		return g.plain.CheckPath(p.Rules(), c.path)
+	case hasBlank(c.path):
+		return &policy.RequestError{Attribute: "path", Reason: blankReason}
+	}
+	return nil
+}
+
+// isToken reports whether a method is a word of HTTP, or empty.
+func isToken(method string) bool {
+	for i := range len(method) {
+		if c := method[i]; c > 0x7f || !isTokenByte(c) {
+			return false
+		}
+	}
+	return true
 }
 
 // waits reports whether requests wait in a queue.
@@ -200,14 +225,15 @@ type call struct {
 	redirects bool // the handler does, where the path is not clean
 	result    policy.Result
 	took      time.Duration
-	ip        string
-	hasIP     bool
+	path      string // as it was sent
+	addr      netip.Addr
+	ip        string // its text
 	ipKnown   bool
 	query     url.Values
 }
 
 func (c *call) release() {
-	c.request, c.ip, c.ipKnown, c.query = nil, "", false, nil
+	c.request, c.path, c.ip, c.ipKnown, c.query = nil, "", "", false, nil
 	c.guard.calls.Put(c)
 }
 
@@ -220,9 +246,10 @@ func (c *call) Attribute(name string) (string, bool) {
 	case "host", "header.host":
 		return r.Host, r.Host != ""
 	case "path":
-		return sentPath(r.URL), true
+		return c.path, true
 	case "ip":
-		return c.address()
+		_, text, ok := c.Addr()
+		return text, ok
 	}
 	kind, rest, _ := strings.Cut(name, ".")
 	switch kind {
@@ -269,18 +296,17 @@ func sentPath(u *url.URL) string {
 	return u.EscapedPath()
 }
 
-// address returns the text of the client's address.
-func (c *call) address() (string, bool) {
+// Addr returns the client's address and its text.
+func (c *call) Addr() (addr netip.Addr, text string, ok bool) {
 	if !c.ipKnown {
 		c.ipKnown = true
-		addr, ok := c.guard.client.Addr(c.request)
-		if c.hasIP = ok; ok {
-			if c.ip, ok = peerText(c.request.RemoteAddr, addr); !ok {
-				c.ip = addr.String()
-			}
+		if c.addr, ok = c.guard.client.Addr(c.request); !ok {
+			c.addr = netip.Addr{}
+		} else if c.ip, ok = peerText(c.request.RemoteAddr, c.addr); !ok {
+			c.ip = c.addr.String()
 		}
 	}
-	return c.ip, c.hasIP
+	return c.addr, c.ip, c.addr.IsValid()
 }
 
 // header returns the name of a header as [http.Header] keeps it. Names come

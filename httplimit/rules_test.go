@@ -209,18 +209,6 @@ func TestPolicyFailure(t *testing.T) {
 
 func failingPolicy(err error) stint.Store { return failing{memstore.New(memstore.Options{}), err} }
 
-func BenchmarkPolicy(b *testing.B) {
-	for name, dialect := range dialectNames {
-		g, err := httplimit.NewPolicy(policyOf(b, memstore.New(memstore.Options{}),
-			`{"rules": [{"name": "a", "match": {"path": "/**"}, "key": ["ip"], "limits": ["1000000/s"]}]}`),
-			httplimit.ClientIP{}, httplimit.Options{Dialect: dialect})
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.Run("fields="+name, func(b *testing.B) { benchmark(b, g(plain), []string{"192.0.2.7:1", "192.0.2.8:1"}) })
-	}
-}
-
 // TestPolicyQueueLeaves lets a client give up: those behind it move up, by one
 // place each, and the place at the end is free.
 func TestPolicyQueueLeaves(t *testing.T) {

@@ -19,6 +19,10 @@ import (
 // and any other name that rules use, such as jwt.sub. A value is asked for
 // only when a rule needs it, maybe more than once, and must stay the same
 // meanwhile.
+//
+// Attributes that have read the client's address already may have a method Addr as
+// well, which returns it, unmapped and without a zone, and the text of ip: then it is
+// not read again.
 type Attributes interface {
 	// Attribute returns the value, and false if the request has none.
 	Attribute(name string) (value string, ok bool)

@@ -39,19 +39,19 @@ func (p *Policy) BindCallerLimits(name string, limits ...stint.Limit) (*CallerLi
 
 // addTo adds the limits to a result.
 func (g *CallerLimits) addTo(q *Request, r *Result) {
-	h := ruleMatch{rule: g.rule, plan: g.plan, key: q.Key, weight: 1, cost: q.Cost, first: len(r.Rules)}
+	r.matches = append(r.matches, ruleMatch{rule: g.rule, plan: g.plan, key: q.Key, weight: 1, cost: q.Cost, first: len(r.Rules)})
+	h := &r.matches[len(r.matches)-1]
 	if len(h.key) > plainKey || h.key != "" && h.key[0] == hashMark {
 		h.key = r.policy.hashed(h.key)
 	}
-	h.plan = r.oneForm(&h)
+	h.plan = r.oneForm(h)
 	for _, l := range h.plan.ruleLimits {
-		e := RuleResult{RuleLimit: l, Cost: q.Cost, Remaining: -1, match: len(r.matches)}
+		e := RuleResult{RuleLimit: l, Cost: q.Cost, Remaining: -1, match: len(r.matches) - 1}
 		if l.Action != "" {
 			e.Denied, e.Remaining, e.RetryAfter = true, 0, stint.Never
 			r.blocked = h.first
 		}
 		r.Rules = append(r.Rules, e)
 	}
-	r.matches = append(r.matches, h)
 	r.Matched = true
 }

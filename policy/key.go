@@ -118,6 +118,7 @@ func (r *rule) keyValue(q *match.Request, a match.Attribute) (string, bool) {
 			prefix, _ := addr.Prefix(bits)
 			return prefix.Addr().String(), true
 		}
+		return q.AddrText(), true
 	}
 	v, ok := q.Value(a)
 	return v, ok && v != ""

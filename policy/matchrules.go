@@ -54,10 +54,14 @@ func (p *Policy) match(attrs Attributes, cost int64, r *Result) error {
 
 // begin makes r ready for a request.
 func (p *Policy) begin(r *Result, cost int64) {
-	*r = Result{Tightest: -1, Rules: r.Rules[:0], Answers: r.Answers[:0], resultBuffer: resultBuffer{
-		policy: p, matches: r.matches[:0], found: r.found[:0], others: r.others, layers: r.layers[:0],
-		answers: r.answers, cost: cost, buf: r.buf, parts: r.parts[:0], blocked: -1,
-	}}
+	// Field by field: a literal would be made elsewhere and copied, a pointer at a time.
+	r.Decision = stint.Decision{}
+	r.Matched, r.ShadowDenied, r.several = false, false, false
+	r.Tightest, r.blocked = -1, -1
+	r.StoreError = nil
+	r.Rules, r.Answers = r.Rules[:0], r.Answers[:0]
+	r.policy, r.cost = p, cost
+	r.matches, r.layers, r.parts = r.matches[:0], r.layers[:0], r.parts[:0]
 }
 
 // matchMore adds the rules that hold for a request to r.
@@ -72,10 +76,16 @@ func (p *Policy) matchMore(attrs Attributes, cost int64, r *Result) error {
 	if err := p.rules.ready(&q); err != nil {
 		return err
 	}
-	r.found = p.rules.index.Find(&q, r.found[:0])
-	for _, i := range r.found {
+	index, last := p.rules.index, int32(-1)
+	r.found = index.Find(&q, r.found[:0])
+	for _, found := range r.found {
+		i, holds := index.Holds(found, &q)
+		if !holds || i == last { // which holds by another of its conditions, too
+			continue
+		}
+		last = i
 		one := p.rules.rules[i]
-		if one.match != nil && !match.AnyOf(one.match, &q) || one.unless != nil && match.AnyOf(one.unless, &q) {
+		if one.unless != nil && match.AnyOf(one.unless, &q) {
 			continue
 		}
 		ends, err := p.addRule(r, &q, one, cost)
@@ -106,7 +116,9 @@ func (r *Rules) ready(q *match.Request) error {
 // addRule adds a rule that matches to the result, and reports whether it ends the
 // matching.
 func (p *Policy) addRule(r *Result, q *match.Request, one *rule, cost int64) (ends bool, err error) {
-	h := ruleMatch{rule: one, first: len(r.Rules)}
+	// The match is made where it stays, and taken away again if it is none.
+	r.matches = append(r.matches, ruleMatch{rule: one, first: len(r.Rules)})
+	h := &r.matches[len(r.matches)-1]
 	h.plan, r.others = one.planFor(q, r.others, p.customers)
 	customers := p.customers.any() && one.limited()
 	if h.plan.id >= 0 || customers {
@@ -117,9 +129,10 @@ func (p *Policy) addRule(r *Result, q *match.Request, one *rule, cost int64) (en
 			h.plan = own
 		}
 	}
-	h.plan = r.oneForm(&h)
+	h.plan = r.oneForm(h)
 	if h.plan.id >= 0 {
 		if h.missing && one.missing == missingSkip {
+			r.matches = r.matches[:len(r.matches)-1]
 			return false, nil
 		}
 		if h.weight, err = one.costOf(q); err != nil {
@@ -136,13 +149,12 @@ func (p *Policy) addRule(r *Result, q *match.Request, one *rule, cost int64) (en
 		limits = []*RuleLimit{one.missingLimit}
 	}
 	for _, l := range limits {
-		e := RuleResult{RuleLimit: l, Cost: h.cost, Remaining: -1, Missing: h.missing, match: len(r.matches)}
+		r.Rules = append(r.Rules, RuleResult{RuleLimit: l, Cost: h.cost, Remaining: -1, Missing: h.missing, match: len(r.matches) - 1})
 		if denies {
+			e := &r.Rules[len(r.Rules)-1]
 			e.Denied, e.Remaining, e.RetryAfter = true, 0, stint.Never
 		}
-		r.Rules = append(r.Rules, e)
 	}
-	r.matches = append(r.matches, h)
 	if one.shadow {
 		r.ShadowDenied = r.ShadowDenied || denies
 		return false, nil
@@ -159,7 +171,7 @@ func (p *Policy) addRule(r *Result, q *match.Request, one *rule, cost int64) (en
 // by one form of the rule's limits.
 func (r *Result) oneForm(h *ruleMatch) *plan {
 	if r.several && h.plan.id >= 0 {
-		for i := range r.matches {
+		for i := range len(r.matches) - 1 {
 			if g := &r.matches[i]; g.plan.id >= 0 && g.plan.rule == h.plan.rule && g.key == h.key {
 				return g.plan
 			}
@@ -178,8 +190,8 @@ func (r *rule) planFor(q *match.Request, others []int32, c *customers) (*plan, [
 	if len(r.overrides) > 0 {
 		others = r.overrideIndex.Find(q, others[:0])
 		for _, i := range others {
-			if o := &r.overrides[i]; o.when.Miss(q) == nil {
-				return o.plan, others
+			if k, ok := r.overrideIndex.Holds(i, q); ok {
+				return r.overrides[k].plan, others
 			}
 		}
 	}

@@ -10,13 +10,22 @@ import (
 // trying them all. Each is filed under the one of its conditions that is shared
 // with the fewest others; what cannot be filed is always tried.
 //
-// It finds at least those that hold; the caller tries them in full.
+// It finds at least those that hold, and [Index.Holds] tries what is left of one: its
+// conditions but the one that it was found by, where the place says all of that.
 type Index struct {
+	filed  []filed
 	always []int32
 	paths  *trie
 	nets   map[netip.Prefix][]int32
 	bits   [2][]int // lengths in nets, of IPv4 and IPv6
 	values []valueIndex
+}
+
+// A filed conjunction is what is left to try when it has been found, and what it
+// is for.
+type filed struct {
+	rest Conjunction
+	item int32
 }
 
 // A valueIndex files by the value of one Attribute: the whole, its beginning or
@@ -42,6 +51,7 @@ type anchor struct {
 	text string
 	net  netip.Prefix
 	path []segment
+	all  bool // what is found here holds: nothing of the value is left to try
 }
 
 // id identifies an anchor.
@@ -65,18 +75,18 @@ func (c *Condition) anchors() []anchor {
 	}
 	if c.nets != nil {
 		for p := range c.nets.nets {
-			all = append(all, anchor{Attribute: c.Attribute, how: 'n', net: p})
+			all = append(all, anchor{Attribute: c.Attribute, how: 'n', net: p, all: true})
 		}
 	}
 	for v := range c.exact() {
-		all = append(all, anchor{Attribute: c.Attribute, how: '=', text: v})
+		all = append(all, anchor{Attribute: c.Attribute, how: '=', text: v, all: true})
 	}
 	for _, g := range c.globs {
 		switch last := g[len(g)-1]; {
 		case len(last) > len(g[0]):
-			all = append(all, anchor{Attribute: c.Attribute, how: '$', text: last})
+			all = append(all, anchor{Attribute: c.Attribute, how: '$', text: last, all: len(g) == 2 && g[0] == ""})
 		case g[0] != "":
-			all = append(all, anchor{Attribute: c.Attribute, how: '^', text: g[0]})
+			all = append(all, anchor{Attribute: c.Attribute, how: '^', text: g[0], all: len(g) == 2 && last == ""})
 		default:
 			return nil
 		}
@@ -86,13 +96,13 @@ func (c *Condition) anchors() []anchor {
 
 // anchor returns the place of a pattern in the trie.
 func (p *pathPattern) anchor() anchor {
-	a := anchor{Attribute: Attribute{"path", Path}, how: '|'}
-	for _, s := range p.segments {
+	a := anchor{Attribute: Attribute{"path", Path}, how: '|', all: true}
+	for i, s := range p.segments {
 		switch {
 		case s.any:
 			a.text += "/*"
 		case s.deep || !s.glob.literal():
-			a.how = '/'
+			a.how, a.all = '/', s.deep && i == len(p.segments)-1
 			return a
 		default:
 			a.text += "/" + s.glob[0]
@@ -102,9 +112,9 @@ func (p *pathPattern) anchor() anchor {
 	return a
 }
 
-// NewIndex files conjunctions; item says what Find returns for each.
+// NewIndex files conjunctions; item says what each is for.
 func NewIndex(all []Conjunction, item []int32) *Index {
-	x := &Index{}
+	x := &Index{filed: make([]filed, len(all))}
 	shared := make(map[anchorID]int)
 	places := make([][][]anchor, len(all))
 	for i, conj := range all {
@@ -124,8 +134,8 @@ func NewIndex(all []Conjunction, item []int32) *Index {
 			runtime.Gosched()
 		}
 		var best []anchor
-		least := -1
-		for _, as := range places[i] {
+		least, at := -1, -1
+		for k, as := range places[i] {
 			if len(as) == 0 {
 				continue
 			}
@@ -134,54 +144,58 @@ func NewIndex(all []Conjunction, item []int32) *Index {
 				crowd = max(crowd, shared[as[j].id()])
 			}
 			if least < 0 || crowd < least {
-				best, least = as, crowd
+				best, least, at = as, crowd, k
 			}
 		}
 		if best == nil {
-			x.always = append(x.always, item[i])
+			x.always = append(x.always, int32(i))
+		}
+		x.filed[i] = filed{all[i], item[i]}
+		if best != nil && !slices.ContainsFunc(best, func(a anchor) bool { return !a.all }) {
+			x.filed[i].rest = slices.Concat(all[i][:at], all[i][at+1:])
 		}
 		for j := range best {
-			x.file(&best[j], item[i])
+			x.file(&best[j], int32(i))
 		}
 	}
 	return x
 }
 
-func (x *Index) file(a *anchor, item int32) {
+func (x *Index) file(a *anchor, i int32) {
 	switch a.how {
 	case 'n':
 		if x.nets == nil {
 			x.nets = make(map[netip.Prefix][]int32)
 		}
-		x.nets[a.net] = append(x.nets[a.net], item)
+		x.nets[a.net] = append(x.nets[a.net], i)
 		x.bits[family(a.net.Addr())] = insertSorted(x.bits[family(a.net.Addr())], a.net.Bits())
 		return
 	case '|', '/':
-		x.filePath(a, item)
+		x.filePath(a, i)
 		return
 	}
-	i := slices.IndexFunc(x.values, func(v valueIndex) bool { return v.Name == a.Name })
-	if i < 0 {
-		i = len(x.values)
+	at := slices.IndexFunc(x.values, func(v valueIndex) bool { return v.Name == a.Name })
+	if at < 0 {
+		at = len(x.values)
 		x.values = append(x.values, valueIndex{
 			Attribute: a.Attribute,
 			exact:     make(map[string][]int32), prefix: make(map[string][]int32), suffix: make(map[string][]int32),
 		})
 	}
-	v := &x.values[i]
+	v := &x.values[at]
 	switch a.how {
 	case '=':
-		v.exact[a.text] = append(v.exact[a.text], item)
+		v.exact[a.text] = append(v.exact[a.text], i)
 	case '^':
-		v.prefix[a.text] = append(v.prefix[a.text], item)
+		v.prefix[a.text] = append(v.prefix[a.text], i)
 		v.prefixLengths = insertSorted(v.prefixLengths, len(a.text))
 	case '$':
-		v.suffix[a.text] = append(v.suffix[a.text], item)
+		v.suffix[a.text] = append(v.suffix[a.text], i)
 		v.suffixLength = insertSorted(v.suffixLength, len(a.text))
 	}
 }
 
-func (x *Index) filePath(a *anchor, item int32) {
+func (x *Index) filePath(a *anchor, i int32) {
 	if x.paths == nil {
 		x.paths = &trie{}
 	}
@@ -205,13 +219,19 @@ func (x *Index) filePath(a *anchor, item int32) {
 		t = next
 	}
 	if a.how == '|' {
-		t.end = append(t.end, item)
+		t.end = append(t.end, i)
 	} else {
-		t.here = append(t.here, item)
+		t.here = append(t.here, i)
 	}
 }
 
-// Find appends what may hold, in order, each once.
+// Holds reports whether a conjunction that Find has found holds, and what it is for.
+func (x *Index) Holds(i int32, q *Request) (item int32, ok bool) {
+	f := &x.filed[i]
+	return f.item, f.rest.Miss(q) == nil
+}
+
+// Find appends the indexes of what may hold, in order, each once.
 func (x *Index) Find(q *Request, found []int32) []int32 {
 	start := len(found)
 	found = append(found, x.always...)

@@ -59,6 +59,12 @@ type Attributes interface {
 	Attribute(name string) (value string, ok bool)
 }
 
+// Addressed are Attributes that have read the address of ip already: unmapped and
+// without a zone, with the text that the attribute has.
+type Addressed interface {
+	Addr() (addr netip.Addr, text string, ok bool)
+}
+
 // A Request is attributes on their way through the rules; what must be brought
 // to one form is, once. Make it ready with Clean. It belongs to one goroutine.
 type Request struct {
@@ -133,20 +139,28 @@ func (q *Request) Value(a Attribute) (string, bool) {
 		v, ok := q.Attrs.Attribute(a.Name)
 		return credentials(v), ok
 	}
-	addr, ok := q.Addr()
-	if ok && addr.Is4() && len(q.ipRaw) <= len("255.255.255.255") {
-		return q.ipRaw, true // there is but one way to write it
-	}
-	if !ok {
+	if _, ok := q.Addr(); !ok {
 		return "", false
 	}
-	return addr.String(), true
+	return q.AddrText(), true
+}
+
+// AddrText returns the text of Addr, which is there.
+func (q *Request) AddrText() string {
+	if q.ip.Is4() && len(q.ipRaw) <= len("255.255.255.255") {
+		return q.ipRaw // there is but one way to write it
+	}
+	return q.ip.String()
 }
 
 // Addr returns the client's address, without the port that may follow it.
 func (q *Request) Addr() (netip.Addr, bool) {
 	if !q.ipKnown {
 		q.ipKnown = true
+		if known, ok := q.Attrs.(Addressed); ok {
+			q.ip, q.ipRaw, _ = known.Addr()
+			return q.ip, q.ip.IsValid()
+		}
 		q.ipRaw, _ = q.Attrs.Attribute("ip")
 		if addr, err := netip.ParseAddr(q.ipRaw); err == nil {
 			if q.ip = addr.WithZone("").Unmap(); q.ip != addr {
@@ -162,6 +176,32 @@ func (q *Request) Addr() (netip.Addr, bool) {
 
 const maxPath = 8192 // bytes; servers refuse longer request lines
 
+// plainBytes are those that a path is sent with and that mean the same to everybody.
+var plainBytes = func() (plain [256]bool) {
+	for _, c := range "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_~./" {
+		plain[c] = true
+	}
+	return plain
+}()
+
+// PlainPath reports whether a path, decoded or as it was sent, is clean as it stands:
+// no byte of it is ever encoded, and it has no empty segments and none that begin with
+// a dot. So most paths are looked at once.
+func PlainPath(path string) bool {
+	if path == "" || path[0] != '/' || len(path) > maxPath {
+		return false
+	}
+	before := byte('a')
+	for i := range len(path) {
+		c := path[i]
+		if !plainBytes[c] || before == '/' && (c == '/' || c == '.') {
+			return false
+		}
+		before = c
+	}
+	return before != '/'
+}
+
 // CleanPath returns the path that rules are matched against: decoded once,
 // without empty and dot segments and without a slash at the end; what follows ?
 // is cut off. A reason is returned for a path that servers read in
@@ -169,6 +209,9 @@ const maxPath = 8192 // bytes; servers refuse longer request lines
 // semicolon, control characters, dot segments that appear by decoding, what is
 // not UTF-8. docs/RULES.md has the table.
 func CleanPath(raw string) (clean, reason string) {
+	if PlainPath(raw) {
+		return raw, ""
+	}
 	if i := strings.IndexByte(raw, '?'); i >= 0 {
 		raw = raw[:i]
 	}
