@@ -144,6 +144,9 @@ func (g *policyGuard) readPath(p *policy.Policy, c *call) error {
 
 // isToken reports whether a method is a word of HTTP, or empty.
 func isToken(method string) bool {
+	if method == http.MethodGet || method == http.MethodPost {
+		return true
+	}
 	for i := range len(method) {
 		if c := method[i]; c > 0x7f || !isTokenByte(c) {
 			return false
