@@ -22,7 +22,7 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
 )
 
-const document = "rules:\n  - name: api\n    key: [header.x-api-key]\n    limits: [5/m]\n" +
+const document = "rules:\n  - name: api\n    key: [account]\n    limits: [5/m]\n" +
 	"  - name: plans\n    key: [ip]\n    tiers: {by: jwt.org, default: free, plans: {free: 5/m, pro: 50/m}}\n"
 
 // serve returns a server of the API on a database of its own with one revision,
@@ -92,7 +92,7 @@ var requests = []struct {
 	{"GET", "/v1/override", "rule=api&key=a", "", "", "operator"},
 	{"GET", "/v1/overrides", "rule=api&n=1", "", "", "operator"},
 	{"DELETE", "/v1/override", "rule=api&key=a&reason=r", "", "", "operator"},
-	{"PUT", "/v1/block", "rule=api&attribute=header.x-api-key%3Da%0f", "", `{"for": "10m"}`, "operator"},
+	{"PUT", "/v1/block", "rule=api&attribute=account%3Da%0f", "", `{"for": "10m"}`, "operator"},
 	{"DELETE", "/v1/block", "rule=api&key=a%0f", "", "", "operator"},
 	{"PUT", "/v1/plan", "attribute=jwt.org&value=a%0f", "", `{"plan": "pro", "reason": "r"}`, "operator"},
 	{"GET", "/v1/plan", "attribute=jwt.org&value=a%0f", "", "", "operator"},
@@ -269,7 +269,7 @@ func TestRefused(t *testing.T) {
 		{"GET", "/v1/rules/history?n=1001", "", "", 422, "1000"},
 		{"GET", "/v1/overrides?after=!", "", "", 422, "next"},
 		{"PUT", "/v1/override?rule=nope&key=a", "", `{"limits": ["5/m"]}`, 422, "no rule"},
-		{"PUT", "/v1/override?rule=api", "", `{"limits": ["5/m"]}`, 422, "header.x-api-key"},
+		{"PUT", "/v1/override?rule=api", "", `{"limits": ["5/m"]}`, 422, "account"},
 		{"PUT", "/v1/override?rule=api&key=a", "", `{"limits": ["five"]}`, 422, "whole number"},
 		{"PUT", "/v1/override?rule=api&key=a", "", `{"limits": ["5/m"], "block": true}`, 422, "one of these"},
 		{"PUT", "/v1/override?rule=api&key=a", "", `{}`, 422, "one of these"},

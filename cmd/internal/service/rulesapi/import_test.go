@@ -25,7 +25,7 @@ func importing(t *testing.T) *rulesapi.Editor {
 	}
 	t.Cleanup(func() { db.Close() })
 	d := rulesapi.New(db, rules.Decode, nil)
-	doc := "rules: [{name: api, key: [header.x-api-key], limits: [5/m]}, {name: login, key: [ip, path], limits: [5/m]}]\n"
+	doc := "rules: [{name: api, key: [account], limits: [5/m]}, {name: login, key: [ip, path], limits: [5/m]}]\n"
 	if _, err := d.Publish(t.Context(), 0, rulesdb.Revision{Name: "stint.yaml", Document: []byte(doc)}); err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestImportRefuses(t *testing.T) {
 		good + `{"rule":"api","key":"b"}`:                             "override 2: an override has limits",
 		good + `{"rule":"api","key":"b","limits":["9/s"],"for":"1h"}`: `override 2: json: unknown field "for"`,
 		good + good: "override 2: its customer is that of override 1",
-		good + `{"rule":"api","key":"header.x-api-key=\"a\"","block":true}`: "override 2: its customer is that of override 1",
+		good + `{"rule":"api","key":"account=\"a\"","block":true}`: "override 2: its customer is that of override 1",
 		good + `{"rule":"login","key":"192.0.2.7","block":true}`:            "override 2: key: the key of rule login is made of ip, path",
 		`[` + good:                   "override 2: unexpected EOF",
 		`[` + good + `,`:             "override 2: ",
