@@ -60,9 +60,15 @@ func (r *Reader) File(name string) ([]Directive, error) {
 	if d := dumpOf(string(text)); d != nil {
 		return d.directives()
 	}
+	if object.Match(text) {
+		return nil, fmt.Errorf("%s: an object of Kubernetes, no configuration of nginx: annotations of its Ingress are not converted", name)
+	}
 	r.dir = filepath.Dir(name)
 	return r.block(&lexer{file: name, line: 1, text: string(text)}, 0)
 }
+
+// object begins what Kubernetes reads.
+var object = regexp.MustCompile(`(?m)^apiVersion: `)
 
 // block reads directives up to the end of a block, or of the file.
 func (r *Reader) block(l *lexer, deep int) (all []Directive, err error) {

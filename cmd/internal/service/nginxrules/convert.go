@@ -82,5 +82,17 @@ func (c *converter) http(d *Directive) error {
 	for _, s := range servers {
 		c.places(s)
 	}
+	c.ports(servers)
 	return nil
+}
+
+// ports notes servers of different ports whose limits differ, which rules take for one.
+func (c *converter) ports(all []*server) {
+	for i, s := range all {
+		for _, o := range all[:i] {
+			if s.fallback && o.fallback && uses(s.root) && uses(o.root) && !slices.Equal(s.root.uses, o.root.uses) {
+				c.note(s.at, "rules do not see the port: the limits of this server hold for requests to that at %s too, and the other way about", o.at.where())
+			}
+		}
+	}
 }

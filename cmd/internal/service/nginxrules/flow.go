@@ -110,11 +110,30 @@ func (s *step) outcomes(there []outcome) (all []outcome) {
 
 // settle is what becomes of requests that a location keeps.
 func (c *converter) settle(l *location, deep int) []outcome {
-	if len(l.uses) > 0 {
-		l.reached = true
-		return []outcome{{uses: l.uses, at: l.at}}
+	if len(l.uses) == 0 {
+		return c.content(l, deep)
 	}
-	return c.content(l, deep)
+	l.reached = true
+	all := []outcome{{uses: l.uses, at: l.at}}
+	if !c.partial(l.uses) {
+		return all
+	}
+	for _, o := range c.content(l, deep) { // as nginx counts what it has not counted before
+		for _, u := range o.uses {
+			if !slices.Contains(all[0].uses, u) {
+				all[0].uses = append(slices.Clone(all[0].uses), u)
+				c.note(l.at, "requests that have no key for the limits of %s go on to the zone %s: here all of it does", l.text(), u.zone)
+			}
+		}
+	}
+	return all
+}
+
+// partial reports whether there are requests that none of some limits counts.
+func (c *converter) partial(uses []use) bool {
+	return !slices.ContainsFunc(uses, func(u use) bool {
+		return slices.ContainsFunc(c.zones[u.zone].variants, func(v variant) bool { return v.when == nil && v.unless == nil && !v.alone })
+	})
 }
 
 // each are the conditions of a step, one list for each way in which it comes about.
@@ -149,6 +168,11 @@ func same(all []outcome, uses []use) bool {
 func (c *converter) content(l *location, deep int) []outcome {
 	for i := range l.at.Block {
 		d := &l.at.Block[i]
+		if d.Name == "auth_request" && len(d.Args) == 1 && d.Args[0] != "off" {
+			if there := c.follow(l, d.Args[0], deep); limits(there) {
+				return there
+			}
+		}
 		if d.Name != "try_files" || len(d.Args) < 2 || strings.HasPrefix(d.Args[len(d.Args)-1], "=") {
 			continue
 		}
@@ -163,10 +187,9 @@ func (c *converter) content(l *location, deep int) []outcome {
 			continue
 		}
 		there := c.follow(l, p.to, deep)
-		missing := slices.Contains(p.codes, "404") || slices.Contains(p.codes, "403")
 		switch {
 		case !limits(there):
-		case l.static && missing && !l.isExpr():
+		case l.static && !l.isExpr():
 			c.note(p.at, "error_page leads to the limits of %s: here they hold for all of %s. nginx does not count files that are there: give the rule an unless for these", p.to, l.text())
 			return there
 		default:

@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 var comparison = regexp.MustCompile(`^\$\{?([A-Za-z0-9_]+)\}?(?:\s+(=|!=|~\*?|!~\*?)\s*(.*))?$`)
@@ -50,13 +52,16 @@ func sound(when []cond) bool {
 	return !slices.ContainsFunc(when, func(c cond) bool {
 		return slices.ContainsFunc(c.values, func(v string) bool {
 			switch c.attribute {
-			case "host", "method":
+			default:
+				return !utf8.ValidString(v) || strings.ContainsFunc(v, unicode.IsControl)
+			case "host":
 				return !plainValue.MatchString(v)
+			case "method":
+				return strings.ContainsFunc(v, func(r rune) bool { return r != '-' && r != '*' && (r < 'A' || r > 'Z') }) || v == ""
 			case "ip":
 				p, err := prefixOf(v)
 				return err != nil || p.Addr().Is4In6()
 			}
-			return false
 		})
 	})
 }

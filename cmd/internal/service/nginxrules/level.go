@@ -12,6 +12,7 @@ type level struct {
 	index  []string
 	errors []errorPage
 	static bool // what answers is files
+	denied bool // nobody may have it
 	passed bool // errors of what answers otherwise are looked at
 }
 
@@ -54,6 +55,10 @@ func (c *converter) level(block []Directive, outer level) (level, error) {
 			now.index = d.Args
 		case d.Name == "error_page" && len(d.Args) > 1:
 			pages = append(pages, errorPage{d.Args[:len(d.Args)-1], d.Args[len(d.Args)-1], d})
+		case d.Name == "deny" && len(d.Args) == 1 && d.Args[0] == "all":
+			now.denied = true
+		case d.Name == "allow":
+			now.denied = false
 		case strings.HasSuffix(d.Name, "_intercept_errors") && len(d.Args) == 1:
 			now.passed = d.Args[0] == "on"
 		case strings.HasSuffix(d.Name, "_pass"), d.Name == "empty_gif", d.Name == "stub_status", strings.HasPrefix(d.Name, "content_by_"):
@@ -75,12 +80,19 @@ func (c *converter) level(block []Directive, outer level) (level, error) {
 	return now, nil
 }
 
-// own are the statuses that nginx itself gives to what it passes on.
-var own = []string{"413", "500", "502", "503", "504"}
-
-// meets reports whether requests of a level may come to an error page.
+// meets reports whether requests of a level come to an error page by themselves: where
+// no file is, where no answer comes from behind, or where answers are looked at.
 func (l *level) meets(p *errorPage) bool {
-	return l.static || l.passed || slices.ContainsFunc(own, func(code string) bool { return slices.Contains(p.codes, code) })
+	codes := []string{"413", "500", "502", "503", "504"}
+	switch {
+	case l.denied:
+		codes = []string{"403"}
+	case l.static:
+		codes = []string{"403", "404"}
+	case l.passed:
+		return true
+	}
+	return slices.ContainsFunc(codes, func(code string) bool { return slices.Contains(p.codes, code) })
 }
 
 // page returns where a status leads, "" for nowhere.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -348,6 +349,55 @@ func TestErrors(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 300 {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
+	}
+}
+
+// Whatever becomes of a configuration when words of it change places with those of
+// others, what is made of it are rules.
+func TestMutated(t *testing.T) {
+	files, err := filepath.Glob("testdata/beside/*.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seeds, words []string
+	for _, file := range files {
+		for _, s := range sides(t, file) {
+			seeds, words = append(seeds, s.conf), append(words, strings.Fields(s.conf)...)
+		}
+	}
+	random, good := rand.New(rand.NewPCG(1, 2)), 0
+	for range 3000 {
+		all := strings.Fields(seeds[random.IntN(len(seeds))])
+		for range 1 + random.IntN(4) {
+			i, word := random.IntN(len(all)), words[random.IntN(len(words))]
+			switch random.IntN(3) {
+			case 0:
+				all[i] = word
+			case 1:
+				all = slices.Insert(all, i, word)
+			case 2:
+				b := []byte(all[i])
+				b[random.IntN(len(b))] = "\"'\\*{}()[]$~^|?+.;/ab\x00\xff\n%"[random.IntN(25)]
+				all[i] = string(b)
+			}
+		}
+		text := "http {" + strings.Join(all, " ") + "\n}"
+		r := nginxrules.Reader{Read: func(string) ([]byte, error) { return []byte(text), nil }}
+		read, err := r.File("nginx.conf")
+		if err != nil {
+			continue
+		}
+		file, _, err := nginxrules.Convert(read)
+		if err != nil {
+			continue
+		}
+		good++
+		if _, err := rules.Decode("stint.yaml", file); err != nil {
+			t.Errorf("%v in\n%s\nof\n%s", err, file, text)
+		}
+	}
+	if good < 500 {
+		t.Errorf("%d configurations: too few to say anything", good)
 	}
 }
 

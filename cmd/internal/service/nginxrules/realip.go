@@ -1,9 +1,13 @@
 package nginxrules
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 )
+
+// plainHeader is the name of a header that rules take.
+var plainHeader = regexp.MustCompile(`^[A-Za-z0-9-]+$`)
 
 // A realIP says whose word nginx takes for the address of a client.
 type realIP struct {
@@ -36,8 +40,8 @@ func (c *converter) realIP(block []Directive, outer realIP) realIP {
 			}
 		case "real_ip_header":
 			now.header = d.Args[0]
-			if now.header == "proxy_protocol" {
-				c.lose(d, "real_ip_header proxy_protocol is NOT KEPT: stint reads addresses in headers, so that all clients of a proxy count as one")
+			if now.header == "proxy_protocol" || !plainHeader.MatchString(now.header) {
+				c.lose(d, "real_ip_header %s is NOT KEPT: stint reads addresses in headers, so that all clients of a proxy count as one", now.header)
 				now.header = ""
 			}
 		case "real_ip_recursive":

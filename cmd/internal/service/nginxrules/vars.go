@@ -161,8 +161,11 @@ func (c *converter) constant(d *Directive, text string) (found string) {
 // mapOf returns the cases of a map of one variable of the request.
 func mapOf(d *Directive, source string) (all []choice, err error) {
 	m := variable.FindStringSubmatch(source)
-	attribute := attributeOf(m[1])
-	if m[0] != source || attribute == "" {
+	attribute := ""
+	if m != nil && m[0] == source {
+		attribute = attributeOf(m[1])
+	}
+	if attribute == "" {
 		return nil, fmt.Errorf("%s: map of %s", d.where(), source)
 	}
 	fallback := ""
@@ -193,6 +196,11 @@ func mapOf(d *Directive, source string) (all []choice, err error) {
 		}
 	}
 	all = append(all, append(exprs, choice{text: fallback})...)
+	for _, one := range all {
+		if !sound(one.when) {
+			return nil, fmt.Errorf("%s: map with %q", d.where(), one.when[0].values)
+		}
+	}
 	for _, one := range all { // HEAD is not GET to nginx
 		if len(one.when) > 0 && takesHead(one.when) && !slices.ContainsFunc(all, func(o choice) bool { return len(o.when) > 0 && slices.Contains(o.when[0].values, "HEAD") }) {
 			return append([]choice{{[]cond{{attribute: "method", values: []string{"HEAD"}}}, fallback}}, all...), nil

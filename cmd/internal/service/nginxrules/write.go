@@ -38,23 +38,27 @@ func (c *converter) write() []byte {
 // rule writes one variant of a rule.
 func (c *converter) rule(b *bytes.Buffer, names map[string]int, r *rule, v *variant) {
 	match := matches(r.in, v)
-	if len(match) == 0 { // none of the places has such requests
-		return
-	}
-	name := unnamed.ReplaceAllString(r.zone, "-")
-	if names[name]++; names[name] > 1 {
-		name = fmt.Sprintf("%s-%d", name, names[name])
-	}
-	fmt.Fprintf(b, "  - name: %s\n", quoted(name))
-	if !slices.Contains(match, "{}") {
-		conditions(b, "match", match)
-	}
 	var unless []string
 	for i := range r.out {
 		unless = append(unless, r.out[i].text(nil))
 	}
 	for _, u := range v.unless {
 		unless = append(unless, textOf(u))
+	}
+	if len(match) == 0 || slices.Contains(unless, "{}") { // none of the places has such requests
+		return
+	}
+	const most = 56 // of 64, for a number behind it
+	name := unnamed.ReplaceAllString(r.zone, "-")
+	if name = name[:min(len(name), most)]; name[0] == '-' {
+		name = "_" + name[1:]
+	}
+	if names[name]++; names[name] > 1 {
+		name = fmt.Sprintf("%s-%d", name, names[name])
+	}
+	fmt.Fprintf(b, "  - name: %s\n", quoted(name))
+	if !slices.Contains(match, "{}") {
+		conditions(b, "match", match)
 	}
 	conditions(b, "unless", unless)
 	fmt.Fprintf(b, "    key: [%s]\n", strings.Join(v.key, ", "))

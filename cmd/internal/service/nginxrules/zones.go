@@ -108,7 +108,7 @@ func (z *zone) add(v variant) {
 			continue
 		}
 		if a, b := &o.when[0][0], v.when[0][0]; a.attribute == b.attribute && a.values != nil && b.values != nil {
-			a.values = append(slices.Clone(a.values), b.values...)
+			o.when = [][]cond{{{attribute: a.attribute, values: append(slices.Clone(a.values), b.values...)}}}
 			return
 		}
 	}
