@@ -36,7 +36,7 @@ type planCmd struct {
 	TrustedProxies []string `sep:"," placeholder:"RANGE" group:"What counts" help:"Proxies whose X-Forwarded-For gives the client's address, as in rules. With --rules, the file lists them."`
 	ClientIPHeader string   `name:"client-ip-header" placeholder:"HEADER" group:"What counts" help:"The header in which these proxies send the client's address, as in rules."`
 
-	Format string            `placeholder:"PATTERN" group:"How to read" help:"How lines are written, as nginx's log_format or Apache's LogFormat has it: '$remote_addr - $user [$time_local]', '%h %t', or a JSON object with such names. The default is to recognise it."`
+	Format string            `placeholder:"PATTERN" group:"How to read" help:"How lines are written, as nginx's log_format or Apache's LogFormat has it: '$remote_addr - $user [$time_local]', '%h %t'. The default is to recognise it."`
 	Field  map[string]string `mapsep:"none" placeholder:"NAME=FIELD" group:"How to read" help:"The field of JSON or a table that has an attribute: time=ts, ip=client.address."`
 	TZ     string            `name:"tz" placeholder:"ZONE" group:"How to read" help:"The zone of times without one, and of the report: Europe/Paris. The default is UTC."`
 

@@ -68,12 +68,9 @@ func stated(lines [][]byte, o *Options) (Format, error) {
 	if err != nil {
 		return Format{}, err
 	}
-	f := Format{Name: "as stated", parser: p.parser, o: o, Fields: []string{}, placed: p.fields == nil}
+	f := Format{Name: "as stated", parser: p.parser, o: o, Fields: []string{}, placed: true}
 	for _, n := range p.pieces {
 		f.Fields = append(f.Fields, n.name)
-	}
-	if p.fields != nil {
-		f.Fields = fieldsOf(lines)
 	}
 	if f.fits(lines) {
 		return f, nil

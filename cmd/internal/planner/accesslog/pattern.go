@@ -2,7 +2,6 @@ package accesslog
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -13,8 +12,7 @@ import (
 // A Pattern is how lines are written, as a server's configuration has it.
 type Pattern struct {
 	pieces []named
-	tail   string            // behind the last piece
-	fields map[string]string // of JSON lines: where attributes stand
+	tail   string // behind the last piece
 }
 
 // A named piece of a pattern is a field, in lower case, behind a literal text.
@@ -23,11 +21,10 @@ type named struct{ before, name string }
 // mostPieces bounds a pattern.
 const mostPieces = 200
 
-// ParsePattern reads a pattern in one of three notations:
+// ParsePattern reads a pattern in one of two notations:
 //
 //	$remote_addr - $remote_user [$time_local] "$request" $status     nginx
 //	%h %l %u %t \"%r\" %>s %b \"%{Referer}i\"                        Apache
-//	{"when": "$time_iso8601", "who": {"addr": "$remote_addr"}}       JSON lines
 //
 // A field is named by its variable, and is then found as the field of that name
 // in JSON would be: $remote_addr is the ip, $http_x_api_key the header
@@ -41,8 +38,6 @@ func ParsePattern(text string) (*Pattern, error) {
 	p := &Pattern{}
 	var err error
 	switch {
-	case strings.HasPrefix(text, "{"):
-		err = p.object(text)
 	case strings.Contains(text, "$"):
 		err = p.nginx(text)
 	case strings.Contains(text, "%"):
@@ -61,9 +56,6 @@ func ParsePattern(text string) (*Pattern, error) {
 
 // timed reports whether a time is among the fields.
 func (p *Pattern) timed() bool {
-	if p.fields != nil {
-		return p.fields["time"] != ""
-	}
 	return slices.ContainsFunc(p.pieces, func(n named) bool { return slices.Contains(names["time"], n.name) && n.name != "date" })
 }
 
@@ -160,39 +152,6 @@ func apacheField(letter, argument, before string) (name, text string, err error)
 	return "", "", fmt.Errorf("%%%s is no directive of Apache's LogFormat that is known", letter)
 }
 
-// object reads the pattern of JSON lines.
-func (p *Pattern) object(text string) error {
-	bare := regexp.MustCompile(`(:\s*)(\$\w+)`)
-	var tree map[string]any
-	if err := json.Unmarshal([]byte(bare.ReplaceAllString(text, `$1"$2"`)), &tree); err != nil {
-		return fmt.Errorf("no JSON object: %w", err)
-	}
-	p.fields = make(map[string]string)
-	return p.walk("", tree)
-}
-
-func (p *Pattern) walk(path string, tree map[string]any) error {
-	for field, value := range tree {
-		where := strings.TrimPrefix(path+"."+field, ".")
-		switch v := value.(type) {
-		case map[string]any:
-			if err := p.walk(where, v); err != nil {
-				return err
-			}
-		case string:
-			m := variable.FindStringSubmatch(v)
-			if m == nil {
-				continue
-			}
-			if m[0] != v {
-				return fmt.Errorf("%s: want one $name alone, not %q", where, v)
-			}
-			p.fields[attributeOf(strings.ToLower(m[1]+m[2]))] = where
-		}
-	}
-	return nil
-}
-
 // attributeOf returns the attribute that a variable holds.
 func attributeOf(variable string) string {
 	for attribute, all := range names {
@@ -218,16 +177,6 @@ func (p *Pattern) attributes() (all []string) {
 
 // parser returns a parser of lines in the pattern.
 func (p *Pattern) parser(o *Options) Parser {
-	if p.fields != nil {
-		inner := *o
-		inner.Fields = make(map[string]string)
-		for _, fields := range []map[string]string{p.fields, o.Fields} {
-			for attribute, field := range fields {
-				inner.Fields[attribute] = field
-			}
-		}
-		return newObject(&inner)
-	}
 	t := &texts{calendar: newCalendar(o), tail: []byte(p.tail), method: o.slot("method"), path: o.slot("path"), host: o.slot("host")}
 	for i, n := range p.pieces {
 		t.pieces = append(t.pieces, piece{before: []byte(n.before), slot: -1})

@@ -108,14 +108,10 @@ func (r *reading) run(ctx context.Context) error {
 	if n := len(r.events); n > 0 {
 		r.first, r.last = r.events[0].at, r.events[n-1].at
 	}
-	err := ctx.Err()
-	if err == nil && len(r.inputs) > 1 {
-		err = r.overlap(ctx)
+	if err := ctx.Err(); err != nil {
+		return err
 	}
-	if err == nil && r.late > int64(lateLine) {
-		err = r.repeat(ctx)
-	}
-	return err
+	return r.copies(ctx)
 }
 
 // piped reports whether there are pipes that have not ended by themselves.

@@ -23,17 +23,8 @@ func TraceOf(ctx context.Context, o Options, client string, most int) (*Trace, e
 	if len(o.Key) == 0 {
 		o.Key = []string{"ip"}
 	}
-	from := o.sources(ctx)
-	defer closeAll(from)
-	q, err := newExtraction(&o, nil)
+	r, err := readAll(ctx, &o, nil)
 	if err != nil {
-		return nil, err
-	}
-	r, err := newReading(ctx, &o, q, from)
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(r.run(ctx), r.judge()); err != nil {
 		return nil, err
 	}
 	t, wanted := &Trace{}, make([]bool, r.clients.len())
@@ -46,10 +37,48 @@ func TraceOf(ctx context.Context, o Options, client string, most int) (*Trace, e
 		}
 		if t.Requests++; len(t.Times) < most {
 			t.Times = append(t.Times, e.at)
-			if q.cost >= 0 {
+			if r.extraction.cost >= 0 {
 				t.Costs = append(t.Costs, e.cost)
 			}
 		}
 	}
 	return t, nil
+}
+
+// Requests gives every request of the logs, in order of time, with the values of
+// attributes, nil for one that a line has not. The values are valid during the call.
+// What the options say of keys, limits and choices is not looked at.
+func Requests(ctx context.Context, o Options, attributes []string, each func(at int64, values [][]byte) error) error {
+	r, err := readAll(ctx, &o, attributes)
+	if err != nil {
+		return err
+	}
+	values := make([][]byte, len(attributes))
+	for _, e := range r.events {
+		for i, part := range r.extraction.parts(r.clients.key(e.id)) {
+			if values[i] = nil; part != "" {
+				values[i] = []byte(part)
+			}
+		}
+		if err := each(e.at, values); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readAll reads logs for those who look at their requests alone; in whole form, each
+// has all of the attributes as its key.
+func readAll(ctx context.Context, o *Options, whole []string) (*reading, error) {
+	from := o.sources(ctx)
+	defer closeAll(from)
+	q, err := newExtraction(o, whole)
+	if err != nil {
+		return nil, err
+	}
+	r, err := newReading(ctx, o, q, from)
+	if err != nil {
+		return nil, err
+	}
+	return r, errors.Join(r.run(ctx), r.judge())
 }

@@ -9,22 +9,38 @@ import (
 	"github.com/stint-dev/stint/cmd/internal/planner/accesslog"
 )
 
-// repeat finds a log whose beginning stands in it again, as where a log was joined
-// with a copy of itself, and notes it. Only what had to be sorted is looked at: in
-// any other log no time comes again.
-func (r *reading) repeat(ctx context.Context) error {
-	for _, in := range r.inputs {
-		again, err := in.again(ctx, groups(in.head))
-		if err != nil {
-			return err
-		}
-		if again {
-			r.repeated = in.about.Name
-			return nil
+// copies finds logs whose beginning stands in another, as that of a copy does which
+// was made later, or in the same again, as where a log was joined with a copy of
+// itself, and notes them. It costs another reading: only logs of the same time are
+// looked at, and of one itself only where lines go back.
+func (r *reading) copies(ctx context.Context) error {
+	for _, a := range r.inputs {
+		for _, b := range r.inputs {
+			least := 1
+			switch {
+			case a == b && r.late <= int64(lateLine), a != b && (b.first < a.first || b.first > a.latest || bytes.Equal(a.head, b.head)):
+				continue
+			case a == b:
+				least = 2
+			}
+			held, err := a.holds(ctx, groups(b.head), least)
+			switch {
+			case err != nil:
+				return err
+			case held && a == b:
+				r.repeated = a.about.Name
+				return nil
+			case held:
+				r.overlaps = [2]string{b.about.Name, a.about.Name}
+				return nil
+			}
 		}
 	}
 	return nil
 }
+
+// shortLine is how long a line must be to be found by.
+const shortLine = 20
 
 // A group is some lines that follow one another: groupLines, groupApart from one
 // group to the next.
@@ -57,9 +73,9 @@ func groups(head []byte) (all [][]byte) {
 	return all
 }
 
-// again reports whether all groups but one stand in the log more than once: that
-// one may be where two blocks meet.
-func (in *input) again(ctx context.Context, groups [][]byte) (bool, error) {
+// holds reports whether all groups but one stand in the log, so many times at least:
+// that one may be where two blocks meet.
+func (in *input) holds(ctx context.Context, groups [][]byte, least int) (bool, error) {
 	if len(groups) < mostGroups {
 		return false, nil
 	}
@@ -73,13 +89,13 @@ func (in *input) again(ctx context.Context, groups [][]byte) (bool, error) {
 		if block, err = file.Next(block); err != nil {
 			break
 		}
-		several := 0
+		enough := 0
 		for i, text := range groups {
-			if found[i] += bytes.Count(block, text); found[i] > 1 {
-				several++
+			if found[i] += bytes.Count(block, text); found[i] >= least {
+				enough++
 			}
 		}
-		if several >= mostGroups-1 {
+		if enough >= mostGroups-1 {
 			return true, nil
 		}
 	}
