@@ -374,9 +374,9 @@ func (d *access) operate() func(token string) bool {
 	return func(token string) bool { return d.operators.Has(token) }
 }
 
-// watchTokens reads the files of tokens again when they change, until ctx is
+// watch reads the files of tokens and of TLS again when they change, until ctx is
 // done.
-func (d *access) watchTokens(ctx context.Context, background *sync.WaitGroup, logger *slog.Logger) {
+func (d *access) watch(ctx context.Context, background *sync.WaitGroup, logger *slog.Logger) {
 	for flag, tokens := range map[string]*server.Tokens{"--token-file": d.clients, "--operator-token-file": d.operators} {
 		if tokens != nil {
 			background.Go(func() {
@@ -385,6 +385,21 @@ func (d *access) watchTokens(ctx context.Context, background *sync.WaitGroup, lo
 				})
 			})
 		}
+	}
+	if d.certificate != nil {
+		background.Go(func() { d.certificate.Watch(ctx, d.noteCertificate(logger)) })
+	}
+}
+
+// noteCertificate says whether a certificate that was read again is in use.
+func (d *access) noteCertificate(logger *slog.Logger) func(error) {
+	const what = "--tls-cert, --tls-key"
+	return func(err error) {
+		if err != nil {
+			logger.Error("not read again, stays as it was", "what", what, "error", err)
+			return
+		}
+		logger.Info("read again", "what", what, "valid_until", d.certificate.Until())
 	}
 }
 
@@ -402,6 +417,6 @@ func (d *access) reload(logger *slog.Logger) {
 		note("--operator-token-file", d.operators.Reload())
 	}
 	if d.certificate != nil {
-		note("--tls-cert, --tls-key", d.certificate.Reload())
+		d.noteCertificate(logger)(d.certificate.Reload())
 	}
 }

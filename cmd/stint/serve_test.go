@@ -374,7 +374,8 @@ func TestServeUnix(t *testing.T) {
 	}
 }
 
-// TestServeTLS serves https, and shows another certificate after SIGHUP.
+// TestServeTLS serves https, and shows another certificate after SIGHUP, or when its
+// files have changed; the log says so.
 func TestServeTLS(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := dir+"/cert.pem", dir+"/key.pem"
@@ -400,21 +401,30 @@ func TestServeTLS(t *testing.T) {
 		_ = conn.Close()
 		t.Error("TLS 1.1 is spoken")
 	}
-	second := trust(2)
-	s.signal(syscall.SIGHUP)
-	for { // the signal is on its way
-		conn, err := tls.Dial("tcp", s.address, second)
-		if err == nil {
-			_ = conn.Close()
-			break
-		}
-		if t.Context().Err() != nil {
-			t.Fatal(err)
+	shows := func(trusted *tls.Config) {
+		t.Helper()
+		for { // it is noticed in a while
+			conn, err := tls.Dial("tcp", s.address, trusted)
+			if err == nil {
+				_ = conn.Close()
+				break
+			}
+			if t.Context().Err() != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Millisecond)
 		}
 	}
+	second := trust(2)
+	s.signal(syscall.SIGHUP)
+	shows(second)
+	shows(trust(3)) // without a signal
 	s.want("/v1/check", "", 200, `"remaining":0`) // over the connection of before
 	s.client.CloseIdleConnections()
 	s.stop("allowed=2 denied=0 failed=0")
+	if n := strings.Count(s.said.String(), `msg="read again" what="--tls-cert, --tls-key" valid_until=`); n < 2 {
+		t.Errorf("the log says %d times that the certificate was read again", n)
+	}
 }
 
 // writeCertificate writes a certificate for 127.0.0.1 that signs itself.

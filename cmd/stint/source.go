@@ -449,15 +449,15 @@ func (l *limitFlags) sources(name string, c *sourceFlags, logger *slog.Logger) (
 }
 
 // follow reads the rules again when their file changes, and on SIGHUP the
-// rules, the tokens and the certificate, until ctx is done. Tokens are read again
-// when their files change, too. What cannot be read stays as it was.
+// rules, the tokens and the certificate, until ctx is done. Tokens and the certificate
+// are read again when their files change, too. What cannot be read stays as it was.
 func (s *sources) follow(ctx context.Context, d *access, background *sync.WaitGroup, logger *slog.Logger) {
 	background.Go(func() {
 		if err := s.source.Watch(ctx); err != nil {
 			logger.Error("the rules file is not watched: SIGHUP reads it again", "error", err)
 		}
 	})
-	d.watchTokens(ctx, background, logger)
+	d.watch(ctx, background, logger)
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP) // before a signal can arrive: it would end the process
 	background.Go(func() {
