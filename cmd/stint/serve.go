@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -57,7 +58,7 @@ func (c *serveCmd) Run(e *env) error {
 	defer stop()
 	defer setGCHeadroom()()
 	if c.Demo && c.Rules == "" {
-		return c.demo(ctx, e, c.HTTP)
+		return c.demo(ctx, e, c.HTTP, cmp.Or(c.Admin, demoAdmin))
 	}
 	if err := c.check(); err != nil {
 		return err

@@ -418,7 +418,7 @@ func TestServeTLS(t *testing.T) {
 	second := trust(2)
 	s.signal(syscall.SIGHUP)
 	shows(second)
-	shows(trust(3)) // without a signal
+	shows(trust(3))                               // without a signal
 	s.want("/v1/check", "", 200, `"remaining":0`) // over the connection of before
 	s.client.CloseIdleConnections()
 	s.stop("allowed=2 denied=0 failed=0")
