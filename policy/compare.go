@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/match"
 )
 
@@ -17,7 +18,7 @@ type Change struct {
 	What string
 	// Fresh reports whether keys of the rule start as if never seen: all, where
 	// its name is new; where its key is another, those of a text that the rule
-	// has not counted before.
+	// has not counted before; under a limit that starts unused, all under that.
 	Fresh bool
 }
 
@@ -29,14 +30,16 @@ func (c Change) String() string { return fmt.Sprintf("rule %s: %s", c.Rule, c.Wh
 // start afresh. No value that conditions compare with is in it.
 func (r *Rules) Compare(old *Rules) []Change {
 	var all []Change
-	formers, before := r.formers(old), old.names()
-	runtime.Gosched() // requests are decided meanwhile
+	before := make(map[string]*rule, len(old.rules))
+	for _, was := range old.rules {
+		before[was.name] = was
+	}
 	for i, one := range r.rules {
-		if i%64 == 63 {
+		if i%64 == 63 { // requests are decided meanwhile
 			runtime.Gosched()
 		}
 		if was := before[one.name]; was != nil {
-			all = append(all, one.compare(was, formers)...)
+			all = append(all, one.compare(was)...)
 			if r.foldPath != old.foldPath && one.reads("path") {
 				all = append(all, Change{Rule: one.name, What: fmt.Sprintf("ignore_path_case becomes %t", r.foldPath)})
 			}
@@ -53,7 +56,7 @@ func (r *Rules) Compare(old *Rules) []Change {
 	return all
 }
 
-func (r *rule) compare(old *rule, formers map[*plan]*plan) []Change {
+func (r *rule) compare(old *rule) []Change {
 	var all []Change
 	say := func(fresh bool, format string, args ...any) {
 		all = append(all, Change{r.name, fmt.Sprintf(format, args...), fresh})
@@ -61,24 +64,7 @@ func (r *rule) compare(old *rule, formers map[*plan]*plan) []Change {
 	if a, b := old.keyText(), r.keyText(); a != b {
 		say(true, "the key was %s and becomes %s: other keys start afresh", a, b)
 	}
-	stays := make(map[*plan]bool)
-	for _, p := range r.allPlans() {
-		if was := formers[p]; was != nil {
-			stays[was] = true
-			p.compare(was, func(format string, args ...any) { say(false, format, args...) })
-			continue
-		}
-		for _, l := range p.limits {
-			say(false, "limit %v is new%s", l, p.place())
-		}
-	}
-	for _, was := range old.allPlans() {
-		for _, l := range was.limits {
-			if !stays[was] {
-				say(false, "limit %v is gone%s", l, was.place())
-			}
-		}
-	}
+	r.compareLimits(old, say)
 	were, are := old.actions(), r.actions()
 	for what, n := range are {
 		if d := n - were[what]; d > 0 {
@@ -100,24 +86,58 @@ func (r *rule) compare(old *rule, formers map[*plan]*plan) []Change {
 	return all
 }
 
-// compare describes what becomes of the limits of a plan.
-func (p *plan) compare(old *plan, say func(format string, args ...any)) {
-	from, stays := parts(p.limits, old.limits), make(map[int]bool)
-	for i, l := range p.limits {
-		switch j := from[i]; {
-		case j < 0:
-			say("limit %v is new%s", l, p.place())
-		default:
-			if stays[j] = true; l.WithName("") != old.limits[j].WithName("") {
-				say("limit %v becomes %v%s", old.limits[j], l, p.place())
+// A heldLimit is the identity of a limit, and whose of the rule it is.
+type heldLimit struct{ id, place string }
+
+// held returns the limits of all plans of a rule.
+func (r *rule) held() map[heldLimit][]stint.Limit {
+	all := make(map[heldLimit][]stint.Limit)
+	for _, p := range r.allPlans() {
+		for _, l := range p.limits {
+			as := heldLimit{l.ID(), p.place()}
+			all[as] = append(all[as], l)
+		}
+	}
+	return all
+}
+
+// compareLimits describes what becomes of limits, by their identity. State belongs to the
+// rule and the identity: a limit whose identity no plan of the rule had starts unused.
+func (r *rule) compareLimits(old *rule, say func(fresh bool, format string, args ...any)) {
+	were, are, known := old.held(), r.held(), make(map[string]bool)
+	for as := range were {
+		known[as.id] = true
+	}
+	for as, limits := range are {
+		had, has := setOf(were[as]), setOf(limits)
+		gone := slices.DeleteFunc(were[as], func(l stint.Limit) bool { return has[l] })
+		for _, l := range limits {
+			switch {
+			case had[l]:
+			case len(gone) > 0:
+				say(false, "limit %v becomes %v%s", gone[0], l, as.place)
+				gone = gone[1:]
+			case known[as.id]:
+				say(false, "limit %v is new%s", l, as.place)
+			default:
+				say(true, "limit %v is new%s: it starts unused", l, as.place)
 			}
 		}
+		were[as] = gone
 	}
-	for j, l := range old.limits {
-		if !stays[j] {
-			say("limit %v is gone%s", l, p.place())
+	for as, limits := range were {
+		for _, l := range limits {
+			say(false, "limit %v is gone%s", l, as.place)
 		}
 	}
+}
+
+func setOf(limits []stint.Limit) map[stint.Limit]bool {
+	set := make(map[stint.Limit]bool, len(limits))
+	for _, l := range limits {
+		set[l] = true
+	}
+	return set
 }
 
 // actions counts what the rule has in place of limits.

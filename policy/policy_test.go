@@ -670,11 +670,11 @@ func TestCompare(t *testing.T) {
 		want     string // substring; "!" when afresh
 	}{
 		{base + `, "limits": ["10/m"]`, base + `, "limits": ["10/m"]`, ""},
-		{base + `, "limits": ["10/m"]`, base + `, "limits": ["20/h"]`, "limit 10/1m becomes 20/1h"},
-		{base + `, "limits": ["10/m"]`, base + `, "limits": ["10/m", "100/h"]`, "limit 100/1h is new"},
+		{base + `, "limits": ["10/m"]`, base + `, "limits": ["20/h"]`, "!limit 20/1h is new: it starts unused"},
+		{base + `, "limits": ["10/m"]`, base + `, "limits": ["10/m", "100/h"]`, "!limit 100/1h is new: it starts unused"},
 		{base + `, "limits": ["10/m", "100/h"]`, base + `, "limits": ["10/m"]`, "limit 100/1h is gone"},
-		{base + `, "limits": ["10/m"]`, base + `, "limits": ["10/m sliding_log"]`, "becomes 10/1m sliding_log"},
-		{base + `, "limits": ["10/m fixed_window"]`, base + `, "limits": ["10/h fixed_window"]`, "becomes 10/1h fixed_window"},
+		{base + `, "limits": ["10/m"]`, base + `, "limits": ["10/m sliding_log"]`, "!limit 10/1m sliding_log is new: it starts unused"},
+		{base + `, "limits": ["10/m fixed_window"]`, base + `, "limits": ["10/h fixed_window"]`, "!limit 10/1h fixed_window is new: it starts unused"},
 		{base + `, "limits": ["10/m fixed_window"]`, base + `, "limits": ["20/m fixed_window"]`, "becomes"},
 		{base + `, "limits": ["10/m"]`, `"name": "a", "key": ["jwt.sub"], "limits": ["10/m"]`, "!other keys start afresh"},
 		{base + `, "limits": ["10/m"]`, `"name": "b", "key": ["ip"], "limits": ["10/m"]`, "!is new"},

@@ -245,6 +245,9 @@ func (r *run) warmUp() {
 	}
 }
 
+// mostNotes bounds how many rules are noted whose keys start afresh.
+const mostNotes = 20
+
 func (r *run) note(format string, args ...any) {
 	r.out.Notes = append(r.out.Notes, fmt.Sprintf(format, args...))
 }
@@ -431,6 +434,11 @@ func (r *run) report() *Report {
 	out.Passes = r.top(all, func(t *tally) int64 { return t.NewlyPassed })
 	if n := r.before.store.Stats().Overflowed + r.after.store.Stats().Overflowed; n > 0 {
 		r.note("more keys than fit into memory: the counts are not exact")
+	}
+	for _, change := range r.o.After.Compare(r.o.Before) {
+		if change.Fresh && len(out.Notes) < mostNotes {
+			r.note("%s", change)
+		}
 	}
 	if out.Notes == nil {
 		out.Notes = []string{}

@@ -167,7 +167,7 @@ func TestWarmUp(t *testing.T) {
 			notes  int
 		}{
 			{0, true, two, 400, 0}, {0, false, two, 340, 0}, {-1, false, two, 400, 1}, {100 * time.Second, false, two, 300, 0}, {time.Hour, false, two, 1, 0},
-			{0, false, strings.Replace(two, "minute", "day", 1), 200, 1},
+			{0, false, strings.Replace(two, "minute", "day", 1), 200, 2},
 		} {
 			report, err := rehearse.Run(t.Context(), rehearse.Options{Live: p, After: parse(t, test.after), Recording: recording, WarmUp: test.warm, Fresh: test.fresh})
 			if err != nil || report.Requests != test.counts || report.WarmUpRequests != 400-test.counts || len(report.Notes) != test.notes {
