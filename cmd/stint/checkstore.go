@@ -64,7 +64,7 @@ func (c *checkStoreCmd) Run(e *env) error {
 	r := &storecheck.Report{}
 	client, err := rueidis.NewClient(o)
 	if err == nil {
-		r = storecheck.Run(ctx, client, storecheck.Options{Samples: c.Samples, Timeout: c.Timeout, Deadline: c.Deadline, Prefix: c.Prefix})
+		r = storecheck.Run(ctx, client, storecheck.Options{Samples: c.Samples, Timeout: c.Timeout, Deadline: c.Deadline, Prefix: c.Prefix, Replica: replicaOf(o)})
 		client.Close()
 	} else {
 		r.Problems = []storecheck.Finding{{What: err.Error(), Hint: storecheck.HintFor(err)}}
@@ -209,4 +209,13 @@ func round(d time.Duration) time.Duration {
 		unit *= 10
 	}
 	return d.Round(unit)
+}
+
+// replicaOf returns what makes a client of one server, with the rest of the options.
+func replicaOf(o rueidis.ClientOption) func(address string) (rueidis.Client, error) {
+	return func(address string) (rueidis.Client, error) {
+		o := o
+		o.InitAddress, o.ForceSingleClient, o.Sentinel = []string{address}, true, rueidis.SentinelOption{}
+		return rueidis.NewClient(o)
+	}
 }

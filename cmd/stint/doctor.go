@@ -173,7 +173,7 @@ func (c *doctorCmd) examineStore(ctx context.Context, store storeURL, u *diagnos
 		return
 	}
 	defer client.Close()
-	r := storecheck.Run(ctx, client, storecheck.Options{Samples: fewSamples, Deadline: c.StoreTimeout, Prefix: c.StorePrefix})
+	r := storecheck.Run(ctx, client, storecheck.Options{Samples: fewSamples, Deadline: c.StoreTimeout, Prefix: c.StorePrefix, Replica: replicaOf(o)})
 	for i := range r.Nodes {
 		u.ok("store", "%s: %s %s", r.Nodes[i].Address, r.Nodes[i].Server, r.Nodes[i].Version)
 	}

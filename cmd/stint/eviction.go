@@ -43,18 +43,27 @@ func (a *evictionCheck) end() {
 
 // warnOfEviction asks the store, once it is there, whether it evicts keys in use
 // when its memory is full, and says so in the log; from then on it looks every now and
-// then whether it has. It does not wait for that.
+// then whether it has. It does not wait for that. A store that is not there at the start
+// is warned of, too.
 func (m *sharedStore) warnOfEviction(u storeURL, logger *slog.Logger) {
 	var ctx context.Context
 	ctx, m.evictionCheck.stop = context.WithCancel(context.Background())
 	m.evictionCheck.running.Go(func() {
-		known := false
+		known, missed := false, false
 		for pause := evictionRetryMin; ; pause = min(2*pause, evictionRetryMax) {
 			findings, evicted, err := checkEviction(ctx, u)
 			if !known && (err == nil || len(findings) > 0 || isServerReply(err)) {
 				known = true
 				m.evictionCheck.evicted.Store(evicted)
 				logEviction(findings, err, u, logger)
+			}
+			switch {
+			case err == nil && missed:
+				missed = false
+				logger.Info("the store answers", "store", u.String())
+			case err != nil && !known && !missed && !isServerReply(err) && ctx.Err() == nil:
+				missed = true
+				logger.Warn("the store does not answer: until it does, rules decide without it (on_store_failure)", "store", u.String(), "error", err)
 			}
 			if isServerReply(err) { // it may not be asked
 				return

@@ -103,6 +103,9 @@ func TestServeEvictionLater(t *testing.T) {
 	if status := s.check("/pages"); status != http.StatusOK {
 		t.Errorf("before the store: %d", status)
 	}
+	if s.lined("the store does not answer") == 0 { // it may have come before it listened
+		s.waitFor("the store does not answer")
+	}
 	startRedis(t, address, "--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lfu")
 	s.waitFor("maxmemory-policy allkeys-lfu evicts keys in use")
 	s.stop("")

@@ -71,7 +71,7 @@ func (o *Observer) Decided(name string, r *policy.Result, q Request) {
 	}
 	if r.StoreError != nil {
 		d.storeErrors.Add(1)
-		o.log.storeFailed(name, r.StoreError)
+		o.log.storeFailed(name, r, r.StoreError)
 	}
 	if o.topKeys != nil {
 		o.topKeys.Decided(r)
@@ -117,7 +117,7 @@ func (o *Observer) Failed(name string, err error) {
 	d.failed[why].Add(1)
 	if why == storeError {
 		d.storeErrors.Add(1)
-		o.log.storeFailed(name, err)
+		o.log.storeFailed(name, nil, err)
 	}
 }
 

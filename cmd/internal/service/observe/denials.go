@@ -2,7 +2,6 @@ package observe
 
 import (
 	"cmp"
-	"errors"
 	"hash/maphash"
 	"log/slog"
 	"maps"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/policy"
-	"github.com/stint-dev/stint/redisstore"
 )
 
 // denials writes the log: the first denial of a key under a rule at once, then
@@ -41,9 +39,7 @@ type denials struct {
 	rest  atomic.Uint64             // denials of keys that had no room
 	since atomic.Pointer[time.Time] // when the period began
 
-	failures atomic.Uint64 // of the store, in this period
-	written  atomic.Uint64 // how many of these have lines
-	refused  atomic.Bool   // one of these lines says what somebody has to change
+	failures storeFailures
 
 	sample  map[string]float64 // by rule
 	sampled atomic.Uint64      // lines of samples in this period
@@ -220,24 +216,12 @@ func (d *denials) sumUp(now time.Time) {
 	if n := d.rest.Swap(0); n > 0 {
 		d.log.Info("denied others", "times", n, "since", *since)
 	}
-	d.refused.Store(false)
-	if n, written := d.failures.Swap(0), d.written.Swap(0); n > written {
-		d.log.Error("store failed again", "times", n-written, "since", *since)
-	}
+	d.failures.sumUp(d.log, *since)
 }
 
-// storeFailed writes the first failure of the store in a period, and the first that
-// will not pass until somebody changes something; the others are counted.
-func (d *denials) storeFailed(entrypoint string, err error) {
-	if d == nil {
-		return
-	}
-	first := d.failures.Add(1) == 1
-	if errors.Is(err, redisstore.ErrConfiguration) && !d.refused.Swap(true) {
-		first = true
-	}
-	if first {
-		d.written.Add(1)
-		d.log.Error("store failed", "door", entrypoint, "error", err)
+// storeFailed notes a failure of the store, of a decision if r is not nil.
+func (d *denials) storeFailed(entrypoint string, r *policy.Result, err error) {
+	if d != nil {
+		d.failures.failed(d.log, entrypoint, r, err)
 	}
 }

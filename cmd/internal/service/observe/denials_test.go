@@ -2,6 +2,7 @@ package observe_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -13,8 +14,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/cmd/internal/service/observe"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/redisstore"
 )
@@ -107,6 +110,20 @@ func TestLog(t *testing.T) {
 	})
 }
 
+// foreign is a store in which another program has a rule's keys.
+type foreign struct{ *memstore.Store }
+
+type foreignBound struct{ stint.Bound }
+
+func (f foreign) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
+	bound, err := f.Store.Bind(name, limits...)
+	return foreignBound{bound}, err
+}
+
+func (foreignBound) Decide(context.Context, meter.Op, string, int64) (stint.Decision, error) {
+	return stint.Decision{}, redisstore.ReplyError("WRONGTYPE Operation")
+}
+
 // TestLogKinds has a line of each kind: shadow, a block, a missing key, a store
 // that fails, a key in clear.
 func TestLogKinds(t *testing.T) {
@@ -131,17 +148,27 @@ func TestLogKinds(t *testing.T) {
 		log.want(t, `level=ERROR msg="store failed" door=auth error="store: no answer"`)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		log.want(t, `level=ERROR msg="store failed again" times=3 since=2000-01-01T00:00:00.000Z`)
+		log.want(t, `level=ERROR msg="store failed again" cause="no answer" times=3 since=2000-01-01T00:00:00.000Z`)
 		for range 3 { // what passes by itself does not hide what does not
 			o.Failed("auth", errBroken)
-			o.Failed("auth", fmt.Errorf("%w: WRONGPASS", redisstore.ErrConfiguration))
+			o.Failed("auth", fmt.Errorf("%w: credentials", redisstore.ErrConfiguration))
+			o.Failed("auth", fmt.Errorf("%w: %w", redisstore.ErrNotExecuted, redisstore.ReplyError("OOM command not allowed")))
+			o.Failed("auth", fmt.Errorf("%w: %w", redisstore.ErrNotExecuted, redisstore.ReplyError("READONLY You can't write")))
+			ask(o, newPolicy(t, foreign{newStore()}, rulesFile), policy.Map{"path": "/e", "ip": "192.0.2.8"})
 		}
 		log.want(t,
 			`level=ERROR msg="store failed" door=auth error="store: no answer"`,
-			`level=ERROR msg="store failed" door=auth error="redisstore: configuration: WRONGPASS"`)
+			`level=ERROR msg="store failed" door=auth error="redisstore: configuration: credentials"`,
+			`level=ERROR msg="store failed" door=auth error="redisstore: not executed: OOM command not allowed"`,
+			`level=ERROR msg="store failed" door=auth error="redisstore: not executed: READONLY You can't write"`,
+			`level=ERROR msg="store failed" door=http rules=strict error="WRONGTYPE Operation"`)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		log.want(t, `level=ERROR msg="store failed again" times=4 since=2000-01-01T00:01:00.000Z`)
+		const since = " times=2 since=2000-01-01T00:01:00.000Z"
+		log.want(t,
+			`level=ERROR msg="store failed again" cause=OOM`+since, `level=ERROR msg="store failed again" cause=READONLY`+since,
+			`level=ERROR msg="store failed again" cause=WRONGTYPE`+since, `level=ERROR msg="store failed again" cause=configuration`+since,
+			`level=ERROR msg="store failed again" cause="no answer"`+since)
 	})
 }
 

@@ -11,6 +11,8 @@ import (
 	"github.com/stint-dev/stint/redisstore"
 
 	"github.com/stint-dev/stint/cmd/internal/tempstore"
+
+	"github.com/redis/rueidis"
 )
 
 // What is warned of: a server this full, clocks this far apart.
@@ -59,6 +61,28 @@ func (r *Report) judgeMemory(n *Node, at string) {
 	}
 	if n.Evicted > 0 {
 		r.warn("", "%shas evicted %d keys since it started", at, n.Evicted)
+	}
+}
+
+// judgeReplicaClocks compares the clocks of replicas with that of the master: one of them
+// is the master after a failover.
+func (r *Report) judgeReplicaClocks(ctx context.Context, dial func(address string) (rueidis.Client, error)) {
+	for i := range r.Nodes {
+		for _, address := range r.Nodes[i].replicas {
+			client, err := dial(address)
+			var clock Clock
+			if err == nil {
+				clock, err = clockOf(ctx, client)
+				client.Close()
+			}
+			if err != nil {
+				r.warn("", "the clock of the replica %s is not known: %v", address, err)
+				continue
+			}
+			if apart := (clock.Ahead - r.Clock.Ahead).Abs(); apart-clock.Within-r.Clock.Within > farApart {
+				r.warn("run NTP on both", "the clock of the replica %s is %v from the master's: after a failover, limits are full again or locked for as long", address, apart.Round(time.Millisecond))
+			}
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package storecheck
 
 import (
 	"context"
+	"net"
 	"strconv"
 	"strings"
 
@@ -27,7 +28,8 @@ type Node struct {
 	Replicas   int64  `json:"replicas"`
 	MinWrite   int64  `json:"min_replicas_to_write"`
 
-	known bool // whether INFO was answered
+	known    bool     // whether INFO was answered
+	replicas []string // addresses of those that are connected
 }
 
 // readInfo reads INFO and a few settings. Neither is needed to use the server.
@@ -75,9 +77,22 @@ func inform(ctx context.Context, address string, client rueidis.Client) (Node, e
 	if n.Role == "slave" {
 		n.Role = "replica"
 	}
+	for i := 0; info["slave"+strconv.Itoa(i)] != ""; i++ {
+		n.replicas = append(n.replicas, addressOf(info["slave"+strconv.Itoa(i)]))
+	}
 	n.UsedMemory, n.MaxMemory, n.Policy = number("used_memory"), number("maxmemory"), info["maxmemory_policy"]
 	n.Evicted, n.AppendOnly, n.Replicas = number("evicted_keys"), number("aof_enabled"), number("connected_slaves")
 	return n, nil
+}
+
+// addressOf reads "ip=192.0.2.1,port=6379,state=online".
+func addressOf(replica string) string {
+	about := make(map[string]string)
+	for field := range strings.SplitSeq(replica, ",") {
+		name, value, _ := strings.Cut(field, "=")
+		about[name] = value
+	}
+	return net.JoinHostPort(about["ip"], about["port"])
 }
 
 // serverOf returns which server it is. Valkey says it is Redis 7.2.4 too, for

@@ -28,6 +28,9 @@ type Options struct {
 	// Deadline is how long an operation may take where limits are kept in the
 	// server: what comes near is warned of. The default value is 15 ms.
 	Deadline time.Duration
+	// Replica makes a client of a replica, whose clock is compared with the master's.
+	// Without it they are not asked.
+	Replica func(address string) (rueidis.Client, error)
 	// Prefix is what the keys of the processes begin with. The default value is
 	// "stint".
 	Prefix string
@@ -117,6 +120,9 @@ func (r *Report) try(ctx context.Context, client rueidis.Client, o Options) {
 		}
 	}
 	r.judgeTimes(o.Deadline)
+	if o.Replica != nil {
+		r.judgeReplicaClocks(ctx, o.Replica)
+	}
 	r.judgeTags(ctx, client, cmp.Or(o.Prefix, "stint"))
 }
 
