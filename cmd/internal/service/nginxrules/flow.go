@@ -114,19 +114,26 @@ func (c *converter) settle(l *location, deep int) []outcome {
 		return c.content(l, deep)
 	}
 	l.reached = true
-	all := []outcome{{uses: l.uses, at: l.at}}
+	own := outcome{uses: l.uses, at: l.at}
 	if !c.partial(l.uses) {
-		return all
+		return []outcome{own}
 	}
-	for _, o := range c.content(l, deep) { // as nginx counts what it has not counted before
+	there := c.content(l, deep) // as nginx counts what it has not counted before
+	if !limits(there) {
+		return []outcome{own}
+	}
+	if key := c.onlyKey(l.uses); key != "" {
+		return append(with(there, []cond{{attribute: key}}), own)
+	}
+	for _, o := range there {
 		for _, u := range o.uses {
-			if !slices.Contains(all[0].uses, u) {
-				all[0].uses = append(slices.Clone(all[0].uses), u)
-				c.note(l.at, "requests that have no key for the limits of %s go on to the zone %s: here all of it does", l.text(), u.zone)
+			if !slices.Contains(own.uses, u) {
+				own.uses = append(slices.Clone(own.uses), u)
 			}
 		}
 	}
-	return all
+	c.note(l.at, "requests that the limits of %s do not count go on to others: here all of it has these too", l.text())
+	return []outcome{own}
 }
 
 // partial reports whether there are requests that none of some limits counts.
@@ -134,6 +141,19 @@ func (c *converter) partial(uses []use) bool {
 	return !slices.ContainsFunc(uses, func(u use) bool {
 		return slices.ContainsFunc(c.zones[u.zone].variants, func(v variant) bool { return v.when == nil && v.unless == nil && !v.alone })
 	})
+}
+
+// onlyKey returns the attribute without which some limits do not count a request, ""
+// if it is not one alone.
+func (c *converter) onlyKey(uses []use) (key string) {
+	for _, u := range uses {
+		v := c.zones[u.zone].variants
+		if len(v) != 1 || v[0].when != nil || v[0].unless != nil || key != "" && v[0].key[0] != key {
+			return ""
+		}
+		key = v[0].key[0] // partial says that it is alone
+	}
+	return key
 }
 
 // each are the conditions of a step, one list for each way in which it comes about.

@@ -84,6 +84,7 @@ func (c *converter) variants(d *Directive, z *zone, cases []choice) error {
 				v.unless = append(v.unless, before.when)
 			}
 		}
+		v.unless = general(v.unless)
 		over := slices.ContainsFunc(cases[i+1:], func(o choice) bool { return len(o.when) == 0 && o.text == one.text })
 		kept := !slices.ContainsFunc(cases[i+1:], func(o choice) bool { return o.text != one.text && len(o.when) > 0 && !allApart(o.when, one.when) })
 		if one.text == "" || slices.ContainsFunc(v.unless, func(u []cond) bool { return len(u) == 0 }) || over && kept && len(one.when) > 0 {
@@ -95,24 +96,46 @@ func (c *converter) variants(d *Directive, z *zone, cases []choice) error {
 		if err := c.key(d, z, &v); err != nil {
 			return err
 		}
-		z.add(v)
+		if z.add(v) && slices.ContainsFunc(one.when, func(w cond) bool { return w.attribute != "ip" }) {
+			c.note(d, "the cases of the key %s are counted apart here, though some of them are the same to nginx", d.Args[0])
+		}
 	}
 	return nil
 }
 
-// add adds a variant, to one that differs in values alone if there is one.
-func (z *zone) add(v variant) {
+// general leaves out the conditions that others of them take in.
+func general(all [][]cond) (kept [][]cond) {
+	for i, u := range all {
+		if !slices.ContainsFunc(slices.Concat(all[:i], all[i+1:]), func(o []cond) bool {
+			return len(o) < len(u) && !slices.ContainsFunc(o, func(x cond) bool {
+				return !slices.ContainsFunc(u, func(y cond) bool { return x.text() == y.text() })
+			})
+		}) {
+			kept = append(kept, u)
+		}
+	}
+	return kept
+}
+
+// add adds a variant, to one that differs in values alone if there is one. It reports
+// whether another of the same key is there.
+func (z *zone) add(v variant) (again bool) {
 	for i := range z.variants {
 		o := &z.variants[i]
-		if o.text != v.text || len(o.unless)+len(v.unless) > 0 || len(o.when) != 1 || len(v.when) != 1 || len(o.when[0]) != 1 || len(v.when[0]) != 1 {
+		if o.text != v.text {
+			continue
+		}
+		again = true
+		if !slices.EqualFunc(o.unless, v.unless, func(a, b []cond) bool { return textOf(a) == textOf(b) }) || len(o.when) != 1 || len(v.when) != 1 || len(o.when[0]) != 1 || len(v.when[0]) != 1 {
 			continue
 		}
 		if a, b := &o.when[0][0], v.when[0][0]; a.attribute == b.attribute && a.values != nil && b.values != nil {
 			o.when = [][]cond{{{attribute: a.attribute, values: append(slices.Clone(a.values), b.values...)}}}
-			return
+			return false
 		}
 	}
 	z.variants = append(z.variants, v)
+	return again
 }
 
 // key reads the attributes of a key.
