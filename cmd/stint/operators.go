@@ -185,10 +185,6 @@ func (s *sources) usage(logger *slog.Logger) http.Handler {
 	return operate.UsageHandler(s.source, s.secret, logger)
 }
 
-// adminConns is how many connections operators may have: less than the
-// descriptors that those of clients leave.
-const adminConns = 32
-
 // serveAdmin serves operators at the address of --admin until ctx is done, in
 // the background. An address that others reach asks for tokens, under https if
 // the service has a certificate; those of a database of rules are tokens too. Without
@@ -223,7 +219,7 @@ func (d *access) serveAdmin(ctx context.Context, address string, admin *server.A
 		Rehearse: rehearsals, Lab: lab, Simulate: lab, Clients: d.clients, Operators: d.operators,
 	})
 	background.Go(func() {
-		bounded := server.NewConns(server.ConnsOptions{Max: adminConns, PerAddress: adminConns, Log: logger}).Listen(ln)
+		bounded := server.NewAdminConns(logger).Listen(ln)
 		if err := server.Serve(ctx, bounded, handler, o); err != nil {
 			logger.Error("--admin", "error", err)
 		}

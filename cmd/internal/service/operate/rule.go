@@ -49,6 +49,9 @@ func (s *Service) ruleView(r *rulesapi.Request) (int, any, error) {
 	}
 	v := &RuleView{RuleCount: s.rates.rules(s.o.Observer.CountsByRule(), []string{name})[0], Version: s.version(), Line: file[at].Line,
 		Text: ruleText(f.Document, file[at].Line, next), Words: ruleWords(file[at]), Key: []string{}}
+	if attribute := rulesapi.NamesClients(file[at]); attribute != "" && !r.Clear() {
+		v.Text, v.Words = "", []string{"It names clients by " + attribute + ": what it says is for operators."}
+	}
 	for _, a := range file[at].Key {
 		v.Key = append(v.Key, a.Name)
 	}

@@ -92,6 +92,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		server.Unauthorized(w, "want a token that is known here, as Authorization: Bearer TOKEN")
 		return
 	}
+	done, ok := server.DocumentTurn(w, r)
+	if !ok {
+		return
+	}
+	release := sync.OnceFunc(done)
+	defer release()
 	var query Query
 	if status, detail := server.ReadJSON(w, r, maxBody, &query); status != 0 {
 		server.WriteProblem(w, status, "", detail)
@@ -109,11 +115,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	h.answer(w, r, &query)
+	h.answer(w, r, &query, release)
 }
 
-// answer rehearses.
-func (h *Handler) answer(w http.ResponseWriter, r *http.Request, query *Query) {
+// answer rehearses, and calls read when the rules are read.
+func (h *Handler) answer(w http.ResponseWriter, r *http.Request, query *Query, read func()) {
 	o := Options{Live: h.o.Policy(), Names: query.Names, Top: query.Top, Fresh: h.o.Fresh, Pause: new(turns).pause}
 	if query.Top < 0 || query.Top > maxTop {
 		server.WriteProblem(w, http.StatusUnprocessableEntity, "top", "from 1 to 1000")
@@ -130,6 +136,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, query *Query) {
 		}
 	}
 	f, err := h.o.Check(cmp.Or(query.Name, "stint.yaml"), []byte(query.Document))
+	read()
 	if err != nil {
 		server.WriteProblem(w, http.StatusUnprocessableEntity, "document", err.Error())
 		return

@@ -73,6 +73,9 @@ func (h *Handler) rules(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	r, err := h.editor.Revision(c.ctx, n)
+	if err == nil {
+		err = h.mayRead(c, r)
+	}
 	if err != nil {
 		return 0, nil, err
 	}
@@ -130,6 +133,9 @@ func (h *Handler) diff(c *call) (int, any, error) {
 	held, err := InForce(c.ctx, h.editor)
 	if err == nil && p.Version > 0 {
 		held, err = h.editor.Revision(c.ctx, p.Version)
+	}
+	if err == nil {
+		err = h.mayRead(c, held)
 	}
 	if err != nil {
 		return 0, nil, err

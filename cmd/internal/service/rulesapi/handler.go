@@ -56,31 +56,32 @@ type endpoint struct {
 	method, path string
 	role         rulesdb.Role // the least that may
 	serve        func(h *Handler, c *call) (status int, answer any, err error)
+	document     bool // it reads rules, which takes memory
 }
 
 var endpoints = []endpoint{
-	{"GET", "/v1/rules", rulesdb.Viewer, (*Handler).rules},
-	{"POST", "/v1/rules", rulesdb.Admin, (*Handler).publish},
-	{"POST", "/v1/rules/validate", rulesdb.Viewer, (*Handler).validate},
-	{"POST", "/v1/rules/diff", rulesdb.Viewer, (*Handler).diff},
-	{"GET", "/v1/rules/history", rulesdb.Viewer, (*Handler).history},
-	{"POST", "/v1/rules/rollback", rulesdb.Admin, (*Handler).rollback},
-	{"POST", "/v1/rules/accept", rulesdb.Admin, (*Handler).accept},
-	{"GET", "/v1/overrides", rulesdb.Operator, (*Handler).overrides},
-	{"GET", "/v1/override", rulesdb.Operator, (*Handler).override},
-	{"PUT", "/v1/override", rulesdb.Operator, (*Handler).putOverride},
-	{"DELETE", "/v1/override", rulesdb.Operator, (*Handler).deleteOverride},
-	{"PUT", "/v1/block", rulesdb.Operator, (*Handler).block},
-	{"DELETE", "/v1/block", rulesdb.Operator, (*Handler).unblock},
-	{"GET", "/v1/plans", rulesdb.Operator, (*Handler).plans},
-	{"GET", "/v1/plan", rulesdb.Operator, (*Handler).plan},
-	{"PUT", "/v1/plan", rulesdb.Operator, (*Handler).putPlan},
-	{"DELETE", "/v1/plan", rulesdb.Operator, (*Handler).deletePlan},
-	{"GET", "/v1/nodes", rulesdb.Viewer, (*Handler).nodes},
-	{"GET", "/v1/audit", rulesdb.Operator, (*Handler).audit},
-	{"GET", "/v1/tokens", rulesdb.Admin, (*Handler).tokens},
-	{"POST", "/v1/tokens", rulesdb.Admin, (*Handler).makeToken},
-	{"DELETE", "/v1/token", rulesdb.Admin, (*Handler).revokeToken},
+	{"GET", "/v1/rules", rulesdb.Viewer, (*Handler).rules, false},
+	{"POST", "/v1/rules", rulesdb.Admin, (*Handler).publish, true},
+	{"POST", "/v1/rules/validate", rulesdb.Viewer, (*Handler).validate, true},
+	{"POST", "/v1/rules/diff", rulesdb.Viewer, (*Handler).diff, true},
+	{"GET", "/v1/rules/history", rulesdb.Viewer, (*Handler).history, false},
+	{"POST", "/v1/rules/rollback", rulesdb.Admin, (*Handler).rollback, false},
+	{"POST", "/v1/rules/accept", rulesdb.Admin, (*Handler).accept, false},
+	{"GET", "/v1/overrides", rulesdb.Operator, (*Handler).overrides, false},
+	{"GET", "/v1/override", rulesdb.Operator, (*Handler).override, false},
+	{"PUT", "/v1/override", rulesdb.Operator, (*Handler).putOverride, false},
+	{"DELETE", "/v1/override", rulesdb.Operator, (*Handler).deleteOverride, false},
+	{"PUT", "/v1/block", rulesdb.Operator, (*Handler).block, false},
+	{"DELETE", "/v1/block", rulesdb.Operator, (*Handler).unblock, false},
+	{"GET", "/v1/plans", rulesdb.Operator, (*Handler).plans, false},
+	{"GET", "/v1/plan", rulesdb.Operator, (*Handler).plan, false},
+	{"PUT", "/v1/plan", rulesdb.Operator, (*Handler).putPlan, false},
+	{"DELETE", "/v1/plan", rulesdb.Operator, (*Handler).deletePlan, false},
+	{"GET", "/v1/nodes", rulesdb.Viewer, (*Handler).nodes, false},
+	{"GET", "/v1/audit", rulesdb.Operator, (*Handler).audit, false},
+	{"GET", "/v1/tokens", rulesdb.Admin, (*Handler).tokens, false},
+	{"POST", "/v1/tokens", rulesdb.Admin, (*Handler).makeToken, false},
+	{"DELETE", "/v1/token", rulesdb.Admin, (*Handler).revokeToken, false},
 }
 
 // A Route is one thing more that the API of a server does.
@@ -173,7 +174,7 @@ func NewHandler(d *Editor, o HandlerOptions) *Handler {
 	for _, r := range o.Routes {
 		h.endpoints = append(h.endpoints, endpoint{r.Method, r.Path, r.Role, func(_ *Handler, c *call) (int, any, error) {
 			return r.Serve(&Request{c.ctx, c.query, c.author, c.role, c})
-		}})
+		}, false})
 	}
 	return h
 }
@@ -247,6 +248,13 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, e *endpoint) {
 		w.Header().Set("Retry-After", "1")
 		server.WriteProblem(w, http.StatusServiceUnavailable, "", fmt.Sprintf("nothing has changed: %d requests of operators are under way, which is as many as there may be", mostCalls))
 		return
+	}
+	if e.document || e.path == "/v1/rules" && role == rulesdb.Viewer {
+		done, ok := server.DocumentTurn(w, r)
+		if !ok {
+			return
+		}
+		defer done()
 	}
 	ctx, stop := context.WithTimeout(r.Context(), actWithin)
 	defer stop()

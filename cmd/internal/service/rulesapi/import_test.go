@@ -43,7 +43,7 @@ func TestImportRefuses(t *testing.T) {
 		good + `{"rule":"api","key":"b","limits":["9/s"],"for":"1h"}`: `override 2: json: unknown field "for"`,
 		good + good: "override 2: its customer is that of override 1",
 		good + `{"rule":"api","key":"account=\"a\"","block":true}`: "override 2: its customer is that of override 1",
-		good + `{"rule":"login","key":"192.0.2.7","block":true}`:            "override 2: key: the key of rule login is made of ip, path",
+		good + `{"rule":"login","key":"192.0.2.7","block":true}`:   "override 2: key: the key of rule login is made of ip, path",
 		`[` + good:                   "override 2: unexpected EOF",
 		`[` + good + `,`:             "override 2: ",
 		`[` + good + `]x`:            "override 2: ",

@@ -60,6 +60,18 @@ func NewConns(o ConnsOptions) *Conns {
 	}
 }
 
+// NewAdminConns returns bounds of connections of operators, less than the descriptors
+// that those of clients leave. One address has a quarter of them, so that probes of
+// others are answered whoever holds those; this machine may have all.
+func NewAdminConns(log *slog.Logger) *Conns {
+	const most, perAddress = 32, 8
+	here := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+	return &Conns{
+		log:    SampleLog(log),
+		bounds: newBounds(most, perAddress, here, "--admin has as many as it may have (32)", "its address has as many at --admin as one may have (8)"),
+	}
+}
+
 // Requests returns the bounds of requests that hold a connection to the server behind.
 func (c *Conns) Requests() *Requests { return c.requests }
 

@@ -157,3 +157,58 @@ func TestSampleLogRecovers(t *testing.T) {
 		}
 	})
 }
+
+// A line of connections, of the addresses that it was given.
+type lineOfConns struct {
+	net.Listener
+	from []string
+}
+
+type connFrom struct {
+	net.Conn
+	addr net.Addr
+}
+
+func (c connFrom) RemoteAddr() net.Addr { return c.addr }
+
+func (l *lineOfConns) Accept() (net.Conn, error) {
+	if len(l.from) == 0 {
+		return nil, io.EOF
+	}
+	here, _ := net.Pipe()
+	addr := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(l.from[0]))
+	l.from = l.from[1:]
+	return connFrom{here, addr}, nil
+}
+
+// TestAdminConns holds 40 silent connections of one address to a quarter of those that
+// operators have: others are let in, and this machine may have all that are left.
+func TestAdminConns(t *testing.T) {
+	line, want := new(lineOfConns), map[string]int{"192.0.2.1": 8, "192.0.2.2": 1, "127.0.0.1": 23}
+	for _, address := range []string{"192.0.2.1", "192.0.2.2", "127.0.0.1"} {
+		n := 40
+		if address == "192.0.2.2" {
+			n = 1
+		}
+		for range n {
+			line.from = append(line.from, address+":1")
+		}
+	}
+	var log bytes.Buffer
+	ln, got := server.NewAdminConns(slog.New(slog.NewTextHandler(&log, nil))).Listen(line), make(map[string]int)
+	for {
+		conn, err := ln.Accept()
+		if err != nil {
+			break
+		}
+		got[conn.RemoteAddr().(*net.TCPAddr).IP.String()]++
+	}
+	for address, n := range want {
+		if got[address] != n {
+			t.Errorf("%s: %d let in, want %d", address, got[address], n)
+		}
+	}
+	if strings.Contains(log.String(), "max-conns") || !strings.Contains(log.String(), "--admin") {
+		t.Errorf("log: %s", log.String())
+	}
+}

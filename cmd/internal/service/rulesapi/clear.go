@@ -1,0 +1,53 @@
+package rulesapi
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/stint-dev/stint/internal/match"
+	"github.com/stint-dev/stint/policy/rulesfile"
+	"github.com/stint-dev/stint/rulesdb"
+)
+
+// NamesClients returns the attribute by which a rule names clients in clear, such as
+// header.x-api-key in an override, or "". The text of such a rule is for operators.
+func NamesClients(r *rulesfile.Rule) (attribute string) {
+	all := append(append([]match.Conjunction{}, r.Match...), r.Unless...)
+	for i := range r.Overrides {
+		all = append(all, r.Overrides[i].When)
+	}
+	for _, when := range all {
+		for i := range when {
+			if c := &when[i]; !c.Present && !c.Absent && sentByClients(c.Name) {
+				return c.Name
+			}
+		}
+	}
+	if r.Tiers != nil && sentByClients(r.Tiers.By.Name) {
+		return r.Tiers.By.Name
+	}
+	return ""
+}
+
+func sentByClients(attribute string) bool {
+	kind, name, ok := strings.Cut(attribute, ".")
+	return ok && name != "host" && (kind == "header" || kind == "cookie" || kind == "query")
+}
+
+// mayRead returns an error for a viewer who asks for a document that names clients. One
+// that cannot be read is for operators, too.
+func (h *Handler) mayRead(c *call, r rulesdb.Revision) error {
+	if c.role != rulesdb.Viewer {
+		return nil
+	}
+	f, err := h.editor.Check(r.Name, r.Document)
+	if err != nil {
+		return &requestError{http.StatusForbidden, "this document is for the roles operator and admin, and yours is viewer: it cannot be read as rules"}
+	}
+	for _, one := range f.Rules.File().Rules() {
+		if attribute := NamesClients(one); attribute != "" {
+			return &requestError{http.StatusForbidden, "this document is for the roles operator and admin, and yours is viewer: the rule " + one.Name + " names clients by " + attribute}
+		}
+	}
+	return nil
+}
