@@ -6,7 +6,7 @@ VALE       := github.com/errata-ai/vale/v3/cmd/vale@v3.15.2
 VULNCHECK  := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 MODULE     := github.com/stint-dev/stint
 WORK        = $(shell go list -m -f '{{.Dir}}') # the modules of go.work
-APART      := adapters/caddylimit adapters/generated benchmarks/caddy deploy/compose deploy/helm # the others, whose dependencies nothing else is to have
+APART      := adapters/caddylimit benchmarks/caddy deploy/compose deploy/helm # the others, whose dependencies nothing else is to have
 LIBRARY    := . ./grpclimit ./redisstore ./redisstore/goredis ./rulesdb
 ADAPTERS   := ./adapters/connectlimit ./adapters/echolimit ./adapters/fiberlimit ./adapters/ginlimit
 TARGETS    := linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
@@ -16,7 +16,7 @@ CHAOSTIME  ?= 10m
 export GORACE := atexit_sleep_ms=10 $(GORACE)
 
 .DEFAULT_GOAL := help
-.PHONY: help build release site man cross audit demo test test-valkey needs formatted lint prose short soak chaos fuzz mutants lines errors bench bench-redis bench-service docs tidy clean
+.PHONY: help build release man cross audit demo test test-valkey needs formatted lint prose short soak chaos fuzz mutants lines errors bench bench-redis bench-service docs tidy clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -98,9 +98,6 @@ docs: ## write the plots and the pictures of the documents anew
 
 release: ## build what a release has into dist/: archives, packages, sums
 	go run $(GORELEASER) release --snapshot --clean --skip=publish,docker,sbom
-
-site: ## make a site of the documents and the lab in bin/site: pages that load nothing from elsewhere
-	go run ./site --out bin/site
 
 man: build ## write manual pages into bin/man
 	bin/stint man bin/man

@@ -36,7 +36,7 @@ var layers = []string{
 	"cmd/internal/planner",
 	"cmd/internal/service",
 	"cmd/stint",
-	"benchmarks deploy proof site",
+	"benchmarks deploy proof",
 }
 
 // apart are rooms whose independence is worth more than a shared line.

@@ -119,16 +119,12 @@ func TestSnippets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var source []byte
-	for _, file := range []string{"routers_test.go", "../generated/generated_test.go"} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		source = append(source, text...)
+	source, err := os.ReadFile("routers_test.go")
+	if err != nil {
+		t.Fatal(err)
 	}
 	blocks := strings.Split(string(page), "```go\n")[1:]
-	if len(blocks) != 7 {
+	if len(blocks) < 4 {
 		t.Errorf("%d snippets", len(blocks))
 	}
 	for _, block := range blocks {

@@ -1,5 +1,3 @@
-//go:build !js
-
 // Package lab is the page on which people see how limits behave, and the
 // simulator behind it.
 //

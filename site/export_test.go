@@ -1,4 +1,0 @@
-package main
-
-// Build is for the tests.
-var Build = build
