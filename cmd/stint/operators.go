@@ -40,6 +40,14 @@ func (c *stateFlags) path(config string) string {
 	return c.State
 }
 
+// nodesPath returns the file that keeps how many processes share the store, "" for none.
+func (c *stateFlags) nodesPath(config string) string {
+	if path := c.path(config); path != "" {
+		return path + ".nodes"
+	}
+	return ""
+}
+
 // backend returns what keeps the acts of operators, and puts them in force: the
 // database of the rules, or a state file; nil if there is nothing to keep.
 func (s *sources) backend(c *sourceFlags, logger *slog.Logger) (rulesapi.Backend, error) {

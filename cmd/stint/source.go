@@ -216,11 +216,7 @@ func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) (err 
 		if s.snapshot != nil {
 			logger.Warn("--snapshot has no effect on what the store keeps: it is of what decides while the store fails")
 		}
-		var nodesFile string
-		if state := c.path(c.Config); state != "" {
-			nodesFile = state + ".nodes"
-		}
-		shared.count(func(n int) error { return source.Policy().SetNodes(n) }, nodesFile, logger)
+		shared.count(func(n int) error { return source.Policy().SetNodes(n) }, c.nodesPath(c.Config), logger)
 		shared.warnOfEviction(u, logger)
 		s.observer.WatchShared(func() observe.Shared {
 			now := observe.Shared{Nodes: shared.nodes(), Counted: shared.knowsNodes(), Evicted: shared.evictionCheck.evicted.Load(), Store: shared.Stats()}
