@@ -3,6 +3,8 @@ package stint
 import (
 	"errors"
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -65,8 +67,8 @@ func calendarOf(count int64, unit meter.CalendarUnit, zone string) Limit {
 }
 
 // WithName returns the limit under a name of its own, which identifies it among
-// others that are bound with it, also after a change of its algorithm or period; see
-// [Limit.ID]. At most 256 bytes of UTF-8, no control characters.
+// others of the same algorithm and period that are bound with it; see [Limit.ID]. At
+// most 256 bytes of UTF-8, no control characters.
 func (l Limit) WithName(name string) Limit { l.name = name; return l }
 
 // An Algorithm is the algorithm of a limit. docs/LIMITS.md introduces each of them.
@@ -249,17 +251,26 @@ func formatPeriod(period time.Duration) string {
 // State belongs to a name, which limits are bound under ([Store.Bind]), and to
 // a key. Of several limits under one name each is known by its ID.
 
-// ID returns what identifies a limit among others under one name: its own name
-// ([Limit.WithName]), else its algorithm and its period, such as "gcra:1m". It is
-// never its count or its burst, so that those may change.
+// ID returns what identifies a limit among others under one name, and which state of
+// a key is its own: its own name if it has one ([Limit.WithName]), its algorithm and
+// its period, such as "gcra:1m" or "logins:gcra:1m", or its calendar, such as
+// "day:Europe/Paris"; of [meter.SlidingSubWindows] also the number of parts. It is never
+// its count or its burst, so that those may change.
 func (l Limit) ID() string {
-	if l.name != "" {
-		return l.name
-	}
+	id := l.spec.Algorithm.String() + ":" + formatPeriod(l.spec.Period)
 	if l.spec.Calendar != meter.NoCalendar {
-		return l.spec.Calendar.String() + ":" + l.spec.Zone
+		id = l.spec.Calendar.String() + ":" + l.spec.Zone
 	}
-	return l.spec.Algorithm.String() + ":" + formatPeriod(l.spec.Period)
+	if l.spec.Algorithm == meter.SlidingSubWindows {
+		id += ":" + strconv.FormatInt(l.spec.Parts(), 10)
+		if l.spec.Count > math.MaxInt32 {
+			id += ":wide" // its counts take 64 bits
+		}
+	}
+	if l.name != "" {
+		return l.name + ":" + id
+	}
+	return id
 }
 
 // CheckBind returns why limits cannot be bound together under a name, or nil.

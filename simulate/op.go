@@ -108,7 +108,7 @@ func (op *Op) check(seen int) error {
 	case op.Verb == Settle && seen&hasCost == 0:
 		return errors.New(`settle needs a "cost", the true one`)
 	case op.Verb == Change && seen&hasLimits == 0:
-		return errors.New(`change needs "limits", as many as all lines share`)
+		return errors.New(`change needs "limits", those that all lines share from now on`)
 	case settles || op.Verb == Change:
 		return nil
 	case op.NoKey && seen&hasLimits == 0:

@@ -58,7 +58,7 @@ type Runner struct {
 	clock        *Clock
 	bounds       []stint.Bound // the limits of lines that bring none, one by one
 	texts        []string      // of these limits, as they were given
-	former       []stint.Bound // what they were before changes, which stay known
+	named        []stint.Bound // of each name that they ever had, the first
 	own          map[string]stint.Bound
 	reservations map[string]*reservation
 	layers       []stint.Layer // of the operation at hand
@@ -79,21 +79,47 @@ type reservation struct {
 // none.
 func New(store stint.Store, clock *Clock, limits []string) (*Runner, error) {
 	r := &Runner{
-		store: store, clock: clock, texts: limits,
+		store: store, clock: clock,
 		own:          make(map[string]stint.Bound),
 		reservations: make(map[string]*reservation),
 	}
-	for _, text := range limits {
-		bound, err := r.bind(text)
+	return r, r.share(limits)
+}
+
+// share makes limits the layers of all lines that bring none. A limit whose identity
+// another had among them has that one's states.
+func (r *Runner) share(texts []string) error {
+	var bounds []stint.Bound
+	for _, text := range texts {
+		limit, err := stint.Parse(text)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if slices.ContainsFunc(r.bounds, func(b stint.Bound) bool { return b.Name() == bound.Name() }) {
-			return nil, fmt.Errorf("%w: limit %q twice for one key", stint.ErrLayers, bound.Name())
+		name := limit.String()
+		known := func(b stint.Bound) bool { return b.Name() == name }
+		free := func(b stint.Bound) bool {
+			taken := slices.ContainsFunc(bounds, func(o stint.Bound) bool { return o.Name() == b.Name() })
+			return !taken && b.Limits()[0].ID() == limit.ID()
 		}
-		r.bounds = append(r.bounds, bound)
+		if i := slices.IndexFunc(r.named, free); i >= 0 && !slices.ContainsFunc(r.named, known) {
+			name = r.named[i].Name()
+		}
+		bound, err := r.store.Bind(name, limit)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(bounds, func(b stint.Bound) bool { return b.Name() == name }) {
+			return fmt.Errorf("%w: limit %q twice for one key", stint.ErrLayers, name)
+		}
+		bounds = append(bounds, bound)
 	}
-	return r, nil
+	for _, bound := range bounds {
+		if !slices.ContainsFunc(r.named, func(b stint.Bound) bool { return b.Name() == bound.Name() }) {
+			r.named = append(r.named, bound)
+		}
+	}
+	r.bounds, r.texts = bounds, texts
+	return nil
 }
 
 // bind returns the limit of a text, whose states belong to it.
@@ -249,26 +275,13 @@ func (r *Runner) Do(op Op) (Answer, error) {
 	return a, nil
 }
 
-// change gives the limits that all lines share other forms, each in its place.
+// change replaces the limits that all lines share.
 func (r *Runner) change(op Op) error {
-	if len(op.Limits) != len(r.bounds) {
-		return fmt.Errorf("change has %d limits, where all lines share %d", len(op.Limits), len(r.bounds))
+	var texts []string
+	for _, l := range op.Limits {
+		texts = append(texts, l.Limit)
 	}
-	bounds, texts := make([]stint.Bound, len(r.bounds)), make([]string, len(r.bounds))
-	for i, l := range op.Limits {
-		limit, err := stint.Parse(l.Limit)
-		if err == nil {
-			former := r.bounds[i]
-			bounds[i], err = r.store.Bind(former.Name(), limit.WithName(former.Limits()[0].ID()))
-		}
-		if err != nil {
-			return err
-		}
-		texts[i] = l.Limit
-	}
-	r.former = append(r.former, r.bounds...)
-	r.bounds, r.texts = bounds, texts
-	return nil
+	return r.share(texts)
 }
 
 // arrange sets the layers of an operation.

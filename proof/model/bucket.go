@@ -11,6 +11,7 @@ type bucket struct {
 }
 
 func (b *bucket) limitOf() Spec { return b.spec }
+func (b *bucket) compare(Spec)  {} // it has numbers of its own
 func (b *bucket) most() int64   { return b.spec.Burst }
 
 // unit is T, the time that one unit takes: ns, a rational.
@@ -47,6 +48,13 @@ func (b *bucket) fill(t *big.Int, c, capacity int64, how charging) receipt {
 		b.settle()
 	}
 	return r
+}
+
+// start makes the state one that nothing changes any more, with a time until it is
+// empty.
+func (b *bucket) start(t *big.Int, left *big.Rat) {
+	b.tat = new(big.Rat).Add(whole(t), left)
+	b.first = b.tat
 }
 
 // settle makes the state as it is one that nothing changes any more: charges

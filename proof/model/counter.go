@@ -10,8 +10,9 @@ type counter struct {
 	cur, prev *big.Int // units, each at most 2^63 − 1
 }
 
-func (k *counter) limitOf() Spec { return k.spec }
-func (k *counter) most() int64   { return k.spec.Count }
+func (k *counter) limitOf() Spec     { return k.spec }
+func (k *counter) compare(spec Spec) { k.spec = spec }
+func (k *counter) most() int64       { return k.spec.Count }
 
 func (k *counter) windows() aligned { return aligned{big.NewInt(k.spec.Period)} }
 

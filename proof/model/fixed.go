@@ -33,8 +33,9 @@ type fixed struct {
 	used    *big.Int // units, at most 2^63 − 1
 }
 
-func (f *fixed) limitOf() Spec { return f.spec }
-func (f *fixed) most() int64   { return f.spec.Count }
+func (f *fixed) limitOf() Spec     { return f.spec }
+func (f *fixed) compare(spec Spec) { f.spec = spec }
+func (f *fixed) most() int64       { return f.spec.Count }
 
 // usedAt is the count of the window that holds t.
 func (f *fixed) usedAt(t *big.Int) *big.Int {

@@ -12,14 +12,15 @@ type log struct {
 }
 
 // entry is the units that were charged at one instant; or, of those that were
-// cut off, from one instant to another, held as if charged at the later.
+// gathered, from one instant to another, held as if charged at the later.
 type entry struct {
 	from, at *big.Int
 	units    int64
 }
 
-func (l *log) limitOf() Spec { return l.spec }
-func (l *log) most() int64   { return l.spec.Count }
+func (l *log) limitOf() Spec     { return l.spec }
+func (l *log) compare(spec Spec) { l.spec = spec }
+func (l *log) most() int64       { return l.spec.Count }
 
 // counts says whether an entry made at an instant lies in (t − W, t].
 func (l *log) counts(at, t *big.Int) bool {
@@ -40,18 +41,14 @@ func (l *log) admits(t *big.Int, c int64) bool {
 	return add(l.sum(t), big.NewInt(c)).Cmp(big.NewInt(l.spec.Count)) <= 0
 }
 
-func (l *log) charge(t *big.Int, c int64, how charging) receipt {
+func (l *log) charge(t *big.Int, c int64, _ charging) receipt {
 	l.drop(t)
-	if n := len(l.entries); c > 0 && n > 0 && l.entries[n-1].at.Cmp(t) == 0 {
+	if n := len(l.entries); n > 0 && l.entries[n-1].at.Cmp(t) == 0 {
 		l.entries[n-1].units = saturated(l.entries[n-1].units, c)
-	} else if c > 0 {
+	} else {
 		l.entries = append(l.entries, entry{t, t, c})
 	}
-	if c > 0 && how.open {
-		l.gather()
-	} else if c > 0 {
-		l.cut()
-	}
+	l.gather()
 	return receipt{at: t}
 }
 
@@ -67,33 +64,22 @@ func (l *log) drop(t *big.Int) {
 }
 
 // split is the index of the newest entry that has units older than the newest
-// Count of all, and how many; -1 if there is none.
-func (l *log) split() (i int, old int64) {
+// Count of all; -1 if there is none.
+func (l *log) split() (i int) {
 	room := l.spec.Count
 	for i := len(l.entries) - 1; i >= 0; i-- {
-		if e := l.entries[i]; e.units > room {
-			return i, e.units - room
+		if l.entries[i].units > room {
+			return i
 		}
 		room -= l.entries[i].units
 	}
-	return -1, 0
+	return -1
 }
 
-// cut keeps the newest Count units.
-func (l *log) cut() {
-	if i, old := l.split(); i >= 0 {
-		l.entries = l.entries[i:]
-		l.entries[0].units -= old
-		if l.entries[0].units == 0 {
-			l.entries = l.entries[1:]
-		}
-	}
-}
-
-// gather keeps what cut would forget as one entry at its newest moment: open
-// reservations may still make room for it.
+// gather keeps what is older than the newest Count units as one entry at its newest
+// moment. While that counts, nothing passes, and once it does not, none of it would.
 func (l *log) gather() {
-	i, _ := l.split()
+	i := l.split()
 	if i < 0 {
 		return
 	}

@@ -50,11 +50,10 @@ type Spec struct {
 }
 
 // Layer is one of the limits that a request is held to, and the key that it is
-// held to it on. State belongs to (Name, Key). The layers of a request that
-// share both are a form of the name's limits; each has an ID of its own.
+// held to it on. State belongs to the name, what identifies the limit, and the key.
 type Layer struct {
 	Name   string
-	ID     string // what the limit is known by under Name; "" where it is the only one
+	ID     string // the limit's own name; "" for none
 	Spec   Spec
 	Key    string
 	Weight int64 // units of this limit to one of the request; 0 means 1
@@ -78,47 +77,39 @@ type Answer struct {
 // Model holds the state of every key under every limit. The zero value is not
 // ready; use New.
 type Model struct {
-	// Quantum is what the clock goes by, in ns: what a form starts with is rounded
-	// up to parts of it. 0 is 1.
+	// Quantum is what the clock goes by, in ns: what is in use under other numbers is
+	// rounded up to parts of it. 0 is 1.
 	Quantum int64
-	// Forgets has forms that have nothing left to count be forgotten when another one
-	// is written, as a store must that does not know who holds which: a calendar's at
-	// once, others once that one alone has decided for as long as any of them remembers.
-	Forgets bool
 
-	now      int64 // greatest time given so far
-	families map[place]*family
-	turns    int
-	held     map[int]*reservation
-	live     []*reservation // those that may be open
+	now    int64 // greatest time given so far
+	states map[place]state
+	held   map[int]*reservation
+	live   []*reservation // those that may be open
 }
-
-// place is where a state lives.
-type place struct{ name, key string }
 
 // New returns a Model at the Unix epoch in which no key was ever seen.
 func New() *Model {
-	return &Model{families: map[place]*family{}, held: map[int]*reservation{}}
+	return &Model{states: map[place]state{}, held: map[int]*reservation{}}
 }
 
 // Take charges cost to every layer if every layer admits it, else to none of
 // them, those that count denied requests excepted.
 func (m *Model) Take(t int64, layers []Layer, cost int64) Answer {
-	now, r := m.begin(t, layers, cost, cost > 0)
-	a, _ := m.take(now, r, cost)
+	now, parts := m.begin(t, layers, cost)
+	a, _ := m.take(now, parts, cost)
 	return a
 }
 
 // Peek returns what Take would decide, and the state as it stands. It changes
 // nothing.
 func (m *Model) Peek(t int64, layers []Layer, cost int64) Answer {
-	now, r := m.begin(t, layers, cost, false)
-	denied := deniers(now, r.parts, cost)
-	a := standing(now, r.parts)
+	now, parts := m.begin(t, layers, cost)
+	denied := deniers(now, parts, cost)
+	a := standing(now, parts)
 	if len(denied) > 0 {
-		a.deny(now, r.parts, denied, cost)
+		a.deny(now, parts, denied, cost)
 	} else if cost > 0 {
-		a.hold(delays(now, r.parts))
+		a.hold(m.delays(now, parts))
 	}
 	return a
 }
@@ -126,13 +117,13 @@ func (m *Model) Peek(t int64, layers []Layer, cost int64) Answer {
 // TakeUpTo takes the most that passes now, at most max. When nothing passes it
 // is a denied Take of 1. With max 0 it is allowed and takes nothing.
 func (m *Model) TakeUpTo(t int64, layers []Layer, max int64) Answer {
-	now, r := m.begin(t, layers, max, max > 0)
-	n := min(max, standing(now, r.parts).Remaining)
+	now, parts := m.begin(t, layers, max)
+	n := min(max, standing(now, parts).Remaining)
 	if n == 0 && max > 0 {
-		a, _ := m.take(now, r, 1)
+		a, _ := m.take(now, parts, 1)
 		return a
 	}
-	a, _ := m.take(now, r, n)
+	a, _ := m.take(now, parts, n)
 	a.Taken = n
 	return a
 }
@@ -140,48 +131,28 @@ func (m *Model) TakeUpTo(t int64, layers []Layer, max int64) Answer {
 // Admits says whether Take would pass, and no more: Peek also searches for the
 // waits.
 func (m *Model) Admits(t int64, layers []Layer, cost int64) bool {
-	now, r := m.begin(t, layers, cost, false)
-	return len(deniers(now, r.parts, cost)) == 0
+	now, parts := m.begin(t, layers, cost)
+	return len(deniers(now, parts, cost)) == 0
 }
 
 // Charge charges cost to every layer, room or not, as a settled debt does. It
-// replays what was decided elsewhere.
+// replays what was decided elsewhere, under the numbers of the layers.
 func (m *Model) Charge(t int64, layers []Layer, cost int64) {
-	now, r := m.begin(t, layers, cost, cost > 0)
-	for _, p := range r.parts {
-		p.charge(now, p.held(cost), charging{told: true, open: p.open})
+	now, parts := m.begin(t, layers, cost)
+	for _, p := range parts {
+		m.charge(now, p, p.held(cost), true)
 	}
-	m.counted(now, r, func(i int) int64 { return r.parts[i].held(cost) }, false)
 }
 
 // Refund removes up to cost, newest first, from what still counts in every
-// layer, and under the other forms of its name.
+// layer.
 func (m *Model) Refund(t int64, layers []Layer, cost int64) Answer {
-	now, r := m.begin(t, layers, cost, false)
-	for _, a := range r.asked {
-		if cost > 0 && m.alone(now, &a) {
-			m.leave(now, &a)
-		}
-		units := a.units(func(i int) int64 { return r.parts[i].held(cost) })
-		a.others(func(s state) { s.refund(now, units) })
-		if a.family != nil {
-			for i, h := range a.family.held {
-				a.family.held[i].units = lessUpTo(h.units, big.NewInt(units))
-			}
-		}
-		if cost > 0 {
-			m.forget(now, &a)
-		}
+	now, parts := m.begin(t, layers, cost)
+	for _, p := range parts {
+		p.own.refund(now, p.held(cost))
 	}
-	now, r = m.begin(t, layers, cost, false) // what an unseen form would start with is less now
-	for _, a := range r.asked {
-		if m.families[a.place] != nil && m.families[a.place].find(a.form) == a.form {
-			for k, i := range a.layers {
-				a.form.states[k].refund(now, r.parts[i].held(cost))
-			}
-		}
-	}
-	return standing(now, r.parts)
+	_, parts = m.begin(t, layers, cost)
+	return standing(now, parts)
 }
 
 // Reset forgets the key of every layer. A reservation that charged one of them
@@ -189,63 +160,29 @@ func (m *Model) Refund(t int64, layers []Layer, cost int64) Answer {
 func (m *Model) Reset(t int64, layers []Layer) {
 	m.clock(t)
 	for _, l := range layers {
-		delete(m.families, place{l.Name, l.Key})
-		m.killReservations(place{l.Name, l.Key})
+		delete(m.states, placeOf(l))
+		m.killReservations(placeOf(l))
 	}
 }
 
-// A request is the states of its layers, in order, and what they belong to.
-type request struct {
-	parts []weighted
-	asked []asked
-}
-
-// begin moves the clock and finds the state of every layer. If it meets, forms
-// that are new to their keys are known to them from then on.
-func (m *Model) begin(t int64, layers []Layer, cost int64, meets bool) (now *big.Int, r request) {
+// begin moves the clock and finds the state of every layer.
+func (m *Model) begin(t int64, layers []Layer, cost int64) (now *big.Int, parts []weighted) {
 	if cost < 0 {
 		panic(fmt.Sprintf("model: cost %d below 0", cost))
 	}
 	now = m.clock(t)
-	r = request{make([]weighted, len(layers)), m.arrange(now, layers, meets)}
-	for _, a := range r.asked {
-		for k, i := range a.layers {
-			l := layers[i]
-			if l.Weight < 0 {
-				panic(fmt.Sprintf("model: weight %d below 0", l.Weight))
-			}
-			r.parts[i] = weighted{a.form.states[k], big.NewInt(max(l.Weight, 1)), m.open(a.place, a.form.states[k], now)}
+	for i, l := range layers {
+		if l.Weight < 0 {
+			panic(fmt.Sprintf("model: weight %d below 0", l.Weight))
 		}
+		if slices.ContainsFunc(layers[:i], func(o Layer) bool { return placeOf(o) == placeOf(l) }) {
+			panic(fmt.Sprintf("model: %q under %q twice in one request", l.Key, l.Name))
+		}
+		p := weighted{layer: l, weight: big.NewInt(max(l.Weight, 1)), own: m.find(now, l)}
+		p.see(now)
+		parts = append(parts, p)
 	}
-	return now, r
-}
-
-// counted notes who has decided, and counts under the other forms of the keys
-// what was charged, or what was denied.
-func (m *Model) counted(now *big.Int, r request, units func(i int) int64, denied bool) {
-	for k := range r.asked {
-		a := &r.asked[k]
-		if a.units(units) == 0 {
-			continue
-		}
-		charged := !denied
-		for _, l := range a.form.limits {
-			charged = charged || l.spec.CountDenied
-		}
-		alone := m.alone(now, a)
-		if charged {
-			m.decided(now, a)
-		}
-		if charged || m.countsDenied(now, a) {
-			m.forget(now, a)
-		} else if m.Forgets {
-			continue // what is forgotten counts no denial
-		}
-		if alone {
-			m.leave(now, a)
-		}
-		a.elsewhere(now, units, denied)
-	}
+	return now, parts
 }
 
 // clock returns the time at which a call that gives t decides.
@@ -255,36 +192,58 @@ func (m *Model) clock(t int64) *big.Int {
 }
 
 // take is Take of a request. The receipts are those of an allowed take.
-func (m *Model) take(now *big.Int, r request, cost int64) (Answer, []receipt) {
-	parts := r.parts
-	units := func(i int) int64 { return parts[i].held(cost) }
+func (m *Model) take(now *big.Int, parts []weighted, cost int64) (Answer, []receipt) {
+	if cost > 0 {
+		for i := range parts {
+			m.putInForce(now, &parts[i])
+		}
+	}
 	denied := deniers(now, parts, cost)
 	if len(denied) > 0 {
-		for i, p := range parts {
-			if p.limitOf().CountDenied {
-				p.charge(now, units(i), charging{open: p.open})
+		for _, p := range parts {
+			if p.layer.Spec.CountDenied {
+				m.charge(now, p, p.held(cost), false)
 			}
 		}
 		a := standing(now, parts)
 		a.deny(now, parts, denied, cost)
-		m.counted(now, r, units, true)
 		return a, nil
 	}
 	waits := make([]*big.Int, len(parts))
 	if cost > 0 {
-		waits = delays(now, parts)
+		waits = m.delays(now, parts)
 	}
 	var receipts []receipt
-	for i, p := range parts {
-		receipts = append(receipts, p.charge(now, units(i), charging{told: true, open: p.open}))
+	for _, p := range parts {
+		receipts = append(receipts, m.charge(now, p, p.held(cost), true))
 	}
 	a := standing(now, parts)
 	a.hold(waits)
-	for i := range parts {
-		a.Alone[i].Taken = units(i)
+	for i, p := range parts {
+		a.Alone[i].Taken = p.held(cost)
 	}
-	m.counted(now, r, units, false)
 	return a, receipts
+}
+
+// putInForce has a decision put the numbers of its limit in force, unless more is
+// in use than that has room for.
+func (m *Model) putInForce(now *big.Int, p *weighted) {
+	if !foreign(p.own, p.layer.Spec) || !drains(p.layer.Spec.Kind) {
+		return
+	}
+	if s := m.adopt(p.own, p.layer.Spec, now); s != nil {
+		p.own, p.state = s, s
+		m.put(p.layer, s)
+	}
+}
+
+// charge charges the state that a part has, by the numbers that it has.
+func (m *Model) charge(now *big.Int, p weighted, units int64, told bool) receipt {
+	if units == 0 {
+		return receipt{at: now}
+	}
+	m.put(p.layer, p.own)
+	return p.own.charge(now, units, charging{told: told, open: m.open(p.own, now)})
 }
 
 // deniers returns the indexes of the parts that do not admit cost now.
@@ -349,9 +308,13 @@ func (a *Answer) hold(waits []*big.Int) {
 }
 
 // delays is how long each part would hold an admitted request back.
-func delays(now *big.Int, parts []weighted) (all []*big.Int) {
+func (m *Model) delays(now *big.Int, parts []weighted) (all []*big.Int) {
 	for _, p := range parts {
-		all = append(all, p.delay(now))
+		s := p.own
+		if drains(p.layer.Spec.Kind) && foreign(s, p.layer.Spec) {
+			s = m.adopt(s, p.layer.Spec, now)
+		}
+		all = append(all, s.delay(now))
 	}
 	return all
 }

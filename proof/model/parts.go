@@ -17,8 +17,9 @@ type part struct {
 	units *big.Int
 }
 
-func (p *parts) limitOf() Spec { return p.spec }
-func (p *parts) most() int64   { return p.spec.Count }
+func (p *parts) limitOf() Spec     { return p.spec }
+func (p *parts) compare(spec Spec) { p.spec = spec }
+func (p *parts) most() int64       { return p.spec.Count }
 
 // indexOf is the part that holds t: t·n/W rounded down.
 func (p *parts) indexOf(t *big.Int) *big.Int {

@@ -11,7 +11,6 @@ type reservation struct {
 	layers   []Layer
 	receipts []receipt // one for each layer
 	states   []state   // that they are on
-	turns    []int     // of their keys
 	cost     int64
 	expires  *big.Int // from this instant on it stands as charged
 	dead     bool     // one of its keys was reset
@@ -21,8 +20,8 @@ type reservation struct {
 // Reserve is Take with an id by which the actual cost can be settled within ttl
 // nanoseconds. Ids count from 1; a denied one has id 0.
 func (m *Model) Reserve(t int64, layers []Layer, cost, ttl int64) (Answer, int) {
-	now, r := m.begin(t, layers, cost, cost > 0)
-	a, receipts := m.take(now, r, cost)
+	now, parts := m.begin(t, layers, cost)
+	a, receipts := m.take(now, parts, cost)
 	if !a.Allowed {
 		return a, 0
 	}
@@ -33,9 +32,8 @@ func (m *Model) Reserve(t int64, layers []Layer, cost, ttl int64) (Answer, int) 
 		cost:     cost,
 		expires:  add(now, big.NewInt(ttl)),
 	}
-	for i, p := range r.parts {
-		one.states = append(one.states, p.state)
-		one.turns = append(one.turns, m.turn(place{layers[i].Name, layers[i].Key}))
+	for _, p := range parts {
+		one.states = append(one.states, p.own)
 	}
 	m.held[id], m.live = one, append(m.live, one)
 	return a, id
@@ -52,97 +50,49 @@ func (m *Model) Settle(t int64, id int, actual int64) Answer {
 	if r == nil {
 		panic(fmt.Sprintf("model: no reservation %d", id))
 	}
-	now := m.clock(t)
-	over := r.dead || now.Cmp(r.expires) >= 0
-	again := r.settled != nil
-	if !over && !again {
-		r.settled = &Answer{} // it is no longer open when more is charged
-	}
-	now, req := m.begin(t, r.layers, actual, !over && !again && actual > r.cost)
+	now, parts := m.begin(t, r.layers, actual)
 	switch {
-	case over:
-		return standing(now, req.parts)
-	case again:
+	case r.dead || now.Cmp(r.expires) >= 0:
+		return standing(now, parts)
+	case r.settled != nil:
 		return *r.settled
 	}
-	more := func(i int) int64 { return req.parts[i].held(actual) - req.parts[i].held(r.cost) }
-	for i, p := range req.parts {
+	r.settled = &Answer{} // it is no longer open when more is charged
+	for i, p := range parts {
 		switch {
 		case actual > r.cost:
-			p.charge(now, more(i), charging{open: p.open})
-		case actual < r.cost && r.stands(m, i, p.state):
-			p.giveBack(now, r.receipts[i], p.held(r.cost)-p.held(actual))
+			m.charge(now, p, p.held(actual)-p.held(r.cost), false)
+		case actual < r.cost && r.stands(i, p.own):
+			p.own.giveBack(now, r.receipts[i], p.held(r.cost)-p.held(actual))
 		}
 	}
-	if actual > r.cost {
-		m.counted(now, req, more, false)
-	}
-	for i := range req.asked {
-		a := &req.asked[i]
-		if m.forget(now, a); m.alone(now, a) {
-			m.leave(now, a)
-		}
-	}
-	a := standing(now, req.parts)
+	_, parts = m.begin(t, r.layers, actual)
+	a := standing(now, parts)
 	r.settled = &a
 	return a
 }
 
-// stands reports whether a layer may still give back: no other form has decided
-// about its key since, and of limits that rewrite history, the state is the one
-// that was charged.
-func (r *reservation) stands(m *Model, i int, s state) bool {
-	l := r.layers[i]
-	f := m.families[place{l.Name, l.Key}]
-	if f == nil || f.turn != r.turns[i] || !f.has(s) {
-		return false
-	}
-	switch l.Spec.Kind {
-	case GCRA, Queue, Interval, Log:
-		return s == r.states[i]
-	}
-	return true
-}
-
-// has reports whether a state is one that the key has.
-func (f *family) has(s state) bool {
-	return slices.ContainsFunc(f.forms, func(g *form) bool { return slices.Contains(g.states, s) })
-}
-
-// turn is when the form that decides about a key changed last.
-func (m *Model) turn(p place) int {
-	if f := m.families[p]; f != nil {
-		return f.turn
-	}
-	return 0
+// stands reports whether a layer may still give back: of limits that drain, no other
+// numbers have come into force since.
+func (r *reservation) stands(i int, s state) bool {
+	return !drains(r.layers[i].Spec.Kind) || s == r.states[i]
 }
 
 // Cancel is Settle with a true cost of 0.
 func (m *Model) Cancel(t int64, id int) Answer { return m.Settle(t, id, 0) }
 
-// open says whether a charge of a state at least 1 unit high waits for its true
-// cost, and may still lower it.
-func (m *Model) open(p place, s state, now *big.Int) bool {
+// open says whether a charge of a state waits for its true cost, and may still
+// lower it.
+func (m *Model) open(s state, now *big.Int) bool {
 	m.live = slices.DeleteFunc(m.live, func(r *reservation) bool {
 		return r.dead || r.settled != nil || r.cost == 0 || now.Cmp(r.expires) >= 0
 	})
-	for _, r := range m.live {
-		for i, l := range r.layers {
-			if (place{l.Name, l.Key}) == p && r.states[i] == s && r.turns[i] == m.turn(p) {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.live, func(r *reservation) bool { return slices.Contains(r.states, s) })
 }
 
 // killReservations ends every reservation that charged a place.
 func (m *Model) killReservations(p place) {
 	for _, r := range m.held {
-		for _, l := range r.layers {
-			if (place{l.Name, l.Key}) == p {
-				r.dead = true
-			}
-		}
+		r.dead = r.dead || slices.ContainsFunc(r.layers, func(l Layer) bool { return placeOf(l) == p })
 	}
 }

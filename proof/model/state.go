@@ -9,7 +9,11 @@ import (
 // state is one key under one limit. Instants and durations are nanoseconds.
 // They are big integers, for a wait may end after the last int64 instant.
 type state interface {
+	// limitOf is the limit by whose numbers the state drains; of a state of units
+	// with dates, the one that looked at it last.
 	limitOf() Spec
+	// compare has another limit look at a state of units with dates.
+	compare(Spec)
 	// most is the greatest cost that could ever pass at one instant.
 	most() int64
 	// admits says whether cost c, at least 1, has room at t.
@@ -104,8 +108,7 @@ func leastWait(s state, t *big.Int, c int64) *big.Int {
 // t + retryAfter it passes, a nanosecond earlier it does not. It changes
 // nothing but the clock. The error says what does not hold.
 func (m *Model) Tight(t int64, layers []Layer, cost int64, retryAfter *big.Int) error {
-	now, r := m.begin(t, layers, cost, false)
-	parts := r.parts
+	now, parts := m.begin(t, layers, cost)
 	if retryAfter == nil {
 		for _, p := range parts {
 			if p.units(cost).Cmp(big.NewInt(p.most())) > 0 {

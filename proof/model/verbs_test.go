@@ -118,73 +118,90 @@ func TestSaturation(t *testing.T) {
 	}
 }
 
+// Of 5 a second, 4 were taken at 0. What another limit says of that, when it only
+// looks and when it takes 1, in ms; worked out by hand from the definition.
 func TestChange(t *testing.T) {
-	five := func(kind string) model.Spec {
-		s := model.Spec{Kind: kind, Count: 5, Period: sec, Burst: 5, Parts: 4}
-		if kind == model.Queue {
-			s.Burst = 4
-		}
-		return s
-	}
 	for _, c := range []struct {
-		what             string
-		kind             string
+		what, kind       string
 		change           func(*model.Spec)
-		remaining, reset int64 // ms, after 4 of 5 were taken at 0
+		remaining, reset int64 // to a peek
+		allowed          bool
+		left, retry, end int64 // to a take
 	}{
-		{"nothing", model.GCRA, func(*model.Spec) {}, 1, 800},
-		{"units kept", model.GCRA, func(s *model.Spec) { s.Count, s.Burst = 10, 10 }, 6, 400},
-		{"at most the burst", model.GCRA, func(s *model.Spec) { s.Count, s.Burst = 10, 1 }, 0, 100},
-		{"one T after the last start", model.Queue, func(s *model.Spec) { s.Count, s.Burst = 10, 9 }, 3, 700},
-		{"tokens kept", model.Interval, func(s *model.Spec) { s.Count, s.Burst = 4, 9 }, 5, 1000},
-		{"at most the burst", model.Interval, func(s *model.Spec) { s.Burst = 3 }, 0, 1000},
-		{"counts kept", model.Fixed, func(s *model.Spec) { s.Count = 9 }, 5, 1000},
-		{"another period", model.Fixed, func(s *model.Spec) { s.Period = 2 * sec }, 1, 2000},
-		{"another calendar", model.Fixed, func(s *model.Spec) { s.Calendar, s.Zone = "day", "UTC" }, 1, 86_400_000},
-		{"counts kept", model.Log, func(s *model.Spec) { s.Count = 3 }, 0, 1000},
-		{"counts kept", model.Counter, func(s *model.Spec) { s.Count = 9; s.Relaxed = true }, 5, 2000},
-		{"coarser", model.Parts, func(s *model.Spec) { s.Parts = 2 }, 1, 1500},
-		{"finer", model.Parts, func(s *model.Spec) { s.Parts = 8 }, 1, 1125}, // not into the future
-		{"kind", model.GCRA, func(s *model.Spec) { s.Kind = model.Log }, 1, 1000},
+		{"nothing", model.GCRA, func(*model.Spec) {}, 1, 800, true, 0, 0, 1000},
+		{"drains as before until a take", model.GCRA, func(s *model.Spec) { s.Count, s.Burst = 10, 10 }, 6, 800, true, 5, 0, 500},
+		{"just enough for it", model.GCRA, func(s *model.Spec) { s.Count, s.Burst = 10, 4 }, 0, 800, false, 0, 100, 400},
+		{"more than it has room for", model.GCRA, func(s *model.Spec) { s.Count, s.Burst = 10, 1 }, 0, 800, false, 0, 800, 800},
+		{"three more than it has room for", model.GCRA, func(s *model.Spec) { s.Count, s.Burst = 1, 3 }, 0, 800, false, 0, 400, 800},
+		{"units kept", model.Queue, func(s *model.Spec) { s.Count, s.Burst = 10, 9 }, 6, 800, true, 5, 0, 500},
+		{"tokens kept", model.Interval, func(s *model.Spec) { s.Count, s.Burst = 4, 9 }, 5, 1000, true, 4, 0, 2000},
+		{"more than it has room for", model.Interval, func(s *model.Spec) { s.Burst = 3 }, 0, 1000, false, 0, 1000, 1000},
+		{"one count", model.Fixed, func(s *model.Spec) { s.Count = 9 }, 5, 1000, true, 4, 0, 1000},
+		{"one count, a lower limit", model.Fixed, func(s *model.Spec) { s.Count = 2 }, 0, 1000, false, 0, 1000, 1000},
+		{"another period", model.Fixed, func(s *model.Spec) { s.Period = 2 * sec }, 5, 0, true, 4, 0, 2000},
+		{"another calendar", model.Fixed, func(s *model.Spec) { s.Calendar, s.Zone = "day", "UTC" }, 5, 0, true, 4, 0, 86_400_000},
+		{"one log", model.Log, func(s *model.Spec) { s.Count = 3 }, 0, 1000, false, 0, 1000, 1000},
+		{"one count", model.Counter, func(s *model.Spec) { s.Count = 9; s.Relaxed = true }, 5, 2000, true, 4, 0, 2000},
+		{"other parts", model.Parts, func(s *model.Spec) { s.Parts = 2 }, 5, 0, true, 4, 0, 1500},
+		{"another kind", model.GCRA, func(s *model.Spec) { s.Kind = model.Log }, 5, 0, true, 4, 0, 1000},
 	} {
-		old := five(c.kind)
+		old := model.Spec{Kind: c.kind, Count: 5, Period: sec, Burst: 5, Parts: 4}
+		if c.kind == model.Queue {
+			old.Burst = 4
+		}
 		changed := old
 		c.change(&changed)
 		m := model.New()
 		layer := []model.Layer{{Name: "limit", Spec: old, Key: "a"}}
 		m.Take(0, layer, 4)
+		before := m.Peek(0, layer, 1)
 		layer[0].Spec = changed
 		expect(t, c.kind+", "+c.what, m.Peek(0, layer, 0), true, c.remaining, 0, c.reset*ms)
+		layer[0].Spec = old
+		after := m.Peek(0, layer, 1)
+		expect(t, c.kind+", "+c.what+": a peek writes", after, before.Allowed, before.Remaining, before.RetryAfter.Int64(), before.ResetAfter.Int64())
+		layer[0].Spec = changed
+		expect(t, c.kind+", "+c.what+", taken", m.Take(0, layer, 1), c.allowed, c.left, c.retry*ms, c.end*ms)
 	}
 }
 
-// A finer cut, later: the part that ends where the old one ended.
-func TestChangeParts(t *testing.T) {
-	old := model.Spec{Kind: model.Parts, Count: 5, Period: sec, Parts: 4}
-	m := model.New()
-	layer := on(old)
-	m.Take(300*ms, layer, 4) // part 1: [250 ms, 500 ms), counts to 1.5 s
-	changed := old
-	changed.Parts = 10
-	expect(t, "parts", m.Peek(900*ms, on(changed), 0), true, 1, 0, 600*ms)
+// There and back: what a lower limit has no room for stays what it was.
+func TestThereAndBack(t *testing.T) {
+	for _, spec := range everyKind {
+		low := spec
+		low.Count, low.Burst = 2, 1
+		m := model.New()
+		m.Take(0, on(spec), 5)
+		before := m.Take(100*ms, on(spec), 1)
+		if a := m.Take(100*ms, on(low), 1); a.Allowed || a.Remaining != 0 {
+			t.Errorf("%s: %+v", spec.Kind, a)
+		}
+		if a := m.Take(100*ms, on(spec), 1); a.Allowed || a.RetryAfter.Cmp(before.RetryAfter) != 0 || a.ResetAfter.Cmp(before.ResetAfter) != 0 {
+			t.Errorf("%s: %+v after a denial under %+v, %+v before", spec.Kind, a, low, before)
+		}
+	}
 }
 
 func TestReservationAcrossChange(t *testing.T) {
 	for _, spec := range everyKind {
 		changed := spec
 		changed.Count++
+		back := int64(1)
+		if spec.Kind == model.GCRA || spec.Kind == model.Queue || spec.Kind == model.Interval {
+			back = 0 // other numbers have come into force
+		}
 		m := model.New()
 		_, less := m.Reserve(0, on(spec), 1, sec)
 		_, more := m.Reserve(0, on(spec), 1, sec)
 		m.Take(0, on(changed), 1)
-		was, is := m.Peek(0, on(spec), 0), m.Peek(0, on(changed), 0)
+		was := m.Peek(0, on(changed), 0)
 		m.Cancel(0, less)
-		if a, b := m.Peek(0, on(spec), 0), m.Peek(0, on(changed), 0); a.Remaining != was.Remaining || b.Remaining != is.Remaining {
-			t.Errorf("%s: gives back %d and %d after a change", spec.Kind, a.Remaining-was.Remaining, b.Remaining-is.Remaining)
+		if a := m.Peek(0, on(changed), 0); a.Remaining != was.Remaining+back {
+			t.Errorf("%s: gives back %d after a change, want %d", spec.Kind, a.Remaining-was.Remaining, back)
 		}
 		m.Settle(0, more, 2)
-		if a, b := m.Peek(0, on(spec), 0), m.Peek(0, on(changed), 0); a.Remaining != was.Remaining-1 || b.Remaining != is.Remaining-1 {
-			t.Errorf("%s: a debt of 1 changes %d to %d, and %d to %d", spec.Kind, was.Remaining, a.Remaining, is.Remaining, b.Remaining)
+		if a := m.Peek(0, on(changed), 0); a.Remaining != was.Remaining+back-1 {
+			t.Errorf("%s: a debt of 1 changes %d to %d", spec.Kind, was.Remaining+back, a.Remaining)
 		}
 	}
 }

@@ -2,12 +2,20 @@ package model
 
 import "math/big"
 
-// weighted is one limit of a request: a state, and how many of its units one unit
-// of the request is.
+// weighted is one limit of a request: the state that it charges, what the limit sees of
+// it, and how many of its units one unit of the request is.
 type weighted struct {
-	state
+	layer  Layer
+	own    state
+	state  // as the limit sees it
 	weight *big.Int
-	open   bool // reservations of the key are open
+}
+
+// see looks at the state with the eyes of the limit.
+func (p *weighted) see(now *big.Int) {
+	if p.state = p.own; drains(p.layer.Spec.Kind) && foreign(p.own, p.layer.Spec) {
+		p.state = through(p.own, p.layer.Spec, now)
+	}
 }
 
 // units is what a cost of the request is here, whatever its size.
