@@ -175,33 +175,11 @@ func (m *Meter) logRoom(s []uint64, t uint64, cost int64) int {
 	return logHead + r.used() + words
 }
 
-// keep drops all but the newest units.
-func (r ring) keep(units uint64) {
-	for r[1] > units {
-		e := r.entryAt(0)
-		excess := r[1] - units
-		if e.units > excess {
-			*r.word(1) = (e.units - excess) | unitFlag
-			r[1] -= excess
-			return
-		}
-		r.dropOldest(e)
-	}
-}
-
-func (m *Meter) logCharge(s []uint64, t, c uint64) {
-	r := ring(s)
-	at := m.forget(r, t)
-	if c = min(c, m.count); c > 0 {
-		r.keep(m.count - c)
-		r.push(at, c)
-	}
-}
-
-// logGather is a charge of a log with open reservations. What is older than the
-// newest count units may matter again when they give back: it is not cut off,
-// but kept as one entry at its newest moment.
-func (m *Meter) logGather(of *Reservations, s []uint64, t, c uint64) {
+// logCharge adds c units. What is older than the newest count units becomes one entry
+// at its newest moment: while that counts nothing passes, and once it does not none of
+// it would. It is not dropped, since open reservations, and limits of a greater count,
+// may make room for it again. of are those reservations, or nil.
+func (m *Meter) logCharge(of *Reservations, s []uint64, t, c uint64) {
 	r := ring(s)
 	at := m.forget(r, t)
 	if c == 0 {
@@ -209,7 +187,7 @@ func (m *Meter) logGather(of *Reservations, s []uint64, t, c uint64) {
 	}
 	from := at
 	if r.used() > 0 {
-		if from = r.entryAt(0).at; from == of.cutAt {
+		if from = r.entryAt(0).at; of != nil && from == of.cutAt {
 			from = of.cutFrom
 		}
 	}
@@ -225,12 +203,26 @@ func (m *Meter) logGather(of *Reservations, s []uint64, t, c uint64) {
 		end += last.words
 		units += last.units
 	}
-	if from < last.at {
+	if of != nil && from < last.at {
 		of.cutFrom, of.cutAt = from, last.at
 	}
 	if end > last.words {
 		*r.word(end - 2), *r.word(end - 1) = last.at, units|unitFlag
 		r.skip(end - 2)
+	}
+}
+
+// keep drops all but the newest units.
+func (r ring) keep(units uint64) {
+	for r[1] > units {
+		e := r.entryAt(0)
+		excess := r[1] - units
+		if e.units > excess {
+			*r.word(1) = (e.units - excess) | unitFlag
+			r[1] -= excess
+			return
+		}
+		r.dropOldest(e)
 	}
 }
 

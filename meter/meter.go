@@ -225,7 +225,7 @@ func (m *Meter) Charge(state []uint64, now, cost int64) {
 	case SlidingSubWindows:
 		m.partsCharge(state, t, c)
 	default:
-		m.logCharge(state, t, c)
+		m.logCharge(nil, state, t, c)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 // The size of open charges in a file, in words: a head, and then each charge.
 const (
 	reservationsHead = 4
-	openChargeWords  = 5
+	openChargeWords  = 4
 )
 
 // AppendTo appends the open charges as words, which [Meter.Reopen] reads. They
@@ -17,7 +17,7 @@ const (
 func (r *Reservations) AppendTo(words []uint64) []uint64 {
 	words = append(words, r.next, r.forgone, r.cutFrom, r.cutAt)
 	for _, o := range r.open {
-		words = append(words, o.first, uint64(o.left), uint64(o.expires), o.low.Hi, o.low.Lo)
+		words = append(words, o.first, uint64(o.left), o.low.Hi, o.low.Lo)
 	}
 	return words
 }
@@ -31,7 +31,7 @@ func (m *Meter) Reopen(r *Reservations, words []uint64, held []ChargeRef) bool {
 	}
 	*r = Reservations{next: words[0], forgone: words[1], cutFrom: words[2], cutAt: words[3]}
 	for w := words[reservationsHead:]; len(w) > 0; w = w[openChargeWords:] {
-		r.open = append(r.open, openCharge{w[0], int(w[1]), int64(w[2]), uint128.Int{Hi: w[3], Lo: w[4]}})
+		r.open = append(r.open, openCharge{w[0], int(w[1]), uint128.Int{Hi: w[2], Lo: w[3]}})
 	}
 	if !m.openSound(r) {
 		return false

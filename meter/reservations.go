@@ -32,16 +32,15 @@ type Reservations struct {
 	next uint64 // the number of the next charge
 	// those of a lower number give nothing back
 	forgone uint64
-	// of a log: what was cut, from one moment on, counts at another
+	// of a log: what was charged from one moment on counts at another
 	cutFrom, cutAt uint64
 }
 
 // openCharge is one open charge, or neighbours that became one.
 type openCharge struct {
-	first   uint64      // its number, or that of the first of them
-	left    int         // how many of them are still open
-	expires int64       // when the last of them is no longer open
-	low     uint128.Int // the least backlog, or missing tokens, up to the next
+	first uint64      // its number, or that of the first of them
+	left  int         // how many of them are still open
+	low   uint128.Int // the least backlog, or missing tokens, up to the next
 }
 
 // mostOpen is how many open charges are kept apart.
@@ -56,11 +55,6 @@ func (r *Reservations) Len() int { return len(r.open) }
 // find returns the place of a charge, or -1.
 func (r *Reservations) find(mark ChargeRef) int {
 	return sort.Search(len(r.open), func(i int) bool { return r.open[i].first > mark[0] }) - 1
-}
-
-// openAt reports whether any is open at a time.
-func (r *Reservations) openAt(now int64) bool {
-	return slices.ContainsFunc(r.open, func(o openCharge) bool { return o.expires > now })
 }
 
 // low returns the least backlog since the i-th charge, up to the next open one.
@@ -80,7 +74,6 @@ func (r *Reservations) pair() {
 		if i+1 < len(r.open) {
 			later := r.open[i+1]
 			o.left += later.left
-			o.expires = max(o.expires, later.expires)
 			o.low = uint128.Min(r.low(i), r.low(i+1))
 		}
 		r.open[n] = o
@@ -89,9 +82,9 @@ func (r *Reservations) pair() {
 	r.open = r.open[:n]
 }
 
-// Reserve charges cost units that may be settled at less before expires, and
-// returns where the charge went.
-func (m *Meter) Reserve(r *Reservations, state []uint64, now, cost, expires int64) ChargeRef {
+// Reserve charges cost units that may be settled at less, and returns where the charge
+// went.
+func (m *Meter) Reserve(r *Reservations, state []uint64, now, cost int64) ChargeRef {
 	mark := ChargeRef{r.next, m.place(state, since(now))}
 	m.ChargeAmong(r, state, now, cost, false)
 	if cost <= 0 || !m.Rewrites() {
@@ -101,7 +94,7 @@ func (m *Meter) Reserve(r *Reservations, state []uint64, now, cost, expires int6
 		r.pair()
 	}
 	r.next++
-	o := openCharge{first: mark[0], left: 1, expires: expires}
+	o := openCharge{first: mark[0], left: 1}
 	if m.levels() {
 		o.low = m.level(state, since(now))
 	}
@@ -175,8 +168,8 @@ func (m *Meter) ChargeAmong(r *Reservations, state []uint64, now, cost int64, ha
 	}
 	t := since(now)
 	switch {
-	case m.algorithm == SlidingLog && r.openAt(now):
-		m.logGather(r, state, t, uint64(max(cost, 0)))
+	case m.algorithm == SlidingLog:
+		m.logCharge(r, state, t, uint64(max(cost, 0)))
 	case m.levels():
 		m.note(r, state, t)
 		before := m.level(state, t)
