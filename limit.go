@@ -273,6 +273,14 @@ func (l Limit) ID() string {
 	return id
 }
 
+// Label returns the limit's own name, else its ID: what tells it from others of a list.
+func (l Limit) Label() string {
+	if l.name != "" {
+		return l.name
+	}
+	return l.ID()
+}
+
 // CheckBind returns why limits cannot be bound together under a name, or nil.
 // Every [Store] calls it first. It does not say whether a limit can be held:
 // that is [Limit.Validate].

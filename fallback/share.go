@@ -8,20 +8,21 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// Share returns the part of a limit that one of n processes holds, with the
-// same ID. Buckets and queues keep their exact rate: 100 a second on three
-// is 100 in three seconds. Bursts, and the counts of windows, are divided and
+// Share returns the part of a limit that one of n processes holds. It has the same
+// identity for every n, so that what a key has used counts when n changes. Buckets and
+// queues keep their exact rate for up to 16 processes, over a longer period: 100 a
+// second on three is 33 and a third. Bursts, and the counts of windows, are divided and
 // rounded down, to one at least.
 func Share(l stint.Limit, n int64) stint.Limit {
-	if n <= 1 {
-		return l
-	}
+	n = max(n, 1)
 	count, period := l.Count(), l.Period()
 	even := l.Algorithm() == meter.GCRA || l.Algorithm() == meter.LeakyQueue
-	if even && period <= time.Duration(math.MaxInt64/n) {
-		period *= time.Duration(n)
-	} else {
+	if fine := fineness(l); even && fine > 1 {
+		count, period = max(count*fine/n, 1), period*time.Duration(fine)
+	} else if n > 1 {
 		count = max(count/n, 1)
+	} else {
+		return l
 	}
 	part := stint.New(count, period).WithAlgorithm(l.Algorithm())
 	switch unit, zone := l.Calendar(); unit {
@@ -44,8 +45,22 @@ func Share(l stint.Limit, n int64) stint.Limit {
 	if l.CountDenied() {
 		part = part.WithCountDenied()
 	}
-	if part = part.WithName(l.ID()); part.Validate() != nil {
+	if l != l.WithName("") {
+		part = part.WithName(l.Name())
+	}
+	if part.Validate() != nil {
 		return l // a whole limit is better than none
 	}
 	return part
+}
+
+// fineness returns how many periods of a limit shares are counts of: as many as may be
+// that 1, 2, 3 and more processes divide.
+func fineness(l stint.Limit) int64 {
+	for _, k := range [...]int64{720_720, 27_720, 2520, 420, 60, 12} { // all up to 16, 12, 10, 7, 6, 4
+		if l.Count() <= math.MaxInt64/k && int64(l.Period()) <= math.MaxInt64/k {
+			return k
+		}
+	}
+	return 1
 }

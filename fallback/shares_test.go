@@ -219,32 +219,3 @@ func TestDebtOfManyForms(t *testing.T) {
 		}
 	})
 }
-
-// TestDebtOfTwoForms has two forms of a limit let pass for one key while the
-// shared store is gone: what counts still under the slower one is owed, whichever
-// was asked first.
-func TestDebtOfTwoForms(t *testing.T) {
-	for _, order := range [][]int{{0, 1}, {1, 0}} {
-		synctest.Test(t, func(t *testing.T) {
-			s := newShared()
-			fast := newNode(t, s, fallback.Options{}, limit(t, "10/s").WithName("calls"))
-			defer fast.store.Close()
-			slow := node{store: fast.store}
-			var err error
-			if slow.Limiter, err = stint.NewLimiter(fast.store, "test", limit(t, "20/h").WithName("calls")); err != nil {
-				t.Fatal(err)
-			}
-			s.fail(errGone)
-			for _, i := range order {
-				[]node{fast, slow}[i].pass(t, "a", 4)
-			}
-			time.Sleep(10 * time.Second)
-			s.heal()
-			time.Sleep(time.Second)
-			synctest.Wait()
-			if got := remaining(t, slow.Limiter, "a"); got != 12 {
-				t.Errorf("%d of 20 remain, want 12", got)
-			}
-		})
-	}
-}

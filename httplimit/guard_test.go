@@ -406,8 +406,8 @@ func TestGuardUnderChangedLimits(t *testing.T) {
 			{"", `"9/1h";q=9;w=3600`, `"9/1h";r=8;t=3200`},
 			{"5/h", `"9/1h";q=5;w=3600`, `"9/1h";r=3;t=2160`},
 			{"5/h; 2/24h", `"9/1h/gcra:1h";q=5;w=3600, "9/1h/gcra:24h";q=2;w=86400`, `"9/1h/gcra:24h";r=1;t=43200`},
-			{"5/h; 1/s burst 9 leaky_queue", `"9/1h/gcra:1h";q=5;w=3600, "9/1h/leaky_queue:1s";q=10;w=10`, `"9/1h/gcra:1h";r=1;t=2879`},
-			{"5/h", `"9/1h";q=5;w=3600`, `"9/1h";r=0;t=3599`},
+			{"5/h; 1/s burst 9 leaky_queue", `"9/1h/gcra:1h";q=5;w=3600, "9/1h/leaky_queue:1s";q=10;w=10`, `"9/1h/gcra:1h";r=1;t=2880`},
+			{"5/h", `"9/1h";q=5;w=3600`, `"9/1h";r=0;t=3600`},
 		} {
 			if c.limits != "" {
 				change(t, l, strings.Split(c.limits, "; ")...)

@@ -30,26 +30,21 @@ func (b *bound) TakeAtOnce(key string, cost int64) (passes, known bool, err erro
 // takeAtOnce unlocks.
 func (sh *shard) takeAtOnce(s *Store, l *limit, h uint64, now, cost int64) (passes, known bool) {
 	defer sh.mu.Unlock()
-	t := sh.table(l)
-	if t.several && sh.among(l, t, h) || sh.openOn(s, t, h) != nil {
-		return false, false
-	}
+	t := sh.table(l.account)
 	slot := t.find(h)
-	if slot == nil && t.cells != nil {
+	if sh.openOn(s, t, h) != nil || slot == nil && t.cells != nil || slot != nil && t.numbered && t.number(slot) != l.number {
 		return false, false
 	}
-	if slot == nil && cost > t.meter.Capacity() {
+	if slot == nil && cost > l.meter.Capacity() {
 		return false, true
 	}
 	if slot != nil {
 		state, at := t.state(sh, slot), s.at(t, sh.tick(now))
-		if !t.meter.Admits(state, at, cost) || t.meter.Delay(state, at, cost) > 0 {
+		if !l.meter.Admits(state, at, cost) || l.meter.Delay(state, at, cost) > 0 {
 			return false, true
 		}
-		if !t.log() {
-			return t.meter.Allow(state, at, cost), true
-		}
 	}
-	state, at := sh.ready(s, t, h, now, cost)
-	return t.meter.Allow(state, at, cost), true
+	slot, state, at := sh.ready(s, l, t, h, now, cost)
+	sh.putInForce(s, t, l, h, slot, at)
+	return l.meter.Allow(state, at, cost), true
 }

@@ -6,7 +6,6 @@ import (
 	"runtime"
 
 	"github.com/stint-dev/stint"
-	"github.com/stint-dev/stint/meter"
 )
 
 // batchKeys is how many keys are decided under one round of locks: enough for
@@ -50,21 +49,13 @@ func (b *bound) allowBatch(v *view, keys []string, cost int64, passed []bool) er
 		hashes[i] = s.seed.hash(key)
 		shards |= 1 << s.shard(hashes[i])
 	}
-	for apart := s.allowLocked(l, shards, hashes, keys, cost, passed); apart != 0; apart &= apart - 1 {
-		i := bits.TrailingZeros64(apart)
-		d, err := b.several(meter.OpTake, keys[i], cost)
-		if err != nil {
-			return err
-		}
-		passed[i] = d.Allowed
-	}
+	s.allowLocked(l, shards, hashes, keys, cost, passed)
 	runtime.KeepAlive(b) // until here its limits are held
 	return nil
 }
 
-// allowLocked takes cost from each of some keys, of a set of shards. It returns the
-// set of keys that it has left out, since other forms count them too.
-func (s *Store) allowLocked(l *limit, shards uint64, hashes []uint64, keys []string, cost int64, passed []bool) (apart uint64) {
+// allowLocked takes cost from each of some keys, of a set of shards.
+func (s *Store) allowLocked(l *limit, shards uint64, hashes []uint64, keys []string, cost int64, passed []bool) {
 	now := s.clock.now()
 	for set := shards; set != 0; set &= set - 1 {
 		s.shards[bits.TrailingZeros64(set)].mu.Lock()
@@ -77,7 +68,7 @@ func (s *Store) allowLocked(l *limit, shards uint64, hashes []uint64, keys []str
 	var words [batchKeys]*uint64 // where a key's state is one word, close to its home
 	var seen uint64
 	for i, h := range hashes {
-		if t := l.tables[s.shard(h)]; t == nil {
+		if t := l.account.tables[s.shard(h)]; t == nil {
 			continue
 		} else if t.plain() && t.width == 1 {
 			words[i] = t.near(h)
@@ -95,16 +86,11 @@ func (s *Store) allowLocked(l *limit, shards uint64, hashes []uint64, keys []str
 			continue
 		}
 		moves := sh.moves
-		if t := sh.table(l); t.several && sh.among(l, t, h) {
-			apart |= 1 << i
-		} else {
-			passed[i] = sh.allow(s, l, t, h, keys[i], now, cost)
-		}
+		passed[i] = sh.allow(s, l, sh.table(l.account), h, keys[i], now, cost)
 		if sh.moves != moves {
 			clear(words[i+1:])
 		}
 	}
-	return apart
 }
 
 // firstSlot returns what stands at the first place where a key may be.

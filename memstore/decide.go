@@ -3,7 +3,6 @@ package memstore
 import (
 	"context"
 	"runtime"
-	"sync/atomic"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/layercheck"
@@ -11,30 +10,10 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// bound implements [stint.Bound].
-type bound struct {
-	store  *Store
-	view   atomic.Pointer[view]
-	pinned *atomic.Pointer[form] // the view's, for unpin
-}
-
-// Limits implements [stint.Bound].
-func (b *bound) Limits() []stint.Limit {
-	limits := b.view.Load().limits
-	out := make([]stint.Limit, len(limits))
-	for i, l := range limits {
-		out[i] = l.given
-	}
-	return out
-}
-
-// Name implements [stint.Bound].
-func (b *bound) Name() string { return b.view.Load().form.name.text }
-
 // Allow implements [stint.Bound]. Nearly every request is for a key that has its
 // place under the only limit: this is the fast path for those, in a straight line.
-// A table is plain if states lie in its slots, none has an open reservation, and
-// its name has one form.
+// A table is plain if states lie in its slots, none has an open reservation, and all
+// drain by the same numbers.
 func (b *bound) Allow(_ context.Context, key string, cost int64) (bool, error) {
 	s, l := b.store, b.view.Load().only
 	if l == nil || cost <= 0 {
@@ -48,9 +27,9 @@ func (b *bound) Allow(_ context.Context, key string, cost int64) (bool, error) {
 	sh := &s.shards[i]
 	now := s.clock.now()
 	sh.mu.Lock()
-	if t := l.tables[i]; t != nil && t.plain() {
+	if t := l.account.tables[i]; t != nil && t.plain() {
 		if slot := t.find(h); slot != nil {
-			ok := t.meter.Allow(slot, s.at(t, sh.tick(now)), cost) // total: no defer is needed
+			ok := l.meter.Allow(slot, s.at(t, sh.tick(now)), cost) // total: no defer is needed
 			if !ok {
 				sh.denial(l, h, key)
 			}
@@ -59,12 +38,14 @@ func (b *bound) Allow(_ context.Context, key string, cost int64) (bool, error) {
 			return ok, nil
 		}
 	}
-	return b.allowRarely(l, sh, h, key, now, cost)
+	ok := sh.allowRarely(s, l, h, key, now, cost)
+	runtime.KeepAlive(b)
+	return ok, nil
 }
 
 // allowSeveral decides under several limits, or about what costs nothing.
 func (b *bound) allowSeveral(key string, cost int64) (bool, error) {
-	if cost > 0 && len(b.view.Load().limits) <= fastPathLimits {
+	if cost > 0 {
 		if _, ok := b.fastPath(b.store.seed.hash(key), cost, 1, false, nil); ok {
 			return true, nil
 		}
@@ -73,34 +54,20 @@ func (b *bound) allowSeveral(key string, cost int64) (bool, error) {
 	return d.Allowed, err
 }
 
-// allowRarely takes cost from a key of any state under one limit. It unlocks.
-func (b *bound) allowRarely(l *limit, sh *shard, h uint64, key string, now, cost int64) (bool, error) {
-	if ok, decided := sh.allowAlone(b.store, l, h, key, now, cost); decided {
-		runtime.KeepAlive(b)
-		return ok, nil
-	}
-	d, err := b.several(meter.OpTake, key, cost)
-	return d.Allowed, err
-}
-
-// allowAlone takes cost from a key that counts under no other form, and unlocks.
-func (sh *shard) allowAlone(s *Store, l *limit, h uint64, key string, now, cost int64) (ok, decided bool) {
+// allowRarely takes cost from a key of any state under one limit, and unlocks.
+func (sh *shard) allowRarely(s *Store, l *limit, h uint64, key string, now, cost int64) bool {
 	defer sh.mu.Unlock()
-	t := sh.table(l)
-	if t.several && sh.among(l, t, h) {
-		return false, false
-	}
-	return sh.allow(s, l, t, h, key, now, cost), true
+	return sh.allow(s, l, sh.table(l.account), h, key, now, cost)
 }
 
 // allow takes cost from one key.
 func (sh *shard) allow(s *Store, l *limit, t *table, h uint64, key string, now, cost int64) bool {
-	slot, at := sh.ready(s, t, h, now, cost)
-	var ok bool
-	if open := sh.openOn(s, t, h); open != nil {
-		_, ok = t.meter.TakeAmong(&open.Reservations, slot, at, cost)
-	} else {
-		ok = t.meter.Allow(slot, at, cost)
+	slot, state, at := sh.ready(s, l, t, h, now, cost)
+	ok := slot == nil || sh.putInForce(s, t, l, h, slot, at)
+	if open := sh.openOn(s, t, h); ok && open != nil {
+		_, ok = l.meter.TakeAmong(&open.Reservations, state, at, cost)
+	} else if ok {
+		ok = l.meter.Allow(state, at, cost)
 	}
 	if !ok {
 		sh.denial(l, h, key)
@@ -122,84 +89,83 @@ func (b *bound) Decide(_ context.Context, op meter.Op, key string, cost int64) (
 	sh := &s.shards[i]
 	now := s.clock.now()
 	sh.mu.Lock()
-	if t := l.tables[i]; t != nil && t.plain() {
+	if t := l.account.tables[i]; t != nil && t.plain() {
 		if slot := t.find(h); slot != nil {
-			a, ok := t.meter.Take(slot, s.at(t, sh.tick(now)), cost)
+			a, ok := l.meter.Take(slot, s.at(t, sh.tick(now)), cost)
 			if !ok {
 				sh.denial(l, h, key)
 			}
 			sh.mu.Unlock()
 			runtime.KeepAlive(b)
-			d.Set(t.meter, a, ok, cost)
+			d.Set(l.meter, a, ok, cost)
 			return d, nil
 		}
 	}
-	if !sh.takeAlone(&d, s, l, h, key, now, cost) {
-		return b.several(op, key, cost)
-	}
+	sh.takeRarely(&d, s, l, h, key, now, cost)
 	runtime.KeepAlive(b)
 	return d, nil
 }
 
-// takeAlone takes cost from a key that counts under no other form, and unlocks.
-func (sh *shard) takeAlone(d *stint.Decision, s *Store, l *limit, h uint64, key string, now, cost int64) (decided bool) {
+// takeRarely takes cost from a key of any state under one limit, and unlocks.
+func (sh *shard) takeRarely(d *stint.Decision, s *Store, l *limit, h uint64, key string, now, cost int64) {
 	defer sh.mu.Unlock()
-	t := sh.table(l)
-	if t.several && sh.among(l, t, h) {
-		return false
-	}
-	slot, at := sh.ready(s, t, h, now, cost)
-	if open := sh.openOn(s, t, h); open != nil {
-		takeAmong(d, t.meter, &open.Reservations, slot, at, cost)
+	t := sh.table(l.account)
+	slot, state, at := sh.ready(s, l, t, h, now, cost)
+	var a meter.Answer
+	var ok bool
+	if slot != nil && !sh.putInForce(s, t, l, h, slot, at) {
+		a, ok = l.meter.Through(state, t.drain(slot), at, cost)
+	} else if open := sh.openOn(s, t, h); open != nil {
+		a, ok = l.meter.TakeAmong(&open.Reservations, state, at, cost)
 	} else {
-		a, ok := t.meter.Take(slot, at, cost)
-		d.Set(t.meter, a, ok, cost)
+		a, ok = l.meter.Take(state, at, cost)
 	}
-	if !d.Allowed {
+	if d.Set(l.meter, a, ok, cost); !ok {
 		sh.denial(l, h, key)
 	}
-	return true
 }
 
-// ready returns the state of a key for one take, and the time to decide at. A
-// key that has no place gets one, unless its cost can never pass and is not counted.
-func (sh *shard) ready(s *Store, t *table, h uint64, now, cost int64) (state []uint64, at int64) {
+// ready returns the slot of a key for one take, its state, and the time to decide at.
+// A key that has no place gets one, unless its cost can never pass and is not counted:
+// then the slot is nil.
+func (sh *shard) ready(s *Store, l *limit, t *table, h uint64, now, cost int64) (slot, state []uint64, at int64) {
 	now = sh.tick(now)
 	at = s.at(t, now)
-	slot := t.find(h)
-	if slot == nil {
-		if cost > t.meter.Capacity() && !t.meter.CountsDenied() && t.cells == nil {
-			return sh.unseen(t), at
+	if slot = t.find(h); slot == nil {
+		if cost > l.meter.Capacity() && !l.meter.CountsDenied() && t.cells == nil {
+			return nil, sh.unseen(t), at
 		}
 		slot = sh.place(s, t, h, now, at)
 		sh.forgotten(s, t, h)
 	}
 	if !t.indirect() {
-		return slot, at
+		return slot, slot, at
 	}
 	if t.log() {
 		slot = sh.grow(s, t, h, slot, now, cost)
 	}
-	return sh.slab.get(slot[0]), at
+	return slot, sh.block(slot[0]), at
 }
 
 // several decides for one key under several limits, or with the rarer verbs.
 func (b *bound) several(op meter.Op, key string, cost int64) (stint.Decision, error) {
 	h, v := b.store.seed.hash(key), b.view.Load()
-	if op == meter.OpTake && cost > 0 && len(v.limits) <= fastPathLimits {
+	if op == meter.OpTake && cost > 0 {
 		if d, ok := b.fastPath(h, cost, 1, true, nil); ok {
 			return d, nil
 		}
 	}
-	var few [4]part
-	parts := few[:0]
-	for _, l := range v.limits {
-		parts = append(parts, b.part(v, l, h, key))
+	if len(v.limits) <= fewParts {
+		var few [fewParts]part
+		return b.store.decide(op, b.parts(few[:0], v, h, key), cost, nil)
 	}
-	return b.store.decide(op, parts, cost, nil)
+	many := manyParts.Get().(*[stint.MaxLimits]part)
+	defer putParts(many)
+	return b.store.decide(op, b.parts(many[:0], v, h, key), cost, nil)
 }
 
-// fastPathLimits is how many limits the fast path takes.
+// fastPathLimits is how many states the fast path keeps at hand; it looks for those
+// beyond twice.
 const fastPathLimits = 8
 
 // fastPath takes from a key that has its place under every limit and passes all of
@@ -220,28 +186,38 @@ func (b *bound) fastPath(h uint64, cost, weight int64, full bool, answers []stin
 	defer sh.mu.Unlock()
 	now = sh.tick(now)
 	for i, l := range v.limits {
-		t := l.tables[sh.index]
+		t := l.account.tables[sh.index]
 		if t == nil || t.log() {
 			return d, false
 		}
 		slot := t.find(h)
-		if slot == nil || sh.openOn(s, t, h) != nil || t.several && sh.among(l, t, h) {
+		if slot == nil || sh.openOn(s, t, h) != nil || t.numbered && t.number(slot) != l.number {
 			return d, false
 		}
-		states[i], ats[i] = t.state(sh, slot), s.at(t, now)
-		if !t.meter.Admits(states[i], ats[i], units) {
+		state, at := t.state(sh, slot), s.at(t, now)
+		if !l.meter.Admits(state, at, units) {
 			return d, false
+		}
+		if i < fastPathLimits {
+			states[i], ats[i] = state, at
 		}
 	}
 	var own stint.Decision
 	for i, l := range v.limits {
-		t := l.tables[sh.index]
+		var state []uint64
+		var at int64
+		if i < fastPathLimits {
+			state, at = states[i], ats[i]
+		} else {
+			t := l.account.tables[sh.index]
+			state, at = t.state(sh, t.find(h)), s.at(t, now)
+		}
 		if !full {
-			t.meter.Allow(states[i], ats[i], units)
+			l.meter.Allow(state, at, units)
 			continue
 		}
-		a, ok := t.meter.Take(states[i], ats[i], units)
-		own.Set(t.meter, a, ok, units)
+		a, ok := l.meter.Take(state, at, units)
+		own.Set(l.meter, a, ok, units)
 		if answers != nil {
 			answers[i] = own
 		}
@@ -258,9 +234,7 @@ func (s *Store) Decide(_ context.Context, op meter.Op, layers []stint.Layer, cos
 		l := &layers[0]
 		b, ok := l.Bound.(*bound)
 		if ok && b.store == s {
-			if n := len(b.view.Load().limits); n > fastPathLimits || layercheck.One(0, l, true, n) != nil {
-				ok = false
-			}
+			ok = layercheck.One(0, l, true, len(b.view.Load().limits)) == nil
 		}
 		if ok && b.store == s {
 			if d, ok := b.fastPath(s.seed.hash(l.Key), cost, max(l.Weight, 1), true, l.Answers); ok {
@@ -268,8 +242,17 @@ func (s *Store) Decide(_ context.Context, op meter.Op, layers []stint.Layer, cos
 			}
 		}
 	}
-	var few [4]part
-	parts, err := s.parts(few[:0], layers)
+	if countLimits(layers) <= fewParts {
+		var few [fewParts]part
+		parts, err := s.parts(few[:0], layers)
+		if err != nil {
+			return stint.Decision{}, err
+		}
+		return s.decide(op, parts, cost, nil)
+	}
+	many := manyParts.Get().(*[stint.MaxLimits]part)
+	defer putParts(many)
+	parts, err := s.parts(many[:0], layers)
 	if err != nil {
 		return stint.Decision{}, err
 	}
@@ -289,7 +272,9 @@ func (s *Store) decide(op meter.Op, parts []part, cost int64, held *reservation)
 	now := s.lock(parts)
 	defer s.unlock(parts)
 	if op != meter.OpPeek && cost > 0 {
-		s.meet(parts, now)
+		for i := range parts {
+			parts[i].putInForce(s, now)
+		}
 	}
 	if op == meter.OpTakeUpTo {
 		cost = s.upTo(parts, now, cost)
@@ -310,25 +295,11 @@ func (s *Store) decide(op meter.Op, parts []part, cost int64, held *reservation)
 		}
 		join(&d, &own, p.weight, i)
 	}
-	if op != meter.OpPeek && cost > 0 {
-		s.counted(parts, now, cost, denied != 0, held)
-	}
 	d.Denied, d.Taken = denied, 0
 	if denied == 0 && op != meter.OpPeek {
 		d.Taken = cost
 	}
 	return d, nil
-}
-
-// meet makes the forms that are about to decide known to their keys: one that a
-// key has not met starts with what is in use under the others. It is called
-// before anything is decided that may be charged.
-func (s *Store) meet(parts []part, now int64) {
-	for i := range parts {
-		if p := &parts[i]; p.table().several {
-			p.meet(s, parts, now)
-		}
-	}
 }
 
 // take charges a cost that all parts let pass. It is not for tables with cells: two
@@ -337,17 +308,18 @@ func (s *Store) meet(parts []part, now int64) {
 func (p *part) take(s *Store, now, cost int64, own *stint.Decision) {
 	units, _ := satmath.Mul(cost, p.weight)
 	if units == 0 {
-		p.seek(s, now) // what costs nothing gets no place
-		t := p.table()
-		*own = describe(t.meter, p.state(s, now), p.at, 0, true)
+		*own = p.describe(s, now, 0, true) // what costs nothing gets no place
 	} else {
 		state, at := p.room(s, now, units)
-		if open := p.sh.openOn(s, p.table(), p.hash); open != nil {
-			takeAmong(own, p.meter, &open.Reservations, state, at, units)
+		m, open := p.limit.meter, p.sh.openOn(s, p.table(), p.hash)
+		var a meter.Answer
+		var ok bool
+		if open != nil {
+			a, ok = m.TakeAmong(&open.Reservations, state, at, units)
 		} else {
-			a, ok := p.meter.Take(state, at, units)
-			own.Set(p.meter, a, ok, units)
+			a, ok = m.Take(state, at, units)
 		}
+		own.Set(m, a, ok, units)
 	}
 	if p.answer != nil {
 		*p.answer = *own
@@ -357,18 +329,16 @@ func (p *part) take(s *Store, now, cost int64, own *stint.Decision) {
 // carryOut does to one part what op asks for, when it is known which parts
 // have denied, and gives its part of the answer.
 func (p *part) carryOut(s *Store, now int64, op meter.Op, cost int64, denied stint.LimitSet, i int, held *reservation, own *stint.Decision) {
-	t := p.table()
-	p.seek(s, now)
 	units, fits := satmath.Mul(cost, p.weight)
-	delay := t.meter.Delay(p.state(s, now), p.at, units)
+	delay := p.delay(s, now, units)
 	switch {
-	case op == meter.OpPeek || cost == 0 || denied != 0 && !t.meter.CountsDenied():
+	case op == meter.OpPeek || cost == 0 || denied != 0 && !p.limit.meter.CountsDenied():
 	case denied == 0 && held != nil:
 		p.reserve(s, now, units, &held.parts[i])
 	default:
 		p.charge(s, now, units, denied == 0)
 	}
-	*own = describe(t.meter, p.state(s, now), p.at, units, denied == 0)
+	*own = p.describe(s, now, units, denied == 0)
 	if denied == 0 {
 		own.Delay = delay
 	} else if !fits {
@@ -384,9 +354,13 @@ func (p *part) carryOut(s *Store, now int64, op meter.Op, cost int64, denied sti
 
 // admits reports whether the part lets a cost pass.
 func (p *part) admits(s *Store, now, cost int64) bool {
-	p.seek(s, now)
 	units, fits := satmath.Mul(cost, p.weight)
-	return fits && p.table().meter.Admits(p.state(s, now), p.at, units)
+	if state, old := p.look(s, now); !fits || old == nil {
+		return fits && p.limit.meter.Admits(state, p.at, units)
+	} else {
+		_, ok := p.limit.meter.Through(state, old, p.at, units)
+		return ok
+	}
 }
 
 // setAnswer writes the part's own answer where the caller wants it.

@@ -51,7 +51,7 @@ func (d *topDenied) next() uint64 {
 }
 
 func (d *topDenied) count(l *limit, h uint64, key string, n uint64) {
-	id := h ^ l.salt
+	id := h ^ l.account.salt
 	least := 0
 	for i := range d.ids {
 		if d.ids[i] == id {
@@ -64,7 +64,7 @@ func (d *topDenied) count(l *limit, h uint64, key string, n uint64) {
 	}
 	d.ids[least] = id
 	k := &d.keys[least]
-	k.limit, k.over = l.name, d.counts[least]
+	k.limit, k.over = l.account.label, d.counts[least]
 	k.length = uint8(copy(k.key[:], key))
 	d.counts[least] += n
 }
@@ -93,7 +93,7 @@ func (s *Store) TopDenied(n int) []Denied {
 		if d := sh.denied; d != nil {
 			for j, count := range d.counts {
 				if k := &d.keys[j]; count > 0 {
-					top = append(top, Denied{strings.Replace(k.limit, apart, "/", 1), string(k.key[:k.length]), count, k.over})
+					top = append(top, Denied{readable(k.limit), string(k.key[:k.length]), count, k.over})
 				}
 			}
 		}

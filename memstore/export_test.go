@@ -8,8 +8,8 @@ func KnownLimits(s *Store) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
-	for _, f := range s.list {
-		n += len(f.limits)
+	for _, a := range s.list {
+		n += len(a.all())
 	}
 	return n
 }

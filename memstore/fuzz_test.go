@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
-	"os"
 	"runtime"
 	"testing"
 	"time"
@@ -15,21 +14,13 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// seal returns the bytes as a snapshot of a version whose head and checksum are
-// right, so that a fuzzer gets to what lies between.
-func seal(body []byte, version byte) []byte {
-	data := append([]byte("stintsnp"), version, 0, 0, 0)
+// seal returns the bytes as a snapshot whose head and checksum are right, so that a
+// fuzzer gets to what lies between.
+func seal(body []byte) []byte {
+	data := append([]byte("stintsnp"), 1, 0, 0, 0)
 	data = append(data, body...)
 	return binary.LittleEndian.AppendUint32(data, crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)))
 }
-
-// These in flip seal a snapshot of version 2 or 3, else it is of version 1.
-const (
-	version2 = 1 << 31
-	version3 = 1 << 30
-)
-
-func versionIn(flip uint32) byte { return [...]byte{1, 3, 2, 3}[flip>>30] }
 
 // fuzzLimits are the limits that the seeds hold keys of, of every kind.
 var fuzzLimits = append([]string{"3/day in Europe/Paris", "7/1m", "3/s sliding_log count_denied", "3000000000/s sliding_buckets parts 3"}, everyKind...)
@@ -111,23 +102,17 @@ func use(t *testing.T, s *memstore.Store) {
 
 // FuzzSnapshot holds that no bytes make Load panic or take absurd memory, that
 // a refused snapshot leaves a store that works, that one that loads can be
-// used, and that the same with one byte changed is refused. The top bits of flip
-// are the version. The seeds are under testdata, and snapshots of this version.
+// used, and that the same with one byte changed is refused. The seeds are under
+// testdata, and snapshots.
 func FuzzSnapshot(f *testing.F) {
 	f.Add([]byte(nil), false, uint32(0))
-	f.Add(snapshotOf(f, fuzzLimits...), true, uint32(99|version2))
-	f.Add(snapshotOf(f, fuzzLimits...), true, uint32(99|version3))
+	f.Add(snapshotOf(f, fuzzLimits...), true, uint32(99))
 	for i, text := range fuzzLimits {
-		f.Add(snapshotOf(f, text), true, uint32(i*7)|version3)
-		f.Add(snapshotOf(f, text), true, uint32(i*7)|version2)
 		f.Add(snapshotOf(f, text), true, uint32(i*7))
-	}
-	if old, err := os.ReadFile("testdata/v1.snapshot"); err == nil {
-		f.Add(old[12:len(old)-4], true, uint32(99))
 	}
 	f.Fuzz(func(t *testing.T, data []byte, sealed bool, flip uint32) {
 		if sealed {
-			data = seal(data, versionIn(flip))
+			data = seal(data)
 		}
 		s, err := load(t, data)
 		use(t, s)

@@ -81,9 +81,9 @@ type Store struct {
 	maxLog       int64
 	mu           sync.Mutex // guards what follows; before any shard's lock
 	names        map[string]*name
-	forms        map[string]*form // of all names, by formKey
-	list         []*form          // the same
-	releaseNext  int              // of list: whose release is looked at next
+	accounts     map[string]*account // by label
+	list         []*account          // the same
+	releaseNext  int                 // of list: whose release is looked at next
 	reservations reservations
 	watchers     watchers
 
@@ -111,13 +111,13 @@ func New(o Options) *Store {
 		shards /= 2
 	}
 	s := &Store{
-		seed:   newSeed(),
-		shift:  uint8(64 - bits.Len(uint(shards-1))),
-		cells:  1 << cellBits / shards,
-		shards: make([]shard, shards),
-		maxLog: o.MaxLog,
-		names:  make(map[string]*name),
-		forms:  make(map[string]*form),
+		seed:     newSeed(),
+		shift:    uint8(64 - bits.Len(uint(shards-1))),
+		cells:    1 << cellBits / shards,
+		shards:   make([]shard, shards),
+		maxLog:   o.MaxLog,
+		names:    make(map[string]*name),
+		accounts: make(map[string]*account),
 	}
 	if s.clock.init(o.Now); o.CoarseClock {
 		s.clock.coarsen()
@@ -125,7 +125,7 @@ func New(o Options) *Store {
 	s.reservations.init(o.MaxReservations)
 	for i := range s.shards {
 		sh := &s.shards[i]
-		sh.index = i
+		sh.index, sh.cells.apart = i, apartBit
 		sh.maxKeys = o.MaxKeys / shards
 		sh.maxBytes = o.MaxBytes / int64(shards)
 	}
@@ -146,20 +146,15 @@ func (s *Store) Close() error {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
-		for _, f := range s.list {
-			for _, l := range f.limits {
-				l.tables[i] = nil
-			}
-			if families := f.name.families.Load(); families != nil {
-				families[i] = newFamily()
-			}
+		for _, a := range s.list {
+			a.tables[i] = nil
 		}
 		sh.slotted, sh.indirect = roster{}, roster{}
-		sh.slab, sh.keys, sh.opened = slab{}, 0, nil
+		sh.slab, sh.cells, sh.keys, sh.opened = slab{}, slab{apart: apartBit}, 0, nil
 		sh.moves++
 		sh.mu.Unlock()
 	}
-	s.names, s.forms, s.list = nil, nil, nil
+	s.names, s.accounts, s.list = nil, nil, nil
 	return nil
 }
 

@@ -8,16 +8,11 @@ package memstore
 
 // cell returns the slot of the cell that a hash shares.
 func (sh *shard) cell(s *Store, t *table, h uint64) []uint64 {
-	if t.cells == nil {
-		t.needCells(s)
-		if t.several {
-			sh.adoptCells(s, t)
-		}
-	}
+	t.needCells(s)
 	sh.overflowed++
 	slot := t.cellAt(s.cellOf(h))
 	if t.indirect() && slot[0] == 0 {
-		slot[0], _ = sh.slab.alloc(t.block(t.meter.Words()))
+		slot[0], _ = sh.cells.alloc(t.block(t.meter.Words()))
 	}
 	return slot
 }
@@ -74,7 +69,7 @@ func (sh *shard) dropIdleCells(t *table, now int64) {
 				return
 			}
 		case t.indirect():
-			sh.slab.release(cell[0])
+			sh.cells.release(cell[0])
 			cell[0] = 0
 			sh.moves++
 		}
@@ -89,48 +84,22 @@ func (sh *shard) copyState(t *table, to, from []uint64) {
 		copy(to, from)
 		return
 	}
-	state := sh.slab.get(from[0])
-	if have := sh.slab.get(to[0]); len(have) < len(state) {
+	state := sh.block(from[0])
+	if have := sh.block(to[0]); len(have) < len(state) {
 		sh.slab.release(to[0])
 		to[0], _ = sh.slab.alloc(len(state))
 	}
-	t.meter.Move(sh.slab.get(to[0]), state)
+	t.meter.Move(sh.block(to[0]), state)
 }
 
 func (sh *shard) dropCells(t *table) {
 	if t.indirect() {
 		for _, ref := range *t.cells {
 			if ref != 0 {
-				sh.slab.release(ref)
+				sh.cells.release(ref)
 			}
 		}
 	}
 	t.cells = nil
 	sh.moves++
-}
-
-// adoptCells gives the first cells of a form what those of another hold, so that
-// a change frees no newcomers.
-func (sh *shard) adoptCells(s *Store, t *table) {
-	for g := range sh.family(t.owner.form.name).forms {
-		from := g.limit(t.owner.id)
-		if g == t.owner.form || from == nil || from.tables[sh.index] == nil || from.tables[sh.index].cells == nil {
-			continue
-		}
-		old := from.tables[sh.index]
-		at := s.at(t, sh.last)
-		for i := range s.cells {
-			cell := old.cellAt(i)
-			if old.indirect() && cell[0] == 0 {
-				continue
-			}
-			state := migrated(t.meter, old.meter, old.state(sh, cell), at)
-			to := t.cellAt(i)
-			if t.indirect() && to[0] == 0 {
-				sh.write(t, to, state)
-			} else if now := t.state(sh, to); t.meter.UsesMore(state, now, t.meter, at) && len(state) <= len(now) {
-				t.meter.Move(now, state)
-			}
-		}
-	}
 }

@@ -2,6 +2,8 @@ package memstore
 
 import (
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/layercheck"
@@ -11,25 +13,52 @@ import (
 // A part is one limit of a layer of a request, on its way through a decision.
 type part struct {
 	limit  *limit
-	bound  *bound // keeps the limit
+	bound  *bound // keeps the limit, if no reservation does
 	sh     *shard
 	hash   uint64
 	key    string
 	weight int64           // its units to one of the request
 	answer *stint.Decision // where its own goes, or nil
 	slot   []uint64        // the key's, or its overflow cell's; nil if unseen
-	meter  *meter.Meter    // that charged
 	at     int64           // the time that it decides at, once locked
 	moves  uint32          // the shard's when slot was sought
 	sought bool
-	apart  bool // of a view of one limit by itself
 }
 
-func (b *bound) part(v *view, l *limit, h uint64, key string) part {
-	return part{limit: l, bound: b, sh: &b.store.shards[b.store.shard(h)], hash: h, key: key, weight: 1, apart: v.apart}
+// fewParts is how many parts a decision has on its stack; more are of a pool, so that
+// no decision allocates.
+const fewParts = 4
+
+var manyParts = sync.Pool{New: func() any { return new([stint.MaxLimits]part) }}
+
+func putParts(many *[stint.MaxLimits]part) {
+	clear(many[:]) // it holds no limits
+	manyParts.Put(many)
 }
 
-func (p *part) table() *table { return p.sh.table(p.limit) }
+// countLimits returns how many limits layers have, for those that are bound here.
+func countLimits(layers []stint.Layer) (n int) {
+	for i := range layers {
+		if b, ok := layers[i].Bound.(*bound); ok {
+			n += len(b.view.Load().limits)
+		}
+	}
+	return n
+}
+
+// parts appends the limits of a view, for one key.
+func (b *bound) parts(parts []part, v *view, h uint64, key string) []part {
+	for _, l := range v.limits {
+		parts = append(parts, b.part(l, h, key))
+	}
+	return parts
+}
+
+func (b *bound) part(l *limit, h uint64, key string) part {
+	return part{limit: l, bound: b, sh: &b.store.shards[b.store.shard(h)], hash: h, key: key, weight: 1}
+}
+
+func (p *part) table() *table { return p.sh.table(p.limit.account) }
 
 // parts appends the limits of the layers.
 func (s *Store) parts(parts []part, layers []stint.Layer) ([]part, error) {
@@ -45,11 +74,11 @@ func (s *Store) parts(parts []part, layers []stint.Layer) ([]part, error) {
 		h := s.seed.hash(layer.Key)
 		for k, l := range v.limits {
 			for j := range parts {
-				if parts[j].hash == h && parts[j].limit == l {
+				if parts[j].hash == h && parts[j].limit.account == l.account {
 					return nil, layercheck.Twice(b.Name())
 				}
 			}
-			p := b.part(v, l, h, layer.Key)
+			p := b.part(l, h, layer.Key)
 			p.weight = max(layer.Weight, 1)
 			if layer.Answers != nil {
 				p.answer = &layer.Answers[k]
@@ -77,7 +106,7 @@ func (s *Store) lockShards(parts []part) (now int64) {
 		parts[0].sh.mu.Lock()
 		return parts[0].sh.tick(now)
 	}
-	var few [8]int
+	var few [stint.MaxLimits]int
 	order := indexes(parts, few[:0])
 	for _, i := range order {
 		s.shards[i].mu.Lock()
@@ -96,7 +125,7 @@ func (s *Store) unlock(parts []part) {
 		parts[0].sh.mu.Unlock()
 		return
 	}
-	var few [8]int
+	var few [stint.MaxLimits]int
 	for _, i := range indexes(parts, few[:0]) {
 		s.shards[i].mu.Unlock()
 	}
@@ -133,32 +162,81 @@ func (p *part) seek(s *Store, now int64) {
 	p.sought, p.moves = true, p.sh.moves
 }
 
-// state returns the state to look at: for an unseen key, all zero.
-func (p *part) state(s *Store, now int64) []uint64 {
-	t := p.table()
-	if p.slot != nil {
-		return t.state(p.sh, p.slot)
+// look returns the state to look at, for an unseen key all zero, and the meter whose
+// numbers it has if they are others than those of the part's limit, else nil.
+func (p *part) look(s *Store, now int64) (state []uint64, old *meter.Meter) {
+	p.seek(s, now)
+	t, slot := p.table(), p.slot
+	if slot == nil {
+		slot = t.shared(s, p.hash) // what a place would inherit
 	}
-	if t.several {
-		if state := p.unmet(s, now); state != nil {
-			return state
-		}
+	if slot == nil {
+		return p.sh.unseen(t), nil
 	}
-	if cell := t.shared(s, p.hash); cell != nil {
-		return t.state(p.sh, cell) // what a place would inherit
+	if t.numbered {
+		old = t.foreign(p.limit, slot, p.at)
 	}
-	return p.sh.unseen(t)
+	return t.state(p.sh, slot), old
 }
 
-// charge charges the part, even if there is no room. hasDelay says whether a
-// request has got its delay for it.
+// describe returns how the part stands to a request that passes or does not.
+func (p *part) describe(s *Store, now, units int64, passes bool) (d stint.Decision) {
+	state, old := p.look(s, now)
+	if old == nil {
+		return describe(p.limit.meter, state, p.at, units, passes)
+	}
+	a, _ := p.limit.meter.Through(state, old, p.at, units)
+	if a.Delay = 0; passes { // whether it waits is for who decides
+		a.RetryAfter = 0
+	}
+	d.Set(p.limit.meter, a, passes, 0)
+	return d
+}
+
+// delay returns how long a request that passes now waits before it starts.
+func (p *part) delay(s *Store, now, units int64) time.Duration {
+	state, old := p.look(s, now)
+	if old == nil {
+		return p.limit.meter.Delay(state, p.at, units)
+	}
+	a, _ := p.limit.meter.Through(state, old, p.at, units)
+	return a.Delay
+}
+
+// putInForce has a decision put the numbers of the part's limit in force. A key that
+// would inherit others from its cell gets its place for that.
+func (p *part) putInForce(s *Store, now int64) {
+	t := p.table()
+	if !t.numbered {
+		return
+	}
+	if p.seek(s, now); p.slot == nil && t.shared(s, p.hash) != nil {
+		p.room(s, now, 0)
+	}
+	if p.slot != nil {
+		p.sh.putInForce(s, t, p.limit, p.hash, p.slot, p.at)
+	}
+}
+
+// charge charges the part, even if there is no room, by the numbers that its state
+// has. hasDelay says whether a request has got its delay for it.
 func (p *part) charge(s *Store, now, units int64, hasDelay bool) {
 	state, at := p.room(s, now, units)
+	m := p.charger()
 	if open := p.sh.openOn(s, p.table(), p.hash); open != nil {
-		p.meter.ChargeAmong(&open.Reservations, state, at, units, hasDelay)
+		m.ChargeAmong(&open.Reservations, state, at, units, hasDelay)
 	} else {
-		p.meter.Charge(state, at, units)
+		m.Charge(state, at, units)
 	}
+}
+
+// charger returns the meter that charges the part's slot: that of its limit, or that
+// of the numbers in force.
+func (p *part) charger() *meter.Meter {
+	if t := p.table(); t.numbered {
+		return t.drain(p.slot)
+	}
+	return p.limit.meter
 }
 
 // room returns the state to charge, with a place of its own if there is one,
@@ -171,10 +249,12 @@ func (p *part) room(s *Store, now, units int64) (state []uint64, at int64) {
 		p.sh.forgotten(s, t, p.hash)
 		p.moves = p.sh.moves
 	}
-	p.meter = t.meter
 	if t.log() {
 		p.slot = p.sh.grow(s, t, p.hash, p.slot, now, units)
 		p.moves = p.sh.moves
+	}
+	if t.numbered && t.foreign(p.limit, p.slot, p.at) == nil {
+		p.sh.putInForce(s, t, p.limit, p.hash, p.slot, p.at)
 	}
 	return t.state(p.sh, p.slot), p.at
 }
@@ -185,8 +265,7 @@ func (s *Store) upTo(parts []part, now, cost int64) int64 {
 	most := cost
 	for i := range parts {
 		p := &parts[i]
-		p.seek(s, now)
-		most = min(most, describe(p.table().meter, p.state(s, now), p.at, 0, true).Remaining/p.weight)
+		most = min(most, p.describe(s, now, 0, true).Remaining/p.weight)
 	}
 	if most == 0 {
 		return min(cost, 1)

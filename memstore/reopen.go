@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/meter"
@@ -22,11 +21,11 @@ type savedOpen struct {
 	reservations []savedReservation
 }
 
-// A savedPlace is a state, by the place of its limit in the snapshot.
+// A savedPlace is a state, by the place of its account in the snapshot.
 type savedPlace struct {
-	limit uint32
-	on    uint32
-	hash  uint64 // of the key, or the number of the cell
+	account uint32
+	on      uint32
+	hash    uint64 // of the key, or the number of the cell
 }
 
 // What a part was charged on.
@@ -43,14 +42,14 @@ type savedReservation struct {
 }
 
 type savedPart struct {
-	limit, on uint32
-	hash      uint64
-	weight    int64
-	mark      meter.ChargeRef
+	account, number, on uint32
+	hash                uint64
+	weight              int64
+	mark                meter.ChargeRef
 }
 
 func (l *savedPart) place() savedPlace {
-	at := savedPlace{l.limit, l.on, l.hash}
+	at := savedPlace{l.account, l.on, l.hash}
 	if l.on == onCell {
 		at.hash = l.hash>>(64-cellBits) + 1
 	}
@@ -60,25 +59,26 @@ func (l *savedPart) place() savedPlace {
 // openCopy is a copy of the open reservations in the making.
 type openCopy struct {
 	savedOpen
-	limits map[*limit]*copiedLimit
-	copied map[*openKey]bool
+	accounts map[*account]*copiedAccount
+	copied   map[*openKey]bool
 }
 
-type copiedLimit struct {
-	index uint32
-	upTo  [mostShards]uint64 // the last charge of a reservation that was copied
+type copiedAccount struct {
+	index  uint32
+	limits map[uint64]*limit
+	upTo   [mostShards]uint64 // the last charge of a reservation that was copied
 }
 
 func newOpenCopy() *openCopy {
 	return &openCopy{
 		savedOpen: savedOpen{charges: make(map[savedPlace][]uint64)},
-		limits:    make(map[*limit]*copiedLimit),
+		accounts:  make(map[*account]*copiedAccount),
 		copied:    make(map[*openKey]bool),
 	}
 }
 
 // charged copies the open charges of a table, together with its states.
-func (c *openCopy) charged(s *Store, sh *shard, t *table, of *copiedLimit) {
+func (c *openCopy) charged(s *Store, sh *shard, t *table, of *copiedAccount) {
 	if t.open == 0 {
 		return
 	}
@@ -114,11 +114,11 @@ func (c *openCopy) add(s *Store, r *reservation) {
 	saved := savedReservation{id: r.id, cost: r.cost, expires: r.expires}
 	for i := range r.parts {
 		l := &r.parts[i]
-		of := c.limits[l.limit]
-		if of == nil || l.number > of.upTo[l.sh.index] {
+		of := c.accounts[l.account]
+		if of == nil || of.limits[l.limit.number] != l.limit || l.number > of.upTo[l.sh.index] {
 			return
 		}
-		saved.parts = append(saved.parts, savedPart{of.index, c.on(s, l), l.hash, l.weight, l.mark})
+		saved.parts = append(saved.parts, savedPart{of.index, uint32(l.limit.number), c.on(s, l), l.hash, l.weight, l.mark})
 	}
 	c.reservations = append(c.reservations, saved)
 }
@@ -127,7 +127,7 @@ func (c *openCopy) add(s *Store, r *reservation) {
 func (c *openCopy) on(s *Store, l *reservedPart) uint32 {
 	l.sh.mu.Lock()
 	defer l.sh.mu.Unlock()
-	t := l.limit.tables[l.sh.index]
+	t := l.account.tables[l.sh.index]
 	switch {
 	case t == nil || !l.stands(s, t) || l.open != nil && !c.copied[l.open]:
 		return onNothing
@@ -140,7 +140,7 @@ func (c *openCopy) on(s *Store, l *reservedPart) uint32 {
 func (w *writer) open(o *savedOpen) {
 	w.uint32(uint32(len(o.charges)))
 	for at, words := range o.charges {
-		w.uint32(at.limit)
+		w.uint32(at.account)
 		w.uint32(at.on)
 		w.uint64(at.hash)
 		w.uint32(uint32(len(words)))
@@ -155,7 +155,8 @@ func (w *writer) open(o *savedOpen) {
 		w.uint64(uint64(r.expires))
 		w.uint32(uint32(len(r.parts)))
 		for _, l := range r.parts {
-			w.uint32(l.limit)
+			w.uint32(l.account)
+			w.uint32(l.number)
 			w.uint32(l.on)
 			w.uint64(l.hash)
 			w.uint64(uint64(l.weight))
@@ -165,7 +166,7 @@ func (w *writer) open(o *savedOpen) {
 	}
 }
 
-func (r *reader) open(limits int) (o savedOpen) {
+func (r *reader) open(accounts []*savedAccount) (o savedOpen) {
 	o.charges = make(map[savedPlace][]uint64)
 	for n := r.uint32(); n > 0 && r.err == nil; n-- {
 		at := savedPlace{r.uint32(), r.uint32(), r.uint64()}
@@ -178,7 +179,7 @@ func (r *reader) open(limits int) (o savedOpen) {
 	ids := make(map[stint.ReservationID]bool)
 	for n := r.uint32(); n > 0 && r.err == nil; n-- {
 		v := savedReservation{id: stint.ReservationID(r.text()), cost: int64(r.uint64()), expires: int64(r.uint64())}
-		if v.parts = r.parts(limits); v.id == "" || ids[v.id] || v.cost < 0 {
+		if v.parts = r.parts(accounts); v.id == "" || ids[v.id] || v.cost < 0 {
 			r.fail("a reservation of %d without an ID of its own", v.cost)
 		}
 		ids[v.id] = true
@@ -199,18 +200,18 @@ func (r *reader) words() (words []uint64) {
 	return words
 }
 
-func (r *reader) parts(limits int) (parts []savedPart) {
+func (r *reader) parts(accounts []*savedAccount) (parts []savedPart) {
 	n := r.uint32()
 	if n == 0 || n > stint.MaxLimits {
 		r.fail("a reservation of %d parts", n)
 	}
 	for ; n > 0 && r.err == nil; n-- {
-		l := savedPart{limit: r.uint32(), on: r.uint32(), hash: r.uint64(), weight: int64(r.uint64())}
+		l := savedPart{account: r.uint32(), number: r.uint32(), on: r.uint32(), hash: r.uint64(), weight: int64(r.uint64())}
 		l.mark = meter.ChargeRef{r.uint64(), r.uint64()}
-		if r.err == nil && (int64(l.limit) >= int64(limits) || l.on > onCell || l.hash == 0 || l.weight < 1) {
+		if r.err == nil && (int64(l.account) >= int64(len(accounts)) || accounts[l.account].limits[l.number] == nil || l.on > onCell || l.hash == 0 || l.weight < 1) {
 			r.fail("a part of a reservation that cannot be")
 		}
-		if slices.ContainsFunc(parts, func(o savedPart) bool { return o.limit == l.limit && o.hash == l.hash }) {
+		if slices.ContainsFunc(parts, func(o savedPart) bool { return o.account == l.account && o.hash == l.hash }) {
 			r.fail("a reservation of the same key under a limit twice")
 		}
 		parts = append(parts, l)
@@ -220,14 +221,16 @@ func (r *reader) parts(limits int) (parts []savedPart) {
 
 // A loaded snapshot is one that was read whole.
 type loaded struct {
-	seed   seed
-	keys   int // of all limits
-	names  []*savedName
-	limits []*savedLimit // of all, in the order of the snapshot
-	open   savedOpen
-	full   int                                // reservations for which there is no room
-	states map[savedPlace]*meter.Reservations // of those for which there is
+	seed     seed
+	keys     int // of all accounts
+	accounts []*savedAccount
+	open     savedOpen
+	full     int                                // reservations for which there is no room
+	states   map[savedPlace]*meter.Reservations // of those for which there is
 }
+
+// of returns the limit of a part.
+func (in *loaded) of(l *savedPart) *savedLimit { return in.accounts[l.account].limits[l.number] }
 
 // reopen restores the reservations that may still be settled at time now. If there
 // are more than most, it restores those that expire last.
@@ -236,40 +239,29 @@ func (in *loaded) reopen(now int64, most int) error {
 	in.full = max(len(rs)-most, 0)
 	rs = rs[in.full:]
 	in.open.reservations = rs
-	marks := make(map[savedPlace][]meter.ChargeRef)
+	marks, meters := make(map[savedPlace][]meter.ChargeRef), make(map[savedPlace]*meter.Meter)
 	for _, r := range rs {
 		for i := range r.parts {
 			l := &r.parts[i]
-			if l.on != onNothing && in.limits[l.limit].meter.Rewrites() {
-				marks[l.place()] = append(marks[l.place()], l.mark)
+			if m := in.of(l).meter; l.on != onNothing && m.Rewrites() {
+				at := l.place()
+				if marks[at] = append(marks[at], l.mark); meters[at] == nil {
+					meters[at] = m
+				}
+				if !m.SameNumbers(meters[at]) {
+					return fmt.Errorf("open charges under %q of several numbers", in.accounts[l.account].name)
+				}
 			}
 		}
 	}
 	in.states = make(map[savedPlace]*meter.Reservations, len(marks))
 	for at, held := range marks {
 		open := &meter.Reservations{}
-		if !in.limits[at.limit].meter.Reopen(open, in.open.charges[at], held) {
-			return fmt.Errorf("open charges that limit %q cannot have", in.limits[at.limit].given)
+		if !meters[at].Reopen(open, in.open.charges[at], held) {
+			return fmt.Errorf("open charges under %q that no limit can have", in.accounts[at.account].name)
 		}
 		in.states[at] = open
 	}
-	return nil
-}
-
-// named gives the limit the name that it is bound by, if that is its own.
-func (l *savedLimit) named() error {
-	_, id, _ := strings.Cut(l.name, apart)
-	if l.given.ID() == id {
-		return nil
-	}
-	named := l.given.WithName(id)
-	switch err := named.Validate(); {
-	case err != nil:
-		return err
-	case named.ID() != id:
-		return fmt.Errorf("a limit known as %q", l.name)
-	}
-	l.given = named
 	return nil
 }
 
@@ -277,20 +269,14 @@ func (l *savedLimit) named() error {
 // of its reservations are held.
 func (s *Store) reopen(in *loaded) {
 	s.fullReservations.Add(uint64(in.full))
-	bounds := make(map[uint32]*bound)
 	for _, saved := range in.open.reservations {
 		r := &reservation{id: saved.id, cost: saved.cost, expires: saved.expires, parts: make([]reservedPart, len(saved.parts))}
 		for i := range saved.parts {
 			l := &saved.parts[i]
-			b := bounds[l.limit]
-			if b == nil {
-				b = s.bound(&in.limits[l.limit].limit.form.all)
-				bounds[l.limit] = b
-			}
-			of := in.limits[l.limit].limit
+			of := in.of(l).limit
 			sh := &s.shards[s.shard(l.hash)]
-			r.parts[i] = reservedPart{place: place{of.form.name, l.hash}, limit: of, bound: b, sh: sh, weight: l.weight, of: r}
-			of.form.holders.Add(1)
+			r.parts[i] = reservedPart{place: place{of.account, l.hash}, limit: of, sh: sh, weight: l.weight, of: r}
+			of.holders.Add(1)
 			r.parts[i].reopen(s, l, in.states[l.place()])
 		}
 		s.reservations.add(r)
@@ -306,16 +292,19 @@ func (l *reservedPart) reopen(s *Store, saved *savedPart, open *meter.Reservatio
 	}
 	l.sh.mu.Lock()
 	defer l.sh.mu.Unlock()
-	t := l.sh.table(l.limit)
-	own := t.find(l.hash) != nil
+	t := l.sh.table(l.account)
+	slot := t.find(l.hash)
+	own := slot != nil
 	switch {
+	case own && t.numbered && t.number(slot) != l.limit.number:
+		return
 	case saved.on == onKey && (own || open == nil):
 	case saved.on == onCell && !own && t.cells != nil:
 		l.cells = t.cells
 	default:
 		return
 	}
-	l.meter, l.mark, l.generation = t.meter, saved.mark, l.sh.generation(l.limit, l.hash)
+	l.mark = saved.mark
 	if open != nil {
 		if l.open = l.sh.keepOpen(s, t, l.hash); l.open.Len() == 0 {
 			l.open.Reservations = *open

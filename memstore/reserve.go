@@ -28,10 +28,10 @@ type reservations struct {
 	known   int            // of settled, how many are remembered
 }
 
-// A place is a key under a name.
+// A place is a key of an account.
 type place struct {
-	name *name
-	hash uint64
+	account *account
+	hash    uint64
 }
 
 // ends is a heap of reservations by when they expire, the first on top.
@@ -67,24 +67,20 @@ type reservation struct {
 	answer  stint.Decision // once settled
 }
 
-// A reservedPart is where one part of a reservation was charged.
+// A reservedPart is where one part of a reservation was charged. It holds its limit.
 type reservedPart struct {
 	place
 	limit      *limit
-	bound      *bound // keeps the limit
 	sh         *shard
 	key        string
 	weight     int64
 	of         *reservation
 	prev, next *reservedPart // on the same key
 
-	apart      bool         // of a view of one limit by itself
-	generation uint32       // of the key, when it was charged: see family
-	number     uint64       // of the charge, among those of reservations in its shard
-	meter      *meter.Meter // that charged
-	cells      *[]uint64    // the overflow cells, if one was charged
-	mark       meter.ChargeRef
-	open       *openKey // nil if it has no part in any
+	number uint64    // of the charge, among those of reservations in its shard
+	cells  *[]uint64 // the overflow cells, if one was charged
+	mark   meter.ChargeRef
+	open   *openKey // nil if it has no part in any
 }
 
 func (rs *reservations) init(most int) {
@@ -139,7 +135,7 @@ func (rs *reservations) forget(s *Store, r *reservation) {
 	heap.Remove(&rs.byEnd, r.end)
 	for i := range r.parts {
 		rs.unlink(&r.parts[i])
-		r.parts[i].limit.form.holders.Add(-1)
+		r.parts[i].limit.holders.Add(-1)
 	}
 	r.parts = nil // releases the limits too
 }
@@ -196,14 +192,15 @@ func (s *Store) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl
 	}
 	r := &reservation{cost: cost, expires: now + min(int64(ttl), math.MaxInt64-max(now, 0)), parts: make([]reservedPart, len(parts))}
 	for i := range parts {
-		r.parts[i] = reservedPart{place: place{parts[i].limit.form.name, parts[i].hash}, limit: parts[i].limit, bound: parts[i].bound, sh: parts[i].sh, key: parts[i].key, weight: parts[i].weight, apart: parts[i].apart, of: r}
+		p := &parts[i]
+		r.parts[i] = reservedPart{place: place{p.limit.account, p.hash}, limit: p.limit, sh: p.sh, key: p.key, weight: p.weight, of: r}
 	}
 	d, err := s.decide(meter.OpTake, parts, cost, r)
 	if err != nil || !d.Allowed {
 		return d, "", err
 	}
 	for i := range r.parts {
-		r.parts[i].limit.form.holders.Add(1)
+		r.parts[i].limit.holders.Add(1)
 	}
 	r.id = stint.ReservationID(rand.Text())
 	all.add(r)
@@ -213,25 +210,25 @@ func (s *Store) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl
 // reserve charges the part what l may settle at less.
 func (p *part) reserve(s *Store, now, units int64, l *reservedPart) {
 	state, at := p.room(s, now, units)
-	t := p.table()
+	t, m := p.table(), p.charger()
 	p.sh.reserved++
-	l.number, l.meter = p.sh.reserved, t.meter
+	l.number = p.sh.reserved
 	if t.find(p.hash) == nil {
 		l.cells = t.cells
 	}
-	if !t.meter.Rewrites() {
+	if !m.Rewrites() || t.numbered && m != p.limit.meter { // of other numbers: it gives nothing back
 		var none meter.Reservations
-		l.mark = t.meter.Reserve(&none, state, at, units, l.of.expires)
+		l.mark = m.Reserve(&none, state, at, units)
 		return
 	}
 	l.open = p.sh.keepOpen(s, t, p.hash)
-	l.mark = t.meter.Reserve(&l.open.Reservations, state, at, units, l.of.expires)
+	l.mark = m.Reserve(&l.open.Reservations, state, at, units)
 }
 
 // close takes the part from the open ones of its key.
 func (l *reservedPart) close(s *Store, stands bool) {
-	if t := l.limit.tables[l.sh.index]; t != nil && l.current(s, t) {
-		l.meter.Close(&l.open.Reservations, l.mark, stands)
+	if t := l.account.tables[l.sh.index]; t != nil && l.current(s, t) {
+		l.limit.meter.Close(&l.open.Reservations, l.mark, stands)
 		l.left(s, t)
 	}
 	l.open = nil
@@ -271,31 +268,18 @@ func (s *Store) Settle(_ context.Context, id stint.ReservationID, cost int64) (s
 	}
 	parts := make([]part, len(r.parts))
 	for i, l := range r.parts {
-		parts[i] = l.bound.part(&view{apart: l.apart}, l.limit, l.hash, l.key)
-		parts[i].weight = l.weight
+		parts[i] = part{limit: l.limit, sh: l.sh, hash: l.hash, key: l.key, weight: l.weight}
 	}
-	if cost > r.cost {
-		r.answer = s.adjust(parts, func(i int, now int64) {
-			if i == 0 {
-				s.meet(parts, now)
-			}
-			reserved, actual := parts[i].units(r.cost), parts[i].units(cost)
-			r.parts[i].settle(s, &parts[i], now, reserved, actual)
-		}, func(now int64) {
-			s.countedMore(parts, now, func(i int) int64 { return parts[i].units(cost) - parts[i].units(r.cost) })
-		})
-	} else {
-		r.answer = s.adjust(parts, func(i int, now int64) {
-			r.parts[i].settle(s, &parts[i], now, parts[i].units(r.cost), parts[i].units(cost))
-		}, nil)
-	}
+	r.answer = s.adjust(parts, func(i int, now int64) {
+		r.parts[i].settle(s, &parts[i], now, parts[i].units(r.cost), parts[i].units(cost))
+	})
 	all.remember(s, r)
 	return r.answer, nil
 }
 
 // settle makes the charge of one part what it truly cost. It changes nothing
-// below the reserved cost where the limit has changed since, or where the state
-// that was charged is not the key's any more; what is above is charged anyway.
+// below the reserved cost where other numbers have come into force since, or where the
+// state that was charged is not the key's any more; what is above is charged anyway.
 func (l *reservedPart) settle(s *Store, p *part, now, reserved, actual int64) {
 	p.seek(s, now)
 	if actual > reserved {
@@ -312,7 +296,7 @@ func (l *reservedPart) settle(s *Store, p *part, now, reserved, actual int64) {
 	if l.open != nil {
 		open = &l.open.Reservations
 	}
-	l.meter.Settle(open, l.mark, p.table().state(p.sh, p.slot), p.at, reserved, actual)
+	l.limit.meter.Settle(open, l.mark, p.table().state(p.sh, p.slot), p.at, reserved, actual)
 	if l.open != nil {
 		l.left(s, p.table())
 	}
@@ -321,11 +305,9 @@ func (l *reservedPart) settle(s *Store, p *part, now, reserved, actual int64) {
 // stands reports whether the state that the part charged is that of its key.
 func (l *reservedPart) stands(s *Store, t *table) bool {
 	switch {
-	case l.generation != l.sh.generation(l.limit, l.hash):
-		return false
 	case l.open != nil:
 		return l.current(s, t)
-	case t.meter != l.meter || l.meter.Rewrites():
+	case l.limit.meter.Rewrites():
 		return false
 	case t.find(l.hash) != nil:
 		return l.cells == nil
@@ -335,35 +317,20 @@ func (l *reservedPart) stands(s *Store, t *table) bool {
 
 // adjust does something to every part at one instant and answers with the
 // state after it.
-func (s *Store) adjust(parts []part, do func(i int, now int64), elsewhere func(now int64)) stint.Decision {
+func (s *Store) adjust(parts []part, do func(i int, now int64)) stint.Decision {
 	defer s.watchers.roomMade(parts)
 	now := s.lock(parts)
 	defer s.unlock(parts)
 	var d stint.Decision
 	for i := range parts {
 		do(i, now)
-		parts[i].seek(s, now)
-		answer := describe(parts[i].table().meter, parts[i].state(s, now), parts[i].at, 0, true)
+		answer := parts[i].describe(s, now, 0, true)
 		if parts[i].answer != nil {
 			*parts[i].answer = answer
 		}
 		join(&d, &answer, parts[i].weight, i)
 	}
-	if elsewhere != nil {
-		elsewhere(now)
-	}
 	return d
-}
-
-// countedMore counts under the other forms of the keys what was charged beyond
-// what was reserved.
-func (s *Store) countedMore(parts []part, now int64, units func(i int) int64) {
-	for i := range parts {
-		if parts[i].limit.tables[parts[i].sh.index].several {
-			parts[i].sh.decided(s, parts[i].limit.form, parts[i].hash)
-		}
-	}
-	s.elsewhere(parts, now, true, units, (*meter.Meter).Charge)
 }
 
 // units returns what a cost of the request is in units of the part.
@@ -385,16 +352,11 @@ func (s *Store) Refund(_ context.Context, layers []stint.Layer, cost int64) (sti
 		return stint.Decision{}, err
 	}
 	return s.adjust(parts, func(i int, now int64) {
-		if i == 0 { // before the answers: what a key would start with comes from there
-			s.elsewhere(parts, now, false, func(i int) int64 { return parts[i].units(cost) }, (*meter.Meter).Refund)
-			s.refundRetained(parts, cost)
-		}
 		p := &parts[i]
 		if p.seek(s, now); p.slot != nil {
-			t := p.table()
-			t.meter.Refund(t.state(p.sh, p.slot), p.at, p.units(cost))
+			p.charger().Refund(p.table().state(p.sh, p.slot), p.at, p.units(cost))
 		}
-	}, nil), nil
+	}), nil
 }
 
 // Reset implements [stint.Store]. Reservations on the keys are forgotten too.
@@ -411,7 +373,7 @@ func (s *Store) Reset(_ context.Context, layers []stint.Layer) error {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	for i := range parts {
-		at := place{parts[i].limit.form.name, parts[i].hash}
+		at := place{parts[i].limit.account, parts[i].hash}
 		for l := all.byKey[at]; l != nil; l = all.byKey[at] {
 			all.forget(s, l.of)
 		}
@@ -425,22 +387,10 @@ func (s *Store) Reset(_ context.Context, layers []stint.Layer) error {
 	return nil
 }
 
-// reset forgets the key, under all forms.
+// reset forgets the key.
 func (p *part) reset(s *Store) {
-	p.limit.form.forget(s, p.sh, p.hash)
-	k := p.sh.family(p.limit.form.name)
-	if k == nil {
-		return
-	}
-	delete(k.retained, p.hash)
-	met := k.met(p.hash)
-	for _, g := range met {
-		g.forget(s, p.sh, p.hash)
-	}
-	if k.remove(p.hash); met != nil || k.all {
-		return
-	}
-	for g := range k.forms {
-		g.forget(s, p.sh, p.hash)
+	if t := p.table(); t.find(p.hash) != nil {
+		p.sh.forgotten(s, t, p.hash)
+		t.delete(p.sh, p.hash)
 	}
 }

@@ -15,8 +15,9 @@ type shard struct {
 	index int
 
 	keys, maxKeys int
-	maxBytes      int64 // of the slab
-	slab          slab
+	maxBytes      int64       // of the slab
+	slab          slab        // of the states of keys
+	cells         slab        // of those of overflow cells, a page each
 	slotted       roster      // of tables whose states are in their slots
 	indirect      roster      // of those whose states are in the slab
 	opened        []*openKeys // of tables with open reservations; nil where none refers to
@@ -55,12 +56,12 @@ func (s *Store) at(t *table, now int64) int64 {
 	return now
 }
 
-// table returns the table of a limit, and makes it if this is the first key.
-func (sh *shard) table(l *limit) *table {
-	if t := l.tables[sh.index]; t != nil {
+// table returns the table of an account, and makes it if this is the first key.
+func (sh *shard) table(a *account) *table {
+	if t := a.tables[sh.index]; t != nil {
 		return t
 	}
-	return sh.open(l)
+	return sh.open(a)
 }
 
 // openOn returns the open reservations on the state that a hash decides on, or
@@ -72,24 +73,15 @@ func (sh *shard) openOn(s *Store, t *table, h uint64) *openKey {
 	return sh.opened[t.open-1].on(s, t, h)
 }
 
-// open makes the table of a limit.
-func (sh *shard) open(l *limit) *table {
-	t := newTable(l.meter)
-	sh.enter(l, &t)
-	return &t
-}
-
-// enter makes t the table of a limit that has none here.
-func (sh *shard) enter(l *limit, t *table) {
+// open makes the table of an account.
+func (sh *shard) open(a *account) *table {
+	t := newTable(a.shape())
 	r := sh.roster(t)
-	t.owner, t.at = l, uint32(len(r.tables))
+	t.owner, t.at = a, uint32(len(r.tables))
 	r.tables = append(r.tables, t)
-	l.tables[sh.index] = t
-	l.live.Add(1)
-	if l.form.name.families.Load() != nil {
-		t.several = true
-		sh.family(l.form.name).entered(sh, l.form)
-	}
+	a.tables[sh.index] = t
+	a.live.Add(1)
+	return t
 }
 
 // drop releases a table that holds no keys.
@@ -109,9 +101,6 @@ func (sh *shard) drop(t *table) {
 	}
 	t.owner.tables[sh.index] = nil
 	t.owner.live.Add(-1)
-	if k := sh.family(t.owner.form.name); k != nil {
-		k.left(sh, t.owner.form)
-	}
 	r.segment, r.slot = 0, 0
 	sh.moves++
 }
@@ -126,7 +115,7 @@ func (sh *shard) roster(t *table) *roster {
 // unseen returns a state of that table that is all zero, good until the next
 // call.
 func (sh *shard) unseen(t *table) []uint64 {
-	words := t.meter.Words()
+	words := max(t.meter.Words(), t.words())
 	if len(sh.blank) < words {
 		sh.blank = make([]uint64, words)
 	}
@@ -267,7 +256,7 @@ func (sh *shard) finish(s *Store, r *roster, t *table, who seeker, at int64) (co
 // pack moves a state to a smaller block if it needs no more, and out of a page
 // that is mostly free if there is room in another.
 func (sh *shard) pack(t *table, slot []uint64, now int64) {
-	state := sh.slab.get(slot[0])
+	state := sh.block(slot[0])
 	words := len(state)
 	if t.log() {
 		if need := roomy(t.meter.Room(state, now, 1)); 2*need <= words {
@@ -281,11 +270,23 @@ func (sh *shard) pack(t *table, slot []uint64, now int64) {
 
 // move gives a state another block.
 func (sh *shard) move(t *table, slot []uint64, words int) {
-	ref, room := sh.slab.alloc(words)
-	t.meter.Move(room, sh.slab.get(slot[0]))
-	sh.slab.release(slot[0])
+	from := sh.slabOf(slot[0])
+	ref, room := from.alloc(words)
+	t.meter.Move(room, from.get(slot[0]))
+	from.release(slot[0])
 	slot[0] = ref
 }
+
+// slabOf returns the slab that has the block of a reference.
+func (sh *shard) slabOf(ref uint64) *slab {
+	if ref&apartBit != 0 {
+		return &sh.cells
+	}
+	return &sh.slab
+}
+
+// block returns the block of a reference.
+func (sh *shard) block(ref uint64) []uint64 { return sh.slabOf(ref).get(ref) }
 
 // place returns the slot of a key that has none yet: a new one, which takes
 // over what its overflow cell holds, or that cell where there is no room.
@@ -306,12 +307,12 @@ func (sh *shard) place(s *Store, t *table, h uint64, now, at int64) []uint64 {
 // grow gives a log the room that a charge needs, if there is any: without, its
 // newest entries are merged. It returns the key's slot, which may have moved.
 func (sh *shard) grow(s *Store, t *table, h uint64, slot []uint64, now, cost int64) []uint64 {
-	state := sh.slab.get(slot[0])
+	state := sh.block(slot[0])
 	need := t.meter.Room(state, now, cost)
 	if need <= len(state) {
 		return slot
 	}
-	fits := sh.fits(s, seeker{t, h}, now, roomy(need))
+	fits := sh.slab.bytes+sh.cells.bytes < sh.maxBytes || slot[0]&apartBit == 0 && sh.fits(s, seeker{t, h}, now, roomy(need))
 	if found := t.find(h); found != nil {
 		slot = found
 	}
@@ -319,7 +320,7 @@ func (sh *shard) grow(s *Store, t *table, h uint64, slot []uint64, now, cost int
 		sh.merged++
 		return slot
 	}
-	if len(sh.slab.get(slot[0])) < need {
+	if len(sh.block(slot[0])) < need {
 		sh.move(t, slot, roomy(need))
 	}
 	return slot

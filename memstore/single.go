@@ -3,7 +3,6 @@ package memstore
 import (
 	"context"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,28 +22,30 @@ import (
 // at once.
 type Single struct {
 	clock   clock
-	form    atomic.Pointer[singleForm]
-	word    atomic.Uint64 // the state of a lock-free form, or inState
+	terms   atomic.Pointer[singleTerms]
+	word    atomic.Uint64 // the state of lock-free terms, or inState
 	limiter *stint.Limiter
 
-	mu      sync.Mutex // guards what follows
-	state   []uint64   // of other forms, and while word is inState
+	mu      sync.Mutex   // guards what follows
+	state   []uint64     // of other terms, and while word is inState
+	numbers *meter.Meter // by which the state drains
 	charges singleCharges
-	former  []formerForm // limits that were in force and still count
+	others  map[string]otherState // by the limit's ID
 }
 
-// A formerForm is a limit that was in force: what passes counts under it too,
-// until it has nothing left to count, so that going back to it finds the truth.
-type formerForm struct {
-	meter *meter.Meter
-	state []uint64
+// An otherState is what was used under a limit of another algorithm or period, which
+// may be in force again.
+type otherState struct {
+	numbers *meter.Meter
+	state   []uint64
 }
 
-// mostFormer is how many limits are remembered; of more the oldest goes.
-const mostFormer = 8
+// mostOthers is how many of these are remembered; of more, the one goes that would
+// be as if never used the soonest.
+const mostOthers = 64
 
-// A singleForm is a limit in force. It does not change.
-type singleForm struct {
+// A singleTerms is a limit in force. It does not change.
+type singleTerms struct {
 	limit    stint.Limit
 	meter    *meter.Meter
 	verdict  verdict
@@ -81,12 +82,12 @@ type SingleOptions struct {
 // NewSingle returns a limiter of that limit. The error says why it cannot be
 // held.
 func NewSingle(limit stint.Limit, o SingleOptions) (*Single, error) {
-	f, err := newSingleForm(limit)
+	f, err := newSingleTerms(limit)
 	if err != nil {
 		return nil, err
 	}
-	s := &Single{state: make([]uint64, f.meter.Words())}
-	if s.form.Store(f); !f.lockFree {
+	s := &Single{state: newState(f.meter), numbers: f.meter}
+	if s.terms.Store(f); !f.lockFree {
 		s.word.Store(inState)
 	}
 	s.clock.init(o.Now)
@@ -99,12 +100,12 @@ func NewSingle(limit stint.Limit, o SingleOptions) (*Single, error) {
 	return s, nil
 }
 
-func newSingleForm(limit stint.Limit) (*singleForm, error) {
+func newSingleTerms(limit stint.Limit) (*singleTerms, error) {
 	m, err := limit.Meter()
 	if err != nil {
 		return nil, err
 	}
-	f := &singleForm{limit: limit, meter: m, lockFree: m.Words() == 1}
+	f := &singleTerms{limit: limit, meter: m, lockFree: m.Words() == 1}
 	if f.lockFree { // one unit takes a whole number of nanoseconds
 		f.drain = uint64(limit.Capacity()) * uint64(int64(limit.Period())/limit.Count())
 	}
@@ -117,13 +118,13 @@ func (s *Single) Allow() bool { return s.AllowN(1) }
 // AllowN takes cost units, all or none, and reports whether they passed. A cost
 // below zero never passes.
 func (s *Single) AllowN(cost int64) bool {
-	f := s.form.Load()
+	f := s.terms.Load()
 	if !f.lockFree || f.verdict != byLimit || cost < 0 {
 		return s.allowSlow(f, cost)
 	}
 	before := s.word.Load() // what look does, where there is no call for it
 	now := s.clock.now()
-	if old := s.word.Load(); old == before && old != inState && s.form.Load() == f {
+	if old := s.word.Load(); old == before && old != inState && s.terms.Load() == f {
 		next, ok := f.meter.TakeWord(old, now, cost)
 		if next == old || s.word.CompareAndSwap(old, next) {
 			return ok
@@ -135,7 +136,7 @@ func (s *Single) AllowN(cost int64) bool {
 // allowAgain is AllowN where others take at the same time, or change the limit.
 func (s *Single) allowAgain(cost int64) bool {
 	for {
-		f := s.form.Load()
+		f := s.terms.Load()
 		if !f.lockFree || f.verdict != byLimit {
 			return s.allowSlow(f, cost)
 		}
@@ -143,7 +144,7 @@ func (s *Single) allowAgain(cost int64) bool {
 		if old == inState {
 			return s.allowSlow(f, cost)
 		}
-		if s.form.Load() != f {
+		if s.terms.Load() != f {
 			continue // the state may be one of another limit
 		}
 		next, ok := f.meter.TakeWord(old, now, cost)
@@ -153,7 +154,7 @@ func (s *Single) allowAgain(cost int64) bool {
 	}
 }
 
-func (s *Single) allowSlow(f *singleForm, cost int64) bool {
+func (s *Single) allowSlow(f *singleTerms, cost int64) bool {
 	if f.verdict != byLimit || cost < 0 {
 		return cost >= 0 && f.verdict == unlimited
 	}
@@ -169,7 +170,7 @@ func (s *Single) Take(cost int64) (d stint.Decision, err error) {
 		return d, stint.ErrCost
 	}
 	for {
-		f := s.form.Load()
+		f := s.terms.Load()
 		if f.verdict != byLimit {
 			return f.verdict.answer(cost), nil
 		}
@@ -182,7 +183,7 @@ func (s *Single) Take(cost int64) (d stint.Decision, err error) {
 			s.takeLocked(&d, cost)
 			return d, nil
 		}
-		if s.form.Load() != f {
+		if s.terms.Load() != f {
 			continue // the state may be one of another limit
 		}
 		state := [1]uint64{old}
@@ -218,30 +219,60 @@ func (s *Single) WaitReserve(ctx context.Context, cost int64, ttl time.Duration)
 }
 
 // SetLimit puts another limit in force, also in place of SetUnlimited and
-// SetBlocked, for those that wait too. What is in use is in use under the new
-// limit, as docs/SEMANTICS.md says of changes; reservations from before then
-// give nothing back. The error says why the limit cannot be held: the one before
-// stays.
+// SetBlocked, for those that wait too. What has been used counts as
+// docs/SEMANTICS.md says of changes; a reservation of a limit of another algorithm or
+// period gives nothing back. The error says why the limit cannot be held: the one
+// before stays.
 func (s *Single) SetLimit(limit stint.Limit) error {
-	f, err := newSingleForm(limit)
+	f, err := newSingleTerms(limit)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
-	was := s.lockedForm()
+	was := s.locked()
 	now := s.ready(was, 0)
-	state := s.succeed(was, f, now)
-	s.charges.forgo()
-	if idle := uint64(max(now, 0)); f.lockFree && state[0] == s.state[0] && state[0] < idle {
-		state[0] = idle // the same, but not to a decision under way: it may not charge by the old limit
+	if id := limit.ID(); id != was.limit.ID() {
+		s.exchange(was.limit.ID(), id, f, now)
 	}
-	s.state = state
-	s.word.Store(inState) // until release, also where the form before had no word
-	s.form.Store(f)
+	if s.numbers.SameNumbers(f.meter) {
+		s.numbers = f.meter
+	}
+	s.word.Store(inState) // until release, also where the terms before had no word
+	s.terms.Store(f)
 	s.release(f)
 	s.wakeWaiters()
 	return nil
 }
+
+// exchange sets the state of an identity aside, and takes up that of another.
+func (s *Single) exchange(from, to string, f *singleTerms, now int64) {
+	if s.others == nil {
+		s.others = make(map[string]otherState)
+	}
+	s.others[from] = otherState{s.numbers, s.state}
+	soonest := ""
+	for id, o := range s.others {
+		left := func(o otherState) time.Duration { return o.numbers.Answer(o.state, now, 0, true).ResetAfter }
+		if left(o) == 0 {
+			delete(s.others, id)
+		} else if soonest == "" || left(o) < left(s.others[soonest]) {
+			soonest = id
+		}
+	}
+	if len(s.others) > mostOthers {
+		delete(s.others, soonest)
+	}
+	s.numbers, s.state = f.meter, newState(f.meter)
+	if o, ok := s.others[to]; ok {
+		s.numbers, s.state = o.numbers, o.state
+		delete(s.others, to)
+	}
+	s.charges.forgo()
+}
+
+// newState returns a state with the words that a limit of the same algorithm, and
+// other numbers, may need.
+func newState(m *meter.Meter) []uint64 { return make([]uint64, max(m.Words(), 2)) }
 
 // SetUnlimited lets everything pass from now on, and charges nothing.
 func (s *Single) SetUnlimited() { s.setVerdict(unlimited) }
@@ -251,15 +282,15 @@ func (s *Single) SetBlocked() { s.setVerdict(blocked) }
 
 func (s *Single) setVerdict(v verdict) {
 	s.mu.Lock()
-	f := *s.lockedForm()
+	f := *s.locked()
 	f.verdict = v
-	s.form.Store(&f)
+	s.terms.Store(&f)
 	s.release(&f)
 	s.wakeWaiters()
 }
 
 // Limit returns the limit that is in force, or was last.
-func (s *Single) Limit() stint.Limit { return s.form.Load().limit }
+func (s *Single) Limit() stint.Limit { return s.terms.Load().limit }
 
 // Close ends the goroutine of a coarse clock. The Single goes on, and reads the
 // clock at each decision.
@@ -281,7 +312,7 @@ func (v verdict) answer(cost int64) stint.Decision {
 // drains meanwhile, but a denial may be one for what they took, and has to be
 // made again. Where the state lies further ahead than a full bucket, the caller
 // stood still for so long that the time is of no use.
-func (s *Single) read(f *singleForm) (state uint64, now int64, sure bool) {
+func (s *Single) read(f *singleTerms) (state uint64, now int64, sure bool) {
 	for {
 		before := s.word.Load()
 		now = s.clock.now()
@@ -295,10 +326,10 @@ func (s *Single) read(f *singleForm) (state uint64, now int64, sure bool) {
 	}
 }
 
-// lockedForm moves the state to where the holder of the lock works on it, and returns
-// the form in force.
-func (s *Single) lockedForm() *singleForm {
-	f := s.form.Load()
+// locked moves the state to where the holder of the lock works on it, and returns
+// the terms in force.
+func (s *Single) locked() *singleTerms {
+	f := s.terms.Load()
 	if f.lockFree {
 		if word := s.word.Swap(inState); word != inState {
 			s.state[0] = word
@@ -308,8 +339,8 @@ func (s *Single) lockedForm() *singleForm {
 }
 
 // release moves the state back and unlocks.
-func (s *Single) release(f *singleForm) {
-	if f.lockFree && s.charges.open.Len() == 0 && len(s.former) == 0 {
+func (s *Single) release(f *singleTerms) {
+	if f.lockFree && s.charges.open.Len() == 0 && s.numbers.SameNumbers(f.meter) {
 		s.word.Store(s.state[0])
 	}
 	s.mu.Unlock()
@@ -317,69 +348,79 @@ func (s *Single) release(f *singleForm) {
 
 func (s *Single) takeLocked(d *stint.Decision, cost int64) {
 	s.mu.Lock()
-	f := s.lockedForm()
+	f := s.locked()
 	defer s.release(f)
 	if f.verdict != byLimit {
 		*d = f.verdict.answer(cost)
 		return
 	}
-	now := s.ready(f, cost)
-	takeAmong(d, f.meter, &s.charges.open, s.state, now, cost)
-	s.count(now, d.Taken)
+	*d = s.take(f, s.ready(f, cost), cost)
 }
 
-// count charges the limits that were in force with what has passed.
-func (s *Single) count(now, cost int64) {
-	for i := range s.former {
-		s.former[i].charge(now, cost)
+// take decides with the lock held.
+func (s *Single) take(f *singleTerms, now, cost int64) (d stint.Decision) {
+	if cost > 0 {
+		s.putInForce(f, now)
+	}
+	var a meter.Answer
+	var ok bool
+	if old := s.foreign(f, now); old != nil {
+		a, ok = f.meter.Through(s.state, old, now, cost)
+	} else {
+		a, ok = f.meter.TakeAmong(&s.charges.open, s.state, now, cost)
+	}
+	d.Set(f.meter, a, ok, cost)
+	return d
+}
+
+// foreign returns the meter by whose numbers the state drains, if they are others than
+// those of the limit in force, else nil.
+func (s *Single) foreign(f *singleTerms, now int64) *meter.Meter {
+	if s.numbers.SameNumbers(f.meter) || s.numbers.Idle(s.state, now) {
+		return nil
+	}
+	return s.numbers
+}
+
+// putInForce has a decision put the numbers of the limit in force, unless more is in
+// use than they have room for.
+func (s *Single) putInForce(f *singleTerms, now int64) {
+	if !s.numbers.SameNumbers(f.meter) && f.meter.Adopt(s.state, s.numbers, now) {
+		s.numbers = f.meter
+		s.charges.forgo()
 	}
 }
 
-func (f *formerForm) charge(now, cost int64) {
-	if need := f.meter.Room(f.state, now, cost); need > len(f.state) {
-		state := make([]uint64, roomy(need))
-		f.meter.Move(state, f.state)
-		f.state = state
+// describe returns how the limit in force stands to a request that passes or not.
+func (s *Single) describe(f *singleTerms, now, cost int64, passes bool) (d stint.Decision) {
+	old := s.foreign(f, now)
+	if old == nil {
+		return describe(f.meter, s.mine(f), now, cost, passes)
 	}
-	f.meter.Charge(f.state, now, cost)
+	a, _ := f.meter.Through(s.state, old, now, cost)
+	if a.Delay = 0; passes { // whether it waits is for who decides
+		a.RetryAfter = 0
+	}
+	d.Set(f.meter, a, passes, 0)
+	return d
 }
 
-// succeed keeps the form before beside its successor, and returns the state of
-// that: its own if it was in force before, else the greatest use that any knows.
-func (s *Single) succeed(was, next *singleForm, now int64) []uint64 {
-	before := formerForm{was.meter, s.state}
-	if was.meter.Spec() != next.meter.Spec() {
-		s.former = append(s.former, before)
+// mine returns the state, or where it drains by other numbers, and is idle, one that
+// was never used.
+func (s *Single) mine(f *singleTerms) []uint64 {
+	if s.numbers.SameNumbers(f.meter) {
+		return s.state
 	}
-	for i, f := range s.former {
-		if f.meter.Spec() == next.meter.Spec() {
-			s.former = slices.Delete(s.former, i, i+1)
-			return f.state
-		}
-		if f.meter.UsesMore(f.state, before.state, before.meter, now) {
-			before = f
-		}
-	}
-	if len(s.former) > mostFormer {
-		s.former = slices.Delete(s.former, 0, 1)
-	}
-	words := next.meter.Words()
-	if next.meter.Algorithm() == meter.SlidingLog && before.meter.Algorithm() == meter.SlidingLog {
-		words = max(words, len(before.state))
-	}
-	state := make([]uint64, words)
-	next.meter.Migrate(state, before.state, before.meter, now)
-	return state
+	return newState(f.meter)
 }
 
 // ready makes room for a charge and returns the time to decide at.
-func (s *Single) ready(f *singleForm, cost int64) int64 {
+func (s *Single) ready(f *singleTerms, cost int64) int64 {
 	now := s.clock.now()
 	s.charges.expire(now)
 	if f.meter.Aligned() {
 		now = s.clock.aligned(now)
 	}
-	s.former = slices.DeleteFunc(s.former, func(f formerForm) bool { return f.meter.Idle(f.state, now) })
 	if need := f.meter.Room(s.state, now, cost); need > len(s.state) {
 		state := make([]uint64, roomy(need))
 		f.meter.Move(state, s.state)

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"sort"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -107,24 +106,27 @@ func (s singleStore) decide(op meter.Op, cost int64) (d stint.Decision, err erro
 		return s.Take(cost)
 	}
 	s.mu.Lock()
-	f := s.lockedForm()
+	f := s.locked()
 	defer s.release(f)
 	if f.verdict != byLimit {
 		return f.verdict.answer(cost), nil
 	}
 	now := s.ready(f, cost)
 	if op == meter.OpTakeUpTo {
-		most := min(cost, f.meter.Capacity())
-		cost = max(int64(sort.Search(int(most), func(n int) bool { return !f.meter.Admits(s.state, now, int64(n)+1) })), min(cost, 1))
-		takeAmong(&d, f.meter, &s.charges.open, s.state, now, cost)
-		s.count(now, d.Taken)
+		cost = max(min(cost, s.describe(f, now, 0, true).Remaining), min(cost, 1))
+		return s.take(f, now, cost), nil
+	}
+	old := s.foreign(f, now)
+	if old == nil {
+		state := s.mine(f)
+		ok := f.meter.Admits(state, now, cost)
+		if d = describe(f.meter, state, now, cost, ok); ok {
+			d.Delay = f.meter.Delay(state, now, cost)
+		}
 		return d, nil
 	}
-	ok := f.meter.Admits(s.state, now, cost)
-	d = describe(f.meter, s.state, now, cost, ok)
-	if ok {
-		d.Delay = f.meter.Delay(s.state, now, cost)
-	}
+	a, ok := f.meter.Through(s.state, old, now, cost)
+	d.Set(f.meter, a, ok, 0)
 	return d, nil
 }
 
@@ -137,28 +139,31 @@ func (s singleStore) Reserve(_ context.Context, _ []stint.Layer, cost int64, ttl
 		return d, "", errTTL
 	}
 	s.mu.Lock()
-	f := s.lockedForm()
+	f := s.locked()
 	defer s.release(f)
 	if f.verdict != byLimit {
 		return f.verdict.answer(cost), "", nil
 	}
 	now, c := s.ready(f, cost), &s.charges
-	if !f.meter.Admits(s.state, now, cost) {
-		takeAmong(&d, f.meter, &c.open, s.state, now, cost)
-		return d, "", nil
+	if cost > 0 {
+		s.putInForce(f, now)
+	}
+	if s.foreign(f, now) != nil && cost > 0 || !f.meter.Admits(s.mine(f), now, cost) {
+		return s.take(f, now, cost), "", nil
 	}
 	if open := len(c.byID) - c.known; open >= mostSingleCharges {
 		return d, "", fmt.Errorf("%w: %d reservations are open", stint.ErrFull, open)
 	}
-	delay, at := f.meter.Delay(s.state, now, cost), s.clock.now()
+	delay, at := f.meter.Delay(s.mine(f), now, cost), s.clock.now()
 	r := &singleCharge{
 		id: stint.ReservationID(rand.Text()), form: f.meter, cost: cost,
 		expires: at + min(int64(ttl), math.MaxInt64-max(at, 0)),
 	}
-	r.mark = f.meter.Reserve(&c.open, s.state, now, cost, r.expires)
-	d = describe(f.meter, s.state, now, cost, true)
+	if cost > 0 {
+		r.mark = f.meter.Reserve(&c.open, s.state, now, cost)
+	}
+	d = s.describe(f, now, cost, true)
 	d.Taken, d.Delay = cost, delay
-	s.count(now, cost)
 	if c.byID == nil {
 		c.byID = make(map[stint.ReservationID]*singleCharge)
 	}
@@ -174,7 +179,7 @@ func (s singleStore) Settle(_ context.Context, id stint.ReservationID, cost int6
 	}
 	defer s.wakeWaiters()
 	s.mu.Lock()
-	f := s.lockedForm()
+	f := s.locked()
 	defer s.release(f)
 	now := s.ready(f, cost)
 	r := s.charges.byID[id]
@@ -184,12 +189,14 @@ func (s singleStore) Settle(_ context.Context, id stint.ReservationID, cost int6
 	case r.settled:
 		return r.answer, nil
 	case r.lost && cost > r.cost:
-		f.meter.ChargeAmong(&s.charges.open, s.state, now, cost-r.cost, false)
+		if s.foreign(f, now) == nil {
+			s.putInForce(f, now)
+		}
+		s.numbers.ChargeAmong(&s.charges.open, s.state, now, cost-r.cost, false)
 	case !r.lost:
-		f.meter.Settle(&s.charges.open, r.mark, s.state, now, r.cost, cost)
+		r.form.Settle(&s.charges.open, r.mark, s.state, now, r.cost, cost)
 	}
-	s.count(now, max(cost-r.cost, 0))
-	s.charges.remember(r, describe(f.meter, s.state, now, 0, true))
+	s.charges.remember(r, s.describe(f, now, 0, true))
 	return r.answer, nil
 }
 
@@ -200,24 +207,20 @@ func (s singleStore) Refund(_ context.Context, _ []stint.Layer, cost int64) (sti
 	}
 	defer s.wakeWaiters()
 	s.mu.Lock()
-	f := s.lockedForm()
+	f := s.locked()
 	defer s.release(f)
 	now := s.ready(f, 0)
-	f.meter.Refund(s.state, now, cost)
-	for i := range s.former {
-		s.former[i].meter.Refund(s.former[i].state, now, cost)
-	}
-	return describe(f.meter, s.state, now, 0, true), nil
+	s.numbers.Refund(s.state, now, cost)
+	return s.describe(f, now, 0, true), nil
 }
 
 // Reset implements [stint.Store].
 func (s singleStore) Reset(context.Context, []stint.Layer) error {
 	defer s.wakeWaiters()
 	s.mu.Lock()
-	f := s.lockedForm()
+	f := s.locked()
 	defer s.release(f)
 	s.charges.forgo()
-	s.former = nil
 	clear(s.state)
 	return nil
 }

@@ -85,27 +85,44 @@ func TestSingleIsAStore(t *testing.T) {
 	}
 }
 
-// TestSingleSetLimit keeps what is in use, from every limit to every other.
+// TestSingleSetLimit keeps what is in use, from every limit to every other: of the same
+// algorithm and period it is in use, and others start unused.
 func TestSingleSetLimit(t *testing.T) {
-	for _, from := range singleLimits {
-		for _, to := range singleLimits {
+	var all []stint.Limit
+	for _, text := range singleLimits {
+		l := limit(t, text)
+		if all = append(all, l); l.Algorithm().HasBurst() {
+			all = append(all, l.WithBurst(l.Burst()/2+1), l.WithBurst(l.Burst()*3))
+		}
+	}
+	for _, from := range all {
+		for _, to := range all {
 			c := clock{}
 			c.advance(time.Hour)
-			s := newSingle(t, from, memstore.SingleOptions{Now: c.now})
+			s, err := memstore.NewSingle(from, memstore.SingleOptions{Now: c.now})
+			if err != nil {
+				t.Fatal(err)
+			}
 			for s.Allow() {
 			}
 			d, _ := s.Peek(1)
 			used := d.Limit - d.Remaining
-			if err := s.SetLimit(limit(t, to)); err != nil {
+			if from.ID() != to.ID() {
+				used = 0
+			}
+			if err := s.SetLimit(to); err != nil {
 				t.Fatal(err)
 			}
-			d, err := s.Peek(1)
-			if want := max(limit(t, to).Capacity()-used, 0); err != nil || d.Remaining > want || s.Limit() != limit(t, to) {
-				t.Errorf("%s to %s: %d remain of %d after %d were used, %v", from, to, d.Remaining, d.Limit, used, err)
+			d, err = s.Peek(1)
+			if want := max(to.Capacity()-used, 0); err != nil || d.Remaining != want || s.Limit() != to {
+				t.Errorf("%v to %v: %d remain of %d after %d were used, %v", from, to, d.Remaining, d.Limit, used, err)
+			}
+			if ok := s.Allow(); ok != (d.Remaining > 0) {
+				t.Errorf("%v to %v: passes: %v, of %d", from, to, ok, d.Remaining)
 			}
 			c.advance(time.Hour)
 			if d, _ := s.Peek(1); d.Remaining != d.Limit || !s.Allow() {
-				t.Errorf("%s to %s: an hour later %+v", from, to, d)
+				t.Errorf("%v to %v: an hour later %+v", from, to, d)
 			}
 		}
 	}
@@ -237,7 +254,7 @@ func TestSingleRace(t *testing.T) {
 						passed.Add(1)
 					}
 				case i == 60:
-					text := []string{"1000/24h", "999/24h", "1000/24h sliding_log", "1000/24h sliding_counter"}[k%4]
+					text := []string{"1000/24h", "999/24h", "500/24h burst 1000", "7/24h burst 999"}[k%4]
 					if err := s.SetLimit(limit(t, text)); err != nil {
 						t.Error(err)
 					}
@@ -326,7 +343,7 @@ func BenchmarkSingleClock(b *testing.B) {
 // TestSingleChanges never lets more pass than the limit, however often it changes
 // beside reservations that are canceled.
 func TestSingleChanges(t *testing.T) {
-	texts := []string{"10/24h", "9/24h", "10/24h sliding_log", "10/24h sliding_counter"}
+	texts := []string{"10/24h", "9/24h", "7/24h burst 10", "10/24h burst 3"}
 	for seed := range uint64(3000) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		c := clock{}

@@ -9,7 +9,8 @@ import "slices"
 // shard's lock guards it.
 type slab struct {
 	classes []class
-	bytes   int64 // of all pages
+	bytes   int64  // of all pages
+	apart   uint64 // in every reference; if it is not 0, each block has a page of its own
 }
 
 // A page holds as many blocks as fit; a larger block is a page of its own. The
@@ -21,6 +22,7 @@ const (
 	smallPages = 16 // number of small pages
 	pageBits   = 8  // a page has at most 2^pageBits blocks
 	classShift = 48 // a reference: class, page, block
+	apartBit   = 1 << 63
 )
 
 // class is the blocks of one size.
@@ -57,7 +59,7 @@ func (s *slab) alloc(words int) (ref uint64, block []uint64) {
 	p.live++
 	block = p.block(b, c.words)
 	clear(block)
-	return uint64(ci+1)<<classShift | uint64(pi)<<pageBits | uint64(b), block
+	return s.apart | uint64(ci+1)<<classShift | uint64(pi)<<pageBits | uint64(b), block
 }
 
 func (p *page) block(b, words int) []uint64 {
@@ -115,6 +117,9 @@ func (c *class) open(s *slab) uint32 {
 		size = largePage
 	}
 	blocks := min(max(size/c.words, 1), 1<<pageBits)
+	if s.apart != 0 {
+		blocks = 1
+	}
 	p := page{words: make([]uint64, blocks*c.words), blocks: uint16(blocks)}
 	s.bytes += int64(8 * len(p.words))
 	pi := uint32(len(c.pages))
@@ -129,7 +134,7 @@ func (c *class) open(s *slab) uint32 {
 }
 
 func split(ref uint64) (ci int, pi uint32, b int) {
-	return int(ref>>classShift) - 1, uint32(ref >> pageBits), int(ref & (1<<pageBits - 1))
+	return int(ref&^apartBit>>classShift) - 1, uint32(ref >> pageBits), int(ref & (1<<pageBits - 1))
 }
 
 // get returns the block of a reference.

@@ -32,7 +32,7 @@ type Stats struct {
 	// Reservations is how many are open: neither settled nor expired.
 	Reservations int
 	// Limits is how many limits are known: bound, and held or with keys that
-	// still count; each form of one counts.
+	// still count; those of other numbers each.
 	Limits int
 }
 
@@ -43,15 +43,9 @@ func (s *Store) Stats() Stats {
 	st := Stats{Reservations: s.reservations.count(s), FullReservations: s.fullReservations.Load()}
 	s.mu.Lock()
 	s.releaseSome(len(s.list))
-	names := make([]*name, 0, len(s.names))
-	for _, n := range s.names {
-		if names = append(names, n); len(n.forms) > 1 {
-			st.Bytes += int64(unsafe.Sizeof([mostShards]*family{}))
-		}
-	}
-	for _, f := range s.list {
-		st.Limits += len(f.limits)
-		st.Bytes += f.bytes()
+	for _, a := range s.list {
+		st.Limits += len(a.all())
+		st.Bytes += a.bytes()
 	}
 	s.mu.Unlock()
 	for i := range s.shards {
@@ -60,13 +54,7 @@ func (s *Store) Stats() Stats {
 		st.Keys += sh.keys
 		st.MaxKeys += sh.maxKeys
 		st.Bytes += sh.bytes()
-		for _, n := range names {
-			if k := sh.family(n); k != nil {
-				sh.sweep(s, k, sh.tick(s.clock.now()))
-				st.Bytes += k.bytes()
-			}
-		}
-		st.PagedBytes += sh.slab.bytes
+		st.PagedBytes += sh.slab.bytes + sh.cells.bytes
 		st.MaxBytes += sh.maxBytes
 		st.Evicted += sh.evicted
 		st.Overflowed += sh.overflowed
@@ -78,20 +66,17 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
-// bytes returns what a form takes without its tables: itself, its limits, their
-// meters and names, and its place under its name.
-func (f *form) bytes() int64 {
-	const named = 140 // of maps of names and forms and a list, at their usual load
-	sum := int64(unsafe.Sizeof(*f)) + int64(len(f.key)) + named
-	for _, l := range f.limits {
-		sum += int64(unsafe.Sizeof(*l)+unsafe.Sizeof(meter.Meter{})) + int64(len(l.name)+len(l.id))
-	}
-	return sum
+// bytes returns what an account takes without its tables: itself, its limits, their
+// meters, and its place under its name.
+func (a *account) bytes() int64 {
+	const named = 140 // of maps of names and accounts and a list, at their usual load
+	limits := len(a.all()) * int(unsafe.Sizeof(limit{})+unsafe.Sizeof(meter.Meter{}))
+	return int64(unsafe.Sizeof(*a)) + int64(len(a.label)) + named + int64(limits)
 }
 
 // bytes returns what the shard's tables and slab take.
 func (sh *shard) bytes() int64 {
-	sum := sh.slab.bytes
+	sum := sh.slab.bytes + sh.cells.bytes
 	for _, r := range [...]*roster{&sh.slotted, &sh.indirect} {
 		sum += 8 * int64(cap(r.tables))
 		for _, t := range r.tables {

@@ -9,7 +9,7 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// A table is the keys of one limit in one shard: open addressing with linear
+// A table is the keys of one account in one shard: open addressing with linear
 // probing over words without pointers. A slot is the key's hash and the state,
 // or, where the state is not small (indirect), its reference into the slab.
 //
@@ -18,20 +18,20 @@ import (
 // is rebuilt a little larger. Either moves about a thousand slots at most, and
 // forgets the keys that are as if never seen.
 //
-// The shard's lock guards it. There may be one for each limit in each shard, so
+// The shard's lock guards it. There may be one for each account in each shard, so
 // it is kept to 64 bytes, and is made when it gets its first key.
 type table struct {
 	meter    *meter.Meter
 	segments []segment
 	cells    *[]uint64 // overflow: states shared by keys without a place
-	owner    *limit
+	owner    *account
 	at       uint32 // its index in the shard's roster
 	open     uint32 // one more than the index of its open reservations in the shard, or 0
 	keys     uint32
 	width    uint8 // words of state in a slot
 	stored   uint8 // inSlot, inBlock or growing
 	aligned  bool
-	several  bool // the name has other forms: see family
+	numbered bool // the last word of a slot says whose numbers its state has
 }
 
 // Where the states of a table are.
@@ -45,7 +45,7 @@ func (t *table) indirect() bool { return t.stored != inSlot }
 func (t *table) log() bool      { return t.stored == growing }
 
 // plain reports whether the words in a slot are all that there is of its key.
-func (t *table) plain() bool { return t.stored == inSlot && !t.several && t.open == 0 }
+func (t *table) plain() bool { return t.stored == inSlot && !t.numbered && t.open == 0 }
 
 type segment struct {
 	slots []uint64
@@ -68,15 +68,15 @@ const (
 // insert pays for moving about ten slots.
 func (g *segment) full() bool { return g.used*32 >= g.size*27 }
 
-func newTable(m *meter.Meter) table {
-	t := table{meter: m, segments: noSegments, width: 1, aligned: m.Aligned()}
+func newTable(of shape) *table {
+	t := &table{meter: of.meter, segments: noSegments, width: 1, aligned: of.meter.Aligned(), numbered: of.numbered}
 	switch {
-	case m.Algorithm() == meter.SlidingLog:
+	case of.meter.Algorithm() == meter.SlidingLog:
 		t.stored = growing
-	case m.Words() > maxSlotted:
+	case of.words > maxSlotted:
 		t.stored = inBlock
 	default:
-		t.width = uint8(m.Words())
+		t.width = uint8(of.words)
 	}
 	return t
 }
@@ -231,13 +231,16 @@ func (t *table) sweep(sh *shard, g segment, now int64) (live int) {
 
 // idle reports whether a slot's key is as if never seen.
 func (t *table) idle(sh *shard, slot []uint64, now int64) bool {
+	if t.numbered {
+		return t.drain(slot).Idle(slot, now)
+	}
 	return t.meter.Idle(t.state(sh, slot), now)
 }
 
 // forget gives back what a slot refers to, and counts the key off.
 func (t *table) forget(sh *shard, slot []uint64) {
 	if t.indirect() && slot[0] != 0 {
-		sh.slab.release(slot[0])
+		sh.slabOf(slot[0]).release(slot[0])
 	}
 	t.keys--
 	sh.keys--
@@ -248,7 +251,7 @@ func (t *table) state(sh *shard, slot []uint64) []uint64 {
 	if !t.indirect() {
 		return slot
 	}
-	return sh.slab.get(slot[0])
+	return sh.block(slot[0])
 }
 
 // slots ranges over the slots that are taken.

@@ -12,14 +12,8 @@ import (
 // rule's own limits, those of its tiers and overrides, and the key's own. The
 // error is [ErrNoRule], or the store's.
 func (p *Policy) ResetKey(ctx context.Context, name, key string) error {
-	done := make(map[string]bool) // by what plans are bound as: a reset is for all forms of that
 	return p.byKey(name, key, func(h *ruleMatch) error {
 		p.pairOf(h).Forget(h.key)
-		as := p.state(h.plan).name
-		if done[as] {
-			return nil
-		}
-		done[as] = true
 		for _, s := range []*backend{&p.main, &p.local} {
 			if s.store == nil {
 				continue
@@ -39,15 +33,18 @@ func (p *Policy) RefundKey(ctx context.Context, name, key string, units int64) e
 	if units < 0 {
 		return stint.ErrCost
 	}
-	given := make(map[string]bool) // by what plans are bound as: a refund is for all forms of that
-	return p.byKey(name, key, func(h *ruleMatch) error {
-		as := p.state(h.plan).name
-		if given[as] {
-			return nil
+	given := make(map[string]bool) // by name and identity: limits of several plans may share a state
+	return p.byKey(name, key, func(h *ruleMatch) (failed error) {
+		for k, l := range h.plan.limits {
+			state := p.state(h.plan).name + "\x00" + l.ID()
+			if given[state] {
+				continue
+			}
+			given[state] = true
+			_, err := p.main.store.Refund(ctx, []stint.Layer{{Bound: p.pairOf(h).Limit(k), Key: h.key, Weight: 1}}, units)
+			failed = errors.Join(failed, err)
 		}
-		given[as] = true
-		_, err := p.main.store.Refund(ctx, []stint.Layer{{Bound: p.bound(&p.main, h), Key: h.key, Weight: 1}}, units)
-		return err
+		return failed
 	})
 }
 

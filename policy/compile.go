@@ -105,9 +105,8 @@ func (r *Rules) plan(one *rule, f *rulesfile.Plan, variant, mark string) *plan {
 	for _, l := range f.Limits {
 		label := one.name
 		if len(f.Limits) > 1 {
-			label += "/" + l.ID()
+			label += "/" + l.Label()
 		}
-		l = l.WithName(l.ID())
 		p.limits = append(p.limits, l)
 		p.ruleLimits = append(p.ruleLimits, &RuleLimit{
 			Rule: one.name, Label: label, Variant: variant, Limit: l, Text: l.String(), Shadow: one.shadow,

@@ -96,14 +96,9 @@ func (p *Policy) Standings(ctx context.Context, attrs Attributes) (all []Standin
 func (p *Policy) UsedOf(ctx context.Context, name, key string) ([]RuleResult, error) {
 	l := looking{p: p, ctx: ctx}
 	err := p.byKey(name, key, func(h *ruleMatch) error {
-		if l.limits+len(h.plan.ruleLimits) > stint.MaxLimits {
-			if err := l.flush(); err != nil {
-				return err
-			}
-		}
 		h.cost = 1
 		l.addMatch(*h, Standing{})
-		return nil
+		return l.flush() // limits of several plans may share a state
 	})
 	if err == nil {
 		err = l.flush()

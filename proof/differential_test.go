@@ -43,7 +43,7 @@ type differential struct {
 	redis  *redisColumn // one of the stores, or nil
 	model  *model.Model
 	limits []stint.Limit
-	had    map[int][]stint.Limit // forms of each that were in force
+	had    map[int][]stint.Limit // what each was before
 	held   []held
 	ever   []request // that were reserved
 
@@ -56,7 +56,7 @@ type column struct {
 	store   stint.Store
 	quantum int64 // of its waits, in ns
 	bound   []stint.Bound
-	kept    []stint.Bound // of forms that were in force, which stay known
+	kept    []stint.Bound // of limits that were in force, which stay known
 }
 
 // A request is layers: what they are to each store, and to the model.
@@ -365,27 +365,22 @@ func (r request) leavesLog(of request) bool {
 		slices.ContainsFunc(of.reference, func(l model.Layer) bool { return l.Spec.Kind == model.Log && !among(l) })
 }
 
-// change gives one limit another form: one that it had before, or a new one.
+// change replaces a limit by one that it was before, or a new one, mostly of the same
+// identity.
 func (d *differential) change() {
-	if d.redis != nil && !d.redis.forms {
-		return // the stores forget former forms at different times
+	if d.redis != nil && !d.redis.changes {
+		return
 	}
 	i := rapid.IntRange(0, len(d.limits)-1).Draw(d.t, "changed")
 	old := d.limits[i]
-	next := d.anyLimit()
-	if unit, _ := next.Calendar(); rapid.IntRange(0, 3).Draw(d.t, "kept") > 0 && unit == "" {
-		kept := next.WithAlgorithm(old.Algorithm())
-		if kept.Validate() == nil && (old.Algorithm() != meter.SlidingLog || next.Count() < 1_000_000) &&
-			(d.redis == nil || d.redis.holds(d.t, kept)) {
-			next = kept
+	next := d.anyLimit().WithName(old.Name())
+	if rapid.IntRange(0, 3).Draw(d.t, "kept") > 0 {
+		if alike := d.alike(old); alike.Validate() == nil && (d.redis == nil || d.redis.holds(d.t, alike)) {
+			next = alike
 		}
 	}
-	next = next.WithName(old.Name())
 	if had := d.had[i]; len(had) > 0 && rapid.Bool().Draw(d.t, "back") {
 		next = rapid.SampledFrom(had).Draw(d.t, "to")
-	}
-	if d.redis != nil && !d.tells(i, next) {
-		return
 	}
 	for _, s := range d.stores {
 		b, err := s.store.Bind(next.Name(), next)
@@ -398,21 +393,28 @@ func (d *differential) change() {
 	d.limits[i] = next
 }
 
-// tells reports whether Redis tells a form from those that the limit had, as the
-// model does. What was reserved under another is settled under that in force,
-// and answers by it: it is left open.
-func (d *differential) tells(i int, next stint.Limit) bool {
-	for _, l := range append([]stint.Limit{d.limits[i]}, d.had[i]...) {
-		if identity(l) == identity(next) && spec(l) != spec(next) {
-			return false
-		}
+// alike draws a limit of the same identity.
+func (d *differential) alike(old stint.Limit) stint.Limit {
+	some := append([]int64{old.Count(), old.Count() + 1, old.Burst()}, counts[:9]...)
+	count := max(rapid.SampledFrom(some).Draw(d.t, "count"), 1)
+	l := stint.New(count, old.Period()).WithAlgorithm(old.Algorithm())
+	if unit, zone := old.Calendar(); unit == "day" {
+		l = stint.PerDayIn(count, zone)
+	} else if unit == "month" {
+		l = stint.PerMonthIn(count, zone)
 	}
-	name := d.limits[i].Name()
-	d.held = slices.DeleteFunc(d.held, func(h held) bool {
-		return slices.ContainsFunc(h.reference, func(l model.Layer) bool { return l.Name == name })
-	})
-	d.redis.saw.change()
-	return true
+	switch {
+	case l.Algorithm().HasBurst():
+		l = l.WithBurst(rapid.SampledFrom(some).Draw(d.t, "burst"))
+	case l.Algorithm() == meter.SlidingSubWindows:
+		l = l.WithParts(old.Parts())
+	case l.Algorithm() == meter.SlidingCounter && rapid.Bool().Draw(d.t, "relaxed"):
+		l = l.WithRelaxed()
+	}
+	if l.Algorithm().CountsDenied() && rapid.IntRange(0, 2).Draw(d.t, "counting") == 0 {
+		l = l.WithCountDenied()
+	}
+	return l.WithName(old.Name())
 }
 
 // each compares the answer of each store with the model's, and what they say

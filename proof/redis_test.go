@@ -2,7 +2,6 @@ package proof_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"math/big"
 	"sync"
@@ -31,61 +30,29 @@ func TestDifferentialRedisCluster(t *testing.T) {
 	differAll(t, redistest.StartCluster(t, 3, 1).URL())
 }
 
-// TestDifferentialRedisForms changes limits all the while, to other numbers,
-// kinds and periods and back: Redis says what the model does, whose forms too are
-// forgotten when they have not been asked for long enough, and begin with whole
-// parts of a microsecond.
-// Its seeds are fixed, so that it fails for a change alone; -rapid.seed and
-// -rapid.checks look further, with -run 'Forms/0'.
-func TestDifferentialRedisForms(t *testing.T) {
-	url := "unix://" + startRedis(t)
-	saw := sightings{takes: make(map[string][2]int)}
-	seed := flag.Lookup("rapid.seed").Value
-	before := seed.String()
-	defer func() { _ = seed.Set(before) }()
-	for i := range scaled(3, 6, 12) {
-		if before == "0" {
-			_ = seed.Set(fmt.Sprint(i + 1))
-		}
-		t.Run(fmt.Sprint(i), func(t *testing.T) { differ(t, url, &saw, true) })
-	}
-	saw.judge(t)
-	if saw.changes == 0 {
-		t.Error("no limit changed")
-	}
-}
-
 func differAll(t *testing.T, url string) {
 	saw := sightings{takes: make(map[string][2]int)}
 	var all sync.WaitGroup
 	for i := range scaled(6, 12, 12) { // at once: they wait for Redis more than they compute
 		all.Go(func() {
-			t.Run(fmt.Sprint(i), func(t *testing.T) { differ(t, url, &saw, false) })
+			t.Run(fmt.Sprint(i), func(t *testing.T) { differ(t, url, &saw) })
 		})
 	}
 	all.Wait()
 	saw.judge(t)
 }
 
-func differ(t *testing.T, url string, saw *sightings, forms bool) {
+func differ(t *testing.T, url string, saw *sightings) {
 	var d *differential // of the check that runs: they run one at a time
 	store := openRedis(t, url, func() int64 { return d.now })
 	defer store.Close()
-	rounds := scaled(1, 2, 20)
-	if forms {
-		rounds = 1
-	}
 	checks := 0
-	for range rounds {
+	for range scaled(1, 2, 20) {
 		rapid.Check(t, func(t *rapid.T) {
 			checks++
 			d = newDifferential(t, 1000)
 			d.redis = &redisColumn{store: store, check: checks, saw: saw}
 			d.stores = append(d.stores, &column{name: "redis", store: store, quantum: 1000})
-			if forms { // which memory keeps for as long as somebody holds them
-				d.stores, d.redis.forms = d.stores[1:], true
-				d.model.Quantum, d.model.Forgets = 1000, true
-			}
 			d.run(200)
 		})
 	}
@@ -103,10 +70,10 @@ func openRedis(t *testing.T, url string, now func() int64) *redisstore.Store {
 
 // A redisColumn is what sets Redis apart in one check.
 type redisColumn struct {
-	store *redisstore.Store
-	check int
-	forms bool // limits change
-	saw   *sightings
+	store   *redisstore.Store
+	check   int
+	changes bool // of limits
+	saw     *sightings
 }
 
 // name returns the name of a limit: in Redis no check meets the keys of another.
@@ -123,18 +90,6 @@ func (r *redisColumn) holds(t *rapid.T, l stint.Limit) bool {
 		r.saw.refused()
 	}
 	return !beyond
-}
-
-// identity is the same for two limits of a name that are one to Redis.
-func identity(l stint.Limit) string {
-	s := spec(l)
-	switch l.Algorithm() {
-	case meter.GCRA, meter.LeakyQueue:
-		return fmt.Sprint(l.Name(), s.Kind, big.NewRat(s.Period, s.Count), l.Capacity())
-	case meter.SlidingSubWindows:
-		s.Parts = min(s.Parts, s.Period)
-	}
-	return fmt.Sprint(l.Name(), s)
 }
 
 // TestDifferentialRedisSteps holds Redis to the bare arithmetic while the clock

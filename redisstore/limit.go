@@ -186,7 +186,7 @@ func (c *calendar) around(now int64) *bounds {
 // itself ends with int64.
 func (c *calendar) window(t int64) (index uint64, end int64) {
 	state := make([]uint64, c.meter.Words())
-	mark := c.meter.Reserve(&meter.Reservations{}, state, t, 1, t)
+	mark := c.meter.Reserve(&meter.Reservations{}, state, t, 1)
 	return mark[1], t + int64(c.meter.Answer(state, t, 0, true).ResetAfter)
 }
 

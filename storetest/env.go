@@ -22,7 +22,6 @@ type env struct {
 	quantum int64
 	rnd     *rand.Rand
 	keys    int // how many have been made up
-	forms   map[string]limit
 }
 
 // A limit is one that the store under test is bound to.

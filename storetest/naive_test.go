@@ -19,14 +19,13 @@ import (
 // naive is a store of maps behind one lock: what the suite is tried on. Faults
 // are planted in it by the fields that are functions or flags.
 type naive struct {
-	mu     sync.Mutex
-	now    func() int64
-	closed bool
-	meters map[string]*meter.Meter
-	states map[cell][]uint64
-	tokens map[stint.ReservationID]*held
-	open   map[cell]*meter.Reservations
-	met    map[cell][]string // forms by the limit's name, that which decided last at the end
+	mu      sync.Mutex
+	now     func() int64
+	closed  bool
+	states  map[cell][]uint64
+	tokens  map[stint.ReservationID]*held
+	open    map[cell]*meter.Reservations
+	numbers map[cell]*meter.Meter // that states drain by
 
 	plant   fault
 	quantum time.Duration // that waits are rounded up to
@@ -37,6 +36,7 @@ type cell struct{ limit, key string }
 // A part is one limit of a request.
 type part struct {
 	cell
+	meter  *meter.Meter
 	weight int64
 	answer *stint.Decision // or nil
 }
@@ -53,7 +53,7 @@ func (p part) units(cost int64) (units int64, fits bool) {
 type held struct {
 	parts   []part
 	marks   []meter.ChargeRef
-	meters  []*meter.Meter
+	opens   []*meter.Reservations
 	cost    int64
 	expires int64
 	answer  *stint.Decision
@@ -81,20 +81,24 @@ type fault struct {
 	settlesUnits   bool // without their weights
 	wrapsWeights   bool
 	sharesAnswers  bool // each limit's is the joined one
-	changeMints    bool // a form starts afresh
-	dropsForms     bool // and others count nothing of it
+	cutsUnits      bool // a decision converts what is in use, and cuts it at its capacity
+	startsAfresh   bool // other numbers find nothing in use
+	peekConverts   bool // a look puts its numbers in force
+	readsOwn       bool // a state is read by the numbers of the limit that asks
+	convertsTwice  bool
 }
 
 func newNaive(now func() int64, plant fault) *naive {
 	return &naive{now: now, plant: plant, quantum: 1,
-		meters: map[string]*meter.Meter{}, states: map[cell][]uint64{}, tokens: map[stint.ReservationID]*held{}, open: map[cell]*meter.Reservations{}, met: map[cell][]string{}}
+		states: map[cell][]uint64{}, tokens: map[stint.ReservationID]*held{}, open: map[cell]*meter.Reservations{}, numbers: map[cell]*meter.Meter{}}
 }
 
 type naiveBound struct {
-	store *naive
-	name  string
-	names []string
-	given []stint.Limit
+	store  *naive
+	name   string
+	names  []string
+	meters []*meter.Meter
+	given  []stint.Limit
 }
 
 func (b *naiveBound) Name() string { return b.name }
@@ -109,78 +113,79 @@ func (s *naive) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	if err := stint.CheckBind(name, limits); err != nil {
 		return nil, err
 	}
-	var meters []*meter.Meter
 	for _, l := range limits {
 		if s.plant.rounds && l.Algorithm() == meter.GCRA && l.Period() > time.Duration(l.Count()) {
-			l = stint.New(1, l.Period()/time.Duration(l.Count())).WithBurst(l.Burst()).WithName(l.ID())
+			l = stint.New(1, l.Period()/time.Duration(l.Count())).WithBurst(l.Burst())
 		}
 		m, err := l.Meter()
 		if err != nil {
 			return nil, err
 		}
-		meters, b.names = append(meters, m), append(b.names, name+"\x00"+l.ID()+"\x00"+l.String())
-	}
-	for i, name := range b.names {
-		s.meters[name] = meters[i]
+		b.meters, b.names = append(b.meters, m), append(b.names, name+"\x00"+l.ID())
 	}
 	return b, nil
 }
 
-// limitOf is the limit that a form is one of.
-func (c cell) limitOf() cell {
-	return cell{c.limit[:strings.LastIndexByte(c.limit, 0)], c.key}
+// putInForce has a decision put its numbers in force, and reports whether they are.
+func (s *naive) putInForce(p part) bool {
+	old, state := s.numbers[p.cell], s.state(p, 0)
+	switch {
+	case old == nil || old.SameNumbers(p.meter) || s.plant.readsOwn:
+	case s.plant.startsAfresh:
+		clear(state)
+	case !p.meter.Adopt(state, old, s.now()):
+		if !s.plant.cutsUnits {
+			return false
+		}
+		clear(state)
+		p.meter.Charge(state, s.now(), p.meter.Capacity())
+	case s.plant.convertsTwice:
+		p.meter.Adopt(state, old, s.now())
+	}
+	if old != nil && !old.SameNumbers(p.meter) {
+		delete(s.open, p.cell)
+	}
+	s.numbers[p.cell] = p.meter
+	return true
 }
 
-// meet makes the form of a cell one that counts its key, and says how it was
-// before.
-func (s *naive) meet(c cell) (undo func()) {
-	at, now := c.limitOf(), s.now()
-	met := s.met[at]
-	busy := slices.ContainsFunc(met, func(f string) bool {
-		state := s.states[cell{f, c.key}]
-		return state != nil && !s.meters[f].Idle(state, now)
-	})
-	if !busy && len(met) > 1 {
-		for _, f := range met {
-			delete(s.states, cell{f, c.key})
-			delete(s.open, cell{f, c.key})
-		}
-		met = nil
+// foreign returns the numbers that a state has, if they are others than those of the part.
+func (s *naive) foreign(p part) *meter.Meter {
+	old := s.numbers[p.cell]
+	if old == nil || old.SameNumbers(p.meter) || s.plant.readsOwn {
+		return nil
 	}
-	was, state := s.met[at], s.states[c]
-	if slices.Contains(met, c.limit) {
-		return func() {}
+	if old.Idle(s.state(p, 0), s.now()) {
+		clear(s.state(p, 0))
+		return nil
 	}
-	if busy && !s.plant.changeMints {
-		from := met[len(met)-1]
-		old := s.states[cell{from, c.key}]
-		to := make([]uint64, max(len(old), s.meters[c.limit].Words()))
-		s.meters[c.limit].Migrate(to, old, s.meters[from], now)
-		s.states[c] = to
-	}
-	s.met[at] = append(slices.Clone(met), c.limit)
-	return func() {
-		s.met[at], s.states[c] = was, state
-		if state == nil {
-			delete(s.states, c)
-		}
-	}
+	return old
 }
 
-// others does something to the states of a key under the forms that do not
-// decide.
-func (s *naive) others(c cell, do func(m *meter.Meter, c cell)) {
-	met := s.met[c.limitOf()]
-	if i := slices.Index(met, c.limit); i >= 0 && i < len(met)-1 {
-		met = append(slices.Delete(slices.Clone(met), i, i+1), c.limit)
-		s.met[c.limitOf()] = met
+// ask is what a part says to a request of some units, and whether it admits them.
+func (s *naive) ask(p part, now, units int64) (meter.Answer, bool) {
+	state := s.state(p, units)
+	if old := s.foreign(p); old != nil {
+		return p.meter.Through(state, old, now, units)
 	}
-	for _, f := range met {
-		if f != c.limit && !s.plant.dropsForms {
-			delete(s.open, cell{f, c.key})
-			do(s.meters[f], cell{f, c.key})
+	ok := p.meter.Admits(state, now, units)
+	a := p.meter.Answer(state, now, units, ok)
+	a.Delay = p.meter.Delay(state, now, units)
+	return a, ok
+}
+
+// charger is what charges the state of a part.
+func (s *naive) charger(p part) *meter.Meter {
+	if old := s.foreign(p); old != nil {
+		return old
+	}
+	if p.meter.Drains() {
+		if old := s.numbers[p.cell]; old != nil && !old.SameNumbers(p.meter) {
+			delete(s.open, p.cell)
 		}
+		s.numbers[p.cell] = p.meter
 	}
+	return p.meter
 }
 
 func (b *naiveBound) Limits() []stint.Limit { return slices.Clone(b.given) }
@@ -219,11 +224,11 @@ func (s *naive) parts(layers []stint.Layer, cost int64) (all []part, err error) 
 			if s.plant.joinsKeys {
 				c = cell{name, strings.TrimSpace(layer.Key)}
 			}
-			if seen[c.limitOf()] {
+			if seen[c] {
 				return nil, stint.ErrLayers
 			}
-			seen[c.limitOf()] = true
-			p := part{cell: c, weight: max(layer.Weight, 1)}
+			seen[c] = true
+			p := part{cell: c, meter: b.meters[i], weight: max(layer.Weight, 1)}
 			if layer.Answers != nil {
 				p.answer = &layer.Answers[i]
 			}
@@ -236,18 +241,19 @@ func (s *naive) parts(layers []stint.Layer, cost int64) (all []part, err error) 
 	return all, nil
 }
 
-// state returns the state of a cell with room for a charge.
-func (s *naive) state(c cell, cost int64) []uint64 {
-	m := s.meters[c.limit]
+// state returns the state of a part with room for a charge.
+func (s *naive) state(p part, cost int64) []uint64 {
+	m, c := p.meter, p.cell
 	state := s.states[c]
 	if state == nil {
 		if n := s.plant.forgets; n > 0 && len(s.states) >= n {
 			for victim := range s.states {
 				delete(s.states, victim)
+				delete(s.numbers, victim)
 				break
 			}
 		}
-		state = make([]uint64, m.Words())
+		state = make([]uint64, max(m.Words(), 2))
 	}
 	if n := m.Room(state, s.now(), cost); n > len(state) {
 		to := make([]uint64, 2*n)
@@ -280,14 +286,15 @@ func (s *naive) decide(op meter.Op, layers []stint.Layer, cost int64, expires *i
 	}
 	now := s.now()
 	for _, p := range parts {
-		if undo := s.meet(p.cell); op == meter.OpPeek || cost == 0 {
-			defer undo()
+		if op != meter.OpPeek && cost > 0 || s.plant.peekConverts {
+			s.putInForce(p)
 		}
 	}
 	if op == meter.OpTakeUpTo && !s.plant.upToIsTake {
 		most := cost
 		for _, p := range parts {
-			most = min(most, s.meters[p.limit].Answer(s.state(p.cell, 0), now, 0, true).Remaining/p.weight)
+			a, _ := s.ask(p, now, 0)
+			most = min(most, a.Remaining/p.weight)
 		}
 		cost = max(most, min(cost, 1))
 	}
@@ -298,7 +305,7 @@ func (s *naive) decide(op meter.Op, layers []stint.Layer, cost int64, expires *i
 				defer func() {
 					if denied != 0 {
 						units, _ := p.units(cost)
-						s.meters[p.limit].ChargeAmong(s.reserved(p.cell), s.state(p.cell, units), now, units, false)
+						s.charger(p).ChargeAmong(s.reserved(p.cell), s.state(p, units), now, units, false)
 					}
 				}()
 			}
@@ -317,7 +324,7 @@ func (s *naive) decide(op meter.Op, layers []stint.Layer, cost int64, expires *i
 	h = &held{parts: parts, cost: cost}
 	for i, p := range parts {
 		layer, mark := s.layer(op, p, now, cost, denied == 0, expires)
-		h.marks, h.meters = append(h.marks, mark), append(h.meters, s.meters[p.limit])
+		h.marks, h.opens = append(h.marks, mark), append(h.opens, s.open[p.cell])
 		if p.answer != nil {
 			*p.answer = alone(layer, denied.Has(i))
 		}
@@ -344,7 +351,8 @@ func (s *naive) decide(op meter.Op, layers []stint.Layer, cost int64, expires *i
 // admits reports whether a part lets a cost pass.
 func (s *naive) admits(p part, now, cost int64) bool {
 	units, fits := p.units(cost)
-	return (fits || s.plant.wrapsWeights) && s.meters[p.limit].Admits(s.state(p.cell, units), now, units)
+	_, ok := s.ask(p, now, units)
+	return (fits || s.plant.wrapsWeights) && ok
 }
 
 // alone is what one limit answers by itself.
@@ -366,30 +374,28 @@ func (p part) perUnit(d stint.Decision) stint.Decision {
 // layer charges one layer, if it is to be, and gives its answer.
 func (s *naive) layer(op meter.Op, p part, now, cost int64, allowed bool, expires *int64) (d stint.Decision, mark meter.ChargeRef) {
 	units, fits := p.units(cost)
-	m, state := s.meters[p.limit], s.state(p.cell, units)
-	delay := m.Delay(state, now, units)
-	counts := m.CountsDenied() && !s.plant.ignoresDenied || s.plant.chargesDenials
-	if op != meter.OpPeek && (allowed || counts) || s.plant.peekCharges && allowed {
+	before, _ := s.ask(p, now, units)
+	counts := p.meter.CountsDenied() && !s.plant.ignoresDenied || s.plant.chargesDenials
+	if op != meter.OpPeek && (allowed || counts) && units > 0 || s.plant.peekCharges && allowed {
+		m := s.charger(p)
 		if open := s.reserved(p.cell); expires != nil && allowed {
-			mark = m.Reserve(open, state, now, units, *expires)
+			mark = m.Reserve(open, s.state(p, units), now, units)
 		} else {
-			m.ChargeAmong(open, state, now, units, allowed)
+			m.ChargeAmong(open, s.state(p, units), now, units, allowed)
 		}
 	}
-	if op != meter.OpPeek && units > 0 {
-		s.others(p.cell, func(m *meter.Meter, c cell) {
-			if allowed || m.CountsDenied() {
-				m.Charge(s.state(c, units), now, units)
-			}
-		})
+	a, _ := s.ask(p, now, units)
+	if allowed {
+		a.RetryAfter = 0
 	}
-	d.Set(m, m.Answer(state, now, units, allowed), allowed, 0)
+	d.Set(p.meter, a, allowed, 0)
+	d.Delay = 0
 	d = s.coarse(d)
 	if !allowed && !fits {
 		d.RetryAfter = stint.Never
 	}
 	if allowed {
-		d.Delay = s.up(delay)
+		d.Delay = s.up(before.Delay)
 	}
 	if allowed && op != meter.OpPeek {
 		d.Taken = units
@@ -454,32 +460,32 @@ func (s *naive) Settle(_ context.Context, id stint.ReservationID, cost int64) (s
 	case h.answer != nil && !s.plant.settlesTwice:
 		return *h.answer, nil
 	}
-	d := s.adjust(h.parts, func(i int, m *meter.Meter, p part) {
+	d := s.adjust(h.parts, func(i int, p part) {
 		reserved, _ := p.units(h.cost)
 		actual, _ := p.units(cost)
 		if s.plant.settlesUnits {
 			reserved, actual = h.cost, cost
 		}
-		state, open := s.state(p.cell, max(actual-reserved, 0)), s.reserved(p.cell)
+		state, open := s.state(p, max(actual-reserved, 0)), s.reserved(p.cell)
 		switch {
 		case s.plant.mints && actual < reserved:
-			m.Refund(state, now, reserved-actual)
-		case m == h.meters[i]:
-			m.Settle(open, h.marks[i], state, now, reserved, actual)
+			s.charger(p).Refund(state, now, reserved-actual)
+		case reserved > 0 && (h.opens[i] == open || !p.meter.Drains()):
+			p.meter.Settle(open, h.marks[i], state, now, reserved, actual)
 		case actual > reserved:
-			m.ChargeAmong(open, state, now, actual-reserved, false)
+			s.charger(p).ChargeAmong(s.reserved(p.cell), state, now, actual-reserved, false)
 		}
 	})
 	h.answer = &d
 	return d, nil
 }
 
-func (s *naive) adjust(parts []part, do func(i int, m *meter.Meter, p part)) (d stint.Decision) {
+func (s *naive) adjust(parts []part, do func(i int, p part)) (d stint.Decision) {
 	for i, p := range parts {
-		m := s.meters[p.limit]
-		do(i, m, p)
+		do(i, p)
 		var layer stint.Decision
-		layer.Set(m, m.Answer(s.state(p.cell, 0), s.now(), 0, true), true, 0)
+		a, _ := s.ask(p, s.now(), 0)
+		layer.Set(p.meter, a, true, 0)
 		layer = s.coarse(layer)
 		if p.answer != nil {
 			*p.answer = layer
@@ -501,9 +507,9 @@ func (s *naive) Refund(_ context.Context, layers []stint.Layer, cost int64) (sti
 	if err != nil {
 		return stint.Decision{}, err
 	}
-	return s.adjust(parts, func(_ int, m *meter.Meter, p part) {
+	return s.adjust(parts, func(_ int, p part) {
 		units, _ := p.units(cost)
-		m.Refund(s.state(p.cell, 0), s.now(), units)
+		s.charger(p).Refund(s.state(p, 0), s.now(), units)
 	}), nil
 }
 
@@ -515,11 +521,9 @@ func (s *naive) Reset(_ context.Context, layers []stint.Layer) error {
 		return err
 	}
 	for _, p := range parts {
-		for _, f := range append(s.met[p.limitOf()], p.limit) {
-			delete(s.states, cell{f, p.key})
-			delete(s.open, cell{f, p.key})
-		}
-		delete(s.met, p.limitOf())
+		delete(s.states, p.cell)
+		delete(s.open, p.cell)
+		delete(s.numbers, p.cell)
 		for id, h := range s.tokens {
 			for _, other := range h.parts {
 				if other.cell == p.cell {

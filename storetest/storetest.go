@@ -125,7 +125,7 @@ var laws = []law{
 	{name: "limits are apart", once: limitsAreApart},
 	{name: "forgetting is lossless", once: forgettingIsLossless},
 	{name: "changing a limit", once: changingALimit},
-	{name: "there and back", once: thereAndBack},
+	{name: "alternating mints nothing", once: alternatingMintsNothing},
 	{name: "a change locks nobody out", once: changeLocksNobodyOut},
 	{name: "errors", once: errorsAreReturned},
 	{name: "closed", once: closedIsClosed},

@@ -77,8 +77,12 @@ func TestFaultsAreCaught(t *testing.T) {
 		"a reset resets all":      {fault{resetsAll: true}, "reset is unseen"},
 		"settles without weights": {fault{settlesUnits: true}, "layers, all or none"},
 		"weights that wrap":       {fault{wrapsWeights: true}, "greatest values"},
-		"a change mints":          {fault{changeMints: true}, "changing a limit"},
-		"a form is dropped":       {fault{dropsForms: true}, "there and back"},
+		"a change mints":          {fault{startsAfresh: true}, "changing a limit"},
+		"a change cuts":           {fault{cutsUnits: true}, "changing a limit"},
+		"in turns, it cuts":       {fault{cutsUnits: true}, "alternating mints nothing"},
+		"a look converts":         {fault{peekConverts: true}, "changing a limit"},
+		"reads its own numbers":   {fault{readsOwn: true}, "changing a limit"},
+		"converts twice":          {fault{convertsTwice: true}, "changing a limit"},
 		"one answer for all":      {fault{sharesAnswers: true}, "layers, all or none"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -293,7 +293,7 @@ func (d *decoder) limits(n *Node, t *trail) (limits []stint.Limit) {
 		}
 		l = l.WithName(name)
 		for _, other := range limits {
-			if other.WithName("") == l.WithName("") || name != "" && other.ID() == name {
+			if other.WithName("") == l.WithName("") || name != "" && other.Label() == name {
 				d.fail(text, t, "", "the same limit twice")
 				return
 			} else if other.ID() == l.ID() {

@@ -1,0 +1,222 @@
+package memstore
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"weak"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
+)
+
+// An account is the state of all keys under one name and one identity of a limit
+// ([stint.Limit.ID]), in every shard. Limits of that identity share it, whatever
+// their count and burst are.
+type account struct {
+	name   *name
+	label  string // the name and the ID
+	salt   uint64 // makes one key under two accounts two
+	limits atomic.Pointer[[]*limit]
+	tables [mostShards]*table // each under its shard's lock; nil where no key is
+	live   atomic.Int32       // how many tables there are
+	looked int64              // when release last looked for what is idle
+}
+
+// A limit is one that decides on an account.
+type limit struct {
+	account *account
+	number  uint64 // what a slot says whose state drains by its numbers; from 1
+	given   stint.Limit
+	meter   *meter.Meter
+	holders atomic.Int32 // see pin
+}
+
+// A name is what limits are bound under.
+type name struct {
+	text     string
+	accounts int
+	bounds   []weak.Pointer[bound] // those that were bound, for Exchange
+}
+
+// apart is between a name and an ID, neither of which has control characters.
+const apart = "\x00"
+
+// of returns the limit of a number, nil for 0.
+func (a *account) of(number uint64) *limit {
+	if number == 0 {
+		return nil
+	}
+	return (*a.limits.Load())[number-1]
+}
+
+// all returns the limits.
+func (a *account) all() []*limit {
+	return slices.DeleteFunc(slices.Clone(*a.limits.Load()), func(l *limit) bool { return l == nil })
+}
+
+// limit returns the limit of a name with these parameters, and makes it known if it
+// is not. The store's lock is held.
+func (s *Store) limit(text string, given stint.Limit, m *meter.Meter) *limit {
+	label := text + apart + given.ID()
+	a := s.accounts[label]
+	if a == nil {
+		a = s.open(text, label)
+	}
+	known := *a.limits.Load()
+	for _, l := range known {
+		if l != nil && l.given == given {
+			return l
+		}
+	}
+	l := &limit{account: a, given: given, meter: m}
+	at := slices.Index(known, nil)
+	if at < 0 {
+		at = len(known)
+	}
+	next := append(slices.Clone(known), nil)[:max(len(known), at+1)]
+	l.number, next[at] = uint64(at+1), l
+	a.limits.Store(&next)
+	if len(a.all()) > 1 {
+		s.renumber(a)
+	}
+	return l
+}
+
+// open makes an account. The store's lock is held.
+func (s *Store) open(text, label string) *account {
+	n := s.names[text]
+	if n == nil {
+		n = &name{text: text}
+		s.names[text] = n
+	}
+	n.accounts++
+	a := &account{name: n, label: label, salt: s.seed.hash(label)}
+	a.limits.Store(new([]*limit))
+	s.accounts[label] = a
+	s.list = append(s.list, a)
+	return a
+}
+
+// limits makes all limits of a list known under a name. The store's lock is held.
+func (s *Store) limits(text string, given []stint.Limit, meters []*meter.Meter) []*limit {
+	all := make([]*limit, len(given))
+	for i, m := range meters {
+		all[i] = s.limit(text, given[i], m)
+	}
+	return all
+}
+
+// meters makes limits ready to decide, or says why they cannot be held.
+func (s *Store) meters(limits []stint.Limit) ([]*meter.Meter, error) {
+	meters := make([]*meter.Meter, len(limits))
+	for i, l := range limits {
+		var err error
+		if meters[i], err = l.Meter(); err != nil {
+			return nil, err
+		}
+		if l.Algorithm() == meter.SlidingLog && l.Count() > s.maxLog {
+			return nil, fmt.Errorf("stint: limit %q: a log of %d is more than the %d that this store keeps (Options.MaxLog): sliding_buckets needs far less",
+				l.Name(), l.Count(), s.maxLog)
+		}
+	}
+	return meters, nil
+}
+
+// An account is known as long as one of its limits is held or a key counts under it,
+// and a limit of it as long as it is held or a state has its numbers. A Bound holds its
+// limits, and so does a reservation, until the garbage collector finds them unreachable.
+// A key of an account that is released is as if never seen, so that releasing changes
+// no answer. Bind, Stats and Save look for what may be released.
+
+// releaseSome looks at the next n accounts, in turn, and releases what it can. The
+// store's lock is held, so no Bind runs meanwhile.
+func (s *Store) releaseSome(n int) {
+	now := s.clock.now()
+	for ; n > 0 && len(s.list) > 0; n-- {
+		if s.releaseNext >= len(s.list) {
+			s.releaseNext = 0
+		}
+		a := s.list[s.releaseNext]
+		if s.tidy(a, now); len(a.all()) > 0 || a.live.Load() > 0 {
+			s.releaseNext++
+			continue
+		}
+		delete(s.accounts, a.label)
+		if a.name.accounts--; a.name.accounts == 0 {
+			delete(s.names, a.name.text)
+		}
+		last := len(s.list) - 1
+		s.list[s.releaseNext], s.list[last] = s.list[last], nil
+		s.list = s.list[:last]
+	}
+}
+
+// tidy releases the limits of an account that are not held and that no state needs.
+// It forgets idle keys for that, at most once a linger: there may be many.
+func (s *Store) tidy(a *account, now int64) {
+	free := func(l *limit) bool { return l != nil && l.holders.Load() == 0 }
+	if !slices.ContainsFunc(*a.limits.Load(), free) {
+		return
+	}
+	used := make(map[uint64]bool)
+	if a.live.Load() > 0 {
+		if a.looked != 0 && now-a.looked < linger {
+			return
+		}
+		a.looked = max(now, 1)
+		for i := range s.shards {
+			s.shards[i].clear(s, a, now, used)
+		}
+	}
+	var next []*limit
+	for i, l := range *a.limits.Load() {
+		if free(l) && !used[l.number] {
+			l = nil
+		}
+		if l != nil {
+			next = append(append(next, make([]*limit, i-len(next))...), l)
+		}
+	}
+	a.limits.Store(&next)
+	if len(a.all()) == 1 {
+		s.renumber(a)
+	}
+}
+
+// clear forgets the idle keys of an account in the shard, and its table if none is
+// left, and notes whose numbers are used.
+func (sh *shard) clear(s *Store, a *account, now int64, used map[uint64]bool) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	t := a.tables[sh.index]
+	if t == nil {
+		return
+	}
+	at := s.at(t, sh.tick(now))
+	for i := range t.segments {
+		if t.segments[i].used > 0 {
+			t.rebuild(sh, &t.segments[i], at+linger) // without linger: they are not in use
+		}
+		for _, slot := range t.slots(t.segments[i]) {
+			used[t.number(slot)] = true
+		}
+	}
+	if t.cells != nil {
+		sh.dropIdleCells(t, at)
+	}
+	if t.cells != nil {
+		for i := range s.cells {
+			used[t.number(t.cellAt(i))] = true
+		}
+	}
+	if t.keys == 0 && t.cells == nil {
+		sh.drop(t)
+	} else if !t.numbered {
+		used[a.numberOf(t.meter)] = true
+	}
+}
+
+// readable returns a label as people read it.
+func readable(label string) string { return strings.Replace(label, apart, "/", 1) }
