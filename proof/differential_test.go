@@ -190,6 +190,9 @@ func (d *differential) layers() (r request) {
 		if rapid.IntRange(0, 3).Draw(d.t, "weighted") == 0 {
 			most := d.limits[i].Capacity()
 			weight = rapid.SampledFrom([]int64{1, 2, 3, 4, 5, 7, most/2 + 1, most, math.MaxInt64/2 + 1, math.MaxInt64}).Draw(d.t, "weight")
+			if d.redis != nil {
+				weight = min(weight, mostWeightRedis)
+			}
 		}
 		d.layer(&r, i, key, weight)
 	}
@@ -211,8 +214,18 @@ func (d *differential) layer(r *request, i int, key string, weight int64) {
 func (d *differential) cost() int64 {
 	l := rapid.SampledFrom(d.limits).Draw(d.t, "for")
 	most := l.Capacity()
-	return rapid.SampledFrom([]int64{0, 1, 1, 1, 1, 2, 3, most / 2, most - 1, most, sat(most, 1), sat(most, most), math.MaxInt64}).Draw(d.t, "cost")
+	c := rapid.SampledFrom([]int64{0, 1, 1, 1, 1, 2, 3, most / 2, most - 1, most, sat(most, 1), sat(most, most), math.MaxInt64}).Draw(d.t, "cost")
+	if d.redis != nil {
+		c = min(c, mostCostRedis)
+	}
+	return c
 }
+
+// In Redis counts stop at 2^53: no more than that is charged.
+const (
+	mostCostRedis   = 1 << 41
+	mostWeightRedis = 16
+)
 
 func sat(a, b int64) int64 {
 	if a > math.MaxInt64-b {
@@ -355,8 +368,8 @@ func (d *differential) operate() {
 }
 
 // leavesLog reports whether to reset these would end a reservation that has a log
-// beside them: in Redis that does not learn of it, and goes on keeping more than
-// its count until the reservation would have ended.
+// beside them: in Redis that does not learn of it, and goes on as while the
+// reservation is open.
 func (r request) leavesLog(of request) bool {
 	among := func(l model.Layer) bool {
 		return slices.ContainsFunc(r.reference, func(o model.Layer) bool { return o.Name == l.Name && o.Key == l.Key })
@@ -369,7 +382,7 @@ func (r request) leavesLog(of request) bool {
 // identity.
 func (d *differential) change() {
 	if d.redis != nil && !d.redis.changes {
-		return
+		return // Redis rounds what is in use to another quantum than memory
 	}
 	i := rapid.IntRange(0, len(d.limits)-1).Draw(d.t, "changed")
 	old := d.limits[i]
@@ -381,6 +394,9 @@ func (d *differential) change() {
 	}
 	if had := d.had[i]; len(had) > 0 && rapid.Bool().Draw(d.t, "back") {
 		next = rapid.SampledFrom(had).Draw(d.t, "to")
+	}
+	if d.redis != nil {
+		d.redis.saw.change()
 	}
 	for _, s := range d.stores {
 		b, err := s.store.Bind(next.Name(), next)

@@ -170,10 +170,6 @@ func (as *accounts) push(shard *tableShard[account], a *account, key string, now
 	return func(ctx context.Context) {
 		s := as.of.store
 		one := as.partOf(key)
-		if err := s.ready(ctx, []part{*one}); err != nil {
-			as.answered(shard, a, nil, err)
-			return
-		}
 		last := one.begin + ":pushed:" + as.of.node + ":" + one.limit.segment + one.end
 		reply, err := s.longAnswer(ctx, []part{*one}, []string{last}, "n", number(sequence), number(units))
 		as.answered(shard, a, reply, err)

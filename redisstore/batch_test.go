@@ -104,7 +104,7 @@ func filling(t *testing.T, store *redisstore.Store, text string) []func() {
 
 // short and long are limits of the fast and the general path of the script, of
 // plenty.
-const short, long = "1/s burst 1000", "1000/1m fixed_window"
+const short, long = "1/s burst 1000", "1000/1m sliding_buckets"
 
 // TestBatch sends requests of different limits, keys, verbs and layers in few
 // calls: each has the answer that it would have had alone.
@@ -112,12 +112,13 @@ func TestBatch(t *testing.T) {
 	t.Run("short", func(t *testing.T) {
 		testBatch(t, short, [][]string{
 			{"5/s"}, {"7/1m"}, {"100/1h burst 3"}, {"9/1m leaky_queue"}, {"3/s burst 20", "11/1m", "6/1h leaky_queue"},
+			{"5/1m fixed_window"}, {"6/1m sliding_counter"}, {"4/1m fixed_window", "9/1h sliding_counter", "11/1m"},
 		}, meter.OpTake)
 	})
 	for _, op := range []meter.Op{meter.OpTake, meter.OpTakeUpTo} {
 		t.Run(fmt.Sprint("long ", op), func(t *testing.T) {
 			testBatch(t, long, [][]string{
-				{"5/1m fixed_window"}, {"405/1h sliding_log"}, {"6/1m sliding_counter", "5/s"}, {"3 per day in Europe/Paris"},
+				{"5/1m fixed_window count_denied"}, {"405/1h sliding_log"}, {"6/1m sliding_counter relaxed", "5/s"}, {"3 per day in Europe/Paris"},
 				{"7/1m token_bucket_interval", "6/1h sliding_buckets", "6/1h sliding_log"},
 			}, op)
 		})
@@ -156,7 +157,7 @@ func testBatch(t *testing.T, way string, sets [][]string, op meter.Op) {
 			got[name] = append(got[name], fmt.Sprintf("%+v %v", d, err))
 		}
 	}
-	const each = 12
+	each := 60 / len(sets)
 	for i := range each * len(sets) {
 		calls = append(calls, ask(i, op, 1))
 	}
@@ -206,7 +207,9 @@ func TestBatchMany(t *testing.T) {
 // no harm: a key of another program, and states of other forms of the limit.
 func TestBatchOthers(t *testing.T) {
 	t.Run("short", func(t *testing.T) { testBatchOthers(t, short, "4/s") })
-	t.Run("long", func(t *testing.T) { testBatchOthers(t, long, "4/1h sliding_counter") })
+	t.Run("window", func(t *testing.T) { testBatchOthers(t, "1000/1m fixed_window", "4/1h fixed_window") })
+	t.Run("counter", func(t *testing.T) { testBatchOthers(t, "1000/1m sliding_counter", "4/1h sliding_counter") })
+	t.Run("long", func(t *testing.T) { testBatchOthers(t, long, "4/1h sliding_buckets") })
 	t.Run("log", func(t *testing.T) { testBatchOthers(t, long, "4/1h sliding_log") })
 }
 
@@ -217,7 +220,7 @@ func testBatchOthers(t *testing.T, way, text string) {
 	var mu sync.Mutex
 	left, failed := map[string]int64{}, map[string]error{}
 	calls := filling(t, store, way)
-	for _, key := range []string{"a", "list", "b", "window", "c", "garbage", "d"} {
+	for _, key := range []string{"a", "list", "b", "other", "c", "garbage", "d"} {
 		calls = append(calls, func() {
 			d, err := limit.Decide(ctx, meter.OpTake, key, 1)
 			mu.Lock()
@@ -230,7 +233,9 @@ func testBatchOthers(t *testing.T, way, text string) {
 		return redisstore.StateOf(redisstore.Options{Prefix: "test"}, key, limit)
 	}
 	do(t, c, "RPUSH", state("list"), "another's")
-	do(t, c, "SET", state("window"), "=w60000000:10::1:1")
+	if way == short { // a bucket of other numbers, that has long been full again
+		do(t, c, "SET", state("other"), "=g10000:1:100:\x00\x00\x00\x00\x00\x00\x00\x00")
+	}
 	do(t, c, "SET", state("garbage"), "somebody's")
 	if way == short { // a state, and something more
 		same := open(t, server.URL(), redisstore.Options{Prefix: "test"})
@@ -241,7 +246,7 @@ func testBatchOthers(t *testing.T, way, text string) {
 	wg := crowd(t, store, g, calls)
 	close(g.opened)
 	wg.Wait()
-	for _, key := range []string{"a", "b", "d", "window"} {
+	for _, key := range []string{"a", "b", "d", "other"} {
 		if failed[key] != nil || left[key] != 3 {
 			t.Errorf("%s: %d left, %v; want 3", key, left[key], failed[key])
 		}

@@ -178,8 +178,8 @@ func bytesOf(t testing.TB, c rueidis.Client, url, text string, takes int) int64 
 	o := redisstore.Options{Prefix: "s", Now: func() int64 { return now }}
 	store := open(t, url, o)
 	defer store.Close()
-	key := strings.Repeat("k", 22-len("s:{}:l/x"))
-	limit, err := store.Bind("l", l.WithName("x"))
+	key := strings.Repeat("k", 14)
+	limit, err := store.Bind("l", l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +190,7 @@ func bytesOf(t testing.TB, c rueidis.Client, url, text string, takes int) int64 
 		}
 		now += int64(l.Period()) / int64(takes)
 	}
-	name := redisstore.State(o, key, "l/x")
+	name := redisstore.StateOf(o, key, limit)
 	n, err := c.Do(ctx, c.B().MemoryUsage().Key(name).Build()).AsInt64()
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/meter"
@@ -331,65 +329,4 @@ func (s *Store) cancelGroups(ctx context.Context, a answer, parts []part, groups
 		g.put(a, of)
 	}
 	return failed
-}
-
-// fastAnswer looks at the parts of a group, or charges them so that it can be given
-// back.
-func (s *Store) fastAnswer(ctx context.Context, parts []part, verb string, cost int64) (a groupAnswer) {
-	keys, args := make([]string, len(parts)), make([]string, 0, 4*len(parts)+5)
-	args = append(args, strings.ToUpper(verb), number(cost))
-	for i := range parts {
-		keys[i] = state(parts[i].begin, parts[i].end, parts[i].limit)
-		args = parts[i].append(args, 0)
-	}
-	var reply any
-	var err error
-	if s.flooded(&parts[0]) {
-		reply, a.cells, err = s.evalCells(ctx, parts, keys, args)
-	} else {
-		reply, err = s.batched(ctx, false, 0, keys, args)
-	}
-	if err != nil {
-		return groupAnswer{err: err}
-	}
-	list, ok := reply.([]any)
-	if one, is := reply.(int64); is {
-		list, ok = []any{one}, true
-	}
-	charged := verb == "k" && len(list) == 2*len(parts)
-	if !ok || len(list) != len(parts) && !charged {
-		return groupAnswer{err: unexpected(reply)}
-	}
-	backlogs := list[:len(parts)]
-	if charged && a.cells == "" {
-		s.spendFast(meter.OpTake, parts, cost, backlogs)
-	}
-	allowed := !slices.ContainsFunc(backlogs, func(b any) bool { n, _ := b.(int64); return n < 0 })
-	a.answer = append(make(answer, 0, 1+answersEach*len(parts)), cost)
-	for i, b := range backlogs {
-		n, ok := b.(int64)
-		if !ok {
-			return groupAnswer{err: unexpected(b)}
-		}
-		q := parts[i].form.fast
-		a.answer = append(a.answer, numbers(q.answer(parts[i].form.capacity, cost, n, allowed, verb == "k"))...)
-		if charged {
-			mark, _ := list[len(parts)+i].(string)
-			a.marks = append(a.marks, mark)
-		}
-	}
-	s.countCells(a.cells, a.denied())
-	return a
-}
-
-// numbers returns a limit's answer as the general path has it.
-func numbers(d stint.Decision) []int64 {
-	n := []int64{1, d.Remaining, int64(d.ResetAfter / time.Microsecond), int64(d.RetryAfter / stint.Wait(time.Microsecond)), int64(d.Delay / time.Microsecond)}
-	if d.Denied != 0 {
-		n[answersOK] = 0
-	}
-	if d.RetryAfter == stint.Never {
-		n[answersRetry] = -1
-	}
-	return n
 }

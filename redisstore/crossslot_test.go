@@ -292,7 +292,7 @@ func TestOvertaken(t *testing.T) {
 	knows(t, store)
 	for i, text := range []string{
 		"5/24h", "5/24h burst 9", "7/25h", "5/24h leaky_queue", "5/24h burst 9 token_bucket_interval", "5/24h fixed_window",
-		"5/24h sliding_log", "5/24h sliding_counter", "5/24h sliding_buckets", "5 per day in UTC", "1/300000h burst 4",
+		"5/24h sliding_log", "5/24h sliding_counter", "5/24h sliding_buckets", "5 per day in UTC", "1/60000h burst 4",
 	} {
 		mine := fmt.Sprint("mine ", i)
 		last, _ := apartKeys(store, "overtaken", mine)

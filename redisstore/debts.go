@@ -130,9 +130,6 @@ func (s *Store) charge(ctx context.Context, id string, all []charging) error {
 	}
 	keys := make([]string, 0, len(all)+1)
 	for i := range all {
-		if err := s.ready(ctx, []part{all[i].part}); err != nil {
-			return err
-		}
 		keys = append(keys, state(all[i].begin, all[i].end, all[i].limit))
 	}
 	keys = append(keys, s.names.charged(id, all[0].slot))

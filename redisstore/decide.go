@@ -55,14 +55,6 @@ func (s *Store) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, c
 	if err != nil {
 		return stint.Decision{}, err
 	}
-	if !s.isReady(parts) {
-		var cancel context.CancelFunc
-		ctx, cancel = s.within(ctx)
-		defer cancel()
-		if err := s.ready(ctx, parts); err != nil {
-			return stint.Decision{}, err
-		}
-	}
 	var groups []group
 	if len(parts) > 1 && s.driver.Cluster() {
 		groups = s.groups(parts)
@@ -106,17 +98,9 @@ type part struct {
 	answer     *stint.Decision // where its own goes, or nil
 }
 
-// append appends a part's arguments but for its weight, as the script takes them: the
-// limits whose place its limit may have taken, then those of its form, for a time in
-// ns that is near the server's.
+// append appends a part's arguments but for its weight, as the script takes them,
+// for a time in ns that is near the server's.
 func (p *part) append(args []string, now int64) []string {
-	if before := p.limit.before.Load(); before != nil {
-		args = append(args, *before...)
-	}
-	return p.appendForm(args, now)
-}
-
-func (p *part) appendForm(args []string, now int64) []string {
 	args = append(args, p.form.args...)
 	if p.form.calendar != nil {
 		args = append(args, p.form.calendar.at(now)...)
@@ -155,27 +139,6 @@ func (s *Store) request(parts []part, layers []stint.Layer) ([]part, error) {
 		return nil, err
 	}
 	return parts, s.bearable(entriesOf(parts))
-}
-
-// isReady reports whether nothing comes before parts are asked: see ready.
-func (s *Store) isReady(parts []part) bool {
-	if s.old != nil {
-		return false
-	}
-	now := s.moment()
-	return !slices.ContainsFunc(parts, func(p part) bool {
-		r := p.limit.list.Load()
-		return r != nil && r.due.Load() <= now
-	})
-}
-
-// ready does what comes before parts are asked: it reads the record of their names,
-// and takes over old states.
-func (s *Store) ready(ctx context.Context, parts []part) error {
-	if err := s.readLists(ctx, parts); err != nil {
-		return err
-	}
-	return s.migrate(ctx, parts)
 }
 
 // longAnswer is longPath for a request of one group.
@@ -235,110 +198,6 @@ func (s *Store) near() int64 {
 		return s.now()
 	}
 	return time.Now().UnixNano() + s.ahead.Load()
-}
-
-// isFast reports whether all parts are buckets of small numbers, in units of the
-// request: then the script's fast path answers with backlogs, from which all else
-// follows.
-func isFast(parts []part) bool {
-	for i := range parts {
-		if parts[i].form.fast == nil || parts[i].weight != 1 {
-			return false
-		}
-	}
-	return true
-}
-
-// fastPath takes or peeks the fast path.
-func (s *Store) fastPath(ctx context.Context, op meter.Op, parts []part, cost int64) (d stint.Decision, err error) {
-	verb := "T"
-	if op == meter.OpPeek {
-		verb = "P"
-	}
-	room := make([]string, 5*len(parts)+3) // of both, and the clock's
-	keys := room[:len(parts):len(parts)]
-	args := append(room[len(parts):len(parts)], verb, number(cost))
-	for i := range parts {
-		keys[i] = state(parts[i].begin, parts[i].end, parts[i].limit)
-		args = parts[i].append(args, 0)
-	}
-	if s.flooded(&parts[0]) {
-		return s.fastOverflow(ctx, op, parts, cost, keys, args)
-	}
-	reply, err := s.batched(ctx, false, 0, keys, args)
-	if err != nil {
-		return d, err
-	}
-	s.spendFast(op, parts, cost, reply)
-	if one, ok := reply.(int64); ok && len(parts) == 1 {
-		d := parts[0].form.fast.answer(parts[0].form.capacity, cost, one, one >= 0, op != meter.OpPeek)
-		if parts[0].answer != nil {
-			*parts[0].answer = d
-		}
-		return d, nil
-	}
-	list, ok := reply.([]any)
-	if !ok || len(list) != len(parts) {
-		return d, unexpected(reply)
-	}
-	return joinFast(parts, list, cost, op != meter.OpPeek)
-}
-
-// joinFast makes one decision of several backlogs, and hands each limit its
-// own.
-func joinFast(parts []part, backlogs []any, cost int64, charges bool) (d stint.Decision, err error) {
-	var denied stint.LimitSet
-	for i, b := range backlogs {
-		n, ok := b.(int64)
-		if !ok {
-			return d, unexpected(b)
-		}
-		if n < 0 {
-			denied |= 1 << uint(i)
-		}
-	}
-	for i, b := range backlogs {
-		p := &parts[i]
-		of := p.form.fast.answer(p.form.capacity, cost, b.(int64), denied == 0, charges)
-		if p.answer != nil {
-			*p.answer = of
-			p.answer.Allowed = !denied.Has(i)
-		}
-		if of.Tightest = i; i == 0 {
-			d = of
-		} else {
-			d.Join(&of)
-		}
-	}
-	d.Denied = denied
-	return d, nil
-}
-
-// answer returns what one limit says: backlog is what it is in 1/div µs after the
-// decision, or −1 less that where the limit denies; allowed is for the request.
-func (q *fastBucket) answer(capacity, cost, backlog int64, allowed, charges bool) stint.Decision {
-	d := stint.Decision{Limit: capacity, Allowed: allowed}
-	if backlog < 0 {
-		backlog = -1 - backlog
-		d.Denied, d.RetryAfter = 1, stint.Never
-		if cost <= capacity {
-			d.RetryAfter = stint.Wait(q.duration(backlog + cost*q.step - q.full))
-		}
-	}
-	if allowed && charges {
-		d.Taken = cost
-	}
-	if allowed && q.queue && cost > 0 {
-		d.Delay = q.duration(backlog - d.Taken*q.step)
-	}
-	d.Remaining = max(q.full-backlog, 0) / q.step
-	d.ResetAfter = q.duration(backlog)
-	return d
-}
-
-// duration rounds a stretch of 1/div µs up to whole ones.
-func (q *fastBucket) duration(n int64) time.Duration {
-	return time.Duration((n+q.div-1)/q.div) * time.Microsecond
 }
 
 // ofModes returns the layers of a request as modes know them, if some were bound

@@ -3,9 +3,7 @@ package redisstore
 import (
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/binary"
 	"hash/maphash"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,9 +11,8 @@ import (
 	"github.com/stint-dev/stint"
 )
 
-// denials are what the server has denied, each kept until the denied cost would
-// pass, at most Modes.DenialCache: those of one limit by the key, or those of
-// requests with several by what [requestOf] returns. They may be used from many
+// denials are what the server has denied under one limit, by key, each kept until the
+// denied cost would pass, at most Modes.DenialCache. They may be used from many
 // goroutines at once.
 type denials struct {
 	of    *modes
@@ -24,15 +21,14 @@ type denials struct {
 
 // A denial is the server's answer to the least cost that it has denied.
 type denial struct {
-	cost    int64
-	at      int64 // when the answer came, on the node's clock, at the µs that had begun
-	until   int64
-	given   given            // back by then
-	answers []stint.Decision // of each limit, in its own units
+	cost   int64
+	at     int64 // when the answer came, on the node's clock, at the µs that had begun
+	until  int64
+	given  given // back by then
+	answer stint.Decision
 }
 
-// deniedPerShard bounds the table: 16,384 keys of a limit, and as many requests
-// with several.
+// deniedPerShard bounds the table: 16,384 keys of a limit.
 const deniedPerShard = 256
 
 // newDenials returns nil if none are kept.
@@ -68,14 +64,14 @@ func (d *denials) known(key string, cost int64, own func() int64) (*denial, time
 	return known, time.Duration((now - known.at) / 1000 * 1000)
 }
 
-// learn keeps what the limits have answered to a cost that they denied: given is
-// of before they were asked.
-func (d *denials) learn(key string, cost int64, given given, retry stint.Wait, answers ...stint.Decision) {
+// learn keeps what the limit has answered to a cost that it denied: given is of before
+// it was asked.
+func (d *denials) learn(key string, cost int64, given given, answer stint.Decision) {
 	if d == nil {
 		return
 	}
 	wait := d.of.DenialCache
-	if retry, ok := retry.Duration(); ok {
+	if retry, ok := answer.RetryAfter.Duration(); ok {
 		wait = min(wait, retry)
 	}
 	at := d.of.clock() / 1000 * 1000
@@ -85,7 +81,7 @@ func (d *denials) learn(key string, cost int64, given given, retry stint.Wait, a
 	if len(shard.all) >= deniedPerShard && shard.all[key] == nil {
 		makeRoom(shard.all, at)
 	}
-	shard.put(key, &denial{cost: cost, at: at, until: at + int64(wait), given: given, answers: answers})
+	shard.put(key, &denial{cost: cost, at: at, until: at + int64(wait), given: given, answer: answer})
 }
 
 // makeRoom forgets what is over among a few denials, or else any one.
@@ -113,12 +109,12 @@ func (d *denials) drop(key string) {
 	delete(shard.all, key)
 }
 
-// after returns what limit i answers so long after the denial, to units that
+// after returns what the limit answers so long after the denial, to units that
 // are more than the denied ones or the same. What a bucket answers follows from
 // its backlog. Of other kinds the wait for more units, and what has become free,
 // are not known: they are the least that they can be.
-func (d *denial) after(i int, f *form, units int64, same bool, since time.Duration) stint.Decision {
-	out := d.answers[i]
+func (d *denial) after(f *form, units int64, same bool, since time.Duration) stint.Decision {
+	out := d.answer
 	out.ResetAfter = max(out.ResetAfter-since, 0)
 	if wait, ok := out.RetryAfter.Duration(); ok {
 		out.RetryAfter = stint.Wait(max(wait-since, 0))
@@ -195,40 +191,6 @@ func (o *boundLimit) givenBack(key string) int64 {
 	return o.returns.of(begin, end, o.strict.limits[0]).Load()
 }
 
-// ownOf counts what was given back to the keys of items.
-func ownOf(items []*item) func() int64 {
-	return func() (n int64) {
-		for _, it := range items {
-			n += it.givenBack(it.key)
-		}
-		return n
-	}
-}
-
-// kept reports whether denials of these limits are: none of them counts what it
-// denies.
-func kept(items []*item) bool {
-	return !slices.ContainsFunc(items, func(it *item) bool { return it.denied == nil })
-}
-
-// requestOf returns by what the denials of a request are kept: its limits as they
-// are bound, with their weights and keys; "" if they are not.
-func requestOf(items []*item) string {
-	if !kept(items) {
-		return ""
-	}
-	var few [256]byte
-	name := few[:0]
-	for _, it := range items {
-		name = binary.AppendUvarint(name, it.serial)
-		name = binary.AppendUvarint(name, uint64(it.weight))
-		key := brief(it.key)
-		name = binary.AppendUvarint(name, uint64(len(key)))
-		name = append(name, key...)
-	}
-	return string(name)
-}
-
 // longKey is how many bytes of a key are kept with its denials, at most.
 const longKey = 256
 
@@ -243,41 +205,6 @@ func brief(key string) string {
 	}
 	sum := sha256.Sum256([]byte(briefSecret + key))
 	return string(sum[:])
-}
-
-// recall answers for the items what is known: that the request is denied.
-func (m *modes) recall(request string, items []*item, cost int64) bool {
-	if request == "" || slices.ContainsFunc(items, func(it *item) bool {
-		units, fits := it.units(cost)
-		return !fits || units > it.form.capacity
-	}) {
-		return false
-	}
-	known, since := m.denied.known(request, cost, ownOf(items))
-	if known == nil {
-		return false
-	}
-	for i, it := range items {
-		units, _ := it.units(cost)
-		it.own, it.answered = known.after(i, it.form, units, cost == known.cost, since), true
-	}
-	return true
-}
-
-// remember keeps what the server has answered to the items, if it was a denial
-// that will end.
-func (m *modes) remember(request string, items []*item, cost int64, given given, d *stint.Decision) {
-	switch {
-	case request == "" || cost == 0 || !kept(items):
-	case d.Allowed:
-		m.denied.drop(request)
-	case d.RetryAfter != stint.Never:
-		answers := make([]stint.Decision, len(items))
-		for i, it := range items {
-			answers[i] = it.own
-		}
-		m.denied.learn(request, cost, given, d.RetryAfter, answers...)
-	}
 }
 
 // A table holds something for each of many keys, under locks of which each is

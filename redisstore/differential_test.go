@@ -68,26 +68,29 @@ func roundUp(d time.Duration) time.Duration {
 	}
 }
 
-// texts is every kind, with ratios that do not divide, periods that are no whole
-// number of microseconds, every option and the greatest numbers.
+// texts is every kind, with ratios that do not divide, every option and nearly the
+// greatest numbers that Redis takes.
 var texts = []string{
 	"5/s", "10/s burst 20", "1000/s", "7/1m", "3/1us", "13/1m burst 4", "10/100ns", "1_000_000_007/1h burst 50",
-	"every 2s", "every 333333333ns", "3/1001ns burst 2", "9_223_372_036_854_775_807/1s", "1/100000h", "7/1s burst 1",
+	"every 2s", "every 333333333ns", "3/1001ns burst 2", "1_000_000_000_000_000/1s", "1/100000h", "7/1s burst 1",
 	"5/s burst 10 token_bucket_interval", "7/1m token_bucket_interval", "3/10s burst 2 token_bucket_interval",
-	"3/1500ns burst 7 token_bucket_interval", "9_223_372_036_854_775_807/1h token_bucket_interval",
+	"3/15us burst 7 token_bucket_interval", "1_000_000_000_000_000/1h token_bucket_interval",
 	"5/s burst 10 leaky_queue", "7/1m burst 3 leaky_queue", "3/s burst 0 leaky_queue",
-	"9_223_372_036_854_775_807/1h leaky_queue burst 9_223_372_036_854_775_806",
-	"5/s fixed_window", "7/1m fixed_window count_denied", "4/3333ns fixed_window",
-	"9_223_372_036_854_775_807/1h fixed_window count_denied",
+	"1_000_000_000_000_000/1s leaky_queue burst 999_999_999_999_999",
+	"5/s fixed_window", "7/1m fixed_window count_denied", "4/33us fixed_window",
+	"1_000_000_000_000_000/1h fixed_window count_denied", "1_000_000_000_000_000/1h fixed_window",
 	"6 per day in Europe/Paris", "9 per month in UTC", "6 per day in America/St_Johns count_denied",
-	"5/s sliding_log", "7/1m sliding_log", "4/1m sliding_log count_denied", "300/10s sliding_log", "5/2500ns sliding_log",
+	"5/s sliding_log", "7/1m sliding_log", "4/1m sliding_log count_denied", "300/10s sliding_log", "5/25us sliding_log",
 	"10/1m sliding_counter", "3/1us sliding_counter", "7/1m sliding_counter relaxed", "7/10s sliding_counter count_denied",
-	"5/s sliding_counter relaxed count_denied", "1_000_000_000_007/24h sliding_counter", "4/3333ns sliding_counter relaxed",
-	"9_223_372_036_854_775_807/1h sliding_counter", "9_223_372_036_854_775_807/1h sliding_counter relaxed count_denied",
+	"5/s sliding_counter relaxed count_denied", "1_000_000_000_007/24h sliding_counter", "4/33us sliding_counter relaxed",
+	"1_000_000_000_000_000/1h sliding_counter", "1_000_000_000_000_000/1h sliding_counter relaxed count_denied",
 	"10/1m sliding_buckets", "7/1m sliding_buckets parts 7", "5/s sliding_buckets parts 1", "9/10s sliding_buckets parts 3 count_denied",
-	"50/1h sliding_buckets parts 3600", "5/3333ns sliding_buckets parts 7", "4/10us sliding_buckets",
-	"9_223_372_036_854_775_807/1h sliding_buckets count_denied",
+	"50/1h sliding_buckets parts 3600", "5/33us sliding_buckets parts 7", "4/10us sliding_buckets",
+	"1_000_000_000_000_000/1h sliding_buckets count_denied",
 }
+
+// mostCost keeps counts below 2^53, at which those of Redis stop.
+const mostCost = 1 << 36
 
 func newPair(t testing.TB, url string, seed uint64) *pair {
 	p := &pair{TB: t, now: 1_750_000_000_123_456_000, rnd: rand.New(rand.NewPCG(seed, 99)), prefix: fmt.Sprint("pair", prefixes.Add(1))}
@@ -172,7 +175,7 @@ func (p *pair) layers(picked []mirrored, key string) (r, m []stint.Layer) {
 		case 0, 1:
 			weight = 1 + p.rnd.Int64N(4)
 		case 2:
-			weight = math.MaxInt64 >> p.rnd.IntN(63)
+			weight = 1 << p.rnd.IntN(4)
 		}
 		r = append(r, stint.Layer{Bound: l.redis, Key: key, Weight: weight, Answers: make([]stint.Decision, 1)})
 		m = append(m, stint.Layer{Bound: l.memory, Key: key, Weight: weight, Answers: make([]stint.Decision, 1)})
@@ -211,7 +214,7 @@ func (p *pair) settle(i int) {
 	cost := p.rnd.Int64N(t.cost/2+2) * p.rnd.Int64N(4)
 	switch p.rnd.IntN(8) {
 	case 0:
-		cost = math.MaxInt64
+		cost = mostCost
 	case 1:
 		cost = t.cost
 	}
@@ -246,7 +249,7 @@ func (p *pair) gap(l stint.Limit) int64 {
 	case 8:
 		d = p.rnd.Int64N(int64(time.Second))
 	}
-	if d > int64(90*24*time.Hour) || p.now > math.MaxInt64-d-int64(100*365*24*time.Hour) {
+	if d > int64(90*24*time.Hour) || p.now > 1<<62-d {
 		return 0
 	}
 	return (d + microsecond - 1) / microsecond * microsecond
@@ -262,9 +265,9 @@ func (p *pair) cost(l stint.Limit) int64 {
 	case 2:
 		return 0
 	case 3:
-		return math.MaxInt64 >> p.rnd.IntN(63)
+		return mostCost >> p.rnd.IntN(36)
 	case 4:
-		return math.MaxInt64
+		return mostCost
 	}
 	return 1 + p.rnd.Int64N(min(max(l.Capacity()/3, 1), 1<<p.rnd.IntN(40)))
 }
@@ -379,24 +382,30 @@ func TestCorners(t *testing.T) {
 	p.same("2^33", "take")(l.redis.Decide(ctx, meter.OpTake, "c", 1<<33))(l.memory.Decide(ctx, meter.OpTake, "c", 1<<33))
 	p.same("2^32", "refund")(p.redis.Refund(ctx, r, 1<<32))(p.memory.Refund(ctx, m, 1<<32))
 
-	// a limit that changed since it was reserved gives nothing back
-	for _, change := range [][2]string{
-		{"10/1h", "20/1h"}, {"7/1h", "7/1h burst 9"}, {"10/1h fixed_window", "20/1h fixed_window"},
-		{"10/1h sliding_buckets", "10/1h sliding_buckets parts 30"}, {"5 per day in UTC", "6 per day in UTC"},
+	// a bucket that got other numbers since it was reserved gives nothing back, nor does
+	// what is another limit by now; units with dates are given back
+	for _, change := range []struct {
+		old, now string
+		back     int64
+	}{
+		{"10/1h", "20/1h", 0}, {"7/1h", "7/1h burst 9", 0}, {"10/1h leaky_queue", "20/1h leaky_queue", 0},
+		{"10/1h sliding_buckets", "10/1h sliding_buckets parts 30", 0}, {"10/1h", "10/1h fixed_window", 0},
+		{"10/1h fixed_window", "20/1h fixed_window", 3}, {"5 per day in UTC", "6 per day in UTC", 3},
+		{"10/1h sliding_log", "20/1h sliding_log", 3}, {"10/1h sliding_counter", "20/1h sliding_counter", 3}, {"10/1h sliding_buckets", "20/1h sliding_buckets", 3},
 	} {
-		old := one(change[0])
-		key := change[0]
+		old := one(change.old)
+		key := change.old + change.now
 		r, m = []stint.Layer{{Bound: old.redis, Key: key}}, []stint.Layer{{Bound: old.memory, Key: key}}
-		p.reserve(change[0], r, m, 4)
-		// The two round what they carry over to quanta of their own. What is held
-		// here is that settling gives nothing back.
-		now := one(change[1])
+		p.reserve(change.old, r, m, 4)
+		// The two round what is in use to quanta of their own. What is held
+		// here is how much settling gives back.
+		now := one(change.now)
 		for _, side := range []struct {
 			store stint.Store
 			bound stint.Bound
 			id    stint.ReservationID
 		}{{p.redis, now.redis, p.tokens[len(p.tokens)-1].redis}, {p.memory, now.memory, p.tokens[len(p.tokens)-1].memory}} {
-			if _, err := side.bound.Decide(ctx, meter.OpTake, key, 1); err != nil { // which meets the new form
+			if _, err := side.bound.Decide(ctx, meter.OpTake, key, 1); err != nil {
 				t.Fatal(err)
 			}
 			before, err := side.bound.Decide(ctx, meter.OpPeek, key, 0)
@@ -405,8 +414,8 @@ func TestCorners(t *testing.T) {
 			}
 			_, err = side.store.Settle(ctx, side.id, 1)
 			after, peeked := side.bound.Decide(ctx, meter.OpPeek, key, 0)
-			if err != nil || peeked != nil || after.Remaining != before.Remaining || after.ResetAfter != before.ResetAfter {
-				t.Errorf("%s to %s: settled to %+v, %v; it was %+v", change[0], change[1], after, err, before)
+			if err != nil || peeked != nil || after.Remaining != before.Remaining+change.back {
+				t.Errorf("%s to %s: settled to %+v, %v; it was %+v", change.old, change.now, after, err, before)
 			}
 		}
 	}

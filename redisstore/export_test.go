@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"fmt"
-	"math"
 
 	"github.com/redis/rueidis"
 
@@ -42,12 +41,6 @@ func (s *Store) Waiting(long bool) (n int) {
 		b.mu.Unlock()
 	}
 	return n
-}
-
-// BigIntegers is the script's arithmetic, for a test to run by itself.
-func BigIntegers() string {
-	source, _ := assemble("bigint")
-	return source
 }
 
 // Source and SHA are the script.
@@ -122,26 +115,16 @@ func NodeClock() func() int64 { return newNodeClock().now }
 // Held returns for how many keys a node has something in hand.
 func (s *Store) Held() int64 { return s.modes.heldKeys.Load() }
 
-// Denials returns how many denials of requests with several limits are kept.
-func (s *Store) Denials() (n int) {
-	for i := range s.modes.denied.table.shards {
-		n += len(s.modes.denied.table.shards[i].all)
-	}
-	return n
-}
-
-// DeniedKey returns the longest name by which denials are kept: of one limit, or of
-// requests with several.
-func DeniedKey(b stint.Bound) (longest int) {
-	in := b.(*modeBound)
-	for _, d := range []*denials{in.modes.denied, in.all[0].denied} {
-		for i := range d.table.shards {
-			for key := range d.table.shards[i].all {
-				longest = max(longest, len(key))
-			}
+// DeniedKeys returns how many denials of a limit that was bound in a mode are kept, and
+// the longest name by which one is.
+func DeniedKeys(b stint.Bound) (n, longest int) {
+	d := b.(*modeBound).all[0].denied
+	for i := range d.table.shards {
+		for key := range d.table.shards[i].all {
+			n, longest = n+1, max(longest, len(key))
 		}
 	}
-	return longest
+	return n, longest
 }
 
 // RenewNewKeys forgets the keys that came into being within the last second.
@@ -161,19 +144,6 @@ var NewBudget = newBudget
 
 func (b *budget) Spent(now int64) bool  { return b.spent(now) }
 func (b *budget) Spend(now, keys int64) { b.spend(now, keys) }
-
-// Shape returns what the layout before had in the place of a bucket's form.
-func Shape(text string) string {
-	l, err := stint.Parse(text)
-	if err != nil {
-		panic(err)
-	}
-	f, err := formOf(l, 1)
-	if err != nil {
-		panic(err)
-	}
-	return shape(f.fast)
-}
 
 // Begins returns how the names of a key begin, with the given number of tags.
 func Begins(tags int) func(key string) string {
@@ -205,29 +175,6 @@ func (s *Store) GiveBack(layer stint.Layer, cost int64, marks []string) error {
 		return err
 	}
 	return s.longPath(context.Background(), parts, nil, "y", append([]string{number(cost)}, marks...)...).err
-}
-
-// ReadLists has the records of all names read before the next decision, as a minute
-// later.
-func (s *Store) ReadLists() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, r := range s.lists {
-		r.due.Store(math.MinInt64)
-	}
-}
-
-// ListsKey returns the key of the record of a name.
-func ListsKey(prefix, name string) string { n := names{prefix: prefix}; return n.lists(name) }
-
-// Before returns of which limits the first of those that are bound may have taken the
-// place.
-func (s *Store) Before(b stint.Bound) []string {
-	before := b.(*bound).limits[0].before.Load()
-	if before == nil {
-		return nil
-	}
-	return (*before)[2:]
 }
 
 // KnownShares is how many limits of mode Share are known.

@@ -80,9 +80,6 @@ func (s *Store) Nodes() int { return int(s.heart.nodes.Load()) }
 func (s *Store) beat(ctx context.Context) {
 	for {
 		if n, err := s.count(ctx, beatLife); err == nil {
-			if n < 0 && s.heart.beats > 0 { // it was forgotten: what else was?
-				s.listsLost()
-			}
 			s.heart.take(max(n, -n))
 		}
 		pause := time.NewTimer(beatEvery*3/4 + randv2.N(beatEvery/2))

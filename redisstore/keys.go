@@ -17,7 +17,6 @@ import (
 //	stint:{2f1}::overflow:limit:7      a state of newcomers, in the slot of their keys
 //	stint:{2f1}::charged:id            there if keys of the slot have been charged with their debts
 //	stint::nodes                       the processes that share the store
-//	stint::lists:name                  which lists of limits a name has had
 //
 // What is in braces decides in which slot of a cluster a key lies. There are few
 // of them, whatever the number of keys, so that requests which share a call
@@ -78,8 +77,7 @@ func (n *names) place(key string) (begin, end string) {
 	return n.begins[int(crcOf(of))%slots/n.wide*n.wide], ":" + end
 }
 
-// state returns the key of a state, opens that of its open reservations, as
-// lua/layers.lua names it.
+// state returns the key of a state, opens that of its open reservations.
 func state(begin, end string, l *limit) string { return begin + l.segment + end }
 func opens(begin, end string, l *limit) string { return begin + ":open:" + l.segment + end }
 
@@ -98,9 +96,6 @@ func (n *names) probe(slot uint16) string { return n.prefix + ":{" + filler(slot
 
 // nodes returns the key of the processes that are counted.
 func (n *names) nodes() string { return n.prefix + "::nodes" }
-
-// lists returns the key of the record of a name.
-func (n *names) lists(name string) string { return n.prefix + "::lists:" + escape(name) }
 
 // escape returns a limit's name without colons.
 func escape(name string) string {

@@ -356,10 +356,6 @@ func (ls *leases) eval(ctx context.Context, key string, sequence, back, held, ne
 	s := ls.of.store
 	begin, end := s.names.place(key)
 	known := ls.of.strict.limits[0]
-	one := part{form: ls.of.form, begin: begin, end: end, limit: known, weight: 1, key: key}
-	if err := s.ready(ctx, []part{one}); err != nil {
-		return nil, err
-	}
 	keys := []string{state(begin, end, known), begin + ":lease:" + known.segment + end}
 	args := append(append(make([]string, 0, 14), "L"), ls.of.form.args...)
 	args = append(args, ls.of.node, number(sequence), number(ls.most), number(back), number(held),

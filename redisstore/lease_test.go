@@ -367,7 +367,7 @@ func TestLeaseChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	inHand(t, clock, limit)
-	less, _ := stint.Parse("10/1h burst 10")
+	less, _ := stint.Parse("10/1s burst 10")
 	next, err := s.Mode(redisstore.Lease).Bind("l", less.WithName("l"))
 	if err != nil {
 		t.Fatal(err)

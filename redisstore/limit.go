@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"fmt"
+	"math"
 	"math/big"
 	"strings"
 	"sync/atomic"
@@ -11,16 +12,12 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// A limit is all forms of one: what is bound under a name with an ID, whatever
-// its numbers. A key has one state under it.
+// A limit is what is bound under a name with an ID, whatever its count and burst. A key
+// has one state under it.
 type limit struct {
-	name    string                   // what it is bound under, and its ID
-	segment string                   // the name in keys
-	last    atomic.Pointer[form]     // that was bound
-	before  atomic.Pointer[[]string] // limits whose place it may have taken, as the script takes them; nil for none
-	list    atomic.Pointer[list]     // in which it was bound last
-
-	together []string // segments, of it and those that it was bound together with; guarded by the store's lock
+	name    string               // what it is bound under, and its ID
+	segment string               // the name in keys
+	last    atomic.Pointer[form] // that was bound
 }
 
 // stateName returns the name of a limit's states: the name that it is bound
@@ -34,89 +31,115 @@ type form struct {
 	limit    stint.Limit
 	text     string // the limit's
 	capacity int64
-	args     []string      // letter and numbers, or those of fast
-	calendar *calendar     // whose bounds follow args; nil without
-	fast     *fastBucket   // nil if it needs the general path
-	entries  int64         // that a state may hold, of a log or of parts
-	longest  time.Duration // after which a charge counts for nothing
+	args     []string    // what its states begin with, then three numbers; more of parts
+	calendar *calendar   // whose bounds follow args; nil without
+	fast     *fastBucket // nil if it is none
+	window   *fastWindow // nil if it is none, or needs the general path
+	entries  int64       // that a state may hold, of a log or of parts
 }
 
-// A fastBucket is a bucket or queue of small numbers: two drains of it, and an hour
-// beside, are well below 2^53.
-type fastBucket struct {
-	step, full, div int64 // step and full in 1/div µs
-	queue           bool
-}
+// isFast reports whether the script's fast path decides it.
+func (f *form) isFast() bool { return f.fast != nil || f.window != nil }
 
-// longestPeriod bounds the gaps between entries of a log: two of it are below
-// 2^51 µs.
-const longestPeriod = 35 * 365 * 24 * time.Hour
+// The script computes in doubles, which hold whole numbers exactly up to 2^53, and so
+// does not take every limit. What it takes is bounded by most: counts, bursts, periods
+// in µs, and how long a full bucket takes to drain, in the ticks in which one unit takes
+// a whole number of them. So no sum of a time, two drains and a charge is beyond 2^53;
+// products are computed apart where they may be (lua/numbers.lua).
+const most = 1 << 50
 
 // formOf returns the form of a limit, or why it cannot be held.
 func formOf(l stint.Limit, maxLog int64) (*form, error) {
-	m, err := l.Meter()
-	if err != nil {
+	if err := l.Validate(); err != nil {
 		return nil, err
 	}
-	f := &form{limit: l, text: l.String(), capacity: l.Capacity(), longest: m.Longest()}
-	count, capacity := number(l.Count()), number(f.capacity)
+	f := &form{limit: l, text: l.String(), capacity: l.Capacity()}
+	var unfit string
 	switch l.Algorithm() {
 	case meter.GCRA, meter.LeakyQueue:
-		f.bucket()
-	case meter.TokenBucketInterval:
-		f.args = []string{"i", span(l.Period()), count, capacity}
-	case meter.FixedWindow:
-		if unit, zone := l.Calendar(); unit != "" {
-			f.args = []string{"c", unit + " " + zone, count, flags(l)}
-			f.calendar = &calendar{meter: m, monthly: unit == "month"}
-		} else {
-			f.args = []string{"w", span(l.Period()), count, flags(l)}
-		}
-	case meter.SlidingCounter:
-		f.args = []string{"s", span(l.Period()), count, flags(l)}
-	case meter.SlidingSubWindows:
-		cuts := min(l.Parts(), int64(l.Period()))
-		f.args, f.entries = []string{"b", span(l.Period()), count, flags(l), number(cuts)}, cuts+1
-	case meter.SlidingLog:
-		if l.Count() > maxLog {
-			return nil, fmt.Errorf("redisstore: limit %q: a log of %d is more than the %d that this store keeps (Options.MaxLog): sliding_buckets needs far less",
-				l.Name(), l.Count(), maxLog)
-		}
-		if l.Period() > longestPeriod {
-			return nil, fmt.Errorf("redisstore: limit %q: a log of %v is longer than the %v that Redis can hold", l.Name(), l.Period(), longestPeriod)
-		}
-		f.args, f.entries = []string{"l", span(l.Period()), count, flags(l)}, l.Count()
+		unfit = f.bucket()
+	case meter.TokenBucketInterval, meter.FixedWindow, meter.SlidingCounter, meter.SlidingSubWindows, meter.SlidingLog:
+		unfit = f.periodic(maxLog)
 	default:
-		return nil, fmt.Errorf("redisstore: limit %q: %v is not known here", l.Name(), l.Algorithm())
+		unfit = "this algorithm is not known here"
+	}
+	if unfit != "" {
+		return nil, fmt.Errorf("redisstore: limit %q: %s", l.String(), unfit)
 	}
 	return f, nil
 }
 
-// bucket computes T in µs, step/div in lowest terms.
-func (f *form) bucket() {
+// periodic writes down a limit of whole periods, and says why it cannot be held.
+func (f *form) periodic(maxLog int64) (unfit string) {
+	l := f.limit
+	period, unit, zone := number(int64(l.Period()/time.Microsecond)), "", ""
+	if unit, zone = l.Calendar(); unit != "" {
+		period = unit + " " + zone
+	}
+	count, flags := number(l.Count()), flags(l)
+	switch {
+	case max(l.Count(), f.capacity) > most:
+		return fmt.Sprintf("Redis counts up to %d units, and this has more", int64(most))
+	case unit == "" && l.Period()%time.Microsecond != 0:
+		return fmt.Sprintf("the clock of Redis goes by whole microseconds, and a period of %v does not: %v would do", l.Period(), l.Period().Round(time.Microsecond))
+	case unit == "" && l.Period()/time.Microsecond > most:
+		return fmt.Sprintf("Redis holds periods up to %v, and this is longer", longestPeriod)
+	}
+	switch l.Algorithm() {
+	case meter.TokenBucketInterval:
+		if full := new(big.Int).Mul(big.NewInt(f.capacity/l.Count()+1), big.NewInt(int64(l.Period()/time.Microsecond))); full.Cmp(big.NewInt(most)) > 0 {
+			return fmt.Sprintf("an empty bucket is full again after more than the %v that Redis can hold: a smaller burst would do", longestPeriod)
+		}
+		f.args = []string{"=i" + period + ":" + count + ":" + number(f.capacity) + ":", period, count, number(f.capacity)}
+		return ""
+	case meter.FixedWindow:
+		f.args = []string{"=w" + period + ":", period, count, flags}
+		if unit != "" {
+			f.args[0] = "=c" + period + ":"
+			f.calendar = &calendar{monthly: unit == "month"}
+			f.calendar.meter, _ = l.Meter() // it is valid
+			return ""
+		}
+	case meter.SlidingCounter:
+		f.args = []string{"=s" + period + ":", period, count, flags}
+	case meter.SlidingSubWindows:
+		cuts := min(l.Parts(), int64(l.Period()/time.Microsecond))
+		f.args, f.entries = []string{"=b" + period + ":" + number(cuts) + ":", period, count, flags, number(cuts)}, cuts+1
+		return ""
+	case meter.SlidingLog:
+		if l.Count() > maxLog {
+			return fmt.Sprintf("a log of %d is more than the %d that this store keeps (Options.MaxLog): sliding_buckets needs far less", l.Count(), maxLog)
+		}
+		f.args, f.entries = []string{"=l" + period + ":", period, count, flags}, l.Count()
+		return ""
+	}
+	w := &fastWindow{l.Count(), int64(l.Period() / time.Microsecond), l.Algorithm() == meter.SlidingCounter}
+	if flags == "" && (!w.counter || w.count < math.MaxInt64/2/w.period) {
+		f.window = w
+	}
+	return ""
+}
+
+// longestPeriod is most µs, in whole years.
+const longestPeriod = 35 * 365 * 24 * time.Hour
+
+// bucket computes T in µs, step/div in lowest terms, and says why it cannot be held.
+func (f *form) bucket() (unfit string) {
 	step := big.NewInt(int64(f.limit.Period()))
 	div := new(big.Int).Mul(big.NewInt(f.limit.Count()), big.NewInt(1000))
 	gcd := new(big.Int).GCD(nil, nil, step, div)
 	step.Quo(step, gcd)
 	div.Quo(div, gcd)
 	full := new(big.Int).Mul(step, big.NewInt(f.capacity))
-	queue := f.limit.Algorithm() == meter.LeakyQueue
-	letter := map[bool]string{false: "g", true: "q"}[queue]
-	if !full.IsInt64() || full.Int64() > 1<<50 || !div.IsInt64() || div.Int64() > 1<<30 {
-		f.args = []string{strings.ToUpper(letter), step.String(), div.String(), number(f.capacity)}
-		return
+	if !full.IsInt64() || full.Int64() > most || !div.IsInt64() || div.Int64() > 1<<30 {
+		return fmt.Sprintf("one unit is %v/%v of a microsecond, and Redis can hold a burst of %v such units and a divisor of at most %d, not one of %d: a rounder count, such as 1000000 for 1048576, or a smaller burst will do",
+			step, div, new(big.Int).Quo(big.NewInt(most), step), int64(1<<30), f.capacity)
 	}
-	q := &fastBucket{step.Int64(), full.Int64(), div.Int64(), queue}
+	q := &fastBucket{step.Int64(), full.Int64(), div.Int64(), f.limit.Algorithm() == meter.LeakyQueue}
+	letter := map[bool]string{false: "g", true: "q"}[q.queue]
 	head := "=" + letter + number(q.step) + ":" + number(q.div) + ":" + number(f.capacity) + ":"
 	f.fast, f.args = q, []string{head, number(q.step), number(q.full), number(q.div)}
-}
-
-// span returns a period in µs, or in ns with an n where these are not whole.
-func span(d time.Duration) string {
-	if d%time.Microsecond == 0 {
-		return number(int64(d / time.Microsecond))
-	}
-	return number(int64(d)) + "n"
+	return ""
 }
 
 // flags are d for count_denied, r for relaxed, and m where a part counts up to
@@ -150,8 +173,8 @@ type bounds struct {
 	args        []string
 }
 
-// at returns the bounds around now: how many arguments follow, the index of
-// the first window, then where each begins and the last ends, in µs.
+// at returns the bounds around now: how many arguments follow, then where each
+// window begins and the last ends, in µs.
 func (c *calendar) at(now int64) []string {
 	now = max(now, 0)
 	b := c.last.Load()
@@ -168,26 +191,26 @@ func (c *calendar) around(now int64) *bounds {
 		back = 45 * 24 * time.Hour
 	}
 	start := max(now-int64(back), 0)
-	index, end := c.window(start)
-	args := []string{number(int64(index)), micros(start), micros(end)}
+	end := c.windowEnd(start)
+	args := []string{micros(start), micros(end)}
 	b := &bounds{from: now, until: now + 1}
 	for range 8 { // 36 h or 45 days are a few windows; then two to come
 		if end > now && b.until == now+1 {
 			b.until = end
 		}
-		_, end = c.window(end)
+		end = c.windowEnd(end)
 		args = append(args, micros(end))
 	}
 	b.args = append([]string{number(int64(len(args)))}, args...)
 	return b
 }
 
-// window returns the number of the window that holds a time, and its end; time
-// itself ends with int64.
-func (c *calendar) window(t int64) (index uint64, end int64) {
+// windowEnd returns the end of the window that holds a time; time itself ends with
+// int64.
+func (c *calendar) windowEnd(t int64) int64 {
 	state := make([]uint64, c.meter.Words())
-	mark := c.meter.Reserve(&meter.Reservations{}, state, t, 1)
-	return mark[1], t + int64(c.meter.Answer(state, t, 0, true).ResetAfter)
+	c.meter.Charge(state, t, 1)
+	return t + int64(c.meter.Answer(state, t, 0, true).ResetAfter)
 }
 
 // micros rounds up: bounds are whole seconds, but for the end of time.

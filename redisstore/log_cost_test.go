@@ -144,7 +144,7 @@ func TestLogCost(t *testing.T) {
 			t.Errorf("%s: the longest script took %.0f µs, a take %.0f", one.text, us, took)
 		}
 	}
-	shows(t, "one script, one limit", "1.5 ms: a log of 10,000; 5 ms under four forms")
+	shows(t, "one script, one limit", "1.5 ms: a log of 10,000")
 }
 
 // TestLogsInOneRequest refuses what one script would have to do too much for, when the
@@ -176,7 +176,7 @@ func TestLogsInOneRequest(t *testing.T) {
 	if d, err := store.Decide(ctx, meter.OpTake, layers[:4], 1); err != nil || !d.Allowed {
 		t.Errorf("four logs in a request: %+v, %v", d, err)
 	}
-	shows(t, "one script, one request", "40,000 entries of logs and parts, each under up to four forms")
+	shows(t, "one script, one request", "40,000 entries of logs and parts")
 }
 
 // TestSettleCost settles the oldest, those in the middle and the newest of a log
@@ -233,61 +233,4 @@ func TestSettleCost(t *testing.T) {
 	if d := take(t, b, "a", 0); d.Remaining != 10_000-entries-each+3*each {
 		t.Errorf("%+v", d)
 	}
-}
-
-// TestLogCostForms changes a long log five times while it is in use, so that each
-// request is counted under four forms: that costs the server no more than four
-// logs do.
-func TestLogCostForms(t *testing.T) {
-	server := redistest.Start(t, "--slowlog-log-slower-than", "0")
-	c := client(t, server.Addr)
-	now := time.Date(2025, 6, 1, 12, 0, 0, 0, time.UTC).UnixNano()
-	store := open(t, server.URL(), redisstore.Options{Now: func() int64 { return now }, Timeout: patience})
-	defer store.Close()
-	form := func(i int) stint.Bound {
-		b, err := store.Bind("forms", parse(t, fmt.Sprint(10_000-i, "/1h sliding_log")).WithName("log"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
-	}
-	b := form(0)
-	for range 9_900 {
-		now += int64(300 * time.Millisecond)
-		take(t, b, "a", 1)
-	}
-	layers := []stint.Layer{{Bound: b, Key: "a"}}
-	alone := scriptTime(t, c, 7, func() {
-		if _, err := store.Decide(ctx, meter.OpTakeUpTo, layers, 1); err != nil { // the long way
-			t.Fatal(err)
-		}
-	})
-	longest := 0.0
-	cost := func(what string, op func()) {
-		us := scriptTime(t, c, 1, op)
-		longest = max(longest, us)
-		t.Logf("%s: %.0f µs, %.1f times a take under one form", what, us, us/alone)
-		if us > 75*alone {
-			t.Errorf("%s takes %.0f µs of the server, a take under one form %.0f", what, us, alone)
-		}
-	}
-	for i := 1; i <= 5; i++ {
-		b = form(i)
-		cost(fmt.Sprint("meeting form ", i), func() { take(t, b, "a", 1) })
-	}
-	layers[0].Bound = b
-	cost("a take", func() { now += 1e6; take(t, b, "a", 1) })
-	cost("a denial", func() { take(t, b, "a", 9_000) })
-	state := keys(t, c)[0]
-	do(t, c, "COPY", state, "spare")
-	cost("a refund", func() {
-		if _, err := store.Refund(ctx, layers, 9_000); err != nil {
-			t.Fatal(err)
-		}
-	})
-	do(t, c, "COPY", "spare", state, "REPLACE")
-	now -= int64(2 * time.Hour)
-	cost("a clock two hours behind", func() { take(t, b, "a", 1) })
-	t.Logf("the longest: %.0f µs", longest)
-	shows(t, "one script, one limit", "1.5 ms: a log of 10,000; 5 ms under four forms")
 }

@@ -113,16 +113,14 @@ type Modes struct {
 	// AsyncUnsent is U of mode Async, in units. The default value, 0, is one in
 	// a hundred of what the limit lets through at once, at least 1.
 	AsyncUnsent int64
-	// DenialCache is how long at most a denial is answered again without a call
-	// to the server: for the same limit and key or, of a request with several
-	// limits, for the same limits, keys and weights in the same order, and for
-	// the cost that was denied or more. Its waits are those of the denial less the
-	// time that has passed. Under a limit that is no bucket or queue, Remaining is
-	// that of the denial, and the wait for a greater cost may be longer than
-	// answered. A denial is dropped when this store resets, refunds or settles
-	// anything of its keys. It is not kept where a limit counts what it denies,
-	// nor for requests with several limits that can never pass. A value below
-	// zero turns the cache off. The default value is 1 s.
+	// DenialCache is how long at most a denial is answered again without a call to the
+	// server: of a request with one limit, for the same key, and for the cost that was
+	// denied or more. Its waits are those of the denial less the time that has passed.
+	// Under a limit that is no bucket or queue, Remaining is that of the denial, and the
+	// wait for a greater cost may be longer than answered. A denial is dropped when this
+	// store resets, refunds or settles anything of its key. It is not kept where a limit
+	// counts what it denies. A value below zero turns the cache off. The default value
+	// is 1 s.
 	DenialCache time.Duration
 }
 
@@ -157,11 +155,9 @@ type modes struct {
 	local    atomic.Pointer[memstore.Store] // of mode Share; nil until a limit is bound in it
 	heldKeys atomic.Int64                   // keys with something in hand or unsent
 	returns  returns                        // what was given back: denials of before are forgotten
-	denied   *denials                       // of requests with several limits; nil if none are kept
 
 	once    sync.Once                            // start
 	mu      sync.Mutex                           // guards what follows
-	serial  uint64                               // of the last boundLimit
 	singles map[string]*boundLimit               // that were bound last in modes lease and async, by name
 	strict  weakMap[boundLimit]                  // that ask the server each time, by name and text
 	shares  weakMap[atomic.Pointer[stint.Limit]] // of mode Share, by name: the limit that was bound last
@@ -187,7 +183,6 @@ func newModes(s *Store, o Modes) *modes {
 		store: s, Modes: o.withDefaults(), clock: s.now,
 		singles: make(map[string]*boundLimit), done: make(chan struct{}),
 	}
-	m.denied = newDenials(m)
 	m.returns.seed = maphash.MakeSeed()
 	m.node = escape(m.NodeID) + "-" + rand.Text()[:10]
 	if m.clock == nil {
@@ -270,9 +265,8 @@ func (m *modes) boundLimit(mode Mode, l stint.Limit, known *limit, f *form) *bou
 	if old != nil && old.mode == mode && old.limit == l && old.form == f {
 		return old
 	}
-	m.serial++
 	one := &boundLimit{
-		modes: m, serial: m.serial, mode: mode, name: known.name, limit: l, form: f,
+		modes: m, mode: mode, name: known.name, limit: l, form: f,
 		strict: &bound{store: m.store, name: known.name, limits: []*limit{known}, forms: []*form{f}},
 	}
 	if !l.CountDenied() {

@@ -131,9 +131,8 @@ func (m *modes) decide(ctx context.Context, op meter.Op, layers []stint.Layer, c
 		}
 		return d, err
 	}
-	here, shares, kept := 0, 0, true
+	here, shares := 0, 0
 	for i := range items {
-		kept = kept && items[i].denied != nil
 		if items[i].here(op) {
 			here++
 		}
@@ -144,7 +143,7 @@ func (m *modes) decide(ctx context.Context, op meter.Op, layers []stint.Layer, c
 	switch {
 	case shares == len(items):
 		return m.local.Load().Decide(ctx, op, m.unwrap(layers), cost)
-	case here == 0 && (op == meter.OpPeek || !kept) || cost == 0 && shares == 0:
+	case here == 0 || cost == 0 && shares == 0:
 		return m.store.Decide(ctx, op, m.unwrap(layers), cost)
 	case op == meter.OpTakeUpTo:
 		return m.upTo(ctx, items, cost)
@@ -169,7 +168,6 @@ func (m *modes) unwrap(layers []stint.Layer) []stint.Layer {
 // once.
 type boundLimit struct {
 	*modes
-	serial uint64 // no other has the same
 	mode   Mode
 	name   string                       // that its states have
 	limit  stint.Limit                  // as it was bound
@@ -249,7 +247,7 @@ func (o *boundLimit) decideByServer(ctx context.Context, op meter.Op, key string
 	name := brief(key)
 	if op == meter.OpTake && cost > 0 {
 		if known, since := o.denied.known(name, cost, func() int64 { return o.givenBack(key) }); known != nil {
-			return known.after(0, o.form, cost, cost == known.cost, since), nil
+			return known.after(o.form, cost, cost == known.cost, since), nil
 		}
 	}
 	var before given
@@ -265,7 +263,7 @@ func (o *boundLimit) decideByServer(ctx context.Context, op meter.Op, key string
 	case d.Allowed:
 		o.denied.drop(name)
 	default:
-		o.denied.learn(name, cost, before, d.RetryAfter, d)
+		o.denied.learn(name, cost, before, d)
 	}
 	return d, err
 }
@@ -393,8 +391,8 @@ func (it *item) try(ctx context.Context, op meter.Op, cost int64) error {
 	return err
 }
 
-// rest asks the server for the items that have not answered, unless it is known
-// to deny, and returns what the request takes: 0 if it is denied.
+// rest asks the server for the items that have not answered, and returns what the
+// request takes: 0 if it is denied.
 func (m *modes) rest(ctx context.Context, op meter.Op, items []item, cost int64) (int64, error) {
 	of := make([]*item, 0, len(items))
 	for i := range items {
@@ -405,15 +403,10 @@ func (m *modes) rest(ctx context.Context, op meter.Op, items []item, cost int64)
 	if len(of) == 0 {
 		return cost, nil
 	}
-	request := requestOf(of)
-	if op == meter.OpTake && m.recall(request, of, cost) {
-		return 0, nil
-	}
 	layers, answers := make([]stint.Layer, len(of)), make([]stint.Decision, len(of))
 	for i, it := range of {
 		layers[i] = stint.Layer{Bound: it.strict, Key: it.key, Weight: it.weight, Answers: answers[i : i+1]}
 	}
-	before := m.returns.now(ownOf(of))
 	d, err := m.store.Decide(ctx, op, layers, cost)
 	if err != nil {
 		return 0, err
@@ -423,9 +416,6 @@ func (m *modes) rest(ctx context.Context, op meter.Op, items []item, cost int64)
 	}
 	if op == meter.OpTakeUpTo {
 		cost = d.Taken
-	}
-	if op == meter.OpTake || d.Allowed {
-		m.remember(request, of, cost, before, &d)
 	}
 	return cost, nil
 }

@@ -441,7 +441,6 @@ func (s *Store) load(ctx context.Context, n *node, keys, args []string) (any, er
 		if n.loading.CompareAndSwap(nil, &mine) {
 			defer close(mine)
 			defer n.loading.Store(nil)
-			s.listsLost() // a server that has no script may have started without what it had
 			return s.driver.Eval(ctx, source, keys, args)
 		}
 		if theirs := n.loading.Load(); theirs != nil {

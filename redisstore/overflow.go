@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
-	"github.com/stint-dev/stint/meter"
 )
 
 // A flood of new keys must not fill the server. Each store has a budget of keys
@@ -154,24 +153,6 @@ func overflowed(reply any) (without any, cells string) {
 	return list[:last], cells
 }
 
-// fastOverflow is fastPath of a store whose budget is spent.
-func (s *Store) fastOverflow(ctx context.Context, op meter.Op, parts []part, cost int64, keys, args []string) (d stint.Decision, err error) {
-	reply, cells, err := s.evalCells(ctx, parts, keys, args)
-	if err != nil {
-		return d, err
-	}
-	if one, ok := reply.(int64); ok {
-		reply = []any{one}
-	}
-	list, ok := reply.([]any)
-	if !ok || len(list) != len(parts) {
-		return d, unexpected(reply)
-	}
-	d, err = joinFast(parts, list, cost, op != meter.OpPeek)
-	s.countCells(cells, d.Denied)
-	return d, err
-}
-
 // countCells counts a decision on overflow keys: digits say which were some, and
 // the mask which limits denied.
 func (s *Store) countCells(digits string, denied stint.LimitSet) {
@@ -215,45 +196,11 @@ func (s *Store) evalLong(ctx context.Context, parts []part, keys, args []string,
 	return reply, "", err
 }
 
-// spendFast counts the keys that a take of the fast path has brought into
-// being: those with nothing in use but its cost. A denial made none.
-func (s *Store) spendFast(op meter.Op, parts []part, cost int64, reply any) {
-	if op != meter.OpTake || cost == 0 || s.newKeys.unit == 0 {
-		return
-	}
-	if one, ok := reply.(int64); ok {
-		if parts[0].form.fast.fresh(cost, one) {
-			s.brought(&parts[0], 1)
-		}
-		return
-	}
-	list, _ := reply.([]any)
-	if len(list) != len(parts) {
-		return
-	}
-	made := int64(0)
-	for i := range list {
-		backlog, _ := list[i].(int64)
-		if backlog < 0 {
-			return
-		}
-		if parts[i].form.fast.fresh(cost, backlog) {
-			made++
-		}
-	}
-	s.brought(&parts[0], made)
-}
-
 // spendLease counts a state and the leases beside it.
 func (s *Store) spendLease(p *part, granted, backlog int64) {
 	if s.newKeys.unit > 0 && granted > 0 && p.form.fast.fresh(granted, backlog) {
 		s.brought(p, 2)
 	}
-}
-
-// fresh reports whether a backlog is of one cost alone, and not soon gone.
-func (q *fastBucket) fresh(cost, backlog int64) bool {
-	return backlog > int64(briefKey/time.Microsecond)*q.div && backlog == cost*q.step
 }
 
 // overflows reports whether a verb may be decided by overflow keys. A reservation

@@ -45,11 +45,6 @@ type Options struct {
 	// the same tag are in one slot. It must give the same for a key always. The
 	// default value takes the key itself.
 	Tag func(key string) string
-	// Migrate takes over state from the layout of keys before Tags, at the price
-	// of two more calls for each key that this process meets. Set it for an update
-	// and for as long as the longest limit counts: then no such state is left. The
-	// default value is false.
-	Migrate bool
 	// HashSecret, if it is not empty, hides keys and tags: Redis holds their
 	// HMAC-SHA-256 under the secret. The default value is nil: Redis holds them
 	// as they are, and hashed only when they are long or hold braces.
@@ -105,14 +100,10 @@ type Store struct {
 	inFlight     int // calls on their way to one place before requests wait
 	tally        tally
 
-	mu     sync.Mutex            // guards the next four
-	limits map[string]*limit     // by name
-	bound  map[string][]*limit   // by the name that they are bound under
-	lists  map[string]*list      // by that and the list's text
-	former map[string][][]string // segments: the lists that the record of a name says
+	mu     sync.Mutex        // guards limits
+	limits map[string]*limit // by name
 
 	modes *modes
-	old   *migration // nil without Options.Migrate
 
 	life    context.Context // ends when the store is closed
 	end     context.CancelFunc
@@ -161,8 +152,7 @@ func New(o Options) (*Store, error) {
 		now:     o.Now,
 		born:    time.Now(), inFlight: maxInFlight,
 		newKeys: newBudget(o.NewKeys), byRoom: byRoom,
-		limits: make(map[string]*limit), bound: make(map[string][]*limit),
-		lists: make(map[string]*list), former: make(map[string][][]string),
+		limits: make(map[string]*limit),
 	}
 	switch {
 	case s.driver != nil:
@@ -180,9 +170,6 @@ func New(o Options) (*Store, error) {
 		}
 	default:
 		return nil, errors.New("redisstore: Options name no server: give a URL, a Client or a Driver")
-	}
-	if o.Migrate {
-		s.old = newMigration()
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.modes = newModes(s, o.Modes)
@@ -222,7 +209,6 @@ func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 		if l == nil {
 			l = &limit{name: full, segment: escape(full)}
 			s.limits[full] = l
-			s.bound[name] = append(s.bound[name], l)
 		}
 		if old := l.last.Load(); old != nil && old.limit == f.limit {
 			b.forms[i] = old
@@ -231,7 +217,6 @@ func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 		}
 		b.limits[i] = l
 	}
-	s.bindList(name, b.limits)
 	return b, nil
 }
 

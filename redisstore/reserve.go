@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,14 +45,6 @@ func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 	parts, err := s.request(nil, layers)
 	if err != nil {
 		return stint.Decision{}, "", err
-	}
-	if !s.isReady(parts) {
-		var cancel context.CancelFunc
-		ctx, cancel = s.within(ctx)
-		defer cancel()
-		if err := s.ready(ctx, parts); err != nil {
-			return stint.Decision{}, "", err
-		}
 	}
 	r := reserving{cost: cost, ttl: ttl}
 	if groups := s.slotGroups(parts); groups != nil {
@@ -236,15 +227,14 @@ func (s *Store) settleFound(ctx context.Context, r openReservation, cost int64) 
 	case asked.before != nil: // by another process, just now
 		return settledBefore(asked.before)
 	}
-	a, parts := withCapacities(asked.answer, parts)
-	return a, parts, nil
+	return asked.answer, parts, nil
 }
 
-// metaOf says of parts what reading their answers needs: weight and place.
+// metaOf says of parts what reading their answers needs: weight, place and capacity.
 func metaOf(parts []part) string {
 	var b strings.Builder
 	for _, p := range parts {
-		fmt.Fprint(&b, p.weight, ":", p.at, ",")
+		fmt.Fprint(&b, p.weight, ":", p.at, ":", p.form.capacity, ",")
 	}
 	return b.String()
 }
@@ -256,36 +246,23 @@ func settledBefore(record []any) (answer, []part, error) {
 	var parts []part
 	for one := range strings.SplitSeq(strings.TrimSuffix(meta, ","), ",") {
 		p := part{form: &form{}}
-		if _, err := fmt.Sscanf(one, "%d:%d", &p.weight, &p.at); err != nil {
+		if _, err := fmt.Sscanf(one, "%d:%d:%d", &p.weight, &p.at, &p.form.capacity); err != nil {
 			return nil, nil, unexpected(record)
 		}
 		parts = append(parts, p)
 	}
 	var a answer
 	for _, text := range strings.Fields(digits) {
-		n, err := strconv.ParseUint(text, 10, 64)
-		if err != nil && n != math.MaxUint64 {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
 			return nil, nil, unexpected(record)
 		}
-		a = append(a, int64(min(n, math.MaxInt64)))
+		a = append(a, n)
 	}
-	if len(a) != 1+(answersEach+1)*len(parts) {
+	if len(a) != 1+answersEach*len(parts) {
 		return nil, nil, unexpected(record)
 	}
-	a, parts = withCapacities(a, parts)
 	return a, parts, nil
-}
-
-// withCapacities takes the capacities from the end of an answer: what the limits
-// let through when it was given.
-func withCapacities(a answer, parts []part) (answer, []part) {
-	a, capacities := a[:1+answersEach*len(parts)], a[1+answersEach*len(parts):]
-	for i := range parts {
-		form := *parts[i].form
-		form.capacity = capacities[i]
-		parts[i].form = &form
-	}
-	return a, parts
 }
 
 // recall returns the limits of a reservation, in the form that they had then.
@@ -330,46 +307,14 @@ func (s *Store) Refund(ctx context.Context, layers []stint.Layer, cost int64) (s
 	if err != nil {
 		return stint.Decision{}, err
 	}
-	asked := len(parts)
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	if err := s.readLists(ctx, parts); err != nil {
-		return stint.Decision{}, err
+	a, all, err := s.each(ctx, parts, s.slotGroups(parts), "f", cost)
+	s.modes.returns.note(parts)
+	if err != nil {
+		return stint.Decision{}, inPart(err, slices.ContainsFunc(all, func(one groupAnswer) bool { return one.err == nil }))
 	}
-	parts = s.withOthers(parts, layers)
-	if err := s.migrate(ctx, parts); err != nil {
-		return stint.Decision{}, err
-	}
-	var answers answer
-	for some := range slices.Chunk(parts, stint.MaxLimits) { // those that were asked are in the first
-		a, all, err := s.each(ctx, some, s.slotGroups(some), "f", cost)
-		s.modes.returns.note(some)
-		if err != nil {
-			done := func(one groupAnswer) bool { return one.err == nil }
-			return stint.Decision{}, inPart(err, answers != nil || slices.ContainsFunc(all, done))
-		}
-		if answers == nil {
-			answers = a[:1+answersEach*asked]
-		}
-	}
-	return answers.join(parts[:asked], false), nil
-}
-
-// withOthers appends what else has been bound under the names of layers, and so
-// may count their keys.
-func (s *Store) withOthers(parts []part, layers []stint.Layer) []part {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range layers {
-		begin, end := s.names.place(layers[i].Key)
-		for _, l := range s.bound[layers[i].Bound.Name()] {
-			if slices.ContainsFunc(parts, func(p part) bool { return p.limit == l && p.begin == begin && p.end == end }) {
-				continue
-			}
-			parts = append(parts, part{form: l.last.Load(), begin: begin, end: end, key: layers[i].Key, limit: l, weight: max(layers[i].Weight, 1), at: len(parts)})
-		}
-	}
-	return parts
+	return a.join(parts, false), nil
 }
 
 // Reset implements [stint.Store]. Reservations on the keys are forgotten too.
@@ -383,27 +328,6 @@ func (s *Store) Reset(ctx context.Context, layers []stint.Layer) error {
 	}
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	if err := s.readLists(ctx, parts); err != nil {
-		return err
-	}
-	parts = s.withFormer(s.withOthers(parts, layers), layers)
-	if s.old != nil {
-		for i := range parts {
-			if _, err := s.eval(ctx, []string{s.names.before(parts[i].key, parts[i].limit)}, []string{"d"}); err != nil {
-				return err
-			}
-		}
-	}
-	for some := range slices.Chunk(parts, stint.MaxLimits) {
-		if err := s.resetSome(ctx, some); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// resetSome resets as many states as a request may have, slot by slot.
-func (s *Store) resetSome(ctx context.Context, parts []part) error {
 	groups := s.slotGroups(parts)
 	if groups == nil {
 		return s.reset(ctx, parts)

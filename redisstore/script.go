@@ -23,7 +23,7 @@ import (
 var lua embed.FS
 
 var parts = []string{
-	"crossslot", "overflow", "fastpath_single", "fastpath", "lease", "heartbeat", "room", "entries", "fastpath_log", "bigint", "arguments", "bucket", "interval", "window", "counter", "list", "log", "parts", "layers", "linked", "open", "migrate", "push", "charge", "take", "batch", "decide",
+	"crossslot", "overflow", "fastpath_single", "fastpath", "lease", "heartbeat", "room", "entries", "fastpath_log", "numbers", "bucket", "interval", "window", "counter", "list", "log", "parts", "layers", "open", "push", "charge", "take", "batch", "decide",
 }
 
 // source is the whole script without its comments, sha its name in Redis.
@@ -253,25 +253,17 @@ func readAnswer(reply any, numbers int) (answer, error) {
 	}
 	a := make(answer, len(list))
 	for i, v := range list {
-		switch v := v.(type) {
-		case int64:
-			a[i] = v
-		case string: // from 2^53 on
-			n, err := strconv.ParseUint(v, 10, 64)
-			if err != nil && n != math.MaxUint64 {
-				return nil, unexpected(reply)
-			}
-			a[i] = int64(min(n, math.MaxInt64))
-		default:
+		n, ok := v.(int64)
+		if !ok {
 			return nil, unexpected(reply)
 		}
+		a[i] = n
 	}
 	return a, nil
 }
 
-// readGroupAnswer reads the reply to a verb on the given number of parts. A settlement's
-// reply ends with the capacities, that of a charge that can be given back with where
-// it went, that of giving it back with whether nothing of it stands.
+// readGroupAnswer reads the reply to a verb on the given number of parts. That of a
+// charge that can be given back ends with where it went, that of giving it back with whether nothing of it stands.
 func readGroupAnswer(reply any, verb string, parts int) (a groupAnswer) {
 	numbers := 1 + answersEach*parts
 	list, _ := reply.([]any)
@@ -279,8 +271,6 @@ func readGroupAnswer(reply any, verb string, parts int) (a groupAnswer) {
 	case verb == "s" && len(list) == 3 && list[0] == "s": // before, and this is the answer of then
 		a.before = list
 		return a
-	case verb == "s":
-		numbers += parts
 	case verb == "k" && len(list) == numbers+parts:
 		for _, mark := range list[numbers:] {
 			text, _ := mark.(string)

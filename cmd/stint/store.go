@@ -31,7 +31,6 @@ type storeFlags struct {
 	Nodes        int           `env:"STINT_NODES" placeholder:"N" help:"How many processes share the store. While the store fails, each allows its share of every limit. Without it, they count each other by a heartbeat through the store."`
 	NewKeys      int           `env:"STINT_NEW_KEYS" placeholder:"N" default:"0" more:"" help:"How many new keys a second this process may create in the store. Beyond that, new keys share overflow keys, so that a flood of them does not fill the store. 0 depends on the free memory of the store, -1 is no bound."`
 	StorePrefix  string        `env:"STINT_STORE_PREFIX" placeholder:"NAME" default:"stint" more:"" help:"The prefix of keys in the store (${default}): the same for all processes that share limits, and another for each fleet that does not."`
-	StoreMigrate bool          `env:"STINT_STORE_MIGRATE" more:"" help:"Take over usage from the earlier layout of the store, with one hash tag for each key. Use it for an update, for as long as the longest limit counts."`
 	StoreTimeout time.Duration `env:"STINT_STORE_TIMEOUT" default:"15ms" more:"" help:"How long a call to the store may take (${default}). A request without an answer by then is decided without the store."`
 	SecretFile   string        `env:"STINT_SECRET_FILE" placeholder:"FILE" more:"" help:"A file with a secret of 16 bytes or more, the same for all processes that share the store. It seals reservations and hashes keys. Without it, reservations are valid only in this process."`
 }
@@ -127,7 +126,6 @@ func (c *storeFlags) open(f *rules.File, local *memstore.Store, logger *slog.Log
 		URL:     string(u),
 		Prefix:  c.StorePrefix,
 		Tag:     policy.Tag,
-		Migrate: c.StoreMigrate,
 		Timeout: c.StoreTimeout,
 		NewKeys: c.NewKeys,
 		Modes:   redisstore.Modes{Nodes: c.Nodes, NodeID: host},

@@ -29,7 +29,6 @@ if ARGV[1] == 'C' then
   local charged = 0
   for i, L in ipairs(layers) do
     if fine[i] then
-      if L.before or L.links then load(L, KEYS[i], t) end -- as those before it have left it
       charge(L, owed[i])
       save(L)
       charged = charged + 1

@@ -4,13 +4,14 @@
 -- layer, and the record of this one; for a that alone.
 -- ARGV: op, cost; for r then time to live (µs), token, and what settling needs
 -- to know, for s the token and what reading the answer needs; for each layer its
--- weight, letter and numbers; then, if the time is not the server's, now (µs).
+-- weight, and what readLayer reads; then, if the time is not the server's, now (µs).
 -- op: t take, x count what was denied elsewhere, p peek, u take up to, r reserve, s settle, f refund, d reset, k take so
 -- that it can be given back, y give that back: then the marks follow the cost,
--- a what settling a reservation needs to know.
+-- a what settling a reservation needs to know. T, P and K are t, p and k of the fast
+-- path, which could not decide them; their layers have no weights.
 -- Answer: the cost that was decided on, then five integers a layer, behind them for k
--- where each was charged, for y whether nothing of it stands (1), and where a
--- reservation was settled the capacity of each layer then; "stale <t>" when a calendar's bounds do not hold the server's
+-- where each was charged, for y whether nothing of it stands (1); to T, P and K that
+-- behind an s. "stale <t>" when a calendar's bounds do not hold the server's
 -- time; nil for a reservation that is not there. To a, and to s where it was
 -- settled before: o, what settling needs to know, and which states were overflow
 -- keys; or s, what reading the answer needs, and that.
@@ -29,19 +30,19 @@ end
 
 local cost, quick, n = whole(argument()), op ~= ARGV[1], #KEYS
 local ttl, token, about
-if op == 'r' then ttl, token, about = whole(argument()), argument(), argument() end
+if op == 'r' then ttl, token, about = tonumber(argument()), argument(), argument() end
 if op == 's' then token, about = argument(), argument() end
 local marks = {}
 if op == 'y' then for i = 1, n do marks[i] = argument() end end
 if op == 'r' or op == 's' then n = (n - 1) / 2 end
 local layers = readLayers(n, quick)
 local t = timeOfCall()
-local wrong = loadAll(layers, 0, t, op == 'f' and cost)
+local wrong = loadAll(layers, 0, t)
 if wrong then return wrong end
 
 -- standing answers with the states as they are.
 local function standing()
-  local all = { integer(cost) }
+  local all = { cost }
   for _, L in ipairs(layers) do answer(all, L, true, 0, 0) end
   return all
 end
@@ -52,14 +53,14 @@ if op == 's' then
 elseif op == 'y' then
   local back = 1
   for i, L in ipairs(layers) do
-    if not release(L, marks[i], (units(L, cost))) then back = 0 end
+    if not release(L, marks[i], units(L, cost)) then back = 0 end
     L.changed = true
   end
   out = standing()
   out[#out + 1] = back
 elseif op == 'f' then
   for _, L in ipairs(layers) do
-    refund(L, (units(L, cost)))
+    L.kind.refund(L, units(L, cost))
     L.changed = cost ~= 0
   end
   out = standing()
@@ -68,20 +69,6 @@ else
   if allowed and op == 'r' then reservations(layers, n, t).reserve(cost, ttl, token, about) end
 end
 saveAll(layers)
-if not quick then
-  if overflowed then out[#out + 1] = overflowed end
-  return out
-end
-
--- as the fast path answers
-local backlogs = {}
-for i = 1, n do
-  backlogs[i] = layers[i].used
-  if out[i * 5 - 3] == 0 then backlogs[i] = -1 - layers[i].used end
-end
-if op == 'k' and allowed then
-  for i = 1, n do backlogs[n + i] = out[1 + 5 * n + i] end
-end
-backlogs[#backlogs + 1] = overflowed
-if #backlogs == 1 then return backlogs[1] end
-return backlogs
+if quick then table.insert(out, 1, 's') end
+if overflowed then out[#out + 1] = overflowed end
+return out

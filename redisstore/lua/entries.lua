@@ -8,7 +8,6 @@
 
 local entrySize = 20  -- bytes, the most that one takes
 local entryBytes = 512 -- how many are read at once
-local wide -- reads a number of more than seven bytes, in a table c from i to last, exactly
 
 -- entryAfter returns the gap and the units of the entry that begins at c[i], and
 -- where it ends.
@@ -16,12 +15,8 @@ local function entryAfter(c, i)
   local last, units, v = i, 1, nil
   while true do
     while c[last] >= 128 do last = last + 1 end
-    if last - i > 6 and wide then
-      v = wide(c, i, last)
-    else
-      v = c[last] % 64
-      for k = last - 1, i, -1 do v = v * 128 + c[k] - 128 end
-    end
+    v = c[last] % 64
+    for k = last - 1, i, -1 do v = v * 128 + c[k] - 128 end
     if c[last] < 64 then return v, units, last end
     units, i, last = v, last + 1, last + 1
   end
@@ -35,12 +30,10 @@ local function entryBefore(c, i)
     gap, k = gap * 128 + c[k] - 128, k - 1
   end
   if k > 0 and c[k] >= 64 then
-    local last = k
     units, k = c[k] - 64, k - 1
     while k > 0 and c[k] >= 128 do
       units, k = units * 128 + c[k] - 128, k - 1
     end
-    if last - k > 7 and wide then units = wide(c, k + 1, last) end
   end
   return gap, units, k
 end
@@ -56,7 +49,7 @@ local function packNumber(bytes, n, v, mark)
   return n + 1
 end
 
--- packEntry returns an entry of numbers below 2^53.
+-- packEntry returns an entry as bytes.
 local function packEntry(gap, units)
   local bytes, n = {}, 0
   if units ~= 1 then n = packNumber(bytes, 0, units, 64) end

@@ -2,8 +2,8 @@
 -- at. What else is done to logs stands in log.lua, how entries are packed in
 -- entries.lua. A log has one of two forms:
 --
---   =l60000000:10::base:at:units:total:<entries>
---   =l60000000:10::*<base, at, units, total, first, last, size><entries><room>
+--   =l60000000:base:at:units:total:<entries>
+--   =l60000000:*<base, at, units, total, first, last, size><entries><room>
 --
 -- The first is read and written whole. The second, for long ones, has numbers
 -- of a fixed width in front; its entries are the bytes after the first `first`
@@ -33,11 +33,10 @@ local function formatLog(head, base, at, units, total, entries)
 end
 
 -- newQuickLog returns what decides on a log by itself, as decide.lua answers, or
--- with nothing when the general path has to: for another form of the limit, numbers
--- near 2^53, a clock that was stepped back by more than a period.
+-- with nothing when the general path has to: while reservations are open, or for a
+-- clock that was stepped back by more than a period.
 local function newQuickLog()
   local call, byte, sub, floor = redis.call, string.byte, string.sub, math.floor
-  local LARGE = 2251799813685248 -- 2^51
 
   -- parse reads what stands in front of the entries, and returns whether it is
   -- known here. L.read is what was read, which follows the first L.from bytes;
@@ -56,7 +55,7 @@ local function newQuickLog()
       L.first, L.last = first - 1, #read
     end
     if L.first == L.last then L.base = L.at end
-    return L.total < 2 * LARGE
+    return true
   end
 
   -- entry returns the gap and the units of the entry after the first i bytes,
@@ -135,19 +134,16 @@ local function newQuickLog()
     return added
   end
 
-  -- at is where the arguments begin: t or p, cost, weight, l, period, count,
+  -- at is where the arguments begin: t or p, cost, weight, head, period, count,
   -- flags. The time is the server's unless now is given.
   return function(key, at, t, now)
-    local period, count = tonumber(ARGV[at + 4]), tonumber(ARGV[at + 5])
-    local cost = ARGV[at + 1] * ARGV[at + 2]
+    local period, count, cost = tonumber(ARGV[at + 4]), tonumber(ARGV[at + 5]), ARGV[at + 1] * ARGV[at + 2]
     local L = {
-      key = key, head = '=l' .. ARGV[at + 4] .. ':' .. ARGV[at + 5] .. '::', base = 0, at = 0, units = 0, total = 0, first = 0, last = 0,
+      key = key, head = ARGV[at + 3], base = 0, at = 0, units = 0, total = 0, first = 0, last = 0,
       size = 0, from = 0, read = '', more = 64, start = 0, bytes = {},
     }
-    if not period or t >= 2 * LARGE or cost >= LARGE or count >= LARGE then return end
     if not parse(L, key, L.head) or L.at > t + period then return end
     forget(L, t - period)
-    if L.total > count then return end -- the limit has changed
 
     local allowed, retry, reset = cost == 0 or L.total + cost <= count, 0, 0
     if not allowed then
@@ -158,14 +154,14 @@ local function newQuickLog()
       save(L, added, not now and floor((L.at + period - t + 1999) / 1000))
     end
     if L.total > 0 then reset = L.at + period - t end
-    return { tonumber(ARGV[at + 1]), allowed and 1 or 0, count - L.total, reset, retry, 0 }
+    return { tonumber(ARGV[at + 1]), allowed and 1 or 0, math.max(count - L.total, 0), reset, retry, 0 }
   end
 end
 
 -- isQuickLog reports whether arguments are of a request for one log that does
 -- not count what it denies.
 local function isQuickLog(at, n)
-  return n == 1 and ARGV[at + 3] == 'l' and ARGV[at + 6] == '' and (ARGV[at] == 't' or ARGV[at] == 'p')
+  return n == 1 and (ARGV[at] == 't' or ARGV[at] == 'p') and string.byte(ARGV[at + 3], 2) == 108 and ARGV[at + 6] == ''
 end
 
 if isQuickLog(1, #KEYS) then

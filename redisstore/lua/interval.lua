@@ -1,61 +1,69 @@
 -- The bucket that is filled in lumps: how many tokens are missing, and the
 -- period in which that was so.
 --
---   =i60000000:7:10:29920489:3   period, count, capacity, index, missing
+--   =i60000000:7:10:<index><missing>   period, count, capacity; then doubles
 
 local function interval()
   local kind = { level = true }
+  local pack, unpack = struct.pack, struct.unpack
+
+  function kind.prepare(L, period, count, capacity)
+    L.period, L.count, L.capacity = tonumber(period), tonumber(count), tonumber(capacity)
+    L.debt = 2 * L.capacity
+  end
+
+  function kind.allow(L, capacity) L.capacity = capacity end
 
   function kind.read(L, state, from, t)
-    L.t = t
-    L.now = quo(t, L.period)
-    L.missing, L.index = 0, L.now
+    L.t, L.now = t, floor(t / L.period)
+    L.missing, L.index, L.low, L.token = 0, L.now, nil, nil
     if not state then return end
-    local index, missing, low, token = string.match(state, '^(%d+):(%d+):?(%d*):?(.*)$', from)
-    if low ~= '' then L.low, L.token = whole(low), token end
-    index = whole(index)
-    L.missing = least(whole(missing), mul(L.capacity, 2))
-    if less(L.now, index) then -- the clock stepped back
-      L.index = add(L.now, 1)
-      L.mended = less(L.index, index)
+    local index, missing = unpack('>dd', state, from)
+    if from + 16 <= #state then L.low, L.token = unpack('>d', state, from + 16), string.sub(state, from + 24) end
+    if index > L.now then -- the clock stepped back
+      L.missing, L.index = missing, L.now + 1
+      L.mended = index > L.index
     else
-      L.missing = sub(L.missing, mul(sub(L.now, index), L.count))
+      L.missing = most(missing - (L.now - index) * L.count, 0)
     end
   end
 
   function kind.write(L)
-    local state = L.form .. text(L.index) .. ':' .. text(L.missing)
-    if L.token then state = state .. ':' .. text(L.low) .. ':' .. L.token end
+    local state = L.form .. pack('>dd', L.index, L.missing)
+    if L.token then state = state .. pack('>d', L.low) .. L.token end
     return state
   end
 
-  function kind.admits(L, c) return not less(L.capacity, add(L.missing, c)) end
+  function kind.admits(L, c) return L.missing + c <= L.capacity end
 
   function kind.charge(L, c)
-    local missing, most = add(L.missing, c), mul(L.capacity, 2)
+    local missing = L.missing + c
     if L.token then
       L.low = least(L.low, L.missing)
-      if less(most, missing) then L.low = 0 end
+      if missing > L.debt then L.low = 0 end
     end
-    L.missing = least(missing, most)
+    L.missing = least(missing, L.debt)
   end
 
   function kind.backlog(L) return L.missing end
   function kind.worth(_, n) return n end
-  function kind.lower(L, by) L.missing = sub(L.missing, by) end
+  function kind.lower(L, by) L.missing = most(L.missing - by, 0) end
 
-  -- lumps returns the wait until the given number of tokens has been added.
-  local function lumps(L, tokens)
-    if tokens == 0 then return 0 end
-    return sub(mul(add(L.index, ceil(tokens, L.count)), L.period), L.t)
+  function kind.remaining(L) return most(L.capacity - L.missing, 0) end
+  function kind.reset(L) return kind.wait(L, 0) end
+
+  function kind.wait(L, n)
+    if L.missing <= n then return 0 end
+    return (L.index + math.ceil((L.missing - n) / L.count)) * L.period - L.t
   end
 
-  function kind.remaining(L) return sub(L.capacity, L.missing) end
-  function kind.reset(L) return lumps(L, L.missing) end
-  function kind.wait(L, c) return lumps(L, sub(L.missing, sub(L.capacity, c))) end
-  function kind.refund(L, n) L.missing = sub(L.missing, n) end
-  function kind.inUse(L) return L.missing end
-  function kind.adopt() return false end
+  kind.refund = kind.lower
+
+  function kind.adopt(L, own)
+    if L.missing > L.capacity then return false end
+    kind.prepare(L, own[1], own[2], own[3])
+    return true
+  end
 
   return kind
 end

@@ -25,7 +25,7 @@ local function lease(KEYS, ARGV, t, virtual)
   local used, state = 0, call('GET', KEYS[1])
   if state then
     local from, size = #head, div == 1 and 8 or 12
-    if sub(state, 1, from) ~= head or #state ~= from + size or string.byte(state, from + 1) == 58 then return end
+    if sub(state, 1, from) ~= head or #state ~= from + size then return end
     used = (struct.unpack('>d', state, from + 1) - t) * div
     if div ~= 1 then used = used + struct.unpack('>I4', state, from + 9) end
     if used < 0 then used = 0 end

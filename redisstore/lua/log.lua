@@ -1,19 +1,22 @@
 -- The sliding log: every charge of the last period, charges of one moment as
--- one, no more than its newest count units. How it is written, and what is
--- done to a log by itself, stands in fastpath_log.lua; here it is read and written
--- whole.
+-- one. What is older than the newest count units is one entry at its newest moment.
+-- How it is written, and what is done to a log by itself, stands in
+-- fastpath_log.lua; here it is read and written whole.
+--
+-- While reservations are open, !<end>:<cutFrom>:<cutAt>! stands behind the head: until
+-- when, and from where to where the oldest entry was gathered.
 
 local function log()
   local kind, list = {}, newList()
 
   function kind.read(L, state, from, t)
-    L.t = t
+    L.t, L.open = t, nil
     list.clear(L)
     if not state then return end
     if string.byte(state, from) == 33 then
       local ends, cutFrom, cutAt
       ends, cutFrom, cutAt, from = string.match(state, '^!(%d+):(%d+):(%d+)!()', from)
-      L.open, L.cutFrom, L.cutAt = whole(ends), whole(cutFrom), whole(cutAt)
+      if t < tonumber(ends) then L.open, L.cutFrom, L.cutAt = tonumber(ends), tonumber(cutFrom), tonumber(cutAt) end
     end
     if string.byte(state, from) == 42 then
       local first, last
@@ -23,10 +26,10 @@ local function log()
     else
       list.parse(L, state, from)
     end
-    if not less(t, add(L.at, L.period)) then return list.clear(L) end
-    while not less(t, add(L.base, L.period)) do list.dropOldest(L) end
-    local ahead = add(t, L.period)
-    if less(ahead, L.at) then -- a clock fault
+    if t >= L.at + L.period then return list.clear(L) end
+    while t >= L.base + L.period do list.dropOldest(L) end
+    local ahead = t + L.period
+    if L.at > ahead then -- a clock fault
       list.clamp(L, ahead)
       L.mended = true
     end
@@ -35,78 +38,39 @@ local function log()
   function kind.write(L)
     local head = L.form
     if L.open then head = head .. '!' .. text(L.open) .. ':' .. text(L.cutFrom) .. ':' .. text(L.cutAt) .. '!' end
-    if type(L.at) == 'number' and type(L.total) == 'number' then
-      return formatLog(head, L.base, L.at, L.units, L.total, list.entries(L))
-    end
-    return head .. list.format(L)
+    return formatLog(head, L.base, L.at, L.units, L.total, list.entries(L))
   end
 
-  function kind.admits(L, c) return not less(L.count, add(L.total, c)) end
+  function kind.admits(L, c) return L.total + c <= L.count end
 
-  -- gather charges a log with open reservations. What is older than the newest
-  -- count units may matter again when they give back: it is not cut off, but
-  -- kept as one entry at its newest moment.
-  local function gather(L, at, c)
-    local from = at
-    if L.total ~= 0 then
-      from = L.base
-      if equal(from, L.cutAt) then from = L.cutFrom end
-    end
-    if made then list.keep(L, sub(made.int64, c)) end
-    list.push(L, at, c)
-    local excess = sub(L.total, L.count)
-    if excess == 0 then return end
-    local newest = list.gather(L, excess)
-    if less(from, newest) then L.cutFrom, L.cutAt = from, newest end
-  end
-
+  -- charge: what is older than the newest count units matters again only when some of
+  -- these are given back.
   function kind.charge(L, c)
-    local at = L.t
-    if L.total ~= 0 then at = most(at, L.at) end
-    if L.open and less(L.t, L.open) then
-      if c ~= 0 then gather(L, at, atMost(c)) end
-      return
+    if c == 0 then return end
+    local at, from = L.t, L.t
+    if L.total ~= 0 then
+      at, from = most(at, L.at), L.base
+      if L.open and from == L.cutAt then from = L.cutFrom end
     end
-    list.push(L, at, least(c, L.count))
-    list.keep(L, L.count)
+    list.push(L, at, least(c, MOST / 4))
+    if L.total <= L.count then return end
+    local newest = list.gather(L, L.total - L.count, MOST / 4)
+    if L.open and from < newest then L.cutFrom, L.cutAt = from, newest end
   end
 
   function kind.mark(L) return text(L.total ~= 0 and L.at or L.t) end
-  function kind.remaining(L) return sub(L.count, L.total) end
-
-  function kind.reset(L)
-    if L.total == 0 then return 0 end
-    return sub(add(L.at, L.period), L.t)
-  end
-
-  function kind.wait(L, c)
-    local enough = sub(L.total, sub(L.count, c))
-    return sub(add(list.decisive(L, enough), L.period), L.t)
-  end
+  function kind.remaining(L) return most(L.count - L.total, 0) end
+  function kind.reset(L) return L.total == 0 and 0 or L.at + L.period - L.t end
+  function kind.wait(L, n) return list.decisive(L, L.total - n) + L.period - L.t end
 
   function kind.giveBack(L, mark, n)
-    local at = whole(mark)
-    if not less(L.t, add(at, L.period)) then return end
-    if L.open and not less(at, L.cutFrom) and less(at, L.cutAt) then at = L.cutAt end
+    local at = tonumber(mark)
+    if L.t >= at + L.period then return end
+    if L.open and at >= L.cutFrom and at < L.cutAt then at = L.cutAt end
     list.takeOut(L, n, at)
   end
 
   function kind.refund(L, n) list.takeBack(L, n) end
-  function kind.inUse(L) return L.total end
-
-  -- adopt keeps the dates of the newest units, as far as the log goes.
-  function kind.adopt(L, old)
-    if old.letter ~= 'l' then return false end
-    list.copy(L, old)
-    if L.total == 0 then return true end
-    if not less(L.t, add(L.at, L.period)) then
-      list.clear(L)
-      return true
-    end
-    while not less(L.t, add(L.base, L.period)) do list.dropOldest(L) end
-    list.keep(L, L.count)
-    return true
-  end
 
   return kind
 end

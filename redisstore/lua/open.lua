@@ -1,8 +1,7 @@
 -- Open reservations. Beside each state that has some there is a hash:
 --
 --   id        drawn with the first of them, forgotten by a reset
---   turn      how often another form has begun to charge
---   <form>    those charged under it: token, end, low, of each, in order
+--   open      token, end, low, of each, in order
 --
 -- To settle one is to rewrite history: the state becomes what it would be had
 -- the charge been its true cost all along. A bucket does it by how low it has
@@ -10,8 +9,8 @@
 -- reservation, and what is given back passes through every low from its own on,
 -- each letting through no more than itself. The last low and the token of its
 -- reservation stand in the state, so that a take has only that to look at. A
--- state that does not have the last token of the hash has been forgotten
--- meanwhile, and nothing is given back.
+-- state that does not have the last token of the hash has been forgotten, or has
+-- got other numbers, meanwhile, and nothing is given back.
 --
 -- Beyond mostOpen of a key the oldest are forgotten here: these give nothing back.
 --
@@ -31,8 +30,8 @@ local markFor = 1000000 -- µs
 local function markCharge(L, t)
   if not L.kind.level then return L.kind.mark(L) end
   local begun = L.token and string.byte(L.token) >= 128 and -struct.unpack('>d', L.token)
-  if not L.token or begun and less(add(begun, markFor), t) then
-    L.low, L.token = L.kind.backlog(L), struct.pack('>d', type(t) == 'number' and -math.max(t, 1) or -1)
+  if not L.token or begun and begun + markFor < t then
+    L.low, L.token = L.kind.backlog(L), struct.pack('>d', -most(t, 1))
   end
   if L.kind.marks and L.kind.marks(L) then return L.token .. struct.pack('>ddd', L.used, t, L.low) end
   return L.token
@@ -52,24 +51,21 @@ local function release(L, mark, n)
   local back, forgiven = least(worth, most(L.low, 0)), 0
   if #mark > 8 and L.kind.marks(L) then
     local used, at, low = struct.unpack('>ddd', mark, 9)
-    forgiven = math.max(L.t - at, 0) * L.div -- at most, by time
-    back = math.max(back, math.min(worth, used - forgiven - (low - L.low)))
+    forgiven = most(L.t - at, 0) * L.div -- at most, by time
+    back = most(back, least(worth, used - forgiven - (low - L.low)))
     L.low = L.low - back
   else
-    L.low = sub(L.low, back)
+    L.low = most(L.low - back, 0)
   end
   L.kind.lower(L, back)
-  return not less(add(back, forgiven), worth) or L.kind.backlog(L) == 0
+  return back + forgiven >= worth or L.kind.backlog(L) == 0
 end
 
--- openAt returns the open reservations under a form, if they are those of the
--- state: token, end, low, of each.
+-- openAt returns the open reservations, if they are those of the state: token, end,
+-- low, of each.
 local function openAt(key, L)
-  local packed = redis.call('HGET', key, L.form)
+  local packed = redis.call('HGET', key, 'open')
   local all = packed and cmsgpack.unpack(packed) or {}
-  for i = 1, #all do
-    if i % 3 ~= 1 and type(all[i]) == 'string' then all[i] = whole(all[i]) end
-  end
   if L.kind.level and all[#all - 2] ~= L.token then return {} end
   if #all > 0 and L.kind.level then all[#all] = L.low end
   return all
@@ -79,7 +75,7 @@ end
 local function keepOpen(key, L, all)
   if #all == 0 then
     L.low, L.token, L.open = nil, nil, nil
-    return redis.call('HDEL', key, L.form)
+    return redis.call('HDEL', key, 'open')
   end
   if L.kind.level then
     L.token, L.low = all[#all - 2], all[#all]
@@ -88,10 +84,7 @@ local function keepOpen(key, L, all)
     for i = 2, #all, 3 do L.open = most(L.open, all[i]) end
     L.cutFrom, L.cutAt = L.cutFrom or 0, L.cutAt or 0
   end
-  for i = 1, #all do
-    if i % 3 ~= 1 then all[i] = integer(all[i]) end
-  end
-  redis.call('HSET', key, L.form, cmsgpack.pack(all))
+  redis.call('HSET', key, 'open', cmsgpack.pack(all))
 end
 
 -- closeAt takes the reservation at a place out. stands says whether any of it
@@ -105,10 +98,10 @@ local function closeAt(L, all, i, stands)
 end
 
 -- openReservation notes a charge that was just made, so that it can be settled.
-local function openReservation(key, L, token, ends)
+local function openReservation(key, L, token, ends, t)
   local all = openAt(key, L)
   for i = #all - 2, 1, -3 do
-    if not less(L.now, all[i + 1]) then closeAt(L, all, i, true) end
+    if t >= all[i + 1] then closeAt(L, all, i, true) end
   end
   while #all >= 3 * mostOpen do closeAt(L, all, 1, false) end
   local n = #all
@@ -131,7 +124,7 @@ local function closeReservation(key, L, token, mark, n, stands)
       local back = L.kind.worth(L, n)
       for k = at + 2, last, 3 do
         back = least(back, all[k])
-        all[k] = sub(all[k], back)
+        all[k] = most(all[k] - back, 0)
       end
       L.kind.lower(L, back)
     end
@@ -142,18 +135,18 @@ local function closeReservation(key, L, token, mark, n, stands)
   end
 end
 
--- keepsOpen reports whether a form has to know its open reservations: of others,
+-- keepsOpen reports whether a limit has to know its open reservations: of others,
 -- a window or part gives back what it still counts.
 local function keepsOpen(L) return L.kind.level or L.letter == 'l' end
 
 -- stands reports whether none of the keys of an open reservation of several slots
--- was reset: they follow what settling needs to know.
+-- was reset: each with its length before it, they follow what settling needs to know.
 local function stands(kept)
-  local from = string.find(kept[3], '&', 1, true)
-  local at = 5
-  for _, key in ipairs(from and split(string.sub(kept[3], from)) or {}) do
-    if redis.call('HGET', key, 'id') ~= kept[at] then return false end
-    at = at + 4 + 2 * kept[at + 3]
+  local at, from = 5, string.find(kept[3], '&', 1, true)
+  while from and from < #kept[3] do
+    local n, first = string.match(kept[3], '^(%d+):()', from + 1)
+    if redis.call('HGET', string.sub(kept[3], first, first + n - 1), 'id') ~= kept[at] then return false end
+    at, from = at + 2, first + n - 1
   end
   return true
 end
@@ -165,7 +158,7 @@ local function recorded(record, t)
   if not kept then return true end
   local open = string.byte(kept) == 111
   kept = cmsgpack.unpack(string.sub(kept, 2))
-  if not less(t, whole(open and kept[2] or kept[3])) then return true end
+  if t >= tonumber(open and kept[2] or kept[3]) then return true end
   if open then return not stands(kept), nil, { 'o', kept[3], kept[4] } end
   for i = 4, #kept, 2 do
     if redis.call('HGET', kept[i], 'id') ~= kept[i + 1] then return true end
@@ -173,93 +166,65 @@ local function recorded(record, t)
   return false, { 's', kept[1], kept[2] }
 end
 
+-- record keeps a record for so many µs.
+local function record(text, us)
+  if virtual then
+    redis.call('SET', KEYS[#KEYS], text)
+  else
+    redis.call('SET', KEYS[#KEYS], text, 'PX', alive(us))
+  end
+end
+
 local function reservations(layers, n, t)
   local r = {}
-  local record = KEYS[#KEYS]
 
   -- reserve remembers what was charged and where to, in a record:
   --
-  --   cost, end, about, cells, then of each layer id, turn, form, and how many
-  --   forms may give back (one: it is theirs), with each of these and its mark
+  --   cost, end, about, cells, then of each layer id and mark
   function r.reserve(cost, ttl, token, about)
-    local ends, ms = add(t, ttl), text((quo(add(ttl, 1999), 1000)))
+    local ends = t + ttl
     local kept = { text(cost), text(ends), about, overflowed or '' }
     token = string.sub(token, 1, 8)
     for i, L in ipairs(layers) do
       local key = KEYS[n + i]
-      if L.turned and cost ~= 0 then turn(L) end -- what was reserved before, not this
-      L.turned = false
       local id = redis.call('HGET', key, 'id')
       if not id then
         id = token
         redis.call('HSET', key, 'id', id)
       end
       if not virtual then
+        local ms = alive(ttl)
         local left = redis.call('PTTL', key)
-        if left < 0 or less(left, whole(ms)) then redis.call('PEXPIRE', key, ms) end
+        if left < 0 or left < tonumber(ms) then redis.call('PEXPIRE', key, ms) end
       end
-      local mark = L.kind.mark and L.kind.mark(L) or ''
-      L.now = t
-      if cost ~= 0 and keepsOpen(L) then openReservation(key, L, token, ends) end
-      local own = { id, redis.call('HGET', key, 'turn') or '0', L.form, 1, L.form, mark }
-      for _, v in ipairs(own) do kept[#kept + 1] = v end
+      if cost ~= 0 and keepsOpen(L) then openReservation(key, L, token, ends, t) end
+      kept[#kept + 1] = id
+      kept[#kept + 1] = L.kind.mark and L.kind.mark(L) or ''
     end
-    if virtual then
-      redis.call('SET', record, 'o' .. cmsgpack.pack(kept))
-    else
-      redis.call('SET', record, 'o' .. cmsgpack.pack(kept), 'PX', ms)
-    end
+    record('o' .. cmsgpack.pack(kept), ttl)
   end
 
-  -- find returns the reservation that is open, and notes of each layer where in
-  -- it its own begins.
-  local function find()
-    local found = cmsgpack.unpack(string.sub(redis.call('GET', record), 2))
-    local at = 5
-    for i, L in ipairs(layers) do
-      if redis.call('HGET', KEYS[n + i], 'id') ~= found[at] then return end
-      L.record = at
-      at = at + 4 + 2 * found[at + 3]
-    end
-    return found
-  end
-
-  -- close ends a layer's part of a reservation, and gives n of its units back.
-  local function close(found, L, key, token, n, stands)
-    local at = L.record
-    local turned = L.turned or (redis.call('HGET', key, 'turn') or '0') ~= found[at + 1] or L.form ~= found[at + 2]
-    for i = at + 4, at + 3 + 2 * found[at + 3], 2 do
-      if found[i] == L.form then closeReservation(key, L, token, found[i + 1], turned and 0 or n, stands) end
-    end
-    L.changed = not L.unmet
-  end
-
-  -- settle replaces the cost by the true one, once. Under another form of the
-  -- limit nothing is given back. What is kept of it then is the answer, with what
-  -- the caller has to know to read it, and which states it is of.
+  -- settle replaces the cost by the true one, once. What is kept of it then is the
+  -- answer, with what the caller has to know to read it, and which states it is of.
   function r.settle(cost, token, meta, standing)
-    local over, settled = recorded(record, t)
+    local over, settled = recorded(KEYS[#KEYS], t)
     if over or settled then return settled end
-    local found = find()
-    if not found then return end
+    local found = cmsgpack.unpack(string.sub(redis.call('GET', KEYS[#KEYS]), 2))
+    for i = 1, n do
+      if redis.call('HGET', KEYS[n + i], 'id') ~= found[3 + 2 * i] then return end
+    end
     token = string.sub(token, 1, 8)
-    local was = whole(found[1])
     for i, L in ipairs(layers) do
-      local reserved, actual = units(L, was), units(L, cost)
-      close(found, L, KEYS[n + i], token, sub(reserved, actual), cost ~= 0)
-      if less(reserved, actual) then charge(L, sub(actual, reserved)) end
+      local reserved, actual = units(L, tonumber(found[1])), units(L, cost)
+      closeReservation(KEYS[n + i], L, token, found[4 + 2 * i], most(reserved - actual, 0), cost ~= 0)
+      if reserved < actual then charge(L, actual - reserved) end
+      L.changed = true
     end
     local out, digits = standing(), {}
-    for _, L in ipairs(layers) do out[#out + 1] = integer(L.capacity) end
-    for i, v in ipairs(out) do digits[i] = text(type(v) == 'string' and whole(v) or v) end
+    for i, v in ipairs(out) do digits[i] = text(v) end
     local kept = { meta, table.concat(digits, ' '), found[2] }
-    for i, L in ipairs(layers) do kept[2 + 2 * i], kept[3 + 2 * i] = KEYS[n + i], found[L.record] end
-    kept = 's' .. cmsgpack.pack(kept)
-    if virtual then
-      redis.call('SET', record, kept)
-    else
-      redis.call('SET', record, kept, 'PX', text((quo(add(sub(whole(found[2]), t), 1999), 1000))))
-    end
+    for i = 1, n do kept[2 + 2 * i], kept[3 + 2 * i] = KEYS[n + i], found[3 + 2 * i] end
+    record('s' .. cmsgpack.pack(kept), found[2] - t)
     return out
   end
 

@@ -1,6 +1,7 @@
 -- A push of the async mode: charges what a node has let through by itself, room
 -- or not, once for each of its sequence numbers, and answers with the state
--- after it.
+-- after it, by which the node decides. So the push puts the node's numbers in force
+-- after it has charged.
 --
 -- KEYS: the state, and the node's last sequence number. ARGV: n, sequence,
 -- units, then a layer as in decide.lua.
@@ -18,6 +19,7 @@ local function push(first, t)
   local last = redis.call('GET', KEYS[first + 2])
   if cost ~= 0 and not (last and tonumber(last) >= tonumber(sequence)) then
     charge(L, cost)
+    enforce(L)
     save(L)
     if virtual then
       redis.call('SET', KEYS[first + 2], sequence)
@@ -25,7 +27,7 @@ local function push(first, t)
       redis.call('SET', KEYS[first + 2], sequence, 'PX', 600000)
     end
   end
-  local out = { integer(cost) }
+  local out = { cost }
   answer(out, L, true, wait(L, 1), 0)
   return out
 end

@@ -11,10 +11,9 @@ end
 
 -- loadAll reads the states of layers, whose keys follow KEYS[first], and returns the
 -- error of one, if any.
-local function loadAll(layers, first, t, refunded)
-  layers.first = first
+local function loadAll(layers, first, t)
   for i = 1, #layers do
-    local wrong = load(layers[i], KEYS[first + i], t, refunded and atMost(mul(refunded, layers[i].weight)), layers)
+    local wrong = load(layers[i], KEYS[first + i], t)
     if wrong then return wrong end
   end
   for i = 1, #layers do
@@ -22,32 +21,27 @@ local function loadAll(layers, first, t, refunded)
   end
 end
 
+-- mostOf returns the most of a cost that passes now; 1 where none does.
+local function mostOf(layers, cost)
+  for i = 1, #layers do cost = least(cost, floor(layers[i].kind.remaining(layers[i]) / layers[i].weight)) end
+  return most(cost, 1)
+end
+
 -- take decides at t, charges what passes, and answers; and whether it passes. With
 -- x it has been denied elsewhere: what counts that is charged.
 local function take(op, cost, layers, t)
-  if op == 'u' and cost ~= 0 then -- the most that passes now; 1 where none does
-    for i = 1, #layers do
-      cost = least(cost, (quo(layers[i].kind.remaining(layers[i]), layers[i].weight)))
-    end
-    if cost == 0 then cost = 1 end
-  end
-  if op == 'p' or cost == 0 then -- looks, and so meets no form
-    for i = 1, #layers do layers[i].changed = nil end
-  else
-    for i = 1, #layers do met(layers[i]) end
-  end
-  local allowed, ok = op ~= 'x', {}
+  if op == 'u' and cost ~= 0 then cost = mostOf(layers, cost) end
+  local allowed, ok, writes = op ~= 'x', {}, op ~= 'p' and cost ~= 0
   for i = 1, #layers do
+    if writes then enforce(layers[i]) end
     ok[i] = admits(layers[i], cost)
     allowed = allowed and ok[i]
   end
-  local out = { integer(cost) }
+  local out = { cost }
   for i = 1, #layers do
     local L, delay, retry = layers[i], 0, 0
     if allowed and L.queue and cost ~= 0 then delay = L.kind.delay(L) end
-    if op ~= 'p' and cost ~= 0 and (allowed or countsDenied(L)) then
-      charge(L, units(L, cost), op ~= 'r', not allowed)
-    end
+    if writes and (allowed or L.countDenied) then charge(L, units(L, cost), op ~= 'r') end
     if not allowed then retry = wait(L, cost) end
     answer(out, L, ok[i], retry, delay)
   end

@@ -64,7 +64,7 @@ func newFleet(t testing.TB, client Client, at Place, keys ...string) *fleet {
 	}{
 		{"lease", fmt.Sprintf("%d/1s burst %d", modeRate, modeBurst), redisstore.Lease},
 		{"async", fmt.Sprintf("%d/1s burst %d", modeRate, modeBurst), redisstore.Async},
-		{"wide", "1000000/1000000h", redisstore.Async},
+		{"wide", "1000000/300000h", redisstore.Async},
 	}
 	for range modeNodes {
 		o := client(t, at)

@@ -1,0 +1,281 @@
+package redisstore
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
+)
+
+// The script's fast path (lua/fastpath_single.lua, lua/fastpath.lua) takes from or looks
+// at buckets, fixed windows and sliding counters in units of the request, which is nearly
+// every call. It answers with the state of each limit, from which all else follows here.
+// What it does not expect, such as other numbers in a state, it leaves to the general
+// path, which answers the same call at once: then the reply begins with an s.
+
+// A fastBucket is a bucket or queue.
+type fastBucket struct {
+	step, full, div int64 // step and full in 1/div µs
+	queue           bool
+}
+
+// A fastWindow is a fixed window or a sliding counter.
+type fastWindow struct {
+	count, period int64 // in µs; of a counter their product is an int64
+	counter       bool
+}
+
+// isFast reports whether the fast path decides all parts.
+func isFast(parts []part) bool {
+	for i := range parts {
+		if !parts[i].form.isFast() || parts[i].weight != 1 {
+			return false
+		}
+	}
+	return true
+}
+
+// fastCall returns the call of a verb of the fast path.
+func fastCall(parts []part, verb string, cost int64) (keys, args []string) {
+	room := make([]string, 5*len(parts)+3) // of both, and the clock's
+	keys = room[:len(parts):len(parts)]
+	args = append(room[len(parts):len(parts)], verb, number(cost))
+	for i := range parts {
+		keys[i] = state(parts[i].begin, parts[i].end, parts[i].limit)
+		args = append(args, parts[i].form.args...)
+	}
+	return keys, args
+}
+
+// A fastState is the state of a limit after a decision.
+type fastState struct {
+	n      int64 // the backlog in 1/div µs, or the count of this window; −1 less that where the limit denies
+	before int64 // the count of the window before
+	left   int64 // µs until this window ends
+}
+
+// fastState reads what the script says of a part.
+func (p *part) fastState(v any) (k fastState, ok bool) {
+	if p.form.window == nil {
+		k.n, ok = v.(int64)
+		return k, ok
+	}
+	list, _ := v.([]any)
+	if len(list) != 3 {
+		return k, false
+	}
+	for i, to := range [...]*int64{&k.n, &k.before, &k.left} {
+		if *to, ok = list[i].(int64); !ok {
+			return k, false
+		}
+	}
+	return k, true
+}
+
+// fastPath takes or peeks the fast path.
+func (s *Store) fastPath(ctx context.Context, op meter.Op, parts []part, cost int64) (d stint.Decision, err error) {
+	verb := "T"
+	if op == meter.OpPeek {
+		verb = "P"
+	}
+	keys, args := fastCall(parts, verb, cost)
+	var reply any
+	cells := ""
+	if s.flooded(&parts[0]) {
+		reply, cells, err = s.evalCells(ctx, parts, keys, args)
+	} else {
+		reply, err = s.batched(ctx, false, 0, keys, args)
+	}
+	if err != nil {
+		return d, err
+	}
+	if k, ok := parts[0].fastState(reply); ok && len(parts) == 1 && cells == "" {
+		if op == meter.OpTake {
+			s.spendFast(parts, cost, k)
+		}
+		d = parts[0].form.answer(cost, k, k.n >= 0, op != meter.OpPeek)
+		if parts[0].answer != nil {
+			*parts[0].answer = d
+		}
+		return d, nil
+	}
+	a := s.readFast(parts, strings.ToLower(verb), cost, reply, cells)
+	if a.err != nil {
+		return d, a.err
+	}
+	return a.join(parts, op != meter.OpPeek), nil
+}
+
+// fastAnswer looks at the parts of a group, or charges them so that it can be given
+// back.
+func (s *Store) fastAnswer(ctx context.Context, parts []part, verb string, cost int64) groupAnswer {
+	keys, args := fastCall(parts, strings.ToUpper(verb), cost)
+	var reply any
+	var err error
+	cells := ""
+	if s.flooded(&parts[0]) {
+		reply, cells, err = s.evalCells(ctx, parts, keys, args)
+	} else {
+		reply, err = s.batched(ctx, false, 0, keys, args)
+	}
+	if err != nil {
+		return groupAnswer{err: err}
+	}
+	return s.readFast(parts, verb, cost, reply, cells)
+}
+
+// readFast reads a reply of the fast path as the general path answers.
+func (s *Store) readFast(parts []part, verb string, cost int64, reply any, cells string) (a groupAnswer) {
+	list, ok := reply.([]any)
+	if ok && len(list) > 0 && list[0] == "s" {
+		if a = readGroupAnswer(list[1:], verb, len(parts)); a.err == nil {
+			a.cells = cells
+			s.spendLong(verb, parts, a.answer, cells != "")
+			s.countCells(cells, a.denied())
+		}
+		return a
+	}
+	if _, is := parts[0].fastState(reply); is && len(parts) == 1 {
+		list, ok = []any{reply}, true
+	}
+	charged := verb == "k" && len(list) == 2*len(parts)
+	if !ok || len(list) != len(parts) && !charged {
+		return groupAnswer{err: unexpected(reply)}
+	}
+	states, allowed := make([]fastState, len(parts)), true
+	for i := range parts {
+		if states[i], ok = parts[i].fastState(list[i]); !ok {
+			return groupAnswer{err: unexpected(list[i])}
+		}
+		allowed = allowed && states[i].n >= 0
+		if charged {
+			mark, _ := list[len(parts)+i].(string)
+			a.marks = append(a.marks, mark)
+		}
+	}
+	if verb != "p" && allowed && cells == "" {
+		s.spendFast(parts, cost, states...)
+	}
+	a.answer = append(make(answer, 0, 1+answersEach*len(parts)), cost)
+	for i, k := range states {
+		a.answer = append(a.answer, numbers(parts[i].form.answer(cost, k, allowed, verb != "p"))...)
+	}
+	a.cells = cells
+	s.countCells(cells, a.denied())
+	return a
+}
+
+// numbers returns a limit's answer as the general path has it.
+func numbers(d stint.Decision) []int64 {
+	n := []int64{1, d.Remaining, int64(d.ResetAfter / time.Microsecond), int64(d.RetryAfter / stint.Wait(time.Microsecond)), int64(d.Delay / time.Microsecond)}
+	if d.Denied != 0 {
+		n[answersOK] = 0
+	}
+	if d.RetryAfter == stint.Never {
+		n[answersRetry] = -1
+	}
+	return n
+}
+
+// spendFast counts the keys that a take has brought into being: those with nothing in
+// use but its cost, and that are not soon gone. A denial made none.
+func (s *Store) spendFast(parts []part, cost int64, states ...fastState) {
+	if cost == 0 || s.newKeys.unit == 0 {
+		return
+	}
+	made := int64(0)
+	for i, k := range states {
+		if q, w := parts[i].form.fast, parts[i].form.window; w == nil && q.fresh(cost, k.n) || w != nil && w.fresh(cost, k) {
+			made++
+		}
+	}
+	s.brought(&parts[0], made)
+}
+
+// answer returns what one limit says; allowed is for the request.
+func (f *form) answer(cost int64, k fastState, allowed, charges bool) stint.Decision {
+	if f.window != nil {
+		return f.window.answer(cost, k, allowed, charges)
+	}
+	return f.fast.answer(f.capacity, cost, k.n, allowed, charges)
+}
+
+// fresh reports whether a backlog is of one cost alone, and not soon gone.
+func (q *fastBucket) fresh(cost, backlog int64) bool {
+	return backlog > int64(briefKey/time.Microsecond)*q.div && backlog == cost*q.step
+}
+
+// answer returns what one limit says: backlog is what it is in 1/div µs after the
+// decision, or −1 less that where the limit denies; allowed is for the request.
+func (q *fastBucket) answer(capacity, cost, backlog int64, allowed, charges bool) stint.Decision {
+	d := stint.Decision{Limit: capacity, Allowed: allowed}
+	if backlog < 0 {
+		backlog = -1 - backlog
+		d.Denied, d.RetryAfter = 1, stint.Never
+		if cost <= capacity {
+			d.RetryAfter = stint.Wait(q.duration(backlog + cost*q.step - q.full))
+		}
+	}
+	if allowed && charges {
+		d.Taken = cost
+	}
+	if allowed && q.queue && cost > 0 {
+		d.Delay = q.duration(backlog - d.Taken*q.step)
+	}
+	d.Remaining = max(q.full-backlog, 0) / q.step
+	d.ResetAfter = q.duration(backlog)
+	return d
+}
+
+// duration rounds a stretch of 1/div µs up to whole ones.
+func (q *fastBucket) duration(n int64) time.Duration {
+	return time.Duration((n+q.div-1)/q.div) * time.Microsecond
+}
+
+// fresh reports whether a window has counted one cost alone, and does not soon end.
+func (w *fastWindow) fresh(cost int64, k fastState) bool {
+	return k.n == cost && k.before == 0 && k.left > int64(briefKey/time.Microsecond)
+}
+
+// answer returns what one limit says; allowed is for the request.
+func (w *fastWindow) answer(cost int64, k fastState, allowed, charges bool) stint.Decision {
+	d := stint.Decision{Limit: w.count, Allowed: allowed}
+	left, wait := k.left, k.left
+	if k.n < 0 {
+		k.n = -1 - k.n
+		if w.counter {
+			if room := w.count - cost - k.n; room >= 0 {
+				wait = left - w.overlap(room, k.before)
+			} else {
+				wait = left + w.period - w.overlap(w.count-cost, k.n)
+			}
+		}
+		d.Denied, d.RetryAfter = 1, stint.Never
+		if cost <= w.count {
+			d.RetryAfter = stint.Wait(duration(wait))
+		}
+	}
+	if allowed && charges {
+		d.Taken = cost
+	}
+	weighed := (k.before*left + w.period - 1) / w.period
+	d.Remaining = max(w.count-k.n-weighed, 0)
+	switch {
+	case k.n > 0 && w.counter:
+		d.ResetAfter = duration(left + w.period)
+	case k.n > 0 || k.before > 0:
+		d.ResetAfter = duration(left)
+	}
+	return d
+}
+
+// overlap returns the most of a window of n units that may overlap for it to weigh no
+// more than room, in µs.
+func (w *fastWindow) overlap(room, n int64) int64 {
+	if n == 0 {
+		return w.period
+	}
+	return min(room*w.period/n, w.period)
+}

@@ -1,0 +1,259 @@
+package redisstore_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
+	"github.com/stint-dev/stint/redisstore"
+)
+
+// TestAlternating asks under two limits of one identity in turns, ten times a second
+// for ten minutes: together they let pass no more than the greater capacity and the
+// greater rate times the time, and a denial of the small one frees nothing of the
+// large one. The last of each row is how long the small one waits once the large one is
+// exhausted.
+func TestAlternating(t *testing.T) {
+	server := redistest.Start(t)
+	for i, c := range []struct {
+		large, small string
+		passed       [2]int64
+		wait         time.Duration
+	}{
+		{"100/1m", "10/1m", [2]int64{1093, 5}, 54*time.Second + 600*time.Millisecond},
+		{"100/1m leaky_queue", "10/1m leaky_queue", [2]int64{1093, 6}, 54*time.Second + 600*time.Millisecond},
+		{"100/1m token_bucket_interval", "10/1m token_bucket_interval", [2]int64{950, 50}, time.Minute},
+		{"100/1m fixed_window", "10/1m fixed_window", [2]int64{950, 50}, time.Minute},
+		{"100/1m sliding_log", "10/1m sliding_log", [2]int64{995, 5}, time.Minute},
+		{"100/1m sliding_counter", "10/1m sliding_counter", [2]int64{986, 5}, 114*time.Second + 600*time.Millisecond},
+		{"100/1m sliding_buckets", "10/1m sliding_buckets", [2]int64{995, 5}, 61 * time.Second},
+	} {
+		t.Run(c.large+", "+c.small, func(t *testing.T) {
+			now := int64(1_790_000_040_000_000_000) // a whole minute
+			s := open(t, server.URL(), redisstore.Options{Prefix: fmt.Sprint("turns", i), Now: func() int64 { return now }})
+			both := [2]stint.Bound{underOne(t, s, c.large), underOne(t, s, c.small)}
+			take(t, both[0], "exhausted", both[0].Limits()[0].Capacity())
+			d := take(t, both[1], "exhausted", 1)
+			if wait, _ := d.RetryAfter.Duration(); d.Allowed || wait != c.wait {
+				t.Errorf("the small one waits %v", d.RetryAfter)
+			}
+			if again, err := both[0].Decide(ctx, meter.OpPeek, "exhausted", 1); err != nil || again.Allowed {
+				t.Errorf("a denial of the small one freed the large one: %+v, %v", again, err)
+			}
+			var passed [2]int64
+			for range 600 * 10 / 2 {
+				for k, b := range both {
+					if take(t, b, "key", 1).Allowed {
+						passed[k]++
+					}
+					now += int64(100 * time.Millisecond)
+				}
+			}
+			most := both[0].Limits()[0].Capacity() + both[0].Limits()[0].Count()*10
+			if sum := passed[0] + passed[1]; sum > most {
+				t.Errorf("%v passed, at most %d", passed, most)
+			}
+			if passed != c.passed {
+				t.Errorf("passed %v, want %v", passed, c.passed)
+			}
+		})
+	}
+}
+
+// underOne binds a limit under one name.
+func underOne(t testing.TB, s stint.Store, text string) stint.Bound {
+	t.Helper()
+	b, err := s.Bind("api", parse(t, text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestNumbersInForce looks at what a state says while limits of one identity are asked
+// in turn.
+func TestNumbersInForce(t *testing.T) {
+	server := redistest.Start(t)
+	now := int64(1_790_000_040_000_000_000)
+	o := redisstore.Options{Prefix: "numbers", Now: func() int64 { return now }}
+	s := open(t, server.URL(), o)
+	ten, three, seven := underOne(t, s, "10/1m"), underOne(t, s, "3/1m"), underOne(t, s, "7/1m burst 20")
+	key := redisstore.StateOf(o, "key", ten)
+	in := func(what, head string, used int64) {
+		t.Helper()
+		state := get(t, server, key)
+		if !strings.HasPrefix(state, head) {
+			t.Errorf("%s: the state is %q, want %s", what, state, head)
+		}
+		if d, err := seven.Decide(ctx, meter.OpPeek, "key", 0); err != nil || 20-d.Remaining != used {
+			t.Errorf("%s: %d of 20 left, want %d used: %v", what, d.Remaining, used, err)
+		}
+		if after := get(t, server, key); after != state {
+			t.Errorf("%s: a peek made %q of %q", what, after, state)
+		}
+	}
+	take(t, ten, "key", 5)
+	in("five of ten", "=g6000000:1:10:", 5)
+	take(t, three, "key", 1)
+	in("more in use than three", "=g6000000:1:10:", 5)
+	if d := take(t, seven, "key", 16); d.Allowed {
+		t.Errorf("%+v", d)
+	}
+	in("a denial puts numbers in force", "=g60000000:7:20:", 5)
+	layers := []stint.Layer{{Bound: ten, Key: "key"}}
+	if _, err := s.Refund(ctx, layers, 1); err != nil {
+		t.Fatal(err)
+	}
+	in("a refund does not", "=g60000000:7:20:", 4)
+	_, id, err := s.Reserve(ctx, []stint.Layer{{Bound: seven, Key: "key"}}, 4, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in("reserved", "=g60000000:7:20:", 8)
+	take(t, ten, "key", 1)
+	in("put in force by ten", "=g6000000:1:10:", 9)
+	if _, err := s.Settle(ctx, id, 0); err != nil {
+		t.Fatal(err)
+	}
+	in("what was reserved before gives nothing back", "=g6000000:1:10:", 9)
+	_, id, err = s.Reserve(ctx, layers, 1, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	take(t, seven, "key", 1)
+	if _, err := s.Settle(ctx, id, 3); err != nil {
+		t.Fatal(err)
+	}
+	in("what it settles above is charged", "=g60000000:7:20:", 13)
+}
+
+// TestNumbersRounded has a bucket of which a fraction is in use get other numbers: the
+// fraction is rounded up to the least part of a microsecond that these can hold.
+func TestNumbersRounded(t *testing.T) {
+	server := redistest.Start(t)
+	now := int64(1_790_000_040_000_000_000)
+	s := open(t, server.URL(), redisstore.Options{Prefix: "rounded", Now: func() int64 { return now }})
+	take(t, underOne(t, s, "10/1m"), "key", 1)
+	now += int64(time.Microsecond) // 5,999,999 of the 6,000,000 µs of a unit are left
+	d := take(t, underOne(t, s, "3/1m"), "key", 3)
+	if want := 19_999_997 * time.Microsecond; d.Allowed || d.ResetAfter != want {
+		t.Errorf("reset after %v, want %v", d.ResetAfter, want)
+	}
+	for range 1000 { // in turns, at one moment
+		take(t, underOne(t, s, "10/1m"), "key", 10)
+		d = take(t, underOne(t, s, "3/1m"), "key", 3)
+	}
+	if most := 20_006 * time.Millisecond; d.ResetAfter < 19_999_997*time.Microsecond || d.ResetAfter > most {
+		t.Errorf("reset after %v once in turns", d.ResetAfter)
+	}
+}
+
+// changeNode names the variable that makes this test binary a node: URL, limit.
+const changeNode = "STINT_CHANGE_NODE"
+
+// TestChangeNodeProcess is a process of TestRollingChange when its environment says so.
+// It takes on all keys until its input ends, and then prints what passed for each.
+func TestChangeNodeProcess(t *testing.T) {
+	url, text, ok := strings.Cut(os.Getenv(changeNode), " ")
+	if !ok {
+		return // the tests are run as such
+	}
+	s := open(t, url, redisstore.Options{Prefix: "rolling", Timeout: patience})
+	defer s.Close()
+	b, over := underOne(t, s, text), make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // however it ends
+		close(over)
+	}()
+	var passed [changeKeys]int64
+	for i := 0; ; i++ {
+		select {
+		case <-over:
+			for k, n := range passed {
+				fmt.Printf("passed %d %d\n", k, n)
+			}
+			return
+		default:
+		}
+		if d, err := b.Decide(ctx, meter.OpTake, fmt.Sprint("key", i%changeKeys), 1); err == nil && d.Allowed {
+			passed[i%changeKeys]++
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+const changeKeys = 8
+
+// TestRollingChange has two old processes and a new one decide on the same keys: with
+// another count and burst a key gets at most the largest capacity, and the fastest rate
+// times the time; a limit of another period is another limit, with a state of its own.
+func TestRollingChange(t *testing.T) {
+	for _, c := range []struct {
+		before, after string
+		burst, rate   float64 // of all together
+	}{
+		{"10/s burst 100", "40/s burst 30", 100, 40},
+		{"10/s burst 100", "2/s burst 20", 100, 10},
+		{"40/s burst 100", "20/s burst 200", 200, 40},
+		{"10/s burst 100", "600/1m burst 100", 200, 20},
+		{"50/s fixed_window", "20/s fixed_window", 100, 50},
+	} {
+		t.Run(c.before+" to "+c.after, func(t *testing.T) {
+			server := redistest.Start(t)
+			begun := time.Now()
+			var sum [changeKeys]int64
+			var mu sync.Mutex
+			var wg sync.WaitGroup
+			var inputs []io.Closer
+			for _, text := range []string{c.before, c.before, c.after} {
+				cmd := exec.Command(os.Args[0], "-test.run=^TestChangeNodeProcess$")
+				cmd.Env = append(os.Environ(), changeNode+"="+server.URL()+" "+text)
+				out, err := cmd.StdoutPipe()
+				if err != nil {
+					t.Fatal(err)
+				}
+				in, err := cmd.StdinPipe()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := cmd.Start(); err != nil {
+					t.Fatal(err)
+				}
+				inputs = append(inputs, in)
+				t.Cleanup(func() { _ = cmd.Process.Kill() })
+				wg.Go(func() {
+					for lines := bufio.NewScanner(out); lines.Scan(); {
+						var k, n int64
+						if _, err := fmt.Sscanf(lines.Text(), "passed %d %d", &k, &n); err == nil {
+							mu.Lock()
+							sum[k] += n
+							mu.Unlock()
+						}
+					}
+					_ = cmd.Wait()
+				})
+			}
+			time.Sleep(4 * time.Second)
+			for _, in := range inputs {
+				_ = in.Close()
+			}
+			wg.Wait()
+			most := int64(c.burst + c.rate*time.Since(begun).Seconds())
+			for k, n := range sum {
+				if n > most || n < int64(c.burst/4) {
+					t.Errorf("key %d: %d passed, at most %d", k, n, most)
+				}
+			}
+			t.Logf("%v passed, at most %d", sum, most)
+		})
+	}
+}
