@@ -1,0 +1,81 @@
+package memstore_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
+)
+
+// TestMaxBytesOfManyLimits floods several limits of large states with new keys: each
+// takes no more than its overflow cells beyond Options.MaxBytes.
+func TestMaxBytesOfManyLimits(t *testing.T) {
+	const most = 2 << 20
+	for _, text := range []string{"10000/h sliding_buckets parts 600", "100/h sliding_log"} {
+		for _, k := range []int{1, 4} {
+			s := memstore.New(memstore.Options{MaxBytes: most})
+			for i := range k {
+				l := under(t, s, fmt.Sprint("limit", i), limit(t, text))
+				for key := range 8000 {
+					taken(t, l, fmt.Sprint(key), 1)
+				}
+			}
+			cells := int64(k) * 1024 * 8 * (2 + 602/2)
+			if st := s.Stats(); st.PagedBytes > most+64*8<<10+cells || st.Overflowed == 0 && strings.Contains(text, "buckets") {
+				t.Errorf("%d × %s: %d bytes of pages, of which %d may be and %d more for cells; %d overflowed", k, text, st.PagedBytes, most, cells, st.Overflowed)
+			}
+		}
+	}
+}
+
+// TestManyLimitsAllocateNothing takes under 1 to 64 limits in one decision, which passes,
+// and which one of them denies.
+func TestManyLimitsAllocateNothing(t *testing.T) {
+	for _, n := range []int{1, 4, 5, 8, 9, 20, 64} {
+		s := memstore.New(memstore.Options{})
+		var list []stint.Limit
+		for i := range n {
+			list = append(list, stint.New(int64(1_000_000+i), time.Hour).WithName(fmt.Sprint("l", i)))
+		}
+		passes := under(t, s, "passes", list...)
+		list[n-1] = limit(t, "1/24h burst 1")
+		denies := under(t, s, "denies", list...)
+		b, err := s.Bind("layers", list[:max(n/2, 1)]...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		layers := []stint.Layer{{Bound: b, Key: "a"}, {Bound: b, Key: "b"}}
+		for what, do := range map[string]func(){
+			"allow": func() { _, _ = passes.Allow(ctx, "a") },
+			"take":  func() { _, _ = passes.Take(ctx, "a", 1) },
+			"deny":  func() { _, _ = denies.Take(ctx, "a", 1) },
+			"two":   func() { _, _ = s.Decide(context.Background(), meter.OpTake, layers, 1) },
+		} {
+			do()
+			if got := testing.AllocsPerRun(200, do); got > 0 && !racing {
+				t.Errorf("%d limits, %s: %.1f allocations", n, what, got)
+			}
+		}
+	}
+}
+
+// TestZeroStore says of a store that New has not made what would be right.
+func TestZeroStore(t *testing.T) {
+	var s memstore.Store
+	_, err := stint.NewLimiter(&s, "api", stint.PerSecond(1))
+	if err == nil || !strings.Contains(err.Error(), "memstore.New") {
+		t.Errorf("NewLimiter: %v", err)
+	}
+	if err := s.Load(strings.NewReader("")); err == nil || !strings.Contains(err.Error(), "memstore.New") {
+		t.Errorf("Load: %v", err)
+	}
+	s.Stats()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
