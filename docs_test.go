@@ -172,7 +172,7 @@ func TestDocsFiveFiles(t *testing.T) {
 		}
 		lines += strings.Count(readDocument(t, link[2]), "\n")
 	}
-	if lines >= 900 {
-		t.Errorf("they have %d lines, and DESIGN.md says less than 900", lines)
+	if lines >= 950 {
+		t.Errorf("they have %d lines, and DESIGN.md says less than 950", lines)
 	}
 }
