@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -207,6 +208,8 @@ func TestBatchMany(t *testing.T) {
 // no harm: a key of another program, and states of other forms of the limit.
 func TestBatchOthers(t *testing.T) {
 	t.Run("short", func(t *testing.T) { testBatchOthers(t, short, "4/s") })
+	t.Run("mixed", func(t *testing.T) { testBatchOthers(t, short, "4/s") })
+	t.Run("mixed windows", func(t *testing.T) { testBatchOthers(t, "1000/1m fixed_window", "4/1h fixed_window") })
 	t.Run("window", func(t *testing.T) { testBatchOthers(t, "1000/1m fixed_window", "4/1h fixed_window") })
 	t.Run("counter", func(t *testing.T) { testBatchOthers(t, "1000/1m sliding_counter", "4/1h sliding_counter") })
 	t.Run("long", func(t *testing.T) { testBatchOthers(t, long, "4/1h sliding_buckets") })
@@ -226,6 +229,13 @@ func testBatchOthers(t *testing.T, way, text string) {
 			mu.Lock()
 			defer mu.Unlock()
 			left[key], failed[key] = d.Remaining, err
+		})
+	}
+	if strings.Contains(t.Name(), "mixed") { // which lua/fastpath.lua decides
+		calls = append(calls, func() {
+			if _, err := limit.Decide(ctx, meter.OpPeek, "e", 1); err != nil {
+				t.Error(err)
+			}
 		})
 	}
 	c := client(t, server.Addr)

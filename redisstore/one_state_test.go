@@ -94,7 +94,7 @@ func TestNumbersInForce(t *testing.T) {
 		if !strings.HasPrefix(state, head) {
 			t.Errorf("%s: the state is %q, want %s", what, state, head)
 		}
-		if d, err := seven.Decide(ctx, meter.OpPeek, "key", 0); err != nil || 20-d.Remaining != used {
+		if d, err := seven.Decide(ctx, meter.OpPeek, "key", 1); err != nil || 20-d.Remaining != used {
 			t.Errorf("%s: %d of 20 left, want %d used: %v", what, d.Remaining, used, err)
 		}
 		if after := get(t, server, key); after != state {
@@ -125,6 +125,9 @@ func TestNumbersInForce(t *testing.T) {
 		t.Fatal(err)
 	}
 	in("what was reserved before gives nothing back", "=g6000000:1:10:", 9)
+	if _, err := s.Refund(ctx, layers, 6); err != nil {
+		t.Fatal(err)
+	}
 	_, id, err = s.Reserve(ctx, layers, 1, time.Hour)
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +136,7 @@ func TestNumbersInForce(t *testing.T) {
 	if _, err := s.Settle(ctx, id, 3); err != nil {
 		t.Fatal(err)
 	}
-	in("what it settles above is charged", "=g60000000:7:20:", 13)
+	in("what it settles above is charged under the numbers of the state", "=g60000000:7:20:", 7)
 }
 
 // TestNumbersRounded has a bucket of which a fraction is in use get other numbers: the
