@@ -43,6 +43,12 @@ func (s *Store) Waiting(long bool) (n int) {
 	return n
 }
 
+// Numbers is the script's arithmetic, for a test to run by itself.
+func Numbers() string {
+	source, _ := assemble("numbers")
+	return source
+}
+
 // Source and SHA are the script.
 var Source, SHA = source, sha
 

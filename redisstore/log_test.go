@@ -53,7 +53,9 @@ func (p *pair) passTime(l stint.Limit) {
 	case n < 900:
 		d = p.rnd.Int64N(100) * microsecond
 	}
-	p.now += (d + microsecond - 1) / microsecond * microsecond
+	if p.now < 1<<62-d { // beyond, microseconds are no longer exact
+		p.now += (d + microsecond - 1) / microsecond * microsecond
+	}
 }
 
 // stepLog lets time pass and does one random thing to a log.
