@@ -8,6 +8,7 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,7 +40,7 @@ type denials struct {
 	rest  atomic.Uint64             // denials of keys that had no room
 	since atomic.Pointer[time.Time] // when the period began
 
-	failures storeFailures
+	failures, wrongTokens repeats
 
 	sample  map[string]float64 // by rule
 	sampled atomic.Uint64      // lines of samples in this period
@@ -216,12 +217,11 @@ func (d *denials) sumUp(now time.Time) {
 	if n := d.rest.Swap(0); n > 0 {
 		d.log.Info("denied others", "times", n, "since", *since)
 	}
-	d.failures.sumUp(d.log, *since)
-}
-
-// storeFailed notes a failure of the store, of a decision if r is not nil.
-func (d *denials) storeFailed(entrypoint string, r *policy.Result, err error) {
-	if d != nil {
-		d.failures.failed(d.log, entrypoint, r, err)
-	}
+	d.failures.sumUp(func(cause string, times uint64) {
+		d.log.Error("store failed again", "cause", cause, "times", times, "since", *since)
+	})
+	d.wrongTokens.sumUp(func(cause string, times uint64) {
+		at, address, _ := strings.Cut(cause, " ")
+		d.log.Warn("wrong token again", "interface", at, "address", address, "times", times, "since", *since)
+	})
 }

@@ -18,6 +18,11 @@ func (o *Observer) Collect(to chan<- prometheus.Metric) {
 	c := collection(to)
 	c.build()
 	c.decisions(*o.entrypoints.Load())
+	wrong := c.series(prometheus.CounterValue, "stint_wrong_tokens_total",
+		"Tokens that were refused because they are not known, have ended or are revoked.", "interface")
+	for at, name := range interfaceNames {
+		wrong(float64(o.wrongTokens[at].Load()), name)
+	}
 	o.collectReloads(c)
 	if store := o.store.Load(); store != nil {
 		c.memory(store.Stats())

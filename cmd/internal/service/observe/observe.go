@@ -43,7 +43,7 @@ import (
 // Options say what an Observer writes, and where. The zero value counts and
 // logs nothing.
 type Options struct {
-	// Log receives denials and failures of the store. The default discards
+	// Log receives denials, failures of the store and wrong tokens. The default discards
 	// them.
 	Log *slog.Logger
 	// LogKeys shows keys in clear, which may be secrets that clients sent. The
@@ -85,6 +85,8 @@ type Observer struct {
 	saved   atomic.Pointer[func() time.Time]
 	webhook atomic.Pointer[func() (sent, failed, dropped uint64)]
 	scrapes chan struct{} // that are under way
+
+	wrongTokens [interfaces]atomic.Uint64
 
 	topKeys *topkeys.Tracker // nil if there is none
 	warner  *warn.Warner     // nil if there is none

@@ -107,7 +107,7 @@ func UsageHandler(source *rules.Source, secret []byte, log *slog.Logger) http.Ha
 		}
 		attrs, err := readUsage(secret, server.Bearer(r), time.Now())
 		if err != nil {
-			server.Unauthorized(w, err.Error())
+			server.Unauthorized(w, r, err.Error())
 			return
 		}
 		all, _, _, err := source.Policy().Standings(r.Context(), attrs)

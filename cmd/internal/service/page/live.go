@@ -147,7 +147,7 @@ func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !p.watches(r) {
-		server.Unauthorized(w, "sign in first")
+		server.Unauthorized(w, r, "sign in first")
 		return
 	}
 	if !p.live.enter() {
@@ -170,7 +170,7 @@ func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 // ruleHour answers GET hour?rule=NAME: what a rule said in the last hour.
 func (p *Page) ruleHour(w http.ResponseWriter, r *http.Request) {
 	if !p.watches(r) {
-		server.Unauthorized(w, "sign in first")
+		server.Unauthorized(w, r, "sign in first")
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

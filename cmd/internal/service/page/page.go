@@ -62,8 +62,7 @@ type Options struct {
 	// Publishes says that rules can be published: they are in a database.
 	// Rehearses says that requests are recorded.
 	Publishes, Rehearses bool
-	// Log receives sign-ins, and a sample of failed ones, since any client that
-	// reaches the address can try. The default discards them.
+	// Log receives sign-ins, a sample of them. The default discards them.
 	Log *slog.Logger
 }
 

@@ -172,7 +172,7 @@ func (p *Page) signIn(w http.ResponseWriter, r *http.Request) *http.Request {
 		server.WriteProblem(w, http.StatusServiceUnavailable, "", "whom the token belongs to cannot be asked just now")
 		return nil
 	case s.Role == "":
-		p.o.Log.Warn("page: a token that is not known")
+		server.WrongToken(r)
 		server.WriteProblem(w, http.StatusUnauthorized, "token", "this token is not known here: it may be mistyped, revoked or expired")
 		return nil
 	}

@@ -89,7 +89,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		server.WriteProblem(w, http.StatusServiceUnavailable, "", "whom the token belongs to cannot be asked just now")
 		return
 	case role == "":
-		server.Unauthorized(w, "want a token that is known here, as Authorization: Bearer TOKEN")
+		server.Unauthorized(w, r, "want a token that is known here, as Authorization: Bearer TOKEN")
 		return
 	}
 	done, ok := server.DocumentTurn(w, r)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/stint-dev/stint/cmd/internal/service/observe"
 )
 
 // A command is one that a client may send: how many arguments it has with its
@@ -133,6 +135,7 @@ func (c *conn) authenticate(token []byte) bool {
 		if o.Admit != nil {
 			c.expel()
 		}
+		o.Observer.WrongToken(observe.RESP, c.net.RemoteAddr().String())
 		c.out.fail("WRONGPASS", "invalid token")
 		return false
 	}

@@ -7,8 +7,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/stint-dev/stint/cmd/internal/service/observe"
 	"github.com/stint-dev/stint/cmd/internal/service/server"
 )
 
@@ -43,6 +45,7 @@ type gate struct {
 	// stopping ends the streams of clients that watch the server's health, which
 	// have no end of their own.
 	stopping context.Context
+	observer *observe.Observer // counts wrong tokens
 }
 
 // authorize returns the context of a call with the caller's role, or why it is
@@ -51,11 +54,15 @@ func (g gate) authorize(ctx context.Context, method string) (context.Context, er
 	if g.role == nil || strings.HasPrefix(method, healthService) {
 		return ctx, nil
 	}
-	switch g.role(server.BearerOf(metadata.ValueFromIncomingContext(ctx, "authorization"))) {
+	shown := metadata.ValueFromIncomingContext(ctx, "authorization")
+	switch g.role(server.BearerOf(shown)) {
 	case Operator:
 		return context.WithValue(ctx, operatorKey{}, true), nil
 	case Client:
 		return ctx, nil
+	}
+	if from, ok := peer.FromContext(ctx); ok && shown != nil {
+		g.observer.WrongToken(observe.GRPC, from.Addr.String())
 	}
 	return nil, status.Error(codes.Unauthenticated, "want a token that is known here, as metadata: authorization: Bearer TOKEN")
 }

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/stint-dev/stint/cmd/internal/service/drain"
+	"github.com/stint-dev/stint/cmd/internal/service/observe"
 )
 
 // ServeOptions say how a Service is served. The zero value suits most programs.
@@ -85,7 +86,7 @@ func Serve(ctx context.Context, ln net.Listener, s *Service, o ServeOptions) err
 	}
 	stopping, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
-	server := o.server(stopping)
+	server := o.server(stopping, s.o.Observer)
 	pb.RegisterRateLimitServiceServer(server, s)
 	healthpb.RegisterHealthServer(server, alive)
 	reflection.Register(server)
@@ -116,8 +117,8 @@ func Serve(ctx context.Context, ln net.Listener, s *Service, o ServeOptions) err
 }
 
 // server returns a server without services.
-func (o *ServeOptions) server(stopping context.Context) *grpc.Server {
-	admit := gate{o.Admit, stopping}
+func (o *ServeOptions) server(stopping context.Context, observer *observe.Observer) *grpc.Server {
+	admit := gate{o.Admit, stopping, observer}
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(MaxMessage),
 		grpc.MaxHeaderListSize(maxHeaders),

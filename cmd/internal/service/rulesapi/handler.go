@@ -230,7 +230,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, e *endpoint) {
 		h.fail(w, r, err)
 		return
 	case role == "":
-		server.Unauthorized(w, "want a token that is known here, as Authorization: Bearer TOKEN")
+		server.Unauthorized(w, r, "want a token that is known here, as Authorization: Bearer TOKEN")
 		return
 	case rank(role) < rank(e.role):
 		server.WriteProblem(w, http.StatusForbidden, "", "this is for the role "+string(e.role)+", and yours is "+string(role))

@@ -4,6 +4,8 @@ import (
 	"net"
 	"net/http"
 	"strings"
+
+	"github.com/stint-dev/stint/cmd/internal/service/observe"
 )
 
 // AdminHandlerOptions are what a listener for operators has. Admin must be given.
@@ -71,6 +73,7 @@ func (d *adminHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		(&problem{status: http.StatusForbidden, detail: "sent by a page of another origin"}).write(w)
 		return
 	}
+	r = noting(r, d.o.Admin.Observer, observe.Admin)
 	switch path := r.URL.Path; {
 	case path == "/":
 		d.index(w, r)
@@ -131,6 +134,7 @@ func (d *adminHandler) authorize(w http.ResponseWriter, r *http.Request, known .
 			return true
 		}
 	}
+	noteShown(r)
 	w.Header()["Www-Authenticate"] = []string{"Bearer", `Basic realm="stint", charset="UTF-8"`}
 	(&problem{status: http.StatusUnauthorized, detail: "want a token that is known here, as Authorization: Bearer TOKEN, or in a browser as the password"}).write(w)
 	return false

@@ -127,7 +127,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.o.Admin.ServeHTTP(w, r)
 	case "/v1/usage":
 		if h.o.Usage != nil {
-			h.o.Usage.ServeHTTP(w, r)
+			h.o.Usage.ServeHTTP(w, noting(r, h.o.Observer, observe.HTTP))
 			return
 		}
 		fallthrough
@@ -155,6 +155,7 @@ func (h *Handler) authorize(w http.ResponseWriter, r *http.Request, operator boo
 	case client:
 		return 0, nil
 	}
+	noteShown(noting(r, h.o.Observer, observe.HTTP))
 	w.Header().Set("Www-Authenticate", "Bearer")
 	return 0, &problem{status: http.StatusUnauthorized, detail: "want a token that is known here, in one header: Authorization: Bearer TOKEN"}
 }

@@ -105,8 +105,9 @@ func WrongMethod(w http.ResponseWriter, allow string) {
 	WriteProblem(w, http.StatusMethodNotAllowed, "", "use "+allow)
 }
 
-// Unauthorized answers 401, and asks for a token.
-func Unauthorized(w http.ResponseWriter, detail string) {
+// Unauthorized answers 401, and asks for a token. One that the request shows is wrong.
+func Unauthorized(w http.ResponseWriter, r *http.Request, detail string) {
+	noteShown(r)
 	w.Header().Set("Www-Authenticate", "Bearer")
 	WriteProblem(w, http.StatusUnauthorized, "", detail)
 }

@@ -1,0 +1,38 @@
+package observe
+
+import "net/netip"
+
+// An Interface is one at which tokens are shown, by the flag that opens it.
+type Interface uint8
+
+// The interfaces.
+const (
+	HTTP Interface = iota
+	GRPC
+	RESP
+	Admin
+	interfaces = iota
+)
+
+var interfaceNames = [interfaces]string{"http", "grpc", "resp", "admin"}
+
+// WrongToken counts a token that was refused because it is not known, has ended or
+// is revoked, and logs which peer, "address:port", has shown it.
+func (o *Observer) WrongToken(at Interface, peer string) {
+	o.wrongTokens[at].Add(1)
+	o.log.wrongToken(interfaceNames[at], peer)
+}
+
+// wrongToken writes the first wrong token of an address in a period.
+func (d *denials) wrongToken(at, peer string) {
+	if d == nil {
+		return
+	}
+	address := "unix" // a socket has no address
+	if from, err := netip.ParseAddrPort(peer); err == nil {
+		address = from.Addr().Unmap().String()
+	}
+	if d.wrongTokens.first(at+" "+address, at+" others") {
+		d.log.Warn("wrong token", "interface", at, "address", address)
+	}
+}
