@@ -19,9 +19,10 @@ type account struct {
 	label  string // the name and the ID
 	salt   uint64 // makes one key under two accounts two
 	limits atomic.Pointer[[]*limit]
-	tables [mostShards]*table // each under its shard's lock; nil where no key is
-	live   atomic.Int32       // how many tables there are
-	looked int64              // when release last looked for what is idle
+	shape  atomic.Pointer[shape] // of its tables
+	tables [mostShards]*table    // each under its shard's lock; nil where no key is
+	live   atomic.Int32          // how many tables there are
+	looked int64                 // when release last looked for what is idle
 }
 
 // A limit is one that decides on an account.
@@ -78,9 +79,7 @@ func (s *Store) limit(text string, given stint.Limit, m *meter.Meter) *limit {
 	next := append(slices.Clone(known), nil)[:max(len(known), at+1)]
 	l.number, next[at] = uint64(at+1), l
 	a.limits.Store(&next)
-	if len(a.all()) > 1 {
-		s.renumber(a)
-	}
+	s.renumber(a)
 	return l
 }
 
@@ -180,7 +179,7 @@ func (s *Store) tidy(a *account, now int64) {
 		}
 	}
 	a.limits.Store(&next)
-	if len(a.all()) == 1 {
+	if len(next) > 0 {
 		s.renumber(a)
 	}
 }

@@ -15,17 +15,18 @@ import (
 // have come back to one limit, the word goes again. What has no numbers (windows, logs,
 // counters, parts) needs none of this.
 
-// renumber rebuilds the tables of an account that drains for the limits that it has now:
-// with a word for the numbers, or without. The store's lock is held.
+// renumber rebuilds the tables of an account for the limits that it has now, if they
+// need a word for the numbers, or none any more. The store's lock is held.
 func (s *Store) renumber(a *account) {
-	if !a.all()[0].meter.Drains() {
+	to := shapeOf(a.all())
+	if was := a.shape.Swap(&to); was == nil || was.words == to.words && was.numbered == to.numbered {
 		return
 	}
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
 		if t := a.tables[i]; t != nil {
-			t.reshape(sh, a.shape())
+			t.reshape(sh, to)
 		}
 		sh.mu.Unlock()
 	}
@@ -38,9 +39,8 @@ type shape struct {
 	numbered bool         // the last word is the number of the limit whose numbers it has
 }
 
-// shape returns that of new tables of the account.
-func (a *account) shape() shape {
-	all := a.all()
+// shapeOf returns that of tables for some limits of one identity.
+func shapeOf(all []*limit) shape {
 	of := shape{meter: all[0].meter, words: all[0].meter.Words()}
 	if len(all) > 1 && of.meter.Drains() {
 		for _, l := range all {

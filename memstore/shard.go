@@ -75,7 +75,7 @@ func (sh *shard) openOn(s *Store, t *table, h uint64) *openKey {
 
 // open makes the table of an account.
 func (sh *shard) open(a *account) *table {
-	t := newTable(a.shape())
+	t := newTable(*a.shape.Load())
 	r := sh.roster(t)
 	t.owner, t.at = a, uint32(len(r.tables))
 	r.tables = append(r.tables, t)
