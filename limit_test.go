@@ -181,7 +181,7 @@ func TestLimitComparable(t *testing.T) {
 	}
 	base := stint.PerSecond(10)
 	kept := base
-	base.WithBurst(5).WithName("x").WithAlgorithm(meter.SlidingSubWindows).WithParts(5).WithRelaxed().WithCountDenied()
+	_ = base.WithBurst(5).WithName("x").WithAlgorithm(meter.SlidingSubWindows).WithParts(5).WithRelaxed().WithCountDenied()
 	if base != kept {
 		t.Errorf("%+v became %+v", kept, base)
 	}

@@ -107,7 +107,7 @@ func TestHTTP(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		for _, a := range s.Attributes {
-			if strings.Contains(a.Value.Emit(), "192.0.2.1") {
+			if strings.Contains(a.Value.String(), "192.0.2.1") {
 				t.Errorf("a key in %v", a)
 			}
 			if a.Key == "stint.rate_limiting.result" {

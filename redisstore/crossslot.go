@@ -198,7 +198,7 @@ func (s *Store) chargeGroups(ctx context.Context, parts []part, groups []group, 
 	case err == nil:
 		return a, nil // what cannot be given back now is no less denied
 	case failed != nil && !errors.Is(err, ErrAmbiguous):
-		return nil, fmt.Errorf("%w: charged in part: %v: %v", ErrAmbiguous, err, failed)
+		return nil, fmt.Errorf("%w: charged in part: %v: %v", ErrAmbiguous, err, failed) //nolint:errorlint // what is inside may say that nothing was charged: the class is the first one alone
 	}
 	return nil, err
 }
@@ -305,7 +305,7 @@ func (s *Store) reserveGroups(ctx context.Context, parts []part, groups []group,
 	case err == nil:
 		return a.join(parts, true), "", nil
 	case back != nil && !errors.Is(err, ErrAmbiguous):
-		return stint.Decision{}, "", fmt.Errorf("%w: reserved in part: %v: %v", ErrAmbiguous, err, back)
+		return stint.Decision{}, "", fmt.Errorf("%w: reserved in part: %v: %v", ErrAmbiguous, err, back) //nolint:errorlint // what is inside may say that nothing was charged: the class is the first one alone
 	}
 	return stint.Decision{}, "", err
 }

@@ -39,15 +39,15 @@ func TestCallersDeadline(t *testing.T) {
 					t.Fatal(err)
 				}
 				ask := front(t, shared)
-				hasty := func(d time.Duration) (passed bool, err error, left time.Duration) {
+				hasty := func(d time.Duration) (passed bool, left time.Duration, err error) {
 					ctx, cancel := context.WithTimeout(t.Context(), d)
 					defer cancel()
 					passed, err = ask(ctx)
 					end, _ := ctx.Deadline()
-					return passed, err, time.Until(end)
+					return passed, time.Until(end), err
 				}
 				for range 10 {
-					if _, err, left := hasty(200 * time.Millisecond); err != nil || left != 50*time.Millisecond {
+					if _, left, err := hasty(200 * time.Millisecond); err != nil || left != 50*time.Millisecond {
 						t.Fatalf("a caller of 200 ms: %v, %v before it leaves; want 50 ms", err, left)
 					}
 					gone, leave := context.WithCancel(t.Context())
@@ -60,7 +60,7 @@ func TestCallersDeadline(t *testing.T) {
 					t.Fatal("callers that could not have had an answer have opened the breaker")
 				}
 				for i := range 10 {
-					passed, err, left := hasty(800 * time.Millisecond)
+					passed, left, err := hasty(800 * time.Millisecond)
 					if err != nil || left < 200*time.Millisecond || left > 200*time.Millisecond && i < 3 {
 						t.Errorf("a caller of 800 ms: %v, %v before it leaves; want 200 ms", err, left)
 					}

@@ -369,7 +369,7 @@ func uncharged(err error) error {
 	if err == nil || errors.Is(err, stint.ErrClosed) || errors.Is(err, ErrNotExecuted) || errors.Is(err, ErrConfiguration) {
 		return err
 	}
-	return fmt.Errorf("%w: %v", ErrNotExecuted, err)
+	return fmt.Errorf("%w: %v", ErrNotExecuted, err) //nolint:errorlint // what is inside may say that nothing was charged: the class is the first one alone
 }
 
 // A grant is an answer of the server, and what it was to.

@@ -179,7 +179,7 @@ func inPart(err error, done bool) error {
 	if !done || !errors.Is(err, ErrNotExecuted) && !errors.Is(err, ErrConfiguration) {
 		return err
 	}
-	return fmt.Errorf("%w: done in part: %v", ErrAmbiguous, err)
+	return fmt.Errorf("%w: done in part: %v", ErrAmbiguous, err) //nolint:errorlint // what is inside may say that nothing was charged: the class is the first one alone
 }
 
 // An openReservation is what Redis has of a reservation of one slot: what settling

@@ -230,7 +230,7 @@ func (s *sentinels) ask(ctx context.Context, address string) (one *sentinel, mas
 	}
 	if err != nil {
 		_ = conn.Close()
-		return nil, "", fmt.Errorf("Sentinel %s: %w", address, err)
+		return nil, "", fmt.Errorf("sentinel %s: %w", address, err)
 	}
 	return one, master, nil
 }

@@ -33,7 +33,7 @@ func HashOf(document []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// AnyVersion, in place of the version that a writer changed, is for writers that
+// AnyVersion stands in place of the version that a writer changed. It is for writers that
 // overwrite any version.
 const AnyVersion = -1
 

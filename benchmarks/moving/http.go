@@ -32,7 +32,7 @@ func ululeAfter(app http.Handler) (http.Handler, error) {
 }
 
 func httprateBefore(app http.Handler) (http.Handler, error) {
-	return httprate.LimitByIP(100, time.Minute)(app), nil
+	return httprate.LimitByIP(100, time.Minute)(app), nil //nolint:staticcheck // what programs have today
 }
 
 func httprateAfter(app http.Handler) (http.Handler, error) {

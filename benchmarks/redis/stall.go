@@ -39,7 +39,7 @@ func (f *figures) stall(*redisServer) error {
 	}
 	runtime.GC() // of what the chapters before left, not while few calls are timed
 	ask := asking(limiter)
-	defer ask.stop()
+	defer func() { _, _ = ask.stop() }()
 	time.Sleep(f.stalled / 10)
 	if err := await("no decision by Redis before the stall", func() bool { return store.Stats().Open == 0 && !front.Stats().Degraded }); err != nil {
 		return err

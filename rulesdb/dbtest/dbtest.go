@@ -159,11 +159,11 @@ func (s *Server) launch(t testing.TB, end time.Time) error {
 		case err := <-done:
 			done <- err
 			text, _ := os.ReadFile(log.Name())
-			return fmt.Errorf("%s ended: %v\n%s", s.name, err, text)
+			return fmt.Errorf("%s ended: %w\n%s", s.name, err, text)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-	return fmt.Errorf("%s does not answer: %v", s.name, err)
+	return fmt.Errorf("%s does not answer: %w", s.name, err)
 }
 
 // answers asks whether the server is up.
@@ -227,7 +227,7 @@ func directory(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
 

@@ -91,7 +91,7 @@ func newLab(root string, limit time.Duration) (*lab, error) {
 	return l, nil
 }
 
-func (l *lab) close() { os.RemoveAll(l.dir) }
+func (l *lab) close() { _ = os.RemoveAll(l.dir) }
 
 // fill copies the sources, all but directories that begin with a dot.
 func (l *lab) fill(root string) error {

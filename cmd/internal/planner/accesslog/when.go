@@ -180,12 +180,13 @@ const clfStamp = 20
 func (c *calendar) finer(b []byte) (int64, bool) {
 	var whole [clfLength]byte
 	copy(whole[:], b[:clfStamp])
-	rest, nanos, ok := b[clfStamp:], int64(0), true
+	rest, nanos := b[clfStamp:], int64(0)
 	if len(rest) > 0 && (rest[0] == '.' || rest[0] == ',') {
 		n := 1
 		for n < len(rest) && rest[n]-'0' <= 9 {
 			n++
 		}
+		var ok bool
 		if nanos, ok = fraction(rest[1:n], 9); !ok {
 			return 0, false
 		}

@@ -95,7 +95,7 @@ func (u *unpacked) Read(p []byte) (int, error) {
 		}
 		if u.block, u.err = u.log.Next(u.block); u.err != nil {
 			if !errors.Is(u.err, io.EOF) {
-				u.err = fmt.Errorf("it ends early, or is damaged: %s", u.err) // not wrapped: to readers of text an early end is an end
+				u.err = errors.New("it ends early, or is damaged: " + u.err.Error()) // not wrapped: to readers of text an early end is an end
 			}
 			return 0, u.err
 		}

@@ -11,6 +11,7 @@ import (
 	"context"
 	"crypto/sha1"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -109,7 +110,7 @@ func (s *Server) run(script *lua.LFunction, keys, args []string) (any, error) {
 	s.lua.SetGlobal("ARGV", s.list(args))
 	s.lua.Push(script)
 	if err := s.lua.PCall(0, 1, nil); err != nil {
-		if raised, ok := err.(*lua.ApiError); ok {
+		if raised, ok := errors.AsType[*lua.ApiError](err); ok {
 			if t, ok := raised.Object.(*lua.LTable); ok { // by redis.call
 				return reply(t)
 			}

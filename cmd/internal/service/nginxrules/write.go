@@ -93,10 +93,10 @@ func matches(in []place, v *variant) (all []string) {
 	return all
 }
 
-// covers reports whether p is part of what fits q by itself.
-func (q *place) covers(p *place) bool {
-	return q.server == p.server && q.when == nil && !slices.Equal(p.globs, q.globs) && !slices.ContainsFunc(p.globs, func(g string) bool {
-		return !slices.ContainsFunc(q.globs, func(w string) bool {
+// covers reports whether q is part of what fits p by itself.
+func (p *place) covers(q *place) bool {
+	return p.server == q.server && p.when == nil && !slices.Equal(q.globs, p.globs) && !slices.ContainsFunc(q.globs, func(g string) bool {
+		return !slices.ContainsFunc(p.globs, func(w string) bool {
 			head, all := strings.CutSuffix(w, "**")
 			return all && strings.HasPrefix(g, head) && !strings.Contains(head, "*")
 		})

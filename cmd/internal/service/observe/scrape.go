@@ -29,7 +29,7 @@ func (o *Observer) ServeMetrics(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "metrics cannot be gathered: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
-	format := expfmt.Negotiate(r.Header)
+	format := expfmt.NegotiateAccept(r.Header, expfmt.DefaultAcceptedFormats()...)
 	w.Header().Set("Content-Type", string(format))
 	w.Header().Add("Vary", "Accept-Encoding")
 	to := io.Writer(w)

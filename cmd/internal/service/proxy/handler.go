@@ -193,7 +193,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if f, ok := errors.AsType[fault](err); ok {
 		status = f.status()
 	}
-	if err == errLoop {
+	if errors.Is(err, errLoop) {
 		h.sampled.Warn("a request came around: the server behind leads back to this proxy", "upstream", h.o.Upstream.Redacted())
 	}
 	h.failed(r, err)

@@ -273,7 +273,7 @@ func (s *Source) Watch(ctx context.Context) error {
 			if !s.attend(w) {
 				timer.Reset(again)
 			}
-			s.reload(false) // reports to the log and OnReload
+			_ = s.reload(false) // reports to the log and OnReload
 			first = time.Time{}
 			continue
 		}
@@ -309,7 +309,7 @@ func (s *Source) attend(w *fsnotify.Watcher) bool {
 	}
 	for _, dir := range w.WatchList() {
 		if !slices.Contains(dirs, dir) {
-			w.Remove(dir) // which fails if the directory is gone
+			_ = w.Remove(dir) // which fails if the directory is gone
 		}
 	}
 	ok := true

@@ -59,7 +59,7 @@ func compose(data []byte) (root *yaml.Node, bad *rulesfile.Error) {
 	}
 	var doc, second yaml.Node
 	switch err = loader.Load(&doc); {
-	case err == io.EOF || err == nil && len(doc.Content) == 0:
+	case errors.Is(err, io.EOF) || err == nil && len(doc.Content) == 0:
 		return nil, &rulesfile.Error{Line: 1, Column: 1, Reason: "the file is empty", Hint: "want rules: and a list of rules"}
 	case err != nil:
 		return nil, explain(data, err)
@@ -67,7 +67,7 @@ func compose(data []byte) (root *yaml.Node, bad *rulesfile.Error) {
 	switch err = loader.Load(&second); {
 	case err == nil:
 		return nil, &rulesfile.Error{Line: second.Line, Column: second.Column, Reason: "a second document begins", Hint: "one document a file"}
-	case err != io.EOF:
+	case !errors.Is(err, io.EOF):
 		return nil, explain(data, err)
 	}
 	return doc.Content[0], nil

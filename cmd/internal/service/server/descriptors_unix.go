@@ -10,7 +10,7 @@ func descriptors() int {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return fewDescriptors
 	}
-	return int(min(uint64(limit.Cur), manyDescriptors))
+	return int(min(uint64(limit.Cur), manyDescriptors)) //nolint:unconvert // it is signed on FreeBSD
 }
 
 const (

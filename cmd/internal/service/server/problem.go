@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -41,7 +42,7 @@ func problemOf(err error) *problem {
 	if err == nil {
 		return nil
 	}
-	if p, ok := err.(*problem); ok {
+	if p, ok := errors.AsType[*problem](err); ok {
 		return p
 	}
 	return bad("", "%v", err)
