@@ -158,7 +158,8 @@ func TestReload(t *testing.T) {
 }
 
 // TestEditsInUse reloads what an operator edits while keys are in use: each
-// edit takes effect at once, and what keys have used stays used.
+// edit takes effect at once, and what keys have used stays used; a limit of another
+// algorithm, period or name starts unused.
 func TestEditsInUse(t *testing.T) {
 	const head = "rules:\n  - name: a\n    key: [jwt.sub]\n"
 	bare := func(limits string) string { return head + "    limits: [" + limits + "]\n" }
@@ -175,14 +176,14 @@ func TestEditsInUse(t *testing.T) {
 		{"numbers of one of two", with(vip("100/24h") + "," + other("50/24h")), with(other("50/24h") + "," + vip("200/24h")), "vip", 200, 196},
 		{"the limits that another has", with(vip("100/24h") + "," + other("50/24h")), with(vip("50/24h") + "," + other("50/24h")), "other", 50, 46},
 		{"a name for an override", with(vip("100/24h")), with("{name: vip, when: {jwt.sub: vip}, limits: [200/24h]}"), "vip", 200, 196},
-		{"kind of an override", with(vip("100/24h")), with(vip("100/24h sliding_log")), "vip", 100, 96},
-		{"kind", bare("10/24h"), bare("10/24h sliding_log"), "x", 10, 6},
-		{"window", bare("10/24h fixed_window"), bare("20/48h fixed_window"), "x", 20, 16},
-		{"rate of a bucket", bare("10/24h"), bare("20/48h"), "x", 20, 16},
+		{"kind of an override", with(vip("100/24h")), with(vip("100/24h sliding_log")), "vip", 100, 99},
+		{"kind", bare("10/24h"), bare("10/24h sliding_log"), "x", 10, 9},
+		{"window", bare("10/24h fixed_window"), bare("20/48h fixed_window"), "x", 20, 19},
+		{"rate of a bucket", bare("10/24h"), bare("20/48h"), "x", 20, 19},
 		{"one limit more", bare("10/24h"), bare("10/24h, 100/48h"), "x", 10, 6},
 		{"one limit less", bare("10/24h, 100/48h"), bare("10/24h"), "x", 10, 6},
 		{"the kind of one of two, in another order", bare("10/24h, 100/48h"), bare("100/24h sliding_log, 10/24h"), "x", 10, 6},
-		{"a name for a limit", bare("10/24h"), bare("{limit: 10/24h, name: daily}"), "x", 10, 6},
+		{"a name for a limit", bare("10/24h"), bare("{limit: 10/24h, name: daily}"), "x", 10, 9},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "stint.yaml")
@@ -217,7 +218,7 @@ func TestFirstOverride(t *testing.T) {
 	write(t, path, limited(1))
 	b := open(t, path, rules.Options{})
 	b.take("vip")
-	write(t, path, limited(1)+"    overrides: [{when: {jwt.sub: vip}, limits: [20/24h]}]\n  - {name: abuse, match: {jwt.sub: x}, block: true}\n")
+	write(t, path, limited(1)+"    overrides: [{when: {jwt.sub: vip}, limits: [20/24h fixed_window]}]\n  - {name: abuse, match: {jwt.sub: x}, block: true}\n")
 	if err := b.Reload(); err != nil {
 		t.Fatal(err)
 	}
