@@ -211,7 +211,7 @@ func (s *redisServer) logNames(ctx context.Context, limiter *stint.Limiter) (fil
 			return "", nil, err
 		}
 	}
-	all, err := s.goRedis.Keys(ctx, "stint:{*}:log/log:*").Result()
+	all, err := s.goRedis.Keys(ctx, "stint:{*}:log/log*").Result()
 	if err != nil || len(all) != logKeys+1 {
 		return "", nil, fmt.Errorf("%d logs, of %d: %w", len(all), logKeys+1, err)
 	}
