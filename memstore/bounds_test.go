@@ -79,3 +79,24 @@ func TestZeroStore(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestForgottenInTime fills a store of one key a nanosecond before that key is as if
+// never seen: it is not forgotten then, and is at that moment.
+func TestForgottenInTime(t *testing.T) {
+	for _, text := range []string{"1/1h", "1/1h fixed_window", "1/1h sliding_log", "1/1h sliding_counter", "7/1h burst 1"} {
+		var c clock
+		c.advance(1000 * time.Hour)
+		s := memstore.New(memstore.Options{MaxKeys: 1, Now: c.now})
+		l := under(t, s, "api", limit(t, text))
+		idle := taken(t, l, "a", 1).ResetAfter
+		c.advance(idle - 1)
+		taken(t, l, "b", 1)
+		if taken(t, l, "a", 1).Allowed && text != "1/1h sliding_counter" || s.Stats().Evicted > 0 {
+			t.Errorf("%s: forgotten a nanosecond early: %+v", text, s.Stats())
+		}
+		c.advance(1 + 2*time.Hour)
+		if taken(t, l, "b", 1); s.Stats().Evicted == 0 {
+			t.Errorf("%s: not forgotten later", text)
+		}
+	}
+}
