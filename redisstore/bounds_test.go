@@ -8,17 +8,17 @@ import (
 	"testing"
 )
 
-// bounds returns the rows of the table "Bounds" of docs/REDIS.md: what is bound,
+// bounds returns the rows of the table "Bounds" of docs/REDIS-REFERENCE.md: what is bound,
 // how, and which tests show it.
 func bounds(t testing.TB) (rows [][]string) {
 	t.Helper()
-	text, err := os.ReadFile("../docs/REDIS.md")
+	text, err := os.ReadFile("../docs/REDIS-REFERENCE.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, section, ok := strings.Cut(string(text), "\n## Bounds\n")
 	if !ok {
-		t.Fatal("docs/REDIS.md has no section Bounds")
+		t.Fatal("docs/REDIS-REFERENCE.md has no section Bounds")
 	}
 	section, _, _ = strings.Cut(section, "\n## ")
 	for line := range strings.Lines(section) {
@@ -41,11 +41,11 @@ func shows(t testing.TB, what, bound string) {
 			continue
 		}
 		if row[1] != bound || !strings.Contains(row[2], "`"+name+"`") {
-			t.Errorf("docs/REDIS.md says of %s: %s, shown by %s; %s holds it to %s", what, row[1], row[2], name, bound)
+			t.Errorf("docs/REDIS-REFERENCE.md says of %s: %s, shown by %s; %s holds it to %s", what, row[1], row[2], name, bound)
 		}
 		return
 	}
-	t.Errorf("docs/REDIS.md does not say: %s: %s", what, bound)
+	t.Errorf("docs/REDIS-REFERENCE.md does not say: %s: %s", what, bound)
 }
 
 // TestBounds finds for each bound of the document a test that prints it, and that

@@ -17,17 +17,17 @@ import (
 	main "github.com/stint-dev/stint/cmd/stint"
 )
 
-// documentedUser returns the line of docs/REDIS.md that makes a user, under
+// documentedUser returns the line of docs/REDIS-REFERENCE.md that makes a user, under
 // another name, and the commands that it allows.
 func documentedUser(t *testing.T, name string) (line string, commands []string) {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/REDIS.md")
+	text, err := os.ReadFile("../../docs/REDIS-REFERENCE.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	line = regexp.MustCompile(`(?m)^ACL SETUSER stint .*$`).FindString(string(text))
 	if line == "" {
-		t.Fatal("docs/REDIS.md has no line ACL SETUSER stint")
+		t.Fatal("docs/REDIS-REFERENCE.md has no line ACL SETUSER stint")
 	}
 	for _, m := range regexp.MustCompile(` \+(\S+)`).FindAllStringSubmatch(line, -1) {
 		commands = append(commands, m[1])
@@ -74,7 +74,7 @@ const rulesOfModes = `rules:
   - {name: async, match: {path: /async}, key: [ip], limits: 1000/h, mode: async}
 `
 
-// TestUser gives the user of docs/REDIS.md to a check, which finds all it needs,
+// TestUser gives the user of docs/REDIS-REFERENCE.md to a check, which finds all it needs,
 // and to a process that holds limits in every mode: no command is kept from it
 // but those that the document calls optional.
 func TestUser(t *testing.T) {

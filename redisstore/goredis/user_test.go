@@ -15,10 +15,10 @@ import (
 	"github.com/stint-dev/stint/redisstore/goredis"
 )
 
-// user makes the user of docs/REDIS.md on a server, with more words.
+// user makes the user of docs/REDIS-REFERENCE.md on a server, with more words.
 func user(t *testing.T, s *redistest.Server, more ...string) {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/REDIS.md")
+	text, err := os.ReadFile("../../docs/REDIS-REFERENCE.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func kept(t *testing.T, s *redistest.Server) (names []string) {
 	return names
 }
 
-// TestUser gives the user of docs/REDIS.md to go-redis: no command is kept from
+// TestUser gives the user of docs/REDIS-REFERENCE.md to go-redis: no command is kept from
 // it.
 func TestUser(t *testing.T) {
 	s := redistest.Start(t)

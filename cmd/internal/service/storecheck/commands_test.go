@@ -48,20 +48,20 @@ func TestCommandsOfScript(t *testing.T) {
 	}
 }
 
-// TestCommandsOfDocument holds the user of docs/REDIS.md to what is needed.
+// TestCommandsOfDocument holds the user of docs/REDIS-REFERENCE.md to what is needed.
 func TestCommandsOfDocument(t *testing.T) {
-	text, err := os.ReadFile("../../../../docs/REDIS.md")
+	text, err := os.ReadFile("../../../../docs/REDIS-REFERENCE.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	line := regexp.MustCompile(`(?m)^ACL SETUSER stint .*$`).FindString(string(text))
 	always, besides := storecheck.Names()
 	if _, granted, _ := strings.Cut(line, " -@all "); granted != "+"+strings.Join(always, " +") {
-		t.Errorf("docs/REDIS.md gives\n%s\nneeded is\n+%s", granted, strings.Join(always, " +"))
+		t.Errorf("docs/REDIS-REFERENCE.md gives\n%s\nneeded is\n+%s", granted, strings.Join(always, " +"))
 	}
 	for _, name := range besides {
 		if !strings.Contains(string(text), "`+"+name+"`") {
-			t.Errorf("docs/REDIS.md does not say where +%s is needed", name)
+			t.Errorf("docs/REDIS-REFERENCE.md does not say where +%s is needed", name)
 		}
 	}
 }
