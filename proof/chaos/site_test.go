@@ -35,13 +35,12 @@ rules:
 // A form is the rules' limits.
 type form map[string]stint.Limit
 
-// The loose form is in force, but for what a rolling deploy does. The tight form
-// has other numbers under the rules "user" and "team", and under "one" a limit that
-// takes the place of the loose one, since its period is another. Each limit of it
-// admits only what the loose one does.
+// The loose form is in force, but for what a rolling deploy does. The tight form has
+// other counts and bursts and the same periods, so that both share the states of keys:
+// together they are held to the greater of both.
 var (
 	loose = form{"one": stint.PerSecond(60).WithBurst(60), "user": stint.PerSecond(40).WithBurst(40), "team": stint.PerSecond(60).WithBurst(60)}
-	tight = form{"one": stint.PerMinute(1800).WithBurst(30), "user": stint.PerSecond(20).WithBurst(20), "team": stint.PerSecond(30).WithBurst(30)}
+	tight = form{"one": stint.PerSecond(30).WithBurst(30), "user": stint.PerSecond(20).WithBurst(20), "team": stint.PerSecond(30).WithBurst(30)}
 )
 
 // Beside those who ask for more than they may have there are some who ask for far
@@ -74,15 +73,13 @@ type site struct {
 type process struct {
 	addr, rules string
 	cmd         *exec.Cmd
-	tight       atomic.Bool // the form of its rules
-	without     int64       // requests that were answered without the store before it was started again
+	without     int64 // requests that were answered without the store before it was started again
 }
 
 // An event is a request that was let through, by the limits that it was held to.
 type event struct {
 	begun, ended time.Time
 	limits       [][2]string // rule and key
-	tight        bool        // the tight form decided
 }
 
 // serve builds stint and starts n processes.
@@ -236,7 +233,7 @@ func (s *site) ask(client *http.Client, p *process, rnd *rand.Rand) {
 // post asks a process, and notes what it says.
 func (s *site) post(client *http.Client, p *process, attributes map[string]string, limits [][2]string, modest bool) {
 	body, _ := json.Marshal(map[string]any{"attributes": attributes})
-	e := event{begun: time.Now(), limits: limits, tight: p.tight.Load()}
+	e := event{begun: time.Now(), limits: limits}
 	resp, err := client.Post("http://"+p.addr+"/v1/check", "application/json", bytes.NewReader(body))
 	s.asked.Add(1)
 	if err != nil {
@@ -247,7 +244,6 @@ func (s *site) post(client *http.Client, p *process, attributes map[string]strin
 	_, _ = io.Copy(io.Discard, resp.Body)
 	resp.Body.Close()
 	e.ended = time.Now()
-	e.tight = e.tight && p.tight.Load() // a request may be sent again, to the process that is started next
 	switch resp.StatusCode {
 	case http.StatusOK:
 		s.mu.Lock()
