@@ -140,7 +140,9 @@ func (r reply) said(err error) bool {
 }
 
 // state returns the key of what is kept under a limit.
-func (s *scene) state(limit string) string { return s.prefix + ":{3lu}:replies/" + limit + "%3Agcra%3A100000h:a" }
+func (s *scene) state(limit string) string {
+	return s.prefix + ":{3lu}:replies/" + limit + "%3Agcra%3A100000h:a"
+}
 
 // take asks for a unit, and sees that the answer comes in time and is one of
 // those that there are.
