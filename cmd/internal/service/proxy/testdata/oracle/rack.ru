@@ -1,5 +1,6 @@
 # Says what Rack understood of a request.
 require 'json'
+require 'rack'
 last = ->(v) { v.is_a?(Hash) ? last.(v.values.last) : v.is_a?(Array) ? last.(v.last) : v }
 run lambda { |env|
   request = Rack::Request.new(env)
