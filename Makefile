@@ -85,7 +85,7 @@ errors: ## measure how far the sliding counter and the parts are from the exact 
 bench: ## the figures of docs/FIGURES.md, beside other libraries; leave the machine alone meanwhile
 	go run ./benchmarks
 
-bench-redis: ## the figures of docs/REDIS-FIGURES.md, beside other libraries; starts its own redis-server
+bench-redis: ## the figures of docs/FIGURES.md, beside other libraries; starts its own redis-server
 	go run ./benchmarks/redis
 
 bench-service: ## Envoy's service and CL.THROTTLE beside the floor of each protocol; starts its own redis-server

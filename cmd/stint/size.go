@@ -27,7 +27,7 @@ func (sizeCmd) Help() string {
 	return `Runs the script that stint runs in Redis, in this process, and weighs what it
 keeps and sends. Each rule is taken to hold every request, and the requests to be
 spread evenly over its keys: what it says is the upper end. Memory is right to a
-quarter; time is that of one machine (docs/REDIS-FIGURES.md).
+quarter; time is that of one machine (docs/FIGURES.md).
 
 For example:
 
