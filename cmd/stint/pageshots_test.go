@@ -31,7 +31,7 @@ const madeUp = `(async () => {
 	return 0;
 })()`
 
-// TestDocsPage holds the pictures of docs/PAGE.md: with -update, it takes them.
+// TestDocsPage holds the pictures of docs/OPERATE.md: with -update, it takes them.
 func TestDocsPage(t *testing.T) {
 	const most = 150 << 10
 	pictures := []struct {
@@ -72,7 +72,7 @@ func TestDocsPage(t *testing.T) {
 			}
 		}
 	}
-	text, err := os.ReadFile("../../docs/PAGE.md")
+	text, err := os.ReadFile("../../docs/OPERATE.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestDocsPage(t *testing.T) {
 			t.Errorf("%s: %v; want at most %d bytes: go test ./stint -run TestDocsPage -update", c.name, err, most)
 		}
 		if !strings.Contains(string(text), "page-"+c.name+".png") {
-			t.Errorf("docs/PAGE.md does not show page-%s.png", c.name)
+			t.Errorf("docs/OPERATE.md does not show page-%s.png", c.name)
 		}
 	}
 }
