@@ -1,4 +1,4 @@
-// Package routers_test has the snippets of docs/ROUTERS.md, run with the routers
+// Package routers_test has the snippets of docs/HTTP.md, run with the routers
 // themselves. It is a module of its own, which nothing imports.
 package routers_test
 
@@ -115,7 +115,7 @@ func Example_huma() {
 
 // TestSnippets looks for each line of the page's snippets in the examples, in order.
 func TestSnippets(t *testing.T) {
-	page, err := os.ReadFile("../../docs/ROUTERS.md")
+	page, err := os.ReadFile("../../docs/HTTP.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,9 @@ func TestSnippets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocks := strings.Split(string(page), "```go\n")[1:]
+	_, section, _ := strings.Cut(string(page), "\n## Routers\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	blocks := strings.Split(section, "```go\n")[1:]
 	if len(blocks) < 4 {
 		t.Errorf("%d snippets", len(blocks))
 	}
