@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/ratefields"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -31,10 +32,10 @@ type answer struct {
 
 // A limitAnswer is one limit that a call was held to.
 type limitAnswer struct {
-	name  string
-	limit stint.Limit
-	reset time.Duration
-	among int // of how many limits reset is the longest
+	name   string
+	fields *ratefields.Limit
+	reset  time.Duration
+	among  int // of how many limits reset is the longest
 }
 
 func (a *answer) release() {

@@ -50,8 +50,8 @@ func (b *limited) decide(ctx context.Context, c Call, _ bool) (*answer, error) {
 func (b *limited) nameLimits(a *answer) {
 	t := b.limiter.Terms()
 	a.limits, a.tightest = make([]limitAnswer, len(t.Limits)), a.decision.Tightest
-	for i, l := range t.Limits {
-		a.limits[i] = limitAnswer{t.Labels[i], l, a.decision.ResetAfter, len(t.Limits)}
+	for i := range t.Limits {
+		a.limits[i] = limitAnswer{t.Labels[i], &t.Fields[i], a.decision.ResetAfter, len(t.Limits)}
 		if a.decision.Denied.Has(i) {
 			a.violated = append(a.violated, t.Labels[i])
 		}

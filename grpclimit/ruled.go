@@ -120,7 +120,7 @@ func (b *policyGuard) decide(ctx context.Context, c Call, message bool) (*answer
 		if i == r.Tightest {
 			a.tightest, a.key = len(a.limits), r.Key(i)
 		}
-		a.limits = append(a.limits, limitAnswer{e.Label, e.Limit, e.ResetAfter, 1})
+		a.limits = append(a.limits, limitAnswer{e.Label, e.Fields(), e.ResetAfter, 1})
 	}
 	return a, nil
 }

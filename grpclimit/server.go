@@ -16,7 +16,6 @@ import (
 type Server struct {
 	o      Options
 	decide func(ctx context.Context, c Call, message bool) (*answer, error)
-	fields fields
 }
 
 // NewServer returns a guard that holds each key to the limits of l. The error
@@ -135,7 +134,7 @@ func (s *Server) check(ctx context.Context, c Call, message bool, set func(map[s
 		return nil
 	}
 	if !s.o.NoFields && (!message || !a.decision.Allowed) {
-		set(s.fields.of(a))
+		set(a.fields())
 	}
 	var refused error
 	if !a.decision.Allowed {

@@ -95,7 +95,7 @@ func TestFields(t *testing.T) {
 		}
 		for dialect := range Dialect(dialects) {
 			for _, list := range [][]stint.Limit{{l}, limits} {
-				e := newEncoder(dialect, names(list), list)
+				e := newEncoder(dialect, fieldsOf(list))
 				for _, d := range decisions {
 					h := make(http.Header)
 					e.set(h, &d)
@@ -152,10 +152,9 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// names returns a label for each limit.
-func names(limits []stint.Limit) (all []string) {
+func fieldsOf(limits []stint.Limit) (all []ratefields.Limit) {
 	for _, l := range limits {
-		all = append(all, l.Name())
+		all = append(all, ratefields.Of(l.Name(), l))
 	}
 	return all
 }
@@ -164,7 +163,7 @@ func names(limits []stint.Limit) (all []string) {
 // bucket.
 func TestPace(t *testing.T) {
 	l := stint.PerSecond(10).WithBurst(1000)
-	e := newEncoder(Draft11, []string{"api"}, []stint.Limit{l})
+	e := newEncoder(Draft11, fieldsOf([]stint.Limit{l}))
 	for _, r := range []int64{0, 1, 10, 11, 999, 1000} {
 		h := make(http.Header)
 		e.set(h, &stint.Decision{Allowed: true, Limit: 1000, Remaining: r, ResetAfter: time.Duration(1000-r) * 100 * time.Millisecond})

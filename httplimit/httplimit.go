@@ -187,7 +187,7 @@ type termFields struct {
 func (g *keyed) encoder() *encoder {
 	t, f := g.limiter.Terms(), g.fields.Load()
 	if f == nil || f.of != t {
-		f = &termFields{t, newEncoder(g.o.Dialect, t.Labels, t.Limits)}
+		f = &termFields{t, newEncoder(g.o.Dialect, t.Fields)}
 		g.fields.Store(f)
 	}
 	return f.encoder

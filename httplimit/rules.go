@@ -47,7 +47,7 @@ func NewPolicyFunc(current func() *policy.Policy, client ClientIP, o Options) (f
 	if o.Missing != MissingShared {
 		return nil, errors.New("httplimit: Missing has no meaning under a policy: its rules have on_missing")
 	}
-	g := &policyGuard{current: current, client: client, o: o, fields: Fields{Dialect: o.Dialect}}
+	g := &policyGuard{current: current, client: client, o: o}
 	g.calls.New = func() any { return &call{guard: g} }
 	g.names.Store(new(map[string]string))
 	return func(next http.Handler) http.Handler {
@@ -63,7 +63,6 @@ type policyGuard struct {
 	o       Options
 	calls   sync.Pool                         // of *call
 	names   atomic.Pointer[map[string]string] // of attributes, to the header names in them
-	fields  Fields
 	plain   Ambiguous
 }
 
@@ -129,10 +128,10 @@ func (g *policyGuard) decide(p *policy.Policy, c *call, cost int64) (id stint.Re
 func (g *policyGuard) readPath(p *policy.Policy, c *call) error {
 	u := c.request.URL
 	if u.RawPath == "" && u.Opaque == "" && match.PlainPath(u.Path) {
-		c.path = u.Path
+		c.path, c.plain = u.Path, true
 		return nil
 	}
-	c.path = sentPath(u)
+	c.path, c.plain = sentPath(u), false
 	switch {
 	case !c.redirects:
 		return g.plain.CheckPath(p.Rules(), c.path)
@@ -195,7 +194,7 @@ func (g *policyGuard) respond(w http.ResponseWriter, p *policy.Policy, c *call, 
 	if g.o.Shadow {
 		return true
 	}
-	g.fields.encode(w.Header(), p, &c.result)
+	g.o.Dialect.encode(w.Header(), &c.result)
 	if d.Allowed {
 		return true
 	}
@@ -229,6 +228,7 @@ type call struct {
 	result    policy.Result
 	took      time.Duration
 	path      string // as it was sent
+	plain     bool   // the path is clean as it was sent
 	addr      netip.Addr
 	ip        string // its text
 	ipKnown   bool
@@ -312,15 +312,20 @@ func (c *call) Addr() (addr netip.Addr, text string, ok bool) {
 	return c.addr, c.ip, c.addr.IsValid()
 }
 
-// header returns the name of a header as [http.Header] keeps it. Names come
-// from rules, so they are few.
+// PlainPath returns the path, and whether it is clean as it was sent.
+func (c *call) PlainPath() (path string, plain bool) { return c.path, c.plain }
+
+// mostNames bounds how many names of headers are remembered. They come from rules.
+const mostNames = 10_000
+
+// header returns the name of a header as [http.Header] keeps it.
 func (g *policyGuard) header(attribute, name string) string {
 	names := g.names.Load()
 	if known, ok := (*names)[attribute]; ok {
 		return known
 	}
 	canonical := http.CanonicalHeaderKey(name)
-	if more := make(map[string]string, len(*names)+1); len(*names) < mostKnown {
+	if more := make(map[string]string, len(*names)+1); len(*names) < mostNames {
 		for k, v := range *names {
 			more[k] = v
 		}

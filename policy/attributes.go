@@ -20,9 +20,10 @@ import (
 // only when a rule needs it, maybe more than once, and must stay the same
 // meanwhile.
 //
-// Attributes that have read the client's address already may have a method Addr as
-// well, which returns it, unmapped and without a zone, and the text of ip: then it is
-// not read again.
+// Attributes that have read the request already may have two more methods, so that it is
+// not read again: Addr() (netip.Addr, string, bool) returns the client's address,
+// unmapped and without a zone, and the text of ip; PlainPath() (string, bool) returns the
+// path, and whether it is what [CleanPath] makes of it.
 type Attributes interface {
 	// Attribute returns the value, and false if the request has none.
 	Attribute(name string) (value string, ok bool)

@@ -1,9 +1,11 @@
 package policy
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/ratefields"
 )
 
 // A Result is the answer to one request. It may be reused, for one request at a
@@ -120,7 +122,8 @@ func (e *RuleResult) Verdict() Verdict {
 	return VerdictDenied
 }
 
-// A RuleLimit is one limit of a rule, or the action of a rule that has none. It does not change.
+// A RuleLimit is one limit of a rule, or the action of a rule that has none. It does not
+// change, and must not be copied.
 type RuleLimit struct {
 	// Rule is the name of the rule.
 	Rule string
@@ -141,6 +144,19 @@ type RuleLimit struct {
 	Action string
 	// Shadow reports whether the rule is in shadow.
 	Shadow bool
+
+	fields atomic.Pointer[ratefields.Limit]
+}
+
+// Fields returns how header fields and metadata tell of the limit, which is made at the
+// first call.
+func (l *RuleLimit) Fields() *ratefields.Limit {
+	if f := l.fields.Load(); f != nil {
+		return f
+	}
+	f := ratefields.Of(l.Label, l.Limit)
+	l.fields.Store(&f)
+	return &f
 }
 
 // A Failure is what a rule does when its store cannot decide.

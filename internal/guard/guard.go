@@ -32,6 +32,8 @@ type Terms struct {
 	// Limits and Labels are those of the limiter.
 	Limits []stint.Limit
 	Labels []string
+	// Fields is how header fields and metadata tell of them.
+	Fields []ratefields.Limit
 
 	wait  time.Duration // the longest; 0 for no waiting
 	queue int           // the first leaky_queue of Limits; 0 if there is none
@@ -62,6 +64,7 @@ func (g *Guard) learn() *Terms {
 		return g.learn() // they were changed in between
 	}
 	for i, limit := range t.Limits {
+		t.Fields = append(t.Fields, ratefields.Of(t.Labels[i], limit))
 		if limit.Algorithm() != meter.LeakyQueue {
 			continue
 		}

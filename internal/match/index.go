@@ -262,6 +262,9 @@ func (t *trie) find(rest string, found []int32) []int32 {
 	if rest == "" {
 		return append(found, t.end...)
 	}
+	if t.kids == nil && t.any == nil {
+		return found
+	}
 	seg, rest := cutSegment(rest)
 	if kid := t.kids[seg]; kid != nil {
 		found = kid.find(rest, found)

@@ -59,10 +59,14 @@ type Attributes interface {
 	Attribute(name string) (value string, ok bool)
 }
 
-// Addressed are Attributes that have read the address of ip already: unmapped and
-// without a zone, with the text that the attribute has.
-type Addressed interface {
+// Known are Attributes that have read some of the request already.
+type Known interface {
+	// Addr returns the address of ip, unmapped and without a zone, with the text that
+	// the attribute has.
 	Addr() (addr netip.Addr, text string, ok bool)
+	// PlainPath returns the path, and whether it has been found to be plain: see
+	// [PlainPath].
+	PlainPath() (path string, plain bool)
 }
 
 // A Request is attributes on their way through the rules; what must be brought
@@ -83,10 +87,8 @@ type Request struct {
 // attribute at fault, and the reason.
 func (q *Request) Clean(path, host bool) (attribute, reason string) {
 	if path {
-		if q.path, q.hasPath = q.Attrs.Attribute("path"); q.hasPath {
-			if q.path, reason = CleanPath(q.path); reason != "" {
-				return "path", reason
-			}
+		if reason = q.cleanPath(); reason != "" {
+			return "path", reason
 		}
 	}
 	if host {
@@ -97,6 +99,18 @@ func (q *Request) Clean(path, host bool) (attribute, reason string) {
 		}
 	}
 	return "", ""
+}
+
+func (q *Request) cleanPath() (reason string) {
+	if known, ok := q.Attrs.(Known); ok {
+		if q.path, q.hasPath = known.PlainPath(); q.hasPath {
+			return ""
+		}
+	}
+	if q.path, q.hasPath = q.Attrs.Attribute("path"); q.hasPath {
+		q.path, reason = CleanPath(q.path)
+	}
+	return reason
 }
 
 // HeaderFault is HeaderFault of the first of these attributes, header.NAME, that is
@@ -157,7 +171,7 @@ func (q *Request) AddrText() string {
 func (q *Request) Addr() (netip.Addr, bool) {
 	if !q.ipKnown {
 		q.ipKnown = true
-		if known, ok := q.Attrs.(Addressed); ok {
+		if known, ok := q.Attrs.(Known); ok {
 			q.ip, q.ipRaw, _ = known.Addr()
 			return q.ip, q.ip.IsValid()
 		}

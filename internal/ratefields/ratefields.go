@@ -23,7 +23,12 @@ type Limit struct {
 	Window int64         // in seconds
 	Span   time.Duration // how long the whole capacity takes to come back
 
-	policy string // whole
+	// The values of fields that do not depend on a decision, in slices that an append
+	// copies and all answers share.
+	Policy  []string // RateLimit-Policy: "name";q=100;w=60
+	Unnamed []string // the same as drafts without names have it: 100;w=60
+	Most    []string // what passes at once
+
 	head   string // `"name";r=`
 	count  int64  // units per period, for limits that give back at a pace; else 0
 	period time.Duration
@@ -35,7 +40,8 @@ func Of(name string, l stint.Limit) Limit {
 	f.Quoted = Quote(f.Name)
 	f.head = f.Quoted + ";r="
 	f.Quota, f.Window = quota(l, f.Span)
-	f.policy = f.Quoted + ";q=" + strconv.FormatInt(f.Quota, 10) + ";w=" + strconv.FormatInt(f.Window, 10)
+	quota := strconv.FormatInt(f.Quota, 10) + ";w=" + strconv.FormatInt(f.Window, 10)
+	f.Policy, f.Unnamed, f.Most = One(f.Quoted+";q="+quota), One(quota), One(strconv.FormatInt(l.Capacity(), 10))
 	switch l.Algorithm() {
 	case meter.GCRA, meter.LeakyQueue, meter.TokenBucketInterval:
 		f.count, f.period = l.Count(), l.Period()
@@ -43,8 +49,8 @@ func Of(name string, l stint.Limit) Limit {
 	return f
 }
 
-// Policy returns the limit as RateLimit-Policy has it: "name";q=100;w=60.
-func (f *Limit) Policy() string { return f.policy }
+// One returns a slice of one value that an append copies.
+func One(value string) []string { return []string{value}[:1:1] }
 
 // Reset returns what a decision on several limits says of one of them alone: its
 // ResetAfter is the longest of all, and at most Span is likely this limit's.

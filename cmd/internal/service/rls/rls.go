@@ -66,7 +66,6 @@ type Service struct {
 	pb.UnimplementedRateLimitServiceServer
 
 	o         Options
-	fields    httplimit.Fields
 	overrides overrides
 	calls     sync.Pool // of *call
 }
@@ -74,7 +73,7 @@ type Service struct {
 // New returns a Service.
 func New(o Options) *Service {
 	return &Service{
-		o: o, fields: httplimit.Fields{Dialect: o.Dialect},
+		o:         o,
 		overrides: overrides{Max: maxOverrides, Forgot: func() { o.Observer.Forgot(entrypoint) }},
 		calls:     sync.Pool{New: func() any { return new(call) }},
 	}
@@ -125,7 +124,7 @@ func (s *Service) Decide(ctx context.Context, req *pb.RateLimitRequest, operator
 		}
 	}
 	if s.o.Headers {
-		s.addHeaders(p, c, resp)
+		s.addHeaders(c, resp)
 	}
 	return resp, nil
 }
@@ -231,9 +230,9 @@ func statusOf(ctx context.Context, err error) error {
 }
 
 // addHeaders adds to the answer the headers that Envoy is to add to the response.
-func (s *Service) addHeaders(p *policy.Policy, c *call, resp *pb.RateLimitResponse) {
+func (s *Service) addHeaders(c *call, resp *pb.RateLimitResponse) {
 	h := make(http.Header)
-	s.fields.Set(h, p, &c.result)
+	s.o.Dialect.Set(h, &c.result)
 	for name, values := range h {
 		for _, v := range values {
 			resp.ResponseHeadersToAdd = append(resp.ResponseHeadersToAdd, &core.HeaderValue{Key: strings.ToLower(name), Value: v})

@@ -49,7 +49,7 @@ func (h *Handler) auth(w http.ResponseWriter, r *http.Request, deny int) {
 		return
 	}
 	h.o.Observer.Decided(authDoor, &c.result, observe.Request{Took: took, Waited: waited, Header: r.Header})
-	status := h.fields.Set(head, c.policy, &c.result)
+	status := h.o.Dialect.Set(head, &c.result)
 	if status == http.StatusOK {
 		head["Content-Length"] = zero
 		return

@@ -61,7 +61,7 @@ func (h *Handler) writeAnswer(w http.ResponseWriter, c *call) (status int) {
 	if w == nil {
 		return http.StatusOK
 	}
-	return h.fields.Set(w.Header(), c.policy, &c.result)
+	return h.o.Dialect.Set(w.Header(), &c.result)
 }
 
 // settle replaces a reservation's cost by the true one.

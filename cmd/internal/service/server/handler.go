@@ -57,7 +57,6 @@ type Options struct {
 type Handler struct {
 	o       Options
 	sampled *slog.Logger // for what anyone can bring about
-	fields  httplimit.Fields
 	plain   httplimit.Ambiguous
 	foreign *http.CrossOriginProtection
 	calls   sync.Pool // of *call
@@ -69,7 +68,7 @@ func NewHandler(o Options) *Handler {
 	o.MaxBatch = cmp.Or(o.MaxBatch, 100)
 	o.MaxBody = cmp.Or(o.MaxBody, 64<<10)
 	return &Handler{
-		o: o, sampled: SampleLog(o.Log), fields: httplimit.Fields{Dialect: o.Dialect}, foreign: http.NewCrossOriginProtection(),
+		o: o, sampled: SampleLog(o.Log), foreign: http.NewCrossOriginProtection(),
 		calls: sync.Pool{New: func() any { return &call{body: make([]byte, 0, 1<<10), out: make([]byte, 0, 1<<9)} }},
 	}
 }
