@@ -44,14 +44,9 @@ func (g *CallerLimits) addTo(q *Request, r *Result) {
 	if len(h.key) > plainKey || h.key != "" && h.key[0] == hashMark {
 		h.key = r.policy.hashed(h.key)
 	}
-	h.plan = r.oneForm(h)
-	for _, l := range h.plan.ruleLimits {
-		e := RuleResult{RuleLimit: l, Cost: q.Cost, Remaining: -1, match: len(r.matches) - 1}
-		if l.Action != "" {
-			e.Denied, e.Remaining, e.RetryAfter = true, 0, stint.Never
-			r.blocked = h.first
-		}
-		r.Rules = append(r.Rules, e)
+	h.plan = r.samePlan(h)
+	if r.addEntries(h) {
+		r.blocked = h.first
 	}
 	r.Matched = true
 }

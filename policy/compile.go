@@ -49,7 +49,7 @@ func (r *Rules) compile(f *rulesfile.Rule) *rule {
 		missing: missingWords[f.OnMissing], failure: failureWords[f.OnStoreFailure], mode: modeWords[f.Mode],
 		ipv4: f.IPv4Prefix, ipv6: f.IPv6Prefix,
 		name: f.Name, line: f.Line, column: f.Column,
-		missingLimit: &RuleLimit{Rule: f.Name, Label: f.Name, Text: "missing", Action: "missing", Shadow: f.Shadow},
+		missingLimits: []*RuleLimit{{Rule: f.Name, Label: f.Name, Text: "missing", Action: "missing", Shadow: f.Shadow}},
 	}
 	if f.Own != nil {
 		one.own = r.plan(one, f.Own, "", "/")

@@ -100,7 +100,7 @@ func (c *customers) find(rule, key string) *plan {
 // any reports whether there may be overrides at all, so that a policy without
 // them makes no key that it does not need.
 func (c *customers) any() bool {
-	return len(*c.set.Load().plans.Load()) > 0 || c.beforeLookup.Load() != nil
+	return c != nil && (len(*c.set.Load().plans.Load()) > 0 || c.beforeLookup.Load() != nil)
 }
 
 // BeforeLookup calls f before each lookup of a customer's override, in the goroutine
@@ -422,23 +422,4 @@ func (r *Rules) TierAttributes() (names []string) {
 		}
 	}
 	return names
-}
-
-// Explain says for every rule whether it holds for a request, and why, with
-// customers' own limits and plans. The error is a [RequestError]. Nothing is
-// asked of the store.
-func (p *Policy) Explain(attrs Attributes) (Explanation, error) {
-	return p.rules.explain(attrs, p)
-}
-
-// ownPlan returns what a customer has in place of the rule's limits, or nil.
-func (p *Policy) ownPlan(one *rule, q *match.Request) *plan {
-	if !p.customers.any() || !one.limited() {
-		return nil
-	}
-	key, _, missing := p.key(one, q, nil)
-	if missing {
-		return nil
-	}
-	return p.customers.find(one.name, key)
 }

@@ -46,22 +46,25 @@ type KeyPart struct {
 // Explain says for every rule whether it holds for a request, and why: for an
 // operator's eyes, since it shows what the request sent. The error is a
 // [RequestError].
-func (r *Rules) Explain(attrs Attributes) (Explanation, error) { return r.explain(attrs, nil) }
+func (r *Rules) Explain(attrs Attributes) (Explanation, error) {
+	return (&Policy{rules: r}).Explain(attrs)
+}
 
-// explain is Explain; for a policy, with what customers have of their own.
-func (r *Rules) explain(attrs Attributes, by *Policy) (Explanation, error) {
+// Explain is [Rules.Explain], with customers' own limits and plans. Nothing is asked of
+// the store.
+func (p *Policy) Explain(attrs Attributes) (Explanation, error) {
 	var e Explanation
 	q := match.Request{Attrs: attrs}
-	if err := r.ready(&q); err != nil {
+	if err := p.rules.ready(&q); err != nil {
 		return e, err
 	}
 	e.Path = q.Path()
 	ended := ""
-	for _, one := range r.rules {
+	for _, one := range p.rules.rules {
 		x := RuleExplanation{Rule: one.name, Shadow: one.shadow}
 		if ended != "" {
 			x.Why = fmt.Sprintf("not tried: rule %s ended the matching", ended)
-		} else if err := one.explain(&q, &x, by); err != nil {
+		} else if err := p.explain(one, &q, &x); err != nil {
 			return e, err
 		}
 		if x.Ends {
@@ -72,48 +75,34 @@ func (r *Rules) explain(attrs Attributes, by *Policy) (Explanation, error) {
 	return e, nil
 }
 
-func (r *rule) explain(q *match.Request, x *RuleExplanation, by *Policy) (err error) {
-	if !r.explainMatch(q, x) {
+func (p *Policy) explain(one *rule, q *match.Request, x *RuleExplanation) error {
+	if !one.explainMatch(q, x) {
 		return nil
 	}
-	var c *customers
-	if by != nil {
-		c = by.customers
+	h := ruleMatch{rule: one}
+	holds, err := p.hold(&h, q, new(resultBuffer))
+	if h.plan.variant != "" {
+		x.Why += "; limits by " + h.plan.variant
 	}
-	p, _ := r.planFor(q, nil, c)
-	if by != nil {
-		if own := by.ownPlan(r, q); own != nil {
-			p = own
+	for _, a := range one.key {
+		if v, ok := one.keyValue(q, a); h.plan.id >= 0 && ok {
+			x.Key = append(x.Key, KeyPart{Attribute: a.Name, Value: v})
+		} else if h.plan.id >= 0 {
+			x.Key = append(x.Key, KeyPart{Attribute: a.Name, Missing: true})
 		}
 	}
-	if p.variant != "" {
-		x.Why += "; limits by " + p.variant
+	if err != nil {
+		return err
 	}
-	missing := false
-	if p.id >= 0 {
-		for _, a := range r.key {
-			v, ok := r.keyValue(q, a)
-			missing = missing || !ok
-			if !ok {
-				v = ""
-			}
-			x.Key = append(x.Key, KeyPart{Attribute: a.Name, Value: v, Missing: !ok})
-		}
-		if missing && r.missing == missingSkip {
-			x.Why = "the key is missing, and on_missing says skip"
-			return nil
-		}
-		if x.Cost, err = r.costOf(q); err != nil {
-			return err
-		}
+	if !holds {
+		x.Why = "the key is missing, and on_missing says skip"
+		return nil
 	}
-	x.Applies, x.Limits = true, p.ruleLimits
-	denies := p.action == "block"
-	if missing && r.missing == missingDeny {
+	x.Applies, x.Cost, x.Limits, x.Ends = true, h.weight, h.plan.ruleLimits, h.ends()
+	if h.lacksKey() {
 		x.Why += "; the key is missing, and on_missing says deny"
-		x.Limits, denies = []*RuleLimit{r.missingLimit}, true
+		x.Limits = one.missingLimits
 	}
-	x.Ends = !r.shadow && (denies || r.final || p == r.own && p.action != "")
 	return nil
 }
 

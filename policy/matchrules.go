@@ -119,6 +119,28 @@ func (p *Policy) addRule(r *Result, q *match.Request, one *rule, cost int64) (en
 	// The match is made where it stays, and taken away again if it is none.
 	r.matches = append(r.matches, ruleMatch{rule: one, first: len(r.Rules)})
 	h := &r.matches[len(r.matches)-1]
+	if holds, err := p.hold(h, q, &r.resultBuffer); !holds {
+		r.matches = r.matches[:len(r.matches)-1]
+		return false, err
+	}
+	h.plan = r.samePlan(h)
+	h.cost, _ = satmath.Mul(h.weight, cost)
+	denies := r.addEntries(h)
+	if one.shadow {
+		r.ShadowDenied = r.ShadowDenied || denies
+		return false, nil
+	}
+	r.Matched = true
+	if denies {
+		r.blocked = h.first
+	}
+	return h.ends(), nil
+}
+
+// hold says in h what its rule, which matches, holds a request to, and reports whether
+// it does.
+func (p *Policy) hold(h *ruleMatch, q *match.Request, r *resultBuffer) (holds bool, err error) {
+	one := h.rule
 	h.plan, r.others = one.planFor(q, r.others, p.customers)
 	customers := p.customers.any() && one.limited()
 	if h.plan.id >= 0 || customers {
@@ -129,47 +151,48 @@ func (p *Policy) addRule(r *Result, q *match.Request, one *rule, cost int64) (en
 			h.plan = own
 		}
 	}
-	h.plan = r.oneForm(h)
-	if h.plan.id >= 0 {
-		if h.missing && one.missing == missingSkip {
-			r.matches = r.matches[:len(r.matches)-1]
-			return false, nil
-		}
-		if h.weight, err = one.costOf(q); err != nil {
-			return false, err
-		}
-		h.cost, _ = satmath.Mul(h.weight, cost)
-	} else {
+	if h.plan.id < 0 {
 		h.missing = false // what has no limits needs no key
+		return true, nil
 	}
-	denies := h.missing && one.missing == missingDeny || h.plan.action == "block"
+	if h.missing && one.missing == missingSkip {
+		return false, nil
+	}
+	h.out = h.lacksKey()
+	h.weight, err = one.costOf(q)
+	return err == nil, err
+}
+
+// lacksKey reports whether the match denies because the key is missing.
+func (h *ruleMatch) lacksKey() bool { return h.missing && h.rule.missing == missingDeny }
+
+// ends reports whether no rule after this one is tried.
+func (h *ruleMatch) ends() bool {
+	denies := h.lacksKey() || h.plan.action == "block"
+	return !h.rule.shadow && (denies || h.rule.final || h.plan == h.rule.own && h.plan.action != "")
+}
+
+// addEntries adds the entries of the last match to Rules, and reports whether they deny
+// for good.
+func (r *Result) addEntries(h *ruleMatch) (denies bool) {
 	limits := h.plan.ruleLimits
-	if h.missing && one.missing == missingDeny {
-		h.out = true
-		limits = []*RuleLimit{one.missingLimit}
+	if h.lacksKey() {
+		limits = h.rule.missingLimits
 	}
 	for _, l := range limits {
 		r.Rules = append(r.Rules, RuleResult{RuleLimit: l, Cost: h.cost, Remaining: -1, Missing: h.missing, match: len(r.matches) - 1})
-		if denies {
+		if l.Action == "block" || l.Action == "missing" {
+			denies = true
 			e := &r.Rules[len(r.Rules)-1]
 			e.Denied, e.Remaining, e.RetryAfter = true, 0, stint.Never
 		}
 	}
-	if one.shadow {
-		r.ShadowDenied = r.ShadowDenied || denies
-		return false, nil
-	}
-	r.Matched = true
-	if denies {
-		r.blocked = h.first
-	}
-	return denies || one.final || h.plan == one.own && h.plan.action != "", nil
+	return denies
 }
 
-// oneForm returns the plan that a match goes by: among several requests that
-// meet one key of a rule, the plan of the first of them, since one decision goes
-// by one form of the rule's limits.
-func (r *Result) oneForm(h *ruleMatch) *plan {
+// samePlan returns the plan that a match goes by: among several requests that meet one
+// key of a rule, that of the first, since one decision asks a state once.
+func (r *Result) samePlan(h *ruleMatch) *plan {
 	if r.several && h.plan.id >= 0 {
 		for i := range len(r.matches) - 1 {
 			if g := &r.matches[i]; g.plan.id >= 0 && g.plan.rule == h.plan.rule && g.key == h.key {

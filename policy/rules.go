@@ -48,7 +48,7 @@ type rule struct {
 	name          string
 	line, column  int
 	overrideIndex *match.Index
-	missingLimit  *RuleLimit
+	missingLimits []*RuleLimit // the one of a missing key that is denied
 }
 
 // A plan is what a request is held to: limits, or an action.

@@ -174,6 +174,7 @@ type looking struct {
 	p       *Policy
 	ctx     context.Context
 	all     []Standing
+	room    resultBuffer
 	result  Result
 	waiting int // of all: those at the end that result is about
 	limits  int // of those
@@ -182,21 +183,15 @@ type looking struct {
 // add looks at a rule, and reports whether no rule after it is tried for certain.
 func (l *looking) add(one *rule, q *match.Request, s Standing) (ends bool, err error) {
 	h := ruleMatch{rule: one}
-	h.plan, _ = one.planFor(q, nil, l.p.customers)
-	h.key, _, h.missing = l.p.key(one, q, nil)
-	if own := l.p.customers.find(one.name, h.key); own != nil && !h.missing && one.limited() {
-		h.plan, s.Own = own, true
-	}
-	if h.missing = h.missing && h.plan.id >= 0; h.missing && one.missing == missingSkip {
-		return false, nil // it does not hold
-	}
-	if h.weight, err = one.costOf(q); err != nil {
+	if holds, err := l.p.hold(&h, q, &l.room); !holds {
 		return false, err
 	}
+	if h.plan.id < 0 {
+		h.key, _, _ = l.p.key(one, q, nil)
+	}
 	h.cost = h.weight
-	s.Key, s.Hash, s.Missing = h.key, l.p.KeyHash(one.name, h.key), h.missing
-	denies := h.plan.action == "block" || h.missing && one.missing == missingDeny
-	s.Ends = !one.shadow && (denies || one.final || h.plan == one.own && h.plan.action != "")
+	s.Own = l.p.customers.find(one.name, h.key) == h.plan
+	s.Key, s.Hash, s.Missing, s.Ends = h.key, l.p.KeyHash(one.name, h.key), h.missing, h.ends()
 	if l.limits+len(h.plan.ruleLimits) > stint.MaxLimits {
 		if err := l.flush(); err != nil {
 			return false, err
@@ -213,19 +208,9 @@ func (l *looking) addMatch(h ruleMatch, s Standing) {
 		l.p.begin(r, 1)
 	}
 	h.first = len(r.Rules)
-	limits := h.plan.ruleLimits
-	if h.missing && h.rule.missing == missingDeny {
-		h.out, limits = true, []*RuleLimit{h.rule.missingLimit}
-	}
-	for _, limit := range limits {
-		e := RuleResult{RuleLimit: limit, Cost: h.cost, Remaining: -1, Missing: h.missing, match: len(r.matches)}
-		if limit.Action == "block" || limit.Action == "missing" {
-			e.Denied, e.Remaining, e.RetryAfter = true, 0, stint.Never
-		}
-		r.Rules = append(r.Rules, e)
-	}
 	r.matches = append(r.matches, h)
-	l.all, l.waiting, l.limits = append(l.all, s), l.waiting+1, l.limits+len(limits)
+	r.addEntries(&h)
+	l.all, l.waiting, l.limits = append(l.all, s), l.waiting+1, l.limits+len(r.Rules)-h.first
 }
 
 // flush asks, and writes the answers.
