@@ -36,7 +36,7 @@ func (p *Policy) RefundKey(ctx context.Context, name, key string, units int64) e
 	given := make(map[string]bool) // by name and identity: limits of several plans may share a state
 	return p.byKey(name, key, func(h *ruleMatch) (failed error) {
 		for k, l := range h.plan.limits {
-			state := p.state(h.plan).name + "\x00" + l.ID()
+			state := p.stateName(h.plan) + "\x00" + l.ID()
 			if given[state] {
 				continue
 			}

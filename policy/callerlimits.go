@@ -21,17 +21,14 @@ type CallerLimits struct {
 // rule's in answers; no rule has one in parentheses. When the store fails, they do
 // as on_store_failure: local.
 func (p *Policy) BindCallerLimits(name string, limits ...stint.Limit) (*CallerLimits, error) {
-	g := &CallerLimits{rule: &rule{name: name, failure: FailLocal}, plan: &plan{name: name, rule: name, limits: limits}}
+	g := &CallerLimits{rule: &rule{name: name, failure: FailLocal}}
+	action := ""
 	if len(limits) == 0 {
-		g.plan.id, g.plan.action = -1, "block"
-		g.plan.ruleLimits = []*RuleLimit{{Rule: name, Label: name, Text: "block", Action: "block"}}
-		return g, nil
+		action = "block"
 	}
-	for _, l := range limits {
-		g.plan.ruleLimits = append(g.plan.ruleLimits, &RuleLimit{Rule: name, Label: name, Limit: l, Text: l.String()})
-	}
+	g.plan = newPlan(g.rule, name, "", action, limits)
 	var err error
-	if g.plan.pair, err = p.pair(g.plan, strict); err != nil {
+	if g.plan.pair, err = p.pair(g.plan); err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
 	return g, nil

@@ -93,27 +93,31 @@ func (r *Rules) overrides(one *rule, all []rulesfile.Override) {
 	one.overrideIndex = match.NewIndex(whens, items)
 }
 
-// plan makes a plan of a rule. The name of its limits is the rule's with what
-// sets the plan apart.
+// plan makes a plan of a rule that the file has. The name of its limits is the rule's
+// with what sets the plan apart.
 func (r *Rules) plan(one *rule, f *rulesfile.Plan, variant, mark string) *plan {
-	if f.Action != "" {
-		return &plan{id: -1, action: f.Action, variant: variant, ruleLimits: []*RuleLimit{{
-			Rule: one.name, Label: one.name, Variant: variant, Text: f.Action, Action: f.Action, Shadow: one.shadow,
-		}}}
+	p := newPlan(one, strings.TrimSuffix(one.name+mark, "/"), variant, f.Action, f.Limits)
+	if p.id == 0 {
+		p.id = len(r.plans)
+		r.plans = append(r.plans, p)
 	}
-	p := &plan{id: len(r.plans), mode: one.mode, variant: variant, name: strings.TrimSuffix(one.name+mark, "/"), rule: one.name}
-	for _, l := range f.Limits {
-		label := one.name
-		if len(f.Limits) > 1 {
+	return p
+}
+
+// newPlan makes a plan of limits, or of an action.
+func newPlan(r *rule, name, variant, action string, limits []stint.Limit) *plan {
+	p := &plan{name: name, rule: r.name, mode: r.mode, variant: variant, action: action, limits: limits, longestHold: heldBy(limits)}
+	if action != "" {
+		p.id = -1
+		p.ruleLimits = []*RuleLimit{{Rule: r.name, Label: r.name, Variant: variant, Text: action, Action: action, Shadow: r.shadow}}
+	}
+	for _, l := range limits {
+		label := r.name
+		if len(limits) > 1 {
 			label += "/" + l.Label()
 		}
-		p.limits = append(p.limits, l)
-		p.ruleLimits = append(p.ruleLimits, &RuleLimit{
-			Rule: one.name, Label: label, Variant: variant, Limit: l, Text: l.String(), Shadow: one.shadow,
-		})
+		p.ruleLimits = append(p.ruleLimits, &RuleLimit{Rule: r.name, Label: label, Variant: variant, Limit: l, Text: l.String(), Shadow: r.shadow})
 	}
-	p.longestHold = heldBy(p.limits)
-	r.plans = append(r.plans, p)
 	return p
 }
 

@@ -1,9 +1,9 @@
 package policy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -35,14 +35,7 @@ func (o *Override) text() string {
 	case o.Block:
 		return "block"
 	}
-	texts := make([]string, len(o.Limits))
-	for i, l := range o.Limits {
-		texts[i] = l.String()
-		if id := l.ID(); id != "" {
-			texts[i] += " as " + id
-		}
-	}
-	return strings.Join(texts, ", ")
+	return textOf(o.Limits)
 }
 
 // customers are overrides by the million. A policy and all that come of it by
@@ -178,7 +171,8 @@ func (r *Replacement) Commit() error {
 	c := r.customers
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	err := r.set.bind(c.policy)
+	plans, err := r.set.bind(c.policy)
+	r.set.use(plans)
 	c.set.Store(r.set)
 	return err
 }
@@ -228,9 +222,11 @@ func (s *overrideSet) number(p *Policy, rule string, o *Override) (uint32, error
 	if len(plans) == MaxPlans {
 		return 0, errPlans
 	}
-	if err := one.bind(p); err != nil {
+	next, err := one.in(p)
+	if err != nil {
 		return 0, err
 	}
+	one.plan.Store(next)
 	longer := append(plans, one) // readers see the part before, which does not change
 	s.plans.Store(&longer)
 	n := uint32(len(longer))
@@ -238,81 +234,62 @@ func (s *overrideSet) number(p *Policy, rule string, o *Override) (uint32, error
 	return n, nil
 }
 
-// bind makes plans for the rules of a policy.
-func (s *overrideSet) bind(p *Policy) (first error) {
+// bind makes plans for the rules of a policy. Where the error is not nil, some have
+// none: those whose limits the store cannot hold.
+func (s *overrideSet) bind(p *Policy) (plans []*plan, failed error) {
 	for _, one := range *s.plans.Load() {
-		if err := one.bind(p); err != nil && first == nil {
-			first = err
-		}
+		next, err := one.in(p)
+		failed = cmp.Or(failed, err)
+		plans = append(plans, next)
 	}
-	return first
+	return plans, failed
 }
 
-// rebind makes plans for the rules of a policy that takes the place of another.
+func (s *overrideSet) use(plans []*plan) {
+	for i, one := range *s.plans.Load() {
+		one.plan.Store(plans[i])
+	}
+}
+
+// rebind makes plans for the rules of a policy that takes the place of another, all or
+// none.
 func (c *customers) rebind(p *Policy) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.set.Load().bind(p); err != nil {
-		return err
+	set := c.set.Load()
+	plans, err := set.bind(p)
+	if err == nil {
+		set.use(plans)
+		c.policy = p
 	}
-	c.policy = p
-	return nil
+	return err
 }
 
 // id identifies a plan.
 func (c *customerPlan) id() string { return c.rule + "\x00" + c.override.text() }
 
-// bind makes the plan for the rule of this name.
-func (c *customerPlan) bind(p *Policy) error {
-	var r *rule
-	if p != nil {
-		r = p.rules.byName(c.rule)
+// in returns the plan in the rules of a policy, nil if these have no rule of that name.
+func (c *customerPlan) in(p *Policy) (*plan, error) {
+	if p == nil {
+		return nil, nil
 	}
-	if r == nil {
-		c.plan.Store(nil)
-		return nil
-	}
-	next, err := p.customerPlan(r, &c.override)
+	r, err := p.rules.rule(c.rule)
 	if err != nil {
-		return fmt.Errorf("policy: an override of rule %q: %w", r.name, err)
+		return nil, nil //nolint:nilerr // it holds once there is one
 	}
-	c.plan.Store(next)
-	return nil
-}
-
-func (r *Rules) byName(name string) *rule {
-	for _, one := range r.rules {
-		if one.name == name {
-			return one
-		}
+	text, action := c.override.text(), ""
+	if len(c.override.Limits) == 0 {
+		action = text
 	}
-	return nil
+	next := newPlan(r, r.name+"/"+text, ownVariant, action, c.override.Limits)
+	if next.pair, err = p.pair(next); err != nil {
+		return nil, fmt.Errorf("policy: an override of rule %q: %w", r.name, err)
+	}
+	return next, nil
 }
 
 // ownVariant is the variant of a key's own limits.
 const ownVariant = "override"
-
-// customerPlan returns limits or an action as a plan of a rule, bound on both
-// backends.
-func (p *Policy) customerPlan(r *rule, o *Override) (*plan, error) {
-	next := &plan{name: r.name + "/" + o.text(), rule: r.name, mode: r.mode, variant: ownVariant, limits: o.Limits, longestHold: heldBy(o.Limits)}
-	if len(o.Limits) == 0 {
-		action := o.text()
-		next.id, next.action = -1, action
-		next.ruleLimits = []*RuleLimit{{Rule: r.name, Label: r.name, Variant: ownVariant, Text: action, Action: action, Shadow: r.shadow}}
-		return next, nil
-	}
-	for i, l := range o.Limits {
-		label := r.name
-		if len(o.Limits) > 1 {
-			label += fmt.Sprintf("/%d", i+1)
-		}
-		next.ruleLimits = append(next.ruleLimits, &RuleLimit{Rule: r.name, Label: label, Variant: ownVariant, Limit: l, Text: l.String(), Shadow: r.shadow})
-	}
-	var err error
-	next.pair, err = p.pair(next, r.mode)
-	return next, err
-}
 
 // customerPlans say which plan of the tiers the requests have whose attribute has
 // a value: a number for each (attribute, value), which names a plan. The mutex of

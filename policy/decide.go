@@ -117,7 +117,6 @@ func (p *Policy) run(ctx context.Context, s *backend, a operation, r *Result) er
 	for i := range r.matches {
 		if h := &r.matches[i]; h.enforced() {
 			r.setResult(h)
-			h.charged(s == &p.local, a, &d)
 		}
 	}
 	r.conclude(d)
@@ -136,7 +135,6 @@ func (p *Policy) one(ctx context.Context, s *backend, a operation, r *Result, h 
 	}
 	r.Rules[h.first].set(&r.Decision)
 	r.Tightest = h.first
-	h.charged(s == &p.local, a, &r.Decision)
 	return nil
 }
 
@@ -207,12 +205,6 @@ func (r *Result) setResult(h *ruleMatch) {
 // set writes what a limit answers by itself.
 func (e *RuleResult) set(d *stint.Decision) {
 	e.Denied, e.Remaining, e.ResetAfter, e.RetryAfter = !d.Allowed, d.Remaining, d.ResetAfter, d.RetryAfter
-}
-
-// charged notes what was charged and where, so that it can be given back. What
-// was reserved is given back by its reservation alone.
-func (h *ruleMatch) charged(local bool, a operation, d *stint.Decision) {
-	h.took, h.onLocal = a.charges() && a.ttl == 0 && d.Allowed && h.cost > 0 && h.part == partTake, local
 }
 
 // conclude makes the joined answer one about the tightest limit.
@@ -303,7 +295,6 @@ func (p *Policy) shadow(ctx context.Context, a operation, r *Result, h *ruleMatc
 			r.setResult(h)
 		}
 	}
-	h.charged(false, a, &d)
 	r.shadowed(h, err)
 }
 

@@ -193,8 +193,7 @@ func (p *Policy) runAll(ctx context.Context, s *backend, a operation, r *Result)
 		if len(r.layers) == 0 {
 			continue
 		}
-		did := k.operation(a)
-		d, err := p.decideIn(ctx, s, did, r, k.cost(), false)
+		d, err := p.decideIn(ctx, s, k.operation(a), r, k.cost(), false)
 		if err != nil {
 			return err
 		}
@@ -211,7 +210,6 @@ func (p *Policy) runAll(ctx context.Context, s *backend, a operation, r *Result)
 				copy(r.answers[h.first:h.first+len(h.plan.ruleLimits)], r.answers[first.first:])
 			}
 			r.setResult(h)
-			h.charged(s == &p.local, did, &d)
 		}
 	}
 	d := r.joined()

@@ -191,28 +191,6 @@ func TestDecideAllAsOneByOne(t *testing.T) {
 	})
 }
 
-// What DecideAll charged is given back as a whole.
-func TestDecideAllGiveBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, _ := together(t)
-		var r policy.Result
-		ann := ask(2, "user", "ann")
-		if err := p.DecideAll(t.Context(), []policy.Request{ann, ask(3, "user", "bob"), ann, peeked(ask(1, "user", "cat"))}, &r); err != nil {
-			t.Fatal(err)
-		}
-		for range 2 { // the second does nothing
-			if err := p.GiveBack(t.Context(), &r); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for _, user := range []string{"ann", "bob", "cat"} {
-			if err := p.Peek(t.Context(), policy.Map{"user": user}, 1, &r); err != nil || r.Decision.Remaining != 5 {
-				t.Errorf("%s has %d left, %v", user, r.Decision.Remaining, err)
-			}
-		}
-	})
-}
-
 func TestDecideAllGiven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, _ := together(t)

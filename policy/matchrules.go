@@ -34,8 +34,6 @@ type ruleMatch struct {
 	first   int   // of its entries in Result.Rules
 	out     bool
 	missing bool
-	took    bool // charged, and not yet given back
-	onLocal bool // there
 	part    part // in a decision of several requests
 	layer   int  // there, its place in Result.layers
 }

@@ -55,10 +55,8 @@ type Policy struct {
 // A backend is one of the two stores that may decide.
 type backend struct{ store stint.Store }
 
-// New binds rules to a store, each in its mode if that is a [ModeStore]. The
-// error says which limit the store cannot hold; limits that it holds already
-// are then as the rules have them, so change rules that are in use by
-// [Policy.Reload].
+// New binds rules to a store, each in its mode if that is a [ModeStore]. The error says
+// which limit the store cannot hold.
 func New(store stint.Store, rules *Rules, o Options) (*Policy, error) {
 	switch {
 	case store == nil:
@@ -107,20 +105,14 @@ func (p *Policy) with(rules *Rules) (*Policy, error) {
 	return &next, nil
 }
 
-// A state is what the store knows the limits of a plan by.
-type state struct {
-	name   string
-	limits []stint.Limit
-}
-
-// state returns what a plan is bound as. All plans of a rule, of tiers and
-// overrides too, are forms of its limits; but where the store is not asked about
-// each request, each has a name of its own.
-func (p *Policy) state(of *plan) state {
+// stateName returns the name that the state of a plan belongs to. All plans of a rule
+// share one, those of tiers and overrides too; but where the store is not asked about
+// each request, each plan has its own.
+func (p *Policy) stateName(of *plan) string {
 	if p.inProcess || of.mode == strict {
-		return state{of.rule, of.limits}
+		return of.rule
 	}
-	return state{of.name, of.limits}
+	return of.name
 }
 
 // bind makes the limits of all plans known to the stores.
@@ -128,7 +120,7 @@ func (p *Policy) bind() error {
 	p.pairs = make([]*fallback.Pair, len(p.rules.plans))
 	for i, plan := range p.rules.plans {
 		var err error
-		if p.pairs[i], err = p.pair(plan, plan.mode); err != nil {
+		if p.pairs[i], err = p.pair(plan); err != nil {
 			return fmt.Errorf("policy: rule %q: %w", plan.ruleLimits[0].Rule, err)
 		}
 		if i%64 == 63 { // requests are decided meanwhile
@@ -138,20 +130,21 @@ func (p *Policy) bind() error {
 	return nil
 }
 
-// pair makes the limits of a plan known to the stores: in a mode to the main one,
-// at this process's share to the local one, which knows no modes.
-func (p *Policy) pair(of *plan, mode string) (*fallback.Pair, error) {
-	s := p.state(of)
+// pair makes the limits of a plan known to the stores, nil for an action: in its mode to
+// the main one, at this process's share to the local one, which knows no modes.
+func (p *Policy) pair(of *plan) (*fallback.Pair, error) {
+	if of.action != "" {
+		return nil, nil
+	}
 	return p.failover.Bind(func(name string, limits ...stint.Limit) (stint.Bound, error) {
-		return bindMode(p.main.store, mode, name, limits)
-	}, s.name, s.limits...)
+		return bindMode(p.main.store, of.mode, name, limits)
+	}, p.stateName(of), of.limits...)
 }
 
 // Reload returns a policy of other rules on the same store. What keys have used is
-// kept, in a store in this process also under a limit of another algorithm or
-// period, as docs/RULES.md says. The policy before stays valid, for requests that
-// are in flight. When the store refuses a limit, Reload returns its error and puts
-// the limits back as they were.
+// kept as docs/RULES.md says. The policy before stays valid, for requests that are in
+// flight. When the store refuses a limit, Reload returns its error, and the policy
+// before decides as it did.
 func (p *Policy) Reload(rules *Rules) (*Policy, error) {
 	if rules == nil {
 		return nil, errors.New("policy: Reload without rules: Parse reads them")
@@ -159,18 +152,7 @@ func (p *Policy) Reload(rules *Rules) (*Policy, error) {
 	if err := check(p.main.store, rules); err != nil {
 		return nil, err
 	}
-	next, err := p.with(rules)
-	if err == nil {
-		return next, nil
-	}
-	was := *p // whose bounds are in use
-	if back := was.bind(); back != nil {
-		err = errors.Join(err, back)
-	}
-	if back := was.customers.rebind(&was); back != nil {
-		err = errors.Join(err, back)
-	}
-	return nil, err
+	return p.with(rules)
 }
 
 // SetNodes sets the number of processes that share the store, in place of

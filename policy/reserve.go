@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -145,53 +144,6 @@ func (p *Policy) Refund(ctx context.Context, attrs Attributes, cost int64, r *Re
 	}
 	p.shadows(ctx, operation{refund: true}, r)
 	return r.StoreError
-}
-
-// GiveBack refunds what the decision in r has charged, for a request that turns
-// out not to count. The rules are not matched again, and a second call does
-// nothing; the answer in r stays as it is. Time may have forgiven part of the
-// charge by then, and a refund does not know: where that matters, Reserve and
-// Cancel. What Reserve has charged is not given back here.
-func (p *Policy) GiveBack(ctx context.Context, r *Result) error {
-	if r.policy == nil {
-		return nil
-	}
-	p = r.policy // that charged, whatever was reloaded since
-	var enforced *backend
-	var failed error
-	r.layers = r.layers[:0]
-	for i := range r.matches {
-		h := &r.matches[i]
-		if !h.took {
-			continue
-		}
-		h.took = false
-		s := &p.main
-		if h.onLocal {
-			s = &p.local
-		}
-		one := stint.Layer{Bound: p.bound(s, h), Key: h.key, Weight: h.weight}
-		if h.rule.shadow { // by itself, as it was charged
-			_, err := s.store.Refund(ctx, []stint.Layer{one}, r.cost)
-			failed = errors.Join(failed, err)
-			continue
-		}
-		enforced = s
-		if first := r.duplicate(i, partTake); first != nil && first.onLocal == h.onLocal {
-			r.layers[first.layer].Weight += h.weight // as it was charged
-			continue
-		}
-		h.layer = len(r.layers)
-		r.layers = append(r.layers, one)
-	}
-	if enforced != nil {
-		_, err := enforced.store.Refund(ctx, r.layers, r.cost)
-		failed = errors.Join(failed, err)
-	}
-	if failed != nil {
-		return fmt.Errorf("policy: giving back: %w", failed)
-	}
-	return nil
 }
 
 // Reset forgets the keys of a request, here and in the local store.
