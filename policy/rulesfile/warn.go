@@ -32,13 +32,15 @@ func (f *File) Warnings() []Warning {
 		w.client(one)
 		w.impossible(one)
 		w.unreachable(one)
-		w.overrides(one)
 		if i%64 == 63 { // a server reads rules while requests wait
 			runtime.Gosched()
 		}
 		if one.Shadow && one.Final {
 			w.warn(one, "drop one of them", "final has no effect in shadow")
 		}
+	}
+	for _, one := range f.rules { // last: many of them use up what may be compared
+		w.overrides(one)
 	}
 	return w.all
 }
@@ -155,55 +157,19 @@ func (r *Rule) alwaysEnds() bool {
 
 // overrides warns of those that no request reaches.
 func (w *warner) overrides(r *Rule) {
-	whens, items := make([]match.Conjunction, len(r.Overrides)), make([]int32, len(r.Overrides))
-	for k := range r.Overrides {
-		whens[k], items[k] = r.Overrides[k].When, int32(k)
-	}
-	index := match.NewIndex(whens, items)
 	for k := range r.Overrides {
 		o := &r.Overrides[k]
-		if by := w.before(r, index, k); by >= 0 {
-			w.sayAt(r, o.Line, o.Column, "the first that fits is taken: put the narrower first",
-				"override by %s is never reached: the one in line %d takes its requests", o.When.Names(), r.Overrides[by].Line)
-			continue
-		}
-		for i := range o.When {
-			if o.When[i].Excluded(r.Match) {
-				w.sayAt(r, o.Line, o.Column, "", "override by %s never fits: the rule does not match such requests", o.When.Names())
+		for i := range k {
+			if w.compared >= maxCompared {
+				return
+			}
+			if w.covers([]match.Conjunction{r.Overrides[i].When}, []match.Conjunction{o.When}) {
+				w.sayAt(r, o.Line, o.Column, "the first that fits is taken: put the narrower first",
+					"override by %s is never reached: the one in line %d takes its requests", o.When.Names(), r.Overrides[i].Line)
 				break
 			}
 		}
 	}
-}
-
-// before returns an earlier override that takes all requests of override k, or
-// -1. One of plain values is sought through the index, any other by comparing.
-func (w *warner) before(r *Rule, index *match.Index, k int) int {
-	when := r.Overrides[k].When
-	if attrs, ok := when.Sample(); ok {
-		q := match.Request{Attrs: attrs}
-		if _, reason := q.Clean(true, false); reason != "" {
-			return -1
-		}
-		for _, i := range index.Find(&q, nil) {
-			if int(i) >= k {
-				break
-			}
-			if r.Overrides[i].When.Miss(&q) == nil {
-				return int(i)
-			}
-		}
-		return -1
-	}
-	for i := range k {
-		if w.compared >= maxCompared {
-			break
-		}
-		if w.covers([]match.Conjunction{r.Overrides[i].When}, []match.Conjunction{when}) {
-			return i
-		}
-	}
-	return -1
 }
 
 // covers reports whether every request that b matches is surely matched by a;
