@@ -3,7 +3,6 @@ package memstore
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"weak"
 
@@ -17,7 +16,6 @@ import (
 type account struct {
 	name   *name
 	label  string // the name and the ID
-	salt   uint64 // makes one key under two accounts two
 	limits atomic.Pointer[[]*limit]
 	shape  atomic.Pointer[shape] // of its tables
 	tables [mostShards]*table    // each under its shard's lock; nil where no key is
@@ -91,7 +89,7 @@ func (s *Store) open(text, label string) *account {
 		s.names[text] = n
 	}
 	n.accounts++
-	a := &account{name: n, label: label, salt: s.seed.hash(label)}
+	a := &account{name: n, label: label}
 	a.limits.Store(new([]*limit))
 	s.accounts[label] = a
 	s.list = append(s.list, a)
@@ -216,6 +214,3 @@ func (sh *shard) clear(s *Store, a *account, now int64, used map[uint64]bool) {
 		used[a.numberOf(t.meter)] = true
 	}
 }
-
-// readable returns a label as people read it.
-func readable(label string) string { return strings.Replace(label, apart, "/", 1) }

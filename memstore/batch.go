@@ -49,13 +49,13 @@ func (b *bound) allowBatch(v *view, keys []string, cost int64, passed []bool) er
 		hashes[i] = s.seed.hash(key)
 		shards |= 1 << s.shard(hashes[i])
 	}
-	s.allowLocked(l, shards, hashes, keys, cost, passed)
+	s.allowLocked(l, shards, hashes, cost, passed)
 	runtime.KeepAlive(b) // until here its limits are held
 	return nil
 }
 
 // allowLocked takes cost from each of some keys, of a set of shards.
-func (s *Store) allowLocked(l *limit, shards uint64, hashes []uint64, keys []string, cost int64, passed []bool) {
+func (s *Store) allowLocked(l *limit, shards uint64, hashes []uint64, cost int64, passed []bool) {
 	now := s.clock.now()
 	for set := shards; set != 0; set &= set - 1 {
 		s.shards[bits.TrailingZeros64(set)].mu.Lock()
@@ -80,13 +80,11 @@ func (s *Store) allowLocked(l *limit, shards uint64, hashes []uint64, keys []str
 	for i, h := range hashes {
 		sh := &s.shards[s.shard(h)]
 		if w := words[i]; w != nil {
-			if *w, passed[i] = l.meter.TakeWord(*w, sh.tick(now), cost); !passed[i] {
-				sh.denial(l, h, keys[i])
-			}
+			*w, passed[i] = l.meter.TakeWord(*w, sh.tick(now), cost)
 			continue
 		}
 		moves := sh.moves
-		passed[i] = sh.allow(s, l, sh.table(l.account), h, keys[i], now, cost)
+		passed[i] = sh.allow(s, l, sh.table(l.account), h, now, cost)
 		if sh.moves != moves {
 			clear(words[i+1:])
 		}

@@ -30,15 +30,12 @@ func (b *bound) Allow(_ context.Context, key string, cost int64) (bool, error) {
 	if t := l.account.tables[i]; t != nil && t.plain() {
 		if slot := t.find(h); slot != nil {
 			ok := l.meter.Allow(slot, s.at(t, sh.tick(now)), cost) // total: no defer is needed
-			if !ok {
-				sh.denial(l, h, key)
-			}
 			sh.mu.Unlock()
 			runtime.KeepAlive(b) // until here its limits are held
 			return ok, nil
 		}
 	}
-	ok := sh.allowRarely(s, l, h, key, now, cost)
+	ok := sh.allowRarely(s, l, h, now, cost)
 	runtime.KeepAlive(b)
 	return ok, nil
 }
@@ -55,22 +52,19 @@ func (b *bound) allowSeveral(key string, cost int64) (bool, error) {
 }
 
 // allowRarely takes cost from a key of any state under one limit, and unlocks.
-func (sh *shard) allowRarely(s *Store, l *limit, h uint64, key string, now, cost int64) bool {
+func (sh *shard) allowRarely(s *Store, l *limit, h uint64, now, cost int64) bool {
 	defer sh.mu.Unlock()
-	return sh.allow(s, l, sh.table(l.account), h, key, now, cost)
+	return sh.allow(s, l, sh.table(l.account), h, now, cost)
 }
 
 // allow takes cost from one key.
-func (sh *shard) allow(s *Store, l *limit, t *table, h uint64, key string, now, cost int64) bool {
+func (sh *shard) allow(s *Store, l *limit, t *table, h uint64, now, cost int64) bool {
 	slot, state, at := sh.ready(s, l, t, h, now, cost)
 	ok := slot == nil || sh.putInForce(s, t, l, h, slot, at)
 	if open := sh.openOn(s, t, h); ok && open != nil {
 		_, ok = l.meter.TakeAmong(&open.Reservations, state, at, cost)
 	} else if ok {
 		ok = l.meter.Allow(state, at, cost)
-	}
-	if !ok {
-		sh.denial(l, h, key)
 	}
 	return ok
 }
@@ -92,22 +86,19 @@ func (b *bound) Decide(_ context.Context, op meter.Op, key string, cost int64) (
 	if t := l.account.tables[i]; t != nil && t.plain() {
 		if slot := t.find(h); slot != nil {
 			a, ok := l.meter.Take(slot, s.at(t, sh.tick(now)), cost)
-			if !ok {
-				sh.denial(l, h, key)
-			}
 			sh.mu.Unlock()
 			runtime.KeepAlive(b)
 			d.Set(l.meter, a, ok, cost)
 			return d, nil
 		}
 	}
-	sh.takeRarely(&d, s, l, h, key, now, cost)
+	sh.takeRarely(&d, s, l, h, now, cost)
 	runtime.KeepAlive(b)
 	return d, nil
 }
 
 // takeRarely takes cost from a key of any state under one limit, and unlocks.
-func (sh *shard) takeRarely(d *stint.Decision, s *Store, l *limit, h uint64, key string, now, cost int64) {
+func (sh *shard) takeRarely(d *stint.Decision, s *Store, l *limit, h uint64, now, cost int64) {
 	defer sh.mu.Unlock()
 	t := sh.table(l.account)
 	slot, state, at := sh.ready(s, l, t, h, now, cost)
@@ -120,9 +111,7 @@ func (sh *shard) takeRarely(d *stint.Decision, s *Store, l *limit, h uint64, key
 	} else {
 		a, ok = l.meter.Take(state, at, cost)
 	}
-	if d.Set(l.meter, a, ok, cost); !ok {
-		sh.denial(l, h, key)
-	}
+	d.Set(l.meter, a, ok, cost)
 }
 
 // ready returns the slot of a key for one take, its state, and the time to decide at.
@@ -157,11 +146,11 @@ func (b *bound) several(op meter.Op, key string, cost int64) (stint.Decision, er
 	}
 	if len(v.limits) <= fewParts {
 		var few [fewParts]part
-		return b.store.decide(op, b.parts(few[:0], v, h, key), cost, nil)
+		return b.store.decide(op, b.parts(few[:0], v, h), cost, nil)
 	}
 	many := manyParts.Get().(*[stint.MaxLimits]part)
 	defer putParts(many)
-	return b.store.decide(op, b.parts(many[:0], v, h, key), cost, nil)
+	return b.store.decide(op, b.parts(many[:0], v, h), cost, nil)
 }
 
 // fastPathLimits is how many states the fast path keeps at hand; it looks for those
@@ -346,9 +335,6 @@ func (p *part) carryOut(s *Store, now int64, op meter.Op, cost int64, denied sti
 	}
 	if p.answer != nil {
 		p.setAnswer(*own, denied.Has(i), op != meter.OpPeek, units)
-	}
-	if denied.Has(i) && op != meter.OpPeek {
-		p.sh.denial(p.limit, p.hash, p.key)
 	}
 }
 

@@ -272,26 +272,6 @@ func TestShards(t *testing.T) {
 	}
 }
 
-func TestTopDenied(t *testing.T) {
-	s := memstore.New(memstore.Options{Now: new(clock).now})
-	l := limiter(t, s, "1/1h")
-	rnd := rand.New(rand.NewPCG(3, 4))
-	for range 50_000 {
-		allow(t, l, "attacker")
-		allow(t, l, fmt.Sprint("someone", rnd.IntN(5000)))
-	}
-	top := s.TopDenied(3)
-	if len(top) != 3 || top[0].Key != "attacker" || top[0].Limit != "test/gcra:1h" {
-		t.Fatalf("%+v", top)
-	}
-	if n := top[0].Count; n < 40_000 || n > 60_000 {
-		t.Errorf("attacker denied about %d times, want about 50000", n)
-	}
-	if got := s.TopDenied(-1); len(got) != 0 {
-		t.Errorf("TopDenied(-1): %+v", got)
-	}
-}
-
 // TestChange sets other limits while they are in use.
 func TestChange(t *testing.T) {
 	s := memstore.New(memstore.Options{})

@@ -16,7 +16,6 @@ type part struct {
 	bound  *bound // keeps the limit, if no reservation does
 	sh     *shard
 	hash   uint64
-	key    string
 	weight int64           // its units to one of the request
 	answer *stint.Decision // where its own goes, or nil
 	slot   []uint64        // the key's, or its overflow cell's; nil if unseen
@@ -47,15 +46,15 @@ func countLimits(layers []stint.Layer) (n int) {
 }
 
 // parts appends the limits of a view, for one key.
-func (b *bound) parts(parts []part, v *view, h uint64, key string) []part {
+func (b *bound) parts(parts []part, v *view, h uint64) []part {
 	for _, l := range v.limits {
-		parts = append(parts, b.part(l, h, key))
+		parts = append(parts, b.part(l, h))
 	}
 	return parts
 }
 
-func (b *bound) part(l *limit, h uint64, key string) part {
-	return part{limit: l, bound: b, sh: &b.store.shards[b.store.shard(h)], hash: h, key: key, weight: 1}
+func (b *bound) part(l *limit, h uint64) part {
+	return part{limit: l, bound: b, sh: &b.store.shards[b.store.shard(h)], hash: h, weight: 1}
 }
 
 func (p *part) table() *table { return p.sh.table(p.limit.account) }
@@ -78,7 +77,7 @@ func (s *Store) parts(parts []part, layers []stint.Layer) ([]part, error) {
 					return nil, layercheck.Twice(b.Name())
 				}
 			}
-			p := b.part(l, h, layer.Key)
+			p := b.part(l, h)
 			p.weight = max(layer.Weight, 1)
 			if layer.Answers != nil {
 				p.answer = &layer.Answers[k]

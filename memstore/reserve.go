@@ -72,7 +72,6 @@ type reservedPart struct {
 	place
 	limit      *limit
 	sh         *shard
-	key        string
 	weight     int64
 	of         *reservation
 	prev, next *reservedPart // on the same key
@@ -193,7 +192,7 @@ func (s *Store) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl
 	r := &reservation{cost: cost, expires: now + min(int64(ttl), math.MaxInt64-max(now, 0)), parts: make([]reservedPart, len(parts))}
 	for i := range parts {
 		p := &parts[i]
-		r.parts[i] = reservedPart{place: place{p.limit.account, p.hash}, limit: p.limit, sh: p.sh, key: p.key, weight: p.weight, of: r}
+		r.parts[i] = reservedPart{place: place{p.limit.account, p.hash}, limit: p.limit, sh: p.sh, weight: p.weight, of: r}
 	}
 	d, err := s.decide(meter.OpTake, parts, cost, r)
 	if err != nil || !d.Allowed {
@@ -268,7 +267,7 @@ func (s *Store) Settle(_ context.Context, id stint.ReservationID, cost int64) (s
 	}
 	parts := make([]part, len(r.parts))
 	for i, l := range r.parts {
-		parts[i] = part{limit: l.limit, sh: l.sh, hash: l.hash, key: l.key, weight: l.weight}
+		parts[i] = part{limit: l.limit, sh: l.sh, hash: l.hash, weight: l.weight}
 	}
 	r.answer = s.adjust(parts, func(i int, now int64) {
 		r.parts[i].settle(s, &parts[i], now, parts[i].units(r.cost), parts[i].units(cost))

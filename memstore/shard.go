@@ -23,9 +23,6 @@ type shard struct {
 	opened        []*openKeys // of tables with open reservations; nil where none refers to
 	spare         *openKeys   // an empty one
 	reserved      uint64      // charges that reservations have made
-	denied        *topDenied
-	unlooked      uint64 // denials since the last that was looked at
-	skip          int32  // denials until the next that is
 	blank         []uint64
 
 	evicted, overflowed, merged uint64
