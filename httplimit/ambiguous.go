@@ -120,9 +120,9 @@ func lookedAt(rules *policy.Rules) *looked {
 			l.folded[fold(name)] = name
 			l.foreign = l.foreign || hasForeign(name)
 		case "cookie":
-			l.cookies = append(l.cookies, newPairName(name, false))
+			l.cookies = append(l.cookies, newPairName(name))
 		case "query":
-			l.queries = append(l.queries, newPairName(name, true))
+			l.queries = append(l.queries, newPairName(name))
 		}
 	}
 	return l

@@ -47,7 +47,8 @@ func TestAmbiguous(t *testing.T) {
 		{[]string{`Cookie: c="d"; session=good`}, "", ""},
 		{[]string{"Cookie: session="}, "", ""},
 		{[]string{"Cookie: mysession=1;session=a%3Ab;session2=3; a=/x?session=4"}, "", ""},
-		{[]string{"Cookie: user.name=1; userid=2; Session=3; user-id=4"}, "", ""},
+		{[]string{"Cookie: user.name=1; userid=2; user-id=4"}, "", ""},
+		{[]string{"Cookie: Session=good"}, "", "cookie.session"}, // for nginx and Caddy
 		{[]string{"Cookie: user.id=good"}, "", "cookie.user_id"},
 		{[]string{"Cookie: a=b; user id=good"}, "", "cookie.user_id"},
 		{[]string{"Cookie: user[id=good"}, "", "cookie.user_id"},

@@ -12,11 +12,10 @@ const respelled = "it comes in another spelling, which some servers take for the
 // spellings have in common.
 type pairName struct {
 	name, folded string
-	ignoreCase   bool // as ASP.NET does with parameters
 }
 
-func newPairName(name string, ignoreCase bool) pairName {
-	n := pairName{name: name, ignoreCase: ignoreCase}
+func newPairName(name string) pairName {
+	n := pairName{name: name}
 	n.folded = string(n.fold(nil, name))
 	return n
 }
@@ -30,7 +29,8 @@ func (n *pairName) encodedAs(sent string) bool {
 // respelled reports whether some server takes a name that is not this one for it. PHP
 // leaves out blanks in front, and makes an underscore of a dot, a blank and a bracket
 // that is not closed. It, qs and Rails take a name with brackets for that of a list, and
-// Rack leaves out brackets around it.
+// Rack leaves out brackets around it. ASP.NET and nginx ignore case, Caddy that of
+// cookies.
 func (n *pairName) respelled(sent string) bool {
 	if sent == n.name {
 		return false
@@ -73,7 +73,7 @@ func (n *pairName) respelledIn(line string) bool {
 }
 
 // fold appends a name decoded as far as it can be, up to a NUL, without blanks and
-// question marks in front, and with underscores for dots and blanks.
+// question marks in front, and with underscores for dots and blanks, in lower case.
 func (n *pairName) fold(b []byte, name string) []byte {
 	for i := 0; i < len(name); i++ {
 		c := name[i]
@@ -90,7 +90,7 @@ func (n *pairName) fold(b []byte, name string) []byte {
 			continue
 		case c == '.' || c == ' ' || c == '+':
 			c = '_'
-		case n.ignoreCase && 'A' <= c && c <= 'Z':
+		case 'A' <= c && c <= 'Z':
 			c += 'a' - 'A'
 		}
 		b = append(b, c)

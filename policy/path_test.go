@@ -310,6 +310,10 @@ func TestIgnorePathCase(t *testing.T) {
 		{"/login", "/login", false, false},
 		{"/LOGIN/", "/login", false, false},
 		{"/%4cogin", "/login", false, true}, // which is /Login
+		{"/login.", "/login", false, false}, // as Caddy's matchers have it
+		{"/login%20%2e", "/login", false, false},
+		{"/login/...", "/login", false, false},
+		{"/log.in", "", false, true},
 		{"/lo\u0260in", "", false, true},
 		{"/sign-IN/A.HTML", "/sign-in/a.html", false, true},
 		{"/Sign-In/A.html", "/sign-in/a.html", false, false},

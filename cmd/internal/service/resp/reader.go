@@ -171,8 +171,8 @@ func length(b []byte, at int, of string) (n, next int, err error) {
 	return n, i + 2, nil
 }
 
-// parseLine reads a line of words. Quotes are not understood: programs send
-// arrays.
+// parseLine reads a line of words. Quotes, and what Redis takes for a blank or the end,
+// are refused, so that a key is what it is for Redis; programs send arrays.
 func parseLine(args [][]byte, b []byte) ([][]byte, int, error) {
 	end := bytes.IndexByte(b, '\n')
 	switch {
@@ -182,6 +182,9 @@ func parseLine(args [][]byte, b []byte) ([][]byte, int, error) {
 		return args, 0, errMore
 	}
 	line := bytes.TrimSuffix(b[:end], []byte{'\r'})
+	if bytes.ContainsFunc(line, func(c rune) bool { return c < ' ' || c == '"' || c == '\'' }) {
+		return args, 0, malformed("a quote or a control character in a line of words: send an array")
+	}
 	for len(line) > 0 {
 		word, rest, _ := bytes.Cut(line, []byte{' '})
 		line = rest

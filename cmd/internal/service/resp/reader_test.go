@@ -57,6 +57,9 @@ func TestReaderBounds(t *testing.T) {
 		"too many words":         strings.Repeat("x ", 257) + "\r\n",
 		"a length without end":   "*" + strings.Repeat("1", 100),
 		"a length of nothing":    "*\r\n",
+		"a word in quotes":       "ECHO \"a\"\r\n",
+		"a tab for a blank":      "ECHO\ta\r\n",
+		"a NUL in a line":        "ECHO a\x00\r\n",
 		"zeros in front":         "*" + strings.Repeat("0", 100) + "1\r\n",
 		"a string of minus five": "*1\r\n$-5\r\n",
 	} {
