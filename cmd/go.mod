@@ -63,6 +63,7 @@ require (
 	github.com/planetscale/vtprotobuf v0.6.1-0.20240319094008-0393e58bdf10 // indirect
 	github.com/prometheus/common v0.72.0
 	github.com/prometheus/procfs v0.22.0 // indirect
+	github.com/stint-dev/stint/grpclimit v0.1.0
 	github.com/stint-dev/stint/redisstore v0.1.0
 	github.com/stint-dev/stint/rulesdb v0.1.0
 	github.com/yuin/gopher-lua v1.1.2

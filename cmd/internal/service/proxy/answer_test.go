@@ -22,6 +22,7 @@ import (
 	"github.com/stint-dev/stint/internal/freeport"
 
 	"github.com/stint-dev/stint/cmd/internal/service/proxy"
+	"github.com/stint-dev/stint/cmd/internal/wire"
 )
 
 // patience is how long tests wait for what must happen.
@@ -214,7 +215,7 @@ send_timeout 1h; server { listen %[2]s; root %[1]s; location = /status { stub_st
 		_ = c.Process.Signal(os.Interrupt) // it ends its workers
 		_ = c.Wait()                       // whatever it says
 	}()
-	reached(t, address)
+	wire.Reached(t, address)
 	f := startServing(t, oneRule(t, "ip", "100/h"), proxy.Options{Upstream: mustURL(t, "http://"+address), MaxLag: -1}, proxy.ServeOptions{AnswerStall: 400 * time.Millisecond})
 	conn, err := net.Dial("tcp", f.address)
 	if err != nil {

@@ -2,93 +2,34 @@ package proxy_test
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"io"
 	"net"
 	"net/url"
 	"testing"
-	"time"
-
-	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 
 	"github.com/stint-dev/stint/httplimit"
 
 	"github.com/stint-dev/stint/cmd/internal/service/proxy"
+	"github.com/stint-dev/stint/cmd/internal/wire"
 )
 
-// A field is one field of HTTP/2, as it goes over the wire: no client of net/http
-// sends what the tests send.
-type field struct{ name, value string }
-
-// asked returns the fields of a GET, and more.
-func asked(path string, more ...field) []field {
-	return append([]field{{":method", "GET"}, {":scheme", "http"}, {":authority", "h"}, {":path", path}}, more...)
-}
-
-// An h2Answer is what came back; status is empty where the server has reset the
-// stream or ended the connection.
-type h2Answer struct {
-	status string
-	header map[string]string
-	body   []byte
-}
-
-// frames sends the fields as one request on a connection of its own.
-func frames(t testing.TB, address string, fields []field) (answer h2Answer) {
+// frames sends a request on a connection of its own.
+func frames(t testing.TB, address string, r wire.Request) wire.Answer {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(time.Minute)) // it is a socket
-	var block bytes.Buffer
-	headers := hpack.NewEncoder(&block)
-	for _, f := range fields {
-		_ = headers.WriteField(hpack.HeaderField{Name: f.name, Value: f.value}) // into memory
-	}
-	var out bytes.Buffer
-	out.WriteString(http2.ClientPreface)
-	framer := http2.NewFramer(&out, conn)
-	framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	_ = framer.WriteSettings() // into memory, as what follows
-	_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true})
-	if _, err := conn.Write(out.Bytes()); err != nil {
-		t.Fatal(err)
-	}
-	for {
-		frame, err := framer.ReadFrame()
-		if err != nil {
-			return answer
-		}
-		switch frame := frame.(type) {
-		case *http2.MetaHeadersFrame:
-			if answer.header == nil {
-				answer.status, answer.header = frame.PseudoValue("status"), make(map[string]string)
-			}
-			for _, f := range frame.RegularFields() {
-				answer.header[f.Name] = f.Value
-			}
-		case *http2.DataFrame:
-			answer.body = append(answer.body, frame.Data()...)
-		case *http2.RSTStreamFrame, *http2.GoAwayFrame:
-			return answer
-		default:
-			continue
-		}
-		if frame.Header().Flags.Has(http2.FlagDataEndStream) {
-			return answer
-		}
-	}
+	return wire.Frames(conn, r, nil)
 }
 
 // TestOpaqueOverHTTP2 sends a :path that is no path.
 func TestOpaqueOverHTTP2(t *testing.T) {
 	f := start(t, behind(t), 0, yaml(t, blocks), httplimit.ClientIP{})
 	for path, want := range map[string]string{"/": "200", "/login": "403", "a:http://h/login": "400", "a:b:/login": "400", "*": "400"} {
-		if got := frames(t, f.address, asked(path)).status; got != want {
+		if got := frames(t, f.address, wire.Get(path)).Status; got != want {
 			t.Errorf("%s: %s, want %s", path, got, want)
 		}
 	}
@@ -130,25 +71,25 @@ func lenient(t *testing.T) *url.URL {
 func TestBlanksOverHTTP2(t *testing.T) {
 	for _, test := range []struct {
 		rule   string
-		fields func(value string) []field
+		fields func(value string) wire.Request
 	}{
-		{"key: [header.x-api-key]", func(v string) []field { return asked("/x", field{"x-api-key", v}) }},
-		{"key: [query.api_key]", func(v string) []field { return asked("/x?api_key=" + v) }},
-		{"key: [query.api_key]", func(v string) []field { return asked("/x?a=b" + v + "&api_key=k1") }},
-		{"key: [cookie.id]", func(v string) []field { return asked("/x", field{"cookie", "id=" + v}) }},
-		{"key: [path]", func(v string) []field { return asked("/" + v) }},
-		{"key: [host]", func(v string) []field {
-			return []field{{":method", "GET"}, {":scheme", "http"}, {":authority", v}, {":path", "/"}}
+		{"key: [header.x-api-key]", func(v string) wire.Request { return wire.Get("/x", "x-api-key", v) }},
+		{"key: [query.api_key]", func(v string) wire.Request { return wire.Get("/x?api_key=" + v) }},
+		{"key: [query.api_key]", func(v string) wire.Request { return wire.Get("/x?a=b" + v + "&api_key=k1") }},
+		{"key: [cookie.id]", func(v string) wire.Request { return wire.Get("/x", "cookie", "id="+v) }},
+		{"key: [path]", func(v string) wire.Request { return wire.Get("/" + v) }},
+		{"key: [host]", func(v string) wire.Request {
+			return wire.Get("/").With(":authority", v)
 		}},
-		{"key: [method]", func(v string) []field {
-			return []field{{":method", v}, {":scheme", "http"}, {":authority", "h"}, {":path", "/"}}
+		{"key: [method]", func(v string) wire.Request {
+			return wire.Get("/").With(":method", v)
 		}},
 	} {
 		f := start(t, lenient(t), 0, yaml(t, "rules: [{name: a, "+test.rule+", limits: 3/h}]"), httplimit.ClientIP{}, proxy.Options{})
 		got := make(map[string]int)
 		for range 2 {
 			for _, value := range around {
-				got[frames(t, f.address, test.fields(value)).status]++
+				got[frames(t, f.address, test.fields(value)).Status]++
 			}
 		}
 		passed := got["200"]
@@ -168,14 +109,14 @@ func TestBlanksOverHTTP2(t *testing.T) {
 func TestBlankTargets(t *testing.T) {
 	f := start(t, behind(t), 0, yaml(t, "rules: [{name: a, key: [ip], limits: 1000/h}]"), httplimit.ClientIP{})
 	for _, path := range []string{"/x?a HTTP/1.0", "/x y", "/x?a ", " /x", "/x\t", "/x?\x7f", "/x?a\x01"} {
-		if got := frames(t, f.address, asked(path)).status; got != "400" && got != "" {
+		if got := frames(t, f.address, wire.Get(path)).Status; got != "400" && got != "" {
 			t.Errorf("%q: %s", path, got)
 		}
 	}
 	for _, method := range []string{"GET /admin HTTP/1.1", "GET ", "G\u00c9T", "GET:"} {
-		fields := asked("/x")
-		fields[0].value = method
-		if got := frames(t, f.address, fields).status; got != "400" && got != "" {
+		fields := wire.Get("/x")
+		fields = fields.With(":method", method)
+		if got := frames(t, f.address, fields).Status; got != "400" && got != "" {
 			t.Errorf("%q: %s", method, got)
 		}
 	}

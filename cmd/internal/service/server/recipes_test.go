@@ -29,6 +29,7 @@ type recipe struct {
 	lua     string // the document's, of those that ask by Lua
 	file    string // where the document puts that
 	site    string // in the block: where the proxy listens
+	sites   string // the same, also for HTTP/2: for any host, or the addresses TEXT and FRAMES; empty where it speaks none
 	around  func(dir, block string) string
 	args    func(dir, config string) []string
 	away    int // the status while stint is away
@@ -40,7 +41,7 @@ func recipes(t *testing.T) []recipe {
 	lua := blocks(t, "lua")
 	return []recipe{
 		{
-			program: "nginx", block: blocks(t, "nginx")[0], site: "127.0.0.1:8000", away: 500, blocked: 403,
+			program: "nginx", block: blocks(t, "nginx")[0], site: "127.0.0.1:8000", sites: "TEXT; listen FRAMES http2", away: 500, blocked: 403,
 			around: func(_, block string) string {
 				return `daemon off; master_process off; pid nginx.pid; error_log stderr warn;
 events { worker_connections 64; }
@@ -53,15 +54,17 @@ http {
 			args: func(dir, config string) []string { return []string{"-p", dir, "-c", config, "-e", "stderr"} },
 		},
 		{
-			program: "caddy", block: blocks(t, "caddy")[0], site: "example.com", away: 502, blocked: 400,
-			around: func(_, block string) string { return "{\n\tadmin off\n\tauto_https off\n}\n" + block },
+			program: "caddy", block: blocks(t, "caddy")[0], site: "example.com", sites: "http://:PORT1, http://:PORT2", away: 502, blocked: 400,
+			around: func(_, block string) string {
+				return "{\n\tadmin off\n\tauto_https off\n\tservers {\n\t\tprotocols h1 h2c\n\t}\n}\n" + block
+			},
 			args: func(_, config string) []string {
 				return []string{"run", "--config", config, "--adapter", "caddyfile"}
 			},
 		},
 		{
 			program: "haproxy", block: blocks(t, "haproxy")[0], lua: lua[0], file: "/etc/haproxy/stint.lua",
-			site: "127.0.0.1:8000", away: 503, blocked: 400,
+			site: "127.0.0.1:8000", sites: "TEXT\n    bind FRAMES proto h2", away: 503, blocked: 400,
 			around: func(_, block string) string { return block },
 			args:   func(_, config string) []string { return []string{"-db", "-f", config} },
 		},
@@ -108,7 +111,7 @@ func tryRecipe(t *testing.T, r recipe) {
 	}))
 	defer behind.Close()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	address := r.start(t, stint, behind.Listener.Addr().String())
+	address, _ := r.start(t, stint, behind.Listener.Addr().String())
 	send := func(method, path string, headers ...string) (*http.Response, string) {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+address+path, strings.NewReader("user=ada"))
@@ -206,15 +209,13 @@ func rawRequest(t *testing.T, address, request string) {
 	}
 }
 
-// start runs the proxy until the test ends, and returns its address.
-func (r *recipe) start(t *testing.T, stint, behind string) (address string) {
+// start runs the proxy until the test ends, and returns its address and that for HTTP/2,
+// if there is one.
+func (r *recipe) start(t *testing.T, stint, behind string) (address, frames string) {
 	t.Helper()
-	path, err := exec.LookPath(r.program)
-	if err != nil {
-		path = "/usr/sbin/" + r.program // not on the path of everyone
-		if _, err := os.Stat(path); err != nil {
-			t.Fatalf("this test needs %s: make needs", r.program)
-		}
+	path, missing := installed(r.program)
+	if missing != "" {
+		t.Fatalf("%s: make needs", missing)
 	}
 	address = freeport.Addr(t)
 	dir := t.TempDir()
@@ -222,10 +223,12 @@ func (r *recipe) start(t *testing.T, stint, behind string) (address string) {
 		t.Fatal(err)
 	}
 	script, config := filepath.Join(dir, "stint.lua"), filepath.Join(dir, "config")
-	site := address
-	if r.program == "caddy" {
-		site = "http://" + address
+	sites := "TEXT"
+	if r.sites != "" {
+		sites, frames = r.sites, freeport.Addr(t)
 	}
+	port := func(address string) string { return address[strings.LastIndex(address, ":")+1:] }
+	site := strings.NewReplacer("TEXT", address, "FRAMES", frames, "PORT1", port(address), "PORT2", port(frames)).Replace(sites)
 	replace := []string{"127.0.0.1:8080", stint, "127.0.0.1:9000", behind, r.site, site}
 	if r.file != "" {
 		replace = append(replace, r.file, script)
@@ -261,7 +264,7 @@ func (r *recipe) start(t *testing.T, stint, behind string) (address string) {
 		conn, err := net.Dial("tcp", address)
 		if err == nil {
 			_ = conn.Close()
-			return address
+			return address, frames
 		}
 		select {
 		case <-ended:

@@ -5,18 +5,20 @@ from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs
 
 
-def understood(path, host, key, cookie, query):
+def understood(method, path, host, key, cookie, query):
     try:
-        session = SimpleCookie(cookie).get("session")
+        cookies = SimpleCookie(cookie)
     except CookieError:
-        session = None
-    action = parse_qs(query, keep_blank_values=True).get("action")
-    return json.dumps({"path": path, "host": host, "key": key,
-                       "cookie": session and session.value, "query": action and action[-1]}).encode()
+        cookies = {}
+    parameters = parse_qs(query, keep_blank_values=True)
+    said = {"path": path, "host": host, "method": method, "header.x-api-key": key}
+    said.update({"cookie." + name: cookies[name].value for name in ("session", "user_id") if name in cookies})
+    said.update({"query." + name: parameters[name][-1] for name in ("action", "api_key") if name in parameters})
+    return json.dumps(said).encode()
 
 
 def wsgi(environ, start):
-    body = understood(environ.get("PATH_INFO", ""), environ.get("HTTP_HOST", ""), environ.get("HTTP_X_API_KEY"),
+    body = understood(environ.get("REQUEST_METHOD"), environ.get("PATH_INFO", ""), environ.get("HTTP_HOST", ""), environ.get("HTTP_X_API_KEY"),
                       environ.get("HTTP_COOKIE", ""), environ.get("QUERY_STRING", ""))
     start("200 OK", [("Echo", "1"), ("Content-Length", str(len(body)))])
     return [body]
@@ -26,7 +28,7 @@ async def app(scope, receive, send):
     if scope["type"] != "http":
         return
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-    body = understood(scope["path"], headers.get("host", ""), headers.get("x-api-key"),
+    body = understood(scope["method"], scope["path"], headers.get("host", ""), headers.get("x-api-key"),
                       headers.get("cookie", ""), scope["query_string"].decode("latin-1"))
     await send({"type": "http.response.start", "status": 200,
                 "headers": [(b"echo", b"1"), (b"content-length", str(len(body)).encode())]})
