@@ -30,11 +30,9 @@ type Store interface {
 	// Bind makes limits known under a name and returns what decides by them, for
 	// any key. State belongs to the name: callers that bind the same
 	// name share it, and two names never do. Several limits under one name are
-	// identified by their [Limit.ID]. Limits with other parameters are another
-	// form of the name: each Bound decides by its own form, and what a key uses
-	// counts under every form that it has met, each by its own rule. The error
-	// says which limit cannot be held, and why; [CheckBind] reports what every
-	// store refuses.
+	// identified by their [Limit.ID]; limits of one identity share the state of a
+	// key, whatever their count and burst are. The error says which limit cannot be
+	// held, and why; [CheckBind] reports what every store refuses.
 	Bind(name string, limits ...Limit) (Bound, error)
 	// Decide answers op for layers that may be on different keys.
 	Decide(ctx context.Context, op meter.Op, layers []Layer, cost int64) (Decision, error)

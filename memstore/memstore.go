@@ -94,6 +94,16 @@ var _ stint.Store = (*Store)(nil)
 
 // New returns an empty store.
 func New(o Options) *Store {
+	s := new(Store)
+	if s.clock.init(o.Now); o.CoarseClock {
+		s.clock.coarsen()
+	}
+	s.init(o)
+	return s
+}
+
+// init makes all but the clock.
+func (s *Store) init(o Options) {
 	if o.MaxKeys <= 0 {
 		o.MaxKeys = 1 << 20
 	}
@@ -110,18 +120,9 @@ func New(o Options) *Store {
 	for shards > 1 && o.MaxKeys/shards < keysPerShard {
 		shards /= 2
 	}
-	s := &Store{
-		seed:     newSeed(),
-		shift:    uint8(64 - bits.Len(uint(shards-1))),
-		cells:    1 << cellBits / shards,
-		shards:   make([]shard, shards),
-		maxLog:   o.MaxLog,
-		names:    make(map[string]*name),
-		accounts: make(map[string]*account),
-	}
-	if s.clock.init(o.Now); o.CoarseClock {
-		s.clock.coarsen()
-	}
+	s.seed, s.shift = newSeed(), uint8(64-bits.Len(uint(shards-1)))
+	s.cells, s.shards = 1<<cellBits/shards, make([]shard, shards)
+	s.maxLog, s.names, s.accounts = o.MaxLog, make(map[string]*name), make(map[string]*account)
 	s.reservations.init(o.MaxReservations)
 	for i := range s.shards {
 		sh := &s.shards[i]
@@ -129,7 +130,6 @@ func New(o Options) *Store {
 		sh.maxKeys = o.MaxKeys / shards
 		sh.maxBytes = o.MaxBytes / int64(shards)
 	}
-	return s
 }
 
 // Close implements [stint.Store]: it releases all keys. It has nothing to

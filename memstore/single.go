@@ -21,28 +21,14 @@ import (
 // a growing log and for reservations. A Single may be used from many goroutines
 // at once.
 type Single struct {
-	clock   clock
 	terms   atomic.Pointer[singleTerms]
-	word    atomic.Uint64 // the state of lock-free terms, or inState
+	word    atomic.Uint64 // the state of lock-free terms, or inStore
 	limiter *stint.Limiter
 
-	mu      sync.Mutex   // guards what follows
-	state   []uint64     // of other terms, and while word is inState
-	numbers *meter.Meter // by which the state drains
-	charges singleCharges
-	others  map[string]otherState // by the limit's ID
+	mu    sync.Mutex // held by who decides by the store
+	bound *bound     // of the store, to which the state goes for that; nil until then
+	store Store      // of one key; its clock is ours
 }
-
-// An otherState is what was used under a limit of another algorithm or period, which
-// may be in force again.
-type otherState struct {
-	numbers *meter.Meter
-	state   []uint64
-}
-
-// mostOthers is how many of these are remembered; of more, the one goes that would
-// be as if never used the soonest.
-const mostOthers = 64
 
 // A singleTerms is a limit in force. It does not change.
 type singleTerms struct {
@@ -62,9 +48,9 @@ const (
 	blocked
 )
 
-// inState is the word while the state is in Single.state. No state has this
-// value: it is beyond all time.
-const inState = math.MaxUint64
+// inStore is the word while the state is in the store. No state has this value: it is
+// beyond all time.
+const inStore = math.MaxUint64
 
 // SingleOptions are for a [Single]. The zero value suits most programs.
 type SingleOptions struct {
@@ -86,16 +72,16 @@ func NewSingle(limit stint.Limit, o SingleOptions) (*Single, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Single{state: newState(f.meter), numbers: f.meter}
+	s := new(Single)
 	if s.terms.Store(f); !f.lockFree {
-		s.word.Store(inState)
+		s.word.Store(inStore)
 	}
-	s.clock.init(o.Now)
+	s.store.clock.init(o.Now)
 	if s.limiter, err = stint.NewLimiter(singleStore{s}, "single", limit); err != nil {
 		return nil, err
 	}
 	if o.CoarseClock {
-		s.clock.coarsen()
+		s.store.clock.coarsen()
 	}
 	return s, nil
 }
@@ -123,8 +109,8 @@ func (s *Single) AllowN(cost int64) bool {
 		return s.allowSlow(f, cost)
 	}
 	before := s.word.Load() // what look does, where there is no call for it
-	now := s.clock.now()
-	if old := s.word.Load(); old == before && old != inState && s.terms.Load() == f {
+	now := s.store.clock.now()
+	if old := s.word.Load(); old == before && old != inStore && s.terms.Load() == f {
 		next, ok := f.meter.TakeWord(old, now, cost)
 		if next == old || s.word.CompareAndSwap(old, next) {
 			return ok
@@ -141,7 +127,7 @@ func (s *Single) allowAgain(cost int64) bool {
 			return s.allowSlow(f, cost)
 		}
 		old, now, sure := s.read(f)
-		if old == inState {
+		if old == inStore {
 			return s.allowSlow(f, cost)
 		}
 		if s.terms.Load() != f {
@@ -158,9 +144,13 @@ func (s *Single) allowSlow(f *singleTerms, cost int64) bool {
 	if f.verdict != byLimit || cost < 0 {
 		return cost >= 0 && f.verdict == unlimited
 	}
-	var d stint.Decision
-	s.takeLocked(&d, cost)
-	return d.Allowed
+	f = s.enter()
+	defer s.leave()
+	if f.verdict != byLimit {
+		return f.verdict == unlimited
+	}
+	ok, _ := s.bound.Allow(context.Background(), "", cost) // the store is never closed
+	return ok
 }
 
 // Take takes cost units, all or none, and gives the whole answer. The error is
@@ -174,14 +164,9 @@ func (s *Single) Take(cost int64) (d stint.Decision, err error) {
 		if f.verdict != byLimit {
 			return f.verdict.answer(cost), nil
 		}
-		if !f.lockFree {
-			s.takeLocked(&d, cost)
-			return d, nil
-		}
 		old, now, sure := s.read(f)
-		if old == inState {
-			s.takeLocked(&d, cost)
-			return d, nil
+		if old == inStore {
+			return s.decide(meter.OpTake, cost)
 		}
 		if s.terms.Load() != f {
 			continue // the state may be one of another limit
@@ -197,7 +182,7 @@ func (s *Single) Take(cost int64) (d stint.Decision, err error) {
 
 // Peek says whether a Take of cost would pass, and changes nothing.
 func (s *Single) Peek(cost int64) (stint.Decision, error) {
-	return singleStore{s}.decide(meter.OpPeek, cost)
+	return s.decide(meter.OpPeek, cost)
 }
 
 // Wait waits until cost units pass, and charges them then. The waiters are
@@ -220,59 +205,21 @@ func (s *Single) WaitReserve(ctx context.Context, cost int64, ttl time.Duration)
 
 // SetLimit puts another limit in force, also in place of SetUnlimited and
 // SetBlocked, for those that wait too. What has been used counts as
-// docs/SEMANTICS.md says of changes; a reservation of a limit of another algorithm or
-// period gives nothing back. The error says why the limit cannot be held: the one
-// before stays.
+// docs/SEMANTICS.md says of changes. The error says why the limit cannot be held: the
+// one before stays.
 func (s *Single) SetLimit(limit stint.Limit) error {
 	f, err := newSingleTerms(limit)
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	was := s.locked()
-	now := s.ready(was, 0)
-	if id := limit.ID(); id != was.limit.ID() {
-		s.exchange(was.limit.ID(), id, f, now)
+	s.enter()
+	if err = s.bound.Change(limit); err == nil {
+		s.terms.Store(f)
 	}
-	if s.numbers.SameNumbers(f.meter) {
-		s.numbers = f.meter
-	}
-	s.word.Store(inState) // until release, also where the terms before had no word
-	s.terms.Store(f)
-	s.release(f)
-	s.wakeWaiters()
-	return nil
+	s.leave()
+	s.store.watchers.everywhere()
+	return err
 }
-
-// exchange sets the state of an identity aside, and takes up that of another.
-func (s *Single) exchange(from, to string, f *singleTerms, now int64) {
-	if s.others == nil {
-		s.others = make(map[string]otherState)
-	}
-	s.others[from] = otherState{s.numbers, s.state}
-	soonest := ""
-	for id, o := range s.others {
-		left := func(o otherState) time.Duration { return o.numbers.Answer(o.state, now, 0, true).ResetAfter }
-		if left(o) == 0 {
-			delete(s.others, id)
-		} else if soonest == "" || left(o) < left(s.others[soonest]) {
-			soonest = id
-		}
-	}
-	if len(s.others) > mostOthers {
-		delete(s.others, soonest)
-	}
-	s.numbers, s.state = f.meter, newState(f.meter)
-	if o, ok := s.others[to]; ok {
-		s.numbers, s.state = o.numbers, o.state
-		delete(s.others, to)
-	}
-	s.charges.forgo()
-}
-
-// newState returns a state with the words that a limit of the same algorithm, and
-// other numbers, may need.
-func newState(m *meter.Meter) []uint64 { return make([]uint64, max(m.Words(), 2)) }
 
 // SetUnlimited lets everything pass from now on, and charges nothing.
 func (s *Single) SetUnlimited() { s.setVerdict(unlimited) }
@@ -281,12 +228,11 @@ func (s *Single) SetUnlimited() { s.setVerdict(unlimited) }
 func (s *Single) SetBlocked() { s.setVerdict(blocked) }
 
 func (s *Single) setVerdict(v verdict) {
-	s.mu.Lock()
-	f := *s.locked()
+	f := *s.enter()
 	f.verdict = v
 	s.terms.Store(&f)
-	s.release(&f)
-	s.wakeWaiters()
+	s.leave()
+	s.store.watchers.everywhere()
 }
 
 // Limit returns the limit that is in force, or was last.
@@ -294,7 +240,7 @@ func (s *Single) Limit() stint.Limit { return s.terms.Load().limit }
 
 // Close ends the goroutine of a coarse clock. The Single goes on, and reads the
 // clock at each decision.
-func (s *Single) Close() { s.clock.stop() }
+func (s *Single) Close() { s.store.clock.stop() }
 
 // answer is the decision of a verdict.
 func (v verdict) answer(cost int64) stint.Decision {
@@ -315,116 +261,80 @@ func (v verdict) answer(cost int64) stint.Decision {
 func (s *Single) read(f *singleTerms) (state uint64, now int64, sure bool) {
 	for {
 		before := s.word.Load()
-		now = s.clock.now()
+		now = s.store.clock.now()
 		state = s.word.Load()
 		if state == before {
 			return state, now, true
 		}
-		if state == inState || now >= 0 && state <= uint64(now)+f.drain {
+		if state == inStore || now >= 0 && state <= uint64(now)+f.drain {
 			return state, now, false
 		}
 	}
 }
 
-// locked moves the state to where the holder of the lock works on it, and returns
-// the terms in force.
-func (s *Single) locked() *singleTerms {
+// enter locks, moves the state to the store, and returns the terms in force. leave
+// moves it back.
+func (s *Single) enter() *singleTerms {
+	s.mu.Lock()
 	f := s.terms.Load()
-	if f.lockFree {
-		if word := s.word.Swap(inState); word != inState {
-			s.state[0] = word
-		}
+	if s.bound == nil {
+		s.store.init(Options{MaxKeys: keysPerShard, MaxBytes: math.MaxInt64, MaxLog: math.MaxInt64, MaxReservations: mostSingleReservations})
+		s.store.mu.Lock()
+		limits := s.store.limits("single", []stint.Limit{f.limit}, []*meter.Meter{f.meter})
+		s.bound = s.store.bound(s.store.names["single"], newView(limits, limits))
+		s.store.mu.Unlock()
+	}
+	if word := s.word.Swap(inStore); word != inStore {
+		s.setState(word)
 	}
 	return f
 }
 
-// release moves the state back and unlocks.
-func (s *Single) release(f *singleTerms) {
-	if f.lockFree && s.charges.open.Len() == 0 && s.numbers.SameNumbers(f.meter) {
-		s.word.Store(s.state[0])
+// mostSingleReservations is how many reservations of a Single may be open. As many that
+// were settled are remembered beside them.
+const mostSingleReservations = 65_536
+
+// setState gives the key in the store a state of one word. The lock is held.
+func (s *Single) setState(word uint64) {
+	sh := &s.store.shards[0]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	t := sh.table(s.bound.view.Load().only.account)
+	h := s.store.seed.hash("")
+	slot := t.find(h)
+	if slot == nil && word > 0 {
+		slot = t.insert(sh, h, 0)
 	}
-	s.mu.Unlock()
+	if slot != nil {
+		slot[0] = word
+	}
 }
 
-func (s *Single) takeLocked(d *stint.Decision, cost int64) {
-	s.mu.Lock()
-	f := s.locked()
-	defer s.release(f)
-	if f.verdict != byLimit {
-		*d = f.verdict.answer(cost)
+// leave moves the state back to the word, where it is one and has the numbers of the
+// limit in force, and unlocks.
+func (s *Single) leave() {
+	defer s.mu.Unlock()
+	if !s.terms.Load().lockFree {
 		return
 	}
-	*d = s.take(f, s.ready(f, cost), cost)
-}
-
-// take decides with the lock held.
-func (s *Single) take(f *singleTerms, now, cost int64) (d stint.Decision) {
-	if cost > 0 {
-		s.putInForce(f, now)
+	a := s.bound.view.Load().only.account
+	t := a.tables[0]
+	if t != nil && t.open > 0 {
+		s.store.reservations.count(&s.store) // lets go of those that have expired
 	}
-	var a meter.Answer
-	var ok bool
-	if old := s.foreign(f, now); old != nil {
-		a, ok = f.meter.Through(s.state, old, now, cost)
-	} else {
-		a, ok = f.meter.TakeAmong(&s.charges.open, s.state, now, cost)
+	if t != nil && t.numbered {
+		s.store.mu.Lock()
+		s.store.releaseSome(len(s.store.list)) // of limits that were in force before
+		s.store.mu.Unlock()
 	}
-	d.Set(f.meter, a, ok, cost)
-	return d
-}
-
-// foreign returns the meter by whose numbers the state drains, if they are others than
-// those of the limit in force, else nil.
-func (s *Single) foreign(f *singleTerms, now int64) *meter.Meter {
-	if s.numbers.SameNumbers(f.meter) || s.numbers.Idle(s.state, now) {
-		return nil
+	switch t = a.tables[0]; {
+	case t == nil:
+		s.word.Store(0)
+	case t.plain():
+		word := uint64(0)
+		if slot := t.find(s.store.seed.hash("")); slot != nil {
+			word = slot[0]
+		}
+		s.word.Store(word)
 	}
-	return s.numbers
-}
-
-// putInForce has a decision put the numbers of the limit in force, unless more is in
-// use than they have room for.
-func (s *Single) putInForce(f *singleTerms, now int64) {
-	if !s.numbers.SameNumbers(f.meter) && f.meter.Adopt(s.state, s.numbers, now) {
-		s.numbers = f.meter
-		s.charges.forgo()
-	}
-}
-
-// describe returns how the limit in force stands to a request that passes or not.
-func (s *Single) describe(f *singleTerms, now, cost int64, passes bool) (d stint.Decision) {
-	old := s.foreign(f, now)
-	if old == nil {
-		return describe(f.meter, s.mine(f), now, cost, passes)
-	}
-	a, _ := f.meter.Through(s.state, old, now, cost)
-	if a.Delay = 0; passes { // whether it waits is for who decides
-		a.RetryAfter = 0
-	}
-	d.Set(f.meter, a, passes, 0)
-	return d
-}
-
-// mine returns the state, or where it drains by other numbers, and is idle, one that
-// was never used.
-func (s *Single) mine(f *singleTerms) []uint64 {
-	if s.numbers.SameNumbers(f.meter) {
-		return s.state
-	}
-	return newState(f.meter)
-}
-
-// ready makes room for a charge and returns the time to decide at.
-func (s *Single) ready(f *singleTerms, cost int64) int64 {
-	now := s.clock.now()
-	s.charges.expire(now)
-	if f.meter.Aligned() {
-		now = s.clock.aligned(now)
-	}
-	if need := f.meter.Room(s.state, now, cost); need > len(s.state) {
-		state := make([]uint64, roomy(need))
-		f.meter.Move(state, s.state)
-		s.state = state
-	}
-	return now
 }

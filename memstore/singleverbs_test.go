@@ -162,6 +162,46 @@ func TestSingleThereAndBack(t *testing.T) {
 	}
 }
 
+// TestSingleLockFree takes the lock while reservations are open or other numbers are in
+// force, and not for longer.
+func TestSingleLockFree(t *testing.T) {
+	c := clock{}
+	c.advance(time.Hour)
+	s := newSingle(t, "10/1h", memstore.SingleOptions{Now: c.now})
+	want := func(what string, lockFree bool) {
+		t.Helper()
+		if s.Allow(); s.LockFree() != lockFree {
+			t.Errorf("%s: without a lock: %t", what, !lockFree)
+		}
+	}
+	want("new", true)
+	_, r, err := s.Reserve(1, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want("reserved", false); r == nil {
+		t.Fatal("denied")
+	}
+	if _, err := r.Cancel(ctx); err != nil {
+		t.Fatal(err)
+	}
+	want("settled", true)
+	if _, _, err := s.Reserve(1, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	c.advance(time.Minute)
+	want("expired", true)
+	if err := s.SetLimit(limit(t, "100/1h")); err != nil {
+		t.Fatal(err)
+	}
+	c.advance(time.Minute)
+	want("of other numbers", true)
+	if err := errors.Join(s.SetLimit(limit(t, "100/1h fixed_window")), s.SetLimit(limit(t, "100/1h"))); err != nil {
+		t.Fatal(err)
+	}
+	want("there and back", true)
+}
+
 // TestSingleVerdicts lets all pass, and nothing, and leaves the state.
 func TestSingleVerdicts(t *testing.T) {
 	for _, text := range singleLimits {
